@@ -1,0 +1,50 @@
+# Build options and the one interface target (evalrun_options) that carries our compiler flags.
+option(EVALRUN_TESTS "Build the tests" ON)
+option(EVALRUN_CUDA "Compile the CUDA part when nvcc >= 12 is found" ON)
+option(EVALRUN_WERROR "Treat warnings as errors" OFF)
+set(EVALRUN_SANITIZE "" CACHE STRING "Sanitizers to build with, e.g. address,undefined")
+
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
+endif()
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+# ccache only shortens our own rebuilds; nothing depends on it.
+find_program(EVALRUN_CCACHE ccache)
+if(EVALRUN_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${EVALRUN_CCACHE})
+  set(CMAKE_C_COMPILER_LAUNCHER ${EVALRUN_CCACHE})
+endif()
+
+add_library(evalrun_options INTERFACE)
+target_include_directories(evalrun_options INTERFACE ${CMAKE_SOURCE_DIR})
+# -ffp-contract=off: an fma happens only where the source says so, on every path. Contracted or
+# reassociated arithmetic would make a row's bits depend on which kernel computed it.
+target_compile_options(evalrun_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -ffp-contract=off)
+if(EVALRUN_WERROR)
+  target_compile_options(evalrun_options INTERFACE -Werror)
+endif()
+if(EVALRUN_SANITIZE)
+  target_compile_options(evalrun_options INTERFACE -fsanitize=${EVALRUN_SANITIZE}
+                         -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(evalrun_options INTERFACE -fsanitize=${EVALRUN_SANITIZE})
+endif()
+find_package(Threads REQUIRED)
+target_link_libraries(evalrun_options INTERFACE Threads::Threads)
+
+# The commit the build came from, stored with every result.
+find_package(Git QUIET)
+set(EVALRUN_COMMIT "unknown")
+if(GIT_FOUND)
+  execute_process(COMMAND ${GIT_EXECUTABLE} describe --always --dirty --abbrev=12
+                  WORKING_DIRECTORY ${CMAKE_SOURCE_DIR} OUTPUT_VARIABLE EVALRUN_COMMIT
+                  OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE _git_rc)
+  if(NOT _git_rc EQUAL 0 OR EVALRUN_COMMIT STREQUAL "")
+    set(EVALRUN_COMMIT "unknown")
+  endif()
+endif()

@@ -1,0 +1,58 @@
+// Seeded random numbers with a fixed, documented stream: the same seed gives the same draws on every
+// platform (std:: distributions do not promise that).
+#pragma once
+#include <cstdint>
+#include <initializer_list>
+
+namespace evalrun::base {
+
+// SplitMix64 step; also the mixing function for seeds made of several parts.
+constexpr uint64_t mix64(uint64_t x) {
+  x += 0x9E3779B97F4A7C15ull;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
+  return x ^ (x >> 31);
+}
+
+// One seed from several parts, e.g. {suite_seed, hash(prompt_id), sample_index}.
+constexpr uint64_t combine_seeds(std::initializer_list<uint64_t> parts) {
+  uint64_t s = 0x243F6A8885A308D3ull;
+  for (uint64_t p : parts) s = mix64(s ^ p);
+  return s;
+}
+
+// xoshiro256** (Blackman & Vigna 2018), seeded through SplitMix64. Copyable; not thread-safe.
+class Rng {
+ public:
+  explicit Rng(uint64_t seed) {
+    for (uint64_t& s : state_) s = seed = mix64(seed);
+  }
+  uint64_t next() {
+    const auto rotl = [](uint64_t x, int k) { return (x << k) | (x >> (64 - k)); };
+    const uint64_t result = rotl(state_[1] * 5, 7) * 9;
+    const uint64_t t = state_[1] << 17;
+    state_[2] ^= state_[0];
+    state_[3] ^= state_[1];
+    state_[1] ^= state_[2];
+    state_[0] ^= state_[3];
+    state_[2] ^= t;
+    state_[3] = rotl(state_[3], 45);
+    return result;
+  }
+  // Uniform in [0, 1), 53 bits.
+  double uniform() { return static_cast<double>(next() >> 11) * 0x1.0p-53; }
+  // Uniform in [0, n), unbiased (Lemire 2019). n > 0.
+  uint64_t below(uint64_t n) {
+    while (true) {
+      const uint64_t x = next();
+      const unsigned __int128 m = static_cast<unsigned __int128>(x) * n;
+      const uint64_t low = static_cast<uint64_t>(m);
+      if (low >= n || low >= (0 - n) % n) return static_cast<uint64_t>(m >> 64);
+    }
+  }
+
+ private:
+  uint64_t state_[4];
+};
+
+}  // namespace evalrun::base

@@ -1,0 +1,26 @@
+// Storage formats of weights and their exact widening to float32.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace evalrun::engine {
+
+enum class DType { kF32, kF16, kBF16, kQ8_0, kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ4_K, kQ5_K, kQ6_K, kI32, kI64 };
+
+std::string_view dtype_name(DType t);
+int block_length(DType t);      // weights per block, 1 for plain types
+int64_t block_bytes(DType t);   // bytes per block
+
+// Bytes of `n` values; n must be a multiple of block_length.
+int64_t bytes_of(DType t, int64_t n);
+
+// Widens one row to float32: out.size() values from in (exactly bytes_of(t, out.size()) bytes). The
+// arithmetic is done in float32 in the order the format's definition gives (d * q + m).
+void dequantize(DType t, std::span<const uint8_t> in, std::span<float> out);
+
+float half_to_float(uint16_t h);
+float bfloat16_to_float(uint16_t b);
+
+}  // namespace evalrun::engine

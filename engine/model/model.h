@@ -1,0 +1,120 @@
+// Immutable weights and configuration of one model, loaded once and shared by sessions. Several models
+// live in one process; nothing is global.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/base/aligned.h"
+#include "engine/model/config.h"
+
+namespace evalrun::engine {
+
+// A weight matrix W [out, in] in f32 for y = W x, packed in panels of 16 output channels:
+// element (o, k) lies at data[(o / 16) * in * 16 + k * 16 + o % 16]; missing channels of the last
+// panel are zero. One column of a panel is one cache line, so a kernel reads the panel in order,
+// broadcasts x[k] and keeps 16 independent sums: lanes are outputs, never parts of one reduction.
+class PackedMatrix {
+ public:
+  static constexpr int kPanel = 16;
+  PackedMatrix() = default;
+  PackedMatrix(int out, int in);
+  // Row o of W, `in` values. Thread-safe for distinct o.
+  void set_row(int o, std::span<const float> values);
+  float at(int o, int k) const {
+    return data_[static_cast<size_t>(o / kPanel) * panel_size() + static_cast<size_t>(k) * kPanel +
+                 static_cast<size_t>(o % kPanel)];
+  }
+  void copy_row(int o, std::span<float> values) const;  // values.size() == in()
+  int out() const { return out_; }
+  int in() const { return in_; }
+  int panels() const { return (out_ + kPanel - 1) / kPanel; }
+  size_t panel_size() const { return static_cast<size_t>(in_) * kPanel; }  // floats
+  const float* panel(int p) const { return data_.data() + static_cast<size_t>(p) * panel_size(); }
+  size_t bytes() const { return data_.size() * sizeof(float); }
+  bool empty() const { return out_ == 0; }
+
+ private:
+  int out_ = 0, in_ = 0;
+  base::AlignedVector<float> data_;
+};
+
+// Rows of q and k are in half-split order (Hugging Face): rope turns (x[i], x[i + head_dim/2]).
+// Loaders undo the pairwise permutation of GGUF files.
+struct LayerWeights {
+  std::vector<float> attn_norm;      // [d_model]
+  PackedMatrix q, k, v;              // [q_dim | kv_dim | kv_dim, d_model]
+  std::vector<float> q_bias, k_bias, v_bias, o_bias;  // empty when the model has none
+  std::vector<float> q_norm, k_norm;                  // [head_dim], Qwen3
+  PackedMatrix o;                    // [d_model, q_dim]
+  std::vector<float> ffn_norm;       // [d_model]
+  PackedMatrix gate, up;             // [d_ffn, d_model]
+  PackedMatrix down;                 // [d_model, d_ffn]
+  std::vector<float> gate_bias, up_bias, down_bias;
+};
+
+class Tokenizer;
+class ChatTemplate;
+
+// Everything a loader fills in; turned into a Model by Model::create.
+struct ModelParts {
+  ModelConfig config;
+  std::string path;    // as given
+  std::string hash;    // SHA-256 over the weight file(s) and configuration, hex; "" for made-up models
+  std::shared_ptr<const PackedMatrix> embedding;       // [vocab, d_model]
+  std::vector<std::shared_ptr<const LayerWeights>> layers;
+  std::vector<float> final_norm;                       // [d_model]
+  std::shared_ptr<const PackedMatrix> head;            // [vocab, d_model]; same object when tied
+  std::shared_ptr<const Tokenizer> tokenizer;          // null when the file has none
+  std::shared_ptr<const ChatTemplate> chat_template;   // null when unknown; see chat_template_error
+  std::string chat_template_error;                     // why it is null, for the message
+};
+
+class Model {
+ public:
+  // Checks every shape against the config; throws data_error naming the tensor.
+  static std::shared_ptr<const Model> create(ModelParts parts);
+  // The first n layers with the same embedding, final norm and head; shares the weights (SpS with
+  // draft=layers:n). 1 <= n <= n_layers.
+  std::shared_ptr<const Model> first_layers(int n) const;
+
+  const ModelConfig& config() const { return p_.config; }
+  const std::string& path() const { return p_.path; }
+  const std::string& hash() const { return p_.hash; }
+  const PackedMatrix& embedding() const { return *p_.embedding; }
+  const LayerWeights& layer(int i) const { return *p_.layers[static_cast<size_t>(i)]; }
+  const std::vector<float>& final_norm() const { return p_.final_norm; }
+  const PackedMatrix& head() const { return *p_.head; }
+  const Tokenizer* tokenizer() const { return p_.tokenizer.get(); }
+  const ChatTemplate* chat_template() const { return p_.chat_template.get(); }
+  const std::string& chat_template_error() const { return p_.chat_template_error; }
+  // Bytes of weights held by this model (a tied head counts once; shared layers count fully).
+  size_t weight_bytes() const;
+  int64_t n_parameters() const;
+  // Embedding of one token, [d_model].
+  void embed(int32_t token, std::span<float> out) const { embedding().copy_row(token, out); }
+
+ private:
+  explicit Model(ModelParts parts) : p_(std::move(parts)) {}
+  ModelParts p_;
+};
+
+// Options of `load_model`.
+struct LoadOptions {
+  int n_threads = 0;          // 0 = all cores allowed
+  bool need_tokenizer = true;
+  std::string chat_template;  // name of a known template; "" = the model's own
+  bool hash_weights = true;   // false skips reading every byte for the SHA-256
+};
+
+// PATH is a GGUF file or a Hugging Face folder (config.json + safetensors + tokenizer.json).
+// Throws data_error (file, tensor or field, remedy) for anything missing, truncated or lying, and
+// says before loading when the machine has too little memory.
+std::shared_ptr<const Model> load_model(const std::string& path, const LoadOptions& options = {});
+
+// A small random model for tests and fault drills: weights from the seed, byte-level vocabulary.
+std::shared_ptr<const Model> make_random_model(const ModelConfig& config, uint64_t seed);
+
+}  // namespace evalrun::engine

@@ -1,0 +1,43 @@
+// From logits to distributions and tokens: argmax, warpers in the Hugging Face order, draws.
+// All in float64 where sums decide, so that acceptance tests see what was drawn from.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/base/rng.h"
+
+namespace evalrun::engine {
+
+struct SamplingParams {
+  double temperature = 0.0;  // 0 = greedy (argmax of raw logits, lowest id on ties)
+  int top_k = 0;             // 0 = off
+  double top_p = 1.0;        // 1 = off
+  bool greedy() const { return temperature == 0.0; }
+  bool operator==(const SamplingParams&) const = default;
+};
+
+// Lowest id on exact ties. Throws data_error for NaN logits.
+int32_t argmax(std::span<const float> logits);
+
+// The k largest, descending, lowest id first on ties, without sorting the vocabulary.
+struct TokenLogit {
+  int32_t token;
+  float logit;
+};
+std::vector<TokenLogit> top_k(std::span<const float> logits, int k);
+
+// A distribution over the vocabulary after temperature, top-k, top-p (Hugging Face order: temperature,
+// then top-k, then top-p on what is left; ties at the top-k border are kept as Hugging Face keeps
+// them). prob.size() == vocab, sums to 1, exact zeros where cut. `scratch` keeps capacity between
+// calls so that a steady state allocates nothing.
+struct WarpScratch {
+  std::vector<int32_t> order;
+};
+void warp(std::span<const float> logits, const SamplingParams& params, std::vector<double>& prob,
+          WarpScratch& scratch);
+
+// One draw; prob need not be normalised (sum > 0).
+int32_t draw(std::span<const double> prob, base::Rng& rng);
+
+}  // namespace evalrun::engine

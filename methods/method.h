@@ -1,0 +1,174 @@
+// What a decoding method is, and how methods are registered.
+//
+// One engine, many methods: a method never owns a copy of the model, the loop, the clock or the stop
+// rule. `decode_loop()` (methods/decode_loop.h) is the only loop; it calls `start` once per turn and
+// `step` until the stop rule says so.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/base/clock.h"
+#include "engine/base/registry.h"
+#include "engine/base/rng.h"
+#include "engine/sampling.h"
+#include "engine/session.h"
+#include "methods/token_tree.h"
+#include "results/records.h"
+
+namespace evalrun::methods {
+
+// Splits the wall time of a step; a method calls enter() when it moves on. Time not claimed by draft,
+// verify or commit is overhead. Reads the clock once per call.
+class PhaseTimer {
+ public:
+  enum Phase { kDraft, kVerify, kCommit, kOther, kCount };
+  explicit PhaseTimer(base::Clock& clock) : clock_(clock) {}
+  void begin_step() {
+    for (int64_t& t : ns_) t = 0;
+    phase_ = kOther;
+    last_ = clock_.now_ns();
+  }
+  void enter(Phase next) {
+    const int64_t now = clock_.now_ns();
+    ns_[phase_] += now - last_;
+    last_ = now;
+    phase_ = next;
+  }
+  int64_t end_step() {  // returns the time at which the step ended
+    enter(kOther);
+    return last_;
+  }
+  int64_t ns(Phase p) const { return ns_[p]; }
+  int64_t total_ns() const { return ns_[0] + ns_[1] + ns_[2] + ns_[3]; }
+
+ private:
+  base::Clock& clock_;
+  int64_t ns_[kCount] = {};
+  int64_t last_ = 0;
+  Phase phase_ = kOther;
+};
+
+// What one step did. `tokens` = accepted draft tokens on the path, then the one the target supplied.
+// The view stays valid until the method's next call.
+struct StepOutcome {
+  std::span<const int32_t> tokens;  // accepted + 1
+  int rows = 1;                     // rows of the target forward
+  int drafted = 0;                  // draft tokens tested (nodes without the root)
+  int drafted_depth = 0;            // longest draft path; = drafted for chains
+  int accepted = 0;                 // 0..drafted_depth
+  int target_forwards = 1;          // forwards of the target in this step (drafting with it included)
+};
+
+// Everything a method may use during one generation. Lives as long as the generation.
+struct GenerationContext {
+  engine::Session* target = nullptr;      // prompt committed, `first_token` pending
+  std::span<const int32_t> prompt;        // the whole committed context, earlier turns included
+  int32_t first_token = -1;               // read from the prefill: the first root
+  int max_new = 0;                        // tokens the loop will keep at most, first_token included
+  engine::SamplingParams sampling;
+  base::Rng* rng = nullptr;               // the only source of randomness
+  std::span<const int32_t> stop_ids;
+};
+
+// Interface of every method. One object serves many generations, one after the other: `start` forgets
+// everything about earlier ones (tested: generation k is the same whatever ran before).
+class DecodingMethod {
+ public:
+  virtual ~DecodingMethod() = default;
+  // Work before the first step that belongs to this prompt (prefill of a draft model, n-gram tables).
+  // Timed apart from steps ("draft prefill").
+  virtual void start(const GenerationContext& context) = 0;
+  // One step: draft, one target forward, verify, commit. Must commit accepted rows and the root.
+  virtual StepOutcome step(PhaseTimer& timer) = 0;
+  virtual size_t extra_parameter_bytes() const { return 0; }  // draft model, heads, adapters
+  virtual size_t extra_kv_bytes() const { return 0; }
+};
+
+// Proposes tokens. Combined with a verifier by make_speculative_method(); methods that draft inside
+// the target's own forward (SPACE, BiTA, Lookahead) implement DecodingMethod instead.
+class Drafter {
+ public:
+  virtual ~Drafter() = default;
+  virtual void start(const GenerationContext& context) = 0;
+  // `sequence` = prompt and all emitted tokens, the root last. Fills `tree` (root already set) with at
+  // most `max_depth` levels. When the drafts were drawn from a distribution under sampling, `q_of(i)`
+  // must return it for node i afterwards.
+  virtual void draft(std::span<const int32_t> sequence, int max_depth, TokenTree& tree) = 0;
+  // Distribution node i was drawn from (after warping), empty when node i was chosen
+  // deterministically (PLD): decides the verification rule.
+  virtual std::span<const double> q_of(int /*node*/) const { return {}; }
+  // Told what was kept: `path` are accepted nodes in order (root excluded), `bonus` the next root.
+  virtual void accepted(std::span<const int> /*path*/, int32_t /*bonus*/) {}
+  virtual size_t extra_parameter_bytes() const { return 0; }
+  virtual size_t extra_kv_bytes() const { return 0; }
+};
+std::unique_ptr<DecodingMethod> make_speculative_method(std::unique_ptr<Drafter> drafter);
+
+// ---- Registration -------------------------------------------------------------------------------
+
+struct ParamInfo {
+  std::string name;
+  std::string default_value;  // as written on the command line
+  std::string description;
+  enum class Type { kInt, kNumber, kText, kBool } type = Type::kInt;
+  double min = 0, max = 0;                // for numbers, both 0 = no limit
+  std::vector<std::string> choices = {};  // for text; empty = free
+};
+
+// `name:key=value,key=value`, checked against the ParamInfo list: every parameter has a value.
+class MethodParams {
+ public:
+  MethodParams() = default;
+  MethodParams(const std::vector<ParamInfo>& infos, const std::map<std::string, std::string>& given,
+               const std::string& method);  // throws usage_error
+  int integer(const std::string& key) const;
+  double number(const std::string& key) const;
+  bool boolean(const std::string& key) const;
+  const std::string& text(const std::string& key) const;
+  std::string canonical() const;  // "k=4,ngram=3", sorted, all parameters: part of the run key
+
+ private:
+  std::map<std::string, std::string> values_;
+};
+
+struct MethodBuildContext {
+  std::shared_ptr<const engine::Model> target;
+  engine::SessionOptions session;                // of the target; drafters use the same device, threads
+  std::shared_ptr<const engine::Model> draft;    // --draft PATH, null when none was given
+};
+
+enum class Lossless { kNone, kGreedy, kBoth };
+
+struct MethodInfo {
+  std::string name;           // "pld"
+  std::string summary;        // one line
+  std::string source;         // paper, section
+  Lossless lossless = Lossless::kBoth;
+  std::string needs;          // "nothing", "a draft model (--draft PATH or draft=layers:N)"
+  std::vector<ParamInfo> params;
+  std::string version = "1";  // bumped when its numbers can change
+  std::function<std::unique_ptr<DecodingMethod>(const MethodParams&, const MethodBuildContext&)> build;
+};
+
+const base::Registry<MethodInfo>& method_registry();
+
+// "pld:k=10,ngram=3" -> name and parameters with defaults filled in; throws usage_error with
+// suggestions for unknown methods and parameters.
+struct MethodSpec {
+  const MethodInfo* info = nullptr;
+  MethodParams params;
+  std::string canonical() const;  // "pld:k=10,ngram=3"
+};
+MethodSpec parse_method(std::string_view text);
+// "ar,pld:k=4,sps:draft=layers:4" -> items. A comma followed by key= continues the parameters of the
+// method before it.
+std::vector<std::string> split_method_list(std::string_view text);
+
+}  // namespace evalrun::methods

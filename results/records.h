@@ -1,0 +1,94 @@
+// What was measured, as plain structs: raw values only. Ratios are born in views and reports.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace evalrun::results {
+
+// One step (one target pass that verifies a draft). emitted = accepted + 1 except in a truncated last
+// step, where both are what was kept.
+struct StepRecord {
+  int32_t rows = 1;           // rows of the target forward, root included
+  int32_t drafted = 0;        // draft nodes tested, root excluded
+  int32_t drafted_depth = 0;  // longest draft path
+  int32_t accepted = 0;       // draft tokens kept
+  int32_t emitted = 0;        // tokens kept
+  int32_t target_forwards = 1;
+  int64_t draft_ns = 0, verify_ns = 0, commit_ns = 0, other_ns = 0;
+};
+
+enum class StopReason { kStopToken, kLimit, kContextFull, kFailed };
+const char* to_string(StopReason r);
+
+// One turn of one generation.
+struct TurnRecord {
+  std::vector<int32_t> tokens;  // emitted ids, the stop token included
+  std::vector<StepRecord> steps;
+  StopReason stop = StopReason::kLimit;
+  int32_t n_prompt_tokens = 0;
+  int64_t prefill_ns = 0;        // prompt through the target, first token available at its end
+  int64_t draft_prefill_ns = 0;  // DecodingMethod::start
+  int64_t decode_ns = 0;         // steps only, draft_prefill excluded
+};
+
+// One generation: one prompt, one arm, one repeat or sample; one or more turns.
+struct GenerationRecord {
+  std::string arm_key;       // see ArmRecord
+  std::string prompt_key;    // see PromptRecord
+  int32_t repeat = 0;        // timing repeat of the same tokens (greedy) or seed
+  int32_t sample = 0;        // --samples index; the seed differs
+  uint64_t seed = 0;
+  int32_t block = 0, slot = 0;  // position in the interleaved order: block = prompt visit, slot = place
+  std::vector<TurnRecord> turns;
+  std::vector<std::string> texts;  // per turn, special tokens skipped
+  std::string status = "ok";       // "ok" or "failed: ..."
+  std::string fault;               // planted fault for tests, "" in real measurements
+  int64_t total_ns = 0;            // wall time of the whole generation
+  int64_t tokenize_ns = 0, detokenize_ns = 0;
+  std::string started;             // UTC, ISO 8601
+};
+
+struct ScoreRecord {
+  std::string evaluator, version;  // "gsm8k_flexible", "lm-eval-3"
+  double value = 0;                // NULL in the store when status is not "ok"
+  std::string extracted;           // what the evaluator read out of the text
+  std::string status = "ok";
+};
+
+// One method with parameters under one engine mode: everything that changes a figure is in `key`.
+struct ArmRecord {
+  std::string key;      // hash of all fields below and the run's environment-independent settings
+  std::string label;    // "ar", "ar (A/A)", "pld:k=10,ngram=3"
+  std::string method, params, method_version;
+  std::string role;     // "baseline", "aa", "method"
+  std::string lossless; // "none", "greedy", "both"
+  std::string model, model_hash, draft, draft_hash;
+  std::string dtype, isa, device;
+  int32_t threads = 0, batch = 1;
+  bool kv_cache = true;
+  double temperature = 0, top_p = 1;
+  int32_t top_k = 0;
+  int32_t max_new = 0;
+  bool ignore_eos = false;
+  std::map<std::string, std::string> settings;  // EVALRUN_* and anything else that changes a figure
+  int64_t weight_bytes = 0, extra_parameter_bytes = 0, kv_bytes = 0, peak_bytes = 0;
+};
+
+struct PromptRecord {
+  std::string key;       // hash of task, id and rendered first turn
+  std::string task, id, category, language;
+  std::string rendered_hash;  // SHA-256 of the rendered first-turn prompt
+  std::vector<std::string> turns;
+  std::optional<std::string> reference;
+};
+
+struct RunRecord {
+  std::string key;      // hash of suite and settings: equal keys resume
+  std::string label, suite, suite_json, commit, version, started, command;
+  std::map<std::string, std::string> environment;  // cpu, memory, kernel, compiler, build type, ...
+};
+
+}  // namespace evalrun::results

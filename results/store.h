@@ -1,0 +1,86 @@
+// Append-only SQLite store (WAL): one transaction per generation, raw values only. Every published
+// metric is a view in the schema (results/schema.sql), documented in docs/schema.md.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "results/records.h"
+
+struct sqlite3;
+struct sqlite3_stmt;
+
+namespace evalrun::results {
+
+inline constexpr int kSchemaVersion = 1;
+
+// One row of a query, read while stepping. Columns are 0-based.
+class Row {
+ public:
+  explicit Row(sqlite3_stmt* s) : stmt_(s) {}
+  bool is_null(int column) const;
+  int64_t integer(int column) const;
+  double number(int column) const;
+  std::string text(int column) const;
+  std::string blob(int column) const;
+  int columns() const;
+  std::string name(int column) const;
+
+ private:
+  sqlite3_stmt* stmt_;
+};
+
+using Value = std::variant<std::nullptr_t, int64_t, double, std::string>;
+
+class ResultStore {
+ public:
+  enum class Mode { kReadWrite, kReadOnly };
+  // Opens or creates. Throws data_error: not a database, a newer schema (names both versions), locked
+  // by another process (who, if known), no space, no permission. Older schemas are migrated in one
+  // transaction after a copy to FILE.bak-v<N>.
+  explicit ResultStore(const std::string& path, Mode mode = Mode::kReadWrite);
+  ~ResultStore();
+  ResultStore(const ResultStore&) = delete;
+  ResultStore& operator=(const ResultStore&) = delete;
+
+  const std::string& path() const { return path_; }
+
+  // Each returns the row id; equal keys give the existing row (its settings are not changed).
+  int64_t add_run(const RunRecord& run);
+  int64_t add_arm(int64_t run_id, const ArmRecord& arm);
+  int64_t add_prompt(int64_t run_id, const PromptRecord& prompt);
+  // Highest of the stored and the given peak, so that a resumed run keeps the larger one.
+  void update_arm_bytes(int64_t arm_id, const ArmRecord& arm);
+
+  // One transaction: generation, turns, steps, tokens, scores. Returns its id. A second generation with
+  // the same (arm, prompt, repeat, sample) is refused with an InternalError: resume never measures
+  // twice. On a full disk nothing of it is stored and what was there stays.
+  int64_t add_generation(int64_t run_id, int64_t arm_id, int64_t prompt_id, const GenerationRecord& g,
+                         const std::vector<ScoreRecord>& scores);
+  bool has_generation(int64_t arm_id, int64_t prompt_id, int repeat, int sample) const;
+
+  void finish_run(int64_t run_id);  // all cells measured
+  std::optional<int64_t> find_run(const std::string& id_key_or_label) const;  // newest match
+
+  // Runs named by baseline; `note` free text.
+  void save_baseline(const std::string& name, int64_t run_id, const std::string& note);
+  bool remove_baseline(const std::string& name);
+
+  // Parameterised query: `f` sees each row, return false to stop.
+  void query(const std::string& sql, const std::vector<Value>& parameters,
+             const std::function<bool(const Row&)>& f) const;
+  void execute(const std::string& sql, const std::vector<Value>& parameters = {});
+
+ private:
+  struct Impl;
+  std::string path_;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace evalrun::results
