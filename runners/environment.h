@@ -1,0 +1,32 @@
+// The machine a run was measured on, as far as it can be read without rights.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+
+namespace evalrun::runners {
+
+// Machine and build: cpu, cpu_flags, cores_allowed, cores, memory_bytes, kernel, os, governor, load,
+// steal_share, compiler, build_type, commit, version, and every EVALRUN_* variable as env.NAME.
+// What cannot be read is absent.
+std::map<std::string, std::string> capture_environment();
+
+// EVALRUN_* variables that may change a figure: all but those that only say where files are
+// (EVALRUN_HOME, EVALRUN_DATA, EVALRUN_DB, EVALRUN_SHARED) and EVALRUN_ISA, whose effect is a field of
+// its own.
+std::map<std::string, std::string> figure_variables();
+
+// Jiffies since boot over all cores: time another guest had our cores, and all time.
+struct CpuTimes {
+  int64_t steal = 0, total = 0;
+};
+CpuTimes read_cpu_times();
+
+// Peak resident size of this process since the last reset (since the start when the kernel does not
+// allow resets).
+void reset_peak_memory();
+int64_t peak_memory_bytes();
+
+std::string utc_now();  // ISO 8601, seconds
+
+}  // namespace evalrun::runners

@@ -1,0 +1,43 @@
+// What a user sees on stderr while a run measures.
+#pragma once
+#include <cstdio>
+#include <string>
+
+#include "engine/base/clock.h"
+
+namespace evalrun::runners {
+
+class ProgressSink {
+ public:
+  virtual ~ProgressSink() = default;
+  virtual void warming_up(const std::string& /*arm*/) {}
+  virtual void begin(int /*pending*/, int /*already_stored*/) {}
+  virtual void generation_done(const std::string& /*arm*/, const std::string& /*prompt*/,
+                               bool /*failed*/) {}
+  virtual void end() {}
+};
+
+// A terminal gets one line that is rewritten; anything else gets a line about every ten seconds.
+class ConsoleProgress final : public ProgressSink {
+ public:
+  ConsoleProgress(std::FILE* out, bool is_terminal, base::Clock& clock)
+      : out_(out), terminal_(is_terminal), clock_(clock) {}
+  void warming_up(const std::string& arm) override;
+  void begin(int pending, int already_stored) override;
+  void generation_done(const std::string& arm, const std::string& prompt, bool failed) override;
+  void end() override;
+
+ private:
+  void show(const std::string& line, bool force);
+  std::FILE* out_;
+  bool terminal_;
+  base::Clock& clock_;
+  int pending_ = 0, stored_ = 0, done_ = 0, failed_ = 0;
+  int64_t start_ns_ = 0, last_shown_ns_ = 0;
+  size_t last_width_ = 0;
+};
+
+// "1h02m", "3m05s", "12s"
+std::string format_duration(double seconds);
+
+}  // namespace evalrun::runners

@@ -1,0 +1,59 @@
+// Executes a plan: warm-up, interleaved arms, conversations, scores, one transaction per generation,
+// resume.
+#pragma once
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/base/clock.h"
+#include "engine/session.h"
+#include "results/store.h"
+#include "runners/plan.h"
+#include "runners/progress.h"
+
+namespace evalrun::runners {
+
+enum class RunStatus { kComplete, kInterrupted, kOutOfTime };
+
+struct RunOutcome {
+  int64_t run_id = 0;
+  std::string run_key;
+  RunStatus status = RunStatus::kComplete;
+  int planned = 0, stored_before = 0, measured = 0, failed = 0;
+  double steal_share = 0;  // of all cores' time while measuring
+};
+
+struct RunnerOptions {
+  double max_time_s = 0;           // 0 = no limit; checked between prompts
+  std::function<bool()> stop;      // true = finish the prompt and return (Ctrl-C)
+  ProgressSink* progress = nullptr;
+};
+
+class Runner {
+ public:
+  // Adds run, arms and prompts to the store and finds out what is already there. Everything must
+  // outlive the runner.
+  Runner(const RunPlan& plan, const Conversation& conversation, results::ResultStore& store,
+         base::Clock& clock, RunnerOptions options);
+  ~Runner();
+
+  int pending() const;
+  // Measures what is pending; call with a session of capacity >= plan.capacity. The one session serves
+  // every arm, reset in between. A generation that throws becomes a row with status "failed: ..." and
+  // the run goes on; errors of the store end the run (nothing stored is lost).
+  RunOutcome run(engine::Session& session);
+  // The outcome when nothing is pending: no session is needed.
+  RunOutcome finish_without_measuring();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Plan, session and run in one call: what `evalrun run` and `evalrun check` do.
+RunOutcome run_suite(const PlanRequest& request, results::ResultStore& store, base::Clock& clock,
+                     const RunnerOptions& options);
+
+}  // namespace evalrun::runners

@@ -1,0 +1,75 @@
+// What a run measures, as one JSON file: methods, tasks, lengths, repeats, sampling, order. Keys are
+// strict: an unknown or mistyped one is a usage error that names file and field. Every field can also
+// be set on the command line of `evalrun run`, with or without a suite.
+//
+//   {"name": "mine", "methods": ["ar", "pld:k=10"], "aa": true, "max_new": 128, "repeats": 3,
+//    "tasks": ["gsm8k", {"task": "mt_bench", "limit": 20, "max_new": 256}]}
+//
+// Field by field: docs/suites.md.
+#pragma once
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/sampling.h"
+
+namespace evalrun::runners {
+
+// kInterleaved: arms back to back per prompt, each arm in each slot equally often (the default).
+// kRandom: the same, arm order drawn anew for each visit. kSequential: one arm after the other over
+// the whole set; drift of the machine then looks like a difference between arms.
+enum class Order { kInterleaved, kRandom, kSequential };
+const char* to_string(Order order);
+Order parse_order(std::string_view text, const std::string& where);  // usage_error
+
+// One data set of a suite. 0 means "as the suite says".
+struct TaskSpec {
+  std::string task;    // see datasets::load_dataset
+  double limit = 0;    // >= 1: that many prompts, 0 < f < 1: that share, < 0: all
+  int max_new = 0;
+  bool operator==(const TaskSpec&) const = default;
+};
+
+struct Suite {
+  std::string name = "custom";
+  std::string summary;
+  std::vector<std::string> methods;  // "pld:k=10"; "ar" is put in front when it is missing
+  bool aa = true;                    // a second AR arm: the noise floor of the session
+  std::vector<TaskSpec> tasks;
+  int max_new = 0;                   // 0 = each data set's default
+  double limit = -1;                 // per task; < 0 = all
+  int max_turns = 0;                 // 0 = all turns of a conversation
+  int repeats = 1;
+  int samples = 1;                   // seeded generations per prompt
+  engine::SamplingParams sampling;
+  uint64_t seed = 1;
+  int warmup = -1;                   // generations per arm; -1 = until step times settle
+  double warmup_limit_s = 10;        // longest warm-up when it is automatic
+  Order order = Order::kInterleaved;
+  bool ignore_eos = false;
+  bool kv_cache = true;
+  bool evaluate = true;                 // false = "evaluators": "none"
+  std::vector<std::string> evaluators;  // empty = every one that applies to the data set
+};
+
+// Reads and checks one suite; `file` is its name in messages. Throws usage_error.
+Suite parse_suite(std::string_view json_text, const std::string& file);
+// A built-in name or the path of a JSON file. Throws usage_error with the known names.
+Suite load_suite(const std::string& name_or_path);
+
+// Checks the values, the methods and the data set names against their registries; puts AR in front.
+// `where` starts the messages ("suite.json", "command line"). Throws usage_error.
+void complete_suite(Suite& suite, const std::string& where);
+
+// The effective configuration: every field with its value, as stored with the run and hashed.
+nlohmann::json to_json(const Suite& suite);
+
+struct BuiltinSuite {
+  std::string name;
+  std::string text;  // JSON
+};
+const std::vector<BuiltinSuite>& builtin_suites();
+
+}  // namespace evalrun::runners
