@@ -1,0 +1,49 @@
+// Every header compiles on its own: it includes what it uses.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/base/error.h"
+#include "tests/repo/source_tree.h"
+
+namespace evalrun::tests {
+namespace {
+
+// Headers in the ordinary sense. *_impl.h is a body that several .cpp files include after their own
+// definitions (kernels, once per instruction set): it cannot stand alone and is no interface.
+std::vector<std::string> interface_headers() {
+  std::vector<std::string> headers = source_files({".h"});
+  std::erase_if(headers, [](const std::string& h) { return h.ends_with("_impl.h"); });
+  return headers;
+}
+
+TEST(Headers, CompileAlone) {
+  const auto headers = interface_headers();
+  ASSERT_GT(headers.size(), 30u);
+  std::string list;
+  for (const std::string& header : headers) list += header + "\n";
+  // Syntax only, no optimisation: about a second each, most of it in third-party headers.
+  const std::string one = fmt::format(
+      "{} -std=c++20 -fsyntax-only -I. -x c++ -include \"$1\" /dev/null || echo \"not alone: $1\"",
+      EVALRUN_CXX_COMPILER);
+  const unsigned jobs = std::max(1u, std::thread::hardware_concurrency());
+  const auto result = run_command(
+      fmt::format("printf '%s' '{}' | xargs -P {} -I@ sh -c '{}' sh @", list, jobs, one));
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.output.find("not alone: "), std::string::npos) << result.output;
+}
+
+TEST(Headers, HaveGuardAndPurpose) {
+  for (const std::string& header : interface_headers()) {
+    const auto head = run_command("head -n 40 " + header).output;
+    EXPECT_EQ(head.rfind("//", 0), 0u)
+        << header << ": opens with a comment that says what it is for";
+    EXPECT_NE(head.find("#pragma once"), std::string::npos) << header << ": no #pragma once";
+  }
+}
+
+}  // namespace
+}  // namespace evalrun::tests

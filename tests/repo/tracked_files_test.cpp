@@ -1,0 +1,163 @@
+// What is committed: size, words and flags that must not be there, format.
+#include <gmock/gmock.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <regex>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/base/error.h"
+#include "engine/base/text.h"
+#include "tests/repo/source_tree.h"
+
+namespace evalrun::tests {
+namespace {
+
+using ::testing::IsEmpty;
+
+// Written in two parts so that this file does not find itself.
+struct Forbidden {
+  std::string pattern;
+  std::string why;
+};
+std::vector<Forbidden> forbidden() {
+  return {
+      {std::string("-march=") + "native", "instruction sets are chosen at run time"},
+      {std::string("-mtune=") + "native", "instruction sets are chosen at run time"},
+      {std::string("-ffast") + "-math",
+       "reordered sums would make a row's bits depend on its path"},
+      {std::string("-O") + "fast", "implies reordered floating-point sums"},
+      {std::string("-funsafe-math") + "-optimizations", "reordered floating-point sums"},
+      {std::string("\\bTO") + "DO\\b", "unfinished work belongs into an issue"},
+      {std::string("\\bFIX") + "ME\\b", "unfinished work belongs into an issue"},
+      {std::string("#pragma STDC FP_") + "CONTRACT ON", "see -ffp-contract in cmake/"},
+  };
+}
+
+// An absolute path behind a quote, blank or equals sign whose first folder is not part of every
+// Linux.
+const std::regex kForeignPath(R"((^|[\s"'=(`])/([A-Za-z][\w.-]*)/[\w.-])");
+const std::set<std::string> kLinuxFolders = {"bin", "dev",  "etc", "lib", "proc",
+                                             "run", "sbin", "sys", "usr", "var"};
+
+bool is_text(const std::string& file) {
+  static const std::set<std::string> extensions = {".h",  ".cpp", ".cu", ".cuh", ".txt",  ".cmake",
+                                                   ".md", ".sql", ".py", ".sh",  ".json", ""};
+  return extensions.count(std::filesystem::path(file).extension().string()) == 1;
+}
+
+// Data of tests and the built-in prompts may contain any text.
+bool is_data(const std::string& file) {
+  return file.rfind("tests/data/", 0) == 0 || file == "LICENSE" ||
+         file.find("/samples") != std::string::npos;
+}
+
+std::vector<std::string> forbidden_in(const std::string& file, std::string_view text) {
+  static const std::vector<std::pair<std::regex, std::string>> patterns = [] {
+    std::vector<std::pair<std::regex, std::string>> compiled;
+    for (const Forbidden& f : forbidden()) compiled.emplace_back(std::regex(f.pattern), f.why);
+    return compiled;
+  }();
+  std::vector<std::string> found;
+  int number = 0;
+  for (const std::string& line : base::split(text, '\n')) {
+    ++number;
+    std::smatch match;
+    for (const auto& [pattern, why] : patterns)
+      if (std::regex_search(line, match, pattern))
+        found.push_back(fmt::format("{}:{}: '{}': {}", file, number, match.str(), why));
+    if (std::regex_search(line, match, kForeignPath) && kLinuxFolders.count(match[2]) == 0)
+      found.push_back(fmt::format("{}:{}: '{}' looks like a path of one machine", file, number,
+                                  std::string(base::trim(line))));
+  }
+  return found;
+}
+
+class TrackedFiles : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    files_ = tracked_files();
+    if (files_.empty()) GTEST_SKIP() << "not a git checkout, so what is tracked is unknown";
+  }
+  std::vector<std::string> files_;
+};
+
+TEST_F(TrackedFiles, AreSmall) {
+  constexpr uintmax_t kMiB = 1024 * 1024;
+  uintmax_t total = 0;
+  for (const std::string& file : files_) {
+    const uintmax_t size = std::filesystem::file_size(absolute(file));
+    EXPECT_LE(size, 2 * kMiB) << file << ": large files do not belong into the repository";
+    total += size;
+  }
+  EXPECT_LT(total, 48 * kMiB);
+}
+
+TEST_F(TrackedFiles, AreNotProducts) {
+  static const std::set<std::string> products = {".o",   ".a",   ".so",   ".db",  ".log",
+                                                 ".pyc", ".whl", ".orig", ".rej", ".swp"};
+  for (const std::string& file : files_)
+    EXPECT_EQ(products.count(std::filesystem::path(file).extension().string()), 0u) << file;
+}
+
+TEST_F(TrackedFiles, HoldNothingForbidden) {
+  for (const std::string& file : files_) {
+    if (!is_text(file) || is_data(file)) continue;
+    EXPECT_THAT(forbidden_in(file, base::read_file(absolute(file))), IsEmpty());
+  }
+}
+
+TEST_F(TrackedFiles, TextEndsWithANewline) {
+  for (const std::string& file : files_) {
+    if (!is_text(file)) continue;
+    const std::string text = base::read_file(absolute(file));
+    EXPECT_TRUE(text.empty() || text.back() == '\n') << file << ": no newline at the end";
+    EXPECT_EQ(text.find("\r\n"), std::string::npos) << file << ": Windows line ends";
+  }
+}
+
+// The scanner itself sees what it exists for, and lets ordinary text pass.
+TEST(ForbiddenText, IsSeen) {
+  EXPECT_EQ(
+      forbidden_in("a.cmake", std::string("x\nadd_compile_options(-march=") + "native)").size(),
+      1u);
+  EXPECT_EQ(forbidden_in("a.cpp", std::string("// TO") + "DO: later").size(), 1u);
+  EXPECT_EQ(forbidden_in("a.cpp", std::string("open(\"/ho") + "me/someone/data\")").size(), 1u);
+  EXPECT_THAT(
+      forbidden_in("a.md", "see /usr/share/doc and https://example.org/home/page, 1 / 2 /3"),
+      IsEmpty());
+  EXPECT_THAT(forbidden_in("a.cpp", "// the last / outermost/ node; s/x/y/"), IsEmpty());
+}
+
+TEST_F(TrackedFiles, AreFormatted) {
+  const auto version = run_command("clang-format --version");
+  if (version.exit_code != 0) GTEST_SKIP() << "clang-format is not installed";
+  if (version.output.find("version 14.") == std::string::npos)
+    GTEST_SKIP() << "formatting differs between versions; ours is clang-format 14";
+  for (const std::string& file : files_) {
+    const std::string extension = std::filesystem::path(file).extension().string();
+    if (extension != ".h" && extension != ".cpp" && extension != ".cu" && extension != ".cuh")
+      continue;
+    EXPECT_EQ(run_command("clang-format --dry-run -Werror '" + file + "'").exit_code, 0)
+        << "clang-format -i " << file << " mends it";
+  }
+}
+
+TEST_F(TrackedFiles, ShellScriptsPassShellcheck) {
+  if (run_command("shellcheck --version").exit_code != 0)
+    GTEST_SKIP() << "shellcheck is not installed";
+  std::string list;
+  for (const std::string& file : files_)
+    if (run_command("head -c 40 '" + file + "'").output.find("bash") != std::string::npos &&
+        std::filesystem::path(file).extension() != ".md")
+      list += " '" + file + "'";
+  ASSERT_NE(list.find("scripts/test"), std::string::npos);
+  const auto result = run_command("shellcheck -x" + list);
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+}
+
+}  // namespace
+}  // namespace evalrun::tests
