@@ -1,0 +1,139 @@
+#include "results/migrations.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <optional>
+
+#include "engine/base/error.h"
+#include "results/embedded.h"
+#include "results/sqlite.h"
+#include "results/store.h"
+
+namespace evalrun::results {
+
+std::string embedded_sql(std::string_view name) {
+  for (const EmbeddedFile& f : embedded_sql())
+    if (f.name == name) return std::string(f.text);
+  EVALRUN_CHECK(false, "no embedded file '{}'", name);
+}
+
+namespace {
+
+// kMigrations[n] turns a database of version n into one of n + 1; tables and indexes only, the
+// views are dropped before and made anew afterwards. Entries are never changed once released.
+struct Migration {
+  const char* what;
+  const char* sql;
+};
+constexpr std::array<Migration, kSchemaVersion> kMigrations = {{
+    // Version 0 is the layout of development builds: no baselines, no stamp for planted faults.
+    {"baselines and the stamp of planted faults",
+     "ALTER TABLE generation ADD COLUMN fault TEXT NOT NULL DEFAULT '';"
+     "CREATE TABLE baseline ("
+     "  name TEXT PRIMARY KEY,"
+     "  run_id INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,"
+     "  note TEXT NOT NULL,"
+     "  saved TEXT NOT NULL"
+     ") WITHOUT ROWID;"},
+}};
+
+int64_t scalar(sqlite3* db, const std::string& path, std::string_view sql) {
+  Statement s(db, path, sql);
+  return s.step() ? sqlite3_column_int64(s.get(), 0) : 0;
+}
+
+bool is_empty(sqlite3* db, const std::string& path) {
+  return scalar(db, path, "SELECT count(*) FROM sqlite_schema") == 0;
+}
+
+// nullopt when the file holds no evalrun schema.
+std::optional<int64_t> stored_version(sqlite3* db, const std::string& path) {
+  if (scalar(db, path, "PRAGMA application_id") != kApplicationId) return std::nullopt;
+  if (scalar(db, path, "SELECT count(*) FROM sqlite_schema WHERE name = 'meta'") == 0)
+    return std::nullopt;
+  Statement s(db, path, "SELECT CAST(value AS INTEGER) FROM meta WHERE name = 'schema_version'");
+  if (!s.step()) return std::nullopt;
+  return sqlite3_column_int64(s.get(), 0);
+}
+
+void set_version(sqlite3* db, const std::string& path, int version) {
+  run_script(db, path,
+             fmt::format("INSERT INTO meta VALUES ('schema_version', '{0}') "
+                         "ON CONFLICT (name) DO UPDATE SET value = excluded.value; "
+                         "PRAGMA user_version = {0}; PRAGMA application_id = {1};",
+                         version, kApplicationId),
+             "stamping the schema version");
+}
+
+void create(sqlite3* db, const std::string& path) {
+  Transaction t(db, path);
+  if (is_empty(db, path)) {  // else another process was faster
+    run_script(db, path, embedded_sql("schema.sql"), "creating tables");
+    run_script(db, path, embedded_sql("views.sql"), "creating views");
+    set_version(db, path, kSchemaVersion);
+  }
+  t.commit();
+}
+
+void drop_views(sqlite3* db, const std::string& path) {
+  std::string script;
+  Statement s(db, path, "SELECT name FROM sqlite_schema WHERE type = 'view'");
+  while (s.step())
+    script += fmt::format("DROP VIEW \"{}\";",
+                          reinterpret_cast<const char*>(sqlite3_column_text(s.get(), 0)));
+  run_script(db, path, script, "dropping views");
+}
+
+void back_up(sqlite3* db, const std::string& path, int64_t version) {
+  std::string copy = fmt::format("{}.bak-v{}", path, version);
+  for (int i = 2; ::access(copy.c_str(), F_OK) == 0; ++i)  // an earlier copy is never overwritten
+    copy = fmt::format("{}.bak-v{}-{}", path, version, i);
+  Statement s(db, path, "VACUUM INTO ?");
+  s << copy;
+  s.run();
+}
+
+void migrate(sqlite3* db, const std::string& path, int64_t version) {
+  back_up(db, path, version);
+  Transaction t(db, path);
+  if (stored_version(db, path) != version) return;  // another process was faster
+  drop_views(db, path);
+  for (int64_t v = version; v < kSchemaVersion; ++v)
+    run_script(db, path, kMigrations[v].sql,
+               fmt::format("migrating from version {} to {} ({})", v, v + 1, kMigrations[v].what));
+  run_script(db, path, embedded_sql("views.sql"), "creating views");
+  set_version(db, path, kSchemaVersion);
+  t.commit();
+}
+
+}  // namespace
+
+void prepare_schema(sqlite3* db, const std::string& path, bool writable) {
+  if (is_empty(db, path)) {
+    if (!writable)
+      throw base::data_error(path, "", "holds no results yet", "measure first: evalrun run quick");
+    create(db, path);
+  }
+  const std::optional<int64_t> version = stored_version(db, path);
+  if (!version)
+    throw base::data_error(path, "", "is an SQLite database, but not one of evalrun",
+                           "choose another file with --db; this one is left as it is");
+  if (*version > kSchemaVersion)
+    throw base::data_error(
+        path, "schema version",
+        fmt::format("the file has version {}, this program knows up to {}", *version,
+                    kSchemaVersion),
+        "use the evalrun that wrote it (or a newer one), or choose another file with --db");
+  EVALRUN_CHECK(*version >= 0, "schema version {}", *version);
+  if (*version == kSchemaVersion) return;
+  if (!writable)
+    throw base::data_error(
+        path, "schema version",
+        fmt::format("the file has version {}, this program reads {}", *version, kSchemaVersion),
+        "open it once with a command that writes (evalrun run or evalrun baseline save): it is "
+        "migrated after a copy has been made");
+  migrate(db, path, *version);
+}
+
+}  // namespace evalrun::results

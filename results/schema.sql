@@ -1,0 +1,161 @@
+-- Tables of an evalrun result database, schema version 1. Raw values only; ratios are born in
+-- views.sql. Field by field in docs/schema.md. Times are nanoseconds, ids of tokens int32.
+
+CREATE TABLE meta (
+  name  TEXT PRIMARY KEY,
+  value TEXT NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE run (
+  id             INTEGER PRIMARY KEY,
+  key            TEXT NOT NULL UNIQUE,      -- equal keys resume
+  label          TEXT NOT NULL,
+  suite          TEXT NOT NULL,
+  suite_json     TEXT NOT NULL,
+  commit_id      TEXT NOT NULL,
+  version        TEXT NOT NULL,
+  command        TEXT NOT NULL,
+  started        TEXT NOT NULL,             -- UTC, ISO 8601
+  finished       TEXT,                      -- NULL until every cell is measured
+  schema_version INTEGER NOT NULL           -- of the program that wrote it
+);
+CREATE INDEX run_label ON run (label);
+
+CREATE TABLE environment (
+  run_id INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
+  name   TEXT NOT NULL,
+  value  TEXT NOT NULL,
+  PRIMARY KEY (run_id, name)
+) WITHOUT ROWID;
+
+CREATE TABLE arm (
+  id                    INTEGER PRIMARY KEY,
+  run_id                INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
+  key                   TEXT NOT NULL,
+  label                 TEXT NOT NULL,
+  method                TEXT NOT NULL,
+  params                TEXT NOT NULL,
+  method_version        TEXT NOT NULL,
+  role                  TEXT NOT NULL CHECK (role IN ('baseline', 'aa', 'method')),
+  lossless              TEXT NOT NULL CHECK (lossless IN ('none', 'greedy', 'both')),
+  model                 TEXT NOT NULL,
+  model_hash            TEXT NOT NULL,
+  draft                 TEXT NOT NULL,
+  draft_hash            TEXT NOT NULL,
+  dtype                 TEXT NOT NULL,
+  isa                   TEXT NOT NULL,
+  device                TEXT NOT NULL,
+  threads               INTEGER NOT NULL,
+  batch                 INTEGER NOT NULL,
+  kv_cache              INTEGER NOT NULL,
+  temperature           REAL NOT NULL,
+  top_p                 REAL NOT NULL,
+  top_k                 INTEGER NOT NULL,
+  max_new               INTEGER NOT NULL,
+  ignore_eos            INTEGER NOT NULL,
+  settings              TEXT NOT NULL,      -- JSON object: EVALRUN_* and all else that moves a figure
+  weight_bytes          INTEGER NOT NULL,
+  extra_parameter_bytes INTEGER NOT NULL,
+  kv_bytes              INTEGER NOT NULL,
+  peak_bytes            INTEGER NOT NULL,
+  UNIQUE (run_id, key)
+);
+
+CREATE TABLE prompt (
+  id            INTEGER PRIMARY KEY,
+  run_id        INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
+  key           TEXT NOT NULL,
+  task          TEXT NOT NULL,
+  name          TEXT NOT NULL,              -- id inside the task, e.g. 'gsm8k/17'
+  category      TEXT NOT NULL,
+  language      TEXT NOT NULL,
+  rendered_hash TEXT NOT NULL,
+  turns         TEXT NOT NULL,              -- JSON array of the user messages
+  reference     TEXT,
+  UNIQUE (run_id, key)
+);
+
+-- One prompt, one arm, one repeat or sample. A failed one is a row that says so.
+CREATE TABLE generation (
+  id            INTEGER PRIMARY KEY,
+  run_id        INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
+  arm_id        INTEGER NOT NULL REFERENCES arm (id) ON DELETE CASCADE,
+  prompt_id     INTEGER NOT NULL REFERENCES prompt (id) ON DELETE CASCADE,
+  repeat        INTEGER NOT NULL,
+  sample        INTEGER NOT NULL,
+  seed          INTEGER NOT NULL,           -- 64 bits, stored as signed
+  block         INTEGER NOT NULL,
+  slot          INTEGER NOT NULL,
+  status        TEXT NOT NULL,              -- 'ok' or 'failed: ...'
+  fault         TEXT NOT NULL DEFAULT '',   -- planted fault; '' in real measurements
+  tokens_hash   TEXT NOT NULL,              -- over the token ids of all turns
+  steps_hash    TEXT NOT NULL,              -- over drafted, depth, accepted, emitted of all steps
+  total_ns      INTEGER NOT NULL,
+  tokenize_ns   INTEGER NOT NULL,
+  detokenize_ns INTEGER NOT NULL,
+  started       TEXT NOT NULL,
+  UNIQUE (arm_id, prompt_id, repeat, sample)
+);
+CREATE INDEX generation_run ON generation (run_id);
+CREATE INDEX generation_prompt ON generation (prompt_id);
+
+-- The counters repeat what the step rows add up to (v_accounting proves it), so that a table over
+-- 10^5 generations need not read 10^7 steps. Wide columns stand last: reading the others skips them.
+CREATE TABLE turn (
+  id               INTEGER PRIMARY KEY,
+  generation_id    INTEGER NOT NULL REFERENCES generation (id) ON DELETE CASCADE,
+  idx              INTEGER NOT NULL,
+  n_prompt_tokens  INTEGER NOT NULL,
+  n_tokens         INTEGER NOT NULL,        -- emitted, the prefill's token and a stop token included
+  n_steps          INTEGER NOT NULL,
+  drafted          INTEGER NOT NULL,
+  drafted_depth    INTEGER NOT NULL,
+  accepted         INTEGER NOT NULL,
+  emitted          INTEGER NOT NULL,        -- by steps
+  target_forwards  INTEGER NOT NULL,
+  rows             INTEGER NOT NULL,
+  draft_ns         INTEGER NOT NULL,
+  verify_ns        INTEGER NOT NULL,
+  commit_ns        INTEGER NOT NULL,
+  other_ns         INTEGER NOT NULL,
+  prefill_ns       INTEGER NOT NULL,
+  draft_prefill_ns INTEGER NOT NULL,
+  decode_ns        INTEGER NOT NULL,
+  stop             TEXT NOT NULL,
+  tokens           BLOB NOT NULL,           -- int32 little-endian
+  text             TEXT NOT NULL,
+  UNIQUE (generation_id, idx)
+);
+
+CREATE TABLE step (
+  turn_id         INTEGER NOT NULL REFERENCES turn (id) ON DELETE CASCADE,
+  idx             INTEGER NOT NULL,
+  rows            INTEGER NOT NULL,
+  drafted         INTEGER NOT NULL,
+  drafted_depth   INTEGER NOT NULL,
+  accepted        INTEGER NOT NULL,
+  emitted         INTEGER NOT NULL,
+  target_forwards INTEGER NOT NULL,
+  draft_ns        INTEGER NOT NULL,
+  verify_ns       INTEGER NOT NULL,
+  commit_ns       INTEGER NOT NULL,
+  other_ns        INTEGER NOT NULL,
+  PRIMARY KEY (turn_id, idx)
+) WITHOUT ROWID;
+
+CREATE TABLE score (
+  generation_id INTEGER NOT NULL REFERENCES generation (id) ON DELETE CASCADE,
+  evaluator     TEXT NOT NULL,
+  version       TEXT NOT NULL,
+  value         REAL,                       -- NULL unless status is 'ok'
+  extracted     TEXT NOT NULL,
+  status        TEXT NOT NULL,
+  PRIMARY KEY (generation_id, evaluator)
+) WITHOUT ROWID;
+
+CREATE TABLE baseline (
+  name   TEXT PRIMARY KEY,
+  run_id INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
+  note   TEXT NOT NULL,
+  saved  TEXT NOT NULL
+) WITHOUT ROWID;

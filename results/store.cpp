@@ -1,0 +1,363 @@
+#include "results/store.h"
+
+#include <sqlite3.h>
+
+#include <array>
+#include <bit>
+#include <cstring>
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+#include "engine/base/error.h"
+#include "engine/base/text.h"
+#include "results/migrations.h"
+#include "results/sqlite.h"
+
+namespace evalrun::results {
+
+namespace {
+
+// How long to wait for another process's transaction; ours take milliseconds.
+constexpr int kBusyTimeoutMs = 5000;
+
+static_assert(std::endian::native == std::endian::little,
+              "token blobs are stored as they lie in memory");
+std::string token_blob(const std::vector<int32_t>& tokens) {
+  return {reinterpret_cast<const char*>(tokens.data()), tokens.size() * sizeof(int32_t)};
+}
+
+// Both hashes delimit turns by their lengths, so that {1,2},{3} and {1},{2,3} differ. 128 bits.
+std::string hash_of_tokens(const std::vector<TurnRecord>& turns) {
+  std::string bytes;
+  for (const TurnRecord& t : turns)
+    bytes += fmt::format("{}:", t.tokens.size()) + token_blob(t.tokens);
+  return base::sha256_hex(bytes).substr(0, 32);
+}
+std::string hash_of_steps(const std::vector<TurnRecord>& turns) {
+  std::string text;
+  for (const TurnRecord& t : turns) {
+    text += fmt::format("{}:", t.steps.size());
+    for (const StepRecord& s : t.steps)
+      text += fmt::format("{},{},{},{};", s.drafted, s.drafted_depth, s.accepted, s.emitted);
+  }
+  return base::sha256_hex(text).substr(0, 32);
+}
+
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  char buffer[32];
+  std::strftime(buffer, sizeof buffer, "%Y-%m-%dT%H:%M:%SZ", &utc);
+  return buffer;
+}
+
+// Texts come from a detokenizer cut at arbitrary places: replace what is not UTF-8 rather than
+// throw.
+std::string json_of(const nlohmann::json& j) {
+  return j.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace
+
+bool Row::is_null(int column) const { return sqlite3_column_type(stmt_, column) == SQLITE_NULL; }
+int64_t Row::integer(int column) const { return sqlite3_column_int64(stmt_, column); }
+double Row::number(int column) const { return sqlite3_column_double(stmt_, column); }
+std::string Row::text(int column) const {
+  const auto* p = reinterpret_cast<const char*>(sqlite3_column_text(stmt_, column));
+  return p == nullptr ? "" : std::string(p, sqlite3_column_bytes(stmt_, column));
+}
+std::string Row::blob(int column) const {
+  const auto* p = static_cast<const char*>(sqlite3_column_blob(stmt_, column));
+  return p == nullptr ? "" : std::string(p, sqlite3_column_bytes(stmt_, column));
+}
+int Row::columns() const { return sqlite3_column_count(stmt_); }
+std::string Row::name(int column) const { return sqlite3_column_name(stmt_, column); }
+
+struct ResultStore::Impl {
+  explicit Impl(const std::string& p) : path(p) {}
+  ~Impl() {
+    insert_generation.reset(), insert_turn.reset(), insert_step.reset(), insert_score.reset();
+    sqlite3_close_v2(db);
+  }
+  int64_t last_id() const { return sqlite3_last_insert_rowid(db); }
+  // Prepared once: resume and storing run them for every cell.
+  Statement& prepared(std::unique_ptr<Statement>& slot, std::string_view sql) {
+    if (!slot) slot = std::make_unique<Statement>(db, path, sql);
+    return *slot;
+  }
+  // An error in the middle leaves a prepared statement half bound.
+  void forget_prepared() {
+    insert_generation.reset(), insert_turn.reset(), insert_step.reset(), insert_score.reset();
+  }
+  int64_t id_of(std::string_view sql, int64_t run_id, const std::string& key) {
+    Statement s(db, path, sql);
+    s << run_id << key;
+    return s.step() ? sqlite3_column_int64(s.get(), 0) : 0;
+  }
+
+  const std::string& path;
+  sqlite3* db = nullptr;
+  std::unique_ptr<Statement> insert_generation, insert_turn, insert_step, insert_score;
+};
+
+ResultStore::ResultStore(const std::string& path, Mode mode)
+    : path_(path), impl_(std::make_unique<Impl>(path_)) {
+  const bool writable = mode == Mode::kReadWrite;
+  const auto open = [&](const std::string& name, int flags) {
+    return sqlite3_open_v2(name.c_str(), &impl_->db, flags | SQLITE_OPEN_NOMUTEX, nullptr);
+  };
+  int rc =
+      open(path_, writable ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE : SQLITE_OPEN_READONLY);
+  if (rc != SQLITE_OK) throw_sqlite(impl_->db, rc, path_, "opening it");
+  sqlite3_busy_timeout(impl_->db, kBusyTimeoutMs);
+  // A file that may only be read is opened without complaint: ask before anything is half done.
+  if (writable && sqlite3_db_readonly(impl_->db, "main") == 1)
+    throw_sqlite(nullptr, SQLITE_READONLY, path_, "opening it");
+  // WAL needs a shared-memory file beside the database. Where none can be made (read-only folder)
+  // and no log is left behind, the file cannot change and may be read as it is.
+  if (!writable && sqlite3_exec(impl_->db, "SELECT 1 FROM sqlite_schema", nullptr, nullptr,
+                                nullptr) == SQLITE_CANTOPEN) {
+    sqlite3_close_v2(impl_->db);
+    impl_->db = nullptr;
+    std::string escaped;
+    for (const char c : path_)
+      escaped += std::isalnum(static_cast<unsigned char>(c)) || c == '/' || c == '.' || c == '_'
+                     ? std::string(1, c)
+                     : fmt::format("%{:02X}", static_cast<unsigned char>(c));
+    rc = open("file:" + escaped + "?immutable=1", SQLITE_OPEN_READONLY | SQLITE_OPEN_URI);
+    if (rc != SQLITE_OK) throw_sqlite(impl_->db, rc, path_, "opening it");
+  }
+  prepare_schema(impl_->db, path_, writable);
+  // Only now: a foreign or newer database must be left as it was.
+  if (writable) {
+    // FULL: the log is synced at each commit, so that a generation, once stored, survives a power
+    // cut and not only a killed process. One fsync per generation, outside every timed region.
+    run_script(impl_->db, path_,
+               "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;",
+               "setting it up");
+  }
+}
+
+ResultStore::~ResultStore() = default;
+
+int64_t ResultStore::add_run(const RunRecord& r) {
+  Transaction transaction(impl_->db, path_);
+  const auto find = [&] {
+    Statement s(impl_->db, path_, "SELECT id FROM run WHERE key = ?");
+    s << r.key;
+    return s.step() ? sqlite3_column_int64(s.get(), 0) : int64_t{0};
+  };
+  if (const int64_t id = find()) return id;
+  Statement s(
+      impl_->db, path_,
+      "INSERT INTO run (key, label, suite, suite_json, commit_id, version, command, started, "
+      "schema_version) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)");
+  s << r.key << r.label << r.suite << r.suite_json << r.commit << r.version << r.command
+    << (r.started.empty() ? utc_now() : r.started) << kSchemaVersion;
+  s.run();
+  const int64_t id = impl_->last_id();
+  Statement e(impl_->db, path_, "INSERT INTO environment VALUES (?, ?, ?)");
+  for (const auto& [name, value] : r.environment) {
+    e << id << name << value;
+    e.run();
+  }
+  transaction.commit();
+  return id;
+}
+
+int64_t ResultStore::add_arm(int64_t run_id, const ArmRecord& a) {
+  Transaction transaction(impl_->db, path_);
+  if (const int64_t id =
+          impl_->id_of("SELECT id FROM arm WHERE run_id = ? AND key = ?", run_id, a.key))
+    return id;
+  Statement s(
+      impl_->db, path_,
+      "INSERT INTO arm (run_id, key, label, method, params, method_version, role, lossless, "
+      "model, model_hash, draft, draft_hash, dtype, isa, device, threads, batch, kv_cache, "
+      "temperature, top_p, top_k, max_new, ignore_eos, settings, weight_bytes, "
+      "extra_parameter_bytes, kv_bytes, peak_bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
+      "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
+  s << run_id << a.key << a.label << a.method << a.params << a.method_version << a.role
+    << a.lossless << a.model << a.model_hash << a.draft << a.draft_hash << a.dtype << a.isa
+    << a.device << a.threads << a.batch << a.kv_cache << a.temperature << a.top_p << a.top_k
+    << a.max_new << a.ignore_eos << json_of(nlohmann::json(a.settings)) << a.weight_bytes
+    << a.extra_parameter_bytes << a.kv_bytes << a.peak_bytes;
+  s.run();
+  const int64_t id = impl_->last_id();
+  transaction.commit();
+  return id;
+}
+
+int64_t ResultStore::add_prompt(int64_t run_id, const PromptRecord& p) {
+  Transaction transaction(impl_->db, path_);
+  if (const int64_t id =
+          impl_->id_of("SELECT id FROM prompt WHERE run_id = ? AND key = ?", run_id, p.key))
+    return id;
+  Statement s(
+      impl_->db, path_,
+      "INSERT INTO prompt (run_id, key, task, name, category, language, rendered_hash, turns, "
+      "reference) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)");
+  s << run_id << p.key << p.task << p.id << p.category << p.language << p.rendered_hash
+    << json_of(nlohmann::json(p.turns));
+  if (p.reference)
+    s << *p.reference;
+  else
+    s << nullptr;
+  s.run();
+  const int64_t id = impl_->last_id();
+  transaction.commit();
+  return id;
+}
+
+void ResultStore::update_arm_bytes(int64_t arm_id, const ArmRecord& a) {
+  execute(
+      "UPDATE arm SET weight_bytes = max(weight_bytes, ?), extra_parameter_bytes = "
+      "max(extra_parameter_bytes, ?), kv_bytes = max(kv_bytes, ?), peak_bytes = max(peak_bytes, ?) "
+      "WHERE id = ?",
+      {a.weight_bytes, a.extra_parameter_bytes, a.kv_bytes, a.peak_bytes, arm_id});
+}
+
+int64_t ResultStore::add_generation(int64_t run_id, int64_t arm_id, int64_t prompt_id,
+                                    const GenerationRecord& g,
+                                    const std::vector<ScoreRecord>& scores) {
+  EVALRUN_CHECK(g.texts.empty() || g.texts.size() == g.turns.size(), "{} texts for {} turns",
+                g.texts.size(), g.turns.size());
+  EVALRUN_CHECK(!has_generation(arm_id, prompt_id, g.repeat, g.sample),
+                "arm {}, prompt {}, repeat {}, sample {} is measured already", arm_id, prompt_id,
+                g.repeat, g.sample);
+  try {
+    Transaction transaction(impl_->db, path_);
+    Statement& insert_generation =
+        impl_->prepared(impl_->insert_generation,
+                        "INSERT INTO generation (run_id, arm_id, prompt_id, repeat, sample, seed, "
+                        "block, slot, status, "
+                        "fault, tokens_hash, steps_hash, total_ns, tokenize_ns, detokenize_ns, "
+                        "started) VALUES (?, ?, "
+                        "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
+    insert_generation << run_id << arm_id << prompt_id << g.repeat << g.sample
+                      << static_cast<int64_t>(g.seed) << g.block << g.slot << g.status << g.fault
+                      << hash_of_tokens(g.turns) << hash_of_steps(g.turns) << g.total_ns
+                      << g.tokenize_ns << g.detokenize_ns
+                      << (g.started.empty() ? utc_now() : g.started);
+    insert_generation.run();
+    const int64_t id = impl_->last_id();
+    for (size_t i = 0; i < g.turns.size(); ++i) {
+      const TurnRecord& t = g.turns[i];
+      StepRecord sum{.rows = 0, .target_forwards = 0};
+      for (const StepRecord& s : t.steps) {
+        sum.rows += s.rows, sum.drafted += s.drafted, sum.drafted_depth += s.drafted_depth;
+        sum.accepted += s.accepted, sum.emitted += s.emitted;
+        sum.target_forwards += s.target_forwards;
+        sum.draft_ns += s.draft_ns, sum.verify_ns += s.verify_ns;
+        sum.commit_ns += s.commit_ns, sum.other_ns += s.other_ns;
+      }
+      Statement& insert_turn = impl_->prepared(
+          impl_->insert_turn,
+          "INSERT INTO turn (generation_id, idx, n_prompt_tokens, n_tokens, n_steps, drafted, "
+          "drafted_depth, accepted, emitted, target_forwards, rows, draft_ns, verify_ns, "
+          "commit_ns, "
+          "other_ns, prefill_ns, draft_prefill_ns, decode_ns, stop, text, tokens) VALUES (?, ?, ?, "
+          "?, "
+          "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
+      insert_turn << id << static_cast<int64_t>(i) << t.n_prompt_tokens
+                  << static_cast<int64_t>(t.tokens.size()) << static_cast<int64_t>(t.steps.size())
+                  << sum.drafted << sum.drafted_depth << sum.accepted << sum.emitted
+                  << sum.target_forwards << sum.rows << sum.draft_ns << sum.verify_ns
+                  << sum.commit_ns << sum.other_ns << t.prefill_ns << t.draft_prefill_ns
+                  << t.decode_ns << std::string(to_string(t.stop))
+                  << (g.texts.empty() ? std::string() : g.texts[i]);
+      insert_turn.blob(token_blob(t.tokens)).run();
+      const int64_t turn_id = impl_->last_id();
+      Statement& insert_step = impl_->prepared(
+          impl_->insert_step, "INSERT INTO step VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
+      for (size_t k = 0; k < t.steps.size(); ++k) {
+        const StepRecord& s = t.steps[k];
+        insert_step << turn_id << static_cast<int64_t>(k) << s.rows << s.drafted << s.drafted_depth
+                    << s.accepted << s.emitted << s.target_forwards << s.draft_ns << s.verify_ns
+                    << s.commit_ns << s.other_ns;
+        insert_step.run();
+      }
+    }
+    Statement& insert_score =
+        impl_->prepared(impl_->insert_score, "INSERT INTO score VALUES (?, ?, ?, ?, ?, ?)");
+    for (const ScoreRecord& s : scores) {
+      insert_score << id << s.evaluator << s.version;
+      if (s.status == "ok")
+        insert_score << s.value;
+      else
+        insert_score << nullptr;
+      insert_score << s.extracted << s.status;
+      insert_score.run();
+    }
+    transaction.commit();
+    return id;
+  } catch (...) {
+    impl_->forget_prepared();
+    throw;
+  }
+}
+
+bool ResultStore::has_generation(int64_t arm_id, int64_t prompt_id, int repeat, int sample) const {
+  Statement s(
+      impl_->db, path_,
+      "SELECT 1 FROM generation WHERE arm_id = ? AND prompt_id = ? AND repeat = ? AND sample = ?");
+  s << arm_id << prompt_id << repeat << sample;
+  return s.step();
+}
+
+void ResultStore::finish_run(int64_t run_id) {
+  execute("UPDATE run SET finished = ? WHERE id = ? AND finished IS NULL", {utc_now(), run_id});
+}
+
+std::optional<int64_t> ResultStore::find_run(const std::string& name) const {
+  if (name.empty() || name == "latest") {
+    Statement s(impl_->db, path_, "SELECT max(id) FROM run HAVING max(id) IS NOT NULL");
+    return s.step() ? std::optional(sqlite3_column_int64(s.get(), 0)) : std::nullopt;
+  }
+  // In this order, so that a label made of digits cannot hide a run's number.
+  for (const char* sql :
+       {"SELECT id FROM run WHERE CAST(id AS TEXT) = ?", "SELECT id FROM run WHERE key = ?",
+        "SELECT id FROM run WHERE label = ? ORDER BY id DESC LIMIT 1",
+        "SELECT run_id FROM baseline WHERE name = ?"}) {
+    Statement s(impl_->db, path_, sql);
+    s << name;
+    if (s.step()) return sqlite3_column_int64(s.get(), 0);
+  }
+  return std::nullopt;
+}
+
+void ResultStore::save_baseline(const std::string& name, int64_t run_id, const std::string& note) {
+  execute(
+      "INSERT INTO baseline (name, run_id, note, saved) VALUES (?, ?, ?, ?) ON CONFLICT (name) DO "
+      "UPDATE SET run_id = excluded.run_id, note = excluded.note, saved = excluded.saved",
+      {name, run_id, note, utc_now()});
+}
+
+bool ResultStore::remove_baseline(const std::string& name) {
+  execute("DELETE FROM baseline WHERE name = ?", {name});
+  return sqlite3_changes(impl_->db) > 0;
+}
+
+namespace {
+void bind_all(Statement& s, const std::vector<Value>& parameters) {
+  for (const Value& v : parameters) std::visit([&](const auto& x) { s << x; }, v);
+}
+}  // namespace
+
+void ResultStore::query(const std::string& sql, const std::vector<Value>& parameters,
+                        const std::function<bool(const Row&)>& f) const {
+  Statement s(impl_->db, path_, sql);
+  bind_all(s, parameters);
+  const Row row(s.get());
+  while (s.step())
+    if (!f(row)) return;
+}
+
+void ResultStore::execute(const std::string& sql, const std::vector<Value>& parameters) {
+  Statement s(impl_->db, path_, sql);
+  bind_all(s, parameters);
+  s.run();
+}
+
+}  // namespace evalrun::results

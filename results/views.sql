@@ -1,0 +1,196 @@
+-- Every published metric, as a view (docs/schema.md). `fault` is a grouping column throughout: rows of
+-- planted faults never mix with real ones; real measurements are those with fault = ''.
+
+-- One row per generation, sums over its turns. n_decode = tokens that came from steps if the
+-- accounting holds: each turn's first token is the prefill's.
+CREATE VIEW v_generation_all AS
+SELECT g.run_id, g.id AS generation_id, g.arm_id, g.prompt_id, p.task, g.repeat, g.sample, g.seed,
+       g.fault, g.status = 'ok' AS ok, g.status, g.tokens_hash, g.steps_hash,
+       count(t.id) AS n_turns,
+       coalesce(sum(t.n_tokens), 0) AS n_tokens,
+       coalesce(sum(max(t.n_tokens - 1, 0)), 0) AS n_decode,
+       coalesce(sum(t.n_steps), 0) AS steps,
+       coalesce(sum(t.drafted), 0) AS drafted,
+       coalesce(sum(t.drafted_depth), 0) AS drafted_depth,
+       coalesce(sum(t.accepted), 0) AS accepted,
+       coalesce(sum(t.emitted), 0) AS emitted,
+       coalesce(sum(t.target_forwards), 0) AS target_forwards,
+       coalesce(sum(t.draft_ns), 0) AS draft_ns,
+       coalesce(sum(t.verify_ns), 0) AS verify_ns,
+       coalesce(sum(t.commit_ns), 0) AS commit_ns,
+       coalesce(sum(t.other_ns), 0) AS other_ns,
+       coalesce(sum(t.prefill_ns), 0) AS prefill_ns,
+       coalesce(sum(t.draft_prefill_ns), 0) AS draft_prefill_ns,
+       coalesce(sum(t.decode_ns), 0) AS decode_ns,
+       g.total_ns
+FROM generation g
+JOIN prompt p ON p.id = g.prompt_id
+LEFT JOIN turn t ON t.generation_id = g.id
+GROUP BY g.run_id, g.id;
+
+-- The ordinary ones: finished, no planted fault.
+CREATE VIEW v_generation AS
+SELECT * FROM v_generation_all WHERE ok AND fault = '';
+
+-- One row per (arm, prompt, sample): the repeat of median decode time; for an even number of repeats
+-- the mean of the middle two. Counters are those of the same repeats (equal anyway when `stable`).
+CREATE VIEW v_sample AS
+SELECT run_id, arm_id, prompt_id, task, sample, fault,
+       max(n_repeats) AS n_repeats,
+       max(first_hash) = max(last_hash) AND max(first_steps) = max(last_steps) AS stable,
+       min(tokens_hash) AS tokens_hash, min(steps_hash) AS steps_hash,
+       avg(n_tokens) AS n_tokens, avg(n_decode) AS n_decode, avg(steps) AS steps,
+       avg(drafted) AS drafted, avg(drafted_depth) AS drafted_depth, avg(accepted) AS accepted,
+       avg(emitted) AS emitted, avg(target_forwards) AS target_forwards,
+       avg(draft_ns) AS draft_ns, avg(verify_ns) AS verify_ns, avg(commit_ns) AS commit_ns,
+       avg(other_ns) AS other_ns, avg(prefill_ns) AS prefill_ns,
+       avg(draft_prefill_ns) AS draft_prefill_ns, avg(decode_ns) AS decode_ns,
+       avg(total_ns) AS total_ns
+FROM (SELECT *,
+             row_number() OVER by_time AS place,
+             count(*) OVER cell AS n_repeats,
+             min(tokens_hash) OVER cell AS first_hash, max(tokens_hash) OVER cell AS last_hash,
+             min(steps_hash) OVER cell AS first_steps, max(steps_hash) OVER cell AS last_steps
+      FROM v_generation_all
+      WHERE ok
+      WINDOW cell AS (PARTITION BY run_id, arm_id, prompt_id, task, sample, fault),
+             by_time AS (PARTITION BY run_id, arm_id, prompt_id, task, sample, fault
+                         ORDER BY decode_ns, repeat))
+WHERE place IN ((n_repeats + 1) / 2, (n_repeats + 2) / 2)
+GROUP BY run_id, arm_id, prompt_id, task, sample, fault;
+
+-- One row per (arm, prompt): sums over samples. The prompt is the unit of every interval.
+CREATE VIEW v_arm_prompt AS
+SELECT run_id, arm_id, prompt_id, task, fault, count(*) AS n_samples,
+       sum(n_tokens) AS n_tokens, sum(n_decode) AS n_decode, sum(steps) AS steps,
+       sum(drafted) AS drafted, sum(drafted_depth) AS drafted_depth, sum(accepted) AS accepted,
+       sum(emitted) AS emitted, sum(target_forwards) AS target_forwards,
+       sum(draft_ns) AS draft_ns, sum(verify_ns) AS verify_ns, sum(commit_ns) AS commit_ns,
+       sum(other_ns) AS other_ns, sum(prefill_ns) AS prefill_ns,
+       sum(draft_prefill_ns) AS draft_prefill_ns, sum(decode_ns) AS decode_ns,
+       sum(total_ns) AS total_ns
+FROM v_sample
+GROUP BY run_id, arm_id, prompt_id, task, fault;
+
+-- One row per (arm, task): the pooled totals every ratio is made of.
+CREATE VIEW v_arm_totals AS
+SELECT run_id, arm_id, task, fault, count(*) AS n_prompts, max(n_samples) AS samples,
+       sum(n_tokens) AS n_tokens, sum(n_decode) AS n_decode, sum(steps) AS steps,
+       sum(drafted) AS drafted, sum(drafted_depth) AS drafted_depth, sum(accepted) AS accepted,
+       sum(emitted) AS emitted, sum(target_forwards) AS target_forwards,
+       sum(draft_ns) AS draft_ns, sum(verify_ns) AS verify_ns, sum(commit_ns) AS commit_ns,
+       sum(other_ns) AS other_ns, sum(prefill_ns) AS prefill_ns,
+       sum(draft_prefill_ns) AS draft_prefill_ns, sum(decode_ns) AS decode_ns,
+       sum(total_ns) AS total_ns
+FROM v_arm_prompt
+GROUP BY run_id, arm_id, task, fault;
+
+-- How many generations each (arm, task) has, failures counted and never averaged.
+CREATE VIEW v_count AS
+SELECT g.run_id, g.arm_id, p.task, g.fault, count(*) AS generations,
+       sum(g.status <> 'ok') AS failed
+FROM generation g JOIN prompt p ON p.id = g.prompt_id
+GROUP BY g.run_id, g.arm_id, p.task, g.fault;
+
+-- Acceptance ratios of one arm on one task (pooled: sum over sum).
+CREATE VIEW v_acceptance AS
+SELECT run_id, arm_id, task, fault, steps, drafted, drafted_depth, accepted, emitted,
+       1.0 * emitted / nullif(steps, 0) AS tau,
+       1.0 * accepted / nullif(steps, 0) AS accepted_per_step,
+       1.0 * emitted / nullif(target_forwards, 0) AS de,
+       1.0 * accepted / nullif(drafted, 0) AS alpha_draft,
+       1.0 * accepted / nullif(drafted_depth, 0) AS alpha_draft_depth,
+       1.0 * accepted / nullif(emitted, 0) AS alpha_share
+FROM v_arm_totals;
+
+-- Pairs of one arm and the baseline arm of the same run, over the same prompts and samples: what one
+-- arm lacks is left out of both.
+CREATE VIEW v_pair AS
+SELECT m.run_id, m.arm_id, m.prompt_id, m.task, m.sample, m.fault,
+       m.n_decode, m.decode_ns, m.steps, m.emitted, m.draft_ns, m.verify_ns,
+       b.n_decode AS base_n_decode, b.decode_ns AS base_decode_ns, b.steps AS base_steps,
+       b.verify_ns AS base_verify_ns
+FROM v_sample m
+JOIN arm a ON a.run_id = m.run_id AND a.role = 'baseline'
+JOIN v_sample b ON b.run_id = m.run_id AND b.arm_id = a.id AND b.prompt_id = m.prompt_id
+               AND b.sample = m.sample AND b.fault = '';
+
+-- Speed of each arm against the run's baseline arm: ratio of sums, and the "why" columns.
+-- docs/measurement.md states the identity they fulfil.
+CREATE VIEW v_speed AS
+SELECT *, speedup * (t_ratio + draft_share + overhead) / tau - 1 AS residual
+FROM (SELECT run_id, arm_id, task, fault, count(DISTINCT prompt_id) AS n_prompts,
+             1e9 * sum(n_decode) / nullif(sum(decode_ns), 0) AS tok_s,
+             1e9 * sum(base_n_decode) / nullif(sum(base_decode_ns), 0) AS base_tok_s,
+             (1.0 * sum(n_decode) / nullif(sum(decode_ns), 0)) /
+                 nullif(1.0 * sum(base_n_decode) / nullif(sum(base_decode_ns), 0), 0) AS speedup,
+             1.0 * sum(emitted) / nullif(sum(steps), 0) AS tau,
+             (1.0 * sum(verify_ns) / nullif(sum(steps), 0)) /
+                 nullif(1.0 * sum(base_verify_ns) / nullif(sum(base_steps), 0), 0) AS t_ratio,
+             (1.0 * sum(draft_ns) / nullif(sum(steps), 0)) /
+                 nullif(1.0 * sum(base_decode_ns) / nullif(sum(base_steps), 0), 0) AS draft_share,
+             (1.0 * sum(decode_ns - draft_ns - verify_ns) / nullif(sum(steps), 0)) /
+                 nullif(1.0 * sum(base_decode_ns) / nullif(sum(base_steps), 0), 0) AS overhead
+      FROM v_pair
+      GROUP BY run_id, arm_id, task, fault);
+
+-- Share of generations whose token ids equal those of the baseline arm for the same prompt, repeat and
+-- sample.
+CREATE VIEW v_identity AS
+SELECT g.run_id, g.arm_id, p.task, g.fault, count(*) AS compared,
+       sum(g.tokens_hash = b.tokens_hash) AS identical,
+       1.0 * sum(g.tokens_hash = b.tokens_hash) / count(*) AS identical_share
+FROM generation g
+JOIN prompt p ON p.id = g.prompt_id
+JOIN arm a ON a.run_id = g.run_id AND a.role = 'baseline'
+JOIN generation b ON b.arm_id = a.id AND b.prompt_id = g.prompt_id AND b.repeat = g.repeat
+                 AND b.sample = g.sample AND b.status = 'ok' AND b.fault = ''
+WHERE g.status = 'ok'
+GROUP BY g.run_id, g.arm_id, p.task, g.fault;
+
+-- Mean score per evaluator. Timing repeats say the same thing again: the first one is scored.
+CREATE VIEW v_quality AS
+SELECT g.run_id, g.arm_id, p.task, g.fault, s.evaluator, s.version,
+       avg(s.value) AS value, count(s.value) AS n, count(*) - count(s.value) AS unscored
+FROM score s
+JOIN generation g ON g.id = s.generation_id
+JOIN prompt p ON p.id = g.prompt_id
+WHERE g.status = 'ok'
+  AND NOT EXISTS (SELECT 1 FROM generation e
+                  WHERE e.arm_id = g.arm_id AND e.prompt_id = g.prompt_id AND e.sample = g.sample
+                    AND e.repeat < g.repeat AND e.status = 'ok' AND e.fault = g.fault)
+GROUP BY g.run_id, g.arm_id, p.task, g.fault, s.evaluator, s.version;
+
+-- Steps by what was drafted and kept. A step cut by the stop rule kept no target token
+-- (emitted = accepted): what would have happened behind the cut is unknown.
+CREATE VIEW v_acceptance_histogram AS
+SELECT g.run_id, g.arm_id, p.task, g.fault, s.drafted_depth, s.accepted,
+       s.emitted <= s.accepted AS cut, count(*) AS steps
+FROM generation g
+JOIN prompt p ON p.id = g.prompt_id
+JOIN turn t ON t.generation_id = g.id
+JOIN step s ON s.turn_id = t.id
+WHERE g.status = 'ok'
+GROUP BY g.run_id, g.arm_id, p.task, g.fault, s.drafted_depth, s.accepted, cut;
+
+-- What the accounting rules forbid; empty when all is well. One row per offending turn.
+CREATE VIEW v_accounting AS
+SELECT g.run_id, g.arm_id, g.id AS generation_id, t.idx AS turn, g.fault,
+       CASE
+         WHEN t.emitted <> max(t.n_tokens - 1, 0) THEN 'steps emitted another number of tokens'
+         WHEN length(t.tokens) <> 4 * t.n_tokens THEN 'token blob of another length'
+         WHEN coalesce(sum(s.emitted), 0) <> t.emitted OR coalesce(sum(s.accepted), 0) <> t.accepted
+           OR coalesce(sum(s.drafted), 0) <> t.drafted OR count(s.idx) <> t.n_steps
+           THEN 'counters differ from the steps'
+         WHEN sum(s.accepted > s.drafted_depth) > 0 THEN 'accepted more than was drafted'
+         WHEN sum(s.emitted <> s.accepted + 1 AND s.idx < t.n_steps - 1) > 0
+           THEN 'a step emitted other than accepted + 1'
+         WHEN sum(s.idx = t.n_steps - 1 AND s.emitted NOT IN (s.accepted, s.accepted + 1)) > 0
+           THEN 'the last step emitted other than accepted or accepted + 1'
+       END AS problem
+FROM generation g
+JOIN turn t ON t.generation_id = g.id
+LEFT JOIN step s ON s.turn_id = t.id
+WHERE g.status = 'ok'
+GROUP BY g.run_id, g.id, t.id
+HAVING problem IS NOT NULL;
