@@ -16,21 +16,27 @@ struct SamplingParams {
   bool greedy() const { return temperature == 0.0; }
   bool operator==(const SamplingParams&) const = default;
 };
+// Throws usage_error: temperature finite and >= 0, top_k >= 0, 0 < top_p <= 1.
+void validate(const SamplingParams& params);
 
 // Lowest id on exact ties. Throws data_error for NaN logits.
 int32_t argmax(std::span<const float> logits);
 
-// The k largest, descending, lowest id first on ties, without sorting the vocabulary.
+// The k largest, descending, lowest id first on ties, without sorting the vocabulary; fewer when
+// the vocabulary has fewer. Throws data_error for NaN logits.
 struct TokenLogit {
   int32_t token;
   float logit;
 };
 std::vector<TokenLogit> top_k(std::span<const float> logits, int k);
 
-// A distribution over the vocabulary after temperature, top-k, top-p (Hugging Face order: temperature,
-// then top-k, then top-p on what is left; ties at the top-k border are kept as Hugging Face keeps
-// them). prob.size() == vocab, sums to 1, exact zeros where cut. `scratch` keeps capacity between
-// calls so that a steady state allocates nothing.
+// A distribution over the vocabulary after temperature, top-k, top-p (Hugging Face order:
+// temperature, then top-k, then top-p on what is left; ties at the top-k border are kept as Hugging
+// Face keeps them; the top-p set is the smallest one reaching top_p, the token that crosses it
+// included, lowest id first on ties). prob.size() == vocab, sums to 1, exact zeros where cut.
+// `scratch` keeps capacity between calls so that a steady state allocates nothing. Throws
+// data_error for logits that give no distribution (NaN, +inf, nothing finite). Not for greedy
+// parameters.
 struct WarpScratch {
   std::vector<int32_t> order;
 };

@@ -1,6 +1,6 @@
 // Planted faults: decorators that make a method slow, wrong or dishonest, so that tests and
-// `evalrun check --self-test` can prove the gate sees it. Never reachable from `evalrun run`; every row
-// they touch is stamped (GenerationRecord::fault).
+// `evalrun check --self-test` can prove the gate sees it. Never reachable from `evalrun run`; every
+// row they touch is stamped (GenerationRecord::fault).
 #pragma once
 #include <memory>
 #include <string>
@@ -10,8 +10,9 @@
 
 namespace evalrun::methods {
 
-// "slow:10%" (each step takes that much longer), "wrong-accept" (now and then a rejected draft token is
-// kept), "miscount" (reports one accepted token too many). Throws usage_error for anything else.
+// "slow:10%" (each step takes that much longer), "wrong-accept" (now and then a rejected draft
+// token is kept), "miscount" (reports one accepted token too many). Throws usage_error for anything
+// else.
 std::unique_ptr<DecodingMethod> plant_fault(std::unique_ptr<DecodingMethod> method,
                                             const std::string& fault);
 std::vector<std::string> known_faults();

@@ -1,8 +1,8 @@
 // What a decoding method is, and how methods are registered.
 //
-// One engine, many methods: a method never owns a copy of the model, the loop, the clock or the stop
-// rule. `decode_loop()` (methods/decode_loop.h) is the only loop; it calls `start` once per turn and
-// `step` until the stop rule says so.
+// One engine, many methods: a method never owns a copy of the model, the loop, the clock or the
+// stop rule. `decode_loop()` (methods/decode_loop.h) is the only loop; it calls `start` once per
+// turn and `step` until the stop rule says so.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -20,12 +20,13 @@
 #include "engine/sampling.h"
 #include "engine/session.h"
 #include "methods/token_tree.h"
+#include "methods/verifier.h"
 #include "results/records.h"
 
 namespace evalrun::methods {
 
-// Splits the wall time of a step; a method calls enter() when it moves on. Time not claimed by draft,
-// verify or commit is overhead. Reads the clock once per call.
+// Splits the wall time of a step; a method calls enter() when it moves on. Time not claimed by
+// draft, verify or commit is overhead. Reads the clock once per call.
 class PhaseTimer {
  public:
   enum Phase { kDraft, kVerify, kCommit, kOther, kCount };
@@ -55,35 +56,35 @@ class PhaseTimer {
   Phase phase_ = kOther;
 };
 
-// What one step did. `tokens` = accepted draft tokens on the path, then the one the target supplied.
-// The view stays valid until the method's next call.
+// What one step did. `tokens` = accepted draft tokens on the path, then the one the target
+// supplied. The view stays valid until the method's next call.
 struct StepOutcome {
   std::span<const int32_t> tokens;  // accepted + 1
   int rows = 1;                     // rows of the target forward
   int drafted = 0;                  // draft tokens tested (nodes without the root)
   int drafted_depth = 0;            // longest draft path; = drafted for chains
   int accepted = 0;                 // 0..drafted_depth
-  int target_forwards = 1;          // forwards of the target in this step (drafting with it included)
+  int target_forwards = 1;  // forwards of the target in this step (drafting with it included)
 };
 
 // Everything a method may use during one generation. Lives as long as the generation.
 struct GenerationContext {
-  engine::Session* target = nullptr;      // prompt committed, `first_token` pending
-  std::span<const int32_t> prompt;        // the whole committed context, earlier turns included
-  int32_t first_token = -1;               // read from the prefill: the first root
-  int max_new = 0;                        // tokens the loop will keep at most, first_token included
+  engine::Session* target = nullptr;  // prompt committed, `first_token` pending
+  std::span<const int32_t> prompt;    // the whole committed context, earlier turns included
+  int32_t first_token = -1;           // read from the prefill: the first root
+  int max_new = 0;                    // tokens the loop will keep at most, first_token included
   engine::SamplingParams sampling;
-  base::Rng* rng = nullptr;               // the only source of randomness
+  base::Rng* rng = nullptr;  // the only source of randomness
   std::span<const int32_t> stop_ids;
 };
 
-// Interface of every method. One object serves many generations, one after the other: `start` forgets
-// everything about earlier ones (tested: generation k is the same whatever ran before).
+// Interface of every method. One object serves many generations, one after the other: `start`
+// forgets everything about earlier ones (tested: generation k is the same whatever ran before).
 class DecodingMethod {
  public:
   virtual ~DecodingMethod() = default;
-  // Work before the first step that belongs to this prompt (prefill of a draft model, n-gram tables).
-  // Timed apart from steps ("draft prefill").
+  // Work before the first step that belongs to this prompt (prefill of a draft model, n-gram
+  // tables). Timed apart from steps ("draft prefill").
   virtual void start(const GenerationContext& context) = 0;
   // One step: draft, one target forward, verify, commit. Must commit accepted rows and the root.
   virtual StepOutcome step(PhaseTimer& timer) = 0;
@@ -97,13 +98,14 @@ class Drafter {
  public:
   virtual ~Drafter() = default;
   virtual void start(const GenerationContext& context) = 0;
-  // `sequence` = prompt and all emitted tokens, the root last. Fills `tree` (root already set) with at
-  // most `max_depth` levels. When the drafts were drawn from a distribution under sampling, `q_of(i)`
-  // must return it for node i afterwards.
+  // `sequence` = prompt and all emitted tokens, the root last. Fills `tree` (root already set) with
+  // at most `max_depth` levels. When the drafts were drawn from a distribution under sampling,
+  // `q_of(i)` must return it for node i afterwards.
   virtual void draft(std::span<const int32_t> sequence, int max_depth, TokenTree& tree) = 0;
-  // Distribution node i was drawn from (after warping), empty when node i was chosen
-  // deterministically (PLD): decides the verification rule.
+  // Distribution node i was drawn from (after warping; see QOf in methods/verifier.h for siblings),
+  // empty when node i was chosen deterministically (PLD): decides the verification rule.
   virtual std::span<const double> q_of(int /*node*/) const { return {}; }
+  virtual Siblings siblings() const { return Siblings::kWithoutReplacement; }
   // Told what was kept: `path` are accepted nodes in order (root excluded), `bonus` the next root.
   virtual void accepted(std::span<const int> /*path*/, int32_t /*bonus*/) {}
   virtual size_t extra_parameter_bytes() const { return 0; }
@@ -140,21 +142,25 @@ class MethodParams {
 
 struct MethodBuildContext {
   std::shared_ptr<const engine::Model> target;
-  engine::SessionOptions session;                // of the target; drafters use the same device, threads
-  std::shared_ptr<const engine::Model> draft;    // --draft PATH, null when none was given
+  engine::SessionOptions session;  // of the target; drafters use the same device, threads
+  std::shared_ptr<const engine::Model> draft;  // --draft PATH, null when none was given
 };
 
 enum class Lossless { kNone, kGreedy, kBoth };
 
 struct MethodInfo {
-  std::string name;           // "pld"
-  std::string summary;        // one line
-  std::string source;         // paper, section
+  std::string name;     // "pld"
+  std::string summary;  // one line
+  std::string source;   // paper, section
   Lossless lossless = Lossless::kBoth;
-  std::string needs;          // "nothing", "a draft model (--draft PATH or draft=layers:N)"
+  std::string needs;  // "nothing", "a draft model (--draft PATH or draft=layers:N)"
   std::vector<ParamInfo> params;
   std::string version = "1";  // bumped when its numbers can change
-  std::function<std::unique_ptr<DecodingMethod>(const MethodParams&, const MethodBuildContext&)> build;
+  std::function<std::unique_ptr<DecodingMethod>(const MethodParams&, const MethodBuildContext&)>
+      build;
+  // What the ParamInfo list cannot say (one parameter against another); throws usage_error. May be
+  // empty. Called by parse_method, before any model is loaded.
+  std::function<void(const MethodParams&)> check = {};
 };
 
 const base::Registry<MethodInfo>& method_registry();
@@ -167,8 +173,8 @@ struct MethodSpec {
   std::string canonical() const;  // "pld:k=10,ngram=3"
 };
 MethodSpec parse_method(std::string_view text);
-// "ar,pld:k=4,sps:draft=layers:4" -> items. A comma followed by key= continues the parameters of the
-// method before it.
+// "ar,pld:k=4,sps:draft=layers:4" -> items. A comma followed by key= continues the parameters of
+// the method before it.
 std::vector<std::string> split_method_list(std::string_view text);
 
 }  // namespace evalrun::methods

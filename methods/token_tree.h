@@ -1,6 +1,6 @@
-// Draft tokens of one step as a tree. Node 0 is the root: the newest emitted token, not yet in the KV
-// cache. parent[i] < i; a chain is a tree with one child per node. Positions and the attention mask
-// follow from the parents.
+// Draft tokens of one step as a tree. Node 0 is the root: the newest emitted token, not yet in the
+// KV cache. parent[i] < i; a chain is a tree with one child per node. Positions and the attention
+// mask follow from the parents.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -10,16 +10,12 @@ namespace evalrun::methods {
 struct TokenTree {
   std::vector<int32_t> token;   // [n], token[0] = root
   std::vector<int32_t> parent;  // [n], parent[0] = -1
+  std::vector<int32_t> level;   // [n], edges from the root; kept by add()
 
-  void reset(int32_t root) {  // keeps capacity: no allocation in steady state
-    token.assign(1, root);
-    parent.assign(1, -1);
-  }
-  int add(int32_t t, int parent_node) {
-    token.push_back(t);
-    parent.push_back(parent_node);
-    return static_cast<int>(token.size()) - 1;
-  }
+  void reset(int32_t root);  // keeps capacity: no allocation in steady state
+  void reserve(int nodes);
+  int add(int32_t t, int parent_node);  // returns the new node
+  void truncate(int nodes);             // keeps the first `nodes` nodes, at least the root
   int size() const { return static_cast<int>(token.size()); }
   int drafted() const { return size() - 1; }
   int depth() const;  // longest root path in edges

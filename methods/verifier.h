@@ -1,39 +1,84 @@
 // Verification of a drafted tree against the target's logits, losslessly.
-// Rules by name (methods_seed_papers 0.4, methods_baselines 9): G greedy walk; X sample-then-match for
-// deterministic drafts (one draw per visited node, emitted when no child matches); S/M rejection with
-// residuals for drafts drawn from a known q (single and multi-candidate, without replacement).
+// Rules by name (methods_seed_papers 0.4, methods_baselines 9): G greedy walk; X sample-then-match
+// for deterministic drafts (one draw per visited node, emitted when no child matches); S/M
+// rejection with residuals for drafts drawn from a known distribution (single and multi-candidate,
+// with or without replacement).
+//
+// G applies to greedy sampling, whatever the draft. Otherwise each visited node decides: X when
+// none of its children has a distribution, S/M when they have. A child without one beside children
+// that have one counts as drawn from a point mass.
 #pragma once
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <vector>
 
 #include "engine/base/rng.h"
 #include "engine/sampling.h"
+#include "methods/function_ref.h"
 #include "methods/token_tree.h"
 
 namespace evalrun::methods {
 
 // logits_of(node) = the target's logits after that node; asked only for visited nodes.
-// q_of(node) = distribution the node was drawn from, empty span = deterministic.
-using LogitsOf = std::function<std::span<const float>(int)>;
-using QOf = std::function<std::span<const double>(int)>;
+using LogitsOf = FunctionRef<std::span<const float>(int node)>;
+// q_of(node) = the distribution the node's parent drew its *first* child from, the same for all
+// siblings; empty = the node was chosen deterministically. May be shorter than the vocabulary (a
+// draft model with fewer ids): what is missing has no mass.
+using QOf = FunctionRef<std::span<const double>(int node)>;
+
+// How the children of one node were drawn, in node order.
+enum class Siblings {
+  kWithoutReplacement,  // each from q without the earlier ones, renormalised
+  kIndependent,         // each from q itself; equal siblings must stay in the tree
+};
+
+// The two questions the rules ask of chance. Apart from the Rng behind it, so that tests can walk
+// through all answers and add up exact probabilities.
+class Chance {
+ public:
+  virtual ~Chance() = default;
+  // True with probability min(1, target_prob / draft_prob); draft_prob > 0.
+  virtual bool accept(double target_prob, double draft_prob) = 0;
+  virtual int32_t draw(std::span<const double> prob) = 0;
+};
+
+class RngChance final : public Chance {
+ public:
+  explicit RngChance(base::Rng& rng) : rng_(rng) {}
+  bool accept(double target_prob, double draft_prob) override {
+    return rng_.uniform() * draft_prob < target_prob;
+  }
+  int32_t draw(std::span<const double> prob) override { return engine::draw(prob, rng_); }
+
+ private:
+  base::Rng& rng_;
+};
 
 class Verifier {
  public:
-  explicit Verifier(const engine::SamplingParams& sampling) : sampling_(sampling) {}
+  explicit Verifier(const engine::SamplingParams& sampling,
+                    Siblings siblings = Siblings::kWithoutReplacement)
+      : sampling_(sampling), siblings_(siblings) {}
   struct Result {
     std::span<const int> path;  // accepted nodes in order, root excluded; valid until the next call
     int32_t bonus;              // token the target supplies behind the path
   };
-  // Children with equal tokens under one parent must have been merged. Stops behind an accepted token
-  // only by the loop's stop rule, not here.
-  Result verify(const TokenTree& tree, const LogitsOf& logits_of, const QOf& q_of, base::Rng& rng);
+  // Of equal siblings under rules G and X the first is taken; a drafter saves rows by merging them.
+  // The tree must have been fixed before any of the randomness used here. Stops behind an accepted
+  // token only by the loop's stop rule, not here.
+  Result verify(const TokenTree& tree, LogitsOf logits_of, QOf q_of, Chance& chance);
+  // Avoids growth during steps: room for `depth` accepted nodes.
+  void reserve(int depth) { path_.reserve(static_cast<size_t>(depth)); }
 
  private:
+  int match(const TokenTree& tree, int node, int32_t token) const;
+  int accept_child(const TokenTree& tree, int node, QOf q_of, Chance& chance);
+
   engine::SamplingParams sampling_;
+  Siblings siblings_;
   std::vector<int> path_;
-  std::vector<double> p_, q_;
+  std::vector<double> p_;  // the target's law at the visited node; the residual after rejections
+  std::vector<double> q_;  // what the next sibling was drawn from, not normalised
   engine::WarpScratch scratch_;
 };
 

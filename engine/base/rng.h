@@ -45,13 +45,14 @@ class Rng {
   uint64_t below(uint64_t n) {
     while (true) {
       const uint64_t x = next();
-      const unsigned __int128 m = static_cast<unsigned __int128>(x) * n;
+      const Uint128 m = static_cast<Uint128>(x) * n;
       const uint64_t low = static_cast<uint64_t>(m);
       if (low >= n || low >= (0 - n) % n) return static_cast<uint64_t>(m >> 64);
     }
   }
 
  private:
+  __extension__ typedef unsigned __int128 Uint128;  // both compilers have it, ISO C++ does not
   uint64_t state_[4];
 };
 

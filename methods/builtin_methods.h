@@ -1,0 +1,12 @@
+// The built-in methods. A new one is a source file that defines its MethodInfo, a line here and a
+// line in registry.cpp; tests, `list` and the runner find it from there.
+#pragma once
+#include "methods/method.h"
+
+namespace evalrun::methods {
+
+MethodInfo autoregressive_method();
+MethodInfo prompt_lookup_method();
+MethodInfo speculative_sampling_method();
+
+}  // namespace evalrun::methods

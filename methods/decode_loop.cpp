@@ -1,0 +1,142 @@
+#include "methods/decode_loop.h"
+
+#include <algorithm>
+
+#include "engine/base/error.h"
+
+namespace evalrun::methods {
+namespace {
+
+bool is_stop(std::span<const int32_t> stop_ids, int32_t token) {
+  return std::find(stop_ids.begin(), stop_ids.end(), token) != stop_ids.end();
+}
+
+void check_request(const TurnRequest& request, const engine::Session& target) {
+  const size_t n = request.prompt.size();
+  if (n == 0) throw base::usage_error("the prompt is empty", "a prompt has at least one token");
+  if (n > static_cast<size_t>(target.capacity()))
+    throw base::usage_error(
+        fmt::format("the prompt has {} tokens, the context holds {}", n, target.capacity()),
+        "shorten the prompt, or raise the context size if the model allows it");
+  EVALRUN_CHECK(request.max_new >= 1, "max_new = {}", request.max_new);
+  EVALRUN_CHECK(request.keep >= 0 && static_cast<size_t>(request.keep) < n, "keep {} of {} tokens",
+                request.keep, n);
+  EVALRUN_CHECK(request.keep <= target.length(), "keep {} tokens of a session that holds {}",
+                request.keep, target.length());
+  engine::validate(request.sampling);
+}
+
+// Commits the prompt and returns the token read from its last row. That row takes the decode path,
+// the rows before it prefill: the same calls whatever method runs.
+int32_t prefill(engine::Session& target, const TurnRequest& request, base::Rng& rng) {
+  const auto keep = static_cast<size_t>(request.keep);
+  target.rewind(request.keep);
+  const auto body = request.prompt.subspan(keep, request.prompt.size() - 1 - keep);
+  if (!body.empty()) target.prefill(body);
+
+  engine::Row row;
+  row.token = request.prompt.back();
+  engine::ForwardRequest last;
+  last.rows = {&row, 1};
+  const engine::ForwardResult result = target.forward(last);
+  int32_t first = -1;
+  if (request.sampling.greedy()) {
+    first = engine::argmax(result.logits_row(0));
+  } else {
+    std::vector<double> prob;
+    engine::WarpScratch scratch;
+    engine::warp(result.logits_row(0), request.sampling, prob, scratch);
+    first = engine::draw(prob, rng);
+  }
+  const int root = 0;
+  target.commit({&root, 1});
+  return first;
+}
+
+// Appends what the stop rule keeps of a step; returns its record. `stopped` is set at a stop token.
+results::StepRecord keep_step(const StepOutcome& outcome, const PhaseTimer& timer,
+                              const TurnRequest& request, std::vector<int32_t>& tokens,
+                              bool& stopped) {
+  EVALRUN_CHECK(!outcome.tokens.empty(), "a step without a token");
+  const size_t before = tokens.size();
+  for (int32_t token : outcome.tokens) {
+    if (stopped || tokens.size() == static_cast<size_t>(request.max_new)) break;
+    tokens.push_back(token);
+    stopped = is_stop(request.stop_ids, token);
+  }
+  results::StepRecord record;
+  record.rows = outcome.rows;
+  record.drafted = outcome.drafted;
+  record.drafted_depth = outcome.drafted_depth;
+  record.emitted = static_cast<int32_t>(tokens.size() - before);
+  // A cut step lost its bonus, so that all it kept were draft tokens. Otherwise the method's own
+  // count stands, unchecked: the gate compares it with `emitted` and must see a method that
+  // miscounts.
+  const bool cut = tokens.size() - before < outcome.tokens.size();
+  record.accepted = cut ? std::min(outcome.accepted, record.emitted) : outcome.accepted;
+  record.target_forwards = outcome.target_forwards;
+  record.draft_ns = timer.ns(PhaseTimer::kDraft);
+  record.verify_ns = timer.ns(PhaseTimer::kVerify);
+  record.commit_ns = timer.ns(PhaseTimer::kCommit);
+  record.other_ns = timer.ns(PhaseTimer::kOther);
+  return record;
+}
+
+}  // namespace
+
+results::TurnRecord decode_turn(DecodingMethod& method, engine::Session& target,
+                                const TurnRequest& request, base::Clock& clock) {
+  check_request(request, target);
+  base::Rng rng(request.seed);
+  results::TurnRecord turn;
+  turn.n_prompt_tokens = static_cast<int32_t>(request.prompt.size());
+  turn.tokens.reserve(static_cast<size_t>(request.max_new));
+  turn.steps.reserve(static_cast<size_t>(request.max_new));
+
+  const int64_t begin = clock.now_ns();
+  const int32_t first = prefill(target, request, rng);
+  const int64_t available = clock.now_ns();
+  turn.prefill_ns = available - begin;
+  turn.tokens.push_back(first);
+  bool stopped = is_stop(request.stop_ids, first);
+  const auto full = [&] { return turn.tokens.size() == static_cast<size_t>(request.max_new); };
+  if (stopped || full()) {
+    turn.stop = stopped ? results::StopReason::kStopToken : results::StopReason::kLimit;
+    return turn;
+  }
+
+  GenerationContext context;
+  context.target = &target;
+  context.prompt = request.prompt;
+  context.first_token = first;
+  context.max_new = request.max_new;
+  context.sampling = request.sampling;
+  context.rng = &rng;
+  context.stop_ids = request.stop_ids;
+  method.start(context);
+  const int64_t ready = clock.now_ns();
+  turn.draft_prefill_ns = ready - available;
+
+  PhaseTimer timer(clock);
+  int64_t end = ready;
+  while (!stopped && !full()) {
+    // Where even the root finds no room, the generation ends at the same token for every method.
+    if (target.length() >= target.capacity()) break;
+    timer.begin_step();
+    const StepOutcome outcome = method.step(timer);
+    end = timer.end_step();
+    turn.steps.push_back(keep_step(outcome, timer, request, turn.tokens, stopped));
+  }
+  turn.decode_ns = end - ready;
+  turn.stop = stopped  ? results::StopReason::kStopToken
+              : full() ? results::StopReason::kLimit
+                       : results::StopReason::kContextFull;
+
+  size_t emitted = 0;
+  for (const results::StepRecord& step : turn.steps) emitted += static_cast<size_t>(step.emitted);
+  EVALRUN_CHECK(emitted == turn.tokens.size() - 1, "{} tokens emitted by steps, {} returned",
+                emitted, turn.tokens.size());
+  return turn;
+}
+
+}  // namespace evalrun::methods

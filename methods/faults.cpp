@@ -1,0 +1,140 @@
+#include "methods/faults.h"
+
+#include <charconv>
+#include <string_view>
+#include <utility>
+
+#include "engine/base/error.h"
+#include "methods/speculative_method.h"
+
+namespace evalrun::methods {
+namespace {
+
+constexpr std::string_view kSlow = "slow:";
+constexpr int64_t kEvery = 4;     // steps between two planted errors
+constexpr int64_t kPatience = 4;  // steps to wait for a rejected draft before the bonus is changed
+
+// Passes everything through.
+class Decorator : public DecodingMethod {
+ public:
+  explicit Decorator(std::unique_ptr<DecodingMethod> method) : method_(std::move(method)) {}
+  void start(const GenerationContext& context) override { method_->start(context); }
+  StepOutcome step(PhaseTimer& timer) override { return method_->step(timer); }
+  size_t extra_parameter_bytes() const override { return method_->extra_parameter_bytes(); }
+  size_t extra_kv_bytes() const override { return method_->extra_kv_bytes(); }
+
+ private:
+  std::unique_ptr<DecodingMethod> method_;
+};
+
+// Spins after each step for a share of what the step took; shows as "other" time.
+class SlowMethod final : public Decorator {
+ public:
+  SlowMethod(std::unique_ptr<DecodingMethod> method, double share)
+      : Decorator(std::move(method)), share_(share) {}
+  StepOutcome step(PhaseTimer& timer) override {
+    const StepOutcome outcome = Decorator::step(timer);
+    timer.enter(PhaseTimer::kOther);
+    const auto own = static_cast<double>(timer.total_ns());
+    int64_t last = timer.total_ns();
+    int still = 0;
+    while (static_cast<double>(timer.total_ns()) < own * (1.0 + share_)) {
+      timer.enter(PhaseTimer::kOther);
+      still = timer.total_ns() == last ? still + 1 : 0;
+      last = timer.total_ns();
+      EVALRUN_CHECK(still < 1'000'000, "slow: the clock stands still");
+    }
+    return outcome;
+  }
+
+ private:
+  double share_;
+};
+
+// Reports one accepted token too many every few steps; what it emits stays right.
+class MiscountingMethod final : public Decorator {
+ public:
+  using Decorator::Decorator;
+  void start(const GenerationContext& context) override {
+    Decorator::start(context);
+    step_ = 0;
+  }
+  StepOutcome step(PhaseTimer& timer) override {
+    StepOutcome outcome = Decorator::step(timer);
+    if (++step_ % kEvery == 0) ++outcome.accepted;
+    return outcome;
+  }
+
+ private:
+  int64_t step_ = 0;
+};
+
+// Keeps a rejected draft token every few steps. Where none is rejected for a while (nothing is
+// drafted, as in autoregressive decoding, or the draft is always right), it changes the target's
+// own token: a token nobody verified. What is emitted is what is committed, so that the generation
+// goes on.
+class WrongAcceptance {
+ public:
+  void operator()(const SpeculativeMethod::Verdict& verdict) {
+    if (verdict.step == 0) last_ = -1;
+    if (verdict.step - last_ < kEvery) return;
+    const int node = rejected_child(verdict);
+    if (node >= 0) {
+      verdict.path.push_back(node);
+      verdict.bonus = engine::argmax(verdict.logits_of(node));
+    } else if (verdict.step - last_ >= kEvery + kPatience) {
+      const auto vocab = static_cast<int32_t>(verdict.logits_of(0).size());
+      verdict.bonus = (verdict.bonus + 1) % vocab;
+    } else {
+      return;
+    }
+    last_ = verdict.step;
+  }
+
+ private:
+  static int rejected_child(const SpeculativeMethod::Verdict& verdict) {
+    const TokenTree& tree = verdict.tree;
+    for (int i = 1; i < tree.size(); ++i)
+      if (tree.parent[static_cast<size_t>(i)] == verdict.path.back() &&
+          tree.token[static_cast<size_t>(i)] != verdict.bonus)
+        return i;
+    return -1;
+  }
+
+  int64_t last_ = -1;  // step of the last planted error
+};
+
+double parse_share(const std::string& fault) {
+  const std::string_view text = std::string_view(fault).substr(kSlow.size());
+  double percent = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), percent);
+  if (error != std::errc{} || std::string_view(end, text.data() + text.size()) != "%" ||
+      !(percent > 0 && percent <= 1000))
+    throw base::usage_error(fmt::format("fault 'slow' takes a share in percent, found '{}'", fault),
+                            "write slow:10%, more than 0 and at most 1000");
+  return percent / 100;
+}
+
+}  // namespace
+
+std::vector<std::string> known_faults() { return {"slow:10%", "wrong-accept", "miscount"}; }
+
+std::unique_ptr<DecodingMethod> plant_fault(std::unique_ptr<DecodingMethod> method,
+                                            const std::string& fault) {
+  EVALRUN_CHECK(method != nullptr);
+  if (fault.starts_with(kSlow))
+    return std::make_unique<SlowMethod>(std::move(method), parse_share(fault));
+  if (fault == "miscount") return std::make_unique<MiscountingMethod>(std::move(method));
+  if (fault == "wrong-accept") {
+    auto* speculative = dynamic_cast<SpeculativeMethod*>(method.get());
+    if (speculative == nullptr)
+      throw base::usage_error("fault 'wrong-accept' cannot be planted in this method",
+                              "it needs a method made of a drafter and the common verifier");
+    speculative->set_verdict_hook(WrongAcceptance{});
+    return method;
+  }
+  throw base::usage_error(fmt::format("unknown fault '{}'", fault),
+                          base::suggest(fault, known_faults()));
+}
+
+}  // namespace evalrun::methods

@@ -1,0 +1,43 @@
+// Where an n-gram stood before: for every n in [min_n, max_n] an open-addressing hash table from
+// the n-gram to its first or its latest occurrence, extended as the sequence grows.
+//
+// A scan of the whole sequence per step costs O(length * max_n) and grows into a visible share of a
+// step of a small model at long contexts; a look-up here costs O(max_n^2) whatever the length.
+// Tests hold it against the plain scan. Nothing is allocated after start() for sequences up to the
+// promised length.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace evalrun::methods {
+
+class NgramIndex {
+ public:
+  enum class Match { kFirst, kRecent };
+  NgramIndex(int min_n, int max_n, Match match);  // 1 <= min_n <= max_n
+
+  // Forgets everything and makes room for sequences of up to `max_length` tokens.
+  void start(int max_length);
+
+  // Longest n first: an occurrence of the last n tokens that has a token behind it. Returns the
+  // position behind the occurrence, -1 when there is none. `sequence` must extend that of the call
+  // before. The end of the sequence does not match itself, since nothing is behind it.
+  int find(std::span<const int32_t> sequence);
+
+ private:
+  struct Table {
+    int n = 0;
+    int indexed = 0;  // starts 0..indexed-1 are in
+    std::vector<int32_t>
+        start;  // slot -> start of an occurrence, -1 = free; size is a power of two
+  };
+  // Slot that holds the n-gram at `at`, or the free slot where it belongs.
+  static size_t slot_of(const Table& table, std::span<const int32_t> sequence, int at);
+
+  Match match_;
+  int max_length_ = 0;
+  std::vector<Table> tables_;  // longest n first
+};
+
+}  // namespace evalrun::methods

@@ -1,0 +1,99 @@
+#include "methods/speculative_method.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/base/error.h"
+
+namespace evalrun::methods {
+
+SpeculativeMethod::SpeculativeMethod(std::unique_ptr<Drafter> drafter)
+    : drafter_(std::move(drafter)) {
+  EVALRUN_CHECK(drafter_ != nullptr);
+}
+
+void SpeculativeMethod::start(const GenerationContext& context) {
+  context_ = context;
+  verifier_.emplace(context.sampling, drafter_->siblings());
+  chance_.emplace(*context.rng);
+  step_ = 0;
+  // A step emits at most what the loop still wants, so nothing below grows later.
+  sequence_.clear();
+  sequence_.reserve(context.prompt.size() + static_cast<size_t>(context.max_new));
+  sequence_.assign(context.prompt.begin(), context.prompt.end());
+  sequence_.push_back(context.first_token);
+  tree_.reserve(engine::kMaxRows);
+  rows_.reserve(engine::kMaxRows);
+  path_.reserve(engine::kMaxRows);
+  verifier_->reserve(engine::kMaxRows);
+  drafter_->start(context);
+}
+
+SpeculativeMethod::Budget SpeculativeMethod::budget() const {
+  const int emitted = static_cast<int>(sequence_.size() - context_.prompt.size());
+  const int wanted = context_.max_new - emitted;
+  const int room = std::min(context_.target->capacity() - context_.target->length(),
+                            static_cast<int>(engine::kMaxRows));
+  EVALRUN_CHECK(wanted > 0 && room > 0, "a step with {} tokens wanted and room for {}", wanted,
+                room);
+  return {std::min(wanted, room) - 1, room};
+}
+
+engine::ForwardResult SpeculativeMethod::forward() {
+  rows_.clear();
+  for (size_t i = 0; i < tree_.token.size(); ++i) {
+    engine::Row row;
+    row.token = tree_.token[i];
+    row.parent = tree_.parent[i];
+    rows_.push_back(row);
+  }
+  engine::ForwardRequest request;
+  request.rows = rows_;
+  return context_.target->forward(request);
+}
+
+StepOutcome SpeculativeMethod::step(PhaseTimer& timer) {
+  timer.enter(PhaseTimer::kDraft);
+  const Budget limit = budget();
+  tree_.reset(sequence_.back());
+  if (limit.depth > 0) drafter_->draft(sequence_, limit.depth, tree_);
+  EVALRUN_CHECK(tree_.depth() <= limit.depth, "draft of depth {}, at most {} asked for",
+                tree_.depth(), limit.depth);
+  tree_.truncate(limit.rows);  // by place, never by value: what is left was drawn as if it were all
+
+  timer.enter(PhaseTimer::kVerify);
+  const engine::ForwardResult result = forward();
+  const auto logits_of = [&result](int node) { return result.logits_row(node); };
+  const auto q_of = [this](int node) { return drafter_->q_of(node); };
+  const Verifier::Result verdict = verifier_->verify(tree_, logits_of, q_of, *chance_);
+  path_.assign(1, 0);
+  path_.insert(path_.end(), verdict.path.begin(), verdict.path.end());
+  int32_t bonus = verdict.bonus;
+  if (hook_) hook_({tree_, logits_of, path_, bonus, step_, context_});
+
+  timer.enter(PhaseTimer::kCommit);
+  context_.target->commit(path_);
+  const auto accepted = std::span<const int>(path_).subspan(1);
+  const size_t before = sequence_.size();
+  for (int node : accepted) sequence_.push_back(tree_.token[static_cast<size_t>(node)]);
+  sequence_.push_back(bonus);
+
+  timer.enter(PhaseTimer::kDraft);  // the drafter's own clearing up
+  drafter_->accepted(accepted, bonus);
+  timer.enter(PhaseTimer::kOther);
+  ++step_;
+
+  StepOutcome outcome;
+  outcome.tokens = std::span<const int32_t>(sequence_).subspan(before);
+  outcome.rows = tree_.size();
+  outcome.drafted = tree_.drafted();
+  outcome.drafted_depth = tree_.depth();
+  outcome.accepted = static_cast<int>(accepted.size());
+  return outcome;
+}
+
+std::unique_ptr<DecodingMethod> make_speculative_method(std::unique_ptr<Drafter> drafter) {
+  return std::make_unique<SpeculativeMethod>(std::move(drafter));
+}
+
+}  // namespace evalrun::methods

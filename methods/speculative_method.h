@@ -1,0 +1,59 @@
+// Drafter + Verifier = DecodingMethod: one step drafts a tree, runs it through the target once,
+// verifies and commits. Autoregressive decoding is this class with a drafter that proposes nothing,
+// so that the baseline is measured by the same code as every method.
+#pragma once
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "methods/method.h"
+#include "methods/verifier.h"
+
+namespace evalrun::methods {
+
+class SpeculativeMethod final : public DecodingMethod {
+ public:
+  explicit SpeculativeMethod(std::unique_ptr<Drafter> drafter);
+
+  void start(const GenerationContext& context) override;
+  StepOutcome step(PhaseTimer& timer) override;
+  size_t extra_parameter_bytes() const override { return drafter_->extra_parameter_bytes(); }
+  size_t extra_kv_bytes() const override { return drafter_->extra_kv_bytes(); }
+
+  // Called between verification and commit; may change what is kept. `path` holds node ids in
+  // order, root included; `bonus` follows it. `step` counts from 0 in each generation. For planted
+  // faults and negative controls of tests only.
+  struct Verdict {
+    const TokenTree& tree;
+    LogitsOf logits_of;
+    std::vector<int>& path;
+    int32_t& bonus;
+    int64_t step;
+    const GenerationContext& context;
+  };
+  using VerdictHook = std::function<void(const Verdict&)>;
+  void set_verdict_hook(VerdictHook hook) { hook_ = std::move(hook); }
+
+ private:
+  // How deep and how many rows this step may go: no deeper than the tokens still wanted, no more
+  // rows than fit behind the context.
+  struct Budget {
+    int depth, rows;
+  };
+  Budget budget() const;
+  engine::ForwardResult forward();
+
+  std::unique_ptr<Drafter> drafter_;
+  GenerationContext context_;
+  std::optional<Verifier> verifier_;
+  std::optional<RngChance> chance_;
+  VerdictHook hook_;
+  TokenTree tree_;
+  std::vector<engine::Row> rows_;
+  std::vector<int> path_;          // accepted nodes with the root in front
+  std::vector<int32_t> sequence_;  // prompt and everything emitted, the root last
+  int64_t step_ = 0;
+};
+
+}  // namespace evalrun::methods

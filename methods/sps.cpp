@@ -1,0 +1,117 @@
+// Speculative sampling with a separate draft model and a fixed draft length (Leviathan et al. 2023,
+// arXiv 2211.17192; Chen et al. 2023, arXiv 2302.01318). Until a distilled draft exists, the
+// target's own first layers with its final norm and head can draft: draft=layers:N.
+#include <algorithm>
+#include <charconv>
+
+#include "engine/base/error.h"
+#include "engine/model/model.h"
+#include "engine/tokenizer/tokenizer.h"
+#include "methods/builtin_methods.h"
+#include "methods/model_drafter.h"
+
+namespace evalrun::methods {
+namespace {
+
+constexpr std::string_view kLayers = "layers:";
+
+// Number of layers of draft=layers:N, 0 for draft=file; throws for anything else.
+int draft_layers(const MethodParams& params) {
+  const std::string& text = params.text("draft");
+  if (text == "file") return 0;
+  int layers = 0;
+  if (text.starts_with(kLayers)) {
+    const char* end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data() + kLayers.size(), end, layers);
+    if (error == std::errc{} && stop == end && layers >= 1) return layers;
+  }
+  throw base::usage_error(
+      fmt::format("sps: parameter 'draft' must be file or layers:N, found '{}'", text),
+      "draft=file takes the model given with --draft PATH; draft=layers:4 takes the target's own "
+      "first 4 layers");
+}
+
+std::string describe(const engine::Model& model) {
+  const engine::Tokenizer* tokenizer = model.tokenizer();
+  return fmt::format(
+      "{} ({}, {} ids{})", model.config().name, model.path(), model.config().vocab_size,
+      tokenizer == nullptr ? ", no tokenizer"
+                           : fmt::format(", vocabulary {:.12}", tokenizer->vocabulary_hash()));
+}
+
+// Two models may speculate together iff an id means the same text in both. Widths may then differ
+// by padding. Models without a tokenizer are compared by width alone.
+void check_vocabularies(const engine::Model& target, const engine::Model& draft) {
+  const engine::Tokenizer* a = target.tokenizer();
+  const engine::Tokenizer* b = draft.tokenizer();
+  const bool same = a != nullptr && b != nullptr
+                        ? a->vocabulary_hash() == b->vocabulary_hash()
+                        : target.config().vocab_size == draft.config().vocab_size;
+  if (!same)
+    throw base::usage_error(
+        fmt::format("sps: the draft model has another vocabulary than the target\n  target: {}\n"
+                    "  draft:  {}",
+                    describe(target), describe(draft)),
+        "take a draft model of the same family with --draft, or draft=layers:N");
+}
+
+std::shared_ptr<const engine::Model> draft_model(const MethodParams& params,
+                                                 const MethodBuildContext& context) {
+  const int layers = draft_layers(params);
+  if (layers == 0) {
+    if (context.draft == nullptr)
+      throw base::usage_error(
+          "sps: draft=file, but no draft model was given",
+          "give one with --draft PATH, or use the target's own first layers: sps:draft=layers:4");
+    check_vocabularies(*context.target, *context.draft);
+    return context.draft;
+  }
+  if (layers > context.target->config().n_layers)
+    throw base::usage_error(
+        fmt::format("sps: draft=layers:{}, but {} has {} layers", layers,
+                    context.target->config().name, context.target->config().n_layers),
+        "take fewer layers");
+  return context.target->first_layers(layers);
+}
+
+std::unique_ptr<DecodingMethod> build(const MethodParams& params,
+                                      const MethodBuildContext& context) {
+  const auto draft = draft_model(params, context);
+  engine::SessionOptions options = context.session;
+  options.n_sequences = 1;
+  if (draft->config().max_context > 0)
+    options.max_tokens = std::min(options.max_tokens, draft->config().max_context);
+  ModelDrafter::Sizes sizes;
+  sizes.gamma = params.integer("k");
+  sizes.draft_vocab = draft->config().vocab_size;
+  sizes.common_vocab = std::min(draft->config().vocab_size, context.target->config().vocab_size);
+  sizes.extra_weights = draft_layers(params) == 0 ? draft->weight_bytes() : 0;
+  return make_speculative_method(
+      std::make_unique<ModelDrafter>(engine::Session::create(draft, options), sizes));
+}
+
+}  // namespace
+
+MethodInfo speculative_sampling_method() {
+  using Type = ParamInfo::Type;
+  MethodInfo info;
+  info.name = "sps";
+  info.summary = "speculative sampling: a smaller model drafts a chain of fixed length";
+  info.source = "Leviathan et al. 2023, arXiv 2211.17192; Chen et al. 2023, arXiv 2302.01318";
+  info.needs = "a draft model (--draft PATH or draft=layers:N)";
+  info.params = {
+      {"draft",
+       "file",
+       "file (needs --draft PATH) or layers:N (the target's first N layers)",
+       Type::kText,
+       0,
+       0,
+       {}},
+      {"k", "4", "draft length (gamma), in tokens", Type::kInt, 1, engine::kMaxRows - 1, {}},
+  };
+  info.check = [](const MethodParams& params) { draft_layers(params); };
+  info.build = build;
+  return info;
+}
+
+}  // namespace evalrun::methods
