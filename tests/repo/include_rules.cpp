@@ -42,7 +42,7 @@ const std::vector<IncludeRule>& include_rules() {
       {"engine/cuda", {"engine"}, {"fmt", "CUDA"}},
       {"engine", {}, {"fmt"}},
       {"methods", {"engine", "results/records.h"}, {"fmt"}},
-      {"datasets", {}, {"fmt", "nlohmann", "zlib", "curl"}},
+      {"datasets", {}, {"fmt", "nlohmann", "utf8proc", "zlib", "curl"}},
       {"evaluators", {"datasets", "results/records.h"}, {"fmt", "re2"}},
       {"results", {}, {"fmt", "nlohmann", "SQLite"}},
       {"reports", {"results"}, {"fmt", "nlohmann"}},
