@@ -1,0 +1,42 @@
+// What a device implements. The session (engine/session.cpp) owns sequences, validity and the plan
+// of a forward; a backend owns memory and arithmetic. A new device is one class of this interface.
+#pragma once
+#include <memory>
+#include <span>
+#include <string>
+
+#include "engine/forward_plan.h"
+#include "engine/session.h"
+
+namespace evalrun::engine {
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual std::string isa() const = 0;
+  virtual int n_threads() const = 0;
+
+  // Computes all rows of the plan into scratch; caches stay as they are. `request` carries what the
+  // plan does not resolve: embeddings, prefix bank, low-rank deltas, skip set, residual layers.
+  // Fills logits, hidden and residual of `result`.
+  virtual void forward(const ForwardPlan& plan, const ForwardRequest& request,
+                       ForwardResult& result) = 0;
+  // Copies K/V of these rows of the last forward to positions first, first + 1, ... of a sequence.
+  virtual void commit(std::span<const int> rows, int first, int sequence) = 0;
+  virtual void copy_sequence(int from, int to, int length) = 0;
+  virtual MatrixView head(MatrixView hidden) = 0;
+  virtual void read_kv(int layer, int position, int sequence, std::span<float> k,
+                       std::span<float> v) const = 0;
+  virtual size_t kv_bytes() const = 0;
+  virtual size_t workspace_bytes() const = 0;
+};
+
+// The oracle: one thread, loops in the order the numerics are defined in. Same bits as the fast
+// path.
+std::unique_ptr<Backend> make_reference_backend(std::shared_ptr<const Model> model,
+                                                const SessionOptions& options);
+// Vector kernels of `options.isa` on a thread pool.
+std::unique_ptr<Backend> make_cpu_backend(std::shared_ptr<const Model> model,
+                                          const SessionOptions& options);
+
+}  // namespace evalrun::engine

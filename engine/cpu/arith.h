@@ -1,0 +1,72 @@
+// The arithmetic every CPU path shares, written once as scalar code. A path is right when it gives
+// these bits: fma only where written, every reduction in the order given here, no libm in a step.
+//
+// Internal linkage on purpose: this header is compiled with different instruction sets, and a
+// merged inline function could bring AVX-512 code into the portable path.
+#pragma once
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+namespace evalrun::engine::cpu {
+
+constexpr int kLanes = 16;   // partial sums of a reduction: lane j takes elements j, j + 16, ...
+constexpr int kChunk = 128;  // logical positions per attention chunk; borders are absolute
+
+// e^x for x clamped to [-86, 86], so that results are normal numbers: Cody-Waite reduction and the
+// degree-6 polynomial of Cephes' expf; 2^n is added to the exponent bits. Within 1 ulp of the true
+// value.
+static inline float exp_fixed(float x) {
+  constexpr float kRound =
+      12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer in the low bits
+  x = x < -86.0f ? -86.0f : x;
+  x = x > 86.0f ? 86.0f : x;
+  const float t = std::fma(x, 1.44269504088896341f, kRound);
+  const float n = t - kRound;
+  float r = std::fma(n, -0.693359375f, x);
+  r = std::fma(n, 2.12194440e-4f, r);
+  float p = 1.9875691500e-4f;
+  p = std::fma(p, r, 1.3981999507e-3f);
+  p = std::fma(p, r, 8.3334519073e-3f);
+  p = std::fma(p, r, 4.1665795894e-2f);
+  p = std::fma(p, r, 1.6666665459e-1f);
+  p = std::fma(p, r, 5.0000001201e-1f);
+  const float y = std::fma(p, r * r, r) + 1.0f;
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(y) + (std::bit_cast<uint32_t>(t) << 23));
+}
+
+// Tree over the 16 lanes: 8, 4, 2, 1.
+static inline float sum_lanes(float* lane) {
+  for (int s = kLanes / 2; s > 0; s /= 2)
+    for (int j = 0; j < s; ++j) lane[j] = lane[j] + lane[j + s];
+  return lane[0];
+}
+
+static inline float rms_scale(float sum_of_squares, int d, float eps) {
+  return 1.0f / std::sqrt(sum_of_squares / static_cast<float>(d) + eps);
+}
+
+// silu(g) * u
+static inline float silu_mul(float g, float u) { return g / (1.0f + exp_fixed(-g)) * u; }
+
+// Running softmax over chunks: (m, l) of what was merged so far and of one more chunk.
+struct Merge {
+  float m, l;       // new maximum and denominator
+  float keep, add;  // factors for the old and the new weighted sums
+};
+static inline Merge merge_chunk(float m, float l, float chunk_m, float chunk_l) {
+  const float top = m > chunk_m ? m : chunk_m;
+  const float keep = exp_fixed(m - top), add = exp_fixed(chunk_m - top);
+  return {top, l * keep + chunk_l * add, keep, add};
+}
+
+// Half-split rotation of one head; cos, sin: [hd / 2].
+static inline void rope(float* x, const float* cos, const float* sin, int half) {
+  for (int i = 0; i < half; ++i) {
+    const float a = x[i], b = x[i + half];
+    x[i] = a * cos[i] - b * sin[i];
+    x[i + half] = b * cos[i] + a * sin[i];
+  }
+}
+
+}  // namespace evalrun::engine::cpu

@@ -1,0 +1,330 @@
+// The CPU oracle, written to be read: one row at a time, every reduction spelled out in the order
+// the numerics are defined in (docs/architecture.md, "Numerics"). The vector path must give the
+// same bits, and a CUDA path is compared with it.
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "engine/backend.h"
+#include "engine/base/error.h"
+#include "engine/cpu/arith.h"
+
+namespace evalrun::engine {
+namespace {
+
+using Floats = std::vector<float>;
+
+// y[o] = sum_k x[k] * w[o][k]: one fma chain, k ascending.
+Floats matvec(const PackedMatrix& w, std::span<const float> x) {
+  Floats y(static_cast<size_t>(w.out()));
+  for (int o = 0; o < w.out(); ++o) {
+    float sum = 0;
+    for (int k = 0; k < w.in(); ++k) sum = std::fma(x[static_cast<size_t>(k)], w.at(o, k), sum);
+    y[static_cast<size_t>(o)] = sum;
+  }
+  return y;
+}
+
+void add(std::span<float> x, std::span<const float> y) {
+  for (size_t i = 0; i < y.size(); ++i) x[i] = x[i] + y[i];
+}
+
+// y += scale * B (A x)
+void add_low_rank(const LowRankFactor& f, std::span<const float> x, std::span<float> y) {
+  if (f.empty()) return;
+  for (size_t r = 0; r < static_cast<size_t>(f.rank); ++r) {
+    float inner = 0;
+    for (size_t k = 0; k < x.size(); ++k) inner = std::fma(f.a[r * x.size() + k], x[k], inner);
+    inner = inner * f.scale;
+    for (size_t o = 0; o < y.size(); ++o)
+      y[o] = std::fma(f.b[o * static_cast<size_t>(f.rank) + r], inner, y[o]);
+  }
+}
+
+// x * 1/sqrt(mean(x^2) + eps) * w; the sum of squares in 16 lanes, then their tree.
+Floats rms_norm(std::span<const float> x, std::span<const float> w, float eps) {
+  float lane[cpu::kLanes] = {};
+  for (size_t i = 0; i < x.size(); ++i)
+    lane[i % cpu::kLanes] = std::fma(x[i], x[i], lane[i % cpu::kLanes]);
+  const float scale = cpu::rms_scale(cpu::sum_lanes(lane), static_cast<int>(x.size()), eps);
+  Floats y(x.size());
+  for (size_t i = 0; i < x.size(); ++i) y[i] = x[i] * scale * w[i];
+  return y;
+}
+
+// Keys and values one query row sees in one run of logical positions, in order.
+struct Visible {
+  std::vector<const float*> k, v;  // rows of one kv head, [head_dim]
+  int first = 0;                   // logical index of the first
+};
+
+class ReferenceBackend final : public Backend {
+ public:
+  ReferenceBackend(std::shared_ptr<const Model> model, const SessionOptions& options)
+      : model_(std::move(model)),
+        c_(model_->config()),
+        rope_(make_rope_table(c_, options.max_tokens)),
+        cache_(static_cast<size_t>(options.n_sequences)) {
+    for (auto& sequence : cache_) sequence.resize(static_cast<size_t>(c_.n_layers));
+  }
+
+  std::string isa() const override { return "reference"; }
+  int n_threads() const override { return 1; }
+
+  void forward(const ForwardPlan& plan, const ForwardRequest& request,
+               ForwardResult& result) override {
+    const size_t n = static_cast<size_t>(plan.n_rows());
+    const size_t d = static_cast<size_t>(c_.d_model);
+    std::vector<Floats> x(n, Floats(d));
+    for (size_t i = 0; i < n; ++i) {
+      const PlanRow& r = plan.rows()[i];
+      if (r.embedding >= 0) {
+        const auto e = request.embeddings.row(r.embedding);
+        std::copy(e.begin(), e.end(), x[i].begin());
+      } else {
+        model_->embed(r.token, x[i]);
+      }
+    }
+    residual_.assign(request.residual_layers.size(), {});
+    scratch_.assign(static_cast<size_t>(c_.n_layers), {});
+    for (int l = 0; l <= c_.n_layers; ++l) {
+      for (size_t j = 0; j < request.residual_layers.size(); ++j)
+        if (request.residual_layers[j] == l)
+          for (const Floats& row : x)
+            residual_[j].insert(residual_[j].end(), row.begin(), row.end());
+      if (l < c_.n_layers) layer(l, plan, request, x);
+    }
+    result.residual.clear();
+    for (const Floats& r : residual_)
+      result.residual.push_back({r.data(), static_cast<int>(n), c_.d_model});
+
+    hidden_.clear();
+    for (const int32_t i : plan.hidden_rows()) {
+      const Floats h = rms_norm(x[static_cast<size_t>(i)], model_->final_norm(), c_.norm_eps);
+      hidden_.insert(hidden_.end(), h.begin(), h.end());
+    }
+    logits_.clear();
+    for (const int32_t i : plan.logit_rows()) {
+      const Floats y = matvec(
+          model_->head(), rms_norm(x[static_cast<size_t>(i)], model_->final_norm(), c_.norm_eps));
+      logits_.insert(logits_.end(), y.begin(), y.end());
+    }
+    result.hidden = {hidden_.data(), static_cast<int>(plan.hidden_rows().size()), c_.d_model};
+    result.logits = {logits_.data(), static_cast<int>(plan.logit_rows().size()), c_.vocab_size};
+  }
+
+  void commit(std::span<const int> rows, int first, int sequence) override {
+    for (int l = 0; l < c_.n_layers; ++l) {
+      auto& cache = cache_[static_cast<size_t>(sequence)][static_cast<size_t>(l)];
+      cache.resize(static_cast<size_t>(first));
+      for (const int row : rows) {
+        const auto& scratch = scratch_[static_cast<size_t>(l)];
+        // A layer whose attention was skipped has no K/V; the session forbids reading these later.
+        const auto it = scratch.find(row);
+        cache.push_back(it != scratch.end() ? it->second
+                                            : KeyValue{Floats(static_cast<size_t>(c_.kv_dim())),
+                                                       Floats(static_cast<size_t>(c_.kv_dim()))});
+      }
+    }
+  }
+
+  void copy_sequence(int from, int to, int length) override {
+    for (size_t l = 0; l < static_cast<size_t>(c_.n_layers); ++l) {
+      const auto& source = cache_[static_cast<size_t>(from)][l];
+      cache_[static_cast<size_t>(to)][l].assign(source.begin(), source.begin() + length);
+    }
+  }
+
+  MatrixView head(MatrixView hidden) override {
+    logits_.clear();
+    for (int i = 0; i < hidden.rows; ++i) {
+      const Floats y = matvec(model_->head(), hidden.row(i));
+      logits_.insert(logits_.end(), y.begin(), y.end());
+    }
+    return {logits_.data(), hidden.rows, c_.vocab_size};
+  }
+
+  void read_kv(int layer, int position, int sequence, std::span<float> k,
+               std::span<float> v) const override {
+    const KeyValue& kv = cache_[static_cast<size_t>(sequence)][static_cast<size_t>(layer)]
+                               [static_cast<size_t>(position)];
+    std::copy(kv.k.begin(), kv.k.end(), k.begin());
+    std::copy(kv.v.begin(), kv.v.end(), v.begin());
+  }
+
+  size_t kv_bytes() const override {
+    size_t positions = 0;
+    for (const auto& sequence : cache_)
+      for (const auto& layer : sequence) positions += layer.size();
+    return positions * 2 * static_cast<size_t>(c_.kv_dim()) * sizeof(float);
+  }
+  size_t workspace_bytes() const override { return logits_.capacity() * sizeof(float); }
+
+ private:
+  struct KeyValue {
+    Floats k, v;  // [kv_dim]
+  };
+
+  void layer(int l, const ForwardPlan& plan, const ForwardRequest& request,
+             std::vector<Floats>& x) {
+    const LayerWeights& w = model_->layer(l);
+    const size_t n = x.size();
+    const auto delta_of = [&](size_t i) -> const LowRankLayer* {
+      return plan.rows()[i].low_rank ? &request.low_rank->layers[static_cast<size_t>(l)] : nullptr;
+    };
+    const bool skip_attention = request.skip != nullptr && !request.skip->attention.empty() &&
+                                request.skip->attention[static_cast<size_t>(l)];
+    const bool skip_mlp = request.skip != nullptr && !request.skip->mlp.empty() &&
+                          request.skip->mlp[static_cast<size_t>(l)];
+
+    if (!skip_attention) {
+      std::vector<Floats> q(n);
+      for (size_t i = 0; i < n; ++i) {
+        const PlanRow& r = plan.rows()[i];
+        const Floats h = rms_norm(x[i], w.attn_norm, c_.norm_eps);
+        q[i] = matvec(w.q, h);
+        Floats k = matvec(w.k, h), v = matvec(w.v, h);
+        if (const LowRankLayer* delta = delta_of(i)) {
+          add_low_rank(delta->q, h, q[i]);
+          add_low_rank(delta->k, h, k);
+          add_low_rank(delta->v, h, v);
+        }
+        add(q[i], w.q_bias), add(k, w.k_bias), add(v, w.v_bias);
+        for (int head = 0; head < c_.n_heads; ++head) rotate(q[i], head, w.q_norm, r.position);
+        for (int head = 0; head < c_.n_kv_heads; ++head) rotate(k, head, w.k_norm, r.position);
+        scratch_[static_cast<size_t>(l)][static_cast<int>(i)] = {std::move(k), std::move(v)};
+      }
+      if (plan.kv_only() && l == c_.n_layers - 1) return;
+      for (size_t i = 0; i < n; ++i) {
+        const Floats mixed = attention(l, plan, plan.rows()[i], request, q[i]);
+        Floats y = matvec(w.o, mixed);
+        if (const LowRankLayer* delta = delta_of(i)) add_low_rank(delta->o, mixed, y);
+        add(y, w.o_bias);
+        add(x[i], y);
+      }
+    }
+    if (!skip_mlp) {
+      for (size_t i = 0; i < n; ++i) {
+        const Floats h = rms_norm(x[i], w.ffn_norm, c_.norm_eps);
+        Floats gate = matvec(w.gate, h), up = matvec(w.up, h);
+        const LowRankLayer* delta = delta_of(i);
+        if (delta != nullptr) add_low_rank(delta->gate, h, gate), add_low_rank(delta->up, h, up);
+        add(gate, w.gate_bias), add(up, w.up_bias);
+        for (size_t j = 0; j < gate.size(); ++j) gate[j] = cpu::silu_mul(gate[j], up[j]);
+        Floats y = matvec(w.down, gate);
+        if (delta != nullptr) add_low_rank(delta->down, gate, y);
+        add(y, w.down_bias);
+        add(x[i], y);
+      }
+    }
+  }
+
+  // Optional norm of one head, then rotary embedding at a position.
+  void rotate(Floats& heads, int head, const std::vector<float>& norm, int position) {
+    const size_t hd = static_cast<size_t>(c_.head_dim);
+    float* x = heads.data() + static_cast<size_t>(head) * hd;
+    if (!norm.empty()) {
+      const Floats y = rms_norm({x, hd}, norm, c_.norm_eps);
+      std::copy(y.begin(), y.end(), x);
+    }
+    const size_t row = static_cast<size_t>(position) * static_cast<size_t>(rope_.half_dim);
+    cpu::rope(x, rope_.cos.data() + row, rope_.sin.data() + row, rope_.half_dim);
+  }
+
+  // Softmax attention of one row, all heads. Keys in logical order: prefix bank, then committed
+  // context, then the rows of the request it sees.
+  Floats attention(int l, const ForwardPlan& plan, const PlanRow& r, const ForwardRequest& request,
+                   const Floats& q) {
+    const size_t hd = static_cast<size_t>(c_.head_dim);
+    const int group = c_.n_heads / c_.n_kv_heads;
+    const int oldest = c_.layer_is_windowed(l) ? r.position - c_.sliding_window + 1 : 0;
+    const auto& cache = cache_[static_cast<size_t>(r.sequence)][static_cast<size_t>(l)];
+    Floats out(static_cast<size_t>(c_.q_dim()));
+    for (int head = 0; head < c_.n_heads; ++head) {
+      const size_t kv = static_cast<size_t>(head / group) * hd;
+      Visible prefix, own;
+      if (r.prefix)
+        for (int j = 0; j < request.prefix->length; ++j) {
+          const size_t at = static_cast<size_t>(j) * static_cast<size_t>(c_.kv_dim()) + kv;
+          prefix.k.push_back(request.prefix->k[static_cast<size_t>(l)].data() + at);
+          prefix.v.push_back(request.prefix->v[static_cast<size_t>(l)].data() + at);
+        }
+      own.first = std::clamp(oldest, 0, r.context);
+      for (int j = own.first; j < r.context; ++j) {
+        own.k.push_back(cache[static_cast<size_t>(j)].k.data() + kv);
+        own.v.push_back(cache[static_cast<size_t>(j)].v.data() + kv);
+      }
+      for (const int32_t row : plan.visible(r)) {
+        if (plan.rows()[static_cast<size_t>(row)].position < oldest) {
+          ++own.first;  // only when no context is left: visible rows are in order of position
+          continue;
+        }
+        const KeyValue& s = scratch_[static_cast<size_t>(l)].at(row);
+        own.k.push_back(s.k.data() + kv);
+        own.v.push_back(s.v.data() + kv);
+      }
+      const std::span<const float> qh(q.data() + static_cast<size_t>(head) * hd, hd);
+      float m = 0, denominator = 0;
+      Floats mixed(hd);
+      bool first = true;
+      for (const Visible* part : {&prefix, &own}) attend(*part, qh, first, m, denominator, mixed);
+      for (size_t i = 0; i < hd; ++i)
+        out[static_cast<size_t>(head) * hd + i] = mixed[i] / denominator;
+    }
+    return out;
+  }
+
+  // Chunks of 128 logical positions with absolute borders, each with its own maximum and sums,
+  // merged in order.
+  void attend(const Visible& part, std::span<const float> q, bool& first, float& m,
+              float& denominator, Floats& mixed) {
+    const float scale = 1.0f / std::sqrt(static_cast<float>(c_.head_dim));
+    for (size_t j = 0; j < part.k.size();) {
+      const int begin = part.first + static_cast<int>(j);
+      const size_t n = std::min<size_t>(static_cast<size_t>(cpu::kChunk - begin % cpu::kChunk),
+                                        part.k.size() - j);
+      Floats s(n);
+      for (size_t t = 0; t < n; ++t) {
+        float sum = 0;
+        for (size_t i = 0; i < q.size(); ++i) sum = std::fma(q[i], part.k[j + t][i], sum);
+        s[t] = sum * scale;
+      }
+      const float top = *std::max_element(s.begin(), s.end());
+      float lane[cpu::kLanes] = {};
+      for (size_t t = 0; t < n; ++t) {
+        s[t] = cpu::exp_fixed(s[t] - top);
+        float& sum = lane[(static_cast<size_t>(begin) + t) % cpu::kLanes];
+        sum = sum + s[t];
+      }
+      const float chunk_sum = cpu::sum_lanes(lane);
+      Floats chunk(q.size());
+      for (size_t t = 0; t < n; ++t)
+        for (size_t i = 0; i < q.size(); ++i) chunk[i] = std::fma(s[t], part.v[j + t][i], chunk[i]);
+      if (first) {
+        m = top, denominator = chunk_sum, mixed = chunk, first = false;
+      } else {
+        const cpu::Merge g = cpu::merge_chunk(m, denominator, top, chunk_sum);
+        m = g.m, denominator = g.l;
+        for (size_t i = 0; i < q.size(); ++i) mixed[i] = mixed[i] * g.keep + chunk[i] * g.add;
+      }
+      j += n;
+    }
+  }
+
+  std::shared_ptr<const Model> model_;
+  const ModelConfig& c_;
+  RopeTable rope_;
+  std::vector<std::vector<std::vector<KeyValue>>> cache_;  // [sequence][layer][position]
+  std::vector<std::map<int, KeyValue>> scratch_;           // [layer][row of the last forward]
+  std::vector<Floats> residual_;
+  Floats hidden_, logits_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_reference_backend(std::shared_ptr<const Model> model,
+                                                const SessionOptions& options) {
+  return std::make_unique<ReferenceBackend>(std::move(model), options);
+}
+
+}  // namespace evalrun::engine

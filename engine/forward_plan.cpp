@@ -1,0 +1,136 @@
+#include "engine/forward_plan.h"
+
+#include <algorithm>
+
+#include "engine/base/error.h"
+
+namespace evalrun::engine {
+
+// The list of a row is its parent's list and then itself (or its whole block). When the parent's
+// list ends at the end of the arena it is extended in place, so a chain of n rows costs n entries,
+// not n^2.
+void ForwardPlan::append_visible(PlanRow& row, const PlanRow* parent, int first_member,
+                                 int n_members) {
+  const int32_t inherited = parent == nullptr ? 0 : parent->visible_count;
+  const bool extend = parent != nullptr && static_cast<size_t>(parent->visible_begin) +
+                                                   static_cast<size_t>(parent->visible_count) ==
+                                               visible_.size();
+  if (extend) {
+    row.visible_begin = parent->visible_begin;
+  } else {
+    row.visible_begin = static_cast<int32_t>(visible_.size());
+    for (int32_t j = 0; j < inherited; ++j)
+      visible_.push_back(visible_[static_cast<size_t>(parent->visible_begin + j)]);
+  }
+  for (int m = 0; m < n_members; ++m) visible_.push_back(first_member + m);
+  row.visible_count = inherited + n_members;
+}
+
+void ForwardPlan::build(const ForwardRequest& request, std::span<const int> lengths, int max_tokens,
+                        const ModelConfig& config) {
+  const int n = static_cast<int>(request.rows.size());
+  EVALRUN_CHECK(n >= 1 && n <= kMaxRows, "a forward takes 1..{} rows, not {}", kMaxRows, n);
+  rows_.resize(static_cast<size_t>(n));
+  visible_.clear(), logit_rows_.clear(), hidden_rows_.clear();
+  logits_of_.assign(static_cast<size_t>(n), -1);
+  hidden_of_.assign(static_cast<size_t>(n), -1);
+  kv_only_ = false;
+
+  for (int i = 0; i < n;) {
+    const Row& first = request.rows[static_cast<size_t>(i)];
+    int members = 1;
+    if (first.block >= 0)
+      while (i + members < n && request.rows[static_cast<size_t>(i + members)].block == first.block)
+        ++members;
+    EVALRUN_CHECK(first.parent >= -1 && first.parent < i, "row {}: parent {} is not an earlier row",
+                  i, first.parent);
+    EVALRUN_CHECK(first.sequence >= 0 && static_cast<size_t>(first.sequence) < lengths.size(),
+                  "row {}: sequence {} of {}", i, first.sequence, lengths.size());
+    const PlanRow* parent = first.parent < 0 ? nullptr : &rows_[static_cast<size_t>(first.parent)];
+    EVALRUN_CHECK(parent == nullptr || parent->sequence == first.sequence,
+                  "row {}: parent {} belongs to another sequence", i, first.parent);
+    const int context = lengths[static_cast<size_t>(first.sequence)];
+    const int before = parent == nullptr ? 0 : parent->visible_count;
+
+    for (int m = 0; m < members; ++m) {
+      const Row& r = request.rows[static_cast<size_t>(i + m)];
+      PlanRow& p = rows_[static_cast<size_t>(i + m)];
+      EVALRUN_CHECK(r.parent == first.parent && r.sequence == first.sequence,
+                    "row {}: rows of one block share parent and sequence", i + m);
+      EVALRUN_CHECK(r.embedding >= 0 ? r.embedding < request.embeddings.rows &&
+                                           request.embeddings.cols == config.d_model
+                                     : r.token >= 0 && r.token < config.vocab_size,
+                    "row {}: token {} / embedding {} out of range", i + m, r.token, r.embedding);
+      EVALRUN_CHECK(!r.prefix || request.prefix != nullptr, "row {}: no prefix bank was given",
+                    i + m);
+      EVALRUN_CHECK(!r.low_rank || request.low_rank != nullptr,
+                    "row {}: no low-rank delta was given", i + m);
+      p.token = r.embedding >= 0 ? -1 : r.token;
+      p.embedding = r.embedding;
+      p.sequence = r.sequence;
+      p.context = context;
+      p.prefix = r.prefix, p.low_rank = r.low_rank;
+      p.in_block = members > 1;
+      p.position = r.position >= 0 ? r.position : context + before + m;
+      if (p.position >= max_tokens)
+        throw base::usage_error(
+            fmt::format("row at position {} does not fit: the session holds {} tokens", p.position,
+                        max_tokens),
+            "shorten the prompt, lower max_new, or create the session with more tokens");
+      if (r.logits) {
+        logits_of_[static_cast<size_t>(i + m)] = static_cast<int32_t>(logit_rows_.size());
+        logit_rows_.push_back(i + m);
+      }
+      if (r.hidden) {
+        hidden_of_[static_cast<size_t>(i + m)] = static_cast<int32_t>(hidden_rows_.size());
+        hidden_rows_.push_back(i + m);
+      }
+    }
+    PlanRow& head = rows_[static_cast<size_t>(i)];
+    append_visible(head, parent, i, members);
+    for (int m = 1; m < members; ++m) {
+      rows_[static_cast<size_t>(i + m)].visible_begin = head.visible_begin;
+      rows_[static_cast<size_t>(i + m)].visible_count = head.visible_count;
+    }
+    // Logical order is order of positions. Trees have it by construction; explicit positions may
+    // not.
+    const auto by_position = [&](int32_t a, int32_t b) {
+      const int32_t pa = rows_[static_cast<size_t>(a)].position,
+                    pb = rows_[static_cast<size_t>(b)].position;
+      return pa != pb ? pa < pb : a < b;
+    };
+    const auto list = visible_.begin() + head.visible_begin;
+    if (!std::is_sorted(list, list + head.visible_count, by_position)) {
+      // The list may share its front with an ancestor's, which must keep its order: copy, then
+      // sort.
+      const int32_t from = head.visible_begin;
+      const int32_t to = static_cast<int32_t>(visible_.size());
+      for (int32_t j = 0; j < head.visible_count; ++j)
+        visible_.push_back(visible_[static_cast<size_t>(from + j)]);
+      std::sort(visible_.begin() + to, visible_.end(), by_position);
+      for (int m = 0; m < members; ++m) rows_[static_cast<size_t>(i + m)].visible_begin = to;
+    }
+    i += members;
+  }
+}
+
+void ForwardPlan::build_prefill(std::span<const int32_t> tokens, int sequence, int length) {
+  const size_t n = tokens.size();
+  rows_.assign(n, PlanRow{});
+  visible_.resize(n);
+  logit_rows_.clear(), hidden_rows_.clear();
+  logits_of_.assign(n, -1);
+  hidden_of_.assign(n, -1);
+  kv_only_ = true;
+  for (size_t i = 0; i < n; ++i) {
+    PlanRow& r = rows_[i];
+    r.token = tokens[i];
+    r.sequence = sequence;
+    r.context = length;
+    r.position = length + static_cast<int32_t>(i);
+    r.visible_count = static_cast<int32_t>(i) + 1;
+    visible_[i] = static_cast<int32_t>(i);
+  }
+}
+
+}  // namespace evalrun::engine

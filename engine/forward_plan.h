@@ -1,0 +1,55 @@
+// A forward request resolved against the sequences: every row's position, the rows it sees and
+// where its outputs go. Host code shared by all devices.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/session.h"
+
+namespace evalrun::engine {
+
+struct PlanRow {
+  int32_t token = -1, embedding = -1;
+  int32_t position = 0;
+  int32_t sequence = 0;
+  int32_t context = 0;  // committed tokens of its sequence; all are visible (up to a window)
+  int32_t visible_begin =
+      0;  // rows of the request it sees, itself included: visible[begin, begin+count)
+  int32_t visible_count = 0;  //   in logical order; entry j stands at logical index context + j
+  bool prefix = false, low_rank = false;
+  bool in_block = false;
+};
+
+class ForwardPlan {
+ public:
+  // Throws InternalError for malformed trees and usage_error when a position is >= max_tokens.
+  // `lengths[s]` = committed tokens of sequence s. Reuses its memory: allocates nothing in steady
+  // state.
+  void build(const ForwardRequest& request, std::span<const int> lengths, int max_tokens,
+             const ModelConfig& config);
+  // A chain of committed tokens at positions length.. with no outputs: only K and V are wanted.
+  void build_prefill(std::span<const int32_t> tokens, int sequence, int length);
+
+  std::span<const PlanRow> rows() const { return rows_; }
+  int n_rows() const { return static_cast<int>(rows_.size()); }
+  std::span<const int32_t> visible(const PlanRow& row) const {
+    return {visible_.data() + row.visible_begin, static_cast<size_t>(row.visible_count)};
+  }
+  std::span<const int32_t> logit_rows() const {
+    return logit_rows_;
+  }  // rows that want logits, in order
+  std::span<const int32_t> hidden_rows() const { return hidden_rows_; }
+  std::span<const int32_t> logits_of() const { return logits_of_; }  // row -> slot or -1
+  std::span<const int32_t> hidden_of() const { return hidden_of_; }
+  bool kv_only() const { return kv_only_; }
+
+ private:
+  void append_visible(PlanRow& row, const PlanRow* parent, int first_member, int n_members);
+
+  std::vector<PlanRow> rows_;
+  std::vector<int32_t> visible_, logit_rows_, hidden_rows_, logits_of_, hidden_of_;
+  bool kv_only_ = false;
+};
+
+}  // namespace evalrun::engine

@@ -1,0 +1,259 @@
+#include "engine/session.h"
+
+#include <algorithm>
+
+#include "engine/backend.h"
+#include "engine/base/error.h"
+#include "engine/base/text.h"
+#include "engine/cpu/kernels.h"
+
+namespace evalrun::engine {
+namespace {
+
+constexpr int kPrefillChunk = 256;  // chunk borders are multiples of this, absolute positions
+
+struct Sequence {
+  int length = 0;
+  // Rows committed under a skip set lack K/V of the skipped layers: only a forward with the same
+  // skip set may see them. skip_from = first such position, or length when there is none.
+  int skip_from = 0;
+  SkipSet skip;
+  std::vector<int32_t> tokens;  // kept only without a KV cache, to recompute from
+};
+
+class SessionImpl final : public Session {
+ public:
+  SessionImpl(std::shared_ptr<const Model> model, SessionOptions options)
+      : model_(std::move(model)), options_(std::move(options)) {
+    sequences_.resize(static_cast<size_t>(options_.n_sequences));
+    lengths_.resize(static_cast<size_t>(options_.n_sequences));
+    committed_.resize(static_cast<size_t>(options_.n_sequences));
+    backend_ = options_.isa == "reference" ? make_reference_backend(model_, options_)
+                                           : make_cpu_backend(model_, options_);
+  }
+
+  const Model& model() const override { return *model_; }
+  const SessionOptions& options() const override { return options_; }
+  std::string isa() const override { return backend_->isa(); }
+  int n_threads() const override { return backend_->n_threads(); }
+  int length(int sequence) const override { return at(sequence).length; }
+
+  void prefill(std::span<const int32_t> tokens, int sequence) override {
+    Sequence& s = at(sequence);
+    if (s.length + static_cast<int64_t>(tokens.size()) > options_.max_tokens)
+      throw base::usage_error(fmt::format("{} tokens do not fit behind {}: the session holds {}",
+                                          tokens.size(), s.length, options_.max_tokens),
+                              "shorten the prompt or create the session with more tokens");
+    for (const int32_t t : tokens)
+      EVALRUN_CHECK(t >= 0 && t < model_->config().vocab_size, "token {} is not in the vocabulary",
+                    t);
+    EVALRUN_CHECK(s.skip_from == s.length, "prefill behind rows committed under a skip set");
+    have_plan_ = false;
+    if (!options_.kv_cache) {
+      s.tokens.insert(s.tokens.end(), tokens.begin(), tokens.end());
+      s.length += static_cast<int>(tokens.size());
+    } else {
+      compute_chunks(tokens, sequence, s.length);
+      s.length += static_cast<int>(tokens.size());
+    }
+    s.skip_from = s.length;
+  }
+
+  ForwardResult forward(const ForwardRequest& request) override {
+    check_request(request);
+    for (size_t i = 0; i < sequences_.size(); ++i) lengths_[i] = sequences_[i].length;
+    if (!options_.kv_cache) {
+      for (size_t i = 0; i < sequences_.size(); ++i)
+        if (std::any_of(request.rows.begin(), request.rows.end(),
+                        [&](const Row& r) { return r.sequence == static_cast<int>(i); }))
+          compute_chunks(sequences_[i].tokens, static_cast<int>(i), 0);
+    }
+    plan_.build(request, lengths_, options_.max_tokens, model_->config());
+    have_plan_ = true;
+    std::fill(committed_.begin(), committed_.end(), false);
+    if (request.skip != nullptr)
+      plan_skip_ = *request.skip;
+    else if (!plan_skip_.empty())
+      plan_skip_ = SkipSet{};
+    ForwardResult result;
+    backend_->forward(plan_, request, result);
+    result.logits_of = plan_.logits_of();
+    result.hidden_of = plan_.hidden_of();
+    return result;
+  }
+
+  void commit(std::span<const int> path, int sequence) override {
+    Sequence& s = at(sequence);
+    EVALRUN_CHECK(have_plan_, "commit without a forward");
+    EVALRUN_CHECK(!committed_[static_cast<size_t>(sequence)], "sequence {} was committed already",
+                  sequence);
+    for (size_t j = 0; j < path.size(); ++j) {
+      EVALRUN_CHECK(path[j] >= 0 && path[j] < plan_.n_rows(), "row {} is not in the forward",
+                    path[j]);
+      const PlanRow& r = plan_.rows()[static_cast<size_t>(path[j])];
+      EVALRUN_CHECK(r.sequence == sequence, "row {} belongs to sequence {}", path[j], r.sequence);
+      EVALRUN_CHECK(r.position == s.length + static_cast<int>(j), "row {} has position {}, not {}",
+                    path[j], r.position, s.length + static_cast<int>(j));
+      // Seeing exactly the path: otherwise its keys and values depend on rows that are dropped.
+      EVALRUN_CHECK(r.in_block || r.visible_count == static_cast<int>(j) + 1,
+                    "row {} sees {} rows, the path has {}", path[j], r.visible_count, j + 1);
+      if (j > 0) {
+        const auto seen = plan_.visible(r);
+        EVALRUN_CHECK(std::find(seen.begin(), seen.end(), path[j - 1]) != seen.end(),
+                      "row {} does not see row {}", path[j], path[j - 1]);
+      }
+    }
+    if (options_.kv_cache) {
+      backend_->commit(path, s.length, sequence);
+    } else {
+      for (const int row : path) {
+        const PlanRow& r = plan_.rows()[static_cast<size_t>(row)];
+        EVALRUN_CHECK(r.token >= 0, "a session without KV cache commits tokens, not embeddings");
+        EVALRUN_CHECK(!r.prefix && !r.low_rank && plan_skip_.empty(),
+                      "a session without KV cache commits plain rows only");
+        s.tokens.push_back(r.token);
+      }
+    }
+    s.length += static_cast<int>(path.size());
+    if (plan_skip_.empty())
+      s.skip_from = s.length;
+    else
+      s.skip = plan_skip_;
+    committed_[static_cast<size_t>(sequence)] = true;
+  }
+
+  void rewind(int length, int sequence) override {
+    Sequence& s = at(sequence);
+    EVALRUN_CHECK(length >= 0 && length <= s.length, "rewind to {} of {}", length, s.length);
+    s.length = length;
+    s.skip_from = std::min(s.skip_from, length);
+    if (!options_.kv_cache) s.tokens.resize(static_cast<size_t>(length));
+    have_plan_ = false;
+  }
+
+  void fork(int from, int to) override {
+    if (from == to) return;
+    if (options_.kv_cache) backend_->copy_sequence(from, to, at(from).length);
+    at(to) = at(from);
+    have_plan_ = false;
+  }
+
+  MatrixView head(MatrixView hidden) override {
+    EVALRUN_CHECK(hidden.cols == model_->config().d_model && hidden.rows >= 1,
+                  "head takes rows of {} values, not {}", model_->config().d_model, hidden.cols);
+    return backend_->head(hidden);
+  }
+
+  void read_kv(int layer, int position, int sequence, std::span<float> k,
+               std::span<float> v) const override {
+    EVALRUN_CHECK(options_.kv_cache, "this session keeps no KV cache");
+    EVALRUN_CHECK(layer >= 0 && layer < model_->config().n_layers && position >= 0 &&
+                      position < at(sequence).length,
+                  "no K/V at layer {}, position {}", layer, position);
+    const size_t width = static_cast<size_t>(model_->config().kv_dim());
+    EVALRUN_CHECK(k.size() == width && v.size() == width, "K/V rows have {} values", width);
+    backend_->read_kv(layer, position, sequence, k, v);
+  }
+
+  size_t kv_bytes() const override { return backend_->kv_bytes(); }
+  size_t workspace_bytes() const override { return backend_->workspace_bytes(); }
+
+ private:
+  Sequence& at(int s) {
+    EVALRUN_CHECK(s >= 0 && static_cast<size_t>(s) < sequences_.size(), "sequence {} of {}", s,
+                  sequences_.size());
+    return sequences_[static_cast<size_t>(s)];
+  }
+  const Sequence& at(int s) const { return const_cast<SessionImpl*>(this)->at(s); }
+
+  void compute_chunks(std::span<const int32_t> tokens, int sequence, int first) {
+    size_t done = 0;
+    while (done < tokens.size()) {
+      const int position = first + static_cast<int>(done);
+      const size_t to_border = static_cast<size_t>(kPrefillChunk - position % kPrefillChunk);
+      const size_t n = std::min(to_border, tokens.size() - done);
+      chunk_plan_.build_prefill(tokens.subspan(done, n), sequence, position);
+      ForwardResult none;
+      backend_->forward(chunk_plan_, ForwardRequest{}, none);
+      chunk_path_.resize(n);
+      for (size_t i = 0; i < n; ++i) chunk_path_[i] = static_cast<int>(i);
+      backend_->commit(chunk_path_, position, sequence);
+      done += n;
+    }
+  }
+
+  void check_request(const ForwardRequest& request) const {
+    const ModelConfig& c = model_->config();
+    const size_t layers = static_cast<size_t>(c.n_layers);
+    if (request.prefix != nullptr) {
+      const PrefixBank& p = *request.prefix;
+      const size_t size = static_cast<size_t>(p.length) * static_cast<size_t>(c.kv_dim());
+      EVALRUN_CHECK(p.k.size() == layers && p.v.size() == layers, "prefix bank: {} layers needed",
+                    layers);
+      for (size_t l = 0; l < layers; ++l)
+        EVALRUN_CHECK(p.k[l].size() == size && p.v[l].size() == size,
+                      "prefix bank: layer {} holds {} values, not {}", l, p.k[l].size(), size);
+    }
+    if (request.low_rank != nullptr)
+      EVALRUN_CHECK(request.low_rank->layers.size() == layers, "low-rank delta: {} layers needed",
+                    layers);
+    if (request.skip != nullptr)
+      EVALRUN_CHECK((request.skip->attention.empty() || request.skip->attention.size() == layers) &&
+                        (request.skip->mlp.empty() || request.skip->mlp.size() == layers),
+                    "skip set: {} layers needed", layers);
+    for (const int l : request.residual_layers)
+      EVALRUN_CHECK(l >= 0 && l <= c.n_layers, "residual layer {} of {}", l, c.n_layers);
+    static const SkipSet kNone;
+    const SkipSet& skip = request.skip == nullptr ? kNone : *request.skip;
+    for (const Row& r : request.rows) {
+      const Sequence& s = at(r.sequence);
+      EVALRUN_CHECK(s.skip_from == s.length || s.skip == skip,
+                    "sequence {} holds rows committed under another skip set: rewind to {} first",
+                    r.sequence, s.skip_from);
+    }
+  }
+
+  std::shared_ptr<const Model> model_;
+  SessionOptions options_;
+  std::unique_ptr<Backend> backend_;
+  std::vector<Sequence> sequences_;
+  std::vector<int> lengths_;
+  std::vector<bool> committed_;
+  ForwardPlan plan_, chunk_plan_;
+  std::vector<int> chunk_path_;
+  SkipSet plan_skip_;
+  bool have_plan_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Session> Session::create(std::shared_ptr<const Model> model,
+                                         const SessionOptions& options) {
+  EVALRUN_CHECK(model != nullptr);
+  SessionOptions o = options;
+  const std::vector<std::string> devices = available_devices();
+  if (std::find(devices.begin(), devices.end(), o.device) == devices.end())
+    throw base::usage_error(fmt::format("device '{}' is not available in this build", o.device),
+                            base::suggest(o.device, devices));
+  const std::vector<std::string> isas = available_isas();
+  if (o.isa.empty()) o.isa = isas.front();
+  if (std::find(isas.begin(), isas.end(), o.isa) == isas.end())
+    throw base::usage_error(fmt::format("this machine cannot run the '{}' kernels", o.isa),
+                            base::suggest(o.isa, isas));
+  if (o.n_threads <= 0) o.n_threads = allowed_cores();
+  EVALRUN_CHECK(o.n_sequences >= 1 && o.n_sequences <= 1024, "n_sequences {}", o.n_sequences);
+  EVALRUN_CHECK(o.max_tokens >= 1, "max_tokens {}", o.max_tokens);
+  return std::make_unique<SessionImpl>(std::move(model), std::move(o));
+}
+
+std::vector<std::string> available_isas() {
+  std::vector<std::string> names;
+  for (const cpu::Kernels* k : cpu::available_kernels()) names.push_back(k->name);
+  names.push_back("reference");
+  return names;
+}
+
+// The CUDA engine is not written yet (docs/gpu.md); a visible GPU does not make "cuda" usable.
+std::vector<std::string> available_devices() { return {"cpu"}; }
+
+}  // namespace evalrun::engine
