@@ -7,11 +7,25 @@
 
 namespace evalrun::engine {
 
-enum class DType { kF32, kF16, kBF16, kQ8_0, kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ4_K, kQ5_K, kQ6_K, kI32, kI64 };
+enum class DType {
+  kF32,
+  kF16,
+  kBF16,
+  kQ8_0,
+  kQ4_0,
+  kQ4_1,
+  kQ5_0,
+  kQ5_1,
+  kQ4_K,
+  kQ5_K,
+  kQ6_K,
+  kI32,
+  kI64
+};
 
 std::string_view dtype_name(DType t);
-int block_length(DType t);      // weights per block, 1 for plain types
-int64_t block_bytes(DType t);   // bytes per block
+int block_length(DType t);     // weights per block, 1 for plain types
+int64_t block_bytes(DType t);  // bytes per block
 
 // Bytes of `n` values; n must be a multiple of block_length.
 int64_t bytes_of(DType t, int64_t n);

@@ -24,10 +24,10 @@ struct GgufValue {
 
 struct GgufTensor {
   std::string name;
-  DType dtype;
-  std::vector<int64_t> ne;           // ne[0] = length of a contiguous row, as stored
-  std::span<const uint8_t> bytes;    // inside the mapping
-  int64_t rows() const;              // product of ne[1..]
+  DType dtype = DType::kF32;
+  std::vector<int64_t> ne;         // ne[0] = length of a contiguous row, as stored
+  std::span<const uint8_t> bytes;  // inside the mapping
+  int64_t rows() const;            // product of ne[1..]
   int64_t row_length() const { return ne.empty() ? 1 : ne[0]; }
 };
 

@@ -1,5 +1,5 @@
-// safetensors files, single or sharded through model.safetensors.index.json, memory-mapped and checked
-// (header length, offsets, shapes against byte counts, overlaps, duplicate names).
+// safetensors files, single or sharded through model.safetensors.index.json, memory-mapped and
+// checked (header length, offsets, shapes against byte counts, overlaps, duplicate names).
 #pragma once
 #include <cstdint>
 #include <map>
@@ -16,7 +16,7 @@ namespace evalrun::engine {
 struct SafeTensor {
   std::string name;
   std::string file;  // shard it lies in, for messages
-  DType dtype;
+  DType dtype = DType::kF32;
   std::vector<int64_t> shape;  // row-major
   std::span<const uint8_t> bytes;
 };

@@ -1,5 +1,5 @@
-// What a decoder-only transformer looks like, as data. One forward serves every family: Llama 1-3.x,
-// Vicuna, CodeLlama, SmolLM2, Mistral, Qwen2, Qwen3 differ only in these fields.
+// What a decoder-only transformer looks like, as data. One forward serves every family: Llama
+// 1-3.x, Vicuna, CodeLlama, SmolLM2, Mistral, Qwen2, Qwen3 differ only in these fields.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -12,11 +12,12 @@ struct RopeConfig {
   enum class Scaling { kNone, kLinear, kLlama3, kYarn };
   double theta = 10000.0;
   Scaling scaling = Scaling::kNone;
-  double factor = 1.0;               // linear, llama3, yarn
-  double low_freq_factor = 1.0;      // llama3
-  double high_freq_factor = 4.0;     // llama3
-  double original_context = 0;       // llama3, yarn
+  double factor = 1.0;                                         // linear, llama3, yarn
+  double low_freq_factor = 1.0;                                // llama3
+  double high_freq_factor = 4.0;                               // llama3
+  double original_context = 0;                                 // llama3, yarn
   double beta_fast = 32, beta_slow = 1, attention_factor = 0;  // yarn; 0 = derived from factor
+  bool truncate = true;  // yarn: round the borders of the ramp to whole frequencies
   // Divisors per frequency as GGUF stores them (rope_freqs.weight); empty = none.
   std::vector<float> factors;
 };
@@ -33,9 +34,9 @@ struct ModelConfig {
   int vocab_size = 0;
   int max_context = 0;  // positions the model was made for
   float norm_eps = 1e-5f;
-  bool tied_head = false;      // output matrix is the token embedding
-  bool qkv_bias = false;       // Qwen2
-  bool o_bias = false;         // attention_bias=true models
+  bool tied_head = false;  // output matrix is the token embedding
+  bool qkv_bias = false;   // Qwen2
+  bool o_bias = false;     // attention_bias=true models
   bool mlp_bias = false;
   bool qk_norm = false;        // Qwen3: RMSNorm per head before rope
   int sliding_window = 0;      // 0 = none; position i sees i-window+1..i

@@ -1,5 +1,5 @@
-// Immutable weights and configuration of one model, loaded once and shared by sessions. Several models
-// live in one process; nothing is global.
+// Immutable weights and configuration of one model, loaded once and shared by sessions. Several
+// models live in one process; nothing is global.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -44,14 +44,14 @@ class PackedMatrix {
 // Rows of q and k are in half-split order (Hugging Face): rope turns (x[i], x[i + head_dim/2]).
 // Loaders undo the pairwise permutation of GGUF files.
 struct LayerWeights {
-  std::vector<float> attn_norm;      // [d_model]
-  PackedMatrix q, k, v;              // [q_dim | kv_dim | kv_dim, d_model]
+  std::vector<float> attn_norm;                       // [d_model]
+  PackedMatrix q, k, v;                               // [q_dim | kv_dim | kv_dim, d_model]
   std::vector<float> q_bias, k_bias, v_bias, o_bias;  // empty when the model has none
   std::vector<float> q_norm, k_norm;                  // [head_dim], Qwen3
-  PackedMatrix o;                    // [d_model, q_dim]
-  std::vector<float> ffn_norm;       // [d_model]
-  PackedMatrix gate, up;             // [d_ffn, d_model]
-  PackedMatrix down;                 // [d_model, d_ffn]
+  PackedMatrix o;                                     // [d_model, q_dim]
+  std::vector<float> ffn_norm;                        // [d_model]
+  PackedMatrix gate, up;                              // [d_ffn, d_model]
+  PackedMatrix down;                                  // [d_model, d_ffn]
   std::vector<float> gate_bias, up_bias, down_bias;
 };
 
@@ -61,15 +61,16 @@ class ChatTemplate;
 // Everything a loader fills in; turned into a Model by Model::create.
 struct ModelParts {
   ModelConfig config;
-  std::string path;    // as given
-  std::string hash;    // SHA-256 over the weight file(s) and configuration, hex; "" for made-up models
-  std::shared_ptr<const PackedMatrix> embedding;       // [vocab, d_model]
+  std::string path;  // as given
+  std::string
+      hash;  // SHA-256 over the weight file(s) and configuration, hex; "" for made-up models
+  std::shared_ptr<const PackedMatrix> embedding;  // [vocab, d_model]
   std::vector<std::shared_ptr<const LayerWeights>> layers;
-  std::vector<float> final_norm;                       // [d_model]
-  std::shared_ptr<const PackedMatrix> head;            // [vocab, d_model]; same object when tied
-  std::shared_ptr<const Tokenizer> tokenizer;          // null when the file has none
-  std::shared_ptr<const ChatTemplate> chat_template;   // null when unknown; see chat_template_error
-  std::string chat_template_error;                     // why it is null, for the message
+  std::vector<float> final_norm;                      // [d_model]
+  std::shared_ptr<const PackedMatrix> head;           // [vocab, d_model]; same object when tied
+  std::shared_ptr<const Tokenizer> tokenizer;         // null when the file has none
+  std::shared_ptr<const ChatTemplate> chat_template;  // null when unknown; see chat_template_error
+  std::string chat_template_error;                    // why it is null, for the message
 };
 
 class Model {
@@ -103,7 +104,7 @@ class Model {
 
 // Options of `load_model`.
 struct LoadOptions {
-  int n_threads = 0;          // 0 = all cores allowed
+  int n_threads = 0;  // 0 = all cores allowed
   bool need_tokenizer = true;
   std::string chat_template;  // name of a known template; "" = the model's own
   bool hash_weights = true;   // false skips reading every byte for the SHA-256

@@ -1,0 +1,43 @@
+// The common part of both loaders: from named tensors in a mapping to float32 weights.
+#pragma once
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/formats/dtype.h"
+#include "engine/formats/mapped_file.h"
+#include "engine/model/families.h"
+#include "engine/model/model.h"
+
+namespace evalrun::engine {
+
+// A tensor as a file holds it.
+struct SourceTensor {
+  std::string file;
+  DType dtype = DType::kF32;
+  std::vector<int64_t> shape;  // row-major: {out, in} or {n}
+  std::span<const uint8_t> bytes;
+  std::shared_ptr<const MappedFile> mapping;
+};
+
+struct SourceModel {
+  std::string path;  // for messages
+  Naming naming = Naming::kGguf;
+  bool permuted_qk = false;
+  std::map<std::string, SourceTensor>
+      tensors;  // all of the file except what the loader used itself
+};
+
+// Fills embedding, layers, final_norm and head of `parts` from the source, on n_threads threads.
+// Strict: throws data_error for a missing or unused tensor, another shape, a type that holds no
+// weights, NaN or infinity, and when the memory of this machine or its cgroup cannot hold the
+// weights.
+void assemble(const SourceModel& source, int n_threads, ModelParts& parts);
+
+// Bytes this process may still allocate: what /proc/meminfo calls available, or less when a cgroup
+// limits it. Page cache counts as free.
+int64_t available_memory_bytes();
+
+}  // namespace evalrun::engine

@@ -1,0 +1,229 @@
+#include "engine/model/model.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/base/error.h"
+#include "engine/base/rng.h"
+
+namespace evalrun::engine {
+
+PackedMatrix::PackedMatrix(int out, int in) : out_(out), in_(in) {
+  EVALRUN_CHECK(out > 0 && in > 0, "matrix of {} x {}", out, in);
+  data_.resize(static_cast<size_t>(panels()) * panel_size());
+}
+
+void PackedMatrix::set_row(int o, std::span<const float> values) {
+  EVALRUN_CHECK(o >= 0 && o < out_ && values.size() == static_cast<size_t>(in_),
+                "row {} of {} values into {} x {}", o, values.size(), out_, in_);
+  float* to = data_.data() + static_cast<size_t>(o / kPanel) * panel_size() + o % kPanel;
+  for (size_t k = 0; k < values.size(); ++k) to[k * kPanel] = values[k];
+}
+
+void PackedMatrix::copy_row(int o, std::span<float> values) const {
+  EVALRUN_CHECK(o >= 0 && o < out_ && values.size() == static_cast<size_t>(in_),
+                "row {} of {} x {} into {} values", o, out_, in_, values.size());
+  const float* from = panel(o / kPanel) + o % kPanel;
+  for (size_t k = 0; k < values.size(); ++k) values[k] = from[k * kPanel];
+}
+
+namespace {
+
+// Compares every weight's shape with the configuration.
+class ShapeCheck {
+ public:
+  explicit ShapeCheck(const std::string& path) : path_(path) {}
+  void matrix(const std::string& name, const PackedMatrix& m, int out, int in) const {
+    if (m.out() != out || m.in() != in)
+      fail(name, fmt::format("is [{}, {}], expected [{}, {}]", m.out(), m.in(), out, in));
+  }
+  void vector(const std::string& name, const std::vector<float>& v, bool present, int size) const {
+    const size_t expected = present ? static_cast<size_t>(size) : 0;
+    if (v.size() != expected)
+      fail(name, fmt::format("has {} values, expected {}", v.size(), expected));
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& name, const std::string& what) const {
+    throw base::data_error(path_, name, what, "the weights do not belong to this configuration");
+  }
+  const std::string& path_;
+};
+
+void check_layer(const ShapeCheck& check, const ModelConfig& c, const LayerWeights& w, int index) {
+  const auto name = [&](const char* part) { return fmt::format("layer {} {}", index, part); };
+  check.vector(name("attention norm"), w.attn_norm, true, c.d_model);
+  check.matrix(name("q"), w.q, c.q_dim(), c.d_model);
+  check.matrix(name("k"), w.k, c.kv_dim(), c.d_model);
+  check.matrix(name("v"), w.v, c.kv_dim(), c.d_model);
+  check.vector(name("q bias"), w.q_bias, c.qkv_bias, c.q_dim());
+  check.vector(name("k bias"), w.k_bias, c.qkv_bias, c.kv_dim());
+  check.vector(name("v bias"), w.v_bias, c.qkv_bias, c.kv_dim());
+  check.vector(name("o bias"), w.o_bias, c.o_bias, c.d_model);
+  check.vector(name("q norm"), w.q_norm, c.qk_norm, c.head_dim);
+  check.vector(name("k norm"), w.k_norm, c.qk_norm, c.head_dim);
+  check.matrix(name("o"), w.o, c.d_model, c.q_dim());
+  check.vector(name("ffn norm"), w.ffn_norm, true, c.d_model);
+  check.matrix(name("gate"), w.gate, c.d_ffn, c.d_model);
+  check.matrix(name("up"), w.up, c.d_ffn, c.d_model);
+  check.matrix(name("down"), w.down, c.d_model, c.d_ffn);
+  check.vector(name("gate bias"), w.gate_bias, c.mlp_bias, c.d_ffn);
+  check.vector(name("up bias"), w.up_bias, c.mlp_bias, c.d_ffn);
+  check.vector(name("down bias"), w.down_bias, c.mlp_bias, c.d_model);
+}
+
+// Calls visit(matrix) and visit(vector) for every weight of a layer.
+template <typename Visit>
+void for_each_weight(const LayerWeights& w, Visit visit) {
+  for (const PackedMatrix* m : {&w.q, &w.k, &w.v, &w.o, &w.gate, &w.up, &w.down}) visit(*m);
+  for (const std::vector<float>* v :
+       {&w.attn_norm, &w.q_bias, &w.k_bias, &w.v_bias, &w.o_bias, &w.q_norm, &w.k_norm, &w.ffn_norm,
+        &w.gate_bias, &w.up_bias, &w.down_bias})
+    visit(*v);
+}
+
+struct CountBytes {
+  size_t& total;
+  void operator()(const PackedMatrix& m) const { total += m.bytes(); }
+  void operator()(const std::vector<float>& v) const { total += v.size() * sizeof(float); }
+};
+
+struct CountParameters {
+  int64_t& total;
+  void operator()(const PackedMatrix& m) const { total += int64_t{m.out()} * m.in(); }
+  void operator()(const std::vector<float>& v) const { total += static_cast<int64_t>(v.size()); }
+};
+
+}  // namespace
+
+std::shared_ptr<const Model> Model::create(ModelParts parts) {
+  const ModelConfig& c = parts.config;
+  c.validate(parts.path);
+  const ShapeCheck check(parts.path);
+  EVALRUN_CHECK(parts.embedding != nullptr && parts.head != nullptr);
+  check.matrix("token embedding", *parts.embedding, c.vocab_size, c.d_model);
+  check.matrix("output matrix", *parts.head, c.vocab_size, c.d_model);
+  check.vector("final norm", parts.final_norm, true, c.d_model);
+  if (parts.layers.size() != static_cast<size_t>(c.n_layers))
+    throw base::data_error(parts.path, "layers",
+                           fmt::format("{} found, {} expected", parts.layers.size(), c.n_layers));
+  for (int i = 0; i < c.n_layers; ++i) {
+    EVALRUN_CHECK(parts.layers[static_cast<size_t>(i)] != nullptr);
+    check_layer(check, c, *parts.layers[static_cast<size_t>(i)], i);
+  }
+  return std::shared_ptr<const Model>(new Model(std::move(parts)));
+}
+
+std::shared_ptr<const Model> Model::first_layers(int n) const {
+  if (n < 1 || n > p_.config.n_layers)
+    throw base::usage_error(fmt::format("layers:{} asks for layers the model does not have", n),
+                            fmt::format("{} has {} layers; choose 1..{}", p_.config.name,
+                                        p_.config.n_layers, p_.config.n_layers));
+  ModelParts parts = p_;  // shares matrices
+  parts.config.n_layers = n;
+  parts.config.name = fmt::format("{}[layers:{}]", p_.config.name, n);
+  parts.layers.resize(static_cast<size_t>(n));
+  if (!parts.config.windowed.empty()) parts.config.windowed.resize(static_cast<size_t>(n));
+  if (!parts.hash.empty()) parts.hash += fmt::format("-layers{}", n);
+  return create(std::move(parts));
+}
+
+size_t Model::weight_bytes() const {
+  size_t total = p_.embedding->bytes() + p_.final_norm.size() * sizeof(float);
+  if (p_.head != p_.embedding) total += p_.head->bytes();
+  for (const auto& layer : p_.layers) for_each_weight(*layer, CountBytes{total});
+  return total;
+}
+
+int64_t Model::n_parameters() const {
+  int64_t total = 0;
+  const CountParameters count{total};
+  count(*p_.embedding);
+  count(p_.final_norm);
+  if (p_.head != p_.embedding) count(*p_.head);
+  for (const auto& layer : p_.layers) for_each_weight(*layer, count);
+  return total;
+}
+
+namespace {
+
+class RandomWeights {
+ public:
+  explicit RandomWeights(uint64_t seed) : rng_(seed) {}
+  // Entries of standard deviation gain / sqrt(in): outputs of a normed input have standard
+  // deviation of about `gain`.
+  PackedMatrix matrix(int out, int in, double gain) {
+    PackedMatrix m(out, in);
+    std::vector<float> row(static_cast<size_t>(in));
+    const double scale = gain / std::sqrt(static_cast<double>(in));
+    for (int o = 0; o < out; ++o) {
+      for (float& x : row) x = static_cast<float>(normal() * scale);
+      m.set_row(o, row);
+    }
+    return m;
+  }
+  std::vector<float> norm(int size) {
+    std::vector<float> v(static_cast<size_t>(size));
+    for (float& x : v) x = static_cast<float>(0.5 + rng_.uniform());
+    return v;
+  }
+  std::vector<float> bias(bool present, int size) {
+    std::vector<float> v(present ? static_cast<size_t>(size) : 0);
+    for (float& x : v) x = static_cast<float>(0.5 * normal());
+    return v;
+  }
+
+ private:
+  // Irwin-Hall: close enough to normal, and the same on every platform, unlike log and cos.
+  double normal() {
+    double sum = -6;
+    for (int i = 0; i < 12; ++i) sum += rng_.uniform();
+    return sum;
+  }
+  base::Rng rng_;
+};
+
+}  // namespace
+
+std::shared_ptr<const Model> make_random_model(const ModelConfig& config, uint64_t seed) {
+  config.validate("random model");
+  const ModelConfig& c = config;
+  RandomWeights random(seed);
+  ModelParts parts;
+  parts.config = c;
+  parts.path = fmt::format("random:{}", seed);
+  // Entries of 4 / sqrt(d_model): a tied head then gives logits of standard deviation 4, and what
+  // the sublayers add outweighs the token itself, so that greedy text does not just repeat it.
+  parts.embedding =
+      std::make_shared<const PackedMatrix>(random.matrix(c.vocab_size, c.d_model, 4.0));
+  for (int i = 0; i < c.n_layers; ++i) {
+    auto w = std::make_shared<LayerWeights>();
+    w->attn_norm = random.norm(c.d_model);
+    w->q = random.matrix(c.q_dim(), c.d_model, 1.5);
+    w->k = random.matrix(c.kv_dim(), c.d_model, 1.5);
+    w->v = random.matrix(c.kv_dim(), c.d_model, 1.5);
+    w->q_bias = random.bias(c.qkv_bias, c.q_dim());
+    w->k_bias = random.bias(c.qkv_bias, c.kv_dim());
+    w->v_bias = random.bias(c.qkv_bias, c.kv_dim());
+    w->o = random.matrix(c.d_model, c.q_dim(), 1.5);
+    w->o_bias = random.bias(c.o_bias, c.d_model);
+    w->q_norm = c.qk_norm ? random.norm(c.head_dim) : std::vector<float>();
+    w->k_norm = c.qk_norm ? random.norm(c.head_dim) : std::vector<float>();
+    w->ffn_norm = random.norm(c.d_model);
+    w->gate = random.matrix(c.d_ffn, c.d_model, 1.5);
+    w->up = random.matrix(c.d_ffn, c.d_model, 1.5);
+    w->gate_bias = random.bias(c.mlp_bias, c.d_ffn);
+    w->up_bias = random.bias(c.mlp_bias, c.d_ffn);
+    w->down = random.matrix(c.d_model, c.d_ffn, 1.5);
+    w->down_bias = random.bias(c.mlp_bias, c.d_model);
+    parts.layers.push_back(std::move(w));
+  }
+  parts.final_norm = random.norm(c.d_model);
+  parts.head =
+      c.tied_head
+          ? parts.embedding
+          : std::make_shared<const PackedMatrix>(random.matrix(c.vocab_size, c.d_model, 4.0));
+  return Model::create(std::move(parts));
+}
+
+}  // namespace evalrun::engine
