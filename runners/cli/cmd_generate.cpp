@@ -1,0 +1,253 @@
+// evalrun generate: the same decode loop as `run`, prompt by prompt, with every token shown. For
+// looking at what a method really emits, and at the logits that decided it.
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <span>
+
+#include "engine/base/clock.h"
+#include "engine/base/rng.h"
+#include "engine/tokenizer/chat_template.h"
+#include "engine/tokenizer/tokenizer.h"
+#include "methods/decode_loop.h"
+#include "methods/method.h"
+#include "runners/cli/cli.h"
+#include "runners/cli/jsonl.h"
+#include "runners/cli/output.h"
+
+namespace evalrun::cli {
+namespace {
+
+constexpr int kRows = 256;           // rows of one teacher-forced forward
+constexpr int kCapacityStep = 1024;  // sessions grow in steps, so that few prompts rebuild them
+
+struct Options {
+  ModelOptions model;
+  std::string in;
+  std::string methods = "ar";
+  int max_new = 128;
+  int top_logits = 0;
+  engine::SamplingParams sampling;
+  uint64_t seed = 0;
+  bool ignore_eos = false;
+};
+
+struct Arm {
+  std::string label;  // as given on the command line
+  methods::MethodSpec spec;
+  std::unique_ptr<methods::DecodingMethod> method;
+};
+
+// Sessions and methods sized for the longest prompt so far.
+class Generator {
+ public:
+  explicit Generator(const Options& options) : options_(options), model_(options.model.load()) {
+    for (const std::string& text : methods::split_method_list(options.methods))
+      arms_.push_back({text, methods::parse_method(text), nullptr});
+    draft_ = options.model.load_draft();
+  }
+
+  void run() {
+    JsonlReader reader(options_.in);
+    for (int64_t index = 0; const auto object = reader.next(); ++index) {
+      const std::vector<int32_t> prompt = read_prompt(reader, *object);
+      reserve(reader, static_cast<int>(prompt.size()));
+      const auto id = object->find("id");
+      for (Arm& arm : arms_) {
+        nlohmann::ordered_json line;
+        line["id"] = id == object->end() ? nlohmann::json() : *id;
+        line["method"] = arm.label;
+        generate(arm, prompt, index, line);
+        print_json(line);
+      }
+    }
+  }
+
+ private:
+  std::vector<int32_t> read_prompt(const JsonlReader& reader, const nlohmann::json& object) const {
+    const int given = static_cast<int>(object.contains("prompt")) +
+                      static_cast<int>(object.contains("messages")) +
+                      static_cast<int>(object.contains("tokens"));
+    if (given != 1)
+      reader.fail(
+          fmt::format("needs exactly one of the fields 'prompt', 'messages' and 'tokens', "
+                      "found {}",
+                      given));
+    std::vector<int32_t> tokens;
+    if (object.contains("tokens")) {
+      tokens = reader.tokens(object, "tokens", model_->config().vocab_size);
+    } else {
+      engine::EncodeOptions encode;
+      encode.add_special = true;  // a raw prompt is a document of its own
+      std::string text;
+      if (object.contains("prompt")) {
+        text = reader.text(object, "prompt");
+      } else {
+        text = render_messages(reader, object.at("messages"));
+        encode.add_special = model_->chat_template()->add_special();
+      }
+      tokens = model_->tokenizer()->encode(text, encode);
+    }
+    if (tokens.empty()) reader.fail("the prompt has no tokens", "give at least one");
+    return tokens;
+  }
+
+  std::string render_messages(const JsonlReader& reader, const nlohmann::json& messages) const {
+    if (model_->chat_template() == nullptr)
+      throw base::data_error(model_->path(), "chat template", model_->chat_template_error(),
+                             "name one with --chat-template, or give \"prompt\" instead");
+    if (!messages.is_array() || messages.empty())
+      reader.fail("field 'messages' must be a non-empty array of {\"role\", \"content\"}");
+    std::vector<engine::ChatMessage> chat;
+    for (const nlohmann::json& m : messages) {
+      const bool complete = m.is_object() && m.contains("role") && m["role"].is_string() &&
+                            m.contains("content") && m["content"].is_string();
+      if (!complete)
+        reader.fail(fmt::format(
+            "field 'messages[{}]' must be {{\"role\": text, \"content\": text}}", chat.size()));
+      chat.push_back({m["role"].get<std::string>(), m["content"].get<std::string>()});
+    }
+    try {
+      return model_->chat_template()->render(chat, true);
+    } catch (const base::Error& e) {  // the template does not know which line it came from
+      reader.fail(e.message(), e.hint());
+    }
+  }
+
+  // Makes sessions and methods that hold this prompt; keeps the ones there are when they do.
+  void reserve(const JsonlReader& reader, int prompt_tokens) {
+    const int context = model_->config().max_context;
+    if (prompt_tokens + options_.max_new > context)
+      reader.fail(fmt::format("the prompt has {} tokens; with -n {} that is more than the model's "
+                              "context of {}",
+                              prompt_tokens, options_.max_new, context),
+                  "shorten the prompt or lower -n");
+    // Rows in flight stand behind the context, so a step needs room for a whole tree.
+    const int needed = prompt_tokens + options_.max_new + kRows;
+    if (session_ && session_->capacity() >= needed) return;
+    const int capacity = (needed + kCapacityStep - 1) / kCapacityStep * kCapacityStep;
+    for (Arm& arm : arms_) arm.method.reset();
+    session_.reset();  // before the new one: two long caches need not fit
+    session_ = engine::Session::create(model_, options_.model.session_options(capacity));
+    methods::MethodBuildContext build;
+    build.target = model_;
+    build.session = session_->options();
+    build.draft = draft_;
+    for (Arm& arm : arms_) arm.method = arm.spec.info->build(arm.spec.params, build);
+  }
+
+  void generate(Arm& arm, std::span<const int32_t> prompt, int64_t index,
+                nlohmann::ordered_json& line) {
+    session_->reset();
+    methods::TurnRequest request;
+    request.prompt = prompt;
+    request.max_new = options_.max_new;
+    if (!options_.ignore_eos) request.stop_ids = model_->tokenizer()->stop_ids();
+    request.sampling = options_.sampling;
+    // Per input line, the same for every method: lines are independent draws.
+    request.seed = base::combine_seeds({options_.seed, static_cast<uint64_t>(index)});
+    const results::TurnRecord turn = methods::decode_turn(*arm.method, *session_, request, clock_);
+    line["prompt_tokens"] = std::vector<int32_t>(prompt.begin(), prompt.end());
+    line["tokens"] = turn.tokens;
+    line["text"] = model_->tokenizer()->decode(turn.tokens, true);
+    if (options_.top_logits > 0) line["top"] = top_logits(arm, prompt, turn.tokens);
+  }
+
+  // The K largest target logits at the position of each emitted token. They come from a second pass
+  // over the emitted tokens as a chain behind the prompt, in the same session: the engine's outputs
+  // for a row do not depend on what else was in the request (engine/session.h), so these are the
+  // same bits as the rows that verified the tokens, whatever tree they stood in. The check below
+  // catches an engine or a method that breaks that rule.
+  nlohmann::ordered_json top_logits(const Arm& arm, std::span<const int32_t> prompt,
+                                    std::span<const int32_t> tokens) {
+    session_->rewind(static_cast<int>(prompt.size()) - 1);
+    const bool greedy_lossless =
+        options_.sampling.greedy() && arm.spec.info->lossless != methods::Lossless::kNone;
+    nlohmann::ordered_json top = nlohmann::ordered_json::array();
+    std::vector<engine::Row> rows;
+    std::vector<int> path;
+    for (size_t begin = 0; begin < tokens.size(); begin += kRows) {
+      const size_t count = std::min<size_t>(kRows, tokens.size() - begin);
+      rows.assign(count, {});
+      path.resize(count);
+      std::iota(path.begin(), path.end(), 0);
+      for (size_t i = 0; i < count; ++i) {
+        rows[i].token = begin + i == 0 ? prompt.back() : tokens[begin + i - 1];
+        rows[i].parent = static_cast<int32_t>(i) - 1;
+      }
+      engine::ForwardRequest request;
+      request.rows = rows;
+      const engine::ForwardResult result = session_->forward(request);
+      for (size_t i = 0; i < count; ++i) {
+        const auto logits = result.logits_row(static_cast<int>(i));
+        if (greedy_lossless && engine::argmax(logits) != tokens[begin + i])
+          throw base::Error(
+              base::ExitCode::kCorrectness,
+              fmt::format("{} emitted token {} as number {}, but the target's argmax "
+                          "there is {}",
+                          arm.label, tokens[begin + i], begin + i, engine::argmax(logits)),
+              "a method or the engine is wrong: please report this with the prompt");
+        nlohmann::ordered_json pairs = nlohmann::ordered_json::array();
+        for (const engine::TokenLogit& t : engine::top_k(logits, options_.top_logits))
+          pairs.push_back({t.token, t.logit});
+        top.push_back(std::move(pairs));
+      }
+      session_->commit(path);
+    }
+    return top;
+  }
+
+  const Options& options_;
+  std::shared_ptr<const engine::Model> model_, draft_;
+  std::vector<Arm> arms_;
+  std::unique_ptr<engine::Session> session_;
+  base::SteadyClock clock_;
+};
+
+}  // namespace
+
+void add_generate_command(CLI::App& app, Context&) {
+  auto* command = app.add_subcommand("generate", "Decode prompts and show the tokens (JSON Lines)");
+  command->fallthrough();
+  auto options = std::make_shared<Options>();
+  options->model.add(*command);
+  command
+      ->add_option("--in", options->in,
+                   "Prompts, one object per line: {\"id\", \"prompt\" | \"messages\" | "
+                   "\"tokens\"}; - = standard input")
+      ->required();
+  command->add_option("-n,--max-new", options->max_new, "Tokens to generate per prompt")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--methods", options->methods, "Methods, e.g. ar,pld:k=5,sps:draft=layers:8")
+      ->capture_default_str();
+  command
+      ->add_option("--top-logits", options->top_logits,
+                   "Add the K largest target logits at the position of each emitted token")
+      ->type_name("K")
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--temperature", options->sampling.temperature, "0 = greedy")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command->add_option("--top-k", options->sampling.top_k, "0 = off")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command->add_option("--top-p", options->sampling.top_p, "1 = off")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  command->add_option("--seed", options->seed, "Seed of the draws")->capture_default_str();
+  command->add_flag("--ignore-eos", options->ignore_eos, "Do not stop at end-of-text tokens");
+  command->footer(
+      "One line per input and method: {\"id\", \"method\", \"prompt_tokens\", \"tokens\", "
+      "\"text\"\n"
+      "[, \"top\": [[[token, logit], ...], ...]]}. prompt_tokens and tokens are ids; tokens "
+      "includes\n"
+      "the stop token, text leaves special tokens out. \"prompt\" is encoded as a document of its\n"
+      "own, \"messages\" go through the model's chat template.\n\nExamples:\n"
+      "  echo '{\"id\": 1, \"prompt\": \"Once upon a time\"}' | evalrun generate --in - -n 32\n"
+      "  evalrun generate --in prompts.jsonl -n 64 --methods ar,pld:k=5 --top-logits 5\n"
+      "  evalrun generate --in chat.jsonl -n 128 --temperature 0.8 --top-p 0.95 --seed 7");
+  command->callback([options] { Generator(*options).run(); });
+}
+
+}  // namespace evalrun::cli

@@ -1,0 +1,331 @@
+// evalrun list WHAT: what can be named on the command line, and whether it can be used here.
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "datasets/dataset.h"
+#include "engine/base/text.h"
+#include "engine/tokenizer/chat_template.h"
+#include "evaluators/evaluator.h"
+#include "methods/method.h"
+#include "results/store.h"
+#include "runners/cli/cli.h"
+#include "runners/cli/metric_glossary.h"
+#include "runners/cli/output.h"
+#include "runners/suite.h"
+
+namespace evalrun::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  std::string what;
+  std::string data_root;
+};
+
+// Every entry starts with the same five keys, so that one reader serves all lists.
+Json entry(const std::string& name, bool available, const std::string& needs) {
+  return {{"name", name},
+          {"lossless", nullptr},
+          {"available", available},
+          {"needs", needs},
+          {"params", Json::array()}};
+}
+
+const char* lossless_text(methods::Lossless lossless) {
+  switch (lossless) {
+    case methods::Lossless::kNone:
+      return "none";
+    case methods::Lossless::kGreedy:
+      return "greedy";
+    case methods::Lossless::kBoth:
+      return "both";
+  }
+  return "none";
+}
+
+Json param_json(const methods::ParamInfo& p) {
+  using Type = methods::ParamInfo::Type;
+  Json out{{"name", p.name}, {"default", p.default_value}};
+  switch (p.type) {
+    case Type::kInt:
+      out["type"] = "int";
+      break;
+    case Type::kNumber:
+      out["type"] = "number";
+      break;
+    case Type::kText:
+      out["type"] = "text";
+      break;
+    case Type::kBool:
+      out["type"] = "bool";
+      break;
+  }
+  out["description"] = p.description;
+  const bool limited = p.min != 0 || p.max != 0;
+  if (limited && (p.type == Type::kInt || p.type == Type::kNumber)) {
+    out["min"] = p.min;
+    out["max"] = p.max;
+  }
+  if (!p.choices.empty()) out["choices"] = p.choices;
+  return out;
+}
+
+Json list_methods(const Options&, const GlobalOptions&) {
+  Json array = Json::array();
+  for (const auto& [name, info] : methods::method_registry().entries()) {
+    // Every method that is compiled in can run here; what it needs of the user stands in `needs`.
+    Json e = entry(name, true, info.needs);
+    e["lossless"] = lossless_text(info.lossless);
+    for (const methods::ParamInfo& p : info.params) e["params"].push_back(param_json(p));
+    e["summary"] = info.summary;
+    e["source"] = info.source;
+    e["version"] = info.version;
+    array.push_back(std::move(e));
+  }
+  return array;
+}
+
+Json list_tasks(const Options& options, const GlobalOptions&) {
+  const std::string root = datasets::resolve_data_root(options.data_root);
+  Json array = Json::array();
+  for (const auto& [name, dataset] : datasets::dataset_registry().entries()) {
+    const datasets::DatasetInfo& info = dataset.info;
+    const bool built_in = info.file.empty();
+    const bool present =
+        built_in || (!root.empty() && std::filesystem::exists(root + "/" + info.file));
+    Json e = entry(name, present,
+                   built_in ? "nothing" : fmt::format("{} under the data root", info.file));
+    e["summary"] = info.summary;
+    e["count"] = info.official_count;
+    e["max_new"] = info.default_max_new;
+    e["evaluators"] = info.evaluators;
+    e["licence"] = info.licence;
+    e["source"] = info.source;
+    e["version"] = info.version;
+    array.push_back(std::move(e));
+  }
+  Json e = entry("jsonl:FILE", true, "a JSON Lines file of your own");
+  e["summary"] = "prompts from a file";
+  array.push_back(std::move(e));
+  return array;
+}
+
+Json list_evaluators(const Options&, const GlobalOptions&) {
+  Json array = Json::array();
+  for (const auto& [name, evaluator] : evaluators::evaluator_registry().entries()) {
+    Json e = entry(name, true, "nothing");
+    e["summary"] = evaluator.info.summary;
+    e["unit"] = evaluator.info.unit;
+    e["higher_is_better"] = evaluator.info.higher_is_better;
+    e["version"] = evaluator.info.version;
+    array.push_back(std::move(e));
+  }
+  return array;
+}
+
+Json list_suites(const Options&, const GlobalOptions&) {
+  Json array = Json::array();
+  for (const runners::BuiltinSuite& builtin : runners::builtin_suites()) {
+    const runners::Suite suite = runners::parse_suite(builtin.text, builtin.name);
+    Json tasks = Json::array();
+    for (const runners::TaskSpec& t : suite.tasks) tasks.push_back(t.task);
+    Json e = entry(builtin.name, true, "nothing");
+    e["summary"] = suite.summary;
+    e["methods"] = suite.methods;
+    e["tasks"] = tasks;
+    e["max_new"] = suite.max_new;
+    e["repeats"] = suite.repeats;
+    array.push_back(std::move(e));
+  }
+  return array;
+}
+
+// The default model, and every other one in the same folder.
+Json list_models(const Options&, const GlobalOptions&) {
+  Json array = Json::array();
+  const auto add = [&](const std::filesystem::path& path, bool is_default) {
+    Json e = entry(path.filename().string(), true, "nothing");
+    e["path"] = path.string();
+    e["bytes"] = std::filesystem::is_regular_file(path)
+                     ? static_cast<int64_t>(std::filesystem::file_size(path))
+                     : int64_t{0};
+    e["default"] = is_default;
+    array.push_back(std::move(e));
+  };
+  std::filesystem::path standard;
+  try {
+    standard = ModelOptions{}.path();
+    add(standard, true);
+  } catch (const base::Error& error) {  // not fetched yet: a fact to list, not a failure
+    Json e = entry("default", false, error.hint());
+    e["path"] = "";
+    e["default"] = true;
+    array.push_back(std::move(e));
+    return array;
+  }
+  std::vector<std::filesystem::path> others;
+  for (const auto& item : std::filesystem::directory_iterator(standard.parent_path())) {
+    const bool is_model =
+        item.path().extension() == ".gguf" || std::filesystem::exists(item.path() / "config.json");
+    if (is_model && item.path() != standard) others.push_back(item.path());
+  }
+  std::sort(others.begin(), others.end());
+  for (const auto& path : others) add(path, false);
+  return array;
+}
+
+Json list_runs(const Options&, const GlobalOptions& global) {
+  Json array = Json::array();
+  if (!std::filesystem::exists(global.db)) return array;
+  const results::ResultStore store(global.db, results::ResultStore::Mode::kReadOnly);
+  store.query(
+      "SELECT r.id, r.label, r.suite, r.started, r.finished, r.commit_id, r.key,"
+      "       (SELECT count(*) FROM generation g WHERE g.run_id = r.id),"
+      "       (SELECT count(*) FROM generation g WHERE g.run_id = r.id AND g.status <> 'ok'),"
+      "       (SELECT max(fault) FROM generation g WHERE g.run_id = r.id),"
+      "       (SELECT group_concat(name, ',') FROM baseline b WHERE b.run_id = r.id)"
+      " FROM run r ORDER BY r.id",
+      {}, [&](const results::Row& row) {
+        const bool finished = !row.is_null(4);
+        Json e = entry(std::to_string(row.integer(0)), finished, finished ? "nothing" : "resuming");
+        e["label"] = row.text(1);
+        e["suite"] = row.text(2);
+        e["started"] = row.text(3);
+        e["finished"] = finished ? Json(row.text(4)) : Json();
+        e["commit"] = row.text(5);
+        e["key"] = row.text(6);
+        e["generations"] = row.integer(7);
+        e["failed"] = row.integer(8);
+        e["fault"] = row.is_null(9) ? "" : row.text(9);
+        e["baselines"] = row.is_null(10) ? "" : row.text(10);
+        array.push_back(std::move(e));
+        return true;
+      });
+  return array;
+}
+
+Json list_metrics(const Options&, const GlobalOptions&) {
+  Json array = Json::array();
+  for (const MetricInfo& metric : metric_glossary()) {
+    Json e = entry(metric.name, true, "nothing");
+    e["summary"] = metric.definition;
+    e["source"] = metric.source;
+    array.push_back(std::move(e));
+  }
+  return array;
+}
+
+Json list_templates(const Options&, const GlobalOptions&) {
+  Json array = Json::array();
+  for (const std::string& name : engine::chat_template_names())
+    array.push_back(entry(name, true, "nothing"));
+  return array;
+}
+
+Json list_isas(const Options&, const GlobalOptions&) {
+  const std::vector<std::string> available = engine::available_isas();
+  Json array = Json::array();
+  const auto add = [&](const std::string& name, bool here) {
+    Json e = entry(name, here, here ? "nothing" : "a processor that has it");
+    e["default"] = here && available.front() == name;
+    array.push_back(std::move(e));
+  };
+  for (const std::string& name : available) add(name, true);
+  for (const char* name : {"avx512", "avx2"})
+    if (std::find(available.begin(), available.end(), name) == available.end()) add(name, false);
+  return array;
+}
+
+struct Listing {
+  const char* name;
+  Json (*make)(const Options&, const GlobalOptions&);
+  std::vector<const char*> columns;  // of the table for people
+};
+
+const std::vector<Listing>& listings() {
+  static const std::vector<Listing> all = {
+      {"methods", list_methods, {"name", "lossless", "needs", "params", "summary"}},
+      {"tasks", list_tasks, {"name", "available", "count", "max_new", "needs", "summary"}},
+      {"evaluators", list_evaluators, {"name", "version", "unit", "summary"}},
+      {"suites", list_suites, {"name", "methods", "tasks", "max_new", "repeats", "summary"}},
+      {"models", list_models, {"name", "available", "default", "needs", "path"}},
+      {"runs",
+       list_runs,
+       {"name", "label", "suite", "started", "available", "generations", "failed", "baselines",
+        "fault"}},
+      {"metrics", list_metrics, {"name", "source", "summary"}},
+      {"templates", list_templates, {"name"}},
+      {"isas", list_isas, {"name", "available", "default", "needs"}},
+  };
+  return all;
+}
+
+std::string cell(const Json& entry_json, const std::string& column) {
+  const auto it = entry_json.find(column);
+  if (it == entry_json.end() || it->is_null()) return "-";
+  if (it->is_boolean()) return it->get<bool>() ? "yes" : "no";
+  if (it->is_string()) return it->get<std::string>().empty() ? "-" : it->get<std::string>();
+  if (!it->is_array()) return it->dump();
+  std::string text;
+  for (const Json& item : *it) {
+    if (!text.empty()) text += item.is_object() ? "," : " ";
+    text += item.is_object()
+                ? item["name"].get<std::string>() + "=" + item["default"].get<std::string>()
+                : item.get<std::string>();
+  }
+  return text.empty() ? "-" : text;
+}
+
+void run_list(const Options& options, const GlobalOptions& global) {
+  const auto found = std::find_if(listings().begin(), listings().end(),
+                                  [&](const Listing& l) { return options.what == l.name; });
+  if (found == listings().end()) {
+    std::vector<std::string> known;
+    for (const Listing& l : listings()) known.push_back(l.name);
+    throw base::usage_error(fmt::format("cannot list '{}'", options.what),
+                            base::suggest(options.what, known));
+  }
+  const Json array = found->make(options, global);
+  if (global.json) return print_json_document(array);
+  std::vector<std::vector<std::string>> rows;
+  for (const Json& e : array) {
+    std::vector<std::string> row;
+    for (const char* column : found->columns) row.push_back(cell(e, column));
+    rows.push_back(std::move(row));
+  }
+  if (rows.empty()) return print_line(fmt::format("no {} yet", found->name));
+  std::vector<std::string> header;
+  for (const char* column : found->columns)
+    header.push_back(std::string(column) == "available" && options.what == "runs" ? "finished"
+                                                                                  : column);
+  print_line(aligned_table(header, rows));
+}
+
+}  // namespace
+
+void add_list_command(CLI::App& app, Context& context) {
+  auto* command = app.add_subcommand("list", "What can be named, with parameters and defaults");
+  command->fallthrough();
+  auto options = std::make_shared<Options>();
+  command
+      ->add_option("what", options->what,
+                   "methods, tasks, evaluators, suites, models, runs, metrics, templates, isas")
+      ->required();
+  command->add_option("--data-root", options->data_root,
+                      "Folder data sets lie under (default: EVALRUN_DATA)");
+  command->footer(
+      "With --json: an array of objects with name, lossless (none, greedy, both; null when it "
+      "does\n"
+      "not apply), available (can it run here), needs, params, and fields of its own kind.\n\n"
+      "Examples:\n"
+      "  evalrun list methods\n"
+      "  evalrun list tasks --data-root ~/data\n"
+      "  evalrun list metrics --json");
+  command->callback([options, &context] { run_list(*options, context.global); });
+}
+
+}  // namespace evalrun::cli

@@ -1,0 +1,45 @@
+#include "runners/cli/metric_glossary.h"
+
+#include <array>
+
+namespace evalrun::cli {
+
+std::span<const MetricInfo> metric_glossary() {
+  static constexpr auto kMetrics = std::to_array<MetricInfo>({
+      {"speedup",
+       "tokens per second of decoding over those of the baseline arm, same prompts: ratio of sums; "
+       "the token read from the prefill is in neither",
+       "v_speed"},
+      {"speedup_lo", "lower end of the 95 % interval of speedup (new prompts of this kind)",
+       "v_pair"},
+      {"speedup_hi", "upper end of the 95 % interval of speedup", "v_pair"},
+      {"tok_s", "decoded tokens over decode seconds, summed over prompts", "v_speed"},
+      {"tau",
+       "emitted tokens over steps, the target's own (bonus) token included; 1 for plain decoding",
+       "v_acceptance"},
+      {"accepted_per_step", "accepted draft tokens over steps (what Falcon calls tau)",
+       "v_acceptance"},
+      {"de", "decoding efficiency: emitted tokens over all target forwards, drafting included",
+       "v_acceptance"},
+      {"alpha_draft", "accepted over drafted tokens", "v_acceptance"},
+      {"alpha_share", "draft tokens kept over all emitted tokens", "v_acceptance"},
+      {"alpha_cond",
+       "per depth d: share of steps that accept token d+1 among those that accepted d",
+       "v_acceptance_histogram"},
+      {"identical_share",
+       "generations whose token ids equal the baseline's for the same prompt, repeat and sample",
+       "v_identity"},
+      {"steps", "target passes that verify a draft; the prefill is none", "v_acceptance"},
+      {"emitted", "tokens that steps gave, up to the stop token or the limit", "v_acceptance"},
+      {"t_ratio", "T(n)/T(1): verify time of a step over that of a plain step", "v_speed"},
+      {"draft_share", "draft time of a step over the time of a plain step", "v_speed"},
+      {"overhead", "what is neither draft nor verify, over the time of a plain step", "v_speed"},
+      {"residual",
+       "speedup * (t_ratio + draft_share + overhead) / tau - 1: 0 when all is explained",
+       "v_speed"},
+      {"quality", "mean score per evaluator, with the number of answers it is over", "v_quality"},
+  });
+  return kMetrics;
+}
+
+}  // namespace evalrun::cli

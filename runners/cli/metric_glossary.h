@@ -1,0 +1,14 @@
+// What the published figures mean, in one place: printed by `evalrun list metrics`.
+#pragma once
+#include <span>
+
+namespace evalrun::cli {
+
+struct MetricInfo {
+  const char* name;
+  const char* definition;
+  const char* source;  // view of the result database it is read from
+};
+std::span<const MetricInfo> metric_glossary();
+
+}  // namespace evalrun::cli

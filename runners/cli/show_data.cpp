@@ -1,0 +1,251 @@
+#include "runners/cli/show_data.h"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cstring>
+#include <optional>
+
+#include "engine/base/error.h"
+#include "engine/base/text.h"
+
+namespace evalrun::cli {
+namespace {
+
+std::vector<int32_t> unpack_tokens(const std::string& blob) {
+  std::vector<int32_t> tokens(blob.size() / 4);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const auto byte = [&](size_t k) {
+      return static_cast<uint32_t>(static_cast<unsigned char>(blob[4 * i + k])) << (8 * k);
+    };
+    tokens[i] = static_cast<int32_t>(byte(0) | byte(1) | byte(2) | byte(3));
+  }
+  return tokens;
+}
+
+std::vector<results::StepRecord> read_steps(const results::ResultStore& store, int64_t turn_id) {
+  std::vector<results::StepRecord> steps;
+  store.query(
+      "SELECT rows, drafted, drafted_depth, accepted, emitted, target_forwards, draft_ns, "
+      "verify_ns,"
+      " commit_ns, other_ns FROM step WHERE turn_id = ? ORDER BY idx",
+      {turn_id}, [&](const results::Row& row) {
+        results::StepRecord s;
+        s.rows = static_cast<int32_t>(row.integer(0));
+        s.drafted = static_cast<int32_t>(row.integer(1));
+        s.drafted_depth = static_cast<int32_t>(row.integer(2));
+        s.accepted = static_cast<int32_t>(row.integer(3));
+        s.emitted = static_cast<int32_t>(row.integer(4));
+        s.target_forwards = static_cast<int32_t>(row.integer(5));
+        s.draft_ns = row.integer(6);
+        s.verify_ns = row.integer(7);
+        s.commit_ns = row.integer(8);
+        s.other_ns = row.integer(9);
+        steps.push_back(s);
+        return true;
+      });
+  return steps;
+}
+
+std::string newest_runs(const results::ResultStore& store) {
+  std::string text;
+  store.query("SELECT id, label, suite FROM run ORDER BY id DESC LIMIT 8", {},
+              [&](const results::Row& row) {
+                text += fmt::format("{}run:{} ({})", text.empty() ? "" : ", ", row.integer(0),
+                                    row.text(1).empty() ? row.text(2) : row.text(1));
+                return true;
+              });
+  return text.empty() ? "the database holds no run yet: evalrun run quick" : "newest runs: " + text;
+}
+
+}  // namespace
+
+int64_t parse_id(const std::string& digits) {
+  int64_t id = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), id);
+  if (error != std::errc() || end != digits.data() + digits.size())
+    throw base::usage_error(fmt::format("'{}' is not a number of a row", digits));
+  return id;
+}
+
+int64_t find_run_or_throw(const results::ResultStore& store, const std::string& name) {
+  const std::string wanted = name.starts_with("run:") ? name.substr(4) : name;
+  const std::optional<int64_t> id = store.find_run(wanted);
+  if (!id)
+    throw base::usage_error(fmt::format("{} has no run '{}'", store.path(), name),
+                            newest_runs(store));
+  return *id;
+}
+
+ShownGeneration read_generation(const results::ResultStore& store, int64_t id) {
+  ShownGeneration g;
+  store.query(
+      "SELECT g.id, g.run_id, g.arm_id, g.prompt_id, a.label, p.task, p.name, g.status, g.fault,"
+      " g.repeat, g.sample, g.block, g.slot, g.total_ns"
+      " FROM generation g JOIN arm a ON a.id = g.arm_id JOIN prompt p ON p.id = g.prompt_id"
+      " WHERE g.id = ?",
+      {id}, [&](const results::Row& row) {
+        g.id = row.integer(0);
+        g.run_id = row.integer(1);
+        g.arm_id = row.integer(2);
+        g.prompt_id = row.integer(3);
+        g.arm_label = row.text(4);
+        g.task = row.text(5);
+        g.prompt = row.text(6);
+        g.status = row.text(7);
+        g.fault = row.text(8);
+        g.repeat = row.integer(9);
+        g.sample = row.integer(10);
+        g.block = row.integer(11);
+        g.slot = row.integer(12);
+        g.total_ns = row.integer(13);
+        return false;
+      });
+  if (g.id == 0)
+    throw base::usage_error(fmt::format("{} has no generation {}", store.path(), id),
+                            "a run is named run:N; " + newest_runs(store));
+  std::vector<int64_t> turn_ids;
+  store.query(
+      "SELECT id, n_prompt_tokens, tokens, text, stop, prefill_ns, draft_prefill_ns, decode_ns"
+      " FROM turn WHERE generation_id = ? ORDER BY idx",
+      {id}, [&](const results::Row& row) {
+        ShownTurn turn;
+        turn_ids.push_back(row.integer(0));
+        turn.n_prompt_tokens = row.integer(1);
+        turn.tokens = unpack_tokens(row.blob(2));
+        turn.text = row.text(3);
+        turn.stop = row.text(4);
+        turn.prefill_ns = row.integer(5);
+        turn.draft_prefill_ns = row.integer(6);
+        turn.decode_ns = row.integer(7);
+        g.turns.push_back(std::move(turn));
+        return true;
+      });
+  for (size_t i = 0; i < turn_ids.size(); ++i) g.turns[i].steps = read_steps(store, turn_ids[i]);
+  store.query(
+      "SELECT evaluator, version, value, extracted, status FROM score WHERE generation_id = ?"
+      " ORDER BY evaluator",
+      {id}, [&](const results::Row& row) {
+        results::ScoreRecord s;
+        s.evaluator = row.text(0);
+        s.version = row.text(1);
+        s.value = row.is_null(2) ? 0 : row.number(2);
+        s.extracted = row.text(3);
+        s.status = row.text(4);
+        g.scores.push_back(std::move(s));
+        return true;
+      });
+  return g;
+}
+
+ShownRun read_run(const results::ResultStore& store, int64_t id) {
+  ShownRun run;
+  store.query(
+      "SELECT id, key, label, suite, started, coalesce(finished, ''), commit_id, version, command"
+      " FROM run WHERE id = ?",
+      {id}, [&](const results::Row& row) {
+        run.id = row.integer(0);
+        run.key = row.text(1);
+        run.label = row.text(2);
+        run.suite = row.text(3);
+        run.started = row.text(4);
+        run.finished = row.text(5);
+        run.commit = row.text(6);
+        run.version = row.text(7);
+        run.command = row.text(8);
+        return false;
+      });
+  if (run.id == 0)
+    throw base::usage_error(fmt::format("{} has no run {}", store.path(), id), newest_runs(store));
+  store.query("SELECT name, value FROM environment WHERE run_id = ? ORDER BY name", {id},
+              [&](const results::Row& row) {
+                run.environment[row.text(0)] = row.text(1);
+                return true;
+              });
+  store.query(
+      "SELECT a.id, a.label, a.role, a.peak_bytes, count(g.id), coalesce(sum(g.status <> 'ok'), 0)"
+      " FROM arm a LEFT JOIN generation g ON g.arm_id = a.id WHERE a.run_id = ?"
+      " GROUP BY a.id ORDER BY a.id",
+      {id}, [&](const results::Row& row) {
+        ShownArm arm;
+        arm.id = row.integer(0);
+        arm.label = row.text(1);
+        arm.role = row.text(2);
+        arm.peak_bytes = row.integer(3);
+        arm.generations = row.integer(4);
+        arm.failed = row.integer(5);
+        run.arms.push_back(std::move(arm));
+        return true;
+      });
+  for (ShownArm& arm : run.arms)
+    store.query(
+        "SELECT coalesce(1.0 * sum(emitted) / nullif(sum(steps), 0), 0),"
+        " coalesce(1e9 * sum(n_decode) / nullif(sum(decode_ns), 0), 0)"
+        " FROM v_arm_totals WHERE run_id = ? AND arm_id = ?",
+        {id, arm.id}, [&](const results::Row& row) {
+          arm.tau = row.number(0);
+          arm.tok_s = row.number(1);
+          return false;
+        });
+  store.query("SELECT coalesce(min(id), 0), coalesce(max(id), 0) FROM generation WHERE run_id = ?",
+              {id}, [&](const results::Row& row) {
+                run.first_generation = row.integer(0);
+                run.last_generation = row.integer(1);
+                return false;
+              });
+  return run;
+}
+
+nlohmann::ordered_json run_json(const ShownRun& run) {
+  using Json = nlohmann::ordered_json;
+  Json arms = Json::array();
+  for (const ShownArm& arm : run.arms)
+    arms.push_back({{"label", arm.label},
+                    {"role", arm.role},
+                    {"generations", arm.generations},
+                    {"failed", arm.failed},
+                    {"tau", arm.tau},
+                    {"tok_s", arm.tok_s},
+                    {"peak_bytes", arm.peak_bytes}});
+  return {{"run", run.id},
+          {"key", run.key},
+          {"label", run.label},
+          {"suite", run.suite},
+          {"started", run.started},
+          {"finished", run.finished.empty() ? Json() : Json(run.finished)},
+          {"commit", run.commit},
+          {"version", run.version},
+          {"command", run.command},
+          {"environment", run.environment},
+          {"arms", arms},
+          {"first_generation", run.first_generation},
+          {"last_generation", run.last_generation}};
+}
+
+int64_t find_counterpart(const results::ResultStore& store, const ShownGeneration& generation,
+                         const std::string& arm) {
+  std::string lower = arm;
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const bool baseline = lower == "ar";
+  std::optional<int64_t> found;
+  std::vector<std::string> labels;
+  store.query(
+      "SELECT g.id, a.label, a.method, a.role FROM generation g JOIN arm a ON a.id = g.arm_id"
+      " WHERE g.run_id = ? AND g.prompt_id = ? AND g.repeat = ? AND g.sample = ? ORDER BY a.id",
+      {generation.run_id, generation.prompt_id, generation.repeat, generation.sample},
+      [&](const results::Row& row) {
+        labels.push_back(row.text(1));
+        const bool match =
+            baseline ? row.text(3) == "baseline" : row.text(1) == arm || row.text(2) == arm;
+        if (match && !found) found = row.integer(0);
+        return true;
+      });
+  if (!found)
+    throw base::usage_error(
+        fmt::format("run {} has no generation of arm '{}' for this prompt", generation.run_id, arm),
+        base::suggest(arm, labels));
+  return *found;
+}
+
+}  // namespace evalrun::cli

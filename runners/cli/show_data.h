@@ -1,0 +1,61 @@
+// What `show` reads back from the result database.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "results/records.h"
+#include "results/store.h"
+
+namespace evalrun::cli {
+
+struct ShownTurn {
+  int64_t n_prompt_tokens = 0;
+  std::vector<int32_t> tokens;
+  std::string text, stop;
+  int64_t prefill_ns = 0, draft_prefill_ns = 0, decode_ns = 0;
+  std::vector<results::StepRecord> steps;
+};
+
+struct ShownGeneration {
+  int64_t id = 0, run_id = 0, arm_id = 0, prompt_id = 0;
+  std::string arm_label, task, prompt, status, fault;
+  int64_t repeat = 0, sample = 0, block = 0, slot = 0, total_ns = 0;
+  std::vector<ShownTurn> turns;
+  std::vector<results::ScoreRecord> scores;
+};
+
+struct ShownArm {
+  int64_t id = 0;
+  std::string label, role;
+  int64_t generations = 0, failed = 0, peak_bytes = 0;
+  double tau = 0, tok_s = 0;  // pooled over everything measured; 0 when nothing was
+};
+
+struct ShownRun {
+  int64_t id = 0;
+  std::string key, label, suite, started, finished, commit, version, command;
+  std::map<std::string, std::string> environment;
+  std::vector<ShownArm> arms;
+  int64_t first_generation = 0, last_generation = 0;
+};
+
+// Digits only, as checked by the caller; throws usage_error when they do not fit 64 bits.
+int64_t parse_id(const std::string& digits);
+
+// "run:3", "3", a key or a label; throws usage_error that lists the newest runs.
+int64_t find_run_or_throw(const results::ResultStore& store, const std::string& name);
+
+// Throw usage_error when there is no such row.
+ShownGeneration read_generation(const results::ResultStore& store, int64_t id);
+ShownRun read_run(const results::ResultStore& store, int64_t id);
+nlohmann::ordered_json run_json(const ShownRun& run);
+
+// The generation of another arm for the same prompt, repeat and sample. `arm`: a label, a method
+// name, or "AR" in any case for the run's baseline arm.
+int64_t find_counterpart(const results::ResultStore& store, const ShownGeneration& generation,
+                         const std::string& arm);
+
+}  // namespace evalrun::cli
