@@ -1,0 +1,75 @@
+// Paired comparison of two runs: per prompt, did the speedup change, and which of its causes moved?
+// Machine speed cancels in a speedup, which also hides what a faster baseline arm does to it; hence
+// tokens/s of both arms stand beside it (docs/measurement.md).
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/base/stats.h"
+#include "reports/run_data.h"
+#include "results/store.h"
+
+namespace evalrun::reports {
+
+struct CompareOptions {
+  double confidence = 0.95;  // of the two-sided interval
+  double min_effect = 0.03;  // changes smaller than this do not matter
+  Faults faults = Faults::kLeaveOut;
+};
+
+// kNoDifference: the interval lies within +-min_effect. kInconclusive: too wide to tell.
+enum class Change { kFaster, kSlower, kNoDifference, kInconclusive };
+const char* to_string(Change c);
+
+// What moved by more than min_effect in tokens/s (or in text); several may apply.
+enum class Cause {
+  kMethodSlower,
+  kMethodFaster,
+  kArSlower,
+  kArFaster,
+  kBothSlower,
+  kBothFaster,
+  kTextChanged
+};
+const char* to_string(Cause c);
+
+// One side of a comparison, totals over the paired prompts.
+struct ArmSide {
+  double tok_s = 0, base_tok_s = 0, speedup = 0, tau = 0;
+  double t_ratio = 0, draft_share = 0, overhead = 0;
+};
+
+struct ArmComparison {
+  std::string method;   // arm label
+  std::string dataset;  // task name, or "all"
+  int n_prompts = 0;    // paired, with a per-prompt speedup on both sides
+  // exp(mean d_i), d_i = ln s_i(B) - ln s_i(A): the factor by which the typical speedup changed.
+  double ratio = 1;
+  std::optional<base::Interval> interval;  // of `ratio`; fixed set of prompts; absent for n < 2
+  std::optional<double> p_value;           // two-sided, of "no change"
+  Change change = Change::kInconclusive;
+  double identical_share = 0;  // same tokens in A and B
+  ArmSide a, b;
+  std::vector<Cause> causes;
+};
+
+struct Comparison {
+  RunInfo a, b;
+  double min_effect = 0.03;
+  std::vector<ArmComparison> arms;
+  std::vector<std::string> warnings;  // settings that differ, arms and prompts without a partner
+};
+
+// Arms are matched by label, prompts by key. The stores may be the same object. Throws data_error
+// when nothing can be paired.
+Comparison compare_runs(const results::ResultStore& store_a, int64_t run_a,
+                        const results::ResultStore& store_b, int64_t run_b,
+                        const CompareOptions& options = {});
+
+std::string to_markdown(const Comparison& c);
+std::string to_text(const Comparison& c);
+std::string to_json(const Comparison& c);
+
+}  // namespace evalrun::reports

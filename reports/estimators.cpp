@@ -1,0 +1,49 @@
+#include "reports/estimators.h"
+
+#include <cmath>
+
+namespace evalrun::reports {
+
+std::optional<Estimate> speedup_sum(std::span<const PromptPair> pairs, double confidence) {
+  double base_tokens = 0, base_ns = 0, tokens = 0, ns = 0;
+  for (const PromptPair& p : pairs) {
+    base_tokens += p.base_tokens, base_ns += p.base_ns;
+    tokens += p.tokens, ns += p.ns;
+  }
+  if (base_tokens <= 0 || base_ns <= 0 || tokens <= 0 || ns <= 0) return std::nullopt;
+  Estimate e;
+  e.value = (tokens / ns) / (base_tokens / base_ns);
+  e.n = static_cast<int>(pairs.size());
+  if (e.n < 2) return e;
+  double sum_of_squares = 0;
+  for (const PromptPair& p : pairs) {
+    const double u =
+        p.tokens / tokens - p.ns / ns - p.base_tokens / base_tokens + p.base_ns / base_ns;
+    sum_of_squares += u * u;
+  }
+  const double standard_error = std::sqrt(e.n / (e.n - 1.0) * sum_of_squares);
+  const double half = base::student_t_quantile((1 + confidence) / 2, e.n - 1) * standard_error;
+  e.interval = base::Interval{e.value * std::exp(-half), e.value * std::exp(half)};
+  return e;
+}
+
+std::vector<double> log_ratios(std::span<const PromptPair> pairs) {
+  std::vector<double> logs;
+  for (const PromptPair& p : pairs)
+    if (p.base_tokens > 0 && p.base_ns > 0 && p.tokens > 0 && p.ns > 0)
+      logs.push_back(std::log(p.tokens / p.ns) - std::log(p.base_tokens / p.base_ns));
+  return logs;
+}
+
+std::optional<Estimate> speedup_geo(std::span<const PromptPair> pairs, double confidence) {
+  const std::vector<double> logs = log_ratios(pairs);
+  if (logs.empty()) return std::nullopt;
+  Estimate e;
+  e.value = std::exp(base::mean(logs));
+  e.n = static_cast<int>(logs.size());
+  if (const auto t = base::t_interval(logs, confidence))
+    e.interval = base::Interval{std::exp(t->interval.lo), std::exp(t->interval.hi)};
+  return e;
+}
+
+}  // namespace evalrun::reports

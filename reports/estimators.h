@@ -1,0 +1,36 @@
+// Speedup estimators over paired prompts (docs/measurement.md): ratio of sums and geometric mean,
+// with t intervals for new prompts from the same population.
+#pragma once
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "engine/base/stats.h"
+
+namespace evalrun::reports {
+
+// One prompt, both arms: decode tokens (N - 1 per turn) and decode time in nanoseconds.
+struct PromptPair {
+  double base_tokens = 0, base_ns = 0, tokens = 0, ns = 0;
+};
+
+struct Estimate {
+  double value = 0;
+  std::optional<base::Interval> interval;  // absent for fewer than two prompts
+  int n = 0;                               // prompts used
+};
+
+// (sum tokens / sum ns) / (sum base_tokens / sum base_ns), interval from the log-delta method: the
+// influence of prompt i on ln S is u_i = M_i/M - U_i/U - N_i/N + T_i/T, its standard error
+// sqrt(n/(n-1) sum u_i^2), the quantile Student's with n - 1 degrees of freedom.
+// nullopt when a total is zero.
+std::optional<Estimate> speedup_sum(std::span<const PromptPair> pairs, double confidence = 0.95);
+
+// exp(mean of ln s_i) with the t interval of the logs; prompts with a zero in either arm (nothing
+// decoded) have no ratio and are left out.
+std::optional<Estimate> speedup_geo(std::span<const PromptPair> pairs, double confidence = 0.95);
+
+// ln of the per-prompt ratios, prompts with zeros left out.
+std::vector<double> log_ratios(std::span<const PromptPair> pairs);
+
+}  // namespace evalrun::reports

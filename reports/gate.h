@@ -1,0 +1,55 @@
+// The decision of `evalrun check`: is the new run as correct and as fast as the stored baseline?
+// Correctness first, by equality, without statistics; then speed, with a three-way verdict
+// (docs/measurement.md). Measuring, extending and confirming are the command's business.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/base/error.h"
+#include "engine/base/stats.h"
+#include "reports/run_data.h"
+#include "results/store.h"
+
+namespace evalrun::reports {
+
+struct GateOptions {
+  double max_regression = 0.03;  // margin; never below twice the A/A arm's deviation
+  double alpha = 0.05;           // one-sided
+  int looks = 1;                 // planned looks at growing data: each is tested at alpha / looks
+  Faults faults = Faults::kLeaveOut;  // of the new run; kInclude for the self-test
+};
+
+// Worst first: the exit code is that of the worst verdict.
+enum class Outcome { kIncompatible, kCorrectness, kRegression, kInconclusive, kImprovement, kOk };
+const char* to_string(Outcome o);
+
+struct Verdict {
+  std::string metric;  // "comparable", "failures", "accounting", "repeats", "lossless", "tokens",
+                       // "counters", "speed"
+  std::string method;  // arm label, "" for the whole run
+  Outcome outcome = Outcome::kOk;
+  std::string reason;  // one line
+  // Speed only: change of the per-prompt speedup as a factor - 1 (-0.1 = 10 % slower) with its
+  // one-sided limits, the margin used and the one-sided p-value of "slower than the margin" (Holm).
+  std::optional<double> effect, lo, hi, margin, p_value;
+  int64_t n = 0;  // what was looked at: prompts, generations
+};
+
+struct GateResult {
+  base::ExitCode code = base::ExitCode::kOk;
+  std::vector<Verdict> verdicts;
+  double noise_floor = 0;  // |mean log ratio| of the A/A arms, the larger of the two runs
+  double margin = 0;       // what was used for speed
+  std::string summary;     // one line for stdout
+};
+
+GateResult evaluate_gate(const results::ResultStore& base_store, int64_t base_run,
+                         const results::ResultStore& new_store, int64_t new_run,
+                         const GateOptions& options = {});
+
+std::string to_json(const GateResult& r);  // {"exit_code", "outcome", "summary", "margin", ...}
+std::string to_text(const GateResult& r);  // one line per verdict, worst first
+
+}  // namespace evalrun::reports

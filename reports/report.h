@@ -1,0 +1,83 @@
+// The comparison table: one row per data set and arm, from one run of a store. docs/measurement.md
+// defines every column; a row's numbers equal the documented views.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/base/stats.h"
+#include "reports/run_data.h"
+#include "results/store.h"
+
+namespace evalrun::reports {
+
+// What the "speedup" column holds. kSum: ratio of sums (default). kGeo: geometric mean per prompt.
+enum class Estimator { kSum, kGeo };
+
+struct ReportOptions {
+  Estimator estimator = Estimator::kSum;
+  bool why = true;  // the columns that explain the speedup, in Markdown and text
+};
+
+struct Quality {
+  std::string version;
+  double value = 0;
+  int64_t n = 0;             // scored
+  int64_t unscored = 0;      // evaluator could not tell
+  std::optional<double> sd;  // over samples, when there are several
+};
+
+// Acceptance at one depth (1 = first draft token), pooled over steps.
+struct DepthAcceptance {
+  int64_t tested = 0, accepted = 0;
+  double conditional = 0;  // accepted / tested
+  double joint = 0;        // accepted / all steps
+};
+
+struct ReportRow {
+  ArmInfo arm;
+  std::string dataset;  // task name, or "all" for the pooled row when there are several
+  int64_t n_prompts = 0, samples = 0, repeats = 0;
+  int64_t generations = 0, failed = 0;
+  int64_t unpaired = 0;  // (prompt, sample) cells left out because the baseline arm lacks them
+
+  std::optional<double> speedup;  // 1 for the baseline arm; absent without a baseline arm
+  std::optional<base::Interval> speedup_interval;  // absent for the baseline arm and for n < 2
+  std::optional<double> speedup_geo;
+  std::optional<base::Interval> speedup_geo_interval;
+  std::optional<double> sample_mean,
+      sample_sd;  // of the speedup over samples, when there are several
+  std::optional<double> tok_s;
+  double steps = 0, drafted = 0, drafted_depth = 0, accepted = 0, emitted = 0, target_forwards = 0;
+  std::optional<double> tau, accepted_per_step, de;
+  std::optional<double> alpha_draft, alpha_draft_depth, alpha_share;
+  std::vector<DepthAcceptance> alpha_by_depth;
+  std::optional<double> identical_share;
+  int64_t identical = 0, compared = 0;
+  std::optional<double> t_ratio, draft_share, overhead, residual;
+  std::map<std::string, Quality> quality;
+};
+
+struct Report {
+  RunInfo run;
+  Estimator estimator = Estimator::kSum;
+  bool why = true;
+  std::vector<ReportRow> rows;  // by data set ("all" last), arms in order, lossy ones behind
+  int64_t hidden_faults = 0;    // generations with a planted fault, left out
+};
+
+// Throws data_error when the run does not exist or has no finished generation.
+Report build_report(const results::ResultStore& store, int64_t run_id,
+                    const ReportOptions& options = {});
+
+// The run `name` means (see ResultStore::find_run; "" = newest), or a usage_error that lists some.
+int64_t require_run(const results::ResultStore& store, const std::string& name);
+
+std::string to_markdown(const Report& report);
+std::string to_text(const Report& report);  // aligned, for a terminal
+std::string to_csv(const Report& report);
+std::string to_json(const Report& report);  // array of rows, keys in docs/measurement.md
+
+}  // namespace evalrun::reports

@@ -1,0 +1,67 @@
+// One run read back from the store, ready for estimators: arms, prompts and one row per (arm,
+// prompt, sample) from the view v_sample. Shared by report, compare and gate.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "results/store.h"
+
+namespace evalrun::reports {
+
+struct RunInfo {
+  int64_t id = 0;
+  std::string key, label, suite, commit, version, started, finished;  // finished "" = unfinished
+  std::map<std::string, std::string> environment;
+};
+
+struct ArmInfo {
+  int64_t id = 0;
+  std::string label, method, params, method_version, role, lossless;
+  std::string model, model_hash, draft, draft_hash, dtype, isa, device, settings;
+  int64_t threads = 0, batch = 1, top_k = 0, max_new = 0;
+  int64_t weight_bytes = 0, extra_parameter_bytes = 0, kv_bytes = 0, peak_bytes = 0;
+  double temperature = 0, top_p = 1;
+  bool kv_cache = true, ignore_eos = false;
+  bool greedy() const { return temperature == 0; }
+};
+
+struct PromptInfo {
+  int64_t id = 0;
+  std::string key, task, name, category, language;
+};
+
+// Times in nanoseconds; counters of the median repeat (real numbers: an even number of repeats
+// means two of them).
+struct SampleRow {
+  int64_t arm_id = 0, prompt_id = 0;
+  int sample = 0;
+  std::string fault, tokens_hash, steps_hash;
+  bool stable = true;  // all repeats gave the same tokens and counters
+  int n_repeats = 1;
+  double n_tokens = 0, n_decode = 0, steps = 0, drafted = 0, drafted_depth = 0, accepted = 0;
+  double emitted = 0, target_forwards = 0;
+  double draft_ns = 0, verify_ns = 0, decode_ns = 0;
+};
+
+struct RunData {
+  RunInfo run;
+  std::vector<ArmInfo> arms;        // in the order they were added
+  std::vector<PromptInfo> prompts;  // likewise
+  std::vector<SampleRow> samples;   // finished generations only
+  const ArmInfo* baseline() const;  // the arm with role "baseline", null when there is none
+  const ArmInfo* arm(std::string_view label) const;
+};
+
+enum class Faults { kLeaveOut, kInclude };  // kInclude: the gate's self-test
+
+// Throws data_error when the run does not exist.
+RunData load_run(const results::ResultStore& store, int64_t run_id,
+                 Faults faults = Faults::kLeaveOut);
+
+// Everything about an arm that must be equal for two runs to be comparable, as name -> value.
+std::map<std::string, std::string> engine_mode(const ArmInfo& arm);
+
+}  // namespace evalrun::reports
