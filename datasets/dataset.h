@@ -12,30 +12,32 @@
 namespace evalrun::datasets {
 
 struct Prompt {
-  std::string id;        // unique inside its set, e.g. "gsm8k/17"
-  std::string category;  // "" when the set has none
-  std::string language;  // programming or natural language, "" when it does not matter
-  std::vector<std::string> turns;        // user messages; later ones follow the model's own answers
-  std::optional<std::string> reference;  // what evaluators compare with, in the set's own convention
-  bool chat = true;                      // through the chat template; false = raw completion
+  std::string id;                  // unique inside its set, e.g. "gsm8k/17"
+  std::string category;            // "" when the set has none
+  std::string language;            // programming or natural language, "" when it does not matter
+  std::vector<std::string> turns;  // user messages; later ones follow the model's own answers
+  // What evaluators compare with, in the set's own convention; each set's source says which.
+  std::optional<std::string> reference;
+  bool chat = true;  // through the chat template; false = raw completion
 };
 
 struct DatasetInfo {
-  std::string name;           // "gsm8k"
+  std::string name;  // "gsm8k"
   std::string summary, source, licence;
   std::string version = "1";  // bumped when prompts change
   int official_count = 0;     // 0 = no official size
   int default_max_new = 128;
-  std::vector<std::string> evaluators;  // names from the evaluator registry that apply, may be empty
-  std::string file;           // relative to the data root, "" for built-in sets
-  std::string family;         // heading it is grouped under in reports, e.g. "samples"
+  std::vector<std::string> evaluators;  // names in the evaluator registry that apply, may be empty
+  std::string file;                     // relative to the data root, "" for built-in sets
+  std::string family;                   // heading it is grouped under in reports, e.g. "samples"
 };
 
 struct LoadedDataset {
   DatasetInfo info;
   std::vector<Prompt> prompts;
-  std::string origin;       // file it came from, or "built in"
-  std::string verification; // "built in", "official", "subset (n of N)", "unverified"
+  std::string origin;  // file it came from, or "built in"
+  // "built in", "official", "subset (n of N)", "stand-in", "unverified"; by SHA-256 of the file.
+  std::string verification;
 };
 
 struct DatasetEntry {
@@ -52,8 +54,8 @@ LoadedDataset load_dataset(const std::string& spec, const std::string& data_root
 // Order of precedence: the option, EVALRUN_DATA, "" (built-in sets only).
 std::string resolve_data_root(const std::string& option);
 
-// First `limit` prompts (>= 1), a fraction (0 < f < 1) of them, or all (<= 0), evenly over categories
-// in the set's order.
+// `limit` prompts (>= 1), a fraction (0 < f < 1) of them, or all (<= 0): evenly over categories,
+// the first ones of each, in the set's order. Throws usage_error for a limit such as 2.5.
 std::vector<Prompt> limit_prompts(std::vector<Prompt> prompts, double limit);
 
 }  // namespace evalrun::datasets

@@ -1,0 +1,170 @@
+#include "datasets/json_lines.h"
+
+#include <utf8proc.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+
+#include "datasets/manifest.h"
+#include "engine/base/error.h"
+#include "engine/base/text.h"
+
+namespace evalrun::datasets {
+
+namespace {
+
+// Far above any prompt file; keeps a hostile archive from filling the memory.
+constexpr size_t kMaxInflatedBytes = size_t{2} << 30;
+constexpr const char* kRedownload =
+    "fetch the file again (`evalrun data fetch`), or check what wrote it";
+
+// Offset of the first byte that is not UTF-8, or npos.
+size_t find_invalid_utf8(std::string_view text) {
+  const auto* data = reinterpret_cast<const utf8proc_uint8_t*>(text.data());
+  size_t at = 0;
+  while (at < text.size()) {
+    if (data[at] < 0x80) {
+      ++at;
+      continue;
+    }
+    utf8proc_int32_t codepoint = 0;
+    const auto n =
+        utf8proc_iterate(data + at, static_cast<utf8proc_ssize_t>(text.size() - at), &codepoint);
+    if (n <= 0) return at;
+    at += static_cast<size_t>(n);
+  }
+  return std::string_view::npos;
+}
+
+nlohmann::json parse_line(std::string_view text, const std::string& file, int line) {
+  if (const size_t bad = find_invalid_utf8(text); bad != std::string_view::npos)
+    throw base::data_error(
+        file, fmt::format("line {}, column {}", line, bad + 1),
+        fmt::format("byte 0x{:02x} is not UTF-8",
+                    static_cast<unsigned>(static_cast<unsigned char>(text[bad]))),
+        "save the file as UTF-8, e.g. iconv -f latin1 -t utf-8");
+  try {
+    return nlohmann::json::parse(text);
+  } catch (const nlohmann::json::parse_error& e) {
+    throw base::data_error(file, fmt::format("line {}, column {}", line, e.byte),
+                           "not valid JSON (one object per line is expected)", kRedownload);
+  }
+}
+
+}  // namespace
+
+std::string maybe_gunzip(std::string bytes, const std::string& file) {
+  if (bytes.size() < 2 || bytes[0] != '\x1f' || bytes[1] != '\x8b') return bytes;
+  std::string out;
+  z_stream stream{};
+  EVALRUN_CHECK(inflateInit2(&stream, 16 + MAX_WBITS) == Z_OK);
+  const std::unique_ptr<z_stream, int (*)(z_stream*)> guard(&stream, &inflateEnd);
+  stream.next_in = reinterpret_cast<Bytef*>(bytes.data());
+  size_t left = bytes.size();  // avail_in is 32 bits wide
+  std::string chunk(1 << 16, '\0');
+  while (true) {
+    if (stream.avail_in == 0) {
+      stream.avail_in = static_cast<uInt>(std::min<size_t>(left, 1 << 30));
+      left -= stream.avail_in;
+    }
+    stream.next_out = reinterpret_cast<Bytef*>(chunk.data());
+    stream.avail_out = static_cast<uInt>(chunk.size());
+    const int rc = inflate(&stream, Z_NO_FLUSH);
+    out.append(chunk, 0, chunk.size() - stream.avail_out);
+    const std::string where = fmt::format("gzip, byte {}", bytes.size() - left - stream.avail_in);
+    if (out.size() > kMaxInflatedBytes)
+      throw base::data_error(file, where,
+                             fmt::format("holds more than {} bytes", kMaxInflatedBytes),
+                             "unpack and split the file if it is really meant to be so large");
+    const bool at_end = stream.avail_in == 0 && left == 0;
+    if (rc == Z_STREAM_END) {
+      if (at_end) return out;
+      inflateReset(&stream);  // concatenated members are one file
+      continue;
+    }
+    if (rc != Z_OK && rc != Z_BUF_ERROR)
+      throw base::data_error(file, where,
+                             fmt::format("damaged ({})", stream.msg ? stream.msg : "bad data"),
+                             kRedownload);
+    if (at_end && stream.avail_out != 0)
+      throw base::data_error(file, where, "truncated (the compressed data ends too early)",
+                             kRedownload);
+  }
+}
+
+void for_each_json_line(
+    std::string_view text, const std::string& file,
+    const std::function<void(const JsonLine& at, base::ObjectReader& reader)>& visit) {
+  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
+  JsonLine at;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    ++at.line;
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    if (base::trim(line).empty()) continue;
+    const nlohmann::json value = parse_line(line, file, at.line);
+    base::ObjectReader reader(value, fmt::format("{}: line {}", file, at.line), "");
+    visit(at, reader);
+    ++at.row;
+  }
+  if (at.row == 0)
+    throw base::data_error(file, "", "is empty (no line with a JSON object)", kRedownload);
+}
+
+void PromptList::add(const JsonLine& at, Prompt prompt) {
+  const std::string where = fmt::format("line {}", at.line);
+  if (prompt.turns.empty())
+    throw base::data_error(file_, where, "the prompt has no turn", "give it at least one");
+  for (const std::string& turn : prompt.turns)
+    if (base::trim(turn).empty())
+      throw base::data_error(file_, where, fmt::format("prompt '{}' has an empty turn", prompt.id),
+                             "remove the line or fill in the text");
+  if (!ids_.insert(prompt.id).second)
+    throw base::data_error(file_, where, fmt::format("id '{}' was used before", prompt.id),
+                           "ids name results, so each must be unique in its file");
+  prompts_.push_back(std::move(prompt));
+}
+
+LoadedDataset load_json_lines(const DatasetInfo& info, const std::string& path,
+                              const std::string& relative, const RowReader& row) {
+  LoadedDataset loaded{info, {}, path, "unverified"};
+  std::string bytes = base::read_file(path);
+  if (!relative.empty()) loaded.verification = verification_text(relative, base::sha256_hex(bytes));
+  const std::string text = maybe_gunzip(std::move(bytes), path);
+  PromptList prompts(path);
+  for_each_json_line(text, path, [&](const JsonLine& at, base::ObjectReader& reader) {
+    prompts.add(at, row(at, reader));
+  });
+  loaded.prompts = prompts.take();
+  return loaded;
+}
+
+std::function<LoadedDataset(const std::string&)> file_loader(
+    DatasetInfo info, RowReader row, std::vector<std::string> alternatives) {
+  return [info = std::move(info), row = std::move(row),
+          alternatives = std::move(alternatives)](const std::string& data_root) {
+    const ManifestFile* entry = find_manifest_file(info.file);
+    EVALRUN_CHECK(entry != nullptr, "{} has no manifest entry", info.file);
+    const std::string how = entry->fetchable()
+                                ? fmt::format("`evalrun data fetch {}` downloads it", info.name)
+                                : fmt::format("it has to be put there by hand. {}", entry->note);
+    if (data_root.empty())
+      throw base::usage_error(
+          fmt::format("data set '{}' needs a data root (it reads {})", info.name, info.file),
+          "give --data-root DIR or set EVALRUN_DATA; " + how);
+    std::vector<std::string> candidates{info.file};
+    candidates.insert(candidates.end(), alternatives.begin(), alternatives.end());
+    for (const std::string& relative : candidates) {
+      const auto path = std::filesystem::path(data_root) / relative;
+      if (std::filesystem::exists(path)) return load_json_lines(info, path.string(), relative, row);
+    }
+    throw base::data_error((std::filesystem::path(data_root) / info.file).string(), "",
+                           fmt::format("not found; data set '{}' reads it", info.name), how);
+  };
+}
+
+}  // namespace evalrun::datasets

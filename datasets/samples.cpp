@@ -1,0 +1,85 @@
+// Our own prompts, written for this project and compiled in, so that a first run needs no download.
+// One file per kind in datasets/samples/; the lines follow the schema of jsonl.cpp less "chat".
+//
+// Short on purpose (about 250 tokens at most): they are for a small model on a small machine.
+#include "datasets/embedded.h"
+#include "datasets/json_lines.h"
+#include "datasets/sets.h"
+
+namespace evalrun::datasets {
+
+namespace {
+
+struct Kind {
+  const char* name;
+  const char* summary;
+  std::vector<std::string> evaluators;
+};
+
+const std::vector<Kind>& kinds() {
+  static const std::vector<Kind> kKinds = {
+      {"chat", "two-turn conversations", {}},
+      {"math", "word problems with a numeric answer", {"gsm8k_strict", "gsm8k_flexible"}},
+      {"summarize", "short articles to summarise or take facts from", {}},
+      {"code", "Python, C and SQL to complete or continue", {}},
+      {"instruct", "short instructions, many with a text to rewrite", {}},
+  };
+  return kKinds;
+}
+
+std::vector<Prompt> read_kind(const std::string& kind) {
+  const std::string file = "samples/" + kind + ".jsonl";
+  PromptList prompts(file);
+  for_each_json_line(
+      embedded_text(file), file, [&](const JsonLine& at, base::ObjectReader& reader) {
+        Prompt prompt;
+        prompt.id = fmt::format("samples/{}/{}", kind, reader.required<std::string>("id"));
+        prompt.category = kind;
+        prompt.language = reader.optional<std::string>("language", "");
+        prompt.turns = reader.required<std::vector<std::string>>("turns");
+        if (const auto reference = reader.optional<std::string>("reference", "");
+            !reference.empty())
+          prompt.reference = reference;
+        reader.finish();
+        prompts.add(at, std::move(prompt));
+      });
+  return prompts.take();
+}
+
+DatasetInfo common_info() {
+  DatasetInfo info;
+  info.family = "samples";
+  info.source = "written for this project";
+  info.licence = "Apache-2.0";
+  info.default_max_new = 128;
+  return info;
+}
+
+}  // namespace
+
+std::vector<DatasetEntry> samples() {
+  std::vector<DatasetEntry> entries;
+  DatasetInfo all = common_info();
+  all.name = "samples";
+  all.summary = "all kinds of samples";
+  for (const Kind& kind : kinds()) {
+    DatasetInfo info = common_info();
+    info.name = fmt::format("samples/{}", kind.name);
+    info.summary = kind.summary;
+    info.evaluators = kind.evaluators;
+    all.evaluators.insert(all.evaluators.end(), kind.evaluators.begin(), kind.evaluators.end());
+    entries.push_back({info, [info, name = std::string(kind.name)](const std::string&) {
+                         return LoadedDataset{info, read_kind(name), "built in", "built in"};
+                       }});
+  }
+  entries.push_back({all, [all](const std::string&) {
+                       LoadedDataset loaded{all, {}, "built in", "built in"};
+                       for (const Kind& kind : kinds())
+                         for (Prompt& prompt : read_kind(kind.name))
+                           loaded.prompts.push_back(std::move(prompt));
+                       return loaded;
+                     }});
+  return entries;
+}
+
+}  // namespace evalrun::datasets

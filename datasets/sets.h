@@ -1,0 +1,21 @@
+// One function per data set; registry.cpp lists them.
+#pragma once
+#include "datasets/dataset.h"
+
+namespace evalrun::datasets {
+
+DatasetEntry mt_bench();
+DatasetEntry gsm8k();
+DatasetEntry humaneval();
+DatasetEntry humaneval_x();
+DatasetEntry xsum();
+DatasetEntry cip();
+DatasetEntry cip_standin();
+
+// Our own prompts, compiled in: "samples/chat" and so on, then "samples", which is all of them.
+std::vector<DatasetEntry> samples();
+
+// The user's own file; see jsonl.cpp for the schema.
+LoadedDataset load_jsonl(const std::string& path);
+
+}  // namespace evalrun::datasets

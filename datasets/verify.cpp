@@ -1,0 +1,127 @@
+// Comparing files under a data root with the manifest.
+#include <filesystem>
+
+#include "datasets/json_lines.h"
+#include "datasets/manifest.h"
+#include "engine/base/text.h"
+
+namespace evalrun::datasets {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+struct Match {
+  FileState state = FileState::kUnknown;
+  int count = 0;
+  std::string text = "unverified";
+};
+
+Match match_checksum(const ManifestFile& entry, std::string_view sha256) {
+  if (!entry.sha256.empty() && sha256 == entry.sha256)
+    return entry.stand_in ? Match{FileState::kStandIn, entry.count, "stand-in"}
+                          : Match{FileState::kOfficial, entry.count, "official"};
+  for (const KnownSubset& subset : entry.subsets)
+    if (sha256 == subset.sha256)
+      return {FileState::kSubset, subset.count,
+              fmt::format("subset ({} of {})", subset.count, entry.count)};
+  return {};
+}
+
+// Reads a file that no checksum vouches for with the loader of its set, if it has one, so that a
+// broken file is found here and not in the middle of a run.
+void inspect_unknown(FileCheck& check, const std::string& data_root) {
+  const ManifestFile& entry = check.file;
+  const auto same_size = [&](int64_t bytes) { return bytes > 0 && bytes == check.bytes; };
+  bool contradiction = same_size(entry.bytes);
+  for (const KnownSubset& subset : entry.subsets) contradiction |= same_size(subset.bytes);
+  if (contradiction) {
+    check.state = FileState::kContradicts;
+    check.detail = fmt::format(
+        "has the size of the known file but SHA-256 {}; it is damaged or edited", check.sha256);
+    return;
+  }
+  check.detail = "not in the manifest (an own selection?); results are marked unverified";
+  const DatasetEntry* set = nullptr;
+  for (const auto& [name, candidate] : dataset_registry().entries())
+    if (candidate.info.file == entry.path) set = &candidate;
+  if (set == nullptr) return;
+  try {
+    check.count = static_cast<int>(set->load(data_root).prompts.size());
+  } catch (const base::Error& e) {
+    check.state = FileState::kContradicts;
+    check.detail = e.message();
+    return;
+  }
+  if (entry.count > 0 && check.count > entry.count) {
+    check.state = FileState::kContradicts;
+    check.detail =
+        fmt::format("has {} records, the official file has {}", check.count, entry.count);
+  }
+}
+
+}  // namespace
+
+const char* to_string(FileState state) {
+  switch (state) {
+    case FileState::kOfficial:
+      return "official";
+    case FileState::kSubset:
+      return "subset";
+    case FileState::kStandIn:
+      return "stand-in";
+    case FileState::kUnknown:
+      return "unknown";
+    case FileState::kContradicts:
+      return "contradicts";
+    case FileState::kMissing:
+      return "missing";
+  }
+  return "?";
+}
+
+FileCheck verify_file(const ManifestFile& file, const std::string& data_root) {
+  FileCheck check;
+  check.file = file;
+  const fs::path path = fs::path(data_root) / file.path;
+  std::error_code error;
+  if (!fs::exists(path, error)) {
+    check.detail = file.fetchable()
+                       ? fmt::format("`evalrun data fetch {}` downloads it", file.dataset)
+                       : "not downloadable in this form";
+    if (!file.note.empty()) check.detail += "; " + file.note;
+    return check;
+  }
+  try {
+    check.sha256 = base::sha256_file(path.string());
+    check.bytes = static_cast<int64_t>(fs::file_size(path));
+  } catch (const std::exception& e) {
+    check.state = FileState::kContradicts;
+    check.detail = e.what();
+    return check;
+  }
+  const Match match = match_checksum(file, check.sha256);
+  check.state = match.state;
+  check.count = match.count;
+  check.detail = match.text;
+  if (match.state == FileState::kUnknown) inspect_unknown(check, data_root);
+  return check;
+}
+
+std::vector<FileCheck> verify_data(const std::string& data_root) {
+  if (data_root.empty())
+    throw base::usage_error("no data root to verify", "give --data-root DIR or set EVALRUN_DATA");
+  if (!fs::is_directory(data_root))
+    throw base::data_error(data_root, "", "is not a folder",
+                           "give the folder that holds gsm8k/, mt_bench/ and so on");
+  std::vector<FileCheck> checks;
+  for (const ManifestFile& entry : manifest()) checks.push_back(verify_file(entry, data_root));
+  return checks;
+}
+
+std::string verification_text(std::string_view path, std::string_view sha256) {
+  const ManifestFile* entry = find_manifest_file(path);
+  return entry == nullptr ? "unverified" : match_checksum(*entry, sha256).text;
+}
+
+}  // namespace evalrun::datasets
