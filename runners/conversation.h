@@ -20,7 +20,8 @@ class Conversation {
                std::string template_problem);
   explicit Conversation(const engine::Model& model);  // data_error when it has no tokenizer
 
-  // Text of turn answers.size(), the earlier answers in it. Raw prompts are the plain concatenation.
+  // Text of turn answers.size(), the earlier answers in it. Raw prompts are the plain
+  // concatenation.
   std::string render(const datasets::Prompt& prompt, const std::vector<std::string>& answers) const;
   std::vector<int32_t> encode(const datasets::Prompt& prompt, const std::string& text) const;
   // The answer as text: special tokens skipped, invalid UTF-8 replaced.

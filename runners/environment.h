@@ -6,14 +6,15 @@
 
 namespace evalrun::runners {
 
-// Machine and build: cpu, cpu_flags, cores_allowed, cores, memory_bytes, kernel, os, governor, load,
-// steal_share, compiler, build_type, commit, version, and every EVALRUN_* variable as env.NAME.
-// What cannot be read is absent.
+// Machine and build: cpu, cpu_flags, cores_allowed, cores, memory_bytes, kernel, os, governor,
+// load, steal_share, compiler, build_type, commit, version, and every EVALRUN_* variable as
+// env.NAME. What cannot be read is absent.
 std::map<std::string, std::string> capture_environment();
 
-// EVALRUN_* variables that may change a figure: all but those that only say where files are
-// (EVALRUN_HOME, EVALRUN_DATA, EVALRUN_DB, EVALRUN_SHARED) and EVALRUN_ISA, whose effect is a field of
-// its own.
+// Every EVALRUN_* variable of this process.
+std::map<std::string, std::string> evalrun_variables();
+// Those that may change a figure: all but the ones that only say where files are (EVALRUN_HOME,
+// EVALRUN_DATA, EVALRUN_DB, EVALRUN_SHARED) and EVALRUN_ISA, whose effect is a field of its own.
 std::map<std::string, std::string> figure_variables();
 
 // Jiffies since boot over all cores: time another guest had our cores, and all time.

@@ -1,5 +1,5 @@
-// Ctrl-C (SIGINT) and SIGTERM: the first asks the run to finish its prompt, the second leaves at once
-// with exit code 130. What is stored stays.
+// Ctrl-C (SIGINT) and SIGTERM: the first asks the run to finish its prompt, the second leaves at
+// once with exit code 130. What is stored stays.
 #pragma once
 
 namespace evalrun::runners {

@@ -1,5 +1,5 @@
-// Everything decided before the first token: prompts rendered and checked, arms with their keys, the
-// schedule, the run's key. Making a plan measures nothing and writes nothing.
+// Everything decided before the first token: prompts rendered and checked, arms with their keys,
+// the schedule, the run's key. Making a plan measures nothing and writes nothing.
 #pragma once
 #include <functional>
 #include <map>
@@ -23,7 +23,8 @@ struct PlannedPrompt {
   results::PromptRecord record;
   int max_new = 0;
   int first_turn_tokens = 0;            // of the rendered first turn
-  int most_tokens = 0;                  // upper bound of context and answer over all turns
+  int least_tokens = 0;                 // of the last turn and a full answer, earlier answers empty
+  int most_tokens = 0;                  // the same with full earlier answers
   std::vector<std::string> evaluators;  // that apply
 };
 
@@ -39,9 +40,9 @@ struct RunPlan {
   std::vector<PlannedArm> arms;
   std::vector<PlannedPrompt> prompts;
   std::vector<Visit> schedule;
-  std::vector<std::string> skipped;   // prompts left out because they are too long
-  std::vector<std::string> origins;   // "gsm8k: 40 prompts, official, FILE"
-  int capacity = 0;                   // tokens a session must hold
+  std::vector<std::string> skipped;  // prompts left out because they are too long
+  std::vector<std::string> origins;  // "gsm8k: 40 prompts, official, FILE"
+  int capacity = 0;                  // tokens a session must hold
 };
 
 struct PlanRequest {
@@ -53,13 +54,15 @@ struct PlanRequest {
   std::string data_root;
   bool skip_long = false;  // leave out prompts longer than the context instead of refusing
   std::string label, command;
-  std::string nonce;       // not empty: a run of its own although the configuration is an old one's
+  std::string nonce;  // not empty: a run of its own although the configuration is an old one's
   std::map<std::string, std::string> faults;  // arm label -> fault (methods/faults.h); tests only
 };
 
-// Throws usage_error and data_error: unknown names, unreadable data, a prompt longer than the context
-// (named), no prompts left.
+// Throws usage_error and data_error: unknown names, unreadable data, a prompt longer than the
+// context (named), no prompts left.
 RunPlan make_plan(const PlanRequest& request);
+// The session the plan was made for, defaults resolved.
+engine::SessionOptions planned_session(const PlanRequest& request, const RunPlan& plan);
 
 // Parts of make_plan, also for tests.
 std::string arm_key(const results::ArmRecord& arm);

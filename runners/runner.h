@@ -1,5 +1,5 @@
-// Executes a plan: warm-up, interleaved arms, conversations, scores, one transaction per generation,
-// resume.
+// Executes a plan: warm-up, interleaved arms, conversations, scores, one transaction per
+// generation, resume.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -26,8 +26,8 @@ struct RunOutcome {
 };
 
 struct RunnerOptions {
-  double max_time_s = 0;           // 0 = no limit; checked between prompts
-  std::function<bool()> stop;      // true = finish the prompt and return (Ctrl-C)
+  double max_time_s = 0;       // 0 = no limit; checked between prompts
+  std::function<bool()> stop;  // true = finish the prompt and return (Ctrl-C)
   ProgressSink* progress = nullptr;
 };
 
@@ -40,9 +40,9 @@ class Runner {
   ~Runner();
 
   int pending() const;
-  // Measures what is pending; call with a session of capacity >= plan.capacity. The one session serves
-  // every arm, reset in between. A generation that throws becomes a row with status "failed: ..." and
-  // the run goes on; errors of the store end the run (nothing stored is lost).
+  // Measures what is pending; call with a session of capacity >= plan.capacity. The one session
+  // serves every arm, reset in between. A generation that throws becomes a row with status "failed:
+  // ..." and the run goes on; errors of the store end the run (nothing stored is lost).
   RunOutcome run(engine::Session& session);
   // The outcome when nothing is pending: no session is needed.
   RunOutcome finish_without_measuring();

@@ -1,6 +1,6 @@
-// What a run measures, as one JSON file: methods, tasks, lengths, repeats, sampling, order. Keys are
-// strict: an unknown or mistyped one is a usage error that names file and field. Every field can also
-// be set on the command line of `evalrun run`, with or without a suite.
+// What a run measures, as one JSON file: methods, tasks, lengths, repeats, sampling, order. Keys
+// are strict: an unknown or mistyped one is a usage error that names file and field. Every field
+// can also be set on the command line of `evalrun run`, with or without a suite.
 //
 //   {"name": "mine", "methods": ["ar", "pld:k=10"], "aa": true, "max_new": 128, "repeats": 3,
 //    "tasks": ["gsm8k", {"task": "mt_bench", "limit": 20, "max_new": 256}]}
@@ -26,8 +26,8 @@ Order parse_order(std::string_view text, const std::string& where);  // usage_er
 
 // One data set of a suite. 0 means "as the suite says".
 struct TaskSpec {
-  std::string task;    // see datasets::load_dataset
-  double limit = 0;    // >= 1: that many prompts, 0 < f < 1: that share, < 0: all
+  std::string task;  // see datasets::load_dataset
+  double limit = 0;  // >= 1: that many prompts, 0 < f < 1: that share, < 0: all
   int max_new = 0;
   bool operator==(const TaskSpec&) const = default;
 };
@@ -38,15 +38,15 @@ struct Suite {
   std::vector<std::string> methods;  // "pld:k=10"; "ar" is put in front when it is missing
   bool aa = true;                    // a second AR arm: the noise floor of the session
   std::vector<TaskSpec> tasks;
-  int max_new = 0;                   // 0 = each data set's default
-  double limit = -1;                 // per task; < 0 = all
-  int max_turns = 0;                 // 0 = all turns of a conversation
+  int max_new = 0;    // 0 = each data set's default
+  double limit = -1;  // per task; < 0 = all
+  int max_turns = 0;  // 0 = all turns of a conversation
   int repeats = 1;
-  int samples = 1;                   // seeded generations per prompt
+  int samples = 1;  // seeded generations per prompt
   engine::SamplingParams sampling;
   uint64_t seed = 1;
-  int warmup = -1;                   // generations per arm; -1 = until step times settle
-  double warmup_limit_s = 10;        // longest warm-up when it is automatic
+  int warmup = -1;             // generations per arm; -1 = until step times settle
+  double warmup_limit_s = 10;  // longest warm-up when it is automatic
   Order order = Order::kInterleaved;
   bool ignore_eos = false;
   bool kv_cache = true;

@@ -16,19 +16,22 @@ struct GlobalOptions {
   std::string db = "evalrun.db";  // --db, EVALRUN_DB
   bool json = false;
   bool no_color = false;
-  int verbosity = 0;              // -v = 1, -q = -1
+  int verbosity = 0;  // -v = 1, -q = -1
 };
 
 // Options of every command that loads a model. `add` registers them on a subcommand.
 struct ModelOptions {
-  std::string model;          // -m; default: the default model under EVALRUN_HOME
-  std::string draft;          // --draft PATH
-  std::string device = "cpu"; // --device
-  std::string dtype = "f32";  // --dtype
-  std::string isa;            // --isa, EVALRUN_ISA
-  int threads = 0;            // -t
-  std::string chat_template;  // --chat-template NAME
+  std::string model;           // -m; default: the default model under EVALRUN_HOME
+  std::string draft;           // --draft PATH
+  std::string device = "cpu";  // --device
+  std::string dtype = "f32";   // --dtype
+  std::string isa;             // --isa, EVALRUN_ISA
+  int threads = 0;             // -t
+  std::string chat_template;   // --chat-template NAME
   void add(CLI::App& app);
+  // The model's file or folder, the default one filled in. data_error when it is not there (with
+  // how to get it).
+  std::string path() const;
   // Throws usage_error for an unknown device or dtype, data_error when the model is not there (with
   // how to get it).
   std::shared_ptr<const engine::Model> load() const;
@@ -36,8 +39,12 @@ struct ModelOptions {
   engine::SessionOptions session_options(int max_tokens) const;
 };
 
-// Each adds its subcommand; the callback does the work and reports its exit code through `exit_code`.
-// Errors are thrown and turned into a message and an exit code in main().
+// $EVALRUN_HOME, by default ~/.cache/evalrun; and the default model under it.
+std::string evalrun_home();
+std::string default_model_path();
+
+// Each adds its subcommand; the callback does the work and reports its exit code through
+// `exit_code`. Errors are thrown and turned into a message and an exit code in main().
 struct Context {
   GlobalOptions global;
   int exit_code = 0;

@@ -1,0 +1,277 @@
+#include "runners/runner.h"
+
+#include <algorithm>
+
+#include "engine/base/error.h"
+#include "engine/base/rng.h"
+#include "engine/base/text.h"
+#include "evaluators/evaluator.h"
+#include "methods/decode_loop.h"
+#include "runners/environment.h"
+#include "runners/warmup.h"
+
+namespace evalrun::runners {
+namespace {
+
+constexpr int kWarmupTokens = 16;  // of one automatic warm-up generation
+
+uint64_t hash64(const std::string& text) {
+  return std::stoull(base::sha256_hex(text).substr(0, 16), nullptr, 16);
+}
+
+// The same for every arm, repeat and build: sample k of a prompt always starts from the same seed.
+uint64_t generation_seed(uint64_t suite_seed, const results::PromptRecord& prompt, int sample) {
+  return base::combine_seeds(
+      {suite_seed, hash64(prompt.task + "\n" + prompt.id), static_cast<uint64_t>(sample)});
+}
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+}  // namespace
+
+struct Runner::Impl {
+  const RunPlan& plan;
+  const Conversation& conversation;
+  results::ResultStore& store;
+  base::Clock& clock;
+  RunnerOptions options;
+  ProgressSink silent;
+
+  std::vector<int64_t> arm_ids, prompt_ids;
+  std::vector<results::ArmRecord> arm_bytes;  // grows with what is measured
+  std::vector<const Visit*> pending;
+  std::vector<std::unique_ptr<methods::DecodingMethod>> methods;
+  RunOutcome outcome;
+
+  Impl(const RunPlan& p, const Conversation& c, results::ResultStore& s, base::Clock& k,
+       RunnerOptions o)
+      : plan(p), conversation(c), store(s), clock(k), options(std::move(o)) {
+    outcome.run_id = store.add_run(plan.run);
+    outcome.run_key = plan.run.key;
+    for (const PlannedArm& arm : plan.arms) {
+      arm_ids.push_back(store.add_arm(outcome.run_id, arm.record));
+      arm_bytes.push_back(arm.record);
+    }
+    for (const PlannedPrompt& prompt : plan.prompts)
+      prompt_ids.push_back(store.add_prompt(outcome.run_id, prompt.record));
+    for (const Visit& v : plan.schedule)
+      if (!store.has_generation(arm_ids[static_cast<size_t>(v.arm)],
+                                prompt_ids[static_cast<size_t>(v.prompt)], v.repeat, v.sample))
+        pending.push_back(&v);
+    outcome.planned = static_cast<int>(plan.schedule.size());
+    outcome.stored_before = outcome.planned - static_cast<int>(pending.size());
+  }
+
+  ProgressSink& progress() { return options.progress != nullptr ? *options.progress : silent; }
+  const PlannedArm& arm(const Visit& v) const { return plan.arms[static_cast<size_t>(v.arm)]; }
+  const PlannedPrompt& prompt(const Visit& v) const {
+    return plan.prompts[static_cast<size_t>(v.prompt)];
+  }
+
+  methods::TurnRequest turn_request(const PlannedPrompt& planned, std::span<const int32_t> ids,
+                                    uint64_t seed) const {
+    methods::TurnRequest request;
+    request.prompt = ids;
+    request.max_new = planned.max_new;
+    if (!plan.suite.ignore_eos) request.stop_ids = conversation.stop_ids();
+    request.sampling = plan.suite.sampling;
+    request.seed = seed;
+    return request;
+  }
+
+  // All turns of one conversation. Tokenising and detokenising stand outside the decode times.
+  void converse(const Visit& v, engine::Session& session, results::GenerationRecord& g) {
+    const PlannedPrompt& planned = prompt(v);
+    methods::DecodingMethod& method = *methods[static_cast<size_t>(v.arm)];
+    std::vector<int32_t> ids, previous;
+    for (size_t turn = 0; turn < planned.prompt.turns.size(); ++turn) {
+      const int64_t begin = clock.now_ns();
+      ids = conversation.encode(planned.prompt, conversation.render(planned.prompt, g.texts));
+      const int64_t encoded = clock.now_ns();
+      g.tokenize_ns += encoded - begin;
+      methods::TurnRequest request =
+          turn_request(planned, ids, turn == 0 ? g.seed : base::combine_seeds({g.seed, turn}));
+      // The last prompt token is always computed again: its logits give the first answer token.
+      request.keep = std::min(common_prefix(previous, ids), static_cast<int>(ids.size()) - 1);
+      g.turns.push_back(methods::decode_turn(method, session, request, clock));
+      const int64_t decoded = clock.now_ns();
+      g.texts.push_back(conversation.decode(g.turns.back().tokens));
+      g.detokenize_ns += clock.now_ns() - decoded;
+      previous = ids;
+    }
+  }
+
+  std::vector<results::ScoreRecord> score(const PlannedPrompt& planned,
+                                          const results::GenerationRecord& g) const {
+    std::vector<results::ScoreRecord> scores;
+    if (!planned.prompt.reference.has_value()) return scores;
+    for (const std::string& name : planned.evaluators)
+      scores.push_back(evaluators::evaluator_registry().get(name).score(planned.prompt, g.texts));
+    return scores;
+  }
+
+  void measure(const Visit& v, engine::Session& session) {
+    const auto arm_index = static_cast<size_t>(v.arm);
+    results::GenerationRecord g;
+    g.arm_key = arm(v).record.key;
+    g.prompt_key = prompt(v).record.key;
+    g.repeat = v.repeat;
+    g.sample = v.sample;
+    g.seed = generation_seed(plan.suite.seed, prompt(v).record, v.sample);
+    g.block = v.block;
+    g.slot = v.slot;
+    g.fault = arm(v).fault;
+    g.started = utc_now();
+    std::vector<results::ScoreRecord> scores;
+    reset_peak_memory();
+    const int64_t begin = clock.now_ns();
+    try {
+      session.reset();
+      converse(v, session, g);
+      g.total_ns = clock.now_ns() - begin;
+      scores = score(prompt(v), g);
+    } catch (const std::exception& e) {
+      // One broken generation must not end an hour of measuring; its row says what happened and
+      // carries no half-measured numbers.
+      g.status = "failed: " + first_line(e.what());
+      g.turns.clear();
+      g.texts.clear();
+      g.total_ns = clock.now_ns() - begin;
+      scores.clear();
+      methods[arm_index] = arm(v).build();  // the old object may be in any state
+      ++outcome.failed;
+    }
+    store.add_generation(outcome.run_id, arm_ids[arm_index],
+                         prompt_ids[static_cast<size_t>(v.prompt)], g, scores);
+    note_bytes(arm_index, session);
+    ++outcome.measured;
+    progress().generation_done(arm(v).record.label, prompt(v).record.id, g.status != "ok");
+  }
+
+  void note_bytes(size_t arm_index, const engine::Session& session) {
+    results::ArmRecord& bytes = arm_bytes[arm_index];
+    const methods::DecodingMethod& method = *methods[arm_index];
+    const auto kv = static_cast<int64_t>(session.kv_bytes() + method.extra_kv_bytes());
+    const auto extra = static_cast<int64_t>(method.extra_parameter_bytes());
+    const int64_t peak = peak_memory_bytes();
+    if (kv <= bytes.kv_bytes && extra <= bytes.extra_parameter_bytes && peak <= bytes.peak_bytes)
+      return;
+    bytes.kv_bytes = std::max(bytes.kv_bytes, kv);
+    bytes.extra_parameter_bytes = std::max(bytes.extra_parameter_bytes, extra);
+    bytes.peak_bytes = std::max(bytes.peak_bytes, peak);
+    store.update_arm_bytes(arm_ids[arm_index], bytes);
+  }
+
+  // One generation that is thrown away; its step times go to `steady` if given. A method that fails
+  // here fails again in its first measured generation, where the failure is stored.
+  void warm_generation(size_t arm_index, engine::Session& session, int max_new,
+                       SteadyState* steady) {
+    const PlannedPrompt& planned = prompt(*pending.front());
+    try {
+      session.reset();
+      const std::vector<int32_t> ids =
+          conversation.encode(planned.prompt, conversation.render(planned.prompt, {}));
+      methods::TurnRequest request = turn_request(planned, ids, 0);
+      request.max_new = max_new;
+      request.stop_ids = {};
+      const results::TurnRecord turn =
+          methods::decode_turn(*methods[arm_index], session, request, clock);
+      if (steady == nullptr) return;
+      for (const results::StepRecord& s : turn.steps)
+        steady->add(s.draft_ns + s.verify_ns + s.commit_ns + s.other_ns);
+    } catch (const std::exception&) {
+      methods[arm_index] = plan.arms[arm_index].build();
+    }
+  }
+
+  bool stop_requested() const { return options.stop && options.stop(); }
+
+  void warm_up(engine::Session& session) {
+    const Suite& suite = plan.suite;
+    const int full = prompt(*pending.front()).max_new;
+    for (size_t a = 0; a < plan.arms.size(); ++a) {
+      if (suite.warmup != 0) progress().warming_up(plan.arms[a].record.label);
+      for (int i = 0; i < suite.warmup && !stop_requested(); ++i)
+        warm_generation(a, session, full, nullptr);
+      if (suite.warmup >= 0) continue;
+      const int length = std::min(full, kWarmupTokens);
+      SteadyState steady;
+      const int64_t begin = clock.now_ns();
+      const auto out_of_time = [&] {
+        return static_cast<double>(clock.now_ns() - begin) * 1e-9 >= suite.warmup_limit_s;
+      };
+      // The baseline brings the machine to its steady state; the others only touch their own code
+      // and memory once.
+      do {
+        const int before = steady.steps();
+        warm_generation(a, session, length, &steady);
+        if (steady.steps() == before) break;  // failed, or one token only: it would never settle
+      } while (a == 0 && !steady.settled() && !out_of_time() && !stop_requested());
+    }
+  }
+
+  void measure_pending(engine::Session& session) {
+    const int64_t begin = clock.now_ns();
+    int block = -1;
+    for (const Visit* v : pending) {
+      if (v->block != block) {  // arms of one prompt stay together
+        if (stop_requested()) {
+          outcome.status = RunStatus::kInterrupted;
+          return;
+        }
+        if (options.max_time_s > 0 &&
+            static_cast<double>(clock.now_ns() - begin) * 1e-9 >= options.max_time_s) {
+          outcome.status = RunStatus::kOutOfTime;
+          return;
+        }
+        block = v->block;
+      }
+      measure(*v, session);
+    }
+  }
+};
+
+Runner::Runner(const RunPlan& plan, const Conversation& conversation, results::ResultStore& store,
+               base::Clock& clock, RunnerOptions options)
+    : impl_(std::make_unique<Impl>(plan, conversation, store, clock, std::move(options))) {}
+Runner::~Runner() = default;
+
+int Runner::pending() const { return static_cast<int>(impl_->pending.size()); }
+
+RunOutcome Runner::run(engine::Session& session) {
+  Impl& r = *impl_;
+  if (r.pending.empty()) return finish_without_measuring();
+  EVALRUN_CHECK(session.capacity() >= r.plan.capacity, "session of {} tokens, {} planned",
+                session.capacity(), r.plan.capacity);
+  for (const PlannedArm& arm : r.plan.arms) r.methods.push_back(arm.build());
+  r.warm_up(session);
+  r.progress().begin(pending(), r.outcome.stored_before);
+  const CpuTimes before = read_cpu_times();
+  r.measure_pending(session);
+  const CpuTimes after = read_cpu_times();
+  r.progress().end();
+  if (after.total > before.total)
+    r.outcome.steal_share = static_cast<double>(after.steal - before.steal) /
+                            static_cast<double>(after.total - before.total);
+  if (r.outcome.status == RunStatus::kComplete) r.store.finish_run(r.outcome.run_id);
+  return r.outcome;
+}
+
+RunOutcome Runner::finish_without_measuring() {
+  EVALRUN_CHECK(impl_->pending.empty(), "{} generations are pending", impl_->pending.size());
+  impl_->store.finish_run(impl_->outcome.run_id);
+  return impl_->outcome;
+}
+
+RunOutcome run_suite(const PlanRequest& request, results::ResultStore& store, base::Clock& clock,
+                     const RunnerOptions& options) {
+  const RunPlan plan = make_plan(request);
+  const Conversation conversation(*request.target);
+  Runner runner(plan, conversation, store, clock, options);
+  if (runner.pending() == 0) return runner.finish_without_measuring();
+  const std::unique_ptr<engine::Session> session =
+      engine::Session::create(request.target, planned_session(request, plan));
+  return runner.run(*session);
+}
+
+}  // namespace evalrun::runners
