@@ -6,6 +6,7 @@
 #include "engine/base/error.h"
 #include "engine/base/text.h"
 #include "engine/cpu/kernels.h"
+#include "engine/model/assemble.h"
 
 namespace evalrun::engine {
 namespace {
@@ -227,6 +228,25 @@ class SessionImpl final : public Session {
 
 }  // namespace
 
+namespace {
+
+// Refuses caches this machine cannot hold, before anything is allocated.
+void check_memory(const Model& model, const SessionOptions& o) {
+  const ModelConfig& c = model.config();
+  const double per_token = 2.0 * c.n_layers * c.kv_dim() * sizeof(float);
+  const double needed =
+      o.max_tokens * (per_token * o.n_sequences + static_cast<double>(c.head_dim) * sizeof(float));
+  const double available = static_cast<double>(available_memory_bytes());
+  if (needed > available)
+    throw base::data_error(
+        model.path(), "KV cache",
+        fmt::format("{} tokens x {} sequences need {:.1f} GiB, {:.1f} GiB are free", o.max_tokens,
+                    o.n_sequences, needed / 0x1p30, available / 0x1p30),
+        "lower the context length (prompt + max_new) or the number of sequences");
+}
+
+}  // namespace
+
 std::unique_ptr<Session> Session::create(std::shared_ptr<const Model> model,
                                          const SessionOptions& options) {
   EVALRUN_CHECK(model != nullptr);
@@ -243,6 +263,7 @@ std::unique_ptr<Session> Session::create(std::shared_ptr<const Model> model,
   if (o.n_threads <= 0) o.n_threads = allowed_cores();
   EVALRUN_CHECK(o.n_sequences >= 1 && o.n_sequences <= 1024, "n_sequences {}", o.n_sequences);
   EVALRUN_CHECK(o.max_tokens >= 1, "max_tokens {}", o.max_tokens);
+  check_memory(*model, o);
   return std::make_unique<SessionImpl>(std::move(model), std::move(o));
 }
 

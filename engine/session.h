@@ -1,15 +1,17 @@
 // One model's mutable state: KV caches of one or more sequences, and the forward pass over a token
-// tree. Methods, runners and tests see only this interface; devices differ behind it (engine/backend.h).
+// tree. Methods, runners and tests see only this interface; devices differ behind it
+// (engine/backend.h).
 //
-// A step, in the notation of methods/: C tokens of a sequence are committed (positions 0..C-1, K/V in
-// the cache). `forward(rows)` computes rows that see the whole committed context, their ancestors in
-// the request and themselves; it never changes the cache. `commit(path)` appends exactly those rows,
-// as if nothing else had been tried.
+// A step, in the notation of methods/: C tokens of a sequence are committed (positions 0..C-1, K/V
+// in the cache). `forward(rows)` computes rows that see the whole committed context, their
+// ancestors in the request and themselves; it never changes the cache. `commit(path)` appends
+// exactly those rows, as if nothing else had been tried.
 //
-// Row-count-invariant numerics: the outputs of a row depend on its input, position and the tokens it
-// sees - not on how many other rows are in the request, where in the request it stands, which tree it
-// belongs to, the thread count or the instruction set. Bits are equal, not close. Greedy losslessness
-// of every method rests on this rule. How it is kept: docs/architecture.md, "Numerics".
+// Row-count-invariant numerics: the outputs of a row depend on its input, position and the tokens
+// it sees - not on how many other rows are in the request, where in the request it stands, which
+// tree it belongs to, the thread count or the instruction set. Bits are equal, not close. Greedy
+// losslessness of every method rests on this rule. How it is kept: docs/architecture.md,
+// "Numerics".
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -28,16 +30,16 @@ inline constexpr int kMaxRows = 1024;  // rows of one forward
 struct Row {
   int32_t token = -1;      // vocabulary id; ignored when embedding >= 0
   int32_t embedding = -1;  // index into ForwardRequest::embeddings, -1 = use `token`
-  int32_t parent = -1;     // index of an earlier row of the same sequence, -1 = sees only the context
-  int32_t position = -1;   // -1 = C + (visible rows of the request outside its own block) + its slot in
-                           // the block; for trees that is C + depth
-  int32_t sequence = 0;    // which KV cache
-  int32_t block = -1;      // rows with the same block >= 0 see each other (Falcon); they are adjacent
-                           // and share one parent, which is outside the block
-  bool prefix = false;     // sees ForwardRequest::prefix in front of the context (BiTA mask rows)
-  bool low_rank = false;   // ForwardRequest::low_rank applies to this row
-  bool logits = true;      // wants logits
-  bool hidden = false;     // wants the hidden state after the final norm
+  int32_t parent = -1;  // index of an earlier row of the same sequence, -1 = sees only the context
+  int32_t position = -1;  // -1 = C + (visible rows of the request outside its own block) + its slot
+                          // in the block; for trees that is C + depth
+  int32_t sequence = 0;   // which KV cache
+  int32_t block = -1;   // rows with the same block >= 0 see each other (Falcon); they are adjacent
+                        // and share one parent, which is outside the block
+  bool prefix = false;  // sees ForwardRequest::prefix in front of the context (BiTA mask rows)
+  bool low_rank = false;  // ForwardRequest::low_rank applies to this row
+  bool logits = true;     // wants logits
+  bool hidden = false;    // wants the hidden state after the final norm
 };
 
 // Row-major view, [rows, cols].
@@ -71,7 +73,8 @@ struct LowRankDelta {
   std::vector<LowRankLayer> layers;  // [n_layers]
 };
 
-// Sublayers left out of one forward (self-speculative decoding): skipped = residual passes unchanged.
+// Sublayers left out of one forward (self-speculative decoding): skipped = residual passes
+// unchanged.
 struct SkipSet {
   std::vector<bool> attention, mlp;  // [n_layers] or empty = none
   bool empty() const { return attention.empty() && mlp.empty(); }
@@ -79,21 +82,21 @@ struct SkipSet {
 };
 
 struct ForwardRequest {
-  std::span<const Row> rows;                // 1..kMaxRows
-  MatrixView embeddings;                    // [n, d_model], for rows with embedding >= 0
-  const PrefixBank* prefix = nullptr;       // must outlive the call, like everything here
+  std::span<const Row> rows;           // 1..kMaxRows
+  MatrixView embeddings = {};          // [n, d_model], for rows with embedding >= 0
+  const PrefixBank* prefix = nullptr;  // must outlive the call, like everything here
   const LowRankDelta* low_rank = nullptr;
   const SkipSet* skip = nullptr;
-  std::span<const int> residual_layers;     // residual stream entering these layers; n_layers = the
-                                            // stream before the final norm (EAGLE-3 features)
+  std::span<const int> residual_layers = {};  // residual stream entering these layers; n_layers =
+                                              // the stream before the final norm (EAGLE-3 features)
 };
 
 // Views into the session's workspace; valid until its next forward, prefill or head call.
 // logits_of[i] / hidden_of[i] is the row number inside `logits` / `hidden`, -1 when not asked for.
 struct ForwardResult {
-  MatrixView logits;                // [rows that asked, vocab]
-  MatrixView hidden;                // [rows that asked, d_model]
-  std::vector<MatrixView> residual; // one per residual_layers entry, [rows, d_model]
+  MatrixView logits;                 // [rows that asked, vocab]
+  MatrixView hidden;                 // [rows that asked, d_model]
+  std::vector<MatrixView> residual;  // one per residual_layers entry, [rows, d_model]
   std::span<const int32_t> logits_of, hidden_of;
   std::span<const float> logits_row(int row) const {
     return logits.row(logits_of[static_cast<size_t>(row)]);
@@ -104,13 +107,13 @@ struct ForwardResult {
 };
 
 struct SessionOptions {
-  int max_tokens = 2048;    // committed tokens a sequence can hold; <= what memory allows
+  int max_tokens = 2048;  // committed tokens a sequence can hold; <= what memory allows
   int n_sequences = 1;
-  int n_threads = 0;        // 0 = cores allowed (affinity and cgroup)
-  bool kv_cache = true;     // false: every forward recomputes the committed tokens (BiTA's and SPACE's
-                            // released decoders ran so; for honest comparison with them)
+  int n_threads = 0;     // 0 = cores allowed (affinity and cgroup)
+  bool kv_cache = true;  // false: every forward recomputes the committed tokens (BiTA's and SPACE's
+                         // released decoders ran so; for honest comparison with them)
   std::string device = "cpu";
-  std::string isa;          // "" = best available; see available_isas()
+  std::string isa;  // "" = best available; see available_isas()
 };
 
 class Session {
@@ -137,19 +140,20 @@ class Session {
   // Throws usage_error when rows do not fit behind the context, InternalError for malformed trees.
   virtual ForwardResult forward(const ForwardRequest& request) = 0;
 
-  // Appends rows of the last forward to their sequence: path[0] has parent -1, each next one sees the
-  // one before, positions are length(), length()+1, ... Once per forward and sequence.
+  // Appends rows of the last forward to their sequence: path[0] has parent -1, each next one sees
+  // the one before, positions are length(), length()+1, ... Once per forward and sequence.
   virtual void commit(std::span<const int> path, int sequence = 0) = 0;
 
-  virtual void rewind(int length, int sequence = 0) = 0;  // forgets everything behind `length` tokens
-  virtual void fork(int from, int to) = 0;                // copies a sequence's cache onto another
+  virtual void rewind(int length,
+                      int sequence = 0) = 0;  // forgets everything behind `length` tokens
+  virtual void fork(int from, int to) = 0;    // copies a sequence's cache onto another
   // Forgets all sequences. Afterwards the session behaves as a new one.
   void reset() {
     for (int s = 0; s < options().n_sequences; ++s) rewind(0, s);
   }
 
-  // Output matrix applied to hidden states (already normed), [n, d_model] -> [n, vocab]; and the final
-  // norm applied to raw residual rows. For drafters that share the target's head.
+  // Output matrix applied to hidden states (already normed), [n, d_model] -> [n, vocab]; and the
+  // final norm applied to raw residual rows. For drafters that share the target's head.
   virtual MatrixView head(MatrixView hidden) = 0;
 
   // Raw keys and values of a committed position, for tests: [n_kv_heads * head_dim] each.

@@ -15,7 +15,6 @@
 #include "engine/cpu/kernels.h"
 #include "engine/cpu/kv_store.h"
 #include "engine/cpu/thread_pool.h"
-#include "engine/model/assemble.h"
 
 namespace evalrun::engine {
 namespace {
@@ -62,18 +61,6 @@ class CpuBackend final : public Backend {
         attention_scratch_(static_cast<size_t>(pool_.size())) {
     EVALRUN_CHECK(kernels_ != nullptr, "no kernels named '{}'", options.isa);
     const size_t layers = static_cast<size_t>(c_.n_layers);
-    const size_t positions = round_up(static_cast<size_t>(options.max_tokens), kLanes);
-    const size_t hd = static_cast<size_t>(c_.head_dim);
-    const size_t needed = static_cast<size_t>(options.n_sequences) * layers * positions *
-                          static_cast<size_t>(c_.n_kv_heads) * (hd + round_up(hd, kLanes)) *
-                          sizeof(float);
-    if (static_cast<int64_t>(needed) > available_memory_bytes())
-      throw base::data_error(
-          model_->path(), "KV cache",
-          fmt::format("{} tokens x {} sequences need {:.1f} GiB, {:.1f} GiB are free",
-                      options.max_tokens, options.n_sequences, static_cast<double>(needed) / 0x1p30,
-                      static_cast<double>(available_memory_bytes()) / 0x1p30),
-          "lower the context length (prompt + max_new) or the number of sequences");
     EVALRUN_CHECK(group() <= kMaxGroup, "{} query heads per kv head", group());
     cache_.resize(static_cast<size_t>(options.n_sequences));
     for (auto& sequence : cache_) {

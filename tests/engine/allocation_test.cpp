@@ -1,0 +1,52 @@
+// Steady state: forward and commit allocate nothing. Counted by replacing operator new.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "tests/engine/random_models.h"
+
+namespace {
+std::atomic<long> g_allocations{0};
+}
+
+void* operator new(size_t n) {
+  g_allocations.fetch_add(1, std::memory_order_relaxed);
+  if (void* p = std::malloc(n)) return p;
+  throw std::bad_alloc();
+}
+void* operator new(size_t n, std::align_val_t a) {
+  g_allocations.fetch_add(1, std::memory_order_relaxed);
+  const size_t align = static_cast<size_t>(a);
+  if (void* p = std::aligned_alloc(align, (n + align - 1) / align * align)) return p;
+  throw std::bad_alloc();
+}
+void operator delete(void* p) noexcept { std::free(p); }
+void operator delete(void* p, size_t) noexcept { std::free(p); }
+void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
+void operator delete(void* p, size_t, std::align_val_t) noexcept { std::free(p); }
+
+namespace evalrun::engine::testing {
+namespace {
+
+TEST(Allocation, StepsAllocateNothing) {
+  auto s = open(make_random_model(small_config(), 1), "", 2, 1024);
+  s->prefill(random_tokens(100, 101, 1));
+  const auto tree = random_tree(16, 101, 5);
+  const int path[] = {0};
+  for (int i = 0; i < 3; ++i) {  // warm-up: buffers grow to their size
+    (void)s->forward({.rows = tree});
+    s->commit(path);
+  }
+  const long before = g_allocations.load();
+  EXPECT_GT(before, 0);  // the counter counts
+  for (int i = 0; i < 200; ++i) {
+    (void)s->forward({.rows = tree});
+    s->commit(path);
+  }
+  EXPECT_EQ(g_allocations.load() - before, 0);
+}
+
+}  // namespace
+}  // namespace evalrun::engine::testing

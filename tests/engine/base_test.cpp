@@ -1,0 +1,96 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <functional>
+
+#include "engine/base/json_fields.h"
+#include "engine/base/registry.h"
+#include "engine/base/rng.h"
+#include "engine/base/text.h"
+
+namespace evalrun::base {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::string message_of(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+TEST(Text, Sha256KnownAnswers) {  // FIPS 180-2 examples
+  EXPECT_EQ(sha256_hex(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  EXPECT_EQ(sha256_hex("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+}
+
+TEST(Text, SuggestsTheNearestFirst) {
+  EXPECT_THAT(suggest("medsa", {"ar", "pld", "medusa"}), HasSubstr("did you mean 'medusa'?"));
+  EXPECT_THAT(suggest("xyzzyx", {"ar", "pld"}), Not(HasSubstr("did you mean")));
+  EXPECT_THAT(suggest("xyzzyx", {"ar", "pld"}), HasSubstr("known: ar, pld"));
+}
+
+TEST(Text, AtomicWriteReplacesWholeFiles) {
+  const std::string path = ::testing::TempDir() + "/evalrun_atomic";
+  write_file_atomic(path, "one");
+  write_file_atomic(path, "two");
+  EXPECT_EQ(read_file(path), "two");
+  std::filesystem::remove(path);
+  EXPECT_THAT(message_of([] { write_file_atomic("/no/such/folder/x", "y"); }),
+              HasSubstr("/no/such/folder/x"));
+  EXPECT_THAT(message_of([] { (void)read_file("/no/such/file"); }), HasSubstr("No such file"));
+}
+
+TEST(JsonFields, NamesFileFieldAndRemedy) {
+  const auto j =
+      parse_json(R"({"methds": ["ar"], "n": 3.5, "big": 5000000000, "flag": 1})", "s.json");
+  EXPECT_THAT(message_of([&] {
+                ObjectReader r(j, "s.json", "", ExitCode::kUsage);
+                (void)r.optional<std::vector<std::string>>("methods", {});
+                (void)r.has("n"), (void)r.has("big"), (void)r.has("flag");
+                r.finish();
+              }),
+              ::testing::AllOf(HasSubstr("s.json"), HasSubstr("methds"),
+                               HasSubstr("did you mean 'methods'")));
+  ObjectReader r(j, "s.json", "arms[0]");
+  EXPECT_THAT(message_of([&] { (void)r.required<int>("n"); }), HasSubstr("arms[0].n"));
+  EXPECT_THAT(message_of([&] { (void)r.required<int>("big"); }), HasSubstr("out of range"));
+  EXPECT_THAT(message_of([&] { (void)r.required<bool>("flag"); }), HasSubstr("true or false"));
+  EXPECT_THAT(message_of([&] { (void)r.required<int>("gone"); }), HasSubstr("missing"));
+}
+
+TEST(JsonFields, SyntaxErrorsNameLineAndColumn) {
+  EXPECT_THAT(message_of([] { (void)parse_json("{\n  \"a\": }", "x.json"); }),
+              HasSubstr("x.json: line 2, column"));
+  EXPECT_THAT(message_of([] { (void)parse_json("", "x.json"); }), HasSubstr("line 1"));
+}
+
+TEST(Registry, RefusesDuplicatesAndSuggests) {
+  Registry<int> r("method");
+  r.add("ar", 1);
+  EXPECT_THROW(r.add("ar", 2), InternalError);
+  EXPECT_EQ(r.get("ar"), 1);
+  EXPECT_THAT(message_of([&] { (void)r.get("at"); }), HasSubstr("unknown method 'at'"));
+}
+
+TEST(Rng, StreamIsFixedAndUniform) {
+  Rng a(1), b(1);
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(a.next(), b.next());
+  Rng c(2);
+  int counts[7] = {};
+  for (int i = 0; i < 70000; ++i) ++counts[c.below(7)];
+  // 10000 expected, standard deviation 93: five of them.
+  for (const int n : counts) EXPECT_NEAR(n, 10000, 465);
+  for (int i = 0; i < 1000; ++i) {
+    const double u = c.uniform();
+    EXPECT_TRUE(u >= 0 && u < 1);
+  }
+}
+
+}  // namespace
+}  // namespace evalrun::base

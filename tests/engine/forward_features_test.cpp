@@ -1,0 +1,320 @@
+// What later methods need of one forward: injected embeddings, prefix keys and values, blocks,
+// residual streams, skip sets, low-rank deltas, no KV cache. Each is checked against something it
+// must equal.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "engine/base/error.h"
+#include "tests/engine/random_models.h"
+
+namespace evalrun::engine::testing {
+namespace {
+
+using base::InternalError;
+
+class ForwardFeatures : public ::testing::TestWithParam<std::string> {};
+
+std::vector<float> copy(std::span<const float> x) { return {x.begin(), x.end()}; }
+
+TEST_P(ForwardFeatures, InjectedEmbeddingEqualsItsToken) {
+  const auto m = feature_models()[0];
+  auto s = open(m.model, GetParam());
+  s->prefill(random_tokens(20, 101, 1));
+  std::vector<float> e(static_cast<size_t>(m.model->config().d_model));
+  m.model->embed(9, e);
+  const std::vector<Row> rows = {{.token = 4}, {.embedding = 0, .parent = 0}};
+  const ForwardResult r =
+      s->forward({.rows = rows, .embeddings = {e.data(), 1, static_cast<int>(e.size())}});
+  const auto injected = copy(r.logits_row(1));
+  EXPECT_TRUE(same_bits(injected, decode_alone(*s, {4, 9})));
+}
+
+TEST_P(ForwardFeatures, LogitsAndHiddenOnlyWhereAsked) {
+  const auto m = feature_models()[1];
+  auto s = open(m.model, GetParam());
+  const std::vector<Row> rows = {{.token = 1, .logits = false, .hidden = true},
+                                 {.token = 2, .parent = 0, .logits = true},
+                                 {.token = 3, .parent = 1, .logits = false}};
+  const ForwardResult r = s->forward({.rows = rows});
+  EXPECT_EQ(r.logits.rows, 1);
+  EXPECT_EQ(r.hidden.rows, 1);
+  EXPECT_THAT(copy({reinterpret_cast<const float*>(r.logits_of.data()), 0}), ::testing::IsEmpty());
+  EXPECT_EQ(r.logits_of[0], -1);
+  EXPECT_EQ(r.logits_of[1], 0);
+  EXPECT_EQ(r.hidden_of[0], 0);
+  const auto logits = copy(r.logits_row(1));
+  EXPECT_TRUE(same_bits(logits, decode_alone(*s, {1, 2})));
+}
+
+TEST_P(ForwardFeatures, HeadOfHiddenEqualsLogits) {
+  for (const auto& m : feature_models()) {
+    auto s = open(m.model, GetParam());
+    s->prefill(random_tokens(10, 101, 1));
+    const Row row{.token = 5, .hidden = true};
+    const ForwardResult r = s->forward({.rows = {&row, 1}});
+    const auto logits = copy(r.logits_row(0)), hidden = copy(r.hidden_row(0));
+    const MatrixView again = s->head({hidden.data(), 1, static_cast<int>(hidden.size())});
+    EXPECT_TRUE(same_bits(again.row(0), logits)) << m.name;
+  }
+}
+
+TEST_P(ForwardFeatures, ResidualEnteringLayerZeroIsTheEmbedding) {
+  const auto m = feature_models()[2];
+  auto s = open(m.model, GetParam());
+  s->prefill(random_tokens(10, 101, 1));
+  const Row row{.token = 77};
+  const int layers[] = {2, 0};
+  const ForwardResult r = s->forward({.rows = {&row, 1}, .residual_layers = layers});
+  std::vector<float> e(static_cast<size_t>(m.model->config().d_model));
+  m.model->embed(77, e);
+  ASSERT_EQ(r.residual.size(), 2u);
+  EXPECT_TRUE(same_bits(r.residual[1].row(0), e));
+  EXPECT_FALSE(same_bits(r.residual[0].row(0), e));
+}
+
+// Prefix keys and values taken from committed tokens must act as those tokens do. Near, not equal:
+// a prefix is its own run of chunks, so sums are merged at other places (float32 noise of a few
+// ulp).
+TEST_P(ForwardFeatures, PrefixBankActsAsTheTokensItWasTakenFrom) {
+  const auto m = feature_models()[0];
+  const ModelConfig& c = m.model->config();
+  const size_t width = static_cast<size_t>(c.kv_dim());
+  const auto text = random_tokens(9, c.vocab_size, 21);
+  auto with_context = open(m.model, GetParam());
+  with_context->prefill(text);
+  PrefixBank bank;
+  bank.length = 9;
+  for (int l = 0; l < c.n_layers; ++l) {
+    bank.k.emplace_back(9 * width);
+    bank.v.emplace_back(9 * width);
+    for (int p = 0; p < 9; ++p)
+      with_context->read_kv(
+          l, p, 0, std::span(bank.k.back()).subspan(static_cast<size_t>(p) * width, width),
+          std::span(bank.v.back()).subspan(static_cast<size_t>(p) * width, width));
+  }
+  const auto want = decode_alone(*with_context, {33});
+  auto empty = open(m.model, GetParam());
+  const Row row{.token = 33, .position = 9, .prefix = true};
+  const ForwardResult r = empty->forward({.rows = {&row, 1}, .prefix = &bank});
+  for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(r.logits_row(0)[i], want[i], 2e-4) << i;
+}
+
+TEST_P(ForwardFeatures, PrefixBankDoesNotTouchUnflaggedRows) {
+  const auto m = feature_models()[1];
+  const ModelConfig& c = m.model->config();
+  PrefixBank bank;
+  bank.length = 130;  // more than a chunk
+  base::Rng rng(3);
+  for (int l = 0; l < c.n_layers; ++l) {
+    bank.k.emplace_back(static_cast<size_t>(bank.length * c.kv_dim()));
+    for (float& x : bank.k.back()) x = static_cast<float>(rng.uniform() * 100 - 50);
+    bank.v.push_back(bank.k.back());
+  }
+  auto s = open(m.model, GetParam()), reference = open(m.model, "reference", 1);
+  const auto prompt = random_tokens(40, c.vocab_size, 2);
+  s->prefill(prompt);
+  reference->prefill(prompt);
+  const std::vector<Row> rows = {
+      {.token = 1}, {.token = 2, .parent = 0}, {.token = 2, .parent = 0, .prefix = true}};
+  const ForwardRequest request{.rows = rows, .prefix = &bank};
+  const ForwardResult r = s->forward(request);
+  const auto plain = copy(r.logits_row(1)), flagged = copy(r.logits_row(2));
+  EXPECT_TRUE(same_bits(flagged, reference->forward(request).logits_row(2)));
+  EXPECT_FALSE(same_bits(flagged, plain));
+  EXPECT_TRUE(same_bits(plain, decode_alone(*s, {1, 2})));
+}
+
+TEST_P(ForwardFeatures, BlockRowsSeeEachOtherAndNothingElse) {
+  const auto m = feature_models()[0];
+  auto s = open(m.model, GetParam()), reference = open(m.model, "reference", 1);
+  const auto prompt = random_tokens(126, 101, 2);  // the blocks cross a chunk border
+  s->prefill(prompt);
+  reference->prefill(prompt);
+  // root, a block of 3 under it, a block of 3 under that, and a plain sibling of the first block.
+  std::vector<Row> rows = {{.token = 1}};
+  for (int i = 0; i < 3; ++i) rows.push_back({.token = 10 + i, .parent = 0, .block = 0});
+  for (int i = 0; i < 3; ++i) rows.push_back({.token = 20 + i, .parent = 1, .block = 1});
+  rows.push_back({.token = 30, .parent = 0});
+  const auto logits_of = [&](Session& session, const std::vector<Row>& r) {
+    std::vector<std::vector<float>> all;
+    const ForwardResult result = session.forward({.rows = r});
+    for (size_t i = 0; i < r.size(); ++i)
+      all.push_back(copy(result.logits_row(static_cast<int>(i))));
+    return all;
+  };
+  const auto base = logits_of(*s, rows);
+  const auto oracle = logits_of(*reference, rows);
+  for (size_t i = 0; i < rows.size(); ++i) EXPECT_TRUE(same_bits(base[i], oracle[i])) << i;
+  EXPECT_TRUE(same_bits(base[7], decode_alone(*s, {1, 30})));
+  // Changing the last slot of a block changes its earlier slots and its descendants, nobody else.
+  rows[3].token = 99;
+  const auto changed = logits_of(*s, rows);
+  for (const size_t i : {0, 7}) EXPECT_TRUE(same_bits(base[i], changed[i])) << i;
+  for (const size_t i : {1, 2, 3, 4, 5, 6}) EXPECT_FALSE(same_bits(base[i], changed[i])) << i;
+  rows[6].token = 98;  // last slot of the second block: the first block does not see it
+  const auto again = logits_of(*s, rows);
+  for (const size_t i : {0, 1, 2, 3, 7}) EXPECT_TRUE(same_bits(changed[i], again[i])) << i;
+  for (const size_t i : {4, 5, 6}) EXPECT_FALSE(same_bits(changed[i], again[i])) << i;
+}
+
+TEST_P(ForwardFeatures, SkippingTheLastLayersEqualsTheCutModel) {
+  ModelConfig c = small_config();
+  c.n_layers = 4;
+  const auto model = make_random_model(c, 31);
+  auto full = open(model, GetParam()), cut = open(model->first_layers(2), GetParam());
+  SkipSet skip;
+  skip.attention = skip.mlp = {false, false, true, true};
+  const auto prompt = random_tokens(30, c.vocab_size, 6);
+  full->prefill(prompt);
+  cut->prefill(prompt);
+  // Two draft steps on the target's own cache, then back.
+  for (const int32_t t : {5, 6}) {
+    const Row row{.token = t};
+    const ForwardResult a = full->forward({.rows = {&row, 1}, .skip = &skip});
+    const ForwardResult b = cut->forward({.rows = {&row, 1}});
+    EXPECT_TRUE(same_bits(a.logits_row(0), b.logits_row(0)));
+    const int zero = 0;
+    full->commit({&zero, 1});
+    cut->commit({&zero, 1});
+  }
+  const Row row{.token = 7};
+  EXPECT_THROW((void)full->forward({.rows = {&row, 1}}),
+               InternalError);  // would see half-made keys
+  full->rewind(30);
+  auto fresh = open(model, GetParam());
+  fresh->prefill(prompt);
+  EXPECT_TRUE(same_bits(decode_alone(*full, {7}), decode_alone(*fresh, {7})));
+}
+
+TEST_P(ForwardFeatures, SkippingOneSublayerChangesOnlyWhatItShould) {
+  const auto m = feature_models()[0];
+  auto s = open(m.model, GetParam()), reference = open(m.model, "reference", 1);
+  SkipSet attention_only;
+  attention_only.attention = {true, true};
+  const std::vector<Row> rows = {{.token = 1}, {.token = 2, .parent = 0}};
+  const ForwardRequest request{.rows = rows, .skip = &attention_only};
+  const auto a = copy(s->forward(request).logits_row(1));
+  EXPECT_TRUE(same_bits(a, reference->forward(request).logits_row(1)));
+  // Without attention a row knows nothing of its parent.
+  const Row alone{.token = 2};
+  EXPECT_TRUE(
+      same_bits(a, s->forward({.rows = {&alone, 1}, .skip = &attention_only}).logits_row(0)));
+}
+
+LowRankDelta random_delta(const ModelConfig& c, int rank, uint64_t seed) {
+  base::Rng rng(seed);
+  const auto factor = [&](int out, int in) {
+    LowRankFactor f;
+    f.rank = rank, f.scale = 0.5f;
+    f.a.resize(static_cast<size_t>(rank * in));
+    f.b.resize(static_cast<size_t>(out * rank));
+    for (float& x : f.a) x = static_cast<float>(rng.uniform() - 0.5) * 0.2f;
+    for (float& x : f.b) x = static_cast<float>(rng.uniform() - 0.5) * 0.2f;
+    return f;
+  };
+  LowRankDelta delta;
+  for (int l = 0; l < c.n_layers; ++l)
+    delta.layers.push_back({factor(c.q_dim(), c.d_model), factor(c.kv_dim(), c.d_model),
+                            factor(c.kv_dim(), c.d_model), factor(c.d_model, c.q_dim()),
+                            factor(c.d_ffn, c.d_model), factor(c.d_ffn, c.d_model),
+                            factor(c.d_model, c.d_ffn)});
+  return delta;
+}
+
+void merge(PackedMatrix& w, const LowRankFactor& f) {
+  std::vector<float> row(static_cast<size_t>(w.in()));
+  for (int o = 0; o < w.out(); ++o) {
+    w.copy_row(o, row);
+    for (int r = 0; r < f.rank; ++r)
+      for (int k = 0; k < w.in(); ++k)
+        row[static_cast<size_t>(k)] += f.scale * f.b[static_cast<size_t>(o * f.rank + r)] *
+                                       f.a[static_cast<size_t>(r * w.in() + k)];
+    w.set_row(o, row);
+  }
+}
+
+// A model with the delta merged into its weights; shares nothing with the original.
+std::shared_ptr<const Model> merged_model(const Model& m, const LowRankDelta& delta) {
+  ModelParts parts;
+  parts.config = m.config();
+  parts.embedding = std::make_shared<PackedMatrix>(m.embedding());
+  parts.head = m.config().tied_head ? parts.embedding : std::make_shared<PackedMatrix>(m.head());
+  parts.final_norm = m.final_norm();
+  for (int l = 0; l < m.config().n_layers; ++l) {
+    auto w = std::make_shared<LayerWeights>(m.layer(l));
+    const LowRankLayer& d = delta.layers[static_cast<size_t>(l)];
+    merge(w->q, d.q), merge(w->k, d.k), merge(w->v, d.v), merge(w->o, d.o);
+    merge(w->gate, d.gate), merge(w->up, d.up), merge(w->down, d.down);
+    parts.layers.push_back(std::move(w));
+  }
+  return Model::create(std::move(parts));
+}
+
+TEST_P(ForwardFeatures, LowRankDeltaActsAsMergedWeightsOnFlaggedRowsOnly) {
+  const auto m = feature_models()[1];  // with biases
+  const LowRankDelta delta = random_delta(m.model->config(), 3, 9);
+  auto s = open(m.model, GetParam()), reference = open(m.model, "reference", 1);
+  auto merged = open(merged_model(*m.model, delta), GetParam());
+  const std::vector<Row> rows = {
+      {.token = 3, .low_rank = true}, {.token = 4, .parent = 0, .low_rank = true}, {.token = 3}};
+  const ForwardRequest request{.rows = rows, .low_rank = &delta};
+  const ForwardResult r = s->forward(request);
+  const auto flagged = copy(r.logits_row(1)), plain = copy(r.logits_row(2));
+  EXPECT_TRUE(same_bits(flagged, reference->forward(request).logits_row(1)));
+  EXPECT_TRUE(same_bits(plain, decode_alone(*s, {3})));
+  // Other order of additions than merged weights: float32 noise on logits of a few units.
+  const auto want = decode_alone(*merged, {3, 4});
+  double moved = 0;
+  const auto original = decode_alone(*s, {3, 4});
+  for (size_t i = 0; i < want.size(); ++i) {
+    EXPECT_NEAR(flagged[i], want[i], 2e-4);
+    moved = std::max(moved, std::abs(static_cast<double>(want[i]) - original[i]));
+  }
+  EXPECT_GT(moved, 0.05) << "the delta is too small for this test to mean anything";
+}
+
+TEST_P(ForwardFeatures, WithoutKvCacheTheBitsAreTheSame) {
+  const auto m = feature_models()[3];
+  SessionOptions o;
+  o.isa = GetParam(), o.n_threads = 2, o.max_tokens = 512, o.kv_cache = false;
+  auto off = Session::create(m.model, o);
+  auto on = open(m.model, GetParam());
+  const auto prompt = random_tokens(270, 101, 2);
+  off->prefill(prompt);
+  on->prefill(prompt);
+  for (int step = 0; step < 3; ++step) {
+    const auto tree = random_tree(6, 101, static_cast<uint64_t>(step), 2);
+    const auto a = copy(off->forward({.rows = tree}).logits_row(5));
+    EXPECT_TRUE(same_bits(a, on->forward({.rows = tree}).logits_row(5))) << step;
+    const int zero = 0;
+    off->commit({&zero, 1});
+    on->commit({&zero, 1});
+  }
+  EXPECT_EQ(off->length(), 273);
+}
+
+TEST_P(ForwardFeatures, AThousandRowsInOneForward) {
+  const auto m = feature_models()[0];
+  auto s = open(m.model, GetParam(), 2, 2048);
+  s->prefill(random_tokens(33, 101, 1));
+  auto chain = random_tree(kMaxRows, 101, 1, 1);
+  for (Row& r : chain) r.hidden = false, r.logits = false;
+  chain.back().logits = true;
+  const auto last = copy(s->forward({.rows = chain}).logits_row(kMaxRows - 1));
+  std::vector<int32_t> tokens;
+  for (const Row& r : chain) tokens.push_back(r.token);
+  auto fresh = open(m.model, GetParam(), 2, 2048);
+  fresh->prefill(random_tokens(33, 101, 1));
+  fresh->prefill(std::span(tokens).subspan(0, tokens.size() - 1));
+  EXPECT_TRUE(same_bits(last, decode_alone(*fresh, {tokens.back()})));
+  chain.push_back(chain.back());
+  EXPECT_THROW((void)s->forward({.rows = chain}), InternalError);
+}
+
+INSTANTIATE_TEST_SUITE_P(Isa, ForwardFeatures, ::testing::ValuesIn(available_isas()),
+                         [](const auto& instance) { return instance.param; });
+
+}  // namespace
+}  // namespace evalrun::engine::testing

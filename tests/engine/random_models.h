@@ -1,0 +1,114 @@
+// Small random models that cover the families' features, and helpers to compare forwards bit by
+// bit.
+#pragma once
+#include <cstring>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/base/rng.h"
+#include "engine/model/model.h"
+#include "engine/session.h"
+
+namespace evalrun::engine::testing {
+
+struct NamedModel {
+  std::string name;
+  std::shared_ptr<const Model> model;
+};
+
+inline ModelConfig small_config() {
+  ModelConfig c;
+  c.architecture = "llama";
+  c.name = "random";
+  c.n_layers = 2;
+  c.d_model = 48;  // multiples of 16 and not, below: both kernel tails are met
+  c.n_heads = 4;
+  c.n_kv_heads = 2;
+  c.head_dim = 16;
+  c.d_ffn = 80;
+  c.vocab_size = 101;
+  c.max_context = 2048;
+  c.tied_head = true;
+  return c;
+}
+
+inline std::vector<NamedModel> feature_models() {
+  std::vector<NamedModel> models;
+  models.push_back({"gqa_tied", make_random_model(small_config(), 1)});
+  ModelConfig qwen2 = small_config();
+  qwen2.architecture = "qwen2";
+  qwen2.qkv_bias = true, qwen2.tied_head = false, qwen2.d_model = 40, qwen2.d_ffn = 72;
+  models.push_back({"qkv_bias_untied_odd_sizes", make_random_model(qwen2, 2)});
+  ModelConfig qwen3 = small_config();
+  qwen3.architecture = "qwen3";
+  qwen3.qk_norm = true, qwen3.head_dim = 24, qwen3.n_kv_heads = 1;
+  models.push_back({"qk_norm_head_dim_24_mqa", make_random_model(qwen3, 3)});
+  ModelConfig mistral = small_config();
+  mistral.architecture = "mistral";
+  mistral.sliding_window = 16, mistral.n_kv_heads = 4;
+  models.push_back({"sliding_window_16_mha", make_random_model(mistral, 4)});
+  return models;
+}
+
+inline std::vector<int32_t> random_tokens(size_t n, int vocab, uint64_t seed) {
+  base::Rng rng(seed);
+  std::vector<int32_t> tokens(n);
+  for (int32_t& t : tokens) t = static_cast<int32_t>(rng.below(static_cast<uint64_t>(vocab)));
+  return tokens;
+}
+
+inline std::unique_ptr<Session> open(const std::shared_ptr<const Model>& model,
+                                     const std::string& isa, int threads = 2, int max_tokens = 512,
+                                     int sequences = 1) {
+  SessionOptions o;
+  o.isa = isa, o.n_threads = threads, o.max_tokens = max_tokens, o.n_sequences = sequences;
+  return Session::create(model, o);
+}
+
+inline bool same_bits(std::span<const float> a, std::span<const float> b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
+}
+
+// Rows of a random forest below one root; node i's parent is drawn among the earlier ones.
+inline std::vector<Row> random_tree(int n, int vocab, uint64_t seed, int fanout_bias = 0) {
+  base::Rng rng(seed);
+  std::vector<Row> rows(static_cast<size_t>(n));
+  for (int i = 0; i < n; ++i) {
+    Row& r = rows[static_cast<size_t>(i)];
+    r.token = static_cast<int32_t>(rng.below(static_cast<uint64_t>(vocab)));
+    // bias 0: any earlier node; > 0: mostly the last few (deep trees); a chain at 1.
+    const uint64_t span = fanout_bias == 0 ? static_cast<uint64_t>(i)
+                                           : std::min<uint64_t>(static_cast<uint64_t>(i),
+                                                                static_cast<uint64_t>(fanout_bias));
+    r.parent = i == 0 ? -1 : i - 1 - static_cast<int32_t>(rng.below(span));
+    r.hidden = true;
+  }
+  return rows;
+}
+
+// Tokens from the root to a node, both included.
+inline std::vector<int32_t> path_tokens(const std::vector<Row>& rows, int node) {
+  std::vector<int32_t> path;
+  for (int i = node; i >= 0; i = rows[static_cast<size_t>(i)].parent)
+    path.insert(path.begin(), rows[static_cast<size_t>(i)].token);
+  return path;
+}
+
+// The plain way: every token of the path alone, one forward and commit each. Logits after the last.
+inline std::vector<float> decode_alone(Session& s, const std::vector<int32_t>& path) {
+  const int before = s.length();
+  std::vector<float> logits;
+  for (const int32_t t : path) {
+    const Row row{.token = t};
+    const ForwardResult r = s.forward({.rows = {&row, 1}});
+    logits.assign(r.logits.data, r.logits.data + r.logits.cols);
+    const int zero = 0;
+    s.commit({&zero, 1});
+  }
+  s.rewind(before);
+  return logits;
+}
+
+}  // namespace evalrun::engine::testing

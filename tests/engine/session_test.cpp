@@ -1,0 +1,120 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "engine/base/error.h"
+#include "tests/engine/random_models.h"
+
+namespace evalrun::engine::testing {
+namespace {
+
+using base::InternalError;
+using ::testing::HasSubstr;
+
+std::unique_ptr<Session> small_session(int max_tokens = 64, int sequences = 1) {
+  return open(make_random_model(small_config(), 1), "", 1, max_tokens, sequences);
+}
+
+TEST(Session, RefusesPathsThatAreNotPaths) {
+  auto s = small_session();
+  s->prefill(random_tokens(5, 101, 1));
+  const int zero[] = {0};
+  EXPECT_THROW(s->commit(zero), InternalError);  // no forward yet
+  const std::vector<Row> rows = {{.token = 1},
+                                 {.token = 2, .parent = 0},
+                                 {.token = 3, .parent = 0},
+                                 {.token = 4, .parent = 1}};
+  (void)s->forward({.rows = rows});
+  for (const std::vector<int>& bad :
+       {std::vector<int>{1}, {0, 3}, {0, 1, 2}, {0, 2, 3}, {0, 0}, {4}, {-1}})
+    EXPECT_THROW(s->commit(bad), InternalError);
+  const int good[] = {0, 1, 3};
+  s->commit(good);
+  EXPECT_EQ(s->length(), 8);
+  EXPECT_THROW(s->commit(zero), InternalError);  // once per forward
+}
+
+TEST(Session, ForwardCommitsNothing) {
+  auto s = small_session();
+  s->prefill(random_tokens(20, 101, 1));
+  const auto before = decode_alone(*s, {5});
+  for (int i = 0; i < 5; ++i)
+    (void)s->forward({.rows = random_tree(10, 101, static_cast<uint64_t>(i))});
+  EXPECT_EQ(s->length(), 20);
+  EXPECT_TRUE(same_bits(before, decode_alone(*s, {5})));
+}
+
+TEST(Session, RewindForgetsAndForkCopies) {
+  auto s = small_session(64, 2);
+  const auto text = random_tokens(40, 101, 1);
+  s->prefill(text, 0);
+  s->fork(0, 1);
+  EXPECT_EQ(s->length(1), 40);
+  const Row row{.token = 9, .sequence = 1};
+  const auto forked = s->forward({.rows = {&row, 1}});
+  const std::vector<float> logits(forked.logits.data, forked.logits.data + 101);
+  EXPECT_TRUE(same_bits(logits, decode_alone(*s, {9})));
+  s->rewind(17, 0);
+  s->prefill(std::span(text).subspan(17), 0);
+  EXPECT_TRUE(same_bits(logits, decode_alone(*s, {9})));
+  EXPECT_THROW(s->rewind(41, 0), InternalError);
+}
+
+TEST(Session, SaysWhatDoesNotFit) {
+  auto s = small_session(32);
+  try {
+    s->prefill(random_tokens(33, 101, 1));
+    FAIL();
+  } catch (const base::Error& e) {
+    EXPECT_EQ(e.code(), base::ExitCode::kUsage);
+    EXPECT_THAT(e.what(), HasSubstr("32"));
+  }
+  s->prefill(random_tokens(32, 101, 1));  // exactly full
+  const Row row{.token = 1};
+  EXPECT_THROW((void)s->forward({.rows = {&row, 1}}), base::Error);
+}
+
+TEST(Session, UnknownDeviceAndIsaNameWhatExists) {
+  const auto model = make_random_model(small_config(), 1);
+  SessionOptions o;
+  o.isa = "avx51";
+  try {
+    (void)Session::create(model, o);
+    FAIL();
+  } catch (const base::Error& e) {
+    EXPECT_THAT(e.what(), HasSubstr("reference"));
+  }
+  o.isa.clear();
+  o.device = "cuda";
+  EXPECT_THROW((void)Session::create(model, o), base::Error);
+}
+
+TEST(Session, TooLargeACacheIsRefusedBeforeAllocating) {
+  SessionOptions o;
+  o.max_tokens = 2'000'000'000;
+  ModelConfig c = small_config();
+  c.n_layers = 64;
+  try {
+    (void)Session::create(make_random_model(c, 1), o);
+    FAIL();
+  } catch (const base::Error& e) {
+    EXPECT_EQ(e.code(), base::ExitCode::kData);
+    EXPECT_THAT(e.what(), HasSubstr("GiB"));
+  }
+}
+
+TEST(Session, SeveralModelsAtOnceDoNotDisturbEachOther) {
+  const auto models = feature_models();
+  std::vector<std::unique_ptr<Session>> sessions;
+  std::vector<std::vector<float>> alone;
+  for (const auto& m : models) {
+    sessions.push_back(open(m.model, "", 2));
+    sessions.back()->prefill(random_tokens(30, 101, 4));
+    alone.push_back(decode_alone(*sessions.back(), {8}));
+  }
+  for (int round = 0; round < 3; ++round)
+    for (size_t i = 0; i < sessions.size(); ++i)
+      EXPECT_TRUE(same_bits(decode_alone(*sessions[i], {8}), alone[i]));
+}
+
+}  // namespace
+}  // namespace evalrun::engine::testing
