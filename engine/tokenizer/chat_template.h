@@ -1,5 +1,5 @@
-// Chat templates of the supported families, written as code and recognised from the Jinja text a model
-// carries. An unknown template is an error that lists the names a user can choose from.
+// Chat templates of the supported families, written as code and recognised from the Jinja text a
+// model carries. An unknown template is an error that lists the names a user can choose from.
 #pragma once
 #include <memory>
 #include <string>
