@@ -148,18 +148,26 @@ JOIN generation b ON b.arm_id = a.id AND b.prompt_id = g.prompt_id AND b.repeat 
 WHERE g.status = 'ok'
 GROUP BY g.run_id, g.arm_id, p.task, g.fault;
 
--- Mean score per evaluator. Timing repeats say the same thing again: the first one is scored.
-CREATE VIEW v_quality AS
-SELECT g.run_id, g.arm_id, p.task, g.fault, s.evaluator, s.version,
+-- Mean score per evaluator and sample index. Timing repeats say the same thing again: the first one is
+-- scored. `unscored`: the evaluator could not tell.
+CREATE VIEW v_quality_sample AS
+SELECT g.run_id, g.arm_id, p.task, g.fault, g.sample, s.evaluator, s.version,
        avg(s.value) AS value, count(s.value) AS n, count(*) - count(s.value) AS unscored
-FROM score s
-JOIN generation g ON g.id = s.generation_id
+FROM generation g
+JOIN score s ON s.generation_id = g.id
 JOIN prompt p ON p.id = g.prompt_id
 WHERE g.status = 'ok'
   AND NOT EXISTS (SELECT 1 FROM generation e
                   WHERE e.arm_id = g.arm_id AND e.prompt_id = g.prompt_id AND e.sample = g.sample
                     AND e.repeat < g.repeat AND e.status = 'ok' AND e.fault = g.fault)
-GROUP BY g.run_id, g.arm_id, p.task, g.fault, s.evaluator, s.version;
+GROUP BY g.run_id, g.arm_id, p.task, g.fault, g.sample, s.evaluator, s.version;
+
+-- Mean score per evaluator.
+CREATE VIEW v_quality AS
+SELECT run_id, arm_id, task, fault, evaluator, version,
+       sum(value * n) / nullif(sum(n), 0) AS value, sum(n) AS n, sum(unscored) AS unscored
+FROM v_quality_sample
+GROUP BY run_id, arm_id, task, fault, evaluator, version;
 
 -- Steps by what was drafted and kept. A step cut by the stop rule kept no target token
 -- (emitted = accepted): what would have happened behind the cut is unknown.

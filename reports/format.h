@@ -1,0 +1,37 @@
+// Numbers and tables as text. A Table renders as Markdown or as aligned columns from the same
+// cells.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/base/stats.h"
+
+namespace evalrun::reports {
+
+// "-" for absent values.
+std::string number(const std::optional<double>& v, int decimals);
+std::string percent(const std::optional<double>& v, int decimals);  // 0.25 -> "25.0 %"
+std::string count(double v);                                        // 12345 -> "12,345"
+// "1.42 [1.31, 1.54]", a star behind it when the interval is from fewer than kIndicativeBelow
+// prompts.
+inline constexpr int kIndicativeBelow = 30;
+std::string with_interval(const std::optional<double>& v, const std::optional<base::Interval>& i,
+                          int64_t n_prompts, int decimals = 2);
+
+struct Table {
+  std::vector<std::string> header;             // first column is text, the others are numbers
+  std::vector<std::vector<std::string>> rows;  // each as long as the header
+  std::string markdown() const;
+  std::string text() const;
+};
+
+// A cell or a sentence must not end a table cell early or start an emphasis.
+std::string escape_markdown(const std::string& s);
+// RFC 4180: quoted when needed.
+std::string escape_csv(const std::string& s);
+
+// Columns on a terminal that UTF-8 text takes, one per code point.
+size_t display_width(const std::string& s);
+
+}  // namespace evalrun::reports

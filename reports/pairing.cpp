@@ -1,0 +1,65 @@
+#include "reports/pairing.h"
+
+namespace evalrun::reports {
+
+void Counters::add(const SampleRow& s) {
+  n_decode += s.n_decode, steps += s.steps, drafted += s.drafted, drafted_depth += s.drafted_depth;
+  accepted += s.accepted, emitted += s.emitted, target_forwards += s.target_forwards;
+  draft_ns += s.draft_ns, verify_ns += s.verify_ns, decode_ns += s.decode_ns;
+}
+
+std::optional<Explanation> explain(const Counters& m, const Counters& b) {
+  if (m.steps <= 0 || b.steps <= 0 || b.verify_ns <= 0 || b.decode_ns <= 0 || m.decode_ns <= 0 ||
+      b.n_decode <= 0 || m.n_decode <= 0)
+    return std::nullopt;
+  const double base_step_ns = b.decode_ns / b.steps;
+  Explanation e;
+  e.tau = m.emitted / m.steps;
+  e.t_ratio = (m.verify_ns / m.steps) / (b.verify_ns / b.steps);
+  e.draft_share = m.draft_ns / m.steps / base_step_ns;
+  // Everything else in the decode time: commit, the loop itself, what no phase claimed.
+  e.overhead = (m.decode_ns - m.draft_ns - m.verify_ns) / m.steps / base_step_ns;
+  const double measured = (m.n_decode / m.decode_ns) / (b.n_decode / b.decode_ns);
+  const double predicted = e.tau / (e.t_ratio + e.draft_share + e.overhead);
+  e.residual = measured / predicted - 1;
+  return e;
+}
+
+std::map<Cell, const SampleRow*> cells_of(const RunData& data, int64_t arm_id) {
+  std::map<Cell, const SampleRow*> cells;
+  for (const SampleRow& s : data.samples)
+    if (s.arm_id == arm_id) cells[{s.prompt_id, s.sample}] = &s;
+  return cells;
+}
+
+Pairing pair_with_baseline(const std::map<Cell, const SampleRow*>& method,
+                           const std::map<Cell, const SampleRow*>& base,
+                           const std::function<bool(int64_t)>& keep) {
+  Pairing p;
+  for (const auto& [cell, m] : method) {
+    if (!keep(cell.first)) continue;
+    const auto it = base.find(cell);
+    if (it == base.end()) {
+      ++p.unpaired;
+      continue;
+    }
+    const SampleRow& b = *it->second;
+    p.method.add(*m);
+    p.base.add(b);
+    PromptPair& sum = p.prompts[cell.first];
+    sum.base_tokens += b.n_decode, sum.base_ns += b.decode_ns;
+    sum.tokens += m->n_decode, sum.ns += m->decode_ns;
+    p.by_sample[cell.second].push_back({b.n_decode, b.decode_ns, m->n_decode, m->decode_ns});
+  }
+  for (const auto& [cell, b] : base)
+    if (keep(cell.first) && !method.contains(cell)) ++p.unpaired;
+  return p;
+}
+
+std::vector<PromptPair> values_of(const std::map<int64_t, PromptPair>& prompts) {
+  std::vector<PromptPair> values;
+  for (const auto& [id, pair] : prompts) values.push_back(pair);
+  return values;
+}
+
+}  // namespace evalrun::reports

@@ -1,0 +1,121 @@
+#include "reports/run_data.h"
+
+#include "engine/base/error.h"
+
+namespace evalrun::reports {
+
+using results::Row;
+
+const ArmInfo* RunData::baseline() const {
+  for (const ArmInfo& a : arms)
+    if (a.role == "baseline") return &a;
+  return nullptr;
+}
+
+const ArmInfo* RunData::arm(std::string_view label) const {
+  for (const ArmInfo& a : arms)
+    if (a.label == label) return &a;
+  return nullptr;
+}
+
+RunData load_run(const results::ResultStore& store, int64_t run_id, Faults faults) {
+  RunData data;
+  store.query(
+      "SELECT id, key, label, suite, commit_id, version, started, finished FROM run WHERE id = ?",
+      {run_id}, [&](const Row& r) {
+        data.run = {.id = r.integer(0),
+                    .key = r.text(1),
+                    .label = r.text(2),
+                    .suite = r.text(3),
+                    .commit = r.text(4),
+                    .version = r.text(5),
+                    .started = r.text(6),
+                    .finished = r.text(7),
+                    .environment = {}};
+        return false;
+      });
+  if (data.run.id == 0)
+    throw base::data_error(store.path(), "", fmt::format("has no run {}", run_id),
+                           "evalrun list runs shows what there is");
+  store.query("SELECT name, value FROM environment WHERE run_id = ?", {run_id}, [&](const Row& r) {
+    data.run.environment[r.text(0)] = r.text(1);
+    return true;
+  });
+  store.query(
+      "SELECT id, label, method, params, method_version, role, lossless, model, model_hash, draft, "
+      "draft_hash, dtype, isa, device, settings, threads, batch, top_k, max_new, weight_bytes, "
+      "extra_parameter_bytes, kv_bytes, peak_bytes, temperature, top_p, kv_cache, ignore_eos "
+      "FROM arm WHERE run_id = ? ORDER BY id",
+      {run_id}, [&](const Row& r) {
+        ArmInfo a;
+        a.id = r.integer(0);
+        std::string* texts[] = {&a.label,  &a.method,     &a.params, &a.method_version,
+                                &a.role,   &a.lossless,   &a.model,  &a.model_hash,
+                                &a.draft,  &a.draft_hash, &a.dtype,  &a.isa,
+                                &a.device, &a.settings};
+        int column = 1;
+        for (std::string* t : texts) *t = r.text(column++);
+        int64_t* numbers[] = {&a.threads,  &a.batch,        &a.top_k,
+                              &a.max_new,  &a.weight_bytes, &a.extra_parameter_bytes,
+                              &a.kv_bytes, &a.peak_bytes};
+        for (int64_t* n : numbers) *n = r.integer(column++);
+        a.temperature = r.number(column++);
+        a.top_p = r.number(column++);
+        a.kv_cache = r.integer(column++) != 0;
+        a.ignore_eos = r.integer(column++) != 0;
+        data.arms.push_back(std::move(a));
+        return true;
+      });
+  store.query(
+      "SELECT id, key, task, name, category, language FROM prompt WHERE run_id = ? ORDER BY id",
+      {run_id}, [&](const Row& r) {
+        data.prompts.push_back(
+            {r.integer(0), r.text(1), r.text(2), r.text(3), r.text(4), r.text(5)});
+        return true;
+      });
+  std::string sql =
+      "SELECT arm_id, prompt_id, sample, fault, tokens_hash, steps_hash, stable, n_repeats, "
+      "n_tokens, "
+      "n_decode, steps, drafted, drafted_depth, accepted, emitted, target_forwards, draft_ns, "
+      "verify_ns, decode_ns FROM v_sample WHERE run_id = ?";
+  if (faults == Faults::kLeaveOut) sql += " AND fault = ''";
+  store.query(sql, {run_id}, [&](const Row& r) {
+    SampleRow s;
+    s.arm_id = r.integer(0);
+    s.prompt_id = r.integer(1);
+    s.sample = static_cast<int>(r.integer(2));
+    s.fault = r.text(3);
+    s.tokens_hash = r.text(4);
+    s.steps_hash = r.text(5);
+    s.stable = r.integer(6) != 0;
+    s.n_repeats = static_cast<int>(r.integer(7));
+    double* numbers[] = {&s.n_tokens,      &s.n_decode,  &s.steps,    &s.drafted,
+                         &s.drafted_depth, &s.accepted,  &s.emitted,  &s.target_forwards,
+                         &s.draft_ns,      &s.verify_ns, &s.decode_ns};
+    int column = 8;
+    for (double* n : numbers) *n = r.number(column++);
+    data.samples.push_back(std::move(s));
+    return true;
+  });
+  return data;
+}
+
+std::map<std::string, std::string> engine_mode(const ArmInfo& a) {
+  return {{"method version", a.method_version},
+          {"model", a.model_hash},
+          {"draft model", a.draft_hash},
+          {"dtype", a.dtype},
+          {"isa", a.isa},
+          {"device", a.device},
+          {"threads", fmt::format("{}", a.threads)},
+          {"batch", fmt::format("{}", a.batch)},
+          {"KV cache", a.kv_cache ? "on" : "off"},
+          {"temperature", fmt::format("{}", a.temperature)},
+          {"top-k", fmt::format("{}", a.top_k)},
+          {"top-p", fmt::format("{}", a.top_p)},
+          {"max_new", fmt::format("{}", a.max_new)},
+          {"ignore-eos", a.ignore_eos ? "on" : "off"},
+          {"settings", a.settings}};
+}
+
+}  // namespace evalrun::reports

@@ -1,0 +1,153 @@
+// The report for programs. Keys and columns: docs/measurement.md; later versions only add some.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "reports/format.h"
+#include "reports/report.h"
+
+namespace evalrun::reports {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json value(const std::optional<double>& v) {
+  return v && std::isfinite(*v) ? Json(*v) : Json(nullptr);
+}
+// Counters are whole numbers except between two repeats that differ.
+Json counter(double v) { return v == std::floor(v) ? Json(static_cast<int64_t>(v)) : Json(v); }
+Json lo(const std::optional<base::Interval>& i) { return i ? Json(i->lo) : Json(nullptr); }
+Json hi(const std::optional<base::Interval>& i) { return i ? Json(i->hi) : Json(nullptr); }
+
+Json depths(const ReportRow& r, double DepthAcceptance::*field) {
+  Json list = Json::array();
+  for (const DepthAcceptance& d : r.alpha_by_depth) list.push_back(d.*field);
+  return list;
+}
+
+Json row_of(const Report& report, const ReportRow& r) {
+  Json quality = Json::object();
+  for (const auto& [name, q] : r.quality) {
+    quality[name] = {{"value", q.n > 0 ? Json(q.value) : Json(nullptr)}, {"n", q.n}};
+    quality[name]["unscored"] = q.unscored;
+    quality[name]["version"] = q.version;
+    if (q.sd) quality[name]["sd"] = *q.sd;
+  }
+  const ArmInfo& a = r.arm;
+  return Json{
+      {"model", a.model},
+      {"method", a.label},
+      {"dataset", r.dataset},
+      {"n_prompts", r.n_prompts},
+      {"samples", r.samples},
+      {"speedup", value(r.speedup)},
+      {"speedup_lo", lo(r.speedup_interval)},
+      {"speedup_hi", hi(r.speedup_interval)},
+      {"tok_s", value(r.tok_s)},
+      {"tau", value(r.tau)},
+      {"accepted_per_step", value(r.accepted_per_step)},
+      {"de", value(r.de)},
+      {"alpha_draft", value(r.alpha_draft)},
+      {"alpha_share", value(r.alpha_share)},
+      {"identical_share", value(r.identical_share)},
+      {"steps", counter(r.steps)},
+      {"emitted", counter(r.emitted)},
+      {"t_ratio", value(r.t_ratio)},
+      {"draft_share", value(r.draft_share)},
+      {"overhead", value(r.overhead)},
+      {"residual", value(r.residual)},
+      {"dtype", a.dtype},
+      {"isa", a.isa},
+      {"device", a.device},
+      {"lossless", a.lossless},
+      {"quality", quality},
+      // Added to the keys that every version has:
+      {"role", a.role},
+      {"params", a.params},
+      {"estimator", report.estimator == Estimator::kGeo ? "geo" : "sum"},
+      {"speedup_geo", value(r.speedup_geo)},
+      {"speedup_geo_lo", lo(r.speedup_geo_interval)},
+      {"speedup_geo_hi", hi(r.speedup_geo_interval)},
+      {"speedup_sample_mean", value(r.sample_mean)},
+      {"speedup_sample_sd", value(r.sample_sd)},
+      {"repeats", r.repeats},
+      {"generations", r.generations},
+      {"failed", r.failed},
+      {"unpaired", r.unpaired},
+      {"drafted", counter(r.drafted)},
+      {"drafted_depth", counter(r.drafted_depth)},
+      {"accepted", counter(r.accepted)},
+      {"target_forwards", counter(r.target_forwards)},
+      {"alpha_draft_depth", value(r.alpha_draft_depth)},
+      {"alpha_cond", depths(r, &DepthAcceptance::conditional)},
+      {"alpha_joint", depths(r, &DepthAcceptance::joint)},
+      {"identical", r.identical},
+      {"compared", r.compared},
+      {"threads", a.threads},
+      {"batch", a.batch},
+      {"max_new", a.max_new},
+      {"ignore_eos", a.ignore_eos},
+      {"temperature", a.temperature},
+      {"top_k", a.top_k},
+      {"top_p", a.top_p},
+      {"weight_bytes", a.weight_bytes},
+      {"extra_parameter_bytes", a.extra_parameter_bytes},
+      {"kv_bytes", a.kv_bytes},
+      {"peak_bytes", a.peak_bytes},
+      {"run", report.run.id},
+      {"run_label", report.run.label},
+      {"suite", report.run.suite},
+      {"commit", report.run.commit},
+  };
+}
+
+std::string csv_cell(const Json& v) {
+  if (v.is_null()) return "";
+  if (v.is_string()) return escape_csv(v.get<std::string>());
+  if (!v.is_array()) return v.dump();
+  std::vector<std::string> items;  // alpha by depth: "0.5;0.4"
+  for (const Json& x : v) items.push_back(x.dump());
+  return fmt::format("{}", fmt::join(items, ";"));
+}
+
+}  // namespace
+
+std::string to_json(const Report& report) {
+  Json rows = Json::array();
+  for (const ReportRow& r : report.rows) rows.push_back(row_of(report, r));
+  return rows.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+// One column per JSON key; `quality` becomes quality_<evaluator> and quality_<evaluator>_n.
+std::string to_csv(const Report& report) {
+  std::set<std::string> evaluators;
+  for (const ReportRow& r : report.rows)
+    for (const auto& [name, q] : r.quality) evaluators.insert(name);
+  std::string out;
+  for (const ReportRow& r : report.rows) {
+    const Json row = row_of(report, r);
+    std::vector<std::string> names, cells;
+    for (const auto& [key, v] : row.items()) {
+      if (key != "quality") {
+        names.push_back(escape_csv(key));
+        cells.push_back(csv_cell(v));
+        continue;
+      }
+      for (const std::string& e : evaluators) {
+        const bool has = v.contains(e);
+        names.push_back(escape_csv(fmt::format("quality_{}", e)));
+        cells.push_back(has ? csv_cell(v[e]["value"]) : "");
+        names.push_back(escape_csv(fmt::format("quality_{}_n", e)));
+        cells.push_back(has ? csv_cell(v[e]["n"]) : "");
+      }
+    }
+    if (out.empty()) out = fmt::format("{}\n", fmt::join(names, ","));
+    out += fmt::format("{}\n", fmt::join(cells, ","));
+  }
+  return out;
+}
+
+}  // namespace evalrun::reports

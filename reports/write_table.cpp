@@ -1,0 +1,243 @@
+// The report as Markdown (to be pasted) and as aligned text (for a terminal): one renderer, two
+// dialects.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "reports/format.h"
+#include "reports/report.h"
+
+namespace evalrun::reports {
+
+namespace {
+
+class Renderer {
+ public:
+  Renderer(const Report& report, bool markdown) : report_(report), markdown_(markdown) {}
+
+  std::string render() {
+    header();
+    std::vector<std::string> datasets;
+    for (const ReportRow& r : report_.rows)
+      if (datasets.empty() || datasets.back() != r.dataset) datasets.push_back(r.dataset);
+    for (const std::string& d : datasets) dataset(d);
+    notes();
+    return out_;
+  }
+
+ private:
+  // ---- pieces of either dialect ----
+  std::string text(const std::string& s) const { return markdown_ ? escape_markdown(s) : s; }
+  void heading(const std::string& s) {
+    out_ += markdown_ ? fmt::format("\n#### {}\n\n", text(s))
+                      : fmt::format("\n{}\n{:-<{}}\n", s, "", display_width(s));
+  }
+  void paragraph(const std::string& s) { out_ += text(s) + (markdown_ ? "\n\n" : "\n"); }
+  void table(const Table& t) { out_ += (markdown_ ? t.markdown() : t.text()) + "\n"; }
+  void note(const std::string& s) { out_ += (markdown_ ? "- " : "  ") + text(s) + "\n"; }
+
+  // Distinct values over the rows, in order of appearance.
+  template <typename F>
+  std::string distinct(const F& value) const {
+    std::vector<std::string> seen;
+    for (const ReportRow& r : report_.rows) {
+      const std::string v = value(r);
+      if (std::find(seen.begin(), seen.end(), v) == seen.end()) seen.push_back(v);
+    }
+    return fmt::format("{}", fmt::join(seen, " / "));
+  }
+
+  static std::string sampling(const ArmInfo& a) {
+    if (a.greedy()) return "greedy";
+    std::string s = fmt::format("temperature {}", a.temperature);
+    if (a.top_k > 0) s += fmt::format(", top-k {}", a.top_k);
+    if (a.top_p < 1) s += fmt::format(", top-p {}", a.top_p);
+    return s;
+  }
+
+  std::string estimator() const {
+    return report_.estimator == Estimator::kGeo ? "geometric mean over prompts" : "ratio of sums";
+  }
+
+  void header() {
+    const RunInfo& run = report_.run;
+    paragraph(fmt::format("evalrun {} · run {}{} · suite {} · commit {} · {}", run.version, run.id,
+                          run.label.empty() ? "" : fmt::format(" '{}'", run.label), run.suite,
+                          run.commit, run.started));
+    int64_t prompts = 0, repeats = 0, samples = 0;
+    for (const ReportRow& r : report_.rows) {
+      prompts = std::max(prompts, r.n_prompts);
+      repeats = std::max(repeats, r.repeats);
+      samples = std::max(samples, r.samples);
+    }
+    paragraph(fmt::format(
+        "{} · {} · {} · {}, {} threads · {} prompts · max_new {} · {} · {} · speedup: {}",
+        distinct([](const ReportRow& r) { return r.arm.model; }),
+        distinct([](const ReportRow& r) { return r.arm.dtype; }),
+        distinct([](const ReportRow& r) { return r.arm.isa; }),
+        distinct([](const ReportRow& r) { return r.arm.device; }),
+        distinct([](const ReportRow& r) { return fmt::format("{}", r.arm.threads); }), prompts,
+        distinct([](const ReportRow& r) {
+          return fmt::format("{}{}", r.arm.max_new,
+                             r.arm.ignore_eos ? " (stop tokens ignored)" : "");
+        }),
+        distinct([](const ReportRow& r) { return sampling(r.arm); }),
+        samples > 1 ? fmt::format("{} samples, {} repeats", samples, repeats)
+                    : fmt::format("{} repeats", repeats),
+        estimator()));
+  }
+
+  void dataset(const std::string& name) {
+    std::vector<const ReportRow*> lossless, lossy;
+    const ReportRow* aa = nullptr;
+    int64_t prompts = 0;
+    for (const ReportRow& r : report_.rows) {
+      if (r.dataset != name) continue;
+      prompts = std::max(prompts, r.n_prompts);
+      if (r.arm.role == "aa")
+        aa = &r;
+      else
+        (r.arm.lossless == "none" ? lossy : lossless).push_back(&r);
+    }
+    heading(fmt::format("{} ({} prompts)", name == "all" ? "all data sets" : name, prompts));
+    if (!lossless.empty()) table(main_table(lossless));
+    if (!lossy.empty()) {
+      paragraph("Not lossless, and not to be ranked with the rows above:");
+      table(main_table(lossy));
+    }
+    if (report_.why) {
+      std::vector<const ReportRow*> both = lossless;
+      both.insert(both.end(), lossy.begin(), lossy.end());
+      table(why_table(both));
+    }
+    if (aa != nullptr && aa->speedup)
+      paragraph(fmt::format(
+          "Noise floor: {} against itself gives {}; smaller differences mean nothing.",
+          aa->arm.method, with_interval(aa->speedup, aa->speedup_interval, aa->n_prompts, 3)));
+    for (const ReportRow& r : report_.rows) {
+      if (r.dataset != name) continue;
+      if (r.failed > 0)
+        paragraph(fmt::format("Failed: {} of {} generations of {}; they are in no figure.",
+                              r.failed, r.generations, r.arm.label));
+      if (r.unpaired > 0)
+        paragraph(fmt::format(
+            "Left out of {} and of its baseline: {} cells that only one of them has finished.",
+            r.arm.label, r.unpaired));
+    }
+  }
+
+  static std::string method_cell(const ReportRow& r) {
+    return r.failed > 0 ? fmt::format("{} ({} failed)", r.arm.label, r.failed) : r.arm.label;
+  }
+
+  static std::string quality_cell(const ReportRow& r) {
+    std::string cell;
+    for (const auto& [name, q] : r.quality) {
+      cell += fmt::format("{}{} {}", cell.empty() ? "" : "; ", name,
+                          q.n > 0 ? number(q.value, 3) : "-");
+      if (q.sd) cell += fmt::format(" ± {}", number(q.sd, 3));
+      cell += fmt::format(" (n={}{})", q.n,
+                          q.unscored > 0 ? fmt::format(", {} unscored", q.unscored) : "");
+    }
+    return cell.empty() ? "-" : cell;
+  }
+
+  static Table main_table(const std::vector<const ReportRow*>& rows) {
+    const auto any = [&](auto f) { return std::any_of(rows.begin(), rows.end(), f); };
+    const bool sampled = any([](const ReportRow* r) { return r->sample_sd.has_value(); });
+    const bool scored = any([](const ReportRow* r) { return !r->quality.empty(); });
+    Table t;
+    t.header = {"method", "speedup [95 %]"};
+    if (sampled) t.header.push_back("over samples");
+    for (const char* h : {"tok/s", "tau(+bonus)", "accepted/step", "DE", "alpha_draft",
+                          "alpha_share", "drafted/accepted/emitted", "same tokens"})
+      t.header.push_back(h);
+    if (scored) t.header.push_back("quality");
+    for (const ReportRow* r : rows) {
+      std::vector<std::string> line = {
+          method_cell(*r), with_interval(r->speedup, r->speedup_interval, r->n_prompts)};
+      if (sampled)
+        line.push_back(r->sample_sd ? number(r->sample_mean, 2) + " ± " + number(r->sample_sd, 2)
+                                    : "-");
+      std::string alpha = number(r->alpha_draft, 3);
+      if (r->drafted != r->drafted_depth)
+        alpha += fmt::format(" ({}/depth)", number(r->alpha_draft_depth, 3));
+      line.insert(line.end(),
+                  {number(r->tok_s, 1), number(r->tau, 3), number(r->accepted_per_step, 3),
+                   number(r->de, 3), alpha, number(r->alpha_share, 3),
+                   count(r->drafted) + " / " + count(r->accepted) + " / " + count(r->emitted),
+                   r->arm.role == "baseline" ? "-" : percent(r->identical_share, 1)});
+      if (scored) line.push_back(quality_cell(*r));
+      t.rows.push_back(std::move(line));
+    }
+    return t;
+  }
+
+  static Table why_table(const std::vector<const ReportRow*>& rows) {
+    Table t;
+    t.header = {"why",     "speedup",     "= tau",    "/ (T(n)/T(1)",
+                "+ draft", "+ overhead)", "residual", "alpha_cond by depth"};
+    for (const ReportRow* r : rows) {
+      std::string depths;
+      constexpr size_t kShown = 6;
+      for (size_t d = 0; d < std::min(kShown, r->alpha_by_depth.size()); ++d)
+        depths +=
+            fmt::format("{}{}", d > 0 ? " " : "", number(r->alpha_by_depth[d].conditional, 2));
+      if (r->alpha_by_depth.size() > kShown) depths += " ...";
+      t.rows.push_back({r->arm.label, number(r->speedup, 3), number(r->tau, 3),
+                        number(r->t_ratio, 3), number(r->draft_share, 3), number(r->overhead, 3),
+                        percent(r->residual, 1), depths.empty() ? "-" : depths});
+    }
+    return t;
+  }
+
+  void notes() {
+    if (report_.run.finished.empty())
+      paragraph("The run is unfinished: some cells are still to be measured.");
+    if (report_.hidden_faults > 0)
+      paragraph(
+          fmt::format("{} generations with planted faults are left out.", report_.hidden_faults));
+    paragraph("Reading the table:");
+    note(fmt::format(
+        "speedup: {} of decode speed, (tokens - 1) / decode time, over the prompts; prefill "
+        "is not in it. Brackets: 95 % interval for new prompts of the same kind (population), "
+        "Student's t over prompts{}.",
+        estimator(), indicative() ? "; * fewer than 30 prompts: indicative only" : ""));
+    note(
+        "tau(+bonus): tokens per target forward of a step, the one the target itself supplies "
+        "included; "
+        "plain decoding is 1. accepted/step leaves that one out. DE: tokens per target forward, "
+        "drafting with the target included.");
+    note(
+        "alpha_draft: accepted / drafted. alpha_share: accepted / emitted. alpha_cond: accepted at "
+        "a "
+        "depth, given that all before it were.");
+    note(
+        "same tokens: share of generations whose token ids equal those of the baseline arm. "
+        "Lossless "
+        "methods must show 100 % under greedy decoding; under sampling they keep the distribution, "
+        "not the draw.");
+    if (report_.why)
+      note(
+          "why: speedup = tau / (T(n)/T(1) + draft + overhead), in units of one plain step; "
+          "residual: "
+          "what that leaves unexplained.");
+  }
+
+  bool indicative() const {
+    return std::any_of(report_.rows.begin(), report_.rows.end(), [](const ReportRow& r) {
+      return r.speedup_interval && r.n_prompts < kIndicativeBelow;
+    });
+  }
+
+  const Report& report_;
+  bool markdown_;
+  std::string out_;
+};
+
+}  // namespace
+
+std::string to_markdown(const Report& report) { return Renderer(report, true).render(); }
+std::string to_text(const Report& report) { return Renderer(report, false).render(); }
+
+}  // namespace evalrun::reports
