@@ -4,8 +4,6 @@
 // the model's tokenizer when it is at hand and fits the stored text; otherwise ids are shown.
 #include <algorithm>
 #include <cctype>
-#include <cstring>
-#include <filesystem>
 #include <memory>
 #include <optional>
 
@@ -15,6 +13,7 @@
 #include "runners/cli/cli.h"
 #include "runners/cli/load_tokenizer.h"
 #include "runners/cli/output.h"
+#include "runners/cli/run_reference.h"
 #include "runners/cli/show_data.h"
 
 namespace evalrun::cli {
@@ -216,40 +215,21 @@ void print_diff(const ShownGeneration& g, const ShownGeneration& other,
       "  the logits there: evalrun generate --top-logits 5 on this prompt with both methods");
 }
 
-void show_run(const results::ResultStore& store, int64_t run_id, const GlobalOptions& global) {
-  const ShownRun run = read_run(store, run_id);
+void show_run(const Options& options, const GlobalOptions& global) {
+  const RunReference found = find_run(options.id, global.db);
+  const ShownRun run = read_run(*found.store, found.run_id);
   if (global.json) return print_json_document(run_json(run));
-  print_line(fmt::format("run {}: {} (suite {}), {}{}", run.id, run.label.empty() ? "-" : run.label,
-                         run.suite, run.started,
-                         run.finished.empty() ? ", not finished" : " to " + run.finished));
-  print_line(fmt::format("build {} {}, key {}\ncommand: {}\n", run.version, run.commit, run.key,
-                         run.command));
-  std::vector<std::vector<std::string>> rows;
-  for (const ShownArm& arm : run.arms)
-    rows.push_back({arm.label, arm.role, std::to_string(arm.generations),
-                    std::to_string(arm.failed), fmt::format("{:.3f}", arm.tau),
-                    fmt::format("{:.1f}", arm.tok_s),
-                    human_bytes(static_cast<double>(arm.peak_bytes))});
-  print_line(
-      aligned_table({"arm", "role", "generations", "failed", "tau", "tok/s", "peak memory"}, rows));
-  rows.clear();
-  for (const auto& [name, value] : run.environment) rows.push_back({name, value});
-  print_line("\n" + aligned_table({"environment", ""}, rows));
-  print_line(
-      fmt::format("\ngenerations {} to {}: evalrun show ID; the table: evalrun report run:{}",
-                  run.first_generation, run.last_generation, run.id));
+  print_line(run_text(run));
 }
 
 void run_show(const Options& options, const GlobalOptions& global) {
-  if (!std::filesystem::exists(global.db))
-    throw base::data_error(global.db, "", "there is no such result database",
-                           "measure first (evalrun run quick), or name another one with --db");
-  const results::ResultStore store(global.db, results::ResultStore::Mode::kReadOnly);
   const bool number =
       !options.id.empty() && std::all_of(options.id.begin(), options.id.end(),
                                          [](unsigned char c) { return std::isdigit(c) != 0; });
-  if (!number) return show_run(store, find_run_or_throw(store, options.id), global);
+  if (!number) return show_run(options, global);
 
+  const auto store_ptr = open_results(global.db);
+  const results::ResultStore& store = *store_ptr;
   const ShownGeneration g = read_generation(store, parse_id(options.id));
   std::optional<ShownGeneration> other;
   if (!options.diff.empty())

@@ -8,6 +8,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/text.h"
+#include "runners/cli/output.h"
 
 namespace evalrun::cli {
 namespace {
@@ -66,15 +67,6 @@ int64_t parse_id(const std::string& digits) {
   if (error != std::errc() || end != digits.data() + digits.size())
     throw base::usage_error(fmt::format("'{}' is not a number of a row", digits));
   return id;
-}
-
-int64_t find_run_or_throw(const results::ResultStore& store, const std::string& name) {
-  const std::string wanted = name.starts_with("run:") ? name.substr(4) : name;
-  const std::optional<int64_t> id = store.find_run(wanted);
-  if (!id)
-    throw base::usage_error(fmt::format("{} has no run '{}'", store.path(), name),
-                            newest_runs(store));
-  return *id;
 }
 
 ShownGeneration read_generation(const results::ResultStore& store, int64_t id) {
@@ -220,6 +212,28 @@ nlohmann::ordered_json run_json(const ShownRun& run) {
           {"arms", arms},
           {"first_generation", run.first_generation},
           {"last_generation", run.last_generation}};
+}
+
+std::string run_text(const ShownRun& run) {
+  std::string out = fmt::format("run {}: {} (suite {}), {}{}\nbuild {} {}, key {}\ncommand: {}\n\n",
+                                run.id, run.label, run.suite, run.started,
+                                run.finished.empty() ? ", not finished" : " to " + run.finished,
+                                run.version, run.commit, run.key, run.command);
+  std::vector<std::vector<std::string>> rows;
+  for (const ShownArm& arm : run.arms)
+    rows.push_back({arm.label, arm.role, std::to_string(arm.generations),
+                    std::to_string(arm.failed), fmt::format("{:.3f}", arm.tau),
+                    fmt::format("{:.1f}", arm.tok_s),
+                    human_bytes(static_cast<double>(arm.peak_bytes))});
+  out +=
+      aligned_table({"arm", "role", "generations", "failed", "tau", "tok/s", "peak memory"}, rows);
+  rows.clear();
+  for (const auto& [name, value] : run.environment) rows.push_back({name, value});
+  out += "\n\n" + aligned_table({"environment", ""}, rows);
+  return out + fmt::format(
+                   "\n\none generation: evalrun show N with N from {} to {}; the table: "
+                   "evalrun report run:{}",
+                   run.first_generation, run.last_generation, run.id);
 }
 
 int64_t find_counterpart(const results::ResultStore& store, const ShownGeneration& generation,

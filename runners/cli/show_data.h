@@ -45,13 +45,11 @@ struct ShownRun {
 // Digits only, as checked by the caller; throws usage_error when they do not fit 64 bits.
 int64_t parse_id(const std::string& digits);
 
-// "run:3", "3", a key or a label; throws usage_error that lists the newest runs.
-int64_t find_run_or_throw(const results::ResultStore& store, const std::string& name);
-
 // Throw usage_error when there is no such row.
 ShownGeneration read_generation(const results::ResultStore& store, int64_t id);
 ShownRun read_run(const results::ResultStore& store, int64_t id);
 nlohmann::ordered_json run_json(const ShownRun& run);
+std::string run_text(const ShownRun& run);  // for people
 
 // The generation of another arm for the same prompt, repeat and sample. `arm`: a label, a method
 // name, or "AR" in any case for the run's baseline arm.

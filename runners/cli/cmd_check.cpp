@@ -1,0 +1,323 @@
+// evalrun check: the gate. Is this build as correct and as fast as the stored baseline?
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <set>
+
+#include "datasets/dataset.h"
+#include "engine/base/text.h"
+#include "methods/faults.h"
+#include "runners/cli/cli.h"
+#include "runners/cli/command_line.h"
+#include "runners/cli/gate_drill.h"
+#include "runners/cli/gate_run.h"
+#include "runners/cli/output.h"
+#include "runners/cli/percent.h"
+#include "runners/interrupt.h"
+#include "runners/progress.h"
+
+namespace evalrun::cli {
+namespace {
+
+using base::ExitCode;
+
+struct Options {
+  ModelOptions model;
+  std::string run, baseline = "main", data_root, max_regression = "3%", verdict, suite = "ci";
+  std::vector<std::string> fail_on = {"regression", "no-baseline", "correctness", "environment"};
+  std::string fault;  // of --self-test FAULT
+  double alpha = 0.05, limit = 0;
+  int max_extra_runs = 2, repeats = 0, max_new = 0;
+  bool confirm = true, allow_missing = false, self_test = false;
+};
+
+void check_classes(const std::vector<std::string>& fail_on) {
+  const std::vector<std::string> known = {"regression", "no-baseline", "correctness", "environment",
+                                          "inconclusive"};
+  for (const std::string& name : fail_on)
+    if (std::find(known.begin(), known.end(), name) == known.end())
+      throw base::usage_error(fmt::format("--fail-on: unknown class '{}'", name),
+                              base::suggest(name, known));
+}
+
+// The progress and the stop of everything measured here.
+class Instruments {
+ public:
+  explicit Instruments(const GlobalOptions& global)
+      : console_(stderr, ::isatty(STDERR_FILENO) != 0, clock_) {
+    options_.stop = runners::InterruptGuard::requested;
+    options_.progress =
+        global.verbosity < 0 ? &quiet_ : static_cast<runners::ProgressSink*>(&console_);
+  }
+  base::Clock& clock() { return clock_; }
+  const runners::RunnerOptions& options() const { return options_; }
+
+ private:
+  base::SteadyClock clock_;
+  runners::ConsoleProgress console_;
+  runners::ProgressSink quiet_;
+  runners::InterruptGuard guard_;
+  runners::RunnerOptions options_;
+};
+
+reports::GateOptions gate_options(const Options& o) {
+  reports::GateOptions gate;
+  gate.max_regression = parse_share("--max-regression", o.max_regression);
+  gate.alpha = o.alpha;
+  return gate;
+}
+
+GateRequest make_request(const Options& o, const runners::Suite& suite, ModelOptions model) {
+  GateRequest request;
+  request.plan.suite = suite;
+  request.plan.session = model.session_options(0);  // capacity follows from the prompts
+  request.plan.dtype = model.dtype;
+  request.plan.data_root = datasets::resolve_data_root(o.data_root);
+  request.plan.label = "check";
+  request.plan.command = shell_line(process_arguments());
+  request.plan.target = model.load();
+  request.plan.draft = model.load_draft();
+  request.gate = gate_options(o);
+  request.max_extra_runs = o.max_extra_runs;
+  request.confirm = o.confirm;
+  return request;
+}
+
+std::string environment_of(const RunReference& run, const std::string& name) {
+  std::string value;
+  run.store->query("SELECT value FROM environment WHERE run_id = ? AND name = ?",
+                   {run.run_id, name}, [&](const results::Row& row) {
+                     value = row.text(0);
+                     return false;
+                   });
+  return value;
+}
+
+// The baseline's suite, model and engine mode; what the command line names goes first, and the gate
+// then says whether the two can still be compared.
+GateRequest request_like(const Options& o, const RunReference& baseline) {
+  std::string suite_json;
+  ModelOptions model = o.model;
+  baseline.store->query("SELECT suite_json FROM run WHERE id = ?", {baseline.run_id},
+                        [&](const results::Row& row) {
+                          suite_json = row.text(0);
+                          return false;
+                        });
+  baseline.store->query(
+      "SELECT dtype, isa, device, threads FROM arm WHERE run_id = ? AND role = 'baseline'",
+      {baseline.run_id}, [&](const results::Row& row) {
+        model.dtype = row.text(0);
+        if (model.isa.empty()) model.isa = row.text(1);
+        model.device = row.text(2);
+        if (model.threads == 0) model.threads = static_cast<int>(row.integer(3));
+        return false;
+      });
+  if (model.model.empty()) model.model = environment_of(baseline, "model_path");
+  if (model.draft.empty()) model.draft = environment_of(baseline, "draft_path");
+  const std::string where = fmt::format("suite of baseline '{}'", o.baseline);
+  runners::Suite suite = runners::parse_suite(suite_json, where);
+  runners::complete_suite(suite, where);
+  return make_request(o, suite, model);
+}
+
+runners::Suite self_test_suite(const Options& o) {
+  runners::Suite suite = runners::load_suite(o.suite);
+  if (o.repeats > 0) suite.repeats = o.repeats;
+  if (o.limit != 0) suite.limit = o.limit;
+  if (o.max_new > 0) suite.max_new = o.max_new;
+  runners::complete_suite(suite, o.suite);
+  return suite;
+}
+
+// A database that lives as long as the object.
+class TemporaryDatabase {
+ public:
+  TemporaryDatabase()
+      : path_((std::filesystem::temp_directory_path() /
+               fmt::format("evalrun-self-test-{}.db", ::getpid()))
+                  .string()) {
+    remove();
+  }
+  ~TemporaryDatabase() { remove(); }
+  TemporaryDatabase(const TemporaryDatabase&) = delete;
+  TemporaryDatabase& operator=(const TemporaryDatabase&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  void remove() const {
+    std::error_code ignored;
+    for (const char* suffix : {"", "-wal", "-shm"})
+      std::filesystem::remove(path_ + suffix, ignored);
+  }
+  std::string path_;
+};
+
+void conclude(const Options& o, Context& context, const GateOutcome& outcome) {
+  if (!o.verdict.empty()) base::write_file_atomic(o.verdict, gate_json(outcome) + "\n");
+  if (context.global.verbosity >= 0 && !outcome.result.verdicts.empty())
+    fmt::print(stderr, "{}\n", reports::to_text(outcome.result));
+  if (context.global.json)
+    print_line(gate_json(outcome));
+  else
+    print_line(gate_line(outcome));
+  const std::string name = failure_class(outcome.code);
+  bool fails = std::find(o.fail_on.begin(), o.fail_on.end(), name) != o.fail_on.end();
+  if (outcome.baseline_run == 0 && o.allow_missing) fails = false;
+  if (fails) context.exit_code = static_cast<int>(outcome.code);
+  if (!fails && !name.empty()) spdlog::warn("{}: not a failure here", name);
+}
+
+// All drills; the exit code says whether the gate did what it should.
+void run_self_test(const Options& o, Context& context) {
+  const TemporaryDatabase database;
+  Instruments instruments(context.global);
+  const GateRequest request = make_request(o, self_test_suite(o), o.model);
+  std::vector<std::vector<std::string>> rows;
+  nlohmann::ordered_json array = nlohmann::ordered_json::array();
+  bool passed = true;
+  run_drills(request, database.path(), instruments.clock(), instruments.options(),
+             [&](const DrillOutcome& d) {
+               const int expected = static_cast<int>(d.drill.expected);
+               const int found = static_cast<int>(d.gate.code);
+               passed = passed && d.passed();
+               spdlog::info("{}: exit code {}, expected {}", d.drill.name, found, expected);
+               rows.push_back({d.drill.name, std::to_string(expected), std::to_string(found),
+                               d.passed() ? "ok" : "WRONG", fmt::format("{:.1f} s", d.seconds),
+                               d.gate.result.summary});
+               array.push_back({{"drill", d.drill.name},
+                                {"expected", expected},
+                                {"found", found},
+                                {"ok", d.passed()},
+                                {"seconds", d.seconds},
+                                {"verdict", nlohmann::ordered_json::parse(gate_json(d.gate))}});
+             });
+  if (!o.verdict.empty()) base::write_file_atomic(o.verdict, array.dump(2) + "\n");
+  if (context.global.json)
+    print_json_document(array);
+  else
+    print_line(aligned_table({"drill", "expected", "found", "", "time", "why"}, rows));
+  if (!passed) context.exit_code = static_cast<int>(ExitCode::kCorrectness);
+}
+
+// One planted fault against the baseline (measured first when there is none); planted rows go into
+// a database of their own.
+void run_with_fault(const Options& o, Context& context) {
+  // Refuses an unknown fault before anything is measured.
+  if (!o.fault.starts_with("slow:") || !o.fault.ends_with("%")) {
+    const std::vector<std::string> known = methods::known_faults();
+    if (std::find(known.begin(), known.end(), o.fault) == known.end())
+      throw base::usage_error(fmt::format("unknown fault '{}'", o.fault),
+                              base::suggest(o.fault, known));
+  }
+  const TemporaryDatabase database;
+  Instruments instruments(context.global);
+  const auto store = std::make_shared<results::ResultStore>(database.path());
+  std::optional<RunReference> baseline = find_baseline(o.baseline, context.global.db);
+  const GateRequest undisturbed =
+      baseline ? request_like(o, *baseline) : make_request(o, self_test_suite(o), o.model);
+  const GateRequest request = with_fault(undisturbed, o.fault);
+  if (!baseline) {
+    spdlog::info("no baseline '{}' in {}: measuring one first", o.baseline, context.global.db);
+    baseline = measure_baseline(undisturbed, store, instruments.clock(), instruments.options());
+  }
+  GateOutcome outcome =
+      measure_and_judge(request, *baseline, *store, instruments.clock(), instruments.options());
+  outcome.baseline = o.baseline;
+  conclude(o, context, outcome);
+}
+
+void run_check(const Options& o, Context& context) {
+  check_classes(o.fail_on);
+  parse_share("--max-regression", o.max_regression);
+  if (o.self_test) {
+    if (!o.run.empty())
+      throw base::usage_error("--self-test measures runs of its own: it takes no RUN");
+    return o.fault.empty() ? run_self_test(o, context) : run_with_fault(o, context);
+  }
+  const std::optional<RunReference> baseline = find_baseline(o.baseline, context.global.db);
+  if (!baseline) return conclude(o, context, missing_baseline(o.baseline, context.global.db));
+  GateOutcome outcome;
+  if (!o.run.empty()) {
+    outcome = judge_stored(*baseline, find_run(o.run, context.global.db), gate_options(o));
+  } else {
+    const GateRequest request = request_like(o, *baseline);
+    results::ResultStore store(context.global.db);
+    Instruments instruments(context.global);
+    outcome =
+        measure_and_judge(request, *baseline, store, instruments.clock(), instruments.options());
+  }
+  outcome.baseline = o.baseline;
+  conclude(o, context, outcome);
+}
+
+}  // namespace
+
+void add_check_command(CLI::App& app, Context& context) {
+  auto* command = app.add_subcommand("check", "Gate: as correct and as fast as the baseline?");
+  auto options = std::make_shared<Options>();
+  command
+      ->add_option("run", options->run,
+                   "Stored run to judge (default: measure the baseline's suite now)")
+      ->option_text("[RUN]");
+  options->model.add(*command);
+  command->add_option("--baseline", options->baseline, "Name of the baseline, or FILE:NAME")
+      ->capture_default_str();
+  command->add_option("--data-root", options->data_root, "Folder of the data sets (EVALRUN_DATA)");
+  command
+      ->add_option("--max-regression", options->max_regression,
+                   "Largest slowdown of a method's speedup that passes")
+      ->capture_default_str();
+  command->add_option("--alpha", options->alpha, "One-sided level of the speed test")
+      ->check(CLI::Range(0.0001, 0.5))
+      ->capture_default_str();
+  command
+      ->add_option("--max-extra-runs", options->max_extra_runs,
+                   "How often the repeats are measured again while inconclusive")
+      ->check(CLI::Range(0, 20))
+      ->capture_default_str();
+  command->add_flag("--confirm,!--no-confirm", options->confirm,
+                    "Measure a slowdown a second time before calling it one (default)");
+  command->add_flag("--allow-missing-baseline", options->allow_missing,
+                    "No baseline yet is not a failure");
+  command
+      ->add_option("--fail-on", options->fail_on,
+                   "Classes that set the exit code: regression, no-baseline, correctness, "
+                   "environment, inconclusive")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--verdict", options->verdict, "File for the verdict as JSON");
+  auto* drill = command->add_option(
+      "--self-test", options->fault,
+      "Prove that the gate works: plant every fault in turn; with FAULT (slow:10%, wrong-accept, "
+      "miscount) plant that one and exit with the gate's own code");
+  drill->expected(0, 1)->option_text("[FAULT]");
+  const char* group = "Self-test";
+  command->add_option("--suite", options->suite, "Suite it measures")
+      ->capture_default_str()
+      ->group(group);
+  command->add_option("--limit", options->limit, "Prompts per data set")->group(group);
+  command->add_option("-r,--repeats", options->repeats, "Repeats")
+      ->check(CLI::PositiveNumber)
+      ->group(group);
+  command->add_option("-n,--max-new", options->max_new, "Tokens per answer")
+      ->check(CLI::PositiveNumber)
+      ->group(group);
+  command->footer(
+      "Exit codes: 0 ok, 1 slower (confirmed), 3 no baseline or not comparable, 4 inconclusive "
+      "(only\n"
+      "with --fail-on), 5 wrong output, 6 machine unfit. One line on standard output says the "
+      "same.\n\n"
+      "Examples:\n"
+      "  evalrun run ci && evalrun baseline save main    once\n"
+      "  evalrun check --verdict verdict.json            after every change\n"
+      "  evalrun check --self-test slow:10%              does the pipeline turn red?");
+  command->callback([options, &context, drill] {
+    options->self_test = drill->count() > 0;
+    run_check(*options, context);
+  });
+}
+
+}  // namespace evalrun::cli

@@ -1,0 +1,66 @@
+// evalrun report: the table of a run, from stored rows.
+#include <memory>
+
+#include "engine/base/text.h"
+#include "reports/report.h"
+#include "runners/cli/cli.h"
+#include "runners/cli/output.h"
+#include "runners/cli/run_reference.h"
+
+namespace evalrun::cli {
+namespace {
+
+struct Options {
+  std::string run, format = "text", metric = "sum";
+  bool why = false;
+};
+
+std::string render(const reports::Report& report, const std::string& format) {
+  if (format == "md") return reports::to_markdown(report);
+  if (format == "csv") return reports::to_csv(report);
+  if (format == "json") return reports::to_json(report);
+  return reports::to_text(report);
+}
+
+void run_report(const Options& options, const GlobalOptions& global) {
+  const RunReference run = find_run(options.run, global.db);
+  reports::ReportOptions report_options;
+  report_options.estimator =
+      options.metric == "geo" ? reports::Estimator::kGeo : reports::Estimator::kSum;
+  report_options.why = options.why;
+  const reports::Report report = reports::build_report(*run.store, run.run_id, report_options);
+  // The renderers end their last line; print_line does so again.
+  std::string text = render(report, global.json ? "json" : options.format);
+  while (text.ends_with('\n')) text.pop_back();
+  print_line(text);
+}
+
+}  // namespace
+
+void add_report_command(CLI::App& app, Context& context) {
+  auto* command = app.add_subcommand("report", "Print the table of a stored run");
+  auto options = std::make_shared<Options>();
+  command
+      ->add_option("run", options->run,
+                   "Number, run:N, label, key or baseline; FILE or FILE:RUN for another database "
+                   "(default: the newest run)")
+      ->option_text("[RUN]");
+  command->add_option("-o,--format", options->format, "text, md, csv or json")
+      ->check(CLI::IsMember({"text", "md", "csv", "json"}))
+      ->capture_default_str();
+  command
+      ->add_option("--metric", options->metric,
+                   "Speedup as ratio of sums (sum) or geometric mean per prompt (geo)")
+      ->check(CLI::IsMember({"sum", "geo"}))
+      ->capture_default_str();
+  command->add_flag("--why", options->why,
+                    "Columns that explain the speedup (csv and json always have them)");
+  command->footer(
+      "Examples:\n"
+      "  evalrun report\n"
+      "  evalrun report before --why -o md\n"
+      "  evalrun report other.db:run:3 -o json");
+  command->callback([options, &context] { run_report(*options, context.global); });
+}
+
+}  // namespace evalrun::cli

@@ -1,0 +1,216 @@
+#include "runners/cli/gate_run.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "engine/session.h"
+#include "runners/conversation.h"
+
+namespace evalrun::cli {
+namespace {
+
+using base::ExitCode;
+
+// Interleaving puts what other guests take on all arms alike, up to a point: where they had a fifth
+// of the machine, its step times say more about them than about us.
+constexpr double kMostStolen = 0.20;
+
+std::string draw_nonce() {
+  static int count = 0;
+  return fmt::format("{:x}.{:x}.{}", std::chrono::system_clock::now().time_since_epoch().count(),
+                     ::getpid(), ++count);
+}
+
+// One run of its own that can be extended by further repeats.
+class Measurement {
+ public:
+  Measurement(const GateRequest& request, results::ResultStore& store, base::Clock& clock,
+              const runners::RunnerOptions& options)
+      : plan_request_(request.plan),
+        repeats_(request.plan.suite.repeats),
+        store_(store),
+        clock_(clock),
+        options_(options),
+        conversation_(*request.plan.target) {
+    plan_request_.nonce = draw_nonce();
+    plan_request_.suite.repeats = 0;
+  }
+
+  // Measures the suite's repeats (once more).
+  int64_t extend() {
+    plan_request_.suite.repeats += repeats_;
+    runners::RunPlan plan = runners::make_plan(plan_request_);
+    // More repeats of the same cells belong to the same run: its key stays that of the first look.
+    if (key_.empty()) key_ = plan.run.key;
+    plan.run.key = key_;
+    runners::Runner runner(plan, conversation_, store_, clock_, options_);
+    if (session_ == nullptr)
+      session_ = engine::Session::create(plan_request_.target,
+                                         runners::planned_session(plan_request_, plan));
+    const runners::RunOutcome outcome = runner.run(*session_);
+    if (outcome.status == runners::RunStatus::kInterrupted)
+      throw base::Error(
+          ExitCode::kInterrupted,
+          fmt::format("interrupted: run {} is stored up to here, the check has no verdict",
+                      outcome.run_id),
+          "start the check again; it measures anew");
+    steal_share = std::max(steal_share, outcome.steal_share);
+    return outcome.run_id;
+  }
+
+  double steal_share = 0;
+
+ private:
+  runners::PlanRequest plan_request_;
+  int repeats_;
+  results::ResultStore& store_;
+  base::Clock& clock_;
+  const runners::RunnerOptions& options_;
+  runners::Conversation conversation_;
+  std::string key_;
+  std::unique_ptr<engine::Session> session_;
+};
+
+// Looks at one growing run until there is a verdict or the budget is spent.
+GateOutcome look(const GateRequest& request, const RunReference& baseline,
+                 results::ResultStore& store, base::Clock& clock,
+                 const runners::RunnerOptions& options) {
+  reports::GateOptions gate = request.gate;
+  gate.looks = 1 + request.max_extra_runs;
+  Measurement measurement(request, store, clock, options);
+  GateOutcome outcome;
+  outcome.baseline_run = baseline.run_id;
+  do {
+    outcome.run_id = measurement.extend();
+    outcome.result =
+        reports::evaluate_gate(*baseline.store, baseline.run_id, store, outcome.run_id, gate);
+    ++outcome.looks;
+  } while (outcome.result.code == ExitCode::kInconclusive && outcome.looks < gate.looks);
+  outcome.code = outcome.result.code;
+  outcome.steal_share = measurement.steal_share;
+  return outcome;
+}
+
+}  // namespace
+
+std::optional<RunReference> find_baseline(const std::string& name, const std::string& db) {
+  std::string file = db, wanted = name;
+  std::error_code ignored;
+  if (const size_t colon = name.rfind(':');
+      colon != std::string::npos &&
+      std::filesystem::is_regular_file(name.substr(0, colon), ignored)) {
+    file = name.substr(0, colon);
+    wanted = name.substr(colon + 1);
+  }
+  if (!std::filesystem::exists(file, ignored)) return std::nullopt;
+  RunReference found;
+  found.store = open_results(file);
+  found.store->query("SELECT run_id FROM baseline WHERE name = ?", {wanted},
+                     [&](const results::Row& row) {
+                       found.run_id = row.integer(0);
+                       return false;
+                     });
+  return found.run_id != 0 ? std::optional(found) : std::nullopt;
+}
+
+GateOutcome missing_baseline(const std::string& name, const std::string& db) {
+  GateOutcome outcome;
+  outcome.baseline = name;
+  outcome.code = ExitCode::kNoBaseline;
+  outcome.result.code = ExitCode::kNoBaseline;
+  outcome.result.summary = fmt::format("no baseline '{}' in {}", name, db);
+  outcome.note = fmt::format(
+      "save one: evalrun run ci && evalrun baseline save {}; a first run may say "
+      "--allow-missing-baseline",
+      name);
+  return outcome;
+}
+
+GateOutcome judge_stored(const RunReference& baseline, const RunReference& run,
+                         const reports::GateOptions& options) {
+  GateOutcome outcome;
+  outcome.result =
+      reports::evaluate_gate(*baseline.store, baseline.run_id, *run.store, run.run_id, options);
+  outcome.code = outcome.result.code;
+  outcome.baseline_run = baseline.run_id;
+  outcome.run_id = run.run_id;
+  outcome.looks = 1;
+  return outcome;
+}
+
+GateOutcome measure_and_judge(const GateRequest& request, const RunReference& baseline,
+                              results::ResultStore& store, base::Clock& clock,
+                              const runners::RunnerOptions& options) {
+  GateOutcome outcome = look(request, baseline, store, clock, options);
+  if (outcome.code == ExitCode::kRegression && request.confirm) {
+    const GateOutcome second = look(request, baseline, store, clock, options);
+    outcome.confirming_run = second.run_id;
+    outcome.steal_share = std::max(outcome.steal_share, second.steal_share);
+    if (second.code == ExitCode::kRegression) {
+      outcome.note = fmt::format("confirmed by a second run ({})", second.run_id);
+    } else if (second.code == ExitCode::kCorrectness) {
+      outcome.result = second.result;
+      outcome.code = second.code;
+    } else {
+      outcome.code = ExitCode::kInconclusive;
+      outcome.note =
+          fmt::format("run {} looked slower, but a second one ({}) did not confirm it: {}",
+                      outcome.run_id, second.run_id, second.result.summary);
+    }
+  }
+  const bool about_speed =
+      outcome.code == ExitCode::kRegression || outcome.code == ExitCode::kInconclusive;
+  if (about_speed && outcome.steal_share > kMostStolen) {
+    outcome.code = ExitCode::kEnvironment;
+    outcome.note = fmt::format(
+        "other guests of this machine took {:.0f} % of its processor time while measuring: measure "
+        "again on a quieter one",
+        100 * outcome.steal_share);
+  }
+  return outcome;
+}
+
+std::string failure_class(ExitCode code) {
+  switch (code) {
+    case ExitCode::kRegression:
+      return "regression";
+    case ExitCode::kNoBaseline:
+      return "no-baseline";
+    case ExitCode::kInconclusive:
+      return "inconclusive";
+    case ExitCode::kCorrectness:
+      return "correctness";
+    case ExitCode::kEnvironment:
+      return "environment";
+    default:
+      return "";
+  }
+}
+
+std::string gate_json(const GateOutcome& outcome) {
+  auto json = nlohmann::ordered_json::parse(reports::to_json(outcome.result));
+  const std::string name = failure_class(outcome.code);
+  json["exit_code"] = static_cast<int>(outcome.code);
+  json["class"] = name.empty() ? "ok" : name;
+  json["note"] = outcome.note;
+  json["baseline"] = outcome.baseline;
+  json["baseline_run"] = outcome.baseline_run;
+  json["run"] = outcome.run_id;
+  json["looks"] = outcome.looks;
+  json["confirming_run"] = outcome.confirming_run;
+  json["steal_share"] = outcome.steal_share;
+  return json.dump(2);
+}
+
+std::string gate_line(const GateOutcome& outcome) {
+  const std::string name = failure_class(outcome.code);
+  return fmt::format("check: {}: {}{}{}", name.empty() ? "ok" : name, outcome.result.summary,
+                     outcome.note.empty() ? "" : "; ", outcome.note);
+}
+
+}  // namespace evalrun::cli

@@ -1,0 +1,43 @@
+#include "runners/cli/run_reference.h"
+
+#include <filesystem>
+
+#include "engine/base/error.h"
+#include "reports/report.h"
+
+namespace evalrun::cli {
+namespace {
+
+bool is_file(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(path, ignored);
+}
+
+}  // namespace
+
+std::shared_ptr<results::ResultStore> open_results(const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored))
+    throw base::data_error(path, "", "there is no such result database",
+                           "measure first (evalrun run quick), or name another one with --db");
+  return std::make_shared<results::ResultStore>(path, results::ResultStore::Mode::kReadOnly);
+}
+
+RunReference find_run(const std::string& text, const std::string& db) {
+  std::string file = db, name = text;
+  // A label may hold a colon, so the part in front counts as a file only when there is one.
+  if (const size_t colon = text.rfind(':'); is_file(text)) {
+    file = text;
+    name.clear();
+  } else if (colon != std::string::npos && is_file(text.substr(0, colon))) {
+    file = text.substr(0, colon);
+    name = text.substr(colon + 1);
+  }
+  if (name.starts_with("run:")) name = name.substr(4);
+  RunReference found;
+  found.store = open_results(file);
+  found.run_id = reports::require_run(*found.store, name);
+  return found;
+}
+
+}  // namespace evalrun::cli

@@ -1,0 +1,25 @@
+// Runs as people name them on the command line.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "results/store.h"
+
+namespace evalrun::cli {
+
+// Opens an existing result database for reading. Throws data_error when there is none (it would be
+// created otherwise, and then look empty).
+std::shared_ptr<results::ResultStore> open_results(const std::string& path);
+
+struct RunReference {
+  std::shared_ptr<results::ResultStore> store;
+  int64_t run_id = 0;
+};
+
+// TEXT: "" or "latest" (the newest), a number, "run:N", a key, a label or the name of a baseline,
+// looked up in `db`; or "FILE" / "FILE:TEXT" for another database. Throws usage_error that lists
+// some runs.
+RunReference find_run(const std::string& text, const std::string& db);
+
+}  // namespace evalrun::cli
