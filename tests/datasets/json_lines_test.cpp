@@ -1,0 +1,187 @@
+// Foreign bytes: what is tolerated in a prompt file, and what is refused with file, line and field.
+#include "datasets/json_lines.h"
+
+#include <gmock/gmock.h>
+
+#include "engine/base/rng.h"
+#include "tests/datasets/test_files.h"
+
+namespace evalrun::datasets {
+namespace {
+
+using base::ExitCode;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr const char* kTwoLines =
+    R"({"id":"a","prompt":"one"})"
+    "\n"
+    R"({"id":2,"turns":["two","three"],"category":"c","language":"de","reference":"r"})"
+    "\n";
+
+class Jsonl : public ::testing::Test {
+ protected:
+  LoadedDataset load(std::string_view bytes, const std::string& name = "p.jsonl") {
+    return load_dataset("jsonl:" + dir_.write(name, bytes), "");
+  }
+  std::string refused(std::string_view bytes) {
+    const std::string text = error_of(ExitCode::kData, [&] { load(bytes); });
+    EXPECT_THAT(text, HasSubstr(dir_.path("p.jsonl")));
+    return text;
+  }
+  TempDir dir_;
+};
+
+void expect_two_lines(const LoadedDataset& set) {
+  ASSERT_EQ(set.prompts.size(), 2u);
+  EXPECT_EQ(set.prompts[0].id, "a");
+  EXPECT_THAT(set.prompts[0].turns, ElementsAre("one"));
+  EXPECT_TRUE(set.prompts[0].chat);
+  EXPECT_FALSE(set.prompts[0].reference.has_value());
+  EXPECT_EQ(set.prompts[1].id, "2");
+  EXPECT_THAT(set.prompts[1].turns, ElementsAre("two", "three"));
+  EXPECT_EQ(set.prompts[1].category, "c");
+  EXPECT_EQ(set.prompts[1].language, "de");
+  EXPECT_EQ(set.prompts[1].reference, "r");
+}
+
+TEST_F(Jsonl, ReadsEveryField) {
+  const LoadedDataset set = load(kTwoLines);
+  expect_two_lines(set);
+  EXPECT_EQ(set.verification, "unverified");
+  EXPECT_EQ(set.origin, dir_.path("p.jsonl"));
+  EXPECT_EQ(set.info.name, "jsonl:" + dir_.path("p.jsonl"));
+}
+
+TEST_F(Jsonl, MessagesAndRawCompletion) {
+  const LoadedDataset set =
+      load(R"({"id":"m","messages":[{"role":"user","content":"x"},{"role":"user","content":"y"}]})"
+           "\n"
+           R"({"id":"raw","prompt":"def f(","chat":false,"meta":{"any":[1,2]},"reference":null})");
+  EXPECT_THAT(set.prompts.at(0).turns, ElementsAre("x", "y"));
+  EXPECT_FALSE(set.prompts.at(1).chat);
+  EXPECT_FALSE(set.prompts.at(1).reference.has_value());
+}
+
+TEST_F(Jsonl, ToleratesMarkCarriageReturnsAndBlankLines) {
+  std::string text = "\xEF\xBB\xBF\r\n" + std::string(kTwoLines) + "\n  \t\r\n";
+  for (size_t at = 0; (at = text.find("}\n", at)) != std::string::npos; at += 3)
+    text.replace(at, 2, "}\r\n");
+  expect_two_lines(load(text));
+}
+
+TEST_F(Jsonl, GzipByContentAndInSeveralMembers) {
+  expect_two_lines(load(gzip(kTwoLines), "p.jsonl"));
+  const std::string text = kTwoLines;
+  expect_two_lines(load(gzip(text.substr(0, 10)) + gzip(text.substr(10)), "q.jsonl.gz"));
+}
+
+TEST_F(Jsonl, HugeLine) {
+  const std::string big(8 << 20, 'x');
+  EXPECT_EQ(load(R"({"id":"big","prompt":")" + big + "\"}").prompts.at(0).turns[0].size(),
+            big.size());
+}
+
+TEST_F(Jsonl, BrokenLineNamesLineAndColumn) {
+  EXPECT_THAT(refused("{\"id\":\"a\",\"prompt\":\"x\"}\n\n{\"id\":\"b\",\"prompt\":}\n"),
+              AllOf(HasSubstr("line 3, column 20"), HasSubstr("not valid JSON")));
+  EXPECT_THAT(refused(R"({"id":"a","prompt":"x)"), HasSubstr("line 1"));
+  EXPECT_THAT(refused("[1]\n"), AllOf(HasSubstr("line 1"), HasSubstr("must be an object")));
+  EXPECT_THAT(refused("{\"id\":\"a\",\"prompt\":\"x\"} {}\n"), HasSubstr("line 1, column 25"));
+}
+
+TEST_F(Jsonl, WrongTypeNamesField) {
+  EXPECT_THAT(refused(R"({"id":"a","prompt":3})"),
+              AllOf(HasSubstr("line 1"), HasSubstr("'prompt'"), HasSubstr("number")));
+  EXPECT_THAT(refused(R"({"id":"a","turns":"x"})"), HasSubstr("'turns'"));
+  EXPECT_THAT(refused(R"({"id":"a","turns":["x",1]})"), HasSubstr("'turns'"));
+  EXPECT_THAT(refused(R"({"id":1.5,"prompt":"x"})"), HasSubstr("'id'"));
+  EXPECT_THAT(refused(R"({"id":"a","prompt":"x","chat":1})"), HasSubstr("'chat'"));
+  EXPECT_THAT(refused(R"({"id":"a","prompt":"x","reference":42})"), HasSubstr("'reference'"));
+  EXPECT_THAT(refused(R"({"id":"a","messages":[{"role":"assistant","content":"x"}]})"),
+              AllOf(HasSubstr("messages[0].role"), HasSubstr("user")));
+  EXPECT_THAT(refused(R"({"id":"a","messages":[{"role":"user"}]})"),
+              HasSubstr("messages[0].content"));
+  EXPECT_THAT(refused(R"({"id":"a","messages":["x"]})"), HasSubstr("messages[0]"));
+}
+
+TEST_F(Jsonl, MissingUnknownOrTwofoldField) {
+  EXPECT_THAT(refused(R"({"prompt":"x"})"), AllOf(HasSubstr("'id'"), HasSubstr("missing")));
+  EXPECT_THAT(refused(R"({"id":"a"})"), AllOf(HasSubstr("'prompt'"), HasSubstr("missing")));
+  EXPECT_THAT(refused(R"({"id":"a","prompt":"x","turns":["y"]})"), HasSubstr("more than one way"));
+  EXPECT_THAT(refused(R"({"id":"a","prompt":"x","refrence":"y"})"),
+              AllOf(HasSubstr("'refrence'"), HasSubstr("did you mean 'reference'")));
+  EXPECT_THAT(refused(R"({"id":"a","turns":["x","y"],"chat":false})"), HasSubstr("one turn"));
+}
+
+TEST_F(Jsonl, EmptyTextAndDuplicateId) {
+  EXPECT_THAT(refused(R"({"id":"a","prompt":" \n"})"), HasSubstr("empty turn"));
+  EXPECT_THAT(refused(R"({"id":"a","turns":[]})"), HasSubstr("no turn"));
+  EXPECT_THAT(refused(R"({"id":"","prompt":"x"})"), HasSubstr("'id'"));
+  EXPECT_THAT(refused("{\"id\":7,\"prompt\":\"x\"}\n{\"id\":\"7\",\"prompt\":\"y\"}\n"),
+              AllOf(HasSubstr("line 2"), HasSubstr("'7' was used before")));
+}
+
+TEST_F(Jsonl, EmptyFile) {
+  for (const char* text : {"", "\n\n", "\xEF\xBB\xBF", "  \r\n"})
+    EXPECT_THAT(refused(text), HasSubstr("is empty"));
+  EXPECT_THAT(refused(gzip("")), HasSubstr("is empty"));
+}
+
+TEST_F(Jsonl, BytesThatAreNotUtf8) {
+  EXPECT_THAT(refused("{\"id\":\"a\",\"prompt\":\"x\"}\n{\"id\":\"b\",\"prompt\":\"caf\xe9\"}\n"),
+              AllOf(HasSubstr("line 2, column 24"), HasSubstr("0xe9"), HasSubstr("UTF-8")));
+  // A surrogate and an overlong form are not UTF-8 either.
+  EXPECT_THAT(refused("{\"id\":\"a\",\"prompt\":\"\xed\xa0\x80\"}"), HasSubstr("UTF-8"));
+  EXPECT_THAT(refused("{\"id\":\"a\",\"prompt\":\"\xc0\xaf\"}"), HasSubstr("UTF-8"));
+}
+
+TEST_F(Jsonl, DamagedGzip) {
+  std::string noise;
+  base::Rng rng(1);
+  for (int i = 0; i < 3000; ++i) noise += static_cast<char>('a' + rng.below(26));
+  const std::string whole = gzip(R"({"id":"a","prompt":")" + noise + "\"}\n");
+  EXPECT_THAT(refused(std::string_view(whole).substr(0, whole.size() / 2)), HasSubstr("truncated"));
+  EXPECT_THAT(refused(std::string_view(whole).substr(0, whole.size() - 4)), HasSubstr("truncated"));
+  EXPECT_THAT(refused(std::string_view(whole).substr(0, 2)), HasSubstr("truncated"));
+  std::string flipped = whole;
+  flipped[flipped.size() - 7] ^= 1;  // in the checksum
+  EXPECT_THAT(refused(flipped), HasSubstr("damaged"));
+  EXPECT_THAT(refused(whole + "tail"), HasSubstr("damaged"));
+}
+
+// Whatever the bytes: prompts or an error, never anything else (run under ASan too).
+TEST_F(Jsonl, RandomDamageNeverCrashes) {
+  const std::string plain = kTwoLines, packed = gzip(kTwoLines);
+  for (uint64_t seed = 0; seed < 400; ++seed) {
+    base::Rng rng(seed);
+    std::string bytes = seed % 2 ? plain : packed;
+    for (uint64_t n = 1 + rng.below(4); n > 0; --n)
+      bytes[rng.below(bytes.size())] = static_cast<char>(rng.below(256));
+    if (rng.below(3) == 0) bytes.resize(rng.below(bytes.size()));
+    try {
+      load(bytes);
+    } catch (const base::Error& e) {
+      EXPECT_EQ(static_cast<int>(e.code()), static_cast<int>(ExitCode::kData)) << "seed " << seed;
+    }
+  }
+}
+
+TEST_F(Jsonl, DeepNestingIsAnErrorNotACrash) {
+  EXPECT_THAT(refused(std::string(100000, '[')), HasSubstr("not valid JSON"));
+  const std::string deep = std::string(100000, '[') + std::string(100000, ']');
+  EXPECT_THAT(refused(deep), HasSubstr("must be an object"));
+}
+
+TEST_F(Jsonl, FileThatIsNotThere) {
+  EXPECT_THAT(error_of(ExitCode::kData, [&] { load_dataset("jsonl:" + dir_.path("no"), ""); }),
+              HasSubstr(dir_.path("no")));
+  EXPECT_THAT(error_of(ExitCode::kData, [&] { load_dataset("jsonl:" + dir_.root(), ""); }),
+              HasSubstr("is a folder"));
+  EXPECT_THAT(error_of(ExitCode::kUsage, [&] { load_dataset("jsonl:", ""); }),
+              HasSubstr("jsonl:FILE"));
+}
+
+}  // namespace
+}  // namespace evalrun::datasets

@@ -1,0 +1,106 @@
+// The readers on real files, where they are at hand: counts, first and last prompts, verification.
+#include <gmock/gmock.h>
+
+#include <set>
+
+#include "datasets/dataset.h"
+#include "datasets/manifest.h"
+#include "tests/datasets/test_files.h"
+
+namespace evalrun::datasets {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+class OfficialFiles : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    root_ = golden_data_root();
+    if (root_.empty()) GTEST_SKIP() << "no golden data (EVALRUN_SHARED/data)";
+  }
+  // Loads the set and checks what holds for every file: the count agrees with the verification.
+  LoadedDataset load(const std::string& name) {
+    LoadedDataset set = load_dataset(name, root_);
+    const size_t n = set.prompts.size();
+    if (set.verification == "official") {
+      EXPECT_EQ(n, static_cast<size_t>(set.info.official_count));
+    } else if (set.verification != "stand-in") {
+      EXPECT_EQ(set.verification, fmt::format("subset ({} of {})", n, set.info.official_count));
+    }
+    return set;
+  }
+  std::string root_;
+};
+
+TEST_F(OfficialFiles, MtBench) {
+  const LoadedDataset set = load("mt_bench");
+  EXPECT_EQ(set.verification, "official");
+  ASSERT_EQ(set.prompts.size(), 80u);
+  EXPECT_EQ(set.prompts.front().id, "mt_bench/81");
+  EXPECT_EQ(set.prompts.front().category, "writing");
+  EXPECT_THAT(set.prompts.front().turns.at(1), StartsWith("Rewrite your previous response."));
+  EXPECT_EQ(set.prompts.back().id, "mt_bench/160");
+  EXPECT_EQ(set.prompts.back().category, "humanities");
+  std::map<std::string, int> categories;
+  for (const Prompt& prompt : set.prompts) {
+    EXPECT_EQ(prompt.turns.size(), 2u) << prompt.id;
+    ++categories[prompt.category];
+  }
+  EXPECT_EQ(categories.size(), 8u);
+  for (const auto& [category, n] : categories) EXPECT_EQ(n, 10) << category;
+  std::set<std::string> chosen;
+  for (const Prompt& prompt : limit_prompts(set.prompts, 8)) chosen.insert(prompt.category);
+  EXPECT_EQ(chosen.size(), 8u);
+}
+
+TEST_F(OfficialFiles, Gsm8k) {
+  const LoadedDataset set = load("gsm8k");
+  ASSERT_GE(set.prompts.size(), 660u);
+  EXPECT_EQ(set.prompts[0].id, "gsm8k/0");
+  EXPECT_THAT(set.prompts[0].turns.at(0), StartsWith("Janet\u2019s ducks lay 16 eggs per day."));
+  EXPECT_THAT(set.prompts[0].reference.value(), HasSubstr("\n#### 18"));
+  EXPECT_EQ(set.prompts[659].id, "gsm8k/659");
+}
+
+TEST_F(OfficialFiles, HumanEvalAndItsPythonTwin) {
+  const LoadedDataset set = load("humaneval"), twin = load("humaneval_x");
+  ASSERT_GE(set.prompts.size(), 100u);
+  ASSERT_EQ(set.prompts.size(), twin.prompts.size());
+  EXPECT_EQ(set.prompts[0].id, "humaneval/0");
+  EXPECT_EQ(twin.prompts[99].id, "humaneval_x/python/99");
+  EXPECT_THAT(set.prompts[0].turns.at(0), StartsWith("from typing import List"));
+  EXPECT_THAT(set.prompts[0].reference.value(), HasSubstr("check(has_close_elements)"));
+  // The same problems; a few docstrings differ in white space and wording.
+  int n_equal = 0;
+  for (size_t i = 0; i < 100; ++i) n_equal += set.prompts[i].turns == twin.prompts[i].turns;
+  EXPECT_GE(n_equal, 80);
+}
+
+TEST_F(OfficialFiles, Xsum) {
+  const LoadedDataset set = load("xsum");
+  ASSERT_GE(set.prompts.size(), 500u);
+  EXPECT_EQ(set.prompts[0].id, "xsum/34268361");
+  EXPECT_THAT(set.prompts[0].turns.at(0), StartsWith("Document: The owners said their planned"));
+  EXPECT_THAT(set.prompts[0].reference.value(), StartsWith("Proposals for an indoor water park"));
+}
+
+TEST_F(OfficialFiles, CipStandIn) {
+  const LoadedDataset set = load("cip_standin");
+  EXPECT_EQ(set.verification, "stand-in");
+  ASSERT_EQ(set.prompts.size(), 1000u);
+  EXPECT_EQ(set.prompts[1].turns.at(0), "What are some romantic date ideas for Valentine's Day.");
+}
+
+TEST_F(OfficialFiles, NothingContradictsTheManifest) {
+  int n_known = 0;
+  for (const FileCheck& check : verify_data(root_)) {
+    EXPECT_FALSE(check.is_error()) << check.file.path << ": " << check.detail;
+    n_known += check.state == FileState::kOfficial || check.state == FileState::kSubset ||
+               check.state == FileState::kStandIn;
+  }
+  EXPECT_GE(n_known, 15);
+}
+
+}  // namespace
+}  // namespace evalrun::datasets

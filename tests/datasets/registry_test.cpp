@@ -1,0 +1,251 @@
+// The registered sets: our samples, the readers of official rows, and how a part is chosen.
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <map>
+#include <regex>
+#include <set>
+#include <sstream>
+
+#include "datasets/dataset.h"
+#include "tests/datasets/test_files.h"
+
+namespace evalrun::datasets {
+namespace {
+
+using base::ExitCode;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+const std::vector<std::string> kKinds = {"chat", "math", "summarize", "code", "instruct"};
+
+TEST(Samples, TenOfEachKindWithoutADataRoot) {
+  for (const std::string& kind : kKinds) {
+    const LoadedDataset set = load_dataset("samples/" + kind, "");
+    SCOPED_TRACE(kind);
+    EXPECT_GE(set.prompts.size(), 10u);
+    EXPECT_EQ(set.verification, "built in");
+    EXPECT_EQ(set.info.family, "samples");
+    for (const Prompt& prompt : set.prompts) {
+      EXPECT_EQ(prompt.category, kind);
+      EXPECT_TRUE(prompt.chat);
+      EXPECT_EQ(prompt.turns.size(), kind == "chat" ? 2u : 1u) << prompt.id;
+      // About 250 tokens: they are meant for a small model on a small machine.
+      EXPECT_LE(prompt.turns[0].size(), 1300u) << prompt.id;
+      EXPECT_EQ(prompt.reference.has_value(), kind == "math") << prompt.id;
+      EXPECT_EQ(prompt.language.empty(), kind != "code") << prompt.id;
+    }
+  }
+}
+
+TEST(Samples, AllIsTheKindsTogetherWithUniqueIdsAndTexts) {
+  const LoadedDataset all = load_dataset("samples", "");
+  size_t n = 0;
+  for (const std::string& kind : kKinds) n += load_dataset("samples/" + kind, "").prompts.size();
+  EXPECT_EQ(all.prompts.size(), n);
+  std::set<std::string> ids, texts;
+  for (const Prompt& prompt : all.prompts) {
+    EXPECT_TRUE(ids.insert(prompt.id).second) << prompt.id;
+    EXPECT_TRUE(texts.insert(prompt.turns[0]).second) << prompt.id;
+    EXPECT_TRUE(prompt.id.starts_with("samples/" + prompt.category + "/")) << prompt.id;
+  }
+}
+
+TEST(Samples, MathReferencesEndInANumber) {
+  const std::regex last_line(R"([\s\S]*\n#### -?[0-9]{1,3}(,[0-9]{3})*)");
+  for (const Prompt& prompt : load_dataset("samples/math", "").prompts)
+    EXPECT_TRUE(std::regex_match(prompt.reference.value(), last_line)) << prompt.id;
+}
+
+// Value of "a + b * c": sums of products, read from left to right.
+double value_of(const std::string& expression) {
+  std::istringstream in(expression);
+  double sum = 0, product = 0, number = 0;
+  in >> product;
+  for (char op; in >> op >> number;) {
+    if (op == '*') product *= number;
+    if (op == '/') product /= number;
+    if (op == '+' || op == '-') {
+      sum += product;
+      product = op == '+' ? number : -number;
+    }
+  }
+  return sum + product;
+}
+
+TEST(Samples, MathReferencesAddUp) {
+  const std::regex equation(R"((-?[0-9.]+(?: [-+*/] [0-9.]+)+) = (-?[0-9.]*[0-9]))");
+  int n = 0;
+  for (const Prompt& prompt : load_dataset("samples/math", "").prompts) {
+    const std::string& text = prompt.reference.value();
+    for (std::sregex_iterator it(text.begin(), text.end(), equation), end; it != end; ++it) {
+      EXPECT_DOUBLE_EQ(value_of((*it)[1]), std::stod((*it)[2])) << prompt.id << ": " << (*it)[0];
+      ++n;
+    }
+  }
+  EXPECT_GE(n, 20);
+}
+
+TEST(Registry, NamesAndSuggestions) {
+  for (const auto& [name, entry] : dataset_registry().entries()) {
+    EXPECT_EQ(name, entry.info.name);
+    EXPECT_FALSE(entry.info.summary.empty()) << name;
+    EXPECT_FALSE(entry.info.source.empty()) << name;
+    EXPECT_FALSE(entry.info.licence.empty()) << name;
+    EXPECT_GT(entry.info.default_max_new, 0) << name;
+    EXPECT_EQ(entry.info.file.empty(), entry.info.family == "samples") << name;
+  }
+  EXPECT_THAT(error_of(ExitCode::kUsage, [] { load_dataset("gsm8", ""); }),
+              HasSubstr("did you mean 'gsm8k'"));
+  EXPECT_THAT(error_of(ExitCode::kUsage, [] { load_dataset("samples/chatt", ""); }),
+              HasSubstr("did you mean 'samples/chat'"));
+}
+
+TEST(Registry, FileSetsSayWhatTheyNeed) {
+  const TempDir dir;
+  for (const auto& [name, entry] : dataset_registry().entries()) {
+    if (entry.info.file.empty()) continue;
+    EXPECT_THAT(
+        error_of(ExitCode::kUsage, [&] { load_dataset(entry.info.name, ""); }),
+        AllOf(HasSubstr(entry.info.file), HasSubstr("--data-root"), HasSubstr("EVALRUN_DATA")));
+    EXPECT_THAT(error_of(ExitCode::kData, [&] { load_dataset(entry.info.name, dir.root()); }),
+                AllOf(HasSubstr(dir.path(entry.info.file)), HasSubstr("hint:")));
+  }
+  EXPECT_THAT(error_of(ExitCode::kData, [&] { load_dataset("gsm8k", dir.root()); }),
+              HasSubstr("evalrun data fetch gsm8k"));
+}
+
+TEST(Registry, DataRootPrecedence) {
+  ::unsetenv("EVALRUN_DATA");
+  EXPECT_EQ(resolve_data_root(""), "");
+  ::setenv("EVALRUN_DATA", "from-environment", 1);
+  EXPECT_EQ(resolve_data_root(""), "from-environment");
+  EXPECT_EQ(resolve_data_root("from-option"), "from-option");
+  ::unsetenv("EVALRUN_DATA");
+}
+
+TEST(OfficialRows, BecomePrompts) {
+  const TempDir dir;
+  dir.write("mt_bench/question.jsonl",
+            R"({"question_id":81,"category":"writing","turns":["a","b"],"reference":["x","y"]})");
+  dir.write("gsm8k/test.jsonl",
+            "{\"question\":\"q0\",\"answer\":\"#### "
+            "1\"}\n\n{\"question\":\"q1\",\"answer\":\"w\\n#### 2\"}");
+  dir.write(
+      "humaneval/HumanEval.jsonl.gz",
+      gzip(
+          R"({"task_id":"HumanEval/3","prompt":"def f():\n","entry_point":"f","test":"def check(c): pass","canonical_solution":" x"})"));
+  dir.write("humaneval_x/humaneval_python.jsonl.gz",
+            gzip(R"j({"task_id":"Python/3","prompt":"def f():\n","test":"check(f)"})j"));
+  dir.write("xsum/test.jsonl", R"({"id":"99","document":"Text.","summary":"S."})");
+  dir.write("cip/test.jsonl", R"({"prompt":"p","response":"r"})");
+
+  const Prompt mt = load_dataset("mt_bench", dir.root()).prompts.at(0);
+  EXPECT_EQ(mt.id, "mt_bench/81");
+  EXPECT_EQ(mt.category, "writing");
+  EXPECT_THAT(mt.turns, ElementsAre("a", "b"));
+  EXPECT_FALSE(mt.reference.has_value());
+
+  const LoadedDataset gsm8k = load_dataset("gsm8k", dir.root());
+  EXPECT_EQ(gsm8k.verification, "unverified");
+  EXPECT_EQ(gsm8k.prompts.at(1).id, "gsm8k/1");  // rows, not lines
+  EXPECT_EQ(gsm8k.prompts.at(1).reference, "w\n#### 2");
+
+  const Prompt he = load_dataset("humaneval", dir.root()).prompts.at(0);
+  EXPECT_EQ(he.id, "humaneval/3");
+  EXPECT_EQ(he.language, "python");
+  EXPECT_FALSE(he.chat);
+  EXPECT_EQ(he.reference, "\ndef check(c): pass\ncheck(f)\n");
+
+  const Prompt hx = load_dataset("humaneval_x", dir.root()).prompts.at(0);
+  EXPECT_EQ(hx.id, "humaneval_x/python/3");
+  EXPECT_FALSE(hx.chat);
+  EXPECT_EQ(hx.reference, "check(f)");
+
+  const Prompt xsum = load_dataset("xsum", dir.root()).prompts.at(0);
+  EXPECT_EQ(xsum.id, "xsum/99");
+  EXPECT_EQ(xsum.turns.at(0),
+            "Document: Text.\nBased on the previous text, provide a brief single summary:");
+  EXPECT_EQ(xsum.reference, "S.");
+
+  const Prompt cip = load_dataset("cip", dir.root()).prompts.at(0);
+  EXPECT_EQ(cip.id, "cip/0");
+  EXPECT_FALSE(cip.reference.has_value());
+}
+
+TEST(OfficialRows, RefuseWhatIsNotTheirs) {
+  const TempDir dir;
+  dir.write("gsm8k/test.jsonl", R"({"question":"q0","answer":"12"})");
+  dir.write("humaneval/HumanEval.jsonl.gz",
+            R"({"task_id":"Python/0","prompt":"x","entry_point":"f","test":"t"})");
+  dir.write("mt_bench/question.jsonl",
+            R"({"question_id":"81","category":"writing","turns":["a"]})");
+  dir.write("xsum/test.jsonl", R"({"id":"1","document":"Text."})");
+  EXPECT_THAT(error_of(ExitCode::kData, [&] { load_dataset("gsm8k", dir.root()); }),
+              AllOf(HasSubstr("line 1"), HasSubstr("'answer'"), HasSubstr("####")));
+  EXPECT_THAT(error_of(ExitCode::kData, [&] { load_dataset("humaneval", dir.root()); }),
+              HasSubstr("'task_id'"));
+  EXPECT_THAT(error_of(ExitCode::kData, [&] { load_dataset("mt_bench", dir.root()); }),
+              HasSubstr("'question_id'"));
+  EXPECT_THAT(error_of(ExitCode::kData, [&] { load_dataset("xsum", dir.root()); }),
+              AllOf(HasSubstr("'summary'"), HasSubstr("missing")));
+}
+
+std::vector<Prompt> prompts_of(const std::string& categories) {
+  std::vector<Prompt> prompts;
+  for (char c : categories) {
+    Prompt prompt;
+    prompt.id = fmt::format("{}{}", c, prompts.size());
+    prompt.category = c;
+    prompts.push_back(prompt);
+  }
+  return prompts;
+}
+
+std::string ids_of(const std::vector<Prompt>& prompts) {
+  std::string ids;
+  for (const Prompt& prompt : prompts) ids += (ids.empty() ? "" : " ") + prompt.id;
+  return ids;
+}
+
+TEST(LimitPrompts, TakesTurnsOverCategoriesInOrder) {
+  const auto prompts = prompts_of("aaaabbbbc");
+  EXPECT_EQ(ids_of(limit_prompts(prompts, 3)), "a0 b4 c8");
+  EXPECT_EQ(ids_of(limit_prompts(prompts, 4)), "a0 a1 b4 c8");
+  EXPECT_EQ(ids_of(limit_prompts(prompts, 2)), "a0 b4");
+  EXPECT_EQ(ids_of(limit_prompts(prompts, 1)), "a0");
+  EXPECT_EQ(ids_of(limit_prompts(prompts, 7)), "a0 a1 a2 b4 b5 b6 c8");
+  EXPECT_EQ(ids_of(limit_prompts(prompts_of("abcabc"), 4)), "a0 b1 c2 a3");
+}
+
+TEST(LimitPrompts, FractionsAndLimitsBeyond) {
+  const auto prompts = prompts_of("aaaabbbb");
+  EXPECT_EQ(limit_prompts(prompts, 0.5).size(), 4u);
+  EXPECT_EQ(limit_prompts(prompts, 0.001).size(), 1u);
+  for (double all : {0.0, -1.0, 8.0, 100.0}) EXPECT_EQ(limit_prompts(prompts, all).size(), 8u);
+  EXPECT_TRUE(limit_prompts({}, 3).empty());
+  for (double bad : {2.5, std::nan(""), std::numeric_limits<double>::infinity()})
+    error_of(ExitCode::kUsage, [&] { limit_prompts(prompts, bad); });
+}
+
+// Against the definition: never more than one ahead of a category that has prompts left.
+TEST(LimitPrompts, EvenForEveryLimit) {
+  const auto prompts = prompts_of("abbcccaaabddddddddc");
+  for (int limit = 1; limit <= static_cast<int>(prompts.size()); ++limit) {
+    const auto part = limit_prompts(prompts, limit);
+    ASSERT_EQ(part.size(), static_cast<size_t>(limit));
+    std::map<std::string, int> taken, whole;
+    for (const Prompt& p : part) ++taken[p.category];
+    for (const Prompt& p : prompts) ++whole[p.category];
+    for (const auto& [category, n] : whole)
+      for (const auto& [other, m] : taken)
+        if (taken[category] < n) {
+          EXPECT_LE(m, taken[category] + 1) << limit << " " << category << other;
+        }
+  }
+}
+
+}  // namespace
+}  // namespace evalrun::datasets
