@@ -21,13 +21,15 @@ struct GateOptions {
   Faults faults = Faults::kLeaveOut;  // of the new run; kInclude for the self-test
 };
 
-// Worst first: the exit code is that of the worst verdict.
-enum class Outcome { kIncompatible, kCorrectness, kRegression, kInconclusive, kImprovement, kOk };
+// Worst first: the exit code is that of the worst verdict. A new run that is wrong in itself is
+// wrong whatever the baseline is; nothing is compared with an incompatible one.
+enum class Outcome { kCorrectness, kIncompatible, kRegression, kInconclusive, kImprovement, kOk };
 const char* to_string(Outcome o);
 
 struct Verdict {
-  std::string metric;  // "comparable", "failures", "accounting", "repeats", "lossless", "tokens",
-                       // "counters", "speed"
+  // "failures", "accounting", "repeats", "lossless": the new run by itself;
+  // "comparable", "complete", "tokens", "counters", "speed": against the baseline.
+  std::string metric;
   std::string method;  // arm label, "" for the whole run
   Outcome outcome = Outcome::kOk;
   std::string reason;  // one line
@@ -43,6 +45,7 @@ struct GateResult {
   double noise_floor = 0;  // |mean log ratio| of the A/A arms, the larger of the two runs
   double margin = 0;       // what was used for speed
   std::string summary;     // one line for stdout
+  RunInfo base, current;
 };
 
 GateResult evaluate_gate(const results::ResultStore& base_store, int64_t base_run,

@@ -1,0 +1,372 @@
+#include "reports/gate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "reports/compare.h"
+#include "reports/format.h"
+#include "reports/matching.h"
+
+namespace evalrun::reports {
+
+using results::Row;
+
+const char* to_string(Outcome o) {
+  switch (o) {
+    case Outcome::kCorrectness:
+      return "correctness failure";
+    case Outcome::kIncompatible:
+      return "not comparable";
+    case Outcome::kRegression:
+      return "regression";
+    case Outcome::kInconclusive:
+      return "inconclusive";
+    case Outcome::kImprovement:
+      return "improvement";
+    case Outcome::kOk:
+      return "ok";
+  }
+  EVALRUN_CHECK(false, "unknown outcome {}", static_cast<int>(o));
+}
+
+namespace {
+
+base::ExitCode exit_code(Outcome o) {
+  switch (o) {
+    case Outcome::kCorrectness:
+      return base::ExitCode::kCorrectness;
+    case Outcome::kIncompatible:
+      return base::ExitCode::kNoBaseline;
+    case Outcome::kRegression:
+      return base::ExitCode::kRegression;
+    case Outcome::kInconclusive:
+      return base::ExitCode::kInconclusive;
+    default:
+      return base::ExitCode::kOk;
+  }
+}
+
+Verdict verdict(std::string metric, std::string method, Outcome outcome, std::string reason,
+                int64_t n) {
+  Verdict v;
+  v.metric = std::move(metric);
+  v.method = std::move(method);
+  v.outcome = outcome;
+  v.reason = std::move(reason);
+  v.n = n;
+  return v;
+}
+
+class Gate {
+ public:
+  Gate(const RunData& base, const RunData& current, const results::ResultStore& store,
+       const GateOptions& options)
+      : base_(base), new_(current), store_(store), options_(options) {
+    result_.base = base.run;
+    result_.current = current.run;
+  }
+
+  GateResult decide() {
+    check_failures();
+    check_accounting();
+    check_repeats();
+    check_lossless();
+    if (check_comparable()) {
+      check_complete();
+      check_tokens();
+      check_speed();
+    }
+    conclude();
+    return std::move(result_);
+  }
+
+ private:
+  void add(Verdict v) { result_.verdicts.push_back(std::move(v)); }
+  std::string fault_filter() const {
+    return options_.faults == Faults::kLeaveOut ? " AND v.fault = ''" : "";
+  }
+
+  // ---- the new run by itself ----
+
+  void check_failures() {
+    int64_t all = 0, failed = 0;
+    store_.query(
+        "SELECT a.label, sum(v.generations), sum(v.failed) FROM v_count v JOIN arm a ON a.id = "
+        "v.arm_id WHERE v.run_id = ?" +
+            fault_filter() + " GROUP BY a.id ORDER BY a.id",
+        {new_.run.id}, [&](const Row& r) {
+          all += r.integer(1), failed += r.integer(2);
+          if (r.integer(2) > 0)
+            add(verdict("failures", r.text(0), Outcome::kCorrectness,
+                        fmt::format("{} of {} generations failed", r.integer(2), r.integer(1)),
+                        r.integer(1)));
+          return true;
+        });
+    if (failed == 0) add(verdict("failures", "", Outcome::kOk, "no generation failed", all));
+  }
+
+  void check_accounting() {
+    bool found = false;
+    store_.query(
+        "SELECT a.label, v.problem, count(*) FROM v_accounting v JOIN arm a ON a.id = v.arm_id "
+        "WHERE v.run_id = ?" +
+            fault_filter() + " GROUP BY a.id, v.problem ORDER BY a.id",
+        {new_.run.id}, [&](const Row& r) {
+          found = true;
+          add(verdict("accounting", r.text(0), Outcome::kCorrectness,
+                      fmt::format("miscounted: {} ({} turns)", r.text(1), r.integer(2)),
+                      r.integer(2)));
+          return true;
+        });
+    if (!found)
+      add(verdict("accounting", "", Outcome::kOk, "every step and token is accounted for",
+                  static_cast<int64_t>(new_.samples.size())));
+  }
+
+  void check_repeats() {
+    std::map<int64_t, int64_t> unstable;
+    for (const SampleRow& s : new_.samples)
+      if (!s.stable) ++unstable[s.arm_id];
+    for (const ArmInfo& a : new_.arms)
+      if (unstable.contains(a.id))
+        add(verdict(
+            "repeats", a.label, Outcome::kCorrectness,
+            fmt::format("repeats of the same seed gave other tokens or counters on {} prompts",
+                        unstable.at(a.id)),
+            unstable.at(a.id)));
+    if (unstable.empty())
+      add(verdict("repeats", "", Outcome::kOk, "every repeat gave the same tokens and counters",
+                  static_cast<int64_t>(new_.samples.size())));
+  }
+
+  // Greedy outputs of a lossless method equal the run's own plain decoding, token by token.
+  void check_lossless() {
+    const ArmInfo* ar = new_.baseline();
+    if (ar == nullptr) return;
+    const auto reference = cells_of(new_, ar->id);
+    for (const ArmInfo& a : new_.arms) {
+      if (a.id == ar->id || a.lossless == "none" || !a.greedy()) continue;
+      int64_t compared = 0, different = 0;
+      std::string first;
+      for (const auto& [cell, s] : cells_of(new_, a.id)) {
+        const auto it = reference.find(cell);
+        if (it == reference.end()) continue;
+        ++compared;
+        if (it->second->tokens_hash == s->tokens_hash) continue;
+        if (different++ == 0) first = prompt_name(new_, cell.first);
+      }
+      if (different > 0)
+        add(verdict("lossless", a.label, Outcome::kCorrectness,
+                    fmt::format("tokens differ from plain decoding on {} of {} prompts, first {}",
+                                different, compared, first),
+                    compared));
+      else
+        add(verdict("lossless", a.label, Outcome::kOk, "same tokens as plain decoding", compared));
+    }
+  }
+
+  static std::string prompt_name(const RunData& data, int64_t id) {
+    for (const PromptInfo& p : data.prompts)
+      if (p.id == id) return p.name;
+    return fmt::format("prompt {}", id);
+  }
+
+  // ---- against the baseline ----
+
+  bool check_comparable() {
+    std::vector<std::string> reasons;
+    const auto differs = [&](const std::string& what, const std::string& was,
+                             const std::string& is) {
+      if (was != is) reasons.push_back(fmt::format("{} was {}, is {}", what, was, is));
+    };
+    if (base_.baseline() == nullptr) reasons.push_back("the baseline has no plain-decoding arm");
+    if (new_.baseline() == nullptr) reasons.push_back("the run has no plain-decoding arm");
+    if (const auto x = base_.run.environment.find("cpu"), y = new_.run.environment.find("cpu");
+        x != base_.run.environment.end() && y != new_.run.environment.end())
+      differs("the processor", x->second, y->second);
+    int methods = 0;
+    for (const ArmInfo& a : base_.arms) {
+      const ArmInfo* other = new_.arm(a.label);
+      if (other == nullptr) {
+        reasons.push_back(fmt::format("{} is in the baseline only", a.label));
+        continue;
+      }
+      methods += a.role == "method";
+      const auto was = engine_mode(a), is = engine_mode(*other);
+      for (const auto& [name, value] : was)
+        differs(fmt::format("{}: {}", a.label, name), value, is.at(name));
+    }
+    if (methods == 0 && reasons.empty()) reasons.push_back("the baseline has no method to compare");
+    const auto was = prompts_by_key(base_), is = prompts_by_key(new_);
+    const auto missing = [](const auto& from, const auto& in) {
+      return std::count_if(from.begin(), from.end(),
+                           [&](const auto& p) { return !in.contains(p.first); });
+    };
+    if (const auto n = missing(was, is))
+      reasons.push_back(fmt::format("{} prompts of the baseline are missing", n));
+    if (const auto n = missing(is, was))
+      reasons.push_back(fmt::format("{} prompts are not in the baseline", n));
+    for (const std::string& r : reasons)
+      add(verdict("comparable", "", Outcome::kIncompatible, r, 0));
+    if (reasons.empty())
+      add(verdict("comparable", "", Outcome::kOk, "same model, prompts, settings and engine mode",
+                  static_cast<int64_t>(was.size())));
+    return reasons.empty();
+  }
+
+  void check_complete() {
+    std::set<std::string> have;
+    const auto cells = [](const RunData& d) {
+      std::map<int64_t, std::string> arm, prompt;
+      for (const ArmInfo& a : d.arms) arm[a.id] = a.label;
+      for (const PromptInfo& p : d.prompts) prompt[p.id] = p.key;
+      std::set<std::string> set;
+      for (const SampleRow& s : d.samples)
+        set.insert(fmt::format("{}\n{}\n{}", arm[s.arm_id], prompt[s.prompt_id], s.sample));
+      return set;
+    };
+    const auto was = cells(base_), is = cells(new_);
+    const auto missing =
+        std::count_if(was.begin(), was.end(), [&](const auto& c) { return !is.contains(c); });
+    if (missing > 0)
+      add(verdict(
+          "complete", "", Outcome::kInconclusive,
+          fmt::format("{} of the baseline's {} cells are not measured", missing, was.size()),
+          static_cast<int64_t>(was.size())));
+  }
+
+  // Without statistics: the same build, model and prompts must give the same tokens and, for the
+  // same tokens, the same steps (so tau and the acceptance histogram are equal to the last digit).
+  // A draw is only comparable when the same program drew it.
+  void check_tokens() {
+    for (const ArmInfo& a : base_.arms) {
+      if (!a.greedy() && base_.run.commit != new_.run.commit) continue;
+      const MatchedArm m = match_arm(base_, new_, a.label, "");
+      if (m.same_tokens < m.cells)
+        add(verdict("tokens", a.label, Outcome::kCorrectness,
+                    fmt::format("tokens differ from the baseline's on {} of {} prompts, first {}",
+                                m.cells - m.same_tokens, m.cells, m.first_changed),
+                    m.cells));
+      else
+        add(verdict("tokens", a.label, Outcome::kOk, "same tokens as the baseline", m.cells));
+      if (m.same_steps < m.cells)
+        add(verdict(
+            "counters", a.label, Outcome::kCorrectness,
+            fmt::format(
+                "drafted, accepted or emitted counts differ from the baseline's on {} of {} "
+                "prompts, first {} (tau {:.4f} -> {:.4f})",
+                m.cells - m.same_steps, m.cells, m.first_recounted,
+                m.a.method.steps > 0 ? m.a.method.emitted / m.a.method.steps : 0.0,
+                m.b.method.steps > 0 ? m.b.method.emitted / m.b.method.steps : 0.0),
+            m.cells));
+      else
+        add(verdict("counters", a.label, Outcome::kOk, "same steps as the baseline", m.cells));
+    }
+  }
+
+  static double floor_of(const RunData& data) {
+    double floor = 0;
+    const ArmInfo* ar = data.baseline();
+    for (const ArmInfo& a : data.arms) {
+      if (a.role != "aa") continue;
+      const Pairing p = pair_with_baseline(cells_of(data, a.id), cells_of(data, ar->id),
+                                           [](int64_t) { return true; });
+      const std::vector<double> logs = log_ratios(values_of(p.prompts));
+      if (!logs.empty()) floor = std::max(floor, std::fabs(base::mean(logs)));
+    }
+    return floor;
+  }
+
+  void check_speed() {
+    result_.noise_floor = std::max(floor_of(base_), floor_of(new_));
+    result_.margin = std::max(options_.max_regression, 2 * result_.noise_floor);
+    const double worst = std::log1p(-std::min(result_.margin, 0.99));
+    const double alpha = options_.alpha / std::max(1, options_.looks);
+    std::vector<size_t> tested;
+    std::vector<Verdict> speed;
+    for (const ArmInfo& a : base_.arms) {
+      if (a.role != "method") continue;
+      const MatchedArm m = match_arm(base_, new_, a.label, "");
+      Verdict v = verdict("speed", a.label, Outcome::kInconclusive, "", 0);
+      v.n = static_cast<int64_t>(m.log_differences.size());
+      v.margin = result_.margin;
+      const auto t = base::t_interval(m.log_differences, 1 - 2 * alpha);
+      if (!t) {
+        v.reason = "fewer than two prompts have a speedup in both runs";
+      } else {
+        v.effect = std::expm1(t->mean), v.lo = std::expm1(t->interval.lo),
+        v.hi = std::expm1(t->interval.hi);
+        // Without any spread the test degenerates to a comparison.
+        v.p_value = t->standard_error > 0
+                        ? base::student_t_cdf((t->mean - worst) / t->standard_error, t->n - 1)
+                        : (t->mean < worst ? 0.0 : 1.0);
+        v.outcome = t->interval.lo > -worst  ? Outcome::kImprovement
+                    : t->interval.lo > worst ? Outcome::kOk
+                                             : Outcome::kInconclusive;
+        v.reason = tok_s_text(m);
+        tested.push_back(speed.size());
+      }
+      speed.push_back(std::move(v));
+    }
+    holm(speed, tested);
+    for (const size_t i : tested)
+      if (*speed[i].p_value < alpha) speed[i].outcome = Outcome::kRegression;
+    for (Verdict& v : speed) {
+      if (v.effect)
+        v.reason =
+            fmt::format("speedup {:+.1f} % [{:+.1f}, {:+.1f}], margin {:.1f} %; {}",
+                        100 * *v.effect, 100 * *v.lo, 100 * *v.hi, 100 * *v.margin, v.reason);
+      add(std::move(v));
+    }
+  }
+
+  // The ratio hides what moved: tokens/s of both arms tell.
+  static std::string tok_s_text(const MatchedArm& m) {
+    return fmt::format("method {:.1f} -> {:.1f} tok/s, AR {:.1f} -> {:.1f} tok/s",
+                       m.a.method.tok_s(), m.b.method.tok_s(), m.a.base.tok_s(), m.b.base.tok_s());
+  }
+
+  // Holm (1979): of m tests the k-th smallest p counts m - k + 1 times, never less than the one
+  // before.
+  static void holm(std::vector<Verdict>& v, std::vector<size_t> tested) {
+    std::sort(tested.begin(), tested.end(),
+              [&](size_t x, size_t y) { return *v[x].p_value < *v[y].p_value; });
+    double previous = 0;
+    for (size_t k = 0; k < tested.size(); ++k) {
+      double& p = *v[tested[k]].p_value;
+      p = previous = std::max(previous, std::min(1.0, static_cast<double>(tested.size() - k) * p));
+    }
+  }
+
+  void conclude() {
+    std::stable_sort(result_.verdicts.begin(), result_.verdicts.end(),
+                     [](const Verdict& x, const Verdict& y) { return x.outcome < y.outcome; });
+    const Verdict& worst = result_.verdicts.front();
+    result_.code = exit_code(worst.outcome);
+    if (worst.outcome == Outcome::kOk)
+      result_.summary = fmt::format("check: ok - {} checks passed, no speedup fell by more than {}",
+                                    result_.verdicts.size(), percent(result_.margin, 1));
+    else
+      result_.summary = fmt::format("check: {} - {}{}{}", to_string(worst.outcome), worst.method,
+                                    worst.method.empty() ? "" : ": ", worst.reason);
+  }
+
+  const RunData& base_;
+  const RunData& new_;
+  const results::ResultStore& store_;
+  const GateOptions& options_;
+  GateResult result_;
+};
+
+}  // namespace
+
+GateResult evaluate_gate(const results::ResultStore& base_store, int64_t base_run,
+                         const results::ResultStore& new_store, int64_t new_run,
+                         const GateOptions& options) {
+  const RunData base = load_run(base_store, base_run);
+  const RunData current = load_run(new_store, new_run, options.faults);
+  return Gate(base, current, new_store, options).decide();
+}
+
+}  // namespace evalrun::reports

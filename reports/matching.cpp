@@ -1,0 +1,71 @@
+#include "reports/matching.h"
+
+#include <cmath>
+#include <set>
+
+#include "engine/base/error.h"
+
+namespace evalrun::reports {
+
+std::map<std::string, const PromptInfo*> prompts_by_key(const RunData& data) {
+  std::map<std::string, const PromptInfo*> by_key;
+  for (const PromptInfo& p : data.prompts) by_key[p.key] = &p;
+  return by_key;
+}
+
+namespace {
+
+Pairing pair_arm(const RunData& data, const ArmInfo& arm, const std::set<int64_t>& prompts) {
+  EVALRUN_CHECK(data.baseline() != nullptr, "run {} has no baseline arm", data.run.id);
+  return pair_with_baseline(cells_of(data, arm.id), cells_of(data, data.baseline()->id),
+                            [&](int64_t id) { return prompts.contains(id); });
+}
+
+}  // namespace
+
+MatchedArm match_arm(const RunData& a, const RunData& b, const std::string& label,
+                     const std::string& task) {
+  const ArmInfo* arm_a = a.arm(label);
+  const ArmInfo* arm_b = b.arm(label);
+  EVALRUN_CHECK(arm_a != nullptr && arm_b != nullptr, "arm '{}' is not in both runs", label);
+  const auto by_key_b = prompts_by_key(b);
+  std::vector<std::pair<const PromptInfo*, const PromptInfo*>> common;
+  std::set<int64_t> ids_a, ids_b;
+  for (const PromptInfo& p : a.prompts) {
+    const auto it = by_key_b.find(p.key);
+    if (it == by_key_b.end() || (!task.empty() && p.task != task)) continue;
+    common.emplace_back(&p, it->second);
+    ids_a.insert(p.id);
+    ids_b.insert(it->second->id);
+  }
+  MatchedArm m;
+  m.a = pair_arm(a, *arm_a, ids_a);
+  m.b = pair_arm(b, *arm_b, ids_b);
+  const auto cells_a = cells_of(a, arm_a->id), cells_b = cells_of(b, arm_b->id);
+  for (const auto& [p, q] : common) {
+    const auto pair_a = m.a.prompts.find(p->id);
+    const auto pair_b = m.b.prompts.find(q->id);
+    if (pair_a != m.a.prompts.end() && pair_b != m.b.prompts.end()) {
+      const auto log_a = log_ratios({&pair_a->second, 1});
+      const auto log_b = log_ratios({&pair_b->second, 1});
+      if (!log_a.empty() && !log_b.empty()) m.log_differences.push_back(log_b[0] - log_a[0]);
+    }
+    for (auto it = cells_a.lower_bound({p->id, 0}); it != cells_a.end() && it->first.first == p->id;
+         ++it) {
+      const auto other = cells_b.find({q->id, it->first.second});
+      if (other == cells_b.end()) continue;
+      ++m.cells;
+      if (it->second->tokens_hash == other->second->tokens_hash)
+        ++m.same_tokens;
+      else if (m.first_changed.empty())
+        m.first_changed = p->name;
+      if (it->second->steps_hash == other->second->steps_hash)
+        ++m.same_steps;
+      else if (m.first_recounted.empty())
+        m.first_recounted = p->name;
+    }
+  }
+  return m;
+}
+
+}  // namespace evalrun::reports

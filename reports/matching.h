@@ -1,0 +1,28 @@
+// Two runs laid side by side: arms matched by label, prompts by key. Shared by compare and gate.
+#pragma once
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "reports/pairing.h"
+#include "reports/run_data.h"
+
+namespace evalrun::reports {
+
+// Position of every prompt of a run by its key.
+std::map<std::string, const PromptInfo*> prompts_by_key(const RunData& data);
+
+// One arm in both runs, over the prompts (of one task, "" = all) that both have.
+struct MatchedArm {
+  Pairing a, b;                         // each against the baseline arm of its own run
+  std::vector<double> log_differences;  // ln s_i(B) - ln s_i(A), one per prompt
+  int64_t same_tokens = 0, same_steps = 0, cells = 0;  // (prompt, sample) present in both
+  std::string first_changed;                           // prompt whose tokens differ, "" if none
+  std::string first_recounted;                         // prompt whose step counters differ
+};
+// Both runs must have a baseline arm, and an arm of that label.
+MatchedArm match_arm(const RunData& a, const RunData& b, const std::string& label,
+                     const std::string& task);
+
+}  // namespace evalrun::reports
