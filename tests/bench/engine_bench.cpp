@@ -2,7 +2,7 @@
 // 256. Each case first checks that its last row has the bits of the same row decoded alone, and is
 // skipped with an error when it has not. Counters: bytes of weights per second (the floor of one
 // row is memory bandwidth) and floating-point operations per second.
-//   build/release/bin/engine_bench --benchmark_enable_random_interleaving=true \
+//   build/release/bin/engine_bench --benchmark_enable_random_interleaving=true
 //     --benchmark_repetitions=9 --benchmark_report_aggregates_only=true
 #include <benchmark/benchmark.h>
 
