@@ -129,23 +129,19 @@ void fetch_files(const Options& options, const GlobalOptions& global) {
 void add_data_command(CLI::App& app, Context& context) {
   auto* command = app.add_subcommand("data", "Official data files: list, fetch, verify");
   command->require_subcommand(1);
-  command->fallthrough();
   auto options = std::make_shared<Options>();
 
   auto* list = command->add_subcommand("list", "What files there are and which are present");
-  list->fallthrough();
   add_root_option(*list, *options);
   list->callback([options, &context] { list_files(*options, context.global); });
 
   auto* fetch = command->add_subcommand("fetch", "Download official files and check them");
-  fetch->fallthrough();
   add_root_option(*fetch, *options);
   fetch->add_option("name", options->names, "Data sets, or 'all'")->required();
   fetch->add_flag("--force", options->force, "Replace a file that is there but not official");
   fetch->callback([options, &context] { fetch_files(*options, context.global); });
 
   auto* verify = command->add_subcommand("verify", "Check sizes and SHA-256 of what is present");
-  verify->fallthrough();
   add_root_option(*verify, *options);
   verify->add_option("name", options->names, "Data sets that must be there (default: any)");
   verify->callback([options, &context] { verify_files(*options, context); });

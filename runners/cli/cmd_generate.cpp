@@ -93,9 +93,7 @@ class Generator {
   }
 
   std::string render_messages(const JsonlReader& reader, const nlohmann::json& messages) const {
-    if (model_->chat_template() == nullptr)
-      throw base::data_error(model_->path(), "chat template", model_->chat_template_error(),
-                             "name one with --chat-template, or give \"prompt\" instead");
+    if (model_->chat_template() == nullptr) throw base::usage_error(model_->chat_template_error());
     if (!messages.is_array() || messages.empty())
       reader.fail("field 'messages' must be a non-empty array of {\"role\", \"content\"}");
     std::vector<engine::ChatMessage> chat;
@@ -118,10 +116,11 @@ class Generator {
   void reserve(const JsonlReader& reader, int prompt_tokens) {
     const int context = model_->config().max_context;
     if (prompt_tokens + options_.max_new > context)
-      reader.fail(fmt::format("the prompt has {} tokens; with -n {} that is more than the model's "
-                              "context of {}",
-                              prompt_tokens, options_.max_new, context),
-                  "shorten the prompt or lower -n");
+      throw base::usage_error(
+          fmt::format("{}: {}: the prompt has {} tokens; with -n {} that is more than the model's "
+                      "context of {}",
+                      reader.file(), reader.place(), prompt_tokens, options_.max_new, context),
+          "shorten the prompt or lower -n");
     // Rows in flight stand behind the context, so a step needs room for a whole tree.
     const int needed = prompt_tokens + options_.max_new + kRows;
     if (session_ && session_->capacity() >= needed) return;
@@ -208,7 +207,6 @@ class Generator {
 
 void add_generate_command(CLI::App& app, Context&) {
   auto* command = app.add_subcommand("generate", "Decode prompts and show the tokens (JSON Lines)");
-  command->fallthrough();
   auto options = std::make_shared<Options>();
   options->model.add(*command);
   command

@@ -309,7 +309,6 @@ void run_list(const Options& options, const GlobalOptions& global) {
 
 void add_list_command(CLI::App& app, Context& context) {
   auto* command = app.add_subcommand("list", "What can be named, with parameters and defaults");
-  command->fallthrough();
   auto options = std::make_shared<Options>();
   command
       ->add_option("what", options->what,

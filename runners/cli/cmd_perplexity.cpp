@@ -164,7 +164,6 @@ void run_perplexity(const Options& options) {
 
 void add_perplexity_command(CLI::App& app, Context&) {
   auto* command = app.add_subcommand("perplexity", "How well a model predicts a text (JSON)");
-  command->fallthrough();
   auto options = std::make_shared<Options>();
   options->model.add(*command);
   command->add_option("--file", options->file, "Text file (UTF-8)")->required();

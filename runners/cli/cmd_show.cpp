@@ -248,7 +248,6 @@ void run_show(const Options& options, const GlobalOptions& global) {
 
 void add_show_command(CLI::App& app, Context& context) {
   auto* command = app.add_subcommand("show", "One generation step by step, or a run's summary");
-  command->fallthrough();
   auto options = std::make_shared<Options>();
   command->add_option("id", options->id, "Number of a generation, run:N, or a run's label")
       ->required();

@@ -32,7 +32,6 @@ void run_tokenize(const Options& options) {
 
 void add_tokenize_command(CLI::App& app, Context&) {
   auto* command = app.add_subcommand("tokenize", "Text to token ids (JSON Lines)");
-  command->fallthrough();
   auto options = std::make_shared<Options>();
   options->model.add(*command);
   command

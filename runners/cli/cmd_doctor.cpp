@@ -1,0 +1,253 @@
+// evalrun doctor: is this machine, this build and this set-up fit to measure?
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <memory>
+
+#include "datasets/dataset.h"
+#include "datasets/manifest.h"
+#include "engine/base/text.h"
+#include "engine/cuda/devices.h"
+#include "results/store.h"
+#include "runners/build_info.h"
+#include "runners/cli/cli.h"
+#include "runners/cli/doctor_checks.h"
+#include "runners/cli/output.h"
+#include "runners/environment.h"
+
+namespace evalrun::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Of the default model's file (docs of scripts/get-model).
+constexpr const char* kDefaultModelSha256 =
+    "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53";
+constexpr double kOverheadLimitNs =
+    20e3;  // a step of the smallest model worth measuring takes 4 ms
+constexpr double kBandwidthSeconds = 0.2;
+constexpr double kLowDiskBytes = 200e6;
+
+struct Options {
+  std::string model, data_root;
+};
+
+enum class Level { kOk, kNote, kWarning, kProblem };
+const char* to_string(Level level) {
+  switch (level) {
+    case Level::kOk:
+      return "ok";
+    case Level::kNote:
+      return "note";
+    case Level::kWarning:
+      return "WARNING";
+    case Level::kProblem:
+      return "PROBLEM";
+  }
+  return "";
+}
+
+struct Finding {
+  std::string name, value;
+  Level level = Level::kOk;
+  std::string hint = {};
+};
+using Findings = std::vector<Finding>;
+
+std::string value_or(const std::map<std::string, std::string>& map, const std::string& key,
+                     const std::string& fallback) {
+  const auto it = map.find(key);
+  return it == map.end() ? fallback : it->second;
+}
+
+void examine_build(Findings& out) {
+  const runners::BuildInfo& build = runners::build_info();
+  Finding f{"build", fmt::format("evalrun {}, commit {}, {}, {}", build.version, build.commit,
+                                 build.build_type, build.compiler)};
+  if (build.build_type != "Release") {
+    f.level = Level::kWarning;
+    f.hint = "times of this build are not comparable: use the release preset";
+  } else if (!build.sanitizers.empty()) {
+    f.level = Level::kWarning;
+    f.hint = "built with sanitizers: times mean nothing";
+  }
+  out.push_back(std::move(f));
+}
+
+void examine_machine(Findings& out) {
+  const auto e = runners::capture_environment();
+  out.push_back({"processor", value_or(e, "cpu", "unknown")});
+  out.push_back({"cores", fmt::format("{} of {} allowed", value_or(e, "cores_allowed", "?"),
+                                      value_or(e, "cores", "?"))});
+  out.push_back({"memory", human_bytes(std::atof(value_or(e, "memory_bytes", "0").c_str()))});
+  out.push_back({"system", fmt::format("{}, {}", value_or(e, "os", "unknown"),
+                                       value_or(e, "kernel", "unknown kernel"))});
+  const std::string governor = value_or(e, "governor", "not readable");
+  out.push_back({"frequency governor", governor,
+                 governor == "powersave" ? Level::kWarning : Level::kNote,
+                 governor == "powersave" ? "set it to performance while measuring" : ""});
+  const double load = std::atof(value_or(e, "load", "0").c_str());
+  const bool busy = load > 0.5 * std::atof(value_or(e, "cores_allowed", "1").c_str());
+  out.push_back({"load (1 min)", fmt::format("{:.2f}", load), busy ? Level::kWarning : Level::kOk,
+                 busy ? "other work is running: measured times will vary" : ""});
+  const double steal = std::atof(value_or(e, "steal_share", "0").c_str());
+  out.push_back({"time taken by other guests", fmt::format("{:.1f} % since boot", 100 * steal),
+                 steal > 0.05 ? Level::kWarning : Level::kOk,
+                 steal > 0.05 ? "a shared machine: trust ratios, not seconds" : ""});
+}
+
+void examine_devices(Findings& out) {
+  std::string paths;
+  for (const std::string& isa : engine::available_isas())
+    paths += (paths.empty() ? "" : ", ") + isa;
+  out.push_back({"instruction set paths", paths});
+  const engine::cuda::DeviceList cuda = engine::cuda::list_devices();
+  if (!cuda.compiled_in) {
+    out.push_back({"CUDA", "not compiled in", Level::kNote});
+  } else if (cuda.devices.empty()) {
+    out.push_back({"CUDA", "no device: " + cuda.problem, Level::kNote});
+  }
+  for (const engine::cuda::Device& d : cuda.devices)
+    out.push_back({fmt::format("CUDA device {}", d.index),
+                   fmt::format("{}, compute {}.{}, {}", d.name, d.compute_major, d.compute_minor,
+                               human_bytes(static_cast<double>(d.memory_bytes)))});
+}
+
+void examine_model(const std::string& given, Findings& out) {
+  ModelOptions options;
+  options.model = given;
+  try {
+    const std::string path = options.path();
+    if (!given.empty()) {
+      const auto model = engine::load_model(path, {});
+      out.push_back({"model", fmt::format("{}, {}", path, model->config().name)});
+      return;
+    }
+    const bool right = base::sha256_file(path) == kDefaultModelSha256;
+    out.push_back({"model", path + (right ? ", SHA-256 right" : ", wrong SHA-256"),
+                   right ? Level::kOk : Level::kProblem,
+                   right ? "" : "a broken download: run scripts/get-model again"});
+  } catch (const base::Error& error) {
+    out.push_back({"model", error.message(), Level::kProblem, error.hint()});
+  }
+}
+
+void examine_data(const std::string& given, Findings& out) {
+  const std::string root = datasets::resolve_data_root(given);
+  if (root.empty()) {
+    out.push_back({"data root", "none: the built-in samples only", Level::kNote,
+                   "set EVALRUN_DATA for gsm8k, mt_bench and others (evalrun data fetch)"});
+    return;
+  }
+  try {
+    int present = 0, contradicting = 0;
+    std::string names;
+    for (const datasets::FileCheck& check : datasets::verify_data(root)) {
+      present += check.state != datasets::FileState::kMissing ? 1 : 0;
+      if (!check.is_error()) continue;
+      ++contradicting;
+      names += " " + check.file.path;
+    }
+    out.push_back({"data root", fmt::format("{}: {} files known to the manifest", root, present),
+                   contradicting > 0 ? Level::kProblem : Level::kOk,
+                   contradicting > 0 ? "files with wrong bytes:" + names : ""});
+  } catch (const base::Error& error) {
+    out.push_back({"data root", error.message(), Level::kProblem, error.hint()});
+  }
+}
+
+void examine_database(const std::string& path, Findings& out) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::path file = fs::absolute(path, error);
+  const fs::path folder = file.parent_path();
+  const bool exists = fs::exists(file, error);
+  try {
+    if (exists) results::ResultStore(path, results::ResultStore::Mode::kReadOnly);
+    // SQLite writes its journal beside the file, so the folder must be writable too.
+    const bool writable =
+        ::access(folder.c_str(), W_OK) == 0 && (!exists || ::access(file.c_str(), W_OK) == 0);
+    if (!writable)
+      throw base::data_error(path, "", "cannot be written to",
+                             "choose another place with --db or EVALRUN_DB");
+    out.push_back({"result database", file.string() + (exists ? "" : " (will be created)")});
+  } catch (const base::Error& e) {
+    out.push_back({"result database", e.message(), Level::kProblem, e.hint()});
+  }
+  const fs::space_info space = fs::space(folder, error);
+  if (!error)
+    out.push_back(
+        {"free disk space", human_bytes(static_cast<double>(space.available)),
+         static_cast<double>(space.available) < kLowDiskBytes ? Level::kWarning : Level::kOk,
+         static_cast<double>(space.available) < kLowDiskBytes
+             ? "a long run stores tens of megabytes"
+             : ""});
+}
+
+void examine_numerics(Findings& out) {
+  const std::vector<std::string> problems = compare_isa_paths();
+  out.push_back(
+      {"bit identity",
+       problems.empty() ? "all paths agree, alone and in groups of rows" : problems.front(),
+       problems.empty() ? Level::kOk : Level::kProblem,
+       problems.empty() ? "" : "results of this machine cannot be trusted: please report"});
+}
+
+void examine_speed(Findings& out) {
+  const double overhead = measure_step_overhead_ns();
+  const bool slow = overhead > kOverheadLimitNs;
+  out.push_back({"harness overhead per step", human_time(overhead),
+                 slow ? Level::kWarning : Level::kOk,
+                 slow ? "unusually long: is the machine busy?" : ""});
+  const double bandwidth = measure_read_bandwidth(engine::allowed_cores(), kBandwidthSeconds);
+  out.push_back({"memory read bandwidth", fmt::format("{:.1f} GB/s", bandwidth / 1e9)});
+}
+
+void run_doctor(const Options& options, Context& context) {
+  Findings findings;
+  examine_build(findings);
+  examine_machine(findings);
+  examine_devices(findings);
+  examine_model(options.model, findings);
+  examine_data(options.data_root, findings);
+  examine_database(context.global.db, findings);
+  examine_numerics(findings);
+  examine_speed(findings);
+
+  Json array = Json::array();
+  std::vector<std::vector<std::string>> rows;
+  int problems = 0;
+  for (const Finding& f : findings) {
+    problems += f.level == Level::kProblem ? 1 : 0;
+    array.push_back(
+        {{"name", f.name}, {"level", to_string(f.level)}, {"value", f.value}, {"hint", f.hint}});
+    rows.push_back({to_string(f.level), f.name, f.value + (f.hint.empty() ? "" : " - " + f.hint)});
+  }
+  if (context.global.json) {
+    print_json_document({{"ok", problems == 0}, {"checks", array}});
+  } else {
+    print_line(aligned_table({"", "what", "found"}, rows));
+    print_line(problems == 0 ? "\nfit to measure" : fmt::format("\n{} problems", problems));
+  }
+  if (problems > 0) context.exit_code = static_cast<int>(base::ExitCode::kEnvironment);
+}
+
+}  // namespace
+
+void add_doctor_command(CLI::App& app, Context& context) {
+  auto* command = app.add_subcommand("doctor", "Is this machine and set-up fit to measure?");
+  auto options = std::make_shared<Options>();
+  command->add_option("-m,--model", options->model,
+                      "Model to look at (default: the default model)");
+  command->add_option("--data-root", options->data_root, "Folder of the data sets (EVALRUN_DATA)");
+  command->footer(
+      "Exit code 6 when something must be mended first.\n\nExamples:\n"
+      "  evalrun doctor\n"
+      "  evalrun doctor --json\n"
+      "  evalrun doctor -m model.gguf --data-root ~/data");
+  command->callback([options, &context] { run_doctor(*options, context); });
+}
+
+}  // namespace evalrun::cli
