@@ -16,7 +16,7 @@ MethodInfo autoregressive_method() {
   MethodInfo info;
   info.name = "ar";
   info.summary = "plain autoregressive decoding, one token per step (the baseline)";
-  info.source = "-";
+  info.source = "definition";
   info.needs = "nothing";
   info.build = [](const MethodParams&, const MethodBuildContext&) {
     return make_speculative_method(std::make_unique<NoDrafter>());

@@ -1,0 +1,78 @@
+// The step loop allocates nothing in steady state. Its own binary, because it counts every `new` of
+// the process.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "tests/methods/harness.h"
+
+namespace {
+std::atomic<int64_t> allocations{0};
+
+void* counted(size_t size, size_t alignment) {
+  ++allocations;
+  const size_t rounded = (size + alignment - 1) / alignment * alignment;
+  void* p = std::aligned_alloc(alignment, rounded == 0 ? alignment : rounded);
+  if (p == nullptr) throw std::bad_alloc();
+  return p;
+}
+}  // namespace
+
+void* operator new(size_t size) { return counted(size, alignof(std::max_align_t)); }
+void* operator new[](size_t size) { return counted(size, alignof(std::max_align_t)); }
+void* operator new(size_t size, std::align_val_t a) {
+  return counted(size, static_cast<size_t>(a));
+}
+void* operator new[](size_t size, std::align_val_t a) {
+  return counted(size, static_cast<size_t>(a));
+}
+void operator delete(void* p) noexcept { std::free(p); }
+void operator delete[](void* p) noexcept { std::free(p); }
+void operator delete(void* p, size_t) noexcept { std::free(p); }
+void operator delete[](void* p, size_t) noexcept { std::free(p); }
+void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
+void operator delete[](void* p, std::align_val_t) noexcept { std::free(p); }
+void operator delete(void* p, size_t, std::align_val_t) noexcept { std::free(p); }
+void operator delete[](void* p, size_t, std::align_val_t) noexcept { std::free(p); }
+
+namespace evalrun::tests {
+namespace {
+
+// Whole turns of different length allocate equally often when steps allocate nothing.
+int64_t allocations_of(methods::DecodingMethod& method, engine::Session& session, Turn turn,
+                       int max_new, size_t& steps) {
+  turn.max_new = max_new;
+  const int64_t before = allocations;
+  const auto record = run(method, session, turn);
+  const int64_t used = allocations - before;
+  steps = record.steps.size();
+  return used;
+}
+
+class SteadyState : public testing::TestWithParam<Arm> {};
+
+TEST_P(SteadyState, StepsAllocateNothing) {
+  const auto model = small_model(3);
+  for (const engine::SamplingParams& sampling :
+       {engine::SamplingParams{}, engine::SamplingParams{1.0, 8, 0.9}}) {
+    const auto session = make_session(model, 512);
+    const auto method = build_arm(GetParam(), model, 512);
+    Turn turn{{1, 2, 3, 1, 2, 3, 1, 2}};
+    turn.sampling = sampling;
+    size_t few = 0, many = 0;
+    allocations_of(*method, *session, turn, 400, many);  // buffers reach their size
+    const int64_t short_turn = allocations_of(*method, *session, turn, 40, few);
+    const int64_t long_turn = allocations_of(*method, *session, turn, 400, many);
+    ASSERT_GT(many, few + 20);
+    EXPECT_EQ(long_turn, short_turn) << many << " steps against " << few;
+    EXPECT_GT(short_turn, 0) << "the counter does not count";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Registry, SteadyState, testing::ValuesIn(all_arms()),
+                         [](const auto& arm) { return test_name(arm.param.name); });
+
+}  // namespace
+}  // namespace evalrun::tests

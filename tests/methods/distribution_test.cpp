@@ -1,0 +1,177 @@
+// Lossless sampling on the whole path - prefill, drafts, a real (small, random) model,
+// verification, commit: the law of generated texts is compared with that of plain decoding, which
+// is computed, not sampled. Wrong rules must fail the same test.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "methods/speculative_method.h"
+#include "tests/methods/harness.h"
+#include "tests/methods/statistics.h"
+
+namespace evalrun::tests {
+namespace {
+
+constexpr int kVocab = 5;
+constexpr int kTokens = 4;  // one from the prefill, then a step that may draft two
+constexpr int kGenerations = 12000;
+const Tokens kPrompt = {0, 1, 2, 3, 4, 0,
+                        1, 3, 2, 0, 4, 1};  // every token has a follower to look up
+
+const engine::SamplingParams kCells[] = {
+    {1.0, 0, 1.0}, {1.0, 3, 1.0}, {1.0, 0, 0.8}, {0.7, 4, 0.9}};
+
+size_t cell_of(const Tokens& text) {
+  size_t cell = 0;
+  for (int32_t token : text) cell = cell * kVocab + static_cast<size_t>(token);
+  return cell;
+}
+
+// Probability of every text of kTokens tokens under plain decoding.
+std::vector<double> exact_law(engine::Session& session, const engine::SamplingParams& sampling) {
+  std::vector<double> law(static_cast<size_t>(std::pow(kVocab, kTokens)));
+  engine::WarpScratch scratch;
+  const std::function<void(Tokens&, double)> visit = [&](Tokens& text, double probability) {
+    if (text.size() == kTokens) {
+      law[cell_of(text)] = probability;
+      return;
+    }
+    Tokens context = kPrompt;
+    context.insert(context.end(), text.begin(), text.end());
+    session.reset();
+    session.prefill(std::span<const int32_t>(context).first(context.size() - 1));
+    engine::Row row;
+    row.token = context.back();
+    engine::ForwardRequest request;
+    request.rows = {&row, 1};
+    std::vector<double> p;
+    engine::warp(session.forward(request).logits_row(0), sampling, p, scratch);
+    for (int32_t token = 0; token < kVocab; ++token) {
+      text.push_back(token);
+      visit(text, probability * p[static_cast<size_t>(token)]);
+      text.pop_back();
+    }
+  };
+  Tokens text;
+  visit(text, 1.0);
+  return law;
+}
+
+struct Outcome {
+  double p_value;
+  int64_t accepted, rejected;
+};
+
+Outcome sample(methods::DecodingMethod& method, engine::Session& session,
+               const engine::SamplingParams& sampling, uint64_t seed) {
+  const std::vector<double> law = exact_law(session, sampling);
+  std::vector<int64_t> counts(law.size());
+  Outcome outcome{};
+  Turn turn{kPrompt, 0, kTokens};
+  turn.sampling = sampling;
+  for (int i = 0; i < kGenerations; ++i) {
+    turn.seed = base::combine_seeds({seed, static_cast<uint64_t>(i)});
+    const auto record = run(method, session, turn);
+    turn.keep = static_cast<int>(kPrompt.size()) - 1;  // the same prompt again
+    ++counts[cell_of(record.tokens)];
+    for (const auto& s : record.steps) {
+      outcome.accepted += s.accepted;
+      outcome.rejected += s.accepted < s.drafted_depth;
+    }
+  }
+  outcome.p_value = chi_square_p(counts, law);
+  return outcome;
+}
+
+// Level of the whole family of tests, shared by all cells (Bonferroni). Seeds are fixed, so that a
+// right program does not fail now and then.
+constexpr double kLevel = 0.001;
+const char* const kArms[] = {"ar",
+                             "pld:k=2",
+                             "pld:k=2,ngram=1,match=recent",
+                             "sps:draft=layers:1,k=1",
+                             "sps:draft=layers:1,k=2",
+                             "random trees of 5"};
+constexpr double kCellLevel = kLevel / static_cast<double>(std::size(kArms) * std::size(kCells));
+
+std::unique_ptr<methods::DecodingMethod> arm_by_name(
+    const std::string& name, const std::shared_ptr<const engine::Model>& model) {
+  for (const Arm& arm : all_arms())
+    if (arm.name == name) return build_arm(arm, model);
+  return build_method(name, model);
+}
+
+class Distribution : public testing::TestWithParam<const char*> {};
+
+TEST_P(Distribution, IsThatOfPlainDecoding) {
+  const auto model = small_model(11, kVocab);
+  const auto session = make_session(model, 64);
+  const auto method = arm_by_name(GetParam(), model);
+  int64_t accepted = 0, rejected = 0;
+  for (size_t cell = 0; cell < std::size(kCells); ++cell) {
+    const Outcome outcome = sample(*method, *session, kCells[cell], 1000 + cell);
+    EXPECT_GT(outcome.p_value, kCellLevel) << GetParam() << ", cell " << cell;
+    accepted += outcome.accepted;
+    rejected += outcome.rejected;
+  }
+  if (std::string(GetParam()) == "ar") return;
+  EXPECT_GT(accepted, kGenerations) << "a test in which nothing is accepted shows nothing";
+  EXPECT_GT(rejected, kGenerations) << "nor one in which nothing is rejected";
+}
+
+INSTANTIATE_TEST_SUITE_P(Arms, Distribution, testing::ValuesIn(kArms),
+                         [](const auto& arm) { return test_name(arm.param); });
+
+// A mistake found in published code: after a rejection the token is drawn anew from the target's
+// law instead of from the residual (rule S), or instead of keeping the token that did not match
+// (rule X).
+class RedrawAfterRejection {
+ public:
+  void operator()(const methods::SpeculativeMethod::Verdict& verdict) {
+    const int last = verdict.path.back();
+    bool rejected = false;
+    for (int i = 1; i < verdict.tree.size(); ++i)
+      rejected |= verdict.tree.parent[static_cast<size_t>(i)] == last;
+    if (!rejected) return;
+    engine::warp(verdict.logits_of(last), verdict.context.sampling, p_, scratch_);
+    verdict.bonus = engine::draw(p_, *verdict.context.rng);
+  }
+
+ private:
+  std::vector<double> p_;
+  engine::WarpScratch scratch_;
+};
+
+TEST(DistributionControl, RedrawingAfterARejectionIsSeen) {
+  const auto model = small_model(11, kVocab);
+  const auto session = make_session(model, 64);
+  for (const char* arm : {"pld:k=2", "sps:draft=layers:1,k=2", "random trees of 5"}) {
+    const auto method = arm_by_name(arm, model);
+    auto* speculative = dynamic_cast<methods::SpeculativeMethod*>(method.get());
+    ASSERT_NE(speculative, nullptr);
+    speculative->set_verdict_hook(RedrawAfterRejection{});
+    for (size_t cell = 0; cell < std::size(kCells); ++cell)
+      EXPECT_LT(sample(*method, *session, kCells[cell], 1000 + cell).p_value, kCellLevel)
+          << arm << ", cell " << cell;
+  }
+}
+
+// A verifier that forgets a warper samples from another law; the test must have the power to see
+// it.
+TEST(DistributionControl, ForgottenWarpersAreSeen) {
+  const auto model = small_model(11, kVocab);
+  const auto session = make_session(model, 64);
+  const auto ar = build_method("ar", model);
+  const std::vector<double> law = exact_law(*session, {0.9, 0, 1.0});
+  std::vector<int64_t> counts(law.size());
+  Turn turn{kPrompt, 0, kTokens};
+  turn.sampling = {1.0, 0, 1.0};
+  for (int i = 0; i < kGenerations; ++i) {
+    turn.seed = static_cast<uint64_t>(i);
+    ++counts[cell_of(run(*ar, *session, turn).tokens)];
+  }
+  EXPECT_LT(chi_square_p(counts, law), kCellLevel);
+}
+
+}  // namespace
+}  // namespace evalrun::tests

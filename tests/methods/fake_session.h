@@ -1,0 +1,117 @@
+// A session without a network: the logits after a context come from a function of the context's
+// tokens. Everything a method can see of a session is there - tree rows, commit, rewind, capacity -
+// so that the decode loop and the methods can be tested against laws known by heart.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/base/error.h"
+#include "engine/base/rng.h"
+#include "engine/session.h"
+
+namespace evalrun::tests {
+
+// Fills `logits` for the token that follows `context`. Row invariance holds by construction.
+using LogitTable = std::function<void(std::span<const int32_t> context, std::span<float> logits)>;
+
+class FakeSession final : public engine::Session {
+ public:
+  FakeSession(int vocab, int capacity, LogitTable table) : vocab_(vocab), table_(std::move(table)) {
+    options_.max_tokens = capacity;
+    options_.n_threads = 1;
+    context_.reserve(static_cast<size_t>(capacity) + engine::kMaxRows);
+    tokens_.reserve(static_cast<size_t>(capacity));
+    logits_.reserve(64 * static_cast<size_t>(vocab));
+  }
+
+  const engine::Model& model() const override {
+    throw base::InternalError("a fake session has no model");
+  }
+  const engine::SessionOptions& options() const override { return options_; }
+  std::string isa() const override { return "fake"; }
+  int n_threads() const override { return 1; }
+  int length(int) const override { return static_cast<int>(tokens_.size()); }
+
+  void prefill(std::span<const int32_t> tokens, int) override {
+    EVALRUN_CHECK(length(0) + static_cast<int>(tokens.size()) <= capacity());
+    prefills.push_back(static_cast<int>(tokens.size()));
+    tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
+  }
+
+  engine::ForwardResult forward(const engine::ForwardRequest& request) override {
+    const int n = static_cast<int>(request.rows.size());
+    EVALRUN_CHECK(n >= 1 && length(0) + n <= capacity(), "{} rows behind {} of {}", n, length(0),
+                  capacity());
+    ++forwards;
+    rows_.assign(request.rows.begin(), request.rows.end());
+    logits_.resize(static_cast<size_t>(n * vocab_));
+    rows_of_.resize(static_cast<size_t>(n));
+    for (int i = 0; i < n; ++i) {
+      EVALRUN_CHECK(rows_[static_cast<size_t>(i)].parent < i);
+      rows_of_[static_cast<size_t>(i)] = i;
+      context_.assign(tokens_.begin(), tokens_.end());
+      append_path(i);
+      table_(context_, std::span<float>(logits_).subspan(static_cast<size_t>(i * vocab_),
+                                                         static_cast<size_t>(vocab_)));
+    }
+    engine::ForwardResult result;
+    result.logits = {logits_.data(), n, vocab_};
+    result.logits_of = rows_of_;
+    return result;
+  }
+
+  void commit(std::span<const int> path, int) override {
+    int parent = -1;
+    for (int row : path) {
+      EVALRUN_CHECK(rows_[static_cast<size_t>(row)].parent == parent, "a path with a gap");
+      tokens_.push_back(rows_[static_cast<size_t>(row)].token);
+      parent = row;
+    }
+    rows_.clear();
+  }
+
+  void rewind(int length, int) override {
+    EVALRUN_CHECK(length >= 0 && length <= static_cast<int>(tokens_.size()));
+    tokens_.resize(static_cast<size_t>(length));
+  }
+  void fork(int, int) override {}
+  engine::MatrixView head(engine::MatrixView) override { return {}; }
+  void read_kv(int, int, int, std::span<float>, std::span<float>) const override {}
+  size_t kv_bytes() const override { return 0; }
+  size_t workspace_bytes() const override { return 0; }
+
+  const std::vector<int32_t>& committed() const { return tokens_; }
+  std::vector<int> prefills;  // sizes of the prefill calls so far
+  int forwards = 0;
+
+ private:
+  void append_path(int row) {
+    const engine::Row& r = rows_[static_cast<size_t>(row)];
+    if (r.parent >= 0) append_path(r.parent);
+    context_.push_back(r.token);
+  }
+
+  int vocab_;
+  LogitTable table_;
+  engine::SessionOptions options_;
+  std::vector<int32_t> tokens_, context_;
+  std::vector<engine::Row> rows_;
+  std::vector<float> logits_;
+  std::vector<int32_t> rows_of_;
+};
+
+// Logits in [-sharpness, sharpness) that depend on the last `order` tokens and the seed.
+inline LogitTable markov_table(uint64_t seed, int order, float sharpness) {
+  return [=](std::span<const int32_t> context, std::span<float> logits) {
+    uint64_t state = base::mix64(seed);
+    const size_t n = std::min(context.size(), static_cast<size_t>(order));
+    for (int32_t token : context.last(n)) state = base::mix64(state ^ static_cast<uint32_t>(token));
+    base::Rng rng(state);
+    for (float& l : logits) l = sharpness * static_cast<float>(2 * rng.uniform() - 1);
+  };
+}
+
+}  // namespace evalrun::tests

@@ -1,0 +1,103 @@
+#include "tests/methods/harness.h"
+
+#include <cctype>
+
+#include "tests/methods/drafters.h"
+
+namespace evalrun::tests {
+
+std::shared_ptr<const engine::Model> small_model(uint64_t seed, int vocab) {
+  engine::ModelConfig config;
+  config.architecture = "llama";
+  config.name = "small random model";
+  config.n_layers = 2;
+  config.d_model = 32;
+  config.n_heads = 4;
+  config.n_kv_heads = 2;
+  config.head_dim = 8;
+  config.d_ffn = 48;
+  config.vocab_size = vocab;
+  config.max_context = 4096;
+  return engine::make_random_model(config, seed);
+}
+
+engine::SessionOptions session_options(int max_tokens) {
+  engine::SessionOptions options;
+  options.max_tokens = max_tokens;
+  options.n_threads = 1;  // the models are too small to share out
+  return options;
+}
+
+std::unique_ptr<engine::Session> make_session(const std::shared_ptr<const engine::Model>& model,
+                                              int max_tokens) {
+  return engine::Session::create(model, session_options(max_tokens));
+}
+
+std::vector<Arm> all_arms() {
+  std::vector<Arm> arms;
+  const auto add = [&arms](const std::string& spec) {
+    arms.push_back({spec, [spec](const methods::MethodBuildContext& context) {
+                      const methods::MethodSpec method = methods::parse_method(spec);
+                      return method.info->build(method.params, context);
+                    }});
+  };
+  for (const auto& [name, info] : methods::method_registry().entries()) add(name);
+  for (const char* spec :
+       {"pld:k=1,ngram=1", "pld:k=3,match=recent", "pld:k=64,ngram=5,min_ngram=2", "sps:k=1",
+        "sps:k=9", "sps:draft=layers:1", "sps:draft=layers:2,k=6"})
+    add(spec);
+  for (int nodes : {5, 40}) {
+    arms.push_back({"random trees of " + std::to_string(nodes),
+                    [nodes](const methods::MethodBuildContext& context) {
+                      return methods::make_speculative_method(std::make_unique<RandomTreeDrafter>(
+                          nodes, context.target->config().vocab_size, 77));
+                    }});
+  }
+  return arms;
+}
+
+std::unique_ptr<methods::DecodingMethod> build_arm(
+    const Arm& arm, const std::shared_ptr<const engine::Model>& model, int max_tokens) {
+  methods::MethodBuildContext context;
+  context.target = model;
+  context.session = session_options(max_tokens);
+  context.draft = model->first_layers(1);
+  return arm.build(context);
+}
+
+std::unique_ptr<methods::DecodingMethod> build_method(
+    const std::string& spec, const std::shared_ptr<const engine::Model>& model, int max_tokens) {
+  const methods::MethodSpec method = methods::parse_method(spec);
+  methods::MethodBuildContext context;
+  context.target = model;
+  context.session = session_options(max_tokens);
+  context.draft = model->first_layers(1);
+  return method.info->build(method.params, context);
+}
+
+results::TurnRecord run(methods::DecodingMethod& method, engine::Session& session,
+                        const Turn& turn) {
+  methods::TurnRequest request;
+  request.prompt = turn.prompt;
+  request.keep = turn.keep;
+  request.max_new = turn.max_new;
+  request.stop_ids = turn.stop_ids;
+  request.sampling = turn.sampling;
+  request.seed = turn.seed;
+  base::SteadyClock clock;
+  return methods::decode_turn(method, session, request, clock);
+}
+
+std::string test_name(const std::string& name) {
+  std::string out;
+  for (char c : name) out += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+  return out;
+}
+
+Tokens random_tokens(base::Rng& rng, int n, int vocab) {
+  Tokens tokens(static_cast<size_t>(n));
+  for (int32_t& t : tokens) t = static_cast<int32_t>(rng.below(static_cast<uint64_t>(vocab)));
+  return tokens;
+}
+
+}  // namespace evalrun::tests

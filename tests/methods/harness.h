@@ -1,0 +1,54 @@
+// Shared by the tests of methods: small random models, one way to run a turn, the list of
+// everything that must behave like autoregressive decoding.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/model/model.h"
+#include "engine/session.h"
+#include "methods/decode_loop.h"
+#include "methods/method.h"
+
+namespace evalrun::tests {
+
+using Tokens = std::vector<int32_t>;
+
+// Two layers, grouped heads, a vocabulary small enough that n-grams recur.
+std::shared_ptr<const engine::Model> small_model(uint64_t seed, int vocab = 24);
+engine::SessionOptions session_options(int max_tokens = 256);
+std::unique_ptr<engine::Session> make_session(const std::shared_ptr<const engine::Model>& model,
+                                              int max_tokens = 256);
+
+struct Arm {
+  std::string name;
+  std::function<std::unique_ptr<methods::DecodingMethod>(const methods::MethodBuildContext&)> build;
+};
+// Every registry entry with its defaults (a one-layer draft where one is needed), further
+// parameters of each, and random trees through the common verifier.
+std::vector<Arm> all_arms();
+std::unique_ptr<methods::DecodingMethod> build_arm(
+    const Arm& arm, const std::shared_ptr<const engine::Model>& model, int max_tokens = 256);
+std::unique_ptr<methods::DecodingMethod> build_method(
+    const std::string& spec, const std::shared_ptr<const engine::Model>& model,
+    int max_tokens = 256);
+
+// Request with spans over vectors it owns.
+struct Turn {
+  Tokens prompt;
+  int keep = 0;
+  int max_new = 48;
+  Tokens stop_ids = {};
+  engine::SamplingParams sampling = {};
+  uint64_t seed = 0;
+};
+results::TurnRecord run(methods::DecodingMethod& method, engine::Session& session,
+                        const Turn& turn);
+
+// Letters and digits of `name`, as GoogleTest wants them.
+std::string test_name(const std::string& name);
+
+Tokens random_tokens(base::Rng& rng, int n, int vocab);
+
+}  // namespace evalrun::tests

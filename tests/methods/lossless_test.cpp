@@ -1,0 +1,271 @@
+// Properties every method must have, over the whole registry and random trees, on random models.
+#include <gtest/gtest.h>
+
+#include "engine/base/error.h"
+#include "tests/methods/drafters.h"
+#include "tests/methods/harness.h"
+
+namespace evalrun::tests {
+namespace {
+
+using results::TurnRecord;
+
+// What must hold for the record of any method.
+void check_accounting(const TurnRecord& turn, const Turn& asked) {
+  size_t emitted = 0;
+  for (size_t i = 0; i < turn.steps.size(); ++i) {
+    const auto& s = turn.steps[i];
+    const bool last = i + 1 == turn.steps.size();
+    EXPECT_GE(s.emitted, 1);
+    EXPECT_LE(s.accepted, s.drafted_depth);
+    EXPECT_LE(s.drafted_depth, s.drafted);
+    EXPECT_EQ(s.rows, s.drafted + 1);
+    EXPECT_EQ(s.target_forwards, 1);
+    EXPECT_GE(s.draft_ns, 0);
+    EXPECT_GT(s.verify_ns, 0);
+    // One token of the target per step, unless the stop rule cut it.
+    const bool whole = s.emitted == s.accepted + 1;
+    const bool cut =
+        last && turn.stop == results::StopReason::kStopToken && s.emitted == s.accepted;
+    EXPECT_TRUE(whole || cut) << "step " << i << ": " << s.accepted << " accepted, " << s.emitted
+                              << " emitted";
+    emitted += static_cast<size_t>(s.emitted);
+  }
+  EXPECT_EQ(emitted, turn.tokens.size() - 1);
+  EXPECT_LE(turn.tokens.size(), static_cast<size_t>(asked.max_new));
+  size_t stops = 0;
+  for (int32_t token : turn.tokens)
+    stops += static_cast<size_t>(std::count(asked.stop_ids.begin(), asked.stop_ids.end(), token));
+  EXPECT_EQ(stops, turn.stop == results::StopReason::kStopToken ? 1u : 0u);
+  if (stops > 0) {
+    EXPECT_EQ(std::count(asked.stop_ids.begin(), asked.stop_ids.end(), turn.tokens.back()), 1);
+  }
+}
+
+// Committed keys and values are the bits a session has that never drafted anything.
+void check_cache(const engine::Session& session, const std::shared_ptr<const engine::Model>& model,
+                 const Turn& asked, const TurnRecord& turn) {
+  Tokens text = asked.prompt;
+  text.insert(text.end(), turn.tokens.begin(), turn.tokens.end());
+  // A cut last step has committed tokens behind the ones kept; those are not compared.
+  const int n = std::min(session.length(), static_cast<int>(text.size()));
+  ASSERT_GE(n, static_cast<int>(asked.prompt.size()));
+  const auto plain = make_session(model, session.capacity());
+  plain->prefill(std::span<const int32_t>(text).first(static_cast<size_t>(n)));
+  const auto width = static_cast<size_t>(model->config().kv_dim());
+  std::vector<float> k(width), v(width), expected_k(width), expected_v(width);
+  for (int layer = 0; layer < model->config().n_layers; ++layer) {
+    for (int position = 0; position < n; ++position) {
+      session.read_kv(layer, position, 0, k, v);
+      plain->read_kv(layer, position, 0, expected_k, expected_v);
+      ASSERT_EQ(k, expected_k) << "layer " << layer << ", position " << position << " of " << n;
+      ASSERT_EQ(v, expected_v) << "layer " << layer << ", position " << position << " of " << n;
+    }
+  }
+}
+
+// Prompts that look like text: random, periodic, one token, the ids at both ends of the vocabulary.
+std::vector<Tokens> prompts(int vocab, uint64_t seed) {
+  base::Rng rng(seed);
+  std::vector<Tokens> list = {{0}, {vocab - 1}, {0, vocab - 1, 0, vocab - 1, 0}};
+  for (int n : {2, 3, 7, 20, 61}) list.push_back(random_tokens(rng, n, vocab));
+  for (int period : {2, 5, 11}) {
+    const Tokens piece = random_tokens(rng, period, vocab);
+    Tokens prompt;
+    while (prompt.size() < 30) prompt.insert(prompt.end(), piece.begin(), piece.end());
+    list.push_back(prompt);
+  }
+  return list;
+}
+
+class EveryMethod : public testing::TestWithParam<Arm> {
+ protected:
+  std::unique_ptr<methods::DecodingMethod> build(
+      const std::shared_ptr<const engine::Model>& model) {
+    return build_arm(GetParam(), model);
+  }
+};
+
+TEST_P(EveryMethod, GreedyTokensAreThoseOfPlainDecoding) {
+  int64_t accepted = 0;
+  for (uint64_t seed = 1; seed <= 4; ++seed) {
+    const auto model = small_model(seed);
+    const auto ar = build_method("ar", model);
+    const auto method = build(model);
+    const auto plain = make_session(model), session = make_session(model);
+    for (const Tokens& prompt : prompts(model->config().vocab_size, seed)) {
+      const Turn turn{prompt};
+      const TurnRecord expected = run(*ar, *plain, turn);
+      const TurnRecord got = run(*method, *session, turn);
+      ASSERT_EQ(got.tokens, expected.tokens) << "model " << seed;
+      EXPECT_EQ(got.stop, results::StopReason::kLimit);
+      EXPECT_EQ(expected.steps.size(), expected.tokens.size() - 1) << "tau of ar is exactly 1";
+      check_accounting(got, turn);
+      check_cache(*session, model, turn, got);
+      for (const auto& s : got.steps) accepted += s.accepted;
+    }
+  }
+  // Guards against a test that passes because nothing is ever accepted.
+  if (GetParam().name != "ar") {
+    EXPECT_GT(accepted, 20);
+  }
+}
+
+TEST_P(EveryMethod, StopTokensAndLimitsCutWherePlainDecodingIsCut) {
+  base::Rng rng(5);
+  for (uint64_t seed = 1; seed <= 3; ++seed) {
+    const auto model = small_model(seed, 10);  // so small that stop tokens are drafted
+    const auto ar = build_method("ar", model);
+    const auto method = build(model);
+    const auto plain = make_session(model), session = make_session(model);
+    for (int round = 0; round < 25; ++round) {
+      Turn turn{random_tokens(rng, 1 + static_cast<int>(rng.below(12)), 10)};
+      turn.max_new = 1 + static_cast<int>(rng.below(30));
+      if (round % 5 != 0) turn.stop_ids = random_tokens(rng, 1, 10);
+      if (round % 2 == 0) turn.sampling = {0.8, 0, 0.95};
+      turn.seed = rng.next();
+      if (!turn.sampling.greedy()) {
+        check_accounting(run(*method, *session, turn), turn);
+        continue;
+      }
+      const TurnRecord expected = run(*ar, *plain, turn);
+      const TurnRecord got = run(*method, *session, turn);
+      ASSERT_EQ(got.tokens, expected.tokens) << "model " << seed << ", round " << round;
+      ASSERT_EQ(got.stop, expected.stop);
+      check_accounting(got, turn);
+      check_cache(*session, model, turn, got);
+    }
+  }
+}
+
+TEST_P(EveryMethod, SecondTurnsAreThoseOfPlainDecoding) {
+  base::Rng rng(6);
+  for (uint64_t seed = 1; seed <= 3; ++seed) {
+    const auto model = small_model(seed);
+    const auto ar = build_method("ar", model);
+    const auto method = build(model);
+    const auto plain = make_session(model), session = make_session(model);
+    Turn first{random_tokens(rng, 17, 24)};
+    first.max_new = 20;
+    const TurnRecord answer = run(*method, *session, first);
+    ASSERT_EQ(answer.tokens, run(*ar, *plain, first).tokens);
+    Turn second{first.prompt, 17};
+    second.prompt.insert(second.prompt.end(), answer.tokens.begin(), answer.tokens.end());
+    const Tokens question = random_tokens(rng, 9, 24);
+    second.prompt.insert(second.prompt.end(), question.begin(), question.end());
+    const TurnRecord got = run(*method, *session, second);
+    ASSERT_EQ(got.tokens, run(*ar, *plain, second).tokens);
+    check_cache(*session, model, second, got);
+    // Keeping the first prompt saves work and changes nothing.
+    second.keep = 0;
+    EXPECT_EQ(run(*method, *session, second).tokens, got.tokens);
+  }
+}
+
+TEST_P(EveryMethod, FillsTheContextLikePlainDecoding) {
+  const auto model = small_model(2);
+  for (int capacity : {5, 16, 33}) {
+    const auto plain = make_session(model, capacity), session = make_session(model, capacity);
+    const auto ar = build_method("ar", model, capacity);
+    const auto method = build_arm(GetParam(), model, capacity);
+    const Turn turn{{3, 1, 3, 1, 3}, 0, 64};
+    const TurnRecord expected = run(*ar, *plain, turn);
+    const TurnRecord got = run(*method, *session, turn);
+    EXPECT_EQ(got.stop, results::StopReason::kContextFull);
+    EXPECT_EQ(got.tokens, expected.tokens) << capacity;
+    EXPECT_EQ(got.tokens.size(), static_cast<size_t>(capacity - 5 + 1));
+  }
+}
+
+TEST_P(EveryMethod, GenerationsDoNotDependOnWhatRanBefore) {
+  base::Rng rng(8);
+  const auto model = small_model(3);
+  std::vector<Turn> turns;
+  for (int i = 0; i < 6; ++i) {
+    Turn turn{random_tokens(rng, 1 + static_cast<int>(rng.below(20)), 24)};
+    turn.max_new = 1 + static_cast<int>(rng.below(40));
+    if (i % 2 == 0) turn.sampling = {1.0, 0, 0.9};
+    if (i % 3 == 0) turn.stop_ids = {7};
+    turn.seed = rng.next();
+    turns.push_back(turn);
+  }
+  std::vector<TurnRecord> fresh;
+  for (const Turn& turn : turns) fresh.push_back(run(*build(model), *make_session(model), turn));
+  const auto method = build(model);
+  const auto session = make_session(model);
+  for (int i = 0; i < 40; ++i) {
+    const size_t which = rng.below(turns.size());
+    const TurnRecord got = run(*method, *session, turns[which]);
+    ASSERT_EQ(got.tokens, fresh[which].tokens) << "generation " << i;
+    ASSERT_EQ(got.steps.size(), fresh[which].steps.size()) << "generation " << i;
+    for (size_t s = 0; s < got.steps.size(); ++s) {
+      ASSERT_EQ(got.steps[s].accepted, fresh[which].steps[s].accepted);
+      ASSERT_EQ(got.steps[s].rows, fresh[which].steps[s].rows);
+    }
+  }
+}
+
+TEST_P(EveryMethod, SeedsReproduceAndMatter) {
+  const auto model = small_model(4);
+  const auto method = build(model);
+  const auto session = make_session(model);
+  Turn turn{{1, 2, 3, 1, 2, 3, 1, 2}};
+  turn.sampling = {1.0, 0, 1.0};
+  std::vector<Tokens> seen;
+  for (uint64_t seed = 1; seed <= 5; ++seed) {
+    turn.seed = seed;
+    const TurnRecord once = run(*method, *session, turn);
+    EXPECT_EQ(run(*method, *session, turn).tokens, once.tokens);
+    EXPECT_EQ(std::count(seen.begin(), seen.end(), once.tokens), 0);
+    seen.push_back(once.tokens);
+    check_accounting(once, turn);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Registry, EveryMethod, testing::ValuesIn(all_arms()),
+                         [](const auto& arm) { return test_name(arm.param.name); });
+
+// Rule X takes one random number per emitted token, as plain decoding does: with the same seed the
+// sampled texts are equal token by token, not only in law.
+TEST(SampleThenMatch, DrawsTheVeryTokensOfPlainDecoding) {
+  base::Rng rng(10);
+  const auto model = small_model(5, 12);
+  const auto plain = make_session(model), session = make_session(model);
+  const auto ar = build_method("ar", model);
+  for (const Arm& arm : all_arms()) {
+    if (arm.name.starts_with("sps")) continue;  // draws its drafts from the same stream
+    const auto method = build_arm(arm, model);
+    for (int i = 0; i < 10; ++i) {
+      Turn turn{random_tokens(rng, 10, 12)};
+      turn.sampling = {0.9, 8, 0.95};
+      turn.seed = rng.next();
+      ASSERT_EQ(run(*method, *session, turn).tokens, run(*ar, *plain, turn).tokens) << arm.name;
+    }
+  }
+}
+
+// The oldest sanity check of speculative sampling: a draft model equal to the target is always
+// right.
+TEST(SpeculativeSampling, DraftEqualToTheTargetIsAlwaysAccepted) {
+  const auto model = small_model(6);
+  const auto session = make_session(model);
+  const auto method = build_method("sps:draft=layers:2,k=5", model);
+  for (const engine::SamplingParams& sampling :
+       {engine::SamplingParams{}, engine::SamplingParams{1.0, 0, 1.0},
+        engine::SamplingParams{0.7, 10, 0.9}}) {
+    for (uint64_t seed = 0; seed < 10; ++seed) {
+      Turn turn{{5, 6, 7, 5}, 0, 61};  // 60 tokens behind the first: ten steps of six
+      turn.sampling = sampling;
+      turn.seed = seed;
+      const TurnRecord got = run(*method, *session, turn);
+      ASSERT_EQ(got.steps.size(), 10u);
+      for (const auto& s : got.steps) {
+        EXPECT_EQ(s.drafted, 5);
+        EXPECT_EQ(s.accepted, 5);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace evalrun::tests

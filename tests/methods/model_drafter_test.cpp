@@ -1,0 +1,187 @@
+// SpS: which draft models are taken, what happens at the edges of the draft model, what it costs.
+#include "methods/model_drafter.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "engine/base/error.h"
+#include "tests/methods/fake_session.h"
+#include "tests/methods/harness.h"
+
+namespace evalrun::tests {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+methods::MethodBuildContext context_of(std::shared_ptr<const engine::Model> target,
+                                       std::shared_ptr<const engine::Model> draft) {
+  methods::MethodBuildContext context;
+  context.target = std::move(target);
+  context.draft = std::move(draft);
+  context.session = session_options();
+  return context;
+}
+
+std::string build_error(const std::string& spec, const methods::MethodBuildContext& context) {
+  const methods::MethodSpec method = methods::parse_method(spec);
+  try {
+    method.info->build(method.params, context);
+  } catch (const base::Error& e) {
+    EXPECT_EQ(e.code(), base::ExitCode::kUsage);
+    return e.what();
+  }
+  return "no error";
+}
+
+TEST(SpsBuild, RefusesWhatCannotDraft) {
+  const auto target = small_model(1);
+  EXPECT_THAT(build_error("sps", context_of(target, nullptr)),
+              AllOf(HasSubstr("no draft model was given"), HasSubstr("--draft PATH"),
+                    HasSubstr("layers:")));
+  EXPECT_THAT(build_error("sps:draft=layers:3", context_of(target, nullptr)),
+              HasSubstr("small random model has 2 layers"));
+  EXPECT_THAT(build_error("sps", context_of(target, small_model(2, 25))),
+              AllOf(HasSubstr("another vocabulary"), HasSubstr("random:1"), HasSubstr("random:2"),
+                    HasSubstr("24 ids"), HasSubstr("25 ids")));
+}
+
+TEST(SpsBuild, CountsOnlyWhatTheDraftAdds) {
+  const auto target = small_model(1), draft = small_model(2);
+  EXPECT_EQ(build_method("sps:draft=layers:1", target)->extra_parameter_bytes(), 0u);
+  const methods::MethodSpec spec = methods::parse_method("sps");
+  const auto method = spec.info->build(spec.params, context_of(target, draft));
+  EXPECT_EQ(method->extra_parameter_bytes(), draft->weight_bytes());
+  EXPECT_GT(method->extra_kv_bytes(), 0u);
+  EXPECT_EQ(build_method("ar", target)->extra_kv_bytes(), 0u);
+}
+
+// Target and draft as fixed laws, independent of the context.
+struct Pair {
+  Pair(std::vector<double> target_law, std::vector<double> draft_law, int gamma,
+       int draft_capacity = 4000)
+      : p(std::move(target_law)),
+        q(std::move(draft_law)),
+        target(static_cast<int>(p.size()), 4000, table(p)) {
+    auto session =
+        std::make_unique<FakeSession>(static_cast<int>(q.size()), draft_capacity, table(q));
+    draft = session.get();
+    methods::ModelDrafter::Sizes sizes;
+    sizes.gamma = gamma;
+    sizes.draft_vocab = static_cast<int>(q.size());
+    sizes.common_vocab = static_cast<int>(std::min(p.size(), q.size()));
+    method = methods::make_speculative_method(
+        std::make_unique<methods::ModelDrafter>(std::move(session), sizes));
+  }
+  static LogitTable table(const std::vector<double>& law) {
+    return [law](std::span<const int32_t>, std::span<float> logits) {
+      for (size_t i = 0; i < law.size(); ++i) logits[i] = static_cast<float>(std::log(law[i]));
+    };
+  }
+  // Probability that a drafted token is accepted, by definition.
+  double alpha() const {
+    double sum = 0;
+    for (size_t i = 0; i < std::min(p.size(), q.size()); ++i) sum += std::min(p[i], q[i]);
+    return sum;
+  }
+  std::vector<double> p, q;
+  FakeSession target;
+  FakeSession* draft;
+  std::unique_ptr<methods::DecodingMethod> method;
+};
+
+double mean_emitted(const results::TurnRecord& turn, int gamma, double& sum_of_squares, int& n) {
+  double sum = 0;
+  n = 0;
+  sum_of_squares = 0;
+  for (const auto& s : turn.steps) {
+    if (s.drafted < gamma) continue;  // cut by the limit
+    sum += s.emitted;
+    sum_of_squares += static_cast<double>(s.emitted) * s.emitted;
+    ++n;
+  }
+  return sum / n;
+}
+
+TEST(SpsAcceptance, TauFollowsFromTheLaws) {
+  for (int gamma : {1, 3, 6}) {
+    Pair pair({0.5, 0.2, 0.2, 0.1}, {0.3, 0.4, 0.2, 0.1}, gamma);
+    ASSERT_NEAR(pair.alpha(), 0.8, 1e-12);
+    Turn turn{{0}, 0, 3900};
+    turn.sampling = {1.0, 0, 1.0};
+    turn.seed = 3;
+    const auto record = run(*pair.method, pair.target, turn);
+    double squares = 0;
+    int n = 0;
+    const double tau = mean_emitted(record, gamma, squares, n);
+    const double alpha = pair.alpha();
+    const double predicted = (1 - std::pow(alpha, gamma + 1)) / (1 - alpha);
+    // Steps are independent here; four standard errors, the seed is fixed.
+    const double error = std::sqrt((squares / n - tau * tau) / n);
+    EXPECT_NEAR(tau, predicted, 4 * error) << "gamma " << gamma << ", " << n << " steps";
+    // An alpha wrong by 0.05 moves tau by 0.05, 0.27 and 0.48.
+    EXPECT_LT(4 * error, 0.3) << "too few steps to say anything";
+  }
+}
+
+TEST(SpsAcceptance, AcceptanceActsOnTheWarpedLaws) {
+  // With top_k=1 both laws are points on the same token: everything is accepted.
+  Pair same({0.4, 0.3, 0.3}, {0.9, 0.05, 0.05}, 4);
+  Turn turn{{0}, 0, 51};
+  turn.sampling = {1.0, 1, 1.0};
+  for (const auto& s : run(*same.method, same.target, turn).steps) EXPECT_EQ(s.accepted, 4);
+  // On different tokens: nothing is.
+  Pair other({0.4, 0.3, 0.3}, {0.05, 0.9, 0.05}, 4);
+  for (const auto& s : run(*other.method, other.target, turn).steps) EXPECT_EQ(s.accepted, 0);
+}
+
+TEST(ModelDrafter, FeedsEachTokenOnceAndTheLastDraftOnlyWhenAccepted) {
+  Pair pair({0.9, 0.1}, {0.9, 0.1}, 3);  // greedy: all accepted
+  run(*pair.method, pair.target, {{1, 1}, 0, 13});
+  // Three forwards per step of four tokens, none for the first token.
+  EXPECT_EQ(pair.draft->forwards, 9);
+  EXPECT_EQ(pair.draft->committed(), (Tokens{1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}));
+  Pair wrong({0.9, 0.1}, {0.1, 0.9}, 3);  // greedy: none accepted
+  run(*wrong.method, wrong.target, {{1, 1}, 0, 4});
+  EXPECT_EQ(wrong.draft->committed(), (Tokens{1, 1, 0, 0}));
+}
+
+TEST(ModelDrafter, WidthsMayDifferByPadding) {
+  // The wider model's last ids are padding the other lacks; the target keeps all of its own law.
+  for (bool wide_target : {false, true}) {
+    const std::vector<double> wide = {0.3, 0.3, 0.2, 0.1, 0.1}, narrow = {0.5, 0.25, 0.25};
+    Pair pair(wide_target ? wide : narrow, wide_target ? narrow : wide, 3);
+    Turn turn{{0}, 0, 2000};
+    turn.sampling = {1.0, 0, 1.0};
+    const auto record = run(*pair.method, pair.target, turn);
+    EXPECT_EQ(record.tokens.size(), 2000u);
+    const auto widest = *std::max_element(record.tokens.begin(), record.tokens.end());
+    EXPECT_EQ(widest, wide_target ? 4 : 2);
+  }
+}
+
+TEST(ModelDrafter, StopsDraftingAtTokensItDoesNotKnow) {
+  Pair pair({0.1, 0.2, 0.7}, {0.6, 0.4}, 3);  // the target's greedy token is unknown to the draft
+  const auto record = run(*pair.method, pair.target, {{0}, 0, 10});
+  EXPECT_EQ(record.tokens, Tokens(10, 2));
+  for (const auto& s : record.steps) EXPECT_EQ(s.drafted, 0);
+  // The next generation starts afresh: a prompt it knows is drafted for again.
+  Pair good({0.7, 0.3, 1e-9}, {0.7, 0.3}, 3);
+  EXPECT_EQ(run(*good.method, good.target, {{2, 0}, 0, 10}).steps.front().drafted, 0);
+  EXPECT_EQ(run(*good.method, good.target, {{1, 0}, 0, 10}).steps.front().drafted, 3);
+}
+
+TEST(ModelDrafter, GoesOnWithoutDraftsWhenItsContextIsFull) {
+  Pair pair({0.9, 0.1}, {0.9, 0.1}, 4, 12);
+  const auto record = run(*pair.method, pair.target, {{1, 1, 1}, 0, 40});
+  EXPECT_EQ(record.tokens, Tokens(40, 0));
+  EXPECT_EQ(record.steps.front().accepted, 4);
+  EXPECT_EQ(record.steps.back().drafted, 0);
+  Pair tiny({0.9, 0.1}, {0.9, 0.1}, 4, 2);  // not even the prompt fits
+  EXPECT_EQ(run(*tiny.method, tiny.target, {{1, 1, 1}, 0, 10}).tokens, Tokens(10, 0));
+}
+
+}  // namespace
+}  // namespace evalrun::tests

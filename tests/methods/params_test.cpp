@@ -1,0 +1,121 @@
+// The text form of methods: name:key=value, lists, messages.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "engine/base/error.h"
+#include "methods/method.h"
+
+namespace evalrun::tests {
+namespace {
+
+using methods::parse_method;
+using methods::split_method_list;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::string message_of(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const base::Error& e) {
+    EXPECT_EQ(e.code(), base::ExitCode::kUsage);
+    return e.what();
+  }
+  return "no error";
+}
+std::string parse_error(const std::string& text) {
+  return message_of([&] { parse_method(text); });
+}
+
+TEST(ParseMethod, FillsInDefaultsAndSpellsCanonically) {
+  EXPECT_EQ(parse_method("ar").canonical(), "ar");
+  EXPECT_EQ(parse_method("pld").canonical(), "pld:k=10,match=first,min_ngram=1,ngram=3");
+  EXPECT_EQ(parse_method(" pld: ngram = 04 ,k=2").canonical(),
+            "pld:k=2,match=first,min_ngram=1,ngram=4");
+  EXPECT_EQ(parse_method("sps:draft=layers:4").canonical(), "sps:draft=layers:4,k=4");
+  const auto spec = parse_method("pld:match=recent");
+  EXPECT_EQ(spec.params.text("match"), "recent");
+  EXPECT_EQ(spec.params.integer("k"), 10);
+  EXPECT_EQ(parse_method(spec.canonical()).canonical(), spec.canonical());
+}
+
+TEST(ParseMethod, EveryRegistryEntryIsDescribedAndParses) {
+  for (const auto& [name, info] : methods::method_registry().entries()) {
+    EXPECT_EQ(name, info.name);
+    EXPECT_FALSE(info.summary.empty()) << name;
+    EXPECT_FALSE(info.source.empty()) << name;
+    EXPECT_FALSE(info.needs.empty()) << name;
+    EXPECT_TRUE(info.build) << name;
+    for (const auto& p : info.params) EXPECT_FALSE(p.description.empty()) << name << ' ' << p.name;
+    EXPECT_EQ(parse_method(name).info, &info);
+  }
+}
+
+TEST(ParseMethod, MessagesNameTheCulpritAndTheRemedy) {
+  EXPECT_THAT(parse_error("pdl"), AllOf(HasSubstr("unknown method 'pdl'"), HasSubstr("pld")));
+  EXPECT_THAT(parse_error(""), HasSubstr("unknown method ''"));
+  EXPECT_THAT(parse_error("pld:gram=3"),
+              AllOf(HasSubstr("pld: unknown parameter 'gram'"), HasSubstr("ngram")));
+  EXPECT_THAT(parse_error("ar:k=3"), HasSubstr("ar has no parameters"));
+  EXPECT_THAT(parse_error("pld:k"),
+              AllOf(HasSubstr("expected key=value, found 'k'"), HasSubstr("pld:k=10,match=first")));
+  EXPECT_THAT(parse_error("pld:"), HasSubstr("expected key=value"));
+  EXPECT_THAT(parse_error("pld:=3"), HasSubstr("expected key=value"));
+  EXPECT_THAT(parse_error("pld:k=3,k=4"), HasSubstr("'k' is given twice"));
+  EXPECT_THAT(
+      parse_error("pld:k=many"),
+      AllOf(HasSubstr("parameter 'k' must be an integer, found 'many'"), HasSubstr("default 10")));
+  EXPECT_THAT(parse_error("pld:k=3.5"), HasSubstr("must be an integer"));
+  EXPECT_THAT(parse_error("pld:k="), HasSubstr("must be an integer"));
+  EXPECT_THAT(parse_error("pld:k=0"), HasSubstr("must be in 1..1023, found '0'"));
+  EXPECT_THAT(parse_error("pld:k=99999999999"), HasSubstr("must be an integer"));
+  EXPECT_THAT(parse_error("pld:match=last"), HasSubstr("one of first, recent"));
+  EXPECT_THAT(parse_error("pld:min_ngram=4"), HasSubstr("min_ngram=4 is larger than ngram=3"));
+  EXPECT_THAT(parse_error("sps:draft=model.gguf"),
+              AllOf(HasSubstr("file or layers:N, found 'model.gguf'"), HasSubstr("--draft PATH")));
+  for (const char* draft : {"layers:", "layers:0", "layers:-1", "layers:2x", "layers"})
+    EXPECT_THAT(parse_error(std::string("sps:draft=") + draft), HasSubstr("file or layers:N"));
+}
+
+TEST(MethodParams, ReadsEveryType) {
+  using Type = methods::ParamInfo::Type;
+  const std::vector<methods::ParamInfo> infos = {
+      {"n", "3", "count", Type::kInt, 0, 0, {}},
+      {"x", "0.50", "number", Type::kNumber, 0, 1, {}},
+      {"on", "0", "switch", Type::kBool, 0, 0, {}},
+      {"s", "abc", "text", Type::kText, 0, 0, {}},
+  };
+  const methods::MethodParams defaults(infos, {}, "m");
+  EXPECT_EQ(defaults.canonical(), "n=3,on=false,s=abc,x=0.5");
+  const methods::MethodParams given(infos, {{"n", "-7"}, {"x", "1e-3"}, {"on", "true"}}, "m");
+  EXPECT_EQ(given.integer("n"), -7);
+  EXPECT_EQ(given.number("x"), 1e-3);
+  EXPECT_TRUE(given.boolean("on"));
+  EXPECT_EQ(given.text("s"), "abc");
+  const auto error = [&](const std::string& key, const std::string& value) {
+    return message_of([&] { methods::MethodParams(infos, {{key, value}}, "m"); });
+  };
+  EXPECT_THAT(error("x", "1.5"), HasSubstr("must be in 0..1"));
+  EXPECT_THAT(error("x", "nan"), HasSubstr("must be a number"));
+  EXPECT_THAT(error("x", "inf"), HasSubstr("must be a number"));
+  EXPECT_THAT(error("on", "yes"), HasSubstr("must be true or false"));
+  EXPECT_THAT(error("s", ""), HasSubstr("must be a text"));
+  EXPECT_THROW(given.integer("s"), base::InternalError);
+  EXPECT_THROW(given.text("none"), base::InternalError);
+}
+
+TEST(SplitMethodList, KeepsParametersWithTheirMethod) {
+  EXPECT_THAT(split_method_list("ar"), ElementsAre("ar"));
+  EXPECT_THAT(split_method_list("ar,pld:k=4,sps:draft=layers:4"),
+              ElementsAre("ar", "pld:k=4", "sps:draft=layers:4"));
+  EXPECT_THAT(split_method_list("pld:k=4,ngram=2, ar ,sps:k=2,draft=layers:4,pld"),
+              ElementsAre("pld:k=4,ngram=2", "ar", "sps:k=2,draft=layers:4", "pld"));
+  EXPECT_THAT(split_method_list("pld,k=4,ngram=2"), ElementsAre("pld:k=4,ngram=2"));
+  for (const char* bad : {"", "ar,", ",ar", "ar,,pld"})
+    EXPECT_THAT(message_of([&] { split_method_list(bad); }), HasSubstr("empty entry")) << bad;
+  EXPECT_THAT(message_of([] { split_method_list("k=4,pld"); }),
+              HasSubstr("begins with the parameter 'k=4'"));
+}
+
+}  // namespace
+}  // namespace evalrun::tests

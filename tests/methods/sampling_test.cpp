@@ -1,0 +1,194 @@
+// Sampling against straightforward references that sort the whole vocabulary.
+#include "engine/sampling.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "engine/base/error.h"
+#include "tests/methods/statistics.h"
+
+namespace evalrun::tests {
+namespace {
+
+using engine::SamplingParams;
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+// Few distinct values, so that ties are common.
+std::vector<float> random_logits(base::Rng& rng, size_t n, bool ties, bool holes) {
+  std::vector<float> logits(n);
+  for (float& l : logits) {
+    l = static_cast<float>(8 * rng.uniform() - 4);
+    if (ties) l = std::round(l);
+    if (holes && rng.below(4) == 0) l = -kInf;
+  }
+  logits[rng.below(n)] = 1.0f;  // at least one is finite
+  return logits;
+}
+
+std::vector<int32_t> sorted_ids(const std::vector<float>& logits) {
+  std::vector<int32_t> ids(logits.size());
+  std::iota(ids.begin(), ids.end(), 0);
+  std::stable_sort(ids.begin(), ids.end(), [&](int32_t a, int32_t b) {
+    return logits[static_cast<size_t>(a)] > logits[static_cast<size_t>(b)];
+  });
+  return ids;
+}
+
+// Temperature, top-k, top-p as transformers applies them, one after the other on whole rows.
+std::vector<double> reference_warp(const std::vector<float>& logits, const SamplingParams& params) {
+  const size_t n = logits.size();
+  const std::vector<int32_t> ids = sorted_ids(logits);
+  std::vector<double> scaled(logits.begin(), logits.end());
+  const double best = *std::max_element(scaled.begin(), scaled.end());
+  for (double& s : scaled) s = (s - best) / params.temperature;
+  if (params.top_k > 0) {
+    const size_t k = std::min(static_cast<size_t>(params.top_k), n);
+    const double border = scaled[static_cast<size_t>(ids[k - 1])];
+    for (double& s : scaled)
+      if (s < border) s = -std::numeric_limits<double>::infinity();
+  }
+  const auto softmax = [&] {
+    std::vector<double> p(n);
+    double sum = 0;
+    for (size_t i = 0; i < n; ++i) sum += p[i] = std::exp(scaled[i]);
+    for (double& v : p) v /= sum;
+    return p;
+  };
+  if (params.top_p < 1) {
+    const std::vector<double> p = softmax();
+    double before = 0;
+    for (int32_t id : ids) {
+      if (before >= params.top_p)
+        scaled[static_cast<size_t>(id)] = -std::numeric_limits<double>::infinity();
+      before += p[static_cast<size_t>(id)];
+    }
+  }
+  return softmax();
+}
+
+TEST(Argmax, TakesTheLowestIdOfTheLargest) {
+  base::Rng rng(1);
+  for (int round = 0; round < 500; ++round) {
+    const auto logits = random_logits(rng, 1 + rng.below(100), round % 2 == 0, round % 3 == 0);
+    EXPECT_EQ(engine::argmax(logits), sorted_ids(logits).front()) << "round " << round;
+  }
+  EXPECT_EQ(engine::argmax(std::vector<float>(40, -kInf)), 0);
+  EXPECT_EQ(engine::argmax(std::vector<float>{-0.0f, 0.0f}), 0);
+}
+
+TEST(Argmax, RefusesNanWhereverItStands) {
+  for (size_t n : {1u, 15u, 16u, 17u, 48u}) {
+    for (size_t at = 0; at < n; ++at) {
+      std::vector<float> logits(n, 1.0f);
+      logits[at] = kNan;
+      EXPECT_THROW(engine::argmax(logits), base::Error) << at << " of " << n;
+    }
+  }
+}
+
+TEST(TopK, EqualsTheSortedVocabulary) {
+  base::Rng rng(2);
+  for (int round = 0; round < 500; ++round) {
+    const auto logits = random_logits(rng, 1 + rng.below(80), round % 2 == 0, round % 3 == 0);
+    const auto ids = sorted_ids(logits);
+    const int k = 1 + static_cast<int>(rng.below(90));
+    const auto best = engine::top_k(logits, k);
+    ASSERT_EQ(best.size(), std::min(logits.size(), static_cast<size_t>(k)));
+    for (size_t i = 0; i < best.size(); ++i) {
+      EXPECT_EQ(best[i].token, ids[i]) << "round " << round << " rank " << i;
+      EXPECT_EQ(best[i].logit, logits[static_cast<size_t>(ids[i])]);
+    }
+  }
+}
+
+TEST(Warp, EqualsTheReference) {
+  base::Rng rng(3);
+  engine::WarpScratch scratch;
+  std::vector<double> prob;
+  const double temperatures[] = {0.25, 0.7, 1.0, 1.7};
+  const int top_ks[] = {0, 1, 2, 5, 40, 1000};
+  const double top_ps[] = {1.0, 0.95, 0.5, 0.1, 1e-9};
+  for (int round = 0; round < 2000; ++round) {
+    const auto logits = random_logits(rng, 1 + rng.below(60), round % 2 == 0, round % 3 == 0);
+    const SamplingParams params{temperatures[rng.below(4)], top_ks[rng.below(6)],
+                                top_ps[rng.below(5)]};
+    engine::warp(logits, params, prob, scratch);
+    const auto expected = reference_warp(logits, params);
+    ASSERT_EQ(prob.size(), expected.size());
+    double sum = 0;
+    for (size_t i = 0; i < prob.size(); ++i) {
+      // Same formula in float64; only the order of sums differs.
+      EXPECT_NEAR(prob[i], expected[i], 1e-14) << "round " << round << " id " << i;
+      EXPECT_EQ(prob[i] == 0, expected[i] == 0) << "round " << round << " id " << i;
+      sum += prob[i];
+    }
+    EXPECT_NEAR(sum, 1.0, 1e-14);
+  }
+}
+
+TEST(Warp, KeepsTiesAtTheTopKBorderAndCutsTiesInTopPByRank) {
+  engine::WarpScratch scratch;
+  std::vector<double> prob;
+  engine::warp(std::vector<float>{1, 2, 1, 1, 0}, {1.0, 2, 1.0}, prob, scratch);
+  EXPECT_GT(prob[0], 0);
+  EXPECT_GT(prob[2], 0);
+  EXPECT_GT(prob[3], 0);
+  EXPECT_EQ(prob[4], 0);
+  engine::warp(std::vector<float>{1, 1, 1, 1}, {1.0, 0, 0.5}, prob, scratch);
+  EXPECT_EQ(prob, (std::vector<double>{0.5, 0.5, 0, 0}));
+}
+
+TEST(Warp, SurvivesExtremesAndRefusesNonsense) {
+  engine::WarpScratch scratch;
+  std::vector<double> prob;
+  engine::warp(std::vector<float>{3e38f, -3e38f, 0}, {1e-300, 0, 1.0}, prob, scratch);
+  EXPECT_EQ(prob, (std::vector<double>{1, 0, 0}));
+  const auto refuse = [&](std::vector<float> logits) {
+    EXPECT_THROW(engine::warp(logits, {1.0, 0, 1.0}, prob, scratch), base::Error);
+  };
+  refuse({0, kNan});
+  refuse({0, kInf});
+  refuse({-kInf, -kInf});
+  EXPECT_THROW(engine::warp(std::vector<float>{0, 1}, {0.0, 0, 1.0}, prob, scratch),
+               base::InternalError);
+}
+
+TEST(Warp, ValidatesParameters) {
+  EXPECT_NO_THROW(engine::validate({0.0, 0, 1.0}));
+  EXPECT_NO_THROW(engine::validate({1.5, 50, 0.01}));
+  for (const SamplingParams& bad :
+       {SamplingParams{-1, 0, 1}, SamplingParams{NAN, 0, 1}, SamplingParams{INFINITY, 0, 1},
+        SamplingParams{1, -1, 1}, SamplingParams{1, 0, 0}, SamplingParams{1, 0, 1.1},
+        SamplingParams{1, 0, NAN}})
+    EXPECT_THROW(engine::validate(bad), base::Error);
+}
+
+TEST(Draw, FollowsTheWeightsWhateverTheirSum) {
+  const std::vector<double> law = {0, 0.1, 0.5, 0, 0.15, 0.25, 0};
+  for (double scale : {1.0, 1e-12, 37.0}) {
+    std::vector<double> weights;
+    for (double p : law) weights.push_back(p * scale);
+    base::Rng rng(4);
+    std::vector<int64_t> counts(law.size());
+    for (int i = 0; i < 100000; ++i) ++counts[static_cast<size_t>(engine::draw(weights, rng))];
+    EXPECT_GT(chi_square_p(counts, law), 1e-6) << scale;  // fixed seed: passes or fails for ever
+  }
+  base::Rng rng(5);
+  EXPECT_THROW(engine::draw(std::vector<double>{0, 0}, rng), base::InternalError);
+}
+
+TEST(ChiSquare, TailMatchesTables) {
+  // NIST/SEMATECH handbook, upper critical values.
+  EXPECT_NEAR(chi_square_tail(3.841, 1), 0.05, 1e-4);
+  EXPECT_NEAR(chi_square_tail(18.307, 10), 0.05, 1e-4);
+  EXPECT_NEAR(chi_square_tail(149.449, 100), 0.001, 1e-5);
+  EXPECT_NEAR(chi_square_tail(77.929, 100), 0.95, 1e-4);
+}
+
+}  // namespace
+}  // namespace evalrun::tests

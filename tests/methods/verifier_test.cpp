@@ -1,0 +1,427 @@
+// The verification rules, exactly: every answer chance can give is walked through and its
+// probability added up, so that the law of the emitted tokens is computed, not sampled.
+#include "methods/verifier.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+#include "engine/base/error.h"
+#include "tests/methods/drafters.h"
+#include "tests/methods/fake_session.h"
+
+namespace evalrun::tests {
+namespace {
+
+using engine::SamplingParams;
+using methods::Chance;
+using methods::Siblings;
+using methods::TokenTree;
+using methods::Verifier;
+using Tokens = std::vector<int32_t>;
+using Law = std::map<Tokens, double>;
+
+// Sums of at most a few ten thousand products of float64 numbers.
+constexpr double kExact = 1e-12;
+
+// Replays a script of choices and advances it like an odometer until all have been taken.
+class EnumeratingChance final : public Chance {
+ public:
+  bool accept(double target_prob, double draft_prob) override {
+    const double p = std::min(1.0, target_prob / draft_prob);
+    return choose(std::vector<double>{p, 1 - p}) == 0;
+  }
+  int32_t draw(std::span<const double> prob) override { return choose(prob); }
+
+  double probability() const { return probability_; }
+  // Moves on to the next combination; false after the last.
+  bool next() {
+    at_ = 0;
+    probability_ = 1;
+    while (!script_.empty()) {
+      Choice& last = script_.back();
+      while (++last.taken < static_cast<int>(last.prob.size()))
+        if (last.prob[static_cast<size_t>(last.taken)] > 0) return true;
+      script_.pop_back();
+    }
+    return false;
+  }
+
+ private:
+  struct Choice {
+    int taken;
+    std::vector<double> prob;
+  };
+  int32_t choose(std::span<const double> prob) {
+    if (at_ == script_.size()) {
+      int first = 0;
+      while (!(prob[static_cast<size_t>(first)] > 0)) ++first;
+      script_.push_back({first, {prob.begin(), prob.end()}});
+    }
+    const Choice& choice = script_[at_++];
+    probability_ *= choice.prob[static_cast<size_t>(choice.taken)];
+    return choice.taken;
+  }
+
+  std::vector<Choice> script_;
+  size_t at_ = 0;
+  double probability_ = 1;
+};
+
+// A target and a draft law over contexts of a toy vocabulary.
+struct Toy {
+  int vocab, draft_vocab;
+  LogitTable target, draft;
+  SamplingParams sampling;        // of the target
+  SamplingParams draft_sampling;  // what drafts are drawn with
+
+  std::vector<float> logits(const Tokens& context) const {
+    std::vector<float> l(static_cast<size_t>(vocab));
+    target(context, l);
+    return l;
+  }
+  std::vector<double> target_law(const Tokens& context) const {
+    std::vector<double> p;
+    engine::WarpScratch scratch;
+    engine::warp(logits(context), sampling, p, scratch);
+    return p;
+  }
+  std::vector<double> draft_law(const Tokens& context) const {
+    std::vector<float> l(static_cast<size_t>(draft_vocab));
+    draft(context, l);
+    std::vector<double> q;
+    engine::WarpScratch scratch;
+    engine::warp(l, draft_sampling, q, scratch);
+    return q;
+  }
+  // Plain decoding of n tokens.
+  Law autoregressive(int n) const {
+    EnumeratingChance chance;
+    Law law;
+    do {
+      Tokens text;
+      while (static_cast<int>(text.size()) < n) text.push_back(chance.draw(target_law(text)));
+      law[text] += chance.probability();
+    } while (chance.next());
+    return law;
+  }
+};
+
+Toy make_toy(int vocab, uint64_t seed, const SamplingParams& sampling) {
+  return {vocab,    vocab,   markov_table(seed, 4, 2.0f), markov_table(seed + 100, 4, 2.0f),
+          sampling, sampling};
+}
+
+// A tree with the distributions its nodes were drawn from.
+struct Draft {
+  TokenTree tree;
+  std::vector<std::vector<double>> q;  // per node
+  Tokens path_to(int node) const {
+    Tokens path;
+    for (int i = node; i > 0; i = tree.parent[static_cast<size_t>(i)])
+      path.insert(path.begin(), tree.token[static_cast<size_t>(i)]);
+    return path;
+  }
+};
+using MakeDraft = std::function<Draft(const Toy&, Chance&)>;
+
+// Law of the first n tokens when one verified draft comes first and plain decoding fills up.
+Law law_of(const Toy& toy, int n, const MakeDraft& make, Siblings siblings) {
+  EnumeratingChance chance;
+  Verifier verifier(toy.sampling, siblings);
+  Law law;
+  do {
+    const Draft draft = make(toy, chance);
+    std::vector<float> logits;
+    const auto logits_of = [&](int node) {
+      logits = toy.logits(draft.path_to(node));
+      return std::span<const float>(logits);
+    };
+    const auto q_of = [&](int node) {
+      return std::span<const double>(draft.q[static_cast<size_t>(node)]);
+    };
+    const Verifier::Result result = verifier.verify(draft.tree, logits_of, q_of, chance);
+    Tokens text;
+    for (int node : result.path) text.push_back(draft.tree.token[static_cast<size_t>(node)]);
+    text.push_back(result.bonus);
+    while (static_cast<int>(text.size()) < n) text.push_back(chance.draw(toy.target_law(text)));
+    text.resize(static_cast<size_t>(n));
+    law[text] += chance.probability();
+  } while (chance.next());
+  return law;
+}
+
+double distance(const Law& a, const Law& b) {
+  double largest = 0;
+  Law all = a;
+  for (const auto& [text, p] : b) all[text] += 0;
+  for (const auto& [text, unused] : all) {
+    const auto x = a.find(text), y = b.find(text);
+    largest = std::max(largest,
+                       std::abs((x == a.end() ? 0 : x->second) - (y == b.end() ? 0 : y->second)));
+  }
+  return largest;
+}
+
+// `children` drawn children per node, `depth` levels.
+MakeDraft drawn(int depth, int children, Siblings siblings) {
+  return [=](const Toy& toy, Chance& chance) {
+    Draft draft;
+    draft.tree.reset(0);
+    draft.q.emplace_back();
+    for (int node = 0; node < draft.tree.size(); ++node) {
+      if (draft.tree.level[static_cast<size_t>(node)] == depth) continue;
+      const std::vector<double> q = toy.draft_law(draft.path_to(node));
+      std::vector<double> left = q;
+      for (int c = 0; c < children; ++c) {
+        double sum = 0;
+        for (double v : left) sum += v;
+        if (!(sum > 0)) break;  // fewer tokens than children
+        std::vector<double> law = left;
+        for (double& v : law) v /= sum;
+        const int32_t token = chance.draw(law);
+        draft.tree.add(token, node);
+        draft.q.push_back(q);
+        if (siblings == Siblings::kWithoutReplacement) left[static_cast<size_t>(token)] = 0;
+      }
+    }
+    return draft;
+  };
+}
+
+// A tree that is always the same; equal siblings and all shapes included.
+MakeDraft fixed(uint64_t seed, int nodes, int depth) {
+  return [=](const Toy& toy, Chance&) {
+    Draft draft;
+    draft.tree.reset(0);
+    RandomTreeDrafter drafter(nodes, toy.vocab, seed);
+    drafter.draft(Tokens{0}, depth, draft.tree);
+    draft.q.resize(static_cast<size_t>(draft.tree.size()));
+    return draft;
+  };
+}
+
+const SamplingParams kCells[] = {
+    {1.0, 0, 1.0}, {0.7, 0, 1.0}, {1.0, 2, 1.0}, {1.0, 0, 0.8}, {1.3, 3, 0.9}};
+
+TEST(VerifierLaw, FixedTreesBySampleThenMatch) {
+  for (const SamplingParams& cell : kCells) {
+    for (uint64_t seed = 1; seed <= 6; ++seed) {
+      const Toy toy = make_toy(4, seed, cell);
+      EXPECT_LT(distance(law_of(toy, 4, fixed(seed, 1 + static_cast<int>(seed), 3),
+                                Siblings::kWithoutReplacement),
+                         toy.autoregressive(4)),
+                kExact)
+          << "seed " << seed << " T " << cell.temperature;
+    }
+  }
+}
+
+TEST(VerifierLaw, DrawnChainsByRejection) {
+  for (const SamplingParams& cell : kCells) {
+    for (uint64_t seed = 1; seed <= 4; ++seed) {
+      Toy toy = make_toy(4, seed, cell);
+      const Law expected = toy.autoregressive(3);
+      const auto test = [&] {
+        return distance(law_of(toy, 3, drawn(2, 1, Siblings::kWithoutReplacement),
+                               Siblings::kWithoutReplacement),
+                        expected);
+      };
+      EXPECT_LT(test(), kExact) << seed;
+      toy.draft_sampling = {1.0, 0, 1.0};  // the draft is warped otherwise: still lossless
+      EXPECT_LT(test(), kExact) << seed;
+      toy.draft_vocab = 3;  // and knows fewer tokens
+      EXPECT_LT(test(), kExact) << seed;
+    }
+  }
+}
+
+TEST(VerifierLaw, DrawnTreesByRepeatedRejection) {
+  for (Siblings siblings : {Siblings::kWithoutReplacement, Siblings::kIndependent}) {
+    for (const SamplingParams& cell : kCells) {
+      for (uint64_t seed = 1; seed <= 2; ++seed) {
+        for (int children = 1; children <= 3; ++children) {
+          Toy toy = make_toy(5, seed, cell);
+          EXPECT_LT(distance(law_of(toy, 2, drawn(1, children, siblings), siblings),
+                             toy.autoregressive(2)),
+                    kExact)
+              << children << " children, seed " << seed;
+        }
+        Toy toy = make_toy(3, seed, cell);
+        EXPECT_LT(distance(law_of(toy, 3, drawn(2, 2, siblings), siblings), toy.autoregressive(3)),
+                  kExact)
+            << "two levels, seed " << seed;
+      }
+    }
+  }
+}
+
+// A drawn child beside a fixed one, in both orders.
+TEST(VerifierLaw, DrawnAndFixedSiblingsMix) {
+  for (bool fixed_first : {false, true}) {
+    const MakeDraft make = [&](const Toy& toy, Chance& chance) {
+      Draft draft;
+      draft.tree.reset(0);
+      draft.q.emplace_back();
+      const std::vector<double> q = toy.draft_law({});
+      for (bool is_fixed : {fixed_first, !fixed_first}) {
+        draft.tree.add(is_fixed ? 1 : chance.draw(q), 0);
+        draft.q.push_back(is_fixed ? std::vector<double>() : q);
+      }
+      return draft;
+    };
+    for (const SamplingParams& cell : kCells) {
+      const Toy toy = make_toy(4, 9, cell);
+      EXPECT_LT(
+          distance(law_of(toy, 2, make, Siblings::kWithoutReplacement), toy.autoregressive(2)),
+          kExact);
+    }
+  }
+}
+
+// The same computation must see rules that are wrong.
+TEST(VerifierLaw, WrongRulesAreSeen) {
+  const double kSeen = 1e-3;  // nine orders above what the right rules leave
+  const Toy toy = make_toy(4, 3, {1.0, 0, 1.0});
+  const Law expected = toy.autoregressive(2);
+  // Drawn without replacement, verified as independent draws.
+  EXPECT_GT(
+      distance(law_of(toy, 2, drawn(1, 3, Siblings::kWithoutReplacement), Siblings::kIndependent),
+               expected),
+      kSeen);
+  // The distribution reported is not the one drawn from (temperature forgotten).
+  const MakeDraft misreported = [](const Toy& t, Chance& chance) {
+    Draft draft = drawn(1, 1, Siblings::kWithoutReplacement)(t, chance);
+    Toy other = t;
+    other.draft_sampling.temperature = 2.0;
+    draft.q[1] = other.draft_law({});
+    return draft;
+  };
+  EXPECT_GT(distance(law_of(toy, 2, misreported, Siblings::kWithoutReplacement), expected), kSeen);
+  // A drawn token passed off as a fixed one is lossless by rule X only as long as nothing else
+  // looks at the value: dropping the draft when it is token 0 makes no difference there...
+  const MakeDraft pruned_fixed = [](const Toy& t, Chance& chance) {
+    Draft draft = drawn(1, 1, Siblings::kWithoutReplacement)(t, chance);
+    if (draft.tree.token[1] == 0) draft.tree.truncate(1);
+    draft.q.assign(2, {});
+    return draft;
+  };
+  EXPECT_LT(distance(law_of(toy, 2, pruned_fixed, Siblings::kWithoutReplacement), expected),
+            kExact);
+  // ...but voids the distribution under rule S.
+  const MakeDraft pruned_drawn = [](const Toy& t, Chance& chance) {
+    Draft draft = drawn(1, 1, Siblings::kWithoutReplacement)(t, chance);
+    if (draft.tree.token[1] == 0) draft.tree.truncate(1);
+    return draft;
+  };
+  EXPECT_GT(distance(law_of(toy, 2, pruned_drawn, Siblings::kWithoutReplacement), expected), kSeen);
+}
+
+TEST(Verifier, GreedyWalksTheLongestMatchingPath) {
+  // Argmax after a context of n tokens is n % 4: from the empty path 0, then 1, 2, ...
+  const auto logits_at = [](size_t depth) {
+    std::vector<float> l(4, 0.0f);
+    l[depth % 4] = 1;
+    return l;
+  };
+  Draft draft;
+  draft.tree.reset(3);
+  draft.tree.add(2, 0);                       // wrong
+  const int a = draft.tree.add(0, 0);         // right
+  const int dead_end = draft.tree.add(0, 0);  // equal sibling: the first is taken
+  draft.tree.add(1, dead_end);
+  const int b = draft.tree.add(1, a);
+  draft.tree.add(3, b);  // wrong
+  std::vector<float> logits;
+  std::vector<int> asked;
+  const auto logits_of = [&](int node) {
+    asked.push_back(node);
+    logits = logits_at(static_cast<size_t>(draft.tree.level[static_cast<size_t>(node)]));
+    return std::span<const float>(logits);
+  };
+  const std::vector<double> q = {0.25, 0.25, 0.25, 0.25};  // greedy looks at no distribution
+  const auto q_of = [&](int) { return std::span<const double>(q); };
+  base::Rng rng(1), untouched(1);
+  methods::RngChance chance(rng);
+  const auto result = Verifier(SamplingParams{}).verify(draft.tree, logits_of, q_of, chance);
+  EXPECT_EQ(std::vector<int>(result.path.begin(), result.path.end()), (std::vector<int>{a, b}));
+  EXPECT_EQ(result.bonus, 2);
+  EXPECT_EQ(asked, (std::vector<int>{0, a, b}));
+  EXPECT_EQ(rng.next(), untouched.next()) << "greedy verification drew a random number";
+}
+
+// Always rejects: what happens where rejection has no probability left but rounding.
+class StubbornChance final : public Chance {
+ public:
+  bool accept(double, double) override { return false; }
+  int32_t draw(std::span<const double> prob) override {
+    drawn_from.assign(prob.begin(), prob.end());
+    return 0;
+  }
+  std::vector<double> drawn_from;
+};
+
+TEST(Verifier, ResidualWithoutMassFallsBackToTheTarget) {
+  const std::vector<float> logits = {0.0f, 1.0f, 2.0f};
+  std::vector<double> p;
+  engine::WarpScratch scratch;
+  engine::warp(logits, {1.0, 0, 1.0}, p, scratch);
+  TokenTree tree;
+  tree.reset(0);
+  tree.add(1, 0);
+  StubbornChance chance;
+  Verifier verifier({1.0, 0, 1.0});
+  verifier.verify(
+      tree, [&](int) { return std::span<const float>(logits); },
+      [&](int) { return std::span<const double>(p); }, chance);
+  EXPECT_EQ(chance.drawn_from, p);
+}
+
+TEST(Verifier, RefusesADrawThatCouldNotHappen) {
+  const std::vector<float> logits = {0.0f, 1.0f, 2.0f};
+  const std::vector<double> q = {0.5, 0, 0.5};
+  TokenTree tree;
+  tree.reset(0);
+  tree.add(1, 0);
+  base::Rng rng(1);
+  methods::RngChance chance(rng);
+  Verifier verifier({1.0, 0, 1.0});
+  EXPECT_THROW(verifier.verify(
+                   tree, [&](int) { return std::span<const float>(logits); },
+                   [&](int) { return std::span<const double>(q); }, chance),
+               base::InternalError);
+}
+
+TEST(RngChance, AcceptsWithTheRatio) {
+  base::Rng rng(11);
+  methods::RngChance chance(rng);
+  int accepted = 0;
+  for (int i = 0; i < 100000; ++i) accepted += chance.accept(0.2, 0.5);
+  EXPECT_NEAR(accepted, 40000, 5 * std::sqrt(100000 * 0.4 * 0.6));  // five standard deviations
+  for (int i = 0; i < 1000; ++i) {
+    EXPECT_TRUE(chance.accept(0.5, 0.5));
+    EXPECT_TRUE(chance.accept(0.6, 0.5));
+    EXPECT_FALSE(chance.accept(0.0, 0.5));
+  }
+}
+
+TEST(TokenTree, KeepsLevelsAndCutsFromTheEnd) {
+  TokenTree tree;
+  tree.reset(7);
+  EXPECT_EQ(tree.depth(), 0);
+  const int a = tree.add(1, 0), b = tree.add(2, a);
+  tree.add(3, 0);
+  tree.add(4, b);
+  EXPECT_EQ(tree.drafted(), 4);
+  EXPECT_EQ(tree.depth(), 3);
+  tree.truncate(3);
+  EXPECT_EQ(tree.token, (Tokens{7, 1, 2}));
+  EXPECT_EQ(tree.depth(), 2);
+  tree.truncate(0);
+  EXPECT_EQ(tree.size(), 1);
+  EXPECT_THROW(tree.add(1, 1), base::InternalError);
+}
+
+}  // namespace
+}  // namespace evalrun::tests
