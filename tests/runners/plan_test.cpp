@@ -1,0 +1,345 @@
+// Plans over a tiny model: prompts, keys, lengths, refusals.
+#include "runners/plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <set>
+
+#include "engine/base/error.h"
+#include "engine/base/text.h"
+#include "runners/estimate.h"
+#include "tests/methods/fake_session.h"
+#include "tests/runners/fakes.h"
+
+namespace evalrun::runners {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::string write_prompts(const std::string& name, const std::vector<std::string>& lines) {
+  const std::string path = ::testing::TempDir() + "/" + name;
+  std::ofstream out(path);
+  for (const std::string& line : lines) out << line << "\n";
+  return "jsonl:" + path;
+}
+
+std::string two_prompts() {
+  return write_prompts("two.jsonl", {R"({"id": "a", "turns": ["one", "and two"]})",
+                                     R"({"id": "b", "turns": ["just one question"]})"});
+}
+
+PlanRequest request_for(const std::string& task) {
+  PlanRequest request;
+  request.suite.tasks = {{.task = task}};
+  request.suite.methods = {"pld"};
+  request.suite.max_new = 8;
+  request.target = tests::tiny_model(256);
+  request.session.n_threads = 1;
+  request.session.isa = "reference";
+  complete_suite(request.suite, "test");
+  return request;
+}
+
+TEST(Conversation, LaterTurnsHoldTheModelsAnswers) {
+  const auto model = tests::tiny_model(256);
+  const Conversation conversation(*model);
+  datasets::Prompt prompt;
+  prompt.turns = {"one", "two"};
+  EXPECT_EQ(conversation.render(prompt, {}), "U:one A:");
+  EXPECT_EQ(conversation.render(prompt, {"first"}), "U:one A:first U:two A:");
+  prompt.chat = false;
+  EXPECT_EQ(conversation.render(prompt, {}), "one");
+  EXPECT_EQ(conversation.render(prompt, {"first"}), "onefirsttwo");
+}
+
+TEST(Conversation, AChatPromptNeedsATemplate) {
+  const tests::ByteTokenizer tokenizer;
+  const Conversation conversation(tokenizer, nullptr, "unknown Jinja");
+  datasets::Prompt prompt;
+  prompt.turns = {"one"};
+  try {
+    conversation.render(prompt, {});
+    FAIL() << "no error";
+  } catch (const base::Error& e) {
+    EXPECT_EQ(e.code(), base::ExitCode::kUsage);
+    EXPECT_THAT(e.what(), AllOf(HasSubstr("unknown Jinja"), HasSubstr("--chat-template")));
+  }
+}
+
+TEST(Conversation, CommonPrefix) {
+  const std::vector<int32_t> a = {1, 2, 3}, b = {1, 2, 4, 5};
+  EXPECT_EQ(common_prefix(a, b), 2);
+  EXPECT_EQ(common_prefix(b, a), 2);
+  EXPECT_EQ(common_prefix(a, a), 3);
+  EXPECT_EQ(common_prefix({}, a), 0);
+}
+
+TEST(Plan, ArmsPromptsAndCapacity) {
+  const RunPlan plan = make_plan(request_for(two_prompts()));
+  ASSERT_EQ(plan.arms.size(), 3u);
+  EXPECT_EQ(plan.arms[0].record.label, "ar");
+  EXPECT_EQ(plan.arms[0].record.role, "baseline");
+  EXPECT_EQ(plan.arms[1].record.label, "ar (A/A)");
+  EXPECT_EQ(plan.arms[1].record.role, "aa");
+  EXPECT_EQ(plan.arms[2].record.method, "pld");
+  EXPECT_EQ(plan.arms[2].record.role, "method");
+  EXPECT_EQ(plan.arms[2].record.model_hash, "h1");
+  EXPECT_EQ(plan.arms[2].record.isa, "reference");
+  EXPECT_EQ(plan.arms[2].record.max_new, 8);
+  EXPECT_GT(plan.arms[2].record.weight_bytes, 0);
+  ASSERT_EQ(plan.prompts.size(), 2u);
+  EXPECT_EQ(plan.prompts[0].record.id, "a");
+  EXPECT_EQ(plan.prompts[0].record.rendered_hash, base::sha256_hex("U:one A:"));
+  EXPECT_EQ(plan.prompts[0].first_turn_tokens, 8);
+  // "U:one A: U:and two A:" is 21 tokens with an empty answer.
+  EXPECT_EQ(plan.prompts[0].least_tokens, 21 + 8);
+  EXPECT_EQ(plan.prompts[0].most_tokens, 21 + 16);
+  EXPECT_EQ(plan.capacity, 21 + 16 + 64);
+  EXPECT_EQ(plan.schedule.size(), 6u);
+  EXPECT_EQ(plan.run.suite_json, to_json(plan.suite).dump(2));
+  EXPECT_EQ(plan.run.environment.at("model_hash"), "h1");
+}
+
+TEST(Plan, MaxTurnsCutsConversations) {
+  PlanRequest request = request_for(two_prompts());
+  request.suite.max_turns = 1;
+  const RunPlan plan = make_plan(request);
+  EXPECT_THAT(plan.prompts[0].record.turns, ElementsAre("one"));
+  EXPECT_NE(plan.run.key, make_plan(request_for(two_prompts())).run.key);
+}
+
+TEST(Plan, APromptLongerThanTheContextIsNamedOrSkipped) {
+  const std::string task = write_prompts(
+      "long.jsonl", {R"({"id": "short", "turns": ["hi"]})",
+                     R"({"id": "much", "turns": [")" + std::string(250, 'x') + "\"]}"});
+  PlanRequest request = request_for(task);
+  try {
+    make_plan(request);
+    FAIL() << "no error";
+  } catch (const base::Error& e) {
+    EXPECT_EQ(e.code(), base::ExitCode::kUsage);
+    EXPECT_THAT(e.what(), AllOf(HasSubstr("much"), HasSubstr("256"), HasSubstr("--skip-long")));
+  }
+  request.skip_long = true;
+  const RunPlan plan = make_plan(request);
+  ASSERT_EQ(plan.prompts.size(), 1u);
+  ASSERT_EQ(plan.skipped.size(), 1u);
+  EXPECT_THAT(plan.skipped[0], HasSubstr("much"));
+}
+
+TEST(Plan, RefusesWhatCannotBeMeasured) {
+  const auto error_of = [](PlanRequest request) {
+    try {
+      make_plan(request);
+    } catch (const base::Error& e) {
+      return std::string(e.what());
+    }
+    return std::string("no error");
+  };
+  PlanRequest request = request_for("samples/cat");
+  EXPECT_THAT(error_of(request), HasSubstr("samples/chat"));
+  request = request_for(two_prompts());
+  request.suite.evaluators = {"gsm8k_strict"};
+  EXPECT_THAT(error_of(request), HasSubstr("fits none of the data sets"));
+  request = request_for("samples/math");
+  request.target = tests::tiny_model(4096);
+  request.suite.tasks.push_back({.task = "samples"});
+  EXPECT_THAT(error_of(request), HasSubstr("listed twice"));
+  request = request_for(two_prompts());
+  request.suite.methods.push_back("sps");  // no second model
+  EXPECT_THAT(error_of(request), HasSubstr("--draft"));
+}
+
+TEST(Plan, FaultsReachTheirArmAndTheRunKeyOnly) {
+  PlanRequest request = request_for(two_prompts());
+  const RunPlan sound = make_plan(request);
+  request.faults[sound.arms[2].record.label] = "slow:10%";
+  const RunPlan faulty = make_plan(request);
+  EXPECT_EQ(faulty.arms[0].fault, "");
+  EXPECT_EQ(faulty.arms[2].fault, "slow:10%");
+  EXPECT_EQ(faulty.arms[2].record.key, sound.arms[2].record.key);
+  EXPECT_NE(faulty.run.key, sound.run.key);
+  request.faults["nobody"] = "miscount";
+  EXPECT_THROW(make_plan(request), base::InternalError);
+}
+
+// ---- Keys ---------------------------------------------------------------------------------------
+
+TEST(Keys, EveryFieldOfAnArmThatChangesAFigureChangesItsKey) {
+  using results::ArmRecord;
+  const std::vector<std::function<void(ArmRecord&)>> changes = {
+      [](ArmRecord& a) { a.method = "x"; },
+      [](ArmRecord& a) { a.params = "x"; },
+      [](ArmRecord& a) { a.method_version = "x"; },
+      [](ArmRecord& a) { a.role = "x"; },
+      [](ArmRecord& a) { a.model_hash = "x"; },
+      [](ArmRecord& a) { a.draft_hash = "x"; },
+      [](ArmRecord& a) { a.dtype = "x"; },
+      [](ArmRecord& a) { a.isa = "x"; },
+      [](ArmRecord& a) { a.device = "x"; },
+      [](ArmRecord& a) { a.threads = 9; },
+      [](ArmRecord& a) { a.batch = 9; },
+      [](ArmRecord& a) { a.kv_cache = false; },
+      [](ArmRecord& a) { a.temperature = 0.5; },
+      [](ArmRecord& a) { a.top_p = 0.5; },
+      [](ArmRecord& a) { a.top_k = 9; },
+      [](ArmRecord& a) { a.max_new = 9; },
+      [](ArmRecord& a) { a.ignore_eos = true; },
+      [](ArmRecord& a) { a.settings["EVALRUN_X"] = "1"; },
+  };
+  std::set<std::string> keys = {arm_key({})};
+  for (const auto& change : changes) {
+    ArmRecord arm;
+    change(arm);
+    keys.insert(arm_key(arm));
+    EXPECT_EQ(arm_key(arm), arm_key(arm));
+  }
+  EXPECT_EQ(keys.size(), changes.size() + 1);
+  // Where the model lies and how much memory it took are no settings.
+  ArmRecord same;
+  same.label = "x";
+  same.model = "x";
+  same.draft = "x";
+  same.peak_bytes = same.kv_bytes = same.weight_bytes = same.extra_parameter_bytes = 9;
+  EXPECT_EQ(arm_key(same), arm_key({}));
+}
+
+TEST(Keys, EveryFieldOfAPromptThatChangesAFigureChangesItsKey) {
+  using results::PromptRecord;
+  const PromptRecord base = {.key = "",
+                             .task = "t",
+                             .id = "i",
+                             .category = "",
+                             .language = "",
+                             .rendered_hash = "r",
+                             .turns = {"1", "2"},
+                             .reference = {}};
+  std::set<std::string> keys = {prompt_key(base)};
+  for (const auto& change : std::vector<std::function<void(PromptRecord&)>>{
+           [](PromptRecord& p) { p.task = "x"; },
+           [](PromptRecord& p) { p.id = "x"; },
+           [](PromptRecord& p) { p.rendered_hash = "x"; },
+           [](PromptRecord& p) { p.turns[1] = "x"; },
+           [](PromptRecord& p) { p.turns.pop_back(); },
+       }) {
+    PromptRecord prompt = base;
+    change(prompt);
+    keys.insert(prompt_key(prompt));
+  }
+  EXPECT_EQ(keys.size(), 6u);
+}
+
+TEST(Keys, EverySuiteFieldAndPartChangesTheRunKey) {
+  std::set<std::string> keys = {run_key({}, {})};
+  size_t n = 1;
+  const auto suite = [&](const std::function<void(Suite&)>& change) {
+    Suite s;
+    change(s);
+    keys.insert(run_key(s, {}));
+    ++n;
+  };
+  const auto part = [&](const std::function<void(RunKeyParts&)>& change) {
+    RunKeyParts p;
+    change(p);
+    keys.insert(run_key({}, p));
+    ++n;
+  };
+  suite([](Suite& s) { s.name = "x"; });
+  suite([](Suite& s) { s.methods = {"x"}; });
+  suite([](Suite& s) { s.aa = false; });
+  suite([](Suite& s) { s.tasks = {{.task = "x"}}; });
+  suite([](Suite& s) { s.tasks = {{.task = "x", .limit = 3}}; });
+  suite([](Suite& s) { s.tasks = {{.task = "x", .max_new = 3}}; });
+  suite([](Suite& s) { s.max_new = 9; });
+  suite([](Suite& s) { s.limit = 9; });
+  suite([](Suite& s) { s.max_turns = 9; });
+  suite([](Suite& s) { s.repeats = 9; });
+  suite([](Suite& s) { s.samples = 9; });
+  suite([](Suite& s) { s.sampling.temperature = 0.5; });
+  suite([](Suite& s) { s.sampling.top_k = 9; });
+  suite([](Suite& s) { s.sampling.top_p = 0.5; });
+  suite([](Suite& s) { s.seed = 9; });
+  suite([](Suite& s) { s.warmup = 9; });
+  suite([](Suite& s) { s.warmup_limit_s = 9; });
+  suite([](Suite& s) { s.order = Order::kRandom; });
+  suite([](Suite& s) { s.ignore_eos = true; });
+  suite([](Suite& s) { s.kv_cache = false; });
+  suite([](Suite& s) { s.evaluate = false; });
+  suite([](Suite& s) { s.evaluators = {"x"}; });
+  part([](RunKeyParts& p) { p.arm_keys = {"x"}; });
+  part([](RunKeyParts& p) { p.prompt_keys = {"x"}; });
+  part([](RunKeyParts& p) { p.build = "x"; });
+  part([](RunKeyParts& p) { p.machine = "x"; });
+  part([](RunKeyParts& p) { p.label = "x"; });
+  part([](RunKeyParts& p) { p.nonce = "x"; });
+  part([](RunKeyParts& p) { p.faults = {{"x", "y"}}; });
+  part([](RunKeyParts& p) { p.evaluator_versions = {{"x", "y"}}; });
+  EXPECT_EQ(keys.size(), n);
+}
+
+TEST(Keys, PlansRepeatAndFollowTheirInputs) {
+  const std::string task = two_prompts();
+  const std::string key = make_plan(request_for(task)).run.key;
+  EXPECT_EQ(make_plan(request_for(task)).run.key, key);
+  std::set<std::string> keys = {key};
+  PlanRequest request = request_for(task);
+  request.target = tests::tiny_model(256, "another hash");
+  keys.insert(make_plan(request).run.key);
+  request = request_for(task);
+  request.session.n_threads = 2;
+  keys.insert(make_plan(request).run.key);
+  request = request_for(task);
+  request.suite.sampling.temperature = 1;
+  keys.insert(make_plan(request).run.key);
+  request = request_for(write_prompts("other.jsonl", {R"({"id": "a", "turns": ["two"]})"}));
+  keys.insert(make_plan(request).run.key);
+  ::setenv("EVALRUN_SOMETHING", "1", 1);
+  keys.insert(make_plan(request_for(task)).run.key);
+  ::unsetenv("EVALRUN_SOMETHING");
+  EXPECT_EQ(keys.size(), 6u);
+  // Only where files lie, not what is measured.
+  ::setenv("EVALRUN_HOME", "/nowhere", 1);
+  EXPECT_EQ(make_plan(request_for(task)).run.key, key);
+  ::unsetenv("EVALRUN_HOME");
+}
+
+// ---- Estimates ----------------------------------------------------------------------------------
+
+TEST(Estimate, DetectableEffectMatchesTheFormula) {
+  // 1 - exp(-2.4865 * 0.03 / sqrt(20)) = 0.016541
+  EXPECT_NEAR(minimum_detectable_effect(0.03, 20), 0.016541, 1e-6);
+  EXPECT_NEAR(minimum_detectable_effect(0.10, 80), 1 - std::exp(-2.4865 * 0.1 / std::sqrt(80.0)),
+              1e-12);
+}
+
+TEST(Estimate, CountsEveryTurnArmAndRepeat) {
+  RunPlan plan = make_plan(request_for(two_prompts()));
+  plan.suite.repeats = 2;
+  // Prompt a: 29 tokens before the last answer, 2 * 8 steps. Prompt b ("U:just one question A:"):
+  // 22 tokens, 8 steps. 3 arms, 2 repeats.
+  const double expected = 6 * ((29 + 22) * 0.5 + 24 * 10.0);
+  EXPECT_DOUBLE_EQ(estimate_seconds(plan, {.prefill_s_per_token = 0.5, .step_s = 10.0}), expected);
+}
+
+TEST(Estimate, CalibrationTakesTheMedianStep) {
+  tests::FakeClock clock;
+  int call = 0;
+  tests::FakeSession session(256, 100, [&](std::span<const int32_t>, std::span<float>) {
+    clock.now += ++call == 1 ? 900 : call == 3 ? 50 : 10;  // a cold step and an outlier
+  });
+  const std::vector<int32_t> prompt(20, 65);
+  const Calibration c = calibrate(session, prompt, clock);
+  EXPECT_DOUBLE_EQ(c.step_s, 10e-9);
+  EXPECT_EQ(session.length(0), 0);
+  EXPECT_THAT(session.prefills, ElementsAre(20));
+}
+
+}  // namespace
+}  // namespace evalrun::runners

@@ -1,0 +1,449 @@
+// The runner against a fake session, a clock that stands still and scripted methods: order,
+// warm-up, resume, conversations, failures, interruption. Nothing here depends on how fast the
+// machine is.
+#include "runners/runner.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <stdexcept>
+
+#include "engine/base/error.h"
+#include "tests/methods/fake_session.h"
+#include "tests/runners/fakes.h"
+
+namespace evalrun::runners {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
+using ::testing::HasSubstr;
+
+constexpr int64_t kStepNs = 1000;
+
+// What the scripted methods were asked to do, in order.
+struct Journal {
+  std::vector<std::string> entries;
+  std::vector<std::vector<int32_t>> prompts;
+};
+
+// Decodes one token a step in `step_ns` of the fake clock, writes down every start, and throws at
+// the starts it is told to.
+class ScriptedMethod final : public methods::DecodingMethod {
+ public:
+  struct Script {
+    std::string name;
+    Journal* journal;
+    tests::FakeClock* clock;
+    std::set<int>* fail_at_starts;  // counted over all objects of the arm
+    int* starts;
+  };
+  explicit ScriptedMethod(Script script) : s_(std::move(script)) {}
+  void start(const methods::GenerationContext& context) override {
+    s_.journal->entries.push_back(s_.name);
+    s_.journal->prompts.emplace_back(context.prompt.begin(), context.prompt.end());
+    target_ = context.target;
+    root_ = context.first_token;
+    if (s_.fail_at_starts->contains((*s_.starts)++))
+      throw std::runtime_error("scripted failure\nwith details");
+  }
+  methods::StepOutcome step(methods::PhaseTimer& timer) override {
+    timer.enter(methods::PhaseTimer::kVerify);
+    engine::Row row;
+    row.token = root_;
+    engine::ForwardRequest request;
+    request.rows = {&row, 1};
+    root_ = engine::argmax(target_->forward(request).logits_row(0));
+    s_.clock->now += kStepNs;
+    const int path = 0;
+    target_->commit({&path, 1});
+    methods::StepOutcome outcome;
+    outcome.tokens = {&root_, 1};
+    return outcome;
+  }
+  size_t extra_parameter_bytes() const override { return 11; }
+  size_t extra_kv_bytes() const override { return 22; }
+
+ private:
+  Script s_;
+  engine::Session* target_ = nullptr;
+  int32_t root_ = -1;
+};
+
+// The next token is the last one plus one, within 'a'..'z'.
+void alphabet(std::span<const int32_t> context, std::span<float> logits) {
+  std::fill(logits.begin(), logits.end(), 0.0f);
+  const int32_t last = context.back();
+  const int32_t next = last >= 'a' && last < 'z' ? last + 1 : 'a';
+  logits[static_cast<size_t>(next)] = 1.0f;
+}
+
+class RunnerTest : public ::testing::Test {
+ protected:
+  RunnerTest() : session_(256, 512, alphabet), conversation_(tokenizer_, &template_, "") {
+    db_ = ::testing::TempDir() + "/runner_test_" +
+          ::testing::UnitTest::GetInstance()->current_test_info()->name() + ".db";
+    remove_database();
+  }
+  ~RunnerTest() override { remove_database(); }
+  void remove_database() {
+    for (const char* suffix : {"", "-wal", "-shm"}) std::filesystem::remove(db_ + suffix);
+  }
+
+  RunPlan plan(int n_prompts, const std::vector<std::string>& arms, Suite suite = fixed_suite()) {
+    RunPlan p;
+    p.suite = std::move(suite);
+    p.run.key = "run";
+    p.run.label = p.run.suite = "test";
+    p.run.suite_json = to_json(p.suite).dump();
+    p.run.started = "2026-01-01T00:00:00Z";
+    for (const std::string& name : arms) {
+      PlannedArm arm;
+      arm.record.key = arm.record.label = arm.record.method = name;
+      arm.record.role = p.arms.empty() ? "baseline" : "method";
+      arm.record.lossless = "both";
+      arm.build = [this, name] {
+        return std::make_unique<ScriptedMethod>(
+            ScriptedMethod::Script{name, &journal_, &clock_, &fail_at_[name], &starts_[name]});
+      };
+      p.arms.push_back(std::move(arm));
+    }
+    for (int i = 0; i < n_prompts; ++i) {
+      PlannedPrompt prompt;
+      prompt.prompt.id = prompt.record.id = prompt.record.key = "p" + std::to_string(i);
+      prompt.record.task = "set";
+      prompt.prompt.turns = prompt.record.turns = {"question " + std::to_string(i)};
+      prompt.max_new = 4;
+      p.prompts.push_back(std::move(prompt));
+    }
+    p.capacity = 512;
+    p.schedule =
+        make_schedule({n_prompts, static_cast<int>(arms.size()), p.suite.repeats, p.suite.samples},
+                      p.suite.order, p.suite.seed);
+    return p;
+  }
+  static Suite fixed_suite() {
+    Suite suite;
+    suite.warmup = 0;
+    return suite;
+  }
+  // The journal a complete, undisturbed run of the plan must leave (without warm-up).
+  static std::vector<std::string> expected_order(const RunPlan& p) {
+    std::vector<std::string> names;
+    for (const Visit& v : p.schedule)
+      names.push_back(p.arms[static_cast<size_t>(v.arm)].record.label);
+    return names;
+  }
+  RunOutcome execute(const RunPlan& p, RunnerOptions options = {}) {
+    results::ResultStore store(db_);
+    Runner runner(p, conversation_, store, clock_, std::move(options));
+    return runner.run(session_);
+  }
+  // One line per stored generation, in the order of storing.
+  std::vector<std::string> rows(const std::string& columns) {
+    const results::ResultStore store(db_, results::ResultStore::Mode::kReadOnly);
+    std::vector<std::string> lines;
+    store.query("SELECT " + columns +
+                    " FROM generation g JOIN arm a ON a.id = g.arm_id "
+                    "JOIN prompt p ON p.id = g.prompt_id ORDER BY g.id",
+                {}, [&](const results::Row& row) {
+                  std::string line;
+                  for (int c = 0; c < row.columns(); ++c) line += (c ? " " : "") + row.text(c);
+                  lines.push_back(line);
+                  return true;
+                });
+    return lines;
+  }
+  std::vector<std::string> schedule_rows(const RunPlan& p) const {
+    std::vector<std::string> lines;
+    for (const Visit& v : p.schedule)
+      lines.push_back(fmt::format(
+          "{} {} {} {} {} {}", p.arms[static_cast<size_t>(v.arm)].record.label,
+          p.prompts[static_cast<size_t>(v.prompt)].record.id, v.repeat, v.sample, v.block, v.slot));
+    return lines;
+  }
+  static constexpr const char* kCell = "a.label, p.name, g.repeat, g.sample, g.block, g.slot";
+
+  tests::FakeClock clock_;
+  tests::FakeSession session_;
+  tests::ByteTokenizer tokenizer_;
+  tests::LetterTemplate template_;
+  Conversation conversation_;
+  Journal journal_;
+  std::map<std::string, std::set<int>> fail_at_;
+  std::map<std::string, int> starts_;
+  std::string db_;
+};
+
+TEST_F(RunnerTest, MeasuresTheScheduleInItsOrder) {
+  Suite suite = fixed_suite();
+  suite.repeats = 2;
+  suite.samples = 2;
+  const RunPlan p = plan(4, {"ar", "x", "y"}, suite);
+  const RunOutcome outcome = execute(p);
+  EXPECT_EQ(outcome.status, RunStatus::kComplete);
+  EXPECT_EQ(outcome.measured, 48);
+  EXPECT_EQ(outcome.failed, 0);
+  EXPECT_THAT(journal_.entries, ElementsAreArray(expected_order(p)));
+  EXPECT_THAT(rows(kCell), ElementsAreArray(schedule_rows(p)));
+}
+
+TEST_F(RunnerTest, StoresWhatWasMeasured) {
+  const RunPlan p = plan(1, {"ar"});
+  execute(p);
+  EXPECT_THAT(rows("g.status, g.fault"), ElementsAre("ok "));
+  const results::ResultStore store(db_, results::ResultStore::Mode::kReadOnly);
+  store.query(
+      "SELECT n_tokens, n_steps, emitted, decode_ns, verify_ns, text, n_prompt_tokens, stop "
+      "FROM turn",
+      {}, [](const results::Row& row) {
+        EXPECT_EQ(row.integer(0), 4);
+        EXPECT_EQ(row.integer(1), 3);  // the first token comes from the prefill
+        EXPECT_EQ(row.integer(2), 3);
+        EXPECT_EQ(row.integer(3), 3 * kStepNs);
+        EXPECT_EQ(row.integer(4), 3 * kStepNs);
+        EXPECT_EQ(row.text(5), "abcd");
+        EXPECT_EQ(row.integer(6), 15);  // "U:question 0 A:"
+        return true;
+      });
+  store.query("SELECT finished IS NOT NULL FROM run", {}, [](const results::Row& row) {
+    EXPECT_EQ(row.integer(0), 1);
+    return true;
+  });
+  store.query("SELECT extra_parameter_bytes, kv_bytes, peak_bytes FROM arm", {},
+              [](const results::Row& row) {
+                EXPECT_EQ(row.integer(0), 11);
+                EXPECT_EQ(row.integer(1), 22);
+                EXPECT_GT(row.integer(2), 1 << 20);
+                return true;
+              });
+}
+
+TEST_F(RunnerTest, AutomaticWarmUpRunsTheBaselineUntilStepsSettleAndTheOthersOnce) {
+  Suite suite;
+  suite.warmup = -1;
+  RunPlan p = plan(2, {"ar", "x", "y"}, suite);
+  execute(p);
+  // Answers of four tokens hold three steps; two windows of five need ten: four generations.
+  std::vector<std::string> expected = {"ar", "ar", "ar", "ar", "x", "y"};
+  const auto measured = expected_order(p);
+  expected.insert(expected.end(), measured.begin(), measured.end());
+  EXPECT_THAT(journal_.entries, ElementsAreArray(expected));
+  EXPECT_EQ(rows("g.id").size(), 6u);  // warm-up is not stored
+}
+
+TEST_F(RunnerTest, AutomaticWarmUpEndsAtItsTimeLimit) {
+  Suite suite;
+  suite.warmup = -1;
+  suite.warmup_limit_s = 0;
+  RunPlan p = plan(1, {"ar", "x"}, suite);
+  execute(p);
+  EXPECT_EQ(journal_.entries.size(), 2u + 2u);
+}
+
+TEST_F(RunnerTest, FixedWarmUpRunsEveryArmThatOften) {
+  Suite suite;
+  suite.warmup = 2;
+  const RunPlan p = plan(1, {"ar", "x"}, suite);
+  execute(p);
+  std::vector<std::string> expected = {"ar", "ar", "x", "x"};
+  const auto measured = expected_order(p);
+  expected.insert(expected.end(), measured.begin(), measured.end());
+  EXPECT_THAT(journal_.entries, ElementsAreArray(expected));
+}
+
+TEST_F(RunnerTest, AnInterruptedRunEndsBehindItsPromptAndResumesInOrder) {
+  Suite suite = fixed_suite();
+  suite.repeats = 2;
+  const RunPlan p = plan(4, {"ar", "x", "y"}, suite);
+  RunnerOptions options;
+  // Asked for in the middle of the third prompt: that prompt is finished.
+  options.stop = [this] { return journal_.entries.size() >= 7; };
+  const RunOutcome first = execute(p, options);
+  EXPECT_EQ(first.status, RunStatus::kInterrupted);
+  EXPECT_EQ(first.measured, 9);
+
+  const RunOutcome second = execute(p);
+  EXPECT_EQ(second.status, RunStatus::kComplete);
+  EXPECT_EQ(second.run_id, first.run_id);
+  EXPECT_EQ(second.stored_before, 9);
+  EXPECT_EQ(second.measured, 15);
+  EXPECT_THAT(journal_.entries, ElementsAreArray(expected_order(p)));
+  EXPECT_THAT(rows(kCell), ElementsAreArray(schedule_rows(p)));
+
+  const RunOutcome third = execute(p);  // nothing is measured twice
+  EXPECT_EQ(third.measured, 0);
+  EXPECT_EQ(third.stored_before, 24);
+  EXPECT_EQ(journal_.entries.size(), 24u);
+}
+
+TEST_F(RunnerTest, ARunKilledInTheMiddleOfAPromptGoesOnWithItsNextArm) {
+  const RunPlan p = plan(3, {"ar", "x", "y"});
+  {
+    results::ResultStore store(db_);
+    class Kill final : public ProgressSink {
+      void generation_done(const std::string&, const std::string&, bool) override {
+        if (++n_ == 4) throw std::runtime_error("killed");
+      }
+      int n_ = 0;
+    } kill;
+    RunnerOptions options;
+    options.progress = &kill;
+    Runner runner(p, conversation_, store, clock_, options);
+    EXPECT_THROW(runner.run(session_), std::runtime_error);
+  }
+  EXPECT_EQ(rows("g.id").size(), 4u);
+  execute(p);
+  EXPECT_THAT(rows(kCell), ElementsAreArray(schedule_rows(p)));
+}
+
+TEST_F(RunnerTest, MaxTimeEndsTheRunBehindAPrompt) {
+  const RunPlan p = plan(5, {"ar", "x"});
+  RunnerOptions options;
+  // A generation takes 3 steps: 6 us per prompt; 10 us are over behind the second.
+  options.max_time_s = 10e-6;
+  const RunOutcome outcome = execute(p, options);
+  EXPECT_EQ(outcome.status, RunStatus::kOutOfTime);
+  EXPECT_EQ(outcome.measured, 4);
+}
+
+TEST_F(RunnerTest, AFailedGenerationIsARowAndTheRunGoesOn) {
+  const RunPlan p = plan(3, {"ar", "x"});
+  fail_at_["x"] = {1};
+  const RunOutcome outcome = execute(p);
+  EXPECT_EQ(outcome.status, RunStatus::kComplete);
+  EXPECT_EQ(outcome.failed, 1);
+  EXPECT_EQ(outcome.measured, 6);
+  std::vector<std::string> failed;
+  for (const std::string& row : rows("g.status, a.label, p.name"))
+    if (row.starts_with("failed")) failed.push_back(row);
+  EXPECT_THAT(failed, ElementsAre("failed: scripted failure x p1"));
+  // No half-measured numbers: five sound generations have turns, the failed one has none.
+  const results::ResultStore store(db_, results::ResultStore::Mode::kReadOnly);
+  store.query("SELECT count(*) FROM turn", {}, [](const results::Row& row) {
+    EXPECT_EQ(row.integer(0), 5);
+    return true;
+  });
+}
+
+TEST_F(RunnerTest, TheSecondTurnHoldsTheFirstAnswerAndKeepsOnlyThePrompt) {
+  RunPlan p = plan(1, {"ar"});
+  p.prompts[0].prompt.turns = p.prompts[0].record.turns = {"one", "two"};
+  execute(p);
+  const auto text = [](const std::vector<int32_t>& ids) {
+    return std::string(ids.begin(), ids.end());
+  };
+  ASSERT_EQ(journal_.prompts.size(), 2u);
+  EXPECT_EQ(text(journal_.prompts[0]), "U:one A:");
+  EXPECT_EQ(text(journal_.prompts[1]), "U:one A:abcd U:two A:");
+  // First turn: 8 tokens, the last through the decode path. Second turn: 21 tokens, of which the 8
+  // of the first prompt stay; the answer is prefilled again although its keys were in the cache.
+  EXPECT_THAT(session_.prefills, ElementsAre(7, 21 - 8 - 1));
+}
+
+TEST_F(RunnerTest, SeedsBelongToPromptAndSampleNotToArmOrRepeat) {
+  Suite suite = fixed_suite();
+  suite.repeats = 2;
+  suite.samples = 2;
+  execute(plan(2, {"ar", "x"}, suite));
+  std::map<std::string, std::set<std::string>> seeds;
+  for (const std::string& row : rows("p.name || '/' || g.sample, g.seed")) {
+    const size_t space = row.find(' ');
+    seeds[row.substr(0, space)].insert(row.substr(space + 1));
+  }
+  std::set<std::string> all;
+  EXPECT_EQ(seeds.size(), 4u);
+  for (const auto& [cell, values] : seeds) {
+    EXPECT_EQ(values.size(), 1u) << cell;
+    all.insert(values.begin(), values.end());
+  }
+  EXPECT_EQ(all.size(), 4u);
+}
+
+TEST_F(RunnerTest, StopTokensEndAnswersUnlessIgnored) {
+  const auto tokens_of_run = [&](bool ignore) {
+    remove_database();
+    Suite suite = fixed_suite();
+    suite.ignore_eos = ignore;
+    tests::FakeSession session(256, 512, [](std::span<const int32_t> context, std::span<float> l) {
+      std::fill(l.begin(), l.end(), 0.0f);
+      l[context.back() == 'b' ? 0 : context.back() == 'a' ? 'b' : 'a'] = 1.0f;  // a, b, stop, ...
+    });
+    results::ResultStore store(db_);
+    const RunPlan p = plan(1, {"ar"}, suite);
+    Runner(p, conversation_, store, clock_, {}).run(session);
+    int64_t n = 0;
+    store.query("SELECT n_tokens FROM turn", {}, [&](const results::Row& row) {
+      n = row.integer(0);
+      return true;
+    });
+    return n;
+  };
+  EXPECT_EQ(tokens_of_run(false), 3);
+  EXPECT_EQ(tokens_of_run(true), 4);
+}
+
+TEST_F(RunnerTest, PlantedFaultsStampEveryRowTheyTouch) {
+  RunPlan p = plan(2, {"ar", "x"});
+  p.arms[1].fault = "miscount";
+  execute(p);
+  for (const std::string& row : rows("a.label || ':' || g.fault"))
+    EXPECT_TRUE(row == "ar:" || row == "x:miscount") << row;
+}
+
+TEST_F(RunnerTest, EvaluatorsScoreAnswersThatHaveAReference) {
+  RunPlan p = plan(2, {"ar"});
+  for (PlannedPrompt& prompt : p.prompts) prompt.evaluators = {"gsm8k_strict", "gsm8k_flexible"};
+  p.prompts[0].prompt.reference = p.prompts[0].record.reference = "#### 3";
+  execute(p);
+  const results::ResultStore store(db_, results::ResultStore::Mode::kReadOnly);
+  std::vector<std::string> scored;
+  store.query(
+      "SELECT p.name || ' ' || s.evaluator FROM score s "
+      "JOIN generation g ON g.id = s.generation_id JOIN prompt p ON p.id = g.prompt_id "
+      "ORDER BY 1",
+      {}, [&](const results::Row& row) {
+        scored.push_back(row.text(0));
+        return true;
+      });
+  EXPECT_THAT(scored, ElementsAre("p0 gsm8k_flexible", "p0 gsm8k_strict"));
+}
+
+// ---- The whole thing on a tiny model ------------------------------------------------------------
+
+TEST_F(RunnerTest, AWholeRunOnATinyModelIsLosslessAndResumes) {
+  const std::string file = ::testing::TempDir() + "/whole_run.jsonl";
+  std::ofstream(file) << R"({"id": "a", "turns": ["abcabcabcabc", "and again"]})"
+                      << "\n"
+                      << R"({"id": "b", "turns": ["xyxyxyxyxyxy"]})"
+                      << "\n";
+  PlanRequest request;
+  request.suite.tasks = {{.task = "jsonl:" + file}};
+  request.suite.methods = {"pld", "sps:draft=layers:1"};
+  request.suite.max_new = 12;
+  request.suite.repeats = 2;
+  request.suite.warmup = 1;
+  request.target = tests::tiny_model(512);
+  request.session.n_threads = 1;
+  complete_suite(request.suite, "test");
+  results::ResultStore store(db_);
+  base::SteadyClock clock;
+  const RunOutcome outcome = run_suite(request, store, clock, {});
+  EXPECT_EQ(outcome.measured, 2 * 4 * 2);
+  EXPECT_EQ(outcome.failed, 0);
+  EXPECT_EQ(run_suite(request, store, clock, {}).measured, 0);
+  store.query("SELECT count(DISTINCT tokens_hash) FROM generation GROUP BY prompt_id", {},
+              [](const results::Row& row) {
+                EXPECT_EQ(row.integer(0), 1);  // all arms and repeats give the same tokens
+                return true;
+              });
+  request.nonce = "other";  // --no-resume
+  EXPECT_EQ(run_suite(request, store, clock, {}).measured, 16);
+}
+
+}  // namespace
+}  // namespace evalrun::runners

@@ -1,0 +1,180 @@
+// Warm-up rule, progress lines, interruption, environment.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+
+#include "engine/session.h"
+#include "runners/build_info.h"
+#include "runners/environment.h"
+#include "runners/interrupt.h"
+#include "runners/progress.h"
+#include "runners/warmup.h"
+#include "tests/runners/fakes.h"
+
+namespace evalrun::runners {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST(SteadyState, SettlesWhenMediansOfFiveStopMoving) {
+  SteadyState steady;
+  for (int64_t ns : {1000, 900, 800, 700, 600, 500, 500, 500, 500}) {
+    steady.add(ns);
+    EXPECT_FALSE(steady.settled());
+  }
+  steady.add(500);  // medians 800 and 500
+  EXPECT_FALSE(steady.settled());
+  for (int i = 0; i < 2; ++i) steady.add(500);  // the window before is 800 700 600 500 500
+  EXPECT_FALSE(steady.settled());
+  steady.add(500);  // 700 600 500 500 500
+  EXPECT_TRUE(steady.settled());
+}
+
+TEST(SteadyState, OneOutlierDoesNotMoveAMedian) {
+  SteadyState steady;
+  for (int i = 0; i < 9; ++i) steady.add(500);
+  steady.add(50'000);
+  EXPECT_TRUE(steady.settled());
+}
+
+TEST(SteadyState, OnePerCentIsTheBorder) {
+  for (const auto& [last, settled] : {std::pair{1010, true}, std::pair{1011, false}}) {
+    SteadyState steady;
+    for (int i = 0; i < 5; ++i) steady.add(1000);
+    for (int i = 0; i < 5; ++i) steady.add(last);
+    EXPECT_EQ(steady.settled(), settled) << last;
+  }
+}
+
+TEST(Progress, Durations) {
+  EXPECT_EQ(format_duration(0), "0s");
+  EXPECT_EQ(format_duration(59.4), "59s");
+  EXPECT_EQ(format_duration(59.6), "1m00s");
+  EXPECT_EQ(format_duration(3599), "59m59s");
+  EXPECT_EQ(format_duration(3725), "1h02m");
+}
+
+// What a sink wrote to its file.
+class ProgressFile {
+ public:
+  ProgressFile() : file_(std::tmpfile()) {}
+  ~ProgressFile() { std::fclose(file_); }
+  std::FILE* get() { return file_; }
+  std::string text() {
+    std::rewind(file_);
+    std::string text;
+    for (int c; (c = std::fgetc(file_)) != EOF;) text += static_cast<char>(c);
+    return text;
+  }
+
+ private:
+  std::FILE* file_;
+};
+
+TEST(Progress, ALogGetsALineEveryTenSecondsAndTheLast) {
+  tests::FakeClock clock;
+  ProgressFile file;
+  ConsoleProgress progress(file.get(), /*is_terminal=*/false, clock);
+  progress.begin(30, 10);
+  for (int i = 0; i < 30; ++i) {
+    clock.now += 1'000'000'000;
+    progress.generation_done("ar", "p" + std::to_string(i), i == 4);
+  }
+  progress.end();
+  EXPECT_EQ(file.text(),
+            "30 generations to measure, 10 already stored\n"
+            "[20/40] 10s elapsed, 20s left, 1 FAILED  p9  ar\n"
+            "[30/40] 20s elapsed, 10s left, 1 FAILED  p19  ar\n"
+            "[40/40] 30s elapsed, 0s left, 1 FAILED  p29  ar\n");
+}
+
+TEST(Progress, ATerminalGetsOneLineRewritten) {
+  tests::FakeClock clock;
+  ProgressFile file;
+  ConsoleProgress progress(file.get(), /*is_terminal=*/true, clock);
+  progress.begin(2, 0);
+  for (int i = 0; i < 2; ++i) {
+    clock.now += 1'000'000'000;
+    progress.generation_done("ar", "p", false);
+  }
+  progress.end();
+  const std::string text = file.text();
+  EXPECT_THAT(text, HasSubstr("\r[1/2] 1s elapsed, 1s left  p  ar"));
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1);
+}
+
+TEST(Interrupt, TheFirstSignalAsksAndTheGuardRestores) {
+  struct sigaction before = {}, after = {};
+  sigaction(SIGINT, nullptr, &before);
+  {
+    const InterruptGuard guard;
+    EXPECT_FALSE(InterruptGuard::requested());
+    std::raise(SIGINT);
+    EXPECT_TRUE(InterruptGuard::requested());
+  }
+  sigaction(SIGINT, nullptr, &after);
+  EXPECT_EQ(before.sa_handler, after.sa_handler);
+  const InterruptGuard fresh;
+  EXPECT_FALSE(InterruptGuard::requested());
+}
+
+TEST(Interrupt, TheSecondSignalLeavesAtOnce) {
+  EXPECT_EXIT(
+      {
+        const InterruptGuard guard;
+        std::raise(SIGTERM);
+        std::raise(SIGTERM);
+        std::abort();  // not reached
+      },
+      ::testing::ExitedWithCode(130), "press Ctrl-C again");
+}
+
+TEST(Environment, SaysWhatTheMachineIs) {
+  ::setenv("EVALRUN_TEST_VARIABLE", "7", 1);
+  const auto e = capture_environment();
+  ::unsetenv("EVALRUN_TEST_VARIABLE");
+  EXPECT_EQ(e.at("env.EVALRUN_TEST_VARIABLE"), "7");
+  EXPECT_EQ(e.at("cores_allowed"), std::to_string(engine::allowed_cores()));
+  EXPECT_GT(std::stoll(e.at("memory_bytes")), 1 << 20);
+  EXPECT_EQ(e.at("commit"), build_info().commit);
+  EXPECT_EQ(e.at("build"), build_info().id);
+  for (const auto& [name, value] : e) EXPECT_FALSE(value.empty()) << name;
+}
+
+TEST(Environment, ABuildTheCommitDoesNotIdentifyCarriesAHash) {
+  const BuildInfo& build = build_info();
+  const bool identified = build.commit != "unknown" && !build.commit.ends_with("-dirty");
+  if (identified)
+    EXPECT_EQ(build.id, build.commit);
+  else
+    EXPECT_EQ(build.id.size(), build.commit.size() + 17);
+}
+
+TEST(Environment, OnlyVariablesThatMoveFiguresCount) {
+  for (const char* name : {"EVALRUN_HOME", "EVALRUN_ISA", "EVALRUN_KERNEL"}) ::setenv(name, "x", 1);
+  const auto variables = figure_variables();
+  for (const char* name : {"EVALRUN_HOME", "EVALRUN_ISA", "EVALRUN_KERNEL"}) ::unsetenv(name);
+  EXPECT_TRUE(variables.contains("EVALRUN_KERNEL"));
+  EXPECT_FALSE(variables.contains("EVALRUN_HOME"));
+  EXPECT_FALSE(variables.contains("EVALRUN_ISA"));
+}
+
+TEST(Environment, PeakMemoryFollowsAllocations) {
+  reset_peak_memory();
+  const int64_t before = peak_memory_bytes();
+  constexpr size_t kBytes = 64 << 20;
+  std::vector<char> block(kBytes, 1);
+  EXPECT_GE(peak_memory_bytes(), before + static_cast<int64_t>(kBytes) / 2) << block[17];
+}
+
+TEST(Environment, TimesOfDayAreUtc) {
+  EXPECT_THAT(utc_now(), ::testing::MatchesRegex("....-..-..T..:..:..Z"));
+}
+
+}  // namespace
+}  // namespace evalrun::runners

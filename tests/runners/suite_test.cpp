@@ -1,0 +1,142 @@
+#include "runners/suite.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "engine/base/error.h"
+
+namespace evalrun::runners {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// The message of the usage error that reading (and completing) the text ends in.
+std::string error_of(const std::string& json) {
+  try {
+    Suite suite = parse_suite(json, "mine.json");
+    complete_suite(suite, "mine.json");
+  } catch (const base::Error& e) {
+    EXPECT_EQ(e.code(), base::ExitCode::kUsage) << e.what();
+    return e.what();
+  }
+  return "no error";
+}
+
+TEST(Suite, ReadsEveryField) {
+  const Suite s = parse_suite(R"({
+    "name": "n", "summary": "s", "methods": ["pld:k=4"], "aa": false,
+    "tasks": ["gsm8k", {"task": "mt_bench", "limit": 0.5, "max_new": 256}],
+    "max_new": 32, "limit": 7, "max_turns": 1, "repeats": 3, "samples": 2, "temperature": 0.7,
+    "top_k": 40, "top_p": 0.9, "seed": 18446744073709551615, "warmup": 2, "warmup_limit_s": 1.5,
+    "order": "random", "ignore_eos": true, "kv_cache": false, "evaluators": ["gsm8k_strict"]})",
+                              "f.json");
+  EXPECT_EQ(s.name, "n");
+  EXPECT_EQ(s.summary, "s");
+  EXPECT_THAT(s.methods, ElementsAre("pld:k=4"));
+  EXPECT_FALSE(s.aa);
+  EXPECT_THAT(s.tasks, ElementsAre(TaskSpec{"gsm8k", 0, 0}, TaskSpec{"mt_bench", 0.5, 256}));
+  EXPECT_EQ(s.max_new, 32);
+  EXPECT_EQ(s.limit, 7);
+  EXPECT_EQ(s.max_turns, 1);
+  EXPECT_EQ(s.repeats, 3);
+  EXPECT_EQ(s.samples, 2);
+  EXPECT_EQ(s.sampling, (engine::SamplingParams{0.7, 40, 0.9}));
+  EXPECT_EQ(s.seed, 18446744073709551615ull);
+  EXPECT_EQ(s.warmup, 2);
+  EXPECT_EQ(s.warmup_limit_s, 1.5);
+  EXPECT_EQ(s.order, Order::kRandom);
+  EXPECT_TRUE(s.ignore_eos);
+  EXPECT_FALSE(s.kv_cache);
+  EXPECT_TRUE(s.evaluate);
+  EXPECT_THAT(s.evaluators, ElementsAre("gsm8k_strict"));
+}
+
+TEST(Suite, TheStoredFormReadsBackAsTheSameSuite) {
+  Suite s = parse_suite(R"({"tasks": ["gsm8k", {"task": "samples", "limit": 5}], "warmup": 3,
+                            "evaluators": "none", "order": "sequential", "top_k": 5})",
+                        "f.json");
+  complete_suite(s, "f.json");
+  const nlohmann::json stored = to_json(s);
+  EXPECT_EQ(to_json(parse_suite(stored.dump(), "stored")), stored);
+}
+
+TEST(Suite, ArIsPutInFrontAndNamesBecomeCanonical) {
+  Suite s = parse_suite(R"({"methods": ["pld:k=4", "ar"], "tasks": ["samples"]})", "f.json");
+  complete_suite(s, "f.json");
+  ASSERT_EQ(s.methods.size(), 2u);
+  EXPECT_EQ(s.methods[0], "ar");
+  EXPECT_THAT(s.methods[1], HasSubstr("k=4"));
+  EXPECT_THAT(s.methods[1], HasSubstr("ngram="));  // defaults are written out
+}
+
+TEST(Suite, ErrorsNameFileAndFieldAndWhatIsKnown) {
+  EXPECT_THAT(error_of(R"({"repeat": 3})"),
+              AllOf(HasSubstr("mine.json"), HasSubstr("'repeat'"), HasSubstr("'repeats'")));
+  EXPECT_THAT(error_of(R"({"tasks": [{"task": "gsm8k", "limits": 3}]})"),
+              AllOf(HasSubstr("tasks[0].limits"), HasSubstr("'limit'")));
+  EXPECT_THAT(error_of(R"({"repeats": "3"})"), HasSubstr("'repeats' must be an integer"));
+  EXPECT_THAT(error_of(R"({"aa": 1})"), HasSubstr("'aa' must be true or false"));
+  EXPECT_THAT(error_of(R"({"order": "interleave"})"), HasSubstr("interleaved"));
+  EXPECT_THAT(error_of(R"({"warmup": "some"})"), HasSubstr("'warmup'"));
+  EXPECT_THAT(error_of(R"({"methods": "pld"})"), HasSubstr("'methods' must be a list"));
+  EXPECT_THAT(error_of(R"({"seed": -1})"), HasSubstr("'seed' is out of range"));
+  EXPECT_THAT(error_of("{"), AllOf(HasSubstr("mine.json"), HasSubstr("line 1")));
+  EXPECT_THAT(error_of("[]"), HasSubstr("must be an object"));
+  EXPECT_THAT(error_of(R"({"tasks": ["samples"], "methods": ["plt"]})"),
+              AllOf(HasSubstr("mine.json"), HasSubstr("'methods'"), HasSubstr("'pld'")));
+  EXPECT_THAT(error_of(R"({"tasks": ["samples"], "methods": ["pld", "pld:k=10"]})"),
+              HasSubstr("twice"));
+  EXPECT_THAT(error_of(R"({"methods": ["pld"]})"), HasSubstr("no data sets"));
+  EXPECT_THAT(error_of(R"({"tasks": ["samples", "samples"]})"), HasSubstr("twice"));
+  EXPECT_THAT(error_of(R"({"tasks": ["samples"], "repeats": 0})"), HasSubstr("repeats"));
+  EXPECT_THAT(error_of(R"({"tasks": ["samples"], "limit": 2.5})"), HasSubstr("limit"));
+  EXPECT_THAT(error_of(R"({"tasks": ["samples"], "top_p": 0})"), HasSubstr("top_p"));
+  EXPECT_THAT(error_of(R"({"tasks": ["samples"], "evaluators": ["gsm8k_strickt"]})"),
+              HasSubstr("gsm8k_strict"));
+  EXPECT_EQ(error_of(R"({"tasks": ["samples"]})"), "no error");
+}
+
+TEST(Suite, PlantedFaultsAreRefused) {
+  EXPECT_THAT(error_of(R"({"faults": {"pld": "slow:10%"}})"), HasSubstr("check --self-test"));
+  for (const char* fault : {"slow:10%", "wrong-accept", "miscount"})
+    EXPECT_THAT(error_of(R"({"tasks": ["samples"], "methods": [")" + std::string(fault) + "\"]}"),
+                HasSubstr("planted fault"));
+}
+
+TEST(Suite, BuiltInSuitesAreSoundAndLargeEnough) {
+  std::vector<std::string> names;
+  for (const BuiltinSuite& builtin : builtin_suites()) names.push_back(builtin.name);
+  EXPECT_THAT(names, ::testing::UnorderedElementsAre("quick", "ci"));
+  for (const std::string& name : names) {
+    Suite s = load_suite(name);
+    EXPECT_EQ(s.name, name);
+    EXPECT_FALSE(s.summary.empty());
+    EXPECT_TRUE(s.aa);
+    EXPECT_EQ(s.max_new, 64);
+    complete_suite(s, name);
+  }
+  EXPECT_EQ(load_suite("ci").repeats, 3);
+}
+
+TEST(Suite, UnknownNamesAreSuggested) {
+  try {
+    load_suite("quik");
+    FAIL() << "no error";
+  } catch (const base::Error& e) {
+    EXPECT_EQ(e.code(), base::ExitCode::kUsage);
+    EXPECT_THAT(e.what(), AllOf(HasSubstr("'quik'"), HasSubstr("did you mean 'quick'")));
+  }
+}
+
+TEST(Suite, LoadsAFileAndNamesItAfterTheFile) {
+  const std::string path = ::testing::TempDir() + "/my_suite.json";
+  std::ofstream(path) << R"({"tasks": ["samples/math"], "limit": 2})";
+  EXPECT_EQ(load_suite(path).name, "my_suite");
+}
+
+}  // namespace
+}  // namespace evalrun::runners
