@@ -1,0 +1,141 @@
+#include "tests/results/synthetic.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <stdexcept>
+
+#include "engine/base/rng.h"
+
+namespace evalrun::tests {
+
+using namespace results;
+
+std::vector<SyntheticArm> usual_arms() {
+  SyntheticArm ar, aa, pld;
+  aa.label = "ar (A/A)";
+  aa.role = "aa";
+  pld.label = "pld:k=4";
+  pld.method = "pld";
+  pld.role = "method";
+  pld.accepted = {3, 1, 0, 2};
+  pld.depth = 4;
+  pld.draft_ns = 200'000;
+  pld.verify_ns = 11'500'000;
+  pld.commit_ns = 200'000;
+  pld.other_ns = 100'000;
+  return {ar, aa, pld};
+}
+
+ArmRecord arm_record(const SyntheticRun& run, const SyntheticArm& a) {
+  ArmRecord r;
+  r.key = "arm-" + a.label;
+  r.label = a.label;
+  r.method = a.method;
+  r.method_version = "1";
+  r.role = a.role;
+  r.lossless = a.lossless;
+  r.model = "tiny-model";
+  r.model_hash = "cafe";
+  r.dtype = "f32";
+  r.isa = run.isa;
+  r.device = "cpu";
+  r.threads = run.threads;
+  r.temperature = a.temperature;
+  r.max_new = 64;
+  r.weight_bytes = 1000;
+  return r;
+}
+
+PromptRecord prompt_record(const std::string& task, int i) {
+  PromptRecord p;
+  p.key = fmt::format("prompt-{}-{}", task, i);
+  p.task = task;
+  p.id = fmt::format("{}/{}", task, i);
+  p.rendered_hash = "beef";
+  p.turns = {fmt::format("question {}", i)};
+  return p;
+}
+
+GenerationRecord generation(const SyntheticRun& run, const SyntheticArm& a, int prompt, int repeat,
+                            int sample) {
+  GenerationRecord g;
+  g.repeat = repeat;
+  g.sample = sample;
+  g.seed = base::combine_seeds({7, static_cast<uint64_t>(prompt), static_cast<uint64_t>(sample)});
+  g.fault = a.fault;
+  g.started = "2026-01-02T03:04:05Z";
+  TurnRecord t;
+  const int n = run.tokens + 4 * prompt;
+  for (int i = 0; i < n; ++i)
+    t.tokens.push_back(static_cast<int32_t>(base::mix64(g.seed + static_cast<uint64_t>(i)) % 1000));
+  t.n_prompt_tokens = 10;
+  t.prefill_ns = 50'000'000;
+  for (int left = n - 1, k = 0; left > 0; ++k) {
+    StepRecord s;
+    s.drafted = s.drafted_depth = a.depth;
+    s.rows = 1 + a.depth;
+    const int accepted = a.accepted[static_cast<size_t>(k) % a.accepted.size()];
+    s.emitted = std::min(left, accepted + 1);
+    s.accepted = std::min(accepted, s.emitted);  // the limit cuts the target's token first
+    s.draft_ns = a.draft_ns, s.verify_ns = a.verify_ns;
+    s.commit_ns = a.commit_ns, s.other_ns = a.other_ns;
+    t.decode_ns += s.draft_ns + s.verify_ns + s.commit_ns + s.other_ns;
+    left -= s.emitted;
+    t.steps.push_back(s);
+  }
+  g.total_ns = t.prefill_ns + t.decode_ns;
+  g.turns = {t};
+  g.texts = {"text"};
+  return g;
+}
+
+int64_t fill(ResultStore& store, const SyntheticRun& run) {
+  // Thousands of generations without waiting for the disk; no test pulls the plug.
+  store.execute("PRAGMA synchronous = OFF");
+  RunRecord r;
+  r.key = run.key;
+  r.label = run.label;
+  r.suite = "test";
+  r.suite_json = "{}";
+  r.commit = run.commit;
+  r.version = "0.1.0";
+  r.started = "2026-01-02T03:04:05Z";
+  r.environment = {{"cpu", "Some CPU"}};
+  const int64_t run_id = store.add_run(r);
+  std::vector<int64_t> arms;
+  for (const SyntheticArm& a : run.arms) arms.push_back(store.add_arm(run_id, arm_record(run, a)));
+  for (const std::string& task : run.tasks)
+    for (int p = 0; p < run.prompts_per_task; ++p) {
+      const int64_t prompt_id = store.add_prompt(run_id, prompt_record(task, p));
+      for (size_t a = 0; a < arms.size(); ++a)
+        for (int repeat = 0; repeat < run.repeats; ++repeat)
+          for (int sample = 0; sample < run.samples; ++sample) {
+            GenerationRecord g = generation(run, run.arms[a], p, repeat, sample);
+            if (run.change) run.change(g, run.arms[a], p, repeat, sample);
+            std::vector<ScoreRecord> scores;
+            if (g.status == "ok")
+              scores.push_back({.evaluator = "exact",
+                                .version = "1",
+                                .value = p % 2 == 0 ? 1.0 : 0.0,
+                                .extracted = "42",
+                                .status = p == 3 ? "nothing found" : "ok"});
+            store.add_generation(run_id, arms[a], prompt_id, g, scores);
+          }
+    }
+  store.finish_run(run_id);
+  return run_id;
+}
+
+TemporaryFolder::TemporaryFolder() {
+  std::string pattern = (std::filesystem::temp_directory_path() / "evalrun-test-XXXXXX").string();
+  if (::mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("mkdtemp: " + pattern);
+  path_ = pattern;
+}
+TemporaryFolder::~TemporaryFolder() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+}  // namespace evalrun::tests
