@@ -1,6 +1,7 @@
 #include "results/store.h"
 
 #include <sqlite3.h>
+#include <sys/stat.h>
 
 #include <array>
 #include <bit>
@@ -116,8 +117,13 @@ ResultStore::ResultStore(const std::string& path, Mode mode)
     throw_sqlite(nullptr, SQLITE_READONLY, path_, "opening it");
   // WAL needs a shared-memory file beside the database. Where none can be made (read-only folder)
   // and no log is left behind, the file cannot change and may be read as it is.
-  if (!writable && sqlite3_exec(impl_->db, "SELECT 1 FROM sqlite_schema", nullptr, nullptr,
-                                nullptr) == SQLITE_CANTOPEN) {
+  const auto probe = [&] {
+    return sqlite3_exec(impl_->db, "SELECT 1 FROM sqlite_schema", nullptr, nullptr, nullptr);
+  };
+  struct stat log;
+  const bool has_log = ::stat((path_ + "-wal").c_str(), &log) == 0 && log.st_size > 0;
+  if (const int code = writable ? SQLITE_OK : probe();
+      !has_log && (code == SQLITE_CANTOPEN || code == SQLITE_READONLY)) {
     sqlite3_close_v2(impl_->db);
     impl_->db = nullptr;
     std::string escaped;
