@@ -43,8 +43,6 @@ MappedFile::MappedFile(const std::string& path) : path_(path) {
   void* mapping = mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.fd, 0);
   if (mapping == MAP_FAILED)
     throw base::data_error(path, "", fmt::format("cannot be mapped: {}", std::strerror(errno)));
-  // Weights are read once, front to back in large stretches.
-  madvise(mapping, size_, MADV_WILLNEED);
   data_ = static_cast<const uint8_t*>(mapping);
 }
 
@@ -52,13 +50,22 @@ MappedFile::~MappedFile() {
   if (data_ != nullptr) munmap(const_cast<uint8_t*>(data_), size_);
 }
 
-void MappedFile::release(std::span<const uint8_t> part) const {
+namespace {
+
+// Applies `advice` to the whole pages inside `part`: its neighbours may be needed for something
+// else.
+void advise(std::span<const uint8_t> part, int advice) {
   if (part.empty()) return;
   const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  // Only whole pages inside the part: its neighbours may still be in use.
   const uintptr_t begin = (reinterpret_cast<uintptr_t>(part.data()) + page - 1) / page * page;
   const uintptr_t end = reinterpret_cast<uintptr_t>(part.data() + part.size()) / page * page;
-  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, advice);
 }
+
+}  // namespace
+
+void MappedFile::prefetch(std::span<const uint8_t> part) const { advise(part, MADV_WILLNEED); }
+
+void MappedFile::release(std::span<const uint8_t> part) const { advise(part, MADV_DONTNEED); }
 
 }  // namespace evalrun::engine

@@ -17,8 +17,9 @@ class MappedFile {
   MappedFile& operator=(const MappedFile&) = delete;
   std::span<const uint8_t> bytes() const { return {data_, size_}; }
   const std::string& path() const { return path_; }
-  // Tells the kernel that the pages of `part` (inside bytes()) are not needed for now, so that they
-  // do not count against a memory limit. Reading them again is allowed.
+  // Hints to the kernel about a part of bytes(): it will be read soon; it is not needed for now and
+  // should not count against a memory limit (reading it again is allowed).
+  void prefetch(std::span<const uint8_t> part) const;
   void release(std::span<const uint8_t> part) const;
 
  private:

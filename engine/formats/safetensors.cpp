@@ -54,6 +54,8 @@ json parse_header(const std::string& path, std::string_view text) {
     return header;
   } catch (const json::parse_error& error) {
     fail(path, "header", fmt::format("is not valid JSON (byte {})", 8 + error.byte));
+  } catch (const json::out_of_range&) {  // 1e999
+    fail(path, "header", "holds a number out of range");
   }
 }
 

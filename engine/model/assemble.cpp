@@ -206,6 +206,9 @@ void assemble(const SourceModel& source, int n_threads, ModelParts& parts) {
                    "the model is not what its configuration says; results would be wrong");
   check_memory(source.path, slots);
 
+  for (const auto& [name, tensor] : source.tensors)
+    if (tensor.mapping != nullptr) tensor.mapping->prefetch(tensor.bytes);
+
   auto embedding = std::make_shared<PackedMatrix>(), head = std::make_shared<PackedMatrix>();
   std::vector<std::shared_ptr<LayerWeights>> layers;
   for (int i = 0; i < config.n_layers; ++i) layers.push_back(std::make_shared<LayerWeights>());

@@ -55,6 +55,7 @@ TEST_F(Safe, RefusesBadHeaders) {
     refuse_bytes(bytes + "{}", {"header is said to have"});
   }
   refuse("{", 0, {"not valid JSON"});
+  refuse("{\"w\":1e999}", 0, {"number out of range"});
   refuse("[]", 0, {"not a JSON object"});
   refuse(std::string(20000, '['), 0, {"not valid JSON"});
   refuse("{\"w\":\"\xff\"}", 0, {"not valid JSON"});

@@ -35,6 +35,8 @@ class TempFolder {
   std::string path() const { return path_.string(); }
   std::string file(const std::string& name) const { return (path_ / name).string(); }
   std::string write(const std::string& name, std::string_view bytes) const {
+    // Truncating a file in place makes some file systems flush it at once; a new one does not.
+    std::filesystem::remove(path_ / name);
     std::ofstream out(path_ / name, std::ios::binary | std::ios::trunc);
     out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
     return file(name);
