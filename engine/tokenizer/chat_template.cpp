@@ -135,8 +135,8 @@ Template recognise_mistral(const Jinja& jinja, const EdgeTokens& edges) {
   found.open = first_of({" [INST] ", "[INST] "});
   found.close = first_of({" [/INST]", "[/INST]"});
   found.trim_answer = jinja.has("message['content']|trim+eos_token");
-  if (jinja.has_exactly("' ' + message['content']")) found.answer_prefix = " ";
-  if (jinja.has_exactly("eos_token + ' '")) found.answer_suffix = " ";
+  if (jinja.has_exactly("' ' + message['content']")) found.answer_prefix.push_back(' ');
+  if (jinja.has_exactly("eos_token + ' '")) found.answer_suffix.push_back(' ');
   if (jinja.has("loop.firstandsystem_message")) found.system = MistralSystem::kFirstTurn;
   if (jinja.has("loop.lastandsystem_message")) found.system = MistralSystem::kLastTurn;
   for (const MistralFormat& f : mistral_formats())

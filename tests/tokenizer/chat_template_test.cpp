@@ -1,0 +1,220 @@
+#include "engine/tokenizer/chat_template.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "engine/base/error.h"
+
+namespace evalrun::engine {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using Messages = std::vector<ChatMessage>;
+
+const Messages kTalk = {{"user", " Hi\n"}, {"assistant", " Yes. "}, {"user", "More"}};
+const Messages kTalkWithSystem = {
+    {"system", "Be brief."}, {"user", " Hi\n"}, {"assistant", " Yes. "}, {"user", "More"}};
+
+std::string render(const char* name, const Messages& messages, bool prompt = true) {
+  return chat_template_by_name(name)->render(messages, prompt);
+}
+
+template <typename Run>
+std::string usage_error_of(Run run) {
+  try {
+    run();
+  } catch (const base::Error& e) {
+    EXPECT_EQ(e.code(), base::ExitCode::kUsage);
+    return e.what();
+  }
+  ADD_FAILURE() << "no error was thrown";
+  return "";
+}
+
+TEST(ChatTemplate, ChatMlLeavesContentsAlone) {
+  EXPECT_EQ(render("chatml", kTalk),
+            "<|im_start|>user\n Hi\n<|im_end|>\n<|im_start|>assistant\n Yes. <|im_end|>\n"
+            "<|im_start|>user\nMore<|im_end|>\n<|im_start|>assistant\n");
+  EXPECT_EQ(render("chatml", {{"user", "x"}}, false), "<|im_start|>user\nx<|im_end|>\n");
+}
+
+TEST(ChatTemplate, DefaultSystemPromptsStandInForMissingOnes) {
+  const Messages hi = {{"user", "x"}};
+  const std::string rest = "<|im_end|>\n<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\n";
+  EXPECT_EQ(
+      render("chatml-smollm2", hi),
+      "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face" +
+          rest);
+  EXPECT_EQ(render("qwen1.5", hi), "<|im_start|>system\nYou are a helpful assistant" + rest);
+  EXPECT_EQ(render("qwen2", hi), "<|im_start|>system\nYou are a helpful assistant." + rest);
+  EXPECT_EQ(
+      render("qwen2.5", hi),
+      "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant." +
+          rest);
+  for (const char* name : {"chatml", "chatml-smollm2", "qwen1.5", "qwen2", "qwen2.5"})
+    EXPECT_EQ(render(name, {{"system", "S"}, {"user", "x"}}), "<|im_start|>system\nS" + rest)
+        << name;
+}
+
+TEST(ChatTemplate, Qwen3DropsEarlierThoughts) {
+  const Messages talk = {{"user", "a"},
+                         {"assistant", "<think>\nhm\n</think>\n\nb"},
+                         {"user", "c"},
+                         {"assistant", "<think>\nwell\n</think>\n\nd"}};
+  EXPECT_EQ(render("qwen3", talk, false),
+            "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n"
+            "<|im_start|>user\nc<|im_end|>\n"
+            "<|im_start|>assistant\n<think>\nwell\n</think>\n\nd<|im_end|>\n");
+}
+
+TEST(ChatTemplate, Llama2StripsAndPutsTheSystemPromptInside) {
+  EXPECT_EQ(
+      render("llama2", kTalkWithSystem),
+      "<s>[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\n Hi [/INST] Yes. </s><s>[INST] More [/INST]");
+  EXPECT_EQ(render("llama2", kTalk), "<s>[INST] Hi [/INST] Yes. </s><s>[INST] More [/INST]");
+}
+
+TEST(ChatTemplate, Llama3) {
+  EXPECT_EQ(render("llama3", kTalk),
+            "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>"
+            "<|start_header_id|>assistant<|end_header_id|>\n\nYes.<|eot_id|>"
+            "<|start_header_id|>user<|end_header_id|>\n\nMore<|eot_id|>"
+            "<|start_header_id|>assistant<|end_header_id|>\n\n");
+  EXPECT_EQ(render("llama3.1", {{"system", " S "}, {"user", "x"}}, false),
+            "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\n"
+            "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\nS<|eot_id|>"
+            "<|start_header_id|>user<|end_header_id|>\n\nx<|eot_id|>");
+}
+
+TEST(ChatTemplate, MistralVersions) {
+  EXPECT_EQ(render("mistral-v0.1", kTalk), "<s>[INST]  Hi\n [/INST] Yes. </s> [INST] More [/INST]");
+  EXPECT_EQ(render("mistral-v0.2", kTalk), "<s>[INST]  Hi\n [/INST] Yes. </s>[INST] More [/INST]");
+  EXPECT_EQ(render("mistral-v1", kTalkWithSystem),
+            "<s> [INST] Be brief.\n\n Hi\n [/INST]  Yes. </s> [INST] More [/INST]");
+  EXPECT_EQ(render("mistral-v2", kTalkWithSystem),
+            "<s>[INST]  Hi\n[/INST]  Yes. </s>[INST] Be brief.\n\nMore[/INST]");
+  EXPECT_EQ(render("mistral-v3", kTalkWithSystem),
+            "<s>[INST]  Hi\n[/INST] Yes.</s>[INST] Be brief.\n\nMore[/INST]");
+}
+
+TEST(ChatTemplate, VicunaAndZephyr) {
+  EXPECT_EQ(
+      render("vicuna", {{"user", "a"}, {"assistant", "b"}, {"user", "c"}}),
+      "A chat between a curious user and an artificial intelligence assistant. The assistant "
+      "gives helpful, detailed, and polite answers to the user's questions. USER: a ASSISTANT: "
+      "b</s>USER: c ASSISTANT:");
+  EXPECT_EQ(render("zephyr", {{"system", "S"}, {"user", "x "}}),
+            "<|system|>\nS</s>\n<|user|>\nx </s>\n<|assistant|>\n");
+  for (const std::string& name : chat_template_names())
+    EXPECT_EQ(chat_template_by_name(name)->add_special(), name == "vicuna") << name;
+}
+
+TEST(ChatTemplate, RefusesWhatItCannotExpress) {
+  for (const std::string& name : chat_template_names())
+    EXPECT_THAT(usage_error_of([&] { render(name.c_str(), {}); }),
+                HasSubstr("there is no message"));
+  for (const char* name : {"llama2", "mistral-v0.2", "mistral-v1", "mistral-v3", "vicuna"}) {
+    EXPECT_THAT(usage_error_of([&] {
+                  render(name, {{"user", "a"}, {"user", "b"}});
+                }),
+                AllOf(HasSubstr(name), HasSubstr("message 2"), HasSubstr("alternate")));
+    EXPECT_THAT(usage_error_of([&] {
+                  render(name, {{"assistant", "a"}});
+                }),
+                HasSubstr("alternate"));
+  }
+  EXPECT_THAT(usage_error_of([] { render("mistral-v0.2", kTalkWithSystem); }),
+              HasSubstr("no system message"));
+  EXPECT_THAT(usage_error_of([] { render("zephyr", {{"tool", "a"}}); }), HasSubstr("role 'tool'"));
+}
+
+TEST(ChatTemplate, UnknownNamesSuggestKnownOnes) {
+  EXPECT_THAT(usage_error_of([] { chat_template_by_name("lama3"); }),
+              AllOf(HasSubstr("lama3"), HasSubstr("llama3"), HasSubstr("zephyr")));
+}
+
+// ---- recognition ----
+
+std::string recognised(const std::string& source) {
+  return chat_template_from_jinja(source, "<s>", "</s>")->name();
+}
+
+const std::string kLoop = "{% for message in messages %}";
+const std::string kTurn =
+    "{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n'}}";
+const std::string kEnd =
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
+
+std::string chatml_with(const std::string& system) {
+  return kLoop +
+         "{% if loop.first and messages[0]['role'] != 'system' %}{{ '<|im_start|>system\\n" +
+         system + "<|im_end|>\\n' }}{% endif %}" + kTurn + kEnd;
+}
+
+TEST(Recognition, ChatMlByItsDefaultSystemPrompt) {
+  EXPECT_EQ(recognised(kLoop + kTurn + kEnd), "chatml");
+  EXPECT_EQ(recognised("{%- for message in messages -%}\n<|im_start|>{{ message.role }}\n"
+                       "{{ message.content }}<|im_end|>\n{% endfor %}"
+                       "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"),
+            "chatml");
+  EXPECT_EQ(
+      recognised(chatml_with("You are a helpful AI assistant named SmolLM, trained by Hugging "
+                             "Face")),
+      "chatml-smollm2");
+  EXPECT_EQ(recognised(chatml_with("You are a helpful assistant")), "qwen1.5");
+  EXPECT_EQ(recognised(chatml_with("You are a helpful assistant.")), "qwen2");
+}
+
+TEST(Recognition, OtherSystemPromptsAreNotGuessedAt) {
+  EXPECT_THAT(usage_error_of([] { recognised(chatml_with("You are a pirate.")); }),
+              AllOf(HasSubstr("--chat-template NAME"), HasSubstr("chatml"), HasSubstr("vicuna")));
+  EXPECT_THAT(usage_error_of(
+                  [] { recognised("{% set system_message = 'Ahoy' %}" + kLoop + kTurn + kEnd); }),
+              HasSubstr("none of those known"));
+}
+
+TEST(Recognition, ATemplateThatStripsIsNotPlainChatMl) {
+  std::string source = kLoop + kTurn + kEnd;
+  source.replace(source.find("message['content']"), 18, "message['content'] | trim");
+  usage_error_of([&] { recognised(source); });
+}
+
+TEST(Recognition, MistralByItsSpaces) {
+  const auto source = [](const char* open, const char* close, const char* answer) {
+    return std::string(
+               "{{ bos_token }}{% for message in messages %}{% if message['role'] == 'user' %}{{ "
+               "'") +
+           open + "' + message['content'] + '" + close +
+           "' }}{% elif message['role'] == 'assistant' %}{{ " + answer +
+           "}}{% endif %}{% endfor %}";
+  };
+  EXPECT_EQ(recognised(source("[INST] ", " [/INST]", "message['content'] + eos_token")),
+            "mistral-v0.2");
+  EXPECT_EQ(recognised(source("[INST] ", " [/INST]", "message['content'] + eos_token + ' ' ")),
+            "mistral-v0.1");
+  usage_error_of(
+      [&] { recognised(source("[INST]", "[/INST]", "message['content'] + eos_token")); });
+}
+
+TEST(Recognition, BeginAndEndTokensAreTheModels) {
+  const auto chat = chat_template_from_jinja(
+      "{% for message in messages %}{% set content = '<|start_header_id|>' + message['role'] + "
+      "'<|end_header_id|>\\n\\n' + message['content'] | trim + '<|eot_id|>' %}{% if loop.index0 == "
+      "0 "
+      "%}{% set content = bos_token + content %}{% endif %}{{ content }}{% endfor %}",
+      "<BOS>", "");
+  EXPECT_EQ(chat->name(), "llama3");
+  EXPECT_EQ(chat->render({{"user", "x"}}, false),
+            "<BOS><|start_header_id|>user<|end_header_id|>\n\nx<|eot_id|>");
+}
+
+TEST(Recognition, NonsenseListsTheNames) {
+  for (const char* source : {"", "{{ messages }}", "<|im_start|><|im_end|>", "[INST] <<SYS>>"})
+    EXPECT_THAT(usage_error_of([&] { recognised(source); }),
+                AllOf(HasSubstr("--chat-template NAME"), HasSubstr("llama3.1")))
+        << source;
+}
+
+}  // namespace
+}  // namespace evalrun::engine
