@@ -41,14 +41,5 @@ endif()
 find_package(Threads REQUIRED)
 target_link_libraries(evalrun_options INTERFACE Threads::Threads)
 
-# The commit the build came from, stored with every result.
+# For the commit of the build (cmake/write_commit.cmake).
 find_package(Git QUIET)
-set(EVALRUN_COMMIT "unknown")
-if(GIT_FOUND)
-  execute_process(COMMAND ${GIT_EXECUTABLE} describe --always --dirty --abbrev=12
-                  WORKING_DIRECTORY ${CMAKE_SOURCE_DIR} OUTPUT_VARIABLE EVALRUN_COMMIT
-                  OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE _git_rc)
-  if(NOT _git_rc EQUAL 0 OR EVALRUN_COMMIT STREQUAL "")
-    set(EVALRUN_COMMIT "unknown")
-  endif()
-endif()

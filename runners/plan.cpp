@@ -138,7 +138,7 @@ class Planner {
       return;
     }
     record.key = prompt_key(record);
-    if (!prompt_keys_.insert(record.key).second)
+    if (!prompts_seen_.insert(record.id + "\n" + record.rendered_hash).second)
       throw base::usage_error(fmt::format("prompt {} of {} is listed twice", record.id, task),
                               "two of the data sets overlap (samples holds samples/chat, ...)");
     plan_.prompts.push_back(std::move(planned));
@@ -265,7 +265,7 @@ class Planner {
   Conversation conversation_;
   RunPlan plan_;
   std::map<std::string, int> max_new_;  // per task
-  std::set<std::string> prompt_keys_, used_evaluators_;
+  std::set<std::string> prompts_seen_, used_evaluators_;
 };
 
 }  // namespace
