@@ -16,6 +16,8 @@ nlohmann::json parse_json(std::string_view text, const std::string& file) {
     const size_t column = line_start == std::string_view::npos ? at + 1 : at - line_start;
     throw data_error(file, fmt::format("line {}, column {}", line, column), "not valid JSON",
                      "open the file at that place; a truncated download is the usual cause");
+  } catch (const nlohmann::json::out_of_range&) {  // 1e999
+    throw data_error(file, "", "holds a number out of range");
   }
 }
 
