@@ -19,7 +19,8 @@ constexpr std::array<std::string_view, 9> kEndTokens = {
     "</s>",       "<|end|>",    "<end_of_turn>", "<|end_of_turn|>"};
 
 // `normalized` tokens are searched in normalized text, so what is searched is normalized as well
-// (with LLaMA's "▁" in front, as Hugging Face has it).
+// (with LLaMA's "▁" in front, as Hugging Face has it). Differs: `tokenizers` 0.23 also decodes such
+// a token to its normalized text (" <s>"); earlier versions, and this one, to its own.
 AddedTokenMatcher matcher(const TokenizerParts& parts, bool normalized) {
   std::vector<AddedToken> tokens;
   for (AddedToken token : parts.added) {
