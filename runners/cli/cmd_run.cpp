@@ -2,6 +2,7 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <optional>
@@ -148,14 +149,24 @@ void apply(const Options& o, runners::Suite& suite) {
   suite.kv_cache = o.kv_cache.value_or(suite.kv_cache);
 }
 
+void warn_about(const runners::PlanRequest& request) {
+  const runners::Suite& suite = request.suite;
+  if (suite.samples > 1 && suite.sampling.greedy())
+    spdlog::warn("--samples {} with temperature 0: every sample will be the same text",
+                 suite.samples);
+  const auto uses_draft = [](const std::string& method) {
+    return methods::parse_method(method).info->needs != "nothing";
+  };
+  if (request.draft != nullptr &&
+      std::none_of(suite.methods.begin(), suite.methods.end(), uses_draft))
+    spdlog::warn("--draft is given, but no method drafts with a second model");
+}
+
 runners::PlanRequest make_request(const Options& o) {
   runners::PlanRequest request;
   if (!o.suite.empty()) request.suite = runners::load_suite(o.suite);
   apply(o, request.suite);
   runners::complete_suite(request.suite, o.suite.empty() ? "command line" : o.suite);
-  if (request.suite.samples > 1 && request.suite.sampling.greedy())
-    spdlog::warn("--samples {} with temperature 0: every sample will be the same text",
-                 request.suite.samples);
   request.session = o.model.session_options(0);  // capacity follows from the prompts
   request.dtype = o.model.dtype;
   request.data_root = datasets::resolve_data_root(o.data_root);
@@ -168,6 +179,7 @@ runners::PlanRequest make_request(const Options& o) {
   request.target = o.model.load();
   request.draft = o.model.load_draft();
   request.command = resume_line(process_arguments(), request.nonce);
+  warn_about(request);
   return request;
 }
 

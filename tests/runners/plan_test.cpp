@@ -107,6 +107,25 @@ TEST(Plan, ArmsPromptsAndCapacity) {
   EXPECT_EQ(plan.run.environment.at("model_hash"), "h1");
 }
 
+TEST(Plan, BuiltInSuitesAreAsLargeAsPromised) {
+  for (const auto& [name, prompts, kinds] :
+       {std::tuple{"quick", 25u, 5u}, std::tuple{"ci", 24u, 4u}}) {
+    PlanRequest request;
+    request.suite = load_suite(name);
+    request.target = tests::tiny_model(8192);
+    complete_suite(request.suite, name);
+    const RunPlan plan = make_plan(request);
+    std::set<std::string> categories;
+    for (const PlannedPrompt& p : plan.prompts) {
+      categories.insert(p.record.category);
+      EXPECT_EQ(p.max_new, 64);
+    }
+    EXPECT_EQ(plan.prompts.size(), prompts) << name;
+    EXPECT_EQ(categories.size(), kinds) << name;
+    EXPECT_EQ(plan.arms.size(), 3u) << name;
+  }
+}
+
 TEST(Plan, MaxTurnsCutsConversations) {
   PlanRequest request = request_for(two_prompts());
   request.suite.max_turns = 1;
