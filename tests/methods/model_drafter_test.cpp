@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "engine/base/error.h"
+#include "engine/tokenizer/tokenizer.h"
 #include "tests/methods/fake_session.h"
 #include "tests/methods/harness.h"
 
@@ -46,6 +47,47 @@ TEST(SpsBuild, RefusesWhatCannotDraft) {
   EXPECT_THAT(build_error("sps", context_of(target, small_model(2, 25))),
               AllOf(HasSubstr("another vocabulary"), HasSubstr("random:1"), HasSubstr("random:2"),
                     HasSubstr("24 ids"), HasSubstr("25 ids")));
+}
+
+// A vocabulary known by its hash alone.
+class NamedVocabulary final : public engine::Tokenizer {
+ public:
+  explicit NamedVocabulary(std::string hash) : hash_(std::move(hash)) {}
+  Tokens encode(std::string_view, const engine::EncodeOptions&) const override { return {}; }
+  std::string token_bytes(int32_t, bool) const override { return {}; }
+  std::string decode(std::span<const int32_t>, bool) const override { return {}; }
+  int vocab_size() const override { return 24; }
+  bool is_special(int32_t) const override { return false; }
+  std::optional<int32_t> bos_id() const override { return {}; }
+  std::optional<int32_t> id_of(std::string_view) const override { return {}; }
+  const std::vector<int32_t>& stop_ids() const override { return stop_ids_; }
+  const std::string& vocabulary_hash() const override { return hash_; }
+
+ private:
+  std::string hash_;
+  std::vector<int32_t> stop_ids_;
+};
+
+std::shared_ptr<const engine::Model> with_vocabulary(const engine::Model& model,
+                                                     const std::string& hash) {
+  engine::ModelParts parts;
+  parts.config = model.config();
+  parts.path = model.path();
+  parts.embedding = std::make_shared<const engine::PackedMatrix>(model.embedding());
+  parts.head = std::make_shared<const engine::PackedMatrix>(model.head());
+  for (int i = 0; i < model.config().n_layers; ++i)
+    parts.layers.push_back(std::make_shared<const engine::LayerWeights>(model.layer(i)));
+  parts.final_norm = model.final_norm();
+  parts.tokenizer = std::make_shared<const NamedVocabulary>(hash);
+  return engine::Model::create(std::move(parts));
+}
+
+TEST(SpsBuild, TokenizersDecideOverWidths) {
+  const auto target = with_vocabulary(*small_model(1, 24), "aaaa");
+  EXPECT_EQ(build_error("sps", context_of(target, with_vocabulary(*small_model(2, 30), "aaaa"))),
+            "no error");
+  EXPECT_THAT(build_error("sps", context_of(target, with_vocabulary(*small_model(2, 24), "bbbb"))),
+              AllOf(HasSubstr("vocabulary aaaa"), HasSubstr("vocabulary bbbb")));
 }
 
 TEST(SpsBuild, CountsOnlyWhatTheDraftAdds) {
