@@ -112,7 +112,7 @@ TEST_F(TrackedFiles, HoldNothingForbidden) {
 
 TEST_F(TrackedFiles, TextEndsWithANewline) {
   for (const std::string& file : files_) {
-    if (!is_text(file)) continue;
+    if (!is_text(file) || is_data(file)) continue;
     const std::string text = base::read_file(absolute(file));
     EXPECT_TRUE(text.empty() || text.back() == '\n') << file << ": no newline at the end";
     EXPECT_EQ(text.find("\r\n"), std::string::npos) << file << ": Windows line ends";
