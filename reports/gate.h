@@ -15,9 +15,11 @@
 namespace evalrun::reports {
 
 struct GateOptions {
-  double max_regression = 0.03;  // margin; never below twice the A/A arm's deviation
-  double alpha = 0.05;           // one-sided
-  int looks = 1;                 // planned looks at growing data: each is tested at alpha / looks
+  // "ok" means a loss beyond this is excluded; "regression" means a loss beyond it, and beyond
+  // twice the A/A arm's deviation, is proven.
+  double max_regression = 0.03;
+  double alpha = 0.05;  // one-sided
+  int looks = 1;        // planned looks at growing data: each is tested at alpha / looks
   Faults faults = Faults::kLeaveOut;  // of the new run; kInclude for the self-test
 };
 
@@ -43,7 +45,7 @@ struct GateResult {
   base::ExitCode code = base::ExitCode::kOk;
   std::vector<Verdict> verdicts;
   double noise_floor = 0;  // |mean log ratio| of the A/A arms, the larger of the two runs
-  double margin = 0;       // what was used for speed
+  double margin = 0;       // a proven loss beyond this is a regression
   std::string summary;     // one line for stdout
   RunInfo base, current;
 };

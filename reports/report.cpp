@@ -42,7 +42,8 @@ struct Aggregates {
   int64_t hidden_faults = 0;
 };
 
-Aggregates load_aggregates(const results::ResultStore& store, int64_t run_id) {
+Aggregates load_aggregates(const results::ResultStore& store, int64_t run_id,
+                           const std::vector<ArmInfo>& arms) {
   Aggregates a;
   store.query("SELECT arm_id, task, fault, generations, failed FROM v_count WHERE run_id = ?",
               {run_id}, [&](const Row& r) {
@@ -67,14 +68,18 @@ Aggregates load_aggregates(const results::ResultStore& store, int64_t run_id) {
                                                        r.integer(7)});
         return true;
       });
-  store.query(
-      "SELECT arm_id, task, drafted_depth, accepted, steps, cut FROM v_acceptance_histogram "
-      "WHERE run_id = ? AND fault = ''",
-      {run_id}, [&](const Row& r) {
-        a.histograms[{r.integer(0), r.text(1)}].push_back(
-            {r.integer(2), r.integer(3), r.integer(4), r.integer(5) != 0});
-        return true;
-      });
+  // The one query that reads every step: only where something can have been drafted.
+  for (const ArmInfo& arm : arms) {
+    if (arm.role != "method") continue;
+    store.query(
+        "SELECT task, drafted_depth, accepted, steps, cut FROM v_acceptance_histogram "
+        "WHERE run_id = ? AND arm_id = ? AND fault = ''",
+        {run_id, arm.id}, [&](const Row& r) {
+          a.histograms[{arm.id, r.text(0)}].push_back(
+              {r.integer(1), r.integer(2), r.integer(3), r.integer(4) != 0});
+          return true;
+        });
+  }
   return a;
 }
 
@@ -248,7 +253,7 @@ class Builder {
 Report build_report(const results::ResultStore& store, int64_t run_id,
                     const ReportOptions& options) {
   const RunData data = load_run(store, run_id);
-  const Aggregates aggregates = load_aggregates(store, run_id);
+  const Aggregates aggregates = load_aggregates(store, run_id, data.arms);
   Report report;
   report.run = data.run;
   report.estimator = options.estimator;

@@ -1,0 +1,310 @@
+// The gate's decision on synthetic runs: each exit code by planting what it stands for.
+#include "reports/gate.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "engine/base/rng.h"
+#include "tests/results/synthetic.h"
+
+namespace evalrun::reports {
+namespace {
+
+using base::ExitCode;
+using results::GenerationRecord;
+using results::ResultStore;
+using ::testing::HasSubstr;
+using tests::SyntheticArm;
+using tests::SyntheticRun;
+
+class GateTest : public ::testing::Test {
+ protected:
+  GateTest() : store_(folder_.file("a.db")) {
+    run_.arms = tests::usual_arms();
+    run_.prompts_per_task = 24;
+    run_.repeats = 3;
+  }
+  // 1.5 % noise on every generation unless told otherwise; `spoil` comes on top.
+  using Spoil = std::function<void(GenerationRecord&, const SyntheticArm&, int prompt)>;
+  int64_t measure(const std::string& key, const Spoil& spoil = nullptr, double noise = 0.05) {
+    run_.key = key;
+    auto rng = std::make_shared<base::Rng>(std::hash<std::string>{}(key));
+    run_.change = [=](GenerationRecord& g, const SyntheticArm& a, int prompt, int, int) {
+      const double factor = 1 + noise * (rng->uniform() - 0.5);
+      g.turns[0].decode_ns = std::llround(factor * static_cast<double>(g.turns[0].decode_ns));
+      if (spoil) spoil(g, a, prompt);
+    };
+    return tests::fill(store_, run_);
+  }
+  GateResult gate(int64_t base, int64_t current, const GateOptions& options = {}) {
+    return evaluate_gate(store_, base, store_, current, options);
+  }
+  static const Verdict& find(const GateResult& g, const std::string& metric,
+                             const std::string& method) {
+    for (const Verdict& v : g.verdicts)
+      if (v.metric == metric && v.method == method) return v;
+    throw std::runtime_error("no verdict " + metric);
+  }
+  static Spoil slower(double factor) {
+    return [=](GenerationRecord& g, const SyntheticArm& a, int) {
+      if (a.role == "method")
+        g.turns[0].decode_ns = std::llround(factor * static_cast<double>(g.turns[0].decode_ns));
+    };
+  }
+
+  tests::TemporaryFolder folder_;
+  ResultStore store_;
+  SyntheticRun run_;
+};
+
+TEST_F(GateTest, UnchangedIsOk) {
+  const GateResult g = gate(measure("a"), measure("b"));
+  EXPECT_EQ(g.code, ExitCode::kOk) << to_text(g);
+  EXPECT_EQ(find(g, "speed", "pld:k=4").outcome, Outcome::kOk);
+  EXPECT_THAT(g.summary, HasSubstr("check: ok"));
+}
+
+TEST_F(GateTest, ARunAgainstItselfIsOk) {
+  const int64_t a = measure("a", nullptr, 0);  // no spread at all: the test degenerates
+  EXPECT_EQ(gate(a, a).code, ExitCode::kOk);
+  const GateResult g = gate(a, measure("b", slower(1.1), 0));
+  EXPECT_EQ(g.code, ExitCode::kRegression) << to_text(g);
+}
+
+TEST_F(GateTest, TenPercentSlowerIsARegression) {
+  const GateResult g = gate(measure("a"), measure("b", slower(1.1)));
+  EXPECT_EQ(g.code, ExitCode::kRegression) << to_text(g);
+  const Verdict& v = find(g, "speed", "pld:k=4");
+  EXPECT_NEAR(*v.effect, 1 / 1.1 - 1, 0.01);
+  EXPECT_LT(*v.hi, -0.03);
+  EXPECT_LT(*v.p_value, 0.001);
+  EXPECT_EQ(v.n, 24);
+  EXPECT_EQ(find(g, "tokens", "pld:k=4").outcome, Outcome::kOk);
+}
+
+TEST_F(GateTest, TheMarginDecides) {
+  const int64_t a = measure("a"), b = measure("b", slower(1.1));
+  EXPECT_EQ(gate(a, b, {.max_regression = 0.15}).code, ExitCode::kOk);
+  EXPECT_EQ(gate(a, b, {.max_regression = 0.05}).code, ExitCode::kRegression);
+}
+
+TEST_F(GateTest, FasterIsAnImprovementAndPasses) {
+  const GateResult g = gate(measure("a"), measure("b", slower(0.85)));
+  EXPECT_EQ(g.code, ExitCode::kOk);
+  EXPECT_EQ(find(g, "speed", "pld:k=4").outcome, Outcome::kImprovement);
+}
+
+TEST_F(GateTest, NoiseIsInconclusive) {
+  const GateResult g = gate(measure("a", nullptr, 1.0), measure("b", nullptr, 1.0));
+  EXPECT_EQ(g.code, ExitCode::kInconclusive) << to_text(g);
+}
+
+TEST_F(GateTest, TheMarginIsNeverBelowTwiceTheNoiseFloor) {
+  // The A/A arm is 6 % slower than its twin: below 12 % nothing can be called a regression.
+  const Spoil biased = [](GenerationRecord& g, const SyntheticArm& a, int) {
+    if (a.role == "aa") g.turns[0].decode_ns = g.turns[0].decode_ns * 106 / 100;
+  };
+  const Spoil both = [&](GenerationRecord& g, const SyntheticArm& a, int prompt) {
+    biased(g, a, prompt);
+    slower(1.1)(g, a, prompt);
+  };
+  const GateResult g = gate(measure("a", biased, 0), measure("b", both, 0));
+  EXPECT_NEAR(g.noise_floor, std::log(1.06), 1e-6);
+  EXPECT_NEAR(g.margin, 2 * std::log(1.06), 1e-6);
+  // Not proven to be more than noise, and certainly not fine.
+  EXPECT_EQ(g.code, ExitCode::kInconclusive) << to_text(g);
+}
+
+TEST_F(GateTest, AWrongAcceptanceIsACorrectnessFailure) {
+  const int64_t a = measure("a");
+  const GateResult g =
+      gate(a, measure("b", [](GenerationRecord& r, const SyntheticArm& arm, int prompt) {
+             if (arm.role == "method" && prompt == 7) r.turns[0].tokens[9] += 1;
+           }));
+  EXPECT_EQ(g.code, ExitCode::kCorrectness);
+  const Verdict& own = find(g, "lossless", "pld:k=4");
+  EXPECT_EQ(own.outcome, Outcome::kCorrectness);
+  EXPECT_THAT(own.reason, HasSubstr("on 1 of 24 prompts, first gsm8k/7"));
+  EXPECT_EQ(find(g, "tokens", "pld:k=4").outcome, Outcome::kCorrectness);
+  EXPECT_EQ(find(g, "tokens", "ar").outcome, Outcome::kOk);
+}
+
+TEST_F(GateTest, TokensChangedInEveryArmAreStillSeen) {
+  const int64_t a = measure("a");
+  const GateResult g =
+      gate(a, measure("b", [](GenerationRecord& r, const SyntheticArm&, int prompt) {
+             if (prompt == 7) r.turns[0].tokens[9] += 1;
+           }));
+  EXPECT_EQ(g.code, ExitCode::kCorrectness);
+  EXPECT_EQ(find(g, "lossless", "pld:k=4").outcome, Outcome::kOk);
+  EXPECT_EQ(find(g, "tokens", "ar").outcome, Outcome::kCorrectness);
+}
+
+TEST_F(GateTest, OneRepeatThatDiffersIsSeen) {
+  const int64_t a = measure("a");
+  int calls = 0;
+  const GateResult g =
+      gate(a, measure("b", [&](GenerationRecord& r, const SyntheticArm& arm, int prompt) {
+             if (arm.role == "method" && prompt == 7 && calls++ == 1) r.turns[0].tokens[9] += 1;
+           }));
+  EXPECT_EQ(g.code, ExitCode::kCorrectness);
+  EXPECT_EQ(find(g, "repeats", "pld:k=4").outcome, Outcome::kCorrectness);
+}
+
+TEST_F(GateTest, AMiscountIsACorrectnessFailure) {
+  const int64_t a = measure("a");
+  const GateResult g = gate(a, measure("b", [](GenerationRecord& r, const SyntheticArm& arm, int) {
+                              if (arm.role == "method") r.turns[0].steps[2].accepted += 1;
+                            }));
+  EXPECT_EQ(g.code, ExitCode::kCorrectness);
+  EXPECT_EQ(find(g, "accounting", "pld:k=4").outcome, Outcome::kCorrectness);
+  EXPECT_EQ(find(g, "counters", "pld:k=4").outcome, Outcome::kCorrectness);
+}
+
+TEST_F(GateTest, AConsistentChangeOfTauIsSeenWithoutStatistics) {
+  const int64_t a = measure("a");
+  run_.arms[2].accepted = {3, 1, 0, 1};  // same tokens, more steps, well counted
+  const GateResult g = gate(a, measure("b"));
+  EXPECT_EQ(g.code, ExitCode::kCorrectness);
+  EXPECT_EQ(find(g, "accounting", "").outcome, Outcome::kOk);
+  EXPECT_EQ(find(g, "tokens", "pld:k=4").outcome, Outcome::kOk);
+  EXPECT_THAT(find(g, "counters", "pld:k=4").reason, HasSubstr("tau 2.5"));
+}
+
+TEST_F(GateTest, FailedGenerationsAreACorrectnessFailure) {
+  const int64_t a = measure("a");
+  const GateResult g =
+      gate(a, measure("b", [](GenerationRecord& r, const SyntheticArm& arm, int prompt) {
+             if (arm.role != "method" || prompt != 1) return;
+             r.status = "failed: x";
+             r.turns.clear(), r.texts.clear();
+           }));
+  EXPECT_EQ(g.code, ExitCode::kCorrectness);
+  EXPECT_THAT(find(g, "failures", "pld:k=4").reason, HasSubstr("3 of 72"));
+}
+
+TEST_F(GateTest, AnotherEngineModeIsNotComparable) {
+  const int64_t a = measure("a");
+  run_.isa = "avx2";
+  GateResult g = gate(a, measure("b"));
+  EXPECT_EQ(g.code, ExitCode::kNoBaseline);
+  EXPECT_THAT(to_text(g), HasSubstr("isa was avx512, is avx2"));
+  run_.isa = "avx512";
+  run_.threads = 1;
+  g = gate(a, measure("c", slower(1.5)));
+  EXPECT_EQ(g.code, ExitCode::kNoBaseline);  // and not a regression
+  EXPECT_THAT(to_text(g), HasSubstr("threads was 2, is 1"));
+}
+
+TEST_F(GateTest, OtherPromptsOrMethodsAreNotComparable) {
+  const int64_t a = measure("a");
+  run_.prompts_per_task = 23;
+  GateResult g = gate(a, measure("b"));
+  EXPECT_EQ(g.code, ExitCode::kNoBaseline);
+  EXPECT_THAT(to_text(g), HasSubstr("1 prompts of the baseline are missing"));
+  run_.prompts_per_task = 24;
+  run_.arms[2].label = "pld:k=5";
+  g = gate(a, measure("c"));
+  EXPECT_EQ(g.code, ExitCode::kNoBaseline);
+  EXPECT_THAT(to_text(g), HasSubstr("pld:k=4 is in the baseline only"));
+}
+
+TEST_F(GateTest, AWrongRunIsWrongWhateverTheBaseline) {
+  const int64_t a = measure("a");
+  run_.threads = 1;
+  const GateResult g = gate(a, measure("b", [](GenerationRecord& r, const SyntheticArm& arm, int) {
+                              if (arm.role == "method") r.turns[0].tokens[9] += 1;
+                            }));
+  EXPECT_EQ(g.code, ExitCode::kCorrectness);
+}
+
+TEST_F(GateTest, AnUnfinishedRunIsInconclusive) {
+  const int64_t a = measure("a");
+  run_.repeats = 1;
+  const int64_t b = measure("b");
+  // The last prompt's method cell was never measured.
+  store_.execute("DELETE FROM generation WHERE id = (SELECT max(id) FROM generation)");
+  const GateResult g = gate(a, b);
+  EXPECT_EQ(g.code, ExitCode::kInconclusive) << to_text(g);
+  EXPECT_THAT(find(g, "complete", "").reason, HasSubstr("1 of the baseline's 72 cells"));
+}
+
+TEST_F(GateTest, PlantedFaultsCountOnlyWhenAskedFor) {
+  const int64_t a = measure("a");
+  run_.arms[2].fault = "slow:10%";
+  const int64_t b = measure("b", slower(1.1));
+  EXPECT_EQ(gate(a, b, {.faults = Faults::kInclude}).code, ExitCode::kRegression);
+  // Left out they are cells that were not measured, never a pass.
+  EXPECT_EQ(gate(a, b).code, ExitCode::kInconclusive);
+}
+
+TEST_F(GateTest, SampledTokensAreComparedOnlyForTheSameBuild) {
+  for (SyntheticArm& arm : run_.arms) arm.temperature = 1;
+  const int64_t a = measure("a");
+  const Spoil other_draw = [](GenerationRecord& r, const SyntheticArm& arm, int) {
+    if (arm.role == "method") r.turns[0].tokens[9] += 1;
+  };
+  EXPECT_EQ(gate(a, measure("b", other_draw)).code, ExitCode::kCorrectness);
+  run_.commit = "fedcba987654";
+  EXPECT_EQ(gate(a, measure("c", other_draw)).code, ExitCode::kOk);
+}
+
+TEST_F(GateTest, MoreLooksAskForMoreEvidence) {
+  const int64_t a = measure("a", nullptr, 0.4), b = measure("b", slower(1.06), 0.4);
+  const GateResult one = gate(a, b), three = gate(a, b, {.looks = 3});
+  EXPECT_GT(*find(three, "speed", "pld:k=4").hi, *find(one, "speed", "pld:k=4").hi);
+  EXPECT_LT(*find(three, "speed", "pld:k=4").lo, *find(one, "speed", "pld:k=4").lo);
+}
+
+TEST_F(GateTest, HolmOverMethods) {
+  // Twenty methods without any change: at 5 % each one in twenty would fall by chance if there were
+  // no margin. With a margin of zero, the family is right about 19 times in 20.
+  SyntheticArm pld = run_.arms[2];
+  run_.arms.resize(2);
+  for (int i = 0; i < 20; ++i) {
+    pld.label = fmt::format("pld:k={}", i);
+    run_.arms.push_back(pld);
+  }
+  run_.repeats = 1;
+  run_.prompts_per_task = 6;
+  const GateResult g =
+      gate(measure("a", nullptr, 0.2), measure("b", nullptr, 0.2), {.max_regression = 0});
+  std::vector<double> p;
+  for (const Verdict& v : g.verdicts)
+    if (v.metric == "speed") p.push_back(*v.p_value);
+  ASSERT_EQ(p.size(), 20u);
+  EXPECT_NE(g.code, ExitCode::kRegression);
+  EXPECT_LE(*std::max_element(p.begin(), p.end()), 1);
+}
+
+TEST_F(GateTest, FalseAlarmsAreRare) {
+  // 60 unchanged comparisons at 3 % noise (uniform, +-5 %): no red, whatever else.
+  run_.repeats = 1;
+  run_.prompts_per_task = 20;
+  const int64_t a = measure("a", nullptr, 0.1);
+  int red = 0, ok = 0;
+  for (int i = 0; i < 60; ++i) {
+    const GateResult g = gate(a, measure(fmt::format("b{}", i), nullptr, 0.1));
+    red += g.code == ExitCode::kRegression;
+    ok += g.code == ExitCode::kOk;
+  }
+  EXPECT_EQ(red, 0);
+  EXPECT_GT(ok, 30);
+}
+
+TEST_F(GateTest, JsonSaysTheSame) {
+  const GateResult g = gate(measure("a"), measure("b", slower(1.1)));
+  const auto j = nlohmann::json::parse(to_json(g));
+  EXPECT_EQ(j["exit_code"], 1);
+  EXPECT_EQ(j["outcome"], "regression");
+  EXPECT_EQ(j["verdicts"][0]["metric"], "speed");
+  EXPECT_EQ(j["verdicts"].size(), g.verdicts.size());
+}
+
+}  // namespace
+}  // namespace evalrun::reports

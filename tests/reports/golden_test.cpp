@@ -1,0 +1,132 @@
+// Rendered tables, byte by byte, from a synthetic store (tests/results/synthetic.h). After a wanted
+// change: EVALRUN_UPDATE_GOLDEN=1 bin/report_golden_test && git diff tests/data/reports
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "engine/base/text.h"
+#include "reports/compare.h"
+#include "reports/gate.h"
+#include "reports/report.h"
+#include "tests/results/synthetic.h"
+
+namespace evalrun::reports {
+namespace {
+
+void expect_golden(const std::string& name, const std::string& text) {
+  const std::string path = std::string(EVALRUN_TEST_DATA) + "/reports/" + name;
+  if (std::getenv("EVALRUN_UPDATE_GOLDEN") != nullptr) base::write_file_atomic(path, text);
+  EXPECT_EQ(base::read_file(path), text) << name;
+}
+
+class GoldenTest : public ::testing::Test {
+ protected:
+  GoldenTest() : store_(folder_.file("a.db")) {
+    run_.tasks = {"gsm8k", "samples_chat"};
+    run_.arms = tests::usual_arms();
+    tests::SyntheticArm tree = run_.arms[2];  // drafts more nodes than its depth, and is lossy
+    tree.label = "tree|lossy";
+    tree.lossless = "none";
+    run_.arms.push_back(tree);
+    run_.change = [](results::GenerationRecord& g, const tests::SyntheticArm& a, int prompt, int,
+                     int) {
+      if (a.label == "tree|lossy") {
+        for (auto& s : g.turns[0].steps) s.drafted *= 2;
+        g.turns[0].tokens[3] += prompt % 2;
+      }
+      if (a.role == "aa") g.turns[0].decode_ns += 1'000'000 * (prompt - 1);
+      if (a.role == "method" && prompt == 3) g.turns[0].decode_ns += 7'000'000;
+    };
+  }
+  tests::TemporaryFolder folder_;
+  results::ResultStore store_;
+  tests::SyntheticRun run_;
+};
+
+TEST_F(GoldenTest, Table) {
+  const Report r = build_report(store_, tests::fill(store_, run_));
+  expect_golden("table.md", to_markdown(r));
+  expect_golden("table.txt", to_text(r));
+  expect_golden("table.csv", to_csv(r));
+  expect_golden("table.json", to_json(r));
+}
+
+TEST_F(GoldenTest, JsonKeys) {
+  const Report r = build_report(store_, tests::fill(store_, run_));
+  const auto rows = nlohmann::ordered_json::parse(to_json(r));
+  ASSERT_TRUE(rows.is_array());
+  const std::vector<std::string> promised = {"model",
+                                             "method",
+                                             "dataset",
+                                             "n_prompts",
+                                             "samples",
+                                             "speedup",
+                                             "speedup_lo",
+                                             "speedup_hi",
+                                             "tok_s",
+                                             "tau",
+                                             "accepted_per_step",
+                                             "de",
+                                             "alpha_draft",
+                                             "alpha_share",
+                                             "identical_share",
+                                             "steps",
+                                             "emitted",
+                                             "t_ratio",
+                                             "draft_share",
+                                             "overhead",
+                                             "residual",
+                                             "dtype",
+                                             "isa",
+                                             "device",
+                                             "lossless",
+                                             "quality"};
+  for (const auto& row : rows) {
+    std::vector<std::string> keys;
+    for (const auto& [key, value] : row.items()) keys.push_back(key);
+    ASSERT_GE(keys.size(), promised.size());
+    keys.resize(promised.size());
+    EXPECT_EQ(keys, promised);
+    EXPECT_TRUE(row["quality"]["exact"]["value"].is_number());
+    EXPECT_TRUE(row["quality"]["exact"]["n"].is_number_integer());
+  }
+  EXPECT_EQ(rows[0]["method"], "ar");
+  EXPECT_EQ(rows[0]["speedup"], 1.0);
+  EXPECT_TRUE(rows[0]["speedup_lo"].is_null());
+  EXPECT_TRUE(rows[0]["steps"].is_number_integer());
+}
+
+TEST_F(GoldenTest, Comparison) {
+  const int64_t a = tests::fill(store_, run_);
+  run_.key = "second";
+  run_.label = "after | change";
+  run_.change = [](results::GenerationRecord& g, const tests::SyntheticArm& arm, int prompt, int,
+                   int) {
+    if (arm.role == "method")
+      g.turns[0].decode_ns += g.turns[0].decode_ns / 10 + 1'000'000 * prompt;
+  };
+  const int64_t b = tests::fill(store_, run_);
+  const Comparison c = compare_runs(store_, a, store_, b);
+  expect_golden("compare.md", to_markdown(c));
+  expect_golden("compare.txt", to_text(c));
+  expect_golden("compare.json", to_json(c));
+}
+
+TEST_F(GoldenTest, Gate) {
+  const int64_t a = tests::fill(store_, run_);
+  run_.key = "second";
+  const auto usual = run_.change;
+  run_.change = [&](results::GenerationRecord& g, const tests::SyntheticArm& arm, int prompt,
+                    int repeat, int sample) {
+    usual(g, arm, prompt, repeat, sample);
+    if (arm.label == "pld:k=4") g.turns[0].decode_ns += g.turns[0].decode_ns / 10;
+  };
+  const int64_t b = tests::fill(store_, run_);
+  const GateResult g = evaluate_gate(store_, a, store_, b);
+  expect_golden("gate.txt", to_text(g));
+  expect_golden("gate.json", to_json(g));
+}
+
+}  // namespace
+}  // namespace evalrun::reports

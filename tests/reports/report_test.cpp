@@ -1,0 +1,355 @@
+// The table's numbers, by hand and against the documented views.
+#include "reports/report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "engine/base/error.h"
+#include "engine/base/rng.h"
+#include "tests/results/synthetic.h"
+
+namespace evalrun::reports {
+namespace {
+
+using results::GenerationRecord;
+using results::ResultStore;
+using results::Row;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using tests::SyntheticArm;
+using tests::SyntheticRun;
+using tests::TemporaryFolder;
+
+class ReportTest : public ::testing::Test {
+ protected:
+  ReportTest() : store_(folder_.file("a.db")) { run_.arms = tests::usual_arms(); }
+  Report report(const ReportOptions& options = {}) {
+    return build_report(store_, tests::fill(store_, run_), options);
+  }
+  static const ReportRow& row(const Report& r, const std::string& label,
+                              const std::string& dataset) {
+    for (const ReportRow& x : r.rows)
+      if (x.arm.label == label && x.dataset == dataset) return x;
+    throw std::runtime_error("no row " + label);
+  }
+  TemporaryFolder folder_;
+  ResultStore store_;
+  SyntheticRun run_;
+};
+
+TEST_F(ReportTest, ByHand) {
+  // Prompts emit 33, 37, 41, 45 tokens: N - 1 = 32, 36, 40, 44, together 152. AR: 152 steps of 10
+  // ms. pld emits 4, 2, 1, 3 in turn: 10 tokens per 4 steps of 12 ms, 4 drafted each, accepting 3,
+  // 1, 0, 2.
+  //   32: 3 rounds (30) + cut to 2 tokens          -> 13 steps, accepted 18 + 2
+  //   36: 3 rounds (30) + 4 + 2                    -> 14 steps, accepted 18 + 3 + 1
+  //   40: 4 rounds                                 -> 16 steps, accepted 24
+  //   44: 4 rounds + 4                             -> 17 steps, accepted 24 + 3
+  const Report r = report();
+  ASSERT_EQ(r.rows.size(), 3u);
+  const ReportRow& ar = row(r, "ar", "gsm8k");
+  EXPECT_EQ(ar.n_prompts, 4);
+  EXPECT_EQ(ar.samples, 1);
+  EXPECT_EQ(ar.repeats, 1);
+  EXPECT_EQ(ar.steps, 152);
+  EXPECT_EQ(ar.tau, 1.0);  // exactly
+  EXPECT_EQ(ar.de, 1.0);
+  EXPECT_EQ(ar.speedup, 1.0);
+  EXPECT_FALSE(ar.speedup_interval.has_value());
+  EXPECT_DOUBLE_EQ(*ar.tok_s, 100);
+  EXPECT_EQ(ar.accepted_per_step, 0.0);
+  EXPECT_FALSE(ar.alpha_draft.has_value());  // nothing drafted: no ratio, not zero
+  EXPECT_DOUBLE_EQ(*ar.t_ratio, 1);
+  EXPECT_DOUBLE_EQ(*ar.overhead, 0.01);  // 0.1 of 10 ms
+  EXPECT_NEAR(*ar.residual, 0.01, 1e-15);
+
+  const ReportRow& pld = row(r, "pld:k=4", "gsm8k");
+  EXPECT_EQ(pld.steps, 13 + 14 + 16 + 17);
+  EXPECT_EQ(pld.emitted, 152);
+  EXPECT_EQ(pld.drafted, 4 * 60);
+  EXPECT_EQ(pld.accepted, 20 + 22 + 24 + 27);
+  EXPECT_DOUBLE_EQ(*pld.tau, 152.0 / 60);
+  EXPECT_DOUBLE_EQ(*pld.accepted_per_step, 93.0 / 60);
+  EXPECT_DOUBLE_EQ(*pld.alpha_draft, 93.0 / 240);
+  EXPECT_DOUBLE_EQ(*pld.alpha_share, 93.0 / 152);
+  EXPECT_DOUBLE_EQ(*pld.tok_s, 152 / (60 * 0.012));
+  EXPECT_DOUBLE_EQ(*pld.speedup, 152.0 * 10 / (60 * 12));
+  EXPECT_DOUBLE_EQ(*pld.t_ratio, 11.5 / 9.9);
+  EXPECT_DOUBLE_EQ(*pld.draft_share, 0.2 / 10);
+  EXPECT_NEAR(*pld.overhead, 0.3 / 10, 1e-15);
+  EXPECT_EQ(pld.identical_share, 1.0);
+  EXPECT_EQ(pld.compared, 4);
+  // Interval: ln S delta with dof 3, from the per-prompt numbers above.
+  const double tokens[] = {32, 36, 40, 44}, steps[] = {13, 14, 16, 17};
+  double squares = 0;
+  for (int i = 0; i < 4; ++i) {
+    const double u = tokens[i] / 152 - steps[i] / 60;  // the AR terms cancel: T_i is N_i steps
+    squares += u * u;
+  }
+  const double half = 3.182446305283708 * std::sqrt(4.0 / 3 * squares);  // t_{3, .975}
+  EXPECT_NEAR(pld.speedup_interval->lo, *pld.speedup * std::exp(-half), 1e-9);
+  EXPECT_NEAR(pld.speedup_interval->hi, *pld.speedup * std::exp(half), 1e-9);
+  // exact scores 1, 0, 1 and one unscored.
+  const Quality& q = pld.quality.at("exact");
+  EXPECT_EQ(q.n, 3);
+  EXPECT_EQ(q.unscored, 1);
+  EXPECT_DOUBLE_EQ(q.value, 2.0 / 3);
+}
+
+TEST_F(ReportTest, AcceptanceByDepthByHand) {
+  run_.prompts_per_task = 1;
+  const Report r = report();
+  const ReportRow& pld = row(r, "pld:k=4", "gsm8k");
+  // 13 steps of depth 4: three rounds of 3, 1, 0, 2 and one step cut after 2 accepted tokens.
+  // Depth 1: all 13 tested, 3 x (3, 1, 2) + 1 accepted. Depth 2: 10 tested, 3 x (3, 2) + 1.
+  // Depth 3: 3 x (3, 2) tested, the cut step is unknown there. Depth 4: 3 tested, none accepted.
+  ASSERT_EQ(pld.alpha_by_depth.size(), 4u);
+  const int64_t tested[] = {13, 10, 6, 3}, accepted[] = {10, 7, 3, 0};
+  double joint = 0;
+  for (size_t d = 0; d < 4; ++d) {
+    EXPECT_EQ(pld.alpha_by_depth[d].tested, tested[d]) << d;
+    EXPECT_EQ(pld.alpha_by_depth[d].accepted, accepted[d]) << d;
+    joint += pld.alpha_by_depth[d].joint;
+  }
+  EXPECT_NEAR(joint, *pld.accepted_per_step, 1e-12);  // sum of P(at least d accepted)
+}
+
+TEST_F(ReportTest, IdentitiesWithoutACut) {
+  run_.tokens = 41;
+  run_.prompts_per_task = 1;  // 40 = 4 whole rounds: every step ends with a token of the target
+  const Report r = report();
+  const ReportRow& pld = row(r, "pld:k=4", "gsm8k");
+  EXPECT_DOUBLE_EQ(*pld.tau, 1 + *pld.accepted_per_step);
+  EXPECT_NEAR(*pld.alpha_share, (*pld.tau - 1) / *pld.tau, 1e-15);
+  EXPECT_NEAR(*pld.accepted_per_step, *pld.alpha_share / (1 - *pld.alpha_share), 1e-14);
+}
+
+TEST_F(ReportTest, EqualsTheViews) {
+  run_.tasks = {"gsm8k", "chat"};
+  run_.prompts_per_task = 5;
+  run_.repeats = 3;
+  run_.samples = 2;
+  base::Rng rng(1);
+  run_.change = [&](GenerationRecord& g, const SyntheticArm& a, int, int, int) {
+    g.turns[0].decode_ns += static_cast<int64_t>(rng.below(50'000'000));
+    if (a.role == "method" && rng.below(4) == 0) g.turns[0].tokens[0] += 1;
+  };
+  const int64_t run_id = tests::fill(store_, run_);
+  const Report r = build_report(store_, run_id);
+  int checked = 0;
+  const auto same = [](const std::optional<double>& v, const Row& row, int column) {
+    ASSERT_EQ(v.has_value(), !row.is_null(column)) << row.name(column);
+    if (v) {
+      EXPECT_NEAR(*v, row.number(column), 1e-12 * std::fabs(*v)) << row.name(column);
+    }
+  };
+  store_.query(
+      "SELECT a.label, s.task, s.n_prompts, s.tok_s, s.speedup, s.tau, s.t_ratio, s.draft_share, "
+      "s.overhead, s.residual, c.accepted_per_step, c.de, c.alpha_draft, c.alpha_share, c.steps, "
+      "c.emitted, i.identical_share, q.value, q.n FROM v_speed s "
+      "JOIN arm a ON a.id = s.arm_id "
+      "JOIN v_acceptance c ON c.arm_id = s.arm_id AND c.task = s.task "
+      "JOIN v_identity i ON i.arm_id = s.arm_id AND i.task = s.task "
+      "JOIN v_quality q ON q.arm_id = s.arm_id AND q.task = s.task WHERE s.run_id = ?",
+      {run_id}, [&](const Row& v) {
+        const ReportRow& x = row(r, v.text(0), v.text(1));
+        EXPECT_EQ(x.n_prompts, v.integer(2));
+        int column = 3;
+        for (const auto& value :
+             {x.tok_s, x.speedup, x.tau, x.t_ratio, x.draft_share, x.overhead, x.residual,
+              x.accepted_per_step, x.de, x.alpha_draft, x.alpha_share})
+          same(value, v, column++);
+        EXPECT_EQ(x.steps, v.number(column++));
+        EXPECT_EQ(x.emitted, v.number(column++));
+        EXPECT_DOUBLE_EQ(*x.identical_share, v.number(column++));
+        EXPECT_DOUBLE_EQ(x.quality.at("exact").value, v.number(column++));
+        EXPECT_EQ(x.quality.at("exact").n, v.integer(column++));
+        ++checked;
+        return true;
+      });
+  EXPECT_EQ(checked, 6);
+  EXPECT_LT(*row(r, "pld:k=4", "all").identical_share, 1);
+}
+
+TEST_F(ReportTest, TheMedianRepeatCounts) {
+  run_.repeats = 3;
+  run_.change = [](GenerationRecord& g, const SyntheticArm&, int, int repeat, int) {
+    if (repeat == 1) g.turns[0].decode_ns *= 50;  // somebody else used the machine
+  };
+  const ReportRow& pld = row(report(), "pld:k=4", "gsm8k");
+  EXPECT_EQ(pld.repeats, 3);
+  EXPECT_DOUBLE_EQ(*pld.speedup, 152.0 * 10 / (60 * 12));
+  EXPECT_EQ(pld.steps, 60);  // of one repeat, not of three
+}
+
+TEST_F(ReportTest, FailuresAreCountedAndLeftOutOfBothArms) {
+  run_.change = [](GenerationRecord& g, const SyntheticArm& a, int prompt, int, int) {
+    if (a.role != "method" || prompt != 3) return;
+    g.status = "failed: context full";
+    g.turns.clear(), g.texts.clear();
+  };
+  const Report r = report();
+  const ReportRow& pld = row(r, "pld:k=4", "gsm8k");
+  EXPECT_EQ(pld.failed, 1);
+  EXPECT_EQ(pld.generations, 4);
+  EXPECT_EQ(pld.n_prompts, 3);
+  EXPECT_EQ(pld.unpaired, 1);
+  // 108 tokens in 43 steps; AR over the same three prompts.
+  EXPECT_DOUBLE_EQ(*pld.speedup, 108.0 * 10 / (43 * 12));
+  EXPECT_EQ(row(r, "ar", "gsm8k").n_prompts, 4);
+  EXPECT_THAT(to_markdown(r), HasSubstr("Failed: 1 of 4 generations of pld:k=4"));
+  EXPECT_THAT(to_text(r), HasSubstr("pld:k=4 (1 failed)"));
+}
+
+TEST_F(ReportTest, AnArmThatOnlyFailedHasARowWithoutFigures) {
+  run_.change = [](GenerationRecord& g, const SyntheticArm& a, int, int, int) {
+    if (a.role != "method") return;
+    g.status = "failed: no draft model";
+    g.turns.clear(), g.texts.clear();
+  };
+  const Report r = report();
+  const ReportRow& pld = row(r, "pld:k=4", "gsm8k");
+  EXPECT_EQ(pld.failed, 4);
+  EXPECT_FALSE(pld.speedup.has_value());
+  EXPECT_FALSE(pld.tok_s.has_value());
+  const auto json = nlohmann::json::parse(to_json(r));
+  EXPECT_TRUE(json[2]["speedup"].is_null());
+  EXPECT_EQ(json[2]["failed"], 4);
+}
+
+TEST_F(ReportTest, PlantedFaultsAreLeftOutAndSaidSo) {
+  run_.arms[2].fault = "slow:10%";
+  const Report r = report();
+  EXPECT_EQ(r.hidden_faults, 4);
+  for (const ReportRow& x : r.rows) EXPECT_NE(x.arm.role, "method");
+  EXPECT_THAT(to_text(r), HasSubstr("4 generations with planted faults are left out"));
+}
+
+TEST_F(ReportTest, LossyArmsStandApart) {
+  SyntheticArm lossy = run_.arms[2];
+  lossy.label = "typical";
+  lossy.lossless = "none";
+  run_.arms.insert(run_.arms.begin() + 1, lossy);
+  const Report r = report();
+  EXPECT_EQ(r.rows.back().arm.label, "typical");
+  const std::string text = to_text(r);
+  EXPECT_LT(text.find("pld:k=4"), text.find("Not lossless"));
+  EXPECT_LT(text.find("Not lossless"), text.find("typical"));
+}
+
+TEST_F(ReportTest, SamplesHaveMeanAndDeviation) {
+  run_.samples = 3;
+  for (SyntheticArm& a : run_.arms) a.temperature = 0.7;
+  // Sample k of the method takes (10 + k) / 10 of the time.
+  run_.change = [](GenerationRecord& g, const SyntheticArm& a, int, int, int sample) {
+    if (a.role == "method") g.turns[0].decode_ns = g.turns[0].decode_ns * (10 + sample) / 10;
+  };
+  const Report r = report();
+  const ReportRow& pld = row(r, "pld:k=4", "gsm8k");
+  EXPECT_EQ(pld.samples, 3);
+  EXPECT_EQ(pld.n_prompts, 4);  // samples are not more prompts
+  const double one = 152.0 * 10 / (60 * 12), s[] = {one, one / 1.1, one / 1.2};
+  EXPECT_NEAR(*pld.sample_mean, (s[0] + s[1] + s[2]) / 3, 1e-9);
+  EXPECT_NEAR(*pld.sample_sd, base::sample_sd(s), 1e-9);
+  EXPECT_NEAR(*pld.speedup, one / 1.1, 1e-9);  // pooled time is 3.3 of 3
+  ASSERT_TRUE(pld.quality.at("exact").sd.has_value());
+  EXPECT_EQ(*pld.quality.at("exact").sd, 0);
+  EXPECT_THAT(to_markdown(r), HasSubstr("over samples"));
+  EXPECT_THAT(to_markdown(r), HasSubstr("temperature 0.7"));
+}
+
+TEST_F(ReportTest, TwoTurnsEachLoseTheirFirstToken) {
+  run_.prompts_per_task = 1;
+  run_.change = [](GenerationRecord& g, const SyntheticArm&, int, int, int) {
+    g.turns.push_back(g.turns[0]);
+    g.texts.push_back("");
+  };
+  const Report r = report();
+  EXPECT_EQ(row(r, "ar", "gsm8k").emitted, 64);  // 2 x (33 - 1)
+  EXPECT_EQ(row(r, "ar", "gsm8k").tau, 1.0);
+  EXPECT_DOUBLE_EQ(*row(r, "ar", "gsm8k").tok_s, 100);
+}
+
+TEST_F(ReportTest, WithoutABaselineArmThereAreCountersButNoSpeedup) {
+  run_.arms.erase(run_.arms.begin(), run_.arms.begin() + 2);
+  const Report r = report();
+  ASSERT_EQ(r.rows.size(), 1u);
+  EXPECT_FALSE(r.rows[0].speedup.has_value());
+  EXPECT_DOUBLE_EQ(*r.rows[0].tau, 152.0 / 60);
+  EXPECT_FALSE(r.rows[0].identical_share.has_value());
+}
+
+TEST_F(ReportTest, TheGeometricMeanIsNamed) {
+  const Report r = report({.estimator = Estimator::kGeo});
+  const ReportRow& pld = row(r, "pld:k=4", "gsm8k");
+  EXPECT_EQ(pld.speedup, pld.speedup_geo);
+  EXPECT_NE(*pld.speedup, 152.0 * 10 / (60 * 12));
+  EXPECT_THAT(to_markdown(r), HasSubstr("geometric mean over prompts"));
+}
+
+TEST_F(ReportTest, RowsOfSeveralDataSetsAndThePool) {
+  run_.tasks = {"zebra", "ant"};
+  const Report r = report();
+  ASSERT_EQ(r.rows.size(), 9u);
+  EXPECT_EQ(r.rows[0].dataset, "zebra");  // order of measurement, not of names
+  EXPECT_EQ(r.rows[3].dataset, "ant");
+  EXPECT_EQ(r.rows[6].dataset, "all");
+  EXPECT_EQ(r.rows[8].n_prompts, 8);
+  EXPECT_EQ(r.rows[8].steps, 120);
+  EXPECT_EQ(r.rows[8].quality.at("exact").n, 6);
+}
+
+TEST_F(ReportTest, UnknownAndEmptyRuns) {
+  EXPECT_THROW(require_run(store_, ""), base::Error);
+  const int64_t id = tests::fill(store_, run_);
+  EXPECT_EQ(require_run(store_, ""), id);
+  EXPECT_EQ(require_run(store_, "synthetic"), id);
+  try {
+    require_run(store_, "nothing");
+    FAIL();
+  } catch (const base::Error& e) {
+    EXPECT_EQ(e.code(), base::ExitCode::kUsage);
+    EXPECT_THAT(e.what(), HasSubstr("1 (synthetic)"));
+  }
+  EXPECT_THROW(build_report(store_, 99), base::Error);
+  results::RunRecord empty;
+  empty.key = "empty";
+  EXPECT_THROW(build_report(store_, store_.add_run(empty)), base::Error);
+}
+
+// Functional at size; the time is printed, not asserted (shared machines).
+TEST_F(ReportTest, TwentyThousandGenerations) {
+  run_.prompts_per_task = 1112;
+  run_.tokens = 30;
+  run_.repeats = 6;
+  store_.execute("PRAGMA synchronous = OFF");
+  // Lengths would grow with the prompt's number; keep them all the same.
+  run_.change = [&](GenerationRecord& g, const SyntheticArm& a, int, int, int) {
+    results::TurnRecord& t = g.turns[0];
+    const SyntheticRun small{.tokens = 30, .arms = {}, .change = {}};
+    t.steps = tests::generation(small, a, 0, 0, 0).turns[0].steps;
+    t.tokens.resize(30);
+    t.decode_ns = 0;
+    for (const auto& s : t.steps)
+      t.decode_ns += s.draft_ns + s.verify_ns + s.commit_ns + s.other_ns;
+  };
+  const int64_t id = tests::fill(store_, run_);
+  const auto start = std::chrono::steady_clock::now();
+  const Report r = build_report(store_, id);
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(
+                      std::chrono::steady_clock::now() - start)
+                      .count();
+  int64_t n = 0;
+  for (const ReportRow& x : r.rows) n += x.generations;
+  EXPECT_GT(n, 20'000);
+  EXPECT_EQ(row(r, "pld:k=4", "gsm8k").n_prompts, 1112);
+  std::printf("report over %lld generations: %lld ms\n", static_cast<long long>(n),
+              static_cast<long long>(ms));
+}
+
+}  // namespace
+}  // namespace evalrun::reports
