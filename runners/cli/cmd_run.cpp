@@ -48,8 +48,11 @@ void add_suite_options(CLI::App& run, Options& o) {
   const auto option = [&](const char* name, auto& value, const char* text) {
     return run.add_option(name, value, text)->group(group);
   };
+  // Not add_flag: CLI11 takes an optional<bool> for a counter and sets it to 0, given or not.
   const auto flag = [&](const char* name, std::optional<bool>& value, const char* text) {
-    run.add_flag(name, value, text)->group(group);
+    run.add_flag_function(
+           name, [&value](int64_t count) { value = count > 0; }, text)
+        ->group(group);
   };
   option("--methods", o.methods, "Methods, e.g. ar,pld:k=10 (AR is always measured)");
   option("--tasks", o.tasks, "Data sets, e.g. gsm8k,mt_bench or jsonl:FILE")->delimiter(',');
