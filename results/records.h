@@ -8,8 +8,8 @@
 
 namespace evalrun::results {
 
-// One step (one target pass that verifies a draft). emitted = accepted + 1 except in a truncated last
-// step, where both are what was kept.
+// One step (one target pass that verifies a draft). emitted = accepted + 1 except in a truncated
+// last step, where both are what was kept.
 struct StepRecord {
   int32_t rows = 1;           // rows of the target forward, root included
   int32_t drafted = 0;        // draft nodes tested, root excluded
@@ -36,19 +36,20 @@ struct TurnRecord {
 
 // One generation: one prompt, one arm, one repeat or sample; one or more turns.
 struct GenerationRecord {
-  std::string arm_key;       // see ArmRecord
-  std::string prompt_key;    // see PromptRecord
-  int32_t repeat = 0;        // timing repeat of the same tokens (greedy) or seed
-  int32_t sample = 0;        // --samples index; the seed differs
+  std::string arm_key;     // see ArmRecord
+  std::string prompt_key;  // see PromptRecord
+  int32_t repeat = 0;      // timing repeat of the same tokens (greedy) or seed
+  int32_t sample = 0;      // --samples index; the seed differs
   uint64_t seed = 0;
-  int32_t block = 0, slot = 0;  // position in the interleaved order: block = prompt visit, slot = place
+  int32_t block = 0,
+          slot = 0;  // position in the interleaved order: block = prompt visit, slot = place
   std::vector<TurnRecord> turns;
   std::vector<std::string> texts;  // per turn, special tokens skipped
   std::string status = "ok";       // "ok" or "failed: ..."
   std::string fault;               // planted fault for tests, "" in real measurements
   int64_t total_ns = 0;            // wall time of the whole generation
   int64_t tokenize_ns = 0, detokenize_ns = 0;
-  std::string started;             // UTC, ISO 8601
+  std::string started;  // UTC, ISO 8601
 };
 
 struct ScoreRecord {
@@ -60,11 +61,11 @@ struct ScoreRecord {
 
 // One method with parameters under one engine mode: everything that changes a figure is in `key`.
 struct ArmRecord {
-  std::string key;      // hash of all fields below and the run's environment-independent settings
-  std::string label;    // "ar", "ar (A/A)", "pld:k=10,ngram=3"
+  std::string key;    // hash of all fields below and the run's environment-independent settings
+  std::string label;  // "ar", "ar (A/A)", "pld:k=10,ngram=3"
   std::string method, params, method_version;
-  std::string role;     // "baseline", "aa", "method"
-  std::string lossless; // "none", "greedy", "both"
+  std::string role;      // "baseline", "aa", "method"
+  std::string lossless;  // "none", "greedy", "both"
   std::string model, model_hash, draft, draft_hash;
   std::string dtype, isa, device;
   int32_t threads = 0, batch = 1;
@@ -78,7 +79,7 @@ struct ArmRecord {
 };
 
 struct PromptRecord {
-  std::string key;       // hash of task, id and rendered first turn
+  std::string key;  // hash of task, id and rendered first turn
   std::string task, id, category, language;
   std::string rendered_hash;  // SHA-256 of the rendered first-turn prompt
   std::vector<std::string> turns;
@@ -86,7 +87,7 @@ struct PromptRecord {
 };
 
 struct RunRecord {
-  std::string key;      // hash of suite and settings: equal keys resume
+  std::string key;  // hash of suite and settings: equal keys resume
   std::string label, suite, suite_json, commit, version, started, command;
   std::map<std::string, std::string> environment;  // cpu, memory, kernel, compiler, build type, ...
 };

@@ -78,6 +78,10 @@ void throw_sqlite(sqlite3* db, int code, const std::string& path, std::string_vi
           path, "",
           fmt::format("cannot be opened: {}", os_error != 0 ? std::strerror(os_error) : detail),
           "check the path and the permissions of its folder");
+    case SQLITE_IOERR:  // a file size limit among others; SQLite does not tell which
+      throw base::data_error(path, "", fmt::format("{} while {}", detail, doing),
+                             "check the file system (space, quota, limits); nothing stored earlier "
+                             "is lost, and the same command resumes");
     case SQLITE_CONSTRAINT:
       throw base::InternalError(
           fmt::format("internal error: {}: {} while {}", path, detail, doing));

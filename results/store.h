@@ -41,9 +41,9 @@ using Value = std::variant<std::nullptr_t, int64_t, double, std::string>;
 class ResultStore {
  public:
   enum class Mode { kReadWrite, kReadOnly };
-  // Opens or creates. Throws data_error: not a database, a newer schema (names both versions), locked
-  // by another process (who, if known), no space, no permission. Older schemas are migrated in one
-  // transaction after a copy to FILE.bak-v<N>.
+  // Opens or creates. Throws data_error: not a database, a newer schema (names both versions),
+  // locked by another process (who, if known), no space, no permission. Older schemas are migrated
+  // in one transaction after a copy to FILE.bak-v<N>.
   explicit ResultStore(const std::string& path, Mode mode = Mode::kReadWrite);
   ~ResultStore();
   ResultStore(const ResultStore&) = delete;
@@ -58,15 +58,18 @@ class ResultStore {
   // Highest of the stored and the given peak, so that a resumed run keeps the larger one.
   void update_arm_bytes(int64_t arm_id, const ArmRecord& arm);
 
-  // One transaction: generation, turns, steps, tokens, scores. Returns its id. A second generation with
-  // the same (arm, prompt, repeat, sample) is refused with an InternalError: resume never measures
-  // twice. On a full disk nothing of it is stored and what was there stays.
-  int64_t add_generation(int64_t run_id, int64_t arm_id, int64_t prompt_id, const GenerationRecord& g,
-                         const std::vector<ScoreRecord>& scores);
+  // One transaction: generation, turns, steps, tokens, scores. Returns its id. A second generation
+  // with the same (arm, prompt, repeat, sample) is refused with an InternalError: resume never
+  // measures twice. On a full disk nothing of it is stored and what was there stays.
+  int64_t add_generation(int64_t run_id, int64_t arm_id, int64_t prompt_id,
+                         const GenerationRecord& g, const std::vector<ScoreRecord>& scores);
+  // Also true for a failed one: failures are results, and a resumed run does not repeat them.
   bool has_generation(int64_t arm_id, int64_t prompt_id, int repeat, int sample) const;
 
   void finish_run(int64_t run_id);  // all cells measured
-  std::optional<int64_t> find_run(const std::string& id_key_or_label) const;  // newest match
+  // "" or "latest" = newest run; else by number, key, label (the newest of that label) or name of a
+  // baseline, in this order.
+  std::optional<int64_t> find_run(const std::string& id_key_or_label) const;
 
   // Runs named by baseline; `note` free text.
   void save_baseline(const std::string& name, int64_t run_id, const std::string& note);
