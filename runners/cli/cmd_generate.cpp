@@ -117,9 +117,9 @@ class Generator {
     const int context = model_->config().max_context;
     if (prompt_tokens + options_.max_new > context)
       throw base::usage_error(
-          fmt::format("{}: {}: the prompt has {} tokens; with -n {} that is more than the model's "
+          fmt::format("{}: the prompt has {} tokens; with -n {} that is more than the model's "
                       "context of {}",
-                      reader.file(), reader.place(), prompt_tokens, options_.max_new, context),
+                      reader.place(), prompt_tokens, options_.max_new, context),
           "shorten the prompt or lower -n");
     // Rows in flight stand behind the context, so a step needs room for a whole tree.
     const int needed = prompt_tokens + options_.max_new + kRows;

@@ -123,7 +123,7 @@ GateOutcome missing_baseline(const std::string& name, const std::string& db) {
   outcome.baseline = name;
   outcome.code = ExitCode::kNoBaseline;
   outcome.result.code = ExitCode::kNoBaseline;
-  outcome.result.summary = fmt::format("no baseline '{}' in {}", name, db);
+  outcome.result.summary = fmt::format("check: no baseline '{}' in {}", name, db);
   outcome.note = fmt::format(
       "save one: evalrun run ci && evalrun baseline save {}; a first run may say "
       "--allow-missing-baseline",
@@ -158,9 +158,8 @@ GateOutcome measure_and_judge(const GateRequest& request, const RunReference& ba
       outcome.code = second.code;
     } else {
       outcome.code = ExitCode::kInconclusive;
-      outcome.note =
-          fmt::format("run {} looked slower, but a second one ({}) did not confirm it: {}",
-                      outcome.run_id, second.run_id, second.result.summary);
+      outcome.note = fmt::format("run {} looked slower, a second one ({}) did not confirm it ({})",
+                                 outcome.run_id, second.run_id, second.result.summary);
     }
   }
   const bool about_speed =
@@ -208,9 +207,9 @@ std::string gate_json(const GateOutcome& outcome) {
 }
 
 std::string gate_line(const GateOutcome& outcome) {
-  const std::string name = failure_class(outcome.code);
-  return fmt::format("check: {}: {}{}{}", name.empty() ? "ok" : name, outcome.result.summary,
-                     outcome.note.empty() ? "" : "; ", outcome.note);
+  if (outcome.code != outcome.result.code)
+    return fmt::format("check: {} - {}", failure_class(outcome.code), outcome.note);
+  return outcome.result.summary + (outcome.note.empty() ? "" : "; " + outcome.note);
 }
 
 }  // namespace evalrun::cli

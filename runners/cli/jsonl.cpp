@@ -23,10 +23,10 @@ JsonlReader::JsonlReader(const std::string& path)
   in_ = &stream_;
 }
 
-std::string JsonlReader::place() const { return fmt::format("line {}", line_); }
+std::string JsonlReader::place() const { return fmt::format("{}:{}", file_, line_); }
 
 void JsonlReader::fail(const std::string& what, const std::string& hint) const {
-  throw base::data_error(file_, place(), what, hint);
+  throw base::data_error(place(), "", what, hint);
 }
 
 std::optional<nlohmann::json> JsonlReader::next() {
