@@ -115,7 +115,7 @@ struct LoadOptions {
 // says before loading when the machine has too little memory.
 std::shared_ptr<const Model> load_model(const std::string& path, const LoadOptions& options = {});
 
-// A small random model for tests and fault drills: weights from the seed, byte-level vocabulary.
+// A small random model for tests and fault drills: weights from the seed, no tokenizer.
 std::shared_ptr<const Model> make_random_model(const ModelConfig& config, uint64_t seed);
 
 }  // namespace evalrun::engine
