@@ -99,14 +99,8 @@ GateOutcome look(const GateRequest& request, const RunReference& baseline,
 }  // namespace
 
 std::optional<RunReference> find_baseline(const std::string& name, const std::string& db) {
-  std::string file = db, wanted = name;
+  const auto [file, wanted] = split_file(name, db);
   std::error_code ignored;
-  if (const size_t colon = name.rfind(':');
-      colon != std::string::npos &&
-      std::filesystem::is_regular_file(name.substr(0, colon), ignored)) {
-    file = name.substr(0, colon);
-    wanted = name.substr(colon + 1);
-  }
   if (!std::filesystem::exists(file, ignored)) return std::nullopt;
   RunReference found;
   found.store = open_results(file);

@@ -23,7 +23,7 @@ JsonlReader::JsonlReader(const std::string& path)
   in_ = &stream_;
 }
 
-std::string JsonlReader::place() const { return fmt::format("{}:{}", file_, line_); }
+std::string JsonlReader::place() const { return fmt::format("{}: line {}", file_, line_); }
 
 void JsonlReader::fail(const std::string& what, const std::string& hint) const {
   throw base::data_error(place(), "", what, hint);

@@ -17,7 +17,7 @@ class JsonlReader {
   std::optional<nlohmann::json> next();
 
   const std::string& file() const { return file_; }
-  std::string place() const;  // of the object read last: "FILE:3"
+  std::string place() const;  // of the object read last: "FILE: line 3"
   [[noreturn]] void fail(const std::string& what, const std::string& hint = {}) const;
 
   // Typed fields of the object read last; a missing key or another type is a data_error.

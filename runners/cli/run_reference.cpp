@@ -1,6 +1,7 @@
 #include "runners/cli/run_reference.h"
 
 #include <filesystem>
+#include <tuple>
 
 #include "engine/base/error.h"
 #include "reports/report.h"
@@ -23,16 +24,16 @@ std::shared_ptr<results::ResultStore> open_results(const std::string& path) {
   return std::make_shared<results::ResultStore>(path, results::ResultStore::Mode::kReadOnly);
 }
 
-RunReference find_run(const std::string& text, const std::string& db) {
-  std::string file = db, name = text;
+std::pair<std::string, std::string> split_file(const std::string& text, const std::string& db) {
   // A label may hold a colon, so the part in front counts as a file only when there is one.
-  if (const size_t colon = text.rfind(':'); is_file(text)) {
-    file = text;
-    name.clear();
-  } else if (colon != std::string::npos && is_file(text.substr(0, colon))) {
-    file = text.substr(0, colon);
-    name = text.substr(colon + 1);
-  }
+  for (size_t colon = text.find(':'); colon != std::string::npos; colon = text.find(':', colon + 1))
+    if (is_file(text.substr(0, colon))) return {text.substr(0, colon), text.substr(colon + 1)};
+  return {db, text};
+}
+
+RunReference find_run(const std::string& text, const std::string& db) {
+  std::string file = text, name;
+  if (!is_file(text)) std::tie(file, name) = split_file(text, db);
   if (name.starts_with("run:")) name = name.substr(4);
   RunReference found;
   found.store = open_results(file);

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "results/store.h"
 
@@ -11,6 +12,9 @@ namespace evalrun::cli {
 // Opens an existing result database for reading. Throws data_error when there is none (it would be
 // created otherwise, and then look empty).
 std::shared_ptr<results::ResultStore> open_results(const std::string& path);
+
+// "FILE:NAME" as {FILE, NAME} where FILE exists, else {db, TEXT}.
+std::pair<std::string, std::string> split_file(const std::string& text, const std::string& db);
 
 struct RunReference {
   std::shared_ptr<results::ResultStore> store;

@@ -1,0 +1,42 @@
+// evalrun doctor.
+#include "tests/cli/cli_test.h"
+
+namespace evalrun::tests {
+namespace {
+
+using Doctor = CommandTest;
+
+json finding(const json& report, const std::string& name) {
+  for (const json& f : report["checks"])
+    if (f["name"] == name) return f;
+  ADD_FAILURE() << "no finding '" << name << "' in " << report;
+  return {};
+}
+
+TEST_F(Doctor, FitWithAModel) {
+  const ProgramResult result = run({"doctor", "-m", tiny_model(), "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err << result.out;
+  const json report = json::parse(result.out);
+  EXPECT_EQ(report["ok"], true);
+  EXPECT_EQ(finding(report, "bit identity")["level"], "ok");
+  for (const char* name : {"build", "processor", "memory", "harness overhead per step",
+                           "memory read bandwidth", "instruction set paths"})
+    EXPECT_FALSE(finding(report, name)["value"].get<std::string>().empty()) << name;
+  EXPECT_EQ(run({"doctor", "-m", tiny_model()}).exit_code, 0);
+}
+
+TEST_F(Doctor, SaysWhatMustBeMended) {
+  const ProgramResult no_model = run({"doctor", "--json"});
+  EXPECT_EQ(no_model.exit_code, 6);
+  const json model = finding(json::parse(no_model.out), "model");
+  EXPECT_EQ(model["level"], "PROBLEM");
+  EXPECT_THAT(model["hint"].get<std::string>(), ::testing::HasSubstr("get-model"));
+  folder_.write("text.db", "no database at all, but long enough to be looked at by a reader\n");
+  const ProgramResult no_database =
+      run({"doctor", "-m", tiny_model(), "--db", "text.db", "--json"});
+  EXPECT_EQ(no_database.exit_code, 6);
+  EXPECT_EQ(finding(json::parse(no_database.out), "result database")["level"], "PROBLEM");
+}
+
+}  // namespace
+}  // namespace evalrun::tests

@@ -1,0 +1,123 @@
+// evalrun generate, against what transformers generates with the tiny model and against itself.
+#include "tests/cli/cli_test.h"
+
+namespace evalrun::tests {
+namespace {
+
+class Generate : public CommandTest {
+ protected:
+  ProgramResult generate(const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"generate", "-m", tiny_model(), "--in", "in.jsonl"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run(arguments);
+  }
+};
+
+TEST_F(Generate, GreedyTokensOfTransformers) {
+  const json expected =
+      json::parse(base::read_file(EVALRUN_TEST_DATA "/models/tiny-llama/expected.json"));
+  std::string input;
+  for (size_t i = 0; i < expected["input_ids"].size(); ++i)
+    input += json({{"id", i}, {"tokens", expected["input_ids"][i]}}).dump() + "\n";
+  folder_.write("in.jsonl", input);
+  const ProgramResult result =
+      generate({"-n", "32", "--methods", "ar,pld:k=3,sps:draft=layers:1", "--ignore-eos"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const auto lines = parse_lines(result.out);
+  ASSERT_EQ(lines.size(), 3 * expected["input_ids"].size());
+  const std::vector<std::string> methods = {"ar", "pld:k=3", "sps:draft=layers:1"};
+  for (size_t i = 0; i < lines.size(); ++i) {
+    EXPECT_EQ(lines[i]["id"], i / 3);
+    EXPECT_EQ(lines[i]["method"], methods[i % 3]);
+    EXPECT_EQ(lines[i]["prompt_tokens"], expected["input_ids"][i / 3]);
+    EXPECT_EQ(lines[i]["tokens"], expected["greedy_32"][i / 3]) << methods[i % 3];
+    EXPECT_FALSE(lines[i].contains("top"));
+  }
+}
+
+TEST_F(Generate, IdsComeBackAsGiven) {
+  folder_.write(
+      "in.jsonl",
+      "{\"id\": \"a\", \"prompt\": \"x\"}\n{\"id\": {\"k\": [1, null]}, \"prompt\": \"x\"}\n"
+      "{\"id\": 1.5, \"prompt\": \"x\"}\n{\"prompt\": \"x\"}\n");
+  const auto lines = parse_lines(generate({"-n", "1"}).out);
+  ASSERT_EQ(lines.size(), 4u);
+  EXPECT_EQ(lines[0]["id"], "a");
+  EXPECT_EQ(lines[1]["id"], json({{"k", {1, nullptr}}}));
+  EXPECT_EQ(lines[2]["id"], 1.5);
+  EXPECT_TRUE(lines[3]["id"].is_null());
+}
+
+TEST_F(Generate, MessagesGoThroughTheTemplate) {
+  folder_.write("in.jsonl",
+                "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}]}\n"
+                "{\"prompt\": \"<|im_start|>user\\nhi<|im_end|>\\n<|im_start|>assistant\\n\"}\n");
+  const auto lines = parse_lines(generate({"-n", "4"}).out);
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_EQ(lines[0]["prompt_tokens"], lines[1]["prompt_tokens"]);
+  EXPECT_EQ(lines[0]["tokens"], lines[1]["tokens"]);
+}
+
+// The logits of a token are those of its position, whatever method emitted it and in whatever tree.
+TEST_F(Generate, TopLogitsDoNotDependOnTheMethod) {
+  write_prompts(folder_, 2);
+  folder_.write("in.jsonl", folder_.read("prompts.jsonl"));
+  const ProgramResult result =
+      generate({"-n", "40", "--methods", "ar,pld", "--top-logits", "4", "--ignore-eos"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const auto lines = parse_lines(result.out);
+  ASSERT_EQ(lines.size(), 4u);
+  for (size_t i = 0; i < lines.size(); i += 2) EXPECT_EQ(lines[i]["top"], lines[i + 1]["top"]);
+  for (const json& line : lines) {
+    ASSERT_EQ(line["top"].size(), 40u);
+    for (size_t i = 0; i < 40; ++i) {
+      const json& top = line["top"][i];
+      ASSERT_EQ(top.size(), 4u);
+      EXPECT_EQ(top[0][0], line["tokens"][i]);
+      for (size_t k = 1; k < 4; ++k) EXPECT_GE(top[k - 1][1], top[k][1]);
+    }
+  }
+}
+
+TEST_F(Generate, SamplesFollowTheSeed) {
+  folder_.write("in.jsonl", "{\"prompt\": \"the\"}\n{\"prompt\": \"the\"}\n");
+  // Hot enough that two draws of 24 tokens never agree by chance: the likeliest token has a few
+  // percent.
+  const std::vector<std::string> sampling = {"-n", "24", "--temperature", "5", "--ignore-eos"};
+  const auto with_seed = [&](const char* seed) {
+    std::vector<std::string> arguments = sampling;
+    arguments.insert(arguments.end(), {"--seed", seed});
+    return generate(arguments).out;
+  };
+  const std::string first = with_seed("1");
+  EXPECT_EQ(first, with_seed("1"));
+  EXPECT_NE(first, with_seed("2"));
+  const auto lines = parse_lines(first);
+  EXPECT_NE(lines[0]["tokens"], lines[1]["tokens"]) << "lines are independent draws";
+}
+
+TEST_F(Generate, BadInput) {
+  const auto refuse = [&](const std::string& line, int code, const std::string& named,
+                          const std::vector<std::string>& more = {}) {
+    SCOPED_TRACE(named);
+    folder_.write("in.jsonl", line + "\n");
+    expect_refused(generate(more), code, named);
+  };
+  refuse("{\"id\": 1}", 7, "'prompt', 'messages' and 'tokens'");
+  refuse("{\"prompt\": \"a\", \"tokens\": [1]}", 7, "in.jsonl: line 1");
+  refuse("{\"tokens\": [512]}", 7, "tokens[0]");
+  refuse("{\"tokens\": []}", 7, "no tokens");
+  refuse("{\"messages\": [{\"role\": \"user\"}]}", 7, "messages[0]");
+  refuse("{\"messages\": []}", 7, "messages");
+  refuse("{\"prompt\": \"a\"}", 2, "pld", {"--methods", "pdl"});
+  refuse("{\"prompt\": \"a\"}", 2, "kk", {"--methods", "pld:kk=1"});
+  refuse("{\"prompt\": \"a\"}", 2, "another vocabulary",
+         {"--methods", "sps", "--draft", other_vocabulary()});
+  refuse("{\"prompt\": \"a\"}", 2, "avx1024", {"--isa", "avx1024"});
+  std::string ids = "1";
+  for (int i = 0; i < 4096; ++i) ids += ",1";
+  refuse("{\"tokens\": [" + ids + "]}", 2, "context of 4096");
+}
+
+}  // namespace
+}  // namespace evalrun::tests

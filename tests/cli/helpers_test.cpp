@@ -1,0 +1,101 @@
+// The small parts behind the commands: JSON Lines, shares, tables.
+#include <gmock/gmock.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+#include "engine/base/error.h"
+#include "runners/cli/jsonl.h"
+#include "runners/cli/output.h"
+#include "runners/cli/percent.h"
+
+namespace evalrun::cli {
+namespace {
+
+using ::testing::HasSubstr;
+
+class TextFile {
+ public:
+  explicit TextFile(const std::string& text)
+      : path_((std::filesystem::temp_directory_path() /
+               fmt::format("evalrun-helpers-{}", static_cast<const void*>(this)))
+                  .string()) {
+    std::ofstream(path_, std::ios::binary) << text;
+  }
+  ~TextFile() { std::remove(path_.c_str()); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+std::string message_of(JsonlReader& reader) {
+  try {
+    reader.next();
+  } catch (const base::Error& e) {
+    EXPECT_EQ(e.code(), base::ExitCode::kData);
+    return e.what();
+  }
+  return "no error";
+}
+
+TEST(JsonlReader, KeepsOrderAndSkipsBlankLines) {
+  const TextFile file("{\"a\":1}\n\n  \r\n{\"a\":2}\r\n{\"a\":3}");
+  JsonlReader reader(file.path());
+  for (int expected = 1; expected <= 3; ++expected) {
+    const auto object = reader.next();
+    ASSERT_TRUE(object.has_value());
+    EXPECT_EQ((*object)["a"], expected);
+  }
+  EXPECT_FALSE(reader.next().has_value());
+}
+
+TEST(JsonlReader, NamesFileAndLine) {
+  for (const char* bad : {"{\"a\":", "[1]", "3", "{\"a\":\"\xff\"}", "{\"a\":\"\\ud800\"}"}) {
+    const TextFile file(std::string("{}\n\n") + bad + "\n");
+    JsonlReader reader(file.path());
+    reader.next();
+    EXPECT_THAT(message_of(reader), HasSubstr(file.path() + ": line 3")) << bad;
+  }
+  EXPECT_THROW(JsonlReader("/nonexistent/x"), base::Error);
+  EXPECT_THROW(JsonlReader("/"), base::Error);
+}
+
+TEST(JsonlReader, ChecksFields) {
+  const TextFile file(
+      "{\"text\":3,\"ids\":[0,9],\"big\":[10],\"low\":[-1],\"half\":[1.5],"
+      "\"huge\":[18446744073709551615]}");
+  JsonlReader reader(file.path());
+  const auto object = *reader.next();
+  EXPECT_THROW(reader.text(object, "text"), base::Error);
+  EXPECT_THROW(reader.text(object, "absent"), base::Error);
+  EXPECT_EQ(reader.tokens(object, "ids", 10), (std::vector<int32_t>{0, 9}));
+  for (const char* key : {"big", "low", "half", "huge", "text", "absent"})
+    EXPECT_THROW(reader.tokens(object, key, 10), base::Error) << key;
+}
+
+TEST(Shares, PercentAndFraction) {
+  EXPECT_DOUBLE_EQ(parse_share("--x", "3%"), 0.03);
+  EXPECT_DOUBLE_EQ(parse_share("--x", "0.03"), 0.03);
+  EXPECT_DOUBLE_EQ(parse_share("--x", "0"), 0.0);
+  EXPECT_DOUBLE_EQ(parse_share("--x", "2.5%"), 0.025);
+  for (const char* bad : {"", "%", "x", "3 %", "-1%", "100%", "1", "nan", "0.1x"})
+    EXPECT_THROW(parse_share("--x", bad), base::Error) << bad;
+}
+
+TEST(Output, TableAlignsByCodePoints) {
+  EXPECT_EQ(aligned_table({"a", "bb"}, {{"\xc3\xa9\xc3\xa9", "x"}, {"1", ""}}),
+            "a   bb\n\xc3\xa9\xc3\xa9  x\n1   ");
+}
+
+TEST(Output, HumanNumbers) {
+  EXPECT_EQ(human_time(412), "412 ns");
+  EXPECT_EQ(human_time(3.14159e6), "3.14 ms");
+  EXPECT_EQ(human_time(90.5e9), "90.5 s");
+  EXPECT_EQ(human_bytes(999), "999 B");
+  EXPECT_EQ(human_bytes(138e6), "138 MB");
+}
+
+}  // namespace
+}  // namespace evalrun::cli

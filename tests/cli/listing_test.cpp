@@ -1,0 +1,100 @@
+// evalrun list and evalrun data.
+#include "tests/cli/cli_test.h"
+
+namespace evalrun::tests {
+namespace {
+
+using ::testing::HasSubstr;
+using Listing = CommandTest;
+
+TEST_F(Listing, EveryKindHasTheCommonKeys) {
+  for (const char* kind : {"methods", "tasks", "evaluators", "suites", "models", "runs", "metrics",
+                           "templates", "isas"}) {
+    SCOPED_TRACE(kind);
+    const ProgramResult result = run({"list", kind, "--json"});
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    const json array = json::parse(result.out);
+    ASSERT_TRUE(array.is_array());
+    if (std::string(kind) != "runs") {
+      EXPECT_FALSE(array.empty());
+    }
+    for (const json& entry : array)
+      for (const char* key : {"name", "lossless", "available", "needs", "params"})
+        EXPECT_TRUE(entry.contains(key)) << key << " in " << entry;
+    const ProgramResult table = run({"list", kind});
+    EXPECT_EQ(table.exit_code, 0) << table.err;
+    EXPECT_FALSE(table.out.empty());
+  }
+}
+
+TEST_F(Listing, MethodsSayWhatTheyKeepAndTake) {
+  std::vector<std::string> names;
+  for (const json& method : json::parse(run({"list", "methods", "--json"}).out)) {
+    names.push_back(method["name"]);
+    EXPECT_THAT((std::vector<std::string>{"none", "greedy", "both"}),
+                ::testing::Contains(method["lossless"].get<std::string>()));
+    for (const json& p : method["params"])
+      for (const char* key : {"name", "default", "type", "description"})
+        EXPECT_TRUE(p.contains(key)) << method["name"] << "." << key;
+  }
+  EXPECT_THAT(names, ::testing::IsSupersetOf({"ar", "pld", "sps"}));
+}
+
+TEST_F(Listing, TasksKnowTheirFiles) {
+  const auto available = [&](const std::vector<std::string>& more, const std::string& name) {
+    std::vector<std::string> arguments = {"list", "tasks", "--json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    for (const json& task : json::parse(run(arguments).out))
+      if (task["name"] == name) return task["available"].get<bool>();
+    ADD_FAILURE() << "no task " << name;
+    return false;
+  };
+  EXPECT_TRUE(available({}, "samples"));
+  EXPECT_FALSE(available({}, "gsm8k"));
+  std::filesystem::create_directories(folder_.path() / "data/gsm8k");
+  folder_.write("data/gsm8k/test.jsonl", "");
+  EXPECT_TRUE(available({"--data-root", "data"}, "gsm8k"));
+}
+
+TEST_F(Listing, TheModelThatIsNotThere) {
+  const json models = json::parse(run({"list", "models", "--json"}).out);
+  ASSERT_EQ(models.size(), 1u);
+  EXPECT_EQ(models[0]["available"], false);
+  EXPECT_THAT(models[0]["needs"].get<std::string>(), HasSubstr("get-model"));
+}
+
+TEST_F(Listing, UnknownKind) { expect_refused(run({"list", "metods"}), 2, "methods"); }
+
+TEST_F(Listing, DataFiles) {
+  const ProgramResult list = run({"data", "list", "--json"});
+  ASSERT_EQ(list.exit_code, 0) << list.err;
+  bool gsm8k = false;
+  for (const json& file : json::parse(list.out)) {
+    gsm8k = gsm8k || file["dataset"] == "gsm8k";
+    EXPECT_EQ(file["present"], false);
+  }
+  EXPECT_TRUE(gsm8k);
+  expect_refused(run({"data", "verify"}), 2, "data root");
+  expect_refused(run({"data", "fetch", "gms8k", "--data-root", "."}), 2, "gsm8k");
+  expect_refused(run({"data", "verify", "gms8k", "--data-root", "."}), 2, "gsm8k");
+  expect_refused(run({"data"}), 2, "subcommand");
+}
+
+TEST_F(Listing, VerifyTellsWhatIsWrong) {
+  EXPECT_EQ(run({"data", "verify", "--data-root", "."}).exit_code, 0) << "nothing is needed";
+  EXPECT_EQ(run({"data", "verify", "mt_bench", "--data-root", "."}).exit_code, 7)
+      << "what is asked for must be there";
+  // The official size with other bytes.
+  std::filesystem::create_directories(folder_.path() / "mt_bench");
+  int64_t bytes = 0;
+  for (const json& file : json::parse(run({"data", "list", "--json"}).out))
+    if (file["path"] == "mt_bench/question.jsonl") bytes = file["bytes"];
+  ASSERT_GT(bytes, 0);
+  folder_.write("mt_bench/question.jsonl", std::string(static_cast<size_t>(bytes), 'x'));
+  const ProgramResult result = run({"data", "verify", "--data-root", "."});
+  EXPECT_EQ(result.exit_code, 7);
+  EXPECT_THAT(result.out, HasSubstr("ERROR"));
+}
+
+}  // namespace
+}  // namespace evalrun::tests

@@ -1,0 +1,136 @@
+// report, show, compare and baseline over one stored run.
+#include <sqlite3.h>
+
+#include "tests/cli/cli_test.h"
+#include "tests/e2e/stored_run.h"
+
+namespace evalrun::tests {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int kPrompts = 3, kMaxNew = 16;
+
+class StoredRuns : public CommandTest {
+ protected:
+  void SetUp() override {
+    write_prompts(folder_, kPrompts);
+    const ProgramResult result = run(run_arguments(kMaxNew, {"--label", "first"}));
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+  }
+  ProgramResult with_db(std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), {"--db", "r.db"});
+    return run(std::move(arguments));
+  }
+  void execute(const std::string& sql) {
+    sqlite3* db = nullptr;
+    ASSERT_EQ(sqlite3_open(folder_.file("r.db").c_str(), &db), SQLITE_OK);
+    EXPECT_EQ(sqlite3_exec(db, sql.c_str(), nullptr, nullptr, nullptr), SQLITE_OK) << sql;
+    sqlite3_close(db);
+  }
+};
+
+TEST_F(StoredRuns, ReportFormatsAndNames) {
+  for (const char* name : {"", "1", "run:1", "first", "r.db", "r.db:first", "r.db:run:1"}) {
+    SCOPED_TRACE(name);
+    std::vector<std::string> arguments = {"report", "-o", "json"};
+    if (*name != '\0') arguments.push_back(name);
+    const ProgramResult result = with_db(arguments);
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(json::parse(result.out).size(), 3u);
+  }
+  for (const char* format : {"text", "md", "csv"})
+    EXPECT_THAT(with_db({"report", "-o", format, "--why", "--metric", "geo"}).out,
+                HasSubstr("pld"));
+  expect_refused(with_db({"report", "-o", "pdf"}), 2, "pdf");
+  expect_refused(with_db({"report", "frist"}), 2, "first");
+}
+
+TEST_F(StoredRuns, ShowAddsUp) {
+  const int n = count_stored(folder_.file("r.db"));
+  ASSERT_EQ(n, 3 * kPrompts);
+  for (int id = 1; id <= n; ++id) {
+    const ProgramResult result = with_db({"show", std::to_string(id), "--diff", "AR", "--json"});
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    const json g = json::parse(result.out);
+    EXPECT_EQ(g["diff"]["identical"], true);
+    std::vector<int> tokens = {g["turns"][0]["tokens"][0]};
+    for (const json& step : g["turns"][0]["steps"]) {
+      EXPECT_EQ(step["tokens"].size(), step["emitted"].get<size_t>());
+      for (const json& t : step["tokens"]) tokens.push_back(t);
+    }
+    EXPECT_EQ(json(tokens), g["turns"][0]["tokens"]) << "the steps hold the whole text";
+  }
+  const ProgramResult text = with_db({"show", "1", "-m", tiny_model(), "--diff", "pld"});
+  ASSERT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("identical to generation"));
+  // Without the run's model, ids.
+  EXPECT_THAT(with_db({"show", "1"}).out, HasSubstr("shown as ids"));
+  EXPECT_THAT(with_db({"show", "first"}).out, HasSubstr("peak memory"));
+  EXPECT_EQ(json::parse(with_db({"show", "run:1", "--json"}).out)["arms"].size(), 3u);
+}
+
+TEST_F(StoredRuns, ShowFindsTheFirstDifference) {
+  // One token of a method's text is changed in the file: byte 4 * 5 of the blob.
+  execute(
+      "UPDATE turn SET tokens = CAST(substr(tokens, 1, 20) || x'09000000' || substr(tokens, 25) AS "
+      "BLOB)"
+      " WHERE generation_id = (SELECT max(g.id) FROM generation g JOIN arm a ON a.id = g.arm_id"
+      " WHERE a.method = 'pld')");
+  const std::string id = query_value(
+      folder_.file("r.db"),
+      "SELECT max(g.id) FROM generation g JOIN arm a ON a.id = g.arm_id WHERE a.method = 'pld'");
+  const json diff = json::parse(with_db({"show", id, "--diff", "ar", "--json"}).out)["diff"];
+  EXPECT_EQ(diff["identical"], false);
+  EXPECT_EQ(diff["index"], 5);
+  EXPECT_EQ(diff["token"], 9);
+  EXPECT_THAT(with_db({"show", id, "--diff", "AR"}).out, HasSubstr("turn 1, token 5"));
+}
+
+TEST_F(StoredRuns, ShowRefuses) {
+  expect_refused(with_db({"show", "999"}), 2, "999");
+  expect_refused(with_db({"show", "99999999999999999999"}), 2, "99999999999999999999");
+  expect_refused(with_db({"show", "1", "--diff", "medusa"}), 2, "medusa");
+  expect_refused(run({"show", "1", "--db", "none.db"}), 7, "none.db");
+}
+
+TEST_F(StoredRuns, CompareWithItself) {
+  const ProgramResult result = with_db({"compare", "first", "r.db:run:1", "--format", "json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_TRUE(json::accept(result.out)) << result.out;
+  for (const char* format : {"text", "md"})
+    EXPECT_THAT(with_db({"compare", "1", "1", "-o", format}).out, HasSubstr("pld"));
+  expect_refused(with_db({"compare", "1", "none"}), 2, "none");
+  expect_refused(with_db({"compare", "1"}), 2, "b is required");
+  expect_refused(with_db({"compare", "1", "1", "--min-effect", "3 per cent"}), 2, "--min-effect");
+}
+
+TEST_F(StoredRuns, BaselineLife) {
+  EXPECT_THAT(with_db({"baseline", "list"}).out, HasSubstr("no baselines yet"));
+  ASSERT_EQ(with_db({"baseline", "save", "main", "--note", "as released"}).exit_code, 0);
+  const json list = json::parse(with_db({"baseline", "list", "--json"}).out);
+  ASSERT_EQ(list.size(), 1u);
+  EXPECT_EQ(list[0]["run"], 1);
+  EXPECT_EQ(list[0]["note"], "as released");
+  EXPECT_THAT(with_db({"baseline", "show", "main"}).out, HasSubstr("as released"));
+  EXPECT_EQ(with_db({"report", "main"}).exit_code, 0) << "a baseline names its run";
+  expect_refused(with_db({"baseline", "rm", "mian"}), 3, "main");
+  EXPECT_EQ(with_db({"baseline", "rm", "main"}).exit_code, 0);
+  EXPECT_EQ(json::parse(with_db({"baseline", "list", "--json"}).out).size(), 0u);
+  EXPECT_EQ(count_stored(folder_.file("r.db")), 3 * kPrompts) << "the run stays";
+}
+
+TEST_F(StoredRuns, UnfitBaselinesAreRefused) {
+  expect_refused(with_db({"baseline", "save", "main", "--from", "none"}), 2, "none");
+  execute("UPDATE generation SET fault = 'slow:10%' WHERE id = 2");
+  expect_refused(with_db({"baseline", "save", "main"}), 2, "planted fault");
+  execute("UPDATE generation SET fault = '', status = 'failed: x' WHERE id = 2");
+  expect_refused(with_db({"baseline", "save", "main"}), 2, "failed");
+  execute("UPDATE generation SET status = 'ok'; UPDATE run SET finished = NULL");
+  expect_refused(with_db({"baseline", "save", "main"}), 2, "not finished");
+  expect_refused(run({"baseline", "save", "main", "--db", "none.db"}), 7, "none.db");
+  EXPECT_FALSE(std::filesystem::exists(folder_.file("none.db")));
+}
+
+}  // namespace
+}  // namespace evalrun::tests
