@@ -1,0 +1,65 @@
+// The built binary `evalrun` as a child process, in a folder of its own.
+#pragma once
+#include <sys/types.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace evalrun::tests {
+
+// A new empty folder, removed with everything in it at the end.
+class ScratchFolder {
+ public:
+  ScratchFolder();
+  ~ScratchFolder();
+  ScratchFolder(const ScratchFolder&) = delete;
+  ScratchFolder& operator=(const ScratchFolder&) = delete;
+  const std::filesystem::path& path() const { return path_; }
+  std::string file(const std::string& name) const { return (path_ / name).string(); }
+  void write(const std::string& name, const std::string& text) const;
+  std::string read(const std::string& name) const;
+
+ private:
+  std::filesystem::path path_;
+};
+
+struct ProgramResult {
+  int exit_code = -1;  // 128 + signal when a signal ended it
+  std::string out, err;
+};
+
+// One running child. Its folder is the working directory, standard input is empty, standard output
+// and error go to files there, and no EVALRUN_* variable of ours reaches it.
+class Child {
+ public:
+  Child(const ScratchFolder& folder, const std::vector<std::string>& command);
+  ~Child();  // kills it if it still runs
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+  void send(int signal) const;
+  bool running();  // false once it has ended
+  int wait();      // exit code, as in ProgramResult
+
+ private:
+  pid_t pid_ = -1;
+  bool ended_ = false;
+  int status_ = 0;
+};
+
+ProgramResult run_command_in(const ScratchFolder& folder, const std::vector<std::string>& command);
+// With the path of `evalrun` in front.
+std::vector<std::string> evalrun_command(std::vector<std::string> arguments);
+ProgramResult run_evalrun(const ScratchFolder& folder, std::vector<std::string> arguments);
+
+// The tiny model among the fixtures.
+std::string tiny_model();
+
+// Writes `prompts.jsonl`: n raw completions of words that repeat, so that lookup drafts are
+// accepted now and then.
+void write_prompts(const ScratchFolder& folder, int n);
+
+// `evalrun run` over prompts.jsonl on the tiny model with AR, A/A and PLD.
+std::vector<std::string> run_arguments(int max_new, const std::vector<std::string>& more = {});
+
+}  // namespace evalrun::tests
