@@ -7,7 +7,8 @@ namespace evalrun::engine::cuda {
 DeviceList list_devices() {
   DeviceList list;
   list.compiled_in = true;
-  list.runtime_version = std::to_string(CUDART_VERSION / 1000) + "." + std::to_string(CUDART_VERSION % 1000 / 10);
+  list.runtime_version =
+      std::to_string(CUDART_VERSION / 1000) + "." + std::to_string(CUDART_VERSION % 1000 / 10);
   int count = 0;
   if (const cudaError_t e = cudaGetDeviceCount(&count); e != cudaSuccess) {
     list.problem = cudaGetErrorString(e);

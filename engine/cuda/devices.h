@@ -1,4 +1,5 @@
-// CUDA devices this build and machine can see; for `doctor` and `--device`. No CUDA header leaks out.
+// CUDA devices this build and machine can see; for `doctor` and `--device`. No CUDA header leaks
+// out.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -15,8 +16,8 @@ struct Device {
 
 struct DeviceList {
   bool compiled_in = false;
-  std::string runtime_version;   // "13.0", "" without CUDA
-  std::string problem;           // why the list is empty ("no CUDA driver", ...)
+  std::string runtime_version;  // "13.0", "" without CUDA
+  std::string problem;          // why the list is empty ("no CUDA driver", ...)
   std::vector<Device> devices;
 };
 DeviceList list_devices();
