@@ -14,9 +14,12 @@ namespace {
 
 // Headers in the ordinary sense. *_impl.h is a body that several .cpp files include after their own
 // definitions (kernels, once per instruction set): it cannot stand alone and is no interface.
+// Headers of the tests are left out: they need the definitions of their own binary.
 std::vector<std::string> interface_headers() {
   std::vector<std::string> headers = source_files({".h"});
-  std::erase_if(headers, [](const std::string& h) { return h.ends_with("_impl.h"); });
+  std::erase_if(headers, [](const std::string& h) {
+    return h.ends_with("_impl.h") || h.starts_with("tests/");
+  });
   return headers;
 }
 

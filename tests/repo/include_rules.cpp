@@ -91,6 +91,7 @@ std::string third_party_of(std::string_view header) {
       "sched.h", "signal.h", "spawn.h", "stdlib.h",    "unistd.h", "dirent.h"};
   const bool known = header.find_first_of("./") == std::string_view::npos ||
                      is_under(header, "sys") || is_under(header, "linux") ||
+                     is_under(header, "arpa") || is_under(header, "netinet") ||
                      std::find(system.begin(), system.end(), header) != system.end();
   return known ? "" : "unknown";
 }
