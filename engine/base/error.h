@@ -1,9 +1,9 @@
 // Errors that end a run, and checks for our own mistakes.
 //
 // Throw `Error` when the work cannot go on because of something a user can mend (bad file, bad
-// option, missing data). The message says what was expected, what was found and where; the hint says
-// what to do. Expected outcomes (no draft found, answer not extracted) are return values, not errors.
-// EVALRUN_CHECK is for invariants of our own code only.
+// option, missing data). The message says what was expected, what was found and where; the hint
+// says what to do. Expected outcomes (no draft found, answer not extracted) are return values, not
+// errors. EVALRUN_CHECK is for invariants of our own code only.
 #pragma once
 #include <fmt/format.h>
 
@@ -17,14 +17,14 @@ namespace evalrun::base {
 // Process exit codes; documented in docs/exit-codes.md and README.md.
 enum class ExitCode : int {
   kOk = 0,
-  kRegression = 1,      // a confirmed slowdown
-  kUsage = 2,           // bad command line, suite or parameter
-  kNoBaseline = 3,      // baseline missing or not comparable
-  kInconclusive = 4,    // not enough evidence within the budget
-  kCorrectness = 5,     // outputs differ where they must not
-  kEnvironment = 6,     // machine unfit to measure
-  kData = 7,            // model, data or result file broken, missing or out of reach
-  kInterrupted = 130,   // Ctrl-C; results kept
+  kRegression = 1,     // a confirmed slowdown
+  kUsage = 2,          // bad command line, suite or parameter
+  kNoBaseline = 3,     // baseline missing or not comparable
+  kInconclusive = 4,   // not enough evidence within the budget
+  kCorrectness = 5,    // outputs differ where they must not
+  kEnvironment = 6,    // machine unfit to measure
+  kData = 7,           // model, data or result file broken, missing or out of reach
+  kInterrupted = 130,  // Ctrl-C; results kept
 };
 
 // `what()` is the full one-screen text: message, then "hint: ..." on its own line if there is one.
@@ -66,15 +66,15 @@ class InternalError : public std::logic_error {
 
 [[noreturn]] inline void check_failed(const char* expr, const char* file, int line,
                                       const std::string& message) {
-  throw InternalError(fmt::format("internal error at {}:{}: check '{}' failed{}{}", file, line, expr,
-                                  message.empty() ? "" : ": ", message));
+  throw InternalError(fmt::format("internal error at {}:{}: check '{}' failed{}{}", file, line,
+                                  expr, message.empty() ? "" : ": ", message));
 }
 
 }  // namespace evalrun::base
 
 // Always on; cheap conditions only. The message is a fmt format string with arguments.
-#define EVALRUN_CHECK(cond, ...)                                                              \
-  do {                                                                                        \
-    if (!(cond)) [[unlikely]]                                                                 \
+#define EVALRUN_CHECK(cond, ...)                                                               \
+  do {                                                                                         \
+    if (!(cond)) [[unlikely]]                                                                  \
       ::evalrun::base::check_failed(#cond, __FILE__, __LINE__, ::fmt::format("" __VA_ARGS__)); \
   } while (0)

@@ -11,7 +11,8 @@ nlohmann::json parse_json(std::string_view text, const std::string& file) {
     return nlohmann::json::parse(text);
   } catch (const nlohmann::json::parse_error& e) {
     const size_t at = std::min<size_t>(e.byte > 0 ? e.byte - 1 : 0, text.size());
-    const auto line = std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n') + 1;
+    const auto line =
+        std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n') + 1;
     const size_t line_start = text.substr(0, at).rfind('\n');
     const size_t column = line_start == std::string_view::npos ? at + 1 : at - line_start;
     throw data_error(file, fmt::format("line {}, column {}", line, column), "not valid JSON",
@@ -33,7 +34,8 @@ std::string ObjectReader::place(const std::string& key) const {
   return path_.empty() ? key : path_ + "." + key;
 }
 
-void ObjectReader::fail(const std::string& key, const std::string& what, const std::string& hint) const {
+void ObjectReader::fail(const std::string& key, const std::string& what,
+                        const std::string& hint) const {
   throw Error(code_, fmt::format("{}: field '{}' {}", file_, place(key), what), hint);
 }
 

@@ -52,14 +52,16 @@ class ObjectReader {
     if constexpr (std::is_same_v<T, bool>) {
       if (!v.is_boolean()) fail(key, fmt::format("must be true or false, not {}", v.type_name()));
     } else if constexpr (std::is_integral_v<T>) {
-      if (!v.is_number_integer()) fail(key, fmt::format("must be an integer, not {}", v.type_name()));
+      if (!v.is_number_integer())
+        fail(key, fmt::format("must be an integer, not {}", v.type_name()));
       // Range: get<T>() would wrap around silently.
-      const bool fits = v.is_number_unsigned()
-                            ? v.get<uint64_t>() <= static_cast<uint64_t>(std::numeric_limits<T>::max())
-                            : v.get<int64_t>() >= static_cast<int64_t>(std::numeric_limits<T>::min()) &&
-                                  (v.get<int64_t>() < 0 ||
-                                   static_cast<uint64_t>(v.get<int64_t>()) <=
-                                       static_cast<uint64_t>(std::numeric_limits<T>::max()));
+      const bool fits =
+          v.is_number_unsigned()
+              ? v.get<uint64_t>() <= static_cast<uint64_t>(std::numeric_limits<T>::max())
+              : v.get<int64_t>() >= static_cast<int64_t>(std::numeric_limits<T>::min()) &&
+                    (v.get<int64_t>() < 0 ||
+                     static_cast<uint64_t>(v.get<int64_t>()) <=
+                         static_cast<uint64_t>(std::numeric_limits<T>::max()));
       if (!fits) fail(key, fmt::format("is out of range: {}", v.dump()));
     } else if constexpr (std::is_floating_point_v<T>) {
       if (!v.is_number()) fail(key, fmt::format("must be a number, not {}", v.type_name()));

@@ -1,5 +1,6 @@
-// A named list with manners: refuses duplicates, suggests neighbours for unknown names, keeps order.
-// Filled by one explicit function per registry (no static initialisers: a linker may drop them).
+// A named list with manners: refuses duplicates, suggests neighbours for unknown names, keeps
+// order. Filled by one explicit function per registry (no static initialisers: a linker may drop
+// them).
 #pragma once
 #include <string>
 #include <string_view>

@@ -1,5 +1,5 @@
-// Seeded random numbers with a fixed, documented stream: the same seed gives the same draws on every
-// platform (std:: distributions do not promise that).
+// Seeded random numbers with a fixed, documented stream: the same seed gives the same draws on
+// every platform (std:: distributions do not promise that).
 #pragma once
 #include <cstdint>
 #include <initializer_list>

@@ -96,7 +96,8 @@ std::string sha256_hex(std::string_view bytes) {
 
 std::string sha256_file(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
-  if (!in) throw data_error(path, "", std::strerror(errno), "check that the file exists and is readable");
+  if (!in)
+    throw data_error(path, "", std::strerror(errno), "check that the file exists and is readable");
   Sha256 h;
   std::vector<char> buffer(1 << 20);
   while (in) {
@@ -109,7 +110,8 @@ std::string sha256_file(const std::string& path) {
 
 std::string read_file(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
-  if (!in) throw data_error(path, "", std::strerror(errno), "check that the file exists and is readable");
+  if (!in)
+    throw data_error(path, "", std::strerror(errno), "check that the file exists and is readable");
   std::string bytes{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
   if (in.bad()) throw data_error(path, "", "read error (a folder, or a failing disk?)");
   return bytes;

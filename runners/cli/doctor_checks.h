@@ -5,16 +5,16 @@
 
 namespace evalrun::cli {
 
-// Runs a small random model on every instruction-set path, rows alone and together, and compares bits
-// with the reference path. Returns one line per difference; empty when all agree.
+// Runs a small random model on every instruction-set path, rows alone and together, and compares
+// bits with the reference path. Returns one line per difference; empty when all agree.
 std::vector<std::string> compare_isa_paths();
 
-// Time the decode loop adds to a step: steps of a method that does nothing, in nanoseconds (median of
-// several generations).
+// Time the decode loop adds to a step: steps of a method that does nothing, in nanoseconds (median
+// of several generations).
 double measure_step_overhead_ns();
 
-// Bytes per second this process can read from memory with so many threads, over a buffer larger than
-// any cache.
+// Bytes per second this process can read from memory with so many threads, over a buffer larger
+// than any cache.
 double measure_read_bandwidth(int n_threads, double seconds);
 
 }  // namespace evalrun::cli
