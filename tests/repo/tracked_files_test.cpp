@@ -117,6 +117,21 @@ TEST_F(TrackedFiles, TextEndsWithANewline) {
   }
 }
 
+// Links between our own documents lead somewhere.
+TEST_F(TrackedFiles, DocumentLinksResolve) {
+  static const std::regex link(R"(\]\(([^)#:]+)(#[^)]*)?\))");  // a colon means another site
+  int links = 0;
+  for (const std::string& file : files_) {
+    if (std::filesystem::path(file).extension() != ".md" || is_data(file)) continue;
+    const std::string text = base::read_file(absolute(file));
+    for (std::sregex_iterator it(text.begin(), text.end(), link), end; it != end; ++it, ++links) {
+      const std::filesystem::path folder = std::filesystem::path(absolute(file)).parent_path();
+      EXPECT_TRUE(std::filesystem::exists(folder / (*it)[1].str())) << file << ": " << it->str();
+    }
+  }
+  EXPECT_GT(links, 10);
+}
+
 // The scanner itself sees what it exists for, and lets ordinary text pass.
 TEST(ForbiddenText, IsSeen) {
   EXPECT_EQ(
