@@ -147,6 +147,7 @@ struct MethodBuildContext {
 };
 
 enum class Lossless { kNone, kGreedy, kBoth };
+const char* to_string(Lossless lossless);  // "none", "greedy", "both", as stored and listed
 
 struct MethodInfo {
   std::string name;     // "pld"

@@ -1,3 +1,4 @@
+#include "engine/base/error.h"
 #include "methods/builtin_methods.h"
 
 namespace evalrun::methods {
@@ -13,6 +14,18 @@ const base::Registry<MethodInfo>& method_registry() {
     return r;
   }();
   return registry;
+}
+
+const char* to_string(Lossless lossless) {
+  switch (lossless) {
+    case Lossless::kNone:
+      return "none";
+    case Lossless::kGreedy:
+      return "greedy";
+    case Lossless::kBoth:
+      return "both";
+  }
+  EVALRUN_CHECK(false, "unknown losslessness {}", static_cast<int>(lossless));
 }
 
 }  // namespace evalrun::methods

@@ -16,18 +16,6 @@ namespace {
 // Room behind the longest conversation for the rows of one step.
 constexpr int kRowRoom = 64;
 
-const char* to_string(methods::Lossless lossless) {
-  switch (lossless) {
-    case methods::Lossless::kNone:
-      return "none";
-    case methods::Lossless::kGreedy:
-      return "greedy";
-    case methods::Lossless::kBoth:
-      return "both";
-  }
-  return "";
-}
-
 int max_new_of(const Suite& suite, const TaskSpec& task, const datasets::DatasetInfo& info) {
   if (task.max_new > 0) return task.max_new;
   return suite.max_new > 0 ? suite.max_new : info.default_max_new;
@@ -167,7 +155,7 @@ class Planner {
     r.params = spec.params.canonical();
     r.method_version = spec.info->version;
     r.role = aa ? "aa" : baseline ? "baseline" : "method";
-    r.lossless = to_string(spec.info->lossless);
+    r.lossless = methods::to_string(spec.info->lossless);
     describe_engine(r);
     // Only methods that need something can use a second model.
     if (request_.draft != nullptr && spec.info->needs != "nothing") {

@@ -35,18 +35,6 @@ Json entry(const std::string& name, bool available, const std::string& needs) {
           {"params", Json::array()}};
 }
 
-const char* lossless_text(methods::Lossless lossless) {
-  switch (lossless) {
-    case methods::Lossless::kNone:
-      return "none";
-    case methods::Lossless::kGreedy:
-      return "greedy";
-    case methods::Lossless::kBoth:
-      return "both";
-  }
-  return "none";
-}
-
 Json param_json(const methods::ParamInfo& p) {
   using Type = methods::ParamInfo::Type;
   Json out{{"name", p.name}, {"default", p.default_value}};
@@ -79,7 +67,7 @@ Json list_methods(const Options&, const GlobalOptions&) {
   for (const auto& [name, info] : methods::method_registry().entries()) {
     // Every method that is compiled in can run here; what it needs of the user stands in `needs`.
     Json e = entry(name, true, info.needs);
-    e["lossless"] = lossless_text(info.lossless);
+    e["lossless"] = methods::to_string(info.lossless);
     for (const methods::ParamInfo& p : info.params) e["params"].push_back(param_json(p));
     e["summary"] = info.summary;
     e["source"] = info.source;
