@@ -93,6 +93,23 @@ TEST(Progress, ALogGetsALineEveryTenSecondsAndTheLast) {
             "[40/40] 30s elapsed, 0s left, 1 FAILED  p29  ar\n");
 }
 
+TEST(Progress, ASecondRunCountsFromItsOwnBeginning) {
+  tests::FakeClock clock;
+  ProgressFile file;
+  ConsoleProgress progress(file.get(), /*is_terminal=*/false, clock);
+  for (const int stored : {0, 1}) {
+    progress.begin(1, stored);
+    clock.now += 1'000'000'000;
+    progress.generation_done("ar", "p", stored == 0);
+    progress.end();
+  }
+  EXPECT_EQ(file.text(),
+            "1 generations to measure\n"
+            "[1/1] 1s elapsed, 0s left, 1 FAILED  p  ar\n"
+            "1 generations to measure, 1 already stored\n"
+            "[2/2] 1s elapsed, 0s left  p  ar\n");
+}
+
 TEST(Progress, ATerminalGetsOneLineRewritten) {
   tests::FakeClock clock;
   ProgressFile file;
