@@ -109,7 +109,7 @@ TEST(Plan, ArmsPromptsAndCapacity) {
 
 TEST(Plan, BuiltInSuitesAreAsLargeAsPromised) {
   for (const auto& [name, prompts, kinds] :
-       {std::tuple{"quick", 25u, 5u}, std::tuple{"ci", 24u, 4u}}) {
+       {std::tuple{"quick", 30u, 5u}, std::tuple{"ci", 24u, 4u}}) {
     PlanRequest request;
     request.suite = load_suite(name);
     request.target = tests::tiny_model(8192);
