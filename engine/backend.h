@@ -18,7 +18,7 @@ class Backend {
 
   // Computes all rows of the plan into scratch; caches stay as they are. `request` carries what the
   // plan does not resolve: embeddings, prefix bank, low-rank deltas, skip set, residual layers.
-  // Fills logits, hidden and residual of `result`.
+  // Fills logits, hidden, residual and top of `result`.
   virtual void forward(const ForwardPlan& plan, const ForwardRequest& request,
                        ForwardResult& result) = 0;
   // Copies K/V of these rows of the last forward to positions first, first + 1, ... of a sequence.
@@ -27,6 +27,8 @@ class Backend {
   virtual MatrixView head(MatrixView hidden) = 0;
   virtual void read_kv(int layer, int position, int sequence, std::span<float> k,
                        std::span<float> v) const = 0;
+  virtual PhaseTimes phases() const { return {}; }
+  virtual size_t kv_bytes_per_token() const = 0;
   virtual size_t kv_bytes() const = 0;
   virtual size_t workspace_bytes() const = 0;
 };

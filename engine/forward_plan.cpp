@@ -31,7 +31,7 @@ void ForwardPlan::build(const ForwardRequest& request, std::span<const int> leng
   const int n = static_cast<int>(request.rows.size());
   EVALRUN_CHECK(n >= 1 && n <= kMaxRows, "a forward takes 1..{} rows, not {}", kMaxRows, n);
   rows_.resize(static_cast<size_t>(n));
-  visible_.clear(), logit_rows_.clear(), hidden_rows_.clear();
+  visible_.clear(), logit_rows_.clear(), hidden_rows_.clear(), top_rows_.clear();
   logits_of_.assign(static_cast<size_t>(n), -1);
   hidden_of_.assign(static_cast<size_t>(n), -1);
   kv_only_ = false;
@@ -77,10 +77,11 @@ void ForwardPlan::build(const ForwardRequest& request, std::span<const int> leng
             fmt::format("row at position {} does not fit: the session holds {} tokens", p.position,
                         max_tokens),
             "shorten the prompt, lower max_new, or create the session with more tokens");
-      if (r.logits) {
+      if (r.logits || r.top) {
         logits_of_[static_cast<size_t>(i + m)] = static_cast<int32_t>(logit_rows_.size());
         logit_rows_.push_back(i + m);
       }
+      if (r.top) top_rows_.push_back(i + m);
       if (r.hidden) {
         hidden_of_[static_cast<size_t>(i + m)] = static_cast<int32_t>(hidden_rows_.size());
         hidden_rows_.push_back(i + m);
@@ -118,7 +119,7 @@ void ForwardPlan::build_prefill(std::span<const int32_t> tokens, int sequence, i
   const size_t n = tokens.size();
   rows_.assign(n, PlanRow{});
   visible_.resize(n);
-  logit_rows_.clear(), hidden_rows_.clear();
+  logit_rows_.clear(), hidden_rows_.clear(), top_rows_.clear();
   logits_of_.assign(n, -1);
   hidden_of_.assign(n, -1);
   kv_only_ = true;

@@ -40,6 +40,7 @@ class ForwardPlan {
     return logit_rows_;
   }  // rows that want logits, in order
   std::span<const int32_t> hidden_rows() const { return hidden_rows_; }
+  std::span<const int32_t> top_rows() const { return top_rows_; }    // rows that want the argmax
   std::span<const int32_t> logits_of() const { return logits_of_; }  // row -> slot or -1
   std::span<const int32_t> hidden_of() const { return hidden_of_; }
   bool kv_only() const { return kv_only_; }
@@ -48,7 +49,7 @@ class ForwardPlan {
   void append_visible(PlanRow& row, const PlanRow* parent, int first_member, int n_members);
 
   std::vector<PlanRow> rows_;
-  std::vector<int32_t> visible_, logit_rows_, hidden_rows_, logits_of_, hidden_of_;
+  std::vector<int32_t> visible_, logit_rows_, hidden_rows_, top_rows_, logits_of_, hidden_of_;
   bool kv_only_ = false;
 };
 

@@ -7,6 +7,7 @@
 #include "engine/base/text.h"
 #include "engine/cpu/kernels.h"
 #include "engine/model/assemble.h"
+#include "engine/sampling.h"
 
 namespace evalrun::engine {
 namespace {
@@ -80,6 +81,12 @@ class SessionImpl final : public Session {
     backend_->forward(plan_, request, result);
     result.logits_of = plan_.logits_of();
     result.hidden_of = plan_.hidden_of();
+    if (!plan_.top_rows().empty()) {
+      top_.assign(static_cast<size_t>(plan_.n_rows()), -1);
+      for (const int32_t row : plan_.top_rows())
+        top_[static_cast<size_t>(row)] = argmax(result.logits_row(row));
+      result.top = top_;
+    }
     return result;
   }
 
@@ -156,6 +163,11 @@ class SessionImpl final : public Session {
     backend_->read_kv(layer, position, sequence, k, v);
   }
 
+  PhaseTimes phases() const override { return backend_->phases(); }
+  size_t bytes_per_forward(int context) const override {
+    return model_->streamed_bytes() + static_cast<size_t>(context) * backend_->kv_bytes_per_token();
+  }
+
   size_t kv_bytes() const override { return backend_->kv_bytes(); }
   size_t workspace_bytes() const override { return backend_->workspace_bytes(); }
 
@@ -220,6 +232,7 @@ class SessionImpl final : public Session {
   std::vector<Sequence> sequences_;
   std::vector<int> lengths_;
   std::vector<bool> committed_;
+  std::vector<int32_t> top_;
   ForwardPlan plan_, chunk_plan_;
   std::vector<int> chunk_path_;
   SkipSet plan_skip_;

@@ -39,6 +39,8 @@ struct Row {
   bool prefix = false;  // sees ForwardRequest::prefix in front of the context (BiTA mask rows)
   bool low_rank = false;  // ForwardRequest::low_rank applies to this row
   bool logits = true;     // wants logits
+  bool top = false;       // wants the index of its largest logit (ties: the smallest index), which
+                          // costs less than the logits: nothing of vocabulary size is written
   bool hidden = false;    // wants the hidden state after the final norm
 };
 
@@ -98,12 +100,24 @@ struct ForwardResult {
   MatrixView hidden;                 // [rows that asked, d_model]
   std::vector<MatrixView> residual;  // one per residual_layers entry, [rows, d_model]
   std::span<const int32_t> logits_of, hidden_of;
+  std::span<const int32_t> top;  // [rows], -1 for rows that did not ask
   std::span<const float> logits_row(int row) const {
     return logits.row(logits_of[static_cast<size_t>(row)]);
   }
   std::span<const float> hidden_row(int row) const {
     return hidden.row(hidden_of[static_cast<size_t>(row)]);
   }
+};
+
+// Where the time of one forward went, in milliseconds of the calling thread. Only with
+// SessionOptions::measure_phases, which costs a clock read per phase.
+struct PhaseTimes {
+  double weights = 0;    // products with the layers' matrices
+  double attention = 0;  // scores, softmax, weighted values
+  double norms = 0;      // norms, rounding of inputs, rope, residual adds, embedding
+  double head = 0;       // final norm, product with the output matrix, argmax
+  double waits = 0;      // at barriers
+  double total() const { return weights + attention + norms + head + waits; }
 };
 
 struct SessionOptions {
@@ -114,6 +128,7 @@ struct SessionOptions {
                          // released decoders ran so; for honest comparison with them)
   std::string device = "cpu";
   std::string isa;  // "" = best available; see available_isas()
+  bool measure_phases = false;
 };
 
 class Session {
@@ -159,6 +174,12 @@ class Session {
   // Raw keys and values of a committed position, for tests: [n_kv_heads * head_dim] each.
   virtual void read_kv(int layer, int position, int sequence, std::span<float> k,
                        std::span<float> v) const = 0;
+
+  // Of the last forward; zeros without SessionOptions::measure_phases.
+  virtual PhaseTimes phases() const = 0;
+  // Bytes one forward must read at least: every packed weight of the layers and the head, and the
+  // keys and values of `context` committed tokens.
+  virtual size_t bytes_per_forward(int context) const = 0;
 
   virtual size_t kv_bytes() const = 0;         // allocated for the caches
   virtual size_t workspace_bytes() const = 0;  // allocated for activations so far

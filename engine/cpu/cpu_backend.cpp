@@ -43,7 +43,7 @@ struct Rows {
 };
 
 struct MatrixJob {
-  const PackedMatrix* w;
+  const WeightMatrix* w;
   const float* x;
   int ldx;
   float* y;
@@ -120,6 +120,9 @@ class CpuBackend final : public Backend {
                                                                            v.data());
   }
 
+  size_t kv_bytes_per_token() const override {
+    return static_cast<size_t>(c_.n_layers) * 2 * static_cast<size_t>(c_.kv_dim()) * sizeof(float);
+  }
   size_t kv_bytes() const override {
     size_t bytes = 0;
     for (const auto& sequence : cache_)
@@ -203,7 +206,7 @@ class CpuBackend final : public Backend {
     for (const MatrixJob& j : jobs) {
       const int lo = std::max(begin - first, 0), hi = std::min(end - first, j.w->panels());
       if (lo < hi)
-        kernels_->gemm(j.x, j.ldx, rows, j.w->panel(lo), hi - lo, j.w->in(),
+        kernels_->gemm(j.x, j.ldx, rows, reinterpret_cast<const float*>(j.w->panel(lo)), hi - lo, j.w->in(),
                        j.w->out() - lo * kLanes, j.y + lo * kLanes, j.ldy);
       first += j.w->panels();
     }

@@ -9,7 +9,7 @@ struct Kernels {
   const char* name;  // "avx512", "avx2"
 
   // y[r][o] = sum_k x[r][k] * w[o][k] for the `n_out` outputs of `n_panels` packed panels (see
-  // PackedMatrix): one fma chain per output, k ascending, starting from 0.
+  // WeightMatrix): one fma chain per output, k ascending, starting from 0.
   void (*gemm)(const float* x, int ldx, int n_rows, const float* panels, int n_panels, int n_in,
                int n_out, float* y, int ldy);
   // y = x * rms_scale * w

@@ -15,7 +15,7 @@ namespace {
 using Floats = std::vector<float>;
 
 // y[o] = sum_k x[k] * w[o][k]: one fma chain, k ascending.
-Floats matvec(const PackedMatrix& w, std::span<const float> x) {
+Floats matvec(const WeightMatrix& w, std::span<const float> x) {
   Floats y(static_cast<size_t>(w.out()));
   for (int o = 0; o < w.out(); ++o) {
     float sum = 0;
@@ -152,6 +152,9 @@ class ReferenceBackend final : public Backend {
     std::copy(kv.v.begin(), kv.v.end(), v.begin());
   }
 
+  size_t kv_bytes_per_token() const override {
+    return static_cast<size_t>(c_.n_layers) * 2 * static_cast<size_t>(c_.kv_dim()) * sizeof(float);
+  }
   size_t kv_bytes() const override {
     size_t positions = 0;
     for (const auto& sequence : cache_)

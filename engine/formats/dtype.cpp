@@ -189,6 +189,21 @@ int64_t bytes_of(DType t, int64_t n) {
   return n / block_length(t) * block_bytes(t);
 }
 
+uint16_t float_to_half(float x) {
+  const uint32_t bits = std::bit_cast<uint32_t>(x);
+  const auto sign = static_cast<uint16_t>(bits >> 16 & 0x8000u);
+  const uint32_t magnitude = bits & 0x7FFFFFFFu;
+  if (magnitude > 0x7F800000u) return sign | 0x7E00u;   // not a number
+  if (magnitude >= 0x477FF000u) return sign | 0x7C00u;  // rounds to 65536 or more: infinity
+  if (magnitude < 0x38800000u) {
+    // Below 2^-14, a multiple of 2^-24: adding 0.5 makes float32 round to that step.
+    const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
+    return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3F000000u));
+  }
+  const uint32_t rounded = magnitude + 0xFFFu + (magnitude >> 13 & 1u);
+  return static_cast<uint16_t>(sign | ((rounded - 0x38000000u) >> 13));
+}
+
 float half_to_float(uint16_t h) {
   const uint32_t sign = static_cast<uint32_t>(h & 0x8000) << 16;
   const uint32_t exponent = h >> 10 & 31, mantissa = h & 0x3FF;

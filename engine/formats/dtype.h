@@ -35,6 +35,7 @@ int64_t bytes_of(DType t, int64_t n);
 void dequantize(DType t, std::span<const uint8_t> in, std::span<float> out);
 
 float half_to_float(uint16_t h);
+uint16_t float_to_half(float x);  // round to nearest even
 float bfloat16_to_float(uint16_t b);
 
 }  // namespace evalrun::engine

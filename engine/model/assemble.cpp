@@ -81,7 +81,7 @@ void check_finite(const SourceTensor& t, const TensorSlot& slot, int row,
 
 // Where a slot's values go.
 struct Destination {
-  PackedMatrix* matrix = nullptr;
+  WeightMatrix* matrix = nullptr;
   std::vector<float>* vector = nullptr;
 };
 
@@ -158,31 +158,51 @@ void run_task(const Task& task, const SourceModel& model, int head_dim) {
   }
   std::vector<float> row(static_cast<size_t>(slot.cols));
   const auto row_bytes = static_cast<size_t>(bytes_of(source.dtype, slot.cols));
-  const int end = std::min(slot.rows, task.first_row + PackedMatrix::kPanel);
+  const int end = std::min(slot.rows, task.first_row + WeightMatrix::kPanel);
   for (int o = task.first_row; o < end; ++o) {
     const int from = source_row(permuted, head_dim, o);
-    dequantize(source.dtype, source.bytes.subspan(static_cast<size_t>(from) * row_bytes, row_bytes),
-               row);
+    const auto stored = source.bytes.subspan(static_cast<size_t>(from) * row_bytes, row_bytes);
+    dequantize(source.dtype, stored, row);
     check_finite(source, slot, from, row);
-    task.to.matrix->set_row(o, row);
+    if (WeightMatrix::keeps_exactly(task.to.matrix->storage(), source.dtype))
+      task.to.matrix->set_row_exactly(o, source.dtype, stored);
+    else
+      task.to.matrix->set_row(o, row);
   }
 }
 
-void check_memory(const std::string& path, const std::vector<TensorSlot>& slots) {
+// What --dtype auto means for these files.
+WeightFormat resolve(WeightFormat format, const SourceModel& source,
+                     const std::vector<TensorSlot>& slots) {
+  if (format != WeightFormat::kAuto) return format;
+  for (const TensorSlot& s : slots)
+    if (s.role == Role::kGate)
+      return WeightMatrix::keeps_exactly(WeightStorage::kQ4Group, source.tensors.at(s.name).dtype)
+                 ? WeightFormat::kQ4
+                 : WeightFormat::kInt8;
+  return WeightFormat::kInt8;
+}
+
+WeightStorage storage_of(const WeightFormatSpec& spec, Role role) {
+  return role == Role::kEmbedding ? spec.embedding : role == Role::kHead ? spec.head : spec.layers;
+}
+
+void check_memory(const std::string& path, const std::vector<TensorSlot>& slots,
+                  const WeightFormatSpec& spec) {
   int64_t needed = 0;
-  for (const TensorSlot& s : slots) {
-    const int64_t rows = s.cols == 0 ? s.rows : (s.rows + 15) / 16 * int64_t{16};
-    needed += rows * std::max(1, s.cols) * int64_t{sizeof(float)};
-  }
+  for (const TensorSlot& s : slots)
+    needed += s.cols == 0 ? s.rows * int64_t{sizeof(float)}
+                          : static_cast<int64_t>(
+                                WeightMatrix::bytes_for(storage_of(spec, s.role), s.rows, s.cols));
   const int64_t available = available_memory_bytes();
   constexpr double kGiB = 1024.0 * 1024 * 1024;
   if (needed > available)
     throw base::data_error(
         path, "",
-        fmt::format(
-            "the weights need {:.2f} GiB of memory as float32, but only {:.2f} GiB are free",
-            static_cast<double>(needed) / kGiB, static_cast<double>(available) / kGiB),
-        "use a smaller model, or free memory");
+        fmt::format("the weights need {:.2f} GiB of memory as {}, but only {:.2f} GiB are free",
+                    static_cast<double>(needed) / kGiB, spec.name,
+                    static_cast<double>(available) / kGiB),
+        "choose a smaller --dtype or model, or free memory");
 }
 
 }  // namespace
@@ -204,12 +224,14 @@ void assemble(const SourceModel& source, int n_threads, ModelParts& parts) {
       tensor_error(tensor.file, name,
                    fmt::format("is not used by architecture '{}'", config.architecture),
                    "the model is not what its configuration says; results would be wrong");
-  check_memory(source.path, slots);
+  parts.format = resolve(parts.format, source, slots);
+  const WeightFormatSpec& spec = spec_of(parts.format);
+  check_memory(source.path, slots, spec);
 
   for (const auto& [name, tensor] : source.tensors)
     if (tensor.mapping != nullptr) tensor.mapping->prefetch(tensor.bytes);
 
-  auto embedding = std::make_shared<PackedMatrix>(), head = std::make_shared<PackedMatrix>();
+  auto embedding = std::make_shared<WeightMatrix>(), head = std::make_shared<WeightMatrix>();
   std::vector<std::shared_ptr<LayerWeights>> layers;
   for (int i = 0; i < config.n_layers; ++i) layers.push_back(std::make_shared<LayerWeights>());
   std::vector<Destination> to(slots.size());
@@ -226,13 +248,14 @@ void assemble(const SourceModel& source, int n_threads, ModelParts& parts) {
   }
   // Allocation clears the memory, which takes as long as filling it: spread over threads as well.
   parallel_for(n_threads, slots.size(), [&](size_t i) {
-    if (to[i].matrix != nullptr) *to[i].matrix = PackedMatrix(slots[i].rows, slots[i].cols);
+    if (to[i].matrix != nullptr)
+      *to[i].matrix = WeightMatrix(storage_of(spec, slots[i].role), slots[i].rows, slots[i].cols);
   });
   std::vector<Task> tasks;
   for (size_t i = 0; i < slots.size(); ++i) {
     const SourceTensor& tensor = source.tensors.at(slots[i].name);
     const int last = to[i].matrix != nullptr ? slots[i].rows : 1;
-    for (int row = 0; row < last; row += PackedMatrix::kPanel)
+    for (int row = 0; row < last; row += WeightMatrix::kPanel)
       tasks.push_back({&slots[i], &tensor, to[i], row});
   }
   parallel_for(n_threads, tasks.size(),
@@ -240,8 +263,13 @@ void assemble(const SourceModel& source, int n_threads, ModelParts& parts) {
 
   parts.layers.assign(layers.begin(), layers.end());
   parts.embedding = embedding;
-  parts.head = config.tied_head ? std::shared_ptr<const PackedMatrix>(embedding) : head;
-  // The file's pages are of no more use; what stays is the float32 copy.
+  if (!config.tied_head)
+    parts.head = head;
+  else if (spec.head == spec.embedding)
+    parts.head = embedding;
+  else
+    parts.head = std::make_shared<const WeightMatrix>(embedding->converted(spec.head));
+  // The file's pages are of no more use; what stays is our copy.
   for (const auto& [name, tensor] : source.tensors)
     if (tensor.mapping != nullptr) tensor.mapping->release(tensor.bytes);
 }

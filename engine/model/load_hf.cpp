@@ -123,6 +123,7 @@ std::shared_ptr<const Model> load_hugging_face(const std::string& folder,
                          token_text(tokenizer_config, "bos_token"),
                          token_text(tokenizer_config, "eos_token"), parts);
   }
+  parts.format = options.format;
   assemble(make_source(folder, weights, parts.config), loader_threads(options), parts);
   if (options.hash_weights) parts.hash = folder_hash(config_path, weights);
   return Model::create(std::move(parts));

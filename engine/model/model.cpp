@@ -8,32 +8,13 @@
 
 namespace evalrun::engine {
 
-PackedMatrix::PackedMatrix(int out, int in) : out_(out), in_(in) {
-  EVALRUN_CHECK(out > 0 && in > 0, "matrix of {} x {}", out, in);
-  data_.resize(static_cast<size_t>(panels()) * panel_size());
-}
-
-void PackedMatrix::set_row(int o, std::span<const float> values) {
-  EVALRUN_CHECK(o >= 0 && o < out_ && values.size() == static_cast<size_t>(in_),
-                "row {} of {} values into {} x {}", o, values.size(), out_, in_);
-  float* to = data_.data() + static_cast<size_t>(o / kPanel) * panel_size() + o % kPanel;
-  for (size_t k = 0; k < values.size(); ++k) to[k * kPanel] = values[k];
-}
-
-void PackedMatrix::copy_row(int o, std::span<float> values) const {
-  EVALRUN_CHECK(o >= 0 && o < out_ && values.size() == static_cast<size_t>(in_),
-                "row {} of {} x {} into {} values", o, out_, in_, values.size());
-  const float* from = panel(o / kPanel) + o % kPanel;
-  for (size_t k = 0; k < values.size(); ++k) values[k] = from[k * kPanel];
-}
-
 namespace {
 
 // Compares every weight's shape with the configuration.
 class ShapeCheck {
  public:
   explicit ShapeCheck(const std::string& path) : path_(path) {}
-  void matrix(const std::string& name, const PackedMatrix& m, int out, int in) const {
+  void matrix(const std::string& name, const WeightMatrix& m, int out, int in) const {
     if (m.out() != out || m.in() != in)
       fail(name, fmt::format("is [{}, {}], expected [{}, {}]", m.out(), m.in(), out, in));
   }
@@ -75,7 +56,7 @@ void check_layer(const ShapeCheck& check, const ModelConfig& c, const LayerWeigh
 // Calls visit(matrix) and visit(vector) for every weight of a layer.
 template <typename Visit>
 void for_each_weight(const LayerWeights& w, Visit visit) {
-  for (const PackedMatrix* m : {&w.q, &w.k, &w.v, &w.o, &w.gate, &w.up, &w.down}) visit(*m);
+  for (const WeightMatrix* m : {&w.q, &w.k, &w.v, &w.o, &w.gate, &w.up, &w.down}) visit(*m);
   for (const std::vector<float>* v :
        {&w.attn_norm, &w.q_bias, &w.k_bias, &w.v_bias, &w.o_bias, &w.q_norm, &w.k_norm, &w.ffn_norm,
         &w.gate_bias, &w.up_bias, &w.down_bias})
@@ -84,13 +65,13 @@ void for_each_weight(const LayerWeights& w, Visit visit) {
 
 struct CountBytes {
   size_t& total;
-  void operator()(const PackedMatrix& m) const { total += m.bytes(); }
+  void operator()(const WeightMatrix& m) const { total += m.size(); }
   void operator()(const std::vector<float>& v) const { total += v.size() * sizeof(float); }
 };
 
 struct CountParameters {
   int64_t& total;
-  void operator()(const PackedMatrix& m) const { total += int64_t{m.out()} * m.in(); }
+  void operator()(const WeightMatrix& m) const { total += int64_t{m.out()} * m.in(); }
   void operator()(const std::vector<float>& v) const { total += static_cast<int64_t>(v.size()); }
 };
 
@@ -129,8 +110,14 @@ std::shared_ptr<const Model> Model::first_layers(int n) const {
 }
 
 size_t Model::weight_bytes() const {
-  size_t total = p_.embedding->bytes() + p_.final_norm.size() * sizeof(float);
-  if (p_.head != p_.embedding) total += p_.head->bytes();
+  size_t total = p_.embedding->size() + p_.final_norm.size() * sizeof(float);
+  if (p_.head != p_.embedding) total += p_.head->size();
+  for (const auto& layer : p_.layers) for_each_weight(*layer, CountBytes{total});
+  return total;
+}
+
+size_t Model::streamed_bytes() const {
+  size_t total = p_.head->size() + p_.final_norm.size() * sizeof(float);
   for (const auto& layer : p_.layers) for_each_weight(*layer, CountBytes{total});
   return total;
 }
@@ -152,8 +139,8 @@ class RandomWeights {
   explicit RandomWeights(uint64_t seed) : rng_(seed) {}
   // Entries of standard deviation gain / sqrt(in): outputs of a normed input have standard
   // deviation of about `gain`.
-  PackedMatrix matrix(int out, int in, double gain) {
-    PackedMatrix m(out, in);
+  WeightMatrix matrix(int out, int in, double gain) {
+    WeightMatrix m(out, in);
     std::vector<float> row(static_cast<size_t>(in));
     const double scale = gain / std::sqrt(static_cast<double>(in));
     for (int o = 0; o < out; ++o) {
@@ -185,7 +172,8 @@ class RandomWeights {
 
 }  // namespace
 
-std::shared_ptr<const Model> make_random_model(const ModelConfig& config, uint64_t seed) {
+std::shared_ptr<const Model> make_random_model(const ModelConfig& config, uint64_t seed,
+                                               WeightFormat format) {
   config.validate("random model");
   const ModelConfig& c = config;
   RandomWeights random(seed);
@@ -195,7 +183,7 @@ std::shared_ptr<const Model> make_random_model(const ModelConfig& config, uint64
   // Entries of 4 / sqrt(d_model): a tied head then gives logits of standard deviation 4, and what
   // the sublayers add outweighs the token itself, so that greedy text does not just repeat it.
   parts.embedding =
-      std::make_shared<const PackedMatrix>(random.matrix(c.vocab_size, c.d_model, 4.0));
+      std::make_shared<const WeightMatrix>(random.matrix(c.vocab_size, c.d_model, 4.0));
   for (int i = 0; i < c.n_layers; ++i) {
     auto w = std::make_shared<LayerWeights>();
     w->attn_norm = random.norm(c.d_model);
@@ -222,7 +210,29 @@ std::shared_ptr<const Model> make_random_model(const ModelConfig& config, uint64
   parts.head =
       c.tied_head
           ? parts.embedding
-          : std::make_shared<const PackedMatrix>(random.matrix(c.vocab_size, c.d_model, 4.0));
+          : std::make_shared<const WeightMatrix>(random.matrix(c.vocab_size, c.d_model, 4.0));
+  const auto model = Model::create(std::move(parts));
+  return format == WeightFormat::kF32 ? model : convert_model(*model, format);
+}
+
+std::shared_ptr<const Model> convert_model(const Model& model, WeightFormat format) {
+  const WeightFormatSpec& spec = spec_of(format);
+  ModelParts parts;
+  parts.config = model.config();
+  parts.format = format;
+  parts.path = model.path(), parts.hash = model.hash();
+  for (int l = 0; l < model.config().n_layers; ++l) {
+    auto w = std::make_shared<LayerWeights>(model.layer(l));
+    for (WeightMatrix* m : {&w->q, &w->k, &w->v, &w->o, &w->gate, &w->up, &w->down})
+      *m = m->converted(spec.layers);
+    parts.layers.push_back(std::move(w));
+  }
+  parts.final_norm = model.final_norm();
+  parts.embedding =
+      std::make_shared<const WeightMatrix>(model.embedding().converted(spec.embedding));
+  parts.head = model.config().tied_head && spec.head == spec.embedding
+                   ? parts.embedding
+                   : std::make_shared<const WeightMatrix>(model.head().converted(spec.head));
   return Model::create(std::move(parts));
 }
 

@@ -7,51 +7,22 @@
 #include <string>
 #include <vector>
 
-#include "engine/base/aligned.h"
 #include "engine/model/config.h"
+#include "engine/model/weight_matrix.h"
 
 namespace evalrun::engine {
-
-// A weight matrix W [out, in] in f32 for y = W x, packed in panels of 16 output channels:
-// element (o, k) lies at data[(o / 16) * in * 16 + k * 16 + o % 16]; missing channels of the last
-// panel are zero. One column of a panel is one cache line, so a kernel reads the panel in order,
-// broadcasts x[k] and keeps 16 independent sums: lanes are outputs, never parts of one reduction.
-class PackedMatrix {
- public:
-  static constexpr int kPanel = 16;
-  PackedMatrix() = default;
-  PackedMatrix(int out, int in);
-  // Row o of W, `in` values. Thread-safe for distinct o.
-  void set_row(int o, std::span<const float> values);
-  float at(int o, int k) const {
-    return data_[static_cast<size_t>(o / kPanel) * panel_size() + static_cast<size_t>(k) * kPanel +
-                 static_cast<size_t>(o % kPanel)];
-  }
-  void copy_row(int o, std::span<float> values) const;  // values.size() == in()
-  int out() const { return out_; }
-  int in() const { return in_; }
-  int panels() const { return (out_ + kPanel - 1) / kPanel; }
-  size_t panel_size() const { return static_cast<size_t>(in_) * kPanel; }  // floats
-  const float* panel(int p) const { return data_.data() + static_cast<size_t>(p) * panel_size(); }
-  size_t bytes() const { return data_.size() * sizeof(float); }
-  bool empty() const { return out_ == 0; }
-
- private:
-  int out_ = 0, in_ = 0;
-  base::AlignedVector<float> data_;
-};
 
 // Rows of q and k are in half-split order (Hugging Face): rope turns (x[i], x[i + head_dim/2]).
 // Loaders undo the pairwise permutation of GGUF files.
 struct LayerWeights {
   std::vector<float> attn_norm;                       // [d_model]
-  PackedMatrix q, k, v;                               // [q_dim | kv_dim | kv_dim, d_model]
+  WeightMatrix q, k, v;                               // [q_dim | kv_dim | kv_dim, d_model]
   std::vector<float> q_bias, k_bias, v_bias, o_bias;  // empty when the model has none
   std::vector<float> q_norm, k_norm;                  // [head_dim], Qwen3
-  PackedMatrix o;                                     // [d_model, q_dim]
+  WeightMatrix o;                                     // [d_model, q_dim]
   std::vector<float> ffn_norm;                        // [d_model]
-  PackedMatrix gate, up;                              // [d_ffn, d_model]
-  PackedMatrix down;                                  // [d_model, d_ffn]
+  WeightMatrix gate, up;                              // [d_ffn, d_model]
+  WeightMatrix down;                                  // [d_model, d_ffn]
   std::vector<float> gate_bias, up_bias, down_bias;
 };
 
@@ -61,13 +32,14 @@ class ChatTemplate;
 // Everything a loader fills in; turned into a Model by Model::create.
 struct ModelParts {
   ModelConfig config;
+  WeightFormat format = WeightFormat::kF32;
   std::string path;  // as given
   std::string
       hash;  // SHA-256 over the weight file(s) and configuration, hex; "" for made-up models
-  std::shared_ptr<const PackedMatrix> embedding;  // [vocab, d_model]
+  std::shared_ptr<const WeightMatrix> embedding;  // [vocab, d_model]
   std::vector<std::shared_ptr<const LayerWeights>> layers;
   std::vector<float> final_norm;                      // [d_model]
-  std::shared_ptr<const PackedMatrix> head;           // [vocab, d_model]; same object when tied
+  std::shared_ptr<const WeightMatrix> head;           // [vocab, d_model]; same object when tied
   std::shared_ptr<const Tokenizer> tokenizer;         // null when the file has none
   std::shared_ptr<const ChatTemplate> chat_template;  // null when unknown; see chat_template_error
   std::string chat_template_error;                    // why it is null, for the message
@@ -82,17 +54,20 @@ class Model {
   std::shared_ptr<const Model> first_layers(int n) const;
 
   const ModelConfig& config() const { return p_.config; }
+  WeightFormat format() const { return p_.format; }
   const std::string& path() const { return p_.path; }
   const std::string& hash() const { return p_.hash; }
-  const PackedMatrix& embedding() const { return *p_.embedding; }
+  const WeightMatrix& embedding() const { return *p_.embedding; }
   const LayerWeights& layer(int i) const { return *p_.layers[static_cast<size_t>(i)]; }
   const std::vector<float>& final_norm() const { return p_.final_norm; }
-  const PackedMatrix& head() const { return *p_.head; }
+  const WeightMatrix& head() const { return *p_.head; }
   const Tokenizer* tokenizer() const { return p_.tokenizer.get(); }
   const ChatTemplate* chat_template() const { return p_.chat_template.get(); }
   const std::string& chat_template_error() const { return p_.chat_template_error; }
   // Bytes of weights held by this model (a tied head counts once; shared layers count fully).
   size_t weight_bytes() const;
+  // Bytes of weights one forward reads: layers and head, not the embedding table.
+  size_t streamed_bytes() const;
   int64_t n_parameters() const;
   // Embedding of one token, [d_model].
   void embed(int32_t token, std::span<float> out) const { embedding().copy_row(token, out); }
@@ -104,6 +79,7 @@ class Model {
 
 // Options of `load_model`.
 struct LoadOptions {
+  WeightFormat format = WeightFormat::kF32;
   int n_threads = 0;  // 0 = all cores allowed
   bool need_tokenizer = true;
   std::string chat_template;  // name of a known template; "" = the model's own
@@ -116,6 +92,10 @@ struct LoadOptions {
 std::shared_ptr<const Model> load_model(const std::string& path, const LoadOptions& options = {});
 
 // A small random model for tests and fault drills: weights from the seed, no tokenizer.
-std::shared_ptr<const Model> make_random_model(const ModelConfig& config, uint64_t seed);
+std::shared_ptr<const Model> make_random_model(const ModelConfig& config, uint64_t seed,
+                                               WeightFormat format = WeightFormat::kF32);
+// The same model in another format: every matrix dequantised and rounded again. For tests; users
+// convert from the file (load_model).
+std::shared_ptr<const Model> convert_model(const Model& model, WeightFormat format);
 
 }  // namespace evalrun::engine

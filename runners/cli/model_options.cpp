@@ -25,12 +25,6 @@ void check_device(const std::string& device) {
       "devices here: " + join(devices));
 }
 
-void check_dtype(const std::string& dtype) {
-  if (dtype != "f32")
-    throw base::usage_error(fmt::format("no dtype '{}' in this version", dtype),
-                            "computes in: f32 (weights of any supported format are read into it)");
-}
-
 }  // namespace
 
 std::string evalrun_home() {
@@ -71,13 +65,16 @@ std::string ModelOptions::path() const {
 
 std::shared_ptr<const engine::Model> ModelOptions::load() const {
   check_device(device);
-  check_dtype(dtype);
-  return engine::load_model(path(), {.n_threads = threads, .chat_template = chat_template});
+  return engine::load_model(path(), {.format = engine::weight_format_by_name(dtype),
+                                     .n_threads = threads,
+                                     .chat_template = chat_template});
 }
 
 std::shared_ptr<const engine::Model> ModelOptions::load_draft() const {
   if (draft.empty()) return nullptr;
-  return engine::load_model(draft, {.n_threads = threads, .chat_template = chat_template});
+  return engine::load_model(draft, {.format = engine::weight_format_by_name(dtype),
+                                    .n_threads = threads,
+                                    .chat_template = chat_template});
 }
 
 engine::SessionOptions ModelOptions::session_options(int max_tokens) const {

@@ -223,7 +223,7 @@ LowRankDelta random_delta(const ModelConfig& c, int rank, uint64_t seed) {
   return delta;
 }
 
-void merge(PackedMatrix& w, const LowRankFactor& f) {
+void merge(WeightMatrix& w, const LowRankFactor& f) {
   std::vector<float> row(static_cast<size_t>(w.in()));
   for (int o = 0; o < w.out(); ++o) {
     w.copy_row(o, row);
@@ -239,8 +239,8 @@ void merge(PackedMatrix& w, const LowRankFactor& f) {
 std::shared_ptr<const Model> merged_model(const Model& m, const LowRankDelta& delta) {
   ModelParts parts;
   parts.config = m.config();
-  parts.embedding = std::make_shared<PackedMatrix>(m.embedding());
-  parts.head = m.config().tied_head ? parts.embedding : std::make_shared<PackedMatrix>(m.head());
+  parts.embedding = std::make_shared<WeightMatrix>(m.embedding());
+  parts.head = m.config().tied_head ? parts.embedding : std::make_shared<WeightMatrix>(m.head());
   parts.final_norm = m.final_norm();
   for (int l = 0; l < m.config().n_layers; ++l) {
     auto w = std::make_shared<LayerWeights>(m.layer(l));

@@ -29,13 +29,13 @@ LoadOptions weights_only() {
   return options;
 }
 
-std::vector<float> row_of(const PackedMatrix& m, int o) {
+std::vector<float> row_of(const WeightMatrix& m, int o) {
   std::vector<float> row(static_cast<size_t>(m.in()));
   m.copy_row(o, row);
   return row;
 }
 
-void expect_equal(const PackedMatrix& a, const PackedMatrix& b, const std::string& what) {
+void expect_equal(const WeightMatrix& a, const WeightMatrix& b, const std::string& what) {
   ASSERT_EQ(a.out(), b.out()) << what;
   ASSERT_EQ(a.in(), b.in()) << what;
   for (int o = 0; o < a.out(); ++o) ASSERT_EQ(row_of(a, o), row_of(b, o)) << what << " row " << o;

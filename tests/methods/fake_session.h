@@ -80,6 +80,8 @@ class FakeSession final : public engine::Session {
   void fork(int, int) override {}
   engine::MatrixView head(engine::MatrixView) override { return {}; }
   void read_kv(int, int, int, std::span<float>, std::span<float>) const override {}
+  engine::PhaseTimes phases() const override { return {}; }
+  size_t bytes_per_forward(int) const override { return 0; }
   size_t kv_bytes() const override { return 0; }
   size_t workspace_bytes() const override { return 0; }
 

@@ -73,8 +73,8 @@ std::shared_ptr<const engine::Model> with_vocabulary(const engine::Model& model,
   engine::ModelParts parts;
   parts.config = model.config();
   parts.path = model.path();
-  parts.embedding = std::make_shared<const engine::PackedMatrix>(model.embedding());
-  parts.head = std::make_shared<const engine::PackedMatrix>(model.head());
+  parts.embedding = std::make_shared<const engine::WeightMatrix>(model.embedding());
+  parts.head = std::make_shared<const engine::WeightMatrix>(model.head());
   for (int i = 0; i < model.config().n_layers; ++i)
     parts.layers.push_back(std::make_shared<const engine::LayerWeights>(model.layer(i)));
   parts.final_norm = model.final_norm();

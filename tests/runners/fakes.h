@@ -81,7 +81,7 @@ inline std::shared_ptr<const engine::Model> tiny_model(int context, std::string 
   parts.config = config;
   parts.path = "tiny.gguf";
   parts.hash = std::move(hash);
-  parts.embedding = std::make_shared<engine::PackedMatrix>(random->embedding());
+  parts.embedding = std::make_shared<engine::WeightMatrix>(random->embedding());
   parts.layers = {std::make_shared<engine::LayerWeights>(random->layer(0))};
   parts.final_norm = random->final_norm();
   parts.head = parts.embedding;

@@ -1,0 +1,122 @@
+// Weight matrices W [out, in] of y = W x, in the storages the kernels multiply with, and the named
+// formats (--dtype) that choose a storage for each part of a model.
+//
+// All storages are packed in panels of 16 output channels; a kernel walks a panel from its first
+// byte to its last and keeps 16 independent sums: lanes are outputs, never parts of one reduction.
+// The layouts serve every instruction set, so packed weights can be cached on disk.
+//
+//   kF32           [in][16] float32
+//   kBf16          [in/2][16][2] bfloat16, inputs padded to a multiple of 64. One cache line is two
+//                  inputs of 16 channels: the operand of vdpbf16ps and a row of an AMX tile.
+//   kInt8Channel   [in/4][16][4] bytes w + 128, padded to 64 inputs; then [16] float32 scales.
+//                  Weight = scale * w, |w| <= 127.
+//   kInt8Group     blocks of 64 inputs: [16][16][4] bytes w + 128, then [2][16] float16 scales, one
+//                  per 32 inputs. Keeps Q8_0 files exactly.
+//   kQ4Group       blocks of 64 inputs: [8][16][4] bytes, whose low halves are the codes of inputs
+//                  0..31 and high halves those of inputs 32..63; then [2][16] float16 scales d and
+//                  [2][16] float16 offsets m. Weight = d * code + m. Keeps Q4_0 and Q4_1 files
+//                  exactly.
+// The unsigned bytes are the operand vpdpbusd and tdpbsud want; kernels take 128 * sum(x) off
+// again.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "engine/formats/dtype.h"
+
+namespace evalrun::engine {
+
+enum class WeightStorage : uint8_t { kF32, kBf16, kInt8Channel, kInt8Group, kQ4Group };
+
+// What a user names. kAuto is resolved by the loader: q4 when the file's layers are stored in a
+// 4-bit format that kQ4Group keeps exactly, otherwise int8.
+enum class WeightFormat : uint8_t { kAuto, kF32, kBf16, kInt8, kInt8Fast, kQ4 };
+
+struct WeightFormatSpec {
+  WeightFormat format;
+  std::string_view name;
+  WeightStorage layers, head, embedding;
+  std::string_view summary;  // one line for --help and docs
+};
+// Without kAuto; f32 first.
+std::span<const WeightFormatSpec> weight_formats();
+const WeightFormatSpec& spec_of(WeightFormat format);  // format != kAuto
+// "auto" or a name of the table; throws usage_error with the list.
+WeightFormat weight_format_by_name(std::string_view name);
+std::string_view name_of(WeightFormat format);
+
+class WeightMatrix {
+ public:
+  static constexpr int kPanel = 16;  // output channels of a panel
+  static constexpr int kBlock = 64;  // inputs are padded to a multiple of this (not in kF32)
+  static constexpr int kGroup = 32;  // inputs that share a scale
+
+  WeightMatrix() = default;
+  // Uses `memory` (bytes_for() bytes, 64-byte aligned) when given, otherwise its own. Cleared:
+  // every weight, the padding included, is zero.
+  WeightMatrix(WeightStorage storage, int out, int in, std::shared_ptr<std::byte> memory = nullptr);
+  WeightMatrix(int out, int in) : WeightMatrix(WeightStorage::kF32, out, in) {}
+  WeightMatrix(const WeightMatrix& other);  // copies the weights
+  WeightMatrix& operator=(const WeightMatrix& other) { return *this = WeightMatrix(other); }
+  WeightMatrix(WeightMatrix&&) = default;
+  WeightMatrix& operator=(WeightMatrix&&) = default;
+  static size_t bytes_for(WeightStorage storage, int out, int in);
+
+  // Row o of W, `in` finite values, rounded to the storage. Thread-safe for distinct o.
+  void set_row(int o, std::span<const float> values);
+  // True when a file's rows of this type can be stored without any rounding.
+  static bool keeps_exactly(WeightStorage storage, DType source);
+  // Row o from a file's bytes of a type that keeps_exactly(); thread-safe for distinct o.
+  void set_row_exactly(int o, DType source, std::span<const uint8_t> bytes);
+  void copy_row(int o, std::span<float> values) const;  // values.size() == in()
+  // The same weights, dequantised and rounded again.
+  WeightMatrix converted(WeightStorage storage) const;
+
+  WeightStorage storage() const { return storage_; }
+  int out() const { return out_; }
+  int in() const { return in_; }
+  int padded_in() const { return (in_ + kBlock - 1) / kBlock * kBlock; }
+  int panels() const { return (out_ + kPanel - 1) / kPanel; }
+  size_t panel_bytes() const { return panel_bytes_; }
+  const std::byte* panel(int p) const {
+    return data_.get() + static_cast<size_t>(p) * panel_bytes_;
+  }
+  std::span<const std::byte> bytes() const { return {data_.get(), size()}; }
+  std::span<std::byte> mutable_bytes() { return {data_.get(), size()}; }
+  size_t size() const { return static_cast<size_t>(panels()) * panel_bytes_; }
+  bool empty() const { return out_ == 0; }
+
+  // Single values, for the reference and for tests.
+  float at(int o, int k) const;                // the weight, dequantised
+  int code(int o, int k) const;                // kInt8*: w in [-128, 127]; kQ4Group: 0..15
+  float channel_scale(int o) const;            // kInt8Channel
+  float group_scale(int o, int group) const;   // kInt8Group, kQ4Group: d
+  float group_offset(int o, int group) const;  // kQ4Group: m
+
+ private:
+  std::byte* panel_of(int o) const {
+    return data_.get() + static_cast<size_t>(o / kPanel) * panel_bytes_;
+  }
+  void set_code(int o, int k, int code);
+  void set_group_scale(int o, int group, uint16_t half);
+  void set_group_offset(int o, int group, uint16_t half);
+
+  WeightStorage storage_ = WeightStorage::kF32;
+  int out_ = 0, in_ = 0;
+  size_t panel_bytes_ = 0;
+  std::shared_ptr<std::byte> data_;
+};
+
+// Rounds to bfloat16, ties to even; magnitudes below 2^-50 become zero, so that no product or sum
+// of two such numbers is ever a denormal float32 and all instruction sets agree (denormals are
+// flushed by vdpbf16ps only).
+uint16_t float_to_bfloat16(float x);
+
+// Memory for weights, 64-byte aligned and cleared; large blocks ask for huge pages.
+std::shared_ptr<std::byte> allocate_weights(size_t bytes);
+
+}  // namespace evalrun::engine
