@@ -1,0 +1,230 @@
+#include "engine/row_cost.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "engine/base/error.h"
+#include "engine/base/stats.h"
+#include "engine/machine_probes.h"
+
+namespace evalrun::engine {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kLeastRounds = 3;
+constexpr int kPrefillRounds = 3;
+
+double ms_since(Clock::time_point begin) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+}
+
+// Ids all over the vocabulary: a cost does not depend on them, but caches should see no pattern.
+int32_t token_at(int i, int vocab) {
+  return static_cast<int32_t>((static_cast<uint32_t>(i) * 2654435761u >> 8) %
+                              static_cast<uint32_t>(vocab));
+}
+
+std::vector<int32_t> tokens_of(int n, int vocab) {
+  std::vector<int32_t> tokens(static_cast<size_t>(n));
+  for (int i = 0; i < n; ++i) tokens[static_cast<size_t>(i)] = token_at(i, vocab);
+  return tokens;
+}
+
+// Linear interpolation between order statistics, as most programs define quartiles.
+double quantile(std::vector<double> x, double p) {
+  std::sort(x.begin(), x.end());
+  const double at = p * static_cast<double>(x.size() - 1);
+  const auto below = static_cast<size_t>(at);
+  const size_t above = std::min(below + 1, x.size() - 1);
+  return x[below] + (at - static_cast<double>(below)) * (x[above] - x[below]);
+}
+
+constexpr double PhaseTimes::*kPhases[] = {&PhaseTimes::weights, &PhaseTimes::attention,
+                                           &PhaseTimes::norms, &PhaseTimes::head,
+                                           &PhaseTimes::waits};
+
+// All forwards of one session and one row count.
+struct Samples {
+  std::vector<double> ms;
+  std::vector<PhaseTimes> phases;
+
+  RowCost summary(int rows) const {
+    RowCost cost;
+    cost.rows = rows;
+    cost.ms = base::median(ms);
+    cost.q1_ms = quantile(ms, 0.25);
+    cost.q3_ms = quantile(ms, 0.75);
+    std::vector<double> values(phases.size());
+    for (const auto phase : kPhases) {
+      std::transform(phases.begin(), phases.end(), values.begin(),
+                     [&](const PhaseTimes& p) { return p.*phase; });
+      cost.phases.*phase = base::median(values);
+    }
+    return cost;
+  }
+};
+
+class Measurement {
+ public:
+  Measurement(std::span<const std::unique_ptr<Session>> sessions, const RowCostOptions& options)
+      : sessions_(sessions), o_(options), rows_(options.rows) {
+    rows_.push_back(1);
+    std::sort(rows_.begin(), rows_.end());
+    rows_.erase(std::unique(rows_.begin(), rows_.end()), rows_.end());
+    EVALRUN_CHECK(
+        !sessions.empty() && rows_.front() == 1 && rows_.back() <= kMaxRows && o_.context >= 1,
+        "{} sessions, rows {} to {}, context {}", sessions.size(), rows_.front(), rows_.back(),
+        o_.context);
+    for (const auto& s : sessions)
+      EVALRUN_CHECK(s->capacity() >= row_cost_capacity(o_), "a session of {} tokens for {}",
+                    s->capacity(), row_cost_capacity(o_));
+    chain_.resize(static_cast<size_t>(rows_.back()));
+  }
+
+  std::vector<RowCostTable> run() {
+    tables_.resize(sessions_.size());
+    for (size_t s = 0; s < sessions_.size(); ++s) {
+      tables_[s].context = o_.context;
+      tables_[s].bytes = sessions_[s]->bytes_per_forward(o_.context);
+      commit_context(*sessions_[s]);
+    }
+    probe_bandwidth();
+    warm_up();
+    samples_.assign(sessions_.size(), std::vector<Samples>(rows_.size()));
+    measure_rounds();
+    for (size_t s = 0; s < sessions_.size(); ++s) {
+      tables_[s].rounds = static_cast<int>(samples_[s].front().ms.size());
+      for (size_t i = 0; i < rows_.size(); ++i)
+        tables_[s].rows.push_back(samples_[s][i].summary(rows_[i]));
+    }
+    probe_bandwidth();
+    measure_prefill();
+    for (const auto& session : sessions_) session->reset();
+    return std::move(tables_);
+  }
+
+ private:
+  void commit_context(Session& session) const {
+    session.reset();
+    session.prefill(tokens_of(o_.context, session.model().config().vocab_size));
+  }
+
+  double forward(Session& session, int n) {
+    const int vocab = session.model().config().vocab_size;
+    for (int i = 0; i < n; ++i) {
+      Row& row = chain_[static_cast<size_t>(i)];
+      row = Row{};
+      row.token = token_at(o_.context + i, vocab);
+      row.parent = i - 1;
+      row.logits = false;
+      row.top = true;
+    }
+    ForwardRequest request;
+    request.rows = std::span<const Row>(chain_).first(static_cast<size_t>(n));
+    const Clock::time_point begin = Clock::now();
+    session.forward(request);
+    return ms_since(begin);
+  }
+
+  // Once through everything in ascending order: allocations and first touches happen here.
+  void warm_up() {
+    double spent = 0;
+    for (size_t i = 0; i < rows_.size(); ++i) {
+      for (const auto& session : sessions_) spent += forward(*session, rows_[i]);
+      // `spent` is the price of a round so far.
+      if (o_.limit_seconds > 0 && kLeastRounds * spent > 1e3 * o_.limit_seconds) {
+        rows_.resize(i + 1);
+        break;
+      }
+    }
+  }
+
+  void measure_rounds() {
+    const Clock::time_point begin = Clock::now();
+    for (int round = 0; round < o_.most_rounds; ++round) {
+      const double elapsed = ms_since(begin);
+      if (o_.rounds > 0 ? round >= o_.rounds : round >= kLeastRounds && elapsed >= 1e3 * o_.seconds)
+        break;
+      if (o_.progress) o_.progress(round + 1, expected_rounds(round, elapsed));
+      for (size_t s = 0; s < sessions_.size(); ++s) {
+        forward(*sessions_[s], 1);  // wakes the session's threads, which may have gone to sleep
+        for (size_t i = 0; i < rows_.size(); ++i) {
+          // Every other round goes down: no row count always follows the same neighbour.
+          const size_t at = round % 2 == 0 ? i : rows_.size() - 1 - i;
+          samples_[s][at].ms.push_back(forward(*sessions_[s], rows_[at]));
+          samples_[s][at].phases.push_back(sessions_[s]->phases());
+        }
+      }
+    }
+  }
+
+  int expected_rounds(int done, double elapsed_ms) const {
+    if (o_.rounds > 0) return std::min(o_.rounds, o_.most_rounds);
+    if (done == 0) return kLeastRounds;
+    const double fit = 1e3 * o_.seconds * done / std::max(elapsed_ms, 1e-6);
+    return std::clamp(static_cast<int>(std::min(fit, 1e6)), std::max(kLeastRounds, done),
+                      o_.most_rounds);
+  }
+
+  void probe_bandwidth() {
+    if (o_.bandwidth_seconds <= 0) return;
+    for (size_t s = 0; s < sessions_.size(); ++s)
+      tables_[s].bandwidth = std::max(
+          tables_[s].bandwidth,
+          read_bandwidth(tables_[s].bytes, sessions_[s]->n_threads(), o_.bandwidth_seconds / 2));
+  }
+
+  void measure_prefill() {
+    for (const int n : o_.prefill) {
+      std::vector<std::vector<double>> ms(sessions_.size());
+      for (int round = 0; round <= kPrefillRounds; ++round)
+        for (size_t s = 0; s < sessions_.size(); ++s) {
+          const auto tokens = tokens_of(n, sessions_[s]->model().config().vocab_size);
+          sessions_[s]->reset();
+          const Clock::time_point begin = Clock::now();
+          sessions_[s]->prefill(tokens);
+          if (round > 0) ms[s].push_back(ms_since(begin));  // the first one grows buffers
+        }
+      for (size_t s = 0; s < sessions_.size(); ++s)
+        tables_[s].prefill.push_back({n, base::median(ms[s])});
+    }
+  }
+
+  std::span<const std::unique_ptr<Session>> sessions_;
+  const RowCostOptions& o_;
+  std::vector<int> rows_;
+  std::vector<Row> chain_;
+  std::vector<std::vector<Samples>> samples_;  // [session][row count]
+  std::vector<RowCostTable> tables_;
+};
+
+}  // namespace
+
+double RowCostTable::ms(int n) const {
+  EVALRUN_CHECK(!rows.empty() && n >= 1, "{} rows of a table of {}", n, rows.size());
+  const auto above = std::lower_bound(rows.begin(), rows.end(), n,
+                                      [](const RowCost& r, int count) { return r.rows < count; });
+  if (above == rows.begin()) return rows.front().ms;
+  if (above != rows.end()) {
+    const RowCost &a = *(above - 1), &b = *above;
+    return a.ms + (b.ms - a.ms) * (n - a.rows) / (b.rows - a.rows);
+  }
+  if (rows.size() == 1) return rows.front().ms;
+  const RowCost &a = rows[rows.size() - 2], &b = rows.back();
+  return b.ms + std::max(0.0, b.ms - a.ms) * (n - b.rows) / (b.rows - a.rows);
+}
+
+int row_cost_capacity(const RowCostOptions& options) {
+  int rows = 1, prompt = 0;
+  for (const int n : options.rows) rows = std::max(rows, n);
+  for (const int n : options.prefill) prompt = std::max(prompt, n);
+  return std::max(options.context + rows, prompt);
+}
+
+std::vector<RowCostTable> measure_row_cost(std::span<const std::unique_ptr<Session>> sessions,
+                                           const RowCostOptions& options) {
+  return Measurement(sessions, options).run();
+}
+
+}  // namespace evalrun::engine

@@ -1,0 +1,74 @@
+// What a forward of n rows costs on this machine: T(n), measured. A speculative method pays
+// T(n)/T(1) plain steps for one of its own, so the best draft length follows from this table and
+// not from the model. `evalrun cost` prints it; a run measures it before its warm-up and offers it
+// to the methods (MethodBuildContext::row_cost).
+#pragma once
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/session.h"
+
+namespace evalrun::engine {
+
+struct RowCost {
+  int rows = 0;
+  double ms = 0;                // median over the rounds
+  double q1_ms = 0, q3_ms = 0;  // quartiles
+  PhaseTimes phases;            // medians; zeros without SessionOptions::measure_phases
+};
+
+struct PrefillCost {
+  int tokens = 0;
+  double ms = 0;  // median
+  double tokens_per_s() const { return 1e3 * tokens / ms; }
+};
+
+struct RowCostTable {
+  int context = 0;            // committed tokens below the rows
+  size_t bytes = 0;           // one forward must read at least: weights and this context's K and V
+  int rounds = 0;             // forwards per row count
+  std::vector<RowCost> rows;  // ascending, without repeats; the first is rows = 1
+  double bandwidth = 0;       // bytes/s of the best read of such a footprint, 0 = not probed
+  std::vector<PrefillCost> prefill;
+
+  bool empty() const { return rows.empty(); }
+  // Milliseconds of a forward of n >= 1 rows: between measured counts on the line through its
+  // neighbours, beyond the last one on the line through the last two (flat when they fall). The
+  // table must not be empty.
+  double ms(int n) const;
+  double ratio(int n) const { return ms(n) / ms(1); }
+  // bytes / bandwidth: no forward that reads every weight can be faster. 0 when not probed.
+  double floor_ms() const {
+    return bandwidth > 0 ? 1e3 * static_cast<double>(bytes) / bandwidth : 0;
+  }
+};
+
+struct RowCostOptions {
+  std::vector<int> rows = {1, 2, 4, 8, 16, 32, 64};  // any order; 1 is measured in any case
+  int context = 256;
+  std::vector<int> prefill;  // prompt lengths; empty = none
+  int rounds = 0;            // 0 = as many as fit into `seconds`, at least three
+  int most_rounds = 1000;
+  double seconds = 1;  // for the rounds, all sessions together
+  double bandwidth_seconds =
+      0;  // per session, half before and half behind the rounds; 0 = no probe
+  // Row counts whose first forward shows that three rounds would take longer are left out, the
+  // largest first; 0 = none are.
+  double limit_seconds = 0;
+  // Called between rounds with the round at hand and their number as far as it is known.
+  std::function<void(int, int)> progress;
+};
+
+// Tokens a session must hold for these options.
+int row_cost_capacity(const RowCostOptions& options);
+
+// Resets the sessions, commits `context` tokens, and then measures all row counts of all sessions
+// in turn, round by round, so that a drift of the machine falls on all of them alike. The rows are
+// a chain behind the context, each asks for its largest logit, and nothing is committed. Prompt
+// lengths come last. Leaves the sessions empty.
+std::vector<RowCostTable> measure_row_cost(std::span<const std::unique_ptr<Session>> sessions,
+                                           const RowCostOptions& options);
+
+}  // namespace evalrun::engine

@@ -1,0 +1,151 @@
+// The T(n) table: what it holds, how it is read between its rows, what measuring leaves behind. No
+// test looks at how long anything took.
+#include "engine/row_cost.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "engine/base/error.h"
+#include "engine/machine_probes.h"
+#include "tests/engine/random_models.h"
+
+namespace evalrun::engine {
+namespace {
+
+using ::testing::ElementsAre;
+
+RowCostTable table_of(const std::vector<std::pair<int, double>>& points) {
+  RowCostTable table;
+  for (const auto& [rows, ms] : points) table.rows.push_back({rows, ms, ms, ms, {}});
+  return table;
+}
+
+TEST(RowCostTable, Interpolates) {
+  const RowCostTable table = table_of({{1, 2.0}, {4, 2.6}, {8, 5.0}});
+  EXPECT_DOUBLE_EQ(table.ms(1), 2.0);
+  EXPECT_DOUBLE_EQ(table.ms(2), 2.2);
+  EXPECT_DOUBLE_EQ(table.ms(4), 2.6);
+  EXPECT_DOUBLE_EQ(table.ms(7), 4.4);
+  EXPECT_DOUBLE_EQ(table.ms(8), 5.0);
+  EXPECT_DOUBLE_EQ(table.ms(10), 6.2);  // on the line through 4 and 8
+  EXPECT_DOUBLE_EQ(table.ratio(8), 2.5);
+  EXPECT_THROW(table.ms(0), base::InternalError);
+  EXPECT_THROW(RowCostTable{}.ms(1), base::InternalError);
+}
+
+TEST(RowCostTable, NeverFallsBehindItsEnd) {
+  EXPECT_DOUBLE_EQ(table_of({{1, 2.0}}).ms(9), 2.0);
+  EXPECT_DOUBLE_EQ(table_of({{1, 2.0}, {2, 1.9}}).ms(64), 1.9);
+}
+
+TEST(RowCostTable, Floor) {
+  RowCostTable table = table_of({{1, 2.0}});
+  table.bytes = 30'000'000;
+  EXPECT_EQ(table.floor_ms(), 0) << "no bandwidth was probed";
+  table.bandwidth = 20e9;
+  EXPECT_DOUBLE_EQ(table.floor_ms(), 1.5);
+}
+
+class MeasureRowCost : public ::testing::Test {
+ protected:
+  static RowCostOptions options() {
+    RowCostOptions o;
+    o.rows = {8, 2, 8};
+    o.context = 20;
+    o.rounds = 3;
+    return o;
+  }
+  std::vector<std::unique_ptr<Session>> sessions(int n, int capacity, bool phases = false) {
+    std::vector<std::unique_ptr<Session>> all;
+    for (int i = 0; i < n; ++i) {
+      SessionOptions o;
+      o.n_threads = 1, o.max_tokens = capacity, o.measure_phases = phases;
+      all.push_back(Session::create(model_, o));
+    }
+    return all;
+  }
+  static std::vector<int> counts(const RowCostTable& table) {
+    std::vector<int> rows;
+    for (const RowCost& r : table.rows) rows.push_back(r.rows);
+    return rows;
+  }
+  std::shared_ptr<const Model> model_ = make_random_model(testing::small_config(), 5);
+};
+
+TEST_F(MeasureRowCost, RowsAscendWithoutRepeatsAndBeginAtOne) {
+  auto o = options();
+  o.prefill = {5, 9};
+  int called = 0;
+  o.progress = [&](int round, int of) {
+    EXPECT_EQ(round, ++called);
+    EXPECT_EQ(of, 3);
+  };
+  EXPECT_EQ(row_cost_capacity(o), 28);
+  const auto all = sessions(2, 28);
+  all[1]->prefill(testing::random_tokens(3, 101, 1));
+  const auto tables = measure_row_cost(all, o);
+  ASSERT_EQ(tables.size(), 2u);
+  EXPECT_EQ(called, 3);
+  for (const RowCostTable& table : tables) {
+    EXPECT_THAT(counts(table), ElementsAre(1, 2, 8));
+    EXPECT_EQ(table.context, 20);
+    EXPECT_EQ(table.rounds, 3);
+    EXPECT_EQ(table.bytes, all[0]->bytes_per_forward(20));
+    EXPECT_EQ(table.bandwidth, 0);
+    for (const RowCost& r : table.rows) {
+      EXPECT_GT(r.ms, 0);
+      EXPECT_LE(r.q1_ms, r.ms);
+      EXPECT_GE(r.q3_ms, r.ms);
+    }
+    ASSERT_EQ(table.prefill.size(), 2u);
+    EXPECT_EQ(table.prefill[1].tokens, 9);
+    EXPECT_GT(table.prefill[1].tokens_per_s(), 0);
+  }
+  for (const auto& session : all) EXPECT_EQ(session->length(), 0);
+}
+
+TEST_F(MeasureRowCost, RoundsFollowTheTime) {
+  auto o = options();
+  o.rounds = 0;
+  o.seconds = 0;
+  EXPECT_EQ(measure_row_cost(sessions(1, 28), o).front().rounds, 3) << "the least there is";
+  o.seconds = 1e6;
+  o.most_rounds = 5;
+  EXPECT_EQ(measure_row_cost(sessions(1, 28), o).front().rounds, 5);
+}
+
+TEST_F(MeasureRowCost, LeavesOutWhatWouldTakeTooLong) {
+  auto o = options();
+  o.limit_seconds = 1e-12;  // not even one row fits: it is measured all the same
+  const auto tables = measure_row_cost(sessions(1, 28), o);
+  EXPECT_THAT(counts(tables.front()), ElementsAre(1));
+}
+
+TEST_F(MeasureRowCost, ProbesTheFloor) {
+  auto o = options();
+  o.bandwidth_seconds = 0.02;
+  const auto table = measure_row_cost(sessions(1, 28), o).front();
+  EXPECT_GT(table.bandwidth, 0);
+  EXPECT_GT(table.floor_ms(), 0);
+}
+
+TEST_F(MeasureRowCost, ASessionTooSmallIsOurMistake) {
+  EXPECT_THROW(measure_row_cost(sessions(1, 27), options()), base::InternalError);
+}
+
+TEST(MachineProbes, ReadAnyFootprint) {
+  for (const size_t bytes : {size_t{1}, size_t{1000}, size_t{3} << 20})
+    for (const int threads : {1, 3}) EXPECT_GT(read_bandwidth(bytes, threads, 0), 0) << bytes;
+}
+
+TEST(MachineProbes, OneThreadHasNobodyToTalkTo) {
+  EXPECT_EQ(cache_line_round_trip_ns(1), 0);
+  if (allowed_cores() > 1) {
+    EXPECT_GT(cache_line_round_trip_ns(2), 0);
+  }
+}
+
+}  // namespace
+}  // namespace evalrun::engine
