@@ -1,7 +1,16 @@
+// What sampling costs a step is memory and exp: a law over 49,152 tokens is 393 KB. Hence an exp of
+// our own that the compiler vectorises, sums in independent lanes, and selection instead of sorting
+// (for top-k candidates above a running threshold, for top-p buckets of mass).
+//
+// Masses that decide a top-p set are integers, so that the set depends on the law and not on the
+// order of additions: selection, sorting and any vector width give the same set, ties included.
 #include "engine/sampling.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "engine/base/error.h"
@@ -11,6 +20,7 @@ namespace {
 
 // Independent lanes, so that the compiler may use vector registers without reassociating a sum.
 constexpr size_t kLanes = 16;
+constexpr size_t kBlock = 256;  // tokens worked on at once: 2 KB of float64
 
 [[noreturn]] void bad_logits(const char* what) {
   throw base::data_error(
@@ -18,26 +28,58 @@ constexpr size_t kLanes = 16;
       "the weights may be damaged, or the model overflows in this number format");
 }
 
-// Largest logit; throws for NaN.
-float max_logit(std::span<const float> logits) {
+// Four floats: a register of every 64-bit machine. Loops over few lanes with a comparison inside
+// are not vectorised by themselves.
+typedef float Quad __attribute__((vector_size(16)));
+typedef int32_t QuadMask __attribute__((vector_size(16)));
+constexpr size_t kQuads = kLanes / 4;
+
+inline Quad quad_at(const float* p) {
+  Quad q;
+  std::memcpy(&q, p, sizeof(q));
+  return q;
+}
+
+bool any(const QuadMask& mask) {
+  uint64_t half[2];
+  std::memcpy(half, &mask, sizeof(half));
+  return (half[0] | half[1]) != 0;
+}
+
+// A largest logit and the first block of kArgmaxBlock it stands in; throws for NaN.
+constexpr size_t kArgmaxBlock = 1024;
+struct Largest {
+  float logit;
+  size_t block;  // first id of the block
+};
+Largest largest_logit(std::span<const float> logits) {
   EVALRUN_CHECK(!logits.empty(), "no logits");
-  float best[kLanes];
-  bool nan[kLanes] = {};
-  std::fill(best, best + kLanes, -std::numeric_limits<float>::infinity());
-  size_t i = 0;
-  for (; i + kLanes <= logits.size(); i += kLanes)
-    for (size_t j = 0; j < kLanes; ++j) {
-      const float x = logits[i + j];
-      best[j] = x > best[j] ? x : best[j];
-      nan[j] |= x != x;
+  constexpr float kLowest = -std::numeric_limits<float>::infinity();
+  Largest largest{kLowest, 0};
+  QuadMask nan[kQuads] = {};
+  bool odd_nan = false;  // behind the last full set of lanes
+  for (size_t begin = 0; begin < logits.size(); begin += kArgmaxBlock) {
+    const size_t end = std::min(begin + kArgmaxBlock, logits.size());
+    Quad best[kQuads];
+    for (Quad& q : best) q = Quad{kLowest, kLowest, kLowest, kLowest};
+    size_t i = begin;
+    for (; i + kLanes <= end; i += kLanes)
+      for (size_t j = 0; j < kQuads; ++j) {
+        const Quad x = quad_at(&logits[i + 4 * j]);
+        best[j] = x > best[j] ? x : best[j];
+        nan[j] |= x != x;
+      }
+    float here = kLowest;
+    for (const Quad& q : best)
+      for (size_t j = 0; j < 4; ++j) here = std::max(here, q[j]);
+    for (; i < end; ++i) {
+      here = std::max(here, logits[i]);
+      odd_nan |= logits[i] != logits[i];
     }
-  for (; i < logits.size(); ++i) {
-    best[0] = std::max(best[0], logits[i]);
-    nan[0] |= logits[i] != logits[i];
+    if (here > largest.logit) largest = {here, begin};
   }
-  if (std::any_of(nan, nan + kLanes, [](bool b) { return b; }))
-    bad_logits("the model computed NaN");
-  return *std::max_element(best, best + kLanes);
+  if (odd_nan || any(nan[0] | nan[1] | nan[2] | nan[3])) bad_logits("the model computed NaN");
+  return largest;
 }
 
 // Whether a stands before b in the one order used everywhere: larger logit, then lower id.
@@ -49,51 +91,198 @@ struct Before {
   }
 };
 
-// Leaves the k best ids in `heap`, the worst of them in front. Ids come in ascending order, so an
-// equal logit never displaces one that is already in.
-void select_best(std::span<const float> logits, size_t k, std::vector<int32_t>& heap) {
-  const Before before{logits};
-  heap.clear();
+// Leaves the k best ids in `ids` in any order but for the worst of them, which is the last. Room
+// for 4 k ids and some: candidates gather above the worst of the best so far, and each time the
+// room is full the k best of them stay. Ids come in ascending order, so an equal logit never
+// displaces one that is already in.
+void select_best(std::span<const float> logits, size_t k, std::vector<int32_t>& ids) {
   const size_t n = logits.size();
-  for (size_t i = 0; i < std::min(k, n); ++i) heap.push_back(static_cast<int32_t>(i));
-  std::make_heap(heap.begin(), heap.end(), before);
-  float worst = logits[static_cast<size_t>(heap.front())];
-  for (size_t i = heap.size(); i < n; ++i) {
-    if (!(logits[i] > worst)) continue;
-    std::pop_heap(heap.begin(), heap.end(), before);
-    heap.back() = static_cast<int32_t>(i);
-    std::push_heap(heap.begin(), heap.end(), before);
-    worst = logits[static_cast<size_t>(heap.front())];
+  k = std::min(k, n);
+  const size_t room = std::min(n, 4 * k + kBlock);
+  ids.clear();
+  float worst = -std::numeric_limits<float>::infinity();
+  const auto shrink = [&] {
+    const auto last = ids.begin() + static_cast<std::ptrdiff_t>(k) - 1;
+    std::nth_element(ids.begin(), last, ids.end(), Before{logits});
+    ids.resize(k);
+    worst = logits[static_cast<size_t>(ids.back())];
+  };
+  for (size_t i = 0; i < room; ++i) ids.push_back(static_cast<int32_t>(i));
+  shrink();
+  for (size_t i = room; i < n; i += kLanes) {
+    const size_t end = std::min(i + kLanes, n);
+    if (end - i == kLanes) {
+      const Quad border{worst, worst, worst, worst};
+      QuadMask above{};
+      for (size_t j = 0; j < kQuads; ++j) above |= quad_at(&logits[i + 4 * j]) > border;
+      if (!any(above)) continue;
+    }
+    if (ids.size() + kLanes > room) shrink();
+    for (size_t j = i; j < end; ++j)
+      if (logits[j] > worst) ids.push_back(static_cast<int32_t>(j));
   }
+  shrink();
 }
 
-double sum_of(std::span<const double> values) {
-  double sum = 0;
-  for (double v : values) sum += v;
-  return sum;
+// exp(x) for x <= 0 with a relative error below 3e-16 (denormal results: half a denormal); exactly
+// 1 at 0 and exactly 0 below -745.2, as in libm. Additions and products only: the same bits at any
+// vector width.
+#if defined(__GNUC__)
+__attribute__((always_inline))
+#endif
+inline double
+exp_of(double x) {
+  constexpr double kShift = 0x1.8p52;  // added: rounds to an integer, kept in the low bits
+  constexpr double kLog2E = 0x1.71547652b82fep0;
+  constexpr double kLn2High = 0x1.62e42feep-1, kLn2Low = 0x1.a39ef35793c76p-33;
+  // max(x, -746) on the bits: compilers vectorise no loop in which floats are compared.
+  constexpr auto kLowest = std::bit_cast<int64_t>(-746.0);
+  const int64_t bits = std::bit_cast<int64_t>(x) | std::numeric_limits<int64_t>::min();
+  x = std::bit_cast<double>(bits < kLowest ? bits : kLowest);
+  const double shifted = x * kLog2E + kShift;
+  const double n = shifted - kShift;
+  const double r = (x - n * kLn2High) - n * kLn2Low;  // |r| <= 0.347
+  const double r2 = r * r, r4 = r2 * r2, r8 = r4 * r4;
+  // Taylor: what is left out is below 5e-18.
+  const double c0 = 1.0 / 2 + r * (1.0 / 6), c1 = 1.0 / 24 + r * (1.0 / 120),
+               c2 = 1.0 / 720 + r * (1.0 / 5040), c3 = 1.0 / 40320 + r * (1.0 / 362880),
+               c4 = 1.0 / 3628800 + r * (1.0 / 39916800),
+               c5 = 1.0 / 479001600 + r * (1.0 / 6227020800);
+  const double tail = (c0 + r2 * c1) + r4 * (c2 + r2 * c3) + r8 * (c4 + r2 * c5);
+  const double p = 1.0 + (r + r2 * tail);
+  // 2^n in two factors, because 2^-1076 is not a float64.
+  const auto exponent = std::bit_cast<uint64_t>(shifted) + 1023 + 60;
+  return p * std::bit_cast<double>(exponent << 52) * 0x1p-60;
 }
 
-// Zeroes everything behind the smallest set (best first) whose mass reaches top_p of `sum`.
-void keep_nucleus(std::span<const float> logits, double top_p, double sum,
+// prob <- exp((logits - shift) * scale)
+#if defined(__GNUC__)
+__attribute__((always_inline))
+#endif
+inline void
+exp_body(const float* logits, size_t n, double shift, double scale, double* prob) {
+  for (size_t i = 0; i < n; ++i) prob[i] = exp_of((static_cast<double>(logits[i]) - shift) * scale);
+}
+void exp_plain(const float* logits, size_t n, double shift, double scale, double* prob) {
+  exp_body(logits, n, shift, scale, prob);
+}
+using ExpLoop = void (*)(const float*, size_t, double, double, double*);
+#if defined(__x86_64__) && defined(__GNUC__)
+// avx2 without fma, which would change bits.
+__attribute__((target("avx2"))) void exp_avx2(const float* logits, size_t n, double shift,
+                                              double scale, double* prob) {
+  exp_body(logits, n, shift, scale, prob);
+}
+const ExpLoop exp_loop = __builtin_cpu_supports("avx2") ? exp_avx2 : exp_plain;
+#else
+const ExpLoop exp_loop = exp_plain;
+#endif
+
+// Mass in units of 2^-44: prob in [0, 1], rounded to even. The sum of 2^20 of them is exact.
+constexpr size_t kMaxVocab = size_t{1} << 20;
+inline uint64_t fixed(double prob) {
+  constexpr double kUnit = 256.0;  // float64 from 256 on have a spacing of 2^-44
+  return std::bit_cast<uint64_t>(prob + kUnit) - std::bit_cast<uint64_t>(kUnit);
+}
+
+uint64_t fixed_sum(const double* prob, size_t n) {
+  uint64_t all = 0;
+  for (size_t i = 0; i < n; ++i) all += fixed(prob[i]);
+  return all;
+}
+
+// Buckets of mass: the logits of [high - width, high] in equal steps; index 0 holds the largest.
+struct Buckets {
+  static constexpr size_t kCount = 1024;
+  double high, scale;
+  Buckets(double highest, double width) : high(highest), scale((kCount - 1) / width) {}
+  // Not a valid index when >= kCount.
+  double place(float logit) const { return (high - static_cast<double>(logit)) * scale; }
+};
+
+// Of candidates `ids` (ascending), the one with which their mass, best first, reaches `need`. The
+// bucket that holds the answer becomes the candidates until few are left. Overwrites `ids`.
+int32_t border_of(std::span<const float> logits, std::span<const double> prob, uint64_t need,
+                  std::span<int32_t> ids) {
+  const auto logit = [&](int32_t id) { return logits[static_cast<size_t>(id)]; };
+  const auto mass = [&](int32_t id) { return fixed(prob[static_cast<size_t>(id)]); };
+  constexpr size_t kFew = 64;
+  uint64_t reached = 0;  // by what stands before all candidates
+  while (ids.size() > kFew) {
+    float high = logit(ids[0]), low = high;
+    for (const int32_t id : ids) {
+      high = std::max(high, logit(id));
+      low = std::min(low, logit(id));
+    }
+    if (high == low) break;
+    const Buckets buckets(high, static_cast<double>(high) - static_cast<double>(low));
+    std::array<uint64_t, Buckets::kCount> masses{};
+    for (const int32_t id : ids) masses[static_cast<size_t>(buckets.place(logit(id)))] += mass(id);
+    size_t chosen = 0;
+    while (reached + masses[chosen] < need) reached += masses[chosen++];
+    size_t kept = 0;
+    for (const int32_t id : ids) {
+      ids[kept] = id;
+      kept += static_cast<size_t>(buckets.place(logit(id))) == chosen ? 1 : 0;
+    }
+    ids = ids.first(kept);
+  }
+  // More than a few have equal logits: they stand in order as they are.
+  if (ids.size() <= kFew) std::sort(ids.begin(), ids.end(), Before{logits});
+  size_t i = 0;
+  while ((reached += mass(ids[i])) < need) ++i;
+  return ids[i];
+}
+
+// Zeroes everything behind the smallest set (best first) whose mass reaches top_p of all.
+// prob = exp((logits - best) * scale), or 0 where top-k has cut.
+void keep_nucleus(std::span<const float> logits, double best, double scale, double top_p,
                   std::vector<double>& prob, std::vector<int32_t>& order) {
-  // All tokens below (1 - top_p) / V hold less than 1 - top_p together, so none of them can be in
-  // the set; half of that leaves room for rounding.
-  const double floor = 0.5 * (1.0 - top_p) * sum / static_cast<double>(prob.size());
-  order.clear();
-  for (size_t i = 0; i < prob.size(); ++i)
-    if (prob[i] > 0 && prob[i] >= floor) order.push_back(static_cast<int32_t>(i));
-  const Before before{logits};
-  const auto after = [&before](int32_t a, int32_t b) { return before(b, a); };
-  std::make_heap(order.begin(), order.end(), after);
-  double mass = 0;
-  int32_t border = order.front();
-  for (auto end = order.end(); end != order.begin() && mass < top_p * sum; --end) {
-    std::pop_heap(order.begin(), end, after);
-    border = *(end - 1);
-    mass += prob[static_cast<size_t>(border)];
+  const size_t n = prob.size();
+  EVALRUN_CHECK(n <= kMaxVocab, "a vocabulary of {}", n);
+  const uint64_t total = fixed_sum(prob.data(), n);
+  const auto all = static_cast<double>(total);
+  const uint64_t need =
+      std::clamp(static_cast<uint64_t>(std::ceil(top_p * all)), uint64_t{1}, total);
+  // All tokens below (1 - top_p) / V hold less than 1 - top_p together, so the set ends above; half
+  // of that leaves room for rounding. A mass of half a unit is counted as none.
+  const double floor = std::max(0.5, 0.5 * (1.0 - top_p) * all / static_cast<double>(n)) * 0x1p-44;
+  const Buckets buckets(best, (1.0 - std::log(floor)) / scale);
+  std::array<uint64_t, Buckets::kCount> masses{};
+  for (size_t i = 0; i < n; ++i) {
+    const double place = buckets.place(logits[i]);
+    if (place < static_cast<double>(Buckets::kCount))
+      masses[static_cast<size_t>(place)] += fixed(prob[i]);
   }
-  for (size_t i = 0; i < prob.size(); ++i)
-    if (before(border, static_cast<int32_t>(i))) prob[i] = 0;
+  uint64_t reached = 0;
+  size_t chosen = 0;
+  while (reached + masses[chosen] < need) reached += masses[chosen++];
+  order.clear();
+  const auto first = static_cast<double>(chosen), behind = static_cast<double>(chosen + 1);
+  for (size_t i = 0; i < n; ++i) {
+    const double place = buckets.place(logits[i]);
+    if (place >= first && place < behind && prob[i] > 0) order.push_back(static_cast<int32_t>(i));
+  }
+  const auto border = static_cast<size_t>(border_of(logits, prob, need - reached, order));
+  const float last = logits[border];
+  for (size_t i = 0; i <= border; ++i) prob[i] = logits[i] >= last ? prob[i] : 0.0;
+  for (size_t i = border + 1; i < n; ++i) prob[i] = logits[i] > last ? prob[i] : 0.0;
+}
+
+// At most kBlock values.
+double block_sum(std::span<const double> values) {
+  double lane[kLanes] = {};
+  size_t i = 0;
+  for (; i + kLanes <= values.size(); i += kLanes)
+    for (size_t j = 0; j < kLanes; ++j) lane[j] += values[i + j];
+  for (; i < values.size(); ++i) lane[0] += values[i];
+  for (size_t width = kLanes / 2; width > 0; width /= 2)
+    for (size_t j = 0; j < width; ++j) lane[j] += lane[j + width];
+  return lane[0];
+}
+
+std::span<const double> block_at(std::span<const double> values, size_t begin) {
+  return values.subspan(begin, std::min(kBlock, values.size() - begin));
 }
 
 }  // namespace
@@ -111,17 +300,16 @@ void validate(const SamplingParams& params) {
 }
 
 int32_t argmax(std::span<const float> logits) {
-  const float best = max_logit(logits);
-  size_t i = 0;
+  const auto [best, block] = largest_logit(logits);
+  size_t i = block;
   while (logits[i] != best) ++i;
   return static_cast<int32_t>(i);
 }
 
 std::vector<TokenLogit> top_k(std::span<const float> logits, int k) {
   EVALRUN_CHECK(k > 0, "k = {}", k);
-  max_logit(logits);  // for its NaN check
+  largest_logit(logits);  // for its NaN check
   std::vector<int32_t> ids;
-  ids.reserve(static_cast<size_t>(k));
   select_best(logits, static_cast<size_t>(k), ids);
   std::sort(ids.begin(), ids.end(), Before{logits});
   std::vector<TokenLogit> best;
@@ -136,36 +324,52 @@ void warp(std::span<const float> logits, const SamplingParams& params, std::vect
   const size_t n = logits.size();
   prob.resize(n);
   scratch.order.reserve(n);
-  const float best = max_logit(logits);
+  const float best = largest_logit(logits).logit;
   if (!std::isfinite(best)) bad_logits("no finite logit, or an infinite one");
 
-  float lowest = -std::numeric_limits<float>::infinity();
+  // Below 1e-300 the reciprocal would overflow; any logit but the best has no mass long before.
+  const double scale = 1.0 / std::max(params.temperature, 1e-300);
   if (params.top_k > 0 && static_cast<size_t>(params.top_k) < n) {
     select_best(logits, static_cast<size_t>(params.top_k), scratch.order);
-    lowest = logits[static_cast<size_t>(scratch.order.front())];
+    const float lowest = logits[static_cast<size_t>(scratch.order.back())];
+    for (size_t i = 0; i < n; ++i) prob[i] = logits[i] >= lowest ? 1.0 : 0.0;
+    for (size_t i = 0; i < n; ++i)
+      if (prob[i] != 0) prob[i] = exp_of((static_cast<double>(logits[i]) - best) * scale);
+  } else {
+    exp_loop(logits.data(), n, best, scale, prob.data());
   }
-  const double shift = best;
-  for (size_t i = 0; i < n; ++i)
-    prob[i] = logits[i] >= lowest ? std::exp((logits[i] - shift) / params.temperature) : 0.0;
-  double sum = sum_of(prob);
-  if (params.top_p < 1) {
-    keep_nucleus(logits, params.top_p, sum, prob, scratch.order);
-    sum = sum_of(prob);
-  }
-  for (double& p : prob) p /= sum;
+  if (params.top_p < 1) keep_nucleus(logits, best, scale, params.top_p, prob, scratch.order);
+  const double norm = 1.0 / sum(prob);
+  for (double& p : prob) p *= norm;
+}
+
+double sum(std::span<const double> values) {
+  double all = 0;
+  for (size_t i = 0; i < values.size(); i += kBlock) all += block_sum(block_at(values, i));
+  return all;
 }
 
 int32_t draw(std::span<const double> prob, base::Rng& rng) {
-  const double sum = sum_of(prob);
-  EVALRUN_CHECK(sum > 0 && std::isfinite(sum), "cannot draw from a sum of {}", sum);
-  const double u = rng.uniform() * sum;
-  double below = 0;
-  size_t last = 0;  // rounding can leave u at the very end: then the last possible token
-  for (size_t i = 0; i < prob.size(); ++i) {
+  const double all = sum(prob);
+  EVALRUN_CHECK(all > 0 && std::isfinite(all), "cannot draw from a sum of {}", all);
+  const double u = rng.uniform() * all;
+  // The block first, then the token in it. Rounding can leave u at the very end: then the last
+  // block with any mass, and the last possible token in it.
+  size_t chosen = 0;
+  double before = 0, upto = 0;
+  for (size_t begin = 0; begin < prob.size() && u >= upto; begin += kBlock) {
+    const double mass = block_sum(block_at(prob, begin));
+    if (!(mass > 0)) continue;
+    chosen = begin;
+    before = upto;
+    upto += mass;
+  }
+  size_t last = chosen;
+  for (size_t i = chosen; i < std::min(chosen + kBlock, prob.size()); ++i) {
     if (prob[i] <= 0) continue;
-    below += prob[i];
+    before += prob[i];
     last = i;
-    if (u < below) break;
+    if (u < before) break;
   }
   return static_cast<int32_t>(last);
 }

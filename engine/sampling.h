@@ -1,5 +1,7 @@
 // From logits to distributions and tokens: argmax, warpers in the Hugging Face order, draws.
-// All in float64 where sums decide, so that acceptance tests see what was drawn from.
+// All in float64 where sums decide, so that acceptance tests see what was drawn from. exp and sums
+// are our own (relative error of a probability below 1e-15 times 1 + its distance from the best
+// logit in temperatures): the same bits on every machine, whatever its libm and vector width.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -19,7 +21,8 @@ struct SamplingParams {
 // Throws usage_error: temperature finite and >= 0, top_k >= 0, 0 < top_p <= 1.
 void validate(const SamplingParams& params);
 
-// Lowest id on exact ties. Throws data_error for NaN logits.
+// Lowest id on exact ties; 0 when all are -inf. Throws data_error for NaN logits, wherever they
+// stand.
 int32_t argmax(std::span<const float> logits);
 
 // The k largest, descending, lowest id first on ties, without sorting the vocabulary; fewer when
@@ -33,7 +36,9 @@ std::vector<TokenLogit> top_k(std::span<const float> logits, int k);
 // A distribution over the vocabulary after temperature, top-k, top-p (Hugging Face order:
 // temperature, then top-k, then top-p on what is left; ties at the top-k border are kept as Hugging
 // Face keeps them; the top-p set is the smallest one reaching top_p, the token that crosses it
-// included, lowest id first on ties). prob.size() == vocab, sums to 1, exact zeros where cut.
+// included, lowest id first on ties; masses are compared in units of 2^-44 of the best token's, so
+// that a set does not depend on the order in which they are added). At most 2^20 tokens with top-p.
+// prob.size() == vocab, sums to 1, exact zeros where cut.
 // `scratch` keeps capacity between calls so that a steady state allocates nothing. Throws
 // data_error for logits that give no distribution (NaN, +inf, nothing finite). Not for greedy
 // parameters.
@@ -42,6 +47,9 @@ struct WarpScratch {
 };
 void warp(std::span<const float> logits, const SamplingParams& params, std::vector<double>& prob,
           WarpScratch& scratch);
+
+// Sum in a fixed order of independent lanes.
+double sum(std::span<const double> values);
 
 // One draw; prob need not be normalised (sum > 0).
 int32_t draw(std::span<const double> prob, base::Rng& rng);

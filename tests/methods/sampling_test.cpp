@@ -81,8 +81,16 @@ TEST(Argmax, TakesTheLowestIdOfTheLargest) {
   EXPECT_EQ(engine::argmax(std::vector<float>{-0.0f, 0.0f}), 0);
 }
 
+TEST(Argmax, TiesInDistantBlocksGoToTheLowestId) {
+  for (size_t first : {0u, 15u, 1023u, 1024u, 2500u, 4998u}) {
+    std::vector<float> logits(5000, -1.0f);
+    logits[first] = logits[4999] = 2.0f;
+    EXPECT_EQ(engine::argmax(logits), static_cast<int32_t>(first));
+  }
+}
+
 TEST(Argmax, RefusesNanWhereverItStands) {
-  for (size_t n : {1u, 15u, 16u, 17u, 48u}) {
+  for (size_t n : {1u, 15u, 16u, 17u, 48u, 1041u}) {
     for (size_t at = 0; at < n; ++at) {
       std::vector<float> logits(n, 1.0f);
       logits[at] = kNan;
@@ -128,6 +136,109 @@ TEST(Warp, EqualsTheReference) {
       sum += prob[i];
     }
     EXPECT_NEAR(sum, 1.0, 1e-14);
+  }
+}
+
+TEST(TopK, EqualsTheSortedVocabularyWhenItIsLarge) {
+  base::Rng rng(21);
+  for (int round = 0; round < 60; ++round) {
+    auto logits = random_logits(rng, 3000 + rng.below(3000), round % 2 == 0, round % 3 == 0);
+    // Ascending: every token displaces another.
+    if (round % 5 == 0) std::sort(logits.begin(), logits.end());
+    const auto ids = sorted_ids(logits);
+    const int k = 1 + static_cast<int>(rng.below(round % 4 == 0 ? 7000 : 60));
+    const auto best = engine::top_k(logits, k);
+    ASSERT_EQ(best.size(), std::min(logits.size(), static_cast<size_t>(k)));
+    for (size_t i = 0; i < best.size(); ++i) ASSERT_EQ(best[i].token, ids[i]) << round;
+  }
+}
+
+// Against sums in long double over the sorted vocabulary: what is kept is a front part of that
+// order, it reaches top_p, and without its last token it does not.
+TEST(Warp, KeepsTheSmallestFrontPartThatReachesTopP) {
+  base::Rng rng(22);
+  engine::WarpScratch scratch;
+  std::vector<double> prob;
+  const double temperatures[] = {0.05, 0.6, 1.0, 3.0, 100.0};
+  const double top_ps[] = {1e-9, 0.1, 0.5, 0.95, 0.999, 1 - 1e-7};
+  const int top_ks[] = {0, 0, 30, 2000};
+  for (int round = 0; round < 300; ++round) {
+    auto logits = random_logits(rng, 1 + rng.below(6000), round % 4 == 0, round % 3 == 0);
+    if (round % 2 == 0)
+      for (float& l : logits) l *= 5;
+    const SamplingParams params{temperatures[rng.below(5)], top_ks[rng.below(4)],
+                                top_ps[rng.below(6)]};
+    engine::warp(logits, params, prob, scratch);
+    const std::vector<int32_t> ids = sorted_ids(logits);
+    const auto at = [&](size_t rank) { return static_cast<size_t>(ids[rank]); };
+    size_t n = ids.size();  // candidates: ties with the k-th stay
+    if (params.top_k > 0 && static_cast<size_t>(params.top_k) < n) {
+      const float border = logits[at(static_cast<size_t>(params.top_k) - 1)];
+      while (logits[at(n - 1)] < border) --n;
+    }
+    const auto weight = [&](size_t rank) {
+      return std::exp((static_cast<long double>(logits[at(rank)]) - logits[at(0)]) /
+                      params.temperature);
+    };
+    long double total = 0;
+    for (size_t i = 0; i < n; ++i) total += weight(i);
+    size_t kept = 0;
+    while (kept < ids.size() && prob[at(kept)] > 0) ++kept;
+    for (size_t i = kept; i < ids.size(); ++i) ASSERT_EQ(prob[at(i)], 0) << "round " << round;
+    long double mass = 0;
+    for (size_t i = 0; i < kept; ++i) mass += weight(i);
+    const long double rounding = 1e-9L;  // 6,000 masses rounded to 2^-45 of the largest
+    ASSERT_LE(kept, n);
+    EXPECT_GE(mass / total, params.top_p - rounding) << "round " << round;
+    EXPECT_LT((mass - weight(kept - 1)) / total, params.top_p + rounding) << "round " << round;
+    for (size_t i = 0; i < kept; ++i)
+      ASSERT_NEAR(prob[at(i)] / static_cast<double>(weight(i) / mass), 1.0, 2e-13)
+          << "round " << round << " rank " << i;
+  }
+}
+
+// Masses of equal tokens are equal, so that the set is known exactly however many there are.
+TEST(Warp, CutsAmongManyEqualTokensById) {
+  engine::WarpScratch scratch;
+  std::vector<double> prob;
+  for (size_t n : {1u, 3u, 64u, 65u, 4096u, 49152u}) {
+    std::vector<float> logits(n + 2, 0.5f);
+    logits[1] = -kInf, logits[n + 1] = -kInf;
+    for (double top_p : {1e-12, 0.25, 0.5, 0.75}) {
+      engine::warp(logits, {0.7, 0, top_p}, prob, scratch);
+      const auto kept = static_cast<size_t>(std::ceil(top_p * static_cast<double>(n)));
+      for (size_t i = 0, seen = 0; i < prob.size(); ++i) {
+        const bool possible = logits[i] > 0;
+        EXPECT_EQ(prob[i] > 0, possible && seen < kept) << n << ' ' << top_p << " id " << i;
+        seen += possible;
+      }
+    }
+  }
+}
+
+TEST(Warp, ProbabilitiesFollowExpDownToTheSmallestNumbers) {
+  engine::WarpScratch scratch;
+  std::vector<double> prob;
+  std::vector<float> logits;
+  for (int i = 0; i < 8000; ++i) logits.push_back(-0.1f * static_cast<float>(i));
+  engine::warp(logits, {1.0, 0, 1.0}, prob, scratch);
+  double sum = 0;
+  for (const float l : logits) sum += std::exp(static_cast<double>(l));
+  for (size_t i = 0; i < logits.size(); ++i) {
+    const double expected = std::exp(static_cast<double>(logits[i]));
+    if (expected > 1e-300)
+      ASSERT_NEAR(prob[i] * sum / expected, 1.0, 1e-14) << logits[i];
+    else
+      ASSERT_NEAR(prob[i] * sum, expected, 1e-300) << logits[i];
+    if (logits[i] < -746) ASSERT_EQ(prob[i], 0);
+  }
+}
+
+TEST(Sum, AddsEverythingOnce) {
+  for (size_t n : {0u, 1u, 15u, 16u, 255u, 256u, 257u, 1000u}) {
+    std::vector<double> values(n);
+    for (size_t i = 0; i < n; ++i) values[i] = static_cast<double>(i + 1);  // exact sums
+    EXPECT_EQ(engine::sum(values), static_cast<double>(n * (n + 1) / 2));
   }
 }
 
@@ -178,6 +289,17 @@ TEST(Draw, FollowsTheWeightsWhateverTheirSum) {
     for (int i = 0; i < 100000; ++i) ++counts[static_cast<size_t>(engine::draw(weights, rng))];
     EXPECT_GT(chi_square_p(counts, law), 1e-6) << scale;  // fixed seed: passes or fails for ever
   }
+  // Tokens with mass far apart, with empty blocks between and behind them.
+  std::vector<double> sparse(2000);
+  sparse[3] = 1, sparse[700] = 2, sparse[1500] = 1;
+  base::Rng far(6);
+  std::vector<int64_t> counts(3);
+  for (int i = 0; i < 100000; ++i) {
+    const int32_t token = engine::draw(sparse, far);
+    ASSERT_TRUE(token == 3 || token == 700 || token == 1500) << token;
+    ++counts[token == 3 ? 0 : token == 700 ? 1 : 2];
+  }
+  EXPECT_GT(chi_square_p(counts, std::vector<double>{0.25, 0.5, 0.25}), 1e-6);
   base::Rng rng(5);
   EXPECT_THROW(engine::draw(std::vector<double>{0, 0}, rng), base::InternalError);
 }
