@@ -36,12 +36,14 @@ int32_t prefill(engine::Session& target, const TurnRequest& request, base::Rng& 
 
   engine::Row row;
   row.token = request.prompt.back();
+  row.top = request.sampling.greedy();
+  row.logits = !row.top;
   engine::ForwardRequest last;
   last.rows = {&row, 1};
   const engine::ForwardResult result = target.forward(last);
   int32_t first = -1;
   if (request.sampling.greedy()) {
-    first = engine::argmax(result.logits_row(0));
+    first = result.top[0];
   } else {
     std::vector<double> prob;
     engine::WarpScratch scratch;

@@ -81,10 +81,9 @@ class WrongAcceptance {
     const int node = rejected_child(verdict);
     if (node >= 0) {
       verdict.path.push_back(node);
-      verdict.bonus = engine::argmax(verdict.logits_of(node));
+      verdict.bonus = verdict.target.top(node);
     } else if (verdict.step - last_ >= kEvery + kPatience) {
-      const auto vocab = static_cast<int32_t>(verdict.logits_of(0).size());
-      verdict.bonus = (verdict.bonus + 1) % vocab;
+      verdict.bonus = verdict.bonus == 0 ? 1 : verdict.bonus - 1;  // another id, always a valid one
     } else {
       return;
     }

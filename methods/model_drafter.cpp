@@ -28,14 +28,16 @@ void ModelDrafter::start(const GenerationContext& context) {
     for (std::vector<double>& row : q_) row.reserve(static_cast<size_t>(sizes_.common_vocab));
 }
 
-std::span<const float> ModelDrafter::feed(std::span<const int32_t> tokens) {
+int32_t ModelDrafter::feed(std::span<const int32_t> tokens, int level) {
   rows_.clear();
   path_.clear();
   for (size_t i = 0; i < tokens.size(); ++i) {
     engine::Row row;
     row.token = tokens[i];
     row.parent = static_cast<int32_t>(i) - 1;
-    row.logits = i + 1 == tokens.size();
+    const bool last = i + 1 == tokens.size();
+    row.top = last && by_top();
+    row.logits = last && !by_top();
     rows_.push_back(row);
     path_.push_back(static_cast<int>(i));
   }
@@ -43,8 +45,9 @@ std::span<const float> ModelDrafter::feed(std::span<const int32_t> tokens) {
   request.rows = rows_;
   const engine::ForwardResult result = session_->forward(request);
   session_->commit(path_);
-  return result.logits_row(static_cast<int>(tokens.size()) - 1)
-      .first(static_cast<size_t>(sizes_.common_vocab));
+  const int last = static_cast<int>(tokens.size()) - 1;
+  if (by_top()) return result.top[static_cast<size_t>(last)];
+  return choose(result.logits_row(last).first(static_cast<size_t>(sizes_.common_vocab)), level);
 }
 
 int32_t ModelDrafter::choose(std::span<const float> logits, int level) {
@@ -68,7 +71,7 @@ void ModelDrafter::draft(std::span<const int32_t> sequence, int max_depth, Token
   const int depth = std::min({sizes_.gamma, max_depth, session_->capacity() - root_});
   int node = 0;
   for (int level = 0; level < depth; ++level) {
-    const int32_t token = choose(feed(fresh), level);
+    const int32_t token = feed(fresh, level);
     node = tree.add(token, node);
     fresh = {&tree.token[static_cast<size_t>(node)], 1};
   }

@@ -33,8 +33,11 @@ class ModelDrafter final : public Drafter {
   size_t extra_kv_bytes() const override { return session_->kv_bytes(); }
 
  private:
-  std::span<const float> feed(std::span<const int32_t> tokens);  // logits after the last, committed
+  // Commits the tokens; returns the token drafted behind the last of them.
+  int32_t feed(std::span<const int32_t> tokens, int level);
   int32_t choose(std::span<const float> logits, int level);
+  // Whether the draft model's own top token is the draft: greedy, and none of its ids is cut.
+  bool by_top() const { return sampling_.greedy() && sizes_.common_vocab == sizes_.draft_vocab; }
   bool known(int32_t token) const { return token >= 0 && token < sizes_.draft_vocab; }
 
   std::unique_ptr<engine::Session> session_;

@@ -40,11 +40,14 @@ SpeculativeMethod::Budget SpeculativeMethod::budget() const {
 }
 
 engine::ForwardResult SpeculativeMethod::forward() {
+  const bool greedy = context_.sampling.greedy();
   rows_.clear();
   for (size_t i = 0; i < tree_.token.size(); ++i) {
     engine::Row row;
     row.token = tree_.token[i];
     row.parent = tree_.parent[i];
+    row.top = greedy;
+    row.logits = !greedy;
     rows_.push_back(row);
   }
   engine::ForwardRequest request;
@@ -64,12 +67,15 @@ StepOutcome SpeculativeMethod::step(PhaseTimer& timer) {
   timer.enter(PhaseTimer::kVerify);
   const engine::ForwardResult result = forward();
   const auto logits_of = [&result](int node) { return result.logits_row(node); };
+  const auto top_of = [&result](int node) { return result.top[static_cast<size_t>(node)]; };
+  const TargetView target = context_.sampling.greedy() ? TargetView::with_top(top_of)
+                                                       : TargetView::with_logits(logits_of);
   const auto q_of = [this](int node) { return drafter_->q_of(node); };
-  const Verifier::Result verdict = verifier_->verify(tree_, logits_of, q_of, *chance_);
+  const Verifier::Result verdict = verifier_->verify(tree_, target, q_of, *chance_);
   path_.assign(1, 0);
   path_.insert(path_.end(), verdict.path.begin(), verdict.path.end());
   int32_t bonus = verdict.bonus;
-  if (hook_) hook_({tree_, logits_of, path_, bonus, step_, context_});
+  if (hook_) hook_({tree_, target, path_, bonus, step_, context_});
 
   timer.enter(PhaseTimer::kCommit);
   context_.target->commit(path_);

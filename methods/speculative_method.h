@@ -26,7 +26,7 @@ class SpeculativeMethod final : public DecodingMethod {
   // faults and negative controls of tests only.
   struct Verdict {
     const TokenTree& tree;
-    LogitsOf logits_of;
+    const TargetView& target;  // logits only under sampling, as the verifier needs them
     std::vector<int>& path;
     int32_t& bonus;
     int64_t step;

@@ -1,6 +1,7 @@
 #include "methods/verifier.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "engine/base/error.h"
@@ -22,28 +23,48 @@ int next_child(const TokenTree& tree, int node, int after) {
 void subtract(std::vector<double>& target_prob, std::span<const double> draft_prob,
               double draft_mass) {
   const size_t n = std::min(target_prob.size(), draft_prob.size());
-  double sum = 0;
-  for (size_t i = 0; i < n; ++i) sum += std::max(target_prob[i] - draft_prob[i] / draft_mass, 0.0);
-  for (size_t i = n; i < target_prob.size(); ++i) sum += target_prob[i];
+  const double scale = 1.0 / draft_mass;
+  const auto residual = [&](size_t i) {
+    const double r = target_prob[i] - draft_prob[i] * scale;
+    return r > 0.0 ? r : 0.0;
+  };
+  std::array<double, 256> block;
+  double sum = engine::sum(std::span<const double>(target_prob).subspan(n));
+  for (size_t begin = 0; begin < n; begin += block.size()) {
+    const size_t size = std::min(block.size(), n - begin);
+    for (size_t i = 0; i < size; ++i) block[i] = residual(begin + i);
+    sum += engine::sum({block.data(), size});
+  }
   if (!(sum > 0)) return;
-  for (size_t i = 0; i < n; ++i)
-    target_prob[i] = std::max(target_prob[i] - draft_prob[i] / draft_mass, 0.0) / sum;
-  for (size_t i = n; i < target_prob.size(); ++i) target_prob[i] /= sum;
+  const double norm = 1.0 / sum;
+  for (size_t i = 0; i < n; ++i) target_prob[i] = residual(i) * norm;
+  for (size_t i = n; i < target_prob.size(); ++i) target_prob[i] *= norm;
 }
 
 // Rejection of a point mass on `token`: what is left of the target's law without it.
 void exclude(std::vector<double>& target_prob, size_t token) {
   const double cut = std::exchange(target_prob[token], 0.0);
-  double sum = 0;
-  for (double p : target_prob) sum += p;
+  const double sum = engine::sum(target_prob);
   if (sum > 0) {
-    for (double& p : target_prob) p /= sum;
+    const double norm = 1.0 / sum;
+    for (double& p : target_prob) p *= norm;
   } else {
     target_prob[token] = cut;  // as above: only rounding can have rejected it
   }
 }
 
 }  // namespace
+
+int32_t TargetView::top(int node) const {
+  const int32_t token = top_ ? (*top_)(node) : engine::argmax((*logits_)(node));
+  EVALRUN_CHECK(token >= 0, "node {}: the forward was not asked for a top token", node);
+  return token;
+}
+
+std::span<const float> TargetView::logits(int node) const {
+  EVALRUN_CHECK(logits_.has_value(), "node {}: the target was asked for top tokens only", node);
+  return (*logits_)(node);
+}
 
 int Verifier::match(const TokenTree& tree, int node, int32_t token) const {
   for (int child = next_child(tree, node, node); child >= 0; child = next_child(tree, node, child))
@@ -54,7 +75,7 @@ int Verifier::match(const TokenTree& tree, int node, int32_t token) const {
 // Rule M (S with one child): tests the children in the order they were drawn; returns the accepted
 // one or -1, and leaves in p_ the law the bonus is drawn from.
 int Verifier::accept_child(const TokenTree& tree, int node, QOf q_of, Chance& chance) {
-  bool first = true;  // no earlier sibling came from a distribution
+  std::span<const double> law;  // what this child was drawn from, not normalised
   for (int child = next_child(tree, node, node); child >= 0;
        child = next_child(tree, node, child)) {
     const auto token = static_cast<size_t>(tree.token[static_cast<size_t>(child)]);
@@ -65,32 +86,34 @@ int Verifier::accept_child(const TokenTree& tree, int node, QOf q_of, Chance& ch
       exclude(p_, token);
       continue;
     }
-    if (first || siblings_ == Siblings::kIndependent) q_.assign(q.begin(), q.end());
-    first = false;
-    EVALRUN_CHECK(token < q_.size() && q_[token] > 0,
+    if (law.empty() || siblings_ == Siblings::kIndependent) law = q;
+    EVALRUN_CHECK(token < law.size() && law[token] > 0,
                   "the drafter reports no probability for the token {} it drew", token);
-    double mass = 0;
-    for (double v : q_) mass += v;
-    if (chance.accept(p_[token], q_[token] / mass)) return child;
-    subtract(p_, q_, mass);
-    if (siblings_ == Siblings::kWithoutReplacement) q_[token] = 0;
+    const double mass = engine::sum(law);
+    if (chance.accept(p_[token], law[token] / mass)) return child;
+    subtract(p_, law, mass);
+    // A copy of the vocabulary's size, so only where another child will look at it.
+    if (siblings_ == Siblings::kWithoutReplacement && next_child(tree, node, child) >= 0) {
+      if (law.data() != q_.data()) q_.assign(law.begin(), law.end());
+      q_[token] = 0;
+      law = q_;
+    }
   }
   return -1;
 }
 
-Verifier::Result Verifier::verify(const TokenTree& tree, LogitsOf logits_of, QOf q_of,
+Verifier::Result Verifier::verify(const TokenTree& tree, const TargetView& target, QOf q_of,
                                   Chance& chance) {
   path_.clear();
   int node = 0;
   while (true) {
-    const std::span<const float> logits = logits_of(node);
     int next = -1;
     int32_t token = -1;
     if (sampling_.greedy()) {
-      token = engine::argmax(logits);
+      token = target.top(node);
       next = match(tree, node, token);
     } else {
-      engine::warp(logits, sampling_, p_, scratch_);
+      engine::warp(target.logits(node), sampling_, p_, scratch_);
       bool drawn = false;  // whether any child comes from a known distribution
       for (int child = next_child(tree, node, node); child >= 0 && !drawn;
            child = next_child(tree, node, child))

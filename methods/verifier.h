@@ -1,4 +1,4 @@
-// Verification of a drafted tree against the target's logits, losslessly.
+// Verification of a drafted tree against the target's verdicts, losslessly.
 // Rules by name (methods_seed_papers 0.4, methods_baselines 9): G greedy walk; X sample-then-match
 // for deterministic drafts (one draw per visited node, emitted when no child matches); S/M
 // rejection with residuals for drafts drawn from a known distribution (single and multi-candidate,
@@ -9,6 +9,7 @@
 // that have one counts as drawn from a point mass.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -19,8 +20,28 @@
 
 namespace evalrun::methods {
 
-// logits_of(node) = the target's logits after that node; asked only for visited nodes.
+// The target's logits after a node, or the index of the largest of them.
 using LogitsOf = FunctionRef<std::span<const float>(int node)>;
+using TopOf = FunctionRef<int32_t(int node)>;
+
+// What the target says after each node; asked only for visited nodes. Rule G needs one token a
+// node, all other rules need logits: a forward that computed tokens alone spares the logits of a
+// whole vocabulary per row. Borrows what it is made from.
+class TargetView {
+ public:
+  static TargetView with_logits(LogitsOf logits) { return {logits, std::nullopt}; }
+  static TargetView with_top(TopOf top) { return {std::nullopt, top}; }
+  // Ties: the smallest index. Found in the logits when those are what there is.
+  int32_t top(int node) const;
+  // InternalError when the target was asked for its top tokens only.
+  std::span<const float> logits(int node) const;
+
+ private:
+  TargetView(std::optional<LogitsOf> logits, std::optional<TopOf> top)
+      : logits_(logits), top_(top) {}
+  std::optional<LogitsOf> logits_;
+  std::optional<TopOf> top_;
+};
 // q_of(node) = the distribution the node's parent drew its *first* child from, the same for all
 // siblings; empty = the node was chosen deterministically. May be shorter than the vocabulary (a
 // draft model with fewer ids): what is missing has no mass.
@@ -66,7 +87,8 @@ class Verifier {
   // Of equal siblings under rules G and X the first is taken; a drafter saves rows by merging them.
   // The tree must have been fixed before any of the randomness used here. Stops behind an accepted
   // token only by the loop's stop rule, not here.
-  Result verify(const TokenTree& tree, LogitsOf logits_of, QOf q_of, Chance& chance);
+  // `target` must offer logits unless sampling is greedy.
+  Result verify(const TokenTree& tree, const TargetView& target, QOf q_of, Chance& chance);
   // Avoids growth during steps: room for `depth` accepted nodes.
   void reserve(int depth) { path_.reserve(static_cast<size_t>(depth)); }
 
@@ -78,7 +100,7 @@ class Verifier {
   Siblings siblings_;
   std::vector<int> path_;
   std::vector<double> p_;  // the target's law at the visited node; the residual after rejections
-  std::vector<double> q_;  // what the next sibling was drawn from, not normalised
+  std::vector<double> q_;  // q without the siblings drawn before, not normalised
   engine::WarpScratch scratch_;
 };
 

@@ -61,6 +61,18 @@ TEST_F(DecodeLoop, CountsStepsAndTokens) {
   EXPECT_THAT(column(turn, &results::StepRecord::target_forwards), ElementsAre(1, 1, 1));
 }
 
+// Logits cost a write of the vocabulary per row; only sampling needs them.
+TEST_F(DecodeLoop, AsksForLogitsOnlyWhenSampling) {
+  Turn turn{{1, 2, 3}, 0, 10};
+  run(*counting_method(3), session_, turn);
+  EXPECT_EQ(session_.logit_rows, 0);
+  EXPECT_EQ(session_.top_rows, 1 + 4 + 4 + 1);
+  turn.sampling.temperature = 1.0;
+  run(*counting_method(3), session_, turn);
+  EXPECT_GT(session_.logit_rows, 0);
+  EXPECT_EQ(session_.top_rows, 1 + 4 + 4 + 1);
+}
+
 TEST_F(DecodeLoop, DraftsNoDeeperThanTheLimit) {
   const auto turn = run(*counting_method(8), session_, {{1}, 0, 4});
   EXPECT_THAT(turn.tokens, ElementsAre(2, 3, 4, 5));

@@ -133,7 +133,7 @@ class RedrawAfterRejection {
     for (int i = 1; i < verdict.tree.size(); ++i)
       rejected |= verdict.tree.parent[static_cast<size_t>(i)] == last;
     if (!rejected) return;
-    engine::warp(verdict.logits_of(last), verdict.context.sampling, p_, scratch_);
+    engine::warp(verdict.target.logits(last), verdict.context.sampling, p_, scratch_);
     verdict.bonus = engine::draw(p_, *verdict.context.rng);
   }
 

@@ -10,6 +10,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/rng.h"
+#include "engine/sampling.h"
 #include "engine/session.h"
 
 namespace evalrun::tests {
@@ -48,18 +49,26 @@ class FakeSession final : public engine::Session {
     ++forwards;
     rows_.assign(request.rows.begin(), request.rows.end());
     logits_.resize(static_cast<size_t>(n * vocab_));
-    rows_of_.resize(static_cast<size_t>(n));
+    rows_of_.assign(static_cast<size_t>(n), -1);
+    top_.assign(static_cast<size_t>(n), -1);
     for (int i = 0; i < n; ++i) {
       EVALRUN_CHECK(rows_[static_cast<size_t>(i)].parent < i);
-      rows_of_[static_cast<size_t>(i)] = i;
       context_.assign(tokens_.begin(), tokens_.end());
       append_path(i);
-      table_(context_, std::span<float>(logits_).subspan(static_cast<size_t>(i * vocab_),
-                                                         static_cast<size_t>(vocab_)));
+      const auto logits = std::span<float>(logits_).subspan(static_cast<size_t>(i * vocab_),
+                                                            static_cast<size_t>(vocab_));
+      table_(context_, logits);
+      // Only what was asked for can be read.
+      const engine::Row& row = rows_[static_cast<size_t>(i)];
+      logit_rows += row.logits;
+      top_rows += row.top;
+      if (row.logits) rows_of_[static_cast<size_t>(i)] = i;
+      if (row.top) top_[static_cast<size_t>(i)] = engine::argmax(logits);
     }
     engine::ForwardResult result;
     result.logits = {logits_.data(), n, vocab_};
     result.logits_of = rows_of_;
+    result.top = top_;
     return result;
   }
 
@@ -88,6 +97,7 @@ class FakeSession final : public engine::Session {
   const std::vector<int32_t>& committed() const { return tokens_; }
   std::vector<int> prefills;  // sizes of the prefill calls so far
   int forwards = 0;
+  int logit_rows = 0, top_rows = 0;  // rows that asked for them so far
 
  private:
   void append_path(int row) {
@@ -102,7 +112,7 @@ class FakeSession final : public engine::Session {
   std::vector<int32_t> tokens_, context_;
   std::vector<engine::Row> rows_;
   std::vector<float> logits_;
-  std::vector<int32_t> rows_of_;
+  std::vector<int32_t> rows_of_, top_;
 };
 
 // Logits in [-sharpness, sharpness) that depend on the last `order` tokens and the seed.

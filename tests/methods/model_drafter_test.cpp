@@ -204,6 +204,20 @@ TEST(ModelDrafter, WidthsMayDifferByPadding) {
   }
 }
 
+// Greedy drafts need no logits, unless some of the draft model's ids have to be cut.
+TEST(ModelDrafter, AsksForTopTokensWhereTheyAreEnough) {
+  for (bool wide_draft : {false, true}) {
+    std::vector<double> draft_law = {0.2, 0.3};
+    if (wide_draft) draft_law.push_back(0.5);  // its own top token is none of the target's
+    Pair pair({0.4, 0.6}, draft_law, 3);
+    const auto record = run(*pair.method, pair.target, {{1, 1}, 0, 13});
+    EXPECT_EQ(pair.target.logit_rows, 0);
+    EXPECT_EQ(pair.draft->logit_rows, wide_draft ? 9 : 0);
+    EXPECT_EQ(pair.draft->top_rows, wide_draft ? 0 : 9);
+    for (const auto& s : record.steps) EXPECT_EQ(s.accepted, s.drafted);
+  }
+}
+
 TEST(ModelDrafter, StopsDraftingAtTokensItDoesNotKnow) {
   Pair pair({0.1, 0.2, 0.7}, {0.6, 0.4}, 3);  // the target's greedy token is unknown to the draft
   const auto record = run(*pair.method, pair.target, {{0}, 0, 10});

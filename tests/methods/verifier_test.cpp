@@ -17,6 +17,7 @@ namespace {
 using engine::SamplingParams;
 using methods::Chance;
 using methods::Siblings;
+using methods::TargetView;
 using methods::TokenTree;
 using methods::Verifier;
 using Tokens = std::vector<int32_t>;
@@ -141,7 +142,8 @@ Law law_of(const Toy& toy, int n, const MakeDraft& make, Siblings siblings) {
     const auto q_of = [&](int node) {
       return std::span<const double>(draft.q[static_cast<size_t>(node)]);
     };
-    const Verifier::Result result = verifier.verify(draft.tree, logits_of, q_of, chance);
+    const Verifier::Result result =
+        verifier.verify(draft.tree, TargetView::with_logits(logits_of), q_of, chance);
     Tokens text;
     for (int node : result.path) text.push_back(draft.tree.token[static_cast<size_t>(node)]);
     text.push_back(result.bonus);
@@ -340,15 +342,36 @@ TEST(Verifier, GreedyWalksTheLongestMatchingPath) {
     logits = logits_at(static_cast<size_t>(draft.tree.level[static_cast<size_t>(node)]));
     return std::span<const float>(logits);
   };
+  const auto top_of = [&](int node) { return engine::argmax(logits_of(node)); };
   const std::vector<double> q = {0.25, 0.25, 0.25, 0.25};  // greedy looks at no distribution
   const auto q_of = [&](int) { return std::span<const double>(q); };
   base::Rng rng(1), untouched(1);
   methods::RngChance chance(rng);
-  const auto result = Verifier(SamplingParams{}).verify(draft.tree, logits_of, q_of, chance);
-  EXPECT_EQ(std::vector<int>(result.path.begin(), result.path.end()), (std::vector<int>{a, b}));
-  EXPECT_EQ(result.bonus, 2);
-  EXPECT_EQ(asked, (std::vector<int>{0, a, b}));
+  for (const TargetView& target :
+       {TargetView::with_logits(logits_of), TargetView::with_top(top_of)}) {
+    asked.clear();
+    Verifier verifier{SamplingParams{}};
+    const auto result = verifier.verify(draft.tree, target, q_of, chance);
+    EXPECT_EQ(std::vector<int>(result.path.begin(), result.path.end()), (std::vector<int>{a, b}));
+    EXPECT_EQ(result.bonus, 2);
+    EXPECT_EQ(asked, (std::vector<int>{0, a, b}));
+  }
   EXPECT_EQ(rng.next(), untouched.next()) << "greedy verification drew a random number";
+}
+
+TEST(TargetView, RefusesWhatTheForwardWasNotAskedFor) {
+  const auto top_of = [](int node) { return node == 0 ? 5 : -1; };
+  const TargetView tops = TargetView::with_top(top_of);
+  EXPECT_EQ(tops.top(0), 5);
+  EXPECT_THROW(tops.top(1), base::InternalError);
+  EXPECT_THROW(tops.logits(0), base::InternalError);
+  TokenTree tree;
+  tree.reset(0);
+  const auto q_of = [](int) { return std::span<const double>(); };
+  base::Rng rng(1);
+  methods::RngChance chance(rng);
+  Verifier sampling({1.0, 0, 1.0});
+  EXPECT_THROW(sampling.verify(tree, tops, q_of, chance), base::InternalError);
 }
 
 // Always rejects: what happens where rejection has no probability left but rounding.
@@ -372,9 +395,9 @@ TEST(Verifier, ResidualWithoutMassFallsBackToTheTarget) {
   tree.add(1, 0);
   StubbornChance chance;
   Verifier verifier({1.0, 0, 1.0});
-  verifier.verify(
-      tree, [&](int) { return std::span<const float>(logits); },
-      [&](int) { return std::span<const double>(p); }, chance);
+  const auto logits_of = [&](int) { return std::span<const float>(logits); };
+  const auto q_of = [&](int) { return std::span<const double>(p); };
+  verifier.verify(tree, TargetView::with_logits(logits_of), q_of, chance);
   EXPECT_EQ(chance.drawn_from, p);
 }
 
@@ -387,9 +410,9 @@ TEST(Verifier, RefusesADrawThatCouldNotHappen) {
   base::Rng rng(1);
   methods::RngChance chance(rng);
   Verifier verifier({1.0, 0, 1.0});
-  EXPECT_THROW(verifier.verify(
-                   tree, [&](int) { return std::span<const float>(logits); },
-                   [&](int) { return std::span<const double>(q); }, chance),
+  const auto logits_of = [&](int) { return std::span<const float>(logits); };
+  const auto q_of = [&](int) { return std::span<const double>(q); };
+  EXPECT_THROW(verifier.verify(tree, TargetView::with_logits(logits_of), q_of, chance),
                base::InternalError);
 }
 
