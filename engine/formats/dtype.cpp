@@ -16,6 +16,7 @@
 // definition.
 #include "engine/formats/dtype.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
@@ -216,6 +217,17 @@ float half_to_float(uint16_t h) {
 }
 
 float bfloat16_to_float(uint16_t b) { return std::bit_cast<float>(static_cast<uint32_t>(b) << 16); }
+
+uint16_t largest_scale(DType t, std::span<const uint8_t> in) {
+  EVALRUN_CHECK(t == DType::kQ8_0 || t == DType::kQ4_0 || t == DType::kQ4_1, "{}", dtype_name(t));
+  const size_t block = static_cast<size_t>(block_bytes(t));
+  uint16_t largest = 0;
+  for (size_t at = 0; at < in.size(); at += block) {
+    largest = std::max<uint16_t>(largest, load_u16(&in[at]) & 0x7FFF);
+    if (t == DType::kQ4_1) largest = std::max<uint16_t>(largest, load_u16(&in[at + 2]) & 0x7FFF);
+  }
+  return largest;
+}
 
 void dequantize(DType t, std::span<const uint8_t> in, std::span<float> out) {
   const auto n = static_cast<int64_t>(out.size());

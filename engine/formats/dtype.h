@@ -34,6 +34,10 @@ int64_t bytes_of(DType t, int64_t n);
 // arithmetic is done in float32 in the order the format's definition gives (d * q + m).
 void dequantize(DType t, std::span<const uint8_t> in, std::span<float> out);
 
+// The largest magnitude among the scales and offsets of a row of Q8_0, Q4_0 or Q4_1, as a half
+// without sign; 0x7C00 and above: infinity or NaN.
+uint16_t largest_scale(DType t, std::span<const uint8_t> in);
+
 float half_to_float(uint16_t h);
 uint16_t float_to_half(float x);  // round to nearest even
 float bfloat16_to_float(uint16_t b);

@@ -1,14 +1,14 @@
 #include "engine/model/assemble.h"
 
 #include <algorithm>
-#include <atomic>
+#include <array>
 #include <bit>
-#include <cstring>
-#include <exception>
-#include <mutex>
-#include <thread>
+#include <limits>
+#include <optional>
 
 #include "engine/base/error.h"
+#include "engine/model/parallel_for.h"
+#include "engine/model/weight_cache.h"
 
 namespace evalrun::engine {
 namespace {
@@ -18,32 +18,6 @@ constexpr const char* kIncomplete = "the file is incomplete or for another model
 [[noreturn]] void tensor_error(const std::string& file, const std::string& name,
                                const std::string& what, std::string hint = kIncomplete) {
   throw base::data_error(file, fmt::format("tensor '{}'", name), what, std::move(hint));
-}
-
-// Runs work(i) for i in 0..n-1 on several threads; rethrows the error of the lowest i that failed.
-template <typename Work>
-void parallel_for(int n_threads, size_t n, const Work& work) {
-  std::atomic<size_t> next{0}, failed{n};
-  std::exception_ptr error;
-  std::mutex mutex;
-  const auto run = [&] {
-    for (size_t i = next++; i < n && i < failed; i = next++) {
-      try {
-        work(i);
-      } catch (...) {
-        const std::lock_guard lock(mutex);
-        if (i < failed) {
-          failed = i;
-          error = std::current_exception();
-        }
-      }
-    }
-  };
-  std::vector<std::thread> threads;
-  for (int t = 1; t < n_threads; ++t) threads.emplace_back(run);
-  run();
-  for (std::thread& t : threads) t.join();
-  if (error) std::rethrow_exception(error);
 }
 
 std::string shape_text(const std::vector<int64_t>& shape) {
@@ -71,58 +45,70 @@ int source_row(bool permuted, int head_dim, int o) {
   return o - in_head + 2 * (in_head % half) + in_head / half;
 }
 
-void check_finite(const SourceTensor& t, const TensorSlot& slot, int row,
+// Every value must be a finite number that the storages it goes to can hold.
+void check_values(const SourceTensor& t, const TensorSlot& slot, int row, float limit,
                   std::span<const float> v) {
-  for (size_t i = 0; i < v.size(); ++i)
-    if ((std::bit_cast<uint32_t>(v[i]) & 0x7F800000u) == 0x7F800000u)
-      tensor_error(t.file, slot.name, fmt::format("value [{}, {}] is not a finite number", row, i),
-                   "the weights are damaged or overflow their type; get the model again");
+  // Without its sign, a float orders as its bits do; infinities and NaN come after all numbers.
+  const auto magnitude = [](float x) { return std::bit_cast<int32_t>(x) & 0x7FFFFFFF; };
+  int32_t largest = 0;
+  for (const float x : v) largest = std::max(largest, magnitude(x));
+  const int32_t allowed = magnitude(limit);
+  if (largest <= allowed) return;
+  size_t i = 0;
+  while (magnitude(v[i]) <= allowed) ++i;
+  if (magnitude(v[i]) >= 0x7F800000)
+    tensor_error(t.file, slot.name, fmt::format("value [{}, {}] is not a finite number", row, i),
+                 "the weights are damaged or overflow their type; get the model again");
+  tensor_error(t.file, slot.name,
+               fmt::format("value [{}, {}], {}, is too large for this --dtype", row, i, v[i]),
+               "choose --dtype bf16 or f32");
 }
 
-// Where a slot's values go.
+// Where a slot's values go: into a vector, or into one matrix or two (a tied head whose storage is
+// not the embedding's).
 struct Destination {
-  WeightMatrix* matrix = nullptr;
+  std::array<WeightMatrix*, 2> matrices = {};
   std::vector<float>* vector = nullptr;
 };
 
 Destination layer_destination(LayerWeights& w, Role role) {
   switch (role) {
     case Role::kAttnNorm:
-      return {nullptr, &w.attn_norm};
+      return {{}, &w.attn_norm};
     case Role::kQ:
-      return {&w.q, nullptr};
+      return {{&w.q}, nullptr};
     case Role::kK:
-      return {&w.k, nullptr};
+      return {{&w.k}, nullptr};
     case Role::kV:
-      return {&w.v, nullptr};
+      return {{&w.v}, nullptr};
     case Role::kO:
-      return {&w.o, nullptr};
+      return {{&w.o}, nullptr};
     case Role::kQBias:
-      return {nullptr, &w.q_bias};
+      return {{}, &w.q_bias};
     case Role::kKBias:
-      return {nullptr, &w.k_bias};
+      return {{}, &w.k_bias};
     case Role::kVBias:
-      return {nullptr, &w.v_bias};
+      return {{}, &w.v_bias};
     case Role::kOBias:
-      return {nullptr, &w.o_bias};
+      return {{}, &w.o_bias};
     case Role::kQNorm:
-      return {nullptr, &w.q_norm};
+      return {{}, &w.q_norm};
     case Role::kKNorm:
-      return {nullptr, &w.k_norm};
+      return {{}, &w.k_norm};
     case Role::kFfnNorm:
-      return {nullptr, &w.ffn_norm};
+      return {{}, &w.ffn_norm};
     case Role::kGate:
-      return {&w.gate, nullptr};
+      return {{&w.gate}, nullptr};
     case Role::kUp:
-      return {&w.up, nullptr};
+      return {{&w.up}, nullptr};
     case Role::kDown:
-      return {&w.down, nullptr};
+      return {{&w.down}, nullptr};
     case Role::kGateBias:
-      return {nullptr, &w.gate_bias};
+      return {{}, &w.gate_bias};
     case Role::kUpBias:
-      return {nullptr, &w.up_bias};
+      return {{}, &w.up_bias};
     case Role::kDownBias:
-      return {nullptr, &w.down_bias};
+      return {{}, &w.down_bias};
     case Role::kEmbedding:
     case Role::kFinalNorm:
     case Role::kHead:
@@ -149,12 +135,23 @@ void run_task(const Task& task, const SourceModel& model, int head_dim) {
   if (task.to.vector != nullptr) {
     std::vector<float> stored(static_cast<size_t>(slot.rows));
     dequantize(source.dtype, source.bytes, stored);
-    check_finite(source, slot, 0, stored);
+    check_values(source, slot, 0, std::numeric_limits<float>::max(), stored);
     task.to.vector->resize(stored.size());
     for (int o = 0; o < slot.rows; ++o)
       (*task.to.vector)[static_cast<size_t>(o)] =
           stored[static_cast<size_t>(source_row(permuted, head_dim, o))];
     return;
+  }
+  // Rows of a type that is only laid out anew have no value that is infinite or too large while
+  // their scales are below 8192.
+  constexpr uint16_t kPlainScale = 0x6FFF;
+  bool is_copied = true;
+  float limit = std::numeric_limits<float>::max();
+  for (WeightMatrix* m : task.to.matrices) {
+    if (m == nullptr) continue;
+    m->clear_panel(task.first_row / WeightMatrix::kPanel);
+    limit = std::min(limit, WeightMatrix::largest(m->storage()));
+    is_copied = is_copied && WeightMatrix::keeps_exactly(m->storage(), source.dtype);
   }
   std::vector<float> row(static_cast<size_t>(slot.cols));
   const auto row_bytes = static_cast<size_t>(bytes_of(source.dtype, slot.cols));
@@ -162,12 +159,17 @@ void run_task(const Task& task, const SourceModel& model, int head_dim) {
   for (int o = task.first_row; o < end; ++o) {
     const int from = source_row(permuted, head_dim, o);
     const auto stored = source.bytes.subspan(static_cast<size_t>(from) * row_bytes, row_bytes);
-    dequantize(source.dtype, stored, row);
-    check_finite(source, slot, from, row);
-    if (WeightMatrix::keeps_exactly(task.to.matrix->storage(), source.dtype))
-      task.to.matrix->set_row_exactly(o, source.dtype, stored);
-    else
-      task.to.matrix->set_row(o, row);
+    if (!is_copied || largest_scale(source.dtype, stored) > kPlainScale) {
+      dequantize(source.dtype, stored, row);
+      check_values(source, slot, from, limit, row);
+    }
+    for (WeightMatrix* m : task.to.matrices) {
+      if (m == nullptr) continue;
+      if (WeightMatrix::keeps_exactly(m->storage(), source.dtype))
+        m->set_row_exactly(o, source.dtype, stored);
+      else
+        m->set_row(o, row);
+    }
   }
 }
 
@@ -187,13 +189,39 @@ WeightStorage storage_of(const WeightFormatSpec& spec, Role role) {
   return role == Role::kEmbedding ? spec.embedding : role == Role::kHead ? spec.head : spec.layers;
 }
 
+// Matrices of a model in the arena they share, in the order of the slots.
+struct PlannedMatrix {
+  const TensorSlot* slot;
+  Role role;  // the slot's, or kHead for the second matrix a tied embedding fills
+  WeightStorage storage;
+  size_t offset;
+};
+struct ArenaPlan {
+  std::vector<PlannedMatrix> matrices;
+  size_t bytes = 0;
+};
+
+ArenaPlan plan_arena(const std::vector<TensorSlot>& slots, const WeightFormatSpec& spec,
+                     bool tied_head) {
+  ArenaPlan plan;
+  const auto add = [&](const TensorSlot& slot, Role role) {
+    const WeightStorage storage = storage_of(spec, role);
+    plan.matrices.push_back({&slot, role, storage, plan.bytes});
+    plan.bytes += WeightMatrix::bytes_for(storage, slot.rows, slot.cols);
+  };
+  for (const TensorSlot& s : slots) {
+    if (s.cols == 0) continue;
+    add(s, s.role);
+    if (s.role == Role::kEmbedding && tied_head && spec.head != spec.embedding) add(s, Role::kHead);
+  }
+  return plan;
+}
+
 void check_memory(const std::string& path, const std::vector<TensorSlot>& slots,
-                  const WeightFormatSpec& spec) {
-  int64_t needed = 0;
+                  const WeightFormatSpec& spec, const ArenaPlan& plan) {
+  int64_t needed = static_cast<int64_t>(plan.bytes);
   for (const TensorSlot& s : slots)
-    needed += s.cols == 0 ? s.rows * int64_t{sizeof(float)}
-                          : static_cast<int64_t>(
-                                WeightMatrix::bytes_for(storage_of(spec, s.role), s.rows, s.cols));
+    if (s.cols == 0) needed += s.rows * int64_t{sizeof(float)};
   const int64_t available = available_memory_bytes();
   constexpr double kGiB = 1024.0 * 1024 * 1024;
   if (needed > available)
@@ -205,9 +233,30 @@ void check_memory(const std::string& path, const std::vector<TensorSlot>& slots,
         "choose a smaller --dtype or model, or free memory");
 }
 
+// The cache of converted weights holds what took rounding. What is only laid out anew is read as
+// fast from the model itself.
+bool is_worth_caching(const ArenaPlan& plan, const SourceModel& source,
+                      const AssembleOptions& options) {
+  return options.use_cache && plan.bytes >= options.cache_from_bytes &&
+         std::ranges::any_of(plan.matrices, [&](const PlannedMatrix& m) {
+           return m.storage != WeightStorage::kF32 && m.storage != WeightStorage::kBf16 &&
+                  !WeightMatrix::keeps_exactly(m.storage, source.tensors.at(m.slot->name).dtype);
+         });
+}
+
+CachedWeights cached_weights(const ArenaPlan& plan, const WeightFormatSpec& spec,
+                             const std::string& model_hash) {
+  CachedWeights cached{model_hash, std::string(spec.name), {}, plan.bytes};
+  for (const PlannedMatrix& m : plan.matrices)
+    cached.matrices.push_back({m.role == m.slot->role ? m.slot->name : m.slot->name + " (head)",
+                               m.storage, m.slot->rows, m.slot->cols, m.offset,
+                               WeightMatrix::bytes_for(m.storage, m.slot->rows, m.slot->cols)});
+  return cached;
+}
+
 }  // namespace
 
-void assemble(const SourceModel& source, int n_threads, ModelParts& parts) {
+void assemble(const SourceModel& source, const AssembleOptions& options, ModelParts& parts) {
   const ModelConfig& config = parts.config;
   const std::vector<TensorSlot> slots = tensor_slots(config, source.naming);
 
@@ -226,52 +275,59 @@ void assemble(const SourceModel& source, int n_threads, ModelParts& parts) {
                    "the model is not what its configuration says; results would be wrong");
   parts.format = resolve(parts.format, source, slots);
   const WeightFormatSpec& spec = spec_of(parts.format);
-  check_memory(source.path, slots, spec);
+  const ArenaPlan plan = plan_arena(slots, spec, config.tied_head);
+  check_memory(source.path, slots, spec, plan);
+  if (options.hash) parts.hash = options.hash();
 
-  for (const auto& [name, tensor] : source.tensors)
-    if (tensor.mapping != nullptr) tensor.mapping->prefetch(tensor.bytes);
-
-  auto embedding = std::make_shared<WeightMatrix>(), head = std::make_shared<WeightMatrix>();
   std::vector<std::shared_ptr<LayerWeights>> layers;
   for (int i = 0; i < config.n_layers; ++i) layers.push_back(std::make_shared<LayerWeights>());
-  std::vector<Destination> to(slots.size());
-  for (size_t i = 0; i < slots.size(); ++i) {
-    const TensorSlot& slot = slots[i];
-    if (slot.role == Role::kEmbedding)
-      to[i] = {embedding.get(), nullptr};
-    else if (slot.role == Role::kHead)
-      to[i] = {head.get(), nullptr};
-    else if (slot.role == Role::kFinalNorm)
-      to[i] = {nullptr, &parts.final_norm};
-    else
-      to[i] = layer_destination(*layers[static_cast<size_t>(slot.layer)], slot.role);
+  const auto destination = [&](const TensorSlot& slot) -> Destination {
+    if (slot.role == Role::kFinalNorm) return {{}, &parts.final_norm};
+    return layer_destination(*layers[static_cast<size_t>(slot.layer)], slot.role);
+  };
+  auto embedding = std::make_shared<WeightMatrix>(), head = std::make_shared<WeightMatrix>();
+  std::map<const TensorSlot*, Destination> to;
+  for (const TensorSlot& slot : slots)
+    if (slot.role != Role::kEmbedding && slot.role != Role::kHead)
+      to.emplace(&slot, destination(slot));
+  // Every matrix is a part of one block of memory, which lives as long as any of them. Its pages
+  // are first touched by the thread that fills them.
+  const std::shared_ptr<std::byte> arena = allocate_weights(plan.bytes);
+  for (const PlannedMatrix& m : plan.matrices) {
+    Destination& d = to[m.slot];
+    if (m.role == Role::kEmbedding) d.matrices[0] = embedding.get();
+    if (m.role == Role::kHead) d.matrices[d.matrices[0] == nullptr ? 0 : 1] = head.get();
+    *d.matrices[d.matrices[1] == nullptr ? 0 : 1] =
+        WeightMatrix(m.storage, m.slot->rows, m.slot->cols,
+                     std::shared_ptr<std::byte>(arena, arena.get() + m.offset));
   }
-  // Allocation clears the memory, which takes as long as filling it: spread over threads as well.
-  parallel_for(n_threads, slots.size(), [&](size_t i) {
-    if (to[i].matrix != nullptr)
-      *to[i].matrix = WeightMatrix(storage_of(spec, slots[i].role), slots[i].rows, slots[i].cols);
-  });
-  std::vector<Task> tasks;
-  for (size_t i = 0; i < slots.size(); ++i) {
-    const SourceTensor& tensor = source.tensors.at(slots[i].name);
-    const int last = to[i].matrix != nullptr ? slots[i].rows : 1;
-    for (int row = 0; row < last; row += WeightMatrix::kPanel)
-      tasks.push_back({&slots[i], &tensor, to[i], row});
-  }
-  parallel_for(n_threads, tasks.size(),
-               [&](size_t i) { run_task(tasks[i], source, config.head_dim); });
 
-  parts.layers.assign(layers.begin(), layers.end());
-  parts.embedding = embedding;
-  if (!config.tied_head)
-    parts.head = head;
-  else if (spec.head == spec.embedding)
-    parts.head = embedding;
-  else
-    parts.head = std::make_shared<const WeightMatrix>(embedding->converted(spec.head));
+  std::optional<WeightCache> cache;
+  if (!parts.hash.empty() && is_worth_caching(plan, source, options))
+    cache.emplace(cached_weights(plan, spec, parts.hash));
+  const std::span<std::byte> arena_bytes(arena.get(), plan.bytes);
+  const bool is_cached = cache && cache->read(arena_bytes, options.n_threads);
+
+  std::vector<Task> tasks;
+  for (const TensorSlot& slot : slots) {
+    const SourceTensor& tensor = source.tensors.at(slot.name);
+    const Destination& d = to.at(&slot);
+    if (d.vector == nullptr && is_cached) continue;
+    if (tensor.mapping != nullptr) tensor.mapping->prefetch(tensor.bytes);
+    const int last = d.vector == nullptr ? slot.rows : 1;
+    for (int row = 0; row < last; row += WeightMatrix::kPanel)
+      tasks.push_back({&slot, &tensor, d, row});
+  }
+  parallel_for(options.n_threads, tasks.size(),
+               [&](size_t i) { run_task(tasks[i], source, config.head_dim); });
   // The file's pages are of no more use; what stays is our copy.
   for (const auto& [name, tensor] : source.tensors)
     if (tensor.mapping != nullptr) tensor.mapping->release(tensor.bytes);
+  if (cache && !is_cached) cache->write(arena_bytes, options.n_threads);
+
+  parts.layers.assign(layers.begin(), layers.end());
+  parts.embedding = embedding;
+  parts.head = head->empty() ? embedding : head;
 }
 
 }  // namespace evalrun::engine

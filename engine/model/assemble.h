@@ -1,5 +1,7 @@
-// The common part of both loaders: from named tensors in a mapping to float32 weights.
+// The common part of both loaders: from named tensors in a mapping to weights in a format's
+// storages.
 #pragma once
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -30,11 +32,19 @@ struct SourceModel {
       tensors;  // all of the file except what the loader used itself
 };
 
-// Fills embedding, layers, final_norm and head of `parts` from the source, on n_threads threads.
-// Strict: throws data_error for a missing or unused tensor, another shape, a type that holds no
-// weights, NaN or infinity, and when the memory of this machine or its cgroup cannot hold the
-// weights.
-void assemble(const SourceModel& source, int n_threads, ModelParts& parts);
+struct AssembleOptions {
+  int n_threads = 1;
+  std::function<std::string()> hash;  // makes ModelParts::hash; empty = not wanted
+  bool use_cache = true;              // of converted weights (weight_cache.h); needs the hash
+  size_t cache_from_bytes = 0;
+};
+
+// Fills format (kAuto is resolved), hash, embedding, layers, final_norm and head of `parts` from
+// the source. Streams: each thread holds one row besides the weights themselves. Strict: throws
+// data_error for a missing or unused tensor, another shape, a type that holds no weights, NaN,
+// infinity or a value the format cannot hold, and when the memory of this machine or its cgroup
+// cannot hold the weights (before any is taken).
+void assemble(const SourceModel& source, const AssembleOptions& options, ModelParts& parts);
 
 // Bytes this process may still allocate: what /proc/meminfo calls available, or less when a cgroup
 // limits it. Page cache counts as free.

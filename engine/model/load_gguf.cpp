@@ -172,8 +172,7 @@ std::shared_ptr<const Model> load_gguf(const std::string& path, const LoadOption
                          token_text(file, "tokenizer.ggml.eos_token_id"), parts);
   }
   parts.format = options.format;
-  assemble(source, loader_threads(options), parts);
-  if (options.hash_weights) parts.hash = weights_sha256(path);
+  assemble(source, assemble_options(options, [&] { return weights_sha256(path); }), parts);
   return Model::create(std::move(parts));
 }
 

@@ -124,8 +124,8 @@ std::shared_ptr<const Model> load_hugging_face(const std::string& folder,
                          token_text(tokenizer_config, "eos_token"), parts);
   }
   parts.format = options.format;
-  assemble(make_source(folder, weights, parts.config), loader_threads(options), parts);
-  if (options.hash_weights) parts.hash = folder_hash(config_path, weights);
+  assemble(make_source(folder, weights, parts.config),
+           assemble_options(options, [&] { return folder_hash(config_path, weights); }), parts);
   return Model::create(std::move(parts));
 }
 

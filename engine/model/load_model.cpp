@@ -1,6 +1,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <thread>
 
@@ -18,13 +19,22 @@ std::string known_templates() {
   return names;
 }
 
-}  // namespace
-
-int loader_threads(const LoadOptions& options) {
-  if (options.n_threads > 0) return options.n_threads;
+int allowed_cores() {
   cpu_set_t cpus;
   if (sched_getaffinity(0, sizeof cpus, &cpus) == 0) return std::max(1, CPU_COUNT(&cpus));
-  return std::max(1u, std::thread::hardware_concurrency());
+  return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+}
+
+}  // namespace
+
+AssembleOptions assemble_options(const LoadOptions& options, std::function<std::string()> hash) {
+  AssembleOptions result;
+  result.n_threads = options.n_threads > 0 ? options.n_threads : allowed_cores();
+  if (options.hash_weights) result.hash = std::move(hash);
+  const char* off = std::getenv("EVALRUN_NO_WEIGHT_CACHE");
+  result.use_cache = options.cache && (off == nullptr || *off == '\0' || *off == '0');
+  result.cache_from_bytes = options.cache_from_bytes;
+  return result;
 }
 
 void choose_chat_template(const LoadOptions& options, const std::string& source,

@@ -1,9 +1,12 @@
 // What the two loaders share with load_model(); not for other folders.
 #pragma once
+#include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "engine/model/assemble.h"
 #include "engine/model/model.h"
 
 namespace evalrun::engine {
@@ -12,8 +15,8 @@ std::shared_ptr<const Model> load_gguf(const std::string& path, const LoadOption
 std::shared_ptr<const Model> load_hugging_face(const std::string& folder,
                                                const LoadOptions& options);
 
-// options.n_threads, or the cores this process may run on.
-int loader_threads(const LoadOptions& options);
+// What assemble() needs of the options; `hash` makes the model's hash.
+AssembleOptions assemble_options(const LoadOptions& options, std::function<std::string()> hash);
 
 // Sets chat_template, or chat_template_error when the model's own is absent or unknown. A template
 // named in the options must exist (usage_error). `source` is the Jinja text, "" when there is none.
@@ -22,6 +25,9 @@ void choose_chat_template(const LoadOptions& options, const std::string& source,
 
 // The tokenizer must not produce ids the model has no embedding for.
 void check_vocabulary(const ModelParts& parts);
+
+// $EVALRUN_HOME, or ~/.cache/evalrun; empty when neither is known.
+std::filesystem::path home_folder();
 
 // SHA-256 of a file. Large files are remembered in $EVALRUN_HOME/hashes.json by path, size and
 // modification time, so that a start does not read all weights twice.

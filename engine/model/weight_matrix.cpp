@@ -6,6 +6,8 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <iterator>
+#include <limits>
 #include <new>
 #include <vector>
 
@@ -17,8 +19,9 @@ namespace {
 
 constexpr int kPanel = WeightMatrix::kPanel, kBlock = WeightMatrix::kBlock,
               kGroup = WeightMatrix::kGroup;
-constexpr size_t kInt8Block = kBlock * kPanel + 2 * kPanel * 2;    // codes, scales
-constexpr size_t kQ4Block = kBlock * kPanel / 2 + 4 * kPanel * 2;  // codes, scales, offsets
+constexpr size_t kCodes = size_t{kBlock} * kPanel;        // bytes of a block's 8-bit codes
+constexpr size_t kInt8Block = kCodes + 2 * kPanel * 2;    // codes, scales
+constexpr size_t kQ4Block = kCodes / 2 + 4 * kPanel * 2;  // codes, scales, offsets
 
 constexpr WeightFormatSpec kFormats[] = {
     {WeightFormat::kF32, "f32", WeightStorage::kF32, WeightStorage::kF32, WeightStorage::kF32,
@@ -42,6 +45,22 @@ float load_half(const std::byte* p) {
 }
 void store_half(std::byte* p, uint16_t h) { std::memcpy(p, &h, sizeof h); }
 
+// Bytes a block of 64 inputs takes in a panel of codes.
+size_t code_block_bytes(WeightStorage s) {
+  switch (s) {
+    case WeightStorage::kInt8Channel:
+      return kCodes;
+    case WeightStorage::kInt8Group:
+      return kInt8Block;
+    case WeightStorage::kQ4Group:
+      return kQ4Block;
+    case WeightStorage::kF32:
+    case WeightStorage::kBf16:
+      break;
+  }
+  return 0;
+}
+
 size_t panel_bytes_for(WeightStorage s, int in) {
   const size_t blocks = static_cast<size_t>((in + kBlock - 1) / kBlock);
   switch (s) {
@@ -50,59 +69,126 @@ size_t panel_bytes_for(WeightStorage s, int in) {
     case WeightStorage::kBf16:
       return blocks * kBlock * kPanel * 2;
     case WeightStorage::kInt8Channel:
-      return blocks * kBlock * kPanel + kPanel * sizeof(float);
+      return blocks * kCodes + kPanel * sizeof(float);
     case WeightStorage::kInt8Group:
-      return blocks * kInt8Block;
     case WeightStorage::kQ4Group:
-      return blocks * kQ4Block;
+      return blocks * code_block_bytes(s);
   }
   return 0;
 }
 
-// The scale and offset of one group of 4-bit codes with the smallest squared error: ranges shrunk
-// from both ends, each refined by least squares over the codes it gives.
-struct Fit {
-  float d = 0, m = 0;
-  double error = 0;
-};
-
-double group_error(std::span<const float> x, float d, float m) {
-  double error = 0;
-  for (const float v : x) {
-    const float code = d > 0 ? std::clamp(std::nearbyint((v - m) / d), 0.0f, 15.0f) : 0.0f;
-    const double e = static_cast<double>(v) - static_cast<double>(d * code + m);
-    error += e * e;
+// The 64 bytes of one channel in a block, as they lie in the panel: four inputs in a row, then the
+// other channels' four. In kQ4Group a byte holds input i and, in its high half, input i + 32.
+void store_codes(WeightStorage s, std::byte* block, int channel, const uint8_t* codes) {
+  std::byte* to = block + channel * 4;
+  if (s == WeightStorage::kQ4Group) {
+    for (int i = 0; i < kGroup; i += 4, to += 64) {
+      uint32_t low, high;
+      std::memcpy(&low, codes + i, 4);
+      std::memcpy(&high, codes + kGroup + i, 4);
+      low |= high << 4;
+      std::memcpy(to, &low, 4);
+    }
+    return;
   }
-  return error;
+  for (int i = 0; i < kBlock; i += 4, to += 64) std::memcpy(to, codes + i, 4);
 }
 
+void load_codes(WeightStorage s, const std::byte* block, int channel, uint8_t* codes) {
+  const std::byte* from = block + channel * 4;
+  if (s == WeightStorage::kQ4Group) {
+    for (int i = 0; i < kGroup; i += 4, from += 64) {
+      uint32_t both;
+      std::memcpy(&both, from, 4);
+      const uint32_t low = both & 0x0F0F0F0Fu, high = both >> 4 & 0x0F0F0F0Fu;
+      std::memcpy(codes + i, &low, 4);
+      std::memcpy(codes + kGroup + i, &high, 4);
+    }
+    return;
+  }
+  for (int i = 0; i < kBlock; i += 4, from += 64) std::memcpy(codes + i, from, 4);
+}
+
+// Byte offsets of a group's scale and offset in its block.
+size_t scale_in_block(WeightStorage s, int channel, int half) {
+  return (s == WeightStorage::kQ4Group ? kCodes / 2 : kCodes) +
+         static_cast<size_t>(half * kPanel + channel) * 2;
+}
+size_t offset_in_block(int channel, int half) {
+  return scale_in_block(WeightStorage::kQ4Group, channel, half) + 2 * kPanel * 2;
+}
+
+// The nearest integer (ties to even) within [lowest, highest]. Adding 1.5 * 2^23 rounds as
+// nearbyint() does, which is a call that keeps a loop from being vectorised.
+int nearest_code(float x, float lowest, float highest) {
+  constexpr float kToInteger = 0x1.8p23f;
+  x = std::min(std::max(x, lowest), highest);
+  return static_cast<int>((x + kToInteger) - kToInteger);
+}
+
+float largest_magnitude(std::span<const float> x) {
+  float top = 0;
+  for (const float v : x) top = std::max(top, std::fabs(v));
+  return top;
+}
+
+// Scale d and offset m of one group of 4-bit codes, as they are stored.
+struct Fit {
+  uint16_t d = 0, m = 0;
+};
+
+int q4_code(float x, float d, float m) {
+  return d > 0 ? nearest_code((x - m) / d, 0.0f, 15.0f) : 0;
+}
+
+// Eight running sums, so that the loop can be vectorised without another order of additions.
+template <typename Term>
+float sum_of_group(const Term& term) {
+  float sum[8] = {};
+  for (int i = 0; i < kGroup; i += 8)
+    for (int j = 0; j < 8; ++j) sum[j] += term(i + j);
+  return ((sum[0] + sum[4]) + (sum[2] + sum[6])) + ((sum[1] + sum[5]) + (sum[3] + sum[7]));
+}
+
+// The smallest squared error of: the codes spread from minimum to maximum, and ranges shrunk from
+// both ends, each refined by least squares over the codes it gives. The rest of a row that is
+// shorter than a group just gets minimum to maximum.
 Fit fit_q4(std::span<const float> x) {
-  const auto rounded = [&](double d, double m) {
-    Fit f{half_to_float(float_to_half(static_cast<float>(d))),
-          half_to_float(float_to_half(static_cast<float>(m))), 0};
-    f.error = group_error(x, f.d, f.m);
-    return f;
-  };
   const auto [lo, hi] = std::minmax_element(x.begin(), x.end());
-  const double low = *lo, range = static_cast<double>(*hi) - low;
+  const float low = *lo, range = *hi - low;
+  const auto rounded = [](float d, float m) { return Fit{float_to_half(d), float_to_half(m)}; };
   Fit best = rounded(range / 15, low);
-  if (range <= 0) return best;
-  for (int step = 0; step < 12; ++step) {
-    const double shrink = 0.02 * step * range;
-    double d = (range - 2 * shrink) / 15, m = low + shrink;
-    double n = 0, sc = 0, scc = 0, sx = 0, scx = 0;
-    for (const float v : x) {
-      const double c = std::clamp(std::nearbyint((static_cast<double>(v) - m) / d), 0.0, 15.0);
-      n += 1, sc += c, scc += c * c, sx += static_cast<double>(v),
-          scx += c * static_cast<double>(v);
+  if (x.size() != kGroup || range <= 0) return best;
+
+  const auto error_of = [&](const Fit& fit) {
+    const float d = half_to_float(fit.d), m = half_to_float(fit.m);
+    return sum_of_group([&](int i) {
+      const float v = x[static_cast<size_t>(i)];
+      const float e = v - (d * static_cast<float>(q4_code(v, d, m)) + m);
+      return e * e;
+    });
+  };
+  float above_low[kGroup], codes[kGroup];
+  for (int i = 0; i < kGroup; ++i) above_low[i] = x[static_cast<size_t>(i)] - low;
+  const float sum_x = sum_of_group([&](int i) { return above_low[i]; });
+  float best_error = error_of(best);
+  constexpr int kSteps = 12;
+  for (int step = 0; step < kSteps; ++step) {
+    const float cut = 0.02f * static_cast<float>(step) * range;
+    float d = (range - 2 * cut) / 15, m = cut;
+    for (int i = 0; i < kGroup; ++i) codes[i] = static_cast<float>(q4_code(above_low[i], d, m));
+    // Sums of integers below 2^24 are exact.
+    const float sum_c = sum_of_group([&](int i) { return codes[i]; });
+    const float sum_cc = sum_of_group([&](int i) { return codes[i] * codes[i]; });
+    const float sum_cx = sum_of_group([&](int i) { return codes[i] * above_low[i]; });
+    const float determinant = kGroup * sum_cc - sum_c * sum_c;
+    if (determinant > 0) {
+      const float slope = (kGroup * sum_cx - sum_c * sum_x) / determinant;
+      if (slope > 0) d = slope, m = (sum_x - slope * sum_c) / kGroup;
     }
-    const double det = n * scc - sc * sc;
-    if (det > 0) {
-      const double fitted = (n * scx - sc * sx) / det;
-      if (fitted > 0) d = fitted, m = (sx - fitted * sc) / n;
-    }
-    const Fit f = rounded(d, m);
-    if (f.error < best.error) best = f;
+    const Fit fit = rounded(d, low + m);
+    const float error = error_of(fit);
+    if (error < best_error) best = fit, best_error = error;
   }
   return best;
 }
@@ -162,19 +248,29 @@ size_t WeightMatrix::bytes_for(WeightStorage storage, int out, int in) {
   return static_cast<size_t>((out + kPanel - 1) / kPanel) * panel_bytes_for(storage, in);
 }
 
+WeightMatrix::WeightMatrix(WeightStorage storage, int out, int in)
+    : WeightMatrix(storage, out, in, allocate_weights(bytes_for(storage, out, in))) {
+  for (int p = 0; p < panels(); ++p) clear_panel(p);
+}
+
 WeightMatrix::WeightMatrix(WeightStorage storage, int out, int in,
                            std::shared_ptr<std::byte> memory)
-    : storage_(storage), out_(out), in_(in), panel_bytes_(panel_bytes_for(storage, in)) {
-  EVALRUN_CHECK(out > 0 && in > 0, "matrix of {} x {}", out, in);
-  data_ = memory != nullptr ? std::move(memory) : allocate_weights(size());
-  // A zero weight is the byte 128; scales and offsets stay zero.
-  const size_t codes = static_cast<size_t>(kBlock) * kPanel;
-  if (storage == WeightStorage::kInt8Channel)
-    for (int p = 0; p < panels(); ++p)
-      std::memset(data_.get() + static_cast<size_t>(p) * panel_bytes_, 128,
-                  panel_bytes_ - kPanel * sizeof(float));
-  if (storage == WeightStorage::kInt8Group)
-    for (size_t at = 0; at < size(); at += kInt8Block) std::memset(data_.get() + at, 128, codes);
+    : storage_(storage),
+      out_(out),
+      in_(in),
+      panel_bytes_(panel_bytes_for(storage, in)),
+      data_(std::move(memory)) {
+  EVALRUN_CHECK(out > 0 && in > 0 && data_ != nullptr, "matrix of {} x {}", out, in);
+}
+
+void WeightMatrix::clear_panel(int p) {
+  std::byte* panel = data_.get() + static_cast<size_t>(p) * panel_bytes_;
+  std::memset(panel, 0, panel_bytes_);
+  // An 8-bit zero is the byte 128.
+  if (storage_ == WeightStorage::kInt8Channel)
+    std::memset(panel, 128, panel_bytes_ - kPanel * sizeof(float));
+  if (storage_ == WeightStorage::kInt8Group)
+    for (size_t at = 0; at < panel_bytes_; at += kInt8Block) std::memset(panel + at, 128, kCodes);
 }
 
 WeightMatrix::WeightMatrix(const WeightMatrix& other)
@@ -197,69 +293,33 @@ WeightMatrix WeightMatrix::converted(WeightStorage storage) const {
   return result;
 }
 
-void WeightMatrix::set_code(int o, int k, int code) {
-  std::byte* panel = panel_of(o);
-  const size_t channel = static_cast<size_t>(o % kPanel) * 4, part = static_cast<size_t>(k % 4);
-  if (storage_ == WeightStorage::kQ4Group) {
-    const int in_block = k % kBlock;
-    std::byte& b = panel[static_cast<size_t>(k / kBlock) * kQ4Block +
-                         static_cast<size_t>(in_block % kGroup / 4) * 64 + channel + part];
-    b = in_block < kGroup ? (b & std::byte{0xF0}) | static_cast<std::byte>(code)
-                          : (b & std::byte{0x0F}) | static_cast<std::byte>(code << 4);
-    return;
-  }
-  const size_t line =
-      storage_ == WeightStorage::kInt8Channel
-          ? static_cast<size_t>(k / 4) * 64
-          : static_cast<size_t>(k / kBlock) * kInt8Block + static_cast<size_t>(k % kBlock / 4) * 64;
-  panel[line + channel + part] = static_cast<std::byte>(code + 128);
-}
-
 int WeightMatrix::code(int o, int k) const {
-  const std::byte* panel = panel_of(o);
+  const std::byte* block =
+      panel_of(o) + static_cast<size_t>(k / kBlock) * code_block_bytes(storage_);
   const size_t channel = static_cast<size_t>(o % kPanel) * 4, part = static_cast<size_t>(k % 4);
+  const int in_block = k % kBlock;
   if (storage_ == WeightStorage::kQ4Group) {
-    const int in_block = k % kBlock;
     const int b =
-        static_cast<int>(panel[static_cast<size_t>(k / kBlock) * kQ4Block +
-                               static_cast<size_t>(in_block % kGroup / 4) * 64 + channel + part]);
+        static_cast<int>(block[static_cast<size_t>(in_block % kGroup / 4) * 64 + channel + part]);
     return in_block < kGroup ? b & 15 : b >> 4;
   }
-  const size_t line =
-      storage_ == WeightStorage::kInt8Channel
-          ? static_cast<size_t>(k / 4) * 64
-          : static_cast<size_t>(k / kBlock) * kInt8Block + static_cast<size_t>(k % kBlock / 4) * 64;
-  return static_cast<int>(panel[line + channel + part]) - 128;
+  return static_cast<int>(block[static_cast<size_t>(in_block / 4) * 64 + channel + part]) - 128;
 }
 
-namespace {
-// Byte offset of a group's scale in its panel.
-size_t scale_offset(WeightStorage s, int o, int group) {
-  const size_t block = s == WeightStorage::kQ4Group ? kQ4Block : kInt8Block;
-  const size_t codes = s == WeightStorage::kQ4Group ? kBlock * kPanel / 2 : kBlock * kPanel;
-  return static_cast<size_t>(group / 2) * block + codes +
-         static_cast<size_t>(group % 2 * kPanel + o % kPanel) * 2;
-}
-}  // namespace
-
-void WeightMatrix::set_group_scale(int o, int group, uint16_t half) {
-  store_half(panel_of(o) + scale_offset(storage_, o, group), half);
-}
-void WeightMatrix::set_group_offset(int o, int group, uint16_t half) {
-  store_half(panel_of(o) + scale_offset(storage_, o, group) + 2 * kPanel * 2, half);
-}
 float WeightMatrix::group_scale(int o, int group) const {
-  return load_half(panel_of(o) + scale_offset(storage_, o, group));
+  return load_half(panel_of(o) + static_cast<size_t>(group / 2) * code_block_bytes(storage_) +
+                   scale_in_block(storage_, o % kPanel, group % 2));
 }
 float WeightMatrix::group_offset(int o, int group) const {
-  return load_half(panel_of(o) + scale_offset(storage_, o, group) + 2 * kPanel * 2);
+  return load_half(panel_of(o) + static_cast<size_t>(group / 2) * kQ4Block +
+                   offset_in_block(o % kPanel, group % 2));
+}
+std::byte* WeightMatrix::channel_scale_of(int o) const {
+  return panel_of(o) + panel_bytes_ - static_cast<size_t>(kPanel - o % kPanel) * sizeof(float);
 }
 float WeightMatrix::channel_scale(int o) const {
   float scale;
-  std::memcpy(&scale,
-              panel_of(o) + panel_bytes_ - kPanel * sizeof(float) +
-                  static_cast<size_t>(o % kPanel) * sizeof(float),
-              sizeof scale);
+  std::memcpy(&scale, channel_scale_of(o), sizeof scale);
   return scale;
 }
 
@@ -279,44 +339,73 @@ void WeightMatrix::set_row(int o, std::span<const float> values) {
         to[k / 2 * kPanel * 2 + k % 2] = float_to_bfloat16(values[k]);
       return;
     }
-    case WeightStorage::kInt8Channel: {
-      float top = 0;
-      for (const float v : values) top = std::max(top, std::fabs(v));
-      const float scale = top / 127.0f;
-      std::memcpy(panel + panel_bytes_ - kPanel * sizeof(float) +
-                      static_cast<size_t>(o % kPanel) * sizeof(float),
-                  &scale, sizeof scale);
-      for (int k = 0; k < in_; ++k)
-        set_code(o, k,
-                 scale > 0
-                     ? static_cast<int>(std::clamp(
-                           std::nearbyint(values[static_cast<size_t>(k)] / scale), -127.0f, 127.0f))
-                     : 0);
-      return;
-    }
+    case WeightStorage::kInt8Channel:
+      return set_int8_channel(o, values);
     case WeightStorage::kInt8Group:
     case WeightStorage::kQ4Group:
-      break;
+      return set_groups(o, values);
   }
-  for (int first = 0; first < in_; first += kGroup) {
-    const auto group = values.subspan(static_cast<size_t>(first),
-                                      static_cast<size_t>(std::min(kGroup, in_ - first)));
-    float d, m = 0, lowest = -127, highest = 127;
-    if (storage_ == WeightStorage::kQ4Group) {
-      const Fit f = fit_q4(group);
-      d = f.d, m = f.m, lowest = 0, highest = 15;
-      set_group_offset(o, first / kGroup, float_to_half(m));
-    } else {
-      float top = 0;
-      for (const float v : group) top = std::max(top, std::fabs(v));
-      d = half_to_float(float_to_half(top / 127.0f));
-    }
-    set_group_scale(o, first / kGroup, float_to_half(d));
-    for (size_t i = 0; i < group.size(); ++i) {
-      const float code = d > 0 ? std::nearbyint((group[i] - m) / d) : 0.0f;
-      set_code(o, first + static_cast<int>(i), static_cast<int>(std::clamp(code, lowest, highest)));
-    }
+}
+
+void WeightMatrix::set_int8_channel(int o, std::span<const float> values) {
+  const float scale = largest_magnitude(values) / 127.0f;
+  std::memcpy(channel_scale_of(o), &scale, sizeof scale);
+  std::byte* block = panel_of(o);
+  for (size_t first = 0; first < values.size(); first += kBlock, block += kCodes) {
+    const auto part = values.subspan(first, std::min<size_t>(kBlock, values.size() - first));
+    uint8_t codes[kBlock];
+    std::fill(std::begin(codes), std::end(codes), uint8_t{128});
+    if (scale > 0)
+      for (size_t i = 0; i < part.size(); ++i)
+        codes[i] = static_cast<uint8_t>(nearest_code(part[i] / scale, -127.0f, 127.0f) + 128);
+    store_codes(storage_, block, o % kPanel, codes);
   }
+}
+
+void WeightMatrix::set_groups(int o, std::span<const float> values) {
+  const bool q4 = storage_ == WeightStorage::kQ4Group;
+  const int channel = o % kPanel;
+  std::byte* block = panel_of(o);
+  for (size_t first = 0; first < values.size();
+       first += kBlock, block += code_block_bytes(storage_)) {
+    uint8_t codes[kBlock];
+    std::fill(std::begin(codes), std::end(codes), q4 ? uint8_t{0} : uint8_t{128});
+    for (int half = 0; half < 2; ++half) {
+      const size_t begin = first + static_cast<size_t>(half) * kGroup;
+      if (begin >= values.size()) break;
+      const auto group = values.subspan(begin, std::min<size_t>(kGroup, values.size() - begin));
+      uint8_t* to = codes + half * kGroup;
+      const Fit fit = q4 ? fit_q4(group) : Fit{float_to_half(largest_magnitude(group) / 127.0f), 0};
+      const float d = half_to_float(fit.d), m = half_to_float(fit.m);
+      store_half(block + scale_in_block(storage_, channel, half), fit.d);
+      if (q4) {
+        store_half(block + offset_in_block(channel, half), fit.m);
+        for (size_t i = 0; i < group.size(); ++i)
+          to[i] = static_cast<uint8_t>(q4_code(group[i], d, m));
+      } else if (d > 0) {
+        for (size_t i = 0; i < group.size(); ++i)
+          to[i] = static_cast<uint8_t>(nearest_code(group[i] / d, -127.0f, 127.0f) + 128);
+      }
+    }
+    store_codes(storage_, block, channel, codes);
+  }
+}
+
+float WeightMatrix::largest(WeightStorage storage) {
+  constexpr float kLargestHalf = 65504.0f;
+  switch (storage) {
+    case WeightStorage::kF32:
+      return std::numeric_limits<float>::max();
+    case WeightStorage::kInt8Channel:
+      return std::numeric_limits<float>::max() / 2;  // 127 * (x / 127) may be a little more than x
+    case WeightStorage::kBf16:
+      return 0x1.fep127f;
+    case WeightStorage::kInt8Group:
+      return 127 * kLargestHalf;
+    case WeightStorage::kQ4Group:
+      return kLargestHalf / 8;  // Q4_0's smallest weight is -8 d, and -8 d is stored as offset
+  }
+  return 0;
 }
 
 bool WeightMatrix::keeps_exactly(WeightStorage storage, DType source) {
@@ -341,23 +430,33 @@ void WeightMatrix::set_row_exactly(int o, DType source, std::span<const uint8_t>
   EVALRUN_CHECK(bytes.size() == block * static_cast<size_t>(in_ / kGroup), "{} bytes in a row",
                 bytes.size());
   const auto half_at = [](const uint8_t* p) { return static_cast<uint16_t>(p[0] | p[1] << 8); };
-  for (int g = 0; g < in_ / kGroup; ++g) {
-    const uint8_t* b = bytes.data() + static_cast<size_t>(g) * block;
-    const uint16_t d = half_at(b);
-    set_group_scale(o, g, d);
-    if (source == DType::kQ8_0) {
-      for (int i = 0; i < kGroup; ++i) set_code(o, g * kGroup + i, static_cast<int8_t>(b[2 + i]));
-      continue;
+  const int channel = o % kPanel;
+  std::byte* to = panel_of(o);
+  for (int first = 0; first < in_; first += kBlock, to += code_block_bytes(storage_)) {
+    uint8_t codes[kBlock];
+    std::fill(std::begin(codes), std::end(codes),
+              source == DType::kQ8_0 ? uint8_t{128} : uint8_t{0});
+    for (int half = 0; half < 2 && first + half * kGroup < in_; ++half) {
+      const uint8_t* b = bytes.data() + static_cast<size_t>(first / kGroup + half) * block;
+      uint8_t* c = codes + half * kGroup;
+      uint16_t d = half_at(b);
+      if (source == DType::kQ8_0) {
+        for (int i = 0; i < kGroup; ++i) c[i] = b[2 + i] ^ 0x80;  // + 128
+      } else {
+        const uint8_t* nibbles = b + (source == DType::kQ4_1 ? 4 : 2);
+        for (int i = 0; i < kGroup / 2; ++i) {
+          c[i] = nibbles[i] & 15;
+          c[i + kGroup / 2] = nibbles[i] >> 4;
+        }
+        // Q4_0 is d * (code - 8): the offset -8 d is a power of two away from d, hence exact. It
+        // can only overflow when every weight of the group is zero (see largest()).
+        uint16_t m = source == DType::kQ4_1 ? half_at(b + 2) : float_to_half(-8 * half_to_float(d));
+        if (source == DType::kQ4_0 && (m & 0x7FFF) == 0x7C00) d = m = 0;
+        store_half(to + offset_in_block(channel, half), m);
+      }
+      store_half(to + scale_in_block(storage_, channel, half), d);
     }
-    // Q4_0 is d * (code - 8): the offset -8 d is a power of two away from d, hence exact.
-    const uint16_t m =
-        source == DType::kQ4_1 ? half_at(b + 2) : float_to_half(-8.0f * half_to_float(d));
-    set_group_offset(o, g, m);
-    const uint8_t* codes = b + (source == DType::kQ4_1 ? 4 : 2);
-    for (int i = 0; i < kGroup / 2; ++i) {
-      set_code(o, g * kGroup + i, codes[i] & 15);
-      set_code(o, g * kGroup + i + kGroup / 2, codes[i] >> 4);
-    }
+    store_codes(storage_, to, channel, codes);
   }
 }
 
@@ -390,7 +489,36 @@ void WeightMatrix::copy_row(int o, std::span<float> values) const {
     for (size_t k = 0; k < values.size(); ++k) values[k] = from[k * kPanel];
     return;
   }
-  for (int k = 0; k < in_; ++k) values[static_cast<size_t>(k)] = at(o, k);
+  const int channel = o % kPanel;
+  const std::byte* block = panel_of(o);
+  if (storage_ == WeightStorage::kBf16) {
+    const uint16_t* from = reinterpret_cast<const uint16_t*>(block) + channel * 2;
+    for (size_t k = 0; k < values.size(); ++k)
+      values[k] = bfloat16_to_float(from[k / 2 * kPanel * 2 + k % 2]);
+    return;
+  }
+  const float row_scale = storage_ == WeightStorage::kInt8Channel ? channel_scale(o) : 0;
+  for (size_t first = 0; first < values.size();
+       first += kBlock, block += code_block_bytes(storage_)) {
+    uint8_t codes[kBlock];
+    float weights[kBlock];
+    load_codes(storage_, block, channel, codes);
+    for (int half = 0; half < 2; ++half) {
+      const uint8_t* c = codes + half * kGroup;
+      float* w = weights + half * kGroup;
+      const float d = storage_ == WeightStorage::kInt8Channel
+                          ? row_scale
+                          : load_half(block + scale_in_block(storage_, channel, half));
+      if (storage_ == WeightStorage::kQ4Group) {
+        const float m = load_half(block + offset_in_block(channel, half));
+        for (int i = 0; i < kGroup; ++i) w[i] = d * static_cast<float>(c[i]) + m;
+      } else {
+        for (int i = 0; i < kGroup; ++i) w[i] = d * static_cast<float>(c[i] - 128);
+      }
+    }
+    std::memcpy(values.data() + first, weights,
+                std::min<size_t>(kBlock, values.size() - first) * sizeof(float));
+  }
 }
 
 }  // namespace evalrun::engine

@@ -56,9 +56,11 @@ class WeightMatrix {
   static constexpr int kGroup = 32;  // inputs that share a scale
 
   WeightMatrix() = default;
-  // Uses `memory` (bytes_for() bytes, 64-byte aligned) when given, otherwise its own. Cleared:
-  // every weight, the padding included, is zero.
-  WeightMatrix(WeightStorage storage, int out, int in, std::shared_ptr<std::byte> memory = nullptr);
+  // In memory of its own. Cleared: every weight, the padding included, is zero.
+  WeightMatrix(WeightStorage storage, int out, int in);
+  // In `memory` (bytes_for() bytes, 64-byte aligned), whatever that holds: the caller fills it, or
+  // clears each panel and sets its rows.
+  WeightMatrix(WeightStorage storage, int out, int in, std::shared_ptr<std::byte> memory);
   WeightMatrix(int out, int in) : WeightMatrix(WeightStorage::kF32, out, in) {}
   WeightMatrix(const WeightMatrix& other);  // copies the weights
   WeightMatrix& operator=(const WeightMatrix& other) { return *this = WeightMatrix(other); }
@@ -66,7 +68,12 @@ class WeightMatrix {
   WeightMatrix& operator=(WeightMatrix&&) = default;
   static size_t bytes_for(WeightStorage storage, int out, int in);
 
-  // Row o of W, `in` finite values, rounded to the storage. Thread-safe for distinct o.
+  // Makes every weight of panel p zero, those of the padding included.
+  void clear_panel(int p);
+  // The largest magnitude a weight can have without an infinity among the codes' scales.
+  static float largest(WeightStorage storage);
+  // Row o of W, `in` finite values no larger than largest(), rounded to the storage. Thread-safe
+  // for distinct o. Padding stays zero, except that in kQ4Group it is m in a group that `in` cuts.
   void set_row(int o, std::span<const float> values);
   // True when a file's rows of this type can be stored without any rounding.
   static bool keeps_exactly(WeightStorage storage, DType source);
@@ -101,9 +108,9 @@ class WeightMatrix {
   std::byte* panel_of(int o) const {
     return data_.get() + static_cast<size_t>(o / kPanel) * panel_bytes_;
   }
-  void set_code(int o, int k, int code);
-  void set_group_scale(int o, int group, uint16_t half);
-  void set_group_offset(int o, int group, uint16_t half);
+  std::byte* channel_scale_of(int o) const;
+  void set_int8_channel(int o, std::span<const float> values);
+  void set_groups(int o, std::span<const float> values);  // kInt8Group, kQ4Group
 
   WeightStorage storage_ = WeightStorage::kF32;
   int out_ = 0, in_ = 0;

@@ -15,14 +15,6 @@ using nlohmann::json;
 
 constexpr uintmax_t kRememberFrom = 16u << 20;  // smaller files are hashed in a few milliseconds
 
-fs::path cache_file() {
-  if (const char* home = std::getenv("EVALRUN_HOME"); home != nullptr && *home != '\0')
-    return fs::path(home) / "hashes.json";
-  if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0')
-    return fs::path(home) / ".cache" / "evalrun" / "hashes.json";
-  return {};
-}
-
 // The cache is only a memory: whatever is wrong with it, it is started anew.
 json read_cache(const fs::path& path) {
   try {
@@ -45,13 +37,20 @@ void write_cache(const fs::path& path, const json& cache) {
 
 }  // namespace
 
+fs::path home_folder() {
+  if (const char* home = std::getenv("EVALRUN_HOME"); home != nullptr && *home != '\0') return home;
+  if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0')
+    return fs::path(home) / ".cache" / "evalrun";
+  return {};
+}
+
 std::string weights_sha256(const std::string& path) {
   static std::mutex mutex;  // several models may be loaded at once
   std::error_code error;
   const fs::path real = fs::canonical(path, error);
   const uintmax_t size = error ? 0 : fs::file_size(real, error);
-  const fs::path cache_path = cache_file();
-  if (error || size < kRememberFrom || cache_path.empty()) return base::sha256_file(path);
+  const fs::path home = home_folder(), cache_path = home / "hashes.json";
+  if (error || size < kRememberFrom || home.empty()) return base::sha256_file(path);
   const auto modified = fs::last_write_time(real, error).time_since_epoch().count();
   const std::string key = real.string();
   const std::string stamp = fmt::format("{}:{}", size, modified);

@@ -41,7 +41,7 @@ const std::vector<IncludeRule>& include_rules() {
       {"engine/base", {}, {"fmt", "nlohmann", "OpenSSL"}},
       {"engine/formats", {}, {"fmt", "nlohmann"}},
       {"engine/tokenizer", {"engine/formats"}, {"fmt", "nlohmann", "PCRE2", "utf8proc"}},
-      {"engine/model", {"engine/formats", "engine/tokenizer"}, {"fmt", "nlohmann"}},
+      {"engine/model", {"engine/formats", "engine/tokenizer"}, {"fmt", "nlohmann", "xxHash"}},
       {"engine/cuda", {"engine"}, {"fmt", "CUDA"}},
       {"engine", {}, {"fmt"}},
       {"methods", {"engine", "results/records.h"}, {"fmt"}},
@@ -64,23 +64,12 @@ const std::vector<IncludeRule>& include_rules() {
 
 std::string third_party_of(std::string_view header) {
   static const std::vector<std::pair<std::string, std::string>> prefixes = {
-      {"fmt/", "fmt"},
-      {"nlohmann/", "nlohmann"},
-      {"openssl/", "OpenSSL"},
-      {"pcre2.h", "PCRE2"},
-      {"utf8proc.h", "utf8proc"},
-      {"zlib.h", "zlib"},
-      {"curl/", "curl"},
-      {"re2/", "re2"},
-      {"sqlite3.h", "SQLite"},
-      {"spdlog/", "spdlog"},
-      {"CLI/", "CLI11"},
-      {"gtest/", "GoogleTest"},
-      {"gmock/", "GoogleTest"},
-      {"benchmark/", "Google Benchmark"},
-      {"cuda", "CUDA"},
-      {"cublas", "CUDA"},
-      {"nvtx3/", "CUDA"},
+      {"fmt/", "fmt"},          {"nlohmann/", "nlohmann"},  {"openssl/", "OpenSSL"},
+      {"pcre2.h", "PCRE2"},     {"utf8proc.h", "utf8proc"}, {"xxhash.h", "xxHash"},
+      {"zlib.h", "zlib"},       {"curl/", "curl"},          {"re2/", "re2"},
+      {"sqlite3.h", "SQLite"},  {"spdlog/", "spdlog"},      {"CLI/", "CLI11"},
+      {"gtest/", "GoogleTest"}, {"gmock/", "GoogleTest"},   {"benchmark/", "Google Benchmark"},
+      {"cuda", "CUDA"},         {"cublas", "CUDA"},         {"nvtx3/", "CUDA"},
       {"mma.h", "CUDA"},
   };
   for (const auto& [prefix, library] : prefixes)
