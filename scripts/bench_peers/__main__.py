@@ -1,0 +1,136 @@
+"""Options of scripts/bench-peers and what they lead to."""
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+from . import environment, quality, report, speed
+from .environment import Failure, progress
+
+ROOT = pathlib.Path(os.environ.get("EVALRUN_PEERS_ROOT", "."))
+HOME = pathlib.Path(os.environ.get("EVALRUN_PEERS_HOME", "."))
+GREEDY_TOKENS = 64
+
+
+def names(text):
+    return [part for part in text.split(",") if part]
+
+
+def counts(text):
+    values = sorted({int(part) for part in names(text)})
+    if not values or values[0] < 1 or values[-1] > 512:
+        raise argparse.ArgumentTypeError("expected numbers of rows from 1 to 512, separated by commas")
+    return values if 1 in values else [1, *values]  # every ratio is over one row
+
+
+def parse(arguments):
+    # The help text is in scripts/bench-peers.
+    parser = argparse.ArgumentParser(prog="scripts/bench-peers", add_help=False, allow_abbrev=False)
+    for flag in ("--quality", "--prepare", "--report-only", "--resume", "--avx2", "--avx2-only", "--json"):
+        parser.add_argument(flag, action="store_true")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rows", type=counts, default=[1, 2, 4, 8, 16, 32, 64])
+    parser.add_argument("--context", type=int, default=256)
+    parser.add_argument("--prefill", type=int, default=512)
+    parser.add_argument("--reps", type=int, default=15)
+    parser.add_argument("-t", "--threads", type=int, default=int(os.environ.get("EVALRUN_PEERS_THREADS", 1)))
+    parser.add_argument("--formats", type=names, default=["f32", "bf16", "int8", "int8-fast", "q4"])
+    parser.add_argument("--peers", type=names, default=["Q8_0", "Q4_0", "Q4_1", "BF16"])
+    parser.add_argument("--isa", default="")
+    parser.add_argument("--flash", choices=["best", "on", "off"], default="best")
+    parser.add_argument("-m", "--model", type=pathlib.Path)
+    parser.add_argument("--evalrun", type=pathlib.Path, default=ROOT / "build/release/bin/evalrun")
+    parser.add_argument("--text", type=pathlib.Path)
+    parser.add_argument("--chunks", type=int, default=32)
+    parser.add_argument("--out", type=pathlib.Path, default=HOME / "peers" / "results")
+    options = parser.parse_args(arguments)
+    options.greedy = GREEDY_TOKENS
+    for name in ("rounds", "threads", "chunks", "reps"):
+        if getattr(options, name) < 1:
+            parser.error(f"--{name} must be at least 1, not {getattr(options, name)}")
+    if options.context < 1 or options.prefill < 0:
+        parser.error("--context must be at least 1 and --prefill at least 0")
+    for name in options.peers:
+        if name.removesuffix("-shipped") not in environment.FTYPES:
+            parser.error(f"--peers: '{name}' is none of {', '.join(environment.FTYPES)}, Q4_1-shipped")
+    return options
+
+
+def find_model(options):
+    if options.model is None:
+        options.model = pathlib.Path(os.environ["EVALRUN_PEERS_MODEL"])
+        if subprocess.run([ROOT / "scripts/get-model"], stdout=sys.stderr, check=False).returncode != 0:
+            raise Failure(7, "the default model cannot be had (the reason is above)", "or give one with -m FILE")
+    if not options.model.is_file() or options.model.suffix != ".gguf":
+        raise Failure(7, f"{options.model} is not a GGUF file", "llama.cpp's files are made from it: -m FILE.gguf")
+    options.model = options.model.resolve()
+
+
+def find_text(options):
+    if options.text is not None:
+        return
+    shared = pathlib.Path(os.environ.get("EVALRUN_SHARED", ROOT.parent / "shared"))
+    options.text = shared / "data/corpus/wikitext-2/test.txt.gz"
+    if not options.text.is_file():
+        raise Failure(7, f"no text: there is none at {options.text}",
+                      "give one with --text FILE, for instance the raw test set of WikiText-2")
+
+
+def print_report(options, only=None):
+    """The tables of what is stored; `only` limits them to one kind."""
+    logs = {}
+    for kind in ("speed", "quality"):
+        path = options.out / f"{kind}.jsonl"
+        if path.exists():
+            logs[kind] = environment.read_log(path)
+    if (only or next(iter(logs), "speed")) not in logs:
+        raise Failure(7, f"no results in {options.out}", "scripts/bench-peers measures; --out names another folder")
+    data = report.collect(logs.get("speed", []), logs.get("quality", []))
+    if options.json:
+        print(json.dumps(data, indent=1))
+    else:
+        print(report.markdown(data, with_speed=only != "quality"))
+
+
+def main(arguments):
+    options = parse(arguments)
+    if options.report_only:
+        print_report(options)
+        return
+    if options.quality:
+        find_text(options)
+    find_model(options)
+    kinds = (["avx2"] if options.avx2_only else ["native"]) + (["avx2"] if options.avx2 else [])
+    builds = {kind: environment.Llama(HOME, kind) for kind in kinds}
+    first = builds[kinds[0]]
+    for kind, build in builds.items():
+        info = build.info()
+        progress(f"llama.cpp, {kind} build: llama-cpp-python {info['version']}, CMAKE_ARGS={info['cmake_args']}")
+        progress(f"llama.cpp, {kind} build: {info['system_info']}")
+    wanted = (["F32"] if options.quality or options.prepare else []) + options.peers
+    files = environment.make_peer_files(first, HOME, options.model, wanted, options.threads)
+    if options.prepare:
+        return
+    evalrun = environment.Evalrun(options.evalrun, options.model, options.threads)
+    if options.quality:
+        quality.run(options, evalrun, first, files)
+        print_report(options, "quality")
+    else:
+        speed.run(options, evalrun, builds, files)
+        print_report(options, "speed")
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except Failure as failure:
+        print(f"\nerror: {failure}", file=sys.stderr)
+        if failure.hint:
+            print(f"  hint: {failure.hint}", file=sys.stderr)
+        sys.exit(failure.code)
+    except KeyboardInterrupt:
+        print("\ninterrupted; what was measured is stored: the same command with --resume goes on",
+              file=sys.stderr)
+        sys.exit(130)

@@ -1,0 +1,142 @@
+"""Rounds of both engines: every arm once per round, engines in turn, each other round reversed."""
+import time
+
+from . import environment
+from .environment import Failure, progress
+
+AVX2_FORMATS = ("int8", "int8-fast", "q4")
+AVX2_PEERS = ("Q8_0", "Q4_0", "Q4_1")
+
+
+def arm_name(engine, format_name, path=""):
+    return f"{engine} {format_name}" + (f" ({path})" if path else "")
+
+
+def make_arms(options, with_evalrun):
+    """Arms in measuring order: {"name", "engine", "format", "build" or "isa"}."""
+    ours, theirs = [], []
+    if not options.avx2_only:
+        ours += [(f, options.isa or "", "") for f in options.formats]
+        theirs += [(f, "", "native") for f in options.peers]
+    if options.avx2 or options.avx2_only:
+        ours += [(f, "avx2", "") for f in options.formats if f in AVX2_FORMATS]
+        theirs += [(f, "AVX2 build", "avx2") for f in options.peers if f in AVX2_PEERS]
+    arms = {"evalrun": [{"name": arm_name("evalrun", f, label), "engine": "evalrun", "format": f,
+                         "isa": label} for f, label, _ in ours] if with_evalrun else [],
+            "llama.cpp": [{"name": arm_name("llama.cpp", f, label), "engine": "llama.cpp", "format": f,
+                           "build": build} for f, label, build in theirs]}
+    merged = []
+    while arms["evalrun"] or arms["llama.cpp"]:
+        for engine in ("evalrun", "llama.cpp"):
+            if arms[engine]:
+                merged.append(arms[engine].pop(0))
+    unique = {}
+    for arm in merged:  # --isa avx2 --avx2 names some twice
+        unique.setdefault(arm["name"], arm)
+    return list(unique.values())
+
+
+def choose_flash(options, arm, build, files):
+    if options.flash != "best":
+        return {"choice": options.flash, "ms": {}}
+    return build.call("flash", file=files[arm["format"]]["path"], context=options.context,
+                      prefill=options.prefill, threads=options.threads, reps=max(3, options.reps // 3))
+
+
+def run_evalrun(options, evalrun, arm):
+    arguments = ["cost", "--json", "-m", options.model, "--dtype", arm["format"],
+                 "--context", options.context, "--rows", ",".join(map(str, options.rows)),
+                 "-t", options.threads]
+    if options.prefill > 0:
+        arguments += ["--prefill", options.prefill]
+    if arm["isa"]:
+        arguments += ["--isa", arm["isa"]]
+    return normalised_cost(evalrun.call(*arguments), arm["format"])
+
+
+def normalised_cost(output, format_name):
+    """The fields of this comparison from what `evalrun cost --json` prints."""
+    cost = output
+    if "formats" in output:
+        cost = next((f for f in output["formats"] if f.get("dtype") == format_name), {})
+    if not cost.get("rows"):
+        raise Failure(5, f"evalrun cost printed no rows for {format_name}",
+                      "see: evalrun cost --json --dtype " + format_name)
+    result = {"t_ms": {str(row["rows"]): row["ms"] for row in cost["rows"]},
+              "phases": {str(row["rows"]): row["phases"] for row in cost["rows"] if "phases" in row}}
+    for key in ("dtype", "isa", "threads", "floor_ms", "bandwidth_gb_s", "bytes", "pingpong_ns",
+                "placement"):
+        if cost.get(key) is not None:
+            result[key] = cost[key]
+    prefill = cost.get("prefill") or []
+    if isinstance(prefill, dict):
+        prefill = [prefill]
+    if prefill:
+        result["prefill_tokens"] = prefill[0]["tokens"]
+        result["prefill_tok_s"] = prefill[0].get("tokens_per_s") or (
+            prefill[0]["tokens"] / prefill[0]["ms"] * 1e3)
+    return result
+
+
+def measure(options, log, evalrun, builds, files, arms):
+    chosen = {record["arm"]: record for record in log.of("flash")}
+    done = {(record["round"], record["arm"]) for record in log.of("arm") if "result" in record}
+    for arm in arms:
+        if arm["engine"] == "llama.cpp" and arm["name"] not in chosen:
+            record = {"kind": "flash", "arm": arm["name"],
+                      **choose_flash(options, arm, builds[arm["build"]], files)}
+            chosen[arm["name"]] = record
+            log.add(record)
+            progress(f"{arm['name']}: flash attention {record['choice']}")
+    seconds = {record["arm"]: record["seconds"] for record in log.of("arm")}
+    for index in range(options.rounds):
+        order = arms if index % 2 == 0 else arms[::-1]
+        for place, arm in enumerate(order):
+            if (index, arm["name"]) in done:
+                continue
+            begin = time.monotonic()
+            record = {"kind": "arm", "round": index, "arm": arm["name"]}
+            try:
+                if arm["engine"] == "evalrun":
+                    record["result"] = run_evalrun(options, evalrun, arm)
+                else:
+                    record["result"] = builds[arm["build"]].call(
+                        "speed", file=files[arm["format"]]["path"], context=options.context,
+                        rows=options.rows, greedy=options.greedy, prefill=options.prefill,
+                        threads=options.threads, reps=options.reps, flash=chosen[arm["name"]]["choice"])
+            except Failure as failure:
+                # One arm that cannot run, for instance a path this machine lacks, spoils no other.
+                record["failed"] = str(failure)
+                progress(f"{arm['name']} failed: {failure}")
+            record["seconds"] = seconds[arm["name"]] = time.monotonic() - begin
+            log.add(record)
+            progress(status(options, arm, record, index, place, order, seconds))
+
+
+def status(options, arm, record, index, place, order, seconds):
+    mean = sum(seconds.values()) / len(seconds)
+    left = [a["name"] for a in order[place + 1:]]
+    left += [a["name"] for a in order] * (options.rounds - index - 1)
+    eta = sum(seconds.get(name, mean) for name in left)
+    text = f"round {index + 1}/{options.rounds}, {place + 1}/{len(order)} {arm['name']}: "
+    if "result" in record and record["result"]["t_ms"].get("1"):
+        text += f"{1e3 / record['result']['t_ms']['1']:.1f} tok/s, "
+    return text + f"{record['seconds']:.0f} s; about {eta / 60:.1f} min left"
+
+
+def run(options, evalrun, builds, files):
+    reason = evalrun.why_not("cost")
+    if reason:
+        progress(f"evalrun is left out: {reason}; only llama.cpp is measured")
+    arms = make_arms(options, reason is None)
+    if not arms:
+        raise Failure(2, "nothing to measure with these options", "see scripts/bench-peers --help")
+    config = {name: getattr(options, name) for name in
+              ("threads", "context", "rows", "prefill", "greedy", "reps", "flash")}
+    config |= {"model": str(options.model), "arms": arms}
+    log = environment.Log(options.out / "speed.jsonl", config, options.resume)
+    if not log.of("setting"):
+        log.add({"kind": "setting", "machine": environment.machine(), "files": files,
+                 "builds": {kind: build.info() for kind, build in builds.items()}})
+    measure(options, log, evalrun, builds, files, arms)
+    return log.records
