@@ -172,6 +172,11 @@ int64_t ResultStore::add_run(const RunRecord& r) {
   return id;
 }
 
+void ResultStore::add_environment(int64_t run_id, const std::string& name,
+                                  const std::string& value) {
+  execute("INSERT OR IGNORE INTO environment VALUES (?, ?, ?)", {run_id, name, value});
+}
+
 int64_t ResultStore::add_arm(int64_t run_id, const ArmRecord& a) {
   Transaction transaction(impl_->db, path_);
   if (const int64_t id =

@@ -75,6 +75,19 @@ SyntheticRun usual() {
   return run;
 }
 
+TEST(ResultStore, AFactLearntLaterJoinsTheEnvironmentAndStays) {
+  const TemporaryFolder folder;
+  ResultStore store(folder.file("r.db"));
+  RunRecord run = run_record("k");
+  run.environment["cpu"] = "one";
+  const int64_t id = store.add_run(run);
+  store.add_environment(id, "row_cost", "{}");
+  store.add_environment(id, "row_cost", "{\"other\": 1}");
+  store.add_environment(id, "cpu", "two");
+  EXPECT_EQ(text(store, "SELECT group_concat(name || '=' || value) FROM environment"),
+            "cpu=one,row_cost={}");
+}
+
 TEST(ResultStore, RoundTrip) {
   TemporaryFolder folder;
   const SyntheticRun run = usual();
