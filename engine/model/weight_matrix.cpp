@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -118,12 +119,14 @@ size_t offset_in_block(int channel, int half) {
   return scale_in_block(WeightStorage::kQ4Group, channel, half) + 2 * kPanel * 2;
 }
 
-// The nearest integer (ties to even) within [lowest, highest]. Adding 1.5 * 2^23 rounds as
-// nearbyint() does, which is a call that keeps a loop from being vectorised.
-int nearest_code(float x, float lowest, float highest) {
+// The nearest integer (ties to even) to x, |x| < 2^22, then kept within [lowest, highest]. Adding
+// 1.5 * 2^23 rounds as nearbyint() does and leaves the integer in the low bits. No call and no
+// comparison of floats, either of which would keep a loop from being vectorised.
+int nearest_code(float x, int lowest, int highest) {
   constexpr float kToInteger = 0x1.8p23f;
-  x = std::min(std::max(x, lowest), highest);
-  return static_cast<int>((x + kToInteger) - kToInteger);
+  const int code = static_cast<int>(std::bit_cast<uint32_t>(x + kToInteger) -
+                                    std::bit_cast<uint32_t>(kToInteger));
+  return std::min(std::max(code, lowest), highest);
 }
 
 float largest_magnitude(std::span<const float> x) {
@@ -137,50 +140,56 @@ struct Fit {
   uint16_t d = 0, m = 0;
 };
 
-int q4_code(float x, float d, float m) {
-  return d > 0 ? nearest_code((x - m) / d, 0.0f, 15.0f) : 0;
+int q4_code(float x, float d, float m) { return d > 0 ? nearest_code((x - m) / d, 0, 15) : 0; }
+
+// One value per input of a group. The loops below run over whole groups without a branch or a call,
+// which is what it takes to have them vectorised.
+using Group = std::array<float, kGroup>;
+
+void codes_of_group(const Group& x, float d, float m, Group& codes) {
+  for (size_t i = 0; i < kGroup; ++i)
+    codes[i] = static_cast<float>(nearest_code((x[i] - m) / d, 0, 15));
 }
 
-// Eight running sums, so that the loop can be vectorised without another order of additions.
-template <typename Term>
-float sum_of_group(const Term& term) {
-  float sum[8] = {};
-  for (int i = 0; i < kGroup; i += 8)
-    for (int j = 0; j < 8; ++j) sum[j] += term(i + j);
+// Eight running sums: an order of additions that needs no reassociation to be vectorised.
+float sum_of_products(const Group& a, const Group& b) {
+  std::array<float, 8> sum = {};
+  for (size_t i = 0; i < kGroup; i += 8)
+    for (size_t j = 0; j < 8; ++j) sum[j] += a[i + j] * b[i + j];
   return ((sum[0] + sum[4]) + (sum[2] + sum[6])) + ((sum[1] + sum[5]) + (sum[3] + sum[7]));
 }
 
 // The smallest squared error of: the codes spread from minimum to maximum, and ranges shrunk from
 // both ends, each refined by least squares over the codes it gives. The rest of a row that is
 // shorter than a group just gets minimum to maximum.
-Fit fit_q4(std::span<const float> x) {
-  const auto [lo, hi] = std::minmax_element(x.begin(), x.end());
+Fit fit_q4(std::span<const float> values) {
+  const auto [lo, hi] = std::minmax_element(values.begin(), values.end());
   const float low = *lo, range = *hi - low;
   const auto rounded = [](float d, float m) { return Fit{float_to_half(d), float_to_half(m)}; };
   Fit best = rounded(range / 15, low);
-  if (x.size() != kGroup || range <= 0) return best;
+  if (values.size() != kGroup || half_to_float(best.d) == 0) return best;
 
+  Group x, above_low, codes, errors, ones;
+  std::copy(values.begin(), values.end(), x.begin());
+  ones.fill(1.0f);
+  for (size_t i = 0; i < kGroup; ++i) above_low[i] = x[i] - low;
+  const float sum_x = sum_of_products(above_low, ones);
   const auto error_of = [&](const Fit& fit) {
     const float d = half_to_float(fit.d), m = half_to_float(fit.m);
-    return sum_of_group([&](int i) {
-      const float v = x[static_cast<size_t>(i)];
-      const float e = v - (d * static_cast<float>(q4_code(v, d, m)) + m);
-      return e * e;
-    });
+    if (d == 0) return std::numeric_limits<float>::infinity();
+    codes_of_group(x, d, m, codes);
+    for (size_t i = 0; i < kGroup; ++i) errors[i] = x[i] - (d * codes[i] + m);
+    return sum_of_products(errors, errors);
   };
-  float above_low[kGroup], codes[kGroup];
-  for (int i = 0; i < kGroup; ++i) above_low[i] = x[static_cast<size_t>(i)] - low;
-  const float sum_x = sum_of_group([&](int i) { return above_low[i]; });
   float best_error = error_of(best);
   constexpr int kSteps = 12;
   for (int step = 0; step < kSteps; ++step) {
     const float cut = 0.02f * static_cast<float>(step) * range;
     float d = (range - 2 * cut) / 15, m = cut;
-    for (int i = 0; i < kGroup; ++i) codes[i] = static_cast<float>(q4_code(above_low[i], d, m));
+    codes_of_group(above_low, d, m, codes);
     // Sums of integers below 2^24 are exact.
-    const float sum_c = sum_of_group([&](int i) { return codes[i]; });
-    const float sum_cc = sum_of_group([&](int i) { return codes[i] * codes[i]; });
-    const float sum_cx = sum_of_group([&](int i) { return codes[i] * above_low[i]; });
+    const float sum_c = sum_of_products(codes, ones), sum_cc = sum_of_products(codes, codes);
+    const float sum_cx = sum_of_products(codes, above_low);
     const float determinant = kGroup * sum_cc - sum_c * sum_c;
     if (determinant > 0) {
       const float slope = (kGroup * sum_cx - sum_c * sum_x) / determinant;
@@ -334,9 +343,13 @@ void WeightMatrix::set_row(int o, std::span<const float> values) {
       return;
     }
     case WeightStorage::kBf16: {
-      uint16_t* to = reinterpret_cast<uint16_t*>(panel) + o % kPanel * 2;
-      for (size_t k = 0; k < values.size(); ++k)
-        to[k / 2 * kPanel * 2 + k % 2] = float_to_bfloat16(values[k]);
+      std::byte* to = panel + o % kPanel * 4;
+      for (size_t k = 0; k < values.size(); k += 2, to += 64) {
+        const uint16_t pair[2] = {
+            float_to_bfloat16(values[k]),
+            k + 1 < values.size() ? float_to_bfloat16(values[k + 1]) : uint16_t{0}};
+        std::memcpy(to, pair, sizeof pair);
+      }
       return;
     }
     case WeightStorage::kInt8Channel:
@@ -357,7 +370,7 @@ void WeightMatrix::set_int8_channel(int o, std::span<const float> values) {
     std::fill(std::begin(codes), std::end(codes), uint8_t{128});
     if (scale > 0)
       for (size_t i = 0; i < part.size(); ++i)
-        codes[i] = static_cast<uint8_t>(nearest_code(part[i] / scale, -127.0f, 127.0f) + 128);
+        codes[i] = static_cast<uint8_t>(nearest_code(part[i] / scale, -127, 127) + 128);
     store_codes(storage_, block, o % kPanel, codes);
   }
 }
@@ -384,7 +397,7 @@ void WeightMatrix::set_groups(int o, std::span<const float> values) {
           to[i] = static_cast<uint8_t>(q4_code(group[i], d, m));
       } else if (d > 0) {
         for (size_t i = 0; i < group.size(); ++i)
-          to[i] = static_cast<uint8_t>(nearest_code(group[i] / d, -127.0f, 127.0f) + 128);
+          to[i] = static_cast<uint8_t>(nearest_code(group[i] / d, -127, 127) + 128);
       }
     }
     store_codes(storage_, block, channel, codes);
@@ -492,9 +505,13 @@ void WeightMatrix::copy_row(int o, std::span<float> values) const {
   const int channel = o % kPanel;
   const std::byte* block = panel_of(o);
   if (storage_ == WeightStorage::kBf16) {
-    const uint16_t* from = reinterpret_cast<const uint16_t*>(block) + channel * 2;
-    for (size_t k = 0; k < values.size(); ++k)
-      values[k] = bfloat16_to_float(from[k / 2 * kPanel * 2 + k % 2]);
+    const std::byte* from = block + channel * 4;
+    for (size_t k = 0; k < values.size(); k += 2, from += 64) {
+      uint16_t pair[2];
+      std::memcpy(pair, from, sizeof pair);
+      values[k] = bfloat16_to_float(pair[0]);
+      if (k + 1 < values.size()) values[k + 1] = bfloat16_to_float(pair[1]);
+    }
     return;
   }
   const float row_scale = storage_ == WeightStorage::kInt8Channel ? channel_scale(o) : 0;
