@@ -176,8 +176,8 @@ std::string WeightCache::write_or_reason(std::span<const std::byte> weights, int
   struct statvfs disk {};
   if (statvfs(folder.c_str(), &disk) != 0) return system_reason(errno);
   if (const uint64_t room = uint64_t{disk.f_bavail} * disk.f_frsize; room < 2 * file_bytes())
-    return fmt::format("they take {} MB, and only {} MB of disk are free", file_bytes() >> 20,
-                       room >> 20);
+    return fmt::format("they take {} MB, more than half of the {} MB of free disk",
+                       file_bytes() >> 20, room >> 20);
   struct rlimit limit {};  // writing past it would end the process
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < file_bytes())
     return "files of this size are not allowed here (ulimit -f)";
