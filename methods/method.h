@@ -17,6 +17,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/registry.h"
 #include "engine/base/rng.h"
+#include "engine/row_cost.h"
 #include "engine/sampling.h"
 #include "engine/session.h"
 #include "methods/token_tree.h"
@@ -144,6 +145,10 @@ struct MethodBuildContext {
   std::shared_ptr<const engine::Model> target;
   engine::SessionOptions session;  // of the target; drafters use the same device, threads
   std::shared_ptr<const engine::Model> draft;  // --draft PATH, null when none was given
+  // What a forward of n rows of the target costs here, for methods that choose their block size.
+  // Null when it is not known: in a plan, in tests, and when it could not be measured. Outlives the
+  // method.
+  const engine::RowCostTable* row_cost = nullptr;
 };
 
 enum class Lossless { kNone, kGreedy, kBoth };

@@ -54,7 +54,13 @@ MethodInfo prompt_lookup_method() {
   info.source = "github.com/apoorvumang/prompt-lookup-decoding (2023)";
   info.needs = "nothing";
   info.params = {
-      {"k", "10", "longest draft, in tokens", Type::kInt, 1, engine::kMaxRows - 1, {}},
+      {"k",
+       "10",
+       "longest draft, in tokens (what a row costs: evalrun cost)",
+       Type::kInt,
+       1,
+       engine::kMaxRows - 1,
+       {}},
       {"match", "first", "which occurrence is taken", Type::kText, 0, 0, {"first", "recent"}},
       {"min_ngram", "1", "shortest n-gram looked up", Type::kInt, 1, 32, {}},
       {"ngram", "3", "longest n-gram looked up", Type::kInt, 1, 32, {}},

@@ -161,13 +161,17 @@ class Planner {
     if (request_.draft != nullptr && spec.info->needs != "nothing") {
       r.draft = request_.draft->path();
       r.draft_hash = request_.draft->hash();
+      // `auto` may give the draft model another format than the target.
+      r.settings["draft_dtype"] = engine::name_of(request_.draft->format());
     }
     const methods::MethodBuildContext context = {request_.target, session_options(),
                                                  request_.draft};
     if (const auto it = request_.faults.find(r.label); it != request_.faults.end())
       arm.fault = it->second;
-    arm.build = [spec, context, fault = arm.fault] {
-      std::unique_ptr<methods::DecodingMethod> method = spec.info->build(spec.params, context);
+    arm.build = [spec, context, fault = arm.fault, costs = plan_.row_cost] {
+      methods::MethodBuildContext now = context;
+      if (!costs->table.empty()) now.row_cost = &costs->table;
+      std::unique_ptr<methods::DecodingMethod> method = spec.info->build(spec.params, now);
       return fault.empty() ? std::move(method) : methods::plant_fault(std::move(method), fault);
     };
     // A method that cannot be built (no draft model, another vocabulary) must fail now, not after
@@ -191,7 +195,7 @@ class Planner {
     const engine::SessionOptions options = session_options();
     r.model = request_.target->config().name;
     r.model_hash = request_.target->hash();
-    r.dtype = request_.dtype;
+    r.dtype = engine::name_of(request_.target->format());
     r.isa = options.isa;
     r.device = options.device;
     r.threads = options.n_threads;

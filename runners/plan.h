@@ -13,6 +13,7 @@
 #include "results/records.h"
 #include "runners/build_info.h"
 #include "runners/conversation.h"
+#include "runners/row_cost_cache.h"
 #include "runners/schedule.h"
 #include "runners/suite.h"
 
@@ -43,6 +44,9 @@ struct RunPlan {
   std::vector<std::string> skipped;  // prompts left out because they are too long
   std::vector<std::string> origins;  // "gsm8k: 40 prompts, official, FILE"
   int capacity = 0;                  // tokens a session must hold
+  // Its table is offered to the methods of every arm when they are built: empty in a fresh plan,
+  // filled in before a run (measure_row_cost, runners/runner.h).
+  std::shared_ptr<MeasuredRowCost> row_cost = std::make_shared<MeasuredRowCost>();
 };
 
 struct PlanRequest {
@@ -50,7 +54,6 @@ struct PlanRequest {
   std::shared_ptr<const engine::Model> target;
   std::shared_ptr<const engine::Model> draft;  // null when none was given
   engine::SessionOptions session;              // device, isa, threads as asked for
-  std::string dtype = "f32";
   std::string data_root;
   bool skip_long = false;  // leave out prompts longer than the context instead of refusing
   std::string label, command;

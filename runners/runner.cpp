@@ -184,6 +184,16 @@ struct Runner::Impl {
     }
   }
 
+  // With the run, so that a report can say what a row cost when it was measured.
+  void store_row_cost() {
+    const MeasuredRowCost& cost = *plan.row_cost;
+    if (cost.table.empty()) return;
+    store.add_environment(outcome.run_id, "row_cost", to_json(cost.table).dump());
+    if (cost.round_trip_ns > 0)
+      store.add_environment(outcome.run_id, "cache_line_round_trip_ns",
+                            fmt::format("{:.0f}", cost.round_trip_ns));
+  }
+
   bool stop_requested() const { return options.stop && options.stop(); }
 
   void warm_up(engine::Session& session) {
@@ -243,6 +253,7 @@ RunOutcome Runner::run(engine::Session& session) {
   if (r.pending.empty()) return finish_without_measuring();
   EVALRUN_CHECK(session.capacity() >= r.plan.capacity, "session of {} tokens, {} planned",
                 session.capacity(), r.plan.capacity);
+  r.store_row_cost();
   for (const PlannedArm& arm : r.plan.arms) r.methods.push_back(arm.build());
   r.warm_up(session);
   r.progress().begin(pending(), r.outcome.stored_before);
@@ -263,12 +274,20 @@ RunOutcome Runner::finish_without_measuring() {
   return impl_->outcome;
 }
 
+void measure_row_cost(const PlanRequest& request, const RunPlan& plan,
+                      const RunnerOptions& options) {
+  if (options.row_cost_seconds <= 0) return;
+  *plan.row_cost = obtain_row_cost({request.target, planned_session(request, plan),
+                                    options.row_cost_cache, options.row_cost_seconds});
+}
+
 RunOutcome run_suite(const PlanRequest& request, results::ResultStore& store, base::Clock& clock,
                      const RunnerOptions& options) {
   const RunPlan plan = make_plan(request);
   const Conversation conversation(*request.target);
   Runner runner(plan, conversation, store, clock, options);
   if (runner.pending() == 0) return runner.finish_without_measuring();
+  measure_row_cost(request, plan, options);
   const std::unique_ptr<engine::Session> session =
       engine::Session::create(request.target, planned_session(request, plan));
   return runner.run(*session);

@@ -29,6 +29,8 @@ struct RunnerOptions {
   double max_time_s = 0;       // 0 = no limit; checked between prompts
   std::function<bool()> stop;  // true = finish the prompt and return (Ctrl-C)
   ProgressSink* progress = nullptr;
+  double row_cost_seconds = 0;  // for the T(n) table of measure_row_cost(); 0 = no table
+  std::string row_cost_cache;   // file of earlier tables, "" = none
 };
 
 class Runner {
@@ -51,6 +53,12 @@ class Runner {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+// Fills in plan.row_cost for the planned session, from the cache or by measuring. Call before that
+// session exists: its idle threads would be in the way. Never fails; without a table the run is the
+// same, and plan.row_cost->problem says why there is none.
+void measure_row_cost(const PlanRequest& request, const RunPlan& plan,
+                      const RunnerOptions& options);
 
 // Plan, session and run in one call: what `evalrun run` and `evalrun check` do.
 RunOutcome run_suite(const PlanRequest& request, results::ResultStore& store, base::Clock& clock,

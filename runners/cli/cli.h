@@ -19,16 +19,29 @@ struct GlobalOptions {
   int verbosity = 0;  // -v = 1, -q = -1
 };
 
+// --dtype when it is not given. What a file's own format resolves `auto` to is stored and shown.
+inline constexpr const char* kDefaultDtype = "f32";
+
+// A path of the engine that is compiled for some machines, and what it asks of the processor.
+struct IsaInfo {
+  std::string name, needs;
+};
+const std::vector<IsaInfo>& known_isas();
+// Throws usage_error: a name nobody knows, or one this processor lacks, each with what there is.
+void check_isa(const std::string& isa);
+
 // Options of every command that loads a model. `add` registers them on a subcommand.
 struct ModelOptions {
-  std::string model;           // -m; default: the default model under EVALRUN_HOME
-  std::string draft;           // --draft PATH
-  std::string device = "cpu";  // --device
-  std::string dtype = "f32";   // --dtype
-  std::string isa;             // --isa, EVALRUN_ISA
-  int threads = 0;             // -t
-  std::string chat_template;   // --chat-template NAME
+  std::string model;                  // -m; default: the default model under EVALRUN_HOME
+  std::string draft;                  // --draft PATH
+  std::string device = "cpu";         // --device
+  std::string dtype = kDefaultDtype;  // --dtype
+  std::string isa;                    // --isa, EVALRUN_ISA
+  int threads = 0;                    // -t
+  std::string chat_template;          // --chat-template NAME
   void add(CLI::App& app);
+  // The same without --dtype and --draft, for commands with their own.
+  void add_without_formats(CLI::App& app);
   // The model's file or folder, the default one filled in. data_error when it is not there (with
   // how to get it).
   std::string path() const;
@@ -38,10 +51,15 @@ struct ModelOptions {
   std::shared_ptr<const engine::Model> load_draft() const;  // null when --draft was not given
   engine::SessionOptions session_options(int max_tokens) const;
 };
+// "auto (default), or: f32 = ..., bf16 = ..." for --help.
+std::string describe_formats();
 
 // $EVALRUN_HOME, by default ~/.cache/evalrun; and the default model under it.
 std::string evalrun_home();
 std::string default_model_path();
+// Where a run keeps the T(n) tables it measured.
+std::string row_cost_cache_path();
+inline constexpr double kRowCostSeconds = 0.3;  // a run spends on one it does not find there
 
 // Each adds its subcommand; the callback does the work and reports its exit code through
 // `exit_code`. Errors are thrown and turned into a message and an exit code in main().
@@ -52,6 +70,7 @@ struct Context {
 void add_run_command(CLI::App& app, Context& context);
 void add_report_command(CLI::App& app, Context& context);
 void add_compare_command(CLI::App& app, Context& context);
+void add_cost_command(CLI::App& app, Context& context);
 void add_check_command(CLI::App& app, Context& context);
 void add_baseline_command(CLI::App& app, Context& context);
 void add_list_command(CLI::App& app, Context& context);

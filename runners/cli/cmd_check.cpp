@@ -49,6 +49,8 @@ class Instruments {
   explicit Instruments(const GlobalOptions& global)
       : console_(stderr, ::isatty(STDERR_FILENO) != 0, clock_) {
     options_.stop = runners::InterruptGuard::requested;
+    options_.row_cost_seconds = kRowCostSeconds;
+    options_.row_cost_cache = row_cost_cache_path();
     options_.progress =
         global.verbosity < 0 ? &quiet_ : static_cast<runners::ProgressSink*>(&console_);
   }
@@ -74,7 +76,6 @@ GateRequest make_request(const Options& o, const runners::Suite& suite, ModelOpt
   GateRequest request;
   request.plan.suite = suite;
   request.plan.session = model.session_options(0);  // capacity follows from the prompts
-  request.plan.dtype = model.dtype;
   request.plan.data_root = datasets::resolve_data_root(o.data_root);
   request.plan.label = "check";
   request.plan.command = shell_line(process_arguments());

@@ -10,6 +10,7 @@
 #include "datasets/manifest.h"
 #include "engine/base/text.h"
 #include "engine/cuda/devices.h"
+#include "engine/machine_probes.h"
 #include "results/store.h"
 #include "runners/build_info.h"
 #include "runners/cli/cli.h"
@@ -28,6 +29,7 @@ constexpr const char* kDefaultModelSha256 =
 constexpr double kOverheadLimitNs =
     20e3;  // a step of the smallest model worth measuring takes 4 ms
 constexpr double kBandwidthSeconds = 0.2;
+constexpr size_t kBandwidthBytes = size_t{256} << 20;  // more than the last cache of most machines
 constexpr double kLowDiskBytes = 200e6;
 
 struct Options {
@@ -98,11 +100,26 @@ void examine_machine(Findings& out) {
                  steal > 0.05 ? "a shared machine: trust ratios, not seconds" : ""});
 }
 
+void examine_isas(Findings& out) {
+  const std::vector<std::string> isas = engine::available_isas();
+  Finding f{"instruction set paths", fmt::format("{}", fmt::join(isas, ", "))};
+  std::string chosen = isas.front();
+  if (const char* forced = std::getenv("EVALRUN_ISA"); forced != nullptr && *forced != '\0') {
+    try {
+      check_isa(forced);
+      chosen = fmt::format("{} (EVALRUN_ISA)", forced);
+      f.level = forced == isas.front() ? Level::kOk : Level::kNote;
+    } catch (const base::Error& error) {
+      chosen = "none: " + error.message();
+      f.level = Level::kProblem;
+      f.hint = "unset EVALRUN_ISA or name one of these";
+    }
+  }
+  f.value += "; chosen: " + chosen;
+  out.push_back(std::move(f));
+}
+
 void examine_devices(Findings& out) {
-  std::string paths;
-  for (const std::string& isa : engine::available_isas())
-    paths += (paths.empty() ? "" : ", ") + isa;
-  out.push_back({"instruction set paths", paths});
   const engine::cuda::DeviceList cuda = engine::cuda::list_devices();
   if (!cuda.compiled_in) {
     out.push_back({"CUDA", "not compiled in", Level::kNote});
@@ -195,13 +212,23 @@ void examine_numerics(Findings& out) {
        problems.empty() ? "" : "results of this machine cannot be trusted: please report"});
 }
 
+void examine_placement(Findings& out) {
+  const double ns = engine::cache_line_round_trip_ns(engine::allowed_cores());
+  if (ns == 0) return;  // one core
+  const bool far = ns >= engine::kFarRoundTripNs;
+  out.push_back({"cache line between cores and back", fmt::format("{:.0f} ns", ns),
+                 far ? Level::kNote : Level::kOk,
+                 far ? "cores far apart: every barrier costs more, and T(n) rises earlier" : ""});
+}
+
 void examine_speed(Findings& out) {
   const double overhead = measure_step_overhead_ns();
   const bool slow = overhead > kOverheadLimitNs;
   out.push_back({"harness overhead per step", human_time(overhead),
                  slow ? Level::kWarning : Level::kOk,
                  slow ? "unusually long: is the machine busy?" : ""});
-  const double bandwidth = measure_read_bandwidth(engine::allowed_cores(), kBandwidthSeconds);
+  const double bandwidth =
+      engine::read_bandwidth(kBandwidthBytes, engine::allowed_cores(), kBandwidthSeconds);
   out.push_back({"memory read bandwidth", fmt::format("{:.1f} GB/s", bandwidth / 1e9)});
 }
 
@@ -209,6 +236,8 @@ void run_doctor(const Options& options, Context& context) {
   Findings findings;
   examine_build(findings);
   examine_machine(findings);
+  examine_isas(findings);
+  examine_placement(findings);
   examine_devices(findings);
   examine_model(options.model, findings);
   examine_data(options.data_root, findings);

@@ -1,5 +1,6 @@
 // evalrun list WHAT: what can be named on the command line, and whether it can be used here.
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -214,17 +215,33 @@ Json list_templates(const Options&, const GlobalOptions&) {
   return array;
 }
 
+Json list_formats(const Options&, const GlobalOptions&) {
+  Json array = Json::array();
+  for (const engine::WeightFormatSpec& spec : engine::weight_formats()) {
+    Json e = entry(std::string(spec.name), true, "nothing");
+    e["summary"] = spec.summary;
+    array.push_back(std::move(e));
+  }
+  return array;
+}
+
+// Paths best first; `chosen` is the one a command takes without --isa.
 Json list_isas(const Options&, const GlobalOptions&) {
   const std::vector<std::string> available = engine::available_isas();
+  const char* forced = std::getenv("EVALRUN_ISA");
+  const std::string chosen = forced != nullptr && *forced != '\0' ? forced : available.front();
   Json array = Json::array();
-  const auto add = [&](const std::string& name, bool here) {
-    Json e = entry(name, here, here ? "nothing" : "a processor that has it");
+  const auto add = [&](const std::string& name, bool here, const std::string& needs) {
+    Json e = entry(name, here, here ? "nothing" : needs);
     e["default"] = here && available.front() == name;
+    e["chosen"] = here && name == chosen;
     array.push_back(std::move(e));
   };
-  for (const std::string& name : available) add(name, true);
-  for (const char* name : {"avx512", "avx2"})
-    if (std::find(available.begin(), available.end(), name) == available.end()) add(name, false);
+  for (const std::string& name : available) add(name, true, "");
+  for (const IsaInfo& info : known_isas())
+    if (info.needs != "nothing" &&
+        std::find(available.begin(), available.end(), info.name) == available.end())
+      add(info.name, false, info.needs);
   return array;
 }
 
@@ -247,7 +264,8 @@ const std::vector<Listing>& listings() {
         "fault"}},
       {"metrics", list_metrics, {"name", "source", "summary"}},
       {"templates", list_templates, {"name"}},
-      {"isas", list_isas, {"name", "available", "default", "needs"}},
+      {"formats", list_formats, {"name", "summary"}},
+      {"isas", list_isas, {"name", "available", "default", "chosen", "needs"}},
   };
   return all;
 }
@@ -299,8 +317,9 @@ void add_list_command(CLI::App& app, Context& context) {
   auto* command = app.add_subcommand("list", "What can be named, with parameters and defaults");
   auto options = std::make_shared<Options>();
   command
-      ->add_option("what", options->what,
-                   "methods, tasks, evaluators, suites, models, runs, metrics, templates, isas")
+      ->add_option(
+          "what", options->what,
+          "methods, tasks, evaluators, suites, models, runs, metrics, templates, formats, isas")
       ->required();
   command->add_option("--data-root", options->data_root,
                       "Folder data sets lie under (default: EVALRUN_DATA)");

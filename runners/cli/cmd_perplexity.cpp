@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 
+#include "engine/base/stats.h"
 #include "engine/base/text.h"
 #include "engine/sampling.h"
 #include "engine/tokenizer/tokenizer.h"
@@ -33,7 +34,23 @@ struct Options {
 struct Sums {
   int64_t scored = 0, same_top1 = 0;
   double nll = 0, nll_ref = 0, kl = 0;
+  std::vector<double> differences;  // nll - nll_ref of every token: the two are paired
 };
+
+// exp of the mean difference, and its standard error: that of the mean, carried through exp (the
+// delta method). Tokens are taken as independent, which short texts are not quite.
+struct Ratio {
+  double value = 1;
+  std::optional<double> standard_error;  // not from one token
+};
+Ratio perplexity_ratio(const std::vector<double>& differences) {
+  Ratio ratio;
+  ratio.value = std::exp(base::mean(differences));
+  if (differences.size() > 1)
+    ratio.standard_error = ratio.value * base::sample_sd(differences) /
+                           std::sqrt(static_cast<double>(differences.size()));
+  return ratio;
+}
 
 // log of the sum of exp(logits), float64.
 double log_sum_exp(std::span<const float> logits) {
@@ -82,12 +99,15 @@ void score_sequence(engine::Session& session, engine::Session* reference,
       const auto next = static_cast<size_t>(tokens[static_cast<size_t>(begin + i + 1)]);
       const std::span<const float> logits = result.logits_row(i);
       const double lse = log_sum_exp(logits);
-      sums.nll += lse - static_cast<double>(logits[next]);
+      const double nll = lse - static_cast<double>(logits[next]);
+      sums.nll += nll;
       ++sums.scored;
       if (!ref) continue;
       const std::span<const float> ref_logits = ref->logits_row(i);
       const double ref_lse = log_sum_exp(ref_logits);
-      sums.nll_ref += ref_lse - static_cast<double>(ref_logits[next]);
+      const double nll_ref = ref_lse - static_cast<double>(ref_logits[next]);
+      sums.nll_ref += nll_ref;
+      sums.differences.push_back(nll - nll_ref);
       sums.kl += divergence(ref_logits, ref_lse, logits, lse);
       sums.same_top1 += engine::argmax(ref_logits) == engine::argmax(logits) ? 1 : 0;
     }
@@ -103,13 +123,17 @@ void run_perplexity(const Options& options) {
   std::string text = base::read_file(options.file);
   if (options.chunk > 0 && text.ends_with('\n')) text.pop_back();
 
+  // A wrong name is said before a model is read for seconds.
+  if (!options.against.empty()) engine::weight_format_by_name(options.against);
   const std::shared_ptr<const engine::Model> model = options.model.load();
   std::shared_ptr<const engine::Model> reference_model;
   if (!options.against.empty()) {
     ModelOptions reference_options = options.model;
     reference_options.dtype = options.against;
     // The same format needs no second copy of the weights; it still gets its own session.
-    reference_model = options.against == options.model.dtype ? model : reference_options.load();
+    const bool same = options.against == options.model.dtype ||
+                      options.against == engine::name_of(model->format());
+    reference_model = same ? model : reference_options.load();
   }
 
   engine::EncodeOptions encode;
@@ -149,11 +173,18 @@ void run_perplexity(const Options& options) {
                            "the weights are damaged: run evalrun validate on the file");
   const auto scored = static_cast<double>(sums.scored);
   nlohmann::ordered_json out;
+  out["dtype"] = engine::name_of(model->format());
+  out["isa"] = session->isa();
   out["tokens"] = sums.scored;
   out["nll"] = sums.nll;
   out["perplexity"] = std::exp(sums.nll / scored);
   if (reference) {
+    const Ratio ratio = perplexity_ratio(sums.differences);
+    out["dtype_ref"] = engine::name_of(reference_model->format());
     out["perplexity_ref"] = std::exp(sums.nll_ref / scored);
+    out["perplexity_ratio"] = ratio.value;
+    out["perplexity_ratio_se"] =
+        ratio.standard_error ? nlohmann::ordered_json(*ratio.standard_error) : nullptr;
     out["kl"] = sums.kl / scored;
     out["same_top1"] = static_cast<double>(sums.same_top1) / scored;
   }
@@ -173,16 +204,19 @@ void add_perplexity_command(CLI::App& app, Context&) {
                    "default: the whole text in one pass")
       ->type_name("C");
   command
-      ->add_option("--against", options->against,
-                   "Weight format to compare with: adds perplexity_ref, kl (mean per token, "
-                   "reference against --dtype) and same_top1 (share)")
+      ->add_option(
+          "--against", options->against,
+          "Weight format to compare with: adds perplexity_ref, perplexity_ratio (--dtype over "
+          "this format) with its standard error, kl (mean per token, reference against "
+          "--dtype) and same_top1 (share)")
       ->type_name("FORMAT");
   command->footer(
       "One JSON object: tokens = predictions scored, nll = sum of their negative log-likelihoods\n"
-      "(nats), perplexity = exp(nll / tokens).\n\nExamples:\n"
+      "(nats), perplexity = exp(nll / tokens).\n"
+      "The standard error is that of the paired difference, token by token.\n\nExamples:\n"
       "  evalrun perplexity --file book.txt\n"
       "  evalrun perplexity --file wiki.test.raw --chunk 512\n"
-      "  evalrun perplexity -m model.gguf --file book.txt --against f32");
+      "  evalrun perplexity -m model.gguf --file book.txt --dtype int8 --against f32");
   command->callback([options] { run_perplexity(*options); });
 }
 

@@ -171,7 +171,6 @@ runners::PlanRequest make_request(const Options& o) {
   apply(o, request.suite);
   runners::complete_suite(request.suite, o.suite.empty() ? "command line" : o.suite);
   request.session = o.model.session_options(0);  // capacity follows from the prompts
-  request.dtype = o.model.dtype;
   request.data_root = datasets::resolve_data_root(o.data_root);
   request.skip_long = o.skip_long;
   request.label = o.label;
@@ -258,6 +257,8 @@ void run(Context& context, const Options& o) {
   runners::RunnerOptions options;
   options.max_time_s = max_time_s;
   options.stop = runners::InterruptGuard::requested;
+  options.row_cost_seconds = kRowCostSeconds;
+  options.row_cost_cache = row_cost_cache_path();
   options.progress =
       context.global.verbosity < 0 ? &quiet : static_cast<runners::ProgressSink*>(&console);
   const runners::RunOutcome outcome = runners::run_suite(request, store, clock, options);

@@ -1,13 +1,10 @@
 #include "runners/cli/doctor_checks.h"
 
 #include <algorithm>
-#include <atomic>
-#include <chrono>
 #include <cstring>
 #include <map>
 #include <memory>
 #include <span>
-#include <thread>
 
 #include "engine/base/clock.h"
 #include "engine/model/model.h"
@@ -132,35 +129,6 @@ double measure_step_overhead_ns() {
   }
   std::nth_element(per_step.begin(), per_step.begin() + 4, per_step.end());
   return per_step[4];
-}
-
-double measure_read_bandwidth(int n_threads, double seconds) {
-  constexpr size_t kWords = size_t{256}
-                            << 17;  // 256 MiB: larger than the last cache of most machines
-  const std::vector<uint64_t> buffer(kWords, 1);
-  std::atomic<uint64_t> bytes{0}, sink{0};
-  const auto begin = std::chrono::steady_clock::now();
-  const auto deadline = begin + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-                                    std::chrono::duration<double>(seconds));
-  const size_t share = kWords / static_cast<size_t>(n_threads);
-  const auto read = [&](size_t first) {
-    constexpr size_t kBlock = size_t{1} << 17;  // words between two looks at the clock: 1 MiB
-    uint64_t sum[8] = {};
-    for (size_t at = 0; std::chrono::steady_clock::now() < deadline;) {
-      const size_t end = std::min(at + kBlock, share);
-      const uint64_t* p = buffer.data() + first;
-      for (size_t i = at; i + 8 <= end; i += 8)
-        for (size_t k = 0; k < 8; ++k) sum[k] += p[i + k];
-      bytes += (end - at) * sizeof(uint64_t);
-      at = end == share ? 0 : end;
-    }
-    for (const uint64_t s : sum) sink += s;
-  };
-  std::vector<std::thread> threads;
-  for (int t = 0; t < n_threads; ++t) threads.emplace_back(read, static_cast<size_t>(t) * share);
-  for (std::thread& thread : threads) thread.join();
-  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
-  return sink == 0 ? 0 : static_cast<double>(bytes) / elapsed.count();
 }
 
 }  // namespace evalrun::cli

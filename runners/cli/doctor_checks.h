@@ -13,8 +13,4 @@ std::vector<std::string> compare_isa_paths();
 // of several generations).
 double measure_step_overhead_ns();
 
-// Bytes per second this process can read from memory with so many threads, over a buffer larger
-// than any cache.
-double measure_read_bandwidth(int n_threads, double seconds);
-
 }  // namespace evalrun::cli

@@ -49,9 +49,13 @@ class Measurement {
     if (key_.empty()) key_ = plan.run.key;
     plan.run.key = key_;
     runners::Runner runner(plan, conversation_, store_, clock_, options_);
-    if (session_ == nullptr)
+    if (session_ == nullptr) {
+      runners::measure_row_cost(plan_request_, plan, options_);
+      row_cost_ = *plan.row_cost;
       session_ = engine::Session::create(plan_request_.target,
                                          runners::planned_session(plan_request_, plan));
+    }
+    *plan.row_cost = row_cost_;
     const runners::RunOutcome outcome = runner.run(*session_);
     if (outcome.status == runners::RunStatus::kInterrupted)
       throw base::Error(
@@ -73,6 +77,7 @@ class Measurement {
   const runners::RunnerOptions& options_;
   runners::Conversation conversation_;
   std::string key_;
+  runners::MeasuredRowCost row_cost_;  // of the first look: methods shall not change in between
   std::unique_ptr<engine::Session> session_;
 };
 

@@ -33,17 +33,56 @@ std::string evalrun_home() {
   return std::string(user != nullptr ? user : ".") + "/.cache/evalrun";
 }
 
+std::string row_cost_cache_path() { return evalrun_home() + "/row-cost.json"; }
+
+const std::vector<IsaInfo>& known_isas() {
+  static const std::vector<IsaInfo> known = {
+      {"amx", "AMX tiles (amx_tile, amx_int8, amx_bf16)"},
+      {"avx512", "AVX-512 (avx512f, bw, vl, dq, avx512_vnni)"},
+      {"avx2", "AVX2 and FMA"},
+      {"portable", "nothing"},
+      {"reference", "nothing"},
+  };
+  return known;
+}
+
+void check_isa(const std::string& isa) {
+  const std::vector<std::string> here = engine::available_isas();
+  if (std::find(here.begin(), here.end(), isa) != here.end()) return;
+  const auto& known = known_isas();
+  const auto found = std::find_if(known.begin(), known.end(),
+                                  [&](const IsaInfo& info) { return info.name == isa; });
+  throw base::usage_error(
+      found != known.end()
+          ? fmt::format("this processor cannot run the instruction set path '{}': it needs {}", isa,
+                        found->needs)
+          : fmt::format("unknown instruction set path '{}' (--isa, EVALRUN_ISA)", isa),
+      "available here: " + join(here));
+}
+
+std::string describe_formats() {
+  std::string text = "auto = q4 for 4-bit files it keeps exactly, else int8";
+  for (const engine::WeightFormatSpec& spec : engine::weight_formats())
+    text += fmt::format("; {} = {}", spec.name, spec.summary);
+  return text;
+}
+
 std::string default_model_path() { return evalrun_home() + "/models/" + kDefaultModel; }
 
 void ModelOptions::add(CLI::App& app) {
   const char* group = "Model";
-  app.add_option("-m,--model", model, "GGUF file or Hugging Face folder (default: SmolLM2-135M)")
-      ->group(group);
+  add_without_formats(app);
   app.add_option("--draft", draft, "Second model, for methods that draft with one")->group(group);
-  app.add_option("--device", device, "Where to compute: cpu")->capture_default_str()->group(group);
-  app.add_option("--dtype", dtype, "Number format to compute in: f32")
+  app.add_option("--dtype", dtype, "Weight format to compute with: " + describe_formats())
       ->capture_default_str()
       ->group(group);
+}
+
+void ModelOptions::add_without_formats(CLI::App& app) {
+  const char* group = "Model";
+  app.add_option("-m,--model", model, "GGUF file or Hugging Face folder (default: SmolLM2-135M)")
+      ->group(group);
+  app.add_option("--device", device, "Where to compute: cpu")->capture_default_str()->group(group);
   app.add_option("--isa", isa, "Instruction set path (default: the best this machine has)")
       ->envname("EVALRUN_ISA")
       ->group(group);
@@ -65,9 +104,9 @@ std::string ModelOptions::path() const {
 
 std::shared_ptr<const engine::Model> ModelOptions::load() const {
   check_device(device);
-  return engine::load_model(path(), {.format = engine::weight_format_by_name(dtype),
-                                     .n_threads = threads,
-                                     .chat_template = chat_template});
+  const engine::WeightFormat format = engine::weight_format_by_name(dtype);
+  return engine::load_model(
+      path(), {.format = format, .n_threads = threads, .chat_template = chat_template});
 }
 
 std::shared_ptr<const engine::Model> ModelOptions::load_draft() const {
@@ -79,10 +118,7 @@ std::shared_ptr<const engine::Model> ModelOptions::load_draft() const {
 
 engine::SessionOptions ModelOptions::session_options(int max_tokens) const {
   check_device(device);
-  const std::vector<std::string> isas = engine::available_isas();
-  if (!isa.empty() && std::find(isas.begin(), isas.end(), isa) == isas.end())
-    throw base::usage_error(fmt::format("no instruction set path '{}' on this machine", isa),
-                            "available: " + join(isas));
+  if (!isa.empty()) check_isa(isa);
   engine::SessionOptions options;
   options.max_tokens = max_tokens;
   options.n_threads = threads;

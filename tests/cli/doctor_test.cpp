@@ -22,6 +22,9 @@ TEST_F(Doctor, FitWithAModel) {
   for (const char* name : {"build", "processor", "memory", "harness overhead per step",
                            "memory read bandwidth", "instruction set paths"})
     EXPECT_FALSE(finding(report, name)["value"].get<std::string>().empty()) << name;
+  EXPECT_THAT(
+      finding(report, "instruction set paths")["value"].get<std::string>(),
+      ::testing::AllOf(::testing::HasSubstr("reference"), ::testing::HasSubstr("chosen: ")));
   EXPECT_EQ(run({"doctor", "-m", tiny_model()}).exit_code, 0);
 }
 
@@ -31,6 +34,14 @@ TEST_F(Doctor, SaysWhatMustBeMended) {
   const json model = finding(json::parse(no_model.out), "model");
   EXPECT_EQ(model["level"], "PROBLEM");
   EXPECT_THAT(model["hint"].get<std::string>(), ::testing::HasSubstr("get-model"));
+  const ProgramResult no_path = run_command_in(
+      folder_,
+      {"sh", "-c",
+       "EVALRUN_ISA=mmx " + evalrun_command({})[0] + " doctor -m " + tiny_model() + " --json"});
+  EXPECT_EQ(no_path.exit_code, 6);
+  const json path = finding(json::parse(no_path.out), "instruction set paths");
+  EXPECT_EQ(path["level"], "PROBLEM");
+  EXPECT_THAT(path["value"].get<std::string>(), ::testing::HasSubstr("mmx"));
   folder_.write("text.db", "no database at all, but long enough to be looked at by a reader\n");
   const ProgramResult no_database =
       run({"doctor", "-m", tiny_model(), "--db", "text.db", "--json"});

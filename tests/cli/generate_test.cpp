@@ -20,8 +20,8 @@ TEST_F(Generate, GreedyTokensOfTransformers) {
   for (size_t i = 0; i < expected["input_ids"].size(); ++i)
     input += json({{"id", i}, {"tokens", expected["input_ids"][i]}}).dump() + "\n";
   folder_.write("in.jsonl", input);
-  const ProgramResult result =
-      generate({"-n", "32", "--methods", "ar,pld:k=3,sps:draft=layers:1", "--ignore-eos"});
+  const ProgramResult result = generate(
+      {"-n", "32", "--methods", "ar,pld:k=3,sps:draft=layers:1", "--ignore-eos", "--dtype", "f32"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const auto lines = parse_lines(result.out);
   ASSERT_EQ(lines.size(), 3 * expected["input_ids"].size());

@@ -9,7 +9,7 @@ using Listing = CommandTest;
 
 TEST_F(Listing, EveryKindHasTheCommonKeys) {
   for (const char* kind : {"methods", "tasks", "evaluators", "suites", "models", "runs", "metrics",
-                           "templates", "isas"}) {
+                           "templates", "formats", "isas"}) {
     SCOPED_TRACE(kind);
     const ProgramResult result = run({"list", kind, "--json"});
     ASSERT_EQ(result.exit_code, 0) << result.err;
@@ -61,6 +61,27 @@ TEST_F(Listing, TheModelThatIsNotThere) {
   ASSERT_EQ(models.size(), 1u);
   EXPECT_EQ(models[0]["available"], false);
   EXPECT_THAT(models[0]["needs"].get<std::string>(), HasSubstr("get-model"));
+}
+
+TEST_F(Listing, ThePathThatIsTaken) {
+  const auto chosen = [&](const std::string& isa) {
+    const ProgramResult result =
+        isa.empty() ? run({"list", "isas", "--json"})
+                    : run_command_in(folder_, {"sh", "-c",
+                                               "EVALRUN_ISA=" + isa + " " +
+                                                   evalrun_command({"list", "isas", "--json"})[0] +
+                                                   " list isas --json"});
+    std::string name;
+    int n = 0;
+    for (const json& entry : json::parse(result.out))
+      if (entry["chosen"].get<bool>()) name = entry["name"], ++n;
+    EXPECT_LE(n, 1);
+    return name;
+  };
+  const json first = json::parse(run({"list", "isas", "--json"}).out)[0];
+  EXPECT_EQ(chosen(""), first["name"]);
+  EXPECT_EQ(chosen("reference"), "reference");
+  EXPECT_EQ(chosen("mmx"), "") << "a path nobody has is not taken";
 }
 
 TEST_F(Listing, UnknownKind) { expect_refused(run({"list", "metods"}), 2, "methods"); }

@@ -87,8 +87,12 @@ TEST_F(Perplexity, ChunksCountTheirSecondHalves) {
 }
 
 TEST_F(Perplexity, AgainstItself) {
-  const json found = perplexity({"--against", "f32"});
+  const json found = perplexity({"--dtype", "f32", "--against", "f32"});
   EXPECT_EQ(found["perplexity_ref"], found["perplexity"]);
+  EXPECT_EQ(found["perplexity_ratio"], 1.0);
+  EXPECT_EQ(found["perplexity_ratio_se"], 0.0);
+  EXPECT_EQ(found["dtype"], "f32");
+  EXPECT_EQ(found["dtype_ref"], "f32");
   EXPECT_EQ(found["kl"], 0.0);
   EXPECT_EQ(found["same_top1"], 1.0);
 }

@@ -118,23 +118,11 @@ void write_prompts(const ScratchFolder& folder, int n) {
 }
 
 std::vector<std::string> run_arguments(int max_new, const std::vector<std::string>& more) {
-  std::vector<std::string> arguments = {"run",
-                                        "-m",
-                                        tiny_model(),
-                                        "--db",
-                                        "r.db",
-                                        "--tasks",
-                                        "jsonl:prompts.jsonl",
-                                        "--methods",
-                                        "ar,pld",
-                                        "-n",
-                                        std::to_string(max_new),
-                                        "-w",
-                                        "0",
-                                        "-t",
-                                        "1",
-                                        "--ignore-eos",
-                                        "--aa"};
+  std::vector<std::string> arguments = {"run", "-m", tiny_model(), "--db", "r.db", "--tasks",
+                                        "jsonl:prompts.jsonl", "--methods", "ar,pld", "-n",
+                                        std::to_string(max_new), "-w", "0", "-t", "1",
+                                        // The golden table counts what float32 accepts.
+                                        "--dtype", "f32", "--ignore-eos", "--aa"};
   arguments.insert(arguments.end(), more.begin(), more.end());
   return arguments;
 }

@@ -63,7 +63,9 @@ class FakeClock final : public base::Clock {
 };
 
 // Random weights, byte vocabulary, a context of `context` tokens.
-inline std::shared_ptr<const engine::Model> tiny_model(int context, std::string hash = "h1") {
+inline std::shared_ptr<const engine::Model> tiny_model(
+    int context, std::string hash = "h1",
+    engine::WeightFormat format = engine::WeightFormat::kF32) {
   engine::ModelConfig config;
   config.architecture = "llama";
   config.name = "tiny";
@@ -76,8 +78,9 @@ inline std::shared_ptr<const engine::Model> tiny_model(int context, std::string 
   config.vocab_size = 256;
   config.max_context = context;
   config.tied_head = true;
-  const auto random = engine::make_random_model(config, 7);
+  const auto random = engine::make_random_model(config, 7, format);
   engine::ModelParts parts;
+  parts.format = format;
   parts.config = config;
   parts.path = "tiny.gguf";
   parts.hash = std::move(hash);

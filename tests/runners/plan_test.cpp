@@ -107,6 +107,36 @@ TEST(Plan, ArmsPromptsAndCapacity) {
   EXPECT_EQ(plan.run.environment.at("model_hash"), "h1");
 }
 
+// What `auto` resolved to is what is stored: a run of one format is never resumed with another.
+TEST(Plan, TheFormatIsTheModelsOwn) {
+  PlanRequest request = request_for(two_prompts());
+  const RunPlan plan = make_plan(request);
+  EXPECT_EQ(plan.arms[0].record.dtype, "f32");
+  request.target = tests::tiny_model(256, "h1", engine::WeightFormat::kInt8);
+  const RunPlan other = make_plan(request);
+  EXPECT_EQ(other.arms[0].record.dtype, "int8");
+  EXPECT_NE(other.arms[0].record.key, plan.arms[0].record.key);
+  EXPECT_NE(other.run.key, plan.run.key);
+  EXPECT_LT(other.arms[0].record.weight_bytes, plan.arms[0].record.weight_bytes);
+}
+
+TEST(Plan, TheDraftModelsFormatIsASettingOfItsOwn) {
+  PlanRequest request = request_for(two_prompts());
+  request.suite.methods = {"ar", "sps"};
+  request.draft = tests::tiny_model(256, "d");
+  const RunPlan plan = make_plan(request);
+  EXPECT_EQ(plan.arms.back().record.settings.at("draft_dtype"), "f32");
+  EXPECT_FALSE(plan.arms.front().record.settings.contains("draft_dtype"));
+}
+
+TEST(Plan, DefaultsOfTheEngineAreStoredResolved) {
+  PlanRequest request = request_for(two_prompts());
+  request.session = {};
+  const RunPlan plan = make_plan(request);
+  EXPECT_EQ(plan.arms[0].record.isa, engine::available_isas().front());
+  EXPECT_EQ(plan.arms[0].record.threads, engine::allowed_cores());
+}
+
 TEST(Plan, BuiltInSuitesAreAsLargeAsPromised) {
   for (const auto& [name, prompts, kinds] :
        {std::tuple{"quick", 30u, 5u}, std::tuple{"ci", 24u, 4u}}) {

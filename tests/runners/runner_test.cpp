@@ -223,6 +223,42 @@ TEST_F(RunnerTest, StoresWhatWasMeasured) {
               });
 }
 
+TEST_F(RunnerTest, TheRowCostTableIsStoredOnceWithTheRun) {
+  const auto stored = [&] {
+    std::map<std::string, std::string> found;
+    const results::ResultStore store(db_, results::ResultStore::Mode::kReadOnly);
+    store.query("SELECT name, value FROM environment", {}, [&](const results::Row& row) {
+      found[row.text(0)] = row.text(1);
+      return true;
+    });
+    return found;
+  };
+  RunPlan p = plan(1, {"ar"});
+  p.row_cost->table.context = 256;
+  p.row_cost->table.rows = {{1, 2, 2, 2, {}}, {4, 3, 3, 3, {}}};
+  p.row_cost->round_trip_ns = 104.4;
+  execute(p);
+  const auto first = stored();
+  const auto table = row_cost_from_json(nlohmann::json::parse(first.at("row_cost")));
+  ASSERT_TRUE(table);
+  EXPECT_EQ(table->ratio(4), 1.5);
+  EXPECT_EQ(first.at("cache_line_round_trip_ns"), "104");
+  // A resumed run keeps what it was begun with.
+  RunPlan more = plan(2, {"ar"});
+  more.row_cost->table.rows = {{1, 7, 7, 7, {}}};
+  execute(more);
+  EXPECT_EQ(stored(), first);
+}
+
+TEST_F(RunnerTest, ARunWithoutATableStoresNone) {
+  execute(plan(1, {"ar"}));
+  const results::ResultStore store(db_, results::ResultStore::Mode::kReadOnly);
+  store.query("SELECT count(*) FROM environment", {}, [](const results::Row& row) {
+    EXPECT_EQ(row.integer(0), 0);
+    return true;
+  });
+}
+
 TEST_F(RunnerTest, AutomaticWarmUpRunsTheBaselineUntilStepsSettleAndTheOthersOnce) {
   Suite suite;
   suite.warmup = -1;

@@ -1,0 +1,110 @@
+// evalrun cost: the shape of what it prints, and what it refuses. No test looks at a time.
+#include "tests/cli/cli_test.h"
+
+namespace evalrun::tests {
+namespace {
+
+using ::testing::HasSubstr;
+
+class Cost : public CommandTest {
+ protected:
+  ProgramResult cost(const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"cost", "-m", tiny_model(), "--rounds", "2"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run(arguments);
+  }
+};
+
+void expect_table(const json& table, const std::vector<int>& rows) {
+  for (const char* key :
+       {"model", "dtype", "isa", "threads", "context", "bytes", "rounds", "rows", "tokens_per_s",
+        "floor_ms", "floor_share", "bandwidth_gb_s", "pingpong_ns", "placement", "prefill"})
+    EXPECT_TRUE(table.contains(key)) << key;
+  ASSERT_EQ(table["rows"].size(), rows.size());
+  const double first = table["rows"][0]["ms"];
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const json& row = table["rows"][i];
+    EXPECT_EQ(row["rows"], rows[i]);
+    EXPECT_DOUBLE_EQ(row["ratio"].get<double>(), row["ms"].get<double>() / first);
+    EXPECT_LE(row["q1_ms"], row["ms"]);
+    EXPECT_GE(row["q3_ms"], row["ms"]);
+    for (const char* phase : {"weights", "attention", "norms", "head", "waits"})
+      EXPECT_GE(row["phases"][phase], 0) << phase;
+  }
+  EXPECT_NEAR(table["floor_ms"].get<double>(),
+              table["bytes"].get<double>() / table["bandwidth_gb_s"].get<double>() / 1e6,
+              1e-9 * table["floor_ms"].get<double>());
+}
+
+TEST_F(Cost, JsonOfOneFormat) {
+  const ProgramResult result = cost({"--rows", "8,3", "--context", "70", "--prefill", "9,5", "-t",
+                                     "1", "--dtype", "f32", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json table = json::parse(result.out);
+  expect_table(table, {1, 3, 8});
+  EXPECT_EQ(table["dtype"], "f32");
+  EXPECT_EQ(table["threads"], 1);
+  EXPECT_TRUE(table["pingpong_ns"].is_null()) << "one thread has nobody to talk to";
+  EXPECT_EQ(table["context"], 70);
+  EXPECT_EQ(table["rounds"], 2);
+  ASSERT_EQ(table["prefill"].size(), 2u);
+  EXPECT_EQ(table["prefill"][0]["tokens"], 5);
+  EXPECT_GT(table["prefill"][1]["tokens_per_s"], 0);
+  EXPECT_EQ(result.err, "") << "progress belongs on a terminal";
+}
+
+TEST_F(Cost, SeveralFormatsAtOnce) {
+  const ProgramResult result =
+      cost({"--rows", "2", "--dtype", "f32,f32", "--prefill", "0", "--isa", "reference", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json formats = json::parse(result.out)["formats"];
+  ASSERT_EQ(formats.size(), 2u);
+  for (const json& table : formats) {
+    expect_table(table, {1, 2});
+    EXPECT_EQ(table["isa"], "reference");
+    EXPECT_TRUE(table["prefill"].empty());
+  }
+}
+
+TEST_F(Cost, TableForPeople) {
+  const ProgramResult result = cost({"--rows", "1,4", "--prefill", "16", "--dtype", "f32"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  for (const char* part : {"T(n)/T(1)", "quartiles", "attention", "floor", "T(1) reaches", "tok/s",
+                           "prompt of 16 tokens", "f32"})
+    EXPECT_THAT(result.out, HasSubstr(part));
+}
+
+TEST_F(Cost, ManyRowsBehindALongContext) {
+  // The tiny model's context is 4096: both limits are within reach.
+  const ProgramResult result =
+      cost({"--rows", "1024", "--context", "4096", "--prefill", "0", "--dtype", "f32", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  expect_table(json::parse(result.out), {1, 1024});
+}
+
+TEST_F(Cost, BadInput) {
+  expect_refused(cost({"--rows", "0"}), 2, "--rows");
+  expect_refused(cost({"--rows", "1025"}), 2, "1024");
+  expect_refused(cost({"--rows", "eight"}), 2, "eight");
+  expect_refused(cost({"--context", "0"}), 2, "--context");
+  expect_refused(cost({"--context", "4097", "--dtype", "f32"}), 2, "1 to 4096 tokens");
+  expect_refused(cost({"--prefill", "5000", "--dtype", "f32"}), 2, "--prefill");
+  expect_refused(cost({"--dtype", "int9"}), 2, "int8-fast");
+  expect_refused(cost({"--dtype", "f32,q5"}), 2, "q5");
+  expect_refused(cost({"--isa", "mmx"}), 2, "reference");
+}
+
+// A name that is right but not for this processor is told apart from one nobody knows.
+TEST_F(Cost, KnownPathsOfOtherProcessors) {
+  for (const json& isa : json::parse(run({"list", "isas", "--json"}).out)) {
+    const std::string name = isa["name"];
+    if (isa["available"].get<bool>()) continue;
+    const ProgramResult result = cost({"--isa", name});
+    expect_refused(result, 2, "this processor cannot run");
+    EXPECT_THAT(result.err, HasSubstr(isa["needs"].get<std::string>()));
+    EXPECT_THAT(result.err, HasSubstr("available here: "));
+  }
+}
+
+}  // namespace
+}  // namespace evalrun::tests
