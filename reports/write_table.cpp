@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "reports/format.h"
 #include "reports/report.h"
@@ -85,6 +86,28 @@ class Renderer {
         samples > 1 ? fmt::format("{} samples, {} repeats", samples, repeats)
                     : fmt::format("{} repeats", repeats),
         estimator()));
+    row_cost();
+  }
+
+  // What a forward of n rows cost when the run began; a broken or missing table shows nothing.
+  void row_cost() {
+    const auto found = report_.run.environment.find("row_cost");
+    if (found == report_.run.environment.end()) return;
+    const nlohmann::json table = nlohmann::json::parse(found->second, nullptr, false);
+    if (!table.is_object() || !table.contains("rows") || !table["rows"].is_array()) return;
+    const auto number = [](const nlohmann::json& object, const char* key) {
+      return object.is_object() && object.contains(key) && object[key].is_number()
+                 ? object[key].get<double>()
+                 : 0.0;
+    };
+    std::string ratios;
+    for (const nlohmann::json& row : table["rows"])
+      if (number(row, "rows") > 1)
+        ratios += fmt::format("{}{:.0f} rows {:.2f}", ratios.empty() ? "" : ", ",
+                              number(row, "rows"), number(row, "ratio"));
+    if (!ratios.empty())
+      paragraph(fmt::format("T(n)/T(1) before the run, context {:.0f}: {}",
+                            number(table, "context"), ratios));
   }
 
   void dataset(const std::string& name) {

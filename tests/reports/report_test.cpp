@@ -41,6 +41,22 @@ class ReportTest : public ::testing::Test {
   SyntheticRun run_;
 };
 
+TEST_F(ReportTest, RowCostsOfTheRunAreShownWhenTheyAreThere) {
+  const int64_t id = tests::fill(store_, run_);
+  EXPECT_THAT(to_text(build_report(store_, id)), Not(HasSubstr("before the run")));
+  store_.add_environment(
+      id, "row_cost",
+      R"({"context": 256, "rows": [{"rows": 1, "ratio": 1.0}, {"rows": 2, "ratio": 1.031},
+          {"rows": 16, "ratio": 1.5}]})");
+  EXPECT_THAT(to_text(build_report(store_, id)),
+              HasSubstr("T(n)/T(1) before the run, context 256: 2 rows 1.03, 16 rows 1.50"));
+  for (const char* broken : {"", "[]", "{\"rows\": 3}", "{\"rows\": [3, {\"rows\": \"2\"}]}"}) {
+    store_.execute("UPDATE environment SET value = ? WHERE name = 'row_cost'",
+                   {std::string(broken)});
+    EXPECT_THAT(to_text(build_report(store_, id)), Not(HasSubstr("before the run"))) << broken;
+  }
+}
+
 TEST_F(ReportTest, ByHand) {
   // Prompts emit 33, 37, 41, 45 tokens: N - 1 = 32, 36, 40, 44, together 152. AR: 152 steps of 10
   // ms. pld emits 4, 2, 1, 3 in turn: 10 tokens per 4 steps of 12 ms, 4 drafted each, accepting 3,
