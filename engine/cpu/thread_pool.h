@@ -1,14 +1,25 @@
-// A persistent pool for one parallel region at a time: every thread runs the same function and
-// meets the others at barriers. Waiting spins briefly, then yields, then sleeps, so that a core
-// taken away by another process makes a step slower but never stuck.
+// A persistent team of threads for one parallel region at a time: every thread runs the same
+// function and meets the others at barriers. Waiting spins briefly, then yields, then sleeps, so
+// that a core taken away by another process makes a step slower but never stuck. On idle cores a
+// region with its barriers makes no system call, allocates nothing and takes no lock.
+//
+// Pools of the same size share one team of threads (a target and a draft model decode in turns, on
+// the same cores), which lives as long as one of them. Regions of such pools exclude each other;
+// f must not start a region of a pool of the same size.
+//
+// Placement: worker t is pinned to the t-th CPU of cpu_order() (engine/cpu/cores.h) while the team
+// lives. The calling thread is not pinned: it belongs to whoever embeds the engine. When a region
+// finds it on a worker's CPU it is moved once to the first CPU of the order, which is kept free for
+// it, and its own affinity mask is given back at once. Nothing is pinned with EVALRUN_PIN=0, with
+// more threads than CPUs, or under a CPU quota below the CPUs allowed, where a fixed place would
+// only add to the throttling.
 #pragma once
-#include <atomic>
 #include <cstdint>
-#include <exception>
-#include <thread>
-#include <vector>
+#include <memory>
 
 namespace evalrun::engine::cpu {
+
+class ThreadTeam;
 
 class ThreadPool {
  public:
@@ -17,18 +28,17 @@ class ThreadPool {
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
   int size() const { return n_threads_; }
+  bool pinned() const;
 
   // Runs f(thread) on all threads, the caller being thread 0; returns when all are done. f must not
-  // throw. Allocates nothing.
+  // throw.
   template <typename F>
   void run(const F& f) {
     if (n_threads_ == 1) {
       f(0);
       return;
     }
-    call_ = [](const void* g, int t) { (*static_cast<const F*>(g))(t); };
-    object_ = &f;
-    start();
+    start([](const void* g, int t) { (*static_cast<const F*>(g))(t); }, &f);
     f(0);
     finish();
   }
@@ -45,18 +55,11 @@ class ThreadPool {
   }
 
  private:
-  void start();
+  void start(void (*call)(const void*, int), const void* object);
   void finish();
-  void worker(int thread);
 
   int n_threads_;
-  std::vector<std::thread> threads_;
-  void (*call_)(const void*, int) = nullptr;
-  const void* object_ = nullptr;
-  alignas(64) std::atomic<uint32_t> generation_{0};
-  alignas(64) std::atomic<int> arrived_{0};
-  alignas(64) std::atomic<uint32_t> phase_{0};
-  std::atomic<bool> stop_{false};
+  std::shared_ptr<ThreadTeam> team_;  // null for one thread
 };
 
 }  // namespace evalrun::engine::cpu
