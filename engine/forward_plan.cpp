@@ -77,11 +77,11 @@ void ForwardPlan::build(const ForwardRequest& request, std::span<const int> leng
             fmt::format("row at position {} does not fit: the session holds {} tokens", p.position,
                         max_tokens),
             "shorten the prompt, lower max_new, or create the session with more tokens");
-      if (r.logits || r.top) {
+      if (r.logits) {
         logits_of_[static_cast<size_t>(i + m)] = static_cast<int32_t>(logit_rows_.size());
         logit_rows_.push_back(i + m);
       }
-      if (r.top) top_rows_.push_back(i + m);
+      if (r.top && !r.logits) top_rows_.push_back(i + m);
       if (r.hidden) {
         hidden_of_[static_cast<size_t>(i + m)] = static_cast<int32_t>(hidden_rows_.size());
         hidden_rows_.push_back(i + m);

@@ -81,12 +81,12 @@ class SessionImpl final : public Session {
     backend_->forward(plan_, request, result);
     result.logits_of = plan_.logits_of();
     result.hidden_of = plan_.hidden_of();
-    if (!plan_.top_rows().empty()) {
-      top_.assign(static_cast<size_t>(plan_.n_rows()), -1);
-      for (const int32_t row : plan_.top_rows())
-        top_[static_cast<size_t>(row)] = argmax(result.logits_row(row));
-      result.top = top_;
-    }
+    // The backend knows the argmax of rows without logits; the others' is in their logits.
+    top_.assign(result.top.begin(), result.top.end());
+    for (size_t i = 0; i < request.rows.size(); ++i)
+      if (request.rows[i].top && request.rows[i].logits)
+        top_[i] = argmax(result.logits_row(static_cast<int>(i)));
+    result.top = top_;
     return result;
   }
 

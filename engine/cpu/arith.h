@@ -35,6 +35,30 @@ static inline float exp_fixed(float x) {
   return std::bit_cast<float>(std::bit_cast<uint32_t>(y) + (std::bit_cast<uint32_t>(t) << 23));
 }
 
+// Integer inputs of a product: x is about scale * (lo + 128 hi). The scale follows the row's root
+// mean square, so every row keeps the same ratio of signal to rounding noise (40 * sqrt(12), 43 dB)
+// however far its largest values stand out; those few take the hi part. Measured on the default
+// model this costs less than a tenth of the divergence of 8-bit inputs scaled by the maximum, and
+// about 3 % of the inputs are wide.
+constexpr float kInputRms = 40.0f;    // of q
+constexpr int kInputMax = 127 * 128;  // |q|, so that |hi| <= 127
+// From the sum of squares over n inputs and the largest magnitude. Not a number in, not a number
+// out.
+static inline float input_scale(float sum_of_squares, int n, float largest) {
+  const float by_rms = std::sqrt(sum_of_squares / static_cast<float>(n)) / kInputRms;
+  const float by_max = largest / static_cast<float>(kInputMax);
+  if (by_rms == 0.0f && by_max == 0.0f) return 1.0f;
+  return by_max > by_rms ? by_max : by_rms;
+}
+struct SplitInput {
+  int lo, hi;
+};
+static inline SplitInput split_input(int q) {
+  if (q >= -127 && q <= 127) return {q, 0};
+  const int hi = (q + 64) >> 7;
+  return {q - 128 * hi, hi};
+}
+
 // Tree over the 16 lanes: 8, 4, 2, 1.
 static inline float sum_lanes(float* lane) {
   for (int s = kLanes / 2; s > 0; s /= 2)

@@ -1,82 +1,75 @@
 // The vector path: kernels of one instruction set on a thread pool. One parallel region per
 // forward; inside it phases separated by barriers:
-//   norm | q, k, v | rope, K/V to scratch | attention | o | residual, norm | gate, up | silu | down
-//   | residual, next norm
-// Work is split over output channels (matrices), rows (norms) or (row, kv head) units (attention),
-// so no sum is ever split between threads and results do not depend on their number.
+//   rows: residual add, norm, rounding | q, k, v | rows: rope, K/V | attention | rows: rounding | o
+//   | rows: residual add, norm, rounding | gate, up | rows: silu, rounding | down | ...
+// Products are split over output channels, attention over units, row phases over rows, so no sum is
+// ever split between threads and results do not depend on their number.
+//
+// A row phase costs less than a barrier when there are few rows. Then every thread does all rows
+// for itself, in a workspace of its own, and the barrier behind the phase is left out.
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 
 #include "engine/backend.h"
-#include "engine/base/aligned.h"
 #include "engine/base/error.h"
 #include "engine/cpu/arith.h"
+#include "engine/cpu/attention.h"
 #include "engine/cpu/kernels.h"
 #include "engine/cpu/kv_store.h"
+#include "engine/cpu/prepared_rows.h"
 #include "engine/cpu/thread_pool.h"
 
 namespace evalrun::engine {
 namespace {
 
-using base::AlignedVector;
-using cpu::kChunk;
 using cpu::kLanes;
 using cpu::KvStore;
+using cpu::PreparedRows;
+using cpu::Rows;
 
-constexpr int kMaxGroup = 64;  // query heads per kv head
-
-constexpr size_t round_up(size_t n, size_t multiple) {
-  return (n + multiple - 1) / multiple * multiple;
-}
-
-// A growing buffer of rows; never shrinks, so a steady state allocates nothing.
-struct Rows {
-  AlignedVector<float> data;
-  size_t width = 0;
-  void ensure(size_t rows, size_t w) {
-    width = w;
-    if (data.size() < rows * w) data.resize(rows * w);
-  }
-  float* row(size_t i) { return data.data() + i * width; }
-  int ld() const { return static_cast<int>(width); }
-};
+constexpr int kOwnRows = 3;  // up to so many rows, every thread does row phases for itself
 
 struct MatrixJob {
   const WeightMatrix* w;
-  const float* x;
-  int ldx;
   float* y;
   int ldy;
 };
 
+template <typename T>
 class CpuBackend final : public Backend {
  public:
   CpuBackend(std::shared_ptr<const Model> model, const SessionOptions& options)
       : model_(std::move(model)),
         c_(model_->config()),
-        kernels_(cpu::find_kernels(options.isa)),
+        kernels_(*cpu::find_kernels(options.isa)),
         pool_(options.n_threads),
         rope_(make_rope_table(c_, options.max_tokens)),
-        attention_scratch_(static_cast<size_t>(pool_.size())) {
-    EVALRUN_CHECK(kernels_ != nullptr, "no kernels named '{}'", options.isa);
+        attention_(c_, kernels_, pool_.size()),
+        measure_(options.measure_phases),
+        spaces_(static_cast<size_t>(pool_.size())),
+        best_(static_cast<size_t>(pool_.size())) {
     const size_t layers = static_cast<size_t>(c_.n_layers);
-    EVALRUN_CHECK(group() <= kMaxGroup, "{} query heads per kv head", group());
-    cache_.resize(static_cast<size_t>(options.n_sequences));
-    for (auto& sequence : cache_) {
-      sequence.resize(layers);
-      for (KvStore& store : sequence) {
+    cache_.resize(layers);
+    cache_pointers_.resize(layers);
+    for (size_t l = 0; l < layers; ++l) {
+      cache_[l].resize(static_cast<size_t>(options.n_sequences));
+      for (KvStore<T>& store : cache_[l]) {
         store.configure(c_.n_kv_heads, c_.head_dim);
         store.reserve(options.max_tokens);
+        cache_pointers_[l].push_back(&store);
       }
     }
-    scratch_.resize(layers);
-    for (KvStore& store : scratch_) store.configure(c_.n_kv_heads, c_.head_dim);
+    for (Space& s : spaces_) {
+      s.step.resize(layers);
+      for (KvStore<T>& store : s.step) store.configure(c_.n_kv_heads, c_.head_dim);
+    }
     prefix_.resize(layers);
-    for (KvStore& store : prefix_) store.configure(c_.n_kv_heads, c_.head_dim);
+    for (KvStore<T>& store : prefix_) store.configure(c_.n_kv_heads, c_.head_dim);
   }
 
-  std::string isa() const override { return kernels_->name; }
+  std::string isa() const override { return kernels_.name; }
   int n_threads() const override { return pool_.size(); }
 
   void forward(const ForwardPlan& plan, const ForwardRequest& request,
@@ -84,107 +77,131 @@ class CpuBackend final : public Backend {
     plan_ = &plan;
     request_ = &request;
     prepare();
-    next_unit_.store(0, std::memory_order_relaxed);
     pool_.run([this](int thread) { run(thread); });
     result.logits = {logits_.data.data(), static_cast<int>(plan.logit_rows().size()),
                      c_.vocab_size};
     result.hidden = {hidden_.data.data(), static_cast<int>(plan.hidden_rows().size()), c_.d_model};
     result.residual.clear();
     for (Rows& r : residual_) result.residual.push_back({r.row(0), plan.n_rows(), c_.d_model});
+    finish_top();
+    result.top = top_;
   }
 
   void commit(std::span<const int> rows, int first, int sequence) override {
-    auto& cache = cache_[static_cast<size_t>(sequence)];
-    for (size_t l = 0; l < cache.size(); ++l)
+    for (size_t l = 0; l < cache_.size(); ++l)
       for (size_t j = 0; j < rows.size(); ++j)
-        cache[l].copy_position(scratch_[l], rows[j], first + static_cast<int>(j));
+        cache_[l][static_cast<size_t>(sequence)].copy_position(spaces_[0].step[l], rows[j],
+                                                               first + static_cast<int>(j));
   }
 
   void copy_sequence(int from, int to, int length) override {
-    auto& target = cache_[static_cast<size_t>(to)];
-    const auto& source = cache_[static_cast<size_t>(from)];
-    for (size_t l = 0; l < target.size(); ++l)
-      for (int p = 0; p < length; ++p) target[l].copy_position(source[l], p, p);
+    for (auto& layer : cache_)
+      for (int p = 0; p < length; ++p)
+        layer[static_cast<size_t>(to)].copy_position(layer[static_cast<size_t>(from)], p, p);
   }
 
   MatrixView head(MatrixView hidden) override {
-    logits_.ensure(static_cast<size_t>(hidden.rows), static_cast<size_t>(c_.vocab_size));
-    const MatrixJob job = {&model_->head(), hidden.data, hidden.cols, logits_.row(0), logits_.ld()};
-    pool_.run([&](int thread) { multiply({&job, 1}, hidden.rows, thread); });
+    const size_t rows = static_cast<size_t>(hidden.rows);
+    logits_.ensure(rows, static_cast<size_t>(c_.vocab_size));
+    const WeightMatrix& w = model_->head();
+    head_in_.ensure(kernels_, w.storage(), rows, c_.d_model);
+    for (int i = 0; i < hidden.rows; ++i)
+      head_in_.set(static_cast<size_t>(i), w, hidden.row(i).data());
+    const MatrixJob job = {&w, logits_.row(0), logits_.ld()};
+    pool_.run([&](int thread) { multiply({&job, 1}, head_in_.view(w), hidden.rows, thread); });
     return {logits_.row(0), hidden.rows, c_.vocab_size};
   }
 
   void read_kv(int layer, int position, int sequence, std::span<float> k,
                std::span<float> v) const override {
-    cache_[static_cast<size_t>(sequence)][static_cast<size_t>(layer)].read(position, k.data(),
+    cache_[static_cast<size_t>(layer)][static_cast<size_t>(sequence)].read(position, k.data(),
                                                                            v.data());
   }
 
+  PhaseTimes phases() const override { return times_; }
   size_t kv_bytes_per_token() const override {
-    return static_cast<size_t>(c_.n_layers) * 2 * static_cast<size_t>(c_.kv_dim()) * sizeof(float);
+    return static_cast<size_t>(c_.n_layers) * cache_[0][0].bytes_per_position();
   }
   size_t kv_bytes() const override {
     size_t bytes = 0;
-    for (const auto& sequence : cache_)
-      for (const KvStore& store : sequence) bytes += store.bytes();
+    for (const auto& layer : cache_)
+      for (const KvStore<T>& store : layer) bytes += store.bytes();
     return bytes;
   }
   size_t workspace_bytes() const override {
-    size_t floats = 0;
-    for (const Rows* r :
-         {&x_, &h_, &q_, &k_, &v_, &mixed_, &y_, &gate_, &up_, &hidden_, &head_in_, &logits_})
-      floats += r->data.size();
-    for (const Rows& r : residual_) floats += r.data.size();
-    size_t bytes = floats * sizeof(float);
-    for (const KvStore& store : scratch_) bytes += store.bytes();
-    for (const AttentionScratch& a : attention_scratch_)
-      bytes += (a.scores.size() + a.step_scores.size() + a.sums.size()) * sizeof(float);
+    size_t bytes = attention_.bytes() + head_in_.bytes();
+    for (const Rows* r : {&q_, &k_, &v_, &mixed_, &y_, &gate_, &up_, &hidden_, &logits_})
+      bytes += r->bytes();
+    for (const Rows& r : residual_) bytes += r.bytes();
+    for (const Space& s : spaces_) {
+      bytes += s.x.bytes() + s.h.bytes() + s.queries.bytes() + s.in.bytes();
+      for (const KvStore<T>& store : s.step) bytes += store.bytes();
+    }
+    for (const Best& b : best_) bytes += b.logits.bytes() + b.value.bytes() + b.block.bytes();
     return bytes;
   }
 
  private:
-  struct AttentionScratch {
-    AlignedVector<float> scores;       // [group][ld] in logical order
-    AlignedVector<float> step_scores;  // [group][rows of the forward]
-    AlignedVector<float> sums;         // [group][2][padded head_dim]: merged and current chunk
+  // What row phases read and write; shared by the threads (the first one), or each thread's own.
+  struct Space {
+    Rows x;                        // residual stream
+    Rows h;                        // one sublayer's input, one row per row
+    Rows queries;                  // [kv head][row][group * head_dim], rotated
+    PreparedRows in;               // rounded input of the next product
+    std::vector<KvStore<T>> step;  // [layer] keys and values of the rows
+  };
+  // Argmax over a thread's part of the vocabulary.
+  struct Best {
+    Rows logits;        // a strip of logits of all rows
+    Rows value, block;  // [row][16] best value of each lane and the block of 16 it was in
   };
 
-  size_t n() const { return static_cast<size_t>(plan_->n_rows()); }
+  int n() const { return plan_->n_rows(); }
   int group() const { return c_.n_heads / c_.n_kv_heads; }
+  Space& space(int thread) { return spaces_[own_ ? static_cast<size_t>(thread) : 0]; }
 
   void prepare() {
-    const size_t rows = n();
+    const size_t rows = static_cast<size_t>(n());
     const size_t d = static_cast<size_t>(c_.d_model);
-    x_.ensure(rows, d), h_.ensure(rows, d), y_.ensure(rows, d);
+    // Biases and low-rank deltas are added in place to what all threads read.
+    own_ = pool_.size() > 1 && n() <= kOwnRows && !c_.qkv_bias && !c_.o_bias && !c_.mlp_bias &&
+           request_->low_rank == nullptr;
+    const size_t used = own_ ? spaces_.size() : 1;
+    const size_t widest = static_cast<size_t>(std::max({c_.d_model, c_.q_dim(), c_.d_ffn}));
+    for (size_t i = 0; i < used; ++i) {
+      Space& s = spaces_[i];
+      s.x.ensure(rows, d);
+      s.h.ensure(rows, widest);
+      s.queries.ensure(rows, static_cast<size_t>(c_.q_dim()));
+      s.in.ensure(kernels_, model_->layer(0).q.storage(), rows, static_cast<int>(widest));
+      for (KvStore<T>& store : s.step) store.reserve(n());
+    }
     q_.ensure(rows, static_cast<size_t>(c_.q_dim()));
     mixed_.ensure(rows, static_cast<size_t>(c_.q_dim()));
     k_.ensure(rows, static_cast<size_t>(c_.kv_dim()));
     v_.ensure(rows, static_cast<size_t>(c_.kv_dim()));
+    y_.ensure(rows, d);
     gate_.ensure(rows, static_cast<size_t>(c_.d_ffn));
     up_.ensure(rows, static_cast<size_t>(c_.d_ffn));
     hidden_.ensure(plan_->hidden_rows().size(), d);
-    head_in_.ensure(plan_->logit_rows().size(), d);
+    const size_t heads = plan_->logit_rows().size() + plan_->top_rows().size();
+    head_in_.ensure(kernels_, model_->head().storage(), heads, c_.d_model);
+    normed_.ensure(heads, d);
     logits_.ensure(plan_->logit_rows().size(), static_cast<size_t>(c_.vocab_size));
+    if (const size_t top = plan_->top_rows().size(); top > 0) {
+      strip_panels_ = top <= 16 ? 48 : 12;  // so that a strip of logits stays in the cache
+      for (Best& b : best_) {
+        b.logits.ensure(top, static_cast<size_t>(strip_panels_) * kLanes);
+        b.value.ensure(top, kLanes);
+        b.block.ensure(top, kLanes);
+      }
+    }
     residual_.resize(request_->residual_layers.size());
     for (Rows& r : residual_) r.ensure(rows, d);
-    for (KvStore& store : scratch_) store.reserve(static_cast<int>(rows));
-    size_t longest = 0;
-    for (const PlanRow& r : plan_->rows())
-      longest = std::max(longest, static_cast<size_t>(r.context + r.visible_count));
-    if (request_->prefix != nullptr) {
-      longest = std::max(longest, static_cast<size_t>(request_->prefix->length));
-      load_prefix(*request_->prefix);
-    }
-    score_ld_ = round_up(longest, kChunk);
-    step_ld_ = round_up(rows, kLanes);
-    const size_t g = static_cast<size_t>(group());
-    const size_t width = round_up(static_cast<size_t>(c_.head_dim), kLanes);
-    for (AttentionScratch& a : attention_scratch_) {
-      // Grown with slack: the context grows by a few tokens a step.
-      if (a.scores.size() < g * score_ld_) a.scores.resize(g * (score_ld_ + 1024));
-      if (a.step_scores.size() < g * step_ld_) a.step_scores.resize(g * step_ld_);
-      if (a.sums.size() < g * 2 * width) a.sums.resize(g * 2 * width);
-    }
+    if (request_->prefix != nullptr) load_prefix(*request_->prefix);
+    attention_.begin(*plan_, request_->prefix);
+    next_unit_.store(0, std::memory_order_relaxed);
+    if (measure_) times_ = {}, mark_ = Clock::now();
   }
 
   void load_prefix(const PrefixBank& bank) {
@@ -197,29 +214,49 @@ class CpuBackend final : public Backend {
     }
   }
 
+  // Books the time since the last call on a phase; of the first thread only.
+  void mark(int thread, double PhaseTimes::*phase) {
+    if (!measure_ || thread != 0) return;
+    const auto now = Clock::now();
+    times_.*phase += std::chrono::duration<double, std::milli>(now - mark_).count();
+    mark_ = now;
+  }
+  void barrier(int thread) {
+    pool_.barrier();
+    mark(thread, &PhaseTimes::waits);
+  }
+  // Behind a row phase: others need the rows, unless everybody has them.
+  void row_barrier(int thread) {
+    if (!own_) barrier(thread);
+  }
+  template <typename F>
+  void for_rows(int thread, const F& f) {
+    const auto [begin, end] = own_ ? cpu::ThreadPool::Range{0, n()} : pool_.share(n(), thread);
+    for (int i = begin; i < end; ++i) f(static_cast<size_t>(i));
+  }
+
   // Each thread computes its share of all panels of the jobs.
-  void multiply(std::span<const MatrixJob> jobs, int rows, int thread) const {
+  void multiply(std::span<const MatrixJob> jobs, const cpu::InputRows& in, int rows,
+                int thread) const {
     int total = 0;
     for (const MatrixJob& j : jobs) total += j.w->panels();
     const auto [begin, end] = pool_.share(total, thread);
     int first = 0;
     for (const MatrixJob& j : jobs) {
       const int lo = std::max(begin - first, 0), hi = std::min(end - first, j.w->panels());
-      if (lo < hi)
-        kernels_->gemm(j.x, j.ldx, rows, reinterpret_cast<const float*>(j.w->panel(lo)), hi - lo, j.w->in(),
-                       j.w->out() - lo * kLanes, j.y + lo * kLanes, j.ldy);
+      if (lo < hi) multiply_panels(*j.w, lo, hi - lo, in, rows, j.y + lo * kLanes, j.ldy);
       first += j.w->panels();
     }
   }
-
-  template <typename F>
-  void for_rows(int thread, const F& f) {
-    const auto [begin, end] = pool_.share(static_cast<int>(n()), thread);
-    for (int i = begin; i < end; ++i) f(static_cast<size_t>(i));
+  void multiply_panels(const WeightMatrix& w, int first, int count, const cpu::InputRows& in,
+                       int rows, float* y, int ldy) const {
+    cpu::multiply(kernels_, w.storage(),
+                  {in, rows, w.panel(first), w.panel_bytes(), count, w.in(),
+                   w.out() - first * kLanes, y, ldy});
   }
 
   void add_bias(float* y, const std::vector<float>& bias) const {
-    if (!bias.empty()) kernels_->add(y, bias.data(), static_cast<int>(bias.size()));
+    if (!bias.empty()) kernels_.add(y, bias.data(), static_cast<int>(bias.size()));
   }
 
   static void add_low_rank(const LowRankFactor& f, const float* x, size_t n_in, float* y,
@@ -242,13 +279,14 @@ class CpuBackend final : public Backend {
   }
 
   void run(int thread) {
+    Space& s = space(thread);
     for_rows(thread, [&](size_t i) {
       const PlanRow& r = plan_->rows()[i];
       if (r.embedding >= 0)
-        std::memcpy(x_.row(i), request_->embeddings.row(r.embedding).data(),
-                    x_.width * sizeof(float));
+        std::memcpy(s.x.row(i), request_->embeddings.row(r.embedding).data(),
+                    s.x.width * sizeof(float));
       else
-        model_->embed(r.token, {x_.row(i), x_.width});
+        model_->embed(r.token, {s.x.row(i), s.x.width});
     });
     for (int l = 0; l < c_.n_layers; ++l) {
       keep_residual(thread, l);
@@ -265,253 +303,243 @@ class CpuBackend final : public Backend {
   // Row ranges are the same in every row phase, so a row's residual needs no barrier of its own.
   void keep_residual(int thread, int l) {
     for (size_t j = 0; j < residual_.size(); ++j)
-      if (request_->residual_layers[j] == l)
+      if (request_->residual_layers[j] == l && (!own_ || thread == 0))
         for_rows(thread, [&](size_t i) {
-          std::memcpy(residual_[j].row(i), x_.row(i), x_.width * sizeof(float));
+          Rows& x = space(thread).x;
+          std::memcpy(residual_[j].row(i), x.row(i), x.width * sizeof(float));
         });
+  }
+
+  void norm_row(Space& s, size_t i, const std::vector<float>& norm, const WeightMatrix& next) {
+    kernels_.rms_norm(s.x.row(i), norm.data(), c_.d_model, c_.norm_eps, s.h.row(i));
+    s.in.set(i, next, s.h.row(i));
   }
 
   void attention_block(int thread, int l) {
     const LayerWeights& w = model_->layer(l);
-    const int rows = static_cast<int>(n());
-    for_rows(thread, [&](size_t i) {
-      kernels_->rms_norm(x_.row(i), w.attn_norm.data(), c_.d_model, c_.norm_eps, h_.row(i));
-    });
-    pool_.barrier();
-    const MatrixJob qkv[] = {{&w.q, h_.row(0), h_.ld(), q_.row(0), q_.ld()},
-                             {&w.k, h_.row(0), h_.ld(), k_.row(0), k_.ld()},
-                             {&w.v, h_.row(0), h_.ld(), v_.row(0), v_.ld()}};
-    multiply(qkv, rows, thread);
-    pool_.barrier();
-    for_rows(thread, [&](size_t i) {
-      if (const LowRankLayer* delta = delta_of(i, l)) {
-        add_low_rank(delta->q, h_.row(i), h_.width, q_.row(i), q_.width);
-        add_low_rank(delta->k, h_.row(i), h_.width, k_.row(i), k_.width);
-        add_low_rank(delta->v, h_.row(i), h_.width, v_.row(i), v_.width);
-      }
-      add_bias(q_.row(i), w.q_bias), add_bias(k_.row(i), w.k_bias), add_bias(v_.row(i), w.v_bias);
-      const int position = plan_->rows()[i].position;
-      for (int head = 0; head < c_.n_heads; ++head)
-        rotate(q_.row(i) + head * c_.head_dim, w.q_norm, position);
-      for (int head = 0; head < c_.n_kv_heads; ++head)
-        rotate(k_.row(i) + head * c_.head_dim, w.k_norm, position);
-      // Lanes of one K block belong to neighbouring rows: other threads write other floats of it.
-      scratch_[static_cast<size_t>(l)].write(static_cast<int>(i), k_.row(i), v_.row(i));
-    });
-    if (thread == 0) next_unit_.store(0, std::memory_order_relaxed);
-    pool_.barrier();
+    Space& s = space(thread);
+    for_rows(thread, [&](size_t i) { norm_row(s, i, w.attn_norm, w.q); });
+    mark(thread, &PhaseTimes::norms);
+    row_barrier(thread);
+    const MatrixJob qkv[] = {
+        {&w.q, q_.row(0), q_.ld()}, {&w.k, k_.row(0), k_.ld()}, {&w.v, v_.row(0), v_.ld()}};
+    multiply(qkv, s.in.view(w.q), n(), thread);
+    mark(thread, &PhaseTimes::weights);
+    barrier(thread);
+    for_rows(thread, [&](size_t i) { rotate_row(s, i, l); });
+    mark(thread, &PhaseTimes::norms);
+    row_barrier(thread);
     if (plan_->kv_only() && l == c_.n_layers - 1) return;
-    const int units = rows * c_.n_kv_heads;
-    AttentionScratch& scratch = attention_scratch_[static_cast<size_t>(thread)];
+    const int units = attention_.units(l);
     for (int u; (u = next_unit_.fetch_add(1, std::memory_order_relaxed)) < units;)
-      attend(l, static_cast<size_t>(u / c_.n_kv_heads), u % c_.n_kv_heads, scratch);
-    pool_.barrier();
-    const MatrixJob o = {&w.o, mixed_.row(0), mixed_.ld(), y_.row(0), y_.ld()};
-    multiply({&o, 1}, rows, thread);
-    pool_.barrier();
+      attention_.run(u, l, thread, s.queries.row(0), cache_pointers_[static_cast<size_t>(l)].data(),
+                     s.step[static_cast<size_t>(l)], prefix_[static_cast<size_t>(l)], mixed_.row(0),
+                     mixed_.ld());
+    mark(thread, &PhaseTimes::attention);
+    barrier(thread);
+    if (thread == 0) next_unit_.store(0, std::memory_order_relaxed);  // barriers follow before use
+    const bool merge = attention_.must_merge(l);
+    for_rows(thread, [&](size_t i) {
+      float* mixed = own_ ? s.h.row(i) : mixed_.row(i);
+      if (merge)
+        attention_.merge_row(static_cast<int>(i), mixed);
+      else
+        mixed = mixed_.row(i);
+      s.in.set(i, w.o, mixed);
+    });
+    mark(thread, &PhaseTimes::attention);
+    row_barrier(thread);
+    const MatrixJob o = {&w.o, y_.row(0), y_.ld()};
+    multiply({&o, 1}, s.in.view(w.o), n(), thread);
+    mark(thread, &PhaseTimes::weights);
+    barrier(thread);
     for_rows(thread, [&](size_t i) {
       if (const LowRankLayer* delta = delta_of(i, l))
         add_low_rank(delta->o, mixed_.row(i), mixed_.width, y_.row(i), y_.width);
       add_bias(y_.row(i), w.o_bias);
-      kernels_->add(x_.row(i), y_.row(i), c_.d_model);
+      kernels_.add(s.x.row(i), y_.row(i), c_.d_model);
     });
   }
 
-  void mlp_block(int thread, int l) {
+  // Queries, keys and values of one row: biases, norms of heads, rotation; K and V to the step's
+  // store (neighbouring rows of a K block may be written by other threads: other elements of it).
+  void rotate_row(Space& s, size_t i, int l) {
     const LayerWeights& w = model_->layer(l);
-    const int rows = static_cast<int>(n());
-    for_rows(thread, [&](size_t i) {
-      kernels_->rms_norm(x_.row(i), w.ffn_norm.data(), c_.d_model, c_.norm_eps, h_.row(i));
-    });
-    pool_.barrier();
-    const MatrixJob gate_up[] = {{&w.gate, h_.row(0), h_.ld(), gate_.row(0), gate_.ld()},
-                                 {&w.up, h_.row(0), h_.ld(), up_.row(0), up_.ld()}};
-    multiply(gate_up, rows, thread);
-    pool_.barrier();
-    for_rows(thread, [&](size_t i) {
-      if (const LowRankLayer* delta = delta_of(i, l)) {
-        add_low_rank(delta->gate, h_.row(i), h_.width, gate_.row(i), gate_.width);
-        add_low_rank(delta->up, h_.row(i), h_.width, up_.row(i), up_.width);
-      }
-      add_bias(gate_.row(i), w.gate_bias), add_bias(up_.row(i), w.up_bias);
-      kernels_->silu_mul(gate_.row(i), up_.row(i), c_.d_ffn, gate_.row(i));
-    });
-    pool_.barrier();
-    const MatrixJob down = {&w.down, gate_.row(0), gate_.ld(), y_.row(0), y_.ld()};
-    multiply({&down, 1}, rows, thread);
-    pool_.barrier();
-    for_rows(thread, [&](size_t i) {
-      if (const LowRankLayer* delta = delta_of(i, l))
-        add_low_rank(delta->down, gate_.row(i), gate_.width, y_.row(i), y_.width);
-      add_bias(y_.row(i), w.down_bias);
-      kernels_->add(x_.row(i), y_.row(i), c_.d_model);
-    });
-  }
-
-  void outputs(int thread) {
-    pool_.barrier();  // the rows below may belong to other threads' ranges
-    const auto normed = [&](std::span<const int32_t> rows, Rows& out) {
-      const auto [begin, end] = pool_.share(static_cast<int>(rows.size()), thread);
-      for (int i = begin; i < end; ++i)
-        kernels_->rms_norm(x_.row(static_cast<size_t>(rows[static_cast<size_t>(i)])),
-                           model_->final_norm().data(), c_.d_model, c_.norm_eps,
-                           out.row(static_cast<size_t>(i)));
-    };
-    normed(plan_->hidden_rows(), hidden_);
-    normed(plan_->logit_rows(), head_in_);
-    pool_.barrier();
-    if (plan_->logit_rows().empty()) return;
-    const MatrixJob job = {&model_->head(), head_in_.row(0), head_in_.ld(), logits_.row(0),
-                           logits_.ld()};
-    multiply({&job, 1}, static_cast<int>(plan_->logit_rows().size()), thread);
+    if (const LowRankLayer* delta = delta_of(i, l)) {
+      const float* h = s.h.row(i);
+      const auto d = static_cast<size_t>(c_.d_model);
+      add_low_rank(delta->q, h, d, q_.row(i), q_.width);
+      add_low_rank(delta->k, h, d, k_.row(i), k_.width);
+      add_low_rank(delta->v, h, d, v_.row(i), v_.width);
+    }
+    add_bias(q_.row(i), w.q_bias), add_bias(k_.row(i), w.k_bias), add_bias(v_.row(i), w.v_bias);
+    const int position = plan_->rows()[i].position;
+    const size_t width = static_cast<size_t>(group() * c_.head_dim);
+    for (int head = 0; head < c_.n_kv_heads; ++head) {
+      float* to = s.queries.data.data() +
+                  (static_cast<size_t>(head) * static_cast<size_t>(n()) + i) * width;
+      std::memcpy(to, q_.row(i) + static_cast<size_t>(head) * width, width * sizeof(float));
+      for (int j = 0; j < group(); ++j) rotate(to + j * c_.head_dim, w.q_norm, position);
+    }
+    // In own mode all threads read k_; h is free by now.
+    float* k = s.h.row(i);
+    std::memcpy(k, k_.row(i), k_.width * sizeof(float));
+    for (int head = 0; head < c_.n_kv_heads; ++head)
+      rotate(k + head * c_.head_dim, w.k_norm, position);
+    s.step[static_cast<size_t>(l)].write(static_cast<int>(i), k, v_.row(i));
   }
 
   void rotate(float* x, const std::vector<float>& norm, int position) const {
-    if (!norm.empty()) kernels_->rms_norm(x, norm.data(), c_.head_dim, c_.norm_eps, x);
+    if (!norm.empty()) kernels_.rms_norm(x, norm.data(), c_.head_dim, c_.norm_eps, x);
     const size_t row = static_cast<size_t>(position) * static_cast<size_t>(rope_.half_dim);
     cpu::rope(x, rope_.cos.data() + row, rope_.sin.data() + row, rope_.half_dim);
   }
 
-  // Running state of one (row, kv head) unit over its chunks.
-  struct Unit {
-    float m[kMaxGroup], l[kMaxGroup];  // per query head of the group
-    bool first = true;
-  };
+  void mlp_block(int thread, int l) {
+    const LayerWeights& w = model_->layer(l);
+    Space& s = space(thread);
+    for_rows(thread, [&](size_t i) { norm_row(s, i, w.ffn_norm, w.gate); });
+    mark(thread, &PhaseTimes::norms);
+    row_barrier(thread);
+    const MatrixJob gate_up[] = {{&w.gate, gate_.row(0), gate_.ld()},
+                                 {&w.up, up_.row(0), up_.ld()}};
+    multiply(gate_up, s.in.view(w.gate), n(), thread);
+    mark(thread, &PhaseTimes::weights);
+    barrier(thread);
+    for_rows(thread, [&](size_t i) {
+      const LowRankLayer* delta = delta_of(i, l);
+      if (delta != nullptr) {
+        const auto d = static_cast<size_t>(c_.d_model);
+        add_low_rank(delta->gate, s.h.row(i), d, gate_.row(i), gate_.width);
+        add_low_rank(delta->up, s.h.row(i), d, up_.row(i), up_.width);
+      }
+      add_bias(gate_.row(i), w.gate_bias), add_bias(up_.row(i), w.up_bias);
+      // With a delta the product's input is needed again afterwards, by this thread only.
+      float* h = delta != nullptr ? gate_.row(i) : s.h.row(i);
+      kernels_.silu_mul(gate_.row(i), up_.row(i), c_.d_ffn, h);
+      s.in.set(i, w.down, h);
+    });
+    mark(thread, &PhaseTimes::norms);
+    row_barrier(thread);
+    const MatrixJob down = {&w.down, y_.row(0), y_.ld()};
+    multiply({&down, 1}, s.in.view(w.down), n(), thread);
+    mark(thread, &PhaseTimes::weights);
+    barrier(thread);
+    for_rows(thread, [&](size_t i) {
+      if (const LowRankLayer* delta = delta_of(i, l))
+        add_low_rank(delta->down, gate_.row(i), gate_.width, y_.row(i), y_.width);
+      add_bias(y_.row(i), w.down_bias);
+      kernels_.add(s.x.row(i), y_.row(i), c_.d_model);
+    });
+  }
 
-  void attend(int l, size_t row, int kv_head, AttentionScratch& s) {
-    const PlanRow& r = plan_->rows()[row];
-    const int g = group();
-    const int width = static_cast<int>(round_up(static_cast<size_t>(c_.head_dim), kLanes));
-    const float scale = 1.0f / std::sqrt(static_cast<float>(c_.head_dim));
-    const float* q = q_.row(row) + kv_head * g * c_.head_dim;
-    const int ld = static_cast<int>(score_ld_);
-    Unit unit;
+  void outputs(int thread) {
+    row_barrier(thread);  // the rows below may belong to other threads' ranges
+    Space& s = space(thread);
+    const WeightMatrix& w = model_->head();
+    const auto& hidden = plan_->hidden_rows();
+    const auto& logits = plan_->logit_rows();
+    const auto& top = plan_->top_rows();
+    const auto normed = [&](int32_t row, float* to) {
+      kernels_.rms_norm(s.x.row(static_cast<size_t>(row)), model_->final_norm().data(), c_.d_model,
+                        c_.norm_eps, to);
+    };
+    const auto h = pool_.share(static_cast<int>(hidden.size()), thread);
+    for (int i = h.begin; i < h.end; ++i)
+      normed(hidden[static_cast<size_t>(i)], hidden_.row(static_cast<size_t>(i)));
+    // Rows of logits first, then those that want only the argmax.
+    const int n_logits = static_cast<int>(logits.size()), n_top = static_cast<int>(top.size());
+    const auto mine = pool_.share(n_logits + n_top, thread);
+    for (int i = mine.begin; i < mine.end; ++i) {
+      const int32_t row =
+          i < n_logits ? logits[static_cast<size_t>(i)] : top[static_cast<size_t>(i - n_logits)];
+      float* to = normed_.row(static_cast<size_t>(i));
+      normed(row, to);
+      head_in_.set(static_cast<size_t>(i), w, to);
+    }
+    mark(thread, &PhaseTimes::head);
+    if (n_logits + n_top == 0) return;
+    barrier(thread);
+    if (n_logits > 0) {
+      const MatrixJob job = {&w, logits_.row(0), logits_.ld()};
+      multiply({&job, 1}, head_in_.view(w), n_logits, thread);
+    }
+    if (n_top > 0) find_top(thread, n_logits, n_top);
+    mark(thread, &PhaseTimes::head);
+  }
 
-    if (r.prefix) {
-      const KvStore& store = prefix_[static_cast<size_t>(l)];
-      const int length = request_->prefix->length;
-      kernels_->scores(q, c_.head_dim, g, store.k_blocks(kv_head, 0),
-                       (length + kLanes - 1) / kLanes, c_.head_dim, scale, s.scores.data(), ld);
-      for (int begin = 0; begin < length; begin += kChunk) {
-        const int end = std::min(begin + kChunk, length);
-        chunk(unit, s, begin, begin, end, [&](float* sums) {
-          kernels_->weighted_sum(s.scores.data() + begin, ld, g, store.v_row(kv_head, begin),
-                                 store.v_stride(), end - begin, width, sums, 2 * width);
-        });
+  // The argmax of rows [first, first + n) of the prepared head inputs over this thread's panels,
+  // strip by strip: no row of logits is ever written to memory.
+  void find_top(int thread, int first, int rows) {
+    const WeightMatrix& w = model_->head();
+    Best& best = best_[static_cast<size_t>(thread)];
+    for (int i = 0; i < rows; ++i) {
+      std::fill_n(best.value.row(static_cast<size_t>(i)), kLanes, -__builtin_inff());
+      std::fill_n(best.block.row(static_cast<size_t>(i)), kLanes, 0.0f);
+    }
+    const cpu::InputRows in = head_in_.view(w).from(first);
+    const auto [begin, end] = pool_.share(w.panels(), thread);
+    for (int panel = begin; panel < end; panel += strip_panels_) {
+      const int count = std::min(strip_panels_, end - panel);
+      multiply_panels(w, panel, count, in, rows, best.logits.row(0), best.logits.ld());
+      const int n_out = std::min(count * kLanes, w.out() - panel * kLanes);
+      for (int i = 0; i < rows; ++i) {
+        const size_t r = static_cast<size_t>(i);
+        kernels_.track_max(best.logits.row(r), n_out, panel, best.value.row(r), best.block.row(r));
       }
     }
+  }
 
-    const KvStore& cache = cache_[static_cast<size_t>(r.sequence)][static_cast<size_t>(l)];
-    const KvStore& step = scratch_[static_cast<size_t>(l)];
-    const auto visible = plan_->visible(r);
-    // Sliding window by position difference; visible rows are in order of position.
-    const int oldest = c_.layer_is_windowed(l) ? r.position - c_.sliding_window + 1 : 0;
-    const int context_begin = std::clamp(oldest, 0, r.context);
-    int hidden_rows = 0;  // visible rows that fell out of the window
-    if (context_begin == r.context)
-      while (
-          plan_->rows()[static_cast<size_t>(visible[static_cast<size_t>(hidden_rows)])].position <
-          oldest)
-        ++hidden_rows;
-    const int begin = hidden_rows > 0 ? r.context + hidden_rows : context_begin;
-    const int end = r.context + r.visible_count;
-
-    if (context_begin < r.context) {
-      const int block = context_begin / kLanes;
-      kernels_->scores(q, c_.head_dim, g, cache.k_blocks(kv_head, block),
-                       (r.context + kLanes - 1) / kLanes - block, c_.head_dim, scale,
-                       s.scores.data() + block * kLanes, ld);
-    }
-    const int step_ld = static_cast<int>(step_ld_);
-    const int last_row = *std::max_element(visible.begin(), visible.end());
-    kernels_->scores(q, c_.head_dim, g, step.k_blocks(kv_head, 0), last_row / kLanes + 1,
-                     c_.head_dim, scale, s.step_scores.data(), step_ld);
-    for (int head = 0; head < g; ++head) {
-      float* to = s.scores.data() + static_cast<size_t>(head) * score_ld_ + r.context;
-      const float* from = s.step_scores.data() + static_cast<size_t>(head) * step_ld_;
-      for (size_t j = 0; j < visible.size(); ++j) to[j] = from[visible[j]];
-    }
-
-    for (int at = begin; at < end;) {
-      const int base = at / kChunk * kChunk;
-      const int stop = std::min(base + kChunk, end);
-      chunk(unit, s, base, at, stop, [&](float* sums) {
-        const int context_end = std::min(stop, r.context);
-        if (at < context_end)
-          kernels_->weighted_sum(s.scores.data() + at, ld, g, cache.v_row(kv_head, at),
-                                 cache.v_stride(), context_end - at, width, sums, 2 * width);
-        // Rows of the request: runs of neighbouring rows in one call.
-        for (int j = std::max(at, r.context); j < stop;) {
-          const int row_j = visible[static_cast<size_t>(j - r.context)];
-          int run = 1;
-          while (j + run < stop && visible[static_cast<size_t>(j + run - r.context)] == row_j + run)
-            ++run;
-          kernels_->weighted_sum(s.scores.data() + j, ld, g, step.v_row(kv_head, row_j),
-                                 step.v_stride(), run, width, sums, 2 * width);
-          j += run;
+  void finish_top() {
+    const auto& rows = plan_->top_rows();
+    top_.assign(static_cast<size_t>(n()), -1);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      float value = -__builtin_inff();
+      int32_t token = -1;
+      for (Best& b : best_)
+        for (int lane = 0; lane < kLanes; ++lane) {
+          const float v = b.value.row(i)[lane];
+          const int32_t t = static_cast<int32_t>(b.block.row(i)[lane]) * kLanes + lane;
+          if (token < 0 || v > value || (v == value && t < token)) value = v, token = t;
         }
-      });
-      at = stop;
-    }
-    for (int head = 0; head < g; ++head) {
-      const float* merged = s.sums.data() + head * 2 * width;
-      float* out = mixed_.row(row) + (kv_head * g + head) * c_.head_dim;
-      for (int d = 0; d < c_.head_dim; ++d) out[d] = merged[d] / unit.l[head];
+      top_[static_cast<size_t>(rows[i])] = token;
     }
   }
 
-  // Softmax of the scores at logical [from, to) inside the chunk that starts at `base`, weighted
-  // values by `values(sums)`, merged into the unit.
-  template <typename F>
-  void chunk(Unit& unit, AttentionScratch& s, int base, int from, int to, const F& values) {
-    const int g = group();
-    const int width = static_cast<int>(round_up(static_cast<size_t>(c_.head_dim), kLanes));
-    float m[kMaxGroup], l[kMaxGroup];
-    for (int head = 0; head < g; ++head) {
-      float* scores = s.scores.data() + static_cast<size_t>(head) * score_ld_ + base;
-      // Scores behind `to` belong to the next chunk's front only at a border, where to - base =
-      // kChunk.
-      l[head] = kernels_->softmax_chunk(scores, from - base, to - base, &m[head]);
-    }
-    float* current = s.sums.data() + width;
-    for (int head = 0; head < g; ++head)
-      std::memset(current + head * 2 * width, 0, static_cast<size_t>(width) * sizeof(float));
-    values(current);
-    for (int head = 0; head < g; ++head) {
-      float* merged = s.sums.data() + head * 2 * width;
-      if (unit.first) {
-        unit.m[head] = m[head], unit.l[head] = l[head];
-        std::memcpy(merged, merged + width, static_cast<size_t>(width) * sizeof(float));
-      } else {
-        const cpu::Merge f = cpu::merge_chunk(unit.m[head], unit.l[head], m[head], l[head]);
-        unit.m[head] = f.m, unit.l[head] = f.l;
-        kernels_->merge(merged, merged + width, width, f.keep, f.add);
-      }
-    }
-    unit.first = false;
-  }
+  using Clock = std::chrono::steady_clock;
 
   std::shared_ptr<const Model> model_;
   const ModelConfig& c_;
-  const cpu::Kernels* kernels_;
+  const cpu::Kernels& kernels_;
   cpu::ThreadPool pool_;
   RopeTable rope_;
-  std::vector<std::vector<KvStore>> cache_;  // [sequence][layer]
-  std::vector<KvStore> scratch_, prefix_;    // [layer]
-  std::vector<AttentionScratch> attention_scratch_;
-  Rows x_, h_, q_, k_, v_, mixed_, y_, gate_, up_, hidden_, head_in_, logits_;
+  cpu::Attention<T> attention_;
+  const bool measure_;
+  std::vector<std::vector<KvStore<T>>> cache_;                  // [layer][sequence]
+  std::vector<std::vector<const KvStore<T>*>> cache_pointers_;  // the same
+  std::vector<KvStore<T>> prefix_;                              // [layer]
+  std::vector<Space> spaces_;                                   // [thread]
+  std::vector<Best> best_;                                      // [thread]
+  Rows q_, k_, v_, mixed_, y_, gate_, up_, hidden_, normed_, logits_;
+  PreparedRows head_in_;
   std::vector<Rows> residual_;
-  size_t score_ld_ = 0, step_ld_ = 0;
+  std::vector<int32_t> top_;
+  bool own_ = false;
+  int strip_panels_ = 0;
   std::atomic<int> next_unit_{0};
   const ForwardPlan* plan_ = nullptr;
   const ForwardRequest* request_ = nullptr;
+  PhaseTimes times_;
+  Clock::time_point mark_;
 };
 
 }  // namespace
 
 std::unique_ptr<Backend> make_cpu_backend(std::shared_ptr<const Model> model,
                                           const SessionOptions& options) {
-  return std::make_unique<CpuBackend>(std::move(model), options);
+  if (model->format() == WeightFormat::kF32)
+    return std::make_unique<CpuBackend<float>>(std::move(model), options);
+  return std::make_unique<CpuBackend<uint16_t>>(std::move(model), options);
 }
 
 }  // namespace evalrun::engine

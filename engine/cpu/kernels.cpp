@@ -1,24 +1,74 @@
 #include "engine/cpu/kernels.h"
 
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <vector>
 
+#include "engine/cpu/kernels_amx.h"
 #include "engine/cpu/kernels_avx2.h"
 #include "engine/cpu/kernels_avx512.h"
+#include "engine/cpu/kernels_portable.h"
 
 namespace evalrun::engine::cpu {
 namespace {
+
+#if defined(__x86_64__)
+// Bits of CPUID leaf 7 that __builtin_cpu_supports of GCC 12 has no name for.
+struct Leaf7 {
+  bool amx_int8 = false, avx_vnni = false, avx512_bf16 = false;
+  Leaf7() {
+    unsigned a, b, c, d;
+    __asm__("cpuid" : "=a"(a), "=b"(b), "=c"(c), "=d"(d) : "a"(7), "c"(0));
+    amx_int8 = (d >> 24 & 1u) != 0 && (d >> 25 & 1u) != 0;
+    const unsigned subleaves = a;
+    if (subleaves >= 1) {
+      __asm__("cpuid" : "=a"(a), "=b"(b), "=c"(c), "=d"(d) : "a"(7), "c"(1));
+      avx_vnni = (a >> 4 & 1u) != 0;
+      avx512_bf16 = (a >> 5 & 1u) != 0;
+    }
+  }
+};
+
+// Linux gives the tile registers to a process that asks for them; threads started later have them
+// too.
+bool tiles_granted() {
+  constexpr int kRequestPermission = 0x1023, kTileData = 18;
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+#endif
 
 std::vector<const Kernels*> detect() {
   std::vector<const Kernels*> found;
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  const Leaf7 leaf7;
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                    __builtin_cpu_supports("f16c");
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
                       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-                      __builtin_cpu_supports("avx512dq");
-  if (avx512 && avx512_kernels() != nullptr) found.push_back(avx512_kernels());
+                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni");
+  if (avx512 && avx512_kernels() != nullptr) {
+    static Kernels bf16 = *avx512_kernels();
+    static Kernels amx = *avx512_kernels();
+    if (leaf7.avx512_bf16) {
+      bf16.name = "avx512-bf16";
+      avx512_bf16_override(bf16);
+      amx = bf16;
+      if (leaf7.amx_int8 && amx_compiled() && tiles_granted()) {
+        amx.name = "amx";
+        amx_override(amx);
+        found.push_back(&amx);
+      }
+      found.push_back(&bf16);
+    }
+    found.push_back(avx512_kernels());
+  }
+  if (avx2 && leaf7.avx_vnni && avx2_vnni_kernels() != nullptr)
+    found.push_back(avx2_vnni_kernels());
   if (avx2 && avx2_kernels() != nullptr) found.push_back(avx2_kernels());
 #endif
+  found.push_back(portable_kernels());
   return found;
 }
 

@@ -1,36 +1,131 @@
-// Vector kernels of one instruction set. Each gives the bits of the scalar definitions in arith.h.
+// Vector kernels of one instruction set. Each gives the bits of the scalar definitions in arith.h
+// and of the products defined below, whatever the instruction set, the number of rows and the tile
+// shape.
+//
+// Products y[r][o] of rows with packed panels (engine/model/weight_matrix.h):
+//   kF32          one fma chain per output, inputs ascending, starting from 0
+//   kBf16         inputs rounded to bfloat16; per pair of inputs (2i, 2i+1) two fma: first the odd,
+//                 then the even one, pairs ascending. That is what vdpbf16ps computes; products of
+//                 bfloat16 numbers are exact in float32, so it is two fma on any machine.
+//   kInt8Channel  inputs as integers q = lo + 128 hi with one scale per row (arith.h):
+//                 y = (float(sum_k q w) * channel scale) * row scale, the sum exact in int32
+//   kInt8Group,   y = fma(float(sum over the group of lo w), d, y) for groups ascending, each
+//   kQ4Group      followed in kQ4Group by y = fma(float(sum of lo), m, y); then for every four
+//                 inputs with a hi part, ascending, the same with 128 hi in place of lo; at the end
+//                 y * row scale.
 #pragma once
+#include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string_view>
 
+#include "engine/model/weight_matrix.h"
+
 namespace evalrun::engine::cpu {
 
-struct Kernels {
-  const char* name;  // "avx512", "avx2"
+// Four neighbouring inputs of a row with at least one |q| > 127: their hi parts.
+struct WideInputs {
+  int32_t line;      // inputs 4 line .. 4 line + 3
+  int32_t sum;       // of the four
+  int32_t value[2];  // in the arrangement of the kernels' rows
+};
 
-  // y[r][o] = sum_k x[r][k] * w[o][k] for the `n_out` outputs of `n_panels` packed panels (see
-  // WeightMatrix): one fma chain per output, k ascending, starting from 0.
-  void (*gemm)(const float* x, int ldx, int n_rows, const float* panels, int n_panels, int n_in,
-               int n_out, float* y, int ldy);
+// Rows prepared for one kind of storage by Kernels::round_*; views into the caller's buffers.
+struct InputRows {
+  const std::byte* values = nullptr;  // row r at r * stride: floats, bfloat16, or lo parts
+  size_t stride = 0;                  // bytes, a multiple of 64
+  const float* scale = nullptr;       // [rows]
+  const int32_t* sums = nullptr;      // [rows][groups]: sum of lo over each group of 32 inputs
+  int groups = 0;                     // padded inputs / 32
+  const WideInputs* wide = nullptr;   // [rows][groups * 8]
+  const int32_t* n_wide = nullptr;    // [rows]
+
+  InputRows from(int row) const {
+    const ptrdiff_t r = row;
+    return {values + static_cast<size_t>(row) * stride,
+            stride,
+            scale + r,
+            sums + r * groups,
+            groups,
+            wide + r * groups * 8,
+            n_wide + r};
+  }
+};
+
+struct Product {
+  InputRows in;
+  int n_rows;
+  const std::byte* panels;  // n_panels of them, panel_bytes apart
+  size_t panel_bytes;
+  int n_panels;
+  int n_in;   // as in the matrix, without padding
+  int n_out;  // outputs that exist in these panels: the last panel may be partial
+  float* y;   // row r at r * ldy
+  int ldy;
+};
+
+struct Kernels {
+  const char* name;    // "avx512", "avx2", ...
+  int bytes_per_four;  // size of four integer inputs in a row: 4 (int8) or 8 (int16)
+  int bytes_per_bf16;  // size of one kBf16 input in a row: 2, or 4 where it is widened
+
+  void (*multiply_f32)(const Product&);
+  void (*multiply_bf16)(const Product&);
+  void (*multiply_int8_channel)(const Product&);
+  void (*multiply_int8_group)(const Product&);
+  void (*multiply_q4_group)(const Product&);
+
+  // One row to integers: values [padded / 4 * bytes_per_four], sums [padded / 32], wide
+  // [padded / 4] with their number returned; padding becomes zero.
+  int (*round_int)(const float* x, int n, int padded, std::byte* values, float* scale,
+                   int32_t* sums, WideInputs* wide);
+  // One row to bfloat16; padding becomes zero.
+  void (*round_bf16)(const float* x, int n, int padded, std::byte* values);
+
   // y = x * rms_scale * w
   void (*rms_norm)(const float* x, const float* w, int d, float eps, float* y);
   // y = silu(gate) * up
   void (*silu_mul)(const float* gate, const float* up, int n, float* y);
   void (*add)(float* x, const float* y, int n);  // x += y
+
+  // Attention over keys and values of float32 or bfloat16 (widened, then float32 arithmetic).
   // s[q][16 b + lane] = scale * sum_d q[q][d] * k[b][d][lane]; k in blocks of 16 positions [d][16].
-  void (*scores)(const float* q, int ldq, int n_q, const float* k_blocks, int n_blocks,
-                 int head_dim, float scale, float* s, int lds);
+  void (*scores_f32)(const float* q, int ldq, int n_q, const float* k_blocks, int n_blocks,
+                     int head_dim, float scale, float* s, int lds);
+  void (*scores_bf16)(const float* q, int ldq, int n_q, const uint16_t* k_blocks, int n_blocks,
+                      int head_dim, float scale, float* s, int lds);
   // One chunk: s[kChunk] holds scores at [lo, hi). On return p = exp(s - max) there and exact zeros
   // elsewhere; returns their sum, stores the maximum.
   float (*softmax_chunk)(float* s, int lo, int hi, float* max);
   // acc[q][d] += sum_j p[q][j] * v[j][d], j ascending, one fma chain per d; width a multiple of 16.
-  void (*weighted_sum)(const float* p, int ldp, int n_q, const float* v, int ldv, int n, int width,
-                       float* acc, int lda);
-  // out = out * keep + chunk * add (first: out = chunk)
+  void (*weighted_sum_f32)(const float* p, int ldp, int n_q, const float* v, int ldv, int n,
+                           int width, float* acc, int lda);
+  void (*weighted_sum_bf16)(const float* p, int ldp, int n_q, const uint16_t* v, int ldv, int n,
+                            int width, float* acc, int lda);
+  // out = out * keep + chunk * add
   void (*merge)(float* out, const float* chunk, int width, float keep, float add);
+  // Running argmax of 16 lanes: for every lane where y[16 b + lane] > best[lane], that value and
+  // the number first_block + b (exact in float32). y has n values.
+  void (*track_max)(const float* y, int n, int first_block, float* best, float* block);
 };
 
-// What this processor can run, best first; empty where only the reference path exists.
+// The kernel of a storage.
+inline void multiply(const Kernels& k, WeightStorage storage, const Product& p) {
+  switch (storage) {
+    case WeightStorage::kF32:
+      return k.multiply_f32(p);
+    case WeightStorage::kBf16:
+      return k.multiply_bf16(p);
+    case WeightStorage::kInt8Channel:
+      return k.multiply_int8_channel(p);
+    case WeightStorage::kInt8Group:
+      return k.multiply_int8_group(p);
+    case WeightStorage::kQ4Group:
+      return k.multiply_q4_group(p);
+  }
+}
+
+// What this processor can run, best first; never empty ("portable" is last).
 std::span<const Kernels* const> available_kernels();
 const Kernels* find_kernels(std::string_view name);  // nullptr when not available
 

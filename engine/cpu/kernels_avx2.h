@@ -1,7 +1,8 @@
-// AVX2 + FMA kernels; null when the compiler cannot target them.
 #pragma once
 #include "engine/cpu/kernels.h"
 
 namespace evalrun::engine::cpu {
-const Kernels* avx2_kernels();
-}
+// nullptr when this build has none.
+const Kernels* avx2_kernels();       // AVX2, FMA, F16C
+const Kernels* avx2_vnni_kernels();  // and AVX-VNNI
+}  // namespace evalrun::engine::cpu

@@ -1,115 +1,18 @@
-// The kernels, written once over a vector of 16 floats `V` that the including file defines for its
-// instruction set (kernels_avx2.cpp, kernels_avx512.cpp). Everything here has internal linkage.
+// Everything but the products, written once over a vector of 16 floats `V` that the including file
+// defines for its instruction set. Everything here has internal linkage.
 //
-// V must offer: load, store, bcast, zero, fma(a, b, c) = a * b + c, operators + - * /, vmax(a, b) =
-// a > b ? a : b, vmin, exp2i(y, t) = bits(y) + (bits(t) << 23), load_first(p, n), store_first(p, n,
-// v), panels_for(rows), kMaxRows.
-//
-// gemm: a panel is K cache lines, one per input channel; R rows x P panels of sums stay in
-// registers while K is walked once. At one row the loop is bound by memory: P panels are P separate
-// streams with software prefetch 2 KB ahead, because one sequential stream reaches only half of a
-// core's bandwidth.
+// V must offer: load (from floats, and from bfloat16 widened), store, bcast, zero, fma(a, b, c) =
+// a * b + c, operators + - * /, vmax(a, b) = a > b ? a : b, vmin, abs, exp2i(y, t) = bits(y) +
+// (bits(t) << 23), load_first(p, n), store_first(p, n, v), select_gt(a, b, x, y) = a > b ? x : y,
+// kQueries (query rows of a tile of weighted values).
+// Also used: quantize16(x, inverse, lo, hi, sum) of the integer arrangement D: 16 inputs to lo
+// parts at `lo`; true when one has a hi part, then all 16 are in `hi`; adds their lo sum to `sum`.
 
 namespace {
 
 using evalrun::engine::cpu::kChunk;
 using evalrun::engine::cpu::kLanes;
-
-constexpr int kPrefetchLines = 32;
-
-template <int R, int P, bool kPrefetch>
-void gemm_tile(const float* x, int ldx, const float* w, size_t panel_size, int n_in, int n_out,
-               float* y, int ldy) {
-  V acc[R][P];
-  for (int r = 0; r < R; ++r)
-    for (int p = 0; p < P; ++p) acc[r][p] = V::zero();
-  for (int k = 0; k < n_in; ++k) {
-    V column[P];
-#pragma GCC unroll 8
-    for (int p = 0; p < P; ++p) {
-      const float* line = w + static_cast<size_t>(p) * panel_size + static_cast<size_t>(k) * kLanes;
-      column[p] = V::load(line);
-      if constexpr (kPrefetch) __builtin_prefetch(line + kPrefetchLines * kLanes, 0, 3);
-    }
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
-      const V b =
-          V::bcast(x[static_cast<size_t>(r) * static_cast<size_t>(ldx) + static_cast<size_t>(k)]);
-#pragma GCC unroll 8
-      for (int p = 0; p < P; ++p) acc[r][p] = V::fma(b, column[p], acc[r][p]);
-    }
-  }
-  for (int r = 0; r < R; ++r)
-    for (int p = 0; p < P; ++p) {
-      float* out = y + static_cast<size_t>(r) * static_cast<size_t>(ldy) + p * kLanes;
-      const int left = n_out - p * kLanes;
-      if (left >= kLanes)
-        acc[r][p].store(out);
-      else if (left > 0)
-        V::store_first(out, left, acc[r][p]);
-    }
-}
-
-// R rows against `n_panels` panels, P at a time.
-template <int R, bool kPrefetch>
-void gemm_rows(const float* x, int ldx, const float* w, size_t panel_size, int n_panels, int n_in,
-               int n_out, float* y, int ldy) {
-  constexpr int kP = V::panels_for(R);
-  int p = 0;
-  const auto at = [&](int i) { return w + static_cast<size_t>(i) * panel_size; };
-  for (; p + kP <= n_panels; p += kP)
-    gemm_tile<R, kP, kPrefetch>(x, ldx, at(p), panel_size, n_in, n_out - p * kLanes, y + p * kLanes,
-                                ldy);
-  if constexpr (kP > 2)
-    for (; p + 2 <= n_panels; p += 2)
-      gemm_tile<R, 2, kPrefetch>(x, ldx, at(p), panel_size, n_in, n_out - p * kLanes,
-                                 y + p * kLanes, ldy);
-  for (; p < n_panels; ++p)
-    gemm_tile<R, 1, kPrefetch>(x, ldx, at(p), panel_size, n_in, n_out - p * kLanes, y + p * kLanes,
-                               ldy);
-}
-
-template <bool kPrefetch>
-void gemm_block(int rows, const float* x, int ldx, const float* w, size_t panel_size, int n_panels,
-                int n_in, int n_out, float* y, int ldy) {
-  switch (rows) {
-    case 1:
-      return gemm_rows<1, kPrefetch>(x, ldx, w, panel_size, n_panels, n_in, n_out, y, ldy);
-    case 2:
-      return gemm_rows<2, kPrefetch>(x, ldx, w, panel_size, n_panels, n_in, n_out, y, ldy);
-    case 3:
-      return gemm_rows<3, kPrefetch>(x, ldx, w, panel_size, n_panels, n_in, n_out, y, ldy);
-    case 4:
-      return gemm_rows<4, kPrefetch>(x, ldx, w, panel_size, n_panels, n_in, n_out, y, ldy);
-    case 5:
-      return gemm_rows<5, kPrefetch>(x, ldx, w, panel_size, n_panels, n_in, n_out, y, ldy);
-    default:
-      return gemm_rows<6, kPrefetch>(x, ldx, w, panel_size, n_panels, n_in, n_out, y, ldy);
-  }
-}
-
-void gemm(const float* x, int ldx, int n_rows, const float* panels, int n_panels, int n_in,
-          int n_out, float* y, int ldy) {
-  const size_t panel_size = static_cast<size_t>(n_in) * kLanes;
-  const int group = n_rows <= 2 ? 8 : 4;  // panels that stay in L2 while the rows pass over them
-  // Row blocks of nearly equal height, at most 6: 8 rows are 4 + 4, not 6 + 2.
-  const int n_blocks = (n_rows + 5) / 6;
-  for (int p = 0; p < n_panels; p += group) {
-    const int g = n_panels - p < group ? n_panels - p : group;
-    const float* w = panels + static_cast<size_t>(p) * panel_size;
-    int r = 0;
-    for (int b = 0; b < n_blocks; ++b) {
-      const int rows = (n_rows - r + n_blocks - b - 1) / (n_blocks - b);
-      const float* xr = x + static_cast<size_t>(r) * static_cast<size_t>(ldx);
-      float* yr = y + static_cast<size_t>(r) * static_cast<size_t>(ldy) + p * kLanes;
-      if (b == 0)
-        gemm_block<true>(rows, xr, ldx, w, panel_size, g, n_in, n_out - p * kLanes, yr, ldy);
-      else
-        gemm_block<false>(rows, xr, ldx, w, panel_size, g, n_in, n_out - p * kLanes, yr, ldy);
-      r += rows;
-    }
-  }
-}
+using evalrun::engine::cpu::WideInputs;
 
 V exp_fixed(V x) {
   const V round = V::bcast(12582912.0f);
@@ -174,37 +77,63 @@ void add(float* x, const float* y, int n) {
     V::store_first(x + i, n - i, V::load_first(x + i, n - i) + V::load_first(y + i, n - i));
 }
 
-template <int B>
-void score_blocks(const float* q, const float* k, int head_dim, V scale, float* s) {
-  V acc[B];
-  for (int b = 0; b < B; ++b) acc[b] = V::zero();
+// Q query rows against B blocks of 16 positions.
+template <int Q, int B, typename T>
+void score_tile(const float* q, int ldq, const T* k, int head_dim, V scale, float* s, int lds) {
+  V acc[Q][B];
+#pragma GCC unroll 8
+  for (int i = 0; i < Q; ++i)
+#pragma GCC unroll 8
+    for (int b = 0; b < B; ++b) acc[i][b] = V::zero();
   const size_t block = static_cast<size_t>(head_dim) * kLanes;
   for (int d = 0; d < head_dim; ++d) {
-    const V qd = V::bcast(q[d]);
+    V key[B];
 #pragma GCC unroll 8
     for (int b = 0; b < B; ++b)
-      acc[b] =
-          V::fma(qd, V::load(k + static_cast<size_t>(b) * block + static_cast<size_t>(d) * kLanes),
-                 acc[b]);
+      key[b] = V::load(k + static_cast<size_t>(b) * block + static_cast<size_t>(d) * kLanes);
+#pragma GCC unroll 8
+    for (int i = 0; i < Q; ++i) {
+      const V qd = V::bcast(q[static_cast<ptrdiff_t>(i) * ldq + d]);
+#pragma GCC unroll 8
+      for (int b = 0; b < B; ++b) acc[i][b] = V::fma(qd, key[b], acc[i][b]);
+    }
   }
-  for (int b = 0; b < B; ++b) (acc[b] * scale).store(s + b * kLanes);
+#pragma GCC unroll 8
+  for (int i = 0; i < Q; ++i)
+#pragma GCC unroll 8
+    for (int b = 0; b < B; ++b)
+      (acc[i][b] * scale).store(s + static_cast<ptrdiff_t>(i) * lds + b * kLanes);
 }
 
-void scores(const float* q, int ldq, int n_q, const float* k_blocks, int n_blocks, int head_dim,
-            float scale, float* s, int lds) {
-  const V factor = V::bcast(scale);
+template <int Q, typename T>
+void score_rows(const float* q, int ldq, const T* k_blocks, int n_blocks, int head_dim, V scale,
+                float* s, int lds) {
+  constexpr int kWide = V::kQueries > 2 ? 4 : 2;
   const size_t block = static_cast<size_t>(head_dim) * kLanes;
   int b = 0;
-  for (; b + 4 <= n_blocks; b += 4)
-    for (int i = 0; i < n_q; ++i)
-      score_blocks<4>(q + static_cast<size_t>(i) * static_cast<size_t>(ldq),
-                      k_blocks + static_cast<size_t>(b) * block, head_dim, factor,
-                      s + static_cast<size_t>(i) * static_cast<size_t>(lds) + b * kLanes);
+  for (; b + kWide <= n_blocks; b += kWide)
+    score_tile<Q, kWide>(q, ldq, k_blocks + static_cast<size_t>(b) * block, head_dim, scale,
+                         s + b * kLanes, lds);
   for (; b < n_blocks; ++b)
-    for (int i = 0; i < n_q; ++i)
-      score_blocks<1>(q + static_cast<size_t>(i) * static_cast<size_t>(ldq),
-                      k_blocks + static_cast<size_t>(b) * block, head_dim, factor,
-                      s + static_cast<size_t>(i) * static_cast<size_t>(lds) + b * kLanes);
+    score_tile<Q, 1>(q, ldq, k_blocks + static_cast<size_t>(b) * block, head_dim, scale,
+                     s + b * kLanes, lds);
+}
+
+template <typename T>
+void scores(const float* q, int ldq, int n_q, const T* k_blocks, int n_blocks, int head_dim,
+            float scale, float* s, int lds) {
+  constexpr int kMost = V::kQueries > 2 ? 6 : 2;
+  const V factor = V::bcast(scale);
+  int i = 0;
+  const auto at = [&](auto rows) {
+    for (; i + decltype(rows)::value <= n_q; i += decltype(rows)::value)
+      score_rows<decltype(rows)::value>(q + static_cast<ptrdiff_t>(i) * ldq, ldq, k_blocks,
+                                        n_blocks, head_dim, factor,
+                                        s + static_cast<ptrdiff_t>(i) * lds, lds);
+  };
+  at(std::integral_constant<int, kMost>());
+  if constexpr (kMost > 3) at(std::integral_constant<int, 3>());
+  at(std::integral_constant<int, 1>());
 }
 
 float softmax_chunk(float* s, int lo, int hi, float* max) {
@@ -228,47 +157,126 @@ float softmax_chunk(float* s, int lo, int hi, float* max) {
   return sum_vector(sum);
 }
 
-template <int Q>
-void weighted_sum_tile(const float* p, int ldp, const float* v, int ldv, int n, int width,
-                       float* acc, int lda) {
-  for (int d = 0; d < width; d += 2 * kLanes) {
-    const bool two = d + kLanes < width;
-    V a[Q][2];
-    for (int q = 0; q < Q; ++q) {
-      a[q][0] = V::load(acc + q * lda + d);
-      a[q][1] = two ? V::load(acc + q * lda + d + kLanes) : V::zero();
-    }
-    for (int j = 0; j < n; ++j) {
-      const float* row = v + static_cast<size_t>(j) * static_cast<size_t>(ldv) + d;
-      const V v0 = V::load(row), v1 = two ? V::load(row + kLanes) : V::zero();
+template <int Q, int W, typename T>
+void weighted_sum_tile(const float* p, int ldp, const T* v, int ldv, int n, float* acc, int lda) {
+  V a[Q][W];
 #pragma GCC unroll 8
-      for (int q = 0; q < Q; ++q) {
-        const V b = V::bcast(p[q * ldp + j]);
-        a[q][0] = V::fma(b, v0, a[q][0]);
-        a[q][1] = V::fma(b, v1, a[q][1]);
-      }
-    }
+  for (int q = 0; q < Q; ++q)
+#pragma GCC unroll 8
+    for (int w = 0; w < W; ++w)
+      a[q][w] = V::load(acc + static_cast<ptrdiff_t>(q) * lda + w * kLanes);
+  for (int j = 0; j < n; ++j) {
+    const T* row = v + static_cast<size_t>(j) * static_cast<size_t>(ldv);
+    V value[W];
+#pragma GCC unroll 8
+    for (int w = 0; w < W; ++w) value[w] = V::load(row + w * kLanes);
+#pragma GCC unroll 8
     for (int q = 0; q < Q; ++q) {
-      a[q][0].store(acc + q * lda + d);
-      if (two) a[q][1].store(acc + q * lda + d + kLanes);
+      const V b = V::bcast(p[static_cast<ptrdiff_t>(q) * ldp + j]);
+#pragma GCC unroll 8
+      for (int w = 0; w < W; ++w) a[q][w] = V::fma(b, value[w], a[q][w]);
     }
   }
+#pragma GCC unroll 8
+  for (int q = 0; q < Q; ++q)
+#pragma GCC unroll 8
+    for (int w = 0; w < W; ++w) a[q][w].store(acc + static_cast<ptrdiff_t>(q) * lda + w * kLanes);
 }
 
-void weighted_sum(const float* p, int ldp, int n_q, const float* v, int ldv, int n, int width,
+template <int Q, typename T>
+void weighted_sum_rows(const float* p, int ldp, const T* v, int ldv, int n, int width, float* acc,
+                       int lda) {
+  constexpr int kWide = V::kQueries > 2 ? 4 : 2;
+  int d = 0;
+  for (; d + kWide * kLanes <= width; d += kWide * kLanes)
+    weighted_sum_tile<Q, kWide>(p, ldp, v + d, ldv, n, acc + d, lda);
+  for (; d < width; d += kLanes) weighted_sum_tile<Q, 1>(p, ldp, v + d, ldv, n, acc + d, lda);
+}
+
+template <typename T>
+void weighted_sum(const float* p, int ldp, int n_q, const T* v, int ldv, int n, int width,
                   float* acc, int lda) {
-  int q = 0;
-  for (; q + 3 <= n_q; q += 3)
-    weighted_sum_tile<3>(p + q * ldp, ldp, v, ldv, n, width, acc + q * lda, lda);
-  for (; q + 2 <= n_q; q += 2)
-    weighted_sum_tile<2>(p + q * ldp, ldp, v, ldv, n, width, acc + q * lda, lda);
-  for (; q < n_q; ++q) weighted_sum_tile<1>(p + q * ldp, ldp, v, ldv, n, width, acc + q * lda, lda);
+  constexpr int kMost = V::kQueries > 2 ? 6 : 2;
+  int i = 0;
+  const auto at = [&](auto rows) {
+    for (; i + decltype(rows)::value <= n_q; i += decltype(rows)::value)
+      weighted_sum_rows<decltype(rows)::value>(p + static_cast<ptrdiff_t>(i) * ldp, ldp, v, ldv, n,
+                                               width, acc + static_cast<ptrdiff_t>(i) * lda, lda);
+  };
+  at(std::integral_constant<int, kMost>());
+  if constexpr (kMost > 3) at(std::integral_constant<int, 3>());
+  at(std::integral_constant<int, 1>());
 }
 
 void merge(float* out, const float* chunk, int width, float keep, float add_factor) {
   const V k = V::bcast(keep), a = V::bcast(add_factor);
   for (int d = 0; d < width; d += kLanes)
     (V::load(out + d) * k + V::load(chunk + d) * a).store(out + d);
+}
+
+void track_max(const float* y, int n, int first_block, float* best, float* block) {
+  V top = V::load(best), where = V::load(block);
+  for (int i = 0; i < n; i += kLanes) {
+    const V number = V::bcast(static_cast<float>(first_block + i / kLanes));
+    V v;
+    if (i + kLanes <= n) {
+      v = V::load(y + i);
+    } else {
+      // Lanes that do not exist must never win.
+      alignas(64) float lane[kLanes];
+      for (float& x : lane) x = -__builtin_inff();
+      V::store_first(lane, n - i, V::load_first(y + i, n - i));
+      v = V::load(lane);
+    }
+    where = V::select_gt(v, top, number, where);
+    top = V::select_gt(v, top, v, top);
+  }
+  top.store(best), where.store(block);
+}
+
+int round_int(const float* x, int n, int padded, std::byte* values, float* scale, int32_t* sums,
+              WideInputs* wide) {
+  V squares = V::zero(), largest = V::zero();
+  int i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const V v = V::load(x + i);
+    squares = V::fma(v, v, squares);
+    largest = V::vmax(V::abs(v), largest);
+  }
+  if (i < n) {
+    const V v = V::load_first(x + i, n - i);
+    squares = V::fma(v, v, squares);
+    largest = V::vmax(V::abs(v), largest);
+  }
+  alignas(64) float lane[kLanes];
+  largest.store(lane);
+  float top = lane[0];
+  for (int j = 1; j < kLanes; ++j) top = lane[j] > top ? lane[j] : top;
+  *scale = evalrun::engine::cpu::input_scale(sum_vector(squares), n, top);
+  const V inverse = V::bcast(1.0f / *scale);
+  int n_wide = 0;
+  for (int g = 0; g < padded / 32; ++g) {
+    typename D::Partial sum = D::partial_zero();
+    for (int half = 0; half < 2; ++half) {
+      const int at = g * 32 + half * kLanes;
+      const V v = at + kLanes <= n ? V::load(x + at)
+                  : at < n         ? V::load_first(x + at, n - at)
+                                   : V::zero();
+      alignas(64) int32_t hi[kLanes];
+      if (D::quantize16(v * inverse, values + static_cast<size_t>(at / 4) * D::kBytesPerFour, hi,
+                        sum))
+        for (int four = 0; four < 4; ++four) {
+          const int32_t* h = hi + 4 * four;
+          if ((h[0] | h[1] | h[2] | h[3]) == 0) continue;
+          WideInputs& w = wide[n_wide++];
+          w.line = at / 4 + four;
+          w.sum = h[0] + h[1] + h[2] + h[3];
+          D::arrange(h, w.value);
+        }
+    }
+    sums[g] = D::reduce(sum);
+  }
+  return n_wide;
 }
 
 }  // namespace

@@ -14,8 +14,9 @@ namespace {
 
 using Floats = std::vector<float>;
 
-// y[o] = sum_k x[k] * w[o][k]: one fma chain, k ascending.
-Floats matvec(const WeightMatrix& w, std::span<const float> x) {
+// The products of kernels.h, spelled out.
+
+Floats multiply_f32(const WeightMatrix& w, std::span<const float> x) {
   Floats y(static_cast<size_t>(w.out()));
   for (int o = 0; o < w.out(); ++o) {
     float sum = 0;
@@ -23,6 +24,102 @@ Floats matvec(const WeightMatrix& w, std::span<const float> x) {
     y[static_cast<size_t>(o)] = sum;
   }
   return y;
+}
+
+float rounded_bf16(float x) { return bfloat16_to_float(float_to_bfloat16(x)); }
+
+Floats multiply_bf16(const WeightMatrix& w, std::span<const float> x) {
+  Floats y(static_cast<size_t>(w.out()));
+  for (int o = 0; o < w.out(); ++o) {
+    float sum = 0;
+    for (int k = 0; k < w.in(); k += 2) {
+      if (k + 1 < w.in())
+        sum = std::fma(rounded_bf16(x[static_cast<size_t>(k + 1)]), w.at(o, k + 1), sum);
+      sum = std::fma(rounded_bf16(x[static_cast<size_t>(k)]), w.at(o, k), sum);
+    }
+    y[static_cast<size_t>(o)] = sum;
+  }
+  return y;
+}
+
+// Integer inputs: x is about scale * (lo + 128 hi).
+struct IntegerInputs {
+  std::vector<int> lo, hi;
+  float scale;
+};
+
+IntegerInputs round_inputs(std::span<const float> x) {
+  float lane[cpu::kLanes] = {};
+  float largest = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    lane[i % cpu::kLanes] = std::fma(x[i], x[i], lane[i % cpu::kLanes]);
+    largest = std::fabs(x[i]) > largest ? std::fabs(x[i]) : largest;
+  }
+  IntegerInputs q;
+  q.scale = cpu::input_scale(cpu::sum_lanes(lane), static_cast<int>(x.size()), largest);
+  const float inverse = 1.0f / q.scale;
+  for (const float v : x) {
+    const float r = std::nearbyint(v * inverse);
+    const cpu::SplitInput s = cpu::split_input(r == r ? static_cast<int>(r) : 0);
+    q.lo.push_back(s.lo), q.hi.push_back(s.hi);
+  }
+  return q;
+}
+
+Floats multiply_int8_channel(const WeightMatrix& w, std::span<const float> x) {
+  const IntegerInputs q = round_inputs(x);
+  Floats y(static_cast<size_t>(w.out()));
+  for (int o = 0; o < w.out(); ++o) {
+    int32_t sum = 0;
+    for (int k = 0; k < w.in(); ++k)
+      sum += (q.lo[static_cast<size_t>(k)] + 128 * q.hi[static_cast<size_t>(k)]) * w.code(o, k);
+    y[static_cast<size_t>(o)] = static_cast<float>(sum) * w.channel_scale(o) * q.scale;
+  }
+  return y;
+}
+
+Floats multiply_grouped(const WeightMatrix& w, std::span<const float> x) {
+  const bool offsets = w.storage() == WeightStorage::kQ4Group;
+  const IntegerInputs q = round_inputs(x);
+  Floats y(static_cast<size_t>(w.out()));
+  for (int o = 0; o < w.out(); ++o) {
+    float sum = 0;
+    // Inputs [first, end) of one group, their parts `v` times `factor`.
+    const auto add_part = [&](const std::vector<int>& v, int first, int end, int factor) {
+      int32_t dot = 0, total = 0;
+      for (int k = first; k < std::min(end, w.in()); ++k) {
+        dot += v[static_cast<size_t>(k)] * w.code(o, k);
+        total += v[static_cast<size_t>(k)];
+      }
+      const int group = first / WeightMatrix::kGroup;
+      sum = std::fma(static_cast<float>(factor * dot), w.group_scale(o, group), sum);
+      if (offsets)
+        sum = std::fma(static_cast<float>(factor * total), w.group_offset(o, group), sum);
+    };
+    for (int k = 0; k < w.padded_in(); k += WeightMatrix::kGroup)
+      if (k < w.in()) add_part(q.lo, k, k + WeightMatrix::kGroup, 1);
+    for (int k = 0; k < w.in(); k += 4)
+      if (std::any_of(q.hi.begin() + k, q.hi.begin() + std::min(k + 4, w.in()),
+                      [](int h) { return h != 0; }))
+        add_part(q.hi, k, k + 4, 128);
+    y[static_cast<size_t>(o)] = sum * q.scale;
+  }
+  return y;
+}
+
+Floats matvec(const WeightMatrix& w, std::span<const float> x) {
+  switch (w.storage()) {
+    case WeightStorage::kF32:
+      return multiply_f32(w, x);
+    case WeightStorage::kBf16:
+      return multiply_bf16(w, x);
+    case WeightStorage::kInt8Channel:
+      return multiply_int8_channel(w, x);
+    case WeightStorage::kInt8Group:
+    case WeightStorage::kQ4Group:
+      return multiply_grouped(w, x);
+  }
+  return {};
 }
 
 void add(std::span<float> x, std::span<const float> y) {
@@ -85,6 +182,10 @@ class ReferenceBackend final : public Backend {
         model_->embed(r.token, x[i]);
       }
     }
+    prefix_.clear();
+    if (request.prefix != nullptr)
+      for (size_t l = 0; l < static_cast<size_t>(c_.n_layers); ++l)
+        prefix_.push_back({stored(request.prefix->k[l]), stored(request.prefix->v[l])});
     residual_.assign(request.residual_layers.size(), {});
     scratch_.assign(static_cast<size_t>(c_.n_layers), {});
     for (int l = 0; l <= c_.n_layers; ++l) {
@@ -109,6 +210,14 @@ class ReferenceBackend final : public Backend {
           model_->head(), rms_norm(x[static_cast<size_t>(i)], model_->final_norm(), c_.norm_eps));
       logits_.insert(logits_.end(), y.begin(), y.end());
     }
+    top_.assign(n, -1);
+    for (const int32_t i : plan.top_rows()) {
+      const Floats y = matvec(
+          model_->head(), rms_norm(x[static_cast<size_t>(i)], model_->final_norm(), c_.norm_eps));
+      top_[static_cast<size_t>(i)] =
+          static_cast<int32_t>(std::max_element(y.begin(), y.end()) - y.begin());
+    }
+    result.top = top_;
     result.hidden = {hidden_.data(), static_cast<int>(plan.hidden_rows().size()), c_.d_model};
     result.logits = {logits_.data(), static_cast<int>(plan.logit_rows().size()), c_.vocab_size};
   }
@@ -195,7 +304,8 @@ class ReferenceBackend final : public Backend {
         add(q[i], w.q_bias), add(k, w.k_bias), add(v, w.v_bias);
         for (int head = 0; head < c_.n_heads; ++head) rotate(q[i], head, w.q_norm, r.position);
         for (int head = 0; head < c_.n_kv_heads; ++head) rotate(k, head, w.k_norm, r.position);
-        scratch_[static_cast<size_t>(l)][static_cast<int>(i)] = {std::move(k), std::move(v)};
+        scratch_[static_cast<size_t>(l)][static_cast<int>(i)] = {stored(std::move(k)),
+                                                                 stored(std::move(v))};
       }
       if (plan.kv_only() && l == c_.n_layers - 1) return;
       for (size_t i = 0; i < n; ++i) {
@@ -220,6 +330,13 @@ class ReferenceBackend final : public Backend {
         add(x[i], y);
       }
     }
+  }
+
+  // What the cache keeps of keys and values: all of it in f32, bfloat16 otherwise.
+  Floats stored(Floats v) const {
+    if (model_->format() != WeightFormat::kF32)
+      for (float& x : v) x = rounded_bf16(x);
+    return v;
   }
 
   // Optional norm of one head, then rotary embedding at a position.
@@ -249,8 +366,8 @@ class ReferenceBackend final : public Backend {
       if (r.prefix)
         for (int j = 0; j < request.prefix->length; ++j) {
           const size_t at = static_cast<size_t>(j) * static_cast<size_t>(c_.kv_dim()) + kv;
-          prefix.k.push_back(request.prefix->k[static_cast<size_t>(l)].data() + at);
-          prefix.v.push_back(request.prefix->v[static_cast<size_t>(l)].data() + at);
+          prefix.k.push_back(prefix_[static_cast<size_t>(l)].k.data() + at);
+          prefix.v.push_back(prefix_[static_cast<size_t>(l)].v.data() + at);
         }
       own.first = std::clamp(oldest, 0, r.context);
       for (int j = own.first; j < r.context; ++j) {
@@ -319,8 +436,10 @@ class ReferenceBackend final : public Backend {
   RopeTable rope_;
   std::vector<std::vector<std::vector<KeyValue>>> cache_;  // [sequence][layer][position]
   std::vector<std::map<int, KeyValue>> scratch_;           // [layer][row of the last forward]
+  std::vector<KeyValue> prefix_;                           // [layer]
   std::vector<Floats> residual_;
   Floats hidden_, logits_;
+  std::vector<int32_t> top_;
 };
 
 }  // namespace

@@ -8,7 +8,7 @@
 namespace evalrun::engine::testing {
 namespace {
 
-class BitIdentity : public ::testing::TestWithParam<std::string> {};  // parameter: isa
+class BitIdentity : public ::testing::TestWithParam<Path> {};
 
 // Contexts around the borders of attention chunks (128) and K blocks (16), so that trees cross
 // them.
@@ -16,10 +16,10 @@ constexpr int kContexts[] = {0, 1, 15, 118, 127, 128, 250};
 
 TEST_P(BitIdentity, RowAloneEqualsNodeOfAnyTree) {
   int compared = 0;
-  for (const NamedModel& m : feature_models()) {
+  for (const NamedModel& m : feature_models(GetParam().format)) {
     const int vocab = m.model->config().vocab_size;
-    auto session = open(m.model, GetParam());
-    auto plain = open(m.model, GetParam(), 1);
+    auto session = open(m.model, GetParam().isa);
+    auto plain = open(m.model, GetParam().isa, 1);
     for (const int context : kContexts) {
       const auto prompt = random_tokens(static_cast<size_t>(context), vocab, 7);
       session->reset(), plain->reset();
@@ -46,8 +46,8 @@ TEST_P(BitIdentity, RowAloneEqualsNodeOfAnyTree) {
 }
 
 TEST_P(BitIdentity, SameRowAsOneOfNForEveryN) {
-  for (const NamedModel& m : feature_models()) {
-    auto session = open(m.model, GetParam());
+  for (const NamedModel& m : feature_models(GetParam().format)) {
+    auto session = open(m.model, GetParam().isa);
     const int vocab = m.model->config().vocab_size;
     session->prefill(random_tokens(100, vocab, 3));
     const auto alone = decode_alone(*session, {42});
@@ -64,7 +64,7 @@ TEST_P(BitIdentity, SameRowAsOneOfNForEveryN) {
 }
 
 TEST_P(BitIdentity, EqualsTheReferenceForwardAtAnyThreadCount) {
-  for (const NamedModel& m : feature_models()) {
+  for (const NamedModel& m : feature_models(GetParam().format)) {
     const int vocab = m.model->config().vocab_size;
     const auto prompt = random_tokens(140, vocab, 11);
     const auto tree = random_tree(21, vocab, 5);
@@ -74,7 +74,7 @@ TEST_P(BitIdentity, EqualsTheReferenceForwardAtAnyThreadCount) {
     const ForwardRequest request{.rows = tree, .residual_layers = layers};
     const ForwardResult want = reference->forward(request);
     for (const int threads : {1, 2, 3, 5}) {
-      auto session = open(m.model, GetParam(), threads);
+      auto session = open(m.model, GetParam().isa, threads);
       session->prefill(prompt);
       const ForwardResult got = session->forward(request);
       for (int i = 0; i < 21; ++i) {
@@ -90,10 +90,10 @@ TEST_P(BitIdentity, EqualsTheReferenceForwardAtAnyThreadCount) {
 }
 
 TEST_P(BitIdentity, CommittedPathLeavesTheCacheOfNeverHavingDrafted) {
-  for (const NamedModel& m : feature_models()) {
+  for (const NamedModel& m : feature_models(GetParam().format)) {
     const ModelConfig& c = m.model->config();
-    auto drafted = open(m.model, GetParam());
-    auto plain = open(m.model, GetParam(), 1);
+    auto drafted = open(m.model, GetParam().isa);
+    auto plain = open(m.model, GetParam().isa, 1);
     const auto prompt = random_tokens(120, c.vocab_size, 13);
     drafted->prefill(prompt);
     std::vector<int32_t> text = prompt;
@@ -121,9 +121,9 @@ TEST_P(BitIdentity, CommittedPathLeavesTheCacheOfNeverHavingDrafted) {
 }
 
 TEST_P(BitIdentity, PrefillInAnyPiecesEqualsDecoding) {
-  const auto m = feature_models()[0];
+  const auto m = feature_models(GetParam().format)[0];
   const auto text = random_tokens(300, m.model->config().vocab_size, 17);
-  auto whole = open(m.model, GetParam()), pieces = open(m.model, GetParam());
+  auto whole = open(m.model, GetParam().isa), pieces = open(m.model, GetParam().isa);
   whole->prefill(text);
   const std::span<const int32_t> all(text);
   pieces->prefill(all.subspan(0, 37));
@@ -133,9 +133,9 @@ TEST_P(BitIdentity, PrefillInAnyPiecesEqualsDecoding) {
 }
 
 TEST_P(BitIdentity, TwoSequencesInOneForward) {
-  for (const NamedModel& m : feature_models()) {
+  for (const NamedModel& m : feature_models(GetParam().format)) {
     const int vocab = m.model->config().vocab_size;
-    auto both = open(m.model, GetParam(), 2, 512, 2);
+    auto both = open(m.model, GetParam().isa, 2, 512, 2);
     const auto a = random_tokens(50, vocab, 1), b = random_tokens(133, vocab, 2);
     both->prefill(a, 0);
     both->prefill(b, 1);
@@ -144,7 +144,7 @@ TEST_P(BitIdentity, TwoSequencesInOneForward) {
                                    {.token = 7, .parent = 0, .sequence = 1},
                                    {.token = 8, .parent = 1, .sequence = 0}};
     const ForwardResult r = both->forward({.rows = rows});
-    auto one = open(m.model, GetParam());
+    auto one = open(m.model, GetParam().isa);
     one->prefill(a);
     EXPECT_TRUE(same_bits(r.logits_row(3), decode_alone(*one, {6, 8}))) << m.name;
     one->reset();
@@ -158,8 +158,8 @@ TEST_P(BitIdentity, TwoSequencesInOneForward) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Isa, BitIdentity, ::testing::ValuesIn(available_isas()),
-                         [](const auto& instance) { return instance.param; });
+INSTANTIATE_TEST_SUITE_P(Isa, BitIdentity, ::testing::ValuesIn(all_paths()),
+                         [](const auto& instance) { return instance.param.name(); });
 
 }  // namespace
 }  // namespace evalrun::engine::testing

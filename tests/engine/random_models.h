@@ -1,8 +1,10 @@
 // Small random models that cover the families' features, and helpers to compare forwards bit by
 // bit.
 #pragma once
+#include <algorithm>
 #include <cstring>
 #include <memory>
+#include <ostream>
 #include <span>
 #include <string>
 #include <vector>
@@ -34,21 +36,39 @@ inline ModelConfig small_config() {
   return c;
 }
 
-inline std::vector<NamedModel> feature_models() {
+// An instruction set path and a weight format: the parameter of the engine's property tests.
+struct Path {
+  std::string isa;
+  WeightFormat format;
+  std::string name() const {
+    std::string n = fmt::format("{}_{}", isa, name_of(format));
+    std::replace(n.begin(), n.end(), '-', '_');
+    return n;
+  }
+};
+inline void PrintTo(const Path& path, std::ostream* out) { *out << path.name(); }
+inline std::vector<Path> all_paths() {
+  std::vector<Path> paths;
+  for (const std::string& isa : available_isas())
+    for (const WeightFormatSpec& spec : weight_formats()) paths.push_back({isa, spec.format});
+  return paths;
+}
+
+inline std::vector<NamedModel> feature_models(WeightFormat format = WeightFormat::kF32) {
   std::vector<NamedModel> models;
-  models.push_back({"gqa_tied", make_random_model(small_config(), 1)});
+  models.push_back({"gqa_tied", make_random_model(small_config(), 1, format)});
   ModelConfig qwen2 = small_config();
   qwen2.architecture = "qwen2";
   qwen2.qkv_bias = true, qwen2.tied_head = false, qwen2.d_model = 40, qwen2.d_ffn = 72;
-  models.push_back({"qkv_bias_untied_odd_sizes", make_random_model(qwen2, 2)});
+  models.push_back({"qkv_bias_untied_odd_sizes", make_random_model(qwen2, 2, format)});
   ModelConfig qwen3 = small_config();
   qwen3.architecture = "qwen3";
   qwen3.qk_norm = true, qwen3.head_dim = 24, qwen3.n_kv_heads = 1;
-  models.push_back({"qk_norm_head_dim_24_mqa", make_random_model(qwen3, 3)});
+  models.push_back({"qk_norm_head_dim_24_mqa", make_random_model(qwen3, 3, format)});
   ModelConfig mistral = small_config();
   mistral.architecture = "mistral";
   mistral.sliding_window = 16, mistral.n_kv_heads = 4;
-  models.push_back({"sliding_window_16_mha", make_random_model(mistral, 4)});
+  models.push_back({"sliding_window_16_mha", make_random_model(mistral, 4, format)});
   return models;
 }
 

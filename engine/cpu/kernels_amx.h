@@ -1,0 +1,9 @@
+#pragma once
+#include "engine/cpu/kernels.h"
+
+namespace evalrun::engine::cpu {
+bool amx_compiled();
+// Replaces the product with one scale per channel by the one on AMX tiles. The processor must offer
+// AMX-TILE and AMX-INT8, and the process must have been granted the tile state.
+void amx_override(Kernels& kernels);
+}  // namespace evalrun::engine::cpu

@@ -1,0 +1,14 @@
+#include "engine/cpu/kernels_portable.h"
+
+#include "engine/cpu/kernels_impl.h"
+#include "engine/cpu/kernels_table_impl.h"
+#include "engine/cpu/products_impl.h"
+#include "engine/cpu/vectors_portable.h"
+#include "engine/cpu/widened_bf16.h"
+
+namespace evalrun::engine::cpu {
+const Kernels* portable_kernels() {
+  static constexpr Kernels k = table_named("portable");
+  return &k;
+}
+}  // namespace evalrun::engine::cpu

@@ -1,0 +1,6 @@
+#pragma once
+#include "engine/cpu/kernels.h"
+
+namespace evalrun::engine::cpu {
+const Kernels* portable_kernels();
+}  // namespace evalrun::engine::cpu

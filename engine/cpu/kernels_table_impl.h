@@ -1,0 +1,25 @@
+// The table of an instruction set, filled from kernels_impl.h and products_impl.h.
+namespace {
+constexpr evalrun::engine::cpu::Kernels table_named(const char* name) {
+  return {name,
+          D::kBytesPerFour,
+          B::kBytesPerInput,
+          multiply_panels<Kind::kF32>,
+          multiply_panels<Kind::kBf16>,
+          multiply_panels<Kind::kChannel>,
+          multiply_panels<Kind::kGroup>,
+          multiply_panels<Kind::kQ4>,
+          round_int,
+          B::round_row,
+          rms_norm,
+          silu_mul,
+          add,
+          scores<float>,
+          scores<uint16_t>,
+          softmax_chunk,
+          weighted_sum<float>,
+          weighted_sum<uint16_t>,
+          merge,
+          track_max};
+}
+}  // namespace

@@ -1,0 +1,87 @@
+// Buffers: rows of floats, and rows rounded to what a product takes. Both only grow, so a steady
+// state allocates nothing.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "engine/base/aligned.h"
+#include "engine/cpu/kernels.h"
+
+namespace evalrun::engine::cpu {
+
+struct Rows {
+  base::AlignedVector<float> data;
+  size_t width = 0;
+  void ensure(size_t rows, size_t w) {
+    width = w;
+    if (data.size() < rows * w) data.resize(rows * w);
+  }
+  float* row(size_t i) { return data.data() + i * width; }
+  int ld() const { return static_cast<int>(width); }
+  size_t bytes() const { return data.size() * sizeof(float); }
+};
+
+class PreparedRows {
+ public:
+  // Room for `rows` inputs of any matrix of this storage with up to `widest` inputs.
+  void ensure(const Kernels& kernels, WeightStorage storage, size_t rows, int widest) {
+    kernels_ = &kernels;
+    const auto padded = static_cast<size_t>(padded_for(widest));
+    grow(values_, rows * stride_for(storage, widest));
+    if (storage == WeightStorage::kF32 || storage == WeightStorage::kBf16) return;
+    grow(scale_, rows), grow(n_wide_, rows), grow(sums_, rows * (padded / 32));
+    grow(wide_, rows * (padded / 4));
+  }
+  // Rounds x [w.in()] into row i, as the input of a product with w. Different rows may be set by
+  // different threads.
+  void set(size_t i, const WeightMatrix& w, const float* x) {
+    const int padded = w.padded_in();
+    std::byte* to = values_.data() + i * stride_for(w.storage(), w.in());
+    if (w.storage() == WeightStorage::kF32)
+      std::memcpy(to, x, static_cast<size_t>(w.in()) * sizeof(float));
+    else if (w.storage() == WeightStorage::kBf16)
+      kernels_->round_bf16(x, w.in(), padded, to);
+    else
+      n_wide_[i] = kernels_->round_int(x, w.in(), padded, to, &scale_[i],
+                                       &sums_[i * static_cast<size_t>(padded / 32)],
+                                       &wide_[i * static_cast<size_t>(padded / 4)]);
+  }
+  InputRows view(const WeightMatrix& w) const {
+    return {values_.data(),     stride_for(w.storage(), w.in()),
+            scale_.data(),      sums_.data(),
+            w.padded_in() / 32, wide_.data(),
+            n_wide_.data()};
+  }
+  size_t bytes() const {
+    return values_.size() + (scale_.size() + n_wide_.size() + sums_.size()) * 4 +
+           wide_.size() * sizeof(WideInputs);
+  }
+
+ private:
+  template <typename V>
+  static void grow(base::AlignedVector<V>& v, size_t n) {
+    if (v.size() < n) v.resize(n);
+  }
+  static int padded_for(int n_in) {
+    return (n_in + WeightMatrix::kBlock - 1) / WeightMatrix::kBlock * WeightMatrix::kBlock;
+  }
+  size_t stride_for(WeightStorage storage, int n_in) const {
+    const auto padded = static_cast<size_t>(padded_for(n_in));
+    switch (storage) {
+      case WeightStorage::kF32:
+        return padded * sizeof(float);
+      case WeightStorage::kBf16:
+        return padded * static_cast<size_t>(kernels_->bytes_per_bf16);
+      default:
+        return padded / 4 * static_cast<size_t>(kernels_->bytes_per_four);
+    }
+  }
+  const Kernels* kernels_ = nullptr;
+  base::AlignedVector<std::byte> values_;
+  base::AlignedVector<float> scale_;
+  base::AlignedVector<int32_t> sums_, n_wide_;
+  base::AlignedVector<WideInputs> wide_;
+};
+
+}  // namespace evalrun::engine::cpu

@@ -1,0 +1,6 @@
+// How a product is computed; one per weight storage.
+#pragma once
+
+namespace evalrun::engine::cpu {
+enum class Kind { kF32, kBf16, kChannel, kGroup, kQ4 };
+}  // namespace evalrun::engine::cpu

@@ -1,0 +1,415 @@
+// Products of rows with packed panels (definitions: kernels.h), written once over the vector types
+// the including file defines for its instruction set. Everything here has internal linkage.
+//
+//   V  16 floats: see kernels_impl.h. V::of_half(p): 16 float16 widened.
+//   D  integer dot products: Sum (16 int32), Line (64 weight bytes), Four (4 inputs of a row);
+//      D::splat(i), D::line(p), D::low(p), D::high(p) (a line of 4-bit codes: its halves),
+//      D::four(p), D::dot(sum, line, four), D::shl7(sum), D::add(a, b), D::to_float(sum) -> V,
+//      D::kBytesPerFour.
+//   B  bfloat16: Line, Pair; B::line(p), B::pair(p), B::dot(V, Line, Pair), B::kBytesPerInput.
+//   tile_rows(kind), tile_panels(kind, rows): the largest tile, and how many panels one of so many
+//      rows spans.
+//
+// A tile is R rows x P panels of sums that stay in registers while the inputs are walked once.
+// Panels are separate streams: at one row the loop is bound by memory, and several streams per
+// thread with prefetch read faster than one. With more rows than a tile has, a group of panels
+// stays in L2 while the row blocks sweep over it; the next group is fetched into L2 meanwhile, a
+// few lines every step, because the first sweep alone would leave the memory idle during all
+// others.
+
+namespace {
+
+using evalrun::engine::cpu::InputRows;
+using evalrun::engine::cpu::kLanes;
+using evalrun::engine::cpu::Product;
+using evalrun::engine::cpu::WideInputs;
+
+constexpr int kPanelGroup = 6;     // divisible by the tile widths 1, 2, 3 and 6
+constexpr int kAheadBytes = 1536;  // prefetch distance within a stream
+constexpr size_t kLine = 64;
+
+// What is fetched into L2 during a sweep.
+struct Ahead {
+  const std::byte* at = nullptr;
+  const std::byte* end = nullptr;
+  int lines_per_step = 0;
+  void step() {
+    for (int i = 0; i < lines_per_step; ++i) {
+      __builtin_prefetch(at, 0, 2);
+      at += kLine;
+    }
+    if (at >= end) lines_per_step = 0;
+  }
+};
+
+// The panels of a tile: P streams of weights and where their outputs go.
+struct Streams {
+  const std::byte* panels;  // first; stream j begins j * stride later
+  size_t stride;
+  size_t panel_bytes;
+  int left;  // outputs that exist from the first panel's first on
+  float* y;
+  int y_stride;  // between the outputs of neighbouring streams
+  const std::byte* at(int j) const { return panels + static_cast<size_t>(j) * stride; }
+};
+
+inline void store_row(V sum, float* y, int left) {
+  if (left >= kLanes)
+    sum.store(y);
+  else if (left > 0)
+    V::store_first(y, left, sum);
+}
+
+// kFirst: panels come from memory, so every stream prefetches its own lines.
+template <Kind K, int R, int P, bool kFirst>
+struct TileOf;
+
+template <int R, int P, bool kFirst>
+struct TileOf<Kind::kF32, R, P, kFirst> {
+  static void run(const Product& p, int row, const Streams& s, Ahead& ahead) {
+    V acc[R][P];
+    for (int r = 0; r < R; ++r)
+      for (int j = 0; j < P; ++j) acc[r][j] = V::zero();
+    const float* x[R];
+    for (int r = 0; r < R; ++r)
+      x[r] =
+          reinterpret_cast<const float*>(p.in.values + static_cast<size_t>(row + r) * p.in.stride);
+    const std::byte* w = s.panels;
+    for (int k = 0; k < p.n_in; ++k, w += kLine) {
+      if (!kFirst && k % 8 == 0) ahead.step();
+      V column[P];
+#pragma GCC unroll 8
+      for (int j = 0; j < P; ++j) {
+        const std::byte* line = w + static_cast<size_t>(j) * s.stride;
+        column[j] = V::load(reinterpret_cast<const float*>(line));
+        if constexpr (kFirst) __builtin_prefetch(line + kAheadBytes, 0, 3);
+      }
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) {
+        const V b = V::bcast(x[r][k]);
+#pragma GCC unroll 8
+        for (int j = 0; j < P; ++j) acc[r][j] = V::fma(b, column[j], acc[r][j]);
+      }
+    }
+    for (int r = 0; r < R; ++r)
+      for (int j = 0; j < P; ++j)
+        store_row(acc[r][j], s.y + static_cast<ptrdiff_t>(r) * p.ldy + j * s.y_stride,
+                  s.left - j * s.y_stride);
+  }
+};
+
+template <int R, int P, bool kFirst>
+struct TileOf<Kind::kBf16, R, P, kFirst> {
+  static void run(const Product& p, int row, const Streams& s, Ahead& ahead) {
+    V acc[R][P];
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+      for (int j = 0; j < P; ++j) acc[r][j] = V::zero();
+    const std::byte* x = p.in.values + static_cast<size_t>(row) * p.in.stride;
+    const int pairs = (p.n_in + 1) / 2;
+    const std::byte* w = s.panels;
+    for (int k = 0; k < pairs; ++k, w += kLine, x += 2 * B::kBytesPerInput) {
+      if (!kFirst && k % 8 == 0) ahead.step();
+      B::Line line[P];
+#pragma GCC unroll 8
+      for (int j = 0; j < P; ++j) {
+        line[j] = B::line(w + static_cast<size_t>(j) * s.stride);
+        if constexpr (kFirst)
+          __builtin_prefetch(w + static_cast<size_t>(j) * s.stride + kAheadBytes, 0, 3);
+      }
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) {
+        const B::Pair b = B::pair(x + static_cast<size_t>(r) * p.in.stride);
+#pragma GCC unroll 8
+        for (int j = 0; j < P; ++j) B::dot(acc[r][j], line[j], b);
+      }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+      for (int j = 0; j < P; ++j)
+        store_row(acc[r][j], s.y + static_cast<ptrdiff_t>(r) * p.ldy + j * s.y_stride,
+                  s.left - j * s.y_stride);
+  }
+};
+
+template <int R, int P, bool kFirst>
+struct TileOf<Kind::kChannel, R, P, kFirst> {
+  static void run(const Product& p, int row, const Streams& s, Ahead& ahead) {
+    typename D::Sum acc[R][P];
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const int32_t* sums = p.in.sums + static_cast<ptrdiff_t>(row + r) * p.in.groups;
+      int32_t total = 0;
+      for (int g = 0; g < p.in.groups; ++g) total += sums[g];
+#pragma GCC unroll 8
+      for (int j = 0; j < P; ++j) acc[r][j] = D::splat(-128 * total);
+    }
+    const std::byte* x = p.in.values + static_cast<size_t>(row) * p.in.stride;
+    const std::byte* w = s.panels;
+    for (int k = 0; k < p.in.groups * 8; k += 2) {
+      if (!kFirst && k % 8 == 0) ahead.step();
+#pragma GCC unroll 2
+      for (int u = 0; u < 2; ++u) {
+        typename D::Line line[P];
+#pragma GCC unroll 8
+        for (int j = 0; j < P; ++j) {
+          line[j] = D::line(w + static_cast<size_t>(j) * s.stride);
+          if constexpr (kFirst)
+            __builtin_prefetch(w + static_cast<size_t>(j) * s.stride + kAheadBytes, 0, 3);
+        }
+#pragma GCC unroll 8
+        for (int r = 0; r < R; ++r) {
+          const typename D::Four a = D::four(x + static_cast<size_t>(r) * p.in.stride);
+#pragma GCC unroll 8
+          for (int j = 0; j < P; ++j) D::dot(acc[r][j], line[j], a);
+        }
+        w += kLine, x += D::kBytesPerFour;
+      }
+    }
+    V scale[P];
+#pragma GCC unroll 8
+    for (int j = 0; j < P; ++j)
+      scale[j] = V::load(reinterpret_cast<const float*>(s.at(j) + s.panel_bytes - kLine));
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const int32_t n_wide = p.in.n_wide[row + r];
+      if (n_wide > 0) {
+        const WideInputs* wide = p.in.wide + static_cast<ptrdiff_t>(row + r) * p.in.groups * 8;
+        int32_t total = 0;
+        for (int i = 0; i < n_wide; ++i) total += wide[i].sum;
+        typename D::Sum hi[P];
+#pragma GCC unroll 8
+        for (int j = 0; j < P; ++j) hi[j] = D::splat(-128 * total);
+        for (int i = 0; i < n_wide; ++i) {
+          const typename D::Four a = D::four(reinterpret_cast<const std::byte*>(wide[i].value));
+          const std::byte* at = s.panels + static_cast<size_t>(wide[i].line) * kLine;
+#pragma GCC unroll 8
+          for (int j = 0; j < P; ++j)
+            D::dot(hi[j], D::line(at + static_cast<size_t>(j) * s.stride), a);
+        }
+#pragma GCC unroll 8
+        for (int j = 0; j < P; ++j) acc[r][j] = D::add(acc[r][j], D::shl7(hi[j]));
+      }
+      const V row_scale = V::bcast(p.in.scale[row + r]);
+#pragma GCC unroll 8
+      for (int j = 0; j < P; ++j)
+        store_row(D::to_float(acc[r][j]) * scale[j] * row_scale,
+                  s.y + static_cast<ptrdiff_t>(r) * p.ldy + j * s.y_stride,
+                  s.left - j * s.y_stride);
+    }
+  }
+};
+
+// kInt8Group and kQ4Group.
+template <bool kQ4, int R, int P, bool kFirst>
+struct GroupTile {
+  static constexpr size_t kCodes = kQ4 ? 512 : 1024;  // of a block of 64 inputs
+  static constexpr size_t kBlockBytes = kCodes + (kQ4 ? 128 : 64);
+  static V scale_at(const std::byte* block, int group) {
+    return V::of_half(block + kCodes + static_cast<size_t>(group) * 32);
+  }
+  static V offset_at(const std::byte* block, int group) {
+    return V::of_half(block + kCodes + 64 + static_cast<size_t>(group) * 32);
+  }
+  // Line i of group 0 or 1.
+  template <int kGroup>
+  static typename D::Line line_at(const std::byte* block, int i) {
+    if constexpr (!kQ4)
+      return D::line(block + static_cast<size_t>(kGroup * 8 + i) * kLine);
+    else if constexpr (kGroup == 0)
+      return D::low(block + static_cast<size_t>(i) * kLine);
+    else
+      return D::high(block + static_cast<size_t>(i) * kLine);
+  }
+
+  template <int kGroup>
+  static void group(const Product& p, const Streams& s, V (&total)[R][P], const std::byte* w,
+                    const std::byte* x, const int32_t* sums) {
+    typename D::Sum acc[R][P];
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+      for (int j = 0; j < P; ++j)
+        acc[r][j] = D::splat(kQ4 ? 0 : -128 * sums[static_cast<ptrdiff_t>(r) * p.in.groups]);
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) {
+      typename D::Line line[P];
+#pragma GCC unroll 8
+      for (int j = 0; j < P; ++j) {
+        const std::byte* block = w + static_cast<size_t>(j) * s.stride;
+        line[j] = line_at<kGroup>(block, i);
+        // The second group of a 4-bit block reads the lines of the first again.
+        if constexpr (kFirst && (!kQ4 || kGroup == 0))
+          __builtin_prefetch(block + static_cast<size_t>(kGroup * 8 + i) * kLine + kAheadBytes, 0,
+                             3);
+      }
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) {
+        const typename D::Four a = D::four(x + static_cast<size_t>(r) * p.in.stride +
+                                           static_cast<size_t>(i) * D::kBytesPerFour);
+#pragma GCC unroll 8
+        for (int j = 0; j < P; ++j) D::dot(acc[r][j], line[j], a);
+      }
+    }
+#pragma GCC unroll 8
+    for (int j = 0; j < P; ++j) {
+      const std::byte* block = w + static_cast<size_t>(j) * s.stride;
+      const V d = scale_at(block, kGroup);
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) total[r][j] = V::fma(D::to_float(acc[r][j]), d, total[r][j]);
+      if constexpr (kQ4) {
+        const V m = offset_at(block, kGroup);
+#pragma GCC unroll 8
+        for (int r = 0; r < R; ++r)
+          total[r][j] =
+              V::fma(V::bcast(static_cast<float>(sums[static_cast<ptrdiff_t>(r) * p.in.groups])), m,
+                     total[r][j]);
+      }
+    }
+  }
+
+  static void run(const Product& p, int row, const Streams& s, Ahead& ahead) {
+    V total[R][P];
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+      for (int j = 0; j < P; ++j) total[r][j] = V::zero();
+    const std::byte* x = p.in.values + static_cast<size_t>(row) * p.in.stride;
+    const int32_t* sums = p.in.sums + static_cast<ptrdiff_t>(row) * p.in.groups;
+    const std::byte* w = s.panels;
+    for (int g = 0; g < p.in.groups; g += 2, w += kBlockBytes) {
+      if (!kFirst) ahead.step(), ahead.step();
+      group<0>(p, s, total, w, x, sums + g);
+      group<1>(p, s, total, w, x + 8 * D::kBytesPerFour, sums + g + 1);
+      x += 16 * D::kBytesPerFour;
+      // The lines of scales, and of offsets.
+      if constexpr (kFirst)
+#pragma GCC unroll 8
+        for (int j = 0; j < P; ++j) {
+          const std::byte* block = w + static_cast<size_t>(j) * s.stride;
+          __builtin_prefetch(block + kCodes + kAheadBytes, 0, 3);
+          if constexpr (kQ4) __builtin_prefetch(block + kCodes + 64 + kAheadBytes, 0, 3);
+        }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const int32_t n_wide = p.in.n_wide[row + r];
+      const WideInputs* wide = p.in.wide + static_cast<ptrdiff_t>(row + r) * p.in.groups * 8;
+      for (int i = 0; i < n_wide; ++i) add_wide(s, total[r], wide[i]);
+      const V row_scale = V::bcast(p.in.scale[row + r]);
+#pragma GCC unroll 8
+      for (int j = 0; j < P; ++j)
+        store_row(total[r][j] * row_scale, s.y + static_cast<ptrdiff_t>(r) * p.ldy + j * s.y_stride,
+                  s.left - j * s.y_stride);
+    }
+  }
+
+  static void add_wide(const Streams& s, V (&total)[P], const WideInputs& wide) {
+    const typename D::Four a = D::four(reinterpret_cast<const std::byte*>(wide.value));
+    const int in_block = wide.line % 16, group = in_block / 8;
+    const std::byte* w = s.panels + static_cast<size_t>(wide.line / 16) * kBlockBytes;
+#pragma GCC unroll 8
+    for (int j = 0; j < P; ++j) {
+      const std::byte* block = w + static_cast<size_t>(j) * s.stride;
+      typename D::Sum acc = D::splat(kQ4 ? 0 : -128 * wide.sum);
+      if constexpr (kQ4)
+        D::dot(acc,
+               group == 0 ? D::low(block + static_cast<size_t>(in_block) * kLine)
+                          : D::high(block + static_cast<size_t>(in_block - 8) * kLine),
+               a);
+      else
+        D::dot(acc, D::line(block + static_cast<size_t>(in_block) * kLine), a);
+      total[j] = V::fma(D::to_float(D::shl7(acc)), scale_at(block, group), total[j]);
+      if constexpr (kQ4)
+        total[j] =
+            V::fma(V::bcast(static_cast<float>(128 * wide.sum)), offset_at(block, group), total[j]);
+    }
+  }
+};
+template <int R, int P, bool kFirst>
+struct TileOf<Kind::kGroup, R, P, kFirst> : GroupTile<false, R, P, kFirst> {};
+template <int R, int P, bool kFirst>
+struct TileOf<Kind::kQ4, R, P, kFirst> : GroupTile<true, R, P, kFirst> {};
+
+// R rows against `count` tiles' worth of streams: tile i takes panel i of every stream.
+template <Kind K, int R, int P, bool kFirst>
+void sweep(const Product& p, int row, Streams s, int count, Ahead& ahead) {
+  for (int i = 0; i < count; ++i) {
+    TileOf<K, R, P, kFirst>::run(p, row, s, ahead);
+    s.panels += s.panel_bytes, s.y += kLanes, s.left -= kLanes;
+  }
+}
+
+// Rows row .. row + R of panels [first, first + count). From memory (kFirst) the range is cut into
+// as many contiguous streams as a tile is wide, so that prefetching ahead in a stream always
+// fetches what it reads next; from L2 neighbouring panels are taken together.
+template <Kind K, int R, bool kFirst>
+void panels_of_rows(const Product& p, int row, int first, int count, Ahead& ahead) {
+  constexpr int kWide = tile_panels(K, R);
+  const auto streams = [&](int panel, int apart) {
+    return Streams{p.panels + static_cast<size_t>(panel) * p.panel_bytes,
+                   static_cast<size_t>(apart) * p.panel_bytes,
+                   p.panel_bytes,
+                   p.n_out - panel * kLanes,
+                   p.y + static_cast<ptrdiff_t>(row) * p.ldy + panel * kLanes,
+                   apart * kLanes};
+  };
+  const int whole = count / kWide;
+  if (kFirst)
+    sweep<K, R, kWide, kFirst>(p, row, streams(first, whole), whole, ahead);
+  else
+    for (int i = 0; i < whole; ++i)
+      sweep<K, R, kWide, kFirst>(p, row, streams(first + i * kWide, 1), 1, ahead);
+  int done = whole * kWide;
+  if constexpr (kWide > 2)
+    if (done + 2 <= count) {
+      const int pairs = (count - done) / 2;
+      sweep<K, R, 2, kFirst>(p, row, streams(first + done, pairs), pairs, ahead);
+      done += 2 * pairs;
+    }
+  if (done < count) sweep<K, R, 1, kFirst>(p, row, streams(first + done, 1), count - done, ahead);
+}
+
+template <Kind K, bool kFirst, int R = tile_rows(K)>
+void panels_of_block(int rows, const Product& p, int row, int first, int count, Ahead& ahead) {
+  if constexpr (R > 1)
+    if (rows < R) return panels_of_block<K, kFirst, R - 1>(rows, p, row, first, count, ahead);
+  panels_of_rows<K, R, kFirst>(p, row, first, count, ahead);
+}
+
+template <Kind K>
+void multiply_panels(const Product& p) {
+  constexpr int kMaxRows = tile_rows(K);
+  Ahead ahead;
+  if (p.n_rows <= kMaxRows) return panels_of_block<K, true>(p.n_rows, p, 0, 0, p.n_panels, ahead);
+  // Row blocks of nearly equal height: 10 rows are 5 + 5, not 8 + 2.
+  const int n_blocks = (p.n_rows + kMaxRows - 1) / kMaxRows;
+  const int steps = static_cast<int>(p.panel_bytes / kLine / 8) + 1;  // of a tile, see Ahead::step
+  for (int first = 0; first < p.n_panels; first += kPanelGroup) {
+    const int count = p.n_panels - first < kPanelGroup ? p.n_panels - first : kPanelGroup;
+    const int after = p.n_panels - first - count;
+    if (after > 0) {
+      const int next = after < kPanelGroup ? after : kPanelGroup;
+      ahead.at = p.panels + static_cast<size_t>(first + count) * p.panel_bytes;
+      ahead.end = ahead.at + static_cast<size_t>(next) * p.panel_bytes;
+      const int lines = static_cast<int>(static_cast<size_t>(next) * p.panel_bytes / kLine);
+      const int spread = (count + 2) / 3 * n_blocks * steps;
+      ahead.lines_per_step = (lines + spread - 1) / spread;
+    } else {
+      ahead.lines_per_step = 0;
+    }
+    for (int b = 0, row = 0; b < n_blocks; ++b) {
+      const int rows = (p.n_rows - row + n_blocks - b - 1) / (n_blocks - b);
+      // Only the very first group comes from memory.
+      if (b == 0 && first == 0)
+        panels_of_block<K, true>(rows, p, row, first, count, ahead);
+      else
+        panels_of_block<K, false>(rows, p, row, first, count, ahead);
+      row += rows;
+    }
+  }
+}
+
+}  // namespace
