@@ -1,10 +1,13 @@
 #include "engine/cpu/kernels_amx.h"
 
 #if defined(__AMX_INT8__) && defined(__AVX512VNNI__)
-#include "engine/cpu/products_impl.h"
-#include "engine/cpu/tiles_impl.h"
+// Each builds on those before it.
+// clang-format off
 #include "engine/cpu/vectors_avx512.h"
 #include "engine/cpu/widened_bf16.h"
+#include "engine/cpu/products_impl.h"
+#include "engine/cpu/tiles_impl.h"
+// clang-format on
 
 namespace {
 

@@ -1,11 +1,14 @@
 #include "engine/cpu/kernels_avx2.h"
 
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
-#include "engine/cpu/kernels_impl.h"
-#include "engine/cpu/kernels_table_impl.h"
-#include "engine/cpu/products_impl.h"
+// Each builds on those before it.
+// clang-format off
 #include "engine/cpu/vectors_avx2.h"
 #include "engine/cpu/widened_bf16.h"
+#include "engine/cpu/kernels_impl.h"
+#include "engine/cpu/products_impl.h"
+#include "engine/cpu/kernels_table_impl.h"
+// clang-format on
 
 namespace evalrun::engine::cpu {
 const Kernels* avx2_kernels() {

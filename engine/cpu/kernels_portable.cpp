@@ -1,10 +1,13 @@
 #include "engine/cpu/kernels_portable.h"
 
-#include "engine/cpu/kernels_impl.h"
-#include "engine/cpu/kernels_table_impl.h"
-#include "engine/cpu/products_impl.h"
+// Each builds on those before it.
+// clang-format off
 #include "engine/cpu/vectors_portable.h"
 #include "engine/cpu/widened_bf16.h"
+#include "engine/cpu/kernels_impl.h"
+#include "engine/cpu/products_impl.h"
+#include "engine/cpu/kernels_table_impl.h"
+// clang-format on
 
 namespace evalrun::engine::cpu {
 const Kernels* portable_kernels() {
