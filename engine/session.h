@@ -189,7 +189,7 @@ class Session {
 // same bits.
 std::vector<std::string> available_isas();
 std::vector<std::string> available_devices();  // "cpu" first
-// Cores this process may use (affinity mask and cgroup quota).
+// Physical cores this process may use (affinity mask and cgroup quota): the default thread count.
 int allowed_cores();
 
 }  // namespace evalrun::engine

@@ -24,8 +24,11 @@ namespace evalrun::engine::cpu {
 template <typename T>
 class Attention {
  public:
-  Attention(const ModelConfig& config, const Kernels& kernels, int n_threads)
-      : c_(config), k_(kernels), scratch_(static_cast<size_t>(n_threads)) {
+  Attention(const ModelConfig& config, const Kernels& kernels, int n_threads, int max_tokens)
+      : c_(config),
+        k_(kernels),
+        most_chunks_((max_tokens + kChunk - 1) / kChunk),
+        scratch_(static_cast<size_t>(n_threads)) {
     EVALRUN_CHECK(group() <= kMaxQueries, "{} query heads per kv head", group());
     EVALRUN_CHECK(width() <= kMaxHeadDim, "heads of {} dimensions", config.head_dim);
   }
@@ -57,10 +60,12 @@ class Attention {
     n_chunks_ = (longest_ + kChunk - 1) / kChunk;
     const int units = static_cast<int>(blocks_.size()) * c_.n_kv_heads;
     const int threads = static_cast<int>(scratch_.size());
-    split_ = threads > 1 && !any_prefix_ && n_chunks_ > 1 && units < 4 * threads;
-    const size_t heads = static_cast<size_t>(c_.n_heads);
-    if (split_) {
-      const size_t states = static_cast<size_t>(n_chunks_) * static_cast<size_t>(rows) * heads;
+    const bool few_units = threads > 1 && !any_prefix_ && units < 4 * threads;
+    split_ = few_units && n_chunks_ > 1;
+    if (few_units) {
+      // For every chunk there will ever be, so that a growing context allocates nothing.
+      const size_t states = static_cast<size_t>(std::max(most_chunks_, n_chunks_)) *
+                            static_cast<size_t>(rows) * static_cast<size_t>(c_.n_heads);
       grow(partial_, states * width());
       grow(partial_m_, states), grow(partial_l_, states);
     }
@@ -171,8 +176,7 @@ class Attention {
   };
 
   static void grow(base::AlignedVector<float>& v, size_t n) {
-    // With slack: the context grows by a few tokens a step.
-    if (v.size() < n) v.resize(n + n / 4);
+    if (v.size() < n) v.resize(n);
   }
   int group() const { return c_.n_heads / c_.n_kv_heads; }
   size_t width() const { return (static_cast<size_t>(c_.head_dim) + kLanes - 1) / kLanes * kLanes; }
@@ -328,6 +332,7 @@ class Attention {
 
   const ModelConfig& c_;
   const Kernels& k_;
+  const int most_chunks_;  // of a sequence as long as the session allows
   const ForwardPlan* plan_ = nullptr;
   std::vector<Scratch> scratch_;  // [thread]
   std::vector<Block> blocks_;

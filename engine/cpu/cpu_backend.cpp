@@ -7,10 +7,12 @@
 //
 // A row phase costs less than a barrier when there are few rows. Then every thread does all rows
 // for itself, in a workspace of its own, and the barrier behind the phase is left out.
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "engine/backend.h"
 #include "engine/base/error.h"
@@ -20,6 +22,7 @@
 #include "engine/cpu/kv_store.h"
 #include "engine/cpu/prepared_rows.h"
 #include "engine/cpu/thread_pool.h"
+#include "engine/sampling.h"
 
 namespace evalrun::engine {
 namespace {
@@ -46,7 +49,7 @@ class CpuBackend final : public Backend {
         kernels_(*cpu::find_kernels(options.isa)),
         pool_(options.n_threads),
         rope_(make_rope_table(c_, options.max_tokens)),
-        attention_(c_, kernels_, pool_.size()),
+        attention_(c_, kernels_, pool_.size(), options.max_tokens),
         measure_(options.measure_phases),
         spaces_(static_cast<size_t>(pool_.size())),
         best_(static_cast<size_t>(pool_.size())) {
@@ -485,7 +488,12 @@ class CpuBackend final : public Backend {
       const int n_out = std::min(count * kLanes, w.out() - panel * kLanes);
       for (int i = 0; i < rows; ++i) {
         const size_t r = static_cast<size_t>(i);
-        kernels_.track_max(best.logits.row(r), n_out, panel, best.value.row(r), best.block.row(r));
+        float* value = best.value.row(r);
+        const float* y = best.logits.row(r);
+        // No later logit is greater than NaN, so it stays to be found in finish_top.
+        if (!kernels_.track_max(y, n_out, panel, value, best.block.row(r)) &&
+            std::any_of(y, y + n_out, [](float x) { return std::isnan(x); }))
+          value[0] = std::numeric_limits<float>::quiet_NaN();
       }
     }
   }
@@ -499,6 +507,7 @@ class CpuBackend final : public Backend {
       for (Best& b : best_)
         for (int lane = 0; lane < kLanes; ++lane) {
           const float v = b.value.row(i)[lane];
+          if (std::isnan(v)) argmax({&v, 1});  // throws, as it does for NaN wherever one stands
           const int32_t t = static_cast<int32_t>(b.block.row(i)[lane]) * kLanes + lane;
           if (token < 0 || v > value || (v == value && t < token)) value = v, token = t;
         }

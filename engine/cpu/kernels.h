@@ -105,8 +105,8 @@ struct Kernels {
   // out = out * keep + chunk * add
   void (*merge)(float* out, const float* chunk, int width, float keep, float add);
   // Running argmax of 16 lanes: for every lane where y[16 b + lane] > best[lane], that value and
-  // the number first_block + b (exact in float32). y has n values.
-  void (*track_max)(const float* y, int n, int first_block, float* best, float* block);
+  // the number first_block + b (exact in float32). y has n values; false when not all are finite.
+  bool (*track_max)(const float* y, int n, int first_block, float* best, float* block);
 };
 
 // The kernel of a storage.

@@ -3,8 +3,8 @@
 #if defined(__AMX_INT8__) && defined(__AVX512VNNI__)
 // Each builds on those before it.
 // clang-format off
-#include "engine/cpu/vectors_avx512.h"
-#include "engine/cpu/widened_bf16.h"
+#include "engine/cpu/vectors_avx512_impl.h"
+#include "engine/cpu/widened_bf16_impl.h"
 #include "engine/cpu/products_impl.h"
 #include "engine/cpu/tiles_impl.h"
 // clang-format on

@@ -1,3 +1,4 @@
+// The AMX kernels.
 #pragma once
 #include "engine/cpu/kernels.h"
 

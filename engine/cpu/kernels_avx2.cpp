@@ -3,8 +3,8 @@
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 // Each builds on those before it.
 // clang-format off
-#include "engine/cpu/vectors_avx2.h"
-#include "engine/cpu/widened_bf16.h"
+#include "engine/cpu/vectors_avx2_impl.h"
+#include "engine/cpu/widened_bf16_impl.h"
 #include "engine/cpu/kernels_impl.h"
 #include "engine/cpu/products_impl.h"
 #include "engine/cpu/kernels_table_impl.h"

@@ -1,3 +1,4 @@
+// The AVX2 kernels.
 #pragma once
 #include "engine/cpu/kernels.h"
 

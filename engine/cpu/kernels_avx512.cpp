@@ -3,8 +3,8 @@
 #if defined(__AVX512F__) && defined(__AVX512VNNI__)
 // Each builds on those before it.
 // clang-format off
-#include "engine/cpu/vectors_avx512.h"
-#include "engine/cpu/widened_bf16.h"
+#include "engine/cpu/vectors_avx512_impl.h"
+#include "engine/cpu/widened_bf16_impl.h"
 #include "engine/cpu/kernels_impl.h"
 #include "engine/cpu/products_impl.h"
 #include "engine/cpu/kernels_table_impl.h"

@@ -1,3 +1,4 @@
+// The AVX-512 kernels.
 #pragma once
 #include "engine/cpu/kernels.h"
 

@@ -4,7 +4,7 @@
 #include "engine/cpu/kernels_avx512.h"
 
 #if defined(__AVX512F__) && defined(__AVX512VNNI__) && defined(__AVX512BF16__)
-#include "engine/cpu/vectors_avx512.h"
+#include "engine/cpu/vectors_avx512_impl.h"
 
 namespace {
 

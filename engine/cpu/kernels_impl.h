@@ -214,8 +214,9 @@ void merge(float* out, const float* chunk, int width, float keep, float add_fact
     (V::load(out + d) * k + V::load(chunk + d) * a).store(out + d);
 }
 
-void track_max(const float* y, int n, int first_block, float* best, float* block) {
+bool track_max(const float* y, int n, int first_block, float* best, float* block) {
   V top = V::load(best), where = V::load(block);
+  V poison = V::zero();  // 0 x = 0 for finite x only
   for (int i = 0; i < n; i += kLanes) {
     const V number = V::bcast(static_cast<float>(first_block + i / kLanes));
     V v;
@@ -228,10 +229,12 @@ void track_max(const float* y, int n, int first_block, float* best, float* block
       V::store_first(lane, n - i, V::load_first(y + i, n - i));
       v = V::load(lane);
     }
+    poison = V::fma(i + kLanes <= n ? v : V::load_first(y + i, n - i), V::zero(), poison);
     where = V::select_gt(v, top, number, where);
     top = V::select_gt(v, top, v, top);
   }
   top.store(best), where.store(block);
+  return sum_vector(poison) == 0.0f;
 }
 
 int round_int(const float* x, int n, int padded, std::byte* values, float* scale, int32_t* sums,

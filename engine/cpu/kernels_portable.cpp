@@ -2,8 +2,8 @@
 
 // Each builds on those before it.
 // clang-format off
-#include "engine/cpu/vectors_portable.h"
-#include "engine/cpu/widened_bf16.h"
+#include "engine/cpu/vectors_portable_impl.h"
+#include "engine/cpu/widened_bf16_impl.h"
 #include "engine/cpu/kernels_impl.h"
 #include "engine/cpu/products_impl.h"
 #include "engine/cpu/kernels_table_impl.h"

@@ -1,3 +1,4 @@
+// The kernels for any processor.
 #pragma once
 #include "engine/cpu/kernels.h"
 

@@ -8,119 +8,14 @@
 #include "engine/backend.h"
 #include "engine/base/error.h"
 #include "engine/cpu/arith.h"
+#include "engine/cpu/reference_products.h"
 
 namespace evalrun::engine {
 namespace {
 
 using Floats = std::vector<float>;
 
-// The products of kernels.h, spelled out.
-
-Floats multiply_f32(const WeightMatrix& w, std::span<const float> x) {
-  Floats y(static_cast<size_t>(w.out()));
-  for (int o = 0; o < w.out(); ++o) {
-    float sum = 0;
-    for (int k = 0; k < w.in(); ++k) sum = std::fma(x[static_cast<size_t>(k)], w.at(o, k), sum);
-    y[static_cast<size_t>(o)] = sum;
-  }
-  return y;
-}
-
 float rounded_bf16(float x) { return bfloat16_to_float(float_to_bfloat16(x)); }
-
-Floats multiply_bf16(const WeightMatrix& w, std::span<const float> x) {
-  Floats y(static_cast<size_t>(w.out()));
-  for (int o = 0; o < w.out(); ++o) {
-    float sum = 0;
-    for (int k = 0; k < w.in(); k += 2) {
-      if (k + 1 < w.in())
-        sum = std::fma(rounded_bf16(x[static_cast<size_t>(k + 1)]), w.at(o, k + 1), sum);
-      sum = std::fma(rounded_bf16(x[static_cast<size_t>(k)]), w.at(o, k), sum);
-    }
-    y[static_cast<size_t>(o)] = sum;
-  }
-  return y;
-}
-
-// Integer inputs: x is about scale * (lo + 128 hi).
-struct IntegerInputs {
-  std::vector<int> lo, hi;
-  float scale;
-};
-
-IntegerInputs round_inputs(std::span<const float> x) {
-  float lane[cpu::kLanes] = {};
-  float largest = 0;
-  for (size_t i = 0; i < x.size(); ++i) {
-    lane[i % cpu::kLanes] = std::fma(x[i], x[i], lane[i % cpu::kLanes]);
-    largest = std::fabs(x[i]) > largest ? std::fabs(x[i]) : largest;
-  }
-  IntegerInputs q;
-  q.scale = cpu::input_scale(cpu::sum_lanes(lane), static_cast<int>(x.size()), largest);
-  const float inverse = 1.0f / q.scale;
-  for (const float v : x) {
-    const float r = std::nearbyint(v * inverse);
-    const cpu::SplitInput s = cpu::split_input(r == r ? static_cast<int>(r) : 0);
-    q.lo.push_back(s.lo), q.hi.push_back(s.hi);
-  }
-  return q;
-}
-
-Floats multiply_int8_channel(const WeightMatrix& w, std::span<const float> x) {
-  const IntegerInputs q = round_inputs(x);
-  Floats y(static_cast<size_t>(w.out()));
-  for (int o = 0; o < w.out(); ++o) {
-    int32_t sum = 0;
-    for (int k = 0; k < w.in(); ++k)
-      sum += (q.lo[static_cast<size_t>(k)] + 128 * q.hi[static_cast<size_t>(k)]) * w.code(o, k);
-    y[static_cast<size_t>(o)] = static_cast<float>(sum) * w.channel_scale(o) * q.scale;
-  }
-  return y;
-}
-
-Floats multiply_grouped(const WeightMatrix& w, std::span<const float> x) {
-  const bool offsets = w.storage() == WeightStorage::kQ4Group;
-  const IntegerInputs q = round_inputs(x);
-  Floats y(static_cast<size_t>(w.out()));
-  for (int o = 0; o < w.out(); ++o) {
-    float sum = 0;
-    // Inputs [first, end) of one group, their parts `v` times `factor`.
-    const auto add_part = [&](const std::vector<int>& v, int first, int end, int factor) {
-      int32_t dot = 0, total = 0;
-      for (int k = first; k < std::min(end, w.in()); ++k) {
-        dot += v[static_cast<size_t>(k)] * w.code(o, k);
-        total += v[static_cast<size_t>(k)];
-      }
-      const int group = first / WeightMatrix::kGroup;
-      sum = std::fma(static_cast<float>(factor * dot), w.group_scale(o, group), sum);
-      if (offsets)
-        sum = std::fma(static_cast<float>(factor * total), w.group_offset(o, group), sum);
-    };
-    for (int k = 0; k < w.padded_in(); k += WeightMatrix::kGroup)
-      if (k < w.in()) add_part(q.lo, k, k + WeightMatrix::kGroup, 1);
-    for (int k = 0; k < w.in(); k += 4)
-      if (std::any_of(q.hi.begin() + k, q.hi.begin() + std::min(k + 4, w.in()),
-                      [](int h) { return h != 0; }))
-        add_part(q.hi, k, k + 4, 128);
-    y[static_cast<size_t>(o)] = sum * q.scale;
-  }
-  return y;
-}
-
-Floats matvec(const WeightMatrix& w, std::span<const float> x) {
-  switch (w.storage()) {
-    case WeightStorage::kF32:
-      return multiply_f32(w, x);
-    case WeightStorage::kBf16:
-      return multiply_bf16(w, x);
-    case WeightStorage::kInt8Channel:
-      return multiply_int8_channel(w, x);
-    case WeightStorage::kInt8Group:
-    case WeightStorage::kQ4Group:
-      return multiply_grouped(w, x);
-  }
-  return {};
-}
 
 void add(std::span<float> x, std::span<const float> y) {
   for (size_t i = 0; i < y.size(); ++i) x[i] = x[i] + y[i];
@@ -206,13 +101,13 @@ class ReferenceBackend final : public Backend {
     }
     logits_.clear();
     for (const int32_t i : plan.logit_rows()) {
-      const Floats y = matvec(
+      const Floats y = cpu::reference_product(
           model_->head(), rms_norm(x[static_cast<size_t>(i)], model_->final_norm(), c_.norm_eps));
       logits_.insert(logits_.end(), y.begin(), y.end());
     }
     top_.assign(n, -1);
     for (const int32_t i : plan.top_rows()) {
-      const Floats y = matvec(
+      const Floats y = cpu::reference_product(
           model_->head(), rms_norm(x[static_cast<size_t>(i)], model_->final_norm(), c_.norm_eps));
       top_[static_cast<size_t>(i)] =
           static_cast<int32_t>(std::max_element(y.begin(), y.end()) - y.begin());
@@ -247,7 +142,7 @@ class ReferenceBackend final : public Backend {
   MatrixView head(MatrixView hidden) override {
     logits_.clear();
     for (int i = 0; i < hidden.rows; ++i) {
-      const Floats y = matvec(model_->head(), hidden.row(i));
+      const Floats y = cpu::reference_product(model_->head(), hidden.row(i));
       logits_.insert(logits_.end(), y.begin(), y.end());
     }
     return {logits_.data(), hidden.rows, c_.vocab_size};
@@ -294,8 +189,8 @@ class ReferenceBackend final : public Backend {
       for (size_t i = 0; i < n; ++i) {
         const PlanRow& r = plan.rows()[i];
         const Floats h = rms_norm(x[i], w.attn_norm, c_.norm_eps);
-        q[i] = matvec(w.q, h);
-        Floats k = matvec(w.k, h), v = matvec(w.v, h);
+        q[i] = cpu::reference_product(w.q, h);
+        Floats k = cpu::reference_product(w.k, h), v = cpu::reference_product(w.v, h);
         if (const LowRankLayer* delta = delta_of(i)) {
           add_low_rank(delta->q, h, q[i]);
           add_low_rank(delta->k, h, k);
@@ -310,7 +205,7 @@ class ReferenceBackend final : public Backend {
       if (plan.kv_only() && l == c_.n_layers - 1) return;
       for (size_t i = 0; i < n; ++i) {
         const Floats mixed = attention(l, plan, plan.rows()[i], request, q[i]);
-        Floats y = matvec(w.o, mixed);
+        Floats y = cpu::reference_product(w.o, mixed);
         if (const LowRankLayer* delta = delta_of(i)) add_low_rank(delta->o, mixed, y);
         add(y, w.o_bias);
         add(x[i], y);
@@ -319,12 +214,12 @@ class ReferenceBackend final : public Backend {
     if (!skip_mlp) {
       for (size_t i = 0; i < n; ++i) {
         const Floats h = rms_norm(x[i], w.ffn_norm, c_.norm_eps);
-        Floats gate = matvec(w.gate, h), up = matvec(w.up, h);
+        Floats gate = cpu::reference_product(w.gate, h), up = cpu::reference_product(w.up, h);
         const LowRankLayer* delta = delta_of(i);
         if (delta != nullptr) add_low_rank(delta->gate, h, gate), add_low_rank(delta->up, h, up);
         add(gate, w.gate_bias), add(up, w.up_bias);
         for (size_t j = 0; j < gate.size(); ++j) gate[j] = cpu::silu_mul(gate[j], up[j]);
-        Floats y = matvec(w.down, gate);
+        Floats y = cpu::reference_product(w.down, gate);
         if (delta != nullptr) add_low_rank(delta->down, gate, y);
         add(y, w.down_bias);
         add(x[i], y);

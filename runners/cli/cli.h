@@ -20,7 +20,7 @@ struct GlobalOptions {
 };
 
 // --dtype when it is not given. What a file's own format resolves `auto` to is stored and shown.
-inline constexpr const char* kDefaultDtype = "f32";
+inline constexpr const char* kDefaultDtype = "auto";
 
 // A path of the engine that is compiled for some machines, and what it asks of the processor.
 struct IsaInfo {

@@ -72,6 +72,16 @@ inline std::vector<NamedModel> feature_models(WeightFormat format = WeightFormat
   return models;
 }
 
+// Activations as a model has them: normal, and a few inputs far outside (the wide ones).
+inline std::vector<float> random_floats(int n, uint64_t seed) {
+  base::Rng rng(seed);
+  std::vector<float> x(static_cast<size_t>(n));
+  for (float& v : x) v = static_cast<float>(rng.uniform() - 0.5);
+  for (int i = 0; i < n / 40; ++i)
+    x[static_cast<size_t>(rng.below(static_cast<uint64_t>(n)))] *= 30.0f;
+  return x;
+}
+
 inline std::vector<int32_t> random_tokens(size_t n, int vocab, uint64_t seed) {
   base::Rng rng(seed);
   std::vector<int32_t> tokens(n);
