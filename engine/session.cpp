@@ -282,7 +282,7 @@ std::unique_ptr<Session> Session::create(std::shared_ptr<const Model> model,
 
 std::vector<std::string> available_isas() {
   std::vector<std::string> names;
-  for (const cpu::Kernels* k : cpu::available_kernels()) names.push_back(k->name);
+  for (const cpu::Kernels& k : cpu::available_kernels()) names.push_back(k.name);
   names.push_back("reference");
   return names;
 }

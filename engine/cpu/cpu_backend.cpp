@@ -255,7 +255,7 @@ class CpuBackend final : public Backend {
                        int rows, float* y, int ldy) const {
     cpu::multiply(kernels_, w.storage(),
                   {in, rows, w.panel(first), w.panel_bytes(), count, w.in(),
-                   w.out() - first * kLanes, y, ldy});
+                   w.out() - first * kLanes, y, ldy, kernels_.one_stream});
   }
 
   void add_bias(float* y, const std::vector<float>& bias) const {

@@ -38,8 +38,8 @@ bool tiles_granted() {
 }
 #endif
 
-std::vector<const Kernels*> detect() {
-  std::vector<const Kernels*> found;
+std::vector<Kernels> detect() {
+  std::vector<Kernels> found;
 #if defined(__x86_64__)
   __builtin_cpu_init();
   const Leaf7 leaf7;
@@ -49,39 +49,41 @@ std::vector<const Kernels*> detect() {
                       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni");
   if (avx512 && avx512_kernels() != nullptr) {
-    static Kernels bf16 = *avx512_kernels();
-    static Kernels amx = *avx512_kernels();
     if (leaf7.avx512_bf16) {
+      Kernels bf16 = *avx512_kernels();
       bf16.name = "avx512-bf16";
       avx512_bf16_override(bf16);
-      amx = bf16;
       if (leaf7.amx_int8 && amx_compiled() && tiles_granted()) {
+        Kernels amx = bf16;
         amx.name = "amx";
         amx_override(amx);
-        found.push_back(&amx);
+        found.push_back(amx);
       }
-      found.push_back(&bf16);
+      found.push_back(bf16);
     }
-    found.push_back(avx512_kernels());
+    found.push_back(*avx512_kernels());
   }
   if (avx2 && leaf7.avx_vnni && avx2_vnni_kernels() != nullptr)
-    found.push_back(avx2_vnni_kernels());
-  if (avx2 && avx2_kernels() != nullptr) found.push_back(avx2_kernels());
+    found.push_back(*avx2_vnni_kernels());
+  if (avx2 && avx2_kernels() != nullptr) found.push_back(*avx2_kernels());
 #endif
-  found.push_back(portable_kernels());
+  found.push_back(*portable_kernels());
+#if defined(__x86_64__)
+  for (Kernels& k : found) k.one_stream = __builtin_cpu_is("amd");
+#endif
   return found;
 }
 
 }  // namespace
 
-std::span<const Kernels* const> available_kernels() {
-  static const std::vector<const Kernels*> found = detect();
+std::span<const Kernels> available_kernels() {
+  static const std::vector<Kernels> found = detect();
   return found;
 }
 
 const Kernels* find_kernels(std::string_view name) {
-  for (const Kernels* k : available_kernels())
-    if (name == k->name) return k;
+  for (const Kernels& k : available_kernels())
+    if (name == k.name) return &k;
   return nullptr;
 }
 

@@ -4,6 +4,7 @@ constexpr evalrun::engine::cpu::Kernels table_named(const char* name) {
   return {name,
           D::kBytesPerFour,
           B::kBytesPerInput,
+          false,
           multiply_panels<Kind::kF32>,
           multiply_panels<Kind::kBf16>,
           multiply_panels<Kind::kChannel>,

@@ -11,11 +11,11 @@
 //      rows spans.
 //
 // A tile is R rows x P panels of sums that stay in registers while the inputs are walked once.
-// Panels are separate streams: at one row the loop is bound by memory, and several streams per
-// thread with prefetch read faster than one. With more rows than a tile has, a group of panels
-// stays in L2 while the row blocks sweep over it; the next group is fetched into L2 meanwhile, a
-// few lines every step, because the first sweep alone would leave the memory idle during all
-// others.
+// Panels are separate streams: at one row the loop is bound by memory, and on some processors
+// several streams per thread with prefetch read faster than one, on others slower
+// (Product::one_stream). With more rows than a tile has, a group of panels stays in L2 while the
+// row blocks sweep over it; the next group is fetched into L2 meanwhile, a few lines every step,
+// because the first sweep alone would leave the memory idle during all others.
 
 namespace {
 
@@ -25,7 +25,7 @@ using evalrun::engine::cpu::Product;
 using evalrun::engine::cpu::WideInputs;
 
 constexpr int kPanelGroup = 6;     // divisible by the tile widths 1, 2, 3 and 6
-constexpr int kAheadBytes = 1536;  // prefetch distance within a stream
+constexpr int kAheadBytes = 2048;  // prefetch distance within a stream, into L2
 constexpr size_t kLine = 64;
 
 // What is fetched into L2 during a sweep.
@@ -82,7 +82,7 @@ struct TileOf<Kind::kF32, R, P, kFirst> {
       for (int j = 0; j < P; ++j) {
         const std::byte* line = w + static_cast<size_t>(j) * s.stride;
         column[j] = V::load(reinterpret_cast<const float*>(line));
-        if constexpr (kFirst) __builtin_prefetch(line + kAheadBytes, 0, 3);
+        if constexpr (kFirst) __builtin_prefetch(line + kAheadBytes, 0, 2);
       }
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
@@ -116,7 +116,7 @@ struct TileOf<Kind::kBf16, R, P, kFirst> {
       for (int j = 0; j < P; ++j) {
         line[j] = B::line(w + static_cast<size_t>(j) * s.stride);
         if constexpr (kFirst)
-          __builtin_prefetch(w + static_cast<size_t>(j) * s.stride + kAheadBytes, 0, 3);
+          __builtin_prefetch(w + static_cast<size_t>(j) * s.stride + kAheadBytes, 0, 2);
       }
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
@@ -157,7 +157,7 @@ struct TileOf<Kind::kChannel, R, P, kFirst> {
         for (int j = 0; j < P; ++j) {
           line[j] = D::line(w + static_cast<size_t>(j) * s.stride);
           if constexpr (kFirst)
-            __builtin_prefetch(w + static_cast<size_t>(j) * s.stride + kAheadBytes, 0, 3);
+            __builtin_prefetch(w + static_cast<size_t>(j) * s.stride + kAheadBytes, 0, 2);
         }
 #pragma GCC unroll 8
         for (int r = 0; r < R; ++r) {
@@ -243,7 +243,7 @@ struct GroupTile {
         // The second group of a 4-bit block reads the lines of the first again.
         if constexpr (kFirst && (!kQ4 || kGroup == 0))
           __builtin_prefetch(block + static_cast<size_t>(kGroup * 8 + i) * kLine + kAheadBytes, 0,
-                             3);
+                             2);
       }
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
@@ -289,8 +289,8 @@ struct GroupTile {
 #pragma GCC unroll 8
         for (int j = 0; j < P; ++j) {
           const std::byte* block = w + static_cast<size_t>(j) * s.stride;
-          __builtin_prefetch(block + kCodes + kAheadBytes, 0, 3);
-          if constexpr (kQ4) __builtin_prefetch(block + kCodes + 64 + kAheadBytes, 0, 3);
+          __builtin_prefetch(block + kCodes + kAheadBytes, 0, 2);
+          if constexpr (kQ4) __builtin_prefetch(block + kCodes + 64 + kAheadBytes, 0, 2);
         }
     }
 #pragma GCC unroll 8
@@ -348,6 +348,9 @@ void sweep(const Product& p, int row, Streams s, int count, Ahead& ahead) {
 template <Kind K, int R, bool kFirst>
 void panels_of_rows(const Product& p, int row, int first, int count, Ahead& ahead) {
   constexpr int kWide = tile_panels(K, R);
+  // Sums of one or two rows leave time enough to walk panel by panel.
+  constexpr bool kOneStream =
+      kFirst && R <= (K == Kind::kF32 || K == Kind::kBf16 ? 1 : 2) && kWide > 1;
   const auto streams = [&](int panel, int apart) {
     return Streams{p.panels + static_cast<size_t>(panel) * p.panel_bytes,
                    static_cast<size_t>(apart) * p.panel_bytes,
@@ -356,6 +359,8 @@ void panels_of_rows(const Product& p, int row, int first, int count, Ahead& ahea
                    p.y + static_cast<ptrdiff_t>(row) * p.ldy + panel * kLanes,
                    apart * kLanes};
   };
+  if constexpr (kOneStream)
+    if (p.one_stream) return sweep<K, R, 1, kFirst>(p, row, streams(first, 1), count, ahead);
   const int whole = count / kWide;
   if (kFirst)
     sweep<K, R, kWide, kFirst>(p, row, streams(first, whole), whole, ahead);

@@ -85,7 +85,7 @@ TEST(AmxTiles, GiveTheProductOfEveryOtherPath) {
     for (const int rows : {1, 2, 15, 16, 17, 32, 35}) {
       std::vector<float> y(static_cast<size_t>(rows * out));
       multiply_tiles<LoopTiles>({prepared.view(w), rows, w.panel(0), w.panel_bytes(), w.panels(),
-                                 in, out, y.data(), out});
+                                 in, out, y.data(), out, false});
       EXPECT_FALSE(LoopTiles::configured) << "tiles were not given back";
       for (int r = 0; r < rows; ++r)
         ASSERT_TRUE(same_bits({y.data() + r * out, static_cast<size_t>(out)},

@@ -26,10 +26,10 @@ WeightMatrix random_matrix(WeightStorage storage, int out, int in) {
   return w;
 }
 
-class EveryKernel : public ::testing::TestWithParam<const Kernels*> {};
+class EveryKernel : public ::testing::TestWithParam<Kernels> {};
 
 TEST_P(EveryKernel, ProductsAreTheDefinitions) {
-  const Kernels& k = *GetParam();
+  const Kernels& k = GetParam();
   const WeightStorage storages[] = {WeightStorage::kF32, WeightStorage::kBf16,
                                     WeightStorage::kInt8Channel, WeightStorage::kInt8Group,
                                     WeightStorage::kQ4Group};
@@ -44,12 +44,14 @@ TEST_P(EveryKernel, ProductsAreTheDefinitions) {
       PreparedRows prepared;
       prepared.ensure(k, storage, x.size(), in);
       for (size_t r = 0; r < x.size(); ++r) prepared.set(r, w, x[r].data());
-      for (const int rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 16, 17, 24, 33, 40}) {
+      for (const int n : {-2, -1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 16, 17, 24, 33, 40}) {
+        const bool one_stream = n < 0;  // matters for one and two rows only
+        const int rows = std::abs(n);
         const int ld = out + 3;
         base::AlignedVector<float> y(static_cast<size_t>(rows * ld), -77.0f);
         cpu::multiply(k, storage,
                       {prepared.view(w), rows, w.panel(0), w.panel_bytes(), w.panels(), in, out,
-                       y.data(), ld});
+                       y.data(), ld, one_stream});
         for (int r = 0; r < rows; ++r) {
           const float* got = y.data() + r * ld;
           ASSERT_TRUE(same_bits({got, static_cast<size_t>(out)}, want[static_cast<size_t>(r)]))
@@ -63,7 +65,7 @@ TEST_P(EveryKernel, ProductsAreTheDefinitions) {
 }
 
 TEST_P(EveryKernel, TrackMaxFindsTheFirstLargestAndReportsWhatIsNotFinite) {
-  const Kernels& k = *GetParam();
+  const Kernels& k = GetParam();
   for (const int n : {1, 15, 16, 17, 100, 768}) {
     std::vector<float> y = random_floats(n, static_cast<uint64_t>(n));
     y[static_cast<size_t>(n - 1)] = y[static_cast<size_t>(n / 2)] = 99.0f;  // a tie
@@ -89,7 +91,7 @@ INSTANTIATE_TEST_SUITE_P(Cpu, EveryKernel,
                          ::testing::ValuesIn(cpu::available_kernels().begin(),
                                              cpu::available_kernels().end()),
                          [](const auto& path) {
-                           std::string name = path.param->name;
+                           std::string name = path.param.name;
                            std::replace(name.begin(), name.end(), '-', '_');
                            return name;
                          });

@@ -1,0 +1,222 @@
+// The CPU kernels one by one, on one thread, at the default model's shapes:
+//   product/<storage>/<isa>/<where>/rows:<n>   1536 x 576; `cache`: one matrix that stays in L2,
+//                                              `memory`: as many of them as exceed the caches
+//   scores, weighted_sum/<type>/<isa>/queries:<n>   one attention chunk of 128 positions, 64 wide
+//   softmax_chunk, rms_norm, silu_mul, round_int, track_max/<isa>
+// Each case first checks its result, to the bit: products against the definition, the rest against
+// the portable kernels (which the tests compare with the definition). A wrong one is skipped with
+// an error. Counters: bytes read per second (weights or keys and values), and multiply-adds per
+// second to hold against the processor's peak.
+//   build/release/bin/kernels_bench --benchmark_filter='product/int8-channel/.*'
+#include <benchmark/benchmark.h>
+
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+
+#include "engine/base/aligned.h"
+#include "engine/base/rng.h"
+#include "engine/cpu/arith.h"
+#include "engine/cpu/kernels.h"
+#include "engine/cpu/prepared_rows.h"
+#include "engine/cpu/reference_products.h"
+
+namespace {
+
+using namespace evalrun::engine;
+using cpu::Kernels;
+
+constexpr int kOut = 1536, kIn = 576;
+constexpr size_t kBeyondCaches = 200u << 20;  // bytes
+
+using Floats = evalrun::base::AlignedVector<float>;
+
+// Normal activations with a few far outside, as a model has them.
+Floats random_floats(size_t n, uint64_t seed) {
+  evalrun::base::Rng rng(seed);
+  Floats x(n);
+  for (float& v : x) v = static_cast<float>(rng.uniform() - 0.5);
+  for (size_t i = 0; i < n / 128; ++i) x[rng.below(n)] *= 30.0f;
+  return x;
+}
+
+const std::map<std::string, WeightStorage>& storages() {
+  static const std::map<std::string, WeightStorage> all = {
+      {"f32", WeightStorage::kF32},
+      {"bf16", WeightStorage::kBf16},
+      {"int8-channel", WeightStorage::kInt8Channel},
+      {"int8-group", WeightStorage::kInt8Group},
+      {"q4-group", WeightStorage::kQ4Group}};
+  return all;
+}
+
+WeightMatrix random_matrix(WeightStorage storage) {
+  WeightMatrix w(storage, kOut, kIn);
+  for (int o = 0; o < kOut; ++o) {
+    const Floats row = random_floats(kIn, static_cast<uint64_t>(o));
+    w.set_row(o, row);
+  }
+  return w;
+}
+
+void product(benchmark::State& state, const Kernels& k, WeightStorage storage, bool from_memory) {
+  const int rows = static_cast<int>(state.range(0));
+  const WeightMatrix first = random_matrix(storage);
+  const size_t copies = from_memory ? kBeyondCaches / first.size() + 1 : 1;
+  const std::shared_ptr<std::byte> arena = allocate_weights(copies * first.size());
+  for (size_t i = 0; i < copies; ++i)
+    std::memcpy(arena.get() + i * first.size(), first.panel(0), first.size());
+
+  cpu::PreparedRows in;
+  in.ensure(k, storage, static_cast<size_t>(rows), kIn);
+  std::vector<float> want;
+  for (int r = 0; r < rows; ++r) {
+    const Floats x = random_floats(kIn, static_cast<uint64_t>(7000 + r));
+    in.set(static_cast<size_t>(r), first, x.data());
+    if (r == rows - 1) want = cpu::reference_product(first, x);
+  }
+  Floats y(static_cast<size_t>(rows) * kOut);
+  const auto run = [&](size_t copy) {
+    cpu::multiply(k, storage,
+                  {in.view(first), rows, arena.get() + copy * first.size(), first.panel_bytes(),
+                   first.panels(), kIn, kOut, y.data(), kOut, k.one_stream});
+  };
+  run(0);
+  if (std::memcmp(y.data() + static_cast<size_t>(rows - 1) * kOut, want.data(),
+                  want.size() * sizeof(float)) != 0)
+    return state.SkipWithError("the last row is not the reference's");
+  size_t copy = 0;
+  for (auto _ : state) {
+    run(copy);
+    copy = copy + 1 == copies ? 0 : copy + 1;
+    benchmark::ClobberMemory();
+  }
+  const auto done = static_cast<double>(state.iterations());
+  state.counters["read_B/s"] =
+      benchmark::Counter(done * static_cast<double>(first.size()), benchmark::Counter::kIsRate);
+  state.counters["mul_add/s"] = benchmark::Counter(done * static_cast<double>(rows) * kOut * kIn,
+                                                   benchmark::Counter::kIsRate);
+}
+
+// `op` writes what it computes into the span; checked against the portable kernels, then timed.
+struct Op {
+  size_t outputs;
+  double bytes, mul_adds;  // of one call
+  std::function<void(const Kernels&, float*)> run;
+};
+void timed(benchmark::State& state, const Kernels& k, const Op& op) {
+  const Kernels& plain = *cpu::find_kernels("portable");
+  Floats want(op.outputs), got(op.outputs);
+  op.run(plain, want.data());
+  op.run(k, got.data());
+  if (std::memcmp(want.data(), got.data(), want.size() * sizeof(float)) != 0)
+    return state.SkipWithError("not the portable kernel's result");
+  for (auto _ : state) {
+    op.run(k, got.data());
+    benchmark::ClobberMemory();
+  }
+  const auto done = static_cast<double>(state.iterations());
+  state.counters["read_B/s"] = benchmark::Counter(done * op.bytes, benchmark::Counter::kIsRate);
+  state.counters["mul_add/s"] = benchmark::Counter(done * op.mul_adds, benchmark::Counter::kIsRate);
+}
+
+constexpr int kHead = 64;
+
+// One chunk of keys or values, of float32 or bfloat16.
+void attention_op(benchmark::State& state, const Kernels& k, bool values, bool bf16) {
+  const int queries = static_cast<int>(state.range(0));
+  const size_t n = static_cast<size_t>(cpu::kChunk) * kHead;
+  const Floats kv = random_floats(n, 1);
+  std::vector<uint16_t> half(n);
+  for (size_t i = 0; i < n; ++i) half[i] = float_to_bfloat16(kv[i]);
+  const Floats q = random_floats(static_cast<size_t>(queries) * (values ? cpu::kChunk : kHead), 2);
+  const size_t width = values ? kHead : cpu::kChunk;
+  Op op;
+  op.outputs = static_cast<size_t>(queries) * width;
+  op.bytes = static_cast<double>(n) * (bf16 ? 2 : 4);
+  op.mul_adds = static_cast<double>(n) * queries;
+  op.run = [&](const Kernels& kernels, float* y) {
+    const int w = static_cast<int>(width), c = cpu::kChunk;
+    if (values) {
+      std::memset(y, 0, op.outputs * sizeof(float));
+      if (bf16)
+        kernels.weighted_sum_bf16(q.data(), c, queries, half.data(), kHead, c, kHead, y, w);
+      else
+        kernels.weighted_sum_f32(q.data(), c, queries, kv.data(), kHead, c, kHead, y, w);
+    } else if (bf16) {
+      kernels.scores_bf16(q.data(), kHead, queries, half.data(), c / 16, kHead, 0.125f, y, w);
+    } else {
+      kernels.scores_f32(q.data(), kHead, queries, kv.data(), c / 16, kHead, 0.125f, y, w);
+    }
+  };
+  timed(state, k, op);
+}
+
+void register_all() {
+  const auto name = [](auto... parts) {
+    std::string s;
+    ((s += (s.empty() ? "" : "/") + std::string(parts)), ...);
+    return s;
+  };
+  for (const Kernels& kernels : cpu::available_kernels()) {
+    const Kernels* k = &kernels;
+    for (const auto& [storage_name, storage] : storages())
+      for (const bool memory : {false, true}) {
+        auto* b = benchmark::RegisterBenchmark(
+            name("product", storage_name, k->name, memory ? "memory" : "cache").c_str(),
+            [k, storage = storage, memory](benchmark::State& s) {
+              product(s, *k, storage, memory);
+            });
+        b->ArgName("rows");
+        for (const int rows : {1, 2, 4, 8, 16, 32, 64, 512}) b->Arg(rows);
+      }
+    for (const bool values : {false, true})
+      for (const bool bf16 : {false, true}) {
+        auto* b = benchmark::RegisterBenchmark(
+            name(values ? "weighted_sum" : "scores", bf16 ? "bf16" : "f32", k->name).c_str(),
+            [=](benchmark::State& s) { attention_op(s, *k, values, bf16); });
+        b->ArgName("queries")->Arg(1)->Arg(3)->Arg(24);
+      }
+    const auto add = [&](const char* op_name, Op op) {
+      benchmark::RegisterBenchmark(name(op_name, k->name).c_str(),
+                                   [k, op](benchmark::State& s) { timed(s, *k, op); });
+    };
+    static const Floats x = random_floats(kOut, 3), y = random_floats(kOut, 4);
+    static const Floats scores = random_floats(cpu::kChunk, 5);
+    add("rms_norm", {kIn, kIn * 8.0, kIn, [](const Kernels& f, float* to) {
+                       f.rms_norm(x.data(), y.data(), kIn, 1e-5f, to);
+                     }});
+    add("silu_mul", {kOut, kOut * 8.0, kOut, [](const Kernels& f, float* to) {
+                       f.silu_mul(x.data(), y.data(), kOut, to);
+                     }});
+    add("softmax_chunk",
+        {cpu::kChunk, cpu::kChunk * 4.0, cpu::kChunk, [](const Kernels& f, float* to) {
+           float max;
+           std::memcpy(to, scores.data(), scores.size() * sizeof(float));
+           (void)f.softmax_chunk(to, 0, cpu::kChunk, &max);
+         }});
+    // Only the scale and the sums have one arrangement on all paths.
+    add("round_int", {1 + kOut / 32, kOut * 4.0, kOut, [](const Kernels& f, float* to) {
+                        static evalrun::base::AlignedVector<std::byte> values(kOut * 2);
+                        static std::vector<cpu::WideInputs> wide(kOut / 4);
+                        (void)f.round_int(x.data(), kOut, kOut, values.data(), to,
+                                          reinterpret_cast<int32_t*>(to + 1), wide.data());
+                      }});
+    add("track_max", {32, kOut * 4.0, kOut, [](const Kernels& f, float* to) {
+                        std::fill_n(to, 16, -1e30f);
+                        std::fill_n(to + 16, 16, 0.0f);
+                        (void)f.track_max(x.data(), kOut, 0, to, to + 16);
+                      }});
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  register_all();
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}
