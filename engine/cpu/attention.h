@@ -130,9 +130,7 @@ class Attention {
           m = partial_m_[at], l = partial_l_[at];
           std::memcpy(sums, p, width() * sizeof(float));
         } else {
-          const Merge f = merge_chunk(m, l, partial_m_[at], partial_l_[at]);
-          m = f.m, l = f.l;
-          k_.merge(sums, p, static_cast<int>(width()), f.keep, f.add);
+          k_.merge(sums, &m, &l, p, partial_m_[at], partial_l_[at], static_cast<int>(width()));
         }
       }
       for (int d = 0; d < c_.head_dim; ++d) out[head * c_.head_dim + d] = sums[d] / l;
@@ -306,9 +304,7 @@ class Attention {
       s.m[i] = m, s.l[i] = l;
       std::memcpy(merged, current, w * sizeof(float));
     } else {
-      const Merge f = merge_chunk(s.m[i], s.l[i], m, l);
-      s.m[i] = f.m, s.l[i] = f.l;
-      k_.merge(merged, current, static_cast<int>(w), f.keep, f.add);
+      k_.merge(merged, &s.m[i], &s.l[i], current, m, l, static_cast<int>(w));
     }
   }
 

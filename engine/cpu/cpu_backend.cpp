@@ -1,7 +1,7 @@
 // The vector path: kernels of one instruction set on a thread pool. One parallel region per
 // forward; inside it phases separated by barriers:
 //   rows: residual add, norm, rounding | q, k, v | rows: rope, K/V | attention | rows: rounding | o
-//   | rows: residual add, norm, rounding | gate, up | rows: silu, rounding | down | ...
+//   | rows: residual add, norm, rounding | gate, up, silu | rows: rounding | down | ...
 // Products are split over output channels, attention over units, row phases over rows, so no sum is
 // ever split between threads and results do not depend on their number.
 //
@@ -174,7 +174,7 @@ class CpuBackend final : public Backend {
     for (size_t i = 0; i < used; ++i) {
       Space& s = spaces_[i];
       s.x.ensure(rows, d);
-      s.h.ensure(rows, widest);
+      s.h.ensure(rows, static_cast<size_t>(std::max(c_.d_model, c_.q_dim())));
       s.queries.ensure(rows, static_cast<size_t>(c_.q_dim()));
       s.in.ensure(kernels_, model_->layer(0).q.storage(), rows, static_cast<int>(widest));
       for (KvStore<T>& store : s.step) store.reserve(n());
@@ -404,12 +404,12 @@ class CpuBackend final : public Backend {
     for_rows(thread, [&](size_t i) { norm_row(s, i, w.ffn_norm, w.gate); });
     mark(thread, &PhaseTimes::norms);
     row_barrier(thread);
-    const MatrixJob gate_up[] = {{&w.gate, gate_.row(0), gate_.ld()},
-                                 {&w.up, up_.row(0), up_.ld()}};
-    multiply(gate_up, s.in.view(w.gate), n(), thread);
-    mark(thread, &PhaseTimes::weights);
+    // Biases and deltas come between the products and silu, row by row.
+    const bool plain = !c_.mlp_bias && request_->low_rank == nullptr;
+    gate_and_up(thread, w, s.in.view(w.gate), plain);
     barrier(thread);
     for_rows(thread, [&](size_t i) {
+      if (plain) return s.in.set(i, w.down, gate_.row(i));
       const LowRankLayer* delta = delta_of(i, l);
       if (delta != nullptr) {
         const auto d = static_cast<size_t>(c_.d_model);
@@ -417,10 +417,9 @@ class CpuBackend final : public Backend {
         add_low_rank(delta->up, s.h.row(i), d, up_.row(i), up_.width);
       }
       add_bias(gate_.row(i), w.gate_bias), add_bias(up_.row(i), w.up_bias);
-      // With a delta the product's input is needed again afterwards, by this thread only.
-      float* h = delta != nullptr ? gate_.row(i) : s.h.row(i);
-      kernels_.silu_mul(gate_.row(i), up_.row(i), c_.d_ffn, h);
-      s.in.set(i, w.down, h);
+      // In place: the product's input is needed again for its delta.
+      kernels_.silu_mul(gate_.row(i), up_.row(i), c_.d_ffn, gate_.row(i));
+      s.in.set(i, w.down, gate_.row(i));
     });
     mark(thread, &PhaseTimes::norms);
     row_barrier(thread);
@@ -434,6 +433,19 @@ class CpuBackend final : public Backend {
       add_bias(y_.row(i), w.down_bias);
       kernels_.add(s.x.row(i), y_.row(i), c_.d_model);
     });
+  }
+
+  // Gate and up of the same channels, so that silu(gate) * up needs nothing of another thread.
+  void gate_and_up(int thread, const LayerWeights& w, const cpu::InputRows& in, bool with_silu) {
+    const auto [begin, end] = pool_.share(w.gate.panels(), thread);
+    const int first = begin * kLanes, width = std::min(end * kLanes, c_.d_ffn) - first;
+    if (width <= 0) return;
+    multiply_panels(w.gate, begin, end - begin, in, n(), gate_.row(0) + first, gate_.ld());
+    multiply_panels(w.up, begin, end - begin, in, n(), up_.row(0) + first, up_.ld());
+    mark(thread, &PhaseTimes::weights);
+    for (size_t i = 0; with_silu && i < static_cast<size_t>(n()); ++i)
+      kernels_.silu_mul(gate_.row(i) + first, up_.row(i) + first, width, gate_.row(i) + first);
+    mark(thread, &PhaseTimes::norms);
   }
 
   void outputs(int thread) {

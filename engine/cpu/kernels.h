@@ -106,8 +106,10 @@ struct Kernels {
                            int width, float* acc, int lda);
   void (*weighted_sum_bf16)(const float* p, int ldp, int n_q, const uint16_t* v, int ldv, int n,
                             int width, float* acc, int lda);
-  // out = out * keep + chunk * add
-  void (*merge)(float* out, const float* chunk, int width, float keep, float add);
+  // Running softmax: weighted sums, maximum and denominator of one more chunk into out, m, l
+  // (merge_chunk in arith.h).
+  void (*merge)(float* out, float* m, float* l, const float* chunk, float chunk_m, float chunk_l,
+                int width);
   // Running argmax of 16 lanes: for every lane where y[16 b + lane] > best[lane], that value and
   // the number first_block + b (exact in float32). y has n values; false when not all are finite.
   bool (*track_max)(const float* y, int n, int first_block, float* best, float* block);

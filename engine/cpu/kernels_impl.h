@@ -208,10 +208,13 @@ void weighted_sum(const float* p, int ldp, int n_q, const T* v, int ldv, int n, 
   at(std::integral_constant<int, 1>());
 }
 
-void merge(float* out, const float* chunk, int width, float keep, float add_factor) {
-  const V k = V::bcast(keep), a = V::bcast(add_factor);
+void merge(float* out, float* m, float* l, const float* chunk, float chunk_m, float chunk_l,
+           int width) {
+  const evalrun::engine::cpu::Merge f = evalrun::engine::cpu::merge_chunk(*m, *l, chunk_m, chunk_l);
+  *m = f.m, *l = f.l;
+  const V keep = V::bcast(f.keep), add_factor = V::bcast(f.add);
   for (int d = 0; d < width; d += kLanes)
-    (V::load(out + d) * k + V::load(chunk + d) * a).store(out + d);
+    (V::load(out + d) * keep + V::load(chunk + d) * add_factor).store(out + d);
 }
 
 bool track_max(const float* y, int n, int first_block, float* best, float* block) {

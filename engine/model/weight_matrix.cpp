@@ -228,12 +228,6 @@ std::string_view name_of(WeightFormat format) {
   return format == WeightFormat::kAuto ? "auto" : spec_of(format).name;
 }
 
-uint16_t float_to_bfloat16(float x) {
-  const uint32_t bits = std::bit_cast<uint32_t>(x);
-  if (!(std::fabs(x) >= 0x1p-50f) && x == x) return static_cast<uint16_t>(bits >> 16 & 0x8000u);
-  return static_cast<uint16_t>((bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16);
-}
-
 std::shared_ptr<std::byte> allocate_weights(size_t bytes) {
   constexpr size_t kHuge = size_t{2} << 20;
   if (bytes < kHuge) {

@@ -19,6 +19,8 @@
 // The unsigned bytes are the operand vpdpbusd and tdpbsud want; kernels take 128 * sum(x) off
 // again.
 #pragma once
+#include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -120,8 +122,13 @@ class WeightMatrix {
 
 // Rounds to bfloat16, ties to even; magnitudes below 2^-50 become zero, so that no product or sum
 // of two such numbers is ever a denormal float32 and all instruction sets agree (denormals are
-// flushed by vdpbf16ps only).
-uint16_t float_to_bfloat16(float x);
+// flushed by vdpbf16ps only). Internal linkage: this header is compiled for several instruction
+// sets (engine/cpu/arith.h says more).
+static inline uint16_t float_to_bfloat16(float x) {
+  const uint32_t bits = std::bit_cast<uint32_t>(x);
+  if (!(std::fabs(x) >= 0x1p-50f) && x == x) return static_cast<uint16_t>(bits >> 16 & 0x8000u);
+  return static_cast<uint16_t>((bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16);
+}
 
 // Memory for weights, 64-byte aligned and cleared; large blocks ask for huge pages.
 std::shared_ptr<std::byte> allocate_weights(size_t bytes);

@@ -128,7 +128,7 @@ def machine_class(speed, ours):
     used = {a.get("isa_used") for a in ours if not a.get("isa")}
     if "amx" in used or (not used and "amx_int8" in flags):
         return "amx"
-    if used & {"avx512-vnni", "avx512"} or (not used and "avx512_vnni" in flags):
+    if used & {"avx512-bf16", "avx512"} or (not used and "avx512_vnni" in flags):
         # The placement evalrun saw most often; a host may change it between rounds.
         placement = next((p for p in speed["placement"] if p in ("near", "far")), None)
         ping = speed["pingpong_ns"]
