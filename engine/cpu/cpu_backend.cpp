@@ -204,6 +204,7 @@ class CpuBackend final : public Backend {
     if (request_->prefix != nullptr) load_prefix(*request_->prefix);
     attention_.begin(*plan_, request_->prefix);
     next_unit_.store(0, std::memory_order_relaxed);
+    next_strip_.store(0, std::memory_order_relaxed);
     if (measure_) times_ = {}, mark_ = Clock::now();
   }
 
@@ -483,8 +484,8 @@ class CpuBackend final : public Backend {
     mark(thread, &PhaseTimes::head);
   }
 
-  // The argmax of rows [first, first + n) of the prepared head inputs over this thread's panels,
-  // strip by strip: no row of logits is ever written to memory.
+  // The argmax of rows [first, first + n) of the prepared head inputs, strip by strip: no row of
+  // logits is ever written to memory.
   void find_top(int thread, int first, int rows) {
     const WeightMatrix& w = model_->head();
     Best& best = best_[static_cast<size_t>(thread)];
@@ -493,9 +494,12 @@ class CpuBackend final : public Backend {
       std::fill_n(best.block.row(static_cast<size_t>(i)), kLanes, 0.0f);
     }
     const cpu::InputRows in = head_in_.view(w).from(first);
-    const auto [begin, end] = pool_.share(w.panels(), thread);
-    for (int panel = begin; panel < end; panel += strip_panels_) {
-      const int count = std::min(strip_panels_, end - panel);
+    // Whoever is free takes the next strip: the head is the longest product, and the wait for the
+    // slower of two equal halves would show. A thread's strips ascend, so the first of equal logits
+    // stays the best.
+    for (int panel; (panel = next_strip_.fetch_add(1, std::memory_order_relaxed) * strip_panels_) <
+                    w.panels();) {
+      const int count = std::min(strip_panels_, w.panels() - panel);
       multiply_panels(w, panel, count, in, rows, best.logits.row(0), best.logits.ld());
       const int n_out = std::min(count * kLanes, w.out() - panel * kLanes);
       for (int i = 0; i < rows; ++i) {
@@ -547,7 +551,7 @@ class CpuBackend final : public Backend {
   std::vector<int32_t> top_;
   bool own_ = false;
   int strip_panels_ = 0;
-  std::atomic<int> next_unit_{0};
+  std::atomic<int> next_unit_{0}, next_strip_{0};
   const ForwardPlan* plan_ = nullptr;
   const ForwardRequest* request_ = nullptr;
   PhaseTimes times_;

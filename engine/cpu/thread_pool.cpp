@@ -36,8 +36,9 @@ namespace {
 using SteadyClock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 
-// At a barrier the others are microseconds away, or their core has been taken.
-constexpr microseconds kBarrierSpin{30};
+// At a barrier the others are a few microseconds away, tens behind a large product, or their core
+// has been taken.
+constexpr microseconds kBarrierSpin{100};
 // Between two forwards lies the work of a method and the loop: some microseconds under greedy
 // decoding, up to a few hundred where laws over the vocabulary are needed. Waking a sleeper takes
 // tens to hundreds of microseconds in a virtual machine, so a worker spins about as long as the
