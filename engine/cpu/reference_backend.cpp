@@ -9,6 +9,7 @@
 #include "engine/base/error.h"
 #include "engine/cpu/arith.h"
 #include "engine/cpu/reference_products.h"
+#include "engine/sampling.h"
 
 namespace evalrun::engine {
 namespace {
@@ -109,8 +110,7 @@ class ReferenceBackend final : public Backend {
     for (const int32_t i : plan.top_rows()) {
       const Floats y = cpu::reference_product(
           model_->head(), rms_norm(x[static_cast<size_t>(i)], model_->final_norm(), c_.norm_eps));
-      top_[static_cast<size_t>(i)] =
-          static_cast<int32_t>(std::max_element(y.begin(), y.end()) - y.begin());
+      top_[static_cast<size_t>(i)] = argmax(y);
     }
     result.top = top_;
     result.hidden = {hidden_.data(), static_cast<int>(plan.hidden_rows().size()), c_.d_model};

@@ -45,6 +45,23 @@ TEST_P(BitIdentity, RowAloneEqualsNodeOfAnyTree) {
   EXPECT_EQ(compared, 4 * 7 * 8 * 4);
 }
 
+// Sizes of the largest trees of the papers. One model: what matters is how many rows there are.
+TEST_P(BitIdentity, NodeOfAVeryLargeTree) {
+  const auto model = feature_models(GetParam().format).front().model;
+  const int vocab = model->config().vocab_size;
+  auto session = open(model, GetParam().isa, 2, 1024);
+  auto plain = open(model, GetParam().isa, 1, 1024);
+  const auto prompt = random_tokens(250, vocab, 7);
+  session->prefill(prompt), plain->prefill(prompt);
+  for (const int rows : {340, 441, 512}) {
+    const auto tree = random_tree(rows, vocab, static_cast<uint64_t>(rows), 4);
+    const ForwardResult r = session->forward({.rows = tree});
+    for (const int node : {0, rows / 2, rows - 1})
+      ASSERT_TRUE(same_bits(r.logits_row(node), decode_alone(*plain, path_tokens(tree, node))))
+          << rows << " rows, node " << node;
+  }
+}
+
 TEST_P(BitIdentity, SameRowAsOneOfNForEveryN) {
   for (const NamedModel& m : feature_models(GetParam().format)) {
     auto session = open(m.model, GetParam().isa);

@@ -31,6 +31,24 @@ TEST_P(ForwardFeatures, InjectedEmbeddingEqualsItsToken) {
   EXPECT_TRUE(same_bits(injected, decode_alone(*s, {4, 9})));
 }
 
+// Logits that are no numbers are an error where only the likeliest token is asked for, too.
+TEST_P(ForwardFeatures, NaNIsAnErrorAndNoToken) {
+  const auto m = feature_models(GetParam().format)[0];
+  auto s = open(m.model, GetParam().isa);
+  std::vector<float> e(static_cast<size_t>(m.model->config().d_model), 0.1f);
+  for (const int n : {1, 5}) {  // few rows take another way than many
+    std::vector<Row> rows(static_cast<size_t>(n));
+    for (Row& r : rows) r.token = 4, r.logits = false, r.top = true;
+    rows.back().embedding = 0;
+    const ForwardRequest request{.rows = rows,
+                                 .embeddings = {e.data(), 1, static_cast<int>(e.size())}};
+    e[3] = 0.1f;
+    EXPECT_NO_THROW(s->forward(request)) << n;
+    e[3] = std::nanf("");
+    EXPECT_THROW(s->forward(request), base::Error) << n;
+  }
+}
+
 TEST_P(ForwardFeatures, LogitsAndHiddenOnlyWhereAsked) {
   const auto m = feature_models(GetParam().format)[1];
   auto s = open(m.model, GetParam().isa);
