@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,6 +12,18 @@
 
 namespace evalrun::datasets {
 
+// A programming problem whose answers are run: the pieces programs are assembled from, as the data
+// set has them. What a piece means in which language: evaluators/, where programs are assembled.
+struct CodeProblem {
+  enum class Set { kHumanEvalX, kHumanEval, kMbpp };
+  Set set = Set::kHumanEvalX;
+  std::string language;     // python, cpp, java, js, go, rust
+  std::string task;         // official id, "CPP/0"
+  std::string declaration;  // text in front of the prompt in Rust and Go programs
+  std::string prompt;       // the official prompt, whatever is shown to the model
+  std::string test, test_setup, imports, entry_point, canonical_solution;
+};
+
 struct Prompt {
   std::string id;                  // unique inside its set, e.g. "gsm8k/17"
   std::string category;            // "" when the set has none
@@ -18,7 +31,8 @@ struct Prompt {
   std::vector<std::string> turns;  // user messages; later ones follow the model's own answers
   // What evaluators compare with, in the set's own convention; each set's source says which.
   std::optional<std::string> reference;
-  bool chat = true;  // through the chat template; false = raw completion
+  bool chat = true;                         // through the chat template; false = raw completion
+  std::shared_ptr<const CodeProblem> code;  // null when answers are not programs
 };
 
 struct DatasetInfo {
@@ -27,7 +41,7 @@ struct DatasetInfo {
   std::string version = "1";  // bumped when prompts change
   int official_count = 0;     // 0 = no official size
   int default_max_new = 128;
-  std::vector<std::string> evaluators;  // names in the evaluator registry that apply, may be empty
+  std::vector<std::string> evaluators;  // ids in the evaluator registry that apply, may be empty
   std::string file;                     // relative to the data root, "" for built-in sets
   std::string family;                   // heading it is grouped under in reports, e.g. "samples"
 };

@@ -13,7 +13,7 @@ DatasetEntry gsm8k() {
   info.licence = "MIT";
   info.official_count = 1319;
   info.default_max_new = 256;
-  info.evaluators = {"gsm8k_strict", "gsm8k_flexible"};
+  info.evaluators = {"gsm8k_strict@lm-eval-3", "gsm8k_flexible@lm-eval-3"};
   info.file = "gsm8k/test.jsonl";
   const auto row = [](const JsonLine& at, base::ObjectReader& reader) {
     Prompt prompt;

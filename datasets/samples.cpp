@@ -19,7 +19,9 @@ struct Kind {
 const std::vector<Kind>& kinds() {
   static const std::vector<Kind> kKinds = {
       {"chat", "two-turn conversations", {}},
-      {"math", "word problems with a numeric answer", {"gsm8k_strict", "gsm8k_flexible"}},
+      {"math",
+       "word problems with a numeric answer",
+       {"gsm8k_strict@lm-eval-3", "gsm8k_flexible@lm-eval-3"}},
       {"summarize", "short articles to summarise or take facts from", {}},
       {"code", "Python, C and SQL to complete or continue", {}},
       {"instruct", "short instructions, many with a text to rewrite", {}},

@@ -17,17 +17,29 @@ struct EvaluatorInfo {
   std::string summary;
   std::string unit;  // "accuracy"
   bool higher_is_better = true;
+  // Runs programs or asks a server: scored behind the timed generations, not between them.
+  bool deferred = false;
+
+  std::string id() const { return name + "@" + version; }
 };
+
+// What scoring needs besides prompt and answer; the same for all answers of a run.
+struct ScoringContext {};
 
 struct EvaluatorEntry {
   EvaluatorInfo info;
   // texts: the model's answers, one per turn. Never throws for odd text: a status says what
-  // happened.
-  std::function<results::ScoreRecord(const datasets::Prompt&,
-                                     const std::vector<std::string>& texts)>
+  // happened. May be called from several threads at once.
+  std::function<results::ScoreRecord(const datasets::Prompt&, const std::vector<std::string>& texts,
+                                     const ScoringContext& context)>
       score;
 };
 
+// By id: "rougeL@pltrdy-1.0.1".
 const base::Registry<EvaluatorEntry>& evaluator_registry();
+
+// `text`: an id, or a name that only one convention has. Throws usage_error: unknown (with
+// neighbours), or several conventions (all named).
+const EvaluatorEntry& find_evaluator(const std::string& text);
 
 }  // namespace evalrun::evaluators

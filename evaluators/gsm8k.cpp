@@ -53,7 +53,7 @@ EvaluatorEntry entry(const char* name, const char* summary,
   info.summary = summary;
   info.unit = "accuracy";
   const auto score = [info, extract](const datasets::Prompt& prompt,
-                                     const std::vector<std::string>& texts) {
+                                     const std::vector<std::string>& texts, const ScoringContext&) {
     results::ScoreRecord record;
     record.evaluator = info.name;
     record.version = info.version;

@@ -1,4 +1,7 @@
 // The list of evaluators.
+#include <fmt/ranges.h>
+
+#include "engine/base/error.h"
 #include "evaluators/evaluator.h"
 #include "evaluators/gsm8k.h"
 
@@ -8,12 +11,24 @@ const base::Registry<EvaluatorEntry>& evaluator_registry() {
   static const base::Registry<EvaluatorEntry> kRegistry = [] {
     base::Registry<EvaluatorEntry> registry("evaluator");
     for (EvaluatorEntry& entry : std::vector<EvaluatorEntry>{gsm8k_strict(), gsm8k_flexible()}) {
-      const std::string name = entry.info.name;
-      registry.add(name, std::move(entry));
+      const std::string id = entry.info.id();
+      registry.add(id, std::move(entry));
     }
     return registry;
   }();
   return kRegistry;
+}
+
+const EvaluatorEntry& find_evaluator(const std::string& text) {
+  const base::Registry<EvaluatorEntry>& registry = evaluator_registry();
+  std::vector<std::string> conventions;
+  for (const auto& [id, entry] : registry.entries())
+    if (entry.info.name == text) conventions.push_back(id);
+  if (conventions.size() == 1) return registry.get(conventions[0]);
+  if (conventions.size() > 1)
+    throw base::usage_error(fmt::format("evaluator {} has several conventions", text),
+                            fmt::format("choose one of {}", fmt::join(conventions, ", ")));
+  return registry.get(text);
 }
 
 }  // namespace evalrun::evaluators

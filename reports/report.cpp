@@ -113,7 +113,7 @@ std::map<std::string, Quality> pool_scores(const std::vector<SampleScore>& score
   };
   std::map<std::string, Sum> sums;
   for (const SampleScore& s : scores) {
-    Sum& sum = sums[s.evaluator];
+    Sum& sum = sums[s.evaluator + "@" + s.version];
     sum.version = s.version;
     sum.weighted += s.value * static_cast<double>(s.n);
     sum.n += s.n, sum.unscored += s.unscored;

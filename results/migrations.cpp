@@ -36,6 +36,24 @@ constexpr std::array<Migration, kSchemaVersion> kMigrations = {{
      "  note TEXT NOT NULL,"
      "  saved TEXT NOT NULL"
      ") WITHOUT ROWID;"},
+    // The primary key changes, which SQLite can only do by copying.
+    {"scores by name and convention, with what was seen on the way",
+     "ALTER TABLE score RENAME TO old_score;"
+     "CREATE TABLE score ("
+     "  generation_id INTEGER NOT NULL REFERENCES generation (id) ON DELETE CASCADE,"
+     "  evaluator TEXT NOT NULL,"
+     "  version TEXT NOT NULL,"
+     "  value REAL,"
+     "  extracted TEXT NOT NULL,"
+     "  status TEXT NOT NULL,"
+     "  detail TEXT NOT NULL,"
+     "  suspicious INTEGER NOT NULL,"
+     "  facts TEXT NOT NULL,"
+     "  PRIMARY KEY (generation_id, evaluator, version)"
+     ") WITHOUT ROWID;"
+     "INSERT INTO score SELECT generation_id, evaluator, version, value, extracted, status, '', 0, "
+     "'{}' FROM old_score;"
+     "DROP TABLE old_score;"},
 }};
 
 int64_t scalar(sqlite3* db, const std::string& path, std::string_view sql) {

@@ -53,10 +53,13 @@ struct GenerationRecord {
 };
 
 struct ScoreRecord {
-  std::string evaluator, version;  // "gsm8k_flexible", "lm-eval-3"
-  double value = 0;                // NULL in the store when status is not "ok"
+  std::string evaluator, version;  // name and convention: "rougeL", "pltrdy-1.0.1"
+  std::optional<double> value;     // nothing when the answer could not be judged
   std::string extracted;           // what the evaluator read out of the text
-  std::string status = "ok";
+  std::string status = "ok";       // or what happened: "no reference", "passed", "timeout"
+  std::string detail;              // of the status: "assertion", "signal 11"
+  bool suspicious = false;         // passed, but by means that deserve a look
+  std::string facts = "{}";        // JSON object: what else is worth keeping (times, limits, ...)
 };
 
 // One method with parameters under one engine mode: everything that changes a figure is in `key`.

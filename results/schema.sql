@@ -147,10 +147,13 @@ CREATE TABLE score (
   generation_id INTEGER NOT NULL REFERENCES generation (id) ON DELETE CASCADE,
   evaluator     TEXT NOT NULL,
   version       TEXT NOT NULL,
-  value         REAL,                       -- NULL unless status is 'ok'
+  value         REAL,                       -- NULL when the answer could not be judged
   extracted     TEXT NOT NULL,
   status        TEXT NOT NULL,
-  PRIMARY KEY (generation_id, evaluator)
+  detail        TEXT NOT NULL,
+  suspicious    INTEGER NOT NULL,
+  facts         TEXT NOT NULL,              -- JSON object
+  PRIMARY KEY (generation_id, evaluator, version)
 ) WITHOUT ROWID;
 
 CREATE TABLE baseline (

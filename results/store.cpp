@@ -290,15 +290,15 @@ int64_t ResultStore::add_generation(int64_t run_id, int64_t arm_id, int64_t prom
         insert_step.run();
       }
     }
-    Statement& insert_score =
-        impl_->prepared(impl_->insert_score, "INSERT INTO score VALUES (?, ?, ?, ?, ?, ?)");
+    Statement& insert_score = impl_->prepared(
+        impl_->insert_score, "INSERT INTO score VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)");
     for (const ScoreRecord& s : scores) {
       insert_score << id << s.evaluator << s.version;
-      if (s.status == "ok")
-        insert_score << s.value;
+      if (s.value)
+        insert_score << *s.value;
       else
         insert_score << nullptr;
-      insert_score << s.extracted << s.status;
+      insert_score << s.extracted << s.status << s.detail << int64_t{s.suspicious} << s.facts;
       insert_score.run();
     }
     transaction.commit();

@@ -18,7 +18,7 @@ struct sqlite3_stmt;
 
 namespace evalrun::results {
 
-inline constexpr int kSchemaVersion = 1;
+inline constexpr int kSchemaVersion = 2;
 
 // One row of a query, read while stepping. Columns are 0-based.
 class Row {

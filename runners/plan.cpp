@@ -27,13 +27,14 @@ std::vector<std::string> evaluators_of(const Suite& suite, const datasets::Loade
                                        std::set<std::string>& used) {
   std::vector<std::string> names;
   if (!suite.evaluate) return names;
-  for (const std::string& name : set.info.evaluators) {
-    const auto& wanted = suite.evaluators;
-    if (wanted.empty() || std::find(wanted.begin(), wanted.end(), name) != wanted.end()) {
-      names.push_back(name);
-      used.insert(name);
+  std::set<std::string> wanted;
+  for (const std::string& name : suite.evaluators)
+    wanted.insert(evaluators::find_evaluator(name).info.id());
+  for (const std::string& id : set.info.evaluators)
+    if (wanted.empty() || wanted.contains(id)) {
+      names.push_back(id);
+      used.insert(id);
     }
-  }
   return names;
 }
 
@@ -140,7 +141,7 @@ class Planner {
               : fmt::format("no prompts left: all {} are too long", plan_.skipped.size()),
           "check --tasks, --limit and --max-new");
     for (const std::string& name : request_.suite.evaluators)
-      if (!used_evaluators_.contains(name))
+      if (!used_evaluators_.contains(evaluators::find_evaluator(name).info.id()))
         throw base::usage_error(fmt::format("evaluator {} fits none of the data sets", name),
                                 "`evalrun list tasks` shows which evaluators apply");
   }

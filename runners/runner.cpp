@@ -105,8 +105,8 @@ struct Runner::Impl {
                                           const results::GenerationRecord& g) const {
     std::vector<results::ScoreRecord> scores;
     if (!planned.prompt.reference.has_value()) return scores;
-    for (const std::string& name : planned.evaluators)
-      scores.push_back(evaluators::evaluator_registry().get(name).score(planned.prompt, g.texts));
+    for (const std::string& id : planned.evaluators)
+      scores.push_back(evaluators::evaluator_registry().get(id).score(planned.prompt, g.texts, {}));
     return scores;
   }
 

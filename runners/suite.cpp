@@ -224,7 +224,7 @@ void complete_suite(Suite& suite, const std::string& where) {
   if (suite.limit >= 1 && suite.limit != static_cast<double>(static_cast<int64_t>(suite.limit)))
     throw usage_error(
         fmt::format("{}: field 'limit' is {}: a count, or a share below 1", where, suite.limit));
-  for (const std::string& name : suite.evaluators) evaluators::evaluator_registry().get(name);
+  for (const std::string& name : suite.evaluators) evaluators::find_evaluator(name);  // or throws
 }
 
 nlohmann::json to_json(const Suite& suite) {

@@ -106,9 +106,12 @@ Json generation_json(const ShownGeneration& g) {
   for (const results::ScoreRecord& s : g.scores)
     scores.push_back({{"evaluator", s.evaluator},
                       {"version", s.version},
-                      {"value", s.status == "ok" ? Json(s.value) : Json()},
+                      {"value", s.value ? Json(*s.value) : Json()},
                       {"extracted", s.extracted},
-                      {"status", s.status}});
+                      {"status", s.status},
+                      {"detail", s.detail},
+                      {"suspicious", s.suspicious},
+                      {"facts", Json::parse(s.facts, nullptr, false)}});
   return {{"id", g.id},         {"run", g.run_id},    {"arm", g.arm_label},
           {"task", g.task},     {"prompt", g.prompt}, {"repeat", g.repeat},
           {"sample", g.sample}, {"status", g.status}, {"fault", g.fault},
@@ -158,8 +161,10 @@ void print_generation(const ShownGeneration& g, const TokenPrinter& tokens) {
                       rows));
   }
   for (const results::ScoreRecord& s : g.scores)
-    print_line(fmt::format("\n{} ({}): {}, extracted '{}'", s.evaluator, s.version,
-                           s.status == "ok" ? fmt::format("{}", s.value) : s.status, s.extracted));
+    print_line(fmt::format("\n{}@{}: {}{}{}{}, extracted '{}'", s.evaluator, s.version,
+                           s.value ? fmt::format("{}, ", *s.value) : "", s.status,
+                           s.detail.empty() ? "" : fmt::format(" ({})", s.detail),
+                           s.suspicious ? ", suspicious" : "", s.extracted));
 }
 
 // First place where two generations of the same prompt differ.

@@ -115,15 +115,18 @@ ShownGeneration read_generation(const results::ResultStore& store, int64_t id) {
       });
   for (size_t i = 0; i < turn_ids.size(); ++i) g.turns[i].steps = read_steps(store, turn_ids[i]);
   store.query(
-      "SELECT evaluator, version, value, extracted, status FROM score WHERE generation_id = ?"
-      " ORDER BY evaluator",
+      "SELECT evaluator, version, value, extracted, status, detail, suspicious, facts FROM score "
+      "WHERE generation_id = ? ORDER BY evaluator, version",
       {id}, [&](const results::Row& row) {
         results::ScoreRecord s;
         s.evaluator = row.text(0);
         s.version = row.text(1);
-        s.value = row.is_null(2) ? 0 : row.number(2);
+        if (!row.is_null(2)) s.value = row.number(2);
         s.extracted = row.text(3);
         s.status = row.text(4);
+        s.detail = row.text(5);
+        s.suspicious = row.integer(6) != 0;
+        s.facts = row.text(7);
         g.scores.push_back(std::move(s));
         return true;
       });

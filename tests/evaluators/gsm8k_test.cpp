@@ -28,8 +28,8 @@ TEST(Gsm8kGolden, AgreesWithTheHarness) {
     const datasets::Prompt prompt = prompt_with(row["reference"]);
     const std::vector<std::string> texts{row["text"]};
     for (const char* kind : {"strict", "flexible"}) {
-      const auto& judge = evaluator_registry().get(std::string("gsm8k_") + kind);
-      const results::ScoreRecord score = judge.score(prompt, texts);
+      const auto& judge = find_evaluator(std::string("gsm8k_") + kind);
+      const results::ScoreRecord score = judge.score(prompt, texts, {});
       SCOPED_TRACE(
           fmt::format("{}, {}: {}", row["name"].get<std::string>(), kind, row["text"].dump()));
       EXPECT_EQ(score.extracted, row[kind]["extracted"].get<std::string>());
@@ -44,8 +44,8 @@ TEST(Gsm8kGolden, AgreesWithTheHarness) {
 }
 
 TEST(Gsm8k, JudgesTheLastTurnAndNamesItself) {
-  const auto& judge = evaluator_registry().get("gsm8k_flexible");
-  const auto score = judge.score(prompt_with("#### 3"), {"first 1", "then 3"});
+  const auto& judge = find_evaluator("gsm8k_flexible");
+  const auto score = judge.score(prompt_with("#### 3"), {"first 1", "then 3"}, {});
   EXPECT_EQ(score.value, 1);
   EXPECT_EQ(score.evaluator, "gsm8k_flexible");
   EXPECT_EQ(score.version, "lm-eval-3");
@@ -53,10 +53,10 @@ TEST(Gsm8k, JudgesTheLastTurnAndNamesItself) {
 
 TEST(Gsm8k, NoReferenceOrAnswerIsAStatus) {
   datasets::Prompt prompt = prompt_with("#### 3");
-  const auto& judge = evaluator_registry().get("gsm8k_strict");
-  EXPECT_EQ(judge.score(prompt, {}).status, "no answer");
+  const auto& judge = find_evaluator("gsm8k_strict");
+  EXPECT_EQ(judge.score(prompt, {}, {}).status, "no answer");
   prompt.reference.reset();
-  EXPECT_EQ(judge.score(prompt, {"#### 3"}).status, "no reference");
+  EXPECT_EQ(judge.score(prompt, {"#### 3"}, {}).status, "no reference");
 }
 
 TEST(Gsm8k, OddBytesAreJudgedLikeAnyText) {
@@ -85,7 +85,7 @@ TEST(EvaluatorRegistry, ListsWhatDataSetsAskFor) {
     EXPECT_FALSE(entry.info.summary.empty());
     EXPECT_EQ(entry.info.unit, "accuracy");
   }
-  EXPECT_THROW(evaluator_registry().get("gsm8k_stric"), base::Error);
+  EXPECT_THROW(find_evaluator("gsm8k_stric"), base::Error);
 }
 
 }  // namespace

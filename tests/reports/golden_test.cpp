@@ -88,8 +88,8 @@ TEST_F(GoldenTest, JsonKeys) {
     ASSERT_GE(keys.size(), promised.size());
     keys.resize(promised.size());
     EXPECT_EQ(keys, promised);
-    EXPECT_TRUE(row["quality"]["exact"]["value"].is_number());
-    EXPECT_TRUE(row["quality"]["exact"]["n"].is_number_integer());
+    EXPECT_TRUE(row["quality"]["exact@1"]["value"].is_number());
+    EXPECT_TRUE(row["quality"]["exact@1"]["n"].is_number_integer());
   }
   EXPECT_EQ(rows[0]["method"], "ar");
   EXPECT_EQ(rows[0]["speedup"], 1.0);

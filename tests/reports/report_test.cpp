@@ -110,7 +110,7 @@ TEST_F(ReportTest, ByHand) {
   EXPECT_NEAR(pld.speedup_interval->lo, *pld.speedup * std::exp(-half), 1e-9);
   EXPECT_NEAR(pld.speedup_interval->hi, *pld.speedup * std::exp(half), 1e-9);
   // exact scores 1, 0, 1 and one unscored.
-  const Quality& q = pld.quality.at("exact");
+  const Quality& q = pld.quality.at("exact@1");
   EXPECT_EQ(q.n, 3);
   EXPECT_EQ(q.unscored, 1);
   EXPECT_DOUBLE_EQ(q.value, 2.0 / 3);
@@ -182,8 +182,8 @@ TEST_F(ReportTest, EqualsTheViews) {
         EXPECT_EQ(x.steps, v.number(column++));
         EXPECT_EQ(x.emitted, v.number(column++));
         EXPECT_DOUBLE_EQ(*x.identical_share, v.number(column++));
-        EXPECT_DOUBLE_EQ(x.quality.at("exact").value, v.number(column++));
-        EXPECT_EQ(x.quality.at("exact").n, v.integer(column++));
+        EXPECT_DOUBLE_EQ(x.quality.at("exact@1").value, v.number(column++));
+        EXPECT_EQ(x.quality.at("exact@1").n, v.integer(column++));
         ++checked;
         return true;
       });
@@ -272,8 +272,8 @@ TEST_F(ReportTest, SamplesHaveMeanAndDeviation) {
   EXPECT_NEAR(*pld.sample_mean, (s[0] + s[1] + s[2]) / 3, 1e-9);
   EXPECT_NEAR(*pld.sample_sd, base::sample_sd(s), 1e-9);
   EXPECT_NEAR(*pld.speedup, one / 1.1, 1e-9);  // pooled time is 3.3 of 3
-  ASSERT_TRUE(pld.quality.at("exact").sd.has_value());
-  EXPECT_EQ(*pld.quality.at("exact").sd, 0);
+  ASSERT_TRUE(pld.quality.at("exact@1").sd.has_value());
+  EXPECT_EQ(*pld.quality.at("exact@1").sd, 0);
   EXPECT_THAT(to_markdown(r), HasSubstr("over samples"));
   EXPECT_THAT(to_markdown(r), HasSubstr("temperature 0.7"));
 }
@@ -316,7 +316,7 @@ TEST_F(ReportTest, RowsOfSeveralDataSetsAndThePool) {
   EXPECT_EQ(r.rows[6].dataset, "all");
   EXPECT_EQ(r.rows[8].n_prompts, 8);
   EXPECT_EQ(r.rows[8].steps, 120);
-  EXPECT_EQ(r.rows[8].quality.at("exact").n, 6);
+  EXPECT_EQ(r.rows[8].quality.at("exact@1").n, 6);
 }
 
 TEST_F(ReportTest, UnknownAndEmptyRuns) {

@@ -118,8 +118,13 @@ TEST(ResultStore, RoundTrip) {
     EXPECT_FALSE(store.has_generation(arm, prompt, 0, 0));
     store.add_generation(
         run_id, arm, prompt, g,
-        {{.evaluator = "e", .version = "1", .value = 0.5, .extracted = "x", .status = "ok"},
-         {.evaluator = "f", .version = "1", .value = 9, .extracted = "", .status = "odd"}});
+        {{.evaluator = "e", .version = "1", .value = 0.5, .extracted = "x", .detail = ""},
+         {.evaluator = "f",
+          .version = "1",
+          .value = std::nullopt,
+          .extracted = "",
+          .status = "odd",
+          .detail = ""}});
     EXPECT_TRUE(store.has_generation(arm, prompt, 0, 0));
     EXPECT_FALSE(store.has_generation(arm, prompt, 1, 0));
     EXPECT_FALSE(store.has_generation(arm, prompt, 0, 1));
@@ -219,7 +224,7 @@ TEST(ResultStore, AFailureInTheMiddleStoresNothing) {
   };
   const auto before = counts();
   const ScoreRecord s{
-      .evaluator = "twice", .version = "1", .value = 1, .extracted = "", .status = "ok"};
+      .evaluator = "twice", .version = "1", .value = 1, .extracted = "", .detail = ""};
   EXPECT_THROW(store.add_generation(1, 1, 1, tests::generation(run, run.arms[0], 0, 9, 0), {s, s}),
                base::InternalError);
   EXPECT_EQ(counts(), before);
@@ -540,6 +545,7 @@ TEST(Migration, FromVersionZeroWithACopy) {
   TemporaryFolder folder;
   const std::string path = folder.file("a.db");
   std::string schema;
+  int64_t n_scores = 0;
   const std::string all_schema =
       "SELECT group_concat(name || sql, ';') FROM (SELECT name, sql FROM "
       "sqlite_schema WHERE type IN ('view', 'index') ORDER BY name)";
@@ -547,6 +553,8 @@ TEST(Migration, FromVersionZeroWithACopy) {
     ResultStore store(path);
     tests::fill(store, usual());
     schema = text(store, all_schema);
+    n_scores = integer(store, "SELECT count(*) FROM score");
+    ASSERT_GT(n_scores, 0);
     // Back to the layout of version 0; a column can only be dropped when no view uses it.
     std::vector<std::string> views;
     store.query("SELECT name FROM sqlite_schema WHERE type = 'view'", {}, [&](const Row& r) {
@@ -555,6 +563,15 @@ TEST(Migration, FromVersionZeroWithACopy) {
     });
     for (const std::string& v : views) store.execute("DROP VIEW " + v);
     store.execute("ALTER TABLE generation DROP COLUMN fault");
+    store.execute("ALTER TABLE score RENAME TO new_score");
+    store.execute(
+        "CREATE TABLE score (generation_id INTEGER NOT NULL, evaluator TEXT NOT NULL, version TEXT "
+        "NOT NULL, value REAL, extracted TEXT NOT NULL, status TEXT NOT NULL, "
+        "PRIMARY KEY (generation_id, evaluator)) WITHOUT ROWID");
+    store.execute(
+        "INSERT INTO score SELECT generation_id, evaluator, version, value, extracted, status FROM "
+        "new_score");
+    store.execute("DROP TABLE new_score");
     store.execute("DROP TABLE baseline");
     store.execute("CREATE VIEW v_generation AS SELECT 'old'");
     store.execute("UPDATE meta SET value = '0' WHERE name = 'schema_version'");
@@ -569,6 +586,7 @@ TEST(Migration, FromVersionZeroWithACopy) {
               fmt::format("{}", kSchemaVersion));
     EXPECT_EQ(integer(store, "SELECT count(*) FROM generation WHERE fault = ''"), 12);
     EXPECT_EQ(integer(store, "SELECT count(*) FROM v_generation"), 12);
+    EXPECT_EQ(integer(store, "SELECT count(*) FROM score WHERE facts = '{}'"), n_scores);
     EXPECT_EQ(text(store, all_schema), schema);
     store.save_baseline("main", 1, "");
   }

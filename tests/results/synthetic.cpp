@@ -118,9 +118,12 @@ int64_t fill(ResultStore& store, const SyntheticRun& run) {
             if (g.status == "ok")
               scores.push_back({.evaluator = "exact",
                                 .version = "1",
-                                .value = p % 2 == 0 ? 1.0 : 0.0,
+                                .value = p == 3       ? std::nullopt
+                                         : p % 2 == 0 ? std::optional(1.0)
+                                                      : std::optional(0.0),
                                 .extracted = "42",
-                                .status = p == 3 ? "nothing found" : "ok"});
+                                .status = p == 3 ? "nothing found" : "ok",
+                                .detail = ""});
             store.add_generation(run_id, arms[a], prompt_id, g, scores);
           }
     }

@@ -433,7 +433,8 @@ TEST_F(RunnerTest, PlantedFaultsStampEveryRowTheyTouch) {
 
 TEST_F(RunnerTest, EvaluatorsScoreAnswersThatHaveAReference) {
   RunPlan p = plan(2, {"ar"});
-  for (PlannedPrompt& prompt : p.prompts) prompt.evaluators = {"gsm8k_strict", "gsm8k_flexible"};
+  for (PlannedPrompt& prompt : p.prompts)
+    prompt.evaluators = {"gsm8k_strict@lm-eval-3", "gsm8k_flexible@lm-eval-3"};
   p.prompts[0].prompt.reference = p.prompts[0].record.reference = "#### 3";
   execute(p);
   const results::ResultStore store(db_, results::ResultStore::Mode::kReadOnly);
