@@ -246,7 +246,10 @@ namespace {
 // Refuses caches this machine cannot hold, before anything is allocated.
 void check_memory(const Model& model, const SessionOptions& o) {
   const ModelConfig& c = model.config();
-  const double per_token = 2.0 * c.n_layers * c.kv_dim() * sizeof(float);
+  const double per_value = o.kv_dtype == "f32"    ? 4
+                           : o.kv_dtype == "bf16" ? 2
+                                                  : 1 + 4.0 / c.head_dim;
+  const double per_token = 2.0 * c.n_layers * c.kv_dim() * per_value;
   const double needed =
       o.max_tokens * (per_token * o.n_sequences + static_cast<double>(c.head_dim) * sizeof(float));
   const double available = static_cast<double>(available_memory_bytes());
@@ -273,6 +276,16 @@ std::unique_ptr<Session> Session::create(std::shared_ptr<const Model> model,
   if (std::find(isas.begin(), isas.end(), o.isa) == isas.end())
     throw base::usage_error(fmt::format("this machine cannot run the '{}' kernels", o.isa),
                             base::suggest(o.isa, isas));
+  const std::vector<std::string> one_isa = one_isa_paths();
+  if (o.one_isa && std::find(one_isa.begin(), one_isa.end(), o.isa) == one_isa.end())
+    throw base::usage_error(
+        fmt::format("path '{}' has no bits of its own: one-isa is for AMX with amx_bf16", o.isa),
+        "leave --bits out: its results are the same and as fast");
+  if (o.kv_dtype.empty()) o.kv_dtype = model->format() == WeightFormat::kF32 ? "f32" : "bf16";
+  const std::vector<std::string> kv = kv_dtypes();
+  if (std::find(kv.begin(), kv.end(), o.kv_dtype) == kv.end())
+    throw base::usage_error(fmt::format("unknown format '{}' of the KV cache", o.kv_dtype),
+                            base::suggest(o.kv_dtype, kv));
   if (o.n_threads <= 0) o.n_threads = allowed_cores();
   EVALRUN_CHECK(o.n_sequences >= 1 && o.n_sequences <= 1024, "n_sequences {}", o.n_sequences);
   EVALRUN_CHECK(o.max_tokens >= 1, "max_tokens {}", o.max_tokens);
@@ -286,6 +299,15 @@ std::vector<std::string> available_isas() {
   names.push_back("reference");
   return names;
 }
+
+std::vector<std::string> one_isa_paths() {
+  std::vector<std::string> names;
+  for (const cpu::Kernels& k : cpu::available_kernels())
+    if (cpu::one_isa_kernels(k.name) != nullptr) names.push_back(k.name);
+  return names;
+}
+
+std::vector<std::string> kv_dtypes() { return {"f32", "bf16", "int8"}; }
 
 // The CUDA engine is not written yet (docs/gpu.md); a visible GPU does not make "cuda" usable.
 std::vector<std::string> available_devices() { return {"cpu"}; }

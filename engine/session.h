@@ -128,8 +128,18 @@ struct SessionOptions {
                          // released decoders ran so; for honest comparison with them)
   std::string device = "cpu";
   std::string isa;  // "" = best available; see available_isas()
+  // Gives up equal bits across instruction sets where that is faster; a row's bits still depend on
+  // the row alone. Only paths of one_isa_paths() have this.
+  bool one_isa = false;
+  // Keys and values: "f32", "bf16" or "int8" (one scale per position and head); "" = float32 with
+  // f32 weights, bfloat16 otherwise.
+  std::string kv_dtype;
   bool measure_phases = false;
 };
+
+std::vector<std::string> one_isa_paths();  // of this machine
+// "f32", "bf16", "int8".
+std::vector<std::string> kv_dtypes();
 
 class Session {
  public:

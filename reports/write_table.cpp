@@ -60,6 +60,13 @@ class Renderer {
     return report_.estimator == Estimator::kGeo ? "geometric mean over prompts" : "ratio of sums";
   }
 
+  // A setting that is named only where it is not the usual one.
+  static std::string setting(const ArmInfo& arm, const char* name, const char* before) {
+    const nlohmann::json settings = nlohmann::json::parse(arm.settings, nullptr, false);
+    if (!settings.is_object() || !settings.contains(name) || !settings[name].is_string()) return "";
+    return before + settings[name].get<std::string>();
+  }
+
   void header() {
     const RunInfo& run = report_.run;
     paragraph(fmt::format("evalrun {} · run {}{} · suite {} · commit {} · {}", run.version, run.id,
@@ -73,9 +80,10 @@ class Renderer {
     }
     paragraph(fmt::format(
         "{} · {} · {} · {}, {} threads · {} prompts · max_new {} · {} · {} · speedup: {}",
-        distinct([](const ReportRow& r) { return r.arm.model; }),
-        distinct([](const ReportRow& r) { return r.arm.dtype; }),
-        distinct([](const ReportRow& r) { return r.arm.isa; }),
+        distinct([](const ReportRow& r) { return r.arm.model; }), distinct([](const ReportRow& r) {
+          return r.arm.dtype + setting(r.arm, "kv_dtype", ", KV ");
+        }),
+        distinct([](const ReportRow& r) { return r.arm.isa + setting(r.arm, "bits", " "); }),
         distinct([](const ReportRow& r) { return r.arm.device; }),
         distinct([](const ReportRow& r) { return fmt::format("{}", r.arm.threads); }), prompts,
         distinct([](const ReportRow& r) {

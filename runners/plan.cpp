@@ -210,6 +210,8 @@ class Planner {
     r.settings = figure_variables();
     for (const auto& [task, max_new] : max_new_)
       if (max_new != r.max_new) r.settings["max_new." + task] = std::to_string(max_new);
+    if (options.one_isa) r.settings["bits"] = "one-isa";
+    if (!options.kv_dtype.empty()) r.settings["kv_dtype"] = options.kv_dtype;
     r.settings["seed"] = std::to_string(suite.seed);
     r.settings["order"] = runners::to_string(suite.order);
     if (suite.max_turns > 0) r.settings["max_turns"] = std::to_string(suite.max_turns);

@@ -179,9 +179,10 @@ std::string row_cost_key(const engine::Model& model, const engine::SessionOption
                          const std::string& cpu, const std::string& placement) {
   if (model.hash().empty()) return "";
   const BuildInfo& build = build_info();
-  return fmt::format("{} {} {} t{} kv{} | {} | {} | {} {}", model.hash(),
-                     engine::name_of(model.format()), session.isa, session.n_threads,
-                     session.kv_cache ? 1 : 0, cpu, placement, build.version, build.id);
+  return fmt::format("{} {} {}{} t{} kv{}{} | {} | {} | {} {}", model.hash(),
+                     engine::name_of(model.format()), session.isa,
+                     session.one_isa ? " one-isa" : "", session.n_threads, session.kv_cache ? 1 : 0,
+                     session.kv_dtype, cpu, placement, build.version, build.id);
 }
 
 MeasuredRowCost obtain_row_cost(const RowCostRequest& request) noexcept {

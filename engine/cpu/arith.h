@@ -83,6 +83,24 @@ static inline Merge merge_chunk(float m, float l, float chunk_m, float chunk_l) 
   return {top, l * keep + chunk_l * add, keep, add};
 }
 
+// One head of keys or values as bytes: x = scale * q with scale = largest magnitude / 127, q at
+// q[i * stride]. Not finite values make the scale NaN, and so all that is read from it.
+static inline float round_to_bytes(const float* x, size_t n, int8_t* q, size_t stride) {
+  float most = 0;
+  bool finite = true;
+  for (size_t i = 0; i < n; ++i) {
+    const float magnitude = std::fabs(x[i]);
+    finite = finite && magnitude <= 3.402823466e+38f;
+    most = magnitude > most ? magnitude : most;
+  }
+  // Below this, 127 / most would overflow; such heads are zero.
+  const bool nothing = !finite || most < 1e-30f;
+  const float inverse = nothing ? 0.0f : 127.0f / most;
+  for (size_t i = 0; i < n; ++i)
+    q[i * stride] = nothing ? int8_t{0} : static_cast<int8_t>(std::nearbyint(x[i] * inverse));
+  return !finite ? __builtin_nanf("") : nothing ? 0.0f : most / 127.0f;
+}
+
 // Half-split rotation of one head; cos, sin: [hd / 2].
 static inline void rope(float* x, const float* cos, const float* sin, int half) {
   for (int i = 0; i < half; ++i) {

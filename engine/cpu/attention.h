@@ -189,6 +189,8 @@ class Attention {
     const float scale = 1.0f / std::sqrt(static_cast<float>(c_.head_dim));
     if constexpr (std::is_same_v<T, float>)
       k_.scores_f32(q, c_.head_dim, n_q, k, n_blocks, c_.head_dim, scale, s, lds);
+    else if constexpr (std::is_same_v<T, int8_t>)
+      k_.scores_int8(q, c_.head_dim, n_q, k, n_blocks, c_.head_dim, scale, s, lds);
     else
       k_.scores_bf16(q, c_.head_dim, n_q, k, n_blocks, c_.head_dim, scale, s, lds);
   }
@@ -196,6 +198,8 @@ class Attention {
     const int w = static_cast<int>(width());
     if constexpr (std::is_same_v<T, float>)
       k_.weighted_sum_f32(p, kChunk, n_q, v, ldv, n, w, acc, w);
+    else if constexpr (std::is_same_v<T, int8_t>)
+      k_.weighted_sum_int8(p, kChunk, n_q, v, ldv, n, w, acc, w);
     else
       k_.weighted_sum_bf16(p, kChunk, n_q, v, ldv, n, w, acc, w);
   }

@@ -46,7 +46,8 @@ class CpuBackend final : public Backend {
   CpuBackend(std::shared_ptr<const Model> model, const SessionOptions& options)
       : model_(std::move(model)),
         c_(model_->config()),
-        kernels_(*cpu::find_kernels(options.isa)),
+        kernels_(options.one_isa ? *cpu::one_isa_kernels(options.isa)
+                                 : *cpu::find_kernels(options.isa)),
         pool_(options.n_threads),
         rope_(make_rope_table(c_, options.max_tokens)),
         attention_(c_, kernels_, pool_.size(), options.max_tokens),
@@ -562,8 +563,10 @@ class CpuBackend final : public Backend {
 
 std::unique_ptr<Backend> make_cpu_backend(std::shared_ptr<const Model> model,
                                           const SessionOptions& options) {
-  if (model->format() == WeightFormat::kF32)
+  if (options.kv_dtype == "f32")
     return std::make_unique<CpuBackend<float>>(std::move(model), options);
+  if (options.kv_dtype == "int8")
+    return std::make_unique<CpuBackend<int8_t>>(std::move(model), options);
   return std::make_unique<CpuBackend<uint16_t>>(std::move(model), options);
 }
 

@@ -3,6 +3,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <optional>
 #include <vector>
 
 #include "engine/cpu/kernels_amx.h"
@@ -16,11 +17,12 @@ namespace {
 #if defined(__x86_64__)
 // Bits of CPUID leaf 7 that __builtin_cpu_supports of GCC 12 has no name for.
 struct Leaf7 {
-  bool amx_int8 = false, avx_vnni = false, avx512_bf16 = false;
+  bool amx_int8 = false, amx_bf16 = false, avx_vnni = false, avx512_bf16 = false;
   Leaf7() {
     unsigned a, b, c, d;
     __asm__("cpuid" : "=a"(a), "=b"(b), "=c"(c), "=d"(d) : "a"(7), "c"(0));
     amx_int8 = (d >> 24 & 1u) != 0 && (d >> 25 & 1u) != 0;
+    amx_bf16 = amx_int8 && (d >> 22 & 1u) != 0;
     const unsigned subleaves = a;
     if (subleaves >= 1) {
       __asm__("cpuid" : "=a"(a), "=b"(b), "=c"(c), "=d"(d) : "a"(7), "c"(1));
@@ -79,6 +81,21 @@ std::vector<Kernels> detect() {
 std::span<const Kernels> available_kernels() {
   static const std::vector<Kernels> found = detect();
   return found;
+}
+
+const Kernels* one_isa_kernels(std::string_view name) {
+  static const std::optional<Kernels> kAmx = []() -> std::optional<Kernels> {
+    const Kernels* amx = find_kernels("amx");
+#if defined(__x86_64__)
+    if (amx != nullptr && Leaf7().amx_bf16) {
+      Kernels k = *amx;
+      amx_one_isa_override(k);
+      return k;
+    }
+#endif
+    return std::nullopt;
+  }();
+  return kAmx && name == kAmx->name ? &*kAmx : nullptr;
 }
 
 const Kernels* find_kernels(std::string_view name) {

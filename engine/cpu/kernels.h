@@ -92,11 +92,14 @@ struct Kernels {
   void (*silu_mul)(const float* gate, const float* up, int n, float* y);
   void (*add)(float* x, const float* y, int n);  // x += y
 
-  // Attention over keys and values of float32 or bfloat16 (widened, then float32 arithmetic).
+  // Attention over keys and values of float32, bfloat16 or bytes with scales (KvStore); widened,
+  // then float32 arithmetic.
   // s[q][16 b + lane] = scale * sum_d q[q][d] * k[b][d][lane]; k in blocks of 16 positions [d][16].
   void (*scores_f32)(const float* q, int ldq, int n_q, const float* k_blocks, int n_blocks,
                      int head_dim, float scale, float* s, int lds);
   void (*scores_bf16)(const float* q, int ldq, int n_q, const uint16_t* k_blocks, int n_blocks,
+                      int head_dim, float scale, float* s, int lds);
+  void (*scores_int8)(const float* q, int ldq, int n_q, const int8_t* k_blocks, int n_blocks,
                       int head_dim, float scale, float* s, int lds);
   // One chunk: s[kChunk] holds scores at [lo, hi). On return p = exp(s - max) there and exact zeros
   // elsewhere; returns their sum, stores the maximum.
@@ -105,6 +108,8 @@ struct Kernels {
   void (*weighted_sum_f32)(const float* p, int ldp, int n_q, const float* v, int ldv, int n,
                            int width, float* acc, int lda);
   void (*weighted_sum_bf16)(const float* p, int ldp, int n_q, const uint16_t* v, int ldv, int n,
+                            int width, float* acc, int lda);
+  void (*weighted_sum_int8)(const float* p, int ldp, int n_q, const int8_t* v, int ldv, int n,
                             int width, float* acc, int lda);
   // Running softmax: weighted sums, maximum and denominator of one more chunk into out, m, l
   // (merge_chunk in arith.h).
@@ -134,5 +139,8 @@ inline void multiply(const Kernels& k, WeightStorage storage, const Product& p) 
 // What this processor can run, best first; never empty ("portable" is last).
 std::span<const Kernels> available_kernels();
 const Kernels* find_kernels(std::string_view name);  // nullptr when not available
+// The same with products that are faster, but whose bits are this path's own (`--bits one-isa`);
+// nullptr where there are none.
+const Kernels* one_isa_kernels(std::string_view name);
 
 }  // namespace evalrun::engine::cpu

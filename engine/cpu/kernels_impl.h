@@ -77,6 +77,15 @@ void add(float* x, const float* y, int n) {
     V::store_first(x + i, n - i, V::load_first(x + i, n - i) + V::load_first(y + i, n - i));
 }
 
+// Keys and values as bytes carry their scales behind them (kv_store.h): 16 floats behind a block of
+// keys, one behind a row of values. An element is widened to float(q) * scale.
+template <typename T>
+constexpr bool kScaled = std::is_same_v<T, int8_t>;
+template <typename T>
+size_t key_block(int head_dim) {
+  return static_cast<size_t>(head_dim) * kLanes + (kScaled<T> ? kLanes * sizeof(float) : 0);
+}
+
 // Q query rows against B blocks of 16 positions.
 template <int Q, int B, typename T>
 void score_tile(const float* q, int ldq, const T* k, int head_dim, V scale, float* s, int lds) {
@@ -85,12 +94,20 @@ void score_tile(const float* q, int ldq, const T* k, int head_dim, V scale, floa
   for (int i = 0; i < Q; ++i)
 #pragma GCC unroll 8
     for (int b = 0; b < B; ++b) acc[i][b] = V::zero();
-  const size_t block = static_cast<size_t>(head_dim) * kLanes;
+  const size_t block = key_block<T>(head_dim);
+  [[maybe_unused]] V key_scale[B];
+  if constexpr (kScaled<T>)
+#pragma GCC unroll 8
+    for (int b = 0; b < B; ++b)
+      key_scale[b] = V::load(reinterpret_cast<const float*>(
+          k + static_cast<size_t>(b) * block + static_cast<size_t>(head_dim) * kLanes));
   for (int d = 0; d < head_dim; ++d) {
     V key[B];
 #pragma GCC unroll 8
-    for (int b = 0; b < B; ++b)
+    for (int b = 0; b < B; ++b) {
       key[b] = V::load(k + static_cast<size_t>(b) * block + static_cast<size_t>(d) * kLanes);
+      if constexpr (kScaled<T>) key[b] = key[b] * key_scale[b];
+    }
 #pragma GCC unroll 8
     for (int i = 0; i < Q; ++i) {
       const V qd = V::bcast(q[static_cast<ptrdiff_t>(i) * ldq + d]);
@@ -109,7 +126,7 @@ template <int Q, typename T>
 void score_rows(const float* q, int ldq, const T* k_blocks, int n_blocks, int head_dim, V scale,
                 float* s, int lds) {
   constexpr int kWide = V::kQueries > 2 ? 4 : 2;
-  const size_t block = static_cast<size_t>(head_dim) * kLanes;
+  const size_t block = key_block<T>(head_dim);
   int b = 0;
   for (; b + kWide <= n_blocks; b += kWide)
     score_tile<Q, kWide>(q, ldq, k_blocks + static_cast<size_t>(b) * block, head_dim, scale,
@@ -158,7 +175,8 @@ float softmax_chunk(float* s, int lo, int hi, float* max) {
 }
 
 template <int Q, int W, typename T>
-void weighted_sum_tile(const float* p, int ldp, const T* v, int ldv, int n, float* acc, int lda) {
+void weighted_sum_tile(const float* p, int ldp, const T* v, int ldv, [[maybe_unused]] int scale_at,
+                       int n, float* acc, int lda) {
   V a[Q][W];
 #pragma GCC unroll 8
   for (int q = 0; q < Q; ++q)
@@ -170,6 +188,13 @@ void weighted_sum_tile(const float* p, int ldp, const T* v, int ldv, int n, floa
     V value[W];
 #pragma GCC unroll 8
     for (int w = 0; w < W; ++w) value[w] = V::load(row + w * kLanes);
+    if constexpr (kScaled<T>) {
+      float scale;
+      __builtin_memcpy(&scale, row + scale_at, sizeof scale);
+      const V s = V::bcast(scale);
+#pragma GCC unroll 8
+      for (int w = 0; w < W; ++w) value[w] = value[w] * s;
+    }
 #pragma GCC unroll 8
     for (int q = 0; q < Q; ++q) {
       const V b = V::bcast(p[static_cast<ptrdiff_t>(q) * ldp + j]);
@@ -189,8 +214,9 @@ void weighted_sum_rows(const float* p, int ldp, const T* v, int ldv, int n, int 
   constexpr int kWide = V::kQueries > 2 ? 4 : 2;
   int d = 0;
   for (; d + kWide * kLanes <= width; d += kWide * kLanes)
-    weighted_sum_tile<Q, kWide>(p, ldp, v + d, ldv, n, acc + d, lda);
-  for (; d < width; d += kLanes) weighted_sum_tile<Q, 1>(p, ldp, v + d, ldv, n, acc + d, lda);
+    weighted_sum_tile<Q, kWide>(p, ldp, v + d, ldv, width - d, n, acc + d, lda);
+  for (; d < width; d += kLanes)
+    weighted_sum_tile<Q, 1>(p, ldp, v + d, ldv, width - d, n, acc + d, lda);
 }
 
 template <typename T>

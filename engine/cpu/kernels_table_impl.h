@@ -17,9 +17,11 @@ constexpr evalrun::engine::cpu::Kernels table_named(const char* name) {
           add,
           scores<float>,
           scores<uint16_t>,
+          scores<int8_t>,
           softmax_chunk,
           weighted_sum<float>,
           weighted_sum<uint16_t>,
+          weighted_sum<int8_t>,
           merge,
           track_max};
 }

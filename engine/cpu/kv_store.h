@@ -1,14 +1,17 @@
-// Key/value storage of the vector path, laid out for its kernels. T is float (the f32 format) or
-// uint16_t (bfloat16, every other format; rounded when written, also the rows of the forward that
-// computes them, so a row sees the same values whether its ancestors are committed or not).
+// Key/value storage of the vector path, laid out for its kernels. T is float, uint16_t (bfloat16)
+// or int8_t (bytes, one scale per position and head: round_to_bytes). Rounded when written, also
+// the rows of the forward that computes them, so a row sees the same values whether its ancestors
+// are committed or not.
 //   K: blocks of 16 positions, [kv head][position / 16][head_dim][16]: a block is one column of a
 //   score tile. V: rows, [kv head][position][padded head_dim].
+//   Bytes have their scales behind them: 16 floats behind a block of K, one behind a row of V.
 // One store holds one layer of one sequence (or the rows of a forward, position = row).
 #pragma once
 #include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <type_traits>
 
 #include "engine/base/aligned.h"
@@ -24,42 +27,55 @@ class KvStore {
     heads_ = static_cast<size_t>(n_kv_heads);
     hd_ = static_cast<size_t>(head_dim);
     padded_ = (hd_ + kLanes - 1) / kLanes * kLanes;
+    block_ = hd_ * kLanes + (kScaled ? kLanes * sizeof(float) : 0);
+    row_ = padded_ + (kScaled ? sizeof(float) : 0);
   }
   // Room for `positions`; contents are kept only when the capacity does not change.
   void reserve(int positions) {
     const size_t n = (static_cast<size_t>(positions) + kLanes - 1) / kLanes * kLanes;
     if (n <= capacity_) return;
     capacity_ = n;
-    k_.assign(heads_ * n * hd_, T{});
-    v_.assign(heads_ * n * padded_, T{});
+    k_.assign(heads_ * (n / kLanes) * block_, T{});
+    v_.assign(heads_ * n * row_, T{});
   }
   const T* k_blocks(int head, int first_block) const {
     return k_.data() +
-           (static_cast<size_t>(head) * capacity_ + static_cast<size_t>(first_block) * kLanes) *
-               hd_;
+           (static_cast<size_t>(head) * (capacity_ / kLanes) + static_cast<size_t>(first_block)) *
+               block_;
   }
   const T* v_row(int head, int position) const {
     return v_.data() +
-           (static_cast<size_t>(head) * capacity_ + static_cast<size_t>(position)) * padded_;
+           (static_cast<size_t>(head) * capacity_ + static_cast<size_t>(position)) * row_;
   }
-  int v_stride() const { return static_cast<int>(padded_); }
+  int v_stride() const { return static_cast<int>(row_); }
 
   // k, v: [n_kv_heads * head_dim] of one position.
   void write(int position, const float* k, const float* v) {
     for (size_t h = 0; h < heads_; ++h) {
       T* kb = k_lane(h, static_cast<size_t>(position));
       T* vr = v_lane(h, static_cast<size_t>(position));
-      for (size_t d = 0; d < hd_; ++d) kb[d * kLanes] = stored(k[h * hd_ + d]);
-      for (size_t d = 0; d < hd_; ++d) vr[d] = stored(v[h * hd_ + d]);
+      if constexpr (kScaled) {
+        set_scale(k_scale(h, static_cast<size_t>(position)),
+                  round_to_bytes(k + h * hd_, hd_, kb, kLanes));
+        set_scale(vr + padded_, round_to_bytes(v + h * hd_, hd_, vr, 1));
+      } else {
+        for (size_t d = 0; d < hd_; ++d) kb[d * kLanes] = stored(k[h * hd_ + d]);
+        for (size_t d = 0; d < hd_; ++d) vr[d] = stored(v[h * hd_ + d]);
+      }
     }
   }
   void read(int position, float* k, float* v) const {
     for (size_t h = 0; h < heads_; ++h) {
       const T* kb = const_cast<KvStore*>(this)->k_lane(h, static_cast<size_t>(position));
       const T* vr = v_row(static_cast<int>(h), position);
+      float k_factor = 1, v_factor = 1;
+      if constexpr (kScaled) {
+        k_factor = scale(const_cast<KvStore*>(this)->k_scale(h, static_cast<size_t>(position)));
+        v_factor = scale(vr + padded_);
+      }
       for (size_t d = 0; d < hd_; ++d) {
-        k[h * hd_ + d] = widened(kb[d * kLanes]);
-        v[h * hd_ + d] = widened(vr[d]);
+        k[h * hd_ + d] = widened(kb[d * kLanes]) * k_factor;
+        v[h * hd_ + d] = widened(vr[d]) * v_factor;
       }
     }
   }
@@ -68,12 +84,16 @@ class KvStore {
       const T* kb = const_cast<KvStore&>(from).k_lane(h, static_cast<size_t>(source));
       T* to = k_lane(h, static_cast<size_t>(position));
       for (size_t d = 0; d < hd_; ++d) to[d * kLanes] = kb[d * kLanes];
+      if constexpr (kScaled)
+        std::memcpy(k_scale(h, static_cast<size_t>(position)),
+                    const_cast<KvStore&>(from).k_scale(h, static_cast<size_t>(source)),
+                    sizeof(float));
       const T* vr = from.v_row(static_cast<int>(h), source);
-      std::copy(vr, vr + hd_, v_lane(h, static_cast<size_t>(position)));
+      std::copy(vr, vr + row_, v_lane(h, static_cast<size_t>(position)));
     }
   }
   size_t bytes() const { return (k_.size() + v_.size()) * sizeof(T); }
-  size_t bytes_per_position() const { return heads_ * (hd_ + padded_) * sizeof(T); }
+  size_t bytes_per_position() const { return heads_ * (block_ / kLanes + row_) * sizeof(T); }
 
   static T stored(float x) {
     if constexpr (std::is_same_v<T, float>)
@@ -82,7 +102,7 @@ class KvStore {
       return float_to_bfloat16(x);
   }
   static float widened(T x) {
-    if constexpr (std::is_same_v<T, float>)
+    if constexpr (!std::is_same_v<T, uint16_t>)
       return x;
     else
       return std::bit_cast<float>(static_cast<uint32_t>(x) << 16);
@@ -90,12 +110,25 @@ class KvStore {
 
  private:
   T* k_lane(size_t head, size_t position) {
-    return k_.data() + (head * capacity_ + position / kLanes * kLanes) * hd_ + position % kLanes;
+    return k_.data() + (head * (capacity_ / kLanes) + position / kLanes) * block_ +
+           position % kLanes;
   }
   T* v_lane(size_t head, size_t position) {
-    return v_.data() + (head * capacity_ + position) * padded_;
+    return v_.data() + (head * capacity_ + position) * row_;
   }
+  T* k_scale(size_t head, size_t position) {
+    return k_.data() + (head * (capacity_ / kLanes) + position / kLanes) * block_ + hd_ * kLanes +
+           position % kLanes * sizeof(float);
+  }
+  static void set_scale(T* at, float value) { std::memcpy(at, &value, sizeof value); }
+  static float scale(const T* at) {
+    float value;
+    std::memcpy(&value, at, sizeof value);
+    return value;
+  }
+  static constexpr bool kScaled = std::is_same_v<T, int8_t>;
   size_t heads_ = 0, hd_ = 0, padded_ = 0, capacity_ = 0;
+  size_t block_ = 0, row_ = 0;  // elements of a block of K, of a row of V, scales included
   base::AlignedVector<T> k_, v_;
 };
 

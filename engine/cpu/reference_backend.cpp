@@ -56,6 +56,7 @@ class ReferenceBackend final : public Backend {
   ReferenceBackend(std::shared_ptr<const Model> model, const SessionOptions& options)
       : model_(std::move(model)),
         c_(model_->config()),
+        kv_dtype_(options.kv_dtype),
         rope_(make_rope_table(c_, options.max_tokens)),
         cache_(static_cast<size_t>(options.n_sequences)) {
     for (auto& sequence : cache_) sequence.resize(static_cast<size_t>(c_.n_layers));
@@ -227,10 +228,18 @@ class ReferenceBackend final : public Backend {
     }
   }
 
-  // What the cache keeps of keys and values: all of it in f32, bfloat16 otherwise.
+  // What the cache keeps of keys and values.
   Floats stored(Floats v) const {
-    if (model_->format() != WeightFormat::kF32)
+    if (kv_dtype_ == "bf16")
       for (float& x : v) x = rounded_bf16(x);
+    if (kv_dtype_ == "int8") {
+      const size_t hd = static_cast<size_t>(c_.head_dim);
+      std::vector<int8_t> q(hd);
+      for (size_t at = 0; at < v.size(); at += hd) {
+        const float scale = cpu::round_to_bytes(v.data() + at, hd, q.data(), 1);
+        for (size_t i = 0; i < hd; ++i) v[at + i] = static_cast<float>(q[i]) * scale;
+      }
+    }
     return v;
   }
 
@@ -328,6 +337,7 @@ class ReferenceBackend final : public Backend {
 
   std::shared_ptr<const Model> model_;
   const ModelConfig& c_;
+  const std::string kv_dtype_;
   RopeTable rope_;
   std::vector<std::vector<std::vector<KeyValue>>> cache_;  // [sequence][layer][position]
   std::vector<std::map<int, KeyValue>> scratch_;           // [layer][row of the last forward]

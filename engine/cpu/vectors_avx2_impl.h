@@ -30,6 +30,12 @@ struct V {
         _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))), 16));
   }
   static V load(const uint16_t* p) { return {widen8(p), widen8(p + 8)}; }
+  static V load(const int8_t* p) {
+    const auto* bytes = reinterpret_cast<const __m128i*>(p);
+    return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(bytes))),
+            _mm256_cvtepi32_ps(
+                _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p + 8))))};
+  }
   static V of_half(const std::byte* p) {
     const auto* h = reinterpret_cast<const __m128i*>(p);
     return {_mm256_cvtph_ps(_mm_loadu_si128(h)), _mm256_cvtph_ps(_mm_loadu_si128(h + 1))};

@@ -30,6 +30,9 @@ struct V {
   static V load(const uint16_t* p) {
     return each([&](int i) { return std::bit_cast<float>(static_cast<uint32_t>(p[i]) << 16); });
   }
+  static V load(const int8_t* p) {
+    return each([&](int i) { return static_cast<float>(p[i]); });
+  }
   static V of_half(const std::byte* p) {
     uint16_t h[16];
     std::memcpy(h, p, sizeof h);

@@ -37,6 +37,8 @@ struct ModelOptions {
   std::string device = "cpu";         // --device
   std::string dtype = kDefaultDtype;  // --dtype
   std::string isa;                    // --isa, EVALRUN_ISA
+  std::string bits = "cross-isa";     // --bits
+  std::string kv_dtype;               // --kv-dtype
   int threads = 0;                    // -t
   std::string chat_template;          // --chat-template NAME
   void add(CLI::App& app);

@@ -155,8 +155,12 @@ void run_perplexity(const Options& options) {
 
   const engine::SessionOptions session_options = options.model.session_options(length);
   const auto session = engine::Session::create(model, session_options);
+  // The reference keeps the usual cache and bits of its format.
+  engine::SessionOptions reference_options = session_options;
+  reference_options.kv_dtype.clear();
+  reference_options.one_isa = false;
   const auto reference =
-      reference_model ? engine::Session::create(reference_model, session_options) : nullptr;
+      reference_model ? engine::Session::create(reference_model, reference_options) : nullptr;
   Sums sums;
   if (options.chunk == 0) {
     score_sequence(*session, reference.get(), tokens, 1, sums);
@@ -174,6 +178,7 @@ void run_perplexity(const Options& options) {
   const auto scored = static_cast<double>(sums.scored);
   nlohmann::ordered_json out;
   out["dtype"] = engine::name_of(model->format());
+  out["kv_dtype"] = session->options().kv_dtype;
   out["isa"] = session->isa();
   out["tokens"] = sums.scored;
   out["nll"] = sums.nll;

@@ -38,7 +38,9 @@ std::string row_cost_cache_path() { return evalrun_home() + "/row-cost.json"; }
 const std::vector<IsaInfo>& known_isas() {
   static const std::vector<IsaInfo> known = {
       {"amx", "AMX tiles (amx_tile, amx_int8, amx_bf16)"},
+      {"avx512-bf16", "AVX-512 with avx512_bf16"},
       {"avx512", "AVX-512 (avx512f, bw, vl, dq, avx512_vnni)"},
+      {"avx2-vnni", "AVX2, FMA and AVX-VNNI"},
       {"avx2", "AVX2 and FMA"},
       {"portable", "nothing"},
       {"reference", "nothing"},
@@ -86,6 +88,17 @@ void ModelOptions::add_without_formats(CLI::App& app) {
   app.add_option("--isa", isa, "Instruction set path (default: the best this machine has)")
       ->envname("EVALRUN_ISA")
       ->group(group);
+  app.add_option(
+         "--bits", bits,
+         "cross-isa: the same bits on every path; one-isa: faster bf16 where the path has it "
+         "(AMX), its bits its own")
+      ->check(CLI::IsMember({"cross-isa", "one-isa"}))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--kv-dtype", kv_dtype,
+                 fmt::format("Keys and values as {} (default: f32 with --dtype f32, else bf16)",
+                             fmt::join(engine::kv_dtypes(), ", ")))
+      ->group(group);
   app.add_option("-t,--threads", threads, "Threads (default: the cores this process may use)")
       ->check(CLI::Range(0, 1024))
       ->group(group);
@@ -124,6 +137,8 @@ engine::SessionOptions ModelOptions::session_options(int max_tokens) const {
   options.n_threads = threads;
   options.device = device;
   options.isa = isa;
+  options.one_isa = bits == "one-isa";
+  options.kv_dtype = kv_dtype;
   return options;
 }
 

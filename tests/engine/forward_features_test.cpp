@@ -20,7 +20,7 @@ std::vector<float> copy(std::span<const float> x) { return {x.begin(), x.end()};
 
 TEST_P(ForwardFeatures, InjectedEmbeddingEqualsItsToken) {
   const auto m = feature_models(GetParam().format)[0];
-  auto s = open(m.model, GetParam().isa);
+  auto s = open(m.model, GetParam());
   s->prefill(random_tokens(20, 101, 1));
   std::vector<float> e(static_cast<size_t>(m.model->config().d_model));
   m.model->embed(9, e);
@@ -34,7 +34,7 @@ TEST_P(ForwardFeatures, InjectedEmbeddingEqualsItsToken) {
 // Logits that are no numbers are an error where only the likeliest token is asked for, too.
 TEST_P(ForwardFeatures, NaNIsAnErrorAndNoToken) {
   const auto m = feature_models(GetParam().format)[0];
-  auto s = open(m.model, GetParam().isa);
+  auto s = open(m.model, GetParam());
   std::vector<float> e(static_cast<size_t>(m.model->config().d_model), 0.1f);
   for (const int n : {1, 5}) {  // few rows take another way than many
     std::vector<Row> rows(static_cast<size_t>(n));
@@ -51,7 +51,7 @@ TEST_P(ForwardFeatures, NaNIsAnErrorAndNoToken) {
 
 TEST_P(ForwardFeatures, LogitsAndHiddenOnlyWhereAsked) {
   const auto m = feature_models(GetParam().format)[1];
-  auto s = open(m.model, GetParam().isa);
+  auto s = open(m.model, GetParam());
   const std::vector<Row> rows = {{.token = 1, .logits = false, .hidden = true},
                                  {.token = 2, .parent = 0, .logits = true},
                                  {.token = 3, .parent = 1, .logits = false}};
@@ -68,7 +68,7 @@ TEST_P(ForwardFeatures, LogitsAndHiddenOnlyWhereAsked) {
 
 TEST_P(ForwardFeatures, HeadOfHiddenEqualsLogits) {
   for (const auto& m : feature_models(GetParam().format)) {
-    auto s = open(m.model, GetParam().isa);
+    auto s = open(m.model, GetParam());
     s->prefill(random_tokens(10, 101, 1));
     const Row row{.token = 5, .hidden = true};
     const ForwardResult r = s->forward({.rows = {&row, 1}});
@@ -80,7 +80,7 @@ TEST_P(ForwardFeatures, HeadOfHiddenEqualsLogits) {
 
 TEST_P(ForwardFeatures, ResidualEnteringLayerZeroIsTheEmbedding) {
   const auto m = feature_models(GetParam().format)[2];
-  auto s = open(m.model, GetParam().isa);
+  auto s = open(m.model, GetParam());
   s->prefill(random_tokens(10, 101, 1));
   const Row row{.token = 77};
   const int layers[] = {2, 0};
@@ -100,7 +100,7 @@ TEST_P(ForwardFeatures, PrefixBankActsAsTheTokensItWasTakenFrom) {
   const ModelConfig& c = m.model->config();
   const size_t width = static_cast<size_t>(c.kv_dim());
   const auto text = random_tokens(9, c.vocab_size, 21);
-  auto with_context = open(m.model, GetParam().isa);
+  auto with_context = open(m.model, GetParam());
   with_context->prefill(text);
   PrefixBank bank;
   bank.length = 9;
@@ -113,7 +113,7 @@ TEST_P(ForwardFeatures, PrefixBankActsAsTheTokensItWasTakenFrom) {
           std::span(bank.v.back()).subspan(static_cast<size_t>(p) * width, width));
   }
   const auto want = decode_alone(*with_context, {33});
-  auto empty = open(m.model, GetParam().isa);
+  auto empty = open(m.model, GetParam());
   const Row row{.token = 33, .position = 9, .prefix = true};
   const ForwardResult r = empty->forward({.rows = {&row, 1}, .prefix = &bank});
   for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(r.logits_row(0)[i], want[i], 2e-4) << i;
@@ -130,7 +130,8 @@ TEST_P(ForwardFeatures, PrefixBankDoesNotTouchUnflaggedRows) {
     for (float& x : bank.k.back()) x = static_cast<float>(rng.uniform() * 100 - 50);
     bank.v.push_back(bank.k.back());
   }
-  auto s = open(m.model, GetParam().isa), reference = open(m.model, "reference", 1);
+  auto s = open(m.model, GetParam()),
+       reference = open(m.model, {"reference", GetParam().format, GetParam().kv_dtype}, 1);
   const auto prompt = random_tokens(40, c.vocab_size, 2);
   s->prefill(prompt);
   reference->prefill(prompt);
@@ -146,7 +147,8 @@ TEST_P(ForwardFeatures, PrefixBankDoesNotTouchUnflaggedRows) {
 
 TEST_P(ForwardFeatures, BlockRowsSeeEachOtherAndNothingElse) {
   const auto m = feature_models(GetParam().format)[0];
-  auto s = open(m.model, GetParam().isa), reference = open(m.model, "reference", 1);
+  auto s = open(m.model, GetParam()),
+       reference = open(m.model, {"reference", GetParam().format, GetParam().kv_dtype}, 1);
   const auto prompt = random_tokens(126, 101, 2);  // the blocks cross a chunk border
   s->prefill(prompt);
   reference->prefill(prompt);
@@ -181,7 +183,7 @@ TEST_P(ForwardFeatures, SkippingTheLastLayersEqualsTheCutModel) {
   ModelConfig c = small_config();
   c.n_layers = 4;
   const auto model = make_random_model(c, 31);
-  auto full = open(model, GetParam().isa), cut = open(model->first_layers(2), GetParam().isa);
+  auto full = open(model, GetParam()), cut = open(model->first_layers(2), GetParam());
   SkipSet skip;
   skip.attention = skip.mlp = {false, false, true, true};
   const auto prompt = random_tokens(30, c.vocab_size, 6);
@@ -201,14 +203,15 @@ TEST_P(ForwardFeatures, SkippingTheLastLayersEqualsTheCutModel) {
   EXPECT_THROW((void)full->forward({.rows = {&row, 1}}),
                InternalError);  // would see half-made keys
   full->rewind(30);
-  auto fresh = open(model, GetParam().isa);
+  auto fresh = open(model, GetParam());
   fresh->prefill(prompt);
   EXPECT_TRUE(same_bits(decode_alone(*full, {7}), decode_alone(*fresh, {7})));
 }
 
 TEST_P(ForwardFeatures, SkippingOneSublayerChangesOnlyWhatItShould) {
   const auto m = feature_models(GetParam().format)[0];
-  auto s = open(m.model, GetParam().isa), reference = open(m.model, "reference", 1);
+  auto s = open(m.model, GetParam()),
+       reference = open(m.model, {"reference", GetParam().format, GetParam().kv_dtype}, 1);
   SkipSet attention_only;
   attention_only.attention = {true, true};
   const std::vector<Row> rows = {{.token = 1}, {.token = 2, .parent = 0}};
@@ -273,7 +276,8 @@ std::shared_ptr<const Model> merged_model(const Model& m, const LowRankDelta& de
 TEST_P(ForwardFeatures, LowRankDeltaActsAsMergedWeightsOnFlaggedRowsOnly) {
   const auto m = feature_models(GetParam().format)[1];  // with biases
   const LowRankDelta delta = random_delta(m.model->config(), 3, 9);
-  auto s = open(m.model, GetParam().isa), reference = open(m.model, "reference", 1);
+  auto s = open(m.model, GetParam()),
+       reference = open(m.model, {"reference", GetParam().format, GetParam().kv_dtype}, 1);
   const std::vector<Row> rows = {
       {.token = 3, .low_rank = true}, {.token = 4, .parent = 0, .low_rank = true}, {.token = 3}};
   const ForwardRequest request{.rows = rows, .low_rank = &delta};
@@ -282,7 +286,7 @@ TEST_P(ForwardFeatures, LowRankDeltaActsAsMergedWeightsOnFlaggedRowsOnly) {
   EXPECT_TRUE(same_bits(flagged, reference->forward(request).logits_row(1)));
   EXPECT_TRUE(same_bits(plain, decode_alone(*s, {3})));
   if (GetParam().format != WeightFormat::kF32) return;  // merged weights would be rounded again
-  auto merged = open(merged_model(*m.model, delta), GetParam().isa);
+  auto merged = open(merged_model(*m.model, delta), GetParam());
   // Other order of additions than merged weights: float32 noise on logits of a few units.
   const auto want = decode_alone(*merged, {3, 4});
   double moved = 0;
@@ -297,9 +301,10 @@ TEST_P(ForwardFeatures, LowRankDeltaActsAsMergedWeightsOnFlaggedRowsOnly) {
 TEST_P(ForwardFeatures, WithoutKvCacheTheBitsAreTheSame) {
   const auto m = feature_models(GetParam().format)[3];
   SessionOptions o;
-  o.isa = GetParam().isa, o.n_threads = 2, o.max_tokens = 512, o.kv_cache = false;
+  o.isa = GetParam().isa, o.kv_dtype = GetParam().kv_dtype, o.one_isa = GetParam().one_isa,
+  o.n_threads = 2, o.max_tokens = 512, o.kv_cache = false;
   auto off = Session::create(m.model, o);
-  auto on = open(m.model, GetParam().isa);
+  auto on = open(m.model, GetParam());
   const auto prompt = random_tokens(270, 101, 2);
   off->prefill(prompt);
   on->prefill(prompt);
@@ -316,7 +321,7 @@ TEST_P(ForwardFeatures, WithoutKvCacheTheBitsAreTheSame) {
 
 TEST_P(ForwardFeatures, AThousandRowsInOneForward) {
   const auto m = feature_models(GetParam().format)[0];
-  auto s = open(m.model, GetParam().isa, 2, 2048);
+  auto s = open(m.model, GetParam(), 2, 2048);
   s->prefill(random_tokens(33, 101, 1));
   auto chain = random_tree(kMaxRows, 101, 1, 1);
   for (Row& r : chain) r.hidden = false, r.logits = false;
@@ -324,7 +329,7 @@ TEST_P(ForwardFeatures, AThousandRowsInOneForward) {
   const auto last = copy(s->forward({.rows = chain}).logits_row(kMaxRows - 1));
   std::vector<int32_t> tokens;
   for (const Row& r : chain) tokens.push_back(r.token);
-  auto fresh = open(m.model, GetParam().isa, 2, 2048);
+  auto fresh = open(m.model, GetParam(), 2, 2048);
   fresh->prefill(random_tokens(33, 101, 1));
   fresh->prefill(std::span(tokens).subspan(0, tokens.size() - 1));
   EXPECT_TRUE(same_bits(last, decode_alone(*fresh, {tokens.back()})));

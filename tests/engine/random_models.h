@@ -36,12 +36,17 @@ inline ModelConfig small_config() {
   return c;
 }
 
-// An instruction set path and a weight format: the parameter of the engine's property tests.
+// An instruction set path, a weight format and a format of the KV cache ("" = the usual one): the
+// parameter of the engine's property tests.
 struct Path {
   std::string isa;
   WeightFormat format;
+  std::string kv_dtype = {};
+  bool one_isa = false;
   std::string name() const {
     std::string n = fmt::format("{}_{}", isa, name_of(format));
+    if (!kv_dtype.empty()) n += "_kv_" + kv_dtype;
+    if (one_isa) n += "_one_isa";
     std::replace(n.begin(), n.end(), '-', '_');
     return n;
   }
@@ -51,6 +56,13 @@ inline std::vector<Path> all_paths() {
   std::vector<Path> paths;
   for (const std::string& isa : available_isas())
     for (const WeightFormatSpec& spec : weight_formats()) paths.push_back({isa, spec.format});
+  for (const std::string& isa : one_isa_paths())
+    paths.push_back({isa, WeightFormat::kBf16, "", true});
+  // The cache is no matter of the weights.
+  for (const std::string& isa : available_isas()) {
+    paths.push_back({isa, WeightFormat::kInt8, "int8"});
+    paths.push_back({isa, WeightFormat::kInt8, "f32"});
+  }
   return paths;
 }
 
@@ -89,12 +101,18 @@ inline std::vector<int32_t> random_tokens(size_t n, int vocab, uint64_t seed) {
   return tokens;
 }
 
+inline std::unique_ptr<Session> open(const std::shared_ptr<const Model>& model, const Path& path,
+                                     int threads = 2, int max_tokens = 512, int sequences = 1) {
+  SessionOptions o;
+  o.isa = path.isa, o.kv_dtype = path.kv_dtype, o.one_isa = path.one_isa, o.n_threads = threads,
+  o.max_tokens = max_tokens, o.n_sequences = sequences;
+  return Session::create(model, o);
+}
+
 inline std::unique_ptr<Session> open(const std::shared_ptr<const Model>& model,
                                      const std::string& isa, int threads = 2, int max_tokens = 512,
                                      int sequences = 1) {
-  SessionOptions o;
-  o.isa = isa, o.n_threads = threads, o.max_tokens = max_tokens, o.n_sequences = sequences;
-  return Session::create(model, o);
+  return open(model, Path{isa, model->format()}, threads, max_tokens, sequences);
 }
 
 inline bool same_bits(std::span<const float> a, std::span<const float> b) {

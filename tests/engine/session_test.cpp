@@ -14,6 +14,25 @@ std::unique_ptr<Session> small_session(int max_tokens = 64, int sequences = 1) {
   return open(make_random_model(small_config(), 1), "", 1, max_tokens, sequences);
 }
 
+TEST(Session, RefusesACacheOrBitsItDoesNotHave) {
+  const auto model = make_random_model(small_config(), 1);
+  SessionOptions o;
+  o.kv_dtype = "int4";
+  EXPECT_THROW(Session::create(model, o), base::Error);
+  o.kv_dtype = "", o.one_isa = true, o.isa = "portable";  // the same bits as everywhere
+  EXPECT_THROW(Session::create(model, o), base::Error);
+  o.one_isa = false;
+  EXPECT_EQ(Session::create(model, o)->options().kv_dtype, "f32");
+}
+
+TEST(Session, CacheOfBytesIsNearlyAQuarter) {
+  const auto model = make_random_model(small_config(), 1);
+  auto bytes = open(model, Path{"", WeightFormat::kF32, "int8"}, 1, 512);
+  auto floats = open(model, Path{"", WeightFormat::kF32, "f32"}, 1, 512);
+  EXPECT_EQ(floats->kv_bytes(), 512u * 2 * 2 * 32 * 4);  // tokens, layers, k and v, values, size
+  EXPECT_EQ(bytes->kv_bytes(), 512u * 2 * 2 * (32 + 2 * 4));  // a scale per head
+}
+
 TEST(Session, RefusesPathsThatAreNotPaths) {
   auto s = small_session();
   s->prefill(random_tokens(5, 101, 1));
