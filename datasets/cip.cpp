@@ -9,13 +9,14 @@ namespace evalrun::datasets {
 
 namespace {
 
-RowReader row_reader(const std::string& name) {
-  return [name](const JsonLine& at, base::ObjectReader& reader) {
+ReaderForSpec row_reader(const std::string& name) {
+  const RowReader row = [name](const JsonLine& at, base::ObjectReader& reader) {
     Prompt prompt;
     prompt.id = fmt::format("{}/{}", name, at.row);
     prompt.turns = {reader.required<std::string>("prompt")};
     return prompt;
   };
+  return [row](const DatasetSpec&) { return row; };
 }
 
 }  // namespace
@@ -28,7 +29,7 @@ DatasetEntry cip() {
   info.licence = "Apache-2.0";
   info.official_count = 64511;
   info.default_max_new = 512;
-  info.file = "cip/test.jsonl";
+  info.files = {"cip/test.jsonl"};
   return {info, file_loader(info, row_reader(info.name))};
 }
 
@@ -39,7 +40,7 @@ DatasetEntry cip_standin() {
   info.source = "alpaca and instruct-human-assistant-prompt, see the data manifest";
   info.licence = "CC BY-NC 4.0 (alpaca part); not stated (the rest)";
   info.default_max_new = 512;
-  info.file = "cip_standin/test_standin.jsonl";
+  info.files = {"cip_standin/test_standin.jsonl"};
   return {info, file_loader(info, row_reader(info.name))};
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "datasets/spec.h"
 #include "engine/base/registry.h"
 
 namespace evalrun::datasets {
@@ -18,10 +19,22 @@ struct CodeProblem {
   enum class Set { kHumanEvalX, kHumanEval, kMbpp };
   Set set = Set::kHumanEvalX;
   std::string language;     // python, cpp, java, js, go, rust
-  std::string task;         // official id, "CPP/0"
-  std::string declaration;  // text in front of the prompt in Rust and Go programs
-  std::string prompt;       // the official prompt, whatever is shown to the model
-  std::string test, test_setup, imports, entry_point, canonical_solution;
+  std::string task;         // official id: "CPP/0", "HumanEval/0", "11" in MBPP
+  std::string declaration;  // imports and signature; HumanEval-X only. Rust programs need it
+                            // in front of the prompt, in the others the prompt holds it
+  std::string prompt;       // the official prompt, whatever is shown to the model; "" in MBPP
+  std::string test;         // official tests; MBPP's asserts joined by newlines
+  std::string test_setup;   // Go: package and imports of the tests; MBPP: code in front of them
+  std::string imports;      // Go: the import block, which the prompt holds (but in Go/65)
+  std::string entry_point;  // HumanEval: what check() is called with
+  std::string canonical_solution;  // continues the prompt; a whole program in MBPP
+};
+
+// When text ends an answer. What completes a rule stays in the answer: cutting is the evaluator's.
+struct StopRules {
+  std::vector<std::string> strings;
+  bool closing_brace = false;  // at the first '}' that no '{' of the answer opened
+  bool empty() const { return strings.empty() && !closing_brace; }
 };
 
 struct Prompt {
@@ -32,6 +45,7 @@ struct Prompt {
   // What evaluators compare with, in the set's own convention; each set's source says which.
   std::optional<std::string> reference;
   bool chat = true;                         // through the chat template; false = raw completion
+  StopRules stop;                           // besides the model's own stop tokens
   std::shared_ptr<const CodeProblem> code;  // null when answers are not programs
 };
 
@@ -42,12 +56,16 @@ struct DatasetInfo {
   int official_count = 0;     // 0 = no official size
   int default_max_new = 128;
   std::vector<std::string> evaluators;  // ids in the evaluator registry that apply, may be empty
-  std::string file;                     // relative to the data root, "" for built-in sets
-  std::string family;                   // heading it is grouped under in reports, e.g. "samples"
+  // Relative to the data root; none for built-in sets. More than one: the files of `parts`.
+  std::vector<std::string> files;
+  std::vector<std::string> parts;   // what name[part] may choose from
+  std::vector<OptionInfo> options;  // what name:key=value may say
+  std::string family;               // what it is a form or a part of, "samples"; else its name
 };
 
 struct LoadedDataset {
   DatasetInfo info;
+  std::string task;  // the spec in its one spelling: "xsum:prompt=space"
   std::vector<Prompt> prompts;
   std::string origin;  // file it came from, or "built in"
   // "built in", "official", "subset (n of N)", "stand-in", "unverified"; by SHA-256 of the file.
@@ -57,19 +75,20 @@ struct LoadedDataset {
 struct DatasetEntry {
   DatasetInfo info;
   // data_root may be "" for built-in sets. Throws data_error (file, line, field, remedy).
-  std::function<LoadedDataset(const std::string& data_root)> load;
+  std::function<LoadedDataset(const std::string& data_root, const DatasetSpec& spec)> load;
 };
 
 const base::Registry<DatasetEntry>& dataset_registry();
 
-// `spec`: a registered name, "samples" (all kinds), "samples/chat", or "jsonl:FILE".
+// `spec`: see datasets/spec.h; "samples" is all kinds of them.
 LoadedDataset load_dataset(const std::string& spec, const std::string& data_root);
 
 // Order of precedence: the option, EVALRUN_DATA, "" (built-in sets only).
 std::string resolve_data_root(const std::string& option);
 
 // `limit` prompts (>= 1), a fraction (0 < f < 1) of them, or all (<= 0): evenly over categories,
-// the first ones of each, in the set's order. Throws usage_error for a limit such as 2.5.
+// or languages where there are no categories, the first ones of each, in the set's order. Throws
+// usage_error for a limit such as 2.5.
 std::vector<Prompt> limit_prompts(std::vector<Prompt> prompts, double limit);
 
 }  // namespace evalrun::datasets

@@ -14,7 +14,7 @@ DatasetEntry gsm8k() {
   info.official_count = 1319;
   info.default_max_new = 256;
   info.evaluators = {"gsm8k_strict@lm-eval-3", "gsm8k_flexible@lm-eval-3"};
-  info.file = "gsm8k/test.jsonl";
+  info.files = {"gsm8k/test.jsonl"};
   const auto row = [](const JsonLine& at, base::ObjectReader& reader) {
     Prompt prompt;
     prompt.id = fmt::format("gsm8k/{}", at.row);
@@ -25,7 +25,7 @@ DatasetEntry gsm8k() {
                   "use the official file; evaluators compare with that number");
     return prompt;
   };
-  return {info, file_loader(info, row)};
+  return {info, file_loader(info, [row](const DatasetSpec&) { return row; })};
 }
 
 }  // namespace evalrun::datasets

@@ -1,10 +1,38 @@
 // HumanEval (Chen et al. 2021): complete a Python function from its signature and docstring. The
-// prompt is the official text as raw completion, without a chat template. The reference is the
-// program text that judges an answer: prompt + answer + reference must run without an exception.
+// prompt is the official text as raw completion, without a chat template; answers are judged by
+// running them.
+#include "datasets/code_prompts.h"
 #include "datasets/json_lines.h"
 #include "datasets/sets.h"
 
 namespace evalrun::datasets {
+
+namespace {
+
+RowReader row_reader(const DatasetSpec&) {
+  return [](const JsonLine&, base::ObjectReader& reader) {
+    constexpr std::string_view kPrefix = "HumanEval/";
+    auto problem = std::make_shared<CodeProblem>();
+    problem->set = CodeProblem::Set::kHumanEval;
+    problem->language = "python";
+    problem->task = reader.required<std::string>("task_id");
+    if (!problem->task.starts_with(kPrefix)) reader.fail("task_id", "must be HumanEval/<number>");
+    problem->prompt = reader.required<std::string>("prompt");
+    problem->test = reader.required<std::string>("test");
+    problem->entry_point = reader.required<std::string>("entry_point");
+    problem->canonical_solution = reader.required<std::string>("canonical_solution");
+    Prompt prompt;
+    prompt.id = "humaneval/" + problem->task.substr(kPrefix.size());
+    prompt.language = "python";
+    prompt.turns = {problem->prompt};
+    prompt.chat = false;
+    prompt.stop = completion_stop_rules("python");
+    prompt.code = std::move(problem);
+    return prompt;
+  };
+}
+
+}  // namespace
 
 DatasetEntry humaneval() {
   DatasetInfo info;
@@ -12,23 +40,11 @@ DatasetEntry humaneval() {
   info.summary = "Python functions to complete from signature and docstring";
   info.source = "https://github.com/openai/human-eval (data)";
   info.licence = "MIT";
+  info.version = "2";
   info.official_count = 164;
   info.default_max_new = 1024;
-  info.file = "humaneval/HumanEval.jsonl.gz";
-  const auto row = [](const JsonLine&, base::ObjectReader& reader) {
-    constexpr std::string_view kPrefix = "HumanEval/";
-    const auto task = reader.required<std::string>("task_id");
-    if (!task.starts_with(kPrefix)) reader.fail("task_id", "must be HumanEval/<number>");
-    Prompt prompt;
-    prompt.id = "humaneval/" + task.substr(kPrefix.size());
-    prompt.language = "python";
-    prompt.turns = {reader.required<std::string>("prompt")};
-    prompt.reference = fmt::format("\n{}\ncheck({})\n", reader.required<std::string>("test"),
-                                   reader.required<std::string>("entry_point"));
-    prompt.chat = false;
-    return prompt;
-  };
-  return {info, file_loader(info, row)};
+  info.files = {"humaneval/HumanEval.jsonl.gz"};
+  return {info, file_loader(info, row_reader)};
 }
 
 }  // namespace evalrun::datasets

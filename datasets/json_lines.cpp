@@ -115,55 +115,68 @@ void for_each_json_line(
     throw base::data_error(file, "", "is empty (no line with a JSON object)", kRedownload);
 }
 
-void PromptList::add(const JsonLine& at, Prompt prompt) {
+void PromptList::add(const std::string& file, const JsonLine& at, Prompt prompt) {
   const std::string where = fmt::format("line {}", at.line);
   if (prompt.turns.empty())
-    throw base::data_error(file_, where, "the prompt has no turn", "give it at least one");
+    throw base::data_error(file, where, "the prompt has no turn", "give it at least one");
   for (const std::string& turn : prompt.turns)
     if (base::trim(turn).empty())
-      throw base::data_error(file_, where, fmt::format("prompt '{}' has an empty turn", prompt.id),
+      throw base::data_error(file, where, fmt::format("prompt '{}' has an empty turn", prompt.id),
                              "remove the line or fill in the text");
   if (!ids_.insert(prompt.id).second)
-    throw base::data_error(file_, where, fmt::format("id '{}' was used before", prompt.id),
+    throw base::data_error(file, where, fmt::format("id '{}' was used before", prompt.id),
                            "ids name results, so each must be unique in its file");
   prompts_.push_back(std::move(prompt));
 }
 
-LoadedDataset load_json_lines(const DatasetInfo& info, const std::string& path,
-                              const std::string& relative, const RowReader& row) {
-  LoadedDataset loaded{info, {}, path, "unverified"};
+FileState read_rows(const std::string& path, const std::string& relative, const RowReader& row,
+                    PromptList& prompts) {
   std::string bytes = base::read_file(path);
-  if (!relative.empty()) loaded.verification = verification_text(relative, base::sha256_hex(bytes));
+  const FileState state =
+      relative.empty() ? FileState::kUnknown : known_state(relative, base::sha256_hex(bytes));
   const std::string text = maybe_gunzip(std::move(bytes), path);
-  PromptList prompts(path);
+  const size_t before = prompts.size();
   for_each_json_line(text, path, [&](const JsonLine& at, base::ObjectReader& reader) {
-    prompts.add(at, row(at, reader));
+    if (std::optional<Prompt> prompt = row(at, reader)) prompts.add(path, at, std::move(*prompt));
   });
-  loaded.prompts = prompts.take();
-  return loaded;
+  if (prompts.size() == before)
+    throw base::data_error(path, "", "holds none of the records that are wanted",
+                           "use a more complete file, or choose another part of the set");
+  return state;
 }
 
-std::function<LoadedDataset(const std::string&)> file_loader(
-    DatasetInfo info, RowReader row, std::vector<std::string> alternatives) {
-  return [info = std::move(info), row = std::move(row),
-          alternatives = std::move(alternatives)](const std::string& data_root) {
-    const ManifestFile* entry = find_manifest_file(info.file);
-    EVALRUN_CHECK(entry != nullptr, "{} has no manifest entry", info.file);
-    const std::string how = entry->fetchable()
-                                ? fmt::format("`evalrun data fetch {}` downloads it", info.name)
-                                : fmt::format("it has to be put there by hand. {}", entry->note);
-    if (data_root.empty())
-      throw base::usage_error(
-          fmt::format("data set '{}' needs a data root (it reads {})", info.name, info.file),
-          "give --data-root DIR or set EVALRUN_DATA; " + how);
-    std::vector<std::string> candidates{info.file};
-    candidates.insert(candidates.end(), alternatives.begin(), alternatives.end());
-    for (const std::string& relative : candidates) {
-      const auto path = std::filesystem::path(data_root) / relative;
-      if (std::filesystem::exists(path)) return load_json_lines(info, path.string(), relative, row);
-    }
-    throw base::data_error((std::filesystem::path(data_root) / info.file).string(), "",
-                           fmt::format("not found; data set '{}' reads it", info.name), how);
+FoundFile find_data_file(const DatasetInfo& info, const std::string& data_root,
+                         const std::vector<std::string>& candidates) {
+  const std::string& wanted = candidates.front();
+  const ManifestFile* entry = find_manifest_file(wanted);
+  EVALRUN_CHECK(entry != nullptr, "{} has no manifest entry", wanted);
+  const std::string how = entry->fetchable()
+                              ? fmt::format("`evalrun data fetch {}` downloads it", entry->dataset)
+                              : fmt::format("it has to be put there by hand. {}", entry->note);
+  if (data_root.empty())
+    throw base::usage_error(
+        fmt::format("data set '{}' needs a data root (it reads {})", info.name, wanted),
+        "give --data-root DIR or set EVALRUN_DATA; " + how);
+  for (const std::string& relative : candidates) {
+    const auto path = std::filesystem::path(data_root) / relative;
+    if (std::filesystem::exists(path)) return {path.string(), relative};
+  }
+  throw base::data_error((std::filesystem::path(data_root) / wanted).string(), "",
+                         fmt::format("not found; data set '{}' reads it", info.name), how);
+}
+
+std::function<LoadedDataset(const std::string&, const DatasetSpec&)> file_loader(
+    DatasetInfo info, ReaderForSpec reader, std::vector<std::string> alternatives) {
+  std::vector<std::string> candidates = {info.files.at(0)};
+  candidates.insert(candidates.end(), alternatives.begin(), alternatives.end());
+  return [info = std::move(info), reader = std::move(reader), candidates = std::move(candidates)](
+             const std::string& root, const DatasetSpec& spec) {
+    const FoundFile file = find_data_file(info, root, candidates);
+    PromptList prompts;
+    const FileState state = read_rows(file.path, file.relative, reader(spec), prompts);
+    LoadedDataset loaded{info, spec.text, prompts.take(), file.path, ""};
+    loaded.verification = verification_text(state, loaded.prompts.size(), info.official_count);
+    return loaded;
   };
 }
 

@@ -5,11 +5,13 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
 
 #include "datasets/dataset.h"
+#include "datasets/manifest.h"
 #include "engine/base/json_fields.h"
 
 namespace evalrun::datasets {
@@ -33,27 +35,39 @@ void for_each_json_line(
 // Collects prompts and refuses an id that is already there, an empty turn, or no turn.
 class PromptList {
  public:
-  explicit PromptList(std::string file) : file_(std::move(file)) {}
-  void add(const JsonLine& at, Prompt prompt);
+  // `file` names the place in messages.
+  void add(const std::string& file, const JsonLine& at, Prompt prompt);
+  size_t size() const { return prompts_.size(); }
   std::vector<Prompt> take() { return std::move(prompts_); }
 
  private:
-  std::string file_;
   std::set<std::string> ids_;
   std::vector<Prompt> prompts_;
 };
 
-// A row of a data file becomes a prompt.
-using RowReader = std::function<Prompt(const JsonLine& at, base::ObjectReader& reader)>;
+// A row of a data file becomes a prompt, or nothing when it is not wanted.
+using RowReader =
+    std::function<std::optional<Prompt>(const JsonLine& at, base::ObjectReader& reader)>;
 
-// Reads `path` (a full path) with `row`; fills prompts, origin and verification. `relative` is the
-// path below the data root, by which the manifest knows it, or "" for a file of the user's.
-LoadedDataset load_json_lines(const DatasetInfo& info, const std::string& path,
-                              const std::string& relative, const RowReader& row);
+// Reads `path` (a full path) with `row` into `prompts`. `relative` is the path below the data root,
+// by which the manifest knows it; returns what its checksum says, kUnknown when `relative` is "".
+FileState read_rows(const std::string& path, const std::string& relative, const RowReader& row,
+                    PromptList& prompts);
 
-// The usual loader of a set with one official file (info.file) below the data root. `alternatives`
-// are read in order when info.file is not there.
-std::function<LoadedDataset(const std::string&)> file_loader(
-    DatasetInfo info, RowReader row, std::vector<std::string> alternatives = {});
+// Full path of the first of `candidates` (relative to the data root) that is there, and which one
+// it is. Throws usage_error without a data root, data_error when none is there; both say how to get
+// it.
+struct FoundFile {
+  std::string path, relative;
+};
+FoundFile find_data_file(const DatasetInfo& info, const std::string& data_root,
+                         const std::vector<std::string>& candidates);
+
+// The usual loader of a set with one official file (info.files[0]) below the data root.
+// `alternatives` are read in order when it is not there. `reader` is asked once per load for the
+// reader of the spec's rows.
+using ReaderForSpec = std::function<RowReader(const DatasetSpec& spec)>;
+std::function<LoadedDataset(const std::string&, const DatasetSpec&)> file_loader(
+    DatasetInfo info, ReaderForSpec reader, std::vector<std::string> alternatives = {});
 
 }  // namespace evalrun::datasets

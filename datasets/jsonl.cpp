@@ -77,19 +77,21 @@ Prompt read_prompt(const JsonLine&, base::ObjectReader& reader) {
 }  // namespace
 
 LoadedDataset load_jsonl(const std::string& path) {
-  if (path.empty())
-    throw base::usage_error("'jsonl:' needs a file", "write jsonl:FILE, e.g. jsonl:prompts.jsonl");
   if (std::filesystem::is_directory(path))
     throw base::data_error(path, "", "is a folder", "jsonl:FILE reads one file");
   DatasetInfo info;
   // Results are told apart by path as given: two files of one name must not mix.
-  info.name = "jsonl:" + path;
+  info.name = std::string(kJsonlPrefix) + path;
   info.family = "jsonl";
   info.summary = "own prompts";
   info.source = path;
   info.licence = "the file's own";
-  info.file = path;
-  return load_json_lines(info, path, "", read_prompt);
+  info.files = {path};
+  PromptList prompts;
+  const FileState state = read_rows(path, "", read_prompt, prompts);
+  LoadedDataset loaded{info, info.name, prompts.take(), path, ""};
+  loaded.verification = verification_text(state, loaded.prompts.size(), 0);
+  return loaded;
 }
 
 }  // namespace evalrun::datasets

@@ -74,9 +74,11 @@ struct FileCheck {
 std::vector<FileCheck> verify_data(const std::string& data_root);
 FileCheck verify_file(const ManifestFile& file, const std::string& data_root);
 
-// What LoadedDataset::verification says about bytes with this checksum found at this path:
-// "official", "subset (660 of 1319)", "stand-in" or "unverified".
-std::string verification_text(std::string_view path, std::string_view sha256);
+// What a checksum says about a file found at this path: official, subset, stand-in or unknown.
+FileState known_state(std::string_view path, std::string_view sha256);
+// What LoadedDataset::verification says: "official", "subset (660 of 1319)", "stand-in",
+// "unverified". `count` prompts were read of `total` the complete set has.
+std::string verification_text(FileState state, size_t count, int total);
 
 // ---- fetch -------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ DatasetEntry mt_bench() {
   info.licence = "Apache-2.0";
   info.official_count = 80;
   info.default_max_new = 1024;  // per turn, as FastChat generates
-  info.file = "mt_bench/question.jsonl";
+  info.files = {"mt_bench/question.jsonl"};
   const auto row = [](const JsonLine&, base::ObjectReader& reader) {
     Prompt prompt;
     prompt.id = fmt::format("mt_bench/{}", reader.required<int>("question_id"));
@@ -21,7 +21,7 @@ DatasetEntry mt_bench() {
     prompt.turns = reader.required<std::vector<std::string>>("turns");
     return prompt;
   };
-  return {info, file_loader(info, row)};
+  return {info, file_loader(info, [row](const DatasetSpec&) { return row; })};
 }
 
 }  // namespace evalrun::datasets

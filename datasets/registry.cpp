@@ -20,6 +20,7 @@ const base::Registry<DatasetEntry>& dataset_registry() {
     add(gsm8k());
     add(humaneval());
     add(humaneval_x());
+    add(mbpp());
     add(xsum());
     add(cip());
     add(cip_standin());
@@ -29,9 +30,11 @@ const base::Registry<DatasetEntry>& dataset_registry() {
 }
 
 LoadedDataset load_dataset(const std::string& spec, const std::string& data_root) {
-  constexpr std::string_view kJsonl = "jsonl:";
-  if (spec.starts_with(kJsonl)) return load_jsonl(spec.substr(kJsonl.size()));
-  return dataset_registry().get(spec).load(data_root);
+  const std::string checked = checked_dataset_spec(spec);
+  if (checked.starts_with(kJsonlPrefix)) return load_jsonl(checked.substr(kJsonlPrefix.size()));
+  const DatasetEntry* entry = nullptr;
+  const DatasetSpec parsed = parse_dataset_spec(checked, &entry);
+  return entry->load(data_root, parsed);
 }
 
 std::string resolve_data_root(const std::string& option) {
@@ -49,12 +52,14 @@ std::vector<Prompt> limit_prompts(std::vector<Prompt> prompts, double limit) {
   const size_t wanted = limit >= 1 ? static_cast<size_t>(limit)
                                    : static_cast<size_t>(std::max(1.0, std::round(limit * total)));
 
-  // Categories take turns until enough are chosen, so that none is more than one ahead of another
-  // that still has prompts.
+  // Categories (or languages, where a set has no categories) take turns until enough are chosen, so
+  // that none is more than one ahead of another that still has prompts.
   std::vector<std::vector<size_t>> by_category;
   std::map<std::string, size_t> index;
   for (size_t i = 0; i < prompts.size(); ++i) {
-    const auto [it, is_new] = index.try_emplace(prompts[i].category, by_category.size());
+    const auto [it, is_new] =
+        index.try_emplace(prompts[i].category.empty() ? prompts[i].language : prompts[i].category,
+                          by_category.size());
     if (is_new) by_category.emplace_back();
     by_category[it->second].push_back(i);
   }

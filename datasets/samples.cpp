@@ -31,7 +31,7 @@ const std::vector<Kind>& kinds() {
 
 std::vector<Prompt> read_kind(const std::string& kind) {
   const std::string file = "samples/" + kind + ".jsonl";
-  PromptList prompts(file);
+  PromptList prompts;
   for_each_json_line(
       embedded_text(file), file, [&](const JsonLine& at, base::ObjectReader& reader) {
         Prompt prompt;
@@ -43,7 +43,7 @@ std::vector<Prompt> read_kind(const std::string& kind) {
             !reference.empty())
           prompt.reference = reference;
         reader.finish();
-        prompts.add(at, std::move(prompt));
+        prompts.add(file, at, std::move(prompt));
       });
   return prompts.take();
 }
@@ -70,12 +70,13 @@ std::vector<DatasetEntry> samples() {
     info.summary = kind.summary;
     info.evaluators = kind.evaluators;
     all.evaluators.insert(all.evaluators.end(), kind.evaluators.begin(), kind.evaluators.end());
-    entries.push_back({info, [info, name = std::string(kind.name)](const std::string&) {
-                         return LoadedDataset{info, read_kind(name), "built in", "built in"};
-                       }});
+    entries.push_back(
+        {info, [info, name = std::string(kind.name)](const std::string&, const DatasetSpec& spec) {
+           return LoadedDataset{info, spec.text, read_kind(name), "built in", "built in"};
+         }});
   }
-  entries.push_back({all, [all](const std::string&) {
-                       LoadedDataset loaded{all, {}, "built in", "built in"};
+  entries.push_back({all, [all](const std::string&, const DatasetSpec& spec) {
+                       LoadedDataset loaded{all, spec.text, {}, "built in", "built in"};
                        for (const Kind& kind : kinds())
                          for (Prompt& prompt : read_kind(kind.name))
                            loaded.prompts.push_back(std::move(prompt));

@@ -8,6 +8,7 @@ DatasetEntry mt_bench();
 DatasetEntry gsm8k();
 DatasetEntry humaneval();
 DatasetEntry humaneval_x();
+DatasetEntry mbpp();
 DatasetEntry xsum();
 DatasetEntry cip();
 DatasetEntry cip_standin();

@@ -28,6 +28,15 @@ Match match_checksum(const ManifestFile& entry, std::string_view sha256) {
   return {};
 }
 
+// The spec of a set, or of its part, that reads this file and no other one; "" when there is none.
+std::string spec_that_reads(const std::string& path) {
+  for (const auto& [name, set] : dataset_registry().entries())
+    for (size_t i = 0; i < set.info.files.size(); ++i)
+      if (set.info.files[i] == path)
+        return set.info.files.size() == 1 ? name : fmt::format("{}[{}]", name, set.info.parts[i]);
+  return "";
+}
+
 // Reads a file that no checksum vouches for with the loader of its set, if it has one, so that a
 // broken file is found here and not in the middle of a run.
 void inspect_unknown(FileCheck& check, const std::string& data_root) {
@@ -42,12 +51,10 @@ void inspect_unknown(FileCheck& check, const std::string& data_root) {
     return;
   }
   check.detail = "not in the manifest (an own selection?); results are marked unverified";
-  const DatasetEntry* set = nullptr;
-  for (const auto& [name, candidate] : dataset_registry().entries())
-    if (candidate.info.file == entry.path) set = &candidate;
-  if (set == nullptr) return;
+  const std::string spec = spec_that_reads(entry.path);
+  if (spec.empty()) return;
   try {
-    check.count = static_cast<int>(set->load(data_root).prompts.size());
+    check.count = static_cast<int>(load_dataset(spec, data_root).prompts.size());
   } catch (const base::Error& e) {
     check.state = FileState::kContradicts;
     check.detail = e.message();
@@ -119,9 +126,22 @@ std::vector<FileCheck> verify_data(const std::string& data_root) {
   return checks;
 }
 
-std::string verification_text(std::string_view path, std::string_view sha256) {
+FileState known_state(std::string_view path, std::string_view sha256) {
   const ManifestFile* entry = find_manifest_file(path);
-  return entry == nullptr ? "unverified" : match_checksum(*entry, sha256).text;
+  return entry == nullptr ? FileState::kUnknown : match_checksum(*entry, sha256).state;
+}
+
+std::string verification_text(FileState state, size_t count, int total) {
+  switch (state) {
+    case FileState::kOfficial:
+      return "official";
+    case FileState::kSubset:
+      return fmt::format("subset ({} of {})", count, total);
+    case FileState::kStandIn:
+      return "stand-in";
+    default:
+      return "unverified";
+  }
 }
 
 }  // namespace evalrun::datasets

@@ -14,7 +14,7 @@ DatasetEntry xsum() {
   info.licence = "not stated (BBC news text)";
   info.official_count = 11334;
   info.default_max_new = 256;
-  info.file = "xsum/test.jsonl";
+  info.files = {"xsum/test.jsonl"};
   const auto row = [](const JsonLine&, base::ObjectReader& reader) {
     Prompt prompt;
     prompt.id = "xsum/" + reader.required<std::string>("id");
@@ -24,7 +24,8 @@ DatasetEntry xsum() {
     prompt.reference = reader.required<std::string>("summary");
     return prompt;
   };
-  return {info, file_loader(info, row, {"xsum/test_sample.jsonl"})};
+  return {info,
+          file_loader(info, [row](const DatasetSpec&) { return row; }, {"xsum/test_sample.jsonl"})};
 }
 
 }  // namespace evalrun::datasets

@@ -86,9 +86,8 @@ class Planner {
     const datasets::LoadedDataset set = datasets::load_dataset(task.task, request_.data_root);
     const double limit = task.limit != 0 ? task.limit : request_.suite.limit;
     std::vector<datasets::Prompt> prompts = datasets::limit_prompts(set.prompts, limit);
-    plan_.origins.push_back(fmt::format("{}: {} of {} prompts, {}, {}", set.info.name,
-                                        prompts.size(), set.prompts.size(), set.verification,
-                                        set.origin));
+    plan_.origins.push_back(fmt::format("{}: {} of {} prompts, {}, {}", set.task, prompts.size(),
+                                        set.prompts.size(), set.verification, set.origin));
     const std::vector<std::string> evaluators =
         evaluators_of(request_.suite, set, used_evaluators_);
     for (datasets::Prompt& prompt : prompts) {
@@ -99,9 +98,9 @@ class Planner {
       planned.max_new = max_new_of(request_.suite, task, set.info);
       planned.evaluators = evaluators;
       planned.prompt = std::move(prompt);
-      add_prompt(set.info.name, std::move(planned));
+      add_prompt(set.task, std::move(planned));
     }
-    max_new_[set.info.name] = max_new_of(request_.suite, task, set.info);
+    max_new_[set.task] = max_new_of(request_.suite, task, set.info);
   }
 
   void add_prompt(const std::string& task, PlannedPrompt planned) {

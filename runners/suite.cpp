@@ -116,14 +116,15 @@ void check_methods(Suite& suite, const std::string& where) {
   suite.methods.insert(suite.methods.begin(), ar);
 }
 
-void check_tasks(const Suite& suite, const std::string& where) {
+void check_tasks(Suite& suite, const std::string& where) {
   if (suite.tasks.empty())
     throw usage_error(fmt::format("{}: no data sets", where),
                       "name some: --tasks samples, or a suite such as quick; `evalrun list tasks`");
   for (size_t i = 0; i < suite.tasks.size(); ++i) {
-    const TaskSpec& task = suite.tasks[i];
+    TaskSpec& task = suite.tasks[i];
     if (task.task.empty())
       throw usage_error(fmt::format("{}: field 'tasks[{}]' is empty", where, i));
+    task.task = datasets::checked_dataset_spec(task.task);
     for (size_t j = 0; j < i; ++j)
       if (suite.tasks[j].task == task.task)
         throw usage_error(fmt::format("{}: field 'tasks' lists {} twice", where, task.task));

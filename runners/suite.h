@@ -59,7 +59,8 @@ Suite parse_suite(std::string_view json_text, const std::string& file);
 // A built-in name or the path of a JSON file. Throws usage_error with the known names.
 Suite load_suite(const std::string& name_or_path);
 
-// Checks the values, the methods and the data set names against their registries; puts AR in front.
+// Checks the values, the methods and the data sets against their registries; gives methods and data
+// sets their one spelling; puts AR in front.
 // `where` starts the messages ("suite.json", "command line"). Throws usage_error.
 void complete_suite(Suite& suite, const std::string& where);
 

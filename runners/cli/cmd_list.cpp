@@ -78,20 +78,41 @@ Json list_methods(const Options&, const GlobalOptions&) {
   return array;
 }
 
+Json option_json(const datasets::OptionInfo& option) {
+  Json out{{"name", option.name}, {"default", option.default_value}};
+  if (option.choices.empty())
+    out["min"] = option.min, out["max"] = option.max;
+  else
+    out["choices"] = option.choices;
+  out["summary"] = option.summary;
+  return out;
+}
+
+std::string data_files_text(const datasets::DatasetInfo& info) {
+  if (info.files.size() == 1) return info.files[0] + " under the data root";
+  return fmt::format("{} and {} more under the data root", info.files[0], info.files.size() - 1);
+}
+
 Json list_tasks(const Options& options, const GlobalOptions&) {
   const std::string root = datasets::resolve_data_root(options.data_root);
   Json array = Json::array();
   for (const auto& [name, dataset] : datasets::dataset_registry().entries()) {
     const datasets::DatasetInfo& info = dataset.info;
-    const bool built_in = info.file.empty();
+    const bool built_in = info.files.empty();
     const bool present =
-        built_in || (!root.empty() && std::filesystem::exists(root + "/" + info.file));
-    Json e = entry(name, present,
-                   built_in ? "nothing" : fmt::format("{} under the data root", info.file));
+        built_in ||
+        (!root.empty() &&
+         std::any_of(info.files.begin(), info.files.end(), [&](const std::string& file) {
+           return std::filesystem::exists(root + "/" + file);
+         }));
+    Json e = entry(name, present, built_in ? "nothing" : data_files_text(info));
     e["summary"] = info.summary;
     e["count"] = info.official_count;
     e["max_new"] = info.default_max_new;
     e["evaluators"] = info.evaluators;
+    e["parts"] = info.parts;
+    e["options"] = Json::array();
+    for (const datasets::OptionInfo& o : info.options) e["options"].push_back(option_json(o));
     e["licence"] = info.licence;
     e["source"] = info.source;
     e["version"] = info.version;

@@ -55,7 +55,7 @@ void add_suite_options(CLI::App& run, Options& o) {
         ->group(group);
   };
   option("--methods", o.methods, "Methods, e.g. ar,pld:k=10 (AR is always measured)");
-  option("--tasks", o.tasks, "Data sets, e.g. gsm8k,mt_bench or jsonl:FILE")->delimiter(',');
+  option("--tasks", o.tasks, "Data sets, e.g. gsm8k,mt_bench or jsonl:FILE");
   option("--evaluators", o.evaluators, "auto, none, or names")->delimiter(',');
   option("-n,--max-new", o.max_new, "Tokens per answer (default: the data set's)");
   option("--limit", o.limit, "Prompts per data set: a count, or a share below 1");
@@ -122,7 +122,9 @@ void apply(const Options& o, runners::Suite& suite) {
   }
   if (!o.tasks.empty()) {
     suite.tasks.clear();
-    for (const std::string& task : o.tasks) suite.tasks.push_back({.task = task});
+    for (const std::string& list : o.tasks)
+      for (const std::string& task : datasets::split_dataset_list(list))
+        suite.tasks.push_back({.task = task});
   }
   if (!o.evaluators.empty()) {
     const bool is_auto = o.evaluators == std::vector<std::string>{"auto"};

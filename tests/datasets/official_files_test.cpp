@@ -64,17 +64,53 @@ TEST_F(OfficialFiles, Gsm8k) {
 }
 
 TEST_F(OfficialFiles, HumanEvalAndItsPythonTwin) {
-  const LoadedDataset set = load("humaneval"), twin = load("humaneval_x");
+  const LoadedDataset set = load("humaneval"), twin = load("humaneval_x[python]");
   ASSERT_GE(set.prompts.size(), 100u);
   ASSERT_EQ(set.prompts.size(), twin.prompts.size());
   EXPECT_EQ(set.prompts[0].id, "humaneval/0");
   EXPECT_EQ(twin.prompts[99].id, "humaneval_x/python/99");
   EXPECT_THAT(set.prompts[0].turns.at(0), StartsWith("from typing import List"));
-  EXPECT_THAT(set.prompts[0].reference.value(), HasSubstr("check(has_close_elements)"));
+  EXPECT_EQ(set.prompts[0].code->entry_point, "has_close_elements");
+  EXPECT_EQ(twin.prompts[99].code->task, "Python/99");
   // The same problems; a few docstrings differ in white space and wording.
   int n_equal = 0;
   for (size_t i = 0; i < 100; ++i) n_equal += set.prompts[i].turns == twin.prompts[i].turns;
   EXPECT_GE(n_equal, 80);
+}
+
+TEST_F(OfficialFiles, HumanEvalXInSixLanguages) {
+  const LoadedDataset set = load("humaneval_x");
+  EXPECT_EQ(set.info.official_count, 984);
+  std::map<std::string, int> languages;
+  for (const Prompt& prompt : set.prompts) {
+    SCOPED_TRACE(prompt.id);
+    const CodeProblem& code = *prompt.code;
+    ++languages[prompt.language];
+    EXPECT_EQ(code.language, prompt.language);
+    EXPECT_EQ(prompt.id.substr(prompt.id.rfind('/')), code.task.substr(code.task.rfind('/')));
+    EXPECT_FALSE(code.test.empty());
+    EXPECT_FALSE(code.canonical_solution.empty());
+    EXPECT_FALSE(code.declaration.empty());
+    EXPECT_EQ(!code.test_setup.empty(), prompt.language == "go");
+    EXPECT_EQ(code.prompt.find(code.imports) == std::string::npos, code.task == "Go/65");
+    // Rust alone shows no signature in its prompt.
+    EXPECT_EQ(prompt.turns[0] == code.prompt, prompt.language != "rust");
+    EXPECT_EQ(prompt.stop.closing_brace, prompt.language != "python");
+  }
+  EXPECT_EQ(languages.size(), 6u);
+  for (const auto& [language, n] : languages) EXPECT_GE(n, 100) << language;
+  std::set<std::string> chosen;
+  for (const Prompt& prompt : limit_prompts(set.prompts, 6)) chosen.insert(prompt.language);
+  EXPECT_EQ(chosen.size(), 6u);
+  EXPECT_EQ(load("humaneval_x[go]").prompts[0].id, "humaneval_x/go/0");
+}
+
+TEST_F(OfficialFiles, MbppTestSplit) {
+  const LoadedDataset set = load("mbpp");
+  ASSERT_EQ(set.prompts.size(), 500u);
+  EXPECT_EQ(set.prompts.front().id, "mbpp/11");
+  EXPECT_EQ(set.prompts.back().id, "mbpp/510");
+  EXPECT_THAT(set.prompts[0].code->test, StartsWith("assert remove_Occ("));
 }
 
 TEST_F(OfficialFiles, Xsum) {

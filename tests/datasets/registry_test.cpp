@@ -95,7 +95,7 @@ TEST(Registry, NamesAndSuggestions) {
     EXPECT_FALSE(entry.info.source.empty()) << name;
     EXPECT_FALSE(entry.info.licence.empty()) << name;
     EXPECT_GT(entry.info.default_max_new, 0) << name;
-    EXPECT_EQ(entry.info.file.empty(), entry.info.family == "samples") << name;
+    EXPECT_EQ(entry.info.files.empty(), entry.info.family == "samples") << name;
   }
   EXPECT_THAT(error_of(ExitCode::kUsage, [] { load_dataset("gsm8", ""); }),
               HasSubstr("did you mean 'gsm8k'"));
@@ -106,12 +106,12 @@ TEST(Registry, NamesAndSuggestions) {
 TEST(Registry, FileSetsSayWhatTheyNeed) {
   const TempDir dir;
   for (const auto& [name, entry] : dataset_registry().entries()) {
-    if (entry.info.file.empty()) continue;
-    EXPECT_THAT(
-        error_of(ExitCode::kUsage, [&] { load_dataset(entry.info.name, ""); }),
-        AllOf(HasSubstr(entry.info.file), HasSubstr("--data-root"), HasSubstr("EVALRUN_DATA")));
+    if (entry.info.files.empty()) continue;
+    const std::string& file = entry.info.files[0];
+    EXPECT_THAT(error_of(ExitCode::kUsage, [&] { load_dataset(entry.info.name, ""); }),
+                AllOf(HasSubstr(file), HasSubstr("--data-root"), HasSubstr("EVALRUN_DATA")));
     EXPECT_THAT(error_of(ExitCode::kData, [&] { load_dataset(entry.info.name, dir.root()); }),
-                AllOf(HasSubstr(dir.path(entry.info.file)), HasSubstr("hint:")));
+                AllOf(HasSubstr(dir.path(file)), HasSubstr("hint:")));
   }
   EXPECT_THAT(error_of(ExitCode::kData, [&] { load_dataset("gsm8k", dir.root()); }),
               HasSubstr("evalrun data fetch gsm8k"));
@@ -138,7 +138,16 @@ TEST(OfficialRows, BecomePrompts) {
       gzip(
           R"({"task_id":"HumanEval/3","prompt":"def f():\n","entry_point":"f","test":"def check(c): pass","canonical_solution":" x"})"));
   dir.write("humaneval_x/humaneval_python.jsonl.gz",
-            gzip(R"j({"task_id":"Python/3","prompt":"def f():\n","test":"check(f)"})j"));
+            gzip(R"j({"task_id":"Python/3","prompt":"def f():\n","declaration":"def f():\n",)j"
+                 R"j("canonical_solution":" x","test":"check(f)"})j"));
+  dir.write("humaneval_x/humaneval_rust.jsonl.gz",
+            R"j({"task_id":"Rust/3","prompt":"\n/* f */\n","declaration":"use md5;\nfn f(){\n",)j"
+            R"j("canonical_solution":" x }","test":"mod tests {}"})j");
+  dir.write("mbpp/mbpp.jsonl",
+            R"({"task_id":10,"text":"T.","code":"c","test_list":["assert 0"]})"
+            "\n"
+            R"({"task_id":11,"text":"Add.","code":"c","test_list":["assert a","assert b"],)"
+            R"("test_setup_code":"import s"})");
   dir.write("xsum/test.jsonl", R"({"id":"99","document":"Text.","summary":"S."})");
   dir.write("cip/test.jsonl", R"({"prompt":"p","response":"r"})");
 
@@ -157,12 +166,29 @@ TEST(OfficialRows, BecomePrompts) {
   EXPECT_EQ(he.id, "humaneval/3");
   EXPECT_EQ(he.language, "python");
   EXPECT_FALSE(he.chat);
-  EXPECT_EQ(he.reference, "\ndef check(c): pass\ncheck(f)\n");
+  EXPECT_EQ(he.code->task, "HumanEval/3");
+  EXPECT_EQ(he.code->test, "def check(c): pass");
+  EXPECT_EQ(he.code->entry_point, "f");
+  EXPECT_EQ(he.code->canonical_solution, " x");
 
-  const Prompt hx = load_dataset("humaneval_x", dir.root()).prompts.at(0);
+  const Prompt hx = load_dataset("humaneval_x[python]", dir.root()).prompts.at(0);
   EXPECT_EQ(hx.id, "humaneval_x/python/3");
   EXPECT_FALSE(hx.chat);
-  EXPECT_EQ(hx.reference, "check(f)");
+  EXPECT_FALSE(hx.stop.closing_brace);
+  EXPECT_THAT(hx.stop.strings, ::testing::Contains("\ndef"));
+  EXPECT_EQ(hx.code->test, "check(f)");
+
+  const Prompt rust = load_dataset("humaneval_x[rust]", dir.root()).prompts.at(0);
+  EXPECT_EQ(rust.id, "humaneval_x/rust/3");
+  EXPECT_EQ(rust.turns.at(0), "use md5;\nfn f(){\n\n/* f */\n");
+  EXPECT_EQ(rust.code->prompt, "\n/* f */\n");
+  EXPECT_TRUE(rust.stop.closing_brace);
+
+  const LoadedDataset mbpp = load_dataset("mbpp", dir.root());
+  ASSERT_EQ(mbpp.prompts.size(), 1u);  // tasks 1 to 10 are no tests
+  EXPECT_EQ(mbpp.prompts[0].id, "mbpp/11");
+  EXPECT_EQ(mbpp.prompts[0].code->test, "assert a\nassert b");
+  EXPECT_EQ(mbpp.prompts[0].code->test_setup, "import s");
 
   const Prompt xsum = load_dataset("xsum", dir.root()).prompts.at(0);
   EXPECT_EQ(xsum.id, "xsum/99");
