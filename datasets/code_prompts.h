@@ -1,4 +1,5 @@
-// What the code sets share: where a raw completion ends.
+// What the code sets share: the forms in which a problem is put to a model, and where a raw
+// completion ends.
 #pragma once
 #include <string>
 
@@ -6,9 +7,16 @@
 
 namespace evalrun::datasets {
 
-// Python: the stop list of the bigcode harness, in place of the official rule (the first non-empty
-// line in column 0), which its entries approximate and which no list of strings can say. Other
-// languages: one '}' more than '{', the official rule of HumanEval-X.
-StopRules completion_stop_rules(const std::string& language);
+// Option `prompt` of HumanEval and HumanEval-X.
+OptionInfo code_prompt_option();
+
+// Turns, chat and stop rules of `prompt` for the form named `form`; `text` is the problem as
+// completed.
+//   completion  the text itself, raw, with stop rules
+//   chat        the text itself as a chat message (Falcon, Self-Draft)
+//   instruct    asks for the whole function in one fenced block
+//   space       SPACE's wording (Yi et al. 2024, appendix); its released code asks otherwise
+//   bita        BiTA's wording (Lin et al. 2024, released code)
+void put_code_problem(const std::string& form, const std::string& text, Prompt& prompt);
 
 }  // namespace evalrun::datasets

@@ -1,6 +1,5 @@
-// HumanEval (Chen et al. 2021): complete a Python function from its signature and docstring. The
-// prompt is the official text as raw completion, without a chat template; answers are judged by
-// running them.
+// HumanEval (Chen et al. 2021): complete a Python function from its signature and docstring.
+// Answers are judged by running them.
 #include "datasets/code_prompts.h"
 #include "datasets/json_lines.h"
 #include "datasets/sets.h"
@@ -9,8 +8,8 @@ namespace evalrun::datasets {
 
 namespace {
 
-RowReader row_reader(const DatasetSpec&) {
-  return [](const JsonLine&, base::ObjectReader& reader) {
+RowReader row_reader(const DatasetSpec& spec) {
+  return [form = spec.option("prompt")](const JsonLine&, base::ObjectReader& reader) {
     constexpr std::string_view kPrefix = "HumanEval/";
     auto problem = std::make_shared<CodeProblem>();
     problem->set = CodeProblem::Set::kHumanEval;
@@ -24,9 +23,7 @@ RowReader row_reader(const DatasetSpec&) {
     Prompt prompt;
     prompt.id = "humaneval/" + problem->task.substr(kPrefix.size());
     prompt.language = "python";
-    prompt.turns = {problem->prompt};
-    prompt.chat = false;
-    prompt.stop = completion_stop_rules("python");
+    put_code_problem(form, problem->prompt, prompt);
     prompt.code = std::move(problem);
     return prompt;
   };
@@ -43,6 +40,7 @@ DatasetEntry humaneval() {
   info.version = "2";
   info.official_count = 164;
   info.default_max_new = 1024;
+  info.options = {code_prompt_option()};
   info.files = {"humaneval/HumanEval.jsonl.gz"};
   return {info, file_loader(info, row_reader)};
 }

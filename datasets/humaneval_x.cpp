@@ -1,11 +1,6 @@
 // HumanEval-X (Zheng et al. 2023, CodeGeeX; the Rust part was contributed later): the problems of
 // HumanEval in six languages, one file each. Answers are judged by running them; see CodeProblem.
-//
-// completion  the official text, raw; generation ends where the official one does: Python at text
-// in
-//             column 0 that begins something new, elsewhere at one '}' more than '{'. Rust has no
-//             official rule and no signature in its prompt: it gets the brace rule, and its
-//             declaration in front.
+// Rust prompts hold no signature: the declaration is shown in front of them, as the program has it.
 #include <array>
 
 #include "datasets/code_prompts.h"
@@ -47,17 +42,15 @@ CodeProblem read_problem(const Language& language, base::ObjectReader& reader) {
   return problem;
 }
 
-RowReader row_reader(const Language& language) {
-  return [language](const JsonLine&, base::ObjectReader& reader) {
+RowReader row_reader(const Language& language, const std::string& form) {
+  return [language, form](const JsonLine&, base::ObjectReader& reader) {
     auto problem = std::make_shared<CodeProblem>(read_problem(language, reader));
     Prompt prompt;
     prompt.id = fmt::format("humaneval_x/{}/{}", language.name,
                             problem->task.substr(std::string_view(language.task_prefix).size()));
     prompt.language = language.name;
-    prompt.turns = {problem->language == "rust" ? problem->declaration + problem->prompt
-                                                : problem->prompt};
-    prompt.chat = false;
-    prompt.stop = completion_stop_rules(problem->language);
+    const bool rust = problem->language == "rust";
+    put_code_problem(form, (rust ? problem->declaration : "") + problem->prompt, prompt);
     prompt.code = std::move(problem);
     return prompt;
   };
@@ -76,7 +69,8 @@ LoadedDataset load(const DatasetInfo& info, const std::string& root, const Datas
   for (size_t i = 0; i < kLanguages.size(); ++i) {
     if (!spec.wants(kLanguages[i].name)) continue;
     const FoundFile file = find_data_file(info, root, {info.files[i]});
-    const FileState one = read_rows(file.path, file.relative, row_reader(kLanguages[i]), prompts);
+    const FileState one = read_rows(file.path, file.relative,
+                                    row_reader(kLanguages[i], spec.option("prompt")), prompts);
     state = state ? combined(*state, one) : one;
     loaded.info.official_count += kProblems;
     loaded.origin += (loaded.origin.empty() ? "" : ", ") + file.path;
@@ -98,6 +92,7 @@ DatasetEntry humaneval_x() {
   info.version = "2";
   info.official_count = kProblems * static_cast<int>(kLanguages.size());
   info.default_max_new = 1024;
+  info.options = {code_prompt_option()};
   for (const Language& language : kLanguages) {
     info.parts.emplace_back(language.name);
     info.files.push_back(fmt::format("humaneval_x/humaneval_{}.jsonl.gz", language.name));

@@ -38,19 +38,48 @@ size_t find_invalid_utf8(std::string_view text) {
   return std::string_view::npos;
 }
 
+// Line and column, both from 1, of a byte of the file.
+std::string place_of(std::string_view text, size_t at, int first_line) {
+  const std::string_view before = text.substr(0, at);
+  const size_t newline = before.rfind('\n');
+  const size_t column = newline == std::string_view::npos ? at + 1 : at - newline;
+  return fmt::format("line {}, column {}",
+                     first_line + std::count(before.begin(), before.end(), '\n'), column);
+}
+
+void check_utf8(std::string_view text, const std::string& file, int first_line) {
+  const size_t bad = find_invalid_utf8(text);
+  if (bad == std::string_view::npos) return;
+  throw base::data_error(file, place_of(text, bad, first_line),
+                         fmt::format("byte 0x{:02x} is not UTF-8",
+                                     static_cast<unsigned>(static_cast<unsigned char>(text[bad]))),
+                         "save the file as UTF-8, e.g. iconv -f latin1 -t utf-8");
+}
+
 nlohmann::json parse_line(std::string_view text, const std::string& file, int line) {
-  if (const size_t bad = find_invalid_utf8(text); bad != std::string_view::npos)
-    throw base::data_error(
-        file, fmt::format("line {}, column {}", line, bad + 1),
-        fmt::format("byte 0x{:02x} is not UTF-8",
-                    static_cast<unsigned>(static_cast<unsigned char>(text[bad]))),
-        "save the file as UTF-8, e.g. iconv -f latin1 -t utf-8");
+  check_utf8(text, file, line);
   try {
     return nlohmann::json::parse(text);
   } catch (const nlohmann::json::parse_error& e) {
     throw base::data_error(file, fmt::format("line {}, column {}", line, e.byte),
                            "not valid JSON (one object per line is expected)", kRedownload);
   }
+}
+
+using RecordVisitor = std::function<void(const JsonLine& at, base::ObjectReader& reader)>;
+
+void for_each_of_array(std::string_view text, const std::string& file, const RecordVisitor& visit) {
+  check_utf8(text, file, 1);
+  const nlohmann::json array = base::parse_json(text, file);
+  JsonLine at{.in_array = true};
+  for (const nlohmann::json& value : array) {
+    ++at.line;
+    base::ObjectReader reader(value, fmt::format("{}: {}", file, at.place()), "");
+    visit(at, reader);
+    ++at.row;
+  }
+  if (at.row == 0)
+    throw base::data_error(file, "", "is empty (an array without a record)", kRedownload);
 }
 
 }  // namespace
@@ -94,11 +123,12 @@ std::string maybe_gunzip(std::string bytes, const std::string& file) {
   }
 }
 
-void for_each_json_line(
+void for_each_json_record(
     std::string_view text, const std::string& file,
     const std::function<void(const JsonLine& at, base::ObjectReader& reader)>& visit) {
   if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
   JsonLine at;
+  if (base::trim(text).starts_with('[')) return for_each_of_array(text, file, visit);
   while (!text.empty()) {
     const size_t end = std::min(text.find('\n'), text.size());
     std::string_view line = text.substr(0, end);
@@ -107,7 +137,7 @@ void for_each_json_line(
     if (line.ends_with('\r')) line.remove_suffix(1);
     if (base::trim(line).empty()) continue;
     const nlohmann::json value = parse_line(line, file, at.line);
-    base::ObjectReader reader(value, fmt::format("{}: line {}", file, at.line), "");
+    base::ObjectReader reader(value, fmt::format("{}: {}", file, at.place()), "");
     visit(at, reader);
     ++at.row;
   }
@@ -116,7 +146,7 @@ void for_each_json_line(
 }
 
 void PromptList::add(const std::string& file, const JsonLine& at, Prompt prompt) {
-  const std::string where = fmt::format("line {}", at.line);
+  const std::string where = at.place();
   if (prompt.turns.empty())
     throw base::data_error(file, where, "the prompt has no turn", "give it at least one");
   for (const std::string& turn : prompt.turns)
@@ -136,7 +166,7 @@ FileState read_rows(const std::string& path, const std::string& relative, const 
       relative.empty() ? FileState::kUnknown : known_state(relative, base::sha256_hex(bytes));
   const std::string text = maybe_gunzip(std::move(bytes), path);
   const size_t before = prompts.size();
-  for_each_json_line(text, path, [&](const JsonLine& at, base::ObjectReader& reader) {
+  for_each_json_record(text, path, [&](const JsonLine& at, base::ObjectReader& reader) {
     if (std::optional<Prompt> prompt = row(at, reader)) prompts.add(path, at, std::move(*prompt));
   });
   if (prompts.size() == before)
@@ -165,18 +195,22 @@ FoundFile find_data_file(const DatasetInfo& info, const std::string& data_root,
                          fmt::format("not found; data set '{}' reads it", info.name), how);
 }
 
+LoadedDataset load_one_file(const DatasetInfo& info, const DatasetSpec& spec, const FoundFile& file,
+                            const RowReader& row) {
+  PromptList prompts;
+  const FileState state = read_rows(file.path, file.relative, row, prompts);
+  LoadedDataset loaded{info, spec.text, prompts.take(), file.path, ""};
+  loaded.verification = verification_text(state, loaded.prompts.size(), info.official_count);
+  return loaded;
+}
+
 std::function<LoadedDataset(const std::string&, const DatasetSpec&)> file_loader(
     DatasetInfo info, ReaderForSpec reader, std::vector<std::string> alternatives) {
   std::vector<std::string> candidates = {info.files.at(0)};
   candidates.insert(candidates.end(), alternatives.begin(), alternatives.end());
   return [info = std::move(info), reader = std::move(reader), candidates = std::move(candidates)](
              const std::string& root, const DatasetSpec& spec) {
-    const FoundFile file = find_data_file(info, root, candidates);
-    PromptList prompts;
-    const FileState state = read_rows(file.path, file.relative, reader(spec), prompts);
-    LoadedDataset loaded{info, spec.text, prompts.take(), file.path, ""};
-    loaded.verification = verification_text(state, loaded.prompts.size(), info.official_count);
-    return loaded;
+    return load_one_file(info, spec, find_data_file(info, root, candidates), reader(spec));
   };
 }
 

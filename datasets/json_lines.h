@@ -1,7 +1,8 @@
 // Reading JSON Lines files of prompts: whole file in, one checked object per line out.
 //
-// Tolerated: gzip (by content, not by name), a UTF-8 byte order mark, CRLF line ends, blank lines,
-// lines of any length. Everything else that is wrong is a data_error naming file, line and field.
+// Tolerated: one JSON array in place of lines, gzip (by content, not by name), a UTF-8 byte order
+// mark, CRLF line ends, blank lines, lines of any length. Everything else that is wrong is a
+// data_error naming file, line and field.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -20,15 +21,18 @@ namespace evalrun::datasets {
 // they are truncated or damaged. Bytes without the gzip magic are returned as they are.
 std::string maybe_gunzip(std::string bytes, const std::string& file);
 
-// One line: `line` counts from 1 as editors do, `row` counts the objects from 0.
+// One record: `line` counts from 1 as editors do, `row` counts the objects from 0.
 struct JsonLine {
-  int line = 0;
+  int line = 0;  // in a JSON array: of the record
   int row = 0;
+  bool in_array = false;
+  std::string place() const { return fmt::format("{} {}", in_array ? "record" : "line", line); }
 };
 
 // Calls `visit` for each object in order. `reader` reports fields as "FILE: line 3: field 'turns'
-// ...". Throws when there is no object at all.
-void for_each_json_line(
+// ...". Throws when there is no object at all. A file that is one JSON array is read too; its
+// objects are then reported as "record 3".
+void for_each_json_record(
     std::string_view text, const std::string& file,
     const std::function<void(const JsonLine& at, base::ObjectReader& reader)>& visit);
 
@@ -62,6 +66,10 @@ struct FoundFile {
 };
 FoundFile find_data_file(const DatasetInfo& info, const std::string& data_root,
                          const std::vector<std::string>& candidates);
+
+// The set as read from this file; its verification counts what was wanted of it.
+LoadedDataset load_one_file(const DatasetInfo& info, const DatasetSpec& spec, const FoundFile& file,
+                            const RowReader& row);
 
 // The usual loader of a set with one official file (info.files[0]) below the data root.
 // `alternatives` are read in order when it is not there. `reader` is asked once per load for the

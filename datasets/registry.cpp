@@ -18,10 +18,13 @@ const base::Registry<DatasetEntry>& dataset_registry() {
     for (DatasetEntry& entry : samples()) add(std::move(entry));
     add(mt_bench());
     add(gsm8k());
+    add(gsm_100());
     add(humaneval());
     add(humaneval_x());
     add(mbpp());
+    add(mbpp_100());
     add(xsum());
+    add(spec_bench());
     add(cip());
     add(cip_standin());
     return registry;

@@ -32,7 +32,7 @@ const std::vector<Kind>& kinds() {
 std::vector<Prompt> read_kind(const std::string& kind) {
   const std::string file = "samples/" + kind + ".jsonl";
   PromptList prompts;
-  for_each_json_line(
+  for_each_json_record(
       embedded_text(file), file, [&](const JsonLine& at, base::ObjectReader& reader) {
         Prompt prompt;
         prompt.id = fmt::format("samples/{}/{}", kind, reader.required<std::string>("id"));

@@ -6,10 +6,13 @@ namespace evalrun::datasets {
 
 DatasetEntry mt_bench();
 DatasetEntry gsm8k();
+DatasetEntry gsm_100();
 DatasetEntry humaneval();
 DatasetEntry humaneval_x();
 DatasetEntry mbpp();
+DatasetEntry mbpp_100();
 DatasetEntry xsum();
+DatasetEntry spec_bench();
 DatasetEntry cip();
 DatasetEntry cip_standin();
 

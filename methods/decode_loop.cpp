@@ -1,14 +1,22 @@
 #include "methods/decode_loop.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "engine/base/error.h"
 
 namespace evalrun::methods {
 namespace {
 
-bool is_stop(std::span<const int32_t> stop_ids, int32_t token) {
-  return std::find(stop_ids.begin(), stop_ids.end(), token) != stop_ids.end();
+using results::StopReason;
+
+// Why the answer ends with this token, if it does.
+std::optional<StopReason> stop_at(const TurnRequest& request, int32_t token) {
+  const auto ids = request.stop_ids;
+  if (std::find(ids.begin(), ids.end(), token) != ids.end()) return StopReason::kStopToken;
+  if (request.stop_text != nullptr && request.stop_text->completed_by(token))
+    return StopReason::kStopString;
+  return std::nullopt;
 }
 
 void check_request(const TurnRequest& request, const engine::Session& target) {
@@ -55,16 +63,17 @@ int32_t prefill(engine::Session& target, const TurnRequest& request, base::Rng& 
   return first;
 }
 
-// Appends what the stop rule keeps of a step; returns its record. `stopped` is set at a stop token.
+// Appends what the stop rules keep of a step; returns its record. `stopped` is set where one ends
+// it.
 results::StepRecord keep_step(const StepOutcome& outcome, const PhaseTimer& timer,
                               const TurnRequest& request, std::vector<int32_t>& tokens,
-                              bool& stopped) {
+                              std::optional<StopReason>& stopped) {
   EVALRUN_CHECK(!outcome.tokens.empty(), "a step without a token");
   const size_t before = tokens.size();
   for (int32_t token : outcome.tokens) {
     if (stopped || tokens.size() == static_cast<size_t>(request.max_new)) break;
     tokens.push_back(token);
-    stopped = is_stop(request.stop_ids, token);
+    stopped = stop_at(request, token);
   }
   results::StepRecord record;
   record.rows = outcome.rows;
@@ -100,10 +109,11 @@ results::TurnRecord decode_turn(DecodingMethod& method, engine::Session& target,
   const int64_t available = clock.now_ns();
   turn.prefill_ns = available - begin;
   turn.tokens.push_back(first);
-  bool stopped = is_stop(request.stop_ids, first);
+  if (request.stop_text != nullptr) request.stop_text->begin();
+  std::optional<StopReason> stopped = stop_at(request, first);
   const auto full = [&] { return turn.tokens.size() == static_cast<size_t>(request.max_new); };
   if (stopped || full()) {
-    turn.stop = stopped ? results::StopReason::kStopToken : results::StopReason::kLimit;
+    turn.stop = stopped.value_or(StopReason::kLimit);
     return turn;
   }
 
@@ -130,9 +140,7 @@ results::TurnRecord decode_turn(DecodingMethod& method, engine::Session& target,
     turn.steps.push_back(keep_step(outcome, timer, request, turn.tokens, stopped));
   }
   turn.decode_ns = end - ready;
-  turn.stop = stopped  ? results::StopReason::kStopToken
-              : full() ? results::StopReason::kLimit
-                       : results::StopReason::kContextFull;
+  turn.stop = stopped.value_or(full() ? StopReason::kLimit : StopReason::kContextFull);
 
   size_t emitted = 0;
   for (const results::StepRecord& step : turn.steps) emitted += static_cast<size_t>(step.emitted);

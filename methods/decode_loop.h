@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "methods/method.h"
+#include "methods/stop_text.h"
 #include "results/records.h"
 
 namespace evalrun::methods {
@@ -19,6 +20,7 @@ struct TurnRequest {
   int keep = 0;
   int max_new = 128;
   std::span<const int32_t> stop_ids;  // empty = run to max_new (--ignore-eos)
+  StopText* stop_text = nullptr;      // watched besides; null = none
   engine::SamplingParams sampling;
   uint64_t seed = 0;
 };
@@ -28,7 +30,8 @@ struct TurnRequest {
 //
 // Accounting (docs/measurement.md): the first token comes from the prefill's last row, counts in
 // `tokens` and in no step; sum over steps of emitted = tokens - 1 (checked). A stop token counts
-// once and ends the generation. What a step produced behind it, or behind max_new, is cut and
+// once and ends the generation; so does the token that completes a stop text, which a stop token
+// comes before. What a step produced behind it, or behind max_new, is cut and
 // counted nowhere: the last step's `emitted` is the number of its tokens kept, and its `accepted`
 // is the number of draft tokens among them (equal to `emitted` when the bonus was cut, emitted - 1
 // otherwise). `emitted` is counted here from the tokens; `accepted`, `drafted`, `rows` and

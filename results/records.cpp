@@ -8,6 +8,8 @@ const char* to_string(StopReason r) {
   switch (r) {
     case StopReason::kStopToken:
       return "stop_token";
+    case StopReason::kStopString:
+      return "stop_string";
     case StopReason::kLimit:
       return "limit";
     case StopReason::kContextFull:

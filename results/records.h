@@ -20,7 +20,7 @@ struct StepRecord {
   int64_t draft_ns = 0, verify_ns = 0, commit_ns = 0, other_ns = 0;
 };
 
-enum class StopReason { kStopToken, kLimit, kContextFull, kFailed };
+enum class StopReason { kStopToken, kStopString, kLimit, kContextFull, kFailed };
 const char* to_string(StopReason r);
 
 // One turn of one generation.

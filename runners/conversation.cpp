@@ -61,6 +61,11 @@ std::string Conversation::decode(std::span<const int32_t> ids) const {
   return tokenizer_.decode(ids, /*skip_special=*/true);
 }
 
+std::optional<methods::StopText> Conversation::stop_text(const datasets::Prompt& prompt) const {
+  if (prompt.stop.empty()) return std::nullopt;
+  return methods::StopText(tokenizer_, {prompt.stop.strings, prompt.stop.closing_brace});
+}
+
 int common_prefix(std::span<const int32_t> a, std::span<const int32_t> b) {
   return static_cast<int>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
 }

@@ -2,6 +2,7 @@
 // answers.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "engine/model/model.h"
 #include "engine/tokenizer/chat_template.h"
 #include "engine/tokenizer/tokenizer.h"
+#include "methods/stop_text.h"
 
 namespace evalrun::runners {
 
@@ -27,6 +29,8 @@ class Conversation {
   // The answer as text: special tokens skipped, invalid UTF-8 replaced.
   std::string decode(std::span<const int32_t> ids) const;
   const std::vector<int32_t>& stop_ids() const { return tokenizer_.stop_ids(); }
+  // Watches answers to `prompt`; nothing when it has no stop rules.
+  std::optional<methods::StopText> stop_text(const datasets::Prompt& prompt) const;
 
  private:
   const engine::Tokenizer& tokenizer_;

@@ -38,15 +38,19 @@ std::string arm_key(const results::ArmRecord& arm) {
                     {"settings", arm.settings}});
 }
 
-std::string prompt_key(const results::PromptRecord& prompt) {
+std::string prompt_key(const results::PromptRecord& prompt, const datasets::StopRules& stop) {
   // Later turns cannot be rendered before the model answers, so their messages are hashed as they
   // are.
   nlohmann::json later = nlohmann::json::array();
   for (size_t i = 1; i < prompt.turns.size(); ++i) later.push_back(prompt.turns[i]);
-  return hash_json({{"task", prompt.task},
-                    {"id", prompt.id},
-                    {"rendered", prompt.rendered_hash},
-                    {"later_turns", later}});
+  nlohmann::json key = {{"task", prompt.task},
+                        {"id", prompt.id},
+                        {"rendered", prompt.rendered_hash},
+                        {"later_turns", later}};
+  // Where an answer ends changes its figures. Prompts without such rules keep the keys they had.
+  if (!stop.empty())
+    key["stop"] = {{"strings", stop.strings}, {"closing_brace", stop.closing_brace}};
+  return hash_json(key);
 }
 
 std::string run_key(const Suite& suite, const RunKeyParts& parts) {

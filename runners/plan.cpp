@@ -125,7 +125,7 @@ class Planner {
       plan_.skipped.push_back(record.id);
       return;
     }
-    record.key = prompt_key(record);
+    record.key = prompt_key(record, planned.prompt.stop);
     if (!prompts_seen_.insert(record.id + "\n" + record.rendered_hash).second)
       throw base::usage_error(fmt::format("prompt {} of {} is listed twice", record.id, task),
                               "two of the data sets overlap (samples holds samples/chat, ...)");

@@ -1,6 +1,7 @@
 #include "runners/runner.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "engine/base/error.h"
 #include "engine/base/rng.h"
@@ -84,6 +85,8 @@ struct Runner::Impl {
     const PlannedPrompt& planned = prompt(v);
     methods::DecodingMethod& method = *methods[static_cast<size_t>(v.arm)];
     std::vector<int32_t> ids, previous;
+    std::optional<methods::StopText> stop_text =
+        plan.suite.ignore_eos ? std::nullopt : conversation.stop_text(planned.prompt);
     for (size_t turn = 0; turn < planned.prompt.turns.size(); ++turn) {
       const int64_t begin = clock.now_ns();
       ids = conversation.encode(planned.prompt, conversation.render(planned.prompt, g.texts));
@@ -91,6 +94,7 @@ struct Runner::Impl {
       g.tokenize_ns += encoded - begin;
       methods::TurnRequest request =
           turn_request(planned, ids, turn == 0 ? g.seed : base::combine_seeds({g.seed, turn}));
+      request.stop_text = stop_text ? &*stop_text : nullptr;
       // The last prompt token is always computed again: its logits give the first answer token.
       request.keep = std::min(common_prefix(previous, ids), static_cast<int>(ids.size()) - 1);
       g.turns.push_back(methods::decode_turn(method, session, request, clock));

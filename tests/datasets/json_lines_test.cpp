@@ -77,6 +77,18 @@ TEST_F(Jsonl, GzipByContentAndInSeveralMembers) {
   expect_two_lines(load(gzip(text.substr(0, 10)) + gzip(text.substr(10)), "q.jsonl.gz"));
 }
 
+TEST_F(Jsonl, OneArrayInsteadOfLines) {
+  const std::string one = R"({"id":"a","prompt":"one"})",
+                    two = R"({"id":2,"turns":["two","three"],"category":"c","language":"de",)"
+                          R"("reference":"r"})";
+  expect_two_lines(load("\n [" + one + ",\n" + two + "]\n"));
+  EXPECT_THAT(refused("[" + one + ",1]"), AllOf(HasSubstr("record 2"), HasSubstr("an object")));
+  EXPECT_THAT(refused("[" + one + "," + one + "]"), HasSubstr("record 2"));
+  EXPECT_THAT(refused("[\n" + one), HasSubstr("line 2"));
+  EXPECT_THAT(refused("[]"), HasSubstr("is empty"));
+  EXPECT_THAT(refused("[" + one + ",\n\"\xff\"]"), HasSubstr("line 2, column 2"));
+}
+
 TEST_F(Jsonl, HugeLine) {
   const std::string big(8 << 20, 'x');
   EXPECT_EQ(load(R"({"id":"big","prompt":")" + big + "\"}").prompts.at(0).turns[0].size(),
@@ -87,7 +99,7 @@ TEST_F(Jsonl, BrokenLineNamesLineAndColumn) {
   EXPECT_THAT(refused("{\"id\":\"a\",\"prompt\":\"x\"}\n\n{\"id\":\"b\",\"prompt\":}\n"),
               AllOf(HasSubstr("line 3, column 20"), HasSubstr("not valid JSON")));
   EXPECT_THAT(refused(R"({"id":"a","prompt":"x)"), HasSubstr("line 1"));
-  EXPECT_THAT(refused("[1]\n"), AllOf(HasSubstr("line 1"), HasSubstr("must be an object")));
+  EXPECT_THAT(refused("1\n"), AllOf(HasSubstr("line 1"), HasSubstr("must be an object")));
   EXPECT_THAT(refused("{\"id\":\"a\",\"prompt\":\"x\"} {}\n"), HasSubstr("line 1, column 25"));
 }
 

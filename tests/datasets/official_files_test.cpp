@@ -105,6 +105,21 @@ TEST_F(OfficialFiles, HumanEvalXInSixLanguages) {
   EXPECT_EQ(load("humaneval_x[go]").prompts[0].id, "humaneval_x/go/0");
 }
 
+TEST_F(OfficialFiles, SpecBench) {
+  const LoadedDataset set = load("spec_bench");
+  std::map<std::string, int> tasks;
+  for (const Prompt& prompt : set.prompts) ++tasks[prompt.category];
+  EXPECT_EQ(tasks.size(), 6u);
+  for (const auto& [task, n] : tasks) EXPECT_GE(n, 40) << task;
+  EXPECT_EQ(load("spec_bench[qa]").prompts.front().category, "qa");
+}
+
+TEST_F(OfficialFiles, FewShotForms) {
+  EXPECT_EQ(load("gsm8k:shots=5").prompts[0].turns[0].find("Question: Natalia sold clips"), 0u);
+  EXPECT_GE(load("gsm_100").prompts.size(), 40u);
+  EXPECT_THAT(load("mbpp:prompt=few-shot").prompts[0].turns[0], HasSubstr("[DONE]"));
+}
+
 TEST_F(OfficialFiles, MbppTestSplit) {
   const LoadedDataset set = load("mbpp");
   ASSERT_EQ(set.prompts.size(), 500u);

@@ -201,6 +201,106 @@ TEST(OfficialRows, BecomePrompts) {
   EXPECT_FALSE(cip.reference.has_value());
 }
 
+TEST(OfficialRows, PromptForms) {
+  const TempDir dir;
+  dir.write("humaneval_x/humaneval_cpp.jsonl.gz",
+            R"j({"task_id":"CPP/0","prompt":"int f(){\n","declaration":"int f(){\n",)j"
+            R"j("canonical_solution":" x }","test":"int main(){}"})j");
+  const auto prompt = [&](const std::string& form) {
+    return load_dataset("humaneval_x[cpp]:prompt=" + form, dir.root()).prompts.at(0);
+  };
+  EXPECT_FALSE(prompt("completion").chat);
+  EXPECT_TRUE(prompt("completion").stop.closing_brace);
+  for (const char* form : {"chat", "instruct", "space", "bita"}) {
+    EXPECT_TRUE(prompt(form).chat) << form;
+    EXPECT_TRUE(prompt(form).stop.empty()) << form;
+    EXPECT_THAT(prompt(form).turns.at(0), HasSubstr("int f(){\n")) << form;
+    EXPECT_EQ(prompt(form).code->prompt, "int f(){\n") << form;
+  }
+  EXPECT_EQ(prompt("chat").turns.at(0), "int f(){\n");
+  EXPECT_EQ(prompt("bita").turns.at(0), "Complete the following C++ code\nint f(){\n");
+  EXPECT_THAT(prompt("space").turns.at(0), HasSubstr("just complete the code.\n int f()"));
+  EXPECT_EQ(load_dataset("humaneval_x[cpp]:prompt=space", dir.root()).task,
+            "humaneval_x[cpp]:prompt=space");
+  EXPECT_EQ(load_dataset("humaneval_x[cpp]:prompt=completion", dir.root()).task,
+            "humaneval_x[cpp]");
+
+  dir.write("xsum/test.jsonl", R"([{"id":"9","document":"D.","summary":"S."}])");
+  EXPECT_EQ(load_dataset("xsum:prompt=space", dir.root()).prompts.at(0).turns.at(0),
+            "Document: D.\n Based on the previous text, provide a brief single summary");
+}
+
+TEST(OfficialRows, FewShotPrompts) {
+  const TempDir dir;
+  dir.write("gsm8k/test.jsonl", R"({"question":"q?","answer":"#### 1"})");
+  dir.write("gsm8k/train.jsonl",
+            "{\"question\":\"t0\",\"answer\":\"a0\\n#### 0\"}\n"
+            "{\"question\":\"t1\",\"answer\":\"a1\\n#### 1\"}\n");
+  const Prompt two = load_dataset("gsm8k:shots=2", dir.root()).prompts.at(0);
+  EXPECT_EQ(two.turns.at(0),
+            "Question: t0\nAnswer: a0\n#### 0\n\nQuestion: t1\nAnswer: a1\n#### 1\n\n"
+            "Question: q?\nAnswer:");
+  EXPECT_FALSE(two.chat);
+  EXPECT_THAT(two.stop.strings, ::testing::Contains("Question:"));
+  EXPECT_THAT(error_of(ExitCode::kData, [&] { load_dataset("gsm8k:shots=3", dir.root()); }),
+              AllOf(HasSubstr("train.jsonl"), HasSubstr("2 of the 3")));
+  EXPECT_THAT(error_of(ExitCode::kUsage, [&] { load_dataset("gsm8k:shots=9", dir.root()); }),
+              HasSubstr("0..8"));
+  EXPECT_THAT(error_of(ExitCode::kUsage, [&] { load_dataset("gsm8k:shot=2", dir.root()); }),
+              HasSubstr("did you mean 'shots'"));
+  EXPECT_THAT(error_of(ExitCode::kUsage, [&] { load_dataset("xsum:prompt=spase", dir.root()); }),
+              HasSubstr("did you mean 'space'"));
+  EXPECT_THAT(error_of(ExitCode::kData, [&] { load_dataset("gsm_100", dir.root()); }),
+              HasSubstr("none of the records"));
+
+  std::string mbpp;
+  for (int task : {2, 3, 4, 11})
+    mbpp += fmt::format(R"({{"task_id":{},"text":"T{}.","code":"c{}\r\nd","test_list":["a{}"]}})"
+                        "\n",
+                        task, task, task, task);
+  dir.write("mbpp/mbpp.jsonl", mbpp);
+  const Prompt few = load_dataset("mbpp:prompt=few-shot", dir.root()).prompts.at(0);
+  EXPECT_THAT(few.turns.at(0), AllOf(HasSubstr("T2. Your code should pass these tests:\n\na2\n"
+                                               "[BEGIN]\nc2\nd\n[DONE]\n\nYou are"),
+                                     ::testing::EndsWith("tests:\n\na11\n[BEGIN]\n")));
+  EXPECT_THAT(few.stop.strings, ElementsAre("[DONE]"));
+  dir.write("mbpp/mbpp.jsonl", mbpp.substr(mbpp.find('\n') + 1));
+  EXPECT_THAT(error_of(ExitCode::kData, [&] { load_dataset("mbpp:prompt=few-shot", dir.root()); }),
+              HasSubstr("before the examples"));
+}
+
+TEST(OfficialRows, SpecBenchTasksAndMbpp100) {
+  const TempDir dir;
+  dir.write("spec_bench/question.jsonl",
+            R"({"question_id":81,"category":"writing","turns":["a","b"]})"
+            "\n"
+            R"({"question_id":161,"category":"translation","turns":["t"],"reference":["r"]})"
+            "\n"
+            R"({"question_id":481,"category":"rag","turns":["g"],"reference":[["x","y"]]})");
+  const auto all = load_dataset("spec_bench", dir.root()).prompts;
+  ASSERT_EQ(all.size(), 3u);
+  EXPECT_EQ(all[0].category, "mt_bench");
+  EXPECT_EQ(all[1].reference, "r");
+  EXPECT_FALSE(all[2].reference.has_value());
+  const LoadedDataset part = load_dataset("spec_bench[rag,translation]", dir.root());
+  EXPECT_EQ(part.prompts.size(), 2u);
+  EXPECT_EQ(part.task, "spec_bench[translation,rag]");
+  EXPECT_EQ(part.info.official_count, 160);
+
+  std::string array;
+  for (int task = 1; task <= 14; ++task)  // 11 to 14 are tests 0 to 3, of which 1 and 3 are drawn
+    array += fmt::format(
+        R"({}{{"task_id":{},"prompt":"P{}.","code":"c","test_imports":["import m"],"test_list":["a"]}})",
+        task == 1 ? "[" : ",\n", task, task);
+  dir.write("mbpp/sanitized-mbpp.json", array + "]");
+  const auto hundred = load_dataset("mbpp_100:prompt=self-draft", dir.root()).prompts;
+  ASSERT_EQ(hundred.size(), 2u);
+  EXPECT_EQ(hundred[0].id, "mbpp_100/12");
+  EXPECT_EQ(hundred[1].id, "mbpp_100/14");
+  EXPECT_EQ(hundred[0].turns.at(0), "P12.");
+  EXPECT_EQ(hundred[0].code->test_setup, "import m");
+}
+
 TEST(OfficialRows, RefuseWhatIsNotTheirs) {
   const TempDir dir;
   dir.write("gsm8k/test.jsonl", R"({"question":"q0","answer":"12"})");

@@ -82,6 +82,7 @@ results::TurnRecord run(methods::DecodingMethod& method, engine::Session& sessio
   request.keep = turn.keep;
   request.max_new = turn.max_new;
   request.stop_ids = turn.stop_ids;
+  request.stop_text = turn.stop_text;
   request.sampling = turn.sampling;
   request.seed = turn.seed;
   base::SteadyClock clock;

@@ -42,6 +42,7 @@ struct Turn {
   Tokens stop_ids = {};
   engine::SamplingParams sampling = {};
   uint64_t seed = 0;
+  methods::StopText* stop_text = nullptr;
 };
 results::TurnRecord run(methods::DecodingMethod& method, engine::Session& session,
                         const Turn& turn);

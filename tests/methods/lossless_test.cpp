@@ -4,6 +4,7 @@
 #include "engine/base/error.h"
 #include "tests/methods/drafters.h"
 #include "tests/methods/harness.h"
+#include "tests/methods/text_tokens.h"
 
 namespace evalrun::tests {
 namespace {
@@ -25,8 +26,9 @@ void check_accounting(const TurnRecord& turn, const Turn& asked) {
     EXPECT_GT(s.verify_ns, 0);
     // One token of the target per step, unless the stop rule cut it.
     const bool whole = s.emitted == s.accepted + 1;
-    const bool cut =
-        last && turn.stop == results::StopReason::kStopToken && s.emitted == s.accepted;
+    const bool cut = last && s.emitted == s.accepted &&
+                     (turn.stop == results::StopReason::kStopToken ||
+                      turn.stop == results::StopReason::kStopString);
     EXPECT_TRUE(whole || cut) << "step " << i << ": " << s.accepted << " accepted, " << s.emitted
                               << " emitted";
     emitted += static_cast<size_t>(s.emitted);
@@ -136,6 +138,39 @@ TEST_P(EveryMethod, StopTokensAndLimitsCutWherePlainDecodingIsCut) {
       check_cache(*session, model, turn, got);
     }
   }
+}
+
+TEST_P(EveryMethod, StopTextsCutWherePlainDecodingIsCut) {
+  // Strings of two and three letters over tokens of none to two: most span tokens.
+  const TextTokens tokenizer({"a", "b", "ab", "", "{", "}", "ba", "\n", "}a", "aa"});
+  const std::vector<methods::StopTextRules> rules = {
+      {{"bab", "\na"}}, {{"aaa"}, true}, {{}, true}, {{"b{", "}\n", "aba"}}};
+  base::Rng rng(8);
+  int stopped = 0;
+  for (uint64_t seed = 1; seed <= 3; ++seed) {
+    const auto model = small_model(seed, 10);
+    const auto ar = build_method("ar", model);
+    const auto method = build(model);
+    const auto plain = make_session(model), session = make_session(model);
+    for (int round = 0; round < 24; ++round) {
+      methods::StopText stop(tokenizer, rules[static_cast<size_t>(round) % rules.size()]);
+      Turn turn{random_tokens(rng, 1 + static_cast<int>(rng.below(12)), 10)};
+      if (round % 3 == 0) turn.stop_ids = random_tokens(rng, 1, 10);
+      const TurnRecord whole = run(*ar, *plain, turn);  // without the stop text
+      turn.stop_text = &stop;
+      const TurnRecord expected = run(*ar, *plain, turn);
+      const TurnRecord got = run(*method, *session, turn);
+      ASSERT_EQ(got.tokens, expected.tokens) << "model " << seed << ", round " << round;
+      ASSERT_EQ(got.stop, expected.stop);
+      ASSERT_TRUE(std::equal(got.tokens.begin(), got.tokens.end(), whole.tokens.begin()));
+      EXPECT_EQ(got.stop == results::StopReason::kStopString,
+                got.tokens.size() < whole.tokens.size() || got.stop != whole.stop);
+      check_accounting(got, turn);
+      check_cache(*session, model, turn, got);
+      stopped += got.stop == results::StopReason::kStopString;
+    }
+  }
+  EXPECT_GT(stopped, 20);
 }
 
 TEST_P(EveryMethod, SecondTurnsAreThoseOfPlainDecoding) {
