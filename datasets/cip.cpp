@@ -30,6 +30,7 @@ DatasetEntry cip() {
   info.official_count = 64511;
   info.default_max_new = 512;
   info.files = {"cip/test.jsonl"};
+  info.alternatives = {"cip/test.json"};
   return {info, file_loader(info, row_reader(info.name))};
 }
 

@@ -58,9 +58,10 @@ struct DatasetInfo {
   std::vector<std::string> evaluators;  // ids in the evaluator registry that apply, may be empty
   // Relative to the data root; none for built-in sets. More than one: the files of `parts`.
   std::vector<std::string> files;
-  std::vector<std::string> parts;   // what name[part] may choose from
-  std::vector<OptionInfo> options;  // what name:key=value may say
-  std::string family;               // what it is a form or a part of, "samples"; else its name
+  std::vector<std::string> alternatives;  // read in order when files[0] is not there
+  std::vector<std::string> parts;         // what name[part] may choose from
+  std::vector<OptionInfo> options;        // what name:key=value may say
+  std::string family;  // what it is a form or a part of, "samples"; else its name
 };
 
 struct LoadedDataset {

@@ -163,7 +163,7 @@ FileState read_rows(const std::string& path, const std::string& relative, const 
                     PromptList& prompts) {
   std::string bytes = base::read_file(path);
   const FileState state =
-      relative.empty() ? FileState::kUnknown : known_state(relative, base::sha256_hex(bytes));
+      relative.empty() ? FileState::kUnknown : checked_state(path, relative, bytes);
   const std::string text = maybe_gunzip(std::move(bytes), path);
   const size_t before = prompts.size();
   for_each_json_record(text, path, [&](const JsonLine& at, base::ObjectReader& reader) {
@@ -205,9 +205,9 @@ LoadedDataset load_one_file(const DatasetInfo& info, const DatasetSpec& spec, co
 }
 
 std::function<LoadedDataset(const std::string&, const DatasetSpec&)> file_loader(
-    DatasetInfo info, ReaderForSpec reader, std::vector<std::string> alternatives) {
+    DatasetInfo info, ReaderForSpec reader) {
   std::vector<std::string> candidates = {info.files.at(0)};
-  candidates.insert(candidates.end(), alternatives.begin(), alternatives.end());
+  candidates.insert(candidates.end(), info.alternatives.begin(), info.alternatives.end());
   return [info = std::move(info), reader = std::move(reader), candidates = std::move(candidates)](
              const std::string& root, const DatasetSpec& spec) {
     return load_one_file(info, spec, find_data_file(info, root, candidates), reader(spec));

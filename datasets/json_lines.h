@@ -71,11 +71,10 @@ FoundFile find_data_file(const DatasetInfo& info, const std::string& data_root,
 LoadedDataset load_one_file(const DatasetInfo& info, const DatasetSpec& spec, const FoundFile& file,
                             const RowReader& row);
 
-// The usual loader of a set with one official file (info.files[0]) below the data root.
-// `alternatives` are read in order when it is not there. `reader` is asked once per load for the
-// reader of the spec's rows.
+// The usual loader of a set with one official file (info.files[0], or its alternatives) below the
+// data root. `reader` is asked once per load for the reader of the spec's rows.
 using ReaderForSpec = std::function<RowReader(const DatasetSpec& spec)>;
 std::function<LoadedDataset(const std::string&, const DatasetSpec&)> file_loader(
-    DatasetInfo info, ReaderForSpec reader, std::vector<std::string> alternatives = {});
+    DatasetInfo info, ReaderForSpec reader);
 
 }  // namespace evalrun::datasets

@@ -1,4 +1,5 @@
-// `jsonl:FILE`: the user's own prompts, one JSON object per line (gzip allowed).
+// `jsonl:FILE`: the user's own prompts, one JSON object per line, or an array of them (gzip
+// allowed).
 //
 //   id         required, string or integer, unique in the file
 //   prompt     a string, one turn
@@ -7,8 +8,9 @@
 //              the model's own answers
 //              (exactly one of prompt, turns, messages)
 //   category, language, reference       optional strings
-//   chat       optional, default true; false = raw completion without a chat template (one turn
-//   only) meta       optional, anything; ignored
+//   stop       optional list of strings, each of which ends an answer
+//   chat       optional, default true; false = raw completion without a chat template, of one turn
+//   meta       optional, anything; ignored
 //
 // Other keys are errors: a misspelt "reference" must not pass for a prompt without one.
 #include <filesystem>
@@ -69,6 +71,9 @@ Prompt read_prompt(const JsonLine&, base::ObjectReader& reader) {
   prompt.chat = reader.optional<bool>("chat", true);
   if (!prompt.chat && prompt.turns.size() != 1)
     reader.fail("chat", "is false, but there are several turns", "a raw completion has one turn");
+  prompt.stop.strings = reader.optional<std::vector<std::string>>("stop", {});
+  for (const std::string& text : prompt.stop.strings)
+    if (text.empty()) reader.fail("stop", "holds an empty text", "leave it out");
   reader.raw("meta");
   reader.finish();
   return prompt;

@@ -74,8 +74,10 @@ struct FileCheck {
 std::vector<FileCheck> verify_data(const std::string& data_root);
 FileCheck verify_file(const ManifestFile& file, const std::string& data_root);
 
-// What a checksum says about a file found at this path: official, subset, stand-in or unknown.
-FileState known_state(std::string_view path, std::string_view sha256);
+// What the bytes of a file are: official, subset, stand-in or unknown. `relative` is its path below
+// the data root, `path` the full one for messages. Throws data_error when they contradict the
+// manifest: the size of a known file, but not its checksum.
+FileState checked_state(const std::string& path, std::string_view relative, std::string_view bytes);
 // What LoadedDataset::verification says: "official", "subset (660 of 1319)", "stand-in",
 // "unverified". `count` prompts were read of `total` the complete set has.
 std::string verification_text(FileState state, size_t count, int total);

@@ -1,7 +1,10 @@
 // Our own prompts, written for this project and compiled in, so that a first run needs no download.
 // One file per kind in datasets/samples/; the lines follow the schema of jsonl.cpp less "chat".
+// programs.jsonl has the fields of HumanEval-X instead: four problems, each in six languages. It is
+// no part of "samples", whose answers are short texts: scoring it runs programs.
 //
 // Short on purpose (about 250 tokens at most): they are for a small model on a small machine.
+#include "datasets/code_prompts.h"
 #include "datasets/embedded.h"
 #include "datasets/json_lines.h"
 #include "datasets/sets.h"
@@ -48,6 +51,37 @@ std::vector<Prompt> read_kind(const std::string& kind) {
   return prompts.take();
 }
 
+constexpr const char* kProgramsFile = "samples/programs.jsonl";
+const std::vector<std::string> kLanguages = {"python", "cpp", "java", "js", "go", "rust"};
+
+std::vector<Prompt> read_programs(const DatasetSpec& spec) {
+  PromptList prompts;
+  for_each_json_record(
+      embedded_text(kProgramsFile), kProgramsFile,
+      [&](const JsonLine& at, base::ObjectReader& reader) {
+        auto problem = std::make_shared<CodeProblem>();
+        problem->set = CodeProblem::Set::kHumanEvalX;
+        problem->language = reader.required<std::string>("language");
+        problem->task = reader.required<std::string>("id");
+        problem->declaration = reader.optional<std::string>("declaration", "");
+        problem->prompt = reader.required<std::string>("prompt");
+        problem->test = reader.required<std::string>("test");
+        problem->test_setup = reader.optional<std::string>("test_setup", "");
+        problem->imports = reader.optional<std::string>("import", "");
+        problem->canonical_solution = reader.required<std::string>("canonical_solution");
+        reader.finish();
+        if (!spec.wants(problem->language)) return;
+        Prompt prompt;
+        prompt.id = "samples/programs/" + problem->task;
+        prompt.category = "programs";
+        prompt.language = problem->language;
+        put_code_problem(spec.option("prompt"), problem->declaration + problem->prompt, prompt);
+        prompt.code = std::move(problem);
+        prompts.add(kProgramsFile, at, std::move(prompt));
+      });
+  return prompts.take();
+}
+
 DatasetInfo common_info() {
   DatasetInfo info;
   info.family = "samples";
@@ -61,9 +95,15 @@ DatasetInfo common_info() {
 
 std::vector<DatasetEntry> samples() {
   std::vector<DatasetEntry> entries;
+  DatasetInfo programs = common_info();
+  programs.name = "samples/programs";
+  programs.summary = "functions to complete in six languages, with tests";
+  programs.default_max_new = 256;
+  programs.parts = kLanguages;
+  programs.options = {code_prompt_option()};
   DatasetInfo all = common_info();
   all.name = "samples";
-  all.summary = "all kinds of samples";
+  all.summary = "all kinds of samples but programs";
   for (const Kind& kind : kinds()) {
     DatasetInfo info = common_info();
     info.name = fmt::format("samples/{}", kind.name);
@@ -75,6 +115,10 @@ std::vector<DatasetEntry> samples() {
            return LoadedDataset{info, spec.text, read_kind(name), "built in", "built in"};
          }});
   }
+  entries.push_back(
+      {programs, [programs](const std::string&, const DatasetSpec& spec) {
+         return LoadedDataset{programs, spec.text, read_programs(spec), "built in", "built in"};
+       }});
   entries.push_back({all, [all](const std::string&, const DatasetSpec& spec) {
                        LoadedDataset loaded{all, spec.text, {}, "built in", "built in"};
                        for (const Kind& kind : kinds())

@@ -28,6 +28,21 @@ Match match_checksum(const ManifestFile& entry, std::string_view sha256) {
   return {};
 }
 
+// The checksum that a file of this size should have had, when it has none of the known ones.
+std::string contradicted_sha256(const ManifestFile& entry, int64_t bytes) {
+  if (entry.bytes > 0 && bytes == entry.bytes) return entry.sha256;
+  for (const KnownSubset& subset : entry.subsets)
+    if (subset.bytes > 0 && bytes == subset.bytes) return subset.sha256;
+  return "";
+}
+
+std::string contradiction_text(const std::string& expected, const std::string& found) {
+  return fmt::format(
+      "has the size of the known file, whose SHA-256 is {}, but SHA-256 {}; it is damaged or "
+      "edited",
+      expected, found);
+}
+
 // The spec of a set, or of its part, that reads this file and no other one; "" when there is none.
 std::string spec_that_reads(const std::string& path) {
   for (const auto& [name, set] : dataset_registry().entries())
@@ -41,13 +56,9 @@ std::string spec_that_reads(const std::string& path) {
 // broken file is found here and not in the middle of a run.
 void inspect_unknown(FileCheck& check, const std::string& data_root) {
   const ManifestFile& entry = check.file;
-  const auto same_size = [&](int64_t bytes) { return bytes > 0 && bytes == check.bytes; };
-  bool contradiction = same_size(entry.bytes);
-  for (const KnownSubset& subset : entry.subsets) contradiction |= same_size(subset.bytes);
-  if (contradiction) {
+  if (const std::string expected = contradicted_sha256(entry, check.bytes); !expected.empty()) {
     check.state = FileState::kContradicts;
-    check.detail = fmt::format(
-        "has the size of the known file but SHA-256 {}; it is damaged or edited", check.sha256);
+    check.detail = contradiction_text(expected, check.sha256);
     return;
   }
   check.detail = "not in the manifest (an own selection?); results are marked unverified";
@@ -126,9 +137,20 @@ std::vector<FileCheck> verify_data(const std::string& data_root) {
   return checks;
 }
 
-FileState known_state(std::string_view path, std::string_view sha256) {
-  const ManifestFile* entry = find_manifest_file(path);
-  return entry == nullptr ? FileState::kUnknown : match_checksum(*entry, sha256).state;
+FileState checked_state(const std::string& path, std::string_view relative,
+                        std::string_view bytes) {
+  const ManifestFile* entry = find_manifest_file(relative);
+  if (entry == nullptr) return FileState::kUnknown;
+  const std::string found = base::sha256_hex(bytes);
+  const FileState state = match_checksum(*entry, found).state;
+  if (state != FileState::kUnknown) return state;
+  const std::string expected = contradicted_sha256(*entry, static_cast<int64_t>(bytes.size()));
+  if (expected.empty()) return state;
+  throw base::data_error(
+      path, "", contradiction_text(expected, found),
+      entry->fetchable()
+          ? fmt::format("fetch it again: `evalrun data fetch --force {}`", entry->dataset)
+          : "get it again; to measure an edited file, use jsonl:FILE");
 }
 
 std::string verification_text(FileState state, size_t count, int total) {

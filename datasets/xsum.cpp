@@ -36,7 +36,8 @@ DatasetEntry xsum() {
   info.default_max_new = 256;
   info.options = {{"prompt", "wording of the request", "bita", {"bita", "space"}}};
   info.files = {"xsum/test.jsonl"};
-  return {info, file_loader(info, row_reader, {"xsum/test_sample.jsonl"})};
+  info.alternatives = {"xsum/test_sample.jsonl"};
+  return {info, file_loader(info, row_reader)};
 }
 
 }  // namespace evalrun::datasets

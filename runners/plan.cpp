@@ -88,6 +88,7 @@ class Planner {
     std::vector<datasets::Prompt> prompts = datasets::limit_prompts(set.prompts, limit);
     plan_.origins.push_back(fmt::format("{}: {} of {} prompts, {}, {}", set.task, prompts.size(),
                                         set.prompts.size(), set.verification, set.origin));
+    describe_data(set, prompts.size());
     const std::vector<std::string> evaluators =
         evaluators_of(request_.suite, set, used_evaluators_);
     for (datasets::Prompt& prompt : prompts) {
@@ -101,6 +102,17 @@ class Planner {
       add_prompt(set.task, std::move(planned));
     }
     max_new_[set.task] = max_new_of(request_.suite, task, set.info);
+  }
+
+  // For table headers: how many of the official prompts were measured, from what kind of file.
+  void describe_data(const datasets::LoadedDataset& set, size_t n_measured) {
+    const nlohmann::json data = {{"measured", n_measured},
+                                 {"loaded", set.prompts.size()},
+                                 {"official", set.info.official_count},
+                                 {"verification", set.verification},
+                                 {"version", set.info.version},
+                                 {"origin", set.origin}};
+    plan_.run.environment["data." + set.task] = data.dump();
   }
 
   void add_prompt(const std::string& task, PlannedPrompt planned) {
@@ -227,7 +239,7 @@ class Planner {
 
   void describe_run() {
     results::RunRecord& run = plan_.run;
-    run.environment = capture_environment();
+    run.environment.merge(capture_environment());
     run.environment["model_path"] = request_.target->path();
     run.environment["model_hash"] = request_.target->hash();
     if (request_.draft != nullptr) run.environment["draft_path"] = request_.draft->path();

@@ -140,7 +140,10 @@ class Qwen3 final : public Style {
 
 class Llama2 final : public Style {
  public:
-  explicit Llama2(EdgeTokens edges) : Style("llama2"), edges_(std::move(edges)) {}
+  Llama2(std::string name, EdgeTokens edges, std::string default_system)
+      : Style(std::move(name)),
+        edges_(std::move(edges)),
+        default_system_(std::move(default_system)) {}
 
  protected:
   std::string write(const Messages& messages, bool) const override {
@@ -154,8 +157,9 @@ class Llama2 final : public Style {
         continue;
       }
       std::string content = m.content;
-      if (i == 1 && first == 1)
-        content = fmt::format("<<SYS>>\n{}\n<</SYS>>\n\n{}", messages[0].content, m.content);
+      const std::string& system = first == 1 ? messages[0].content : default_system_;
+      if (i == first && (first == 1 || !system.empty()))
+        content = fmt::format("<<SYS>>\n{}\n<</SYS>>\n\n{}", system, m.content);
       out += fmt::format("{}[INST] {} [/INST]", edges_.bos, strip(content));
     }
     return out;
@@ -163,6 +167,7 @@ class Llama2 final : public Style {
 
  private:
   EdgeTokens edges_;
+  std::string default_system_;
 };
 
 class Llama3 final : public Style {
@@ -254,15 +259,19 @@ class Zephyr final : public Style {
 
 class Vicuna final : public Style {
  public:
-  Vicuna() : Style("vicuna") {}
+  Vicuna(std::string name, bool default_system)
+      : Style(std::move(name)), default_system_(default_system) {}
   bool add_special() const override { return true; }
 
  protected:
   std::string write(const Messages& messages, bool add_generation_prompt) const override {
     const size_t first = starts_with_system(messages) ? 1 : 0;
     require_alternation(messages, first);
-    std::string out = first == 1 ? messages[0].content : kSystem;
-    out += " ";
+    std::string out;
+    if (first == 1)
+      out = messages[0].content + " ";
+    else if (default_system_)
+      out = kSystem;
     for (size_t i = first; i < messages.size(); ++i)
       out += messages[i].role == "user" ? fmt::format("USER: {} ", messages[i].content)
                                         : fmt::format("ASSISTANT: {}</s>", messages[i].content);
@@ -273,7 +282,8 @@ class Vicuna final : public Style {
  private:
   static constexpr const char* kSystem =
       "A chat between a curious user and an artificial intelligence assistant. The assistant gives "
-      "helpful, detailed, and polite answers to the user's questions.";
+      "helpful, detailed, and polite answers to the user's questions. ";
+  bool default_system_;
 };
 
 }  // namespace
@@ -282,8 +292,9 @@ std::shared_ptr<const ChatTemplate> chatml_style(std::string name, std::string d
   return std::make_shared<ChatMl>(std::move(name), std::move(default_system));
 }
 std::shared_ptr<const ChatTemplate> qwen3_style() { return std::make_shared<Qwen3>(); }
-std::shared_ptr<const ChatTemplate> llama2_style(EdgeTokens edges) {
-  return std::make_shared<Llama2>(std::move(edges));
+std::shared_ptr<const ChatTemplate> llama2_style(std::string name, EdgeTokens edges,
+                                                 std::string default_system) {
+  return std::make_shared<Llama2>(std::move(name), std::move(edges), std::move(default_system));
 }
 std::shared_ptr<const ChatTemplate> llama3_style(std::string name, EdgeTokens edges,
                                                  bool dated_system) {
@@ -295,7 +306,9 @@ std::shared_ptr<const ChatTemplate> mistral_style(MistralFormat format, EdgeToke
 std::shared_ptr<const ChatTemplate> zephyr_style(EdgeTokens edges) {
   return std::make_shared<Zephyr>(std::move(edges));
 }
-std::shared_ptr<const ChatTemplate> vicuna_style() { return std::make_shared<Vicuna>(); }
+std::shared_ptr<const ChatTemplate> vicuna_style(std::string name, bool default_system) {
+  return std::make_shared<Vicuna>(std::move(name), default_system);
+}
 
 const std::vector<MistralFormat>& mistral_formats() {
   static const std::vector<MistralFormat> formats = {

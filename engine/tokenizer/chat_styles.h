@@ -23,8 +23,10 @@ std::shared_ptr<const ChatTemplate> chatml_style(std::string name, std::string d
 // Qwen3: ChatML whose earlier answers lose their <think> part and whose last one always has it.
 std::shared_ptr<const ChatTemplate> qwen3_style();
 
-// LLaMA 2: [INST] with <<SYS>> inside the first one; contents are stripped.
-std::shared_ptr<const ChatTemplate> llama2_style(EdgeTokens edges);
+// LLaMA 2: [INST] with <<SYS>> inside the first one; contents are stripped. A non-empty
+// default_system is written when the conversation does not begin with a system message.
+std::shared_ptr<const ChatTemplate> llama2_style(std::string name, EdgeTokens edges,
+                                                 std::string default_system);
 
 // LLaMA 3 headers; contents are stripped. With `dated_system` (3.1 and later) a system turn with
 // the knowledge dates always comes first. The date is the template's fixed fallback, 26 Jul 2024,
@@ -46,7 +48,8 @@ std::shared_ptr<const ChatTemplate> mistral_style(MistralFormat format, EdgeToke
 // Zephyr and TinyLlama: "<|role|>\ncontent</s>\n".
 std::shared_ptr<const ChatTemplate> zephyr_style(EdgeTokens edges);
 
-// Vicuna v1.1: "SYSTEM USER: ... ASSISTANT: ...</s>"; the tokenizer adds the begin token.
-std::shared_ptr<const ChatTemplate> vicuna_style();
+// Vicuna v1.1: "SYSTEM USER: ... ASSISTANT: ...</s>"; the tokenizer adds the begin token. Without
+// default_system a conversation without a system message has none.
+std::shared_ptr<const ChatTemplate> vicuna_style(std::string name, bool default_system);
 
 }  // namespace evalrun::engine

@@ -24,6 +24,17 @@ constexpr DefaultSystem kDefaultSystems[] = {
     {"qwen2.5", "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."},
 };
 
+// The default system text of Meta's Llama 2 chat code, its two blanks after "while being safe."
+// included.
+constexpr const char* kLlama2System =
+    "You are a helpful, respectful and honest assistant. Always answer as helpfully as possible, "
+    "while being safe.  Your answers should not include any harmful, unethical, racist, sexist, "
+    "toxic, dangerous, or illegal content. Please ensure that your responses are socially unbiased "
+    "and positive in nature.\n\nIf a question does not make any sense, or is not factually "
+    "coherent, explain why instead of answering something not correct. If you don't know the "
+    "answer "
+    "to a question, please don't share false information.";
+
 const EdgeTokens kLlamaEdges = {"<s>", "</s>"};
 const EdgeTokens kLlama3Edges = {"<|begin_of_text|>", "<|eot_id|>"};
 
@@ -32,11 +43,15 @@ base::Registry<Template> make_registry() {
   all.add("chatml", chatml_style("chatml", ""));
   for (const DefaultSystem& d : kDefaultSystems) all.add(d.name, chatml_style(d.name, d.text));
   all.add("qwen3", qwen3_style());
-  all.add("llama2", llama2_style(kLlamaEdges));
+  // BiTA (Lin et al. 2024) measures with a full and a short form of two templates: llama2-full and
+  // llama2, vicuna and vicuna-short.
+  all.add("llama2", llama2_style("llama2", kLlamaEdges, ""));
+  all.add("llama2-full", llama2_style("llama2-full", kLlamaEdges, kLlama2System));
   all.add("llama3", llama3_style("llama3", kLlama3Edges, false));
   all.add("llama3.1", llama3_style("llama3.1", kLlama3Edges, true));
   for (const MistralFormat& f : mistral_formats()) all.add(f.name, mistral_style(f, kLlamaEdges));
-  all.add("vicuna", vicuna_style());
+  all.add("vicuna", vicuna_style("vicuna", true));
+  all.add("vicuna-short", vicuna_style("vicuna-short", false));
   all.add("zephyr", zephyr_style(kLlamaEdges));
   return all;
 }
@@ -119,7 +134,7 @@ Template recognise_llama2(const Jinja& jinja, const EdgeTokens& edges) {
       jinja.has("<<SYS>>") && jinja.has("bos_token+'[INST]'+content.strip()+'[/INST]'") &&
       jinja.has("content.strip()+''+eos_token") && jinja.has("system_message=false") &&
       !jinja.has("system_message='");  // a default of the template's own
-  return same ? llama2_style(edges) : nullptr;
+  return same ? llama2_style("llama2", edges, "") : nullptr;
 }
 
 Template recognise_mistral(const Jinja& jinja, const EdgeTokens& edges) {
@@ -159,7 +174,7 @@ Template recognise_vicuna(const Jinja& jinja) {
                         "A chat between a curious user and an artificial intelligence "
                         "assistant.") &&
                     jinja.has_exactly("USER: ") && jinja.has_exactly("ASSISTANT:");
-  return same ? vicuna_style() : nullptr;
+  return same ? vicuna_style("vicuna", true) : nullptr;
 }
 
 }  // namespace

@@ -99,12 +99,11 @@ Json list_tasks(const Options& options, const GlobalOptions&) {
   for (const auto& [name, dataset] : datasets::dataset_registry().entries()) {
     const datasets::DatasetInfo& info = dataset.info;
     const bool built_in = info.files.empty();
-    const bool present =
-        built_in ||
-        (!root.empty() &&
-         std::any_of(info.files.begin(), info.files.end(), [&](const std::string& file) {
-           return std::filesystem::exists(root + "/" + file);
-         }));
+    const auto is_there = [&](const std::string& file) {
+      return !root.empty() && std::filesystem::exists(root + "/" + file);
+    };
+    const bool present = built_in || std::any_of(info.files.begin(), info.files.end(), is_there) ||
+                         std::any_of(info.alternatives.begin(), info.alternatives.end(), is_there);
     Json e = entry(name, present, built_in ? "nothing" : data_files_text(info));
     e["summary"] = info.summary;
     e["count"] = info.official_count;

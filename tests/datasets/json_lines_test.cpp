@@ -55,12 +55,13 @@ TEST_F(Jsonl, ReadsEveryField) {
 }
 
 TEST_F(Jsonl, MessagesAndRawCompletion) {
-  const LoadedDataset set =
-      load(R"({"id":"m","messages":[{"role":"user","content":"x"},{"role":"user","content":"y"}]})"
-           "\n"
-           R"({"id":"raw","prompt":"def f(","chat":false,"meta":{"any":[1,2]},"reference":null})");
+  const LoadedDataset set = load(
+      R"({"id":"m","messages":[{"role":"user","content":"x"},{"role":"user","content":"y"}]})"
+      "\n"
+      R"({"id":"raw","prompt":"def f(","chat":false,"stop":["\ndef"],"meta":{"any":[1,2]},"reference":null})");
   EXPECT_THAT(set.prompts.at(0).turns, ElementsAre("x", "y"));
   EXPECT_FALSE(set.prompts.at(1).chat);
+  EXPECT_THAT(set.prompts.at(1).stop.strings, ElementsAre("\ndef"));
   EXPECT_FALSE(set.prompts.at(1).reference.has_value());
 }
 
@@ -116,6 +117,8 @@ TEST_F(Jsonl, WrongTypeNamesField) {
   EXPECT_THAT(refused(R"({"id":"a","messages":[{"role":"user"}]})"),
               HasSubstr("messages[0].content"));
   EXPECT_THAT(refused(R"({"id":"a","messages":["x"]})"), HasSubstr("messages[0]"));
+  EXPECT_THAT(refused(R"({"id":"a","prompt":"x","stop":""})"), HasSubstr("'stop'"));
+  EXPECT_THAT(refused(R"({"id":"a","prompt":"x","stop":[""]})"), HasSubstr("empty text"));
 }
 
 TEST_F(Jsonl, MissingUnknownOrTwofoldField) {

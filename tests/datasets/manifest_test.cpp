@@ -144,7 +144,8 @@ TEST(Verify, TellsTheStatesApart) {
   // ... but not the official bytes with one changed, more rows than there are, or something else.
   std::string damaged = two;
   damaged[14] = 'x';
-  EXPECT_THAT(check(damaged).detail, HasSubstr("damaged or edited"));
+  EXPECT_THAT(check(damaged).detail, AllOf(HasSubstr("damaged or edited"), HasSubstr(file.sha256),
+                                           HasSubstr(base::sha256_hex(damaged))));
   EXPECT_TRUE(check(damaged).is_error());
   EXPECT_THAT(check("<html>not found</html>").detail, HasSubstr("not valid JSON"));
   EXPECT_TRUE(check("<html>not found</html>").is_error());
@@ -162,6 +163,22 @@ TEST(Verify, MoreRecordsThanTheOfficialFile) {
   const FileCheck check = verify_file(file, dir.root());
   EXPECT_TRUE(check.is_error());
   EXPECT_THAT(check.detail, HasSubstr("3 records"));
+}
+
+// A run must not measure on an official file with one byte changed.
+TEST(Verify, ADamagedOfficialFileIsNotLoaded) {
+  const ManifestFile& entry = *find_manifest_file("gsm8k/test.jsonl");
+  const std::string row = "{\"question\":\"q\",\"answer\":\"#### 1\"}\n";
+  for (const int64_t bytes : {entry.bytes, entry.subsets.at(0).bytes}) {
+    const TempDir dir;
+    std::string text = row + std::string(static_cast<size_t>(bytes) - row.size(), '\n');
+    dir.write(entry.path, text);
+    const std::string error = error_of(ExitCode::kData, [&] { load_dataset("gsm8k", dir.root()); });
+    EXPECT_THAT(error, AllOf(HasSubstr(base::sha256_hex(text)), HasSubstr("data fetch --force")));
+    EXPECT_THAT(error, HasSubstr(bytes == entry.bytes ? entry.sha256 : entry.subsets.at(0).sha256));
+    dir.write(entry.path, text + "\n");  // another size is another file
+    EXPECT_EQ(load_dataset("gsm8k", dir.root()).verification, "unverified");
+  }
 }
 
 TEST(Verify, StandInIsNamedAsSuch) {

@@ -34,7 +34,7 @@ TEST(Samples, TenOfEachKindWithoutADataRoot) {
       EXPECT_EQ(prompt.turns.size(), kind == "chat" ? 2u : 1u) << prompt.id;
       // About 250 tokens: they are meant for a small model on a small machine.
       EXPECT_LE(prompt.turns[0].size(), 1300u) << prompt.id;
-      EXPECT_EQ(prompt.reference.has_value(), kind == "math") << prompt.id;
+      EXPECT_EQ(prompt.reference.has_value(), kind == "math" || kind == "summarize") << prompt.id;
       EXPECT_EQ(prompt.language.empty(), kind != "code") << prompt.id;
     }
   }
@@ -57,6 +57,28 @@ TEST(Samples, MathReferencesEndInANumber) {
   const std::regex last_line(R"([\s\S]*\n#### -?[0-9]{1,3}(,[0-9]{3})*)");
   for (const Prompt& prompt : load_dataset("samples/math", "").prompts)
     EXPECT_TRUE(std::regex_match(prompt.reference.value(), last_line)) << prompt.id;
+}
+
+TEST(Samples, FourProgramsInSixLanguages) {
+  const LoadedDataset set = load_dataset("samples/programs", "");
+  std::map<std::string, std::set<std::string>> problems;
+  for (const Prompt& prompt : set.prompts) {
+    SCOPED_TRACE(prompt.id);
+    const CodeProblem& code = *prompt.code;
+    problems[code.language].insert(code.task.substr(code.task.find('/')));
+    EXPECT_TRUE(code.task.starts_with(code.language + "/"));
+    EXPECT_EQ(prompt.turns[0], code.declaration + code.prompt);
+    EXPECT_EQ(code.declaration.empty(), code.language != "rust");
+    EXPECT_EQ(code.test_setup.empty(), code.language != "go");
+    EXPECT_NE(code.prompt.find(code.imports), std::string::npos);
+    EXPECT_FALSE(prompt.stop.empty());
+  }
+  ASSERT_EQ(problems.size(), 6u);
+  for (const auto& [language, tasks] : problems) {
+    EXPECT_EQ(tasks.size(), 4u) << language;
+    EXPECT_EQ(tasks, problems["python"]) << language;
+  }
+  EXPECT_EQ(load_dataset("samples/programs[go,js]:prompt=instruct", "").prompts.size(), 8u);
 }
 
 // Value of "a + b * c": sums of products, read from left to right.

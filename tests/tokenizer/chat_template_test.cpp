@@ -73,6 +73,13 @@ TEST(ChatTemplate, Llama2StripsAndPutsTheSystemPromptInside) {
       render("llama2", kTalkWithSystem),
       "<s>[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\n Hi [/INST] Yes. </s><s>[INST] More [/INST]");
   EXPECT_EQ(render("llama2", kTalk), "<s>[INST] Hi [/INST] Yes. </s><s>[INST] More [/INST]");
+  // The full form has a system text of its own, in the first turn only, unless one is given.
+  EXPECT_EQ(render("llama2-full", kTalkWithSystem), render("llama2", kTalkWithSystem));
+  EXPECT_THAT(
+      render("llama2-full", kTalk),
+      AllOf(HasSubstr("<s>[INST] <<SYS>>\nYou are a helpful, respectful and honest assistant."),
+            HasSubstr("share false information.\n<</SYS>>\n\n Hi [/INST] Yes. </s><s>[INST] "
+                      "More [/INST]")));
 }
 
 TEST(ChatTemplate, Llama3) {
@@ -104,10 +111,12 @@ TEST(ChatTemplate, VicunaAndZephyr) {
       "A chat between a curious user and an artificial intelligence assistant. The assistant "
       "gives helpful, detailed, and polite answers to the user's questions. USER: a ASSISTANT: "
       "b</s>USER: c ASSISTANT:");
+  EXPECT_EQ(render("vicuna-short", {{"user", "a"}, {"assistant", "b"}, {"user", "c"}}),
+            "USER: a ASSISTANT: b</s>USER: c ASSISTANT:");
   EXPECT_EQ(render("zephyr", {{"system", "S"}, {"user", "x "}}),
             "<|system|>\nS</s>\n<|user|>\nx </s>\n<|assistant|>\n");
   for (const std::string& name : chat_template_names())
-    EXPECT_EQ(chat_template_by_name(name)->add_special(), name == "vicuna") << name;
+    EXPECT_EQ(chat_template_by_name(name)->add_special(), name.starts_with("vicuna")) << name;
 }
 
 TEST(ChatTemplate, RefusesWhatItCannotExpress) {
