@@ -1,4 +1,5 @@
-// GSM8K answers by the two conventions of lm-evaluation-harness, task gsm8k version 3.0.
+// GSM8K answers by the two conventions of lm-evaluation-harness, task gsm8k version 3.0, and by a
+// third that compares values.
 #pragma once
 #include <string>
 #include <string_view>
@@ -19,7 +20,19 @@ std::string extract_gsm8k_flexible(std::string_view text);
 // full stop at the end; case does not matter. Numbers are not parsed: "5.0" does not equal "5".
 bool gsm8k_equal(std::string_view extracted, std::string_view reference);
 
+// The last number of the text as it stands there, less currency: "-1,000.00", ".5", or
+// kGsm8kInvalid. A minus (also U+2212) is a sign unless it follows a letter, digit or closing
+// bracket. Commas between thousands belong to the number, others separate ("1,5" ends in 5). Units,
+// percent signs and exponents are not read.
+std::string extract_gsm8k_decimal(std::string_view text);
+// One spelling per value for what extract_gsm8k_decimal() returns: "1,000.00" is "1000", "-0" is
+// "0".
+std::string canonical_decimal(std::string_view number);
+// The number behind the last "#### " of a reference (of all of it where there is none).
+std::string gsm8k_reference(std::string_view reference);
+
 EvaluatorEntry gsm8k_strict();
 EvaluatorEntry gsm8k_flexible();
+EvaluatorEntry gsm8k_decimal();
 
 }  // namespace evalrun::evaluators

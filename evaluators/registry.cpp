@@ -2,18 +2,25 @@
 #include <fmt/ranges.h>
 
 #include "engine/base/error.h"
+#include "evaluators/bleu.h"
 #include "evaluators/evaluator.h"
 #include "evaluators/gsm8k.h"
+#include "evaluators/rouge.h"
 
 namespace evalrun::evaluators {
 
 const base::Registry<EvaluatorEntry>& evaluator_registry() {
   static const base::Registry<EvaluatorEntry> kRegistry = [] {
     base::Registry<EvaluatorEntry> registry("evaluator");
-    for (EvaluatorEntry& entry : std::vector<EvaluatorEntry>{gsm8k_strict(), gsm8k_flexible()}) {
+    const auto add = [&](EvaluatorEntry entry) {
       const std::string id = entry.info.id();
       registry.add(id, std::move(entry));
-    }
+    };
+    add(gsm8k_strict());
+    add(gsm8k_flexible());
+    add(gsm8k_decimal());
+    for (EvaluatorEntry& entry : rouge()) add(std::move(entry));
+    add(bleu());
     return registry;
   }();
   return kRegistry;

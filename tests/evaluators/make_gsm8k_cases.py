@@ -107,6 +107,20 @@ for i in range(300):
     reference = "#### " + "".join(rng.choice("0123,.-") for _ in range(rng.randrange(1, 3)))
     CASES.append((f"random {i}", reference, text))
 
+# Answers as models write them, around a number near the reference's.
+WORDING = ["The answer is {}.", "So she has {} left", "Therefore, {} = {}.", "#### {}", "####{}", "A: {}\n#### {}",
+           "Total: {} dollars.", "**{}**", "$\\boxed{{{}}}$", "{}%", "about {}, maybe {}?", "{} - {} = {}", "{}/{}",
+           "It costs {}\u00a0\u20ac.", "1. {}\n2. {}\n3. {}", "\uff11{}", "{}\n\n#### {}\n\nQuestion: 7 + {}?", "{}th",
+           "<<{}*2={}>>{}", "x={};y={}", "({})", "between {} and {}", "{} (see page {})", "~{}", "{}:{}", "{}e{}"]
+SPELLING = ["{n}", "{n}.", "{n}.0", "{n}.00", "${n}", "${n}.00", "-{n}", "-${n}", "$-{n}", "{n:,}", "${n:,}.", "{n:,}.50",
+            "{n} 000", "0{n}", "+{n}", "\u2212{n}", "{n},", "{n}..", "{n}.5", ".{n}", "{n}$", "{n} dollars", "#### {n}"]
+for i in range(450):
+    n = rng.choice([rng.randrange(10), rng.randrange(1000), rng.randrange(10**7)])
+    spell = lambda: rng.choice(SPELLING).format(n=n if rng.random() < 0.8 else rng.randrange(2000))
+    wording = rng.choice(WORDING)
+    text = wording.format(*(spell() for _ in range(wording.count("{}"))))
+    CASES.append((f"wording {i}", f"#### {rng.choice([str(n), f'{n:,}'])}", text))
+
 
 def verdict(extracted, reference):
     return int(exact_match([extracted], [reference], regexes_to_ignore=IGNORE, ignore_case=True)["exact_match"])

@@ -1,0 +1,190 @@
+#include "evaluators/bleu.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "evaluators/words.h"
+
+namespace evalrun::evaluators {
+
+namespace {
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_point(char c) { return c == '.' || c == ','; }
+// ASCII but letters, digits, control characters, and ' - . ,
+bool is_symbol(char c) {
+  return (c >= ' ' && c <= '&') || (c >= '(' && c <= '+') || c == '/' || (c >= ':' && c <= '@') ||
+         (c >= '[' && c <= '`') || (c >= '{' && c <= '~');
+}
+
+void replace_all(std::string& text, std::string_view from, std::string_view to) {
+  size_t at = text.find(from);
+  if (at == std::string::npos) return;
+  std::string out;
+  out.reserve(text.size());
+  size_t begin = 0;
+  for (; at != std::string::npos; at = text.find(from, begin)) {
+    out.append(text, begin, at - begin);
+    out += to;
+    begin = at + from.size();
+  }
+  out.append(text, begin);
+  text = std::move(out);
+}
+
+std::string_view without_final_white_space(std::string_view text) {
+  for (size_t n = 1; n <= std::min<size_t>(3, text.size()); ++n)
+    if (white_space_at(text, text.size() - n) == n) {
+      text.remove_suffix(n);
+      n = 0;
+    }
+  return text;
+}
+
+// One pass per rule, as the rules are defined one after the other and each sees the blanks that the
+// earlier ones put in.
+template <typename Rule>
+void rewrite(std::string& text, std::string& buffer, const Rule& rule) {
+  buffer.clear();
+  for (size_t at = 0; at < text.size();) at += rule(text, at, buffer);
+  text.swap(buffer);
+}
+
+void append_all(std::string& out, std::initializer_list<char> bytes) {
+  out.append(bytes.begin(), bytes.end());
+}
+
+std::vector<WordId> word_ids(std::string_view text, WordIds& ids) {
+  std::vector<WordId> words;
+  for_each_word(text, [&](std::string_view word) { words.push_back(ids.id(word)); });
+  return words;
+}
+
+double combine(const BleuScore& score) {
+  double smoothing = 1, log_sum = 0;
+  size_t order = 0;
+  for (; order < score.totals.size() && score.totals[order] > 0; ++order) {
+    const auto total = static_cast<double>(score.totals[order]);
+    double precision = 100.0 * static_cast<double>(score.matches[order]) / total;
+    if (score.matches[order] == 0) {
+      smoothing *= 2;
+      precision = 100.0 / (smoothing * total);
+    }
+    log_sum += std::log(precision);
+  }
+  return score.brevity_penalty * std::exp(log_sum / static_cast<double>(order));
+}
+
+}  // namespace
+
+std::string tokenize_13a(std::string_view original) {
+  std::string text(without_final_white_space(original)), buffer;
+  replace_all(text, "<skipped>", "");
+  replace_all(text, "-\n", "");
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  replace_all(text, "&quot;", "\"");
+  replace_all(text, "&amp;", "&");
+  replace_all(text, "&lt;", "<");
+  replace_all(text, "&gt;", ">");
+  text.insert(text.begin(), ' ');
+  text += ' ';
+  buffer.reserve(text.size() * 2);
+  rewrite(text, buffer, [](const std::string& in, size_t at, std::string& out) -> size_t {
+    if (is_symbol(in[at]))
+      append_all(out, {' ', in[at], ' '});
+    else
+      out += in[at];
+    return 1;
+  });
+  // Rules on pairs look at bytes: of a character of several bytes only the first or the last
+  // counts.
+  rewrite(text, buffer, [](const std::string& in, size_t at, std::string& out) -> size_t {
+    if (at + 1 == in.size() || is_digit(in[at]) || !is_point(in[at + 1])) {
+      out += in[at];
+      return 1;
+    }
+    append_all(out, {in[at], ' ', in[at + 1], ' '});
+    return 2;
+  });
+  rewrite(text, buffer, [](const std::string& in, size_t at, std::string& out) -> size_t {
+    if (at + 1 == in.size() || !is_point(in[at]) || is_digit(in[at + 1])) {
+      out += in[at];
+      return 1;
+    }
+    append_all(out, {' ', in[at], ' ', in[at + 1]});
+    return 2;
+  });
+  rewrite(text, buffer, [](const std::string& in, size_t at, std::string& out) -> size_t {
+    if (at + 1 == in.size() || !is_digit(in[at]) || in[at + 1] != '-') {
+      out += in[at];
+      return 1;
+    }
+    append_all(out, {in[at], ' ', '-', ' '});
+    return 2;
+  });
+  return text;
+}
+
+BleuScore sentence_bleu(std::string_view answer_text, std::string_view reference_text) {
+  const std::string answer_tokens = tokenize_13a(answer_text);
+  const std::string reference_tokens = tokenize_13a(reference_text);
+  WordIds ids;
+  const std::vector<WordId> answer = word_ids(answer_tokens, ids);
+  const std::vector<WordId> reference = word_ids(reference_tokens, ids);
+  BleuScore score;
+  score.n_answer = answer.size();
+  score.n_reference = reference.size();
+  if (answer.size() < reference.size())
+    score.brevity_penalty = answer.empty() ? 0
+                                           : std::exp(1 - static_cast<double>(reference.size()) /
+                                                              static_cast<double>(answer.size()));
+  std::vector<uint32_t> a = answer, r = reference;
+  size_t n_ids = ids.size();
+  for (size_t n = 1; n <= score.matches.size(); ++n) {
+    NgramIds grams;
+    if (n > 1) {
+      extend_ngrams(a, answer, n, grams);
+      extend_ngrams(r, reference, n, grams);
+      n_ids = grams.size();
+    }
+    score.totals[n - 1] = a.size();
+    score.matches[n - 1] = clipped_matches(r, a, n_ids);
+  }
+  // Without a common word there is no smoothing either.
+  if (score.matches[0] > 0) score.bleu = combine(score);
+  return score;
+}
+
+EvaluatorEntry bleu() {
+  EvaluatorInfo info;
+  info.name = "bleu";
+  info.version = "sacrebleu-2.6.0";
+  info.summary = "sentence BLEU, sacreBLEU's defaults (13a tokens, exponential smoothing)";
+  info.unit = "BLEU, 0 to 100";
+  const auto score = [info](const datasets::Prompt& prompt, const std::vector<std::string>& texts,
+                            const ScoringContext&) {
+    results::ScoreRecord record;
+    record.evaluator = info.name;
+    record.version = info.version;
+    if (!prompt.reference) {
+      record.status = "no reference";
+    } else if (texts.empty()) {
+      record.status = "no answer";
+    } else {
+      const BleuScore result = sentence_bleu(texts.back(), *prompt.reference);
+      record.value = result.bleu;
+      record.facts =
+          fmt::format(R"({{"brevity_penalty":{},"answer_tokens":{},"reference_tokens":{},)"
+                      R"("matches":[{}],"totals":[{}]}})",
+                      result.brevity_penalty, result.n_answer, result.n_reference,
+                      fmt::join(result.matches, ","), fmt::join(result.totals, ","));
+    }
+    return record;
+  };
+  return {info, score};
+}
+
+}  // namespace evalrun::evaluators
