@@ -55,7 +55,8 @@ struct DatasetInfo {
   std::string version = "1";  // bumped when prompts change
   int official_count = 0;     // 0 = no official size
   int default_max_new = 128;
-  std::vector<std::string> evaluators;  // ids in the evaluator registry that apply, may be empty
+  // Ids in the evaluator registry that apply, may be empty. The first is the one to quote alone.
+  std::vector<std::string> evaluators;
   // Relative to the data root; none for built-in sets. More than one: the files of `parts`.
   std::vector<std::string> files;
   std::vector<std::string> alternatives;  // read in order when files[0] is not there

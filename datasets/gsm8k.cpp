@@ -77,7 +77,7 @@ DatasetEntry entry(DatasetInfo info, std::span<const int> only) {
   info.family = "gsm8k";
   info.source = "https://github.com/openai/grade-school-math (grade_school_math/data)";
   info.licence = "MIT";
-  info.evaluators = {"gsm8k_strict@lm-eval-3", "gsm8k_flexible@lm-eval-3"};
+  info.evaluators = {"gsm8k@evalrun", "gsm8k_strict@lm-eval-3", "gsm8k_flexible@lm-eval-3"};
   info.options = {{"shots",
                    "solved examples in front, as a raw prompt; 0 = a chat message",
                    "0",

@@ -125,10 +125,12 @@ std::string maybe_gunzip(std::string bytes, const std::string& file) {
 
 void for_each_json_record(
     std::string_view text, const std::string& file,
-    const std::function<void(const JsonLine& at, base::ObjectReader& reader)>& visit) {
+    const std::function<void(const JsonLine& at, base::ObjectReader& reader)>& visit,
+    const std::function<void(const base::Error&)>& on_error) {
   if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
   JsonLine at;
   if (base::trim(text).starts_with('[')) return for_each_of_array(text, file, visit);
+  bool found_none = true;
   while (!text.empty()) {
     const size_t end = std::min(text.find('\n'), text.size());
     std::string_view line = text.substr(0, end);
@@ -136,12 +138,18 @@ void for_each_json_record(
     ++at.line;
     if (line.ends_with('\r')) line.remove_suffix(1);
     if (base::trim(line).empty()) continue;
-    const nlohmann::json value = parse_line(line, file, at.line);
-    base::ObjectReader reader(value, fmt::format("{}: {}", file, at.place()), "");
-    visit(at, reader);
+    found_none = false;
+    try {
+      const nlohmann::json value = parse_line(line, file, at.line);
+      base::ObjectReader reader(value, fmt::format("{}: {}", file, at.place()), "");
+      visit(at, reader);
+    } catch (const base::Error& error) {
+      if (!on_error) throw;
+      on_error(error);
+    }
     ++at.row;
   }
-  if (at.row == 0)
+  if (found_none)
     throw base::data_error(file, "", "is empty (no line with a JSON object)", kRedownload);
 }
 

@@ -31,10 +31,12 @@ struct JsonLine {
 
 // Calls `visit` for each object in order. `reader` reports fields as "FILE: line 3: field 'turns'
 // ...". Throws when there is no object at all. A file that is one JSON array is read too; its
-// objects are then reported as "record 3".
+// objects are then reported as "record 3". With `on_error`, what is wrong with a line goes there
+// (also what `visit` throws), and the next line is read.
 void for_each_json_record(
     std::string_view text, const std::string& file,
-    const std::function<void(const JsonLine& at, base::ObjectReader& reader)>& visit);
+    const std::function<void(const JsonLine& at, base::ObjectReader& reader)>& visit,
+    const std::function<void(const base::Error&)>& on_error = {});
 
 // Collects prompts and refuses an id that is already there, an empty turn, or no turn.
 class PromptList {

@@ -35,6 +35,8 @@ DatasetEntry xsum() {
   info.official_count = 11334;
   info.default_max_new = 256;
   info.options = {{"prompt", "wording of the request", "bita", {"bita", "space"}}};
+  info.evaluators = {"rougeL@pltrdy-1.0.1", "rougeL@rouge_score-0.1.2", "rouge1@rouge_score-0.1.2",
+                     "rouge2@rouge_score-0.1.2", "rougeLsum@rouge_score-0.1.2"};
   info.files = {"xsum/test.jsonl"};
   info.alternatives = {"xsum/test_sample.jsonl"};
   return {info, file_loader(info, row_reader)};

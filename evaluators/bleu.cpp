@@ -45,16 +45,18 @@ std::string_view without_final_white_space(std::string_view text) {
 }
 
 // One pass per rule, as the rules are defined one after the other and each sees the blanks that the
-// earlier ones put in.
+// earlier ones put in. A rule writes four bytes at most for the byte or two that it reads.
 template <typename Rule>
 void rewrite(std::string& text, std::string& buffer, const Rule& rule) {
-  buffer.clear();
-  for (size_t at = 0; at < text.size();) at += rule(text, at, buffer);
+  buffer.resize(text.size() * 3 + 1);
+  char* out = buffer.data();
+  for (size_t at = 0; at < text.size();) at += rule(text, at, out);
+  buffer.resize(static_cast<size_t>(out - buffer.data()));
   text.swap(buffer);
 }
 
-void append_all(std::string& out, std::initializer_list<char> bytes) {
-  out.append(bytes.begin(), bytes.end());
+void put(char*& out, std::initializer_list<char> bytes) {
+  for (const char byte : bytes) *out++ = byte;
 }
 
 std::vector<WordId> word_ids(std::string_view text, WordIds& ids) {
@@ -91,38 +93,37 @@ std::string tokenize_13a(std::string_view original) {
   replace_all(text, "&gt;", ">");
   text.insert(text.begin(), ' ');
   text += ' ';
-  buffer.reserve(text.size() * 2);
-  rewrite(text, buffer, [](const std::string& in, size_t at, std::string& out) -> size_t {
+  rewrite(text, buffer, [](const std::string& in, size_t at, char*& out) -> size_t {
     if (is_symbol(in[at]))
-      append_all(out, {' ', in[at], ' '});
+      put(out, {' ', in[at], ' '});
     else
-      out += in[at];
+      *out++ = in[at];
     return 1;
   });
   // Rules on pairs look at bytes: of a character of several bytes only the first or the last
   // counts.
-  rewrite(text, buffer, [](const std::string& in, size_t at, std::string& out) -> size_t {
+  rewrite(text, buffer, [](const std::string& in, size_t at, char*& out) -> size_t {
     if (at + 1 == in.size() || is_digit(in[at]) || !is_point(in[at + 1])) {
-      out += in[at];
+      *out++ = in[at];
       return 1;
     }
-    append_all(out, {in[at], ' ', in[at + 1], ' '});
+    put(out, {in[at], ' ', in[at + 1], ' '});
     return 2;
   });
-  rewrite(text, buffer, [](const std::string& in, size_t at, std::string& out) -> size_t {
+  rewrite(text, buffer, [](const std::string& in, size_t at, char*& out) -> size_t {
     if (at + 1 == in.size() || !is_point(in[at]) || is_digit(in[at + 1])) {
-      out += in[at];
+      *out++ = in[at];
       return 1;
     }
-    append_all(out, {' ', in[at], ' ', in[at + 1]});
+    put(out, {' ', in[at], ' ', in[at + 1]});
     return 2;
   });
-  rewrite(text, buffer, [](const std::string& in, size_t at, std::string& out) -> size_t {
+  rewrite(text, buffer, [](const std::string& in, size_t at, char*& out) -> size_t {
     if (at + 1 == in.size() || !is_digit(in[at]) || in[at + 1] != '-') {
-      out += in[at];
+      *out++ = in[at];
       return 1;
     }
-    append_all(out, {in[at], ' ', '-', ' '});
+    put(out, {in[at], ' ', '-', ' '});
     return 2;
   });
   return text;

@@ -11,11 +11,12 @@ namespace evalrun::evaluators {
 
 namespace {
 
-// Lower-case, 0 for what stands between words, but for new lines.
+// Lower-case; 0 for what stands between words, new lines apart. Nothing in a word is below '\n'.
 constexpr std::array<char, 256> kWordBytes = [] {
   std::array<char, 256> table{};
   for (size_t c = 0; c < 26; ++c) table['a' + c] = table['A' + c] = static_cast<char>('a' + c);
   for (size_t c = '0'; c <= '9'; ++c) table[c] = static_cast<char>(c);
+  table['\n'] = '\n';
   return table;
 }();
 
@@ -28,7 +29,7 @@ std::string normalise(std::string_view text) {
   for (size_t at = 0; at < text.size(); ++at) {
     const auto byte = static_cast<unsigned char>(text[at]);
     if (byte < 0x80) {
-      out[n++] = byte == '\n' ? '\n' : kWordBytes[byte];
+      out[n++] = kWordBytes[byte];
     } else if (text.substr(at, 3) == "\u212a") {
       out[n++] = 'k';
       at += 2;
@@ -59,8 +60,8 @@ class Reader {
     Text read;
     size_t begin = 0, line = 0;
     for (size_t at = 0; at <= bytes.size(); ++at) {
+      while (at < bytes.size() && bytes[at] > '\n') ++at;
       const char c = at < bytes.size() ? bytes[at] : '\n';
-      if (c != '\0' && c != '\n') continue;
       if (at > begin) add(std::string_view(bytes).substr(begin, at - begin), read);
       begin = at + 1;
       if (c == '\n') {

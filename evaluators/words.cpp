@@ -1,16 +1,35 @@
 #include "evaluators/words.h"
 
-#include <algorithm>
-#include <functional>
+#include <cstring>
 
 namespace evalrun::evaluators {
 
 namespace {
 
-// Fibonacci hashing: the keys are small numbers side by side.
-size_t hash_of(uint64_t key) {
+// Multiplication by 2^64 over the golden ratio spreads keys that are small numbers side by side;
+// the high half of the product is the good one.
+uint64_t mix(uint64_t key) {
   key *= 0x9e3779b97f4a7c15u;
-  return static_cast<size_t>(key ^ (key >> 29));
+  return key ^ (key >> 32);
+}
+
+uint64_t load(const char* bytes, size_t n) {
+  uint64_t value = 0;
+  std::memcpy(&value, bytes, n);
+  return value;
+}
+
+// Eight bytes at a time; most words are one step. Loads overlap where the length is no multiple.
+uint64_t hash_of(std::string_view word) {
+  const size_t n = word.size();
+  uint64_t hash = n;
+  if (n >= 8) {
+    for (size_t at = 0; at + 8 < n; at += 8) hash = mix(hash ^ load(word.data() + at, 8));
+    return mix(hash ^ load(word.data() + n - 8, 8));
+  }
+  if (n >= 4) return mix(hash ^ (load(word.data(), 4) << 32) ^ (load(word.data() + n - 4, 4) << 3));
+  for (const char c : word) hash = hash << 8 | static_cast<unsigned char>(c);
+  return mix(hash);
 }
 
 }  // namespace
@@ -34,24 +53,24 @@ size_t white_space_at(std::string_view text, size_t at) {
 }
 
 WordId WordIds::id(std::string_view word) {
-  const size_t hash = std::hash<std::string_view>{}(word);
-  for (size_t at = hash & (slots_.size() - 1);; at = (at + 1) & (slots_.size() - 1)) {
+  const uint64_t hash = hash_of(word);
+  const size_t last = slots_.size() - 1;
+  for (size_t at = hash & last;; at = (at + 1) & last) {
     if (slots_[at] == 0) {
-      words_.push_back(word);
-      hashes_.push_back(hash);
+      words_.push_back({word, hash});
       slots_[at] = static_cast<uint32_t>(words_.size());
       if (words_.size() * 2 > slots_.size()) grow();
       return static_cast<WordId>(words_.size() - 1);
     }
-    const WordId known = slots_[at] - 1;
-    if (hashes_[known] == hash && words_[known] == word) return known;
+    const Word& known = words_[slots_[at] - 1];
+    if (known.hash == hash && known.text == word) return slots_[at] - 1;
   }
 }
 
 void WordIds::grow() {
   slots_.assign(slots_.size() * 4, 0);
   for (size_t i = 0; i < words_.size(); ++i) {
-    size_t at = hashes_[i] & (slots_.size() - 1);
+    size_t at = words_[i].hash & (slots_.size() - 1);
     while (slots_[at] != 0) at = (at + 1) & (slots_.size() - 1);
     slots_[at] = static_cast<uint32_t>(i + 1);
   }
@@ -59,7 +78,7 @@ void WordIds::grow() {
 
 uint32_t NgramIds::id(uint32_t prefix, WordId last) {
   const uint64_t key = (uint64_t{prefix} << 32) | last;
-  for (size_t at = hash_of(key) & (slots_.size() - 1);; at = (at + 1) & (slots_.size() - 1)) {
+  for (size_t at = mix(key) & (slots_.size() - 1);; at = (at + 1) & (slots_.size() - 1)) {
     if (slots_[at] == 0) {
       keys_.push_back(key);
       slots_[at] = static_cast<uint32_t>(keys_.size());
@@ -73,7 +92,7 @@ uint32_t NgramIds::id(uint32_t prefix, WordId last) {
 void NgramIds::grow() {
   slots_.assign(slots_.size() * 4, 0);
   for (size_t i = 0; i < keys_.size(); ++i) {
-    size_t at = hash_of(keys_[i]) & (slots_.size() - 1);
+    size_t at = mix(keys_[i]) & (slots_.size() - 1);
     while (slots_[at] != 0) at = (at + 1) & (slots_.size() - 1);
     slots_[at] = static_cast<uint32_t>(i + 1);
   }

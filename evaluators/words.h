@@ -1,6 +1,7 @@
 // Text to word numbers, for the measures that compare texts word by word. Texts are bytes; what is
 // not UTF-8 is kept as it stands and is no white space.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -15,12 +16,23 @@ using WordId = uint32_t;
 // str.split() has it: Unicode's, and the separators 0x1c to 0x1f.
 size_t white_space_at(std::string_view text, size_t at);
 
+// Bytes that stand for themselves in a word: what is neither white space in ASCII nor the first
+// byte of white space outside it.
+inline constexpr std::array<bool, 256> kPlainByte = [] {
+  std::array<bool, 256> plain{};
+  for (size_t c = 0; c < 256; ++c)
+    plain[c] = c != ' ' && !(c >= 0x09 && c <= 0x0d) && !(c >= 0x1c && c <= 0x1f) && c != 0xc2 &&
+               !(c >= 0xe1 && c <= 0xe3);
+  return plain;
+}();
+
 // Calls visit(std::string_view word) for each run without white space.
 template <typename Visit>
 void for_each_word(std::string_view text, Visit&& visit) {
   size_t begin = 0;
   for (size_t at = 0; at < text.size();) {
-    const size_t n = white_space_at(text, at);
+    const size_t n =
+        kPlainByte[static_cast<unsigned char>(text[at])] ? 0 : white_space_at(text, at);
     if (n == 0) {
       ++at;
       continue;
@@ -35,25 +47,27 @@ void for_each_word(std::string_view text, Visit&& visit) {
 // per word were most of the time of scoring a sentence.
 class WordIds {
  public:
-  WordIds() : slots_(kFirstSlots, 0) {}
+  WordIds() : slots_(kFirstSlots, 0) { words_.reserve(kFirstSlots / 2 + 1); }
   WordId id(std::string_view word);
   // Numbers given so far.
   size_t size() const { return words_.size(); }
-  std::string_view word(WordId id) const { return words_[id]; }
 
  private:
   static constexpr size_t kFirstSlots = 256;
+  struct Word {
+    std::string_view text;
+    uint64_t hash;
+  };
   void grow();
   std::vector<uint32_t> slots_;  // number + 1, 0 = free; a power of two, at most half full
-  std::vector<std::string_view> words_;
-  std::vector<size_t> hashes_;
+  std::vector<Word> words_;
 };
 
 // N-grams of two texts by number, exactly: the number of an n-gram stands for the pair of its first
 // n - 1 words (their number among (n - 1)-grams) and its last word. Linear in the number of words.
 class NgramIds {
  public:
-  NgramIds() : slots_(kFirstSlots, 0) {}
+  NgramIds() : slots_(kFirstSlots, 0) { keys_.reserve(kFirstSlots / 2 + 1); }
   uint32_t id(uint32_t prefix, WordId last);
   size_t size() const { return keys_.size(); }
 

@@ -29,7 +29,8 @@ class Workers {
           std::vector<std::optional<results::ScoreRecord>>& scores, Shared& shared, size_t n)
       : shared_(shared) {
     shared_.running = n;
-    for (size_t i = 0; i < n; ++i) threads_.emplace_back([&] { work(jobs, context, scores); });
+    for (size_t i = 0; i < n; ++i)
+      threads_.emplace_back([this, jobs, &context, &scores] { work(jobs, context, scores); });
   }
   // Also when a callback throws: no thread outlives what it works on.
   ~Workers() {

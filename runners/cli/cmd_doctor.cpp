@@ -11,6 +11,7 @@
 #include "engine/base/text.h"
 #include "engine/cuda/devices.h"
 #include "engine/machine_probes.h"
+#include "evaluators/self_test.h"
 #include "results/store.h"
 #include "runners/build_info.h"
 #include "runners/cli/cli.h"
@@ -212,6 +213,17 @@ void examine_numerics(Findings& out) {
        problems.empty() ? "" : "results of this machine cannot be trusted: please report"});
 }
 
+void examine_evaluators(Findings& out) {
+  const evaluators::SelfTestResult result = evaluators::self_test();
+  const bool right = result.problems.empty();
+  out.push_back(
+      {"text evaluators",
+       right ? fmt::format("{}, all {} vectors right", result.n_evaluators, result.n_vectors)
+             : result.problems.front(),
+       right ? Level::kOk : Level::kProblem,
+       right ? "" : "scores of this build cannot be trusted: please report"});
+}
+
 void examine_placement(Findings& out) {
   const double ns = engine::cache_line_round_trip_ns(engine::allowed_cores());
   if (ns == 0) return;  // one core
@@ -243,6 +255,7 @@ void run_doctor(const Options& options, Context& context) {
   examine_data(options.data_root, findings);
   examine_database(context.global.db, findings);
   examine_numerics(findings);
+  examine_evaluators(findings);
   examine_speed(findings);
 
   Json array = Json::array();
