@@ -2,6 +2,7 @@
 option(EVALRUN_TESTS "Build the tests" ON)
 option(EVALRUN_CUDA "Compile the CUDA part when nvcc >= 12 is found" ON)
 option(EVALRUN_WERROR "Treat warnings as errors" OFF)
+option(EVALRUN_FUZZ "Build the libFuzzer programs, with address and undefined-behaviour sanitizers (Clang)" OFF)
 set(EVALRUN_SANITIZE "" CACHE STRING "Sanitizers to build with, e.g. address,undefined")
 
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
@@ -32,6 +33,13 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
 endif()
 if(EVALRUN_WERROR)
   target_compile_options(evalrun_options INTERFACE -Werror)
+endif()
+if(EVALRUN_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    message(FATAL_ERROR "EVALRUN_FUZZ needs Clang: -DCMAKE_CXX_COMPILER=clang++ (Debian: clang)")
+  endif()
+  set(EVALRUN_SANITIZE "address,undefined")
+  target_compile_options(evalrun_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 if(EVALRUN_SANITIZE)
   target_compile_options(evalrun_options INTERFACE -fsanitize=${EVALRUN_SANITIZE}

@@ -63,6 +63,9 @@ nlohmann::json parse_line(std::string_view text, const std::string& file, int li
   } catch (const nlohmann::json::parse_error& e) {
     throw base::data_error(file, fmt::format("line {}, column {}", line, e.byte),
                            "not valid JSON (one object per line is expected)", kRedownload);
+  } catch (const nlohmann::json::out_of_range&) {
+    throw base::data_error(file, fmt::format("line {}", line),
+                           "holds a number that no double can hold", kRedownload);
   }
 }
 

@@ -40,6 +40,8 @@ std::optional<nlohmann::json> JsonlReader::next() {
     } catch (const nlohmann::json::parse_error& e) {
       fail(fmt::format("column {}: not valid JSON", e.byte),
            "each line holds one complete JSON object; a truncated file is the usual cause");
+    } catch (const nlohmann::json::out_of_range&) {
+      fail("holds a number that no double can hold");
     }
     if (!object.is_object())
       fail(fmt::format("must be a JSON object, not {}", object.type_name()),

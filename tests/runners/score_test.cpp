@@ -165,6 +165,7 @@ TEST(GenerationsFile, NamesEveryBrokenLineAndReadsTheOthers) {
       {R"({"id": "set/0", "text": "a"})", ""},
       {R"({"id": "set/0", "text": )", "not valid JSON"},
       {R"([1])", "line 3"},
+      {R"({"id": "set/0", "text": "a", "n": 1e999})", "number"},
       {R"({"id": "set/9", "text": "a"})", "'set/9' is no prompt of set"},
       {R"({"text": "a"})", "'id' is missing"},
       {R"({"id": 1.5, "text": "a"})", "'id'"},

@@ -1,0 +1,24 @@
+// One function per parser of bytes that others wrote: called with any bytes, it returns. What it
+// throws (a broken invariant, an exception that a user's file must not cause) is a finding, as is
+// what a sanitizer reports.
+#pragma once
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace evalrun::fuzz {
+
+void jsonl(std::string_view bytes);        // prompts of the user's own, gzip included
+void generations(std::string_view bytes);  // the file of `evalrun score`
+void gsm8k(std::string_view bytes);        // extraction, by all conventions
+void rouge(std::string_view bytes);        // answer and reference, with 0xff between them
+void bleu(std::string_view bytes);
+
+struct Target {
+  const char* name;
+  void (*run)(std::string_view bytes);
+  std::vector<std::string_view> seeds;  // inputs to start from
+};
+const std::vector<Target>& targets();
+
+}  // namespace evalrun::fuzz
