@@ -23,11 +23,12 @@ std::optional<double> ratio(double numerator, double denominator) {
 // (arm id, task) -> what the store's views say; the pooled row adds tasks up.
 using ArmTask = std::pair<int64_t, std::string>;
 
-struct SampleScore {
+struct Score {
+  int64_t prompt = 0;
   int sample = 0;
-  std::string evaluator, version;
-  double value = 0;
-  int64_t n = 0, unscored = 0;
+  std::string evaluator, version, status;
+  std::optional<double> value, baseline;
+  bool suspicious = false;
 };
 struct Histogram {  // of one (drafted depth, accepted) pair
   int64_t depth = 0, accepted = 0, steps = 0;
@@ -37,10 +38,60 @@ struct Histogram {  // of one (drafted depth, accepted) pair
 struct Aggregates {
   std::map<ArmTask, std::pair<int64_t, int64_t>> counts;    // generations, failed
   std::map<ArmTask, std::pair<int64_t, int64_t>> identity;  // compared, identical
-  std::map<ArmTask, std::vector<SampleScore>> scores;
+  std::map<ArmTask, std::vector<Score>> scores;
+  std::map<std::pair<ArmTask, std::string>, std::map<int, double>> pass_at;  // by convention
   std::map<ArmTask, std::vector<Histogram>> histograms;
   int64_t hidden_faults = 0;
 };
+
+// Scores with those of the baseline arm beside them.
+void read_scores(const results::ResultStore& store, int64_t run_id,
+                 const std::vector<ArmInfo>& arms, Aggregates& a) {
+  std::set<int64_t> baselines;
+  for (const ArmInfo& arm : arms)
+    if (arm.role == "baseline") baselines.insert(arm.id);
+  struct Key {
+    int64_t prompt;
+    int sample;
+    std::string evaluator, version;
+    auto operator<=>(const Key&) const = default;
+  };
+  std::map<Key, double> of_baseline;
+  store.query(
+      "SELECT arm_id, task, prompt_id, sample, evaluator, version, status, value, suspicious "
+      "FROM v_score WHERE run_id = ? AND fault = ''",
+      {run_id}, [&](const Row& r) {
+        Score s{.prompt = r.integer(2),
+                .sample = static_cast<int>(r.integer(3)),
+                .evaluator = r.text(4),
+                .version = r.text(5),
+                .status = r.text(6),
+                .value = std::nullopt,
+                .baseline = std::nullopt,
+                .suspicious = r.integer(8) != 0};
+        if (!r.is_null(7)) {
+          s.value = r.number(7);
+          if (baselines.contains(r.integer(0)))
+            of_baseline[{s.prompt, s.sample, s.evaluator, s.version}] = *s.value;
+        }
+        a.scores[{r.integer(0), r.text(1)}].push_back(std::move(s));
+        return true;
+      });
+  for (auto& [key, scores] : a.scores) {
+    if (baselines.contains(key.first)) continue;
+    for (Score& s : scores)
+      if (const auto it = of_baseline.find({s.prompt, s.sample, s.evaluator, s.version});
+          it != of_baseline.end())
+        s.baseline = it->second;
+  }
+  store.query(
+      "SELECT arm_id, task, version, k, value FROM v_pass_at_k WHERE run_id = ? AND fault = ''",
+      {run_id}, [&](const Row& r) {
+        a.pass_at[{{r.integer(0), r.text(1)}, r.text(2)}][static_cast<int>(r.integer(3))] =
+            r.number(4);
+        return true;
+      });
+}
 
 Aggregates load_aggregates(const results::ResultStore& store, int64_t run_id,
                            const std::vector<ArmInfo>& arms) {
@@ -59,15 +110,7 @@ Aggregates load_aggregates(const results::ResultStore& store, int64_t run_id,
         a.identity[{r.integer(0), r.text(1)}] = {r.integer(2), r.integer(3)};
         return true;
       });
-  store.query(
-      "SELECT arm_id, task, sample, evaluator, version, value, n, unscored FROM v_quality_sample "
-      "WHERE run_id = ? AND fault = ''",
-      {run_id}, [&](const Row& r) {
-        a.scores[{r.integer(0), r.text(1)}].push_back({static_cast<int>(r.integer(2)), r.text(3),
-                                                       r.text(4), r.number(5), r.integer(6),
-                                                       r.integer(7)});
-        return true;
-      });
+  read_scores(store, run_id, arms, a);
   // The one query that reads every step: only where something can have been drafted.
   for (const ArmInfo& arm : arms) {
     if (arm.role != "method") continue;
@@ -104,29 +147,54 @@ std::vector<DepthAcceptance> acceptance_by_depth(const std::vector<Histogram>& h
   return depths;
 }
 
-std::map<std::string, Quality> pool_scores(const std::vector<SampleScore>& scores) {
+std::optional<base::Interval> quality_interval(
+    const std::map<int64_t, std::vector<double>>& by_prompt) {
+  std::vector<double> means;
+  bool binary = true;
+  for (const auto& [prompt, values] : by_prompt) {
+    means.push_back(base::mean(values));
+    binary = binary && values.size() == 1 && (values[0] == 0 || values[0] == 1);
+  }
+  if (means.size() < 2) return std::nullopt;
+  if (binary) return base::wilson_interval(base::mean(means), means.size(), 0.95);
+  const auto t = base::t_interval(means, 0.95);
+  return t ? std::optional(t->interval) : std::nullopt;
+}
+
+std::map<std::string, Quality> pool_scores(const std::vector<Score>& scores) {
   struct Sum {
-    std::string version;
-    double weighted = 0;
-    int64_t n = 0, unscored = 0;
-    std::map<int, std::pair<double, int64_t>> by_sample;
+    Quality quality;
+    double total = 0;
+    std::map<int, std::vector<double>> by_sample;
+    std::map<int64_t, std::vector<double>> by_prompt;
   };
   std::map<std::string, Sum> sums;
-  for (const SampleScore& s : scores) {
+  for (const Score& s : scores) {
     Sum& sum = sums[s.evaluator + "@" + s.version];
-    sum.version = s.version;
-    sum.weighted += s.value * static_cast<double>(s.n);
-    sum.n += s.n, sum.unscored += s.unscored;
-    sum.by_sample[s.sample].first += s.value * static_cast<double>(s.n);
-    sum.by_sample[s.sample].second += s.n;
+    Quality& q = sum.quality;
+    q.version = s.version;
+    ++q.statuses[s.status];
+    q.suspicious += s.suspicious ? 1 : 0;
+    if (!s.value) {
+      ++q.unscored;
+      continue;
+    }
+    ++q.n;
+    sum.total += *s.value;
+    sum.by_sample[s.sample].push_back(*s.value);
+    sum.by_prompt[s.prompt].push_back(*s.value);
+    if (s.baseline) {
+      ++q.compared;
+      q.differing += *s.value != *s.baseline ? 1 : 0;
+    }
   }
   std::map<std::string, Quality> quality;
-  for (const auto& [name, sum] : sums) {
-    Quality q{.version = sum.version, .n = sum.n, .unscored = sum.unscored, .sd = std::nullopt};
-    if (sum.n > 0) q.value = sum.weighted / static_cast<double>(sum.n);
+  for (auto& [name, sum] : sums) {
+    Quality& q = sum.quality;
+    if (q.n > 0) q.value = sum.total / static_cast<double>(q.n);
+    q.interval = quality_interval(sum.by_prompt);
     std::vector<double> means;
-    for (const auto& [sample, part] : sum.by_sample)
-      if (part.second > 0) means.push_back(part.first / static_cast<double>(part.second));
+    for (const auto& [sample, values] : sum.by_sample) means.push_back(base::mean(values));
     if (means.size() > 1) q.sd = base::sample_sd(means);
     quality[name] = q;
   }
@@ -219,7 +287,7 @@ class Builder {
   }
 
   void add_aggregates(ReportRow& r, const std::set<std::string>& tasks) const {
-    std::vector<SampleScore> scores;
+    std::vector<Score> scores;
     std::vector<Histogram> histogram;
     const auto append = [](auto& to, const auto& from) {
       to.insert(to.end(), from.begin(), from.end());
@@ -237,6 +305,12 @@ class Builder {
     }
     r.identical_share = ratio(static_cast<double>(r.identical), static_cast<double>(r.compared));
     r.quality = pool_scores(scores);
+    if (tasks.size() == 1)
+      for (auto& [name, q] : r.quality)
+        if (name == "pass@" + q.version)
+          if (const auto it = aggregates_.pass_at.find({{r.arm.id, *tasks.begin()}, q.version});
+              it != aggregates_.pass_at.end())
+            q.pass_at = it->second;
     r.alpha_by_depth = acceptance_by_depth(histogram);
   }
 

@@ -24,9 +24,17 @@ struct ReportOptions {
 struct Quality {
   std::string version;
   double value = 0;
+  // 95 %, for new prompts of the same kind: Wilson's for scores of 0 and 1, else Student's t over
+  // the prompts' means. Absent for a single prompt.
+  std::optional<base::Interval> interval;
   int64_t n = 0;             // scored
   int64_t unscored = 0;      // evaluator could not tell
+  int64_t suspicious = 0;    // scored, by means that deserve a look
   std::optional<double> sd;  // over samples, when there are several
+  // Answers also scored in the baseline arm, and how many of them scored otherwise there.
+  int64_t compared = 0, differing = 0;
+  std::map<std::string, int64_t> statuses;  // of the answers: "ok", "passed", "timeout", ...
+  std::map<int, double> pass_at;            // k -> pass@k, where the evaluator is one; not pooled
 };
 
 // Acceptance at one depth (1 = first draft token), pooled over steps.

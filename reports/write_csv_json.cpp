@@ -34,7 +34,16 @@ Json row_of(const Report& report, const ReportRow& r) {
     quality[name] = {{"value", q.n > 0 ? Json(q.value) : Json(nullptr)}, {"n", q.n}};
     quality[name]["unscored"] = q.unscored;
     quality[name]["version"] = q.version;
+    quality[name]["lo"] = lo(q.interval);
+    quality[name]["hi"] = hi(q.interval);
     if (q.sd) quality[name]["sd"] = *q.sd;
+    quality[name]["suspicious"] = q.suspicious;
+    quality[name]["compared"] = q.compared;
+    quality[name]["differing"] = q.differing;
+    quality[name]["statuses"] = q.statuses;
+    Json pass_at = Json::object();
+    for (const auto& [k, share] : q.pass_at) pass_at[std::to_string(k)] = share;
+    if (!q.pass_at.empty()) quality[name]["pass_at"] = pass_at;
   }
   const ArmInfo& a = r.arm;
   return Json{

@@ -164,13 +164,32 @@ class Renderer {
   static std::string quality_cell(const ReportRow& r) {
     std::string cell;
     for (const auto& [name, q] : r.quality) {
-      cell += fmt::format("{}{} {}", cell.empty() ? "" : "; ", name,
-                          q.n > 0 ? number(q.value, 3) : "-");
+      if (!cell.empty()) cell += "; ";
+      if (q.n == 0) {
+        cell += name + " -";
+      } else if (q.pass_at.empty()) {
+        cell += fmt::format("{} {}", name, with_range(q.value, q.interval));
+      } else {
+        // One sample says nothing about more than pass@1, whatever a paper calls it.
+        for (const int k : {1, 10, 100})
+          if (const auto it = q.pass_at.find(k); it != q.pass_at.end())
+            cell += k == 1 ? fmt::format("pass@1 {}", with_range(it->second, q.interval))
+                           : fmt::format(", pass@{} {}", k, number(it->second, 3));
+        cell += fmt::format(" ({})", q.version);
+      }
       if (q.sd) cell += fmt::format(" ± {}", number(q.sd, 3));
-      cell += fmt::format(" (n={}{})", q.n,
-                          q.unscored > 0 ? fmt::format(", {} unscored", q.unscored) : "");
+      std::string notes = fmt::format("n={}", q.n);
+      if (q.unscored > 0) notes += fmt::format(", {} unscored", q.unscored);
+      if (q.suspicious > 0) notes += fmt::format(", {} suspicious", q.suspicious);
+      if (q.compared > 0) notes += fmt::format(", {} differ", q.differing);
+      cell += fmt::format(" ({})", notes);
     }
     return cell.empty() ? "-" : cell;
+  }
+  static std::string with_range(double value, const std::optional<base::Interval>& interval) {
+    if (!interval) return number(value, 3);
+    return fmt::format("{} [{}, {}]", number(value, 3), number(interval->lo, 3),
+                       number(interval->hi, 3));
   }
 
   static Table main_table(const std::vector<const ReportRow*>& rows) {
@@ -248,6 +267,13 @@ class Renderer {
         "Lossless "
         "methods must show 100 % under greedy decoding; under sampling they keep the distribution, "
         "not the draw.");
+    if (std::any_of(report_.rows.begin(), report_.rows.end(),
+                    [](const ReportRow& r) { return !r.quality.empty(); }))
+      note(
+          "quality: mean score [95 %]; n answers were scored, of which so many differ in score "
+          "from "
+          "the baseline arm's answer to the same prompt (a lossless method under greedy decoding: "
+          "none). pass@k needs k samples of every problem.");
     if (report_.why)
       note(
           "why: speedup = tau / (T(n)/T(1) + draft + overhead), in units of one plain step; "

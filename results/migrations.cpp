@@ -37,7 +37,7 @@ constexpr std::array<Migration, kSchemaVersion> kMigrations = {{
      "  saved TEXT NOT NULL"
      ") WITHOUT ROWID;"},
     // The primary key changes, which SQLite can only do by copying.
-    {"scores by name and convention, with what was seen on the way",
+    {"scores by name and convention, with what was seen on the way; rendered prompts",
      "ALTER TABLE score RENAME TO old_score;"
      "CREATE TABLE score ("
      "  generation_id INTEGER NOT NULL REFERENCES generation (id) ON DELETE CASCADE,"
@@ -53,7 +53,8 @@ constexpr std::array<Migration, kSchemaVersion> kMigrations = {{
      ") WITHOUT ROWID;"
      "INSERT INTO score SELECT generation_id, evaluator, version, value, extracted, status, '', 0, "
      "'{}' FROM old_score;"
-     "DROP TABLE old_score;"},
+     "DROP TABLE old_score;"
+     "CREATE TABLE rendered (hash TEXT PRIMARY KEY, text TEXT NOT NULL) WITHOUT ROWID;"},
 }};
 
 int64_t scalar(sqlite3* db, const std::string& path, std::string_view sql) {

@@ -84,7 +84,8 @@ struct ArmRecord {
 struct PromptRecord {
   std::string key;  // hash of task, id and rendered first turn
   std::string task, id, category, language;
-  std::string rendered_hash;  // SHA-256 of the rendered first-turn prompt
+  std::string rendered = {};  // first turn as the model reads it
+  std::string rendered_hash;  // its SHA-256
   std::vector<std::string> turns;
   std::optional<std::string> reference;
 };

@@ -75,6 +75,12 @@ CREATE TABLE prompt (
   UNIQUE (run_id, key)
 );
 
+-- Prompts as the model reads them, first turns; runs share them.
+CREATE TABLE rendered (
+  hash TEXT PRIMARY KEY,                    -- SHA-256, prompt.rendered_hash
+  text TEXT NOT NULL
+) WITHOUT ROWID;
+
 -- One prompt, one arm, one repeat or sample. A failed one is a row that says so.
 CREATE TABLE generation (
   id            INTEGER PRIMARY KEY,

@@ -91,6 +91,17 @@ struct ResultStore::Impl {
   void forget_prepared() {
     insert_generation.reset(), insert_turn.reset(), insert_step.reset(), insert_score.reset();
   }
+  void insert(int64_t generation_id, const ScoreRecord& score) {
+    Statement& s = prepared(insert_score, "INSERT INTO score VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)");
+    s << generation_id << score.evaluator << score.version;
+    if (score.value)
+      s << *score.value;
+    else
+      s << nullptr;
+    s << score.extracted << score.status << score.detail << int64_t{score.suspicious}
+      << score.facts;
+    s.run();
+  }
   int64_t id_of(std::string_view sql, int64_t run_id, const std::string& key) {
     Statement s(db, path, sql);
     s << run_id << key;
@@ -217,6 +228,9 @@ int64_t ResultStore::add_prompt(int64_t run_id, const PromptRecord& p) {
     s << nullptr;
   s.run();
   const int64_t id = impl_->last_id();
+  if (!p.rendered.empty())
+    execute("INSERT OR IGNORE INTO rendered (hash, text) VALUES (?, ?)",
+            {p.rendered_hash, p.rendered});
   transaction.commit();
   return id;
 }
@@ -290,19 +304,22 @@ int64_t ResultStore::add_generation(int64_t run_id, int64_t arm_id, int64_t prom
         insert_step.run();
       }
     }
-    Statement& insert_score = impl_->prepared(
-        impl_->insert_score, "INSERT INTO score VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)");
-    for (const ScoreRecord& s : scores) {
-      insert_score << id << s.evaluator << s.version;
-      if (s.value)
-        insert_score << *s.value;
-      else
-        insert_score << nullptr;
-      insert_score << s.extracted << s.status << s.detail << int64_t{s.suspicious} << s.facts;
-      insert_score.run();
-    }
+    for (const ScoreRecord& score : scores) impl_->insert(id, score);
     transaction.commit();
     return id;
+  } catch (...) {
+    impl_->forget_prepared();
+    throw;
+  }
+}
+
+void ResultStore::put_score(int64_t generation_id, const ScoreRecord& score) {
+  try {
+    Transaction transaction(impl_->db, path_);
+    execute("DELETE FROM score WHERE generation_id = ? AND evaluator = ? AND version = ?",
+            {generation_id, score.evaluator, score.version});
+    impl_->insert(generation_id, score);
+    transaction.commit();
   } catch (...) {
     impl_->forget_prepared();
     throw;

@@ -65,6 +65,8 @@ class ResultStore {
   // measures twice. On a full disk nothing of it is stored and what was there stays.
   int64_t add_generation(int64_t run_id, int64_t arm_id, int64_t prompt_id,
                          const GenerationRecord& g, const std::vector<ScoreRecord>& scores);
+  // A score taken later; one of the same evaluator and convention is replaced.
+  void put_score(int64_t generation_id, const ScoreRecord& score);
   // Also true for a failed one: failures are results, and a resumed run does not repeat them.
   bool has_generation(int64_t arm_id, int64_t prompt_id, int repeat, int sample) const;
 

@@ -148,19 +148,24 @@ JOIN generation b ON b.arm_id = a.id AND b.prompt_id = g.prompt_id AND b.repeat 
 WHERE g.status = 'ok'
 GROUP BY g.run_id, g.arm_id, p.task, g.fault;
 
--- Mean score per evaluator and sample index. Timing repeats say the same thing again: the first one is
--- scored. `unscored`: the evaluator could not tell.
-CREATE VIEW v_quality_sample AS
-SELECT g.run_id, g.arm_id, p.task, g.fault, g.sample, s.evaluator, s.version,
-       avg(s.value) AS value, count(s.value) AS n, count(*) - count(s.value) AS unscored
+-- Scores that count. Timing repeats say the same thing again: the first one is scored.
+CREATE VIEW v_score AS
+SELECT g.run_id, g.arm_id, p.task, g.fault, g.prompt_id, g.sample, g.id AS generation_id,
+       s.evaluator, s.version, s.value, s.status, s.suspicious
 FROM generation g
 JOIN score s ON s.generation_id = g.id
 JOIN prompt p ON p.id = g.prompt_id
 WHERE g.status = 'ok'
   AND NOT EXISTS (SELECT 1 FROM generation e
                   WHERE e.arm_id = g.arm_id AND e.prompt_id = g.prompt_id AND e.sample = g.sample
-                    AND e.repeat < g.repeat AND e.status = 'ok' AND e.fault = g.fault)
-GROUP BY g.run_id, g.arm_id, p.task, g.fault, g.sample, s.evaluator, s.version;
+                    AND e.repeat < g.repeat AND e.status = 'ok' AND e.fault = g.fault);
+
+-- Mean score per evaluator and sample index. `unscored`: the evaluator could not tell.
+CREATE VIEW v_quality_sample AS
+SELECT run_id, arm_id, task, fault, sample, evaluator, version,
+       avg(value) AS value, count(value) AS n, count(*) - count(value) AS unscored
+FROM v_score
+GROUP BY run_id, arm_id, task, fault, sample, evaluator, version;
 
 -- Mean score per evaluator.
 CREATE VIEW v_quality AS
@@ -168,6 +173,32 @@ SELECT run_id, arm_id, task, fault, evaluator, version,
        sum(value * n) / nullif(sum(n), 0) AS value, sum(n) AS n, sum(unscored) AS unscored
 FROM v_quality_sample
 GROUP BY run_id, arm_id, task, fault, evaluator, version;
+
+-- Samples of a problem and how many of them passed: scores of evaluators named 'pass'.
+CREATE VIEW v_pass_count AS
+SELECT run_id, arm_id, task, fault, prompt_id, version,
+       count(value) AS n, CAST(sum(value) AS INTEGER) AS c, count(*) - count(value) AS unscored
+FROM v_score
+WHERE evaluator = 'pass'
+GROUP BY run_id, arm_id, task, fault, prompt_id, version;
+
+-- pass@k (Chen et al. 2021, section 2.1): the mean over problems of 1 - C(n-c, k) / C(n, k), for every
+-- k that no problem has fewer samples than, up to 100. No row where a sample could not be judged.
+-- miss: C(n-c, k) / C(n, k) as a product over k, exactly 0 from k > n-c on.
+CREATE VIEW v_pass_at_k AS
+WITH RECURSIVE miss (n, c, k, share) AS (
+  SELECT n, c, 1, (n - c) * 1.0 / n FROM (SELECT DISTINCT n, c FROM v_pass_count WHERE n > 0)
+  UNION ALL
+  SELECT n, c, k + 1, share * max(n - c - k, 0) / (n - k) FROM miss WHERE k < n AND k < 100
+)
+SELECT p.run_id, p.arm_id, p.task, p.fault, p.version, m.k,
+       avg(1 - m.share) AS value, count(*) AS problems, min(p.n) AS least_samples
+FROM v_pass_count p
+JOIN miss m ON m.n = p.n AND m.c = p.c
+WHERE NOT EXISTS (SELECT 1 FROM v_pass_count o
+                  WHERE o.arm_id = p.arm_id AND o.task = p.task AND o.fault = p.fault
+                    AND o.version = p.version AND (o.unscored > 0 OR o.n < m.k))
+GROUP BY p.run_id, p.arm_id, p.task, p.fault, p.version, m.k;
 
 -- Steps by what was drafted and kept. A step cut by the stop rule kept no target token
 -- (emitted = accepted): what would have happened behind the cut is unknown.

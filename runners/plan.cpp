@@ -43,6 +43,7 @@ void measure_lengths(const Conversation& conversation, PlannedPrompt& planned) {
   const auto n_turns = planned.prompt.turns.size();
   const std::string first = conversation.render(planned.prompt, {});
   planned.record.rendered_hash = base::sha256_hex(first);
+  planned.record.rendered = first;
   planned.first_turn_tokens = static_cast<int>(conversation.encode(planned.prompt, first).size());
   int longest = planned.first_turn_tokens;
   if (n_turns > 1) {

@@ -40,6 +40,12 @@ void ConsoleProgress::generation_done(const std::string& arm, const std::string&
        done_ == pending_);
 }
 
+void ConsoleProgress::scoring(int done, int total, double elapsed_s, double left_s) {
+  show(fmt::format("scoring [{}/{}] {} elapsed, {} left", done, total, format_duration(elapsed_s),
+                   format_duration(left_s)),
+       done == total);
+}
+
 void ConsoleProgress::end() {
   if (terminal_ && last_width_ > 0) fmt::print(out_, "\n");
   std::fflush(out_);

@@ -14,6 +14,8 @@ class ProgressSink {
   virtual void begin(int /*pending*/, int /*already_stored*/) {}
   virtual void generation_done(const std::string& /*arm*/, const std::string& /*prompt*/,
                                bool /*failed*/) {}
+  // Answers judged behind the timed generations.
+  virtual void scoring(int /*done*/, int /*total*/, double /*elapsed_s*/, double /*left_s*/) {}
   virtual void end() {}
 };
 
@@ -25,6 +27,7 @@ class ConsoleProgress final : public ProgressSink {
   void warming_up(const std::string& arm) override;
   void begin(int pending, int already_stored) override;
   void generation_done(const std::string& arm, const std::string& prompt, bool failed) override;
+  void scoring(int done, int total, double elapsed_s, double left_s) override;
   void end() override;
 
  private:

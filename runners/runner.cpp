@@ -8,6 +8,7 @@
 #include "engine/base/text.h"
 #include "evaluators/evaluator.h"
 #include "methods/decode_loop.h"
+#include "runners/deferred_scores.h"
 #include "runners/environment.h"
 #include "runners/warmup.h"
 
@@ -109,8 +110,11 @@ struct Runner::Impl {
                                           const results::GenerationRecord& g) const {
     std::vector<results::ScoreRecord> scores;
     if (!planned.prompt.reference.has_value()) return scores;
-    for (const std::string& id : planned.evaluators)
-      scores.push_back(evaluators::evaluator_registry().get(id).score(planned.prompt, g.texts, {}));
+    for (const std::string& id : planned.evaluators) {
+      const evaluators::EvaluatorEntry& judge = evaluators::evaluator_registry().get(id);
+      if (!judge.info.deferred)
+        scores.push_back(judge.score(planned.prompt, g.texts, options.scoring));
+    }
     return scores;
   }
 
@@ -224,6 +228,18 @@ struct Runner::Impl {
     }
   }
 
+  // Programs run when no time is taken any more. Also for a run that was cut short: what is there
+  // is scored, unless the user wants the shell back.
+  void score_rest() {
+    if (outcome.status == RunStatus::kInterrupted) return;
+    const DeferredScores scores =
+        score_deferred(plan, prompt_ids, outcome.run_id, store, clock,
+                       {options.scoring, options.score_workers, options.stop, options.progress});
+    outcome.scored = scores.scored;
+    outcome.unscored = scores.left;
+    if (scores.left > 0) outcome.status = RunStatus::kInterrupted;
+  }
+
   void measure_pending(engine::Session& session) {
     const int64_t begin = clock.now_ns();
     int block = -1;
@@ -268,13 +284,15 @@ RunOutcome Runner::run(engine::Session& session) {
   if (after.total > before.total)
     r.outcome.steal_share = static_cast<double>(after.steal - before.steal) /
                             static_cast<double>(after.total - before.total);
+  r.score_rest();
   if (r.outcome.status == RunStatus::kComplete) r.store.finish_run(r.outcome.run_id);
   return r.outcome;
 }
 
 RunOutcome Runner::finish_without_measuring() {
   EVALRUN_CHECK(impl_->pending.empty(), "{} generations are pending", impl_->pending.size());
-  impl_->store.finish_run(impl_->outcome.run_id);
+  impl_->score_rest();
+  if (impl_->outcome.status == RunStatus::kComplete) impl_->store.finish_run(impl_->outcome.run_id);
   return impl_->outcome;
 }
 

@@ -9,6 +9,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/session.h"
+#include "evaluators/evaluator.h"
 #include "results/store.h"
 #include "runners/plan.h"
 #include "runners/progress.h"
@@ -22,6 +23,8 @@ struct RunOutcome {
   std::string run_key;
   RunStatus status = RunStatus::kComplete;
   int planned = 0, stored_before = 0, measured = 0, failed = 0;
+  int scored = 0;          // behind the generations, by evaluators that run programs
+  int unscored = 0;        // such scores a stop request left undone
   double steal_share = 0;  // of all cores' time while measuring
 };
 
@@ -31,6 +34,8 @@ struct RunnerOptions {
   ProgressSink* progress = nullptr;
   double row_cost_seconds = 0;  // for the T(n) table of measure_row_cost(); 0 = no table
   std::string row_cost_cache;   // file of earlier tables, "" = none
+  evaluators::ScoringContext scoring;
+  int score_workers = 0;  // for evaluators that run programs; 0 = the cores allowed
 };
 
 class Runner {
@@ -46,7 +51,7 @@ class Runner {
   // serves every arm, reset in between. A generation that throws becomes a row with status "failed:
   // ..." and the run goes on; errors of the store end the run (nothing stored is lost).
   RunOutcome run(engine::Session& session);
-  // The outcome when nothing is pending: no session is needed.
+  // When nothing is pending: no session is needed. Scores that are missing are taken.
   RunOutcome finish_without_measuring();
 
  private:

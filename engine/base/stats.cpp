@@ -159,4 +159,13 @@ std::optional<MeanInterval> t_interval(std::span<const double> x, double confide
   return r;
 }
 
+Interval wilson_interval(double share, size_t n, double confidence) {
+  EVALRUN_CHECK(confidence > 0 && confidence < 1, "confidence = {}", confidence);
+  EVALRUN_CHECK(n >= 1 && share >= 0 && share <= 1, "{} of {}", share, n);
+  const double z = normal_quantile((1 + confidence) / 2), trials = static_cast<double>(n);
+  const double centre = share + z * z / (2 * trials), scale = 1 + z * z / trials;
+  const double half = z * std::sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials));
+  return {std::max(0.0, (centre - half) / scale), std::min(1.0, (centre + half) / scale)};
+}
+
 }  // namespace evalrun::base

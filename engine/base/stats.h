@@ -39,4 +39,8 @@ struct MeanInterval {
 };
 std::optional<MeanInterval> t_interval(std::span<const double> x, double confidence);
 
+// Wilson's score interval of a proportion `share` seen in n >= 1 trials (Wilson 1927): inside [0,
+// 1], and of some width also for shares 0 and 1.
+Interval wilson_interval(double share, size_t n, double confidence);
+
 }  // namespace evalrun::base

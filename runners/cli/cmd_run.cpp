@@ -40,6 +40,8 @@ struct Options {
   std::optional<std::string> warmup, order;
   std::optional<bool> aa, ignore_eos, kv_cache;
   std::string data_root, label, nonce, max_time, format = "text";
+  int score_workers = 0;
+  bool allow_unsafe = false;
   bool resume = true, plan = false, skip_long = false;
 };
 
@@ -85,6 +87,13 @@ void add_run_options(CLI::App& run, Options& o) {
   run.add_option("--nonce", o.nonce, "Keep apart from other runs of the same settings");
   run.add_option("--max-time", o.max_time,
                  "Stop behind the prompt at hand after, e.g., 90s, 10m, 2h");
+  run.add_option(
+         "--score-workers", o.score_workers,
+         "Programs run at once when answers are judged, behind the timed part (default: the "
+         "cores this process may use)")
+      ->check(CLI::Range(0, 1024));
+  run.add_flag("--allow-unsafe", o.allow_unsafe,
+               "Run generated programs although nothing protects this machine from them");
   run.add_flag("--skip-long", o.skip_long, "Leave out prompts longer than the context");
   run.add_flag("--plan,--dry-run", o.plan,
                "Show cells, time and detectable effect; measure nothing");
@@ -224,8 +233,10 @@ int exit_code_of(const runners::RunOutcome& outcome, const std::string& resume_c
                  100 * outcome.steal_share);
   switch (outcome.status) {
     case runners::RunStatus::kInterrupted:
-      spdlog::warn("interrupted: {} of {} generations stored; resume with\n  {}", stored,
-                   outcome.planned, resume_command);
+      spdlog::warn(
+          "interrupted: {} of {} generations stored{}; resume with\n  {}", stored, outcome.planned,
+          outcome.unscored > 0 ? fmt::format(", {} answers not judged yet", outcome.unscored) : "",
+          resume_command);
       return static_cast<int>(base::ExitCode::kInterrupted);
     case runners::RunStatus::kOutOfTime:
       spdlog::warn("--max-time reached: {} of {} generations stored; go on with\n  {}", stored,
@@ -259,6 +270,7 @@ void run(Context& context, const Options& o) {
   runners::RunnerOptions options;
   options.max_time_s = max_time_s;
   options.stop = runners::InterruptGuard::requested;
+  options.score_workers = o.score_workers;
   options.row_cost_seconds = kRowCostSeconds;
   options.row_cost_cache = row_cost_cache_path();
   options.progress =

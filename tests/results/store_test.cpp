@@ -572,6 +572,7 @@ TEST(Migration, FromVersionZeroWithACopy) {
         "INSERT INTO score SELECT generation_id, evaluator, version, value, extracted, status FROM "
         "new_score");
     store.execute("DROP TABLE new_score");
+    store.execute("DROP TABLE rendered");
     store.execute("DROP TABLE baseline");
     store.execute("CREATE VIEW v_generation AS SELECT 'old'");
     store.execute("UPDATE meta SET value = '0' WHERE name = 'schema_version'");
