@@ -73,7 +73,6 @@ std::vector<Prompt> read_programs(const DatasetSpec& spec) {
         if (!spec.wants(problem->language)) return;
         Prompt prompt;
         prompt.id = "samples/programs/" + problem->task;
-        prompt.category = "programs";
         prompt.language = problem->language;
         put_code_problem(spec.option("prompt"), problem->declaration + problem->prompt, prompt);
         prompt.code = std::move(problem);

@@ -130,7 +130,8 @@ class Renderer {
       else
         (r.arm.lossless == "none" ? lossy : lossless).push_back(&r);
     }
-    heading(fmt::format("{} ({} prompts)", name == "all" ? "all data sets" : name, prompts));
+    heading(fmt::format("{} ({})", name == "all" ? "all data sets" : name,
+                        prompts_text(name, prompts)));
     if (!lossless.empty()) table(main_table(lossless));
     if (!lossy.empty()) {
       paragraph("Not lossless, and not to be ranked with the rows above:");
@@ -155,6 +156,24 @@ class Renderer {
             "Left out of {} and of its baseline: {} cells that only one of them has finished.",
             r.arm.label, r.unpaired));
     }
+  }
+
+  // "40 of 1319 prompts, unverified": how many the official set has, and whether the file was
+  // known. Runs of older versions did not store it.
+  std::string prompts_text(const std::string& name, int64_t prompts) const {
+    const std::string plain = fmt::format("{} prompts", prompts);
+    const auto found = report_.run.environment.find("data." + name);
+    if (found == report_.run.environment.end()) return plain;
+    const nlohmann::json data = nlohmann::json::parse(found->second, nullptr, false);
+    if (!data.is_object()) return plain;
+    const auto official = data.value("official", nlohmann::json());
+    const auto verification = data.value("verification", nlohmann::json());
+    std::string text = plain;
+    if (official.is_number_integer() && official.get<int64_t>() > prompts)
+      text = fmt::format("{} of {} prompts", prompts, official.get<int64_t>());
+    if (verification == "unverified" || verification == "stand-in")
+      text += ", " + verification.get<std::string>();
+    return text;
   }
 
   static std::string method_cell(const ReportRow& r) {

@@ -57,6 +57,23 @@ TEST_F(ReportTest, RowCostsOfTheRunAreShownWhenTheyAreThere) {
   }
 }
 
+TEST_F(ReportTest, HeadingsSayHowManyOfTheOfficialPromptsWereMeasured) {
+  const int64_t id = tests::fill(store_, run_);
+  const std::string task = build_report(store_, id).rows.front().dataset;
+  const std::string plain = to_text(build_report(store_, id));
+  const auto n = plain.find(task + " (");
+  ASSERT_NE(n, std::string::npos);
+  EXPECT_THAT(plain, Not(HasSubstr("unverified")));
+  store_.add_environment(id, "data." + task, R"({"official": 1319, "verification": "unverified"})");
+  EXPECT_THAT(to_text(build_report(store_, id)), HasSubstr(" of 1319 prompts, unverified)"));
+  for (const char* other : {R"({"official": 0, "verification": "official"})", "", "[1]",
+                            R"({"official": "x", "verification": 3})"}) {
+    store_.execute("UPDATE environment SET value = ? WHERE name = ?",
+                   {std::string(other), "data." + task});
+    EXPECT_EQ(to_text(build_report(store_, id)), plain) << other;
+  }
+}
+
 TEST_F(ReportTest, ByHand) {
   // Prompts emit 33, 37, 41, 45 tokens: N - 1 = 32, 36, 40, 44, together 152. AR: 152 steps of 10
   // ms. pld emits 4, 2, 1, 3 in turn: 10 tokens per 4 steps of 12 ms, 4 drafted each, accepting 3,

@@ -192,7 +192,8 @@ TEST(Plan, RefusesWhatCannotBeMeasured) {
     }
     return std::string("no error");
   };
-  PlanRequest request = request_for("samples/cat");
+  PlanRequest request = request_for(two_prompts());
+  request.suite.tasks = {{.task = "samples/cat"}};
   EXPECT_THAT(error_of(request), HasSubstr("samples/chat"));
   request = request_for(two_prompts());
   request.suite.evaluators = {"gsm8k_strict"};
@@ -270,7 +271,8 @@ TEST(Keys, EveryFieldOfAPromptThatChangesAFigureChangesItsKey) {
                              .rendered_hash = "r",
                              .turns = {"1", "2"},
                              .reference = {}};
-  std::set<std::string> keys = {prompt_key(base)};
+  std::set<std::string> keys = {prompt_key(base, {}), prompt_key(base, {{"\ndef"}}),
+                                prompt_key(base, {{}, true})};
   for (const auto& change : std::vector<std::function<void(PromptRecord&)>>{
            [](PromptRecord& p) { p.task = "x"; },
            [](PromptRecord& p) { p.id = "x"; },
@@ -280,9 +282,9 @@ TEST(Keys, EveryFieldOfAPromptThatChangesAFigureChangesItsKey) {
        }) {
     PromptRecord prompt = base;
     change(prompt);
-    keys.insert(prompt_key(prompt));
+    keys.insert(prompt_key(prompt, {}));
   }
-  EXPECT_EQ(keys.size(), 6u);
+  EXPECT_EQ(keys.size(), 8u);
 }
 
 TEST(Keys, EverySuiteFieldAndPartChangesTheRunKey) {

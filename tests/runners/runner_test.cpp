@@ -450,6 +450,22 @@ TEST_F(RunnerTest, EvaluatorsScoreAnswersThatHaveAReference) {
   EXPECT_THAT(scored, ElementsAre("p0 gsm8k_flexible", "p0 gsm8k_strict"));
 }
 
+// Answers are "abcd"; a stop text that spans tokens ends them early unless told to ignore it.
+TEST_F(RunnerTest, StopTextsEndAnswersAndAreStoredAsTheReason) {
+  RunPlan p = plan(2, {"ar", "x"});
+  p.prompts[1].prompt.stop.strings = {"zz", "bc"};
+  execute(p);
+  EXPECT_THAT(rows("p.name, (SELECT t.text || ' ' || t.stop FROM turn t "
+                   "WHERE t.generation_id = g.id)"),
+              ::testing::UnorderedElementsAre("p0 abcd limit", "p0 abcd limit",
+                                              "p1 abc stop_string", "p1 abc stop_string"));
+  remove_database();
+  p.suite.ignore_eos = true;
+  execute(p);
+  EXPECT_THAT(rows("(SELECT t.stop FROM turn t WHERE t.generation_id = g.id)"),
+              ::testing::Each("limit"));
+}
+
 // ---- The whole thing on a tiny model ------------------------------------------------------------
 
 TEST_F(RunnerTest, AWholeRunOnATinyModelIsLosslessAndResumes) {
