@@ -14,9 +14,10 @@ namespace {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_point(char c) { return c == '.' || c == ','; }
-// ASCII but letters, digits, control characters, and ' - . ,
+// ASCII but letters, digits, control characters, and ' - . , (and the blank, which the rule puts
+// more blanks around: they end no word that it does not end itself).
 bool is_symbol(char c) {
-  return (c >= ' ' && c <= '&') || (c >= '(' && c <= '+') || c == '/' || (c >= ':' && c <= '@') ||
+  return (c > ' ' && c <= '&') || (c >= '(' && c <= '+') || c == '/' || (c >= ':' && c <= '@') ||
          (c >= '[' && c <= '`') || (c >= '{' && c <= '~');
 }
 
@@ -45,18 +46,29 @@ std::string_view without_final_white_space(std::string_view text) {
 }
 
 // One pass per rule, as the rules are defined one after the other and each sees the blanks that the
-// earlier ones put in. A rule writes four bytes at most for the byte or two that it reads.
-template <typename Rule>
-void rewrite(std::string& text, std::string& buffer, const Rule& rule) {
-  buffer.resize(text.size() * 3 + 1);
-  char* out = buffer.data();
-  for (size_t at = 0; at < text.size();) at += rule(text, at, out);
-  buffer.resize(static_cast<size_t>(out - buffer.data()));
-  text.swap(buffer);
-}
-
-void put(char*& out, std::initializer_list<char> bytes) {
-  for (const char byte : bytes) *out++ = byte;
+// earlier ones put in. What a rule has matched no match after it may use again: apply(at,
+// free_from) is asked at each byte of the kind, free_from being the first byte that is still free,
+// and returns the bytes to put instead of text[begin, end), or an end of 0 where it does not match.
+struct Match {
+  size_t begin = 0, end = 0;
+  std::array<char, 4> bytes{};
+  size_t n_bytes = 0;
+};
+template <typename IsKind, typename Apply>
+void rewrite(std::string& text, std::string& out, const IsKind& is_kind, const Apply& apply) {
+  out.clear();
+  size_t free_from = 0;
+  for (size_t at = 0; at < text.size(); ++at) {
+    if (!is_kind(text[at])) continue;
+    const Match match = apply(at, free_from);
+    if (match.end == 0) continue;
+    out.append(text, free_from, match.begin - free_from);
+    out.append(match.bytes.data(), match.n_bytes);
+    free_from = match.end;
+    at = match.end - 1;
+  }
+  out.append(text, free_from);
+  text.swap(out);
 }
 
 std::vector<WordId> word_ids(std::string_view text, WordIds& ids) {
@@ -93,39 +105,25 @@ std::string tokenize_13a(std::string_view original) {
   replace_all(text, "&gt;", ">");
   text.insert(text.begin(), ' ');
   text += ' ';
-  rewrite(text, buffer, [](const std::string& in, size_t at, char*& out) -> size_t {
-    if (is_symbol(in[at]))
-      put(out, {' ', in[at], ' '});
-    else
-      *out++ = in[at];
-    return 1;
+  rewrite(text, buffer, is_symbol, [&](size_t at, size_t) -> Match {
+    return {at, at + 1, {' ', text[at], ' '}, 3};
   });
   // Rules on pairs look at bytes: of a character of several bytes only the first or the last
   // counts.
-  rewrite(text, buffer, [](const std::string& in, size_t at, char*& out) -> size_t {
-    if (at + 1 == in.size() || is_digit(in[at]) || !is_point(in[at + 1])) {
-      *out++ = in[at];
-      return 1;
-    }
-    put(out, {in[at], ' ', in[at + 1], ' '});
-    return 2;
+  rewrite(text, buffer, is_point, [&](size_t at, size_t free_from) -> Match {
+    if (at == free_from || is_digit(text[at - 1])) return {};
+    return {at - 1, at + 1, {text[at - 1], ' ', text[at], ' '}, 4};
   });
-  rewrite(text, buffer, [](const std::string& in, size_t at, char*& out) -> size_t {
-    if (at + 1 == in.size() || !is_point(in[at]) || is_digit(in[at + 1])) {
-      *out++ = in[at];
-      return 1;
-    }
-    put(out, {' ', in[at], ' ', in[at + 1]});
-    return 2;
+  rewrite(text, buffer, is_point, [&](size_t at, size_t) -> Match {
+    if (at + 1 == text.size() || is_digit(text[at + 1])) return {};
+    return {at, at + 2, {' ', text[at], ' ', text[at + 1]}, 4};
   });
-  rewrite(text, buffer, [](const std::string& in, size_t at, char*& out) -> size_t {
-    if (at + 1 == in.size() || !is_digit(in[at]) || in[at + 1] != '-') {
-      *out++ = in[at];
-      return 1;
-    }
-    put(out, {in[at], ' ', '-', ' '});
-    return 2;
-  });
+  rewrite(
+      text, buffer, [](char c) { return c == '-'; },
+      [&](size_t at, size_t free_from) -> Match {
+        if (at == free_from || !is_digit(text[at - 1])) return {};
+        return {at - 1, at + 1, {text[at - 1], ' ', '-', ' '}, 4};
+      });
   return text;
 }
 
@@ -145,10 +143,10 @@ BleuScore sentence_bleu(std::string_view answer_text, std::string_view reference
   std::vector<uint32_t> a = answer, r = reference;
   size_t n_ids = ids.size();
   for (size_t n = 1; n <= score.matches.size(); ++n) {
-    NgramIds grams;
     if (n > 1) {
-      extend_ngrams(a, answer, n, grams);
+      NgramIds grams(r.size());
       extend_ngrams(r, reference, n, grams);
+      extend_known_ngrams(a, answer, n, grams);
       n_ids = grams.size();
     }
     score.totals[n - 1] = a.size();

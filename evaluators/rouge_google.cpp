@@ -157,12 +157,12 @@ RougeScore summary_level_lcs(const Text& answer, const Text& reference, size_t n
 
 RougeScore ngram_score(const Text& answer, const Text& reference, size_t n, size_t n_word_ids) {
   std::vector<uint32_t> a = answer.words, b = reference.words;
-  NgramIds pairs;
+  NgramIds pairs(n == 2 ? b.size() : 0);
   if (n == 2) {
-    extend_ngrams(a, answer.words, 2, pairs);
     extend_ngrams(b, reference.words, 2, pairs);
+    extend_known_ngrams(a, answer.words, 2, pairs);
   }
-  const size_t hits = clipped_matches(a, b, n == 1 ? n_word_ids : pairs.size());
+  const size_t hits = clipped_matches(b, a, n == 1 ? n_word_ids : pairs.size());
   return from_hits(hits, std::max<size_t>(a.size(), 1), std::max<size_t>(b.size(), 1));
 }
 

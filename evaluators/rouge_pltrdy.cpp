@@ -93,7 +93,7 @@ RougeScore rouge_pltrdy(RougeKind kind, std::string_view answer_text,
   if (kind == RougeKind::kRougeL) return summary_level_lcs(answer, reference, ids.size());
   if (kind == RougeKind::kRouge1)
     return from_sizes(set_sizes(answer.words, reference.words, ids.size()));
-  NgramIds pairs;
+  NgramIds pairs(answer.words.size() + reference.words.size());
   std::vector<uint32_t> a = answer.words, b = reference.words;
   extend_ngrams(a, answer.words, 2, pairs);
   extend_ngrams(b, reference.words, 2, pairs);

@@ -1,5 +1,6 @@
 #include "evaluators/words.h"
 
+#include <bit>
 #include <cstring>
 
 namespace evalrun::evaluators {
@@ -76,26 +77,36 @@ void WordIds::grow() {
   }
 }
 
+NgramIds::NgramIds(size_t expected) : slots_(std::bit_ceil(2 * expected + 2), 0) {
+  keys_.reserve(expected);
+}
+
+size_t NgramIds::slot_of(uint64_t key) const {
+  const size_t last = slots_.size() - 1;
+  size_t at = mix(key) & last;
+  while (slots_[at] != 0 && keys_[slots_[at] - 1] != key) at = (at + 1) & last;
+  return at;
+}
+
 uint32_t NgramIds::id(uint32_t prefix, WordId last) {
   const uint64_t key = (uint64_t{prefix} << 32) | last;
-  for (size_t at = mix(key) & (slots_.size() - 1);; at = (at + 1) & (slots_.size() - 1)) {
-    if (slots_[at] == 0) {
-      keys_.push_back(key);
-      slots_[at] = static_cast<uint32_t>(keys_.size());
-      if (keys_.size() * 2 > slots_.size()) grow();
-      return static_cast<uint32_t>(keys_.size() - 1);
-    }
-    if (keys_[slots_[at] - 1] == key) return slots_[at] - 1;
-  }
+  uint32_t& slot = slots_[slot_of(key)];
+  if (slot != 0) return slot - 1;
+  keys_.push_back(key);
+  slot = static_cast<uint32_t>(keys_.size());
+  if (keys_.size() * 2 > slots_.size()) grow();
+  return static_cast<uint32_t>(keys_.size() - 1);
+}
+
+uint32_t NgramIds::find(uint32_t prefix, WordId last) const {
+  const uint32_t slot = slots_[slot_of((uint64_t{prefix} << 32) | last)];
+  return slot == 0 ? kUnknown : slot - 1;
 }
 
 void NgramIds::grow() {
   slots_.assign(slots_.size() * 4, 0);
-  for (size_t i = 0; i < keys_.size(); ++i) {
-    size_t at = mix(keys_[i]) & (slots_.size() - 1);
-    while (slots_[at] != 0) at = (at + 1) & (slots_.size() - 1);
-    slots_[at] = static_cast<uint32_t>(i + 1);
-  }
+  for (size_t i = 0; i < keys_.size(); ++i)
+    slots_[slot_of(keys_[i])] = static_cast<uint32_t>(i + 1);
 }
 
 void extend_ngrams(std::vector<uint32_t>& grams, std::span<const WordId> words, size_t n,
@@ -105,12 +116,20 @@ void extend_ngrams(std::vector<uint32_t>& grams, std::span<const WordId> words, 
   for (size_t i = 0; i < grams.size(); ++i) grams[i] = ids.id(grams[i], words[i + n - 1]);
 }
 
+void extend_known_ngrams(std::vector<uint32_t>& grams, std::span<const WordId> words, size_t n,
+                         const NgramIds& ids) {
+  if (grams.empty()) return;
+  grams.pop_back();
+  for (size_t i = 0; i < grams.size(); ++i)
+    if (grams[i] != NgramIds::kUnknown) grams[i] = ids.find(grams[i], words[i + n - 1]);
+}
+
 size_t clipped_matches(std::span<const uint32_t> a, std::span<const uint32_t> b, size_t n_ids) {
   std::vector<uint32_t> left(n_ids, 0);
   for (const uint32_t gram : a) ++left[gram];
   size_t matches = 0;
   for (const uint32_t gram : b)
-    if (left[gram] > 0) {
+    if (gram != NgramIds::kUnknown && left[gram] > 0) {
       --left[gram];
       ++matches;
     }

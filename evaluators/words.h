@@ -67,14 +67,18 @@ class WordIds {
 // n - 1 words (their number among (n - 1)-grams) and its last word. Linear in the number of words.
 class NgramIds {
  public:
-  NgramIds() : slots_(kFirstSlots, 0) { keys_.reserve(kFirstSlots / 2 + 1); }
+  static constexpr uint32_t kUnknown = ~uint32_t{0};
+  // Room for `expected` different n-grams; more are fine.
+  explicit NgramIds(size_t expected);
   uint32_t id(uint32_t prefix, WordId last);
+  // kUnknown when id() was never called with it.
+  uint32_t find(uint32_t prefix, WordId last) const;
   size_t size() const { return keys_.size(); }
 
  private:
-  static constexpr size_t kFirstSlots = 256;
+  size_t slot_of(uint64_t key) const;  // where it is, or the free slot where it belongs
   void grow();
-  std::vector<uint32_t> slots_;
+  std::vector<uint32_t> slots_;  // number + 1, 0 = free; a power of two, at most half full
   std::vector<uint64_t> keys_;
 };
 
@@ -82,8 +86,12 @@ class NgramIds {
 // to i + n - 1. One shorter afterwards; empty stays empty.
 void extend_ngrams(std::vector<uint32_t>& grams, std::span<const WordId> words, size_t n,
                    NgramIds& ids);
+// The same without new numbers: what `ids` does not have becomes kUnknown and stays it.
+void extend_known_ngrams(std::vector<uint32_t>& grams, std::span<const WordId> words, size_t n,
+                         const NgramIds& ids);
 
-// N-grams in both texts, each counted as often as in the text that has it less often.
+// N-grams in both texts, each counted as often as in the text that has it less often. `b` may hold
+// kUnknown, which `a` has nowhere.
 size_t clipped_matches(std::span<const uint32_t> a, std::span<const uint32_t> b, size_t n_ids);
 // The same with every n-gram counted once, and how many different ones each text has.
 struct SetSizes {

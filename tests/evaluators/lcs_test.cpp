@@ -103,7 +103,7 @@ TEST(Words, NgramNumbersAreExact) {
   std::vector<uint32_t> grams = words;
   std::map<std::vector<WordId>, uint32_t> expected;
   for (size_t n = 2; n <= 4; ++n) {
-    NgramIds numbers;
+    NgramIds numbers(n == 2 ? 0 : 10);  // grows
     extend_ngrams(grams, words, n, numbers);
     ASSERT_EQ(grams.size(), words.size() - n + 1);
     expected.clear();
@@ -114,6 +114,7 @@ TEST(Words, NgramNumbersAreExact) {
       EXPECT_EQ(it->second, grams[i]);
     }
     EXPECT_EQ(numbers.size(), expected.size());
+    EXPECT_EQ(numbers.find(grams[0], 12345), NgramIds::kUnknown);
   }
 }
 
