@@ -14,7 +14,7 @@ size_t blocks_of(size_t n_words) { return (n_words + 63) / 64; }
 
 }  // namespace
 
-size_t lcs_steps(size_t n_a, size_t n_b) { return n_a * blocks_of(n_b) + n_b + 16; }
+size_t lcs_steps(size_t n_a, size_t n_b) { return n_a * blocks_of(n_b) + n_b + 64; }
 
 void Lcs::set_b(std::span<const WordId> b) {
   for (const Slot& slot : slots_) slot_of_[slot.word] = kNone;

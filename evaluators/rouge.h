@@ -32,7 +32,7 @@ struct RougeScore {
 };
 
 // Steps of lcs_steps() that one score may take: some seconds. An answer of 10 MB against a
-// reference of 10,000 words is below it.
+// reference of 1,000 words is below it.
 inline constexpr size_t kMaxRougeSteps = size_t{1} << 31;
 
 // kind: not kRougeLsum, which this convention does not have.

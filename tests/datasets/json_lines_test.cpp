@@ -72,6 +72,20 @@ TEST_F(Jsonl, ToleratesMarkCarriageReturnsAndBlankLines) {
   expect_two_lines(load(text));
 }
 
+TEST(JsonLines, AListenerHearsOfEachBrokenLine) {
+  std::vector<std::string> errors, seen;
+  for_each_json_line(
+      "{\"a\": \"1\"}\n{\"a\": \n[]\n{\"a\": 2}\n{\"a\": 1e999}\n{\"a\": \"6\"}", "f",
+      [&](const JsonLine& at, base::ObjectReader& reader) {
+        seen.push_back(fmt::format("{}:{}", at.line, reader.required<std::string>("a")));
+      },
+      [&](const base::Error& error) { errors.push_back(error.message()); });
+  EXPECT_THAT(seen, ::testing::ElementsAre("1:1", "6:6"));
+  ASSERT_EQ(errors.size(), 4u);
+  for (size_t i = 0; i < errors.size(); ++i)
+    EXPECT_THAT(errors[i], ::testing::HasSubstr(fmt::format("f: line {}", i + 2)));
+}
+
 TEST_F(Jsonl, GzipByContentAndInSeveralMembers) {
   expect_two_lines(load(gzip(kTwoLines), "p.jsonl"));
   const std::string text = kTwoLines;
