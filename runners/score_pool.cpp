@@ -38,7 +38,7 @@ class Workers {
       const std::lock_guard lock(shared_.mutex);
       shared_.stop = true;
     }
-    for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
   }
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
@@ -73,7 +73,7 @@ class Workers {
   }
 
   Shared& shared_;
-  std::vector<std::thread> threads_;
+  std::vector<std::jthread> threads_;  // joins, also when one of several cannot be started
 };
 
 }  // namespace
