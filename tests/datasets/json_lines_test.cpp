@@ -74,7 +74,7 @@ TEST_F(Jsonl, ToleratesMarkCarriageReturnsAndBlankLines) {
 
 TEST(JsonLines, AListenerHearsOfEachBrokenLine) {
   std::vector<std::string> errors, seen;
-  for_each_json_line(
+  for_each_json_record(
       "{\"a\": \"1\"}\n{\"a\": \n[]\n{\"a\": 2}\n{\"a\": 1e999}\n{\"a\": \"6\"}", "f",
       [&](const JsonLine& at, base::ObjectReader& reader) {
         seen.push_back(fmt::format("{}:{}", at.line, reader.required<std::string>("a")));

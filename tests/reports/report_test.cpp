@@ -131,6 +131,43 @@ TEST_F(ReportTest, ByHand) {
   EXPECT_EQ(q.n, 3);
   EXPECT_EQ(q.unscored, 1);
   EXPECT_DOUBLE_EQ(q.value, 2.0 / 3);
+  ASSERT_TRUE(q.interval.has_value());
+  EXPECT_LT(q.interval->lo, 2.0 / 3);
+  EXPECT_GT(q.interval->hi, 2.0 / 3);
+  EXPECT_EQ(q.compared, 3);
+  EXPECT_EQ(q.differing, 0);
+  EXPECT_EQ(q.statuses, (std::map<std::string, int64_t>{{"nothing found", 1}, {"ok", 3}}));
+  EXPECT_EQ(row(r, "ar", "gsm8k").quality.at("exact@1").compared, 0) << "not with itself";
+}
+
+// n and c of four problems; with one sample fewer or one not judged, pass@k is not reported.
+TEST_F(ReportTest, PassAtKIsTheUnbiasedEstimator) {
+  run_.samples = 10;
+  {
+    ResultStore store(folder_.file("pass.db"));
+    const int64_t id = tests::fill(store, run_);
+    store.execute(
+        "INSERT INTO score SELECT g.id, 'pass', 'evalrun', "
+        // c = 0, 1, 5, 10 of 10
+        "CASE WHEN g.sample < CASE p.name WHEN 'gsm8k/0' THEN 0 WHEN 'gsm8k/1' THEN 1 "
+        "WHEN 'gsm8k/2' THEN 5 ELSE 10 END THEN 1.0 ELSE 0.0 END, '', 'x', '', 0, '{}' "
+        "FROM generation g JOIN prompt p ON p.id = g.prompt_id WHERE p.task = 'gsm8k'");
+    const Report r = build_report(store, id);
+    const Quality& q = row(r, "pld:k=4", "gsm8k").quality.at("pass@evalrun");
+    EXPECT_EQ(q.pass_at.size(), 10u);
+    EXPECT_NEAR(q.pass_at.at(1), (0 + 0.1 + 0.5 + 1) / 4, 1e-12);
+    // 1 - C(5, 3) / C(10, 3) = 1 - 10 / 120; 1 - C(9, 3) / C(10, 3) = 0.3
+    EXPECT_NEAR(q.pass_at.at(3), (0 + 0.3 + (1 - 10.0 / 120) + 1) / 4, 1e-12);
+    EXPECT_NEAR(q.pass_at.at(10), (0 + 1 + 1 + 1) / 4.0, 1e-12);
+    EXPECT_NEAR(q.value, q.pass_at.at(1), 1e-12);
+    store.execute(
+        "UPDATE score SET value = NULL, status = 'sandbox_error' WHERE evaluator = 'pass' AND "
+        "generation_id = (SELECT min(generation_id) FROM score WHERE evaluator = 'pass')");
+    const Report hurt = build_report(store, id);
+    EXPECT_TRUE(row(hurt, "ar", "gsm8k").quality.at("pass@evalrun").pass_at.empty());
+    EXPECT_EQ(row(hurt, "ar", "gsm8k").quality.at("pass@evalrun").unscored, 1);
+    EXPECT_EQ(row(hurt, "pld:k=4", "gsm8k").quality.at("pass@evalrun").pass_at.size(), 10u);
+  }
 }
 
 TEST_F(ReportTest, AcceptanceByDepthByHand) {

@@ -100,6 +100,12 @@ TEST(Stats, TIntervalByHand) {
   expect_close(t->interval.lo, 2 - 4.302652729749464 / std::sqrt(3.0));
   expect_close(t->interval.hi, 2 + 4.302652729749464 / std::sqrt(3.0));
   EXPECT_FALSE(t_interval(std::vector<double>{1}, 0.95).has_value());
+  // 95 % of Wilson by hand for 0 of 10 and 8 of 10 (z = 1.959964): z^2 = 3.841459.
+  const Interval none = wilson_interval(0, 10, 0.95), most = wilson_interval(0.8, 10, 0.95);
+  EXPECT_EQ(none.lo, 0);
+  EXPECT_NEAR(none.hi, 3.841459 / 13.841459, 1e-6);
+  EXPECT_NEAR(most.lo, 0.490162, 1e-6);
+  EXPECT_NEAR(most.hi, 0.943318, 1e-6);
 }
 
 }  // namespace
