@@ -73,7 +73,9 @@ std::map<std::string, std::string> evalrun_variables() {
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     const std::string_view text = *entry;
     const size_t equals = text.find('=');
-    if (text.starts_with("EVALRUN_") && equals != std::string_view::npos)
+    // The judge's key is a secret: it must reach no result file and no message.
+    if (text.starts_with("EVALRUN_") && !text.starts_with("EVALRUN_JUDGE_KEY=") &&
+        equals != std::string_view::npos)
       found[std::string(text.substr(0, equals))] = std::string(text.substr(equals + 1));
   }
   return found;

@@ -76,6 +76,7 @@ void add_cost_command(CLI::App& app, Context& context);
 void add_check_command(CLI::App& app, Context& context);
 void add_baseline_command(CLI::App& app, Context& context);
 void add_score_command(CLI::App& app, Context& context);
+void add_judge_command(CLI::App& app, Context& context);
 void add_list_command(CLI::App& app, Context& context);
 void add_show_command(CLI::App& app, Context& context);
 void add_validate_command(CLI::App& app, Context& context);

@@ -95,6 +95,7 @@ int run_main(int argc, char** argv) {
   add_check_command(app, context);
   add_baseline_command(app, context);
   add_score_command(app, context);
+  add_judge_command(app, context);
   add_list_command(app, context);
   add_show_command(app, context);
   add_validate_command(app, context);

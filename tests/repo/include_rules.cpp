@@ -46,7 +46,7 @@ const std::vector<IncludeRule>& include_rules() {
       {"engine", {}, {"fmt"}},
       {"methods", {"engine", "results/records.h"}, {"fmt"}},
       {"datasets", {}, {"fmt", "nlohmann", "utf8proc", "zlib", "curl"}},
-      {"evaluators", {"datasets", "results/records.h"}, {"fmt", "re2"}},
+      {"evaluators", {"datasets", "results/records.h"}, {"fmt", "nlohmann", "re2", "curl"}},
       {"results", {}, {"fmt", "nlohmann", "SQLite"}},
       {"reports", {"results"}, {"fmt", "nlohmann"}},
       {"runners",
