@@ -23,8 +23,18 @@ struct EvaluatorInfo {
   std::string id() const { return name + "@" + version; }
 };
 
-// What scoring needs besides prompt and answer; the same for all answers of a run.
-struct ScoringContext {};
+// What scoring needs besides prompt and answer; the same for all answers of a run. The defaults are
+// those of figures to publish.
+struct ScoringContext {
+  // For answers that are programs (docs/sandbox.md).
+  bool allow_unsafe = false;  // run them unprotected where nothing better is possible
+  double time_scale = 1;      // of all time limits, for slow machines
+  // Where prepared toolchains and results of programs are kept; "" = $EVALRUN_HOME.
+  std::string cache_folder;
+  bool reuse_results = true;                   // of the same program under the same limits
+  std::vector<std::string> read_only_folders;  // shown in the sandbox, e.g. a rustup folder
+  bool fix_go_imports = false;  // import what only the test uses; officially that does not compile
+};
 
 struct EvaluatorEntry {
   EvaluatorInfo info;
@@ -33,6 +43,9 @@ struct EvaluatorEntry {
   std::function<results::ScoreRecord(const datasets::Prompt&, const std::vector<std::string>& texts,
                                      const ScoringContext& context)>
       score;
+  // Throws base::Error when this machine cannot score at all, before hours of generating. Empty =
+  // always possible.
+  std::function<void(const ScoringContext&)> prepare = {};
 };
 
 // By id: "rougeL@pltrdy-1.0.1".

@@ -5,6 +5,7 @@
 #include "evaluators/bleu.h"
 #include "evaluators/evaluator.h"
 #include "evaluators/gsm8k.h"
+#include "evaluators/pass.h"
 #include "evaluators/rouge.h"
 
 namespace evalrun::evaluators {
@@ -21,6 +22,9 @@ const base::Registry<EvaluatorEntry>& evaluator_registry() {
     add(gsm8k_decimal());
     for (EvaluatorEntry& entry : rouge()) add(std::move(entry));
     add(bleu());
+    add(pass_evalrun());
+    add(pass_codegeex());
+    add(pass_bigcode());
     return registry;
   }();
   return kRegistry;

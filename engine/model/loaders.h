@@ -26,9 +26,6 @@ void choose_chat_template(const LoadOptions& options, const std::string& source,
 // The tokenizer must not produce ids the model has no embedding for.
 void check_vocabulary(const ModelParts& parts);
 
-// $EVALRUN_HOME, or ~/.cache/evalrun; empty when neither is known.
-std::filesystem::path home_folder();
-
 // SHA-256 of a file. Large files are remembered in $EVALRUN_HOME/hashes.json by path, size and
 // modification time, so that a start does not read all weights twice.
 std::string weights_sha256(const std::string& path);

@@ -20,6 +20,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/base/error.h"
+#include "engine/base/home.h"
 #include "engine/model/loaders.h"
 #include "engine/model/parallel_for.h"
 
@@ -106,7 +107,7 @@ std::string system_reason(int error) { return std::strerror(error); }
 
 WeightCache::WeightCache(const CachedWeights& contents)
     : header_(header_text(contents)), bytes_(contents.bytes) {
-  const fs::path home = home_folder();
+  const fs::path home = base::home_folder();
   if (home.empty()) return;
   stem_ = fmt::format("{}-{}-", contents.model_hash, contents.format);
   path_ = (home / "weights" / fmt::format("{}{}.bin", stem_, kWeightLayoutVersion)).string();

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/base/error.h"
+#include "engine/base/home.h"
 #include "engine/base/text.h"
 #include "engine/model/loaders.h"
 
@@ -37,19 +38,12 @@ void write_cache(const fs::path& path, const json& cache) {
 
 }  // namespace
 
-fs::path home_folder() {
-  if (const char* home = std::getenv("EVALRUN_HOME"); home != nullptr && *home != '\0') return home;
-  if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0')
-    return fs::path(home) / ".cache" / "evalrun";
-  return {};
-}
-
 std::string weights_sha256(const std::string& path) {
   static std::mutex mutex;  // several models may be loaded at once
   std::error_code error;
   const fs::path real = fs::canonical(path, error);
   const uintmax_t size = error ? 0 : fs::file_size(real, error);
-  const fs::path home = home_folder(), cache_path = home / "hashes.json";
+  const fs::path home = base::home_folder(), cache_path = home / "hashes.json";
   if (error || size < kRememberFrom || home.empty()) return base::sha256_file(path);
   const auto modified = fs::last_write_time(real, error).time_since_epoch().count();
   const std::string key = real.string();

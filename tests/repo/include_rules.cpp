@@ -47,6 +47,9 @@ const std::vector<IncludeRule>& include_rules() {
       {"methods", {"engine", "results/records.h"}, {"fmt"}},
       {"datasets", {}, {"fmt", "nlohmann", "utf8proc", "zlib", "curl"}},
       {"evaluators", {"datasets", "results/records.h"}, {"fmt", "nlohmann", "re2", "curl"}},
+      {"evaluators/sandbox", {}, {"fmt", "seccomp"}},
+      // A program of its own, run inside the sandbox.
+      {"evaluators/sandbox/box_init.cpp", {}, {}},
       {"results", {}, {"fmt", "nlohmann", "SQLite"}},
       {"reports", {"results"}, {"fmt", "nlohmann"}},
       {"runners",
@@ -70,14 +73,15 @@ std::string third_party_of(std::string_view header) {
       {"sqlite3.h", "SQLite"},  {"spdlog/", "spdlog"},      {"CLI/", "CLI11"},
       {"gtest/", "GoogleTest"}, {"gmock/", "GoogleTest"},   {"benchmark/", "Google Benchmark"},
       {"cuda", "CUDA"},         {"cublas", "CUDA"},         {"nvtx3/", "CUDA"},
-      {"mma.h", "CUDA"},
+      {"mma.h", "CUDA"},        {"seccomp.h", "seccomp"},
   };
   for (const auto& [prefix, library] : prefixes)
     if (header.substr(0, prefix.size()) == prefix) return library;
   // POSIX, Linux and compiler headers; C++ headers have neither a dot nor a slash.
-  static const std::array<std::string_view, 12> system = {
-      "cpuid.h", "errno.h",  "fcntl.h", "immintrin.h", "poll.h",   "pthread.h",
-      "sched.h", "signal.h", "spawn.h", "stdlib.h",    "unistd.h", "dirent.h"};
+  static const std::array<std::string_view, 16> system = {
+      "cpuid.h", "errno.h",  "fcntl.h",  "immintrin.h", "poll.h",   "pthread.h",
+      "sched.h", "signal.h", "spawn.h",  "stdlib.h",    "unistd.h", "dirent.h",
+      "grp.h",   "stdio.h",  "string.h", "time.h"};
   const bool known = header.find_first_of("./") == std::string_view::npos ||
                      is_under(header, "sys") || is_under(header, "linux") ||
                      is_under(header, "arpa") || is_under(header, "netinet") ||

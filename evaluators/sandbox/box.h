@@ -1,0 +1,129 @@
+// Runs one foreign program where it can do no harm: bubblewrap (namespaces, read-only /usr, no
+// network), our own PID 1 with resource limits, a seccomp filter, and a guard over the memory of
+// the whole tree. How and why: docs/sandbox.md.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace evalrun::evaluators {
+
+// 0 = no limit of this kind.
+struct BoxLimits {
+  double wall_s = 5;                       // from the program's start; CPU time: this + 1
+  int64_t address_space = 0;               // bytes, per process
+  int64_t data = int64_t{1} << 30;         // bytes, per process: heap and private mappings
+  int64_t tree_memory = int64_t{1} << 30;  // bytes resident in all processes together
+  int processes = 32;                      // threads count
+  int64_t file_bytes = int64_t{16} << 20;
+  int open_files = 64;
+  int64_t tmp_bytes = int64_t{64} << 20;   // size of /tmp
+  size_t output_bytes = size_t{64} << 10;  // of standard output and error each
+};
+
+struct BoxRequest {
+  std::vector<std::string> command;  // absolute path first; paths as box_path() gives them
+  std::string input;                 // standard input, through a pipe; at most kMaxInput
+  std::vector<std::pair<std::string, std::string>> environment;  // besides PATH, HOME, LANG
+  std::string tool_folder;     // host folder shown as "/tool", "" = none
+  bool tool_writable = false;  // while it is being made
+  bool job_writable = false;   // while compiling
+  bool proc = false;           // a /proc: java and rustc need one, programs better have none
+  // The program compiles first and then writes one byte to the control channel: up to there
+  // `compile_wall_s` holds, from there limits.wall_s.
+  bool compiles_first = false;
+  double compile_wall_s = 0;
+  BoxLimits limits;
+};
+
+struct BoxResult {
+  enum class End { kExited, kSignalled, kTimeout, kMemory, kOutput, kControlFlood, kBroken };
+  End end = End::kBroken;
+  int exit_code = 0;  // kExited
+  int signal = 0;     // kSignalled
+  std::string out, err;
+  std::string control;           // what arrived on descriptor 3
+  double wall_ms = 0;            // of the program, without the box around it
+  double compile_ms = 0;         // of wall_ms, up to the first control byte (compiles_first)
+  std::optional<double> cpu_ms;  // unknown when it was killed
+  double cpu_limit_s = 0;
+  int64_t peak_rss = 0;  // bytes: largest process, or largest tree seen
+  std::string problem;   // kBroken: why
+};
+
+constexpr size_t kMaxInput = size_t{1} << 20;
+
+struct SandboxOptions {
+  bool allow_unsafe = false;                   // run unboxed when nothing else is possible
+  std::vector<std::string> read_only_folders;  // shown at their own path, e.g. a rustup folder
+};
+
+class Sandbox {
+ public:
+  enum class Kind { kUserNamespace, kRoot, kNone };
+
+  // Tries bubblewrap with user namespaces, then as root without; the first that runs `true` in a
+  // complete box wins. Throws base::Error (kEnvironment) that says what to install or to enable;
+  // with allow_unsafe an unboxed sandbox instead. `only` skips the others, for tests.
+  static std::shared_ptr<Sandbox> open(const SandboxOptions& options,
+                                       std::optional<Kind> only = {});
+  ~Sandbox();
+  Sandbox(const Sandbox&) = delete;
+  Sandbox& operator=(const Sandbox&) = delete;
+
+  Kind kind() const { return kind_; }
+  // As stored with every result: "bubblewrap", "bubblewrap-root", "none".
+  const char* name() const;
+
+  // A worker's place for one program at a time: a folder (in memory where possible) that only its
+  // user may enter, and a user id nobody else has. Wiped when it goes.
+  class Job {
+   public:
+    ~Job();
+    Job(const Job&) = delete;
+    Job& operator=(const Job&) = delete;
+    // Throws base::Error when the disk is full.
+    void write(const std::string& name, const std::string& bytes) const;
+    // After compiling: removes everything but "program", which becomes a file that can be run and
+    // not read, so that it cannot look for its own secrets.
+    void keep_only_program() const;
+
+   private:
+    friend class Sandbox;
+    explicit Job(Sandbox& sandbox);
+    Sandbox& sandbox_;
+    int slot_;
+    std::string folder_;
+  };
+  std::unique_ptr<Job> open_job();
+
+  // Where the job's and the request's tool folder appear to the program: "/box" and "/tool", or the
+  // real folders when nothing is boxed.
+  std::string job_path(const Job& job) const;
+  std::string tool_path(const std::string& tool_folder) const;
+
+  // Never throws for what the program does. Thread-safe; one call per job at a time.
+  BoxResult run(const Job& job, const BoxRequest& request);
+
+  // Gives a folder that a job wrote (tool_writable) back to us.
+  void reclaim(const std::string& folder) const;
+
+ private:
+  Sandbox(const SandboxOptions& options, Kind kind);
+  std::vector<std::string> box_command(const Job& job, const BoxRequest& request) const;
+  std::vector<std::string> bubblewrap(
+      const Job& job, const BoxRequest& request,
+      std::vector<std::pair<std::string, std::string>>& binds) const;
+  unsigned uid_of(int slot) const;
+
+  SandboxOptions options_;
+  Kind kind_;
+  std::string bwrap_, folder_, init_;
+  struct Slots;
+  std::unique_ptr<Slots> slots_;
+};
+
+}  // namespace evalrun::evaluators
