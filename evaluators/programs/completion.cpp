@@ -1,7 +1,8 @@
 // The faults of the official rules are kept, so that figures can be compared: braces are counted in
 // strings and comments, too. codegeex: codegeex/benchmark/utils.py and evaluate_humaneval_x.py;
 // bigcode: bigcode_eval/tasks/humanevalpack.py, humaneval.py, mbpp.py. Rust has no codegeex rule
-// and takes that of the other brace languages; evalrun cuts like codegeex.
+// and takes that of the other brace languages. evalrun cuts like codegeex, but keeps functions that
+// follow and are called: the official solution of Go/72 has one.
 #include "evaluators/programs/completion.h"
 
 #include <re2/re2.h>
@@ -66,41 +67,49 @@ std::string java_tail(std::string_view text, int missing) {
   return code;
 }
 
-// Functions that the test calls and that the official solution, not the declaration, defines: in a
-// few Rust problems the open signature is that of a helper.
-std::vector<std::string> functions_still_needed(const CodeProblem& problem) {
-  static const re2::RE2 function(R"(\bfn\s+(\w+))", re2::RE2::Latin1);
-  std::vector<std::string> names;
-  re2::StringPiece rest(problem.canonical_solution);
-  for (std::string name; re2::RE2::FindAndConsume(&rest, function, &name);)
-    if (re2::RE2::PartialMatch(problem.test, "\\b" + name + "\\s*\\(")) names.push_back(name);
-  return names;
+// Name of what `header`, the text in front of an opening brace, defines.
+std::string defined_name(std::string_view header) {
+  static const re2::RE2 keyword(R"(\b(?:const|let|var|function|func|fn)\s+(\w+))",
+                                re2::RE2::Latin1),
+      parameters(R"((\w+)\s*\([^()]*\)[^()]*$)", re2::RE2::Latin1);
+  std::string name;
+  if (!re2::RE2::PartialMatch(piece(header), keyword, &name))
+    re2::RE2::PartialMatch(piece(header), parameters, &name);
+  return name;
 }
 
-std::string_view balanced_rust(const CodeProblem& problem, std::string_view text) {
-  const std::vector<std::string> needed = functions_still_needed(problem);
+// The function that `text` completes, and those behind it that it or the test calls: helpers, or,
+// in a few Rust problems, the function itself, where the open signature is that of a helper.
+std::string_view with_called_functions(const CodeProblem& problem, std::string_view text) {
   std::string_view code = balanced(text, 1);
-  const auto is_missing = [&](const std::string& name) {
-    return !defines_function("rust", code, name);
-  };
-  while (!code.empty() && std::any_of(needed.begin(), needed.end(), is_missing)) {
+  while (!code.empty()) {
     const size_t open = text.find('{', code.size());
     if (open == std::string_view::npos) break;
+    const std::string_view header = text.substr(code.size(), open - code.size());
+    const std::string name = defined_name(header);
+    if (name.empty() || header.find('}') != std::string_view::npos) break;
+    const re2::RE2 call("\\b" + name + "\\s*\\(", re2::RE2::Latin1);
+    if (!re2::RE2::PartialMatch(piece(code), call) && !re2::RE2::PartialMatch(problem.test, call))
+      break;
     const std::string_view more = balanced(text.substr(open), 0);
-    if (more.empty()) return {};
+    if (more.empty()) break;
     code = text.substr(0, open + more.size());
   }
   return code;
 }
 
-std::string_view first_balanced(const CodeProblem& problem, std::string_view text, int open) {
-  return problem.language == "rust" ? balanced_rust(problem, text) : balanced(text, open);
+std::string_view first_function(const CodeProblem& problem, std::string_view text, int open,
+                                CodeConvention convention) {
+  const bool official = convention != CodeConvention::kEvalrun && problem.language != "rust";
+  return official ? balanced(text, open) : with_called_functions(problem, text);
 }
 
-std::string cut_codegeex(const CodeProblem& problem, std::string_view text) {
+std::string cut_codegeex(const CodeProblem& problem, std::string_view text,
+                         CodeConvention convention) {
   const std::string& language = problem.language;
   if (language == "python") return std::string(indented_lines(text));
-  if (const std::string_view whole = first_balanced(problem, text, 1); !whole.empty()) text = whole;
+  if (const std::string_view whole = first_function(problem, text, 1, convention); !whole.empty())
+    text = whole;
   if (language == "java") return java_tail(text, 1);
   if (language == "go")
     for (const char* word : {"\n//", "\nfunc main("}) text = up_to_last(text, word);
@@ -127,7 +136,9 @@ std::string cut_bigcode(const CodeProblem& problem, std::string_view text) {
   if (problem.set != CodeProblem::Set::kHumanEvalX) return std::string(text);
   if (problem.language == "python") return std::string(indented_lines(text));
   const bool java = problem.language == "java";
-  if (const std::string_view whole = first_balanced(problem, text, java ? 2 : 1); !whole.empty())
+  if (const std::string_view whole =
+          first_function(problem, text, java ? 2 : 1, CodeConvention::kBigcode);
+      !whole.empty())
     return std::string(whole);
   return java ? java_tail(text, -1) : std::string(up_to_last_brace(text));
 }
@@ -257,7 +268,7 @@ std::string cut_completion(const CodeProblem& problem, std::string_view text,
                            CodeConvention convention) {
   if (convention == CodeConvention::kBigcode) return cut_bigcode(problem, text);
   if (problem.set == CodeProblem::Set::kMbpp) return std::string(text);
-  return cut_codegeex(problem, text);
+  return cut_codegeex(problem, text, convention);
 }
 
 Answer read_answer(const CodeProblem& problem, bool chat, std::string_view text,

@@ -1,7 +1,10 @@
 #include "evaluators/programs/tool_folders.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -69,6 +72,23 @@ struct TemporaryFolder {
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
 };
 
+// So that two processes do not do the same work at once; it is correct without.
+class FileLock {
+ public:
+  explicit FileLock(const std::string& path)
+      : fd_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)) {
+    if (fd_ >= 0) ::flock(fd_, LOCK_EX);
+  }
+  ~FileLock() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  FileLock(const FileLock&) = delete;
+  FileLock& operator=(const FileLock&) = delete;
+
+ private:
+  int fd_;
+};
+
 void make(Sandbox& sandbox, const Language& language, const fs::path& target) {
   const TemporaryFolder folder(target);
   for (const auto& [name, text] : language.tool_files) {
@@ -121,7 +141,8 @@ std::string prepare_tool_folder(Sandbox& sandbox, const Language& language,
     throw base::Error(base::ExitCode::kEnvironment,
                       fmt::format("{}: {}", target.parent_path().string(), error.message()),
                       "EVALRUN_HOME names another place for prepared toolchains");
-  make(sandbox, language, target);
+  const FileLock turn(target.string() + ".lock");
+  if (!fs::exists(target, error)) make(sandbox, language, target);
   return target.string();
 }
 

@@ -1,0 +1,226 @@
+// The box itself: what a program sees, how it ends, and what happens where there can be no box.
+#include <dirent.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "engine/base/text.h"
+#include "evaluators/sandbox/box.h"
+#include "tests/evaluators/code_test.h"
+
+namespace evalrun::tests {
+namespace {
+
+namespace fs = std::filesystem;
+using evaluators::BoxRequest;
+using evaluators::BoxResult;
+using evaluators::Sandbox;
+using End = BoxResult::End;
+
+BoxRequest shell(const std::string& script) {
+  BoxRequest request;
+  request.command = {"/bin/sh", "-c", script};
+  request.limits.wall_s = 2;
+  return request;
+}
+
+class Box : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    try {
+      sandbox_ = Sandbox::open({});
+    } catch (const base::Error& error) {
+      GTEST_SKIP() << error.message();
+    }
+    job_ = sandbox_->open_job();
+  }
+  BoxResult run(const BoxRequest& request) { return sandbox_->run(*job_, request); }
+
+  std::shared_ptr<Sandbox> sandbox_;
+  std::unique_ptr<Sandbox::Job> job_;
+};
+
+TEST_F(Box, ReportsExitOutputAndControl) {
+  BoxRequest request = shell("cat; echo two >&2; printf nonce >&3; exit 7");
+  request.input = std::string(100000, 'x').replace(5, 1, 1, '\0');
+  request.limits.output_bytes = 200000;
+  const BoxResult r = run(request);
+  EXPECT_EQ(r.end, End::kExited) << r.problem;
+  EXPECT_EQ(r.exit_code, 7);
+  EXPECT_EQ(r.out, request.input);
+  EXPECT_EQ(r.err, "two\n");
+  EXPECT_EQ(r.control, "nonce");
+  EXPECT_GT(r.peak_rss, 100000);
+  EXPECT_TRUE(r.cpu_ms.has_value());
+  EXPECT_LT(r.wall_ms, 2000);
+}
+
+TEST_F(Box, ReportsSignalsAndMissingPrograms) {
+  const BoxResult killed = run(shell("kill -SEGV $$"));
+  EXPECT_EQ(killed.end, End::kSignalled);
+  EXPECT_EQ(killed.signal, SIGSEGV);
+  BoxRequest request;
+  request.command = {"/box/nothing"};
+  const BoxResult missing = run(request);
+  EXPECT_EQ(missing.end, End::kBroken);
+  EXPECT_NE(missing.problem.find("No such file"), std::string::npos) << missing.problem;
+}
+
+TEST_F(Box, HasNoRights) {
+  BoxRequest request =
+      shell("id -u; grep -h Cap /proc/self/status; grep Seccomp: /proc/self/status; ls /");
+  request.proc = true;
+  const BoxResult r = run(request);
+  EXPECT_NE(r.out.substr(0, 2), "0\n");
+  for (const char* set : {"CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"})
+    EXPECT_NE(r.out.find(std::string(set) + ":\t0000000000000000"), std::string::npos) << r.out;
+  EXPECT_NE(r.out.find("Seccomp:\t2"), std::string::npos);
+  for (const char* folder : {"home", "root", "var", "sys", "run"})
+    EXPECT_EQ(r.out.find(std::string("\n") + folder + "\n"), std::string::npos) << r.out;
+}
+
+TEST_F(Box, WallClockEndsIt) {
+  const auto begin = std::chrono::steady_clock::now();
+  BoxRequest request = shell("sleep 60");
+  request.limits.wall_s = 0.3;
+  EXPECT_EQ(run(request).end, End::kTimeout);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(3));
+}
+
+TEST_F(Box, RunsAfterCompilingHaveTheirOwnClock) {
+  BoxRequest request = shell("sleep 0.6; printf C >&3; sleep 60");
+  request.compiles_first = true;
+  request.compile_wall_s = 5;
+  request.limits.wall_s = 0.3;
+  const BoxResult r = run(request);
+  EXPECT_EQ(r.end, End::kTimeout);
+  EXPECT_GE(r.compile_ms, 590);
+  EXPECT_GE(r.wall_ms, 890);
+  EXPECT_LT(r.wall_ms, 3000);
+}
+
+// The box's PID 1 killed from outside: not the program's fault, and not a verdict.
+TEST_F(Box, KilledHelperIsASandboxError) {
+  BoxResult result;
+  std::thread runner([&] { result = run(shell("sleep 60")); });
+  // Our child is bubblewrap, its child the box's PID 1.
+  const auto child_of = [](const std::string& pid) {
+    std::string text;
+    for (const auto& task : fs::directory_iterator("/proc/" + pid + "/task")) {
+      std::ifstream file(task.path() / "children");
+      file >> text;
+      if (!text.empty()) break;
+    }
+    return text;
+  };
+  for (int i = 0; i < 200; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    const std::string bwrap = child_of("self");
+    const std::string helper = bwrap.empty() ? "" : child_of(bwrap);
+    if (helper.empty() || child_of(helper).empty()) continue;
+    ::kill(std::atoi(helper.c_str()), SIGKILL);
+    break;
+  }
+  runner.join();
+  EXPECT_EQ(result.end, End::kBroken);
+}
+
+TEST_F(Box, ManyAtOnce) {
+  std::vector<std::thread> threads;
+  std::vector<int> codes(8, -1);
+  for (size_t i = 0; i < codes.size(); ++i)
+    threads.emplace_back([&, i] {
+      const auto job = sandbox_->open_job();
+      for (int n = 0; n < 3; ++n)
+        codes[i] = sandbox_->run(*job, shell(fmt::format("exit {}", i))).exit_code;
+    });
+  for (std::thread& t : threads) t.join();
+  for (size_t i = 0; i < codes.size(); ++i) EXPECT_EQ(codes[i], static_cast<int>(i));
+}
+
+// Root where user namespaces are off: another way to the same walls.
+TEST(BoxWithoutUserNamespaces, HoldsAsWell) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can make a box without user namespaces";
+  std::shared_ptr<Sandbox> sandbox;
+  try {
+    sandbox = Sandbox::open({}, Sandbox::Kind::kRoot);
+  } catch (const base::Error& error) {
+    GTEST_SKIP() << error.message();
+  }
+  const auto job = sandbox->open_job();
+  BoxRequest request = shell(
+      "id -u; grep -h Cap /proc/self/status; i=0; while [ $i -lt 60 ]; do sleep 9 & i=$((i+1)); "
+      "done");
+  request.proc = true;
+  const BoxResult r = sandbox->run(*job, request);
+  EXPECT_EQ(r.out.substr(0, 2), "21") << r.out << r.err << r.problem;
+  EXPECT_EQ(r.out.find("Cap") != std::string::npos, true);
+  EXPECT_NE(r.out.find("CapInh:\t0000000000000000"), std::string::npos) << r.out;
+  EXPECT_NE(r.out.find("CapBnd:\t0000000000000000"), std::string::npos) << r.out;
+  EXPECT_NE(r.err.find("fork"), std::string::npos) << "the limit of processes did not hold";
+}
+
+TEST(NoSandbox, IsARefusalThatSaysWhatToDo) {
+  const std::string path = std::getenv("PATH");
+  ::setenv("PATH", "/nowhere", 1);
+  evaluators::ScoringContext context = test_context();
+  const datasets::CodeProblem& problem = self_check("python");
+  try {
+    Sandbox::open({});
+    FAIL() << "a sandbox without bubblewrap";
+  } catch (const base::Error& error) {
+    EXPECT_EQ(error.code(), base::ExitCode::kEnvironment);
+    EXPECT_NE(std::string(error.what()).find("apt-get install bubblewrap"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("--allow-unsafe"), std::string::npos);
+  }
+  const std::string witness =
+      (fs::temp_directory_path() / fmt::format("evalrun-witness-{}", ::getpid())).string();
+  const std::string code = "    open('" + witness + "', 'w')\n    return a + b\n";
+  const auto result =
+      evaluators::run_answer(problem, {code, false}, evaluators::CodeConvention::kEvalrun, context);
+  if (!evaluators::toolchain_of(evaluators::languages().get("python")).packages.empty())
+    EXPECT_EQ(result.status, "toolchain_missing");
+  else
+    EXPECT_EQ(result.status, "sandbox_error");
+  EXPECT_FALSE(result.has_value());
+  EXPECT_FALSE(fs::exists(witness)) << "the program was run without a sandbox";
+  ::setenv("PATH", path.c_str(), 1);
+}
+
+TEST(NoSandbox, AHelperThatDoesNotWorkIsARefusal) {
+  ::setenv("EVALRUN_BOX_INIT", "/usr/bin/false", 1);
+  EXPECT_THROW(Sandbox::open({}), base::Error);
+  ::setenv("EVALRUN_BOX_INIT", "/nowhere/at/all", 1);
+  EXPECT_THROW(Sandbox::open({}), base::Error);
+  ::unsetenv("EVALRUN_BOX_INIT");
+}
+
+// Asked for by name, and stamped: limits and the nonce still hold.
+TEST(NoSandbox, UnsafeOnRequestOnly) {
+  const std::string path = std::getenv("PATH");
+  ::setenv("PATH", "/nowhere", 1);
+  evaluators::ScoringContext context = test_context();
+  context.allow_unsafe = true;
+  const auto& toolchain = evaluators::toolchain_of(evaluators::languages().get("python"));
+  if (!toolchain.packages.empty()) GTEST_SKIP() << "python: " << toolchain.packages.front();
+  const auto verdict = [&](const std::string& code) {
+    return evaluators::run_answer(self_check("python"), {code, false},
+                                  evaluators::CodeConvention::kEvalrun, context);
+  };
+  const auto good = verdict("    return a + b\n");
+  EXPECT_EQ(good.status, "passed") << good.detail << good.output;
+  EXPECT_EQ(good.sandbox, "none");
+  EXPECT_EQ(verdict("    return a - b\n").status, "failed");
+  EXPECT_EQ(verdict("    exit(0)\n").detail, "early_exit");
+  context.time_scale = 0.1;
+  EXPECT_EQ(verdict("    while True: pass\n").status, "timeout");
+  ::setenv("PATH", path.c_str(), 1);
+}
+
+}  // namespace
+}  // namespace evalrun::tests
