@@ -15,7 +15,7 @@ constexpr const char* kNode = "/usr/bin/node";
 Assembly assemble(const CodeProblem& problem, const Answer& answer, const AssemblyOptions&) {
   if (!answer.whole) return {problem.prompt + answer.code + "\n", problem.test};
   // Examples that print would fail the official rule, which knows only completions.
-  static const re2::RE2 example(R"((?m)^console\.log\(.*\);?\s*$)");
+  static const re2::RE2 example(R"((?m)^console\.log\(.*\);?\s*(?://.*)?$)");
   std::string code = answer.code;
   re2::RE2::GlobalReplace(&code, example, "");
   return {without_last_line(problem.prompt) + code + "\n", problem.test};

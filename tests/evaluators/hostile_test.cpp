@@ -24,7 +24,10 @@ struct Hostile {
   std::vector<std::string> statuses;
   const char* detail = "";  // "" = any
   bool suspicious = false;
+  double seconds = 2;  // more where a limit other than time is to be met, also on a busy machine
 };
+
+void PrintTo(const Hostile& h, std::ostream* out) { *out << h.name; }
 
 // Functions that try everything in `attempts` and count what succeeded; the test wants none.
 #define PYTHON_ATTEMPTS(lines)                                                           \
@@ -57,18 +60,26 @@ const std::vector<Hostile>& hostile() {
       {"MemoryHog",
        "python",
        "def add(a, b):\n    x = []\n    while True:\n        x.append(bytearray(10**7))\n",
-       {"memory"}},
+       {"memory"},
+       "",
+       false,
+       15},
       {"MemoryHogOfManyProcesses",
        "python",
        "import os, time\ndef add(a, b):\n    for i in range(20):\n        if os.fork() == 0:\n     "
        "       x = "
        "bytearray(2 * 10**8)\n            time.sleep(99)\n    time.sleep(99)\n",
        {"memory"},
-       "all processes together"},
+       "all processes together",
+       false,
+       15},
       {"SharedMapping",
        "python",
        "import mmap\ndef add(a, b):\n    m = mmap.mmap(-1, 3 * 2**30)\n    m.write(b'x' * 2**30)\n",
-       {"memory"}},
+       {"memory"},
+       "",
+       false,
+       15},
       {"MemoryFile",
        "python",
        "import os\ndef add(a, b):\n    os.memfd_create('x')\n    return a + b\n",
@@ -78,7 +89,10 @@ const std::vector<Hostile>& hostile() {
        "python",
        "import zlib\ndef add(a, b):\n    z = zlib.compress(bytes(10**8))\n    return "
        "len([zlib.decompress(z) for _ in range(30)])\n",
-       {"memory"}},
+       {"memory"},
+       "",
+       false,
+       15},
       {"EndlessRecursion",
        "python",
        "import sys\nsys.setrecursionlimit(10**9)\ndef add(a, b):\n    return add(a, b)\n",
@@ -149,9 +163,10 @@ const std::vector<Hostile>& hostile() {
        {"passed"}},
       {"RemovesEverything",
        "python",
-       "import os, shutil\ndef add(a, b):\n    for p in ['/usr', '/etc', '/hx', '/box', '/']:\n    "
-       "    "
-       "shutil.rmtree(p, ignore_errors=True)\n    ok = os.path.exists('/usr/bin/python3') and "
+       "import os, shutil\ndef add(a, b):\n    for p in ['/usr/bin', '/etc', '/hx', '/box', "
+       "'/tool']:\n"
+       "        shutil.rmtree(p, ignore_errors=True)\n    ok = os.path.exists('/usr/bin/python3') "
+       "and "
        "os.path.exists('/etc/passwd')\n    return a + b if ok else -1\n",
        {"passed"}},
       {"ReadsSecrets",
@@ -223,10 +238,11 @@ const std::vector<Hostile>& hostile() {
        {"passed"}},
       {"SetuidPrograms",
        "python",
-       "import subprocess\ndef add(a, b):\n    r = subprocess.run(['/usr/bin/su', '-c', 'id'], "
-       "stdin=subprocess.DEVNULL, capture_output=True)\n    return a + b if b'uid=0' not in "
-       "r.stdout else "
-       "-1\n",
+       "import os, shutil, subprocess\ndef add(a, b):\n    shutil.copy('/usr/bin/id', '/tmp/id')\n "
+       "   "
+       "os.chmod('/tmp/id', 0o6755)\n    who = subprocess.run(['/tmp/id'], "
+       "capture_output=True).stdout\n"
+       "    return a + b if who and b'uid=0' not in who else -1\n",
        {"passed"}},
       {"RaisesLimits",
        "python",
@@ -354,7 +370,10 @@ const std::vector<Hostile>& hostile() {
        "cpp",
        "#include <vector>\nint add(int a,int b){std::vector<char*> v; for(;;){v.push_back(new "
        "char[10000000]());}}\n",
-       {"memory"}},
+       {"memory"},
+       "",
+       false,
+       15},
       {"JavaExit",
        "java",
        "class Solution { public int add(int a, int b) { System.exit(0); return 0; } }\n",
@@ -371,7 +390,10 @@ const std::vector<Hostile>& hostile() {
        "class Solution { public int add(int a, int b) { List<byte[]> x = new ArrayList<>(); while "
        "(true) "
        "x.add(new byte[10000000]); } }\n",
-       {"memory"}},
+       {"memory"},
+       "",
+       false,
+       15},
       {"JavaThreadStillRuns",
        "java",
        "class Solution { public int add(int a, int b) { new Thread(() -> { while (true) { } "
@@ -421,7 +443,10 @@ const std::vector<Hostile>& hostile() {
       {"JsMemory",
        "js",
        "const add = (a, b) => { const x = []; for (;;) x.push(new Array(1e6).fill(x.length)) }\n",
-       {"memory"}},
+       {"memory"},
+       "",
+       false,
+       15},
   };
   return all;
 }
@@ -431,12 +456,13 @@ class HostileProgram : public ::testing::TestWithParam<Hostile> {
   void SetUp() override {
     SKIP_UNLESS_RUNNABLE(GetParam().language);
     ::setenv("EVALRUN_TEST_CANARY", "canary-in-the-environment", 1);
-    canary_ = (fs::temp_directory_path() / fmt::format("evalrun-canary-{}", ::getpid())).string();
+    // Not in /tmp: the box has a folder of that name.
+    canary_ = fmt::format("/var/tmp/evalrun-canary-{}", ::getpid());
     std::ofstream(canary_) << kCanary;
     ::chmod(canary_.c_str(), 0666);
     // Prepared outside of the measured time.
     context_ = test_context();
-    context_.time_scale = 0.4;  // 2 s
+    context_.time_scale = GetParam().seconds / 5;
   }
   void TearDown() override {
     std::error_code error;
@@ -495,9 +521,10 @@ TEST_P(HostileProgram, IsContained) {
   const std::string about = result.status + " (" + result.detail + "): " + result.output;
   EXPECT_TRUE(std::find(h.statuses.begin(), h.statuses.end(), result.status) != h.statuses.end())
       << about;
-  if (*h.detail != '\0') EXPECT_EQ(result.detail, h.detail) << about;
-  if (h.suspicious) EXPECT_TRUE(result.suspicious);
-  EXPECT_LT(result.wall_ms, 2600) << about;
+  const std::string detail = h.detail;
+  EXPECT_TRUE(detail.empty() || result.detail == detail) << about;
+  EXPECT_TRUE(result.suspicious || !h.suspicious) << about;
+  EXPECT_LT(result.wall_ms, GetParam().seconds * 1e3 + 600) << about;
   EXPECT_EQ(base::read_file(canary_), kCanary);
   EXPECT_EQ(result.output.find("canary-in"), std::string::npos) << about;
   EXPECT_EQ(processes_left(), 0);
@@ -505,7 +532,7 @@ TEST_P(HostileProgram, IsContained) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Suite, HostileProgram, ::testing::ValuesIn(hostile()),
-                         [](const auto& info) { return info.param.name; });
+                         [](const auto& chosen) { return chosen.param.name; });
 
 }  // namespace
 }  // namespace evalrun::tests

@@ -69,6 +69,8 @@ const std::vector<Case>& cases() {
   return all;
 }
 
+void PrintTo(const Case& c, std::ostream* out) { *out << c.language; }
+
 class Programs : public ::testing::TestWithParam<Case> {
  protected:
   void SetUp() override { SKIP_UNLESS_RUNNABLE(GetParam().language); }
@@ -128,7 +130,7 @@ TEST_P(Programs, AnyBytesAreAStatus) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Languages, Programs, ::testing::ValuesIn(cases()),
-                         [](const auto& info) { return std::string(info.param.language); });
+                         [](const auto& chosen) { return std::string(chosen.param.language); });
 
 TEST(ProgramResults, AreReusedUnlessUncertain) {
   SKIP_UNLESS_RUNNABLE("python");
@@ -290,7 +292,7 @@ TEST_P(OfficialSolutions, Pass) {
 
 INSTANTIATE_TEST_SUITE_P(HumanEvalX, OfficialSolutions,
                          ::testing::Values("python", "cpp", "java", "js", "go", "rust"),
-                         [](const auto& info) { return std::string(info.param); });
+                         [](const auto& chosen) { return std::string(chosen.param); });
 
 }  // namespace
 }  // namespace evalrun::tests
