@@ -16,11 +16,21 @@ build_packages=(
   libfmt-dev nlohmann-json3-dev libsqlite3-dev libre2-dev libpcre2-dev libutf8proc-dev libxxhash-dev
   libcli11-dev libspdlog-dev libcurl4-openssl-dev libssl-dev zlib1g-dev
   libgtest-dev libgmock-dev libbenchmark-dev
+  bubblewrap libseccomp-dev
   python3 python3-pip
 )
 # shellcheck disable=SC2034
 # What the repository's own checks need on top.
 check_packages=(clang-format shellcheck)
+
+# shellcheck disable=SC2034
+# Languages whose programs can be scored (docs/sandbox.md); g++ is there already.
+code_packages=(
+  python3 python3-numpy libboost-dev libssl-dev default-jdk-headless nodejs
+  golang-go golang-github-stretchr-testify-dev
+  rustc cargo lld librust-regex-dev librust-regex+perf-dev librust-aho-corasick-dev librust-memchr-dev
+  librust-md5-dev librust-rand-dev
+)
 
 say() { printf '== %s\n' "$*"; }
 
@@ -72,6 +82,9 @@ install_packages() {
         "try: ${apt[*]} install $package"
   done
 }
+
+# Compilers and interpreters for scoring generated programs: half a minute, 2 GB.
+install_code_toolchains() { install_packages "${code_packages[@]}"; }
 
 # Cores this machine lets us use: affinity mask, then the quota of a container.
 allowed_cores() {

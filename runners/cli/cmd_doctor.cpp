@@ -16,6 +16,7 @@
 #include "runners/build_info.h"
 #include "runners/cli/cli.h"
 #include "runners/cli/doctor_checks.h"
+#include "runners/cli/doctor_code.h"
 #include "runners/cli/output.h"
 #include "runners/environment.h"
 
@@ -35,6 +36,8 @@ constexpr double kLowDiskBytes = 200e6;
 
 struct Options {
   std::string model, data_root;
+  bool code = false;
+  int workers = 0;
 };
 
 enum class Level { kOk, kNote, kWarning, kProblem };
@@ -244,7 +247,57 @@ void examine_speed(Findings& out) {
   out.push_back({"memory read bandwidth", fmt::format("{:.1f} GB/s", bandwidth / 1e9)});
 }
 
+void examine_code(Findings& out) {
+  for (const CodeCheck& check : check_sandbox_and_toolchains())
+    out.push_back({check.name, check.value,
+                   check.problem ? Level::kProblem
+                   : check.ok    ? Level::kOk
+                                 : Level::kNote,
+                   check.hint});
+}
+
+// Only the official solutions: they take minutes.
+void run_code_doctor(const Options& options, Context& context) {
+  const int workers = options.workers > 0 ? options.workers : engine::allowed_cores();
+  const std::vector<SolutionCheck> checks =
+      check_solutions(datasets::resolve_data_root(options.data_root), workers);
+  Json array = Json::array();
+  std::vector<std::vector<std::string>> rows;
+  std::string failures;
+  for (const SolutionCheck& c : checks) {
+    array.push_back({{"language", c.language},
+                     {"version", c.version},
+                     {"problems", c.problems},
+                     {"missing", c.missing},
+                     {"passed", c.passed},
+                     {"total", c.total},
+                     {"median_ms", c.median_ms},
+                     {"p95_ms", c.p95_ms},
+                     {"cpu_ms", c.cpu_ms},
+                     {"programs_per_s", c.per_s},
+                     {"failures", c.failures}});
+    if (c.missing.empty())
+      rows.push_back({c.language, c.version, c.problems, fmt::format("{} / {}", c.passed, c.total),
+                      fmt::format("{:.0f}", c.median_ms), fmt::format("{:.0f}", c.p95_ms),
+                      fmt::format("{:.0f}", c.cpu_ms), fmt::format("{:.1f}", c.per_s)});
+    else
+      rows.push_back({c.language, c.version, c.missing, "not run", "", "", "", ""});
+    for (const std::string& failure : c.failures) failures += "\n" + failure;
+  }
+  if (context.global.json) {
+    print_json_document({{"workers", workers}, {"languages", array}});
+    return;
+  }
+  print_line(aligned_table(
+      {"language", "toolchain", "problems", "passed", "median ms", "p95 ms", "CPU ms", "per s"},
+      rows));
+  print_line(
+      fmt::format("\nofficial solutions, {} workers, compiling and sandbox included", workers));
+  if (!failures.empty()) print_line("not passed:" + failures);
+}
+
 void run_doctor(const Options& options, Context& context) {
+  if (options.code) return run_code_doctor(options, context);
   Findings findings;
   examine_build(findings);
   examine_machine(findings);
@@ -254,6 +307,7 @@ void run_doctor(const Options& options, Context& context) {
   examine_model(options.model, findings);
   examine_data(options.data_root, findings);
   examine_database(context.global.db, findings);
+  examine_code(findings);
   examine_numerics(findings);
   examine_evaluators(findings);
   examine_speed(findings);
@@ -284,10 +338,15 @@ void add_doctor_command(CLI::App& app, Context& context) {
   command->add_option("-m,--model", options->model,
                       "Model to look at (default: the default model)");
   command->add_option("--data-root", options->data_root, "Folder of the data sets (EVALRUN_DATA)");
+  command->add_flag("--code", options->code,
+                    "Run the official solutions of all programming languages instead (minutes)");
+  command->add_option("--workers", options->workers, "Programs at once (default: one per core)")
+      ->check(CLI::Range(1, 64));
   command->footer(
       "Exit code 6 when something must be mended first.\n\nExamples:\n"
       "  evalrun doctor\n"
       "  evalrun doctor --json\n"
+      "  evalrun doctor --code --data-root ~/data\n"
       "  evalrun doctor -m model.gguf --data-root ~/data");
   command->callback([options, &context] { run_doctor(*options, context); });
 }
