@@ -28,8 +28,8 @@ struct Hostile {
 // In plain shell, so that they need no toolchain. A script that succeeds in anything says so.
 constexpr Hostile kHostile[] = {
     {"writing outside",
-     "for f in / /usr /etc /dev /box /hx; do echo x > $f/evalrun-x && echo did; done; rm -rf "
-     "/usr/bin",
+     "for f in / /usr /etc /dev /box /hx; do echo x > $f/evalrun-x && echo did; done; rm -f "
+     "/usr/bin/env",
      BoxResult::End::kExited},
     {"reading outside",
      "for f in /etc/shadow /root /home /var /run /sys; do ls $f && echo did; done",
@@ -50,7 +50,7 @@ CodeCheck check_containment(Sandbox& sandbox) {
   for (const Hostile& h : kHostile) {
     BoxRequest request;
     request.command = {"/bin/sh", "-c", h.script};
-    request.limits.wall_s = 0.5;
+    request.limits.wall_s = h.expected == BoxResult::End::kTimeout ? 0.5 : 10;
     const BoxResult r = sandbox.run(*job, request);
     if (r.end != h.expected || r.out.find("did") != std::string::npos)
       broken += (broken.empty() ? "" : ", ") + std::string(h.name);
