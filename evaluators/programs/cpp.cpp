@@ -97,7 +97,7 @@ Language cpp_language() {
   language.name = "cpp";
   language.title = "C++";
   language.find_toolchain = &find_toolchain;
-  language.tool_files = {{"prelude.h", support_file("cpp_prelude.h")},
+  language.tool_files = {{"prelude.h", support_file("cpp_prelude.hpp")},
                          {"done.c", support_file("cpp_done.c")}};
   language.tool_command = [](const BoxPaths& paths) {
     return std::vector<std::string>{
