@@ -19,13 +19,22 @@ TEST_F(Doctor, FitWithAModel) {
   const json report = json::parse(result.out);
   EXPECT_EQ(report["ok"], true);
   EXPECT_EQ(finding(report, "bit identity")["level"], "ok");
-  for (const char* name : {"build", "processor", "memory", "harness overhead per step",
-                           "memory read bandwidth", "instruction set paths"})
+  for (const char* name :
+       {"build", "processor", "memory", "harness overhead per step", "memory read bandwidth",
+        "instruction set paths", "sandbox", "Python", "Rust"})
     EXPECT_FALSE(finding(report, name)["value"].get<std::string>().empty()) << name;
   EXPECT_THAT(
       finding(report, "instruction set paths")["value"].get<std::string>(),
       ::testing::AllOf(::testing::HasSubstr("reference"), ::testing::HasSubstr("chosen: ")));
   EXPECT_EQ(run({"doctor", "-m", tiny_model()}).exit_code, 0);
+}
+
+TEST_F(Doctor, RunsNoProgramsWithoutASandbox) {
+  const ProgramResult result = run_command_in(
+      folder_, {"/bin/sh", "-c", "PATH=/nowhere " + evalrun_command({})[0] + " doctor --code"});
+  EXPECT_EQ(result.exit_code, 6) << result.out;
+  EXPECT_THAT(result.err, ::testing::HasSubstr("apt-get install bubblewrap"));
+  EXPECT_EQ(run({"doctor", "--code", "--workers", "0"}).exit_code, 2);
 }
 
 TEST_F(Doctor, SaysWhatMustBeMended) {
