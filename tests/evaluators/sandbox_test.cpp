@@ -169,6 +169,7 @@ TEST(NoSandbox, IsARefusalThatSaysWhatToDo) {
   const std::string path = std::getenv("PATH");
   ::setenv("PATH", "/nowhere", 1);
   evaluators::ScoringContext context = test_context();
+  context.read_only_folders = {"/usr/share"};  // refusals are remembered: not for other tests
   const datasets::CodeProblem& problem = self_check("python");
   try {
     Sandbox::open({});
