@@ -44,6 +44,8 @@ struct Prompt {
   std::vector<std::string> turns;  // user messages; later ones follow the model's own answers
   // What evaluators compare with, in the set's own convention; each set's source says which.
   std::optional<std::string> reference;
+  // Evaluators of its set that apply to it; empty = all of them.
+  std::vector<std::string> evaluators;
   bool chat = true;                         // through the chat template; false = raw completion
   StopRules stop;                           // besides the model's own stop tokens
   std::shared_ptr<const CodeProblem> code;  // null when answers are not programs

@@ -40,6 +40,7 @@ DatasetEntry humaneval() {
   info.version = "2";
   info.official_count = 164;
   info.default_max_new = 1024;
+  info.evaluators = {"pass@evalrun"};
   info.options = {code_prompt_option()};
   info.files = {"humaneval/HumanEval.jsonl.gz"};
   return {info, file_loader(info, row_reader)};

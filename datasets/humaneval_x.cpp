@@ -92,6 +92,7 @@ DatasetEntry humaneval_x() {
   info.version = "2";
   info.official_count = kProblems * static_cast<int>(kLanguages.size());
   info.default_max_new = 1024;
+  info.evaluators = {"pass@evalrun"};
   info.options = {code_prompt_option()};
   for (const Language& language : kLanguages) {
     info.parts.emplace_back(language.name);

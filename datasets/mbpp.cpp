@@ -130,6 +130,7 @@ DatasetEntry mbpp() {
   info.licence = "CC BY 4.0";
   info.official_count = kLastTest - kFirstTest + 1;
   info.default_max_new = 512;
+  info.evaluators = {"pass@evalrun"};
   info.options = {{"prompt",
                    "chat message, or the paper's raw three-shot prompt",
                    "instruct",
@@ -147,6 +148,7 @@ DatasetEntry mbpp_100() {
   info.licence = "CC BY 4.0";
   info.official_count = static_cast<int>(std::size(kMbpp100));
   info.default_max_new = 1024;
+  info.evaluators = {"pass@evalrun"};
   info.options = {{"prompt",
                    "with the asserts, or the sentence alone as in Self-Draft",
                    "instruct",

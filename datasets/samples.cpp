@@ -24,22 +24,25 @@ const std::vector<Kind>& kinds() {
       {"chat", "two-turn conversations", {}},
       {"math",
        "word problems with a numeric answer",
-       {"gsm8k_strict@lm-eval-3", "gsm8k_flexible@lm-eval-3"}},
-      {"summarize", "short articles to summarise or take facts from", {}},
+       {"gsm8k@evalrun", "gsm8k_strict@lm-eval-3", "gsm8k_flexible@lm-eval-3"}},
+      {"summarize",
+       "short articles to summarise or take facts from",
+       {"rougeL@rouge_score-0.1.2", "rougeL@pltrdy-1.0.1"}},
       {"code", "Python, C and SQL to complete or continue", {}},
       {"instruct", "short instructions, many with a text to rewrite", {}},
   };
   return kKinds;
 }
 
-std::vector<Prompt> read_kind(const std::string& kind) {
-  const std::string file = "samples/" + kind + ".jsonl";
+std::vector<Prompt> read_kind(const Kind& kind) {
+  const std::string file = fmt::format("samples/{}.jsonl", kind.name);
   PromptList prompts;
   for_each_json_record(
       embedded_text(file), file, [&](const JsonLine& at, base::ObjectReader& reader) {
         Prompt prompt;
-        prompt.id = fmt::format("samples/{}/{}", kind, reader.required<std::string>("id"));
-        prompt.category = kind;
+        prompt.id = fmt::format("samples/{}/{}", kind.name, reader.required<std::string>("id"));
+        prompt.category = kind.name;
+        prompt.evaluators = kind.evaluators;
         prompt.language = reader.optional<std::string>("language", "");
         prompt.turns = reader.required<std::vector<std::string>>("turns");
         if (const auto reference = reader.optional<std::string>("reference", "");
@@ -98,6 +101,7 @@ std::vector<DatasetEntry> samples() {
   programs.name = "samples/programs";
   programs.summary = "functions to complete in six languages, with tests";
   programs.default_max_new = 256;
+  programs.evaluators = {"pass@evalrun"};
   programs.parts = kLanguages;
   programs.options = {code_prompt_option()};
   DatasetInfo all = common_info();
@@ -110,8 +114,8 @@ std::vector<DatasetEntry> samples() {
     info.evaluators = kind.evaluators;
     all.evaluators.insert(all.evaluators.end(), kind.evaluators.begin(), kind.evaluators.end());
     entries.push_back(
-        {info, [info, name = std::string(kind.name)](const std::string&, const DatasetSpec& spec) {
-           return LoadedDataset{info, spec.text, read_kind(name), "built in", "built in"};
+        {info, [info, &kind](const std::string&, const DatasetSpec& spec) {
+           return LoadedDataset{info, spec.text, read_kind(kind), "built in", "built in"};
          }});
   }
   entries.push_back(
@@ -121,7 +125,7 @@ std::vector<DatasetEntry> samples() {
   entries.push_back({all, [all](const std::string&, const DatasetSpec& spec) {
                        LoadedDataset loaded{all, spec.text, {}, "built in", "built in"};
                        for (const Kind& kind : kinds())
-                         for (Prompt& prompt : read_kind(kind.name))
+                         for (Prompt& prompt : read_kind(kind))
                            loaded.prompts.push_back(std::move(prompt));
                        return loaded;
                      }});

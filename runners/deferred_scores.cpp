@@ -1,7 +1,8 @@
 #include "runners/deferred_scores.h"
 
-#include <algorithm>
+#include <map>
 
+#include "engine/base/error.h"
 #include "engine/session.h"
 #include "runners/score_pool.h"
 
@@ -48,16 +49,28 @@ DeferredScores score_deferred(const RunPlan& plan, const std::vector<int64_t>& p
     const evaluators::EvaluatorEntry* judge;
   };
   std::vector<Origin> origins;
+  DeferredScores refused;
+  std::map<const evaluators::EvaluatorEntry*, bool> asked;
+  const auto usable = [&](const evaluators::EvaluatorEntry& judge) {
+    const auto [it, is_new] = asked.try_emplace(&judge, true);
+    if (is_new && judge.prepare) try {
+        judge.prepare(options.context);
+      } catch (const base::Error& error) {
+        it->second = false;
+        refused.problems.push_back(fmt::format("{}: {}", judge.info.id(), error.what()));
+      }
+    return it->second;
+  };
   for (size_t p = 0; p < plan.prompts.size(); ++p)
     for (const std::string& id : plan.prompts[p].evaluators) {
       const evaluators::EvaluatorEntry& judge = evaluators::evaluator_registry().get(id);
-      if (!judge.info.deferred) continue;
+      if (!judge.info.deferred || !usable(judge)) continue;
       for (Answer& answer : unscored_answers(store, run_id, prompt_ids[p], judge.info)) {
         answers.push_back(std::move(answer));
         origins.push_back({&plan.prompts[p].prompt, &judge});
       }
     }
-  DeferredScores outcome;
+  DeferredScores outcome = std::move(refused);
   if (answers.empty()) return outcome;
 
   std::vector<ScoreJob> jobs;

@@ -14,6 +14,9 @@ namespace evalrun::runners {
 struct DeferredScores {
   int scored = 0;  // now
   int left = 0;    // kept from being scored by a stop request
+  // Why an evaluator could not score here at all; its answers stay unscored, a later run of the
+  // same settings takes them up.
+  std::vector<std::string> problems;
 };
 
 struct DeferredOptions {

@@ -98,7 +98,11 @@ class Planner {
         prompt.turns.resize(static_cast<size_t>(request_.suite.max_turns));
       PlannedPrompt planned;
       planned.max_new = max_new_of(request_.suite, task, set.info);
-      planned.evaluators = evaluators;
+      for (const std::string& id : evaluators)
+        if (prompt.evaluators.empty() ||
+            std::find(prompt.evaluators.begin(), prompt.evaluators.end(), id) !=
+                prompt.evaluators.end())
+          planned.evaluators.push_back(id);
       planned.prompt = std::move(prompt);
       add_prompt(set.task, std::move(planned));
     }

@@ -237,6 +237,7 @@ struct Runner::Impl {
                        {options.scoring, options.score_workers, options.stop, options.progress});
     outcome.scored = scores.scored;
     outcome.unscored = scores.left;
+    outcome.scoring_problems = scores.problems;
     if (scores.left > 0) outcome.status = RunStatus::kInterrupted;
   }
 

@@ -228,6 +228,8 @@ int exit_code_of(const runners::RunOutcome& outcome, const std::string& resume_c
   const int stored = outcome.stored_before + outcome.measured;
   if (outcome.failed > 0)
     spdlog::warn("{} generations failed; their rows say why (evalrun show)", outcome.failed);
+  for (const std::string& problem : outcome.scoring_problems)
+    spdlog::warn("not judged: {}", problem);
   if (outcome.steal_share > 0.02)
     spdlog::warn("other guests of this machine took {:.1f} % of the processor time",
                  100 * outcome.steal_share);
@@ -270,6 +272,7 @@ void run(Context& context, const Options& o) {
   runners::RunnerOptions options;
   options.max_time_s = max_time_s;
   options.stop = runners::InterruptGuard::requested;
+  options.scoring.allow_unsafe = o.allow_unsafe;
   options.score_workers = o.score_workers;
   options.row_cost_seconds = kRowCostSeconds;
   options.row_cost_cache = row_cost_cache_path();
