@@ -11,8 +11,11 @@
 #include "engine/base/error.h"
 #include "evaluators/bleu.h"
 #include "evaluators/gsm8k.h"
+#include "evaluators/judge.h"
+#include "evaluators/judge_client.h"
 #include "evaluators/lcs.h"
 #include "evaluators/porter.h"
+#include "evaluators/programs/completion.h"
 #include "evaluators/rouge.h"
 #include "runners/generations_file.h"
 
@@ -155,6 +158,38 @@ void bleu(std::string_view bytes) {
   EVALRUN_CHECK(evaluators::porter_stem(word).size() <= word.size() + 1);
 }
 
+void judge(std::string_view bytes) {
+  namespace ev = evaluators;
+  const std::optional<double> grade = ev::parse_grade(bytes);
+  EVALRUN_CHECK(!grade || (*grade >= 1 && *grade <= 10));
+  const ev::PairVerdict verdict = ev::parse_pair_verdict(bytes);
+  EVALRUN_CHECK(ev::combine_orders(verdict, ev::PairVerdict::kNone) == ev::PairVerdict::kNone);
+  std::string problem;
+  const std::string reply = ev::parse_chat_completion(bytes, &problem);
+  EVALRUN_CHECK(reply.empty() || problem.empty());
+  try {
+    ev::JudgePrompts::parse(bytes, "", "bytes");
+  } catch (const base::Error& error) {
+    EVALRUN_CHECK(!error.message().empty());
+  }
+}
+
+void completion(std::string_view bytes) {
+  namespace ev = evaluators;
+  for (const char* language : {"python", "cpp", "java", "js", "go", "rust"}) {
+    datasets::CodeProblem problem;
+    problem.language = language;
+    problem.entry_point = "f";
+    problem.prompt = "def f(x):\n";
+    for (const auto convention : {ev::CodeConvention::kEvalrun, ev::CodeConvention::kCodegeex,
+                                  ev::CodeConvention::kBigcode}) {
+      const std::string cut = ev::cut_completion(problem, bytes, convention);
+      EVALRUN_CHECK(cut.size() <= bytes.size() + 2);  // Java's class may be closed
+      for (const bool chat : {false, true}) ev::read_answer(problem, chat, bytes, convention);
+    }
+  }
+}
+
 const std::vector<Target>& targets() {
   using namespace std::string_view_literals;
   static const std::vector<Target> kTargets = {
@@ -184,6 +219,19 @@ const std::vector<Target>& targets() {
        &bleu,
        {"It costs $1,000.50, or 5-6% &amp;lt; more.\xff"
         "well-\nknown <skipped> \xc2\xa0 (a/b)"sv}},
+      {"judge",
+       &judge,
+       {"Good. Rating: [[7.5]], not [3] or [[A]]"sv,
+        "{\"choices\": [{\"message\": {\"role\": \"assistant\", \"content\": \"[[B]]\"}}]}"sv,
+        "{\"name\": \"single-v1\", \"type\": \"single\", \"system_prompt\": \"s\", "
+        "\"prompt_template\": \"{question} {answer}\", \"description\": \"\", \"category\": "
+        "\"general\", \"output_format\": \"[[rating]]\"}"sv}},
+      {"completion",
+       &completion,
+       {"    return x\n\n\ndef g(y):\n    print('}')\n"sv,
+        "Here:\n```python\ndef f(x):\n    return x\n```\nand ```\n1"sv,
+        "  if (x) { return 1; }\n}\npublic static void main(String[] a) { }\n}"sv,
+        "\treturn x\n}\n// more\nfunc main() {\n}\nfn f<'a>(x: &'a str) -> i32 { 1 }"sv}},
   };
   return kTargets;
 }
