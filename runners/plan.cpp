@@ -21,20 +21,25 @@ int max_new_of(const Suite& suite, const TaskSpec& task, const datasets::Dataset
   return suite.max_new > 0 ? suite.max_new : info.default_max_new;
 }
 
-// Evaluators of the data set that the suite wants. One that was named but fits no data set at all
-// is an error, found by the caller through `used`.
+// Evaluators of the data set, or those the suite asks for that fit it. One that was named but fits
+// no data set at all is an error, found by the caller through `used`.
 std::vector<std::string> evaluators_of(const Suite& suite, const datasets::LoadedDataset& set,
                                        std::set<std::string>& used) {
   std::vector<std::string> names;
   if (!suite.evaluate) return names;
-  std::set<std::string> wanted;
-  for (const std::string& name : suite.evaluators)
-    wanted.insert(evaluators::find_evaluator(name).info.id());
-  for (const std::string& id : set.info.evaluators)
-    if (wanted.empty() || wanted.contains(id)) {
-      names.push_back(id);
-      used.insert(id);
+  if (suite.evaluators.empty()) {
+    names = set.info.evaluators;
+  } else {
+    // Another convention of an evaluator of the set fits as well: pass@codegeex for pass@evalrun.
+    std::set<std::string> fitting;
+    for (const std::string& id : set.info.evaluators)
+      fitting.insert(evaluators::find_evaluator(id).info.name);
+    for (const std::string& text : suite.evaluators) {
+      const evaluators::EvaluatorInfo& info = evaluators::find_evaluator(text).info;
+      if (fitting.contains(info.name)) names.push_back(info.id());
     }
+  }
+  used.insert(names.begin(), names.end());
   return names;
 }
 

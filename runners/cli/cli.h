@@ -9,6 +9,10 @@
 #include "engine/model/model.h"
 #include "engine/session.h"
 
+namespace evalrun::evaluators {
+struct ScoringContext;
+}
+
 namespace evalrun::cli {
 
 // Options every command has.
@@ -53,6 +57,8 @@ struct ModelOptions {
   std::shared_ptr<const engine::Model> load_draft() const;  // null when --draft was not given
   engine::SessionOptions session_options(int max_tokens) const;
 };
+// Registers what evaluators that run programs can be told.
+void add_scoring_options(CLI::App& app, evaluators::ScoringContext& scoring);
 // "auto (default), or: f32 = ..., bf16 = ..." for --help.
 std::string describe_formats();
 

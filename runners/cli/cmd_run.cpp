@@ -41,7 +41,7 @@ struct Options {
   std::optional<bool> aa, ignore_eos, kv_cache;
   std::string data_root, label, nonce, max_time, format = "text";
   int score_workers = 0;
-  bool allow_unsafe = false;
+  evaluators::ScoringContext scoring;
   bool resume = true, plan = false, skip_long = false;
 };
 
@@ -92,8 +92,7 @@ void add_run_options(CLI::App& run, Options& o) {
          "Programs run at once when answers are judged, behind the timed part (default: the "
          "cores this process may use)")
       ->check(CLI::Range(0, 1024));
-  run.add_flag("--allow-unsafe", o.allow_unsafe,
-               "Run generated programs although nothing protects this machine from them");
+  add_scoring_options(run, o.scoring);
   run.add_flag("--skip-long", o.skip_long, "Leave out prompts longer than the context");
   run.add_flag("--plan,--dry-run", o.plan,
                "Show cells, time and detectable effect; measure nothing");
@@ -272,7 +271,7 @@ void run(Context& context, const Options& o) {
   runners::RunnerOptions options;
   options.max_time_s = max_time_s;
   options.stop = runners::InterruptGuard::requested;
-  options.scoring.allow_unsafe = o.allow_unsafe;
+  options.scoring = o.scoring;
   options.score_workers = o.score_workers;
   options.row_cost_seconds = kRowCostSeconds;
   options.row_cost_cache = row_cost_cache_path();

@@ -29,6 +29,7 @@ constexpr size_t kProblemsShown = 20;
 constexpr double kSecondsBetweenLines = 10;  // of progress, without a terminal
 
 struct Options {
+  evaluators::ScoringContext scoring;
   std::string dataset, generations, data_root, export_format, out, model_id;
   std::vector<std::string> evaluators;
   int workers = 0;
@@ -107,7 +108,7 @@ using Scores = std::vector<std::vector<ScoreRecord>>;
 
 Scores score_generations(const runners::GenerationsFile& file, const datasets::LoadedDataset& set,
                          const std::vector<const EvaluatorEntry*>& judges, int workers,
-                         const Context& context) {
+                         const evaluators::ScoringContext& scoring, const Context& context) {
   std::vector<runners::ScoreJob> jobs;
   for (const runners::OutsideGeneration& generation : file.generations)
     for (const EvaluatorEntry* judge : judges)
@@ -131,7 +132,7 @@ Scores score_generations(const runners::GenerationsFile& file, const datasets::L
       show_progress(progress, terminal, last_shown_s);
     };
   base::SteadyClock clock;
-  runners::score_all(jobs, {}, clock, pool);
+  runners::score_all(jobs, scoring, clock, pool);
   return scores;
 }
 
@@ -201,7 +202,7 @@ void run_score(const Options& options, Context& context) {
   print_problems(file.problems);
 
   const int workers = options.workers > 0 ? options.workers : engine::allowed_cores();
-  const Scores scores = score_generations(file, set, judges, workers, context);
+  const Scores scores = score_generations(file, set, judges, workers, options.scoring, context);
   const std::vector<runners::ScoreSummary> summaries = summarise(file, scores, judges.size());
   if (!options.out.empty()) write_export(options, set, file, judges, scores);
 
@@ -249,6 +250,7 @@ void add_score_command(CLI::App& app, Context& context) {
                    "Evaluators (default: those of the data set); the first is the line's own value")
       ->delimiter(',');
   command->add_option("--data-root", options->data_root, "Folder of the data sets (EVALRUN_DATA)");
+  add_scoring_options(*command, options->scoring);
   command->add_option("--workers", options->workers, "Answers scored at once (default: all cores)")
       ->check(CLI::Range(1, 1024));
   std::vector<std::string> formats;

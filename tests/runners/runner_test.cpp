@@ -466,6 +466,62 @@ TEST_F(RunnerTest, StopTextsEndAnswersAndAreStoredAsTheReason) {
               ::testing::Each("limit"));
 }
 
+// Answers that are programs: judged behind the generations, once per answer however often it was
+// timed; what is missing, or what the machine was at fault for, is judged by the next run.
+TEST_F(RunnerTest, ProgramsAreJudgedBehindTheTimedPart) {
+  Suite suite = fixed_suite();
+  suite.repeats = 2;
+  RunPlan p = plan(2, {"ar", "x"}, suite);
+  auto problem = std::make_shared<datasets::CodeProblem>();
+  problem->language = "python";
+  problem->task = "Python/0";
+  problem->prompt = "def f(x):\n";
+  problem->test = "assert f(1) == 1\n";
+  problem->entry_point = "f";
+  for (PlannedPrompt& prompt : p.prompts) {
+    prompt.prompt.code = problem;
+    prompt.prompt.chat = false;
+    prompt.evaluators = {"pass@evalrun"};
+  }
+  RunnerOptions options;
+  options.scoring.cache_folder = ::testing::TempDir();
+  options.scoring.reuse_results = false;
+  const RunOutcome first = execute(p, options);
+  if (!first.scoring_problems.empty()) GTEST_SKIP() << first.scoring_problems.front();
+  EXPECT_EQ(first.measured, 8);
+  EXPECT_EQ(first.scored, 4) << "two prompts, two arms, the first repeat";
+  EXPECT_EQ(first.unscored, 0);
+  const auto judged = [&] {
+    std::vector<std::string> lines;
+    const results::ResultStore store(db_, results::ResultStore::Mode::kReadOnly);
+    store.query(
+        "SELECT a.label, p.name, g.repeat, s.value, s.status FROM score s JOIN generation g ON "
+        "g.id = s.generation_id JOIN arm a ON a.id = g.arm_id JOIN prompt p ON p.id = "
+        "g.prompt_id ORDER BY 1, 2",
+        {}, [&](const results::Row& row) {
+          lines.push_back(fmt::format("{} {} {} {} {}", row.text(0), row.text(1), row.integer(2),
+                                      row.number(3), row.text(4)));
+          return true;
+        });
+    return lines;
+  };
+  // "abcd" is no body of a function.
+  const std::vector<std::string> all = judged();
+  EXPECT_THAT(all, ElementsAre("ar p0 0 0 compile_error", "ar p1 0 0 compile_error",
+                               "x p0 0 0 compile_error", "x p1 0 0 compile_error"));
+  {
+    results::ResultStore store(db_);
+    store.execute("DELETE FROM score WHERE generation_id = 1");
+    store.execute(
+        "UPDATE score SET value = NULL, status = 'sandbox_error' WHERE generation_id = 2");
+  }
+  results::ResultStore store(db_);
+  Runner again(p, conversation_, store, clock_, options);
+  ASSERT_EQ(again.pending(), 0);
+  EXPECT_EQ(again.finish_without_measuring().scored, 2);
+  EXPECT_EQ(judged(), all);
+}
+
 // ---- The whole thing on a tiny model ------------------------------------------------------------
 
 TEST_F(RunnerTest, AWholeRunOnATinyModelIsLosslessAndResumes) {
