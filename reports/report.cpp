@@ -322,6 +322,18 @@ class Builder {
   std::map<int64_t, std::map<Cell, const SampleRow*>> cells_;
 };
 
+// What was asked for must be there wherever programs were judged at all.
+void check_pass_k(const std::vector<ReportRow>& rows, const std::vector<int>& asked) {
+  for (const ReportRow& r : rows)
+    for (const auto& [name, q] : r.quality)
+      for (const int k : asked)
+        if (!q.pass_at.empty() && !q.pass_at.contains(k))
+          throw base::usage_error(
+              fmt::format("pass@{} of {} on {}: it needs {} samples of every problem, there are {}",
+                          k, r.arm.label, r.dataset, k, q.pass_at.rbegin()->first),
+              fmt::format("measure with --samples {} and a temperature", k));
+}
+
 }  // namespace
 
 Report build_report(const results::ResultStore& store, int64_t run_id,
@@ -331,6 +343,7 @@ Report build_report(const results::ResultStore& store, int64_t run_id,
   Report report;
   report.run = data.run;
   report.estimator = options.estimator;
+  if (!options.pass_k.empty()) report.pass_k = options.pass_k;
   report.why = options.why;
   report.hidden_faults = aggregates.hidden_faults;
   if (aggregates.counts.empty())
@@ -360,6 +373,7 @@ Report build_report(const results::ResultStore& store, int64_t run_id,
   };
   for (const std::string& task : tasks) add(task, {task});
   if (tasks.size() > 1) add(kAll, measured);
+  check_pass_k(report.rows, options.pass_k);
   return report;
 }
 

@@ -19,6 +19,9 @@ enum class Estimator { kSum, kGeo };
 struct ReportOptions {
   Estimator estimator = Estimator::kSum;
   bool why = true;  // the columns that explain the speedup, in Markdown and text
+  // Which pass@k to show, 1 to 100; empty = 1, 10 and 100 where there are samples enough. Asked for
+  // without samples enough: usage_error.
+  std::vector<int> pass_k = {};
 };
 
 struct Quality {
@@ -72,6 +75,7 @@ struct Report {
   RunInfo run;
   Estimator estimator = Estimator::kSum;
   bool why = true;
+  std::vector<int> pass_k = {1, 10, 100};
   std::vector<ReportRow> rows;  // by data set ("all" last), arms in order, lossy ones behind
   int64_t hidden_faults = 0;    // generations with a planted fault, left out
 };

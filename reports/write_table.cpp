@@ -180,7 +180,7 @@ class Renderer {
     return r.failed > 0 ? fmt::format("{} ({} failed)", r.arm.label, r.failed) : r.arm.label;
   }
 
-  static std::string quality_cell(const ReportRow& r) {
+  std::string quality_cell(const ReportRow& r) const {
     std::string cell;
     for (const auto& [name, q] : r.quality) {
       if (!cell.empty()) cell += "; ";
@@ -189,11 +189,12 @@ class Renderer {
       } else if (q.pass_at.empty()) {
         cell += fmt::format("{} {}", name, with_range(q.value, q.interval));
       } else {
-        // One sample says nothing about more than pass@1, whatever a paper calls it.
-        for (const int k : {1, 10, 100})
+        std::vector<std::string> values;
+        for (const int k : report_.pass_k)
           if (const auto it = q.pass_at.find(k); it != q.pass_at.end())
-            cell += k == 1 ? fmt::format("pass@1 {}", with_range(it->second, q.interval))
-                           : fmt::format(", pass@{} {}", k, number(it->second, 3));
+            values.push_back(k == 1 ? fmt::format("pass@1 {}", with_range(it->second, q.interval))
+                                    : fmt::format("pass@{} {}", k, number(it->second, 3)));
+        cell += fmt::format("{}", fmt::join(values, ", "));
         cell += fmt::format(" ({})", q.version);
       }
       if (q.sd) cell += fmt::format(" ± {}", number(q.sd, 3));
@@ -211,7 +212,7 @@ class Renderer {
                        number(interval->hi, 3));
   }
 
-  static Table main_table(const std::vector<const ReportRow*>& rows) {
+  Table main_table(const std::vector<const ReportRow*>& rows) {
     const auto any = [&](auto f) { return std::any_of(rows.begin(), rows.end(), f); };
     const bool sampled = any([](const ReportRow* r) { return r->sample_sd.has_value(); });
     const bool scored = any([](const ReportRow* r) { return !r->quality.empty(); });
@@ -292,7 +293,9 @@ class Renderer {
           "quality: mean score [95 %]; n answers were scored, of which so many differ in score "
           "from "
           "the baseline arm's answer to the same prompt (a lossless method under greedy decoding: "
-          "none). pass@k needs k samples of every problem.");
+          "none). pass@k needs k samples of every problem; greedy decoding has one, so what "
+          "SPACE's "
+          "greedy tables call Pass@10 is pass@1 here.");
     if (report_.why)
       note(
           "why: speedup = tau / (T(n)/T(1) + draft + overhead), in units of one plain step; "

@@ -3,6 +3,7 @@
 
 #include "engine/base/text.h"
 #include "reports/report.h"
+#include "results/regroup.h"
 #include "runners/cli/cli.h"
 #include "runners/cli/output.h"
 #include "runners/cli/run_reference.h"
@@ -11,7 +12,8 @@ namespace evalrun::cli {
 namespace {
 
 struct Options {
-  std::string run, format = "text", metric = "sum";
+  std::string run, format = "text", metric = "sum", by = "task";
+  std::vector<int> pass_k;
   bool why = false;
 };
 
@@ -28,7 +30,14 @@ void run_report(const Options& options, const GlobalOptions& global) {
   report_options.estimator =
       options.metric == "geo" ? reports::Estimator::kGeo : reports::Estimator::kSum;
   report_options.why = options.why;
-  const reports::Report report = reports::build_report(*run.store, run.run_id, report_options);
+  if (!options.pass_k.empty()) report_options.pass_k = options.pass_k;
+  std::unique_ptr<results::ResultStore> parts;
+  if (options.by != "task")
+    parts = results::regrouped(
+        *run.store, run.run_id,
+        options.by == "category" ? results::Axis::kCategory : results::Axis::kLanguage);
+  const reports::Report report =
+      reports::build_report(parts ? *parts : *run.store, run.run_id, report_options);
   // The renderers end their last line; print_line does so again.
   std::string text = render(report, global.json ? "json" : options.format);
   while (text.ends_with('\n')) text.pop_back();
@@ -53,6 +62,16 @@ void add_report_command(CLI::App& app, Context& context) {
                    "Speedup as ratio of sums (sum) or geometric mean per prompt (geo)")
       ->check(CLI::IsMember({"sum", "geo"}))
       ->capture_default_str();
+  command->add_option("--by", options->by, "A table per data set (task), or per part of it")
+      ->check(CLI::IsMember({"task", "category", "language"}))
+      ->capture_default_str();
+  command
+      ->add_option(
+          "--pass-k", options->pass_k,
+          "k of pass@k; needs as many samples of every problem (default: 1, 10 and 100 where "
+          "there are enough)")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 100));
   command->add_flag("--why", options->why,
                     "Columns that explain the speedup (csv and json always have them)");
   command->footer(

@@ -10,6 +10,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/rng.h"
+#include "results/regroup.h"
 #include "tests/results/synthetic.h"
 
 namespace evalrun::reports {
@@ -160,6 +161,14 @@ TEST_F(ReportTest, PassAtKIsTheUnbiasedEstimator) {
     EXPECT_NEAR(q.pass_at.at(3), (0 + 0.3 + (1 - 10.0 / 120) + 1) / 4, 1e-12);
     EXPECT_NEAR(q.pass_at.at(10), (0 + 1 + 1 + 1) / 4.0, 1e-12);
     EXPECT_NEAR(q.value, q.pass_at.at(1), 1e-12);
+    EXPECT_NO_THROW(build_report(store, id, {.pass_k = {1, 10}}));
+    try {
+      build_report(store, id, {.pass_k = {20}});
+      FAIL() << "20 of 10 samples";
+    } catch (const base::Error& e) {
+      EXPECT_EQ(e.code(), base::ExitCode::kUsage);
+      EXPECT_THAT(e.what(), ::testing::HasSubstr("pass@20"));
+    }
     store.execute(
         "UPDATE score SET value = NULL, status = 'sandbox_error' WHERE evaluator = 'pass' AND "
         "generation_id = (SELECT min(generation_id) FROM score WHERE evaluator = 'pass')");
@@ -168,6 +177,30 @@ TEST_F(ReportTest, PassAtKIsTheUnbiasedEstimator) {
     EXPECT_EQ(row(hurt, "ar", "gsm8k").quality.at("pass@evalrun").unscored, 1);
     EXPECT_EQ(row(hurt, "pld:k=4", "gsm8k").quality.at("pass@evalrun").pass_at.size(), 10u);
   }
+}
+
+// By category, the rows are those of runs that hold one category each.
+TEST_F(ReportTest, PartsOfADataSetAddUpToIt) {
+  const int64_t id = tests::fill(store_, run_);
+  store_.execute("UPDATE prompt SET category = CASE WHEN id % 2 = 0 THEN 'even' ELSE 'odd' END");
+  const auto parts = results::regrouped(store_, id, results::Axis::kCategory);
+  const Report whole = build_report(store_, id), r = build_report(*parts, id);
+  EXPECT_EQ(r.run.id, whole.run.id);
+  for (const char* arm : {"ar", "pld:k=4"}) {
+    const ReportRow& even = row(r, arm, "gsm8k / even");
+    const ReportRow& odd = row(r, arm, "gsm8k / odd");
+    const ReportRow& both = row(whole, arm, "gsm8k");
+    EXPECT_EQ(even.n_prompts, 2);
+    EXPECT_EQ(even.n_prompts + odd.n_prompts, both.n_prompts);
+    EXPECT_EQ(even.steps + odd.steps, both.steps);
+    EXPECT_EQ(even.accepted + odd.accepted, both.accepted);
+    EXPECT_EQ(*row(r, arm, "all").tok_s, *both.tok_s);
+    EXPECT_EQ(even.quality.at("exact@1").n + odd.quality.at("exact@1").n,
+              both.quality.at("exact@1").n);
+  }
+  // No language was given: nothing is cut.
+  const auto same = results::regrouped(store_, id, results::Axis::kLanguage);
+  EXPECT_EQ(row(build_report(*same, id), "ar", "gsm8k").n_prompts, 4);
 }
 
 TEST_F(ReportTest, AcceptanceByDepthByHand) {

@@ -1,0 +1,39 @@
+#include "results/regroup.h"
+
+#include <fmt/format.h>
+
+namespace evalrun::results {
+
+std::unique_ptr<ResultStore> regrouped(const ResultStore& store, int64_t run_id, Axis axis) {
+  auto copy = std::make_unique<ResultStore>(":memory:");
+  copy->execute("ATTACH DATABASE ? AS source", {store.path()});
+  copy->execute("INSERT INTO main.run SELECT * FROM source.run WHERE id = ?", {run_id});
+  for (const char* table : {"environment", "arm"})
+    copy->execute(
+        fmt::format("INSERT INTO main.{0} SELECT * FROM source.{0} WHERE run_id = ?", table),
+        {run_id});
+  const char* column = axis == Axis::kCategory ? "category" : "language";
+  copy->execute(
+      fmt::format(
+          "INSERT INTO main.prompt (id, run_id, key, task, name, category, language, "
+          "rendered_hash, turns, reference) SELECT id, run_id, key, "
+          "CASE {0} WHEN '' THEN task ELSE task || ' / ' || {0} END, name, category, language, "
+          "rendered_hash, turns, reference FROM source.prompt WHERE run_id = ?",
+          column),
+      {run_id});
+  copy->execute("INSERT INTO main.generation SELECT * FROM source.generation WHERE run_id = ?",
+                {run_id});
+  copy->execute(
+      "INSERT INTO main.turn SELECT t.* FROM source.turn t JOIN source.generation g ON g.id = "
+      "t.generation_id WHERE g.run_id = ?",
+      {run_id});
+  copy->execute(
+      "INSERT INTO main.step SELECT s.* FROM source.step s JOIN main.turn t ON t.id = s.turn_id");
+  copy->execute(
+      "INSERT INTO main.score SELECT s.* FROM source.score s JOIN main.generation g ON g.id = "
+      "s.generation_id");
+  copy->execute("DETACH DATABASE source");
+  return copy;
+}
+
+}  // namespace evalrun::results
