@@ -46,6 +46,8 @@ struct EvaluatorEntry {
   // Throws base::Error when this machine cannot score at all, before hours of generating. Empty =
   // always possible.
   std::function<void(const ScoringContext&)> prepare = {};
+  // What of the context changes scores; kept in their facts as "options". Empty = nothing does.
+  std::function<std::string(const ScoringContext&)> options = {};
 };
 
 // By id: "rougeL@pltrdy-1.0.1".

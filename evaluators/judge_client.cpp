@@ -23,6 +23,8 @@ bool is_local(std::string_view endpoint) {
   for (const char* host : {"http://127.0.0.1", "http://localhost", "http://[::1]"})
     if (endpoint.starts_with(host)) {
       const std::string_view rest = endpoint.substr(std::string_view(host).size());
+      // "http://localhost:x@elsewhere" is a user and a password.
+      if (rest.substr(0, rest.find('/')).find('@') != std::string_view::npos) return false;
       if (rest.empty() || rest.front() == ':' || rest.front() == '/') return true;
     }
   return false;
@@ -92,16 +94,17 @@ class HttpJudge final : public JudgeClient {
       const Exchange exchange = send(body);
       ++reply.attempts;
       if (exchange.status == 200) {
-        reply.text = parse_chat_completion(exchange.body, &reply.problem);
+        reply.text = without_key(parse_chat_completion(exchange.body, &reply.problem));
         reply.answered = reply.problem.empty();
         if (reply.answered) return reply;
       } else {
         reply.problem = describe(exchange);
-        reply.hopeless = exchange.status >= 400 && exchange.status < 500 &&
-                         exchange.status != 408 && exchange.status != 429;
+        const long s = exchange.status;
+        reply.hopeless = s == 401 || s == 403 || s == 404 || s == 405;
+        reply.refused = s >= 400 && s < 500 && s != 408 && s != 429 && !reply.hopeless;
       }
       if (stopped()) reply.problem = "interrupted";
-      if (reply.hopeless || stopped() || reply.attempts > o_.retries) return reply;
+      if (reply.hopeless || reply.refused || stopped() || reply.attempts > o_.retries) return reply;
       sleep(std::min(std::max(wait, exchange.retry_after_s), o_.longest_wait_s));
       wait *= 2;
     }
@@ -137,6 +140,8 @@ class HttpJudge final : public JudgeClient {
     const std::unique_ptr<curl_slist, void (*)(curl_slist*)> headers(list, &curl_slist_free_all);
     char reason[CURL_ERROR_SIZE] = "";
     CURL* curl = handle.get();
+    // Not to a proxy: the key would leave this machine in clear.
+    if (is_local(o_.endpoint)) curl_easy_setopt(curl, CURLOPT_PROXY, "");
     curl_easy_setopt(curl, CURLOPT_URL, (o_.endpoint + "/chat/completions").c_str());
     curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "https,http");
     curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 0L);

@@ -15,6 +15,8 @@ struct JudgeReply {
   std::string problem;  // why there is none, without secrets
   // The next question would fare no better: wrong key, unknown model, no such server.
   bool hopeless = false;
+  // This question alone cannot be asked: too long, filtered. Asking again is of no use.
+  bool refused = false;
   int attempts = 0;  // requests sent
 };
 

@@ -21,6 +21,12 @@ std::string readable(const std::string& bytes) {
   return ordered_json::parse(dump(bytes.substr(0, kExtractedKept))).get<std::string>();
 }
 
+// What changes verdicts, hence when an answer is to be judged anew.
+std::string options_of(const ScoringContext& context) {
+  return fmt::format("time x {}{}", context.time_scale,
+                     context.fix_go_imports ? ", go imports fixed" : "");
+}
+
 std::string facts_of(const ProgramResult& r, const datasets::CodeProblem& problem,
                      const ScoringContext& context) {
   ordered_json limits = {{"run_s", r.limits.run_s}};
@@ -34,6 +40,7 @@ std::string facts_of(const ProgramResult& r, const datasets::CodeProblem& proble
                         {"wall_ms", r.wall_ms},     {"compile_ms", r.compile_ms}};
   if (r.cpu_ms) facts["cpu_ms"] = *r.cpu_ms;
   facts["peak_rss_bytes"] = r.peak_rss;
+  facts["options"] = options_of(context);
   facts["exit_code"] = r.exit_code;
   if (r.signal != 0) facts["signal"] = r.signal;
   if (problem.language == "go") facts["imports"] = context.fix_go_imports ? "fixed" : "official";
@@ -55,6 +62,7 @@ EvaluatorEntry entry(const char* version, const char* summary, CodeConvention co
     results::ScoreRecord record;
     record.evaluator = info.name;
     record.version = info.version;
+    record.facts = ordered_json{{"options", options_of(context)}}.dump();
     if (prompt.code == nullptr) {
       record.status = "no reference";
       return record;
@@ -73,7 +81,7 @@ EvaluatorEntry entry(const char* version, const char* summary, CodeConvention co
     record.facts = facts_of(result, *prompt.code, context);
     return record;
   };
-  return {info, score, [](const ScoringContext& context) { shared_sandbox(context); }};
+  return {info, score, [](const ScoringContext& context) { shared_sandbox(context); }, options_of};
 }
 
 }  // namespace

@@ -191,6 +191,14 @@ std::map<std::string, Quality> pool_scores(const std::vector<Score>& scores) {
   std::map<std::string, Quality> quality;
   for (auto& [name, sum] : sums) {
     Quality& q = sum.quality;
+    // Where the machine was at fault for some answers, a mean over the others would be another
+    // set's.
+    if (q.statuses.contains("sandbox_error") || q.statuses.contains("toolchain_missing")) {
+      q.unscored += q.n;
+      q.n = q.compared = q.differing = 0;
+      quality[name] = q;
+      continue;
+    }
     if (q.n > 0) q.value = sum.total / static_cast<double>(q.n);
     q.interval = quality_interval(sum.by_prompt);
     std::vector<double> means;
@@ -327,10 +335,11 @@ void check_pass_k(const std::vector<ReportRow>& rows, const std::vector<int>& as
   for (const ReportRow& r : rows)
     for (const auto& [name, q] : r.quality)
       for (const int k : asked)
-        if (!q.pass_at.empty() && !q.pass_at.contains(k))
+        if (r.dataset != "all" && name == "pass@" + q.version && !q.pass_at.contains(k))
           throw base::usage_error(
               fmt::format("pass@{} of {} on {}: it needs {} samples of every problem, there are {}",
-                          k, r.arm.label, r.dataset, k, q.pass_at.rbegin()->first),
+                          k, r.arm.label, r.dataset, k,
+                          q.pass_at.empty() ? 0 : q.pass_at.rbegin()->first),
               fmt::format("measure with --samples {} and a temperature", k));
 }
 

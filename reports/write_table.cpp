@@ -162,14 +162,16 @@ class Renderer {
   // known. Runs of older versions did not store it.
   std::string prompts_text(const std::string& name, int64_t prompts) const {
     const std::string plain = fmt::format("{} prompts", prompts);
-    const auto found = report_.run.environment.find("data." + name);
+    const size_t part = name.rfind(" / ");  // of a report by category or language
+    const auto found = report_.run.environment.find("data." + name.substr(0, part));
     if (found == report_.run.environment.end()) return plain;
     const nlohmann::json data = nlohmann::json::parse(found->second, nullptr, false);
     if (!data.is_object()) return plain;
     const auto official = data.value("official", nlohmann::json());
     const auto verification = data.value("verification", nlohmann::json());
     std::string text = plain;
-    if (official.is_number_integer() && official.get<int64_t>() > prompts)
+    if (part == std::string::npos && official.is_number_integer() &&
+        official.get<int64_t>() > prompts)
       text = fmt::format("{} of {} prompts", prompts, official.get<int64_t>());
     if (verification == "unverified" || verification == "stand-in")
       text += ", " + verification.get<std::string>();

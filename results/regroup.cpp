@@ -21,7 +21,14 @@ std::unique_ptr<ResultStore> regrouped(const ResultStore& store, int64_t run_id,
           "rendered_hash, turns, reference FROM source.prompt WHERE run_id = ?",
           column),
       {run_id});
-  copy->execute("INSERT INTO main.generation SELECT * FROM source.generation WHERE run_id = ?",
+  // By name: a migrated file has the columns in another order.
+  const std::string columns =
+      "id, run_id, arm_id, prompt_id, repeat, sample, seed, block, slot, status, fault, "
+      "tokens_hash, "
+      "steps_hash, total_ns, tokenize_ns, detokenize_ns, started";
+  copy->execute(fmt::format("INSERT INTO main.generation ({0}) SELECT {0} FROM source.generation "
+                            "WHERE run_id = ?",
+                            columns),
                 {run_id});
   copy->execute(
       "INSERT INTO main.turn SELECT t.* FROM source.turn t JOIN source.generation g ON g.id = "

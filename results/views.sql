@@ -190,14 +190,19 @@ WITH RECURSIVE miss (n, c, k, share) AS (
   SELECT n, c, 1, (n - c) * 1.0 / n FROM (SELECT DISTINCT n, c FROM v_pass_count WHERE n > 0)
   UNION ALL
   SELECT n, c, k + 1, share * max(n - c - k, 0) / (n - k) FROM miss WHERE k < n AND k < 100
+),
+cell AS (
+  SELECT run_id, arm_id, task, fault, version, min(n) AS least
+  FROM v_pass_count
+  GROUP BY run_id, arm_id, task, fault, version
+  HAVING sum(unscored) = 0
 )
 SELECT p.run_id, p.arm_id, p.task, p.fault, p.version, m.k,
-       avg(1 - m.share) AS value, count(*) AS problems, min(p.n) AS least_samples
+       avg(1 - m.share) AS value, count(*) AS problems, c.least AS least_samples
 FROM v_pass_count p
-JOIN miss m ON m.n = p.n AND m.c = p.c
-WHERE NOT EXISTS (SELECT 1 FROM v_pass_count o
-                  WHERE o.arm_id = p.arm_id AND o.task = p.task AND o.fault = p.fault
-                    AND o.version = p.version AND (o.unscored > 0 OR o.n < m.k))
+JOIN cell c ON c.run_id = p.run_id AND c.arm_id = p.arm_id AND c.task = p.task
+           AND c.fault = p.fault AND c.version = p.version
+JOIN miss m ON m.n = p.n AND m.c = p.c AND m.k <= c.least
 GROUP BY p.run_id, p.arm_id, p.task, p.fault, p.version, m.k;
 
 -- Steps by what was drafted and kept. A step cut by the stop rule kept no target token

@@ -17,7 +17,8 @@ struct Answer {
 
 // Finished answers to a prompt that an evaluator has not judged yet.
 std::vector<Answer> unscored_answers(const results::ResultStore& store, int64_t run_id,
-                                     int64_t prompt_id, const evaluators::EvaluatorInfo& judge) {
+                                     int64_t prompt_id, const evaluators::EvaluatorInfo& judge,
+                                     const std::string& options) {
   std::vector<Answer> answers;
   store.query(
       "SELECT g.id, t.text FROM generation g JOIN turn t ON t.generation_id = g.id "
@@ -26,9 +27,10 @@ std::vector<Answer> unscored_answers(const results::ResultStore& store, int64_t 
       "  AND e.prompt_id = g.prompt_id AND e.sample = g.sample AND e.repeat < g.repeat "
       "  AND e.status = 'ok' AND e.fault = g.fault) "
       "AND NOT EXISTS (SELECT 1 FROM score s WHERE s.generation_id = g.id AND s.evaluator = ? "
-      "  AND s.version = ? AND s.status NOT IN ('sandbox_error', 'toolchain_missing')) "
+      "  AND s.version = ? AND s.status NOT IN ('sandbox_error', 'toolchain_missing') "
+      "  AND coalesce(json_extract(s.facts, '$.options'), '') = ?) "
       "ORDER BY g.id, t.idx",
-      {run_id, prompt_id, judge.name, judge.version}, [&](const results::Row& row) {
+      {run_id, prompt_id, judge.name, judge.version, options}, [&](const results::Row& row) {
         if (answers.empty() || answers.back().generation_id != row.integer(0))
           answers.push_back({row.integer(0), {}});
         answers.back().texts.push_back(row.text(1));
@@ -65,7 +67,8 @@ DeferredScores score_deferred(const RunPlan& plan, const std::vector<int64_t>& p
     for (const std::string& id : plan.prompts[p].evaluators) {
       const evaluators::EvaluatorEntry& judge = evaluators::evaluator_registry().get(id);
       if (!judge.info.deferred || !usable(judge)) continue;
-      for (Answer& answer : unscored_answers(store, run_id, prompt_ids[p], judge.info)) {
+      for (Answer& answer : unscored_answers(store, run_id, prompt_ids[p], judge.info,
+                                             judge.options ? judge.options(options.context) : "")) {
         answers.push_back(std::move(answer));
         origins.push_back({&plan.prompts[p].prompt, &judge});
       }

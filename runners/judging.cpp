@@ -60,7 +60,10 @@ std::vector<StoredAnswer> stored_answers(const results::ResultStore& store, int6
   store.query(
       "SELECT g.id, a.label, a.role, p.task, p.name, p.category, p.turns, g.sample "
       "FROM generation g JOIN arm a ON a.id = g.arm_id JOIN prompt p ON p.id = g.prompt_id "
-      "WHERE g.run_id = ? AND g.repeat = 0 AND g.status = 'ok' AND g.fault = '' "
+      "WHERE g.run_id = ? AND g.status = 'ok' AND g.fault = '' "
+      "AND NOT EXISTS (SELECT 1 FROM generation e WHERE e.arm_id = g.arm_id "
+      "  AND e.prompt_id = g.prompt_id AND e.sample = g.sample AND e.repeat < g.repeat "
+      "  AND e.status = 'ok' AND e.fault = g.fault) "
       "ORDER BY p.id, a.id, g.sample",
       {run_id}, [&](const results::Row& row) {
         StoredAnswer answer;
@@ -165,7 +168,7 @@ AskOutcome ask_missing(const std::vector<JudgeQuestion>& questions, evaluators::
           outcome.problem = reply.problem;
           if (options.stop && options.stop())
             finish(AskStatus::kInterrupted);
-          else if (reply.hopeless || ++in_vain >= options.give_up_after)
+          else if (reply.hopeless || (!reply.refused && ++in_vain >= options.give_up_after))
             finish(AskStatus::kGaveUp);
         }
         if (options.on_progress) options.on_progress(done, static_cast<int>(pending.size()));

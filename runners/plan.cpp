@@ -30,13 +30,18 @@ std::vector<std::string> evaluators_of(const Suite& suite, const datasets::Loade
   if (suite.evaluators.empty()) {
     names = set.info.evaluators;
   } else {
-    // Another convention of an evaluator of the set fits as well: pass@codegeex for pass@evalrun.
+    // Another convention of an evaluator of the set fits as well: pass@codegeex for pass@evalrun. A
+    // set that names none takes what it is given, if there is something to compare with.
+    const bool takes_any =
+        set.info.evaluators.empty() &&
+        std::any_of(set.prompts.begin(), set.prompts.end(),
+                    [](const datasets::Prompt& p) { return p.reference.has_value(); });
     std::set<std::string> fitting;
     for (const std::string& id : set.info.evaluators)
       fitting.insert(evaluators::find_evaluator(id).info.name);
     for (const std::string& text : suite.evaluators) {
       const evaluators::EvaluatorInfo& info = evaluators::find_evaluator(text).info;
-      if (fitting.contains(info.name)) names.push_back(info.id());
+      if (fitting.contains(info.name) || takes_any) names.push_back(info.id());
     }
   }
   used.insert(names.begin(), names.end());

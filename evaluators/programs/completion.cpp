@@ -82,7 +82,8 @@ std::string defined_name(std::string_view header) {
 // in a few Rust problems, the function itself, where the open signature is that of a helper.
 std::string_view with_called_functions(const CodeProblem& problem, std::string_view text) {
   std::string_view code = balanced(text, 1);
-  while (!code.empty()) {
+  // A bound, because every function looks for calls in all before it.
+  for (int n = 0; n < 64 && !code.empty(); ++n) {
     const size_t open = text.find('{', code.size());
     if (open == std::string_view::npos) break;
     const std::string_view header = text.substr(code.size(), open - code.size());
@@ -192,8 +193,9 @@ std::string_view chosen_block(const CodeProblem& problem, std::string_view text)
   const std::vector<Block> blocks = fenced_blocks(text);
   if (blocks.empty()) return text;
   const std::string name = entry_point(problem);
-  for (const Block& block : blocks)
-    if (defines_function(problem.language, block.code, name)) return block.code;
+  constexpr size_t kLookedAt = 256;  // of the blocks; a pattern is compiled for each
+  for (size_t i = 0; i < std::min(blocks.size(), kLookedAt); ++i)
+    if (defines_function(problem.language, blocks[i].code, name)) return blocks[i].code;
   for (const Block& block : blocks)
     if (is_label_of(problem.language, block.label)) return block.code;
   return blocks.front().code;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <csignal>
 #include <exception>
 #include <map>
 #include <mutex>
@@ -26,7 +27,7 @@ namespace {
 
 constexpr size_t kMaxProgram = size_t{512} << 10;
 constexpr size_t kOutputKept = 2048;
-constexpr int kCacheVersion = 1;  // bump when verdicts of the same program change
+constexpr int kCacheVersion = 2;  // bump when verdicts of the same program change
 
 std::string random_hex(size_t bytes) {
   std::array<unsigned char, 16> raw{};
@@ -175,6 +176,9 @@ void execute(const ScoringContext& context, const Language& language, const Asse
     } catch (const base::Error& error) {
       result.status = "sandbox_error";
       result.detail = error.message();
+    } catch (const std::exception& error) {  // a full disk, no memory, no thread
+      result.status = "sandbox_error";
+      result.detail = error.what();
     }
     if (result.status != "sandbox_error") return;
   }
@@ -213,7 +217,7 @@ std::shared_ptr<Sandbox> shared_sandbox(const ScoringContext& context) {
   if (is_new) {
     try {
       it->second.sandbox = Sandbox::open({context.allow_unsafe, context.read_only_folders});
-    } catch (const base::Error&) {
+    } catch (...) {
       it->second.refusal = std::current_exception();
     }
   }
@@ -273,13 +277,17 @@ ProgramResult run_answer(const CodeProblem& problem, const Answer& answer,
     execute(context, *language, program, root, result);
     result.suspicious = result.detail == "tampering" ||
                         (result.status == "passed" && looks_suspicious(answer.code));
-    // A busy machine may have caused these.
-    const bool certain =
-        result.has_value() && result.status != "timeout" && result.detail != "timeout";
+    // A busy machine, or one short of memory, may have caused these.
+    const bool certain = result.has_value() && result.status != "timeout" &&
+                         result.detail != "timeout" && result.signal != SIGKILL &&
+                         result.output.find("Killed signal") == std::string::npos &&
+                         result.output.find("No space left") == std::string::npos;
     if (context.reuse_results && boxed && certain)
       cache.store(key, to_json(result).dump(-1, ' ', false, json::error_handler_t::replace));
   } catch (const base::Error& error) {
     return ended("sandbox_error", error.message());
+  } catch (const std::exception& error) {
+    return ended("sandbox_error", error.what());
   }
   return result;
 }

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <mutex>
 
 #include "engine/base/error.h"
@@ -142,7 +143,17 @@ std::string prepare_tool_folder(Sandbox& sandbox, const Language& language,
                       fmt::format("{}: {}", target.parent_path().string(), error.message()),
                       "EVALRUN_HOME names another place for prepared toolchains");
   const FileLock turn(target.string() + ".lock");
-  if (!fs::exists(target, error)) make(sandbox, language, target);
+  // Once is enough: every answer in the language would wait for it again.
+  static std::map<std::string, std::string> failed;
+  if (const auto it = failed.find(target.string()); it != failed.end())
+    throw base::Error(base::ExitCode::kEnvironment, it->second);
+  if (fs::exists(target, error)) return target.string();
+  try {
+    make(sandbox, language, target);
+  } catch (const base::Error& problem) {
+    failed[target.string()] = problem.message();
+    throw;
+  }
   return target.string();
 }
 

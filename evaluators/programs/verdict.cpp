@@ -103,7 +103,11 @@ Verdict judge(const Language& language, const BoxResult* compile, const BoxResul
     return {"timeout", "processor time"};
   const bool good_exit = r.end == End::kExited && r.exit_code == 0;
   if (r.end == End::kSignalled && r.signal == SIGXFSZ) return {"output_limit", "file size"};
-  if (!good_exit && (contains(r.err, "File too large") || contains(r.err, "EFBIG")))
+  // Go's runtime catches these signals and says so.
+  if (!good_exit && contains(r.err, "SIGXCPU: ")) return {"timeout", "processor time"};
+  if (!good_exit && contains(r.err, "SIGXFSZ: ")) return {"output_limit", "file size"};
+  if (!good_exit && (contains(r.err, "File too large") || contains(r.err, "file too large") ||
+                     contains(r.err, "EFBIG")))
     return {"output_limit", "file size"};
   if (!good_exit && says_out_of_memory(r)) return {"memory", ending(r)};
   if (!control.empty() && control != nonce && !(language.must_be_silent && control == "N"))
@@ -126,7 +130,10 @@ bool looks_suspicious(std::string_view code) {
       R"(\b_?exit\s*\(|_getframe|\binspect\b|\bimport gc\b|\bgc\.|ctypes|/proc/|/dev/fd|atexit)"
       R"(|settrace|setprofile|__eq__|builtins|\bsignal\b|os\.write|writeSync|process\.exit)"
       R"(|\bunsafe\b|reflect|getDeclared|sys\.modules|SystemExit|excepthook|AssertionError)"
-      R"(|console\.assert|NDEBUG|#\s*define\s+(?:main|assert)|System\.exit|\.halt\s*\(|os\.Exit)",
+      R"(|console\.assert|NDEBUG|#\s*(?:define|undef)\b|__assert_fail|System\.exit|\.halt\s*\(|os\.Exit)"
+      R"(|operator\s*[=!]=|boolean\s+equals\b|PartialEq|co_consts|f_back|f_code|tb_frame)"
+      R"(|__traceback__|_current_frames|from gc|\bexec[lv]|open\(\s*3\b|getOwnPropert|ownKeys)"
+      R"(|reallyExit|arguments\.callee|process\s*\[)",
       re2::RE2::Latin1);
   EVALRUN_CHECK(pattern.ok());
   return re2::RE2::PartialMatch({code.data(), code.size()}, pattern);

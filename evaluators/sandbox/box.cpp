@@ -5,9 +5,11 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cmath>
+#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -54,7 +56,12 @@ fs::path scratch_root() {
       (info.f_flag & ST_NOEXEC) == 0 &&
       static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize) > kScratchBytes)
     return shm;
-  return fs::temp_directory_path();
+  std::error_code error;
+  const fs::path folder = fs::temp_directory_path(error);
+  if (error)
+    throw base::Error(base::ExitCode::kEnvironment, "no folder for programs: " + error.message(),
+                      "set TMPDIR to one that exists");
+  return folder;
 }
 
 constexpr std::string_view kFolderPrefix = "evalrun-box-";
@@ -101,6 +108,7 @@ int64_t cpu_limit(const BoxRequest& request) {
 
 struct Sandbox::Slots {
   std::mutex mutex;
+  std::condition_variable freed;
   std::array<bool, kUidsPerProcess> taken{};
   unsigned base_uid = 0;
 };
@@ -171,8 +179,8 @@ std::shared_ptr<Sandbox> Sandbox::open(const SandboxOptions& options, std::optio
       const BoxResult result = sandbox->run(*job, request);
       if (result.end == BoxResult::End::kExited && result.exit_code == 0) return sandbox;
       found = result.problem.empty() ? "'true' did not end well in it" : result.problem;
-    } catch (const base::Error& error) {
-      found = error.message();
+    } catch (const std::exception& error) {
+      found = error.what();
     }
   }
   if (options.allow_unsafe || only == Kind::kNone)
@@ -188,26 +196,37 @@ unsigned Sandbox::uid_of(int slot) const {
 
 Sandbox::Job::Job(Sandbox& sandbox) : sandbox_(sandbox), slot_(-1) {
   {
-    const std::lock_guard lock(sandbox.slots_->mutex);
-    for (size_t i = 0; i < kUidsPerProcess && slot_ < 0; ++i)
-      if (!std::exchange(sandbox.slots_->taken[i], true)) slot_ = static_cast<int>(i);
+    std::unique_lock lock(sandbox.slots_->mutex);
+    auto& taken = sandbox.slots_->taken;
+    auto free = taken.end();
+    sandbox.slots_->freed.wait(lock, [&] {
+      free = std::find(taken.begin(), taken.end(), false);
+      return free != taken.end();
+    });
+    *free = true;
+    slot_ = static_cast<int>(free - taken.begin());
   }
-  EVALRUN_CHECK(slot_ >= 0, "more than {} programs at once", kUidsPerProcess);
   folder_ = fmt::format("{}/j{}", sandbox.folder_, slot_);
   std::error_code error;
   fs::remove_all(folder_, error);
-  fs::create_directory(folder_, error);
-  ::chmod(folder_.c_str(), 0700);
-  if (const unsigned uid = sandbox.uid_of(slot_); uid != 0)
-    EVALRUN_CHECK(::chown(folder_.c_str(), uid, uid) == 0, "chown {}: {}", folder_,
-                  std::strerror(errno));
+  const unsigned uid = sandbox.uid_of(slot_);
+  if (::mkdir(folder_.c_str(), 0700) != 0 ||
+      (uid != 0 && ::chown(folder_.c_str(), uid, uid) != 0)) {
+    const std::string why = fmt::format("{}: {}", folder_, std::strerror(errno));
+    release();
+    throw base::Error(base::ExitCode::kEnvironment, why,
+                      "is the disk full? TMPDIR names another place");
+  }
 }
 
-Sandbox::Job::~Job() {
+Sandbox::Job::~Job() { release(); }
+
+void Sandbox::Job::release() {
   std::error_code error;
   fs::remove_all(folder_, error);
   const std::lock_guard lock(sandbox_.slots_->mutex);
   sandbox_.slots_->taken[static_cast<size_t>(slot_)] = false;
+  sandbox_.slots_->freed.notify_one();
 }
 
 void Sandbox::Job::write(const std::string& name, const std::string& bytes) const {

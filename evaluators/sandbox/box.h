@@ -93,7 +93,8 @@ class Sandbox {
 
    private:
     friend class Sandbox;
-    explicit Job(Sandbox& sandbox);
+    explicit Job(Sandbox& sandbox);  // waits for a place when all are taken
+    void release();
     Sandbox& sandbox_;
     int slot_;
     std::string folder_;

@@ -59,6 +59,8 @@ std::string build_filter() {
   // The kernel reads 32 bits of the request: compare those, whatever stands above them.
   for (const unsigned long request : {kTiocsti, kTioclinux})
     refuse("ioctl", EPERM, SCMP_A1(SCMP_CMP_MASKED_EQ, 0xFFFFFFFFul, request));
+  // Limits of others: a processor time of 0 would end PID 1, which has the same user.
+  refuse("prlimit64", EPERM, SCMP_A0(SCMP_CMP_NE, 0));
   refuse("socket", EAFNOSUPPORT, SCMP_A0(SCMP_CMP_NE, AF_UNIX));
 
   const int fd = ::memfd_create("evalrun-filter", MFD_CLOEXEC);

@@ -201,6 +201,8 @@ void run_score(const Options& options, Context& context) {
       options.generations, set);
   print_problems(file.problems);
 
+  for (const EvaluatorEntry* judge : judges)
+    if (judge->prepare) judge->prepare(options.scoring);
   const int workers = options.workers > 0 ? options.workers : engine::allowed_cores();
   const Scores scores = score_generations(file, set, judges, workers, options.scoring, context);
   const std::vector<runners::ScoreSummary> summaries = summarise(file, scores, judges.size());

@@ -41,6 +41,15 @@ void PrintTo(const Hostile& h, std::ostream* out) { *out << h.name; }
 
 const std::vector<Hostile>& hostile() {
   static const std::vector<Hostile> all = {
+      // The driver's own names hold nothing of use.
+      {"SearchForTheNumberInTheDriver",
+       "python",
+       "import sys\ndef add(a, b):\n    g = sys.modules['__main__'].__dict__\n    return a + b if "
+       "not "
+       "[n for n in ('_code', '_sys', '_names', '_name', '_os') if n in g] else -1\n",
+       {"passed"},
+       "",
+       true},
       // Resources.
       {"ForkBomb",
        "python",
@@ -249,7 +258,8 @@ const std::vector<Hostile>& hostile() {
        PYTHON_ATTEMPTS(
            "lambda: resource.setrlimit(resource.RLIMIT_NPROC, (9999, 9999)), lambda: "
            "resource.setrlimit(resource.RLIMIT_AS, (-1, -1)), lambda: "
-           "resource.setrlimit(resource.RLIMIT_CPU, (9999, 9999)), lambda: os.nice(-5)"),
+           "resource.setrlimit(resource.RLIMIT_CPU, (9999, 9999)), lambda: os.nice(-5), lambda: "
+           "resource.prlimit(1, resource.RLIMIT_CPU, (0, 0))"),
        {"passed"}},
       {"Daemon",
        "python",

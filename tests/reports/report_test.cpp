@@ -174,7 +174,9 @@ TEST_F(ReportTest, PassAtKIsTheUnbiasedEstimator) {
         "generation_id = (SELECT min(generation_id) FROM score WHERE evaluator = 'pass')");
     const Report hurt = build_report(store, id);
     EXPECT_TRUE(row(hurt, "ar", "gsm8k").quality.at("pass@evalrun").pass_at.empty());
-    EXPECT_EQ(row(hurt, "ar", "gsm8k").quality.at("pass@evalrun").unscored, 1);
+    EXPECT_EQ(row(hurt, "ar", "gsm8k").quality.at("pass@evalrun").unscored, 40);
+    EXPECT_EQ(row(hurt, "ar", "gsm8k").quality.at("pass@evalrun").n, 0) << "no mean over the rest";
+    EXPECT_THROW(build_report(store, id, {.pass_k = {1}}), base::Error);
     EXPECT_EQ(row(hurt, "pld:k=4", "gsm8k").quality.at("pass@evalrun").pass_at.size(), 10u);
   }
 }

@@ -12,6 +12,7 @@ except (SyntaxError, ValueError, MemoryError, RecursionError, OverflowError) as 
 _os.write(3, b"C")
 _names = {"__name__": "__main__", "__builtins__": __builtins__}
 _sys.modules["__main__"].__dict__.update(_names)
-for _name in ("_os", "_compiled"):
+for _name in ("_os", "_sys", "_compiled", "_names", "_name"):
     del globals()[_name]
-exec(_code, globals())
+# The program must not find its own code, which holds the number that proves its end.
+exec(globals().pop("_code"), globals())
