@@ -59,6 +59,7 @@ struct ModelOptions {
 };
 // Registers what evaluators that run programs can be told.
 void add_scoring_options(CLI::App& app, evaluators::ScoringContext& scoring);
+void warn_if_unsafe(const evaluators::ScoringContext& scoring);
 // "auto (default), or: f32 = ..., bf16 = ..." for --help.
 std::string describe_formats();
 

@@ -271,6 +271,7 @@ void run(Context& context, const Options& o) {
   runners::RunnerOptions options;
   options.max_time_s = max_time_s;
   options.stop = runners::InterruptGuard::requested;
+  warn_if_unsafe(o.scoring);
   options.scoring = o.scoring;
   options.score_workers = o.score_workers;
   options.row_cost_seconds = kRowCostSeconds;

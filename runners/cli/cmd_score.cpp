@@ -201,6 +201,7 @@ void run_score(const Options& options, Context& context) {
       options.generations, set);
   print_problems(file.problems);
 
+  warn_if_unsafe(options.scoring);
   for (const EvaluatorEntry* judge : judges)
     if (judge->prepare) judge->prepare(options.scoring);
   const int workers = options.workers > 0 ? options.workers : engine::allowed_cores();

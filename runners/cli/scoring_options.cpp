@@ -1,8 +1,17 @@
 // --allow-unsafe, --time-scale, ...: the same for every command that runs generated programs.
+#include <spdlog/spdlog.h>
+
 #include "evaluators/evaluator.h"
 #include "runners/cli/cli.h"
 
 namespace evalrun::cli {
+
+void warn_if_unsafe(const evaluators::ScoringContext& scoring) {
+  if (scoring.allow_unsafe)
+    spdlog::warn(
+        "--allow-unsafe: where no sandbox is possible, generated programs run UNPROTECTED; their "
+        "rows say \"sandbox\": \"none\"");
+}
 
 void add_scoring_options(CLI::App& app, evaluators::ScoringContext& scoring) {
   const char* group = "Running generated programs (docs/sandbox.md)";
