@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "evaluators/reference_score.h"
 #include "evaluators/words.h"
 
 namespace evalrun::evaluators {
@@ -163,27 +164,15 @@ EvaluatorEntry bleu() {
   info.version = "sacrebleu-2.6.0";
   info.summary = "sentence BLEU, sacreBLEU's defaults (13a tokens, exponential smoothing)";
   info.unit = "BLEU, 0 to 100";
-  const auto score = [info](const datasets::Prompt& prompt, const std::vector<std::string>& texts,
-                            const ScoringContext&) {
-    results::ScoreRecord record;
-    record.evaluator = info.name;
-    record.version = info.version;
-    if (!prompt.reference) {
-      record.status = "no reference";
-    } else if (texts.empty()) {
-      record.status = "no answer";
-    } else {
-      const BleuScore result = sentence_bleu(texts.back(), *prompt.reference);
-      record.value = result.bleu;
-      record.facts =
-          fmt::format(R"({{"brevity_penalty":{},"answer_tokens":{},"reference_tokens":{},)"
-                      R"("matches":[{}],"totals":[{}]}})",
-                      result.brevity_penalty, result.n_answer, result.n_reference,
-                      fmt::join(result.matches, ","), fmt::join(result.totals, ","));
-    }
-    return record;
-  };
-  return {info, score};
+  return compared_with_reference(info, [](std::string_view answer, std::string_view reference,
+                                          results::ScoreRecord& record) {
+    const BleuScore result = sentence_bleu(answer, reference);
+    record.value = result.bleu;
+    record.facts = fmt::format(R"({{"brevity_penalty":{},"answer_tokens":{},"reference_tokens":{},)"
+                               R"("matches":[{}],"totals":[{}]}})",
+                               result.brevity_penalty, result.n_answer, result.n_reference,
+                               fmt::join(result.matches, ","), fmt::join(result.totals, ","));
+  });
 }
 
 }  // namespace evalrun::evaluators

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "engine/base/error.h"
+#include "evaluators/reference_score.h"
 
 namespace evalrun::evaluators {
 
@@ -52,22 +53,12 @@ EvaluatorEntry entry(const char* name, const char* summary,
   info.version = "lm-eval-3";
   info.summary = summary;
   info.unit = "accuracy";
-  const auto score = [info, extract](const datasets::Prompt& prompt,
-                                     const std::vector<std::string>& texts, const ScoringContext&) {
-    results::ScoreRecord record;
-    record.evaluator = info.name;
-    record.version = info.version;
-    if (!prompt.reference) {
-      record.status = "no reference";
-    } else if (texts.empty()) {
-      record.status = "no answer";
-    } else {
-      record.extracted = extract(texts.back());
-      record.value = gsm8k_equal(record.extracted, *prompt.reference) ? 1 : 0;
-    }
-    return record;
-  };
-  return {info, score};
+  return compared_with_reference(
+      info,
+      [extract](std::string_view answer, std::string_view reference, results::ScoreRecord& record) {
+        record.extracted = extract(answer);
+        record.value = gsm8k_equal(record.extracted, reference) ? 1 : 0;
+      });
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "engine/base/error.h"
 #include "engine/base/text.h"
 #include "evaluators/gsm8k.h"
+#include "evaluators/reference_score.h"
 
 namespace evalrun::evaluators {
 
@@ -95,28 +96,19 @@ EvaluatorEntry gsm8k_decimal() {
   info.version = "evalrun";
   info.summary = "the last number in the text equals the reference as a decimal";
   info.unit = "accuracy";
-  const auto score = [info](const datasets::Prompt& prompt, const std::vector<std::string>& texts,
-                            const ScoringContext&) {
-    results::ScoreRecord record;
-    record.evaluator = info.name;
-    record.version = info.version;
-    const std::string expected = prompt.reference ? gsm8k_reference(*prompt.reference) : "";
-    if (!prompt.reference) {
-      record.status = "no reference";
-    } else if (expected == kGsm8kInvalid) {
-      record.status = "no reference";
-      record.detail = "no number in it";
-    } else if (texts.empty()) {
-      record.status = "no answer";
-    } else {
-      record.extracted = extract_gsm8k_decimal(texts.back());
-      const bool right = record.extracted != kGsm8kInvalid &&
-                         canonical_decimal(record.extracted) == canonical_decimal(expected);
-      record.value = right ? 1 : 0;
-    }
-    return record;
-  };
-  return {info, score};
+  return compared_with_reference(
+      info, [](std::string_view answer, std::string_view reference, results::ScoreRecord& record) {
+        const std::string expected = gsm8k_reference(reference);
+        if (expected == kGsm8kInvalid) {
+          record.status = "no reference";
+          record.detail = "no number in it";
+          return;
+        }
+        record.extracted = extract_gsm8k_decimal(answer);
+        const bool right = record.extracted != kGsm8kInvalid &&
+                           canonical_decimal(record.extracted) == canonical_decimal(expected);
+        record.value = right ? 1 : 0;
+      });
 }
 
 }  // namespace evalrun::evaluators

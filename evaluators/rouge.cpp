@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "evaluators/reference_score.h"
+
 namespace evalrun::evaluators {
 
 namespace {
@@ -14,30 +16,16 @@ EvaluatorEntry entry(
   info.version = std::move(version);
   info.summary = std::move(summary);
   info.unit = "F, 0 to 1";
-  const auto score = [info, rouge = std::move(rouge)](const datasets::Prompt& prompt,
-                                                      const std::vector<std::string>& texts,
-                                                      const ScoringContext&) {
-    results::ScoreRecord record;
-    record.evaluator = info.name;
-    record.version = info.version;
-    if (!prompt.reference) {
-      record.status = "no reference";
-      return record;
-    }
-    if (texts.empty()) {
-      record.status = "no answer";
-      return record;
-    }
-    const RougeScore result = rouge(texts.back(), *prompt.reference);
-    record.status = result.status;
-    if (result.status == "ok") {
-      record.value = result.f;
-      record.facts =
-          fmt::format(R"({{"precision":{},"recall":{}}})", result.precision, result.recall);
-    }
-    return record;
-  };
-  return {info, score};
+  return compared_with_reference(
+      info, [rouge = std::move(rouge)](std::string_view answer, std::string_view reference,
+                                       results::ScoreRecord& record) {
+        const RougeScore result = rouge(answer, reference);
+        record.status = result.status;
+        if (result.status != "ok") return;
+        record.value = result.f;
+        record.facts =
+            fmt::format(R"({{"precision":{},"recall":{}}})", result.precision, result.recall);
+      });
 }
 
 EvaluatorEntry pltrdy(const char* name, const char* what, RougeKind kind) {

@@ -148,17 +148,22 @@ JOIN generation b ON b.arm_id = a.id AND b.prompt_id = g.prompt_id AND b.repeat 
 WHERE g.status = 'ok'
 GROUP BY g.run_id, g.arm_id, p.task, g.fault;
 
--- Scores that count. Timing repeats say the same thing again: the first one is scored.
-CREATE VIEW v_score AS
-SELECT g.run_id, g.arm_id, p.task, g.fault, g.prompt_id, g.sample, g.id AS generation_id,
-       s.evaluator, s.version, s.value, s.status, s.suspicious
+-- Answers that are judged: timing repeats say the same thing again, so the first finished one.
+CREATE VIEW v_answer AS
+SELECT g.*
 FROM generation g
-JOIN score s ON s.generation_id = g.id
-JOIN prompt p ON p.id = g.prompt_id
 WHERE g.status = 'ok'
   AND NOT EXISTS (SELECT 1 FROM generation e
                   WHERE e.arm_id = g.arm_id AND e.prompt_id = g.prompt_id AND e.sample = g.sample
                     AND e.repeat < g.repeat AND e.status = 'ok' AND e.fault = g.fault);
+
+-- Their scores.
+CREATE VIEW v_score AS
+SELECT g.run_id, g.arm_id, p.task, g.fault, g.prompt_id, g.sample, g.id AS generation_id,
+       s.evaluator, s.version, s.value, s.status, s.suspicious
+FROM v_answer g
+JOIN score s ON s.generation_id = g.id
+JOIN prompt p ON p.id = g.prompt_id;
 
 -- Mean score per evaluator and sample index. `unscored`: the evaluator could not tell.
 CREATE VIEW v_quality_sample AS

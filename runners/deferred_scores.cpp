@@ -21,11 +21,8 @@ std::vector<Answer> unscored_answers(const results::ResultStore& store, int64_t 
                                      const std::string& options) {
   std::vector<Answer> answers;
   store.query(
-      "SELECT g.id, t.text FROM generation g JOIN turn t ON t.generation_id = g.id "
-      "WHERE g.run_id = ? AND g.prompt_id = ? AND g.status = 'ok' "
-      "AND NOT EXISTS (SELECT 1 FROM generation e WHERE e.arm_id = g.arm_id "
-      "  AND e.prompt_id = g.prompt_id AND e.sample = g.sample AND e.repeat < g.repeat "
-      "  AND e.status = 'ok' AND e.fault = g.fault) "
+      "SELECT g.id, t.text FROM v_answer g JOIN turn t ON t.generation_id = g.id "
+      "WHERE g.run_id = ? AND g.prompt_id = ? "
       "AND NOT EXISTS (SELECT 1 FROM score s WHERE s.generation_id = g.id AND s.evaluator = ? "
       "  AND s.version = ? AND s.status NOT IN ('sandbox_error', 'toolchain_missing') "
       "  AND coalesce(json_extract(s.facts, '$.options'), '') = ?) "

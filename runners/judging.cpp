@@ -59,11 +59,8 @@ std::vector<StoredAnswer> stored_answers(const results::ResultStore& store, int6
   std::vector<StoredAnswer> answers;
   store.query(
       "SELECT g.id, a.label, a.role, p.task, p.name, p.category, p.turns, g.sample "
-      "FROM generation g JOIN arm a ON a.id = g.arm_id JOIN prompt p ON p.id = g.prompt_id "
-      "WHERE g.run_id = ? AND g.status = 'ok' AND g.fault = '' "
-      "AND NOT EXISTS (SELECT 1 FROM generation e WHERE e.arm_id = g.arm_id "
-      "  AND e.prompt_id = g.prompt_id AND e.sample = g.sample AND e.repeat < g.repeat "
-      "  AND e.status = 'ok' AND e.fault = g.fault) "
+      "FROM v_answer g JOIN arm a ON a.id = g.arm_id JOIN prompt p ON p.id = g.prompt_id "
+      "WHERE g.run_id = ? AND g.fault = '' "
       "ORDER BY p.id, a.id, g.sample",
       {run_id}, [&](const results::Row& row) {
         StoredAnswer answer;
@@ -229,16 +226,6 @@ results::ScoreRecord score_of(const GradedAnswer& graded, const std::string& mod
     score.status = "no rating";
   score.facts = nlohmann::json{{"grades", grades}}.dump();
   return score;
-}
-
-void store_score(results::ResultStore& store, int64_t generation_id,
-                 const results::ScoreRecord& score) {
-  store.execute(
-      "INSERT OR REPLACE INTO score (generation_id, evaluator, version, value, extracted, status, "
-      "detail, suspicious, facts) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-      {generation_id, score.evaluator, score.version,
-       score.value ? results::Value(*score.value) : results::Value(nullptr), score.extracted,
-       score.status, score.detail, static_cast<int64_t>(score.suspicious), score.facts});
 }
 
 std::vector<AnswerPair> pair_answers(const std::vector<StoredAnswer>& a, const std::string& arm_a,

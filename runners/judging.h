@@ -80,8 +80,6 @@ GradedAnswer grade(const StoredAnswer& answer, const evaluators::JudgePrompts& p
                    const std::string& judge, const results::VerdictCache& cache);
 // "mt_bench_judge", version "single-v1:<model>": the mean of its grades.
 results::ScoreRecord score_of(const GradedAnswer& graded, const std::string& model);
-void store_score(results::ResultStore& store, int64_t generation_id,
-                 const results::ScoreRecord& score);
 
 // Two answers to the same question, one turn of them.
 struct JudgedPair {

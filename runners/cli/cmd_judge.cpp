@@ -307,7 +307,7 @@ void judge_run(const Options& o, Context& context) {
   for (const StoredAnswer& answer : answers) {
     graded.push_back(runners::grade(answer, prompts, judge_id(o), cache));
     if (graded.back().complete)
-      runners::store_score(store, answer.generation_id, runners::score_of(graded.back(), o.model));
+      store.put_score(answer.generation_id, runners::score_of(graded.back(), o.model));
   }
   const std::map<std::string, Grades> arms = collect(graded);
   const std::vector<std::string> labels = arm_labels(answers);

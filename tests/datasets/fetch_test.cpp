@@ -1,8 +1,6 @@
 // Downloads from file:// and from a server of our own on the loopback interface; no network is
 // used.
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -12,6 +10,7 @@
 #include "datasets/manifest.h"
 #include "engine/base/text.h"
 #include "tests/datasets/test_files.h"
+#include "tests/loopback.h"
 
 namespace evalrun::datasets {
 namespace {
@@ -23,23 +22,10 @@ using ::testing::HasSubstr;
 // Answers one connection with fixed bytes, then closes it. Gives up by itself after ten seconds.
 class OneShotServer {
  public:
-  explicit OneShotServer(std::string response) : response_(std::move(response)) {
-    listener_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    auto* generic = reinterpret_cast<sockaddr*>(&address);
-    EVALRUN_CHECK(::bind(listener_, generic, size) == 0 && ::listen(listener_, 1) == 0);
-    EVALRUN_CHECK(::getsockname(listener_, generic, &size) == 0);
-    port_ = ntohs(address.sin_port);
-    thread_ = std::thread([this] { serve(); });
-  }
-  ~OneShotServer() {
-    thread_.join();
-    ::close(listener_);
-  }
-  std::string url() const { return fmt::format("http://127.0.0.1:{}/data", port_); }
+  explicit OneShotServer(std::string response)
+      : response_(std::move(response)), thread_([this] { serve(); }) {}
+  ~OneShotServer() { thread_.join(); }
+  std::string url() const { return fmt::format("http://127.0.0.1:{}/data", listener_.port()); }
 
  private:
   static bool readable(int fd) {
@@ -47,8 +33,8 @@ class OneShotServer {
     return ::poll(&p, 1, 10000) == 1;
   }
   void serve() {
-    if (!readable(listener_)) return;
-    const int connection = ::accept(listener_, nullptr, nullptr);
+    if (!readable(listener_.fd())) return;
+    const int connection = ::accept(listener_.fd(), nullptr, nullptr);
     std::string request;
     char buffer[1024];
     while (request.find("\r\n\r\n") == std::string::npos && readable(connection)) {
@@ -56,18 +42,12 @@ class OneShotServer {
       if (n <= 0) break;
       request.append(buffer, static_cast<size_t>(n));
     }
-    size_t sent = 0;
-    while (sent < response_.size()) {
-      const ssize_t n =
-          ::send(connection, response_.data() + sent, response_.size() - sent, MSG_NOSIGNAL);
-      if (n <= 0) break;
-      sent += static_cast<size_t>(n);
-    }
+    tests::send_all(connection, response_);
     ::close(connection);
   }
 
   std::string response_;
-  int listener_ = -1, port_ = 0;
+  tests::LoopbackListener listener_{1};
   std::thread thread_;
 };
 

@@ -1,8 +1,6 @@
 // Judge prompts of the official form in our own words, and a server on the loopback interface that
 // answers as a test tells it.
 #pragma once
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -14,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "engine/base/error.h"
+#include "tests/loopback.h"
 
 namespace evalrun::tests {
 
@@ -66,25 +64,14 @@ class JudgeServer {
   // Called per request, from several threads, with its number (from 0) and its text, headers
   // included. An answer of "" is none: the connection stays open until the server goes.
   using Answer = std::function<std::string(int n, const std::string& request)>;
-  explicit JudgeServer(Answer answer) : answer_(std::move(answer)) {
-    listener_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    auto* generic = reinterpret_cast<sockaddr*>(&address);
-    EVALRUN_CHECK(::bind(listener_, generic, size) == 0 && ::listen(listener_, 64) == 0);
-    EVALRUN_CHECK(::getsockname(listener_, generic, &size) == 0);
-    port_ = ntohs(address.sin_port);
-    acceptor_ = std::thread([this] { accept_all(); });
-  }
+  explicit JudgeServer(Answer answer)
+      : answer_(std::move(answer)), acceptor_([this] { accept_all(); }) {}
   ~JudgeServer() {
     end_ = true;
     acceptor_.join();
     for (std::thread& t : connections_) t.join();
-    ::close(listener_);
   }
-  std::string endpoint() const { return fmt::format("http://127.0.0.1:{}/v1", port_); }
+  std::string endpoint() const { return fmt::format("http://127.0.0.1:{}/v1", listener_.port()); }
   int requests() const { return n_; }
   std::string first_request() const {
     const std::scoped_lock lock(mutex_);
@@ -98,8 +85,8 @@ class JudgeServer {
   }
   void accept_all() {
     while (!end_) {
-      if (!readable(listener_)) continue;
-      const int connection = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+      if (!readable(listener_.fd())) continue;
+      const int connection = ::accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC);
       if (connection >= 0) connections_.emplace_back([this, connection] { serve(connection); });
     }
   }
@@ -119,12 +106,7 @@ class JudgeServer {
     }
     const std::string answer = answer_(number, request);
     while (answer.empty() && !end_) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    for (size_t sent = 0; sent < answer.size();) {
-      const ssize_t n =
-          ::send(connection, answer.data() + sent, answer.size() - sent, MSG_NOSIGNAL);
-      if (n <= 0) break;
-      sent += static_cast<size_t>(n);
-    }
+    send_all(connection, answer);
     ::close(connection);
   }
   static bool complete(const std::string& request) {
@@ -134,13 +116,13 @@ class JudgeServer {
   }
 
   Answer answer_;
-  int listener_ = -1, port_ = 0;
+  LoopbackListener listener_{64};
   std::atomic<bool> end_ = false;
   std::atomic<int> n_ = 0;
   mutable std::mutex mutex_;
   std::string first_;
-  std::thread acceptor_;
   std::vector<std::thread> connections_;
+  std::thread acceptor_;  // last: it uses everything above
 };
 
 }  // namespace evalrun::tests

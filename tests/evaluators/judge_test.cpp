@@ -238,6 +238,22 @@ TEST_F(HttpJudgeTest, GivesUpAtOnceWhereTryingAgainIsNoUseAndHidesTheKey) {
                                    Not(HasSubstr("secret"))));
 }
 
+// A question that is too long is refused each time it is asked; the next one is not.
+TEST_F(HttpJudgeTest, ARefusedQuestionIsThatQuestionsAloneAndRepliesNeverHoldTheKey) {
+  JudgeServer server([](int n, const std::string&) {
+    return n == 0 ? http_response(400, "context_length_exceeded") : completion("[[7]] sk-secret");
+  });
+  HttpJudgeOptions o = options(server.endpoint());
+  o.key = "sk-secret";
+  const JudgeReply refused = ask(o);
+  EXPECT_TRUE(refused.refused);
+  EXPECT_FALSE(refused.hopeless);
+  EXPECT_EQ(server.requests(), 1) << "asking the same again is of no use";
+  const JudgeReply answered = ask(o);
+  EXPECT_TRUE(answered.answered);
+  EXPECT_EQ(answered.text, "[[7]] [key]");
+}
+
 TEST_F(HttpJudgeTest, NoServerAndHugeRepliesAndRedirects) {
   EXPECT_FALSE(ask(options("http://127.0.0.1:1/v1")).answered);
   JudgeServer huge(
@@ -268,6 +284,7 @@ TEST_F(HttpJudgeTest, OptionsThatMakeNoSense) {
   EXPECT_THAT(refused("ftp://x/v1", ""), HasSubstr("no http address"));
   EXPECT_THAT(refused("http://judge.example/v1", "sk-1"), HasSubstr("unencrypted"));
   EXPECT_THAT(refused("http://localhost.example/v1", "sk-1"), HasSubstr("unencrypted"));
+  EXPECT_THAT(refused("http://localhost:x@judge.example/v1", "sk-1"), HasSubstr("unencrypted"));
   EXPECT_THAT(refused("https://judge.example/v1", "sk-1\r\nX: y"), HasSubstr("line break"));
   EXPECT_EQ(refused("http://localhost:8000/v1", "sk-1"), "no error");
   EXPECT_EQ(refused("http://judge.example/v1", ""), "no error");
@@ -363,8 +380,8 @@ TEST_F(Judging, AnIdenticalAnswerIsJudgedOnce) {
     EXPECT_EQ(score.evaluator, "mt_bench_judge");
     EXPECT_EQ(score.version, "single-v1:judge-1");
     means[answer.arm].push_back(score.value.value());
-    runners::store_score(store_, answer.generation_id, score);
-    runners::store_score(store_, answer.generation_id, score);  // again: replaced, not doubled
+    store_.put_score(answer.generation_id, score);
+    store_.put_score(answer.generation_id, score);  // again: replaced, not doubled
   }
   EXPECT_EQ(means.at("ar"), means.at("ar (A/A)"));
   EXPECT_THAT(means.at("ar"), ElementsAre(7, 7, 7, 7));
@@ -446,6 +463,29 @@ TEST_F(Judging, GivesUpOnASilentJudgeAndGoesOnLater) {
   const auto rest = runners::ask_missing(grade_questions(), awake, cache_, options);
   EXPECT_EQ(rest.status, AskStatus::kComplete);
   EXPECT_EQ(awake.asked, 7);
+}
+
+TEST_F(Judging, OneRefusedQuestionDoesNotKeepTheOthersFromBeingAsked) {
+  class Refusing final : public JudgeClient {
+   public:
+    JudgeReply ask(const std::string&, const JudgeRequest&) override {
+      JudgeReply reply;
+      reply.answered = asked++ > 3;  // more refusals in a row than a silent judge is given
+      reply.refused = !reply.answered;
+      reply.text = reply.answered ? "[[5]]" : "";
+      reply.problem = reply.answered ? "" : "HTTP 400";
+      return reply;
+    }
+    int asked = 0;
+  } judge;
+  runners::AskOptions options;
+  options.jobs = 1;
+  options.give_up_after = 2;
+  const auto outcome = runners::ask_missing(grade_questions(), judge, cache_, options);
+  EXPECT_EQ(judge.asked, 9);
+  EXPECT_EQ(outcome.answered, 5);
+  EXPECT_EQ(outcome.unanswered, 4);
+  EXPECT_EQ(outcome.problem, "HTTP 400");
 }
 
 TEST_F(Judging, StopsWhenAskedAndInTime) {

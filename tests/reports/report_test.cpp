@@ -132,9 +132,10 @@ TEST_F(ReportTest, ByHand) {
   EXPECT_EQ(q.n, 3);
   EXPECT_EQ(q.unscored, 1);
   EXPECT_DOUBLE_EQ(q.value, 2.0 / 3);
+  // Wilson, 2 of 3: (2/3 + z^2/6 -+ z sqrt(2/27 + z^2/36)) / (1 + z^2/3), z = 1.959964.
   ASSERT_TRUE(q.interval.has_value());
-  EXPECT_LT(q.interval->lo, 2.0 / 3);
-  EXPECT_GT(q.interval->hi, 2.0 / 3);
+  EXPECT_NEAR(q.interval->lo, 0.207660, 1e-6);
+  EXPECT_NEAR(q.interval->hi, 0.938508, 1e-6);
   EXPECT_EQ(q.compared, 3);
   EXPECT_EQ(q.differing, 0);
   EXPECT_EQ(q.statuses, (std::map<std::string, int64_t>{{"nothing found", 1}, {"ok", 3}}));

@@ -520,6 +520,11 @@ TEST_F(RunnerTest, ProgramsAreJudgedBehindTheTimedPart) {
   ASSERT_EQ(again.pending(), 0);
   EXPECT_EQ(again.finish_without_measuring().scored, 2);
   EXPECT_EQ(judged(), all);
+  // Under other time limits a verdict may be another.
+  options.scoring.time_scale = 2;
+  Runner slower(p, conversation_, store, clock_, options);
+  EXPECT_EQ(slower.finish_without_measuring().scored, 4);
+  EXPECT_EQ(slower.finish_without_measuring().scored, 0);
 }
 
 // ---- The whole thing on a tiny model ------------------------------------------------------------

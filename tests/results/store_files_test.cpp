@@ -1,0 +1,343 @@
+// Every way a result file can be unfit: foreign, newer, older, truncated, locked, read-only, on a
+// full disk, or left behind by a killed process.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sqlite3.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "engine/base/error.h"
+#include "engine/base/rng.h"
+#include "engine/base/text.h"
+#include "results/regroup.h"
+#include "results/store.h"
+#include "tests/results/store_queries.h"
+#include "tests/results/synthetic.h"
+
+namespace evalrun::results {
+namespace {
+
+using ::testing::HasSubstr;
+using tests::SyntheticRun;
+using tests::TemporaryFolder;
+
+// ---- unfit files ----
+
+TEST(UnfitFile, NotADatabase) {
+  TemporaryFolder folder;
+  const std::string path = folder.file("notes.txt");
+  const std::string content = "These are notes, not results. " + std::string(5000, 'x');
+  std::ofstream(path) << content;
+  const base::Error e = error_of([&] { ResultStore store(path); });
+  EXPECT_EQ(e.code(), base::ExitCode::kData);
+  EXPECT_THAT(e.what(), HasSubstr(path));
+  EXPECT_THAT(e.what(), HasSubstr("is not an SQLite database"));
+  EXPECT_EQ(base::read_file(path), content);  // left as it is
+}
+
+TEST(UnfitFile, SomeoneElsesDatabase) {
+  TemporaryFolder folder;
+  const std::string path = folder.file("photos.db");
+  sqlite3* db = nullptr;
+  ASSERT_EQ(sqlite3_open(path.c_str(), &db), SQLITE_OK);
+  ASSERT_EQ(sqlite3_exec(db, "CREATE TABLE photo (id)", nullptr, nullptr, nullptr), SQLITE_OK);
+  sqlite3_close(db);
+  const std::string before = base::sha256_file(path);
+  const base::Error e = error_of([&] { ResultStore store(path); });
+  EXPECT_EQ(e.code(), base::ExitCode::kData);
+  EXPECT_THAT(e.what(), HasSubstr("not one of evalrun"));
+  EXPECT_EQ(base::sha256_file(path), before);
+}
+
+TEST(UnfitFile, NewerSchemaNamesBothVersions) {
+  TemporaryFolder folder;
+  const std::string path = folder.file("a.db");
+  {
+    ResultStore store(path);
+    tests::fill(store, usual());
+    store.execute("UPDATE meta SET value = '7' WHERE name = 'schema_version'");
+  }
+  for (const auto mode : {ResultStore::Mode::kReadWrite, ResultStore::Mode::kReadOnly}) {
+    const base::Error e = error_of([&] { ResultStore store(path, mode); });
+    EXPECT_EQ(e.code(), base::ExitCode::kData);
+    EXPECT_THAT(e.what(), HasSubstr("version 7"));
+    EXPECT_THAT(e.what(), HasSubstr(fmt::format("up to {}", kSchemaVersion)));
+    EXPECT_FALSE(e.hint().empty());
+  }
+}
+
+TEST(UnfitFile, TruncatedDatabase) {
+  TemporaryFolder folder;
+  const std::string path = folder.file("a.db");
+  {
+    ResultStore store(path);
+    SyntheticRun run = usual();
+    run.prompts_per_task = 20;
+    tests::fill(store, run);
+  }
+  std::filesystem::resize_file(path, 3 * 4096);
+  const base::Error e = error_of([&] {
+    const ResultStore store(path, ResultStore::Mode::kReadOnly);
+    integer(store, "SELECT count(*) FROM v_sample");
+  });
+  EXPECT_EQ(e.code(), base::ExitCode::kData);
+  EXPECT_THAT(e.what(), HasSubstr("damaged"));
+}
+
+TEST(UnfitFile, MissingFolderAndReadOnlyOfNothing) {
+  TemporaryFolder folder;
+  const base::Error e = error_of([&] { ResultStore store(folder.file("no/such/a.db")); });
+  EXPECT_EQ(e.code(), base::ExitCode::kData);
+  EXPECT_THAT(e.what(), HasSubstr("no/such/a.db"));
+  const base::Error f =
+      error_of([&] { ResultStore store(folder.file("b.db"), ResultStore::Mode::kReadOnly); });
+  EXPECT_EQ(f.code(), base::ExitCode::kData);
+  EXPECT_FALSE(std::filesystem::exists(folder.file("b.db")));
+}
+
+TEST(UnfitFile, LockedByAnotherProcessIsNamed) {
+  TemporaryFolder folder;
+  const std::string path = folder.file("a.db");
+  {
+    ResultStore store(path);
+    tests::fill(store, usual());
+  }
+  int ready[2];
+  ASSERT_EQ(pipe(ready), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    sqlite3* db = nullptr;
+    sqlite3_open(path.c_str(), &db);
+    sqlite3_exec(db, "BEGIN IMMEDIATE", nullptr, nullptr, nullptr);
+    if (write(ready[1], "x", 1) != 1) _exit(1);
+    pause();
+    _exit(0);
+  }
+  char byte;
+  ASSERT_EQ(read(ready[0], &byte, 1), 1);
+  const base::Error e = error_of([&] {
+    ResultStore store(path);
+    store.add_run(run_record("another"));
+  });
+  EXPECT_EQ(e.code(), base::ExitCode::kData);
+  EXPECT_THAT(e.what(), HasSubstr("locked by"));
+  // Containers may hide other processes' locks; where they are shown, the process is named.
+  const bool shown =
+      base::read_file("/proc/locks").find(fmt::format(" {} ", child)) != std::string::npos;
+  if (shown) {
+    EXPECT_THAT(e.what(), HasSubstr(fmt::format("process {}", child)));
+  }
+  // Readers are not kept out.
+  const ResultStore reader(path, ResultStore::Mode::kReadOnly);
+  EXPECT_EQ(integer(reader, "SELECT count(*) FROM run"), 1);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  close(ready[0]), close(ready[1]);
+}
+
+TEST(UnfitFile, FullDiskLosesNothingStored) {
+  TemporaryFolder folder;
+  const std::string path = folder.file("a.db");
+  const SyntheticRun run = usual();
+  int64_t stored = 0;
+  {
+    ResultStore store(path);
+    tests::fill(store, run);
+    stored = integer(store, "SELECT count(*) FROM generation");
+    store.execute(
+        fmt::format("PRAGMA max_page_count = {}", integer(store, "PRAGMA page_count") + 20));
+    const base::Error e = error_of([&] {
+      for (int repeat = 1; repeat < 100'000; ++repeat, ++stored)
+        store.add_generation(1, 3, 1, tests::generation(run, run.arms[2], 0, repeat, 0), {});
+    });
+    EXPECT_EQ(e.code(), base::ExitCode::kData);
+    EXPECT_THAT(e.what(), HasSubstr("no space left"));
+    EXPECT_THAT(e.hint(), HasSubstr("free some space"));
+    // Once there is room the very same cell can be stored.
+    store.execute("PRAGMA max_page_count = 100000");
+    EXPECT_EQ(integer(store, "SELECT count(*) FROM generation"), stored);
+    const int repeat = static_cast<int>(integer(store, "SELECT max(repeat) + 1 FROM generation"));
+    EXPECT_FALSE(store.has_generation(3, 1, repeat, 0));
+    store.add_generation(1, 3, 1, tests::generation(run, run.arms[2], 0, repeat, 0), {});
+  }
+  const ResultStore store(path);
+  EXPECT_EQ(integer(store, "SELECT count(*) FROM generation"), stored + 1);
+  EXPECT_EQ(text(store, "PRAGMA integrity_check"), "ok");
+  EXPECT_EQ(integer(store, "SELECT count(*) FROM v_accounting"), 0);
+}
+
+TEST(UnfitFile, ReadOnlyFile) {
+  TemporaryFolder folder;
+  const std::string path = folder.file("a.db");
+  { ResultStore store(path); }
+  ASSERT_EQ(chmod(path.c_str(), 0444), 0);
+  ASSERT_EQ(chmod(folder.path().c_str(), 0555), 0);
+  // Root may write everything: be nobody for a moment.
+  const bool root = geteuid() == 0;
+  if (root && seteuid(65534) != 0) GTEST_SKIP() << "root, and no other user id to be had here";
+  const base::Error e = error_of([&] { ResultStore store(path); });
+  // Reading is possible although no log can be made beside the file.
+  EXPECT_EQ(integer(ResultStore(path, ResultStore::Mode::kReadOnly), "SELECT count(*) FROM run"),
+            0);
+  if (root) {
+    ASSERT_EQ(seteuid(0), 0);
+  }
+  chmod(folder.path().c_str(), 0755);
+  EXPECT_EQ(e.code(), base::ExitCode::kData);
+  EXPECT_THAT(e.what(), HasSubstr("cannot be written"));
+}
+
+TEST(UnfitFile, WritingThroughAReadOnlyStoreIsRefused) {
+  TemporaryFolder folder;
+  const std::string path = folder.file("a.db");
+  { ResultStore store(path); }
+  ResultStore store(path, ResultStore::Mode::kReadOnly);
+  const base::Error e = error_of([&] { store.add_run(run_record("k")); });
+  EXPECT_EQ(e.code(), base::ExitCode::kData);
+  EXPECT_THAT(e.what(), HasSubstr("cannot be written"));
+}
+
+TEST(UnfitFile, BadSqlIsTheUsersError) {
+  TemporaryFolder folder;
+  const ResultStore store(folder.file("a.db"));
+  const base::Error e =
+      error_of([&] { store.query("SELECT * FROM nothing", {}, [](const Row&) { return true; }); });
+  EXPECT_EQ(e.code(), base::ExitCode::kUsage);
+  EXPECT_THAT(e.what(), HasSubstr("nothing"));
+}
+
+// ---- migration ----
+
+TEST(Migration, FromVersionZeroWithACopy) {
+  TemporaryFolder folder;
+  const std::string path = folder.file("a.db");
+  std::string schema;
+  int64_t n_scores = 0;
+  const std::string all_schema =
+      "SELECT group_concat(name || sql, ';') FROM (SELECT name, sql FROM "
+      "sqlite_schema WHERE type IN ('view', 'index') ORDER BY name)";
+  {
+    ResultStore store(path);
+    tests::fill(store, usual());
+    schema = text(store, all_schema);
+    n_scores = integer(store, "SELECT count(*) FROM score");
+    ASSERT_GT(n_scores, 0);
+    // Back to the layout of version 0; a column can only be dropped when no view uses it.
+    std::vector<std::string> views;
+    store.query("SELECT name FROM sqlite_schema WHERE type = 'view'", {}, [&](const Row& r) {
+      views.push_back(r.text(0));
+      return true;
+    });
+    for (const std::string& v : views) store.execute("DROP VIEW " + v);
+    store.execute("ALTER TABLE generation DROP COLUMN fault");
+    store.execute("ALTER TABLE score RENAME TO new_score");
+    store.execute(
+        "CREATE TABLE score (generation_id INTEGER NOT NULL, evaluator TEXT NOT NULL, version TEXT "
+        "NOT NULL, value REAL, extracted TEXT NOT NULL, status TEXT NOT NULL, "
+        "PRIMARY KEY (generation_id, evaluator)) WITHOUT ROWID");
+    store.execute(
+        "INSERT INTO score SELECT generation_id, evaluator, version, value, extracted, status FROM "
+        "new_score");
+    store.execute("DROP TABLE new_score");
+    store.execute("DROP TABLE rendered");
+    store.execute("DROP TABLE baseline");
+    store.execute("CREATE VIEW v_generation AS SELECT 'old'");
+    store.execute("UPDATE meta SET value = '0' WHERE name = 'schema_version'");
+  }
+  const base::Error e = error_of([&] { ResultStore store(path, ResultStore::Mode::kReadOnly); });
+  EXPECT_EQ(e.code(), base::ExitCode::kData);
+  EXPECT_THAT(e.what(), HasSubstr("version 0"));
+  EXPECT_FALSE(std::filesystem::exists(path + ".bak-v0"));
+  {
+    ResultStore store(path);
+    EXPECT_EQ(text(store, "SELECT value FROM meta WHERE name = 'schema_version'"),
+              fmt::format("{}", kSchemaVersion));
+    EXPECT_EQ(integer(store, "SELECT count(*) FROM generation WHERE fault = ''"), 12);
+    EXPECT_EQ(integer(store, "SELECT count(*) FROM v_generation"), 12);
+    EXPECT_EQ(integer(store, "SELECT count(*) FROM score WHERE facts = '{}'"), n_scores);
+    EXPECT_EQ(text(store, all_schema), schema);
+    // Its columns stand in another order than those of a new file.
+    const auto parts = regrouped(store, 1, Axis::kCategory);
+    EXPECT_EQ(integer(*parts, "SELECT count(*) FROM v_generation"), 12);
+    EXPECT_EQ(text(*parts, "SELECT group_concat(tokens_hash) FROM generation"),
+              text(store, "SELECT group_concat(tokens_hash) FROM generation"));
+    store.save_baseline("main", 1, "");
+  }
+  // The copy is what was there before.
+  sqlite3* db = nullptr;
+  ASSERT_EQ(sqlite3_open_v2((path + ".bak-v0").c_str(), &db, SQLITE_OPEN_READONLY, nullptr),
+            SQLITE_OK);
+  sqlite3_stmt* s = nullptr;
+  ASSERT_EQ(sqlite3_prepare_v2(db, "SELECT value, (SELECT count(*) FROM generation) FROM meta", -1,
+                               &s, nullptr),
+            SQLITE_OK);
+  ASSERT_EQ(sqlite3_step(s), SQLITE_ROW);
+  EXPECT_EQ(sqlite3_column_int(s, 0), 0);
+  EXPECT_EQ(sqlite3_column_int(s, 1), 12);
+  sqlite3_finalize(s);
+  sqlite3_close(db);
+  // Opening again migrates nothing more.
+  ResultStore again(path);
+  EXPECT_FALSE(std::filesystem::exists(path + ".bak-v0-2"));
+}
+
+// ---- kill -9 ----
+
+// A child stores generation after generation and says so on a pipe; the parent kills it at a random
+// moment. Everything the child reported is there afterwards, whole, and the file is sound.
+TEST(KillNine, WhatWasReportedIsStored) {
+  TemporaryFolder folder;
+  const std::string path = folder.file("a.db");
+  const SyntheticRun run = usual();
+  base::Rng rng(20260102);
+  int64_t reported = 0;
+  for (int round = 0; round < 20; ++round) {
+    int pipe_ends[2];
+    ASSERT_EQ(pipe(pipe_ends), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+      close(pipe_ends[0]);
+      ResultStore store(path);
+      const int64_t run_id = store.add_run(run_record("k"));
+      const int64_t arm = store.add_arm(run_id, tests::arm_record(run, run.arms[2]));
+      const int64_t prompt = store.add_prompt(run_id, tests::prompt_record("t", 0));
+      for (int repeat = 0;; ++repeat) {
+        if (store.has_generation(arm, prompt, repeat, 0)) continue;
+        store.add_generation(run_id, arm, prompt, tests::generation(run, run.arms[2], 0, repeat, 0),
+                             {});
+        if (write(pipe_ends[1], "x", 1) != 1) _exit(1);
+      }
+    }
+    close(pipe_ends[1]);
+    char buffer[4096];
+    if (round % 4 != 0) {  // every fourth child may be killed while it opens the file
+      ASSERT_EQ(read(pipe_ends[0], buffer, 1), 1);
+      ++reported;
+    }
+    usleep(static_cast<useconds_t>(rng.below(40'000)));
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+    for (ssize_t n; (n = read(pipe_ends[0], buffer, sizeof buffer)) > 0;) reported += n;
+    close(pipe_ends[0]);
+    if (reported == 0) continue;  // killed before the tables were made
+    const ResultStore store(path);
+    const int64_t stored = integer(store, "SELECT count(*) FROM generation");
+    // At most one per round was committed but not yet reported.
+    ASSERT_GE(stored, reported) << "seed 20260102, round " << round;
+    ASSERT_LE(stored, reported + round + 1);
+    ASSERT_EQ(integer(store, "SELECT max(repeat) + 1 FROM generation"), stored);
+    ASSERT_EQ(integer(store, "SELECT count(*) FROM v_accounting"), 0);
+    ASSERT_EQ(integer(store, "SELECT count(*) FROM turn"), stored);
+    ASSERT_EQ(text(store, "PRAGMA integrity_check"), "ok");
+  }
+  EXPECT_GT(reported, 20);  // else the test killed too early to say anything
+}
+
+}  // namespace
+}  // namespace evalrun::results
