@@ -28,7 +28,7 @@ struct Score {
   int sample = 0;
   std::string evaluator, version, status;
   std::optional<double> value, baseline;
-  bool suspicious = false;
+  bool suspicious = false, unsandboxed = false;
 };
 struct Histogram {  // of one (drafted depth, accepted) pair
   int64_t depth = 0, accepted = 0, steps = 0;
@@ -57,8 +57,10 @@ void read_scores(const results::ResultStore& store, int64_t run_id,
     auto operator<=>(const Key&) const = default;
   };
   std::map<Key, double> of_baseline;
+  bool has_pass = false;
   store.query(
-      "SELECT arm_id, task, prompt_id, sample, evaluator, version, status, value, suspicious "
+      "SELECT arm_id, task, prompt_id, sample, evaluator, version, status, value, suspicious, "
+      "unsandboxed "
       "FROM v_score WHERE run_id = ? AND fault = ''",
       {run_id}, [&](const Row& r) {
         Score s{.prompt = r.integer(2),
@@ -68,7 +70,9 @@ void read_scores(const results::ResultStore& store, int64_t run_id,
                 .status = r.text(6),
                 .value = std::nullopt,
                 .baseline = std::nullopt,
-                .suspicious = r.integer(8) != 0};
+                .suspicious = r.integer(8) != 0,
+                .unsandboxed = r.integer(9) != 0};
+        has_pass = has_pass || s.evaluator == "pass";
         if (!r.is_null(7)) {
           s.value = r.number(7);
           if (baselines.contains(r.integer(0)))
@@ -84,6 +88,7 @@ void read_scores(const results::ResultStore& store, int64_t run_id,
           it != of_baseline.end())
         s.baseline = it->second;
   }
+  if (!has_pass) return;
   store.query(
       "SELECT arm_id, task, version, k, value FROM v_pass_at_k WHERE run_id = ? AND fault = ''",
       {run_id}, [&](const Row& r) {
@@ -175,6 +180,7 @@ std::map<std::string, Quality> pool_scores(const std::vector<Score>& scores) {
     q.version = s.version;
     ++q.statuses[s.status];
     q.suspicious += s.suspicious ? 1 : 0;
+    q.unsandboxed += s.unsandboxed ? 1 : 0;
     if (!s.value) {
       ++q.unscored;
       continue;

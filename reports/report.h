@@ -33,6 +33,7 @@ struct Quality {
   int64_t n = 0;             // scored
   int64_t unscored = 0;      // evaluator could not tell
   int64_t suspicious = 0;    // scored, by means that deserve a look
+  int64_t unsandboxed = 0;   // programs that ran unprotected (--allow-unsafe)
   std::optional<double> sd;  // over samples, when there are several
   // Answers also scored in the baseline arm, and how many of them scored otherwise there.
   int64_t compared = 0, differing = 0;

@@ -38,6 +38,7 @@ Json row_of(const Report& report, const ReportRow& r) {
     quality[name]["hi"] = hi(q.interval);
     if (q.sd) quality[name]["sd"] = *q.sd;
     quality[name]["suspicious"] = q.suspicious;
+    quality[name]["unsandboxed"] = q.unsandboxed;
     quality[name]["compared"] = q.compared;
     quality[name]["differing"] = q.differing;
     quality[name]["statuses"] = q.statuses;

@@ -203,6 +203,7 @@ class Renderer {
       std::string notes = fmt::format("n={}", q.n);
       if (q.unscored > 0) notes += fmt::format(", {} unscored", q.unscored);
       if (q.suspicious > 0) notes += fmt::format(", {} suspicious", q.suspicious);
+      if (q.unsandboxed > 0) notes += fmt::format(", {} UNSANDBOXED", q.unsandboxed);
       if (q.compared > 0) notes += fmt::format(", {} differ", q.differing);
       cell += fmt::format(" ({})", notes);
     }

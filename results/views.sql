@@ -160,7 +160,8 @@ WHERE g.status = 'ok'
 -- Their scores.
 CREATE VIEW v_score AS
 SELECT g.run_id, g.arm_id, p.task, g.fault, g.prompt_id, g.sample, g.id AS generation_id,
-       s.evaluator, s.version, s.value, s.status, s.suspicious
+       s.evaluator, s.version, s.value, s.status, s.suspicious,
+       coalesce(json_extract(s.facts, '$.sandbox'), '') = 'none' AS unsandboxed
 FROM v_answer g
 JOIN score s ON s.generation_id = g.id
 JOIN prompt p ON p.id = g.prompt_id;

@@ -1,6 +1,8 @@
 #include "evaluators/sandbox/box.h"
 
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -66,14 +68,19 @@ fs::path scratch_root() {
 
 constexpr std::string_view kFolderPrefix = "evalrun-box-";
 
-// Folders of processes that were killed.
+// Folders of processes that were killed: no such process, and nobody holds the folder's lock. The
+// number alone would not do where containers share the folder but not the processes.
 void remove_stale(const fs::path& root) {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(root, error)) {
     const std::string name = entry.path().filename().string();
     if (!name.starts_with(kFolderPrefix)) continue;
     const int pid = std::atoi(name.c_str() + kFolderPrefix.size());
-    if (pid > 0 && ::kill(pid, 0) != 0 && errno == ESRCH) fs::remove_all(entry.path(), error);
+    if (pid <= 0 || ::kill(pid, 0) == 0 || errno != ESRCH) continue;
+    const int lock = ::open(entry.path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (lock < 0) continue;
+    if (::flock(lock, LOCK_EX | LOCK_NB) == 0) fs::remove_all(entry.path(), error);
+    ::close(lock);
   }
 }
 
@@ -131,6 +138,8 @@ Sandbox::Sandbox(const SandboxOptions& options, Kind kind)
                       fmt::format("{}: {}", name, std::strerror(errno)),
                       "the sandbox needs a place for programs: free some space or set TMPDIR");
   folder_ = name;
+  lock_ = ::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (lock_ >= 0) ::flock(lock_, LOCK_SH);  // for remove_stale() of others
   init_ = folder_ + "/hx/evalrun-box-init";
   // A copy: where the program lies, a user with no rights may not be able to go.
   std::error_code error;
@@ -148,6 +157,7 @@ Sandbox::Sandbox(const SandboxOptions& options, Kind kind)
 Sandbox::~Sandbox() {
   std::error_code error;
   fs::remove_all(folder_, error);
+  if (lock_ >= 0) ::close(lock_);
 }
 
 const char* Sandbox::name() const {

@@ -123,6 +123,7 @@ class Sandbox {
   SandboxOptions options_;
   Kind kind_;
   std::string bwrap_, folder_, init_;
+  int lock_ = -1;  // on folder_, as long as it is in use
   struct Slots;
   std::unique_ptr<Slots> slots_;
 };

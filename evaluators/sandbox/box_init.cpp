@@ -15,6 +15,7 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <linux/capability.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -23,6 +24,7 @@
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -55,6 +57,28 @@ void limit(int resource, const char* text) {
   // CPU: a signal first, then SIGKILL a second later.
   const rlimit both = {value, resource == RLIMIT_CPU ? value + 1 : value};
   if (setrlimit(static_cast<__rlimit_resource_t>(resource), &both) != 0) die("setrlimit");
+}
+
+// Waits for `child`, and reaps every orphan that PID 1 inherits meanwhile; false when
+// nobody reads our report any more: evalrun is gone, and so must be the box. (The signal that a
+// parent's death sends does not help: it is lost when the user id changes.)
+bool wait_for(pid_t child, int signals, int* status) {
+  while (true) {
+    int code = 0;
+    const pid_t ended = waitpid(-1, &code, WNOHANG);
+    if (ended == child) {
+      *status = code;
+      return true;
+    }
+    if (ended > 0) continue;
+    if (ended < 0 && errno != EINTR) _exit(125);
+    pollfd watched[2] = {{signals, POLLIN, 0}, {kReport, 0, 0}};
+    poll(watched, 2, -1);
+    if ((watched[1].revents & POLLERR) != 0) return false;
+    signalfd_siginfo taken;
+    if (watched[0].revents != 0 && read(signals, &taken, sizeof taken) < 0 && errno != EINTR)
+      _exit(125);
+  }
 }
 
 long long microseconds(const timeval& t) { return t.tv_sec * 1000000LL + t.tv_usec; }
@@ -95,24 +119,28 @@ int box(char** argv) {
   const auto uid = static_cast<unsigned>(strtoul(argv[0], nullptr, 10));
   if (uid != 0) become(uid);
   const bool is_pid_1 = getpid() == 1;
-  if (!is_pid_1) prctl(PR_SET_PDEATHSIG, SIGKILL);  // the unsafe mode; bubblewrap does it otherwise
   if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0) die("dumpable");
+  sigset_t ends;
+  sigemptyset(&ends);
+  sigaddset(&ends, SIGCHLD);
+  sigprocmask(SIG_BLOCK, &ends, nullptr);
+  const int signals = signalfd(-1, &ends, SFD_CLOEXEC);
+  if (signals < 0) die("signalfd");
   const long long start = now_us();
   const pid_t child = fork();
   if (child < 0) die("fork");
-  if (child == 0) run_program(argv + 1, argv + 9);
+  if (child == 0) {
+    sigprocmask(SIG_UNBLOCK, &ends, nullptr);
+    run_program(argv + 1, argv + 9);
+  }
   dprintf(kReport, "start %d\n", child);
   for (int fd = 0; fd <= 3; ++fd) close(fd);  // their ends belong to the program alone
   int status = 0;
-  // Others may end first: PID 1 inherits every orphan of the box.
-  for (pid_t ended = 0, code = 0; ended != child;) {
-    ended = waitpid(-1, &code, 0);
-    if (ended < 0 && errno != EINTR) _exit(125);
-    if (ended == child) status = code;
-  }
+  const bool wanted = wait_for(child, signals, &status);
   const long long wall = now_us() - start;
   // Never -1 outside a PID namespace: that would be every process of this user.
   kill(is_pid_1 ? -1 : -child, SIGKILL);
+  if (!wanted) _exit(125);
   while (waitpid(-1, nullptr, 0) > 0 || errno == EINTR) {
   }
   rusage used;

@@ -1,6 +1,9 @@
 // The box itself: what a program sees, how it ends, and what happens where there can be no box.
 #include <dirent.h>
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -163,6 +166,77 @@ TEST(BoxWithoutUserNamespaces, HoldsAsWell) {
   EXPECT_NE(r.out.find("CapInh:\t0000000000000000"), std::string::npos) << r.out;
   EXPECT_NE(r.out.find("CapBnd:\t0000000000000000"), std::string::npos) << r.out;
   EXPECT_NE(r.err.find("fork"), std::string::npos) << "the limit of processes did not hold";
+}
+
+// Processes of the machine with this word in their command line.
+int processes_with(const std::string& word) {
+  int n = 0;
+  for (const auto& entry : fs::directory_iterator("/proc")) {
+    std::ifstream file(entry.path() / "cmdline", std::ios::binary);
+    const std::string line((std::istreambuf_iterator<char>(file)), {});
+    n += line.find(word) != std::string::npos ? 1 : 0;
+  }
+  return n;
+}
+
+// evalrun itself killed: the box goes with it, also without user namespaces, where the signal that
+// a parent's death sends is lost with the change of user.
+TEST(Killed, NothingIsLeftRunning) {
+  for (const auto kind : {Sandbox::Kind::kUserNamespace, Sandbox::Kind::kRoot}) {
+    if (kind == Sandbox::Kind::kRoot && ::geteuid() != 0) continue;
+    try {
+      Sandbox::open({}, kind);
+    } catch (const base::Error& error) {
+      GTEST_SKIP() << error.message();
+    }
+    const std::string word = fmt::format("3{}.{}", ::getpid(), static_cast<int>(kind));
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      const auto sandbox = Sandbox::open({}, kind);
+      const auto job = sandbox->open_job();
+      BoxRequest request;
+      request.command = {"/bin/sleep", word};
+      request.limits.wall_s = 3600;
+      sandbox->run(*job, request);
+      ::_exit(0);
+    }
+    const auto wait_for = [&](auto condition) {
+      for (int i = 0; i < 500 && !condition(); ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      return condition();
+    };
+    EXPECT_TRUE(wait_for([&] { return processes_with(word) > 0; })) << "never started";
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+    EXPECT_TRUE(wait_for([&] { return processes_with(word) == 0; }))
+        << processes_with(word) << " left, kind " << static_cast<int>(kind);
+  }
+}
+
+// What a killed evalrun left is removed by the next one, but not what another machine's process of
+// the same number is using (containers that share the folder).
+TEST_F(Box, RemovesOnlyFoldersNobodyUses) {
+  fs::path root;
+  for (const char* place :
+       {"/dev/shm", ::getenv("TMPDIR") != nullptr ? ::getenv("TMPDIR") : "/tmp"})
+    for (const auto& entry : fs::directory_iterator(place))
+      if (entry.path().filename().string().starts_with(fmt::format("evalrun-box-{}-", ::getpid())))
+        root = place;
+  ASSERT_FALSE(root.empty());
+  const int gone = 0x7ffffffe;  // no process has it
+  const fs::path stale = root / fmt::format("evalrun-box-{}-stale{}", gone, ::getpid());
+  const fs::path used = root / fmt::format("evalrun-box-{}-used{}", gone, ::getpid());
+  fs::create_directory(stale);
+  fs::create_directory(used);
+  const int lock = ::open(used.c_str(), O_RDONLY | O_DIRECTORY);
+  ASSERT_EQ(::flock(lock, LOCK_SH), 0);
+  Sandbox::open({});
+  EXPECT_FALSE(fs::exists(stale));
+  EXPECT_TRUE(fs::exists(used));
+  ::close(lock);
+  Sandbox::open({});
+  EXPECT_FALSE(fs::exists(used));
 }
 
 TEST(NoSandbox, IsARefusalThatSaysWhatToDo) {

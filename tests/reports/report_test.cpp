@@ -162,6 +162,9 @@ TEST_F(ReportTest, PassAtKIsTheUnbiasedEstimator) {
     EXPECT_NEAR(q.pass_at.at(3), (0 + 0.3 + (1 - 10.0 / 120) + 1) / 4, 1e-12);
     EXPECT_NEAR(q.pass_at.at(10), (0 + 1 + 1 + 1) / 4.0, 1e-12);
     EXPECT_NEAR(q.value, q.pass_at.at(1), 1e-12);
+    EXPECT_EQ(q.unsandboxed, 0);
+    store.execute("UPDATE score SET facts = '{\"sandbox\":\"none\"}' WHERE evaluator = 'pass'");
+    EXPECT_THAT(to_text(build_report(store, id)), ::testing::HasSubstr("40 UNSANDBOXED"));
     EXPECT_NO_THROW(build_report(store, id, {.pass_k = {1, 10}}));
     try {
       build_report(store, id, {.pass_k = {20}});
