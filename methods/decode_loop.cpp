@@ -63,6 +63,37 @@ int32_t prefill(engine::Session& target, const TurnRequest& request, base::Rng& 
   return first;
 }
 
+// Counts of all places, so that counting allocates nothing while a generation runs.
+class NodeCounts {
+ public:
+  NodeCounts() : cells_(static_cast<size_t>(Count::kDepths * Count::kRanks)) {}
+  void add(std::span<const TestedNode> nodes) {
+    for (const TestedNode& node : nodes) {
+      const int depth = std::min(node.depth, Count::kDepths) - 1;
+      const int rank = std::min(node.rank, Count::kRanks - 1);
+      Count& cell = cells_[static_cast<size_t>(depth * Count::kRanks + rank)];
+      ++cell.tested;
+      cell.accepted += node.accepted;
+    }
+  }
+  std::vector<results::NodeCount> used() const {
+    std::vector<Count> list;
+    list.reserve(static_cast<size_t>(std::count_if(
+        cells_.begin(), cells_.end(), [](const Count& cell) { return cell.tested > 0; })));
+    for (size_t i = 0; i < cells_.size(); ++i) {
+      if (cells_[i].tested == 0) continue;
+      list.push_back(cells_[i]);
+      list.back().depth = static_cast<int32_t>(i) / Count::kRanks + 1;
+      list.back().rank = static_cast<int32_t>(i) % Count::kRanks;
+    }
+    return list;
+  }
+
+ private:
+  using Count = results::NodeCount;
+  std::vector<Count> cells_;
+};
+
 // Appends what the stop rules keep of a step; returns its record. `stopped` is set where one ends
 // it.
 results::StepRecord keep_step(const StepOutcome& outcome, const PhaseTimer& timer,
@@ -130,6 +161,7 @@ results::TurnRecord decode_turn(DecodingMethod& method, engine::Session& target,
   turn.draft_prefill_ns = ready - available;
 
   PhaseTimer timer(clock);
+  NodeCounts nodes;
   int64_t end = ready;
   while (!stopped && !full()) {
     // Where even the root finds no room, the generation ends at the same token for every method.
@@ -138,8 +170,10 @@ results::TurnRecord decode_turn(DecodingMethod& method, engine::Session& target,
     const StepOutcome outcome = method.step(timer);
     end = timer.end_step();
     turn.steps.push_back(keep_step(outcome, timer, request, turn.tokens, stopped));
+    nodes.add(outcome.tested);
   }
   turn.decode_ns = end - ready;
+  turn.nodes = nodes.used();
   turn.stop = stopped.value_or(full() ? StopReason::kLimit : StopReason::kContextFull);
 
   size_t emitted = 0;

@@ -57,6 +57,13 @@ class PhaseTimer {
   Phase phase_ = kOther;
 };
 
+// One draft node the verification asked about. `rank` counts the siblings in front of it.
+struct TestedNode {
+  int depth = 0;  // 1 = child of the root
+  int rank = 0;
+  bool accepted = false;
+};
+
 // What one step did. `tokens` = accepted draft tokens on the path, then the one the target
 // supplied. The view stays valid until the method's next call.
 struct StepOutcome {
@@ -66,6 +73,8 @@ struct StepOutcome {
   int drafted_depth = 0;            // longest draft path; = drafted for chains
   int accepted = 0;                 // 0..drafted_depth
   int target_forwards = 1;  // forwards of the target in this step (drafting with it included)
+  // Draft nodes that were put to the test: the children of every node on the path, in tree order.
+  std::span<const TestedNode> tested = {};
 };
 
 // Everything a method may use during one generation. Lives as long as the generation.
@@ -93,6 +102,24 @@ class DecodingMethod {
   virtual size_t extra_kv_bytes() const { return 0; }
 };
 
+// Rows that ride along in the target's forward without being tested: the Jacobi window of
+// Lookahead, the branches of Self-Draft. Each row gets the target's greedy continuation, which is
+// what such methods draft with. They see the root and their own ancestors, never the draft tree.
+struct SideRows {
+  std::vector<int32_t> token;   // [n]
+  std::vector<int32_t> parent;  // [n], -1 = the root, else an earlier side row
+  void clear() {
+    token.clear();
+    parent.clear();
+  }
+  int add(int32_t t, int parent_row) {  // returns the new row
+    token.push_back(t);
+    parent.push_back(parent_row);
+    return size() - 1;
+  }
+  int size() const { return static_cast<int>(token.size()); }
+};
+
 // Proposes tokens. Combined with a verifier by make_speculative_method(); methods that draft inside
 // the target's own forward (SPACE, BiTA, Lookahead) implement DecodingMethod instead.
 class Drafter {
@@ -103,6 +130,13 @@ class Drafter {
   // at most `max_depth` levels. When the drafts were drawn from a distribution under sampling,
   // `q_of(i)` must return it for node i afterwards.
   virtual void draft(std::span<const int32_t> sequence, int max_depth, TokenTree& tree) = 0;
+  // Rows to compute beside the tree of the last draft(), at most `max_rows`; called once per step.
+  virtual void side_rows(int /*max_rows*/, SideRows& /*rows*/) {}
+  // The target's greedy continuation of each of them, before accepted().
+  virtual void side_tops(std::span<const int32_t> /*tops*/) {}
+  // Draft tokens a step keeps at most; one accepted behind them is emitted in the bonus's place and
+  // the bonus dropped, as some released programs do. Lossless either way.
+  virtual int max_accepted() const { return engine::kMaxRows; }
   // Distribution node i was drawn from (after warping; see QOf in methods/verifier.h for siblings),
   // empty when node i was chosen deterministically (PLD): decides the verification rule.
   virtual std::span<const double> q_of(int /*node*/) const { return {}; }
@@ -159,7 +193,8 @@ struct MethodInfo {
   std::string summary;  // one line
   std::string source;   // paper, section
   Lossless lossless = Lossless::kBoth;
-  std::string needs;  // "nothing", "a draft model (--draft PATH or draft=layers:N)"
+  std::string needs;       // "nothing", "a draft model (--draft PATH or draft=layers:N)"
+  std::string notes = {};  // what a reader of papers should know: which rows mean this method
   std::vector<ParamInfo> params;
   std::string version = "1";  // bumped when its numbers can change
   std::function<std::unique_ptr<DecodingMethod>(const MethodParams&, const MethodBuildContext&)>
@@ -167,6 +202,10 @@ struct MethodInfo {
   // What the ParamInfo list cannot say (one parameter against another); throws usage_error. May be
   // empty. Called by parse_method, before any model is loaded.
   std::function<void(const MethodParams&)> check = {};
+  // Files named by the parameters, as name -> content hash: part of the arm's key, so that a corpus
+  // that was built anew does not resume an old run. May be empty.
+  std::function<std::map<std::string, std::string>(const MethodParams&, const MethodBuildContext&)>
+      files = {};
 };
 
 const base::Registry<MethodInfo>& method_registry();

@@ -24,6 +24,9 @@ void SpeculativeMethod::start(const GenerationContext& context) {
   sequence_.push_back(context.first_token);
   tree_.reserve(engine::kMaxRows);
   rows_.reserve(engine::kMaxRows);
+  side_.token.reserve(engine::kMaxRows);
+  side_.parent.reserve(engine::kMaxRows);
+  tested_.reserve(engine::kMaxRows);
   path_.reserve(engine::kMaxRows);
   verifier_->reserve(engine::kMaxRows);
   drafter_->start(context);
@@ -50,9 +53,30 @@ engine::ForwardResult SpeculativeMethod::forward() {
     row.logits = !greedy;
     rows_.push_back(row);
   }
+  for (size_t i = 0; i < side_.token.size(); ++i) {
+    engine::Row row;
+    row.token = side_.token[i];
+    row.parent = side_.parent[i] < 0 ? 0 : tree_.size() + side_.parent[i];
+    row.top = true;
+    row.logits = false;
+    rows_.push_back(row);
+  }
   engine::ForwardRequest request;
   request.rows = rows_;
   return context_.target->forward(request);
+}
+
+// The children of every node on the path: those were the questions the verification asked.
+void SpeculativeMethod::note_tested() {
+  tested_.clear();
+  for (size_t level = 0; level < path_.size(); ++level) {
+    const int accepted = level + 1 < path_.size() ? path_[level + 1] : -1;
+    int rank = 0;
+    for (int i = path_[level] + 1; i < tree_.size(); ++i) {
+      if (tree_.parent[static_cast<size_t>(i)] != path_[level]) continue;
+      tested_.push_back({static_cast<int>(level) + 1, rank++, i == accepted});
+    }
+  }
 }
 
 StepOutcome SpeculativeMethod::step(PhaseTimer& timer) {
@@ -63,6 +87,10 @@ StepOutcome SpeculativeMethod::step(PhaseTimer& timer) {
   EVALRUN_CHECK(tree_.depth() <= limit.depth, "draft of depth {}, at most {} asked for",
                 tree_.depth(), limit.depth);
   tree_.truncate(limit.rows);  // by place, never by value: what is left was drawn as if it were all
+  side_.clear();
+  drafter_->side_rows(limit.rows - tree_.size(), side_);
+  EVALRUN_CHECK(side_.size() <= limit.rows - tree_.size(), "{} side rows, room for {}",
+                side_.size(), limit.rows - tree_.size());
 
   timer.enter(PhaseTimer::kVerify);
   const engine::ForwardResult result = forward();
@@ -76,6 +104,11 @@ StepOutcome SpeculativeMethod::step(PhaseTimer& timer) {
   path_.insert(path_.end(), verdict.path.begin(), verdict.path.end());
   int32_t bonus = verdict.bonus;
   if (hook_) hook_({tree_, target, path_, bonus, step_, context_});
+  note_tested();
+  if (const auto most = static_cast<size_t>(drafter_->max_accepted()); path_.size() - 1 > most) {
+    bonus = tree_.token[static_cast<size_t>(path_[most + 1])];
+    path_.resize(most + 1);
+  }
 
   timer.enter(PhaseTimer::kCommit);
   context_.target->commit(path_);
@@ -85,16 +118,18 @@ StepOutcome SpeculativeMethod::step(PhaseTimer& timer) {
   sequence_.push_back(bonus);
 
   timer.enter(PhaseTimer::kDraft);  // the drafter's own clearing up
+  if (side_.size() > 0) drafter_->side_tops(result.top.subspan(static_cast<size_t>(tree_.size())));
   drafter_->accepted(accepted, bonus);
   timer.enter(PhaseTimer::kOther);
   ++step_;
 
   StepOutcome outcome;
   outcome.tokens = std::span<const int32_t>(sequence_).subspan(before);
-  outcome.rows = tree_.size();
+  outcome.rows = tree_.size() + side_.size();
   outcome.drafted = tree_.drafted();
   outcome.drafted_depth = tree_.depth();
   outcome.accepted = static_cast<int>(accepted.size());
+  outcome.tested = tested_;
   return outcome;
 }
 

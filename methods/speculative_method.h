@@ -43,6 +43,7 @@ class SpeculativeMethod final : public DecodingMethod {
   };
   Budget budget() const;
   engine::ForwardResult forward();
+  void note_tested();
 
   std::unique_ptr<Drafter> drafter_;
   GenerationContext context_;
@@ -50,7 +51,9 @@ class SpeculativeMethod final : public DecodingMethod {
   std::optional<RngChance> chance_;
   VerdictHook hook_;
   TokenTree tree_;
+  SideRows side_;
   std::vector<engine::Row> rows_;
+  std::vector<TestedNode> tested_;
   std::vector<int> path_;          // accepted nodes with the root in front
   std::vector<int32_t> sequence_;  // prompt and everything emitted, the root last
   int64_t step_ = 0;

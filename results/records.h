@@ -20,6 +20,16 @@ struct StepRecord {
   int64_t draft_ns = 0, verify_ns = 0, commit_ns = 0, other_ns = 0;
 };
 
+// How often draft nodes at one place of the tree were put to the test, and accepted. A node is
+// tested when its parent was accepted. Deeper and further places than the last count there.
+struct NodeCount {
+  static constexpr int kDepths = 64, kRanks = 16;
+  int32_t depth = 0;  // 1 = child of the root, 64 = 64 and deeper
+  int32_t rank = 0;   // siblings in front of it, 15 = 15 and more
+  int64_t tested = 0, accepted = 0;
+  bool operator==(const NodeCount&) const = default;
+};
+
 enum class StopReason { kStopToken, kStopString, kLimit, kContextFull, kFailed };
 const char* to_string(StopReason r);
 
@@ -32,6 +42,7 @@ struct TurnRecord {
   int64_t prefill_ns = 0;        // prompt through the target, first token available at its end
   int64_t draft_prefill_ns = 0;  // DecodingMethod::start
   int64_t decode_ns = 0;         // steps only, draft_prefill excluded
+  std::vector<NodeCount> nodes;  // by depth, then rank; places never tested are left out
 };
 
 // One generation: one prompt, one arm, one repeat or sample; one or more turns.

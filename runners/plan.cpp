@@ -193,6 +193,9 @@ class Planner {
     }
     const methods::MethodBuildContext context = {request_.target, session_options(),
                                                  request_.draft};
+    if (spec.info->files)
+      for (const auto& [name, hash] : spec.info->files(spec.params, context))
+        r.settings[name] = hash;
     if (const auto it = request_.faults.find(r.label); it != request_.faults.end())
       arm.fault = it->second;
     arm.build = [spec, context, fault = arm.fault, costs = plan_.row_cost] {
