@@ -343,6 +343,19 @@ void warp(std::span<const float> logits, const SamplingParams& params, std::vect
   for (double& p : prob) p *= norm;
 }
 
+double probability(std::span<const float> logits, int32_t token) {
+  const float best = largest_logit(logits).logit;
+  if (!std::isfinite(best)) bad_logits("no finite logit, or an infinite one");
+  std::array<double, kBlock> block;
+  double all = 0;
+  for (size_t begin = 0; begin < logits.size(); begin += kBlock) {
+    const size_t n = std::min(kBlock, logits.size() - begin);
+    exp_loop(logits.data() + begin, n, best, 1.0, block.data());
+    all += block_sum({block.data(), n});
+  }
+  return exp_of(static_cast<double>(logits[static_cast<size_t>(token)]) - best) / all;
+}
+
 double sum(std::span<const double> values) {
   double all = 0;
   for (size_t i = 0; i < values.size(); i += kBlock) all += block_sum(block_at(values, i));

@@ -48,6 +48,10 @@ struct WarpScratch {
 void warp(std::span<const float> logits, const SamplingParams& params, std::vector<double>& prob,
           WarpScratch& scratch);
 
+// Probability of one token at temperature 1, nothing cut: how sure a draft model is of its draft.
+// Throws data_error as warp does.
+double probability(std::span<const float> logits, int32_t token);
+
 // Sum in a fixed order of independent lanes.
 double sum(std::span<const double> values);
 

@@ -73,10 +73,12 @@ class SessionImpl final : public Session {
     plan_.build(request, lengths_, options_.max_tokens, model_->config());
     have_plan_ = true;
     std::fill(committed_.begin(), committed_.end(), false);
-    if (request.skip != nullptr)
+    if (request.skip != nullptr) {
       plan_skip_ = *request.skip;
-    else if (!plan_skip_.empty())
-      plan_skip_ = SkipSet{};
+    } else {  // keeps its memory: drafting by skipping takes turns with whole forwards
+      plan_skip_.attention.clear();
+      plan_skip_.mlp.clear();
+    }
     ForwardResult result;
     backend_->forward(plan_, request, result);
     result.logits_of = plan_.logits_of();

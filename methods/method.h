@@ -103,18 +103,22 @@ class DecodingMethod {
 };
 
 // Rows that ride along in the target's forward without being tested: the Jacobi window of
-// Lookahead, the branches of Self-Draft. Each row gets the target's greedy continuation, which is
-// what such methods draft with. They see the root and their own ancestors, never the draft tree.
+// Lookahead, the branches of Self-Draft. They see the root and their own ancestors, never the draft
+// tree. Rows that are read get the target's greedy continuation, which is what such methods draft
+// with.
 struct SideRows {
   std::vector<int32_t> token;   // [n]
   std::vector<int32_t> parent;  // [n], -1 = the root, else an earlier side row
+  std::vector<uint8_t> read;    // [n], a row that is not read costs no output matrix
   void clear() {
     token.clear();
     parent.clear();
+    read.clear();
   }
-  int add(int32_t t, int parent_row) {  // returns the new row
+  int add(int32_t t, int parent_row, bool is_read) {  // returns the new row
     token.push_back(t);
     parent.push_back(parent_row);
+    read.push_back(is_read);
     return size() - 1;
   }
   int size() const { return static_cast<int>(token.size()); }
@@ -132,8 +136,9 @@ class Drafter {
   virtual void draft(std::span<const int32_t> sequence, int max_depth, TokenTree& tree) = 0;
   // Rows to compute beside the tree of the last draft(), at most `max_rows`; called once per step.
   virtual void side_rows(int /*max_rows*/, SideRows& /*rows*/) {}
-  // The target's greedy continuation of each of them, before accepted().
-  virtual void side_tops(std::span<const int32_t> /*tops*/) {}
+  // The target's greedy continuation of the root and of each side row (-1 where it is not read),
+  // before accepted(). Called only when there were side rows.
+  virtual void side_tops(int32_t /*root*/, std::span<const int32_t> /*rows*/) {}
   // Draft tokens a step keeps at most; one accepted behind them is emitted in the bonus's place and
   // the bonus dropped, as some released programs do. Lossless either way.
   virtual int max_accepted() const { return engine::kMaxRows; }

@@ -26,6 +26,7 @@ void SpeculativeMethod::start(const GenerationContext& context) {
   rows_.reserve(engine::kMaxRows);
   side_.token.reserve(engine::kMaxRows);
   side_.parent.reserve(engine::kMaxRows);
+  side_.read.reserve(engine::kMaxRows);
   tested_.reserve(engine::kMaxRows);
   path_.reserve(engine::kMaxRows);
   verifier_->reserve(engine::kMaxRows);
@@ -57,7 +58,7 @@ engine::ForwardResult SpeculativeMethod::forward() {
     engine::Row row;
     row.token = side_.token[i];
     row.parent = side_.parent[i] < 0 ? 0 : tree_.size() + side_.parent[i];
-    row.top = true;
+    row.top = side_.read[i] != 0;
     row.logits = false;
     rows_.push_back(row);
   }
@@ -99,16 +100,13 @@ StepOutcome SpeculativeMethod::step(PhaseTimer& timer) {
   const TargetView target = context_.sampling.greedy() ? TargetView::with_top(top_of)
                                                        : TargetView::with_logits(logits_of);
   const auto q_of = [this](int node) { return drafter_->q_of(node); };
-  const Verifier::Result verdict = verifier_->verify(tree_, target, q_of, *chance_);
+  const Verifier::Result verdict =
+      verifier_->verify(tree_, target, q_of, *chance_, drafter_->max_accepted());
   path_.assign(1, 0);
   path_.insert(path_.end(), verdict.path.begin(), verdict.path.end());
   int32_t bonus = verdict.bonus;
   if (hook_) hook_({tree_, target, path_, bonus, step_, context_});
   note_tested();
-  if (const auto most = static_cast<size_t>(drafter_->max_accepted()); path_.size() - 1 > most) {
-    bonus = tree_.token[static_cast<size_t>(path_[most + 1])];
-    path_.resize(most + 1);
-  }
 
   timer.enter(PhaseTimer::kCommit);
   context_.target->commit(path_);
@@ -118,7 +116,8 @@ StepOutcome SpeculativeMethod::step(PhaseTimer& timer) {
   sequence_.push_back(bonus);
 
   timer.enter(PhaseTimer::kDraft);  // the drafter's own clearing up
-  if (side_.size() > 0) drafter_->side_tops(result.top.subspan(static_cast<size_t>(tree_.size())));
+  if (side_.size() > 0)
+    drafter_->side_tops(target.top(0), result.top.subspan(static_cast<size_t>(tree_.size())));
   drafter_->accepted(accepted, bonus);
   timer.enter(PhaseTimer::kOther);
   ++step_;

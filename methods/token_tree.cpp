@@ -28,6 +28,21 @@ int TokenTree::add(int32_t t, int parent_node) {
   return size() - 1;
 }
 
+int TokenTree::child(int parent_node, int32_t t) const {
+  for (int i = parent_node + 1; i < size(); ++i)
+    if (parent[static_cast<size_t>(i)] == parent_node && token[static_cast<size_t>(i)] == t)
+      return i;
+  return -1;
+}
+
+void TokenTree::add_path(std::span<const int32_t> tokens, bool merge) {
+  int node = 0;
+  for (const int32_t t : tokens) {
+    const int there = merge ? child(node, t) : -1;
+    node = there >= 0 ? there : add(t, node);
+  }
+}
+
 void TokenTree::truncate(int nodes) {
   // Parents stand before their children, so what is left is a tree.
   const auto n = static_cast<size_t>(std::max(nodes, 1));

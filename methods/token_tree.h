@@ -3,6 +3,7 @@
 // mask follow from the parents.
 #pragma once
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace evalrun::methods {
@@ -15,7 +16,12 @@ struct TokenTree {
   void reset(int32_t root);  // keeps capacity: no allocation in steady state
   void reserve(int nodes);
   int add(int32_t t, int parent_node);  // returns the new node
-  void truncate(int nodes);             // keeps the first `nodes` nodes, at least the root
+  // First child of `parent_node` with this token, -1 when there is none.
+  int child(int parent_node, int32_t t) const;
+  // A path below the root. `merge` shares the nodes that are there already, so that a prefix two
+  // drafts have in common is computed once.
+  void add_path(std::span<const int32_t> tokens, bool merge);
+  void truncate(int nodes);  // keeps the first `nodes` nodes, at least the root
   int size() const { return static_cast<int>(token.size()); }
   int drafted() const { return size() - 1; }
   int depth() const;  // longest root path in edges

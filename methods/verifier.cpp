@@ -66,10 +66,21 @@ std::span<const float> TargetView::logits(int node) const {
   return (*logits_)(node);
 }
 
-int Verifier::match(const TokenTree& tree, int node, int32_t token) const {
-  for (int child = next_child(tree, node, node); child >= 0; child = next_child(tree, node, child))
-    if (tree.token[static_cast<size_t>(child)] == token) return child;
-  return -1;
+// The children of all nodes alive that hold `token`, into next_. One pass over the tree, as parents
+// stand before their children.
+void Verifier::match(const TokenTree& tree, int32_t token) {
+  next_.clear();
+  for (int i = alive_.front() + 1; i < tree.size(); ++i)
+    if (tree.token[static_cast<size_t>(i)] == token &&
+        std::binary_search(alive_.begin(), alive_.end(), tree.parent[static_cast<size_t>(i)]))
+      next_.push_back(i);
+}
+
+void Verifier::note_path(const TokenTree& tree) {
+  path_.clear();
+  for (int node = alive_.front(); node > 0; node = tree.parent[static_cast<size_t>(node)])
+    path_.push_back(node);
+  std::reverse(path_.begin(), path_.end());
 }
 
 // Rule M (S with one child): tests the children in the order they were drawn; returns the accepted
@@ -103,15 +114,14 @@ int Verifier::accept_child(const TokenTree& tree, int node, QOf q_of, Chance& ch
 }
 
 Verifier::Result Verifier::verify(const TokenTree& tree, const TargetView& target, QOf q_of,
-                                  Chance& chance) {
-  path_.clear();
-  int node = 0;
-  while (true) {
-    int next = -1;
+                                  Chance& chance, int max_accepted) {
+  alive_.assign(1, 0);
+  for (int depth = 0;; ++depth) {
+    const int node = alive_.front();  // what the target says behind equal paths is equal
     int32_t token = -1;
     if (sampling_.greedy()) {
       token = target.top(node);
-      next = match(tree, node, token);
+      match(tree, token);
     } else {
       engine::warp(target.logits(node), sampling_, p_, scratch_);
       bool drawn = false;  // whether any child comes from a known distribution
@@ -119,16 +129,20 @@ Verifier::Result Verifier::verify(const TokenTree& tree, const TargetView& targe
            child = next_child(tree, node, child))
         drawn = !q_of(child).empty();
       if (drawn) {
-        next = accept_child(tree, node, q_of, chance);
-        if (next < 0) token = chance.draw(p_);
+        const int accepted = accept_child(tree, node, q_of, chance);
+        next_.clear();
+        if (accepted >= 0) next_.push_back(accepted);
+        token = accepted >= 0 ? tree.token[static_cast<size_t>(accepted)] : chance.draw(p_);
       } else {
         token = chance.draw(p_);
-        next = match(tree, node, token);
+        match(tree, token);
       }
     }
-    if (next < 0) return {path_, token};
-    path_.push_back(next);
-    node = next;
+    if (next_.empty() || depth == max_accepted) {
+      note_path(tree);
+      return {path_, token};
+    }
+    alive_.swap(next_);
   }
 }
 

@@ -15,6 +15,7 @@
 
 #include "engine/base/rng.h"
 #include "engine/sampling.h"
+#include "engine/session.h"
 #include "methods/function_ref.h"
 #include "methods/token_tree.h"
 
@@ -84,21 +85,31 @@ class Verifier {
     std::span<const int> path;  // accepted nodes in order, root excluded; valid until the next call
     int32_t bonus;              // token the target supplies behind the path
   };
-  // Of equal siblings under rules G and X the first is taken; a drafter saves rows by merging them.
+  // Equal siblings under rules G and X stay in the race together, so that drafts which share a
+  // prefix give the same tokens merged or apart; merging them saves rows. The path is the first of
+  // the longest.
   // The tree must have been fixed before any of the randomness used here. Stops behind an accepted
   // token only by the loop's stop rule, not here.
-  // `target` must offer logits unless sampling is greedy.
-  Result verify(const TokenTree& tree, const TargetView& target, QOf q_of, Chance& chance);
+  // `target` must offer logits unless sampling is greedy. A token accepted behind `max_accepted`
+  // others becomes the bonus and ends the walk: as lossless, one token shorter.
+  Result verify(const TokenTree& tree, const TargetView& target, QOf q_of, Chance& chance,
+                int max_accepted = engine::kMaxRows);
   // Avoids growth during steps: room for `depth` accepted nodes.
-  void reserve(int depth) { path_.reserve(static_cast<size_t>(depth)); }
+  void reserve(int depth) {
+    path_.reserve(static_cast<size_t>(depth));
+    alive_.reserve(static_cast<size_t>(depth));
+    next_.reserve(static_cast<size_t>(depth));
+  }
 
  private:
-  int match(const TokenTree& tree, int node, int32_t token) const;
+  void match(const TokenTree& tree, int32_t token);
+  void note_path(const TokenTree& tree);
   int accept_child(const TokenTree& tree, int node, QOf q_of, Chance& chance);
 
   engine::SamplingParams sampling_;
   Siblings siblings_;
   std::vector<int> path_;
+  std::vector<int> alive_, next_;  // nodes whose root paths hold the tokens so far; ascending
   std::vector<double> p_;  // the target's law at the visited node; the residual after rejections
   std::vector<double> q_;  // q without the siblings drawn before, not normalised
   engine::WarpScratch scratch_;

@@ -44,7 +44,13 @@ std::vector<Arm> all_arms() {
   for (const auto& [name, info] : methods::method_registry().entries()) add(name);
   for (const char* spec :
        {"pld:k=1,ngram=1", "pld:k=3,match=recent", "pld:k=64,ngram=5,min_ngram=2", "sps:k=1",
-        "sps:k=9", "sps:draft=layers:1", "sps:draft=layers:2,k=6"})
+        "sps:k=9", "sps:draft=layers:1", "sps:draft=layers:2,k=6",
+        "lookahead:window=3,ngram=3,guesses=2,full_match_bonus=true",
+        "lookahead:window=5,ngram=2,guesses=4,full_match_bonus=true,init=vocabulary",
+        "lookahead:window=4,ngram=4,guesses=9,pool_from_prompt=true,trie=false",
+        "self_draft:geometry=paper,branches=3,length=5", "self_draft:harvest_text=false",
+        "self_draft:branches=0,gram=6,full_match_bonus=false,trie=false",
+        "self_draft:branches=2,length=3,gram=2,capacity=3,init=vocabulary"})
     add(spec);
   for (int nodes : {5, 40}) {
     arms.push_back({"random trees of " + std::to_string(nodes),

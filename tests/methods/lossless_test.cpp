@@ -20,7 +20,7 @@ void check_accounting(const TurnRecord& turn, const Turn& asked) {
     EXPECT_GE(s.emitted, 1);
     EXPECT_LE(s.accepted, s.drafted_depth);
     EXPECT_LE(s.drafted_depth, s.drafted);
-    EXPECT_EQ(s.rows, s.drafted + 1);
+    EXPECT_GE(s.rows, s.drafted + 1);  // side rows besides
     EXPECT_EQ(s.target_forwards, 1);
     EXPECT_GE(s.draft_ns, 0);
     EXPECT_GT(s.verify_ns, 0);

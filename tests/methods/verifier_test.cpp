@@ -330,9 +330,9 @@ TEST(Verifier, GreedyWalksTheLongestMatchingPath) {
   Draft draft;
   draft.tree.reset(3);
   draft.tree.add(2, 0);                       // wrong
-  const int a = draft.tree.add(0, 0);         // right
-  const int dead_end = draft.tree.add(0, 0);  // equal sibling: the first is taken
-  draft.tree.add(1, dead_end);
+  const int dead_end = draft.tree.add(0, 0);  // right, and wrong behind it
+  const int a = draft.tree.add(0, 0);         // equal sibling: stays in the race
+  draft.tree.add(3, dead_end);
   const int b = draft.tree.add(1, a);
   draft.tree.add(3, b);  // wrong
   std::vector<float> logits;
@@ -354,7 +354,7 @@ TEST(Verifier, GreedyWalksTheLongestMatchingPath) {
     const auto result = verifier.verify(draft.tree, target, q_of, chance);
     EXPECT_EQ(std::vector<int>(result.path.begin(), result.path.end()), (std::vector<int>{a, b}));
     EXPECT_EQ(result.bonus, 2);
-    EXPECT_EQ(asked, (std::vector<int>{0, a, b}));
+    EXPECT_EQ(asked, (std::vector<int>{0, dead_end, b})) << "one of equal paths is asked";
   }
   EXPECT_EQ(rng.next(), untouched.next()) << "greedy verification drew a random number";
 }
