@@ -146,6 +146,8 @@ class Drafter {
   // empty when node i was chosen deterministically (PLD): decides the verification rule.
   virtual std::span<const double> q_of(int /*node*/) const { return {}; }
   virtual Siblings siblings() const { return Siblings::kWithoutReplacement; }
+  // What a drafted token costs, in plain steps of the target; 0 = nothing to speak of.
+  virtual double draft_cost() const { return 0; }
   // Told what was kept: `path` are accepted nodes in order (root excluded), `bonus` the next root.
   virtual void accepted(std::span<const int> /*path*/, int32_t /*bonus*/) {}
   virtual size_t extra_parameter_bytes() const { return 0; }
@@ -220,7 +222,8 @@ const base::Registry<MethodInfo>& method_registry();
 struct MethodSpec {
   const MethodInfo* info = nullptr;
   MethodParams params;
-  std::string canonical() const;  // "pld:k=10,ngram=3"
+  std::string canonical() const;  // "pld:k=4,match=first,min_ngram=1,ngram=3": every parameter
+  std::string label() const;      // "pld:k=4": those that are not the default, for tables
 };
 MethodSpec parse_method(std::string_view text);
 // "ar,pld:k=4,sps:draft=layers:4" -> items. A comma followed by key= continues the parameters of

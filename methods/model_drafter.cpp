@@ -6,29 +6,35 @@
 
 namespace evalrun::methods {
 
-ModelDrafter::ModelDrafter(std::unique_ptr<engine::Session> session, const Sizes& sizes)
-    : session_(std::move(session)), sizes_(sizes) {
-  EVALRUN_CHECK(sizes_.gamma >= 1 && sizes_.common_vocab >= 1 &&
-                sizes_.common_vocab <= sizes_.draft_vocab);
-  q_.resize(static_cast<size_t>(sizes_.gamma));
+ModelDrafter::ModelDrafter(std::unique_ptr<engine::Session> session, const Options& options)
+    : own_(std::move(session)), options_(options), length_(options.length) {
+  EVALRUN_CHECK(options_.common_vocab >= 1 && options_.common_vocab <= options_.draft_vocab);
+  q_.resize(static_cast<size_t>(options_.length.schedule == DraftLengthRule::Schedule::kConstant
+                                    ? options_.length.k
+                                    : options_.length.most));
   rows_.reserve(2);
   path_.reserve(2);
 }
 
 void ModelDrafter::start(const GenerationContext& context) {
+  session_ = own_ != nullptr ? own_.get() : context.target;
   sampling_ = context.sampling;
+  if (!sampling_.greedy() && options_.temperature) sampling_.temperature = *options_.temperature;
   rng_ = context.rng;
-  session_->reset();
-  able_ = static_cast<int>(context.prompt.size()) <= session_->capacity() &&
+  length_.start();
+  drafted_ = 0;
+  if (draws())
+    for (std::vector<double>& row : q_) row.reserve(static_cast<size_t>(options_.common_vocab));
+  able_ = true;
+  if (own_ == nullptr) return;  // the target's cache is all it needs
+  own_->reset();
+  able_ = static_cast<int>(context.prompt.size()) <= own_->capacity() &&
           std::all_of(context.prompt.begin(), context.prompt.end(),
                       [this](int32_t token) { return known(token); });
-  if (!able_) return;
-  session_->prefill(context.prompt);
-  if (!sampling_.greedy())
-    for (std::vector<double>& row : q_) row.reserve(static_cast<size_t>(sizes_.common_vocab));
+  if (able_) own_->prefill(context.prompt);
 }
 
-int32_t ModelDrafter::feed(std::span<const int32_t> tokens, int level) {
+int32_t ModelDrafter::feed(std::span<const int32_t> tokens, int level, double& confidence) {
   rows_.clear();
   path_.clear();
   for (size_t i = 0; i < tokens.size(); ++i) {
@@ -43,15 +49,19 @@ int32_t ModelDrafter::feed(std::span<const int32_t> tokens, int level) {
   }
   engine::ForwardRequest request;
   request.rows = rows_;
+  if (!options_.skip.empty()) request.skip = &options_.skip;
   const engine::ForwardResult result = session_->forward(request);
   session_->commit(path_);
   const int last = static_cast<int>(tokens.size()) - 1;
   if (by_top()) return result.top[static_cast<size_t>(last)];
-  return choose(result.logits_row(last).first(static_cast<size_t>(sizes_.common_vocab)), level);
+  const auto logits = result.logits_row(last).first(static_cast<size_t>(options_.common_vocab));
+  const int32_t token = choose(logits, level);
+  if (length_.watches_confidence()) confidence = engine::probability(logits, token);
+  return token;
 }
 
 int32_t ModelDrafter::choose(std::span<const float> logits, int level) {
-  if (sampling_.greedy()) return engine::argmax(logits);
+  if (!draws()) return engine::argmax(logits);
   std::vector<double>& q = q_[static_cast<size_t>(level)];
   engine::warp(logits, sampling_, q, scratch_);
   return engine::draw(q, *rng_);
@@ -59,32 +69,41 @@ int32_t ModelDrafter::choose(std::span<const float> logits, int level) {
 
 void ModelDrafter::draft(std::span<const int32_t> sequence, int max_depth, TokenTree& tree) {
   root_ = static_cast<int>(sequence.size()) - 1;
-  if (!able_) return;
-  // New since the last step: the root, and in front of it the last draft token when all were
-  // accepted, which had no need to be fed then.
+  drafted_ = 0;
+  asked_ = std::min({length_.length(), max_depth, session_->capacity() - root_});
+  if (!able_ || asked_ <= 0) return;
+  // New since the last draft: the root, and in front of it the last draft token when all were
+  // accepted, which had no need to be fed then; more where steps went by without a draft.
   auto fresh = sequence.subspan(static_cast<size_t>(session_->length()));
-  EVALRUN_CHECK(fresh.size() == 1 || fresh.size() == 2, "the draft model lags {} tokens behind",
-                fresh.size());
+  EVALRUN_CHECK(!fresh.empty(), "the drafting model is ahead of the text");
   able_ = std::all_of(fresh.begin(), fresh.end(), [this](int32_t t) { return known(t); }) &&
           session_->length() + static_cast<int>(fresh.size()) <= session_->capacity();
   if (!able_) return;
-  const int depth = std::min({sizes_.gamma, max_depth, session_->capacity() - root_});
-  int node = 0;
-  for (int level = 0; level < depth; ++level) {
-    const int32_t token = feed(fresh, level);
-    node = tree.add(token, node);
-    fresh = {&tree.token[static_cast<size_t>(node)], 1};
+  if (fresh.size() > 2) {
+    session_->prefill(fresh.first(fresh.size() - 1));
+    fresh = fresh.last(1);
   }
+  int node = 0;
+  while (drafted_ < asked_) {
+    double confidence = 1;
+    const int32_t token = feed(fresh, drafted_, confidence);
+    node = tree.add(token, node);
+    ++drafted_;
+    fresh = {&tree.token[static_cast<size_t>(node)], 1};
+    if (length_.stops_behind(confidence)) break;
+  }
+  if (own_ == nullptr) session_->rewind(root_);  // the whole model verifies from here
 }
 
 std::span<const double> ModelDrafter::q_of(int node) const {
-  if (sampling_.greedy()) return {};
+  if (!draws()) return {};
   return q_[static_cast<size_t>(node) - 1];
 }
 
 void ModelDrafter::accepted(std::span<const int> path, int32_t) {
-  if (!able_) return;
-  session_->rewind(std::min(session_->length(), root_ + 1 + static_cast<int>(path.size())));
+  if (drafted_ > 0) length_.verified(drafted_, static_cast<int>(path.size()), asked_);
+  if (!able_ || own_ == nullptr) return;
+  own_->rewind(std::min(own_->length(), root_ + 1 + static_cast<int>(path.size())));
 }
 
 }  // namespace evalrun::methods

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "engine/base/error.h"
 #include "engine/base/rng.h"
@@ -23,6 +24,8 @@ void NgramIndex::start(int max_length) {
   for (Table& table : tables_) {
     table.indexed = 0;
     table.start.assign(slots, -1);
+    if (match_ == Match::kRecent)
+      table.previous.assign(static_cast<size_t>(std::max(max_length, 1)), -1);
   }
 }
 
@@ -45,18 +48,31 @@ int NgramIndex::find(std::span<const int32_t> sequence) {
   const int length = static_cast<int>(sequence.size());
   EVALRUN_CHECK(length <= max_length_, "{} tokens in an index made for {}", length, max_length_);
   int found = -1;
+  matched_ = 0;
   for (Table& table : tables_) {
     // Every table is extended, also when a longer n-gram has matched: occurrences with a token
     // behind them start before length - n.
     for (; table.indexed < length - table.n; ++table.indexed) {
       int32_t& slot = table.start[slot_of(table, sequence, table.indexed)];
-      if (slot < 0 || match_ == Match::kRecent) slot = table.indexed;
+      if (match_ == Match::kRecent)
+        table.previous[static_cast<size_t>(table.indexed)] = std::exchange(slot, table.indexed);
+      else if (slot < 0)
+        slot = table.indexed;
     }
     if (found >= 0 || length < table.n) continue;
     const int32_t at = table.start[slot_of(table, sequence, length - table.n)];
-    if (at >= 0) found = at + table.n;
+    if (at < 0) continue;
+    found = at + table.n;
+    matched_ = table.n;
   }
   return found;
+}
+
+int NgramIndex::earlier(int position) const {
+  EVALRUN_CHECK(matched_ > 0 && match_ == Match::kRecent, "no occurrences to walk through");
+  const Table& table = tables_[static_cast<size_t>(tables_.front().n - matched_)];
+  const int at = table.previous[static_cast<size_t>(position - matched_)];
+  return at < 0 ? -1 : at + matched_;
 }
 
 }  // namespace evalrun::methods

@@ -1,5 +1,6 @@
 // Where an n-gram stood before: for every n in [min_n, max_n] an open-addressing hash table from
-// the n-gram to its first or its latest occurrence, extended as the sequence grows.
+// the n-gram to its first or its latest occurrence, extended as the sequence grows. With the latest
+// the earlier ones can be walked through.
 //
 // A scan of the whole sequence per step costs O(length * max_n) and grows into a visible share of a
 // step of a small model at long contexts; a look-up here costs O(max_n^2) whatever the length.
@@ -24,6 +25,10 @@ class NgramIndex {
   // position behind the occurrence, -1 when there is none. `sequence` must extend that of the call
   // before. The end of the sequence does not match itself, since nothing is behind it.
   int find(std::span<const int32_t> sequence);
+  int matched() const { return matched_; }  // n of the last find(), 0 = none
+  // kRecent: the position behind the occurrence before the one whose end is `position`, of the
+  // n-gram the last find() has matched; -1 when there is none.
+  int earlier(int position) const;
 
  private:
   struct Table {
@@ -31,12 +36,14 @@ class NgramIndex {
     int indexed = 0;  // starts 0..indexed-1 are in
     std::vector<int32_t>
         start;  // slot -> start of an occurrence, -1 = free; size is a power of two
+    std::vector<int32_t> previous;  // start -> start of the occurrence before, -1; kRecent only
   };
   // Slot that holds the n-gram at `at`, or the free slot where it belongs.
   static size_t slot_of(const Table& table, std::span<const int32_t> sequence, int at);
 
   Match match_;
   int max_length_ = 0;
+  int matched_ = 0;
   std::vector<Table> tables_;  // longest n first
 };
 

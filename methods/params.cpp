@@ -131,6 +131,17 @@ std::string MethodSpec::canonical() const {
   return parameters.empty() ? info->name : fmt::format("{}:{}", info->name, parameters);
 }
 
+std::string MethodSpec::label() const {
+  std::string parameters;
+  const MethodParams defaults(info->params, {}, info->name);
+  for (const ParamInfo& parameter : info->params) {
+    const std::string& value = params.text(parameter.name);
+    if (value == defaults.text(parameter.name)) continue;
+    parameters += fmt::format("{}{}={}", parameters.empty() ? "" : ",", parameter.name, value);
+  }
+  return parameters.empty() ? info->name : fmt::format("{}:{}", info->name, parameters);
+}
+
 MethodSpec parse_method(std::string_view text) {
   text = base::trim(text);
   const size_t colon = text.find(':');

@@ -1,6 +1,8 @@
-// Speculative sampling with a separate draft model and a fixed draft length (Leviathan et al. 2023,
-// arXiv 2211.17192; Chen et al. 2023, arXiv 2302.01318). Until a distilled draft exists, the
-// target's own first layers with its final norm and head can draft: draft=layers:N.
+// Speculative sampling with a separate draft model (Leviathan et al. 2023, arXiv 2211.17192; Chen
+// et al. 2023, arXiv 2302.01318): drafts of fixed length, of a length that follows the acceptance
+// (the heuristic of transformers' assisted generation), or ended by the draft model's own doubt.
+// Until a distilled draft exists, the target's own first layers with its final norm and head can
+// draft: draft=layers:N.
 #include <algorithm>
 #include <charconv>
 
@@ -81,13 +83,20 @@ std::unique_ptr<DecodingMethod> build(const MethodParams& params,
   options.n_sequences = 1;
   if (draft->config().max_context > 0)
     options.max_tokens = std::min(options.max_tokens, draft->config().max_context);
-  ModelDrafter::Sizes sizes;
-  sizes.gamma = params.integer("k");
-  sizes.draft_vocab = draft->config().vocab_size;
-  sizes.common_vocab = std::min(draft->config().vocab_size, context.target->config().vocab_size);
-  sizes.extra_weights = draft_layers(params) == 0 ? draft->weight_bytes() : 0;
+  ModelDrafter::Options drafting;
+  drafting.length.schedule = draft_schedule(params.text("schedule"));
+  drafting.length.k = params.integer("k");
+  drafting.length.most = std::max(params.integer("k"), params.integer("k_max"));
+  drafting.length.threshold = params.number("confidence");
+  drafting.draft_vocab = draft->config().vocab_size;
+  drafting.common_vocab = std::min(draft->config().vocab_size, context.target->config().vocab_size);
+  drafting.extra_weights = draft_layers(params) == 0 ? draft->weight_bytes() : 0;
+  if (params.number("draft_temperature") > 0)
+    drafting.temperature = params.number("draft_temperature");
+  drafting.cost = static_cast<double>(draft->streamed_bytes()) /
+                  static_cast<double>(context.target->streamed_bytes());
   return make_speculative_method(
-      std::make_unique<ModelDrafter>(engine::Session::create(draft, options), sizes));
+      std::make_unique<ModelDrafter>(engine::Session::create(draft, options), drafting));
 }
 
 }  // namespace
@@ -96,10 +105,22 @@ MethodInfo speculative_sampling_method() {
   using Type = ParamInfo::Type;
   MethodInfo info;
   info.name = "sps";
-  info.summary = "speculative sampling: a smaller model drafts a chain of fixed length";
+  info.summary = "speculative sampling: a smaller model drafts a chain";
   info.source = "Leviathan et al. 2023, arXiv 2211.17192; Chen et al. 2023, arXiv 2302.01318";
   info.needs = "a draft model (--draft PATH or draft=layers:N)";
+  info.notes =
+      "Papers call it speculative decoding, SpS, SpeDe or assisted generation. Self-Draft and "
+      "Spec-Bench measure transformers' assisted generation: k=5, schedule=heuristic, with a 68M "
+      "draft model. draft=layers:N stands in where no draft model exists, and is no row of any "
+      "paper.";
   info.params = {
+      {"confidence",
+       "0",
+       "drafting stops behind a token the draft model gives less probability; 0 = never",
+       Type::kNumber,
+       0,
+       1,
+       {}},
       {"draft",
        "file",
        "file (needs --draft PATH) or layers:N (the target's first N layers)",
@@ -107,7 +128,24 @@ MethodInfo speculative_sampling_method() {
        0,
        0,
        {}},
+      {"draft_temperature",
+       "0",
+       "temperature of the draft when sampling; 0 = the target's",
+       Type::kNumber,
+       0,
+       100,
+       {}},
       {"k", "4", "draft length (gamma), in tokens", Type::kInt, 1, engine::kMaxRows - 1, {}},
+      {"k_max", "20", "longest draft of the heuristic", Type::kInt, 1, engine::kMaxRows - 1, {}},
+      {"schedule",
+       "constant",
+       "k tokens; or 2 more after a full match and 1 less otherwise, per answer (transient) or "
+       "from "
+       "answer to answer (heuristic: runs then depend on order)",
+       Type::kText,
+       0,
+       0,
+       {"constant", "transient", "heuristic"}},
   };
   info.check = [](const MethodParams& params) { draft_layers(params); };
   info.build = build;

@@ -102,6 +102,7 @@ RunData load_run(const results::ResultStore& store, int64_t run_id, Faults fault
 
 std::map<std::string, std::string> engine_mode(const ArmInfo& a) {
   return {{"method version", a.method_version},
+          {"parameters", a.params},  // labels leave defaults out, and defaults may change
           {"model", a.model_hash},
           {"draft model", a.draft_hash},
           {"dtype", a.dtype},

@@ -177,7 +177,7 @@ class Planner {
     const bool baseline = plan_.arms.empty();
     PlannedArm arm;
     results::ArmRecord& r = arm.record;
-    r.label = aa ? spec.canonical() + " (A/A)" : spec.canonical();
+    r.label = aa ? spec.label() + " (A/A)" : spec.label();
     r.method = spec.info->name;
     r.params = spec.params.canonical();
     r.method_version = spec.info->version;

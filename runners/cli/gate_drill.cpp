@@ -46,7 +46,7 @@ GateRequest with_fault(GateRequest request, const std::string& fault) {
         fmt::format("suite {} measures AR only: a fault is planted in another method",
                     request.plan.suite.name),
         "take a suite with a method such as pld");
-  const std::string label = methods::parse_method(methods[1]).canonical();
+  const std::string label = methods::parse_method(methods[1]).label();
   request.plan.faults = {{label, fault}};
   request.plan.label = "check with " + fault;
   request.gate.faults = reports::Faults::kInclude;

@@ -43,12 +43,25 @@ std::vector<Arm> all_arms() {
   };
   for (const auto& [name, info] : methods::method_registry().entries()) add(name);
   for (const char* spec :
-       {"pld:k=1,ngram=1", "pld:k=3,match=recent", "pld:k=64,ngram=5,min_ngram=2", "sps:k=1",
-        "sps:k=9", "sps:draft=layers:1", "sps:draft=layers:2,k=6",
+       {"pld:k=1,ngram=1",
+        "pld:k=3,match=recent",
+        "pld:k=64,ngram=5,min_ngram=2",
+        "pld:k=6,match=frequent",
+        "pld:k=5,match=frequent,candidates=3",
+        "pld:k=4,match=recent,candidates=4",
+        "sps:k=1",
+        "sps:k=9",
+        "sps:draft=layers:1",
+        "sps:draft=layers:2,k=6",
+        "sps:k=3,schedule=transient,k_max=8,draft_temperature=0.7",
+        "sps:k=6,confidence=0.3",
+        "self_spec:attention=1,mlp=none,k=5",
+        "self_spec:attention=none,mlp=0-1,verify=match",
         "lookahead:window=3,ngram=3,guesses=2,full_match_bonus=true",
         "lookahead:window=5,ngram=2,guesses=4,full_match_bonus=true,init=vocabulary",
         "lookahead:window=4,ngram=4,guesses=9,pool_from_prompt=true,trie=false",
-        "self_draft:geometry=paper,branches=3,length=5", "self_draft:harvest_text=false",
+        "self_draft:geometry=paper,branches=3,length=5",
+        "self_draft:harvest_text=false",
         "self_draft:branches=0,gram=6,full_match_bonus=false,trie=false",
         "self_draft:branches=2,length=3,gram=2,capacity=3,init=vocabulary"})
     add(spec);

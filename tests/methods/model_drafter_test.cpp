@@ -110,12 +110,12 @@ struct Pair {
     auto session =
         std::make_unique<FakeSession>(static_cast<int>(q.size()), draft_capacity, table(q));
     draft = session.get();
-    methods::ModelDrafter::Sizes sizes;
-    sizes.gamma = gamma;
-    sizes.draft_vocab = static_cast<int>(q.size());
-    sizes.common_vocab = static_cast<int>(std::min(p.size(), q.size()));
+    methods::ModelDrafter::Options options;
+    options.length.k = gamma;
+    options.draft_vocab = static_cast<int>(q.size());
+    options.common_vocab = static_cast<int>(std::min(p.size(), q.size()));
     method = methods::make_speculative_method(
-        std::make_unique<methods::ModelDrafter>(std::move(session), sizes));
+        std::make_unique<methods::ModelDrafter>(std::move(session), options));
   }
   static LogitTable table(const std::vector<double>& law) {
     return [law](std::span<const int32_t>, std::span<float> logits) {

@@ -29,10 +29,14 @@ std::string parse_error(const std::string& text) {
 
 TEST(ParseMethod, FillsInDefaultsAndSpellsCanonically) {
   EXPECT_EQ(parse_method("ar").canonical(), "ar");
-  EXPECT_EQ(parse_method("pld").canonical(), "pld:k=10,match=first,min_ngram=1,ngram=3");
+  EXPECT_EQ(parse_method("pld").canonical(),
+            "pld:candidates=1,k=10,match=first,min_ngram=1,ngram=3");
   EXPECT_EQ(parse_method(" pld: ngram = 04 ,k=2").canonical(),
-            "pld:k=2,match=first,min_ngram=1,ngram=4");
-  EXPECT_EQ(parse_method("sps:draft=layers:4").canonical(), "sps:draft=layers:4,k=4");
+            "pld:candidates=1,k=2,match=first,min_ngram=1,ngram=4");
+  EXPECT_EQ(parse_method("sps:draft=layers:4").canonical(),
+            "sps:confidence=0,draft=layers:4,draft_temperature=0,k=4,k_max=20,schedule=constant");
+  EXPECT_EQ(parse_method("pld:k=10,ngram=3").label(), "pld");
+  EXPECT_EQ(parse_method("pld:ngram=4,k=02").label(), "pld:k=2,ngram=4");
   const auto spec = parse_method("pld:match=recent");
   EXPECT_EQ(spec.params.text("match"), "recent");
   EXPECT_EQ(spec.params.integer("k"), 10);
@@ -58,7 +62,7 @@ TEST(ParseMethod, MessagesNameTheCulpritAndTheRemedy) {
               AllOf(HasSubstr("pld: unknown parameter 'gram'"), HasSubstr("ngram")));
   EXPECT_THAT(parse_error("ar:k=3"), HasSubstr("ar has no parameters"));
   EXPECT_THAT(parse_error("pld:k"),
-              AllOf(HasSubstr("expected key=value, found 'k'"), HasSubstr("pld:k=10,match=first")));
+              AllOf(HasSubstr("expected key=value, found 'k'"), HasSubstr("k=10,match=first")));
   EXPECT_THAT(parse_error("pld:"), HasSubstr("expected key=value"));
   EXPECT_THAT(parse_error("pld:=3"), HasSubstr("expected key=value"));
   EXPECT_THAT(parse_error("pld:k=3,k=4"), HasSubstr("'k' is given twice"));

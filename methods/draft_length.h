@@ -1,0 +1,44 @@
+// How long a chain a drafting model drafts, and when it stops early. Rules of published programs
+// (methods in the order of the parameters):
+//  - constant: k tokens.
+//  - heuristic (transformers' assisted generation): k tokens at first, two more after a draft that
+//    was wholly right, one less after any other. Forgotten with the generation (transient), or
+//    carried on from one to the next (heuristic).
+//  - threshold: drafting stops behind a token the drafting model itself gave less probability than
+//    this, at temperature 1; that token is still submitted, so that what is tested does not depend
+//    on its value.
+//  - adaptive threshold (Zhang et al. 2024, "Draft & Verify", arXiv 2309.08168, section 4.2;
+//    constants of the released program): the threshold follows the acceptance rate.
+#pragma once
+#include <string>
+
+namespace evalrun::methods {
+
+struct DraftLengthRule {
+  enum class Schedule { kConstant, kTransient, kHeuristic } schedule = Schedule::kConstant;
+  int k = 4;
+  int most = 64;         // a schedule grows no further
+  double threshold = 0;  // 0 = no early stop
+  bool adapt_threshold = false;
+  bool carry_threshold = false;  // from one generation to the next
+};
+DraftLengthRule::Schedule draft_schedule(const std::string& name);  // "constant", "transient", ...
+
+class DraftLength {
+ public:
+  explicit DraftLength(const DraftLengthRule& rule);
+  void start();  // of a generation
+  int length() const;
+  bool watches_confidence() const { return rule_.threshold > 0; }
+  bool stops_behind(double probability) const { return probability < threshold_; }
+  double threshold() const { return threshold_; }
+  // After a verification of `drafted` > 0 tokens of which `matched` were accepted; `asked` is what
+  // length() and the room behind the context allowed.
+  void verified(int drafted, int matched, int asked);
+
+ private:
+  DraftLengthRule rule_;
+  double length_ = 0, threshold_ = 0, acceptance_ = 0;
+};
+
+}  // namespace evalrun::methods
