@@ -15,6 +15,7 @@
 #include <algorithm>
 
 #include "engine/base/error.h"
+#include "methods/adaptive.h"
 #include "methods/builtin_methods.h"
 #include "methods/gram_pool.h"
 #include "methods/random_tokens.h"
@@ -164,6 +165,7 @@ MethodInfo lookahead_method() {
       "G=7, the default here; Self-Draft states \"the configuration of their paper\". "
       "full_match_bonus=false is as released: a wholly matched gram gives N-1 tokens.";
   info.params = {
+      adaptive_parameter(),
       {"full_match_bonus",
        "false",
        "keep the target's own token behind a wholly matched gram",
@@ -211,8 +213,9 @@ MethodInfo lookahead_method() {
     shape.full_match_bonus = params.boolean("full_match_bonus");
     shape.trie = params.boolean("trie");
     shape.init = token_source(params.text("init"));
-    return make_speculative_method(
-        std::make_unique<LookaheadDrafter>(shape, context.target->config().vocab_size));
+    return finish_method(
+        std::make_unique<LookaheadDrafter>(shape, context.target->config().vocab_size), params,
+        context);
   };
   return info;
 }

@@ -146,8 +146,15 @@ class Drafter {
   // empty when node i was chosen deterministically (PLD): decides the verification rule.
   virtual std::span<const double> q_of(int /*node*/) const { return {}; }
   virtual Siblings siblings() const { return Siblings::kWithoutReplacement; }
-  // What a drafted token costs, in plain steps of the target; 0 = nothing to speak of.
+  // For adaptive drafting (methods/adaptive.h). What a drafted token costs, in plain steps of the
+  // target; 0 = nothing to speak of, and then the draft depends on `sequence` alone: accepted() may
+  // be told about a part of the tree.
   virtual double draft_cost() const { return 0; }
+  // Nodes of one class come true about equally often: how long the matched text was, which cache
+  // they come from. 0..kDraftClasses-1, with what to expect of a first draft token of that class.
+  static constexpr int kDraftClasses = 8;
+  virtual int draft_class(int /*node*/) const { return 0; }
+  virtual double expected(int /*draft_class*/) const { return 0.5; }
   // Told what was kept: `path` are accepted nodes in order (root excluded), `bonus` the next root.
   virtual void accepted(std::span<const int> /*path*/, int32_t /*bonus*/) {}
   virtual size_t extra_parameter_bytes() const { return 0; }

@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "engine/base/error.h"
+#include "methods/adaptive.h"
 #include "methods/builtin_methods.h"
 #include "methods/ngram_index.h"
 #include "methods/stop_ids.h"
@@ -54,6 +55,10 @@ class PromptLookupDrafter final : public Drafter {
     for (int i = 0; i < shape_.candidates && !ends_.empty(); ++i)
       tree.add_path(take_candidate(sequence, max_depth), true);
   }
+
+  // The longer the n-gram that was found, the likelier it goes on as before.
+  int draft_class(int) const override { return std::min(index_.matched(), kDraftClasses - 1); }
+  double expected(int matched) const override { return matched < 2 ? 0.3 : 0.6; }
 
  private:
   std::span<const int32_t> continuation(std::span<const int32_t> sequence, int from,
@@ -129,6 +134,7 @@ MethodInfo prompt_lookup_method() {
       "transformers "
       "ngram=2; vLLM calls it \"ngram\".";
   info.params = {
+      adaptive_parameter(),
       {"candidates",
        "1",
        "continuations drafted as one tree (match=recent or frequent)",
@@ -167,7 +173,7 @@ MethodInfo prompt_lookup_method() {
                       params.integer("candidates"), params.integer("k"), engine::kMaxRows),
           "lower k or candidates");
   };
-  info.build = [](const MethodParams& params, const MethodBuildContext&) {
+  info.build = [](const MethodParams& params, const MethodBuildContext& context) {
     PromptLookupDrafter::Shape shape;
     shape.length = params.integer("k");
     shape.min_n = params.integer("min_ngram");
@@ -177,7 +183,7 @@ MethodInfo prompt_lookup_method() {
     shape.choice = match == "first"    ? Choice::kFirst
                    : match == "recent" ? Choice::kRecent
                                        : Choice::kFrequent;
-    return make_speculative_method(std::make_unique<PromptLookupDrafter>(shape));
+    return finish_method(std::make_unique<PromptLookupDrafter>(shape), params, context);
   };
   return info;
 }

@@ -20,6 +20,7 @@
 #include <algorithm>
 
 #include "engine/base/error.h"
+#include "methods/adaptive.h"
 #include "methods/builtin_methods.h"
 #include "methods/gram_pool.h"
 #include "methods/random_tokens.h"
@@ -190,6 +191,7 @@ MethodInfo self_draft_method() {
       "the released program (geometry=code) harvests the prompt, keeps its cache from prompt to "
       "prompt (persist=true) and emits at most 4 tokens a step (full_match_bonus=false).";
   info.params = {
+      adaptive_parameter(),
       {"branches", "6", "draft branches (N)", Type::kInt, 0, 64, {}},
       {"capacity", "10", "grams the context cache keeps per key", Type::kInt, 1, 128, {}},
       {"context",
@@ -276,8 +278,9 @@ MethodInfo self_draft_method() {
     shape.full_match_bonus = params.boolean("full_match_bonus");
     shape.trie = params.boolean("trie");
     shape.init = token_source(params.text("init"));
-    return make_speculative_method(
-        std::make_unique<SelfDraftDrafter>(shape, context.target->config().vocab_size));
+    return finish_method(
+        std::make_unique<SelfDraftDrafter>(shape, context.target->config().vocab_size), params,
+        context);
   };
   return info;
 }

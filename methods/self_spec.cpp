@@ -11,6 +11,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/text.h"
+#include "methods/adaptive.h"
 #include "methods/builtin_methods.h"
 #include "methods/model_drafter.h"
 #include "methods/skip_layers.h"
@@ -33,7 +34,7 @@ std::unique_ptr<DecodingMethod> build(const MethodParams& params,
   drafting.point_mass = params.text("verify") == "match";
   drafting.skip = skip_set(params.text("attention"), params.text("mlp"), context.target->config());
   drafting.cost = kept_share(drafting.skip, context.target->config());
-  return make_speculative_method(std::make_unique<ModelDrafter>(nullptr, drafting));
+  return finish_method(std::make_unique<ModelDrafter>(nullptr, drafting), params, context);
 }
 
 }  // namespace
@@ -52,6 +53,7 @@ MethodInfo self_speculative_method() {
       "\"essg\".";
   const std::string list = "layers (0-based) drafted without their ";
   info.params = {
+      adaptive_parameter(),
       {"adaptive_threshold",
        "true",
        "the threshold follows the acceptance rate",

@@ -9,6 +9,7 @@
 #include "engine/base/error.h"
 #include "engine/model/model.h"
 #include "engine/tokenizer/tokenizer.h"
+#include "methods/adaptive.h"
 #include "methods/builtin_methods.h"
 #include "methods/model_drafter.h"
 
@@ -95,8 +96,9 @@ std::unique_ptr<DecodingMethod> build(const MethodParams& params,
     drafting.temperature = params.number("draft_temperature");
   drafting.cost = static_cast<double>(draft->streamed_bytes()) /
                   static_cast<double>(context.target->streamed_bytes());
-  return make_speculative_method(
-      std::make_unique<ModelDrafter>(engine::Session::create(draft, options), drafting));
+  return finish_method(
+      std::make_unique<ModelDrafter>(engine::Session::create(draft, options), drafting), params,
+      context);
 }
 
 }  // namespace
@@ -114,6 +116,7 @@ MethodInfo speculative_sampling_method() {
       "draft model. draft=layers:N stands in where no draft model exists, and is no row of any "
       "paper.";
   info.params = {
+      adaptive_parameter(),
       {"confidence",
        "0",
        "drafting stops behind a token the draft model gives less probability; 0 = never",

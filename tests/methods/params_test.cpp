@@ -30,11 +30,12 @@ std::string parse_error(const std::string& text) {
 TEST(ParseMethod, FillsInDefaultsAndSpellsCanonically) {
   EXPECT_EQ(parse_method("ar").canonical(), "ar");
   EXPECT_EQ(parse_method("pld").canonical(),
-            "pld:candidates=1,k=10,match=first,min_ngram=1,ngram=3");
+            "pld:adaptive=false,candidates=1,k=10,match=first,min_ngram=1,ngram=3");
   EXPECT_EQ(parse_method(" pld: ngram = 04 ,k=2").canonical(),
-            "pld:candidates=1,k=2,match=first,min_ngram=1,ngram=4");
+            "pld:adaptive=false,candidates=1,k=2,match=first,min_ngram=1,ngram=4");
   EXPECT_EQ(parse_method("sps:draft=layers:4").canonical(),
-            "sps:confidence=0,draft=layers:4,draft_temperature=0,k=4,k_max=20,schedule=constant");
+            "sps:adaptive=false,confidence=0,draft=layers:4,draft_temperature=0,k=4,k_max=20,"
+            "schedule=constant");
   EXPECT_EQ(parse_method("pld:k=10,ngram=3").label(), "pld");
   EXPECT_EQ(parse_method("pld:ngram=4,k=02").label(), "pld:k=2,ngram=4");
   const auto spec = parse_method("pld:match=recent");

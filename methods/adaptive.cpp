@@ -1,0 +1,296 @@
+#include "methods/adaptive.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+#include "engine/base/error.h"
+
+namespace evalrun::methods {
+namespace {
+
+constexpr double kMemory = 0.95;      // weight of the past when a node is added
+constexpr double kPriorWeight = 2;    // nodes
+constexpr double kDeeper = 0.75;      // prior of a node below an accepted one
+constexpr double kUnknownRow = 0.05;  // price of a row without a table
+constexpr double kTrial = 8;          // steps side rows must be affordable for, to begin with
+
+// Acceptance of nodes, by class, depth and rank.
+class Acceptance {
+ public:
+  void start(const Drafter& drafter) {
+    for (int c = 0; c < Drafter::kDraftClasses; ++c)
+      for (int d = 0; d < kDepths; ++d)
+        for (int r = 0; r < kRanks; ++r) {
+          const double first = d == 0 ? drafter.expected(c) : kDeeper;
+          cells_[index(c, d, r)] = {kPriorWeight, kPriorWeight * first / (1 + r)};
+        }
+  }
+  double of(int draft_class, int depth, int rank) const {
+    const Cell& cell = cells_[place(draft_class, depth, rank)];
+    return cell.accepted / cell.tested;
+  }
+  void note(int draft_class, int depth, int rank, bool accepted) {
+    Cell& cell = cells_[place(draft_class, depth, rank)];
+    cell.tested = kMemory * cell.tested + 1;
+    cell.accepted = kMemory * cell.accepted + accepted;
+  }
+
+ private:
+  static constexpr int kDepths = 3, kRanks = 3;  // the last one and all behind it
+  struct Cell {
+    double tested, accepted;
+  };
+  static size_t index(int c, int d, int r) {
+    return static_cast<size_t>((c * kDepths + d) * kRanks + r);
+  }
+  static size_t place(int draft_class, int depth, int rank) {
+    return index(draft_class, std::min(depth, kDepths) - 1, std::min(rank, kRanks - 1));
+  }
+  std::array<Cell, Drafter::kDraftClasses * kDepths * kRanks> cells_{};
+};
+
+class AdaptiveDrafter final : public Drafter {
+ public:
+  AdaptiveDrafter(std::unique_ptr<Drafter> drafter, const engine::RowCostTable* costs)
+      : drafter_(std::move(drafter)), price_(costs), free_(drafter_->draft_cost() == 0) {
+    full_.reserve(engine::kMaxRows);
+    remembered_.tree.reserve(engine::kMaxRows);
+    for (auto* v : {&rank_, &order_, &node_of_, &remembered_.rank, &remembered_.draft_class})
+      v->reserve(engine::kMaxRows);
+    joint_.reserve(engine::kMaxRows);
+  }
+
+  void start(const GenerationContext& context) override {
+    drafter_->start(context);
+    acceptance_.start(*drafter_);
+    seen_ = context.prompt.size() + 1;
+    remembered_.open = false;
+    side_ = 0;
+    credit_ = (kFreeRows - 1) * context.max_new;
+    side_tried_ = false;
+    idle_ = 0;
+    interval_ = kFirstProbe;
+  }
+
+  void draft(std::span<const int32_t> sequence, int max_depth, TokenTree& tree) override {
+    settle_side(sequence);
+    for (; seen_ < sequence.size(); ++seen_) resolve(sequence[seen_]);
+    if (!free_) {
+      const int depth = worthwhile_depth(max_depth);
+      drafted_ = 0;
+      if (depth > 0) {
+        drafter_->draft(sequence, depth, tree);
+        drafted_ = tree.drafted();
+      }
+      return;
+    }
+    full_.reset(sequence.back());
+    drafter_->draft(sequence, max_depth, full_);
+    rank_nodes();
+    remember();
+    choose(tree);
+  }
+
+  void side_rows(int max_rows, SideRows& rows) override {
+    const double spare = credit_ / (side_tried_ ? 1 : kTrial);
+    const int affordable = price_.affordable(std::max(kFreeRows, 1 + spare)) - tree_size_;
+    drafter_->side_rows(std::min(max_rows, affordable), rows);
+    side_ = rows.size();
+  }
+  void side_tops(int32_t root, std::span<const int32_t> rows) override {
+    drafter_->side_tops(root, rows);
+  }
+  int max_accepted() const override { return drafter_->max_accepted(); }
+  std::span<const double> q_of(int node) const override {
+    return free_ ? std::span<const double>() : drafter_->q_of(node);
+  }
+  Siblings siblings() const override { return drafter_->siblings(); }
+  void accepted(std::span<const int> path, int32_t bonus) override {
+    if (!free_) {
+      const int n = static_cast<int>(path.size());
+      for (int depth = 1; depth <= std::min(drafted_, n + 1); ++depth)
+        acceptance_.note(0, depth, 0, depth <= n);
+      if (probing_ && drafted_ > 0)
+        interval_ = n > 0 ? kFirstProbe : std::min(2 * interval_, kLastProbe);
+    }
+    drafter_->accepted(path, bonus);
+  }
+  size_t extra_parameter_bytes() const override { return drafter_->extra_parameter_bytes(); }
+  size_t extra_kv_bytes() const override { return drafter_->extra_kv_bytes(); }
+
+ private:
+  static constexpr int kFirstProbe = 16, kLastProbe = 256;
+
+  // The draft that is held against the tokens to come. One at a time: the next is remembered when
+  // this one has ended, on a token it does not hold.
+  struct Remembered {
+    TokenTree tree;
+    std::vector<int> rank, draft_class;
+    int at = 0;  // node whose children are due
+    bool open = false;
+  };
+
+  void rank_nodes() {
+    rank_.assign(static_cast<size_t>(full_.size()), 0);
+    node_of_.assign(static_cast<size_t>(full_.size()), 0);  // children met so far
+    for (size_t i = 1; i < full_.token.size(); ++i)
+      rank_[i] = node_of_[static_cast<size_t>(full_.parent[i])]++;
+  }
+
+  void remember() {
+    if (remembered_.open || full_.drafted() == 0) return;
+    remembered_.tree = full_;
+    remembered_.rank = rank_;
+    remembered_.draft_class.assign(1, 0);
+    for (int i = 1; i < full_.size(); ++i)
+      remembered_.draft_class.push_back(drafter_->draft_class(i));
+    remembered_.at = 0;
+    remembered_.open = true;
+  }
+
+  void resolve(int32_t token) {
+    if (!remembered_.open) return;
+    const TokenTree& tree = remembered_.tree;
+    int next = -1;
+    for (int i = remembered_.at + 1; i < tree.size(); ++i) {
+      const auto node = static_cast<size_t>(i);
+      if (tree.parent[node] != remembered_.at) continue;
+      const bool hit = tree.token[node] == token;
+      acceptance_.note(remembered_.draft_class[node], tree.level[node], remembered_.rank[node],
+                       hit);
+      if (hit && next < 0) next = i;
+    }
+    remembered_.open = next >= 0;
+    remembered_.at = next;
+  }
+
+  // The nodes of full_ that pay, into `tree`.
+  void choose(TokenTree& tree) {
+    const auto n = static_cast<size_t>(full_.size());
+    joint_.assign(n, 1.0);
+    for (size_t i = 1; i < n; ++i)
+      joint_[i] =
+          joint_[static_cast<size_t>(full_.parent[i])] *
+          acceptance_.of(drafter_->draft_class(static_cast<int>(i)), full_.level[i], rank_[i]);
+    order_.resize(n - 1);
+    std::iota(order_.begin(), order_.end(), 1);
+    std::sort(order_.begin(), order_.end(), [this](int a, int b) {
+      const double x = joint_[static_cast<size_t>(a)], y = joint_[static_cast<size_t>(b)];
+      return x > y || (x == y && a < b);
+    });
+    size_t best = 0;
+    double expected = 1, best_speed = 1 / price_(1 + side_);
+    for (size_t k = 0; k < order_.size(); ++k) {
+      expected += joint_[static_cast<size_t>(order_[k])];
+      const double speed = expected / price_(2 + side_ + static_cast<int>(k));
+      if (speed > best_speed) {
+        best_speed = speed;
+        best = k + 1;
+      }
+    }
+    node_of_.assign(n, -1);
+    node_of_[0] = 0;
+    for (size_t k = 0; k < best; ++k) node_of_[static_cast<size_t>(order_[k])] = 1;
+    for (size_t i = 1; i < n; ++i)  // parents stand before their children
+      if (node_of_[i] > 0)
+        node_of_[i] = tree.add(full_.token[i], node_of_[static_cast<size_t>(full_.parent[i])]);
+    tree_size_ = tree.size();
+  }
+
+  int worthwhile_depth(int max_depth) {
+    const double cost = drafter_->draft_cost();
+    int best = 0;
+    double expected = 1, joint = 1, best_speed = 1;
+    for (int d = 1; d <= max_depth; ++d) {
+      joint *= acceptance_.of(0, d, 0);
+      expected += joint;
+      const double speed = expected / (price_(1 + d) + d * cost);
+      if (speed > best_speed) {
+        best_speed = speed;
+        best = d;
+      }
+      if (joint < 1e-3) break;
+    }
+    probing_ = best == 0;
+    if (!probing_) {
+      idle_ = 0;
+      interval_ = kFirstProbe;
+      return best;
+    }
+    if (++idle_ < interval_) return 0;
+    idle_ = 0;
+    return std::min(max_depth, 2);
+  }
+
+  // What the last step with side rows earned or lost against plain decoding.
+  void settle_side(std::span<const int32_t> sequence) {
+    if (side_ > 0) {
+      const auto emitted = static_cast<double>(sequence.size() - seen_);
+      credit_ += emitted - price_(tree_size_ + side_);
+      side_tried_ = true;
+    }
+    side_ = 0;
+    tree_size_ = 1;
+  }
+
+  std::unique_ptr<Drafter> drafter_;
+  RowPrice price_;
+  bool free_;
+  Acceptance acceptance_;
+  TokenTree full_;
+  Remembered remembered_;
+  std::vector<int> rank_, order_, node_of_;
+  std::vector<double> joint_;     // probability that the target gets to a node
+  size_t seen_ = 0;               // tokens of the text that are accounted for
+  int side_ = 0, tree_size_ = 1;  // rows of the last step
+  double credit_ = 0;             // plain steps side rows may still lose
+  bool side_tried_ = false;
+  int drafted_ = 0, idle_ = 0, interval_ = kFirstProbe;
+  bool probing_ = false;
+};
+
+}  // namespace
+
+RowPrice::RowPrice(const engine::RowCostTable* table) {
+  price_.reserve(engine::kMaxRows);
+  for (int n = 1; n <= engine::kMaxRows; ++n)
+    price_.push_back(table == nullptr || table->empty() ? 1 + kUnknownRow * (n - 1)
+                                                        : table->ratio(n));
+}
+
+double RowPrice::operator()(int rows) const {
+  EVALRUN_CHECK(rows >= 1, "{} rows", rows);
+  return price_[static_cast<size_t>(std::min(rows, engine::kMaxRows)) - 1];
+}
+
+int RowPrice::affordable(double limit) const {
+  int rows = 1;
+  while (rows < engine::kMaxRows && price_[static_cast<size_t>(rows)] <= limit) ++rows;
+  return rows;
+}
+
+std::unique_ptr<Drafter> make_adaptive(std::unique_ptr<Drafter> drafter,
+                                       const engine::RowCostTable* costs) {
+  return std::make_unique<AdaptiveDrafter>(std::move(drafter), costs);
+}
+
+ParamInfo adaptive_parameter() {
+  return {
+      "adaptive",
+      "false",
+      "verify only as much of a draft as pays here: measured T(n)/T(1) against recent acceptance",
+      ParamInfo::Type::kBool,
+      0,
+      0,
+      {}};
+}
+
+std::unique_ptr<DecodingMethod> finish_method(std::unique_ptr<Drafter> drafter,
+                                              const MethodParams& params,
+                                              const MethodBuildContext& context) {
+  if (params.boolean("adaptive")) drafter = make_adaptive(std::move(drafter), context.row_cost);
+  return make_speculative_method(std::move(drafter));
+}
+
+}  // namespace evalrun::methods

@@ -1,0 +1,52 @@
+// Cost-aware drafting (adaptive=true of every method): how much of a draft is worth verifying, from
+// what rows cost on this machine (T(n)/T(1), engine/row_cost.h) and what of the recent drafts came
+// true. Wraps any drafter; the tokens are the same, only steps and speed differ.
+//
+// The model: a drafted node is accepted with probability alpha(class, depth, rank), given that its
+// parent was; alpha is estimated from the nodes of this generation, newer ones counting more, and
+// starts from a prior worth a few nodes. The best tree of n nodes takes the n nodes of the largest
+// joint probability, which are connected because a child's is never larger than its parent's. Of
+// all n the one with the largest
+//     (1 + sum of joint probabilities) / (T(1 + n) / T(1) + draft cost)
+// is verified; n = 0 is plain decoding.
+//
+// What is not verified still teaches when drafting is free (look-ups): the whole draft is
+// remembered and held against the tokens that come, so that a method that has switched itself off
+// knows when to switch on again, at no cost. A method whose drafts cost something (draft_cost() >
+// 0) probes now and then while it is off, ever more seldom: 16, 32, ... 256 steps apart.
+//
+// Side rows (windows, branches) are computed only where they are all but free: where with all of
+// them T(n)/T(1) is at most 1.03. That is the bound promised for text on which nothing is ever
+// accepted.
+#pragma once
+#include <memory>
+
+#include "engine/row_cost.h"
+#include "methods/method.h"
+
+namespace evalrun::methods {
+
+// T(n)/T(1): from the table, or 5 % a row where there is none (in plans and tests).
+class RowPrice {
+ public:
+  explicit RowPrice(const engine::RowCostTable* table);
+  double operator()(int rows) const;  // rows >= 1
+  // Most rows whose price is at most `limit`, at least 1.
+  int affordable(double limit) const;
+
+ private:
+  std::vector<double> price_;  // [rows - 1]
+};
+
+inline constexpr double kFreeRows = 1.03;
+
+std::unique_ptr<Drafter> make_adaptive(std::unique_ptr<Drafter> drafter,
+                                       const engine::RowCostTable* costs);
+
+// The parameter every method has, and the method built from it.
+ParamInfo adaptive_parameter();
+std::unique_ptr<DecodingMethod> finish_method(std::unique_ptr<Drafter> drafter,
+                                              const MethodParams& params,
+                                              const MethodBuildContext& context);
+
+}  // namespace evalrun::methods
