@@ -90,6 +90,7 @@ void add_validate_command(CLI::App& app, Context& context);
 void add_doctor_command(CLI::App& app, Context& context);
 void add_data_command(CLI::App& app, Context& context);
 void add_tokenize_command(CLI::App& app, Context& context);
+void add_tune_command(CLI::App& app, Context& context);
 void add_generate_command(CLI::App& app, Context& context);
 void add_perplexity_command(CLI::App& app, Context& context);
 

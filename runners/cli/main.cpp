@@ -104,6 +104,7 @@ int run_main(int argc, char** argv) {
   add_tokenize_command(app, context);
   add_generate_command(app, context);
   add_perplexity_command(app, context);
+  add_tune_command(app, context);
   add_cost_command(app, context);
 
   // Callbacks run while parsing; the logger must be up before, with the final verbosity.
