@@ -29,6 +29,7 @@ const std::vector<Kind>& kinds() {
        "short articles to summarise or take facts from",
        {"rougeL@rouge_score-0.1.2", "rougeL@pltrdy-1.0.1"}},
       {"code", "Python, C and SQL to complete or continue", {}},
+      {"edit", "small changes to a file, which is to be given back whole", {}},
       {"instruct", "short instructions, many with a text to rewrite", {}},
   };
   return kKinds;

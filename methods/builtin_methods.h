@@ -7,6 +7,7 @@ namespace evalrun::methods {
 
 MethodInfo autoregressive_method();
 MethodInfo lookahead_method();
+MethodInfo padding_ablation();
 MethodInfo prompt_lookup_method();
 MethodInfo self_draft_method();
 MethodInfo self_speculative_method();

@@ -13,8 +13,9 @@
 namespace evalrun::runners {
 namespace {
 
-// Room behind the longest conversation for the rows of one step.
-constexpr int kRowRoom = 64;
+// Room behind the longest conversation for the rows of one step. Methods that want more get less at
+// the end of the longest answers only.
+constexpr int kRowRoom = 256;
 
 int max_new_of(const Suite& suite, const TaskSpec& task, const datasets::DatasetInfo& info) {
   if (task.max_new > 0) return task.max_new;

@@ -19,7 +19,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-const std::vector<std::string> kKinds = {"chat", "math", "summarize", "code", "instruct"};
+const std::vector<std::string> kKinds = {"chat", "math", "summarize", "code", "edit", "instruct"};
 
 TEST(Samples, TenOfEachKindWithoutADataRoot) {
   for (const std::string& kind : kKinds) {
@@ -35,7 +35,7 @@ TEST(Samples, TenOfEachKindWithoutADataRoot) {
       // About 250 tokens: they are meant for a small model on a small machine.
       EXPECT_LE(prompt.turns[0].size(), 1300u) << prompt.id;
       EXPECT_EQ(prompt.reference.has_value(), kind == "math" || kind == "summarize") << prompt.id;
-      EXPECT_EQ(prompt.language.empty(), kind != "code") << prompt.id;
+      EXPECT_EQ(prompt.language.empty(), kind != "code" && kind != "edit") << prompt.id;
     }
   }
 }

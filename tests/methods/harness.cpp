@@ -41,7 +41,8 @@ std::vector<Arm> all_arms() {
                       return method.info->build(method.params, context);
                     }});
   };
-  for (const auto& [name, info] : methods::method_registry().entries()) add(name);
+  for (const auto& [name, info] : methods::method_registry().entries())
+    if (info.lossless != methods::Lossless::kNone) add(name);
   for (const char* spec :
        {"pld:k=1,ngram=1",
         "pld:k=3,match=recent",
