@@ -7,6 +7,7 @@ namespace evalrun::methods {
 
 MethodInfo autoregressive_method();
 MethodInfo prompt_lookup_method();
+MethodInfo retrieval_method();
 MethodInfo speculative_sampling_method();
 
 }  // namespace evalrun::methods

@@ -6,8 +6,8 @@ namespace evalrun::methods {
 const base::Registry<MethodInfo>& method_registry() {
   static const base::Registry<MethodInfo> registry = [] {
     base::Registry<MethodInfo> r("method");
-    for (MethodInfo info :
-         {autoregressive_method(), prompt_lookup_method(), speculative_sampling_method()}) {
+    for (MethodInfo info : {autoregressive_method(), prompt_lookup_method(), retrieval_method(),
+                            speculative_sampling_method()}) {
       const std::string name = info.name;
       r.add(name, std::move(info));
     }
