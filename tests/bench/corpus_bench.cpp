@@ -56,7 +56,7 @@ methods::CorpusText packed_text(size_t n) {
   return packed;
 }
 
-// The files of one size, made once; the text they were made of is kept for one size only.
+// The files of one size, made once.
 struct Built {
   std::string suffixes, ngrams;
 };
