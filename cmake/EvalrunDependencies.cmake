@@ -14,6 +14,13 @@ pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
 pkg_check_modules(SECCOMP REQUIRED IMPORTED_TARGET libseccomp)
 
+# Two libraries of one package: indices of 32 and of 64 bits.
+pkg_check_modules(DIVSUFSORT IMPORTED_TARGET libdivsufsort libdivsufsort64)
+if(NOT DIVSUFSORT_FOUND)
+  message(FATAL_ERROR "libdivsufsort and libdivsufsort64 not found (Debian: libdivsufsort-dev). They sort "
+                      "the suffixes of corpora (methods/corpus_text.cpp).")
+endif()
+
 set(EVALRUN_HAVE_CUDA OFF)
 if(EVALRUN_CUDA)
   include(CheckLanguage)

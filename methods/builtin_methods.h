@@ -9,6 +9,7 @@ MethodInfo autoregressive_method();
 MethodInfo lookahead_method();
 MethodInfo padding_ablation();
 MethodInfo prompt_lookup_method();
+MethodInfo retrieval_method();
 MethodInfo self_draft_method();
 MethodInfo self_speculative_method();
 MethodInfo speculative_sampling_method();

@@ -118,16 +118,21 @@ std::string read_file(const std::string& path) {
 }
 
 void write_file_atomic(const std::string& path, std::string_view bytes) {
+  write_file_atomic(path, std::span(&bytes, 1));
+}
+
+void write_file_atomic(const std::string& path, std::span<const std::string_view> parts) {
   const std::string temporary = fmt::format("{}.tmp.{}", path, ::getpid());
   const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (fd < 0) throw data_error(path, "", fmt::format("cannot write: {}", std::strerror(errno)));
-  size_t done = 0;
   bool ok = true;
-  while (ok && done < bytes.size()) {
-    const ssize_t n = ::write(fd, bytes.data() + done, bytes.size() - done);
-    if (n < 0 && errno == EINTR) continue;
-    ok = n > 0;
-    if (ok) done += static_cast<size_t>(n);
+  for (std::string_view left : parts) {
+    while (ok && !left.empty()) {
+      const ssize_t n = ::write(fd, left.data(), left.size());
+      if (n < 0 && errno == EINTR) continue;
+      ok = n > 0;
+      if (ok) left.remove_prefix(static_cast<size_t>(n));
+    }
   }
   int reason = ok ? 0 : errno;
   if (ok && ::fsync(fd) != 0 && errno != EINVAL) ok = false, reason = errno;

@@ -1,5 +1,6 @@
 // Small text helpers shared by messages, parsers and reports.
 #pragma once
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,5 +24,7 @@ std::string sha256_file(const std::string& path);
 std::string read_file(const std::string& path);
 // Writes to PATH.tmp and renames, so that a reader sees the old file or the new one, never a part.
 void write_file_atomic(const std::string& path, std::string_view bytes);
+// The same for bytes that lie in several places, one after the other.
+void write_file_atomic(const std::string& path, std::span<const std::string_view> parts);
 
 }  // namespace evalrun::base

@@ -79,6 +79,7 @@ struct Context {
 void add_run_command(CLI::App& app, Context& context);
 void add_report_command(CLI::App& app, Context& context);
 void add_compare_command(CLI::App& app, Context& context);
+void add_corpus_command(CLI::App& app, Context& context);
 void add_cost_command(CLI::App& app, Context& context);
 void add_check_command(CLI::App& app, Context& context);
 void add_baseline_command(CLI::App& app, Context& context);

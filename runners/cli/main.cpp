@@ -101,6 +101,7 @@ int run_main(int argc, char** argv) {
   add_validate_command(app, context);
   add_doctor_command(app, context);
   add_data_command(app, context);
+  add_corpus_command(app, context);
   add_tokenize_command(app, context);
   add_generate_command(app, context);
   add_perplexity_command(app, context);

@@ -40,6 +40,9 @@ TEST(Text, AtomicWriteReplacesWholeFiles) {
   write_file_atomic(path, "one");
   write_file_atomic(path, "two");
   EXPECT_EQ(read_file(path), "two");
+  const std::string_view parts[] = {"th", "", "ree"};
+  write_file_atomic(path, parts);
+  EXPECT_EQ(read_file(path), "three");
   std::filesystem::remove(path);
   EXPECT_THAT(message_of([] { write_file_atomic("/no/such/folder/x", "y"); }),
               HasSubstr("/no/such/folder/x"));

@@ -1,10 +1,30 @@
 #include "tests/methods/harness.h"
 
 #include <cctype>
+#include <map>
 
+#include "methods/suffix_corpus.h"
+#include "tests/methods/corpora.h"
 #include "tests/methods/drafters.h"
 
 namespace evalrun::tests {
+namespace {
+
+// A datastore of random tokens for models of `vocab` ids, made when it is first asked for.
+const std::string& random_datastore(int vocab) {
+  static const CorpusFolder folder;
+  static std::map<int, std::string> made;
+  std::string& path = made[vocab];
+  if (!path.empty()) return path;
+  base::Rng rng(static_cast<uint64_t>(vocab));
+  Documents documents;
+  for (int i = 0; i < 20; ++i) documents.push_back(random_tokens(rng, 200, vocab));
+  path = folder.file(std::to_string(vocab) + ".suffixes");
+  methods::build_suffix_corpus(path, corpus_text(documents, {"", vocab}));
+  return path;
+}
+
+}  // namespace
 
 std::shared_ptr<const engine::Model> small_model(uint64_t seed, int vocab) {
   engine::ModelConfig config;
@@ -42,7 +62,8 @@ std::vector<Arm> all_arms() {
                     }});
   };
   for (const auto& [name, info] : methods::method_registry().entries())
-    if (info.lossless != methods::Lossless::kNone) add(name);
+    if (name != "rest" && info.lossless != methods::Lossless::kNone)
+      add(name);  // the default datastore of rest is the user's
   for (const char* spec :
        {"pld:k=1,ngram=1",
         "pld:k=3,match=recent",
@@ -71,6 +92,16 @@ std::vector<Arm> all_arms() {
         "self_draft:branches=0,gram=6,full_match_bonus=false,trie=false",
         "self_draft:branches=2,length=3,gram=2,capacity=3,init=vocabulary"})
     add(spec);
+  for (const char* spec : {"rest", "rest:min_span=1,nodes=3,length=2", "rest:nodes=1023,length=64",
+                           "rest:min_span=1,max_span=3,occurrences=1"})
+    arms.push_back(
+        {spec, [spec](const methods::MethodBuildContext& context) {
+           const methods::MethodSpec method = methods::parse_method(
+               spec +
+               std::string(std::string_view(spec).find(':') != std::string_view::npos ? "," : ":") +
+               "datastore=" + random_datastore(context.target->config().vocab_size));
+           return method.info->build(method.params, context);
+         }});
   for (int nodes : {5, 40}) {
     arms.push_back({"random trees of " + std::to_string(nodes),
                     [nodes](const methods::MethodBuildContext& context) {

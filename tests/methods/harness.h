@@ -25,7 +25,8 @@ struct Arm {
   std::string name;
   std::function<std::unique_ptr<methods::DecodingMethod>(const methods::MethodBuildContext&)> build;
 };
-// Every registry entry with its defaults (a one-layer draft where one is needed), further
+// Every registry entry with its defaults (a one-layer draft where one is needed, a datastore of
+// random tokens), further
 // parameters of each, and random trees through the common verifier.
 std::vector<Arm> all_arms();
 std::unique_ptr<methods::DecodingMethod> build_arm(

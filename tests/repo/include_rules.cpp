@@ -44,7 +44,7 @@ const std::vector<IncludeRule>& include_rules() {
       {"engine/model", {"engine/formats", "engine/tokenizer"}, {"fmt", "nlohmann", "xxHash"}},
       {"engine/cuda", {"engine"}, {"fmt", "CUDA"}},
       {"engine", {}, {"fmt"}},
-      {"methods", {"engine", "results/records.h"}, {"fmt"}},
+      {"methods", {"engine", "results/records.h"}, {"fmt", "divsufsort"}},
       {"datasets", {}, {"fmt", "nlohmann", "utf8proc", "zlib", "curl"}},
       {"evaluators", {"datasets", "results/records.h"}, {"fmt", "nlohmann", "re2", "curl"}},
       {"evaluators/sandbox", {}, {"fmt", "seccomp"}},
@@ -73,7 +73,7 @@ std::string third_party_of(std::string_view header) {
       {"sqlite3.h", "SQLite"},  {"spdlog/", "spdlog"},      {"CLI/", "CLI11"},
       {"gtest/", "GoogleTest"}, {"gmock/", "GoogleTest"},   {"benchmark/", "Google Benchmark"},
       {"cuda", "CUDA"},         {"cublas", "CUDA"},         {"nvtx3/", "CUDA"},
-      {"mma.h", "CUDA"},        {"seccomp.h", "seccomp"},
+      {"mma.h", "CUDA"},        {"seccomp.h", "seccomp"},   {"divsufsort", "divsufsort"},
   };
   for (const auto& [prefix, library] : prefixes)
     if (header.substr(0, prefix.size()) == prefix) return library;

@@ -1,0 +1,26 @@
+// Text files of every kind `evalrun corpus build` takes, document by document.
+#pragma once
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace evalrun::cli {
+
+// Runs of blanks (spaces, tabs, control characters) become one space, none at the ends of a line;
+// runs of empty lines become one, none at the ends of the text; line ends become \n. For prose:
+// source code loses its indentation.
+std::string collapse_blanks(std::string_view text);
+
+struct CorpusInput {
+  std::vector<std::string> fields;  // of JSON Lines; empty = every string value
+  bool raw = false;                 // leave the text alone
+};
+
+// Calls `visit` for each document of a file: the whole of a text file, each line of JSON Lines (by
+// the name, .jsonl; standard input, "-", when fields are given). Gzip is seen by content. Throws
+// data_error naming file, line and field.
+void for_each_document(const std::string& path, const CorpusInput& input,
+                       const std::function<void(const std::string& text)>& visit);
+
+}  // namespace evalrun::cli
