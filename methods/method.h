@@ -207,7 +207,8 @@ struct MethodInfo {
   std::string summary;  // one line
   std::string source;   // paper, section
   Lossless lossless = Lossless::kBoth;
-  std::string needs;       // "nothing", "a draft model (--draft PATH or draft=layers:N)"
+  std::string needs;               // "nothing", "a draft model (--draft PATH or draft=layers:N)"
+  bool takes_draft_model = false;  // whether --draft is for it
   std::string notes = {};  // what a reader of papers should know: which rows mean this method
   std::vector<ParamInfo> params;
   std::string version = "1";  // bumped when its numbers can change

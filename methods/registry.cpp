@@ -6,10 +6,9 @@ namespace evalrun::methods {
 const base::Registry<MethodInfo>& method_registry() {
   static const base::Registry<MethodInfo> registry = [] {
     base::Registry<MethodInfo> r("method");
-    for (MethodInfo info :
-         {autoregressive_method(), lookahead_method(), padding_ablation(), prompt_lookup_method(),
-          retrieval_method(), self_draft_method(), self_speculative_method(),
-          speculative_sampling_method()}) {
+    for (MethodInfo info : {autoregressive_method(), lookahead_method(), padding_ablation(),
+                            prompt_lookup_method(), retrieval_method(), self_draft_method(),
+                            self_speculative_method(), speculative_sampling_method()}) {
       const std::string name = info.name;
       r.add(name, std::move(info));
     }

@@ -3,30 +3,25 @@
 // the datastore is looked up, its continuations are counted as a trie, and the nodes counted most
 // often are drafted.
 //
-// Differs from the released program:
-// - It tries spans from 16 down to 2. A longer span occurs only where the shorter one does, so
-// growing
-//   the span until it misses ends at the same one with fewer searches.
-// - It counts the first 5,000 occurrences in the order of the suffix array, that is those whose
-//   continuations come first in the order of ids. Here `occurrences` are taken at even distances
-//   over all of them: as the array is sorted, every continuation with a share of 1/occurrences or
-//   more is seen, each about as often as its share.
-// - It prunes whole continuations until at most 64 nodes are left, and sometimes fails to. Here
-// nodes
-//   are taken one by one by count (then depth, then order of ids) until there are `nodes`: no
-//   parent has a smaller count than its child, so the tree is connected and each beginning of it is
-//   the best smaller tree.
-// - Without a hit it drafts a dummy token; here nothing. A continuation ends in front of a stop
-// token
-//   (see pld.cpp), and at the end of its document.
-// - Under sampling it draws for each path on its own, which changes the law; here drafts are
-// verified
-//   node by node (methods/verifier.h).
+// Differs from the released program. It tries spans from 16 down to 2; a longer span occurs only
+// where the shorter one does, so that growing the span until it misses ends at the same one with
+// fewer searches. It counts the first 5,000 occurrences in the order of the suffix array, those
+// whose continuations come first in the order of ids; here `occurrences` are taken at even
+// distances over all of them: as the array is sorted, every continuation with a share of
+// 1/occurrences or more is seen, each about as often as its share. It prunes whole continuations
+// until at most 64 nodes are left, and sometimes fails to; here nodes are taken one by one by count
+// (then depth, then order of ids): no parent has a smaller count than its child, so that the tree
+// is connected and each beginning of it is the best smaller tree. Without a hit it drafts a dummy
+// token, here nothing; a continuation ends in front of a stop token (methods/stop_ids.h) and at the
+// end of its document. Under sampling it draws for each path on its own, which changes the law;
+// here drafts are verified node by node (methods/verifier.h).
 #include <algorithm>
 
 #include "engine/base/error.h"
+#include "methods/adaptive.h"
 #include "methods/builtin_methods.h"
 #include "methods/corpus_files.h"
+#include "methods/stop_ids.h"
 
 namespace evalrun::methods {
 namespace {
@@ -52,12 +47,14 @@ class RestDrafter final : public Drafter {
   void start(const GenerationContext& context) override { stop_ids_ = context.stop_ids; }
 
   void draft(std::span<const int32_t> sequence, int max_depth, TokenTree& tree) override {
-    int span = 0;
-    const SuffixCorpus::Range hits = longest_match(sequence, span);
+    const SuffixCorpus::Range hits = longest_match(sequence, span_);
     if (hits.empty()) return;
-    count_continuations(hits, span, std::min(options_.length, max_depth));
+    count_continuations(hits, span_, std::min(options_.length, max_depth));
     take_best(tree);
   }
+  // The longer the span that was found, the likelier it goes on as it did there.
+  int draft_class(int) const override { return std::min(span_, kDraftClasses - 1); }
+  double expected(int span) const override { return span < 3 ? 0.2 : 0.4; }
 
  private:
   struct TrieNode {
@@ -98,8 +95,7 @@ class RestDrafter final : public Drafter {
       int depth = 0;
       while (depth < length) {
         const int32_t token = corpus_->token_behind(place, static_cast<uint64_t>(span + depth));
-        if (token < 0 || std::find(stop_ids_.begin(), stop_ids_.end(), token) != stop_ids_.end())
-          break;
+        if (token < 0 || is_stop(stop_ids_, token)) break;
         const int32_t parent = path_[static_cast<size_t>(depth++)];
         int32_t& node = path_[static_cast<size_t>(depth)];
         shared = shared && depth <= before && trie_[static_cast<size_t>(node)].token == token;
@@ -136,6 +132,7 @@ class RestDrafter final : public Drafter {
   std::shared_ptr<const SuffixCorpus> corpus_;
   RestOptions options_;
   std::span<const int32_t> stop_ids_;
+  int span_ = 0;  // that the last draft was found by
   // Of one step; sized once.
   std::vector<TrieNode> trie_;      // node 0 is the root
   std::vector<int32_t> path_;       // [length + 1] node at each depth
@@ -160,9 +157,11 @@ MethodInfo retrieval_method() {
   info.source = "REST, He et al. 2023, arXiv 2311.08252";
   info.needs = "a datastore of the target's tokens (evalrun corpus build --kind suffixes)";
   info.notes =
-      "acceptance is that of the datastore: keep evaluation data out of it, and name it with the "
-      "figures";
+      "Acceptance is that of the datastore: keep evaluation data out of it, and name it with the "
+      "figures. The paper uses ShareGPT and UltraChat for chat, The Stack for code, spans of 16 to "
+      "2, 10 tokens of at most 5,000 occurrences, 64 nodes.";
   info.params = {
+      adaptive_parameter(),
       {"datastore", "default", "path or name of the datastore", Type::kText, 0, 0, {}},
       {"max_span", "16", "longest run of last tokens looked up", Type::kInt, 1, 256, {}},
       {"min_span", "2", "shortest", Type::kInt, 1, 256, {}},
@@ -199,8 +198,8 @@ MethodInfo retrieval_method() {
     options.length = params.integer("length");
     options.nodes = params.integer("nodes");
     options.occurrences = params.integer("occurrences");
-    return make_speculative_method(
-        std::make_unique<RestDrafter>(datastore(params, context), options));
+    return finish_method(std::make_unique<RestDrafter>(datastore(params, context), options), params,
+                         context);
   };
   return info;
 }

@@ -22,6 +22,7 @@
 #include "engine/base/error.h"
 #include "methods/adaptive.h"
 #include "methods/builtin_methods.h"
+#include "methods/corpus_files.h"
 #include "methods/gram_pool.h"
 #include "methods/random_tokens.h"
 #include "methods/stop_ids.h"
@@ -41,8 +42,14 @@ struct SelfDraftShape {
 
 class SelfDraftDrafter final : public Drafter {
  public:
-  SelfDraftDrafter(const SelfDraftShape& shape, int vocab)
-      : shape_(shape), random_(shape.init, vocab), pool_(vocab, shape.gram, shape.capacity) {
+  // `corpus` may be null.
+  SelfDraftDrafter(const SelfDraftShape& shape, int vocab,
+                   std::shared_ptr<const NgramCorpus> corpus)
+      : shape_(shape),
+        random_(shape.init, vocab),
+        pool_(vocab, shape.gram, shape.capacity),
+        corpus_(std::move(corpus)) {
+    if (corpus_ != nullptr) corpus_->file().prefetch();
     const auto gram = static_cast<size_t>(shape_.gram);
     gram_.resize(gram);
     joint_.reserve(2 * gram + static_cast<size_t>(shape_.length) + 2);
@@ -74,13 +81,20 @@ class SelfDraftDrafter final : public Drafter {
 
   void draft(std::span<const int32_t> sequence, int max_depth, TokenTree& tree) override {
     root_ = sequence.back();
-    if (!shape_.context) return;
-    if (shape_.harvest_text) harvest(sequence);
-    const auto n = std::min(sequence.size(), gram_.size());
-    tail_.assign(sequence.end() - static_cast<std::ptrdiff_t>(n), sequence.end());
-    for (int i = 0; i < pool_.count(root_); ++i)
-      tree.add_path(usable_draft(pool_.gram(root_, i), max_depth, stop_ids_), shape_.trie);
+    int n_context = 0;
+    if (shape_.context) {
+      if (shape_.harvest_text) harvest(sequence);
+      const auto n = std::min(sequence.size(), gram_.size());
+      tail_.assign(sequence.end() - static_cast<std::ptrdiff_t>(n), sequence.end());
+      n_context = pool_.count(root_);
+      for (int i = 0; i < n_context; ++i)
+        tree.add_path(usable_draft(pool_.gram(root_, i), max_depth, stop_ids_), shape_.trie);
+    }
+    context_nodes_ = tree.size();
+    if (corpus_ != nullptr) draft_from_corpus(sequence, max_depth, n_context, tree);
   }
+  int draft_class(int node) const override { return node < context_nodes_ ? 0 : 1; }
+  double expected(int draft_class) const override { return draft_class == 0 ? 0.4 : 0.2; }
 
   void side_rows(int max_rows, SideRows& side) override {
     if (!shape_.context) return;  // branches serve no other purpose
@@ -137,6 +151,19 @@ class SelfDraftDrafter final : public Drafter {
   }
   bool steady() const { return warm_ >= warm_steps(); }
 
+  // What the context cache has not proposed, longest key first.
+  void draft_from_corpus(std::span<const int32_t> sequence, int max_depth, int n_context,
+                         TokenTree& tree) {
+    int wanted = std::min(shape_.corpus_candidates, std::max(shape_.capacity - n_context, 2));
+    if (wanted <= 0) return;
+    corpus_->visit_suffixes(sequence, [&](std::span<const int32_t> gram) {
+      const auto path = usable_draft(gram, max_depth, stop_ids_);
+      if (tree.holds(path)) return true;
+      tree.add_path(path, shape_.trie);
+      return --wanted > 0;
+    });
+  }
+
   // Every window of the branch: its first token is the key, the tokens behind it and the draft
   // after them the gram.
   void harvest_branch(std::span<const int32_t> tokens, std::span<const int32_t> drafts) {
@@ -169,13 +196,21 @@ class SelfDraftDrafter final : public Drafter {
   SelfDraftShape shape_;
   RandomTokens random_;
   GramPool pool_;
+  std::shared_ptr<const NgramCorpus> corpus_;
   std::span<const int32_t> stop_ids_;
   int32_t root_ = -1;
-  size_t harvested_ = 0;                 // grams of the text that begin before this place are in
+  int context_nodes_ = 0;  // of the last draft: those in front come from the context cache
+  size_t harvested_ = 0;   // grams of the text that begin before this place are in
   int warm_ = 0, first_ = 0, used_ = 0;  // branches first_..used_-1 are alive
   std::vector<Branch> branches_;
   std::vector<int32_t> gram_, tail_, joint_;  // tail_: newest tokens of the text, the root last
 };
+
+std::shared_ptr<const NgramCorpus> corpus_of(const MethodParams& params,
+                                             const MethodBuildContext& context) {
+  const std::string& corpus = params.text("corpus");
+  return corpus == "none" ? nullptr : open_ngram_corpus("self_draft", corpus, *context.target);
+}
 
 }  // namespace
 
@@ -185,13 +220,21 @@ MethodInfo self_draft_method() {
   info.name = "self_draft";
   info.summary = "branches of the model's own drafts fill a context cache; a corpus cache helps";
   info.source = "Gao et al. 2025, AAAI-25, Algorithm 1";
-  info.needs = "nothing";
+  info.needs = "nothing (a corpus cache helps: evalrun corpus build --kind ngrams)";
   info.notes =
       "Self-Draft rows of its paper use branches=6, length=6, gram=4 with a corpus cache of OANC; "
       "the released program (geometry=code) harvests the prompt, keeps its cache from prompt to "
       "prompt (persist=true) and emits at most 4 tokens a step (full_match_bonus=false).";
   info.params = {
       adaptive_parameter(),
+      {"corpus",
+       "none",
+       "path or name of a corpus cache (evalrun corpus build --kind ngrams); none",
+       Type::kText,
+       0,
+       0,
+       {}},
+      {"corpus_candidates", "3", "most grams of the corpus cache a step", Type::kInt, 0, 64, {}},
       {"branches", "6", "draft branches (N)", Type::kInt, 0, 64, {}},
       {"capacity", "10", "grams the context cache keeps per key", Type::kInt, 1, 128, {}},
       {"context",
@@ -258,14 +301,21 @@ MethodInfo self_draft_method() {
           fmt::format("self_draft: pad={} is longer than length={}", params.integer("pad"), length),
           "a branch begins with pad random tokens");
     const int rows = params.integer("branches") * (length + params.integer("pad")) +
-                     (params.integer("capacity") + 3) * gram + 1;
+                     (params.integer("capacity") + params.integer("corpus_candidates")) * gram + 1;
     if (rows > engine::kMaxRows)
       throw base::usage_error(
           fmt::format("self_draft: up to {} rows a step, {} are possible", rows, engine::kMaxRows),
           "a step has about branches * length + capacity * gram rows");
   };
+  info.files = [](const MethodParams& params,
+                  const MethodBuildContext& context) -> std::map<std::string, std::string> {
+    const auto corpus = corpus_of(params, context);
+    if (corpus == nullptr) return {};
+    return {{"corpus", corpus->info().content_hash}};
+  };
   info.build = [](const MethodParams& params, const MethodBuildContext& context) {
     SelfDraftShape shape;
+    shape.corpus_candidates = params.integer("corpus_candidates");
     shape.branches = params.integer("branches");
     shape.length = params.integer("length");
     shape.gram = params.integer("gram");
@@ -279,8 +329,9 @@ MethodInfo self_draft_method() {
     shape.trie = params.boolean("trie");
     shape.init = token_source(params.text("init"));
     return finish_method(
-        std::make_unique<SelfDraftDrafter>(shape, context.target->config().vocab_size), params,
-        context);
+        std::make_unique<SelfDraftDrafter>(shape, context.target->config().vocab_size,
+                                           corpus_of(params, context)),
+        params, context);
   };
   return info;
 }

@@ -110,6 +110,7 @@ MethodInfo speculative_sampling_method() {
   info.summary = "speculative sampling: a smaller model drafts a chain";
   info.source = "Leviathan et al. 2023, arXiv 2211.17192; Chen et al. 2023, arXiv 2302.01318";
   info.needs = "a draft model (--draft PATH or draft=layers:N)";
+  info.takes_draft_model = true;
   info.notes =
       "Papers call it speculative decoding, SpS, SpeDe or assisted generation. Self-Draft and "
       "Spec-Bench measure transformers' assisted generation: k=5, schedule=heuristic, with a 68M "

@@ -35,6 +35,12 @@ int TokenTree::child(int parent_node, int32_t t) const {
   return -1;
 }
 
+bool TokenTree::holds(std::span<const int32_t> tokens) const {
+  int node = 0;
+  for (size_t i = 0; i < tokens.size() && node >= 0; ++i) node = child(node, tokens[i]);
+  return node >= 0;
+}
+
 void TokenTree::add_path(std::span<const int32_t> tokens, bool merge) {
   int node = 0;
   for (const int32_t t : tokens) {

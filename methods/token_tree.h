@@ -18,6 +18,8 @@ struct TokenTree {
   int add(int32_t t, int parent_node);  // returns the new node
   // First child of `parent_node` with this token, -1 when there is none.
   int child(int parent_node, int32_t t) const;
+  // Whether a path below the root holds these tokens.
+  bool holds(std::span<const int32_t> tokens) const;
   // A path below the root. `merge` shares the nodes that are there already, so that a prefix two
   // drafts have in common is computed once.
   void add_path(std::span<const int32_t> tokens, bool merge);

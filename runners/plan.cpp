@@ -185,8 +185,7 @@ class Planner {
     r.role = aa ? "aa" : baseline ? "baseline" : "method";
     r.lossless = methods::to_string(spec.info->lossless);
     describe_engine(r);
-    // Only methods that need something can use a second model.
-    if (request_.draft != nullptr && spec.info->needs != "nothing") {
+    if (request_.draft != nullptr && spec.info->takes_draft_model) {
       r.draft = request_.draft->path();
       r.draft_hash = request_.draft->hash();
       // `auto` may give the draft model another format than the target.

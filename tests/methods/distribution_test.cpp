@@ -89,7 +89,7 @@ constexpr double kLevel = 0.001;
 const char* const kArms[] = {"ar",
                              "pld:k=2",
                              "pld:k=2,ngram=1,match=recent",
-                             "rest:min_span=1,nodes=3,length=2",
+                             "rest:datastore=@suffixes,min_span=1,nodes=3,length=2",
                              "sps:draft=layers:1,k=1",
                              "sps:draft=layers:1,k=2",
                              "random trees of 5"};

@@ -3,6 +3,7 @@
 #include <cctype>
 #include <map>
 
+#include "methods/ngram_corpus.h"
 #include "methods/suffix_corpus.h"
 #include "tests/methods/corpora.h"
 #include "tests/methods/drafters.h"
@@ -10,18 +11,31 @@
 namespace evalrun::tests {
 namespace {
 
-// A datastore of random tokens for models of `vocab` ids, made when it is first asked for.
-const std::string& random_datastore(int vocab) {
+// A corpus of random tokens for models of `vocab` ids, made when it is first asked for.
+const std::string& random_corpus(const std::string& kind, int vocab) {
   static const CorpusFolder folder;
-  static std::map<int, std::string> made;
-  std::string& path = made[vocab];
+  static std::map<std::string, std::string> made;
+  const std::string name = std::to_string(vocab) + "." + kind;
+  std::string& path = made[name];
   if (!path.empty()) return path;
   base::Rng rng(static_cast<uint64_t>(vocab));
   Documents documents;
   for (int i = 0; i < 20; ++i) documents.push_back(random_tokens(rng, 200, vocab));
-  path = folder.file(std::to_string(vocab) + ".suffixes");
-  methods::build_suffix_corpus(path, corpus_text(documents, {"", vocab}));
+  path = folder.file(name);
+  const methods::CorpusText text = corpus_text(documents, {"", vocab});
+  if (kind == "suffixes")
+    methods::build_suffix_corpus(path, text);
+  else
+    methods::build_ngram_corpus(path, text, {.max_key = 2, .gram = 3, .top = 5, .min_count = 1});
   return path;
+}
+
+// "@suffixes" and "@ngrams" in a method's parameters stand for a random corpus.
+methods::MethodSpec parse_with_corpora(std::string spec, int vocab) {
+  for (const std::string kind : {"suffixes", "ngrams"})
+    if (const size_t at = spec.find("@" + kind); at != spec.npos)
+      spec.replace(at, kind.size() + 1, random_corpus(kind, vocab));
+  return methods::parse_method(spec);
 }
 
 }  // namespace
@@ -57,7 +71,8 @@ std::vector<Arm> all_arms() {
   std::vector<Arm> arms;
   const auto add = [&arms](const std::string& spec) {
     arms.push_back({spec, [spec](const methods::MethodBuildContext& context) {
-                      const methods::MethodSpec method = methods::parse_method(spec);
+                      const methods::MethodSpec method =
+                          parse_with_corpora(spec, context.target->config().vocab_size);
                       return method.info->build(method.params, context);
                     }});
   };
@@ -90,18 +105,16 @@ std::vector<Arm> all_arms() {
         "self_draft:geometry=paper,branches=3,length=5",
         "self_draft:harvest_text=false",
         "self_draft:branches=0,gram=6,full_match_bonus=false,trie=false",
-        "self_draft:branches=2,length=3,gram=2,capacity=3,init=vocabulary"})
+        "self_draft:branches=2,length=3,gram=2,capacity=3,init=vocabulary",
+        "self_draft:corpus=@ngrams",
+        "self_draft:context=false,corpus=@ngrams,corpus_candidates=9",
+        "self_draft:corpus=@ngrams,adaptive=true,branches=0,trie=false",
+        "rest:datastore=@suffixes",
+        "rest:datastore=@suffixes,min_span=1,nodes=3,length=2",
+        "rest:datastore=@suffixes,nodes=1023,length=64",
+        "rest:datastore=@suffixes,adaptive=true",
+        "rest:datastore=@suffixes,min_span=1,max_span=3,occurrences=1"})
     add(spec);
-  for (const char* spec : {"rest", "rest:min_span=1,nodes=3,length=2", "rest:nodes=1023,length=64",
-                           "rest:min_span=1,max_span=3,occurrences=1"})
-    arms.push_back(
-        {spec, [spec](const methods::MethodBuildContext& context) {
-           const methods::MethodSpec method = methods::parse_method(
-               spec +
-               std::string(std::string_view(spec).find(':') != std::string_view::npos ? "," : ":") +
-               "datastore=" + random_datastore(context.target->config().vocab_size));
-           return method.info->build(method.params, context);
-         }});
   for (int nodes : {5, 40}) {
     arms.push_back({"random trees of " + std::to_string(nodes),
                     [nodes](const methods::MethodBuildContext& context) {
@@ -123,7 +136,7 @@ std::unique_ptr<methods::DecodingMethod> build_arm(
 
 std::unique_ptr<methods::DecodingMethod> build_method(
     const std::string& spec, const std::shared_ptr<const engine::Model>& model, int max_tokens) {
-  const methods::MethodSpec method = methods::parse_method(spec);
+  const methods::MethodSpec method = parse_with_corpora(spec, model->config().vocab_size);
   methods::MethodBuildContext context;
   context.target = model;
   context.session = session_options(max_tokens);
