@@ -48,6 +48,18 @@ std::vector<results::StepRecord> read_steps(const results::ResultStore& store, i
   return steps;
 }
 
+std::vector<results::NodeCount> read_nodes(const results::ResultStore& store, int64_t turn_id) {
+  std::vector<results::NodeCount> nodes;
+  store.query(
+      "SELECT depth, rank, tested, accepted FROM node WHERE turn_id = ? ORDER BY depth, rank",
+      {turn_id}, [&](const results::Row& row) {
+        nodes.push_back({static_cast<int32_t>(row.integer(0)), static_cast<int32_t>(row.integer(1)),
+                         row.integer(2), row.integer(3)});
+        return true;
+      });
+  return nodes;
+}
+
 std::string newest_runs(const results::ResultStore& store) {
   std::string text;
   store.query("SELECT id, label, suite FROM run ORDER BY id DESC LIMIT 8", {},
@@ -113,7 +125,10 @@ ShownGeneration read_generation(const results::ResultStore& store, int64_t id) {
         g.turns.push_back(std::move(turn));
         return true;
       });
-  for (size_t i = 0; i < turn_ids.size(); ++i) g.turns[i].steps = read_steps(store, turn_ids[i]);
+  for (size_t i = 0; i < turn_ids.size(); ++i) {
+    g.turns[i].steps = read_steps(store, turn_ids[i]);
+    g.turns[i].nodes = read_nodes(store, turn_ids[i]);
+  }
   store.query(
       "SELECT evaluator, version, value, extracted, status, detail, suspicious, facts FROM score "
       "WHERE generation_id = ? ORDER BY evaluator, version",

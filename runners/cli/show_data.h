@@ -17,6 +17,7 @@ struct ShownTurn {
   std::string text, stop;
   int64_t prefill_ns = 0, draft_prefill_ns = 0, decode_ns = 0;
   std::vector<results::StepRecord> steps;
+  std::vector<results::NodeCount> nodes;  // none in runs of old versions
 };
 
 struct ShownGeneration {

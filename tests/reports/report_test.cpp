@@ -284,6 +284,27 @@ TEST_F(ReportTest, EqualsTheViews) {
   EXPECT_LT(*row(r, "pld:k=4", "all").identical_share, 1);
 }
 
+TEST_F(ReportTest, AMigratedRunKeepsItsReport) {
+  run_.tasks = {"gsm8k", "chat"};
+  run_.repeats = 2;
+  run_.change = [](GenerationRecord& g, const SyntheticArm&, int, int repeat, int) {
+    g.turns[0].nodes.clear();  // version 2 had none
+    g.turns[0].decode_ns += 1000 * repeat;
+  };
+  const TemporaryFolder folder;
+  Report before;
+  {
+    ResultStore store(folder.file("old.db"));
+    before = build_report(store, tests::fill(store, run_));
+    tests::to_version_2(store);
+  }
+  const ResultStore store(folder.file("old.db"));
+  const Report after = build_report(store, 1);
+  EXPECT_EQ(to_json(after), to_json(before));
+  EXPECT_EQ(to_csv(after), to_csv(before));
+  EXPECT_EQ(to_text(after), to_text(before));
+}
+
 TEST_F(ReportTest, TheMedianRepeatCounts) {
   run_.repeats = 3;
   run_.change = [](GenerationRecord& g, const SyntheticArm&, int, int repeat, int) {
