@@ -160,6 +160,10 @@ void print_generation(const ShownGeneration& g, const TokenPrinter& tokens) {
                       emitted > accepted ? tokens.text(slice(turn.tokens, at + accepted, 1)) : ""});
       at += emitted;
     }
+    const auto undrafted =
+        std::count_if(turn.steps.begin(), turn.steps.end(),
+                      [](const results::StepRecord& s) { return s.drafted == 0; });
+    print_line(fmt::format("nothing drafted in {} of {} steps", undrafted, turn.steps.size()));
     print_line(
         aligned_table({"step", "rows", "drafted", "accepted", "emitted", "draft ms", "verify ms",
                        "commit ms", "other ms", "accepted text", "target's own"},
