@@ -303,6 +303,14 @@ class Renderer {
           "none). pass@k needs k samples of every problem; greedy decoding has one, so what "
           "SPACE's "
           "greedy tables call Pass@10 is pass@1 here.");
+    if (std::any_of(report_.rows.begin(), report_.rows.end(), [](const ReportRow& r) {
+          return std::any_of(r.quality.begin(), r.quality.end(), [](const auto& q) {
+            return q.first.find("-vs-baseline@") != std::string::npos;
+          });
+        }))
+      note(
+          "-vs-baseline: likeness to the baseline arm's answer to the same prompt, not to a "
+          "reference; the same text has 1 (bleu: 100).");
     if (report_.why)
       note(
           "why: speedup = tau / (T(n)/T(1) + draft + overhead), in units of one plain step; "

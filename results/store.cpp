@@ -321,11 +321,17 @@ int64_t ResultStore::add_generation(int64_t run_id, int64_t arm_id, int64_t prom
 }
 
 void ResultStore::put_score(int64_t generation_id, const ScoreRecord& score) {
+  put_scores({{generation_id, score}});
+}
+
+void ResultStore::put_scores(const std::vector<std::pair<int64_t, ScoreRecord>>& scores) {
   try {
     Transaction transaction(impl_->db, path_);
-    execute("DELETE FROM score WHERE generation_id = ? AND evaluator = ? AND version = ?",
-            {generation_id, score.evaluator, score.version});
-    impl_->insert(generation_id, score);
+    for (const auto& [generation_id, score] : scores) {
+      execute("DELETE FROM score WHERE generation_id = ? AND evaluator = ? AND version = ?",
+              {generation_id, score.evaluator, score.version});
+      impl_->insert(generation_id, score);
+    }
     transaction.commit();
   } catch (...) {
     impl_->forget_prepared();

@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -67,6 +68,8 @@ class ResultStore {
                          const GenerationRecord& g, const std::vector<ScoreRecord>& scores);
   // A score taken later; one of the same evaluator and convention is replaced.
   void put_score(int64_t generation_id, const ScoreRecord& score);
+  // Many of them (generation id, score) in one transaction.
+  void put_scores(const std::vector<std::pair<int64_t, ScoreRecord>>& scores);
   // Also true for a failed one: failures are results, and a resumed run does not repeat them.
   bool has_generation(int64_t arm_id, int64_t prompt_id, int repeat, int sample) const;
 
