@@ -164,6 +164,7 @@ EvaluatorEntry bleu() {
   info.version = "sacrebleu-2.6.0";
   info.summary = "sentence BLEU, sacreBLEU's defaults (13a tokens, exponential smoothing)";
   info.unit = "BLEU, 0 to 100";
+  info.similarity = true;
   return compared_with_reference(info, [](std::string_view answer, std::string_view reference,
                                           results::ScoreRecord& record) {
     const BleuScore result = sentence_bleu(answer, reference);

@@ -17,6 +17,8 @@ struct EvaluatorInfo {
   std::string summary;
   std::string unit;  // "accuracy"
   bool higher_is_better = true;
+  // Says how alike two texts are, so that another answer can stand in for the reference.
+  bool similarity = false;
   // Runs programs or asks a server: scored behind the timed generations, not between them.
   bool deferred = false;
 

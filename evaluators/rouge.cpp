@@ -16,6 +16,7 @@ EvaluatorEntry entry(
   info.version = std::move(version);
   info.summary = std::move(summary);
   info.unit = "F, 0 to 1";
+  info.similarity = true;
   return compared_with_reference(
       info, [rouge = std::move(rouge)](std::string_view answer, std::string_view reference,
                                        results::ScoreRecord& record) {

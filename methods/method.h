@@ -235,7 +235,7 @@ struct MethodSpec {
 };
 MethodSpec parse_method(std::string_view text);
 // "ar,pld:k=4,sps:draft=layers:4" -> items. A comma followed by key= continues the parameters of
-// the method before it.
+// the method before it. Braces are expanded (methods/braces.h): "pld:k={2,4}" is two items.
 std::vector<std::string> split_method_list(std::string_view text);
 
 }  // namespace evalrun::methods

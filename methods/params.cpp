@@ -7,6 +7,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/text.h"
+#include "methods/braces.h"
 #include "methods/method.h"
 
 namespace evalrun::methods {
@@ -170,7 +171,7 @@ MethodSpec parse_method(std::string_view text) {
 
 std::vector<std::string> split_method_list(std::string_view text) {
   std::vector<std::string> items;
-  for (const std::string& raw : base::split(text, ',')) {
+  for (const std::string& raw : split_outside_braces(text)) {
     const std::string piece(base::trim(raw));
     if (piece.empty())
       throw base::usage_error(fmt::format("empty entry in the list of methods '{}'", text),
@@ -185,7 +186,13 @@ std::vector<std::string> split_method_list(std::string_view text) {
           "a parameter follows its method: pld:k=10");
     items.back() += (items.back().find(':') == std::string::npos ? ':' : ',') + piece;
   }
-  return items;
+  std::vector<std::string> expanded;
+  for (const std::string& item : items)
+    for (std::string& method : expand_braces(item)) expanded.push_back(std::move(method));
+  if (expanded.size() > kMostExpanded)
+    throw base::usage_error(
+        fmt::format("the list '{}' stands for more than {} methods", text, kMostExpanded));
+  return expanded;
 }
 
 }  // namespace evalrun::methods

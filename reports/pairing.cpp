@@ -5,6 +5,7 @@ namespace evalrun::reports {
 void Counters::add(const SampleRow& s) {
   n_decode += s.n_decode, steps += s.steps, drafted += s.drafted, drafted_depth += s.drafted_depth;
   accepted += s.accepted, emitted += s.emitted, target_forwards += s.target_forwards;
+  rows += s.rows, undrafted += s.undrafted;
   draft_ns += s.draft_ns, verify_ns += s.verify_ns, decode_ns += s.decode_ns;
 }
 

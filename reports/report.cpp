@@ -41,6 +41,7 @@ struct Aggregates {
   std::map<ArmTask, std::vector<Score>> scores;
   std::map<std::pair<ArmTask, std::string>, std::map<int, double>> pass_at;  // by convention
   std::map<ArmTask, std::vector<Histogram>> histograms;
+  std::map<ArmTask, std::vector<NodeAcceptance>> nodes;
   int64_t hidden_faults = 0;
 };
 
@@ -128,6 +129,14 @@ Aggregates load_aggregates(const results::ResultStore& store, int64_t run_id,
           return true;
         });
   }
+  store.query(
+      "SELECT arm_id, task, depth, rank, tested, accepted FROM v_node_acceptance "
+      "WHERE run_id = ? AND fault = ''",
+      {run_id}, [&](const Row& r) {
+        a.nodes[{r.integer(0), r.text(1)}].push_back(
+            {r.integer(2), r.integer(3), r.integer(4), r.integer(5)});
+        return true;
+      });
   return a;
 }
 
@@ -291,10 +300,13 @@ class Builder {
   static void add_counters(ReportRow& r, const Counters& c) {
     r.steps = c.steps, r.drafted = c.drafted, r.drafted_depth = c.drafted_depth;
     r.accepted = c.accepted, r.emitted = c.emitted, r.target_forwards = c.target_forwards;
+    r.rows = c.rows, r.undrafted = c.undrafted;
     r.tok_s = ratio(1e9 * c.n_decode, c.decode_ns);
     r.tau = ratio(c.emitted, c.steps);
     r.accepted_per_step = ratio(c.accepted, c.steps);
     r.de = ratio(c.emitted, c.target_forwards);
+    r.rows_per_step = ratio(c.rows, c.steps);
+    if (r.arm.role == "method") r.no_draft = ratio(c.undrafted, c.steps);
     r.alpha_draft = ratio(c.accepted, c.drafted);
     r.alpha_draft_depth = ratio(c.accepted, c.drafted_depth);
     r.alpha_share = ratio(c.accepted, c.emitted);
@@ -303,6 +315,7 @@ class Builder {
   void add_aggregates(ReportRow& r, const std::set<std::string>& tasks) const {
     std::vector<Score> scores;
     std::vector<Histogram> histogram;
+    std::map<std::pair<int64_t, int64_t>, NodeAcceptance> nodes;
     const auto append = [](auto& to, const auto& from) {
       to.insert(to.end(), from.begin(), from.end());
     };
@@ -316,6 +329,12 @@ class Builder {
         append(scores, it->second);
       if (const auto it = aggregates_.histograms.find(key); it != aggregates_.histograms.end())
         append(histogram, it->second);
+      if (const auto it = aggregates_.nodes.find(key); it != aggregates_.nodes.end())
+        for (const NodeAcceptance& n : it->second) {
+          NodeAcceptance& sum = nodes[{n.depth, n.rank}];
+          sum.depth = n.depth, sum.rank = n.rank;
+          sum.tested += n.tested, sum.accepted += n.accepted;
+        }
     }
     r.identical_share = ratio(static_cast<double>(r.identical), static_cast<double>(r.compared));
     r.quality = pool_scores(scores);
@@ -326,6 +345,7 @@ class Builder {
               it != aggregates_.pass_at.end())
             q.pass_at = it->second;
     r.alpha_by_depth = acceptance_by_depth(histogram);
+    for (const auto& [place, node] : nodes) r.acceptance_by_node.push_back(node);
   }
 
   const RunData& data_;

@@ -48,6 +48,12 @@ struct DepthAcceptance {
   double joint = 0;        // accepted / all steps
 };
 
+// Draft nodes at one place of the tree, over all finished generations (view v_node_acceptance).
+struct NodeAcceptance {
+  int64_t depth = 0, rank = 0;  // as results::NodeCount
+  int64_t tested = 0, accepted = 0;
+};
+
 struct ReportRow {
   ArmInfo arm;
   std::string dataset;  // task name, or "all" for the pooled row when there are several
@@ -63,9 +69,13 @@ struct ReportRow {
       sample_sd;  // of the speedup over samples, when there are several
   std::optional<double> tok_s;
   double steps = 0, drafted = 0, drafted_depth = 0, accepted = 0, emitted = 0, target_forwards = 0;
-  std::optional<double> tau, accepted_per_step, de;
+  double rows = 0, undrafted = 0;
+  std::optional<double> tau, accepted_per_step, de, rows_per_step;
+  // Share of steps in which nothing was drafted; absent for plain decoding, which never drafts.
+  std::optional<double> no_draft;
   std::optional<double> alpha_draft, alpha_draft_depth, alpha_share;
   std::vector<DepthAcceptance> alpha_by_depth;
+  std::vector<NodeAcceptance> acceptance_by_node;  // by depth, then rank
   std::optional<double> identical_share;
   int64_t identical = 0, compared = 0;
   std::optional<double> t_ratio, draft_share, overhead, residual;

@@ -28,6 +28,14 @@ Json depths(const ReportRow& r, double DepthAcceptance::*field) {
   return list;
 }
 
+Json nodes(const ReportRow& r) {
+  Json list = Json::array();
+  for (const NodeAcceptance& n : r.acceptance_by_node)
+    list.push_back(
+        {{"depth", n.depth}, {"rank", n.rank}, {"tested", n.tested}, {"accepted", n.accepted}});
+  return list;
+}
+
 Json row_of(const Report& report, const ReportRow& r) {
   Json quality = Json::object();
   for (const auto& [name, q] : r.quality) {
@@ -111,6 +119,11 @@ Json row_of(const Report& report, const ReportRow& r) {
       {"run_label", report.run.label},
       {"suite", report.run.suite},
       {"commit", report.run.commit},
+      {"no_draft", value(r.no_draft)},
+      {"rows_per_step", value(r.rows_per_step)},
+      {"undrafted", counter(r.undrafted)},
+      {"rows", counter(r.rows)},
+      {"acceptance_by_node", nodes(r)},
   };
 }
 
@@ -131,7 +144,8 @@ std::string to_json(const Report& report) {
   return rows.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-// One column per JSON key; `quality` becomes quality_<evaluator> and quality_<evaluator>_n.
+// One column per JSON key; `quality` becomes quality_<evaluator> and quality_<evaluator>_n, and
+// acceptance_by_node, a table of its own, is left out.
 std::string to_csv(const Report& report) {
   std::set<std::string> evaluators;
   for (const ReportRow& r : report.rows)
@@ -141,6 +155,7 @@ std::string to_csv(const Report& report) {
     const Json row = row_of(report, r);
     std::vector<std::string> names, cells;
     for (const auto& [key, v] : row.items()) {
+      if (key == "acceptance_by_node") continue;
       if (key != "quality") {
         names.push_back(escape_csv(key));
         cells.push_back(csv_cell(v));

@@ -222,7 +222,7 @@ class Renderer {
     Table t;
     t.header = {"method", "speedup [95 %]"};
     if (sampled) t.header.push_back("over samples");
-    for (const char* h : {"tok/s", "tau(+bonus)", "accepted/step", "DE", "alpha_draft",
+    for (const char* h : {"tok/s", "tau(+bonus)", "accepted/step", "DE", "no draft", "alpha_draft",
                           "alpha_share", "drafted/accepted/emitted", "same tokens"})
       t.header.push_back(h);
     if (scored) t.header.push_back("quality");
@@ -237,7 +237,7 @@ class Renderer {
         alpha += fmt::format(" ({}/depth)", number(r->alpha_draft_depth, 3));
       line.insert(line.end(),
                   {number(r->tok_s, 1), number(r->tau, 3), number(r->accepted_per_step, 3),
-                   number(r->de, 3), alpha, number(r->alpha_share, 3),
+                   number(r->de, 3), percent(r->no_draft, 1), alpha, number(r->alpha_share, 3),
                    count(r->drafted) + " / " + count(r->accepted) + " / " + count(r->emitted),
                    r->arm.role == "baseline" ? "-" : percent(r->identical_share, 1)});
       if (scored) line.push_back(quality_cell(*r));
@@ -248,8 +248,8 @@ class Renderer {
 
   static Table why_table(const std::vector<const ReportRow*>& rows) {
     Table t;
-    t.header = {"why",     "speedup",     "= tau",    "/ (T(n)/T(1)",
-                "+ draft", "+ overhead)", "residual", "alpha_cond by depth"};
+    t.header = {"why",         "speedup",  "= tau",     "/ (T(n)/T(1)",       "+ draft",
+                "+ overhead)", "residual", "rows/step", "alpha_cond by depth"};
     for (const ReportRow* r : rows) {
       std::string depths;
       constexpr size_t kShown = 6;
@@ -259,7 +259,8 @@ class Renderer {
       if (r->alpha_by_depth.size() > kShown) depths += " ...";
       t.rows.push_back({r->arm.label, number(r->speedup, 3), number(r->tau, 3),
                         number(r->t_ratio, 3), number(r->draft_share, 3), number(r->overhead, 3),
-                        percent(r->residual, 1), depths.empty() ? "-" : depths});
+                        percent(r->residual, 1), number(r->rows_per_step, 2),
+                        depths.empty() ? "-" : depths});
     }
     return t;
   }
@@ -282,6 +283,9 @@ class Renderer {
         "plain decoding is 1. accepted/step leaves that one out. DE: tokens per target forward, "
         "drafting with the target included.");
     note(
+        "no draft: share of steps in which nothing was drafted: they give one token, and "
+        "alpha_draft does not see them.");
+    note(
         "alpha_draft: accepted / drafted. alpha_share: accepted / emitted. alpha_cond: accepted at "
         "a "
         "depth, given that all before it were.");
@@ -299,11 +303,20 @@ class Renderer {
           "none). pass@k needs k samples of every problem; greedy decoding has one, so what "
           "SPACE's "
           "greedy tables call Pass@10 is pass@1 here.");
+    if (std::any_of(report_.rows.begin(), report_.rows.end(), [](const ReportRow& r) {
+          return std::any_of(r.quality.begin(), r.quality.end(), [](const auto& q) {
+            return q.first.find("-vs-baseline@") != std::string::npos;
+          });
+        }))
+      note(
+          "-vs-baseline: likeness to the baseline arm's answer to the same prompt, not to a "
+          "reference; the same text has 1 (bleu: 100).");
     if (report_.why)
       note(
           "why: speedup = tau / (T(n)/T(1) + draft + overhead), in units of one plain step; "
           "residual: "
-          "what that leaves unexplained.");
+          "what that leaves unexplained. rows/step: rows of the target forward, the root and what "
+          "a method computes beside its draft included.");
   }
 
   bool indicative() const {

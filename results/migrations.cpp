@@ -55,6 +55,48 @@ constexpr std::array<Migration, kSchemaVersion> kMigrations = {{
      "'{}' FROM old_score;"
      "DROP TABLE old_score;"
      "CREATE TABLE rendered (hash TEXT PRIMARY KEY, text TEXT NOT NULL) WITHOUT ROWID;"},
+    // The turns are copied, not altered: an added column would stand behind the wide ones.
+    {"steps without a draft; outcomes of draft nodes",
+     "CREATE TABLE new_turn ("
+     "  id INTEGER PRIMARY KEY,"
+     "  generation_id INTEGER NOT NULL REFERENCES generation (id) ON DELETE CASCADE,"
+     "  idx INTEGER NOT NULL,"
+     "  n_prompt_tokens INTEGER NOT NULL,"
+     "  n_tokens INTEGER NOT NULL,"
+     "  n_steps INTEGER NOT NULL,"
+     "  drafted INTEGER NOT NULL,"
+     "  drafted_depth INTEGER NOT NULL,"
+     "  accepted INTEGER NOT NULL,"
+     "  emitted INTEGER NOT NULL,"
+     "  target_forwards INTEGER NOT NULL,"
+     "  rows INTEGER NOT NULL,"
+     "  undrafted INTEGER NOT NULL,"
+     "  draft_ns INTEGER NOT NULL,"
+     "  verify_ns INTEGER NOT NULL,"
+     "  commit_ns INTEGER NOT NULL,"
+     "  other_ns INTEGER NOT NULL,"
+     "  prefill_ns INTEGER NOT NULL,"
+     "  draft_prefill_ns INTEGER NOT NULL,"
+     "  decode_ns INTEGER NOT NULL,"
+     "  stop TEXT NOT NULL,"
+     "  tokens BLOB NOT NULL,"
+     "  text TEXT NOT NULL,"
+     "  UNIQUE (generation_id, idx)"
+     ");"
+     "INSERT INTO new_turn SELECT id, generation_id, idx, n_prompt_tokens, n_tokens, n_steps, "
+     "drafted, drafted_depth, accepted, emitted, target_forwards, rows, (SELECT count(*) FROM step "
+     "WHERE turn_id = turn.id AND drafted = 0), draft_ns, verify_ns, commit_ns, other_ns, "
+     "prefill_ns, draft_prefill_ns, decode_ns, stop, tokens, text FROM turn;"
+     "DROP TABLE turn;"
+     "ALTER TABLE new_turn RENAME TO turn;"
+     "CREATE TABLE node ("
+     "  turn_id INTEGER NOT NULL REFERENCES turn (id) ON DELETE CASCADE,"
+     "  depth INTEGER NOT NULL,"
+     "  rank INTEGER NOT NULL,"
+     "  tested INTEGER NOT NULL,"
+     "  accepted INTEGER NOT NULL,"
+     "  PRIMARY KEY (turn_id, depth, rank)"
+     ") WITHOUT ROWID;"},
 }};
 
 int64_t scalar(sqlite3* db, const std::string& path, std::string_view sql) {
@@ -115,6 +157,9 @@ void back_up(sqlite3* db, const std::string& path, int64_t version) {
 
 void migrate(sqlite3* db, const std::string& path, int64_t version) {
   back_up(db, path, version);
+  // A table that is replaced must not take the rows that refer to it along. Off is SQLite's
+  // default, but not every build's, and inside a transaction it cannot be changed.
+  run_script(db, path, "PRAGMA foreign_keys = OFF", "migrating");
   Transaction t(db, path);
   if (stored_version(db, path) != version) return;  // another process was faster
   drop_views(db, path);

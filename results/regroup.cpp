@@ -34,8 +34,11 @@ std::unique_ptr<ResultStore> regrouped(const ResultStore& store, int64_t run_id,
       "INSERT INTO main.turn SELECT t.* FROM source.turn t JOIN source.generation g ON g.id = "
       "t.generation_id WHERE g.run_id = ?",
       {run_id});
-  copy->execute(
-      "INSERT INTO main.step SELECT s.* FROM source.step s JOIN main.turn t ON t.id = s.turn_id");
+  for (const char* table : {"step", "node"})
+    copy->execute(
+        fmt::format("INSERT INTO main.{0} SELECT s.* FROM source.{0} s JOIN main.turn t ON t.id = "
+                    "s.turn_id",
+                    table));
   copy->execute(
       "INSERT INTO main.score SELECT s.* FROM source.score s JOIN main.generation g ON g.id = "
       "s.generation_id");

@@ -1,4 +1,4 @@
--- Tables of an evalrun result database, schema version 2. Raw values only; ratios are born in
+-- Tables of an evalrun result database, schema version 3. Raw values only; ratios are born in
 -- views.sql. Field by field in docs/schema.md. Times are nanoseconds, ids of tokens int32.
 
 CREATE TABLE meta (
@@ -120,6 +120,7 @@ CREATE TABLE turn (
   emitted          INTEGER NOT NULL,        -- by steps
   target_forwards  INTEGER NOT NULL,
   rows             INTEGER NOT NULL,
+  undrafted        INTEGER NOT NULL,        -- steps in which nothing was drafted
   draft_ns         INTEGER NOT NULL,
   verify_ns        INTEGER NOT NULL,
   commit_ns        INTEGER NOT NULL,
@@ -147,6 +148,17 @@ CREATE TABLE step (
   commit_ns       INTEGER NOT NULL,
   other_ns        INTEGER NOT NULL,
   PRIMARY KEY (turn_id, idx)
+) WITHOUT ROWID;
+
+-- How often draft nodes at one place of the tree were put to the test; places never tested are left
+-- out. None in runs from before version 3.
+CREATE TABLE node (
+  turn_id  INTEGER NOT NULL REFERENCES turn (id) ON DELETE CASCADE,
+  depth    INTEGER NOT NULL,                -- 1 = child of the root, 64 = 64 and deeper
+  rank     INTEGER NOT NULL,                -- siblings in front of it, 15 = 15 and more
+  tested   INTEGER NOT NULL,
+  accepted INTEGER NOT NULL,
+  PRIMARY KEY (turn_id, depth, rank)
 ) WITHOUT ROWID;
 
 CREATE TABLE score (

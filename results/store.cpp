@@ -78,7 +78,8 @@ std::string Row::name(int column) const { return sqlite3_column_name(stmt_, colu
 struct ResultStore::Impl {
   explicit Impl(const std::string& p) : path(p) {}
   ~Impl() {
-    insert_generation.reset(), insert_turn.reset(), insert_step.reset(), insert_score.reset();
+    insert_generation.reset(), insert_turn.reset(), insert_step.reset(), insert_node.reset();
+    insert_score.reset();
     sqlite3_close_v2(db);
   }
   int64_t last_id() const { return sqlite3_last_insert_rowid(db); }
@@ -89,7 +90,8 @@ struct ResultStore::Impl {
   }
   // An error in the middle leaves a prepared statement half bound.
   void forget_prepared() {
-    insert_generation.reset(), insert_turn.reset(), insert_step.reset(), insert_score.reset();
+    insert_generation.reset(), insert_turn.reset(), insert_step.reset(), insert_node.reset();
+    insert_score.reset();
   }
   void insert(int64_t generation_id, const ScoreRecord& score) {
     Statement& s = prepared(insert_score, "INSERT INTO score VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)");
@@ -110,7 +112,7 @@ struct ResultStore::Impl {
 
   const std::string& path;
   sqlite3* db = nullptr;
-  std::unique_ptr<Statement> insert_generation, insert_turn, insert_step, insert_score;
+  std::unique_ptr<Statement> insert_generation, insert_turn, insert_step, insert_node, insert_score;
 };
 
 ResultStore::ResultStore(const std::string& path, Mode mode)
@@ -270,25 +272,24 @@ int64_t ResultStore::add_generation(int64_t run_id, int64_t arm_id, int64_t prom
     for (size_t i = 0; i < g.turns.size(); ++i) {
       const TurnRecord& t = g.turns[i];
       StepRecord sum{.rows = 0, .target_forwards = 0};
+      int64_t undrafted = 0;
       for (const StepRecord& s : t.steps) {
         sum.rows += s.rows, sum.drafted += s.drafted, sum.drafted_depth += s.drafted_depth;
         sum.accepted += s.accepted, sum.emitted += s.emitted;
-        sum.target_forwards += s.target_forwards;
+        sum.target_forwards += s.target_forwards, undrafted += s.drafted == 0 ? 1 : 0;
         sum.draft_ns += s.draft_ns, sum.verify_ns += s.verify_ns;
         sum.commit_ns += s.commit_ns, sum.other_ns += s.other_ns;
       }
       Statement& insert_turn = impl_->prepared(
           impl_->insert_turn,
           "INSERT INTO turn (generation_id, idx, n_prompt_tokens, n_tokens, n_steps, drafted, "
-          "drafted_depth, accepted, emitted, target_forwards, rows, draft_ns, verify_ns, "
-          "commit_ns, "
-          "other_ns, prefill_ns, draft_prefill_ns, decode_ns, stop, text, tokens) VALUES (?, ?, ?, "
-          "?, "
-          "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
+          "drafted_depth, accepted, emitted, target_forwards, rows, undrafted, draft_ns, "
+          "verify_ns, commit_ns, other_ns, prefill_ns, draft_prefill_ns, decode_ns, stop, text, "
+          "tokens) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
       insert_turn << id << static_cast<int64_t>(i) << t.n_prompt_tokens
                   << static_cast<int64_t>(t.tokens.size()) << static_cast<int64_t>(t.steps.size())
                   << sum.drafted << sum.drafted_depth << sum.accepted << sum.emitted
-                  << sum.target_forwards << sum.rows << sum.draft_ns << sum.verify_ns
+                  << sum.target_forwards << sum.rows << undrafted << sum.draft_ns << sum.verify_ns
                   << sum.commit_ns << sum.other_ns << t.prefill_ns << t.draft_prefill_ns
                   << t.decode_ns << std::string(to_string(t.stop))
                   << (g.texts.empty() ? std::string() : g.texts[i]);
@@ -303,6 +304,12 @@ int64_t ResultStore::add_generation(int64_t run_id, int64_t arm_id, int64_t prom
                     << s.commit_ns << s.other_ns;
         insert_step.run();
       }
+      Statement& insert_node =
+          impl_->prepared(impl_->insert_node, "INSERT INTO node VALUES (?, ?, ?, ?, ?)");
+      for (const NodeCount& n : t.nodes) {
+        insert_node << turn_id << n.depth << n.rank << n.tested << n.accepted;
+        insert_node.run();
+      }
     }
     for (const ScoreRecord& score : scores) impl_->insert(id, score);
     transaction.commit();
@@ -314,11 +321,17 @@ int64_t ResultStore::add_generation(int64_t run_id, int64_t arm_id, int64_t prom
 }
 
 void ResultStore::put_score(int64_t generation_id, const ScoreRecord& score) {
+  put_scores({{generation_id, score}});
+}
+
+void ResultStore::put_scores(const std::vector<std::pair<int64_t, ScoreRecord>>& scores) {
   try {
     Transaction transaction(impl_->db, path_);
-    execute("DELETE FROM score WHERE generation_id = ? AND evaluator = ? AND version = ?",
-            {generation_id, score.evaluator, score.version});
-    impl_->insert(generation_id, score);
+    for (const auto& [generation_id, score] : scores) {
+      execute("DELETE FROM score WHERE generation_id = ? AND evaluator = ? AND version = ?",
+              {generation_id, score.evaluator, score.version});
+      impl_->insert(generation_id, score);
+    }
     transaction.commit();
   } catch (...) {
     impl_->forget_prepared();

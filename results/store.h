@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -18,7 +19,7 @@ struct sqlite3_stmt;
 
 namespace evalrun::results {
 
-inline constexpr int kSchemaVersion = 2;
+inline constexpr int kSchemaVersion = 3;
 
 // One row of a query, read while stepping. Columns are 0-based.
 class Row {
@@ -60,13 +61,15 @@ class ResultStore {
   // Highest of the stored and the given peak, so that a resumed run keeps the larger one.
   void update_arm_bytes(int64_t arm_id, const ArmRecord& arm);
 
-  // One transaction: generation, turns, steps, tokens, scores. Returns its id. A second generation
-  // with the same (arm, prompt, repeat, sample) is refused with an InternalError: resume never
-  // measures twice. On a full disk nothing of it is stored and what was there stays.
+  // One transaction: generation, turns, steps, nodes, tokens, scores. Returns its id. A second
+  // generation with the same (arm, prompt, repeat, sample) is refused with an InternalError: resume
+  // never measures twice. On a full disk nothing of it is stored and what was there stays.
   int64_t add_generation(int64_t run_id, int64_t arm_id, int64_t prompt_id,
                          const GenerationRecord& g, const std::vector<ScoreRecord>& scores);
   // A score taken later; one of the same evaluator and convention is replaced.
   void put_score(int64_t generation_id, const ScoreRecord& score);
+  // Many of them (generation id, score) in one transaction.
+  void put_scores(const std::vector<std::pair<int64_t, ScoreRecord>>& scores);
   // Also true for a failed one: failures are results, and a resumed run does not repeat them.
   bool has_generation(int64_t arm_id, int64_t prompt_id, int repeat, int sample) const;
 

@@ -15,6 +15,8 @@ SELECT g.run_id, g.id AS generation_id, g.arm_id, g.prompt_id, p.task, g.repeat,
        coalesce(sum(t.accepted), 0) AS accepted,
        coalesce(sum(t.emitted), 0) AS emitted,
        coalesce(sum(t.target_forwards), 0) AS target_forwards,
+       coalesce(sum(t.rows), 0) AS rows,
+       coalesce(sum(t.undrafted), 0) AS undrafted,
        coalesce(sum(t.draft_ns), 0) AS draft_ns,
        coalesce(sum(t.verify_ns), 0) AS verify_ns,
        coalesce(sum(t.commit_ns), 0) AS commit_ns,
@@ -42,6 +44,7 @@ SELECT run_id, arm_id, prompt_id, task, sample, fault,
        avg(n_tokens) AS n_tokens, avg(n_decode) AS n_decode, avg(steps) AS steps,
        avg(drafted) AS drafted, avg(drafted_depth) AS drafted_depth, avg(accepted) AS accepted,
        avg(emitted) AS emitted, avg(target_forwards) AS target_forwards,
+       avg(rows) AS rows, avg(undrafted) AS undrafted,
        avg(draft_ns) AS draft_ns, avg(verify_ns) AS verify_ns, avg(commit_ns) AS commit_ns,
        avg(other_ns) AS other_ns, avg(prefill_ns) AS prefill_ns,
        avg(draft_prefill_ns) AS draft_prefill_ns, avg(decode_ns) AS decode_ns,
@@ -65,6 +68,7 @@ SELECT run_id, arm_id, prompt_id, task, fault, count(*) AS n_samples,
        sum(n_tokens) AS n_tokens, sum(n_decode) AS n_decode, sum(steps) AS steps,
        sum(drafted) AS drafted, sum(drafted_depth) AS drafted_depth, sum(accepted) AS accepted,
        sum(emitted) AS emitted, sum(target_forwards) AS target_forwards,
+       sum(rows) AS rows, sum(undrafted) AS undrafted,
        sum(draft_ns) AS draft_ns, sum(verify_ns) AS verify_ns, sum(commit_ns) AS commit_ns,
        sum(other_ns) AS other_ns, sum(prefill_ns) AS prefill_ns,
        sum(draft_prefill_ns) AS draft_prefill_ns, sum(decode_ns) AS decode_ns,
@@ -78,6 +82,7 @@ SELECT run_id, arm_id, task, fault, count(*) AS n_prompts, max(n_samples) AS sam
        sum(n_tokens) AS n_tokens, sum(n_decode) AS n_decode, sum(steps) AS steps,
        sum(drafted) AS drafted, sum(drafted_depth) AS drafted_depth, sum(accepted) AS accepted,
        sum(emitted) AS emitted, sum(target_forwards) AS target_forwards,
+       sum(rows) AS rows, sum(undrafted) AS undrafted,
        sum(draft_ns) AS draft_ns, sum(verify_ns) AS verify_ns, sum(commit_ns) AS commit_ns,
        sum(other_ns) AS other_ns, sum(prefill_ns) AS prefill_ns,
        sum(draft_prefill_ns) AS draft_prefill_ns, sum(decode_ns) AS decode_ns,
@@ -92,7 +97,8 @@ SELECT g.run_id, g.arm_id, p.task, g.fault, count(*) AS generations,
 FROM generation g JOIN prompt p ON p.id = g.prompt_id
 GROUP BY g.run_id, g.arm_id, p.task, g.fault;
 
--- Acceptance ratios of one arm on one task (pooled: sum over sum).
+-- Acceptance ratios of one arm on one task (pooled: sum over sum). An arm that never drafts, such as
+-- plain decoding, has no_draft 1.
 CREATE VIEW v_acceptance AS
 SELECT run_id, arm_id, task, fault, steps, drafted, drafted_depth, accepted, emitted,
        1.0 * emitted / nullif(steps, 0) AS tau,
@@ -100,7 +106,9 @@ SELECT run_id, arm_id, task, fault, steps, drafted, drafted_depth, accepted, emi
        1.0 * emitted / nullif(target_forwards, 0) AS de,
        1.0 * accepted / nullif(drafted, 0) AS alpha_draft,
        1.0 * accepted / nullif(drafted_depth, 0) AS alpha_draft_depth,
-       1.0 * accepted / nullif(emitted, 0) AS alpha_share
+       1.0 * accepted / nullif(emitted, 0) AS alpha_share,
+       1.0 * undrafted / nullif(steps, 0) AS no_draft,
+       1.0 * rows / nullif(steps, 0) AS rows_per_step
 FROM v_arm_totals;
 
 -- Pairs of one arm and the baseline arm of the same run, over the same prompts and samples: what one
@@ -223,6 +231,19 @@ JOIN step s ON s.turn_id = t.id
 WHERE g.status = 'ok'
 GROUP BY g.run_id, g.arm_id, p.task, g.fault, s.drafted_depth, s.accepted, cut;
 
+-- Draft nodes by their place in the tree: depth and siblings in front of them. All finished
+-- generations count, every timing repeat as well, as in v_acceptance_histogram.
+CREATE VIEW v_node_acceptance AS
+SELECT g.run_id, g.arm_id, p.task, g.fault, n.depth, n.rank,
+       sum(n.tested) AS tested, sum(n.accepted) AS accepted,
+       1.0 * sum(n.accepted) / nullif(sum(n.tested), 0) AS share
+FROM generation g
+JOIN prompt p ON p.id = g.prompt_id
+JOIN turn t ON t.generation_id = g.id
+JOIN node n ON n.turn_id = t.id
+WHERE g.status = 'ok'
+GROUP BY g.run_id, g.arm_id, p.task, g.fault, n.depth, n.rank;
+
 -- What the accounting rules forbid; empty when all is well. One row per offending turn.
 CREATE VIEW v_accounting AS
 SELECT g.run_id, g.arm_id, g.id AS generation_id, t.idx AS turn, g.fault,
@@ -231,6 +252,7 @@ SELECT g.run_id, g.arm_id, g.id AS generation_id, t.idx AS turn, g.fault,
          WHEN length(t.tokens) <> 4 * t.n_tokens THEN 'token blob of another length'
          WHEN coalesce(sum(s.emitted), 0) <> t.emitted OR coalesce(sum(s.accepted), 0) <> t.accepted
            OR coalesce(sum(s.drafted), 0) <> t.drafted OR count(s.idx) <> t.n_steps
+           OR coalesce(sum(s.rows), 0) <> t.rows OR coalesce(sum(s.drafted = 0), 0) <> t.undrafted
            THEN 'counters differ from the steps'
          WHEN sum(s.accepted > s.drafted_depth) > 0 THEN 'accepted more than was drafted'
          WHEN sum(s.emitted <> s.accepted + 1 AND s.idx < t.n_steps - 1) > 0

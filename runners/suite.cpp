@@ -8,6 +8,7 @@
 #include "engine/base/json_fields.h"
 #include "engine/base/text.h"
 #include "evaluators/evaluator.h"
+#include "methods/braces.h"
 #include "methods/faults.h"
 #include "methods/method.h"
 #include "runners/embedded_suites.h"
@@ -96,6 +97,17 @@ void refuse_fault(std::string_view method, const std::string& where) {
 }
 
 void check_methods(Suite& suite, const std::string& where) {
+  std::vector<std::string> expanded;
+  for (const std::string& entry : suite.methods) try {
+      for (std::string& method : methods::expand_braces(entry)) expanded.push_back(method);
+    } catch (const base::Error& e) {
+      throw base::Error(ExitCode::kUsage,
+                        fmt::format("{}: field 'methods': {}", where, e.message()), e.hint());
+    }
+  if (expanded.size() > methods::kMostExpanded)
+    throw usage_error(fmt::format("{}: field 'methods' stands for {} methods, more than {}", where,
+                                  expanded.size(), methods::kMostExpanded));
+  suite.methods = std::move(expanded);
   std::vector<std::string> seen;
   for (std::string& method : suite.methods) {
     refuse_fault(method, where);

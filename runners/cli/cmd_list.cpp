@@ -13,6 +13,7 @@
 #include "methods/method.h"
 #include "results/store.h"
 #include "runners/cli/cli.h"
+#include "runners/cli/methods_document.h"
 #include "runners/cli/metric_glossary.h"
 #include "runners/cli/output.h"
 #include "runners/suite.h"
@@ -25,6 +26,7 @@ using Json = nlohmann::ordered_json;
 struct Options {
   std::string what;
   std::string data_root;
+  bool markdown = false;
 };
 
 // Every entry starts with the same five keys, so that one reader serves all lists.
@@ -73,6 +75,7 @@ Json list_methods(const Options&, const GlobalOptions&) {
     e["summary"] = info.summary;
     e["source"] = info.source;
     e["version"] = info.version;
+    e["notes"] = info.notes;
     array.push_back(std::move(e));
   }
   return array;
@@ -315,6 +318,14 @@ void run_list(const Options& options, const GlobalOptions& global) {
     throw base::usage_error(fmt::format("cannot list '{}'", options.what),
                             base::suggest(options.what, known));
   }
+  if (options.markdown) {
+    if (options.what != "methods" || global.json)
+      throw base::usage_error("--markdown is the document of the methods",
+                              "evalrun list methods --markdown");
+    std::string document = methods_document();
+    document.pop_back();  // print_line ends the last line
+    return print_line(document);
+  }
   const Json array = found->make(options, global);
   if (global.json) return print_json_document(array);
   std::vector<std::vector<std::string>> rows;
@@ -343,6 +354,7 @@ void add_list_command(CLI::App& app, Context& context) {
       ->required();
   command->add_option("--data-root", options->data_root,
                       "Folder data sets lie under (default: EVALRUN_DATA)");
+  command->add_flag("--markdown", options->markdown, "Of methods: the whole docs/methods.md");
   command->footer(
       "With --json: an array of objects with name, lossless (none, greedy, both; null when it "
       "does\n"

@@ -1,4 +1,5 @@
-// evalrun score: scores generations that were made elsewhere. Needs no model and no database.
+// evalrun score: scores generations that were made elsewhere, which needs no model and no database;
+// or the answers of a stored run against its baseline arm's (score_run.cpp).
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include "engine/session.h"
 #include "runners/cli/cli.h"
 #include "runners/cli/output.h"
+#include "runners/cli/score_run.h"
 #include "runners/generations_file.h"
 #include "runners/interrupt.h"
 #include "runners/progress.h"
@@ -30,6 +32,7 @@ constexpr double kSecondsBetweenLines = 10;  // of progress, without a terminal
 
 struct Options {
   evaluators::ScoringContext scoring;
+  std::string run, against;
   std::string dataset, generations, data_root, export_format, out, model_id;
   std::vector<std::string> evaluators;
   int workers = 0;
@@ -190,6 +193,17 @@ void write_export(const Options& options, const datasets::LoadedDataset& set,
 }
 
 void run_score(const Options& options, Context& context) {
+  const bool outside = !options.dataset.empty() || !options.generations.empty();
+  if (!options.against.empty() || !options.run.empty()) {
+    if (options.against.empty() || outside || !options.export_format.empty())
+      throw base::usage_error("a stored run is scored against its baseline arm, and nothing else",
+                              "evalrun score RUN --against ar; its answers have their other scores "
+                              "from evalrun run");
+    return score_run({options.run, options.against, options.evaluators, options.workers}, context);
+  }
+  if (options.dataset.empty() || options.generations.empty())
+    throw base::usage_error("nothing to score: --dataset and --generations are required",
+                            "or a stored run: evalrun score RUN --against ar");
   if (options.export_format.empty() != options.out.empty())
     throw base::usage_error("--export and --out go together",
                             "--export says in which format, --out into which file");
@@ -240,14 +254,19 @@ void run_score(const Options& options, Context& context) {
 }  // namespace
 
 void add_score_command(CLI::App& app, Context& context) {
-  auto* command = app.add_subcommand("score", "Score generations that were made elsewhere");
+  auto* command = app.add_subcommand(
+      "score", "Score generations made elsewhere, or a run against its baseline");
   auto options = std::make_shared<Options>();
-  command->add_option("--dataset", options->dataset, "Data set they answer, e.g. gsm8k, jsonl:FILE")
-      ->required();
   command
-      ->add_option("--generations", options->generations,
-                   "JSON Lines with id, text and optionally sample")
-      ->required();
+      ->add_option("run", options->run,
+                   "With --against: number, run:N, label or key (default: the newest run)")
+      ->option_text("[RUN]");
+  command->add_option("--against", options->against,
+                      "ar: score a stored run's answers by their likeness to its baseline arm's");
+  command->add_option("--dataset", options->dataset,
+                      "Data set they answer, e.g. gsm8k, jsonl:FILE");
+  command->add_option("--generations", options->generations,
+                      "JSON Lines with id, text and optionally sample");
   command
       ->add_option("--evaluator", options->evaluators,
                    "Evaluators (default: those of the data set); the first is the line's own value")
@@ -273,12 +292,17 @@ void add_score_command(CLI::App& app, Context& context) {
       "With --json, one line per generation: id, sample, evaluator, status, value, extracted of "
       "the\n"
       "first evaluator; for GSM8K also strict and flexible; with several evaluators also scores.\n"
-      "A line that cannot be used is reported and left out, and the exit code is 7.\n\nExamples:\n"
+      "A line that cannot be used is reported and left out, and the exit code is 7.\n\n"
+      "With --against ar, every other arm's answer is scored with the baseline arm's answer to "
+      "the\n"
+      "same prompt, repeat and sample as reference (rouge1, rouge2, rougeL, bleu, or --evaluator)\n"
+      "and stored as NAME-vs-baseline; evalrun report shows the means.\n\nExamples:\n"
       "  evalrun score --dataset gsm8k --generations answers.jsonl\n"
       "  evalrun score --dataset xsum --generations answers.jsonl --json > scores.jsonl\n"
       "  evalrun score --dataset jsonl:mine.jsonl --generations a.jsonl --evaluator "
       "bleu,rougeL@pltrdy-1.0.1\n"
-      "  evalrun score --dataset gsm8k --generations a.jsonl --export lm-eval --out samples.jsonl");
+      "  evalrun score --dataset gsm8k --generations a.jsonl --export lm-eval --out samples.jsonl\n"
+      "  evalrun score latest --against ar");
   command->callback([options, &context] { run_score(*options, context); });
 }
 

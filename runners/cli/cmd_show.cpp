@@ -93,6 +93,10 @@ Json generation_json(const ShownGeneration& g) {
       steps.push_back(step_json(s, slice(turn.tokens, at, static_cast<size_t>(s.emitted))));
       at += static_cast<size_t>(s.emitted);
     }
+    Json nodes = Json::array();
+    for (const results::NodeCount& n : turn.nodes)
+      nodes.push_back(
+          {{"depth", n.depth}, {"rank", n.rank}, {"tested", n.tested}, {"accepted", n.accepted}});
     turns.push_back({{"prompt_tokens", turn.n_prompt_tokens},
                      {"tokens", turn.tokens},
                      {"text", turn.text},
@@ -100,7 +104,8 @@ Json generation_json(const ShownGeneration& g) {
                      {"prefill_ns", turn.prefill_ns},
                      {"draft_prefill_ns", turn.draft_prefill_ns},
                      {"decode_ns", turn.decode_ns},
-                     {"steps", steps}});
+                     {"steps", steps},
+                     {"nodes", nodes}});
   }
   Json scores = Json::array();
   for (const results::ScoreRecord& s : g.scores)
@@ -155,6 +160,10 @@ void print_generation(const ShownGeneration& g, const TokenPrinter& tokens) {
                       emitted > accepted ? tokens.text(slice(turn.tokens, at + accepted, 1)) : ""});
       at += emitted;
     }
+    const auto undrafted =
+        std::count_if(turn.steps.begin(), turn.steps.end(),
+                      [](const results::StepRecord& s) { return s.drafted == 0; });
+    print_line(fmt::format("nothing drafted in {} of {} steps", undrafted, turn.steps.size()));
     print_line(
         aligned_table({"step", "rows", "drafted", "accepted", "emitted", "draft ms", "verify ms",
                        "commit ms", "other ms", "accepted text", "target's own"},

@@ -48,6 +48,18 @@ std::vector<results::StepRecord> read_steps(const results::ResultStore& store, i
   return steps;
 }
 
+std::vector<results::NodeCount> read_nodes(const results::ResultStore& store, int64_t turn_id) {
+  std::vector<results::NodeCount> nodes;
+  store.query(
+      "SELECT depth, rank, tested, accepted FROM node WHERE turn_id = ? ORDER BY depth, rank",
+      {turn_id}, [&](const results::Row& row) {
+        nodes.push_back({static_cast<int32_t>(row.integer(0)), static_cast<int32_t>(row.integer(1)),
+                         row.integer(2), row.integer(3)});
+        return true;
+      });
+  return nodes;
+}
+
 std::string newest_runs(const results::ResultStore& store) {
   std::string text;
   store.query("SELECT id, label, suite FROM run ORDER BY id DESC LIMIT 8", {},
@@ -113,7 +125,10 @@ ShownGeneration read_generation(const results::ResultStore& store, int64_t id) {
         g.turns.push_back(std::move(turn));
         return true;
       });
-  for (size_t i = 0; i < turn_ids.size(); ++i) g.turns[i].steps = read_steps(store, turn_ids[i]);
+  for (size_t i = 0; i < turn_ids.size(); ++i) {
+    g.turns[i].steps = read_steps(store, turn_ids[i]);
+    g.turns[i].nodes = read_nodes(store, turn_ids[i]);
+  }
   store.query(
       "SELECT evaluator, version, value, extracted, status, detail, suspicious, facts FROM score "
       "WHERE generation_id = ? ORDER BY evaluator, version",
@@ -175,11 +190,13 @@ ShownRun read_run(const results::ResultStore& store, int64_t id) {
   for (ShownArm& arm : run.arms)
     store.query(
         "SELECT coalesce(1.0 * sum(emitted) / nullif(sum(steps), 0), 0),"
-        " coalesce(1e9 * sum(n_decode) / nullif(sum(decode_ns), 0), 0)"
+        " coalesce(1e9 * sum(n_decode) / nullif(sum(decode_ns), 0), 0),"
+        " 1.0 * sum(undrafted) / nullif(sum(steps), 0)"
         " FROM v_arm_totals WHERE run_id = ? AND arm_id = ?",
         {id, arm.id}, [&](const results::Row& row) {
           arm.tau = row.number(0);
           arm.tok_s = row.number(1);
+          if (arm.role == "method" && !row.is_null(2)) arm.no_draft = row.number(2);
           return false;
         });
   store.query("SELECT coalesce(min(id), 0), coalesce(max(id), 0) FROM generation WHERE run_id = ?",
@@ -201,6 +218,7 @@ nlohmann::ordered_json run_json(const ShownRun& run) {
                     {"failed", arm.failed},
                     {"tau", arm.tau},
                     {"tok_s", arm.tok_s},
+                    {"no_draft", arm.no_draft ? Json(*arm.no_draft) : Json()},
                     {"peak_bytes", arm.peak_bytes}});
   return {{"run", run.id},
           {"key", run.key},
@@ -227,9 +245,10 @@ std::string run_text(const ShownRun& run) {
     rows.push_back({arm.label, arm.role, std::to_string(arm.generations),
                     std::to_string(arm.failed), fmt::format("{:.3f}", arm.tau),
                     fmt::format("{:.1f}", arm.tok_s),
+                    arm.no_draft ? fmt::format("{:.1f} %", 100 * *arm.no_draft) : "-",
                     human_bytes(static_cast<double>(arm.peak_bytes))});
-  out +=
-      aligned_table({"arm", "role", "generations", "failed", "tau", "tok/s", "peak memory"}, rows);
+  out += aligned_table(
+      {"arm", "role", "generations", "failed", "tau", "tok/s", "no draft", "peak memory"}, rows);
   rows.clear();
   for (const auto& [name, value] : run.environment) rows.push_back({name, value});
   out += "\n\n" + aligned_table({"environment", ""}, rows);

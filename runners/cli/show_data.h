@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@ struct ShownTurn {
   std::string text, stop;
   int64_t prefill_ns = 0, draft_prefill_ns = 0, decode_ns = 0;
   std::vector<results::StepRecord> steps;
+  std::vector<results::NodeCount> nodes;  // none in runs of old versions
 };
 
 struct ShownGeneration {
@@ -31,7 +33,8 @@ struct ShownArm {
   int64_t id = 0;
   std::string label, role;
   int64_t generations = 0, failed = 0, peak_bytes = 0;
-  double tau = 0, tok_s = 0;  // pooled over everything measured; 0 when nothing was
+  double tau = 0, tok_s = 0;       // pooled over everything measured; 0 when nothing was
+  std::optional<double> no_draft;  // share of steps without a draft; absent for plain decoding
 };
 
 struct ShownRun {

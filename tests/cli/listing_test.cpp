@@ -40,6 +40,21 @@ TEST_F(Listing, MethodsSayWhatTheyKeepAndTake) {
   EXPECT_THAT(names, ::testing::IsSupersetOf({"ar", "pld", "sps"}));
 }
 
+TEST_F(Listing, TheDocumentOfTheMethodsIsCurrent) {
+  const ProgramResult result = run({"list", "methods", "--markdown"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_TRUE(base::read_file(EVALRUN_SOURCE_DIR "/docs/methods.md") == result.out)
+      << "docs/methods.md is not what the registry says. Write it anew, in the source folder:\n"
+         "  build/release/bin/evalrun list methods --markdown > docs/methods.md";
+  for (const json& method : json::parse(run({"list", "methods", "--json"}).out)) {
+    const std::string name = method["name"];
+    EXPECT_THAT(result.out, HasSubstr("\n## " + name + "\n"));
+    for (const json& p : method["params"])
+      EXPECT_THAT(result.out, HasSubstr("| `" + p["name"].get<std::string>() + "` |")) << name;
+  }
+  expect_refused(run({"list", "tasks", "--markdown"}), 2, "list methods --markdown");
+}
+
 TEST_F(Listing, TasksKnowTheirFiles) {
   const auto available = [&](const std::vector<std::string>& more, const std::string& name) {
     std::vector<std::string> arguments = {"list", "tasks", "--json"};

@@ -94,6 +94,43 @@ TEST_F(StoredRuns, ShowRefuses) {
   expect_refused(run({"show", "1", "--db", "none.db"}), 7, "none.db");
 }
 
+TEST_F(StoredRuns, ScoreAgainstTheBaselineArm) {
+  execute(
+      "UPDATE turn SET text = 'one two three four five' WHERE generation_id IN (SELECT g.id FROM "
+      "generation g JOIN arm a ON a.id = g.arm_id WHERE a.role <> 'method')");
+  execute(
+      "UPDATE turn SET text = 'one two three four six' WHERE generation_id IN (SELECT g.id FROM "
+      "generation g JOIN arm a ON a.id = g.arm_id WHERE a.role = 'method')");
+  for (const char* against : {"ar", "AR", "baseline"}) {
+    const ProgramResult scored = with_db({"score", "first", "--against", against});
+    ASSERT_EQ(scored.exit_code, 0) << scored.err;
+    EXPECT_THAT(scored.out, HasSubstr(fmt::format("{} answers against", 2 * kPrompts)));
+    EXPECT_THAT(scored.out, HasSubstr("rouge1-vs-baseline@rouge_score-0.1.2  0.8000"));
+  }
+  const json rows = json::parse(with_db({"report", "-o", "json"}).out);
+  EXPECT_FALSE(rows[0]["quality"].contains("rouge1-vs-baseline@rouge_score-0.1.2"));
+  for (const json& row : rows) {
+    if (row["role"] == "baseline") continue;
+    const json& quality = row["quality"]["rougeL-vs-baseline@rouge_score-0.1.2"];
+    EXPECT_NEAR(quality["value"].get<double>(), row["role"] == "aa" ? 1 : 0.8, 1e-12);
+    EXPECT_EQ(quality["n"], kPrompts);
+  }
+  const ProgramResult table = with_db({"report"});
+  EXPECT_THAT(table.out, HasSubstr("bleu-vs-baseline@sacrebleu-2.6.0"));
+  EXPECT_THAT(table.out, HasSubstr("-vs-baseline: likeness to the baseline arm's answer"));
+  const auto lines = parse_lines(
+      with_db({"score", "--against", "ar", "--json", "--evaluator", "rougeL@pltrdy-1.0.1"}).out);
+  ASSERT_EQ(lines.size(), 2u * kPrompts);
+  EXPECT_EQ(lines[0]["evaluator"], "rougeL-vs-baseline@pltrdy-1.0.1");
+  expect_refused(with_db({"score", "first"}), 2, "--against ar");
+  expect_refused(with_db({"score", "first", "--against", "pld"}), 2, "baseline arm");
+  expect_refused(with_db({"score", "frist", "--against", "ar"}), 2, "first");
+  expect_refused(with_db({"score", "first", "--against", "ar", "--evaluator", "gsm8k"}), 2,
+                 "how alike");
+  expect_refused(with_db({"score", "--against", "ar", "--dataset", "gsm8k"}), 2, "baseline arm");
+  expect_refused(with_db({"score"}), 2, "--dataset");
+}
+
 TEST_F(StoredRuns, CompareWithItself) {
   const ProgramResult result = with_db({"compare", "first", "r.db:run:1", "--format", "json"});
   ASSERT_EQ(result.exit_code, 0) << result.err;

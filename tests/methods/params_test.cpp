@@ -122,5 +122,47 @@ TEST(SplitMethodList, KeepsParametersWithTheirMethod) {
               HasSubstr("begins with the parameter 'k=4'"));
 }
 
+TEST(SplitMethodList, BracesAreEveryCombinationInOrder) {
+  EXPECT_THAT(split_method_list("pld:k={2,4,6}"), ElementsAre("pld:k=2", "pld:k=4", "pld:k=6"));
+  EXPECT_THAT(split_method_list("ar,pld:ngram={2,3},k={2..20..9},sps"),
+              ElementsAre("ar", "pld:ngram=2,k=2", "pld:ngram=2,k=11", "pld:ngram=2,k=20",
+                          "pld:ngram=3,k=2", "pld:ngram=3,k=11", "pld:ngram=3,k=20", "sps"));
+  EXPECT_THAT(
+      split_method_list("sps:draft=layers:{2..4},k=1"),
+      ElementsAre("sps:draft=layers:2,k=1", "sps:draft=layers:3,k=1", "sps:draft=layers:4,k=1"));
+  EXPECT_THAT(split_method_list("pld:match={ first , recent }"),
+              ElementsAre("pld:match=first", "pld:match=recent"));
+  EXPECT_THAT(split_method_list("{pld,sps}:k={7}"), ElementsAre("pld:k=7", "sps:k=7"));
+  EXPECT_THAT(split_method_list("pld:k={2..7..3}"), ElementsAre("pld:k=2", "pld:k=5"))
+      << "the last value need not be met";
+  EXPECT_THAT(split_method_list("pld:k={-1..1}"), ElementsAre("pld:k=-1", "pld:k=0", "pld:k=1"));
+  EXPECT_THAT(split_method_list("pld:k={0.5,1e-3}"), ElementsAre("pld:k=0.5", "pld:k=1e-3"));
+  EXPECT_EQ(split_method_list("pld:k={1..10},ngram={1..10},min_ngram={1..10}").size(), 1000u);
+}
+
+TEST(SplitMethodList, BracesThatMeanNothingAreNamed) {
+  const auto error = [](const std::string& text) {
+    const std::string message = message_of([&] { split_method_list(text); });
+    EXPECT_THAT(message, HasSubstr(text));
+    return message;
+  };
+  EXPECT_THAT(error("pld:k={2,4"), HasSubstr("opening brace without a closing"));
+  EXPECT_THAT(error("pld:k=2,4}"), HasSubstr("closing brace without an opening"));
+  EXPECT_THAT(error("pld:k={2,{4,5}}"), HasSubstr("a brace inside braces"));
+  EXPECT_THAT(error("pld:k={}"), HasSubstr("'{}' has an empty entry"));
+  EXPECT_THAT(error("pld:k={2,,4}"), HasSubstr("empty entry"));
+  EXPECT_THAT(error("pld:k={2,}"), HasSubstr("empty entry"));
+  for (const char* bad :
+       {"pld:k={a..b}", "pld:k={..}", "pld:k={2..}", "pld:k={1.5..2}", "pld:k={1..99999999999}"})
+    EXPECT_THAT(error(bad), HasSubstr("no range of whole numbers"));
+  for (const char* bad : {"pld:k={4..2}", "pld:k={2..4..0}", "pld:k={2..4..-1}"})
+    EXPECT_THAT(error(bad), HasSubstr("is empty"));
+  EXPECT_THAT(error("pld:k={1..2..3..4}"), HasSubstr("first..last..step"));
+  for (const char* bad :
+       {"pld:k={1..1001}", "pld:k={-2147483648..2147483647}",
+        "pld:k={1..11},ngram={1..10},min_ngram={1..10}", "pld:k={1..600},pld:ngram=2,k={1..600}"})
+    EXPECT_THAT(error(bad), HasSubstr("more than 1000 methods"));
+}
+
 }  // namespace
 }  // namespace evalrun::tests

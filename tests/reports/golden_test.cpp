@@ -25,14 +25,21 @@ class GoldenTest : public ::testing::Test {
   GoldenTest() : store_(folder_.file("a.db")) {
     run_.tasks = {"gsm8k", "samples_chat"};
     run_.arms = tests::usual_arms();
-    tests::SyntheticArm tree = run_.arms[2];  // drafts more nodes than its depth, and is lossy
+    tests::SyntheticArm tree = run_.arms[2];  // drafts more nodes than its depth, is lossy, and now
+                                              // and then drafts nothing
     tree.label = "tree|lossy";
     tree.lossless = "none";
     run_.arms.push_back(tree);
     run_.change = [](results::GenerationRecord& g, const tests::SyntheticArm& a, int prompt, int,
                      int) {
       if (a.label == "tree|lossy") {
-        for (auto& s : g.turns[0].steps) s.drafted *= 2;
+        for (auto& s : g.turns[0].steps) {
+          s.drafted *= 2, s.rows = 2 + s.drafted;  // a row beside the draft
+          if (s.accepted == 0) s.drafted = s.drafted_depth = 0, s.rows = 2;
+        }
+        g.turns[0].nodes = {{.depth = 1, .rank = 0, .tested = 20, .accepted = 9},
+                            {.depth = 1, .rank = 1, .tested = 20, .accepted = 3},
+                            {.depth = 2, .rank = 0, .tested = 12, .accepted = 4}};
         g.turns[0].tokens[3] += prompt % 2;
       }
       if (a.role == "aa") g.turns[0].decode_ns += 1'000'000 * (prompt - 1);

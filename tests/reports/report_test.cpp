@@ -227,6 +227,51 @@ TEST_F(ReportTest, AcceptanceByDepthByHand) {
   EXPECT_NEAR(joint, *pld.accepted_per_step, 1e-12);  // sum of P(at least d accepted)
 }
 
+TEST_F(ReportTest, NodesArePooledByTheirPlace) {
+  run_.tasks = {"gsm8k", "chat"};
+  run_.repeats = 2;
+  const Report r = report();
+  const ReportRow& part = row(r, "pld:k=4", "gsm8k");
+  const ReportRow& all = row(r, "pld:k=4", "all");
+  ASSERT_EQ(part.acceptance_by_node.size(), 4u);
+  ASSERT_EQ(all.acceptance_by_node.size(), 4u);
+  for (size_t d = 0; d < 4; ++d) {
+    const NodeAcceptance& n = all.acceptance_by_node[d];
+    EXPECT_EQ(n.depth, static_cast<int64_t>(d) + 1);
+    EXPECT_EQ(n.rank, 0);
+    EXPECT_EQ(n.tested, 2 * part.acceptance_by_node[d].tested);
+    // A chain's nodes are its depths; only the cut of a last step is seen by the nodes alone.
+    EXPECT_GE(n.tested, all.alpha_by_depth[d].tested);
+    EXPECT_LE(n.tested, all.alpha_by_depth[d].tested + 2 * 2 * 4);
+  }
+  EXPECT_TRUE(row(r, "ar", "gsm8k").acceptance_by_node.empty());
+  const auto json = nlohmann::json::parse(to_json(r));
+  EXPECT_EQ(json[0]["acceptance_by_node"], nlohmann::json::array());
+  EXPECT_EQ(json[2]["acceptance_by_node"][0]["tested"], part.acceptance_by_node[0].tested);
+  EXPECT_THAT(to_csv(r), Not(HasSubstr("acceptance_by_node")));
+}
+
+TEST_F(ReportTest, AMethodThatDraftsNothingShowsIt) {
+  run_.change = [](GenerationRecord& g, const SyntheticArm& a, int, int, int) {
+    if (a.role != "method") return;
+    int kept = 0;
+    for (auto& s : g.turns[0].steps) {  // a draft in every eighth step, all of it good
+      if (kept++ % 8 == 0) continue;
+      s.drafted = s.drafted_depth = 0, s.rows = 1;
+    }
+  };
+  const Report r = report();
+  const ReportRow& pld = row(r, "pld:k=4", "gsm8k");
+  EXPECT_GT(*pld.no_draft, 0.8);
+  EXPECT_DOUBLE_EQ(*pld.no_draft, pld.undrafted / pld.steps);
+  EXPECT_FALSE(row(r, "ar", "gsm8k").no_draft.has_value());
+  EXPECT_DOUBLE_EQ(*row(r, "ar", "gsm8k").rows_per_step, 1);
+  ReportOptions plain;
+  plain.why = false;
+  EXPECT_THAT(to_text(build_report(store_, 1, plain)),
+              HasSubstr(fmt::format("{:.1f} %", 100 * *pld.no_draft)));
+}
+
 TEST_F(ReportTest, IdentitiesWithoutACut) {
   run_.tokens = 41;
   run_.prompts_per_task = 1;  // 40 = 4 whole rounds: every step ends with a token of the target
@@ -246,6 +291,9 @@ TEST_F(ReportTest, EqualsTheViews) {
   run_.change = [&](GenerationRecord& g, const SyntheticArm& a, int, int, int) {
     g.turns[0].decode_ns += static_cast<int64_t>(rng.below(50'000'000));
     if (a.role == "method" && rng.below(4) == 0) g.turns[0].tokens[0] += 1;
+    if (a.role == "method")
+      for (auto& s : g.turns[0].steps)
+        if (s.accepted == 0) s.drafted = s.drafted_depth = 0, s.rows = 2;
   };
   const int64_t run_id = tests::fill(store_, run_);
   const Report r = build_report(store_, run_id);
@@ -258,7 +306,8 @@ TEST_F(ReportTest, EqualsTheViews) {
   };
   store_.query(
       "SELECT a.label, s.task, s.n_prompts, s.tok_s, s.speedup, s.tau, s.t_ratio, s.draft_share, "
-      "s.overhead, s.residual, c.accepted_per_step, c.de, c.alpha_draft, c.alpha_share, c.steps, "
+      "s.overhead, s.residual, c.accepted_per_step, c.de, c.alpha_draft, c.alpha_share, "
+      "iif(a.role = 'method', c.no_draft, NULL), c.rows_per_step, c.steps, "
       "c.emitted, i.identical_share, q.value, q.n FROM v_speed s "
       "JOIN arm a ON a.id = s.arm_id "
       "JOIN v_acceptance c ON c.arm_id = s.arm_id AND c.task = s.task "
@@ -270,7 +319,7 @@ TEST_F(ReportTest, EqualsTheViews) {
         int column = 3;
         for (const auto& value :
              {x.tok_s, x.speedup, x.tau, x.t_ratio, x.draft_share, x.overhead, x.residual,
-              x.accepted_per_step, x.de, x.alpha_draft, x.alpha_share})
+              x.accepted_per_step, x.de, x.alpha_draft, x.alpha_share, x.no_draft, x.rows_per_step})
           same(value, v, column++);
         EXPECT_EQ(x.steps, v.number(column++));
         EXPECT_EQ(x.emitted, v.number(column++));
@@ -282,6 +331,27 @@ TEST_F(ReportTest, EqualsTheViews) {
       });
   EXPECT_EQ(checked, 6);
   EXPECT_LT(*row(r, "pld:k=4", "all").identical_share, 1);
+}
+
+TEST_F(ReportTest, AMigratedRunKeepsItsReport) {
+  run_.tasks = {"gsm8k", "chat"};
+  run_.repeats = 2;
+  run_.change = [](GenerationRecord& g, const SyntheticArm&, int, int repeat, int) {
+    g.turns[0].nodes.clear();  // version 2 had none
+    g.turns[0].decode_ns += 1000 * repeat;
+  };
+  const TemporaryFolder folder;
+  Report before;
+  {
+    ResultStore store(folder.file("old.db"));
+    before = build_report(store, tests::fill(store, run_));
+    tests::to_version_2(store);
+  }
+  const ResultStore store(folder.file("old.db"));
+  const Report after = build_report(store, 1);
+  EXPECT_EQ(to_json(after), to_json(before));
+  EXPECT_EQ(to_csv(after), to_csv(before));
+  EXPECT_EQ(to_text(after), to_text(before));
 }
 
 TEST_F(ReportTest, TheMedianRepeatCounts) {

@@ -228,13 +228,8 @@ TEST(Migration, FromVersionZeroWithACopy) {
     schema = text(store, all_schema);
     n_scores = integer(store, "SELECT count(*) FROM score");
     ASSERT_GT(n_scores, 0);
-    // Back to the layout of version 0; a column can only be dropped when no view uses it.
-    std::vector<std::string> views;
-    store.query("SELECT name FROM sqlite_schema WHERE type = 'view'", {}, [&](const Row& r) {
-      views.push_back(r.text(0));
-      return true;
-    });
-    for (const std::string& v : views) store.execute("DROP VIEW " + v);
+    // Back to the layout of version 0.
+    tests::to_version_2(store);
     store.execute("ALTER TABLE generation DROP COLUMN fault");
     store.execute("ALTER TABLE score RENAME TO new_score");
     store.execute(
@@ -285,6 +280,44 @@ TEST(Migration, FromVersionZeroWithACopy) {
   // Opening again migrates nothing more.
   ResultStore again(path);
   EXPECT_FALSE(std::filesystem::exists(path + ".bak-v0-2"));
+}
+
+TEST(Migration, FromVersionTwoCountsTheStepsWithoutADraft) {
+  TemporaryFolder folder;
+  const std::string path = folder.file("a.db");
+  SyntheticRun run = usual();
+  run.change = [](GenerationRecord& g, const tests::SyntheticArm& a, int, int, int) {
+    if (a.role != "method") return;
+    for (StepRecord& s : g.turns[0].steps)
+      if (s.accepted == 0) s.drafted = s.drafted_depth = 0, s.rows = 1;
+  };
+  const std::string turns =
+      "SELECT group_concat(hex(tokens) || text || stop || n_steps || ' ' || drafted || ' ' || rows "
+      "|| ' ' || undrafted || ' ' || decode_ns, ';') FROM (SELECT * FROM turn ORDER BY id)";
+  const std::string columns = "SELECT group_concat(name) FROM pragma_table_info('turn')";
+  std::string before, layout;
+  {
+    ResultStore store(path);
+    tests::fill(store, run);
+    before = text(store, turns);
+    layout = text(store, columns);
+    ASSERT_GT(integer(store, "SELECT sum(undrafted) FROM turn WHERE drafted > 0"), 0);
+    ASSERT_GT(integer(store, "SELECT count(*) FROM node"), 0);
+    tests::to_version_2(store);
+  }
+  ResultStore store(path);
+  EXPECT_EQ(text(store, turns), before);
+  EXPECT_EQ(text(store, columns), layout) << "wide columns stand last";
+  EXPECT_EQ(integer(store, "SELECT count(*) FROM v_accounting"), 0);
+  EXPECT_EQ(integer(store, "SELECT count(*) FROM v_node_acceptance"), 0);
+  EXPECT_EQ(text(store, "PRAGMA foreign_key_check"), "");
+  EXPECT_GT(integer(store, "SELECT count(*) FROM step"), 0);
+  // New rows join the old ones, and go with their generation.
+  store.add_generation(1, 3, 1, tests::generation(run, run.arms[2], 0, 9, 0), {});
+  EXPECT_EQ(integer(store, "SELECT count(*) FROM node"), 4);
+  store.execute("DELETE FROM generation");
+  for (const char* table : {"turn", "step", "node"})
+    EXPECT_EQ(integer(store, fmt::format("SELECT count(*) FROM {}", table)), 0) << table;
 }
 
 // ---- kill -9 ----

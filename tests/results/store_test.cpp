@@ -37,6 +37,9 @@ TEST(ResultStore, RoundTrip) {
   g.turns.push_back(g.turns[0]);
   g.turns[1].tokens = {-1, 0, 2147483647};
   g.turns[1].stop = StopReason::kStopToken;
+  g.turns[1].nodes = {{.depth = 1, .rank = 0, .tested = 9, .accepted = 2},
+                      {.depth = 1, .rank = 15, .tested = 7, .accepted = 1},
+                      {.depth = 64, .rank = 0, .tested = 1, .accepted = 0}};
   g.texts = {"first", "second \xF0\x9F\x98\x80"};
   {
     ResultStore store(folder.file("a.db"));
@@ -112,6 +115,18 @@ TEST(ResultStore, RoundTrip) {
         return true;
       });
   EXPECT_EQ(i, g.turns[0].steps.size());
+  for (size_t t = 0; t < g.turns.size(); ++t) {
+    std::vector<NodeCount> nodes;
+    store.query(
+        "SELECT n.depth, n.rank, n.tested, n.accepted FROM node n JOIN turn t ON t.id = n.turn_id "
+        "WHERE t.idx = ? ORDER BY n.depth, n.rank",
+        {static_cast<int64_t>(t)}, [&](const Row& r) {
+          nodes.push_back({static_cast<int32_t>(r.integer(0)), static_cast<int32_t>(r.integer(1)),
+                           r.integer(2), r.integer(3)});
+          return true;
+        });
+    EXPECT_EQ(nodes, g.turns[t].nodes);
+  }
   // A score whose status is not ok has no value.
   EXPECT_EQ(integer(store, "SELECT count(*) FROM score WHERE value IS NULL"), 1);
   EXPECT_EQ(text(store, "SELECT evaluator FROM score WHERE value = 0.5"), "e");
@@ -270,6 +285,53 @@ TEST(Views, FailedGenerationsAndFaultsStayOut) {
   EXPECT_EQ(integer(store, "SELECT count(*) FROM v_sample WHERE arm_id = 2"), 3);
   EXPECT_EQ(integer(store, "SELECT failed FROM v_count WHERE arm_id = 2"), 1);
   EXPECT_EQ(integer(store, "SELECT generations FROM v_count WHERE arm_id = 2"), 4);
+}
+
+// Three arms by four prompts; pld accepts 3, 1, 0, 2 of 4 in turn.
+TEST(Views, StepsWithoutADraftAndRows) {
+  TemporaryFolder folder;
+  ResultStore store(folder.file("a.db"));
+  SyntheticRun run = usual();
+  run.change = [](GenerationRecord& g, const tests::SyntheticArm& a, int, int, int) {
+    if (a.role == "method")
+      for (StepRecord& s : g.turns[0].steps)
+        if (s.accepted == 0) s.drafted = s.drafted_depth = 0, s.rows = 3;  // two rows beside it
+  };
+  tests::fill(store, run);
+  EXPECT_EQ(integer(store, "SELECT count(*) FROM v_accounting"), 0);
+  const auto of_steps = [&](const std::string& what) {
+    return real(store, "SELECT 1.0 * sum(" + what +
+                           ") / count(*) FROM step s JOIN turn t ON t.id = s.turn_id "
+                           "JOIN generation g ON g.id = t.generation_id WHERE g.arm_id = 3");
+  };
+  const auto of_view = [&](const std::string& column, int arm) {
+    return real(store, fmt::format("SELECT {} FROM v_acceptance WHERE arm_id = {}", column, arm));
+  };
+  EXPECT_EQ(of_view("no_draft", 1), 1);
+  EXPECT_EQ(of_view("rows_per_step", 1), 1);
+  EXPECT_EQ(of_view("no_draft", 3), of_steps("s.drafted = 0"));
+  EXPECT_EQ(of_view("rows_per_step", 3), of_steps("s.rows"));
+  EXPECT_GT(of_view("no_draft", 3), 0.2);
+  EXPECT_LT(of_view("no_draft", 3), 0.3);
+}
+
+TEST(Views, NodesAreCountedOverAllFinishedGenerations) {
+  TemporaryFolder folder;
+  ResultStore store(folder.file("a.db"));
+  SyntheticRun run = usual();
+  run.repeats = 2;
+  run.change = [](GenerationRecord& g, const tests::SyntheticArm& a, int prompt, int, int) {
+    g.turns[0].nodes.clear();
+    if (a.role == "method")
+      g.turns[0].nodes = {{.depth = 1, .rank = 0, .tested = 10, .accepted = 5},
+                          {.depth = 1, .rank = 1, .tested = 5 + prompt, .accepted = 1}};
+    if (prompt == 3) g.status = "failed: of course";
+  };
+  tests::fill(store, run);
+  EXPECT_EQ(text(store,
+                 "SELECT group_concat(arm_id || ' ' || depth || '.' || rank || ' ' || accepted || "
+                 "'/' || tested || ' ' || share, '; ') FROM v_node_acceptance WHERE fault = ''"),
+            "3 1.0 30/60 0.5; 3 1.1 6/36 " + text(store, "SELECT 6.0 / 36"));
 }
 
 TEST(Views, AccountingFindsEachKindOfMiscount) {

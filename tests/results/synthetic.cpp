@@ -72,6 +72,7 @@ GenerationRecord generation(const SyntheticRun& run, const SyntheticArm& a, int 
     t.tokens.push_back(static_cast<int32_t>(base::mix64(g.seed + static_cast<uint64_t>(i)) % 1000));
   t.n_prompt_tokens = 10;
   t.prefill_ns = 50'000'000;
+  for (int d = 1; d <= a.depth; ++d) t.nodes.push_back({.depth = d});
   for (int left = n - 1, k = 0; left > 0; ++k) {
     StepRecord s;
     s.drafted = s.drafted_depth = a.depth;
@@ -83,8 +84,14 @@ GenerationRecord generation(const SyntheticRun& run, const SyntheticArm& a, int 
     s.commit_ns = a.commit_ns, s.other_ns = a.other_ns;
     t.decode_ns += s.draft_ns + s.verify_ns + s.commit_ns + s.other_ns;
     left -= s.emitted;
+    // A chain: a node is tested when the one in front of it was accepted.
+    for (int d = 1; d <= std::min(a.depth, accepted + 1); ++d) {
+      NodeCount& node = t.nodes[static_cast<size_t>(d - 1)];
+      ++node.tested, node.accepted += d <= accepted;
+    }
     t.steps.push_back(s);
   }
+  std::erase_if(t.nodes, [](const NodeCount& node) { return node.tested == 0; });
   g.total_ns = t.prefill_ns + t.decode_ns;
   g.turns = {t};
   g.texts = {"text"};
@@ -129,6 +136,19 @@ int64_t fill(ResultStore& store, const SyntheticRun& run) {
     }
   store.finish_run(run_id);
   return run_id;
+}
+
+void to_version_2(ResultStore& store) {
+  std::vector<std::string> views;
+  store.query("SELECT name FROM sqlite_schema WHERE type = 'view'", {}, [&](const Row& r) {
+    views.push_back(r.text(0));
+    return true;
+  });
+  // A column can only be dropped when no view uses it.
+  for (const std::string& v : views) store.execute("DROP VIEW " + v);
+  store.execute("ALTER TABLE turn DROP COLUMN undrafted");
+  store.execute("DROP TABLE node");
+  store.execute("UPDATE meta SET value = '2' WHERE name = 'schema_version'");
 }
 
 TemporaryFolder::TemporaryFolder() {

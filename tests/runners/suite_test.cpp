@@ -55,6 +55,16 @@ TEST(Suite, ReadsEveryField) {
   EXPECT_THAT(s.evaluators, ElementsAre("gsm8k_strict"));
 }
 
+TEST(Suite, BracesAreExpandedWhenItIsCompleted) {
+  Suite s = parse_suite(R"({"tasks": ["samples"], "methods": ["sps:draft=layers:4,k={1,3}", "ar",
+                            "pld:k={2..4..2}"]})",
+                        "mine.json");
+  complete_suite(s, "mine.json");
+  EXPECT_THAT(s.methods, ElementsAre("ar", "sps:draft=layers:4,k=1", "sps:draft=layers:4,k=3",
+                                     "pld:k=2,match=first,min_ngram=1,ngram=3",
+                                     "pld:k=4,match=first,min_ngram=1,ngram=3"));
+}
+
 TEST(Suite, TheStoredFormReadsBackAsTheSameSuite) {
   Suite s = parse_suite(R"({"tasks": ["gsm8k", {"task": "samples", "limit": 5}], "warmup": 3,
                             "evaluators": "none", "order": "sequential", "top_k": 5})",
@@ -90,6 +100,14 @@ TEST(Suite, ErrorsNameFileAndFieldAndWhatIsKnown) {
               AllOf(HasSubstr("mine.json"), HasSubstr("'methods'"), HasSubstr("'pld'")));
   EXPECT_THAT(error_of(R"({"tasks": ["samples"], "methods": ["pld", "pld:k=10"]})"),
               HasSubstr("twice"));
+  EXPECT_THAT(error_of(R"({"tasks": ["samples"], "methods": ["pld:k={4..6}", "pld:k=5"]})"),
+              AllOf(HasSubstr("k=5"), HasSubstr("twice")));
+  EXPECT_THAT(error_of(R"({"tasks": ["samples"], "methods": ["pld:k={4..6"]})"),
+              AllOf(HasSubstr("mine.json"), HasSubstr("'methods'"), HasSubstr("pld:k={4..6")));
+  EXPECT_THAT(
+      error_of(
+          R"({"tasks": ["samples"], "methods": ["pld:k={1..600}", "pld:ngram=2,k={1..600}"]})"),
+      HasSubstr("more than 1000"));
   EXPECT_THAT(error_of(R"({"methods": ["pld"]})"), HasSubstr("no data sets"));
   EXPECT_THAT(error_of(R"({"tasks": ["samples", "samples"]})"), HasSubstr("twice"));
   EXPECT_THAT(error_of(R"({"tasks": ["samples"], "repeats": 0})"), HasSubstr("repeats"));
