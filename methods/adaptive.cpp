@@ -9,7 +9,7 @@
 namespace evalrun::methods {
 namespace {
 
-constexpr double kMemory = 0.95;      // weight of the past when a node is added
+constexpr double kMemory = 0.97;      // weight of the past when a node is added
 constexpr double kPriorWeight = 2;    // nodes
 constexpr double kDeeper = 0.75;      // prior of a node below an accepted one
 constexpr double kUnknownRow = 0.05;  // price of a row without a table

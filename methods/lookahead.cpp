@@ -61,6 +61,8 @@ class LookaheadDrafter final : public Drafter {
       tree.add_path(usable_draft(pool_.gram(root_, i), max_depth, stop_ids_), shape_.trie);
   }
 
+  double expected(int) const override { return 0.2; }
+
   void side_rows(int max_rows, SideRows& side) override {
     int needed = 0;
     for (int r = 0; r < filled_; ++r) needed += static_cast<int>(row(r).size());

@@ -82,6 +82,13 @@ class Planner {
       add_arm(method, /*aa=*/false);
       if (plan_.arms.size() == 1 && request_.suite.aa) add_arm(method, /*aa=*/true);
     }
+    for (const std::string& method : request_.suite.optional_methods) try {
+        add_arm(method, /*aa=*/false);
+      } catch (const base::Error& e) {
+        if (e.code() != base::ExitCode::kUsage) throw;
+        plan_.left_out.push_back(
+            fmt::format("{} ({})", methods::parse_method(method).label(), e.message()));
+      }
     check_faults();
     plan_.schedule =
         make_schedule({static_cast<int>(plan_.prompts.size()), static_cast<int>(plan_.arms.size()),

@@ -41,9 +41,10 @@ struct RunPlan {
   std::vector<PlannedArm> arms;
   std::vector<PlannedPrompt> prompts;
   std::vector<Visit> schedule;
-  std::vector<std::string> skipped;  // prompts left out because they are too long
-  std::vector<std::string> origins;  // "gsm8k: 40 prompts, official, FILE"
-  int capacity = 0;                  // tokens a session must hold
+  std::vector<std::string> skipped;   // prompts left out because they are too long
+  std::vector<std::string> left_out;  // optional methods and why they cannot be measured
+  std::vector<std::string> origins;   // "gsm8k: 40 prompts, official, FILE"
+  int capacity = 0;                   // tokens a session must hold
   // Its table is offered to the methods of every arm when they are built: empty in a fresh plan,
   // filled in before a run (measure_row_cost, runners/runner.h).
   std::shared_ptr<MeasuredRowCost> row_cost = std::make_shared<MeasuredRowCost>();

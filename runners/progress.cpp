@@ -13,6 +13,10 @@ std::string format_duration(double seconds) {
   return fmt::format("{}s", s);
 }
 
+void ConsoleProgress::left_out(const std::string& method) {
+  fmt::print(out_, "left out: {}\n", method);
+}
+
 void ConsoleProgress::warming_up(const std::string& arm) {
   show(fmt::format("warming up: {}", arm), false);
 }

@@ -10,6 +10,8 @@ namespace evalrun::runners {
 class ProgressSink {
  public:
   virtual ~ProgressSink() = default;
+  // An optional method of the suite that lacks what it needs, with the reason.
+  virtual void left_out(const std::string& /*method*/) {}
   virtual void warming_up(const std::string& /*arm*/) {}
   virtual void begin(int /*pending*/, int /*already_stored*/) {}
   virtual void generation_done(const std::string& /*arm*/, const std::string& /*prompt*/,
@@ -24,6 +26,7 @@ class ConsoleProgress final : public ProgressSink {
  public:
   ConsoleProgress(std::FILE* out, bool is_terminal, base::Clock& clock)
       : out_(out), terminal_(is_terminal), clock_(clock) {}
+  void left_out(const std::string& method) override;
   void warming_up(const std::string& arm) override;
   void begin(int pending, int already_stored) override;
   void generation_done(const std::string& arm, const std::string& prompt, bool failed) override;

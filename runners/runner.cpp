@@ -308,6 +308,8 @@ RunOutcome run_suite(const PlanRequest& request, results::ResultStore& store, ba
                      const RunnerOptions& options) {
   const RunPlan plan = make_plan(request);
   const Conversation conversation(*request.target);
+  if (options.progress != nullptr)
+    for (const std::string& method : plan.left_out) options.progress->left_out(method);
   Runner runner(plan, conversation, store, clock, options);
   if (runner.pending() == 0) return runner.finish_without_measuring();
   measure_row_cost(request, plan, options);

@@ -96,32 +96,41 @@ void refuse_fault(std::string_view method, const std::string& where) {
                         "faults are planted by `evalrun check --self-test` only");
 }
 
-void check_methods(Suite& suite, const std::string& where) {
+// Braces expanded, every method in its one spelling, none twice.
+void check_method_list(std::vector<std::string>& list, const char* field, const std::string& where,
+                       std::vector<std::string>& seen) {
+  const auto in_field = [&](const base::Error& e) {
+    return base::Error(ExitCode::kUsage,
+                       fmt::format("{}: field '{}': {}", where, field, e.message()), e.hint());
+  };
   std::vector<std::string> expanded;
-  for (const std::string& entry : suite.methods) try {
+  for (const std::string& entry : list) try {
       for (std::string& method : methods::expand_braces(entry)) expanded.push_back(method);
     } catch (const base::Error& e) {
-      throw base::Error(ExitCode::kUsage,
-                        fmt::format("{}: field 'methods': {}", where, e.message()), e.hint());
+      throw in_field(e);
     }
   if (expanded.size() > methods::kMostExpanded)
-    throw usage_error(fmt::format("{}: field 'methods' stands for {} methods, more than {}", where,
-                                  expanded.size(), methods::kMostExpanded));
-  suite.methods = std::move(expanded);
-  std::vector<std::string> seen;
-  for (std::string& method : suite.methods) {
+    throw usage_error(fmt::format("{}: field '{}' stands for {} methods, more than {}", where,
+                                  field, expanded.size(), methods::kMostExpanded));
+  list = std::move(expanded);
+  for (std::string& method : list) {
     refuse_fault(method, where);
     try {
       method = methods::parse_method(method).canonical();
     } catch (const base::Error& e) {
-      throw base::Error(ExitCode::kUsage,
-                        fmt::format("{}: field 'methods': {}", where, e.message()), e.hint());
+      throw in_field(e);
     }
     if (std::find(seen.begin(), seen.end(), method) != seen.end())
-      throw usage_error(fmt::format("{}: field 'methods' lists {} twice", where, method),
+      throw usage_error(fmt::format("{}: field '{}' lists {} twice", where, field, method),
                         "repeat measurements with --repeats; the A/A arm is --aa");
     seen.push_back(method);
   }
+}
+
+void check_methods(Suite& suite, const std::string& where) {
+  std::vector<std::string> seen;
+  check_method_list(suite.methods, "methods", where, seen);
+  check_method_list(suite.optional_methods, "optional_methods", where, seen);
   // The baseline every ratio needs, first so that arm 0 is always it.
   const std::string ar = methods::parse_method("ar").canonical();
   std::erase(suite.methods, ar);
@@ -184,6 +193,7 @@ Suite parse_suite(std::string_view json_text, const std::string& file) {
   suite.name = reader.optional<std::string>("name", std::filesystem::path(file).stem().string());
   suite.summary = reader.optional<std::string>("summary", "");
   suite.methods = string_list(reader, "methods");
+  suite.optional_methods = string_list(reader, "optional_methods");
   suite.aa = reader.optional<bool>("aa", suite.aa);
   suite.tasks = task_list(reader, file);
   suite.max_new = reader.optional<int>("max_new", suite.max_new);
@@ -246,6 +256,7 @@ nlohmann::json to_json(const Suite& suite) {
     tasks.push_back({{"task", task.task}, {"limit", task.limit}, {"max_new", task.max_new}});
   nlohmann::json json = {{"name", suite.name},
                          {"methods", suite.methods},
+                         {"optional_methods", suite.optional_methods},
                          {"aa", suite.aa},
                          {"tasks", tasks},
                          {"max_new", suite.max_new},

@@ -36,7 +36,9 @@ struct Suite {
   std::string name = "custom";
   std::string summary;
   std::vector<std::string> methods;  // "pld:k=10"; "ar" is put in front when it is missing
-  bool aa = true;                    // a second AR arm: the noise floor of the session
+  // Measured when what they need is there (a draft model, a corpus), else left out with a warning.
+  std::vector<std::string> optional_methods;
+  bool aa = true;  // a second AR arm: the noise floor of the session
   std::vector<TaskSpec> tasks;
   int max_new = 0;    // 0 = each data set's default
   double limit = -1;  // per task; < 0 = all

@@ -124,6 +124,7 @@ int parse_warmup(const std::string& text) {
 void apply(const Options& o, runners::Suite& suite) {
   if (!o.methods.empty()) {
     suite.methods.clear();
+    suite.optional_methods.clear();
     for (const std::string& list : o.methods)
       for (std::string& method : methods::split_method_list(list))
         suite.methods.push_back(std::move(method));

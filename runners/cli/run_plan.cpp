@@ -47,7 +47,8 @@ void print_json_plan(const PlanReport& report) {
       {"step_seconds", report.calibration.step_s},
       {"prefill_seconds_per_token", report.calibration.prefill_s_per_token},
       {"context_tokens", plan.capacity},
-      {"skipped_too_long", plan.skipped}};
+      {"skipped_too_long", plan.skipped},
+      {"left_out", plan.left_out}};
   json["arms"] = nlohmann::json::array();
   for (const runners::PlannedArm& arm : plan.arms) json["arms"].push_back(arm.record.label);
   json["tasks"] = nlohmann::json::array();
@@ -78,6 +79,7 @@ void print_plan(const PlanReport& report, bool as_json) {
   print_line(aligned_table(
       {"data set", "arm", "prompts", "turns", "max new", "longest prompt", "generations"}, rows));
   for (const std::string& origin : plan.origins) print_line("data: " + origin);
+  for (const std::string& method : plan.left_out) print_line("left out: " + method);
   if (!plan.skipped.empty())
     print_line(
         fmt::format("left out, too long for the context: {}", fmt::join(plan.skipped, ", ")));

@@ -47,6 +47,7 @@ class FakeSession final : public engine::Session {
     EVALRUN_CHECK(n >= 1 && length(0) + n <= capacity(), "{} rows behind {} of {}", n, length(0),
                   capacity());
     ++forwards;
+    if (watch) watch(request);
     rows_.assign(request.rows.begin(), request.rows.end());
     logits_.resize(static_cast<size_t>(n * vocab_));
     rows_of_.assign(static_cast<size_t>(n), -1);
@@ -95,7 +96,8 @@ class FakeSession final : public engine::Session {
   size_t workspace_bytes() const override { return 0; }
 
   const std::vector<int32_t>& committed() const { return tokens_; }
-  std::vector<int> prefills;  // sizes of the prefill calls so far
+  std::vector<int> prefills;                                 // sizes of the prefill calls so far
+  std::function<void(const engine::ForwardRequest&)> watch;  // sees every forward first
   int forwards = 0;
   int logit_rows = 0, top_rows = 0;  // rows that asked for them so far
 

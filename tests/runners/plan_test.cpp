@@ -101,7 +101,7 @@ TEST(Plan, ArmsPromptsAndCapacity) {
   // "U:one A: U:and two A:" is 21 tokens with an empty answer.
   EXPECT_EQ(plan.prompts[0].least_tokens, 21 + 8);
   EXPECT_EQ(plan.prompts[0].most_tokens, 21 + 16);
-  EXPECT_EQ(plan.capacity, 21 + 16 + 64);
+  EXPECT_EQ(plan.capacity, 256);  // the whole context: less than the answer and room for 256 rows
   EXPECT_EQ(plan.schedule.size(), 6u);
   EXPECT_EQ(plan.run.suite_json, to_json(plan.suite).dump(2));
   EXPECT_EQ(plan.run.environment.at("model_hash"), "h1");
@@ -139,7 +139,7 @@ TEST(Plan, DefaultsOfTheEngineAreStoredResolved) {
 
 TEST(Plan, BuiltInSuitesAreAsLargeAsPromised) {
   for (const auto& [name, prompts, kinds] :
-       {std::tuple{"quick", 30u, 5u}, std::tuple{"ci", 24u, 4u}}) {
+       {std::tuple{"quick", 30u, 6u}, std::tuple{"ci", 24u, 4u}}) {
     PlanRequest request;
     request.suite = load_suite(name);
     request.target = tests::tiny_model(8192);
@@ -154,6 +154,19 @@ TEST(Plan, BuiltInSuitesAreAsLargeAsPromised) {
     EXPECT_EQ(categories.size(), kinds) << name;
     EXPECT_EQ(plan.arms.size(), 3u) << name;
   }
+}
+
+TEST(Plan, OptionalMethodsThatLackSomethingAreLeftOut) {
+  PlanRequest request = request_for(two_prompts());
+  request.suite.optional_methods = {"sps:k=3", "pld:k=3", "rest:datastore=none-of-this-name"};
+  complete_suite(request.suite, "test");
+  const size_t arms = make_plan(request_for(two_prompts())).arms.size();
+  const RunPlan plan = make_plan(request);
+  ASSERT_EQ(plan.arms.size(), arms + 1);
+  EXPECT_EQ(plan.arms.back().record.label, "pld:k=3");
+  ASSERT_EQ(plan.left_out.size(), 2u);
+  EXPECT_THAT(plan.left_out[0], AllOf(HasSubstr("sps:k=3"), HasSubstr("no draft model was given")));
+  EXPECT_THAT(plan.left_out[1], HasSubstr("none-of-this-name"));
 }
 
 TEST(Plan, MaxTurnsCutsConversations) {
