@@ -46,7 +46,8 @@ struct RowCostTable {
 };
 
 struct RowCostOptions {
-  std::vector<int> rows = {1, 2, 4, 8, 16, 32, 64};  // any order; 1 is measured in any case
+  // Any order; 1 is measured in any case. Close together where kernels change their blocks of rows.
+  std::vector<int> rows = {1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64};
   int context = 256;
   std::vector<int> prefill;  // prompt lengths; empty = none
   int rounds = 0;            // 0 = as many as fit into `seconds`, at least three

@@ -13,7 +13,7 @@
 // What is not verified still teaches when drafting is free (look-ups): the whole draft is
 // remembered and held against the tokens that come, so that a method that has switched itself off
 // knows when to switch on again, at no cost. A method whose drafts cost something (draft_cost() >
-// 0) probes now and then while it is off, ever more seldom: 16, 32, ... 256 steps apart.
+// 0) probes now and then while it is off, ever more seldom: 32, 64, ... 512 steps apart.
 //
 // Side rows (windows, branches) are computed only where they are all but free: where with all of
 // them T(n)/T(1) is at most 1.03. That is the bound promised for text on which nothing is ever
@@ -26,7 +26,8 @@
 
 namespace evalrun::methods {
 
-// T(n)/T(1): from the table, or 5 % a row where there is none (in plans and tests).
+// T(n)/T(1): from the table with a fifth on top of what rows cost there, or 5 % a row where there
+// is no table (in plans and tests).
 class RowPrice {
  public:
   explicit RowPrice(const engine::RowCostTable* table);

@@ -61,7 +61,7 @@ class LookaheadDrafter final : public Drafter {
       tree.add_path(usable_draft(pool_.gram(root_, i), max_depth, stop_ids_), shape_.trie);
   }
 
-  double expected(int) const override { return 0.2; }
+  double expected(int, int depth) const override { return depth == 1 ? 0.2 : 0.7; }
 
   void side_rows(int max_rows, SideRows& side) override {
     int needed = 0;

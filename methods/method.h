@@ -151,10 +151,10 @@ class Drafter {
   // be told about a part of the tree.
   virtual double draft_cost() const { return 0; }
   // Nodes of one class come true about equally often: how long the matched text was, which cache
-  // they come from. 0..kDraftClasses-1, with what to expect of a first draft token of that class.
+  // they come from. 0..kDraftClasses-1, with what to expect of one at first, its parent accepted.
   static constexpr int kDraftClasses = 8;
   virtual int draft_class(int /*node*/) const { return 0; }
-  virtual double expected(int /*draft_class*/) const { return 0.5; }
+  virtual double expected(int /*draft_class*/, int depth) const { return depth == 1 ? 0.4 : 0.7; }
   // Told what was kept: `path` are accepted nodes in order (root excluded), `bonus` the next root.
   virtual void accepted(std::span<const int> /*path*/, int32_t /*bonus*/) {}
   virtual size_t extra_parameter_bytes() const { return 0; }

@@ -58,7 +58,9 @@ class PromptLookupDrafter final : public Drafter {
 
   // The longer the n-gram that was found, the likelier it goes on as before.
   int draft_class(int) const override { return std::min(index_.matched(), kDraftClasses - 1); }
-  double expected(int matched) const override { return matched < 2 ? 0.3 : 0.6; }
+  double expected(int matched, int depth) const override {
+    return depth > 1 ? 0.7 : matched < 2 ? 0.3 : 0.6;
+  }
 
  private:
   std::span<const int32_t> continuation(std::span<const int32_t> sequence, int from,

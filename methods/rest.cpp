@@ -54,7 +54,9 @@ class RestDrafter final : public Drafter {
   }
   // The longer the span that was found, the likelier it goes on as it did there.
   int draft_class(int) const override { return std::min(span_, kDraftClasses - 1); }
-  double expected(int span) const override { return span < 3 ? 0.2 : 0.4; }
+  double expected(int span, int depth) const override {
+    return depth > 1 ? 0.4 : span < 3 ? 0.1 : 0.2;
+  }
 
  private:
   struct TrieNode {

@@ -94,7 +94,10 @@ class SelfDraftDrafter final : public Drafter {
     if (corpus_ != nullptr) draft_from_corpus(sequence, max_depth, n_context, tree);
   }
   int draft_class(int node) const override { return node < context_nodes_ ? 0 : 1; }
-  double expected(int draft_class) const override { return draft_class == 0 ? 0.4 : 0.2; }
+  double expected(int draft_class, int depth) const override {
+    if (draft_class == 0) return depth == 1 ? 0.3 : 0.7;
+    return depth == 1 ? 0.1 : 0.4;
+  }
 
   void side_rows(int max_rows, SideRows& side) override {
     if (!shape_.context) return;  // branches serve no other purpose

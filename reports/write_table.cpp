@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <nlohmann/json.hpp>
 
 #include "reports/format.h"
@@ -110,7 +111,7 @@ class Renderer {
     };
     std::string ratios;
     for (const nlohmann::json& row : table["rows"])
-      if (number(row, "rows") > 1)
+      if (const auto n = static_cast<uint64_t>(number(row, "rows")); n > 1 && std::has_single_bit(n))
         ratios += fmt::format("{}{:.0f} rows {:.2f}", ratios.empty() ? "" : ", ",
                               number(row, "rows"), number(row, "ratio"));
     if (!ratios.empty())

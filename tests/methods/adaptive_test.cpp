@@ -130,8 +130,8 @@ TEST(RowPrice, FollowsTheTableAndWhatIsAffordable) {
   const engine::RowCostTable table = prices(0.1);
   const methods::RowPrice price(&table), unknown(nullptr);
   EXPECT_DOUBLE_EQ(price(1), 1);
-  EXPECT_NEAR(price(5), 1.4, 1e-12);
-  EXPECT_EQ(price.affordable(1.45), 5);
+  EXPECT_NEAR(price(5), 1 + 1.2 * 0.4, 1e-12);
+  EXPECT_EQ(price.affordable(1.5), 5);
   EXPECT_EQ(price.affordable(0.5), 1);
   EXPECT_NEAR(unknown(3), 1.1, 1e-12);
 }
