@@ -70,8 +70,9 @@ class CorpusFile {
 
   // Reads the whole file; data_error when its bytes are not those that were written.
   void verify() const;
-  // Asks the kernel to read the file ahead, so that drafting does not wait for a disk.
-  void prefetch() const { file_.prefetch(file_.bytes()); }
+  // Reads the file into memory, as far as there is room, so that drafting waits neither for a disk
+  // nor for page faults, which would be taken for its cost.
+  void load() const { file_.populate(file_.bytes()); }
   [[noreturn]] void damaged(const std::string& where, const std::string& what) const;
 
  private:

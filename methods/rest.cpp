@@ -41,7 +41,7 @@ class RestDrafter final : public Drafter {
     places_.reserve(static_cast<size_t>(options.occurrences));
     path_.resize(static_cast<size_t>(options.length) + 1);
     tree_node_.resize(most);
-    corpus_->file().prefetch();
+    corpus_->file().load();
   }
 
   void start(const GenerationContext& context) override { stop_ids_ = context.stop_ids; }

@@ -53,13 +53,13 @@ MappedFile::~MappedFile() {
 namespace {
 
 // Applies `advice` to the whole pages inside `part`: its neighbours may be needed for something
-// else.
-void advise(std::span<const uint8_t> part, int advice) {
-  if (part.empty()) return;
+// else. False when the kernel refuses.
+bool advise(std::span<const uint8_t> part, int advice) {
+  if (part.empty()) return true;
   const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   const uintptr_t begin = (reinterpret_cast<uintptr_t>(part.data()) + page - 1) / page * page;
   const uintptr_t end = reinterpret_cast<uintptr_t>(part.data() + part.size()) / page * page;
-  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, advice);
+  return begin >= end || madvise(reinterpret_cast<void*>(begin), end - begin, advice) == 0;
 }
 
 }  // namespace
@@ -67,5 +67,12 @@ void advise(std::span<const uint8_t> part, int advice) {
 void MappedFile::prefetch(std::span<const uint8_t> part) const { advise(part, MADV_WILLNEED); }
 
 void MappedFile::release(std::span<const uint8_t> part) const { advise(part, MADV_DONTNEED); }
+
+void MappedFile::populate(std::span<const uint8_t> part) const {
+#ifdef MADV_POPULATE_READ
+  if (advise(part, MADV_POPULATE_READ)) return;
+#endif
+  prefetch(part);
+}
 
 }  // namespace evalrun::engine

@@ -21,6 +21,9 @@ class MappedFile {
   // should not count against a memory limit (reading it again is allowed).
   void prefetch(std::span<const uint8_t> part) const;
   void release(std::span<const uint8_t> part) const;
+  // Reads a part now and maps its pages, so that whoever is timed later meets no page fault. Where
+  // the kernel cannot (before Linux 5.14, no memory), the same as prefetch().
+  void populate(std::span<const uint8_t> part) const;
 
  private:
   std::string path_;

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "engine/base/error.h"
+#include "runners/cli/corpus_input.h"
 #include "runners/cli/jsonl.h"
 #include "runners/cli/output.h"
 #include "runners/cli/percent.h"
@@ -95,6 +96,38 @@ TEST(Output, HumanNumbers) {
   EXPECT_EQ(human_time(90.5e9), "90.5 s");
   EXPECT_EQ(human_bytes(999), "999 B");
   EXPECT_EQ(human_bytes(138e6), "138 MB");
+}
+
+TEST(CollapseBlanks, KeepsWordsLinesAndParagraphs) {
+  EXPECT_EQ(collapse_blanks(""), "");
+  EXPECT_EQ(collapse_blanks(" \t\r\n\f"), "");
+  EXPECT_EQ(collapse_blanks("  a \t b  "), "a b");
+  EXPECT_EQ(collapse_blanks("a\n  b\r\nc\rd"), "a\nb\nc\nd");
+  EXPECT_EQ(collapse_blanks("a \n\n \t\n\n b\n"), "a\n\nb");
+  EXPECT_EQ(collapse_blanks("a\r\n\r\n\r\nb\r"), "a\n\nb");
+  EXPECT_EQ(collapse_blanks(std::string_view("a\0\x7f"
+                                             "b",
+                                             4)),
+            "a b");
+  EXPECT_EQ(collapse_blanks("caf\xC3\xA9 \xE2\x82\xAC"), "caf\xC3\xA9 \xE2\x82\xAC");
+}
+
+std::vector<std::string> documents_of(const std::string& path, const CorpusInput& input) {
+  std::vector<std::string> documents;
+  for_each_document(path, input, [&](const std::string& text) { documents.push_back(text); });
+  return documents;
+}
+
+TEST(CorpusInput, LinesOfJsonLinesAreDocuments) {
+  const TextFile text("a  b\n\n{\"q\": 1}\n");
+  EXPECT_THAT(documents_of(text.path(), {}), testing::ElementsAre("a b\n\n{\"q\": 1}"));
+  EXPECT_THAT(documents_of(text.path(), {{}, true}), testing::ElementsAre("a  b\n\n{\"q\": 1}\n"));
+  const std::string path = text.path() + ".jsonl";
+  std::ofstream(path) << "{\"q\": \"z\", \"a\": [\"y\", {\"b\": \"x\"}, 3]}\r\n \n{\"a\": []}";
+  EXPECT_THAT(documents_of(path, {}), testing::ElementsAre("z\ny\nx", ""));
+  EXPECT_THAT(documents_of(path, {{"a"}}), testing::ElementsAre("y\nx", ""));
+  EXPECT_THROW(documents_of(path, {{"q"}}), base::Error) << "the second line has no q";
+  std::remove(path.c_str());
 }
 
 }  // namespace
