@@ -49,7 +49,7 @@ class SelfDraftDrafter final : public Drafter {
         random_(shape.init, vocab),
         pool_(vocab, shape.gram, shape.capacity),
         corpus_(std::move(corpus)) {
-    if (corpus_ != nullptr) corpus_->file().prefetch();
+    if (corpus_ != nullptr) corpus_->file().load();
     const auto gram = static_cast<size_t>(shape_.gram);
     gram_.resize(gram);
     joint_.reserve(2 * gram + static_cast<size_t>(shape_.length) + 2);
