@@ -12,7 +12,10 @@ namespace {
 constexpr double kMemory = 0.97;      // weight of the past when a node is added
 constexpr double kPriorWeight = 2;    // nodes
 constexpr double kUnknownRow = 0.05;  // price of a row without a table
-constexpr double kTrial = 8;          // steps side rows must be affordable for, to begin with
+// Drafts that cost something may lose this share of an answer, and this share of what goes by
+// plainly.
+constexpr double kTrialShare = 0.015, kAllowance = 0.01;
+constexpr double kTrial = 8;  // steps side rows must be affordable for, to begin with
 // The table holds forwards back to back at one context; between other work, and behind longer
 // texts, rows were seen to cost about a fifth more.
 constexpr double kCaution = 1.2;
@@ -69,22 +72,23 @@ class AdaptiveDrafter final : public Drafter {
     seen_ = context.prompt.size() + 1;
     remembered_.open = false;
     side_ = 0;
-    credit_ = (kFreeRows - 1) * context.max_new;
+    most_credit_ = (free_ ? kFreeRows - 1 : kTrialShare) * context.max_new;
+    credit_ = most_credit_;
     side_tried_ = false;
-    idle_ = 0;
+    lag_ = 1;
+    drafted_ = 0;
     interval_ = kFirstProbe;
   }
 
   void draft(std::span<const int32_t> sequence, int max_depth, TokenTree& tree) override {
-    settle_side(sequence);
+    settle(static_cast<int>(sequence.size() - seen_));
     for (; seen_ < sequence.size(); ++seen_) resolve(sequence[seen_]);
     if (!free_) {
       const int depth = worthwhile_depth(max_depth);
-      drafted_ = 0;
-      if (depth > 0) {
-        drafter_->draft(sequence, depth, tree);
-        drafted_ = tree.drafted();
-      }
+      if (depth == 0) return;
+      drafter_->draft(sequence, depth, tree);
+      drafted_ = tree.drafted();
+      spent_ = price_(1 + drafted_) + cost_of(drafted_);
       return;
     }
     full_.reset(sequence.back());
@@ -200,14 +204,19 @@ class AdaptiveDrafter final : public Drafter {
     tree_size_ = tree.size();
   }
 
+  // Of n drafted tokens, in plain steps; what went by without a draft is computed first.
+  double cost_of(int n) const {
+    const double catch_up = lag_ > 1 && drafter_->must_catch_up() ? price_(lag_) : 0;
+    return drafter_->draft_cost() * (n + catch_up);
+  }
+
   int worthwhile_depth(int max_depth) {
-    const double cost = drafter_->draft_cost();
     int best = 0;
     double expected = 1, joint = 1, best_speed = 1;
     for (int d = 1; d <= max_depth; ++d) {
       joint *= acceptance_.of(0, d, 0);
       expected += joint;
-      const double speed = expected / (price_(1 + d) + d * cost);
+      const double speed = expected / (price_(1 + d) + drafter_->draft_cost() * d);
       if (speed > best_speed) {
         best_speed = speed;
         best = d;
@@ -215,23 +224,26 @@ class AdaptiveDrafter final : public Drafter {
       if (joint < 1e-3) break;
     }
     probing_ = best == 0;
-    if (!probing_) {
-      idle_ = 0;
-      interval_ = kFirstProbe;
-      return best;
-    }
-    if (++idle_ < interval_) return 0;
-    idle_ = 0;
-    return std::min(max_depth, 1);
+    if (probing_ && lag_ < interval_) return 0;
+    int depth = probing_ ? std::min(max_depth, 1) : best;
+    // At worst nothing of it is accepted.
+    while (depth > 0 && credit_ < price_(1 + depth) + cost_of(depth) - 1) --depth;
+    return depth;
   }
 
-  // What the last step with side rows earned or lost against plain decoding.
-  void settle_side(std::span<const int32_t> sequence) {
+  // What the last step earned or lost against plain decoding, where it tried something dear.
+  void settle(int emitted) {
     if (side_ > 0) {
-      const auto emitted = static_cast<double>(sequence.size() - seen_);
       credit_ += emitted - price_(tree_size_ + side_);
       side_tried_ = true;
     }
+    if (!free_) {
+      lag_ += emitted;
+      if (drafted_ > 0) lag_ = 1;
+      credit_ += drafted_ > 0 ? emitted - spent_ : kAllowance * emitted;
+      credit_ = std::min(credit_, most_credit_);
+    }
+    drafted_ = 0;
     side_ = 0;
     tree_size_ = 1;
   }
@@ -243,12 +255,13 @@ class AdaptiveDrafter final : public Drafter {
   TokenTree full_;
   Remembered remembered_;
   std::vector<int> rank_, order_, node_of_;
-  std::vector<double> joint_;     // probability that the target gets to a node
-  size_t seen_ = 0;               // tokens of the text that are accounted for
-  int side_ = 0, tree_size_ = 1;  // rows of the last step
-  double credit_ = 0;             // plain steps side rows may still lose
+  std::vector<double> joint_;            // probability that the target gets to a node
+  size_t seen_ = 0;                      // tokens of the text that are accounted for
+  int side_ = 0, tree_size_ = 1;         // rows of the last step
+  double credit_ = 0, most_credit_ = 0;  // plain steps that may still be lost
   bool side_tried_ = false;
-  int drafted_ = 0, idle_ = 0, interval_ = kFirstProbe;
+  double spent_ = 0;                                    // by the last step that drafted
+  int drafted_ = 0, lag_ = 1, interval_ = kFirstProbe;  // lag_: tokens since the last draft
   bool probing_ = false;
 };
 

@@ -13,7 +13,9 @@
 // What is not verified still teaches when drafting is free (look-ups): the whole draft is
 // remembered and held against the tokens that come, so that a method that has switched itself off
 // knows when to switch on again, at no cost. A method whose drafts cost something (draft_cost() >
-// 0) probes now and then while it is off, ever more seldom: 32, 64, ... 512 steps apart.
+// 0) probes while it is off, ever more seldom, and only while what it has lost stays below 1.5 % of
+// the answer's length and 1 % of what went by: catching up with the text is dear for a drafting
+// model.
 //
 // Side rows (windows, branches) are computed only where they are all but free: where with all of
 // them T(n)/T(1) is at most 1.03. That is the bound promised for text on which nothing is ever

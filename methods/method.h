@@ -150,6 +150,8 @@ class Drafter {
   // target; 0 = nothing to speak of, and then the draft depends on `sequence` alone: accepted() may
   // be told about a part of the tree.
   virtual double draft_cost() const { return 0; }
+  // Whether tokens that went by without a draft must be computed by the drafter before the next.
+  virtual bool must_catch_up() const { return false; }
   // Nodes of one class come true about equally often: how long the matched text was, which cache
   // they come from. 0..kDraftClasses-1, with what to expect of one at first, its parent accepted.
   static constexpr int kDraftClasses = 8;

@@ -39,6 +39,7 @@ class ModelDrafter final : public Drafter {
   std::span<const double> q_of(int node) const override;
   void accepted(std::span<const int> path, int32_t bonus) override;
   double draft_cost() const override { return options_.cost; }
+  bool must_catch_up() const override { return own_ != nullptr; }
   size_t extra_parameter_bytes() const override { return options_.extra_weights; }
   size_t extra_kv_bytes() const override { return own_ == nullptr ? 0 : own_->kv_bytes(); }
 

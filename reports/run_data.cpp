@@ -101,6 +101,13 @@ RunData load_run(const results::ResultStore& store, int64_t run_id, Faults fault
   return data;
 }
 
+bool steps_may_vary(const ArmInfo& arm) {
+  for (const char* setting :
+       {"adaptive=true", "persist=true", "carry_threshold=true", "schedule=heuristic"})
+    if (arm.params.find(setting) != std::string::npos) return true;
+  return false;
+}
+
 std::map<std::string, std::string> engine_mode(const ArmInfo& a) {
   return {{"method version", a.method_version},
           {"parameters", a.params},  // labels leave defaults out, and defaults may change

@@ -61,6 +61,11 @@ enum class Faults { kLeaveOut, kInclude };  // kInclude: the gate's self-test
 RunData load_run(const results::ResultStore& store, int64_t run_id,
                  Faults faults = Faults::kLeaveOut);
 
+// Whether equal generations of an arm may take other steps: adaptive drafting follows the row costs
+// measured before the run, and some released programs carry state from prompt to prompt. Their
+// tokens are equal all the same under greedy decoding.
+bool steps_may_vary(const ArmInfo& arm);
+
 // Everything about an arm that must be equal for two runs to be comparable, as name -> value.
 std::map<std::string, std::string> engine_mode(const ArmInfo& arm);
 

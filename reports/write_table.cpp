@@ -111,7 +111,8 @@ class Renderer {
     };
     std::string ratios;
     for (const nlohmann::json& row : table["rows"])
-      if (const auto n = static_cast<uint64_t>(number(row, "rows")); n > 1 && std::has_single_bit(n))
+      if (const auto n = static_cast<uint64_t>(number(row, "rows"));
+          n > 1 && std::has_single_bit(n))
         ratios += fmt::format("{}{:.0f} rows {:.2f}", ratios.empty() ? "" : ", ",
                               number(row, "rows"), number(row, "ratio"));
     if (!ratios.empty())

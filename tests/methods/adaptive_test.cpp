@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "methods/model_drafter.h"
 #include "tests/methods/fake_session.h"
 #include "tests/methods/harness.h"
 
@@ -90,40 +91,54 @@ TEST(Adaptive, VerifiesMoreWhereRowsAreCheaper) {
   EXPECT_LE(dear, 1.0);
 }
 
-// A drafting model costs something also where its drafts are not verified.
-TEST(Adaptive, AUselessDraftModelIsAskedEverMoreSeldom) {
-  // The draft model is a random network, the target counts: they agree by chance only.
-  const methods::MethodSpec method = methods::parse_method("sps:adaptive=true,draft=layers:1,k=6");
-  methods::MethodBuildContext context;
-  context.target = small_model(1, kVocab);
-  context.session = session_options(4000);
+// A second model as a fixed table, a tenth as dear as the target.
+double relative_cost_of_model(const LogitTable& target, const LogitTable& draft, int max_new,
+                              int* drafted = nullptr) {
+  constexpr double kCost = 0.1;
   const engine::RowCostTable costs = prices(0.1);
-  context.row_cost = &costs;
-  const auto built = method.info->build(method.params, context);
-  FakeSession session(kVocab, 4000, hostile());
+  methods::ModelDrafter::Options options;
+  options.length.k = 8;
+  options.draft_vocab = options.common_vocab = kVocab;
+  options.cost = kCost;
+  const auto method = methods::make_speculative_method(
+      methods::make_adaptive(std::make_unique<methods::ModelDrafter>(
+                                 std::make_unique<FakeSession>(kVocab, 4000, draft), options),
+                             &costs));
+  FakeSession session(kVocab, 4000, target);
   Turn turn{{1, 2, 3}};
-  turn.max_new = 1000;
-  const auto record = run(*built, session, turn);
-  int drafted = 0, late = 0;
-  for (size_t i = 0; i < record.steps.size(); ++i) {
-    drafted += record.steps[i].drafted;
-    if (i > 500) late += record.steps[i].drafted;
+  turn.max_new = max_new;
+  double cost = 0, tokens = 0, lag = 1;
+  int n = 0;
+  for (const auto& step : run(*method, session, turn).steps) {
+    cost += costs.ratio(step.rows) + kCost * step.drafted;
+    if (step.drafted > 0 && lag > 1) cost += kCost * costs.ratio(static_cast<int>(lag));
+    lag = step.drafted > 0 ? 1 : lag + step.emitted;
+    tokens += step.emitted;
+    n += step.drafted;
   }
-  EXPECT_GT(drafted, 0) << "it is given a chance";
-  EXPECT_LT(drafted, 50);
-  EXPECT_LE(late, 6);
+  if (drafted != nullptr) *drafted = n;
+  return cost / tokens;
 }
 
-TEST(Adaptive, ADraftModelThatIsRightIsUsed) {
-  const auto model = small_model(6);
-  const auto session = make_session(model);
-  const auto method = build_method("sps:draft=layers:2,k=5,adaptive=true", model);
-  Turn turn{{5, 6, 7, 5}, 0, 200};
-  // Two of two layers: the draft is the target, at its full price; rows cost 5 % without a table.
-  const auto record = run(*method, *session, turn);
-  int drafted = 0;
-  for (const auto& step : record.steps) drafted += step.drafted;
-  EXPECT_LT(drafted, 60) << "a draft as dear as the target never pays";
+TEST(Adaptive, AUselessDraftModelIsAskedSeldomAndStaysWithinTheBound) {
+  for (const int max_new : {64, 256, 2000}) {
+    int drafted = 0;
+    EXPECT_LE(relative_cost_of_model(counting(), hostile(), max_new, &drafted), 1.03) << max_new;
+    EXPECT_GT(drafted, 0) << "it is given a chance";
+  }
+}
+
+TEST(Adaptive, AGoodDraftModelIsUsed) {
+  EXPECT_LE(relative_cost_of_model(counting(), counting(), 256), 0.45);
+}
+
+// Good for a while, useless, good again: it comes back.
+TEST(Adaptive, ADraftModelThatBecomesGoodIsFoundAgain) {
+  const LogitTable good = counting(), bad = hostile();
+  const LogitTable draft = [&](std::span<const int32_t> context, std::span<float> logits) {
+    (context.size() < 200 || context.size() > 500 ? good : bad)(context, logits);
+  };
+  EXPECT_LE(relative_cost_of_model(counting(), draft, 2000), 0.8);
 }
 
 TEST(RowPrice, FollowsTheTableAndWhatIsAffordable) {

@@ -86,17 +86,65 @@ Outcome sample(methods::DecodingMethod& method, engine::Session& session,
 // Level of the whole family of tests, shared by all cells (Bonferroni). Seeds are fixed, so that a
 // right program does not fail now and then.
 constexpr double kLevel = 0.001;
-const char* const kArms[] = {"ar",
-                             "pld:k=2",
-                             "pld:k=2,ngram=1,match=recent",
-                             "rest:datastore=@suffixes,min_span=1,nodes=3,length=2",
-                             "sps:draft=layers:1,k=1",
-                             "sps:draft=layers:1,k=2",
-                             "random trees of 5"};
+const char* const kArms[] = {
+    "ar",
+    "pld:k=2",
+    "pld:k=2,ngram=1,match=recent",
+    "pld:k=2,match=frequent,candidates=3",
+    "pld:k=2,adaptive=true,match=recent,candidates=2",
+    "sps:draft=layers:1,k=1",
+    "sps:draft=layers:1,k=2",
+    "sps:draft=layers:1,k=2,draft_temperature=1.6",
+    "sps:draft=layers:1,k=2,confidence=0.3",
+    "self_spec:attention=1,mlp=none,k=2,threshold=0.2",
+    "self_spec:attention=none,mlp=0,k=2,threshold=0,verify=match",
+    "lookahead:window=2,ngram=3,guesses=3,pool_from_prompt=true",
+    "lookahead:window=2,ngram=3,guesses=3,pool_from_prompt=true,full_match_bonus=true",
+    "self_draft:branches=2,length=3,gram=2",
+    "self_draft:context=false,corpus=@ngrams",
+    "rest:datastore=@suffixes,min_span=1,nodes=3,length=2",
+    "drawn trees",
+    "random trees of 5"};
 constexpr double kCellLevel = kLevel / static_cast<double>(std::size(kArms) * std::size(kCells));
+
+// Two children of the root, drawn one after the other without replacement from a law of its own.
+class DrawnTreeDrafter final : public methods::Drafter {
+ public:
+  // Mistakes of published programs: the children are put in order of their probability; or q is
+  // reported as it was before the temperature they were drawn at.
+  enum class Mistake { kNone, kSortedChildren, kForgottenTemperature };
+  explicit DrawnTreeDrafter(Mistake mistake) : mistake_(mistake) {
+    if (mistake == Mistake::kForgottenTemperature)
+      for (double& p : law_) p *= p;  // temperature 1/2; q_ stays
+  }
+  void start(const methods::GenerationContext& context) override { rng_ = context.rng; }
+  void draft(std::span<const int32_t>, int, methods::TokenTree& tree) override {
+    std::vector<double> law = law_;
+    int32_t tokens[2];
+    for (int32_t& token : tokens) {
+      token = engine::draw(law, *rng_);
+      law[static_cast<size_t>(token)] = 0;
+    }
+    if (mistake_ == Mistake::kSortedChildren &&
+        law_[static_cast<size_t>(tokens[0])] < law_[static_cast<size_t>(tokens[1])])
+      std::swap(tokens[0], tokens[1]);
+    for (const int32_t token : tokens) tree.add(token, 0);
+  }
+  std::span<const double> q_of(int) const override { return q_; }
+
+ private:
+  Mistake mistake_;
+  base::Rng* rng_ = nullptr;
+  std::vector<double> q_ = {0.4, 0.25, 0.2, 0.1, 0.05}, law_ = q_;
+};
+
+std::unique_ptr<methods::DecodingMethod> drawn_trees(DrawnTreeDrafter::Mistake mistake) {
+  return methods::make_speculative_method(std::make_unique<DrawnTreeDrafter>(mistake));
+}
 
 std::unique_ptr<methods::DecodingMethod> arm_by_name(
     const std::string& name, const std::shared_ptr<const engine::Model>& model) {
+  if (name == "drawn trees") return drawn_trees(DrawnTreeDrafter::Mistake::kNone);
   for (const Arm& arm : all_arms())
     if (arm.name == name) return build_arm(arm, model);
   return build_method(name, model);
@@ -146,7 +194,9 @@ class RedrawAfterRejection {
 TEST(DistributionControl, RedrawingAfterARejectionIsSeen) {
   const auto model = small_model(11, kVocab);
   const auto session = make_session(model, 64);
-  for (const char* arm : {"pld:k=2", "sps:draft=layers:1,k=2", "random trees of 5"}) {
+  for (const char* arm : {"pld:k=2", "sps:draft=layers:1,k=2", "random trees of 5", "drawn trees",
+                          "self_spec:attention=1,mlp=none,k=2,threshold=0.2",
+                          "self_draft:branches=2,length=3,gram=2"}) {
     const auto method = arm_by_name(arm, model);
     auto* speculative = dynamic_cast<methods::SpeculativeMethod*>(method.get());
     ASSERT_NE(speculative, nullptr);
@@ -154,6 +204,20 @@ TEST(DistributionControl, RedrawingAfterARejectionIsSeen) {
     for (size_t cell = 0; cell < std::size(kCells); ++cell)
       EXPECT_LT(sample(*method, *session, kCells[cell], 1000 + cell).p_value, kCellLevel)
           << arm << ", cell " << cell;
+  }
+}
+
+// Rule M needs the children in the order they were drawn in, and the law they were drawn from.
+TEST(DistributionControl, ABiasedTreeOrderAndAForgottenDraftTemperatureAreSeen) {
+  const auto model = small_model(11, kVocab);
+  const auto session = make_session(model, 64);
+  using Mistake = DrawnTreeDrafter::Mistake;
+  for (const Mistake mistake : {Mistake::kSortedChildren, Mistake::kForgottenTemperature}) {
+    const auto method = drawn_trees(mistake);
+    double least = 1;
+    for (size_t cell = 0; cell < std::size(kCells); ++cell)
+      least = std::min(least, sample(*method, *session, kCells[cell], 1000 + cell).p_value);
+    EXPECT_LT(least, kCellLevel) << (mistake == Mistake::kSortedChildren ? "order" : "temperature");
   }
 }
 
