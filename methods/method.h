@@ -124,8 +124,8 @@ struct SideRows {
   int size() const { return static_cast<int>(token.size()); }
 };
 
-// Proposes tokens. Combined with a verifier by make_speculative_method(); methods that draft inside
-// the target's own forward (SPACE, BiTA, Lookahead) implement DecodingMethod instead.
+// Proposes tokens. Combined with a verifier by make_speculative_method(), or by finish_method()
+// (methods/adaptive.h), which all methods with a draft use.
 class Drafter {
  public:
   virtual ~Drafter() = default;

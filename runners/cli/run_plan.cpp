@@ -87,7 +87,7 @@ void print_plan(const PlanReport& report, bool as_json) {
       "{} generations ({} repeats, {} samples, order {}), {} already stored; session of {} tokens",
       plan.schedule.size(), suite.repeats, suite.samples, runners::to_string(suite.order),
       report.stored, plan.capacity));
-  print_line(fmt::format("time: at most {} ({} per step, {} per prompt token), warm-up up to {}",
+  print_line(fmt::format("time: at most {} at the speed of plain decoding ({} per step, {} per prompt token), warm-up up to {}",
                          runners::format_duration(seconds_left(report)),
                          human_time(report.calibration.step_s * 1e9),
                          human_time(report.calibration.prefill_s_per_token * 1e9),
