@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 
 #include "engine/base/error.h"
 
@@ -15,6 +14,7 @@ constexpr double kUnknownRow = 0.05;  // price of a row without a table
 // Drafts that cost something may lose this share of an answer, and this share of what goes by
 // plainly.
 constexpr double kTrialShare = 0.015, kAllowance = 0.01;
+constexpr int kAdvance = 64;  // tokens whose share is there at the start
 constexpr double kTrial = 8;  // steps side rows must be affordable for, to begin with
 // The table holds forwards back to back at one context; between other work, and behind longer
 // texts, rows were seen to cost about a fifth more.
@@ -72,8 +72,10 @@ class AdaptiveDrafter final : public Drafter {
     seen_ = context.prompt.size() + 1;
     remembered_.open = false;
     side_ = 0;
-    most_credit_ = (free_ ? kFreeRows - 1 : kTrialShare) * context.max_new;
-    credit_ = most_credit_;
+    // Not all of max_new: an answer may end long before.
+    allowance_ = (free_ ? kFreeRows - 1 : kTrialShare) * std::min(context.max_new, kAdvance);
+    credit_ = allowance_;
+    tree_size_ = 1;
     side_tried_ = false;
     lag_ = 1;
     drafted_ = 0;
@@ -81,6 +83,7 @@ class AdaptiveDrafter final : public Drafter {
   }
 
   void draft(std::span<const int32_t> sequence, int max_depth, TokenTree& tree) override {
+    const int riding = side_;
     settle(static_cast<int>(sequence.size() - seen_));
     for (; seen_ < sequence.size(); ++seen_) resolve(sequence[seen_]);
     if (!free_) {
@@ -95,12 +98,13 @@ class AdaptiveDrafter final : public Drafter {
     drafter_->draft(sequence, max_depth, full_);
     rank_nodes();
     remember();
-    choose(tree);
+    choose(riding, tree);
   }
 
   void side_rows(int max_rows, SideRows& rows) override {
     const double spare = credit_ / (side_tried_ ? 1 : kTrial);
-    const int affordable = price_.affordable(std::max(kFreeRows, 1 + spare)) - tree_size_;
+    const double limit = credit_ > 0 ? std::max(kFreeRows, 1 + spare) : 1;
+    const int affordable = price_.affordable(limit) - tree_size_;
     drafter_->side_rows(std::min(max_rows, affordable), rows);
     side_ = rows.size();
   }
@@ -171,25 +175,27 @@ class AdaptiveDrafter final : public Drafter {
     remembered_.at = next;
   }
 
-  // The nodes of full_ that pay, into `tree`.
-  void choose(TokenTree& tree) {
+  // The nodes of full_ that pay beside `riding` side rows, as many as there were last, into `tree`.
+  void choose(int riding, TokenTree& tree) {
     const auto n = static_cast<size_t>(full_.size());
     joint_.assign(n, 1.0);
     for (size_t i = 1; i < n; ++i)
       joint_[i] =
           joint_[static_cast<size_t>(full_.parent[i])] *
           acceptance_.of(drafter_->draft_class(static_cast<int>(i)), full_.level[i], rank_[i]);
-    order_.resize(n - 1);
-    std::iota(order_.begin(), order_.end(), 1);
+    order_.clear();
+    for (int i = 1; i < full_.size();
+         ++i)  // behind a cap a match gives what the target says anyway
+      if (full_.level[static_cast<size_t>(i)] <= drafter_->max_accepted()) order_.push_back(i);
     std::sort(order_.begin(), order_.end(), [this](int a, int b) {
       const double x = joint_[static_cast<size_t>(a)], y = joint_[static_cast<size_t>(b)];
       return x > y || (x == y && a < b);
     });
     size_t best = 0;
-    double expected = 1, best_speed = 1 / price_(1 + side_);
+    double expected = 1, best_speed = 1 / price_(1 + riding);
     for (size_t k = 0; k < order_.size(); ++k) {
       expected += joint_[static_cast<size_t>(order_[k])];
-      const double speed = expected / price_(2 + side_ + static_cast<int>(k));
+      const double speed = expected / price_(2 + riding + static_cast<int>(k));
       if (speed > best_speed) {
         best_speed = speed;
         best = k + 1;
@@ -233,15 +239,18 @@ class AdaptiveDrafter final : public Drafter {
 
   // What the last step earned or lost against plain decoding, where it tried something dear.
   void settle(int emitted) {
-    if (side_ > 0) {
-      credit_ += emitted - price_(tree_size_ + side_);
+    allowance_ += (free_ ? kFreeRows - 1 : kAllowance) * emitted;
+    if (side_ > 0) {  // gains pay back what was lost, and finance no more than that
+      credit_ = std::min(credit_ + emitted - price_(tree_size_ + side_), allowance_);
       side_tried_ = true;
     }
     if (!free_) {
       lag_ += emitted;
       if (drafted_ > 0) lag_ = 1;
-      credit_ += drafted_ > 0 ? emitted - spent_ : kAllowance * emitted;
-      credit_ = std::min(credit_, most_credit_);
+      if (drafted_ > 0)
+        credit_ += emitted - spent_;
+      else if (credit_ < allowance_)
+        credit_ += kAllowance * emitted;
     }
     drafted_ = 0;
     side_ = 0;
@@ -255,10 +264,11 @@ class AdaptiveDrafter final : public Drafter {
   TokenTree full_;
   Remembered remembered_;
   std::vector<int> rank_, order_, node_of_;
-  std::vector<double> joint_;            // probability that the target gets to a node
-  size_t seen_ = 0;                      // tokens of the text that are accounted for
-  int side_ = 0, tree_size_ = 1;         // rows of the last step
-  double credit_ = 0, most_credit_ = 0;  // plain steps that may still be lost
+  std::vector<double> joint_;     // probability that the target gets to a node
+  size_t seen_ = 0;               // tokens of the text that are accounted for
+  int side_ = 0, tree_size_ = 1;  // rows of the last step
+  // Plain steps that may still be lost, and that could be lost so far if nothing was gained.
+  double credit_ = 0, allowance_ = 0;
   bool side_tried_ = false;
   double spent_ = 0;                                    // by the last step that drafted
   int drafted_ = 0, lag_ = 1, interval_ = kFirstProbe;  // lag_: tokens since the last draft

@@ -13,13 +13,13 @@
 // What is not verified still teaches when drafting is free (look-ups): the whole draft is
 // remembered and held against the tokens that come, so that a method that has switched itself off
 // knows when to switch on again, at no cost. A method whose drafts cost something (draft_cost() >
-// 0) probes while it is off, ever more seldom, and only while what it has lost stays below 1.5 % of
-// the answer's length and 1 % of what went by: catching up with the text is dear for a drafting
-// model.
+// 0) probes while it is off, ever more seldom, and drafts only from a credit: 1.5 % of the first 64
+// tokens and 1 % of what goes by plainly, and what it has gained. Catching up with the text is dear
+// for a drafting model.
 //
-// Side rows (windows, branches) are computed only where they are all but free: where with all of
-// them T(n)/T(1) is at most 1.03. That is the bound promised for text on which nothing is ever
-// accepted.
+// Side rows (windows, branches) are computed where they are all but free, T(n)/T(1) at most 1.03
+// with all of them, or while a credit of 3 % of the first 64 tokens and what was gained covers what
+// they lose against plain decoding. Text on which nothing is ever accepted costs about 3 % at most.
 #pragma once
 #include <memory>
 

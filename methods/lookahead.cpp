@@ -94,6 +94,7 @@ class LookaheadDrafter final : public Drafter {
     if (filled_ == 1) next_.push_back(root_top);
     for (size_t i = static_cast<size_t>(first_read_); i < tops.size(); ++i)
       next_.push_back(tops[i]);
+    if (filled_ == static_cast<int>(rows_.size())) fill_pool();
     if (!greedy_)  // a window that has closed with a stop token would repeat it for ever
       for (int32_t& token : next_)
         if (is_stop(stop_ids_, token)) token = random_.next();
@@ -103,7 +104,6 @@ class LookaheadDrafter final : public Drafter {
       ++filled_;
       return;
     }
-    fill_pool();
     for (int r = 0; r + 1 < filled_; ++r) row(r).swap(row(r + 1));
     row(filled_ - 1) = next_;
     drop_first(row(0));
@@ -198,6 +198,10 @@ MethodInfo lookahead_method() {
     const int rows =
         (params.integer("window") + params.integer("ngram") + params.integer("guesses")) *
         (params.integer("ngram") - 1);
+    if (params.integer("ngram") == 2 && !params.boolean("full_match_bonus"))
+      throw base::usage_error(
+          "lookahead: with ngram=2 and full_match_bonus=false no draft can save a step",
+          "a wholly matched gram gives ngram-1 tokens then: take full_match_bonus=true or ngram=3");
     if (rows > engine::kMaxRows)
       throw base::usage_error(
           fmt::format("lookahead: window={}, ngram={}, guesses={} need {} rows a step, at most {} "

@@ -72,7 +72,9 @@ struct StepOutcome {
   int drafted = 0;                  // draft tokens tested (nodes without the root)
   int drafted_depth = 0;            // longest draft path; = drafted for chains
   int accepted = 0;                 // 0..drafted_depth
-  int target_forwards = 1;  // forwards of the target in this step (drafting with it included)
+  // Whole forwards of the target in this step, drafting with it included; with sublayers left out
+  // they do not count.
+  int target_forwards = 1;
   // Draft nodes that were put to the test: the children of every node on the path, in tree order.
   std::span<const TestedNode> tested = {};
 };

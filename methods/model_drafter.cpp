@@ -101,7 +101,9 @@ std::span<const double> ModelDrafter::q_of(int node) const {
 }
 
 void ModelDrafter::accepted(std::span<const int> path, int32_t) {
-  if (drafted_ > 0) length_.verified(drafted_, static_cast<int>(path.size()), asked_);
+  if (drafted_ == 0) return;  // no draft in this step, nothing to learn or to forget
+  length_.verified(drafted_, static_cast<int>(path.size()), asked_);
+  drafted_ = 0;
   if (!able_ || own_ == nullptr) return;
   own_->rewind(std::min(own_->length(), root_ + 1 + static_cast<int>(path.size())));
 }

@@ -94,8 +94,8 @@ class PromptLookupDrafter final : public Drafter {
     while (static_cast<int>(path_.size()) < std::min(shape_.length, max_depth)) {
       const size_t depth = path_.size();
       const auto token_of = [&](int end) {
-        const auto there = continuation(sequence, end, max_depth);
-        return there.size() > depth ? there[depth] : -1;
+        const size_t at = static_cast<size_t>(end) + depth;
+        return at < sequence.size() && !is_stop(stop_ids_, sequence[at]) ? sequence[at] : -1;
       };
       int32_t best = -1;
       size_t most = 0;

@@ -157,7 +157,8 @@ class SelfDraftDrafter final : public Drafter {
   // What the context cache has not proposed, longest key first.
   void draft_from_corpus(std::span<const int32_t> sequence, int max_depth, int n_context,
                          TokenTree& tree) {
-    int wanted = std::min(shape_.corpus_candidates, std::max(shape_.capacity - n_context, 2));
+    const int left = shape_.capacity - n_context;
+    int wanted = std::min(shape_.corpus_candidates, left > 0 ? left : 2);
     if (wanted <= 0) return;
     corpus_->visit_suffixes(sequence, [&](std::span<const int32_t> gram) {
       const auto path = usable_draft(gram, max_depth, stop_ids_);
@@ -185,7 +186,6 @@ class SelfDraftDrafter final : public Drafter {
     joint_.insert(joint_.end(), column.begin(), column.end());
     joint_.push_back(draft);
     for (size_t j = 0; j < tail_.size() && j + gram_.size() < joint_.size(); ++j) {
-      if (j + gram_.size() < tail_.size()) continue;  // text alone
       pool_.insert(joint_[j], std::span<const int32_t>(joint_).subspan(j + 1, gram_.size()));
     }
   }
@@ -237,7 +237,13 @@ MethodInfo self_draft_method() {
        0,
        0,
        {}},
-      {"corpus_candidates", "3", "most grams of the corpus cache a step", Type::kInt, 0, 64, {}},
+      {"corpus_candidates",
+       "3",
+       "most grams of the corpus cache a step; with the context grams at most capacity",
+       Type::kInt,
+       0,
+       64,
+       {}},
       {"branches", "6", "draft branches (N)", Type::kInt, 0, 64, {}},
       {"capacity", "10", "grams the context cache keeps per key", Type::kInt, 1, 128, {}},
       {"context",
@@ -261,7 +267,13 @@ MethodInfo self_draft_method() {
        0,
        0,
        {"code", "paper"}},
-      {"gram", "4", "tokens of a gram behind its key (G)", Type::kInt, 2, 32, {}},
+      {"gram",
+       "4",
+       "tokens of a gram behind its key (G); at most length - 1 with branches",
+       Type::kInt,
+       2,
+       32,
+       {}},
       {"harvest_text",
        "true",
        "grams of the prompt and the answer go into the context cache",
@@ -303,8 +315,13 @@ MethodInfo self_draft_method() {
       throw base::usage_error(
           fmt::format("self_draft: pad={} is longer than length={}", params.integer("pad"), length),
           "a branch begins with pad random tokens");
-    const int rows = params.integer("branches") * (length + params.integer("pad")) +
-                     (params.integer("capacity") + params.integer("corpus_candidates")) * gram + 1;
+    const int branches = params.integer("branches"), pad = params.integer("pad");
+    int side = branches * (length + pad);
+    if (branches > 0 && params.text("geometry") == "code")
+      for (int f = 1; f <= length - 2; ++f)  // the staircase has its largest step on the way
+        side = std::max(side, (branches + length - 1 - f) * (pad + f - 1));
+    const int rows =
+        side + (params.integer("capacity") + params.integer("corpus_candidates")) * gram + 1;
     if (rows > engine::kMaxRows)
       throw base::usage_error(
           fmt::format("self_draft: up to {} rows a step, {} are possible", rows, engine::kMaxRows),
@@ -321,7 +338,10 @@ MethodInfo self_draft_method() {
     shape.corpus_candidates = params.integer("corpus_candidates");
     shape.branches = params.integer("branches");
     shape.length = params.integer("length");
+    // A branch of L tokens holds windows of no more than L (released code: min(4, L - 1)).
     shape.gram = params.integer("gram");
+    if (params.boolean("context") && params.integer("branches") > 0)
+      shape.gram = std::min(shape.gram, std::max(params.integer("length") - 1, 1));
     shape.pad = params.integer("pad");
     shape.capacity = params.integer("capacity");
     shape.staircase = params.text("geometry") == "code";

@@ -70,7 +70,9 @@ engine::ForwardResult SpeculativeMethod::forward() {
 // The children of every node on the path: those were the questions the verification asked.
 void SpeculativeMethod::note_tested() {
   tested_.clear();
-  for (size_t level = 0; level < path_.size(); ++level) {
+  // Behind the most a step keeps, nothing is tested.
+  const size_t levels = std::min(path_.size(), static_cast<size_t>(drafter_->max_accepted()));
+  for (size_t level = 0; level < levels; ++level) {
     const int accepted = level + 1 < path_.size() ? path_[level + 1] : -1;
     int rank = 0;
     for (int i = path_[level] + 1; i < tree_.size(); ++i) {

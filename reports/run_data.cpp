@@ -101,11 +101,14 @@ RunData load_run(const results::ResultStore& store, int64_t run_id, Faults fault
   return data;
 }
 
-bool steps_may_vary(const ArmInfo& arm) {
-  for (const char* setting :
-       {"adaptive=true", "persist=true", "carry_threshold=true", "schedule=heuristic"})
+bool carries_state(const ArmInfo& arm) {
+  for (const char* setting : {"persist=true", "carry_threshold=true", "schedule=heuristic"})
     if (arm.params.find(setting) != std::string::npos) return true;
   return false;
+}
+
+bool steps_may_vary(const ArmInfo& arm) {
+  return carries_state(arm) || arm.params.find("adaptive=true") != std::string::npos;
 }
 
 std::map<std::string, std::string> engine_mode(const ArmInfo& a) {

@@ -61,9 +61,10 @@ enum class Faults { kLeaveOut, kInclude };  // kInclude: the gate's self-test
 RunData load_run(const results::ResultStore& store, int64_t run_id,
                  Faults faults = Faults::kLeaveOut);
 
-// Whether equal generations of an arm may take other steps: adaptive drafting follows the row costs
-// measured before the run, and some released programs carry state from prompt to prompt. Their
-// tokens are equal all the same under greedy decoding.
+// Whether equal generations of an arm may take other steps even within a run: some released
+// programs carry state from prompt to prompt. Their greedy tokens are equal all the same.
+bool carries_state(const ArmInfo& arm);
+// Or from run to run: adaptive drafting follows the row costs measured before the run.
 bool steps_may_vary(const ArmInfo& arm);
 
 // Everything about an arm that must be equal for two runs to be comparable, as name -> value.

@@ -65,9 +65,9 @@ class Tuner {
     const auto best = std::max_element(path.begin(), path.end(), [](const auto& a, const auto& b) {
       return a.speedup < b.speedup;
     });
-    const std::string spec =
-        fmt::format("self_spec:attention={},k={},mlp={}", methods::to_text(best->skip.attention),
-                    best->k, methods::to_text(best->skip.mlp));
+    const std::string spec = fmt::format("self_spec:attention={},k={},mlp={},threshold=0",
+                                         methods::to_text(best->skip.attention), best->k,
+                                         methods::to_text(best->skip.mlp));
     const auto tuned = decode_all(spec, costs.table);
     const auto again = decode_all("ar", costs.table);  // plain decoding on both sides of it
     const double measured =

@@ -87,11 +87,12 @@ void print_plan(const PlanReport& report, bool as_json) {
       "{} generations ({} repeats, {} samples, order {}), {} already stored; session of {} tokens",
       plan.schedule.size(), suite.repeats, suite.samples, runners::to_string(suite.order),
       report.stored, plan.capacity));
-  print_line(fmt::format("time: at most {} at the speed of plain decoding ({} per step, {} per prompt token), warm-up up to {}",
-                         runners::format_duration(seconds_left(report)),
-                         human_time(report.calibration.step_s * 1e9),
-                         human_time(report.calibration.prefill_s_per_token * 1e9),
-                         runners::format_duration(suite.warmup < 0 ? suite.warmup_limit_s : 0)));
+  print_line(fmt::format(
+      "time: at most {} at the speed of plain decoding ({} per step, {} per prompt token), warm-up "
+      "up to {}",
+      runners::format_duration(seconds_left(report)), human_time(report.calibration.step_s * 1e9),
+      human_time(report.calibration.prefill_s_per_token * 1e9),
+      runners::format_duration(suite.warmup < 0 ? suite.warmup_limit_s : 0)));
   for (double sd : usual_deviations(suite))
     print_line(fmt::format(
         "smallest change this can show (one-sided 5 %, power 80 %): {:.2f} % if prompts differ by "

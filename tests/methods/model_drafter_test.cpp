@@ -239,5 +239,41 @@ TEST(ModelDrafter, GoesOnWithoutDraftsWhenItsContextIsFull) {
   EXPECT_EQ(run(*tiny.method, tiny.target, {{1, 1, 1}, 0, 10}).tokens, Tokens(10, 0));
 }
 
+// A step without a draft teaches nothing: the length that followed the acceptance stays.
+TEST(ModelDrafter, StepsWithoutADraftChangeNothing) {
+  const auto table = Pair::table({0.7, 0.3});
+  FakeSession target(2, 400, table);
+  methods::ModelDrafter::Options options;
+  options.length = {.schedule = methods::DraftLengthRule::Schedule::kTransient, .k = 3, .most = 9};
+  options.draft_vocab = options.common_vocab = 2;
+  methods::ModelDrafter drafter(std::make_unique<FakeSession>(2, 400, table), options);
+  const Tokens prompt = {0, 1, 0};
+  base::Rng rng(1);
+  methods::GenerationContext context;
+  context.target = &target;
+  context.prompt = prompt;
+  context.first_token = 0;
+  context.max_new = 100;
+  context.rng = &rng;
+  drafter.start(context);
+  Tokens text = prompt;
+  text.push_back(0);
+  const auto drafted = [&] {
+    methods::TokenTree tree;
+    tree.reserve(64);
+    tree.reset(text.back());
+    drafter.draft(text, 50, tree);
+    return tree.drafted();
+  };
+  EXPECT_EQ(drafted(), 3);
+  drafter.accepted({}, 1);  // nothing kept: one token less
+  text.push_back(1);
+  for (int i = 0; i < 5; ++i) {  // plain steps
+    drafter.accepted({}, 0);
+    text.push_back(0);
+  }
+  EXPECT_EQ(drafted(), 2);
+}
+
 }  // namespace
 }  // namespace evalrun::tests

@@ -115,7 +115,9 @@ TEST_P(LookaheadLayout, IsThePublishedWindow) {
   base::Rng rng(5);
   Turn turn{random_tokens(rng, 12, kVocab)};
   turn.max_new = 30;
-  const Seen seen = watch(fmt::format("lookahead:window={},ngram={},guesses=3", w, n), turn, table);
+  const Seen seen =
+      watch(fmt::format("lookahead:window={},ngram={},guesses=3,full_match_bonus={}", w, n, n == 2),
+            turn, table);
   ASSERT_GT(seen.steps.size(), 10u);
 
   const auto side = [&](const SeenStep& step) {  // rows behind the tree: only they are never tested
