@@ -13,7 +13,7 @@ constexpr double kPriorWeight = 2;    // nodes
 constexpr double kUnknownRow = 0.05;  // price of a row without a table
 // Drafts that cost something may lose this share of an answer, and this share of what goes by
 // plainly.
-constexpr double kTrialShare = 0.015, kAllowance = 0.01;
+constexpr double kTrialShare = 0.02, kAllowance = 0.005;
 constexpr int kAdvance = 64;  // tokens whose share is there at the start
 constexpr double kTrial = 8;  // steps side rows must be affordable for, to begin with
 // The table holds forwards back to back at one context; between other work, and behind longer
@@ -79,7 +79,7 @@ class AdaptiveDrafter final : public Drafter {
     side_tried_ = false;
     lag_ = 1;
     drafted_ = 0;
-    interval_ = kFirstProbe;
+    interval_ = 1;  // at once: nothing has to be caught up with yet
   }
 
   void draft(std::span<const int32_t> sequence, int max_depth, TokenTree& tree) override {
@@ -121,8 +121,7 @@ class AdaptiveDrafter final : public Drafter {
       const int n = static_cast<int>(path.size());
       for (int depth = 1; depth <= std::min(drafted_, n + 1); ++depth)
         acceptance_.note(0, depth, 0, depth <= n);
-      if (probing_ && drafted_ > 0)
-        interval_ = n > 0 ? kFirstProbe : std::min(2 * interval_, kLastProbe);
+      if (probing_ && drafted_ > 0) interval_ = n > 0 ? 1 : std::min(2 * interval_, kLastProbe);
     }
     drafter_->accepted(path, bonus);
   }
@@ -130,7 +129,7 @@ class AdaptiveDrafter final : public Drafter {
   size_t extra_kv_bytes() const override { return drafter_->extra_kv_bytes(); }
 
  private:
-  static constexpr int kFirstProbe = 32, kLastProbe = 512;
+  static constexpr int kLastProbe = 128;
 
   // The draft that is held against the tokens to come. One at a time: the next is remembered when
   // this one has ended, on a token it does not hold.
@@ -270,8 +269,8 @@ class AdaptiveDrafter final : public Drafter {
   // Plain steps that may still be lost, and that could be lost so far if nothing was gained.
   double credit_ = 0, allowance_ = 0;
   bool side_tried_ = false;
-  double spent_ = 0;                                    // by the last step that drafted
-  int drafted_ = 0, lag_ = 1, interval_ = kFirstProbe;  // lag_: tokens since the last draft
+  double spent_ = 0;                          // by the last step that drafted
+  int drafted_ = 0, lag_ = 1, interval_ = 1;  // lag_: tokens since the last draft
   bool probing_ = false;
 };
 
@@ -312,7 +311,9 @@ ParamInfo adaptive_parameter() {
       ParamInfo::Type::kBool,
       0,
       0,
-      {}};
+      {},
+      Steps::kFollowMachine,
+      "true"};
 }
 
 std::unique_ptr<DecodingMethod> finish_method(std::unique_ptr<Drafter> drafter,

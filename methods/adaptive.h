@@ -13,9 +13,9 @@
 // What is not verified still teaches when drafting is free (look-ups): the whole draft is
 // remembered and held against the tokens that come, so that a method that has switched itself off
 // knows when to switch on again, at no cost. A method whose drafts cost something (draft_cost() >
-// 0) probes while it is off, ever more seldom, and drafts only from a credit: 1.5 % of the first 64
-// tokens and 1 % of what goes by plainly, and what it has gained. Catching up with the text is dear
-// for a drafting model.
+// 0) tries at once, before there is anything to catch up with, then while it is off ever more
+// seldom, and only from a credit: 2 % of the first 64 tokens, 0.5 % of what goes by plainly, and
+// what it has gained.
 //
 // Side rows (windows, branches) are computed where they are all but free, T(n)/T(1) at most 1.03
 // with all of them, or while a credit of 3 % of the first 64 tokens and what was gained covers what

@@ -168,6 +168,11 @@ std::unique_ptr<DecodingMethod> make_speculative_method(std::unique_ptr<Drafter>
 
 // ---- Registration -------------------------------------------------------------------------------
 
+// How far the steps of equal generations are the same; greedy tokens are in any case.
+// kFollowMachine: within a run, as the row costs were measured before it; kCarryState: not even
+// there, because something goes on from prompt to prompt.
+enum class Steps { kFixed, kFollowMachine, kCarryState };
+
 struct ParamInfo {
   std::string name;
   std::string default_value;  // as written on the command line
@@ -175,6 +180,8 @@ struct ParamInfo {
   enum class Type { kInt, kNumber, kText, kBool } type = Type::kInt;
   double min = 0, max = 0;                // for numbers, both 0 = no limit
   std::vector<std::string> choices = {};  // for text; empty = free
+  Steps steps = Steps::kFixed;            // at the value `steps_at`
+  std::string steps_at = {};
 };
 
 // `name:key=value,key=value`, checked against the ParamInfo list: every parameter has a value.
@@ -236,6 +243,7 @@ struct MethodSpec {
   MethodParams params;
   std::string canonical() const;  // "pld:k=4,match=first,min_ngram=1,ngram=3": every parameter
   std::string label() const;      // "pld:k=4": those that are not the default, for tables
+  Steps steps() const;            // what its parameters leave of it
 };
 MethodSpec parse_method(std::string_view text);
 // "ar,pld:k=4,sps:draft=layers:4" -> items. A comma followed by key= continues the parameters of

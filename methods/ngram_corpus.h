@@ -1,7 +1,7 @@
 // Which tokens most often follow one to four tokens in a large text: the corpus cache of Self-Draft
-// (section 3.4 of the paper). For every key of 1..max_key tokens the grams of `gram` tokens behind
-// it are counted; the `top` most frequent are kept, and of those the ones that occurred `min_count`
-// times.
+// ("Draft Cache Initialization" in Gao et al. 2025, AAAI-25). For every key of 1..max_key tokens
+// the grams of `gram` tokens behind it are counted; the `top` most frequent are kept, and of those
+// the ones that occurred `min_count` times.
 //
 // Documents do not run into each other; a gram that its document cuts short does not count.
 #pragma once

@@ -1,4 +1,5 @@
 // Method parameters and the text form `name:key=value,key=value`.
+#include <algorithm>
 #include <cctype>
 #include <charconv>
 #include <cmath>
@@ -141,6 +142,14 @@ std::string MethodSpec::label() const {
     parameters += fmt::format("{}{}={}", parameters.empty() ? "" : ",", parameter.name, value);
   }
   return parameters.empty() ? info->name : fmt::format("{}:{}", info->name, parameters);
+}
+
+Steps MethodSpec::steps() const {
+  Steps steps = Steps::kFixed;
+  for (const ParamInfo& parameter : info->params)
+    if (!parameter.steps_at.empty() && params.text(parameter.name) == parameter.steps_at)
+      steps = std::max(steps, parameter.steps);
+  return steps;
 }
 
 MethodSpec parse_method(std::string_view text) {

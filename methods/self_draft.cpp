@@ -302,7 +302,9 @@ MethodInfo self_draft_method() {
        Type::kBool,
        0,
        0,
-       {}},
+       {},
+       Steps::kCarryState,
+       "true"},
       {"trie", "true", "drafts with a common prefix share its rows", Type::kBool, 0, 0, {}},
   };
   info.check = [](const MethodParams& params) {

@@ -6,11 +6,7 @@
 // Which sublayers may go depends on model and machine: `evalrun tune self_spec` searches a set.
 // attention=auto and mlp=auto are a rule of thumb in the manner of the published sets (most of the
 // upper half's attention, every second of its MLPs).
-#include <algorithm>
-#include <charconv>
-
 #include "engine/base/error.h"
-#include "engine/base/text.h"
 #include "methods/adaptive.h"
 #include "methods/builtin_methods.h"
 #include "methods/model_drafter.h"
@@ -74,7 +70,9 @@ MethodInfo self_speculative_method() {
        Type::kBool,
        0,
        0,
-       {}},
+       {},
+       Steps::kCarryState,
+       "true"},
       {"k", "12", "longest draft, in tokens", Type::kInt, 1, engine::kMaxRows - 1, {}},
       {"mlp", "auto", list + "MLP: auto, none or a list like 8-15+20", Type::kText, 0, 0, {}},
       {"threshold",

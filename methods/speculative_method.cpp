@@ -91,7 +91,8 @@ StepOutcome SpeculativeMethod::step(PhaseTimer& timer) {
                 tree_.depth(), limit.depth);
   tree_.truncate(limit.rows);  // by place, never by value: what is left was drawn as if it were all
   side_.clear();
-  drafter_->side_rows(limit.rows - tree_.size(), side_);
+  // What they teach is for later steps, and in front of the last token there is none.
+  if (limit.depth > 0) drafter_->side_rows(limit.rows - tree_.size(), side_);
   EVALRUN_CHECK(side_.size() <= limit.rows - tree_.size(), "{} side rows, room for {}",
                 side_.size(), limit.rows - tree_.size());
 

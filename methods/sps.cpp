@@ -149,7 +149,9 @@ MethodInfo speculative_sampling_method() {
        Type::kText,
        0,
        0,
-       {"constant", "transient", "heuristic"}},
+       {"constant", "transient", "heuristic"},
+       Steps::kCarryState,
+       "heuristic"},
   };
   info.check = [](const MethodParams& params) { draft_layers(params); };
   info.build = build;

@@ -96,18 +96,6 @@ SuffixCorpus::Range SuffixCorpus::find(std::span<const int32_t> pattern) const {
   return {begin, end};
 }
 
-SuffixCorpus::Range SuffixCorpus::narrow(Range range, uint64_t depth, int32_t token) const {
-  EVALRUN_CHECK(range.begin <= range.end && range.end <= size_, "suffixes {}..{} of {}",
-                range.begin, range.end, size_);
-  if (token < 0 || token >= info().vocabulary.size) return {};
-  const auto wanted = static_cast<uint32_t>(token);
-  const uint64_t begin = partition_point(
-      range.begin, range.end, [&](uint64_t i) { return id_behind(place(i), depth) < wanted; });
-  const uint64_t end = partition_point(
-      begin, range.end, [&](uint64_t i) { return id_behind(place(i), depth) <= wanted; });
-  return begin == end ? Range{} : Range{begin, end};
-}
-
 CorpusInfo build_suffix_corpus(const std::string& path, const CorpusText& text, bool wide) {
   const SortedSuffixes sorted = sort_suffixes(text, wide);
   CorpusInfo info;

@@ -32,11 +32,8 @@ class SuffixCorpus {
     bool empty() const { return begin == end; }
     bool operator==(const Range&) const = default;
   };
-  Range all() const { return {0, size_}; }
   // The suffixes that begin with `pattern`; all of them for an empty one.
   Range find(std::span<const int32_t> pattern) const;
-  // Those of `range` that go on with `token` behind their first `depth` tokens, which they share.
-  Range narrow(Range range, uint64_t depth, int32_t token) const;
 
   // Token `depth` places behind the start of a suffix (index < size()); -1 from the end of its
   // document on.

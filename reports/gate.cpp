@@ -130,7 +130,7 @@ class Gate {
       if (!s.stable) ++unstable[s.arm_id];
     for (const ArmInfo& a : new_.arms)
       // Arms that carry state are checked by the tokens of their median repeats only, below.
-      if (unstable.contains(a.id) && !carries_state(a))
+      if (unstable.contains(a.id) && varying_steps(a) != "carry state")
         add(verdict(
             "repeats", a.label, Outcome::kCorrectness,
             fmt::format("repeats of the same seed gave other tokens or counters on {} prompts",
@@ -242,7 +242,8 @@ class Gate {
   // A draw is only comparable when the same program drew it.
   void check_tokens() {
     for (const ArmInfo& a : base_.arms) {
-      if (!a.greedy() && (base_.run.commit != new_.run.commit || steps_may_vary(a))) continue;
+      if (!a.greedy() && (base_.run.commit != new_.run.commit || !varying_steps(a).empty()))
+        continue;
       const MatchedArm m = match_arm(base_, new_, a.label, "");
       if (m.same_tokens < m.cells)
         add(verdict("tokens", a.label, Outcome::kCorrectness,
@@ -251,7 +252,7 @@ class Gate {
                     m.cells));
       else
         add(verdict("tokens", a.label, Outcome::kOk, "same tokens as the baseline", m.cells));
-      if (steps_may_vary(a))
+      if (!varying_steps(a).empty())
         add(verdict("counters", a.label, Outcome::kOk,
                     "not compared: its steps follow the machine or what ran before", m.cells));
       else if (m.same_steps < m.cells)

@@ -1,5 +1,7 @@
 #include "reports/run_data.h"
 
+#include <nlohmann/json.hpp>
+
 #include "engine/base/error.h"
 
 namespace evalrun::reports {
@@ -101,14 +103,11 @@ RunData load_run(const results::ResultStore& store, int64_t run_id, Faults fault
   return data;
 }
 
-bool carries_state(const ArmInfo& arm) {
-  for (const char* setting : {"persist=true", "carry_threshold=true", "schedule=heuristic"})
-    if (arm.params.find(setting) != std::string::npos) return true;
-  return false;
-}
-
-bool steps_may_vary(const ArmInfo& arm) {
-  return carries_state(arm) || arm.params.find("adaptive=true") != std::string::npos;
+std::string varying_steps(const ArmInfo& arm) {
+  const nlohmann::json settings = nlohmann::json::parse(arm.settings, nullptr, false);
+  if (!settings.is_object() || !settings.contains("steps") || !settings["steps"].is_string())
+    return "";
+  return settings["steps"].get<std::string>();
 }
 
 std::map<std::string, std::string> engine_mode(const ArmInfo& a) {

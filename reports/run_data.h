@@ -61,11 +61,10 @@ enum class Faults { kLeaveOut, kInclude };  // kInclude: the gate's self-test
 RunData load_run(const results::ResultStore& store, int64_t run_id,
                  Faults faults = Faults::kLeaveOut);
 
-// Whether equal generations of an arm may take other steps even within a run: some released
-// programs carry state from prompt to prompt. Their greedy tokens are equal all the same.
-bool carries_state(const ArmInfo& arm);
-// Or from run to run: adaptive drafting follows the row costs measured before the run.
-bool steps_may_vary(const ArmInfo& arm);
+// Why equal generations of an arm may take other steps: "follow the machine" (adaptive drafting,
+// from run to run), "carry state" (from prompt to prompt), "" = they may not. Greedy tokens are the
+// same in any case.
+std::string varying_steps(const ArmInfo& arm);
 
 // Everything about an arm that must be equal for two runs to be comparable, as name -> value.
 std::map<std::string, std::string> engine_mode(const ArmInfo& arm);

@@ -200,6 +200,9 @@ class Planner {
     }
     const methods::MethodBuildContext context = {request_.target, session_options(),
                                                  request_.draft};
+    if (spec.steps() != methods::Steps::kFixed)
+      r.settings["steps"] =
+          spec.steps() == methods::Steps::kCarryState ? "carry state" : "follow the machine";
     if (spec.info->files)
       for (const auto& [name, hash] : spec.info->files(spec.params, context))
         r.settings[name] = hash;

@@ -60,6 +60,12 @@ class Tuner {
     for (size_t i = 0; i < prompts_.size(); ++i)
       texts_.push_back({prompts_[i], plain.turns[i].tokens});
     const std::vector<runners::SkipEstimate> path = search(costs.table);
+    if (runners::InterruptGuard::requested())
+      throw base::Error(base::ExitCode::kInterrupted,
+                        fmt::format("interrupted after {} sublayers; nothing is recommended that "
+                                    "was not measured",
+                                    path.size()),
+                        "--seconds ends the search early and measures its best set");
     if (path.empty())
       throw base::usage_error("the search had no time for a single round", "raise --seconds");
     const auto best = std::max_element(path.begin(), path.end(), [](const auto& a, const auto& b) {
