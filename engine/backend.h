@@ -24,7 +24,7 @@ class Backend {
   // Copies K/V of these rows of the last forward to positions first, first + 1, ... of a sequence.
   virtual void commit(std::span<const int> rows, int first, int sequence) = 0;
   virtual void copy_sequence(int from, int to, int length) = 0;
-  virtual MatrixView head(MatrixView hidden) = 0;
+  virtual MatrixView multiply(const WeightMatrix& w, MatrixView x) = 0;  // [n, in] -> [n, out]
   virtual void read_kv(int layer, int position, int sequence, std::span<float> k,
                        std::span<float> v) const = 0;
   virtual PhaseTimes phases() const { return {}; }

@@ -29,9 +29,16 @@ void ForwardPlan::append_visible(PlanRow& row, const PlanRow* parent, int first_
 void ForwardPlan::build(const ForwardRequest& request, std::span<const int> lengths, int max_tokens,
                         const ModelConfig& config) {
   const int n = static_cast<int>(request.rows.size());
-  EVALRUN_CHECK(n >= 1 && n <= kMaxRows, "a forward takes 1..{} rows, not {}", kMaxRows, n);
-  rows_.resize(static_cast<size_t>(n));
-  visible_.clear(), logit_rows_.clear(), hidden_rows_.clear(), top_rows_.clear();
+  if (!request.extend) {
+    all_rows_.clear();
+    visible_.clear();
+  }
+  const int kept = n_kept_ = static_cast<int>(all_rows_.size());
+  EVALRUN_CHECK(n >= 1 && kept + n <= kMaxRows, "a forward takes 1..{} rows, not {}", kMaxRows,
+                kept + n);
+  all_rows_.resize(static_cast<size_t>(kept + n));
+  const auto new_row = [&](int i) -> PlanRow& { return all_rows_[static_cast<size_t>(kept + i)]; };
+  logit_rows_.clear(), hidden_rows_.clear(), top_rows_.clear();
   logits_of_.assign(static_cast<size_t>(n), -1);
   hidden_of_.assign(static_cast<size_t>(n), -1);
   kv_only_ = false;
@@ -42,11 +49,12 @@ void ForwardPlan::build(const ForwardRequest& request, std::span<const int> leng
     if (first.block >= 0)
       while (i + members < n && request.rows[static_cast<size_t>(i + members)].block == first.block)
         ++members;
-    EVALRUN_CHECK(first.parent >= -1 && first.parent < i, "row {}: parent {} is not an earlier row",
-                  i, first.parent);
+    EVALRUN_CHECK(first.parent >= -1 && first.parent < kept + i,
+                  "row {}: parent {} is not an earlier row", kept + i, first.parent);
     EVALRUN_CHECK(first.sequence >= 0 && static_cast<size_t>(first.sequence) < lengths.size(),
                   "row {}: sequence {} of {}", i, first.sequence, lengths.size());
-    const PlanRow* parent = first.parent < 0 ? nullptr : &rows_[static_cast<size_t>(first.parent)];
+    const PlanRow* parent =
+        first.parent < 0 ? nullptr : &all_rows_[static_cast<size_t>(first.parent)];
     EVALRUN_CHECK(parent == nullptr || parent->sequence == first.sequence,
                   "row {}: parent {} belongs to another sequence", i, first.parent);
     const int context = lengths[static_cast<size_t>(first.sequence)];
@@ -54,12 +62,13 @@ void ForwardPlan::build(const ForwardRequest& request, std::span<const int> leng
 
     for (int m = 0; m < members; ++m) {
       const Row& r = request.rows[static_cast<size_t>(i + m)];
-      PlanRow& p = rows_[static_cast<size_t>(i + m)];
+      PlanRow& p = new_row(i + m);
       EVALRUN_CHECK(r.parent == first.parent && r.sequence == first.sequence,
                     "row {}: rows of one block share parent and sequence", i + m);
-      EVALRUN_CHECK(r.embedding >= 0 ? r.embedding < request.embeddings.rows &&
-                                           request.embeddings.cols == config.d_model
-                                     : r.token >= 0 && r.token < config.vocab_size,
+      EVALRUN_CHECK(r.embedding >= 0
+                        ? r.embedding < request.embeddings.rows &&
+                              request.embeddings.cols == config.input_width()
+                        : !config.paired_input && r.token >= 0 && r.token < config.vocab_size,
                     "row {}: token {} / embedding {} out of range", i + m, r.token, r.embedding);
       EVALRUN_CHECK(!r.prefix || request.prefix != nullptr, "row {}: no prefix bank was given",
                     i + m);
@@ -87,17 +96,17 @@ void ForwardPlan::build(const ForwardRequest& request, std::span<const int> leng
         hidden_rows_.push_back(i + m);
       }
     }
-    PlanRow& head = rows_[static_cast<size_t>(i)];
-    append_visible(head, parent, i, members);
+    PlanRow& head = new_row(i);
+    append_visible(head, parent, kept + i, members);
     for (int m = 1; m < members; ++m) {
-      rows_[static_cast<size_t>(i + m)].visible_begin = head.visible_begin;
-      rows_[static_cast<size_t>(i + m)].visible_count = head.visible_count;
+      new_row(i + m).visible_begin = head.visible_begin;
+      new_row(i + m).visible_count = head.visible_count;
     }
     // Logical order is order of positions. Trees have it by construction; explicit positions may
     // not.
     const auto by_position = [&](int32_t a, int32_t b) {
-      const int32_t pa = rows_[static_cast<size_t>(a)].position,
-                    pb = rows_[static_cast<size_t>(b)].position;
+      const int32_t pa = all_rows_[static_cast<size_t>(a)].position,
+                    pb = all_rows_[static_cast<size_t>(b)].position;
       return pa != pb ? pa < pb : a < b;
     };
     const auto list = visible_.begin() + head.visible_begin;
@@ -109,22 +118,28 @@ void ForwardPlan::build(const ForwardRequest& request, std::span<const int> leng
       for (int32_t j = 0; j < head.visible_count; ++j)
         visible_.push_back(visible_[static_cast<size_t>(from + j)]);
       std::sort(visible_.begin() + to, visible_.end(), by_position);
-      for (int m = 0; m < members; ++m) rows_[static_cast<size_t>(i + m)].visible_begin = to;
+      for (int m = 0; m < members; ++m) new_row(i + m).visible_begin = to;
     }
     i += members;
   }
 }
 
-void ForwardPlan::build_prefill(std::span<const int32_t> tokens, int sequence, int length) {
+void ForwardPlan::build_prefill(std::span<const int32_t> tokens, int sequence, int length,
+                                bool hidden) {
   const size_t n = tokens.size();
-  rows_.assign(n, PlanRow{});
+  all_rows_.assign(n, PlanRow{});
+  n_kept_ = 0;
   visible_.resize(n);
   logit_rows_.clear(), hidden_rows_.clear(), top_rows_.clear();
   logits_of_.assign(n, -1);
   hidden_of_.assign(n, -1);
-  kv_only_ = true;
+  kv_only_ = !hidden;
   for (size_t i = 0; i < n; ++i) {
-    PlanRow& r = rows_[i];
+    if (hidden) {
+      hidden_of_[i] = static_cast<int32_t>(i);
+      hidden_rows_.push_back(static_cast<int32_t>(i));
+    }
+    PlanRow& r = all_rows_[i];
     r.token = tokens[i];
     r.sequence = sequence;
     r.context = length;

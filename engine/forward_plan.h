@@ -28,17 +28,24 @@ class ForwardPlan {
   // state.
   void build(const ForwardRequest& request, std::span<const int> lengths, int max_tokens,
              const ModelConfig& config);
-  // A chain of committed tokens at positions length.. with no outputs: only K and V are wanted.
-  void build_prefill(std::span<const int32_t> tokens, int sequence, int length);
+  // A chain of committed tokens at positions length.. without outputs, or with all hidden states;
+  // without them only K and V are wanted.
+  void build_prefill(std::span<const int32_t> tokens, int sequence, int length, bool hidden);
 
-  std::span<const PlanRow> rows() const { return rows_; }
-  int n_rows() const { return static_cast<int>(rows_.size()); }
+  // To be computed; their numbers count on from those that stay (ForwardRequest::extend), and so do
+  // those in `visible`.
+  std::span<const PlanRow> rows() const {
+    return std::span<const PlanRow>(all_rows_).subspan(static_cast<size_t>(n_kept_));
+  }
+  int n_rows() const { return static_cast<int>(all_rows_.size()) - n_kept_; }
+  int n_kept() const { return n_kept_; }
+  std::span<const PlanRow> all_rows() const { return all_rows_; }
   std::span<const int32_t> visible(const PlanRow& row) const {
     return {visible_.data() + row.visible_begin, static_cast<size_t>(row.visible_count)};
   }
   std::span<const int32_t> logit_rows() const {
     return logit_rows_;
-  }  // rows that want logits, in order
+  }  // new rows that want logits, in order, counted from the first new one; so are those below
   std::span<const int32_t> hidden_rows() const { return hidden_rows_; }
   std::span<const int32_t> top_rows() const { return top_rows_; }    // rows that want the argmax
   std::span<const int32_t> logits_of() const { return logits_of_; }  // row -> slot or -1
@@ -48,7 +55,8 @@ class ForwardPlan {
  private:
   void append_visible(PlanRow& row, const PlanRow* parent, int first_member, int n_members);
 
-  std::vector<PlanRow> rows_;
+  std::vector<PlanRow> all_rows_;
+  int n_kept_ = 0;
   std::vector<int32_t> visible_, logit_rows_, hidden_rows_, top_rows_, logits_of_, hidden_of_;
   bool kv_only_ = false;
 };

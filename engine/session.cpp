@@ -21,6 +21,11 @@ struct Sequence {
   int skip_from = 0;
   SkipSet skip;
   std::vector<int32_t> tokens;  // kept only without a KV cache, to recompute from
+  // Features of the committed tokens, position by position; `featured` = how many from the front
+  // have them.
+  int featured = 0;
+  std::vector<float> hidden;                 // [max_tokens, d_model]
+  std::vector<std::vector<float>> residual;  // [layers kept][max_tokens, d_model]
 };
 
 class SessionImpl final : public Session {
@@ -50,6 +55,7 @@ class SessionImpl final : public Session {
       EVALRUN_CHECK(t >= 0 && t < model_->config().vocab_size, "token {} is not in the vocabulary",
                     t);
     EVALRUN_CHECK(s.skip_from == s.length, "prefill behind rows committed under a skip set");
+    EVALRUN_CHECK(!model_->config().paired_input, "this drafter takes features, not tokens");
     have_plan_ = false;
     if (!options_.kv_cache) {
       s.tokens.insert(s.tokens.end(), tokens.begin(), tokens.end());
@@ -61,8 +67,9 @@ class SessionImpl final : public Session {
     s.skip_from = s.length;
   }
 
-  ForwardResult forward(const ForwardRequest& request) override {
-    check_request(request);
+  ForwardResult forward(const ForwardRequest& given) override {
+    check_request(given);
+    const ForwardRequest request = features_.empty() ? given : with_features(given);
     for (size_t i = 0; i < sequences_.size(); ++i) lengths_[i] = sequences_[i].length;
     if (!options_.kv_cache) {
       for (size_t i = 0; i < sequences_.size(); ++i)
@@ -70,6 +77,7 @@ class SessionImpl final : public Session {
                         [&](const Row& r) { return r.sequence == static_cast<int>(i); }))
           compute_chunks(sequences_[i].tokens, static_cast<int>(i), 0);
     }
+    have_plan_ = false;
     plan_.build(request, lengths_, options_.max_tokens, model_->config());
     have_plan_ = true;
     std::fill(committed_.begin(), committed_.end(), false);
@@ -89,6 +97,10 @@ class SessionImpl final : public Session {
       if (request.rows[i].top && request.rows[i].logits)
         top_[i] = argmax(result.logits_row(static_cast<int>(i)));
     result.top = top_;
+    if (!features_.empty()) {
+      last_ = result;
+      result.residual.resize(given.residual_layers.size());  // the caller's come first
+    }
     return result;
   }
 
@@ -98,9 +110,9 @@ class SessionImpl final : public Session {
     EVALRUN_CHECK(!committed_[static_cast<size_t>(sequence)], "sequence {} was committed already",
                   sequence);
     for (size_t j = 0; j < path.size(); ++j) {
-      EVALRUN_CHECK(path[j] >= 0 && path[j] < plan_.n_rows(), "row {} is not in the forward",
-                    path[j]);
-      const PlanRow& r = plan_.rows()[static_cast<size_t>(path[j])];
+      EVALRUN_CHECK(path[j] >= 0 && static_cast<size_t>(path[j]) < plan_.all_rows().size(),
+                    "row {} is not in the forward", path[j]);
+      const PlanRow& r = plan_.all_rows()[static_cast<size_t>(path[j])];
       EVALRUN_CHECK(r.sequence == sequence, "row {} belongs to sequence {}", path[j], r.sequence);
       EVALRUN_CHECK(r.position == s.length + static_cast<int>(j), "row {} has position {}, not {}",
                     path[j], r.position, s.length + static_cast<int>(j));
@@ -117,13 +129,14 @@ class SessionImpl final : public Session {
       backend_->commit(path, s.length, sequence);
     } else {
       for (const int row : path) {
-        const PlanRow& r = plan_.rows()[static_cast<size_t>(row)];
+        const PlanRow& r = plan_.all_rows()[static_cast<size_t>(row)];
         EVALRUN_CHECK(r.token >= 0, "a session without KV cache commits tokens, not embeddings");
         EVALRUN_CHECK(!r.prefix && !r.low_rank && plan_skip_.empty(),
                       "a session without KV cache commits plain rows only");
         s.tokens.push_back(r.token);
       }
     }
+    if (!features_.empty()) keep_rows(path, s);
     s.length += static_cast<int>(path.size());
     if (plan_skip_.empty())
       s.skip_from = s.length;
@@ -137,6 +150,7 @@ class SessionImpl final : public Session {
     EVALRUN_CHECK(length >= 0 && length <= s.length, "rewind to {} of {}", length, s.length);
     s.length = length;
     s.skip_from = std::min(s.skip_from, length);
+    s.featured = std::min(s.featured, length);
     if (!options_.kv_cache) s.tokens.resize(static_cast<size_t>(length));
     have_plan_ = false;
   }
@@ -148,10 +162,31 @@ class SessionImpl final : public Session {
     have_plan_ = false;
   }
 
-  MatrixView head(MatrixView hidden) override {
-    EVALRUN_CHECK(hidden.cols == model_->config().d_model && hidden.rows >= 1,
-                  "head takes rows of {} values, not {}", model_->config().d_model, hidden.cols);
-    return backend_->head(hidden);
+  void keep_features(const FeatureSet& set) override {
+    for (const int l : set.residual_layers)
+      EVALRUN_CHECK(l >= 0 && l <= model_->config().n_layers, "residual layer {} of {}", l,
+                    model_->config().n_layers);
+    if (features_ == set) return;
+    features_ = set;
+    for (Sequence& s : sequences_) s.featured = 0;
+  }
+
+  MatrixView hidden_features(int sequence) const override {
+    EVALRUN_CHECK(features_.hidden, "hidden states are not kept");
+    return features_of(at(sequence), at(sequence).hidden);
+  }
+  MatrixView residual_features(int index, int sequence) const override {
+    EVALRUN_CHECK(index >= 0 && static_cast<size_t>(index) < features_.residual_layers.size(),
+                  "residual stream {} of {}", index, features_.residual_layers.size());
+    return features_of(at(sequence), at(sequence).residual[static_cast<size_t>(index)]);
+  }
+
+  MatrixView head(MatrixView hidden) override { return multiply(model_->head(), hidden); }
+
+  MatrixView multiply(const WeightMatrix& w, MatrixView x) override {
+    EVALRUN_CHECK(x.cols == w.in() && x.rows >= 1, "a product with rows of {} values, not {}",
+                  w.in(), x.cols);
+    return backend_->multiply(w, x);
   }
 
   void read_kv(int layer, int position, int sequence, std::span<float> k,
@@ -187,19 +222,83 @@ class SessionImpl final : public Session {
       const int position = first + static_cast<int>(done);
       const size_t to_border = static_cast<size_t>(kPrefillChunk - position % kPrefillChunk);
       const size_t n = std::min(to_border, tokens.size() - done);
-      chunk_plan_.build_prefill(tokens.subspan(done, n), sequence, position);
-      ForwardResult none;
-      backend_->forward(chunk_plan_, ForwardRequest{}, none);
+      chunk_plan_.build_prefill(tokens.subspan(done, n), sequence, position, features_.hidden);
+      ForwardRequest request;
+      request.residual_layers = features_.residual_layers;
+      ForwardResult result;
+      backend_->forward(chunk_plan_, request, result);
       chunk_path_.resize(n);
       for (size_t i = 0; i < n; ++i) chunk_path_[i] = static_cast<int>(i);
       backend_->commit(chunk_path_, position, sequence);
+      if (!features_.empty()) {
+        Sequence& s = at(sequence);
+        room_for_features(s);
+        for (size_t i = 0; i < n; ++i) {
+          const int row = static_cast<int>(i);
+          if (features_.hidden) copy_feature(result.hidden.row(row), position + row, s.hidden);
+          for (size_t j = 0; j < s.residual.size(); ++j)
+            copy_feature(result.residual[j].row(row), position + row, s.residual[j]);
+        }
+        if (s.featured >= position) s.featured = position + static_cast<int>(n);
+      }
       done += n;
     }
+  }
+
+  // The request that asks for the features of every row as well. Its residual streams are the
+  // caller's, then the features'.
+  ForwardRequest with_features(const ForwardRequest& given) {
+    ForwardRequest request = given;
+    if (features_.hidden) {
+      feature_rows_.assign(given.rows.begin(), given.rows.end());
+      for (Row& row : feature_rows_) row.hidden = true;
+      request.rows = feature_rows_;
+    }
+    feature_layers_.assign(given.residual_layers.begin(), given.residual_layers.end());
+    feature_layers_.insert(feature_layers_.end(), features_.residual_layers.begin(),
+                           features_.residual_layers.end());
+    request.residual_layers = feature_layers_;
+    EVALRUN_CHECK(!given.extend, "features of rows that stay are not kept");
+    return request;
+  }
+
+  void room_for_features(Sequence& s) const {
+    const size_t size =
+        static_cast<size_t>(options_.max_tokens) * static_cast<size_t>(model_->config().d_model);
+    if (features_.hidden && s.hidden.size() < size) s.hidden.resize(size);
+    s.residual.resize(features_.residual_layers.size());
+    for (std::vector<float>& r : s.residual)
+      if (r.size() < size) r.resize(size);
+  }
+  static void copy_feature(std::span<const float> from, int position, std::vector<float>& to) {
+    std::copy(from.begin(), from.end(),
+              to.begin() + static_cast<ptrdiff_t>(position) * static_cast<ptrdiff_t>(from.size()));
+  }
+  void keep_rows(std::span<const int> path, Sequence& s) {
+    room_for_features(s);
+    const size_t callers = last_.residual.size() - features_.residual_layers.size();
+    for (size_t j = 0; j < path.size(); ++j) {
+      const int position = s.length + static_cast<int>(j);
+      if (features_.hidden) copy_feature(last_.hidden_row(path[j]), position, s.hidden);
+      for (size_t k = 0; k < s.residual.size(); ++k)
+        copy_feature(last_.residual[callers + k].row(path[j]), position, s.residual[k]);
+    }
+    if (s.featured == s.length) s.featured = s.length + static_cast<int>(path.size());
+  }
+  MatrixView features_of(const Sequence& s, const std::vector<float>& values) const {
+    EVALRUN_CHECK(s.featured == s.length, "{} of {} tokens were committed with features",
+                  s.featured, s.length);
+    return {values.data(), s.length, model_->config().d_model};
   }
 
   void check_request(const ForwardRequest& request) const {
     const ModelConfig& c = model_->config();
     const size_t layers = static_cast<size_t>(c.n_layers);
+    if (request.extend) {
+      EVALRUN_CHECK(options_.kv_cache && have_plan_, "nothing to extend: no forward came before");
+      for (const bool committed : committed_)
+        EVALRUN_CHECK(!committed, "rows stay only until some of them are committed");
+    }
     if (request.prefix != nullptr) {
       const PrefixBank& p = *request.prefix;
       const size_t size = static_cast<size_t>(p.length) * static_cast<size_t>(c.kv_dim());
@@ -235,6 +334,10 @@ class SessionImpl final : public Session {
   std::vector<int> lengths_;
   std::vector<bool> committed_;
   std::vector<int32_t> top_;
+  FeatureSet features_;
+  ForwardResult last_;  // with the features of its rows
+  std::vector<Row> feature_rows_;
+  std::vector<int> feature_layers_;
   ForwardPlan plan_, chunk_plan_;
   std::vector<int> chunk_path_;
   SkipSet plan_skip_;

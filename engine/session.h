@@ -84,8 +84,12 @@ struct SkipSet {
 };
 
 struct ForwardRequest {
-  std::span<const Row> rows;           // 1..kMaxRows
-  MatrixView embeddings = {};          // [n, d_model], for rows with embedding >= 0
+  std::span<const Row> rows;   // 1..kMaxRows
+  MatrixView embeddings = {};  // [n, input_width], for rows with embedding >= 0
+  // The rows go on from those of the forwards before, which stay: row numbers (parent, commit)
+  // count on from theirs, results hold the new rows only. For drafters that grow a tree level by
+  // level. Nothing may have been committed, rewound or prefilled in between.
+  bool extend = false;
   const PrefixBank* prefix = nullptr;  // must outlive the call, like everything here
   const LowRankDelta* low_rank = nullptr;
   const SkipSet* skip = nullptr;
@@ -93,7 +97,16 @@ struct ForwardRequest {
                                               // the stream before the final norm (EAGLE-3 features)
 };
 
-// Views into the session's workspace; valid until its next forward, prefill or head call.
+// What a session remembers of the tokens it commits, for drafters that read the target's features.
+struct FeatureSet {
+  bool hidden = false;  // after the final norm: what the output matrix is applied to
+  std::vector<int> residual_layers =
+      {};  // residual streams entering these layers, as in ForwardRequest
+  bool empty() const { return !hidden && residual_layers.empty(); }
+  bool operator==(const FeatureSet&) const = default;
+};
+
+// Views into the session's workspace; valid until its next forward, prefill, head or multiply call.
 // logits_of[i] / hidden_of[i] is the row number inside `logits` / `hidden`, -1 when not asked for.
 struct ForwardResult {
   MatrixView logits;                 // [rows that asked, vocab]
@@ -177,9 +190,20 @@ class Session {
     for (int s = 0; s < options().n_sequences; ++s) rewind(0, s);
   }
 
-  // Output matrix applied to hidden states (already normed), [n, d_model] -> [n, vocab]; and the
-  // final norm applied to raw residual rows. For drafters that share the target's head.
+  // From now on keeps these features of every token that is committed, prefilled ones included
+  // (their last layer is then computed in full). What was committed before has none; another set
+  // forgets what was kept. Costs nothing while the set is empty.
+  virtual void keep_features(const FeatureSet& set) = 0;
+  // Of the committed tokens of a sequence, [length, d_model]; valid until the next call that
+  // commits, rewinds or prefills. InternalError when some were committed without.
+  virtual MatrixView hidden_features(int sequence = 0) const = 0;
+  virtual MatrixView residual_features(int index, int sequence = 0) const = 0;  // in FeatureSet
+
+  // Output matrix applied to hidden states (already normed), [n, d_model] -> [n, vocab].
   virtual MatrixView head(MatrixView hidden) = 0;
+  // y = W x for a matrix beside the model's own (inputs of drafters, heads), [n, in] -> [n, out],
+  // by the kernels of a forward: a row's bits depend on the row alone.
+  virtual MatrixView multiply(const WeightMatrix& w, MatrixView x) = 0;
 
   // Raw keys and values of a committed position, for tests: [n_kv_heads * head_dim] each.
   virtual void read_kv(int layer, int position, int sequence, std::span<float> k,

@@ -69,7 +69,7 @@ class Attention {
       grow(partial_, states * width());
       grow(partial_m_, states), grow(partial_l_, states);
     }
-    step_ld_ = (rows + kLanes - 1) / kLanes * kLanes;
+    step_ld_ = (plan.n_kept() + rows + kLanes - 1) / kLanes * kLanes;
     for (Scratch& s : scratch_) {
       grow(s.scores, static_cast<size_t>(kMaxQueries) * kChunk);
       grow(s.step, static_cast<size_t>(kMaxQueries) * static_cast<size_t>(step_ld_));
@@ -167,7 +167,7 @@ class Attention {
   };
   struct Scratch {
     base::AlignedVector<float> scores;           // [queries][kChunk]
-    base::AlignedVector<float> step;             // [queries][rows of the forward]
+    base::AlignedVector<float> step;             // [queries][rows of the request, kept ones too]
     base::AlignedVector<float> merged, current;  // [queries][width]
     float m[kMaxQueries], l[kMaxQueries];
     bool first = true;
@@ -226,7 +226,7 @@ class Attention {
       const auto visible = plan_->visible(front);
       begin = std::clamp(oldest, 0, context);
       if (begin == context)
-        while (plan_->rows()[static_cast<size_t>(visible[static_cast<size_t>(begin - context)])]
+        while (plan_->all_rows()[static_cast<size_t>(visible[static_cast<size_t>(begin - context)])]
                    .position < oldest)
           ++begin;
     }

@@ -83,7 +83,7 @@ class CpuBackend final : public Backend {
     prepare();
     pool_.run([this](int thread) { run(thread); });
     result.logits = {logits_.data.data(), static_cast<int>(plan.logit_rows().size()),
-                     c_.vocab_size};
+                     c_.n_logits()};
     result.hidden = {hidden_.data.data(), static_cast<int>(plan.hidden_rows().size()), c_.d_model};
     result.residual.clear();
     for (Rows& r : residual_) result.residual.push_back({r.row(0), plan.n_rows(), c_.d_model});
@@ -104,16 +104,14 @@ class CpuBackend final : public Backend {
         layer[static_cast<size_t>(to)].copy_position(layer[static_cast<size_t>(from)], p, p);
   }
 
-  MatrixView head(MatrixView hidden) override {
-    const size_t rows = static_cast<size_t>(hidden.rows);
-    logits_.ensure(rows, static_cast<size_t>(c_.vocab_size));
-    const WeightMatrix& w = model_->head();
-    head_in_.ensure(kernels_, w.storage(), rows, c_.d_model);
-    for (int i = 0; i < hidden.rows; ++i)
-      head_in_.set(static_cast<size_t>(i), w, hidden.row(i).data());
-    const MatrixJob job = {&w, logits_.row(0), logits_.ld()};
-    pool_.run([&](int thread) { multiply({&job, 1}, head_in_.view(w), hidden.rows, thread); });
-    return {logits_.row(0), hidden.rows, c_.vocab_size};
+  MatrixView multiply(const WeightMatrix& w, MatrixView x) override {
+    const size_t rows = static_cast<size_t>(x.rows);
+    product_in_.ensure(kernels_, w.storage(), rows, w.in());
+    for (int i = 0; i < x.rows; ++i) product_in_.set(static_cast<size_t>(i), w, x.row(i).data());
+    product_.ensure(rows, static_cast<size_t>(w.out()));  // x may be the last product
+    const MatrixJob job = {&w, product_.row(0), product_.ld()};
+    pool_.run([&](int thread) { multiply({&job, 1}, product_in_.view(w), x.rows, thread); });
+    return {product_.row(0), x.rows, w.out()};
   }
 
   void read_kv(int layer, int position, int sequence, std::span<float> k,
@@ -133,12 +131,12 @@ class CpuBackend final : public Backend {
     return bytes;
   }
   size_t workspace_bytes() const override {
-    size_t bytes = attention_.bytes() + head_in_.bytes();
-    for (const Rows* r : {&q_, &k_, &v_, &mixed_, &y_, &gate_, &up_, &hidden_, &logits_})
+    size_t bytes = attention_.bytes() + head_in_.bytes() + product_in_.bytes();
+    for (const Rows* r : {&q_, &k_, &v_, &mixed_, &y_, &gate_, &up_, &hidden_, &logits_, &product_})
       bytes += r->bytes();
     for (const Rows& r : residual_) bytes += r.bytes();
     for (const Space& s : spaces_) {
-      bytes += s.x.bytes() + s.h.bytes() + s.queries.bytes() + s.in.bytes();
+      bytes += s.x.bytes() + s.e.bytes() + s.h.bytes() + s.queries.bytes() + s.in.bytes();
       for (const KvStore<T>& store : s.step) bytes += store.bytes();
     }
     for (const Best& b : best_) bytes += b.logits.bytes() + b.value.bytes() + b.block.bytes();
@@ -149,6 +147,7 @@ class CpuBackend final : public Backend {
   // What row phases read and write; shared by the threads (the first one), or each thread's own.
   struct Space {
     Rows x;                        // residual stream
+    Rows e;                        // embeddings beside it, in models with paired input
     Rows h;                        // one sublayer's input, one row per row
     Rows queries;                  // [kv head][row][group * head_dim], rotated
     PreparedRows in;               // rounded input of the next product
@@ -169,16 +168,17 @@ class CpuBackend final : public Backend {
     const size_t d = static_cast<size_t>(c_.d_model);
     // Biases and low-rank deltas are added in place to what all threads read.
     own_ = pool_.size() > 1 && n() <= kOwnRows && !c_.qkv_bias && !c_.o_bias && !c_.mlp_bias &&
-           request_->low_rank == nullptr;
+           request_->low_rank == nullptr && plan_->n_kept() == 0;
     const size_t used = own_ ? spaces_.size() : 1;
-    const size_t widest = static_cast<size_t>(std::max({c_.d_model, c_.q_dim(), c_.d_ffn}));
+    const size_t widest = static_cast<size_t>(std::max({c_.input_width(), c_.q_dim(), c_.d_ffn}));
     for (size_t i = 0; i < used; ++i) {
       Space& s = spaces_[i];
       s.x.ensure(rows, d);
-      s.h.ensure(rows, static_cast<size_t>(std::max(c_.d_model, c_.q_dim())));
+      if (c_.paired_input) s.e.ensure(rows, d);
+      s.h.ensure(rows, static_cast<size_t>(std::max(c_.input_width(), c_.q_dim())));
       s.queries.ensure(rows, static_cast<size_t>(c_.q_dim()));
       s.in.ensure(kernels_, model_->layer(0).q.storage(), rows, static_cast<int>(widest));
-      for (KvStore<T>& store : s.step) store.reserve(n());
+      for (KvStore<T>& store : s.step) store.grow(plan_->n_kept() + n());
     }
     q_.ensure(rows, static_cast<size_t>(c_.q_dim()));
     mixed_.ensure(rows, static_cast<size_t>(c_.q_dim()));
@@ -191,7 +191,7 @@ class CpuBackend final : public Backend {
     const size_t heads = plan_->logit_rows().size() + plan_->top_rows().size();
     head_in_.ensure(kernels_, model_->head().storage(), heads, c_.d_model);
     normed_.ensure(heads, d);
-    logits_.ensure(plan_->logit_rows().size(), static_cast<size_t>(c_.vocab_size));
+    logits_.ensure(plan_->logit_rows().size(), static_cast<size_t>(c_.n_logits()));
     if (const size_t top = plan_->top_rows().size(); top > 0) {
       strip_panels_ = top <= 16 ? 48 : 12;  // so that a strip of logits stays in the cache
       for (Best& b : best_) {
@@ -287,11 +287,14 @@ class CpuBackend final : public Backend {
     Space& s = space(thread);
     for_rows(thread, [&](size_t i) {
       const PlanRow& r = plan_->rows()[i];
-      if (r.embedding >= 0)
-        std::memcpy(s.x.row(i), request_->embeddings.row(r.embedding).data(),
-                    s.x.width * sizeof(float));
-      else
-        model_->embed(r.token, {s.x.row(i), s.x.width});
+      const size_t d = s.x.width;
+      if (r.embedding >= 0) {
+        const float* in = request_->embeddings.row(r.embedding).data();
+        if (c_.paired_input) std::memcpy(s.e.row(i), in, d * sizeof(float));
+        std::memcpy(s.x.row(i), c_.paired_input ? in + d : in, d * sizeof(float));
+      } else {
+        model_->embed(r.token, {s.x.row(i), d});
+      }
     });
     for (int l = 0; l < c_.n_layers; ++l) {
       keep_residual(thread, l);
@@ -315,15 +318,26 @@ class CpuBackend final : public Backend {
         });
   }
 
-  void norm_row(Space& s, size_t i, const std::vector<float>& norm, const WeightMatrix& next) {
-    kernels_.rms_norm(s.x.row(i), norm.data(), c_.d_model, c_.norm_eps, s.h.row(i));
+  void norm(const std::vector<float>& weights, const float* x, float* to) const {
+    if (weights.empty())  // a drafter without this norm
+      std::memcpy(to, x, static_cast<size_t>(c_.d_model) * sizeof(float));
+    else
+      kernels_.rms_norm(x, weights.data(), c_.d_model, c_.norm_eps, to);
+  }
+  void norm_row(Space& s, size_t i, const std::vector<float>& weights, const WeightMatrix& next) {
+    norm(weights, s.x.row(i), s.h.row(i));
     s.in.set(i, next, s.h.row(i));
   }
 
   void attention_block(int thread, int l) {
     const LayerWeights& w = model_->layer(l);
     Space& s = space(thread);
-    for_rows(thread, [&](size_t i) { norm_row(s, i, w.attn_norm, w.q); });
+    for_rows(thread, [&](size_t i) {
+      if (w.embed_norm.empty()) return norm_row(s, i, w.attn_norm, w.q);
+      norm(w.embed_norm, s.e.row(i), s.h.row(i));
+      norm(w.attn_norm, s.x.row(i), s.h.row(i) + c_.d_model);
+      s.in.set(i, w.q, s.h.row(i));
+    });
     mark(thread, &PhaseTimes::norms);
     row_barrier(thread);
     const MatrixJob qkv[] = {
@@ -391,7 +405,7 @@ class CpuBackend final : public Backend {
     std::memcpy(k, k_.row(i), k_.width * sizeof(float));
     for (int head = 0; head < c_.n_kv_heads; ++head)
       rotate(k + head * c_.head_dim, w.k_norm, position);
-    s.step[static_cast<size_t>(l)].write(static_cast<int>(i), k, v_.row(i));
+    s.step[static_cast<size_t>(l)].write(plan_->n_kept() + static_cast<int>(i), k, v_.row(i));
   }
 
   void rotate(float* x, const std::vector<float>& norm, int position) const {
@@ -458,8 +472,7 @@ class CpuBackend final : public Backend {
     const auto& logits = plan_->logit_rows();
     const auto& top = plan_->top_rows();
     const auto normed = [&](int32_t row, float* to) {
-      kernels_.rms_norm(s.x.row(static_cast<size_t>(row)), model_->final_norm().data(), c_.d_model,
-                        c_.norm_eps, to);
+      norm(model_->final_norm(), s.x.row(static_cast<size_t>(row)), to);
     };
     const auto h = pool_.share(static_cast<int>(hidden.size()), thread);
     for (int i = h.begin; i < h.end; ++i)
@@ -548,6 +561,8 @@ class CpuBackend final : public Backend {
   std::vector<Best> best_;                                      // [thread]
   Rows q_, k_, v_, mixed_, y_, gate_, up_, hidden_, normed_, logits_;
   PreparedRows head_in_;
+  Rows product_;  // of multiply()
+  PreparedRows product_in_;
   std::vector<Rows> residual_;
   std::vector<int32_t> top_;
   bool own_ = false;

@@ -38,6 +38,18 @@ class KvStore {
     k_.assign(heads_ * (n / kLanes) * block_, T{});
     v_.assign(heads_ * n * row_, T{});
   }
+  // Room for `positions`; keeps what there is.
+  void grow(int positions) {
+    const size_t held = capacity_;
+    if (static_cast<size_t>(positions) <= held) return;
+    KvStore larger = *this;
+    larger.capacity_ = 0;
+    // Doubling: trees of many levels must not copy everything each time.
+    larger.reserve(std::max(positions, static_cast<int>(2 * held)));
+    for (size_t p = 0; p < held; ++p)
+      larger.copy_position(*this, static_cast<int>(p), static_cast<int>(p));
+    *this = std::move(larger);
+  }
   const T* k_blocks(int head, int first_block) const {
     return k_.data() +
            (static_cast<size_t>(head) * (capacity_ / kLanes) + static_cast<size_t>(first_block)) *

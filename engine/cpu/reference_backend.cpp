@@ -45,6 +45,13 @@ Floats rms_norm(std::span<const float> x, std::span<const float> w, float eps) {
   return y;
 }
 
+Floats side_by_side(const Floats& a, const Floats& b) {
+  Floats both(a.size() + b.size());
+  std::copy(a.begin(), a.end(), both.begin());
+  std::copy(b.begin(), b.end(), both.begin() + static_cast<ptrdiff_t>(a.size()));
+  return both;
+}
+
 // Keys and values one query row sees in one run of logical positions, in order.
 struct Visible {
   std::vector<const float*> k, v;  // rows of one kv head, [head_dim]
@@ -70,11 +77,16 @@ class ReferenceBackend final : public Backend {
     const size_t n = static_cast<size_t>(plan.n_rows());
     const size_t d = static_cast<size_t>(c_.d_model);
     std::vector<Floats> x(n, Floats(d));
+    paired_.assign(n, {});
     for (size_t i = 0; i < n; ++i) {
       const PlanRow& r = plan.rows()[i];
       if (r.embedding >= 0) {
-        const auto e = request.embeddings.row(r.embedding);
-        std::copy(e.begin(), e.end(), x[i].begin());
+        auto in = request.embeddings.row(r.embedding);
+        if (c_.paired_input) {
+          paired_[i].assign(in.begin(), in.begin() + static_cast<ptrdiff_t>(d));
+          in = in.subspan(d);
+        }
+        std::copy(in.begin(), in.end(), x[i].begin());
       } else {
         model_->embed(r.token, x[i]);
       }
@@ -84,7 +96,7 @@ class ReferenceBackend final : public Backend {
       for (size_t l = 0; l < static_cast<size_t>(c_.n_layers); ++l)
         prefix_.push_back({stored(request.prefix->k[l]), stored(request.prefix->v[l])});
     residual_.assign(request.residual_layers.size(), {});
-    scratch_.assign(static_cast<size_t>(c_.n_layers), {});
+    if (plan.n_kept() == 0) scratch_.assign(static_cast<size_t>(c_.n_layers), {});
     for (int l = 0; l <= c_.n_layers; ++l) {
       for (size_t j = 0; j < request.residual_layers.size(); ++j)
         if (request.residual_layers[j] == l)
@@ -98,24 +110,24 @@ class ReferenceBackend final : public Backend {
 
     hidden_.clear();
     for (const int32_t i : plan.hidden_rows()) {
-      const Floats h = rms_norm(x[static_cast<size_t>(i)], model_->final_norm(), c_.norm_eps);
+      const Floats h = norm(x[static_cast<size_t>(i)], model_->final_norm());
       hidden_.insert(hidden_.end(), h.begin(), h.end());
     }
     logits_.clear();
     for (const int32_t i : plan.logit_rows()) {
       const Floats y = cpu::reference_product(
-          model_->head(), rms_norm(x[static_cast<size_t>(i)], model_->final_norm(), c_.norm_eps));
+          model_->head(), norm(x[static_cast<size_t>(i)], model_->final_norm()));
       logits_.insert(logits_.end(), y.begin(), y.end());
     }
     top_.assign(n, -1);
     for (const int32_t i : plan.top_rows()) {
       const Floats y = cpu::reference_product(
-          model_->head(), rms_norm(x[static_cast<size_t>(i)], model_->final_norm(), c_.norm_eps));
+          model_->head(), norm(x[static_cast<size_t>(i)], model_->final_norm()));
       top_[static_cast<size_t>(i)] = argmax(y);
     }
     result.top = top_;
     result.hidden = {hidden_.data(), static_cast<int>(plan.hidden_rows().size()), c_.d_model};
-    result.logits = {logits_.data(), static_cast<int>(plan.logit_rows().size()), c_.vocab_size};
+    result.logits = {logits_.data(), static_cast<int>(plan.logit_rows().size()), c_.n_logits()};
   }
 
   void commit(std::span<const int> rows, int first, int sequence) override {
@@ -140,13 +152,14 @@ class ReferenceBackend final : public Backend {
     }
   }
 
-  MatrixView head(MatrixView hidden) override {
-    logits_.clear();
-    for (int i = 0; i < hidden.rows; ++i) {
-      const Floats y = cpu::reference_product(model_->head(), hidden.row(i));
-      logits_.insert(logits_.end(), y.begin(), y.end());
+  MatrixView multiply(const WeightMatrix& w, MatrixView x) override {
+    Floats product;  // x may be the last one
+    for (int i = 0; i < x.rows; ++i) {
+      const Floats y = cpu::reference_product(w, x.row(i));
+      product.insert(product.end(), y.begin(), y.end());
     }
-    return {logits_.data(), hidden.rows, c_.vocab_size};
+    product_ = std::move(product);
+    return {product_.data(), x.rows, w.out()};
   }
 
   void read_kv(int layer, int position, int sequence, std::span<float> k,
@@ -173,6 +186,10 @@ class ReferenceBackend final : public Backend {
     Floats k, v;  // [kv_dim]
   };
 
+  Floats norm(const Floats& x, const Floats& weights) const {
+    return weights.empty() ? x : rms_norm(x, weights, c_.norm_eps);
+  }
+
   void layer(int l, const ForwardPlan& plan, const ForwardRequest& request,
              std::vector<Floats>& x) {
     const LayerWeights& w = model_->layer(l);
@@ -186,11 +203,14 @@ class ReferenceBackend final : public Backend {
                           request.skip->mlp[static_cast<size_t>(l)];
 
     if (!skip_attention) {
-      std::vector<Floats> q(n);
+      std::vector<Floats> q;
+      q.reserve(n);
       for (size_t i = 0; i < n; ++i) {
         const PlanRow& r = plan.rows()[i];
-        const Floats h = rms_norm(x[i], w.attn_norm, c_.norm_eps);
-        q[i] = cpu::reference_product(w.q, h);
+        const Floats h = w.embed_norm.empty() ? norm(x[i], w.attn_norm)
+                                              : side_by_side(norm(paired_[i], w.embed_norm),
+                                                             norm(x[i], w.attn_norm));
+        q.push_back(cpu::reference_product(w.q, h));
         Floats k = cpu::reference_product(w.k, h), v = cpu::reference_product(w.v, h);
         if (const LowRankLayer* delta = delta_of(i)) {
           add_low_rank(delta->q, h, q[i]);
@@ -200,8 +220,8 @@ class ReferenceBackend final : public Backend {
         add(q[i], w.q_bias), add(k, w.k_bias), add(v, w.v_bias);
         for (int head = 0; head < c_.n_heads; ++head) rotate(q[i], head, w.q_norm, r.position);
         for (int head = 0; head < c_.n_kv_heads; ++head) rotate(k, head, w.k_norm, r.position);
-        scratch_[static_cast<size_t>(l)][static_cast<int>(i)] = {stored(std::move(k)),
-                                                                 stored(std::move(v))};
+        scratch_[static_cast<size_t>(l)][plan.n_kept() + static_cast<int>(i)] = {
+            stored(std::move(k)), stored(std::move(v))};
       }
       if (plan.kv_only() && l == c_.n_layers - 1) return;
       for (size_t i = 0; i < n; ++i) {
@@ -279,7 +299,7 @@ class ReferenceBackend final : public Backend {
         own.v.push_back(cache[static_cast<size_t>(j)].v.data() + kv);
       }
       for (const int32_t row : plan.visible(r)) {
-        if (plan.rows()[static_cast<size_t>(row)].position < oldest) {
+        if (plan.all_rows()[static_cast<size_t>(row)].position < oldest) {
           ++own.first;  // only when no context is left: visible rows are in order of position
           continue;
         }
@@ -343,7 +363,8 @@ class ReferenceBackend final : public Backend {
   std::vector<std::map<int, KeyValue>> scratch_;           // [layer][row of the last forward]
   std::vector<KeyValue> prefix_;                           // [layer]
   std::vector<Floats> residual_;
-  Floats hidden_, logits_;
+  std::vector<Floats> paired_;  // [row] the embedding beside it
+  Floats hidden_, logits_, product_;
   std::vector<int32_t> top_;
 };
 

@@ -38,7 +38,13 @@ struct ModelConfig {
   bool qkv_bias = false;   // Qwen2
   bool o_bias = false;     // attention_bias=true models
   bool mlp_bias = false;
-  bool qk_norm = false;        // Qwen3: RMSNorm per head before rope
+  bool qk_norm = false;  // Qwen3: RMSNorm per head before rope
+  // Drafters only. Outputs of the head that are fewer than the ids it embeds (0 = vocab_size); a
+  // first layer without attention norm and no final norm (EAGLE-1, Falcon: features in, features
+  // out); rows of twice the width, an embedding and a feature, each with a norm, that q, k and v
+  // read side by side while only the feature is the residual stream (EAGLE-3).
+  int head_size = 0;
+  bool bare_input = false, bare_output = false, paired_input = false;
   int sliding_window = 0;      // 0 = none; position i sees i-window+1..i
   std::vector<bool> windowed;  // per layer; empty = all layers when sliding_window > 0
   RopeConfig rope;
@@ -46,6 +52,8 @@ struct ModelConfig {
   bool layer_is_windowed(int layer) const {
     return sliding_window > 0 && (windowed.empty() || windowed[static_cast<size_t>(layer)]);
   }
+  int n_logits() const { return head_size > 0 ? head_size : vocab_size; }
+  int input_width() const { return paired_input ? 2 * d_model : d_model; }
   int kv_dim() const { return n_kv_heads * head_dim; }
   int q_dim() const { return n_heads * head_dim; }
   // Throws data_error naming the field when the numbers cannot describe a model.

@@ -33,10 +33,13 @@ class ShapeCheck {
 
 void check_layer(const ShapeCheck& check, const ModelConfig& c, const LayerWeights& w, int index) {
   const auto name = [&](const char* part) { return fmt::format("layer {} {}", index, part); };
-  check.vector(name("attention norm"), w.attn_norm, true, c.d_model);
-  check.matrix(name("q"), w.q, c.q_dim(), c.d_model);
-  check.matrix(name("k"), w.k, c.kv_dim(), c.d_model);
-  check.matrix(name("v"), w.v, c.kv_dim(), c.d_model);
+  const bool first = index == 0;
+  const int in = first ? c.input_width() : c.d_model;
+  check.vector(name("attention norm"), w.attn_norm, !(first && c.bare_input), c.d_model);
+  check.vector(name("embedding norm"), w.embed_norm, first && c.paired_input, c.d_model);
+  check.matrix(name("q"), w.q, c.q_dim(), in);
+  check.matrix(name("k"), w.k, c.kv_dim(), in);
+  check.matrix(name("v"), w.v, c.kv_dim(), in);
   check.vector(name("q bias"), w.q_bias, c.qkv_bias, c.q_dim());
   check.vector(name("k bias"), w.k_bias, c.qkv_bias, c.kv_dim());
   check.vector(name("v bias"), w.v_bias, c.qkv_bias, c.kv_dim());
@@ -58,8 +61,8 @@ template <typename Visit>
 void for_each_weight(const LayerWeights& w, Visit visit) {
   for (const WeightMatrix* m : {&w.q, &w.k, &w.v, &w.o, &w.gate, &w.up, &w.down}) visit(*m);
   for (const std::vector<float>* v :
-       {&w.attn_norm, &w.q_bias, &w.k_bias, &w.v_bias, &w.o_bias, &w.q_norm, &w.k_norm, &w.ffn_norm,
-        &w.gate_bias, &w.up_bias, &w.down_bias})
+       {&w.attn_norm, &w.embed_norm, &w.q_bias, &w.k_bias, &w.v_bias, &w.o_bias, &w.q_norm,
+        &w.k_norm, &w.ffn_norm, &w.gate_bias, &w.up_bias, &w.down_bias})
     visit(*v);
 }
 
@@ -83,8 +86,8 @@ std::shared_ptr<const Model> Model::create(ModelParts parts) {
   const ShapeCheck check(parts.path);
   EVALRUN_CHECK(parts.embedding != nullptr && parts.head != nullptr);
   check.matrix("token embedding", *parts.embedding, c.vocab_size, c.d_model);
-  check.matrix("output matrix", *parts.head, c.vocab_size, c.d_model);
-  check.vector("final norm", parts.final_norm, true, c.d_model);
+  check.matrix("output matrix", *parts.head, c.n_logits(), c.d_model);
+  check.vector("final norm", parts.final_norm, !c.bare_output, c.d_model);
   if (parts.layers.size() != static_cast<size_t>(c.n_layers))
     throw base::data_error(parts.path, "layers",
                            fmt::format("{} found, {} expected", parts.layers.size(), c.n_layers));
@@ -186,10 +189,12 @@ std::shared_ptr<const Model> make_random_model(const ModelConfig& config, uint64
       std::make_shared<const WeightMatrix>(random.matrix(c.vocab_size, c.d_model, 4.0));
   for (int i = 0; i < c.n_layers; ++i) {
     auto w = std::make_shared<LayerWeights>();
-    w->attn_norm = random.norm(c.d_model);
-    w->q = random.matrix(c.q_dim(), c.d_model, 1.5);
-    w->k = random.matrix(c.kv_dim(), c.d_model, 1.5);
-    w->v = random.matrix(c.kv_dim(), c.d_model, 1.5);
+    const int in = i == 0 ? c.input_width() : c.d_model;
+    if (i > 0 || !c.bare_input) w->attn_norm = random.norm(c.d_model);
+    if (i == 0 && c.paired_input) w->embed_norm = random.norm(c.d_model);
+    w->q = random.matrix(c.q_dim(), in, 1.5);
+    w->k = random.matrix(c.kv_dim(), in, 1.5);
+    w->v = random.matrix(c.kv_dim(), in, 1.5);
     w->q_bias = random.bias(c.qkv_bias, c.q_dim());
     w->k_bias = random.bias(c.qkv_bias, c.kv_dim());
     w->v_bias = random.bias(c.qkv_bias, c.kv_dim());
@@ -206,11 +211,11 @@ std::shared_ptr<const Model> make_random_model(const ModelConfig& config, uint64
     w->down_bias = random.bias(c.mlp_bias, c.d_model);
     parts.layers.push_back(std::move(w));
   }
-  parts.final_norm = random.norm(c.d_model);
+  if (!c.bare_output) parts.final_norm = random.norm(c.d_model);
   parts.head =
       c.tied_head
           ? parts.embedding
-          : std::make_shared<const WeightMatrix>(random.matrix(c.vocab_size, c.d_model, 4.0));
+          : std::make_shared<const WeightMatrix>(random.matrix(c.n_logits(), c.d_model, 4.0));
   const auto model = Model::create(std::move(parts));
   return format == WeightFormat::kF32 ? model : convert_model(*model, format);
 }

@@ -15,8 +15,9 @@ namespace evalrun::engine {
 // Rows of q and k are in half-split order (Hugging Face): rope turns (x[i], x[i + head_dim/2]).
 // Loaders undo the pairwise permutation of GGUF files.
 struct LayerWeights {
-  std::vector<float> attn_norm;                       // [d_model]
-  WeightMatrix q, k, v;                               // [q_dim | kv_dim | kv_dim, d_model]
+  std::vector<float> attn_norm;   // [d_model]
+  std::vector<float> embed_norm;  // [d_model], of the embedding in a layer with paired input
+  WeightMatrix q, k, v;           // [q_dim | kv_dim | kv_dim, d_model]
   std::vector<float> q_bias, k_bias, v_bias, o_bias;  // empty when the model has none
   std::vector<float> q_norm, k_norm;                  // [head_dim], Qwen3
   WeightMatrix o;                                     // [d_model, q_dim]
@@ -39,7 +40,7 @@ struct ModelParts {
   std::shared_ptr<const WeightMatrix> embedding;  // [vocab, d_model]
   std::vector<std::shared_ptr<const LayerWeights>> layers;
   std::vector<float> final_norm;                      // [d_model]
-  std::shared_ptr<const WeightMatrix> head;           // [vocab, d_model]; same object when tied
+  std::shared_ptr<const WeightMatrix> head;           // [n_logits, d_model]; same object when tied
   std::shared_ptr<const Tokenizer> tokenizer;         // null when the file has none
   std::shared_ptr<const ChatTemplate> chat_template;  // null when unknown; see chat_template_error
   std::string chat_template_error;                    // why it is null, for the message
@@ -61,6 +62,12 @@ class Model {
   const LayerWeights& layer(int i) const { return *p_.layers[static_cast<size_t>(i)]; }
   const std::vector<float>& final_norm() const { return p_.final_norm; }
   const WeightMatrix& head() const { return *p_.head; }
+  // For models that share the matrices of this one.
+  std::shared_ptr<const WeightMatrix> shared_embedding() const { return p_.embedding; }
+  std::shared_ptr<const WeightMatrix> shared_head() const { return p_.head; }
+  std::shared_ptr<const LayerWeights> shared_layer(int i) const {
+    return p_.layers[static_cast<size_t>(i)];
+  }
   const Tokenizer* tokenizer() const { return p_.tokenizer.get(); }
   const ChatTemplate* chat_template() const { return p_.chat_template.get(); }
   const std::string& chat_template_error() const { return p_.chat_template_error; }
