@@ -50,6 +50,14 @@ void ConsoleProgress::scoring(int done, int total, double elapsed_s, double left
        done == total);
 }
 
+void ConsoleProgress::capturing(int64_t done, int64_t total, int64_t tokens, double elapsed_s,
+                                double left_s) {
+  show(fmt::format("[{}/{}] {} elapsed, {} left, {:.0f} tokens/s", done, total,
+                   format_duration(elapsed_s), format_duration(left_s),
+                   elapsed_s > 0 ? static_cast<double>(tokens) / elapsed_s : 0.0),
+       done == total);
+}
+
 void ConsoleProgress::end() {
   if (terminal_ && last_width_ > 0) fmt::print(out_, "\n");
   std::fflush(out_);

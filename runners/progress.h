@@ -1,5 +1,6 @@
 // What a user sees on stderr while a run measures.
 #pragma once
+#include <cstdint>
 #include <cstdio>
 #include <string>
 
@@ -32,6 +33,8 @@ class ConsoleProgress final : public ProgressSink {
   void generation_done(const std::string& arm, const std::string& prompt, bool failed) override;
   void scoring(int done, int total, double elapsed_s, double left_s) override;
   void end() override;
+  // Sequences decoded in parallel (evalrun generate --save-hidden); `tokens` are generated ones.
+  void capturing(int64_t done, int64_t total, int64_t tokens, double elapsed_s, double left_s);
 
  private:
   void show(const std::string& line, bool force);

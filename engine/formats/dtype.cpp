@@ -33,7 +33,7 @@ struct Traits {
 };
 
 // In the order of DType.
-constexpr std::array<Traits, 13> kTraits = {{{"F32", 1, 4},
+constexpr std::array<Traits, 14> kTraits = {{{"F32", 1, 4},
                                              {"F16", 1, 2},
                                              {"BF16", 1, 2},
                                              {"Q8_0", 32, 34},
@@ -45,8 +45,9 @@ constexpr std::array<Traits, 13> kTraits = {{{"F32", 1, 4},
                                              {"Q5_K", 256, 176},
                                              {"Q6_K", 256, 210},
                                              {"I32", 1, 4},
-                                             {"I64", 1, 8}}};
-static_assert(static_cast<size_t>(DType::kI64) + 1 == kTraits.size());
+                                             {"I64", 1, 8},
+                                             {"U8", 1, 1}}};
+static_assert(static_cast<size_t>(DType::kU8) + 1 == kTraits.size());
 
 const Traits& traits(DType t) { return kTraits[static_cast<size_t>(t)]; }
 

@@ -20,7 +20,8 @@ enum class DType {
   kQ5_K,
   kQ6_K,
   kI32,
-  kI64
+  kI64,
+  kU8
 };
 
 std::string_view dtype_name(DType t);

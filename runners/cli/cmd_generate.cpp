@@ -7,13 +7,14 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/rng.h"
-#include "engine/tokenizer/chat_template.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "methods/decode_loop.h"
 #include "methods/method.h"
+#include "runners/cli/capture_run.h"
 #include "runners/cli/cli.h"
 #include "runners/cli/jsonl.h"
 #include "runners/cli/output.h"
+#include "runners/cli/prompt_line.h"
 
 namespace evalrun::cli {
 namespace {
@@ -30,6 +31,7 @@ struct Options {
   engine::SamplingParams sampling;
   uint64_t seed = 0;
   bool ignore_eos = false;
+  CaptureRunOptions capture;
 };
 
 struct Arm {
@@ -50,7 +52,7 @@ class Generator {
   void run() {
     JsonlReader reader(options_.in);
     for (int64_t index = 0; const auto object = reader.next(); ++index) {
-      const std::vector<int32_t> prompt = read_prompt(reader, *object);
+      const std::vector<int32_t> prompt = read_prompt(reader, *object, *model_);
       reserve(reader, static_cast<int>(prompt.size()));
       const auto id = object->find("id");
       for (Arm& arm : arms_) {
@@ -64,54 +66,6 @@ class Generator {
   }
 
  private:
-  std::vector<int32_t> read_prompt(const JsonlReader& reader, const nlohmann::json& object) const {
-    const int given = static_cast<int>(object.contains("prompt")) +
-                      static_cast<int>(object.contains("messages")) +
-                      static_cast<int>(object.contains("tokens"));
-    if (given != 1)
-      reader.fail(
-          fmt::format("needs exactly one of the fields 'prompt', 'messages' and 'tokens', "
-                      "found {}",
-                      given));
-    std::vector<int32_t> tokens;
-    if (object.contains("tokens")) {
-      tokens = reader.tokens(object, "tokens", model_->config().vocab_size);
-    } else {
-      engine::EncodeOptions encode;
-      encode.add_special = true;  // a raw prompt is a document of its own
-      std::string text;
-      if (object.contains("prompt")) {
-        text = reader.text(object, "prompt");
-      } else {
-        text = render_messages(reader, object.at("messages"));
-        encode.add_special = model_->chat_template()->add_special();
-      }
-      tokens = model_->tokenizer()->encode(text, encode);
-    }
-    if (tokens.empty()) reader.fail("the prompt has no tokens", "give at least one");
-    return tokens;
-  }
-
-  std::string render_messages(const JsonlReader& reader, const nlohmann::json& messages) const {
-    if (model_->chat_template() == nullptr) throw base::usage_error(model_->chat_template_error());
-    if (!messages.is_array() || messages.empty())
-      reader.fail("field 'messages' must be a non-empty array of {\"role\", \"content\"}");
-    std::vector<engine::ChatMessage> chat;
-    for (const nlohmann::json& m : messages) {
-      const bool complete = m.is_object() && m.contains("role") && m["role"].is_string() &&
-                            m.contains("content") && m["content"].is_string();
-      if (!complete)
-        reader.fail(fmt::format(
-            "field 'messages[{}]' must be {{\"role\": text, \"content\": text}}", chat.size()));
-      chat.push_back({m["role"].get<std::string>(), m["content"].get<std::string>()});
-    }
-    try {
-      return model_->chat_template()->render(chat, true);
-    } catch (const base::Error& e) {  // the template does not know which line it came from
-      reader.fail(e.message(), e.hint());
-    }
-  }
-
   // Makes sessions and methods that hold this prompt; keeps the ones there are when they do.
   void reserve(const JsonlReader& reader, int prompt_tokens) {
     const int context = model_->config().max_context;
@@ -203,9 +157,23 @@ class Generator {
   base::SteadyClock clock_;
 };
 
+// What --save-hidden leaves no choice in. Refused even with its default value where that would hide
+// a misunderstanding.
+void refuse_with_capture(const CLI::App& command, const Options& options) {
+  for (const char* name :
+       {"--top-logits", "--temperature", "--top-k", "--top-p", "--seed", "--ignore-eos", "--draft"})
+    if (command.count(name) > 0)
+      throw base::usage_error(fmt::format("{} makes no sense with --save-hidden", name),
+                              "it saves greedy answers up to their stop token: leave it out");
+  if (options.methods != "ar")
+    throw base::usage_error(
+        fmt::format("--methods {} makes no sense with --save-hidden", options.methods),
+        "answers are the same whatever the method; it decodes with ar, many at once");
+}
+
 }  // namespace
 
-void add_generate_command(CLI::App& app, Context&) {
+void add_generate_command(CLI::App& app, Context& context) {
   auto* command = app.add_subcommand("generate", "Decode prompts and show the tokens (JSON Lines)");
   auto options = std::make_shared<Options>();
   options->model.add(*command);
@@ -235,6 +203,7 @@ void add_generate_command(CLI::App& app, Context&) {
       ->capture_default_str();
   command->add_option("--seed", options->seed, "Seed of the draws")->capture_default_str();
   command->add_flag("--ignore-eos", options->ignore_eos, "Do not stop at end-of-text tokens");
+  options->capture.add(*command);
   command->footer(
       "One line per input and method: {\"id\", \"method\", \"prompt_tokens\", \"tokens\", "
       "\"text\"\n"
@@ -244,8 +213,18 @@ void add_generate_command(CLI::App& app, Context&) {
       "own, \"messages\" go through the model's chat template.\n\nExamples:\n"
       "  echo '{\"id\": 1, \"prompt\": \"Once upon a time\"}' | evalrun generate --in - -n 32\n"
       "  evalrun generate --in prompts.jsonl -n 64 --methods ar,pld:k=5 --top-logits 5\n"
-      "  evalrun generate --in chat.jsonl -n 128 --temperature 0.8 --top-p 0.95 --seed 7");
-  command->callback([options] { Generator(*options).run(); });
+      "  evalrun generate --in chat.jsonl -n 128 --temperature 0.8 --top-p 0.95 --seed 7\n"
+      "  evalrun generate --in prompts.jsonl -n 256 --save-hidden train --max-prompt 512 "
+      "--residual "
+      "eagle3\n\n"
+      "With --save-hidden, DIR gets capture.json and part-NNNNN.safetensors with tokens, start, "
+      "prompt,\nline, ended, hidden and residual, and standard output one line with totals. "
+      "Ctrl-C finishes the\nanswers that were begun; the same command goes on behind them.");
+  command->callback([options, command, &context] {
+    if (command->count("--save-hidden") == 0) return Generator(*options).run();
+    refuse_with_capture(*command, *options);
+    run_capture(context, options->model, options->in, options->max_new, options->capture);
+  });
 }
 
 }  // namespace evalrun::cli

@@ -17,6 +17,7 @@ class JsonlReader {
   std::optional<nlohmann::json> next();
 
   const std::string& file() const { return file_; }
+  int64_t line() const { return line_; }  // lines read so far, empty ones included
   std::string place() const;  // of the object read last: "FILE: line 3"
   [[noreturn]] void fail(const std::string& what, const std::string& hint = {}) const;
 
