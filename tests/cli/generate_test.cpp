@@ -1,4 +1,8 @@
 // evalrun generate, against what transformers generates with the tiny model and against itself.
+#include <algorithm>
+#include <cstring>
+
+#include "engine/formats/safetensors.h"
 #include "tests/cli/cli_test.h"
 
 namespace evalrun::tests {
@@ -117,6 +121,88 @@ TEST_F(Generate, BadInput) {
   std::string ids = "1";
   for (int i = 0; i < 4096; ++i) ids += ",1";
   refuse("{\"tokens\": [" + ids + "]}", 2, "context of 4096");
+}
+
+// Many prompts at once give what one at a time gives; runners/capture_test.cpp looks at the states.
+TEST_F(Generate, SaveHiddenEqualsOneByOne) {
+  write_prompts(folder_, 9);
+  folder_.write("in.jsonl", folder_.read("prompts.jsonl") + "\n\n{\"tokens\": [1, 5, 9]}\n");
+  const auto alone = parse_lines(generate({"-n", "20"}).out);
+  const std::vector<std::string> save = {"-n", "20", "--save-hidden", "d", "--parallel", "4"};
+  const ProgramResult result = generate(save);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const auto summary = parse_lines(result.out);
+  ASSERT_EQ(summary.size(), 1u);
+  EXPECT_EQ(summary[0]["sequences"], alone.size());
+  const engine::SafeTensors part(folder_.file("d/part-00000.safetensors"));
+  const auto ints = [&](const char* name) {
+    const auto bytes = part.tensors().at(name).bytes;
+    std::vector<int32_t> values(bytes.size() / sizeof(int32_t));
+    std::memcpy(values.data(), bytes.data(), bytes.size());
+    return values;
+  };
+  const auto tokens = ints("tokens"), start = ints("start"), line = ints("line");  // halves of I64
+  size_t last = 0;
+  for (size_t s = 0; 2 * s < line.size(); ++s) {
+    const auto l = static_cast<size_t>(line[2 * s]);
+    const json& expected = alone.at(std::min(l, alone.size() - 1));  // the last one is behind two
+    std::vector<int32_t> both = expected["prompt_tokens"];           // empty lines
+    for (const int32_t t : expected["tokens"]) both.push_back(t);
+    EXPECT_EQ(std::vector(tokens.begin() + start[2 * s], tokens.begin() + start[2 * s + 2]), both);
+    last = std::max(last, l);
+  }
+  EXPECT_EQ(last, alone.size() + 1);  // two empty lines in front of it, and lines count from 0
+  EXPECT_EQ(json::parse(folder_.read("d/capture.json"))["n_lines"], alone.size() + 2);
+
+  const ProgramResult again = generate(save);
+  ASSERT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_EQ(parse_lines(again.out)[0]["sequences_now"], 0);
+  std::vector<std::string> longer = save;
+  longer[1] = "21";
+  expect_refused(generate(longer), 2, "max_new is 20 there and 21 now");
+}
+
+TEST_F(Generate, SaveHiddenResidualLayers) {
+  folder_.write("in.jsonl", "{\"tokens\": [1, 5, 9]}\n");
+  const ProgramResult result =
+      generate({"-n", "4", "--ignore-eos", "--save-hidden", "d", "--residual", "0,2"});
+  expect_refused(result, 2, "--ignore-eos");
+  ASSERT_EQ(generate({"-n", "4", "--save-hidden", "d", "--residual", "0,2"}).exit_code, 0);
+  const engine::SafeTensors part(folder_.file("d/part-00000.safetensors"));
+  const auto& hidden = part.tensors().at("hidden").shape;
+  EXPECT_EQ(part.tensors().at("residual").shape, (std::vector<int64_t>{hidden[0], 2 * hidden[1]}));
+}
+
+TEST_F(Generate, SaveHiddenSkipsLongPrompts) {
+  folder_.write("in.jsonl", "{\"tokens\": [1, 5, 9]}\n{\"tokens\": [1, 5, 9, 2]}\n");
+  const ProgramResult result = generate({"-n", "4", "--save-hidden", "d", "--max-prompt", "3"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json summary = parse_lines(result.out).at(0);
+  EXPECT_EQ(summary["sequences"], 1);
+  EXPECT_EQ(summary["skipped"], 1);
+  expect_refused(generate({"-n", "4094", "--save-hidden", "e"}), 2, "in.jsonl: line 1");
+}
+
+TEST_F(Generate, SaveHiddenUsage) {
+  folder_.write("in.jsonl", "{\"tokens\": [1, 5, 9]}\n");
+  const auto refuse = [&](const std::vector<std::string>& more, int code,
+                          const std::string& named) {
+    std::vector<std::string> arguments = {"-n", "4", "--save-hidden", "d"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    expect_refused(generate(arguments), code, named);
+  };
+  refuse({"--methods", "pld"}, 2, "--methods pld");
+  refuse({"--top-logits", "3"}, 2, "--top-logits");
+  refuse({"--temperature", "0"}, 2, "--temperature");
+  refuse({"--residual", "1,x"}, 2, "'x' is not a layer");
+  refuse({"--residual", "99"}, 2, "'99' is not a layer");
+  refuse({"--residual", "eagle3"}, 2, "eagle3");  // too few layers
+  refuse({"--parallel", "0"}, 2, "--parallel");
+  expect_refused(generate({"-n", "4", "--parallel", "3"}), 2, "--save-hidden");
+  expect_refused(run({"generate", "-m", tiny_model(), "--in", "-", "--save-hidden", "d"}), 2,
+                 "standard input");
+  folder_.write("file", "x");
+  expect_refused(generate({"-n", "4", "--save-hidden", "file"}), 7, "file");
 }
 
 }  // namespace

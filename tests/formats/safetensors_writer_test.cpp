@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
+#include <algorithm>
 #include <filesystem>
 
 #include "engine/formats/safetensors.h"
@@ -39,8 +39,7 @@ TEST(SafeTensorsWriter, RoundTrip) {
     EXPECT_EQ(r.dtype, t.dtype) << t.name;
     EXPECT_EQ(r.shape, t.shape) << t.name;
     ASSERT_EQ(r.bytes.size(), t.bytes.size()) << t.name;
-    if (!t.bytes.empty())
-      EXPECT_EQ(std::memcmp(r.bytes.data(), t.bytes.data(), t.bytes.size()), 0) << t.name;
+    EXPECT_TRUE(std::equal(r.bytes.begin(), r.bytes.end(), t.bytes.begin())) << t.name;
     EXPECT_EQ((r.bytes.data() - first) % block_bytes(t.dtype), 0) << t.name << " is not aligned";
   }
   EXPECT_EQ(read.metadata(),

@@ -4,7 +4,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <map>
@@ -343,10 +345,28 @@ TEST_F(Capture, OneProcessAtATime) {
   refuse(base::ExitCode::kUsage, "another evalrun writes to this folder");
 }
 
+// No file may grow beyond 10 kB, and a part needs more: what the disk has stays as it is, and the
+// next start does the rest.
 TEST_F(Capture, FullDisk) {
-  CaptureFolder folder(folder_.path(), settings_);
-  fs::remove_all(folder_.path());  // nowhere to write to any more
-  EXPECT_THROW(capture(folder), base::Error);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{10'000, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  std::string text;
+  try {
+    capture(folder_.path());
+  } catch (const base::Error& e) {
+    EXPECT_EQ(e.code(), base::ExitCode::kData);
+    text = e.what();
+  }
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  std::signal(SIGXFSZ, old_handler);
+  EXPECT_THAT(text, HasSubstr("part-00000.safetensors: cannot write"));
+  EXPECT_THAT(text, HasSubstr("free some space"));
+  EXPECT_TRUE(parts_of(folder_.path()).empty());
+  capture(folder_.path());
+  EXPECT_EQ(read_all(folder_.path(), 0), expected({}));
 }
 
 TEST_F(Capture, WhatDoesNotFitIntoMemory) {
