@@ -18,7 +18,7 @@ class JsonlReader {
 
   const std::string& file() const { return file_; }
   int64_t line() const { return line_; }  // lines read so far, empty ones included
-  std::string place() const;  // of the object read last: "FILE: line 3"
+  std::string place() const;              // of the object read last: "FILE: line 3"
   [[noreturn]] void fail(const std::string& what, const std::string& hint = {}) const;
 
   // Typed fields of the object read last; a missing key or another type is a data_error.
