@@ -125,7 +125,7 @@ void ForwardPlan::build(const ForwardRequest& request, std::span<const int> leng
 }
 
 void ForwardPlan::build_prefill(std::span<const int32_t> tokens, int sequence, int length,
-                                bool hidden) {
+                                bool hidden, bool kv_only) {
   const size_t n = tokens.size();
   all_rows_.assign(n, PlanRow{});
   n_kept_ = 0;
@@ -133,7 +133,7 @@ void ForwardPlan::build_prefill(std::span<const int32_t> tokens, int sequence, i
   logit_rows_.clear(), hidden_rows_.clear(), top_rows_.clear();
   logits_of_.assign(n, -1);
   hidden_of_.assign(n, -1);
-  kv_only_ = !hidden;
+  kv_only_ = kv_only;
   for (size_t i = 0; i < n; ++i) {
     if (hidden) {
       hidden_of_[i] = static_cast<int32_t>(i);

@@ -28,9 +28,10 @@ class ForwardPlan {
   // state.
   void build(const ForwardRequest& request, std::span<const int> lengths, int max_tokens,
              const ModelConfig& config);
-  // A chain of committed tokens at positions length.. without outputs, or with all hidden states;
-  // without them only K and V are wanted.
-  void build_prefill(std::span<const int32_t> tokens, int sequence, int length, bool hidden);
+  // A chain of committed tokens at positions length.., with all hidden states or none. `kv_only`:
+  // nothing behind the last layer's keys and values is wanted.
+  void build_prefill(std::span<const int32_t> tokens, int sequence, int length, bool hidden,
+                     bool kv_only);
 
   // To be computed; their numbers count on from those that stay (ForwardRequest::extend), and so do
   // those in `visible`.

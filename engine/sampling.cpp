@@ -306,15 +306,21 @@ int32_t argmax(std::span<const float> logits) {
   return static_cast<int32_t>(i);
 }
 
-std::vector<TokenLogit> top_k(std::span<const float> logits, int k) {
+void top_k(std::span<const float> logits, int k, std::vector<TokenLogit>& best,
+           WarpScratch& scratch) {
   EVALRUN_CHECK(k > 0, "k = {}", k);
   largest_logit(logits);  // for its NaN check
-  std::vector<int32_t> ids;
+  std::vector<int32_t>& ids = scratch.order;
   select_best(logits, static_cast<size_t>(k), ids);
   std::sort(ids.begin(), ids.end(), Before{logits});
-  std::vector<TokenLogit> best;
-  best.reserve(ids.size());
+  best.clear();
   for (int32_t id : ids) best.push_back({id, logits[static_cast<size_t>(id)]});
+}
+
+std::vector<TokenLogit> top_k(std::span<const float> logits, int k) {
+  std::vector<TokenLogit> best;
+  WarpScratch scratch;
+  top_k(logits, k, best, scratch);
   return best;
 }
 

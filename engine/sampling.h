@@ -25,14 +25,10 @@ void validate(const SamplingParams& params);
 // stand.
 int32_t argmax(std::span<const float> logits);
 
-// The k largest, descending, lowest id first on ties, without sorting the vocabulary; fewer when
-// the vocabulary has fewer. Throws data_error for NaN logits.
 struct TokenLogit {
   int32_t token;
   float logit;
 };
-std::vector<TokenLogit> top_k(std::span<const float> logits, int k);
-
 // A distribution over the vocabulary after temperature, top-k, top-p (Hugging Face order:
 // temperature, then top-k, then top-p on what is left; ties at the top-k border are kept as Hugging
 // Face keeps them; the top-p set is the smallest one reaching top_p, the token that crosses it
@@ -47,6 +43,13 @@ struct WarpScratch {
 };
 void warp(std::span<const float> logits, const SamplingParams& params, std::vector<double>& prob,
           WarpScratch& scratch);
+
+// The k largest, descending, lowest id first on ties, without sorting the vocabulary; fewer when
+// the vocabulary has fewer. Throws data_error for NaN logits.
+std::vector<TokenLogit> top_k(std::span<const float> logits, int k);
+// The same into `best`, with memory that is kept between calls.
+void top_k(std::span<const float> logits, int k, std::vector<TokenLogit>& best,
+           WarpScratch& scratch);
 
 // Probability of one token at temperature 1, nothing cut: how sure a draft model is of its draft.
 // Throws data_error as warp does.

@@ -222,7 +222,11 @@ class SessionImpl final : public Session {
       const int position = first + static_cast<int>(done);
       const size_t to_border = static_cast<size_t>(kPrefillChunk - position % kPrefillChunk);
       const size_t n = std::min(to_border, tokens.size() - done);
-      chunk_plan_.build_prefill(tokens.subspan(done, n), sequence, position, features_.hidden);
+      const auto& layers = features_.residual_layers;
+      const bool behind =
+          std::find(layers.begin(), layers.end(), model_->config().n_layers) != layers.end();
+      chunk_plan_.build_prefill(tokens.subspan(done, n), sequence, position, features_.hidden,
+                                !features_.hidden && !behind);
       ForwardRequest request;
       request.residual_layers = features_.residual_layers;
       ForwardResult result;

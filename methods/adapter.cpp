@@ -26,7 +26,7 @@ constexpr const char* kOwnFormat = "evalrun-adapter";
 constexpr const char* kRetrain =
     "train it again (scripts/train), or fetch the file again if it was cut short";
 
-bool exists(const fs::path& path) {
+bool is_there(const fs::path& path) {
   std::error_code ignored;
   return fs::exists(path, ignored);
 }
@@ -35,9 +35,9 @@ bool exists(const fs::path& path) {
 std::string weights_in(const std::string& folder) {
   for (const char* name :
        {"medusa_lm_head.safetensors", "adapter.safetensors", "model.safetensors"})
-    if (exists(fs::path(folder) / name)) return (fs::path(folder) / name).string();
+    if (is_there(fs::path(folder) / name)) return (fs::path(folder) / name).string();
   for (const char* name : {"medusa_lm_head.pt", "pytorch_model.bin"})
-    if (exists(fs::path(folder) / name))
+    if (is_there(fs::path(folder) / name))
       throw base::usage_error(
           fmt::format("{}: pickled weights are not read: loading them can run programs", folder),
           fmt::format("convert them: scripts/convert-adapter {} OUT.safetensors",
@@ -190,7 +190,7 @@ void Adapter::read_published(const std::string& folder) {
   target_name_ = "not stated";
   config_ = json::object();
   const fs::path config = fs::path(folder) / "config.json";
-  if (exists(config)) {
+  if (is_there(config)) {
     const json theirs = base::parse_json(base::read_file(config.string()), config.string());
     if (!theirs.is_object()) throw base::data_error(config.string(), "", "must be an object");
     copy_config(theirs, config_);
@@ -209,7 +209,7 @@ void Adapter::read_published(const std::string& folder) {
                              fmt::format("is not part of the published layout of {}", method_),
                              "is the file complete, and of the version it claims?");
   }
-  if (method_ == "medusa" && exists(config)) {
+  if (method_ == "medusa" && is_there(config)) {
     // The number of heads in published configurations is wrong at times: the tensors count.
     config_.erase("layers");
   }
@@ -398,6 +398,21 @@ double AdapterReader::number(const std::string& key, double fallback) const {
   if (!config[key].is_number() || !std::isfinite(config[key].get<double>()))
     fail("config." + key, "must be a number");
   return config[key].get<double>();
+}
+
+std::vector<int> AdapterReader::layers(const std::string& key, std::vector<int> fallback,
+                                       int n_layers) const {
+  const json& config = adapter_.config();
+  if (!config.contains(key)) return fallback;
+  std::vector<int> list;
+  for (const json& value : config[key]) {
+    if (!value.is_number_integer() || value.get<int64_t>() < 0 || value.get<int64_t>() > n_layers)
+      fail("config." + key,
+           fmt::format("has {}, the target has layers 0..{}", value.dump(), n_layers));
+    list.push_back(value.get<int>());
+  }
+  if (list.size() != 3) fail("config." + key, "must be three layers");
+  return list;
 }
 
 std::string AdapterReader::text(const std::string& key, const std::string& fallback) const {

@@ -68,6 +68,7 @@ class AdapterReader {
   std::vector<float> optional_vector(const std::string& name, int size) {
     return has(name) ? vector(name, size) : std::vector<float>();
   }
+  const std::string& path() const { return adapter_.path(); }
   int rows(const std::string& name) const;  // 0 when it is not there
   // Ids the drafter can propose, ascending; empty = all of the target's.
   std::vector<int32_t> draft_vocabulary();
@@ -78,6 +79,8 @@ class AdapterReader {
                                                    engine::WeightStorage storage);
   int integer(const std::string& key, int lowest, int highest) const;
   double number(const std::string& key, double fallback) const;
+  // Three layer numbers 0..n_layers.
+  std::vector<int> layers(const std::string& key, std::vector<int> fallback, int n_layers) const;
   std::string text(const std::string& key, const std::string& fallback) const;
   void finish() const;
   [[noreturn]] void fail(const std::string& where, const std::string& what,

@@ -111,6 +111,7 @@ class AdaptiveDrafter final : public Drafter {
   void side_tops(int32_t root, std::span<const int32_t> rows) override {
     drafter_->side_tops(root, rows);
   }
+  engine::FeatureSet needs() const override { return drafter_->needs(); }
   int max_accepted() const override { return drafter_->max_accepted(); }
   std::span<const double> q_of(int node) const override {
     return free_ ? std::span<const double>() : drafter_->q_of(node);

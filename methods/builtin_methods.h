@@ -6,7 +6,12 @@
 namespace evalrun::methods {
 
 MethodInfo autoregressive_method();
+MethodInfo eagle_method();
+MethodInfo eagle2_method();
+MethodInfo eagle3_method();
+MethodInfo falcon_method();
 MethodInfo lookahead_method();
+MethodInfo medusa_method();
 MethodInfo padding_ablation();
 MethodInfo prompt_lookup_method();
 MethodInfo retrieval_method();

@@ -135,6 +135,7 @@ results::TurnRecord decode_turn(DecodingMethod& method, engine::Session& target,
   turn.tokens.reserve(static_cast<size_t>(request.max_new));
   turn.steps.reserve(static_cast<size_t>(request.max_new));
 
+  target.keep_features(method.needs());
   const int64_t begin = clock.now_ns();
   const int32_t first = prefill(target, request, rng);
   const int64_t available = clock.now_ns();

@@ -22,6 +22,7 @@ class Decorator : public DecodingMethod {
   StepOutcome step(PhaseTimer& timer) override { return method_->step(timer); }
   size_t extra_parameter_bytes() const override { return method_->extra_parameter_bytes(); }
   size_t extra_kv_bytes() const override { return method_->extra_kv_bytes(); }
+  engine::FeatureSet needs() const override { return method_->needs(); }
 
  private:
   std::unique_ptr<DecodingMethod> method_;

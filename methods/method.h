@@ -102,6 +102,8 @@ class DecodingMethod {
   virtual StepOutcome step(PhaseTimer& timer) = 0;
   virtual size_t extra_parameter_bytes() const { return 0; }  // draft model, heads, adapters
   virtual size_t extra_kv_bytes() const { return 0; }
+  // Features of the target's tokens the method reads (engine/session.h): kept from the prefill on.
+  virtual engine::FeatureSet needs() const { return {}; }
 };
 
 // Rows that ride along in the target's forward without being tested: the Jacobi window of
@@ -132,6 +134,7 @@ class Drafter {
  public:
   virtual ~Drafter() = default;
   virtual void start(const GenerationContext& context) = 0;
+  virtual engine::FeatureSet needs() const { return {}; }
   // `sequence` = prompt and all emitted tokens, the root last. Fills `tree` (root already set) with
   // at most `max_depth` levels. When the drafts were drawn from a distribution under sampling,
   // `q_of(i)` must return it for node i afterwards.
@@ -164,7 +167,8 @@ class Drafter {
   virtual size_t extra_parameter_bytes() const { return 0; }
   virtual size_t extra_kv_bytes() const { return 0; }
 };
-std::unique_ptr<DecodingMethod> make_speculative_method(std::unique_ptr<Drafter> drafter);
+std::unique_ptr<DecodingMethod> make_speculative_method(
+    std::unique_ptr<Drafter> drafter, std::optional<TypicalAcceptance> typical = {});
 
 // ---- Registration -------------------------------------------------------------------------------
 
@@ -214,10 +218,10 @@ enum class Lossless { kNone, kGreedy, kBoth };
 const char* to_string(Lossless lossless);  // "none", "greedy", "both", as stored and listed
 
 struct MethodInfo {
-  std::string name;     // "pld"
-  std::string summary;  // one line
-  std::string source;   // paper, section
-  Lossless lossless = Lossless::kBoth;
+  std::string name;                     // "pld"
+  std::string summary;                  // one line
+  std::string source;                   // paper, section
+  Lossless lossless = Lossless::kBoth;  // with every parameter at its default
   std::string needs;               // "nothing", "a draft model (--draft PATH or draft=layers:N)"
   bool takes_draft_model = false;  // whether --draft is for it
   std::string notes = {};  // what a reader of papers should know: which rows mean this method
@@ -232,6 +236,8 @@ struct MethodInfo {
   // that was built anew does not resume an old run. May be empty.
   std::function<std::map<std::string, std::string>(const MethodParams&, const MethodBuildContext&)>
       files = {};
+  // Where parameters give losslessness up; empty = they never do.
+  std::function<Lossless(const MethodParams&)> lossless_with = {};
 };
 
 const base::Registry<MethodInfo>& method_registry();
@@ -244,6 +250,7 @@ struct MethodSpec {
   std::string canonical() const;  // "pld:k=4,match=first,min_ngram=1,ngram=3": every parameter
   std::string label() const;      // "pld:k=4": those that are not the default, for tables
   Steps steps() const;            // what its parameters leave of it
+  Lossless lossless() const;
 };
 MethodSpec parse_method(std::string_view text);
 // "ar,pld:k=4,sps:draft=layers:4" -> items. A comma followed by key= continues the parameters of

@@ -9,6 +9,8 @@ namespace evalrun::methods {
 ModelDrafter::ModelDrafter(std::unique_ptr<engine::Session> session, const Options& options)
     : own_(std::move(session)), options_(options), length_(options.length) {
   EVALRUN_CHECK(options_.common_vocab >= 1 && options_.common_vocab <= options_.draft_vocab);
+  EVALRUN_CHECK(options_.ids.empty() ||
+                options_.ids.size() == static_cast<size_t>(options_.common_vocab));
   q_.resize(static_cast<size_t>(options_.length.schedule == DraftLengthRule::Schedule::kConstant
                                     ? options_.length.k
                                     : options_.length.most));
@@ -24,7 +26,7 @@ void ModelDrafter::start(const GenerationContext& context) {
   length_.start();
   drafted_ = 0;
   if (draws())
-    for (std::vector<double>& row : q_) row.reserve(static_cast<size_t>(options_.common_vocab));
+    for (std::vector<double>& row : q_) row.reserve(static_cast<size_t>(options_.draft_vocab));
   able_ = true;
   if (own_ == nullptr) return;  // the target's cache is all it needs
   own_->reset();
@@ -53,18 +55,25 @@ int32_t ModelDrafter::feed(std::span<const int32_t> tokens, int level, double& c
   const engine::ForwardResult result = session_->forward(request);
   session_->commit(path_);
   const int last = static_cast<int>(tokens.size()) - 1;
-  if (by_top()) return result.top[static_cast<size_t>(last)];
+  if (by_top()) return id_of(result.top[static_cast<size_t>(last)]);
   const auto logits = result.logits_row(last).first(static_cast<size_t>(options_.common_vocab));
-  const int32_t token = choose(logits, level);
-  if (length_.watches_confidence()) confidence = engine::probability(logits, token);
-  return token;
+  const int32_t output = choose(logits, level);
+  if (length_.watches_confidence()) confidence = engine::probability(logits, output);
+  return id_of(output);
 }
 
 int32_t ModelDrafter::choose(std::span<const float> logits, int level) {
   if (!draws()) return engine::argmax(logits);
   std::vector<double>& q = q_[static_cast<size_t>(level)];
-  engine::warp(logits, sampling_, q, scratch_);
-  return engine::draw(q, *rng_);
+  if (options_.ids.empty()) {
+    engine::warp(logits, sampling_, q, scratch_);
+    return engine::draw(q, *rng_);
+  }
+  engine::warp(logits, sampling_, drawn_from_, scratch_);
+  q.assign(static_cast<size_t>(options_.draft_vocab), 0.0);
+  for (size_t i = 0; i < drawn_from_.size(); ++i)
+    q[static_cast<size_t>(options_.ids[i])] = drawn_from_[i];
+  return engine::draw(drawn_from_, *rng_);
 }
 
 void ModelDrafter::draft(std::span<const int32_t> sequence, int max_depth, TokenTree& tree) {

@@ -25,6 +25,7 @@ class ModelDrafter final : public Drafter {
     DraftLengthRule length;
     int draft_vocab = 0;                // ids the draft model knows
     int common_vocab = 0;               // width of both models' logits that is compared
+    std::vector<int32_t> ids;           // id of each output of a draft over fewer ids; empty = same
     size_t extra_weights = 0;           // bytes the draft model adds to the target's
     bool point_mass = false;            // sampling, too, drafts the argmax
     std::optional<double> temperature;  // of the draft when sampling; the target's without it
@@ -47,12 +48,15 @@ class ModelDrafter final : public Drafter {
   // Commits the tokens; returns the token drafted behind the last of them and, when asked for, how
   // sure the model is of it.
   int32_t feed(std::span<const int32_t> tokens, int level, double& confidence);
-  int32_t choose(std::span<const float> logits, int level);
+  int32_t choose(std::span<const float> logits, int level);  // the output chosen
   bool draws() const { return !sampling_.greedy() && !options_.point_mass; }
   // Whether the draft model's own top token is all that is wanted, and none of its ids is cut.
   bool by_top() const {
     return !draws() && !length_.watches_confidence() &&
-           options_.common_vocab == options_.draft_vocab;
+           (!options_.ids.empty() || options_.common_vocab == options_.draft_vocab);
+  }
+  int32_t id_of(int32_t output) const {
+    return options_.ids.empty() ? output : options_.ids[static_cast<size_t>(output)];
   }
   bool known(int32_t token) const { return token >= 0 && token < options_.draft_vocab; }
 
@@ -66,6 +70,7 @@ class ModelDrafter final : public Drafter {
   int root_ = 0;                        // position of the root of the last draft
   int asked_ = 0, drafted_ = 0;         // by the last draft
   std::vector<std::vector<double>> q_;  // [depth], rows of this step's draft
+  std::vector<double> drawn_from_;      // over a draft's own outputs
   engine::WarpScratch scratch_;
   std::vector<engine::Row> rows_;
   std::vector<int> path_;

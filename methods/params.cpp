@@ -152,6 +152,10 @@ Steps MethodSpec::steps() const {
   return steps;
 }
 
+Lossless MethodSpec::lossless() const {
+  return info->lossless_with ? info->lossless_with(params) : info->lossless;
+}
+
 MethodSpec parse_method(std::string_view text) {
   text = base::trim(text);
   const size_t colon = text.find(':');

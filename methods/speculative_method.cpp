@@ -7,14 +7,15 @@
 
 namespace evalrun::methods {
 
-SpeculativeMethod::SpeculativeMethod(std::unique_ptr<Drafter> drafter)
-    : drafter_(std::move(drafter)) {
+SpeculativeMethod::SpeculativeMethod(std::unique_ptr<Drafter> drafter,
+                                     std::optional<TypicalAcceptance> typical)
+    : drafter_(std::move(drafter)), typical_(typical) {
   EVALRUN_CHECK(drafter_ != nullptr);
 }
 
 void SpeculativeMethod::start(const GenerationContext& context) {
   context_ = context;
-  verifier_.emplace(context.sampling, drafter_->siblings());
+  verifier_.emplace(context.sampling, drafter_->siblings(), typical_);
   chance_.emplace(*context.rng);
   step_ = 0;
   // A step emits at most what the loop still wants, so nothing below grows later.
@@ -135,8 +136,9 @@ StepOutcome SpeculativeMethod::step(PhaseTimer& timer) {
   return outcome;
 }
 
-std::unique_ptr<DecodingMethod> make_speculative_method(std::unique_ptr<Drafter> drafter) {
-  return std::make_unique<SpeculativeMethod>(std::move(drafter));
+std::unique_ptr<DecodingMethod> make_speculative_method(std::unique_ptr<Drafter> drafter,
+                                                        std::optional<TypicalAcceptance> typical) {
+  return std::make_unique<SpeculativeMethod>(std::move(drafter), typical);
 }
 
 }  // namespace evalrun::methods

@@ -14,12 +14,14 @@ namespace evalrun::methods {
 
 class SpeculativeMethod final : public DecodingMethod {
  public:
-  explicit SpeculativeMethod(std::unique_ptr<Drafter> drafter);
+  explicit SpeculativeMethod(std::unique_ptr<Drafter> drafter,
+                             std::optional<TypicalAcceptance> typical = {});
 
   void start(const GenerationContext& context) override;
   StepOutcome step(PhaseTimer& timer) override;
   size_t extra_parameter_bytes() const override { return drafter_->extra_parameter_bytes(); }
   size_t extra_kv_bytes() const override { return drafter_->extra_kv_bytes(); }
+  engine::FeatureSet needs() const override { return drafter_->needs(); }
 
   // Called between verification and commit; may change what is kept. `path` holds node ids in
   // order, root included; `bonus` follows it. `step` counts from 0 in each generation. For planted
@@ -46,6 +48,7 @@ class SpeculativeMethod final : public DecodingMethod {
   void note_tested();
 
   std::unique_ptr<Drafter> drafter_;
+  std::optional<TypicalAcceptance> typical_;
   GenerationContext context_;
   std::optional<Verifier> verifier_;
   std::optional<RngChance> chance_;

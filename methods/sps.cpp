@@ -1,8 +1,8 @@
 // Speculative sampling with a separate draft model (Leviathan et al. 2023, arXiv 2211.17192; Chen
 // et al. 2023, arXiv 2302.01318): drafts of fixed length, of a length that follows the acceptance
 // (the heuristic of transformers' assisted generation), or ended by the draft model's own doubt.
-// Until a distilled draft exists, the target's own first layers with its final norm and head can
-// draft: draft=layers:N.
+// The draft: a model given with --draft, a distilled one (draft=trained, scripts/train draft), or
+// the target's own first layers with its final norm and head (draft=layers:N).
 #include <algorithm>
 #include <charconv>
 
@@ -11,17 +11,19 @@
 #include "engine/tokenizer/tokenizer.h"
 #include "methods/adaptive.h"
 #include "methods/builtin_methods.h"
+#include "methods/learned_drafter.h"
 #include "methods/model_drafter.h"
+#include "methods/trained_draft.h"
 
 namespace evalrun::methods {
 namespace {
 
 constexpr std::string_view kLayers = "layers:";
 
-// Number of layers of draft=layers:N, 0 for draft=file; throws for anything else.
+// Number of layers of draft=layers:N, 0 for the other kinds; throws for anything else.
 int draft_layers(const MethodParams& params) {
   const std::string& text = params.text("draft");
-  if (text == "file") return 0;
+  if (text == "file" || text == "trained") return 0;
   int layers = 0;
   if (text.starts_with(kLayers)) {
     const char* end = text.data() + text.size();
@@ -29,9 +31,9 @@ int draft_layers(const MethodParams& params) {
     if (error == std::errc{} && stop == end && layers >= 1) return layers;
   }
   throw base::usage_error(
-      fmt::format("sps: parameter 'draft' must be file or layers:N, found '{}'", text),
-      "draft=file takes the model given with --draft PATH; draft=layers:4 takes the target's own "
-      "first 4 layers");
+      fmt::format("sps: parameter 'draft' must be file, trained or layers:N, found '{}'", text),
+      "draft=file takes the model given with --draft PATH, draft=trained a distilled one, "
+      "draft=layers:4 the target's own first 4 layers");
 }
 
 std::string describe(const engine::Model& model) {
@@ -79,19 +81,33 @@ std::shared_ptr<const engine::Model> draft_model(const MethodParams& params,
 
 std::unique_ptr<DecodingMethod> build(const MethodParams& params,
                                       const MethodBuildContext& context) {
-  const auto draft = draft_model(params, context);
+  ModelDrafter::Options drafting;
+  const bool trained = params.text("draft") == "trained";
+  std::shared_ptr<const engine::Model> draft;
+  if (trained) {
+    TrainedDraft opened = open_trained_draft(*open_adapter("draft", params, context).reader,
+                                             *context.target, draft_storage(params));
+    draft = std::move(opened.model);
+    drafting.ids = std::move(opened.ids);
+    drafting.extra_weights = opened.extra_bytes;
+    drafting.draft_vocab = draft->config().vocab_size;
+    drafting.common_vocab = draft->config().n_logits();
+  } else {
+    draft = draft_model(params, context);
+    drafting.draft_vocab = draft->config().vocab_size;
+    drafting.common_vocab =
+        std::min(draft->config().vocab_size, context.target->config().vocab_size);
+    drafting.extra_weights = draft_layers(params) == 0 ? draft->weight_bytes() : 0;
+  }
   engine::SessionOptions options = context.session;
   options.n_sequences = 1;
+  if (trained) options.kv_dtype.clear();
   if (draft->config().max_context > 0)
     options.max_tokens = std::min(options.max_tokens, draft->config().max_context);
-  ModelDrafter::Options drafting;
   drafting.length.schedule = draft_schedule(params.text("schedule"));
   drafting.length.k = params.integer("k");
   drafting.length.most = std::max(params.integer("k"), params.integer("k_max"));
   drafting.length.threshold = params.number("confidence");
-  drafting.draft_vocab = draft->config().vocab_size;
-  drafting.common_vocab = std::min(draft->config().vocab_size, context.target->config().vocab_size);
-  drafting.extra_weights = draft_layers(params) == 0 ? draft->weight_bytes() : 0;
   if (params.number("draft_temperature") > 0)
     drafting.temperature = params.number("draft_temperature");
   drafting.cost = static_cast<double>(draft->streamed_bytes()) /
@@ -109,7 +125,7 @@ MethodInfo speculative_sampling_method() {
   info.name = "sps";
   info.summary = "speculative sampling: a smaller model drafts a chain";
   info.source = "Leviathan et al. 2023, arXiv 2211.17192; Chen et al. 2023, arXiv 2302.01318";
-  info.needs = "a draft model (--draft PATH or draft=layers:N)";
+  info.needs = "a draft model (--draft PATH, draft=trained or draft=layers:N)";
   info.takes_draft_model = true;
   info.notes =
       "Papers call it speculative decoding, SpS, SpeDe or assisted generation. Self-Draft and "
@@ -127,7 +143,8 @@ MethodInfo speculative_sampling_method() {
        {}},
       {"draft",
        "file",
-       "file (needs --draft PATH) or layers:N (the target's first N layers)",
+       "file (needs --draft PATH), trained (a distilled draft, see adapter) or layers:N (the "
+       "target's first N layers)",
        Type::kText,
        0,
        0,
@@ -153,8 +170,14 @@ MethodInfo speculative_sampling_method() {
        Steps::kCarryState,
        "heuristic"},
   };
+  for (ParamInfo& parameter : adapter_parameters()) info.params.push_back(std::move(parameter));
   info.check = [](const MethodParams& params) { draft_layers(params); };
   info.build = build;
+  info.files = [](const MethodParams& params,
+                  const MethodBuildContext& context) -> std::map<std::string, std::string> {
+    if (params.text("draft") != "trained") return {};
+    return adapter_file("draft", params, context);
+  };
   return info;
 }
 

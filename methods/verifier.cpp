@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <limits>
 #include <utility>
 
 #include "engine/base/error.h"
@@ -113,8 +115,39 @@ int Verifier::accept_child(const TokenTree& tree, int node, QOf q_of, Chance& ch
   return -1;
 }
 
+Verifier::Result Verifier::verify_typical(const TokenTree& tree, const TargetView& target) {
+  const auto n = static_cast<size_t>(tree.size());
+  constexpr double kRefused = -std::numeric_limits<double>::infinity();
+  log_prob_.assign(n, kRefused);
+  log_prob_[0] = 0;
+  int best = 0;
+  for (int node = 0; node < tree.size(); ++node) {  // parents stand before their children
+    const double here = log_prob_[static_cast<size_t>(node)];
+    if (here == kRefused) continue;
+    const auto best_at = static_cast<size_t>(best), at = static_cast<size_t>(node);
+    if (tree.level[at] > tree.level[best_at] ||
+        (tree.level[at] == tree.level[best_at] && here > log_prob_[best_at]))
+      best = node;
+    if (next_child(tree, node, node) < 0) continue;
+    engine::warp(target.logits(node), sampling_, p_, scratch_);
+    double entropy = 0;
+    for (const double p : p_)
+      if (p > 0) entropy -= p * std::log(p + 1e-5);
+    const double least = std::min(typical_->epsilon, typical_->delta * std::exp(-entropy));
+    for (int child = next_child(tree, node, node); child >= 0;
+         child = next_child(tree, node, child)) {
+      const double p = p_[static_cast<size_t>(tree.token[static_cast<size_t>(child)])];
+      if (p > least) log_prob_[static_cast<size_t>(child)] = here + std::log(p);
+    }
+  }
+  alive_.assign(1, best);
+  note_path(tree);
+  return {path_, engine::argmax(target.logits(best))};
+}
+
 Verifier::Result Verifier::verify(const TokenTree& tree, const TargetView& target, QOf q_of,
                                   Chance& chance, int max_accepted) {
+  if (typical_ && !sampling_.greedy()) return verify_typical(tree, target);
   alive_.assign(1, 0);
   for (int depth = 0;; ++depth) {
     const int node = alive_.front();  // what the target says behind equal paths is equal

@@ -76,11 +76,20 @@ class RngChance final : public Chance {
   base::Rng& rng_;
 };
 
+// Medusa's typical acceptance: under sampling a draft token x passes where the target gives it
+// p(x) > min(epsilon, delta exp(-H(p))); of all accepted paths the longest is kept, the likelier of
+// equally long ones, and the target's likeliest token follows. Changes the law of the output:
+// lossy.
+struct TypicalAcceptance {
+  double epsilon = 0.09, delta = 0.3;
+};
+
 class Verifier {
  public:
   explicit Verifier(const engine::SamplingParams& sampling,
-                    Siblings siblings = Siblings::kWithoutReplacement)
-      : sampling_(sampling), siblings_(siblings) {}
+                    Siblings siblings = Siblings::kWithoutReplacement,
+                    std::optional<TypicalAcceptance> typical = {})
+      : sampling_(sampling), siblings_(siblings), typical_(typical) {}
   struct Result {
     std::span<const int> path;  // accepted nodes in order, root excluded; valid until the next call
     int32_t bonus;              // token the target supplies behind the path
@@ -102,12 +111,15 @@ class Verifier {
   }
 
  private:
+  Result verify_typical(const TokenTree& tree, const TargetView& target);
   void match(const TokenTree& tree, int32_t token);
   void note_path(const TokenTree& tree);
   int accept_child(const TokenTree& tree, int node, QOf q_of, Chance& chance);
 
   engine::SamplingParams sampling_;
   Siblings siblings_;
+  std::optional<TypicalAcceptance> typical_;
+  std::vector<double> log_prob_;  // typical: of the path to each node, -inf where it is refused
   std::vector<int> path_;
   std::vector<int> alive_, next_;  // nodes whose root paths hold the tokens so far; ascending
   std::vector<double> p_;  // the target's law at the visited node; the residual after rejections

@@ -147,7 +147,7 @@ class Gate {
     if (ar == nullptr) return;
     const auto reference = cells_of(new_, ar->id);
     for (const ArmInfo& a : new_.arms) {
-      if (a.id == ar->id || a.lossless == "none" || !a.greedy()) continue;
+      if (a.id == ar->id || a.lossy() || !a.greedy()) continue;
       int64_t compared = 0, different = 0;
       std::string first;
       for (const auto& [cell, s] : cells_of(new_, a.id)) {

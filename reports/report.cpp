@@ -396,9 +396,8 @@ Report build_report(const results::ResultStore& store, int64_t run_id,
       tasks.push_back(p.task);
   std::vector<const ArmInfo*> arms;
   for (const ArmInfo& a : data.arms) arms.push_back(&a);
-  std::stable_sort(arms.begin(), arms.end(), [](const ArmInfo* a, const ArmInfo* b) {
-    return (a->lossless == "none") < (b->lossless == "none");
-  });
+  std::stable_sort(arms.begin(), arms.end(),
+                   [](const ArmInfo* a, const ArmInfo* b) { return a->lossy() < b->lossy(); });
   Builder builder(data, aggregates, options.estimator);
   const auto add = [&](const std::string& name, const std::set<std::string>& of) {
     for (const ArmInfo* arm : arms) {

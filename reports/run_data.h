@@ -26,6 +26,7 @@ struct ArmInfo {
   double temperature = 0, top_p = 1;
   bool kv_cache = true, ignore_eos = false;
   bool greedy() const { return temperature == 0; }
+  bool lossy() const { return lossless == "none" || (lossless == "greedy" && !greedy()); }
 };
 
 struct PromptInfo {

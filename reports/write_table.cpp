@@ -130,7 +130,7 @@ class Renderer {
       if (r.arm.role == "aa")
         aa = &r;
       else
-        (r.arm.lossless == "none" ? lossy : lossless).push_back(&r);
+        (r.arm.lossy() ? lossy : lossless).push_back(&r);
     }
     heading(fmt::format("{} ({})", name == "all" ? "all data sets" : name,
                         prompts_text(name, prompts)));

@@ -190,7 +190,7 @@ class Planner {
     r.params = spec.params.canonical();
     r.method_version = spec.info->version;
     r.role = aa ? "aa" : baseline ? "baseline" : "method";
-    r.lossless = methods::to_string(spec.info->lossless);
+    r.lossless = methods::to_string(spec.lossless());
     describe_engine(r);
     if (request_.draft != nullptr && spec.info->takes_draft_model) {
       r.draft = request_.draft->path();

@@ -33,7 +33,7 @@ struct Traits {
 };
 
 // In the order of DType.
-constexpr std::array<Traits, 14> kTraits = {{{"F32", 1, 4},
+constexpr std::array<Traits, 16> kTraits = {{{"F32", 1, 4},
                                              {"F16", 1, 2},
                                              {"BF16", 1, 2},
                                              {"Q8_0", 32, 34},
@@ -46,8 +46,10 @@ constexpr std::array<Traits, 14> kTraits = {{{"F32", 1, 4},
                                              {"Q6_K", 256, 210},
                                              {"I32", 1, 4},
                                              {"I64", 1, 8},
-                                             {"U8", 1, 1}}};
-static_assert(static_cast<size_t>(DType::kU8) + 1 == kTraits.size());
+                                             {"U8", 1, 1},
+                                             {"I8", 1, 1},
+                                             {"BOOL", 1, 1}}};
+static_assert(static_cast<size_t>(DType::kBool) + 1 == kTraits.size());
 
 const Traits& traits(DType t) { return kTraits[static_cast<size_t>(t)]; }
 

@@ -19,9 +19,11 @@ enum class DType {
   kQ4_K,
   kQ5_K,
   kQ6_K,
-  kI32,
+  kI32,  // from here on: no weights
   kI64,
-  kU8
+  kU8,
+  kI8,
+  kBool  // a byte each
 };
 
 std::string_view dtype_name(DType t);

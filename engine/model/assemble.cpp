@@ -32,7 +32,7 @@ void check_source(const SourceTensor& t, const TensorSlot& slot) {
         t.file, slot.name,
         fmt::format("has shape {}, expected {}", shape_text(t.shape), shape_text(expected)),
         "the configuration does not belong to these weights");
-  if (t.dtype == DType::kI32 || t.dtype == DType::kI64 || t.dtype == DType::kU8)
+  if (t.dtype >= DType::kI32)
     tensor_error(t.file, slot.name,
                  fmt::format("has type {}, which holds no weights", dtype_name(t.dtype)));
 }

@@ -101,6 +101,12 @@ TEST_P(DrafterFeatures, KeptFeaturesAreThoseOfTheForward) {
     }
     kept->rewind(100);
     EXPECT_EQ(kept->hidden_features().rows, 100);
+    // The stream behind the last layer, without hidden states: prefill must still go through it.
+    kept->reset();
+    kept->keep_features({.hidden = false, .residual_layers = {2}});
+    kept->prefill(front);
+    for (int i = 0; i < 265; ++i)
+      ASSERT_TRUE(same_bits(kept->residual_features(0).row(i), r.residual[0].row(i))) << m.name;
   }
 }
 

@@ -327,7 +327,7 @@ TEST(WeightMatrix, AZeroGroupOfQ40WithAHugeScaleStaysZero) {
 
 TEST(WeightMatrix, WhatIsKeptExactly) {
   for (const WeightStorage storage : kStorages) {
-    for (int t = 0; t <= static_cast<int>(DType::kU8); ++t) {
+    for (int t = 0; t <= static_cast<int>(DType::kBool); ++t) {
       const auto type = static_cast<DType>(t);
       EXPECT_EQ(WeightMatrix::keeps_exactly(storage, type),
                 (storage == WeightStorage::kInt8Group && type == DType::kQ8_0) ||

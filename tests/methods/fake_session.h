@@ -89,6 +89,18 @@ class FakeSession final : public engine::Session {
   }
   void fork(int, int) override {}
   engine::MatrixView head(engine::MatrixView) override { return {}; }
+  void keep_features(const engine::FeatureSet& set) override {
+    if (!set.empty()) throw base::InternalError("a table has no features");
+  }
+  engine::MatrixView hidden_features(int) const override {
+    throw base::InternalError("a table has no features");
+  }
+  engine::MatrixView residual_features(int, int) const override {
+    throw base::InternalError("a table has no features");
+  }
+  engine::MatrixView multiply(const engine::WeightMatrix&, engine::MatrixView) override {
+    throw base::InternalError("a table multiplies nothing");
+  }
   void read_kv(int, int, int, std::span<float>, std::span<float>) const override {}
   engine::PhaseTimes phases() const override { return {}; }
   size_t bytes_per_forward(int) const override { return 0; }

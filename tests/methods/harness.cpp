@@ -1,10 +1,12 @@
 #include "tests/methods/harness.h"
 
+#include <algorithm>
 #include <cctype>
 #include <map>
 
 #include "methods/ngram_corpus.h"
 #include "methods/suffix_corpus.h"
+#include "tests/methods/adapters.h"
 #include "tests/methods/corpora.h"
 #include "tests/methods/drafters.h"
 
@@ -30,12 +32,25 @@ const std::string& random_corpus(const std::string& kind, int vocab) {
   return path;
 }
 
-// "@suffixes" and "@ngrams" in a method's parameters stand for a random corpus.
-methods::MethodSpec parse_with_corpora(std::string spec, int vocab) {
+// "@suffixes" and "@ngrams" in a method's parameters stand for a random corpus, "@medusa" and the
+// like for a random adapter.
+methods::MethodSpec parse_with_files(std::string spec, const engine::Model& model) {
+  const int vocab = model.config().vocab_size;
+  for (const std::string kind :
+       {"medusa", "eagle3", "eagle", "falcon_recurrent", "falcon3", "falcon", "draft"})
+    if (const size_t at = spec.find("@" + kind); at != spec.npos)
+      spec.replace(at, kind.size() + 1, random_adapter_path(kind, model));
   for (const std::string kind : {"suffixes", "ngrams"})
     if (const size_t at = spec.find("@" + kind); at != spec.npos)
       spec.replace(at, kind.size() + 1, random_corpus(kind, vocab));
   return methods::parse_method(spec);
+}
+
+// Methods whose default is a datastore or weights that the user has.
+bool needs_files(const methods::MethodInfo& info) {
+  return std::any_of(info.params.begin(), info.params.end(), [&](const methods::ParamInfo& p) {
+    return p.name == "datastore" || (p.name == "adapter" && info.name != "sps");
+  });
 }
 
 }  // namespace
@@ -71,14 +86,12 @@ std::vector<Arm> all_arms() {
   std::vector<Arm> arms;
   const auto add = [&arms](const std::string& spec) {
     arms.push_back({spec, [spec](const methods::MethodBuildContext& context) {
-                      const methods::MethodSpec method =
-                          parse_with_corpora(spec, context.target->config().vocab_size);
+                      const methods::MethodSpec method = parse_with_files(spec, *context.target);
                       return method.info->build(method.params, context);
                     }});
   };
   for (const auto& [name, info] : methods::method_registry().entries())
-    if (name != "rest" && info.lossless != methods::Lossless::kNone)
-      add(name);  // the default datastore of rest is the user's
+    if (info.lossless != methods::Lossless::kNone && !needs_files(info)) add(name);
   for (const char* spec :
        {"pld:k=1,ngram=1",
         "pld:k=3,match=recent",
@@ -113,7 +126,25 @@ std::vector<Arm> all_arms() {
         "rest:datastore=@suffixes,min_span=1,nodes=3,length=2",
         "rest:datastore=@suffixes,nodes=1023,length=64",
         "rest:datastore=@suffixes,adaptive=true",
-        "rest:datastore=@suffixes,min_span=1,max_span=3,occurrences=1"})
+        "rest:datastore=@suffixes,min_span=1,max_span=3,occurrences=1",
+        "medusa:adapter=@medusa",
+        "medusa:adapter=@medusa,tree=chain:3,draft=drawn",
+        "medusa:adapter=@medusa,tree=0+00+1+000+01+2+0000,dtype=bf16",
+        "eagle:adapter=@eagle",
+        "eagle:adapter=@eagle,tree=chain:4,draft=best",
+        "eagle:adapter=@eagle,tree=0+00+1+000+01+2+0000+02,dtype=f32",
+        "eagle2:adapter=@eagle",
+        "eagle2:adapter=@eagle,k=3,levels=8,total=20",
+        "eagle3:adapter=@eagle3,k=4,levels=5,total=12",
+        "eagle3:adapter=@eagle3",
+        "falcon:adapter=@falcon",
+        "falcon:adapter=@falcon,tree=falcon_llama,align=chunk",
+        "falcon:adapter=@falcon,tree=chain:5,draft=drawn",
+        "falcon:adapter=@falcon3,tree=0+00+1+000+0000+01+00000+10+1.0.0+000000",
+        "falcon:adapter=@falcon_recurrent,align=chunk",
+        "falcon:adapter=@falcon_recurrent,tree=chain:6",
+        "sps:draft=trained,adapter=@draft",
+        "sps:draft=trained,adapter=@draft,k=7,confidence=0.1"})
     add(spec);
   for (int nodes : {5, 40}) {
     arms.push_back({"random trees of " + std::to_string(nodes),
@@ -136,7 +167,7 @@ std::unique_ptr<methods::DecodingMethod> build_arm(
 
 std::unique_ptr<methods::DecodingMethod> build_method(
     const std::string& spec, const std::shared_ptr<const engine::Model>& model, int max_tokens) {
-  const methods::MethodSpec method = parse_with_corpora(spec, model->config().vocab_size);
+  const methods::MethodSpec method = parse_with_files(spec, *model);
   methods::MethodBuildContext context;
   context.target = model;
   context.session = session_options(max_tokens);

@@ -1,0 +1,45 @@
+// The heads of Medusa: h <- h + SiLU(W h + b), some times over, then an output matrix, a head for
+// each depth (Cai et al. 2024, section 2.1.1).
+#pragma once
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/session.h"
+#include "methods/adapter.h"
+#include "methods/function_ref.h"
+
+namespace evalrun::methods {
+
+class MedusaHeads {
+ public:
+  // Reads all heads the file has and finishes the reader.
+  MedusaHeads(AdapterReader& adapter, const engine::Model& target, engine::WeightStorage storage);
+
+  int n_heads() const { return static_cast<int>(heads_.size()); }
+  const std::vector<int32_t>& ids() const { return ids_; }  // empty = the target's
+  size_t bytes() const { return bytes_; }  // without what is shared with the target
+  // What a look reads, as a share of what a forward of the target reads.
+  double relative_cost() const { return relative_cost_; }
+
+  // Logits of the first `n` heads at one final hidden state, [draft ids] each.
+  void look(engine::Session& session, std::span<const float> hidden, int n,
+            FunctionRef<void(int head, std::span<const float> logits)> see);
+
+ private:
+  struct Head {
+    std::vector<engine::WeightMatrix> w;  // [block]
+    std::vector<std::vector<float>> b;
+  };
+  void read_head(AdapterReader& adapter, engine::WeightStorage storage);
+
+  int d_ = 0;
+  std::vector<Head> heads_;
+  std::vector<std::shared_ptr<const engine::WeightMatrix>> outputs_;  // one when tied
+  std::vector<int32_t> ids_;
+  size_t bytes_ = 0;
+  double relative_cost_ = 0;
+  std::vector<float> hidden_;  // [head][d]
+};
+
+}  // namespace evalrun::methods

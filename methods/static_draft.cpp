@@ -1,0 +1,102 @@
+#include "methods/static_draft.h"
+
+#include <algorithm>
+
+#include "engine/base/error.h"
+
+namespace evalrun::methods {
+
+void RankedChoices::start(const GenerationContext& context, bool draws, int lists, int width,
+                          const std::vector<int32_t>& ids, int vocab_size) {
+  draws_ = draws && !context.sampling.greedy();
+  width_ = width;
+  vocab_size_ = static_cast<size_t>(vocab_size);
+  sampling_ = context.sampling;
+  rng_ = context.rng;
+  ids_ = &ids;
+  lists_.resize(static_cast<size_t>(lists));
+  for (List& list : lists_) {
+    list.tokens.reserve(static_cast<size_t>(width));
+    if (draws_) list.q.reserve(vocab_size_);
+  }
+  clear();
+}
+
+void RankedChoices::clear() {
+  for (List& list : lists_) list.tokens.clear();
+}
+
+void RankedChoices::note(int list, std::span<const float> logits) {
+  List& to = lists_[static_cast<size_t>(list)];
+  to.tokens.clear();
+  if (draws_) return draw(to, logits);
+  engine::top_k(logits, width_, best_, scratch_);
+  for (const engine::TokenLogit& best : best_)
+    to.tokens.push_back(ids_->empty() ? best.token : (*ids_)[static_cast<size_t>(best.token)]);
+}
+
+void RankedChoices::draw(List& list, std::span<const float> logits) {
+  engine::warp(logits, sampling_, left_, scratch_);
+  if (ids_->empty()) {
+    list.q.assign(left_.begin(), left_.end());
+  } else {
+    list.q.assign(vocab_size_, 0.0);
+    for (size_t i = 0; i < ids_->size(); ++i) list.q[static_cast<size_t>((*ids_)[i])] = left_[i];
+  }
+  for (int i = 0; i < width_; ++i) {
+    if (!(engine::sum(left_) > 0)) break;
+    const int32_t id = engine::draw(left_, *rng_);
+    left_[static_cast<size_t>(id)] = 0;
+    list.tokens.push_back(ids_->empty() ? id : (*ids_)[static_cast<size_t>(id)]);
+  }
+}
+
+int32_t RankedChoices::token(int list, int rank) const {
+  const std::vector<int32_t>& tokens = lists_[static_cast<size_t>(list)].tokens;
+  return static_cast<size_t>(rank) < tokens.size() ? tokens[static_cast<size_t>(rank)] : -1;
+}
+
+std::span<const double> RankedChoices::q(int list) const {
+  if (!draws_) return {};
+  return lists_[static_cast<size_t>(list)].q;
+}
+
+StaticTree::StaticTree(RankTree plan) : plan_(std::move(plan)) {
+  const auto n = static_cast<size_t>(plan_.size());
+  inner_.resize(static_cast<size_t>(plan_.depth()) + 1);
+  std::vector<bool> has_children(n + 1);
+  for (const int parent : plan_.parent) has_children[static_cast<size_t>(parent)] = true;
+  for (size_t i = 0; i < n; ++i)
+    if (has_children[i + 1])
+      inner_[static_cast<size_t>(plan_.level[i])].push_back(static_cast<int>(i) + 1);
+  node_.resize(n + 1);
+  token_.resize(n + 1);
+  list_of_node_.resize(n + 1);
+}
+
+std::span<const int> StaticTree::inner(int level) const {
+  return inner_[static_cast<size_t>(level)];
+}
+
+void StaticTree::clear() {
+  std::fill(node_.begin(), node_.end(), -1);
+  node_[0] = 0;
+}
+
+void StaticTree::add_level(int level, const RankedChoices& choices, FunctionRef<int(int)> list_of,
+                           TokenTree& tree) {
+  for (size_t i = 0; i < plan_.level.size(); ++i) {
+    if (plan_.level[i] != level) continue;
+    const int parent = node_[static_cast<size_t>(plan_.parent[i])];
+    if (parent < 0) continue;
+    const int list = list_of(plan_.parent[i]);
+    const int32_t token = choices.token(list, plan_.rank[i]);
+    if (token < 0) continue;
+    const int node = tree.add(token, parent);
+    node_[i + 1] = node;
+    token_[i + 1] = token;
+    list_of_node_[static_cast<size_t>(node)] = list;
+  }
+}
+
+}  // namespace evalrun::methods
