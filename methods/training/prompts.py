@@ -180,6 +180,8 @@ def mix(rows, sources, exclusion, seed, longest=500):
             kept.append(row)
             continue
         dropped[reason] += 1
+    # Sources with a limit fill up early: without this a prefix would not be a fair sample.
+    random.Random(f"{seed}:order").shuffle(kept)
     return kept, dropped
 
 
