@@ -10,7 +10,7 @@ from torch import nn
 
 from . import batches, layers, losses
 from .losses import NO_LABEL
-from .unroll import layer_config
+from .unroll import layer_config, layer_shape
 
 RECIPES = {
     "small": {"layers": 3, "batch": 8, "lr": 6e-4, "warmup": 50, "clip": 1.0, "clip_kind": "norm",
@@ -30,7 +30,8 @@ class Draft(nn.Module):
     def __init__(self, frozen, config):
         super().__init__()
         self.frozen = frozen
-        self.layers = nn.ModuleList(layers.DecoderLayer(frozen.shape) for _ in range(config["layers"]))
+        self.shape = layer_shape(config, frozen.shape)
+        self.layers = nn.ModuleList(layers.DecoderLayer(self.shape) for _ in range(config["layers"]))
         self.norm = nn.Parameter(torch.ones(frozen.shape.d_model))
 
     @staticmethod
@@ -49,7 +50,7 @@ class Draft(nn.Module):
         self.norm.copy_(target.norm)
 
     def config(self):
-        return layer_config(self.frozen.shape) | {"layers": len(self.layers)}
+        return layer_config(self.shape) | {"layers": len(self.layers)}
 
     def fold(self):
         return dict(self.named_parameters())
@@ -60,7 +61,7 @@ class Draft(nn.Module):
     def states(self, tokens, rows):
         """States [B, A, d] after the final norm of the tokens at rows [B, A]."""
         n = tokens.shape[1]
-        cos, sin = layers.rope_tables(self.frozen.shape, n, tokens.device)
+        cos, sin = layers.rope_tables(self.shape, n, tokens.device)
         x = self.frozen.embed[tokens]
         for i, layer in enumerate(self.layers):
             h = layer.attention_input(x)
@@ -71,7 +72,7 @@ class Draft(nn.Module):
                 at = torch.arange(n, device=tokens.device).expand(len(tokens), -1)
             queries = layer.queries(h, cos[at].unsqueeze(1), sin[at].unsqueeze(1))
             x = layer.finish(x, layers.attend(queries, keys, values, layers.block_mask(at, n, 1)))
-        return layers.rms_norm(x, self.norm, self.frozen.shape.norm_eps)
+        return layers.rms_norm(x, self.norm, self.shape.norm_eps)
 
     def run(self, batch):
         """States at the window's rows moved by one: row r of a pair drafter is token r+1 here."""

@@ -35,7 +35,7 @@ class Eagle(FeatureDrafter):
         d = frozen.shape.d_model
         self.embed_scale = 1.0  # a constant of training that is folded into fc in the adapter
         self.fc = nn.Linear(2 * d, d, bias=config.get("bias", True))
-        self.layers = nn.ModuleList([layers.DecoderLayer(frozen.shape, config.get("attn_norm", True))])
+        self.layers = nn.ModuleList([layers.DecoderLayer(self.shape, config.get("attn_norm", True))])
 
     @staticmethod
     def add_options(parser):
@@ -65,7 +65,7 @@ class Eagle(FeatureDrafter):
         self.layers[0].copy_from(target.layer(target.shape.n_layers - 1), zero_outputs=True)
 
     def config(self):
-        return layer_config(self.frozen.shape)
+        return layer_config(self.shape)
 
     def begin(self, e, features):
         return self.fc(torch.cat([e * self.embed_scale, features], -1)), None

@@ -38,7 +38,7 @@ class Eagle3(FeatureDrafter):
         # Constant scale of every input column, folded into fc in the adapter: streams hold few
         # values that are hundreds of times larger than the rest.
         self.column_scale = None
-        layer = layers.DecoderLayer(frozen.shape, d_in=2 * d)
+        layer = layers.DecoderLayer(self.shape, d_in=2 * d)
         layer.embed_norm = nn.Parameter(torch.ones(d))
         self.layers = nn.ModuleList([layer])
         self.norm = nn.Parameter(torch.ones(d))
@@ -82,7 +82,7 @@ class Eagle3(FeatureDrafter):
             self.lm_head.weight.copy_(self.frozen.head)
 
     def config(self):
-        return layer_config(self.frozen.shape) | {"residual_layers": self.residual_layers}
+        return layer_config(self.shape) | {"residual_layers": self.residual_layers}
 
     def begin(self, e, features):
         if self.column_scale is not None:
@@ -93,11 +93,11 @@ class Eagle3(FeatureDrafter):
         return features, None
 
     def attention_input(self, index, x, e):
-        layer, eps = self.layers[0], self.frozen.shape.norm_eps
+        layer, eps = self.layers[0], self.shape.norm_eps
         return torch.cat([layers.rms_norm(e, layer.embed_norm, eps), layer.attention_input(x)], -1)
 
     def to_head(self, x):
-        return layers.rms_norm(x, self.norm, self.frozen.shape.norm_eps)
+        return layers.rms_norm(x, self.norm, self.shape.norm_eps)
 
     def head_matrix(self):
         return self.frozen.head if self.lm_head is None else self.lm_head.weight

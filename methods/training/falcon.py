@@ -15,15 +15,16 @@ from torch import nn
 
 from . import layers, losses
 from .eagle import identity_start, scale_columns
+from .errors import Failure
 from .unroll import FeatureDrafter, add_feature_options, layer_config
 
 RECIPES = {
-    "small": {"k": 2, "layers": 1, "input": "fc", "skip": False, "glance": "paper", "batch": 4, "lr": 8e-4,
+    "small": {"k": 2, "layers": 1, "kv_heads": 0, "input": "fc", "skip": False, "glance": "paper", "batch": 4, "lr": 8e-4,
               "warmup": 30, "clip": 1.0, "clip_kind": "norm", "weight_decay": 0.01, "steps": 2, "decay": 0.8,
               "head_weight": 1.0, "hard_share": 0.0, "labels": "16", "feature_weight": 0.1,
               "feature_scale": "rms", "noise": 0.0, "vocabulary": 12288, "published_layout": False},
     # The paper's losses, rate and input layer. (The code draws its hard label; the captured token is used.)
-    "paper": {"k": 2, "layers": 2, "input": "per_token", "skip": False, "glance": "paper", "batch": 4,
+    "paper": {"k": 2, "layers": 2, "kv_heads": 0, "input": "per_token", "skip": False, "glance": "paper", "batch": 4,
               "lr": 3e-5, "warmup": 2000, "clip": 0.5, "clip_kind": "value", "weight_decay": 0.0, "steps": 1,
               "decay": 1.0, "head_weight": 0.1, "hard_share": 0.1, "labels": "full", "feature_weight": 1.0,
               "feature_scale": "none", "noise": 0.1, "vocabulary": 0, "published_layout": True},
@@ -117,7 +118,7 @@ class Falcon(FeatureDrafter):
             if self.skip:
                 self.lstm["skip"] = nn.Linear(2 * d, d)
         attn_norm = config.get("attn_norm", True)
-        self.layers = nn.ModuleList(layers.DecoderLayer(frozen.shape, attn_norm or i > 0)
+        self.layers = nn.ModuleList(layers.DecoderLayer(self.shape, attn_norm or i > 0)
                                     for i in range(config["layers"]))
 
     @staticmethod
@@ -125,6 +126,8 @@ class Falcon(FeatureDrafter):
         add_feature_options(parser)
         parser.add_argument("--k", type=int, choices=(1, 2, 3, 4), help="features per forward")
         parser.add_argument("--layers", type=int, choices=(1, 2), help="decoder layers")
+        parser.add_argument("--kv-heads", type=int, help="key/value heads of its layers; 0 = the target's. The first "
+                            "row of a block gets all it knows of the last pair through them")
         parser.add_argument("--input", choices=tuple(INPUTS),
                             help="; ".join(f"{name}: {text}" for name, text in INPUTS.items()))
         parser.add_argument("--skip", action="store_true", default=None,
@@ -137,7 +140,11 @@ class Falcon(FeatureDrafter):
 
     @staticmethod
     def configure(options, shape):
-        return layer_config(shape) | {"k": options.k, "layers": options.layers, "input": options.input,
+        kv_heads = options.kv_heads or shape.n_kv_heads
+        if shape.n_heads % kv_heads or kv_heads % shape.n_kv_heads:
+            raise Failure("--kv-heads", f"{kv_heads} must divide {shape.n_heads} heads and be a multiple of "
+                          f"the target's {shape.n_kv_heads}")
+        return layer_config(shape) | {"n_kv_heads": kv_heads, "k": options.k, "layers": options.layers, "input": options.input,
                                       "skip": bool(options.skip) and options.input != "fc",
                                       "attn_norm": not options.published_layout}
 
@@ -164,7 +171,7 @@ class Falcon(FeatureDrafter):
             layer.copy_from(target.layer(target.shape.n_layers - n + i), zero_outputs=True)
 
     def config(self):
-        return layer_config(self.frozen.shape) | {
+        return layer_config(self.shape) | {
             "k": self.block, "layers": len(self.layers), "input": self.input, "scale": self.scale}
 
     # Input ---------------------------------------------------------------------------------------

@@ -63,6 +63,9 @@ class DecoderLayer(nn.Module):
                 continue
             mine = mine.weight if isinstance(mine, nn.Linear) else mine
             theirs = tensors[name].to(mine)
+            if name in ("k", "v") and mine.shape[0] > theirs.shape[0]:  # more heads: each one several times
+                head = theirs.view(-1, self.shape.head_dim, theirs.shape[1])
+                theirs = head.repeat_interleave(mine.shape[0] // theirs.shape[0], 0).flatten(0, 1)
             if zero_outputs and name in ("o", "down"):
                 mine.zero_()
             elif mine.shape == theirs.shape:

@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from . import adapter, draft, eagle, eagle3, falcon, layers, medusa, tensorfile
 from .frozen import Frozen
-from .target import Shape, open_target
+from .target import open_target
 from .vocabulary import Vocabulary
 
 N_PAIRS = 6  # a multiple of every block used here
@@ -44,7 +44,7 @@ class Rows:
 
     def __init__(self, module):
         self.module = module
-        self.shape = module.frozen.shape
+        self.shape = module.shape
         self.keys = [[] for _ in module.layers]
         self.values = [[] for _ in module.layers]
         self.states, self.outputs = [], []
@@ -233,11 +233,10 @@ def write(models, out):
         generator = torch.Generator().manual_seed(100 + number)
         target = open_target(pathlib.Path(models) / model)
         # A layer of a shape of its own: the adapter's configuration counts, not the target's.
-        shape = Shape(**{**vars(target.shape), "n_heads": 2, "n_kv_heads": 1, "head_dim": 8, "d_ffn": 24})
-        ids = torch.randperm(shape.vocab_size, generator=generator)[:40].sort().values
-        target.shape = shape
-        frozen = Frozen.of(target, Vocabulary(ids, shape.vocab_size), kind=torch.float32)
-        module = kind(frozen, config)
+        layer = {"n_heads": 2, "n_kv_heads": 1, "head_dim": 8, "d_ffn": 24}
+        ids = torch.randperm(target.shape.vocab_size, generator=generator)[:32].sort().values
+        frozen = Frozen.of(target, Vocabulary(ids, target.shape.vocab_size), kind=torch.float32)
+        module = kind(frozen, config | layer)
         randomise(module, generator)
         module.bf16_tensors = ("fc.weight",)  # both kinds of matrices occur
         path = pathlib.Path(out) / f"{name}.safetensors"

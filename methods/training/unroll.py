@@ -4,6 +4,8 @@ A pair is (feature of token t, embedding of token t+1). A drafter maps pairs to 
 feeds these back for the next step. Training on the first step alone teaches nothing about a
 drafter's own features; so it is unrolled `steps` times with the true tokens (Li et al. 2025, "training-time test").
 """
+import dataclasses
+
 import torch
 from torch import nn
 from torch.nn import functional
@@ -34,6 +36,7 @@ class FeatureDrafter(nn.Module):
     def __init__(self, frozen, config):
         super().__init__()
         self.frozen = frozen
+        self.shape = layer_shape(config, frozen.shape)  # of its own layers
         self.feature_rms = 1.0  # set by start(); only scales losses and noise
 
     # Input ---------------------------------------------------------------------------------------
@@ -67,7 +70,7 @@ class FeatureDrafter(nn.Module):
         """
         k, n = self.block, features.shape[1]
         embed = self.frozen.embed
-        cos, sin = layers.rope_tables(self.frozen.shape, n + steps * k, features.device)
+        cos, sin = layers.rope_tables(self.shape, n + steps * k, features.device)
         e = embed[tokens[:, 1:n + 1] if first_tokens is None else first_tokens]
         x, state = self.begin(e, features)
         true = []
@@ -224,9 +227,17 @@ class FeatureDrafter(nn.Module):
         return dict(self.named_parameters())
 
 
+LAYER_FIELDS = ("n_heads", "n_kv_heads", "head_dim", "d_ffn", "norm_eps", "rope_theta")
+
+
+def layer_shape(config, shape):
+    """The shape of a drafter's layers: the target's but for what its configuration says."""
+    return dataclasses.replace(shape, **{k: config[k] for k in LAYER_FIELDS if k in config})
+
+
 def layer_config(shape):
-    return {"n_heads": shape.n_heads, "n_kv_heads": shape.n_kv_heads, "head_dim": shape.head_dim,
-            "d_ffn": shape.d_ffn, "norm_eps": shape.norm_eps, "rope_theta": shape.rope_theta}
+    return {field: getattr(shape, field) for field in LAYER_FIELDS}
+
 
 
 def add_feature_options(parser):

@@ -142,7 +142,7 @@ def test_quantised_rows_keep_their_size():
 
 
 @pytest.mark.parametrize("more", [[], ["--input", "per_token", "--skip"], ["--input", "recurrent"],
-                                  ["--published-layout", "--k", "3", "--layers", "2"]])
+                                  ["--published-layout", "--k", "3", "--layers", "2", "--kv-heads", "4"]])
 @pytest.mark.parametrize("weights", ["int8", "f32"])
 def test_falcon_round_trip(world, tmp_path, more, weights):
     round_trip(world, tmp_path, "falcon", more, weights)
