@@ -28,7 +28,7 @@ LICENCES = {"own_code": "Apache-2.0 (this project)", "own_text": "Apache-2.0 (th
             "self_instruct_seed": "Apache-2.0"}
 # Not part of what makes a training the same one.
 FREE_OPTIONS = {"threads", "save_every", "out", "data", "target", "prompts", "restart", "method", "name",
-                "residual_layers"}
+                "residual_layers", "dry_run"}
 
 
 def default_precision(device):
@@ -68,6 +68,7 @@ def training_options(parser, name):
     parser.add_argument("--cpu-seconds", type=float, default=None, help="budget in CPU time instead")
     parser.add_argument("--tokens", type=int, default=None, help="budget in answer tokens instead")
     parser.add_argument("--epochs", type=float, default=None, help="budget in passes over the text instead")
+    parser.add_argument("--dry-run", action="store_true", help="only check the options")
     parser.add_argument("--restart", action="store_true", help="forget a checkpoint in --out")
     parser.add_argument("--save-every", type=float, default=60, metavar="SECONDS", help="between checkpoints")
     parser.add_argument("--weights", choices=("int8", "bf16", "f32"), default="int8", help="of the adapter")
@@ -203,7 +204,7 @@ def export(options, data, training, held, model, words, covered, module, state):
         name = kinds.get((s.folder, s.line), "unknown")
         sources[name] = sources.get(name, 0) + 1
     record = {
-        "recipe": options.recipe, "command": shlex.join(["scripts/train", *sys.argv[1:]]), "seed": options.seed,
+        "recipe": options.recipe, "command": recorded_command(), "seed": options.seed,
         "options": {k: v for k, v in sorted(vars(options).items()) if k not in FREE_OPTIONS},
         "cpu_seconds": round(state.cpu_seconds, 1), "wall_seconds": round(state.wall_seconds, 1),
         "tokens_seen": state.tokens, "unique_tokens": capture.answer_tokens(training),
@@ -216,6 +217,13 @@ def export(options, data, training, held, model, words, covered, module, state):
     say(f"{path}: {size / 1e6:.2f} MB, sha256 {hashlib.sha256(path.read_bytes()).hexdigest()[:12]}")
     print(json.dumps({"adapter": str(path), "bytes": size, "tokens_seen": state.tokens,
                       "cpu_seconds": round(state.cpu_seconds, 1), **acceptance}))
+
+
+def recorded_command():
+    """What was typed; of paths of this machine only the last part."""
+    typed = os.environ.get("EVALRUN_TRAIN_COMMAND")
+    words = shlex.split(typed) if typed else ["scripts/train", *sys.argv[1:]]
+    return shlex.join(pathlib.Path(word).name if word.startswith(("/", "~", "../")) else word for word in words)
 
 
 def device_name(device):
@@ -251,13 +259,15 @@ def main(arguments=None):
     try:
         if options.method == "prompts":
             prompts.run(options)
+        elif getattr(options, "dry_run", False):
+            return 0
         elif options.method == "evaluate":
             run_evaluate(options)
         else:
             train(options)
     except Failure as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2
+        return error.code
     except Interrupted:
         print("interrupted; the same command goes on from the checkpoint", file=sys.stderr)
         return 130

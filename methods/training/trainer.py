@@ -178,7 +178,7 @@ class Trainer:
         self.optimiser.zero_grad(set_to_none=True)
         value = float(loss.detach())
         if not math.isfinite(value):
-            raise Failure("training", f"the loss is {value} after {state.step + 1} steps", "lower --lr")
+            raise Failure("training", f"the loss is {value} after {state.step + 1} steps", "lower --lr", 6)
         state.mean_loss = value if state.step == 0 else 0.98 * state.mean_loss + 0.02 * value
         state.step, state.index, state.tokens = state.step + 1, state.index + 1, state.tokens + tokens
         state.wall_seconds += time.monotonic() - wall
@@ -188,4 +188,4 @@ class Trainer:
 
 
 def out_of_memory(batch):
-    return Failure("training", "out of memory", f"lower --batch (now {batch}), or --vocabulary")
+    return Failure("training", "out of memory", f"lower --batch (now {batch}), or --vocabulary", 6)

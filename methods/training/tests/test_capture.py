@@ -58,7 +58,7 @@ def test_broken_files_are_named(world, tmp_path):
     part = tmp_path / "part-00001.safetensors"
     whole = part.read_bytes()
     part.write_bytes(whole[:-100])
-    with pytest.raises(Failure, match="part-00001.*cut off"):
+    with pytest.raises(Failure, match="part-00001.*does not fit"):
         capture.Capture(tmp_path)
     tensors, metadata = tensorfile.read(tmp_path / "part-00000.safetensors")
     tensorfile.write(part, {k: v for k, v in tensors.items() if k != "hidden"}, metadata)

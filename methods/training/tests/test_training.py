@@ -265,7 +265,7 @@ def test_errors_are_one_line(world, tmp_path, capsys):
     code = command.main(["eagle3", "--data", str(tmp_path / "plain"), "--target", str(world.folder), "--out",
                          str(tmp_path / "out"), "--tokens", "10"])
     text = capsys.readouterr().err
-    assert code == 2 and "--residual eagle3" in text.splitlines()[-1]
+    assert code == 7 and "--residual eagle3" in text.splitlines()[-1]
     assert command.main(arguments(world, "eagle", tmp_path / "out")) == 2
     assert "no budget" in capsys.readouterr().err
     assert command.main(arguments(world, "eagle", tmp_path / "out", "--tokens", "9", "--device", "cuda")) == 2 or \
