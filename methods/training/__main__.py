@@ -148,7 +148,8 @@ def statistics_of(data, sequences, residual, rows=20000):
         n += s.n
         if n >= rows:
             break
-    result = {"feature_rms": float(torch.cat(hidden).pow(2).mean().sqrt())}
+    features = torch.cat(hidden)
+    result = {"feature_rms": float(features.pow(2).mean().sqrt()), "feature_mean": features.mean(0)}
     if residual:
         result["residual_rms"] = torch.cat(streams).pow(2).mean(0).sqrt()
     return result

@@ -19,12 +19,12 @@ from .errors import Failure
 from .unroll import FeatureDrafter, add_feature_options, layer_config
 
 RECIPES = {
-    "small": {"k": 2, "layers": 1, "kv_heads": 0, "input": "fc", "skip": False, "glance": "paper", "batch": 4, "lr": 8e-4,
+    "small": {"k": 2, "layers": 1, "kv_heads": 0, "start": "copy", "input": "fc", "skip": False, "glance": "paper", "batch": 4, "lr": 8e-4,
               "warmup": 30, "clip": 1.0, "clip_kind": "norm", "weight_decay": 0.01, "steps": 2, "decay": 0.8,
               "head_weight": 1.0, "hard_share": 0.0, "labels": "16", "feature_weight": 0.1,
               "feature_scale": "rms", "noise": 0.0, "vocabulary": 12288, "published_layout": False},
     # The paper's losses, rate and input layer. (The code draws its hard label; the captured token is used.)
-    "paper": {"k": 2, "layers": 2, "kv_heads": 0, "input": "per_token", "skip": False, "glance": "paper", "batch": 4,
+    "paper": {"k": 2, "layers": 2, "kv_heads": 0, "start": "copy", "input": "per_token", "skip": False, "glance": "paper", "batch": 4,
               "lr": 3e-5, "warmup": 2000, "clip": 0.5, "clip_kind": "value", "weight_decay": 0.0, "steps": 1,
               "decay": 1.0, "head_weight": 0.1, "hard_share": 0.1, "labels": "full", "feature_weight": 1.0,
               "feature_scale": "none", "noise": 0.1, "vocabulary": 0, "published_layout": True},
@@ -110,6 +110,7 @@ class Falcon(FeatureDrafter):
         self.scale = config.get("scale", 1.0)
         self.embed_scale = 1.0
         self.skip = config.get("skip", False)
+        self.neighbour = config.get("neighbour", False)  # how it starts; not in the adapter
         if self.input == "fc":
             self.fc = nn.Linear(2 * d, d, bias=config.get("bias", True))
         else:
@@ -132,6 +133,8 @@ class Falcon(FeatureDrafter):
                             help="; ".join(f"{name}: {text}" for name, text in INPUTS.items()))
         parser.add_argument("--skip", action="store_true", default=None,
                             help="a linear path beside the LSTM (ours)")
+        parser.add_argument("--start", choices=("copy", "neighbour"), help="of the first attention: the target's "
+                            "last layer without output, or looking at the later rows of its block (ours)")
         parser.add_argument("--glance", choices=GLANCES,
                             help="lambda: paper 0.4(1-e/E), code 0.35(1-e/E)+0.1, none; random = the "
                             "paper's rate, tokens only, at random rows (ablation)")
@@ -145,7 +148,7 @@ class Falcon(FeatureDrafter):
             raise Failure("--kv-heads", f"{kv_heads} must divide {shape.n_heads} heads and be a multiple of "
                           f"the target's {shape.n_kv_heads}")
         return layer_config(shape) | {"n_kv_heads": kv_heads, "k": options.k, "layers": options.layers, "input": options.input,
-                                      "skip": bool(options.skip) and options.input != "fc",
+                                      "skip": bool(options.skip) and options.input != "fc", "neighbour": options.start == "neighbour",
                                       "attn_norm": not options.published_layout}
 
     @classmethod
@@ -169,6 +172,8 @@ class Falcon(FeatureDrafter):
                     self.lstm[cell].weight.normal_(0, 0.01)
         for i, layer in enumerate(self.layers):
             layer.copy_from(target.layer(target.shape.n_layers - n + i), zero_outputs=True)
+        if self.neighbour and self.block > 1:
+            neighbour_start(self.layers[0], statistics["feature_mean"], self.feature_rms, self.block)
 
     def config(self):
         return layer_config(self.shape) | {
@@ -238,6 +243,43 @@ class Falcon(FeatureDrafter):
             if name in tensors:
                 tensors[name] = scale_columns(tensors[name], d, self.embed_scale)
         return tensors
+
+
+@torch.no_grad()
+def neighbour_start(layer, mean, rms, block, sharpness=8.0, frequencies=8):
+    """Attention that begins by fetching the later rows of its own block.
+
+    Row p of a block must predict from the last row's pair, of which it sees nothing but through attention;
+    finding that from zero outputs takes most of a short training. Normed features have a large constant part, their
+    mean: queries and keys made of it alone are the same at all rows, and the rotation makes their product a
+    function of the distance, here largest at +1 (heads in turn +1..k-1). Values and outputs pass the row on:
+    all of it when the layer has n_heads key/value heads, else as many coordinates as there are.
+    """
+    shape = layer.shape
+    d, width, half = shape.d_model, shape.head_dim, shape.head_dim // 2
+    group = shape.n_heads // shape.n_kv_heads
+    norm = layer.attn_norm if layer.attn_norm is not None else torch.full((d,), rms)
+    normed = mean / rms * norm  # the constant part of what queries and keys read
+    level = float(normed.norm())
+    direction = normed / level
+    angles = shape.rope_theta ** (-torch.arange(half, dtype=torch.float32) / half)
+    strength = torch.zeros(half)
+    strength[:frequencies] = 1.0
+    gain = (sharpness * math.sqrt(width)) ** 0.5 / level
+    for part in (layer.q, layer.k, layer.v, layer.o):
+        part.weight.zero_()
+    for kv in range(shape.n_kv_heads):
+        rows = slice(kv * width, (kv + 1) * width)
+        key = torch.cat([strength, torch.zeros(half)])
+        layer.k.weight[rows] = gain * key[:, None] * direction
+        for i in range(group):
+            head = kv * group + i
+            distance = 1 + head % (block - 1)
+            query = torch.cat([strength * torch.cos(distance * angles), strength * torch.sin(distance * angles)])
+            layer.q.weight[head * width:(head + 1) * width] = gain * query[:, None] * direction
+        columns = torch.arange(kv * width, min((kv + 1) * width, d))
+        layer.v.weight[rows][torch.arange(len(columns)), columns] = 1 / norm[columns].clamp(min=1e-2)
+        layer.o.weight[columns, kv * group * width + torch.arange(len(columns))] = rms
 
 
 def glanced_rows(batch, budgets, rng):
