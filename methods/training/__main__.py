@@ -13,7 +13,7 @@ import sys
 
 import torch
 
-from . import adapter, capture, card, draft, eagle, eagle3, evaluate, falcon, medusa, prompts, target, vocabulary
+from . import adapter, capture, card, draft, eagle, eagle3, evaluate, falcon, medusa, prompts, target, verify, vocabulary
 from .errors import Failure
 from .frozen import Frozen
 from .progress import say
@@ -28,7 +28,7 @@ LICENCES = {"own_code": "Apache-2.0 (this project)", "own_text": "Apache-2.0 (th
             "self_instruct_seed": "Apache-2.0"}
 # Not part of what makes a training the same one.
 FREE_OPTIONS = {"threads", "save_every", "out", "data", "target", "prompts", "restart", "method", "name",
-                "residual_layers", "dry_run"}
+                "residual_layers", "dry_run", "recompute"}
 
 
 def default_precision(device):
@@ -53,6 +53,8 @@ def common_options(parser):
                         help="of the matrix products (default: bf16 where the processor has it)")
     parser.add_argument("--held-out", type=int, default=None, metavar="N",
                         help="prompts kept for evaluation (default: 5 %%, 8 to 320)")
+    parser.add_argument("--no-recompute", dest="recompute", action="store_false",
+                        help="do not compare captured states with recomputed ones")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--prompts", default=[], nargs="+", metavar="FILE",
                         help="the prompt lists of the captures, in their order, for the model card")
@@ -127,8 +129,10 @@ def prepare(options):
     train, held = data.split(options.seed, options.held_out)
     model = target.open_target(options.target)
     match = target.check(model, data, held)
+    cosine = verify.check_states(model, data, held) if options.recompute else None
     say(f"{data.path}: {len(data.sequences)} answers, {capture.answer_tokens(data.sequences):,} answer tokens, "
-        f"{len(held)} held out; the target's head gives {match:.2%} of its tokens")
+        f"{len(held)} held out; the target's head gives {match:.2%} of its tokens" +
+        (f", recomputed states have cosine {cosine:.4f}" if cosine else ""))
     return data, train, held, model
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from training import __main__ as command
-from training import adapter, evaluate, falcon, trainer
+from training import adapter, evaluate, falcon, trainer, verify
 from training.errors import Failure
 from training.tests import made_up
 
@@ -15,7 +15,7 @@ ALL = ["medusa", "eagle", "eagle3", "falcon", "draft"]
 
 def arguments(world, method, out, *more):
     return [method, "--data", str(world.folder / "capture"), "--target", str(world.folder), "--out", str(out),
-            "--threads", "1", "--precision", "f32", "--vocabulary", "40", *more]
+            "--threads", "1", "--precision", "f32", "--no-recompute", "--vocabulary", "40", *more]
 
 
 def loop_of(world, method, out, *more):
@@ -198,6 +198,29 @@ def test_foreign_adapters_are_refused(world, tmp_path):
         load()
 
 
+def test_states_are_compared_with_recomputed_ones(world, tmp_path):
+    """A capture made with the target's own forward passes; the made-up one of the other tests does not."""
+    with pytest.raises(Failure, match="cosine"):
+        verify.check_states(world.target, world.capture, world.held)
+    tokens = torch.randint(made_up.V, (30,), generator=torch.Generator().manual_seed(3))
+    streams, states = verify.target_states(world.target, tokens, [1, 3])
+    states[-1] = 0
+    info = json.loads((world.folder / "capture" / "capture.json").read_text())
+    (tmp_path / "capture.json").write_text(json.dumps(info | {"residual_layers": [1, 3]}))
+    part = {"tokens": tokens.int(), "start": torch.tensor([0, 30]), "prompt": torch.tensor([5], dtype=torch.int32),
+            "line": torch.tensor([0]), "ended": torch.zeros(1, dtype=torch.uint8), "hidden": states.bfloat16(),
+            "residual": torch.cat([streams[1], streams[3]], 1).bfloat16()}
+    path, metadata = tmp_path / "part-00000.safetensors", {"format": "evalrun-capture", "version": "1"}
+    adapter.tensorfile.write(path, part, metadata)
+    data = command.capture.Capture(tmp_path)
+    assert verify.check_states(world.target, data, data.sequences) > 0.9999
+    part["residual"] = part["residual"].roll(made_up.D, 1)  # the streams of the wrong layers
+    adapter.tensorfile.write(path, part, metadata)
+    data = command.capture.Capture(tmp_path)
+    with pytest.raises(Failure, match="residual stream of layer 1"):
+        verify.check_states(world.target, data, data.sequences)
+
+
 # Glancing ------------------------------------------------------------------------------------------
 def test_glance_rates():
     assert falcon.glance_rate("paper", 0) == 0.4 and falcon.glance_rate("paper", 1) == 0
@@ -256,14 +279,14 @@ def test_command_writes_adapter_and_card(world, tmp_path, capsys):
     assert command.main(arguments(world, "eagle", out, *more)) == 0
     assert json.loads(capsys.readouterr().out)["tokens_seen"] == training["tokens_seen"]
     assert command.main(["evaluate", str(out / "eagle.safetensors"), "--data", str(world.folder / "capture"),
-                         "--target", str(world.folder), "--precision", "f32"]) == 0
+                         "--target", str(world.folder), "--precision", "f32", "--no-recompute"]) == 0
     assert json.loads(capsys.readouterr().out)["chain_tau"] == result["chain_tau"]
 
 
 def test_errors_are_one_line(world, tmp_path, capsys):
     made_up.write_capture(tmp_path / "plain", world.head)
     code = command.main(["eagle3", "--data", str(tmp_path / "plain"), "--target", str(world.folder), "--out",
-                         str(tmp_path / "out"), "--tokens", "10"])
+                         str(tmp_path / "out"), "--tokens", "10", "--no-recompute"])
     text = capsys.readouterr().err
     assert code == 7 and "--residual eagle3" in text.splitlines()[-1]
     assert command.main(arguments(world, "eagle", tmp_path / "out")) == 2
