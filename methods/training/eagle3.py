@@ -1,0 +1,109 @@
+"""EAGLE-3 (Li et al. 2025, arXiv 2503.01840): three residual streams in, no feature loss.
+
+g = fc([three residual streams of token t]); attention reads [norm(embedding of t+1) ; norm(g)], the
+residual path is g; the un-normed output replaces g for the next draft position; logits come from the
+output matrix on its norm. Unrolled in training ("training-time test"), loss 0.8^i CE against the
+target's distribution.
+Differs: the output matrix is the target's own and frozen by default (`own_head` trains a copy, as published).
+"""
+import torch
+from torch import nn
+
+from . import layers
+from .errors import Failure
+from .unroll import FeatureDrafter, add_feature_options, layer_config
+
+RECIPES = {
+    "small": {"batch": 4, "lr": 8e-4, "warmup": 30, "clip": 1.0, "clip_kind": "norm", "weight_decay": 0.01,
+              "steps": 5, "decay": 0.8, "head_weight": 1.0, "hard_share": 0.0, "labels": "16",
+              "feature_weight": 0.0, "feature_scale": "rms", "noise": 0.0, "vocabulary": 12288,
+              "own_head": False},
+    "paper": {"batch": 4, "lr": 5e-5, "warmup": 12000, "clip": 0.5, "clip_kind": "value",
+              "weight_decay": 0.0, "steps": 7, "decay": 0.8, "head_weight": 1.0, "hard_share": 0.0,
+              "labels": "full", "feature_weight": 0.0, "feature_scale": "none", "noise": 0.0,
+              "vocabulary": 32000, "own_head": True},
+}
+
+
+class Eagle3(FeatureDrafter):
+    name = "eagle3"
+    residual = True
+    bf16_tensors = ("fc.weight",)
+
+    def __init__(self, frozen, config):
+        super().__init__(frozen, config)
+        d = frozen.shape.d_model
+        self.residual_layers = list(config["residual_layers"])
+        self.fc = nn.Linear(3 * d, d, bias=False)
+        # Constant scale of every input column, folded into fc in the adapter: streams hold few
+        # values that are hundreds of times larger than the rest.
+        self.column_scale = None
+        layer = layers.DecoderLayer(self.shape, d_in=2 * d)
+        layer.embed_norm = nn.Parameter(torch.ones(d))
+        self.layers = nn.ModuleList([layer])
+        self.norm = nn.Parameter(torch.ones(d))
+        self.lm_head = nn.Linear(d, frozen.head.shape[0], bias=False) if config.get("own_head") else None
+
+    @staticmethod
+    def add_options(parser):
+        add_feature_options(parser)
+        parser.add_argument("--own-head", action="store_true", default=None,
+                            help="train an output matrix of its own instead of using the target's")
+
+    @staticmethod
+    def configure(options, shape):
+        return layer_config(shape) | {"own_head": options.own_head,
+                                      "residual_layers": options.residual_layers}
+
+    @classmethod
+    def config_of(cls, tensors, config):
+        return config | {"own_head": "lm_head.weight" in tensors}
+
+    @staticmethod
+    def needs(capture):
+        if len(capture.residual_layers) != 3:
+            raise Failure(capture.path / "capture.json", "has no three residual streams "
+                          f"(residual_layers: {capture.residual_layers})",
+                          "generate with --residual eagle3")
+
+    @torch.no_grad()
+    def start(self, target, statistics):
+        """Begins as the last of the streams; the layer adds nothing yet; norm is the target's."""
+        d = target.shape.d_model
+        self.feature_rms = 1.0
+        self.column_scale = 1.0 / statistics["residual_rms"].clamp(min=1e-3).to(self.fc.weight)
+        self.fc.weight.normal_(0, 0.01)
+        # Columns are scaled to unit size; this brings the last stream back to its own proportions.
+        late = statistics["residual_rms"][2 * d:]
+        self.fc.weight[:, 2 * d:] += torch.diag(late / late.pow(2).mean().sqrt()).to(self.fc.weight)
+        self.layers[0].copy_from(target.layer(target.shape.n_layers - 1), zero_outputs=True)
+        self.norm.copy_(target.norm)
+        if self.lm_head is not None:
+            self.lm_head.weight.copy_(self.frozen.head)
+
+    def config(self):
+        return layer_config(self.shape) | {"residual_layers": self.residual_layers}
+
+    def begin(self, e, features):
+        if self.column_scale is not None:
+            features = features.float() * self.column_scale
+        return self.fc(features.to(e.dtype)), None
+
+    def go_on(self, e, features, state):
+        return features, None
+
+    def attention_input(self, index, x, e):
+        layer, eps = self.layers[0], self.shape.norm_eps
+        return torch.cat([layers.rms_norm(e, layer.embed_norm, eps), layer.attention_input(x)], -1)
+
+    def to_head(self, x):
+        return layers.rms_norm(x, self.norm, self.shape.norm_eps)
+
+    def head_matrix(self):
+        return self.frozen.head if self.lm_head is None else self.lm_head.weight
+
+    def fold(self):
+        tensors = dict(self.named_parameters())
+        if self.column_scale is not None:
+            tensors["fc.weight"] = self.fc.weight.detach().float() * self.column_scale
+        return tensors

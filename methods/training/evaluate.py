@@ -1,0 +1,152 @@
+"""Held-out acceptance by simulated decoding, and the static tree that an adapter carries.
+
+`ranks[b, i]` says at which rank a drafter that starts at base b puts the true token of draft position
+i, given that the earlier ones are right. Decoding is then a walk: at a base so many tokens are
+accepted, the next base is behind them and the bonus token. Averages over all bases would flatter:
+after a rejection the next position is harder than average.
+"""
+import collections
+
+WIDEST = 32  # ranks from here on are in no tree
+ROWS = (8, 16, 32, 64)  # sizes of trees, the root included
+N_PATHS = 64
+
+
+def walk(accepted):
+    """Bases visited in one sequence, from the accepted draft tokens at each base."""
+    base, visited = 0, []
+    while base < len(accepted):
+        visited.append(base)
+        base += accepted[base] + 1
+    return visited
+
+
+def tau(depths):
+    """Tokens per target forward, over sequences of accepted depths [[int]]; bonus included."""
+    tokens = steps = 0
+    for accepted in depths:
+        tokens += len(accepted)
+        steps += len(walk(accepted))
+    return tokens / steps if steps else 0.0
+
+
+def chain_depths(ranks):
+    """Accepted depth of a chain of top-1 tokens at every base."""
+    return (ranks == 0).long().cumprod(1).sum(1).tolist()
+
+
+def paths_of(ranks):
+    """Tuple of ranks at every base, cut at the first rank that no tree holds."""
+    rows = []
+    for row in ranks.tolist():
+        path = []
+        for rank in row:
+            if rank >= WIDEST:
+                break
+            path.append(rank)
+        rows.append(tuple(path))
+    return rows
+
+
+def tree_depths(paths, tree):
+    """Accepted depth at every base with a static tree (a set of paths, closed under prefixes)."""
+    depths = []
+    for path in paths:
+        depth = 0
+        while depth < len(path) and path[:depth + 1] in tree:
+            depth += 1
+        depths.append(depth)
+    return depths
+
+
+def best_paths(sequences, n, visited=None):
+    """[(path, share)]: the n paths that come true most often, every prefix of the list a tree.
+
+    sequences: paths at every base of each sequence; visited: which bases count (default: all).
+    A path never comes true more often than its prefix, so that sorting by count is the greedy choice.
+    """
+    counts, bases = collections.Counter(), 0
+    for i, paths in enumerate(sequences):
+        for base in visited[i] if visited is not None else range(len(paths)):
+            bases += 1
+            for depth in range(1, len(paths[base]) + 1):
+                counts[paths[base][:depth]] += 1
+    order = sorted(counts, key=lambda path: (-counts[path], len(path), path))[:n]
+    return [(path, counts[path] / max(bases, 1)) for path in order]
+
+
+def find_tree(sequences, rows, rounds=3):
+    """Paths for a tree of so many rows, best first, counted at the bases that decoding with it visits."""
+    visited = None
+    for _ in range(rounds):
+        chosen = best_paths(sequences, N_PATHS, visited)
+        tree = {path for path, _ in chosen[:rows - 1]}
+        visited = [walk(tree_depths(paths, tree)) for paths in sequences]
+    return best_paths(sequences, N_PATHS, visited)
+
+
+def name_of(path):
+    """"012", or "0.12.3" when a rank has two digits."""
+    return (("." if max(path) > 9 else "").join(map(str, path)))
+
+
+def position_acceptance(ranks_list):
+    """Top-1 share of each draft position among the visited bases where all earlier ones were right."""
+    right, asked = collections.Counter(), collections.Counter()
+    depth = ranks_list[0].shape[1] if ranks_list else 0
+    for ranks in ranks_list:
+        accepted = chain_depths(ranks)
+        for base in walk(accepted):
+            for i in range(min(depth, len(accepted) - base)):
+                asked[i] += 1
+                if accepted[base] <= i:
+                    break
+                right[i] += 1
+    return [round(right[i] / asked[i], 4) if asked[i] else 0.0 for i in range(depth)]
+
+
+def score(ranks_list):
+    """({"position", "chain_tau", "tree_tau"}, tree) from the ranks of all held-out sequences.
+
+    Trees are found on the even sequences and scored on the odd ones.
+    """
+    ranks_list = [ranks for ranks in ranks_list if len(ranks)]
+    paths = [paths_of(ranks) for ranks in ranks_list]
+    finding, scoring = paths[::2], paths[1::2] or paths
+    result = {"position": position_acceptance(ranks_list),
+              "chain_tau": round(tau([chain_depths(r) for r in ranks_list]), 4), "tree_tau": {}}
+    for rows in ROWS:
+        tree = {path for path, _ in find_tree(finding, rows)[:rows - 1]}
+        result["tree_tau"][str(rows)] = round(tau([tree_depths(p, tree) for p in scoring]), 4)
+    stored = find_tree(finding, 32)
+    tree = {"paths": [name_of(path) for path, _ in stored],
+            "gain": [round(share, 6) for _, share in stored]}
+    result["held_out_prompts"] = len(ranks_list)
+    result["held_out_tokens"] = sum(len(r) for r in ranks_list)
+    return result, tree
+
+
+def evaluate(module, capture, sequences, kinds=None):
+    """score() of a module; kinds = {(folder, line): source} adds the chain and 32-row tree by kind of prompt."""
+    ranks_list = module.ranks(capture, sequences)
+    result, tree = score(ranks_list)
+    if kinds:
+        result["by_source"] = by_source(ranks_list, [kinds.get((s.folder, s.line), "unknown") for s in sequences])
+    return result, tree
+
+
+def by_source(ranks_list, names, fewest=4):
+    """{source: {"chain_tau", "tree32_tau", "prompts"}}; trees from even, scores from odd sequences."""
+    kept = [(r, name) for r, name in zip(ranks_list, names) if len(r)]
+    paths = [paths_of(r) for r, _ in kept]
+    tree = {path for path, _ in find_tree(paths[::2], 32)[:31]}
+    result = {}
+    for name in sorted({name for _, name in kept}):
+        mine = [i for i in range(1, len(kept), 2) if kept[i][1] == name]
+        if len(mine) < fewest:
+            continue
+        result[name] = {
+            "chain_tau": round(tau([chain_depths(kept[i][0]) for i in mine]), 3),
+            "tree32_tau": round(tau([tree_depths(paths[i], tree) for i in mine]), 3),
+            "prompts": len(mine)}
+    return result

@@ -1,0 +1,140 @@
+"""Alignment of targets, simulated decoding and trees."""
+import pytest
+import torch
+
+from training import draft, eagle, evaluate, falcon, losses, medusa
+
+
+def one_hot(tokens, size):
+    return torch.nn.functional.one_hot(tokens, size).float()
+
+
+def oracle(world, kind, config, shift):
+    """A drafter that returns the token it is asked for, or one `shift` further on."""
+    frozen = world.frozen()
+    frozen.head = torch.eye(frozen.shape.vocab_size)
+
+    class Oracle(kind):
+        def unroll(self, tokens, features, rows, steps, first_tokens=None):
+            size = tokens.shape[1] - 1
+            return [one_hot(tokens.gather(1, (rows + 1 + (j + 1) * self.block + shift).clamp(max=size)),
+                            self.frozen.shape.vocab_size) for j in range(steps)]
+
+    return Oracle(frozen, config)
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+@pytest.mark.parametrize("shift", [0, 1])
+def test_pair_drafters_are_asked_for_the_right_token(world, k, shift):
+    if k == 1:
+        module = oracle(world, eagle.Eagle, {}, shift)
+    else:
+        module = oracle(world, falcon.Falcon, {"k": k, "layers": 1, "input": "fc"}, shift)
+    for s, ranks in zip(world.held, module.ranks(world.capture, world.held, 6)):
+        assert ranks.shape == (s.n - 1 - s.prompt, 6)
+        tokens = world.capture.tokens(s)
+        for base in range(len(ranks)):
+            for i in range(6):
+                q = s.prompt - 1 + base + 2 + i  # token t+2+i of base t
+                if q >= s.n:
+                    assert ranks[base, i] == losses.UNREACHABLE
+                elif shift == 0:
+                    assert ranks[base, i] == 0
+                elif q + 1 < s.n and tokens[q] != tokens[q + 1]:
+                    assert ranks[base, i] > 0
+    tau = evaluate.score(module.ranks(world.capture, world.held, 6))[0]["chain_tau"]
+    assert tau > 5.5 if shift == 0 else tau < 1.6
+
+
+def test_draft_model_is_asked_for_the_right_token(world):
+    frozen = world.frozen()
+    frozen.head = torch.eye(frozen.shape.vocab_size)
+
+    class Oracle(draft.Draft):
+        def states(self, tokens, rows):
+            padded = torch.cat([tokens, torch.zeros(len(tokens), 1, dtype=torch.int64)], 1)
+            last = torch.tensor([int(s.n) - 1 for s in self.chosen])[:, None]
+            return one_hot(torch.where(rows + 1 <= last, padded.gather(1, rows + 1), 0), 61)
+
+    module = Oracle(frozen, {"layers": 1})
+    s = world.held[0]
+    module.chosen = [s]
+    # The last token is an input of no pair, so it stands behind the padded tokens of one sequence.
+    ranks = module.ranks(world.capture, [s])[0]
+    assert ranks.shape == (s.n_bases, draft.DEPTH)
+    assert (ranks[:-1, 0] == 0).all()
+    assert ranks[-1, 1] == losses.UNREACHABLE
+
+
+def test_medusa_is_asked_for_the_right_token(world):
+    frozen = world.frozen()
+    frozen.head = torch.eye(frozen.shape.vocab_size)
+    s = world.held[0]
+    tokens = world.capture.tokens(s)
+
+    class Oracle(medusa.Medusa):
+        def head(self, index, h):
+            t = torch.arange(s.prompt - 1, s.n - 2)
+            return one_hot(tokens[(t + 2 + index).clamp(max=s.n - 1)], 61)
+
+    ranks = Oracle(frozen, {"heads": 3, "blocks": 1}).ranks(world.capture, [s])[0]
+    for base in range(s.n_bases):
+        for k in range(3):
+            inside = s.prompt - 1 + base + 2 + k < s.n
+            assert ranks[base, k] == (0 if inside else losses.UNREACHABLE)
+
+
+def test_medusa_labels_are_shifted(world):
+    module = medusa.Medusa(world.frozen(), {"heads": 3, "blocks": 1})
+    feed = module.feed(world.capture, world.train, type("O", (), {"batch": 8, "seed": 1}))
+    s = world.train[0]
+    tokens = world.capture.tokens(s)
+    for base in range(s.n_bases):
+        t = s.prompt - 1 + base
+        assert feed.rows[base] == s.start + t and feed.parts[base] == s.part
+        expected = [int(tokens[t + 2 + k]) if t + 2 + k < s.n else losses.NO_LABEL for k in range(3)]
+        assert feed.places[base].tolist() == expected
+
+
+def test_walk_by_hand():
+    # Bases 0..5: accepts 2 at base 0, goes to 3; accepts 0, goes to 4; accepts 1, goes to 6: the end.
+    assert evaluate.walk([2, 9, 9, 0, 1, 0]) == [0, 3, 4]
+    assert evaluate.tau([[2, 9, 9, 0, 1, 0]]) == 2.0
+    assert evaluate.tau([[0, 0, 0]]) == 1.0
+    assert evaluate.tau([[1, 0], [0]]) == 1.5  # two steps for three tokens
+
+
+def test_acceptance_is_counted_where_decoding_goes():
+    ranks = torch.tensor([[0, 0], [0, 0], [5, 0], [0, 7], [0, losses.UNREACHABLE]])
+    # Chain: base 0 accepts 2 -> base 3 accepts 1 -> end. Bases 1, 2 and 4 are never visited.
+    assert evaluate.chain_depths(ranks) == [2, 2, 0, 1, 1]
+    assert evaluate.position_acceptance([ranks]) == [1.0, 0.5]
+
+
+def test_tree_is_greedy_and_closed():
+    paths = [[(0, 1), (1,), (0, 0, 2)], [(0, 1), (2, 0), ()]]
+    chosen = evaluate.best_paths(paths, 10)
+    names = [evaluate.name_of(path) for path, _ in chosen]
+    assert names[:2] == ["0", "01"]
+    assert chosen[0][1] == pytest.approx(3 / 6) and chosen[1][1] == pytest.approx(2 / 6)
+    for n in range(1, len(chosen) + 1):
+        tree = {path for path, _ in chosen[:n]}
+        assert all(path[:-1] in tree or len(path) == 1 for path in tree)
+    assert evaluate.name_of((0, 12, 3)) == "0.12.3"
+
+
+def test_tree_depths():
+    tree = {(0,), (0, 1), (2,)}
+    assert evaluate.tree_depths([(0, 1, 0), (0, 0), (2, 5), (3,), ()], tree) == [2, 1, 1, 0, 0]
+
+
+def test_trees_are_not_scored_where_they_were_found():
+    """What holds in the even sequences only must not help."""
+    even = torch.tensor([[3, 3]] * 30 + [[3, losses.UNREACHABLE]])
+    odd = torch.full((31, 2), losses.UNREACHABLE)
+    result, tree = evaluate.score([even, odd, even, odd])
+    assert tree["paths"][0] == "3" and result["tree_tau"]["64"] == 1.0
+
+
+def test_ranks_beyond_the_widest_are_in_no_tree():
+    assert evaluate.paths_of(torch.tensor([[0, 40, 0], [losses.UNREACHABLE, 0, 0]])) == [(0,), ()]
