@@ -99,7 +99,7 @@ class SessionImpl final : public Session {
     result.top = top_;
     if (!features_.empty()) {
       last_ = result;
-      result.residual.resize(given.residual_layers.size());  // the caller's come first
+      result.residual = result.residual.first(given.residual_layers.size());  // the caller's
     }
     return result;
   }

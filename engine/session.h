@@ -109,9 +109,9 @@ struct FeatureSet {
 // Views into the session's workspace; valid until its next forward, prefill, head or multiply call.
 // logits_of[i] / hidden_of[i] is the row number inside `logits` / `hidden`, -1 when not asked for.
 struct ForwardResult {
-  MatrixView logits;                 // [rows that asked, vocab]
-  MatrixView hidden;                 // [rows that asked, d_model]
-  std::vector<MatrixView> residual;  // one per residual_layers entry, [rows, d_model]
+  MatrixView logits;                     // [rows that asked, vocab]
+  MatrixView hidden;                     // [rows that asked, d_model]
+  std::span<const MatrixView> residual;  // one per residual_layers entry, [rows, d_model]
   std::span<const int32_t> logits_of, hidden_of;
   std::span<const int32_t> top;  // [rows], -1 for rows that did not ask
   std::span<const float> logits_row(int row) const {

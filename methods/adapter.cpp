@@ -123,6 +123,7 @@ void copy_config(const json& from, json& to) {
       {"num_hidden_layers", "layers"},    {"k_mask", "k"}};
   for (const auto& [theirs, ours] : keys)
     if (from.contains(theirs) && from[theirs].is_number()) to[ours] = from[theirs];
+  if (from.contains("residual_layers")) to["residual_layers"] = from["residual_layers"];
 }
 
 float widened(DType type, std::span<const uint8_t> bytes, size_t i) {
@@ -403,9 +404,9 @@ double AdapterReader::number(const std::string& key, double fallback) const {
 std::vector<int> AdapterReader::layers(const std::string& key, std::vector<int> fallback,
                                        int n_layers) const {
   const json& config = adapter_.config();
-  if (!config.contains(key)) return fallback;
+  const json& given = config.contains(key) ? config[key] : json(fallback);
   std::vector<int> list;
-  for (const json& value : config[key]) {
+  for (const json& value : given) {
     if (!value.is_number_integer() || value.get<int64_t>() < 0 || value.get<int64_t>() > n_layers)
       fail("config." + key,
            fmt::format("has {}, the target has layers 0..{}", value.dump(), n_layers));

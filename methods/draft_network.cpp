@@ -141,6 +141,8 @@ DraftNetwork::DraftNetwork(AdapterReader& adapter, const engine::Model& target,
   session.measure_phases = false;
   session.kv_dtype.clear();
   session_ = engine::Session::create(net_, session);
+  if (options.input == Input::kRecurrent)
+    states_.reserve(static_cast<size_t>(session_->capacity()) * 4 * static_cast<size_t>(d_));
 
   size_t extra = 0;
   for (const engine::WeightMatrix* w :
@@ -158,7 +160,8 @@ void DraftNetwork::reset() {
 
 void DraftNetwork::rewind(int pairs) {
   session_->rewind(pairs);
-  if (options_.input == Input::kRecurrent) states_.resize(static_cast<size_t>(pairs));
+  if (options_.input == Input::kRecurrent)
+    states_.resize(static_cast<size_t>(pairs) * 4 * static_cast<size_t>(d_));
 }
 
 int DraftNetwork::add(const Row& row) {
@@ -247,17 +250,19 @@ void DraftNetwork::lstm_inputs() {
   for (size_t i = 0; i < n * 2 * d; ++i) joined_[i] /= scale;
   if (recurrent) {
     const auto first_row = static_cast<size_t>(kept_rows_);
-    row_states_.resize(first_row + n);
+    const size_t size = 4 * d;
+    if (row_states_.size() < (first_row + n) * size) row_states_.resize((first_row + n) * size);
     for (size_t i = 0; i < n; ++i) {
       const int previous = staged_[i].previous;
-      State state(4 * d);
+      const std::span<float> state = row_of(row_states_, first_row + i, size);
       if (previous >= 0)
-        state = row_states_[static_cast<size_t>(previous)];
+        std::ranges::copy(row_of(row_states_, static_cast<size_t>(previous), size), state.begin());
       else if (!states_.empty())
-        state = states_.back();
+        std::ranges::copy(row_of(states_, states_.size() / size - 1, size), state.begin());
+      else
+        std::ranges::fill(state, 0.0f);
       lstm_row(row_of(joined_, i, 2 * d), state);
       for (size_t j = 0; j < d; ++j) inputs_[i * d + j] += scale * state[2 * d + j];
-      row_states_[first_row + i] = std::move(state);
     }
     return;
   }
@@ -280,11 +285,13 @@ void DraftNetwork::lstm_inputs() {
 }
 
 // One pair through both layers; state = h0, c0, h1, c1.
-void DraftNetwork::lstm_row(std::span<const float> in, State& state) {
+void DraftNetwork::lstm_row(std::span<const float> in, std::span<float> state) {
   const auto d = static_cast<size_t>(d_);
-  std::vector<float> x(in.begin(), in.end()), gates(4 * d);
+  std::vector<float>&x = lstm_in_, &gates = gates_;
+  x.assign(in.begin(), in.end());
+  gates.resize(4 * d);
   for (size_t l = 0; l < 2; ++l) {
-    const std::span<float> h = row_of(state, 2 * l, d), c = row_of(state, 2 * l + 1, d);
+    const std::span<float> h = state.subspan(2 * l * d, d), c = state.subspan((2 * l + 1) * d, d);
     const auto add = [&](const engine::WeightMatrix& w, std::span<const float> from) {
       const engine::MatrixView y =
           session_->multiply(w, {from.data(), 1, static_cast<int>(from.size())});
@@ -335,8 +342,7 @@ void DraftNetwork::run(FunctionRef<void(int row, std::span<const float> logits)>
   kept_rows_ += static_cast<int>(n);
   staged_.clear();
   for (size_t i = 0; i < n; ++i)
-    if (rows_[i].logits)
-      look(static_cast<int>(before + i), result.logits_row(static_cast<int>(i)));
+    if (rows_[i].logits) look(static_cast<int>(before + i), result.logits_row(static_cast<int>(i)));
 }
 
 std::span<const float> DraftNetwork::feature(int row) const {
@@ -348,7 +354,10 @@ std::span<const float> DraftNetwork::feature(int row) const {
 void DraftNetwork::commit(std::span<const int> rows) {
   session_->commit(rows);
   if (options_.input == Input::kRecurrent)
-    for (const int row : rows) states_.push_back(row_states_[static_cast<size_t>(row)]);
+    for (const int row : rows) {
+      const auto state = row_of(row_states_, static_cast<size_t>(row), 4 * static_cast<size_t>(d_));
+      states_.insert(states_.end(), state.begin(), state.end());
+    }
 }
 
 }  // namespace evalrun::methods

@@ -82,13 +82,10 @@ class DraftNetwork {
     bool predicted;
     int previous;
   };
-  // (h, c) of both layers, [4 d].
-  using State = std::vector<float>;
-
   void linear_inputs();
   void paired_inputs();
   void lstm_inputs();
-  void lstm_row(std::span<const float> in, State& state);
+  void lstm_row(std::span<const float> in, std::span<float> state);
 
   const engine::Model& target_;
   Options options_;
@@ -103,12 +100,13 @@ class DraftNetwork {
 
   std::vector<Staged> staged_;
   std::vector<engine::Row> rows_;
-  std::vector<float> given_;       // [staged][feature_width], features as added
-  std::vector<float> joined_;      // inputs of the products
-  std::vector<float> inputs_;      // [staged][input width of the network]
-  std::vector<float> features_;    // [row][d], of rows that were read
-  std::vector<State> states_;      // recurrent: after each committed pair
-  std::vector<State> row_states_;  // of rows in flight
+  std::vector<float> given_;     // [staged][feature_width], features as added
+  std::vector<float> joined_;    // inputs of the products
+  std::vector<float> inputs_;    // [staged][input width of the network]
+  std::vector<float> features_;  // [row][d], of rows that were read
+  // Recurrent: (h, c) of both layers, [4 d], after each committed pair and of rows in flight.
+  std::vector<float> states_, row_states_;
+  std::vector<float> lstm_in_, gates_;
   int kept_rows_ = 0;
   bool extend_ = false;
 };

@@ -85,8 +85,9 @@ class CpuBackend final : public Backend {
     result.logits = {logits_.data.data(), static_cast<int>(plan.logit_rows().size()),
                      c_.n_logits()};
     result.hidden = {hidden_.data.data(), static_cast<int>(plan.hidden_rows().size()), c_.d_model};
-    result.residual.clear();
-    for (Rows& r : residual_) result.residual.push_back({r.row(0), plan.n_rows(), c_.d_model});
+    residual_views_.clear();
+    for (Rows& r : residual_) residual_views_.push_back({r.row(0), plan.n_rows(), c_.d_model});
+    result.residual = residual_views_;
     finish_top();
     result.top = top_;
   }
@@ -564,6 +565,7 @@ class CpuBackend final : public Backend {
   Rows product_;  // of multiply()
   PreparedRows product_in_;
   std::vector<Rows> residual_;
+  std::vector<MatrixView> residual_views_;
   std::vector<int32_t> top_;
   bool own_ = false;
   int strip_panels_ = 0;

@@ -104,9 +104,10 @@ class ReferenceBackend final : public Backend {
             residual_[j].insert(residual_[j].end(), row.begin(), row.end());
       if (l < c_.n_layers) layer(l, plan, request, x);
     }
-    result.residual.clear();
+    residual_views_.clear();
     for (const Floats& r : residual_)
-      result.residual.push_back({r.data(), static_cast<int>(n), c_.d_model});
+      residual_views_.push_back({r.data(), static_cast<int>(n), c_.d_model});
+    result.residual = residual_views_;
 
     hidden_.clear();
     for (const int32_t i : plan.hidden_rows()) {
@@ -363,6 +364,7 @@ class ReferenceBackend final : public Backend {
   std::vector<std::map<int, KeyValue>> scratch_;           // [layer][row of the last forward]
   std::vector<KeyValue> prefix_;                           // [layer]
   std::vector<Floats> residual_;
+  std::vector<MatrixView> residual_views_;
   std::vector<Floats> paired_;  // [row] the embedding beside it
   Floats hidden_, logits_, product_;
   std::vector<int32_t> top_;

@@ -34,7 +34,8 @@ TEST(ParseMethod, FillsInDefaultsAndSpellsCanonically) {
   EXPECT_EQ(parse_method(" pld: ngram = 04 ,k=2").canonical(),
             "pld:adaptive=false,candidates=1,k=2,match=first,min_ngram=1,ngram=4");
   EXPECT_EQ(parse_method("sps:draft=layers:4").canonical(),
-            "sps:adaptive=false,confidence=0,draft=layers:4,draft_temperature=0,k=4,k_max=20,"
+            "sps:adapter=auto,adaptive=false,any_target=false,confidence=0,draft=layers:4,"
+            "draft_temperature=0,dtype=int8,k=4,k_max=20,"
             "schedule=constant");
   EXPECT_EQ(parse_method("pld:k=10,ngram=3").label(), "pld");
   EXPECT_EQ(parse_method("pld:ngram=4,k=02").label(), "pld:k=2,ngram=4");
@@ -76,10 +77,12 @@ TEST(ParseMethod, MessagesNameTheCulpritAndTheRemedy) {
   EXPECT_THAT(parse_error("pld:k=99999999999"), HasSubstr("must be an integer"));
   EXPECT_THAT(parse_error("pld:match=last"), HasSubstr("one of first, recent"));
   EXPECT_THAT(parse_error("pld:min_ngram=4"), HasSubstr("min_ngram=4 is larger than ngram=3"));
-  EXPECT_THAT(parse_error("sps:draft=model.gguf"),
-              AllOf(HasSubstr("file or layers:N, found 'model.gguf'"), HasSubstr("--draft PATH")));
+  EXPECT_THAT(
+      parse_error("sps:draft=model.gguf"),
+      AllOf(HasSubstr("file, trained or layers:N, found 'model.gguf'"), HasSubstr("--draft PATH")));
   for (const char* draft : {"layers:", "layers:0", "layers:-1", "layers:2x", "layers"})
-    EXPECT_THAT(parse_error(std::string("sps:draft=") + draft), HasSubstr("file or layers:N"));
+    EXPECT_THAT(parse_error(std::string("sps:draft=") + draft),
+                HasSubstr("file, trained or layers:N"));
 }
 
 TEST(MethodParams, ReadsEveryType) {

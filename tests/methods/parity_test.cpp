@@ -24,9 +24,7 @@ using methods::DraftNetwork;
 // Outputs of this size are of order 1; float32 sums in another order differ by about 1e-6.
 constexpr float kTolerance = 2e-5f;
 
-std::string data(const std::string& name) {
-  return std::string(EVALRUN_TEST_DATA) + "/" + name;
-}
+std::string data(const std::string& name) { return fmt::format("{}/{}", EVALRUN_TEST_DATA, name); }
 
 struct Table {
   std::vector<float> values;
