@@ -159,6 +159,7 @@ class Trainer:
         say("stopping after this step")
 
     def one_step(self):
+        """Its loss."""
         state, options = self.state, self.options
         wall, cpu = time.monotonic(), time.process_time()
         if state.index >= self.feed.n_batches(state.epoch):
@@ -179,12 +180,14 @@ class Trainer:
         value = float(loss.detach())
         if not math.isfinite(value):
             raise Failure("training", f"the loss is {value} after {state.step + 1} steps", "lower --lr", 6)
-        state.mean_loss = value if state.step == 0 else 0.98 * state.mean_loss + 0.02 * value
+        # A plain mean at first, then one of about the last 40 steps.
+        state.mean_loss += (value - state.mean_loss) * max(0.05, 1 / (state.step + 1))
         state.step, state.index, state.tokens = state.step + 1, state.index + 1, state.tokens + tokens
         state.wall_seconds += time.monotonic() - wall
         state.cpu_seconds += time.process_time() - cpu
         if len(state.curve) < 1 + CURVE_POINTS * self.share():
             state.curve.append([state.tokens, round(state.mean_loss, 4)])
+        return value
 
 
 def out_of_memory(batch):
