@@ -8,13 +8,15 @@ from training.tests import made_up
 
 def modules(world):
     frozen = world.frozen(30)
-    kinds = [("eagle", eagle.Eagle, {"attn_norm": True}), ("bare", eagle.Eagle, {"attn_norm": False}),
+    kinds = [("eagle", eagle.Eagle, {"attn_norm": True}),
+             ("bare", eagle.Eagle, {"attn_norm": False}),
              ("eagle3", eagle3.Eagle3, {"residual_layers": [1, 2, 3]})]
     for k in (1, 2, 3):
         for n in (1, 2):
             kinds.append((f"falcon-{k}-{n}", falcon.Falcon, {"k": k, "layers": n, "input": "fc"}))
     for kind in ("per_token", "recurrent"):
-        kinds.append((f"falcon-{kind}", falcon.Falcon, {"k": 2, "layers": 1, "input": kind, "scale": 1.5,
+        kinds.append((f"falcon-{kind}", falcon.Falcon, {"k": 2, "layers": 1, "input": kind,
+                                                        "scale": 1.5,
                                                         "skip": kind == "recurrent"}))
     for name, kind, config in kinds:
         module = kind(frozen, config)
@@ -22,14 +24,16 @@ def modules(world):
         yield name, module
 
 
-NAMES = ["eagle", "bare", "eagle3", *(f"falcon-{k}-{n}" for k in (1, 2, 3) for n in (1, 2)), "falcon-per_token",
+NAMES = ["eagle", "bare", "eagle3", *(f"falcon-{k}-{n}" for k in (1, 2, 3) for n in (1, 2)),
+         "falcon-per_token",
          "falcon-recurrent"]
 
 
 @pytest.mark.parametrize("name", NAMES)
 @torch.no_grad()
 def test_unrolled_steps_are_what_drafting_computes(world, name):
-    """Every step of unroll() equals drafting from that block with true tokens, one row after another."""
+    """Every step of unroll() equals drafting from that block with true tokens, one row after
+    another."""
     module = dict(modules(world))[name]
     k, steps = module.block, 3
     sequences = world.capture.sequences[:3]
@@ -43,8 +47,10 @@ def test_unrolled_steps_are_what_drafting_computes(world, name):
             assert n_pairs + steps * k < n
             chain = tokens[b, n_pairs + 1:n_pairs + 1 + (steps - 1) * k]
             parents = torch.tensor([j - 1 for j in range(steps - 1) for _ in range(k)])
-            rows, pairs, tree = parity.draft_rows(module, tokens[b], features[b, :n_pairs], chain, parents)
-            expected = [rows.features(pairs[-k:])] + [rows.features(tree[j * k:(j + 1) * k]) for j in range(steps - 1)]
+            rows, pairs, tree = parity.draft_rows(module, tokens[b], features[b, :n_pairs], chain,
+                                                  parents)
+            expected = [rows.features(pairs[-k:])] + [rows.features(tree[j * k:(j + 1) * k])
+                                                      for j in range(steps - 1)]
             for j in range(steps):
                 got = outs[j][b, block * k:(block + 1) * k]
                 torch.testing.assert_close(got, expected[j], rtol=1e-4, atol=1e-4)
@@ -80,7 +86,8 @@ def test_masks():
     causal = layers.block_mask(rows, 6, 1)[0, 0]
     assert (causal == torch.ones(6, 6).tril().bool()).all()
     relaxed = layers.block_mask(rows, 6, 2)[0, 0].int().tolist()
-    assert relaxed == [[1, 1, 0, 0, 0, 0], [1, 1, 0, 0, 0, 0], [1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 0, 0],
+    assert relaxed == [[1, 1, 0, 0, 0, 0], [1, 1, 0, 0, 0, 0], [1, 1, 1, 1, 0, 0],
+                       [1, 1, 1, 1, 0, 0],
                        [1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1]]
 
 
@@ -119,5 +126,6 @@ def test_shapes(world):
         outs = module.unroll(*module.inputs(batch), batch.rows(), 2)
         assert len(outs) == 2 and outs[0].shape == (2, batch.window, made_up.D), name
     heads = medusa.Medusa(world.frozen(), {"heads": 3, "blocks": 2})
-    h, places = heads.feed(world.capture, world.train, type("O", (), {"batch": 16, "seed": 1})).batch(0, 0)
+    h, places = heads.feed(world.capture, world.train, type("O", (),
+                                                            {"batch": 16, "seed": 1})).batch(0, 0)
     assert h.shape == (16, made_up.D) and places.shape == (16, 3)
