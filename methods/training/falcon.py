@@ -188,8 +188,7 @@ class Falcon(FeatureDrafter):
         for i, layer in enumerate(self.layers):
             layer.copy_from(target.layer(target.shape.n_layers - n + i), zero_outputs=True)
         if self.neighbour and self.block > 1:
-            neighbour_start(self.layers[0], statistics["feature_mean"], self.feature_rms,
-                            self.block)
+            neighbour_start(self.layers[0], statistics["feature_mean"], self.feature_rms)
 
     def config(self):
         return layer_config(self.shape) | {
@@ -265,15 +264,16 @@ class Falcon(FeatureDrafter):
 
 
 @torch.no_grad()
-def neighbour_start(layer, mean, rms, block, sharpness=8.0, frequencies=8):
-    """Attention that begins by fetching the later rows of its own block.
+def neighbour_start(layer, mean, rms, sharpness=2.5):
+    """Attention that begins by fetching the last row of its own block.
 
-    Row p of a block must predict from the last row's pair, of which it sees nothing but through
-    attention; finding that from zero outputs takes most of a short training. Normed features have a
-    large constant part, their mean: queries and keys made of it alone are the same at all rows, and
-    the rotation makes their product a function of the distance, here largest at +1 (heads in turn
-    +1..k-1). Values and outputs pass the row on: all of it when the layer has n_heads key/value
-    heads, else as many coordinates as there are.
+    The other rows of a block must predict from the last row's pair, of which they see nothing but
+    through attention; finding that from zero outputs takes most of a short training. Normed
+    features have a large constant part, their mean; queries and keys made of it alone are the same
+    at all rows, and the rotation makes their product a function of the distance D alone. Here it
+    is the sum of sin(theta_i * D) over all frequencies: 0 for the row itself, about +3 for the next
+    row, more for later ones, about -4 for every row before. Values and outputs pass the row on: all
+    of it when the layer has as many key/value heads as heads, else as many coordinates as there are.
     """
     shape = layer.shape
     d, width, half = shape.d_model, shape.head_dim, shape.head_dim // 2
@@ -282,26 +282,19 @@ def neighbour_start(layer, mean, rms, block, sharpness=8.0, frequencies=8):
     normed = mean / rms * norm  # the constant part of what queries and keys read
     level = float(normed.norm())
     direction = normed / level
-    angles = shape.rope_theta ** (-torch.arange(half, dtype=torch.float32) / half)
-    strength = torch.zeros(half)
-    strength[:frequencies] = 1.0
     gain = (sharpness * math.sqrt(width)) ** 0.5 / level
     for part in (layer.q, layer.k, layer.v, layer.o):
         part.weight.zero_()
     for kv in range(shape.n_kv_heads):
-        rows = slice(kv * width, (kv + 1) * width)
-        key = torch.cat([strength, torch.zeros(half)])
-        layer.k.weight[rows] = gain * key[:, None] * direction
-        for i in range(group):
-            head = kv * group + i
-            distance = 1 + head % (block - 1)
-            query = torch.cat([strength * torch.cos(distance * angles),
-                               strength * torch.sin(distance * angles)])
-            layer.q.weight[head * width:(head + 1) * width] = gain * query[:, None] * direction
-        columns = torch.arange(kv * width, min((kv + 1) * width, d))
-        layer.v.weight[rows][torch.arange(len(columns)),
-                             columns] = 1 / norm[columns].clamp(min=1e-2)
-        layer.o.weight[columns, kv * group * width + torch.arange(len(columns))] = rms
+        first = kv * width
+        layer.k.weight[first:first + half] = gain * direction
+        for head in range(kv * group, (kv + 1) * group):
+            # A quarter turn ahead of the key: cos becomes sin.
+            layer.q.weight[head * width + half:(head + 1) * width] = gain * direction
+        columns = torch.arange(first, min(first + width, d))
+        to = torch.arange(len(columns))
+        layer.v.weight[first + to, columns] = 1 / norm[columns].clamp(min=1e-2)
+        layer.o.weight[columns, kv * group * width + to] = rms
 
 
 def glanced_rows(batch, budgets, rng):

@@ -129,3 +129,27 @@ def test_shapes(world):
     h, places = heads.feed(world.capture, world.train, type("O", (),
                                                             {"batch": 16, "seed": 1})).batch(0, 0)
     assert h.shape == (16, made_up.D) and places.shape == (16, 3)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("k", [2, 3])
+def test_neighbour_start_fetches_the_last_row_of_the_block(world, k):
+    """On features with a large constant part, as normed features have."""
+    module = falcon.Falcon(world.frozen(), {"k": k, "layers": 1, "input": "fc",
+                                            "n_kv_heads": made_up.HEADS})
+    mean = torch.randn(made_up.D, generator=torch.Generator().manual_seed(2))
+    layer = module.layers[0]
+    falcon.neighbour_start(layer, mean, rms=1.0)
+    x = mean + 0.3 * torch.randn(2, 30, made_up.D, generator=torch.Generator().manual_seed(3))
+    rows = torch.arange(30)[None].expand(2, -1)
+    cos, sin = layers.rope_tables(module.shape, 30, "cpu")
+    h = layer.attention_input(x)
+    keys, values = layer.keys_values(h, cos, sin)
+    mixed = layers.attend(layer.queries(h, cos, sin), keys, values, layers.block_mask(rows, 30, k))
+    fetched = layer.o(mixed)
+    last = x[:, (torch.arange(30) // k + 1) * k - 1]
+    distance = (fetched - last).norm(dim=-1) / (fetched - x).norm(dim=-1)
+    first_rows = torch.arange(30) % k == 0
+    assert distance[:, first_rows].median() < 0.6
+    # As many of the outputs as heads times their width carry the row.
+    assert torch.cosine_similarity(fetched, last, dim=-1)[:, first_rows].mean() > 0.95
