@@ -13,26 +13,24 @@ import math
 import torch
 from torch import nn
 
-from . import layers, losses
+from . import adapter, layers, losses
 from .eagle import identity_start, scale_columns
 from .errors import Failure
+from .target import LAYER_TENSORS
 from .unroll import FeatureDrafter, add_feature_options, layer_config
 
 RECIPES = {
-    "small": {"k": 2, "layers": 1, "kv_heads": 0, "start": "copy", "input": "fc", "skip": False,
-              "glance": "paper", "batch": 4, "lr": 8e-4,
-              "warmup": 30, "clip": 1.0, "clip_kind": "norm", "weight_decay": 0.01, "steps": 2,
-              "decay": 0.8,
+    "small": {"k": 2, "layers": 1, "kv_heads": 0, "start_from": None, "input": "fc", "skip": False,
+              "glance": "paper", "batch": 4, "lr": 8e-4, "warmup": 30, "clip": 1.0,
+              "clip_kind": "norm", "weight_decay": 0.01, "steps": 2, "decay": 0.8,
               "head_weight": 1.0, "hard_share": 0.0, "labels": "16", "feature_weight": 0.1,
               "feature_scale": "rms", "noise": 0.0, "vocabulary": 12288, "published_layout": False},
     # The paper's losses, rate and input layer. (The code draws its hard label; the captured token
     # is used.)
-    "paper": {"k": 2, "layers": 2, "kv_heads": 0, "start": "copy", "input": "per_token",
-              "skip": False, "glance": "paper", "batch": 4,
-              "lr": 3e-5, "warmup": 2000, "clip": 0.5, "clip_kind": "value", "weight_decay": 0.0,
-              "steps": 1,
-              "decay": 1.0, "head_weight": 0.1, "hard_share": 0.1, "labels": "full",
-              "feature_weight": 1.0,
+    "paper": {"k": 2, "layers": 2, "kv_heads": 0, "start_from": None, "input": "per_token",
+              "skip": False, "glance": "paper", "batch": 4, "lr": 3e-5, "warmup": 2000,
+              "clip": 0.5, "clip_kind": "value", "weight_decay": 0.0, "steps": 1, "decay": 1.0,
+              "head_weight": 0.1, "hard_share": 0.1, "labels": "full", "feature_weight": 1.0,
               "feature_scale": "none", "noise": 0.1, "vocabulary": 0, "published_layout": True},
 }
 INPUTS = {
@@ -117,7 +115,7 @@ class Falcon(FeatureDrafter):
         self.scale = config.get("scale", 1.0)
         self.embed_scale = 1.0
         self.skip = config.get("skip", False)
-        self.neighbour = config.get("neighbour", False)  # how it starts; not in the adapter
+        self.start_from = config.get("start_from")  # how it starts; not in the adapter
         if self.input == "fc":
             self.fc = nn.Linear(2 * d, d, bias=config.get("bias", True))
         else:
@@ -141,10 +139,8 @@ class Falcon(FeatureDrafter):
                             help="; ".join(f"{name}: {text}" for name, text in INPUTS.items()))
         parser.add_argument("--skip", action="store_true", default=None,
                             help="a linear path beside the LSTM (ours)")
-        parser.add_argument("--start", choices=("copy", "neighbour"),
-                            help="of the first attention: the target's "
-                            "last layer without output, or looking at the later rows of its block "
-                            "(ours)")
+        parser.add_argument("--start-from", metavar="ADAPTER",
+                            help="begin as this EAGLE adapter (ours; two layers, input fc)")
         parser.add_argument("--glance", choices=GLANCES,
                             help="lambda: paper 0.4(1-e/E), code 0.35(1-e/E)+0.1, none; random = "
                                  "the "
@@ -162,7 +158,7 @@ class Falcon(FeatureDrafter):
         return layer_config(shape) | {"n_kv_heads": kv_heads, "k": options.k,
                                       "layers": options.layers, "input": options.input,
                                       "skip": bool(options.skip) and options.input != "fc",
-                                      "neighbour": options.start == "neighbour",
+                                      "start_from": options.start_from,
                                       "attn_norm": not options.published_layout}
 
     @classmethod
@@ -187,8 +183,42 @@ class Falcon(FeatureDrafter):
                     self.lstm[cell].weight.normal_(0, 0.01)
         for i, layer in enumerate(self.layers):
             layer.copy_from(target.layer(target.shape.n_layers - n + i), zero_outputs=True)
-        if self.neighbour and self.block > 1:
-            neighbour_start(self.layers[0], statistics["feature_mean"], self.feature_rms)
+        if self.start_from:
+            self.start_as_eagle(statistics["feature_mean"])
+
+    def start_as_eagle(self, mean, share=0.25):
+        """Layer 0 becomes EAGLE's; layer 1 brings its prediction to the other rows of a block.
+
+        EAGLE predicts feature p+1 at row p. At the last row of a block that is what the block's
+        first row is asked for. So layer 1 begins by fetching it: the output of a row is `share` of
+        EAGLE's prediction at the row itself and 1 - share of that at the block's last row. (Scaled
+        input and outputs give the scaled residual stream: norms undo the scale for all that reads
+        it.) The last row begins one feature short, as every row does from "repeat the feature".
+        """
+        stored, metadata = adapter.read(self.start_from)
+        if metadata["method"] != "eagle":
+            raise Failure(self.start_from, f"is of the method {metadata['method']}",
+                          "--start-from takes an EAGLE adapter")
+        if self.input != "fc" or len(self.layers) != 2:
+            raise Failure("--start-from", "needs --layers 2 and --input fc")
+        tensors = adapter.unpack(stored)
+        d = self.frozen.shape.d_model
+        if tuple(tensors["fc.weight"].shape) != (d, 2 * d):
+            raise Failure(self.start_from, f"is not for a target of {d} features")
+        self.fc.weight.copy_(scale_columns(tensors["fc.weight"], d, 1 / self.embed_scale))
+        self.fc.weight *= share
+        self.fc.bias.zero_()
+        if "fc.bias" in tensors:
+            self.fc.bias.copy_(share * tensors["fc.bias"])
+        layer = {name: tensors.get(f"layers.0.{name}", tensors.get(f"layers.0.{name}.weight"))
+                 for name in LAYER_TENSORS}
+        if layer["attn_norm"] is None:
+            raise Failure(self.start_from, "has the published layout", "train it with a norm in front")
+        self.layers[0].copy_from(layer, zero_outputs=False)
+        self.layers[0].o.weight *= share
+        self.layers[0].down.weight *= share
+        neighbour_start(self.layers[1], mean, self.feature_rms)
+        self.layers[1].o.weight *= 1 - share
 
     def config(self):
         return layer_config(self.shape) | {

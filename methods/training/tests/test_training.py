@@ -126,8 +126,7 @@ def test_learning_rate():
     assert trainer.learning_rate(0, 0.0, 0.1) < 0.05
 
 
-# Adapters
-# ------------------------------------------------------------------------------------------
+# Adapters ----------------------------------------------------------------------------------------
 def test_quantised_rows_keep_their_size():
     weight = torch.randn(20, 30, generator=torch.Generator().manual_seed(1))
     weight = weight * torch.logspace(-3, 3, 20)[:, None]
@@ -224,8 +223,28 @@ def test_states_are_compared_with_recomputed_ones(world, tmp_path):
         verify.check_states(world.target, data, data.sequences)
 
 
-# Glancing
-# ------------------------------------------------------------------------------------------
+def test_falcon_begins_as_eagle(world, tmp_path):
+    """The first row of a block predicts what EAGLE does, before any training of its own."""
+    loop, held = loop_of(world, "eagle", tmp_path / "a", "--tokens", "15000", "--lr", "3e-3")
+    loop.run()
+    path = tmp_path / "eagle.safetensors"
+    adapter.write(path, loop.module, world.capture.model, "f32")
+    more = ("--tokens", "10", "--layers", "2", "--kv-heads", str(made_up.HEADS))
+    plain, _ = loop_of(world, "falcon", tmp_path / "b", *more)
+    started, _ = loop_of(world, "falcon", tmp_path / "c", *more, "--start-from", str(path))
+
+    def right(module):
+        ranks = torch.cat(module.ranks(world.capture, held))[:, 0]
+        return float((ranks == 0).float().mean())
+
+    # Not all of EAGLE's: the made-up features hardly have the constant part that attention needs.
+    shares = [right(m) for m in (plain.module, started.module, loop.module)]
+    assert shares[0] + 0.15 < shares[1], shares
+    with pytest.raises(Failure, match="--layers 2"):
+        loop_of(world, "falcon", tmp_path / "d", "--tokens", "10", "--start-from", str(path))
+
+
+# Glancing ----------------------------------------------------------------------------------------
 def test_glance_rates():
     rates = {name: [falcon.glance_rate(name, share) for share in (0, 0.5, 1)]
              for name in falcon.GLANCES}
@@ -265,8 +284,7 @@ def test_revealed_rows_hold_the_answer(world):
     assert first[0, 4] == tokens[0, 7] and torch.equal(seen, features)
 
 
-# Command
-# -------------------------------------------------------------------------------------------
+# Command -----------------------------------------------------------------------------------------
 def test_command_writes_adapter_and_card(world, tmp_path, capsys):
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text("".join(json.dumps({"source": "own_code" if i % 2 else "own_text"}) + "\n"
