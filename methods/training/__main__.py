@@ -1,7 +1,7 @@
 """python -m training METHOD --data DIR --target MODEL --out DIR: trains and exports one draft head.
 
-Also: `prompts` writes a prompt list, `evaluate` scores an adapter on a capture. Folder methods/ must
-be on PYTHONPATH; scripts/train does that.
+Also: `prompts` writes a prompt list, `evaluate` scores an adapter on a capture. Folder methods/
+must be on PYTHONPATH; scripts/train does that.
 """
 import argparse
 import hashlib
@@ -13,13 +13,15 @@ import sys
 
 import torch
 
-from . import adapter, capture, card, draft, eagle, eagle3, evaluate, falcon, medusa, prompts, target, verify, vocabulary
+from . import (adapter, capture, card, draft, eagle, eagle3, evaluate, falcon, medusa, prompts,
+               target, verify, vocabulary)
 from .errors import Failure
 from .frozen import Frozen
 from .progress import say
 from .trainer import Budget, Interrupted, Trainer
 
-METHODS = {"medusa": (medusa, medusa.Medusa), "eagle": (eagle, eagle.Eagle), "eagle3": (eagle3, eagle3.Eagle3),
+METHODS = {"medusa": (medusa, medusa.Medusa), "eagle": (eagle, eagle.Eagle),
+           "eagle3": (eagle3, eagle3.Eagle3),
            "falcon": (falcon, falcon.Falcon), "draft": (draft, draft.Draft)}
 CLASSES = {name: kind for name, (_, kind) in METHODS.items()}
 # Of the sources that prompts.py may be given and whose licence is known to us.
@@ -27,7 +29,8 @@ LICENCES = {"own_code": "Apache-2.0 (this project)", "own_text": "Apache-2.0 (th
             "gpteacher_roleplay": "MIT", "hh_rlhf_helpful": "MIT", "gsm8k_train": "MIT",
             "self_instruct_seed": "Apache-2.0"}
 # Not part of what makes a training the same one.
-FREE_OPTIONS = {"threads", "save_every", "out", "data", "target", "prompts", "restart", "method", "name",
+FREE_OPTIONS = {"threads", "save_every", "out", "data", "target", "prompts", "restart", "method",
+                "name",
                 "residual_layers", "dry_run", "recompute"}
 
 
@@ -35,8 +38,9 @@ def default_precision(device):
     """bf16 where the machine has instructions for it: elsewhere it is slower than f32."""
     if device.startswith("cuda"):
         return "bf16"
-    flags = (getattr(torch.cpu, name, lambda: False)() for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"))
-    return "bf16" if any(flags) else "f32"
+    names = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+    has = any(getattr(torch.cpu, name, lambda: False)() for name in names)
+    return "bf16" if has else "f32"
 
 
 def cores():
@@ -46,7 +50,8 @@ def cores():
 def common_options(parser):
     parser.add_argument("--data", required=True, nargs="+", metavar="DIR",
                         help="captures of evalrun generate --save-hidden, of one model")
-    parser.add_argument("--target", required=True, metavar="MODEL", help="the target: .gguf or Hugging Face folder")
+    parser.add_argument("--target", required=True, metavar="MODEL",
+                        help="the target: .gguf or Hugging Face folder")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--threads", type=int, default=None, help="default: the cores allowed")
     parser.add_argument("--precision", choices=("bf16", "f32"), default=None,
@@ -62,18 +67,23 @@ def common_options(parser):
 
 def training_options(parser, name):
     common_options(parser)
-    parser.add_argument("--out", required=True, metavar="DIR", help="checkpoint, adapter and model card")
+    parser.add_argument("--out", required=True, metavar="DIR",
+                        help="checkpoint, adapter and model card")
     parser.add_argument("--name", default=name, help="of the adapter: NAME.safetensors and NAME.md")
     parser.add_argument("--recipe", choices=("small", "paper"), default="small",
                         help="defaults of everything below: ours for small models, or the paper's")
     parser.add_argument("--minutes", type=float, default=None, help="wall time of training")
-    parser.add_argument("--cpu-seconds", type=float, default=None, help="budget in CPU time instead")
+    parser.add_argument("--cpu-seconds", type=float, default=None,
+                        help="budget in CPU time instead")
     parser.add_argument("--tokens", type=int, default=None, help="budget in answer tokens instead")
-    parser.add_argument("--epochs", type=float, default=None, help="budget in passes over the text instead")
+    parser.add_argument("--epochs", type=float, default=None,
+                        help="budget in passes over the text instead")
     parser.add_argument("--dry-run", action="store_true", help="only check the options")
     parser.add_argument("--restart", action="store_true", help="forget a checkpoint in --out")
-    parser.add_argument("--save-every", type=float, default=60, metavar="SECONDS", help="between checkpoints")
-    parser.add_argument("--weights", choices=("int8", "bf16", "f32"), default="int8", help="of the adapter")
+    parser.add_argument("--save-every", type=float, default=60, metavar="SECONDS",
+                        help="between checkpoints")
+    parser.add_argument("--weights", choices=("int8", "bf16", "f32"), default="int8",
+                        help="of the adapter")
     parser.add_argument("--batch", type=int, help="sequences (medusa: positions) per step")
     parser.add_argument("--lr", type=float, help="highest learning rate")
     parser.add_argument("--warmup", type=float, help="steps, or a share of the budget when below 1")
@@ -81,7 +91,8 @@ def training_options(parser, name):
     parser.add_argument("--weight-decay", type=float)
     parser.add_argument("--vocabulary", type=int, metavar="N", help="draft tokens; 0 = all")
     if name != "medusa":
-        parser.add_argument("--labels", help="soft labels: the target's N most probable tokens, or full")
+        parser.add_argument("--labels", help="soft labels: the target's N most probable tokens, "
+                                             "or full")
     else:
         parser.add_argument("--decay", type=float, help="weight of head k is decay^k")
 
@@ -95,7 +106,8 @@ def parse(arguments):
         kind.add_options(one)
     one = commands.add_parser("prompts", help=prompts.__doc__.splitlines()[0])
     prompts.add_options(one)
-    one = commands.add_parser("evaluate", help="scores an adapter on the held-out prompts of a capture")
+    one = commands.add_parser("evaluate", help="scores an adapter on the held-out prompts of a "
+                                               "capture")
     common_options(one)
     one.add_argument("adapter", metavar="ADAPTER")
     options = parser.parse_args(arguments)
@@ -130,7 +142,8 @@ def prepare(options):
     model = target.open_target(options.target)
     match = target.check(model, data, held)
     cosine = verify.check_states(model, data, held) if options.recompute else None
-    say(f"{data.path}: {len(data.sequences)} answers, {capture.answer_tokens(data.sequences):,} answer tokens, "
+    say(f"{data.path}: {len(data.sequences)} answers, {capture.answer_tokens(data.sequences):,} "
+        "answer tokens, "
         f"{len(held)} held out; the target's head gives {match:.2%} of its tokens" +
         (f", recomputed states have cosine {cosine:.4f}" if cosine else ""))
     return data, train, held, model
@@ -142,7 +155,8 @@ def frozen_of(options, model, words):
 
 
 def statistics_of(data, sequences, residual, rows=20000):
-    """Sizes of the inputs, from the first sequences: rms of the features, of each residual column."""
+    """Sizes of the inputs, from the first sequences: rms of the features, of each residual
+    column."""
     hidden, streams, n = [], [], 0
     for s in sequences:
         hidden.append(data.rows(s, "hidden", 1, s.n - 1).float())
@@ -190,8 +204,8 @@ def train(options):
     elif loop.resume():
         say(f"going on at {loop.share():.1%} of {loop.checkpoint}")
     n = sum(p.numel() for p in module.parameters())
-    say(f"{options.method}: {n / 1e6:.2f} M weights, recipe {options.recipe}, {options.precision} on "
-        f"{options.device}, {torch.get_num_threads()} threads")
+    say(f"{options.method}: {n / 1e6:.2f} M weights, recipe {options.recipe}, {options.precision} "
+        f"on {options.device}, {torch.get_num_threads()} threads")
     loop.run()
     export(options, data, training, held, model, words, covered, module, loop.state)
 
@@ -215,7 +229,8 @@ def export(options, data, training, held, model, words, covered, module, state):
         "tokens_seen": state.tokens, "unique_tokens": capture.answer_tokens(training),
         "sources": dict(sorted(sources.items())), "device": device_name(options.device),
         "torch": torch.__version__, "acceptance": acceptance, "loss": state.curve,
-        "vocabulary": {"size": words.size, "target_size": words.target_size, "coverage": round(covered, 4)}}
+        "vocabulary": {"size": words.size, "target_size": words.target_size,
+                       "coverage": round(covered, 4)}}
     size = adapter.set_metadata(path, tree=tree, training=record)
     _, metadata = adapter.read(path)
     card.write(path.with_suffix(".md"), metadata, size, LICENCES)
@@ -228,7 +243,8 @@ def recorded_command():
     """What was typed; of paths of this machine only the last part."""
     typed = os.environ.get("EVALRUN_TRAIN_COMMAND")
     words = shlex.split(typed) if typed else ["scripts/train", *sys.argv[1:]]
-    return shlex.join(pathlib.Path(word).name if word.startswith(("/", "~", "../")) else word for word in words)
+    return shlex.join(pathlib.Path(word).name if word.startswith(("/", "~", "../")) else word
+                      for word in words)
 
 
 def device_name(device):
@@ -252,7 +268,8 @@ def run_evaluate(options):
 
     module, metadata = adapter.load(options.adapter, CLASSES, frozen_for)
     if metadata.get("target_hash") and str(data.model["hash"]) != metadata["target_hash"]:
-        raise Failure(options.adapter, f"is for the target {metadata['target_hash'][:12]}, the capture is of "
+        raise Failure(options.adapter, f"is for the target {metadata['target_hash'][:12]}, the "
+                                       "capture is of "
                       f"{str(data.model['hash'])[:12]}", "give the capture of its target")
     kinds = data.sources(options.prompts)
     result, _ = evaluate.evaluate(module, data, held, kinds)

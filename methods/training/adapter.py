@@ -1,7 +1,7 @@
 """Adapter files: what training hands to the engine. One safetensors file per trained drafter.
 
-Matrices are [out, in]; int8 ones carry `<name>.scale`, float32 [out], weight = scale[o] * q[o, i]. Which
-tensors a method has and what they mean: methods/training/README.md.
+Matrices are [out, in]; int8 ones carry `<name>.scale`, float32 [out], weight = scale[o] * q[o, i].
+Which tensors a method has and what they mean: methods/training/README.md.
 """
 import json
 
@@ -91,7 +91,8 @@ def load(path, methods, frozen_for):
     """The module of an adapter file, for evaluation. frozen_for(draft ids or None) -> Frozen."""
     stored, metadata = read(path)
     if metadata["method"] not in methods:
-        raise Failure(path, f"method {metadata['method']} is unknown", f"known: {', '.join(methods)}")
+        raise Failure(path, f"method {metadata['method']} is unknown",
+                      f"known: {', '.join(methods)}")
     kind = methods[metadata["method"]]
     ids = stored["draft_vocab"].long() if "draft_vocab" in stored else None
     tensors, config = unpack(stored), metadata["config"]
@@ -103,7 +104,8 @@ def load(path, methods, frozen_for):
     missing = sorted(set(own) - set(tensors))
     surplus = sorted(set(tensors) - set(own))
     if missing or surplus:
-        raise Failure(path, f"tensor {(missing + surplus)[0]} is {'missing' if missing else 'unknown'}",
+        raise Failure(path, f"tensor {(missing + surplus)[0]} is "
+                            f"{'missing' if missing else 'unknown'}",
                       "train it again")
     with torch.no_grad():
         for name, parameter in own.items():

@@ -15,9 +15,8 @@ class Batch:
     residual bf16 [B, T, n*d]   or None
     n        int64 [B]          tokens
     prompt   int64 [B]          prompt tokens
-    first    int64 [B]          first row of the window from which is drafted, a multiple of the block
-    window   int                rows of the window, a multiple of the block
-    block    int
+    first    int64 [B]          first row of the window from which is drafted, a multiple of the
+    block window   int                rows of the window, a multiple of the block block    int
     """
     tokens: torch.Tensor
     hidden: torch.Tensor
@@ -29,14 +28,20 @@ class Batch:
     block: int
 
     def rows(self):
-        """int64 [B, A]: the window's rows; those behind the end repeat the last one and have no target."""
+        """int64 [B, A]: the window's rows; those behind the end repeat the last one and have no
+        target."""
         rows = self.first[:, None] + torch.arange(self.window, device=self.first.device)
         return rows.clamp(max=self.hidden.shape[1] - 1)
+
+    def tokens_at(self, q):
+        """Ids at positions q [B, A]; positions behind the end give any."""
+        return self.tokens.gather(1, q.clamp(max=self.tokens.shape[1] - 1))
 
     def targets(self, step):
         """(positions q [B, A] that the window's rows predict in this step, which of them count).
 
-        Row r predicts token r + 1 + (step+1)*block. The first answer token is pending and not drafted.
+        Row r predicts token r + 1 + (step+1)*block. The first answer token is pending and not
+        drafted.
         """
         unclamped = self.first[:, None] + torch.arange(self.window, device=self.first.device)
         q = unclamped + 1 + (step + 1) * self.block

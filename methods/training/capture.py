@@ -48,8 +48,9 @@ class Capture:
         for folder, info in zip(self.folders, self.infos):
             for field in ("hash", "d_model", "vocab_size"):
                 if info["model"][field] != self.model[field]:
-                    raise Failure(folder / "capture.json", f"model.{field} is {info['model'][field]}, in "
-                                  f"{self.folders[0]} it is {self.model[field]}",
+                    raise Failure(folder / "capture.json",
+                                  f"model.{field} is {info['model'][field]}, in {self.folders[0]} "
+                                  f"it is {self.model[field]}",
                                   "join captures of one model only")
             if list(info.get("residual_layers") or []) != self.residual_layers:
                 self.residual_layers = []  # streams that only some folders have are of no use
@@ -74,7 +75,8 @@ class Capture:
         wanted += ["residual"] if self.residual_layers else []
         for name in wanted:
             if name not in tensors:
-                raise Failure(path, f"tensor {name} is missing", "delete this part and generate again")
+                raise Failure(path, f"tensor {name} is missing",
+                              "delete this part and generate again")
         n = len(tensors["tokens"])
         widths = {"hidden": self.d_model, "residual": self.d_model * len(self.residual_layers)}
         for name in wanted[5:]:
@@ -117,13 +119,14 @@ class Capture:
     def split(self, seed, held_out=None):
         """(training sequences, held-out sequences), by prompt.
 
-        Held out are the prompts with the smallest hashes of (seed, prompt list, line): the choice does not
-        depend on what else was captured. Default: 5 % of the sequences, 8 to 320.
+        Held out are the prompts with the smallest hashes of (seed, prompt list, line): the choice
+        does not depend on what else was captured. Default: 5 % of the sequences, 8 to 320.
         """
         if held_out is None:
             held_out = min(320, max(8, len(self.sequences) // 20))
         if not 2 <= held_out < len(self.sequences):
-            raise Failure("--held-out", f"{held_out} of {len(self.sequences)} sequences leaves nothing to train on",
+            raise Failure("--held-out", f"{held_out} of {len(self.sequences)} sequences leaves "
+                                        "nothing to train on",
                           "hold out fewer, at least 2, or capture more")
 
         def key(s):
@@ -171,7 +174,8 @@ def answer_tokens(sequences):
 
 
 def bucketed(sequences, batch, seed, epoch):
-    """Batches of one epoch: shuffled, of similar length within a batch; a function of its arguments."""
+    """Batches of one epoch: shuffled, of similar length within a batch; a function of its
+    arguments."""
     rng = np.random.default_rng([seed, epoch])
     order = rng.permutation(len(sequences))
     batches = []

@@ -11,32 +11,38 @@ def write(path, metadata, size, licences):
         f"Draft head of the method `{metadata['method']}`, {size / 1e6:.2f} MB, for the target "
         f"{metadata['target_name']} with the SHA-256 `{metadata['target_hash']}` only.", "",
         "## Training", "",
-        f"- recipe `{training['recipe']}`, seed {training['seed']}, on {training['device']}, PyTorch "
-        f"{training['torch']}",
-        f"- {training['tokens_seen']:,} answer tokens seen, {training['unique_tokens']:,} of them different",
-        f"- {training['cpu_seconds']:,.0f} CPU-seconds, {training['wall_seconds']:,.0f} seconds of wall time "
-        "(training alone, without generating the text)",
+        f"- recipe `{training['recipe']}`, seed {training['seed']}, on {training['device']}, "
+        f"PyTorch {training['torch']}",
+        f"- {training['tokens_seen']:,} answer tokens seen; the text has "
+        f"{training['unique_tokens']:,}",
+        f"- {training['cpu_seconds']:,.0f} CPU-seconds, {training['wall_seconds']:,.0f} seconds of "
+        "wall time (training alone, without generating the text)",
         "- text: the target's own greedy answers to the prompts below; no answers of others",
         f"- configuration: `{json.dumps(config)}`", ""]
     if vocabulary:
-        lines += [f"The drafter proposes {vocabulary['size']:,} of {vocabulary['target_size']:,} tokens, which cover "
+        lines += [f"The drafter proposes {vocabulary['size']:,} of {vocabulary['target_size']:,} "
+                  "tokens, which cover "
                   f"{vocabulary['coverage']:.1%} of the held-out answers.", ""]
     lines += ["| prompts of | number | licence |", "|---|---|---|"]
     lines += [f"| {name} | {number} | {licences.get(name, 'see its source')} |"
               for name, number in training["sources"].items()]
     lines += ["", "## Acceptance", "",
-              f"Simulated greedy decoding of {accept.get('held_out_prompts', '?')} held-out prompts "
+              f"Simulated greedy decoding of {accept.get('held_out_prompts', '?')} held-out "
+              "prompts "
               f"({accept.get('held_out_tokens', 0):,} tokens); tau counts the bonus token.", "",
               "| draft | tau |", "|---|---|", f"| chain | {accept['chain_tau']:.3f} |"]
-    lines += [f"| tree of {rows} rows | {value:.3f} |" for rows, value in accept["tree_tau"].items()]
+    lines += [f"| tree of {rows} rows | {value:.3f} |" for rows,
+              value in accept["tree_tau"].items()]
     lines += ["", "Top-1 by draft position, given that the earlier ones were right: " +
               " ".join(f"{share:.3f}" for share in accept["position"]), ""]
     if accept.get("by_source"):
         lines += ["| prompts of | chain tau | tree of 32 rows | prompts |", "|---|---|---|---|"]
-        lines += [f"| {name} | {row['chain_tau']:.2f} | {row['tree32_tau']:.2f} | {row['prompts']} |"
+        lines += [f"| {name} | {row['chain_tau']:.2f} | {row['tree32_tau']:.2f} | "
+                  f"{row['prompts']} |"
                   for name, row in accept["by_source"].items()]
         lines.append("")
     lines += ["## Made with", "", "```sh", training["command"], "```", "", "## Licence", "",
-              "Apache-2.0, as the project. The weights are trained on the target's own output; the target's licence "
+              "Apache-2.0, as the project. The weights are trained on the target's own output; "
+              "the target's licence "
               "applies to the target.", ""]
     path.write_text("\n".join(lines), encoding="utf-8")

@@ -1,9 +1,10 @@
-"""A small draft model (speculative sampling, Leviathan et al. 2023): the target's first layers, distilled.
+"""A small draft model (speculative sampling, Leviathan et al. 2023): the target's first layers,
+distilled.
 
-The embedding is the target's; `layers` decoder layers, the final norm and, tied, the rows of the output
-matrix in the draft vocabulary. Trained on the answers against the target's distribution (its 16 most probable
-tokens by default). Differs: published draft models are trained on their own; cutting one from the target makes
-it usable after minutes instead of days.
+The embedding is the target's; `layers` decoder layers, the final norm and, tied, the rows of the
+output matrix in the draft vocabulary. Trained on the answers against the target's distribution (its
+16 most probable tokens by default). Differs: published draft models are trained on their own;
+cutting one from the target makes it usable after minutes instead of days.
 """
 import torch
 from torch import nn
@@ -31,7 +32,8 @@ class Draft(nn.Module):
         super().__init__()
         self.frozen = frozen
         self.shape = layer_shape(config, frozen.shape)
-        self.layers = nn.ModuleList(layers.DecoderLayer(self.shape) for _ in range(config["layers"]))
+        self.layers = nn.ModuleList(layers.DecoderLayer(self.shape)
+                                    for _ in range(config["layers"]))
         self.norm = nn.Parameter(torch.ones(frozen.shape.d_model))
 
     @staticmethod
@@ -83,13 +85,15 @@ class Draft(nn.Module):
         batch = batches.make(self.capture, sequences, 1, device=self.frozen.device)
         q, valid = batch.targets(0)
         states = self.run(batch)[valid]
-        truth = layers.gather_rows(batch.hidden, (q - 1).clamp(max=batch.hidden.shape[1] - 1))[valid]
-        places = self.frozen.vocabulary.place[batch.tokens.gather(1, q.clamp(max=batch.tokens.shape[1] - 1))][valid]
+        before = (q - 1).clamp(max=batch.hidden.shape[1] - 1)
+        truth = layers.gather_rows(batch.hidden, before)[valid]
+        places = self.frozen.vocabulary.place[batch.tokens_at(q)][valid]
         weights = (places != NO_LABEL).float()
         weights = weights / weights.sum().clamp(min=1)
         total = 0.0
         if options.hard_share < 1:
-            n_soft = 0 if options.labels == "full" else min(int(options.labels), self.frozen.head.shape[0])
+            n_soft = 0 if options.labels == "full" else min(int(options.labels),
+                                                            self.frozen.head.shape[0])
             labels, probs = losses.soft_labels(truth, self.frozen.head, n_soft)
             total = total + (1 - options.hard_share) * losses.head_loss(
                 states, self.frozen.head, labels, probs, weights)
@@ -109,7 +113,7 @@ class Draft(nn.Module):
             chosen = [sequences[i] for i in order[at:at + 16]]
             batch = batches.make(capture, chosen, 1, device=frozen.device)
             q, valid = batch.targets(0)
-            places = frozen.vocabulary.place[batch.tokens.gather(1, q.clamp(max=batch.tokens.shape[1] - 1))]
+            places = frozen.vocabulary.place[batch.tokens_at(q)]
             with frozen.autocast():
                 states = self.run(batch)
             for b, i in enumerate(order[at:at + 16]):

@@ -1,10 +1,11 @@
-"""EAGLE-1 (Li et al. 2024, arXiv 2401.15077): one decoder layer that continues the target's features.
+"""EAGLE-1 (Li et al. 2024, arXiv 2401.15077): one decoder layer that continues the target's
+features.
 
 x = fc([embedding of t+1 ; feature of t]); one Llama layer; its residual stream is the next feature;
-the target's own output matrix, restricted to the draft vocabulary, makes logits of it. EAGLE-2 drafts
-with the same weights.
-Differs: the published layer has no norm in front of attention (`published_layout`); by default it is kept,
-the layer then starts as the target's last one. Start and losses: see RECIPES and start().
+the target's own output matrix, restricted to the draft vocabulary, makes logits of it. EAGLE-2
+drafts with the same weights. Differs: the published layer has no norm in front of attention
+(`published_layout`); by default it is kept, the layer then starts as the target's last one. Start
+and losses: see RECIPES and start().
 """
 import torch
 from torch import nn
@@ -14,7 +15,8 @@ from .unroll import FeatureDrafter, add_feature_options, layer_config
 
 RECIPES = {
     # Ours for small models and little text: soft labels of 16 tokens, four unrolled steps.
-    "small": {"batch": 4, "lr": 8e-4, "warmup": 30, "clip": 1.0, "clip_kind": "norm", "weight_decay": 0.01,
+    "small": {"batch": 4, "lr": 8e-4, "warmup": 30, "clip": 1.0, "clip_kind": "norm",
+              "weight_decay": 0.01,
               "steps": 4, "decay": 0.8, "head_weight": 1.0, "hard_share": 0.0, "labels": "16",
               "feature_weight": 0.1, "feature_scale": "rms", "noise": 0.0, "vocabulary": 12288,
               "published_layout": False},
@@ -35,7 +37,8 @@ class Eagle(FeatureDrafter):
         d = frozen.shape.d_model
         self.embed_scale = 1.0  # a constant of training that is folded into fc in the adapter
         self.fc = nn.Linear(2 * d, d, bias=config.get("bias", True))
-        self.layers = nn.ModuleList([layers.DecoderLayer(self.shape, config.get("attn_norm", True))])
+        self.layers = nn.ModuleList([layers.DecoderLayer(self.shape,
+                                                         config.get("attn_norm", True))])
 
     @staticmethod
     def add_options(parser):
@@ -56,8 +59,8 @@ class Eagle(FeatureDrafter):
     def start(self, target, statistics):
         """Begins as "repeat the feature": identity on it, and a layer that adds nothing yet.
 
-        The layer is a copy of the target's last one except for zero outputs; copied whole it writes a
-        residual stream far larger than a normed feature and training diverges.
+        The layer is a copy of the target's last one except for zero outputs; copied whole it writes
+        a residual stream far larger than a normed feature and training diverges.
         """
         self.feature_rms = statistics["feature_rms"]
         self.embed_scale = statistics["feature_rms"] / target.embed_rms()
@@ -75,7 +78,8 @@ class Eagle(FeatureDrafter):
 
     def fold(self):
         tensors = dict(self.named_parameters())
-        tensors["fc.weight"] = scale_columns(self.fc.weight, self.frozen.shape.d_model, self.embed_scale)
+        tensors["fc.weight"] = scale_columns(self.fc.weight, self.frozen.shape.d_model,
+                                             self.embed_scale)
         return tensors
 
 

@@ -1,10 +1,10 @@
 """EAGLE-3 (Li et al. 2025, arXiv 2503.01840): three residual streams in, no feature loss.
 
 g = fc([three residual streams of token t]); attention reads [norm(embedding of t+1) ; norm(g)], the
-residual path is g; the un-normed output replaces g for the next draft position; logits come from the
-output matrix on its norm. Unrolled in training ("training-time test"), loss 0.8^i CE against the
-target's distribution.
-Differs: the output matrix is the target's own and frozen by default (`own_head` trains a copy, as published).
+residual path is g; the un-normed output replaces g for the next draft position; logits come from
+the output matrix on its norm. Unrolled in training ("training-time test"), loss 0.8^i CE against
+the target's distribution. Differs: the output matrix is the target's own and frozen by default
+(`own_head` trains a copy, as published).
 """
 import torch
 from torch import nn
@@ -14,7 +14,8 @@ from .errors import Failure
 from .unroll import FeatureDrafter, add_feature_options, layer_config
 
 RECIPES = {
-    "small": {"batch": 4, "lr": 8e-4, "warmup": 30, "clip": 1.0, "clip_kind": "norm", "weight_decay": 0.01,
+    "small": {"batch": 4, "lr": 8e-4, "warmup": 30, "clip": 1.0, "clip_kind": "norm",
+              "weight_decay": 0.01,
               "steps": 5, "decay": 0.8, "head_weight": 1.0, "hard_share": 0.0, "labels": "16",
               "feature_weight": 0.0, "feature_scale": "rms", "noise": 0.0, "vocabulary": 12288,
               "own_head": False},
@@ -42,7 +43,8 @@ class Eagle3(FeatureDrafter):
         layer.embed_norm = nn.Parameter(torch.ones(d))
         self.layers = nn.ModuleList([layer])
         self.norm = nn.Parameter(torch.ones(d))
-        self.lm_head = nn.Linear(d, frozen.head.shape[0], bias=False) if config.get("own_head") else None
+        self.lm_head = nn.Linear(d, frozen.head.shape[0],
+                                 bias=False) if config.get("own_head") else None
 
     @staticmethod
     def add_options(parser):

@@ -1,9 +1,9 @@
 """Held-out acceptance by simulated decoding, and the static tree that an adapter carries.
 
-`ranks[b, i]` says at which rank a drafter that starts at base b puts the true token of draft position
-i, given that the earlier ones are right. Decoding is then a walk: at a base so many tokens are
-accepted, the next base is behind them and the bonus token. Averages over all bases would flatter:
-after a rejection the next position is harder than average.
+`ranks[b, i]` says at which rank a drafter that starts at base b puts the true token of draft
+position i, given that the earlier ones are right. Decoding is then a walk: at a base so many tokens
+are accepted, the next base is behind them and the bonus token. Averages over all bases would
+flatter: after a rejection the next position is harder than average.
 """
 import collections
 
@@ -63,7 +63,8 @@ def best_paths(sequences, n, visited=None):
     """[(path, share)]: the n paths that come true most often, every prefix of the list a tree.
 
     sequences: paths at every base of each sequence; visited: which bases count (default: all).
-    A path never comes true more often than its prefix, so that sorting by count is the greedy choice.
+    A path never comes true more often than its prefix, so that sorting by count is the greedy
+    choice.
     """
     counts, bases = collections.Counter(), 0
     for i, paths in enumerate(sequences):
@@ -76,7 +77,8 @@ def best_paths(sequences, n, visited=None):
 
 
 def find_tree(sequences, rows, rounds=3):
-    """Paths for a tree of so many rows, best first, counted at the bases that decoding with it visits."""
+    """Paths for a tree of so many rows, best first, counted at the bases that decoding with it
+    visits."""
     visited = None
     for _ in range(rounds):
         chosen = best_paths(sequences, N_PATHS, visited)
@@ -91,7 +93,8 @@ def name_of(path):
 
 
 def position_acceptance(ranks_list):
-    """Top-1 share of each draft position among the visited bases where all earlier ones were right."""
+    """Top-1 share of each draft position among the visited bases where all earlier ones were
+    right."""
     right, asked = collections.Counter(), collections.Counter()
     depth = ranks_list[0].shape[1] if ranks_list else 0
     for ranks in ranks_list:
@@ -127,16 +130,19 @@ def score(ranks_list):
 
 
 def evaluate(module, capture, sequences, kinds=None):
-    """score() of a module; kinds = {(folder, line): source} adds the chain and 32-row tree by kind of prompt."""
+    """score() of a module; kinds = {(folder, line): source} adds the chain and 32-row tree by kind
+    of prompt."""
     ranks_list = module.ranks(capture, sequences)
     result, tree = score(ranks_list)
     if kinds:
-        result["by_source"] = by_source(ranks_list, [kinds.get((s.folder, s.line), "unknown") for s in sequences])
+        result["by_source"] = by_source(ranks_list, [kinds.get((s.folder, s.line), "unknown")
+                                                     for s in sequences])
     return result, tree
 
 
 def by_source(ranks_list, names, fewest=4):
-    """{source: {"chain_tau", "tree32_tau", "prompts"}}; trees from even, scores from odd sequences."""
+    """{source: {"chain_tau", "tree32_tau", "prompts"}}; trees from even, scores from odd
+    sequences."""
     kept = [(r, name) for r, name in zip(ranks_list, names) if len(r)]
     paths = [paths_of(r) for r, _ in kept]
     tree = {path for path, _ in find_tree(paths[::2], 32)[:31]}

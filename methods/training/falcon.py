@@ -1,37 +1,42 @@
 """Falcon (Gao et al. 2024): k features per forward, relaxed causal mask, glancing training.
 
 Row p predicts feature p+k and with it token p+k+1; blocks of k rows see each other fully. Training
-(coupled sequential glancing distillation): a pass without gradient counts the wrong rows d; N = lambda*d rows
-then see the answer, feature and token, in place of their own inputs; lambda falls during training.
-Differs: (1) rows that see the answer are the first 1..k-1 of whole blocks (the released code does not align
-them); (2) blocks start at a random pair of each sample, as decoding may start anywhere; (3) every
-sample is glanced at by its own errors (the code: the first of a batch); (4) two unrolled blocks by default; (5) no
-dropout in the LSTM. The input layer: see INPUTS.
+(coupled sequential glancing distillation): a pass without gradient counts the wrong rows d; N =
+lambda*d rows then see the answer, feature and token, in place of their own inputs; lambda falls
+during training. Differs: (1) rows that see the answer are the first 1..k-1 of whole blocks (the
+released code does not align them); (2) blocks start at a random pair of each sample, as decoding
+may start anywhere; (3) every sample is glanced at by its own errors (the code: the first of a
+batch); (4) two unrolled blocks by default; (5) no dropout in the LSTM. The input layer: see INPUTS.
 """
 import math
 
 import torch
 from torch import nn
 
-from . import layers, losses
+from . import adapter, layers, losses
 from .eagle import identity_start, scale_columns
 from .errors import Failure
+from .target import LAYER_TENSORS
 from .unroll import FeatureDrafter, add_feature_options, layer_config
 
 RECIPES = {
-    "small": {"k": 2, "layers": 1, "kv_heads": 0, "start": "copy", "input": "fc", "skip": False, "glance": "paper", "batch": 4, "lr": 8e-4,
-              "warmup": 30, "clip": 1.0, "clip_kind": "norm", "weight_decay": 0.01, "steps": 2, "decay": 0.8,
+    "small": {"k": 2, "layers": 1, "kv_heads": 0, "start_from": None, "input": "fc", "skip": False,
+              "glance": "paper", "batch": 4, "lr": 8e-4, "warmup": 30, "clip": 1.0,
+              "clip_kind": "norm", "weight_decay": 0.01, "steps": 2, "decay": 0.8,
               "head_weight": 1.0, "hard_share": 0.0, "labels": "16", "feature_weight": 0.1,
               "feature_scale": "rms", "noise": 0.0, "vocabulary": 12288, "published_layout": False},
-    # The paper's losses, rate and input layer. (The code draws its hard label; the captured token is used.)
-    "paper": {"k": 2, "layers": 2, "kv_heads": 0, "start": "copy", "input": "per_token", "skip": False, "glance": "paper", "batch": 4,
-              "lr": 3e-5, "warmup": 2000, "clip": 0.5, "clip_kind": "value", "weight_decay": 0.0, "steps": 1,
-              "decay": 1.0, "head_weight": 0.1, "hard_share": 0.1, "labels": "full", "feature_weight": 1.0,
+    # The paper's losses, rate and input layer. (The code draws its hard label; the captured token
+    # is used.)
+    "paper": {"k": 2, "layers": 2, "kv_heads": 0, "start_from": None, "input": "per_token",
+              "skip": False, "glance": "paper", "batch": 4, "lr": 3e-5, "warmup": 2000,
+              "clip": 0.5, "clip_kind": "value", "weight_decay": 0.0, "steps": 1, "decay": 1.0,
+              "head_weight": 0.1, "hard_share": 0.1, "labels": "full", "feature_weight": 1.0,
               "feature_scale": "none", "noise": 0.1, "vocabulary": 0, "published_layout": True},
 }
 INPUTS = {
     "fc": "a linear layer, as in EAGLE",
-    "per_token": "two LSTM cells without state, as the released code computes (it iterates over the batch)",
+    "per_token": "two LSTM cells without state, as the released code computes (it iterates over "
+                 "the batch)",
     "recurrent": "a two-layer LSTM along the pairs, as the paper's text says",
 }
 GLANCES = ("paper", "code", "none", "random")
@@ -110,7 +115,7 @@ class Falcon(FeatureDrafter):
         self.scale = config.get("scale", 1.0)
         self.embed_scale = 1.0
         self.skip = config.get("skip", False)
-        self.neighbour = config.get("neighbour", False)  # how it starts; not in the adapter
+        self.start_from = config.get("start_from")  # how it starts; not in the adapter
         if self.input == "fc":
             self.fc = nn.Linear(2 * d, d, bias=config.get("bias", True))
         else:
@@ -127,16 +132,18 @@ class Falcon(FeatureDrafter):
         add_feature_options(parser)
         parser.add_argument("--k", type=int, choices=(1, 2, 3, 4), help="features per forward")
         parser.add_argument("--layers", type=int, choices=(1, 2), help="decoder layers")
-        parser.add_argument("--kv-heads", type=int, help="key/value heads of its layers; 0 = the target's. The first "
+        parser.add_argument("--kv-heads", type=int,
+                            help="key/value heads of its layers; 0 = the target's. The first "
                             "row of a block gets all it knows of the last pair through them")
         parser.add_argument("--input", choices=tuple(INPUTS),
                             help="; ".join(f"{name}: {text}" for name, text in INPUTS.items()))
         parser.add_argument("--skip", action="store_true", default=None,
                             help="a linear path beside the LSTM (ours)")
-        parser.add_argument("--start", choices=("copy", "neighbour"), help="of the first attention: the target's "
-                            "last layer without output, or looking at the later rows of its block (ours)")
+        parser.add_argument("--start-from", metavar="ADAPTER",
+                            help="begin as this EAGLE adapter (ours; two layers, input fc)")
         parser.add_argument("--glance", choices=GLANCES,
-                            help="lambda: paper 0.4(1-e/E), code 0.35(1-e/E)+0.1, none; random = the "
+                            help="lambda: paper 0.4(1-e/E), code 0.35(1-e/E)+0.1, none; random = "
+                                 "the "
                             "paper's rate, tokens only, at random rows (ablation)")
         parser.add_argument("--published-layout", action="store_true", default=None,
                             help="no norm in front of the first attention, as in published weights")
@@ -145,10 +152,13 @@ class Falcon(FeatureDrafter):
     def configure(options, shape):
         kv_heads = options.kv_heads or shape.n_kv_heads
         if shape.n_heads % kv_heads or kv_heads % shape.n_kv_heads:
-            raise Failure("--kv-heads", f"{kv_heads} must divide {shape.n_heads} heads and be a multiple of "
+            raise Failure("--kv-heads", f"{kv_heads} must divide {shape.n_heads} heads and be a "
+                                        "multiple of "
                           f"the target's {shape.n_kv_heads}")
-        return layer_config(shape) | {"n_kv_heads": kv_heads, "k": options.k, "layers": options.layers, "input": options.input,
-                                      "skip": bool(options.skip) and options.input != "fc", "neighbour": options.start == "neighbour",
+        return layer_config(shape) | {"n_kv_heads": kv_heads, "k": options.k,
+                                      "layers": options.layers, "input": options.input,
+                                      "skip": bool(options.skip) and options.input != "fc",
+                                      "start_from": options.start_from,
                                       "attn_norm": not options.published_layout}
 
     @classmethod
@@ -168,12 +178,47 @@ class Falcon(FeatureDrafter):
             self.lstm["1"].start()
             if self.skip:
                 identity_start(self.lstm["skip"])
-                for cell in ("0", "1"):  # the skip path carries the feature; the cells begin at nothing
+                # It carries the feature; the cells begin at nothing.
+                for cell in ("0", "1"):
                     self.lstm[cell].weight.normal_(0, 0.01)
         for i, layer in enumerate(self.layers):
             layer.copy_from(target.layer(target.shape.n_layers - n + i), zero_outputs=True)
-        if self.neighbour and self.block > 1:
-            neighbour_start(self.layers[0], statistics["feature_mean"], self.feature_rms, self.block)
+        if self.start_from:
+            self.start_as_eagle(statistics["feature_mean"])
+
+    def start_as_eagle(self, mean, share=0.25):
+        """Layer 0 becomes EAGLE's; layer 1 brings its prediction to the other rows of a block.
+
+        EAGLE predicts feature p+1 at row p. At the last row of a block that is what the block's
+        first row is asked for. So layer 1 begins by fetching it: the output of a row is `share` of
+        EAGLE's prediction at the row itself and 1 - share of that at the block's last row. (Scaled
+        input and outputs give the scaled residual stream: norms undo the scale for all that reads
+        it.) The last row begins one feature short, as every row does from "repeat the feature".
+        """
+        stored, metadata = adapter.read(self.start_from)
+        if metadata["method"] != "eagle":
+            raise Failure(self.start_from, f"is of the method {metadata['method']}",
+                          "--start-from takes an EAGLE adapter")
+        if self.input != "fc" or len(self.layers) != 2:
+            raise Failure("--start-from", "needs --layers 2 and --input fc")
+        tensors = adapter.unpack(stored)
+        d = self.frozen.shape.d_model
+        if tuple(tensors["fc.weight"].shape) != (d, 2 * d):
+            raise Failure(self.start_from, f"is not for a target of {d} features")
+        self.fc.weight.copy_(scale_columns(tensors["fc.weight"], d, 1 / self.embed_scale))
+        self.fc.weight *= share
+        self.fc.bias.zero_()
+        if "fc.bias" in tensors:
+            self.fc.bias.copy_(share * tensors["fc.bias"])
+        layer = {name: tensors.get(f"layers.0.{name}", tensors.get(f"layers.0.{name}.weight"))
+                 for name in LAYER_TENSORS}
+        if layer["attn_norm"] is None:
+            raise Failure(self.start_from, "has the published layout", "train it with a norm in front")
+        self.layers[0].copy_from(layer, zero_outputs=False)
+        self.layers[0].o.weight *= share
+        self.layers[0].down.weight *= share
+        neighbour_start(self.layers[1], mean, self.feature_rms)
+        self.layers[1].o.weight *= 1 - share
 
     def config(self):
         return layer_config(self.shape) | {
@@ -228,13 +273,16 @@ class Falcon(FeatureDrafter):
 
     @torch.no_grad()
     def wrong_rows(self, tokens, features, batch):
-        """Hamming distance of each sample between the drafted and the true tokens of the first step."""
+        """Hamming distance of each sample between the drafted and the true tokens of the first
+        step."""
         out = self.unroll(tokens, features, batch.rows(), 1)[0]
         q, valid = batch.targets(0)
-        places = self.frozen.vocabulary.place[batch.tokens.gather(1, q.clamp(max=batch.tokens.shape[1] - 1))]
+        places = self.frozen.vocabulary.place[batch.tokens_at(q)]
         best = torch.full_like(places, losses.NO_LABEL - 1)
-        best[valid] = torch.cat([(part.to(self.frozen.head.dtype) @ self.frozen.head.T).argmax(-1)
-                                 for part in out[valid].split(losses.CHUNK)]) if valid.any() else best[valid]
+        head = self.frozen.head
+        if valid.any():
+            best[valid] = torch.cat([(part.to(head.dtype) @ head.T).argmax(-1)
+                                     for part in out[valid].split(losses.CHUNK)])
         return ((best != places) & valid).sum(1).tolist()
 
     def fold(self):
@@ -246,14 +294,16 @@ class Falcon(FeatureDrafter):
 
 
 @torch.no_grad()
-def neighbour_start(layer, mean, rms, block, sharpness=8.0, frequencies=8):
-    """Attention that begins by fetching the later rows of its own block.
+def neighbour_start(layer, mean, rms, sharpness=2.5):
+    """Attention that begins by fetching the last row of its own block.
 
-    Row p of a block must predict from the last row's pair, of which it sees nothing but through attention;
-    finding that from zero outputs takes most of a short training. Normed features have a large constant part, their
-    mean: queries and keys made of it alone are the same at all rows, and the rotation makes their product a
-    function of the distance, here largest at +1 (heads in turn +1..k-1). Values and outputs pass the row on:
-    all of it when the layer has n_heads key/value heads, else as many coordinates as there are.
+    The other rows of a block must predict from the last row's pair, of which they see nothing but
+    through attention; finding that from zero outputs takes most of a short training. Normed
+    features have a large constant part, their mean; queries and keys made of it alone are the same
+    at all rows, and the rotation makes their product a function of the distance D alone. Here it
+    is the sum of sin(theta_i * D) over all frequencies: 0 for the row itself, about +3 for the next
+    row, more for later ones, about -4 for every row before. Values and outputs pass the row on: all
+    of it when the layer has as many key/value heads as heads, else as many coordinates as there are.
     """
     shape = layer.shape
     d, width, half = shape.d_model, shape.head_dim, shape.head_dim // 2
@@ -262,28 +312,24 @@ def neighbour_start(layer, mean, rms, block, sharpness=8.0, frequencies=8):
     normed = mean / rms * norm  # the constant part of what queries and keys read
     level = float(normed.norm())
     direction = normed / level
-    angles = shape.rope_theta ** (-torch.arange(half, dtype=torch.float32) / half)
-    strength = torch.zeros(half)
-    strength[:frequencies] = 1.0
     gain = (sharpness * math.sqrt(width)) ** 0.5 / level
     for part in (layer.q, layer.k, layer.v, layer.o):
         part.weight.zero_()
     for kv in range(shape.n_kv_heads):
-        rows = slice(kv * width, (kv + 1) * width)
-        key = torch.cat([strength, torch.zeros(half)])
-        layer.k.weight[rows] = gain * key[:, None] * direction
-        for i in range(group):
-            head = kv * group + i
-            distance = 1 + head % (block - 1)
-            query = torch.cat([strength * torch.cos(distance * angles), strength * torch.sin(distance * angles)])
-            layer.q.weight[head * width:(head + 1) * width] = gain * query[:, None] * direction
-        columns = torch.arange(kv * width, min((kv + 1) * width, d))
-        layer.v.weight[rows][torch.arange(len(columns)), columns] = 1 / norm[columns].clamp(min=1e-2)
-        layer.o.weight[columns, kv * group * width + torch.arange(len(columns))] = rms
+        first = kv * width
+        layer.k.weight[first:first + half] = gain * direction
+        for head in range(kv * group, (kv + 1) * group):
+            # A quarter turn ahead of the key: cos becomes sin.
+            layer.q.weight[head * width + half:(head + 1) * width] = gain * direction
+        columns = torch.arange(first, min(first + width, d))
+        to = torch.arange(len(columns))
+        layer.v.weight[first + to, columns] = 1 / norm[columns].clamp(min=1e-2)
+        layer.o.weight[columns, kv * group * width + to] = rms
 
 
 def glanced_rows(batch, budgets, rng):
-    """bool [B, T]: the first 1..k-1 rows of randomly chosen blocks, about `budget` rows per sample."""
+    """bool [B, T]: the first 1..k-1 rows of randomly chosen blocks, about `budget` rows per
+    sample."""
     k = batch.block
     chosen = torch.zeros(batch.hidden.shape[:2], dtype=torch.bool)
     for b, budget in enumerate(budgets):
@@ -315,8 +361,8 @@ def random_rows(batch, budgets, rng):
 def reveal(tokens, features, rows, k, couple):
     """Rows that see the answer: token t_{p+k+1} in place of t_{p+1}, and f_{p+k} in place of f_p.
 
-    tokens [B, >= T+k+1]; rows bool [B, T]. Returns the tokens of the pairs [B, T] (the pair of row p
-    holds tokens[p+1]) and the features. couple = False: the token alone.
+    tokens [B, >= T+k+1]; rows bool [B, T]. Returns the tokens of the pairs [B, T] (the pair of row
+    p holds tokens[p+1]) and the features. couple = False: the token alone.
     """
     n = features.shape[1]
     first = torch.where(rows, tokens[:, k + 1:n + k + 1], tokens[:, 1:n + 1])

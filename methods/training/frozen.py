@@ -21,7 +21,8 @@ class Frozen:
     @classmethod
     def of(cls, target, vocabulary, device="cpu", kind=torch.bfloat16):
         return cls(target.shape, vocabulary.to(device), target.embed.to(device, kind),
-                   target.head[vocabulary.ids].to(device, kind), target.norm.to(device), device, kind)
+                   target.head[vocabulary.ids].to(device, kind), target.norm.to(device), device,
+                   kind)
 
     def autocast(self):
         return torch.autocast(self.device.split(":")[0], dtype=torch.bfloat16,

@@ -1,8 +1,8 @@
 """Decoder layers of the drafters and the attention of unrolled drafting.
 
-Shapes: B sequences, T rows (pairs of a sequence, row r = pair r), A rows of the window from which is
-drafted, d = d_model, H heads in G groups of KV. Rows come in blocks of k (1 for EAGLE): a row sees
-all rows of earlier blocks and of its own. Unrolled step j drafts on: its row r stands for pair
+Shapes: B sequences, T rows (pairs of a sequence, row r = pair r), A rows of the window from which
+is drafted, d = d_model, H heads in G groups of KV. Rows come in blocks of k (1 for EAGLE): a row
+sees all rows of earlier blocks and of its own. Unrolled step j drafts on: its row r stands for pair
 r + j*k, and sees the true rows up to its block and its own block in steps 1..j. That is what one
 sees when drafting from this block, for all blocks at once.
 """
@@ -16,7 +16,8 @@ from .target import LAYER_TENSORS
 
 
 def rms_norm(x, weight, eps):
-    """In float32 whatever the autocast says; weight None = the identity (published EAGLE-1 layers)."""
+    """In float32 whatever the autocast says; weight None = the identity (published EAGLE-1
+    layers)."""
     if weight is None:
         return x
     wide = x.float()
@@ -26,7 +27,8 @@ def rms_norm(x, weight, eps):
 def rope_tables(shape, n, device):
     """(cos, sin), float32 [n, head_dim], for half-split rotation."""
     half = torch.arange(0, shape.head_dim, 2, dtype=torch.float32, device=device) / shape.head_dim
-    angles = torch.outer(torch.arange(n, dtype=torch.float32, device=device), shape.rope_theta ** -half)
+    angles = torch.outer(torch.arange(n, dtype=torch.float32, device=device),
+                         shape.rope_theta ** -half)
     angles = torch.cat([angles, angles], -1)
     return angles.cos(), angles.sin()
 
@@ -56,14 +58,16 @@ class DecoderLayer(nn.Module):
 
     @torch.no_grad()
     def copy_from(self, tensors, zero_outputs):
-        """Starts as a target's layer. zero_outputs: adds nothing to the residual stream at first."""
+        """Starts as a target's layer. zero_outputs: adds nothing to the residual stream at
+        first."""
         for name in LAYER_TENSORS:
             mine = getattr(self, name)
             if mine is None:
                 continue
             mine = mine.weight if isinstance(mine, nn.Linear) else mine
             theirs = tensors[name].to(mine)
-            if name in ("k", "v") and mine.shape[0] > theirs.shape[0]:  # more heads: each one several times
+            # More key/value heads than the target: each one several times.
+            if name in ("k", "v") and mine.shape[0] > theirs.shape[0]:
                 head = theirs.view(-1, self.shape.head_dim, theirs.shape[1])
                 theirs = head.repeat_interleave(mine.shape[0] // theirs.shape[0], 0).flatten(0, 1)
             if zero_outputs and name in ("o", "down"):
@@ -110,7 +114,7 @@ def attend(queries, keys, values, allowed, own=(), block=1):
     if not own:
         weights = torch.softmax(scores, -1).to(values.dtype)
         mixed = weights.view(batch, kv, group * rows, -1) @ values
-        return mixed.view(batch, heads, rows, width).transpose(1, 2).reshape(batch, rows, heads * width)
+        return join_heads(mixed.view(batch, heads, rows, width))
 
     n_true = scores.shape[-1]
     blocks = rows // block
@@ -135,7 +139,12 @@ def attend(queries, keys, values, allowed, own=(), block=1):
             share = weights[..., at].view(batch, kv, group, blocks, block, 1)
             mixed = mixed + share * valued[..., c:c + 1, :]
             at += 1
-    return mixed.reshape(batch, heads, rows, width).transpose(1, 2).reshape(batch, rows, heads * width)
+    return join_heads(mixed.reshape(batch, heads, rows, width))
+
+
+def join_heads(x):
+    """[B, H, R, D] -> [B, R, H*D]."""
+    return x.transpose(1, 2).flatten(2)
 
 
 def block_mask(query_rows, n_keys, block):

@@ -1,7 +1,7 @@
 """The loss at the output head, with its gradient computed on the way, and the target's labels.
 
-Logits of all rows over the draft vocabulary would be the largest tensor of training by far; here they
-exist for CHUNK rows at a time.
+Logits of all rows over the draft vocabulary would be the largest tensor of training by far; here
+they exist for CHUNK rows at a time.
 """
 import torch
 
@@ -36,7 +36,8 @@ class HeadLoss(torch.autograd.Function):
                 picked = soft.gather(1, index).float().clamp(min=1e-30)
                 total -= (weight * prob * picked.log()).sum().double()
                 if index.shape[1] == 1 and grad_head is None:
-                    grad_states[rows] = weight * (mass * (soft @ matrix).float() - prob * matrix[index[:, 0]])
+                    pull = mass * (soft @ matrix).float() - prob * matrix[index[:, 0]]
+                    grad_states[rows] = weight * pull
                     continue
                 grad = soft.scatter_add_(1, index, (-prob / mass.clamp(min=1e-30)).to(kind))
                 grad_states[rows] = weight * mass * (grad @ matrix).float()
@@ -59,7 +60,8 @@ def head_loss(states, head, labels, probs, weights):
 
 
 def hard_labels(places):
-    """Labels and probabilities of single tokens; places int64 [N], -1 = not in the draft vocabulary."""
+    """Labels and probabilities of single tokens; places int64 [N], -1 = not in the draft
+    vocabulary."""
     return places[:, None], torch.ones(len(places), 1, device=places.device)
 
 

@@ -1,8 +1,10 @@
-"""Medusa-1 (Cai et al. 2024, arXiv 2401.10774): heads on the final state, each for a token further on.
+"""Medusa-1 (Cai et al. 2024, arXiv 2401.10774): heads on the final state, each for a token further
+on.
 
 Head k at position t gives token t+2+k from h_t: h <- h + SiLU(W h + b), `blocks` times, then the
-output matrix. Differs: the output matrix is the target's own, restricted to the draft vocabulary and
-frozen (the published heads train a copy of it each), because a small target is all output matrix.
+output matrix. Differs: the output matrix is the target's own, restricted to the draft vocabulary
+and frozen (the published heads train a copy of it each), because a small target is all output
+matrix.
 """
 import torch
 from torch import nn
@@ -89,9 +91,11 @@ class Medusa(nn.Module):
             columns = []
             for k in range(self.n_heads):
                 q = torch.arange(s.prompt + 1, s.n, device=frozen.device) + k
-                places = torch.where(q < s.n, frozen.vocabulary.place[tokens[q.clamp(max=s.n - 1)]], NO_LABEL)
+                places = torch.where(q < s.n, frozen.vocabulary.place[tokens[q.clamp(max=s.n - 1)]],
+                                     NO_LABEL)
                 with frozen.autocast():
-                    columns.append(losses.ranks(self.head(k, h.to(frozen.kind)), frozen.head, places))
+                    columns.append(losses.ranks(self.head(k, h.to(frozen.kind)), frozen.head,
+                                                places))
             out.append(torch.stack(columns, 1).cpu())
         return out
 

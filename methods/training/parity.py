@@ -1,16 +1,18 @@
-"""python -m training.parity MODELS OUT: tiny random adapters with their float32 outputs, for the engine's tests.
+"""python -m training.parity MODELS OUT: tiny random adapters with their float32 outputs, for the
+engine's tests.
 
-MODELS is tests/data/models (tiny-llama and tiny-draft are the targets). Per adapter NAME.safetensors there
-is NAME.expected.safetensors. Pair drafters (eagle, eagle3, falcon-*):
+MODELS is tests/data/models (tiny-llama and tiny-draft are the targets). Per adapter
+NAME.safetensors there is NAME.expected.safetensors. Pair drafters (eagle, eagle3, falcon-*):
   tokens I32 [n+1], features F32 [n, width]   pairs 0..n-1: (features[t], tokens[t+1])
   chain.features F32 [n, d], chain.logits F32 [n, Vd]   outputs of all pairs; blocks start at pair 0
-  tree.tokens I32 [m], tree.parent I32 [m]    blocks of k rows that draft on: the last pairs of their parent
+  tree.tokens I32 [m], tree.parent I32 [m]    blocks of k rows that draft on: the last pairs of
+  their parent
       block give the features; parent = block number, -1 = the pairs; a block sees the pairs, its
       ancestors and itself
   tree.features, tree.logits                  outputs of the m rows
-draft: tokens I32 [n], chain.logits; tree.tokens, tree.parent (row, -1 = the last token), tree.logits.
-medusa: features F32 [n, d], logits F32 [n, heads, Vd].
-Logits are over the draft vocabulary. Everything is computed row by row, without the code of training.
+draft: tokens I32 [n], chain.logits; tree.tokens, tree.parent (row, -1 = the last token),
+tree.logits. medusa: features F32 [n, d], logits F32 [n, heads, Vd]. Logits are over the draft
+vocabulary. Everything is computed row by row, without the code of training.
 """
 import pathlib
 import sys
@@ -85,7 +87,8 @@ class Rows:
         half = self.shape.head_dim // 2
         angle = position * self.shape.rope_theta ** (-torch.arange(half) / half)
         first, second = vectors[:, :half], vectors[:, half:]
-        return torch.cat([first * angle.cos() - second * angle.sin(), second * angle.cos() + first * angle.sin()], 1)
+        return torch.cat([first * angle.cos() - second * angle.sin(), second * angle.cos() +
+                          first * angle.sin()], 1)
 
     def add_block(self, inputs, positions, sees):
         """Rows of one block; `sees`: earlier rows visible to all of them. Returns their numbers.
@@ -108,7 +111,8 @@ class Rows:
                     h = torch.cat([layers.rms_norm(e, layer.embed_norm, shape.norm_eps), h])
                 hs.append(h)
             for h, position in zip(hs, positions):
-                self.keys[index].append(self.turn((layer.k.weight @ h).view(-1, shape.head_dim), position))
+                self.keys[index].append(self.turn((layer.k.weight @ h).view(-1, shape.head_dim),
+                                                  position))
                 self.values[index].append((layer.v.weight @ h).view(-1, shape.head_dim))
             visible = list(sees) + numbers
             new = []
@@ -119,10 +123,12 @@ class Rows:
                     kv = head * shape.n_kv_heads // shape.n_heads
                     scores = torch.stack([self.keys[index][r][kv] @ query for r in visible])
                     weights = torch.softmax(scores / shape.head_dim ** 0.5, 0)
-                    heads.append(sum(w * self.values[index][r][kv] for w, r in zip(weights, visible)))
+                    heads.append(sum(w * self.values[index][r][kv] for w,
+                                     r in zip(weights, visible)))
                 x = x + layer.o.weight @ torch.cat(heads)
                 h = layers.rms_norm(x, layer.ffn_norm, shape.norm_eps)
-                new.append(x + layer.down.weight @ (functional.silu(layer.gate.weight @ h) * (layer.up.weight @ h)))
+                gate = functional.silu(layer.gate.weight @ h)
+                new.append(x + layer.down.weight @ (gate * (layer.up.weight @ h)))
             xs = new
         self.outputs += xs
         return numbers
@@ -142,7 +148,8 @@ def draft_rows(module, tokens, features, tree_tokens, tree_parent):
     """(Rows, numbers of the pairs, numbers of the tree's rows) of a pair drafter."""
     k, rows, pairs = module.block, Rows(module), []
     for at in range(0, len(features), k):
-        inputs = [(int(tokens[t + 1]), features[t], t - 1 if t > 0 else None, False) for t in range(at, at + k)]
+        inputs = [(int(tokens[t + 1]), features[t], t - 1 if t > 0 else None, False)
+                  for t in range(at, at + k)]
         pairs += rows.add_block(inputs, range(at, at + k), list(pairs))
     blocks, ancestors, depth = [], [], []
     for b, parent in enumerate(tree_parent[::k]):
@@ -173,7 +180,8 @@ def expected_pairs(module, generator):
     parent = torch.tensor([-1] * k + [-1] * k + [0] * k)
     rows, pairs, tree = draft_rows(module, tokens, features, tree_tokens, parent)
     return {"tokens": tokens.int(), "features": features, "chain.features": rows.features(pairs),
-            "chain.logits": rows.logits(pairs), "tree.tokens": tree_tokens.int(), "tree.parent": parent.int(),
+            "chain.logits": rows.logits(pairs), "tree.tokens": tree_tokens.int(),
+            "tree.parent": parent.int(),
             "tree.features": rows.features(tree), "tree.logits": rows.logits(tree)}
 
 
@@ -189,7 +197,8 @@ def expected_draft(module, generator):
         ancestors = [] if above < 0 else [tree[above]]
         positions.append(len(tokens) if above < 0 else positions[above] + 1)
         tree += rows.add_block([(int(token), None, None, False)], positions[-1:], chain + ancestors)
-    return {"tokens": tokens.int(), "chain.logits": rows.logits(chain), "tree.tokens": tree_tokens.int(),
+    return {"tokens": tokens.int(), "chain.logits": rows.logits(chain),
+            "tree.tokens": tree_tokens.int(),
             "tree.parent": parent.int(), "tree.logits": rows.logits(tree)}
 
 
@@ -211,15 +220,18 @@ ADAPTERS = {
     "eagle-published": ("tiny-draft", eagle.Eagle, {"attn_norm": False}),
     "eagle3": ("tiny-llama", eagle3.Eagle3, {"residual_layers": [0, 1, 3]}),
     "falcon-fc": ("tiny-draft", falcon.Falcon, {"k": 2, "layers": 2, "input": "fc"}),
-    "falcon-per-token": ("tiny-draft", falcon.Falcon, {"k": 3, "layers": 1, "input": "per_token", "scale": 1.5,
+    "falcon-per-token": ("tiny-draft", falcon.Falcon, {"k": 3, "layers": 1, "input": "per_token",
+                                                       "scale": 1.5,
                                                        "skip": True}),
-    "falcon-recurrent": ("tiny-draft", falcon.Falcon, {"k": 2, "layers": 1, "input": "recurrent", "scale": 1.5}),
+    "falcon-recurrent": ("tiny-draft", falcon.Falcon, {"k": 2, "layers": 1, "input": "recurrent",
+                                                       "scale": 1.5}),
     "draft": ("tiny-draft", draft.Draft, {"layers": 1}),
 }
 
 
 def folder_hash(folder):
-    """The engine's hash of a Hugging Face folder: of the lines `name sha256` of configuration and weights."""
+    """The engine's hash of a Hugging Face folder: of the lines `name sha256` of configuration and
+    weights."""
     import hashlib
     lines = ""
     for path in [folder / "config.json", *sorted(folder.glob("*.safetensors"))]:
@@ -240,13 +252,16 @@ def write(models, out):
         randomise(module, generator)
         module.bf16_tensors = ("fc.weight",)  # both kinds of matrices occur
         path = pathlib.Path(out) / f"{name}.safetensors"
-        total += adapter.write(path, module, {"name": model, "hash": folder_hash(pathlib.Path(models) / model)},
+        total += adapter.write(path, module, {"name": model,
+                                              "hash": folder_hash(pathlib.Path(models) / model)},
                                tree={"paths": ["0", "1", "00"], "gain": [0.5, 0.25, 0.125]})
         # What is in the file counts, rounded weights included.
         stored, _ = adapter.load(path, {module.name: kind}, lambda _: frozen)
         make = {"medusa": expected_medusa, "draft": expected_draft}.get(module.name, expected_pairs)
-        total += tensorfile.write(pathlib.Path(out) / f"{name}.expected.safetensors", make(stored, generator),
-                                  {"made_by": "python -m training.parity (methods/training/parity.py)"})
+        total += tensorfile.write(pathlib.Path(out) / f"{name}.expected.safetensors",
+                                  make(stored, generator),
+                                  {"made_by": "python -m training.parity "
+                                              "(methods/training/parity.py)"})
     return total
 
 

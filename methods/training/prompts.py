@@ -24,7 +24,8 @@ def open_text(path):
         return gzip.open(path, "rt", encoding="utf-8") if str(path).endswith(".gz") else \
             open(path, encoding="utf-8")
     except OSError as error:
-        raise Failure(path, f"cannot be read ({error.strerror})", "give an existing file") from error
+        raise Failure(path, f"cannot be read ({error.strerror})",
+                      "give an existing file") from error
 
 
 def json_lines(path):
@@ -39,7 +40,8 @@ def json_lines(path):
                 raise Failure(f"{path}:{number}", f"is not JSON ({error.msg})",
                               "each line must be one object") from error
             if not isinstance(row, dict):
-                raise Failure(f"{path}:{number}", "is not an object", 'write {"id", "source", "prompt"}')
+                raise Failure(f"{path}:{number}", "is not an object",
+                              'write {"id", "source", "prompt"}')
             yield number, row
 
 
@@ -149,14 +151,16 @@ def parse_sources(text):
     for part in filter(None, text.split(",")):
         name, _, most = part.partition(":")
         if most and not most.isdigit():
-            raise Failure("--sources", f"`{part}` has no number after the colon", "write NAME or NAME:NUMBER")
+            raise Failure("--sources", f"`{part}` has no number after the colon",
+                          "write NAME or NAME:NUMBER")
         wanted[name] = int(most) if most else None
     return wanted
 
 
 def mix(rows, sources, exclusion, seed, longest=500):
     """(rows kept, {reason: dropped}): allowed, short enough, distinct, not excluded, shuffled."""
-    dropped = {"source": 0, "length": 0, "repeated": 0, "excluded": 0, "over the limit of its source": 0}
+    dropped = {"source": 0, "length": 0, "repeated": 0, "excluded": 0,
+               "over the limit of its source": 0}
     rows = list(rows)
     random.Random(f"{seed}:mix").shuffle(rows)
     kept, seen, count = [], set(), {}

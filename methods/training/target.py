@@ -1,8 +1,9 @@
-"""The target's own matrices, from a GGUF file or a Hugging Face folder, and checks against a capture.
+"""The target's own matrices, from a GGUF file or a Hugging Face folder, and checks against a
+capture.
 
 Names inside: `embed` [V, d], `head` [V, d] (the same tensor when tied), `norm` [d], and per layer
-the names of adapters: attn_norm, q, k, v, o, ffn_norm, gate, up, down. All float32, [out, in]; q and
-k rows in half-split order (x[i] turns with x[i + head_dim/2]).
+the names of adapters: attn_norm, q, k, v, o, ffn_norm, gate, up, down. All float32, [out, in]; q
+and k rows in half-split order (x[i] turns with x[i + head_dim/2]).
 """
 import dataclasses
 import hashlib
@@ -18,10 +19,12 @@ from .errors import Failure
 # activations and weights itself, so that close calls may fall the other way.
 LEAST_MATCH = 0.95
 
-GGUF_NAMES = {"attn_norm": "attn_norm", "q": "attn_q", "k": "attn_k", "v": "attn_v", "o": "attn_output",
+GGUF_NAMES = {"attn_norm": "attn_norm", "q": "attn_q", "k": "attn_k", "v": "attn_v",
+              "o": "attn_output",
               "ffn_norm": "ffn_norm", "gate": "ffn_gate", "up": "ffn_up", "down": "ffn_down"}
 HF_NAMES = {"attn_norm": "input_layernorm", "q": "self_attn.q_proj", "k": "self_attn.k_proj",
-            "v": "self_attn.v_proj", "o": "self_attn.o_proj", "ffn_norm": "post_attention_layernorm",
+            "v": "self_attn.v_proj", "o": "self_attn.o_proj",
+            "ffn_norm": "post_attention_layernorm",
             "gate": "mlp.gate_proj", "up": "mlp.up_proj", "down": "mlp.down_proj"}
 LAYER_TENSORS = tuple(GGUF_NAMES)
 
@@ -70,7 +73,8 @@ def unpermute(weight, n_heads):
     """Rows from the pairwise order of llama GGUF files to half-split order."""
     rows, columns = weight.shape
     half = rows // n_heads // 2
-    return weight.reshape(n_heads, half, 2, columns).transpose(1, 2).reshape(rows, columns).contiguous()
+    pairs = weight.reshape(n_heads, half, 2, columns)
+    return pairs.transpose(1, 2).reshape(rows, columns).contiguous()
 
 
 def open_gguf(path):
@@ -92,7 +96,8 @@ def open_gguf(path):
         return entry.contents()
 
     arch = field("general.architecture")
-    heads, d_model = int(field(f"{arch}.attention.head_count")), int(field(f"{arch}.embedding_length"))
+    heads = int(field(f"{arch}.attention.head_count"))
+    d_model = int(field(f"{arch}.embedding_length"))
     tensors = {tensor.name: tensor for tensor in reader.tensors}
     if "token_embd.weight" not in tensors:
         raise Failure(path, "tensor token_embd.weight is missing")
@@ -109,11 +114,13 @@ def open_gguf(path):
         if index >= 0:
             full = f"blk.{index}.{GGUF_NAMES[name]}.weight"
         else:
-            full = {"embed": "token_embd", "head": "output", "norm": "output_norm"}[name] + ".weight"
+            full = {"embed": "token_embd", "head": "output",
+                    "norm": "output_norm"}[name] + ".weight"
         if full not in tensors:
             raise Failure(path, f"tensor {full} is missing", "drafters need a Llama-type target")
         entry = tensors[full]
-        weight = torch.from_numpy(gguf.quants.dequantize(entry.data, entry.tensor_type).copy()).float()
+        weight = torch.from_numpy(gguf.quants.dequantize(entry.data,
+                                                         entry.tensor_type).copy()).float()
         if name in ("q", "k") and arch == "llama":
             weight = unpermute(weight, shape.n_heads if name == "q" else shape.n_kv_heads)
         return weight
@@ -140,14 +147,16 @@ def open_hf(path):
         if index >= 0:
             full = f"model.layers.{index}.{HF_NAMES[name]}.weight"
         else:
-            full = {"embed": "model.embed_tokens", "head": "lm_head", "norm": "model.norm"}[name] + ".weight"
+            full = {"embed": "model.embed_tokens", "head": "lm_head",
+                    "norm": "model.norm"}[name] + ".weight"
         if full not in tensors:
             raise Failure(path, f"tensor {full} is missing", "drafters need a Llama-type target")
         return tensors[full].float()
 
     for key in ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"):
         if key not in config:
-            raise Failure(path / "config.json", f"field {key} is missing", "drafters need a Llama-type target")
+            raise Failure(path / "config.json", f"field {key} is missing",
+                          "drafters need a Llama-type target")
     heads = config["num_attention_heads"]
     rope = config.get("rope_parameters") or {}
     shape = Shape(
@@ -166,7 +175,8 @@ def check(target, capture, sequences, most=4000):
     for field in ("d_model", "n_layers", "vocab_size"):
         ours = getattr(target.shape, field)
         if int(info[field]) != ours:
-            raise Failure(capture.path / "capture.json", f"model.{field} is {info[field]}, the target "
+            raise Failure(capture.path / "capture.json",
+                          f"model.{field} is {info[field]}, the target "
                           f"{target.path} has {ours}", "give the model that made the capture")
     if target.hash and info["hash"] and not str(info["hash"]).startswith(target.hash):
         raise Failure(capture.path / "capture.json", f"was made with the model {info['name']} "
@@ -182,6 +192,7 @@ def check(target, capture, sequences, most=4000):
             break
     match = right / total
     if match < LEAST_MATCH:
-        raise Failure(capture.path, f"the head of {target.path} gives only {match:.1%} of the captured "
+        raise Failure(capture.path, f"the head of {target.path} gives only {match:.1%} of the "
+                                    "captured "
                       "tokens from their hidden states", "give the model that made the capture")
     return match

@@ -9,7 +9,8 @@ import torch
 from .errors import Failure
 
 # Stored name: (numpy type of the same width, torch type).
-DTYPES = {"F32": ("<f4", torch.float32), "F16": ("<f2", torch.float16), "BF16": ("<i2", torch.bfloat16),
+DTYPES = {"F32": ("<f4", torch.float32), "F16": ("<f2", torch.float16),
+          "BF16": ("<i2", torch.bfloat16),
           "I8": ("|i1", torch.int8), "U8": ("|u1", torch.uint8), "I32": ("<i4", torch.int32),
           "I64": ("<i8", torch.int64)}
 NAMES = {torch_type: name for name, (_, torch_type) in DTYPES.items()}
@@ -39,7 +40,8 @@ def read(path):
         begin, end = entry["data_offsets"]
         shape, width = tuple(entry["shape"]), np.dtype(numpy_type).itemsize
         if 8 + n + end > size or end - begin != width * int(np.prod(shape, dtype=np.int64)):
-            raise Failure(path, f"tensor {name} does not fit into the file", "the file is cut off; make it again")
+            raise Failure(path, f"tensor {name} does not fit into the file",
+                          "the file is cut off; make it again")
         if end == begin:
             tensors[name] = torch.empty(shape, dtype=torch_type)
             continue

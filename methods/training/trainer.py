@@ -1,7 +1,7 @@
 """The training loop of every method: budget, learning rate, checkpoints, resuming.
 
-Everything random is a function of (seed, epoch, step), so that a checkpoint needs only counters, and a
-killed training that goes on ends with the same weights as one that was not (same threads, and
+Everything random is a function of (seed, epoch, step), so that a checkpoint needs only counters,
+and a killed training that goes on ends with the same weights as one that was not (same threads, and
 a budget of tokens or epochs; a budget of time is another with every machine).
 """
 import dataclasses
@@ -33,7 +33,8 @@ class Budget:
                 (self.tokens, state.tokens), (self.epochs, epoch_share)]
         shares = [now / limit for limit, now in used if limit]
         if not shares:
-            raise Failure("--minutes", "no budget is given", "give --minutes, --cpu-seconds, --tokens or --epochs")
+            raise Failure("--minutes", "no budget is given",
+                          "give --minutes, --cpu-seconds, --tokens or --epochs")
         return min(1.0, max(shares))
 
 
@@ -59,8 +60,10 @@ def generator(*values):
 
 
 def learning_rate(step, share, warmup, least=0.0):
-    """Factor of the rate: linear warm-up (steps, or a share of the budget below 1), cosine to `least`."""
-    rise = min(1.0, (step + 1) / warmup) if warmup >= 1 else min(1.0, (share + 1e-3) / max(warmup, 1e-3))
+    """Factor of the rate: linear warm-up (steps, or a share of the budget below 1), cosine to
+    `least`."""
+    risen = (step + 1) / warmup if warmup >= 1 else (share + 1e-3) / max(warmup, 1e-3)
+    rise = min(1.0, risen)
     return rise * (least + (1 - least) * 0.5 * (1 + math.cos(math.pi * share)))
 
 
@@ -102,7 +105,8 @@ class Trainer:
             return False
         remedy = "give another --out, or --restart to begin anew"
         try:
-            saved = torch.load(self.checkpoint, map_location=self.module.frozen.device, weights_only=True)
+            saved = torch.load(self.checkpoint, map_location=self.module.frozen.device,
+                               weights_only=True)
             then = saved["settings"]
         except Exception as error:  # torch raises many kinds for a broken file
             raise Failure(self.checkpoint, f"cannot be read ({error})", remedy) from error
@@ -125,7 +129,8 @@ class Trainer:
         return self.budget.share(self.state, self.epoch_share())
 
     def run(self, steps=None):
-        """Trains until the budget is used (or `steps` are done); raises Interrupted when told to stop."""
+        """Trains until the budget is used (or `steps` are done); raises Interrupted when told to
+        stop."""
         previous = {s: signal.signal(s, self.on_signal) for s in (signal.SIGINT, signal.SIGTERM)}
         progress = Progress(self.module.name)
         saved_at = time.monotonic()
@@ -159,6 +164,7 @@ class Trainer:
         say("stopping after this step")
 
     def one_step(self):
+        """Its loss."""
         state, options = self.state, self.options
         wall, cpu = time.monotonic(), time.process_time()
         if state.index >= self.feed.n_batches(state.epoch):
@@ -168,7 +174,8 @@ class Trainer:
             group["lr"] = options.lr * learning_rate(state.step, share, options.warmup)
         batch = self.feed.batch(state.epoch, state.index)
         with self.module.frozen.autocast():
-            loss, _, tokens = self.module.loss(batch, options, generator(options.seed, state.step), share)
+            loss, _, tokens = self.module.loss(batch, options, generator(options.seed, state.step),
+                                               share)
         loss.backward()
         if options.clip and getattr(options, "clip_kind", "norm") == "value":
             torch.nn.utils.clip_grad_value_(self.parameters, options.clip)
@@ -178,13 +185,18 @@ class Trainer:
         self.optimiser.zero_grad(set_to_none=True)
         value = float(loss.detach())
         if not math.isfinite(value):
-            raise Failure("training", f"the loss is {value} after {state.step + 1} steps", "lower --lr", 6)
-        state.mean_loss = value if state.step == 0 else 0.98 * state.mean_loss + 0.02 * value
-        state.step, state.index, state.tokens = state.step + 1, state.index + 1, state.tokens + tokens
+            raise Failure("training", f"the loss is {value} after {state.step + 1} steps",
+                          "lower --lr", 6)
+        # A plain mean at first, then one of about the last 40 steps.
+        state.mean_loss += (value - state.mean_loss) * max(0.05, 1 / (state.step + 1))
+        state.step += 1
+        state.index += 1
+        state.tokens += tokens
         state.wall_seconds += time.monotonic() - wall
         state.cpu_seconds += time.process_time() - cpu
         if len(state.curve) < 1 + CURVE_POINTS * self.share():
             state.curve.append([state.tokens, round(state.mean_loss, 4)])
+        return value
 
 
 def out_of_memory(batch):

@@ -1,8 +1,10 @@
-"""What EAGLE, EAGLE-3 and Falcon share: drafting from features, unrolled in training as in decoding.
+"""What EAGLE, EAGLE-3 and Falcon share: drafting from features, unrolled in training as in
+decoding.
 
-A pair is (feature of token t, embedding of token t+1). A drafter maps pairs to predicted features and
-feeds these back for the next step. Training on the first step alone teaches nothing about a
-drafter's own features; so it is unrolled `steps` times with the true tokens (Li et al. 2025, "training-time test").
+A pair is (feature of token t, embedding of token t+1). A drafter maps pairs to predicted features
+and feeds these back for the next step. Training on the first step alone teaches nothing about a
+drafter's own features; so it is unrolled `steps` times with the true tokens (Li et al. 2025,
+"training-time test").
 """
 import dataclasses
 
@@ -19,13 +21,15 @@ FEATURE_DRAFTER_OPTIONS = (
     ("--head-weight", float, "weight of the loss at the output head"),
     ("--hard-share", float, "share of the hard label in the loss at the head, the rest is soft"),
     ("--feature-weight", float, "weight of the SmoothL1 loss of the features"),
-    ("--feature-scale", str, "rms: the feature loss is of features scaled to unit rms; none: as they are"),
+    ("--feature-scale", str, "rms: the feature loss is of features scaled to unit rms; none: as "
+                             "they are"),
     ("--noise", float, "uniform noise on the input features, in units of their rms"),
 )
 
 
 class FeatureDrafter(nn.Module):
-    """Subclasses define the input (`begin`, `go_on`), layer 0's attention input and the output head.
+    """Subclasses define the input (`begin`, `go_on`), layer 0's attention input and the output
+    head.
 
     block: pairs per block (k of Falcon). depth: draft positions looked at in evaluation.
     """
@@ -45,7 +49,8 @@ class FeatureDrafter(nn.Module):
         raise NotImplementedError
 
     def go_on(self, e, features, state):
-        """(x [B, A, d], state) of an unrolled step from predicted features; state of the step before."""
+        """(x [B, A, d], state) of an unrolled step from predicted features; state of the step
+        before."""
         raise NotImplementedError
 
     def window_state(self, state, rows):
@@ -95,7 +100,8 @@ class FeatureDrafter(nn.Module):
             for i, layer in enumerate(self.layers):
                 h = self.attention_input(i, x, e)
                 own[i].append(layer.keys_values(h, *turn))
-                x = layer.finish(x, layers.attend(layer.queries(h, *turn), *true[i], mask, own[i], k))
+                x = layer.finish(x, layers.attend(layer.queries(h, *turn), *true[i], mask, own[i],
+                                                  k))
             outs.append(x)
         return outs
 
@@ -112,7 +118,8 @@ class FeatureDrafter(nn.Module):
         return batch.tokens, features.to(self.frozen.kind)
 
     def change_inputs(self, tokens, features, batch, options, rng, fraction):
-        """Noise, glancing: (first tokens or None, features) of the true pairs; loss targets stay."""
+        """Noise, glancing: (first tokens or None, features) of the true pairs; loss targets
+        stay."""
         if options.noise:
             noise = torch.rand(features.shape, generator=rng).to(features) - 0.5
             features = features + 2 * options.noise * self.feature_rms * noise
@@ -145,7 +152,8 @@ class FeatureDrafter(nn.Module):
             sizes.append(len(at))
             if options.feature_weight:
                 unit = self.feature_rms if options.feature_scale == "rms" else 1.0
-                one = functional.smooth_l1_loss(states.float() / unit, states_true[at].float() / unit)
+                one = functional.smooth_l1_loss(states.float() / unit,
+                                                states_true[at].float() / unit)
                 feature_loss = feature_loss + scale * one
         states, weights, index = torch.cat(picked), torch.cat(weights), torch.cat(index)
         states = self.to_head(states)
@@ -161,7 +169,8 @@ class FeatureDrafter(nn.Module):
     def labels(self, batch, options):
         """(place of each token's label [B, n] or -1, labels, probs, the target's states [M, d]).
 
-        The label of token q is what the target says at q-1; M counts the answer tokens of the batch.
+        The label of token q is what the target says at q-1; M counts the answer tokens of the
+        batch.
         """
         n = batch.hidden.shape[1]
         q = torch.arange(n + 1, device=batch.n.device)[None, :]
@@ -206,10 +215,11 @@ class FeatureDrafter(nn.Module):
                 first = batch.first.tolist()
                 for j, out in enumerate(outs):
                     q, valid = batch.targets(j)
-                    places = frozen.vocabulary.place[batch.tokens.gather(1, q.clamp(max=batch.tokens.shape[1] - 1))]
+                    places = frozen.vocabulary.place[batch.tokens_at(q)]
                     with frozen.autocast():
                         got = torch.full(q.shape, losses.UNREACHABLE, device=q.device)
-                        got[valid] = losses.ranks(self.to_head(out[valid]), self.head_matrix(), places[valid])
+                        got[valid] = losses.ranks(self.to_head(out[valid]), self.head_matrix(),
+                                                  places[valid])
                     got = got.cpu().view(len(chosen), -1, k)
                     for b, i in enumerate(mine):
                         # Block number of the window -> base: the block's last row, in whole pairs.

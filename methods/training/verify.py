@@ -1,4 +1,5 @@
-"""Recomputes captured states with the target's own layers: a check of everything that is read from it."""
+"""Recomputes captured states with the target's own layers: a check of everything that is read from
+it."""
 import torch
 
 from . import layers
@@ -10,7 +11,8 @@ LARGEST = 3e9  # weights; for larger targets a forward in float32 takes too long
 
 @torch.no_grad()
 def target_states(target, tokens, wanted=()):
-    """({layer: residual stream entering it}, states after the final norm [n, d]) of one sequence."""
+    """({layer: residual stream entering it}, states after the final norm [n, d]) of one
+    sequence."""
     shape = target.shape
     n = len(tokens)
     cos, sin = layers.rope_tables(shape, n, "cpu")
@@ -29,7 +31,8 @@ def target_states(target, tokens, wanted=()):
 
 
 def check_states(target, capture, sequences, most=200):
-    """Least mean cosine of captured and recomputed states (and residual streams) of one short answer."""
+    """Least mean cosine of captured and recomputed states (and residual streams) of one short
+    answer."""
     shape = target.shape
     size = shape.n_layers * shape.d_model * (3 * shape.d_ffn + 2 * shape.n_heads * shape.head_dim)
     fitting = [s for s in sequences if s.n <= most]
@@ -40,13 +43,15 @@ def check_states(target, capture, sequences, most=200):
     streams, states = target_states(target, capture.tokens(s), wanted)
     pairs = {"hidden": (capture.rows(s, "hidden", 1, s.n - 1).float(), states[1:s.n - 1])}
     for i, number in enumerate(wanted):
-        stored = capture.rows(s, "residual", 1, s.n - 1)[:, i * shape.d_model:(i + 1) * shape.d_model]
+        stored = capture.rows(s, "residual", 1, s.n - 1)[:,
+                                                         i * shape.d_model:(i + 1) * shape.d_model]
         pairs[f"residual stream of layer {number}"] = (stored.float(), streams[number][1:s.n - 1])
     least = 1.0
     for name, (stored, computed) in pairs.items():
         cosine = float(torch.cosine_similarity(stored, computed, dim=-1).mean())
         if not cosine >= LEAST_COSINE:
-            raise Failure(capture.path, f"{name} of line {s.line}: mean cosine {cosine:.3f} with what "
+            raise Failure(capture.path, f"{name} of line {s.line}: mean cosine {cosine:.3f} with "
+                                        "what "
                           f"{target.path} gives", "give the model that made the capture")
         least = min(least, cosine)
     return least

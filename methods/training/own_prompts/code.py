@@ -4,11 +4,13 @@ from .words import NAMES, pick
 # What a function shall do, as "name(arguments)": "phrase after 'that'".
 FUNCTIONS = {
     "merge_intervals(intervals)": "merges overlapping intervals given as pairs of numbers",
-    "chunked(items, size)": "splits a list into pieces of a given size, the last one may be shorter",
+    "chunked(items, size)": "splits a list into pieces of a given size, the last one may be "
+                            "shorter",
     "flatten(nested)": "flattens a list that contains other lists to any depth",
     "is_valid_ipv4(text)": "checks whether a string is a valid IPv4 address",
     "caesar(text, shift)": "shifts every letter of a text by a number of places and keeps its case",
-    "word_counts(text)": "counts how often each word occurs in a text, ignoring case and punctuation",
+    "word_counts(text)": "counts how often each word occurs in a text, ignoring case and "
+                         "punctuation",
     "roman(number)": "converts a whole number below 4000 to a Roman numeral",
     "to_base(number, base)": "writes a whole number in another base from 2 to 36",
     "transpose(matrix)": "swaps the rows and columns of a matrix stored as a list of lists",
@@ -16,7 +18,8 @@ FUNCTIONS = {
     "binary_search(items, wanted)": "finds the position of a value in a sorted list by halving",
     "quick_sort(items)": "sorts a list with the quicksort algorithm and returns a new list",
     "merge_sort(items)": "sorts a list by merging sorted halves",
-    "bubble_sort(items)": "sorts a list in place with bubble sort and stops early when it is sorted",
+    "bubble_sort(items)": "sorts a list in place with bubble sort and stops early when it is "
+                          "sorted",
     "prime_factors(n)": "returns the prime factors of a whole number in ascending order",
     "primes_below(limit)": "lists all primes below a limit with the sieve of Eratosthenes",
     "fibonacci(n)": "yields the first n Fibonacci numbers",
@@ -27,7 +30,8 @@ FUNCTIONS = {
     "edit_distance(a, b)": "computes the Levenshtein distance of two strings",
     "count_islands(grid)": "counts groups of connected ones in a grid of zeros and ones",
     "shortest_path(graph, start, goal)": "finds a shortest path in an unweighted graph",
-    "dijkstra(graph, start)": "computes the distances from one node to all others in a weighted graph",
+    "dijkstra(graph, start)": "computes the distances from one node to all others in a weighted "
+                              "graph",
     "topological_order(tasks)": "orders tasks so that each comes after the tasks it depends on",
     "has_cycle(graph)": "detects whether a directed graph has a cycle",
     "balanced(text)": "checks that all kinds of brackets in a text are opened and closed in order",
@@ -65,7 +69,8 @@ FUNCTIONS = {
     "sort_by_key(rows, key)": "sorts a list of dictionaries by one key, rows without it come last",
     "group_by(rows, key)": "groups a list of dictionaries by the value of one key",
     "pivot(rows)": "turns rows of (name, month, amount) into one dictionary per name",
-    "check_password(text)": "checks that a password has 10 characters, a digit, a capital and a symbol",
+    "check_password(text)": "checks that a password has 10 characters, a digit, a capital and a "
+                            "symbol",
     "mask_card(number)": "hides all but the last four digits of a card number",
     "luhn_ok(number)": "validates a card number with the Luhn checksum",
     "is_valid_email(text)": "checks the form of an e-mail address with a regular expression",
@@ -87,7 +92,8 @@ FUNCTIONS = {
     "subsets(items)": "returns all subsets of a list",
     "combinations(items, k)": "returns all ways to choose k items",
     "change(amount, coins)": "returns the smallest number of coins that make up an amount",
-    "knapsack(weights, values, capacity)": "solves the 0/1 knapsack problem with dynamic programming",
+    "knapsack(weights, values, capacity)": "solves the 0/1 knapsack problem with dynamic "
+                                           "programming",
     "longest_increasing(values)": "returns a longest increasing subsequence",
     "grid_paths(rows, columns)": "counts the ways through a grid moving only right and down",
     "game_of_life(grid)": "computes the next generation of Conway's Game of Life",
@@ -110,7 +116,8 @@ FUNCTIONS = {
     "retry(function, times)": "calls a function again when it raises, up to a number of times",
     "memoise(function)": "remembers the results of a function of hashable arguments",
     "timed(function)": "is a decorator that prints how long a call took",
-    "throttle(function, seconds)": "ignores calls that come sooner than some seconds after the last",
+    "throttle(function, seconds)": "ignores calls that come sooner than some seconds after the "
+                                   "last",
     "batch_rename(folder, old, new)": "replaces a part of the names of all files in a folder",
     "find_large_files(folder, limit)": "lists files above a size limit, the largest first",
     "count_lines(folder, suffix)": "counts the lines of all files with a suffix in a folder tree",
@@ -135,12 +142,13 @@ ASK = [
     "In {lang}, define a function that {what}.",
 ]
 EXTRA = ["", "", "", "", " Add a docstring.", " Use type hints.", " Include two example calls.",
-         " Write three tests with assert.", " Do not use any imports.", " Explain each step briefly.",
-         " Handle empty input.", " Raise ValueError for bad input.", " Keep it as simple as possible.",
-         " Comment the code.", " State its time complexity.", " Show the expected output.",
-         " Only give the code.", " Then explain how it works.", " Also write a small main program.",
-         " Avoid recursion.", " Mention one edge case."]
-LANGS = ["Python"] * 14 + ["JavaScript", "JavaScript", "Java", "C", "C++", "Go", "Rust", "TypeScript"]
+         " Write three tests with assert.", " Do not use any imports.",
+         " Explain each step briefly.", " Handle empty input.", " Raise ValueError for bad input.",
+         " Keep it as simple as possible.", " Comment the code.", " State its time complexity.",
+         " Show the expected output.", " Only give the code.", " Then explain how it works.",
+         " Also write a small main program.", " Avoid recursion.", " Mention one edge case."]
+LANGS = ["Python"] * 14 + ["JavaScript", "JavaScript", "Java", "C", "C++", "Go", "Rust",
+                           "TypeScript"]
 
 
 def function_task(rng):
@@ -194,8 +202,8 @@ COMBINE = {
 }
 FORMS = [
     "Complete this Python function:\n\n```python\n{code}```",
-    "Complete the following Python function. Answer with the complete function in one code block.\n\n"
-    "```python\n{code}```",
+    "Complete the following Python function. Answer with the complete function in one code "
+    "block.\n\n```python\n{code}```",
     "{code}",
     "Write the body of this function.\n\n{code}",
     "Finish this code:\n{code}",
@@ -242,10 +250,12 @@ def pipeline_task(rng):
     if rng.random() < 0.3:
         values = [rng.randrange(-20, 60) for _ in range(rng.randrange(5, 8))]
         return rng.choice([
-            f"Write a Python function that returns {what}. For {values} the result is {solve(values)!r}.",
-            f"Write a Python function `{name}(numbers)`. It returns {what}.\nYour code should satisfy: "
-            f"assert {name}({values}) == {solve(values)!r}",
-            f"Using Python, return {what}. Example input: {values}, example output: {solve(values)!r}.",
+            f"Write a Python function that returns {what}. For {values} the result is "
+            f"{solve(values)!r}.",
+            f"Write a Python function `{name}(numbers)`. It returns {what}.\nYour code should "
+            f"satisfy: assert {name}({values}) == {solve(values)!r}",
+            f"Using Python, return {what}. Example input: {values}, example output: "
+            f"{solve(values)!r}.",
         ])
     inputs = [[rng.randrange(-20, 60) for _ in range(rng.randrange(4, 7))] for _ in range(2)]
     argument = rng.choice(["numbers", "values", "items", "data", "lst"])
@@ -288,7 +298,8 @@ SENTENCES = ["the little green tree near the house", "an apple a day makes a hap
 
 def words_task(rng):
     keep, change, join = pick(rng, list(WORD_KEEP), list(WORD_CHANGE), list(WORD_JOIN))
-    what = f"the {WORD_KEEP[keep][0]} of a sentence, {WORD_CHANGE[change][0]}, as {WORD_JOIN[join][0]}"
+    what = (f"the {WORD_KEEP[keep][0]} of a sentence, {WORD_CHANGE[change][0]}, "
+            f"as {WORD_JOIN[join][0]}")
 
     def solve(text):
         return WORD_JOIN[join][1]([WORD_CHANGE[change][1](w) for w in text.split()
@@ -298,13 +309,15 @@ def words_task(rng):
     if rng.random() < 0.35:
         return (f"Write a Python function that takes a sentence and returns {what}.\n"
                 f"Input: {text!r}\nOutput: {solve(text)!r}")
-    code = definition(rng, f"{join}_{change}_{keep}", what, rng.choice(["text", "sentence", "s"]), "str",
+    code = definition(rng, f"{join}_{change}_{keep}", what, rng.choice(["text", "sentence", "s"]),
+                      "str",
                       [(text, solve(text))])
     return rng.choice(FORMS).format(code=code)
 
 
 CLASSES = {
-    "Library": ["lend a book", "return a book", "list overdue books", "search by author", "add a member"],
+    "Library": ["lend a book", "return a book", "list overdue books", "search by author",
+                "add a member"],
     "ParkingLot": ["park a car", "release a place", "count free places", "compute the fee"],
     "BankAccount": ["deposit", "withdraw", "transfer to another account", "print a statement"],
     "ShoppingCart": ["add an item", "remove an item", "apply a discount code", "compute the total"],
@@ -352,9 +365,10 @@ CLASS_ASK = [
     "I am writing a small program in {lang} and need a {name} class. It must {methods}.",
     "Show me a {lang} class called {name}; one should be able to {methods}.",
 ]
-CLASS_EXTRA = ["", "", "", " Include a short usage example.", " Add docstrings.", " Write unit tests for it.",
-               " Reject invalid values with an exception.", " Keep the code short.",
-               " Explain the design in a few sentences.", " Add a method that prints it nicely."]
+CLASS_EXTRA = ["", "", "", " Include a short usage example.", " Add docstrings.",
+               " Write unit tests for it.", " Reject invalid values with an exception.",
+               " Keep the code short.", " Explain the design in a few sentences.",
+               " Add a method that prints it nicely."]
 
 
 def listing(words):
@@ -373,7 +387,8 @@ def class_task(rng):
 
 SCRIPT_JOBS = [
     "reads a CSV file of {rows} and prints the {stat} of the column `{column}`",
-    "reads a JSON file with a list of {rows} and writes those with `{column}` above {n} to a new file",
+    "reads a JSON file with a list of {rows} and writes those with `{column}` above {n} to a new "
+    "file",
     "asks the user for {n} numbers and prints their {stat}",
     "watches a folder and prints a line whenever a new file appears",
     "counts the most frequent words of a text file and prints the top {n}",
@@ -403,23 +418,26 @@ SCRIPT_JOBS = [
     "converts between currencies with a table of rates",
     "measures how long sorting {n}000 random numbers takes",
 ]
-ROWS = ["orders", "customers", "invoices", "products", "books", "students", "measurements", "flights",
-        "employees", "tickets", "recipes", "sales", "movies", "songs", "visits"]
-COLUMNS = ["price", "age", "score", "quantity", "year", "rating", "weight", "duration", "amount", "level"]
+ROWS = ["orders", "customers", "invoices", "products", "books", "students", "measurements",
+        "flights", "employees", "tickets", "recipes", "sales", "movies", "songs", "visits"]
+COLUMNS = ["price", "age", "score", "quantity", "year", "rating", "weight", "duration", "amount",
+           "level"]
 STATS = ["average", "sum", "maximum", "median", "minimum", "standard deviation"]
 SCRIPT_ASK = ["Write a Python script that {job}.", "Write a small Python program that {job}.",
               "I want a Python script that {job}. How do I write it?",
               "Create a command-line tool in Python that {job}.",
               "Help me write Python code that {job}.",
               "Show how to write a program in Python that {job}, step by step."]
-SCRIPT_EXTRA = ["", "", "", " Use only the standard library.", " Handle missing files with a clear message.",
-                " Put the logic into functions.", " Add comments.", " Keep it below 40 lines.",
-                " Explain how to run it.", " Use argparse for the options."]
+SCRIPT_EXTRA = ["", "", "", " Use only the standard library.",
+                " Handle missing files with a clear message.", " Put the logic into functions.",
+                " Add comments.", " Keep it below 40 lines.", " Explain how to run it.",
+                " Use argparse for the options."]
 
 
 def script_task(rng):
     job = rng.choice(SCRIPT_JOBS).format(rows=rng.choice(ROWS), stat=rng.choice(STATS),
-                                         column=rng.choice(COLUMNS), n=rng.choice([5, 10, 20, 50, 100]))
+                                         column=rng.choice(COLUMNS),
+                                         n=rng.choice([5, 10, 20, 50, 100]))
     return rng.choice(SCRIPT_ASK).format(job=job) + rng.choice(SCRIPT_EXTRA)
 
 
@@ -435,15 +453,15 @@ TABLES = {
     "matches": ["id", "home_team", "away_team", "home_goals", "away_goals"],
     "rooms": ["id", "hotel", "beds", "price", "free"],
 }
-SQL_ASK = [
-    "lists the ten rows with the highest {a}", "counts the rows for each {b}",
-    "returns the average {a} for each {b}", "finds every {b} that occurs more than {n} times",
-    "selects all rows whose {a} is above the average {a}", "deletes rows with a missing {a}",
-    "sets {a} to 0 where {b} is empty", "returns the second highest {a}",
-    "shows {b} and {a}, sorted by {a} in descending order", "finds rows with the same {b}",
-    "returns the row with the largest {a} for each {b}", "adds a column named note to the table",
-    "shows the share of each {b} in the total {a}", "creates an index that speeds up searches by {b}",
-]
+SQL_ASK = ["lists the ten rows with the highest {a}", "counts the rows for each {b}",
+           "returns the average {a} for each {b}",
+           "finds every {b} that occurs more than {n} times",
+           "selects all rows whose {a} is above the average {a}", "deletes rows with a missing {a}",
+           "sets {a} to 0 where {b} is empty", "returns the second highest {a}",
+           "shows {b} and {a}, sorted by {a} in descending order", "finds rows with the same {b}",
+           "returns the row with the largest {a} for each {b}",
+           "adds a column named note to the table", "shows the share of each {b} in the total {a}",
+           "creates an index that speeds up searches by {b}"]
 
 
 def sql_task(rng):
@@ -459,39 +477,44 @@ def sql_task(rng):
     ]).format(job=job, table=table, columns=", ".join(columns))
 
 
-CONCEPTS = [
-    "list comprehensions", "generators and yield", "decorators", "context managers", "lambda functions",
-    "dictionaries", "sets", "tuples", "slicing", "string formatting with f-strings", "exceptions",
-    "default arguments", "keyword arguments", "recursion", "closures", "inheritance", "dataclasses",
-    "abstract base classes", "the global interpreter lock", "virtual environments", "unit tests",
-    "type hints", "regular expressions", "asynchronous functions", "threads", "iterators", "enumerate and zip",
-    "map and filter", "the with statement", "modules and packages", "properties", "static methods",
-    "operator overloading", "hash tables", "binary search trees", "linked lists", "stacks and queues",
-    "heaps", "graphs", "depth-first search", "breadth-first search", "dynamic programming", "memoisation",
-    "greedy algorithms", "big O notation", "sorting algorithms", "floating-point rounding", "bit operations",
-    "version control with git", "merge conflicts", "REST interfaces", "HTTP status codes", "JSON", "SQL joins",
-    "database indexes", "transactions", "caching", "environment variables", "logging", "continuous integration",
-    "code reviews", "refactoring", "design patterns", "the singleton pattern", "the observer pattern",
-    "dependency injection", "pointers in C", "memory leaks", "references in C++", "smart pointers",
-    "templates in C++", "interfaces in Java", "promises in JavaScript", "closures in JavaScript",
-    "ownership in Rust", "goroutines in Go", "CSS flexbox", "HTML forms", "the DOM", "Docker containers",
-]
+CONCEPTS = ["list comprehensions", "generators and yield", "decorators", "context managers",
+            "lambda functions", "dictionaries", "sets", "tuples", "slicing",
+            "string formatting with f-strings", "exceptions", "default arguments",
+            "keyword arguments", "recursion", "closures", "inheritance", "dataclasses",
+            "abstract base classes", "the global interpreter lock", "virtual environments",
+            "unit tests", "type hints", "regular expressions", "asynchronous functions", "threads",
+            "iterators", "enumerate and zip", "map and filter", "the with statement",
+            "modules and packages", "properties", "static methods", "operator overloading",
+            "hash tables", "binary search trees", "linked lists", "stacks and queues", "heaps",
+            "graphs", "depth-first search", "breadth-first search", "dynamic programming",
+            "memoisation", "greedy algorithms", "big O notation", "sorting algorithms",
+            "floating-point rounding", "bit operations", "version control with git",
+            "merge conflicts", "REST interfaces", "HTTP status codes", "JSON", "SQL joins",
+            "database indexes", "transactions", "caching", "environment variables", "logging",
+            "continuous integration", "code reviews", "refactoring", "design patterns",
+            "the singleton pattern", "the observer pattern", "dependency injection",
+            "pointers in C", "memory leaks", "references in C++", "smart pointers",
+            "templates in C++", "interfaces in Java", "promises in JavaScript",
+            "closures in JavaScript", "ownership in Rust", "goroutines in Go", "CSS flexbox",
+            "HTML forms", "the DOM", "Docker containers"]
 VERSUS = [("a list", "a tuple"), ("a list", "a set"), ("`is`", "`==`"), ("a process", "a thread"),
           ("a stack", "a queue"), ("an array", "a linked list"), ("a class", "an object"),
           ("a module", "a package"), ("a shallow copy", "a deep copy"), ("`append`", "`extend`"),
           ("a compiler", "an interpreter"), ("a unit test", "an integration test"), ("GET", "POST"),
           ("an inner join", "a left join"), ("`sort`", "`sorted`"), ("`let`", "`const`"),
-          ("git merge", "git rebase"), ("a function", "a method"), ("an abstract class", "an interface"),
+          ("git merge", "git rebase"), ("a function", "a method"),
+          ("an abstract class", "an interface"),
           ("authentication", "authorisation"), ("breadth-first", "depth-first search"),
           ("`range`", "`list`"), ("JSON", "XML"), ("recursion", "iteration")]
-CONCEPT_ASK = [
-    "Explain {c} to a beginner, with a short code example.", "What are {c} good for? Show an example.",
-    "Give me three common mistakes with {c}.", "When should I use {c}?",
-    "Write a small program that demonstrates {c}.", "Explain {c} in a few sentences.",
-    "Write a short tutorial on {c}.", "How do I test code that relies on {c}?",
-    "Make an exercise about {c} and give its solution.", "Describe {c} as you would to a school class.",
-    "What should I know about {c} before a job interview?", "List the main ideas behind {c}.",
-]
+CONCEPT_ASK = ["Explain {c} to a beginner, with a short code example.",
+               "What are {c} good for? Show an example.", "Give me three common mistakes with {c}.",
+               "When should I use {c}?", "Write a small program that demonstrates {c}.",
+               "Explain {c} in a few sentences.", "Write a short tutorial on {c}.",
+               "How do I test code that relies on {c}?",
+               "Make an exercise about {c} and give its solution.",
+               "Describe {c} as you would to a school class.",
+               "What should I know about {c} before a job interview?",
+               "List the main ideas behind {c}."]
 
 
 def concept_task(rng):

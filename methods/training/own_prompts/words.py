@@ -34,9 +34,10 @@ def two_names(rng):
     return rng.sample(NAMES, 2)
 
 
-VOWEL_NOUN = re.compile(r"\b([aA]) (?=(?:%s)\b)" % "|".join(w for w in JOBS + ANIMALS if w[0] in "aeiou"))
+VOWEL_NOUNS = [noun for noun in JOBS + ANIMALS if noun[0] in "aeiou"]
+BEFORE_VOWEL = re.compile(r"\b([aA]) (?=(?:%s)\b)" % "|".join(VOWEL_NOUNS))
 
 
 def mend_articles(text):
     """`a owl` becomes `an owl`: templates say `a` everywhere."""
-    return VOWEL_NOUN.sub(r"\1n ", text)
+    return BEFORE_VOWEL.sub(r"\1n ", text)

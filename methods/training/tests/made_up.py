@@ -1,6 +1,7 @@
 """A made-up target and captures of it, in the layout of evalrun, for tests without any model.
 
-The "target" says the next token from the last two: its state is a table entry, the token the argmax of its head.
+The "target" says the next token from the last two: its state is a table entry, the token the argmax
+of its head.
 """
 import json
 import math
@@ -30,18 +31,23 @@ def write_target(folder, seed=0, d=D, vocab=V):
             name + "self_attn.k_proj.weight": random(KV * HEAD_DIM, d),
             name + "self_attn.v_proj.weight": random(KV * HEAD_DIM, d),
             name + "self_attn.o_proj.weight": random(d, HEADS * HEAD_DIM),
-            name + "mlp.gate_proj.weight": random(FFN, d), name + "mlp.up_proj.weight": random(FFN, d),
+            name + "mlp.gate_proj.weight": random(FFN, d), name +
+            "mlp.up_proj.weight": random(FFN, d),
             name + "mlp.down_proj.weight": random(d, FFN)}
     tensorfile.write(folder / "model.safetensors", tensors)
     (folder / "config.json").write_text(json.dumps({
-        "hidden_size": d, "num_hidden_layers": LAYERS, "vocab_size": vocab, "num_attention_heads": HEADS,
-        "num_key_value_heads": KV, "head_dim": HEAD_DIM, "intermediate_size": FFN, "rms_norm_eps": 1e-5,
+        "hidden_size": d, "num_hidden_layers": LAYERS, "vocab_size": vocab,
+        "num_attention_heads": HEADS,
+        "num_key_value_heads": KV, "head_dim": HEAD_DIM, "intermediate_size": FFN,
+        "rms_norm_eps": 1e-5,
         "rope_theta": 10000.0, "tie_word_embeddings": True, "model_type": "llama",
-        "architectures": ["LlamaForCausalLM"], "hidden_act": "silu", "max_position_embeddings": 512}))
+        "architectures": ["LlamaForCausalLM"], "hidden_act": "silu",
+        "max_position_embeddings": 512}))
     return tensors["model.embed_tokens.weight"]
 
 
-def write_capture(folder, head, n_sequences=40, seed=0, residual=False, parts=2, longest=40, model_hash="made-up"):
+def write_capture(folder, head, n_sequences=40, seed=0, residual=False, parts=2, longest=40,
+                  model_hash="made-up"):
     """capture.json and parts; answers follow from a table of states, prompts are random."""
     generator = torch.Generator().manual_seed(seed + 1)
     vocab, d = head.shape
@@ -51,9 +57,11 @@ def write_capture(folder, head, n_sequences=40, seed=0, residual=False, parts=2,
     table = table + 0.1 * torch.randn(table.shape, generator=generator)
     folder.mkdir(parents=True, exist_ok=True)
     info = {"format": "evalrun-capture", "version": 1,
-            "model": {"name": "made-up", "path": "made-up", "hash": model_hash, "dtype": "f32", "d_model": d,
+            "model": {"name": "made-up", "path": "made-up", "hash": model_hash, "dtype": "f32",
+                      "d_model": d,
                       "n_layers": LAYERS, "vocab_size": vocab},
-            "max_new": longest, "residual_layers": [1, 2, 3] if residual else [], "in_hash": f"list {seed}",
+            "max_new": longest, "residual_layers": [1, 2, 3] if residual else [],
+            "in_hash": f"list {seed}",
             "n_lines": n_sequences}
     (folder / "capture.json").write_text(json.dumps(info))
     for part in range(parts):
@@ -77,7 +85,8 @@ def write_capture(folder, head, n_sequences=40, seed=0, residual=False, parts=2,
             hidden += states
         tensors = {"tokens": torch.tensor(tokens, dtype=torch.int32), "start": torch.tensor(start),
                    "prompt": torch.tensor(prompts, dtype=torch.int32), "line": torch.tensor(lines),
-                   "ended": torch.zeros(len(lines), dtype=torch.uint8), "hidden": torch.stack(hidden)}
+                   "ended": torch.zeros(len(lines), dtype=torch.uint8),
+                   "hidden": torch.stack(hidden)}
         if residual:
             streams = torch.stack(hidden).float()
             tensors["residual"] = torch.cat([0.5 * streams, streams, 4 * streams], 1).bfloat16()

@@ -17,7 +17,8 @@ def oracle(world, kind, config, shift):
     class Oracle(kind):
         def unroll(self, tokens, features, rows, steps, first_tokens=None):
             size = tokens.shape[1] - 1
-            return [one_hot(tokens.gather(1, (rows + 1 + (j + 1) * self.block + shift).clamp(max=size)),
+            return [one_hot(tokens.gather(1, (rows + 1 + (j + 1) * self.block +
+                                              shift).clamp(max=size)),
                             self.frozen.shape.vocab_size) for j in range(steps)]
 
     return Oracle(frozen, config)
@@ -92,12 +93,14 @@ def test_medusa_labels_are_shifted(world):
     for base in range(s.n_bases):
         t = s.prompt - 1 + base
         assert feed.rows[base] == s.start + t and feed.parts[base] == s.part
-        expected = [int(tokens[t + 2 + k]) if t + 2 + k < s.n else losses.NO_LABEL for k in range(3)]
+        expected = [int(tokens[t + 2 + k]) if t + 2 + k < s.n else losses.NO_LABEL
+                    for k in range(3)]
         assert feed.places[base].tolist() == expected
 
 
 def test_walk_by_hand():
-    # Bases 0..5: accepts 2 at base 0, goes to 3; accepts 0, goes to 4; accepts 1, goes to 6: the end.
+    # Bases 0..5: accepts 2 at base 0, goes to 3; accepts 0, goes to 4; accepts 1, goes to 6: the
+    # end.
     assert evaluate.walk([2, 9, 9, 0, 1, 0]) == [0, 3, 4]
     assert evaluate.tau([[2, 9, 9, 0, 1, 0]]) == 2.0
     assert evaluate.tau([[0, 0, 0]]) == 1.0

@@ -8,13 +8,15 @@ from training.tests import made_up
 
 def modules(world):
     frozen = world.frozen(30)
-    kinds = [("eagle", eagle.Eagle, {"attn_norm": True}), ("bare", eagle.Eagle, {"attn_norm": False}),
+    kinds = [("eagle", eagle.Eagle, {"attn_norm": True}),
+             ("bare", eagle.Eagle, {"attn_norm": False}),
              ("eagle3", eagle3.Eagle3, {"residual_layers": [1, 2, 3]})]
     for k in (1, 2, 3):
         for n in (1, 2):
             kinds.append((f"falcon-{k}-{n}", falcon.Falcon, {"k": k, "layers": n, "input": "fc"}))
     for kind in ("per_token", "recurrent"):
-        kinds.append((f"falcon-{kind}", falcon.Falcon, {"k": 2, "layers": 1, "input": kind, "scale": 1.5,
+        kinds.append((f"falcon-{kind}", falcon.Falcon, {"k": 2, "layers": 1, "input": kind,
+                                                        "scale": 1.5,
                                                         "skip": kind == "recurrent"}))
     for name, kind, config in kinds:
         module = kind(frozen, config)
@@ -22,14 +24,16 @@ def modules(world):
         yield name, module
 
 
-NAMES = ["eagle", "bare", "eagle3", *(f"falcon-{k}-{n}" for k in (1, 2, 3) for n in (1, 2)), "falcon-per_token",
+NAMES = ["eagle", "bare", "eagle3", *(f"falcon-{k}-{n}" for k in (1, 2, 3) for n in (1, 2)),
+         "falcon-per_token",
          "falcon-recurrent"]
 
 
 @pytest.mark.parametrize("name", NAMES)
 @torch.no_grad()
 def test_unrolled_steps_are_what_drafting_computes(world, name):
-    """Every step of unroll() equals drafting from that block with true tokens, one row after another."""
+    """Every step of unroll() equals drafting from that block with true tokens, one row after
+    another."""
     module = dict(modules(world))[name]
     k, steps = module.block, 3
     sequences = world.capture.sequences[:3]
@@ -43,8 +47,10 @@ def test_unrolled_steps_are_what_drafting_computes(world, name):
             assert n_pairs + steps * k < n
             chain = tokens[b, n_pairs + 1:n_pairs + 1 + (steps - 1) * k]
             parents = torch.tensor([j - 1 for j in range(steps - 1) for _ in range(k)])
-            rows, pairs, tree = parity.draft_rows(module, tokens[b], features[b, :n_pairs], chain, parents)
-            expected = [rows.features(pairs[-k:])] + [rows.features(tree[j * k:(j + 1) * k]) for j in range(steps - 1)]
+            rows, pairs, tree = parity.draft_rows(module, tokens[b], features[b, :n_pairs], chain,
+                                                  parents)
+            expected = [rows.features(pairs[-k:])] + [rows.features(tree[j * k:(j + 1) * k])
+                                                      for j in range(steps - 1)]
             for j in range(steps):
                 got = outs[j][b, block * k:(block + 1) * k]
                 torch.testing.assert_close(got, expected[j], rtol=1e-4, atol=1e-4)
@@ -80,7 +86,8 @@ def test_masks():
     causal = layers.block_mask(rows, 6, 1)[0, 0]
     assert (causal == torch.ones(6, 6).tril().bool()).all()
     relaxed = layers.block_mask(rows, 6, 2)[0, 0].int().tolist()
-    assert relaxed == [[1, 1, 0, 0, 0, 0], [1, 1, 0, 0, 0, 0], [1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 0, 0],
+    assert relaxed == [[1, 1, 0, 0, 0, 0], [1, 1, 0, 0, 0, 0], [1, 1, 1, 1, 0, 0],
+                       [1, 1, 1, 1, 0, 0],
                        [1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1]]
 
 
@@ -119,5 +126,30 @@ def test_shapes(world):
         outs = module.unroll(*module.inputs(batch), batch.rows(), 2)
         assert len(outs) == 2 and outs[0].shape == (2, batch.window, made_up.D), name
     heads = medusa.Medusa(world.frozen(), {"heads": 3, "blocks": 2})
-    h, places = heads.feed(world.capture, world.train, type("O", (), {"batch": 16, "seed": 1})).batch(0, 0)
+    h, places = heads.feed(world.capture, world.train, type("O", (),
+                                                            {"batch": 16, "seed": 1})).batch(0, 0)
     assert h.shape == (16, made_up.D) and places.shape == (16, 3)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("k", [2, 3])
+def test_neighbour_start_fetches_the_last_row_of_the_block(world, k):
+    """On features with a large constant part, as normed features have."""
+    module = falcon.Falcon(world.frozen(), {"k": k, "layers": 1, "input": "fc",
+                                            "n_kv_heads": made_up.HEADS})
+    mean = torch.randn(made_up.D, generator=torch.Generator().manual_seed(2))
+    layer = module.layers[0]
+    falcon.neighbour_start(layer, mean, rms=1.0)
+    x = mean + 0.3 * torch.randn(2, 30, made_up.D, generator=torch.Generator().manual_seed(3))
+    rows = torch.arange(30)[None].expand(2, -1)
+    cos, sin = layers.rope_tables(module.shape, 30, "cpu")
+    h = layer.attention_input(x)
+    keys, values = layer.keys_values(h, cos, sin)
+    mixed = layers.attend(layer.queries(h, cos, sin), keys, values, layers.block_mask(rows, 30, k))
+    fetched = layer.o(mixed)
+    last = x[:, (torch.arange(30) // k + 1) * k - 1]
+    distance = (fetched - last).norm(dim=-1) / (fetched - x).norm(dim=-1)
+    first_rows = torch.arange(30) % k == 0
+    assert distance[:, first_rows].median() < 0.6
+    # As many of the outputs as heads times their width carry the row.
+    assert torch.cosine_similarity(fetched, last, dim=-1)[:, first_rows].mean() > 0.95

@@ -48,10 +48,13 @@ SENTENCE = "The quick brown fox jumps over the lazy dog while nobody is looking 
 def test_shingles_are_found_whatever_the_case_and_spacing():
     exclusion = prompts.Exclusion(["Intro text. " + SENTENCE + " And more."])
     assert exclusion.hits(SENTENCE)
-    assert exclusion.hits("please explain: the QUICK  brown fox\njumps over the lazy dog while nobody is")
-    assert exclusion.hits("the quick, brown fox jumps - over the lazy dog, while nobody is looking!")
+    assert exclusion.hits("please explain: the QUICK  brown fox\njumps over the lazy dog while "
+                          "nobody is")
+    assert exclusion.hits("the quick, brown fox jumps - over the lazy dog, while nobody is "
+                          "looking!")
     assert not exclusion.hits("the quick brown fox jumps over the lazy")  # shorter than a shingle
-    assert not exclusion.hits("The slow brown fox jumps under the lazy dog while somebody is looking at it.")
+    assert not exclusion.hits("The slow brown fox jumps under the lazy dog while somebody is "
+                              "looking at it.")
     assert exclusion.hits("INTRO   text. " + SENTENCE + " and more")  # the whole text
 
 
@@ -69,15 +72,18 @@ def test_files_of_an_exclusion_folder(tmp_path):
     exclusion = prompts.Exclusion.of_files([tmp_path])
     for animal in ("fox", "cat", "owl"):
         assert exclusion.hits(SENTENCE.replace("fox", animal))
-    assert not exclusion.hits(SENTENCE.replace("fox jumps", "elk runs").replace("lazy dog", "old cow"))
+    other = SENTENCE.replace("fox jumps", "elk runs").replace("lazy dog", "old cow")
+    assert not exclusion.hits(other)
     with pytest.raises(Failure, match="does not exist"):
         prompts.Exclusion.of_files([tmp_path / "nowhere"])
 
 
 def test_mix_keeps_what_is_allowed():
-    rows = [row("one prompt"), row("One  prompt!"), row("another", "b"), row("x" * 501), row("third", "c")]
+    rows = [row("one prompt"), row("One  prompt!"), row("another", "b"), row("x" * 501),
+            row("third", "c")]
     kept, dropped = prompts.mix(rows, {"a": None, "b": 1}, None, 1)
-    assert sorted(r["prompt"].lower().strip("!").replace("  ", " ") for r in kept) == ["another", "one prompt"]
+    texts = sorted(r["prompt"].lower().strip("!").replace("  ", " ") for r in kept)
+    assert texts == ["another", "one prompt"]
     assert dropped["repeated"] == 1 and dropped["length"] == 1 and dropped["source"] == 1
     many = [row(f"prompt {i}", "ab"[i % 2]) for i in range(400)]
     kept, _ = prompts.mix(many, {"a": 50, "b": None}, None, 1)
@@ -90,7 +96,8 @@ def test_broken_lines_are_named(tmp_path):
     path.write_text(json.dumps(row("fine")) + "\n{broken\n")
     with pytest.raises(Failure, match=r"p.jsonl:2: is not JSON"):
         prompts.read(path)
-    path.write_text(json.dumps(row("fine")) + "\n\n" + json.dumps({"id": "y", "source": "s"}) + "\n")
+    path.write_text(json.dumps(row("fine")) + "\n\n" + json.dumps({"id": "y", "source": "s"}) +
+                    "\n")
     with pytest.raises(Failure, match=r"p.jsonl:3: field `prompt`"):
         prompts.read(path)
     with pytest.raises(Failure, match="no number"):
