@@ -432,7 +432,9 @@ void AdapterReader::finish() const {
 
 std::shared_ptr<const Adapter> find_adapter(const std::string& method, const std::string& value,
                                             const engine::Model& target) {
-  if (value != "auto") return Adapter::open(value);
+  if (value.find('/') != std::string::npos || fs::path(value).has_extension())
+    return Adapter::open(value);
+  const std::string name = value == "auto" ? method : value;
   std::vector<fs::path> folders;
   if (const char* given = std::getenv("EVALRUN_ADAPTERS"); given != nullptr && *given != 0)
     folders.emplace_back(given);
@@ -445,7 +447,7 @@ std::shared_ptr<const Adapter> find_adapter(const std::string& method, const std
     std::error_code error;
     for (fs::recursive_directory_iterator it(folder, error), end; !error && it != end;
          it.increment(error))
-      if (it->path().extension() == ".safetensors") files.push_back(it->path().string());
+      if (it->path().filename() == name + ".safetensors") files.push_back(it->path().string());
     std::sort(files.begin(), files.end());
     for (const std::string& file : files) {
       const auto adapter = Adapter::open(file);
@@ -455,10 +457,11 @@ std::shared_ptr<const Adapter> find_adapter(const std::string& method, const std
     }
   }
   throw base::usage_error(
-      fmt::format("{}: there are no trained weights for {}{}", method, target.config().name,
+      fmt::format("{}: there are no weights '{}' for {}{}", method, name, target.config().name,
                   others.empty() ? "" : fmt::format("; there are for {}", fmt::join(others, ", "))),
-      fmt::format("train them: scripts/train {} --target {} --out DIR; or give adapter=PATH",
-                  method, target.path().empty() ? "MODEL" : target.path()));
+      fmt::format("train them: scripts/train {} --target {} --out DIR --name {}; or give "
+                  "adapter=PATH",
+                  method, target.path().empty() ? "MODEL" : target.path(), name));
 }
 
 }  // namespace evalrun::methods

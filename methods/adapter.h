@@ -4,11 +4,11 @@
 #pragma once
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "engine/base/json_fields.h"
 #include "engine/formats/safetensors.h"
 #include "engine/model/model.h"
 
@@ -96,9 +96,10 @@ class AdapterReader {
   std::set<std::string> used_;
 };
 
-// The adapter of parameter adapter=VALUE: a path, or auto: the one of this method that was trained
-// for this target, in $EVALRUN_ADAPTERS, $EVALRUN_HOME/adapters or the project's
-// methods/adapters. Throws usage_error with the way to get one.
+// The adapter of parameter adapter=VALUE: a path (with a slash or an extension), the name of a file
+// (falcon-k3), or auto: a file named like the method. Names are looked for in $EVALRUN_ADAPTERS,
+// $EVALRUN_HOME/adapters and the project's methods/adapters, among files of this method that were
+// trained for this target. Throws usage_error with the way to get one.
 std::shared_ptr<const Adapter> find_adapter(const std::string& method, const std::string& value,
                                             const engine::Model& target);
 

@@ -21,28 +21,29 @@ constexpr DraftFormat kFormats[] = {{"f32", engine::WeightStorage::kF32},
 
 std::vector<ParamInfo> adapter_parameters() {
   using Type = ParamInfo::Type;
-  return {{"adapter",
-           "auto",
-           "trained weights: a path (evalrun's own or the published layout), or auto: those for "
-           "this model that come with evalrun or lie in $EVALRUN_HOME/adapters",
-           Type::kText,
-           0,
-           0,
-           {}},
-          {"any_target",
-           "false",
-           "take weights that were trained for another file of the target",
-           Type::kBool,
-           0,
-           0,
-           {}},
-          {"dtype",
-           "int8",
-           "weight format of the drafter",
-           Type::kText,
-           0,
-           0,
-           {"f32", "bf16", "int8", "q4"}}};
+  return {
+      {"adapter",
+       "auto",
+       "trained weights: a path (evalrun's own or the published layout), a name, or auto: those "
+       "for this model that come with evalrun or lie in $EVALRUN_HOME/adapters",
+       Type::kText,
+       0,
+       0,
+       {}},
+      {"any_target",
+       "false",
+       "take weights that were trained for another file of the target",
+       Type::kBool,
+       0,
+       0,
+       {}},
+      {"dtype",
+       "int8",
+       "weight format of the drafter",
+       Type::kText,
+       0,
+       0,
+       {"f32", "bf16", "int8", "q4"}}};
 }
 
 ParamInfo tree_parameter() {

@@ -60,9 +60,8 @@ json parse_header(const std::string& path, std::string_view text) {
 }
 
 DType dtype_of(const std::string& path, const std::string& place, const std::string& name) {
-  for (const DType t :
-       {DType::kF32, DType::kF16, DType::kBF16, DType::kI32, DType::kI64, DType::kU8, DType::kI8,
-        DType::kBool})
+  for (const DType t : {DType::kF32, DType::kF16, DType::kBF16, DType::kI32, DType::kI64,
+                        DType::kU8, DType::kI8, DType::kBool})
     if (dtype_name(t) == name) return t;
   fail(path, place, fmt::format("has type {}, which is not supported", shown(name)),
        "supported: F32, F16, BF16; convert the model to one of these");

@@ -13,7 +13,7 @@ import sys
 
 import torch
 
-from . import (adapter, capture, card, draft, eagle, eagle3, evaluate, falcon, medusa, prompts,
+from . import (adapter, capture, card, convert, draft, eagle, eagle3, evaluate, falcon, medusa, prompts,
                target, verify, vocabulary)
 from .errors import Failure
 from .frozen import Frozen
@@ -106,6 +106,8 @@ def parse(arguments):
         kind.add_options(one)
     one = commands.add_parser("prompts", help=prompts.__doc__.splitlines()[0])
     prompts.add_options(one)
+    one = commands.add_parser("convert", help=convert.__doc__.splitlines()[0])
+    convert.add_options(one)
     one = commands.add_parser("evaluate", help="scores an adapter on the held-out prompts of a "
                                                "capture")
     common_options(one)
@@ -281,6 +283,8 @@ def main(arguments=None):
     try:
         if options.method == "prompts":
             prompts.run(options)
+        elif options.method == "convert":
+            convert.run(options)
         elif getattr(options, "dry_run", False):
             return 0
         elif options.method == "evaluate":

@@ -88,8 +88,10 @@ def find_tree(sequences, rows, rounds=3):
 
 
 def name_of(path):
-    """"012", or "0.12.3" when a rank has two digits."""
-    return (("." if max(path) > 9 else "").join(map(str, path)))
+    """"012", or "0.12.3" when a rank has two digits; "12." for a lone one."""
+    if max(path) <= 9:
+        return "".join(map(str, path))
+    return ".".join(map(str, path)) + ("." if len(path) == 1 else "")  # "12." is no "1", "2"
 
 
 def position_acceptance(ranks_list):

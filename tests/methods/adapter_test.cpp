@@ -227,16 +227,26 @@ TEST_F(AdapterFiles, PublishedLayoutsLoad) {
   }
 }
 
-// auto finds the file that was trained for this very target, wherever it lies under the folder.
-TEST_F(AdapterFiles, AutoFindsTheOneForThisTarget) {
-  const auto named = engine::make_random_model(model_->config(), 1);
+// A name finds the file that was trained for this very target, wherever it lies under the folder.
+TEST_F(AdapterFiles, NamesFindTheOneForThisTarget) {
   std::filesystem::create_directory(folder_.file("m"));
   ASSERT_EQ(setenv("EVALRUN_ADAPTERS", folder_.file("m").c_str(), 1), 0);
   AdapterFile other = file("medusa");
   other.metadata["target_hash"] = "0123456789";
   other.metadata["target_name"] = "someone else";
-  other.write(folder_.file("m/other.safetensors"));
+  other.write(folder_.file("m/medusa.safetensors"));
   EXPECT_THAT(message("medusa"), HasSubstr("someone else"));
+  EXPECT_THAT(message("medusa:adapter=wide"), HasSubstr("no weights 'wide'"));
+  // A model with a hash, as those loaded from files have one.
+  engine::LoadOptions options;
+  options.need_tokenizer = false;
+  const auto tiny =
+      engine::load_model(std::string(EVALRUN_TEST_DATA) + "/models/tiny-llama", options);
+  ASSERT_FALSE(tiny->hash().empty());
+  random_adapter("medusa", *tiny, 1).write(folder_.file("m/wide.safetensors"));
+  const auto found = methods::find_adapter("medusa", "wide", *tiny);
+  EXPECT_EQ(found->path(), folder_.file("m/wide.safetensors"));
+  EXPECT_THROW(methods::find_adapter("eagle", "wide", *tiny), base::Error);
   unsetenv("EVALRUN_ADAPTERS");
 }
 

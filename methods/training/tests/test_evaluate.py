@@ -124,6 +124,8 @@ def test_tree_is_greedy_and_closed():
         tree = {path for path, _ in chosen[:n]}
         assert all(path[:-1] in tree or len(path) == 1 for path in tree)
     assert evaluate.name_of((0, 12, 3)) == "0.12.3"
+    assert evaluate.name_of((1, 2)) == "12"
+    assert evaluate.name_of((12,)) == "12."
 
 
 def test_tree_depths():
