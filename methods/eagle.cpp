@@ -389,6 +389,15 @@ std::vector<ParamInfo> dynamic_parameters() {
   return params;
 }
 
+void check_dynamic(const std::string& who, const MethodParams& params) {
+  const int k = params.integer("k"), levels = params.integer("levels");
+  if (k * (levels - 1) >= engine::kMaxRows)
+    throw base::usage_error(
+        fmt::format("{}: k={} nodes in each of {} levels are more than the {} rows of a forward",
+                    who, k, levels, engine::kMaxRows),
+        "lower k or levels");
+}
+
 }  // namespace
 
 MethodInfo eagle_method() {
@@ -420,6 +429,7 @@ MethodInfo eagle2_method() {
       "As released: k=10,levels=6,total=59. Confidence is the drafter's own, at temperature 1 "
       "whatever is sampled; verification is by rule X.";
   info.params = dynamic_parameters();
+  info.check = [](const MethodParams& params) { check_dynamic("eagle2", params); };
   info.build = [](const MethodParams& params, const MethodBuildContext& context) {
     return build_dynamic("eagle", params, context);
   };
@@ -437,6 +447,7 @@ MethodInfo eagle3_method() {
   info.needs = "trained weights (scripts/train eagle3, or a published EAGLE-3 checkpoint)";
   info.notes = "As in the paper: k=10,levels=8,total=59; its released scripts draft six levels.";
   info.params = dynamic_parameters();
+  info.check = [](const MethodParams& params) { check_dynamic("eagle3", params); };
   info.build = [](const MethodParams& params, const MethodBuildContext& context) {
     return build_dynamic("eagle3", params, context);
   };
