@@ -219,6 +219,15 @@ std::unique_ptr<DecodingMethod> build(const MethodParams& params,
   RankTree tree = choose_tree(
       "falcon", params, *opened.adapter, context, engine::kMaxRows,
       [cost, k](int depth) { return cost * ((depth + k - 1) / k); }, "falcon_small");
+  // All blocks of a draft stay in one forward's rows.
+  const StaticTree levels(tree);
+  size_t blocks = 0;
+  for (int level = k; level < tree.depth(); level += k) blocks += levels.inner(level).size();
+  if (blocks * static_cast<size_t>(k) >= engine::kMaxRows)
+    throw base::usage_error(
+        fmt::format("falcon: this tree needs {} blocks of {} rows, a forward has {}", blocks, k,
+                    engine::kMaxRows),
+        "take a smaller tree");
   return make_speculative_method(std::make_unique<FalconDrafter>(
       std::move(network), k, params.text("align") == "right", std::move(tree),
       params.text("draft") == "drawn", context.target->config().vocab_size));
