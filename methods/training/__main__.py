@@ -13,8 +13,8 @@ import sys
 
 import torch
 
-from . import (adapter, capture, card, draft, eagle, eagle3, evaluate, falcon, medusa, prompts,
-               target, verify, vocabulary)
+from . import (adapter, capture, card, draft, eagle, eagle3, evaluate, falcon, linear, medusa,
+               prompts, target, verify, vocabulary)
 from .errors import Failure
 from .frozen import Frozen
 from .progress import say
@@ -167,7 +167,11 @@ def statistics_of(data, sequences, residual, rows=20000):
         if n >= rows:
             break
     features = torch.cat(hidden)
-    result = {"feature_rms": float(features.pow(2).mean().sqrt()), "feature_mean": features.mean(0)}
+    result = {"feature_rms": float(features.pow(2).mean().sqrt()), "feature_mean": features.mean(0),
+              # Directions of largest variance first, [d, d].
+              "feature_components": torch.linalg.eigh(features.T @ features)[1].flip(1).contiguous(),
+              "next_feature": lambda embed, scale: linear.next_feature(data, sequences, embed,
+                                                                       scale)}
     if residual:
         result["residual_rms"] = torch.cat(streams).pow(2).mean(0).sqrt()
     return result
