@@ -13,24 +13,24 @@ import math
 import torch
 from torch import nn
 
-from . import adapter, layers, losses
-from .eagle import STARTS, identity_start, linear_start, scale_columns
+from . import adapter, layers, linear, losses
+from .eagle import LR, STARTS, identity_start, linear_start, scale_columns
 from .errors import Failure
 from .target import LAYER_TENSORS
 from .unroll import FeatureDrafter, add_feature_options, layer_config
 
 RECIPES = {
-    "small": {"k": 2, "layers": 1, "kv_heads": -1, "start": "linear", "start_from": None, "input": "fc",
-              "skip": False,
-              "glance": "paper", "batch": 4, "lr": 8e-4, "warmup": 30, "clip": 1.0,
+    "small": {"k": 2, "layers": 1, "kv_heads": -1, "start": "linear", "start_from": None,
+              "input": "fc", "skip": False, "glance": "paper", "batch": 4, "lr": LR, "warmup": 30,
+              "clip": 1.0,
               "clip_kind": "norm", "weight_decay": 0.01, "steps": 2, "decay": 0.8,
               "head_weight": 1.0, "hard_share": 0.0, "labels": "16", "feature_weight": 0.1,
               "feature_scale": "rms", "noise": 0.0, "vocabulary": 12288, "published_layout": False},
     # The paper's losses, rate and input layer. (The code draws its hard label; the captured token
     # is used.)
     "paper": {"k": 2, "layers": 2, "kv_heads": 0, "start": "repeat", "start_from": None,
-              "input": "per_token",
-              "skip": False, "glance": "paper", "batch": 4, "lr": 3e-5, "warmup": 2000,
+              "input": "per_token", "skip": False, "glance": "paper", "batch": 4, "lr": 3e-5,
+              "warmup": 2000,
               "clip": 0.5, "clip_kind": "value", "weight_decay": 0.0, "steps": 1, "decay": 1.0,
               "head_weight": 0.1, "hard_share": 0.1, "labels": "full", "feature_weight": 1.0,
               "feature_scale": "none", "noise": 0.1, "vocabulary": 0, "published_layout": True},
@@ -61,7 +61,7 @@ class PerToken(nn.Module):
         self.bias = nn.Parameter(torch.zeros(len(self.gates) * d))
 
     @torch.no_grad()
-    def start(self, linear=None):
+    def start(self, fitted=None):
         """Nearly a linear map while its results are small: gates open, g = the map (the last d
         inputs by default)."""
         d = self.weight.shape[0] // len(self.gates)
@@ -70,10 +70,10 @@ class PerToken(nn.Module):
         for number, gate in enumerate(self.gates):
             rows = slice(number * d, (number + 1) * d)
             if gate == "g":
-                if linear is None:
+                if fitted is None:
                     self.weight[rows, -d:] += torch.eye(d)
                 else:
-                    self.weight[rows] = linear
+                    self.weight[rows] = fitted
             else:
                 self.bias[rows] = -2.0 if gate == "f" else 3.0
 
@@ -91,8 +91,8 @@ class Recurrent(PerToken):
         self.hidden = nn.Linear(d, 4 * d, bias=False)
 
     @torch.no_grad()
-    def start(self, linear=None):
-        super().start(linear)
+    def start(self, fitted=None):
+        super().start(fitted)
         self.hidden.weight.normal_(0, 0.01)
 
     def run(self, x, state):
@@ -199,20 +199,21 @@ class Falcon(FeatureDrafter):
         if self.start_from:
             self.copy_eagle()
         elif self.start_kind == "linear":
-            linear = statistics["next_feature"](target.embed, self.embed_scale)
+            fitted = statistics["next_feature"](target.embed, self.embed_scale)
             if self.input == "fc":
-                linear_start(self.fc, *linear)
+                linear_start(self.fc, *fitted)
             elif self.skip:
-                linear_start(self.lstm["skip"], *linear)
+                linear_start(self.lstm["skip"], *fitted)
             else:
-                self.lstm["0"].start(linear[0])
+                self.lstm["0"].start(fitted[0])
         else:
             return
         if self.block > 1:
             self.fetch(statistics)
 
     def copy_eagle(self):
-        """Input and layer 0 become those of a trained EAGLE, which predicts feature p+1 at row p."""
+        """Input and layer 0 become those of a trained EAGLE, which predicts feature p+1 at row
+        p."""
         stored, metadata = adapter.read(self.start_from)
         if metadata["method"] != "eagle":
             raise Failure(self.start_from, f"is of the method {metadata['method']}",
@@ -325,42 +326,17 @@ class Falcon(FeatureDrafter):
         return tensors
 
 
-@torch.no_grad()
-def neighbour_start(layer, statistics, rms, strength=1.0, sharpness=2.5):
-    """Attention that begins by fetching the last row of its own block.
+def neighbour_start(layer, statistics, rms, strength=1.0):
+    """Attention that begins by adding `strength` times the last row of its own block.
 
     The other rows of a block must predict from the last row's pair, of which they see nothing but
-    through attention; finding that from zero outputs takes far more text than anything else. Normed
-    features have a large constant part, their mean; queries and keys made of it alone are the same
-    at all rows, and the rotation makes their product a function of the distance D alone. Here it
-    is the sum of sin(theta_i * D) over all frequencies: 0 for the row itself, about +3 for the next
-    row, more for later ones, about -4 for every row before. Values and outputs pass the row on,
-    `strength` times: all of it when the layer has as many key/value heads as heads, else as many of
-    its principal components as fit.
+    through attention; finding that from zero outputs takes far more text than anything else.
     """
-    shape = layer.shape
-    d, width, half = shape.d_model, shape.head_dim, shape.head_dim // 2
-    group = shape.n_heads // shape.n_kv_heads
+    d = layer.shape.d_model
     norm = layer.attn_norm if layer.attn_norm is not None else torch.full((d,), rms)
-    # The constant part of what queries and keys read.
-    normed = statistics["feature_mean"] / rms * norm
-    level = float(normed.norm())
-    direction = normed / level
-    gain = (sharpness * math.sqrt(width)) ** 0.5 / level
-    for part in (layer.q, layer.k, layer.v, layer.o):
-        part.weight.zero_()
+    linear.look_ahead(layer, statistics["feature_mean"] / rms * norm)
     components = statistics["feature_components"]
-    for kv in range(shape.n_kv_heads):
-        first = kv * width
-        layer.k.weight[first:first + half] = gain * direction
-        for head in range(kv * group, (kv + 1) * group):
-            # A quarter turn ahead of the key: cos becomes sin.
-            layer.q.weight[head * width + half:(head + 1) * width] = gain * direction
-        mine = components[:, first:first + width]  # [d, up to width]
-        n = mine.shape[1]
-        layer.v.weight[first:first + n] = mine.T / norm.clamp(min=1e-2)
-        at = kv * group * width
-        layer.o.weight[:, at:at + n] = strength * rms * mine
+    linear.pass_on(layer, components.T / norm.clamp(min=1e-2), strength * rms * components)
 
 
 def glanced_rows(batch, budgets, rng):

@@ -4,7 +4,11 @@ From "repeat the feature" a drafter begins confidently wrong and spends most of 
 getting away from there; the linear map of (embedding, feature) to the next feature is better after
 seconds than such a drafter after a hundred thousand tokens.
 """
+import math
+
 import torch
+
+from .layers import rms_norm
 
 ROWS = 150_000  # pairs fitted, if there are so many
 RIDGE = 1e-3  # of the mean of the diagonal
@@ -25,12 +29,15 @@ def pair_rows(data, sequences, name="hidden"):
             break
 
 
-def solve(pairs, width, d, ridge=RIDGE):
-    """(weight [d, width], bias [d]) of least squares over (inputs [n, width], outputs [n, d])."""
+def solve(pairs, width, d, bias=True, ridge=RIDGE):
+    """(weight [d, width], bias [d]) of least squares over (inputs [n, width], outputs [n, d]).
+
+    bias = False: without one, zeros are returned.
+    """
     squares = torch.zeros(width + 1, width + 1, dtype=torch.float64)
     products = torch.zeros(width + 1, d, dtype=torch.float64)
     for inputs, outputs in pairs:
-        inputs = torch.cat([inputs, torch.ones(len(inputs), 1)], 1)
+        inputs = torch.cat([inputs, torch.full((len(inputs), 1), float(bias))], 1)
         squares += (inputs.T @ inputs).double()
         products += (inputs.T @ outputs).double()
     strength = ridge * squares.diagonal().mean()
@@ -61,3 +68,58 @@ def next_feature(data, sequences, embed, embed_scale):
             yield torch.cat([embed[tokens].float() * embed_scale, rows], 1), features
 
     return solve(pairs(), 2 * d, d)
+
+
+def next_from_streams(data, sequences, embed, column_scale, norm, norm_eps):
+    """weight [d, n*d + d]: feature t+1, before the norm's weight, from scaled streams of t and the
+    normed embedding of t+1 (EAGLE-3's attention reads that). No bias: streams have constant parts.
+    """
+    d = embed.shape[1]
+
+    def pairs():
+        for tokens, rows, features in batched(pair_rows(data, sequences, "residual")):
+            e = rms_norm(embed[tokens].float(), 1.0, norm_eps)
+            yield torch.cat([rows * column_scale, e], 1), features / norm
+
+    return solve(pairs(), len(column_scale) + d, d, bias=False)[0]
+
+
+@torch.no_grad()
+def look_ahead(layer, constant, columns=slice(None)):
+    """Sets queries and keys so that attention depends on the distance alone, and looks ahead.
+
+    What attention reads has a large constant part, its mean `constant` [columns]; queries and keys
+    made of it alone are the same at all rows, and the rotation makes their product a function of
+    the distance D: here the sum of sin(theta_i * D) over all frequencies. That is 0 for the row
+    itself, about 3 for the next row, more for later ones and about -4 for every row before. So a
+    row that sees no later one looks at itself.
+    """
+    sharpness = 2.5
+    width, half = layer.shape.head_dim, layer.shape.head_dim // 2
+    level = float(constant.norm())
+    row = (sharpness * math.sqrt(width)) ** 0.5 / level ** 2 * constant
+    layer.q.weight.zero_()
+    layer.k.weight.zero_()
+    for kv in range(layer.shape.n_kv_heads):
+        layer.k.weight[kv * width:kv * width + half, columns] = row
+    for head in range(layer.shape.n_heads):
+        # A quarter turn ahead of the key: cos becomes sin.
+        layer.q.weight[head * width + half:(head + 1) * width, columns] = row
+
+
+@torch.no_grad()
+def pass_on(layer, reads, writes, columns=slice(None)):
+    """Sets values and outputs so that attention adds writes @ reads @ (what it reads).
+
+    reads [r, columns], writes [d, r]; as many of the r as key/value heads hold, the first ones.
+    """
+    width = layer.shape.head_dim
+    group = layer.shape.n_heads // layer.shape.n_kv_heads
+    layer.v.weight.zero_()
+    layer.o.weight.zero_()
+    for kv in range(layer.shape.n_kv_heads):
+        part = slice(kv * width, (kv + 1) * width)
+        n = len(reads[part])
+        layer.v.weight[kv * width:kv * width + n, columns] = reads[part]
+        at = kv * group * width  # the group's first head
+        layer.o.weight[:, at:at + n] = writes[:, part]

@@ -225,6 +225,7 @@ def test_states_are_compared_with_recomputed_ones(world, tmp_path):
 
 @pytest.mark.parametrize("method", ["eagle", "falcon"])
 def test_linear_start_is_better_than_repeating(world, tmp_path, method):
+    # (Not eagle3: the made-up states have no constant part, on which its attention would rest.)
     right = {}
     for start in ("repeat", "linear"):
         loop, held = loop_of(world, method, tmp_path / start, "--tokens", "10", "--start", start)
