@@ -4,6 +4,7 @@ Also: `prompts` writes a prompt list, `evaluate` scores an adapter on a capture.
 must be on PYTHONPATH; scripts/train does that.
 """
 import argparse
+import functools
 import hashlib
 import json
 import os
@@ -13,16 +14,16 @@ import sys
 
 import torch
 
-from . import (adapter, capture, card, convert, draft, eagle, eagle3, evaluate, falcon, medusa, prompts,
-               target, verify, vocabulary)
+from . import (adapter, capture, card, convert, draft, eagle, eagle3, evaluate, falcon, linear,
+               medusa, prompts, target, verify, vocabulary)
 from .errors import Failure
 from .frozen import Frozen
 from .progress import say
 from .trainer import Budget, Interrupted, Trainer
 
 METHODS = {"medusa": (medusa, medusa.Medusa), "eagle": (eagle, eagle.Eagle),
-           "eagle3": (eagle3, eagle3.Eagle3),
-           "falcon": (falcon, falcon.Falcon), "draft": (draft, draft.Draft)}
+           "eagle3": (eagle3, eagle3.Eagle3), "falcon": (falcon, falcon.Falcon),
+           "draft": (draft, draft.Draft)}
 CLASSES = {name: kind for name, (_, kind) in METHODS.items()}
 # Of the sources that prompts.py may be given and whose licence is known to us.
 LICENCES = {"own_code": "Apache-2.0 (this project)", "own_text": "Apache-2.0 (this project)",
@@ -30,8 +31,7 @@ LICENCES = {"own_code": "Apache-2.0 (this project)", "own_text": "Apache-2.0 (th
             "self_instruct_seed": "Apache-2.0"}
 # Not part of what makes a training the same one.
 FREE_OPTIONS = {"threads", "save_every", "out", "data", "target", "prompts", "restart", "method",
-                "name",
-                "residual_layers", "dry_run", "recompute"}
+                "name", "residual_layers", "dry_run", "recompute"}
 
 
 def default_precision(device):
@@ -124,6 +124,8 @@ def apply_recipe(parser, options):
     for name, value in recipe.items():
         if getattr(options, name, None) is None:
             setattr(options, name, value)
+    if isinstance(options.lr, dict):  # by how the method starts
+        options.lr = options.lr[options.start]
     labels = getattr(options, "labels", "hard")
     if labels not in ("hard", "full") and not (labels.isdigit() and int(labels) > 0):
         parser.error(f"--labels {labels}: give a number of tokens or full")
@@ -157,8 +159,8 @@ def frozen_of(options, model, words):
 
 
 def statistics_of(data, sequences, residual, rows=20000):
-    """Sizes of the inputs, from the first sequences: rms of the features, of each residual
-    column."""
+    """What start() needs to know of the inputs, from the first sequences: sizes, directions, and
+    fits that are made when asked for."""
     hidden, streams, n = [], [], 0
     for s in sequences:
         hidden.append(data.rows(s, "hidden", 1, s.n - 1).float())
@@ -169,9 +171,17 @@ def statistics_of(data, sequences, residual, rows=20000):
         if n >= rows:
             break
     features = torch.cat(hidden)
-    result = {"feature_rms": float(features.pow(2).mean().sqrt()), "feature_mean": features.mean(0)}
+    # Directions of largest variance first.
+    components = torch.linalg.eigh(features.T @ features)[1].flip(1).contiguous()
+    result = {
+        "feature_rms": float(features.pow(2).mean().sqrt()), "feature_mean": features.mean(0),
+        "feature_components": components,
+        "next_feature": functools.partial(linear.next_feature, data, sequences)}
     if residual:
-        result["residual_rms"] = torch.cat(streams).pow(2).mean(0).sqrt()
+        sample = torch.cat(streams)
+        result["residual_sample"] = sample[:4000]
+        result["residual_rms"] = sample.pow(2).mean(0).sqrt()
+        result["next_from_streams"] = functools.partial(linear.next_from_streams, data, sequences)
     return result
 
 
@@ -245,6 +255,7 @@ def recorded_command():
     """What was typed; of paths of this machine only the last part."""
     typed = os.environ.get("EVALRUN_TRAIN_COMMAND")
     words = shlex.split(typed) if typed else ["scripts/train", *sys.argv[1:]]
+    words = [word for word in words if word != "--restart"]
     return shlex.join(pathlib.Path(word).name if word.startswith(("/", "~", "../")) else word
                       for word in words)
 

@@ -9,21 +9,24 @@ the target's distribution. Differs: the output matrix is the target's own and fr
 import torch
 from torch import nn
 
-from . import layers
+from . import layers, linear
+from .eagle import LR, STARTS
 from .errors import Failure
 from .unroll import FeatureDrafter, add_feature_options, layer_config
 
 RECIPES = {
-    "small": {"batch": 4, "lr": 8e-4, "warmup": 30, "clip": 1.0, "clip_kind": "norm",
+    "small": {"batch": 4, "lr": LR, "warmup": 30, "clip": 1.0, "clip_kind": "norm",
               "weight_decay": 0.01,
               "steps": 5, "decay": 0.8, "head_weight": 1.0, "hard_share": 0.0, "labels": "16",
               "feature_weight": 0.0, "feature_scale": "rms", "noise": 0.0, "vocabulary": 12288,
-              "own_head": False},
+              "own_head": False, "start": "linear"},
     "paper": {"batch": 4, "lr": 5e-5, "warmup": 12000, "clip": 0.5, "clip_kind": "value",
               "weight_decay": 0.0, "steps": 7, "decay": 0.8, "head_weight": 1.0, "hard_share": 0.0,
               "labels": "full", "feature_weight": 0.0, "feature_scale": "none", "noise": 0.0,
-              "vocabulary": 32000, "own_head": True},
+              "vocabulary": 32000, "own_head": True, "start": "repeat"},
 }
+# A linear prediction falls short of the feature's size; brought to full size, it is too sure.
+LINEAR_NORM = 0.7
 
 
 class Eagle3(FeatureDrafter):
@@ -34,11 +37,12 @@ class Eagle3(FeatureDrafter):
     def __init__(self, frozen, config):
         super().__init__(frozen, config)
         d = frozen.shape.d_model
+        self.start_kind = config.get("start", "repeat")  # not in the adapter
         self.residual_layers = list(config["residual_layers"])
         self.fc = nn.Linear(3 * d, d, bias=False)
         # Constant scale of every input column, folded into fc in the adapter: streams hold few
         # values that are hundreds of times larger than the rest.
-        self.column_scale = None
+        self.register_buffer("column_scale", None, persistent=False)
         layer = layers.DecoderLayer(self.shape, d_in=2 * d)
         layer.embed_norm = nn.Parameter(torch.ones(d))
         self.layers = nn.ModuleList([layer])
@@ -49,12 +53,14 @@ class Eagle3(FeatureDrafter):
     @staticmethod
     def add_options(parser):
         add_feature_options(parser)
+        parser.add_argument("--start", choices=STARTS, help="least squares to the next feature, or "
+                            "the last of the streams")
         parser.add_argument("--own-head", action="store_true", default=None,
                             help="train an output matrix of its own instead of using the target's")
 
     @staticmethod
     def configure(options, shape):
-        return layer_config(shape) | {"own_head": options.own_head,
+        return layer_config(shape) | {"own_head": options.own_head, "start": options.start,
                                       "residual_layers": options.residual_layers}
 
     @classmethod
@@ -70,7 +76,11 @@ class Eagle3(FeatureDrafter):
 
     @torch.no_grad()
     def start(self, target, statistics):
-        """Begins as the last of the streams; the layer adds nothing yet; norm is the target's."""
+        """Begins as the best linear drafter, or as the last of the streams; norm is the target's.
+
+        linear: fc has the streams' part of it; attention begins by looking at the row itself and
+        adding the embedding's part, as far as its values are wide enough.
+        """
         d = target.shape.d_model
         self.feature_rms = 1.0
         self.column_scale = 1.0 / statistics["residual_rms"].clamp(min=1e-3).to(self.fc.weight)
@@ -80,6 +90,18 @@ class Eagle3(FeatureDrafter):
         self.fc.weight[:, 2 * d:] += torch.diag(late / late.pow(2).mean().sqrt()).to(self.fc.weight)
         self.layers[0].copy_from(target.layer(target.shape.n_layers - 1), zero_outputs=True)
         self.norm.copy_(target.norm)
+        if self.start_kind == "linear":
+            weight = statistics["next_from_streams"](target.embed, self.column_scale, target.norm,
+                                                     target.shape.norm_eps)
+            self.fc.weight.copy_(weight[:, :3 * d])
+            g = (statistics["residual_sample"] * self.column_scale) @ self.fc.weight.T
+            normed = layers.rms_norm(g, self.layers[0].attn_norm, target.shape.norm_eps)
+            linear.look_ahead(self.layers[0], normed.mean(0), slice(d, None))
+            # The part of most effect first: embeddings are normed, but not equally large
+            # everywhere.
+            u, s, v = torch.linalg.svd(weight[:, 3 * d:])
+            linear.pass_on(self.layers[0], v, u * s, slice(0, d))
+            self.norm *= LINEAR_NORM
         if self.lm_head is not None:
             self.lm_head.weight.copy_(self.frozen.head)
 

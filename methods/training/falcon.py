@@ -13,22 +13,24 @@ import math
 import torch
 from torch import nn
 
-from . import adapter, layers, losses
-from .eagle import identity_start, scale_columns
+from . import adapter, layers, linear, losses
+from .eagle import LR, STARTS, identity_start, linear_start, scale_columns
 from .errors import Failure
 from .target import LAYER_TENSORS
 from .unroll import FeatureDrafter, add_feature_options, layer_config
 
 RECIPES = {
-    "small": {"k": 2, "layers": 1, "kv_heads": 0, "start_from": None, "input": "fc", "skip": False,
-              "glance": "paper", "batch": 4, "lr": 8e-4, "warmup": 30, "clip": 1.0,
+    "small": {"k": 2, "layers": 1, "kv_heads": -1, "start": "linear", "start_from": None,
+              "input": "fc", "skip": False, "glance": "paper", "batch": 4, "lr": LR, "warmup": 30,
+              "clip": 1.0,
               "clip_kind": "norm", "weight_decay": 0.01, "steps": 2, "decay": 0.8,
               "head_weight": 1.0, "hard_share": 0.0, "labels": "16", "feature_weight": 0.1,
               "feature_scale": "rms", "noise": 0.0, "vocabulary": 12288, "published_layout": False},
     # The paper's losses, rate and input layer. (The code draws its hard label; the captured token
     # is used.)
-    "paper": {"k": 2, "layers": 2, "kv_heads": 0, "start_from": None, "input": "per_token",
-              "skip": False, "glance": "paper", "batch": 4, "lr": 3e-5, "warmup": 2000,
+    "paper": {"k": 2, "layers": 2, "kv_heads": 0, "start": "repeat", "start_from": None,
+              "input": "per_token", "skip": False, "glance": "paper", "batch": 4, "lr": 3e-5,
+              "warmup": 2000,
               "clip": 0.5, "clip_kind": "value", "weight_decay": 0.0, "steps": 1, "decay": 1.0,
               "head_weight": 0.1, "hard_share": 0.1, "labels": "full", "feature_weight": 1.0,
               "feature_scale": "none", "noise": 0.1, "vocabulary": 0, "published_layout": True},
@@ -59,15 +61,19 @@ class PerToken(nn.Module):
         self.bias = nn.Parameter(torch.zeros(len(self.gates) * d))
 
     @torch.no_grad()
-    def start(self):
-        """Nearly the identity on the last d inputs while these are small: gates open, g = input."""
+    def start(self, fitted=None):
+        """Nearly a linear map while its results are small: gates open, g = the map (the last d
+        inputs by default)."""
         d = self.weight.shape[0] // len(self.gates)
         self.weight.normal_(0, 0.01)
         self.bias.zero_()
         for number, gate in enumerate(self.gates):
             rows = slice(number * d, (number + 1) * d)
             if gate == "g":
-                self.weight[rows, -d:] += torch.eye(d)
+                if fitted is None:
+                    self.weight[rows, -d:] += torch.eye(d)
+                else:
+                    self.weight[rows] = fitted
             else:
                 self.bias[rows] = -2.0 if gate == "f" else 3.0
 
@@ -85,8 +91,8 @@ class Recurrent(PerToken):
         self.hidden = nn.Linear(d, 4 * d, bias=False)
 
     @torch.no_grad()
-    def start(self):
-        super().start()
+    def start(self, fitted=None):
+        super().start(fitted)
         self.hidden.weight.normal_(0, 0.01)
 
     def run(self, x, state):
@@ -115,7 +121,8 @@ class Falcon(FeatureDrafter):
         self.scale = config.get("scale", 1.0)
         self.embed_scale = 1.0
         self.skip = config.get("skip", False)
-        self.start_from = config.get("start_from")  # how it starts; not in the adapter
+        # How it starts; not in the adapter.
+        self.start_kind, self.start_from = config.get("start", "repeat"), config.get("start_from")
         if self.input == "fc":
             self.fc = nn.Linear(2 * d, d, bias=config.get("bias", True))
         else:
@@ -133,12 +140,16 @@ class Falcon(FeatureDrafter):
         parser.add_argument("--k", type=int, choices=(1, 2, 3, 4), help="features per forward")
         parser.add_argument("--layers", type=int, choices=(1, 2), help="decoder layers")
         parser.add_argument("--kv-heads", type=int,
-                            help="key/value heads of its layers; 0 = the target's. The first "
+                            help="key/value heads of its layers; 0 = the target's, -1 = as many "
+                            "as heads. The first "
                             "row of a block gets all it knows of the last pair through them")
         parser.add_argument("--input", choices=tuple(INPUTS),
                             help="; ".join(f"{name}: {text}" for name, text in INPUTS.items()))
         parser.add_argument("--skip", action="store_true", default=None,
                             help="a linear path beside the LSTM (ours)")
+        parser.add_argument("--start", choices=STARTS, help="linear: least squares to the next "
+                            "feature, and attention that fetches it from the block's last row; "
+                            "repeat: the feature itself, no attention")
         parser.add_argument("--start-from", metavar="ADAPTER",
                             help="begin as this EAGLE adapter (ours; two layers, input fc)")
         parser.add_argument("--glance", choices=GLANCES,
@@ -151,6 +162,8 @@ class Falcon(FeatureDrafter):
     @staticmethod
     def configure(options, shape):
         kv_heads = options.kv_heads or shape.n_kv_heads
+        if kv_heads < 0:
+            kv_heads = shape.n_heads
         if shape.n_heads % kv_heads or kv_heads % shape.n_kv_heads:
             raise Failure("--kv-heads", f"{kv_heads} must divide {shape.n_heads} heads and be a "
                                         "multiple of "
@@ -158,7 +171,7 @@ class Falcon(FeatureDrafter):
         return layer_config(shape) | {"n_kv_heads": kv_heads, "k": options.k,
                                       "layers": options.layers, "input": options.input,
                                       "skip": bool(options.skip) and options.input != "fc",
-                                      "start_from": options.start_from,
+                                      "start": options.start, "start_from": options.start_from,
                                       "attn_norm": not options.published_layout}
 
     @classmethod
@@ -184,17 +197,23 @@ class Falcon(FeatureDrafter):
         for i, layer in enumerate(self.layers):
             layer.copy_from(target.layer(target.shape.n_layers - n + i), zero_outputs=True)
         if self.start_from:
-            self.start_as_eagle(statistics["feature_mean"])
+            self.copy_eagle()
+        elif self.start_kind == "linear":
+            fitted = statistics["next_feature"](target.embed, self.embed_scale)
+            if self.input == "fc":
+                linear_start(self.fc, *fitted)
+            elif self.skip:
+                linear_start(self.lstm["skip"], *fitted)
+            else:
+                self.lstm["0"].start(fitted[0])
+        else:
+            return
+        if self.block > 1:
+            self.fetch(statistics)
 
-    def start_as_eagle(self, mean, share=0.25):
-        """Layer 0 becomes EAGLE's; layer 1 brings its prediction to the other rows of a block.
-
-        EAGLE predicts feature p+1 at row p. At the last row of a block that is what the block's
-        first row is asked for. So layer 1 begins by fetching it: the output of a row is `share` of
-        EAGLE's prediction at the row itself and 1 - share of that at the block's last row. (Scaled
-        input and outputs give the scaled residual stream: norms undo the scale for all that reads
-        it.) The last row begins one feature short, as every row does from "repeat the feature".
-        """
+    def copy_eagle(self):
+        """Input and layer 0 become those of a trained EAGLE, which predicts feature p+1 at row
+        p."""
         stored, metadata = adapter.read(self.start_from)
         if metadata["method"] != "eagle":
             raise Failure(self.start_from, f"is of the method {metadata['method']}",
@@ -205,20 +224,34 @@ class Falcon(FeatureDrafter):
         d = self.frozen.shape.d_model
         if tuple(tensors["fc.weight"].shape) != (d, 2 * d):
             raise Failure(self.start_from, f"is not for a target of {d} features")
-        self.fc.weight.copy_(scale_columns(tensors["fc.weight"], d, 1 / self.embed_scale))
-        self.fc.weight *= share
-        self.fc.bias.zero_()
-        if "fc.bias" in tensors:
-            self.fc.bias.copy_(share * tensors["fc.bias"])
+        bias = tensors.get("fc.bias", torch.zeros(d))
+        linear_start(self.fc, scale_columns(tensors["fc.weight"], d, 1 / self.embed_scale), bias)
         layer = {name: tensors.get(f"layers.0.{name}", tensors.get(f"layers.0.{name}.weight"))
                  for name in LAYER_TENSORS}
         if layer["attn_norm"] is None:
-            raise Failure(self.start_from, "has the published layout", "train it with a norm in front")
+            raise Failure(self.start_from, "has the published layout",
+                          "train it with a norm in front")
         self.layers[0].copy_from(layer, zero_outputs=False)
-        self.layers[0].o.weight *= share
-        self.layers[0].down.weight *= share
-        neighbour_start(self.layers[1], mean, self.feature_rms)
-        self.layers[1].o.weight *= 1 - share
+
+    def fetch(self, statistics, share=0.2):
+        """The last layer begins by bringing what its block's last row predicts to the other rows.
+
+        What enters the last layer predicts feature p+1 of row p. At the last row of a block that is
+        what the block's first row is asked for. The output of a row becomes `share` of its own
+        prediction and 1 - share of the last row's. (All that writes the residual stream before is
+        scaled by the share: norms undo that for what reads it.) The last row begins one feature
+        short, as every row does from "repeat the feature".
+        """
+        if self.input == "fc":
+            self.fc.weight *= share
+            self.fc.bias *= share
+            for layer in self.layers[:-1]:
+                layer.o.weight *= share
+                layer.down.weight *= share
+            strength = 1 - share
+        else:
+            strength = 1.0  # an LSTM's output has no scale of its own to change
+        neighbour_start(self.layers[-1], statistics, self.feature_rms, strength)
 
     def config(self):
         return layer_config(self.shape) | {
@@ -293,38 +326,17 @@ class Falcon(FeatureDrafter):
         return tensors
 
 
-@torch.no_grad()
-def neighbour_start(layer, mean, rms, sharpness=2.5):
-    """Attention that begins by fetching the last row of its own block.
+def neighbour_start(layer, statistics, rms, strength=1.0):
+    """Attention that begins by adding `strength` times the last row of its own block.
 
     The other rows of a block must predict from the last row's pair, of which they see nothing but
-    through attention; finding that from zero outputs takes most of a short training. Normed
-    features have a large constant part, their mean; queries and keys made of it alone are the same
-    at all rows, and the rotation makes their product a function of the distance D alone. Here it
-    is the sum of sin(theta_i * D) over all frequencies: 0 for the row itself, about +3 for the next
-    row, more for later ones, about -4 for every row before. Values and outputs pass the row on: all
-    of it when the layer has as many key/value heads as heads, else as many coordinates as there are.
+    through attention; finding that from zero outputs takes far more text than anything else.
     """
-    shape = layer.shape
-    d, width, half = shape.d_model, shape.head_dim, shape.head_dim // 2
-    group = shape.n_heads // shape.n_kv_heads
+    d = layer.shape.d_model
     norm = layer.attn_norm if layer.attn_norm is not None else torch.full((d,), rms)
-    normed = mean / rms * norm  # the constant part of what queries and keys read
-    level = float(normed.norm())
-    direction = normed / level
-    gain = (sharpness * math.sqrt(width)) ** 0.5 / level
-    for part in (layer.q, layer.k, layer.v, layer.o):
-        part.weight.zero_()
-    for kv in range(shape.n_kv_heads):
-        first = kv * width
-        layer.k.weight[first:first + half] = gain * direction
-        for head in range(kv * group, (kv + 1) * group):
-            # A quarter turn ahead of the key: cos becomes sin.
-            layer.q.weight[head * width + half:(head + 1) * width] = gain * direction
-        columns = torch.arange(first, min(first + width, d))
-        to = torch.arange(len(columns))
-        layer.v.weight[first + to, columns] = 1 / norm[columns].clamp(min=1e-2)
-        layer.o.weight[columns, kv * group * width + to] = rms
+    linear.look_ahead(layer, statistics["feature_mean"] / rms * norm)
+    components = statistics["feature_components"]
+    linear.pass_on(layer, components.T / norm.clamp(min=1e-2), strength * rms * components)
 
 
 def glanced_rows(batch, budgets, rng):

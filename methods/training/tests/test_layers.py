@@ -139,7 +139,9 @@ def test_neighbour_start_fetches_the_last_row_of_the_block(world, k):
                                             "n_kv_heads": made_up.HEADS})
     mean = torch.randn(made_up.D, generator=torch.Generator().manual_seed(2))
     layer = module.layers[0]
-    falcon.neighbour_start(layer, mean, rms=1.0)
+    falcon.neighbour_start(layer, {"feature_mean": mean,
+                                   "feature_components": torch.eye(made_up.D)},
+                           rms=1.0)
     x = mean + 0.3 * torch.randn(2, 30, made_up.D, generator=torch.Generator().manual_seed(3))
     rows = torch.arange(30)[None].expand(2, -1)
     cos, sin = layers.rope_tables(module.shape, 30, "cpu")

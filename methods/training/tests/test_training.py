@@ -223,6 +223,17 @@ def test_states_are_compared_with_recomputed_ones(world, tmp_path):
         verify.check_states(world.target, data, data.sequences)
 
 
+@pytest.mark.parametrize("method", ["eagle", "falcon"])
+def test_linear_start_is_better_than_repeating(world, tmp_path, method):
+    # (Not eagle3: the made-up states have no constant part, on which its attention would rest.)
+    right = {}
+    for start in ("repeat", "linear"):
+        loop, held = loop_of(world, method, tmp_path / start, "--tokens", "10", "--start", start)
+        ranks = torch.cat(loop.module.ranks(world.capture, held))[:, 0]
+        right[start] = float((ranks == 0).float().mean())
+    assert right["linear"] > right["repeat"] + 0.15, right
+
+
 def test_falcon_begins_as_eagle(world, tmp_path):
     """The first row of a block predicts what EAGLE does, before any training of its own."""
     loop, held = loop_of(world, "eagle", tmp_path / "a", "--tokens", "15000", "--lr", "3e-3")
@@ -230,7 +241,7 @@ def test_falcon_begins_as_eagle(world, tmp_path):
     path = tmp_path / "eagle.safetensors"
     adapter.write(path, loop.module, world.capture.model, "f32")
     more = ("--tokens", "10", "--layers", "2", "--kv-heads", str(made_up.HEADS))
-    plain, _ = loop_of(world, "falcon", tmp_path / "b", *more)
+    plain, _ = loop_of(world, "falcon", tmp_path / "b", *more, "--start", "repeat")
     started, _ = loop_of(world, "falcon", tmp_path / "c", *more, "--start-from", str(path))
 
     def right(module):
