@@ -296,6 +296,22 @@ std::vector<float> AdapterReader::row_values(const Adapter::Entry& e, const Safe
 
 engine::WeightMatrix AdapterReader::matrix(const std::string& name, int out, int in,
                                            engine::WeightStorage storage) {
+  return read_matrix(name, out, in, storage, nullptr);
+}
+
+engine::WeightMatrix AdapterReader::balanced_matrix(const std::string& name, int out, int in,
+                                                    engine::WeightStorage storage, int parts,
+                                                    std::vector<float>& scale) {
+  scale.assign(static_cast<size_t>(parts), 1.0f);
+  // Floating-point formats have a scale for every number.
+  const bool integers =
+      storage != engine::WeightStorage::kF32 && storage != engine::WeightStorage::kBf16;
+  return read_matrix(name, out, in, storage, integers ? &scale : nullptr);
+}
+
+engine::WeightMatrix AdapterReader::read_matrix(const std::string& name, int out, int in,
+                                                engine::WeightStorage storage,
+                                                std::vector<float>* scales) {
   const Adapter::Entry& e = entry(name);
   const SafeTensor& t = *e.tensor;
   if (t.shape.size() != 2 || (out >= 0 && t.shape[0] != out) || (in >= 0 && t.shape[1] != in))
@@ -315,9 +331,23 @@ engine::WeightMatrix AdapterReader::matrix(const std::string& name, int out, int
     fail("tensor " + e.name, fmt::format("has type {}", engine::dtype_name(t.dtype)),
          "expected F32, F16, BF16 or I8 with scales");
   }
+  const size_t width = scales == nullptr ? 0 : static_cast<size_t>(in) / scales->size();
+  if (scales != nullptr) {
+    std::vector<double> squares(scales->size());
+    for (int row = 0; row < out; ++row) {
+      const std::vector<float> values = row_values(e, scale, row, in);
+      for (size_t i = 0; i < values.size(); ++i)
+        squares[i / width] += static_cast<double>(values[i]) * values[i];
+    }
+    for (size_t b = 0; b < squares.size(); ++b)
+      if (squares[b] > 0 && squares.back() > 0)
+        (*scales)[b] = static_cast<float>(std::sqrt(squares[b] / squares.back()));
+  }
   engine::WeightMatrix m(storage, out, in);
   for (int row = 0; row < out; ++row) {
-    const std::vector<float> values = row_values(e, scale, row, in);
+    std::vector<float> values = row_values(e, scale, row, in);
+    if (scales != nullptr)
+      for (size_t i = 0; i < values.size(); ++i) values[i] /= (*scales)[i / width];
     for (const float v : values)
       if (std::fabs(v) > engine::WeightMatrix::largest(storage))
         fail("tensor " + e.name, fmt::format("row {} has {}, too large for this format", row, v));

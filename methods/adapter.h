@@ -64,6 +64,12 @@ class AdapterReader {
   // Rounded to the storage. `in` = -1 takes what the file has.
   engine::WeightMatrix matrix(const std::string& name, int out, int in,
                               engine::WeightStorage storage);
+  // A matrix whose inputs are `parts` blocks of equal width and unequal size: divides each block's
+  // weights by scale[b], for inputs that are multiplied by it, so that one scale per row of inputs
+  // (integer formats) serves all of them. The last block keeps its size.
+  engine::WeightMatrix balanced_matrix(const std::string& name, int out, int in,
+                                       engine::WeightStorage storage, int parts,
+                                       std::vector<float>& scale);
   std::vector<float> vector(const std::string& name, int size);
   std::vector<float> optional_vector(const std::string& name, int size) {
     return has(name) ? vector(name, size) : std::vector<float>();
@@ -88,6 +94,8 @@ class AdapterReader {
 
  private:
   const Adapter::Entry& entry(const std::string& name);
+  engine::WeightMatrix read_matrix(const std::string& name, int out, int in,
+                                   engine::WeightStorage storage, std::vector<float>* scale);
   std::vector<float> row_values(const Adapter::Entry& e, const engine::SafeTensor* scale, int row,
                                 int in) const;
 

@@ -81,11 +81,11 @@ DraftNetwork::DraftNetwork(AdapterReader& adapter, const engine::Model& target,
   feature_width_ = paired ? 3 * d_ : d_;
   switch (options.input) {
     case Input::kLinear:
-      input_ = adapter.matrix("fc.weight", d_, 2 * d_, storage);
+      input_ = adapter.balanced_matrix("fc.weight", d_, 2 * d_, storage, 2, input_scale_);
       input_bias_ = adapter.optional_vector("fc.bias", d_);
       break;
     case Input::kPaired:
-      input_ = adapter.matrix("fc.weight", d_, feature_width_, storage);
+      input_ = adapter.balanced_matrix("fc.weight", d_, feature_width_, storage, 3, input_scale_);
       break;
     case Input::kPerToken:
     case Input::kRecurrent: {
@@ -98,7 +98,9 @@ DraftNetwork::DraftNetwork(AdapterReader& adapter, const engine::Model& target,
         if (recurrent && gates != 4)
           adapter.fail("tensor " + name + ".weight", "has no forget gate: trained per token",
                        "use lstm=per_token, or train with --input recurrent");
-        lstm_[at] = adapter.matrix(name + ".weight", gates * d_, l == 0 ? 2 * d_ : d_, storage);
+        lstm_[at] = l == 0 ? adapter.balanced_matrix(name + ".weight", gates * d_, 2 * d_, storage,
+                                                     2, input_scale_)
+                           : adapter.matrix(name + ".weight", gates * d_, d_, storage);
         lstm_bias_[at] = sum_of(adapter.vector(name + ".bias", gates * d_),
                                 adapter.optional_vector(name + ".bias_hidden", gates * d_));
         if (adapter.has(name + ".hidden.weight")) {
@@ -109,7 +111,7 @@ DraftNetwork::DraftNetwork(AdapterReader& adapter, const engine::Model& target,
         }
       }
       if (adapter.has("lstm.skip.weight")) {
-        skip_ = adapter.matrix("lstm.skip.weight", d_, 2 * d_, storage);
+        skip_ = adapter.balanced_matrix("lstm.skip.weight", d_, 2 * d_, storage, 2, skip_scale_);
         skip_bias_ = adapter.optional_vector("lstm.skip.bias", d_);
       }
       break;
@@ -184,15 +186,26 @@ int DraftNetwork::add(const Row& row) {
   return kept_rows_ + static_cast<int>(i);
 }
 
-void DraftNetwork::linear_inputs() {
+// joined_ = [embedding ; feature] of every staged row, each times its scale.
+void DraftNetwork::join_pairs(std::span<const float> scale, float divisor) {
   const auto d = static_cast<size_t>(d_);
   const size_t n = staged_.size();
   if (joined_.size() < n * 2 * d) joined_.resize(n * 2 * d);
   for (size_t i = 0; i < n; ++i) {
-    target_.embed(staged_[i].token, row_of(joined_, 2 * i, d));
+    const auto e = row_of(joined_, 2 * i, d), f = row_of(joined_, 2 * i + 1, d);
+    target_.embed(staged_[i].token, e);
     const auto feature = row_of(given_, i, d);
-    std::copy(feature.begin(), feature.end(), row_of(joined_, 2 * i + 1, d).begin());
+    for (size_t j = 0; j < d; ++j) {
+      e[j] = e[j] * scale[0] / divisor;
+      f[j] = feature[j] * scale[1] / divisor;
+    }
   }
+}
+
+void DraftNetwork::linear_inputs() {
+  const auto d = static_cast<size_t>(d_);
+  const size_t n = staged_.size();
+  join_pairs(input_scale_, 1);
   const engine::MatrixView y =
       session_->multiply(input_, {joined_.data(), static_cast<int>(n), 2 * d_});
   for (size_t i = 0; i < n; ++i)
@@ -209,10 +222,12 @@ void DraftNetwork::paired_inputs() {
   for (size_t i = 0; i < n; ++i) {
     target_.embed(staged_[i].token, row_of(inputs_, 2 * i, d));
     const auto feature = row_of(given_, i, width);
-    if (staged_[i].predicted)
+    if (staged_[i].predicted) {
       std::copy_n(feature.begin(), d, row_of(inputs_, 2 * i + 1, d).begin());
-    else
-      std::copy(feature.begin(), feature.end(), row_of(joined_, n_true++, width).begin());
+    } else {
+      const auto to = row_of(joined_, n_true++, width);
+      for (size_t j = 0; j < width; ++j) to[j] = feature[j] * input_scale_[j / d];
+    }
   }
   if (n_true == 0) return;
   const engine::MatrixView y =
@@ -231,13 +246,8 @@ void DraftNetwork::lstm_inputs() {
   const size_t n = staged_.size();
   const bool recurrent = options_.input == Input::kRecurrent;
   const auto scale = static_cast<float>(options_.scale);
-  if (joined_.size() < n * 2 * d) joined_.resize(n * 2 * d);
-  for (size_t i = 0; i < n; ++i) {
-    target_.embed(staged_[i].token, row_of(joined_, 2 * i, d));
-    const auto feature = row_of(given_, i, d);
-    std::copy(feature.begin(), feature.end(), row_of(joined_, 2 * i + 1, d).begin());
-  }
   if (!skip_.empty()) {
+    join_pairs(skip_scale_, 1);
     const engine::MatrixView y =
         session_->multiply(skip_, {joined_.data(), static_cast<int>(n), 2 * d_});
     for (size_t i = 0; i < n; ++i)
@@ -247,7 +257,7 @@ void DraftNetwork::lstm_inputs() {
   } else {
     std::fill(inputs_.begin(), inputs_.begin() + static_cast<ptrdiff_t>(n * d), 0.0f);
   }
-  for (size_t i = 0; i < n * 2 * d; ++i) joined_[i] /= scale;
+  join_pairs(input_scale_, scale);
   if (recurrent) {
     const auto first_row = static_cast<size_t>(kept_rows_);
     const size_t size = 4 * d;

@@ -82,6 +82,7 @@ class DraftNetwork {
     bool predicted;
     int previous;
   };
+  void join_pairs(std::span<const float> scale, float divisor);
   void linear_inputs();
   void paired_inputs();
   void lstm_inputs();
@@ -93,6 +94,7 @@ class DraftNetwork {
   std::vector<int32_t> ids_;
   engine::WeightMatrix input_, lstm_[2], hidden_[2], skip_;
   std::vector<float> input_bias_, lstm_bias_[2], skip_bias_;
+  std::vector<float> input_scale_, skip_scale_;  // of the parts of an input (AdapterReader)
   std::shared_ptr<const engine::Model> net_;
   std::unique_ptr<engine::Session> session_;
   double relative_cost_ = 0;

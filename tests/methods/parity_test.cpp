@@ -180,6 +180,47 @@ TEST_P(PairParity, EqualsPyTorch) {
   }
 }
 
+// In bytes it is close: parts of an input that differ in size do not spoil each other.
+TEST_P(PairParity, BytesAreClose) {
+  const PairCase& c = GetParam();
+  const auto model = target(c.target);
+  const auto adapter = Adapter::open(data(std::string("adapters/") + c.name + ".safetensors"));
+  const Expected expected(c.name);
+  const Tokens tokens = expected.tokens("tokens");
+  const Table given = expected.table("features");
+  std::vector<std::vector<float>> outputs;
+  for (const auto storage : {engine::WeightStorage::kF32, engine::WeightStorage::kInt8Group}) {
+    AdapterReader reader(*adapter, adapter->method(), *model, false);
+    DraftNetwork::Options options;
+    options.session = session_options();
+    options.storage = storage;
+    options.input = c.input;
+    options.layers = c.layers;
+    options.scale = c.scale;
+    DraftNetwork network(reader, *model, options);
+    network.begin(false);
+    for (int t = 0; t < given.rows; ++t) {
+      DraftNetwork::Row row;
+      row.token = tokens[static_cast<size_t>(t) + 1];
+      row.feature = given.row(t);
+      row.parent = t - 1;
+      row.previous = t - 1;
+      row.read = true;
+      network.add(row);
+    }
+    network.run([](int, std::span<const float>) {});
+    auto& all = outputs.emplace_back();
+    for (int t = 0; t < given.rows; ++t)
+      all.insert(all.end(), network.feature(t).begin(), network.feature(t).end());
+  }
+  double error = 0, size = 0;
+  for (size_t i = 0; i < outputs[0].size(); ++i) {
+    error += std::pow(outputs[1][i] - outputs[0][i], 2);
+    size += std::pow(outputs[0][i], 2);
+  }
+  EXPECT_LT(std::sqrt(error / size), 0.03);
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Drafters, PairParity,
     testing::Values(
