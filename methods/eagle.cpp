@@ -185,10 +185,13 @@ class DynamicDrafter final : public PairDrafter {
     candidates_.reserve(k + static_cast<size_t>(options.levels) * k * k);
     order_.reserve(candidates_.capacity());
     node_of_.reserve(candidates_.capacity() + 1);
+    row_worth_ = price_(2) - 1;
+    for (int n = 3; n <= 64; ++n) row_worth_ = std::min(row_worth_, (price_(n) - 1) / (n - 1));
   }
 
   void draft(std::span<const int32_t> sequence, int max_depth, TokenTree& tree) override {
     candidates_.clear();
+    spent_ = network_->relative_cost();
     const auto root = [&](int, std::span<const float> logits) { note(-1, -1, 1, 0, logits); };
     const int last = feed(sequence, static_cast<int>(sequence.size()) - 1, Look(root));
     const auto feature = network_->feature(last);
@@ -259,19 +262,22 @@ class DynamicDrafter final : public PairDrafter {
     return true;
   }
 
-  // Whether a further forward of the drafter can pay: about half of what its nodes are likely to be
-  // reached comes on top, and it must bring more tokens per cost than the step does so far.
+  // Keeps the nodes that may have a child worth a row of the target; whether looking behind them
+  // can pay: about half of what they are likely to be reached comes true on top.
   bool worth_a_level() {
     double reached = 0;
     size_t kept = 0;
-    for (const int i : order_) {
-      const double p = std::exp(candidates_[static_cast<size_t>(i)].log_prob);
-      if (p < kLeast) break;
+    for (; kept < order_.size(); ++kept) {
+      const double p = std::exp(candidates_[static_cast<size_t>(order_[kept])].log_prob);
+      if (p < row_worth_) break;
       reached += p;
-      ++kept;
     }
     order_.resize(kept);
-    return kept > 0 && 0.5 * reached > network_->relative_cost();
+    if (kept == 0) return false;
+    const double cost = network_->relative_cost() * price_(static_cast<int>(kept));
+    if (0.5 * reached <= cost) return false;
+    spent_ += cost;
+    return true;
   }
 
   void choose(TokenTree& tree) {
@@ -281,7 +287,7 @@ class DynamicDrafter final : public PairDrafter {
       double expected = 1, best_speed = 0;
       for (size_t i = 0; i < order_.size(); ++i) {
         expected += std::exp(candidates_[static_cast<size_t>(order_[i])].log_prob);
-        const double speed = expected / (price_(2 + static_cast<int>(i)) + spent());
+        const double speed = expected / (price_(2 + static_cast<int>(i)) + spent_);
         if (speed <= best_speed) continue;
         best_speed = speed;
         n = i + 1;
@@ -298,13 +304,10 @@ class DynamicDrafter final : public PairDrafter {
     }
   }
 
-  double spent() const {
-    return network_->relative_cost() * (candidates_.empty() ? 0 : candidates_.back().level);
-  }
-
-  static constexpr double kLeast = 0.01;  // a node less likely than this is not looked behind
   const Options options_;
   RowPrice price_;
+  double row_worth_ = 0;  // least a further row costs, in plain steps
+  double spent_ = 0;      // on drafting this step, in plain steps
   std::vector<Candidate> candidates_;
   std::vector<int> order_, expanded_, node_of_;
   std::vector<float> root_feature_;
