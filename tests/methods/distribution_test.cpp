@@ -212,7 +212,10 @@ TEST(DistributionControl, RedrawingAfterARejectionIsSeen) {
     auto* speculative = dynamic_cast<methods::SpeculativeMethod*>(method.get());
     ASSERT_NE(speculative, nullptr);
     speculative->set_verdict_hook(RedrawAfterRejection{});
-    for (size_t cell = 0; cell < std::size(kCells); ++cell)
+    // Random heads seldom draft what a small top-p leaves, so that little is rejected there.
+    const size_t cells =
+        std::string_view(arm).find('@') == std::string_view::npos ? std::size(kCells) : 2;
+    for (size_t cell = 0; cell < cells; ++cell)
       EXPECT_LT(sample(*method, *session, kCells[cell], 1000 + cell).p_value, kCellLevel)
           << arm << ", cell " << cell;
   }
