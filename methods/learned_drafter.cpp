@@ -1,6 +1,7 @@
 #include "methods/learned_drafter.h"
 
 #include <algorithm>
+#include <charconv>
 
 #include "engine/base/error.h"
 #include "methods/adaptive.h"
@@ -49,8 +50,8 @@ std::vector<ParamInfo> adapter_parameters() {
 ParamInfo tree_parameter() {
   return {"tree",
           "auto",
-          "auto (of the tree stored with the weights what pays at this machine's T(n)/T(1)), a "
-          "published tree by name, chain:N, or paths: 0+00+1",
+          "auto (of the tree stored with the weights what pays at this machine's T(n)/T(1)), "
+          "stored:N (its first N nodes), a published tree by name, chain:N, or paths: 0+00+1",
           ParamInfo::Type::kText,
           0,
           0,
@@ -97,14 +98,30 @@ engine::WeightStorage draft_storage(const MethodParams& params) {
 RankTree choose_tree(const std::string& who, const MethodParams& params, const Adapter& adapter,
                      const MethodBuildContext& context, int deepest,
                      const std::function<double(int)>& draft_cost, const std::string& fallback) {
+  constexpr std::string_view kStored = "stored:";
   const std::string& text = params.text("tree");
-  const bool stored = text == "auto" && !adapter.tree_paths().empty();
+  const bool counted = text.starts_with(kStored);
+  if (counted && adapter.tree_paths().empty())
+    throw base::usage_error(
+        fmt::format("{}: tree={}: no tree is stored in {}", who, text, adapter.path()),
+        "find one with evalrun tune tree, or give a published tree by name");
+  const bool stored = (counted || text == "auto") && !adapter.tree_paths().empty();
   const RankTree whole = stored ? rank_tree(who + ": " + adapter.path(), adapter.tree_paths())
                                 : parse_rank_tree(who, text == "auto" ? fallback : text);
   if (whole.depth() > deepest)
     throw base::usage_error(fmt::format("{}: tree '{}' has {} levels, these weights draft {}", who,
                                         text, whole.depth(), deepest),
                             "take a shallower tree, or weights with more heads");
+  if (counted) {
+    const std::string digits = text.substr(kStored.size());
+    int n = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), n);
+    if (error != std::errc{} || end != digits.data() + digits.size() || n < 1 || n > whole.size())
+      throw base::usage_error(
+          fmt::format("{}: tree={}: the stored tree has {} nodes", who, text, whole.size()),
+          fmt::format("give stored:1 to stored:{}", whole.size()));
+    return whole.first(n);
+  }
   if (!stored) return whole;
   const RowPrice price(context.row_cost);
   int best = 1;

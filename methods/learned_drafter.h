@@ -33,8 +33,8 @@ engine::WeightStorage draft_storage(const MethodParams& params);
 
 // tree=auto: of the stored tree's prefixes the one with the largest
 //   (1 + sum of gains) / (T(1 + nodes) / T(1) + draft_cost(depth)),
-// at most `deepest` levels and at least one node; `fallback` without a stored tree. Anything else
-// is parsed; usage_error when it is deeper than `deepest`.
+// at most `deepest` levels and at least one node; `fallback` without a stored tree. stored:N: its
+// first N nodes. Anything else is parsed; usage_error when it is deeper than `deepest`.
 RankTree choose_tree(const std::string& who, const MethodParams& params, const Adapter& adapter,
                      const MethodBuildContext& context, int deepest,
                      const std::function<double(int depth)>& draft_cost,

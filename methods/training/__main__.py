@@ -175,7 +175,7 @@ def statistics_of(data, sequences, residual, rows=20000):
     components = torch.linalg.eigh(features.T @ features)[1].flip(1).contiguous()
     result = {
         "feature_rms": float(features.pow(2).mean().sqrt()), "feature_mean": features.mean(0),
-        "feature_components": components,
+        "feature_components": components, "answers": (data, sequences),
         "next_feature": functools.partial(linear.next_feature, data, sequences)}
     if residual:
         sample = torch.cat(streams)

@@ -137,6 +137,8 @@ class Rows:
         module, states = self.module, torch.stack([self.outputs[n] for n in numbers])
         if isinstance(module, (eagle3.Eagle3, draft.Draft)):
             states = layers.rms_norm(states, module.norm, self.shape.norm_eps)
+        if isinstance(module, draft.Draft) and module.out is not None:
+            states = states @ module.out.weight.T
         head = module.head_matrix() if hasattr(module, "head_matrix") else module.frozen.head
         return states @ head.float().T
 
@@ -225,7 +227,7 @@ ADAPTERS = {
                                                        "skip": True}),
     "falcon-recurrent": ("tiny-draft", falcon.Falcon, {"k": 2, "layers": 1, "input": "recurrent",
                                                        "scale": 1.5}),
-    "draft": ("tiny-draft", draft.Draft, {"layers": 1}),
+    "draft": ("tiny-draft", draft.Draft, {"layers": 1, "out": True}),
 }
 
 

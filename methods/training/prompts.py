@@ -12,7 +12,7 @@ import re
 
 import numpy as np
 
-from . import own_prompts
+from . import own_prompts, passages
 from .errors import Failure
 
 SHINGLE = 50
@@ -55,6 +55,16 @@ def read(path):
                               'write {"id", "source", "prompt"}')
         rows.append({field: row[field] for field in ("id", "source", "prompt")})
     return rows
+
+
+def read_passages(given, seed):
+    """FILE:N -> prompts about N passages of the file, marked as such."""
+    path, _, n = given.rpartition(":")
+    if not path or not n.isdigit():
+        raise Failure("--passages", f"`{given}` has no number of prompts", "write FILE:N")
+    with open_text(path) as handle:
+        rows = passages.write(path, handle.read(), int(n), seed)
+    return [row | {"passage": True} for row in rows]
 
 
 def normal_forms(text):
@@ -170,7 +180,7 @@ def mix(rows, sources, exclusion, seed, longest=500):
         limit = sources.get(source, 0) if sources is not None else None
         if limit == 0:
             reason = "source"
-        elif len(row["prompt"]) > longest:
+        elif len(row["prompt"]) > longest and not row.get("passage"):
             reason = "length"
         elif key in seen:
             reason = "repeated"
@@ -215,7 +225,11 @@ def add_options(parser):
                         help="code prompts of the project's own list (default 3500)")
     parser.add_argument("--own-text", type=int, default=3500, metavar="N",
                         help="other prompts of the project's own list (default 3500)")
-    parser.add_argument("--longest", type=int, default=500, metavar="CHARS")
+    parser.add_argument("--longest", type=int, default=500, metavar="CHARS",
+                        help="longest prompt, passages aside (default 500)")
+    parser.add_argument("--passages", nargs="*", default=[], metavar="FILE:N",
+                        help="plain texts (.txt, .txt.gz) and how many prompts about passages of "
+                        "each to write")
     parser.add_argument("--limit", type=int, default=None, metavar="N", help="write only so many")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", required=True, metavar="FILE")
@@ -224,8 +238,11 @@ def add_options(parser):
 def run(options):
     rows = [row for path in options.inputs for row in read(path)]
     sources = None if options.sources is None else parse_sources(options.sources)
+    about = [row for given in options.passages for row in read_passages(given, options.seed)]
     if sources is not None:
         sources |= {"own_code": None, "own_text": None}
+        sources |= {row["source"]: None for row in about}
+    rows += about
     try:
         rows += own_prompts.write(options.own_code, options.own_text, options.seed, options.longest)
     except ValueError as error:

@@ -58,7 +58,7 @@ def test_unrolled_steps_are_what_drafting_computes(world, name):
 
 @torch.no_grad()
 def test_draft_states_are_row_by_row_states(world):
-    module = draft.Draft(world.frozen(), {"layers": 2})
+    module = draft.Draft(world.frozen(), {"layers": 2, "out": True})
     parity.randomise(module, torch.Generator().manual_seed(4))
     tokens = world.capture.tokens(world.capture.sequences[0])[None, :9]
     rows, chain = parity.Rows(module), []

@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from training import own_prompts, prompts
+from training import own_prompts, passages, prompts
 from training.errors import Failure
 
 
@@ -108,3 +108,31 @@ def test_written_lines_are_messages(tmp_path):
     prompts.write([row("hello")], tmp_path / "out" / "p.jsonl")
     line = json.loads((tmp_path / "out" / "p.jsonl").read_text())
     assert line == {"id": "x", "source": "a", "messages": [{"role": "user", "content": "hello"}]}
+
+
+def documents(n_words):
+    """Two documents of sentences of six words each."""
+    sentences = [f"Word {i} stands in this sentence." for i in range(n_words // 6)]
+    return " ".join(sentences) + "\n\f\n" + "Another text has its own words. " * (n_words // 6)
+
+
+def test_passages_are_whole_sentences_of_one_document():
+    rows = passages.write("letters.txt.gz", documents(3000), 40)
+    assert len(rows) == 40 and {r["source"] for r in rows} == {"letters"}
+    assert rows == passages.write("letters.txt.gz", documents(3000), 40)
+    for r in rows:
+        before, _, behind = r["prompt"].partition("\n\n")
+        text = behind if before in passages.BEFORE else before
+        assert before in passages.BEFORE or behind in passages.BEHIND
+        assert text.endswith(".") and ("Word" in text) != ("Another" in text)
+        assert passages.WORDS[0] <= len(text.split()) <= 1.5 * passages.WORDS[1]
+
+
+@pytest.mark.parametrize("given,words,what", [
+    ("letters.txt:5", 48, "gives 0 passages"), ("letters.txt:5", 0, "holds no text"),
+    ("letters.txt", 600, "has no number")])
+def test_passages_that_cannot_be_had(tmp_path, monkeypatch, given, words, what):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "letters.txt").write_text(documents(words) if words else "")
+    with pytest.raises(Failure, match=what):
+        prompts.read_passages(given, 1)
