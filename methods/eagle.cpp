@@ -401,6 +401,23 @@ void check_dynamic(const std::string& who, const MethodParams& params) {
         "lower k or levels");
 }
 
+// `weights`: as in open_adapter().
+MethodInfo dynamic_method(const std::string& name, const std::string& weights) {
+  MethodInfo info;
+  info.name = name;
+  info.needs = fmt::format("trained weights (scripts/train {}, or a published {} checkpoint)",
+                           weights, weights == "eagle3" ? "EAGLE-3" : "EAGLE");
+  info.params = dynamic_parameters();
+  info.check = [name](const MethodParams& params) { check_dynamic(name, params); };
+  info.build = [weights](const MethodParams& params, const MethodBuildContext& context) {
+    return build_dynamic(weights, params, context);
+  };
+  info.files = [weights](const MethodParams& params, const MethodBuildContext& context) {
+    return adapter_file(weights, params, context);
+  };
+  return info;
+}
+
 }  // namespace
 
 MethodInfo eagle_method() {
@@ -423,40 +440,20 @@ MethodInfo eagle_method() {
 }
 
 MethodInfo eagle2_method() {
-  MethodInfo info;
-  info.name = "eagle2";
+  MethodInfo info = dynamic_method("eagle2", "eagle");
   info.summary = "EAGLE's weights, a tree that follows the drafter's confidence";
   info.source = "EAGLE-2, Li et al. 2024, arXiv 2406.16858";
-  info.needs = "trained weights (scripts/train eagle, or a published EAGLE checkpoint)";
   info.notes =
       "As released: k=10,levels=6,total=59. Confidence is the drafter's own, at temperature 1 "
       "whatever is sampled; verification is by rule X.";
-  info.params = dynamic_parameters();
-  info.check = [](const MethodParams& params) { check_dynamic("eagle2", params); };
-  info.build = [](const MethodParams& params, const MethodBuildContext& context) {
-    return build_dynamic("eagle", params, context);
-  };
-  info.files = [](const MethodParams& params, const MethodBuildContext& context) {
-    return adapter_file("eagle", params, context);
-  };
   return info;
 }
 
 MethodInfo eagle3_method() {
-  MethodInfo info;
-  info.name = "eagle3";
+  MethodInfo info = dynamic_method("eagle3", "eagle3");
   info.summary = "features of three layers, a vocabulary of its own, a tree by confidence";
   info.source = "EAGLE-3, Li et al. 2025, arXiv 2503.01840";
-  info.needs = "trained weights (scripts/train eagle3, or a published EAGLE-3 checkpoint)";
   info.notes = "As in the paper: k=10,levels=8,total=59; its released scripts draft six levels.";
-  info.params = dynamic_parameters();
-  info.check = [](const MethodParams& params) { check_dynamic("eagle3", params); };
-  info.build = [](const MethodParams& params, const MethodBuildContext& context) {
-    return build_dynamic("eagle3", params, context);
-  };
-  info.files = [](const MethodParams& params, const MethodBuildContext& context) {
-    return adapter_file("eagle3", params, context);
-  };
   return info;
 }
 

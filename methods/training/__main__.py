@@ -28,7 +28,9 @@ CLASSES = {name: kind for name, (_, kind) in METHODS.items()}
 # Of the sources that prompts.py may be given and whose licence is known to us.
 LICENCES = {"own_code": "Apache-2.0 (this project)", "own_text": "Apache-2.0 (this project)",
             "gpteacher_roleplay": "MIT", "hh_rlhf_helpful": "MIT", "gsm8k_train": "MIT",
-            "self_instruct_seed": "Apache-2.0"}
+            "self_instruct_seed": "Apache-2.0",
+            "masc_text": "MASC (free, commercial development included)",
+            "us_presidential_addresses": "public domain", "gutenberg_books": "public domain"}
 # Not part of what makes a training the same one.
 FREE_OPTIONS = {"threads", "save_every", "out", "data", "target", "prompts", "restart", "method",
                 "name", "residual_layers", "dry_run", "recompute"}
