@@ -28,7 +28,7 @@ struct PrefillCost {
 struct RowCostTable {
   int context = 0;            // committed tokens below the rows
   size_t bytes = 0;           // one forward must read at least: weights and this context's K and V
-  int rounds = 0;             // forwards per row count
+  int rounds = 0;             // forwards per row count, three times that up to 8 rows
   std::vector<RowCost> rows;  // ascending, without repeats; the first is rows = 1
   double bandwidth = 0;       // bytes/s of the best read of such a footprint, 0 = not probed
   std::vector<PrefillCost> prefill;

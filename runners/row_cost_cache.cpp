@@ -34,7 +34,7 @@ Json read_cache(const std::string& file) {
 }
 
 // Adds the table to what the file holds now: another process may have written meanwhile. The last
-// writer wins, and what the other one loses is a third of a second.
+// writer wins, and what the other one loses is a second or two.
 void write_cache(const std::string& file, const std::string& key,
                  const engine::RowCostTable& table) {
   Json tables = Json::object();
@@ -61,7 +61,7 @@ engine::RowCostTable measure(const RowCostRequest& request) {
   options.seconds = request.seconds;
   options.most_rounds = kStartRounds;
   // A model of seconds per forward shall not wait a minute for its table of 64 rows.
-  options.limit_seconds = 10 * request.seconds;
+  options.limit_seconds = 3 * request.seconds;
   options.context =
       std::clamp(request.model->config().max_context - options.rows.back(), 1, options.context);
   engine::SessionOptions session = request.session;

@@ -28,7 +28,7 @@ struct RowCostRequest {
   std::shared_ptr<const engine::Model> model;
   engine::SessionOptions session;  // isa and threads resolved
   std::string cache_file;          // "" = neither read nor written
-  double seconds = 0.3;
+  double seconds = 1;
 };
 
 struct MeasuredRowCost {
