@@ -20,10 +20,10 @@ from .losses import NO_LABEL
 from .unroll import layer_config, layer_shape
 
 RECIPES = {
-    "small": {"layers": 2, "out": True, "batch": 8, "lr": 6e-4, "warmup": 50, "clip": 1.0, "clip_kind": "norm",
-              "weight_decay": 0.01, "labels": "16", "hard_share": 0.0, "vocabulary": 16384},
-    "paper": {"layers": 4, "out": False, "batch": 8, "lr": 3e-4, "warmup": 200, "clip": 1.0, "clip_kind": "norm",
-              "weight_decay": 0.1, "labels": "full", "hard_share": 0.0, "vocabulary": 0},
+    "small": {"layers": 2, "out_matrix": True, "batch": 8, "lr": 6e-4, "warmup": 50, "clip": 1.0,
+              "clip_kind": "norm", "weight_decay": 0.01, "labels": "16", "hard_share": 0.0, "vocabulary": 16384},
+    "paper": {"layers": 4, "out_matrix": False, "batch": 8, "lr": 3e-4, "warmup": 200, "clip": 1.0,
+              "clip_kind": "norm", "weight_decay": 0.1, "labels": "full", "hard_share": 0.0, "vocabulary": 0},
 }
 FIT_ROWS = 40_000
 DEPTH = 8  # draft positions looked at in evaluation
@@ -48,13 +48,13 @@ class Draft(nn.Module):
     @staticmethod
     def add_options(parser):
         parser.add_argument("--layers", type=int, help="layers cut from the target")
-        parser.add_argument("--out-matrix", dest="out", action=argparse.BooleanOptionalAction,
-                            default=None, help="a matrix between the last layer and the output")
+        parser.add_argument("--out-matrix", action=argparse.BooleanOptionalAction, default=None,
+                            help="a matrix between the last layer and the output")
         parser.add_argument("--hard-share", type=float, help="share of the hard label in the loss")
 
     @staticmethod
     def configure(options, shape):
-        return layer_config(shape) | {"layers": options.layers, "out": options.out}
+        return layer_config(shape) | {"layers": options.layers, "out": options.out_matrix}
 
     @classmethod
     def config_of(cls, tensors, config):

@@ -295,6 +295,15 @@ def test_revealed_rows_hold_the_answer(world):
     assert first[0, 4] == tokens[0, 7] and torch.equal(seen, features)
 
 
+@pytest.mark.parametrize("more,expected", [
+    ((), True), (("--no-out-matrix",), False), (("--recipe", "paper"), False),
+    (("--recipe", "paper", "--out-matrix"), True)])
+def test_the_draft_reads_out_through_a_matrix(world, tmp_path, more, expected):
+    loop, _ = loop_of(world, "draft", tmp_path, "--tokens", "1000", "--layers", "1", *more)
+    assert (loop.module.out is not None) == expected
+    assert loop.options.out == str(tmp_path)
+
+
 # Command -----------------------------------------------------------------------------------------
 def test_command_writes_adapter_and_card(world, tmp_path, capsys):
     prompts = tmp_path / "prompts.jsonl"
