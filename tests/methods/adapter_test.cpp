@@ -115,6 +115,31 @@ TEST_F(AdapterFiles, TruncatedPickledAndMissingOnesAreNamed) {
   EXPECT_THAT(message("medusa"), HasSubstr("scripts/train medusa"));
 }
 
+TEST_F(AdapterFiles, StoredTreesCanBeCut) {
+  AdapterFile f = file("medusa");
+  f.metadata["tree"] = R"({"paths": ["0", "1", "00"], "gain": [0.5, 0.3, 0.2]})";
+  const std::string path = written(f, "tree.safetensors");
+  const auto steps = [&](const std::string& tree) {
+    const auto method = build_method("medusa:tree=" + tree + ",adapter=" + path, model_);
+    const auto session = make_session(model_);
+    std::vector<int> seen;
+    for (const auto& step : run(*method, *session, {{3, 1, 4, 1, 5}}).steps) {
+      seen.push_back(step.rows);
+      seen.push_back(step.accepted);
+    }
+    return seen;
+  };
+  EXPECT_EQ(steps("stored:1"), steps("0"));
+  EXPECT_EQ(steps("stored:3"), steps("0+1+00"));
+  EXPECT_NE(steps("stored:1"), steps("stored:3"));
+  for (const char* n : {"0", "4", "x", "2x", ""})
+    EXPECT_THAT(message(fmt::format("medusa:tree=stored:{},adapter={}", n, path)),
+                HasSubstr("the stored tree has 3 nodes"));
+  EXPECT_THAT(
+      message("medusa:tree=stored:2,adapter=" + written(file("medusa"), "none.safetensors")),
+      HasSubstr("no tree is stored in"));
+}
+
 // Weights of the published layouts draft what the same numbers draft in ours.
 TEST_F(AdapterFiles, PublishedLayoutsLoad) {
   const auto expect_same = [&](const AdapterFile& ours, const AdapterFile& theirs,
