@@ -14,8 +14,8 @@ import sys
 
 import torch
 
-from . import (adapter, capture, card, convert, draft, eagle, eagle3, evaluate, falcon, linear,
-               medusa, prompts, target, verify, vocabulary)
+from . import (adapter, bita, capture, card, convert, draft, eagle, eagle3, evaluate, falcon, gated,
+               linear, medusa, prompts, space, target, verify, vocabulary)
 from .errors import Failure
 from .frozen import Frozen
 from .progress import say
@@ -23,7 +23,8 @@ from .trainer import Budget, Interrupted, Trainer
 
 METHODS = {"medusa": (medusa, medusa.Medusa), "eagle": (eagle, eagle.Eagle),
            "eagle3": (eagle3, eagle3.Eagle3), "falcon": (falcon, falcon.Falcon),
-           "draft": (draft, draft.Draft)}
+           "draft": (draft, draft.Draft), "bita": (bita, bita.Bita),
+           "gated_lora": (gated, gated.Gated), "space": (space, space.Space)}
 CLASSES = {name: kind for name, (_, kind) in METHODS.items()}
 # Of the sources that prompts.py may be given and whose licence is known to us.
 LICENCES = {"own_code": "Apache-2.0 (this project)", "own_text": "Apache-2.0 (this project)",
@@ -232,6 +233,7 @@ def export(options, data, training, held, model, words, covered, module, state):
     stored, _ = adapter.load(path, CLASSES, lambda ids: frozen_of(options, model, words))
     kinds = data.sources(options.prompts)
     acceptance, tree = evaluate.evaluate(stored, data, held, kinds)
+    acceptance |= getattr(stored, "extra_scores", dict)()
     sources = {}
     for s in training:
         name = kinds.get((s.folder, s.line), "unknown")
@@ -240,7 +242,7 @@ def export(options, data, training, held, model, words, covered, module, state):
         "recipe": options.recipe, "command": recorded_command(), "seed": options.seed,
         "options": {k: v for k, v in sorted(vars(options).items()) if k not in FREE_OPTIONS},
         "cpu_seconds": round(state.cpu_seconds, 1), "wall_seconds": round(state.wall_seconds, 1),
-        "tokens_seen": state.tokens, "unique_tokens": capture.answer_tokens(training),
+        "tokens_seen": state.tokens, "unit": getattr(module, "unit", "answer tokens"), "unique_tokens": capture.answer_tokens(training),
         "sources": dict(sorted(sources.items())), "device": device_name(options.device),
         "torch": torch.__version__, "acceptance": acceptance, "loss": state.curve,
         "vocabulary": {"size": words.size, "target_size": words.target_size,
@@ -288,6 +290,7 @@ def run_evaluate(options):
                       f"{str(data.model['hash'])[:12]}", "give the capture of its target")
     kinds = data.sources(options.prompts)
     result, _ = evaluate.evaluate(module, data, held, kinds)
+    result |= getattr(module, "extra_scores", dict)()
     print(json.dumps(result))
 
 

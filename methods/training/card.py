@@ -13,8 +13,8 @@ def write(path, metadata, size, licences):
         "## Training", "",
         f"- recipe `{training['recipe']}`, seed {training['seed']}, on {training['device']}, "
         f"PyTorch {training['torch']}",
-        f"- {training['tokens_seen']:,} answer tokens seen; the text has "
-        f"{training['unique_tokens']:,}",
+        f"- {training['tokens_seen']:,} {training.get('unit', 'answer tokens')} seen; the text has "
+        f"{training['unique_tokens']:,} answer tokens",
         f"- {training['cpu_seconds']:,.0f} CPU-seconds, {training['wall_seconds']:,.0f} seconds of "
         "wall time (training alone, without generating the text)",
         "- text: the target's own greedy answers to the prompts below; no answers of others",

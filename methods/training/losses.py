@@ -59,6 +59,46 @@ def head_loss(states, head, labels, probs, weights):
     return HeadLoss.apply(states, head, labels, probs, weights)
 
 
+class Divergence(torch.autograd.Function):
+    """Mean over rows of KL(truth || states), both through output matrices; see divergence()."""
+
+    @staticmethod
+    def forward(context, states, head, truth, truth_head):
+        kind = torch.bfloat16 if torch.is_autocast_enabled(states.device.type) else states.dtype
+        matrix, flat = head.detach().to(kind), states.detach().to(kind)
+        grad_states = torch.empty(states.shape, dtype=torch.float32, device=states.device)
+        grad_head = torch.zeros(head.shape, device=head.device) if head.requires_grad else None
+        total = torch.zeros((), dtype=torch.float64, device=states.device)
+        with torch.autocast(states.device.type, enabled=False):
+            for at in range(0, len(flat), CHUNK):
+                rows = slice(at, at + CHUNK)
+                mine = torch.log_softmax((flat[rows] @ matrix.T).float(), -1)
+                theirs = torch.log_softmax((truth[rows].to(truth_head.dtype)
+                                            @ truth_head.T).float(), -1)
+                probs = theirs.exp()
+                total += (probs * (theirs - mine)).sum().double()
+                grad = ((mine.exp() - probs) / len(flat)).to(kind)
+                grad_states[rows] = (grad @ matrix).float()
+                if grad_head is not None:
+                    grad_head += (grad.T @ flat[rows]).float()
+        context.save_for_backward(grad_states, grad_head)
+        context.kinds = states.dtype, head.dtype
+        return (total / max(len(flat), 1)).float()
+
+    @staticmethod
+    def backward(context, grad):
+        grad_states, grad_head = context.saved_tensors
+        states_kind, head_kind = context.kinds
+        return ((grad_states * grad).to(states_kind),
+                None if grad_head is None else (grad_head * grad).to(head_kind), None, None)
+
+
+def divergence(states, truth, head, truth_head):
+    """Mean KL from the target's distribution (states truth [N, d] through truth_head) to that of
+    states [N, d] through head, over the whole vocabulary."""
+    return Divergence.apply(states, head, truth, truth_head)
+
+
 def hard_labels(places):
     """Labels and probabilities of single tokens; places int64 [N], -1 = not in the draft
     vocabulary."""

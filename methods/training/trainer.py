@@ -78,8 +78,11 @@ class Trainer:
         self.settings = settings
         self.state = State()
         self.parameters = [p for p in module.parameters() if p.requires_grad]
-        self.optimiser = torch.optim.AdamW(self.parameters, lr=options.lr, betas=(0.9, 0.95),
-                                           weight_decay=options.weight_decay)
+        rate_of = getattr(module, "rate_of", lambda name, options: 1.0)
+        self.optimiser = torch.optim.AdamW(
+            [{"params": [p], "rate": rate_of(name, options)} for name, p
+             in module.named_parameters() if p.requires_grad],
+            lr=options.lr, betas=(0.9, 0.95), weight_decay=options.weight_decay, foreach=True)
         self.stop = False
 
     @property
@@ -171,7 +174,8 @@ class Trainer:
             state.epoch, state.index = state.epoch + 1, 0
         share = self.share()
         for group in self.optimiser.param_groups:
-            group["lr"] = options.lr * learning_rate(state.step, share, options.warmup)
+            group["lr"] = group["rate"] * options.lr * learning_rate(state.step, share,
+                                                                     options.warmup)
         batch = self.feed.batch(state.epoch, state.index)
         with self.module.frozen.autocast():
             loss, _, tokens = self.module.loss(batch, options, generator(options.seed, state.step),

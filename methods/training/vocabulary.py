@@ -17,6 +17,10 @@ class Vocabulary:
         self.size, self.target_size = len(self.ids), vocab_size
         self.place = torch.full((vocab_size,), -1, dtype=torch.int64)
         self.place[self.ids] = torch.arange(self.size)
+        self.ranked = self.ids  # most frequent first, where that is known
+
+    def most_frequent(self, n):
+        return self.ranked[:n]
 
     @property
     def is_complete(self):
@@ -25,21 +29,23 @@ class Vocabulary:
     def to(self, device):
         moved = Vocabulary.__new__(Vocabulary)
         moved.ids, moved.place = self.ids.to(device), self.place.to(device)
+        moved.ranked = self.ranked.to(device)
         moved.size, moved.target_size = self.size, self.target_size
         return moved
 
 
 def choose(capture, sequences, vocab_size, size):
     """The `size` most frequent tokens (0 or more than there are: all), ties to the smaller id."""
-    if size <= 0 or size >= vocab_size:
-        return Vocabulary(torch.arange(vocab_size), vocab_size)
+    size = vocab_size if size <= 0 else min(size, vocab_size)
     counts = np.zeros(vocab_size)
     for s in sequences:
         ids = capture.tokens(s).numpy()
         counts += np.bincount(ids[s.prompt:], minlength=vocab_size)
         counts += PROMPT_SHARE * np.bincount(ids[:s.prompt], minlength=vocab_size)
     order = np.argsort(-counts, kind="stable")[:size]
-    return Vocabulary(torch.from_numpy(np.sort(order)), vocab_size)
+    words = Vocabulary(torch.from_numpy(np.sort(order)), vocab_size)
+    words.ranked = torch.from_numpy(order.copy())
+    return words
 
 
 def coverage(capture, sequences, vocabulary):
