@@ -1,6 +1,7 @@
 #include "engine/session.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "engine/backend.h"
 #include "engine/base/error.h"
@@ -10,6 +11,11 @@
 #include "engine/sampling.h"
 
 namespace evalrun::engine {
+
+uint64_t PrefixBank::next_id() {
+  static std::atomic<uint64_t> next{1};
+  return next++;
+}
 namespace {
 
 constexpr int kPrefillChunk = 256;  // chunk borders are multiples of this, absolute positions
@@ -305,7 +311,11 @@ class SessionImpl final : public Session {
     }
     if (request.prefix != nullptr) {
       const PrefixBank& p = *request.prefix;
-      const size_t size = static_cast<size_t>(p.length) * static_cast<size_t>(c.kv_dim());
+      EVALRUN_CHECK(p.heads == 0 || p.heads == c.n_kv_heads || p.heads == c.n_heads,
+                    "prefix bank of {} heads for {} and {}", p.heads, c.n_heads, c.n_kv_heads);
+      const size_t size = static_cast<size_t>(p.length) *
+                          static_cast<size_t>(p.heads == c.n_heads ? c.n_heads * c.head_dim
+                                                                   : c.kv_dim());
       EVALRUN_CHECK(p.k.size() == layers && p.v.size() == layers, "prefix bank: {} layers needed",
                     layers);
       for (size_t l = 0; l < layers; ++l)

@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/model/low_rank.h"
 #include "engine/model/model.h"
 
 namespace evalrun::engine {
@@ -54,25 +55,17 @@ struct MatrixView {
 };
 
 // Extra keys and values per layer, visible to flagged rows only, in front of the context
-// (BiTA, methods_seed_papers 2). k, v: [n_layers][length * n_kv_heads * head_dim], used as given
-// (no rotation is applied).
+// (BiTA, Lin et al. 2024, arXiv 2401.12522, section 3). k, v: [n_layers][length * heads *
+// head_dim], used as given (no rotation is applied).
 struct PrefixBank {
   int length = 0;
+  // n_kv_heads, or n_heads: then each query head has prefix keys and values of its own, as in
+  // programs that repeat the target's before they put the prefix in front.
+  int heads = 0;  // 0 = n_kv_heads
   std::vector<std::vector<float>> k, v;
-};
-
-// y += scale * B (A x) for one weight matrix; A [rank, in], B [out, rank], row-major.
-struct LowRankFactor {
-  int rank = 0;
-  float scale = 1.0f;
-  std::vector<float> a, b;
-  bool empty() const { return rank == 0; }
-};
-struct LowRankLayer {
-  LowRankFactor q, k, v, o, gate, up, down;
-};
-struct LowRankDelta {
-  std::vector<LowRankLayer> layers;  // [n_layers]
+  // Not 0: the contents never change under this number (next_id()), so they are loaded once.
+  uint64_t id = 0;
+  static uint64_t next_id();
 };
 
 // Sublayers left out of one forward (self-speculative decoding): skipped = residual passes

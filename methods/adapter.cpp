@@ -100,6 +100,9 @@ const std::vector<Published>& published_names() {
     add("falcon", R"(layers\.(\d+)\.post_attention_layernorm\.weight)", "layers.$1.ffn_norm");
     add("falcon", R"(layers\.(\d+)\.input_layernorm\.weight)", "layers.$1.attn_norm");
     add("falcon", R"(embed_tokens\.weight|.*rotary_emb\.inv_freq)", "");
+    // linfeng93/BiTA: what is trained, beside the target's own weights.
+    add("bita", R"((?:model|transformer)\.mask_tokens\.weight)", "mask_embed");
+    add("bita", R"((?:model|transformer)\.prefix_encoder\.embedding\.weight)", "prefix");
     return n;
   }();
   return names;
@@ -109,6 +112,8 @@ std::string published_method(const std::map<std::string, SafeTensor>& tensors) {
   if (tensors.contains("midlayer.self_attn.q_proj.weight")) return "eagle3";
   if (tensors.contains("lstm.weight_ih_l0")) return "falcon";
   if (tensors.contains("fc.weight")) return "eagle";
+  for (const char* root : {"model", "transformer"})
+    if (tensors.contains(std::string(root) + ".mask_tokens.weight")) return "bita";
   for (const auto& [name, tensor] : tensors)
     if (name.ends_with(".0.linear.weight")) return "medusa";
   return {};
@@ -187,7 +192,7 @@ void Adapter::read_published(const std::string& folder) {
   method_ = published_method(file_->tensors());
   if (method_.empty())
     throw base::data_error(path_, "tensors", "are of no layout known here",
-                           "known: evalrun's own, and those of Medusa, EAGLE-1/2/3 and Falcon");
+                           "known: evalrun's own, and those of Medusa, EAGLE-1/2/3, Falcon and BiTA");
   target_name_ = "not stated";
   config_ = json::object();
   const fs::path config = fs::path(folder) / "config.json";
@@ -421,6 +426,10 @@ int AdapterReader::integer(const std::string& key, int lowest, int highest) cons
   if (!value.is_number_integer() || value.get<int64_t>() < lowest || value.get<int64_t>() > highest)
     fail(where, fmt::format("is {}, expected {}..{}", value.dump(), lowest, highest));
   return value.get<int>();
+}
+
+int AdapterReader::integer(const std::string& key, int lowest, int highest, int fallback) const {
+  return adapter_.config().contains(key) ? integer(key, lowest, highest) : fallback;
 }
 
 double AdapterReader::number(const std::string& key, double fallback) const {

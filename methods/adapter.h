@@ -84,6 +84,7 @@ class AdapterReader {
                                                    const std::vector<int32_t>& ids,
                                                    engine::WeightStorage storage);
   int integer(const std::string& key, int lowest, int highest) const;
+  int integer(const std::string& key, int lowest, int highest, int fallback) const;
   double number(const std::string& key, double fallback) const;
   // Three layer numbers 0..n_layers.
   std::vector<int> layers(const std::string& key, std::vector<int> fallback, int n_layers) const;

@@ -95,11 +95,9 @@ engine::WeightStorage draft_storage(const MethodParams& params) {
   EVALRUN_CHECK(false, "unknown format {}", params.text("dtype"));
 }
 
-RankTree choose_tree(const std::string& who, const MethodParams& params, const Adapter& adapter,
-                     const MethodBuildContext& context, int deepest,
-                     const std::function<double(int)>& draft_cost, const std::string& fallback) {
+GivenTree given_tree(const std::string& who, const std::string& text, const Adapter& adapter,
+                     int deepest, const std::string& fallback) {
   constexpr std::string_view kStored = "stored:";
-  const std::string& text = params.text("tree");
   const bool counted = text.starts_with(kStored);
   if (counted && adapter.tree_paths().empty())
     throw base::usage_error(
@@ -120,9 +118,16 @@ RankTree choose_tree(const std::string& who, const MethodParams& params, const A
       throw base::usage_error(
           fmt::format("{}: tree={}: the stored tree has {} nodes", who, text, whole.size()),
           fmt::format("give stored:1 to stored:{}", whole.size()));
-    return whole.first(n);
+    return {whole.first(n), false};
   }
-  if (!stored) return whole;
+  return {whole, stored};
+}
+
+RankTree choose_tree(const std::string& who, const MethodParams& params, const Adapter& adapter,
+                     const MethodBuildContext& context, int deepest,
+                     const std::function<double(int)>& draft_cost, const std::string& fallback) {
+  const auto [whole, choose] = given_tree(who, params.text("tree"), adapter, deepest, fallback);
+  if (!choose) return whole;
   const RowPrice price(context.row_cost);
   int best = 1;
   double gain = 1, best_speed = 0;

@@ -31,6 +31,15 @@ std::map<std::string, std::string> adapter_file(const std::string& weights,
                                                 const MethodBuildContext& context);
 engine::WeightStorage draft_storage(const MethodParams& params);
 
+// What tree= asks for: the whole tree, and whether it is the stored one of which a part is to be
+// chosen (auto). usage_error when it is deeper than `deepest`.
+struct GivenTree {
+  RankTree tree;
+  bool choose = false;
+};
+GivenTree given_tree(const std::string& who, const std::string& text, const Adapter& adapter,
+                     int deepest, const std::string& fallback);
+
 // tree=auto: of the stored tree's prefixes the one with the largest
 //   (1 + sum of gains) / (T(1 + nodes) / T(1) + draft_cost(depth)),
 // at most `deepest` levels and at least one node; `fallback` without a stored tree. stored:N: its

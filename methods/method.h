@@ -107,13 +107,15 @@ class DecodingMethod {
 };
 
 // Rows that ride along in the target's forward without being tested: the Jacobi window of
-// Lookahead, the branches of Self-Draft. They see the root and their own ancestors, never the draft
-// tree. Rows that are read get the target's greedy continuation, which is what such methods draft
-// with.
+// Lookahead, the branches of Self-Draft, the masks of SPACE and BiTA. They see a node of the draft
+// tree with its ancestors, and their own ancestors. Tokens that are read get the target's greedy
+// continuation, masks their state behind the final norm; that is what such methods draft with.
 struct SideRows {
-  std::vector<int32_t> token;   // [n]
-  std::vector<int32_t> parent;  // [n], -1 = the root, else an earlier side row
+  std::vector<int32_t> token;   // [n], a token, or -1 - e for embedding e of SideInputs (a mask)
+  std::vector<int32_t> parent;  // [n], under(node) of the tree, else an earlier side row
   std::vector<uint8_t> read;    // [n], a row that is not read costs no output matrix
+  static constexpr int under(int node) { return -1 - node; }  // the root: -1
+  static constexpr int mask(int embedding) { return -1 - embedding; }
   void clear() {
     token.clear();
     parent.clear();
@@ -126,6 +128,13 @@ struct SideRows {
     return size() - 1;
   }
   int size() const { return static_cast<int>(token.size()); }
+};
+
+// What masks are made of, and what only they see or run through. Outlives the forward.
+struct SideInputs {
+  engine::MatrixView embeddings = {};  // [masks, d_model]
+  const engine::PrefixBank* prefix = nullptr;
+  const engine::LowRankDelta* low_rank = nullptr;
 };
 
 // Proposes tokens. Combined with a verifier by make_speculative_method(), or by finish_method()
@@ -144,6 +153,11 @@ class Drafter {
   // The target's greedy continuation of the root and of each side row (-1 where it is not read),
   // before accepted(). Called only when there were side rows.
   virtual void side_tops(int32_t /*root*/, std::span<const int32_t> /*rows*/) {}
+  // Of the masks among the side rows.
+  virtual SideInputs side_inputs() const { return {}; }
+  // The forward of this step, side rows from `first_row` on; before accepted(). The views stay
+  // valid until the session's next call (engine::ForwardResult). Only when there were side rows.
+  virtual void side_states(const engine::ForwardResult& /*result*/, int /*first_row*/) {}
   // Draft tokens a step keeps at most; one accepted behind them is emitted in the bonus's place and
   // the bonus dropped, as some released programs do. Lossless either way.
   virtual int max_accepted() const { return engine::kMaxRows; }
@@ -168,7 +182,8 @@ class Drafter {
   virtual size_t extra_kv_bytes() const { return 0; }
 };
 std::unique_ptr<DecodingMethod> make_speculative_method(
-    std::unique_ptr<Drafter> drafter, std::optional<TypicalAcceptance> typical = {});
+    std::unique_ptr<Drafter> drafter, std::optional<TypicalAcceptance> typical = {},
+    RejectionRule rule = {});
 
 // ---- Registration -------------------------------------------------------------------------------
 
@@ -232,6 +247,13 @@ struct MethodInfo {
   // What the ParamInfo list cannot say (one parameter against another); throws usage_error. May be
   // empty. Called by parse_method, before any model is loaded.
   std::function<void(const MethodParams&)> check = {};
+  // The model this method decodes where that is not the run's own (SPACE changes the target); null
+  // or empty = the run's own. `build` gets the run's own in its context all the same.
+  std::function<std::shared_ptr<const engine::Model>(const MethodParams&,
+                                                     const MethodBuildContext&)>
+      tuned = {};
+  // Plain decoding of that model, as on the command line: what such a method is compared with.
+  std::function<std::string(const MethodParams&)> plain = {};
   // Files named by the parameters, as name -> content hash: part of the arm's key, so that a corpus
   // that was built anew does not resume an old run. May be empty.
   std::function<std::map<std::string, std::string>(const MethodParams&, const MethodBuildContext&)>
@@ -253,6 +275,9 @@ struct MethodSpec {
   Lossless lossless() const;
 };
 MethodSpec parse_method(std::string_view text);
+// The model a method decodes: the run's own, or what it makes of it.
+std::shared_ptr<const engine::Model> decoded_model(const MethodSpec& spec,
+                                                   const MethodBuildContext& context);
 // "ar,pld:k=4,sps:draft=layers:4" -> items. A comma followed by key= continues the parameters of
 // the method before it. Braces are expanded (methods/braces.h): "pld:k={2,4}" is two items.
 std::vector<std::string> split_method_list(std::string_view text);

@@ -19,6 +19,13 @@ const base::Registry<MethodInfo>& method_registry() {
   return registry;
 }
 
+std::shared_ptr<const engine::Model> decoded_model(const MethodSpec& spec,
+                                                   const MethodBuildContext& context) {
+  if (!spec.info->tuned) return context.target;
+  std::shared_ptr<const engine::Model> tuned = spec.info->tuned(spec.params, context);
+  return tuned == nullptr ? context.target : tuned;
+}
+
 const char* to_string(Lossless lossless) {
   switch (lossless) {
     case Lossless::kNone:

@@ -8,14 +8,15 @@
 namespace evalrun::methods {
 
 SpeculativeMethod::SpeculativeMethod(std::unique_ptr<Drafter> drafter,
-                                     std::optional<TypicalAcceptance> typical)
-    : drafter_(std::move(drafter)), typical_(typical) {
+                                     std::optional<TypicalAcceptance> typical,
+                                     RejectionRule rule)
+    : drafter_(std::move(drafter)), typical_(typical), rule_(rule) {
   EVALRUN_CHECK(drafter_ != nullptr);
 }
 
 void SpeculativeMethod::start(const GenerationContext& context) {
   context_ = context;
-  verifier_.emplace(context.sampling, drafter_->siblings(), typical_);
+  verifier_.emplace(context.sampling, drafter_->siblings(), typical_, rule_);
   chance_.emplace(*context.rng);
   step_ = 0;
   // A step emits at most what the loop still wants, so nothing below grows later.
@@ -46,6 +47,8 @@ SpeculativeMethod::Budget SpeculativeMethod::budget() const {
 
 engine::ForwardResult SpeculativeMethod::forward() {
   const bool greedy = context_.sampling.greedy();
+  const SideInputs inputs = drafter_->side_inputs();
+  bool masks = false;
   rows_.clear();
   for (size_t i = 0; i < tree_.token.size(); ++i) {
     engine::Row row;
@@ -57,14 +60,28 @@ engine::ForwardResult SpeculativeMethod::forward() {
   }
   for (size_t i = 0; i < side_.token.size(); ++i) {
     engine::Row row;
-    row.token = side_.token[i];
-    row.parent = side_.parent[i] < 0 ? 0 : tree_.size() + side_.parent[i];
-    row.top = side_.read[i] != 0;
+    row.parent = side_.parent[i] < 0 ? SideRows::under(side_.parent[i])
+                                     : tree_.size() + side_.parent[i];
     row.logits = false;
+    if (side_.token[i] >= 0) {
+      row.token = side_.token[i];
+      row.top = side_.read[i] != 0;
+    } else {
+      row.embedding = SideRows::mask(side_.token[i]);
+      row.prefix = inputs.prefix != nullptr;
+      row.low_rank = inputs.low_rank != nullptr;
+      row.hidden = side_.read[i] != 0;
+      masks = true;
+    }
     rows_.push_back(row);
   }
   engine::ForwardRequest request;
   request.rows = rows_;
+  if (masks) {
+    request.embeddings = inputs.embeddings;
+    request.prefix = inputs.prefix;
+    request.low_rank = inputs.low_rank;
+  }
   return context_.target->forward(request);
 }
 
@@ -120,8 +137,10 @@ StepOutcome SpeculativeMethod::step(PhaseTimer& timer) {
   sequence_.push_back(bonus);
 
   timer.enter(PhaseTimer::kDraft);  // the drafter's own clearing up
-  if (side_.size() > 0)
+  if (side_.size() > 0) {
     drafter_->side_tops(target.top(0), result.top.subspan(static_cast<size_t>(tree_.size())));
+    drafter_->side_states(result, tree_.size());
+  }
   drafter_->accepted(accepted, bonus);
   timer.enter(PhaseTimer::kOther);
   ++step_;
@@ -137,8 +156,9 @@ StepOutcome SpeculativeMethod::step(PhaseTimer& timer) {
 }
 
 std::unique_ptr<DecodingMethod> make_speculative_method(std::unique_ptr<Drafter> drafter,
-                                                        std::optional<TypicalAcceptance> typical) {
-  return std::make_unique<SpeculativeMethod>(std::move(drafter), typical);
+                                                        std::optional<TypicalAcceptance> typical,
+                                                        RejectionRule rule) {
+  return std::make_unique<SpeculativeMethod>(std::move(drafter), typical, rule);
 }
 
 }  // namespace evalrun::methods

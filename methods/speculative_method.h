@@ -15,7 +15,8 @@ namespace evalrun::methods {
 class SpeculativeMethod final : public DecodingMethod {
  public:
   explicit SpeculativeMethod(std::unique_ptr<Drafter> drafter,
-                             std::optional<TypicalAcceptance> typical = {});
+                             std::optional<TypicalAcceptance> typical = {},
+                             RejectionRule rule = {});
 
   void start(const GenerationContext& context) override;
   StepOutcome step(PhaseTimer& timer) override;
@@ -49,6 +50,7 @@ class SpeculativeMethod final : public DecodingMethod {
 
   std::unique_ptr<Drafter> drafter_;
   std::optional<TypicalAcceptance> typical_;
+  RejectionRule rule_;
   GenerationContext context_;
   std::optional<Verifier> verifier_;
   std::optional<RngChance> chance_;

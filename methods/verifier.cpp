@@ -18,16 +18,17 @@ int next_child(const TokenTree& tree, int node, int after) {
   return -1;
 }
 
-// target_prob <- norm(max(target_prob - draft_prob / draft_mass, 0)); draft_mass = sum of
-// draft_prob. The residual has no mass only when the two laws agree up to rounding; a rejection
+// target_prob <- norm(target_prob - min(draft_prob / draft_mass, accept_scale target_prob), not
+// below 0); draft_mass = sum of draft_prob. The residual has no mass only when the two laws agree up to rounding; a rejection
 // then had a probability of about 1e-16 and the target's own law is as good as the residual, so it
 // stays.
 void subtract(std::vector<double>& target_prob, std::span<const double> draft_prob,
-              double draft_mass) {
+              double draft_mass, double accept_scale) {
   const size_t n = std::min(target_prob.size(), draft_prob.size());
   const double scale = 1.0 / draft_mass;
   const auto residual = [&](size_t i) {
-    const double r = target_prob[i] - draft_prob[i] * scale;
+    const double r =
+        target_prob[i] - std::min(draft_prob[i] * scale, accept_scale * target_prob[i]);
     return r > 0.0 ? r : 0.0;
   };
   std::array<double, 256> block;
@@ -103,8 +104,8 @@ int Verifier::accept_child(const TokenTree& tree, int node, QOf q_of, Chance& ch
     EVALRUN_CHECK(token < law.size() && law[token] > 0,
                   "the drafter reports no probability for the token {} it drew", token);
     const double mass = engine::sum(law);
-    if (chance.accept(p_[token], law[token] / mass)) return child;
-    subtract(p_, law, mass);
+    if (chance.accept(rule_.accept_scale * p_[token], law[token] / mass)) return child;
+    if (!rule_.whole_bonus) subtract(p_, law, mass, rule_.accept_scale);
     // A copy of the vocabulary's size, so only where another child will look at it.
     if (siblings_ == Siblings::kWithoutReplacement && next_child(tree, node, child) >= 0) {
       if (law.data() != q_.data()) q_.assign(law.begin(), law.end());

@@ -84,12 +84,22 @@ struct TypicalAcceptance {
   double epsilon = 0.09, delta = 0.3;
 };
 
+// How a drawn draft token x with draft probability p and target probability q is taken.
+struct RejectionRule {
+  // Accepted with probability min(1, accept_scale q / p); what is left of the target's law follows,
+  // so that up to 1 this is lossless, only slower. Above 1 it is lossy.
+  double accept_scale = 1;
+  // On rejection the bonus is drawn from the target's whole law, as SPACE is published and
+  // released. Lossy: drafts likelier than the target has them come out too often.
+  bool whole_bonus = false;
+};
+
 class Verifier {
  public:
   explicit Verifier(const engine::SamplingParams& sampling,
                     Siblings siblings = Siblings::kWithoutReplacement,
-                    std::optional<TypicalAcceptance> typical = {})
-      : sampling_(sampling), siblings_(siblings), typical_(typical) {}
+                    std::optional<TypicalAcceptance> typical = {}, RejectionRule rule = {})
+      : sampling_(sampling), siblings_(siblings), typical_(typical), rule_(rule) {}
   struct Result {
     std::span<const int> path;  // accepted nodes in order, root excluded; valid until the next call
     int32_t bonus;              // token the target supplies behind the path
@@ -119,6 +129,7 @@ class Verifier {
   engine::SamplingParams sampling_;
   Siblings siblings_;
   std::optional<TypicalAcceptance> typical_;
+  RejectionRule rule_;
   std::vector<double> log_prob_;  // typical: of the path to each node, -inf where it is refused
   std::vector<int> path_;
   std::vector<int> alive_, next_;  // nodes whose root paths hold the tokens so far; ascending

@@ -37,6 +37,7 @@ class Attention {
   void begin(const ForwardPlan& plan, const PrefixBank* prefix) {
     plan_ = &plan;
     prefix_length_ = prefix == nullptr ? 0 : prefix->length;
+    prefix_per_query_head_ = prefix != nullptr && group() > 1 && prefix->heads == c_.n_heads;
     const int rows = plan.n_rows();
     const int most = std::max(1, kBlockQueries / group());
     blocks_.clear();
@@ -48,8 +49,8 @@ class Attention {
       any_prefix_ = any_prefix_ || r.prefix;
       const auto [first, last] =
           std::minmax_element(plan.visible(r).begin(), plan.visible(r).end());
-      if (blocks_.empty() || blocks_.back().sequence != r.sequence || r.prefix ||
-          blocks_.back().alone || i - blocks_.back().first == most) {
+      if (blocks_.empty() || blocks_.back().sequence != r.sequence ||
+          blocks_.back().prefix != r.prefix || i - blocks_.back().first == most) {
         blocks_.push_back({i, i + 1, r.sequence, *first, *last, r.prefix});
       } else {
         Block& b = blocks_.back();
@@ -153,7 +154,7 @@ class Attention {
     int first, end;  // rows
     int sequence;
     int oldest, newest;  // rows of the request any of them sees
-    bool alone;          // sees the prefix bank
+    bool prefix;         // its rows see the prefix bank
   };
   struct Unit {
     Block block{};
@@ -313,19 +314,25 @@ class Attention {
   }
 
   void attend_prefix(const Unit& u, const float* q, Scratch& s) {
-    const int g = group();
+    const int n_q = n_queries(u);
     const size_t w = width();
+    // Queries that share a head of the bank: all of the unit, or one by one.
+    const int step = prefix_per_query_head_ ? 1 : n_q;
     for (int base = 0; base < prefix_length_; base += kChunk) {
       const int n = std::min(kChunk, prefix_length_ - base);
-      scores(q, g, u.prefix->k_blocks(u.kv_head, base / kLanes), (n + kLanes - 1) / kLanes,
-             s.scores.data(), kChunk);
+      std::memset(s.current.data(), 0, static_cast<size_t>(n_q) * w * sizeof(float));
       float m[kMaxQueries], l[kMaxQueries];
-      for (int j = 0; j < g; ++j)
-        l[j] = k_.softmax_chunk(s.scores.data() + j * kChunk, 0, n, &m[j]);
-      std::memset(s.current.data(), 0, static_cast<size_t>(g) * w * sizeof(float));
-      weighted_sum(s.scores.data(), g, u.prefix->v_row(u.kv_head, base), u.prefix->v_stride(), n,
-                   s.current.data());
-      for (int j = 0; j < g; ++j) keep(u, u.block.first, j, 0, m[j], l[j], s);
+      for (int first = 0; first < n_q; first += step) {
+        const int head = prefix_per_query_head_ ? u.kv_head * group() + first % group() : u.kv_head;
+        float* score = s.scores.data() + first * kChunk;
+        scores(q + static_cast<ptrdiff_t>(first) * c_.head_dim, step,
+               u.prefix->k_blocks(head, base / kLanes), (n + kLanes - 1) / kLanes, score, kChunk);
+        for (int j = first; j < first + step; ++j)
+          l[j] = k_.softmax_chunk(s.scores.data() + j * kChunk, 0, n, &m[j]);
+        weighted_sum(score, step, u.prefix->v_row(head, base), u.prefix->v_stride(), n,
+                     s.current.data() + static_cast<size_t>(first) * w);
+      }
+      for (int j = 0; j < n_q; ++j) keep(u, u.block.first, j, 0, m[j], l[j], s);
       s.first = false;
     }
   }
@@ -338,7 +345,7 @@ class Attention {
   std::vector<Block> blocks_;
   base::AlignedVector<float> partial_, partial_m_, partial_l_;  // [chunk][row][head]
   int prefix_length_ = 0, longest_ = 0, n_chunks_ = 0, step_ld_ = 0;
-  bool split_ = false, any_prefix_ = false;
+  bool split_ = false, any_prefix_ = false, prefix_per_query_head_ = false;
 };
 
 }  // namespace evalrun::engine::cpu

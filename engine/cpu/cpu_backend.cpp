@@ -53,7 +53,8 @@ class CpuBackend final : public Backend {
         attention_(c_, kernels_, pool_.size(), options.max_tokens),
         measure_(options.measure_phases),
         spaces_(static_cast<size_t>(pool_.size())),
-        best_(static_cast<size_t>(pool_.size())) {
+        best_(static_cast<size_t>(pool_.size())),
+        low_rank_(static_cast<size_t>(pool_.size())) {
     const size_t layers = static_cast<size_t>(c_.n_layers);
     cache_.resize(layers);
     cache_pointers_.resize(layers);
@@ -70,7 +71,6 @@ class CpuBackend final : public Backend {
       for (KvStore<T>& store : s.step) store.configure(c_.n_kv_heads, c_.head_dim);
     }
     prefix_.resize(layers);
-    for (KvStore<T>& store : prefix_) store.configure(c_.n_kv_heads, c_.head_dim);
   }
 
   std::string isa() const override { return kernels_.name; }
@@ -154,6 +154,11 @@ class CpuBackend final : public Backend {
     PreparedRows in;               // rounded input of the next product
     std::vector<KvStore<T>> step;  // [layer] keys and values of the rows
   };
+  // A thread's low-rank products.
+  struct LowRankSpace {
+    PreparedRows in, middle;
+    Rows inner, delta;
+  };
   // Argmax over a thread's part of the vocabulary.
   struct Best {
     Rows logits;        // a strip of logits of all rows
@@ -211,10 +216,14 @@ class CpuBackend final : public Backend {
   }
 
   void load_prefix(const PrefixBank& bank) {
+    if (bank.id != 0 && bank.id == prefix_id_) return;
+    prefix_id_ = bank.id;
+    const int heads = bank.heads == 0 ? c_.n_kv_heads : bank.heads;
     for (size_t l = 0; l < prefix_.size(); ++l) {
+      prefix_[l].configure(heads, c_.head_dim);
       prefix_[l].reserve(bank.length);
       for (int p = 0; p < bank.length; ++p) {
-        const size_t at = static_cast<size_t>(p) * static_cast<size_t>(c_.kv_dim());
+        const size_t at = static_cast<size_t>(p) * static_cast<size_t>(heads * c_.head_dim);
         prefix_[l].write(p, bank.k[l].data() + at, bank.v[l].data() + at);
       }
     }
@@ -265,19 +274,58 @@ class CpuBackend final : public Backend {
     if (!bias.empty()) kernels_.add(y, bias.data(), static_cast<int>(bias.size()));
   }
 
-  static void add_low_rank(const LowRankFactor& f, const float* x, size_t n_in, float* y,
-                           size_t n_out) {
-    for (size_t r = 0; r < static_cast<size_t>(f.rank); ++r) {
-      float inner = 0;
-      for (size_t k = 0; k < n_in; ++k) inner = std::fma(f.a[r * n_in + k], x[k], inner);
-      inner = inner * f.scale;
-      for (size_t o = 0; o < n_out; ++o)
-        y[o] = std::fma(f.b[o * static_cast<size_t>(f.rank) + r], inner, y[o]);
+  struct LowRankJob {
+    const LowRankFactor* f;
+    Rows* y;
+  };
+  // Adds the updates of matrices with the same input x [rows, width] to those of this thread's rows
+  // that are flagged; neighbours at once, so that factors are read once for them.
+  void add_low_rank(int thread, std::initializer_list<LowRankJob> jobs, Rows& x) {
+    if (request_->low_rank == nullptr) return;
+    LowRankSpace& s = low_rank_[static_cast<size_t>(thread)];
+    const auto [begin, end] = pool_.share(n(), thread);
+    const auto flagged = [&](int i) { return plan_->rows()[static_cast<size_t>(i)].low_rank; };
+    for (int first = begin; first < end; ++first) {
+      if (!flagged(first)) continue;
+      int last = first + 1;
+      while (last < end && flagged(last)) ++last;
+      const LowRankFactor* prepared = nullptr;
+      for (const LowRankJob& job : jobs) {
+        if (job.f->empty()) continue;
+        if (prepared == nullptr || prepared->a.storage() != job.f->a.storage())
+          prepare_low_rank(s, job.f->a, last - first,
+                           [&](int i) { return x.row(static_cast<size_t>(first + i)); });
+        prepared = job.f;
+        multiply_low_rank(s, *job.f, last - first, *job.y, first);
+      }
+      first = last;
     }
   }
-  const LowRankLayer* delta_of(size_t row, int l) const {
-    return plan_->rows()[row].low_rank ? &request_->low_rank->layers[static_cast<size_t>(l)]
-                                       : nullptr;
+  template <typename RowOf>
+  void prepare_low_rank(LowRankSpace& s, const WeightMatrix& w, int rows, const RowOf& row_of) {
+    s.in.ensure(kernels_, w.storage(), static_cast<size_t>(rows), w.in());
+    for (int i = 0; i < rows; ++i) s.in.set(static_cast<size_t>(i), w, row_of(i));
+  }
+  void multiply_low_rank(LowRankSpace& s, const LowRankFactor& f, int rows, Rows& y, int first) {
+    s.inner.ensure(static_cast<size_t>(rows), static_cast<size_t>(f.rank()));
+    multiply_panels(f.a, 0, f.a.panels(), s.in.view(f.a), rows, s.inner.row(0), s.inner.ld());
+    PreparedRows& in = s.middle;
+    in.ensure(kernels_, f.b.storage(), static_cast<size_t>(rows), f.rank());
+    for (int i = 0; i < rows; ++i) {
+      float* inner = s.inner.row(static_cast<size_t>(i));
+      for (int r = 0; r < f.rank(); ++r) inner[r] = inner[r] * f.scale;
+      in.set(static_cast<size_t>(i), f.b, inner);
+    }
+    s.delta.ensure(static_cast<size_t>(rows), static_cast<size_t>(f.b.out()));
+    multiply_panels(f.b, 0, f.b.panels(), in.view(f.b), rows, s.delta.row(0), s.delta.ld());
+    for (int i = 0; i < rows; ++i)
+      kernels_.add(y.row(static_cast<size_t>(first + i)), s.delta.row(static_cast<size_t>(i)),
+                   f.b.out());
+  }
+  const LowRankLayer& delta_of(int l) const {
+    static const LowRankLayer none;
+    return request_->low_rank == nullptr ? none
+                                         : request_->low_rank->layers[static_cast<size_t>(l)];
   }
   bool skipped(const std::vector<bool> SkipSet::*set, int l) const {
     return request_->skip != nullptr && !(request_->skip->*set).empty() &&
@@ -346,6 +394,8 @@ class CpuBackend final : public Backend {
     multiply(qkv, s.in.view(w.q), n(), thread);
     mark(thread, &PhaseTimes::weights);
     barrier(thread);
+    const LowRankLayer& delta = delta_of(l);
+    add_low_rank(thread, {{&delta.q, &q_}, {&delta.k, &k_}, {&delta.v, &v_}}, s.h);
     for_rows(thread, [&](size_t i) { rotate_row(s, i, l); });
     mark(thread, &PhaseTimes::norms);
     row_barrier(thread);
@@ -373,9 +423,8 @@ class CpuBackend final : public Backend {
     multiply({&o, 1}, s.in.view(w.o), n(), thread);
     mark(thread, &PhaseTimes::weights);
     barrier(thread);
+    add_low_rank(thread, {{&delta.o, &y_}}, mixed_);
     for_rows(thread, [&](size_t i) {
-      if (const LowRankLayer* delta = delta_of(i, l))
-        add_low_rank(delta->o, mixed_.row(i), mixed_.width, y_.row(i), y_.width);
       add_bias(y_.row(i), w.o_bias);
       kernels_.add(s.x.row(i), y_.row(i), c_.d_model);
     });
@@ -385,13 +434,6 @@ class CpuBackend final : public Backend {
   // store (neighbouring rows of a K block may be written by other threads: other elements of it).
   void rotate_row(Space& s, size_t i, int l) {
     const LayerWeights& w = model_->layer(l);
-    if (const LowRankLayer* delta = delta_of(i, l)) {
-      const float* h = s.h.row(i);
-      const auto d = static_cast<size_t>(c_.d_model);
-      add_low_rank(delta->q, h, d, q_.row(i), q_.width);
-      add_low_rank(delta->k, h, d, k_.row(i), k_.width);
-      add_low_rank(delta->v, h, d, v_.row(i), v_.width);
-    }
     add_bias(q_.row(i), w.q_bias), add_bias(k_.row(i), w.k_bias), add_bias(v_.row(i), w.v_bias);
     const int position = plan_->rows()[i].position;
     const size_t width = static_cast<size_t>(group() * c_.head_dim);
@@ -425,14 +467,10 @@ class CpuBackend final : public Backend {
     const bool plain = !c_.mlp_bias && request_->low_rank == nullptr;
     gate_and_up(thread, w, s.in.view(w.gate), plain);
     barrier(thread);
+    const LowRankLayer& delta = delta_of(l);
+    add_low_rank(thread, {{&delta.gate, &gate_}, {&delta.up, &up_}}, s.h);
     for_rows(thread, [&](size_t i) {
       if (plain) return s.in.set(i, w.down, gate_.row(i));
-      const LowRankLayer* delta = delta_of(i, l);
-      if (delta != nullptr) {
-        const auto d = static_cast<size_t>(c_.d_model);
-        add_low_rank(delta->gate, s.h.row(i), d, gate_.row(i), gate_.width);
-        add_low_rank(delta->up, s.h.row(i), d, up_.row(i), up_.width);
-      }
       add_bias(gate_.row(i), w.gate_bias), add_bias(up_.row(i), w.up_bias);
       // In place: the product's input is needed again for its delta.
       kernels_.silu_mul(gate_.row(i), up_.row(i), c_.d_ffn, gate_.row(i));
@@ -444,9 +482,8 @@ class CpuBackend final : public Backend {
     multiply({&down, 1}, s.in.view(w.down), n(), thread);
     mark(thread, &PhaseTimes::weights);
     barrier(thread);
+    add_low_rank(thread, {{&delta.down, &y_}}, gate_);
     for_rows(thread, [&](size_t i) {
-      if (const LowRankLayer* delta = delta_of(i, l))
-        add_low_rank(delta->down, gate_.row(i), gate_.width, y_.row(i), y_.width);
       add_bias(y_.row(i), w.down_bias);
       kernels_.add(s.x.row(i), y_.row(i), c_.d_model);
     });
@@ -558,8 +595,10 @@ class CpuBackend final : public Backend {
   std::vector<std::vector<KvStore<T>>> cache_;                  // [layer][sequence]
   std::vector<std::vector<const KvStore<T>*>> cache_pointers_;  // the same
   std::vector<KvStore<T>> prefix_;                              // [layer]
+  uint64_t prefix_id_ = 0;                                      // of what is in there
   std::vector<Space> spaces_;                                   // [thread]
   std::vector<Best> best_;                                      // [thread]
+  std::vector<LowRankSpace> low_rank_;                          // [thread]
   Rows q_, k_, v_, mixed_, y_, gate_, up_, hidden_, normed_, logits_;
   PreparedRows head_in_;
   Rows product_;  // of multiply()

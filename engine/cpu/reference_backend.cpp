@@ -22,16 +22,12 @@ void add(std::span<float> x, std::span<const float> y) {
   for (size_t i = 0; i < y.size(); ++i) x[i] = x[i] + y[i];
 }
 
-// y += scale * B (A x)
+// y += B (scale * A x)
 void add_low_rank(const LowRankFactor& f, std::span<const float> x, std::span<float> y) {
   if (f.empty()) return;
-  for (size_t r = 0; r < static_cast<size_t>(f.rank); ++r) {
-    float inner = 0;
-    for (size_t k = 0; k < x.size(); ++k) inner = std::fma(f.a[r * x.size() + k], x[k], inner);
-    inner = inner * f.scale;
-    for (size_t o = 0; o < y.size(); ++o)
-      y[o] = std::fma(f.b[o * static_cast<size_t>(f.rank) + r], inner, y[o]);
-  }
+  Floats inner = cpu::reference_product(f.a, x);
+  for (float& v : inner) v = v * f.scale;
+  add(y, cpu::reference_product(f.b, inner));
 }
 
 // x * 1/sqrt(mean(x^2) + eps) * w; the sum of squares in 16 lanes, then their tree.
@@ -290,7 +286,10 @@ class ReferenceBackend final : public Backend {
       Visible prefix, own;
       if (r.prefix)
         for (int j = 0; j < request.prefix->length; ++j) {
-          const size_t at = static_cast<size_t>(j) * static_cast<size_t>(c_.kv_dim()) + kv;
+          const bool all_heads = request.prefix->heads == c_.n_heads;
+          const auto heads = static_cast<size_t>(all_heads ? c_.n_heads : c_.n_kv_heads);
+          const size_t at = static_cast<size_t>(j) * heads * hd +
+                            (all_heads ? static_cast<size_t>(head) * hd : kv);
           prefix.k.push_back(prefix_[static_cast<size_t>(l)].k.data() + at);
           prefix.v.push_back(prefix_[static_cast<size_t>(l)].v.data() + at);
         }

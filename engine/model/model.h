@@ -63,6 +63,7 @@ class Model {
   const std::vector<float>& final_norm() const { return p_.final_norm; }
   const WeightMatrix& head() const { return *p_.head; }
   // For models that share the matrices of this one.
+  const ModelParts& parts() const { return p_; }
   std::shared_ptr<const WeightMatrix> shared_embedding() const { return p_.embedding; }
   std::shared_ptr<const WeightMatrix> shared_head() const { return p_.head; }
   std::shared_ptr<const LayerWeights> shared_layer(int i) const {

@@ -224,16 +224,77 @@ TEST_P(ForwardFeatures, SkippingOneSublayerChangesOnlyWhatItShould) {
       same_bits(a, s->forward({.rows = {&alone, 1}, .skip = &attention_only}).logits_row(0)));
 }
 
-LowRankDelta random_delta(const ModelConfig& c, int rank, uint64_t seed) {
+PrefixBank random_bank(const ModelConfig& c, int length, int heads, double size, uint64_t seed) {
   base::Rng rng(seed);
+  PrefixBank bank;
+  bank.length = length, bank.heads = heads;
+  const auto values = [&] {
+    std::vector<float> v(static_cast<size_t>(length * heads * c.head_dim));
+    for (float& x : v) x = static_cast<float>((rng.uniform() - 0.5) * size);
+    return v;
+  };
+  for (int l = 0; l < c.n_layers; ++l) bank.k.push_back(values()), bank.v.push_back(values());
+  return bank;
+}
+
+// Mask rows are many and stand side by side: they go through attention in blocks. With a bank per
+// query head, as published programs have it, each query meets its own keys.
+TEST_P(ForwardFeatures, PrefixRowsInBlocksHaveTheReferencesBits) {
+  for (const auto& m : feature_models(GetParam().format)) {
+    const ModelConfig& c = m.model->config();
+    for (const int heads : {c.n_kv_heads, c.n_heads}) {
+      const PrefixBank bank = random_bank(c, 7, heads, 2.0, 5);
+      auto s = open(m.model, GetParam()),
+           reference = open(m.model, {"reference", GetParam().format, GetParam().kv_dtype}, 1);
+      const std::vector<int32_t> prompt = {5, 6, 7};
+      s->prefill(prompt), reference->prefill(prompt);
+      std::vector<Row> rows;
+      for (int i = 0; i < 21; ++i)
+        rows.push_back({.token = 3 + i, .parent = i / 3 - 1, .prefix = i % 7 > 1});
+      const ForwardRequest request{.rows = rows, .prefix = &bank};
+      const ForwardResult r = s->forward(request), want = reference->forward(request);
+      for (int i = 0; i < 21; ++i)
+        EXPECT_TRUE(same_bits(copy(r.logits_row(i)), want.logits_row(i)))
+            << "row " << i << ", " << heads << " heads";
+    }
+  }
+}
+
+// Real rows do not know of mask rows, however large their prefix (BiTA's claim, bit for bit).
+TEST_P(ForwardFeatures, LargePrefixesLeaveRealRowsAsTheyAre) {
+  const auto m = feature_models(GetParam().format)[0];
+  PrefixBank bank = random_bank(m.model->config(), 16, m.model->config().n_kv_heads, 200.0, 6);
+  bank.id = PrefixBank::next_id();
+  auto s = open(m.model, GetParam());
+  const std::vector<Row> rows = {{.token = 4},
+                                 {.token = 9, .parent = 0},
+                                 {.token = 1, .parent = 0, .prefix = true},
+                                 {.token = 2, .parent = 2, .prefix = true},
+                                 {.token = 1, .parent = 1, .prefix = true}};
+  for (int round = 0; round < 2; ++round) {  // the second finds the bank loaded
+    const ForwardResult r = s->forward({.rows = rows, .prefix = &bank});
+    const auto first = copy(r.logits_row(0)), second = copy(r.logits_row(1));
+    EXPECT_TRUE(same_bits(first, decode_alone(*s, {4})));
+    EXPECT_TRUE(same_bits(second, decode_alone(*s, {4, 9})));
+  }
+}
+
+LowRankDelta random_delta(const ModelConfig& c, int rank, uint64_t seed,
+                          WeightStorage storage = WeightStorage::kF32) {
+  base::Rng rng(seed);
+  const auto matrix = [&](int out, int in) {
+    WeightMatrix w(WeightStorage::kF32, out, in);
+    std::vector<float> row(static_cast<size_t>(in));
+    for (int o = 0; o < out; ++o) {
+      for (float& x : row) x = static_cast<float>(rng.uniform() - 0.5) * 0.2f;
+      w.set_row(o, row);
+    }
+    return w;
+  };
   const auto factor = [&](int out, int in) {
-    LowRankFactor f;
-    f.rank = rank, f.scale = 0.5f;
-    f.a.resize(static_cast<size_t>(rank * in));
-    f.b.resize(static_cast<size_t>(out * rank));
-    for (float& x : f.a) x = static_cast<float>(rng.uniform() - 0.5) * 0.2f;
-    for (float& x : f.b) x = static_cast<float>(rng.uniform() - 0.5) * 0.2f;
-    return f;
+    return LowRankFactor{.scale = 0.5f,
+                         .a = matrix(rank, in).converted(storage),
+                         .b = matrix(out, rank)};
   };
   LowRankDelta delta;
   for (int l = 0; l < c.n_layers; ++l)
@@ -244,33 +305,20 @@ LowRankDelta random_delta(const ModelConfig& c, int rank, uint64_t seed) {
   return delta;
 }
 
-void merge(WeightMatrix& w, const LowRankFactor& f) {
-  std::vector<float> row(static_cast<size_t>(w.in()));
-  for (int o = 0; o < w.out(); ++o) {
-    w.copy_row(o, row);
-    for (int r = 0; r < f.rank; ++r)
-      for (int k = 0; k < w.in(); ++k)
-        row[static_cast<size_t>(k)] += f.scale * f.b[static_cast<size_t>(o * f.rank + r)] *
-                                       f.a[static_cast<size_t>(r * w.in() + k)];
-    w.set_row(o, row);
-  }
-}
-
-// A model with the delta merged into its weights; shares nothing with the original.
-std::shared_ptr<const Model> merged_model(const Model& m, const LowRankDelta& delta) {
-  ModelParts parts;
-  parts.config = m.config();
-  parts.embedding = std::make_shared<WeightMatrix>(m.embedding());
-  parts.head = m.config().tied_head ? parts.embedding : std::make_shared<WeightMatrix>(m.head());
-  parts.final_norm = m.final_norm();
-  for (int l = 0; l < m.config().n_layers; ++l) {
-    auto w = std::make_shared<LayerWeights>(m.layer(l));
-    const LowRankLayer& d = delta.layers[static_cast<size_t>(l)];
-    merge(w->q, d.q), merge(w->k, d.k), merge(w->v, d.v), merge(w->o, d.o);
-    merge(w->gate, d.gate), merge(w->up, d.up), merge(w->down, d.down);
-    parts.layers.push_back(std::move(w));
-  }
-  return Model::create(std::move(parts));
+// As adapters have them: bfloat16 in front, many rows at once, some of them flagged, a rank that
+// fills no panel.
+TEST_P(ForwardFeatures, LowRankRowsHaveTheReferencesBitsHoweverManyThereAre) {
+  const auto m = feature_models(GetParam().format)[0];
+  const LowRankDelta delta = random_delta(m.model->config(), 5, 11, WeightStorage::kBf16);
+  auto s = open(m.model, GetParam()),
+       reference = open(m.model, {"reference", GetParam().format, GetParam().kv_dtype}, 1);
+  std::vector<Row> rows;
+  for (int i = 0; i < 23; ++i)
+    rows.push_back({.token = 3 + i, .parent = i / 2 - 1, .low_rank = i % 5 != 0});
+  const ForwardRequest request{.rows = rows, .low_rank = &delta};
+  const ForwardResult r = s->forward(request), want = reference->forward(request);
+  for (int i = 0; i < 23; ++i)
+    EXPECT_TRUE(same_bits(copy(r.logits_row(i)), want.logits_row(i))) << "row " << i;
 }
 
 TEST_P(ForwardFeatures, LowRankDeltaActsAsMergedWeightsOnFlaggedRowsOnly) {
@@ -286,7 +334,7 @@ TEST_P(ForwardFeatures, LowRankDeltaActsAsMergedWeightsOnFlaggedRowsOnly) {
   EXPECT_TRUE(same_bits(flagged, reference->forward(request).logits_row(1)));
   EXPECT_TRUE(same_bits(plain, decode_alone(*s, {3})));
   if (GetParam().format != WeightFormat::kF32) return;  // merged weights would be rounded again
-  auto merged = open(merged_model(*m.model, delta), GetParam());
+  auto merged = open(merge_low_rank(*m.model, delta, "merged", "", 2), GetParam());
   // Other order of additions than merged weights: float32 noise on logits of a few units.
   const auto want = decode_alone(*merged, {3, 4});
   double moved = 0;

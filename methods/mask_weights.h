@@ -1,0 +1,35 @@
+// Trained weights of methods whose drafts come from mask rows inside the target's own forward:
+// SPACE, BiTA, gated low-rank adapters. Tensors: docs/adapters.md.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "engine/session.h"
+#include "methods/adapter.h"
+#include "methods/method.h"
+
+namespace evalrun::methods {
+
+struct MaskWeights {
+  int masks = 0;                 // of a group, at most (M, k)
+  bool distinct = true;          // an embedding per mask; else one for all of them
+  std::vector<float> embedding;  // [distinct ? masks : 1, d_model]
+  engine::PrefixBank prefix;     // length 0 = none
+  engine::LowRankDelta low_rank;  // no layers = none
+  std::vector<int32_t> ids;       // tokens that are drafted, ascending; empty = all
+  std::shared_ptr<const engine::WeightMatrix> head;  // [drafted ids, d_model]
+  size_t bytes = 0;                                  // beside the target's own weights
+
+  engine::MatrixView embeddings(int d_model) const {
+    return {embedding.data(), static_cast<int>(embedding.size()) / d_model, d_model};
+  }
+};
+
+// Everything of an adapter. Low-rank updates are there for gated adapters and for SPACE, where they
+// are part of the tuned model (methods/tuned_target.h) and not applied to single rows.
+MaskWeights read_mask_weights(AdapterReader& reader, const engine::Model& target,
+                              engine::WeightStorage head_storage);
+// The updates alone; no layers when the adapter has none.
+engine::LowRankDelta read_low_rank(AdapterReader& reader, const engine::ModelConfig& config);
+
+}  // namespace evalrun::methods
