@@ -313,9 +313,9 @@ class SessionImpl final : public Session {
       const PrefixBank& p = *request.prefix;
       EVALRUN_CHECK(p.heads == 0 || p.heads == c.n_kv_heads || p.heads == c.n_heads,
                     "prefix bank of {} heads for {} and {}", p.heads, c.n_heads, c.n_kv_heads);
-      const size_t size = static_cast<size_t>(p.length) *
-                          static_cast<size_t>(p.heads == c.n_heads ? c.n_heads * c.head_dim
-                                                                   : c.kv_dim());
+      const size_t size =
+          static_cast<size_t>(p.length) *
+          static_cast<size_t>(p.heads == c.n_heads ? c.n_heads * c.head_dim : c.kv_dim());
       EVALRUN_CHECK(p.k.size() == layers && p.v.size() == layers, "prefix bank: {} layers needed",
                     layers);
       for (size_t l = 0; l < layers; ++l)

@@ -191,8 +191,9 @@ void Adapter::read_published(const std::string& folder) {
   published_ = true;
   method_ = published_method(file_->tensors());
   if (method_.empty())
-    throw base::data_error(path_, "tensors", "are of no layout known here",
-                           "known: evalrun's own, and those of Medusa, EAGLE-1/2/3, Falcon and BiTA");
+    throw base::data_error(
+        path_, "tensors", "are of no layout known here",
+        "known: evalrun's own, and those of Medusa, EAGLE-1/2/3, Falcon and BiTA");
   target_name_ = "not stated";
   config_ = json::object();
   const fs::path config = fs::path(folder) / "config.json";

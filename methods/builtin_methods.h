@@ -6,10 +6,12 @@
 namespace evalrun::methods {
 
 MethodInfo autoregressive_method();
+MethodInfo bita_method();
 MethodInfo eagle_method();
 MethodInfo eagle2_method();
 MethodInfo eagle3_method();
 MethodInfo falcon_method();
+MethodInfo gated_lora_method();
 MethodInfo lookahead_method();
 MethodInfo medusa_method();
 MethodInfo padding_ablation();
@@ -17,6 +19,8 @@ MethodInfo prompt_lookup_method();
 MethodInfo retrieval_method();
 MethodInfo self_draft_method();
 MethodInfo self_speculative_method();
+MethodInfo space_method();
 MethodInfo speculative_sampling_method();
+MethodInfo tuned_autoregressive_method();
 
 }  // namespace evalrun::methods

@@ -35,11 +35,12 @@ int prefix_heads(const AdapterReader& reader, const std::string& name, int width
                  const engine::ModelConfig& c) {
   if (width == c.n_kv_heads * c.head_dim) return c.n_kv_heads;
   if (width == c.n_heads * c.head_dim) return c.n_heads;
-  reader.fail("tensor " + name,
-              fmt::format("has {} values per token and layer: the target has {} key/value heads and "
-                          "{} query heads of {}",
-                          width, c.n_kv_heads, c.n_heads, c.head_dim),
-              "the prefix was trained for another model");
+  reader.fail(
+      "tensor " + name,
+      fmt::format("has {} values per token and layer: the target has {} key/value heads and "
+                  "{} query heads of {}",
+                  width, c.n_kv_heads, c.n_heads, c.head_dim),
+      "the prefix was trained for another model");
 }
 
 std::vector<float> values_of(const WeightMatrix& m) {
@@ -59,8 +60,8 @@ void read_banks(AdapterReader& reader, const engine::ModelConfig& c, engine::Pre
       const WeightMatrix m = reader.matrix(name, length, -1, WeightStorage::kF32);
       const int heads = prefix_heads(reader, name, m.in(), c);
       if (bank.heads != 0 && bank.heads != heads)
-        reader.fail("tensor " + name, fmt::format("has {} heads, earlier ones {}", heads,
-                                                  bank.heads));
+        reader.fail("tensor " + name,
+                    fmt::format("has {} heads, earlier ones {}", heads, bank.heads));
       bank.length = length, bank.heads = heads;
       (*part == 'k' ? bank.k : bank.v).push_back(values_of(m));
     }
@@ -72,9 +73,10 @@ void read_published_prefix(AdapterReader& reader, const engine::ModelConfig& c,
   bank.length = reader.rows("prefix");
   const WeightMatrix m = reader.matrix("prefix", bank.length, -1, WeightStorage::kF32);
   if (m.in() % (2 * c.n_layers) != 0)
-    reader.fail("tensor prefix",
-                fmt::format("has {} values per token, the target has {} layers", m.in(), c.n_layers),
-                "the prefix was trained for another model");
+    reader.fail(
+        "tensor prefix",
+        fmt::format("has {} values per token, the target has {} layers", m.in(), c.n_layers),
+        "the prefix was trained for another model");
   const int width = m.in() / (2 * c.n_layers);
   bank.heads = prefix_heads(reader, "prefix", width, c);
   for (int l = 0; l < c.n_layers; ++l)
@@ -109,8 +111,7 @@ MaskWeights read_mask_weights(AdapterReader& reader, const engine::Model& target
   const engine::ModelConfig& c = target.config();
   MaskWeights weights;
   const int rows = reader.rows("mask_embed");
-  weights.embedding =
-      values_of(reader.matrix("mask_embed", rows, c.d_model, WeightStorage::kF32));
+  weights.embedding = values_of(reader.matrix("mask_embed", rows, c.d_model, WeightStorage::kF32));
   // Published files say nothing of a shared embedding: then any number of masks is possible.
   weights.masks = reader.integer("masks", 1, kMostMasks, rows > 1 ? rows : kMostMasks);
   weights.distinct = rows > 1 || weights.masks == 1;

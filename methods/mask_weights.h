@@ -11,10 +11,10 @@
 namespace evalrun::methods {
 
 struct MaskWeights {
-  int masks = 0;                 // of a group, at most (M, k)
-  bool distinct = true;          // an embedding per mask; else one for all of them
-  std::vector<float> embedding;  // [distinct ? masks : 1, d_model]
-  engine::PrefixBank prefix;     // length 0 = none
+  int masks = 0;                  // of a group, at most (M, k)
+  bool distinct = true;           // an embedding per mask; else one for all of them
+  std::vector<float> embedding;   // [distinct ? masks : 1, d_model]
+  engine::PrefixBank prefix;      // length 0 = none
   engine::LowRankDelta low_rank;  // no layers = none
   std::vector<int32_t> ids;       // tokens that are drafted, ascending; empty = all
   std::shared_ptr<const engine::WeightMatrix> head;  // [drafted ids, d_model]

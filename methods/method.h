@@ -214,6 +214,8 @@ class MethodParams {
   bool boolean(const std::string& key) const;
   const std::string& text(const std::string& key) const;
   std::string canonical() const;  // "k=4,ngram=3", sorted, all parameters: part of the run key
+  // For methods that write one parameter as others; not checked again.
+  void set(const std::string& key, const std::string& value) { values_[key] = value; }
 
  private:
   std::map<std::string, std::string> values_;

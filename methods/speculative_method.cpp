@@ -8,8 +8,7 @@
 namespace evalrun::methods {
 
 SpeculativeMethod::SpeculativeMethod(std::unique_ptr<Drafter> drafter,
-                                     std::optional<TypicalAcceptance> typical,
-                                     RejectionRule rule)
+                                     std::optional<TypicalAcceptance> typical, RejectionRule rule)
     : drafter_(std::move(drafter)), typical_(typical), rule_(rule) {
   EVALRUN_CHECK(drafter_ != nullptr);
 }
@@ -60,8 +59,8 @@ engine::ForwardResult SpeculativeMethod::forward() {
   }
   for (size_t i = 0; i < side_.token.size(); ++i) {
     engine::Row row;
-    row.parent = side_.parent[i] < 0 ? SideRows::under(side_.parent[i])
-                                     : tree_.size() + side_.parent[i];
+    row.parent =
+        side_.parent[i] < 0 ? SideRows::under(side_.parent[i]) : tree_.size() + side_.parent[i];
     row.logits = false;
     if (side_.token[i] >= 0) {
       row.token = side_.token[i];

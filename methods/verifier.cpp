@@ -19,9 +19,9 @@ int next_child(const TokenTree& tree, int node, int after) {
 }
 
 // target_prob <- norm(target_prob - min(draft_prob / draft_mass, accept_scale target_prob), not
-// below 0); draft_mass = sum of draft_prob. The residual has no mass only when the two laws agree up to rounding; a rejection
-// then had a probability of about 1e-16 and the target's own law is as good as the residual, so it
-// stays.
+// below 0); draft_mass = sum of draft_prob. The residual has no mass only when the two laws agree
+// up to rounding; a rejection then had a probability of about 1e-16 and the target's own law is as
+// good as the residual, so it stays.
 void subtract(std::vector<double>& target_prob, std::span<const double> draft_prob,
               double draft_mass, double accept_scale) {
   const size_t n = std::min(target_prob.size(), draft_prob.size());

@@ -292,9 +292,8 @@ LowRankDelta random_delta(const ModelConfig& c, int rank, uint64_t seed,
     return w;
   };
   const auto factor = [&](int out, int in) {
-    return LowRankFactor{.scale = 0.5f,
-                         .a = matrix(rank, in).converted(storage),
-                         .b = matrix(out, rank)};
+    return LowRankFactor{
+        .scale = 0.5f, .a = matrix(rank, in).converted(storage), .b = matrix(out, rank)};
   };
   LowRankDelta delta;
   for (int l = 0; l < c.n_layers; ++l)

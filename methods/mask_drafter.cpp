@@ -1,0 +1,116 @@
+#include "methods/mask_drafter.h"
+
+#include <algorithm>
+
+#include "engine/base/error.h"
+#include "methods/learned_drafter.h"
+
+namespace evalrun::methods {
+
+std::unique_ptr<DecodingMethod> build_mask_method(const std::string& weights_of,
+                                                  const MethodParams& params,
+                                                  const MethodBuildContext& context,
+                                                  const std::string& fallback_tree) {
+  const OpenedAdapter opened = open_adapter(weights_of, params, context);
+  MaskWeights weights = read_mask_weights(*opened.reader, *context.target, draft_storage(params));
+  const bool gated = weights_of == "gated_lora";
+  const auto streamed = static_cast<double>(context.target->streamed_bytes());
+  double cost = static_cast<double>(weights.head->size()) / streamed;
+  if (gated) cost += static_cast<double>(weights.low_rank.bytes()) / streamed;
+  MaskPlan plan = choose_mask_plan(weights_of, params, opened.adapter.get(), context, weights.masks,
+                                   cost, fallback_tree);
+  return make_speculative_method(std::make_unique<MaskDrafter>(
+      std::move(weights), std::move(plan), params.text("draft") == "drawn", gated,
+      context.target->config().vocab_size));
+}
+
+MaskDrafter::MaskDrafter(MaskWeights weights, MaskPlan plan, bool draws, bool low_rank,
+                         int vocab_size)
+    : weights_(std::move(weights)),
+      plan_(std::move(plan)),
+      draws_(draws),
+      low_rank_(low_rank),
+      vocab_size_(vocab_size),
+      tree_(plan_.tree) {
+  groups_.reserve(plan_.groups.size());
+}
+
+void MaskDrafter::start(const GenerationContext& context) {
+  target_ = context.target;
+  choices_.start(context, draws_, plan_.masks, tree_.plan().width(), weights_.ids, vocab_size_);
+  states_.resize(static_cast<size_t>(plan_.masks) *
+                 static_cast<size_t>(target_->model().config().d_model));
+  drafted_ = false;
+  skipped_ = 0;
+  groups_.clear();
+}
+
+void MaskDrafter::draft(std::span<const int32_t>, int max_depth, TokenTree& tree) {
+  tree_.clear();
+  if (!drafted_) return;
+  const int depth = std::min({max_depth, tree_.depth(), plan_.masks - skipped_});
+  for (int level = 1; level <= depth; ++level)
+    tree_.add_level(
+        level, choices_, [&](int) { return skipped_ + level - 1; }, tree);
+}
+
+void MaskDrafter::side_rows(int max_rows, SideRows& rows) {
+  groups_.clear();
+  const auto add_group = [&](int node) {
+    if (rows.size() + plan_.masks > max_rows) return;
+    int parent = SideRows::under(node);
+    const int first = rows.size();
+    for (int j = 0; j < plan_.masks; ++j)
+      parent = rows.add(SideRows::mask(weights_.distinct ? j : 0), parent, true);
+    groups_.push_back({node, first});
+  };
+  if (!drafted_) return add_group(0);
+  for (const int plan_node : plan_.groups)
+    if (const int node = tree_.node(plan_node); node >= 0) add_group(node);
+}
+
+SideInputs MaskDrafter::side_inputs() const {
+  return {weights_.embeddings(target_->model().config().d_model),
+          weights_.prefix.length > 0 ? &weights_.prefix : nullptr,
+          low_rank_ ? &weights_.low_rank : nullptr};
+}
+
+void MaskDrafter::side_states(const engine::ForwardResult& result, int first_row) {
+  result_ = result;
+  first_row_ = first_row;
+}
+
+int MaskDrafter::group_at(int node) const {
+  for (size_t g = 0; g < groups_.size(); ++g)
+    if (groups_[g].node == node) return static_cast<int>(g);
+  return -1;
+}
+
+void MaskDrafter::accepted(std::span<const int> path, int32_t) {
+  drafted_ = false;
+  skipped_ = 0;
+  int group = group_at(path.empty() ? 0 : path.back());
+  if (plan_.reuse)
+    for (size_t up = path.size(); group < 0 && up-- > 0;) {
+      ++skipped_;
+      group = group_at(up == 0 ? 0 : path[up - 1]);
+    }
+  if (group < 0 || skipped_ >= plan_.masks) return;
+  const int d = target_->model().config().d_model;
+  const int first = first_row_ + groups_[static_cast<size_t>(group)].first;
+  for (int j = 0; j < plan_.masks; ++j) {
+    const std::span<const float> state = result_.hidden_row(first + j);
+    std::copy(state.begin(), state.end(), states_.begin() + static_cast<ptrdiff_t>(j) * d);
+  }
+  const engine::MatrixView logits =
+      target_->multiply(*weights_.head, {states_.data(), plan_.masks, d});
+  choices_.clear();
+  for (int j = skipped_; j < plan_.masks; ++j) choices_.note(j, logits.row(j));
+  drafted_ = true;
+}
+
+std::span<const double> MaskDrafter::q_of(int node) const {
+  return choices_.q(tree_.list_of_node(node));
+}
+
+}  // namespace evalrun::methods

@@ -1,0 +1,62 @@
+// Drafts from mask rows in the target's own forward (SPACE, BiTA, gated low-rank adapters): a step
+// verifies the tree and computes masks behind the nodes where it may stop; those behind the node
+// where it does stop are the next step's draft.
+//
+// Row graph of a step (node = row of the tree, C committed tokens):
+//   node g at C + depth(g), sees its ancestors; mask j = 1..M of its group at C + depth(g) + j,
+//   sees the node, its ancestors and the masks before it in the group; prefix and low-rank updates
+//   are for masks only. Mask j gives candidates for the token j places behind the next root.
+// Near the end of the context or of the answer groups are left out, the least likely stops first.
+#pragma once
+#include <memory>
+
+#include "methods/mask_plan.h"
+#include "methods/mask_weights.h"
+#include "methods/static_draft.h"
+
+namespace evalrun::methods {
+
+// The method of bita and gated_lora, whose targets stay as they are. `weights_of`: as of
+// open_adapter(); `fallback_tree`: for weights without a stored tree.
+std::unique_ptr<DecodingMethod> build_mask_method(const std::string& weights_of,
+                                                  const MethodParams& params,
+                                                  const MethodBuildContext& context,
+                                                  const std::string& fallback_tree);
+
+class MaskDrafter final : public Drafter {
+ public:
+  // `draws`: children are drawn from the masks' distributions (sampling), else their best tokens.
+  MaskDrafter(MaskWeights weights, MaskPlan plan, bool draws, bool low_rank, int vocab_size);
+
+  void start(const GenerationContext& context) override;
+  void draft(std::span<const int32_t> sequence, int max_depth, TokenTree& tree) override;
+  void side_rows(int max_rows, SideRows& rows) override;
+  SideInputs side_inputs() const override;
+  void side_states(const engine::ForwardResult& result, int first_row) override;
+  void accepted(std::span<const int> path, int32_t bonus) override;
+  std::span<const double> q_of(int node) const override;
+  size_t extra_parameter_bytes() const override { return weights_.bytes; }
+
+ private:
+  struct Group {
+    int node;   // of the draft
+    int first;  // side row of its first mask
+  };
+  int group_at(int node) const;  // index into groups_, -1
+
+  const MaskWeights weights_;
+  const MaskPlan plan_;
+  const bool draws_, low_rank_;
+  const int vocab_size_;
+  StaticTree tree_;
+  RankedChoices choices_;  // list j - 1: mask j's
+  engine::Session* target_ = nullptr;
+  int skipped_ = 0;            // masks in front that are void (MaskPlan::reuse)
+  bool drafted_ = false;       // choices_ hold the next draft
+  std::vector<Group> groups_;  // of this step
+  engine::ForwardResult result_;
+  int first_row_ = 0;
+  std::vector<float> states_;  // [masks, d_model]
+};
+
+}  // namespace evalrun::methods
