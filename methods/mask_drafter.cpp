@@ -38,8 +38,7 @@ MaskDrafter::MaskDrafter(MaskWeights weights, MaskPlan plan, bool draws, bool lo
 void MaskDrafter::start(const GenerationContext& context) {
   target_ = context.target;
   choices_.start(context, draws_, plan_.masks, tree_.plan().width(), weights_.ids, vocab_size_);
-  states_.resize(static_cast<size_t>(plan_.masks) *
-                 static_cast<size_t>(target_->model().config().d_model));
+  states_.resize(static_cast<size_t>(plan_.masks) * static_cast<size_t>(weights_.head->in()));
   drafted_ = false;
   skipped_ = 0;
   groups_.clear();
@@ -70,7 +69,7 @@ void MaskDrafter::side_rows(int max_rows, SideRows& rows) {
 }
 
 SideInputs MaskDrafter::side_inputs() const {
-  return {weights_.embeddings(target_->model().config().d_model),
+  return {weights_.embeddings(weights_.head->in()),
           weights_.prefix.length > 0 ? &weights_.prefix : nullptr,
           low_rank_ ? &weights_.low_rank : nullptr};
 }
@@ -96,7 +95,7 @@ void MaskDrafter::accepted(std::span<const int> path, int32_t) {
       group = group_at(up == 0 ? 0 : path[up - 1]);
     }
   if (group < 0 || skipped_ >= plan_.masks) return;
-  const int d = target_->model().config().d_model;
+  const int d = weights_.head->in();
   const int first = first_row_ + groups_[static_cast<size_t>(group)].first;
   for (int j = 0; j < plan_.masks; ++j) {
     const std::span<const float> state = result_.hidden_row(first + j);

@@ -7,6 +7,8 @@
 // rejection the next token is drawn from what is left of the target's law; the paper's Algorithm 1
 // and its program draw it from the whole law, which is not lossless: sampling=as_published, for
 // comparison only. The first group stands in a step of its own instead of behind the prompt.
+#include <algorithm>
+
 #include "engine/base/error.h"
 #include "methods/builtin_methods.h"
 #include "methods/learned_drafter.h"
@@ -16,7 +18,7 @@
 namespace evalrun::methods {
 namespace {
 
-constexpr int kMostMasks = 64;
+constexpr int kMostMasks = 64, kPaperMasks = 5;
 
 bool in_vocabulary(const MethodParams& params) { return params.integer("mask_id") >= 0; }
 
@@ -59,8 +61,9 @@ std::unique_ptr<DecodingMethod> build(const MethodParams& params,
                     k));
   const double cost = static_cast<double>(weights.head->size()) /
                       static_cast<double>(context.target->streamed_bytes());
-  MaskPlan plan = choose_mask_plan("space", with_k(params), opened.adapter.get(), context,
-                                   weights.masks, cost, "chain:5");
+  MaskPlan plan =
+      choose_mask_plan("space", with_k(params), opened.adapter.get(), context, weights.masks, cost,
+                       fmt::format("chain:{}", std::min(kPaperMasks, weights.masks)));
   RejectionRule rule;
   rule.accept_scale = params.number("accept_scale");
   rule.whole_bonus = params.text("sampling") == "as_published";

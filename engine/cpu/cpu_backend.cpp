@@ -220,6 +220,7 @@ class CpuBackend final : public Backend {
     prefix_id_ = bank.id;
     const int heads = bank.heads == 0 ? c_.n_kv_heads : bank.heads;
     for (size_t l = 0; l < prefix_.size(); ++l) {
+      prefix_[l] = KvStore<T>();  // another bank may have had other heads
       prefix_[l].configure(heads, c_.head_dim);
       prefix_[l].reserve(bank.length);
       for (int p = 0; p < bank.length; ++p) {

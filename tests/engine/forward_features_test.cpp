@@ -242,10 +242,11 @@ PrefixBank random_bank(const ModelConfig& c, int length, int heads, double size,
 TEST_P(ForwardFeatures, PrefixRowsInBlocksHaveTheReferencesBits) {
   for (const auto& m : feature_models(GetParam().format)) {
     const ModelConfig& c = m.model->config();
-    for (const int heads : {c.n_kv_heads, c.n_heads}) {
+    auto s = open(m.model, GetParam()),
+         reference = open(m.model, {"reference", GetParam().format, GetParam().kv_dtype}, 1);
+    for (const int heads : {c.n_kv_heads, c.n_heads}) {  // one after the other in one session
       const PrefixBank bank = random_bank(c, 7, heads, 2.0, 5);
-      auto s = open(m.model, GetParam()),
-           reference = open(m.model, {"reference", GetParam().format, GetParam().kv_dtype}, 1);
+      s->reset(), reference->reset();
       const std::vector<int32_t> prompt = {5, 6, 7};
       s->prefill(prompt), reference->prefill(prompt);
       std::vector<Row> rows;

@@ -31,6 +31,21 @@ class Random {
     for (float& v : values) v += static_cast<float>(offset);
     file_.vector(name, values);
   }
+  void masks(int n, int d) { matrix("mask_embed", n, d); }
+  void bank(int l, int length, int width) {
+    matrix(fmt::format("banks.{}.k", l), length, width);
+    matrix(fmt::format("banks.{}.v", l), length, width);
+  }
+  void low_rank(int l, const engine::ModelConfig& c, int rank) {
+    const auto factor = [&](const char* name, int in, int out) {
+      matrix(fmt::format("lora.{}.{}.a", l, name), rank, in);
+      matrix(fmt::format("lora.{}.{}.b", l, name), rank, out);
+    };
+    factor("q", c.d_model, c.q_dim()), factor("k", c.d_model, c.kv_dim());
+    factor("v", c.d_model, c.kv_dim()), factor("o", c.q_dim(), c.d_model);
+    factor("gate", c.d_model, c.d_ffn), factor("up", c.d_model, c.d_ffn);
+    factor("down", c.d_ffn, c.d_model);
+  }
   void layer(int l, const engine::ModelConfig& c, bool norm, int in) {
     const std::string p = fmt::format("layers.{}.", l);
     if (norm) vector(p + "attn_norm", c.d_model, 1);
@@ -124,6 +139,19 @@ AdapterFile random_adapter(const std::string& kind, const engine::Model& target,
     random.layer(0, c, true, d);
     random.vector("norm", d, 1);
     file.metadata = adapter_metadata("draft", target, network_config(c, R"(, "layers": 1)"));
+  } else if (kind == "bita" || kind == "bita_heads") {
+    random.masks(3, d);
+    for (int l = 0; l < c.n_layers; ++l)
+      random.bank(l, 5, kind == "bita" ? c.kv_dim() : c.n_heads * c.head_dim);
+    file.metadata = adapter_metadata("bita", target, R"({"masks": 3})");
+  } else if (kind == "gated_lora" || kind == "space_tuned") {
+    random.masks(3, d);
+    for (int l = 0; l < c.n_layers; ++l) random.low_rank(l, c, 3);
+    file.metadata = adapter_metadata(kind == "gated_lora" ? kind : "space", target,
+                                     R"({"masks": 3, "rank": 3, "scale": 0.5})");
+  } else if (kind == "space") {
+    random.masks(1, d);
+    file.metadata = adapter_metadata("space", target, R"({"masks": 5})");
   } else {
     const bool three = kind == "falcon3", recurrent = kind == "falcon_recurrent";
     if (kind == "falcon") {

@@ -112,6 +112,13 @@ const char* const kArms[] = {
     "falcon:adapter=@falcon,tree=0+1+00+01,draft=drawn",
     "falcon:adapter=@falcon,tree=0+1+00+01,draft=best",
     "sps:draft=trained,adapter=@draft,k=2",
+    "bita:adapter=@bita,tree=0+1+2+00,draft=best",
+    "bita:adapter=@bita,tree=0+1+2+00,draft=drawn",
+    "gated_lora:adapter=@gated_lora,tree=0+1+2+00,draft=drawn",
+    "space:adapter=@space,tree=0+1+2+00",
+    "space:adapter=@space,k=1",
+    "space:adapter=@space,k=1,draft=best",
+    "space:adapter=@space,tree=0+1+2+00,accept_scale=0.7",
     "drawn trees",
     "random trees of 5"};
 constexpr double kCellLevel = kLevel / static_cast<double>(std::size(kArms) * std::size(kCells));
@@ -218,6 +225,18 @@ TEST(DistributionControl, RedrawingAfterARejectionIsSeen) {
     for (size_t cell = 0; cell < cells; ++cell)
       EXPECT_LT(sample(*method, *session, kCells[cell], 1000 + cell).p_value, kCellLevel)
           << arm << ", cell " << cell;
+  }
+}
+
+// SPACE as published draws the bonus behind a rejection from the target's whole law; and drafts
+// that pass too easily come out too often.
+TEST(DistributionControl, PublishedSpaceAndLargeAcceptScalesAreSeen) {
+  const auto model = small_model(11, kVocab);
+  const auto session = make_session(model, 64);
+  for (const char* arm : {"space:adapter=@space,k=1,sampling=as_published",
+                          "space:adapter=@space,k=1,accept_scale=3"}) {
+    const auto method = arm_by_name(arm, model);
+    EXPECT_LT(sample(*method, *session, kCells[0], 1000).p_value, kCellLevel) << arm;
   }
 }
 

@@ -31,6 +31,11 @@ class FakeSession final : public engine::Session {
   const engine::Model& model() const override {
     throw base::InternalError("a fake session has no model");
   }
+  // What a mask row's state is, from the tokens it sees and its place among the masks behind them
+  // (1..); masks are told apart by their embedding's number.
+  using MaskTable = std::function<void(std::span<const int32_t> context, int place, int embedding,
+                                       std::span<float> state)>;
+  void set_masks(int width, MaskTable table) { width_ = width, masks_ = std::move(table); }
   const engine::SessionOptions& options() const override { return options_; }
   std::string isa() const override { return "fake"; }
   int n_threads() const override { return 1; }
@@ -52,15 +57,22 @@ class FakeSession final : public engine::Session {
     logits_.resize(static_cast<size_t>(n * vocab_));
     rows_of_.assign(static_cast<size_t>(n), -1);
     top_.assign(static_cast<size_t>(n), -1);
+    hidden_.assign(static_cast<size_t>(n * width_), 0.0f);
+    hidden_of_.assign(static_cast<size_t>(n), -1);
     for (int i = 0; i < n; ++i) {
       EVALRUN_CHECK(rows_[static_cast<size_t>(i)].parent < i);
       context_.assign(tokens_.begin(), tokens_.end());
       append_path(i);
       const auto logits = std::span<float>(logits_).subspan(static_cast<size_t>(i * vocab_),
                                                             static_cast<size_t>(vocab_));
+      const engine::Row& row = rows_[static_cast<size_t>(i)];
+      if (row.embedding >= 0) {
+        EVALRUN_CHECK(masks_ != nullptr && !row.logits && !row.top, "a mask without a table");
+        note_mask(i, row);
+        continue;
+      }
       table_(context_, logits);
       // Only what was asked for can be read.
-      const engine::Row& row = rows_[static_cast<size_t>(i)];
       logit_rows += row.logits;
       top_rows += row.top;
       if (row.logits) rows_of_[static_cast<size_t>(i)] = i;
@@ -70,6 +82,8 @@ class FakeSession final : public engine::Session {
     result.logits = {logits_.data(), n, vocab_};
     result.logits_of = rows_of_;
     result.top = top_;
+    result.hidden = {hidden_.data(), n, width_};
+    result.hidden_of = hidden_of_;
     return result;
   }
 
@@ -98,8 +112,14 @@ class FakeSession final : public engine::Session {
   engine::MatrixView residual_features(int, int) const override {
     throw base::InternalError("a table has no features");
   }
-  engine::MatrixView multiply(const engine::WeightMatrix&, engine::MatrixView) override {
-    throw base::InternalError("a table multiplies nothing");
+  engine::MatrixView multiply(const engine::WeightMatrix& w, engine::MatrixView x) override {
+    product_.assign(static_cast<size_t>(x.rows * w.out()), 0.0f);
+    for (int i = 0; i < x.rows; ++i)
+      for (int o = 0; o < w.out(); ++o)
+        for (int k = 0; k < w.in(); ++k)
+          product_[static_cast<size_t>(i * w.out() + o)] +=
+              w.at(o, k) * x.row(i)[static_cast<size_t>(k)];
+    return {product_.data(), x.rows, w.out()};
   }
   void read_kv(int, int, int, std::span<float>, std::span<float>) const override {}
   engine::PhaseTimes phases() const override { return {}; }
@@ -117,7 +137,17 @@ class FakeSession final : public engine::Session {
   void append_path(int row) {
     const engine::Row& r = rows_[static_cast<size_t>(row)];
     if (r.parent >= 0) append_path(r.parent);
-    context_.push_back(r.token);
+    if (r.embedding < 0) context_.push_back(r.token);
+  }
+  void note_mask(int i, const engine::Row& row) {
+    int place = 0;
+    for (int up = i; up >= 0 && rows_[static_cast<size_t>(up)].embedding >= 0;
+         up = rows_[static_cast<size_t>(up)].parent)
+      ++place;
+    masks_(context_, place, row.embedding,
+           std::span<float>(hidden_).subspan(static_cast<size_t>(i * width_),
+                                             static_cast<size_t>(width_)));
+    if (row.hidden) hidden_of_[static_cast<size_t>(i)] = i;
   }
 
   int vocab_;
@@ -126,7 +156,10 @@ class FakeSession final : public engine::Session {
   std::vector<int32_t> tokens_, context_;
   std::vector<engine::Row> rows_;
   std::vector<float> logits_;
-  std::vector<int32_t> rows_of_, top_;
+  std::vector<int32_t> rows_of_, top_, hidden_of_;
+  int width_ = 0;
+  MaskTable masks_;
+  std::vector<float> hidden_, product_;
 };
 
 // Logits in [-sharpness, sharpness) that depend on the last `order` tokens and the seed.

@@ -37,7 +37,8 @@ const std::string& random_corpus(const std::string& kind, int vocab) {
 methods::MethodSpec parse_with_files(std::string spec, const engine::Model& model) {
   const int vocab = model.config().vocab_size;
   for (const std::string kind :
-       {"medusa", "eagle3", "eagle", "falcon_recurrent", "falcon3", "falcon", "draft"})
+       {"medusa", "eagle3", "eagle", "falcon_recurrent", "falcon3", "falcon", "draft", "bita_heads",
+        "bita", "gated_lora", "space_tuned", "space"})
     if (const size_t at = spec.find("@" + kind); at != spec.npos)
       spec.replace(at, kind.size() + 1, random_adapter_path(kind, model));
   for (const std::string kind : {"suffixes", "ngrams"})
@@ -143,6 +144,17 @@ std::vector<Arm> all_arms() {
         "falcon:adapter=@falcon3,tree=0+00+1+000+0000+01+00000+10+1.0.0+000000",
         "falcon:adapter=@falcon_recurrent,align=chunk",
         "falcon:adapter=@falcon_recurrent,tree=chain:6",
+        "bita:adapter=@bita",
+        "bita:adapter=@bita,tree=full:2,draft=drawn",
+        "bita:adapter=@bita_heads,tree=efficient:3",
+        "bita:adapter=@bita,tree=straightforward",
+        "bita:adapter=@bita,tree=chain:2,groups=1",
+        "gated_lora:adapter=@gated_lora",
+        "gated_lora:adapter=@gated_lora,tree=0+00+1+01,groups=2,draft=drawn",
+        "space:adapter=@space",
+        "space:adapter=@space,k=1,draft=best",
+        "space:adapter=@space,k=3,accept_scale=0.6",
+        "space:adapter=@space,tree=upper-triangle:4,masks=3,draft=best",
         "sps:draft=trained,adapter=@draft",
         "sps:draft=trained,adapter=@draft,k=7,confidence=0.1"})
     add(spec);

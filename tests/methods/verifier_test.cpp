@@ -128,9 +128,10 @@ struct Draft {
 using MakeDraft = std::function<Draft(const Toy&, Chance&)>;
 
 // Law of the first n tokens when one verified draft comes first and plain decoding fills up.
-Law law_of(const Toy& toy, int n, const MakeDraft& make, Siblings siblings) {
+Law law_of(const Toy& toy, int n, const MakeDraft& make, Siblings siblings,
+           const methods::RejectionRule& rule = {}) {
   EnumeratingChance chance;
-  Verifier verifier(toy.sampling, siblings);
+  Verifier verifier(toy.sampling, siblings, std::nullopt, rule);
   Law law;
   do {
     const Draft draft = make(toy, chance);
@@ -372,6 +373,66 @@ TEST(TargetView, RefusesWhatTheForwardWasNotAskedFor) {
   methods::RngChance chance(rng);
   Verifier sampling({1.0, 0, 1.0});
   EXPECT_THROW(sampling.verify(tree, tops, q_of, chance), base::InternalError);
+}
+
+// SPACE draws each slot from a law that knows nothing of the slots before it.
+MakeDraft drawn_per_level(int depth) {
+  return [=](const Toy& toy, Chance& chance) {
+    Draft draft;
+    draft.tree.reset(0);
+    draft.q.emplace_back();
+    for (int level = 0; level < depth; ++level) {
+      const std::vector<double> q = toy.draft_law({level});
+      draft.tree.add(chance.draw(q), level);
+      draft.q.push_back(q);
+    }
+    return draft;
+  };
+}
+
+TEST(RejectionRule, ScalesUpToOneAreLosslessAndOthersAreNot) {
+  const Siblings siblings = Siblings::kWithoutReplacement;
+  for (const SamplingParams& sampling :
+       {SamplingParams{1.0, 0, 1.0}, SamplingParams{0.8, 3, 0.9}}) {
+    const Toy toy = make_toy(4, 21, sampling);
+    const Law plain = toy.autoregressive(3);
+    for (const MakeDraft& make :
+         {drawn_per_level(2), drawn(2, 1, siblings), drawn(1, 2, siblings)}) {
+      for (const double scale : {1.0, 0.9, 0.3, 0.0})
+        EXPECT_LT(distance(law_of(toy, 3, make, siblings, {.accept_scale = scale}), plain), kExact)
+            << scale;
+      EXPECT_GT(distance(law_of(toy, 3, make, siblings, {.accept_scale = 1.5}), plain), 1e-3);
+      EXPECT_GT(distance(law_of(toy, 3, make, siblings, {.whole_bonus = true}), plain), 1e-3);
+    }
+  }
+}
+
+// The published rule on laws given by hand: what it emits instead of the target's law.
+TEST(RejectionRule, AsPublishedGivesTheWorkedExamples) {
+  struct Example {
+    std::vector<double> draft, target, published;
+  };
+  for (const Example& e : {Example{{1, 0}, {0.5, 0.5}, {0.75, 0.25}},
+                           Example{{0.6, 0.3, 0.1}, {0.2, 0.3, 0.5}, {0.28, 0.42, 0.30}}}) {
+    const int vocab = static_cast<int>(e.target.size());
+    const auto table = [](const std::vector<double>& law) -> LogitTable {
+      return [law](std::span<const int32_t>, std::span<float> logits) {
+        for (size_t i = 0; i < law.size(); ++i)
+          logits[i] = law[i] > 0 ? static_cast<float>(std::log(law[i])) : -100.0f;
+      };
+    };
+    const SamplingParams sampling{1.0, 0, 1.0};
+    const Toy toy{vocab, vocab, table(e.target), table(e.draft), sampling, sampling};
+    const Siblings siblings = Siblings::kWithoutReplacement;
+    const Law published = law_of(toy, 1, drawn_per_level(1), siblings, {.whole_bonus = true});
+    const Law correct = law_of(toy, 1, drawn_per_level(1), siblings);
+    for (int32_t token = 0; token < vocab; ++token) {
+      const auto at = static_cast<size_t>(token);
+      EXPECT_NEAR(published.at({token}), e.published[at],
+                  1e-6);  // laws pass through float32 logits
+      EXPECT_NEAR(correct.at({token}), e.target[at], 1e-6);
+    }
+  }
 }
 
 // Always rejects: what happens where rejection has no probability left but rounding.
