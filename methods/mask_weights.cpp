@@ -22,12 +22,10 @@ WeightMatrix transposed(const WeightMatrix& w) {
 }
 
 engine::LowRankFactor read_factor(AdapterReader& reader, const std::string& name, int in, int out,
-                                  float scale) {
-  // Rows of a step run through both once: bfloat16 inputs are half the bytes; B's rank is too short
-  // to be padded to blocks of 64.
+                                  float scale, WeightStorage storage) {
   const std::string a = name + ".a", b = name + ".b";
   const int rank = reader.rows(a);
-  return {scale, reader.matrix(a, rank, in, WeightStorage::kBf16),
+  return {scale, reader.matrix(a, rank, in, storage),
           transposed(reader.matrix(b, rank, out, WeightStorage::kF32))};
 }
 
@@ -90,13 +88,14 @@ void read_published_prefix(AdapterReader& reader, const engine::ModelConfig& c,
 
 }  // namespace
 
-engine::LowRankDelta read_low_rank(AdapterReader& reader, const engine::ModelConfig& c) {
+engine::LowRankDelta read_low_rank(AdapterReader& reader, const engine::ModelConfig& c,
+                                   WeightStorage storage) {
   engine::LowRankDelta delta;
   if (!reader.has("lora.0.q.a")) return delta;
   const auto scale = static_cast<float>(reader.number("scale", 1.0));
   for (int l = 0; l < c.n_layers; ++l) {
     const auto factor = [&](const char* name, int in, int out) {
-      return read_factor(reader, fmt::format("lora.{}.{}", l, name), in, out, scale);
+      return read_factor(reader, fmt::format("lora.{}.{}", l, name), in, out, scale, storage);
     };
     delta.layers.push_back({factor("q", c.d_model, c.q_dim()), factor("k", c.d_model, c.kv_dim()),
                             factor("v", c.d_model, c.kv_dim()), factor("o", c.q_dim(), c.d_model),
@@ -123,7 +122,9 @@ MaskWeights read_mask_weights(AdapterReader& reader, const engine::Model& target
   else if (reader.has("prefix"))
     read_published_prefix(reader, c, weights.prefix);
   if (weights.prefix.length > 0) weights.prefix.id = engine::PrefixBank::next_id();
-  weights.low_rank = read_low_rank(reader, c);
+  // bfloat16 inputs are half the bytes, and rows of a step are few.
+  const bool exact = head_storage == WeightStorage::kF32;
+  weights.low_rank = read_low_rank(reader, c, exact ? WeightStorage::kF32 : WeightStorage::kBf16);
   weights.ids = reader.draft_vocabulary();
   weights.head = reader.head("lm_head.weight", weights.ids, head_storage);
   reader.finish();

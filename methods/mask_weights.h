@@ -29,7 +29,9 @@ struct MaskWeights {
 // are part of the tuned model (methods/tuned_target.h) and not applied to single rows.
 MaskWeights read_mask_weights(AdapterReader& reader, const engine::Model& target,
                               engine::WeightStorage head_storage);
-// The updates alone; no layers when the adapter has none.
-engine::LowRankDelta read_low_rank(AdapterReader& reader, const engine::ModelConfig& config);
+// The updates alone, A in this storage (B is float32: its rank is too short for blocks of 64
+// inputs); no layers when the adapter has none.
+engine::LowRankDelta read_low_rank(AdapterReader& reader, const engine::ModelConfig& config,
+                                   engine::WeightStorage storage);
 
 }  // namespace evalrun::methods

@@ -71,7 +71,8 @@ std::shared_ptr<const Model> tuned_target(const std::string& value, bool any_tar
   if (!reader.has("lora.0.q.a")) return nullptr;
   const std::string file = adapter->content_hash();
   return shared_variant(context.target, file, [&] {
-    const engine::LowRankDelta delta = read_low_rank(reader, context.target->config());
+    const engine::LowRankDelta delta =
+        read_low_rank(reader, context.target->config(), engine::WeightStorage::kF32);
     return merge_low_rank(*context.target, delta,
                           fmt::format("{} tuned by {:.8}", context.target->config().name, file),
                           base::sha256_hex(context.target->hash() + " " + file),

@@ -10,6 +10,8 @@ NAME.safetensors there is NAME.expected.safetensors. Pair drafters (eagle, eagle
       block give the features; parent = block number, -1 = the pairs; a block sees the pairs, its
       ancestors and itself
   tree.features, tree.logits                  outputs of the m rows
+bita, gated, space: tokens I32 [n], text.logits F32 [n, V] of the (tuned) target, mask.logits F32
+[M, Vd] of a group behind the last token.
 draft: tokens I32 [n], chain.logits; tree.tokens, tree.parent (row, -1 = the last token),
 tree.logits. medusa: features F32 [n, d], logits F32 [n, heads, Vd]. Logits are over the draft
 vocabulary. Everything is computed row by row, without the code of training.
@@ -20,7 +22,8 @@ import sys
 import torch
 from torch.nn import functional
 
-from . import adapter, draft, eagle, eagle3, falcon, layers, medusa, tensorfile
+from . import (adapter, bita, draft, eagle, eagle3, falcon, gated, layers, mask_rows, medusa, space,
+               tensorfile)
 from .frozen import Frozen
 from .target import open_target
 from .vocabulary import Vocabulary
@@ -216,6 +219,66 @@ def expected_medusa(module, generator):
     return {"features": features, "logits": torch.stack(heads, 1)}
 
 
+def mask_states(module, tokens):
+    """(states [n, d] of the text, states [M, d] of the masks behind it), row by row.
+
+    Every row is [input, position, is it a mask]; a mask sees the prefix, all of the text and the
+    masks before it.
+    """
+    frozen, shape = module.frozen, module.shape
+    n, group = len(tokens), shape.n_heads // shape.n_kv_heads
+    half = shape.head_dim // 2
+    inputs = [frozen.embed[int(t)].float() for t in tokens]
+    inputs += [module.mask_embed[j if module.distinct else 0] for j in range(module.n_masks)]
+
+    def turn(vectors, position):
+        angle = position * shape.rope_theta ** (-torch.arange(half) / half)
+        first, second = vectors[:, :half], vectors[:, half:]
+        return torch.cat([first * angle.cos() - second * angle.sin(),
+                          second * angle.cos() + first * angle.sin()], 1)
+
+    for index, weights in enumerate(frozen.target_layers()):
+        def product(name, x, is_mask):
+            y = weights[name] @ x
+            factor = module.low_rank(index, name, is_mask)
+            return y if factor is None else y + factor.scale * (factor.b.T @ (factor.a @ x))
+
+        bank = module.prefix(index, 1)
+        keys, values, new = [], [], []
+        for position, x in enumerate(inputs):
+            is_mask = position >= n
+            h = layers.rms_norm(x, weights["attn_norm"], shape.norm_eps)
+            keys.append(turn(product("k", h, is_mask).view(-1, shape.head_dim), position))
+            values.append(product("v", h, is_mask).view(-1, shape.head_dim))
+            queries = turn(product("q", h, is_mask).view(-1, shape.head_dim), position)
+            heads = []
+            for head, query in enumerate(queries):
+                seen_keys = [k[head // group] for k in keys]
+                seen_values = [v[head // group] for v in values]
+                if is_mask and bank is not None:
+                    own = head if bank[0].shape[1] == shape.n_heads else head // group
+                    seen_keys = list(bank[0][0, own]) + seen_keys
+                    seen_values = list(bank[1][0, own]) + seen_values
+                scores = torch.stack([k @ query for k in seen_keys]) / shape.head_dim ** 0.5
+                shares = torch.softmax(scores, 0)
+                heads.append(sum(w * v for w, v in zip(shares, seen_values)))
+            x = x + product("o", torch.cat(heads), is_mask)
+            h = layers.rms_norm(x, weights["ffn_norm"], shape.norm_eps)
+            gate = functional.silu(product("gate", h, is_mask))
+            new.append(x + product("down", gate * product("up", h, is_mask), is_mask))
+        inputs = new
+    states = torch.stack([layers.rms_norm(x, frozen.norm, shape.norm_eps) for x in inputs])
+    return states[:n], states[n:]
+
+
+@torch.no_grad()
+def expected_masks(module, generator):
+    tokens = torch.randint(3, module.shape.vocab_size, (N_PAIRS,), generator=generator)
+    text, masks = mask_states(module, tokens)
+    return {"tokens": tokens.int(), "text.logits": text @ module.frozen.target.head.T,
+            "mask.logits": masks @ module.frozen.head.T}
+
+
 ADAPTERS = {
     "medusa": ("tiny-llama", medusa.Medusa, {"heads": 2, "blocks": 1}),
     "eagle": ("tiny-llama", eagle.Eagle, {"attn_norm": True}),
@@ -228,6 +291,12 @@ ADAPTERS = {
     "falcon-recurrent": ("tiny-draft", falcon.Falcon, {"k": 2, "layers": 1, "input": "recurrent",
                                                        "scale": 1.5}),
     "draft": ("tiny-draft", draft.Draft, {"layers": 1, "out": True}),
+    "bita": ("tiny-llama", bita.Bita, {"masks": 3, "prompt": "deep", "prefix_length": 4}),
+    "bita-heads": ("tiny-llama", bita.Bita, {"masks": 2, "prompt": "deep", "prefix_length": 3,
+                                             "prefix_heads": "all"}),
+    "gated": ("tiny-llama", gated.Gated, {"masks": 3, "rank": 2, "scale": 0.5}),
+    "space": ("tiny-llama", space.Space, {"masks": 3, "rank": 2, "scale": 0.5,
+                                          "distinct": False}),
 }
 
 
@@ -260,6 +329,8 @@ def write(models, out):
         # What is in the file counts, rounded weights included.
         stored, _ = adapter.load(path, {module.name: kind}, lambda _: frozen)
         make = {"medusa": expected_medusa, "draft": expected_draft}.get(module.name, expected_pairs)
+        if isinstance(stored, mask_rows.MaskRows):
+            make = expected_masks
         total += tensorfile.write(pathlib.Path(out) / f"{name}.expected.safetensors",
                                   make(stored, generator),
                                   {"made_by": "python -m training.parity "

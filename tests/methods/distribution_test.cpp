@@ -112,7 +112,7 @@ const char* const kArms[] = {
     "falcon:adapter=@falcon,tree=0+1+00+01,draft=drawn",
     "falcon:adapter=@falcon,tree=0+1+00+01,draft=best",
     "sps:draft=trained,adapter=@draft,k=2",
-    "bita:adapter=@bita,tree=0+1+2+00,draft=best",
+    "bita:adapter=@bita,tree=0+00,draft=best",
     "bita:adapter=@bita,tree=0+1+2+00,draft=drawn",
     "gated_lora:adapter=@gated_lora,tree=0+1+2+00,draft=drawn",
     "space:adapter=@space,tree=0+1+2+00",

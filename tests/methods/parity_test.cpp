@@ -9,6 +9,7 @@
 
 #include "engine/formats/safetensors.h"
 #include "methods/draft_network.h"
+#include "methods/mask_weights.h"
 #include "methods/medusa_heads.h"
 #include "methods/trained_draft.h"
 #include "tests/methods/harness.h"
@@ -272,6 +273,61 @@ TEST(Parity, DistilledDraftEqualsPyTorch) {
   for (int i = 0; i < branches.rows; ++i)
     expect_logits(result.logits_row(last + 1 + i), branches.row(i), fmt::format("branch {}", i));
 }
+
+// Masks behind a text, through the target's own forward: prefix, updates and embeddings as trained;
+// for SPACE the text's rows, too, which run through the tuned target.
+class MaskParity : public testing::TestWithParam<std::pair<const char*, const char*>> {};
+
+TEST_P(MaskParity, RowsEqualPyTorch) {
+  const auto [name, method] = GetParam();
+  const auto model = target("tiny-llama");
+  const std::string path = data(fmt::format("adapters/{}.safetensors", name));
+  const auto adapter = Adapter::open(path);
+  AdapterReader reader(*adapter, method, *model, false);
+  const methods::MaskWeights weights =
+      methods::read_mask_weights(reader, *model, engine::WeightStorage::kF32);
+  const auto spec = methods::parse_method(fmt::format("{}:adapter={}", method, path));
+  methods::MethodBuildContext context;
+  context.target = model;
+  const auto session = make_session(methods::decoded_model(spec, context));
+  const bool gated = std::string_view(method) == "gated_lora";
+  const Expected expected(name);
+  const Tokens tokens = expected.tokens("tokens");
+  const Table text = expected.table("text.logits"), masks = expected.table("mask.logits");
+  ASSERT_EQ(masks.rows, weights.masks);
+  std::vector<engine::Row> rows;
+  for (size_t t = 0; t < tokens.size(); ++t)
+    rows.push_back({.token = tokens[t], .parent = static_cast<int32_t>(t) - 1});
+  for (int j = 0; j < weights.masks; ++j)
+    rows.push_back({.embedding = weights.distinct ? j : 0,
+                    .parent = static_cast<int32_t>(rows.size()) - 1,
+                    .prefix = weights.prefix.length > 0,
+                    .low_rank = gated,
+                    .logits = false,
+                    .hidden = true});
+  const engine::ForwardResult result =
+      session->forward({.rows = rows,
+                        .embeddings = weights.embeddings(model->config().d_model),
+                        .prefix = weights.prefix.length > 0 ? &weights.prefix : nullptr,
+                        .low_rank = gated ? &weights.low_rank : nullptr});
+  for (int t = 0; t < text.rows; ++t)
+    expect_logits(result.logits_row(t), text.row(t), fmt::format("token {}", t));
+  std::vector<float> states;
+  for (int j = 0; j < masks.rows; ++j) {
+    const auto state = result.hidden_row(text.rows + j);
+    states.insert(states.end(), state.begin(), state.end());
+  }
+  const engine::MatrixView logits =
+      session->multiply(*weights.head, {states.data(), masks.rows, model->config().d_model});
+  for (int j = 0; j < masks.rows; ++j)
+    expect_logits(logits.row(j), masks.row(j), fmt::format("mask {}", j));
+}
+
+INSTANTIATE_TEST_SUITE_P(Methods, MaskParity,
+                         testing::Values(std::pair("bita", "bita"), std::pair("bita-heads", "bita"),
+                                         std::pair("gated", "gated_lora"),
+                                         std::pair("space", "space")),
+                         [](const auto& c) { return test_name(c.param.first); });
 
 }  // namespace
 }  // namespace evalrun::tests

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from training import __main__ as command
-from training import adapter, frozen, parity, target, tensorfile, vocabulary
+from training import adapter, frozen, mask_rows, parity, target, tensorfile, vocabulary
 
 DATA = pathlib.Path(__file__).resolve().parents[3] / "tests" / "data"
 
@@ -28,6 +28,15 @@ def test_outputs(name):
         got = torch.stack([module.head(k, expected["features"]) @ module.frozen.head.T
                            for k in range(2)], 1)
         torch.testing.assert_close(got, expected["logits"], rtol=1e-4, atol=1e-4)
+        return
+    if isinstance(module, mask_rows.MaskRows):
+        tokens = expected["tokens"].long()[None]
+        x, text = module.run_text(tokens)
+        torch.testing.assert_close(module.final(x)[0] @ source.head.T, expected["text.logits"],
+                                   rtol=1e-4, atol=1e-4)
+        states = module.run_masks(text, torch.tensor([[tokens.shape[1] - 1]]))[0, 0]
+        torch.testing.assert_close(states @ module.frozen.head.T, expected["mask.logits"],
+                                   rtol=1e-4, atol=1e-4)
         return
     if module.name == "draft":
         tokens = expected["tokens"].long()[None]
