@@ -164,7 +164,7 @@ Comparison compare_runs(const results::ResultStore& store_a, int64_t run_a,
     if (keys_b.contains(p.key) && std::find(tasks.begin(), tasks.end(), p.task) == tasks.end())
       tasks.push_back(p.task);
   for (const ArmInfo& arm : a.arms) {
-    if (arm.role != "method" || b.arm(arm.label) == nullptr) continue;
+    if (!arm.drafts() || b.arm(arm.label) == nullptr) continue;
     for (const std::string& task : tasks)
       c.arms.push_back(compare_arm(a, b, arm.label, task, options));
     if (tasks.size() > 1) c.arms.push_back(compare_arm(a, b, arm.label, "", options));

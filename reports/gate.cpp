@@ -141,13 +141,13 @@ class Gate {
                   static_cast<int64_t>(new_.samples.size())));
   }
 
-  // Greedy outputs of a lossless method equal the run's own plain decoding, token by token.
+  // Greedy outputs of a lossless method equal the run's own plain decoding of the same model, token
+  // by token.
   void check_lossless() {
-    const ArmInfo* ar = new_.baseline();
-    if (ar == nullptr) return;
-    const auto reference = cells_of(new_, ar->id);
     for (const ArmInfo& a : new_.arms) {
-      if (a.id == ar->id || a.lossy() || !a.greedy()) continue;
+      const ArmInfo* plain = new_.reference(a);
+      if (plain == nullptr || a.id == plain->id || a.lossy() || !a.greedy()) continue;
+      const auto reference = cells_of(new_, plain->id);
       int64_t compared = 0, different = 0;
       std::string first;
       for (const auto& [cell, s] : cells_of(new_, a.id)) {
@@ -193,7 +193,7 @@ class Gate {
         reasons.push_back(fmt::format("{} is in the baseline only", a.label));
         continue;
       }
-      methods += a.role == "method";
+      methods += a.drafts();
       const auto was = engine_mode(a), is = engine_mode(*other);
       for (const auto& [name, value] : was)
         differs(fmt::format("{}: {}", a.label, name), value, is.at(name));
@@ -272,11 +272,11 @@ class Gate {
 
   static double floor_of(const RunData& data) {
     double floor = 0;
-    const ArmInfo* ar = data.baseline();
     for (const ArmInfo& a : data.arms) {
       if (a.role != "aa") continue;
-      const Pairing p = pair_with_baseline(cells_of(data, a.id), cells_of(data, ar->id),
-                                           [](int64_t) { return true; });
+      const Pairing p =
+          pair_with_reference(cells_of(data, a.id), cells_of(data, data.reference(a)->id),
+                              [](int64_t) { return true; });
       const std::vector<double> logs = log_ratios(values_of(p.prompts));
       if (!logs.empty()) floor = std::max(floor, std::fabs(base::mean(logs)));
     }
@@ -292,7 +292,7 @@ class Gate {
     std::vector<size_t> tested;
     std::vector<Verdict> speed;
     for (const ArmInfo& a : base_.arms) {
-      if (a.role != "method") continue;
+      if (!a.drafts()) continue;
       const MatchedArm m = match_arm(base_, new_, a.label, "");
       Verdict v = verdict("speed", a.label, Outcome::kInconclusive, "", 0);
       v.n = static_cast<int64_t>(m.log_differences.size());

@@ -16,9 +16,10 @@ std::map<std::string, const PromptInfo*> prompts_by_key(const RunData& data) {
 namespace {
 
 Pairing pair_arm(const RunData& data, const ArmInfo& arm, const std::set<int64_t>& prompts) {
-  EVALRUN_CHECK(data.baseline() != nullptr, "run {} has no baseline arm", data.run.id);
-  return pair_with_baseline(cells_of(data, arm.id), cells_of(data, data.baseline()->id),
-                            [&](int64_t id) { return prompts.contains(id); });
+  const ArmInfo* reference = data.reference(arm);
+  EVALRUN_CHECK(reference != nullptr, "run {} has no baseline arm", data.run.id);
+  return pair_with_reference(cells_of(data, arm.id), cells_of(data, reference->id),
+                             [&](int64_t id) { return prompts.contains(id); });
 }
 
 }  // namespace

@@ -33,9 +33,9 @@ std::map<Cell, const SampleRow*> cells_of(const RunData& data, int64_t arm_id) {
   return cells;
 }
 
-Pairing pair_with_baseline(const std::map<Cell, const SampleRow*>& method,
-                           const std::map<Cell, const SampleRow*>& base,
-                           const std::function<bool(int64_t)>& keep) {
+Pairing pair_with_reference(const std::map<Cell, const SampleRow*>& method,
+                            const std::map<Cell, const SampleRow*>& base,
+                            const std::function<bool(int64_t)>& keep) {
   Pairing p;
   for (const auto& [cell, m] : method) {
     if (!keep(cell.first)) continue;

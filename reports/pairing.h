@@ -1,5 +1,5 @@
-// Totals over the cells (prompt, sample) of one arm that the baseline arm of the same run has, too:
-// what speedup and its explanation are made of. Shared by report and compare.
+// Totals over the cells (prompt, sample) of one arm that its reference arm (RunData::reference)
+// has, too: what speedup and its explanation are made of. Shared by report and compare.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -22,7 +22,7 @@ struct Counters {
   double tok_s() const { return decode_ns > 0 ? 1e9 * n_decode / decode_ns : 0; }
 };
 
-// speedup = tau / (t_ratio * v + draft_share + overhead), v = verify share of the baseline's step:
+// speedup = tau / (t_ratio * v + draft_share + overhead), v = verify share of the reference's step:
 // an identity. With v taken as 1 it predicts the speedup up to `residual` = measured / predicted
 // - 1.
 struct Explanation {
@@ -43,9 +43,9 @@ struct Pairing {
   int64_t unpaired = 0;                              // cells of either arm without partner
 };
 // `keep` says which prompts take part.
-Pairing pair_with_baseline(const std::map<Cell, const SampleRow*>& method,
-                           const std::map<Cell, const SampleRow*>& base,
-                           const std::function<bool(int64_t prompt_id)>& keep);
+Pairing pair_with_reference(const std::map<Cell, const SampleRow*>& method,
+                            const std::map<Cell, const SampleRow*>& base,
+                            const std::function<bool(int64_t prompt_id)>& keep);
 
 std::vector<PromptPair> values_of(const std::map<int64_t, PromptPair>& prompts);
 

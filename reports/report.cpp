@@ -119,7 +119,7 @@ Aggregates load_aggregates(const results::ResultStore& store, int64_t run_id,
   read_scores(store, run_id, arms, a);
   // The one query that reads every step: only where something can have been drafted.
   for (const ArmInfo& arm : arms) {
-    if (arm.role != "method") continue;
+    if (!arm.drafts()) continue;
     store.query(
         "SELECT task, drafted_depth, accepted, steps, cut FROM v_acceptance_histogram "
         "WHERE run_id = ? AND arm_id = ? AND fault = ''",
@@ -227,7 +227,7 @@ std::map<std::string, Quality> pool_scores(const std::vector<Score>& scores) {
 class Builder {
  public:
   Builder(const RunData& data, const Aggregates& aggregates, Estimator estimator)
-      : data_(data), aggregates_(aggregates), estimator_(estimator), baseline_(data.baseline()) {
+      : data_(data), aggregates_(aggregates), estimator_(estimator) {
     for (const PromptInfo& p : data.prompts) task_of_[p.id] = p.task;
     for (const ArmInfo& a : data.arms) cells_[a.id] = cells_of(data, a.id);
   }
@@ -240,8 +240,9 @@ class Builder {
     const auto keep = [&](int64_t prompt) { return tasks.contains(task_of_.at(prompt)); };
     const auto& own = cells_.at(arm.id);
     Counters counters;
-    if (baseline_ != nullptr) {
-      const Pairing pairing = pair_with_baseline(own, cells_.at(baseline_->id), keep);
+    if (const ArmInfo* reference = data_.reference(arm); reference != nullptr) {
+      const Pairing pairing = pair_with_reference(own, cells_.at(reference->id), keep);
+      if (reference->id != arm.id) r.reference = reference->label;
       counters = pairing.method;
       r.unpaired = pairing.unpaired;
       r.n_prompts = static_cast<int64_t>(pairing.prompts.size());
@@ -272,7 +273,7 @@ class Builder {
       r.overhead = why->overhead;
       r.residual = why->residual;
     }
-    if (r.arm.id == baseline_->id) {  // compared with itself: no estimate, no interval
+    if (r.reference.empty()) {  // compared with itself: no estimate, no interval
       if (pairing.method.decode_ns > 0) r.speedup = r.speedup_geo = 1;
       return;
     }
@@ -306,7 +307,7 @@ class Builder {
     r.accepted_per_step = ratio(c.accepted, c.steps);
     r.de = ratio(c.emitted, c.target_forwards);
     r.rows_per_step = ratio(c.rows, c.steps);
-    if (r.arm.role == "method") r.no_draft = ratio(c.undrafted, c.steps);
+    if (r.arm.drafts()) r.no_draft = ratio(c.undrafted, c.steps);
     r.alpha_draft = ratio(c.accepted, c.drafted);
     r.alpha_draft_depth = ratio(c.accepted, c.drafted_depth);
     r.alpha_share = ratio(c.accepted, c.emitted);
@@ -351,7 +352,6 @@ class Builder {
   const RunData& data_;
   const Aggregates& aggregates_;
   Estimator estimator_;
-  const ArmInfo* baseline_;
   std::map<int64_t, std::string> task_of_;
   std::map<int64_t, std::map<Cell, const SampleRow*>> cells_;
 };

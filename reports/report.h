@@ -59,10 +59,13 @@ struct ReportRow {
   std::string dataset;  // task name, or "all" for the pooled row when there are several
   int64_t n_prompts = 0, samples = 0, repeats = 0;
   int64_t generations = 0, failed = 0;
-  int64_t unpaired = 0;  // (prompt, sample) cells left out because the baseline arm lacks them
+  int64_t unpaired = 0;  // (prompt, sample) cells left out because the reference arm lacks them
 
-  std::optional<double> speedup;  // 1 for the baseline arm; absent without a baseline arm
-  std::optional<base::Interval> speedup_interval;  // absent for the baseline arm and for n < 2
+  // Label of the arm that speedup, what explains it and same tokens are against
+  // (RunData::reference); "" without one, and where the arm is its own.
+  std::string reference;
+  std::optional<double> speedup;  // 1 for an arm that is its own reference; absent without one
+  std::optional<base::Interval> speedup_interval;  // absent where speedup is 1 by definition, n < 2
   std::optional<double> speedup_geo;
   std::optional<base::Interval> speedup_geo_interval;
   std::optional<double> sample_mean,

@@ -14,6 +14,17 @@ const ArmInfo* RunData::baseline() const {
   return nullptr;
 }
 
+const ArmInfo* RunData::reference(const ArmInfo& arm) const {
+  const ArmInfo* base = baseline();
+  if (arm.method != kTunedPlain && base != nullptr && base->model_hash == arm.model_hash)
+    return base;
+  for (const ArmInfo& a : arms)
+    if (arm.method == kTunedPlain ? a.id == arm.id
+                                  : a.method == kTunedPlain && a.model_hash == arm.model_hash)
+      return &a;
+  return base;
+}
+
 const ArmInfo* RunData::arm(std::string_view label) const {
   for (const ArmInfo& a : arms)
     if (a.label == label) return &a;

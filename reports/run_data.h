@@ -11,6 +11,10 @@
 
 namespace evalrun::reports {
 
+// Method of an arm that is plain decoding of a tuned target: what methods that decode such a model
+// are compared with.
+inline constexpr std::string_view kTunedPlain = "ar_tuned";
+
 struct RunInfo {
   int64_t id = 0;
   std::string key, label, suite, commit, version, started, finished;  // finished "" = unfinished
@@ -26,6 +30,7 @@ struct ArmInfo {
   double temperature = 0, top_p = 1;
   bool kv_cache = true, ignore_eos = false;
   bool greedy() const { return temperature == 0; }
+  bool drafts() const { return role == "method" && method != kTunedPlain; }
   bool lossy() const { return lossless == "none" || (lossless == "greedy" && !greedy()); }
 };
 
@@ -53,6 +58,10 @@ struct RunData {
   std::vector<PromptInfo> prompts;  // likewise
   std::vector<SampleRow> samples;   // finished generations only
   const ArmInfo* baseline() const;  // the arm with role "baseline", null when there is none
+  // What speed and tokens of an arm are compared with: the baseline, or where it decodes another
+  // model (a tuned target), the first plain decoding of that model, which is its own. Null when
+  // there is neither. Quality is compared with the baseline always. As the view v_reference.
+  const ArmInfo* reference(const ArmInfo& arm) const;
   const ArmInfo* arm(std::string_view label) const;
 };
 

@@ -241,7 +241,7 @@ class Renderer {
                   {number(r->tok_s, 1), number(r->tau, 3), number(r->accepted_per_step, 3),
                    number(r->de, 3), percent(r->no_draft, 1), alpha, number(r->alpha_share, 3),
                    count(r->drafted) + " / " + count(r->accepted) + " / " + count(r->emitted),
-                   r->arm.role == "baseline" ? "-" : percent(r->identical_share, 1)});
+                   r->reference.empty() ? "-" : percent(r->identical_share, 1)});
       if (scored) line.push_back(quality_cell(*r));
       t.rows.push_back(std::move(line));
     }
@@ -313,12 +313,34 @@ class Renderer {
       note(
           "-vs-baseline: likeness to the baseline arm's answer to the same prompt, not to a "
           "reference; the same text has 1 (bleu: 100).");
+    tuned_note();
     if (report_.why)
       note(
           "why: speedup = tau / (T(n)/T(1) + draft + overhead), in units of one plain step; "
           "residual: "
           "what that leaves unexplained. rows/step: rows of the target forward, the root and what "
           "a method computes beside its draft included.");
+  }
+
+  // Arms of another model than the baseline's: which, and what their columns are against.
+  void tuned_note() {
+    const auto base = std::find_if(report_.rows.begin(), report_.rows.end(),
+                                   [](const ReportRow& r) { return r.arm.role == "baseline"; });
+    if (base == report_.rows.end()) return;
+    std::vector<std::string> arms;  // rows of several data sets say the same
+    for (const ReportRow& r : report_.rows) {
+      if (r.arm.model_hash == base->arm.model_hash) continue;
+      const std::string name = r.reference.empty()
+                                   ? r.arm.label
+                                   : fmt::format("{} (against {})", r.arm.label, r.reference);
+      if (std::find(arms.begin(), arms.end(), name) == arms.end()) arms.push_back(name);
+    }
+    if (arms.empty()) return;
+    note(fmt::format(
+        "tuned model: these arms decode a changed target instead of {}: {}. Their speedup and same "
+        "tokens are against plain decoding of that target ({}), their quality against the "
+        "original's.",
+        base->arm.model, fmt::join(arms, ", "), kTunedPlain));
   }
 
   bool indicative() const {

@@ -111,19 +111,35 @@ SELECT run_id, arm_id, task, fault, steps, drafted, drafted_depth, accepted, emi
        1.0 * rows / nullif(steps, 0) AS rows_per_step
 FROM v_arm_totals;
 
--- Pairs of one arm and the baseline arm of the same run, over the same prompts and samples: what one
--- arm lacks is left out of both.
+-- The arm that speed and tokens of an arm are compared with: the run's baseline arm, or where an arm
+-- decodes another model (a tuned target), the first plain decoding of that model (ar_tuned), which is its
+-- own. Quality is compared with the baseline arm always. RunData::reference (reports/run_data.cpp) says
+-- the same.
+CREATE VIEW v_reference AS
+SELECT a.run_id, a.id AS arm_id,
+       CASE
+         WHEN a.method = 'ar_tuned' THEN a.id
+         WHEN a.model_hash = b.model_hash THEN b.id
+         ELSE coalesce((SELECT min(t.id) FROM arm t
+                        WHERE t.run_id = a.run_id AND t.method = 'ar_tuned'
+                          AND t.model_hash = a.model_hash), b.id)
+       END AS reference_id
+FROM arm a
+LEFT JOIN arm b ON b.run_id = a.run_id AND b.role = 'baseline';
+
+-- Pairs of one arm and its reference arm, over the same prompts and samples: what one arm lacks is left
+-- out of both.
 CREATE VIEW v_pair AS
 SELECT m.run_id, m.arm_id, m.prompt_id, m.task, m.sample, m.fault,
        m.n_decode, m.decode_ns, m.steps, m.emitted, m.draft_ns, m.verify_ns,
        b.n_decode AS base_n_decode, b.decode_ns AS base_decode_ns, b.steps AS base_steps,
        b.verify_ns AS base_verify_ns
 FROM v_sample m
-JOIN arm a ON a.run_id = m.run_id AND a.role = 'baseline'
-JOIN v_sample b ON b.run_id = m.run_id AND b.arm_id = a.id AND b.prompt_id = m.prompt_id
+JOIN v_reference r ON r.arm_id = m.arm_id
+JOIN v_sample b ON b.run_id = m.run_id AND b.arm_id = r.reference_id AND b.prompt_id = m.prompt_id
                AND b.sample = m.sample AND b.fault = '';
 
--- Speed of each arm against the run's baseline arm: ratio of sums, and the "why" columns.
+-- Speed of each arm against its reference arm: ratio of sums, and the "why" columns.
 -- docs/measurement.md states the identity they fulfil.
 CREATE VIEW v_speed AS
 SELECT *, speedup * (t_ratio + draft_share + overhead) / tau - 1 AS residual
@@ -142,7 +158,7 @@ FROM (SELECT run_id, arm_id, task, fault, count(DISTINCT prompt_id) AS n_prompts
       FROM v_pair
       GROUP BY run_id, arm_id, task, fault);
 
--- Share of generations whose token ids equal those of the baseline arm for the same prompt, repeat and
+-- Share of generations whose token ids equal those of the reference arm for the same prompt, repeat and
 -- sample.
 CREATE VIEW v_identity AS
 SELECT g.run_id, g.arm_id, p.task, g.fault, count(*) AS compared,
@@ -150,8 +166,8 @@ SELECT g.run_id, g.arm_id, p.task, g.fault, count(*) AS compared,
        1.0 * sum(g.tokens_hash = b.tokens_hash) / count(*) AS identical_share
 FROM generation g
 JOIN prompt p ON p.id = g.prompt_id
-JOIN arm a ON a.run_id = g.run_id AND a.role = 'baseline'
-JOIN generation b ON b.arm_id = a.id AND b.prompt_id = g.prompt_id AND b.repeat = g.repeat
+JOIN v_reference r ON r.arm_id = g.arm_id
+JOIN generation b ON b.arm_id = r.reference_id AND b.prompt_id = g.prompt_id AND b.repeat = g.repeat
                  AND b.sample = g.sample AND b.status = 'ok' AND b.fault = ''
 WHERE g.status = 'ok'
 GROUP BY g.run_id, g.arm_id, p.task, g.fault;

@@ -79,11 +79,11 @@ class Planner {
     for (const PlannedPrompt& p : plan_.prompts) most = std::max(most, p.most_tokens);
     plan_.capacity = std::min(most + kRowRoom, context());
     for (const std::string& method : request_.suite.methods) {
-      add_arm(method, /*aa=*/false);
-      if (plan_.arms.size() == 1 && request_.suite.aa) add_arm(method, /*aa=*/true);
+      add_arm(method, plan_.arms.empty() ? "baseline" : "method");
+      if (plan_.arms.size() == 1 && request_.suite.aa) add_arm(method, "aa");
     }
     for (const std::string& method : request_.suite.optional_methods) try {
-        add_arm(method, /*aa=*/false);
+        add_arm(method, "method");
       } catch (const base::Error& e) {
         if (e.code() != base::ExitCode::kUsage) throw;
         plan_.left_out.push_back(
@@ -180,26 +180,48 @@ class Planner {
                                 "`evalrun list tasks` shows which evaluators apply");
   }
 
-  void add_arm(const std::string& text, bool aa) {
+  void add_arm(const std::string& text, const std::string& role) {
     const methods::MethodSpec spec = methods::parse_method(text);
-    const bool baseline = plan_.arms.empty();
+    PlannedArm arm = make_arm(spec, role);
+    // Plain decoding of a tuned target that was added for an earlier method and is listed, too.
+    if (has_arm([&](const results::ArmRecord& r) { return r.key == arm.record.key; })) return;
+    if (arm.model != request_.target && spec.info->plain) {
+      const std::string plain = spec.info->plain(spec.params);
+      const std::string name = methods::parse_method(plain).info->name;
+      if (!has_arm([&](const results::ArmRecord& r) {
+            return r.method == name && r.model_hash == arm.record.model_hash;
+          }))
+        add_arm(plain, "method");
+    }
+    plan_.arms.push_back(std::move(arm));
+  }
+
+  bool has_arm(const std::function<bool(const results::ArmRecord&)>& f) const {
+    return std::any_of(plan_.arms.begin(), plan_.arms.end(),
+                       [&](const PlannedArm& arm) { return f(arm.record); });
+  }
+
+  // A method that cannot be built (no draft model, another vocabulary) must fail now, not after an
+  // hour of measuring the arms before it.
+  PlannedArm make_arm(const methods::MethodSpec& spec, const std::string& role) const {
+    const methods::MethodBuildContext context = {request_.target, session_options(),
+                                                 request_.draft};
     PlannedArm arm;
+    arm.model = methods::decoded_model(spec, context);
     results::ArmRecord& r = arm.record;
-    r.label = aa ? spec.label() + " (A/A)" : spec.label();
+    r.label = role == "aa" ? spec.label() + " (A/A)" : spec.label();
     r.method = spec.info->name;
     r.params = spec.params.canonical();
     r.method_version = spec.info->version;
-    r.role = aa ? "aa" : baseline ? "baseline" : "method";
+    r.role = role;
     r.lossless = methods::to_string(spec.lossless());
-    describe_engine(r);
+    describe_engine(*arm.model, r);
     if (request_.draft != nullptr && spec.info->takes_draft_model) {
       r.draft = request_.draft->path();
       r.draft_hash = request_.draft->hash();
       // `auto` may give the draft model another format than the target.
       r.settings["draft_dtype"] = engine::name_of(request_.draft->format());
     }
-    const methods::MethodBuildContext context = {request_.target, session_options(),
-                                                 request_.draft};
     if (spec.steps() != methods::Steps::kFixed)
       r.settings["steps"] =
           spec.steps() == methods::Steps::kCarryState ? "carry state" : "follow the machine";
@@ -214,11 +236,9 @@ class Planner {
       std::unique_ptr<methods::DecodingMethod> method = spec.info->build(spec.params, now);
       return fault.empty() ? std::move(method) : methods::plant_fault(std::move(method), fault);
     };
-    // A method that cannot be built (no draft model, another vocabulary) must fail now, not after
-    // an hour of measuring the arms before it.
     r.extra_parameter_bytes = static_cast<int64_t>(arm.build()->extra_parameter_bytes());
     r.key = arm_key(r);
-    plan_.arms.push_back(std::move(arm));
+    return arm;
   }
 
   engine::SessionOptions session_options() const {
@@ -230,12 +250,12 @@ class Planner {
     return options;
   }
 
-  void describe_engine(results::ArmRecord& r) const {
+  void describe_engine(const engine::Model& model, results::ArmRecord& r) const {
     const Suite& suite = request_.suite;
     const engine::SessionOptions options = session_options();
-    r.model = request_.target->config().name;
-    r.model_hash = request_.target->hash();
-    r.dtype = engine::name_of(request_.target->format());
+    r.model = model.config().name;
+    r.model_hash = model.hash();
+    r.dtype = engine::name_of(model.format());
     r.isa = options.isa;
     r.device = options.device;
     r.threads = options.n_threads;
@@ -245,7 +265,7 @@ class Planner {
     r.top_k = suite.sampling.top_k;
     for (const auto& [task, max_new] : max_new_) r.max_new = std::max(r.max_new, max_new);
     r.ignore_eos = suite.ignore_eos;
-    r.weight_bytes = static_cast<int64_t>(request_.target->weight_bytes());
+    r.weight_bytes = static_cast<int64_t>(model.weight_bytes());
     r.settings = figure_variables();
     for (const auto& [task, max_new] : max_new_)
       if (max_new != r.max_new) r.settings["max_new." + task] = std::to_string(max_new);

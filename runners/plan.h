@@ -32,12 +32,17 @@ struct PlannedPrompt {
 struct PlannedArm {
   results::ArmRecord record;
   std::string fault;  // planted, tests only
+  // What it decodes: the request's target or what the method makes of it (a tuned target); `record`
+  // describes it. Its sessions are planned_session()'s.
+  std::shared_ptr<const engine::Model> model;
   std::function<std::unique_ptr<methods::DecodingMethod>()> build;
 };
 
 struct RunPlan {
   Suite suite;
   results::RunRecord run;
+  // As in the suite, and plain decoding of each tuned target in front of the first method that
+  // decodes it, unless that stands there already.
   std::vector<PlannedArm> arms;
   std::vector<PlannedPrompt> prompts;
   std::vector<Visit> schedule;

@@ -42,7 +42,8 @@ struct Runner::Impl {
   std::vector<int64_t> arm_ids, prompt_ids;
   std::vector<results::ArmRecord> arm_bytes;  // grows with what is measured
   std::vector<const Visit*> pending;
-  std::vector<std::unique_ptr<methods::DecodingMethod>> methods;
+  std::vector<std::unique_ptr<methods::DecodingMethod>> methods;  // one per arm
+  std::vector<engine::Session*> sessions;                         // likewise
   RunOutcome outcome;
 
   Impl(const RunPlan& p, const Conversation& c, results::ResultStore& s, base::Clock& k,
@@ -82,8 +83,9 @@ struct Runner::Impl {
   }
 
   // All turns of one conversation. Tokenising and detokenising stand outside the decode times.
-  void converse(const Visit& v, engine::Session& session, results::GenerationRecord& g) {
+  void converse(const Visit& v, results::GenerationRecord& g) {
     const PlannedPrompt& planned = prompt(v);
+    engine::Session& session = *sessions[static_cast<size_t>(v.arm)];
     methods::DecodingMethod& method = *methods[static_cast<size_t>(v.arm)];
     std::vector<int32_t> ids, previous;
     std::optional<methods::StopText> stop_text =
@@ -118,7 +120,7 @@ struct Runner::Impl {
     return scores;
   }
 
-  void measure(const Visit& v, engine::Session& session) {
+  void measure(const Visit& v) {
     const auto arm_index = static_cast<size_t>(v.arm);
     results::GenerationRecord g;
     g.arm_key = arm(v).record.key;
@@ -134,8 +136,8 @@ struct Runner::Impl {
     reset_peak_memory();
     const int64_t begin = clock.now_ns();
     try {
-      session.reset();
-      converse(v, session, g);
+      sessions[arm_index]->reset();
+      converse(v, g);
       g.total_ns = clock.now_ns() - begin;
       scores = score(prompt(v), g);
     } catch (const std::exception& e) {
@@ -151,15 +153,15 @@ struct Runner::Impl {
     }
     store.add_generation(outcome.run_id, arm_ids[arm_index],
                          prompt_ids[static_cast<size_t>(v.prompt)], g, scores);
-    note_bytes(arm_index, session);
+    note_bytes(arm_index);
     ++outcome.measured;
     progress().generation_done(arm(v).record.label, prompt(v).record.id, g.status != "ok");
   }
 
-  void note_bytes(size_t arm_index, const engine::Session& session) {
+  void note_bytes(size_t arm_index) {
     results::ArmRecord& bytes = arm_bytes[arm_index];
     const methods::DecodingMethod& method = *methods[arm_index];
-    const auto kv = static_cast<int64_t>(session.kv_bytes() + method.extra_kv_bytes());
+    const auto kv = static_cast<int64_t>(sessions[arm_index]->kv_bytes() + method.extra_kv_bytes());
     const auto extra = static_cast<int64_t>(method.extra_parameter_bytes());
     const int64_t peak = peak_memory_bytes();
     if (kv <= bytes.kv_bytes && extra <= bytes.extra_parameter_bytes && peak <= bytes.peak_bytes)
@@ -172,9 +174,9 @@ struct Runner::Impl {
 
   // One generation that is thrown away; its step times go to `steady` if given. A method that fails
   // here fails again in its first measured generation, where the failure is stored.
-  void warm_generation(size_t arm_index, engine::Session& session, int max_new,
-                       SteadyState* steady) {
+  void warm_generation(size_t arm_index, int max_new, SteadyState* steady) {
     const PlannedPrompt& planned = prompt(*pending.front());
+    engine::Session& session = *sessions[arm_index];
     try {
       session.reset();
       const std::vector<int32_t> ids =
@@ -204,13 +206,12 @@ struct Runner::Impl {
 
   bool stop_requested() const { return options.stop && options.stop(); }
 
-  void warm_up(engine::Session& session) {
+  void warm_up() {
     const Suite& suite = plan.suite;
     const int full = prompt(*pending.front()).max_new;
     for (size_t a = 0; a < plan.arms.size(); ++a) {
       if (suite.warmup != 0) progress().warming_up(plan.arms[a].record.label);
-      for (int i = 0; i < suite.warmup && !stop_requested(); ++i)
-        warm_generation(a, session, full, nullptr);
+      for (int i = 0; i < suite.warmup && !stop_requested(); ++i) warm_generation(a, full, nullptr);
       if (suite.warmup >= 0) continue;
       const int length = std::min(full, kWarmupTokens);
       SteadyState steady;
@@ -222,7 +223,7 @@ struct Runner::Impl {
       // and memory once.
       do {
         const int before = steady.steps();
-        warm_generation(a, session, length, &steady);
+        warm_generation(a, length, &steady);
         if (steady.steps() == before) break;  // failed, or one token only: it would never settle
       } while (a == 0 && !steady.settled() && !out_of_time() && !stop_requested());
     }
@@ -241,7 +242,7 @@ struct Runner::Impl {
     if (scores.left > 0) outcome.status = RunStatus::kInterrupted;
   }
 
-  void measure_pending(engine::Session& session) {
+  void measure_pending() {
     const int64_t begin = clock.now_ns();
     int block = -1;
     for (const Visit* v : pending) {
@@ -257,10 +258,16 @@ struct Runner::Impl {
         }
         block = v->block;
       }
-      measure(*v, session);
+      measure(*v);
     }
   }
 };
+
+engine::Session& ModelSessions::of(const std::shared_ptr<const engine::Model>& model) {
+  std::unique_ptr<engine::Session>& session = sessions_[model];
+  if (session == nullptr) session = engine::Session::create(model, options_);
+  return *session;
+}
 
 Runner::Runner(const RunPlan& plan, const Conversation& conversation, results::ResultStore& store,
                base::Clock& clock, RunnerOptions options)
@@ -270,16 +277,28 @@ Runner::~Runner() = default;
 int Runner::pending() const { return static_cast<int>(impl_->pending.size()); }
 
 RunOutcome Runner::run(engine::Session& session) {
+  const std::vector<PlannedArm>& arms = impl_->plan.arms;
+  EVALRUN_CHECK(std::all_of(arms.begin(), arms.end(),
+                            [&](const PlannedArm& arm) { return arm.model == arms[0].model; }),
+                "one session for arms of several models");
+  return run([&](const auto&) -> engine::Session& { return session; });
+}
+
+RunOutcome Runner::run(const SessionOf& session_of) {
   Impl& r = *impl_;
   if (r.pending.empty()) return finish_without_measuring();
-  EVALRUN_CHECK(session.capacity() >= r.plan.capacity, "session of {} tokens, {} planned",
-                session.capacity(), r.plan.capacity);
+  for (const PlannedArm& arm : r.plan.arms) {
+    engine::Session& session = session_of(arm.model);
+    EVALRUN_CHECK(session.capacity() >= r.plan.capacity, "session of {} tokens, {} planned",
+                  session.capacity(), r.plan.capacity);
+    r.sessions.push_back(&session);
+  }
   r.store_row_cost();
   for (const PlannedArm& arm : r.plan.arms) r.methods.push_back(arm.build());
-  r.warm_up(session);
+  r.warm_up();
   r.progress().begin(pending(), r.outcome.stored_before);
   const CpuTimes before = read_cpu_times();
-  r.measure_pending(session);
+  r.measure_pending();
   const CpuTimes after = read_cpu_times();
   r.progress().end();
   if (after.total > before.total)
@@ -313,9 +332,8 @@ RunOutcome run_suite(const PlanRequest& request, results::ResultStore& store, ba
   Runner runner(plan, conversation, store, clock, options);
   if (runner.pending() == 0) return runner.finish_without_measuring();
   measure_row_cost(request, plan, options);
-  const std::unique_ptr<engine::Session> session =
-      engine::Session::create(request.target, planned_session(request, plan));
-  return runner.run(*session);
+  ModelSessions sessions(planned_session(request, plan));
+  return runner.run([&](const auto& model) -> engine::Session& { return sessions.of(model); });
 }
 
 }  // namespace evalrun::runners

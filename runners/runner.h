@@ -3,8 +3,10 @@
 #pragma once
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/base/clock.h"
@@ -39,6 +41,21 @@ struct RunnerOptions {
   int score_workers = 0;  // for evaluators that run programs; 0 = the cores allowed
 };
 
+// The session that decodes a model of the plan's arms (PlannedArm::model); it must outlive the run.
+using SessionOf =
+    std::function<engine::Session&(const std::shared_ptr<const engine::Model>& model)>;
+
+// One session per model, made when it is first asked for. Options as of planned_session().
+class ModelSessions {
+ public:
+  explicit ModelSessions(engine::SessionOptions options) : options_(std::move(options)) {}
+  engine::Session& of(const std::shared_ptr<const engine::Model>& model);
+
+ private:
+  engine::SessionOptions options_;
+  std::map<std::shared_ptr<const engine::Model>, std::unique_ptr<engine::Session>> sessions_;
+};
+
 class Runner {
  public:
   // Adds run, arms and prompts to the store and finds out what is already there. Everything must
@@ -48,9 +65,12 @@ class Runner {
   ~Runner();
 
   int pending() const;
-  // Measures what is pending; call with a session of capacity >= plan.capacity. The one session
-  // serves every arm, reset in between. A generation that throws becomes a row with status "failed:
-  // ..." and the run goes on; errors of the store end the run (nothing stored is lost).
+  // Measures what is pending, each arm in its model's session, which is asked for before anything
+  // is measured and must have capacity >= plan.capacity. A session serves all arms of its model,
+  // reset in between. A generation that throws becomes a row with status "failed: ..." and the run
+  // goes on; errors of the store end the run (nothing stored is lost).
+  RunOutcome run(const SessionOf& session_of);
+  // The same for a plan whose arms all decode one model.
   RunOutcome run(engine::Session& session);
   // When nothing is pending: no session is needed. Scores that are missing are taken.
   RunOutcome finish_without_measuring();
@@ -60,8 +80,9 @@ class Runner {
   std::unique_ptr<Impl> impl_;
 };
 
-// Fills in plan.row_cost for the planned session, from the cache or by measuring. Call before that
-// session exists: its idle threads would be in the way. Never fails; without a table the run is the
+// Fills in plan.row_cost for the planned session of the request's target, from the cache or by
+// measuring; a tuned target has the same shape, so that it costs the same. Call before any session
+// exists: its idle threads would be in the way. Never fails; without a table the run is the
 // same, and plan.row_cost->problem says why there is none.
 void measure_row_cost(const PlanRequest& request, const RunPlan& plan,
                       const RunnerOptions& options);

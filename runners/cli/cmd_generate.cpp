@@ -15,6 +15,7 @@
 #include "runners/cli/jsonl.h"
 #include "runners/cli/output.h"
 #include "runners/cli/prompt_line.h"
+#include "runners/runner.h"
 
 namespace evalrun::cli {
 namespace {
@@ -37,7 +38,9 @@ struct Options {
 struct Arm {
   std::string label;  // as given on the command line
   methods::MethodSpec spec;
+  std::shared_ptr<const engine::Model> model;  // what it decodes
   std::unique_ptr<methods::DecodingMethod> method;
+  engine::Session* session;
 };
 
 // Sessions and methods sized for the longest prompt so far.
@@ -45,7 +48,7 @@ class Generator {
  public:
   explicit Generator(const Options& options) : options_(options), model_(options.model.load()) {
     for (const std::string& text : methods::split_method_list(options.methods))
-      arms_.push_back({text, methods::parse_method(text), nullptr});
+      arms_.push_back({text, methods::parse_method(text), nullptr, nullptr, nullptr});
     draft_ = options.model.load_draft();
   }
 
@@ -77,21 +80,26 @@ class Generator {
           "shorten the prompt or lower -n");
     // Rows in flight stand behind the context, so a step needs room for a whole tree.
     const int needed = prompt_tokens + options_.max_new + kRows;
-    if (session_ && session_->capacity() >= needed) return;
-    const int capacity = (needed + kCapacityStep - 1) / kCapacityStep * kCapacityStep;
+    if (capacity_ >= needed) return;
+    capacity_ = (needed + kCapacityStep - 1) / kCapacityStep * kCapacityStep;
     for (Arm& arm : arms_) arm.method.reset();
-    session_.reset();  // before the new one: two long caches need not fit
-    session_ = engine::Session::create(model_, options_.model.session_options(capacity));
+    sessions_.reset();  // before the new ones: two long caches need not fit
     methods::MethodBuildContext build;
     build.target = model_;
-    build.session = session_->options();
+    build.session = options_.model.session_options(capacity_);
     build.draft = draft_;
-    for (Arm& arm : arms_) arm.method = arm.spec.info->build(arm.spec.params, build);
+    sessions_ = std::make_unique<runners::ModelSessions>(build.session);
+    for (Arm& arm : arms_) {
+      if (arm.model == nullptr) arm.model = methods::decoded_model(arm.spec, build);
+      arm.session = &sessions_->of(arm.model);
+      build.session = arm.session->options();  // defaults resolved
+      arm.method = arm.spec.info->build(arm.spec.params, build);
+    }
   }
 
   void generate(Arm& arm, std::span<const int32_t> prompt, int64_t index,
                 nlohmann::ordered_json& line) {
-    session_->reset();
+    arm.session->reset();
     methods::TurnRequest request;
     request.prompt = prompt;
     request.max_new = options_.max_new;
@@ -99,7 +107,8 @@ class Generator {
     request.sampling = options_.sampling;
     // Per input line, the same for every method: lines are independent draws.
     request.seed = base::combine_seeds({options_.seed, static_cast<uint64_t>(index)});
-    const results::TurnRecord turn = methods::decode_turn(*arm.method, *session_, request, clock_);
+    const results::TurnRecord turn =
+        methods::decode_turn(*arm.method, *arm.session, request, clock_);
     line["prompt_tokens"] = std::vector<int32_t>(prompt.begin(), prompt.end());
     line["tokens"] = turn.tokens;
     line["text"] = model_->tokenizer()->decode(turn.tokens, true);
@@ -113,7 +122,7 @@ class Generator {
   // catches an engine or a method that breaks that rule.
   nlohmann::ordered_json top_logits(const Arm& arm, std::span<const int32_t> prompt,
                                     std::span<const int32_t> tokens) {
-    session_->rewind(static_cast<int>(prompt.size()) - 1);
+    arm.session->rewind(static_cast<int>(prompt.size()) - 1);
     const bool greedy_lossless =
         options_.sampling.greedy() && arm.spec.info->lossless != methods::Lossless::kNone;
     nlohmann::ordered_json top = nlohmann::ordered_json::array();
@@ -130,7 +139,7 @@ class Generator {
       }
       engine::ForwardRequest request;
       request.rows = rows;
-      const engine::ForwardResult result = session_->forward(request);
+      const engine::ForwardResult result = arm.session->forward(request);
       for (size_t i = 0; i < count; ++i) {
         const auto logits = result.logits_row(static_cast<int>(i));
         if (greedy_lossless && engine::argmax(logits) != tokens[begin + i])
@@ -145,7 +154,7 @@ class Generator {
           pairs.push_back({t.token, t.logit});
         top.push_back(std::move(pairs));
       }
-      session_->commit(path);
+      arm.session->commit(path);
     }
     return top;
   }
@@ -153,7 +162,8 @@ class Generator {
   const Options& options_;
   std::shared_ptr<const engine::Model> model_, draft_;
   std::vector<Arm> arms_;
-  std::unique_ptr<engine::Session> session_;
+  int capacity_ = 0;
+  std::unique_ptr<runners::ModelSessions> sessions_;
   base::SteadyClock clock_;
 };
 

@@ -269,7 +269,8 @@ void add_show_command(CLI::App& app, Context& context) {
                       "Model whose tokenizer turns ids into text (default: the default model)");
   command
       ->add_option("--diff", options->diff,
-                   "Arm to compare with (AR = the baseline arm): first token that differs")
+                   "Arm to compare with (AR = plain decoding of the same model): first token that "
+                   "differs")
       ->type_name("ARM");
   command->footer(
       "Examples:\n"

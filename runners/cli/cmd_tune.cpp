@@ -78,11 +78,15 @@ class Tuner {
   }
   Decoded decode_all(const std::string& text, const engine::RowCostTable& costs) {
     const methods::MethodSpec spec = methods::parse_method(text);
-    const auto method = spec.info->build(spec.params, build_context(costs));
-    return decode_all(*method, build_context(costs).session);
+    const methods::MethodBuildContext context = build_context(costs);
+    const auto method = spec.info->build(spec.params, context);
+    return decode_all(*method, methods::decoded_model(spec, context), context.session);
   }
-  Decoded decode_all(methods::DecodingMethod& method, const engine::SessionOptions& options) {
-    const auto session = engine::Session::create(model_, options);
+  // `model` is what the method decodes.
+  Decoded decode_all(methods::DecodingMethod& method,
+                     const std::shared_ptr<const engine::Model>& model,
+                     const engine::SessionOptions& options) {
+    const auto session = engine::Session::create(model, options);
     Decoded decoded;
     for (const auto& prompt : prompts_) {
       if (runners::InterruptGuard::requested())
@@ -253,15 +257,20 @@ class TreeTuner : public Tuner {
     const size_t half = all.size() / 2;
     prompts_.assign(all.begin(), all.begin() + static_cast<ptrdiff_t>(half));
     runners::TreeCounts counts;
-    const auto watched = wide.info->build(wide.params, build_context(costs));
+    const methods::MethodBuildContext context = build_context(costs);
+    const auto watched = wide.info->build(wide.params, context);
+    const auto decoded = methods::decoded_model(wide, context);
     counts.watch(*watched);
-    decode_all(*watched, build_context(costs).session);
+    decode_all(*watched, decoded, context.session);
+    // Plain decoding of the same model.
+    const std::string plain_text =
+        decoded != model_ && wide.info->plain ? wide.info->plain(wide.params) : "ar";
     const auto paths = counts.best(options_.nodes);
     if (paths.empty())
       throw base::usage_error("no draft of the wide tree ever came true",
                               "is the adapter one for this model? See evalrun report --why");
     prompts_.assign(all.begin() + static_cast<ptrdiff_t>(half), all.end());
-    const Decoded before = decode_all("ar", costs);
+    const Decoded before = decode_all(plain_text, costs);
     std::vector<Row> rows;
     const methods::RowPrice price(&costs);
     for (int n = 1; n <= static_cast<int>(paths.size()); n = n < 4 ? n + 1 : n * 3 / 2) {
@@ -274,7 +283,7 @@ class TreeTuner : public Tuner {
       row.tokens_per_s = tuned.tokens_per_s();
       rows.push_back(std::move(row));
     }
-    const Decoded after = decode_all("ar", costs);
+    const Decoded after = decode_all(plain_text, costs);
     const double plain = 0.5 * (before.tokens_per_s() + after.tokens_per_s());
     report(rows, plain, half, all.size() - half, counts.steps());
   }

@@ -49,14 +49,15 @@ class Measurement {
     if (key_.empty()) key_ = plan.run.key;
     plan.run.key = key_;
     runners::Runner runner(plan, conversation_, store_, clock_, options_);
-    if (session_ == nullptr) {
+    if (sessions_ == nullptr) {
       runners::measure_row_cost(plan_request_, plan, options_);
       row_cost_ = *plan.row_cost;
-      session_ = engine::Session::create(plan_request_.target,
-                                         runners::planned_session(plan_request_, plan));
+      sessions_ =
+          std::make_unique<runners::ModelSessions>(runners::planned_session(plan_request_, plan));
     }
     *plan.row_cost = row_cost_;
-    const runners::RunOutcome outcome = runner.run(*session_);
+    const runners::RunOutcome outcome =
+        runner.run([&](const auto& model) -> engine::Session& { return sessions_->of(model); });
     if (outcome.status == runners::RunStatus::kInterrupted)
       throw base::Error(
           ExitCode::kInterrupted,
@@ -78,7 +79,7 @@ class Measurement {
   runners::Conversation conversation_;
   std::string key_;
   runners::MeasuredRowCost row_cost_;  // of the first look: methods shall not change in between
-  std::unique_ptr<engine::Session> session_;
+  std::unique_ptr<runners::ModelSessions> sessions_;  // their models are found again by each plan
 };
 
 // Looks at one growing run until there is a verdict or the budget is spent.

@@ -7,7 +7,8 @@ namespace evalrun::cli {
 std::span<const MetricInfo> metric_glossary() {
   static constexpr auto kMetrics = std::to_array<MetricInfo>({
       {"speedup",
-       "tokens per second of decoding over those of the baseline arm, same prompts: ratio of sums; "
+       "tokens per second of decoding over those of the baseline arm (of a tuned target: of its "
+       "ar_tuned), same prompts: ratio of sums; "
        "the token read from the prefill is in neither",
        "v_speed"},
       {"speedup_lo", "lower end of the 95 % interval of speedup (new prompts of this kind)",
@@ -37,7 +38,8 @@ std::span<const MetricInfo> metric_glossary() {
        "there, and accepted it",
        "v_node_acceptance"},
       {"identical_share",
-       "generations whose token ids equal the baseline's for the same prompt, repeat and sample",
+       "generations whose token ids equal those of the arm that speedup is against, for the same "
+       "prompt, repeat and sample",
        "v_identity"},
       {"steps", "target passes that verify a draft; the prefill is none", "v_acceptance"},
       {"emitted", "tokens that steps gave, up to the stop token or the limit", "v_acceptance"},

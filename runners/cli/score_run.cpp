@@ -30,7 +30,7 @@ std::string baseline_label(const results::ResultStore& store, int64_t run_id) {
   return label;
 }
 
-// Every ratio of a run is over its baseline arm, and so is this.
+// Quality is compared with the baseline arm's, also that of arms of a tuned target.
 void check_against(const std::string& against, const std::string& label) {
   std::string lower = against;
   std::transform(lower.begin(), lower.end(), lower.begin(),

@@ -8,6 +8,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/text.h"
+#include "reports/run_data.h"
 #include "runners/cli/output.h"
 
 namespace evalrun::cli {
@@ -173,8 +174,8 @@ ShownRun read_run(const results::ResultStore& store, int64_t id) {
                 return true;
               });
   store.query(
-      "SELECT a.id, a.label, a.role, a.peak_bytes, count(g.id), coalesce(sum(g.status <> 'ok'), 0)"
-      " FROM arm a LEFT JOIN generation g ON g.arm_id = a.id WHERE a.run_id = ?"
+      "SELECT a.id, a.label, a.role, a.peak_bytes, count(g.id), coalesce(sum(g.status <> 'ok'), 0),"
+      " a.method FROM arm a LEFT JOIN generation g ON g.arm_id = a.id WHERE a.run_id = ?"
       " GROUP BY a.id ORDER BY a.id",
       {id}, [&](const results::Row& row) {
         ShownArm arm;
@@ -184,6 +185,7 @@ ShownRun read_run(const results::ResultStore& store, int64_t id) {
         arm.peak_bytes = row.integer(3);
         arm.generations = row.integer(4);
         arm.failed = row.integer(5);
+        arm.drafts = arm.role == "method" && row.text(6) != reports::kTunedPlain;
         run.arms.push_back(std::move(arm));
         return true;
       });
@@ -196,7 +198,7 @@ ShownRun read_run(const results::ResultStore& store, int64_t id) {
         {id, arm.id}, [&](const results::Row& row) {
           arm.tau = row.number(0);
           arm.tok_s = row.number(1);
-          if (arm.role == "method" && !row.is_null(2)) arm.no_draft = row.number(2);
+          if (arm.drafts && !row.is_null(2)) arm.no_draft = row.number(2);
           return false;
         });
   store.query("SELECT coalesce(min(id), 0), coalesce(max(id), 0) FROM generation WHERE run_id = ?",
@@ -263,17 +265,18 @@ int64_t find_counterpart(const results::ResultStore& store, const ShownGeneratio
   std::string lower = arm;
   std::transform(lower.begin(), lower.end(), lower.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  const bool baseline = lower == "ar";
+  const bool plain = lower == "ar";
   std::optional<int64_t> found;
   std::vector<std::string> labels;
   store.query(
-      "SELECT g.id, a.label, a.method, a.role FROM generation g JOIN arm a ON a.id = g.arm_id"
+      "SELECT g.id, a.label, a.method, a.id = (SELECT reference_id FROM v_reference WHERE "
+      "arm_id = ?) FROM generation g JOIN arm a ON a.id = g.arm_id"
       " WHERE g.run_id = ? AND g.prompt_id = ? AND g.repeat = ? AND g.sample = ? ORDER BY a.id",
-      {generation.run_id, generation.prompt_id, generation.repeat, generation.sample},
+      {generation.arm_id, generation.run_id, generation.prompt_id, generation.repeat,
+       generation.sample},
       [&](const results::Row& row) {
         labels.push_back(row.text(1));
-        const bool match =
-            baseline ? row.text(3) == "baseline" : row.text(1) == arm || row.text(2) == arm;
+        const bool match = plain ? row.integer(3) != 0 : row.text(1) == arm || row.text(2) == arm;
         if (match && !found) found = row.integer(0);
         return true;
       });

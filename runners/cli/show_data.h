@@ -34,6 +34,7 @@ struct ShownArm {
   std::string label, role;
   int64_t generations = 0, failed = 0, peak_bytes = 0;
   double tau = 0, tok_s = 0;       // pooled over everything measured; 0 when nothing was
+  bool drafts = false;             // not plain decoding
   std::optional<double> no_draft;  // share of steps without a draft; absent for plain decoding
 };
 
@@ -55,7 +56,7 @@ nlohmann::ordered_json run_json(const ShownRun& run);
 std::string run_text(const ShownRun& run);  // for people
 
 // The generation of another arm for the same prompt, repeat and sample. `arm`: a label, a method
-// name, or "AR" in any case for the run's baseline arm.
+// name, or "AR" in any case for the plain decoding of the same model (RunData::reference).
 int64_t find_counterpart(const results::ResultStore& store, const ShownGeneration& generation,
                          const std::string& arm);
 

@@ -133,6 +133,17 @@ TEST_F(CompareTest, DifferingSettingsAreWarnings) {
   EXPECT_THAT(c.warnings, Contains(HasSubstr("1 prompts are in A only")));
 }
 
+TEST_F(CompareTest, ATunedTargetHasItsOwnPlainDecoding) {
+  run_.arms = tests::arms_with_a_tuned_target();
+  const int64_t a = measure("a", 1, 1, 0.02), b = measure("b", 1, 1, 0.02);
+  const Comparison c = compare_runs(store_, a, store_, b);
+  ASSERT_EQ(c.arms.size(), 2u);
+  EXPECT_EQ(c.arms[0].method, "pld:k=4");
+  EXPECT_EQ(c.arms[1].method, "space");
+  EXPECT_NEAR(c.arms[0].a.base_tok_s, 100, 3);
+  EXPECT_NEAR(c.arms[1].a.base_tok_s, 125, 3);
+}
+
 TEST_F(CompareTest, NothingInCommonIsAnError) {
   const int64_t a = measure("a", 1, 1);
   run_.arms[2].label = "sps";

@@ -145,6 +145,25 @@ TEST_F(GateTest, TokensChangedInEveryArmAreStillSeen) {
   EXPECT_EQ(find(g, "tokens", "ar").outcome, Outcome::kCorrectness);
 }
 
+TEST_F(GateTest, ATunedTargetIsLosslessAgainstItsOwnPlainDecoding) {
+  run_.arms = tests::arms_with_a_tuned_target();
+  const auto tuned = [](GenerationRecord& g, const SyntheticArm& a, int) {
+    if (a.model_hash == "tuned") g.turns[0].tokens[0] += 1000;
+  };
+  const int64_t a = measure("a", tuned);
+  const GateResult g = gate(a, measure("b", tuned));
+  EXPECT_EQ(g.code, ExitCode::kOk) << to_text(g);
+  EXPECT_EQ(find(g, "lossless", "space").outcome, Outcome::kOk);
+  EXPECT_EQ(find(g, "speed", "space").outcome, Outcome::kOk);
+  EXPECT_THROW(find(g, "lossless", "ar_tuned"), std::runtime_error);  // as ar: nothing to equal
+  EXPECT_THROW(find(g, "speed", "ar_tuned"), std::runtime_error);
+  const GateResult wrong =
+      gate(a, measure("c", [&](GenerationRecord& r, const SyntheticArm& arm, int prompt) {
+             if (arm.label != "space") tuned(r, arm, prompt);
+           }));
+  EXPECT_EQ(find(wrong, "lossless", "space").outcome, Outcome::kCorrectness);
+}
+
 TEST_F(GateTest, OneRepeatThatDiffersIsSeen) {
   const int64_t a = measure("a");
   int calls = 0;

@@ -320,6 +320,28 @@ TEST(Migration, FromVersionTwoCountsTheStepsWithoutADraft) {
     EXPECT_EQ(integer(store, fmt::format("SELECT count(*) FROM {}", table)), 0) << table;
 }
 
+TEST(Migration, FromVersionThreeMakesTheViewsAnew) {
+  TemporaryFolder folder;
+  const std::string path = folder.file("a.db");
+  const std::string views =
+      "SELECT group_concat(sql, ';') FROM (SELECT sql FROM sqlite_schema WHERE type = 'view' ORDER "
+      "BY name)";
+  std::string before;
+  {
+    ResultStore store(path);
+    tests::fill(store, usual());
+    before = text(store, views);
+    store.execute("DROP VIEW v_reference");
+    store.execute("DROP VIEW v_identity");
+    store.execute("CREATE VIEW v_identity AS SELECT 'old'");
+    store.execute("UPDATE meta SET value = '3' WHERE name = 'schema_version'");
+  }
+  ResultStore store(path);
+  EXPECT_EQ(text(store, views), before);
+  EXPECT_EQ(integer(store, "SELECT count(*) FROM v_identity"), 3);
+  EXPECT_EQ(integer(store, "SELECT count(*) FROM generation"), 12);
+}
+
 // ---- kill -9 ----
 
 // A child stores generation after generation and says so on a pipe; the parent kills it at a random

@@ -267,6 +267,43 @@ TEST(Views, ASampleIsUnstableWhenRepeatsDiffer) {
   EXPECT_DOUBLE_EQ(real(store, "SELECT identical_share FROM v_identity WHERE arm_id = 2"), 1);
 }
 
+TEST(Views, ArmsOfATunedTargetAreComparedWithItsPlainDecoding) {
+  TemporaryFolder folder;
+  ResultStore store(folder.file("a.db"));
+  SyntheticRun run = usual();
+  run.arms = tests::arms_with_a_tuned_target();
+  // The plain decoding may stand behind the method, and need not be there at all.
+  std::swap(run.arms[3], run.arms[4]);
+  run.arms.push_back(run.arms[3]);
+  run.arms.back().label = "space:k=2";
+  run.arms.back().model_hash = "another";
+  // A second plain decoding of the same target is its own reference and nobody else's.
+  run.arms.push_back(run.arms[4]);
+  run.arms.back().label = "ar_tuned:adapter=copy";
+  run.change = [](GenerationRecord& g, const tests::SyntheticArm& a, int, int, int) {
+    if (a.model_hash == "tuned") g.turns[0].tokens[0] += 1;
+  };
+  tests::fill(store, run);
+  run.key = "another run";
+  tests::fill(store, run);
+  const std::string of_run =
+      "SELECT group_concat(pair, ' ') FROM (SELECT a.label || '>' || b.label AS pair FROM "
+      "v_reference r JOIN arm a ON a.id = r.arm_id JOIN arm b ON b.id = r.reference_id AND "
+      "b.run_id = r.run_id WHERE r.run_id = {} ORDER BY a.id)";
+  for (const int id : {1, 2})
+    EXPECT_EQ(text(store, fmt::format(fmt::runtime(of_run), id)),
+              "ar>ar ar (A/A)>ar pld:k=4>ar space>ar_tuned ar_tuned>ar_tuned space:k=2>ar "
+              "ar_tuned:adapter=copy>ar_tuned:adapter=copy");
+  EXPECT_EQ(text(store,
+                 "SELECT group_concat(identical_share, ' ') FROM (SELECT * FROM v_identity "
+                 "WHERE run_id = 1 ORDER BY arm_id)"),
+            "1.0 1.0 1.0 1.0 1.0 1.0 1.0");
+  const std::string speedup = "SELECT speedup FROM v_speed WHERE arm_id = ";
+  EXPECT_DOUBLE_EQ(real(store, speedup + "3"), 152.0 * 10 / (60 * 12));
+  EXPECT_DOUBLE_EQ(real(store, speedup + "4"), 152.0 * 8 / (60 * 12));
+  EXPECT_DOUBLE_EQ(real(store, speedup + "5"), 1);
+}
+
 TEST(Views, FailedGenerationsAndFaultsStayOut) {
   TemporaryFolder folder;
   ResultStore store(folder.file("a.db"));

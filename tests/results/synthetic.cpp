@@ -28,6 +28,19 @@ std::vector<SyntheticArm> usual_arms() {
   return {ar, aa, pld};
 }
 
+std::vector<SyntheticArm> arms_with_a_tuned_target() {
+  std::vector<SyntheticArm> arms = usual_arms();
+  SyntheticArm plain, space = arms.back();
+  plain.label = plain.method = "ar_tuned";
+  plain.role = "method";
+  plain.verify_ns = 7'900'000;
+  space.label = space.method = "space";
+  plain.model_hash = space.model_hash = "tuned";
+  arms.push_back(plain);
+  arms.push_back(space);
+  return arms;
+}
+
 ArmRecord arm_record(const SyntheticRun& run, const SyntheticArm& a) {
   ArmRecord r;
   r.key = "arm-" + a.label;
@@ -37,7 +50,7 @@ ArmRecord arm_record(const SyntheticRun& run, const SyntheticArm& a) {
   r.role = a.role;
   r.lossless = a.lossless;
   r.model = "tiny-model";
-  r.model_hash = "cafe";
+  r.model_hash = a.model_hash;
   r.dtype = "f32";
   r.isa = run.isa;
   r.device = "cpu";

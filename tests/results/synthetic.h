@@ -21,6 +21,7 @@ struct SyntheticArm {
   int64_t draft_ns = 0, verify_ns = 9'900'000, commit_ns = 0, other_ns = 100'000;
   double temperature = 0;
   std::string fault;
+  std::string model_hash = "cafe";
 };
 
 struct SyntheticRun {
@@ -42,6 +43,8 @@ struct SyntheticRun {
 
 // AR, its A/A twin and "pld:k=4" (accepts 3, 1, 0, 2 in turn of 4 drafted; steps take 12 ms).
 std::vector<SyntheticArm> usual_arms();
+// Behind them "ar_tuned" (steps of 8 ms) and "space" (as pld), which decode another model.
+std::vector<SyntheticArm> arms_with_a_tuned_target();
 
 results::ArmRecord arm_record(const SyntheticRun& run, const SyntheticArm& arm);
 results::PromptRecord prompt_record(const std::string& task, int i);

@@ -13,6 +13,7 @@
 #include "engine/base/error.h"
 #include "engine/base/text.h"
 #include "runners/estimate.h"
+#include "tests/methods/adapters.h"
 #include "tests/methods/fake_session.h"
 #include "tests/runners/fakes.h"
 
@@ -167,6 +168,62 @@ TEST(Plan, OptionalMethodsThatLackSomethingAreLeftOut) {
   ASSERT_EQ(plan.left_out.size(), 2u);
   EXPECT_THAT(plan.left_out[0], AllOf(HasSubstr("sps:k=3"), HasSubstr("no draft model was given")));
   EXPECT_THAT(plan.left_out[1], HasSubstr("none-of-this-name"));
+}
+
+TEST(Plan, ATunedTargetBringsItsPlainDecodingOnce) {
+  const auto target = tests::tiny_model(256);
+  const auto adapter = [&](const std::string& kind) {
+    const std::string path = ::testing::TempDir() + "/plan_" + kind + ".safetensors";
+    tests::random_adapter(kind, *target, 7).write(path);
+    return "adapter=" + path;
+  };
+  const std::string tuned = adapter("space_tuned"), unchanged = adapter("space");
+  std::vector<std::string> optional;
+  const auto plan_of = [&](const std::vector<std::string>& methods) {
+    PlanRequest request = request_for(two_prompts());
+    request.target = target;
+    request.suite.methods = methods;
+    request.suite.optional_methods = optional;
+    request.suite.aa = false;
+    complete_suite(request.suite, "test");
+    return make_plan(request);
+  };
+  const auto names = [](const RunPlan& plan) {
+    std::vector<std::string> list;
+    for (const PlannedArm& arm : plan.arms) list.push_back(arm.record.method);
+    return list;
+  };
+  const RunPlan plan = plan_of({"pld", "space:k=2," + tuned, "space:k=1," + tuned});
+  ASSERT_THAT(names(plan), ElementsAre("ar", "pld", "ar_tuned", "space", "space"));
+  EXPECT_EQ(plan.arms[0].model, target);
+  EXPECT_EQ(plan.arms[1].model, target);
+  EXPECT_EQ(plan.arms[1].record.model_hash, "h1");
+  const PlannedArm& plain = plan.arms[2];
+  EXPECT_NE(plain.model, target);
+  EXPECT_EQ(plain.record.role, "method");
+  EXPECT_EQ(plain.record.model, plain.model->config().name);
+  EXPECT_THAT(plain.record.model, HasSubstr("tiny tuned by"));
+  EXPECT_NE(plain.record.model_hash, "h1");
+  EXPECT_EQ(plain.record.weight_bytes, static_cast<int64_t>(plain.model->weight_bytes()));
+  for (const size_t i : {3u, 4u}) {
+    EXPECT_EQ(plan.arms[i].model, plain.model);
+    EXPECT_EQ(plan.arms[i].record.model_hash, plain.record.model_hash);
+  }
+  // What the user lists is not added a second time, wherever it stands.
+  const std::string listed = "ar_tuned:" + tuned, space = "space:k=2," + tuned;
+  EXPECT_THAT(names(plan_of({listed, space})), ElementsAre("ar", "ar_tuned", "space"));
+  EXPECT_THAT(names(plan_of({space, "pld", listed})),
+              ElementsAre("ar", "ar_tuned", "space", "pld"));
+  EXPECT_THAT(names(plan_of({listed})), ElementsAre("ar", "ar_tuned"));
+  // An adapter that leaves the target as it is.
+  const RunPlan same = plan_of({"space:" + unchanged});
+  EXPECT_THAT(names(same), ElementsAre("ar", "space"));
+  EXPECT_EQ(same.arms[1].model, target);
+  // One that cannot be measured leaves nothing behind.
+  optional = {"space:k=64," + tuned};
+  const RunPlan without = plan_of({"pld"});
+  EXPECT_THAT(names(without), ElementsAre("ar", "pld"));
+  EXPECT_EQ(without.left_out.size(), 1u);
 }
 
 TEST(Plan, MaxTurnsCutsConversations) {

@@ -13,6 +13,7 @@
 #include <stdexcept>
 
 #include "engine/base/error.h"
+#include "tests/methods/adapters.h"
 #include "tests/methods/fake_session.h"
 #include "tests/runners/fakes.h"
 
@@ -190,6 +191,39 @@ TEST_F(RunnerTest, MeasuresTheScheduleInItsOrder) {
   EXPECT_EQ(outcome.failed, 0);
   EXPECT_THAT(journal_.entries, ElementsAreArray(expected_order(p)));
   EXPECT_THAT(rows(kCell), ElementsAreArray(schedule_rows(p)));
+}
+
+TEST_F(RunnerTest, EveryArmIsMeasuredInTheSessionOfItsModel) {
+  RunPlan p = plan(2, {"ar", "plain", "space"});
+  const auto own = tests::tiny_model(64), tuned = tests::tiny_model(64, "tuned");
+  p.arms[0].model = own;
+  p.arms[1].model = p.arms[2].model = tuned;
+  EXPECT_THROW(execute(p), base::InternalError);  // one session cannot serve both
+  EXPECT_TRUE(journal_.entries.empty());
+
+  tests::FakeSession other(256, 512, [](std::span<const int32_t>, std::span<float> logits) {
+    std::fill(logits.begin(), logits.end(), 0.0f);
+    logits['z'] = 1.0f;
+  });
+  results::ResultStore store(db_);
+  size_t measured_before = 0;
+  const auto session_of = [&](const auto& model) -> engine::Session& {
+    measured_before = std::max(measured_before, journal_.entries.size());
+    return model == own ? session_ : other;
+  };
+  EXPECT_EQ(Runner(p, conversation_, store, clock_, {}).run(session_of).measured, 6);
+  EXPECT_EQ(measured_before, 0u) << "sessions are there before measuring starts";
+  std::map<std::string, std::set<std::string>> texts;
+  store.query(
+      "SELECT a.label, t.text FROM turn t JOIN generation g ON g.id = t.generation_id "
+      "JOIN arm a ON a.id = g.arm_id",
+      {}, [&](const results::Row& row) {
+        texts[row.text(0)].insert(row.text(1));
+        return true;
+      });
+  EXPECT_THAT(texts["ar"], ElementsAre("abcd"));
+  EXPECT_THAT(texts["plain"], ElementsAre("zzzz"));
+  EXPECT_THAT(texts["space"], ElementsAre("zzzz"));
 }
 
 TEST_F(RunnerTest, StoresWhatWasMeasured) {
@@ -557,6 +591,39 @@ TEST_F(RunnerTest, AWholeRunOnATinyModelIsLosslessAndResumes) {
               });
   request.nonce = "other";  // --no-resume
   EXPECT_EQ(run_suite(request, store, clock, {}).measured, 16);
+}
+
+TEST_F(RunnerTest, AWholeRunOfATunedTargetIsLosslessAgainstItsPlainDecoding) {
+  const std::string file = ::testing::TempDir() + "/tuned_run.jsonl";
+  const std::string adapter = ::testing::TempDir() + "/tuned_run.safetensors";
+  std::ofstream(file) << R"({"id": "a", "turns": ["abcabcabcabc"]})"
+                      << "\n"
+                      << R"({"id": "b", "turns": ["xyxyxyxyxyxy"]})"
+                      << "\n";
+  PlanRequest request;
+  request.target = tests::tiny_model(512);
+  tests::random_adapter("space_tuned", *request.target, 7).write(adapter);
+  request.suite.tasks = {{.task = "jsonl:" + file}};
+  request.suite.methods = {"space:adapter=" + adapter + ",k=2"};
+  request.suite.aa = false;
+  request.suite.max_new = 12;
+  request.suite.warmup = 1;
+  request.session.n_threads = 1;
+  complete_suite(request.suite, "test");
+  results::ResultStore store(db_);
+  base::SteadyClock clock;
+  const RunOutcome outcome = run_suite(request, store, clock, {});
+  EXPECT_EQ(outcome.measured, 2 * 3);  // ar, its tuned twin, space
+  EXPECT_EQ(outcome.failed, 0);
+  int arms = 0;
+  store.query("SELECT a.method, i.identical_share FROM v_identity i JOIN arm a ON a.id = i.arm_id",
+              {}, [&](const results::Row& row) {
+                EXPECT_EQ(row.number(1), 1) << row.text(0);
+                ++arms;
+                return true;
+              });
+  EXPECT_EQ(arms, 3);
+  EXPECT_EQ(run_suite(request, store, clock, {}).measured, 0);
 }
 
 }  // namespace
