@@ -15,7 +15,7 @@ import sys
 import torch
 
 from . import (adapter, bita, capture, card, convert, draft, eagle, eagle3, evaluate, falcon, gated,
-               linear, medusa, prompts, space, target, verify, vocabulary)
+               linear, medusa, merge, prompts, space, target, verify, vocabulary)
 from .errors import Failure
 from .frozen import Frozen
 from .progress import say
@@ -111,6 +111,8 @@ def parse(arguments):
     prompts.add_options(one)
     one = commands.add_parser("convert", help=convert.__doc__.splitlines()[0])
     convert.add_options(one)
+    one = commands.add_parser("merge", help=merge.__doc__.splitlines()[0])
+    merge.add_options(one)
     one = commands.add_parser("evaluate", help="scores an adapter on the held-out prompts of a "
                                                "capture")
     common_options(one)
@@ -301,6 +303,8 @@ def main(arguments=None):
             prompts.run(options)
         elif options.method == "convert":
             convert.run(options)
+        elif options.method == "merge":
+            merge.run(options)
         elif getattr(options, "dry_run", False):
             return 0
         elif options.method == "evaluate":

@@ -44,9 +44,10 @@ class Shape:
 
 
 class Target:
-    def __init__(self, path, name, shape, load, tied, hash_of_file=None):
+    def __init__(self, path, name, shape, load, tied, hash_of_file=None,
+                 max_context=2048):
         self.path, self.name, self.shape, self.load = path, name, shape, load
-        self.hash = hash_of_file
+        self.hash, self.max_context = hash_of_file, max_context
         self.embed = load("embed", -1)
         self.head = self.embed if tied else load("head", -1)
         self.tied = tied
@@ -130,7 +131,8 @@ def open_gguf(path):
     with open(path, "rb") as handle:
         while block := handle.read(1 << 20):
             digest.update(block)
-    return Target(path, name, shape, load, "output.weight" not in tensors, digest.hexdigest())
+    return Target(path, name, shape, load, "output.weight" not in tensors, digest.hexdigest(),
+                  int(field(f"{arch}.context_length", 2048)))
 
 
 def open_hf(path):
