@@ -32,7 +32,7 @@ DEPTH = 8  # draft positions looked at in evaluation
 class Draft(nn.Module):
     name = "draft"
     residual = False
-    bf16_tensors = ("out.weight",)
+    bf16_tensors = ()
     depth = DEPTH
 
     def __init__(self, frozen, config):

@@ -6,6 +6,8 @@ itself gives. Many groups of a sequence are trained in one pass, each sees its o
 
 Shapes: B sequences of T tokens, G groups each, R = G*M mask rows, d = d_model.
 """
+import argparse
+
 import torch
 from torch import nn
 from torch.nn import functional
@@ -85,6 +87,8 @@ class MaskRows(nn.Module):
         parser.add_argument("--splits", choices=SPLITS, help="where the groups of a sequence stand")
         parser.add_argument("--decay", type=float, help="weight of mask j is decay^(j-1)")
         parser.add_argument("--hard-share", type=float, help="share of the hard label in the loss")
+        parser.add_argument("--distinct", action=argparse.BooleanOptionalAction, default=None,
+                            help="an embedding per mask, or one for all of a group")
         parser.add_argument("--mask-rate", type=float,
                             help="learning rate of the mask embeddings, in units of --lr")
 

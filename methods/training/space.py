@@ -60,8 +60,6 @@ class Space(mask_rows.MaskRows):
                                                        "ordinary fine-tuning")
         parser.add_argument("--ar-loss", choices=("kl", "hard"), help="of the real rows")
         parser.add_argument("--ar-weight", type=float, help="of the real rows' loss")
-        parser.add_argument("--distinct", action="store_true", default=None,
-                            help="an embedding per mask instead of one for all")
 
     @staticmethod
     def configure(options, shape):
