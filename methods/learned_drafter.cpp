@@ -104,12 +104,8 @@ GivenTree given_tree(const std::string& who, const std::string& text, const Adap
         fmt::format("{}: tree={}: no tree is stored in {}", who, text, adapter.path()),
         "find one with evalrun tune tree, or give a published tree by name");
   const bool stored = (counted || text == "auto") && !adapter.tree_paths().empty();
-  const RankTree whole = stored ? rank_tree(who + ": " + adapter.path(), adapter.tree_paths())
-                                : parse_rank_tree(who, text == "auto" ? fallback : text);
-  if (whole.depth() > deepest)
-    throw base::usage_error(fmt::format("{}: tree '{}' has {} levels, these weights draft {}", who,
-                                        text, whole.depth(), deepest),
-                            "take a shallower tree, or weights with more heads");
+  RankTree whole = stored ? rank_tree(who + ": " + adapter.path(), adapter.tree_paths())
+                          : parse_rank_tree(who, text == "auto" ? fallback : text);
   if (counted) {
     const std::string digits = text.substr(kStored.size());
     int n = 0;
@@ -118,9 +114,13 @@ GivenTree given_tree(const std::string& who, const std::string& text, const Adap
       throw base::usage_error(
           fmt::format("{}: tree={}: the stored tree has {} nodes", who, text, whole.size()),
           fmt::format("give stored:1 to stored:{}", whole.size()));
-    return {whole.first(n), false};
+    whole = whole.first(n);
   }
-  return {whole, stored};
+  if (whole.depth() > deepest)
+    throw base::usage_error(fmt::format("{}: tree '{}' has {} levels, these weights draft {}", who,
+                                        text, whole.depth(), deepest),
+                            "take a shallower tree, or weights that draft deeper");
+  return {whole, stored && !counted};
 }
 
 RankTree choose_tree(const std::string& who, const MethodParams& params, const Adapter& adapter,

@@ -88,6 +88,11 @@ int MaskDrafter::group_at(int node) const {
 void MaskDrafter::accepted(std::span<const int> path, int32_t) {
   drafted_ = false;
   skipped_ = 0;
+  take_masks(path);
+  groups_.clear();  // the last step of an answer has no masks, and must not meet these
+}
+
+void MaskDrafter::take_masks(std::span<const int> path) {
   int group = group_at(path.empty() ? 0 : path.back());
   if (plan_.reuse)
     for (size_t up = path.size(); group < 0 && up-- > 0;) {

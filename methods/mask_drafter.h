@@ -43,6 +43,8 @@ class MaskDrafter final : public Drafter {
     int first;  // side row of its first mask
   };
   int group_at(int node) const;  // index into groups_, -1
+  // The next draft, from the masks behind the last accepted node.
+  void take_masks(std::span<const int> path);
 
   const MaskWeights weights_;
   const MaskPlan plan_;

@@ -80,7 +80,7 @@ class PlanSearch {
     const double bare = price_(1 + masks) + mask_cost_;
     Choice best;
     double missed = 1;
-    for (int g = 1; g <= nodes + 1; ++g) {
+    for (int g = 1; g <= nodes + 1 && 1 + nodes + g * masks <= engine::kMaxRows; ++g) {
       missed = std::max(0.0, missed - stop[static_cast<size_t>(order[static_cast<size_t>(g) - 1])]);
       if (groups > 0 && g != std::min(groups, nodes + 1)) continue;
       const double time = price_(1 + nodes + g * masks) + mask_cost_ + missed * bare;
@@ -156,7 +156,7 @@ MaskPlan choose_mask_plan(const std::string& who, const MethodParams& params,
     given = given_tree(who, wanted, *adapter, text == "auto" ? engine::kMaxRows : masks, fallback);
   else
     given.tree = parse_rank_tree(who, wanted);
-  if (given.choose) {  // fewer masks than were trained cut the stored tree
+  if (text == "auto") {  // fewer masks than were trained cut the tree that nobody asked for
     std::vector<std::string> paths;
     for (size_t i = 0; i < static_cast<size_t>(given.tree.size()); ++i)
       if (given.tree.level[i] <= masks) paths.push_back(given.tree.paths()[i]);
@@ -209,7 +209,7 @@ std::vector<ParamInfo> mask_plan_parameters() {
   tree.description =
       "auto (of the tree stored with the weights what pays at this machine's T(n)/T(1)), stored:N, "
       "efficient:K, upper-triangle:K or full:K (K candidates a level), chain:N, straightforward "
-      "(one group, its masks used again), or paths: 0+00+1";
+      "(one group, its masks used again; groups= says nothing then), or paths: 0+00+1";
   ParamInfo groups = {"groups",
                       "auto",
                       "mask groups of a step: all (behind every node, as published), a number "

@@ -102,6 +102,7 @@ engine::LowRankDelta read_low_rank(AdapterReader& reader, const engine::ModelCon
                             factor("gate", c.d_model, c.d_ffn), factor("up", c.d_model, c.d_ffn),
                             factor("down", c.d_ffn, c.d_model)});
   }
+  delta.gather();
   return delta;
 }
 

@@ -138,7 +138,7 @@ struct SideInputs {
 };
 
 // Proposes tokens. Combined with a verifier by make_speculative_method(), or by finish_method()
-// (methods/adaptive.h), which all methods with a draft use.
+// (methods/adaptive.h), which the methods that can be adaptive use.
 class Drafter {
  public:
   virtual ~Drafter() = default;
@@ -156,7 +156,8 @@ class Drafter {
   // Of the masks among the side rows.
   virtual SideInputs side_inputs() const { return {}; }
   // The forward of this step, side rows from `first_row` on; before accepted(). The views stay
-  // valid until the session's next call (engine::ForwardResult). Only when there were side rows.
+  // valid until the session's next forward, prefill, head or multiply. Only when there were side
+  // rows.
   virtual void side_states(const engine::ForwardResult& /*result*/, int /*first_row*/) {}
   // Draft tokens a step keeps at most; one accepted behind them is emitted in the bonus's place and
   // the bonus dropped, as some released programs do. Lossless either way.

@@ -51,7 +51,8 @@ std::unique_ptr<DecodingMethod> build(const MethodParams& params,
   } else {
     opened = open_adapter("space", params, context);
     weights = read_mask_weights(*opened.reader, *context.target, draft_storage(params));
-    weights.low_rank = {};  // part of the tuned model
+    weights.bytes -= weights.low_rank.bytes();
+    weights.low_rank = {};  // part of the tuned model, and of its size
   }
   const int k = params.integer("k");
   if (k > weights.masks)

@@ -69,6 +69,8 @@ StaticTree::StaticTree(RankTree plan) : plan_(std::move(plan)) {
   for (size_t i = 0; i < n; ++i)
     if (has_children[i + 1])
       inner_[static_cast<size_t>(plan_.level[i])].push_back(static_cast<int>(i) + 1);
+  std::vector<int> children(n + 1);
+  for (const int parent : plan_.parent) place_.push_back(children[static_cast<size_t>(parent)]++);
   node_.resize(n + 1);
   token_.resize(n + 1);
   list_of_node_.resize(n + 1);
@@ -90,7 +92,8 @@ void StaticTree::add_level(int level, const RankedChoices& choices, FunctionRef<
     const int parent = node_[static_cast<size_t>(plan_.parent[i])];
     if (parent < 0) continue;
     const int list = list_of(plan_.parent[i]);
-    const int32_t token = choices.token(list, plan_.rank[i]);
+    // Rule M tests children in the order they were drawn in, and none may have been passed over.
+    const int32_t token = choices.token(list, choices.draws() ? place_[i] : plan_.rank[i]);
     if (token < 0) continue;
     const int node = tree.add(token, parent);
     node_[i + 1] = node;

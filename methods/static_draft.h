@@ -14,7 +14,9 @@ namespace evalrun::methods {
 
 // Ranked lists of tokens, one per place of the text a drafter looked at: its likeliest tokens in
 // order, or tokens drawn from its warped distribution without replacement, in the order of the
-// draws. Several nodes may take their children from one list: a step visits one of them.
+// draws. Verification knows the law of the k-th child of a node as that of the k-th draw, so drawn
+// children are taken in the order of the draws whatever ranks a tree gives them. Several nodes may
+// take their children from one list: a step visits one of them.
 class RankedChoices {
  public:
   // `ids` maps draft ids to the target's, empty = they are the same; must outlive this.
@@ -68,6 +70,7 @@ class StaticTree {
  private:
   const RankTree plan_;
   std::vector<std::vector<int>> inner_;  // [level]
+  std::vector<int> place_;               // [plan node - 1] among the children of its parent
   std::vector<int> node_;                // [plan node]
   std::vector<int32_t> token_;           // [plan node]
   std::vector<int> list_of_node_;        // [draft node]

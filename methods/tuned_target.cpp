@@ -68,6 +68,9 @@ std::shared_ptr<const Model> tuned_target(const std::string& value, bool any_tar
                                           const MethodBuildContext& context) {
   const std::shared_ptr<const Adapter> adapter = find_adapter("space", value, *context.target);
   AdapterReader reader(*adapter, "space", *context.target, any_target);
+  if (reader.has("full.0.q") || reader.text("train", "lora") == "full")
+    reader.fail("tensors", "are a whole tuned model, which is no adapter",
+                "write it as a folder (scripts/train merge) and give that with -m");
   if (!reader.has("lora.0.q.a")) return nullptr;
   const std::string file = adapter->content_hash();
   return shared_variant(context.target, file, [&] {

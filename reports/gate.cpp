@@ -147,6 +147,8 @@ class Gate {
     for (const ArmInfo& a : new_.arms) {
       const ArmInfo* plain = new_.reference(a);
       if (plain == nullptr || a.id == plain->id || a.lossy() || !a.greedy()) continue;
+      if (plain->model_hash != a.model_hash)
+        continue;  // nothing of this run decodes the same model
       const auto reference = cells_of(new_, plain->id);
       int64_t compared = 0, different = 0;
       std::string first;

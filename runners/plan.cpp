@@ -15,7 +15,7 @@ namespace {
 
 // Room behind the longest conversation for the rows of one step. Methods that want more get less at
 // the end of the longest answers only.
-constexpr int kRowRoom = 256;
+constexpr int kRowRoom = 512;
 
 int max_new_of(const Suite& suite, const TaskSpec& task, const datasets::DatasetInfo& info) {
   if (task.max_new > 0) return task.max_new;

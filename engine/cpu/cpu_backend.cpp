@@ -140,6 +140,8 @@ class CpuBackend final : public Backend {
       bytes += s.x.bytes() + s.e.bytes() + s.h.bytes() + s.queries.bytes() + s.in.bytes();
       for (const KvStore<T>& store : s.step) bytes += store.bytes();
     }
+    for (const LowRankSpace& s : low_rank_)
+      bytes += s.in.bytes() + s.middle.bytes() + s.inner.bytes() + s.delta.bytes();
     for (const Best& b : best_) bytes += b.logits.bytes() + b.value.bytes() + b.block.bytes();
     return bytes;
   }

@@ -36,6 +36,14 @@ size_t LowRankDelta::bytes() const {
   return total;
 }
 
+void LowRankDelta::gather() {
+  std::vector<WeightMatrix*> all;
+  for (LowRankLayer& l : layers)
+    for (LowRankFactor* f : {&l.q, &l.k, &l.v, &l.o, &l.gate, &l.up, &l.down})
+      all.push_back(&f->a), all.push_back(&f->b);
+  gather_weights(all);
+}
+
 std::shared_ptr<const Model> merge_low_rank(const Model& model, const LowRankDelta& delta,
                                             const std::string& name, const std::string& hash,
                                             int n_threads) {
@@ -45,6 +53,7 @@ std::shared_ptr<const Model> merge_low_rank(const Model& model, const LowRankDel
   ModelParts parts = model.parts();  // shares what does not change
   parts.config.name = name;
   parts.hash = hash;
+  std::vector<std::shared_ptr<LayerWeights>> layers(n_layers);
   parallel_for(n_threads, n_layers, [&](size_t l) {
     const LayerWeights& from = model.layer(static_cast<int>(l));
     const LowRankLayer& d = delta.layers[l];
@@ -56,8 +65,14 @@ std::shared_ptr<const Model> merge_low_rank(const Model& model, const LowRankDel
     to.q = merged(from.q, d.q), to.k = merged(from.k, d.k), to.v = merged(from.v, d.v);
     to.o = merged(from.o, d.o), to.gate = merged(from.gate, d.gate);
     to.up = merged(from.up, d.up), to.down = merged(from.down, d.down);
-    parts.layers[l] = std::make_shared<const LayerWeights>(std::move(to));
+    layers[l] = std::make_shared<LayerWeights>(std::move(to));
   });
+  std::vector<WeightMatrix*> all;
+  for (const auto& w : layers)
+    for (WeightMatrix* m : {&w->q, &w->k, &w->v, &w->o, &w->gate, &w->up, &w->down})
+      all.push_back(m);
+  gather_weights(all);
+  for (size_t l = 0; l < n_layers; ++l) parts.layers[l] = std::move(layers[l]);
   return Model::create(std::move(parts));
 }
 

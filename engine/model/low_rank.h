@@ -24,6 +24,7 @@ struct LowRankLayer {
 struct LowRankDelta {
   std::vector<LowRankLayer> layers;  // [n_layers]
   size_t bytes() const;
+  void gather();  // into one piece of memory (gather_weights)
 };
 
 // The model with W + scale * B A for every matrix, in the storage it had (so that formats of few

@@ -532,4 +532,21 @@ void WeightMatrix::copy_row(int o, std::span<float> values) const {
   }
 }
 
+void gather_weights(std::span<WeightMatrix* const> matrices) {
+  constexpr size_t kLine = 64;
+  const auto padded = [](size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; };
+  size_t total = 0;
+  for (const WeightMatrix* m : matrices) total += padded(m->size());
+  const std::shared_ptr<std::byte> memory = allocate_weights(total);
+  size_t at = 0;
+  for (WeightMatrix* m : matrices) {
+    if (m->empty()) continue;
+    WeightMatrix moved(m->storage(), m->out(), m->in(),
+                       std::shared_ptr<std::byte>(memory, memory.get() + at));
+    std::memcpy(moved.mutable_bytes().data(), m->bytes().data(), m->size());
+    at += padded(m->size());
+    *m = std::move(moved);
+  }
+}
+
 }  // namespace evalrun::engine

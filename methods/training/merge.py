@@ -1,8 +1,8 @@
 """Writes a tuned target (SPACE, or its control without masks) as a Hugging Face folder.
 
 Of a checkpoint of full fine-tuning or of an adapter of low-rank updates: config.json, weights in
-bfloat16, the tokenizer, and mask embeddings as an adapter beside them (space.safetensors, for this
-folder as its target). Other programs load the folder as any Llama model.
+bfloat16, the tokenizer, and mask embeddings as an adapter beside the folder (FOLDER.space.safetensors,
+with this folder as its target). Other programs load the folder as any Llama model.
 """
 import json
 import pathlib
@@ -71,9 +71,10 @@ def open_tuned(source, original):
         return Frozen.of(original, words, kind=torch.float32)
 
     module, metadata = adapter.load(source, {"space": Space}, frozen_for)
-    if original.hash and metadata["target_hash"] not in ("", original.hash):
+    digest = original.hash or parity.folder_hash(pathlib.Path(original.path))
+    if metadata["target_hash"] not in ("", digest):
         raise Failure(source, f"was trained for the target {metadata['target_hash'][:12]}, "
-                              f"{original.path} is {original.hash[:12]}", "give its target")
+                              f"{original.path} is {digest[:12]}", "give its target")
     words = module.frozen.vocabulary
     return module, None if words.is_complete else words.ids
 

@@ -120,7 +120,11 @@ class Trainer:
         with torch.no_grad():
             for name, parameter in self.module.named_parameters():
                 parameter.copy_(saved["weights"][name])
-        self.optimiser.load_state_dict(saved["optimiser"])
+        try:
+            self.optimiser.load_state_dict(saved["optimiser"])
+        except ValueError as error:
+            raise Failure(self.checkpoint, f"was made by another version ({error})",
+                          remedy) from error
         self.state = State(**saved["state"])
         return True
 

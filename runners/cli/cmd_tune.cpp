@@ -32,7 +32,7 @@ struct Options {
   double seconds = 120;
 };
 
-constexpr int kRowRoom = 64;  // rows of a step behind the longest text
+constexpr int kRowRoom = 512;  // rows of a step behind the longest text
 
 // Prompts of a data set, and what they are decoded with.
 class Tuner {

@@ -117,6 +117,9 @@ const char* const kArms[] = {
     "gated_lora:adapter=@gated_lora,tree=0+1+2+00,draft=drawn",
     "space:adapter=@space,tree=0+1+2+00",
     "space:adapter=@space,k=1",
+    "space:adapter=@space,tree=2+0+20",  // ranks with gaps, out of order: stored trees have them
+    "medusa:adapter=@medusa,tree=1+0+10,draft=drawn",
+    "eagle:adapter=@eagle,tree=2+0+20,draft=drawn",
     "space:adapter=@space,k=1,draft=best",
     "space:adapter=@space,tree=0+1+2+00,accept_scale=0.7",
     "drawn trees",
