@@ -125,8 +125,9 @@ std::optional<RankTree> bita_tree(const std::string& who, const std::string& tex
         nodes.push_back(tree.size());
       }
     if (nodes.empty()) break;
-    if (!full) nodes.resize(1);
-    parents = nodes;
+    parents.clear();
+    for (const int node : nodes)
+      if (full || parents.empty()) parents.push_back(node);
   }
   return tree;
 }
