@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from training import __main__ as command
-from training import adapter, evaluate, falcon, trainer, verify
+from training import adapter, evaluate, falcon, frozen, mask_rows, target, trainer, verify
+from training import vocabulary
 from training.errors import Failure
 from training.tests import made_up
 
@@ -355,3 +356,46 @@ def test_errors_are_one_line(world, tmp_path, capsys):
     assert command.main(arguments(world, "eagle", tmp_path / "out", "--tokens", "9", "--device",
                                   "cuda")) == 2 or \
         torch.cuda.is_available()
+
+
+@pytest.mark.parametrize("kind", ["lora", "full"])
+@torch.no_grad()
+def test_merged_target_is_the_tuned_one(world, tmp_path, kind):
+    """A tuned target written as a folder gives the states that training saw."""
+    out = tmp_path / "space"
+    with torch.enable_grad():
+        loop, _ = loop_of(world, "space", out, "--train", kind, "--tokens", "4000",
+                          "--lr", "0.01")
+        loop.run(steps=15)
+    if kind == "lora":
+        source = tmp_path / "space.safetensors"
+        adapter.write(source, loop.module, world.capture.model | {"hash": ""}, "f32")
+    else:
+        source = loop.checkpoint
+    folder = tmp_path / "tuned"
+    assert command.main(["merge", str(source), "--target", str(world.folder), "--out",
+                         str(folder)]) == 0
+    tuned = target.open_target(folder)
+    tokens = torch.arange(12)[None] % tuned.shape.vocab_size
+    words = vocabulary.Vocabulary(torch.arange(tuned.shape.vocab_size), tuned.shape.vocab_size)
+    plain = mask_rows.MaskRows(frozen.Frozen.of(tuned, words, kind=torch.float32), {"masks": 1})
+    got, want = plain.run_text(tokens)[0], loop.module.run_text(tokens)[0]
+    original = mask_rows.MaskRows(loop.module.frozen, {"masks": 1}).run_text(tokens)[0]
+    # Weights of the folder are bfloat16.
+    moved = (want - original).abs().max()
+    assert (got - want).abs().max() < 0.1 * moved, (moved, (got - want).abs().max())
+    assert (tmp_path / "tuned.space.safetensors").is_file()
+
+
+def test_one_sample_of_the_paper_has_one_group_or_none(world, tmp_path):
+    loop, _ = loop_of(world, "space", tmp_path, "--layout", "paper", "--p-ar", "0.5", "--batch",
+                      "16", "--tokens", "2000")
+    options, module = loop.options, loop.module
+    sequences = world.capture.sequences[:16]
+    bases = module.choose_bases(sequences, options, trainer.generator(1))
+    again = module.choose_bases(sequences, options, trainer.generator(2))
+    assert bases.shape == (16, 1) and not torch.equal(bases, again), "drawn anew"
+    for s, base in zip(sequences, bases[:, 0].tolist()):
+        assert base == -1 or s.prompt - 1 <= base <= s.n - 2 - module.n_masks
+    assert 2 <= int((bases < 0).sum()) <= 14
+    losses_of(loop, 2)
