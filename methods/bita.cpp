@@ -6,14 +6,12 @@
 // both arms); the first group of masks stands in a step of its own instead of inside the prefill;
 // sampling by rules X (the paper's Algorithm 1) and M beside greedy decoding.
 #include "methods/builtin_methods.h"
-#include "methods/learned_drafter.h"
 #include "methods/mask_drafter.h"
 
 namespace evalrun::methods {
 
 MethodInfo bita_method() {
-  MethodInfo info;
-  info.name = "bita";
+  MethodInfo info = mask_method("bita", "upper-triangle:5");
   info.summary = "mask rows that see a trained prefix draft a tree in the target's own forward";
   info.source = "BiTA, Lin et al. 2024, arXiv 2401.12522";
   info.needs = "trained masks and prefix (scripts/train bita, or published BiTA weights)";
@@ -22,15 +20,6 @@ MethodInfo bita_method() {
       "upper-triangle:5 (52 rows), both with groups=all. The released decoders keep no keys and "
       "values: compare with --no-kv-cache to see what that does to a speedup. groups=auto and =N "
       "are ours.";
-  info.params = adapter_parameters();
-  info.params.push_back(draft_parameter("best"));
-  for (ParamInfo& parameter : mask_plan_parameters()) info.params.push_back(std::move(parameter));
-  info.build = [](const MethodParams& params, const MethodBuildContext& context) {
-    return build_mask_method("bita", params, context, "upper-triangle:5");
-  };
-  info.files = [](const MethodParams& params, const MethodBuildContext& context) {
-    return adapter_file("bita", params, context);
-  };
   return info;
 }
 

@@ -7,21 +7,40 @@
 
 namespace evalrun::methods {
 
-std::unique_ptr<DecodingMethod> build_mask_method(const std::string& weights_of,
-                                                  const MethodParams& params,
-                                                  const MethodBuildContext& context,
-                                                  const std::string& fallback_tree) {
-  const OpenedAdapter opened = open_adapter(weights_of, params, context);
+namespace {
+
+std::unique_ptr<DecodingMethod> build(const std::string& name, const MethodParams& params,
+                                      const MethodBuildContext& context,
+                                      const std::string& fallback_tree) {
+  const OpenedAdapter opened = open_adapter(name, params, context);
   MaskWeights weights = read_mask_weights(*opened.reader, *context.target, draft_storage(params));
-  const bool gated = weights_of == "gated_lora";
+  const bool gated = name == "gated_lora";
   const auto streamed = static_cast<double>(context.target->streamed_bytes());
   double cost = static_cast<double>(weights.head->size()) / streamed;
   if (gated) cost += static_cast<double>(weights.low_rank.bytes()) / streamed;
-  MaskPlan plan = choose_mask_plan(weights_of, params, opened.adapter.get(), context, weights.masks,
-                                   cost, fallback_tree);
+  MaskPlan plan = choose_mask_plan(name, params, opened.adapter.get(), context, weights.masks, cost,
+                                   fallback_tree);
   return make_speculative_method(std::make_unique<MaskDrafter>(
       std::move(weights), std::move(plan), params.text("draft") == "drawn", gated,
       context.target->config().vocab_size));
+}
+
+}  // namespace
+
+MethodInfo mask_method(const std::string& name, const std::string& fallback_tree) {
+  MethodInfo info;
+  info.name = name;
+  info.params = adapter_parameters();
+  info.params.push_back(draft_parameter("best"));
+  for (ParamInfo& parameter : mask_plan_parameters()) info.params.push_back(std::move(parameter));
+  info.build = [name, fallback_tree](const MethodParams& params,
+                                     const MethodBuildContext& context) {
+    return build(name, params, context, fallback_tree);
+  };
+  info.files = [name](const MethodParams& params, const MethodBuildContext& context) {
+    return adapter_file(name, params, context);
+  };
+  return info;
 }
 
 MaskDrafter::MaskDrafter(MaskWeights weights, MaskPlan plan, bool draws, bool low_rank,

@@ -16,12 +16,9 @@
 
 namespace evalrun::methods {
 
-// The method of bita and gated_lora, whose targets stay as they are. `weights_of`: as of
-// open_adapter(); `fallback_tree`: for weights without a stored tree.
-std::unique_ptr<DecodingMethod> build_mask_method(const std::string& weights_of,
-                                                  const MethodParams& params,
-                                                  const MethodBuildContext& context,
-                                                  const std::string& fallback_tree);
+// Parameters and construction of bita and gated_lora, whose targets stay as they are. `name`: also
+// of the weights (open_adapter()); `fallback_tree`: for weights without a stored tree.
+MethodInfo mask_method(const std::string& name, const std::string& fallback_tree);
 
 class MaskDrafter final : public Drafter {
  public:

@@ -158,10 +158,11 @@ MaskPlan choose_mask_plan(const std::string& who, const MethodParams& params,
   else
     given.tree = parse_rank_tree(who, wanted);
   if (text == "auto") {  // fewer masks than were trained cut the tree that nobody asked for
-    std::vector<std::string> paths;
-    for (size_t i = 0; i < static_cast<size_t>(given.tree.size()); ++i)
-      if (given.tree.level[i] <= masks) paths.push_back(given.tree.paths()[i]);
-    given.tree = rank_tree(who, paths);
+    const std::vector<std::string> all = given.tree.paths();
+    std::vector<std::string> kept;
+    for (size_t i = 0; i < all.size(); ++i)
+      if (given.tree.level[i] <= masks) kept.push_back(all[i]);
+    given.tree = rank_tree(who, kept);
   } else if (given.tree.depth() > masks) {
     throw base::usage_error(fmt::format("{}: tree '{}' has {} levels, there are {} masks", who,
                                         text, given.tree.depth(), masks),

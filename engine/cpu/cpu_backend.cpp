@@ -20,6 +20,7 @@
 #include "engine/cpu/attention.h"
 #include "engine/cpu/kernels.h"
 #include "engine/cpu/kv_store.h"
+#include "engine/cpu/low_rank_rows.h"
 #include "engine/cpu/prepared_rows.h"
 #include "engine/cpu/thread_pool.h"
 #include "engine/sampling.h"
@@ -140,8 +141,7 @@ class CpuBackend final : public Backend {
       bytes += s.x.bytes() + s.e.bytes() + s.h.bytes() + s.queries.bytes() + s.in.bytes();
       for (const KvStore<T>& store : s.step) bytes += store.bytes();
     }
-    for (const LowRankSpace& s : low_rank_)
-      bytes += s.in.bytes() + s.middle.bytes() + s.inner.bytes() + s.delta.bytes();
+    for (const cpu::LowRankRows& rows : low_rank_) bytes += rows.bytes();
     for (const Best& b : best_) bytes += b.logits.bytes() + b.value.bytes() + b.block.bytes();
     return bytes;
   }
@@ -155,11 +155,6 @@ class CpuBackend final : public Backend {
     Rows queries;                  // [kv head][row][group * head_dim], rotated
     PreparedRows in;               // rounded input of the next product
     std::vector<KvStore<T>> step;  // [layer] keys and values of the rows
-  };
-  // A thread's low-rank products.
-  struct LowRankSpace {
-    PreparedRows in, middle;
-    Rows inner, delta;
   };
   // Argmax over a thread's part of the vocabulary.
   struct Best {
@@ -277,53 +272,11 @@ class CpuBackend final : public Backend {
     if (!bias.empty()) kernels_.add(y, bias.data(), static_cast<int>(bias.size()));
   }
 
-  struct LowRankJob {
-    const LowRankFactor* f;
-    Rows* y;
-  };
-  // Adds the updates of matrices with the same input x [rows, width] to those of this thread's rows
-  // that are flagged; neighbours at once, so that factors are read once for them.
-  void add_low_rank(int thread, std::initializer_list<LowRankJob> jobs, Rows& x) {
-    if (request_->low_rank == nullptr) return;
-    LowRankSpace& s = low_rank_[static_cast<size_t>(thread)];
-    const auto [begin, end] = pool_.share(n(), thread);
-    const auto flagged = [&](int i) { return plan_->rows()[static_cast<size_t>(i)].low_rank; };
-    for (int first = begin; first < end; ++first) {
-      if (!flagged(first)) continue;
-      int last = first + 1;
-      while (last < end && flagged(last)) ++last;
-      const LowRankFactor* prepared = nullptr;
-      for (const LowRankJob& job : jobs) {
-        if (job.f->empty()) continue;
-        if (prepared == nullptr || prepared->a.storage() != job.f->a.storage())
-          prepare_low_rank(s, job.f->a, last - first,
-                           [&](int i) { return x.row(static_cast<size_t>(first + i)); });
-        prepared = job.f;
-        multiply_low_rank(s, *job.f, last - first, *job.y, first);
-      }
-      first = last;
-    }
-  }
-  template <typename RowOf>
-  void prepare_low_rank(LowRankSpace& s, const WeightMatrix& w, int rows, const RowOf& row_of) {
-    s.in.ensure(kernels_, w.storage(), static_cast<size_t>(rows), w.in());
-    for (int i = 0; i < rows; ++i) s.in.set(static_cast<size_t>(i), w, row_of(i));
-  }
-  void multiply_low_rank(LowRankSpace& s, const LowRankFactor& f, int rows, Rows& y, int first) {
-    s.inner.ensure(static_cast<size_t>(rows), static_cast<size_t>(f.rank()));
-    multiply_panels(f.a, 0, f.a.panels(), s.in.view(f.a), rows, s.inner.row(0), s.inner.ld());
-    PreparedRows& in = s.middle;
-    in.ensure(kernels_, f.b.storage(), static_cast<size_t>(rows), f.rank());
-    for (int i = 0; i < rows; ++i) {
-      float* inner = s.inner.row(static_cast<size_t>(i));
-      for (int r = 0; r < f.rank(); ++r) inner[r] = inner[r] * f.scale;
-      in.set(static_cast<size_t>(i), f.b, inner);
-    }
-    s.delta.ensure(static_cast<size_t>(rows), static_cast<size_t>(f.b.out()));
-    multiply_panels(f.b, 0, f.b.panels(), in.view(f.b), rows, s.delta.row(0), s.delta.ld());
-    for (int i = 0; i < rows; ++i)
-      kernels_.add(y.row(static_cast<size_t>(first + i)), s.delta.row(static_cast<size_t>(i)),
-                   f.b.out());
+  // Of this thread's rows.
+  void add_low_rank(int thread, std::initializer_list<cpu::LowRankRows::Job> jobs, Rows& x) {
+    if (request_->low_rank != nullptr)
+      low_rank_[static_cast<size_t>(thread)].add(kernels_, *plan_, pool_.share(n(), thread), jobs,
+                                                 x);
   }
   const LowRankLayer& delta_of(int l) const {
     static const LowRankLayer none;
@@ -601,7 +554,7 @@ class CpuBackend final : public Backend {
   uint64_t prefix_id_ = 0;                                      // of what is in there
   std::vector<Space> spaces_;                                   // [thread]
   std::vector<Best> best_;                                      // [thread]
-  std::vector<LowRankSpace> low_rank_;                          // [thread]
+  std::vector<cpu::LowRankRows> low_rank_;                      // [thread]
   Rows q_, k_, v_, mixed_, y_, gate_, up_, hidden_, normed_, logits_;
   PreparedRows head_in_;
   Rows product_;  // of multiply()

@@ -2,7 +2,7 @@
 untouched, its mask rows run through low-rank updates of every matrix.
 
 After "Your LLM Knows the Future": gated LoRA, so that real rows give the same bits as before.
-Differs: no sampler head over pairs of tokens; drafts form a tree of the masks' own choices; soft
+Differs: no sampler head, no consistency loss; drafts form a tree of the masks' own choices; soft
 labels.
 """
 from . import mask_rows
@@ -12,7 +12,7 @@ RECIPES = {
               "warmup": 20, "clip": 1.0, "clip_kind": "norm", "weight_decay": 0.0, "decay": 0.8,
               "labels": "16", "hard_share": 0.0, "splits": "random", "distinct": True,
               "vocabulary": 12288},
-    # Rank and masks of the paper's 8B experiments; rates are not stated per group there.
+    # Of the size of the paper's models, with hard labels; its own rates were not at hand.
     "paper": {"masks": 8, "rank": 128, "groups": 32, "batch": 4, "lr": 2e-4, "mask_rate": 1.0,
               "warmup": 2000, "clip": 1.0, "clip_kind": "norm", "weight_decay": 0.0, "decay": 1.0,
               "labels": "full", "hard_share": 1.0, "splits": "random", "distinct": True,

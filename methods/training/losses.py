@@ -9,6 +9,23 @@ CHUNK = 512
 NO_LABEL = -1
 
 
+def operands(states, head):
+    """(matrix, flat states) in the type of the products, and where their gradients go: grad_states
+    and, when head asks for one, grad_head."""
+    kind = torch.bfloat16 if torch.is_autocast_enabled(states.device.type) else states.dtype
+    grad_states = torch.empty(states.shape, dtype=torch.float32, device=states.device)
+    grad_head = torch.zeros(head.shape, device=head.device) if head.requires_grad else None
+    return head.detach().to(kind), states.detach().to(kind), grad_states, grad_head
+
+
+def pulled_back(context, grad):
+    """The stored gradients of states and head, times that of the loss."""
+    grad_states, grad_head = context.saved_tensors
+    states_kind, head_kind = context.kinds
+    return ((grad_states * grad).to(states_kind),
+            None if grad_head is None else (grad_head * grad).to(head_kind))
+
+
 class HeadLoss(torch.autograd.Function):
     """Sum over rows of weight * (-sum_i p_i * log softmax(logits)[label_i]).
 
@@ -18,10 +35,7 @@ class HeadLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(context, states, head, labels, probs, weights):
-        kind = torch.bfloat16 if torch.is_autocast_enabled(states.device.type) else states.dtype
-        matrix, flat = head.detach().to(kind), states.detach().to(kind)
-        grad_states = torch.empty(states.shape, dtype=torch.float32, device=states.device)
-        grad_head = torch.zeros(head.shape, device=head.device) if head.requires_grad else None
+        matrix, flat, grad_states, grad_head = operands(states, head)
         total = torch.zeros((), dtype=torch.float64, device=states.device)
         with torch.autocast(states.device.type, enabled=False):
             for at in range(0, len(flat), CHUNK):
@@ -39,20 +53,17 @@ class HeadLoss(torch.autograd.Function):
                     pull = mass * (soft @ matrix).float() - prob * matrix[index[:, 0]]
                     grad_states[rows] = weight * pull
                     continue
-                grad = soft.scatter_add_(1, index, (-prob / mass.clamp(min=1e-30)).to(kind))
+                grad = soft.scatter_add_(1, index, (-prob / mass.clamp(min=1e-30)).to(matrix.dtype))
                 grad_states[rows] = weight * mass * (grad @ matrix).float()
                 if grad_head is not None:
-                    grad_head += (grad.T @ (weight * mass * flat[rows]).to(kind)).float()
+                    grad_head += (grad.T @ (weight * mass * flat[rows]).to(matrix.dtype)).float()
         context.save_for_backward(grad_states, grad_head)
         context.kinds = states.dtype, head.dtype
         return total.float()
 
     @staticmethod
     def backward(context, grad):
-        grad_states, grad_head = context.saved_tensors
-        states_kind, head_kind = context.kinds
-        return ((grad_states * grad).to(states_kind),
-                None if grad_head is None else (grad_head * grad).to(head_kind), None, None, None)
+        return (*pulled_back(context, grad), None, None, None)
 
 
 def head_loss(states, head, labels, probs, weights):
@@ -64,10 +75,7 @@ class Divergence(torch.autograd.Function):
 
     @staticmethod
     def forward(context, states, head, truth, truth_head):
-        kind = torch.bfloat16 if torch.is_autocast_enabled(states.device.type) else states.dtype
-        matrix, flat = head.detach().to(kind), states.detach().to(kind)
-        grad_states = torch.empty(states.shape, dtype=torch.float32, device=states.device)
-        grad_head = torch.zeros(head.shape, device=head.device) if head.requires_grad else None
+        matrix, flat, grad_states, grad_head = operands(states, head)
         total = torch.zeros((), dtype=torch.float64, device=states.device)
         with torch.autocast(states.device.type, enabled=False):
             for at in range(0, len(flat), CHUNK):
@@ -77,7 +85,7 @@ class Divergence(torch.autograd.Function):
                                             @ truth_head.T).float(), -1)
                 probs = theirs.exp()
                 total += (probs * (theirs - mine)).sum().double()
-                grad = ((mine.exp() - probs) / len(flat)).to(kind)
+                grad = ((mine.exp() - probs) / len(flat)).to(matrix.dtype)
                 grad_states[rows] = (grad @ matrix).float()
                 if grad_head is not None:
                     grad_head += (grad.T @ flat[rows]).float()
@@ -87,10 +95,7 @@ class Divergence(torch.autograd.Function):
 
     @staticmethod
     def backward(context, grad):
-        grad_states, grad_head = context.saved_tensors
-        states_kind, head_kind = context.kinds
-        return ((grad_states * grad).to(states_kind),
-                None if grad_head is None else (grad_head * grad).to(head_kind), None, None)
+        return (*pulled_back(context, grad), None, None)
 
 
 def divergence(states, truth, head, truth_head):

@@ -401,6 +401,7 @@ TEST(RejectionRule, ScalesUpToOneAreLosslessAndOthersAreNot) {
       for (const double scale : {1.0, 0.9, 0.3, 0.0})
         EXPECT_LT(distance(law_of(toy, 3, make, siblings, {.accept_scale = scale}), plain), kExact)
             << scale;
+      // Nine orders above what the right rules leave.
       EXPECT_GT(distance(law_of(toy, 3, make, siblings, {.accept_scale = 1.5}), plain), 1e-3);
       EXPECT_GT(distance(law_of(toy, 3, make, siblings, {.whole_bonus = true}), plain), 1e-3);
     }
