@@ -147,8 +147,13 @@ class Gate {
     for (const ArmInfo& a : new_.arms) {
       const ArmInfo* plain = new_.reference(a);
       if (plain == nullptr || a.id == plain->id || a.lossy() || !a.greedy()) continue;
-      if (plain->model_hash != a.model_hash)
-        continue;  // nothing of this run decodes the same model
+      if (plain->model_hash != a.model_hash) {
+        add(verdict("lossless", a.label, Outcome::kInconclusive,
+                    "no arm of this run is plain decoding of the same model: measure ar_tuned with "
+                    "its weights, too",
+                    0));
+        continue;
+      }
       const auto reference = cells_of(new_, plain->id);
       int64_t compared = 0, different = 0;
       std::string first;

@@ -164,6 +164,16 @@ TEST_F(GateTest, ATunedTargetIsLosslessAgainstItsOwnPlainDecoding) {
   EXPECT_EQ(find(wrong, "lossless", "space").outcome, Outcome::kCorrectness);
 }
 
+TEST_F(GateTest, ATunedTargetWithoutItsPlainDecodingIsInconclusive) {
+  run_.arms = tests::arms_with_a_tuned_target();
+  std::erase_if(run_.arms, [](const SyntheticArm& a) { return a.method == "ar_tuned"; });
+  const GateResult g = gate(measure("a"), measure("b"));
+  EXPECT_EQ(g.code, ExitCode::kInconclusive) << to_text(g);
+  const Verdict& v = find(g, "lossless", "space");
+  EXPECT_EQ(v.outcome, Outcome::kInconclusive);
+  EXPECT_THAT(v.reason, HasSubstr("measure ar_tuned"));
+}
+
 TEST_F(GateTest, OneRepeatThatDiffersIsSeen) {
   const int64_t a = measure("a");
   int calls = 0;
