@@ -27,7 +27,7 @@ struct Score {
   int64_t prompt = 0;
   int sample = 0;
   std::string evaluator, version, status;
-  std::optional<double> value, baseline;
+  std::optional<double> value, control;
   bool suspicious = false, unsandboxed = false;
 };
 struct Histogram {  // of one (drafted depth, accepted) pair
@@ -45,19 +45,28 @@ struct Aggregates {
   int64_t hidden_faults = 0;
 };
 
-// Scores with those of the baseline arm beside them.
-void read_scores(const results::ResultStore& store, int64_t run_id,
-                 const std::vector<ArmInfo>& arms, Aggregates& a) {
-  std::set<int64_t> baselines;
-  for (const ArmInfo& arm : arms)
-    if (arm.role == "baseline") baselines.insert(arm.id);
+// The arm that quality is compared with; null without a baseline.
+const ArmInfo* control_of(const std::vector<ArmInfo>& arms, const std::string& label) {
+  std::vector<std::string> labels;
+  for (const ArmInfo& arm : arms) {
+    if (label.empty() ? arm.role == "baseline" : arm.label == label) return &arm;
+    labels.push_back(arm.label);
+  }
+  if (label.empty()) return nullptr;
+  throw base::usage_error(fmt::format("this run has no arm '{}'", label),
+                          fmt::format("it has {}", fmt::join(labels, ", ")));
+}
+
+// Scores with those of the control arm beside them.
+void read_scores(const results::ResultStore& store, int64_t run_id, const ArmInfo* control,
+                 Aggregates& a) {
   struct Key {
     int64_t prompt;
     int sample;
     std::string evaluator, version;
     auto operator<=>(const Key&) const = default;
   };
-  std::map<Key, double> of_baseline;
+  std::map<Key, double> of_control;
   bool has_pass = false;
   store.query(
       "SELECT arm_id, task, prompt_id, sample, evaluator, version, status, value, suspicious, "
@@ -70,24 +79,24 @@ void read_scores(const results::ResultStore& store, int64_t run_id,
                 .version = r.text(5),
                 .status = r.text(6),
                 .value = std::nullopt,
-                .baseline = std::nullopt,
+                .control = std::nullopt,
                 .suspicious = r.integer(8) != 0,
                 .unsandboxed = r.integer(9) != 0};
         has_pass = has_pass || s.evaluator == "pass";
         if (!r.is_null(7)) {
           s.value = r.number(7);
-          if (baselines.contains(r.integer(0)))
-            of_baseline[{s.prompt, s.sample, s.evaluator, s.version}] = *s.value;
+          if (control != nullptr && r.integer(0) == control->id)
+            of_control[{s.prompt, s.sample, s.evaluator, s.version}] = *s.value;
         }
         a.scores[{r.integer(0), r.text(1)}].push_back(std::move(s));
         return true;
       });
   for (auto& [key, scores] : a.scores) {
-    if (baselines.contains(key.first)) continue;
+    if (control == nullptr || key.first == control->id) continue;
     for (Score& s : scores)
-      if (const auto it = of_baseline.find({s.prompt, s.sample, s.evaluator, s.version});
-          it != of_baseline.end())
-        s.baseline = it->second;
+      if (const auto it = of_control.find({s.prompt, s.sample, s.evaluator, s.version});
+          it != of_control.end())
+        s.control = it->second;
   }
   if (!has_pass) return;
   store.query(
@@ -100,7 +109,7 @@ void read_scores(const results::ResultStore& store, int64_t run_id,
 }
 
 Aggregates load_aggregates(const results::ResultStore& store, int64_t run_id,
-                           const std::vector<ArmInfo>& arms) {
+                           const std::vector<ArmInfo>& arms, const ArmInfo* control) {
   Aggregates a;
   store.query("SELECT arm_id, task, fault, generations, failed FROM v_count WHERE run_id = ?",
               {run_id}, [&](const Row& r) {
@@ -116,7 +125,7 @@ Aggregates load_aggregates(const results::ResultStore& store, int64_t run_id,
         a.identity[{r.integer(0), r.text(1)}] = {r.integer(2), r.integer(3)};
         return true;
       });
-  read_scores(store, run_id, arms, a);
+  read_scores(store, run_id, control, a);
   // The one query that reads every step: only where something can have been drafted.
   for (const ArmInfo& arm : arms) {
     if (!arm.drafts()) continue;
@@ -175,12 +184,20 @@ std::optional<base::Interval> quality_interval(
   return t ? std::optional(t->interval) : std::nullopt;
 }
 
+void add_difference(Quality& q, const std::map<int64_t, std::vector<double>>& by_prompt) {
+  if (by_prompt.empty()) return;
+  std::vector<double> means;
+  for (const auto& [prompt, differences] : by_prompt) means.push_back(base::mean(differences));
+  q.difference = base::mean(means);
+  if (const auto t = base::t_interval(means, 0.95)) q.difference_interval = t->interval;
+}
+
 std::map<std::string, Quality> pool_scores(const std::vector<Score>& scores) {
   struct Sum {
     Quality quality;
     double total = 0;
     std::map<int, std::vector<double>> by_sample;
-    std::map<int64_t, std::vector<double>> by_prompt;
+    std::map<int64_t, std::vector<double>> by_prompt, differences;
   };
   std::map<std::string, Sum> sums;
   for (const Score& s : scores) {
@@ -198,9 +215,11 @@ std::map<std::string, Quality> pool_scores(const std::vector<Score>& scores) {
     sum.total += *s.value;
     sum.by_sample[s.sample].push_back(*s.value);
     sum.by_prompt[s.prompt].push_back(*s.value);
-    if (s.baseline) {
+    if (s.control) {
       ++q.compared;
-      q.differing += *s.value != *s.baseline ? 1 : 0;
+      q.better += *s.value > *s.control ? 1 : 0;
+      q.worse += *s.value < *s.control ? 1 : 0;
+      sum.differences[s.prompt].push_back(*s.value - *s.control);
     }
   }
   std::map<std::string, Quality> quality;
@@ -210,7 +229,7 @@ std::map<std::string, Quality> pool_scores(const std::vector<Score>& scores) {
     // set's.
     if (q.statuses.contains("sandbox_error") || q.statuses.contains("toolchain_missing")) {
       q.unscored += q.n;
-      q.n = q.compared = q.differing = 0;
+      q.n = q.compared = q.better = q.worse = 0;
       quality[name] = q;
       continue;
     }
@@ -219,6 +238,8 @@ std::map<std::string, Quality> pool_scores(const std::vector<Score>& scores) {
     std::vector<double> means;
     for (const auto& [sample, values] : sum.by_sample) means.push_back(base::mean(values));
     if (means.size() > 1) q.sd = base::sample_sd(means);
+    q.differing = q.better + q.worse;
+    add_difference(q, sum.differences);
     quality[name] = q;
   }
   return quality;
@@ -374,8 +395,10 @@ void check_pass_k(const std::vector<ReportRow>& rows, const std::vector<int>& as
 Report build_report(const results::ResultStore& store, int64_t run_id,
                     const ReportOptions& options) {
   const RunData data = load_run(store, run_id);
-  const Aggregates aggregates = load_aggregates(store, run_id, data.arms);
+  const ArmInfo* control = control_of(data.arms, options.control);
+  const Aggregates aggregates = load_aggregates(store, run_id, data.arms, control);
   Report report;
+  if (control != nullptr) report.control = control->label;
   report.run = data.run;
   report.estimator = options.estimator;
   if (!options.pass_k.empty()) report.pass_k = options.pass_k;

@@ -22,6 +22,8 @@ struct ReportOptions {
   // Which pass@k to show, 1 to 100; empty = 1, 10 and 100 where there are samples enough. Asked for
   // without samples enough: usage_error.
   std::vector<int> pass_k = {};
+  // Label of the arm that quality is compared with; "" = the baseline. Unknown: usage_error.
+  std::string control = {};
 };
 
 struct Quality {
@@ -35,8 +37,13 @@ struct Quality {
   int64_t suspicious = 0;    // scored, by means that deserve a look
   int64_t unsandboxed = 0;   // programs that ran unprotected (--allow-unsafe)
   std::optional<double> sd;  // over samples, when there are several
-  // Answers also scored in the baseline arm, and how many of them scored otherwise there.
-  int64_t compared = 0, differing = 0;
+  // Against the control arm (Report::control): answers scored in both, how many of them scored
+  // otherwise there, higher here, lower here; the mean difference of the prompts that both have,
+  // and its 95 % interval for new prompts (Student's t over the prompts' differences, so answers to
+  // one prompt count as one). Absent for the control itself.
+  int64_t compared = 0, differing = 0, better = 0, worse = 0;
+  std::optional<double> difference;
+  std::optional<base::Interval> difference_interval;
   std::map<std::string, int64_t> statuses;  // of the answers: "ok", "passed", "timeout", ...
   std::map<int, double> pass_at;            // k -> pass@k, where the evaluator is one; not pooled
 };
@@ -90,6 +97,7 @@ struct Report {
   Estimator estimator = Estimator::kSum;
   bool why = true;
   std::vector<int> pass_k = {1, 10, 100};
+  std::string control;  // label of the arm that quality is compared with; "" without a baseline
   std::vector<ReportRow> rows;  // by data set ("all" last), arms in order, lossy ones behind
   int64_t hidden_faults = 0;    // generations with a planted fault, left out
 };

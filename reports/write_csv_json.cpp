@@ -49,6 +49,11 @@ Json row_of(const Report& report, const ReportRow& r) {
     quality[name]["unsandboxed"] = q.unsandboxed;
     quality[name]["compared"] = q.compared;
     quality[name]["differing"] = q.differing;
+    quality[name]["better"] = q.better;
+    quality[name]["worse"] = q.worse;
+    quality[name]["difference"] = value(q.difference);
+    quality[name]["difference_lo"] = lo(q.difference_interval);
+    quality[name]["difference_hi"] = hi(q.difference_interval);
     quality[name]["statuses"] = q.statuses;
     Json pass_at = Json::object();
     for (const auto& [k, share] : q.pass_at) pass_at[std::to_string(k)] = share;

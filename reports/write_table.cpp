@@ -139,11 +139,10 @@ class Renderer {
       paragraph("Not lossless, and not to be ranked with the rows above:");
       table(main_table(lossy));
     }
-    if (report_.why) {
-      std::vector<const ReportRow*> both = lossless;
-      both.insert(both.end(), lossy.begin(), lossy.end());
-      table(why_table(both));
-    }
+    std::vector<const ReportRow*> both = lossless;
+    both.insert(both.end(), lossy.begin(), lossy.end());
+    if (const Table t = control_table(both); !t.rows.empty()) table(t);
+    if (report_.why) table(why_table(both));
     if (aa != nullptr && aa->speedup)
       paragraph(fmt::format(
           "Noise floor: {} against itself gives {}; smaller differences mean nothing.",
@@ -248,6 +247,25 @@ class Renderer {
     return t;
   }
 
+  // Scores that are not the control's, paired per prompt. Lossless rows under greedy decoding have
+  // none.
+  Table control_table(const std::vector<const ReportRow*>& rows) const {
+    Table t;
+    t.header = {"quality against " + report_.control, "score", "difference [95 %]",
+                "better / equal / worse"};
+    for (const ReportRow* r : rows)
+      for (const auto& [name, q] : r->quality) {
+        if (q.differing == 0) continue;
+        std::string difference = fmt::format("{:+.3f}", *q.difference);
+        if (const auto& i = q.difference_interval)
+          difference += fmt::format(" [{:+.3f}, {:+.3f}]", i->lo, i->hi);
+        t.rows.push_back(
+            {r->arm.label, name, difference,
+             fmt::format("{} / {} / {}", q.better, q.compared - q.differing, q.worse)});
+      }
+    return t;
+  }
+
   static Table why_table(const std::vector<const ReportRow*>& rows) {
     Table t;
     t.header = {"why",         "speedup",  "= tau",     "/ (T(n)/T(1)",       "+ draft",
@@ -300,9 +318,11 @@ class Renderer {
                     [](const ReportRow& r) { return !r.quality.empty(); }))
       note(
           "quality: mean score [95 %]; n answers were scored, of which so many differ in score "
-          "from "
-          "the baseline arm's answer to the same prompt (a lossless method under greedy decoding: "
-          "none). pass@k needs k samples of every problem; greedy decoding has one, so what "
+          "from " +
+          (report_.control.empty() ? "a baseline" : report_.control) +
+          "'s answer to the same prompt (a lossless method under greedy decoding: none); where "
+          "some do, the table behind gives the mean difference, paired per prompt. pass@k needs k "
+          "samples of every problem; greedy decoding has one, so what "
           "SPACE's "
           "greedy tables call Pass@10 is pass@1 here.");
     if (std::any_of(report_.rows.begin(), report_.rows.end(), [](const ReportRow& r) {
@@ -338,9 +358,9 @@ class Renderer {
     if (arms.empty()) return;
     note(fmt::format(
         "tuned model: these arms decode a changed target instead of {}: {}. Their speedup and same "
-        "tokens are against plain decoding of that target ({}), their quality against the "
-        "original's.",
-        base->arm.model, fmt::join(arms, ", "), kTunedPlain));
+        "tokens are against plain decoding of that target ({}), their quality against "
+        "{}'s.",
+        base->arm.model, fmt::join(arms, ", "), kTunedPlain, report_.control));
   }
 
   bool indicative() const {

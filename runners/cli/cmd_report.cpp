@@ -12,7 +12,7 @@ namespace evalrun::cli {
 namespace {
 
 struct Options {
-  std::string run, format = "text", metric = "sum", by = "task";
+  std::string run, format = "text", metric = "sum", by = "task", control;
   std::vector<int> pass_k;
   bool why = false;
 };
@@ -30,6 +30,7 @@ void run_report(const Options& options, const GlobalOptions& global) {
   report_options.estimator =
       options.metric == "geo" ? reports::Estimator::kGeo : reports::Estimator::kSum;
   report_options.why = options.why;
+  report_options.control = options.control;
   if (!options.pass_k.empty()) report_options.pass_k = options.pass_k;
   std::unique_ptr<results::ResultStore> parts;
   if (options.by != "task")
@@ -72,13 +73,19 @@ void add_report_command(CLI::App& app, Context& context) {
           "there are enough)")
       ->delimiter(',')
       ->check(CLI::Range(1, 100));
+  command
+      ->add_option("--quality-against", options->control,
+                   "Arm whose answers' scores quality is compared with, as the table names it "
+                   "(default: the baseline)")
+      ->type_name("METHOD");
   command->add_flag("--why", options->why,
                     "Columns that explain the speedup (csv and json always have them)");
   command->footer(
       "Examples:\n"
       "  evalrun report\n"
       "  evalrun report before --why -o md\n"
-      "  evalrun report other.db:run:3 -o json");
+      "  evalrun report other.db:run:3 -o json\n"
+      "  evalrun report quality --quality-against ar_tuned:adapter=space-sft");
   command->callback([options, &context] { run_report(*options, context.global); });
 }
 
