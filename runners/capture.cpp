@@ -14,7 +14,9 @@ struct Slot {
   int fed = 0;  // tokens committed
   CapturedSequence text;
   std::vector<int> path;  // its rows of the forward under way
-  bool in_prompt() const { return fed < text.n_prompt; }
+  int known = 0;          // tokens to feed before one of the model's is wanted
+  bool given = false;     // the answer, whose last token is not fed
+  bool in_known() const { return fed < known; }
 };
 
 class Batch {
@@ -69,22 +71,31 @@ class Batch {
       slot.text.line = prompt.line;
       slot.text.n_prompt = static_cast<int>(prompt.tokens.size());
       slot.text.tokens = prompt.tokens;
-      tokens_in_slots_ += slot.text.n_prompt;
+      slot.given = !prompt.answer.empty();
+      if (slot.given) take_answer(slot.text, prompt.answer);
+      slot.known = static_cast<int>(slot.text.tokens.size()) - (slot.given ? 1 : 0);
+      tokens_in_slots_ += static_cast<int64_t>(slot.text.tokens.size());
     }
   }
 
-  // One row of every sequence that decodes, then as much of the prompts as fits.
+  void take_answer(CapturedSequence& text, std::span<const int32_t> answer) const {
+    const auto n = std::min(answer.size(), static_cast<size_t>(options_.max_new));
+    text.tokens.insert(text.tokens.end(), answer.begin(), answer.begin() + static_cast<long>(n));
+    text.ended = is_stop(text.tokens.back());
+  }
+
+  // One row of every sequence that decodes, then as much of what is known as fits.
   void plan_rows() {
     rows_.clear();
     for (Slot& slot : slots_) slot.path.clear();
     for (size_t i = 0; i < slots_.size(); ++i)
-      if (slots_[i].busy && !slots_[i].in_prompt()) add_rows(i, 1);
+      if (slots_[i].busy && !slots_[i].in_known()) add_rows(i, 1);
     const int decoding = static_cast<int>(rows_.size());
     int room = std::min(options_.prompt_rows, engine::kMaxRows - decoding);
     for (size_t i = 0; i < slots_.size() && room > 0; ++i) {
       Slot& slot = slots_[i];
-      if (!slot.busy || !slot.in_prompt()) continue;
-      const int count = std::min(room, slot.text.n_prompt - slot.fed);
+      if (!slot.busy || !slot.in_known()) continue;
+      const int count = std::min(room, slot.known - slot.fed);
       add_rows(i, count);
       room -= count;
     }
@@ -117,7 +128,8 @@ class Batch {
       for (const int row : slot.path) keep_states(slot.text, result, row);
       slot.fed += static_cast<int>(slot.path.size());
       const int32_t token = result.top[static_cast<size_t>(slot.path.back())];
-      if (token >= 0 && take_token(slot, token))
+      const bool ends = slot.given ? !slot.in_known() : token >= 0 && take_token(slot, token);
+      if (ends)
         finish(slot);
       else
         session_.commit(slot.path, static_cast<int>(i));
@@ -137,10 +149,14 @@ class Batch {
     CapturedSequence& text = slot.text;
     text.tokens.push_back(token);
     ++tokens_in_slots_, ++outcome_.generated;
-    text.ended = std::find(options_.stop_ids.begin(), options_.stop_ids.end(), token) !=
-                 options_.stop_ids.end();
+    text.ended = is_stop(token);
     return text.ended ||
            text.tokens.size() == static_cast<size_t>(text.n_prompt + options_.max_new);
+  }
+
+  bool is_stop(int32_t token) const {
+    return std::find(options_.stop_ids.begin(), options_.stop_ids.end(), token) !=
+           options_.stop_ids.end();
   }
 
   void finish(Slot& slot) {
@@ -151,6 +167,7 @@ class Batch {
     text.residual.resize(n * d * options_.residual_layers.size());
     ++outcome_.sequences;
     outcome_.prompt_tokens += text.n_prompt;
+    if (slot.given) outcome_.generated += static_cast<int64_t>(n) - text.n_prompt;
     tokens_in_slots_ -= static_cast<int64_t>(n);
     tokens_waiting_ += static_cast<int64_t>(n);
     waiting_.push_back(std::move(text));

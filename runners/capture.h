@@ -1,5 +1,6 @@
 // Greedy answers to many prompts at once, with the hidden state of every token: data for training
-// what drafts for this model, made by the model itself.
+// what drafts for this model, made by the model itself. Or answers that are given, then only the
+// states are the model's.
 //
 // Continuous batching: one forward holds one row of every sequence that decodes and rows of the
 // prompts that were admitted last; a sequence that ends makes room for the next prompt. The
@@ -21,6 +22,7 @@ namespace evalrun::runners {
 struct CapturePrompt {
   int64_t line = 0;             // of the input file, from 0
   std::vector<int32_t> tokens;  // at least one
+  std::vector<int32_t> answer;  // to take in place of the model's own; empty = its own
 };
 
 struct CaptureProgress {
@@ -31,7 +33,7 @@ struct CaptureProgress {
 
 struct CaptureOptions {
   int parallel = 32;  // sequences at once, 1..kMaxRows
-  int max_new = 0;    // tokens of an answer
+  int max_new = 0;    // tokens of an answer; a given one is cut there
   std::vector<int> residual_layers;
   std::vector<int32_t> stop_ids;
   // A part is written when its sequences have so many tokens; it is held in memory until then.
@@ -44,7 +46,7 @@ struct CaptureOptions {
 };
 
 struct CaptureOutcome {
-  int64_t sequences = 0, prompt_tokens = 0, generated = 0;  // of this run
+  int64_t sequences = 0, prompt_tokens = 0, generated = 0;  // of this run; given answers count, too
   int64_t left = 0;                                         // prompts that were not begun
   bool interrupted = false;                                 // options.stop said so
   double seconds = 0;

@@ -40,11 +40,20 @@ ordered_json to_json(const CaptureSettings& s) {
                 {"dtype", s.dtype},          {"d_model", s.d_model}, {"n_layers", s.n_layers},
                 {"vocab_size", s.vocab_size}};
   j["engine"] = {{"kv_dtype", s.kv_dtype}, {"bits", s.bits}, {"chat_template", s.chat_template}};
+  j["engine"]["system"] = s.system ? ordered_json(*s.system) : ordered_json();
+  j["answers"] = s.answers;
   j["max_new"] = s.max_new;
   j["residual_layers"] = s.residual_layers;
   j["in_hash"] = s.in_hash;
   j["n_lines"] = s.n_lines;
   return j;
+}
+
+// What folders mean that were begun before there was this field.
+std::optional<nlohmann::json> before_the_field(const std::string& field) {
+  if (field == "answers") return "self";
+  if (field == "engine.system") return nlohmann::json();
+  return std::nullopt;
 }
 
 // Every field of `now` but the model's path must be in `then` with the same value.
@@ -54,14 +63,16 @@ void compare(const nlohmann::json& then, const ordered_json& now, const std::str
     throw base::data_error(file, prefix, "must be an object", "the folder needs its capture.json");
   for (const auto& [key, value] : now.items()) {
     const std::string field = prefix.empty() ? key : prefix + "." + key;
-    if (!then.contains(key))
+    const auto early = before_the_field(field);
+    if (!then.contains(key) && !early)
       throw base::data_error(file, field, "is missing",
                              "give --save-hidden another folder; this one is broken");
+    const nlohmann::json& old = then.contains(key) ? then[key] : *early;
     if (value.is_object()) {
-      compare(then[key], value, file, field);
-    } else if (field != "model.path" && then[key] != nlohmann::json(value)) {
+      compare(old, value, file, field);
+    } else if (field != "model.path" && old != nlohmann::json(value)) {
       throw base::usage_error(
-          fmt::format("{}: {} is {} there and {} now", file, field, then[key].dump(), value.dump()),
+          fmt::format("{}: {} is {} there and {} now", file, field, old.dump(), value.dump()),
           kAnotherFolder);
     }
   }

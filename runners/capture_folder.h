@@ -1,5 +1,5 @@
-// What `evalrun generate --save-hidden DIR` leaves behind: greedy answers of a model with its own
-// hidden states, for training what drafts for it.
+// What `evalrun generate --save-hidden DIR` leaves behind: greedy answers of a model, or answers of
+// a data set, with the model's hidden states, for training what drafts for it.
 //
 //   DIR/capture.json                 what all parts have in common: CaptureSettings
 //   DIR/part-00000.safetensors, ...  metadata {"format": "evalrun-capture", "version": "1"}
@@ -16,6 +16,7 @@
 //                               side; not there without such layers; zero in last rows too
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -29,8 +30,10 @@ namespace evalrun::runners {
 struct CaptureSettings {
   std::string model_name, model_path, model_hash, dtype;
   int d_model = 0, n_layers = 0, vocab_size = 0;
-  std::string kv_dtype, bits;  // bits: "cross-isa" or "one-isa"
-  std::string chat_template;   // --chat-template, "" = the model's own
+  std::string kv_dtype, bits;         // bits: "cross-isa" or "one-isa"
+  std::string chat_template;          // --chat-template, "" = the model's own
+  std::optional<std::string> system;  // --system
+  std::string answers = "self";       // "self" or "dataset"
   int max_new = 0;
   std::vector<int> residual_layers;
   std::string in_hash;  // SHA-256 of the input file

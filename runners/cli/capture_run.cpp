@@ -55,21 +55,24 @@ struct Input {
 
 // All prompts before the first forward: a broken line shows now and not after hours, and the
 // longest prompt says how large the caches must be.
-Input read_input(const std::string& path, const engine::Model& model, int max_new, int max_prompt) {
+Input read_input(const std::string& path, const engine::Model& model, int max_new,
+                 const std::optional<std::string>& system, const CaptureRunOptions& o) {
   Input input;
   JsonlReader reader(path);
   const int context = model.config().max_context;
   while (const auto object = reader.next()) {
-    runners::CapturePrompt prompt{reader.line() - 1, read_prompt(reader, *object, model)};
+    runners::CapturePrompt prompt{
+        reader.line() - 1, read_prompt(reader, *object, model, system), {}};
+    if (o.answers == "dataset") prompt.answer = read_answer(reader, *object, model, system);
     const auto n = static_cast<int64_t>(prompt.tokens.size());
     const bool fits = n + max_new <= context;
-    if (!fits && max_prompt == 0)
+    if (!fits && o.max_prompt == 0)
       throw base::usage_error(
           fmt::format("{}: the prompt has {} tokens; with -n {} that is more than the model's "
                       "context of {}",
                       reader.place(), n, max_new, context),
           "shorten the prompt, lower -n, or skip long prompts with --max-prompt N");
-    if (!fits || (max_prompt > 0 && n > max_prompt))
+    if (!fits || (o.max_prompt > 0 && n > o.max_prompt))
       ++input.too_long;
     else
       input.prompts.push_back(std::move(prompt));
@@ -102,6 +105,14 @@ void CaptureRunOptions::add(CLI::App& command) {
       ->needs(save)
       ->group(group);
   command
+      .add_option("--answers", answers,
+                  "self = the model's own, decoded; dataset = field \"answer\" of every line, cut "
+                  "at -n tokens: text to tune the model itself on")
+      ->check(CLI::IsMember({"self", "dataset"}))
+      ->capture_default_str()
+      ->needs(save)
+      ->group(group);
+  command
       .add_option("--max-prompt", max_prompt,
                   "Skip and count prompts of more tokens, and those the context does not hold")
       ->type_name("N")
@@ -123,7 +134,8 @@ void CaptureRunOptions::add(CLI::App& command) {
 }
 
 void run_capture(Context& context, const ModelOptions& model_options, const std::string& in,
-                 int max_new, const CaptureRunOptions& o) {
+                 int max_new, const std::optional<std::string>& system,
+                 const CaptureRunOptions& o) {
   if (in == "-")
     throw base::usage_error("--save-hidden cannot read prompts from standard input",
                             "give a file with --in: a later start must find the same lines");
@@ -139,7 +151,7 @@ void run_capture(Context& context, const ModelOptions& model_options, const std:
   options.stop = runners::InterruptGuard::requested;
 
   engine::SessionOptions session = model_options.session_options(1);
-  const Input input = read_input(in, *model, max_new, o.max_prompt);
+  const Input input = read_input(in, *model, max_new, system, o);
   runners::CaptureSettings settings;
   settings.describe(*model);
   settings.kv_dtype = session.kv_dtype.empty()
@@ -147,6 +159,8 @@ void run_capture(Context& context, const ModelOptions& model_options, const std:
                           : session.kv_dtype;
   settings.bits = model_options.bits;
   settings.chat_template = model_options.chat_template;
+  settings.system = system;
+  settings.answers = o.answers;
   settings.max_new = max_new;
   settings.residual_layers = options.residual_layers;
   settings.in_hash = base::sha256_file(in);

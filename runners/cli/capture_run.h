@@ -1,6 +1,7 @@
 // evalrun generate --save-hidden DIR: its options and the run (runners/capture.h).
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "runners/cli/cli.h"
@@ -11,6 +12,7 @@ struct CaptureRunOptions {
   std::string folder;  // --save-hidden; "" = not asked for
   int parallel = 32;
   std::string residual = "auto";
+  std::string answers = "self";
   int max_prompt = 0;  // 0 = not given: a prompt that does not fit is an error
   int64_t limit_tokens = 0;
   double seconds = 0;
@@ -19,7 +21,9 @@ struct CaptureRunOptions {
 };
 
 // Prints a summary as one line of JSON; exit code 130 after Ctrl-C.
+// `system`: as of read_prompt().
 void run_capture(Context& context, const ModelOptions& model_options, const std::string& in,
-                 int max_new, const CaptureRunOptions& options);
+                 int max_new, const std::optional<std::string>& system,
+                 const CaptureRunOptions& options);
 
 }  // namespace evalrun::cli

@@ -3,6 +3,8 @@
 #include <cstring>
 
 #include "engine/formats/safetensors.h"
+#include "engine/model/model.h"
+#include "engine/tokenizer/tokenizer.h"
 #include "tests/cli/cli_test.h"
 
 namespace evalrun::tests {
@@ -162,6 +164,71 @@ TEST_F(Generate, SaveHiddenEqualsOneByOne) {
   expect_refused(generate(longer), 2, "max_new is 20 there and 21 now");
 }
 
+TEST_F(Generate, SystemTextStandsInFrontOfMessagesWithoutOne) {
+  const std::string hi = "{\"role\": \"user\", \"content\": \"hi\"}";
+  folder_.write("in.jsonl", "{\"messages\": [" + hi +
+                                "]}\n{\"messages\": [{\"role\": \"system\", "
+                                "\"content\": \"be kind\"}, " +
+                                hi + "]}\n{\"tokens\": [7]}\n");
+  const auto plain = parse_lines(generate({"-n", "1"}).out);
+  const auto kind = parse_lines(generate({"-n", "1", "--system", "be kind"}).out);
+  const auto none = parse_lines(generate({"-n", "1", "--system", ""}).out);
+  ASSERT_EQ(kind.size(), 3u);
+  EXPECT_NE(kind[0]["prompt_tokens"], plain[0]["prompt_tokens"]);
+  EXPECT_EQ(kind[0]["prompt_tokens"], kind[1]["prompt_tokens"]);
+  EXPECT_EQ(kind[1]["prompt_tokens"], plain[1]["prompt_tokens"]);
+  EXPECT_EQ(kind[2]["prompt_tokens"], plain[2]["prompt_tokens"]);
+  EXPECT_LT(none[0]["prompt_tokens"].size(), kind[0]["prompt_tokens"].size());
+}
+
+// answers=dataset: tokens are the prompt's, the answer's and the end of a turn.
+TEST_F(Generate, SaveHiddenOfGivenAnswers) {
+  const json messages = {{{"role", "user"}, {"content", "hi"}}};
+  const std::string answer = "once there was <|im_end|> a fox";  // no end of its own
+  folder_.write("in.jsonl", json({{"messages", messages}, {"answer", " " + answer + "\n"}}).dump());
+  const auto prompt = parse_lines(generate({"-n", "1"}).out).at(0)["prompt_tokens"];
+  const auto save = [&](const std::string& n) {
+    return generate({"-n", n, "--save-hidden", "d" + n, "--answers", "dataset"});
+  };
+  const auto read = [&](const std::string& part, const char* name) {
+    const engine::SafeTensors file(folder_.file(part + "/part-00000.safetensors"));
+    const auto bytes = file.tensors().at(name).bytes;
+    return std::vector<uint8_t>(bytes.begin(), bytes.end());
+  };
+  const auto tokens = [&](const std::string& part) {
+    const auto bytes = read(part, "tokens");
+    std::vector<int32_t> ids(bytes.size() / sizeof(int32_t));
+    std::memcpy(ids.data(), bytes.data(), bytes.size());
+    return ids;
+  };
+  ASSERT_EQ(save("200").exit_code, 0);
+  ASSERT_EQ(save("5").exit_code, 0);
+  const auto whole = tokens("d200"), cut = tokens("d5");
+  ASSERT_GT(whole.size(), prompt.size() + 6);
+  EXPECT_EQ(json(std::vector(whole.begin(), whole.begin() + static_cast<long>(prompt.size()))),
+            prompt);
+  const auto model = engine::load_model(tiny_model());
+  const std::vector<int32_t> said(whole.begin() + static_cast<long>(prompt.size()),
+                                  whole.end() - 1);
+  EXPECT_EQ(model->tokenizer()->decode(said), answer);
+  const auto& stops = model->tokenizer()->stop_ids();
+  EXPECT_NE(std::find(stops.begin(), stops.end(), whole.back()), stops.end());
+  EXPECT_EQ(std::find_first_of(said.begin(), said.end(), stops.begin(), stops.end()), said.end());
+  EXPECT_EQ(read("d200", "ended"), std::vector<uint8_t>{1});
+  EXPECT_EQ(cut, std::vector(whole.begin(), whole.begin() + static_cast<long>(prompt.size()) + 5));
+  EXPECT_EQ(read("d5", "ended"), std::vector<uint8_t>{0});
+  EXPECT_EQ(json::parse(folder_.read("d5/capture.json"))["answers"], "dataset");
+
+  const auto refuse = [&](const json& line, const std::string& named) {
+    folder_.write("in.jsonl", line.dump() + "\n");
+    expect_refused(generate({"-n", "4", "--save-hidden", "e", "--answers", "dataset"}), 7, named);
+  };
+  refuse({{"messages", messages}}, "answer");
+  refuse({{"messages", messages}, {"answer", 7}}, "answer");
+  refuse({{"messages", messages}, {"answer", "  "}}, "'answer' is empty");
+  refuse({{"prompt", "hi"}, {"answer", "x"}}, "'answer' needs 'messages'");
+}
+
 TEST_F(Generate, SaveHiddenResidualLayers) {
   folder_.write("in.jsonl", "{\"tokens\": [1, 5, 9]}\n");
   const ProgramResult result =
@@ -198,6 +265,7 @@ TEST_F(Generate, SaveHiddenUsage) {
   refuse({"--residual", "99"}, 2, "'99' is not a layer");
   refuse({"--residual", "eagle3"}, 2, "eagle3");  // too few layers
   refuse({"--parallel", "0"}, 2, "--parallel");
+  refuse({"--answers", "other"}, 2, "--answers");
   expect_refused(generate({"-n", "4", "--parallel", "3"}), 2, "--save-hidden");
   expect_refused(run({"generate", "-m", tiny_model(), "--in", "-", "--save-hidden", "d"}), 2,
                  "standard input");

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "engine/base/error.h"
 #include "engine/base/text.h"
@@ -105,7 +106,7 @@ class Capture : public ::testing::Test {
   Capture() : model_(small_model(3)) {
     base::Rng rng(5);
     for (int i = 0; i < 30; ++i)
-      prompts_.push_back({2 * i + 1, random_tokens(rng, 1 + (i * 37) % 90, 24)});
+      prompts_.push_back({2 * i + 1, random_tokens(rng, 1 + (i * 37) % 90, 24), {}});
     settings_.describe(*model_);
     settings_.kv_dtype = "f32", settings_.bits = "cross-isa";
     settings_.max_new = kMaxNew;
@@ -141,14 +142,16 @@ class Capture : public ::testing::Test {
     return 0;
   }
 
-  // Decoded alone by the one decode loop, states from one forward over the whole text.
+  // Given answers or those of the one decode loop, alone; states from one forward over the whole
+  // text.
   Captured expected(const std::vector<int>& layers) const {
     Captured all;
     for (const CapturePrompt& p : prompts_) {
       Sequence q;
       q.n_prompt = static_cast<int32_t>(p.tokens.size());
       q.tokens = p.tokens;
-      const Tokens answer = alone(p.tokens, options_.stop_ids);
+      Tokens answer = p.answer.empty() ? alone(p.tokens, options_.stop_ids) : p.answer;
+      if (answer.size() > kMaxNew) answer.resize(kMaxNew);
       q.tokens.insert(q.tokens.end(), answer.begin(), answer.end());
       q.ended = answer.back() == options_.stop_ids[0];
       std::vector<engine::Row> rows(q.tokens.size() - 1);
@@ -227,6 +230,37 @@ TEST_F(Capture, EqualsDecodingAlone) {
     EXPECT_EQ(outcome.prompt_tokens, prompt);
     EXPECT_EQ(outcome.generated, generated);
   }
+}
+
+// A data set's answers: of one token to more than fit, some with the stop token at their end.
+TEST_F(Capture, GivenAnswersAreTakenAsTheyAre) {
+  base::Rng rng(6);
+  for (size_t i = 0; i < prompts_.size(); ++i) {
+    Tokens& answer = prompts_[i].answer;
+    answer = random_tokens(rng, 1 + static_cast<int>(i) % 29, 24);
+    if (i % 2 == 0) answer.push_back(options_.stop_ids[0]);
+  }
+  options_.residual_layers = settings_.residual_layers = kLayers;
+  const CaptureOutcome outcome = capture(folder_.path());
+  const Captured captured = read_all(folder_.path(), 3);
+  EXPECT_EQ(captured, expected(kLayers));
+  int64_t ended = 0, answers = 0;
+  for (const auto& [line, q] : captured)
+    ended += q.ended ? 1 : 0, answers += static_cast<int64_t>(q.tokens.size()) - q.n_prompt;
+  EXPECT_GT(ended, 5);
+  EXPECT_LT(ended, 25);
+  EXPECT_EQ(outcome.generated, answers);
+}
+
+// The model's own answers, given: the same as decoding them.
+TEST_F(Capture, GivenItsOwnAnswersItSavesTheSame) {
+  const Captured own = expected({});
+  for (CapturePrompt& p : prompts_) {
+    const Sequence& q = own.at(p.line);
+    p.answer.assign(q.tokens.begin() + q.n_prompt, q.tokens.end());
+  }
+  (void)capture(folder_.path());
+  EXPECT_EQ(read_all(folder_.path(), 0), own);
 }
 
 TEST_F(Capture, WithoutResidualLayers) {
@@ -310,11 +344,20 @@ TEST_F(Capture, OtherSettingsAreRefused) {
   refuse_change("residual_layers is [] there and [0,1,2] now", [](auto& s) {
     s.residual_layers = {0, 1, 2};
   });
+  refuse_change("answers is \"self\" there and \"dataset\" now",
+                [](auto& s) { s.answers = "dataset"; });
+  refuse_change("engine.system is null there and \"\" now", [](auto& s) { s.system = ""; });
   refuse_change("in_hash", [](auto& s) { s.in_hash = "1235"; });
   refuse_change("n_lines", [](auto& s) { s.n_lines = 62; });
   settings_ = before;
   settings_.model_path = "elsewhere";  // the same model, moved
   EXPECT_EQ(CaptureFolder(folder_.path(), settings_).n_sequences(), 30);
+  // Begun by a version that knew no other answers and no other system text.
+  auto old = nlohmann::json::parse(base::read_file(folder_.file("capture.json")));
+  old.erase("answers"), old.at("engine").erase("system");
+  folder_.write("capture.json", old.dump());
+  EXPECT_EQ(CaptureFolder(folder_.path(), settings_).n_sequences(), 30);
+  refuse_change("answers is \"self\" there", [](auto& s) { s.answers = "dataset"; });
 }
 
 TEST_F(Capture, BrokenFoldersAreRefused) {
