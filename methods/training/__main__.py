@@ -28,7 +28,7 @@ METHODS = {"medusa": (medusa, medusa.Medusa), "eagle": (eagle, eagle.Eagle),
 CLASSES = {name: kind for name, (_, kind) in METHODS.items()}
 # Of the sources that prompts.py may be given and whose licence is known to us.
 LICENCES = {"own_code": "Apache-2.0 (this project)", "own_text": "Apache-2.0 (this project)",
-            "gpteacher_roleplay": "MIT", "hh_rlhf_helpful": "MIT", "gsm8k_train": "MIT",
+            "mbpp": "CC BY 4.0", "gpteacher_roleplay": "MIT", "hh_rlhf_helpful": "MIT", "gsm8k_train": "MIT",
             "self_instruct_seed": "Apache-2.0",
             "masc_text": "MASC (free, commercial development included)",
             "us_presidential_addresses": "public domain", "gutenberg_books": "public domain"}
@@ -151,7 +151,7 @@ def prepare(options):
     model = target.open_target(options.target)
     match = target.check(model, data, held)
     cosine = verify.check_states(model, data, held) if options.recompute else None
-    say(f"{data.path}: {len(data.sequences)} answers, {capture.answer_tokens(data.sequences):,} "
+    say(f"{data.path}: {len(data.sequences)} answers ({data.answers}), {capture.answer_tokens(data.sequences):,} "
         "answer tokens, "
         f"{len(held)} held out; the target's head gives {match:.2%} of its tokens" +
         (f", recomputed states have cosine {cosine:.4f}" if cosine else ""))
@@ -246,7 +246,7 @@ def export(options, data, training, held, model, words, covered, module, state):
         "cpu_seconds": round(state.cpu_seconds, 1), "wall_seconds": round(state.wall_seconds, 1),
         "tokens_seen": state.tokens, "unit": getattr(module, "unit", "answer tokens"),
         "unique_tokens": capture.answer_tokens(training),
-        "sources": dict(sorted(sources.items())), "device": device_name(options.device),
+        "answers": data.answers, "sources": dict(sorted(sources.items())), "device": device_name(options.device),
         "torch": torch.__version__, "acceptance": acceptance, "loss": state.curve,
         "vocabulary": {"size": words.size, "target_size": words.target_size,
                        "coverage": round(covered, 4)}}

@@ -44,6 +44,8 @@ class Capture:
         self.infos = [read_info(folder / "capture.json") for folder in self.folders]
         self.model = self.infos[0]["model"]
         self.d_model = int(self.model["d_model"])
+        # "self": the model's own greedy answers; "dataset": answers of others, states of the model.
+        self.answers = self.infos[0].get("answers", "self")
         self.residual_layers = list(self.infos[0].get("residual_layers") or [])
         for folder, info in zip(self.folders, self.infos):
             for field in ("hash", "d_model", "vocab_size"):
@@ -52,6 +54,10 @@ class Capture:
                                   f"model.{field} is {info['model'][field]}, in {self.folders[0]} "
                                   f"it is {self.model[field]}",
                                   "join captures of one model only")
+            if info.get("answers", "self") != self.answers:
+                raise Failure(folder / "capture.json",
+                              f"answers is {info.get('answers', 'self')}, in {self.folders[0]} it "
+                              f"is {self.answers}", "join captures of one kind of answers only")
             if list(info.get("residual_layers") or []) != self.residual_layers:
                 self.residual_layers = []  # streams that only some folders have are of no use
         self.parts, self.sequences = [], []
@@ -120,7 +126,8 @@ class Capture:
         """(training sequences, held-out sequences), by prompt.
 
         Held out are the prompts with the smallest hashes of (seed, prompt list, line): the choice
-        does not depend on what else was captured. Default: 5 % of the sequences, 8 to 320.
+        does not depend on what else was captured, and captures of one list with other system texts
+        hold out the same questions. Default: 5 % of the sequences, 8 to 320.
         """
         if held_out is None:
             held_out = min(320, max(8, len(self.sequences) // 20))
@@ -134,6 +141,8 @@ class Capture:
             return hashlib.sha256(text.encode()).digest()
 
         order = sorted(self.sequences, key=key)
+        while held_out < len(order) - 1 and key(order[held_out]) == key(order[held_out - 1]):
+            held_out += 1  # the same question through another template
         held = set(order[:held_out])
         return [s for s in self.sequences if s not in held], order[:held_out]
 

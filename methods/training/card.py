@@ -1,11 +1,21 @@
 """The model card that is written beside an adapter."""
 import json
 
+TEXTS = {"self": "the target's own greedy answers to the prompts below (answers=self); no answers of "
+                 "others",
+         "dataset": "answers of data sets to the prompts below (answers=dataset), not the target's"}
+WALKS = {"self": "along the target's answers",
+         "dataset": "along the data sets' answers (the target would give others, so this is not what "
+                    "decoding accepts)"}
+OWNERS = {"self": "the target's own output",
+          "dataset": "answers of data sets, whose licences are above"}
+
 
 def write(path, metadata, size, licences):
     """Markdown from the adapter's own metadata. licences: {source: licence} for those known."""
     training, config = metadata["training"], metadata["config"]
     accept, vocabulary = training["acceptance"], training.get("vocabulary", {})
+    answers = training.get("answers", "self")
     lines = [
         f"# {metadata['method']} drafter for {metadata['target_name']}", "",
         f"Draft head of the method `{metadata['method']}`, {size / 1e6:.2f} MB, for the target "
@@ -17,7 +27,7 @@ def write(path, metadata, size, licences):
         f"{training['unique_tokens']:,} answer tokens",
         f"- {training['cpu_seconds']:,.0f} CPU-seconds, {training['wall_seconds']:,.0f} seconds of "
         "wall time (training alone, without generating the text)",
-        "- text: the target's own greedy answers to the prompts below; no answers of others",
+        "- text: " + TEXTS[answers],
         f"- configuration: `{json.dumps(config)}`", ""]
     if vocabulary:
         lines += [f"The drafter proposes {vocabulary['size']:,} of {vocabulary['target_size']:,} "
@@ -27,8 +37,8 @@ def write(path, metadata, size, licences):
     lines += [f"| {name} | {number} | {licences.get(name, 'see its source')} |"
               for name, number in training["sources"].items()]
     lines += ["", "## Acceptance", "",
-              f"Simulated greedy decoding of {accept.get('held_out_prompts', '?')} held-out "
-              "prompts "
+              f"Simulated greedy decoding {WALKS[answers]} of "
+              f"{accept.get('held_out_prompts', '?')} held-out prompts "
               f"({accept.get('held_out_tokens', 0):,} tokens); tau counts the bonus token.", "",
               "| draft | tau |", "|---|---|", f"| chain | {accept['chain_tau']:.3f} |"]
     lines += [f"| tree of {rows} rows | {value:.3f} |" for rows,
@@ -42,7 +52,6 @@ def write(path, metadata, size, licences):
                   for name, row in accept["by_source"].items()]
         lines.append("")
     lines += ["## Made with", "", "```sh", training["command"], "```", "", "## Licence", "",
-              "Apache-2.0, as the project. The weights are trained on the target's own output; "
-              "the target's licence "
-              "applies to the target.", ""]
+              f"Apache-2.0, as the project. The weights are trained on {OWNERS[answers]}; the "
+              "target's licence applies to the target.", ""]
     path.write_text("\n".join(lines), encoding="utf-8")

@@ -47,8 +47,9 @@ def write_target(folder, seed=0, d=D, vocab=V):
 
 
 def write_capture(folder, head, n_sequences=40, seed=0, residual=False, parts=2, longest=40,
-                  model_hash="made-up"):
-    """capture.json and parts; answers follow from a table of states, prompts are random."""
+                  model_hash="made-up", answers="self"):
+    """capture.json and parts; answers follow from a table of states, prompts are random. Of a data
+    set's answers every fifth token is another than the target's."""
     generator = torch.Generator().manual_seed(seed + 1)
     vocab, d = head.shape
     # Each token pair has a state; the head makes the next token of it. Noise keeps states apart.
@@ -60,7 +61,7 @@ def write_capture(folder, head, n_sequences=40, seed=0, residual=False, parts=2,
             "model": {"name": "made-up", "path": "made-up", "hash": model_hash, "dtype": "f32",
                       "d_model": d,
                       "n_layers": LAYERS, "vocab_size": vocab},
-            "max_new": longest, "residual_layers": [1, 2, 3] if residual else [],
+            "max_new": longest, "answers": answers, "residual_layers": [1, 2, 3] if residual else [],
             "in_hash": f"list {seed}",
             "n_lines": n_sequences}
     (folder / "capture.json").write_text(json.dumps(info))
@@ -75,7 +76,8 @@ def write_capture(folder, head, n_sequences=40, seed=0, residual=False, parts=2,
                 before = ids[len(states) - 1] if states else 0
                 state = table[ids[len(states)], before % 3].bfloat16()
                 if len(states) >= prompt - 1:
-                    ids.append(int((head @ state.float()).argmax()))
+                    other = answers == "dataset" and len(ids) % 5 == 0
+                    ids.append(len(ids) % vocab if other else int((head @ state.float()).argmax()))
                 states.append(state)
             states.append(torch.zeros(d).bfloat16())
             tokens += ids

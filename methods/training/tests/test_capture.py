@@ -42,6 +42,28 @@ def test_two_folders_are_joined(world, tmp_path):
         capture.Capture([world.folder / "capture", tmp_path / "c"])
 
 
+def test_answers_of_a_data_set(world, tmp_path):
+    made_up.write_capture(tmp_path / "b", world.head, answers="dataset")
+    data = capture.Capture([tmp_path / "b"])
+    assert data.answers == "dataset" and world.capture.answers == "self"
+    assert 0.5 < target.check(world.target, data, data.sequences) < 0.95
+    with pytest.raises(Failure, match="one kind of answers"):
+        capture.Capture([world.folder / "capture", tmp_path / "b"])
+    made_up.write_target(tmp_path, seed=9)
+    with pytest.raises(Failure, match="gives only"):
+        target.check(target.open_target(tmp_path), data, data.sequences)
+
+
+def test_a_question_through_two_templates_is_held_out_twice(world, tmp_path):
+    folders = [world.folder / "capture", tmp_path / "short"]
+    made_up.write_capture(folders[1], world.head)
+    for wanted in range(2, 20):
+        train, held = capture.Capture(folders).split(1, wanted)
+        assert wanted <= len(held) <= wanted + 1 and len(train) + len(held) == 80
+        assert not {s.line for s in train} & {s.line for s in held}
+        assert {s.folder for s in held} == {0, 1}
+
+
 def test_another_target_is_refused(world, tmp_path):
     made_up.write_target(tmp_path, seed=9)
     with pytest.raises(Failure, match="gives only"):
