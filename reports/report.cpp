@@ -57,6 +57,11 @@ const ArmInfo* control_of(const std::vector<ArmInfo>& arms, const std::string& l
                           fmt::format("it has {}", fmt::join(labels, ", ")));
 }
 
+// An answer that nobody could judge here; elsewhere it may pass or fail.
+bool machine_at_fault(const std::string& status) {
+  return status == "sandbox_error" || status == "toolchain_missing";
+}
+
 // Scores with those of the control arm beside them.
 void read_scores(const results::ResultStore& store, int64_t run_id, const ArmInfo* control,
                  Aggregates& a) {
@@ -67,6 +72,7 @@ void read_scores(const results::ResultStore& store, int64_t run_id, const ArmInf
     auto operator<=>(const Key&) const = default;
   };
   std::map<Key, double> of_control;
+  std::set<std::pair<std::string, std::string>> unjudged;  // evaluators of the control
   bool has_pass = false;
   store.query(
       "SELECT arm_id, task, prompt_id, sample, evaluator, version, status, value, suspicious, "
@@ -83,10 +89,11 @@ void read_scores(const results::ResultStore& store, int64_t run_id, const ArmInf
                 .suspicious = r.integer(8) != 0,
                 .unsandboxed = r.integer(9) != 0};
         has_pass = has_pass || s.evaluator == "pass";
+        const bool of_the_control = control != nullptr && r.integer(0) == control->id;
+        if (of_the_control && machine_at_fault(s.status)) unjudged.emplace(s.evaluator, s.version);
         if (!r.is_null(7)) {
           s.value = r.number(7);
-          if (control != nullptr && r.integer(0) == control->id)
-            of_control[{s.prompt, s.sample, s.evaluator, s.version}] = *s.value;
+          if (of_the_control) of_control[{s.prompt, s.sample, s.evaluator, s.version}] = *s.value;
         }
         a.scores[{r.integer(0), r.text(1)}].push_back(std::move(s));
         return true;
@@ -95,7 +102,7 @@ void read_scores(const results::ResultStore& store, int64_t run_id, const ArmInf
     if (control == nullptr || key.first == control->id) continue;
     for (Score& s : scores)
       if (const auto it = of_control.find({s.prompt, s.sample, s.evaluator, s.version});
-          it != of_control.end())
+          it != of_control.end() && !unjudged.contains({s.evaluator, s.version}))
         s.control = it->second;
   }
   if (!has_pass) return;
@@ -189,7 +196,8 @@ void add_difference(Quality& q, const std::map<int64_t, std::vector<double>>& by
   std::vector<double> means;
   for (const auto& [prompt, differences] : by_prompt) means.push_back(base::mean(differences));
   q.difference = base::mean(means);
-  if (const auto t = base::t_interval(means, 0.95)) q.difference_interval = t->interval;
+  const auto t = base::t_interval(means, 0.95);
+  if (t && t->interval.lo < t->interval.hi) q.difference_interval = t->interval;
 }
 
 std::map<std::string, Quality> pool_scores(const std::vector<Score>& scores) {
@@ -227,7 +235,8 @@ std::map<std::string, Quality> pool_scores(const std::vector<Score>& scores) {
     Quality& q = sum.quality;
     // Where the machine was at fault for some answers, a mean over the others would be another
     // set's.
-    if (q.statuses.contains("sandbox_error") || q.statuses.contains("toolchain_missing")) {
+    if (std::any_of(q.statuses.begin(), q.statuses.end(),
+                    [](const auto& status) { return machine_at_fault(status.first); })) {
       q.unscored += q.n;
       q.n = q.compared = q.better = q.worse = 0;
       quality[name] = q;

@@ -40,7 +40,8 @@ struct Quality {
   // Against the control arm (Report::control): answers scored in both, how many of them scored
   // otherwise there, higher here, lower here; the mean difference of the prompts that both have,
   // and its 95 % interval for new prompts (Student's t over the prompts' differences, so answers to
-  // one prompt count as one). Absent for the control itself.
+  // one prompt count as one; absent where all are equal). Absent for the control itself, and where
+  // the machine kept some of its answers from being judged.
   int64_t compared = 0, differing = 0, better = 0, worse = 0;
   std::optional<double> difference;
   std::optional<base::Interval> difference_interval;

@@ -60,7 +60,8 @@ struct RunData {
   const ArmInfo* baseline() const;  // the arm with role "baseline", null when there is none
   // What speed and tokens of an arm are compared with: the baseline, or where it decodes another
   // model (a tuned target), the first plain decoding of that model, which is its own. Null when
-  // there is neither. Quality is compared with the baseline always. As the view v_reference.
+  // there is neither. Quality is compared with one arm for all (ReportOptions::control). As the
+  // view v_reference.
   const ArmInfo* reference(const ArmInfo& arm) const;
   const ArmInfo* arm(std::string_view label) const;
 };

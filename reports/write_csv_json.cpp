@@ -49,6 +49,7 @@ Json row_of(const Report& report, const ReportRow& r) {
     quality[name]["unsandboxed"] = q.unsandboxed;
     quality[name]["compared"] = q.compared;
     quality[name]["differing"] = q.differing;
+    quality[name]["against"] = q.compared > 0 ? Json(report.control) : Json(nullptr);
     quality[name]["better"] = q.better;
     quality[name]["worse"] = q.worse;
     quality[name]["difference"] = value(q.difference);

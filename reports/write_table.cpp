@@ -247,8 +247,7 @@ class Renderer {
     return t;
   }
 
-  // Scores that are not the control's, paired per prompt. Lossless rows under greedy decoding have
-  // none.
+  // Scores that are not the control's, paired per prompt.
   Table control_table(const std::vector<const ReportRow*>& rows) const {
     Table t;
     t.header = {"quality against " + report_.control, "score", "difference [95 %]",
@@ -320,8 +319,9 @@ class Renderer {
           "quality: mean score [95 %]; n answers were scored, of which so many differ in score "
           "from " +
           (report_.control.empty() ? "a baseline" : report_.control) +
-          "'s answer to the same prompt (a lossless method under greedy decoding: none); where "
-          "some do, the table behind gives the mean difference, paired per prompt. pass@k needs k "
+          "'s answer to the same prompt (a lossless method that decodes the same model greedily: "
+          "none); where some do, the table behind gives the mean difference, paired per prompt. "
+          "pass@k needs k "
           "samples of every problem; greedy decoding has one, so what "
           "SPACE's "
           "greedy tables call Pass@10 is pass@1 here.");
