@@ -35,13 +35,13 @@ constexpr const char* kAnotherFolder =
 ordered_json to_json(const CaptureSettings& s) {
   ordered_json j;
   j["format"] = kFormat;
-  j["version"] = kVersion;
+  j["answers"] = s.answers;
+  // Versions of this program that know no answers but the model's own must not go on with others.
+  j["version"] = s.answers == "self" ? kVersion : kVersion + 1;
   j["model"] = {{"name", s.model_name},      {"path", s.model_path}, {"hash", s.model_hash},
                 {"dtype", s.dtype},          {"d_model", s.d_model}, {"n_layers", s.n_layers},
                 {"vocab_size", s.vocab_size}};
   j["engine"] = {{"kv_dtype", s.kv_dtype}, {"bits", s.bits}, {"chat_template", s.chat_template}};
-  j["engine"]["system"] = s.system ? ordered_json(*s.system) : ordered_json();
-  j["answers"] = s.answers;
   j["max_new"] = s.max_new;
   j["residual_layers"] = s.residual_layers;
   j["in_hash"] = s.in_hash;
@@ -51,9 +51,7 @@ ordered_json to_json(const CaptureSettings& s) {
 
 // What folders mean that were begun before there was this field.
 std::optional<nlohmann::json> before_the_field(const std::string& field) {
-  if (field == "answers") return "self";
-  if (field == "engine.system") return nlohmann::json();
-  return std::nullopt;
+  return field == "answers" ? std::optional<nlohmann::json>("self") : std::nullopt;
 }
 
 // Every field of `now` but the model's path must be in `then` with the same value.

@@ -3,6 +3,7 @@
 //
 //   DIR/capture.json                 what all parts have in common: CaptureSettings
 //   DIR/part-00000.safetensors, ...  metadata {"format": "evalrun-capture", "version": "1"}
+//                                    (capture.json has version 2 when answers is "dataset")
 //
 // A part holds S sequences of N tokens in all, prompt and answer:
 //   tokens   I32  [N]           prompt, then answer (the stop token included when reached)
@@ -16,7 +17,6 @@
 //                               side; not there without such layers; zero in last rows too
 #pragma once
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -30,10 +30,9 @@ namespace evalrun::runners {
 struct CaptureSettings {
   std::string model_name, model_path, model_hash, dtype;
   int d_model = 0, n_layers = 0, vocab_size = 0;
-  std::string kv_dtype, bits;         // bits: "cross-isa" or "one-isa"
-  std::string chat_template;          // --chat-template, "" = the model's own
-  std::optional<std::string> system;  // --system
-  std::string answers = "self";       // "self" or "dataset"
+  std::string kv_dtype, bits;    // bits: "cross-isa" or "one-isa"
+  std::string chat_template;     // --chat-template, "" = the model's own
+  std::string answers = "self";  // "self" or "dataset"
   int max_new = 0;
   std::vector<int> residual_layers;
   std::string in_hash;  // SHA-256 of the input file

@@ -56,14 +56,13 @@ struct Input {
 // All prompts before the first forward: a broken line shows now and not after hours, and the
 // longest prompt says how large the caches must be.
 Input read_input(const std::string& path, const engine::Model& model, int max_new,
-                 const std::optional<std::string>& system, const CaptureRunOptions& o) {
+                 const CaptureRunOptions& o) {
   Input input;
   JsonlReader reader(path);
   const int context = model.config().max_context;
   while (const auto object = reader.next()) {
-    runners::CapturePrompt prompt{
-        reader.line() - 1, read_prompt(reader, *object, model, system), {}};
-    if (o.answers == "dataset") prompt.answer = read_answer(reader, *object, model, system);
+    runners::CapturePrompt prompt{reader.line() - 1, read_prompt(reader, *object, model), {}};
+    if (o.answers == "dataset") prompt.answer = read_answer(reader, *object, model);
     const auto n = static_cast<int64_t>(prompt.tokens.size());
     const bool fits = n + max_new <= context;
     if (!fits && o.max_prompt == 0)
@@ -134,8 +133,7 @@ void CaptureRunOptions::add(CLI::App& command) {
 }
 
 void run_capture(Context& context, const ModelOptions& model_options, const std::string& in,
-                 int max_new, const std::optional<std::string>& system,
-                 const CaptureRunOptions& o) {
+                 int max_new, const CaptureRunOptions& o) {
   if (in == "-")
     throw base::usage_error("--save-hidden cannot read prompts from standard input",
                             "give a file with --in: a later start must find the same lines");
@@ -151,7 +149,7 @@ void run_capture(Context& context, const ModelOptions& model_options, const std:
   options.stop = runners::InterruptGuard::requested;
 
   engine::SessionOptions session = model_options.session_options(1);
-  const Input input = read_input(in, *model, max_new, system, o);
+  const Input input = read_input(in, *model, max_new, o);
   runners::CaptureSettings settings;
   settings.describe(*model);
   settings.kv_dtype = session.kv_dtype.empty()
@@ -159,7 +157,6 @@ void run_capture(Context& context, const ModelOptions& model_options, const std:
                           : session.kv_dtype;
   settings.bits = model_options.bits;
   settings.chat_template = model_options.chat_template;
-  settings.system = system;
   settings.answers = o.answers;
   settings.max_new = max_new;
   settings.residual_layers = options.residual_layers;

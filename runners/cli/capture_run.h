@@ -1,7 +1,6 @@
 // evalrun generate --save-hidden DIR: its options and the run (runners/capture.h).
 #pragma once
 #include <cstdint>
-#include <optional>
 #include <string>
 
 #include "runners/cli/cli.h"
@@ -21,9 +20,7 @@ struct CaptureRunOptions {
 };
 
 // Prints a summary as one line of JSON; exit code 130 after Ctrl-C.
-// `system`: as of read_prompt().
 void run_capture(Context& context, const ModelOptions& model_options, const std::string& in,
-                 int max_new, const std::optional<std::string>& system,
-                 const CaptureRunOptions& options);
+                 int max_new, const CaptureRunOptions& options);
 
 }  // namespace evalrun::cli

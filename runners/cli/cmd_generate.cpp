@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <memory>
 #include <numeric>
-#include <optional>
 #include <span>
 
 #include "engine/base/clock.h"
@@ -28,7 +27,6 @@ struct Options {
   ModelOptions model;
   std::string in;
   std::string methods = "ar";
-  std::optional<std::string> system;
   int max_new = 128;
   int top_logits = 0;
   engine::SamplingParams sampling;
@@ -57,7 +55,7 @@ class Generator {
   void run() {
     JsonlReader reader(options_.in);
     for (int64_t index = 0; const auto object = reader.next(); ++index) {
-      const std::vector<int32_t> prompt = read_prompt(reader, *object, *model_, options_.system);
+      const std::vector<int32_t> prompt = read_prompt(reader, *object, *model_);
       reserve(reader, static_cast<int>(prompt.size()));
       const auto id = object->find("id");
       for (Arm& arm : arms_) {
@@ -194,11 +192,6 @@ void add_generate_command(CLI::App& app, Context& context) {
                    "Prompts, one object per line: {\"id\", \"prompt\" | \"messages\" | "
                    "\"tokens\"}; - = standard input")
       ->required();
-  command
-      ->add_option("--system", options->system,
-                   "System message of \"messages\" that have none; \"\" = none, not the chat "
-                   "template's own text either")
-      ->type_name("TEXT");
   command->add_option("-n,--max-new", options->max_new, "Tokens to generate per prompt")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
@@ -240,8 +233,7 @@ void add_generate_command(CLI::App& app, Context& context) {
   command->callback([options, command, &context] {
     if (command->count("--save-hidden") == 0) return Generator(*options).run();
     refuse_with_capture(*command, *options);
-    run_capture(context, options->model, options->in, options->max_new, options->system,
-                options->capture);
+    run_capture(context, options->model, options->in, options->max_new, options->capture);
   });
 }
 

@@ -164,27 +164,10 @@ TEST_F(Generate, SaveHiddenEqualsOneByOne) {
   expect_refused(generate(longer), 2, "max_new is 20 there and 21 now");
 }
 
-TEST_F(Generate, SystemTextStandsInFrontOfMessagesWithoutOne) {
-  const std::string hi = "{\"role\": \"user\", \"content\": \"hi\"}";
-  folder_.write("in.jsonl", "{\"messages\": [" + hi +
-                                "]}\n{\"messages\": [{\"role\": \"system\", "
-                                "\"content\": \"be kind\"}, " +
-                                hi + "]}\n{\"tokens\": [7]}\n");
-  const auto plain = parse_lines(generate({"-n", "1"}).out);
-  const auto kind = parse_lines(generate({"-n", "1", "--system", "be kind"}).out);
-  const auto none = parse_lines(generate({"-n", "1", "--system", ""}).out);
-  ASSERT_EQ(kind.size(), 3u);
-  EXPECT_NE(kind[0]["prompt_tokens"], plain[0]["prompt_tokens"]);
-  EXPECT_EQ(kind[0]["prompt_tokens"], kind[1]["prompt_tokens"]);
-  EXPECT_EQ(kind[1]["prompt_tokens"], plain[1]["prompt_tokens"]);
-  EXPECT_EQ(kind[2]["prompt_tokens"], plain[2]["prompt_tokens"]);
-  EXPECT_LT(none[0]["prompt_tokens"].size(), kind[0]["prompt_tokens"].size());
-}
-
 // answers=dataset: tokens are the prompt's, the answer's and the end of a turn.
 TEST_F(Generate, SaveHiddenOfGivenAnswers) {
   const json messages = {{{"role", "user"}, {"content", "hi"}}};
-  const std::string answer = "once there was <|im_end|> a fox";  // no end of its own
+  const std::string answer = "once there was a fox";
   folder_.write("in.jsonl", json({{"messages", messages}, {"answer", " " + answer + "\n"}}).dump());
   const auto prompt = parse_lines(generate({"-n", "1"}).out).at(0)["prompt_tokens"];
   const auto save = [&](const std::string& n) {
@@ -218,6 +201,14 @@ TEST_F(Generate, SaveHiddenOfGivenAnswers) {
   EXPECT_EQ(cut, std::vector(whole.begin(), whole.begin() + static_cast<long>(prompt.size()) + 5));
   EXPECT_EQ(read("d5", "ended"), std::vector<uint8_t>{0});
   EXPECT_EQ(json::parse(folder_.read("d5/capture.json"))["answers"], "dataset");
+  // Vicuna's has a space in front of an answer, and this vocabulary no </s> behind it; Qwen3's puts
+  // thoughts there that nobody had.
+  expect_refused(generate({"-n", "200", "--save-hidden", "v", "--answers", "dataset",
+                           "--chat-template", "vicuna"}),
+                 7, "none of its stop tokens");
+  expect_refused(generate({"-n", "9", "--save-hidden", "q", "--answers", "dataset",
+                           "--chat-template", "qwen3"}),
+                 7, "does not put field 'answer'");
 
   const auto refuse = [&](const json& line, const std::string& named) {
     folder_.write("in.jsonl", line.dump() + "\n");
@@ -227,6 +218,7 @@ TEST_F(Generate, SaveHiddenOfGivenAnswers) {
   refuse({{"messages", messages}, {"answer", 7}}, "answer");
   refuse({{"messages", messages}, {"answer", "  "}}, "'answer' is empty");
   refuse({{"prompt", "hi"}, {"answer", "x"}}, "'answer' needs 'messages'");
+  refuse({{"messages", messages}, {"answer", "x <|im_end|> y"}}, "special token");
 }
 
 TEST_F(Generate, SaveHiddenResidualLayers) {

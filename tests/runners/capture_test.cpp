@@ -250,6 +250,22 @@ TEST_F(Capture, GivenAnswersAreTakenAsTheyAre) {
   EXPECT_GT(ended, 5);
   EXPECT_LT(ended, 25);
   EXPECT_EQ(outcome.generated, answers);
+  const auto info = nlohmann::json::parse(base::read_file(folder_.file("capture.json")));
+  EXPECT_EQ(info["version"], 1) << "of the settings' answers, not of the prompts'";
+}
+
+TEST_F(Capture, GivenAnswersGoOnAfterAStop) {
+  settings_.answers = "dataset";
+  base::Rng rng(8);
+  for (CapturePrompt& p : prompts_) p.answer = random_tokens(rng, 9, 24);
+  int asked = 0;
+  options_.stop = [&] { return ++asked > 4; };
+  EXPECT_TRUE(capture(folder_.path()).interrupted);
+  options_.stop = {};
+  EXPECT_GT(capture(folder_.path()).sequences, 0);
+  EXPECT_EQ(read_all(folder_.path(), 0), expected({}));
+  const auto info = nlohmann::json::parse(base::read_file(folder_.file("capture.json")));
+  EXPECT_EQ(info["version"], 2);  // older programs must not add their own answers
 }
 
 // The model's own answers, given: the same as decoding them.
@@ -346,18 +362,16 @@ TEST_F(Capture, OtherSettingsAreRefused) {
   });
   refuse_change("answers is \"self\" there and \"dataset\" now",
                 [](auto& s) { s.answers = "dataset"; });
-  refuse_change("engine.system is null there and \"\" now", [](auto& s) { s.system = ""; });
   refuse_change("in_hash", [](auto& s) { s.in_hash = "1235"; });
   refuse_change("n_lines", [](auto& s) { s.n_lines = 62; });
   settings_ = before;
   settings_.model_path = "elsewhere";  // the same model, moved
   EXPECT_EQ(CaptureFolder(folder_.path(), settings_).n_sequences(), 30);
-  // Begun by a version that knew no other answers and no other system text.
+  // Begun by a version that knew no other answers.
   auto old = nlohmann::json::parse(base::read_file(folder_.file("capture.json")));
-  old.erase("answers"), old.at("engine").erase("system");
+  old.erase("answers");
   folder_.write("capture.json", old.dump());
   EXPECT_EQ(CaptureFolder(folder_.path(), settings_).n_sequences(), 30);
-  refuse_change("answers is \"self\" there", [](auto& s) { s.answers = "dataset"; });
 }
 
 TEST_F(Capture, BrokenFoldersAreRefused) {
