@@ -79,6 +79,9 @@ def training_options(parser, name):
     parser.add_argument("--cpu-seconds", type=float, default=None,
                         help="budget in CPU time instead")
     parser.add_argument("--tokens", type=int, default=None, help="budget in answer tokens instead")
+    parser.add_argument("--updates", type=int, default=None,
+                        help="budget in steps of the optimiser, of --batch answers each, instead: "
+                             "the same answers for what counts tokens otherwise")
     parser.add_argument("--epochs", type=float, default=None,
                         help="budget in passes over the text instead")
     parser.add_argument("--dry-run", action="store_true", help="only check the options")
@@ -213,7 +216,7 @@ def train(options):
     module.to(frozen.device)
     module.capture = data
     budget = Budget(None if options.minutes is None else 60 * options.minutes, options.cpu_seconds,
-                    options.tokens, options.epochs)
+                    options.tokens, options.epochs, options.updates)
     loop = Trainer(module, module.feed(data, training, options), options, budget, options.out,
                    settings_of(options, data, training))
     if options.restart:
@@ -244,7 +247,7 @@ def export(options, data, training, held, model, words, covered, module, state):
         "recipe": options.recipe, "command": recorded_command(), "seed": options.seed,
         "options": {k: v for k, v in sorted(vars(options).items()) if k not in FREE_OPTIONS},
         "cpu_seconds": round(state.cpu_seconds, 1), "wall_seconds": round(state.wall_seconds, 1),
-        "tokens_seen": state.tokens, "unit": getattr(module, "unit", "answer tokens"),
+        "tokens_seen": state.tokens, "updates": state.step, "unit": getattr(module, "unit", "answer tokens"),
         "unique_tokens": capture.answer_tokens(training),
         "answers": data.answers, "sources": dict(sorted(sources.items())), "device": device_name(options.device),
         "torch": torch.__version__, "acceptance": acceptance, "loss": state.curve,

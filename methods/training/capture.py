@@ -126,8 +126,8 @@ class Capture:
         """(training sequences, held-out sequences), by prompt.
 
         Held out are the prompts with the smallest hashes of (seed, prompt list, line): the choice
-        does not depend on what else was captured, and captures of one list with other system texts
-        hold out the same questions. Default: 5 % of the sequences, 8 to 320.
+        does not depend on what else was captured, and captures of one list through other chat
+        templates hold out the same questions. Default: 5 % of the sequences, 8 to 320.
         """
         if held_out is None:
             held_out = min(320, max(8, len(self.sequences) // 20))
@@ -137,14 +137,17 @@ class Capture:
                           "hold out fewer, at least 2, or capture more")
 
         def key(s):
-            text = f"{seed}:{self.infos[s.folder].get('in_hash')}:{s.line}"
-            return hashlib.sha256(text.encode()).digest()
+            return hashlib.sha256(f"{seed}:{self.question(s)}".encode()).digest()
 
         order = sorted(self.sequences, key=key)
         while held_out < len(order) - 1 and key(order[held_out]) == key(order[held_out - 1]):
             held_out += 1  # the same question through another template
         held = set(order[:held_out])
         return [s for s in self.sequences if s not in held], order[:held_out]
+
+    def question(self, s):
+        """What a sequence answers, through whichever template: prompt list and line."""
+        return f"{self.infos[s.folder].get('in_hash')}:{s.line}"
 
     def sources(self, prompt_lists):
         """{(folder, line): source} from the prompt lists of the folders, in their order."""
@@ -169,9 +172,12 @@ def read_info(path):
                       "give the folder of evalrun generate --save-hidden") from error
     except ValueError as error:
         raise Failure(path, "is not JSON", "make the capture again") from error
-    if info.get("format") != "evalrun-capture" or info.get("version") != 1:
+    if info.get("format") != "evalrun-capture" or info.get("version") not in (1, 2):
         raise Failure(path, f"format {info.get('format')!r} version {info.get('version')!r}",
-                      "this program reads evalrun-capture version 1")
+                      "this program reads evalrun-capture versions 1 and 2")
+    if info.get("answers", "self") not in ("self", "dataset"):
+        raise Failure(path, f"answers is {info['answers']!r}, not self or dataset",
+                      "make the capture again")
     for field in ("name", "hash", "d_model", "n_layers", "vocab_size"):
         if field not in info.get("model", {}):
             raise Failure(path, f"field model.{field} is missing", "make the capture again")

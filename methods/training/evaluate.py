@@ -110,14 +110,28 @@ def position_acceptance(ranks_list):
     return [round(right[i] / asked[i], 4) if asked[i] else 0.0 for i in range(depth)]
 
 
-def score(ranks_list):
+def odd(questions):
+    """Which of them are every second one, in the order they come: trees are found on the others and
+    scored on these. A question asked through two templates counts once."""
+    number = {}
+    for question in questions:
+        number.setdefault(question, len(number))
+    return [number[question] % 2 == 1 for question in questions]
+
+
+def score(ranks_list, questions=None):
     """({"position", "chain_tau", "tree_tau"}, tree) from the ranks of all held-out sequences.
 
-    Trees are found on the even sequences and scored on the odd ones.
+    questions: what each of them answers (default: each another). Trees are found on the even ones
+    and scored on the odd ones.
     """
+    questions = questions or range(len(ranks_list))
+    questions = [q for q, ranks in zip(questions, ranks_list) if len(ranks)]
     ranks_list = [ranks for ranks in ranks_list if len(ranks)]
     paths = [paths_of(ranks) for ranks in ranks_list]
-    finding, scoring = paths[::2], paths[1::2] or paths
+    scored = odd(questions)
+    finding = [path for path, yes in zip(paths, scored) if not yes]
+    scoring = [path for path, yes in zip(paths, scored) if yes] or paths
     result = {"position": position_acceptance(ranks_list),
               "chain_tau": round(tau([chain_depths(r) for r in ranks_list]), 4), "tree_tau": {}}
     for rows in ROWS:
@@ -135,22 +149,25 @@ def evaluate(module, capture, sequences, kinds=None):
     """score() of a module; kinds = {(folder, line): source} adds the chain and 32-row tree by kind
     of prompt."""
     ranks_list = module.ranks(capture, sequences)
-    result, tree = score(ranks_list)
+    questions = [capture.question(s) for s in sequences]
+    result, tree = score(ranks_list, questions)
     if kinds:
-        result["by_source"] = by_source(ranks_list, [kinds.get((s.folder, s.line), "unknown")
-                                                     for s in sequences])
+        names = [kinds.get((s.folder, s.line), "unknown") for s in sequences]
+        result["by_source"] = by_source(ranks_list, names, questions)
     return result, tree
 
 
-def by_source(ranks_list, names, fewest=4):
-    """{source: {"chain_tau", "tree32_tau", "prompts"}}; trees from even, scores from odd
-    sequences."""
+def by_source(ranks_list, names, questions=None, fewest=4):
+    """{source: {"chain_tau", "tree32_tau", "prompts"}}; halves as score() has them."""
+    questions = questions or range(len(ranks_list))
     kept = [(r, name) for r, name in zip(ranks_list, names) if len(r)]
+    scored = odd([q for q, r in zip(questions, ranks_list) if len(r)])
     paths = [paths_of(r) for r, _ in kept]
-    tree = {path for path, _ in find_tree(paths[::2], 32)[:31]}
+    finding = [path for path, yes in zip(paths, scored) if not yes]
+    tree = {path for path, _ in find_tree(finding, 32)[:31]}
     result = {}
     for name in sorted({name for _, name in kept}):
-        mine = [i for i in range(1, len(kept), 2) if kept[i][1] == name]
+        mine = [i for i in range(len(kept)) if scored[i] and kept[i][1] == name]
         if len(mine) < fewest:
             continue
         result[name] = {

@@ -70,7 +70,7 @@ class MaskRows(nn.Module):
     residual = False
     bf16_tensors = ("mask_embed",)
     unit = "mask rows"
-    score_bases = 16000  # of the held-out text, in evaluation: mask rows are dear
+    score_rows = 48000  # masks behind the held-out text, in evaluation: they are dear
 
     def __init__(self, frozen, config):
         super().__init__()
@@ -275,8 +275,8 @@ class MaskRows(nn.Module):
     # Evaluation ----------------------------------------------------------------------------------
     @torch.no_grad()
     def ranks(self, capture, sequences, depth=None):
-        """[int64 [bases, M]] per sequence; of those behind `score_bases` bases nothing."""
-        out, left, at_once = [], self.score_bases, 64
+        """[int64 [bases, M]] per sequence; of those behind `score_rows` masks nothing."""
+        out, left, at_once = [], self.score_rows // self.n_masks, 64
         for s in sequences:
             if left <= 0:
                 out.append(torch.zeros(0, self.n_masks, dtype=torch.int64))

@@ -99,6 +99,11 @@ class Space(mask_rows.MaskRows):
         return self.frozen.head
 
     # Training ------------------------------------------------------------------------------------
+    def feed(self, capture, sequences, options):
+        if options.p_ar >= 1:
+            self.unit = "answer tokens"  # there are no mask rows to count
+        return super().feed(capture, sequences, options)
+
     def choose_bases(self, sequences, options, rng):
         plain = [float(torch.rand((), generator=rng)) < options.p_ar for _ in sequences]
         if options.layout == "packed":

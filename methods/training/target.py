@@ -203,7 +203,8 @@ def check(target, capture, sequences, most=4000):
     own = capture.answers == "self"
     blind = float(torch.cat(surprise).median()) > math.log(target.shape.vocab_size)
     if match < LEAST_MATCH if own else blind:
-        raise Failure(capture.path, f"the head of {target.path} gives only {match:.1%} of the "
-                                    "captured "
-                      "tokens from their hidden states", "give the model that made the capture")
+        found = (f"gives only {match:.1%} of the captured tokens" if own else
+                 "finds half of the captured tokens no likelier than any")
+        raise Failure(capture.path, f"the head of {target.path} {found} from their hidden states",
+                      "give the model that made the capture")
     return match

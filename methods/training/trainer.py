@@ -2,7 +2,7 @@
 
 Everything random is a function of (seed, epoch, step), so that a checkpoint needs only counters,
 and a killed training that goes on ends with the same weights as one that was not (same threads, and
-a budget of tokens or epochs; a budget of time is another with every machine).
+a budget of tokens, updates or epochs; a budget of time is another with every machine).
 """
 import dataclasses
 import math
@@ -26,15 +26,16 @@ class Budget:
     cpu_seconds: float = None
     tokens: int = None
     epochs: float = None
+    updates: int = None
 
     def share(self, state, epoch_share):
         """0..1: how much of the budget is used."""
         used = [(self.seconds, state.wall_seconds), (self.cpu_seconds, state.cpu_seconds),
-                (self.tokens, state.tokens), (self.epochs, epoch_share)]
+                (self.tokens, state.tokens), (self.epochs, epoch_share), (self.updates, state.step)]
         shares = [now / limit for limit, now in used if limit]
         if not shares:
             raise Failure("--minutes", "no budget is given",
-                          "give --minutes, --cpu-seconds, --tokens or --epochs")
+                          "give --minutes, --cpu-seconds, --tokens, --updates or --epochs")
         return min(1.0, max(shares))
 
 

@@ -50,8 +50,12 @@ def test_answers_of_a_data_set(world, tmp_path):
     with pytest.raises(Failure, match="one kind of answers"):
         capture.Capture([world.folder / "capture", tmp_path / "b"])
     made_up.write_target(tmp_path, seed=9)
-    with pytest.raises(Failure, match="gives only"):
+    with pytest.raises(Failure, match="no likelier than any"):
         target.check(target.open_target(tmp_path), data, data.sequences)
+    info = tmp_path / "b" / "capture.json"
+    info.write_text(info.read_text().replace('"dataset"', '"nobody"'))
+    with pytest.raises(Failure, match="'nobody', not self or dataset"):
+        capture.Capture([tmp_path / "b"])
 
 
 def test_a_question_through_two_templates_is_held_out_twice(world, tmp_path):
@@ -87,8 +91,8 @@ def test_broken_files_are_named(world, tmp_path):
     with pytest.raises(Failure, match="hidden is missing"):
         capture.Capture(tmp_path)
     info = json.loads((tmp_path / "capture.json").read_text())
-    (tmp_path / "capture.json").write_text(json.dumps(info | {"version": 2}))
-    with pytest.raises(Failure, match="version 2"):
+    (tmp_path / "capture.json").write_text(json.dumps(info | {"version": 3}))
+    with pytest.raises(Failure, match="version 3"):
         capture.Capture(tmp_path)
     with pytest.raises(Failure, match="capture.json"):
         capture.Capture(tmp_path / "nowhere")

@@ -143,3 +143,14 @@ def test_trees_are_not_scored_where_they_were_found():
 
 def test_ranks_beyond_the_widest_are_in_no_tree():
     assert evaluate.paths_of(torch.tensor([[0, 40, 0], [losses.UNREACHABLE, 0, 0]])) == [(0,), ()]
+
+
+def test_a_question_is_in_one_half():
+    assert evaluate.odd("aabbc") == [False, False, True, True, False]
+    # Both templates of the first question agree, the second's disagree: found on one, scored on
+    # the other, whatever the number of templates.
+    good, bad = torch.zeros(8, 2, dtype=torch.int64), torch.full((8, 2), 7)
+    result, tree = evaluate.score([good, good, bad, bad], ["a", "a", "b", "b"])
+    assert tree["paths"][0] == "0" and result["tree_tau"]["8"] == 1.0
+    mixed, _ = evaluate.score([good, good, bad, bad])
+    assert mixed["tree_tau"]["8"] > 1.0
