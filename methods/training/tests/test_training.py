@@ -316,6 +316,24 @@ def test_the_draft_reads_out_through_a_matrix(world, tmp_path, more, expected):
 
 
 # Command -----------------------------------------------------------------------------------------
+@pytest.mark.parametrize("p_ar, unit", [("1", "answer tokens"), ("0", "mask rows")])
+def test_a_control_sees_as_many_answers(world, tmp_path, p_ar, unit):
+    """--updates counts the same for a control and what it controls; tokens do not."""
+    made_up.write_capture(tmp_path / "text", world.head, answers="dataset")
+    out = tmp_path / "out"
+    given = arguments(world, "space", out, "--p-ar", p_ar, "--ar-loss", "hard", "--hard-share", "1",
+                      "--batch", "2", "--updates", "6", "--held-out", "6")
+    given[given.index("--data") + 1] = str(tmp_path / "text")
+    assert command.main(given) == 0
+    training = adapter.read(out / "space.safetensors")[1]["training"]
+    assert training["updates"] == 6 and training["unit"] == unit
+    assert training["answers"] == "dataset"
+    card = (out / "space.md").read_text()
+    assert f"{training['tokens_seen']:,} {unit} seen" in card
+    assert "not the target's" in card and "not what decoding accepts" in card
+    assert "greedy answers" not in card
+
+
 def test_command_writes_adapter_and_card(world, tmp_path, capsys):
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text("".join(json.dumps({"source": "own_code" if i % 2 else "own_text"}) + "\n"
