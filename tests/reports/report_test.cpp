@@ -11,7 +11,7 @@
 #include "engine/base/error.h"
 #include "engine/base/rng.h"
 #include "results/regroup.h"
-#include "tests/results/synthetic.h"
+#include "tests/reports/report_fixture.h"
 
 namespace evalrun::reports {
 namespace {
@@ -24,23 +24,6 @@ using ::testing::Not;
 using tests::SyntheticArm;
 using tests::SyntheticRun;
 using tests::TemporaryFolder;
-
-class ReportTest : public ::testing::Test {
- protected:
-  ReportTest() : store_(folder_.file("a.db")) { run_.arms = tests::usual_arms(); }
-  Report report(const ReportOptions& options = {}) {
-    return build_report(store_, tests::fill(store_, run_), options);
-  }
-  static const ReportRow& row(const Report& r, const std::string& label,
-                              const std::string& dataset) {
-    for (const ReportRow& x : r.rows)
-      if (x.arm.label == label && x.dataset == dataset) return x;
-    throw std::runtime_error("no row " + label);
-  }
-  TemporaryFolder folder_;
-  ResultStore store_;
-  SyntheticRun run_;
-};
 
 TEST_F(ReportTest, RowCostsOfTheRunAreShownWhenTheyAreThere) {
   const int64_t id = tests::fill(store_, run_);
@@ -331,104 +314,6 @@ TEST_F(ReportTest, EqualsTheViews) {
       });
   EXPECT_EQ(checked, 6);
   EXPECT_LT(*row(r, "pld:k=4", "all").identical_share, 1);
-}
-
-TEST_F(ReportTest, ATunedTargetIsComparedWithItsOwnPlainDecoding) {
-  EXPECT_THAT(to_text(report()), Not(HasSubstr("tuned model")));
-  run_.key = "tuned";
-  run_.arms = tests::arms_with_a_tuned_target();
-  run_.change = [](GenerationRecord& g, const SyntheticArm& a, int, int, int) {
-    if (a.model_hash == "tuned") g.turns[0].tokens[0] += 1000;
-  };
-  const int64_t run_id = tests::fill(store_, run_);
-  const Report r = build_report(store_, run_id);
-  const ReportRow& pld = row(r, "pld:k=4", "gsm8k");
-  EXPECT_EQ(pld.reference, "ar");
-  EXPECT_DOUBLE_EQ(*pld.speedup, 152.0 * 10 / (60 * 12));
-  EXPECT_EQ(pld.identical_share, 1.0);
-  const ReportRow& plain = row(r, "ar_tuned", "gsm8k");
-  EXPECT_EQ(plain.reference, "");
-  EXPECT_EQ(plain.speedup, 1.0);
-  EXPECT_FALSE(plain.speedup_interval.has_value());
-  EXPECT_FALSE(plain.no_draft.has_value());
-  EXPECT_DOUBLE_EQ(*plain.tok_s, 125);
-  const ReportRow& space = row(r, "space", "gsm8k");
-  EXPECT_EQ(space.reference, "ar_tuned");
-  EXPECT_DOUBLE_EQ(*space.speedup, 152.0 * 8 / (60 * 12));
-  EXPECT_TRUE(space.speedup_interval.has_value());
-  EXPECT_DOUBLE_EQ(*space.t_ratio, 11.5 / 7.9);
-  EXPECT_EQ(space.identical_share, 1.0);
-  EXPECT_EQ(space.quality.at("exact@1").compared, 3);  // with the answers of ar
-  store_.execute(
-      "UPDATE score SET value = 1 - value WHERE generation_id IN (SELECT g.id FROM "
-      "generation g JOIN arm a ON a.id = g.arm_id WHERE a.label = 'ar_tuned')");
-  const Report other = build_report(store_, run_id);
-  const Quality& q = row(other, "ar_tuned", "gsm8k").quality.at("exact@1");
-  EXPECT_EQ(q.differing, 3);
-  EXPECT_EQ(q.better, 1);  // 0 1 0 instead of 1 0 1
-  EXPECT_EQ(q.worse, 2);
-  EXPECT_DOUBLE_EQ(*q.difference, -1.0 / 3);
-  // Student's t with 2 degrees of freedom over -1, 1, -1.
-  EXPECT_NEAR(q.difference_interval->hi, -1.0 / 3 + 4.302652729911275 * std::sqrt(4.0 / 9), 1e-9);
-  EXPECT_EQ(row(other, "space", "gsm8k").quality.at("exact@1").differing, 0);
-  EXPECT_THAT(to_text(other), HasSubstr("quality against ar"));
-  EXPECT_THAT(to_text(other), HasSubstr("1 / 0 / 2"));
-  EXPECT_THAT(to_text(r), Not(HasSubstr("better / equal / worse")));  // nothing differs
-
-  const Report control = build_report(store_, run_id, {.control = "ar_tuned"});
-  EXPECT_DOUBLE_EQ(*row(control, "space", "gsm8k").quality.at("exact@1").difference, 1.0 / 3);
-  EXPECT_EQ(row(control, "ar", "gsm8k").quality.at("exact@1").better, 2);
-  EXPECT_EQ(row(control, "ar_tuned", "gsm8k").quality.at("exact@1").compared, 0);
-  EXPECT_THAT(to_text(control), HasSubstr("quality against ar_tuned"));
-  EXPECT_THROW((void)build_report(store_, run_id, {.control = "sft"}), base::Error);
-
-  const std::string text = to_text(r), note =
-                                           "instead of tiny-model: ar_tuned, space (against "
-                                           "ar_tuned). Their speedup";
-  EXPECT_THAT(text, HasSubstr(note));
-  EXPECT_EQ(text.find("tuned model:"), text.rfind("tuned model:"));
-  int arms = 0;
-  const RunData data = load_run(store_, run_id);
-  store_.query(
-      "SELECT a.label, b.label FROM v_reference r JOIN arm a ON a.id = r.arm_id "
-      "JOIN arm b ON b.id = r.reference_id WHERE r.run_id = ?",
-      {run_id}, [&](const Row& v) {
-        EXPECT_EQ(data.reference(*data.arm(v.text(0)))->label, v.text(1));
-        ++arms;
-        return true;
-      });
-  EXPECT_EQ(arms, 5);
-}
-
-// Where the plain decoding is missing, there is nothing better than the baseline.
-TEST_F(ReportTest, ReferencesOfOddRuns) {
-  const auto arm = [](int64_t id, const char* method, const char* role, const char* hash) {
-    ArmInfo a;
-    a.id = id;
-    a.label = a.method = method;
-    a.role = role;
-    a.model_hash = hash;
-    return a;
-  };
-  RunData data;
-  data.arms = {arm(1, "space", "method", "t"), arm(2, "pld", "method", "h"),
-               arm(3, "ar_tuned", "method", "t"), arm(4, "ar_tuned", "method", "h")};
-  const auto reference = [&](size_t i) {
-    const ArmInfo* found = data.reference(data.arms[i]);
-    return found == nullptr ? 0 : found->id;
-  };
-  EXPECT_EQ(reference(0), 3);
-  EXPECT_EQ(reference(1), 4);  // without a baseline: any plain decoding of its model
-  data.arms.push_back(arm(5, "ar", "baseline", "h"));
-  EXPECT_EQ(reference(0), 3);
-  EXPECT_EQ(reference(1), 5);
-  EXPECT_EQ(reference(2), 3);
-  EXPECT_EQ(reference(3), 4);  // its own, even of an unchanged model
-  EXPECT_EQ(reference(4), 5);
-  data.arms[2].model_hash = "another";
-  EXPECT_EQ(reference(0), 5);
-  data.arms = {data.arms[1]};
-  EXPECT_EQ(reference(0), 0);
 }
 
 TEST_F(ReportTest, AMigratedRunKeepsItsReport) {

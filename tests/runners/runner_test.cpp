@@ -8,12 +8,10 @@
 
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <set>
 #include <stdexcept>
 
 #include "engine/base/error.h"
-#include "tests/methods/adapters.h"
 #include "tests/methods/fake_session.h"
 #include "tests/runners/fakes.h"
 
@@ -559,71 +557,6 @@ TEST_F(RunnerTest, ProgramsAreJudgedBehindTheTimedPart) {
   Runner slower(p, conversation_, store, clock_, options);
   EXPECT_EQ(slower.finish_without_measuring().scored, 4);
   EXPECT_EQ(slower.finish_without_measuring().scored, 0);
-}
-
-// ---- The whole thing on a tiny model ------------------------------------------------------------
-
-TEST_F(RunnerTest, AWholeRunOnATinyModelIsLosslessAndResumes) {
-  const std::string file = ::testing::TempDir() + "/whole_run.jsonl";
-  std::ofstream(file) << R"({"id": "a", "turns": ["abcabcabcabc", "and again"]})"
-                      << "\n"
-                      << R"({"id": "b", "turns": ["xyxyxyxyxyxy"]})"
-                      << "\n";
-  PlanRequest request;
-  request.suite.tasks = {{.task = "jsonl:" + file}};
-  request.suite.methods = {"pld", "sps:draft=layers:1"};
-  request.suite.max_new = 12;
-  request.suite.repeats = 2;
-  request.suite.warmup = 1;
-  request.target = tests::tiny_model(512);
-  request.session.n_threads = 1;
-  complete_suite(request.suite, "test");
-  results::ResultStore store(db_);
-  base::SteadyClock clock;
-  const RunOutcome outcome = run_suite(request, store, clock, {});
-  EXPECT_EQ(outcome.measured, 2 * 4 * 2);
-  EXPECT_EQ(outcome.failed, 0);
-  EXPECT_EQ(run_suite(request, store, clock, {}).measured, 0);
-  store.query("SELECT count(DISTINCT tokens_hash) FROM generation GROUP BY prompt_id", {},
-              [](const results::Row& row) {
-                EXPECT_EQ(row.integer(0), 1);  // all arms and repeats give the same tokens
-                return true;
-              });
-  request.nonce = "other";  // --no-resume
-  EXPECT_EQ(run_suite(request, store, clock, {}).measured, 16);
-}
-
-TEST_F(RunnerTest, AWholeRunOfATunedTargetIsLosslessAgainstItsPlainDecoding) {
-  const std::string file = ::testing::TempDir() + "/tuned_run.jsonl";
-  const std::string adapter = ::testing::TempDir() + "/tuned_run.safetensors";
-  std::ofstream(file) << R"({"id": "a", "turns": ["abcabcabcabc"]})"
-                      << "\n"
-                      << R"({"id": "b", "turns": ["xyxyxyxyxyxy"]})"
-                      << "\n";
-  PlanRequest request;
-  request.target = tests::tiny_model(512);
-  tests::random_adapter("space_tuned", *request.target, 7).write(adapter);
-  request.suite.tasks = {{.task = "jsonl:" + file}};
-  request.suite.methods = {"space:adapter=" + adapter + ",k=2"};
-  request.suite.aa = false;
-  request.suite.max_new = 12;
-  request.suite.warmup = 1;
-  request.session.n_threads = 1;
-  complete_suite(request.suite, "test");
-  results::ResultStore store(db_);
-  base::SteadyClock clock;
-  const RunOutcome outcome = run_suite(request, store, clock, {});
-  EXPECT_EQ(outcome.measured, 2 * 3);  // ar, its tuned twin, space
-  EXPECT_EQ(outcome.failed, 0);
-  int arms = 0;
-  store.query("SELECT a.method, i.identical_share FROM v_identity i JOIN arm a ON a.id = i.arm_id",
-              {}, [&](const results::Row& row) {
-                EXPECT_EQ(row.number(1), 1) << row.text(0);
-                ++arms;
-                return true;
-              });
-  EXPECT_EQ(arms, 3);
-  EXPECT_EQ(run_suite(request, store, clock, {}).measured, 0);
 }
 
 }  // namespace
