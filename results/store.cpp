@@ -386,6 +386,25 @@ void bind_all(Statement& s, const std::vector<Value>& parameters) {
 }
 }  // namespace
 
+std::vector<StepRecord> ResultStore::steps(int64_t turn_id, std::optional<int64_t> limit) const {
+  std::vector<StepRecord> steps;
+  query(
+      "SELECT rows, drafted, drafted_depth, accepted, emitted, target_forwards, draft_ns, "
+      "verify_ns, commit_ns, other_ns FROM step WHERE turn_id = ? ORDER BY idx LIMIT ?",
+      {turn_id, limit.value_or(-1)}, [&](const Row& row) {
+        StepRecord s;
+        int32_t* counters[] = {&s.rows,     &s.drafted, &s.drafted_depth,
+                               &s.accepted, &s.emitted, &s.target_forwards};
+        int64_t* times[] = {&s.draft_ns, &s.verify_ns, &s.commit_ns, &s.other_ns};
+        int column = 0;
+        for (int32_t* n : counters) *n = static_cast<int32_t>(row.integer(column++));
+        for (int64_t* n : times) *n = row.integer(column++);
+        steps.push_back(s);
+        return true;
+      });
+  return steps;
+}
+
 void ResultStore::query(const std::string& sql, const std::vector<Value>& parameters,
                         const std::function<bool(const Row&)>& f) const {
   Statement s(impl_->db, path_, sql);

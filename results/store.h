@@ -82,6 +82,9 @@ class ResultStore {
   void save_baseline(const std::string& name, int64_t run_id, const std::string& note);
   bool remove_baseline(const std::string& name);
 
+  // Steps of one turn, in order: the first `limit` of them, or all. Reads these rows only.
+  std::vector<StepRecord> steps(int64_t turn_id, std::optional<int64_t> limit = std::nullopt) const;
+
   // Parameterised query: `f` sees each row, return false to stop.
   void query(const std::string& sql, const std::vector<Value>& parameters,
              const std::function<bool(const Row&)>& f) const;

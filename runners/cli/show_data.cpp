@@ -25,30 +25,6 @@ std::vector<int32_t> unpack_tokens(const std::string& blob) {
   return tokens;
 }
 
-std::vector<results::StepRecord> read_steps(const results::ResultStore& store, int64_t turn_id) {
-  std::vector<results::StepRecord> steps;
-  store.query(
-      "SELECT rows, drafted, drafted_depth, accepted, emitted, target_forwards, draft_ns, "
-      "verify_ns,"
-      " commit_ns, other_ns FROM step WHERE turn_id = ? ORDER BY idx",
-      {turn_id}, [&](const results::Row& row) {
-        results::StepRecord s;
-        s.rows = static_cast<int32_t>(row.integer(0));
-        s.drafted = static_cast<int32_t>(row.integer(1));
-        s.drafted_depth = static_cast<int32_t>(row.integer(2));
-        s.accepted = static_cast<int32_t>(row.integer(3));
-        s.emitted = static_cast<int32_t>(row.integer(4));
-        s.target_forwards = static_cast<int32_t>(row.integer(5));
-        s.draft_ns = row.integer(6);
-        s.verify_ns = row.integer(7);
-        s.commit_ns = row.integer(8);
-        s.other_ns = row.integer(9);
-        steps.push_back(s);
-        return true;
-      });
-  return steps;
-}
-
 std::vector<results::NodeCount> read_nodes(const results::ResultStore& store, int64_t turn_id) {
   std::vector<results::NodeCount> nodes;
   store.query(
@@ -127,7 +103,7 @@ ShownGeneration read_generation(const results::ResultStore& store, int64_t id) {
         return true;
       });
   for (size_t i = 0; i < turn_ids.size(); ++i) {
-    g.turns[i].steps = read_steps(store, turn_ids[i]);
+    g.turns[i].steps = store.steps(turn_ids[i]);
     g.turns[i].nodes = read_nodes(store, turn_ids[i]);
   }
   store.query(

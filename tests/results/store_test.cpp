@@ -132,6 +132,33 @@ TEST(ResultStore, RoundTrip) {
   EXPECT_EQ(text(store, "SELECT evaluator FROM score WHERE value = 0.5"), "e");
 }
 
+TEST(ResultStore, StepsOfATurnInOrderAndNoMoreThanAsked) {
+  TemporaryFolder folder;
+  ResultStore store(folder.file("a.db"));
+  SyntheticRun run;
+  run.arms = tests::usual_arms();
+  tests::fill(store, run);
+  int64_t turn = 0;
+  store.query(
+      "SELECT t.id FROM turn t JOIN generation g ON g.id = t.generation_id JOIN arm a ON a.id = "
+      "g.arm_id WHERE a.label = 'pld:k=4' ORDER BY t.id LIMIT 1",
+      {}, [&](const Row& r) { return turn = r.integer(0), false; });
+  const std::vector<StepRecord> written =
+      tests::generation(run, run.arms[2], 0, 0, 0).turns[0].steps;
+  const auto same = [](const StepRecord& a, const StepRecord& b) {
+    return a.rows == b.rows && a.drafted == b.drafted && a.drafted_depth == b.drafted_depth &&
+           a.accepted == b.accepted && a.emitted == b.emitted &&
+           a.target_forwards == b.target_forwards && a.draft_ns == b.draft_ns &&
+           a.verify_ns == b.verify_ns && a.commit_ns == b.commit_ns && a.other_ns == b.other_ns;
+  };
+  const std::vector<StepRecord> all = store.steps(turn), some = store.steps(turn, 3);
+  EXPECT_TRUE(std::equal(all.begin(), all.end(), written.begin(), written.end(), same));
+  ASSERT_EQ(some.size(), 3u);
+  EXPECT_TRUE(std::equal(some.begin(), some.end(), written.begin(), same));
+  EXPECT_TRUE(store.steps(turn, 0).empty());
+  EXPECT_TRUE(store.steps(999'999).empty());
+}
+
 TEST(ResultStore, EqualKeysGiveTheExistingRow) {
   TemporaryFolder folder;
   ResultStore store(folder.file("a.db"));
