@@ -8,6 +8,7 @@
 
 #include "reports/format.h"
 #include "reports/report.h"
+#include "reports/run_text.h"
 
 namespace evalrun::reports {
 
@@ -19,10 +20,7 @@ class Renderer {
 
   std::string render() {
     header();
-    std::vector<std::string> datasets;
-    for (const ReportRow& r : report_.rows)
-      if (datasets.empty() || datasets.back() != r.dataset) datasets.push_back(r.dataset);
-    for (const std::string& d : datasets) dataset(d);
+    for (const std::string& d : datasets_of(report_)) dataset(d);
     notes();
     return out_;
   }
@@ -38,35 +36,12 @@ class Renderer {
   void table(const Table& t) { out_ += (markdown_ ? t.markdown() : t.text()) + "\n"; }
   void note(const std::string& s) { out_ += (markdown_ ? "- " : "  ") + text(s) + "\n"; }
 
-  // Distinct values over the rows, in order of appearance.
   template <typename F>
   std::string distinct(const F& value) const {
-    std::vector<std::string> seen;
-    for (const ReportRow& r : report_.rows) {
-      const std::string v = value(r);
-      if (std::find(seen.begin(), seen.end(), v) == seen.end()) seen.push_back(v);
-    }
-    return fmt::format("{}", fmt::join(seen, " / "));
+    return distinct_over_rows(report_, value);
   }
 
-  static std::string sampling(const ArmInfo& a) {
-    if (a.greedy()) return "greedy";
-    std::string s = fmt::format("temperature {}", a.temperature);
-    if (a.top_k > 0) s += fmt::format(", top-k {}", a.top_k);
-    if (a.top_p < 1) s += fmt::format(", top-p {}", a.top_p);
-    return s;
-  }
-
-  std::string estimator() const {
-    return report_.estimator == Estimator::kGeo ? "geometric mean over prompts" : "ratio of sums";
-  }
-
-  // A setting that is named only where it is not the usual one.
-  static std::string setting(const ArmInfo& arm, const char* name, const char* before) {
-    const nlohmann::json settings = nlohmann::json::parse(arm.settings, nullptr, false);
-    if (!settings.is_object() || !settings.contains(name) || !settings[name].is_string()) return "";
-    return before + settings[name].get<std::string>();
-  }
+  std::string estimator() const { return estimator_text(report_.estimator); }
 
   void header() {
     const RunInfo& run = report_.run;
@@ -82,16 +57,16 @@ class Renderer {
     paragraph(fmt::format(
         "{} · {} · {} · {}, {} threads · {} prompts · max_new {} · {} · {} · speedup: {}",
         distinct([](const ReportRow& r) { return r.arm.model; }), distinct([](const ReportRow& r) {
-          return r.arm.dtype + setting(r.arm, "kv_dtype", ", KV ");
+          return r.arm.dtype + setting_text(r.arm, "kv_dtype", ", KV ");
         }),
-        distinct([](const ReportRow& r) { return r.arm.isa + setting(r.arm, "bits", " "); }),
+        distinct([](const ReportRow& r) { return r.arm.isa + setting_text(r.arm, "bits", " "); }),
         distinct([](const ReportRow& r) { return r.arm.device; }),
         distinct([](const ReportRow& r) { return fmt::format("{}", r.arm.threads); }), prompts,
         distinct([](const ReportRow& r) {
           return fmt::format("{}{}", r.arm.max_new,
                              r.arm.ignore_eos ? " (stop tokens ignored)" : "");
         }),
-        distinct([](const ReportRow& r) { return sampling(r.arm); }),
+        distinct([](const ReportRow& r) { return sampling_text(r.arm); }),
         samples > 1 ? fmt::format("{} samples, {} repeats", samples, repeats)
                     : fmt::format("{} repeats", repeats),
         estimator()));
@@ -123,17 +98,15 @@ class Renderer {
   void dataset(const std::string& name) {
     std::vector<const ReportRow*> lossless, lossy;
     const ReportRow* aa = nullptr;
-    int64_t prompts = 0;
     for (const ReportRow& r : report_.rows) {
       if (r.dataset != name) continue;
-      prompts = std::max(prompts, r.n_prompts);
       if (r.arm.role == "aa")
         aa = &r;
       else
         (r.arm.lossy() ? lossy : lossless).push_back(&r);
     }
     heading(fmt::format("{} ({})", name == "all" ? "all data sets" : name,
-                        prompts_text(name, prompts)));
+                        prompts_text(report_, name, prompts_of(report_, name))));
     if (!lossless.empty()) table(main_table(lossless));
     if (!lossy.empty()) {
       paragraph("Not lossless, and not to be ranked with the rows above:");
@@ -147,36 +120,7 @@ class Renderer {
       paragraph(fmt::format(
           "Noise floor: {} against itself gives {}; smaller differences mean nothing.",
           aa->arm.method, with_interval(aa->speedup, aa->speedup_interval, aa->n_prompts, 3)));
-    for (const ReportRow& r : report_.rows) {
-      if (r.dataset != name) continue;
-      if (r.failed > 0)
-        paragraph(fmt::format("Failed: {} of {} generations of {}; they are in no figure.",
-                              r.failed, r.generations, r.arm.label));
-      if (r.unpaired > 0)
-        paragraph(fmt::format(
-            "Left out of {} and of its baseline: {} cells that only one of them has finished.",
-            r.arm.label, r.unpaired));
-    }
-  }
-
-  // "40 of 1319 prompts, unverified": how many the official set has, and whether the file was
-  // known. Runs of older versions did not store it.
-  std::string prompts_text(const std::string& name, int64_t prompts) const {
-    const std::string plain = fmt::format("{} prompts", prompts);
-    const size_t part = name.rfind(" / ");  // of a report by category or language
-    const auto found = report_.run.environment.find("data." + name.substr(0, part));
-    if (found == report_.run.environment.end()) return plain;
-    const nlohmann::json data = nlohmann::json::parse(found->second, nullptr, false);
-    if (!data.is_object()) return plain;
-    const auto official = data.value("official", nlohmann::json());
-    const auto verification = data.value("verification", nlohmann::json());
-    std::string text = plain;
-    if (part == std::string::npos && official.is_number_integer() &&
-        official.get<int64_t>() > prompts)
-      text = fmt::format("{} of {} prompts", prompts, official.get<int64_t>());
-    if (verification == "unverified" || verification == "stand-in")
-      text += ", " + verification.get<std::string>();
-    return text;
+    for (const std::string& remark : dataset_remarks(report_, name)) paragraph(remark);
   }
 
   static std::string method_cell(const ReportRow& r) {
@@ -201,12 +145,7 @@ class Renderer {
         cell += fmt::format(" ({})", q.version);
       }
       if (q.sd) cell += fmt::format(" ± {}", number(q.sd, 3));
-      std::string notes = fmt::format("n={}", q.n);
-      if (q.unscored > 0) notes += fmt::format(", {} unscored", q.unscored);
-      if (q.suspicious > 0) notes += fmt::format(", {} suspicious", q.suspicious);
-      if (q.unsandboxed > 0) notes += fmt::format(", {} UNSANDBOXED", q.unsandboxed);
-      if (q.compared > 0) notes += fmt::format(", {} differ", q.differing);
-      cell += fmt::format(" ({})", notes);
+      cell += fmt::format(" ({})", quality_remarks(q));
     }
     return cell.empty() ? "-" : cell;
   }
@@ -285,11 +224,7 @@ class Renderer {
   }
 
   void notes() {
-    if (report_.run.finished.empty())
-      paragraph("The run is unfinished: some cells are still to be measured.");
-    if (report_.hidden_faults > 0)
-      paragraph(
-          fmt::format("{} generations with planted faults are left out.", report_.hidden_faults));
+    for (const std::string& remark : run_remarks(report_)) paragraph(remark);
     paragraph("Reading the table:");
     note(fmt::format(
         "speedup: {} of decode speed, (tokens - 1) / decode time, over the prompts; prefill "

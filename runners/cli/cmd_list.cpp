@@ -11,10 +11,10 @@
 #include "engine/tokenizer/chat_template.h"
 #include "evaluators/evaluator.h"
 #include "methods/method.h"
+#include "reports/metric_glossary.h"
 #include "results/store.h"
 #include "runners/cli/cli.h"
 #include "runners/cli/methods_document.h"
-#include "runners/cli/metric_glossary.h"
 #include "runners/cli/output.h"
 #include "runners/suite.h"
 
@@ -222,7 +222,7 @@ Json list_runs(const Options&, const GlobalOptions& global) {
 
 Json list_metrics(const Options&, const GlobalOptions&) {
   Json array = Json::array();
-  for (const MetricInfo& metric : metric_glossary()) {
+  for (const reports::MetricInfo& metric : reports::metric_glossary()) {
     Json e = entry(metric.name, true, "nothing");
     e["summary"] = metric.definition;
     e["source"] = metric.source;

@@ -1,8 +1,8 @@
-#include "runners/cli/metric_glossary.h"
+#include "reports/metric_glossary.h"
 
 #include <array>
 
-namespace evalrun::cli {
+namespace evalrun::reports {
 
 std::span<const MetricInfo> metric_glossary() {
   static constexpr auto kMetrics = std::to_array<MetricInfo>({
@@ -54,4 +54,4 @@ std::span<const MetricInfo> metric_glossary() {
   return kMetrics;
 }
 
-}  // namespace evalrun::cli
+}  // namespace evalrun::reports

@@ -1,8 +1,9 @@
-// What the published figures mean, in one place: printed by `evalrun list metrics`.
+// What the published figures mean, in one place: printed by `evalrun list metrics` and at the end
+// of the HTML report.
 #pragma once
 #include <span>
 
-namespace evalrun::cli {
+namespace evalrun::reports {
 
 struct MetricInfo {
   const char* name;
@@ -11,4 +12,4 @@ struct MetricInfo {
 };
 std::span<const MetricInfo> metric_glossary();
 
-}  // namespace evalrun::cli
+}  // namespace evalrun::reports
