@@ -27,6 +27,13 @@ std::optional<Estimate> speedup_sum(std::span<const PromptPair> pairs, double co
   return e;
 }
 
+std::optional<Estimate> ratio_of_sums(std::span<const RatioTerm> terms, double confidence) {
+  std::vector<PromptPair> pairs;
+  for (const RatioTerm& t : terms)
+    pairs.push_back({.base_tokens = 1, .base_ns = 1, .tokens = t.numerator, .ns = t.denominator});
+  return speedup_sum(pairs, confidence);
+}
+
 std::vector<double> log_ratios(std::span<const PromptPair> pairs) {
   std::vector<double> logs;
   for (const PromptPair& p : pairs)

@@ -30,6 +30,13 @@ std::optional<Estimate> speedup_sum(std::span<const PromptPair> pairs, double co
 // decoded) have no ratio and are left out.
 std::optional<Estimate> speedup_geo(std::span<const PromptPair> pairs, double confidence = 0.95);
 
+// One prompt's share in a ratio of two sums, such as emitted tokens and steps of tau.
+struct RatioTerm {
+  double numerator = 0, denominator = 0;
+};
+// sum numerator / sum denominator with the interval of speedup_sum (no baseline: its terms vanish).
+std::optional<Estimate> ratio_of_sums(std::span<const RatioTerm> terms, double confidence = 0.95);
+
 // ln of the per-prompt ratios, prompts with zeros left out.
 std::vector<double> log_ratios(std::span<const PromptPair> pairs);
 

@@ -291,6 +291,7 @@ class Builder {
       }
     r.samples = static_cast<int64_t>(samples.size());
     add_counters(r, counters);
+    if (arm.drafts()) add_tau_interval(r, own, keep);
     add_aggregates(r, tasks);
     return r;
   }
@@ -326,6 +327,20 @@ class Builder {
       r.sample_mean = base::mean(per_sample);
       r.sample_sd = base::sample_sd(per_sample);
     }
+  }
+
+  template <typename Keep>
+  static void add_tau_interval(ReportRow& r, const std::map<Cell, const SampleRow*>& own,
+                               const Keep& keep) {
+    std::map<int64_t, RatioTerm> by_prompt;
+    for (const auto& [cell, s] : own)
+      if (keep(cell.first)) {
+        by_prompt[cell.first].numerator += s->emitted;
+        by_prompt[cell.first].denominator += s->steps;
+      }
+    std::vector<RatioTerm> terms;
+    for (const auto& [prompt, term] : by_prompt) terms.push_back(term);
+    if (const auto estimate = ratio_of_sums(terms)) r.tau_interval = estimate->interval;
   }
 
   static void add_counters(ReportRow& r, const Counters& c) {

@@ -82,6 +82,7 @@ struct ReportRow {
   double steps = 0, drafted = 0, drafted_depth = 0, accepted = 0, emitted = 0, target_forwards = 0;
   double rows = 0, undrafted = 0;
   std::optional<double> tau, accepted_per_step, de, rows_per_step;
+  std::optional<base::Interval> tau_interval;  // as the speedup's; absent for plain decoding
   // Share of steps in which nothing was drafted; absent for plain decoding, which never drafts.
   std::optional<double> no_draft;
   std::optional<double> alpha_draft, alpha_draft_depth, alpha_share;
@@ -113,6 +114,6 @@ int64_t require_run(const results::ResultStore& store, const std::string& name);
 std::string to_markdown(const Report& report);
 std::string to_text(const Report& report);  // aligned, for a terminal
 std::string to_csv(const Report& report);
-std::string to_json(const Report& report);  // array of rows, keys in docs/measurement.md
+std::string to_json(const Report& report);   // array of rows, keys in docs/measurement.md
 
 }  // namespace evalrun::reports

@@ -130,6 +130,8 @@ Json row_of(const Report& report, const ReportRow& r) {
       {"undrafted", counter(r.undrafted)},
       {"rows", counter(r.rows)},
       {"acceptance_by_node", nodes(r)},
+      {"tau_lo", lo(r.tau_interval)},
+      {"tau_hi", hi(r.tau_interval)},
   };
 }
 

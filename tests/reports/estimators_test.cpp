@@ -39,6 +39,19 @@ TEST(SpeedupSum, TwoPromptsByHand) {
   EXPECT_NEAR(s->interval->hi, 1.6 * std::exp(half), 1e-10);
 }
 
+TEST(RatioOfSums, TwoPromptsByHand) {
+  // 10 of 5 and 30 of 20: 40/25; u_1 = 10/40 - 5/25 = 0.05, u_2 = -0.05, SE as above.
+  const std::vector<RatioTerm> terms = {{10, 5}, {30, 20}};
+  const auto s = ratio_of_sums(terms);
+  ASSERT_TRUE(s.has_value());
+  EXPECT_DOUBLE_EQ(s->value, 1.6);
+  ASSERT_TRUE(s->interval.has_value());
+  EXPECT_NEAR(s->interval->hi, 1.6 * std::exp(std::tan(0.475 * M_PI) * 0.1), 1e-10);
+  EXPECT_FALSE(ratio_of_sums({}).has_value());
+  const std::vector<RatioTerm> none = {{10, 0}};
+  EXPECT_FALSE(ratio_of_sums(none).has_value());
+}
+
 TEST(SpeedupSum, StandardErrorAgreesWithTheJackknife) {
   // The delete-one jackknife estimates the same quantity by another route. The two agree to
   // O(1/n) relative; at n = 200 that is well below 5 %.
