@@ -48,6 +48,159 @@ std::string escape_markdown(const std::string& s) {
   return out;
 }
 
+namespace {
+
+constexpr char32_t kReplacement = 0xFFFD;
+
+// The code point at `at`, which moves behind it; U+FFFD and one byte on where it is not UTF-8.
+char32_t next_code_point(std::string_view s, size_t& at) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(s[i]); };
+  const unsigned first = byte(at++);
+  if (first < 0x80) return first;
+  const size_t more = first >= 0xF0 ? 3 : first >= 0xE0 ? 2 : 1;
+  if (first < 0xC2 || first > 0xF4 || at + more > s.size()) return kReplacement;
+  char32_t c = first & (0x3F >> more);
+  for (size_t i = 0; i < more; ++i) {
+    if ((byte(at + i) & 0xC0) != 0x80) return kReplacement;
+    c = c << 6 | (byte(at + i) & 0x3F);
+  }
+  constexpr char32_t kLeast[] = {0, 0x80, 0x800, 0x10000};
+  if (c < kLeast[more] || c > 0x10FFFF || (c >= 0xD800 && c <= 0xDFFF)) return kReplacement;
+  at += more;
+  return c;
+}
+
+// What stands for a character in LaTeX; nothing for one that stands for itself.
+std::optional<std::string_view> latex_of(char32_t c) {
+  switch (c) {
+    case '&':
+      return "\\&";
+    case '%':
+      return "\\%";
+    case '$':
+      return "\\$";
+    case '#':
+      return "\\#";
+    case '_':
+      return "\\_";
+    case '{':
+      return "\\{";
+    case '}':
+      return "\\}";
+    case '~':
+      return "\\textasciitilde{}";
+    case '^':
+      return "\\textasciicircum{}";
+    case '\\':
+      return "\\textbackslash{}";
+    case '<':
+      return "$<$";
+    case '>':
+      return "$>$";
+    case '|':
+      return "$|$";
+    case '"':
+      return "\'\'";
+    case '[':
+      return "{[}";  // behind a line break it would be its optional argument
+    case '*':
+      return "{*}";  // likewise
+    case 0xA0:
+      return "~";
+    case 0xB0:
+      return "$^{\\circ}$";
+    case 0xB1:
+      return "$\\pm$";
+    case 0xB5:
+    case 0x3BC:
+      return "$\\mu$";
+    case 0xB7:
+      return "$\\cdot$";
+    case 0xD7:
+      return "$\\times$";
+    case 0x3B1:
+      return "$\\alpha$";
+    case 0x3C4:
+      return "$\\tau$";
+    case 0x2013:
+      return "--";
+    case 0x2014:
+      return "---";
+    case 0x2018:
+      return "`";
+    case 0x2019:
+      return "\'";
+    case 0x201C:
+      return "``";
+    case 0x201D:
+      return "\'\'";
+    case 0x2026:
+      return "\\ldots{}";
+    case 0x2264:
+      return "$\\leq$";
+    case 0x2265:
+      return "$\\geq$";
+    default:
+      return std::nullopt;
+  }
+}
+
+// Accented Latin letters, which every encoding can compose; Icelandic and others need T1.
+bool latex_composes(char32_t c) {
+  constexpr std::u32string_view kNot = U"\u00D0\u00DE\u00F0\u00FE\u00D7\u00F7";
+  return c >= 0xC0 && c <= 0xFF && kNot.find(c) == std::u32string_view::npos;
+}
+
+}  // namespace
+
+std::string escape_html(std::string_view s) {
+  std::string out;
+  for (size_t at = 0; at < s.size();) {
+    const size_t begin = at;
+    const char32_t c = next_code_point(s, at);
+    switch (c) {
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      case '\'':
+        out += "&#39;";
+        break;
+      case kReplacement:
+        out += "\uFFFD";
+        break;
+      default:
+        out += c == 0 ? std::string_view("\uFFFD") : s.substr(begin, at - begin);
+    }
+  }
+  return out;
+}
+
+std::string escape_latex(std::string_view s) {
+  std::string out;
+  for (size_t at = 0; at < s.size();) {
+    const size_t begin = at;
+    const char32_t c = next_code_point(s, at);
+    if (const auto replaced = latex_of(c))
+      out += *replaced;
+    else if (c < 0x20 || c == 0x7F)
+      out += ' ';
+    else if (c < 0x80 || latex_composes(c))
+      out += s.substr(begin, at - begin);
+    else
+      out += fmt::format("{{[}}U+{:04X}]", static_cast<uint32_t>(c));
+  }
+  return out;
+}
+
 std::string escape_csv(const std::string& s) {
   if (s.find_first_of(",\"\r\n") == std::string::npos) return s;
   std::string out = "\"";

@@ -3,6 +3,7 @@
 #pragma once
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/base/stats.h"
@@ -30,6 +31,12 @@ struct Table {
 std::string escape_markdown(const std::string& s);
 // RFC 4180: quoted when needed.
 std::string escape_csv(const std::string& s);
+
+// Text of HTML elements and of quoted attributes; bytes that are not UTF-8 become U+FFFD.
+std::string escape_html(std::string_view s);
+// Text of a LaTeX paragraph or table cell, for every engine without further packages: characters
+// that pdfLaTeX has no glyph for become [U+4E2D]. Control characters become spaces.
+std::string escape_latex(std::string_view s);
 
 // Columns on a terminal that UTF-8 text takes, one per code point.
 size_t display_width(const std::string& s);

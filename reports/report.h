@@ -115,5 +115,6 @@ std::string to_markdown(const Report& report);
 std::string to_text(const Report& report);  // aligned, for a terminal
 std::string to_csv(const Report& report);
 std::string to_json(const Report& report);   // array of rows, keys in docs/measurement.md
+std::string to_latex(const Report& report);  // a booktabs table per data set
 
 }  // namespace evalrun::reports

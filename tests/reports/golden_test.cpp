@@ -57,6 +57,7 @@ TEST_F(GoldenTest, Table) {
   expect_golden("table.txt", to_text(r));
   expect_golden("table.csv", to_csv(r));
   expect_golden("table.json", to_json(r));
+  expect_golden("table.tex", to_latex(r));
 }
 
 TEST_F(GoldenTest, JsonKeys) {
