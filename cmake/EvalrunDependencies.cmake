@@ -21,6 +21,19 @@ if(NOT DIVSUFSORT_FOUND)
                       "the suffixes of corpora (methods/corpus_text.cpp).")
 endif()
 
+# Drawn by the browser of who reads an HTML report; compiled in, so that a report is one file.
+find_file(EVALRUN_CHART_JS chart.min.js PATHS /usr/share/javascript/chart.js NO_DEFAULT_PATH
+          DOC "Chart.js 3, minified, with its licence line")
+if(NOT EVALRUN_CHART_JS)
+  message(FATAL_ERROR "Chart.js 3 not found (Debian: libjs-chart.js). It draws the charts of "
+                      "`evalrun report -o html`. Elsewhere: -DEVALRUN_CHART_JS=path to its chart.min.js")
+endif()
+file(READ ${EVALRUN_CHART_JS} chart_js_head LIMIT 200)
+if(NOT chart_js_head MATCHES "Chart\\.js v3\\.")
+  message(FATAL_ERROR "${EVALRUN_CHART_JS} does not say that it is Chart.js v3, whose interface "
+                      "reports/html is written for")
+endif()
+
 set(EVALRUN_HAVE_CUDA OFF)
 if(EVALRUN_CUDA)
   include(CheckLanguage)

@@ -116,5 +116,8 @@ std::string to_text(const Report& report);  // aligned, for a terminal
 std::string to_csv(const Report& report);
 std::string to_json(const Report& report);   // array of rows, keys in docs/measurement.md
 std::string to_latex(const Report& report);  // a booktabs table per data set
+// One page that needs nothing beside it: tables, charts, one generation of every arm (from `store`,
+// the one the report was built from), definitions.
+std::string to_html(const Report& report, const results::ResultStore& store);
 
 }  // namespace evalrun::reports

@@ -16,6 +16,7 @@ build_packages=(
   libfmt-dev nlohmann-json3-dev libsqlite3-dev libre2-dev libpcre2-dev libutf8proc-dev libxxhash-dev
   libcli11-dev libspdlog-dev libcurl4-openssl-dev libssl-dev zlib1g-dev libdivsufsort-dev
   libgtest-dev libgmock-dev libbenchmark-dev
+  libjs-chart.js
   bubblewrap libseccomp-dev
   python3 python3-pip
 )

@@ -12,15 +12,18 @@ namespace evalrun::cli {
 namespace {
 
 struct Options {
-  std::string run, format = "text", metric = "sum", by = "task", control;
+  std::string run, format = "text", metric = "sum", by = "task", control, out;
   std::vector<int> pass_k;
   bool why = false;
 };
 
-std::string render(const reports::Report& report, const std::string& format) {
+std::string render(const reports::Report& report, const results::ResultStore& store,
+                   const std::string& format) {
   if (format == "md") return reports::to_markdown(report);
   if (format == "csv") return reports::to_csv(report);
   if (format == "json") return reports::to_json(report);
+  if (format == "latex") return reports::to_latex(report);
+  if (format == "html") return reports::to_html(report, store);
   return reports::to_text(report);
 }
 
@@ -37,10 +40,11 @@ void run_report(const Options& options, const GlobalOptions& global) {
     parts = results::regrouped(
         *run.store, run.run_id,
         options.by == "category" ? results::Axis::kCategory : results::Axis::kLanguage);
-  const reports::Report report =
-      reports::build_report(parts ? *parts : *run.store, run.run_id, report_options);
+  const results::ResultStore& store = parts ? *parts : *run.store;
+  const reports::Report report = reports::build_report(store, run.run_id, report_options);
+  std::string text = render(report, store, global.json ? "json" : options.format);
+  if (!options.out.empty()) return base::write_file_atomic(options.out, text);
   // The renderers end their last line; print_line does so again.
-  std::string text = render(report, global.json ? "json" : options.format);
   while (text.ends_with('\n')) text.pop_back();
   print_line(text);
 }
@@ -55,9 +59,10 @@ void add_report_command(CLI::App& app, Context& context) {
                    "Number, run:N, label, key or baseline; FILE or FILE:RUN for another database "
                    "(default: the newest run)")
       ->option_text("[RUN]");
-  command->add_option("-o,--format", options->format, "text, md, csv or json")
-      ->check(CLI::IsMember({"text", "md", "csv", "json"}))
+  command->add_option("-o,--format", options->format, "text, md, csv, json, latex or html")
+      ->check(CLI::IsMember({"text", "md", "csv", "json", "latex", "html"}))
       ->capture_default_str();
+  command->add_option("--out", options->out, "File to write (default: standard output)");
   command
       ->add_option("--metric", options->metric,
                    "Speedup as ratio of sums (sum) or geometric mean per prompt (geo)")
@@ -85,6 +90,7 @@ void add_report_command(CLI::App& app, Context& context) {
       "  evalrun report\n"
       "  evalrun report before --why -o md\n"
       "  evalrun report other.db:run:3 -o json\n"
+      "  evalrun report -o html --out report.html\n"
       "  evalrun report quality --quality-against ar_tuned:adapter=space-sft");
   command->callback([options, &context] { run_report(*options, context.global); });
 }

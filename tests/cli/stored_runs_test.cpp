@@ -39,11 +39,24 @@ TEST_F(StoredRuns, ReportFormatsAndNames) {
     ASSERT_EQ(result.exit_code, 0) << result.err;
     EXPECT_EQ(json::parse(result.out).size(), 3u);
   }
-  for (const char* format : {"text", "md", "csv"})
+  for (const char* format : {"text", "md", "csv", "latex", "html"})
     EXPECT_THAT(with_db({"report", "-o", format, "--why", "--metric", "geo"}).out,
                 HasSubstr("pld"));
   expect_refused(with_db({"report", "-o", "pdf"}), 2, "pdf");
   expect_refused(with_db({"report", "frist"}), 2, "first");
+}
+
+TEST_F(StoredRuns, ReportIntoAFile) {
+  const std::string printed = with_db({"report", "-o", "html", "first"}).out;
+  EXPECT_THAT(printed, HasSubstr("</html>"));
+  for (const char* by : {"task", "category"}) {
+    const ProgramResult result =
+        with_db({"report", "-o", "html", "--by", by, "--out", "report.html"});
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(result.out, "");
+    EXPECT_EQ(folder_.read("report.html"), printed) << "the prompts have no category";
+  }
+  expect_refused(with_db({"report", "--out", "missing/report.html"}), 7, "missing/report.html");
 }
 
 TEST_F(StoredRuns, ShowAddsUp) {

@@ -1,0 +1,350 @@
+// The figures over the whole run, from the JSON block of the page.
+
+const data = JSON.parse(document.getElementById('data').textContent);
+const methods = [...new Set(data.rows.filter((r) => r.role === 'method').map((r) => r.method))];
+const kColours = 7;
+const kPoints = ['circle', 'rectRot', 'triangle', 'rect', 'crossRot'];
+
+function seriesColour(label) {
+  const at = methods.indexOf(label);
+  return colour(at < 0 ? 'series-plain' : `series-${at % kColours}`);
+}
+// A second sign behind the colour, for readers and printers without it.
+function seriesStyle(label) {
+  const round = Math.max(0, methods.indexOf(label));
+  return {
+    borderColor: seriesColour(label),
+    backgroundColor: seriesColour(label),
+    pointStyle: kPoints[round % kPoints.length],
+    borderDash: [[], [6, 3], [2, 3]][Math.floor(round / kColours) % 3],
+  };
+}
+
+const whole = data.datasets[data.datasets.length - 1];
+let dataset = whole;
+const rowsOf = (name) => data.rows.filter((r) => r.dataset === name && r.role !== 'aa');
+const rowOf = (label, name) => data.rows.find((r) => r.dataset === name && r.method === label);
+const named = (r) => r.method + (r.lossy ? ' (not lossless)' : '');
+const speedupText = (r) => withRange(r.speedup, r.speedup_lo, r.speedup_hi, 2) +
+    (isNumber(r.speedup_lo) && r.n_prompts < data.indicative_below ? '*' : '');
+const highest = (values) => Math.max(0, ...values.filter(isNumber));
+
+const title = (text) => ({display: true, text});
+// Chart.js shows "label: text" with the interval in it.
+const tooltip = {
+  callbacks: {
+    title: (items) =>
+        (items.length ?
+             [].concat(items[0].dataset.titles?.[items[0].dataIndex] ?? items[0].label).join('') :
+             ''),
+    label: (item) => item.dataset.texts ? item.dataset.texts[item.dataIndex] :
+                                          `${item.dataset.label}: ${fixed(item.parsed.y, 3)}`,
+  },
+};
+
+// Horizontal bars, one per label; labels are wrapped to the width of the page, and at "\n".
+function bars(labels, datasets, {stacked = false, top, axis, plugins = {}, legend = false}) {
+  const width = narrow() ? 18 : 36;
+  const lines = labels.map((label) => label.split('\n').flatMap((part) => wrap(part, width)));
+  const height = lines.reduce((sum, l) => sum + 14 + 16 * Math.max(1, l.length), 0);
+  return {
+    height: height + 60 + (legend ? 34 : 0),
+    config: {
+      type: 'bar',
+      data: {labels: lines, datasets},
+      options: {
+        indexAxis: 'y',
+        scales: {
+          x: {stacked, beginAtZero: true, suggestedMax: top, title: title(axis)},
+          y: {stacked, grid: {display: false}, ticks: {autoSkip: false, color: colour('ink')}},
+        },
+        plugins: {legend: {display: legend}, tooltip, ...plugins},
+      },
+    },
+  };
+}
+
+function drawSpeedup() {
+  const rows = rowsOf(dataset).filter((r) => isNumber(r.speedup));
+  if (rows.length < 2)
+    return show('fig-speedup', {
+      missing: 'There is no speedup to show: no method was measured against plain decoding here.'
+    });
+  const aa = data.rows.find((r) => r.dataset === dataset && r.role === 'aa');
+  const end = (r) => (isNumber(r.speedup_hi) ? r.speedup_hi : r.speedup);
+  const plot = bars(
+      rows.map(named), [{
+        data: rows.map((r) => r.speedup),
+        backgroundColor: rows.map((r) => seriesColour(r.method) + (r.lossy ? '80' : '')),
+        borderColor: rows.map((r) => seriesColour(r.method)),
+        borderWidth: 1,
+        barPercentage: 0.7,
+        errors: rows.map((r) => ({x: [r.speedup_lo, r.speedup_hi]})),
+        texts: rows.map(speedupText),
+        titles: rows.map(named),
+      }],
+      {
+        top: highest(rows.map(end)) * (narrow() ? 1.25 : 1.12),
+        axis: 'speedup',
+        plugins: {
+          reference: {axis: 'x', value: 1, band: aa ? [aa.speedup_lo, aa.speedup_hi] : undefined},
+          marks: {ends: rows.map(end), texts: rows.map((r) => fixed(r.speedup, 2))},
+        },
+      });
+  show('fig-speedup', {
+    plots: [plot],
+    header: ['method', 'speedup [95 %]', 'tok/s', 'prompts'],
+    rows: rows.map((r) => [named(r), speedupText(r), fixed(r.tok_s, 1), String(r.n_prompts)]),
+  });
+}
+
+function drawWhy() {
+  const rows = rowsOf(dataset).filter((r) => isNumber(r.t_ratio) && isNumber(r.tau));
+  if (rows.length === 0)
+    return show(
+        'fig-why',
+        {missing: 'Nothing was measured against plain decoding here, so nothing explains it.'});
+  const parts = [
+    ['T(n)/T(1)', 't_ratio', 'series-0'],
+    ['draft', 'draft_share', 'series-4'],
+    ['overhead', 'overhead', 'series-1'],
+  ];
+  const cost = (r) => parts.reduce((sum, [, key]) => sum + (r[key] || 0), 0);
+  const residual = (r) => (isNumber(r.residual) ? `${fixed(100 * r.residual, 1)} %` : '-');
+  const plot = bars(
+      rows.map((r) => `${named(r)}\nresidual ${residual(r)}`),
+      parts.map(([label, key, name]) => ({
+                  label,
+                  data: rows.map((r) => r[key]),
+                  backgroundColor: colour(name),
+                  barPercentage: 0.7,
+                  texts: rows.map((r) => `${label}: ${fixed(r[key], 3)}`),
+                })),
+      {
+        stacked: true,
+        top: highest(rows.flatMap((r) => [r.tau, cost(r)])) * (narrow() ? 1.3 : 1.15),
+        axis: 'plain steps, and tokens per step',
+        legend: true,
+        plugins: {
+          marks: {
+            ends: rows.map((r) => Math.max(cost(r), r.tau)),
+            texts: rows.map((r) => `tau ${fixed(r.tau, 2)}`),
+            diamonds: rows.map((r) => r.tau),
+          },
+        },
+      });
+  show('fig-why', {
+    plots: [plot],
+    header: ['method', 'speedup', '= tau', '/ (T(n)/T(1)', '+ draft', '+ overhead)', 'residual'],
+    rows: rows.map(
+        (r) =>
+            [named(r),
+             fixed(r.speedup, 3),
+             fixed(r.tau, 3),
+             fixed(r.t_ratio, 3),
+             fixed(r.draft_share, 3),
+             fixed(r.overhead, 3),
+             residual(r),
+  ]),
+  });
+}
+
+// Lines over a numeric axis, one per series: {label, points: [{x, y, error, text}], style}.
+function lines(series, {x, y, plugins = {}, yFrom, yTop, xTicks}) {
+  return {
+    type: 'line',
+    data: {
+      datasets:
+          series.map((s) => ({
+                       label: s.label,
+                       data: s.points.map((p) => ({x: p.x, y: p.y})),
+                       errors: s.points.map((p) => ({y: p.error})),
+                       errorColour: s.style.borderColor,
+                       texts: s.points.map((p) => `${s.label}: ${p.text}`),
+                       titles: s.points.map((p) => `${x} ${p.x}`),
+                       borderWidth: 1.75,
+                       pointRadius: s.points.map((p) => (p.best ? 8 : 4)),
+                       ...s.style,
+                       pointStyle: s.points.map((p) => (p.best ? 'star' : s.style.pointStyle)),
+                       pointBorderWidth: 2,
+                     })),
+    },
+    options: {
+      scales: {
+        x: {
+          type: 'linear',
+          title: title(x),
+          ticks: {precision: 0, ...xTicks},
+          offset: false,
+          grace: series.length ? undefined : 1
+        },
+        y: {title: title(y), min: yFrom, suggestedMax: yTop},
+      },
+      plugins: {
+        legend: {
+          display: series.length > 1,
+          position: 'bottom',
+          labels: {usePointStyle: true, color: colour('ink')}
+        },
+        tooltip,
+        ...plugins,
+      },
+    },
+  };
+}
+
+function drawAcceptance() {
+  const rows = rowsOf(dataset).filter((r) => r.alpha_cond.length > 0);
+  if (rows.length === 0)
+    return show('fig-acceptance', {missing: 'No method drafted anything here.'});
+  const kDeepest = 24;
+  const plot = (key, name) => ({
+    title: name,
+    height: 300 + (narrow() ? 26 : 20) * Math.ceil(rows.length / 2),
+    config: lines(
+        rows.map((r) => ({
+                   label: r.method,
+                   style: seriesStyle(r.method),
+                   points: r[key]
+                               .slice(0, kDeepest)
+                               .map((v, d) => ({x: d + 1, y: v, text: `${fixed(100 * v, 1)} %`})),
+                 })),
+        {x: 'depth', y: 'share of steps', yFrom: 0, yTop: 1, xTicks: {stepSize: 1}}),
+  });
+  const deepest = Math.min(kDeepest, Math.max(...rows.map((r) => r.alpha_cond.length)));
+  show('fig-acceptance', {
+    plots: [
+      plot('alpha_cond', 'accepted, given all before'),
+      plot('alpha_joint', 'accepted, of all steps')
+    ],
+    header: ['method', ...Array.from({length: deepest}, (_, d) => `depth ${d + 1}`)],
+    rows: rows.flatMap(
+        (r) => [
+            [
+              `${r.method}, given`,
+              ...Array.from({length: deepest}, (_, d) => fixed(r.alpha_cond[d], 3))
+            ],
+            [
+              `${r.method}, of all`,
+              ...Array.from({length: deepest}, (_, d) => fixed(r.alpha_joint[d], 3))
+            ],
+  ]),
+  });
+}
+
+const evaluators = [...new Set(data.rows.flatMap((r) => Object.keys(r.quality)))].sort();
+function drawPareto(at) {
+  const evaluator = evaluators[at];
+  const rows =
+      rowsOf(dataset).filter((r) => isNumber(r.speedup) && isNumber(r.quality[evaluator]?.value));
+  if (rows.length === 0)
+    return show('fig-pareto', {
+      missing: evaluators.length === 0 ?
+          'Nothing was scored in this run; evalrun score adds scores to a stored run.' :
+          `No answer was scored by ${evaluator} here.`,
+    });
+  const quality = (r) => r.quality[evaluator];
+  const qualityText = (r) => withRange(quality(r).value, quality(r).lo, quality(r).hi, 3);
+  const config = {
+    type: 'scatter',
+    data: {
+      datasets: rows.map(
+          (r) => ({
+            label: named(r),
+            data: [{x: r.speedup, y: quality(r).value}],
+            errors: [{x: [r.speedup_lo, r.speedup_hi], y: [quality(r).lo, quality(r).hi]}],
+            errorColour: seriesColour(r.method),
+            texts: [`${named(r)}: speedup ${speedupText(r)}, ${evaluator} ${qualityText(r)}`],
+            titles: [''],
+            pointRadius: 6,
+            pointBorderWidth: 2,
+            ...seriesStyle(r.method),
+          })),
+    },
+    options: {
+      scales: {
+        x: {
+          title: title('speedup'),
+          suggestedMin: Math.min(1, ...rows.map((r) => r.speedup_lo ?? r.speedup)),
+          suggestedMax: highest(rows.map((r) => r.speedup_hi ?? r.speedup)),
+          grace: '5%',
+        },
+        y: {
+          title: title(evaluator),
+          suggestedMin: Math.min(...rows.map((r) => quality(r).lo ?? quality(r).value)),
+          suggestedMax: highest(rows.map((r) => quality(r).hi ?? quality(r).value)),
+          grace: '5%',
+        },
+      },
+      plugins: {
+        legend: {position: 'bottom', labels: {usePointStyle: true, color: colour('ink')}},
+        tooltip,
+        reference: {axis: 'x', value: 1},
+      },
+    },
+  };
+  show('fig-pareto', {
+    plots: [{height: 320 + (narrow() ? 24 : 10) * rows.length, config}],
+    header: ['method', 'speedup [95 %]', `${evaluator} [95 %]`, 'scored'],
+    rows: rows.map((r) => [named(r), speedupText(r), qualityText(r), String(quality(r).n)]),
+  });
+}
+
+function drawDatasets() {
+  const names = data.datasets.filter((name) => data.datasets.length === 1 || name !== 'all');
+  const shown = methods.filter((m) => names.some((name) => isNumber(rowOf(m, name)?.speedup)));
+  if (names.length < 2 || shown.length === 0)
+    return show('fig-datasets', {
+      missing:
+          'The run has one data set; evalrun report --by category or --by language cuts it into parts.',
+    });
+  const plot = bars(
+      names, shown.map((m) => {
+        const rows = names.map((name) => rowOf(m, name));
+        return {
+          label: m,
+          data: rows.map((r) => r?.speedup ?? null),
+          backgroundColor: seriesColour(m),
+          errors: rows.map((r) => ({x: [r?.speedup_lo, r?.speedup_hi]})),
+          texts: rows.map((r) => (r ? `${m}: ${speedupText(r)}` : '')),
+        };
+      }),
+      {
+        top: highest(shown.flatMap((m) => names.map((name) => rowOf(m, name)?.speedup_hi))),
+        axis: 'speedup',
+        legend: true,
+        plugins: {reference: {axis: 'x', value: 1}},
+      });
+  plot.height = 90 + 22 * Math.ceil(shown.length / (narrow() ? 1 : 3)) +
+      names.length * (12 * shown.length + 20);
+  show('fig-datasets', {
+    plots: [plot],
+    header: ['data set', ...shown],
+    rows: names.map(
+        (name) =>
+            [name, ...shown.map((m) => (rowOf(m, name) ? speedupText(rowOf(m, name)) : '-'))]),
+  });
+}
+
+function drawCost() {
+  const cost = data.row_cost;
+  if (!cost) return show('fig-cost', {missing: 'The run stored no table of row costs.'});
+  const style = {
+    ...seriesStyle(''),
+    borderColor: colour('series-0'),
+    backgroundColor: colour('series-0')
+  };
+  const text = (r) => withRange(r.ratio, r.lo, r.hi, 2);
+  const config = lines(
+      [{
+        label: 'T(n)/T(1)',
+        style,
+        points: cost.rows.map((r) => ({x: r.rows, y: r.ratio, error: [r.lo, r.hi], text: text(r)}))
+      }],
+      {x: 'rows n', y: 'T(n)/T(1)', yFrom: 0, yTop: highest(cost.rows.map((r) => r.hi))});
+  show('fig-cost', {
+    plots: [{title: `${cost.context} tokens of context`, height: 280, config}],
+    header: ['rows', 'T(n)/T(1) [quartiles]', 'ms'],
+    rows: cost.rows.map((r) => [String(r.rows), text(r), fixed(r.ms, 2)]),
+  });
+}
