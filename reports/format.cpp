@@ -239,12 +239,12 @@ std::string Table::markdown() const {
   std::string out;
   for (size_t i = 0; i < lines.size(); ++i) {
     for (size_t c = 0; c < widths.size(); ++c)
-      out += fmt::format("| {} ", padded(lines[i][c], widths[c], c == 0));
+      out += fmt::format("| {} ", padded(lines[i][c], widths[c], is_text(c)));
     out += "|\n";
     if (i > 0) continue;
     for (size_t c = 0; c < widths.size(); ++c)
-      out += c == 0 ? fmt::format("|:{:-<{}}", "", widths[c] + 1)
-                    : fmt::format("|{:-<{}}:", "", widths[c] + 1);
+      out += is_text(c) ? fmt::format("|:{:-<{}}", "", widths[c] + 1)
+                        : fmt::format("|{:-<{}}:", "", widths[c] + 1);
     out += "|\n";
   }
   return out;
@@ -258,7 +258,7 @@ std::string Table::text() const {
   for (const auto& line : lines) {
     std::string row;
     for (size_t c = 0; c < widths.size(); ++c)
-      row += fmt::format("{}{}", c > 0 ? "  " : "", padded(line[c], widths[c], c == 0));
+      row += fmt::format("{}{}", c > 0 ? "  " : "", padded(line[c], widths[c], is_text(c)));
     row.erase(row.find_last_not_of(' ') + 1);
     out += row;
     out += '\n';

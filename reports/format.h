@@ -23,6 +23,8 @@ std::string with_interval(const std::optional<double>& v, const std::optional<ba
 struct Table {
   std::vector<std::string> header;             // first column is text, the others are numbers
   std::vector<std::vector<std::string>> rows;  // each as long as the header
+  size_t text_from = static_cast<size_t>(-1);  // from this column on they are text again
+  bool is_text(size_t column) const { return column == 0 || column >= text_from; }
   std::string markdown() const;
   std::string text() const;
 };

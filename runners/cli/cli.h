@@ -76,6 +76,7 @@ struct Context {
   GlobalOptions global;
   int exit_code = 0;
 };
+void add_audit_command(CLI::App& app, Context& context);
 void add_run_command(CLI::App& app, Context& context);
 void add_report_command(CLI::App& app, Context& context);
 void add_compare_command(CLI::App& app, Context& context);

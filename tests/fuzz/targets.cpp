@@ -17,6 +17,7 @@
 #include "evaluators/porter.h"
 #include "evaluators/programs/completion.h"
 #include "evaluators/rouge.h"
+#include "reports/audit.h"
 #include "runners/generations_file.h"
 
 namespace evalrun::fuzz {
@@ -190,6 +191,22 @@ void completion(std::string_view bytes) {
   }
 }
 
+void claims(std::string_view bytes) {
+  constexpr std::string_view kHeader =
+      "paper,place,model,dataset,category,method,config,metric,value,sd,unit,hardware,note\n";
+  for (const std::string& text : {std::string(bytes), std::string(kHeader) + std::string(bytes)})
+    try {
+      const reports::Claims table = reports::parse_claims(text, "bytes");
+      const reports::Audit audit = reports::audit_claims(table);
+      for (const reports::Finding& finding : audit.findings)
+        EVALRUN_CHECK(!finding.flagged.empty() && !finding.text.empty());
+      EVALRUN_CHECK(!reports::to_text(audit).empty() && !reports::to_json(audit).empty());
+      EVALRUN_CHECK(!reports::to_markdown(audit).empty() && !reports::to_csv(audit).empty());
+    } catch (const base::Error& error) {
+      EVALRUN_CHECK(!error.message().empty());
+    }
+}
+
 const std::vector<Target>& targets() {
   using namespace std::string_view_literals;
   static const std::vector<Target> kTargets = {
@@ -232,6 +249,16 @@ const std::vector<Target>& targets() {
         "Here:\n```python\ndef f(x):\n    return x\n```\nand ```\n1"sv,
         "  if (x) { return 1; }\n}\npublic static void main(String[] a) { }\n}"sv,
         "\treturn x\n}\n// more\nfunc main() {\n}\nfn f<'a>(x: &'a str) -> i32 { 1 }"sv}},
+      {"claims",
+       &claims,
+       {"p,Table 1,m,d,,sps,gamma=5,speedup,3.6,0.1,ratio,\"A100, x\",doubt=a; b\n"
+        "p,Table 1,m,d,,sps,gamma=5,tau_with_bonus,3.5,,,\"A100, x\",\r\n"
+        "p,Table 1,m,d,,sps,gamma=5,alpha_share,77.9,,,\"A100, x\",\r\n"sv,
+        "p,Table 1,m-7b,d,,x,a=1,speedup,2,,,,\np,Table 1,m-7b,d,,x,a=2,speedup,3e0,,,,\n"
+        "p,Section 1,m-7b/13b,d,,x,stat=max,speedup,4,,,,\n"
+        "p,Section 1,all,d,,x,versus=a_2,speedup_over_method,1.5,,,,\n"sv,
+        "p,Table 1,,a,,,,train_samples,1,,,,\np,Table 1,,b,,,,train_samples,2,,,,\n"
+        "p,Table 1,,c,,,,train_samples,3,,,,\np,A,,d,,,,train_samples,70,,,,\n"sv}},
   };
   return kTargets;
 }

@@ -15,6 +15,7 @@ void rouge(std::string_view bytes);        // answer and reference, with 0xff be
 void bleu(std::string_view bytes);
 void judge(std::string_view bytes);       // replies of a judge, bodies of its server, its files
 void completion(std::string_view bytes);  // answers that hold programs, in all languages
+void claims(std::string_view bytes);      // tables of published numbers, and their audit
 
 struct Target {
   const char* name;

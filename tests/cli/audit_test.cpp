@@ -1,0 +1,50 @@
+// audit: files, options, formats and exit codes.
+#include "tests/cli/cli_test.h"
+
+namespace evalrun::tests {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr const char* kHeader =
+    "paper,place,model,dataset,category,method,config,metric,value,sd,unit,hardware,note\n";
+
+class Claims : public CommandTest {
+ protected:
+  // Paper "sound" holds together, "broken" is faster than its tokens per step allow.
+  void SetUp() override {
+    folder_.write("claims.csv",
+                  std::string(kHeader) +
+                      "sound,Table 1,m,d,,pld,greedy,speedup,2.10,,ratio,A100,\n"
+                      "sound,Table 1,m,d,,pld,greedy,tau_with_bonus,2.90,,tokens/step,A100,\n"
+                      "broken,Table 1,m,d,,pld,greedy,speedup,3.61,,ratio,A100,\n"
+                      "broken,Table 1,m,d,,pld,greedy,tau_with_bonus,2.90,,tokens/step,A100,\n");
+  }
+};
+
+TEST_F(Claims, AuditFindsAndFails) {
+  const ProgramResult text = run({"audit", "claims.csv"});
+  ASSERT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("speedup_tau: broken, Table 1, line 4"));
+  EXPECT_THAT(run({"audit", "claims.csv", "-o", "md"}).out, HasSubstr("| finding "));
+  EXPECT_THAT(run({"audit", "claims.csv", "-o", "csv"}).out, HasSubstr("\nspeedup_tau,broken,"));
+  const json all = json::parse(run({"audit", "claims.csv", "--json"}).out);
+  EXPECT_EQ(all["findings"].size(), 1u);
+  EXPECT_EQ(all["papers"].size(), 2u);
+  const ProgramResult failed = run({"audit", "claims.csv", "--fail-on-findings", "--json"});
+  EXPECT_EQ(failed.exit_code, 5);
+  EXPECT_EQ(json::parse(failed.out), all) << "the findings are printed all the same";
+  EXPECT_EQ(run({"audit", "claims.csv", "--fail-on-findings", "--paper", "sound"}).exit_code, 0);
+}
+
+TEST_F(Claims, AuditRefuses) {
+  expect_refused(run({"audit"}), 2, "file");
+  expect_refused(run({"audit", "claims.csv", "--paper", "sund"}), 2, "sound");
+  expect_refused(run({"audit", "claims.csv", "-o", "pdf"}), 2, "pdf");
+  expect_refused(run({"audit", "absent.csv"}), 7, "absent.csv");
+  folder_.write("bad.csv", std::string(kHeader) + "p,t,,,,m,,speedup,fast,,,,\n");
+  expect_refused(run({"audit", "bad.csv"}), 7, "bad.csv: line 2, column value: 'fast'");
+}
+
+}  // namespace
+}  // namespace evalrun::tests
