@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "engine/base/text.h"
+#include "reports/claimed.h"
 #include "reports/report.h"
 #include "results/regroup.h"
 #include "runners/cli/cli.h"
@@ -15,6 +16,8 @@ struct Options {
   std::string run, format = "text", metric = "sum", by = "task", control, out;
   std::vector<int> pass_k;
   bool why = false;
+  std::string claims;               // CSV file of published numbers
+  std::vector<std::string> papers;  // of it; empty = all
 };
 
 std::string render(const reports::Report& report, const results::ResultStore& store,
@@ -27,7 +30,30 @@ std::string render(const reports::Report& report, const results::ResultStore& st
   return reports::to_text(report);
 }
 
+// The report with published figures behind its own.
+std::string render_with_claims(const reports::Report& report, const results::ResultStore& store,
+                               const reports::Claims& claims, const std::string& format) {
+  const reports::Claimed claimed = reports::compare_with_claims(report, claims);
+  if (format == "json") return reports::to_json(claimed, report);
+  return render(report, store, format) + (format == "md" ? reports::to_markdown(claimed, report)
+                                                         : reports::to_text(claimed, report));
+}
+
+// Throws usage_error where published figures have no place, data_error for a broken file.
+reports::Claims read_claims(const Options& options, const std::string& format) {
+  if (options.claims.empty()) {
+    if (options.papers.empty()) return {};
+    throw base::usage_error("--paper chooses from published numbers", "add --claims FILE");
+  }
+  if (format != "text" && format != "md" && format != "json")
+    throw base::usage_error(fmt::format("--claims: no published numbers in {}", format),
+                            "use -o text, md or json");
+  return reports::select_papers(reports::read_claims(options.claims), options.papers);
+}
+
 void run_report(const Options& options, const GlobalOptions& global) {
+  const std::string format = global.json ? "json" : options.format;
+  const reports::Claims claims = read_claims(options, format);
   const RunReference run = find_run(options.run, global.db);
   reports::ReportOptions report_options;
   report_options.estimator =
@@ -42,7 +68,8 @@ void run_report(const Options& options, const GlobalOptions& global) {
         options.by == "category" ? results::Axis::kCategory : results::Axis::kLanguage);
   const results::ResultStore& store = parts ? *parts : *run.store;
   const reports::Report report = reports::build_report(store, run.run_id, report_options);
-  std::string text = render(report, store, global.json ? "json" : options.format);
+  std::string text = claims.file.empty() ? render(report, store, format)
+                                         : render_with_claims(report, store, claims, format);
   if (!options.out.empty()) return base::write_file_atomic(options.out, text);
   // The renderers end their last line; print_line does so again.
   while (text.ends_with('\n')) text.pop_back();
@@ -85,13 +112,19 @@ void add_report_command(CLI::App& app, Context& context) {
       ->type_name("METHOD");
   command->add_flag("--why", options->why,
                     "Columns that explain the speedup (csv and json always have them)");
+  command
+      ->add_option("--claims", options->claims,
+                   "CSV file of published numbers (docs/claims.md) to set beside the measured ones")
+      ->type_name("FILE");
+  command->add_option("--paper", options->papers, "Only these papers of it")->delimiter(',');
   command->footer(
       "Examples:\n"
       "  evalrun report\n"
       "  evalrun report before --why -o md\n"
       "  evalrun report other.db:run:3 -o json\n"
       "  evalrun report -o html --out report.html\n"
-      "  evalrun report quality --quality-against ar_tuned:adapter=space-sft");
+      "  evalrun report quality --quality-against ar_tuned:adapter=space-sft\n"
+      "  evalrun report --claims claims.csv --paper falcon,eagle");
   command->callback([options, &context] { run_report(*options, context.global); });
 }
 

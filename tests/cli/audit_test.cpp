@@ -1,10 +1,12 @@
-// audit: files, options, formats and exit codes.
+// audit, and report --claims: files, options, formats and exit codes.
 #include "tests/cli/cli_test.h"
+#include "tests/e2e/stored_run.h"
 
 namespace evalrun::tests {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr const char* kHeader =
     "paper,place,model,dataset,category,method,config,metric,value,sd,unit,hardware,note\n";
@@ -44,6 +46,40 @@ TEST_F(Claims, AuditRefuses) {
   expect_refused(run({"audit", "absent.csv"}), 7, "absent.csv");
   folder_.write("bad.csv", std::string(kHeader) + "p,t,,,,m,,speedup,fast,,,,\n");
   expect_refused(run({"audit", "bad.csv"}), 7, "bad.csv: line 2, column value: 'fast'");
+}
+
+TEST_F(Claims, ReportSetsThemBesideTheMeasured) {
+  write_prompts(folder_, 2);
+  ASSERT_EQ(run(run_arguments(8, {})).exit_code, 0);
+  const auto report = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"report", "--db", "r.db"});
+    return run(more);
+  };
+  const json plain = json::parse(report({"-o", "json"}).out);
+  // The set of the run is named by its file: no table can know it. A row under that name can.
+  const std::string dataset = plain[0]["dataset"];
+  folder_.write("own.csv", std::string(kHeader) + "q,Table 1,big,\"" + dataset +
+                               "\",,pld,greedy,tau_without_bonus,2.10,,,H100,\n");
+  EXPECT_THAT(report({"--claims", "claims.csv"}).out, HasSubstr("no published figure"));
+  for (const char* format : {"text", "md"}) {
+    const ProgramResult result = report({"--claims", "own.csv", "-o", format});
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.out, HasSubstr("3.100 (2.10 + the bonus token)"));
+  }
+  json with = json::parse(report({"--claims", "own.csv", "--json"}).out);
+  ASSERT_EQ(with.size(), plain.size());
+  int figures = 0;
+  for (json& row : with) {
+    figures += static_cast<int>(row["claims"].size());
+    row.erase("claims");
+  }
+  EXPECT_EQ(figures, 1);
+  EXPECT_EQ(with, plain) << "keys are only added";
+  EXPECT_THAT(report({}).out, Not(HasSubstr("laimed")));
+  expect_refused(report({"--claims", "own.csv", "-o", "csv"}), 2, "json");
+  expect_refused(report({"--paper", "q"}), 2, "--claims");
+  expect_refused(report({"--claims", "own.csv", "--paper", "r"}), 2, "'r'");
+  expect_refused(report({"--claims", "absent.csv"}), 7, "absent.csv");
 }
 
 }  // namespace
