@@ -147,6 +147,46 @@ double chi_square_p(double statistic, int dof) {
   return incomplete_gamma_upper(dof / 2.0, statistic / 2);
 }
 
+std::optional<FitTest> fit_test(std::span<const int64_t> counts, std::span<const double> law) {
+  EVALRUN_CHECK(counts.size() == law.size(), "{} counts, {} probabilities", counts.size(),
+                law.size());
+  int64_t total = 0;
+  for (const int64_t c : counts) total += c;
+  struct Cell {
+    double count = 0, expected = 0;
+  };
+  std::vector<Cell> cells;
+  Cell rare;
+  for (size_t i = 0; i < law.size(); ++i) {
+    const Cell cell = {static_cast<double>(counts[i]), law[i] * static_cast<double>(total)};
+    if (law[i] <= 0 && counts[i] > 0)
+      return FitTest{std::numeric_limits<double>::infinity(), 0,
+                     static_cast<int>(cells.size()) + 1};
+    if (cell.expected >= 5) {
+      cells.push_back(cell);
+    } else {
+      rare.count += cell.count;
+      rare.expected += cell.expected;
+    }
+  }
+  if (rare.expected >= 5 || cells.empty()) {
+    cells.push_back(rare);
+  } else if (rare.expected > 0) {
+    Cell& smallest =
+        *std::min_element(cells.begin(), cells.end(),
+                          [](const Cell& a, const Cell& b) { return a.expected < b.expected; });
+    smallest.count += rare.count;
+    smallest.expected += rare.expected;
+  }
+  if (cells.size() < 2) return std::nullopt;
+  FitTest test;
+  test.cells = static_cast<int>(cells.size());
+  for (const Cell& cell : cells)
+    test.statistic += (cell.count - cell.expected) * (cell.count - cell.expected) / cell.expected;
+  test.p = chi_square_p(test.statistic, test.cells - 1);
+  return test;
+}
+
 std::optional<MeanInterval> t_interval(std::span<const double> x, double confidence) {
   EVALRUN_CHECK(confidence > 0 && confidence < 1, "confidence = {}", confidence);
   if (x.size() < 2) return std::nullopt;

@@ -2,6 +2,7 @@
 // unless said otherwise), without state. Arguments outside a function's domain are our own
 // mistakes.
 #pragma once
+#include <cstdint>
 #include <optional>
 #include <span>
 
@@ -21,6 +22,16 @@ double student_t_quantile(double p, double dof);
 
 // P(X >= statistic) for a chi-square variable with dof >= 1 degrees of freedom.
 double chi_square_p(double statistic, int dof);
+
+// Pearson's chi-square test of counts against a law given exactly. Cells expected fewer than five
+// times are pooled into one, which joins the smallest other cell when it is still expected fewer
+// than five times. A count in a cell of probability 0 gives p = 0. nullopt when fewer than two
+// cells are left: then there is nothing to test.
+struct FitTest {
+  double statistic = 0, p = 1;
+  int cells = 0;
+};
+std::optional<FitTest> fit_test(std::span<const int64_t> counts, std::span<const double> law);
 
 // Regularised incomplete beta function I_x(a, b), 0 <= x <= 1, a, b > 0, and upper incomplete gamma
 // function Q(a, x), x >= 0, a > 0.

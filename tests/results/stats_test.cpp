@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "engine/base/error.h"
+#include "engine/base/rng.h"
+#include "engine/base/rng.h"
 
 namespace evalrun::base {
 namespace {
@@ -78,6 +80,54 @@ TEST(Stats, ChiSquareAgainstTable) {  // upper 5 % and 1 % points
   expect_close(chi_square_p(3.841458820694124, 1), 0.05);
   expect_close(chi_square_p(18.307038053275146, 10), 0.05);
   expect_close(chi_square_p(135.80672317102676, 100), 0.01);
+}
+
+TEST(Stats, FitTestByHand) {
+  // Expected 50, 30, 20: (55-50)^2/50 + (25-30)^2/30 + 0.
+  const std::vector<int64_t> counts = {55, 25, 20};
+  const auto fit = fit_test(counts, std::vector<double>{0.5, 0.3, 0.2});
+  ASSERT_TRUE(fit);
+  EXPECT_EQ(fit->cells, 3);
+  expect_close(fit->statistic, 0.5 + 25.0 / 30);
+  expect_close(fit->p, std::exp(-fit->statistic / 2));
+}
+
+TEST(Stats, FitTestPoolsRareCells) {
+  const auto fit = [](std::vector<int64_t> counts, std::vector<double> law) {
+    return fit_test(counts, law);
+  };
+  // 100 draws: two cells expected 3 times are one of 6.
+  auto pooled = fit({50, 44, 2, 4}, {0.5, 0.44, 0.03, 0.03});
+  ASSERT_TRUE(pooled);
+  EXPECT_EQ(pooled->cells, 3);
+  expect_close(pooled->statistic, 0);
+  // One cell expected twice joins the smallest of the others.
+  pooled = fit({50, 48, 2}, {0.5, 0.48, 0.02});
+  ASSERT_TRUE(pooled);
+  EXPECT_EQ(pooled->cells, 2);
+  expect_close(pooled->statistic, 0);
+  // Nothing but rare cells, or one token alone: no test.
+  EXPECT_FALSE(fit({1, 1, 1}, {0.4, 0.3, 0.3}));
+  EXPECT_FALSE(fit({100, 0}, {1, 0}));
+  // What cannot occur must not.
+  EXPECT_EQ(fit({99, 1}, {1, 0})->p, 0);
+}
+
+TEST(Stats, FitTestHoldsItsLevel) {
+  const std::vector<double> law = {0.45, 0.25, 0.15, 0.1, 0.02, 0.02, 0.01};
+  Rng rng(9);
+  int rejected = 0;
+  for (int i = 0; i < 1000; ++i) {
+    std::vector<int64_t> counts(law.size());
+    for (int draw = 0; draw < 200; ++draw) {
+      double u = rng.uniform();
+      size_t cell = 0;
+      while (cell + 1 < law.size() && (u -= law[cell]) >= 0) ++cell;
+      ++counts[cell];
+    }
+    rejected += fit_test(counts, law)->p < 0.05;
+  }
+  EXPECT_NEAR(rejected, 50, 28);  // four standard deviations
 }
 
 TEST(Stats, IncompleteBetaClosedForms) {
