@@ -10,7 +10,7 @@
 namespace evalrun::methods {
 namespace {
 
-constexpr std::string_view kSlow = "slow:";
+constexpr std::string_view kSlow = "slow:", kWrongAccept = "wrong-accept:";
 constexpr int64_t kEvery = 4;     // steps between two planted errors
 constexpr int64_t kPatience = 4;  // steps to wait for a rejected draft before the bonus is changed
 
@@ -70,6 +70,16 @@ class MiscountingMethod final : public Decorator {
   int64_t step_ = 0;
 };
 
+// A child of the last accepted node that the target did not want, -1 without one.
+int rejected_child(const SpeculativeMethod::Verdict& verdict) {
+  const TokenTree& tree = verdict.tree;
+  for (int i = 1; i < tree.size(); ++i)
+    if (tree.parent[static_cast<size_t>(i)] == verdict.path.back() &&
+        tree.token[static_cast<size_t>(i)] != verdict.bonus)
+      return i;
+  return -1;
+}
+
 // Keeps a rejected draft token every few steps. Where none is rejected for a while (nothing is
 // drafted, as in autoregressive decoding, or the draft is always right), it changes the target's
 // own token: a token nobody verified. What is emitted is what is committed, so that the generation
@@ -92,27 +102,49 @@ class WrongAcceptance {
   }
 
  private:
-  static int rejected_child(const SpeculativeMethod::Verdict& verdict) {
-    const TokenTree& tree = verdict.tree;
-    for (int i = 1; i < tree.size(); ++i)
-      if (tree.parent[static_cast<size_t>(i)] == verdict.path.back() &&
-          tree.token[static_cast<size_t>(i)] != verdict.bonus)
-        return i;
-    return -1;
-  }
-
   int64_t last_ = -1;  // step of the last planted error
 };
 
-double parse_share(const std::string& fault) {
-  const std::string_view text = std::string_view(fault).substr(kSlow.size());
+// Keeps a share of the rejected draft tokens, evenly, counted over all generations. What follows
+// is the target's likeliest token behind the kept one.
+class ShareOfWrongAcceptance {
+ public:
+  explicit ShareOfWrongAcceptance(double share) : share_(share) {}
+  void operator()(const SpeculativeMethod::Verdict& verdict) {
+    const int node = rejected_child(verdict);
+    if (node < 0) return;
+    owed_ += share_;
+    if (owed_ < 1) return;
+    owed_ -= 1;
+    verdict.path.push_back(node);
+    verdict.bonus = verdict.target.top(node);
+  }
+
+ private:
+  double share_, owed_ = 0;
+};
+
+// The share in percent behind `prefix`, "10%".
+double parse_share(const std::string& fault, std::string_view prefix, double most) {
+  const std::string_view text = std::string_view(fault).substr(prefix.size());
   double percent = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), percent);
   if (error != std::errc{} || std::string_view(end, text.data() + text.size()) != "%" ||
-      !(percent > 0 && percent <= 1000))
-    throw base::usage_error(fmt::format("fault 'slow' takes a share in percent, found '{}'", fault),
-                            "write slow:10%, more than 0 and at most 1000");
+      !(percent > 0 && percent <= most)) {
+    const std::string_view name = prefix.substr(0, prefix.size() - 1);
+    throw base::usage_error(
+        fmt::format("fault '{}' takes a share in percent, found '{}'", name, fault),
+        fmt::format("write {}10%, more than 0 and at most {}", prefix, most));
+  }
   return percent / 100;
+}
+
+SpeculativeMethod& with_verdicts(DecodingMethod& method) {
+  auto* speculative = dynamic_cast<SpeculativeMethod*>(&method);
+  if (speculative == nullptr)
+    throw base::usage_error("fault 'wrong-accept' cannot be planted in this method",
+                            "it needs a method made of a drafter and the common verifier");
+  return *speculative;
 }
 
 }  // namespace
@@ -123,14 +155,15 @@ std::unique_ptr<DecodingMethod> plant_fault(std::unique_ptr<DecodingMethod> meth
                                             const std::string& fault) {
   EVALRUN_CHECK(method != nullptr);
   if (fault.starts_with(kSlow))
-    return std::make_unique<SlowMethod>(std::move(method), parse_share(fault));
+    return std::make_unique<SlowMethod>(std::move(method), parse_share(fault, kSlow, 1000));
   if (fault == "miscount") return std::make_unique<MiscountingMethod>(std::move(method));
   if (fault == "wrong-accept") {
-    auto* speculative = dynamic_cast<SpeculativeMethod*>(method.get());
-    if (speculative == nullptr)
-      throw base::usage_error("fault 'wrong-accept' cannot be planted in this method",
-                              "it needs a method made of a drafter and the common verifier");
-    speculative->set_verdict_hook(WrongAcceptance{});
+    with_verdicts(*method).set_verdict_hook(WrongAcceptance{});
+    return method;
+  }
+  if (fault.starts_with(kWrongAccept)) {
+    with_verdicts(*method).set_verdict_hook(
+        ShareOfWrongAcceptance{parse_share(fault, kWrongAccept, 100)});
     return method;
   }
   throw base::usage_error(fmt::format("unknown fault '{}'", fault),

@@ -11,8 +11,9 @@
 namespace evalrun::methods {
 
 // "slow:10%" (each step takes that much longer), "wrong-accept" (now and then a rejected draft
-// token is kept), "miscount" (reports one accepted token too many). Throws usage_error for anything
-// else.
+// token is kept), "wrong-accept:25%" (that share of the rejected draft tokens is kept, and nothing
+// else changed: the negative control of `evalrun verify`), "miscount" (reports one accepted token
+// too many). Throws usage_error for anything else.
 std::unique_ptr<DecodingMethod> plant_fault(std::unique_ptr<DecodingMethod> method,
                                             const std::string& fault);
 std::vector<std::string> known_faults();

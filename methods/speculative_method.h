@@ -26,7 +26,7 @@ class SpeculativeMethod final : public DecodingMethod {
 
   // Called between verification and commit; may change what is kept. `path` holds node ids in
   // order, root included; `bonus` follows it. `step` counts from 0 in each generation. For planted
-  // faults and negative controls of tests only.
+  // faults, negative controls and methods/replay.h only.
   struct Verdict {
     const TokenTree& tree;
     const TargetView& target;  // logits only under sampling, as the verifier needs them
@@ -37,6 +37,7 @@ class SpeculativeMethod final : public DecodingMethod {
   };
   using VerdictHook = std::function<void(const Verdict&)>;
   void set_verdict_hook(VerdictHook hook) { hook_ = std::move(hook); }
+  const VerdictHook& verdict_hook() const { return hook_; }
 
  private:
   // How deep and how many rows this step may go: no deeper than the tokens still wanted, no more

@@ -1,0 +1,46 @@
+// Reference replay: a method is led along a given text while its drafting, its forward passes and
+// its verification really run. Where the target as the method asked it (in a forward of many rows)
+// would have gone on otherwise, that is noted and the reference is followed. Texts are then equal
+// by force, and a fault shows as a count of positions instead of one early divergence.
+//
+// Greedy only: a rejection rule decides by comparing draws, and which draft it would have refused
+// on the way to a given token is not a question it can answer.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "methods/speculative_method.h"
+
+namespace evalrun::methods {
+
+// A place of the answer (0 = its first token, which comes from the prefill) where the method would
+// have emitted `found` and not the reference's token.
+struct Disagreement {
+  int index = 0;
+  int32_t found = -1;
+};
+
+struct ReplayTrace {
+  int64_t asked = 0;  // places at which the method had a say
+  std::vector<Disagreement> disagreements;
+};
+
+// While an object lives, every generation of `method` follows `reference`: the tokens of an answer,
+// the prefill's among them; behind its end the method goes its own way. Both must outlive the
+// object. usage_error for a method that lacks the common verifier, InternalError in a generation
+// that is not greedy.
+class Replay {
+ public:
+  Replay(DecodingMethod& method, const std::vector<int32_t>& reference);
+  ~Replay();
+  Replay(const Replay&) = delete;
+  Replay& operator=(const Replay&) = delete;
+  const ReplayTrace& trace() const { return trace_; }  // over all generations so far
+
+ private:
+  SpeculativeMethod& method_;
+  SpeculativeMethod::VerdictHook before_;  // a planted fault, which is to be seen
+  ReplayTrace trace_;
+};
+
+}  // namespace evalrun::methods
