@@ -31,6 +31,29 @@ const ArmInfo* RunData::arm(std::string_view label) const {
   return nullptr;
 }
 
+namespace {
+
+// What decides a certificate's key.
+results::ArmRecord record_of(const ArmInfo& a) {
+  results::ArmRecord r;
+  r.method = a.method;
+  r.params = a.params;
+  r.method_version = a.method_version;
+  r.model_hash = a.model_hash;
+  r.draft_hash = a.draft_hash;
+  r.dtype = a.dtype;
+  r.isa = a.isa;
+  r.device = a.device;
+  r.kv_cache = a.kv_cache;
+  const nlohmann::json settings = nlohmann::json::parse(a.settings, nullptr, false);
+  if (settings.is_object())
+    for (const auto& [name, value] : settings.items())
+      if (value.is_string()) r.settings[name] = value.get<std::string>();
+  return r;
+}
+
+}  // namespace
+
 RunData load_run(const results::ResultStore& store, int64_t run_id, Faults faults) {
   RunData data;
   store.query(
@@ -79,6 +102,9 @@ RunData load_run(const results::ResultStore& store, int64_t run_id, Faults fault
         data.arms.push_back(std::move(a));
         return true;
       });
+  for (ArmInfo& a : data.arms)
+    a.certificate =
+        results::find_certificate(store, results::certificate_key(record_of(a), data.run.commit));
   store.query(
       "SELECT id, key, task, name, category, language FROM prompt WHERE run_id = ? ORDER BY id",
       {run_id}, [&](const Row& r) {

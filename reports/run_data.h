@@ -3,10 +3,12 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "results/certificates.h"
 #include "results/store.h"
 
 namespace evalrun::reports {
@@ -29,6 +31,9 @@ struct ArmInfo {
   int64_t weight_bytes = 0, extra_parameter_bytes = 0, kv_bytes = 0, peak_bytes = 0;
   double temperature = 0, top_p = 1;
   bool kv_cache = true, ignore_eos = false;
+  // What `evalrun verify` found out about this method on this build, these weights, this engine
+  // mode.
+  std::optional<results::StoredCertificate> certificate = {};
   bool greedy() const { return temperature == 0; }
   bool drafts() const { return role == "method" && method != kTunedPlain; }
   bool lossy() const { return lossless == "none" || (lossless == "greedy" && !greedy()); }

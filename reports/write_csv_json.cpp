@@ -132,6 +132,10 @@ Json row_of(const Report& report, const ReportRow& r) {
       {"acceptance_by_node", nodes(r)},
       {"tau_lo", lo(r.tau_interval)},
       {"tau_hi", hi(r.tau_interval)},
+      {"certificate", a.certificate ? Json{{"outcome", a.certificate->outcome},
+                                           {"proven", a.certificate->proven},
+                                           {"created", a.certificate->created}}
+                                    : Json()},
   };
 }
 
@@ -164,6 +168,11 @@ std::string to_csv(const Report& report) {
     std::vector<std::string> names, cells;
     for (const auto& [key, v] : row.items()) {
       if (key == "acceptance_by_node") continue;
+      if (key == "certificate") {
+        names.push_back("certificate");
+        cells.push_back(v.is_null() ? "" : csv_cell(v["outcome"]));
+        continue;
+      }
       if (key != "quality") {
         names.push_back(escape_csv(key));
         cells.push_back(csv_cell(v));

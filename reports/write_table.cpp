@@ -155,16 +155,25 @@ class Renderer {
                        number(interval->hi, 3));
   }
 
+  static std::string certificate_cell(const ReportRow& r) {
+    const auto& certificate = r.arm.certificate;
+    if (!certificate) return "-";
+    if (certificate->outcome == "fails") return "FAILS";
+    return certificate->proven.empty() ? certificate->outcome : certificate->proven;
+  }
+
   Table main_table(const std::vector<const ReportRow*>& rows) {
     const auto any = [&](auto f) { return std::any_of(rows.begin(), rows.end(), f); };
     const bool sampled = any([](const ReportRow* r) { return r->sample_sd.has_value(); });
     const bool scored = any([](const ReportRow* r) { return !r->quality.empty(); });
+    const bool certified = any([](const ReportRow* r) { return r->arm.certificate.has_value(); });
     Table t;
     t.header = {"method", "speedup [95 %]"};
     if (sampled) t.header.push_back("over samples");
     for (const char* h : {"tok/s", "tau(+bonus)", "accepted/step", "DE", "no draft", "alpha_draft",
                           "alpha_share", "drafted/accepted/emitted", "same tokens"})
       t.header.push_back(h);
+    if (certified) t.header.push_back("proven lossless");
     if (scored) t.header.push_back("quality");
     for (const ReportRow* r : rows) {
       std::vector<std::string> line = {
@@ -180,6 +189,7 @@ class Renderer {
                    number(r->de, 3), percent(r->no_draft, 1), alpha, number(r->alpha_share, 3),
                    count(r->drafted) + " / " + count(r->accepted) + " / " + count(r->emitted),
                    r->reference.empty() ? "-" : percent(r->identical_share, 1)});
+      if (certified) line.push_back(certificate_cell(*r));
       if (scored) line.push_back(quality_cell(*r));
       t.rows.push_back(std::move(line));
     }
@@ -248,6 +258,12 @@ class Renderer {
         "Lossless "
         "methods must show 100 % under greedy decoding; under sampling they keep the distribution, "
         "not the draw.");
+    if (std::any_of(report_.rows.begin(), report_.rows.end(),
+                    [](const ReportRow& r) { return r.arm.certificate.has_value(); }))
+      note(
+          "proven lossless: what `evalrun verify` showed for this method with this build, these "
+          "weights and this engine mode: greedy = the tokens of plain decoding; sampling = the law "
+          "of its steps or texts, by a test that a planted wrong acceptance fails.");
     if (std::any_of(report_.rows.begin(), report_.rows.end(),
                     [](const ReportRow& r) { return !r.quality.empty(); }))
       note(

@@ -99,6 +99,15 @@ constexpr std::array<Migration, kSchemaVersion> kMigrations = {{
      ") WITHOUT ROWID;"},
     // No table changes: the views are what is new.
     {"arms of a tuned target are compared with its plain decoding", ""},
+    {"certificates of losslessness",
+     "CREATE TABLE certificate ("
+     "  key TEXT PRIMARY KEY,"
+     "  created TEXT NOT NULL,"
+     "  method TEXT NOT NULL,"
+     "  outcome TEXT NOT NULL CHECK (outcome IN ('holds', 'fails', 'inconclusive', 'lossy')),"
+     "  proven TEXT NOT NULL,"
+     "  document TEXT NOT NULL"
+     ") WITHOUT ROWID;"},
 }};
 
 int64_t scalar(sqlite3* db, const std::string& path, std::string_view sql) {

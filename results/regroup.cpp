@@ -42,6 +42,7 @@ std::unique_ptr<ResultStore> regrouped(const ResultStore& store, int64_t run_id,
   copy->execute(
       "INSERT INTO main.score SELECT s.* FROM source.score s JOIN main.generation g ON g.id = "
       "s.generation_id");
+  copy->execute("INSERT INTO main.certificate SELECT * FROM source.certificate");
   copy->execute("DETACH DATABASE source");
   return copy;
 }

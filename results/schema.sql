@@ -1,4 +1,4 @@
--- Tables of an evalrun result database, schema version 4. Raw values only; ratios are born in
+-- Tables of an evalrun result database, schema version 5. Raw values only; ratios are born in
 -- views.sql. Field by field in docs/schema.md. Times are nanoseconds, ids of tokens int32.
 
 CREATE TABLE meta (
@@ -179,4 +179,14 @@ CREATE TABLE baseline (
   run_id INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
   note   TEXT NOT NULL,
   saved  TEXT NOT NULL
+) WITHOUT ROWID;
+
+-- What `evalrun verify` found out about an arm: holds for arms of the same key, whatever the run.
+CREATE TABLE certificate (
+  key      TEXT PRIMARY KEY,                -- hash of build, method, weights and engine mode
+  created  TEXT NOT NULL,                   -- UTC, ISO 8601
+  method   TEXT NOT NULL,                   -- as tables name it
+  outcome  TEXT NOT NULL CHECK (outcome IN ('holds', 'fails', 'inconclusive', 'lossy')),
+  proven   TEXT NOT NULL,                   -- 'greedy', 'greedy+sampling', ..., '' = nothing
+  document TEXT NOT NULL                    -- JSON: all that was tested
 ) WITHOUT ROWID;

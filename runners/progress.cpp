@@ -58,6 +58,13 @@ void ConsoleProgress::capturing(int64_t done, int64_t total, int64_t tokens, dou
        done == total);
 }
 
+void ConsoleProgress::working(const std::string& what, double share_done, double elapsed_s) {
+  const double left = share_done > 0 ? elapsed_s / share_done * (1 - share_done) : 0;
+  show(fmt::format("[{:.0f} %] {} elapsed, {} left  {}", 100 * share_done,
+                   format_duration(elapsed_s), format_duration(left), what),
+       share_done >= 1);
+}
+
 void ConsoleProgress::end() {
   if (terminal_ && last_width_ > 0) fmt::print(out_, "\n");
   std::fflush(out_);

@@ -19,6 +19,8 @@ class ProgressSink {
                                bool /*failed*/) {}
   // Answers judged behind the timed generations.
   virtual void scoring(int /*done*/, int /*total*/, double /*elapsed_s*/, double /*left_s*/) {}
+  // Work of many kinds, in units of about equal time: `what` is under way.
+  virtual void working(const std::string& /*what*/, double /*share_done*/, double /*elapsed_s*/) {}
   virtual void end() {}
 };
 
@@ -32,6 +34,7 @@ class ConsoleProgress final : public ProgressSink {
   void begin(int pending, int already_stored) override;
   void generation_done(const std::string& arm, const std::string& prompt, bool failed) override;
   void scoring(int done, int total, double elapsed_s, double left_s) override;
+  void working(const std::string& what, double share_done, double elapsed_s) override;
   void end() override;
   // Sequences decoded in parallel (evalrun generate --save-hidden); `tokens` are generated ones.
   void capturing(int64_t done, int64_t total, int64_t tokens, double elapsed_s, double left_s);

@@ -95,6 +95,7 @@ int run_main(int argc, char** argv) {
   add_audit_command(app, context);
   add_check_command(app, context);
   add_baseline_command(app, context);
+  add_verify_command(app, context);
   add_score_command(app, context);
   add_judge_command(app, context);
   add_list_command(app, context);

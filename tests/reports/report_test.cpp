@@ -10,6 +10,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/rng.h"
+#include "results/certificates.h"
 #include "results/regroup.h"
 #include "tests/reports/report_fixture.h"
 
@@ -39,6 +40,40 @@ TEST_F(ReportTest, RowCostsOfTheRunAreShownWhenTheyAreThere) {
                    {std::string(broken)});
     EXPECT_THAT(to_text(build_report(store_, id)), Not(HasSubstr("before the run"))) << broken;
   }
+}
+
+TEST_F(ReportTest, CertificatesStandBesideTheArmsTheyHoldFor) {
+  const int64_t id = tests::fill(store_, run_);
+  EXPECT_THAT(to_text(build_report(store_, id)), Not(HasSubstr("proven lossless")));
+  EXPECT_TRUE(nlohmann::json::parse(to_json(build_report(store_, id)))[0]["certificate"].is_null());
+  results::ArmRecord arm = tests::arm_record(run_, run_.arms[2]);
+  const std::string commit = build_report(store_, id).run.commit;
+  const auto put = [&](const std::string& build, const char* outcome, const char* proven) {
+    results::put_certificate(store_, {results::certificate_key(arm, build), "2026-01-02", arm.label,
+                                      outcome, proven, "{}"});
+  };
+  // Of another build: not shown.
+  put(commit + "x", "holds", "greedy+sampling");
+  EXPECT_THAT(to_text(build_report(store_, id)), Not(HasSubstr("proven lossless")));
+  put(commit, "holds", "greedy+sampling");
+  const Report report = build_report(store_, id);
+  for (const ReportRow& r : report.rows)
+    EXPECT_EQ(r.arm.certificate.has_value(), r.arm.label == arm.label) << r.arm.label;
+  for (const std::string& text : {to_text(report), to_markdown(report)}) {
+    EXPECT_THAT(text, HasSubstr("proven lossless"));
+    EXPECT_THAT(text, HasSubstr("greedy+sampling"));
+  }
+  for (const nlohmann::json& row : nlohmann::json::parse(to_json(report))) {
+    if (row["method"] == arm.label) {
+      EXPECT_EQ(row["certificate"]["outcome"], "holds");
+    }
+  }
+  EXPECT_THAT(to_csv(report), HasSubstr(",holds"));
+  // A report by category knows it, too.
+  const auto parts = results::regrouped(store_, id, results::Axis::kCategory);
+  EXPECT_THAT(to_text(build_report(*parts, id)), HasSubstr("greedy+sampling"));
+  put(commit, "fails", "");
+  EXPECT_THAT(to_text(build_report(store_, id)), HasSubstr("FAILS"));
 }
 
 TEST_F(ReportTest, HeadingsSayHowManyOfTheOfficialPromptsWereMeasured) {

@@ -8,7 +8,6 @@
 
 #include "engine/base/error.h"
 #include "engine/base/rng.h"
-#include "engine/base/rng.h"
 
 namespace evalrun::base {
 namespace {

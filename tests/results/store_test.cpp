@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/base/error.h"
+#include "results/certificates.h"
 #include "tests/results/store_queries.h"
 #include "tests/results/synthetic.h"
 
@@ -27,6 +28,22 @@ TEST(ResultStore, AFactLearntLaterJoinsTheEnvironmentAndStays) {
   store.add_environment(id, "cpu", "two");
   EXPECT_EQ(text(store, "SELECT group_concat(name || '=' || value) FROM environment"),
             "cpu=one,row_cost={}");
+}
+
+TEST(Certificates, OneOfAKeyReplacesTheOlderOne) {
+  const TemporaryFolder folder;
+  ResultStore store(folder.file("r.db"));
+  EXPECT_FALSE(find_certificate(store, "k"));
+  put_certificate(store, {"k", "t1", "pld", "inconclusive", "greedy", "{}"});
+  put_certificate(store, {"other", "t1", "sps", "fails", "", "{}"});
+  put_certificate(store, {"k", "t2", "pld", "holds", "greedy+sampling", R"({"a": 1})"});
+  const auto found = find_certificate(store, "k");
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->created, "t2");
+  EXPECT_EQ(found->outcome, "holds");
+  EXPECT_EQ(found->proven, "greedy+sampling");
+  EXPECT_EQ(found->document, R"({"a": 1})");
+  EXPECT_EQ(find_certificate(store, "other")->outcome, "fails");
 }
 
 TEST(ResultStore, RoundTrip) {

@@ -161,6 +161,7 @@ void to_version_2(ResultStore& store) {
   for (const std::string& v : views) store.execute("DROP VIEW " + v);
   store.execute("ALTER TABLE turn DROP COLUMN undrafted");
   store.execute("DROP TABLE node");
+  store.execute("DROP TABLE certificate");
   store.execute("UPDATE meta SET value = '2' WHERE name = 'schema_version'");
 }
 

@@ -1,0 +1,27 @@
+// Certificates of losslessness as stored (`evalrun verify` writes them, reports show them beside
+// the arms they hold for).
+#pragma once
+#include <map>
+#include <optional>
+#include <string>
+
+#include "results/records.h"
+#include "results/store.h"
+
+namespace evalrun::results {
+
+struct StoredCertificate {
+  std::string key, created, method, outcome, proven;
+  std::string document;  // JSON, all that was tested
+};
+
+// Hash of what decides which tokens an arm emits: the build's commit, method with parameters and
+// version, weights of target, draft and adapters, engine mode. Not of what is measured with it
+// (prompts, lengths, seed, order, threads, which change no token's law).
+std::string certificate_key(const ArmRecord& arm, const std::string& commit);
+
+// One of the same key is replaced.
+void put_certificate(ResultStore& store, const StoredCertificate& certificate);
+std::optional<StoredCertificate> find_certificate(const ResultStore& store, const std::string& key);
+
+}  // namespace evalrun::results

@@ -1,0 +1,38 @@
+// Makes the certificates of all arms of a plan: what `evalrun verify` does.
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "engine/base/clock.h"
+#include "runners/plan.h"
+#include "runners/progress.h"
+#include "runners/verify/certificate.h"
+
+namespace evalrun::runners {
+
+struct CertifyRequest {
+  PlanRequest plan;  // greedy suite: methods, tasks, max_new; first turns are decoded
+  bool greedy = true, steps = true, texts = true;
+  int contexts = 6;      // places of the step test, early and late ones
+  int text_prompts = 6;  // of the text test
+  StepLawOptions step_options;
+  TextLawOptions text_options;
+  std::string fault;            // planted in every arm (methods/faults.h), to see that it is found
+  double row_cost_seconds = 0;  // as RunnerOptions
+  std::string row_cost_cache;
+  std::function<bool()> stop;  // asked between prompts; true ends with an Error (kInterrupted)
+  ProgressSink* progress = nullptr;
+};
+
+// The planted wrong acceptance that the sampling tests must refuse.
+inline constexpr const char* kNegativeControl = "wrong-accept:25%";
+
+// Every arm but plain decoding itself. Arms for which `known` answers true are left out; `done`
+// gets each certificate as soon as it is whole. Throws what make_plan throws, and usage_error when
+// there is no arm to certify.
+void certify(const CertifyRequest& request, base::Clock& clock,
+             const std::function<bool(const results::ArmRecord&, const std::string& tests)>& known,
+             const std::function<void(const Certificate&)>& done);
+
+}  // namespace evalrun::runners

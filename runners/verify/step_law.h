@@ -1,0 +1,67 @@
+// Lossless sampling, step by step: from a fixed text a method decodes the next tokens many times
+// with different seeds; the tokens must follow the target's own law there, which is computed from
+// one plain forward and not sampled. So the test is one-sided in its noise and exact in its
+// hypothesis, on a real model with its real vocabulary.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/base/clock.h"
+#include "engine/session.h"
+#include "methods/method.h"
+
+namespace evalrun::runners {
+
+// A place to go on from: `text` is committed, `root` the token behind it.
+struct StepContext {
+  std::string task, prompt;
+  int position = 0;  // tokens of the answer in front of the first one drawn here
+  std::vector<int32_t> text;
+  int32_t root = -1;
+};
+
+// One test: the tokens drawn `depth` behind the root (1 = the next one), where the ones between are
+// the commonest of all draws.
+struct StepTest {
+  int context = 0, depth = 0;
+  int64_t draws = 0;
+  int cells = 0;
+  double p = 1;
+};
+
+struct StepLaw {
+  std::vector<StepTest> tests;
+  int64_t draws = 0;
+  // Draft tokens put to the test in these draws, and accepted: without any, nothing is shown.
+  int64_t tested = 0, accepted = 0;
+  double smallest_p() const;  // 1 without tests
+  // Bonferroni: whether some test's p lies below level / tests.
+  bool rejected(double level) const;
+};
+
+struct StepLawOptions {
+  int draws = 300;  // per context
+  engine::SamplingParams sampling{1.0, 0, 1.0};
+  uint64_t seed = 1;
+};
+
+inline constexpr int kLawDepth = 3;     // tokens behind the root that are looked at
+inline constexpr int kLeastDraws = 60;  // of a test
+inline constexpr int kDraftRoom = 32;   // tokens a method may think are wanted
+
+// The n of `candidates` where the method puts most draft tokens to the test, in a few draws with
+// seeds of their own; in their old order. Where nothing is drafted a method is plain decoding, and
+// a test of it shows nothing.
+std::vector<StepContext> most_drafted(methods::DecodingMethod& method, engine::Session& session,
+                                      std::span<const StepContext> candidates, int n,
+                                      const StepLawOptions& options, base::Clock& clock);
+
+// `session` of the method's model, capacity for the texts and a step. `tick` after every context.
+StepLaw test_step_law(methods::DecodingMethod& method, engine::Session& session,
+                      std::span<const StepContext> contexts, const StepLawOptions& options,
+                      base::Clock& clock, const std::function<void()>& tick);
+
+}  // namespace evalrun::runners

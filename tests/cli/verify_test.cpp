@@ -1,0 +1,68 @@
+// evalrun verify on a tiny model: what it certifies, what it stores, and how it fails.
+#include "tests/cli/cli_test.h"
+
+namespace evalrun::tests {
+namespace {
+
+using ::testing::HasSubstr;
+
+class Verify : public CommandTest {
+ protected:
+  ProgramResult verify(std::vector<std::string> more) {
+    std::vector<std::string> arguments = {
+        "verify", "-m",        tiny_model(), "--methods",  "pld:k=3", "--limit",
+        "4",      "-n",        "24",         "--contexts", "2",       "--draws",
+        "200",    "--prompts", "2",          "--samples",  "8",       "--sample-tokens",
+        "12",     "--top-k",   "5",          "--db",       "r.db"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run(std::move(arguments));
+  }
+};
+
+TEST_F(Verify, CertifiesStoresAndShowsInTheReport) {
+  const ProgramResult result = verify({"--out", "c.json", "--json"});
+  // Whether the sampling control can be refused is a matter of this model's drafts.
+  ASSERT_TRUE(result.exit_code == 0 || result.exit_code == 4) << result.err;
+  const json out = json::parse(result.out);
+  ASSERT_EQ(out.size(), 1u);
+  EXPECT_EQ(out[0]["arm"]["method"], "pld:k=3");
+  EXPECT_EQ(out[0]["greedy"]["identical"], 4);
+  EXPECT_EQ(out[0]["greedy"]["outcome"], "holds");
+  EXPECT_FALSE(out[0]["steps"]["result"]["rejected"].get<bool>());
+  EXPECT_FALSE(out[0]["texts"]["result"]["rejected"].get<bool>());
+  EXPECT_FALSE(out[0]["texts"]["plain_against_plain"]["rejected"].get<bool>());
+  EXPECT_EQ(json::parse(folder_.read("c.json")), out);
+  EXPECT_THAT(verify({}).out, HasSubstr("4 / 0 / 0"));
+  const ProgramResult table =
+      run({"run", "-m", tiny_model(), "--methods", "pld:k=3", "--tasks", "samples", "--limit", "2",
+           "-n", "8", "--no-aa", "--db", "r.db"});
+  ASSERT_EQ(table.exit_code, 0) << table.err;
+  EXPECT_THAT(table.out, HasSubstr("proven lossless"));
+  EXPECT_THAT(table.out, HasSubstr("greedy"));
+}
+
+TEST_F(Verify, FindsAPlantedFaultAndStoresNothing) {
+  const ProgramResult greedy = verify({"--parts", "greedy", "--fault", "wrong-accept", "--json"});
+  EXPECT_EQ(greedy.exit_code, 5) << greedy.err;
+  const json out = json::parse(greedy.out);
+  EXPECT_EQ(out[0]["outcome"], "fails");
+  EXPECT_GT(out[0]["greedy"]["replay"]["differing"], 0);
+  EXPECT_THAT(verify({"--parts", "greedy", "--fault", "wrong-accept"}).out,
+              HasSubstr("first difference at token"));
+  const ProgramResult table =
+      run({"run", "-m", tiny_model(), "--methods", "pld:k=3", "--tasks", "samples", "--limit", "2",
+           "-n", "8", "--no-aa", "--db", "r.db"});
+  EXPECT_THAT(table.out, ::testing::Not(HasSubstr("proven lossless")));
+}
+
+TEST_F(Verify, RefusesWhatItCannotTest) {
+  expect_refused(verify({"--parts", "greedy,law"}), 2, "law");
+  expect_refused(verify({"--temperature", "0"}), 2, "--temperature 0");
+  expect_refused(verify({"--fault", "wrong-accept:0%"}), 2, "wrong-accept:0%");
+  expect_refused(verify({"--out", "no/such/folder/c.json", "--parts", "greedy"}), 7, "c.json");
+  expect_refused(run({"verify", "-m", tiny_model(), "--methods", "ar"}), 2, "no method");
+  expect_refused(run({"verify", "-m", tiny_model(), "--methods", "pdl"}), 2, "pld");
+}
+
+}  // namespace
+}  // namespace evalrun::tests

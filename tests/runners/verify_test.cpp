@@ -1,0 +1,305 @@
+// Certificates: what is lossless is certified, what is not is found, and a test that could not have
+// found it says so.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "engine/base/error.h"
+#include "engine/base/rng.h"
+#include "methods/faults.h"
+#include "runners/verify/certify.h"
+#include "tests/formats/test_files.h"
+#include "tests/methods/harness.h"
+#include "tests/runners/fakes.h"
+
+namespace evalrun::runners {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(FormatSpacing, IsThatOfTheNumberFormat) {
+  EXPECT_EQ(format_spacing(17.5, "bf16"), 0.125);
+  EXPECT_EQ(format_spacing(-31.9, "int8"), 0.125);
+  EXPECT_EQ(format_spacing(32, "bf16"), 0.25);
+  EXPECT_EQ(format_spacing(1, "f32"), 0x1p-23);
+  EXPECT_EQ(format_spacing(0, "bf16"), 0);
+}
+
+TEST(GreedyDifference, IsANearTieWithinTwoSpacings) {
+  GreedyDifference d;
+  d.spacing = 0.125;
+  d.gap = 0.25;
+  EXPECT_TRUE(d.near_tie());
+  d.gap = 0.26;
+  EXPECT_FALSE(d.near_tie());
+  d.gap = std::numeric_limits<double>::infinity();  // one answer ended
+  EXPECT_FALSE(d.near_tie());
+}
+
+// ---- Text law -----------------------------------------------------------------------------------
+
+// Answers whose tokens depend on each other: each repeats the one before it with probability 0.7,
+// else it is drawn from `law`.
+std::vector<SampledText> sticky_texts(base::Rng& rng, const std::vector<double>& law) {
+  std::vector<SampledText> texts;
+  for (int prompt = 0; prompt < 4; ++prompt)
+    for (int s = 0; s < 12; ++s) {
+      SampledText text{prompt, {}};
+      for (int i = 0; i < 24; ++i)
+        text.tokens.push_back(i > 0 && rng.uniform() < 0.7 ? text.tokens.back()
+                                                           : engine::draw(law, rng));
+      texts.push_back(std::move(text));
+    }
+  return texts;
+}
+
+TEST(TextLaw, HoldsItsLevelAlthoughTokensDependOnEachOther) {
+  const std::vector<double> law = {.4, .3, .2, .1};
+  base::Rng rng(1);
+  TextLawOptions options;
+  options.max_new = 24;
+  int rejected = 0, tests = 0;
+  for (int i = 0; i < 60; ++i) {
+    options.seed = static_cast<uint64_t>(i);
+    const TextLaw result = compare_texts(sticky_texts(rng, law), sticky_texts(rng, law), options);
+    ASSERT_EQ(result.tests.size(), 3u);
+    for (const TextTest& test : result.tests) rejected += test.p < 0.1;
+    tests += 3;
+  }
+  // 18 expected of 180 at this level; a chi-square law would reject most of them.
+  EXPECT_GE(rejected, 4);
+  EXPECT_LE(rejected, 36);
+}
+
+TEST(TextLaw, FindsAnotherLaw) {
+  base::Rng rng(2);
+  TextLawOptions options;
+  options.max_new = 24;
+  const TextLaw result = compare_texts(sticky_texts(rng, {.4, .3, .2, .1}),
+                                       sticky_texts(rng, {.1, .2, .3, .4}), options);
+  EXPECT_TRUE(result.rejected(kCertificateLevel)) << result.smallest_p();
+}
+
+// ---- Step law -----------------------------------------------------------------------------------
+
+// A random model with text that repeats, so that look-ups find something to draft.
+struct Steps {
+  std::shared_ptr<const engine::Model> model = tests::small_model(3);
+  std::unique_ptr<engine::Session> session = tests::make_session(model);
+  std::vector<StepContext> contexts = {{"t", "a", 1, {1, 2, 3, 4, 1, 2, 3, 4, 1, 2}, 3},
+                                       {"t", "b", 9, {5, 6, 7, 5, 6, 7, 5, 6, 9, 5}, 6}};
+  StepLawOptions options;
+  base::SteadyClock clock;
+  Steps() {
+    options.draws = 600;
+    options.sampling = {1.0, 6, 1.0};
+  }
+  StepLaw test(const std::string& name, const std::string& fault = "") {
+    auto method = tests::build_method(name, model);
+    if (!fault.empty()) method = methods::plant_fault(std::move(method), fault);
+    return test_step_law(*method, *session, contexts, options, clock, [] {});
+  }
+};
+
+TEST(StepLaw, HoldsForLosslessMethods) {
+  Steps steps;
+  for (const char* name :
+       {"ar", "pld:k=3", "pld:k=2,match=frequent,candidates=3", "sps:draft=layers:1,k=3",
+        "lookahead:window=2,ngram=3,guesses=3,pool_from_prompt=true"}) {
+    const StepLaw law = steps.test(name);
+    EXPECT_GE(law.tests.size(), 2u) << name;
+    EXPECT_FALSE(law.rejected(kCertificateLevel)) << name << ": " << law.smallest_p();
+    EXPECT_EQ(law.draws, 1200) << name;
+    if (std::string(name) != "ar") {
+      EXPECT_GT(law.tested, 0) << name;
+      EXPECT_GT(law.accepted, 0) << name;
+    }
+  }
+}
+
+TEST(StepLaw, RefusesAWrongAcceptance) {
+  Steps steps;
+  for (const char* name : {"pld:k=3", "sps:draft=layers:1,k=3"})
+    for (const char* fault : {"wrong-accept:100%", kNegativeControl})
+      EXPECT_TRUE(steps.test(name, fault).rejected(kCertificateLevel)) << name << " " << fault;
+  // Where nothing is drafted nothing can be accepted wrongly, and the test must not claim more.
+  EXPECT_FALSE(steps.test("ar", kNegativeControl).rejected(kCertificateLevel));
+}
+
+TEST(StepLaw, PrefersPlacesWhereSomethingIsDrafted) {
+  Steps steps;
+  steps.contexts.insert(steps.contexts.begin(),
+                        {"t", "nothing recurs", 1, {10, 11, 12, 13, 14, 15}, 16});
+  const auto method = tests::build_method("pld:k=3", steps.model);
+  const auto chosen =
+      most_drafted(*method, *steps.session, steps.contexts, 2, steps.options, steps.clock);
+  ASSERT_EQ(chosen.size(), 2u);
+  EXPECT_EQ(chosen[0].prompt, "a");
+  EXPECT_EQ(chosen[1].prompt, "b");
+}
+
+// ---- Outcomes -----------------------------------------------------------------------------------
+
+StepLaw law_of(double p) {
+  StepLaw law;
+  law.tests = {{0, 1, 300, 5, p}};
+  return law;
+}
+
+TEST(Certificate, SaysWhatTheTestsAllowToSay) {
+  Certificate c;
+  c.arm.lossless = "both";
+  EXPECT_EQ(outcome_of(c), Outcome::kInconclusive);
+  c.greedy.emplace();
+  c.greedy->prompts = c.greedy->identical = 3;
+  EXPECT_EQ(outcome_of(c), Outcome::kHolds);
+  EXPECT_EQ(proven_parts(c), "greedy");
+  c.steps = Controlled<StepLaw>{law_of(0.2), law_of(0.2)};
+  EXPECT_EQ(outcome_of(c), Outcome::kInconclusive) << "a control that passes proves nothing";
+  EXPECT_EQ(proven_parts(c), "greedy");
+  c.steps->control = law_of(1e-6);
+  EXPECT_EQ(outcome_of(c), Outcome::kHolds);
+  EXPECT_EQ(proven_parts(c), "greedy+sampling");
+  c.steps->result = law_of(1e-5);
+  EXPECT_EQ(outcome_of(c), Outcome::kFails);
+  EXPECT_EQ(proven_parts(c), "");
+  c.arm.lossless = "greedy";  // claims nothing under sampling
+  EXPECT_EQ(outcome_of(c), Outcome::kHolds);
+  EXPECT_EQ(proven_parts(c), "greedy");
+  c.greedy->identical = 2;
+  c.greedy->near_ties = 1;
+  EXPECT_EQ(outcome_of(c), Outcome::kFails) << "the same tokens are claimed, not similar ones";
+  c.arm.lossless = "none";
+  EXPECT_EQ(outcome_of(c), Outcome::kLossy);
+}
+
+TEST(Certificate, IsBoundToBuildWeightsAndEngineMode) {
+  results::ArmRecord arm;
+  arm.method = "eagle";
+  arm.settings = {{"adapter", "abc"}, {"seed", "1"}, {"order", "interleaved"}};
+  const std::string key = results::certificate_key(arm, "c1");
+  EXPECT_NE(results::certificate_key(arm, "c2"), key);
+  const auto changed = [&](auto change) {
+    results::ArmRecord other = arm;
+    change(other);
+    return results::certificate_key(other, "c1");
+  };
+  EXPECT_NE(changed([](auto& a) { a.settings["adapter"] = "abd"; }), key);
+  EXPECT_NE(changed([](auto& a) { a.dtype = "bf16"; }), key);
+  EXPECT_NE(changed([](auto& a) { a.model_hash = "x"; }), key);
+  EXPECT_NE(changed([](auto& a) { a.params = "k=4"; }), key);
+  // What a run measures with it changes no token's law.
+  EXPECT_EQ(changed([](auto& a) { a.settings["seed"] = "2"; }), key);
+  EXPECT_EQ(changed([](auto& a) { a.max_new = 7; }), key);
+  EXPECT_EQ(changed([](auto& a) { a.temperature = 1; }), key);
+}
+
+// ---- Whole --------------------------------------------------------------------------------------
+
+class Certify : public ::testing::Test {
+ protected:
+  Certify() {
+    const std::string file = folder_.file("prompts.jsonl");
+    std::ofstream(file) << R"({"id": "a", "turns": ["abcabcabcabcabcabc"]})"
+                        << "\n"
+                        << R"({"id": "b", "turns": ["xyxyxyxyxyxyxyxyxy"]})"
+                        << "\n";
+    request_.plan.target = tests::tiny_model(1024);
+    request_.plan.suite.tasks = {{.task = "jsonl:" + file}};
+    request_.plan.suite.methods = {"pld:k=2,ngram=1", "sps:draft=layers:1,k=2"};
+    request_.plan.suite.aa = false;
+    request_.plan.suite.max_new = 16;
+    request_.plan.session.n_threads = 1;
+    complete_suite(request_.plan.suite, "test");
+    request_.contexts = 3;
+    request_.text_prompts = 2;
+    request_.step_options = {400, {1.0, 5, 1.0}, 1};
+    request_.text_options = {40, 12, {1.0, 5, 1.0}, 1};
+  }
+  std::vector<Certificate> certify_all() {
+    std::vector<Certificate> list;
+    certify(
+        request_, clock_, [](const auto&, const auto&) { return false; },
+        [&](const Certificate& c) { list.push_back(c); });
+    return list;
+  }
+  engine::testing::TempFolder folder_;
+  CertifyRequest request_;
+  base::SteadyClock clock_;
+};
+
+TEST_F(Certify, LosslessMethods) {
+  const auto list = certify_all();
+  ASSERT_EQ(list.size(), 2u) << "plain decoding is not certified against itself";
+  for (const Certificate& c : list) {
+    const std::string text = to_json(c).dump();
+    EXPECT_EQ(c.greedy->identical, 2) << text;
+    EXPECT_EQ(c.greedy->tokens, 32) << text;
+    EXPECT_NE(outcome_of(c), Outcome::kFails) << text;
+    EXPECT_THAT(proven_parts(c), HasSubstr("greedy")) << text;
+    EXPECT_EQ(c.plain_texts->rejected(kCertificateLevel), false) << text;
+  }
+  EXPECT_EQ(outcome_of(*list[0].steps, list[0].arm), Outcome::kHolds) << to_json(list[0]).dump();
+  // Its draft is the whole of this model, so that nothing is ever refused and the control has
+  // nothing to keep: no proof.
+  EXPECT_EQ(outcome_of(*list[1].steps, list[1].arm), Outcome::kInconclusive)
+      << to_json(list[1]).dump();
+}
+
+TEST_F(Certify, FindsAFaultInEveryPart) {
+  request_.fault = "wrong-accept";
+  request_.plan.suite.max_new = 40;  // where every draft is right the fault takes its time
+  request_.steps = request_.texts = false;
+  for (const Certificate& c : certify_all()) {
+    EXPECT_EQ(outcome_of(c), Outcome::kFails) << to_json(c).dump();
+    EXPECT_GT(c.greedy->divergent, 0);
+    EXPECT_FALSE(c.greedy->first.empty());
+    EXPECT_GT(c.greedy->replayed, 0);
+    EXPECT_FALSE(c.greedy->replay.empty());
+    for (const GreedyDifference& d : c.greedy->first) {
+      EXPECT_GT(d.gap, 0) << "plain decoding took its likeliest token";
+      EXPECT_GT(d.spacing, 0);
+    }
+  }
+  request_.fault = "wrong-accept:100%";
+  request_.greedy = false;
+  request_.steps = true;
+  request_.plan.suite.methods = {"ar", "pld:k=2,ngram=1"};
+  for (const Certificate& c : certify_all())
+    EXPECT_EQ(outcome_of(c), Outcome::kFails) << to_json(c).dump();
+  request_.steps = false;
+  request_.texts = true;
+  for (const Certificate& c : certify_all())
+    EXPECT_EQ(outcome_of(c), Outcome::kFails) << to_json(c).dump();
+}
+
+TEST_F(Certify, StopsBetweenPromptsAndKeepsWhatIsWhole) {
+  int asked = 0, whole = 0;
+  request_.steps = request_.texts = false;
+  request_.stop = [&] { return ++asked > 5; };  // two plain answers and the first method's two
+  try {
+    certify(
+        request_, clock_, [](const auto&, const auto&) { return false; },
+        [&](const Certificate&) { ++whole; });
+    FAIL() << "not stopped";
+  } catch (const base::Error& e) {
+    EXPECT_EQ(e.code(), base::ExitCode::kInterrupted);
+  }
+  EXPECT_EQ(whole, 1);
+  // Those that are known are left out.
+  request_.stop = nullptr;
+  int known = 0;
+  certify(
+      request_, clock_, [&](const auto& arm, const auto&) { return ++known, arm.method == "pld"; },
+      [&](const Certificate& c) { EXPECT_EQ(c.arm.method, "sps"); });
+  EXPECT_EQ(known, 2);
+}
+
+TEST_F(Certify, RefusesAPlanWithoutMethods) {
+  request_.plan.suite.methods = {"ar"};
+  EXPECT_THROW(certify_all(), base::Error);
+}
+
+}  // namespace
+}  // namespace evalrun::runners
