@@ -41,6 +41,10 @@ std::span<const MetricInfo> metric_glossary() {
        "generations whose token ids equal those of the arm that speedup is against, for the same "
        "prompt, repeat and sample",
        "v_identity"},
+      {"certificate",
+       "what `evalrun verify` showed for this method with this build, weights and engine mode: "
+       "greedy, the tokens of plain decoding; sampling, the law of its steps or texts",
+       "certificate"},
       {"steps", "target passes that verify a draft; the prefill is none", "v_acceptance"},
       {"emitted", "tokens that steps gave, up to the stop token or the limit", "v_acceptance"},
       {"t_ratio", "T(n)/T(1): verify time of a step over that of a plain step", "v_speed"},

@@ -241,6 +241,17 @@ class HtmlRenderer {
                         : badge("warn", "lossless only when greedy");
   }
 
+  // What was shown beside what is claimed.
+  static std::string certificate_badge(const ArmInfo& arm) {
+    if (!arm.certificate) return "";
+    const auto linked = [](const std::string& text) {
+      return " <a href=\"#def-certificate\">" + text + "</a>";
+    };
+    if (arm.certificate->outcome == "fails") return linked(badge("bad", "fails verify"));
+    if (arm.certificate->proven.empty()) return "";
+    return linked(badge("good", "proven: " + arm.certificate->proven));
+  }
+
   // A lossless method that decodes greedily promises every token.
   static std::string identical_cell(const ReportRow& r) {
     if (r.reference.empty() || !r.identical_share) return "-";
@@ -252,8 +263,8 @@ class HtmlRenderer {
   static std::string row(const ReportRow& r) {
     const bool indicative = r.speedup_interval && r.n_prompts < kIndicativeBelow;
     std::string out = fmt::format(
-        "<tr><th scope=\"row\">{} {}{}</th><td>{}{}{}</td>", arm_label(r.arm.label),
-        lossless_badge(r.arm),
+        "<tr><th scope=\"row\">{} {}{}{}</th><td>{}{}{}</td>", arm_label(r.arm.label),
+        lossless_badge(r.arm), certificate_badge(r.arm),
         r.failed > 0 ? " " + badge("bad", fmt::format("{} failed", r.failed)) : "",
         number(r.speedup, 2), range(r.speedup_interval, 2),
         indicative ? "<a href=\"#def-indicative\" title=\"indicative: fewer than 30 prompts\">*</a>"

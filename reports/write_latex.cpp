@@ -130,8 +130,16 @@ class LatexRenderer {
     line("\\end{table}");
   }
 
+  // With a certificate for the way this arm decodes.
+  static bool proven_lossless(const ArmInfo& arm) {
+    return arm.certificate && arm.certificate->outcome == "holds" &&
+           (arm.greedy() || arm.certificate->proven.find("sampling") != std::string::npos);
+  }
+
   static std::string method_cell(const ReportRow& r) {
-    return escape_latex(r.arm.label) + (r.arm.lossy() ? "$^{\\dagger}$" : "");
+    return escape_latex(r.arm.label) + (r.arm.lossy()            ? "$^{\\dagger}$"
+                                        : proven_lossless(r.arm) ? "$^{\\ddagger}$"
+                                                                 : "");
   }
 
   std::vector<QualityColumn> quality_columns(const std::string& dataset) const {
@@ -206,6 +214,10 @@ class LatexRenderer {
         "$\\tau$: tokens per step, the target's own included; $\\alpha$: accepted over drafted "
         "tokens; identical: answers with the token ids of plain decoding.";
     if (lossy) text += " $^{\\dagger}$: not lossless.";
+    if (std::any_of(report_.rows.begin(), report_.rows.end(), [&](const ReportRow& r) {
+          return r.dataset == dataset && proven_lossless(r.arm);
+        }))
+      text += " $^{\\ddagger}$: shown to be lossless by \\texttt{evalrun verify}.";
     if (aa != nullptr && aa->speedup)
       text += fmt::format(" Plain decoding against itself: {} {}.", number(aa->speedup, 3),
                           bracket(aa->speedup_interval, 3));

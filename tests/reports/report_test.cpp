@@ -69,11 +69,16 @@ TEST_F(ReportTest, CertificatesStandBesideTheArmsTheyHoldFor) {
     }
   }
   EXPECT_THAT(to_csv(report), HasSubstr(",holds"));
+  EXPECT_THAT(to_latex(report), HasSubstr(arm.label + "$^{\\ddagger}$ "));
+  EXPECT_THAT(to_latex(report), HasSubstr("shown to be lossless"));
+  EXPECT_THAT(to_html(report, store_), HasSubstr("proven: greedy+sampling"));
   // A report by category knows it, too.
   const auto parts = results::regrouped(store_, id, results::Axis::kCategory);
   EXPECT_THAT(to_text(build_report(*parts, id)), HasSubstr("greedy+sampling"));
   put(commit, "fails", "");
   EXPECT_THAT(to_text(build_report(store_, id)), HasSubstr("FAILS"));
+  EXPECT_THAT(to_html(build_report(store_, id), store_), HasSubstr("fails verify"));
+  EXPECT_THAT(to_latex(build_report(store_, id)), Not(HasSubstr("ddagger")));
 }
 
 TEST_F(ReportTest, HeadingsSayHowManyOfTheOfficialPromptsWereMeasured) {
