@@ -184,6 +184,19 @@ std::string escape_html(std::string_view s) {
   return out;
 }
 
+std::string escape_xml(std::string_view s) {
+  std::string out;
+  for (size_t at = 0; at < s.size();) {
+    const size_t begin = at;
+    const char32_t c = next_code_point(s, at);
+    if (c == '\t' || c == '\n' || c == '\r')
+      out += fmt::format("&#{};", static_cast<int>(c));
+    else if (c >= 0x20 && c != 0xFFFE && c != 0xFFFF)
+      out += escape_html(s.substr(begin, at - begin));
+  }
+  return out;
+}
+
 std::string escape_latex(std::string_view s) {
   std::string out;
   for (size_t at = 0; at < s.size();) {

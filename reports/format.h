@@ -36,6 +36,8 @@ std::string escape_csv(const std::string& s);
 
 // Text of HTML elements and of quoted attributes; bytes that are not UTF-8 become U+FFFD.
 std::string escape_html(std::string_view s);
+// The same for XML 1.0, without the characters it cannot hold; line ends survive in attributes.
+std::string escape_xml(std::string_view s);
 // Text of a LaTeX paragraph or table cell, for every engine without further packages: characters
 // that pdfLaTeX has no glyph for become [U+4E2D]. Control characters become spaces.
 std::string escape_latex(std::string_view s);

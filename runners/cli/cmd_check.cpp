@@ -12,6 +12,7 @@
 #include "methods/faults.h"
 #include "runners/cli/cli.h"
 #include "runners/cli/command_line.h"
+#include "runners/cli/gate_ci.h"
 #include "runners/cli/gate_drill.h"
 #include "runners/cli/gate_run.h"
 #include "runners/cli/output.h"
@@ -26,6 +27,7 @@ using base::ExitCode;
 
 struct Options {
   ModelOptions model;
+  CiOptions ci;
   std::string run, baseline = "main", data_root, max_regression = "3%", verdict, suite = "ci";
   std::vector<std::string> fail_on = {"regression", "no-baseline", "correctness", "environment"};
   std::string fault;  // of --self-test FAULT
@@ -156,8 +158,36 @@ class TemporaryDatabase {
   std::string path_;
 };
 
-void conclude(const Options& o, Context& context, const GateOutcome& outcome) {
+double seconds_since(int64_t begin_ns) {
+  base::SteadyClock clock;
+  return static_cast<double>(clock.now_ns() - begin_ns) * 1e-9;
+}
+
+// Carries `decide` out. An error is told to the CI system, too, and goes on to main(): a job whose
+// report is missing looks like one that never ran.
+template <typename F>
+auto tell_errors(const Options& o, int64_t begin_ns, const F& decide) {
+  try {
+    return decide();
+  } catch (const std::exception& e) {
+    reports::CiReport report = ci_report(e, o.baseline);
+    report.seconds = seconds_since(begin_ns);
+    try {
+      o.ci.write(report);
+    } catch (const base::Error& unwritten) {
+      spdlog::error("{}", unwritten.message());  // the first error is the one that counts
+    }
+    throw;
+  }
+}
+
+void conclude(const Options& o, Context& context, const GateOutcome& outcome, int64_t begin_ns) {
+  std::vector<std::string> failing = o.fail_on;
+  if (outcome.baseline_run == 0 && o.allow_missing) std::erase(failing, "no-baseline");
   if (!o.verdict.empty()) base::write_file_atomic(o.verdict, gate_json(outcome) + "\n");
+  reports::CiReport report = ci_report(outcome, failing);
+  report.seconds = seconds_since(begin_ns);
+  o.ci.write(report);
   if (context.global.verbosity >= 0 && !outcome.result.verdicts.empty())
     fmt::print(stderr, "{}\n", reports::to_text(outcome.result));
   if (context.global.json)
@@ -165,37 +195,42 @@ void conclude(const Options& o, Context& context, const GateOutcome& outcome) {
   else
     print_line(gate_line(outcome));
   const std::string name = failure_class(outcome.code);
-  bool fails = std::find(o.fail_on.begin(), o.fail_on.end(), name) != o.fail_on.end();
-  if (outcome.baseline_run == 0 && o.allow_missing) fails = false;
+  const bool fails = std::find(failing.begin(), failing.end(), name) != failing.end();
   if (fails) context.exit_code = static_cast<int>(outcome.code);
   if (!fails && !name.empty()) spdlog::warn("{}: not a failure here", name);
 }
 
 // All drills; the exit code says whether the gate did what it should.
-void run_self_test(const Options& o, Context& context) {
+void run_self_test(const Options& o, Context& context, int64_t begin_ns) {
   const TemporaryDatabase database;
   Instruments instruments(context.global);
-  const GateRequest request = make_request(o, self_test_suite(o), o.model);
   std::vector<std::vector<std::string>> rows;
   nlohmann::ordered_json array = nlohmann::ordered_json::array();
   bool passed = true;
-  run_drills(request, database.path(), instruments.clock(), instruments.options(),
-             [&](const DrillOutcome& d) {
-               const int expected = static_cast<int>(d.drill.expected);
-               const int found = static_cast<int>(d.gate.code);
-               passed = passed && d.passed();
-               spdlog::info("{}: exit code {}, expected {}", d.drill.name, found, expected);
-               rows.push_back({d.drill.name, std::to_string(expected), std::to_string(found),
-                               d.passed() ? "ok" : "WRONG", fmt::format("{:.1f} s", d.seconds),
-                               d.gate.result.summary});
-               array.push_back({{"drill", d.drill.name},
-                                {"expected", expected},
-                                {"found", found},
-                                {"ok", d.passed()},
-                                {"seconds", d.seconds},
-                                {"verdict", nlohmann::ordered_json::parse(gate_json(d.gate))}});
-             });
+  const auto note = [&](const DrillOutcome& d) {
+    const int expected = static_cast<int>(d.drill.expected);
+    const int found = static_cast<int>(d.gate.code);
+    passed = passed && d.passed();
+    spdlog::info("{}: exit code {}, expected {}", d.drill.name, found, expected);
+    rows.push_back({d.drill.name, std::to_string(expected), std::to_string(found),
+                    d.passed() ? "ok" : "WRONG", fmt::format("{:.1f} s", d.seconds),
+                    d.gate.result.summary});
+    array.push_back({{"drill", d.drill.name},
+                     {"expected", expected},
+                     {"found", found},
+                     {"ok", d.passed()},
+                     {"seconds", d.seconds},
+                     {"verdict", nlohmann::ordered_json::parse(gate_json(d.gate))}});
+  };
+  reports::CiReport report = tell_errors(o, begin_ns, [&] {
+    const GateRequest request = make_request(o, self_test_suite(o), o.model);
+    return ci_report(
+        run_drills(request, database.path(), instruments.clock(), instruments.options(), note),
+        request);
+  });
+  report.seconds = seconds_since(begin_ns);
   if (!o.verdict.empty()) base::write_file_atomic(o.verdict, array.dump(2) + "\n");
+  o.ci.write(report);
   if (context.global.json)
     print_json_document(array);
   else
@@ -205,7 +240,7 @@ void run_self_test(const Options& o, Context& context) {
 
 // One planted fault against the baseline (measured first when there is none); planted rows go into
 // a database of their own.
-void run_with_fault(const Options& o, Context& context) {
+GateOutcome check_with_fault(const Options& o, const Context& context) {
   // Refuses an unknown fault before anything is measured.
   if (!o.fault.starts_with("slow:") || !o.fault.ends_with("%")) {
     const std::vector<std::string> known = methods::known_faults();
@@ -227,19 +262,12 @@ void run_with_fault(const Options& o, Context& context) {
   GateOutcome outcome =
       measure_and_judge(request, *baseline, *store, instruments.clock(), instruments.options());
   outcome.baseline = o.baseline;
-  conclude(o, context, outcome);
+  return outcome;
 }
 
-void run_check(const Options& o, Context& context) {
-  check_classes(o.fail_on);
-  parse_share("--max-regression", o.max_regression);
-  if (o.self_test) {
-    if (!o.run.empty())
-      throw base::usage_error("--self-test measures runs of its own: it takes no RUN");
-    return o.fault.empty() ? run_self_test(o, context) : run_with_fault(o, context);
-  }
+GateOutcome check_against_baseline(const Options& o, const Context& context) {
   const std::optional<RunReference> baseline = find_baseline(o.baseline, context.global.db);
-  if (!baseline) return conclude(o, context, missing_baseline(o.baseline, context.global.db));
+  if (!baseline) return missing_baseline(o.baseline, context.global.db);
   GateOutcome outcome;
   if (!o.run.empty()) {
     outcome = judge_stored(*baseline, find_run(o.run, context.global.db), gate_options(o));
@@ -251,7 +279,22 @@ void run_check(const Options& o, Context& context) {
         measure_and_judge(request, *baseline, store, instruments.clock(), instruments.options());
   }
   outcome.baseline = o.baseline;
-  conclude(o, context, outcome);
+  return outcome;
+}
+
+void run_check(const Options& o, Context& context) {
+  base::SteadyClock clock;
+  const int64_t begin_ns = clock.now_ns();
+  check_classes(o.fail_on);
+  parse_share("--max-regression", o.max_regression);
+  o.ci.check(context.global);
+  if (o.self_test && !o.run.empty())
+    throw base::usage_error("--self-test measures runs of its own: it takes no RUN");
+  if (o.self_test && o.fault.empty()) return run_self_test(o, context, begin_ns);
+  const GateOutcome outcome = tell_errors(o, begin_ns, [&] {
+    return o.self_test ? check_with_fault(o, context) : check_against_baseline(o, context);
+  });
+  conclude(o, context, outcome, begin_ns);
 }
 
 }  // namespace
@@ -290,6 +333,7 @@ void add_check_command(CLI::App& app, Context& context) {
       ->delimiter(',')
       ->capture_default_str();
   command->add_option("--verdict", options->verdict, "File for the verdict as JSON");
+  options->ci.add(*command);
   auto* drill = command->add_option(
       "--self-test", options->fault,
       "Prove that the gate works: plant every fault in turn; with FAULT (slow:10%, wrong-accept, "

@@ -1,6 +1,10 @@
 // evalrun check: every exit code by planting its cause.
 #include <sqlite3.h>
 
+#include <filesystem>
+#include <map>
+#include <stdexcept>
+
 #include "tests/cli/cli_test.h"
 #include "tests/e2e/stored_run.h"
 
@@ -31,6 +35,12 @@ class Gate : public CommandTest {
     std::vector<std::string> arguments = {"check", "--db", "r.db"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return run(arguments);
+  }
+  void execute(const std::string& sql) {
+    sqlite3* db = nullptr;
+    ASSERT_EQ(sqlite3_open(folder_.file("r.db").c_str(), &db), SQLITE_OK);
+    EXPECT_EQ(sqlite3_exec(db, sql.c_str(), nullptr, nullptr, nullptr), SQLITE_OK) << sql;
+    sqlite3_close(db);
   }
   ProgramResult self_test(const std::string& fault) {
     return check({"--self-test", fault, "-m", tiny_model(), "-t", "1", "--suite", "suite.json"});
@@ -83,6 +93,136 @@ TEST_F(Gate, PlantedFaultsTurnItRed) {
   expect_refused(self_test("slow"), 2, "slow:10%");
   expect_refused(self_test("wrong-acept"), 2, "wrong-accept");
   expect_refused(check({"run:1", "--self-test"}), 2, "RUN");
+}
+
+// ---- what CI systems read ----
+
+struct JunitCase {
+  std::string name, state, type, text;
+};
+struct Junit {
+  std::string suite, tests, failures, skipped;
+  std::map<std::string, std::string> properties;
+  std::vector<JunitCase> cases;
+  const JunitCase& operator[](const std::string& name) const {
+    for (const JunitCase& c : cases)
+      if (c.name == name) return c;
+    throw std::runtime_error("no case " + name);
+  }
+};
+
+class GateInCi : public Gate {
+ protected:
+  // As a parser that is not ours reads the file.
+  Junit junit(const std::string& file) {
+    const ProgramResult result = run_command_in(folder_, {"python3", "-c", R"(
+import json, sys, xml.etree.ElementTree as tree
+root = tree.parse(sys.argv[1]).getroot()
+(suite,) = root
+assert root.tag == "testsuites" and suite.tag == "testsuite", root
+assert float(suite.get("time")) > 0
+cases = []
+for case in suite.iter("testcase"):
+    (mark,) = list(case) or [tree.Element("passed")]
+    cases.append([case.get("name"), mark.tag, mark.get("type", ""),
+                  mark.get("message") or mark.text or ""])
+properties = {p.get("name"): p.get("value") for p in suite.iter("property")}
+print(json.dumps([suite.get("name"), [suite.get(k) for k in ("tests", "failures", "skipped")],
+                  properties, cases]))
+)",
+                                                          file});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    const json all = json::parse(result.out);
+    Junit read{all[0], all[1][0], all[1][1], all[1][2], all[2], {}};
+    for (const json& c : all[3]) read.cases.push_back({c[0], c[1], c[2], c[3]});
+    return read;
+  }
+  ProgramResult check_in_job(const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"check", "--db", "r.db", "--github"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    std::vector<std::string> command = {"env", "GITHUB_STEP_SUMMARY=summary.md"};
+    for (const std::string& word : evalrun_command(arguments)) command.push_back(word);
+    return run_command_in(folder_, command);
+  }
+};
+
+TEST_F(GateInCi, JunitOfAVerdict) {
+  save_baseline();
+  ASSERT_EQ(check({"run:1", "--junit", "ok.xml"}).exit_code, 0);
+  const Junit ok = junit("ok.xml");
+  EXPECT_EQ(ok.suite, "evalrun check");
+  EXPECT_EQ(ok.failures + ok.skipped, "00");
+  EXPECT_EQ(ok.tests, std::to_string(ok.cases.size()));
+  EXPECT_EQ(ok["tokens pld"].state, "system-out");
+  EXPECT_EQ(ok["tokens pld"].text, "same tokens as the baseline");
+  EXPECT_EQ(ok.properties.at("baseline"), "main");
+  EXPECT_EQ(ok.properties.at("suite"), "tiny");
+  EXPECT_EQ(ok.properties.at("model"), std::filesystem::path(tiny_model()).filename());
+  EXPECT_NE(ok.properties.at("commit"), "");
+
+  // A method's tokens are changed in the file.
+  execute(
+      "UPDATE generation SET tokens_hash = 'x' WHERE arm_id IN (SELECT id FROM arm WHERE "
+      "method = 'pld')");
+  const ProgramResult wrong = check({"run:1", "--junit", "wrong.xml"});
+  EXPECT_EQ(wrong.exit_code, 5) << wrong.out;
+  const JunitCase lossless = junit("wrong.xml")["lossless pld"];
+  EXPECT_EQ(lossless.state + " " + lossless.type, "failure correctness");
+  EXPECT_THAT(lossless.text, HasSubstr("tokens differ from plain decoding"));
+  // A class that is no failure here is a warning there.
+  ASSERT_EQ(check({"run:1", "--junit", "wrong.xml", "--fail-on", "regression"}).exit_code, 0);
+  EXPECT_EQ(junit("wrong.xml")["lossless pld"].state, "skipped");
+}
+
+TEST_F(GateInCi, JunitWhereNothingWasJudged) {
+  const std::string name = "a<b>&\"c'\x01]]>\xff\n\u00e9";
+  ASSERT_EQ(check({"--junit", "v.xml", "--baseline", name}).exit_code, 3);
+  const Junit missing = junit("v.xml");
+  EXPECT_EQ(missing["baseline"].state + " " + missing["baseline"].type, "failure no-baseline");
+  EXPECT_EQ(missing.properties.at("baseline"), "a<b>&\"c']]>\uFFFD\n\u00e9");
+  ASSERT_EQ(check({"--junit", "v.xml", "--allow-missing-baseline"}).exit_code, 0);
+  EXPECT_EQ(junit("v.xml")["baseline"].state, "skipped");
+  // An error that ends the check is told, too.
+  save_baseline();
+  expect_refused(check({"-m", "none.gguf", "--junit", "v.xml"}), 7, "none.gguf");
+  const JunitCase failed = junit("v.xml")["measurement"];
+  EXPECT_EQ(failed.state + " " + failed.type, "failure error");
+  EXPECT_THAT(failed.text, HasSubstr("none.gguf"));
+  expect_refused(check({"run:1", "--junit", "no/such/v.xml"}), 7, "no/such/v.xml");
+}
+
+TEST_F(GateInCi, JunitOfTheSelfTest) {
+  const ProgramResult result = check(
+      {"--self-test", "--junit", "v.xml", "-m", tiny_model(), "-t", "1", "--suite", "suite.json"});
+  // Whether a tiny model's slowdown of 10 % shows on a busy machine is not what is tested here.
+  const Junit drills = junit("v.xml");
+  EXPECT_EQ(drills.suite, "evalrun check --self-test");
+  ASSERT_EQ(drills.cases.size(), 5u) << result.err;
+  for (const char* certain : {"wrong-accept", "miscount", "missing-baseline"})
+    EXPECT_EQ(drills[certain].state, "system-out") << drills[certain].text;
+  EXPECT_EQ(result.exit_code, drills.failures == "0" ? 0 : 5);
+}
+
+TEST_F(GateInCi, GithubSummaryAndAnnotations) {
+  expect_refused(check({"--github"}), 2, "GITHUB_STEP_SUMMARY");
+  expect_refused(check_in_job({"--json"}), 2, "--verdict FILE");
+  folder_.write("summary.md", "# An earlier step\n");
+  const ProgramResult missing = check_in_job({"--baseline", "50% of\n::error::all"});
+  EXPECT_EQ(missing.exit_code, 3) << missing.err;
+  EXPECT_THAT(missing.out,
+              testing::StartsWith("::error title=evalrun check%3A no-baseline::baseline: "
+                                  "check: no baseline '50%25 of%0A::error::all' in r.db%0A"));
+  EXPECT_THAT(check_in_job({"--allow-missing-baseline"}).out,
+              testing::StartsWith("::warning title="));
+  save_baseline();
+  const ProgramResult ok = check_in_job({"run:1"});
+  EXPECT_EQ(ok.exit_code, 0) << ok.err;
+  EXPECT_THAT(ok.out, testing::Not(HasSubstr("::")));
+  const std::string summary = folder_.read("summary.md");
+  EXPECT_TRUE(summary.starts_with("# An earlier step\n### evalrun check\n\ncheck: no baseline"))
+      << summary;
+  EXPECT_THAT(summary, HasSubstr("### evalrun check\n\ncheck: ok - "));
+  EXPECT_THAT(summary, testing::ContainsRegex("\\| tokens pld +\\| passed +\\| same tokens"));
 }
 
 }  // namespace
