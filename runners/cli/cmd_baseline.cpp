@@ -1,9 +1,11 @@
-// evalrun baseline save|list|show|rm: runs that later ones are judged against.
+// evalrun baseline save|list|show|rm|export|import: runs that later ones are judged against.
 #include <filesystem>
 #include <memory>
+#include <tuple>
 
 #include "engine/base/text.h"
 #include "reports/report.h"
+#include "results/copy_run.h"
 #include "runners/cli/cli.h"
 #include "runners/cli/output.h"
 #include "runners/cli/run_reference.h"
@@ -15,7 +17,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct Options {
-  std::string name, from, note;
+  std::string name, from, note, file, as;
+  bool force = false;
 };
 
 struct Baseline {
@@ -138,11 +141,56 @@ void remove(const Options& options, const GlobalOptions& global) {
   if (!global.json) print_line(fmt::format("baseline '{}' removed; its run stays", options.name));
 }
 
+void export_to_file(const Options& options, const GlobalOptions& global) {
+  const auto store = open_results(global.db);
+  const Baseline b = get_baseline(*store, options.name);
+  refuse_unfit(*store, b.run_id);
+  results::export_baseline(*store, b.name, options.file);
+  const auto bytes = std::filesystem::file_size(options.file);
+  if (global.json)
+    return print_json_document(
+        {{"name", b.name}, {"run", b.run_id}, {"file", options.file}, {"bytes", bytes}});
+  print_line(fmt::format("baseline '{}' (run {}, {}, suite {}, {}) is in {}, {}", b.name, b.run_id,
+                         b.label, b.suite, b.commit, options.file,
+                         human_bytes(static_cast<double>(bytes))));
+}
+
+// FILE with one baseline, or FILE:NAME.
+Baseline baseline_in(const results::ResultStore& store, const std::string& name) {
+  if (!name.empty()) return get_baseline(store, name);
+  const std::vector<Baseline> all = read_baselines(store);
+  if (all.empty())
+    throw base::Error(base::ExitCode::kNoBaseline,
+                      fmt::format("{} holds no baseline", store.path()),
+                      "evalrun baseline export NAME FILE writes one that does");
+  if (all.size() == 1) return all.front();
+  std::string names;
+  for (const Baseline& b : all) names += (names.empty() ? "" : ", ") + b.name;
+  throw base::usage_error(fmt::format("{} holds {} baselines: {}", store.path(), all.size(), names),
+                          fmt::format("name one: {}:{}", store.path(), all.front().name));
+}
+
+void import_from_file(const Options& options, const GlobalOptions& global) {
+  std::string file = options.file, name;
+  std::error_code ignored;
+  if (!std::filesystem::exists(file, ignored)) std::tie(file, name) = split_file(file, file);
+  const auto source = open_results(file);
+  const Baseline from = baseline_in(*source, name);
+  refuse_unfit(*source, from.run_id);
+  results::ResultStore store(global.db);
+  results::copy_baseline(*source, from.name, store, options.as.empty() ? from.name : options.as,
+                         options.force);
+  const Baseline b = get_baseline(store, options.as.empty() ? from.name : options.as);
+  if (global.json) return print_json_document({{"name", b.name}, {"run", b.run_id}});
+  print_line(fmt::format("baseline '{}' = run {} ({}, suite {}, {}), from {}", b.name, b.run_id,
+                         b.label, b.suite, b.commit, file));
+}
+
 }  // namespace
 
 void add_baseline_command(CLI::App& app, Context& context) {
-  auto* command =
-      app.add_subcommand("baseline", "Runs to judge others against: save, list, show, rm");
+  auto* command = app.add_subcommand(
+      "baseline", "Runs to judge others against: save, list, show, rm, export, import");
   command->require_subcommand(1);
   auto options = std::make_shared<Options>();
 
@@ -163,11 +211,25 @@ void add_baseline_command(CLI::App& app, Context& context) {
   rm_command->add_option("name", options->name)->required();
   rm_command->callback([options, &context] { remove(*options, context.global); });
 
+  auto* export_command = command->add_subcommand("export", "One baseline and its run as a file");
+  export_command->add_option("name", options->name)->required();
+  export_command->add_option("file", options->file, "New result database")->required();
+  export_command->callback([options, &context] { export_to_file(*options, context.global); });
+
+  auto* import_command = command->add_subcommand("import", "Take one over from a file");
+  import_command
+      ->add_option("file", options->file, "Written by export; FILE:NAME where there are several")
+      ->required();
+  import_command->add_option("--as", options->as, "Name it gets here (default: the one it has)");
+  import_command->add_flag("--force", options->force, "Take the name from another run");
+  import_command->callback([options, &context] { import_from_file(*options, context.global); });
+
   command->footer(
       "Examples:\n"
       "  evalrun run ci --label before && evalrun baseline save main\n"
       "  evalrun baseline save v1 --from run:3 --note 'release 1'\n"
-      "  evalrun baseline list --json");
+      "  evalrun baseline list --json\n"
+      "  evalrun baseline export main main.db && evalrun baseline import main.db --db other.db");
 }
 
 }  // namespace evalrun::cli

@@ -1,6 +1,8 @@
 // report, show, compare and baseline over one stored run.
 #include <sqlite3.h>
 
+#include <filesystem>
+
 #include "tests/cli/cli_test.h"
 #include "tests/e2e/stored_run.h"
 
@@ -168,6 +170,72 @@ TEST_F(StoredRuns, BaselineLife) {
   EXPECT_EQ(with_db({"baseline", "rm", "main"}).exit_code, 0);
   EXPECT_EQ(json::parse(with_db({"baseline", "list", "--json"}).out).size(), 0u);
   EXPECT_EQ(count_stored(folder_.file("r.db")), 3 * kPrompts) << "the run stays";
+}
+
+TEST_F(StoredRuns, BaselineAsAFile) {
+  ASSERT_EQ(with_db({"baseline", "save", "main", "--note", "as released"}).exit_code, 0);
+  const json written =
+      json::parse(with_db({"baseline", "export", "main", "main.db", "--json"}).out);
+  EXPECT_EQ(written["bytes"], std::filesystem::file_size(folder_.file("main.db")));
+  EXPECT_EQ(check_integrity(folder_.file("main.db")), "ok");
+  // Behind a run of another length, so that every number changes.
+  const ProgramResult other =
+      run({"run", "-m", tiny_model(), "--db", "other.db", "--tasks", "jsonl:prompts.jsonl",
+           "--methods", "ar,pld", "-n", "8", "-w", "0", "-t", "1"});
+  ASSERT_EQ(other.exit_code, 0) << other.err;
+  const ProgramResult imported = run({"baseline", "import", "main.db", "--db", "other.db"});
+  ASSERT_EQ(imported.exit_code, 0) << imported.err;
+  EXPECT_THAT(imported.out, HasSubstr("baseline 'main' = run 2 (first"));
+  EXPECT_EQ(check_integrity(folder_.file("other.db")), "ok");
+  // The two are one run to every reader.
+  json here = json::parse(with_db({"report", "-o", "json", "main"}).out);
+  json there = json::parse(run({"report", "-o", "json", "main", "--db", "other.db"}).out);
+  for (json* rows : {&here, &there})
+    for (json& row : *rows) row.erase("run");  // the number
+  EXPECT_EQ(there, here);
+  for (const json& row :
+       json::parse(with_db({"compare", "main", "other.db:main", "--format", "json"}).out)["arms"])
+    EXPECT_TRUE(row["ratio"] == 1.0 && row["identical_share"] == 1.0) << row;
+  const ProgramResult gate = with_db({"check", "main", "--baseline", "main.db:main"});
+  EXPECT_EQ(gate.exit_code, 0) << gate.out << gate.err;
+  // Once more: the run is known, the name is taken.
+  const std::vector<std::string> again = {"baseline", "import", "main.db", "--db", "other.db"};
+  expect_refused(run(again), 2, "'main' already: run 2");
+  for (const std::vector<std::string>& more :
+       {std::vector<std::string>{"--force"}, {"--as", "released"}}) {
+    std::vector<std::string> arguments = again;
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const ProgramResult result = run(arguments);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.out, HasSubstr("= run 2"));
+  }
+  EXPECT_EQ(query_value(folder_.file("other.db"), "SELECT count(*) FROM run"), "2");
+  // Into a database that is not there yet, from one of several names.
+  expect_refused(run({"baseline", "import", "other.db", "--db", "new.db"}), 2, "main, released");
+  EXPECT_EQ(run({"baseline", "import", "other.db:released", "--db", "new.db"}).exit_code, 0);
+  EXPECT_EQ(run({"report", "released", "--db", "new.db"}).exit_code, 0);
+}
+
+TEST_F(StoredRuns, BaselineFilesThatAreRefused) {
+  expect_refused(with_db({"baseline", "export", "main", "main.db"}), 3, "main");
+  expect_refused(run({"baseline", "import", "r.db", "--db", "new.db"}), 3, "holds no baseline");
+  ASSERT_EQ(with_db({"baseline", "save", "main"}).exit_code, 0);
+  expect_refused(with_db({"baseline", "export", "main", "r.db"}), 7, "exists already");
+  ASSERT_EQ(with_db({"baseline", "export", "main", "main.db"}).exit_code, 0);
+  expect_refused(run({"baseline", "import", "main.db:mian", "--db", "new.db"}), 3, "main");
+  expect_refused(run({"baseline", "import", "none.db", "--db", "new.db"}), 7, "none.db");
+  expect_refused(run({"baseline", "import", "prompts.jsonl", "--db", "new.db"}), 7,
+                 "not an SQLite database");
+  EXPECT_FALSE(std::filesystem::exists(folder_.file("new.db")));
+  execute("UPDATE meta SET value = '99' WHERE name = 'schema_version'");
+  expect_refused(run({"baseline", "import", "r.db", "--db", "new.db"}), 7, "version 99");
+  execute("UPDATE meta SET value = '4' WHERE name = 'schema_version'");
+  expect_refused(run({"baseline", "import", "r.db", "--db", "new.db"}), 7, "migrated");
+  execute(
+      "UPDATE meta SET value = '5' WHERE name = 'schema_version'; "
+      "UPDATE generation SET fault = 'miscount' WHERE id = 2");
+  expect_refused(run({"baseline", "import", "r.db", "--db", "new.db"}), 2, "planted fault");
+  EXPECT_FALSE(std::filesystem::exists(folder_.file("new.db")));
 }
 
 TEST_F(StoredRuns, UnfitBaselinesAreRefused) {

@@ -1,0 +1,226 @@
+#include "results/copy_run.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "engine/base/error.h"
+
+namespace evalrun::results {
+namespace {
+
+// The source as database "source" of the target's connection. Attaching and detaching cannot be
+// part of a transaction.
+class Attached {
+ public:
+  Attached(const ResultStore& source, ResultStore& target) : target_(target) {
+    target_.execute("ATTACH DATABASE ? AS source", {source.path()});
+  }
+  ~Attached() {
+    try {
+      target_.execute("DETACH DATABASE source");
+    } catch (const std::exception&) {  // it ends with the connection
+    }
+  }
+  Attached(const Attached&) = delete;
+  Attached& operator=(const Attached&) = delete;
+
+ private:
+  ResultStore& target_;
+};
+
+// The target's statements up to commit(), or none of them.
+class Whole {
+ public:
+  explicit Whole(ResultStore& target) : target_(target) { target_.execute("BEGIN IMMEDIATE"); }
+  ~Whole() {
+    if (committed_) return;
+    try {
+      target_.execute("ROLLBACK");
+    } catch (const std::exception&) {  // a full disk, among others, has rolled it back already
+    }
+  }
+  Whole(const Whole&) = delete;
+  Whole& operator=(const Whole&) = delete;
+  void commit() {
+    target_.execute("COMMIT");
+    committed_ = true;
+  }
+
+ private:
+  ResultStore& target_;
+  bool committed_ = false;
+};
+
+std::optional<int64_t> first_integer(const ResultStore& store, const std::string& sql,
+                                     const std::vector<Value>& parameters = {}) {
+  std::optional<int64_t> found;
+  store.query(sql, parameters, [&](const Row& row) {
+    if (!row.is_null(0)) found = row.integer(0);
+    return false;
+  });
+  return found;
+}
+
+// Column by column, by name: a migrated file has them in another order. `changed` gives the value
+// of columns that are not taken as they are; `which` selects rows of the source, named s.
+void copy_rows(ResultStore& target, const std::string& table, const std::string& which,
+               const std::map<std::string, std::string>& changed = {},
+               const std::string& insert = "INSERT") {
+  std::vector<std::string> columns, values;
+  target.query("SELECT name FROM pragma_table_info(?)", {table}, [&](const Row& row) {
+    columns.push_back(row.text(0));
+    const auto other = changed.find(columns.back());
+    values.push_back(other != changed.end() ? other->second : "s." + columns.back());
+    return true;
+  });
+  target.execute(fmt::format("{} INTO main.{} ({}) SELECT {} FROM source.{} s WHERE {}", insert,
+                             table, fmt::join(columns, ", "), fmt::join(values, ", "), table,
+                             which));
+}
+
+// What to add to the ids of a table's rows.
+int64_t shift(const ResultStore& target, const std::string& table, const std::string& which) {
+  const auto first = first_integer(
+      target, fmt::format("SELECT min(s.id) FROM source.{} s WHERE {}", table, which));
+  const auto last = first_integer(target, fmt::format("SELECT max(id) FROM main.{}", table));
+  return first ? last.value_or(0) + 1 - *first : 0;
+}
+
+// Both runs hold the same generations, told by when and how long each was measured.
+bool same_measurements(const ResultStore& target, int64_t there, int64_t here) {
+  const auto cells = [](const char* database, int64_t run_id) {
+    return fmt::format(
+        "SELECT a.key, p.key, g.repeat, g.sample, g.started, g.total_ns, g.tokens_hash, "
+        "g.steps_hash, g.status, g.fault FROM {0}.generation g JOIN {0}.arm a ON a.id = g.arm_id "
+        "JOIN {0}.prompt p ON p.id = g.prompt_id WHERE g.run_id = {1}",
+        database, run_id);
+  };
+  const std::string ours = cells("main", there), theirs = cells("source", here);
+  for (const auto& [a, b] : {std::pair(ours, theirs), std::pair(theirs, ours)})
+    if (first_integer(target, fmt::format("SELECT count(*) FROM ({} EXCEPT {})", a, b)) != 0)
+      return false;
+  return true;
+}
+
+// Inside a transaction of the target, with the source attached.
+int64_t copy_attached(const ResultStore& source, int64_t run_id, ResultStore& target, Ids ids) {
+  if (const auto known = first_integer(target,
+                                       "SELECT id FROM main.run WHERE key = "
+                                       "(SELECT key FROM source.run WHERE id = ?)",
+                                       {run_id})) {
+    if (same_measurements(target, *known, run_id)) return *known;
+    throw base::data_error(
+        target.path(), fmt::format("run {}", *known),
+        fmt::format("has the key of run {} of {}, but not its measurements", run_id, source.path()),
+        "the same suite, build and settings were measured twice: take another database with --db, "
+        "or leave that one where it is and name it as FILE:NAME");
+  }
+  const std::string of_run = fmt::format("s.run_id = {}", run_id);
+  const std::string of_generation = fmt::format(
+      "s.generation_id IN (SELECT id FROM source.generation WHERE run_id = {})", run_id);
+  const std::string of_turn = fmt::format(
+      "s.turn_id IN (SELECT t.id FROM source.turn t JOIN source.generation g ON g.id = "
+      "t.generation_id WHERE g.run_id = {})",
+      run_id);
+  const auto offset = [&](const char* table, const std::string& which) {
+    return ids == Ids::kKeep ? 0 : shift(target, table, which);
+  };
+  const auto plus = [](const char* column, int64_t n) {
+    return fmt::format("s.{} + {}", column, n);
+  };
+  const int64_t new_id =
+      ids == Ids::kKeep ? run_id
+                        : first_integer(target, "SELECT max(id) FROM main.run").value_or(0) + 1;
+  const std::string run = std::to_string(new_id);
+  const int64_t arm = offset("arm", of_run), prompt = offset("prompt", of_run);
+  const int64_t generation = offset("generation", of_run), turn = offset("turn", of_generation);
+  copy_rows(target, "run", fmt::format("s.id = {}", run_id), {{"id", run}});
+  copy_rows(target, "environment", of_run, {{"run_id", run}});
+  copy_rows(target, "arm", of_run, {{"id", plus("id", arm)}, {"run_id", run}});
+  copy_rows(target, "prompt", of_run, {{"id", plus("id", prompt)}, {"run_id", run}});
+  copy_rows(
+      target, "rendered",
+      fmt::format("s.hash IN (SELECT rendered_hash FROM source.prompt WHERE run_id = {})", run_id),
+      {}, "INSERT OR IGNORE");
+  copy_rows(target, "generation", of_run,
+            {{"id", plus("id", generation)},
+             {"run_id", run},
+             {"arm_id", plus("arm_id", arm)},
+             {"prompt_id", plus("prompt_id", prompt)}});
+  copy_rows(target, "turn", of_generation,
+            {{"id", plus("id", turn)}, {"generation_id", plus("generation_id", generation)}});
+  copy_rows(target, "step", of_turn, {{"turn_id", plus("turn_id", turn)}});
+  copy_rows(target, "node", of_turn, {{"turn_id", plus("turn_id", turn)}});
+  copy_rows(target, "score", of_generation, {{"generation_id", plus("generation_id", generation)}});
+  // They hold for arms of any run: those the target has stay.
+  copy_rows(target, "certificate", "true", {}, "INSERT OR IGNORE");
+  return new_id;
+}
+
+void remove_database(const std::string& path) {
+  std::error_code ignored;
+  for (const char* suffix : {"", "-wal", "-shm", "-journal"})
+    std::filesystem::remove(path + suffix, ignored);
+}
+
+}  // namespace
+
+int64_t copy_run(const ResultStore& source, int64_t run_id, ResultStore& target, Ids ids) {
+  const Attached attached(source, target);
+  Whole whole(target);
+  const int64_t copied = copy_attached(source, run_id, target, ids);
+  whole.commit();
+  return copied;
+}
+
+int64_t copy_baseline(const ResultStore& source, const std::string& name, ResultStore& target,
+                      const std::string& as, bool replace) {
+  const auto run_id = first_integer(source, "SELECT run_id FROM baseline WHERE name = ?", {name});
+  EVALRUN_CHECK(run_id.has_value(), "{} has no baseline '{}'", source.path(), name);
+  const Attached attached(source, target);
+  Whole whole(target);
+  const auto taken = first_integer(target, "SELECT run_id FROM main.baseline WHERE name = ?", {as});
+  if (taken && !replace)
+    throw base::usage_error(
+        fmt::format("{} has a baseline '{}' already: run {}", target.path(), as, *taken),
+        "--as NAME gives this one another name, --force takes the name from that run");
+  const int64_t copied = copy_attached(source, *run_id, target, Ids::kNew);
+  target.execute(
+      "INSERT OR REPLACE INTO main.baseline (name, run_id, note, saved) "
+      "SELECT ?, ?, note, saved FROM source.baseline WHERE name = ?",
+      {as, copied, name});
+  whole.commit();
+  return copied;
+}
+
+void export_baseline(const ResultStore& source, const std::string& name, const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::exists(path, ignored))
+    throw base::data_error(path, "", "exists already", "remove it first, or choose another name");
+  const std::string unfinished = path + ".tmp";
+  remove_database(unfinished);
+  try {
+    ResultStore target(unfinished);
+    copy_baseline(source, name, target, name, false);
+    // Takes the log into the file, which can then be read where nothing can be written.
+    target.query("PRAGMA journal_mode = DELETE", {}, [](const Row& row) {
+      EVALRUN_CHECK(row.text(0) == "delete", "the log stays: {}", row.text(0));
+      return false;
+    });
+  } catch (...) {
+    remove_database(unfinished);
+    throw;
+  }
+  std::error_code error;
+  std::filesystem::rename(unfinished, path, error);
+  if (!error) return;
+  remove_database(unfinished);
+  throw base::data_error(path, "", fmt::format("cannot be written: {}", error.message()));
+}
+
+}  // namespace evalrun::results

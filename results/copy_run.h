@@ -1,0 +1,32 @@
+// Stored runs and baselines carried from one database to another.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "results/store.h"
+
+namespace evalrun::results {
+
+enum class Ids {
+  kKeep,  // for a target that is empty
+  kNew,   // behind those the target has
+};
+
+// Copies a run with all that belongs to it - environment, arms, prompts and their rendered text,
+// generations down to steps, nodes and scores, certificates - and returns its number there. A run
+// of the same key with the same measurements is the same run and is not copied again. Both stores
+// are files of this program's schema version, or the target is in memory. All or nothing. Throws
+// data_error when the target holds other measurements under the run's key.
+int64_t copy_run(const ResultStore& source, int64_t run_id, ResultStore& target, Ids ids);
+
+// The same, and names the run there as a baseline with the note and date it has here; one
+// transaction. Throws usage_error when the target has a baseline `as` already, unless `replace`.
+// Expects the source to have `name`.
+int64_t copy_baseline(const ResultStore& source, const std::string& name, ResultStore& target,
+                      const std::string& as, bool replace);
+
+// A new file with this one baseline and its run: one file, no log beside it, complete or not there
+// at all. Throws data_error when the file exists.
+void export_baseline(const ResultStore& source, const std::string& name, const std::string& path);
+
+}  // namespace evalrun::results
