@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <set>
 
 #include "engine/base/error.h"
 #include "methods/method.h"
@@ -143,6 +144,17 @@ TEST(Suite, BuiltInSuitesAreSoundAndLargeEnough) {
     EXPECT_EQ(s.max_new, 64);
   }
   EXPECT_EQ(load_suite("ci").repeats, 3);
+}
+
+TEST(Suite, FullHoldsEveryMethod) {
+  const Suite full = load_suite("full");
+  std::set<std::string> measured = {"ar", "ar_tuned"};  // the references, there by themselves
+  for (const auto* list : {&full.methods, &full.optional_methods})
+    for (const std::string& text : *list) measured.insert(methods::parse_method(text).info->name);
+  for (const auto& [name, info] : methods::method_registry().entries())
+    if (name != "pad") {  // no method: an ablation of a paper, not lossless
+      EXPECT_TRUE(measured.contains(name)) << name << " is missing in runners/suites/full.json";
+    }
 }
 
 TEST(Suite, UnknownNamesAreSuggested) {
