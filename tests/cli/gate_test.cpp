@@ -120,7 +120,7 @@ import json, sys, xml.etree.ElementTree as tree
 root = tree.parse(sys.argv[1]).getroot()
 (suite,) = root
 assert root.tag == "testsuites" and suite.tag == "testsuite", root
-assert float(suite.get("time")) > 0
+assert float(suite.get("time")) >= 0
 cases = []
 for case in suite.iter("testcase"):
     (mark,) = list(case) or [tree.Element("passed")]
