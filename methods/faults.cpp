@@ -139,14 +139,6 @@ double parse_share(const std::string& fault, std::string_view prefix, double mos
   return percent / 100;
 }
 
-SpeculativeMethod& with_verdicts(DecodingMethod& method) {
-  auto* speculative = dynamic_cast<SpeculativeMethod*>(&method);
-  if (speculative == nullptr)
-    throw base::usage_error("fault 'wrong-accept' cannot be planted in this method",
-                            "it needs a method made of a drafter and the common verifier");
-  return *speculative;
-}
-
 }  // namespace
 
 std::vector<std::string> known_faults() { return {"slow:10%", "wrong-accept", "miscount"}; }
@@ -158,12 +150,12 @@ std::unique_ptr<DecodingMethod> plant_fault(std::unique_ptr<DecodingMethod> meth
     return std::make_unique<SlowMethod>(std::move(method), parse_share(fault, kSlow, 1000));
   if (fault == "miscount") return std::make_unique<MiscountingMethod>(std::move(method));
   if (fault == "wrong-accept") {
-    with_verdicts(*method).set_verdict_hook(WrongAcceptance{});
+    with_verdicts(*method, "fault 'wrong-accept'").set_verdict_hook(WrongAcceptance{});
     return method;
   }
   if (fault.starts_with(kWrongAccept)) {
-    with_verdicts(*method).set_verdict_hook(
-        ShareOfWrongAcceptance{parse_share(fault, kWrongAccept, 100)});
+    with_verdicts(*method, "fault 'wrong-accept'")
+        .set_verdict_hook(ShareOfWrongAcceptance{parse_share(fault, kWrongAccept, 100)});
     return method;
   }
   throw base::usage_error(fmt::format("unknown fault '{}'", fault),

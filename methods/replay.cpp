@@ -7,14 +7,6 @@
 namespace evalrun::methods {
 namespace {
 
-SpeculativeMethod& with_verdicts(DecodingMethod& method) {
-  auto* speculative = dynamic_cast<SpeculativeMethod*>(&method);
-  if (speculative == nullptr)
-    throw base::usage_error("this method cannot be led along a text",
-                            "it needs a drafter and the common verifier");
-  return *speculative;
-}
-
 // Follows the verdict as long as it agrees with the reference; where it does not, the reference's
 // token takes the bonus's place and the step ends there. `emitted` tokens are out already.
 void lead(const SpeculativeMethod::Verdict& verdict, const std::vector<int32_t>& reference,
@@ -36,7 +28,7 @@ void lead(const SpeculativeMethod::Verdict& verdict, const std::vector<int32_t>&
 }  // namespace
 
 Replay::Replay(DecodingMethod& method, const std::vector<int32_t>& reference)
-    : method_(with_verdicts(method)), before_(method_.verdict_hook()) {
+    : method_(with_verdicts(method, "replay")), before_(method_.verdict_hook()) {
   method_.set_verdict_hook(
       [this, &reference, emitted = size_t{1}](const SpeculativeMethod::Verdict& verdict) mutable {
         EVALRUN_CHECK(verdict.context.sampling.greedy(), "replay of a sampled generation");

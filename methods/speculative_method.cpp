@@ -154,6 +154,14 @@ StepOutcome SpeculativeMethod::step(PhaseTimer& timer) {
   return outcome;
 }
 
+SpeculativeMethod& with_verdicts(DecodingMethod& method, const std::string& what) {
+  auto* speculative = dynamic_cast<SpeculativeMethod*>(&method);
+  if (speculative == nullptr)
+    throw base::usage_error(fmt::format("{} is not possible for this method", what),
+                            "it needs a method made of a drafter and the common verifier");
+  return *speculative;
+}
+
 std::unique_ptr<DecodingMethod> make_speculative_method(std::unique_ptr<Drafter> drafter,
                                                         std::optional<TypicalAcceptance> typical,
                                                         RejectionRule rule) {

@@ -65,4 +65,8 @@ class SpeculativeMethod final : public DecodingMethod {
   int64_t step_ = 0;
 };
 
+// The method as one whose verdicts can be hooked. usage_error that `what` ("fault 'x'", "replay")
+// is not possible for a method that lacks the common verifier.
+SpeculativeMethod& with_verdicts(DecodingMethod& method, const std::string& what);
+
 }  // namespace evalrun::methods

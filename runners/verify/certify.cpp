@@ -52,6 +52,9 @@ class Certifier {
         context_prompts_(spread(plan_.prompts, kCandidates * request.contexts / 2)) {
     for (const PlannedArm& arm : plan_.arms)
       if (!is_plain(arm)) arms_.push_back(&arm);
+    if (request.progress != nullptr)
+      for (const std::string& prompt : plan_.skipped)
+        request.progress->left_out("prompt " + prompt + ", too long for the context");
     if (arms_.empty())
       throw base::usage_error("there is no method to verify",
                               "name some with --methods, e.g. pld,lookahead");
@@ -119,7 +122,8 @@ class Certifier {
     }
     // Nothing to control where nothing is claimed.
     const bool controlled = arm.record.lossless == "both";
-    const auto control = build(arm, kNegativeControl);
+    const auto control =
+        controlled && (request_.steps || request_.texts) ? build(arm, kNegativeControl) : nullptr;
     if (request_.steps) {
       prepare_contexts(session, shared);
       const std::vector<StepContext> contexts = most_drafted(

@@ -28,7 +28,8 @@ struct CertifyRequest {
 // The planted wrong acceptance that the sampling tests must refuse.
 inline constexpr const char* kNegativeControl = "wrong-accept:25%";
 
-// Every arm but plain decoding itself. Arms for which `known` answers true are left out; `done`
+// Every arm but plain decoding itself. Prompts too long for the context are left out, which
+// `progress` is told. Arms for which `known` answers true are left out; `done`
 // gets each certificate as soon as it is whole. Throws what make_plan throws, and usage_error when
 // there is no arm to certify.
 void certify(const CertifyRequest& request, base::Clock& clock,
