@@ -42,6 +42,24 @@ const char* to_string(Cause c) {
   EVALRUN_CHECK(false, "unknown cause {}", static_cast<int>(c));
 }
 
+std::vector<Cause> speed_causes(double method, double ar, double margin) {
+  std::vector<Cause> causes;
+  if (std::fabs(method - ar) > margin) {
+    if (std::fabs(method) >= std::fabs(ar))
+      causes.push_back(method < 0 ? Cause::kMethodSlower : Cause::kMethodFaster);
+    else
+      causes.push_back(ar < 0 ? Cause::kArSlower : Cause::kArFaster);
+    // The lesser of two moves in opposite directions is no drift either.
+    if (method > margin && ar < -margin)
+      causes = {Cause::kMethodFaster, Cause::kArSlower};
+    else if (method < -margin && ar > margin)
+      causes = {Cause::kMethodSlower, Cause::kArFaster};
+  }
+  if (method < -margin && ar < -margin) causes.push_back(Cause::kBothSlower);
+  if (method > margin && ar > margin) causes.push_back(Cause::kBothFaster);
+  return causes;
+}
+
 namespace {
 
 ArmSide side_of(const Pairing& p) {
@@ -66,20 +84,9 @@ Change classify(const base::Interval& logs, double margin) {
 
 std::vector<Cause> causes_of(const ArmComparison& c, double margin) {
   std::vector<Cause> causes;
-  if (c.a.tok_s > 0 && c.b.tok_s > 0 && c.a.base_tok_s > 0 && c.b.base_tok_s > 0) {
-    const double method = std::log(c.b.tok_s / c.a.tok_s);
-    const double ar = std::log(c.b.base_tok_s / c.a.base_tok_s);
-    if (method < -margin && ar < -margin) {
-      causes.push_back(Cause::kBothSlower);
-    } else if (method > margin && ar > margin) {
-      causes.push_back(Cause::kBothFaster);
-    } else {
-      if (method < -margin) causes.push_back(Cause::kMethodSlower);
-      if (method > margin) causes.push_back(Cause::kMethodFaster);
-      if (ar < -margin) causes.push_back(Cause::kArSlower);
-      if (ar > margin) causes.push_back(Cause::kArFaster);
-    }
-  }
+  if (c.a.tok_s > 0 && c.b.tok_s > 0 && c.a.base_tok_s > 0 && c.b.base_tok_s > 0)
+    causes = speed_causes(std::log(c.b.tok_s / c.a.tok_s),
+                          std::log(c.b.base_tok_s / c.a.base_tok_s), margin);
   if (c.identical_share < 1) causes.push_back(Cause::kTextChanged);
   return causes;
 }

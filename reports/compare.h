@@ -23,7 +23,7 @@ struct CompareOptions {
 enum class Change { kFaster, kSlower, kNoDifference, kInconclusive };
 const char* to_string(Change c);
 
-// What moved by more than min_effect in tokens/s (or in text); several may apply.
+// What moved, in tokens/s or in text; several may apply.
 enum class Cause {
   kMethodSlower,
   kMethodFaster,
@@ -34,6 +34,12 @@ enum class Cause {
   kTextChanged
 };
 const char* to_string(Cause c);
+
+// What made a speedup change, or left it as it was while both sides moved. `method` and `ar` are
+// the logs of each side's change in tokens/s, `margin` (> 0) the smallest that counts. Where the
+// two moved apart, the side that moved further is named: drift between two sessions falls on both,
+// so it is the other one that stood still. Where they moved together, that is said, too.
+std::vector<Cause> speed_causes(double method, double ar, double margin);
 
 // One side of a comparison, totals over the paired prompts.
 struct ArmSide {

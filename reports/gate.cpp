@@ -60,9 +60,9 @@ Verdict verdict(std::string metric, std::string method, Outcome outcome, std::st
 
 class Gate {
  public:
-  Gate(const RunData& base, const RunData& current, const results::ResultStore& store,
-       const GateOptions& options)
-      : base_(base), new_(current), store_(store), options_(options) {
+  Gate(const RunData& base, const results::ResultStore& base_store, const RunData& current,
+       const results::ResultStore& store, const GateOptions& options)
+      : base_(base), new_(current), base_store_(base_store), store_(store), options_(options) {
     result_.base = base.run;
     result_.current = current.run;
   }
@@ -75,6 +75,7 @@ class Gate {
     if (check_comparable()) {
       check_complete();
       check_tokens();
+      check_quality();
       check_speed();
     }
     conclude();
@@ -277,6 +278,72 @@ class Gate {
     }
   }
 
+  // (prompt key, evaluator) -> scores of one arm, its samples in order; answers nobody could judge
+  // are left out.
+  using Scores = std::map<std::pair<std::string, std::string>, std::vector<double>>;
+  static Scores scores_of(const results::ResultStore& store, const RunData& data,
+                          const std::string& label, Faults faults) {
+    Scores scores;
+    store.query(
+        fmt::format("SELECT p.key, s.evaluator || '@' || s.version, s.value FROM v_score s "
+                    "JOIN prompt p ON p.id = s.prompt_id "
+                    "WHERE s.run_id = ? AND s.arm_id = ? AND s.value IS NOT NULL{} ORDER BY "
+                    "s.sample",
+                    faults == Faults::kLeaveOut ? " AND s.fault = ''" : ""),
+        {data.run.id, data.arm(label)->id}, [&](const Row& r) {
+          scores[{r.text(0), r.text(1)}].push_back(r.number(2));
+          return true;
+        });
+    return scores;
+  }
+
+  // Non-inferiority per evaluator: paired by prompt, against the margin declared before the run.
+  void check_quality() {
+    for (const ArmInfo& a : base_.arms) {
+      if (a.role == "aa") continue;
+      const Scores was = scores_of(base_store_, base_, a.label, Faults::kLeaveOut);
+      const Scores is = scores_of(store_, new_, a.label, options_.faults);
+      struct Pairs {
+        std::vector<double> base, differences;
+        bool changed = false;
+      };
+      std::map<std::string, Pairs> by_evaluator;
+      for (const auto& [key, old_scores] : was) {
+        const auto it = is.find(key);
+        if (it == is.end()) continue;
+        Pairs& p = by_evaluator[key.second];
+        p.base.push_back(base::mean(old_scores));
+        p.differences.push_back(base::mean(it->second) - p.base.back());
+        p.changed = p.changed || p.differences.back() != 0;
+      }
+      for (const auto& [evaluator, p] : by_evaluator)
+        add(quality_verdict(a.label, evaluator, p.base, p.differences, p.changed));
+    }
+  }
+
+  Verdict quality_verdict(const std::string& label, const std::string& evaluator,
+                          const std::vector<double>& scores, const std::vector<double>& differences,
+                          bool changed) const {
+    const auto n = static_cast<int64_t>(scores.size());
+    if (!changed)
+      return verdict("quality", label, Outcome::kOk,
+                     fmt::format("{}: same scores as the baseline", evaluator), n);
+    const double allowed = -options_.max_quality_loss * std::fabs(base::mean(scores));
+    const auto t = base::t_interval(differences, 1 - 2 * options_.alpha);
+    if (!t)
+      return verdict("quality", label, Outcome::kInconclusive,
+                     fmt::format("{}: one prompt only", evaluator), n);
+    const Outcome outcome = t->interval.hi < allowed   ? Outcome::kCorrectness
+                            : t->interval.lo > allowed ? Outcome::kOk
+                                                       : Outcome::kInconclusive;
+    return verdict(
+        "quality", label, outcome,
+        fmt::format("{} {:+.3f} [{:+.3f}, {:+.3f}] from {:.3f}; a loss of {:.3f} ({:.0f} %) passes",
+                    evaluator, t->mean, t->interval.lo, t->interval.hi, base::mean(scores),
+                    -allowed, 100 * options_.max_quality_loss),
+        n);
+  }
+
   static double floor_of(const RunData& data) {
     double floor = 0;
     for (const ArmInfo& a : data.arms) {
@@ -320,6 +387,7 @@ class Gate {
                     : t->interval.lo > allowed ? Outcome::kOk
                                                : Outcome::kInconclusive;
         v.reason = tok_s_text(m);
+        v.causes = causes_of(m);
         tested.push_back(speed.size());
       }
       speed.push_back(std::move(v));
@@ -328,12 +396,43 @@ class Gate {
     for (const size_t i : tested)
       if (*speed[i].p_value < alpha) speed[i].outcome = Outcome::kRegression;
     for (Verdict& v : speed) {
+      // A speedup that rose because plain decoding lost speed is a loss of this engine, and one
+      // that may have done so is not fine yet.
+      if (has(v.causes, Cause::kArSlower) && !has(v.causes, Cause::kMethodFaster)) {
+        if (v.outcome == Outcome::kImprovement)
+          v.outcome = Outcome::kRegression;
+        else if (v.outcome == Outcome::kOk && std::log1p(*v.hi) > -allowed)
+          v.outcome = Outcome::kInconclusive;
+      }
+      if (v.outcome == Outcome::kInconclusive) v.causes.clear();  // nothing is shown
       if (v.effect)
-        v.reason =
-            fmt::format("speedup {:+.1f} % [{:+.1f}, {:+.1f}], margin {:.1f} %; {}",
-                        100 * *v.effect, 100 * *v.lo, 100 * *v.hi, 100 * *v.margin, v.reason);
+        v.reason = fmt::format("{}speedup {:+.1f} % [{:+.1f}, {:+.1f}], margin {:.1f} %; {}",
+                               causes_text(v.causes), 100 * *v.effect, 100 * *v.lo, 100 * *v.hi,
+                               100 * *v.margin, v.reason);
       add(std::move(v));
     }
+  }
+
+  static bool has(const std::vector<Cause>& causes, Cause c) {
+    return std::find(causes.begin(), causes.end(), c) != causes.end();
+  }
+  static std::string causes_text(const std::vector<Cause>& causes) {
+    std::string text;
+    for (const Cause c : causes)
+      text += fmt::format("{}{}", text.empty() ? "" : ", ", to_string(c));
+    return text.empty() ? "" : text + ": ";
+  }
+
+  // Which side moved. Changes below the asked-for limit are no causes.
+  std::vector<Cause> causes_of(const MatchedArm& m) const {
+    const double speeds[] = {m.a.method.tok_s(), m.b.method.tok_s(), m.a.base.tok_s(),
+                             m.b.base.tok_s()};
+    if (*std::min_element(std::begin(speeds), std::end(speeds)) <= 0) return {};
+    std::vector<Cause> causes =
+        speed_causes(std::log(speeds[1] / speeds[0]), std::log(speeds[3] / speeds[2]),
+                     -std::log1p(-std::min(options_.max_regression, 0.99)));
+    if (m.same_tokens < m.cells) causes.push_back(Cause::kTextChanged);
+    return causes;
   }
 
   // The ratio hides what moved: tokens/s of both arms tell.
@@ -369,6 +468,7 @@ class Gate {
 
   const RunData& base_;
   const RunData& new_;
+  const results::ResultStore& base_store_;
   const results::ResultStore& store_;
   const GateOptions& options_;
   GateResult result_;
@@ -376,12 +476,19 @@ class Gate {
 
 }  // namespace
 
+bool GateResult::more_repeats_help() const {
+  return code == base::ExitCode::kInconclusive &&
+         std::any_of(verdicts.begin(), verdicts.end(), [](const Verdict& v) {
+           return v.metric == "speed" && v.outcome == Outcome::kInconclusive;
+         });
+}
+
 GateResult evaluate_gate(const results::ResultStore& base_store, int64_t base_run,
                          const results::ResultStore& new_store, int64_t new_run,
                          const GateOptions& options) {
   const RunData base = load_run(base_store, base_run);
   const RunData current = load_run(new_store, new_run, options.faults);
-  return Gate(base, current, new_store, options).decide();
+  return Gate(base, base_store, current, new_store, options).decide();
 }
 
 }  // namespace evalrun::reports

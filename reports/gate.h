@@ -9,6 +9,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/stats.h"
+#include "reports/compare.h"
 #include "reports/run_data.h"
 #include "results/store.h"
 
@@ -20,6 +21,8 @@ struct GateOptions {
   double max_regression = 0.03;
   double alpha = 0.05;  // one-sided
   int looks = 1;        // planned looks at growing data: each is tested at alpha / looks
+  // Scores may not be worse than the baseline's by more than this share of its mean.
+  double max_quality_loss = 0.05;
   Faults faults = Faults::kLeaveOut;  // of the new run; kInclude for the self-test
 };
 
@@ -30,7 +33,7 @@ const char* to_string(Outcome o);
 
 struct Verdict {
   // "failures", "accounting", "repeats", "lossless": the new run by itself;
-  // "comparable", "complete", "tokens", "counters", "speed": against the baseline.
+  // "comparable", "complete", "tokens", "counters", "quality", "speed": against the baseline.
   std::string metric;
   std::string method;  // arm label, "" for the whole run
   Outcome outcome = Outcome::kOk;
@@ -38,7 +41,8 @@ struct Verdict {
   // Speed only: change of the per-prompt speedup as a factor - 1 (-0.1 = 10 % slower) with its
   // one-sided limits, the margin used and the one-sided p-value of "slower than the margin" (Holm).
   std::optional<double> effect, lo, hi, margin, p_value;
-  int64_t n = 0;  // what was looked at: prompts, generations
+  std::vector<Cause> causes;  // speed only: which side moved; empty where neither did
+  int64_t n = 0;              // what was looked at: prompts, generations
 };
 
 struct GateResult {
@@ -47,6 +51,8 @@ struct GateResult {
   double noise_floor = 0;  // |mean log ratio| of the A/A arms, the larger of the two runs
   double margin = 0;       // a proven loss beyond this is a regression
   std::string summary;     // one line for stdout
+  // A verdict on speed is open that more repeats may close.
+  bool more_repeats_help() const;
   RunInfo base, current;
 };
 

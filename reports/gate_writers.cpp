@@ -24,7 +24,9 @@ Json run_json(const RunInfo& r) {
 
 std::string to_json(const GateResult& r) {
   Json verdicts = Json::array();
-  for (const Verdict& v : r.verdicts)
+  for (const Verdict& v : r.verdicts) {
+    Json causes = Json::array();
+    for (const Cause c : v.causes) causes.push_back(to_string(c));
     verdicts.push_back({{"metric", v.metric},
                         {"method", v.method},
                         {"outcome", to_string(v.outcome)},
@@ -34,7 +36,9 @@ std::string to_json(const GateResult& r) {
                         {"hi", value(v.hi)},
                         {"margin", value(v.margin)},
                         {"p_value", value(v.p_value)},
+                        {"causes", causes},
                         {"n", v.n}});
+  }
   const Json all = {{"exit_code", static_cast<int>(r.code)},
                     {"outcome", r.verdicts.empty() ? "ok" : to_string(r.verdicts.front().outcome)},
                     {"summary", r.summary},

@@ -9,12 +9,12 @@
 
 #include "datasets/dataset.h"
 #include "engine/base/text.h"
-#include "methods/faults.h"
 #include "runners/cli/cli.h"
 #include "runners/cli/command_line.h"
 #include "runners/cli/gate_ci.h"
 #include "runners/cli/gate_drill.h"
 #include "runners/cli/gate_run.h"
+#include "runners/cli/gate_study.h"
 #include "runners/cli/output.h"
 #include "runners/cli/percent.h"
 #include "runners/interrupt.h"
@@ -28,7 +28,8 @@ using base::ExitCode;
 struct Options {
   ModelOptions model;
   CiOptions ci;
-  std::string run, baseline = "main", data_root, max_regression = "3%", verdict, suite = "ci";
+  std::string run, baseline = "main", data_root, max_regression = "3%", max_quality_loss = "5%";
+  std::string verdict, suite = "ci";
   std::vector<std::string> fail_on = {"regression", "no-baseline", "correctness", "environment"};
   std::string fault;  // of --self-test FAULT
   double alpha = 0.05, limit = 0;
@@ -70,6 +71,7 @@ class Instruments {
 reports::GateOptions gate_options(const Options& o) {
   reports::GateOptions gate;
   gate.max_regression = parse_share("--max-regression", o.max_regression);
+  gate.max_quality_loss = parse_share("--max-quality-loss", o.max_quality_loss);
   gate.alpha = o.alpha;
   return gate;
 }
@@ -219,6 +221,7 @@ void run_self_test(const Options& o, Context& context, int64_t begin_ns) {
                      {"expected", expected},
                      {"found", found},
                      {"ok", d.passed()},
+                     {"cause", d.drill.cause ? reports::to_string(*d.drill.cause) : ""},
                      {"seconds", d.seconds},
                      {"verdict", nlohmann::ordered_json::parse(gate_json(d.gate))}});
   };
@@ -235,19 +238,14 @@ void run_self_test(const Options& o, Context& context, int64_t begin_ns) {
     print_json_document(array);
   else
     print_line(aligned_table({"drill", "expected", "found", "", "time", "why"}, rows));
+  if (!context.global.json) print_line("\n" + gate_study_text(gate_study()));
   if (!passed) context.exit_code = static_cast<int>(ExitCode::kCorrectness);
 }
 
 // One planted fault against the baseline (measured first when there is none); planted rows go into
 // a database of their own.
 GateOutcome check_with_fault(const Options& o, const Context& context) {
-  // Refuses an unknown fault before anything is measured.
-  if (!o.fault.starts_with("slow:") || !o.fault.ends_with("%")) {
-    const std::vector<std::string> known = methods::known_faults();
-    if (std::find(known.begin(), known.end(), o.fault) == known.end())
-      throw base::usage_error(fmt::format("unknown fault '{}'", o.fault),
-                              base::suggest(o.fault, known));
-  }
+  check_fault(o.fault);  // before anything is measured
   const TemporaryDatabase database;
   Instruments instruments(context.global);
   const auto store = std::make_shared<results::ResultStore>(database.path());
@@ -286,7 +284,7 @@ void run_check(const Options& o, Context& context) {
   base::SteadyClock clock;
   const int64_t begin_ns = clock.now_ns();
   check_classes(o.fail_on);
-  parse_share("--max-regression", o.max_regression);
+  gate_options(o);
   o.ci.check(context.global);
   if (o.self_test && !o.run.empty())
     throw base::usage_error("--self-test measures runs of its own: it takes no RUN");
@@ -314,7 +312,11 @@ void add_check_command(CLI::App& app, Context& context) {
       ->add_option("--max-regression", options->max_regression,
                    "Largest slowdown of a method's speedup that passes")
       ->capture_default_str();
-  command->add_option("--alpha", options->alpha, "One-sided level of the speed test")
+  command
+      ->add_option("--max-quality-loss", options->max_quality_loss,
+                   "Largest loss of a method's mean score that passes")
+      ->capture_default_str();
+  command->add_option("--alpha", options->alpha, "One-sided level of the tests")
       ->check(CLI::Range(0.0001, 0.5))
       ->capture_default_str();
   command
@@ -336,8 +338,8 @@ void add_check_command(CLI::App& app, Context& context) {
   options->ci.add(*command);
   auto* drill = command->add_option(
       "--self-test", options->fault,
-      "Prove that the gate works: plant every fault in turn; with FAULT (slow:10%, wrong-accept, "
-      "miscount) plant that one and exit with the gate's own code");
+      "Prove that the gate works: plant every fault in turn; with FAULT (slow:5%, ar-slow:5%, "
+      "all-slow:5%, wrong-accept, miscount) plant that one and exit with the gate's own code");
   drill->expected(0, 1)->option_text("[FAULT]");
   const char* group = "Self-test";
   command->add_option("--suite", options->suite, "Suite it measures")
@@ -358,7 +360,7 @@ void add_check_command(CLI::App& app, Context& context) {
       "Examples:\n"
       "  evalrun run ci && evalrun baseline save main    once\n"
       "  evalrun check --verdict verdict.json            after every change\n"
-      "  evalrun check --self-test slow:10%              does the pipeline turn red?");
+      "  evalrun check --self-test slow:5%               does the pipeline turn red?");
   command->callback([options, &context, drill] {
     options->self_test = drill->count() > 0;
     run_check(*options, context);

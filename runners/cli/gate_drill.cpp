@@ -1,5 +1,8 @@
 #include "runners/cli/gate_drill.h"
 
+#include <algorithm>
+#include <string_view>
+
 #include "methods/faults.h"
 #include "methods/method.h"
 
@@ -7,6 +10,7 @@ namespace evalrun::cli {
 namespace {
 
 constexpr const char* kBaseline = "self-test";
+constexpr std::string_view kArSlow = "ar-slow:", kAllSlow = "all-slow:";
 
 DrillOutcome run_drill(const Drill& drill, const GateRequest& undisturbed,
                        const std::shared_ptr<results::ResultStore>& store, base::Clock& clock,
@@ -30,13 +34,38 @@ DrillOutcome run_drill(const Drill& drill, const GateRequest& undisturbed,
 
 }  // namespace
 
+std::vector<reports::Cause> speed_causes_of(const reports::GateResult& result) {
+  for (const reports::Verdict& v : result.verdicts)
+    if (v.metric == "speed") return v.causes;  // worst first
+  return {};
+}
+
+bool DrillOutcome::passed() const {
+  if (gate.code != drill.expected) return false;
+  const std::vector<reports::Cause> causes = speed_causes_of(gate.result);
+  return !drill.cause || std::find(causes.begin(), causes.end(), *drill.cause) != causes.end();
+}
+
 std::vector<Drill> gate_drills() {
   using base::ExitCode;
+  using reports::Cause;
   return {{"unchanged", "", ExitCode::kOk},
-          {"slow:10%", "slow:10%", ExitCode::kRegression},
+          {"slow:5%", "slow:5%", ExitCode::kRegression, Cause::kMethodSlower},
+          {"ar-slow:5%", "ar-slow:5%", ExitCode::kRegression, Cause::kArSlower},
           {"wrong-accept", "wrong-accept", ExitCode::kCorrectness},
           {"miscount", "miscount", ExitCode::kCorrectness},
           {"missing-baseline", "", ExitCode::kNoBaseline}};
+}
+
+void check_fault(const std::string& fault) {
+  std::vector<std::string> known = methods::known_faults();
+  known.insert(known.end(), {"ar-slow:5%", "all-slow:5%"});
+  const bool slow =
+      fault.starts_with("slow:") || fault.starts_with(kArSlow) || fault.starts_with(kAllSlow);
+  // How much is read when it is planted, which is before anything is measured, too.
+  if (!(slow && fault.ends_with("%")) &&
+      std::find(known.begin(), known.end(), fault) == known.end())
+    throw base::usage_error(fmt::format("unknown fault '{}'", fault), base::suggest(fault, known));
 }
 
 GateRequest with_fault(GateRequest request, const std::string& fault) {
@@ -46,8 +75,15 @@ GateRequest with_fault(GateRequest request, const std::string& fault) {
         fmt::format("suite {} measures AR only: a fault is planted in another method",
                     request.plan.suite.name),
         "take a suite with a method such as pld");
-  const std::string label = methods::parse_method(methods[1]).label();
-  request.plan.faults = {{label, fault}};
+  const bool plain = fault.starts_with(kArSlow), all = fault.starts_with(kAllSlow);
+  // "slow:5%" of "ar-slow:5%".
+  const std::string planted = plain || all ? fault.substr(fault.find('-') + 1) : fault;
+  request.plan.faults.clear();
+  if (plain || all) {
+    request.plan.faults["ar"] = planted;
+    if (request.plan.suite.aa) request.plan.faults["ar (A/A)"] = planted;
+  }
+  if (!plain) request.plan.faults[methods::parse_method(methods[1]).label()] = planted;
   request.plan.label = "check with " + fault;
   request.gate.faults = reports::Faults::kInclude;
   return request;

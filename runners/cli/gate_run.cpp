@@ -96,7 +96,7 @@ GateOutcome look(const GateRequest& request, const RunReference& baseline,
     outcome.result =
         reports::evaluate_gate(*baseline.store, baseline.run_id, store, outcome.run_id, gate);
     ++outcome.looks;
-  } while (outcome.result.code == ExitCode::kInconclusive && outcome.looks < gate.looks);
+  } while (outcome.result.more_repeats_help() && outcome.looks < gate.looks);
   outcome.code = outcome.result.code;
   outcome.steal_share = measurement.steal_share;
   return outcome;

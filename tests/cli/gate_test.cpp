@@ -91,7 +91,13 @@ TEST_F(Gate, PlantedFaultsTurnItRed) {
   EXPECT_THAT(slow.out, HasSubstr("regression"));
   EXPECT_EQ(count_stored(folder_.file("r.db")), before) << "planted rows stay out of the database";
   expect_refused(self_test("slow"), 2, "slow:10%");
+  // Plain decoding three times as slow: the speedup rises, which is no improvement.
+  const ProgramResult plain = self_test("ar-slow:200%");
+  EXPECT_EQ(plain.exit_code, 1) << plain.err << plain.out;
+  EXPECT_THAT(plain.out, HasSubstr("AR slower"));
   expect_refused(self_test("wrong-acept"), 2, "wrong-accept");
+  expect_refused(self_test("ar-slow:none%"), 2, "ar-slow");
+  expect_refused(check({"--max-quality-loss", "much"}), 2, "--max-quality-loss");
   expect_refused(check({"run:1", "--self-test"}), 2, "RUN");
 }
 
@@ -194,10 +200,10 @@ TEST_F(GateInCi, JunitWhereNothingWasJudged) {
 TEST_F(GateInCi, JunitOfTheSelfTest) {
   const ProgramResult result = check(
       {"--self-test", "--junit", "v.xml", "-m", tiny_model(), "-t", "1", "--suite", "suite.json"});
-  // Whether a tiny model's slowdown of 10 % shows on a busy machine is not what is tested here.
+  // Whether a tiny model's slowdown of 5 % shows on a busy machine is not what is tested here.
   const Junit drills = junit("v.xml");
   EXPECT_EQ(drills.suite, "evalrun check --self-test");
-  ASSERT_EQ(drills.cases.size(), 5u) << result.err;
+  ASSERT_EQ(drills.cases.size(), 6u) << result.err;
   for (const char* certain : {"wrong-accept", "miscount", "missing-baseline"})
     EXPECT_EQ(drills[certain].state, "system-out") << drills[certain].text;
   EXPECT_EQ(result.exit_code, drills.failures == "0" ? 0 : 5);

@@ -29,8 +29,12 @@ class GateTest : public ::testing::Test {
     run_.prompts_per_task = 24;
     run_.repeats = 3;
   }
+
+ public:
   // 1.5 % noise on every generation unless told otherwise; `spoil` comes on top.
   using Spoil = std::function<void(GenerationRecord&, const SyntheticArm&, int prompt)>;
+
+ protected:
   int64_t measure(const std::string& key, const Spoil& spoil = nullptr, double noise = 0.05) {
     run_.key = key;
     auto rng = std::make_shared<base::Rng>(std::hash<std::string>{}(key));
@@ -97,6 +101,108 @@ TEST_F(GateTest, FasterIsAnImprovementAndPasses) {
   const GateResult g = gate(measure("a"), measure("b", slower(0.85)));
   EXPECT_EQ(g.code, ExitCode::kOk);
   EXPECT_EQ(find(g, "speed", "pld:k=4").outcome, Outcome::kImprovement);
+}
+
+// Factors on the decode times of plain decoding (both arms of it) and of the method.
+GateTest::Spoil times(double plain, double method) {
+  return [=](GenerationRecord& g, const SyntheticArm& a, int) {
+    const double factor = a.role == "method" ? method : plain;
+    g.turns[0].decode_ns = std::llround(factor * static_cast<double>(g.turns[0].decode_ns));
+  };
+}
+
+TEST_F(GateTest, TheCauseIsTold) {
+  const int64_t a = measure("a");
+  struct Case {
+    double plain, method;  // on the times
+    std::vector<Cause> causes;
+    ExitCode code;
+  };
+  const std::vector<Case> cases = {
+      {1, 1.05, {Cause::kMethodSlower}, ExitCode::kRegression},
+      {1, 0.9, {Cause::kMethodFaster}, ExitCode::kOk},
+      // The speedup falls although the method is what it was.
+      {0.9, 1, {Cause::kArFaster}, ExitCode::kRegression},
+      // The speedup rises: no improvement.
+      {1.05, 1, {Cause::kArSlower}, ExitCode::kRegression},
+      // What the ratio hides.
+      {1.05, 1.05, {Cause::kBothSlower}, ExitCode::kOk},
+      // A session in which everything takes 2 % longer or less does not hide who moved.
+      {1.02, 1.075, {Cause::kMethodSlower}, ExitCode::kRegression},
+      {1.075, 1.02, {Cause::kArSlower}, ExitCode::kRegression},
+      {0.98, 1.03, {Cause::kMethodSlower}, ExitCode::kRegression},
+      // Drift and a slower method.
+      {1.05, 1.12, {Cause::kMethodSlower, Cause::kBothSlower}, ExitCode::kRegression},
+      {1.05, 0.95, {Cause::kMethodFaster, Cause::kArSlower}, ExitCode::kOk}};
+  for (size_t i = 0; i < cases.size(); ++i) {
+    const Case& c = cases[i];
+    const GateResult g = gate(a, measure(fmt::format("b{}", i), times(c.plain, c.method)));
+    EXPECT_EQ(g.code, c.code) << i << "\n" << to_text(g);
+    const Verdict& v = find(g, "speed", "pld:k=4");
+    EXPECT_EQ(v.causes, c.causes) << i << "\n" << to_text(g);
+    EXPECT_THAT(v.reason, HasSubstr(to_string(c.causes.front())));
+  }
+  EXPECT_THAT(find(gate(a, measure("c")), "speed", "pld:k=4").causes, testing::IsEmpty());
+}
+
+class GateQuality : public GateTest {
+ protected:
+  GateQuality() {
+    for (SyntheticArm& arm : run_.arms) arm.temperature = 1;
+    run_.repeats = 1;
+  }
+  // Prompt i of the method scores 0.5 + shift, +-spread in turn; plain decoding 0.5 everywhere.
+  int64_t scored(const std::string& key, double shift, double spread) {
+    run_.commit = key;  // another build: draws may differ
+    const int64_t run = measure(key, nullptr, 0);
+    store_.query(
+        "SELECT g.id, a.role FROM generation g JOIN arm a ON a.id = g.arm_id WHERE "
+        "g.run_id = ? ORDER BY g.prompt_id, a.id",
+        {run}, [&](const results::Row& r) {
+          results::ScoreRecord score;
+          score.evaluator = "exact", score.version = "1";  // instead of the synthetic ones
+          const bool method = r.text(1) == "method";
+          const double sign = r.integer(0) / 3 % 2 == 0 ? 1 : -1;
+          score.value = 0.5 + (method ? shift + sign * spread : 0);
+          scores_.emplace_back(r.integer(0), score);
+          return true;
+        });
+    store_.put_scores(scores_);
+    scores_.clear();
+    return run;
+  }
+  std::vector<std::pair<int64_t, results::ScoreRecord>> scores_;
+};
+
+TEST_F(GateQuality, NotInferiorWithinTheMargin) {
+  const int64_t a = scored("a", 0, 0);
+  const auto outcome = [&](const std::string& key, double shift, double spread,
+                           GateOptions options = {}) {
+    const GateResult g = gate(a, scored(key, shift, spread), options);
+    EXPECT_EQ(find(g, "quality", "ar").outcome, Outcome::kOk) << to_text(g);
+    EXPECT_THAT(find(g, "quality", "ar").reason, HasSubstr("same scores"));
+    return find(g, "quality", "pld:k=4");
+  };
+  EXPECT_THAT(outcome("b", 0, 0).reason, HasSubstr("exact@1: same scores"));
+  EXPECT_EQ(outcome("c", -0.01, 0.01).outcome, Outcome::kOk);  // 2 % lost, 5 % may be
+  EXPECT_EQ(outcome("d", 0.1, 0.01).outcome, Outcome::kOk);
+  const Verdict worse = outcome("e", -0.05, 0.01);
+  EXPECT_EQ(worse.outcome, Outcome::kCorrectness);
+  EXPECT_THAT(worse.reason, HasSubstr("from 0.500; a loss of 0.025 (5 %) passes"));
+  EXPECT_EQ(worse.n, 24);
+  EXPECT_EQ(outcome("f", -0.05, 0.01, {.max_quality_loss = 0.2}).outcome, Outcome::kOk);
+  // Too few prompts to tell, and no repeat of a time would help.
+  const GateResult open = gate(a, scored("g", -0.02, 0.3));
+  EXPECT_EQ(find(open, "quality", "pld:k=4").outcome, Outcome::kInconclusive) << to_text(open);
+  EXPECT_EQ(open.code, ExitCode::kInconclusive);
+  EXPECT_FALSE(open.more_repeats_help());
+  EXPECT_EQ(gate(a, scored("h", -0.05, 0.01)).code, ExitCode::kCorrectness);
+}
+
+TEST_F(GateTest, MoreRepeatsHelpWhereSpeedIsOpen) {
+  const GateResult g = gate(measure("a", nullptr, 1.0), measure("b", nullptr, 1.0));
+  EXPECT_TRUE(g.more_repeats_help()) << to_text(g);
+  EXPECT_FALSE(gate(measure("c"), measure("d")).more_repeats_help());
 }
 
 TEST_F(GateTest, NoiseIsInconclusive) {
