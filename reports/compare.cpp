@@ -60,6 +60,16 @@ std::vector<Cause> speed_causes(double method, double ar, double margin) {
   return causes;
 }
 
+std::vector<Cause> causes_of(const MatchedArm& m, double margin) {
+  std::vector<Cause> causes;
+  const double speeds[] = {m.a.method.fastest_tok_s(), m.b.method.fastest_tok_s(),
+                           m.a.base.fastest_tok_s(), m.b.base.fastest_tok_s()};
+  if (*std::min_element(std::begin(speeds), std::end(speeds)) > 0)
+    causes = speed_causes(std::log(speeds[1] / speeds[0]), std::log(speeds[3] / speeds[2]), margin);
+  if (m.same_tokens < m.cells) causes.push_back(Cause::kTextChanged);
+  return causes;
+}
+
 namespace {
 
 ArmSide side_of(const Pairing& p) {
@@ -82,15 +92,6 @@ Change classify(const base::Interval& logs, double margin) {
   return Change::kInconclusive;
 }
 
-std::vector<Cause> causes_of(const ArmComparison& c, double margin) {
-  std::vector<Cause> causes;
-  if (c.a.tok_s > 0 && c.b.tok_s > 0 && c.a.base_tok_s > 0 && c.b.base_tok_s > 0)
-    causes = speed_causes(std::log(c.b.tok_s / c.a.tok_s),
-                          std::log(c.b.base_tok_s / c.a.base_tok_s), margin);
-  if (c.identical_share < 1) causes.push_back(Cause::kTextChanged);
-  return causes;
-}
-
 ArmComparison compare_arm(const RunData& a, const RunData& b, const std::string& label,
                           const std::string& task, const CompareOptions& options) {
   const MatchedArm m = match_arm(a, b, label, task);
@@ -110,7 +111,7 @@ ArmComparison compare_arm(const RunData& a, const RunData& b, const std::string&
   }
   c.a = side_of(m.a);
   c.b = side_of(m.b);
-  c.causes = causes_of(c, margin);
+  c.causes = causes_of(m, margin);
   return c;
 }
 

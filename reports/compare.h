@@ -40,6 +40,9 @@ const char* to_string(Cause c);
 // two moved apart, the side that moved further is named: drift between two sessions falls on both,
 // so it is the other one that stood still. Where they moved together, that is said, too.
 std::vector<Cause> speed_causes(double method, double ar, double margin);
+struct MatchedArm;
+// Of one arm in two runs, from its fastest repeats; kTextChanged where tokens differ.
+std::vector<Cause> causes_of(const MatchedArm& m, double margin);
 
 // One side of a comparison, totals over the paired prompts.
 struct ArmSide {

@@ -42,6 +42,12 @@ std::vector<double> log_ratios(std::span<const PromptPair> pairs) {
   return logs;
 }
 
+std::vector<double> fastest_log_ratios(std::span<const PromptPair> pairs) {
+  std::vector<PromptPair> fastest(pairs.begin(), pairs.end());
+  for (PromptPair& p : fastest) p.base_ns = p.base_fastest_ns, p.ns = p.fastest_ns;
+  return log_ratios(fastest);
+}
+
 std::optional<Estimate> speedup_geo(std::span<const PromptPair> pairs, double confidence) {
   const std::vector<double> logs = log_ratios(pairs);
   if (logs.empty()) return std::nullopt;

@@ -12,6 +12,7 @@ namespace evalrun::reports {
 // One prompt, both arms: decode tokens (N - 1 per turn) and decode time in nanoseconds.
 struct PromptPair {
   double base_tokens = 0, base_ns = 0, tokens = 0, ns = 0;
+  double base_fastest_ns = 0, fastest_ns = 0;  // of the fastest repeats instead
 };
 
 struct Estimate {
@@ -39,5 +40,9 @@ std::optional<Estimate> ratio_of_sums(std::span<const RatioTerm> terms, double c
 
 // ln of the per-prompt ratios, prompts with zeros left out.
 std::vector<double> log_ratios(std::span<const PromptPair> pairs);
+// The same with the fastest repeat of either arm: what compares a prompt with itself, measured
+// again. The work of its repeats is equal to the bit, and what disturbs a measurement only ever
+// adds time.
+std::vector<double> fastest_log_ratios(std::span<const PromptPair> pairs);
 
 }  // namespace evalrun::reports

@@ -351,7 +351,7 @@ class Gate {
       const Pairing p =
           pair_with_reference(cells_of(data, a.id), cells_of(data, data.reference(a)->id),
                               [](int64_t) { return true; });
-      const std::vector<double> logs = log_ratios(values_of(p.prompts));
+      const std::vector<double> logs = fastest_log_ratios(values_of(p.prompts));
       if (!logs.empty()) floor = std::max(floor, std::fabs(base::mean(logs)));
     }
     return floor;
@@ -387,7 +387,7 @@ class Gate {
                     : t->interval.lo > allowed ? Outcome::kOk
                                                : Outcome::kInconclusive;
         v.reason = tok_s_text(m);
-        v.causes = causes_of(m);
+        v.causes = causes_of(m, -allowed);  // what is below the limit is no cause
         tested.push_back(speed.size());
       }
       speed.push_back(std::move(v));
@@ -423,22 +423,11 @@ class Gate {
     return text.empty() ? "" : text + ": ";
   }
 
-  // Which side moved. Changes below the asked-for limit are no causes.
-  std::vector<Cause> causes_of(const MatchedArm& m) const {
-    const double speeds[] = {m.a.method.tok_s(), m.b.method.tok_s(), m.a.base.tok_s(),
-                             m.b.base.tok_s()};
-    if (*std::min_element(std::begin(speeds), std::end(speeds)) <= 0) return {};
-    std::vector<Cause> causes =
-        speed_causes(std::log(speeds[1] / speeds[0]), std::log(speeds[3] / speeds[2]),
-                     -std::log1p(-std::min(options_.max_regression, 0.99)));
-    if (m.same_tokens < m.cells) causes.push_back(Cause::kTextChanged);
-    return causes;
-  }
-
   // The ratio hides what moved: tokens/s of both arms tell.
   static std::string tok_s_text(const MatchedArm& m) {
     return fmt::format("method {:.1f} -> {:.1f} tok/s, AR {:.1f} -> {:.1f} tok/s",
-                       m.a.method.tok_s(), m.b.method.tok_s(), m.a.base.tok_s(), m.b.base.tok_s());
+                       m.a.method.fastest_tok_s(), m.b.method.fastest_tok_s(),
+                       m.a.base.fastest_tok_s(), m.b.base.fastest_tok_s());
   }
 
   // Holm (1979): of m tests the k-th smallest p counts m - k + 1 times, never less than the one

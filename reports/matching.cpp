@@ -47,8 +47,8 @@ MatchedArm match_arm(const RunData& a, const RunData& b, const std::string& labe
     const auto pair_a = m.a.prompts.find(p->id);
     const auto pair_b = m.b.prompts.find(q->id);
     if (pair_a != m.a.prompts.end() && pair_b != m.b.prompts.end()) {
-      const auto log_a = log_ratios({&pair_a->second, 1});
-      const auto log_b = log_ratios({&pair_b->second, 1});
+      const auto log_a = fastest_log_ratios({&pair_a->second, 1});
+      const auto log_b = fastest_log_ratios({&pair_b->second, 1});
       if (!log_a.empty() && !log_b.empty()) m.log_differences.push_back(log_b[0] - log_a[0]);
     }
     for (auto it = cells_a.lower_bound({p->id, 0}); it != cells_a.end() && it->first.first == p->id;

@@ -7,6 +7,7 @@ void Counters::add(const SampleRow& s) {
   accepted += s.accepted, emitted += s.emitted, target_forwards += s.target_forwards;
   rows += s.rows, undrafted += s.undrafted;
   draft_ns += s.draft_ns, verify_ns += s.verify_ns, decode_ns += s.decode_ns;
+  fastest_ns += s.fastest_ns;
 }
 
 std::optional<Explanation> explain(const Counters& m, const Counters& b) {
@@ -50,6 +51,7 @@ Pairing pair_with_reference(const std::map<Cell, const SampleRow*>& method,
     PromptPair& sum = p.prompts[cell.first];
     sum.base_tokens += b.n_decode, sum.base_ns += b.decode_ns;
     sum.tokens += m->n_decode, sum.ns += m->decode_ns;
+    sum.base_fastest_ns += b.fastest_ns, sum.fastest_ns += m->fastest_ns;
     p.by_sample[cell.second].push_back({b.n_decode, b.decode_ns, m->n_decode, m->decode_ns});
   }
   for (const auto& [cell, b] : base)

@@ -17,9 +17,10 @@ namespace evalrun::reports {
 struct Counters {
   double n_decode = 0, steps = 0, drafted = 0, drafted_depth = 0, accepted = 0, emitted = 0;
   double target_forwards = 0, rows = 0, undrafted = 0;
-  double draft_ns = 0, verify_ns = 0, decode_ns = 0;
+  double draft_ns = 0, verify_ns = 0, decode_ns = 0, fastest_ns = 0;
   void add(const SampleRow& s);
   double tok_s() const { return decode_ns > 0 ? 1e9 * n_decode / decode_ns : 0; }
+  double fastest_tok_s() const { return fastest_ns > 0 ? 1e9 * n_decode / fastest_ns : 0; }
 };
 
 // speedup = tau / (t_ratio * v + draft_share + overhead), v = verify share of the reference's step:

@@ -116,7 +116,7 @@ RunData load_run(const results::ResultStore& store, int64_t run_id, Faults fault
       "SELECT arm_id, prompt_id, sample, fault, tokens_hash, steps_hash, stable, n_repeats, "
       "n_tokens, "
       "n_decode, steps, drafted, drafted_depth, accepted, emitted, target_forwards, rows, "
-      "undrafted, draft_ns, verify_ns, decode_ns FROM v_sample WHERE run_id = ?";
+      "undrafted, draft_ns, verify_ns, decode_ns, fastest_ns FROM v_sample WHERE run_id = ?";
   if (faults == Faults::kLeaveOut) sql += " AND fault = ''";
   store.query(sql, {run_id}, [&](const Row& r) {
     SampleRow s;
@@ -131,7 +131,7 @@ RunData load_run(const results::ResultStore& store, int64_t run_id, Faults fault
     double* numbers[] = {&s.n_tokens,      &s.n_decode,  &s.steps,    &s.drafted,
                          &s.drafted_depth, &s.accepted,  &s.emitted,  &s.target_forwards,
                          &s.rows,          &s.undrafted, &s.draft_ns, &s.verify_ns,
-                         &s.decode_ns};
+                         &s.decode_ns,     &s.fastest_ns};
     int column = 8;
     for (double* n : numbers) *n = r.number(column++);
     data.samples.push_back(std::move(s));

@@ -36,6 +36,7 @@ SELECT * FROM v_generation_all WHERE ok AND fault = '';
 
 -- One row per (arm, prompt, sample): the repeat of median decode time; for an even number of repeats
 -- the mean of the middle two. Counters are those of the same repeats (equal anyway when `stable`).
+-- fastest_ns is the decode time of the least disturbed repeat.
 CREATE VIEW v_sample AS
 SELECT run_id, arm_id, prompt_id, task, sample, fault,
        max(n_repeats) AS n_repeats,
@@ -48,10 +49,10 @@ SELECT run_id, arm_id, prompt_id, task, sample, fault,
        avg(draft_ns) AS draft_ns, avg(verify_ns) AS verify_ns, avg(commit_ns) AS commit_ns,
        avg(other_ns) AS other_ns, avg(prefill_ns) AS prefill_ns,
        avg(draft_prefill_ns) AS draft_prefill_ns, avg(decode_ns) AS decode_ns,
-       avg(total_ns) AS total_ns
+       min(fastest_ns) AS fastest_ns, avg(total_ns) AS total_ns
 FROM (SELECT *,
              row_number() OVER by_time AS place,
-             count(*) OVER cell AS n_repeats,
+             count(*) OVER cell AS n_repeats, min(decode_ns) OVER cell AS fastest_ns,
              min(tokens_hash) OVER cell AS first_hash, max(tokens_hash) OVER cell AS last_hash,
              min(steps_hash) OVER cell AS first_steps, max(steps_hash) OVER cell AS last_steps
       FROM v_generation_all
