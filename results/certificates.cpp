@@ -10,7 +10,7 @@ namespace {
 // Settings of a run that change no token's law.
 bool is_of_the_run(const std::string& name) {
   return name == "seed" || name == "order" || name == "max_turns" || name == "steps" ||
-         name.starts_with("max_new.");
+         name == "replay" || name.starts_with("max_new.");
 }
 
 }  // namespace

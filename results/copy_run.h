@@ -13,10 +13,10 @@ enum class Ids {
 };
 
 // Copies a run with all that belongs to it - environment, arms, prompts and their rendered text,
-// generations down to steps, nodes and scores, certificates - and returns its number there. A run
-// of the same key with the same measurements is the same run and is not copied again. Both stores
-// are files of this program's schema version, or the target is in memory. All or nothing. Throws
-// data_error when the target holds other measurements under the run's key.
+// generations down to steps, nodes, divergences, clocks and scores, certificates - and returns its
+// number there. A run of the same key with the same measurements is the same run and is not copied
+// again. Both stores are files of this program's schema version, or the target is in memory. All or
+// nothing. Throws data_error when the target holds other measurements under the run's key.
 int64_t copy_run(const ResultStore& source, int64_t run_id, ResultStore& target, Ids ids);
 
 // The same, and names the run there as a baseline with the note and date it has here; one

@@ -3,10 +3,13 @@
 #include <unistd.h>
 
 #include <array>
+#include <cstring>
 #include <optional>
+#include <vector>
 
 #include "engine/base/error.h"
 #include "results/embedded.h"
+#include "results/repetition.h"
 #include "results/sqlite.h"
 #include "results/store.h"
 
@@ -108,7 +111,55 @@ constexpr std::array<Migration, kSchemaVersion> kMigrations = {{
      "  proven TEXT NOT NULL,"
      "  document TEXT NOT NULL"
      ") WITHOUT ROWID;"},
+    // distinct_share() and cycle() are ours (add_functions): the tokens are there to be asked.
+    {"how much answers repeat themselves; replays; what the machine did meanwhile",
+     "ALTER TABLE generation ADD COLUMN distinct_share REAL;"
+     "ALTER TABLE generation ADD COLUMN cycle INTEGER NOT NULL DEFAULT 0;"
+     "ALTER TABLE generation ADD COLUMN asked INTEGER;"
+     "UPDATE generation SET (distinct_share, cycle) = (SELECT min(distinct_share(tokens)), "
+     "coalesce(max(cycle(tokens)), 0) FROM turn WHERE generation_id = generation.id);"
+     "CREATE TABLE divergence ("
+     "  turn_id INTEGER NOT NULL REFERENCES turn (id) ON DELETE CASCADE,"
+     "  idx INTEGER NOT NULL,"
+     "  expected INTEGER NOT NULL,"
+     "  found INTEGER NOT NULL,"
+     "  gap REAL,"
+     "  spacing REAL NOT NULL,"
+     "  PRIMARY KEY (turn_id, idx)"
+     ") WITHOUT ROWID;"
+     "CREATE TABLE clock ("
+     "  generation_id INTEGER PRIMARY KEY REFERENCES generation (id) ON DELETE CASCADE,"
+     "  device_mhz REAL,"
+     "  available_ns INTEGER NOT NULL,"
+     "  own_ns INTEGER NOT NULL,"
+     "  others_ns INTEGER NOT NULL,"
+     "  steal_ns INTEGER NOT NULL,"
+     "  preempted INTEGER NOT NULL"
+     ");"},
 }};
+
+// results/repetition.h over a token blob, for migrations.
+Repetition repetition_in(sqlite3_value* blob) {
+  std::vector<int32_t> tokens(static_cast<size_t>(sqlite3_value_bytes(blob)) / sizeof(int32_t));
+  if (!tokens.empty())
+    std::memcpy(tokens.data(), sqlite3_value_blob(blob), tokens.size() * sizeof(int32_t));
+  return repetition_of(tokens);
+}
+void add_functions(sqlite3* db) {
+  const auto add = [db](const char* name, auto function) {
+    sqlite3_create_function(db, name, 1, SQLITE_UTF8 | SQLITE_DETERMINISTIC, nullptr, function,
+                            nullptr, nullptr);
+  };
+  add("distinct_share", [](sqlite3_context* context, int, sqlite3_value** values) {
+    if (const auto share = repetition_in(values[0]).distinct_share)
+      sqlite3_result_double(context, *share);
+    else
+      sqlite3_result_null(context);
+  });
+  add("cycle", [](sqlite3_context* context, int, sqlite3_value** values) {
+    sqlite3_result_int(context, repetition_in(values[0]).cycle);
+  });
+}
 
 int64_t scalar(sqlite3* db, const std::string& path, std::string_view sql) {
   Statement s(db, path, sql);
@@ -168,6 +219,7 @@ void back_up(sqlite3* db, const std::string& path, int64_t version) {
 
 void migrate(sqlite3* db, const std::string& path, int64_t version) {
   back_up(db, path, version);
+  add_functions(db);
   // A table that is replaced must not take the rows that refer to it along. Off is SQLite's
   // default, but not every build's, and inside a transaction it cannot be changed.
   run_script(db, path, "PRAGMA foreign_keys = OFF", "migrating");

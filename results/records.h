@@ -30,6 +30,17 @@ struct NodeCount {
   bool operator==(const NodeCount&) const = default;
 };
 
+// A place of the answer at which a method that was led along its reference's text would have gone
+// on otherwise.
+struct DivergenceRecord {
+  int32_t index = 0;                  // of the answer's tokens
+  int32_t expected = -1, found = -1;  // the reference's token, the method's own
+  // Logit of `expected` - logit of `found`, by plain decoding of that text; absent when it could
+  // not be computed. `spacing`: of the number format at the larger of the two.
+  std::optional<double> gap = {};
+  double spacing = 0;
+};
+
 enum class StopReason { kStopToken, kStopString, kLimit, kContextFull, kFailed };
 const char* to_string(StopReason r);
 
@@ -43,6 +54,20 @@ struct TurnRecord {
   int64_t draft_prefill_ns = 0;  // DecodingMethod::start
   int64_t decode_ns = 0;         // steps only, draft_prefill excluded
   std::vector<NodeCount> nodes;  // by depth, then rank; places never tested are left out
+  // Of a method led along a given text (replay): places at which it had a say; absent otherwise.
+  std::optional<int64_t> asked;
+  std::vector<DivergenceRecord> divergences;  // by index
+};
+
+// What the machine did while a generation ran, as far as its kernel tells. Processor times are sums
+// over the cores this process may use, in steps of some milliseconds.
+struct ClockRecord {
+  std::optional<double> device_mhz = {};  // clock of what decodes, at the end; absent: not readable
+  int64_t available_ns = 0;               // wall time times cores
+  int64_t own_ns = 0;                     // processor time of this process
+  int64_t others_ns = 0;                  // of all other processes and the kernel
+  int64_t steal_ns = 0;                   // other guests of the host had the cores
+  int64_t preempted = 0;                  // involuntary context switches of this process
 };
 
 // One generation: one prompt, one arm, one repeat or sample; one or more turns.
@@ -60,7 +85,8 @@ struct GenerationRecord {
   std::string fault;               // planted fault for tests, "" in real measurements
   int64_t total_ns = 0;            // wall time of the whole generation
   int64_t tokenize_ns = 0, detokenize_ns = 0;
-  std::string started;  // UTC, ISO 8601
+  std::string started;               // UTC, ISO 8601
+  std::optional<ClockRecord> clock;  // absent when nothing could be read
 };
 
 struct ScoreRecord {

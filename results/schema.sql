@@ -1,4 +1,4 @@
--- Tables of an evalrun result database, schema version 5. Raw values only; ratios are born in
+-- Tables of an evalrun result database, schema version 6. Raw values only; ratios are born in
 -- views.sql. Field by field in docs/schema.md. Times are nanoseconds, ids of tokens int32.
 
 CREATE TABLE meta (
@@ -100,6 +100,9 @@ CREATE TABLE generation (
   tokenize_ns   INTEGER NOT NULL,
   detokenize_ns INTEGER NOT NULL,
   started       TEXT NOT NULL,
+  distinct_share REAL,                      -- distinct 4-grams / 4-grams, the turn with the lowest
+  cycle         INTEGER NOT NULL,           -- tokens at the end of a turn that repeat, the longest
+  asked         INTEGER,                    -- places asked in a replay; NULL = decoded freely
   UNIQUE (arm_id, prompt_id, repeat, sample)
 );
 CREATE INDEX generation_run ON generation (run_id);
@@ -160,6 +163,28 @@ CREATE TABLE node (
   accepted INTEGER NOT NULL,
   PRIMARY KEY (turn_id, depth, rank)
 ) WITHOUT ROWID;
+
+-- Where a method that was led along its reference's text would have gone on otherwise.
+CREATE TABLE divergence (
+  turn_id  INTEGER NOT NULL REFERENCES turn (id) ON DELETE CASCADE,
+  idx      INTEGER NOT NULL,                -- of the turn's tokens
+  expected INTEGER NOT NULL,                -- the reference's token
+  found    INTEGER NOT NULL,                -- the method's own
+  gap      REAL,                            -- their logits' difference in plain decoding; NULL = unknown
+  spacing  REAL NOT NULL,                   -- of the number format at the larger of the two
+  PRIMARY KEY (turn_id, idx)
+) WITHOUT ROWID;
+
+-- What the machine did while a generation ran. Processor times are sums over the cores in use.
+CREATE TABLE clock (
+  generation_id INTEGER PRIMARY KEY REFERENCES generation (id) ON DELETE CASCADE,
+  device_mhz    REAL,                       -- of what decodes, at the end; NULL = not readable
+  available_ns  INTEGER NOT NULL,           -- wall time times cores
+  own_ns        INTEGER NOT NULL,           -- processor time of this process
+  others_ns     INTEGER NOT NULL,           -- of other processes and the kernel
+  steal_ns      INTEGER NOT NULL,           -- other guests of the host had the cores
+  preempted     INTEGER NOT NULL            -- involuntary context switches
+);
 
 CREATE TABLE score (
   generation_id INTEGER NOT NULL REFERENCES generation (id) ON DELETE CASCADE,

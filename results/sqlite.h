@@ -4,6 +4,7 @@
 #include <sqlite3.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -35,6 +36,10 @@ class Statement {
   Statement& operator<<(double v);  // NaN is stored as NULL
   Statement& operator<<(const std::string& v);
   Statement& operator<<(std::nullptr_t);
+  template <typename T>
+  Statement& operator<<(const std::optional<T>& v) {
+    return v ? *this << *v : *this << nullptr;
+  }
   Statement& blob(const std::string& bytes);
 
   bool step();  // true while there is a row

@@ -3,6 +3,7 @@
 #include <sqlite3.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
@@ -12,6 +13,7 @@
 #include "engine/base/error.h"
 #include "engine/base/text.h"
 #include "results/migrations.h"
+#include "results/repetition.h"
 #include "results/sqlite.h"
 
 namespace evalrun::results {
@@ -42,6 +44,24 @@ std::string hash_of_steps(const std::vector<TurnRecord>& turns) {
       text += fmt::format("{},{},{},{};", s.drafted, s.drafted_depth, s.accepted, s.emitted);
   }
   return base::sha256_hex(text).substr(0, 32);
+}
+
+// Of the turn that repeats itself most.
+Repetition repetition_of_turns(const std::vector<TurnRecord>& turns) {
+  Repetition worst;
+  for (const TurnRecord& t : turns) {
+    const Repetition r = repetition_of(t.tokens);
+    worst.cycle = std::max(worst.cycle, r.cycle);
+    if (r.distinct_share)
+      worst.distinct_share = std::min(worst.distinct_share.value_or(1), *r.distinct_share);
+  }
+  return worst;
+}
+std::optional<int64_t> asked_of(const std::vector<TurnRecord>& turns) {
+  std::optional<int64_t> asked;
+  for (const TurnRecord& t : turns)
+    if (t.asked) asked = asked.value_or(0) + *t.asked;
+  return asked;
 }
 
 std::string utc_now() {
@@ -78,8 +98,7 @@ std::string Row::name(int column) const { return sqlite3_column_name(stmt_, colu
 struct ResultStore::Impl {
   explicit Impl(const std::string& p) : path(p) {}
   ~Impl() {
-    insert_generation.reset(), insert_turn.reset(), insert_step.reset(), insert_node.reset();
-    insert_score.reset();
+    forget_prepared();
     sqlite3_close_v2(db);
   }
   int64_t last_id() const { return sqlite3_last_insert_rowid(db); }
@@ -91,17 +110,23 @@ struct ResultStore::Impl {
   // An error in the middle leaves a prepared statement half bound.
   void forget_prepared() {
     insert_generation.reset(), insert_turn.reset(), insert_step.reset(), insert_node.reset();
-    insert_score.reset();
+    insert_divergence.reset(), insert_clock.reset(), insert_score.reset();
   }
   void insert(int64_t generation_id, const ScoreRecord& score) {
     Statement& s = prepared(insert_score, "INSERT INTO score VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)");
-    s << generation_id << score.evaluator << score.version;
-    if (score.value)
-      s << *score.value;
-    else
-      s << nullptr;
-    s << score.extracted << score.status << score.detail << int64_t{score.suspicious}
-      << score.facts;
+    s << generation_id << score.evaluator << score.version << score.value << score.extracted
+      << score.status << score.detail << int64_t{score.suspicious} << score.facts;
+    s.run();
+  }
+  void insert(int64_t turn_id, const DivergenceRecord& d) {
+    Statement& s = prepared(insert_divergence, "INSERT INTO divergence VALUES (?, ?, ?, ?, ?, ?)");
+    s << turn_id << d.index << d.expected << d.found << d.gap << d.spacing;
+    s.run();
+  }
+  void insert(int64_t generation_id, const ClockRecord& c) {
+    Statement& s = prepared(insert_clock, "INSERT INTO clock VALUES (?, ?, ?, ?, ?, ?, ?)");
+    s << generation_id << c.device_mhz << c.available_ns << c.own_ns << c.others_ns << c.steal_ns
+      << c.preempted;
     s.run();
   }
   int64_t id_of(std::string_view sql, int64_t run_id, const std::string& key) {
@@ -112,7 +137,8 @@ struct ResultStore::Impl {
 
   const std::string& path;
   sqlite3* db = nullptr;
-  std::unique_ptr<Statement> insert_generation, insert_turn, insert_step, insert_node, insert_score;
+  std::unique_ptr<Statement> insert_generation, insert_turn, insert_step, insert_node;
+  std::unique_ptr<Statement> insert_divergence, insert_clock, insert_score;
 };
 
 ResultStore::ResultStore(const std::string& path, Mode mode)
@@ -260,13 +286,15 @@ int64_t ResultStore::add_generation(int64_t run_id, int64_t arm_id, int64_t prom
                         "INSERT INTO generation (run_id, arm_id, prompt_id, repeat, sample, seed, "
                         "block, slot, status, "
                         "fault, tokens_hash, steps_hash, total_ns, tokenize_ns, detokenize_ns, "
-                        "started) VALUES (?, ?, "
-                        "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
+                        "started, distinct_share, cycle, asked) VALUES (?, ?, "
+                        "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
+    const Repetition repetition = repetition_of_turns(g.turns);
     insert_generation << run_id << arm_id << prompt_id << g.repeat << g.sample
                       << static_cast<int64_t>(g.seed) << g.block << g.slot << g.status << g.fault
                       << hash_of_tokens(g.turns) << hash_of_steps(g.turns) << g.total_ns
                       << g.tokenize_ns << g.detokenize_ns
-                      << (g.started.empty() ? utc_now() : g.started);
+                      << (g.started.empty() ? utc_now() : g.started) << repetition.distinct_share
+                      << repetition.cycle << asked_of(g.turns);
     insert_generation.run();
     const int64_t id = impl_->last_id();
     for (size_t i = 0; i < g.turns.size(); ++i) {
@@ -310,7 +338,9 @@ int64_t ResultStore::add_generation(int64_t run_id, int64_t arm_id, int64_t prom
         insert_node << turn_id << n.depth << n.rank << n.tested << n.accepted;
         insert_node.run();
       }
+      for (const DivergenceRecord& d : t.divergences) impl_->insert(turn_id, d);
     }
+    if (g.clock) impl_->insert(id, *g.clock);
     for (const ScoreRecord& score : scores) impl_->insert(id, score);
     transaction.commit();
     return id;

@@ -19,7 +19,7 @@ struct sqlite3_stmt;
 
 namespace evalrun::results {
 
-inline constexpr int kSchemaVersion = 5;
+inline constexpr int kSchemaVersion = 6;
 
 // One row of a query, read while stepping. Columns are 0-based.
 class Row {
@@ -61,7 +61,8 @@ class ResultStore {
   // Highest of the stored and the given peak, so that a resumed run keeps the larger one.
   void update_arm_bytes(int64_t arm_id, const ArmRecord& arm);
 
-  // One transaction: generation, turns, steps, nodes, tokens, scores. Returns its id. A second
+  // One transaction: generation, turns, steps, nodes, divergences, tokens, clock, scores, and how
+  // much its tokens repeat themselves (results/repetition.h). Returns its id. A second
   // generation with the same (arm, prompt, repeat, sample) is refused with an InternalError: resume
   // never measures twice. On a full disk nothing of it is stored and what was there stays.
   int64_t add_generation(int64_t run_id, int64_t arm_id, int64_t prompt_id,

@@ -6,7 +6,9 @@
 CREATE VIEW v_generation_all AS
 SELECT g.run_id, g.id AS generation_id, g.arm_id, g.prompt_id, p.task, g.repeat, g.sample, g.seed,
        g.fault, g.status = 'ok' AS ok, g.status, g.tokens_hash, g.steps_hash,
-       count(t.id) AS n_turns,
+       -- An answer that runs in a loop (results/repetition.h): every drafter predicts it.
+       coalesce(g.distinct_share < 0.3, 0) OR g.cycle >= 32 AS degenerate,
+       g.asked, count(t.id) AS n_turns,
        coalesce(sum(t.n_tokens), 0) AS n_tokens,
        coalesce(sum(max(t.n_tokens - 1, 0)), 0) AS n_decode,
        coalesce(sum(t.n_steps), 0) AS steps,
@@ -42,6 +44,7 @@ SELECT run_id, arm_id, prompt_id, task, sample, fault,
        max(n_repeats) AS n_repeats,
        max(first_hash) = max(last_hash) AND max(first_steps) = max(last_steps) AS stable,
        min(tokens_hash) AS tokens_hash, min(steps_hash) AS steps_hash,
+       max(degenerate) AS degenerate,
        avg(n_tokens) AS n_tokens, avg(n_decode) AS n_decode, avg(steps) AS steps,
        avg(drafted) AS drafted, avg(drafted_depth) AS drafted_depth, avg(accepted) AS accepted,
        avg(emitted) AS emitted, avg(target_forwards) AS target_forwards,
@@ -134,11 +137,45 @@ CREATE VIEW v_pair AS
 SELECT m.run_id, m.arm_id, m.prompt_id, m.task, m.sample, m.fault,
        m.n_decode, m.decode_ns, m.steps, m.emitted, m.draft_ns, m.verify_ns,
        b.n_decode AS base_n_decode, b.decode_ns AS base_decode_ns, b.steps AS base_steps,
-       b.verify_ns AS base_verify_ns
+       b.verify_ns AS base_verify_ns, m.degenerate OR b.degenerate AS degenerate
 FROM v_sample m
 JOIN v_reference r ON r.arm_id = m.arm_id
 JOIN v_sample b ON b.run_id = m.run_id AND b.arm_id = r.reference_id AND b.prompt_id = m.prompt_id
                AND b.sample = m.sample AND b.fault = '';
+
+-- Cells (prompt, sample) whose answer runs in a loop in the arm or in its reference arm.
+CREATE VIEW v_degenerate AS
+SELECT run_id, arm_id, task, fault, count(*) AS cells, sum(degenerate) AS degenerate
+FROM v_pair
+GROUP BY run_id, arm_id, task, fault;
+
+-- Arms that were led along their reference arm's text (replay): places asked, and at how many of them
+-- the arm would have gone on otherwise; near ties are those whose logits plain decoding has within two
+-- spacings of the number format. Over all finished generations, every timing repeat.
+CREATE VIEW v_divergence AS
+SELECT g.run_id, g.arm_id, p.task, g.fault, sum(g.asked) AS asked,
+       coalesce(sum(d.n), 0) AS differing, coalesce(sum(d.near_ties), 0) AS near_ties,
+       1.0 * coalesce(sum(d.n), 0) / nullif(sum(g.asked), 0) AS rate, max(d.gap) AS largest_gap
+FROM generation g
+JOIN prompt p ON p.id = g.prompt_id
+LEFT JOIN (SELECT t.generation_id, count(*) AS n, sum(coalesce(x.gap <= 2 * x.spacing, 0)) AS near_ties,
+                  max(x.gap) AS gap
+           FROM divergence x JOIN turn t ON t.id = x.turn_id
+           GROUP BY t.generation_id) d ON d.generation_id = g.id
+WHERE g.status = 'ok' AND g.asked IS NOT NULL
+GROUP BY g.run_id, g.arm_id, p.task, g.fault;
+
+-- What the machine did while each finished generation ran; shares of the processor time of the cores in
+-- use. `disturbed`: others had more than a tenth of it, and more than the kernel's counting can be off.
+CREATE VIEW v_clock AS
+SELECT g.run_id, g.arm_id, g.id AS generation_id, g.fault, c.device_mhz, c.available_ns, c.own_ns,
+       c.others_ns, c.steal_ns, c.preempted,
+       1.0 * c.others_ns / nullif(c.available_ns, 0) AS others_share,
+       1.0 * c.steal_ns / nullif(c.available_ns, 0) AS steal_share,
+       c.others_ns + c.steal_ns > max(0.1 * c.available_ns, 50000000) AS disturbed
+FROM generation g
+JOIN clock c ON c.generation_id = g.id
+WHERE g.status = 'ok';
 
 -- Speed of each arm against its reference arm: ratio of sums, and the "why" columns.
 -- docs/measurement.md states the identity they fulfil.

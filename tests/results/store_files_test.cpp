@@ -331,8 +331,7 @@ TEST(Migration, FromVersionThreeMakesTheViewsAnew) {
     ResultStore store(path);
     tests::fill(store, usual());
     before = text(store, views);
-    store.execute("DROP VIEW v_reference");
-    store.execute("DROP VIEW v_identity");
+    tests::to_version_5(store);
     store.execute("DROP TABLE certificate");
     store.execute("CREATE VIEW v_identity AS SELECT 'old'");
     store.execute("UPDATE meta SET value = '3' WHERE name = 'schema_version'");
@@ -341,6 +340,53 @@ TEST(Migration, FromVersionThreeMakesTheViewsAnew) {
   EXPECT_EQ(text(store, views), before);
   EXPECT_EQ(integer(store, "SELECT count(*) FROM v_identity"), 3);
   EXPECT_EQ(integer(store, "SELECT count(*) FROM generation"), 12);
+}
+
+TEST(Migration, FromVersionFiveAsksTheTokensHowMuchTheyRepeat) {
+  TemporaryFolder folder;
+  const std::string path = folder.file("a.db");
+  SyntheticRun run = usual();
+  run.tokens = 60;
+  run.change = [](GenerationRecord& g, const tests::SyntheticArm&, int prompt, int, int) {
+    std::vector<int32_t>& tokens = g.turns[0].tokens;
+    if (prompt == 0)  // the last 40 run in a circle of 5
+      for (size_t i = tokens.size() - 40; i < tokens.size(); ++i)
+        tokens[i] = static_cast<int32_t>(i % 5);
+    if (prompt == 1)  // and a failed one has no tokens
+      g.status = "failed: of course", g.turns.clear(), g.texts.clear();
+  };
+  const std::string content =
+      "SELECT group_concat(arm_id || ' ' || prompt_id || ' ' || coalesce(distinct_share, 'none') "
+      "|| ' ' || cycle || ' ' || coalesce(asked, 'free'), ';') FROM (SELECT * FROM generation "
+      "ORDER BY id)";
+  const std::string tables =
+      "SELECT group_concat(name, ' ') FROM (SELECT t.name || '.' || c.name AS name FROM "
+      "sqlite_schema t, pragma_table_info(t.name) c WHERE t.type = 'table' ORDER BY 1)";
+  std::string before, layout;
+  {
+    ResultStore store(path);
+    tests::fill(store, run);
+    before = text(store, content);
+    layout = text(store, tables);
+    EXPECT_THAT(before, HasSubstr(" 40 free"));
+    tests::to_version_5(store);
+  }
+  ResultStore store(path);
+  EXPECT_EQ(text(store, content), before);
+  EXPECT_EQ(text(store, tables), layout);
+  EXPECT_EQ(integer(store, "SELECT count(*) FROM v_generation WHERE degenerate"), 3);
+  EXPECT_EQ(text(store, "PRAGMA foreign_key_check"), "");
+  // New rows join the old ones, and go with their generation.
+  GenerationRecord g = tests::generation(run, run.arms[2], 0, 9, 0);
+  g.turns[0].asked = 7;
+  g.turns[0].divergences = {{.index = 3, .expected = 1, .found = 2, .gap = 0.5, .spacing = 0.25}};
+  g.clock = ClockRecord{.available_ns = 5};
+  store.add_generation(1, 3, 1, g, {});
+  for (const char* table : {"divergence", "clock"})
+    EXPECT_EQ(integer(store, fmt::format("SELECT count(*) FROM {}", table)), 1) << table;
+  store.execute("DELETE FROM generation");
+  for (const char* table : {"divergence", "clock"})
+    EXPECT_EQ(integer(store, fmt::format("SELECT count(*) FROM {}", table)), 0) << table;
 }
 
 // ---- kill -9 ----

@@ -58,6 +58,11 @@ TEST(ResultStore, RoundTrip) {
                       {.depth = 1, .rank = 15, .tested = 7, .accepted = 1},
                       {.depth = 64, .rank = 0, .tested = 1, .accepted = 0}};
   g.texts = {"first", "second \xF0\x9F\x98\x80"};
+  g.turns[0].asked = 30;
+  g.turns[1].asked = 2;
+  g.turns[1].divergences = {{.index = 1, .expected = 0, .found = 7, .gap = -0.5, .spacing = 0.125},
+                            {.index = 2, .expected = 5, .found = 6, .gap = std::nullopt}};
+  g.clock = ClockRecord{2600.5, 80, 60, 10, 5, 3};
   {
     ResultStore store(folder.file("a.db"));
     RunRecord r{.key = "k",
@@ -144,6 +149,16 @@ TEST(ResultStore, RoundTrip) {
         });
     EXPECT_EQ(nodes, g.turns[t].nodes);
   }
+  EXPECT_EQ(integer(store, "SELECT asked FROM generation"), 32);
+  EXPECT_EQ(text(store,
+                 "SELECT group_concat(t.idx || ':' || d.idx || ' ' || expected || ' ' || found || "
+                 "' ' || coalesce(gap, 'none') || ' ' || spacing, '; ') FROM divergence d JOIN "
+                 "turn t ON t.id = d.turn_id"),
+            "1:1 0 7 -0.5 0.125; 1:2 5 6 none 0.0");
+  EXPECT_EQ(text(store,
+                 "SELECT device_mhz || ' ' || available_ns || ' ' || own_ns || ' ' || others_ns || "
+                 "' ' || steal_ns || ' ' || preempted FROM clock"),
+            "2600.5 80 60 10 5 3");
   // A score whose status is not ok has no value.
   EXPECT_EQ(integer(store, "SELECT count(*) FROM score WHERE value IS NULL"), 1);
   EXPECT_EQ(text(store, "SELECT evaluator FROM score WHERE value = 0.5"), "e");
@@ -413,6 +428,61 @@ TEST(Views, NodesAreCountedOverAllFinishedGenerations) {
                  "SELECT group_concat(arm_id || ' ' || depth || '.' || rank || ' ' || accepted || "
                  "'/' || tested || ' ' || share, '; ') FROM v_node_acceptance WHERE fault = ''"),
             "3 1.0 30/60 0.5; 3 1.1 6/36 " + text(store, "SELECT 6.0 / 36"));
+}
+
+TEST(Views, DegenerateCellsCountInBothArms) {
+  TemporaryFolder folder;
+  ResultStore store(folder.file("a.db"));
+  SyntheticRun run = usual();
+  run.tokens = 60;
+  run.change = [](GenerationRecord& g, const tests::SyntheticArm& a, int prompt, int, int) {
+    // The method loops on the second prompt, the baseline on the third.
+    if ((a.role == "method" && prompt == 1) || (a.role == "baseline" && prompt == 2))
+      std::fill(g.turns[0].tokens.end() - 32, g.turns[0].tokens.end(), 7);
+  };
+  tests::fill(store, run);
+  EXPECT_EQ(text(store,
+                 "SELECT group_concat(arm_id || ': ' || degenerate || '/' || cells, ' ') FROM "
+                 "(SELECT * FROM v_degenerate ORDER BY arm_id)"),
+            "1: 1/4 2: 1/4 3: 2/4");
+}
+
+TEST(Views, DivergencesAreCountedOverReplaysOnly) {
+  TemporaryFolder folder;
+  ResultStore store(folder.file("a.db"));
+  SyntheticRun run = usual();
+  run.change = [](GenerationRecord& g, const tests::SyntheticArm& a, int prompt, int, int) {
+    if (a.role == "aa") return;
+    g.turns[0].asked = 10;
+    if (a.role != "method" || prompt == 0) return;
+    g.turns[0].divergences = {{.index = 1, .gap = 0.2, .spacing = 0.125},
+                              {.index = 2, .gap = 3.5, .spacing = 0.125},
+                              {.index = 3, .gap = std::nullopt}};
+  };
+  tests::fill(store, run);
+  EXPECT_EQ(text(store,
+                 "SELECT group_concat(arm_id || ' ' || differing || '/' || asked || ' ' || "
+                 "near_ties || ' ' || coalesce(largest_gap, 'none') || ' ' || rate, '; ') FROM "
+                 "(SELECT * FROM v_divergence ORDER BY arm_id)"),
+            "1 0/40 0 none 0.0; 3 9/40 3 3.5 0.225");
+}
+
+TEST(Views, AGenerationIsDisturbedWhenOthersTookATenth) {
+  TemporaryFolder folder;
+  ResultStore store(folder.file("a.db"));
+  SyntheticRun run = usual();
+  run.change = [](GenerationRecord& g, const tests::SyntheticArm& a, int prompt, int, int) {
+    constexpr int64_t kMs = 1'000'000;
+    const int64_t others[] = {20 * kMs, 60 * kMs, 90 * kMs, 110 * kMs};
+    if (a.role == "method")  // 50 ms are within what the kernel may be off by
+      g.clock = ClockRecord{.available_ns = (prompt == 0 ? 100 : 1000) * kMs,
+                            .others_ns = others[prompt] / 2,
+                            .steal_ns = others[prompt] / 2};
+  };
+  tests::fill(store, run);
+  EXPECT_EQ(text(store, "SELECT group_concat(disturbed, ' ') FROM v_clock ORDER BY generation_id"),
+            "0 0 0 1");
+  EXPECT_DOUBLE_EQ(real(store, "SELECT max(steal_share) FROM v_clock"), 0.1);
 }
 
 TEST(Views, AccountingFindsEachKindOfMiscount) {

@@ -151,7 +151,7 @@ int64_t fill(ResultStore& store, const SyntheticRun& run) {
   return run_id;
 }
 
-void to_version_2(ResultStore& store) {
+void to_version_5(ResultStore& store) {
   std::vector<std::string> views;
   store.query("SELECT name FROM sqlite_schema WHERE type = 'view'", {}, [&](const Row& r) {
     views.push_back(r.text(0));
@@ -159,6 +159,15 @@ void to_version_2(ResultStore& store) {
   });
   // A column can only be dropped when no view uses it.
   for (const std::string& v : views) store.execute("DROP VIEW " + v);
+  for (const char* column : {"distinct_share", "cycle", "asked"})
+    store.execute(fmt::format("ALTER TABLE generation DROP COLUMN {}", column));
+  store.execute("DROP TABLE divergence");
+  store.execute("DROP TABLE clock");
+  store.execute("UPDATE meta SET value = '5' WHERE name = 'schema_version'");
+}
+
+void to_version_2(ResultStore& store) {
+  to_version_5(store);
   store.execute("ALTER TABLE turn DROP COLUMN undrafted");
   store.execute("DROP TABLE node");
   store.execute("DROP TABLE certificate");

@@ -53,7 +53,9 @@ results::GenerationRecord generation(const SyntheticRun& run, const SyntheticArm
                                      int repeat, int sample);
 // Stores everything, finishes the run, returns its id.
 int64_t fill(results::ResultStore& store, const SyntheticRun& run);
-// Takes the layout back to what version 2 wrote (without its views); the next writer migrates it.
+// Takes the layout back to what that version wrote (without its views); the next writer migrates
+// it.
+void to_version_5(results::ResultStore& store);
 void to_version_2(results::ResultStore& store);
 
 // A folder of its own for one test, removed with its contents at the end.
