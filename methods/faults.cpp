@@ -23,6 +23,7 @@ class Decorator : public DecodingMethod {
   size_t extra_parameter_bytes() const override { return method_->extra_parameter_bytes(); }
   size_t extra_kv_bytes() const override { return method_->extra_kv_bytes(); }
   engine::FeatureSet needs() const override { return method_->needs(); }
+  DecodingMethod* wrapped() override { return method_.get(); }
 
  private:
   std::unique_ptr<DecodingMethod> method_;

@@ -104,6 +104,8 @@ class DecodingMethod {
   virtual size_t extra_kv_bytes() const { return 0; }
   // Features of the target's tokens the method reads (engine/session.h): kept from the prefill on.
   virtual engine::FeatureSet needs() const { return {}; }
+  // The method that a planted fault (methods/faults.h) stands in front of.
+  virtual DecodingMethod* wrapped() { return nullptr; }
 };
 
 // Rows that ride along in the target's forward without being tested: the Jacobi window of

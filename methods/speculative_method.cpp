@@ -155,7 +155,9 @@ StepOutcome SpeculativeMethod::step(PhaseTimer& timer) {
 }
 
 SpeculativeMethod& with_verdicts(DecodingMethod& method, const std::string& what) {
-  auto* speculative = dynamic_cast<SpeculativeMethod*>(&method);
+  DecodingMethod* innermost = &method;
+  while (DecodingMethod* inner = innermost->wrapped()) innermost = inner;
+  auto* speculative = dynamic_cast<SpeculativeMethod*>(innermost);
   if (speculative == nullptr)
     throw base::usage_error(fmt::format("{} is not possible for this method", what),
                             "it needs a method made of a drafter and the common verifier");

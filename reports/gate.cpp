@@ -72,6 +72,7 @@ class Gate {
     check_accounting();
     check_repeats();
     check_lossless();
+    check_replay();
     if (check_comparable()) {
       check_complete();
       check_tokens();
@@ -148,6 +149,7 @@ class Gate {
     for (const ArmInfo& a : new_.arms) {
       const ArmInfo* plain = new_.reference(a);
       if (plain == nullptr || a.id == plain->id || a.lossy() || !a.greedy()) continue;
+      if (replayed(a)) continue;  // same tokens by force: check_replay()
       if (plain->model_hash != a.model_hash) {
         add(verdict("lossless", a.label, Outcome::kInconclusive,
                     "no arm of this run is plain decoding of the same model: measure ar_tuned with "
@@ -172,6 +174,31 @@ class Gate {
                     compared));
       else
         add(verdict("lossless", a.label, Outcome::kOk, "same tokens as plain decoding", compared));
+    }
+  }
+
+  // A lossless method that was led along plain decoding's text wanted no other token anywhere.
+  void check_replay() {
+    for (const ArmInfo& a : new_.arms) {
+      if (!replayed(a) || a.lossy()) continue;
+      int64_t asked = 0, differing = 0;
+      store_.query(
+          "SELECT coalesce(sum(v.asked), 0), coalesce(sum(v.differing), 0) FROM v_divergence v "
+          "WHERE v.arm_id = ?" +
+              fault_filter(),
+          {a.id}, [&](const Row& r) {
+            asked = r.integer(0), differing = r.integer(1);
+            return false;
+          });
+      if (differing > 0)
+        add(verdict("lossless", a.label, Outcome::kCorrectness,
+                    fmt::format("led along plain decoding's text, it would have gone on otherwise "
+                                "at {} of {} places",
+                                differing, asked),
+                    asked));
+      else
+        add(verdict("lossless", a.label, Outcome::kOk,
+                    "led along plain decoding's text, it wanted the same tokens", asked));
     }
   }
 

@@ -34,6 +34,23 @@ std::map<Cell, const SampleRow*> cells_of(const RunData& data, int64_t arm_id) {
   return cells;
 }
 
+std::set<Cell> looping_cells(const std::map<Cell, const SampleRow*>& method,
+                             const std::map<Cell, const SampleRow*>& base,
+                             const std::function<bool(int64_t)>& keep) {
+  std::set<Cell> found;
+  for (const auto* cells : {&method, &base})
+    for (const auto& [cell, s] : *cells)
+      if (s->degenerate && keep(cell.first) && method.contains(cell) && base.contains(cell))
+        found.insert(cell);
+  return found;
+}
+
+std::map<Cell, const SampleRow*> without(std::map<Cell, const SampleRow*> cells,
+                                         const std::set<Cell>& left_out) {
+  for (const Cell& cell : left_out) cells.erase(cell);
+  return cells;
+}
+
 Pairing pair_with_reference(const std::map<Cell, const SampleRow*>& method,
                             const std::map<Cell, const SampleRow*>& base,
                             const std::function<bool(int64_t)>& keep) {

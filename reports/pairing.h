@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,6 +37,13 @@ using Cell = std::pair<int64_t, int>;  // prompt id, sample
 
 // The cells of one arm (and of one planted fault, "" for none).
 std::map<Cell, const SampleRow*> cells_of(const RunData& data, int64_t arm_id);
+
+// Cells whose answer runs in a loop in either arm: to be kept in both or left out of both.
+std::set<Cell> looping_cells(const std::map<Cell, const SampleRow*>& method,
+                             const std::map<Cell, const SampleRow*>& base,
+                             const std::function<bool(int64_t prompt_id)>& keep);
+std::map<Cell, const SampleRow*> without(std::map<Cell, const SampleRow*> cells,
+                                         const std::set<Cell>& left_out);
 
 struct Pairing {
   Counters method, base;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <set>
 
 #include "engine/base/error.h"
@@ -35,6 +36,11 @@ struct Histogram {  // of one (drafted depth, accepted) pair
   bool cut = false;
 };
 
+struct Divergences {
+  int64_t asked = 0, differing = 0, near_ties = 0;
+  std::optional<double> largest_gap;
+};
+
 struct Aggregates {
   std::map<ArmTask, std::pair<int64_t, int64_t>> counts;    // generations, failed
   std::map<ArmTask, std::pair<int64_t, int64_t>> identity;  // compared, identical
@@ -42,6 +48,7 @@ struct Aggregates {
   std::map<std::pair<ArmTask, std::string>, std::map<int, double>> pass_at;  // by convention
   std::map<ArmTask, std::vector<Histogram>> histograms;
   std::map<ArmTask, std::vector<NodeAcceptance>> nodes;
+  std::map<ArmTask, Divergences> divergences;
   int64_t hidden_faults = 0;
 };
 
@@ -153,6 +160,15 @@ Aggregates load_aggregates(const results::ResultStore& store, int64_t run_id,
             {r.integer(2), r.integer(3), r.integer(4), r.integer(5)});
         return true;
       });
+  store.query(
+      "SELECT arm_id, task, asked, differing, near_ties, largest_gap FROM v_divergence "
+      "WHERE run_id = ? AND fault = ''",
+      {run_id}, [&](const Row& r) {
+        a.divergences[{r.integer(0), r.text(1)}] = {
+            r.integer(2), r.integer(3), r.integer(4),
+            r.is_null(5) ? std::nullopt : std::optional(r.number(5))};
+        return true;
+      });
   return a;
 }
 
@@ -256,8 +272,11 @@ std::map<std::string, Quality> pool_scores(const std::vector<Score>& scores) {
 
 class Builder {
  public:
-  Builder(const RunData& data, const Aggregates& aggregates, Estimator estimator)
-      : data_(data), aggregates_(aggregates), estimator_(estimator) {
+  Builder(const RunData& data, const Aggregates& aggregates, const ReportOptions& options)
+      : data_(data),
+        aggregates_(aggregates),
+        estimator_(options.estimator),
+        exclude_degenerate_(options.exclude_degenerate) {
     for (const PromptInfo& p : data.prompts) task_of_[p.id] = p.task;
     for (const ArmInfo& a : data.arms) cells_[a.id] = cells_of(data, a.id);
   }
@@ -268,11 +287,13 @@ class Builder {
     r.arm = arm;
     r.dataset = name;
     const auto keep = [&](int64_t prompt) { return tasks.contains(task_of_.at(prompt)); };
-    const auto& own = cells_.at(arm.id);
+    auto own = cells_.at(arm.id);
     Counters counters;
     if (const ArmInfo* reference = data_.reference(arm); reference != nullptr) {
-      const Pairing pairing = pair_with_reference(own, cells_.at(reference->id), keep);
+      auto base = cells_.at(reference->id);
       if (reference->id != arm.id) r.reference = reference->label;
+      leave_loops(r, own, base, keep);
+      const Pairing pairing = pair_with_reference(own, base, keep);
       counters = pairing.method;
       r.unpaired = pairing.unpaired;
       r.n_prompts = static_cast<int64_t>(pairing.prompts.size());
@@ -291,12 +312,50 @@ class Builder {
       }
     r.samples = static_cast<int64_t>(samples.size());
     add_counters(r, counters);
+    add_bandwidth(r, counters);
     if (arm.drafts()) add_tau_interval(r, own, keep);
     add_aggregates(r, tasks);
     return r;
   }
 
  private:
+  std::optional<Estimate> headline(std::span<const PromptPair> p) const {
+    return estimator_ == Estimator::kGeo ? speedup_geo(p) : speedup_sum(p);
+  }
+
+  // Counts answers that run in a loop, says what the speedup is without them, and takes them out of
+  // both arms where that was asked for.
+  template <typename Keep>
+  void leave_loops(ReportRow& r, std::map<Cell, const SampleRow*>& own,
+                   std::map<Cell, const SampleRow*>& base, const Keep& keep) const {
+    for (const auto& [cell, s] : own) r.cells += keep(cell.first) && base.contains(cell);
+    const std::set<Cell> loops = looping_cells(own, base, keep);
+    r.degenerate = static_cast<int64_t>(loops.size());
+    if (loops.empty()) return;
+    auto own_sound = without(own, loops), base_sound = without(base, loops);
+    if (const Pairing pairing = pair_with_reference(own_sound, base_sound, keep);
+        !r.reference.empty())
+      if (const auto estimate = headline(values_of(pairing.prompts))) {
+        r.speedup_without_degenerate = estimate->value;
+        r.speedup_without_degenerate_interval = estimate->interval;
+      }
+    if (!exclude_degenerate_) return;
+    own = std::move(own_sound);
+    base = std::move(base_sound);
+  }
+
+  // Of the weights: what target forwards must read, whatever else the time went into.
+  void add_bandwidth(ReportRow& r, const Counters& c) const {
+    const auto number = [&](const char* name) {
+      const auto found = data_.run.environment.find(name);
+      return found == data_.run.environment.end() ? 0.0
+                                                  : std::strtod(found->second.c_str(), nullptr);
+    };
+    const double bytes = number("forward_bytes"), bandwidth = number("read_bandwidth");
+    if (bytes > 0 && bandwidth > 0 && c.decode_ns > 0)
+      r.bandwidth_share = 1e9 * bytes * c.target_forwards / c.decode_ns / bandwidth;
+  }
+
   void add_speed(ReportRow& r, const Pairing& pairing) const {
     if (const auto why = explain(pairing.method, pairing.base)) {
       r.t_ratio = why->t_ratio;
@@ -313,9 +372,6 @@ class Builder {
       r.speedup_geo = geo->value;
       r.speedup_geo_interval = geo->interval;
     }
-    const auto headline = [&](std::span<const PromptPair> p) {
-      return estimator_ == Estimator::kGeo ? speedup_geo(p) : speedup_sum(p);
-    };
     if (const auto estimate = headline(pairs)) {
       r.speedup = estimate->value;
       r.speedup_interval = estimate->interval;
@@ -358,6 +414,13 @@ class Builder {
     r.alpha_share = ratio(c.accepted, c.emitted);
   }
 
+  static void add_divergences(ReportRow& r, const Divergences& d) {
+    r.asked = r.asked.value_or(0) + d.asked;
+    r.differing += d.differing, r.near_ties += d.near_ties;
+    if (d.largest_gap)
+      r.largest_gap = std::max(r.largest_gap.value_or(*d.largest_gap), *d.largest_gap);
+  }
+
   void add_aggregates(ReportRow& r, const std::set<std::string>& tasks) const {
     std::vector<Score> scores;
     std::vector<Histogram> histogram;
@@ -381,7 +444,10 @@ class Builder {
           sum.depth = n.depth, sum.rank = n.rank;
           sum.tested += n.tested, sum.accepted += n.accepted;
         }
+      if (const auto it = aggregates_.divergences.find(key); it != aggregates_.divergences.end())
+        add_divergences(r, it->second);
     }
+    if (replayed(r.arm)) r.identical = r.compared = 0;  // by force: it shows nothing
     r.identical_share = ratio(static_cast<double>(r.identical), static_cast<double>(r.compared));
     r.quality = pool_scores(scores);
     if (tasks.size() == 1)
@@ -397,6 +463,7 @@ class Builder {
   const RunData& data_;
   const Aggregates& aggregates_;
   Estimator estimator_;
+  bool exclude_degenerate_;
   std::map<int64_t, std::string> task_of_;
   std::map<int64_t, std::map<Cell, const SampleRow*>> cells_;
 };
@@ -427,6 +494,8 @@ Report build_report(const results::ResultStore& store, int64_t run_id,
   report.estimator = options.estimator;
   if (!options.pass_k.empty()) report.pass_k = options.pass_k;
   report.why = options.why;
+  report.exclude_degenerate = options.exclude_degenerate;
+  report.conditions = read_conditions(store, run_id);
   report.hidden_faults = aggregates.hidden_faults;
   if (aggregates.counts.empty())
     throw base::data_error(store.path(), fmt::format("run {}", run_id),
@@ -445,7 +514,7 @@ Report build_report(const results::ResultStore& store, int64_t run_id,
   for (const ArmInfo& a : data.arms) arms.push_back(&a);
   std::stable_sort(arms.begin(), arms.end(),
                    [](const ArmInfo* a, const ArmInfo* b) { return a->lossy() < b->lossy(); });
-  Builder builder(data, aggregates, options.estimator);
+  Builder builder(data, aggregates, options);
   const auto add = [&](const std::string& name, const std::set<std::string>& of) {
     for (const ArmInfo* arm : arms) {
       ReportRow row = builder.row(*arm, name, of);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/base/stats.h"
+#include "reports/conditions.h"
 #include "reports/run_data.h"
 #include "results/store.h"
 
@@ -24,6 +25,9 @@ struct ReportOptions {
   std::vector<int> pass_k = {};
   // Label of the arm that quality is compared with; "" = the baseline. Unknown: usage_error.
   std::string control = {};
+  // Leaves answers that run in a loop out of the speed figures of both arms. Otherwise they are
+  // kept; they are counted in any case.
+  bool exclude_degenerate = false;
 };
 
 struct Quality {
@@ -92,6 +96,20 @@ struct ReportRow {
   int64_t identical = 0, compared = 0;
   std::optional<double> t_ratio, draft_share, overhead, residual;
   std::map<std::string, Quality> quality;
+
+  // Cells (prompt, sample) of the arm and its reference in which an answer of either runs in a
+  // loop, out of those both have; the speedup over the others, where that is another figure.
+  int64_t degenerate = 0, cells = 0;
+  std::optional<double> speedup_without_degenerate;
+  std::optional<base::Interval> speedup_without_degenerate_interval;
+  // Of an arm that was led along its reference's text (view v_divergence): places at which it had a
+  // say, at how many it would have gone on otherwise, of these near ties, and the largest gap.
+  std::optional<int64_t> asked;
+  int64_t differing = 0, near_ties = 0;
+  std::optional<double> largest_gap;
+  // Bytes per second of the weights that the target's forwards read, over what this machine's
+  // memory gave before the run; absent where that was not measured.
+  std::optional<double> bandwidth_share;
 };
 
 struct Report {
@@ -101,7 +119,9 @@ struct Report {
   std::vector<int> pass_k = {1, 10, 100};
   std::string control;  // label of the arm that quality is compared with; "" without a baseline
   std::vector<ReportRow> rows;  // by data set ("all" last), arms in order, lossy ones behind
-  int64_t hidden_faults = 0;    // generations with a planted fault, left out
+  bool exclude_degenerate = false;
+  Conditions conditions;      // of the machine while the run was measured
+  int64_t hidden_faults = 0;  // generations with a planted fault, left out
 };
 
 // Throws data_error when the run does not exist or has no finished generation.

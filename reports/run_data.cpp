@@ -52,6 +52,33 @@ results::ArmRecord record_of(const ArmInfo& a) {
   return r;
 }
 
+// "" where the arm has no such setting.
+std::string setting(const ArmInfo& arm, const char* name) {
+  const nlohmann::json settings = nlohmann::json::parse(arm.settings, nullptr, false);
+  if (!settings.is_object() || !settings.contains(name) || !settings[name].is_string()) return "";
+  return settings[name].get<std::string>();
+}
+
+// What an arm and its reference must share. The planner gives all arms the same; a file may say
+// otherwise.
+void check_engine_mode(const ArmInfo& arm, const ArmInfo& reference) {
+  const auto check = [&](const char* what, const std::string& own, const std::string& other) {
+    if (own == other) return;
+    throw base::Error(base::ExitCode::kEnvironment,
+                      fmt::format("{} was measured with {} '{}', {} with '{}'", arm.label, what,
+                                  own, reference.label, other),
+                      "a speedup compares arms of one engine mode: measure both anew in one run");
+  };
+  check("dtype", arm.dtype, reference.dtype);
+  check("isa", arm.isa, reference.isa);
+  check("device", arm.device, reference.device);
+  check("threads", std::to_string(arm.threads), std::to_string(reference.threads));
+  check("batch", std::to_string(arm.batch), std::to_string(reference.batch));
+  check("KV cache", arm.kv_cache ? "on" : "off", reference.kv_cache ? "on" : "off");
+  for (const char* name : {"kv_dtype", "bits", "replay"})
+    check(name, setting(arm, name), setting(reference, name));
+}
+
 }  // namespace
 
 RunData load_run(const results::ResultStore& store, int64_t run_id, Faults faults) {
@@ -102,6 +129,8 @@ RunData load_run(const results::ResultStore& store, int64_t run_id, Faults fault
         data.arms.push_back(std::move(a));
         return true;
       });
+  for (const ArmInfo& a : data.arms)
+    if (const ArmInfo* reference = data.reference(a)) check_engine_mode(a, *reference);
   for (ArmInfo& a : data.arms)
     a.certificate =
         results::find_certificate(store, results::certificate_key(record_of(a), data.run.commit));
@@ -116,7 +145,8 @@ RunData load_run(const results::ResultStore& store, int64_t run_id, Faults fault
       "SELECT arm_id, prompt_id, sample, fault, tokens_hash, steps_hash, stable, n_repeats, "
       "n_tokens, "
       "n_decode, steps, drafted, drafted_depth, accepted, emitted, target_forwards, rows, "
-      "undrafted, draft_ns, verify_ns, decode_ns, fastest_ns FROM v_sample WHERE run_id = ?";
+      "undrafted, draft_ns, verify_ns, decode_ns, fastest_ns, degenerate FROM v_sample "
+      "WHERE run_id = ?";
   if (faults == Faults::kLeaveOut) sql += " AND fault = ''";
   store.query(sql, {run_id}, [&](const Row& r) {
     SampleRow s;
@@ -134,18 +164,16 @@ RunData load_run(const results::ResultStore& store, int64_t run_id, Faults fault
                          &s.decode_ns,     &s.fastest_ns};
     int column = 8;
     for (double* n : numbers) *n = r.number(column++);
+    s.degenerate = r.integer(column) != 0;
     data.samples.push_back(std::move(s));
     return true;
   });
   return data;
 }
 
-std::string varying_steps(const ArmInfo& arm) {
-  const nlohmann::json settings = nlohmann::json::parse(arm.settings, nullptr, false);
-  if (!settings.is_object() || !settings.contains("steps") || !settings["steps"].is_string())
-    return "";
-  return settings["steps"].get<std::string>();
-}
+std::string varying_steps(const ArmInfo& arm) { return setting(arm, "steps"); }
+
+bool replayed(const ArmInfo& arm) { return !setting(arm, "replay").empty(); }
 
 std::map<std::string, std::string> engine_mode(const ArmInfo& a) {
   return {{"method version", a.method_version},

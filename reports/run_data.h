@@ -50,7 +50,8 @@ struct SampleRow {
   int64_t arm_id = 0, prompt_id = 0;
   int sample = 0;
   std::string fault, tokens_hash, steps_hash;
-  bool stable = true;  // all repeats gave the same tokens and counters
+  bool stable = true;       // all repeats gave the same tokens and counters
+  bool degenerate = false;  // the answer runs in a loop (results/repetition.h)
   int n_repeats = 1;
   double n_tokens = 0, n_decode = 0, steps = 0, drafted = 0, drafted_depth = 0, accepted = 0;
   double emitted = 0, target_forwards = 0, rows = 0, undrafted = 0;
@@ -74,7 +75,8 @@ struct RunData {
 
 enum class Faults { kLeaveOut, kInclude };  // kInclude: the gate's self-test
 
-// Throws data_error when the run does not exist.
+// Throws data_error when the run does not exist, and Error(kEnvironment) when an arm and its
+// reference were not measured in the same engine mode: no figure of two modes means anything.
 RunData load_run(const results::ResultStore& store, int64_t run_id,
                  Faults faults = Faults::kLeaveOut);
 
@@ -82,6 +84,9 @@ RunData load_run(const results::ResultStore& store, int64_t run_id,
 // from run to run), "carry state" (from prompt to prompt), "" = they may not. Greedy tokens are the
 // same in any case.
 std::string varying_steps(const ArmInfo& arm);
+
+// Whether an arm was led along its reference's text: then that it has the same tokens is by force.
+bool replayed(const ArmInfo& arm);
 
 // Everything about an arm that must be equal for two runs to be comparable, as name -> value.
 std::map<std::string, std::string> engine_mode(const ArmInfo& arm);

@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "reports/format.h"
+
 namespace evalrun::reports {
 
 std::string sampling_text(const ArmInfo& a) {
@@ -47,7 +49,64 @@ std::vector<std::string> run_remarks(const Report& report) {
   if (report.hidden_faults > 0)
     remarks.push_back(
         fmt::format("{} generations with planted faults are left out.", report.hidden_faults));
+  if (const std::string conditions = conditions_text(report.conditions); !conditions.empty())
+    remarks.push_back(conditions);
   return remarks;
+}
+
+namespace {
+
+// "pld 1.31 [1.20, 1.43], ...": speedups over the answers that do not run in a loop.
+std::string without_loops(const Report& report, const std::string& dataset) {
+  std::vector<std::string> arms;
+  for (const ReportRow& r : report.rows)
+    if (r.dataset == dataset && r.speedup_without_degenerate && r.arm.role != "aa")
+      arms.push_back(
+          fmt::format("{} {}", r.arm.label,
+                      with_interval(r.speedup_without_degenerate,
+                                    r.speedup_without_degenerate_interval, r.n_prompts)));
+  return fmt::format("{}", fmt::join(arms, ", "));
+}
+
+void add_loops(const Report& report, const std::string& dataset, std::vector<std::string>& out) {
+  std::vector<std::string> counts;
+  for (const ReportRow& r : report.rows)
+    if (r.dataset == dataset && r.degenerate > 0)
+      counts.push_back(fmt::format("{} {} of {}", r.arm.label, r.degenerate, r.cells));
+  if (counts.empty()) return;
+  const std::string what = fmt::format(
+      "Answers that run in a loop, which every drafter predicts: {}.", fmt::join(counts, ", "));
+  if (report.exclude_degenerate) {
+    out.push_back(what + " They are left out of the speed figures, of both arms.");
+    return;
+  }
+  const std::string without = without_loops(report, dataset);
+  out.push_back(what + " They are kept" +
+                (without.empty() ? std::string(".")
+                                 : fmt::format("; the speedup without them: {}.", without)));
+}
+
+void add_replay(const Report& report, const std::string& dataset, std::vector<std::string>& out) {
+  std::vector<std::string> arms;
+  for (const ReportRow& r : report.rows)
+    if (r.dataset == dataset && r.asked && r.arm.role == "method")
+      arms.push_back(fmt::format("{} {}", r.arm.label, replay_text(r)));
+  if (!arms.empty())
+    out.push_back(fmt::format(
+        "Replayed: every arm was led along plain decoding's text while it really drafted and "
+        "verified, so that the tokens are the same by force. Places where an arm would have gone "
+        "on otherwise: {}.",
+        fmt::join(arms, ", ")));
+}
+
+}  // namespace
+
+std::string replay_text(const ReportRow& r) {
+  if (!r.asked) return "-";
+  std::string text = fmt::format("{} of {}", count(static_cast<double>(r.differing)),
+                                 count(static_cast<double>(*r.asked)));
+  if (r.largest_gap) text += fmt::format(", largest gap {}", number(r.largest_gap, 3));
+  return text;
 }
 
 std::vector<std::string> dataset_remarks(const Report& report, const std::string& dataset) {
@@ -62,6 +121,8 @@ std::vector<std::string> dataset_remarks(const Report& report, const std::string
           "Left out of {} and of its baseline: {} cells that only one of them has finished.",
           r.arm.label, r.unpaired));
   }
+  add_loops(report, dataset, remarks);
+  add_replay(report, dataset, remarks);
   return remarks;
 }
 

@@ -32,6 +32,9 @@ std::string prompts_text(const Report& report, const std::string& dataset, int64
 // unpaired cells). One sentence each.
 std::vector<std::string> run_remarks(const Report& report);
 std::vector<std::string> dataset_remarks(const Report& report, const std::string& dataset);
+// "3 of 2,097, largest gap 1.250": places where a replayed arm would have left the text; "-" for
+// others.
+std::string replay_text(const ReportRow& row);
 // "n=40, 2 unscored, 3 differ"
 std::string quality_remarks(const Quality& quality);
 // Names of the data sets in the order of the rows, the pooled one ("all") last.

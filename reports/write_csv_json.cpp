@@ -136,6 +136,19 @@ Json row_of(const Report& report, const ReportRow& r) {
                                            {"proven", a.certificate->proven},
                                            {"created", a.certificate->created}}
                                     : Json()},
+      {"degenerate", r.degenerate},
+      {"cells", r.cells},
+      {"degenerate_left_out", report.exclude_degenerate},
+      {"speedup_without_degenerate", value(r.speedup_without_degenerate)},
+      {"speedup_without_degenerate_lo", lo(r.speedup_without_degenerate_interval)},
+      {"speedup_without_degenerate_hi", hi(r.speedup_without_degenerate_interval)},
+      {"replay_asked", r.asked ? Json(*r.asked) : Json(nullptr)},
+      {"replay_differing", r.asked ? Json(r.differing) : Json(nullptr)},
+      {"replay_near_ties", r.asked ? Json(r.near_ties) : Json(nullptr)},
+      {"replay_largest_gap", value(r.largest_gap)},
+      {"bandwidth_share", value(r.bandwidth_share)},
+      {"quotable",
+       report.conditions.generations > 0 ? Json(report.conditions.quotable()) : Json(nullptr)},
   };
 }
 

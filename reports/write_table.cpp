@@ -166,6 +166,8 @@ class Renderer {
     const auto any = [&](auto f) { return std::any_of(rows.begin(), rows.end(), f); };
     const bool sampled = any([](const ReportRow* r) { return r->sample_sd.has_value(); });
     const bool scored = any([](const ReportRow* r) { return !r->quality.empty(); });
+    const bool looping = any([](const ReportRow* r) { return r->degenerate > 0; });
+    const bool led = any([](const ReportRow* r) { return r->asked.has_value(); });
     const bool certified = any([](const ReportRow* r) { return r->arm.certificate.has_value(); });
     Table t;
     t.header = {"method", "speedup [95 %]"};
@@ -173,6 +175,8 @@ class Renderer {
     for (const char* h : {"tok/s", "tau(+bonus)", "accepted/step", "DE", "no draft", "alpha_draft",
                           "alpha_share", "drafted/accepted/emitted", "same tokens"})
       t.header.push_back(h);
+    if (led) t.header.push_back("replay: differ");
+    if (looping) t.header.push_back("in a loop");
     if (certified) t.header.push_back("proven lossless");
     if (scored) t.header.push_back("quality");
     for (const ReportRow* r : rows) {
@@ -188,7 +192,11 @@ class Renderer {
                   {number(r->tok_s, 1), number(r->tau, 3), number(r->accepted_per_step, 3),
                    number(r->de, 3), percent(r->no_draft, 1), alpha, number(r->alpha_share, 3),
                    count(r->drafted) + " / " + count(r->accepted) + " / " + count(r->emitted),
-                   r->reference.empty() ? "-" : percent(r->identical_share, 1)});
+                   r->reference.empty()   ? "-"
+                   : r->asked.has_value() ? "by force"
+                                          : percent(r->identical_share, 1)});
+      if (led) line.push_back(replay_text(*r));
+      if (looping) line.push_back(fmt::format("{} of {}", r->degenerate, r->cells));
       if (certified) line.push_back(certificate_cell(*r));
       if (scored) line.push_back(quality_cell(*r));
       t.rows.push_back(std::move(line));
@@ -215,9 +223,13 @@ class Renderer {
   }
 
   static Table why_table(const std::vector<const ReportRow*>& rows) {
+    const bool bandwidth = std::any_of(rows.begin(), rows.end(), [](const ReportRow* r) {
+      return r->bandwidth_share.has_value();
+    });
     Table t;
     t.header = {"why",         "speedup",  "= tau",     "/ (T(n)/T(1)",       "+ draft",
                 "+ overhead)", "residual", "rows/step", "alpha_cond by depth"};
+    if (bandwidth) t.header.push_back("bandwidth");
     for (const ReportRow* r : rows) {
       std::string depths;
       constexpr size_t kShown = 6;
@@ -229,6 +241,7 @@ class Renderer {
                         number(r->t_ratio, 3), number(r->draft_share, 3), number(r->overhead, 3),
                         percent(r->residual, 1), number(r->rows_per_step, 2),
                         depths.empty() ? "-" : depths});
+      if (bandwidth) t.rows.back().push_back(percent(r->bandwidth_share, 0));
     }
     return t;
   }
@@ -291,6 +304,12 @@ class Renderer {
           "residual: "
           "what that leaves unexplained. rows/step: rows of the target forward, the root and what "
           "a method computes beside its draft included.");
+    if (report_.why &&
+        std::any_of(report_.rows.begin(), report_.rows.end(),
+                    [](const ReportRow& r) { return r.bandwidth_share.has_value(); }))
+      note(
+          "bandwidth: weights read by the target's forwards over decode time, as a share of what "
+          "the memory gave before the run.");
   }
 
   // Arms of another model than the baseline's: which, and what their columns are against.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 
 #include "engine/base/error.h"
 
@@ -45,7 +46,14 @@ double estimate_seconds(const RunPlan& plan, const Calibration& calibration) {
     const double prefill = n_turns > 1 ? p.most_tokens - p.max_new : p.first_turn_tokens;
     seconds += prefill * calibration.prefill_s_per_token + n_turns * p.max_new * calibration.step_s;
   }
-  return seconds * static_cast<double>(plan.arms.size()) * plan.suite.repeats * plan.suite.samples;
+  double visits = static_cast<double>(plan.arms.size()) * plan.suite.repeats * plan.suite.samples;
+  // A replay decodes every prompt once more by every model, unmeasured.
+  if (plan.suite.replay) {
+    std::set<const engine::Model*> models;
+    for (const PlannedArm& arm : plan.arms) models.insert(arm.model.get());
+    visits += static_cast<double>(models.size());
+  }
+  return seconds * visits;
 }
 
 }  // namespace evalrun::runners

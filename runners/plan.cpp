@@ -8,6 +8,7 @@
 #include "engine/base/text.h"
 #include "evaluators/evaluator.h"
 #include "methods/faults.h"
+#include "methods/speculative_method.h"
 #include "runners/environment.h"
 
 namespace evalrun::runners {
@@ -90,6 +91,7 @@ class Planner {
             fmt::format("{} ({})", methods::parse_method(method).label(), e.message()));
       }
     check_faults();
+    check_engine_mode();
     plan_.schedule =
         make_schedule({static_cast<int>(plan_.prompts.size()), static_cast<int>(plan_.arms.size()),
                        plan_.suite.repeats, plan_.suite.samples},
@@ -236,7 +238,9 @@ class Planner {
       std::unique_ptr<methods::DecodingMethod> method = spec.info->build(spec.params, now);
       return fault.empty() ? std::move(method) : methods::plant_fault(std::move(method), fault);
     };
-    r.extra_parameter_bytes = static_cast<int64_t>(arm.build()->extra_parameter_bytes());
+    const std::unique_ptr<methods::DecodingMethod> method = arm.build();
+    if (request_.suite.replay) methods::with_verdicts(*method, fmt::format("{}: replay", r.label));
+    r.extra_parameter_bytes = static_cast<int64_t>(method->extra_parameter_bytes());
     r.key = arm_key(r);
     return arm;
   }
@@ -273,6 +277,7 @@ class Planner {
     if (!options.kv_dtype.empty()) r.settings["kv_dtype"] = options.kv_dtype;
     r.settings["seed"] = std::to_string(suite.seed);
     r.settings["order"] = runners::to_string(suite.order);
+    if (suite.replay) r.settings["replay"] = "reference";
     if (suite.max_turns > 0) r.settings["max_turns"] = std::to_string(suite.max_turns);
     if (request_.target->chat_template() != nullptr)
       r.settings["chat_template"] = request_.target->chat_template()->name();
@@ -283,6 +288,18 @@ class Planner {
       EVALRUN_CHECK(std::any_of(plan_.arms.begin(), plan_.arms.end(),
                                 [&](const PlannedArm& arm) { return arm.record.label == label; }),
                     "no arm '{}' to plant '{}' in", label, fault);
+  }
+
+  // A speedup compares arms that differ in the method alone (reports refuse anything else).
+  void check_engine_mode() const {
+    const results::ArmRecord& first = plan_.arms.front().record;
+    for (const PlannedArm& arm : plan_.arms) {
+      const results::ArmRecord& r = arm.record;
+      EVALRUN_CHECK(r.dtype == first.dtype && r.isa == first.isa && r.device == first.device &&
+                        r.threads == first.threads && r.batch == first.batch &&
+                        r.kv_cache == first.kv_cache,
+                    "{} and {} are planned in different engine modes", r.label, first.label);
+    }
   }
 
   void describe_run() {

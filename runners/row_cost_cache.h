@@ -34,6 +34,10 @@ struct RowCostRequest {
 struct MeasuredRowCost {
   engine::RowCostTable table;  // empty when it could not be measured
   double round_trip_ns = 0;
+  // Bytes a second of the best read of such a footprint, and what one forward reads of the weights;
+  // 0 = not probed (measure_row_cost, runners/runner.h).
+  double read_bandwidth = 0;
+  int64_t forward_bytes = 0;
   bool cached = false;
   std::string problem;  // why there is no table, or why the file could not be used; "" = none
 };

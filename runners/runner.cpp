@@ -6,10 +6,14 @@
 #include "engine/base/error.h"
 #include "engine/base/rng.h"
 #include "engine/base/text.h"
+#include "engine/machine_probes.h"
 #include "evaluators/evaluator.h"
 #include "methods/decode_loop.h"
+#include "methods/replay.h"
 #include "runners/deferred_scores.h"
 #include "runners/environment.h"
+#include "runners/machine_clock.h"
+#include "runners/replay_paths.h"
 #include "runners/warmup.h"
 
 namespace evalrun::runners {
@@ -44,11 +48,17 @@ struct Runner::Impl {
   std::vector<const Visit*> pending;
   std::vector<std::unique_ptr<methods::DecodingMethod>> methods;  // one per arm
   std::vector<engine::Session*> sessions;                         // likewise
+  ReplayPaths paths;
   RunOutcome outcome;
 
   Impl(const RunPlan& p, const Conversation& c, results::ResultStore& s, base::Clock& k,
        RunnerOptions o)
-      : plan(p), conversation(c), store(s), clock(k), options(std::move(o)) {
+      : plan(p),
+        conversation(c),
+        store(s),
+        clock(k),
+        options(std::move(o)),
+        paths(plan, store, arm_ids, prompt_ids) {
     outcome.run_id = store.add_run(plan.run);
     outcome.run_key = plan.run.key;
     for (const PlannedArm& arm : plan.arms) {
@@ -82,11 +92,11 @@ struct Runner::Impl {
     return request;
   }
 
-  // All turns of one conversation. Tokenising and detokenising stand outside the decode times.
-  void converse(const Visit& v, results::GenerationRecord& g) {
-    const PlannedPrompt& planned = prompt(v);
-    engine::Session& session = *sessions[static_cast<size_t>(v.arm)];
-    methods::DecodingMethod& method = *methods[static_cast<size_t>(v.arm)];
+  // All turns of one conversation, led along `path` where there is one. Tokenising and detokenising
+  // stand outside the decode times.
+  void converse(const PlannedPrompt& planned, engine::Session& session,
+                methods::DecodingMethod& method, const Answers* path,
+                results::GenerationRecord& g) {
     std::vector<int32_t> ids, previous;
     std::optional<methods::StopText> stop_text =
         plan.suite.ignore_eos ? std::nullopt : conversation.stop_text(planned.prompt);
@@ -100,12 +110,40 @@ struct Runner::Impl {
       request.stop_text = stop_text ? &*stop_text : nullptr;
       // The last prompt token is always computed again: its logits give the first answer token.
       request.keep = std::min(common_prefix(previous, ids), static_cast<int>(ids.size()) - 1);
-      g.turns.push_back(methods::decode_turn(method, session, request, clock));
+      g.turns.push_back(path == nullptr ? methods::decode_turn(method, session, request, clock)
+                                        : replay_turn(method, session, request, path->at(turn)));
       const int64_t decoded = clock.now_ns();
       g.texts.push_back(conversation.decode(g.turns.back().tokens));
       g.detokenize_ns += clock.now_ns() - decoded;
       previous = ids;
     }
+  }
+
+  results::TurnRecord replay_turn(methods::DecodingMethod& method, engine::Session& session,
+                                  const methods::TurnRequest& request,
+                                  const std::vector<int32_t>& answer) {
+    const methods::Replay replay(method, answer);
+    results::TurnRecord turn = methods::decode_turn(method, session, request, clock);
+    EVALRUN_CHECK(turn.tokens == answer, "a replay left its text");
+    turn.asked = replay.trace().asked;
+    for (const methods::Disagreement& d : replay.trace().disagreements)
+      turn.divergences.push_back(
+          {d.index, answer[static_cast<size_t>(d.index)], d.found, std::nullopt, 0});
+    return turn;
+  }
+
+  // The text this visit follows. Its decoding, where it is needed, is not measured.
+  const Answers& path_of(const Visit& v) {
+    return paths.of(v.arm, v.prompt, [&] {
+      engine::Session& session = *sessions[static_cast<size_t>(v.arm)];
+      const auto plain = methods::parse_method("ar").info->build({}, {});
+      results::GenerationRecord g;
+      session.reset();
+      converse(prompt(v), session, *plain, nullptr, g);
+      Answers answers;
+      for (results::TurnRecord& turn : g.turns) answers.push_back(std::move(turn.tokens));
+      return answers;
+    });
   }
 
   std::vector<results::ScoreRecord> score(const PlannedPrompt& planned,
@@ -132,13 +170,20 @@ struct Runner::Impl {
     g.slot = v.slot;
     g.fault = arm(v).fault;
     g.started = utc_now();
+    engine::Session& session = *sessions[arm_index];
     std::vector<results::ScoreRecord> scores;
-    reset_peak_memory();
-    const int64_t begin = clock.now_ns();
+    int64_t begin = clock.now_ns();
     try {
-      sessions[arm_index]->reset();
-      converse(v, g);
+      const Answers* path = plan.suite.replay ? &path_of(v) : nullptr;
+      reset_peak_memory();
+      session.reset();
+      const MachineCounters before = read_machine_counters();
+      begin = clock.now_ns();
+      converse(prompt(v), session, *methods[arm_index], path, g);
       g.total_ns = clock.now_ns() - begin;
+      g.clock = clock_between(before, read_machine_counters());
+      if (g.clock) g.clock->device_mhz = processor_mhz();
+      if (path != nullptr) paths.add_gaps(v.arm, v.prompt, conversation, session, g);
       scores = score(prompt(v), g);
     } catch (const std::exception& e) {
       // One broken generation must not end an hour of measuring; its row says what happened and
@@ -197,6 +242,11 @@ struct Runner::Impl {
   // With the run, so that a report can say what a row cost when it was measured.
   void store_row_cost() {
     const MeasuredRowCost& cost = *plan.row_cost;
+    if (cost.read_bandwidth > 0) {
+      store.add_environment(outcome.run_id, "read_bandwidth",
+                            fmt::format("{:.0f}", cost.read_bandwidth));
+      store.add_environment(outcome.run_id, "forward_bytes", std::to_string(cost.forward_bytes));
+    }
     if (cost.table.empty()) return;
     store.add_environment(outcome.run_id, "row_cost", to_json(cost.table).dump());
     if (cost.round_trip_ns > 0)
@@ -321,6 +371,13 @@ void measure_row_cost(const PlanRequest& request, const RunPlan& plan,
   if (options.row_cost_seconds <= 0) return;
   *plan.row_cost = obtain_row_cost({request.target, planned_session(request, plan),
                                     options.row_cost_cache, options.row_cost_seconds});
+  // Of larger models a part: what is beyond every cache is read alike.
+  constexpr size_t kMostProbed = size_t{256} << 20;
+  constexpr double kProbeSeconds = 0.2;
+  plan.row_cost->forward_bytes = static_cast<int64_t>(request.target->streamed_bytes());
+  plan.row_cost->read_bandwidth =
+      engine::read_bandwidth(std::min(request.target->streamed_bytes(), kMostProbed),
+                             planned_session(request, plan).n_threads, kProbeSeconds);
 }
 
 RunOutcome run_suite(const PlanRequest& request, results::ResultStore& store, base::Clock& clock,

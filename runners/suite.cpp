@@ -209,6 +209,7 @@ Suite parse_suite(std::string_view json_text, const std::string& file) {
   suite.warmup_limit_s = reader.optional<double>("warmup_limit_s", suite.warmup_limit_s);
   if (reader.has("order"))
     suite.order = parse_order(reader.required<std::string>("order"), file + ": field 'order'");
+  suite.replay = reader.optional<bool>("replay", suite.replay);
   suite.ignore_eos = reader.optional<bool>("ignore_eos", suite.ignore_eos);
   suite.kv_cache = reader.optional<bool>("kv_cache", suite.kv_cache);
   read_evaluators(reader, suite);
@@ -243,6 +244,12 @@ void complete_suite(Suite& suite, const std::string& where) {
   check_range(where, "top_p", suite.sampling.top_p, 0, 1);
   if (suite.sampling.top_p == 0)
     throw usage_error(fmt::format("{}: field 'top_p' is 0", where), "1 switches it off");
+  if (suite.replay && !suite.sampling.greedy())
+    throw usage_error(
+        fmt::format("{}: field 'replay' with temperature {}: which drafts a rejection "
+                    "rule refuses on the way to a given text has no answer",
+                    where, suite.sampling.temperature),
+        "replay with temperature 0, or sample without --replay");
   check_range(where, "warmup_limit_s", suite.warmup_limit_s, 0, 3600);
   if (suite.limit >= 1 && suite.limit != static_cast<double>(static_cast<int64_t>(suite.limit)))
     throw usage_error(
@@ -270,6 +277,7 @@ nlohmann::json to_json(const Suite& suite) {
                          {"seed", suite.seed},
                          {"warmup_limit_s", suite.warmup_limit_s},
                          {"order", to_string(suite.order)},
+                         {"replay", suite.replay},
                          {"ignore_eos", suite.ignore_eos},
                          {"kv_cache", suite.kv_cache}};
   json["warmup"] = suite.warmup < 0 ? nlohmann::json("auto") : nlohmann::json(suite.warmup);

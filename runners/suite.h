@@ -50,6 +50,8 @@ struct Suite {
   int warmup = -1;             // generations per arm; -1 = until step times settle
   double warmup_limit_s = 10;  // longest warm-up when it is automatic
   Order order = Order::kInterleaved;
+  // Every arm is led along plain decoding's text while it really drafts and verifies.
+  bool replay = false;
   bool ignore_eos = false;
   bool kv_cache = true;
   bool evaluate = true;                 // false = "evaluators": "none"

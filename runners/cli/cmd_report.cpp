@@ -15,7 +15,7 @@ namespace {
 struct Options {
   std::string run, format = "text", metric = "sum", by = "task", control, out;
   std::vector<int> pass_k;
-  bool why = false;
+  bool why = false, exclude_degenerate = false;
   std::string claims;               // CSV file of published numbers
   std::vector<std::string> papers;  // of it; empty = all
 };
@@ -60,6 +60,7 @@ void run_report(const Options& options, const GlobalOptions& global) {
       options.metric == "geo" ? reports::Estimator::kGeo : reports::Estimator::kSum;
   report_options.why = options.why;
   report_options.control = options.control;
+  report_options.exclude_degenerate = options.exclude_degenerate;
   if (!options.pass_k.empty()) report_options.pass_k = options.pass_k;
   std::unique_ptr<results::ResultStore> parts;
   if (options.by != "task")
@@ -112,6 +113,8 @@ void add_report_command(CLI::App& app, Context& context) {
       ->type_name("METHOD");
   command->add_flag("--why", options->why,
                     "Columns that explain the speedup (csv and json always have them)");
+  command->add_flag("--exclude-degenerate", options->exclude_degenerate,
+                    "Leave answers that run in a loop out of the speed figures, of both arms");
   command
       ->add_option("--claims", options->claims,
                    "CSV file of published numbers (docs/claims.md) to set beside the measured ones")

@@ -38,7 +38,7 @@ struct Options {
   std::optional<double> limit, temperature, top_p;
   std::optional<uint64_t> seed;
   std::optional<std::string> warmup, order;
-  std::optional<bool> aa, ignore_eos, kv_cache;
+  std::optional<bool> aa, replay, ignore_eos, kv_cache;
   std::string data_root, label, nonce, max_time, format = "text";
   int score_workers = 0;
   evaluators::ScoringContext scoring;
@@ -71,6 +71,8 @@ void add_suite_options(CLI::App& run, Options& o) {
   option("-w,--warmup", o.warmup, "auto, or generations per arm");
   option("--order", o.order, "interleaved, random or sequential");
   flag("--aa,!--no-aa", o.aa, "A second AR arm: the noise floor");
+  flag("--replay,!--no-replay", o.replay,
+       "Lead every arm along plain decoding's text; greedy only");
   flag("--ignore-eos,!--no-ignore-eos", o.ignore_eos, "Always decode --max-new tokens");
   flag("--kv-cache,!--no-kv-cache", o.kv_cache, "Keep keys and values between steps");
 }
@@ -159,6 +161,7 @@ void apply(const Options& o, runners::Suite& suite) {
   if (o.warmup) suite.warmup = parse_warmup(*o.warmup);
   if (o.order) suite.order = runners::parse_order(*o.order, "--order");
   suite.aa = o.aa.value_or(suite.aa);
+  suite.replay = o.replay.value_or(suite.replay);
   suite.ignore_eos = o.ignore_eos.value_or(suite.ignore_eos);
   suite.kv_cache = o.kv_cache.value_or(suite.kv_cache);
 }

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/session.h"
+#include "runners/cli/gate_environment.h"
 #include "runners/conversation.h"
 
 namespace evalrun::cli {
@@ -171,6 +172,7 @@ GateOutcome measure_and_judge(const GateRequest& request, const RunReference& ba
         "again on a quieter one",
         100 * outcome.steal_share);
   }
+  judge_environment(store, outcome);
   return outcome;
 }
 

@@ -8,6 +8,7 @@
 #include "engine/base/error.h"
 #include "methods/decode_loop.h"
 #include "methods/replay.h"
+#include "runners/plain_logits.h"
 
 namespace evalrun::runners {
 namespace {
@@ -29,44 +30,6 @@ std::vector<int32_t> decode(methods::DecodingMethod& method, engine::Session& se
   return methods::decode_turn(method, session, request, clock).tokens;
 }
 
-// Logits of plain decoding at places of an answer, one forward of one row each: what plain decoding
-// itself computed there.
-class PlainLogits {
- public:
-  PlainLogits(engine::Session& session, std::span<const int32_t> prompt,
-              std::span<const int32_t> answer)
-      : session_(session), answer_(answer) {
-    session_.reset();
-    if (prompt.size() > 1) session_.prefill(prompt.first(prompt.size() - 1));
-    next_ = prompt.back();
-  }
-  // The two logits at answer[index]; indices ascend from call to call.
-  std::pair<double, double> at(int index, int32_t a, int32_t b) {
-    while (true) {
-      engine::Row row;
-      row.token = next_;
-      engine::ForwardRequest request;
-      request.rows = {&row, 1};
-      row.logits = place_ == index;
-      const engine::ForwardResult result = session_.forward(request);
-      if (place_ == index) {
-        const auto logits = result.logits_row(0);
-        return {static_cast<double>(logits[static_cast<size_t>(a)]),
-                static_cast<double>(logits[static_cast<size_t>(b)])};
-      }
-      const int root = 0;
-      session_.commit({&root, 1});
-      next_ = answer_[static_cast<size_t>(place_++)];
-    }
-  }
-
- private:
-  engine::Session& session_;
-  std::span<const int32_t> answer_;
-  int32_t next_ = -1;
-  int place_ = 0;
-};
-
 GreedyDifference difference(PlainLogits& logits, const PlannedPrompt& planned, int index,
                             int32_t expected, int32_t found, const std::string& dtype) {
   GreedyDifference d{planned.record.task, planned.record.id, index, expected, found};
@@ -84,12 +47,6 @@ GreedyDifference ended_elsewhere(const PlannedPrompt& planned, int index) {
 }
 
 }  // namespace
-
-double format_spacing(double x, const std::string& dtype) {
-  if (x == 0) return 0;
-  const int exponent = std::ilogb(x);
-  return std::ldexp(1.0, exponent - (dtype == "f32" ? 23 : 7));
-}
 
 PlainAnswers decode_plainly(engine::Session& session, std::span<const PlannedPrompt> prompts,
                             const Conversation& conversation,

@@ -20,10 +20,6 @@ namespace evalrun::runners {
 // 0.125 for bfloat16 at logits of 16 to 32, so a different order of additions can swap such tokens.
 inline constexpr double kNearTieSpacings = 2;
 
-// Distance of neighbouring numbers at |x|: bfloat16 (8 bits of precision), or float32 (24) for a
-// model whose weights are float32.
-double format_spacing(double x, const std::string& dtype);
-
 struct GreedyDifference {
   std::string task, prompt;
   int index = 0;                      // of the answer's tokens

@@ -226,6 +226,30 @@ TEST(Plan, ATunedTargetBringsItsPlainDecodingOnce) {
   EXPECT_EQ(without.left_out.size(), 1u);
 }
 
+// A speedup compares arms that differ in the method alone.
+TEST(Plan, AllArmsShareOneEngineMode) {
+  const auto target = tests::tiny_model(256);
+  const std::string adapter = ::testing::TempDir() + "/plan_mode.safetensors";
+  tests::random_adapter("space_tuned", *target, 7).write(adapter);
+  PlanRequest request = request_for(two_prompts());
+  request.target = target;
+  request.session.n_threads = 2;
+  request.session.kv_dtype = "int8";
+  request.suite.kv_cache = false;
+  request.suite.replay = true;
+  request.suite.methods = {"pld", "lookahead", "sps:draft=layers:1",
+                           "space:adapter=" + adapter + ",k=2"};
+  complete_suite(request.suite, "test");
+  const RunPlan plan = make_plan(request);
+  ASSERT_EQ(plan.arms.size(), 7u);
+  const auto mode = [](const results::ArmRecord& r) {
+    return fmt::format("{} {} {} {} {} {} {} {}", r.dtype, r.isa, r.device, r.threads, r.batch,
+                       r.kv_cache, r.settings.at("kv_dtype"), r.settings.at("replay"));
+  };
+  for (const PlannedArm& arm : plan.arms)
+    EXPECT_EQ(mode(arm.record), "f32 reference cpu 2 1 false int8 reference") << arm.record.label;
+}
+
 TEST(Plan, MaxTurnsCutsConversations) {
   PlanRequest request = request_for(two_prompts());
   request.suite.max_turns = 1;
@@ -390,6 +414,7 @@ TEST(Keys, EverySuiteFieldAndPartChangesTheRunKey) {
   suite([](Suite& s) { s.warmup = 9; });
   suite([](Suite& s) { s.warmup_limit_s = 9; });
   suite([](Suite& s) { s.order = Order::kRandom; });
+  suite([](Suite& s) { s.replay = true; });
   suite([](Suite& s) { s.ignore_eos = true; });
   suite([](Suite& s) { s.kv_cache = false; });
   suite([](Suite& s) { s.evaluate = false; });
@@ -447,6 +472,9 @@ TEST(Estimate, CountsEveryTurnArmAndRepeat) {
   // 22 tokens, 8 steps. 3 arms, 2 repeats.
   const double expected = 6 * ((29 + 22) * 0.5 + 24 * 10.0);
   EXPECT_DOUBLE_EQ(estimate_seconds(plan, {.prefill_s_per_token = 0.5, .step_s = 10.0}), expected);
+  plan.suite.replay = true;  // one model's text
+  EXPECT_DOUBLE_EQ(estimate_seconds(plan, {.prefill_s_per_token = 0.5, .step_s = 10.0}),
+                   expected / 6 * 7);
 }
 
 TEST(Estimate, CalibrationTakesTheMedianStep) {

@@ -242,6 +242,11 @@ TEST_F(RunnerTest, StoresWhatWasMeasured) {
         EXPECT_EQ(row.integer(6), 15);  // "U:question 0 A:"
         return true;
       });
+  store.query("SELECT count(*), min(available_ns > 0) FROM clock", {}, [](const results::Row& row) {
+    EXPECT_EQ(row.integer(0), 1);
+    EXPECT_EQ(row.integer(1), 1);
+    return true;
+  });
   store.query("SELECT finished IS NOT NULL FROM run", {}, [](const results::Row& row) {
     EXPECT_EQ(row.integer(0), 1);
     return true;

@@ -11,6 +11,7 @@
 #include "runners/build_info.h"
 #include "runners/environment.h"
 #include "runners/interrupt.h"
+#include "runners/machine_clock.h"
 #include "runners/progress.h"
 #include "runners/warmup.h"
 #include "tests/runners/fakes.h"
@@ -48,6 +49,51 @@ TEST(SteadyState, OnePerCentIsTheBorder) {
     for (int i = 0; i < 5; ++i) steady.add(1000);
     for (int i = 0; i < 5; ++i) steady.add(last);
     EXPECT_EQ(steady.settled(), settled) << last;
+  }
+}
+
+TEST(MachineClock, IsTheDifferenceOfTwoReadings) {
+  MachineCounters before, after;
+  before.cores = after.cores = 4;
+  before.wall_ns = 1000, after.wall_ns = 1500;
+  before.busy_ns = 300, after.busy_ns = 1300;
+  before.steal_ns = 7, after.steal_ns = 47;
+  before.own_ns = 100, after.own_ns = 900;
+  before.preempted = 3, after.preempted = 5;
+  const auto clock = clock_between(before, after);
+  ASSERT_TRUE(clock);
+  EXPECT_EQ(clock->available_ns, 2000);
+  EXPECT_EQ(clock->own_ns, 800);
+  EXPECT_EQ(clock->others_ns, 200);
+  EXPECT_EQ(clock->steal_ns, 40);
+  EXPECT_EQ(clock->preempted, 2);
+  EXPECT_FALSE(clock->device_mhz);
+  // Ticks counted too few of what we know exactly.
+  after.busy_ns = 900;
+  EXPECT_EQ(clock_between(before, after)->others_ns, 0);
+  // Nothing readable, or the cores changed in between.
+  EXPECT_FALSE(clock_between({}, after));
+  before.cores = 3;
+  EXPECT_FALSE(clock_between(before, after));
+}
+
+TEST(MachineClock, ReadsThisMachine) {
+  const MachineCounters before = read_machine_counters();
+  if (before.cores == 0) GTEST_SKIP() << "no /proc/stat here";
+  EXPECT_EQ(before.cores, engine::allowed_cores());
+  volatile double sink = 0;
+  MachineCounters after = before;
+  while (after.own_ns - before.own_ns < 30'000'000) {
+    for (int i = 0; i < 1'000'000; ++i) sink = sink + i;
+    after = read_machine_counters();
+  }
+  const auto clock = clock_between(before, after);
+  ASSERT_TRUE(clock);
+  EXPECT_GE(clock->available_ns, clock->own_ns) << "one thread on at least one core";
+  EXPECT_LE(clock->others_ns + clock->steal_ns, 2 * clock->available_ns);
+  if (const auto mhz = processor_mhz()) {
+    EXPECT_GT(*mhz, 100);
+    EXPECT_LT(*mhz, 20'000);
   }
 }
 

@@ -34,7 +34,7 @@ TEST(Suite, ReadsEveryField) {
     "tasks": ["gsm8k", {"task": "mt_bench", "limit": 0.5, "max_new": 256}],
     "max_new": 32, "limit": 7, "max_turns": 1, "repeats": 3, "samples": 2, "temperature": 0.7,
     "top_k": 40, "top_p": 0.9, "seed": 18446744073709551615, "warmup": 2, "warmup_limit_s": 1.5,
-    "order": "random", "ignore_eos": true, "kv_cache": false, "evaluators": ["gsm8k_strict"]})",
+    "order": "random", "replay": true, "ignore_eos": true, "kv_cache": false, "evaluators": ["gsm8k_strict"]})",
                               "f.json");
   EXPECT_EQ(s.name, "n");
   EXPECT_EQ(s.summary, "s");
@@ -51,6 +51,7 @@ TEST(Suite, ReadsEveryField) {
   EXPECT_EQ(s.warmup, 2);
   EXPECT_EQ(s.warmup_limit_s, 1.5);
   EXPECT_EQ(s.order, Order::kRandom);
+  EXPECT_TRUE(s.replay);
   EXPECT_TRUE(s.ignore_eos);
   EXPECT_FALSE(s.kv_cache);
   EXPECT_TRUE(s.evaluate);
@@ -119,6 +120,9 @@ TEST(Suite, ErrorsNameFileAndFieldAndWhatIsKnown) {
   EXPECT_THAT(error_of(R"({"tasks": ["samples"], "top_p": 0})"), HasSubstr("top_p"));
   EXPECT_THAT(error_of(R"({"tasks": ["samples"], "evaluators": ["gsm8k_strickt"]})"),
               HasSubstr("gsm8k_strict"));
+  EXPECT_THAT(error_of(R"({"tasks": ["samples"], "replay": true, "temperature": 0.5})"),
+              AllOf(HasSubstr("mine.json"), HasSubstr("'replay'"), HasSubstr("temperature 0")));
+  EXPECT_EQ(error_of(R"({"tasks": ["samples"], "replay": true})"), "no error");
   EXPECT_EQ(error_of(R"({"tasks": ["samples"]})"), "no error");
 }
 

@@ -1,0 +1,35 @@
+// Whether the machine was fit to measure while a run was measured: what it stored with every
+// generation (table clock), as a verdict. docs/measurement.md, "Protocol".
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "results/store.h"
+
+namespace evalrun::reports {
+
+struct Conditions {
+  int64_t generations = 0;  // finished ones with a clock; 0: older runs, or nothing was readable
+  int64_t disturbed = 0;    // of them: others had more than a tenth of the processor time
+  double others_share = 0;  // of the processor time: other processes and the kernel
+  double steal_share = 0;   // other guests of the host
+  std::optional<double> device_mhz;            // median; absent when not readable
+  std::vector<std::string> throttling = {};    // problems, one sentence each
+  std::vector<std::string> interference = {};  // likewise
+  bool quotable() const { return throttling.empty() && interference.empty(); }
+};
+
+// Limits of the verdict.
+inline constexpr double kMostDisturbed = 0.10;    // share of the generations
+inline constexpr double kMostBetweenArms = 0.01;  // arms' median clocks against the baseline's
+inline constexpr double kMostDrift = 0.05;        // clock, last third against first third
+inline constexpr int64_t kFewestClocks = 5;       // of an arm, for a median
+
+Conditions read_conditions(const results::ResultStore& store, int64_t run_id);
+
+// One sentence: what it was like, and whether the figures may be quoted. "" without clocks.
+std::string conditions_text(const Conditions& conditions);
+
+}  // namespace evalrun::reports
