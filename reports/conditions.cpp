@@ -45,27 +45,30 @@ void judge_clocks(const std::map<int64_t, ArmClocks>& arms, int64_t baseline,
 Conditions read_conditions(const results::ResultStore& store, int64_t run_id) {
   Conditions c;
   double available = 0, others = 0, steal = 0;
+  store.query(
+      "SELECT count(*), sum(disturbed), sum(available_ns), sum(others_ns), sum(steal_ns) FROM "
+      "v_clock WHERE run_id = ? AND fault = ''",
+      {run_id}, [&](const results::Row& row) {
+        c.generations = row.integer(0), c.disturbed = row.integer(1);
+        available = row.number(2), others = row.number(3), steal = row.number(4);
+        return false;
+      });
+  if (c.generations == 0) return c;
+  if (available > 0) c.others_share = others / available, c.steal_share = steal / available;
   std::map<int64_t, ArmClocks> arms;
   int64_t baseline = 0;
   std::vector<double> in_order;
   store.query(
-      "SELECT c.arm_id, a.label, a.role, c.device_mhz, c.available_ns, c.others_ns, c.steal_ns, "
-      "c.disturbed FROM v_clock c JOIN arm a ON a.id = c.arm_id WHERE c.run_id = ? AND c.fault = "
-      "'' ORDER BY c.generation_id",
+      "SELECT c.arm_id, a.label, a.role, c.device_mhz FROM v_clock c JOIN arm a ON a.id = c.arm_id "
+      "WHERE c.run_id = ? AND c.fault = '' AND c.device_mhz IS NOT NULL ORDER BY c.generation_id",
       {run_id}, [&](const results::Row& row) {
-        ++c.generations;
-        c.disturbed += row.integer(7);
-        available += row.number(4), others += row.number(5), steal += row.number(6);
         ArmClocks& arm = arms[row.integer(0)];
         arm.label = row.text(1);
         if (row.text(2) == "baseline") baseline = row.integer(0);
-        if (row.is_null(3)) return true;
         arm.mhz.push_back(row.number(3));
         in_order.push_back(row.number(3));
         return true;
       });
-  if (c.generations == 0) return c;
-  if (available > 0) c.others_share = others / available, c.steal_share = steal / available;
   if (!in_order.empty()) c.device_mhz = base::median(in_order);
   judge_clocks(arms, baseline, in_order, c);
   const double share = static_cast<double>(c.disturbed) / static_cast<double>(c.generations);

@@ -160,15 +160,16 @@ Aggregates load_aggregates(const results::ResultStore& store, int64_t run_id,
             {r.integer(2), r.integer(3), r.integer(4), r.integer(5)});
         return true;
       });
-  store.query(
-      "SELECT arm_id, task, asked, differing, near_ties, largest_gap FROM v_divergence "
-      "WHERE run_id = ? AND fault = ''",
-      {run_id}, [&](const Row& r) {
-        a.divergences[{r.integer(0), r.text(1)}] = {
-            r.integer(2), r.integer(3), r.integer(4),
-            r.is_null(5) ? std::nullopt : std::optional(r.number(5))};
-        return true;
-      });
+  if (std::any_of(arms.begin(), arms.end(), replayed))
+    store.query(
+        "SELECT arm_id, task, asked, differing, near_ties, largest_gap FROM v_divergence "
+        "WHERE run_id = ? AND fault = ''",
+        {run_id}, [&](const Row& r) {
+          a.divergences[{r.integer(0), r.text(1)}] = {
+              r.integer(2), r.integer(3), r.integer(4),
+              r.is_null(5) ? std::nullopt : std::optional(r.number(5))};
+          return true;
+        });
   return a;
 }
 
