@@ -457,16 +457,11 @@ class Gate {
                        m.a.base.fastest_tok_s(), m.b.base.fastest_tok_s());
   }
 
-  // Holm (1979): of m tests the k-th smallest p counts m - k + 1 times, never less than the one
-  // before.
-  static void holm(std::vector<Verdict>& v, std::vector<size_t> tested) {
-    std::sort(tested.begin(), tested.end(),
-              [&](size_t x, size_t y) { return *v[x].p_value < *v[y].p_value; });
-    double previous = 0;
-    for (size_t k = 0; k < tested.size(); ++k) {
-      double& p = *v[tested[k]].p_value;
-      p = previous = std::max(previous, std::min(1.0, static_cast<double>(tested.size() - k) * p));
-    }
+  static void holm(std::vector<Verdict>& v, const std::vector<size_t>& tested) {
+    std::vector<double> p;
+    for (const size_t i : tested) p.push_back(*v[i].p_value);
+    p = base::adjusted_p(p, base::Adjustment::kHolm);
+    for (size_t k = 0; k < tested.size(); ++k) v[tested[k]].p_value = p[k];
   }
 
   void conclude() {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #include "engine/base/error.h"
@@ -206,6 +207,33 @@ Interval wilson_interval(double share, size_t n, double confidence) {
   const double centre = share + z * z / (2 * trials), scale = 1 + z * z / trials;
   const double half = z * std::sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials));
   return {std::max(0.0, (centre - half) / scale), std::min(1.0, (centre + half) / scale)};
+}
+
+std::vector<double> adjusted_p(std::span<const double> p, Adjustment how) {
+  const size_t m = p.size();
+  std::vector<double> adjusted(p.begin(), p.end());
+  std::vector<size_t> order(m);  // ascending p
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::sort(order.begin(), order.end(), [&](size_t x, size_t y) { return p[x] < p[y]; });
+  switch (how) {
+    case Adjustment::kNone:
+      break;
+    case Adjustment::kHolm: {  // the k-th smallest counts m - k + 1 times, never less than the last
+      double previous = 0;
+      for (size_t k = 0; k < m; ++k)
+        adjusted[order[k]] = previous =
+            std::max(previous, std::min(1.0, static_cast<double>(m - k) * p[order[k]]));
+      break;
+    }
+    case Adjustment::kBenjaminiHochberg: {  // m / k times, never more than the next
+      double next = 1;
+      for (size_t k = m; k >= 1; --k)
+        adjusted[order[k - 1]] = next =
+            std::min(next, static_cast<double>(m) / static_cast<double>(k) * p[order[k - 1]]);
+      break;
+    }
+  }
+  return adjusted;
 }
 
 }  // namespace evalrun::base

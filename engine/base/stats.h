@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <vector>
 
 namespace evalrun::base {
 
@@ -53,5 +54,12 @@ std::optional<MeanInterval> t_interval(std::span<const double> x, double confide
 // Wilson's score interval of a proportion `share` seen in n >= 1 trials (Wilson 1927): inside [0,
 // 1], and of some width also for shares 0 and 1.
 Interval wilson_interval(double share, size_t n, double confidence);
+
+// The p-values of a family of tests, adjusted, in the order given: the tests whose adjusted p is
+// below a level are called at that level. kHolm (Holm 1979): any false call in the whole family has
+// at most that chance, however the tests depend on each other. kBenjaminiHochberg (1995): of the
+// calls, that share is false on average, for independent or positively dependent tests.
+enum class Adjustment { kNone, kHolm, kBenjaminiHochberg };
+std::vector<double> adjusted_p(std::span<const double> p, Adjustment how);
 
 }  // namespace evalrun::base

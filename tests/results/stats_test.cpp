@@ -157,5 +157,29 @@ TEST(Stats, TIntervalByHand) {
   EXPECT_NEAR(most.hi, 0.943318, 1e-6);
 }
 
+TEST(AdjustedP, ByHand) {
+  const std::vector<double> p = {0.01, 0.04, 0.03, 0.005};
+  EXPECT_EQ(adjusted_p(p, Adjustment::kNone), p);
+  // Ascending: 4 x .005, 3 x .01, 2 x .03, then 1 x .04, which may not be less than the one before.
+  const std::vector<double> holm = {0.03, 0.06, 0.06, 0.02};
+  // 4/1 x .005, 4/2 x .01, 4/3 x .03 (= .04), 4/4 x .04.
+  const std::vector<double> bh = {0.02, 0.04, 0.04, 0.02};
+  for (size_t i = 0; i < p.size(); ++i) {
+    EXPECT_DOUBLE_EQ(adjusted_p(p, Adjustment::kHolm)[i], holm[i]);
+    EXPECT_DOUBLE_EQ(adjusted_p(p, Adjustment::kBenjaminiHochberg)[i], bh[i]);
+  }
+}
+
+TEST(AdjustedP, NeverAboveOneAndNeverLessThanP) {
+  const std::vector<double> high = {0.9, 0.8}, one = {0.3};
+  EXPECT_EQ(adjusted_p(high, Adjustment::kHolm), (std::vector<double>{1, 1}));
+  // 2 x .8 is more than the .9 behind it.
+  EXPECT_EQ(adjusted_p(high, Adjustment::kBenjaminiHochberg), (std::vector<double>{0.9, 0.9}));
+  for (const auto how : {Adjustment::kNone, Adjustment::kHolm, Adjustment::kBenjaminiHochberg}) {
+    EXPECT_EQ(adjusted_p(one, how), one);
+    EXPECT_TRUE(adjusted_p({}, how).empty());
+  }
+}
+
 }  // namespace
 }  // namespace evalrun::base
