@@ -1,5 +1,6 @@
-// Speedup estimators over paired prompts (docs/measurement.md): ratio of sums and geometric mean,
-// with t intervals for new prompts from the same population.
+// Speedup estimators over paired prompts (docs/measurement.md): ratio of sums, geometric mean and
+// the ratio of mean speeds that others publish, with t intervals for new prompts from the same
+// population. reports/bootstrap.h resamples instead, reports/sessions.h takes several processes.
 #pragma once
 #include <optional>
 #include <span>
@@ -8,6 +9,14 @@
 #include "engine/base/stats.h"
 
 namespace evalrun::reports {
+
+enum class Estimator { kSum, kGeo, kLegacy };
+const char* to_string(Estimator e);  // "sum", "geo", "legacy"
+
+// What an interval claims: kPopulation, where the value of new prompts of the same kind would lie;
+// kFixedSet, where that of these prompts would lie when measured again.
+enum class Scope { kPopulation, kFixedSet };
+const char* to_string(Scope s);  // "population", "fixed-set"
 
 // One prompt, both arms: decode tokens (N - 1 per turn) and decode time in nanoseconds.
 struct PromptPair {
@@ -31,6 +40,16 @@ std::optional<Estimate> speedup_sum(std::span<const PromptPair> pairs, double co
 // decoded) have no ratio and are left out.
 std::optional<Estimate> speedup_geo(std::span<const PromptPair> pairs, double confidence = 0.95);
 
+// mean(tokens / ns) / mean(base_tokens / base_ns), the means over prompts: the convention of
+// Spec-Bench (evaluation/speed.py) and EAGLE, for comparison with their tables and nothing else:
+// long and short answers count alike, so it is no job's speedup. Interval by the log-delta method
+// as above, with u_i = s_i / sum s - b_i / sum b of the two speeds s and b. Prompts with a zero in
+// either arm have no speed and are left out.
+std::optional<Estimate> speedup_legacy(std::span<const PromptPair> pairs, double confidence = 0.95);
+
+std::optional<Estimate> speedup(std::span<const PromptPair> pairs, Estimator estimator,
+                                double confidence = 0.95);
+
 // One prompt's share in a ratio of two sums, such as emitted tokens and steps of tau.
 struct RatioTerm {
   double numerator = 0, denominator = 0;
@@ -38,6 +57,8 @@ struct RatioTerm {
 // sum numerator / sum denominator with the interval of speedup_sum (no baseline: its terms vanish).
 std::optional<Estimate> ratio_of_sums(std::span<const RatioTerm> terms, double confidence = 0.95);
 
+// The speeds of each prompt, the method's over the baseline's, prompts with zeros left out.
+std::vector<RatioTerm> speed_terms(std::span<const PromptPair> pairs);
 // ln of the per-prompt ratios, prompts with zeros left out.
 std::vector<double> log_ratios(std::span<const PromptPair> pairs);
 // The same with the fastest repeat of either arm: what compares a prompt with itself, measured

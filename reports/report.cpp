@@ -6,6 +6,7 @@
 #include <set>
 
 #include "engine/base/error.h"
+#include "reports/bootstrap.h"
 #include "reports/estimators.h"
 #include "reports/pairing.h"
 
@@ -277,7 +278,9 @@ class Builder {
       : data_(data),
         aggregates_(aggregates),
         estimator_(options.estimator),
-        exclude_degenerate_(options.exclude_degenerate) {
+        exclude_degenerate_(options.exclude_degenerate),
+        bootstrap_(options.interval == IntervalKind::kBootstrap),
+        resampling_{.seed = seed_of(data.run.key)} {
     for (const PromptInfo& p : data.prompts) task_of_[p.id] = p.task;
     for (const ArmInfo& a : data.arms) cells_[a.id] = cells_of(data, a.id);
   }
@@ -321,7 +324,9 @@ class Builder {
 
  private:
   std::optional<Estimate> headline(std::span<const PromptPair> p) const {
-    return estimator_ == Estimator::kGeo ? speedup_geo(p) : speedup_sum(p);
+    auto estimate = speedup(p, estimator_);
+    if (estimate && bootstrap_) estimate->interval = bootstrap_interval(p, estimator_, resampling_);
+    return estimate;
   }
 
   // Counts answers that run in a loop, says what the speedup is without them, and takes them out of
@@ -379,7 +384,7 @@ class Builder {
     }
     std::vector<double> per_sample;
     for (const auto& [sample, p] : pairing.by_sample)
-      if (const auto estimate = headline(p)) per_sample.push_back(estimate->value);
+      if (const auto estimate = speedup(p, estimator_)) per_sample.push_back(estimate->value);
     if (per_sample.size() > 1) {
       r.sample_mean = base::mean(per_sample);
       r.sample_sd = base::sample_sd(per_sample);
@@ -387,8 +392,8 @@ class Builder {
   }
 
   template <typename Keep>
-  static void add_tau_interval(ReportRow& r, const std::map<Cell, const SampleRow*>& own,
-                               const Keep& keep) {
+  void add_tau_interval(ReportRow& r, const std::map<Cell, const SampleRow*>& own,
+                        const Keep& keep) const {
     std::map<int64_t, RatioTerm> by_prompt;
     for (const auto& [cell, s] : own)
       if (keep(cell.first)) {
@@ -397,7 +402,10 @@ class Builder {
       }
     std::vector<RatioTerm> terms;
     for (const auto& [prompt, term] : by_prompt) terms.push_back(term);
-    if (const auto estimate = ratio_of_sums(terms)) r.tau_interval = estimate->interval;
+    if (bootstrap_)
+      r.tau_interval = bootstrap_interval(terms, resampling_);
+    else if (const auto estimate = ratio_of_sums(terms))
+      r.tau_interval = estimate->interval;
   }
 
   static void add_counters(ReportRow& r, const Counters& c) {
@@ -465,6 +473,8 @@ class Builder {
   const Aggregates& aggregates_;
   Estimator estimator_;
   bool exclude_degenerate_;
+  bool bootstrap_;
+  Resampling resampling_;
   std::map<int64_t, std::string> task_of_;
   std::map<int64_t, std::map<Cell, const SampleRow*>> cells_;
 };
@@ -493,6 +503,7 @@ Report build_report(const results::ResultStore& store, int64_t run_id,
   if (control != nullptr) report.control = control->label;
   report.run = data.run;
   report.estimator = options.estimator;
+  report.interval = options.interval;
   if (!options.pass_k.empty()) report.pass_k = options.pass_k;
   report.why = options.why;
   report.exclude_degenerate = options.exclude_degenerate;

@@ -9,16 +9,19 @@
 
 #include "engine/base/stats.h"
 #include "reports/conditions.h"
+#include "reports/estimators.h"
 #include "reports/run_data.h"
 #include "results/store.h"
 
 namespace evalrun::reports {
 
-// What the "speedup" column holds. kSum: ratio of sums (default). kGeo: geometric mean per prompt.
-enum class Estimator { kSum, kGeo };
+// How the intervals of the "speedup" column and of tau are made: Student's t (estimators.h), or
+// resampled prompts (bootstrap.h) with the run's key as seed. Both are for new prompts of the same
+// kind (population).
+enum class IntervalKind { kStudent, kBootstrap };
 
 struct ReportOptions {
-  Estimator estimator = Estimator::kSum;
+  Estimator estimator = Estimator::kSum;  // of the "speedup" column
   bool why = true;  // the columns that explain the speedup, in Markdown and text
   // Which pass@k to show, 1 to 100; empty = 1, 10 and 100 where there are samples enough. Asked for
   // without samples enough: usage_error.
@@ -28,6 +31,7 @@ struct ReportOptions {
   // Leaves answers that run in a loop out of the speed figures of both arms. Otherwise they are
   // kept; they are counted in any case.
   bool exclude_degenerate = false;
+  IntervalKind interval = IntervalKind::kStudent;
 };
 
 struct Quality {
@@ -79,7 +83,7 @@ struct ReportRow {
   std::optional<double> speedup;  // 1 for an arm that is its own reference; absent without one
   std::optional<base::Interval> speedup_interval;  // absent where speedup is 1 by definition, n < 2
   std::optional<double> speedup_geo;
-  std::optional<base::Interval> speedup_geo_interval;
+  std::optional<base::Interval> speedup_geo_interval;  // always Student's t
   std::optional<double> sample_mean,
       sample_sd;  // of the speedup over samples, when there are several
   std::optional<double> tok_s;
@@ -115,6 +119,7 @@ struct ReportRow {
 struct Report {
   RunInfo run;
   Estimator estimator = Estimator::kSum;
+  IntervalKind interval = IntervalKind::kStudent;
   bool why = true;
   std::vector<int> pass_k = {1, 10, 100};
   std::string control;  // label of the arm that quality is compared with; "" without a baseline

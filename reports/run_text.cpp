@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "engine/base/error.h"
+#include "reports/bootstrap.h"
 #include "reports/format.h"
 
 namespace evalrun::reports {
@@ -15,7 +17,27 @@ std::string sampling_text(const ArmInfo& a) {
 }
 
 std::string estimator_text(Estimator estimator) {
-  return estimator == Estimator::kGeo ? "geometric mean over prompts" : "ratio of sums";
+  switch (estimator) {
+    case Estimator::kSum:
+      return "ratio of sums";
+    case Estimator::kGeo:
+      return "geometric mean over prompts";
+    case Estimator::kLegacy:
+      return "mean of speeds over mean of speeds (the convention of Spec-Bench and EAGLE, not of "
+             "this program)";
+  }
+  EVALRUN_CHECK(false, "unknown estimator {}", static_cast<int>(estimator));
+}
+
+std::string interval_text(IntervalKind interval) {
+  return interval == IntervalKind::kStudent
+             ? "Student's t over prompts"
+             : fmt::format("percentiles of a paired bootstrap over prompts, {} resamples",
+                           count(kResamples));
+}
+
+std::string speedup_header(Estimator estimator) {
+  return estimator == Estimator::kLegacy ? "speedup as Spec-Bench/EAGLE" : "speedup";
 }
 
 std::string setting_text(const ArmInfo& arm, const char* name, const char* before) {

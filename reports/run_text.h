@@ -23,6 +23,9 @@ std::string distinct_over_rows(const Report& report, const F& value) {
 
 std::string sampling_text(const ArmInfo& arm);  // "greedy", "temperature 0.8, top-k 40"
 std::string estimator_text(Estimator estimator);
+std::string interval_text(IntervalKind interval);  // "Student's t over prompts"
+// Header of the speedup's column; names whose convention it is where it is not ours.
+std::string speedup_header(Estimator estimator);
 // A setting of the arm that is named only where it is not the usual one, `before` in front of it.
 std::string setting_text(const ArmInfo& arm, const char* name, const char* before);
 // "40 of 1319 prompts, unverified": how many the official set has, and whether the file was known.

@@ -91,7 +91,7 @@ Json row_of(const Report& report, const ReportRow& r) {
       // Added to the keys that every version has:
       {"role", a.role},
       {"params", a.params},
-      {"estimator", report.estimator == Estimator::kGeo ? "geo" : "sum"},
+      {"estimator", to_string(report.estimator)},
       {"speedup_geo", value(r.speedup_geo)},
       {"speedup_geo_lo", lo(r.speedup_geo_interval)},
       {"speedup_geo_hi", hi(r.speedup_geo_interval)},
@@ -149,6 +149,8 @@ Json row_of(const Report& report, const ReportRow& r) {
       {"bandwidth_share", value(r.bandwidth_share)},
       {"quotable",
        report.conditions.generations > 0 ? Json(report.conditions.quotable()) : Json(nullptr)},
+      {"interval", report.interval == IntervalKind::kBootstrap ? "bootstrap" : "t"},
+      {"scope", to_string(Scope::kPopulation)},
   };
 }
 

@@ -150,14 +150,16 @@ class HtmlRenderer {
                     of([](const ReportRow& r) {
                       return r.arm.dtype + setting_text(r.arm, "kv_dtype", ", KV ");
                     })),
-        fmt::format("At most {} new tokens · {} · {} repeats · speedup: {}",
-                    of([](const ReportRow& r) {
-                      return fmt::format("{}{}", r.arm.max_new,
-                                         r.arm.ignore_eos ? " (stop tokens ignored)" : "");
-                    }),
-                    of([](const ReportRow& r) { return sampling_text(r.arm); }),
-                    of([](const ReportRow& r) { return fmt::format("{}", r.repeats); }),
-                    estimator_text(report_.estimator))};
+        fmt::format(
+            "At most {} new tokens · {} · {} repeats · speedup: {}; intervals for new prompts "
+            "(population): {}",
+            of([](const ReportRow& r) {
+              return fmt::format("{}{}", r.arm.max_new,
+                                 r.arm.ignore_eos ? " (stop tokens ignored)" : "");
+            }),
+            of([](const ReportRow& r) { return sampling_text(r.arm); }),
+            of([](const ReportRow& r) { return fmt::format("{}", r.repeats); }),
+            estimator_text(report_.estimator), interval_text(report_.interval))};
     std::string out;
     for (const std::string& l : lines)
       out += fmt::format("<p class=\"facts\">{}</p>\n", escape_html(l));
@@ -182,8 +184,9 @@ class HtmlRenderer {
         "<th scope=\"col\">method</th>",
         escape_html(dataset == "all" ? "all data sets" : dataset),
         escape_html(prompts_text(report_, dataset, prompts_of(report_, dataset))));
-    out += header_cell("speedup [95 %]", "speedup") + header_cell("tok/s", "tok_s") +
-           header_cell("tau(+bonus)", "tau") + header_cell("accepted/step", "accepted_per_step") +
+    out += header_cell(speedup_header(report_.estimator) + " [95 %]", "speedup") +
+           header_cell("tok/s", "tok_s") + header_cell("tau(+bonus)", "tau") +
+           header_cell("accepted/step", "accepted_per_step") +
            header_cell("alpha_draft", "alpha_draft") + header_cell("no draft", "no_draft") +
            header_cell("same tokens", "identical_share");
     out += "</tr></thead>\n<tbody>\n";

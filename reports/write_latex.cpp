@@ -78,7 +78,8 @@ class LatexRenderer {
     if (quality.size() > 1) apart.swap(quality);
 
     std::string columns = "lr@{ }lrrr";
-    std::string header = "method & \\multicolumn{2}{c}{speedup [95\\,\\%]} & tok/s & ";
+    std::string header = fmt::format("method & \\multicolumn{{2}}{{c}}{{{} [95\\,\\%]}} & tok/s & ",
+                                     speedup_header(report_.estimator));
     header += "$\\tau$ (+bonus) & $\\alpha$";
     for (const QualityColumn& q : quality) {
       columns += "r@{ }l";
@@ -207,8 +208,10 @@ class LatexRenderer {
         of([](const ReportRow& r) { return fmt::format("{}", r.arm.max_new); }));
     text += fmt::format(
         "Speedup: {} of decode speed against plain decoding; brackets: 95\\,\\% interval for new "
-        "prompts of the same kind (Student's $t$ over prompts){}. ",
+        "prompts of the same kind (population; {}){}. ",
         estimator_text(report_.estimator),
+        report_.interval == IntervalKind::kStudent ? "Student's $t$ over prompts"
+                                                   : interval_text(report_.interval),
         indicative(dataset) ? "; $^{*}$: fewer than 30 prompts, indicative only" : "");
     text +=
         "$\\tau$: tokens per step, the target's own included; $\\alpha$: accepted over drafted "

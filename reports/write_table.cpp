@@ -170,7 +170,7 @@ class Renderer {
     const bool led = any([](const ReportRow* r) { return r->asked.has_value(); });
     const bool certified = any([](const ReportRow* r) { return r->arm.certificate.has_value(); });
     Table t;
-    t.header = {"method", "speedup [95 %]"};
+    t.header = {"method", speedup_header(report_.estimator) + " [95 %]"};
     if (sampled) t.header.push_back("over samples");
     for (const char* h : {"tok/s", "tau(+bonus)", "accepted/step", "DE", "no draft", "alpha_draft",
                           "alpha_share", "drafted/accepted/emitted", "same tokens"})
@@ -252,8 +252,9 @@ class Renderer {
     note(fmt::format(
         "speedup: {} of decode speed, (tokens - 1) / decode time, over the prompts; prefill "
         "is not in it. Brackets: 95 % interval for new prompts of the same kind (population), "
-        "Student's t over prompts{}.",
-        estimator(), indicative() ? "; * fewer than 30 prompts: indicative only" : ""));
+        "{}{}.",
+        estimator(), interval_text(report_.interval),
+        indicative() ? "; * fewer than 30 prompts: indicative only" : ""));
     note(
         "tau(+bonus): tokens per target forward of a step, the one the target itself supplies "
         "included; "

@@ -13,7 +13,7 @@ namespace evalrun::cli {
 namespace {
 
 struct Options {
-  std::string run, format = "text", metric = "sum", by = "task", control, out;
+  std::string run, format = "text", metric = "sum", interval = "t", by = "task", control, out;
   std::vector<int> pass_k;
   bool why = false, exclude_degenerate = false;
   std::string claims;               // CSV file of published numbers
@@ -56,8 +56,9 @@ void run_report(const Options& options, const GlobalOptions& global) {
   const reports::Claims claims = read_claims(options, format);
   const RunReference run = find_run(options.run, global.db);
   reports::ReportOptions report_options;
-  report_options.estimator =
-      options.metric == "geo" ? reports::Estimator::kGeo : reports::Estimator::kSum;
+  for (const auto e : {reports::Estimator::kGeo, reports::Estimator::kLegacy})
+    if (options.metric == reports::to_string(e)) report_options.estimator = e;
+  if (options.interval == "bootstrap") report_options.interval = reports::IntervalKind::kBootstrap;
   report_options.why = options.why;
   report_options.control = options.control;
   report_options.exclude_degenerate = options.exclude_degenerate;
@@ -93,8 +94,16 @@ void add_report_command(CLI::App& app, Context& context) {
   command->add_option("--out", options->out, "File to write (default: standard output)");
   command
       ->add_option("--metric", options->metric,
-                   "Speedup as ratio of sums (sum) or geometric mean per prompt (geo)")
-      ->check(CLI::IsMember({"sum", "geo"}))
+                   "Speedup as ratio of sums (sum), geometric mean per prompt (geo), or mean of "
+                   "speeds as Spec-Bench and EAGLE publish it (legacy)")
+      ->check(CLI::IsMember({"sum", "geo", "legacy"}))
+      ->capture_default_str();
+  command
+      ->add_option(
+          "--interval", options->interval,
+          "Of speedups and tau, for new prompts: Student's t (t) or a paired bootstrap over "
+          "prompts, seeded from the run's key (bootstrap)")
+      ->check(CLI::IsMember({"t", "bootstrap"}))
       ->capture_default_str();
   command->add_option("--by", options->by, "A table per data set (task), or per part of it")
       ->check(CLI::IsMember({"task", "category", "language"}))

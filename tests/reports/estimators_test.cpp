@@ -105,6 +105,29 @@ TEST(SpeedupGeo, ByHandAndSymmetric) {
   EXPECT_NEAR(forward->interval->lo * backward->interval->hi, 1, 1e-12);
 }
 
+TEST(SpeedupLegacy, TwoPromptsByHand) {
+  // AR: 10 in 10 and 30 in 60, speeds 1 and .5. Method: 10 in 5 and 30 in 60, speeds 2 and .5:
+  // mean 1.25 over mean .75. The ratio of sums would be (40/65) / (40/70).
+  const std::vector<PromptPair> pairs = {{10, 10, 10, 5}, {30, 60, 30, 60}};
+  const auto s = speedup_legacy(pairs);
+  ASSERT_TRUE(s.has_value());
+  EXPECT_DOUBLE_EQ(s->value, 5.0 / 3);
+  // u_1 = 2/2.5 - 1/1.5 = 2/15, u_2 = -2/15; SE = sqrt(2/1 * 2 * (2/15)^2) = 4/15.
+  const double half = std::tan(0.475 * M_PI) * 4 / 15;
+  ASSERT_TRUE(s->interval.has_value());
+  EXPECT_NEAR(std::log(s->interval->lo), std::log(5.0 / 3) - half, 1e-9);
+  EXPECT_NEAR(std::log(s->interval->hi), std::log(5.0 / 3) + half, 1e-9);
+}
+
+TEST(SpeedupLegacy, LongAnswersCountNoMoreThanShortOnes) {
+  // Scaling one prompt's lengths and times leaves its speeds, and so the mean of speeds.
+  std::vector<PromptPair> pairs = {{10, 10, 10, 5}, {30, 60, 30, 60}};
+  const double before = speedup_legacy(pairs)->value, sum = speedup_sum(pairs)->value;
+  pairs[1] = {300, 600, 300, 600};
+  EXPECT_DOUBLE_EQ(speedup_legacy(pairs)->value, before);
+  EXPECT_LT(speedup_sum(pairs)->value, sum);
+}
+
 TEST(Speedup, EdgeCases) {
   EXPECT_FALSE(speedup_sum({}).has_value());
   EXPECT_FALSE(speedup_geo({}).has_value());
@@ -117,6 +140,17 @@ TEST(Speedup, EdgeCases) {
   EXPECT_FALSE(speedup_sum(one)->interval.has_value());
   const std::vector<PromptPair> none = {{0, 0, 0, 0}};
   EXPECT_FALSE(speedup_sum(none).has_value());
+  EXPECT_FALSE(speedup_legacy({}).has_value());
+  EXPECT_FALSE(speedup_legacy(none).has_value());
+  EXPECT_EQ(speedup_legacy(pairs)->n, 1);
+  EXPECT_FALSE(speedup_legacy(pairs)->interval.has_value());
+}
+
+TEST(Speedup, TheNamedEstimatorIsTaken) {
+  const auto pairs = random_pairs(12, 9, 0.7);
+  EXPECT_EQ(speedup(pairs, Estimator::kSum)->value, speedup_sum(pairs)->value);
+  EXPECT_EQ(speedup(pairs, Estimator::kGeo)->value, speedup_geo(pairs)->value);
+  EXPECT_EQ(speedup(pairs, Estimator::kLegacy)->value, speedup_legacy(pairs)->value);
 }
 
 TEST(Explain, TheIdentityHolds) {

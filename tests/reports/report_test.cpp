@@ -493,6 +493,49 @@ TEST_F(ReportTest, TheGeometricMeanIsNamed) {
   EXPECT_THAT(to_markdown(r), HasSubstr("geometric mean over prompts"));
 }
 
+TEST_F(ReportTest, TheLegacyEstimatorIsAskedForAndNamed) {
+  const int64_t id = tests::fill(store_, run_);
+  EXPECT_THAT(to_text(build_report(store_, id)), Not(HasSubstr("Spec-Bench")));
+  const Report r = build_report(store_, id, {.estimator = Estimator::kLegacy});
+  // Tokens per prompt over steps of 12 ms each, against one token per 10 ms everywhere.
+  EXPECT_NEAR(*row(r, "pld:k=4", "gsm8k").speedup,
+              (32.0 / 13 + 36.0 / 14 + 40.0 / 16 + 44.0 / 17) / 4 * 10 / 12, 1e-9);
+  for (const std::string& text : {to_text(r), to_markdown(r), to_latex(r), to_html(r, store_)}) {
+    EXPECT_THAT(text, HasSubstr("speedup as Spec-Bench/EAGLE"));
+    EXPECT_THAT(text, HasSubstr("mean of speeds over mean of speeds"));
+  }
+  EXPECT_THAT(to_json(r), HasSubstr("\"estimator\": \"legacy\""));
+}
+
+TEST_F(ReportTest, ABootstrapIsNamedAndAlwaysTheSame) {
+  run_.prompts_per_task = 40;
+  run_.change = [](GenerationRecord& g, const SyntheticArm& a, int prompt, int, int) {
+    if (a.role == "method") g.turns[0].decode_ns += 1'000'000 * (prompt * 7 % 11);
+  };
+  const int64_t id = tests::fill(store_, run_);
+  const Report t = build_report(store_, id);
+  for (const Estimator e : {Estimator::kSum, Estimator::kGeo, Estimator::kLegacy}) {
+    const ReportOptions options = {.estimator = e, .interval = IntervalKind::kBootstrap};
+    const Report r = build_report(store_, id, options);
+    EXPECT_EQ(to_json(r), to_json(build_report(store_, id, options)));
+    const ReportRow& pld = row(r, "pld:k=4", "gsm8k");
+    ASSERT_TRUE(pld.speedup_interval && pld.tau_interval);
+    EXPECT_LT(pld.speedup_interval->lo, *pld.speedup);
+    EXPECT_GT(pld.speedup_interval->hi, *pld.speedup);
+    const Report closed = build_report(store_, id, {.estimator = e});
+    EXPECT_EQ(row(closed, "pld:k=4", "gsm8k").speedup, pld.speedup);
+    EXPECT_NE(row(closed, "pld:k=4", "gsm8k").speedup_interval->lo, pld.speedup_interval->lo);
+    EXPECT_NE(pld.tau_interval->lo, row(t, "pld:k=4", "gsm8k").tau_interval->lo);
+    EXPECT_THAT(to_json(r), HasSubstr("\"interval\": \"bootstrap\""));
+    for (const std::string& text : {to_text(r), to_markdown(r), to_latex(r), to_html(r, store_)}) {
+      EXPECT_THAT(text, HasSubstr("paired bootstrap over prompts, 10,000 resamples"));
+      EXPECT_THAT(text, HasSubstr("population"));
+    }
+  }
+  EXPECT_THAT(to_json(t), HasSubstr("\"interval\": \"t\""));
+  EXPECT_THAT(to_text(t), HasSubstr("(population), Student's t over prompts"));
+}
+
 TEST_F(ReportTest, RowsOfSeveralDataSetsAndThePool) {
   run_.tasks = {"zebra", "ant"};
   const Report r = report();
