@@ -5,6 +5,7 @@
 
 #include "engine/base/error.h"
 #include "reports/matching.h"
+#include "reports/sessions.h"
 
 namespace evalrun::reports {
 
@@ -60,13 +61,13 @@ std::vector<Cause> speed_causes(double method, double ar, double margin) {
   return causes;
 }
 
-std::vector<Cause> causes_of(const MatchedArm& m, double margin) {
+std::vector<Cause> causes_of(const Pairing& a, const Pairing& b, bool text_changed, double margin) {
   std::vector<Cause> causes;
-  const double speeds[] = {m.a.method.fastest_tok_s(), m.b.method.fastest_tok_s(),
-                           m.a.base.fastest_tok_s(), m.b.base.fastest_tok_s()};
+  const double speeds[] = {a.method.fastest_tok_s(), b.method.fastest_tok_s(),
+                           a.base.fastest_tok_s(), b.base.fastest_tok_s()};
   if (*std::min_element(std::begin(speeds), std::end(speeds)) > 0)
     causes = speed_causes(std::log(speeds[1] / speeds[0]), std::log(speeds[3] / speeds[2]), margin);
-  if (m.same_tokens < m.cells) causes.push_back(Cause::kTextChanged);
+  if (text_changed) causes.push_back(Cause::kTextChanged);
   return causes;
 }
 
@@ -92,27 +93,86 @@ Change classify(const base::Interval& logs, double margin) {
   return Change::kInconclusive;
 }
 
-ArmComparison compare_arm(const RunData& a, const RunData& b, const std::string& label,
-                          const std::string& task, const CompareOptions& options) {
-  const MatchedArm m = match_arm(a, b, label, task);
+// The sessions of one side, their cells added up.
+struct Side {
+  Pairing total;
+  std::vector<std::map<std::string, double>> logs;  // of each session: prompt key -> ln s_i
+
+  void add(const RunData& run, const Pairing& p) {
+    total.method.add(p.method);
+    total.base.add(p.base);
+    std::map<std::string, double>& of = logs.emplace_back();
+    for (const PromptInfo& prompt : run.prompts)
+      if (const auto it = p.prompts.find(prompt.id); it != p.prompts.end())
+        if (const auto log = fastest_log_ratios({&it->second, 1}); !log.empty()) of[prompt.key] = log[0];
+  }
+};
+
+// Of the prompts that have a speedup in every session of both sides.
+std::pair<SessionLogs, SessionLogs> common_logs(const Side& a, const Side& b) {
+  SessionLogs of_a(a.logs.size()), of_b(b.logs.size());
+  for (const auto& [key, log] : a.logs.front()) {
+    const auto has = [&](const auto& session) { return session.contains(key); };
+    if (!std::all_of(a.logs.begin(), a.logs.end(), has) ||
+        !std::all_of(b.logs.begin(), b.logs.end(), has))
+      continue;
+    for (size_t r = 0; r < of_a.size(); ++r) of_a[r].push_back(a.logs[r].at(key));
+    for (size_t r = 0; r < of_b.size(); ++r) of_b[r].push_back(b.logs[r].at(key));
+  }
+  return {of_a, of_b};
+}
+
+ArmComparison compare_arm(const std::vector<RunData>& a, const std::vector<RunData>& b,
+                          const std::string& label, const std::string& task,
+                          const CompareOptions& options) {
+  Side side_a, side_b;
+  int64_t cells = 0, same_tokens = 0;
+  for (size_t r = 0; r < b.size(); ++r) {
+    const MatchedArm m = match_arm(a[0], b[r], label, task);
+    if (r == 0) side_a.add(a[0], m.a);
+    side_b.add(b[r], m.b);
+    cells += m.cells, same_tokens += m.same_tokens;
+  }
+  for (size_t r = 1; r < a.size(); ++r) side_a.add(a[r], match_arm(a[r], b[0], label, task).a);
+
   const double margin = -std::log(1 - options.min_effect);
+  const auto [logs_a, logs_b] = common_logs(side_a, side_b);
   ArmComparison c;
   c.method = label;
   c.dataset = task.empty() ? "all" : task;
-  c.n_prompts = static_cast<int>(m.log_differences.size());
-  if (m.cells > 0)
-    c.identical_share = static_cast<double>(m.same_tokens) / static_cast<double>(m.cells);
-  if (c.n_prompts > 0) c.ratio = std::exp(base::mean(m.log_differences));
-  if (const auto t = base::t_interval(m.log_differences, options.confidence)) {
+  c.n_prompts = static_cast<int>(logs_a.front().size());
+  if (cells > 0) c.identical_share = static_cast<double>(same_tokens) / static_cast<double>(cells);
+  if (const auto t = session_change(logs_a, logs_b, options.scope, options.confidence)) {
+    c.ratio = std::exp(t->mean);
     c.interval = base::Interval{std::exp(t->interval.lo), std::exp(t->interval.hi)};
+    c.session_sd = t->session_sd;
     c.change = classify(t->interval, margin);
     if (t->standard_error > 0)
-      c.p_value = 2 * base::student_t_cdf(-std::fabs(t->mean / t->standard_error), t->n - 1);
+      c.p_value = 2 * base::student_t_cdf(-std::fabs(t->mean / t->standard_error), t->dof);
+  } else if (c.n_prompts > 0) {
+    c.ratio = std::exp(base::mean(logs_b.front()) - base::mean(logs_a.front()));
   }
-  c.a = side_of(m.a);
-  c.b = side_of(m.b);
-  c.causes = causes_of(m, margin);
+  c.a = side_of(side_a.total);
+  c.b = side_of(side_b.total);
+  c.causes = causes_of(side_a.total, side_b.total, same_tokens < cells, margin);
   return c;
+}
+
+// All rows with a p-value are one family: data sets, methods and the pooled rows alike, because all
+// of them are there to be read.
+void adjust(Comparison& c) {
+  if (c.adjustment == base::Adjustment::kNone) return;
+  std::vector<ArmComparison*> family;
+  std::vector<double> p;
+  for (ArmComparison& x : c.arms)
+    if (x.p_value) family.push_back(&x), p.push_back(*x.p_value);
+  p = base::adjusted_p(p, c.adjustment);
+  for (size_t i = 0; i < family.size(); ++i) {
+    ArmComparison& x = *family[i];
+    x.p_adjusted = p[i];
+    if ((x.change == Change::kFaster || x.change == Change::kSlower) && p[i] >= 1 - c.confidence)
+      x.change = Change::kInconclusive;
+  }
 }
 
 std::string name_of(const RunInfo& r) {
@@ -151,21 +211,51 @@ void add_warnings(Comparison& c, const RunData& a, const RunData& b) {
   }
 }
 
-}  // namespace
+// What the sessions of one side did differently.
+void add_session_warnings(Comparison& c, const std::vector<RunData>& side, const char* name) {
+  if (side.size() > 1 && side.size() < kFewSessions)
+    c.warnings.push_back(fmt::format(
+        "{} has {} sessions: with fewer than {} the variance between sessions is badly estimated",
+        name, side.size(), kFewSessions));
+  for (size_t r = 1; r < side.size(); ++r)
+    for (const ArmInfo& arm : side[r].arms) {
+      const MatchedArm m = match_arm(side[0], side[r], arm.label, "");
+      if (m.same_tokens < m.cells)
+        c.warnings.push_back(fmt::format("{}: tokens of {} and {} of {} differ on {} of {} prompts",
+                                         arm.label, name_of(side[0].run), name_of(side[r].run),
+                                         name, m.cells - m.same_tokens, m.cells));
+    }
+}
 
-Comparison compare_runs(const results::ResultStore& store_a, int64_t run_a,
-                        const results::ResultStore& store_b, int64_t run_b,
-                        const CompareOptions& options) {
-  const RunData a = load_run(store_a, run_a, options.faults);
-  const RunData b = load_run(store_b, run_b, options.faults);
-  for (const auto& [data, store] : {std::pair{&a, &store_a}, std::pair{&b, &store_b}})
-    if (data->baseline() == nullptr)
-      throw base::data_error(store->path(), name_of(data->run),
+std::vector<RunData> load_side(std::span<const StoredRun> side, const CompareOptions& options) {
+  EVALRUN_CHECK(!side.empty(), "a side without a run");
+  std::vector<RunData> sessions;
+  for (const StoredRun& s : side) {
+    RunData run = load_run(*s.store, s.run, options.faults);
+    if (run.baseline() == nullptr)
+      throw base::data_error(s.store->path(), name_of(run.run),
                              "has no plain-decoding arm, so there are no speedups to compare",
                              "measure with 'ar' among --methods");
+    for (const RunData& before : sessions)
+      require_sessions_of_one_thing(before, run, s.store->path());
+    sessions.push_back(std::move(run));
+  }
+  return sessions;
+}
+
+}  // namespace
+
+Comparison compare_runs(std::span<const StoredRun> runs_a, std::span<const StoredRun> runs_b,
+                        const CompareOptions& options) {
+  const std::vector<RunData> all_a = load_side(runs_a, options), all_b = load_side(runs_b, options);
+  const RunData &a = all_a.front(), &b = all_b.front();
   Comparison c;
-  c.a = a.run, c.b = b.run;
+  for (const RunData& r : all_a) c.a.push_back(r.run);
+  for (const RunData& r : all_b) c.b.push_back(r.run);
   c.min_effect = options.min_effect;
+  c.confidence = options.confidence;
+  c.adjustment = options.adjustment;
+  c.scope = options.scope;
   const auto keys_b = prompts_by_key(b);
   std::vector<std::string> tasks;
   for (const PromptInfo& p : a.prompts)
@@ -174,16 +264,26 @@ Comparison compare_runs(const results::ResultStore& store_a, int64_t run_a,
   for (const ArmInfo& arm : a.arms) {
     if (!arm.drafts() || b.arm(arm.label) == nullptr) continue;
     for (const std::string& task : tasks)
-      c.arms.push_back(compare_arm(a, b, arm.label, task, options));
-    if (tasks.size() > 1) c.arms.push_back(compare_arm(a, b, arm.label, "", options));
+      c.arms.push_back(compare_arm(all_a, all_b, arm.label, task, options));
+    if (tasks.size() > 1) c.arms.push_back(compare_arm(all_a, all_b, arm.label, "", options));
   }
-  add_warnings(c, a, b);
   if (c.arms.empty())
-    throw base::data_error(
-        store_b.path(), name_of(b.run),
-        fmt::format("shares no method and prompt with {} of {}", name_of(a.run), store_a.path()),
-        "compare runs of the same suite");
+    throw base::data_error(runs_b.front().store->path(), name_of(b.run),
+                           fmt::format("shares no method and prompt with {} of {}", name_of(a.run),
+                                       runs_a.front().store->path()),
+                           "compare runs of the same suite");
+  adjust(c);
+  add_warnings(c, a, b);
+  add_session_warnings(c, all_a, "A");
+  add_session_warnings(c, all_b, "B");
   return c;
+}
+
+Comparison compare_runs(const results::ResultStore& store_a, int64_t run_a,
+                        const results::ResultStore& store_b, int64_t run_b,
+                        const CompareOptions& options) {
+  const StoredRun a = {&store_a, run_a}, b = {&store_b, run_b};
+  return compare_runs({&a, 1}, {&b, 1}, options);
 }
 
 }  // namespace evalrun::reports

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "engine/base/error.h"
 #include "reports/compare.h"
 #include "reports/format.h"
 
@@ -26,40 +27,99 @@ std::string verdict_cell(const ArmComparison& c) {
   return causes.empty() ? to_string(c.change) : fmt::format("{} ({})", to_string(c.change), causes);
 }
 
+std::string p_text(const std::optional<double>& p) {
+  return p && *p < 0.001 ? "<0.001" : number(p, 3);
+}
+
+// What a verdict is based on.
+std::string verdict_text(const Comparison& c) {
+  const std::string level = percent(1 - c.confidence, 1);
+  std::string text = fmt::format(
+      "Verdict: no difference where the interval lies within {} of 1; else faster or slower where ",
+      percent(c.min_effect, 1));
+  switch (c.adjustment) {
+    case base::Adjustment::kNone:
+      return text + fmt::format(
+                        "the interval leaves out 1, not adjusted for the number of rows: {} of the "
+                        "rows without a change are called changed.",
+                        level);
+    case base::Adjustment::kHolm:
+      return text +
+             fmt::format("p adj. (Holm over the rows) is below {}: the chance of any false call.",
+                         level);
+    case base::Adjustment::kBenjaminiHochberg:
+      return text + fmt::format(
+                        "p adj. (Benjamini-Hochberg over the rows) is below {}: of the rows called "
+                        "changed, at most that share is false on average.",
+                        level);
+  }
+  EVALRUN_CHECK(false, "unknown adjustment {}", static_cast<int>(c.adjustment));
+}
+
+// What B/A's interval is for and made from.
+std::string scope_text(const Comparison& c) {
+  const bool several = c.a.size() > 1 || c.b.size() > 1;
+  std::string text = c.scope == Scope::kFixedSet ? "for these prompts measured again (fixed set)"
+                                                 : "for new prompts of the same kind (population)";
+  if (!several)
+    return text +
+           ", from the spread over prompts within one session a side: what another session "
+           "would add is not in it";
+  return text + (c.scope == Scope::kFixedSet
+                     ? ", from the spread between sessions"
+                     : ", from the spread over prompts and between sessions");
+}
+
 std::string render(const Comparison& c, bool markdown) {
   const auto line = [&](const std::string& s) {
     return markdown ? fmt::format("{}\n\n", escape_markdown(s)) : fmt::format("{}\n", s);
   };
-  std::string out =
-      line(fmt::format("A: {}", run_name(c.a))) + line(fmt::format("B: {}", run_name(c.b)));
+  const bool several = c.a.size() > 1 || c.b.size() > 1;
+  const bool adjusted = c.adjustment != base::Adjustment::kNone;
+  const bool from_prompts = !several || c.scope == Scope::kPopulation;
+  std::string out;
+  for (const auto& [name, runs] : {std::pair{"A", &c.a}, std::pair{"B", &c.b}})
+    for (const RunInfo& r : *runs) out += line(fmt::format("{}: {}", name, run_name(r)));
   Table t;
-  t.header = {"method",  "data set",    "prompts", "B/A [95 %]", "p",
-              "verdict", "same tokens", "speedup", "tok/s",      "AR tok/s",
-              "tau",     "T(n)/T(1)",   "draft",   "overhead"};
-  for (const ArmComparison& x : c.arms)
-    t.rows.push_back(
-        {x.method, x.dataset, fmt::format("{}", x.n_prompts),
-         x.n_prompts > 0 ? with_interval(x.ratio, x.interval, x.n_prompts, 3) : "-",
-         x.p_value ? (*x.p_value < 0.001 ? "<0.001" : number(x.p_value, 3)) : "-", verdict_cell(x),
-         percent(x.identical_share, 1), change_of(x.a.speedup, x.b.speedup),
-         change_of(x.a.tok_s, x.b.tok_s), change_of(x.a.base_tok_s, x.b.base_tok_s),
-         change_of(x.a.tau, x.b.tau), change_of(x.a.t_ratio, x.b.t_ratio),
-         change_of(x.a.draft_share, x.b.draft_share), change_of(x.a.overhead, x.b.overhead)});
+  t.header = {"method", "data set", "prompts",
+              fmt::format("B/A [{} %]", number(100 * c.confidence, c.confidence == 0.95 ? 0 : 2))};
+  if (several) t.header.push_back("sd of sessions");
+  t.header.push_back("p");
+  if (adjusted) t.header.push_back("p adj.");
+  for (const char* h : {"verdict", "same tokens", "speedup", "tok/s", "AR tok/s", "tau",
+                        "T(n)/T(1)", "draft", "overhead"})
+    t.header.push_back(h);
+  for (const ArmComparison& x : c.arms) {
+    // A star is for few prompts; where prompts are no sample, their number does not matter.
+    std::vector<std::string> row = {
+        x.method, x.dataset, fmt::format("{}", x.n_prompts),
+        x.n_prompts > 0
+            ? with_interval(x.ratio, x.interval, from_prompts ? x.n_prompts : kIndicativeBelow, 3)
+            : "-"};
+    if (several) row.push_back(percent(x.session_sd, 2));
+    row.push_back(p_text(x.p_value));
+    if (adjusted) row.push_back(p_text(x.p_adjusted));
+    for (std::string cell :
+         {verdict_cell(x), percent(x.identical_share, 1), change_of(x.a.speedup, x.b.speedup),
+          change_of(x.a.tok_s, x.b.tok_s), change_of(x.a.base_tok_s, x.b.base_tok_s),
+          change_of(x.a.tau, x.b.tau), change_of(x.a.t_ratio, x.b.t_ratio),
+          change_of(x.a.draft_share, x.b.draft_share), change_of(x.a.overhead, x.b.overhead)})
+      row.push_back(std::move(cell));
+    t.rows.push_back(std::move(row));
+  }
   out += markdown ? t.markdown() : t.text();
   out += "\n";
   for (const std::string& w : c.warnings) out += line(fmt::format("Note: {}", w));
-  out +=
-      line(fmt::format("B/A: factor by which the speedup of a typical prompt changed, paired by "
-                       "prompt; the interval is "
-                       "for these prompts measured again (fixed set){}. No difference: the "
-                       "interval lies within {} of 1.",
-                       std::any_of(c.arms.begin(), c.arms.end(),
-                                   [](const ArmComparison& x) {
-                                     return x.interval && x.n_prompts < kIndicativeBelow;
-                                   })
-                           ? "; * fewer than 30 prompts: indicative only"
-                           : "",
-                       percent(c.min_effect, 1)));
+  const bool indicative =
+      from_prompts && std::any_of(c.arms.begin(), c.arms.end(), [](const auto& x) {
+        return x.interval && x.n_prompts < kIndicativeBelow;
+      });
+  out += line(
+      fmt::format("B/A: factor by which the speedup of a typical prompt changed, paired by prompt; "
+                  "the interval "
+                  "is {}{}.",
+                  scope_text(c), indicative ? "; * fewer than 30 prompts: indicative only" : ""));
+  out += line(verdict_text(c));
   return out;
 }
 
@@ -71,6 +131,20 @@ Json run_json(const RunInfo& r) {
           {"suite", r.suite},
           {"commit", r.commit},
           {"started", r.started}};
+}
+
+// The first session's keys, as for one run, and all of them.
+Json side_json(const std::vector<RunInfo>& sessions) {
+  Json side = run_json(sessions.front());
+  side["sessions"] = Json::array();
+  for (const RunInfo& r : sessions) side["sessions"].push_back(run_json(r));
+  return side;
+}
+
+Json value(const std::optional<double>& v) { return v ? Json(*v) : Json(nullptr); }
+
+const char* name_of(base::Adjustment a) {
+  return a == base::Adjustment::kNone ? "none" : a == base::Adjustment::kHolm ? "holm" : "bh";
 }
 
 Json side_json(const ArmSide& s) {
@@ -95,18 +169,19 @@ std::string to_json(const Comparison& c) {
                     {"ratio", x.n_prompts > 0 ? Json(x.ratio) : Json(nullptr)},
                     {"ratio_lo", x.interval ? Json(x.interval->lo) : Json(nullptr)},
                     {"ratio_hi", x.interval ? Json(x.interval->hi) : Json(nullptr)},
-                    {"p_value", x.p_value ? Json(*x.p_value) : Json(nullptr)},
+                    {"p_value", value(x.p_value)},
                     {"verdict", to_string(x.change)},
                     {"causes", causes},
                     {"identical_share", x.identical_share},
                     {"a", side_json(x.a)},
-                    {"b", side_json(x.b)}});
+                    {"b", side_json(x.b)},
+                    {"p_adjusted", value(x.p_adjusted)},
+                    {"session_sd", value(x.session_sd)}});
   }
-  const Json all = {{"a", run_json(c.a)},
-                    {"b", run_json(c.b)},
-                    {"min_effect", c.min_effect},
-                    {"arms", rows},
-                    {"warnings", c.warnings}};
+  const Json all = {{"a", side_json(c.a)},        {"b", side_json(c.b)},
+                    {"min_effect", c.min_effect}, {"arms", rows},
+                    {"warnings", c.warnings},     {"scope", to_string(c.scope)},
+                    {"confidence", c.confidence}, {"adjust", name_of(c.adjustment)}};
   return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

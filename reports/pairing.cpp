@@ -10,6 +10,13 @@ void Counters::add(const SampleRow& s) {
   fastest_ns += s.fastest_ns;
 }
 
+void Counters::add(const Counters& c) {
+  n_decode += c.n_decode, steps += c.steps, drafted += c.drafted, drafted_depth += c.drafted_depth;
+  accepted += c.accepted, emitted += c.emitted, target_forwards += c.target_forwards;
+  rows += c.rows, undrafted += c.undrafted;
+  draft_ns += c.draft_ns, verify_ns += c.verify_ns, decode_ns += c.decode_ns;
+}
+
 std::optional<Explanation> explain(const Counters& m, const Counters& b) {
   if (m.steps <= 0 || b.steps <= 0 || b.verify_ns <= 0 || b.decode_ns <= 0 || m.decode_ns <= 0 ||
       b.n_decode <= 0 || m.n_decode <= 0)

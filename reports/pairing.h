@@ -20,6 +20,7 @@ struct Counters {
   double target_forwards = 0, rows = 0, undrafted = 0;
   double draft_ns = 0, verify_ns = 0, decode_ns = 0, fastest_ns = 0;
   void add(const SampleRow& s);
+  void add(const Counters& c);
   double tok_s() const { return decode_ns > 0 ? 1e9 * n_decode / decode_ns : 0; }
   double fastest_tok_s() const { return fastest_ns > 0 ? 1e9 * n_decode / fastest_ns : 0; }
 };

@@ -44,6 +44,9 @@ TEST_F(StoredRuns, ReportFormatsAndNames) {
   for (const char* format : {"text", "md", "csv", "latex", "html"})
     EXPECT_THAT(with_db({"report", "-o", format, "--why", "--metric", "geo"}).out,
                 HasSubstr("pld"));
+  EXPECT_THAT(with_db({"report", "--metric", "legacy", "--interval", "bootstrap"}).out,
+              HasSubstr("speedup as Spec-Bench/EAGLE"));
+  expect_refused(with_db({"report", "--interval", "z"}), 2, "z not in");
   expect_refused(with_db({"report", "-o", "pdf"}), 2, "pdf");
   expect_refused(with_db({"report", "frist"}), 2, "first");
 }
@@ -155,6 +158,24 @@ TEST_F(StoredRuns, CompareWithItself) {
   expect_refused(with_db({"compare", "1", "none"}), 2, "none");
   expect_refused(with_db({"compare", "1"}), 2, "b is required");
   expect_refused(with_db({"compare", "1", "1", "--min-effect", "3 per cent"}), 2, "--min-effect");
+}
+
+TEST_F(StoredRuns, CompareSessions) {
+  ASSERT_EQ(run(run_arguments(kMaxNew, {"--no-resume", "--label", "again"})).exit_code, 0);
+  const ProgramResult result =
+      with_db({"compare", "first,again", "first", "--adjust", "holm", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json c = json::parse(result.out);
+  EXPECT_EQ(c["a"]["sessions"].size(), 2u);
+  EXPECT_EQ(c["b"]["sessions"].size(), 1u);
+  EXPECT_EQ(c["adjust"], "holm");
+  EXPECT_EQ(c["scope"], "fixed-set");
+  EXPECT_TRUE(c["arms"][0]["session_sd"].is_number());
+  EXPECT_THAT(with_db({"compare", "1,2", "1", "--scope", "population"}).out,
+              HasSubstr("A has 2 sessions"));
+  expect_refused(with_db({"compare", "1,1", "1"}), 7, "is the same run");
+  expect_refused(with_db({"compare", "1,", "1"}), 2, "without a name");
+  expect_refused(with_db({"compare", "1", "1", "--adjust", "bonferroni"}), 2, "bonferroni");
 }
 
 TEST_F(StoredRuns, BaselineLife) {
