@@ -104,7 +104,8 @@ struct Side {
     std::map<std::string, double>& of = logs.emplace_back();
     for (const PromptInfo& prompt : run.prompts)
       if (const auto it = p.prompts.find(prompt.id); it != p.prompts.end())
-        if (const auto log = fastest_log_ratios({&it->second, 1}); !log.empty()) of[prompt.key] = log[0];
+        if (const auto log = fastest_log_ratios({&it->second, 1}); !log.empty())
+          of[prompt.key] = log[0];
   }
 };
 

@@ -414,7 +414,8 @@ class Gate {
                     : t->interval.lo > allowed ? Outcome::kOk
                                                : Outcome::kInconclusive;
         v.reason = tok_s_text(m);
-        v.causes = causes_of(m.a, m.b, m.same_tokens < m.cells, -allowed);  // what is below the limit is no cause
+        v.causes = causes_of(m.a, m.b, m.same_tokens < m.cells,
+                             -allowed);  // what is below the limit is no cause
         tested.push_back(speed.size());
       }
       speed.push_back(std::move(v));
