@@ -409,10 +409,18 @@ TEST_F(GateTest, HolmOverMethods) {
   run_.prompts_per_task = 6;
   const GateResult g =
       gate(measure("a", nullptr, 0.2), measure("b", nullptr, 0.2), {.max_regression = 0});
-  std::vector<double> p;
+  std::vector<double> p, alone;  // alone: worked out again from the limits
   for (const Verdict& v : g.verdicts)
-    if (v.metric == "speed") p.push_back(*v.p_value);
+    if (v.metric == "speed") {
+      p.push_back(*v.p_value);
+      const double mean = std::log1p(*v.effect), dof = static_cast<double>(v.n - 1);
+      const double half = (std::log1p(*v.hi) - std::log1p(*v.lo)) / 2;
+      const double t = (mean - std::log1p(-*v.margin)) / half * base::student_t_quantile(0.95, dof);
+      alone.push_back(base::student_t_cdf(t, dof));
+    }
   ASSERT_EQ(p.size(), 20u);
+  const std::vector<double> expected = base::adjusted_p(alone, base::Adjustment::kHolm);
+  for (size_t i = 0; i < p.size(); ++i) EXPECT_NEAR(p[i], expected[i], 1e-9);
   EXPECT_NE(g.code, ExitCode::kRegression);
   EXPECT_LE(*std::max_element(p.begin(), p.end()), 1);
 }
