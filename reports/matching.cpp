@@ -1,7 +1,9 @@
 #include "reports/matching.h"
 
 #include <cmath>
-#include <set>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "engine/base/error.h"
 
@@ -15,7 +17,8 @@ std::map<std::string, const PromptInfo*> prompts_by_key(const RunData& data) {
 
 namespace {
 
-Pairing pair_arm(const RunData& data, const ArmInfo& arm, const std::set<int64_t>& prompts) {
+Pairing pair_arm(const RunData& data, const ArmInfo& arm,
+                 const std::unordered_set<int64_t>& prompts) {
   const ArmInfo* reference = data.reference(arm);
   EVALRUN_CHECK(reference != nullptr, "run {} has no baseline arm", data.run.id);
   return pair_with_reference(cells_of(data, arm.id), cells_of(data, reference->id),
@@ -29,12 +32,15 @@ MatchedArm match_arm(const RunData& a, const RunData& b, const std::string& labe
   const ArmInfo* arm_a = a.arm(label);
   const ArmInfo* arm_b = b.arm(label);
   EVALRUN_CHECK(arm_a != nullptr && arm_b != nullptr, "arm '{}' is not in both runs", label);
-  const auto by_key_b = prompts_by_key(b);
+  const auto takes_part = [&](const PromptInfo& p) { return task.empty() || p.task == task; };
+  std::unordered_map<std::string_view, const PromptInfo*> by_key_b;
+  for (const PromptInfo& p : b.prompts)
+    if (takes_part(p)) by_key_b[p.key] = &p;
   std::vector<std::pair<const PromptInfo*, const PromptInfo*>> common;
-  std::set<int64_t> ids_a, ids_b;
+  std::unordered_set<int64_t> ids_a, ids_b;
   for (const PromptInfo& p : a.prompts) {
     const auto it = by_key_b.find(p.key);
-    if (it == by_key_b.end() || (!task.empty() && p.task != task)) continue;
+    if (it == by_key_b.end() || !takes_part(p)) continue;
     common.emplace_back(&p, it->second);
     ids_a.insert(p.id);
     ids_b.insert(it->second->id);

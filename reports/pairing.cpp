@@ -1,5 +1,7 @@
 #include "reports/pairing.h"
 
+#include <algorithm>
+
 namespace evalrun::reports {
 
 void Counters::add(const SampleRow& s) {
@@ -35,9 +37,15 @@ std::optional<Explanation> explain(const Counters& m, const Counters& b) {
 }
 
 std::map<Cell, const SampleRow*> cells_of(const RunData& data, int64_t arm_id) {
+  struct ByArm {
+    bool operator()(const SampleRow& s, int64_t arm) const { return s.arm_id < arm; }
+    bool operator()(int64_t arm, const SampleRow& s) const { return arm < s.arm_id; }
+  };
+  const auto [begin, end] =
+      std::equal_range(data.samples.begin(), data.samples.end(), arm_id, ByArm());
   std::map<Cell, const SampleRow*> cells;
-  for (const SampleRow& s : data.samples)
-    if (s.arm_id == arm_id) cells[{s.prompt_id, s.sample}] = &s;
+  for (auto s = begin; s != end; ++s)
+    cells.insert_or_assign(cells.end(), {s->prompt_id, s->sample}, &*s);
   return cells;
 }
 

@@ -4,11 +4,13 @@
 #include <cmath>
 #include <cstdlib>
 #include <set>
+#include <unordered_map>
 
 #include "engine/base/error.h"
 #include "reports/bootstrap.h"
 #include "reports/estimators.h"
 #include "reports/pairing.h"
+#include "reports/run_counts.h"
 
 namespace evalrun::reports {
 
@@ -22,9 +24,6 @@ std::optional<double> ratio(double numerator, double denominator) {
   return denominator > 0 ? std::optional(numerator / denominator) : std::nullopt;
 }
 
-// (arm id, task) -> what the store's views say; the pooled row adds tasks up.
-using ArmTask = std::pair<int64_t, std::string>;
-
 struct Score {
   int64_t prompt = 0;
   int sample = 0;
@@ -32,25 +31,18 @@ struct Score {
   std::optional<double> value, control;
   bool suspicious = false, unsandboxed = false;
 };
-struct Histogram {  // of one (drafted depth, accepted) pair
-  int64_t depth = 0, accepted = 0, steps = 0;
-  bool cut = false;
-};
 
 struct Divergences {
   int64_t asked = 0, differing = 0, near_ties = 0;
   std::optional<double> largest_gap;
 };
 
+// What the store says; the pooled row adds tasks up.
 struct Aggregates {
-  std::map<ArmTask, std::pair<int64_t, int64_t>> counts;    // generations, failed
-  std::map<ArmTask, std::pair<int64_t, int64_t>> identity;  // compared, identical
+  RunCounts counts;
   std::map<ArmTask, std::vector<Score>> scores;
   std::map<std::pair<ArmTask, std::string>, std::map<int, double>> pass_at;  // by convention
-  std::map<ArmTask, std::vector<Histogram>> histograms;
-  std::map<ArmTask, std::vector<NodeAcceptance>> nodes;
   std::map<ArmTask, Divergences> divergences;
-  int64_t hidden_faults = 0;
 };
 
 // The arm that quality is compared with; null without a baseline.
@@ -123,49 +115,16 @@ void read_scores(const results::ResultStore& store, int64_t run_id, const ArmInf
       });
 }
 
-Aggregates load_aggregates(const results::ResultStore& store, int64_t run_id,
-                           const std::vector<ArmInfo>& arms, const ArmInfo* control) {
+Aggregates load_aggregates(const results::ResultStore& store, const RunData& data,
+                           const ArmInfo* control) {
   Aggregates a;
-  store.query("SELECT arm_id, task, fault, generations, failed FROM v_count WHERE run_id = ?",
-              {run_id}, [&](const Row& r) {
-                if (r.text(2).empty())
-                  a.counts[{r.integer(0), r.text(1)}] = {r.integer(3), r.integer(4)};
-                else
-                  a.hidden_faults += r.integer(3);
-                return true;
-              });
-  store.query(
-      "SELECT arm_id, task, compared, identical FROM v_identity WHERE run_id = ? AND fault = ''",
-      {run_id}, [&](const Row& r) {
-        a.identity[{r.integer(0), r.text(1)}] = {r.integer(2), r.integer(3)};
-        return true;
-      });
-  read_scores(store, run_id, control, a);
-  // The one query that reads every step: only where something can have been drafted.
-  for (const ArmInfo& arm : arms) {
-    if (!arm.drafts()) continue;
-    store.query(
-        "SELECT task, drafted_depth, accepted, steps, cut FROM v_acceptance_histogram "
-        "WHERE run_id = ? AND arm_id = ? AND fault = ''",
-        {run_id, arm.id}, [&](const Row& r) {
-          a.histograms[{arm.id, r.text(0)}].push_back(
-              {r.integer(1), r.integer(2), r.integer(3), r.integer(4) != 0});
-          return true;
-        });
-  }
-  store.query(
-      "SELECT arm_id, task, depth, rank, tested, accepted FROM v_node_acceptance "
-      "WHERE run_id = ? AND fault = ''",
-      {run_id}, [&](const Row& r) {
-        a.nodes[{r.integer(0), r.text(1)}].push_back(
-            {r.integer(2), r.integer(3), r.integer(4), r.integer(5)});
-        return true;
-      });
-  if (std::any_of(arms.begin(), arms.end(), replayed))
+  a.counts = count_run(store, data);
+  read_scores(store, data.run.id, control, a);
+  if (std::any_of(data.arms.begin(), data.arms.end(), replayed))
     store.query(
         "SELECT arm_id, task, asked, differing, near_ties, largest_gap FROM v_divergence "
         "WHERE run_id = ? AND fault = ''",
-        {run_id}, [&](const Row& r) {
+        {data.run.id}, [&](const Row& r) {
           a.divergences[{r.integer(0), r.text(1)}] = {
               r.integer(2), r.integer(3), r.integer(4),
               r.is_null(5) ? std::nullopt : std::optional(r.number(5))};
@@ -176,10 +135,10 @@ Aggregates load_aggregates(const results::ResultStore& store, int64_t run_id,
 
 // A position is tested when it was drafted and all before it were accepted; the one behind the cut
 // of a truncated step is unknown, not rejected.
-std::vector<DepthAcceptance> acceptance_by_depth(const std::vector<Histogram>& histogram) {
+std::vector<DepthAcceptance> acceptance_by_depth(const std::vector<StepCount>& histogram) {
   std::vector<DepthAcceptance> depths;
   int64_t steps = 0;
-  for (const Histogram& h : histogram) {
+  for (const StepCount& h : histogram) {
     steps += h.steps;
     const int64_t tested = std::min(h.depth, h.accepted + (h.cut ? 0 : 1));
     if (static_cast<int64_t>(depths.size()) < tested) depths.resize(static_cast<size_t>(tested));
@@ -432,22 +391,22 @@ class Builder {
 
   void add_aggregates(ReportRow& r, const std::set<std::string>& tasks) const {
     std::vector<Score> scores;
-    std::vector<Histogram> histogram;
+    std::vector<StepCount> histogram;
     std::map<std::pair<int64_t, int64_t>, NodeAcceptance> nodes;
     const auto append = [](auto& to, const auto& from) {
       to.insert(to.end(), from.begin(), from.end());
     };
     for (const std::string& task : tasks) {
       const ArmTask key{r.arm.id, task};
-      if (const auto it = aggregates_.counts.find(key); it != aggregates_.counts.end())
+      const RunCounts& c = aggregates_.counts;
+      if (const auto it = c.generations.find(key); it != c.generations.end())
         r.generations += it->second.first, r.failed += it->second.second;
-      if (const auto it = aggregates_.identity.find(key); it != aggregates_.identity.end())
+      if (const auto it = c.identity.find(key); it != c.identity.end())
         r.compared += it->second.first, r.identical += it->second.second;
       if (const auto it = aggregates_.scores.find(key); it != aggregates_.scores.end())
         append(scores, it->second);
-      if (const auto it = aggregates_.histograms.find(key); it != aggregates_.histograms.end())
-        append(histogram, it->second);
-      if (const auto it = aggregates_.nodes.find(key); it != aggregates_.nodes.end())
+      if (const auto it = c.steps.find(key); it != c.steps.end()) append(histogram, it->second);
+      if (const auto it = c.nodes.find(key); it != c.nodes.end())
         for (const NodeAcceptance& n : it->second) {
           NodeAcceptance& sum = nodes[{n.depth, n.rank}];
           sum.depth = n.depth, sum.rank = n.rank;
@@ -475,7 +434,7 @@ class Builder {
   bool exclude_degenerate_;
   bool bootstrap_;
   Resampling resampling_;
-  std::map<int64_t, std::string> task_of_;
+  std::unordered_map<int64_t, std::string> task_of_;
   std::map<int64_t, std::map<Cell, const SampleRow*>> cells_;
 };
 
@@ -498,7 +457,7 @@ Report build_report(const results::ResultStore& store, int64_t run_id,
                     const ReportOptions& options) {
   const RunData data = load_run(store, run_id);
   const ArmInfo* control = control_of(data.arms, options.control);
-  const Aggregates aggregates = load_aggregates(store, run_id, data.arms, control);
+  const Aggregates aggregates = load_aggregates(store, data, control);
   Report report;
   if (control != nullptr) report.control = control->label;
   report.run = data.run;
@@ -508,16 +467,16 @@ Report build_report(const results::ResultStore& store, int64_t run_id,
   report.why = options.why;
   report.exclude_degenerate = options.exclude_degenerate;
   report.conditions = read_conditions(store, run_id);
-  report.hidden_faults = aggregates.hidden_faults;
-  if (aggregates.counts.empty())
+  report.hidden_faults = aggregates.counts.hidden_faults;
+  if (aggregates.counts.generations.empty())
     throw base::data_error(store.path(), fmt::format("run {}", run_id),
-                           aggregates.hidden_faults > 0
+                           aggregates.counts.hidden_faults > 0
                                ? "holds only generations with planted faults"
                                : "has no generations yet",
                            "measure first: evalrun run");
   // What was measured, in the order of the prompts.
   std::set<std::string> measured;
-  for (const auto& [key, count] : aggregates.counts) measured.insert(key.second);
+  for (const auto& [key, count] : aggregates.counts.generations) measured.insert(key.second);
   std::vector<std::string> tasks;
   for (const PromptInfo& p : data.prompts)
     if (measured.contains(p.task) && std::find(tasks.begin(), tasks.end(), p.task) == tasks.end())

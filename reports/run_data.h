@@ -1,5 +1,5 @@
 // One run read back from the store, ready for estimators: arms, prompts and one row per (arm,
-// prompt, sample) from the view v_sample. Shared by report, compare and gate.
+// prompt, sample), as the view v_sample has it. Shared by report, compare and gate.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -63,7 +63,7 @@ struct RunData {
   RunInfo run;
   std::vector<ArmInfo> arms;        // in the order they were added
   std::vector<PromptInfo> prompts;  // likewise
-  std::vector<SampleRow> samples;   // finished generations only
+  std::vector<SampleRow> samples;   // finished generations only; by arm, prompt, sample, fault
   const ArmInfo* baseline() const;  // the arm with role "baseline", null when there is none
   // What speed and tokens of an arm are compared with: the baseline, or where it decodes another
   // model (a tuned target), the first plain decoding of that model, which is its own. Null when

@@ -8,6 +8,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/text.h"
+#include "reports/pairing.h"
 #include "reports/run_data.h"
 #include "runners/cli/output.h"
 
@@ -165,18 +166,15 @@ ShownRun read_run(const results::ResultStore& store, int64_t id) {
         run.arms.push_back(std::move(arm));
         return true;
       });
-  for (ShownArm& arm : run.arms)
-    store.query(
-        "SELECT coalesce(1.0 * sum(emitted) / nullif(sum(steps), 0), 0),"
-        " coalesce(1e9 * sum(n_decode) / nullif(sum(decode_ns), 0), 0),"
-        " 1.0 * sum(undrafted) / nullif(sum(steps), 0)"
-        " FROM v_arm_totals WHERE run_id = ? AND arm_id = ?",
-        {id, arm.id}, [&](const results::Row& row) {
-          arm.tau = row.number(0);
-          arm.tok_s = row.number(1);
-          if (arm.drafts && !row.is_null(2)) arm.no_draft = row.number(2);
-          return false;
-        });
+  const reports::RunData data = reports::load_run(store, id, reports::Faults::kInclude);
+  for (ShownArm& arm : run.arms) {
+    reports::Counters sum;
+    for (const auto& [cell, sample] : reports::cells_of(data, arm.id)) sum.add(*sample);
+    arm.tok_s = sum.tok_s();
+    if (sum.steps == 0) continue;
+    arm.tau = sum.emitted / sum.steps;
+    if (arm.drafts) arm.no_draft = sum.undrafted / sum.steps;
+  }
   store.query("SELECT coalesce(min(id), 0), coalesce(max(id), 0) FROM generation WHERE run_id = ?",
               {id}, [&](const results::Row& row) {
                 run.first_generation = row.integer(0);
