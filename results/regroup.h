@@ -1,6 +1,7 @@
-// A stored run seen by another axis than its data sets.
+// Stored runs seen by other axes than their data sets.
 #pragma once
 #include <memory>
+#include <vector>
 
 #include "results/store.h"
 
@@ -8,9 +9,10 @@ namespace evalrun::results {
 
 enum class Axis { kCategory, kLanguage };
 
-// A store in memory with this one run, in which every data set is cut into its categories or
-// languages ("mt_bench / writing"); prompts without one keep the data set's name. Every view, and
-// so every report, then speaks of the parts. The run keeps its number.
-std::unique_ptr<ResultStore> regrouped(const ResultStore& store, int64_t run_id, Axis axis);
+// The same file once more, in which every data set is cut into its categories, languages or both
+// ("mt_bench / writing", "samples / code / python"); prompts without one keep what is in front of
+// it. Every view, and so every report, then speaks of the parts. Nothing is copied: temporary views
+// of this connection stand in front of the table of prompts. The store must be a file.
+std::unique_ptr<ResultStore> regrouped(const ResultStore& store, const std::vector<Axis>& axes);
 
 }  // namespace evalrun::results

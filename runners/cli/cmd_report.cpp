@@ -66,8 +66,8 @@ void run_report(const Options& options, const GlobalOptions& global) {
   std::unique_ptr<results::ResultStore> parts;
   if (options.by != "task")
     parts = results::regrouped(
-        *run.store, run.run_id,
-        options.by == "category" ? results::Axis::kCategory : results::Axis::kLanguage);
+        *run.store,
+        {options.by == "category" ? results::Axis::kCategory : results::Axis::kLanguage});
   const results::ResultStore& store = parts ? *parts : *run.store;
   const reports::Report report = reports::build_report(store, run.run_id, report_options);
   std::string text = claims.file.empty() ? render(report, store, format)

@@ -73,7 +73,7 @@ TEST_F(ReportTest, CertificatesStandBesideTheArmsTheyHoldFor) {
   EXPECT_THAT(to_latex(report), HasSubstr("shown to be lossless"));
   EXPECT_THAT(to_html(report, store_), HasSubstr("proven: greedy+sampling"));
   // A report by category knows it, too.
-  const auto parts = results::regrouped(store_, id, results::Axis::kCategory);
+  const auto parts = results::regrouped(store_, {results::Axis::kCategory});
   EXPECT_THAT(to_text(build_report(*parts, id)), HasSubstr("greedy+sampling"));
   put(commit, "fails", "");
   EXPECT_THAT(to_text(build_report(store_, id)), HasSubstr("FAILS"));
@@ -212,7 +212,7 @@ TEST_F(ReportTest, PassAtKIsTheUnbiasedEstimator) {
 TEST_F(ReportTest, PartsOfADataSetAddUpToIt) {
   const int64_t id = tests::fill(store_, run_);
   store_.execute("UPDATE prompt SET category = CASE WHEN id % 2 = 0 THEN 'even' ELSE 'odd' END");
-  const auto parts = results::regrouped(store_, id, results::Axis::kCategory);
+  const auto parts = results::regrouped(store_, {results::Axis::kCategory});
   const Report whole = build_report(store_, id), r = build_report(*parts, id);
   EXPECT_EQ(r.run.id, whole.run.id);
   for (const char* arm : {"ar", "pld:k=4"}) {
@@ -228,7 +228,7 @@ TEST_F(ReportTest, PartsOfADataSetAddUpToIt) {
               both.quality.at("exact@1").n);
   }
   // No language was given: nothing is cut.
-  const auto same = results::regrouped(store_, id, results::Axis::kLanguage);
+  const auto same = results::regrouped(store_, {results::Axis::kLanguage});
   EXPECT_EQ(row(build_report(*same, id), "ar", "gsm8k").n_prompts, 4);
 }
 

@@ -258,7 +258,7 @@ TEST(Migration, FromVersionZeroWithACopy) {
     EXPECT_EQ(integer(store, "SELECT count(*) FROM score WHERE facts = '{}'"), n_scores);
     EXPECT_EQ(text(store, all_schema), schema);
     // Its columns stand in another order than those of a new file.
-    const auto parts = regrouped(store, 1, Axis::kCategory);
+    const auto parts = regrouped(store, {Axis::kCategory});
     EXPECT_EQ(integer(*parts, "SELECT count(*) FROM v_generation"), 12);
     EXPECT_EQ(text(*parts, "SELECT group_concat(tokens_hash) FROM generation"),
               text(store, "SELECT group_concat(tokens_hash) FROM generation"));
