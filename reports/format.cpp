@@ -279,4 +279,17 @@ std::string Table::text() const {
   return out;
 }
 
+std::string latex_label(std::string_view name) {
+  std::string out;
+  for (const char c : name)
+    out += (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ? c : '-';
+  return out;
+}
+
+std::string latex_comment(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7F; }, ' ');
+  return text;
+}
+
 }  // namespace evalrun::reports

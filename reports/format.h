@@ -41,6 +41,10 @@ std::string escape_xml(std::string_view s);
 // Text of a LaTeX paragraph or table cell, for every engine without further packages: characters
 // that pdfLaTeX has no glyph for become [U+4E2D]. Control characters become spaces.
 std::string escape_latex(std::string_view s);
+// Of a \label: letters and digits as they are, everything else a hyphen.
+std::string latex_label(std::string_view name);
+// Of a comment: a line break in it would set the rest in the text. Without the percent sign.
+std::string latex_comment(std::string text);
 
 // Columns on a terminal that UTF-8 text takes, one per code point.
 size_t display_width(const std::string& s);

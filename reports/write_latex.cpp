@@ -30,14 +30,6 @@ std::string share(const std::optional<double>& v) {
   return v ? fmt::format("{}\\,\\%", number(100 * *v, 1)) : "--";
 }
 
-// Of a \label: letters and digits as they are, everything else a hyphen.
-std::string label_of(const std::string& name) {
-  std::string out;
-  for (const char c : name)
-    out += (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ? c : '-';
-  return out;
-}
-
 class LatexRenderer {
  public:
   explicit LatexRenderer(const Report& report) : report_(report) {}
@@ -53,12 +45,7 @@ class LatexRenderer {
   }
 
  private:
-  // A line break in a name would end the comment and set the rest in the text.
-  void comment(std::string text) {
-    std::replace_if(
-        text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7F; }, ' ');
-    out_ += "% " + text + "\n";
-  }
+  void comment(const std::string& text) { out_ += "% " + latex_comment(text) + "\n"; }
   void line(const std::string& text) { out_ += text + "\n"; }
 
   void table(const std::string& dataset) {
@@ -85,7 +72,7 @@ class LatexRenderer {
       columns += "r@{ }l";
       header += fmt::format(" & \\multicolumn{{2}}{{c}}{{{} [95\\,\\%]}}", escape_latex(q.title()));
     }
-    begin(caption(dataset, !lossy.empty(), aa), label_of(dataset), columns + "r",
+    begin(caption(dataset, !lossy.empty(), aa), latex_label(dataset), columns + "r",
           header + " & identical");
     line("    \\midrule");
     for (const ReportRow* r : lossless) row(*r, quality);
@@ -96,9 +83,9 @@ class LatexRenderer {
     std::string text = fmt::format(
         "Quality on {}, as in Table~\\ref{{tab:evalrun-{}}}: mean score of $n$ answers; brackets: "
         "95\\,\\% interval for new prompts of the same kind.",
-        escape_latex(dataset == "all" ? "all data sets" : dataset), label_of(dataset));
+        escape_latex(dataset == "all" ? "all data sets" : dataset), latex_label(dataset));
     if (!lossy.empty()) text += " $^{\\dagger}$: not lossless.";
-    begin(text, label_of(dataset) + "-quality", "lr@{ }lr",
+    begin(text, latex_label(dataset) + "-quality", "lr@{ }lr",
           "method & \\multicolumn{2}{c}{score [95\\,\\%]} & $n$");
     for (const QualityColumn& column : apart) {
       line("    \\midrule");

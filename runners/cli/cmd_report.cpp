@@ -3,6 +3,7 @@
 
 #include "engine/base/text.h"
 #include "reports/claimed.h"
+#include "reports/grouping.h"
 #include "reports/report.h"
 #include "results/regroup.h"
 #include "runners/cli/cli.h"
@@ -13,7 +14,9 @@ namespace evalrun::cli {
 namespace {
 
 struct Options {
-  std::string run, format = "text", metric = "sum", interval = "t", by = "task", control, out;
+  std::vector<std::string> runs;
+  std::vector<std::string> group_by;
+  std::string format = "text", metric = "sum", interval = "t", by = "task", control, out;
   std::vector<int> pass_k;
   bool why = false, exclude_degenerate = false;
   std::string claims;               // CSV file of published numbers
@@ -51,27 +54,83 @@ reports::Claims read_claims(const Options& options, const std::string& format) {
   return reports::select_papers(reports::read_claims(options.claims), options.papers);
 }
 
+reports::ReportOptions report_options(const Options& options) {
+  reports::ReportOptions o;
+  for (const auto e : {reports::Estimator::kGeo, reports::Estimator::kLegacy})
+    if (options.metric == reports::to_string(e)) o.estimator = e;
+  if (options.interval == "bootstrap") o.interval = reports::IntervalKind::kBootstrap;
+  o.why = options.why;
+  o.control = options.control;
+  o.exclude_degenerate = options.exclude_degenerate;
+  if (!options.pass_k.empty()) o.pass_k = options.pass_k;
+  return o;
+}
+
+// The parts that `names` cut data sets into; names of no part are left out.
+std::vector<results::Axis> axes_of(const std::vector<std::string>& names) {
+  std::vector<results::Axis> axes;
+  for (const std::string& name : names) {
+    if (name == "category") axes.push_back(results::Axis::kCategory);
+    if (name == "language") axes.push_back(results::Axis::kLanguage);
+  }
+  return axes;
+}
+
+// A run by the name that was given, data sets cut as asked for.
+reports::Report report_of(const std::string& name, const std::vector<results::Axis>& axes,
+                          const Options& options, const GlobalOptions& global) {
+  const RunReference run = find_run(name, global.db);
+  if (axes.empty()) return build_report(*run.store, run.run_id, report_options(options));
+  return build_report(*results::regrouped(*run.store, axes), run.run_id, report_options(options));
+}
+
+// Several runs, or the parts of one, side by side.
+std::string render_grouped(const Options& options, const std::string& format,
+                           const GlobalOptions& global) {
+  if (options.by != "task")
+    throw base::usage_error(
+        "--by and --group-by are two ways to cut data sets",
+        "--by gives every part a full table, --group-by sets them side by side");
+  if (!options.claims.empty())
+    throw base::usage_error("--claims: no published numbers beside groups",
+                            "leave out --group-by, and name one run");
+  if (format == "html")
+    throw base::usage_error("groups side by side are not drawn in html",
+                            "use -o text, md, csv, json or latex; or --by for a page of the parts");
+  std::vector<std::string> parts = options.group_by;
+  const bool by_model = std::erase(parts, "model") > 0 || options.runs.size() > 1;
+  const std::vector<results::Axis> axes = axes_of(parts);
+  reports::GroupedReport grouped;
+  if (by_model) {
+    std::vector<reports::Report> runs;
+    for (const std::string& name : options.runs)
+      runs.push_back(report_of(name, axes, options, global));
+    grouped = reports::group_by_model(runs);
+  } else {
+    grouped = reports::group_by_part(
+        report_of(options.runs.empty() ? "" : options.runs.front(), axes, options, global),
+        fmt::format("{}", fmt::join(parts, ", ")));
+  }
+  return reports::render(grouped, format);
+}
+
+std::string render_run(const Options& options, const std::string& format,
+                       const GlobalOptions& global) {
+  const reports::Claims claims = read_claims(options, format);
+  const RunReference run = find_run(options.runs.empty() ? "" : options.runs.front(), global.db);
+  std::unique_ptr<results::ResultStore> parts;
+  if (options.by != "task") parts = results::regrouped(*run.store, axes_of({options.by}));
+  const results::ResultStore& store = parts ? *parts : *run.store;
+  const reports::Report report = build_report(store, run.run_id, report_options(options));
+  return claims.file.empty() ? render(report, store, format)
+                             : render_with_claims(report, store, claims, format);
+}
+
 void run_report(const Options& options, const GlobalOptions& global) {
   const std::string format = global.json ? "json" : options.format;
-  const reports::Claims claims = read_claims(options, format);
-  const RunReference run = find_run(options.run, global.db);
-  reports::ReportOptions report_options;
-  for (const auto e : {reports::Estimator::kGeo, reports::Estimator::kLegacy})
-    if (options.metric == reports::to_string(e)) report_options.estimator = e;
-  if (options.interval == "bootstrap") report_options.interval = reports::IntervalKind::kBootstrap;
-  report_options.why = options.why;
-  report_options.control = options.control;
-  report_options.exclude_degenerate = options.exclude_degenerate;
-  if (!options.pass_k.empty()) report_options.pass_k = options.pass_k;
-  std::unique_ptr<results::ResultStore> parts;
-  if (options.by != "task")
-    parts = results::regrouped(
-        *run.store,
-        {options.by == "category" ? results::Axis::kCategory : results::Axis::kLanguage});
-  const results::ResultStore& store = parts ? *parts : *run.store;
-  const reports::Report report = reports::build_report(store, run.run_id, report_options);
-  std::string text = claims.file.empty() ? render(report, store, format)
-                                         : render_with_claims(report, store, claims, format);
+  std::string text = options.group_by.empty() && options.runs.size() < 2
+                         ? render_run(options, format, global)
+                         : render_grouped(options, format, global);
   if (!options.out.empty()) return base::write_file_atomic(options.out, text);
   // The renderers end their last line; print_line does so again.
   while (text.ends_with('\n')) text.pop_back();
@@ -84,10 +143,10 @@ void add_report_command(CLI::App& app, Context& context) {
   auto* command = app.add_subcommand("report", "Print the table of a stored run");
   auto options = std::make_shared<Options>();
   command
-      ->add_option("run", options->run,
+      ->add_option("run", options->runs,
                    "Number, run:N, label, key or baseline; FILE or FILE:RUN for another database "
-                   "(default: the newest run)")
-      ->option_text("[RUN]");
+                   "(default: the newest run). Several, of a model each: side by side")
+      ->option_text("[RUN...]");
   command->add_option("-o,--format", options->format, "text, md, csv, json, latex or html")
       ->check(CLI::IsMember({"text", "md", "csv", "json", "latex", "html"}))
       ->capture_default_str();
@@ -108,6 +167,15 @@ void add_report_command(CLI::App& app, Context& context) {
   command->add_option("--by", options->by, "A table per data set (task), or per part of it")
       ->check(CLI::IsMember({"task", "category", "language"}))
       ->capture_default_str();
+  command
+      ->add_option("--group-by", options->group_by,
+                   "Speedup, tau and alpha side by side with mean and deviation: a column per "
+                   "category, language or both, or with model per RUN (data sets then cut by the "
+                   "others)")
+      ->delimiter(',')
+      ->allow_extra_args(false)  // what follows is a run
+      ->check(CLI::IsMember({"category", "language", "model"}))
+      ->type_name("LIST");
   command
       ->add_option(
           "--pass-k", options->pass_k,
@@ -135,6 +203,8 @@ void add_report_command(CLI::App& app, Context& context) {
       "  evalrun report before --why -o md\n"
       "  evalrun report other.db:run:3 -o json\n"
       "  evalrun report -o html --out report.html\n"
+      "  evalrun report --group-by category -o latex\n"
+      "  evalrun report mine@small mine@large --group-by model\n"
       "  evalrun report quality --quality-against ar_tuned:adapter=space-sft\n"
       "  evalrun report --claims claims.csv --paper falcon,eagle");
   command->callback([options, &context] { run_report(*options, context.global); });
