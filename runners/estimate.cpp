@@ -38,14 +38,13 @@ Calibration calibrate(engine::Session& session, std::span<const int32_t> prompt,
   return result;
 }
 
-double estimate_seconds(const RunPlan& plan, const Calibration& calibration) {
-  double seconds = 0;
-  for (const PlannedPrompt& p : plan.prompts) {
-    const auto n_turns = static_cast<double>(p.prompt.turns.size());
-    // A later turn keeps the first prompt in the cache and prefills the answer and its own message.
-    const double prefill = n_turns > 1 ? p.most_tokens - p.max_new : p.first_turn_tokens;
-    seconds += prefill * calibration.prefill_s_per_token + n_turns * p.max_new * calibration.step_s;
-  }
+double estimate_seconds(const RunPlan& plan, const PlannedPrompt& p,
+                        const Calibration& calibration) {
+  const auto n_turns = static_cast<double>(p.prompt.turns.size());
+  // A later turn keeps the first prompt in the cache and prefills the answer and its own message.
+  const double prefill = n_turns > 1 ? p.most_tokens - p.max_new : p.first_turn_tokens;
+  const double seconds =
+      prefill * calibration.prefill_s_per_token + n_turns * p.max_new * calibration.step_s;
   double visits = static_cast<double>(plan.arms.size()) * plan.suite.repeats * plan.suite.samples;
   // A replay decodes every prompt once more by every model, unmeasured.
   if (plan.suite.replay) {
@@ -54,6 +53,12 @@ double estimate_seconds(const RunPlan& plan, const Calibration& calibration) {
     visits += static_cast<double>(models.size());
   }
   return seconds * visits;
+}
+
+double estimate_seconds(const RunPlan& plan, const Calibration& calibration) {
+  double seconds = 0;
+  for (const PlannedPrompt& p : plan.prompts) seconds += estimate_seconds(plan, p, calibration);
+  return seconds;
 }
 
 }  // namespace evalrun::runners

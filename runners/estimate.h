@@ -18,8 +18,11 @@ struct Calibration {
 Calibration calibrate(engine::Session& session, std::span<const int32_t> prompt,
                       base::Clock& clock);
 
-// Seconds for the whole plan when every answer has full length and no method is faster than plain
-// decoding: an upper estimate. Warm-up is not in it.
+// Seconds of one prompt in all arms, repeats and samples when every answer has full length and no
+// method is faster than plain decoding: an upper estimate. Warm-up is not in it.
+double estimate_seconds(const RunPlan& plan, const PlannedPrompt& prompt,
+                        const Calibration& calibration);
+// Of all its prompts.
 double estimate_seconds(const RunPlan& plan, const Calibration& calibration);
 
 }  // namespace evalrun::runners

@@ -137,6 +137,16 @@ void check_methods(Suite& suite, const std::string& where) {
   suite.methods.insert(suite.methods.begin(), ar);
 }
 
+void check_models(const Suite& suite, const std::string& where) {
+  for (size_t i = 0; i < suite.models.size(); ++i) {
+    const std::string& model = suite.models[i];
+    if (model.empty()) throw usage_error(fmt::format("{}: field 'models[{}]' is empty", where, i));
+    if (std::find(suite.models.begin(), suite.models.begin() + static_cast<std::ptrdiff_t>(i),
+                  model) != suite.models.begin() + static_cast<std::ptrdiff_t>(i))
+      throw usage_error(fmt::format("{}: field 'models' lists {} twice", where, model));
+  }
+}
+
 void check_tasks(Suite& suite, const std::string& where) {
   if (suite.tasks.empty())
     throw usage_error(fmt::format("{}: no data sets", where),
@@ -192,6 +202,7 @@ Suite parse_suite(std::string_view json_text, const std::string& file) {
   Suite suite;
   suite.name = reader.optional<std::string>("name", std::filesystem::path(file).stem().string());
   suite.summary = reader.optional<std::string>("summary", "");
+  suite.models = string_list(reader, "models");
   suite.methods = string_list(reader, "methods");
   suite.optional_methods = string_list(reader, "optional_methods");
   suite.aa = reader.optional<bool>("aa", suite.aa);
@@ -233,6 +244,7 @@ Suite load_suite(const std::string& name_or_path) {
 }
 
 void complete_suite(Suite& suite, const std::string& where) {
+  check_models(suite, where);
   check_methods(suite, where);
   check_tasks(suite, where);
   check_range(where, "max_new", suite.max_new, 0, 1 << 20);
@@ -255,6 +267,16 @@ void complete_suite(Suite& suite, const std::string& where) {
     throw usage_error(
         fmt::format("{}: field 'limit' is {}: a count, or a share below 1", where, suite.limit));
   for (const std::string& name : suite.evaluators) evaluators::find_evaluator(name);  // or throws
+}
+
+std::vector<Suite> one_per_model(const Suite& suite) {
+  if (suite.models.empty()) return {suite};
+  std::vector<Suite> suites;
+  for (const std::string& model : suite.models) {
+    suites.push_back(suite);
+    suites.back().models = {model};
+  }
+  return suites;
 }
 
 nlohmann::json to_json(const Suite& suite) {
@@ -282,6 +304,7 @@ nlohmann::json to_json(const Suite& suite) {
                          {"kv_cache", suite.kv_cache}};
   json["warmup"] = suite.warmup < 0 ? nlohmann::json("auto") : nlohmann::json(suite.warmup);
   json["summary"] = suite.summary;
+  if (!suite.models.empty()) json["models"] = suite.models;
   if (!suite.evaluate)
     json["evaluators"] = "none";
   else if (suite.evaluators.empty())

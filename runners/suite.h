@@ -35,6 +35,9 @@ struct TaskSpec {
 struct Suite {
   std::string name = "custom";
   std::string summary;
+  // Paths or names of models (docs/suites.md); empty: the one of the command line. A run is of one
+  // model: of several, one_per_model() makes as many suites.
+  std::vector<std::string> models;
   std::vector<std::string> methods;  // "pld:k=10"; "ar" is put in front when it is missing
   // Measured when what they need is there (a draft model, a corpus), else left out with a warning.
   std::vector<std::string> optional_methods;
@@ -68,7 +71,11 @@ Suite load_suite(const std::string& name_or_path);
 // `where` starts the messages ("suite.json", "command line"). Throws usage_error.
 void complete_suite(Suite& suite, const std::string& where);
 
+// As many suites as there are models, each with one of them; the suite itself where it names none.
+std::vector<Suite> one_per_model(const Suite& suite);
+
 // The effective configuration: every field with its value, as stored with the run and hashed.
+// `models` is there only where the suite names some, so that other suites keep their keys.
 nlohmann::json to_json(const Suite& suite);
 
 struct BuiltinSuite {

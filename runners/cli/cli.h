@@ -66,6 +66,9 @@ std::string describe_formats();
 // $EVALRUN_HOME, by default ~/.cache/evalrun; and the default model under it.
 std::string evalrun_home();
 std::string default_model_path();
+// A model as suites name it: "default", a path, or a file or folder in $EVALRUN_HOME/models, whose
+// ".gguf" may be left out. data_error, with the places looked at, when it is not there.
+std::string model_path(const std::string& name);
 // Where a run keeps the T(n) tables it measured.
 std::string row_cost_cache_path();
 inline constexpr double kRowCostSeconds = 0.3;  // a run spends on one it does not find there

@@ -133,6 +133,10 @@ runners::Suite self_test_suite(const Options& o) {
   if (o.repeats > 0) suite.repeats = o.repeats;
   if (o.limit != 0) suite.limit = o.limit;
   if (o.max_new > 0) suite.max_new = o.max_new;
+  if (!suite.models.empty() && o.model.model.empty())
+    throw base::usage_error(fmt::format("suite {} names models of its own", o.suite),
+                            "the self-test measures one: name it with -m");
+  suite.models.clear();
   runners::complete_suite(suite, o.suite);
   return suite;
 }

@@ -147,6 +147,7 @@ Json list_suites(const Options&, const GlobalOptions&) {
     for (const runners::TaskSpec& t : suite.tasks) tasks.push_back(t.task);
     Json e = entry(builtin.name, true, "nothing");
     e["summary"] = suite.summary;
+    if (!suite.models.empty()) e["models"] = suite.models;
     e["methods"] = suite.methods;
     e["tasks"] = tasks;
     e["max_new"] = suite.max_new;

@@ -10,6 +10,7 @@
 #include "datasets/dataset.h"
 #include "engine/base/text.h"
 #include "methods/method.h"
+#include "reports/grouping.h"
 #include "reports/report.h"
 #include "runners/cli/cli.h"
 #include "runners/cli/command_line.h"
@@ -179,21 +180,39 @@ void warn_about(const runners::PlanRequest& request) {
     spdlog::warn("--draft is given, but no method drafts with a second model");
 }
 
-runners::PlanRequest make_request(const Options& o) {
+// What is asked for, whatever the model.
+runners::Suite make_suite(const Options& o) {
+  runners::Suite suite;
+  if (!o.suite.empty()) suite = runners::load_suite(o.suite);
+  apply(o, suite);
+  if (!o.model.model.empty()) suite.models.clear();
+  runners::complete_suite(suite, o.suite.empty() ? "command line" : o.suite);
+  return suite;
+}
+
+std::string make_nonce(const Options& o) {
+  if (o.resume || !o.nonce.empty()) return o.nonce;
+  return fmt::format("{:x}.{:x}", std::chrono::system_clock::now().time_since_epoch().count(),
+                     ::getpid());
+}
+
+// `suite`: of at most one model. `one_of_several`: the label says which.
+runners::PlanRequest make_request(const Options& o, const runners::Suite& suite,
+                                  const std::string& nonce, bool one_of_several) {
   runners::PlanRequest request;
-  if (!o.suite.empty()) request.suite = runners::load_suite(o.suite);
-  apply(o, request.suite);
-  runners::complete_suite(request.suite, o.suite.empty() ? "command line" : o.suite);
-  request.session = o.model.session_options(0);  // capacity follows from the prompts
+  request.suite = suite;
+  ModelOptions model = o.model;
+  if (!suite.models.empty()) model.model = model_path(suite.models.front());
+  request.session = model.session_options(0);  // capacity follows from the prompts
   request.data_root = datasets::resolve_data_root(o.data_root);
   request.skip_long = o.skip_long;
   request.label = o.label;
-  request.nonce = o.nonce;
-  if (!o.resume && request.nonce.empty())
-    request.nonce = fmt::format(
-        "{:x}.{:x}", std::chrono::system_clock::now().time_since_epoch().count(), ::getpid());
-  request.target = o.model.load();
-  request.draft = o.model.load_draft();
+  request.nonce = nonce;
+  request.target = model.load();
+  request.draft = model.load_draft();
+  if (one_of_several)
+    request.label =
+        fmt::format("{}@{}", o.label.empty() ? suite.name : o.label, request.target->config().name);
   request.command = resume_line(process_arguments(), request.nonce);
   warn_about(request);
   return request;
@@ -214,7 +233,20 @@ int count_stored(const std::string& db, const std::string& run_key) {
   return count;
 }
 
-void show_plan(const Context& context, const runners::PlanRequest& request) {
+// What an earlier run of the same arms knows, if this database holds one.
+std::optional<reports::RunHistory> history_of(const std::string& db, const runners::RunPlan& plan) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(db, ignored)) return std::nullopt;
+  std::vector<std::string> keys;
+  for (const runners::PlannedArm& arm : plan.arms) keys.push_back(arm.record.key);
+  const auto cpu = plan.run.environment.find("cpu");
+  const results::ResultStore store(db, results::ResultStore::Mode::kReadOnly);
+  return reports::find_history(store, keys, cpu == plan.run.environment.end() ? "" : cpu->second);
+}
+
+// Calls f with what is planned for one model.
+template <typename F>
+void with_plan(const Context& context, const runners::PlanRequest& request, const F& f) {
   const runners::RunPlan plan = runners::make_plan(request);
   const runners::Conversation conversation(*request.target);
   const datasets::Prompt& first = plan.prompts.front().prompt;
@@ -222,9 +254,25 @@ void show_plan(const Context& context, const runners::PlanRequest& request) {
   const auto session =
       engine::Session::create(request.target, runners::planned_session(request, plan));
   const auto ids = conversation.encode(first, conversation.render(first, {}));
-  print_plan({plan, runners::calibrate(*session, ids, clock),
-              count_stored(context.global.db, plan.run.key)},
-             context.global.json);
+  f(PlanReport{plan, runners::calibrate(*session, ids, clock),
+               count_stored(context.global.db, plan.run.key), history_of(context.global.db, plan)});
+}
+
+// As JSON, a document; of several models, a list of them.
+void show_plans(const Context& context, const Options& o, const std::vector<runners::Suite>& suites,
+                const std::string& nonce) {
+  nlohmann::ordered_json documents = nlohmann::json::array();
+  for (const runners::Suite& suite : suites) {
+    const runners::PlanRequest request = make_request(o, suite, nonce, suites.size() > 1);
+    with_plan(context, request, [&](const PlanReport& report) {
+      if (context.global.json) return documents.push_back(plan_json(report));
+      if (suites.size() > 1)
+        print_line(fmt::format("{}model {}, run '{}'", &suite == suites.data() ? "" : "\n",
+                               suite.models.front(), request.label));
+      print_plan(report);
+    });
+  }
+  if (context.global.json) print_json_document(suites.size() > 1 ? documents : documents.front());
 }
 
 int exit_code_of(const runners::RunOutcome& outcome, const std::string& resume_command) {
@@ -253,27 +301,51 @@ int exit_code_of(const runners::RunOutcome& outcome, const std::string& resume_c
   return static_cast<int>(outcome.failed > 0 ? base::ExitCode::kCorrectness : base::ExitCode::kOk);
 }
 
-std::string table(const results::ResultStore& store, int64_t run_id, const std::string& format) {
-  const reports::Report report = reports::build_report(store, run_id);
+// The table of one run; of several, one per model, the models side by side.
+std::string table(const results::ResultStore& store, const std::vector<int64_t>& runs,
+                  const std::string& format) {
+  if (runs.size() > 1) {
+    std::vector<reports::Report> reports;
+    for (const int64_t run : runs) reports.push_back(reports::build_report(store, run));
+    return reports::render(reports::group_by_model(reports), format);
+  }
+  const reports::Report report = reports::build_report(store, runs.front());
   if (format == "md") return reports::to_markdown(report);
   if (format == "csv") return reports::to_csv(report);
   if (format == "json") return reports::to_json(report);
   return reports::to_text(report);
 }
 
+// What cannot work for one of several models must fail now, not behind the hours of those before.
+void check_plans(const Options& o, const std::vector<runners::Suite>& suites,
+                 const std::string& nonce) {
+  for (const runners::Suite& suite : suites) model_path(suite.models.front());
+  for (const runners::Suite& suite : suites) try {
+      runners::make_plan(make_request(o, suite, nonce, true));
+    } catch (const base::Error& e) {
+      throw base::Error(e.code(), fmt::format("model {}: {}", suite.models.front(), e.message()),
+                        e.hint());
+    }
+}
+
 void run(Context& context, const Options& o) {
   const double max_time_s = parse_duration(o.max_time);
-  runners::PlanRequest request = make_request(o);
-  if (o.plan) return show_plan(context, request);
+  const std::vector<runners::Suite> suites = runners::one_per_model(make_suite(o));
+  const bool several = suites.size() > 1;
+  const std::string nonce = make_nonce(o);
+  if (o.plan) return show_plans(context, o, suites, nonce);
+  if (several) check_plans(o, suites, nonce);
 
-  results::ResultStore store(context.global.db);
   base::SteadyClock clock;
+  const int64_t begin_ns = clock.now_ns();
+  std::optional<runners::PlanRequest> request;
+  if (!several) request = make_request(o, suites.front(), nonce, false);
+  results::ResultStore store(context.global.db);
   const bool terminal = ::isatty(STDERR_FILENO) != 0;
   runners::ConsoleProgress console(stderr, terminal, clock);
   runners::ProgressSink quiet;
   const runners::InterruptGuard guard;
   runners::RunnerOptions options;
-  options.max_time_s = max_time_s;
   options.stop = runners::InterruptGuard::requested;
   warn_if_unsafe(o.scoring);
   options.scoring = o.scoring;
@@ -282,17 +354,29 @@ void run(Context& context, const Options& o) {
   options.row_cost_cache = row_cost_cache_path();
   options.progress =
       context.global.verbosity < 0 ? &quiet : static_cast<runners::ProgressSink*>(&console);
-  const runners::RunOutcome outcome = runners::run_suite(request, store, clock, options);
-  context.exit_code = exit_code_of(outcome, request.command);
-  if (outcome.measured == 0 && outcome.status == runners::RunStatus::kComplete)
-    spdlog::info("all {} generations were stored already; nothing was measured again",
-                 outcome.planned);
+  std::vector<int64_t> runs;  // with something to show
+  runners::RunStatus status = runners::RunStatus::kComplete;
+  for (const runners::Suite& suite : suites) {
+    if (several) request = make_request(o, suite, nonce, true);
+    if (max_time_s > 0) {  // for all models together; the last one may have used it up
+      const double left = max_time_s - 1e-9 * static_cast<double>(clock.now_ns() - begin_ns);
+      options.max_time_s = several ? std::max(left, 1e-3) : max_time_s;
+    }
+    const runners::RunOutcome outcome = runners::run_suite(*request, store, clock, options);
+    status = outcome.status;
+    if (const int code = exit_code_of(outcome, request->command); code != 0)
+      context.exit_code = code;
+    if (outcome.measured == 0 && status == runners::RunStatus::kComplete)
+      spdlog::info("all {} generations were stored already; nothing was measured again",
+                   outcome.planned);
+    spdlog::info("run {} (key {}) in {}", outcome.run_id, outcome.run_key.substr(0, 12),
+                 context.global.db);
+    if (outcome.stored_before + outcome.measured > outcome.failed) runs.push_back(outcome.run_id);
+    if (status != runners::RunStatus::kComplete) break;
+  }
   // After Ctrl-C the user wants the shell back; the table of what is there is one `report` away.
-  if (outcome.status != runners::RunStatus::kInterrupted &&
-      outcome.stored_before + outcome.measured > outcome.failed)
-    print_line(base::trim(table(store, outcome.run_id, context.global.json ? "json" : o.format)));
-  spdlog::info("run {} (key {}) in {}", outcome.run_id, outcome.run_key.substr(0, 12),
-               context.global.db);
+  if (status != runners::RunStatus::kInterrupted && !runs.empty())
+    print_line(base::trim(table(store, runs, context.global.json ? "json" : o.format)));
 }
 
 }  // namespace

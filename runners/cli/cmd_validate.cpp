@@ -93,8 +93,11 @@ Finding validate_database(const std::string& path) {
 Finding validate_suite(const std::string& path) {
   runners::Suite suite = runners::parse_suite(base::read_file(path), path);
   runners::complete_suite(suite, path);
-  return {"suite", fmt::format("{}: {} methods, {} tasks, {} repeats", suite.name,
-                               suite.methods.size(), suite.tasks.size(), suite.repeats)};
+  for (const std::string& model : suite.models) model_path(model);  // or throws
+  return {"suite",
+          fmt::format("{}: {}{} methods, {} tasks, {} repeats", suite.name,
+                      suite.models.empty() ? "" : fmt::format("{} models, ", suite.models.size()),
+                      suite.methods.size(), suite.tasks.size(), suite.repeats)};
 }
 
 Finding validate_prompts(const std::string& path) {

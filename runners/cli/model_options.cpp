@@ -71,6 +71,16 @@ std::string describe_formats() {
 
 std::string default_model_path() { return evalrun_home() + "/models/" + kDefaultModel; }
 
+std::string model_path(const std::string& name) {
+  if (name == "default") return ModelOptions().path();
+  const std::string at_home = evalrun_home() + "/models/" + name;
+  const std::vector<std::string> places = {name, at_home, at_home + ".gguf"};
+  std::error_code ignored;
+  for (const std::string& path : places)
+    if (std::filesystem::exists(path, ignored)) return path;
+  throw base::data_error(name, "", "there is no such model", "looked for " + join(places));
+}
+
 void ModelOptions::add(CLI::App& app) {
   const char* group = "Model";
   add_without_formats(app);

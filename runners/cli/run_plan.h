@@ -1,6 +1,9 @@
 // What `evalrun run --plan` shows.
 #pragma once
-#include "results/store.h"
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "reports/history.h"
 #include "runners/estimate.h"
 #include "runners/plan.h"
 
@@ -10,8 +13,11 @@ struct PlanReport {
   const runners::RunPlan& plan;
   runners::Calibration calibration;
   int stored = 0;  // generations of this run already in the database
+  std::optional<reports::RunHistory> history = {};  // of an earlier run of the same arms
 };
-// Cells, counts, time and detectable effect, on standard output.
-void print_plan(const PlanReport& report, bool as_json);
+// A line per data set with its cells, time and the smallest change it can show, one for all of
+// them, and the arms, on standard output.
+void print_plan(const PlanReport& report);
+nlohmann::ordered_json plan_json(const PlanReport& report);
 
 }  // namespace evalrun::cli

@@ -70,6 +70,20 @@ TEST(Suite, BracesAreExpandedWhenItIsCompleted) {
                                      spelled("pld:k=4")));
 }
 
+TEST(Suite, ModelsAreSplitIntoRunsOfOne) {
+  Suite s = parse_suite(R"({"tasks": ["samples"], "models": ["default", "b.gguf"]})", "f.json");
+  complete_suite(s, "f.json");
+  const std::vector<Suite> runs = one_per_model(s);
+  ASSERT_EQ(runs.size(), 2u);
+  EXPECT_THAT(runs[1].models, ElementsAre("b.gguf"));
+  EXPECT_EQ(to_json(runs[1])["models"], nlohmann::json({"b.gguf"}));
+  EXPECT_EQ(to_json(parse_suite(to_json(s).dump(), "stored")), to_json(s));
+  // Without the field a suite is one run, and its stored form, hence its key, what it was.
+  s.models.clear();
+  EXPECT_EQ(one_per_model(s).size(), 1u);
+  EXPECT_FALSE(to_json(s).contains("models"));
+}
+
 TEST(Suite, TheStoredFormReadsBackAsTheSameSuite) {
   Suite s = parse_suite(R"({"tasks": ["gsm8k", {"task": "samples", "limit": 5}], "warmup": 3,
                             "evaluators": "none", "order": "sequential", "top_k": 5})",
@@ -98,6 +112,11 @@ TEST(Suite, ErrorsNameFileAndFieldAndWhatIsKnown) {
   EXPECT_THAT(error_of(R"({"order": "interleave"})"), HasSubstr("interleaved"));
   EXPECT_THAT(error_of(R"({"warmup": "some"})"), HasSubstr("'warmup'"));
   EXPECT_THAT(error_of(R"({"methods": "pld"})"), HasSubstr("'methods' must be a list"));
+  EXPECT_THAT(error_of(R"({"models": "default"})"), HasSubstr("'models' must be a list"));
+  EXPECT_THAT(error_of(R"({"tasks": ["samples"], "models": ["a", "b", "a"]})"),
+              HasSubstr("'models' lists a twice"));
+  EXPECT_THAT(error_of(R"({"tasks": ["samples"], "models": ["a", ""]})"),
+              HasSubstr("'models[1]' is empty"));
   EXPECT_THAT(error_of(R"({"seed": -1})"), HasSubstr("'seed' is out of range"));
   EXPECT_THAT(error_of("{"), AllOf(HasSubstr("mine.json"), HasSubstr("line 1")));
   EXPECT_THAT(error_of("[]"), HasSubstr("must be an object"));
