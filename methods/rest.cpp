@@ -57,6 +57,7 @@ class RestDrafter final : public Drafter {
   double expected(int span, int depth) const override {
     return depth > 1 ? 0.4 : span < 3 ? 0.1 : 0.2;
   }
+  size_t extra_parameter_bytes() const override { return corpus_->file().info().file_bytes; }
 
  private:
   struct TrieNode {

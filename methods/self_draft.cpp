@@ -94,6 +94,9 @@ class SelfDraftDrafter final : public Drafter {
     if (corpus_ != nullptr) draft_from_corpus(sequence, max_depth, n_context, tree);
   }
   int draft_class(int node) const override { return node < context_nodes_ ? 0 : 1; }
+  size_t extra_parameter_bytes() const override {
+    return corpus_ == nullptr ? 0 : corpus_->file().info().file_bytes;
+  }
   double expected(int draft_class, int depth) const override {
     if (draft_class == 0) return depth == 1 ? 0.3 : 0.7;
     return depth == 1 ? 0.1 : 0.4;
