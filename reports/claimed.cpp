@@ -10,19 +10,9 @@
 
 namespace evalrun::reports {
 
-namespace {
-
-// What a report's row was measured on, as published tables name it.
-struct DataName {
-  std::string dataset;
-  std::string part;  // "" = the whole set
-  bool single = true;
-};
-
-// "humaneval_x[python]:prompt=chat" and "humaneval_x / python" -> humaneval_x, python. (What
-// reports may include ends at results/, so data set names are taken apart here once more.)
-DataName published_data(std::string name) {
-  DataName out;
+// What reports may include ends at results/, so data set names are taken apart here once more.
+PublishedData published_data(std::string name) {
+  PublishedData out;
   if (const size_t slash = name.rfind(" / "); slash != std::string::npos) {
     out.part = name.substr(slash + 3);
     name.resize(slash);
@@ -40,7 +30,20 @@ DataName published_data(std::string name) {
   return out;
 }
 
-bool same_data(const Claim& claim, const DataName& data) {
+FindingsByLine findings_by_line(const Claims& claims) {
+  FindingsByLine rules;
+  for (const Finding& finding : audit_claims(claims).findings)
+    for (const Claim& claim : finding.flagged) {
+      std::vector<std::string>& of_line = rules[claim.line];
+      if (std::find(of_line.begin(), of_line.end(), finding.rule) == of_line.end())
+        of_line.push_back(finding.rule);
+    }
+  return rules;
+}
+
+namespace {
+
+bool same_data(const Claim& claim, const PublishedData& data) {
   if (!data.single || claim.dataset != data.dataset) return false;
   if (data.part.empty()) return claim.category.empty() || claim.category == "overall";
   return claim.category == data.part;
@@ -174,20 +177,14 @@ std::string ClaimedFigure::position() const {
 }
 
 Claimed compare_with_claims(const Report& report, const Claims& claims) {
-  std::map<size_t, std::vector<std::string>> rules;  // line -> what flags it
-  for (const Finding& finding : audit_claims(claims).findings)
-    for (const Claim& claim : finding.flagged) {
-      std::vector<std::string>& of_line = rules[claim.line];
-      if (std::find(of_line.begin(), of_line.end(), finding.rule) == of_line.end())
-        of_line.push_back(finding.rule);
-    }
+  const FindingsByLine rules = findings_by_line(claims);
   Claimed claimed;
   claimed.file = claims.file;
   for (size_t r = 0; r < report.rows.size(); ++r) {
     const ReportRow& row = report.rows[r];
     if (row.arm.role == "aa") continue;
     const std::vector<std::string>& names = published_names(row.arm.method);
-    const DataName data = published_data(row.dataset);
+    const PublishedData data = published_data(row.dataset);
     Converter converter(row);
     std::vector<ClaimedFigure> of_row;
     for (const Claim& claim : claims.rows) {

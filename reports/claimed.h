@@ -2,6 +2,7 @@
 // metric. Models and hardware are other ones in nearly every case, and every figure says which.
 #pragma once
 #include <cstddef>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -33,6 +34,20 @@ struct Claimed {
   std::vector<ClaimedFigure> figures;  // by report row, then metric, then the order of the file
   int64_t other_decoding = 0;  // left out: greedy decoding measured and sampling published, or back
 };
+
+// What a report's row was measured on, as published tables name it:
+// "humaneval_x[python]:prompt=chat" and "humaneval_x / python" are the part "python" of
+// humaneval_x. `single` is false for several parts at once.
+struct PublishedData {
+  std::string dataset;
+  std::string part;  // "" = the whole set
+  bool single = true;
+};
+PublishedData published_data(std::string dataset_of_row);
+
+// Rules of the audit by the line of the figures they flag.
+using FindingsByLine = std::map<size_t, std::vector<std::string>>;
+FindingsByLine findings_by_line(const Claims& claims);
 
 // What the file's papers call a method of evalrun ("eagle" -> "eagle1"); empty where none has it.
 const std::vector<std::string>& published_names(const std::string& method);

@@ -101,7 +101,7 @@ Comparison compare_runs(const results::ResultStore& store_a, int64_t run_a,
                         const CompareOptions& options = {});
 
 std::string to_markdown(const Comparison& c);
-std::string to_text(const Comparison& c);
+std::string to_text(const Comparison& c, bool colour = false);  // verdicts stand out
 std::string to_json(const Comparison& c);
 
 }  // namespace evalrun::reports

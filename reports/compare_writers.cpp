@@ -70,7 +70,7 @@ std::string scope_text(const Comparison& c) {
                      : ", from the spread over prompts and between sessions");
 }
 
-std::string render(const Comparison& c, bool markdown) {
+std::string render(const Comparison& c, bool markdown, bool colour) {
   const auto line = [&](const std::string& s) {
     return markdown ? fmt::format("{}\n\n", escape_markdown(s)) : fmt::format("{}\n", s);
   };
@@ -89,7 +89,10 @@ std::string render(const Comparison& c, bool markdown) {
   for (const char* h : {"verdict", "same tokens", "speedup", "tok/s", "AR tok/s", "tau",
                         "T(n)/T(1)", "draft", "overhead"})
     t.header.push_back(h);
+  const size_t verdict = t.header.size() - 9;
   for (const ArmComparison& x : c.arms) {
+    if (x.change == Change::kFaster) t.styles[{t.rows.size(), verdict}] = Style::kGood;
+    if (x.change == Change::kSlower) t.styles[{t.rows.size(), verdict}] = Style::kBad;
     // A star is for few prompts; where prompts are no sample, their number does not matter.
     std::vector<std::string> row = {
         x.method, x.dataset, fmt::format("{}", x.n_prompts),
@@ -107,7 +110,7 @@ std::string render(const Comparison& c, bool markdown) {
       row.push_back(std::move(cell));
     t.rows.push_back(std::move(row));
   }
-  out += markdown ? t.markdown() : t.text();
+  out += markdown ? t.markdown() : t.text(colour);
   out += "\n";
   for (const std::string& w : c.warnings) out += line(fmt::format("Note: {}", w));
   const bool indicative =
@@ -120,6 +123,9 @@ std::string render(const Comparison& c, bool markdown) {
                   "is {}{}.",
                   scope_text(c), indicative ? "; * fewer than 30 prompts: indicative only" : ""));
   out += line(verdict_text(c));
+  constexpr const char* kDefinitions = "docs/measurement.md#comparing-two-runs";
+  out += markdown ? fmt::format("[Definitions]({})\n\n", kDefinitions)
+                  : fmt::format("Definitions: {}\n", kDefinitions);
   return out;
 }
 
@@ -155,8 +161,8 @@ Json side_json(const ArmSide& s) {
 
 }  // namespace
 
-std::string to_markdown(const Comparison& c) { return render(c, true); }
-std::string to_text(const Comparison& c) { return render(c, false); }
+std::string to_markdown(const Comparison& c) { return render(c, true, false); }
+std::string to_text(const Comparison& c, bool colour) { return render(c, false, colour); }
 
 std::string to_json(const Comparison& c) {
   Json rows = Json::array();

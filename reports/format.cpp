@@ -247,6 +247,8 @@ std::string Table::markdown() const {
   lines.insert(lines.end(), rows.begin(), rows.end());
   for (auto& line : lines)
     for (std::string& cell : line) cell = escape_markdown(cell);
+  for (size_t c = 0; c < std::min(links.size(), header.size()); ++c)
+    if (!links[c].empty()) lines[0][c] = fmt::format("[{}]({})", lines[0][c], links[c]);
   std::vector<size_t> widths = widths_of(lines);
   for (size_t& w : widths) w = std::max<size_t>(w, 3);
   std::string out;
@@ -263,15 +265,26 @@ std::string Table::markdown() const {
   return out;
 }
 
-std::string Table::text() const {
+std::string styled(const std::string& text, Style style) {
+  const char* codes = style == Style::kGood ? "1;32" : style == Style::kBad ? "1;31" : "1";
+  return fmt::format("\033[{}m{}\033[0m", codes, text);
+}
+
+std::string Table::text(bool colour) const {
   std::vector<std::vector<std::string>> lines = {header};
   lines.insert(lines.end(), rows.begin(), rows.end());
   const std::vector<size_t> widths = widths_of(lines);
   std::string out;
-  for (const auto& line : lines) {
+  for (size_t i = 0; i < lines.size(); ++i) {
     std::string row;
-    for (size_t c = 0; c < widths.size(); ++c)
-      row += fmt::format("{}{}", c > 0 ? "  " : "", padded(line[c], widths[c], is_text(c)));
+    for (size_t c = 0; c < widths.size(); ++c) {
+      std::string cell = padded(lines[i][c], widths[c], is_text(c));
+      if (const auto style = i > 0 && colour ? styles.find({i - 1, c}) : styles.end();
+          style != styles.end())
+        cell.replace(cell.find(lines[i][c]), lines[i][c].size(),
+                     styled(lines[i][c], style->second));
+      row += (c > 0 ? "  " : "") + cell;
+    }
     row.erase(row.find_last_not_of(' ') + 1);
     out += row;
     out += '\n';

@@ -1,9 +1,11 @@
 // Numbers and tables as text. A Table renders as Markdown or as aligned columns from the same
 // cells.
 #pragma once
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "engine/base/stats.h"
@@ -20,14 +22,22 @@ inline constexpr int kIndicativeBelow = 30;
 std::string with_interval(const std::optional<double>& v, const std::optional<base::Interval>& i,
                           int64_t n_prompts, int decimals = 2);
 
+// Of a cell on a terminal. kGood and kBad: green and red, and bold for readers without colours.
+enum class Style { kBold, kGood, kBad };
+
 struct Table {
   std::vector<std::string> header;             // first column is text, the others are numbers
   std::vector<std::vector<std::string>> rows;  // each as long as the header
+  size_t text_to = 1;                          // columns in front of this one are text
   size_t text_from = static_cast<size_t>(-1);  // from this column on they are text again
-  bool is_text(size_t column) const { return column == 0 || column >= text_from; }
+  std::vector<std::string> links;  // of the header's cells in Markdown; "" or missing = none
+  std::map<std::pair<size_t, size_t>, Style> styles;  // of cells, by row and column
+  bool is_text(size_t column) const { return column < text_to || column >= text_from; }
   std::string markdown() const;
-  std::string text() const;
+  // With `colour`, cells in `styles` are wrapped in escape sequences of ECMA-48.
+  std::string text(bool colour = false) const;
 };
+std::string styled(const std::string& text, Style style);
 
 // A cell or a sentence must not end a table cell early or start an emphasis.
 std::string escape_markdown(const std::string& s);

@@ -51,6 +51,21 @@ Json sweeps_of(const Report& report) {
   return list;
 }
 
+Json parts_of(const Report& report) {
+  Json list = Json::array();
+  for (const PartSpeed& p : report.parts)
+    list.push_back({{"method", p.arm},
+                    {"dataset", p.dataset},
+                    {"axis", p.axis},
+                    {"part", p.part},
+                    {"n_prompts", p.n_prompts},
+                    {"speedup", p.speedup},
+                    {"speedup_lo", p.interval ? Json(p.interval->lo) : Json(nullptr)},
+                    {"speedup_hi", p.interval ? Json(p.interval->hi) : Json(nullptr)},
+                    {"tau", p.tau ? Json(*p.tau) : Json(nullptr)}});
+  return list;
+}
+
 // A table that is missing or not as the runner writes it shows nothing.
 Json row_cost_of(const RunInfo& run) {
   const auto found = run.environment.find("row_cost");
@@ -104,6 +119,7 @@ std::string html_data(const Report& report, const results::ResultStore& store) {
       {"indicative_below", kIndicativeBelow},
       {"rows", rows_of(report)},
       {"sweeps", sweeps_of(report)},
+      {"parts", parts_of(report)},
       {"row_cost", row_cost_of(report.run)},
       {"step_columns",
        {"turn", "rows", "drafted", "accepted", "emitted", "draft_ms", "verify_ms", "commit_ms",

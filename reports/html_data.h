@@ -12,6 +12,7 @@ namespace evalrun::reports {
 //   indicative_below prompts that an interval needs to be more than indicative
 //   rows             of to_json(), the keys that are drawn, and `lossy`
 //   sweeps           find_sweeps()
+//   parts            Report::parts
 //   row_cost         {context, rows: [{rows, ratio, lo, hi, ms}]} with quartiles, or null
 //   step_columns     names of the numbers of a step, times in milliseconds
 //   timelines        load_timelines(), a step as a list of numbers

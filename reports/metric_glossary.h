@@ -2,6 +2,8 @@
 // of the HTML report.
 #pragma once
 #include <span>
+#include <string>
+#include <string_view>
 
 namespace evalrun::reports {
 
@@ -9,7 +11,12 @@ struct MetricInfo {
   const char* name;
   const char* definition;
   const char* source;  // view of the result database it is read from
+  const char* anchor;  // of docs/measurement.md
 };
 std::span<const MetricInfo> metric_glossary();
+
+// "docs/measurement.md#ratios" for "tau"; the page itself for a name without an entry. Evaluators
+// ("rougeL", "pass@1") are defined as "quality".
+std::string definition_of(std::string_view metric);
 
 }  // namespace evalrun::reports

@@ -10,6 +10,7 @@
 #include "engine/base/stats.h"
 #include "reports/conditions.h"
 #include "reports/estimators.h"
+#include "reports/parts.h"
 #include "reports/run_data.h"
 #include "results/store.h"
 
@@ -123,6 +124,7 @@ struct Report {
   bool why = true;
   std::vector<int> pass_k = {1, 10, 100};
   std::string control;  // label of the arm that quality is compared with; "" without a baseline
+  std::vector<PartSpeed> parts;  // speed by category and language
   std::vector<ReportRow> rows;  // by data set ("all" last), arms in order, lossy ones behind
   bool exclude_degenerate = false;
   Conditions conditions;      // of the machine while the run was measured
@@ -137,12 +139,15 @@ Report build_report(const results::ResultStore& store, int64_t run_id,
 int64_t require_run(const results::ResultStore& store, const std::string& name);
 
 std::string to_markdown(const Report& report);
-std::string to_text(const Report& report);  // aligned, for a terminal
+// Aligned, for a terminal; with `colour` the best speedup of a data set and what fails stand out.
+std::string to_text(const Report& report, bool colour = false);
 std::string to_csv(const Report& report);
 std::string to_json(const Report& report);   // array of rows, keys in docs/measurement.md
 std::string to_latex(const Report& report);  // a booktabs table per data set
+struct Claimed;
 // One page that needs nothing beside it: tables, charts, one generation of every arm (from `store`,
-// the one the report was built from), definitions.
-std::string to_html(const Report& report, const results::ResultStore& store);
+// the one the report was built from), published figures if there are any, definitions.
+std::string to_html(const Report& report, const results::ResultStore& store,
+                    const Claimed* claimed = nullptr);
 
 }  // namespace evalrun::reports

@@ -12,12 +12,8 @@
 
 namespace evalrun::reports {
 
-namespace {
-
 using Parameters = std::map<std::string, std::string>;
 
-// "k=4,tree=a,b" as MethodParams::canonical writes it; a piece without "=" belongs to the value in
-// front of it.
 Parameters parse_parameters(const std::string& text) {
   Parameters parameters;
   std::string last;
@@ -30,6 +26,8 @@ Parameters parse_parameters(const std::string& text) {
   }
   return parameters;
 }
+
+namespace {
 
 std::optional<double> number_of(const std::string& text) {
   double value = 0;

@@ -1,12 +1,17 @@
 // Arms of a run that differ in nothing but one or two numeric parameters of their method: what can
 // be drawn as a curve or as a heat map.
 #pragma once
+#include <map>
 #include <string>
 #include <vector>
 
 #include "reports/run_data.h"
 
 namespace evalrun::reports {
+
+// "k=4,tree=a,b" as MethodParams::canonical writes it; a piece without "=" belongs to the value in
+// front of it.
+std::map<std::string, std::string> parse_parameters(const std::string& text);
 
 struct SweepPoint {
   std::string label;           // of the arm

@@ -11,6 +11,7 @@
 #include "reports/format.h"
 #include "reports/html/assets.h"
 #include "reports/html_data.h"
+#include "reports/html_sections.h"
 #include "reports/metric_glossary.h"
 #include "reports/report.h"
 #include "reports/run_text.h"
@@ -83,8 +84,8 @@ std::string range(const std::optional<base::Interval>& i, int decimals) {
 
 class HtmlRenderer {
  public:
-  HtmlRenderer(const Report& report, const results::ResultStore& store)
-      : report_(report), store_(store) {}
+  HtmlRenderer(const Report& report, const results::ResultStore& store, const Claimed* claimed)
+      : report_(report), store_(store), claimed_(claimed) {}
 
   std::string render() {
     const std::string_view chart = chart_library().front().text, style = asset("style.css");
@@ -101,6 +102,7 @@ class HtmlRenderer {
     for (size_t i = 0; i + 1 < datasets.size(); ++i)
       tables += fmt::format("<details class=\"part-table\"><summary>{}</summary>\n{}</details>\n",
                             escape_html(datasets[i]), table(datasets[i]));
+    tables += memory_section(report_);
     return fill(asset("template.html"),
                 {{"csp", policy},
                  {"title", escape_html(title())},
@@ -108,6 +110,7 @@ class HtmlRenderer {
                  {"summary", summary()},
                  {"tables", tables},
                  {"notes", paragraphs(run_remarks(report_))},
+                 {"claims", claims_section(claimed_, report_)},
                  {"environment", environment()},
                  {"definitions", definitions()},
                  {"footer", escape_html(fmt::format("evalrun {}, commit {}. Charts: Chart.js, MIT "
@@ -321,12 +324,14 @@ class HtmlRenderer {
 
   const Report& report_;
   const results::ResultStore& store_;
+  const Claimed* claimed_;
 };
 
 }  // namespace
 
-std::string to_html(const Report& report, const results::ResultStore& store) {
-  return HtmlRenderer(report, store).render();
+std::string to_html(const Report& report, const results::ResultStore& store,
+                    const Claimed* claimed) {
+  return HtmlRenderer(report, store, claimed).render();
 }
 
 }  // namespace evalrun::reports

@@ -6,6 +6,8 @@
 #include <set>
 
 #include "reports/format.h"
+#include "reports/memory.h"
+#include "reports/metric_glossary.h"
 #include "reports/report.h"
 #include "reports/run_text.h"
 
@@ -40,7 +42,9 @@ class LatexRenderer {
                         run.label.empty() ? "" : fmt::format(" '{}'", run.label), run.suite,
                         run.commit, run.started));
     comment("Needs \\usepackage{booktabs}. In a paper of two columns, write table* for table.");
+    comment("Columns are defined in docs/measurement.md (evalrun list metrics).");
     for (const std::string& d : datasets_of(report_)) table(d);
+    memory();
     return out_;
   }
 
@@ -96,6 +100,21 @@ class LatexRenderer {
           if (const auto q = r->quality.find(column.evaluator); q != r->quality.end())
             line(fmt::format("    {} & {} & {} \\\\", method_cell(*r), quality_cells(*r, column),
                              q->second.n));
+    }
+    end();
+  }
+
+  void memory() {
+    const Table t = memory_table(report_);
+    begin(
+        "Memory: weights of the target, what the method keeps beside it (adapter, draft model, "
+        "datastore), keys and values, most memory of the process.",
+        "memory", "lrrrr", "method & weights & extra & KV & peak");
+    line("    \\midrule");
+    for (const std::vector<std::string>& row : t.rows) {
+      std::string cells = escape_latex(row[0]);
+      for (size_t c = 1; c < row.size(); ++c) cells += " & " + (row[c] == "-" ? "--" : row[c]);
+      line("    " + cells + " \\\\");
     }
     end();
   }

@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <bit>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "reports/format.h"
+#include "reports/memory.h"
+#include "reports/metric_glossary.h"
 #include "reports/report.h"
 #include "reports/run_text.h"
 
@@ -16,11 +19,13 @@ namespace {
 
 class Renderer {
  public:
-  Renderer(const Report& report, bool markdown) : report_(report), markdown_(markdown) {}
+  Renderer(const Report& report, bool markdown, bool colour)
+      : report_(report), markdown_(markdown), colour_(colour) {}
 
   std::string render() {
     header();
     for (const std::string& d : datasets_of(report_)) dataset(d);
+    memory();
     notes();
     return out_;
   }
@@ -33,7 +38,7 @@ class Renderer {
                       : fmt::format("\n{}\n{:-<{}}\n", s, "", display_width(s));
   }
   void paragraph(const std::string& s) { out_ += text(s) + (markdown_ ? "\n\n" : "\n"); }
-  void table(const Table& t) { out_ += (markdown_ ? t.markdown() : t.text()) + "\n"; }
+  void table(const Table& t) { out_ += (markdown_ ? t.markdown() : t.text(colour_)) + "\n"; }
   void note(const std::string& s) { out_ += (markdown_ ? "- " : "  ") + text(s) + "\n"; }
 
   template <typename F>
@@ -123,6 +128,11 @@ class Renderer {
     for (const std::string& remark : dataset_remarks(report_, name)) paragraph(remark);
   }
 
+  void memory() {
+    heading("memory");
+    table(memory_table(report_));
+  }
+
   static std::string method_cell(const ReportRow& r) {
     return r.failed > 0 ? fmt::format("{} ({} failed)", r.arm.label, r.failed) : r.arm.label;
   }
@@ -179,6 +189,8 @@ class Renderer {
     if (looping) t.header.push_back("in a loop");
     if (certified) t.header.push_back("proven lossless");
     if (scored) t.header.push_back("quality");
+    for (const std::string& h : t.header) t.links.push_back(link_of(h));
+    mark(t, rows);
     for (const ReportRow* r : rows) {
       std::vector<std::string> line = {
           method_cell(*r), with_interval(r->speedup, r->speedup_interval, r->n_prompts)};
@@ -197,11 +209,56 @@ class Renderer {
                                           : percent(r->identical_share, 1)});
       if (led) line.push_back(replay_text(*r));
       if (looping) line.push_back(fmt::format("{} of {}", r->degenerate, r->cells));
-      if (certified) line.push_back(certificate_cell(*r));
+      if (certified) {
+        line.push_back(certificate_cell(*r));
+        if (line.back() == "FAILS") t.styles[{t.rows.size(), line.size() - 1}] = Style::kBad;
+      }
       if (scored) line.push_back(quality_cell(*r));
       t.rows.push_back(std::move(line));
     }
     return t;
+  }
+
+  // Where a column of any of these tables is defined; "" for what is none.
+  static std::string link_of(const std::string& header) {
+    static const std::map<std::string, const char*> metrics = {
+        {"speedup [95 %]", "speedup"},
+        {"speedup", "speedup"},
+        {"over samples", "speedup"},
+        {"tok/s", "tok_s"},
+        {"tau(+bonus)", "tau"},
+        {"= tau", "tau"},
+        {"accepted/step", "accepted_per_step"},
+        {"DE", "de"},
+        {"no draft", "no_draft"},
+        {"alpha_draft", "alpha_draft"},
+        {"alpha_share", "alpha_share"},
+        {"drafted/accepted/emitted", "emitted"},
+        {"same tokens", "identical_share"},
+        {"proven lossless", "certificate"},
+        {"quality", "quality"},
+        {"score", "quality"},
+        {"difference [95 %]", "quality"},
+        {"better / equal / worse", "quality"},
+        {"/ (T(n)/T(1)", "t_ratio"},
+        {"+ draft", "draft_share"},
+        {"+ overhead)", "overhead"},
+        {"residual", "residual"},
+        {"rows/step", "rows_per_step"},
+        {"alpha_cond by depth", "alpha_cond"}};
+    const auto found = metrics.find(header);
+    return found == metrics.end() ? "" : definition_of(found->second);
+  }
+
+  // The best speedup, where it is one, among arms that may be ranked with each other.
+  static void mark(Table& t, const std::vector<const ReportRow*>& rows) {
+    const ReportRow* best = nullptr;
+    for (const ReportRow* r : rows)
+      if (r->arm.drafts() && !r->arm.lossy() && r->speedup && *r->speedup > 1 &&
+          (best == nullptr || *r->speedup > *best->speedup))
+        best = r;
+    for (size_t i = 0; i < rows.size(); ++i)
+      if (rows[i] == best) t.styles[{i, 1}] = Style::kBold;
   }
 
   // Scores that are not the control's, paired per prompt.
@@ -209,6 +266,7 @@ class Renderer {
     Table t;
     t.header = {"quality against " + report_.control, "score", "difference [95 %]",
                 "better / equal / worse"};
+    for (const std::string& h : t.header) t.links.push_back(link_of(h));
     for (const ReportRow* r : rows)
       for (const auto& [name, q] : r->quality) {
         if (q.differing == 0) continue;
@@ -230,6 +288,7 @@ class Renderer {
     t.header = {"why",         "speedup",  "= tau",     "/ (T(n)/T(1)",       "+ draft",
                 "+ overhead)", "residual", "rows/step", "alpha_cond by depth"};
     if (bandwidth) t.header.push_back("bandwidth");
+    for (const std::string& h : t.header) t.links.push_back(link_of(h));
     for (const ReportRow* r : rows) {
       std::string depths;
       constexpr size_t kShown = 6;
@@ -249,6 +308,7 @@ class Renderer {
   void notes() {
     for (const std::string& remark : run_remarks(report_)) paragraph(remark);
     paragraph("Reading the table:");
+    if (!markdown_) note("definitions: " + definitions() + "; evalrun list metrics prints them.");
     note(fmt::format(
         "speedup: {} of decode speed, (tokens - 1) / decode time, over the prompts; prefill "
         "is not in it. Brackets: 95 % interval for new prompts of the same kind (population), "
@@ -334,6 +394,16 @@ class Renderer {
         base->arm.model, fmt::join(arms, ", "), kTunedPlain, report_.control));
   }
 
+  // The sections that the tables' columns are defined in.
+  static std::string definitions() {
+    std::vector<std::string> sections;
+    for (const MetricInfo& m : metric_glossary())
+      if (const std::string s = std::string("#") + m.anchor;
+          std::find(sections.begin(), sections.end(), s) == sections.end())
+        sections.push_back(s);
+    return fmt::format("docs/measurement.md ({})", fmt::join(sections, ", "));
+  }
+
   bool indicative() const {
     return std::any_of(report_.rows.begin(), report_.rows.end(), [](const ReportRow& r) {
       return r.speedup_interval && r.n_prompts < kIndicativeBelow;
@@ -341,13 +411,15 @@ class Renderer {
   }
 
   const Report& report_;
-  bool markdown_;
+  bool markdown_, colour_;
   std::string out_;
 };
 
 }  // namespace
 
-std::string to_markdown(const Report& report) { return Renderer(report, true).render(); }
-std::string to_text(const Report& report) { return Renderer(report, false).render(); }
+std::string to_markdown(const Report& report) { return Renderer(report, true, false).render(); }
+std::string to_text(const Report& report, bool colour) {
+  return Renderer(report, false, colour).render();
+}
 
 }  // namespace evalrun::reports

@@ -244,6 +244,14 @@ function drawPareto(at) {
           `No answer was scored by ${evaluator} here.`,
     });
   const quality = (r) => r.quality[evaluator];
+  // Methods that are not lossless are ranked with none of the others.
+  const ranked = rows.filter((r) => !r.lossy).sort((a, b) => b.speedup - a.speedup);
+  let highestYet = -Infinity;
+  const front = ranked.filter((r) => {
+    if (quality(r).value <= highestYet) return false;
+    highestYet = quality(r).value;
+    return true;
+  });
   const qualityText = (r) => withRange(quality(r).value, quality(r).lo, quality(r).hi, 3);
   const config = {
     type: 'scatter',
@@ -256,10 +264,22 @@ function drawPareto(at) {
             errorColour: seriesColour(r.method),
             texts: [`${named(r)}: speedup ${speedupText(r)}, ${evaluator} ${qualityText(r)}`],
             titles: [''],
-            pointRadius: 6,
+            pointRadius: front.includes(r) ? 9 : 6,
             pointBorderWidth: 2,
             ...seriesStyle(r.method),
-          })),
+            ...(r.lossy ? {backgroundColor: 'transparent', errorDash: [3, 3]} : {}),
+          })).concat([{
+            label: 'front',
+            type: 'line',
+            data: front.map((r) => ({x: r.speedup, y: quality(r).value})),
+            texts: front.map((r) => `on the front: ${r.method}`),
+            titles: front.map(() => ''),
+            borderColor: colour('muted'),
+            borderWidth: 1.5,
+            pointRadius: 0,
+            pointStyle: 'line',
+            order: 1,
+          }]),
     },
     options: {
       scales: {
@@ -285,8 +305,64 @@ function drawPareto(at) {
   };
   show('fig-pareto', {
     plots: [{height: 320 + (narrow() ? 24 : 10) * rows.length, config}],
-    header: ['method', 'speedup [95 %]', `${evaluator} [95 %]`, 'scored'],
-    rows: rows.map((r) => [named(r), speedupText(r), qualityText(r), String(quality(r).n)]),
+    header: ['method', 'speedup [95 %]', `${evaluator} [95 %]`, 'scored', 'on the front'],
+    rows: rows.map(
+        (r) =>
+            [named(r),
+             speedupText(r),
+             qualityText(r),
+             String(quality(r).n),
+             r.lossy ? 'not ranked' : front.includes(r) ? 'yes' : 'no',
+  ]),
+  });
+}
+
+// Bars of all arms side by side would be a wall: those drawn until the legend is clicked. Methods
+// that are not lossless are drawn where all are.
+const kDrawnArms = 6;
+const isLossy = (m) => data.rows.some((r) => r.method === m && r.lossy);
+const lossyName = (m) => m + (isLossy(m) ? ' (not lossless)' : '');
+function drawnArms(shown) {
+  if (shown.length <= kDrawnArms + 2) return shown;
+  const speed = (m) => rowOf(m, whole)?.speedup ?? 0;
+  return shown.filter((m) => !isLossy(m)).sort((a, b) => speed(b) - speed(a)).slice(0, kDrawnArms);
+}
+
+const partSets = [...new Set(data.parts.map((p) => `${p.dataset}, by ${p.axis}`))];
+function drawParts(at) {
+  const parts = data.parts.filter((p) => `${p.dataset}, by ${p.axis}` === partSets[at]);
+  if (parts.length === 0)
+    return show('fig-parts', {missing: 'The prompts of this run have no categories or languages.'});
+  const shown = methods.filter((m) => parts.some((p) => p.method === m));
+  const drawnNow = drawnArms(shown);
+  const names = [...new Set(parts.map((p) => p.part))];
+  const of = (m, part) => parts.find((p) => p.method === m && p.part === part);
+  const plot = bars(
+      names, shown.map((m) => ({
+                         label: lossyName(m),
+                         hidden: !drawnNow.includes(m),
+                         data: names.map((part) => of(m, part)?.speedup ?? null),
+                         backgroundColor: seriesColour(m) + (isLossy(m) ? '80' : ''),
+                         errors: names.map(
+                             (part) => ({x: [of(m, part)?.speedup_lo, of(m, part)?.speedup_hi]})),
+                         texts: names.map(
+                             (part) => of(m, part) ? `${lossyName(m)}: ${speedupText(of(m, part))}` : ''),
+                       })),
+      {
+        // An interval from two prompts may be hundreds wide.
+        top: 1.25 * highest(parts.map((p) => p.speedup)),
+        axis: 'speedup',
+        legend: true,
+        plugins: {reference: {axis: 'x', value: 1}},
+      });
+  plot.config.options.scales.x.max = plot.config.options.scales.x.suggestedMax;
+  plot.height = 90 + 22 * Math.ceil(shown.length / (narrow() ? 1 : 3)) +
+      names.length * (11 * drawnNow.length + 20);
+  show('fig-parts', {
+    plots: [plot],
+    header: ['part', 'method', 'speedup [95 %]', 'tau', 'prompts'],
+    rows: parts.map((p) => [p.part, lossyName(p.method), speedupText(p), fixed(p.tau, 2),
+                            String(p.n_prompts)]),
   });
 }
 
@@ -298,13 +374,15 @@ function drawDatasets() {
       missing:
           'The run has one data set; evalrun report --by category or --by language cuts it into parts.',
     });
+  const drawnNow = drawnArms(shown);
   const plot = bars(
       names, shown.map((m) => {
         const rows = names.map((name) => rowOf(m, name));
         return {
-          label: m,
+          label: lossyName(m),
+          hidden: !drawnNow.includes(m),
           data: rows.map((r) => r?.speedup ?? null),
-          backgroundColor: seriesColour(m),
+          backgroundColor: seriesColour(m) + (isLossy(m) ? '80' : ''),
           errors: rows.map((r) => ({x: [r?.speedup_lo, r?.speedup_hi]})),
           texts: rows.map((r) => (r ? `${m}: ${speedupText(r)}` : '')),
         };
@@ -316,7 +394,7 @@ function drawDatasets() {
         plugins: {reference: {axis: 'x', value: 1}},
       });
   plot.height = 90 + 22 * Math.ceil(shown.length / (narrow() ? 1 : 3)) +
-      names.length * (12 * shown.length + 20);
+      names.length * (12 * drawnNow.length + 20);
   show('fig-datasets', {
     plots: [plot],
     header: ['data set', ...shown],

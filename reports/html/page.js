@@ -1,6 +1,7 @@
 // Selectors, and when to draw: at the start, and again for another width, theme or paper.
 
 const evaluatorAt = selector('fig-pareto', 'Evaluator', evaluators, drawPareto);
+const partsAt = selector('fig-parts', 'Parts of', partSets, drawParts);
 const sweepAt = selector('fig-sweep', 'Sweep', data.sweeps.map(sweepName), drawSweep);
 const firstDraft = Math.max(0, data.timelines.findIndex((t) => methods.includes(t.arm)));
 const timelineAt =
@@ -16,6 +17,7 @@ function drawAll() {
   applyTheme();
   drawForDataset();
   drawDatasets();
+  drawParts(partsAt());
   drawSweep(sweepAt());
   drawCost();
   drawTimeline(timelineAt());

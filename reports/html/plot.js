@@ -52,8 +52,13 @@ const errorBars = {
     chart.data.datasets.forEach((dataset, index) => {
       if (!dataset.errors || !chart.isDatasetVisible(index)) return;
       ctx.save();
+      const area = chart.chartArea;  // an interval may leave it, where the axis is bounded
+      ctx.beginPath();
+      ctx.rect(area.left - cap, area.top - cap, area.width + 2 * cap, area.height + 2 * cap);
+      ctx.clip();
       ctx.strokeStyle = dataset.errorColour || colour('chart-error');
       ctx.lineWidth = 1.25;
+      ctx.setLineDash(dataset.errorDash || []);
       chart.getDatasetMeta(index).data.forEach((point, i) => {
         const error = dataset.errors[i] || {};
         if (error.x && error.x.every(isNumber)) {

@@ -50,7 +50,7 @@ void run_compare(const Options& options, const GlobalOptions& global) {
   const std::string format = global.json ? "json" : options.format;
   std::string text = format == "json" ? reports::to_json(c)
                      : format == "md" ? reports::to_markdown(c)
-                                      : reports::to_text(c);
+                                      : reports::to_text(c, colour_wanted(global.no_color));
   while (text.ends_with('\n')) text.pop_back();
   print_line(text);
 }

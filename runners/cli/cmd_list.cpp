@@ -12,6 +12,7 @@
 #include "evaluators/evaluator.h"
 #include "methods/method.h"
 #include "reports/metric_glossary.h"
+#include "reports/paper_form.h"
 #include "results/store.h"
 #include "runners/cli/cli.h"
 #include "runners/cli/methods_document.h"
@@ -227,6 +228,19 @@ Json list_metrics(const Options&, const GlobalOptions&) {
     Json e = entry(metric.name, true, "nothing");
     e["summary"] = metric.definition;
     e["source"] = metric.source;
+    e["definition"] = reports::definition_of(metric.name);
+    array.push_back(std::move(e));
+  }
+  return array;
+}
+
+// Papers' tables that report --as knows.
+Json list_tables(const Options&, const GlobalOptions&) {
+  Json array = Json::array();
+  for (const reports::PaperForm& form : reports::paper_forms()) {
+    Json e = entry(form.name(), true, "a run of one of its suites");
+    e["suites"] = form.suites;
+    e["summary"] = fmt::format("{}, {}: {}", form.title, form.place, form.caption);
     array.push_back(std::move(e));
   }
   return array;
@@ -287,6 +301,7 @@ const std::vector<Listing>& listings() {
        {"name", "label", "suite", "started", "available", "generations", "failed", "baselines",
         "fault"}},
       {"metrics", list_metrics, {"name", "source", "summary"}},
+      {"tables", list_tables, {"name", "suites", "summary"}},
       {"templates", list_templates, {"name"}},
       {"formats", list_formats, {"name", "summary"}},
       {"isas", list_isas, {"name", "available", "default", "chosen", "needs"}},
@@ -349,9 +364,9 @@ void add_list_command(CLI::App& app, Context& context) {
   auto* command = app.add_subcommand("list", "What can be named, with parameters and defaults");
   auto options = std::make_shared<Options>();
   command
-      ->add_option(
-          "what", options->what,
-          "methods, tasks, evaluators, suites, models, runs, metrics, templates, formats, isas")
+      ->add_option("what", options->what,
+                   "methods, tasks, evaluators, suites, models, runs, metrics, tables, templates, "
+                   "formats, isas")
       ->required();
   command->add_option("--data-root", options->data_root,
                       "Folder data sets lie under (default: EVALRUN_DATA)");

@@ -4,6 +4,7 @@
 #include "engine/base/text.h"
 #include "reports/claimed.h"
 #include "reports/grouping.h"
+#include "reports/paper_table.h"
 #include "reports/report.h"
 #include "results/regroup.h"
 #include "runners/cli/cli.h"
@@ -21,25 +22,47 @@ struct Options {
   bool why = false, exclude_degenerate = false;
   std::string claims;               // CSV file of published numbers
   std::vector<std::string> papers;  // of it; empty = all
+  std::string as;                   // form of a paper's table
 };
 
 std::string render(const reports::Report& report, const results::ResultStore& store,
-                   const std::string& format) {
+                   const std::string& format, bool colour) {
   if (format == "md") return reports::to_markdown(report);
   if (format == "csv") return reports::to_csv(report);
   if (format == "json") return reports::to_json(report);
   if (format == "latex") return reports::to_latex(report);
   if (format == "html") return reports::to_html(report, store);
-  return reports::to_text(report);
+  return reports::to_text(report, colour);
 }
 
 // The report with published figures behind its own.
 std::string render_with_claims(const reports::Report& report, const results::ResultStore& store,
-                               const reports::Claims& claims, const std::string& format) {
+                               const reports::Claims& claims, const std::string& format,
+                               bool colour) {
   const reports::Claimed claimed = reports::compare_with_claims(report, claims);
   if (format == "json") return reports::to_json(claimed, report);
-  return render(report, store, format) + (format == "md" ? reports::to_markdown(claimed, report)
-                                                         : reports::to_text(claimed, report));
+  if (format == "html") return reports::to_html(report, store, &claimed);
+  return render(report, store, format, colour) + (format == "md"
+                                                      ? reports::to_markdown(claimed, report)
+                                                      : reports::to_text(claimed, report));
+}
+
+std::string render(const std::vector<reports::PaperTable>& tables, const std::string& format) {
+  if (format == "md") return reports::to_markdown(tables);
+  if (format == "csv") return reports::to_csv(tables);
+  if (format == "json") return reports::to_json(tables);
+  if (format == "latex") return reports::to_latex(tables);
+  return reports::to_text(tables);
+}
+
+// Throws usage_error where the options do not fit a paper's table.
+void check_as(const Options& options, const std::string& format) {
+  if (options.as.empty()) return;
+  if (format == "html")
+    throw base::usage_error("--as: no paper's tables in html",
+                            "use -o text, md, latex, csv or json");
+  if (options.by != "task")
+    throw base::usage_error("--as with --by", "a paper's table says itself what it is cut into");
 }
 
 // Throws usage_error where published figures have no place, data_error for a broken file.
@@ -48,9 +71,9 @@ reports::Claims read_claims(const Options& options, const std::string& format) {
     if (options.papers.empty()) return {};
     throw base::usage_error("--paper chooses from published numbers", "add --claims FILE");
   }
-  if (format != "text" && format != "md" && format != "json")
+  if (options.as.empty() && (format == "csv" || format == "latex"))
     throw base::usage_error(fmt::format("--claims: no published numbers in {}", format),
-                            "use -o text, md or json");
+                            "use -o text, md, json or html");
   return reports::select_papers(reports::read_claims(options.claims), options.papers);
 }
 
@@ -91,6 +114,9 @@ std::string render_grouped(const Options& options, const std::string& format,
     throw base::usage_error(
         "--by and --group-by are two ways to cut data sets",
         "--by gives every part a full table, --group-by sets them side by side");
+  if (!options.as.empty())
+    throw base::usage_error("--as: a paper's table shows one run",
+                            "leave out --group-by, and name one run");
   if (!options.claims.empty())
     throw base::usage_error("--claims: no published numbers beside groups",
                             "leave out --group-by, and name one run");
@@ -117,13 +143,21 @@ std::string render_grouped(const Options& options, const std::string& format,
 std::string render_run(const Options& options, const std::string& format,
                        const GlobalOptions& global) {
   const reports::Claims claims = read_claims(options, format);
+  check_as(options, format);
+  const auto forms = options.as.empty() ? std::vector<const reports::PaperForm*>()
+                                        : reports::find_paper_forms(options.as);
   const RunReference run = find_run(options.runs.empty() ? "" : options.runs.front(), global.db);
+  if (!forms.empty())
+    return render(reports::paper_tables(*run.store, run.run_id, report_options(options), forms,
+                                        claims),
+                  format);
   std::unique_ptr<results::ResultStore> parts;
   if (options.by != "task") parts = results::regrouped(*run.store, axes_of({options.by}));
   const results::ResultStore& store = parts ? *parts : *run.store;
   const reports::Report report = build_report(store, run.run_id, report_options(options));
-  return claims.file.empty() ? render(report, store, format)
-                             : render_with_claims(report, store, claims, format);
+  const bool colour = options.out.empty() && colour_wanted(global.no_color);
+  return claims.file.empty() ? render(report, store, format, colour)
+                             : render_with_claims(report, store, claims, format, colour);
 }
 
 void run_report(const Options& options, const GlobalOptions& global) {
@@ -197,6 +231,11 @@ void add_report_command(CLI::App& app, Context& context) {
                    "CSV file of published numbers (docs/claims.md) to set beside the measured ones")
       ->type_name("FILE");
   command->add_option("--paper", options->papers, "Only these papers of it")->delimiter(',');
+  command
+      ->add_option(
+          "--as", options->as,
+          "The tables of a paper, or one of them, in the paper's form (evalrun list tables)")
+      ->type_name("PAPER[:TABLE]");
   command->footer(
       "Examples:\n"
       "  evalrun report\n"
@@ -206,7 +245,8 @@ void add_report_command(CLI::App& app, Context& context) {
       "  evalrun report --group-by category -o latex\n"
       "  evalrun report mine@small mine@large --group-by model\n"
       "  evalrun report quality --quality-against ar_tuned:adapter=space-sft\n"
-      "  evalrun report --claims claims.csv --paper falcon,eagle");
+      "  evalrun report --claims claims.csv --paper falcon,eagle\n"
+      "  evalrun report paper-falcon --as falcon:table-1 --claims claims.csv -o latex");
   command->callback([options, &context] { run_report(*options, context.global); });
 }
 

@@ -303,7 +303,7 @@ int exit_code_of(const runners::RunOutcome& outcome, const std::string& resume_c
 
 // The table of one run; of several, one per model, the models side by side.
 std::string table(const results::ResultStore& store, const std::vector<int64_t>& runs,
-                  const std::string& format) {
+                  const std::string& format, bool no_color) {
   if (runs.size() > 1) {
     std::vector<reports::Report> reports;
     for (const int64_t run : runs) reports.push_back(reports::build_report(store, run));
@@ -313,7 +313,7 @@ std::string table(const results::ResultStore& store, const std::vector<int64_t>&
   if (format == "md") return reports::to_markdown(report);
   if (format == "csv") return reports::to_csv(report);
   if (format == "json") return reports::to_json(report);
-  return reports::to_text(report);
+  return reports::to_text(report, colour_wanted(no_color));
 }
 
 // What cannot work for one of several models must fail now, not behind the hours of those before.
@@ -376,7 +376,8 @@ void run(Context& context, const Options& o) {
   }
   // After Ctrl-C the user wants the shell back; the table of what is there is one `report` away.
   if (status != runners::RunStatus::kInterrupted && !runs.empty())
-    print_line(base::trim(table(store, runs, context.global.json ? "json" : o.format)));
+    print_line(base::trim(table(store, runs, context.global.json ? "json" : o.format,
+                                context.global.no_color)));
 }
 
 }  // namespace

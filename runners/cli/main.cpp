@@ -38,7 +38,7 @@ void add_global_options(CLI::App& app, GlobalOptions& global) {
       ->envname("EVALRUN_DB")
       ->capture_default_str();
   app.add_flag("--json", global.json, "Results as JSON on standard output");
-  app.add_flag("--no-color", global.no_color, "No colours, also when standard error is a terminal");
+  app.add_flag("--no-color", global.no_color, "No colours, also on a terminal");
   app.add_flag_callback(
       "-v,--verbose", [&global] { global.verbosity = 1; }, "More messages");
   app.add_flag_callback(

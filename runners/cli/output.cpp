@@ -1,8 +1,11 @@
 #include "runners/cli/output.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "engine/base/error.h"
@@ -34,6 +37,11 @@ void print_line(std::string_view text) {
   if (!written)
     throw base::data_error("standard output", "", std::strerror(errno),
                            "the rest of the output is lost; send it to a file with room");
+}
+
+bool colour_wanted(bool no_color) {
+  const char* set = std::getenv("NO_COLOR");
+  return !no_color && (set == nullptr || *set == '\0') && ::isatty(STDOUT_FILENO) != 0;
 }
 
 void print_json(const nlohmann::ordered_json& value) {

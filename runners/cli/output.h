@@ -11,6 +11,10 @@ namespace evalrun::cli {
 // data_error when standard output cannot take it (disk full, closed pipe).
 void print_line(std::string_view text);
 
+// Whether text on standard output may hold colours: it is a terminal, and neither --no-color nor
+// NO_COLOR says otherwise.
+bool colour_wanted(bool no_color);
+
 // One line of JSON; bytes that are not UTF-8 become U+FFFD.
 void print_json(const nlohmann::ordered_json& value);
 // The same, indented, for documents people read too.

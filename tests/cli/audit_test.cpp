@@ -66,6 +66,7 @@ TEST_F(Claims, ReportSetsThemBesideTheMeasured) {
     ASSERT_EQ(result.exit_code, 0) << result.err;
     EXPECT_THAT(result.out, HasSubstr("3.100 (2.10 + the bonus token)"));
   }
+  EXPECT_THAT(report({"--claims", "own.csv", "-o", "html"}).out, HasSubstr("<td>3.100 <span"));
   json with = json::parse(report({"--claims", "own.csv", "--json"}).out);
   ASSERT_EQ(with.size(), plain.size());
   int figures = 0;

@@ -9,7 +9,7 @@ using Listing = CommandTest;
 
 TEST_F(Listing, EveryKindHasTheCommonKeys) {
   for (const char* kind : {"methods", "tasks", "evaluators", "suites", "models", "runs", "metrics",
-                           "templates", "formats", "isas"}) {
+                           "tables", "templates", "formats", "isas"}) {
     SCOPED_TRACE(kind);
     const ProgramResult result = run({"list", kind, "--json"});
     ASSERT_EQ(result.exit_code, 0) << result.err;

@@ -64,6 +64,30 @@ TEST_F(StoredRuns, ReportIntoAFile) {
   expect_refused(with_db({"report", "--out", "missing/report.html"}), 7, "missing/report.html");
 }
 
+TEST_F(StoredRuns, ReportInThePapersForm) {
+  // The run's data set is in no paper.
+  expect_refused(with_db({"report", "--as", "falcon:table-1"}), 2, "evalrun run paper-falcon");
+  execute("UPDATE prompt SET task = 'gsm8k'");
+  for (const char* format : {"text", "md", "latex", "csv", "json"}) {
+    const ProgramResult result = with_db({"report", "--as", "falcon:table-1", "-o", format});
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.out, HasSubstr("GSM8K"));
+    EXPECT_THAT(result.out, HasSubstr("docs/measurement.md#speedup"));
+  }
+  folder_.write(
+      "own.csv",
+      "paper,place,model,dataset,category,method,config,metric,value,sd,unit,hardware,note\n"
+      "falcon,Table 1,vicuna-7b,gsm8k,,pld,greedy,speedup,1.82,,ratio,,\n");
+  for (const char* format : {"text", "md", "latex", "csv", "json"})
+    EXPECT_THAT(
+        with_db({"report", "--as", "falcon:table-1", "--claims", "own.csv", "-o", format}).out,
+        HasSubstr("1.82"));
+  expect_refused(with_db({"report", "--as", "eagle"}), 2, "space, bita, falcon, self_draft");
+  expect_refused(with_db({"report", "--as", "falcon:table-7"}), 2, "table-1, table-2");
+  expect_refused(with_db({"report", "--as", "falcon", "-o", "html"}), 2, "--as");
+  expect_refused(with_db({"report", "--as", "falcon", "--by", "category"}), 2, "--by");
+}
+
 TEST_F(StoredRuns, ShowAddsUp) {
   const int n = count_stored(folder_.file("r.db"));
   ASSERT_EQ(n, 3 * kPrompts);

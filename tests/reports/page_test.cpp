@@ -7,10 +7,12 @@
 #include <regex>
 
 #include "engine/base/text.h"
+#include "reports/claimed.h"
 #include "reports/format.h"
 #include "reports/html_data.h"
 #include "reports/timeline.h"
 #include "tests/e2e/program.h"
+#include "tests/reports/claims_fixture.h"
 #include "tests/reports/report_fixture.h"
 
 namespace evalrun::reports {
@@ -75,13 +77,24 @@ class PageTest : public ReportTest {
     const int64_t id = tests::fill(store_, run_);
     store_.execute("UPDATE arm SET params = substr(label, 5) WHERE method = 'pld'");
     store_.execute("UPDATE prompt SET turns = ?", {json(std::vector<std::string>{kNasty}).dump()});
+    store_.execute(
+        "UPDATE prompt SET category = CASE id % 2 WHEN 0 THEN 'math' ELSE '<i>prose' END "
+        "WHERE task = 'samples_chat'");
     store_.add_environment(id, "model_path", "/somewhere/of/mine/model.gguf");
     store_.add_environment(id, "row_cost", R"({"context": 256, "rows": [
         {"rows": 1, "ms": 10, "q1_ms": 9.5, "q3_ms": 11, "ratio": 1},
         {"rows": 8, "ms": 15, "q1_ms": 14, "q3_ms": 16, "ratio": 1.5}]})");
     return id;
   }
-  std::string page(int64_t id) { return to_html(build_report(store_, id), store_); }
+  std::string page(int64_t id) {
+    const Report r = build_report(store_, id);
+    const Claimed claimed = compare_with_claims(
+        r, claims_of(
+               {"q,Table <1>,llama-7b,gsm8k,,pld,greedy,tau_without_bonus,2.40,,,A&100,caveat=x; y",
+                "q,Table 2,llama-7b,gsm8k,,pld,greedy,speedup,3.60,,,A&100,",
+                "q,Table 3,llama-7b,gsm8k,,pld,temperature=1,speedup,2.2,,,A&100,"}));
+    return to_html(r, store_, &claimed);
+  }
   std::string write_page() {
     scratch_.write("report.html", page(full_run()));
     return scratch_.file("report.html");
@@ -245,12 +258,12 @@ TEST_F(PageTest, ABrowserDrawsEveryChart) {
     return std::distance(std::sregex_iterator(text.begin(), text.end(), regex), {});
   };
   const std::string body = result.out.substr(0, result.out.rfind("<footer"));
-  // Speedup, why, acceptance (2), quality, data sets, cost, timeline (2); the sweep of two
+  // Speedup, why, acceptance (2), quality, data sets, parts, cost, timeline (2); the sweep of two
   // parameters is a table.
-  EXPECT_EQ(count(body, "<canvas"), 9);
-  EXPECT_EQ(count(body, "<canvas[^>]* data-drawn=\"yes\""), 9);
+  EXPECT_EQ(count(body, "<canvas"), 10);
+  EXPECT_EQ(count(body, "<canvas[^>]* data-drawn=\"yes\""), 10);
   EXPECT_EQ(count(body, "<table class=\"heat\""), 2);
-  EXPECT_EQ(count(body, "<details class=\"figures\""), 8) << "a table for every figure";
+  EXPECT_EQ(count(body, "<details class=\"figures\""), 9) << "a table for every figure";
   // The page asked for nothing; Chromium's own errands have another isolation key. The log is
   // whole only when Chromium ended well, hence its first words.
   const auto requests = [&] {
@@ -282,9 +295,10 @@ TEST_F(PageTest, ABrowserDrawsEveryChart) {
   scratch_.write("chosen.html", chosen);
   const tests::ProgramResult all = dump(scratch_.file("chosen.html"));
   EXPECT_THAT(all.err, Not(HasSubstr("CONSOLE")));
-  // Three data sets, one evaluator, five sweeps, six arms; the last sweep is a pair of curves.
-  EXPECT_THAT(all.out, HasSubstr("data-changes=\"15\""));
-  EXPECT_EQ(count(all.out, "<canvas[^>]* data-drawn=\"yes\""), 11);
+  // Three data sets, one evaluator, one set with parts, five sweeps, six arms; the last sweep is a
+  // pair of curves.
+  EXPECT_THAT(all.out, HasSubstr("data-changes=\"16\""));
+  EXPECT_EQ(count(all.out, "<canvas[^>]* data-drawn=\"yes\""), 12);
   // Where there is little to draw, the rest says why.
   run_ = {.key = "plain", .arms = {run_.arms.front()}};
   scratch_.write("plain.html", page(tests::fill(store_, run_)));
@@ -304,13 +318,32 @@ TEST_F(PageTest, ABrowserDrawsEveryChart) {
   EXPECT_GT(requests(), 0);
 }
 
+TEST_F(PageTest, PublishedFiguresHaveASection) {
+  const int64_t id = full_run();
+  const std::string html = page(id);
+  const std::string section = html.substr(html.find("<section id=\"claims\">"));
+  EXPECT_THAT(section, HasSubstr("<summary>gsm8k</summary>"));
+  EXPECT_THAT(section, HasSubstr("2.40 + the bonus token"));
+  EXPECT_THAT(section, HasSubstr("q: Table &lt;1&gt;"));
+  EXPECT_THAT(section, HasSubstr("A&amp;100"));
+  EXPECT_THAT(section, HasSubstr("above; flagged: speedup_tau"));
+  EXPECT_THAT(section, HasSubstr("Left out: 4 of greedy decoding"));
+  // pld:k=4,ngram=2 accepts 3, 1, 0, 2 in turn: speedup 2.11 of the published 3.60.
+  EXPECT_THAT(section, HasSubstr("<td>3.60</td><td>0.59</td>"));
+  const Report r = build_report(store_, id);
+  EXPECT_EQ(to_html(r, store_).find("id=\"claims\""), std::string::npos);
+  const Claimed none = compare_with_claims(r, claims_of({}));
+  EXPECT_THAT(to_html(r, store_, &none), HasSubstr("It has none for these methods"));
+}
+
 TEST_F(PageTest, LatexSaysWhatWasMeasured) {
-  const std::string text = to_latex(build_report(store_, full_run()));
+  std::string text = to_latex(build_report(store_, full_run()));
   EXPECT_THAT(text, HasSubstr("booktabs"));
   EXPECT_THAT(text, HasSubstr("tiny-model (f32), 4 prompts on Some CPU, cpu (avx512), 2 threads, "
                               "greedy decoding"));
   EXPECT_THAT(text, HasSubstr(escape_latex(kNasty) + "$^{\\dagger}$ &"));
   EXPECT_THAT(text, HasSubstr("\\label{tab:evalrun-samples-chat}"));
+  text.resize(text.find("\\label{tab:evalrun-memory}"));
   // Every line of a table has as many cells as its columns.
   const std::regex row(R"(\n    ([^\\\n].*) \\\\)");
   for (auto it = std::sregex_iterator(text.begin(), text.end(), row); it != std::sregex_iterator();

@@ -1,0 +1,11 @@
+// The forms of papers' tables (reports/papers/*.json), compiled into the library.
+#pragma once
+#include <span>
+
+#include "reports/html/assets.h"
+
+namespace evalrun::reports {
+
+std::span<const EmbeddedFile> embedded_papers();
+
+}  // namespace evalrun::reports
