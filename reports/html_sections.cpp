@@ -4,11 +4,20 @@
 
 #include <algorithm>
 
+#include "engine/base/text.h"
 #include "reports/format.h"
 #include "reports/memory.h"
 #include "reports/run_text.h"
 
 namespace evalrun::reports {
+
+std::string arm_label(const std::string& label) {
+  std::string out;
+  for (const std::string& piece : base::split(label, ','))
+    out += (out.empty() ? "" : ",<wbr>") + escape_html(piece);
+  if (const size_t colon = out.find(':'); colon != out.npos) out.insert(colon + 1, "<wbr>");
+  return out;
+}
 
 namespace {
 
@@ -58,7 +67,7 @@ std::string figure_row(const ClaimedFigure& f, const ReportRow& row) {
                                      "30 prompts\">*</a>"
                                    : "")
                  : "";
-  return row_of({escape_html(row.arm.label) + (row.arm.lossy() ? " (not lossless)" : ""),
+  return row_of({arm_label(row.arm.label) + (row.arm.lossy() ? " (not lossless)" : ""),
                  escape_html(f.metric), number(f.measured, 3) + interval, printed,
                  f.published != 0 ? number(f.measured / f.published, 2) : "-", or_dash(remark(f)),
                  or_dash(f.claim.model), or_dash(f.claim.hardware),
@@ -80,7 +89,8 @@ std::string memory_section(const Report& report) {
                  {t.header[3], "kv_bytes"},
                  {t.header[4], "peak_bytes"}}));
   for (std::vector<std::string> row : t.rows) {
-    for (std::string& cell : row) cell = escape_html(cell);
+    for (size_t c = 0; c < row.size(); ++c)
+      row[c] = c == 0 ? arm_label(row[c]) : escape_html(row[c]);
     out += row_of(row);
   }
   return out + "</tbody></table></div>\n</details>\n";

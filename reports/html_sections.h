@@ -7,6 +7,9 @@
 
 namespace evalrun::reports {
 
+// A label of an arm, which narrow columns may break between its parameters.
+std::string arm_label(const std::string& label);
+
 // What the arms take, under a heading that opens it.
 std::string memory_section(const Report& report);
 

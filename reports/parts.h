@@ -20,7 +20,7 @@ struct PartSpeed {
   std::optional<double> tau;
 };
 
-// Of the arms that draft, every data set with two parts or more; parts by name.
+// Of the arms that draft, arm by arm, every data set with two parts or more; parts by name.
 std::vector<PartSpeed> speed_by_part(const RunData& data, Estimator estimator);
 
 }  // namespace evalrun::reports

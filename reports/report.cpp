@@ -467,7 +467,7 @@ Report build_report(const results::ResultStore& store, int64_t run_id,
   report.why = options.why;
   report.exclude_degenerate = options.exclude_degenerate;
   report.conditions = read_conditions(store, run_id);
-  report.parts = speed_by_part(data, options.estimator);
+  if (options.parts) report.parts = speed_by_part(data, options.estimator);
   report.hidden_faults = aggregates.counts.hidden_faults;
   if (aggregates.counts.generations.empty())
     throw base::data_error(store.path(), fmt::format("run {}", run_id),

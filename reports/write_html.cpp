@@ -68,14 +68,6 @@ std::string header_cell(const std::string& text, const char* definition) {
   return fmt::format("<th scope=\"col\"><a href=\"#def-{}\">{}</a></th>", definition,
                      escape_html(text));
 }
-// A label of an arm, which narrow columns may break between its parameters.
-std::string arm_label(const std::string& label) {
-  std::string out;
-  for (const std::string& piece : base::split(label, ','))
-    out += (out.empty() ? "" : ",<wbr>") + escape_html(piece);
-  if (const size_t colon = out.find(':'); colon != out.npos) out.insert(colon + 1, "<wbr>");
-  return out;
-}
 std::string range(const std::optional<base::Interval>& i, int decimals) {
   return i ? fmt::format(" <span class=\"range\">[{}, {}]</span>", number(i->lo, decimals),
                          number(i->hi, decimals))

@@ -77,12 +77,13 @@ reports::Claims read_claims(const Options& options, const std::string& format) {
   return reports::select_papers(reports::read_claims(options.claims), options.papers);
 }
 
-reports::ReportOptions report_options(const Options& options) {
+reports::ReportOptions report_options(const Options& options, const GlobalOptions& global) {
   reports::ReportOptions o;
   for (const auto e : {reports::Estimator::kGeo, reports::Estimator::kLegacy})
     if (options.metric == reports::to_string(e)) o.estimator = e;
   if (options.interval == "bootstrap") o.interval = reports::IntervalKind::kBootstrap;
   o.why = options.why;
+  o.parts = (global.json ? "json" : options.format) == "html";
   o.control = options.control;
   o.exclude_degenerate = options.exclude_degenerate;
   if (!options.pass_k.empty()) o.pass_k = options.pass_k;
@@ -103,8 +104,8 @@ std::vector<results::Axis> axes_of(const std::vector<std::string>& names) {
 reports::Report report_of(const std::string& name, const std::vector<results::Axis>& axes,
                           const Options& options, const GlobalOptions& global) {
   const RunReference run = find_run(name, global.db);
-  if (axes.empty()) return build_report(*run.store, run.run_id, report_options(options));
-  return build_report(*results::regrouped(*run.store, axes), run.run_id, report_options(options));
+  if (axes.empty()) return build_report(*run.store, run.run_id, report_options(options, global));
+  return build_report(*results::regrouped(*run.store, axes), run.run_id, report_options(options, global));
 }
 
 // Several runs, or the parts of one, side by side.
@@ -148,13 +149,13 @@ std::string render_run(const Options& options, const std::string& format,
                                         : reports::find_paper_forms(options.as);
   const RunReference run = find_run(options.runs.empty() ? "" : options.runs.front(), global.db);
   if (!forms.empty())
-    return render(reports::paper_tables(*run.store, run.run_id, report_options(options), forms,
+    return render(reports::paper_tables(*run.store, run.run_id, report_options(options, global), forms,
                                         claims),
                   format);
   std::unique_ptr<results::ResultStore> parts;
   if (options.by != "task") parts = results::regrouped(*run.store, axes_of({options.by}));
   const results::ResultStore& store = parts ? *parts : *run.store;
-  const reports::Report report = build_report(store, run.run_id, report_options(options));
+  const reports::Report report = build_report(store, run.run_id, report_options(options, global));
   const bool colour = options.out.empty() && colour_wanted(global.no_color);
   return claims.file.empty() ? render(report, store, format, colour)
                              : render_with_claims(report, store, claims, format, colour);

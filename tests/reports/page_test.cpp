@@ -87,7 +87,7 @@ class PageTest : public ReportTest {
     return id;
   }
   std::string page(int64_t id) {
-    const Report r = build_report(store_, id);
+    const Report r = build_report(store_, id, {.parts = true});
     const Claimed claimed = compare_with_claims(
         r, claims_of(
                {"q,Table <1>,llama-7b,gsm8k,,pld,greedy,tau_without_bonus,2.40,,,A&100,caveat=x; y",

@@ -43,7 +43,7 @@ TEST_F(TableTest, PartsAreTheRegroupedReports) {
   };
   const int64_t id = tests::fill(store_, run_);
   store_.execute("UPDATE prompt SET category = CASE id % 3 WHEN 0 THEN 'math' ELSE 'prose' END");
-  const Report r = build_report(store_, id);
+  const Report r = build_report(store_, id, {.parts = true});
   ASSERT_EQ(r.parts.size(), 2u);
   const auto regrouped = results::regrouped(store_, id, results::Axis::kCategory);
   const Report by_category = build_report(*regrouped, id);
@@ -55,7 +55,7 @@ TEST_F(TableTest, PartsAreTheRegroupedReports) {
     EXPECT_EQ(p.n_prompts, same.n_prompts);
   }
   store_.execute("UPDATE prompt SET category = 'all the same'");
-  EXPECT_TRUE(build_report(store_, id).parts.empty()) << "one part is the whole";
+  EXPECT_TRUE(build_report(store_, id, {.parts = true}).parts.empty()) << "one part is the whole";
 }
 
 TEST_F(TableTest, ColoursMarkTheBestThatMayBeRanked) {
