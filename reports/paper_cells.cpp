@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "reports/sweeps.h"
+#include "reports/parameters.h"
 
 namespace evalrun::reports {
 

@@ -12,7 +12,7 @@
 #include "reports/metric_glossary.h"
 #include "reports/paper_cells.h"
 #include "reports/run_text.h"
-#include "reports/sweeps.h"
+#include "reports/parameters.h"
 #include "results/regroup.h"
 
 namespace evalrun::reports {
@@ -425,7 +425,7 @@ std::vector<Report> reports_of(const results::ResultStore& store, int64_t run_id
   });
   if (!parts) return reports;
   for (const results::Axis axis : {results::Axis::kCategory, results::Axis::kLanguage}) {
-    const auto regrouped = results::regrouped(store, run_id, axis);
+    const auto regrouped = results::regrouped(store, {axis});
     reports.push_back(build_report(*regrouped, run_id, options));
   }
   return reports;

@@ -9,10 +9,6 @@
 
 namespace evalrun::reports {
 
-// "k=4,tree=a,b" as MethodParams::canonical writes it; a piece without "=" belongs to the value in
-// front of it.
-std::map<std::string, std::string> parse_parameters(const std::string& text);
-
 struct SweepPoint {
   std::string label;           // of the arm
   std::vector<double> values;  // one per swept parameter
