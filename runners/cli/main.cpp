@@ -92,6 +92,7 @@ int run_main(int argc, char** argv) {
   add_run_command(app, context);
   add_report_command(app, context);
   add_compare_command(app, context);
+  add_predict_command(app, context);
   add_audit_command(app, context);
   add_check_command(app, context);
   add_baseline_command(app, context);
