@@ -261,19 +261,25 @@ void add_predict_command(CLI::App& app, Context& context) {
                    "Number, run:N, label, key or baseline; FILE or FILE:RUN for another database "
                    "(default: the newest run)")
       ->option_text("[RUN]");
-  command->add_option("--arm", options->arms, "Arm to predict from, as tables name it; repeatable")
-      ->type_name("METHOD");
-  command
-      ->add_option("--k", options->lengths,
-                   "Drafts cut to chains of so many tokens: 1..8 or 1,2,4 (default: all shorter "
-                   "ones, up to 8)")
-      ->delimiter(',')
-      ->type_name("LIST");
-  command
-      ->add_option("--tree", options->trees,
-                   "Trees cut from the measured one: paths (0+00+1), chain:N or a published name")
-      ->delimiter(',')
-      ->type_name("TREE");
+  auto* arm =
+      command
+          ->add_option("--arm", options->arms, "Arm to predict from, as tables name it; repeatable")
+          ->type_name("METHOD");
+  auto* lengths =
+      command
+          ->add_option(
+              "--k", options->lengths,
+              "Drafts cut to chains of so many tokens: 1..8 or 1,2,4 (default: all shorter "
+              "ones, up to 8)")
+          ->delimiter(',')
+          ->type_name("LIST");
+  auto* trees =
+      command
+          ->add_option(
+              "--tree", options->trees,
+              "Trees cut from the measured one: paths (0+00+1), chain:N or a published name")
+          ->delimiter(',')
+          ->type_name("TREE");
   auto* cost =
       command
           ->add_option("--cost", options->cost,
@@ -290,11 +296,14 @@ void add_predict_command(CLI::App& app, Context& context) {
           ->add_option("--confirm", options->confirm,
                        "Run with measured arms to hold predictions against; may be the same run")
           ->type_name("RUN2")
+          ->excludes(arm)
+          ->excludes(lengths)
+          ->excludes(trees)
           ->excludes(cost)
           ->excludes(batch);
   auto* nodes = command->add_flag("--nodes", options->nodes,
                                   "Hit rate of every place of the draft trees, waste, best trees");
-  nodes->excludes(confirm)->excludes(cost)->excludes(batch);
+  nodes->excludes(confirm)->excludes(lengths)->excludes(trees)->excludes(cost)->excludes(batch);
   command->add_option("--budget", options->budget, "With --nodes: nodes of the largest tree")
       ->check(CLI::Range(1, 512))
       ->capture_default_str()

@@ -89,6 +89,7 @@ TEST_F(PredictCommand, Refuses) {
   expect_refused(with_db({"--arm", "lookahead", "--k", "2"}), 2, "rows beside the draft");
   expect_refused(with_db({"--confirm", "frist"}), 2, "first");
   expect_refused(with_db({"--confirm", "first", "--batch", "2"}), 2, "--batch");
+  expect_refused(with_db({"--nodes", "--k", "2"}), 2, "--k");
   ASSERT_EQ(run(methods("ar", "plain")).exit_code, 0);
   expect_refused(with_db({"plain"}), 2, "no arm that drafts");
 }
