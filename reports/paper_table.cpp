@@ -11,8 +11,8 @@
 #include "reports/format.h"
 #include "reports/metric_glossary.h"
 #include "reports/paper_cells.h"
-#include "reports/run_text.h"
 #include "reports/parameters.h"
+#include "reports/run_text.h"
 #include "results/regroup.h"
 
 namespace evalrun::reports {

@@ -105,7 +105,8 @@ reports::Report report_of(const std::string& name, const std::vector<results::Ax
                           const Options& options, const GlobalOptions& global) {
   const RunReference run = find_run(name, global.db);
   if (axes.empty()) return build_report(*run.store, run.run_id, report_options(options, global));
-  return build_report(*results::regrouped(*run.store, axes), run.run_id, report_options(options, global));
+  return build_report(*results::regrouped(*run.store, axes), run.run_id,
+                      report_options(options, global));
 }
 
 // Several runs, or the parts of one, side by side.
@@ -149,8 +150,8 @@ std::string render_run(const Options& options, const std::string& format,
                                         : reports::find_paper_forms(options.as);
   const RunReference run = find_run(options.runs.empty() ? "" : options.runs.front(), global.db);
   if (!forms.empty())
-    return render(reports::paper_tables(*run.store, run.run_id, report_options(options, global), forms,
-                                        claims),
+    return render(reports::paper_tables(*run.store, run.run_id, report_options(options, global),
+                                        forms, claims),
                   format);
   std::unique_ptr<results::ResultStore> parts;
   if (options.by != "task") parts = results::regrouped(*run.store, axes_of({options.by}));

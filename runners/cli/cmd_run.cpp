@@ -376,8 +376,8 @@ void run(Context& context, const Options& o) {
   }
   // After Ctrl-C the user wants the shell back; the table of what is there is one `report` away.
   if (status != runners::RunStatus::kInterrupted && !runs.empty())
-    print_line(base::trim(table(store, runs, context.global.json ? "json" : o.format,
-                                context.global.no_color)));
+    print_line(base::trim(
+        table(store, runs, context.global.json ? "json" : o.format, context.global.no_color)));
 }
 
 }  // namespace
