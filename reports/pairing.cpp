@@ -17,6 +17,7 @@ void Counters::add(const Counters& c) {
   accepted += c.accepted, emitted += c.emitted, target_forwards += c.target_forwards;
   rows += c.rows, undrafted += c.undrafted;
   draft_ns += c.draft_ns, verify_ns += c.verify_ns, decode_ns += c.decode_ns;
+  fastest_ns += c.fastest_ns;
 }
 
 std::optional<Explanation> explain(const Counters& m, const Counters& b) {

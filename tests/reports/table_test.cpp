@@ -45,7 +45,7 @@ TEST_F(TableTest, PartsAreTheRegroupedReports) {
   store_.execute("UPDATE prompt SET category = CASE id % 3 WHEN 0 THEN 'math' ELSE 'prose' END");
   const Report r = build_report(store_, id, {.parts = true});
   ASSERT_EQ(r.parts.size(), 2u);
-  const auto regrouped = results::regrouped(store_, id, results::Axis::kCategory);
+  const auto regrouped = results::regrouped(store_, {results::Axis::kCategory});
   const Report by_category = build_report(*regrouped, id);
   for (const PartSpeed& p : r.parts) {
     const ReportRow& same = row(by_category, p.arm, p.dataset + " / " + p.part);

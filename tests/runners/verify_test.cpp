@@ -8,6 +8,7 @@
 #include "engine/base/error.h"
 #include "engine/base/rng.h"
 #include "methods/faults.h"
+#include "runners/plain_logits.h"
 #include "runners/verify/certify.h"
 #include "tests/formats/test_files.h"
 #include "tests/methods/harness.h"
