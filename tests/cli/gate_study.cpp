@@ -12,7 +12,6 @@
 // about an unchanged build and one about a fault may share a baseline.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <cmath>
 #include <filesystem>
 #include <fstream>

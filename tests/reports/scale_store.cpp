@@ -34,13 +34,18 @@ void add_prompts(ResultStore& store, int64_t run_id, int prompts) {
 void add_generations(ResultStore& store, int64_t run_id, int64_t first, int64_t last, int steps) {
   store.execute(
       "INSERT INTO generation (run_id, arm_id, prompt_id, repeat, sample, seed, block, slot, "
-      "status, fault, tokens_hash, steps_hash, total_ns, tokenize_ns, detokenize_ns, started) "
+      "status, fault, tokens_hash, steps_hash, total_ns, tokenize_ns, detokenize_ns, started, "
+      "distinct_share, cycle) "
       "SELECT p.run_id, a.id, p.id, 0, 0, 7, p.id, a.id, 'ok', '', substr(hex(p.key) || "
       "hex(zeroblob(16)), 1, "
       "32), substr(hex(a.label) || hex(zeroblob(16)), 1, 32), 300000000, 1000, 1000, "
-      "'2026-01-02T03:04:05Z' "
+      "'2026-01-02T03:04:05Z', 0.9, 0 "
       "FROM prompt p JOIN arm a ON a.run_id = p.run_id "
       "WHERE p.run_id = ? AND p.id >= ? AND p.id < ? ORDER BY p.id, a.id",
+      {run_id, first, last});
+  store.execute(
+      "INSERT INTO clock SELECT id, 3000.0, 600000000, 590000000, 5000000, 0, 3 FROM generation "
+      "WHERE run_id = ? AND prompt_id >= ? AND prompt_id < ?",
       {run_id, first, last});
   // A turn has its generation's number. 2654435761 = 2^32 / golden ratio (Knuth's hash).
   store.execute(
