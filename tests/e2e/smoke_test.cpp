@@ -18,14 +18,16 @@ using ::testing::HasSubstr;
 
 constexpr int kPrompts = 6, kMaxNew = 32;
 
-// Columns of the Markdown tables that hold times; all others are the same on every machine.
+// Columns of the Markdown tables that hold times or what the process needed; all others are the
+// same on every machine.
 bool is_time_column(const std::string& header) {
-  for (const char* part : {"speedup", "tok/s", "T(n)", "+ draft", "overhead", "residual"})
+  for (const char* part :
+       {"speedup", "tok/s", "T(n)", "+ draft", "overhead", "residual", "bandwidth", "peak memory"})
     if (header.find(part) != std::string::npos) return true;
   return false;
 }
 
-// The tables' lines with every time replaced by '#'.
+// The tables' lines with every such figure replaced by '#'.
 std::string mask_times(const std::string& markdown) {
   std::string out;
   std::vector<bool> masked;  // of the table at hand
