@@ -52,9 +52,9 @@ std::vector<Cause> speed_causes(double method, double ar, double margin) {
       causes.push_back(ar < 0 ? Cause::kArSlower : Cause::kArFaster);
     // The lesser of two moves in opposite directions is no drift either.
     if (method > margin && ar < -margin)
-      causes = {Cause::kMethodFaster, Cause::kArSlower};
+      causes.push_back(causes[0] == Cause::kArSlower ? Cause::kMethodFaster : Cause::kArSlower);
     else if (method < -margin && ar > margin)
-      causes = {Cause::kMethodSlower, Cause::kArFaster};
+      causes.push_back(causes[0] == Cause::kArFaster ? Cause::kMethodSlower : Cause::kArFaster);
   }
   if (method < -margin && ar < -margin) causes.push_back(Cause::kBothSlower);
   if (method > margin && ar > margin) causes.push_back(Cause::kBothFaster);
@@ -93,57 +93,18 @@ Change classify(const base::Interval& logs, double margin) {
   return Change::kInconclusive;
 }
 
-// The sessions of one side, their cells added up.
-struct Side {
-  Pairing total;
-  std::vector<std::map<std::string, double>> logs;  // of each session: prompt key -> ln s_i
-
-  void add(const RunData& run, const Pairing& p) {
-    total.method.add(p.method);
-    total.base.add(p.base);
-    std::map<std::string, double>& of = logs.emplace_back();
-    for (const PromptInfo& prompt : run.prompts)
-      if (const auto it = p.prompts.find(prompt.id); it != p.prompts.end())
-        if (const auto log = fastest_log_ratios({&it->second, 1}); !log.empty())
-          of[prompt.key] = log[0];
-  }
-};
-
-// Of the prompts that have a speedup in every session of both sides.
-std::pair<SessionLogs, SessionLogs> common_logs(const Side& a, const Side& b) {
-  SessionLogs of_a(a.logs.size()), of_b(b.logs.size());
-  for (const auto& [key, log] : a.logs.front()) {
-    const auto has = [&](const auto& session) { return session.contains(key); };
-    if (!std::all_of(a.logs.begin(), a.logs.end(), has) ||
-        !std::all_of(b.logs.begin(), b.logs.end(), has))
-      continue;
-    for (size_t r = 0; r < of_a.size(); ++r) of_a[r].push_back(a.logs[r].at(key));
-    for (size_t r = 0; r < of_b.size(); ++r) of_b[r].push_back(b.logs[r].at(key));
-  }
-  return {of_a, of_b};
-}
-
 ArmComparison compare_arm(const std::vector<RunData>& a, const std::vector<RunData>& b,
                           const std::string& label, const std::string& task,
                           const CompareOptions& options) {
-  Side side_a, side_b;
-  int64_t cells = 0, same_tokens = 0;
-  for (size_t r = 0; r < b.size(); ++r) {
-    const MatchedArm m = match_arm(a[0], b[r], label, task);
-    if (r == 0) side_a.add(a[0], m.a);
-    side_b.add(b[r], m.b);
-    cells += m.cells, same_tokens += m.same_tokens;
-  }
-  for (size_t r = 1; r < a.size(); ++r) side_a.add(a[r], match_arm(a[r], b[0], label, task).a);
-
+  const MatchedSessions m = match_sessions(a, b, label, task);
   const double margin = -std::log(1 - options.min_effect);
-  const auto [logs_a, logs_b] = common_logs(side_a, side_b);
   ArmComparison c;
   c.method = label;
   c.dataset = task.empty() ? "all" : task;
-  c.n_prompts = static_cast<int>(logs_a.front().size());
-  if (cells > 0) c.identical_share = static_cast<double>(same_tokens) / static_cast<double>(cells);
-  if (const auto t = session_change(logs_a, logs_b, options.scope, options.confidence)) {
+  c.n_prompts = static_cast<int>(m.logs_a.front().size());
+  if (m.cells > 0)
+    c.identical_share = static_cast<double>(m.same_tokens) / static_cast<double>(m.cells);
+  if (const auto t = session_change(m.logs_a, m.logs_b, options.scope, options.confidence)) {
     c.ratio = std::exp(t->mean);
     c.interval = base::Interval{std::exp(t->interval.lo), std::exp(t->interval.hi)};
     c.session_sd = t->session_sd;
@@ -151,11 +112,11 @@ ArmComparison compare_arm(const std::vector<RunData>& a, const std::vector<RunDa
     if (t->standard_error > 0)
       c.p_value = 2 * base::student_t_cdf(-std::fabs(t->mean / t->standard_error), t->dof);
   } else if (c.n_prompts > 0) {
-    c.ratio = std::exp(base::mean(logs_b.front()) - base::mean(logs_a.front()));
+    c.ratio = std::exp(base::mean(m.logs_b.front()) - base::mean(m.logs_a.front()));
   }
-  c.a = side_of(side_a.total);
-  c.b = side_of(side_b.total);
-  c.causes = causes_of(side_a.total, side_b.total, same_tokens < cells, margin);
+  c.a = side_of(m.a);
+  c.b = side_of(m.b);
+  c.causes = causes_of(m.a, m.b, m.same_tokens < m.cells, margin);
   return c;
 }
 

@@ -47,7 +47,8 @@ const char* to_string(Cause c);
 // What made a speedup change, or left it as it was while both sides moved. `method` and `ar` are
 // the logs of each side's change in tokens/s, `margin` (> 0) the smallest that counts. Where the
 // two moved apart, the side that moved further is named: drift between two sessions falls on both,
-// so it is the other one that stood still. Where they moved together, that is said, too.
+// so it is the other one that stood still. Where both moved, the lesser mover stands behind it;
+// where they moved together, that is said.
 std::vector<Cause> speed_causes(double method, double ar, double margin);
 struct Pairing;
 // Of one arm in two runs, from the fastest repeats of both.

@@ -6,6 +6,7 @@
 
 #include "reports/compare.h"
 #include "reports/format.h"
+#include "reports/gate_quality.h"
 #include "reports/matching.h"
 
 namespace evalrun::reports {
@@ -47,44 +48,44 @@ base::ExitCode exit_code(Outcome o) {
   }
 }
 
-Verdict verdict(std::string metric, std::string method, Outcome outcome, std::string reason,
-                int64_t n) {
-  Verdict v;
-  v.metric = std::move(metric);
-  v.method = std::move(method);
-  v.outcome = outcome;
-  v.reason = std::move(reason);
-  v.n = n;
-  return v;
-}
-
 class Gate {
  public:
-  Gate(const RunData& base, const results::ResultStore& base_store, const RunData& current,
-       const results::ResultStore& store, const GateOptions& options)
-      : base_(base), new_(current), base_store_(base_store), store_(store), options_(options) {
-    result_.base = base.run;
-    result_.current = current.run;
+  Gate(const std::vector<RunData>& base, const results::ResultStore& base_store,
+       const std::vector<RunData>& current, const results::ResultStore& store,
+       const GateOptions& options)
+      : bases_(base),
+        news_(current),
+        base_(base.front()),
+        new_(current.front()),
+        base_store_(base_store),
+        store_(store),
+        options_(options) {
+    result_.base = base_.run;
+    result_.current = new_.run;
   }
 
   GateResult decide() {
-    check_failures();
-    check_accounting();
-    check_repeats();
-    check_lossless();
-    check_replay();
-    if (check_comparable()) {
-      check_complete();
-      check_tokens();
-      check_quality();
-      check_speed();
-    }
+    if (check_output()) check_speed();
     conclude();
     return std::move(result_);
   }
 
- private:
+  // Everything but speed, of the first sessions; false where nothing can be compared.
+  bool check_output() {
+    check_failures();
+    check_accounting();
+    check_repeats();
+    check_lossless();
+    if (!check_comparable()) return false;
+    check_complete();
+    check_tokens();
+    check_quality();
+    return true;
+  }
   void add(Verdict v) { result_.verdicts.push_back(std::move(v)); }
+  const std::vector<Verdict>& verdicts() const { return result_.verdicts; }
+
+ private:
   std::string fault_filter() const {
     return options_.faults == Faults::kLeaveOut ? " AND v.fault = ''" : "";
   }
@@ -305,109 +306,52 @@ class Gate {
     }
   }
 
-  // (prompt key, evaluator) -> scores of one arm, its samples in order; answers nobody could judge
-  // are left out.
-  using Scores = std::map<std::pair<std::string, std::string>, std::vector<double>>;
-  static Scores scores_of(const results::ResultStore& store, const RunData& data,
-                          const std::string& label, Faults faults) {
-    Scores scores;
-    store.query(
-        fmt::format("SELECT p.key, s.evaluator || '@' || s.version, s.value FROM v_score s "
-                    "JOIN prompt p ON p.id = s.prompt_id "
-                    "WHERE s.run_id = ? AND s.arm_id = ? AND s.value IS NOT NULL{} ORDER BY "
-                    "s.sample",
-                    faults == Faults::kLeaveOut ? " AND s.fault = ''" : ""),
-        {data.run.id, data.arm(label)->id}, [&](const Row& r) {
-          scores[{r.text(0), r.text(1)}].push_back(r.number(2));
-          return true;
-        });
-    return scores;
-  }
-
-  // Non-inferiority per evaluator: paired by prompt, against the margin declared before the run.
   void check_quality() {
-    for (const ArmInfo& a : base_.arms) {
-      if (a.role == "aa") continue;
-      const Scores was = scores_of(base_store_, base_, a.label, Faults::kLeaveOut);
-      const Scores is = scores_of(store_, new_, a.label, options_.faults);
-      struct Pairs {
-        std::vector<double> base, differences;
-        bool changed = false;
-      };
-      std::map<std::string, Pairs> by_evaluator;
-      for (const auto& [key, old_scores] : was) {
-        const auto it = is.find(key);
-        if (it == is.end()) continue;
-        Pairs& p = by_evaluator[key.second];
-        p.base.push_back(base::mean(old_scores));
-        p.differences.push_back(base::mean(it->second) - p.base.back());
-        p.changed = p.changed || p.differences.back() != 0;
+    for (Verdict& v : quality_verdicts(base_store_, base_, store_, new_, options_))
+      add(std::move(v));
+  }
+
+  // |mean log ratio| of the A/A arms over all sessions of a side, the largest.
+  static double floor_of(const std::vector<RunData>& sessions) {
+    std::map<std::string, std::vector<double>> means;
+    for (const RunData& data : sessions)
+      for (const ArmInfo& a : data.arms) {
+        if (a.role != "aa") continue;
+        const Pairing p =
+            pair_with_reference(cells_of(data, a.id), cells_of(data, data.reference(a)->id),
+                                [](int64_t) { return true; });
+        const std::vector<double> logs = fastest_log_ratios(values_of(p.prompts));
+        if (!logs.empty()) means[a.label].push_back(base::mean(logs));
       }
-      for (const auto& [evaluator, p] : by_evaluator)
-        add(quality_verdict(a.label, evaluator, p.base, p.differences, p.changed));
-    }
-  }
-
-  Verdict quality_verdict(const std::string& label, const std::string& evaluator,
-                          const std::vector<double>& scores, const std::vector<double>& differences,
-                          bool changed) const {
-    const auto n = static_cast<int64_t>(scores.size());
-    if (!changed)
-      return verdict("quality", label, Outcome::kOk,
-                     fmt::format("{}: same scores as the baseline", evaluator), n);
-    const double allowed = -options_.max_quality_loss * std::fabs(base::mean(scores));
-    const auto t = base::t_interval(differences, 1 - 2 * options_.alpha);
-    if (!t)
-      return verdict("quality", label, Outcome::kInconclusive,
-                     fmt::format("{}: one prompt only", evaluator), n);
-    const Outcome outcome = t->interval.hi < allowed   ? Outcome::kCorrectness
-                            : t->interval.lo > allowed ? Outcome::kOk
-                                                       : Outcome::kInconclusive;
-    return verdict(
-        "quality", label, outcome,
-        fmt::format("{} {:+.3f} [{:+.3f}, {:+.3f}] from {:.3f}; a loss of {:.3f} ({:.0f} %) passes",
-                    evaluator, t->mean, t->interval.lo, t->interval.hi, base::mean(scores),
-                    -allowed, 100 * options_.max_quality_loss),
-        n);
-  }
-
-  static double floor_of(const RunData& data) {
     double floor = 0;
-    for (const ArmInfo& a : data.arms) {
-      if (a.role != "aa") continue;
-      const Pairing p =
-          pair_with_reference(cells_of(data, a.id), cells_of(data, data.reference(a)->id),
-                              [](int64_t) { return true; });
-      const std::vector<double> logs = fastest_log_ratios(values_of(p.prompts));
-      if (!logs.empty()) floor = std::max(floor, std::fabs(base::mean(logs)));
-    }
+    for (const auto& [label, of_sessions] : means)
+      floor = std::max(floor, std::fabs(base::mean(of_sessions)));
     return floor;
   }
 
   void check_speed() {
-    result_.noise_floor = std::max(floor_of(base_), floor_of(new_));
+    result_.noise_floor = std::max(floor_of(bases_), floor_of(news_));
     result_.margin = std::max(options_.max_regression, 2 * result_.noise_floor);
     const double worst = std::log1p(-std::min(result_.margin, 0.99));
     const double allowed = std::log1p(-std::min(options_.max_regression, 0.99));
     const double alpha = options_.alpha / std::max(1, options_.looks);
     std::vector<size_t> tested;
+    std::vector<double> rises;  // p of "the speedup rose beyond the margin", as `tested`
     std::vector<Verdict> speed;
     for (const ArmInfo& a : base_.arms) {
       if (!a.drafts()) continue;
-      const MatchedArm m = match_arm(base_, new_, a.label, "");
+      const MatchedSessions m = match_sessions(bases_, news_, a.label, "");
       Verdict v = verdict("speed", a.label, Outcome::kInconclusive, "", 0);
-      v.n = static_cast<int64_t>(m.log_differences.size());
+      v.n = static_cast<int64_t>(m.logs_a.front().size());
       v.margin = result_.margin;
-      const auto t = base::t_interval(m.log_differences, 1 - 2 * alpha);
+      const auto t = session_change(m.logs_a, m.logs_b, Scope::kFixedSet, 1 - 2 * alpha);
       if (!t) {
         v.reason = "fewer than two prompts have a speedup in both runs";
       } else {
         v.effect = std::expm1(t->mean), v.lo = std::expm1(t->interval.lo),
         v.hi = std::expm1(t->interval.hi);
-        // Without any spread the test degenerates to a comparison.
-        v.p_value = t->standard_error > 0
-                        ? base::student_t_cdf((t->mean - worst) / t->standard_error, t->n - 1)
-                        : (t->mean < worst ? 0.0 : 1.0);
+        v.p_value = p_below(*t, worst);
+        rises.push_back(1 - p_below(*t, -worst));
         // Noise widens what may be called a change, but never what may pass: a loss beyond the
         // asked-for limit that the data do not exclude stays open.
         v.outcome = t->interval.lo > -worst    ? Outcome::kImprovement
@@ -421,17 +365,19 @@ class Gate {
       speed.push_back(std::move(v));
     }
     holm(speed, tested);
-    for (const size_t i : tested)
-      if (*speed[i].p_value < alpha) speed[i].outcome = Outcome::kRegression;
-    for (Verdict& v : speed) {
+    rises = base::adjusted_p(rises, base::Adjustment::kHolm);
+    for (size_t k = 0; k < tested.size(); ++k) {
+      Verdict& v = speed[tested[k]];
+      if (*v.p_value < alpha) v.outcome = Outcome::kRegression;
       // A speedup that rose because plain decoding lost speed is a loss of this engine, and one
       // that may have done so is not fine yet.
-      if (has(v.causes, Cause::kArSlower) && !has(v.causes, Cause::kMethodFaster)) {
-        if (v.outcome == Outcome::kImprovement)
-          v.outcome = Outcome::kRegression;
-        else if (v.outcome == Outcome::kOk && std::log1p(*v.hi) > -allowed)
-          v.outcome = Outcome::kInconclusive;
-      }
+      if (v.causes.empty() || v.causes.front() != Cause::kArSlower) continue;
+      if (rises[k] < alpha)
+        v.outcome = Outcome::kRegression;
+      else if (std::log1p(*v.hi) > -allowed)
+        v.outcome = Outcome::kInconclusive;
+    }
+    for (Verdict& v : speed) {
       if (v.outcome == Outcome::kInconclusive) v.causes.clear();  // nothing is shown
       if (v.effect)
         v.reason = fmt::format("{}speedup {:+.1f} % [{:+.1f}, {:+.1f}], margin {:.1f} %; {}",
@@ -441,9 +387,14 @@ class Gate {
     }
   }
 
-  static bool has(const std::vector<Cause>& causes, Cause c) {
-    return std::find(causes.begin(), causes.end(), c) != causes.end();
+  // Chance of a mean as low as this if the true change were `limit`. Without any spread the test
+  // degenerates to a comparison.
+  static double p_below(const SessionChange& t, double limit) {
+    if (t.standard_error > 0)
+      return base::student_t_cdf((t.mean - limit) / t.standard_error, t.dof);
+    return t.mean < limit ? 0.0 : 1.0;
   }
+
   static std::string causes_text(const std::vector<Cause>& causes) {
     std::string text;
     for (const Cause c : causes)
@@ -452,7 +403,7 @@ class Gate {
   }
 
   // The ratio hides what moved: tokens/s of both arms tell.
-  static std::string tok_s_text(const MatchedArm& m) {
+  static std::string tok_s_text(const MatchedSessions& m) {
     return fmt::format("method {:.1f} -> {:.1f} tok/s, AR {:.1f} -> {:.1f} tok/s",
                        m.a.method.fastest_tok_s(), m.b.method.fastest_tok_s(),
                        m.a.base.fastest_tok_s(), m.b.base.fastest_tok_s());
@@ -478,7 +429,9 @@ class Gate {
                                     worst.method.empty() ? "" : ": ", worst.reason);
   }
 
-  const RunData& base_;
+  const std::vector<RunData>& bases_;
+  const std::vector<RunData>& news_;
+  const RunData& base_;  // the first ones
   const RunData& new_;
   const results::ResultStore& base_store_;
   const results::ResultStore& store_;
@@ -495,12 +448,37 @@ bool GateResult::more_repeats_help() const {
          });
 }
 
+GateResult evaluate_gate(const Sessions& base, const Sessions& current,
+                         const GateOptions& options) {
+  const auto load = [](const Sessions& side, Faults faults) {
+    std::vector<RunData> runs;
+    for (const int64_t run : side.runs) {
+      runs.push_back(load_run(side.store, run, faults));
+      if (runs.size() > 1) require_sessions_of_one_thing(runs[0], runs.back(), side.store.path());
+    }
+    return runs;
+  };
+  const std::vector<RunData> bases = load(base, Faults::kLeaveOut);
+  const std::vector<RunData> news = load(current, options.faults);
+  EVALRUN_CHECK(!bases.empty() && !news.empty(), "a side without sessions");
+  Gate gate(bases, base.store, news, current.store, options);
+  for (size_t i = 1; i < news.size(); ++i) {
+    const std::vector<RunData> first = {bases[0]}, session = {news[i]};
+    Gate other(first, base.store, session, current.store, options);
+    other.check_output();
+    for (Verdict v : other.verdicts())
+      if (v.outcome != Outcome::kOk) {
+        v.reason = fmt::format("session {}: {}", i + 1, v.reason);
+        gate.add(std::move(v));
+      }
+  }
+  return gate.decide();
+}
+
 GateResult evaluate_gate(const results::ResultStore& base_store, int64_t base_run,
                          const results::ResultStore& new_store, int64_t new_run,
                          const GateOptions& options) {
-  const RunData base = load_run(base_store, base_run);
-  const RunData current = load_run(new_store, new_run, options.faults);
-  return Gate(base, base_store, current, new_store, options).decide();
+  return evaluate_gate({base_store, {base_run}}, {new_store, {new_run}}, options);
 }
 
 }  // namespace evalrun::reports

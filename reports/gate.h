@@ -56,6 +56,16 @@ struct GateResult {
   RunInfo base, current;
 };
 
+// Runs of one build, each a process of its own.
+struct Sessions {
+  const results::ResultStore& store;
+  std::vector<int64_t> runs;  // not empty
+};
+// Every session of `current` is held against the first of `base`; the speed is judged over all, by
+// the spread between sessions where a side has several (sessions.h). Throws data_error where a
+// side's sessions did not measure the same.
+GateResult evaluate_gate(const Sessions& base, const Sessions& current,
+                         const GateOptions& options = {});
 GateResult evaluate_gate(const results::ResultStore& base_store, int64_t base_run,
                          const results::ResultStore& new_store, int64_t new_run,
                          const GateOptions& options = {});

@@ -1,5 +1,6 @@
 #include "reports/matching.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string_view>
 #include <unordered_map>
@@ -73,6 +74,58 @@ MatchedArm match_arm(const RunData& a, const RunData& b, const std::string& labe
     }
   }
   return m;
+}
+
+namespace {
+
+// The sessions of one side, their cells added up.
+struct Side {
+  Pairing total;
+  std::vector<std::map<std::string, double>> logs;  // of each session: prompt key -> ln s_i
+
+  void add(const RunData& run, const Pairing& p) {
+    total.method.add(p.method);
+    total.base.add(p.base);
+    std::map<std::string, double>& of = logs.emplace_back();
+    for (const PromptInfo& prompt : run.prompts)
+      if (const auto it = p.prompts.find(prompt.id); it != p.prompts.end())
+        if (const auto log = fastest_log_ratios({&it->second, 1}); !log.empty())
+          of[prompt.key] = log[0];
+  }
+};
+
+// Of the prompts that have a speedup in every session of both sides.
+std::pair<SessionLogs, SessionLogs> common_logs(const Side& a, const Side& b) {
+  SessionLogs of_a(a.logs.size()), of_b(b.logs.size());
+  for (const auto& [key, log] : a.logs.front()) {
+    const auto has = [&](const auto& session) { return session.contains(key); };
+    if (!std::all_of(a.logs.begin(), a.logs.end(), has) ||
+        !std::all_of(b.logs.begin(), b.logs.end(), has))
+      continue;
+    for (size_t r = 0; r < of_a.size(); ++r) of_a[r].push_back(a.logs[r].at(key));
+    for (size_t r = 0; r < of_b.size(); ++r) of_b[r].push_back(b.logs[r].at(key));
+  }
+  return {of_a, of_b};
+}
+
+}  // namespace
+
+MatchedSessions match_sessions(const std::vector<RunData>& a, const std::vector<RunData>& b,
+                               const std::string& label, const std::string& task) {
+  EVALRUN_CHECK(!a.empty() && !b.empty(), "a side without sessions");
+  Side side_a, side_b;
+  MatchedSessions matched;
+  for (size_t r = 0; r < b.size(); ++r) {
+    const MatchedArm m = match_arm(a[0], b[r], label, task);
+    if (r == 0) side_a.add(a[0], m.a);
+    side_b.add(b[r], m.b);
+    matched.cells += m.cells, matched.same_tokens += m.same_tokens;
+  }
+  for (size_t r = 1; r < a.size(); ++r) side_a.add(a[r], match_arm(a[r], b[0], label, task).a);
+  std::tie(matched.logs_a, matched.logs_b) = common_logs(side_a, side_b);
+  matched.a = std::move(side_a.total);
+  matched.b = std::move(side_b.total);
+  return matched;
 }
 
 }  // namespace evalrun::reports

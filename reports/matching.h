@@ -7,6 +7,7 @@
 
 #include "reports/pairing.h"
 #include "reports/run_data.h"
+#include "reports/sessions.h"
 
 namespace evalrun::reports {
 
@@ -24,5 +25,15 @@ struct MatchedArm {
 // Both runs must have a baseline arm, and an arm of that label.
 MatchedArm match_arm(const RunData& a, const RunData& b, const std::string& label,
                      const std::string& task);
+
+// One arm over all sessions of two sides, over the prompts that have a speedup in each of them.
+struct MatchedSessions {
+  Pairing a, b;  // totals over the sessions of a side
+  SessionLogs logs_a, logs_b;
+  int64_t same_tokens = 0, cells = 0;  // of every session of B against the first of A
+};
+// As match_arm(); neither side is empty.
+MatchedSessions match_sessions(const std::vector<RunData>& a, const std::vector<RunData>& b,
+                               const std::string& label, const std::string& task);
 
 }  // namespace evalrun::reports

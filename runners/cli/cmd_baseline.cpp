@@ -87,7 +87,7 @@ void refuse_unfit(const results::ResultStore& store, int64_t run_id) {
 
 void save(const Options& options, const GlobalOptions& global) {
   if (base::trim(options.name).empty()) throw base::usage_error("a baseline needs a name");
-  open_results(global.db);  // says so when there is no database, instead of creating one
+  require_results(global.db);
   results::ResultStore store(global.db);
   std::string from = options.from;
   if (from.starts_with("run:")) from = from.substr(4);

@@ -11,6 +11,7 @@
 #include "engine/base/text.h"
 #include "runners/cli/cli.h"
 #include "runners/cli/command_line.h"
+#include "runners/cli/gate_against.h"
 #include "runners/cli/gate_ci.h"
 #include "runners/cli/gate_drill.h"
 #include "runners/cli/gate_run.h"
@@ -31,7 +32,9 @@ struct Options {
   std::string run, baseline = "main", data_root, max_regression = "3%", max_quality_loss = "5%";
   std::string verdict, suite = "ci";
   std::vector<std::string> fail_on = {"regression", "no-baseline", "correctness", "environment"};
-  std::string fault;  // of --self-test FAULT
+  std::string fault;    // of --self-test FAULT
+  std::string against;  // another build's program
+  int sessions = 3;     // processes of each build
   double alpha = 0.05, limit = 0;
   int max_extra_runs = 2, repeats = 0, max_new = 0;
   bool confirm = true, allow_missing = false, self_test = false;
@@ -284,6 +287,38 @@ GateOutcome check_against_baseline(const Options& o, const Context& context) {
   return outcome;
 }
 
+// The words of `evalrun run` that measure the suite as asked for, in this build and any other.
+std::vector<std::string> run_words(const Options& o) {
+  const ModelOptions& m = o.model;
+  std::vector<std::string> words = {o.suite, "-q", "-m", m.path()};
+  const auto add = [&](const char* name, const std::string& value, const std::string& usual = "") {
+    if (value != usual) words.insert(words.end(), {name, value});
+  };
+  add("--draft", m.draft);
+  add("--device", m.device, "cpu");
+  add("--dtype", m.dtype, kDefaultDtype);
+  add("--isa", m.isa);
+  add("--bits", m.bits, "cross-isa");
+  add("--kv-dtype", m.kv_dtype);
+  add("--chat-template", m.chat_template);
+  add("--data-root", o.data_root);
+  add("-t", std::to_string(m.threads), "0");
+  add("-r", std::to_string(o.repeats), "0");
+  add("-n", std::to_string(o.max_new), "0");
+  add("--limit", fmt::format("{}", o.limit), "0");
+  return words;
+}
+
+GateOutcome check_against_build(const Options& o) {
+  AgainstRequest request;
+  request.program = o.against;
+  request.arguments = run_words(o);
+  request.gate = gate_options(o);
+  request.sessions = o.sessions;
+  request.max_extra_runs = o.max_extra_runs;
+  return check_against(request);
+}
+
 void run_check(const Options& o, Context& context) {
   base::SteadyClock clock;
   const int64_t begin_ns = clock.now_ns();
@@ -292,8 +327,12 @@ void run_check(const Options& o, Context& context) {
   o.ci.check(context.global);
   if (o.self_test && !o.run.empty())
     throw base::usage_error("--self-test measures runs of its own: it takes no RUN");
+  if (!o.against.empty() && (o.self_test || !o.run.empty()))
+    throw base::usage_error(
+        "--against measures both builds now: it takes no RUN and no --self-test");
   if (o.self_test && o.fault.empty()) return run_self_test(o, context, begin_ns);
   const GateOutcome outcome = tell_errors(o, begin_ns, [&] {
+    if (!o.against.empty()) return check_against_build(o);
     return o.self_test ? check_with_fault(o, context) : check_against_baseline(o, context);
   });
   conclude(o, context, outcome, begin_ns);
@@ -345,7 +384,16 @@ void add_check_command(CLI::App& app, Context& context) {
       "Prove that the gate works: plant every fault in turn; with FAULT (slow:5%, ar-slow:5%, "
       "all-slow:5%, wrong-accept, miscount) plant that one and exit with the gate's own code");
   drill->expected(0, 1)->option_text("[FAULT]");
-  const char* group = "Self-test";
+  command
+      ->add_option(
+          "--against", options->against,
+          "Another build's evalrun: measure both now, in processes that take turns, instead "
+          "of a stored baseline")
+      ->type_name("PROGRAM");
+  command->add_option("--sessions", options->sessions, "Processes of each build with --against")
+      ->check(CLI::Range(2, 100))
+      ->capture_default_str();
+  const char* group = "Self-test and --against";
   command->add_option("--suite", options->suite, "Suite it measures")
       ->capture_default_str()
       ->group(group);
@@ -364,6 +412,7 @@ void add_check_command(CLI::App& app, Context& context) {
       "Examples:\n"
       "  evalrun run ci && evalrun baseline save main    once\n"
       "  evalrun check --verdict verdict.json            after every change\n"
+      "  evalrun check --against old/evalrun             two builds, measured in turns\n"
       "  evalrun check --self-test slow:5%               does the pipeline turn red?");
   command->callback([options, &context, drill] {
     options->self_test = drill->count() > 0;

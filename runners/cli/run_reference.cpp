@@ -16,11 +16,15 @@ bool is_file(const std::string& path) {
 
 }  // namespace
 
-std::shared_ptr<results::ResultStore> open_results(const std::string& path) {
+void require_results(const std::string& path) {
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored))
     throw base::data_error(path, "", "there is no such result database",
                            "measure first (evalrun run quick), or name another one with --db");
+}
+
+std::shared_ptr<results::ResultStore> open_results(const std::string& path) {
+  require_results(path);
   return std::make_shared<results::ResultStore>(path, results::ResultStore::Mode::kReadOnly);
 }
 

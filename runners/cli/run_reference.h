@@ -9,6 +9,8 @@
 
 namespace evalrun::cli {
 
+// Throws data_error when there is no such file, which opening it for writing would create.
+void require_results(const std::string& path);
 // Opens an existing result database for reading. Throws data_error when there is none (it would be
 // created otherwise, and then look empty).
 std::shared_ptr<results::ResultStore> open_results(const std::string& path);

@@ -101,6 +101,38 @@ TEST_F(Gate, PlantedFaultsTurnItRed) {
   expect_refused(check({"run:1", "--self-test"}), 2, "RUN");
 }
 
+TEST_F(Gate, AgainstAnotherBuild) {
+  // The other build: this one, in a file of its own. Speed of a tiny model is not what is tested.
+  const std::string other = folder_.file("other-evalrun");
+  folder_.write("other-evalrun", std::string("#!/bin/sh\necho started >> '") + folder_.file("log") +
+                                     "'\nexec " EVALRUN_PROGRAM " \"$@\"\n");
+  std::filesystem::permissions(other, std::filesystem::perms::owner_all);
+  const auto against = [&](const std::string& program, std::vector<std::string> more) {
+    more.insert(more.end(), {"--against", program, "--suite", "suite.json", "-m", tiny_model(),
+                             "-t", "1", "--sessions", "2", "-r", "1", "--max-extra-runs", "0"});
+    return check(more);
+  };
+  const ProgramResult same =
+      against(other, {"--max-regression", kWideMargin, "--verdict", "v.json"});
+  EXPECT_EQ(same.exit_code, 0) << same.err << same.out;
+  EXPECT_THAT(same.out, HasSubstr("2 sessions of each build, in turns"));
+  EXPECT_EQ(folder_.read("log"), "started\nstarted\n");
+  EXPECT_FALSE(std::filesystem::exists(folder_.file("r.db")));
+  const json verdict = json::parse(folder_.read("v.json"));
+  EXPECT_EQ(verdict["baseline"], other);
+  EXPECT_EQ(verdict["class"], "ok");
+  // A build of other tokens: its answers are shorter.
+  folder_.write("other-evalrun", "#!/bin/sh\nexec " EVALRUN_PROGRAM " \"$@\" -n 16\n");
+  const ProgramResult different = against(other, {});
+  EXPECT_EQ(different.exit_code, 3) << different.err << different.out;
+  folder_.write("other-evalrun", "#!/bin/sh\necho 'out of luck' >&2\nexit 7\n");
+  const ProgramResult failing = against(other, {});
+  expect_refused(failing, 7, "out of luck");
+  EXPECT_THAT(failing.err, HasSubstr("other-evalrun"));
+  expect_refused(against("no/such/evalrun", {}), 2, "no/such/evalrun");
+  expect_refused(against(other, {"run:1"}), 2, "--against");
+}
+
 // ---- what CI systems read ----
 
 struct JunitCase {

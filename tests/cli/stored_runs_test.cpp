@@ -5,6 +5,7 @@
 
 #include "tests/cli/cli_test.h"
 #include "tests/e2e/stored_run.h"
+#include "tests/results/synthetic.h"
 
 namespace evalrun::tests {
 namespace {
@@ -31,6 +32,19 @@ class StoredRuns : public CommandTest {
     sqlite3_close(db);
   }
 };
+
+TEST_F(StoredRuns, AnOlderFileIsMigratedByTheCommandThatItsRefusalNames) {
+  {
+    results::ResultStore store(folder_.file("r.db"));
+    to_version_5(store);
+  }
+  expect_refused(with_db({"report"}), 7, "the file has version 5");
+  EXPECT_THAT(with_db({"report"}).err, HasSubstr("evalrun baseline save"));
+  const ProgramResult saved = with_db({"baseline", "save", "main"});
+  EXPECT_EQ(saved.exit_code, 0) << saved.err;
+  EXPECT_EQ(with_db({"report"}).exit_code, 0);
+  EXPECT_TRUE(std::filesystem::exists(folder_.file("r.db.bak-v5")));
+}
 
 TEST_F(StoredRuns, ReportFormatsAndNames) {
   for (const char* name : {"", "1", "run:1", "first", "r.db", "r.db:first", "r.db:run:1"}) {

@@ -133,7 +133,9 @@ TEST_F(GateTest, TheCauseIsTold) {
       {0.98, 1.03, {Cause::kMethodSlower}, ExitCode::kRegression},
       // Drift and a slower method.
       {1.05, 1.12, {Cause::kMethodSlower, Cause::kBothSlower}, ExitCode::kRegression},
-      {1.05, 0.95, {Cause::kMethodFaster, Cause::kArSlower}, ExitCode::kOk}};
+      {1.05, 0.94, {Cause::kMethodFaster, Cause::kArSlower}, ExitCode::kOk},
+      {1.1, 0.95, {Cause::kArSlower, Cause::kMethodFaster}, ExitCode::kRegression},
+      {0.94, 1.05, {Cause::kArFaster, Cause::kMethodSlower}, ExitCode::kRegression}};
   for (size_t i = 0; i < cases.size(); ++i) {
     const Case& c = cases[i];
     const GateResult g = gate(a, measure(fmt::format("b{}", i), times(c.plain, c.method)));
@@ -143,6 +145,40 @@ TEST_F(GateTest, TheCauseIsTold) {
     EXPECT_THAT(v.reason, HasSubstr(to_string(c.causes.front())));
   }
   EXPECT_THAT(find(gate(a, measure("c")), "speed", "pld:k=4").causes, testing::IsEmpty());
+}
+
+TEST_F(GateTest, SessionsAreJudgedByTheirSpread) {
+  // Sessions shift all their prompts: within one, every prompt agrees on 6 %.
+  const auto shifted = [&](const std::string& key, double factor) {
+    return measure(key, slower(factor), 0.01);
+  };
+  const std::vector<int64_t> base = {shifted("a1", 1), shifted("a2", 1.06), shifted("a3", 0.95)};
+  const std::vector<int64_t> same = {shifted("b1", 1.06), shifted("b2", 0.96), shifted("b3", 1.01)};
+  EXPECT_EQ(gate(base[0], same[0]).code, ExitCode::kRegression);  // what one session would say
+  const GateResult all = evaluate_gate({store_, base}, {store_, same});
+  EXPECT_EQ(all.code, ExitCode::kInconclusive) << to_text(all);
+  const Verdict& v = find(all, "speed", "pld:k=4");
+  EXPECT_LT(std::fabs(*v.effect), 0.02);
+  EXPECT_GT(*v.hi - *v.lo, 0.1);  // t with 4 degrees of freedom, sd 5 %
+  // Sessions that agree: 10 % is found.
+  const GateResult slow =
+      evaluate_gate({store_, {shifted("c1", 1), shifted("c2", 1.002), shifted("c3", 0.998)}},
+                    {store_, {shifted("d1", 1.1), shifted("d2", 1.099), shifted("d3", 1.102)}});
+  EXPECT_EQ(slow.code, ExitCode::kRegression) << to_text(slow);
+  EXPECT_NEAR(*find(slow, "speed", "pld:k=4").effect, 1 / 1.1 - 1, 0.01);
+}
+
+TEST_F(GateTest, EverySessionIsChecked) {
+  const std::vector<int64_t> base = {measure("a1"), measure("a2")};
+  const int64_t good = measure("b1");
+  const int64_t bad = measure("b2", [](GenerationRecord& r, const SyntheticArm& arm, int prompt) {
+    if (arm.role == "method" && prompt == 7) r.turns[0].tokens[9] += 1;
+  });
+  const GateResult g = evaluate_gate({store_, base}, {store_, {good, bad}});
+  EXPECT_EQ(g.code, ExitCode::kCorrectness) << to_text(g);
+  EXPECT_THAT(to_text(g), HasSubstr("session 2: tokens differ"));
+  run_.threads = 1;
+  EXPECT_THROW(evaluate_gate({store_, base}, {store_, {good, measure("b3")}}), base::Error);
 }
 
 class GateQuality : public GateTest {
