@@ -76,6 +76,7 @@ class Gate {
     check_accounting();
     check_repeats();
     check_lossless();
+    check_replay();
     if (!check_comparable()) return false;
     check_complete();
     check_tokens();

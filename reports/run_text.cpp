@@ -1,6 +1,8 @@
 #include "reports/run_text.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "engine/base/error.h"
 #include "reports/bootstrap.h"
@@ -91,13 +93,24 @@ std::string without_loops(const Report& report, const std::string& dataset) {
 }
 
 void add_loops(const Report& report, const std::string& dataset, std::vector<std::string>& out) {
-  std::vector<std::string> counts;
-  for (const ReportRow& r : report.rows)
-    if (r.dataset == dataset && r.degenerate > 0)
-      counts.push_back(fmt::format("{} {} of {}", r.arm.label, r.degenerate, r.cells));
+  // Arms of one text have one count: a lossless method loops where plain decoding does.
+  std::vector<std::pair<std::string, std::vector<std::string>>> counts;
+  for (const ReportRow& r : report.rows) {
+    if (r.dataset != dataset || r.degenerate == 0) continue;
+    const std::string count = fmt::format("{} of {}", r.degenerate, r.cells);
+    const auto found =
+        std::find_if(counts.begin(), counts.end(), [&](const auto& c) { return c.first == count; });
+    if (found != counts.end())
+      found->second.push_back(r.arm.label);
+    else
+      counts.push_back({count, {r.arm.label}});
+  }
   if (counts.empty()) return;
-  const std::string what = fmt::format(
-      "Answers that run in a loop, which every drafter predicts: {}.", fmt::join(counts, ", "));
+  std::string what = "Answers that run in a loop, which every drafter predicts: ";
+  for (size_t i = 0; i < counts.size(); ++i)
+    what += fmt::format("{}{} ({})", i > 0 ? "; " : "", counts[i].first,
+                        fmt::join(counts[i].second, ", "));
+  what += ".";
   if (report.exclude_degenerate) {
     out.push_back(what + " They are left out of the speed figures, of both arms.");
     return;
