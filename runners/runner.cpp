@@ -373,11 +373,12 @@ void measure_row_cost(const PlanRequest& request, const RunPlan& plan,
                                     options.row_cost_cache, options.row_cost_seconds});
   // Of larger models a part: what is beyond every cache is read alike.
   constexpr size_t kMostProbed = size_t{256} << 20;
-  constexpr double kProbeSeconds = 0.2;
+  // Enough passes over either: one over a small model takes microseconds.
+  const double seconds = request.target->streamed_bytes() < (size_t{16} << 20) ? 0.02 : 0.2;
   plan.row_cost->forward_bytes = static_cast<int64_t>(request.target->streamed_bytes());
   plan.row_cost->read_bandwidth =
       engine::read_bandwidth(std::min(request.target->streamed_bytes(), kMostProbed),
-                             planned_session(request, plan).n_threads, kProbeSeconds);
+                             planned_session(request, plan).n_threads, seconds);
 }
 
 RunOutcome run_suite(const PlanRequest& request, results::ResultStore& store, base::Clock& clock,
