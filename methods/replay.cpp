@@ -25,6 +25,20 @@ void lead(const SpeculativeMethod::Verdict& verdict, const std::vector<int32_t>&
   }
 }
 
+// Keeps what of the verdict lies on the way; the step ends where it leaves the way, or with it.
+void force(const SpeculativeMethod::Verdict& verdict, const std::vector<int32_t>& way,
+           size_t& emitted) {
+  std::vector<int>& path = verdict.path;
+  for (size_t level = 0; level < path.size(); ++level) {
+    const int32_t wanted = way[emitted++];
+    const bool drafted = level + 1 < path.size() &&
+                         verdict.tree.token[static_cast<size_t>(path[level + 1])] == wanted;
+    if (drafted && emitted < way.size()) continue;
+    path.resize(level + 1);
+    verdict.bonus = wanted;
+  }
+}
+
 }  // namespace
 
 Replay::Replay(DecodingMethod& method, const std::vector<int32_t>& reference)
@@ -39,5 +53,19 @@ Replay::Replay(DecodingMethod& method, const std::vector<int32_t>& reference)
 }
 
 Replay::~Replay() { method_.set_verdict_hook(std::move(before_)); }
+
+LedStart::LedStart(DecodingMethod& method, const std::vector<int32_t>& start)
+    : method_(with_verdicts(method, "a led start")), before_(method_.verdict_hook()) {
+  method_.set_verdict_hook(
+      [this, &start, emitted = size_t{1}](const SpeculativeMethod::Verdict& verdict) mutable {
+        if (verdict.step == 0) emitted = 1;  // the prefill's token
+        if (emitted < start.size())
+          force(verdict, start, emitted);
+        else if (before_)
+          before_(verdict);
+      });
+}
+
+LedStart::~LedStart() { method_.set_verdict_hook(std::move(before_)); }
 
 }  // namespace evalrun::methods

@@ -43,4 +43,21 @@ class Replay {
   ReplayTrace trace_;
 };
 
+// While an object lives, every generation of `method` begins with `start`, the prefill's token
+// first, and a step ends where `start` does: from there on the method is free, with what it has
+// learnt and drafted on the way. Greedy and sampled: what the method draws later depends on no
+// verdict that was overruled. A planted fault acts on the free steps only. Both must outlive the
+// object. usage_error for a method that lacks the common verifier.
+class LedStart {
+ public:
+  LedStart(DecodingMethod& method, const std::vector<int32_t>& start);
+  ~LedStart();
+  LedStart(const LedStart&) = delete;
+  LedStart& operator=(const LedStart&) = delete;
+
+ private:
+  SpeculativeMethod& method_;
+  SpeculativeMethod::VerdictHook before_;
+};
+
 }  // namespace evalrun::methods

@@ -27,7 +27,7 @@ struct Options {
   std::vector<std::string> methods, tasks = {"samples"}, parts = {"greedy", "steps", "texts"};
   std::string data_root, out, fault;
   double limit = 12, temperature = 1, top_p = 1;
-  int max_new = 64, top_k = 0, contexts = 6, draws = 300, prompts = 6, samples = 16,
+  int max_new = 64, top_k = 0, contexts = 4, draws = 200, prompts = 6, samples = 16,
       sample_tokens = 32;
   uint64_t seed = 1;
   bool again = false, kv_cache = true;

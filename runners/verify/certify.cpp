@@ -17,6 +17,10 @@ namespace {
 // Streams of seeds: answers of these never share one.
 enum Stream : uint64_t { kPlain, kPlainAgain, kMethod, kControl };
 
+// Tokens of a draw of the step test, for the share of the work that is done: half of the places
+// have a lead.
+constexpr int kStepWork = kLawDepth + kMostLead / 2;
+
 // Places looked at for each that is tested.
 constexpr int kCandidates = 4;
 
@@ -74,6 +78,7 @@ class Certifier {
     if (request_.steps) {
       tests["steps"] = {{"contexts", request_.contexts},
                         {"draws", request_.step_options.draws},
+                        {"lead", kMostLead},
                         {"seed", request_.step_options.seed}};
       tests["steps"].update(law(request_.step_options.sampling));
     }
@@ -126,9 +131,9 @@ class Certifier {
         controlled && (request_.steps || request_.texts) ? build(arm, kNegativeControl) : nullptr;
     if (request_.steps) {
       prepare_contexts(session, shared);
-      const std::vector<StepContext> contexts = most_drafted(
+      const std::vector<StepContext> contexts = most_refused(
           *method, session, shared.contexts, request_.contexts, request_.step_options, clock_);
-      const auto tick = ticker(request_.step_options.draws * kLawDepth);
+      const auto tick = ticker(request_.step_options.draws * kStepWork);
       const auto test = [&](methods::DecodingMethod& m) {
         return test_step_law(m, session, contexts, request_.step_options, clock_, tick);
       };
@@ -156,7 +161,8 @@ class Certifier {
     return fault.empty() ? std::move(method) : methods::plant_fault(std::move(method), fault);
   }
 
-  // Two places in a sampled answer of plain decoding: behind its first token and late in it.
+  // Two places in a sampled answer of plain decoding: behind its first token, where a method
+  // starts, and late in it, where it is led for a while first.
   void prepare_contexts(engine::Session& session, Shared& shared) {
     if (!shared.contexts.empty()) return;
     part_ = "places for the step test";
@@ -168,10 +174,12 @@ class Certifier {
       const results::PromptRecord& prompt = context_prompts_[i].record;
       for (const size_t root : {size_t{0}, answer.size() * 3 / 4}) {
         if (root > 0 && root + 1 >= answer.size()) continue;  // an answer of one or two tokens
-        StepContext context{prompt.task, prompt.id, static_cast<int>(root) + 1, answers.prompt[i],
-                            answer[root]};
-        context.text.insert(context.text.end(), answer.begin(),
-                            answer.begin() + static_cast<std::ptrdiff_t>(root));
+        StepContext context{
+            prompt.task, prompt.id, static_cast<int>(root) + 1, answers.prompt[i], {}};
+        const auto end = answer.begin() + static_cast<std::ptrdiff_t>(root) + 1;
+        const auto lead = end - std::min<std::ptrdiff_t>(kMostLead, end - answer.begin());
+        context.text.insert(context.text.end(), answer.begin(), lead);
+        context.lead.assign(lead, end);
         shared.contexts.push_back(std::move(context));
       }
     }
@@ -216,7 +224,7 @@ class Certifier {
     double work = 0;
     if (request_.greedy) work += (n + m) * static_cast<double>(plan_.prompts.size()) * longest();
     if (request_.steps)
-      work += tests * request_.contexts * request_.step_options.draws * kLawDepth +
+      work += tests * request_.contexts * request_.step_options.draws * kStepWork +
               m * static_cast<double>(context_prompts_.size()) * longest();
     if (request_.texts)
       work += (tests + 2 * m) * static_cast<double>(text_prompts_.size()) *

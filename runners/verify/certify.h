@@ -14,7 +14,7 @@ namespace evalrun::runners {
 struct CertifyRequest {
   PlanRequest plan;  // greedy suite: methods, tasks, max_new; first turns are decoded
   bool greedy = true, steps = true, texts = true;
-  int contexts = 6;      // places of the step test, early and late ones
+  int contexts = 4;      // places of the step test, early and late ones
   int text_prompts = 6;  // of the text test
   StepLawOptions step_options;
   TextLawOptions text_options;

@@ -5,11 +5,36 @@
 #include <map>
 
 #include "engine/base/stats.h"
+#include "methods/replay.h"
 
 namespace evalrun::runners {
 namespace {
 
 using Tokens = std::vector<int32_t>;
+
+struct Draw {
+  Tokens tokens;             // kLawDepth behind the lead
+  std::vector<int> refused;  // places in them at which a draft was refused
+};
+
+// Whether the draw takes the way in front of place `n`.
+bool follows(const Draw& draw, const Tokens& way, size_t n) {
+  return std::equal(way.begin(), way.begin() + static_cast<std::ptrdiff_t>(n), draw.tokens.begin());
+}
+
+// The commonest token at each place among the draws that took the same way so far.
+Tokens commonest_way(const std::vector<Draw>& draws) {
+  Tokens way;
+  for (size_t place = 0; place < kLawDepth; ++place) {
+    std::map<int32_t, int> counts;
+    for (const Draw& d : draws)
+      if (follows(d, way, place)) ++counts[d.tokens[place]];
+    way.push_back(std::max_element(counts.begin(), counts.end(), [](const auto& a, const auto& b) {
+                    return a.second < b.second;
+                  })->first);
+  }
+  return way;
+}
 
 // The target's law behind `text` and `more`, by plain forwards; leaves the session with `text`.
 std::vector<double> law_behind(engine::Session& session, size_t text_length,
@@ -40,12 +65,18 @@ class ContextTest {
  public:
   ContextTest(methods::DecodingMethod& method, engine::Session& session, const StepContext& context,
               const StepLawOptions& options, base::Clock& clock)
-      : method_(method), session_(session), context_(context), options_(options), timer_(clock) {}
+      : method_(method),
+        session_(session),
+        context_(context),
+        options_(options),
+        timer_(clock),
+        led_(method, context.lead) {}
 
-  // The tokens behind the root, `n` times; `stream` tells draws of one purpose from another's.
-  std::vector<Tokens> draws(uint64_t stream, int n, StepLaw& law) {
+  // What the method decodes behind the lead, `n` times; `stream` tells draws of one purpose from
+  // another's.
+  std::vector<Draw> draws(uint64_t stream, int n, StepLaw& law) {
     commit_text();
-    std::vector<Tokens> list;
+    std::vector<Draw> list;
     for (int i = 0; i < n; ++i)
       list.push_back(
           draw(base::combine_seeds({options_.seed, stream, static_cast<uint64_t>(i)}), law));
@@ -54,26 +85,23 @@ class ContextTest {
   }
 
   void run(int index, StepLaw& law) {
-    const std::vector<Tokens> draws =
-        this->draws(static_cast<uint64_t>(index), options_.draws, law);
-    // Walks down the commonest tokens: at each depth the draws that took the same way so far.
-    Tokens way = {context_.root};
-    for (int depth = 1; depth <= kLawDepth; ++depth) {
-      const auto place = static_cast<size_t>(depth - 1);
+    const std::vector<Draw> draws = this->draws(static_cast<uint64_t>(index), options_.draws, law);
+    const Tokens way = commonest_way(draws);
+    Tokens before = context_.lead;
+    for (size_t place = 0; place < kLawDepth; ++place) {
       const std::vector<double> expected =
-          law_behind(session_, context_.text.size(), way, options_.sampling);
+          law_behind(session_, context_.text.size(), before, options_.sampling);
       std::vector<int64_t> counts(expected.size());
       int64_t n = 0;
-      for (const Tokens& d : draws)
-        if (std::equal(way.begin() + 1, way.end(), d.begin())) {
-          ++counts[static_cast<size_t>(d[place])];
+      for (const Draw& d : draws)
+        if (follows(d, way, place)) {
+          ++counts[static_cast<size_t>(d.tokens[place])];
           ++n;
         }
       if (n < kLeastDraws) return;
       if (const auto fit = base::fit_test(counts, expected))
-        law.tests.push_back({index, depth, n, fit->cells, fit->p});
-      way.push_back(
-          static_cast<int32_t>(std::max_element(counts.begin(), counts.end()) - counts.begin()));
+        law.tests.push_back({index, static_cast<int>(place) + 1, n, fit->cells, fit->p});
+      before.push_back(way[place]);
     }
   }
 
@@ -95,29 +123,36 @@ class ContextTest {
     session_.commit({&root, 1});
   }
 
-  // kLawDepth tokens behind the root.
-  Tokens draw(uint64_t seed, StepLaw& law) {
+  Draw draw(uint64_t seed, StepLaw& law) {
     session_.rewind(static_cast<int>(context_.text.size()));
     base::Rng rng(seed);
     methods::GenerationContext generation;
     generation.target = &session_;
     generation.prompt = context_.text;
-    generation.first_token = context_.root;
-    generation.max_new = kDraftRoom;
+    generation.first_token = context_.lead.front();
+    generation.max_new = static_cast<int>(context_.lead.size()) + kDraftRoom;
     generation.sampling = options_.sampling;
     generation.rng = &rng;
     method_.start(generation);
-    Tokens tokens;
-    while (tokens.size() < kLawDepth) {
+    size_t led = 1;  // the first token
+    Draw draw;
+    while (draw.tokens.size() < kLawDepth) {
       timer_.begin_step();
       const methods::StepOutcome step = method_.step(timer_);
       timer_.end_step();
+      if (led < context_.lead.size()) {
+        led += step.tokens.size();
+        continue;
+      }
       law.tested += static_cast<int64_t>(step.tested.size());
       law.accepted += step.accepted;
-      tokens.insert(tokens.end(), step.tokens.begin(), step.tokens.end());
+      const auto place = draw.tokens.size() + static_cast<size_t>(step.accepted);
+      if (place < kLawDepth && !step.tested.empty() && step.tested.back().depth > step.accepted)
+        draw.refused.push_back(static_cast<int>(place));
+      draw.tokens.insert(draw.tokens.end(), step.tokens.begin(), step.tokens.end());
     }
-    tokens.resize(kLawDepth);
-    return tokens;
+    draw.tokens.resize(kLawDepth);
+    return draw;
   }
 
   methods::DecodingMethod& method_;
@@ -125,7 +160,18 @@ class ContextTest {
   const StepContext& context_;
   const StepLawOptions& options_;
   methods::PhaseTimer timer_;
+  methods::LedStart led_;
 };
+
+// Of these draws, how many the most telling place of the test has with a draft refused there.
+int64_t refusals(const std::vector<Draw>& draws) {
+  const Tokens way = commonest_way(draws);
+  std::array<int64_t, kLawDepth> at{};
+  for (const Draw& d : draws)
+    for (const int place : d.refused)
+      at[static_cast<size_t>(place)] += follows(d, way, static_cast<size_t>(place));
+  return *std::max_element(at.begin(), at.end());
+}
 
 }  // namespace
 
@@ -139,22 +185,23 @@ bool StepLaw::rejected(double level) const {
   return !tests.empty() && smallest_p() < level / static_cast<double>(tests.size());
 }
 
-std::vector<StepContext> most_drafted(methods::DecodingMethod& method, engine::Session& session,
+std::vector<StepContext> most_refused(methods::DecodingMethod& method, engine::Session& session,
                                       std::span<const StepContext> candidates, int n,
                                       const StepLawOptions& options, base::Clock& clock) {
-  constexpr int kTries = 3;
-  std::vector<std::pair<int64_t, size_t>> tested;  // descending by count once sorted
+  constexpr int kTries = 10;
+  std::vector<std::pair<int64_t, size_t>> order;  // most refusals first, once sorted
   for (size_t i = 0; i < candidates.size(); ++i) {
     StepLaw law;
-    ContextTest(method, session, candidates[i], options, clock).draws(~uint64_t{i}, kTries, law);
-    tested.emplace_back(-law.tested, i);
+    const auto draws = ContextTest(method, session, candidates[i], options, clock)
+                           .draws(~uint64_t{i}, kTries, law);
+    order.emplace_back(-refusals(draws), i);
   }
-  std::sort(tested.begin(), tested.end());
-  tested.resize(std::min(tested.size(), static_cast<size_t>(n)));
-  std::sort(tested.begin(), tested.end(),
+  std::sort(order.begin(), order.end());
+  order.resize(std::min(order.size(), static_cast<size_t>(n)));
+  std::sort(order.begin(), order.end(),
             [](const auto& a, const auto& b) { return a.second < b.second; });
   std::vector<StepContext> chosen;
-  for (const auto& [count, i] : tested) chosen.push_back(candidates[i]);
+  for (const auto& [count, i] : order) chosen.push_back(candidates[i]);
   return chosen;
 }
 

@@ -15,15 +15,15 @@
 
 namespace evalrun::runners {
 
-// A place to go on from: `text` is committed, `root` the token behind it.
+// A place to go on from: `text` is committed, then the method is led along `lead` (at least one
+// token; methods/replay.h), because many draft from what earlier steps gave them.
 struct StepContext {
   std::string task, prompt;
   int position = 0;  // tokens of the answer in front of the first one drawn here
-  std::vector<int32_t> text;
-  int32_t root = -1;
+  std::vector<int32_t> text, lead;
 };
 
-// One test: the tokens drawn `depth` behind the root (1 = the next one), where the ones between are
+// One test: the tokens drawn `depth` behind the lead (1 = the next one), where the ones between are
 // the commonest of all draws.
 struct StepTest {
   int context = 0, depth = 0;
@@ -43,19 +43,21 @@ struct StepLaw {
 };
 
 struct StepLawOptions {
-  int draws = 300;  // per context
+  int draws = 200;  // per context
   engine::SamplingParams sampling{1.0, 0, 1.0};
   uint64_t seed = 1;
 };
 
-inline constexpr int kLawDepth = 3;     // tokens behind the root that are looked at
+inline constexpr int kLawDepth = 3;     // tokens behind the lead that are looked at
+inline constexpr int kMostLead = 8;     // tokens a method is led along
 inline constexpr int kLeastDraws = 60;  // of a test
 inline constexpr int kDraftRoom = 32;   // tokens a method may think are wanted
 
-// The n of `candidates` where the method puts most draft tokens to the test, in a few draws with
-// seeds of their own; in their old order. Where nothing is drafted a method is plain decoding, and
-// a test of it shows nothing.
-std::vector<StepContext> most_drafted(methods::DecodingMethod& method, engine::Session& session,
+// The n of `candidates` where the method refuses a draft most often at a place that is tested, in a
+// few draws with seeds of their own; in their old order. Where nothing is drafted a method is plain
+// decoding, and where every draft is accepted a wrong acceptance changes nothing: a test there
+// shows nothing.
+std::vector<StepContext> most_refused(methods::DecodingMethod& method, engine::Session& session,
                                       std::span<const StepContext> candidates, int n,
                                       const StepLawOptions& options, base::Clock& clock);
 

@@ -73,6 +73,52 @@ TEST(Replay, SeesAPlantedFaultAndKeepsTheText) {
   }
 }
 
+TEST(LedStart, BeginsEveryAnswerAndEndsAStep) {
+  const auto model = small_model(3);
+  const auto session = make_session(model);
+  for (const double temperature : {0.0, 1.0})
+    for (const Arm& arm : all_arms())
+      for (const size_t length : {size_t{1}, size_t{2}, size_t{13}}) {
+        Turn turn = kTurn;
+        turn.sampling.temperature = temperature;
+        // A text that repeats, so that drafts are accepted on the way, and not the model's own.
+        Tokens start;
+        for (size_t i = 0; i < length; ++i) start.push_back(static_cast<int32_t>(1 + (i + 2) % 3));
+        const auto method = build_arm(arm, model);
+        start[0] = run(*method, *session, turn).tokens[0];  // the prefill's
+        const methods::LedStart led(*method, start);
+        const auto answer = run(*method, *session, turn);
+        ASSERT_GT(answer.tokens.size(), length) << arm.name;
+        EXPECT_EQ(Tokens(answer.tokens.begin(), answer.tokens.begin() + static_cast<int>(length)),
+                  start)
+            << arm.name;
+        size_t at = 1;
+        for (const auto& step : answer.steps) {
+          if (at >= length) break;
+          at += static_cast<size_t>(step.emitted);
+        }
+        EXPECT_EQ(at, length) << arm.name << ": a step goes on behind the start";
+      }
+}
+
+// A fault that is planted acts behind the start only, and the hook is given back.
+TEST(LedStart, LeavesFaultsToTheFreeSteps) {
+  const auto model = small_model(2);
+  const auto session = make_session(model);
+  const Tokens own = run(*build_method("ar", model), *session, kTurn).tokens;
+  const auto faulty = methods::plant_fault(build_method("pld:k=4", model), "wrong-accept:100%");
+  const Tokens alone = run(*faulty, *session, kTurn).tokens;
+  ASSERT_NE(Tokens(alone.begin(), alone.begin() + 40), Tokens(own.begin(), own.begin() + 40));
+  const Tokens start(own.begin(), own.begin() + 40);
+  {
+    const methods::LedStart led(*faulty, start);
+    const Tokens answer = run(*faulty, *session, kTurn).tokens;
+    EXPECT_EQ(Tokens(answer.begin(), answer.begin() + 40), start);
+    EXPECT_NE(answer, own) << "the fault shows behind it";
+  }
+  EXPECT_EQ(run(*faulty, *session, kTurn).tokens, alone);
+}
+
 TEST(Replay, RefusesSampling) {
   const auto model = small_model(2);
   const auto session = make_session(model);

@@ -88,8 +88,8 @@ TEST(TextLaw, FindsAnotherLaw) {
 struct Steps {
   std::shared_ptr<const engine::Model> model = tests::small_model(3);
   std::unique_ptr<engine::Session> session = tests::make_session(model);
-  std::vector<StepContext> contexts = {{"t", "a", 1, {1, 2, 3, 4, 1, 2, 3, 4, 1, 2}, 3},
-                                       {"t", "b", 9, {5, 6, 7, 5, 6, 7, 5, 6, 9, 5}, 6}};
+  std::vector<StepContext> contexts = {{"t", "a", 1, {1, 2, 3, 4, 1, 2, 3, 4, 1, 2}, {3}},
+                                       {"t", "b", 9, {5, 6, 7, 5, 6, 7, 5}, {6, 9, 5, 6}}};
   StepLawOptions options;
   base::SteadyClock clock;
   Steps() {
@@ -128,13 +128,27 @@ TEST(StepLaw, RefusesAWrongAcceptance) {
   EXPECT_FALSE(steps.test("ar", kNegativeControl).rejected(kCertificateLevel));
 }
 
-TEST(StepLaw, PrefersPlacesWhereSomethingIsDrafted) {
+// Lookahead drafts from n-grams that its own steps find: at the first step of an answer it has
+// none.
+TEST(StepLaw, ALeadLetsDraftsOfEarlierStepsBeTested) {
+  Steps steps;
+  const std::string name = "lookahead:window=6,ngram=3,guesses=6";
+  const std::vector<int32_t> text = {1, 2, 3, 4, 1, 2};
+  steps.contexts = {{"t", "cold", 1, text, {3}}};
+  const StepLaw cold = steps.test(name);
+  steps.contexts = {{"t", "led", 9, text, {3, 4, 1, 2, 3, 4, 1, 2, 3}}};
+  const StepLaw led = steps.test(name);
+  EXPECT_GT(led.tested, 2 * cold.tested);
+  EXPECT_FALSE(led.rejected(kCertificateLevel)) << led.smallest_p();
+}
+
+TEST(StepLaw, PrefersPlacesWhereDraftsAreRefused) {
   Steps steps;
   steps.contexts.insert(steps.contexts.begin(),
-                        {"t", "nothing recurs", 1, {10, 11, 12, 13, 14, 15}, 16});
+                        {"t", "nothing recurs", 1, {10, 11, 12, 13, 14, 15}, {16}});
   const auto method = tests::build_method("pld:k=3", steps.model);
   const auto chosen =
-      most_drafted(*method, *steps.session, steps.contexts, 2, steps.options, steps.clock);
+      most_refused(*method, *steps.session, steps.contexts, 2, steps.options, steps.clock);
   ASSERT_EQ(chosen.size(), 2u);
   EXPECT_EQ(chosen[0].prompt, "a");
   EXPECT_EQ(chosen[1].prompt, "b");
