@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <csignal>
 #include <cstdlib>
@@ -11,30 +10,14 @@
 
 #include "engine/base/text.h"
 #include "runners/cli/command_line.h"
+#include "runners/cli/gate_environment.h"
+#include "runners/cli/temporary_folder.h"
 
 namespace evalrun::cli {
 namespace {
 
 namespace fs = std::filesystem;
 using base::ExitCode;
-
-class TemporaryFolder {
- public:
-  TemporaryFolder()
-      : path_(fs::temp_directory_path() / fmt::format("evalrun-against-{}", ::getpid())) {
-    fs::create_directories(path_);
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  std::string file(const std::string& name) const { return (path_ / name).string(); }
-
- private:
-  fs::path path_;
-};
 
 std::string last_line(const std::string& file) {
   std::string last;
@@ -63,7 +46,7 @@ void measure(const std::string& program, std::vector<std::string> words, const s
 }  // namespace
 
 GateOutcome check_against(const AgainstRequest& request) {
-  const TemporaryFolder folder;
+  const TemporaryFolder folder("against");
   struct Build {
     std::string program, database;
     std::vector<int64_t> runs;
@@ -74,8 +57,8 @@ GateOutcome check_against(const AgainstRequest& request) {
   gate.looks = 1 + request.max_extra_runs;
   GateOutcome outcome;
   outcome.baseline = request.program;
-  outcome.baseline_run = outcome.run_id = 1;
-  for (int session = 0; outcome.looks < gate.looks;) {
+  outcome.baseline_run = outcome.run_id = 1;  // new databases: sessions are their runs 1, 2, ...
+  for (int session = 0;;) {
     for (int i = 0; i < request.sessions; ++i, ++session)
       for (int turn = 0; turn < 2; ++turn) {
         Build& build = builds[(session + turn) % 2];
@@ -91,11 +74,17 @@ GateOutcome check_against(const AgainstRequest& request) {
     outcome.result =
         reports::evaluate_gate({other, builds[0].runs}, {current, builds[1].runs}, gate);
     ++outcome.looks;
-    if (!outcome.result.more_repeats_help()) break;
+    if (outcome.looks < gate.looks && outcome.result.more_repeats_help()) continue;
+    outcome.code = outcome.result.code;
+    outcome.note = fmt::format("{} sessions of each build, in turns", builds[1].runs.size());
+    std::vector<MeasuredRun> measured;
+    for (const int64_t run : builds[1].runs) {
+      measured.push_back({other, run, fmt::format("session {}, other build", run)});
+      measured.push_back({current, run, fmt::format("session {}, this build", run)});
+    }
+    judge_environment(measured, outcome);
+    return outcome;
   }
-  outcome.code = outcome.result.code;
-  outcome.note = fmt::format("{} sessions of each build, in turns", builds[1].runs.size());
-  return outcome;
 }
 
 }  // namespace evalrun::cli

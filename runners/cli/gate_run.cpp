@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <memory>
@@ -16,10 +15,6 @@ namespace evalrun::cli {
 namespace {
 
 using base::ExitCode;
-
-// Interleaving puts what other guests take on all arms alike, up to a point: where they had a fifth
-// of the machine, its step times say more about them than about us.
-constexpr double kMostStolen = 0.20;
 
 std::string draw_nonce() {
   static int count = 0;
@@ -65,11 +60,8 @@ class Measurement {
           fmt::format("interrupted: run {} is stored up to here, the check has no verdict",
                       outcome.run_id),
           "start the check again; it measures anew");
-    steal_share = std::max(steal_share, outcome.steal_share);
     return outcome.run_id;
   }
-
-  double steal_share = 0;
 
  private:
   runners::PlanRequest plan_request_;
@@ -99,7 +91,6 @@ GateOutcome look(const GateRequest& request, const RunReference& baseline,
     ++outcome.looks;
   } while (outcome.result.more_repeats_help() && outcome.looks < gate.looks);
   outcome.code = outcome.result.code;
-  outcome.steal_share = measurement.steal_share;
   return outcome;
 }
 
@@ -151,7 +142,6 @@ GateOutcome measure_and_judge(const GateRequest& request, const RunReference& ba
   if (outcome.code == ExitCode::kRegression && request.confirm) {
     const GateOutcome second = look(request, baseline, store, clock, options);
     outcome.confirming_run = second.run_id;
-    outcome.steal_share = std::max(outcome.steal_share, second.steal_share);
     if (second.code == ExitCode::kRegression) {
       outcome.note = fmt::format("confirmed by a second run ({})", second.run_id);
     } else if (second.code == ExitCode::kCorrectness) {
@@ -163,16 +153,10 @@ GateOutcome measure_and_judge(const GateRequest& request, const RunReference& ba
                                  outcome.run_id, second.run_id, second.result.summary);
     }
   }
-  const bool about_speed =
-      outcome.code == ExitCode::kRegression || outcome.code == ExitCode::kInconclusive;
-  if (about_speed && outcome.steal_share > kMostStolen) {
-    outcome.code = ExitCode::kEnvironment;
-    outcome.note = fmt::format(
-        "other guests of this machine took {:.0f} % of its processor time while measuring: measure "
-        "again on a quieter one",
-        100 * outcome.steal_share);
-  }
-  judge_environment(store, outcome);
+  std::vector<MeasuredRun> measured;
+  for (const int64_t run : {outcome.run_id, outcome.confirming_run})
+    if (run != 0) measured.push_back({store, run, fmt::format("run {}", run)});
+  judge_environment(measured, outcome);
   return outcome;
 }
 

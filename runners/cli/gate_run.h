@@ -31,7 +31,7 @@ struct GateOutcome {
   int64_t run_id = 0;          // what was judged, in the database of the new runs; 0 = nothing
   int looks = 0;               // times the evidence was looked at
   int64_t confirming_run = 0;  // second run of a red verdict, 0 = none was needed
-  double steal_share = 0;      // processor time taken by others while measuring, the worst run
+  double steal_share = 0;      // processor time taken by other guests, the worst run
   std::string note;
 };
 

@@ -19,18 +19,18 @@ class GateEnvironment : public ::testing::Test {
     run_.arms = tests::usual_arms();
     run_.prompts_per_task = 8;
   }
-  // The outcome of a check that had said `code`, with the method at `mhz` and `others` of a second
-  // taken by others.
-  GateOutcome judged(ExitCode code, double mhz, int64_t others_ns) {
+  // The outcome of a check that had said `code`, with the method at `mhz`, and of each second
+  // `others_ns` taken by other processes, `steal_ns` by other guests.
+  GateOutcome judged(ExitCode code, double mhz, int64_t others_ns, int64_t steal_ns = 0) {
     run_.key += "x";
     run_.change = [=](results::GenerationRecord& g, const SyntheticArm& a, int, int, int) {
       g.clock = results::ClockRecord{
-          a.role == "method" ? mhz : 2000.0, 1'000'000'000, 800'000'000, others_ns, 0, 0};
+          a.role == "method" ? mhz : 2000.0, 1'000'000'000, 800'000'000, others_ns, steal_ns, 0};
     };
     GateOutcome outcome;
     outcome.code = outcome.result.code = code;
     outcome.run_id = tests::fill(store_, run_);
-    judge_environment(store_, outcome);
+    judge_environment({{store_, outcome.run_id, "this run"}}, outcome);
     return outcome;
   }
   tests::TemporaryFolder folder_;
@@ -64,23 +64,37 @@ TEST_F(GateEnvironment, OtherProcessesAreToldAndOverturnNothing) {
               HasSubstr(": quotable."));
 }
 
-TEST_F(GateEnvironment, TheConfirmingRunCountsAsWell) {
+TEST_F(GateEnvironment, OtherGuestsOverturnVerdictsAboutSpeedAboveAFifth) {
+  const GateOutcome most = judged(ExitCode::kRegression, 2000, 0, 200'000'000);
+  EXPECT_EQ(most.code, ExitCode::kRegression);
+  EXPECT_DOUBLE_EQ(most.steal_share, 0.2);
+  const GateOutcome more = judged(ExitCode::kRegression, 2000, 0, 210'000'000);
+  EXPECT_EQ(more.code, ExitCode::kEnvironment);
+  EXPECT_THAT(more.note, HasSubstr("took 21 % of its processor time"));
+  EXPECT_EQ(judged(ExitCode::kOk, 2000, 0, 210'000'000).code, ExitCode::kOk);
+}
+
+TEST_F(GateEnvironment, OneUnfitRunOfSeveralIsEnough) {
   GateOutcome outcome = judged(ExitCode::kRegression, 2000, 0);
   const int64_t quiet = outcome.run_id;
-  const GateOutcome throttled = judged(ExitCode::kOk, 1900, 0);
-  outcome.confirming_run = throttled.run_id;
-  outcome.result.verdicts.clear();
-  judge_environment(store_, outcome);
-  EXPECT_EQ(outcome.run_id, quiet);
-  EXPECT_EQ(outcome.code, ExitCode::kEnvironment);
-  EXPECT_EQ(outcome.result.verdicts.size(), 2u);
+  const int64_t throttled = judged(ExitCode::kOk, 1900, 0, 100'000'000).run_id;
+  for (const auto& order : {std::pair(quiet, throttled), std::pair(throttled, quiet)}) {
+    outcome.code = ExitCode::kRegression;
+    outcome.result.verdicts.clear();
+    judge_environment({{store_, order.first, "one"}, {store_, order.second, "two"}}, outcome);
+    EXPECT_EQ(outcome.code, ExitCode::kEnvironment);
+    EXPECT_DOUBLE_EQ(outcome.steal_share, 0.1) << "the worst";
+    ASSERT_EQ(outcome.result.verdicts.size(), 2u);
+    EXPECT_THAT(outcome.result.verdicts[0].reason, HasSubstr("one: Machine"));
+    EXPECT_THAT(outcome.result.verdicts[1].reason, HasSubstr("two: Machine"));
+  }
 }
 
 TEST_F(GateEnvironment, RunsWithoutClocksHaveNoSuchCheck) {
   GateOutcome outcome;
   outcome.code = ExitCode::kRegression;
   outcome.run_id = tests::fill(store_, run_);
-  judge_environment(store_, outcome);
+  judge_environment({{store_, outcome.run_id, "this run"}}, outcome);
   EXPECT_TRUE(outcome.result.verdicts.empty());
   EXPECT_EQ(outcome.code, ExitCode::kRegression);
 }

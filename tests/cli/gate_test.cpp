@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <map>
+#include <set>
 #include <stdexcept>
 
 #include "tests/cli/cli_test.h"
@@ -11,6 +12,7 @@
 namespace evalrun::tests {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // Times of a tiny model on a busy machine vary by tens of percent; where speed is not what a test
@@ -121,6 +123,12 @@ TEST_F(Gate, AgainstAnotherBuild) {
   const json verdict = json::parse(folder_.read("v.json"));
   EXPECT_EQ(verdict["baseline"], other);
   EXPECT_EQ(verdict["class"], "ok");
+  std::set<std::string> sessions;
+  for (const json& v : verdict["verdicts"])
+    if (const auto reason = v["reason"].get<std::string>(); v["metric"] == "environment")
+      sessions.insert(reason.substr(0, reason.find(':')));
+  EXPECT_THAT(sessions, ElementsAre("session 1, other build", "session 1, this build",
+                                    "session 2, other build", "session 2, this build"));
   // A build of other tokens: its answers are shorter.
   folder_.write("other-evalrun", "#!/bin/sh\nexec " EVALRUN_PROGRAM " \"$@\" -n 16\n");
   const ProgramResult different = against(other, {});
