@@ -51,13 +51,6 @@ MatchedArm match_arm(const RunData& a, const RunData& b, const std::string& labe
   m.b = pair_arm(b, *arm_b, ids_b);
   const auto cells_a = cells_of(a, arm_a->id), cells_b = cells_of(b, arm_b->id);
   for (const auto& [p, q] : common) {
-    const auto pair_a = m.a.prompts.find(p->id);
-    const auto pair_b = m.b.prompts.find(q->id);
-    if (pair_a != m.a.prompts.end() && pair_b != m.b.prompts.end()) {
-      const auto log_a = fastest_log_ratios({&pair_a->second, 1});
-      const auto log_b = fastest_log_ratios({&pair_b->second, 1});
-      if (!log_a.empty() && !log_b.empty()) m.log_differences.push_back(log_b[0] - log_a[0]);
-    }
     for (auto it = cells_a.lower_bound({p->id, 0}); it != cells_a.end() && it->first.first == p->id;
          ++it) {
       const auto other = cells_b.find({q->id, it->first.second});

@@ -16,8 +16,7 @@ std::map<std::string, const PromptInfo*> prompts_by_key(const RunData& data);
 
 // One arm in both runs, over the prompts (of one task, "" = all) that both have.
 struct MatchedArm {
-  Pairing a, b;                         // each against its reference arm (RunData) in its run
-  std::vector<double> log_differences;  // ln s_i(B) - ln s_i(A), one per prompt, fastest repeats
+  Pairing a, b;  // each against its reference arm (RunData) in its run
   int64_t same_tokens = 0, same_steps = 0, cells = 0;  // (prompt, sample) present in both
   std::string first_changed;                           // prompt whose tokens differ, "" if none
   std::string first_recounted;                         // prompt whose step counters differ

@@ -4,21 +4,23 @@
 
 namespace evalrun::reports {
 
-void Counters::add(const SampleRow& s) {
-  n_decode += s.n_decode, steps += s.steps, drafted += s.drafted, drafted_depth += s.drafted_depth;
-  accepted += s.accepted, emitted += s.emitted, target_forwards += s.target_forwards;
-  rows += s.rows, undrafted += s.undrafted;
-  draft_ns += s.draft_ns, verify_ns += s.verify_ns, decode_ns += s.decode_ns;
-  fastest_ns += s.fastest_ns;
+namespace {
+
+// SampleRow and Counters have fields of the same names.
+template <typename T>
+void add_fields(const T& from, Counters& to) {
+  to.n_decode += from.n_decode, to.steps += from.steps, to.drafted += from.drafted;
+  to.drafted_depth += from.drafted_depth, to.accepted += from.accepted, to.emitted += from.emitted;
+  to.target_forwards += from.target_forwards, to.rows += from.rows, to.undrafted += from.undrafted;
+  to.draft_ns += from.draft_ns, to.verify_ns += from.verify_ns, to.decode_ns += from.decode_ns;
+  to.fastest_ns += from.fastest_ns;
 }
 
-void Counters::add(const Counters& c) {
-  n_decode += c.n_decode, steps += c.steps, drafted += c.drafted, drafted_depth += c.drafted_depth;
-  accepted += c.accepted, emitted += c.emitted, target_forwards += c.target_forwards;
-  rows += c.rows, undrafted += c.undrafted;
-  draft_ns += c.draft_ns, verify_ns += c.verify_ns, decode_ns += c.decode_ns;
-  fastest_ns += c.fastest_ns;
-}
+}  // namespace
+
+void Counters::add(const SampleRow& s) { add_fields(s, *this); }
+
+void Counters::add(const Counters& c) { add_fields(c, *this); }
 
 std::optional<Explanation> explain(const Counters& m, const Counters& b) {
   if (m.steps <= 0 || b.steps <= 0 || b.verify_ns <= 0 || b.decode_ns <= 0 || m.decode_ns <= 0 ||

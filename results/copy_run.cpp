@@ -108,7 +108,7 @@ bool same_measurements(const ResultStore& target, int64_t there, int64_t here) {
 }
 
 // Inside a transaction of the target, with the source attached.
-int64_t copy_attached(const ResultStore& source, int64_t run_id, ResultStore& target, Ids ids) {
+int64_t copy_run(const ResultStore& source, int64_t run_id, ResultStore& target) {
   if (const auto known = first_integer(target,
                                        "SELECT id FROM main.run WHERE key = "
                                        "(SELECT key FROM source.run WHERE id = ?)",
@@ -127,18 +127,14 @@ int64_t copy_attached(const ResultStore& source, int64_t run_id, ResultStore& ta
       "s.turn_id IN (SELECT t.id FROM source.turn t JOIN source.generation g ON g.id = "
       "t.generation_id WHERE g.run_id = {})",
       run_id);
-  const auto offset = [&](const char* table, const std::string& which) {
-    return ids == Ids::kKeep ? 0 : shift(target, table, which);
-  };
   const auto plus = [](const char* column, int64_t n) {
     return fmt::format("s.{} + {}", column, n);
   };
-  const int64_t new_id =
-      ids == Ids::kKeep ? run_id
-                        : first_integer(target, "SELECT max(id) FROM main.run").value_or(0) + 1;
+  const int64_t new_id = first_integer(target, "SELECT max(id) FROM main.run").value_or(0) + 1;
   const std::string run = std::to_string(new_id);
-  const int64_t arm = offset("arm", of_run), prompt = offset("prompt", of_run);
-  const int64_t generation = offset("generation", of_run), turn = offset("turn", of_generation);
+  const int64_t arm = shift(target, "arm", of_run), prompt = shift(target, "prompt", of_run);
+  const int64_t generation = shift(target, "generation", of_run);
+  const int64_t turn = shift(target, "turn", of_generation);
   copy_rows(target, "run", fmt::format("s.id = {}", run_id), {{"id", run}});
   copy_rows(target, "environment", of_run, {{"run_id", run}});
   copy_rows(target, "arm", of_run, {{"id", plus("id", arm)}, {"run_id", run}});
@@ -172,14 +168,6 @@ void remove_database(const std::string& path) {
 
 }  // namespace
 
-int64_t copy_run(const ResultStore& source, int64_t run_id, ResultStore& target, Ids ids) {
-  const Attached attached(source, target);
-  Whole whole(target);
-  const int64_t copied = copy_attached(source, run_id, target, ids);
-  whole.commit();
-  return copied;
-}
-
 int64_t copy_baseline(const ResultStore& source, const std::string& name, ResultStore& target,
                       const std::string& as, bool replace) {
   const auto run_id = first_integer(source, "SELECT run_id FROM baseline WHERE name = ?", {name});
@@ -191,7 +179,7 @@ int64_t copy_baseline(const ResultStore& source, const std::string& name, Result
     throw base::usage_error(
         fmt::format("{} has a baseline '{}' already: run {}", target.path(), as, *taken),
         "--as NAME gives this one another name, --force takes the name from that run");
-  const int64_t copied = copy_attached(source, *run_id, target, Ids::kNew);
+  const int64_t copied = copy_run(source, *run_id, target);
   target.execute(
       "INSERT OR REPLACE INTO main.baseline (name, run_id, note, saved) "
       "SELECT ?, ?, note, saved FROM source.baseline WHERE name = ?",

@@ -7,21 +7,14 @@
 
 namespace evalrun::results {
 
-enum class Ids {
-  kKeep,  // for a target that is empty
-  kNew,   // behind those the target has
-};
-
-// Copies a run with all that belongs to it - environment, arms, prompts and their rendered text,
-// generations down to steps, nodes, divergences, clocks and scores, certificates - and returns its
+// Copies a baseline's run with all that belongs to it - environment, arms, prompts and their
+// rendered text, generations down to steps, nodes, divergences, clocks and scores, certificates -
+// under new numbers, names it there with the note and date it has here, and returns the run's
 // number there. A run of the same key with the same measurements is the same run and is not copied
 // again. Both stores are files of this program's schema version, or the target is in memory. All or
-// nothing. Throws data_error when the target holds other measurements under the run's key.
-int64_t copy_run(const ResultStore& source, int64_t run_id, ResultStore& target, Ids ids);
-
-// The same, and names the run there as a baseline with the note and date it has here; one
-// transaction. Throws usage_error when the target has a baseline `as` already, unless `replace`.
-// Expects the source to have `name`.
+// nothing. Throws data_error when the target holds other measurements under the run's key,
+// usage_error when it has a baseline `as` already, unless `replace`. Expects the source to have
+// `name`.
 int64_t copy_baseline(const ResultStore& source, const std::string& name, ResultStore& target,
                       const std::string& as, bool replace);
 

@@ -1,6 +1,7 @@
 // What is added up while a run is read equals the documented views.
 #include "reports/run_counts.h"
 
+#include <algorithm>
 #include <set>
 #include <tuple>
 
@@ -28,6 +29,8 @@ class RunCountsTest : public ReportTest {
       if (a.role != "method") return;
       if (rng_.below(4) == 0) g.turns[0].tokens[0] += 1;
       if (rng_.below(4) == 0) g.turns[0].steps.front().drafted = 2;
+      auto& tokens = g.turns[0].tokens;
+      if (rng_.below(6) == 0) std::fill(tokens.begin(), tokens.end(), 1);  // a loop
       if (rng_.below(9) == 0) g.status = "failed: planted";
     };
     return tests::fill(store_, run_);
@@ -41,9 +44,10 @@ TEST_F(RunCountsTest, SamplesAreThoseOfTheView) {
     run_.arms = tests::usual_arms();
     const RunData data = load_run(store_, fill(repeats), Faults::kInclude);
     size_t i = 0;
+    int64_t degenerate = 0;
     store_.query(
         "SELECT arm_id, prompt_id, sample, fault, tokens_hash, steps_hash, stable, n_repeats, "
-        "n_tokens, drafted, decode_ns FROM v_sample WHERE run_id = ? "
+        "n_tokens, drafted, decode_ns, fastest_ns, degenerate FROM v_sample WHERE run_id = ? "
         "ORDER BY arm_id, prompt_id, sample, fault",
         {data.run.id}, [&](const Row& r) {
           const SampleRow& s = data.samples.at(i++);
@@ -58,10 +62,14 @@ TEST_F(RunCountsTest, SamplesAreThoseOfTheView) {
           EXPECT_EQ(s.n_tokens, r.number(8));
           EXPECT_EQ(s.drafted, r.number(9));
           EXPECT_EQ(s.decode_ns, r.number(10));
+          EXPECT_EQ(s.fastest_ns, r.number(11));
+          EXPECT_EQ(s.degenerate, r.integer(12) != 0);
+          degenerate += r.integer(12);
           return true;
         });
     EXPECT_EQ(i, data.samples.size());
     EXPECT_GT(i, 50u);
+    EXPECT_GT(degenerate, 0);
   }
 }
 

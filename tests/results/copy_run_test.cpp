@@ -135,7 +135,7 @@ TEST_F(CopyRun, OtherMeasurementsUnderTheSameKeyAreRefused) {
   // One that is not finished is not the same either.
   target_.execute("UPDATE generation SET total_ns = total_ns - 1 WHERE id = 1");
   target_.execute("DELETE FROM generation WHERE id = 2");
-  error_of([&] { copy_run(source_, run_, target_, Ids::kNew); });
+  error_of([&] { copy_baseline(source_, "main", target_, "main", false); });
 }
 
 TEST_F(CopyRun, ATakenNameIsRefusedUnlessReplaced) {
