@@ -81,18 +81,17 @@ std::string p_text(double p) {
   return p < 1e-4 ? fmt::format("{:.0e}", p) : fmt::format("{:.4f}", p);
 }
 
-// "p .0123 of 18 tests; control refused"
+// "p .0123 by 18 tests; control refused (3e-09)"
 std::string law_text(const Json& part) {
   if (part.is_null()) return "-";
   const Json& result = part["result"];
   const size_t n = result["tests"].size();
   if (n == 0) return "nothing to test";
-  const std::string found =
-      fmt::format("smallest p {} of {}", p_text(result["smallest_p"].get<double>()), n);
+  const std::string found = fmt::format("p {} by {} tests", p_text(result["p"].get<double>()), n);
   if (part["outcome"] == "lossy") return found;
   const bool refused = part["negative_control"]["rejected"].get<bool>();
   return fmt::format("{}; control {} ({})", found, refused ? "refused" : "NOT refused",
-                     p_text(part["negative_control"]["smallest_p"].get<double>()));
+                     p_text(part["negative_control"]["p"].get<double>()));
 }
 
 std::string greedy_text(const Json& part) {
@@ -139,14 +138,15 @@ void print_table(const std::vector<Json>& certificates) {
   for (const Json& c : certificates) {
     const Json texts = part_of(c, "texts");
     if (texts.is_null()) continue;
-    print_line(fmt::format("Plain decoding against itself, test of texts: smallest p {}.",
-                           p_text(texts["plain_against_plain"]["smallest_p"].get<double>())));
+    print_line(fmt::format("Plain decoding against itself, test of texts: p {}.",
+                           p_text(texts["plain_against_plain"]["p"].get<double>())));
     break;
   }
   print_line(fmt::format(
       "Greedy: prompts with the tokens of plain decoding / with a near tie first / with another "
-      "first difference.\nLaws: a part fails where its smallest p lies below {} / number of tests; "
-      "the control ({}) must.",
+      "first difference.\nLaws: a part fails where p, of all its tests together, lies below {}; "
+      "the "
+      "control ({}) must.",
       runners::kCertificateLevel, runners::kNegativeControl));
 }
 

@@ -57,6 +57,7 @@ Json json_of(const StepLaw& law) {
   Json out = {{"draws", law.draws},
               {"drafts_tested", law.tested},
               {"drafts_accepted", law.accepted},
+              {"p", law.p()},
               {"smallest_p", law.smallest_p()},
               {"rejected", law.rejected(kCertificateLevel)}};
   out["tests"] = Json::array();
@@ -72,6 +73,7 @@ Json json_of(const StepLaw& law) {
 Json json_of(const TextLaw& law) {
   Json out = {{"answers", law.answers},
               {"tokens", law.tokens},
+              {"p", law.p()},
               {"smallest_p", law.smallest_p()},
               {"rejected", law.rejected(kCertificateLevel)}};
   out["tests"] = Json::array();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <map>
 
 #include "engine/base/stats.h"
@@ -181,8 +182,13 @@ double StepLaw::smallest_p() const {
   return p;
 }
 
-bool StepLaw::rejected(double level) const {
-  return !tests.empty() && smallest_p() < level / static_cast<double>(tests.size());
+double StepLaw::p() const {
+  if (tests.empty()) return 1;
+  const auto n = static_cast<double>(tests.size());
+  double sum = 0;
+  for (const StepTest& test : tests) sum -= 2 * std::log(test.p);
+  const double fisher = std::isinf(sum) ? 0 : base::chi_square_p(sum, static_cast<int>(2 * n));
+  return std::min(1.0, 2 * std::min(n * smallest_p(), fisher));
 }
 
 std::vector<StepContext> most_refused(methods::DecodingMethod& method, engine::Session& session,

@@ -38,8 +38,11 @@ struct StepLaw {
   // Draft tokens put to the test in these draws, and accepted: without any, nothing is shown.
   int64_t tested = 0, accepted = 0;
   double smallest_p() const;  // 1 without tests
-  // Bonferroni: whether some test's p lies below level / tests.
-  bool rejected(double level) const;
+  // Of all tests together, which are independent: a fault may show much at one place (Bonferroni)
+  // or a little at many (Fisher's sum of -2 ln p, Statistical Methods for Research Workers, 1932,
+  // 21.1); twice the smaller of the two.
+  double p() const;
+  bool rejected(double level) const { return p() < level; }
 };
 
 struct StepLawOptions {

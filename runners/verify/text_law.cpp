@@ -127,8 +127,8 @@ double TextLaw::smallest_p() const {
   return p;
 }
 
-bool TextLaw::rejected(double level) const {
-  return !tests.empty() && smallest_p() < level / static_cast<double>(tests.size());
+double TextLaw::p() const {
+  return std::min(1.0, smallest_p() * std::max(1.0, static_cast<double>(tests.size())));
 }
 
 std::vector<SampledText> sample_texts(methods::DecodingMethod& method, engine::Session& session,

@@ -35,9 +35,10 @@ struct TextTest {
 
 struct TextLaw {
   std::vector<TextTest> tests;
-  int64_t answers = 0, tokens = 0;    // of the method
-  double smallest_p() const;          // 1 without tests
-  bool rejected(double level) const;  // Bonferroni over the tests
+  int64_t answers = 0, tokens = 0;  // of the method
+  double smallest_p() const;        // 1 without tests
+  double p() const;                 // of all tests together, which depend on each other: Bonferroni
+  bool rejected(double level) const { return p() < level; }
 };
 
 struct TextLawOptions {

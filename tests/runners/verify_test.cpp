@@ -154,6 +154,37 @@ TEST(StepLaw, PrefersPlacesWhereDraftsAreRefused) {
   EXPECT_EQ(chosen[1].prompt, "b");
 }
 
+// One small p among many is what Bonferroni sees, many that are a bit small what Fisher's sum sees.
+TEST(StepLaw, JoinsItsTests) {
+  const auto joined = [](const std::vector<double>& ps) {
+    StepLaw law;
+    for (const double p : ps) law.tests.push_back({0, 1, 300, 5, p});
+    return law.p();
+  };
+  EXPECT_DOUBLE_EQ(joined({}), 1);
+  EXPECT_NEAR(joined({0.01}), 0.02, 1e-12);
+  // 2 x 5 x 1e-5; Fisher gives 1.46e-3.
+  EXPECT_NEAR(joined({1e-5, .5, .5, .5, .5}), 1e-4, 1e-12);
+  // Sum of ln: 4 ln .01 = -18.42; P(X >= 36.84) with 8 degrees of freedom, 1.231e-5, twice.
+  EXPECT_NEAR(joined({.01, .01, .01, .01}), 2.462e-5, 1e-8);
+  EXPECT_DOUBLE_EQ(joined({0, .5}), 0);
+  EXPECT_DOUBLE_EQ(joined({.9, .9, .9}), 1);
+}
+
+// Of honest draws, its p lies below a level as often as the level says, or less.
+TEST(StepLaw, KeepsItsLevel) {
+  base::Rng rng(5);
+  int below = 0;
+  constexpr int kLaws = 4000;
+  for (int i = 0; i < kLaws; ++i) {
+    StepLaw law;
+    for (int t = 0; t < 7; ++t) law.tests.push_back({0, 1, 300, 5, 1 - rng.uniform()});
+    below += law.p() < 0.05;
+  }
+  EXPECT_LT(below, 240);  // 200 at most expected, standard deviation 14
+  EXPECT_GT(below, 100);
+}
+
 // ---- Outcomes -----------------------------------------------------------------------------------
 
 StepLaw law_of(double p) {
