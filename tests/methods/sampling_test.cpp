@@ -230,7 +230,9 @@ TEST(Warp, ProbabilitiesFollowExpDownToTheSmallestNumbers) {
       ASSERT_NEAR(prob[i] * sum / expected, 1.0, 1e-14) << logits[i];
     else
       ASSERT_NEAR(prob[i] * sum, expected, 1e-300) << logits[i];
-    if (logits[i] < -746) ASSERT_EQ(prob[i], 0);
+    if (logits[i] < -746) {
+      ASSERT_EQ(prob[i], 0);
+    }
   }
 }
 

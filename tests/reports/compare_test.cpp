@@ -262,7 +262,9 @@ TEST_F(CompareTest, RowsAreOneFamily) {
         calls[how] += called;
         EXPECT_EQ(called, p[row] < 0.05) << x.method;
         EXPECT_EQ(x.p_adjusted.has_value(), how != base::Adjustment::kNone);
-        if (x.p_adjusted) EXPECT_EQ(*x.p_adjusted, p[row]);
+        if (x.p_adjusted) {
+          EXPECT_EQ(*x.p_adjusted, p[row]);
+        }
       }
     }
   }

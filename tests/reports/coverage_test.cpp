@@ -47,7 +47,9 @@ TEST(Coverage, OfTIntervalsOfFewPrompts) {
     // The faults such formulas have: a normal quantile for Student's, n for n - 1.
     EXPECT_FALSE(is_near(
         covered(base::normal_quantile(0.975) / base::student_t_quantile(0.975, c.n - 1)), c.share));
-    if (c.n == 5) EXPECT_FALSE(is_near(covered(std::sqrt(1 - 1.0 / c.n)), c.share));
+    if (c.n == 5) {
+      EXPECT_FALSE(is_near(covered(std::sqrt(1 - 1.0 / c.n)), c.share));
+    }
   }
 }
 

@@ -300,7 +300,10 @@ TEST_F(PageTest, ABrowserDrawsEveryChart) {
   EXPECT_THAT(all.out, HasSubstr("data-changes=\"16\""));
   EXPECT_EQ(count(all.out, "<canvas[^>]* data-drawn=\"yes\""), 12);
   // Where there is little to draw, the rest says why.
-  run_ = {.key = "plain", .arms = {run_.arms.front()}};
+  tests::SyntheticRun bare;
+  bare.key = "plain";
+  bare.arms = {run_.arms.front()};
+  run_ = bare;
   scratch_.write("plain.html", page(tests::fill(store_, run_)));
   const tests::ProgramResult plain = dump(scratch_.file("plain.html"));
   EXPECT_THAT(plain.err, Not(HasSubstr("CONSOLE")));

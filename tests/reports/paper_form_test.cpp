@@ -55,13 +55,16 @@ TEST(PaperForms, FitTheirSuites) {
     for (const FormMethod& method : form.methods) {
       bool any = method.arms.empty();  // published only
       for (const std::string& pattern : method.arms) {
-        if (pattern.find_first_of("*+") == std::string::npos)
+        if (pattern.find_first_of("*+") == std::string::npos) {
           EXPECT_TRUE(names_arm(pattern, methods::parse_method(pattern).label()))
               << pattern << " is written " << methods::parse_method(pattern).label();
+        }
         for (const std::string& arm : measured.arms) any = any || names_arm(pattern, arm);
       }
       // BiTA compares with self-speculative decoding, which its suite leaves to `full`.
-      if (method.label != "self-speculative decoding") EXPECT_TRUE(any) << method.label;
+      if (method.label != "self-speculative decoding") {
+        EXPECT_TRUE(any) << method.label;
+      }
     }
     const auto has = [&](const FormData& data) {
       return std::any_of(measured.data.begin(), measured.data.end(), [&](const PublishedData& d) {
@@ -70,8 +73,9 @@ TEST(PaperForms, FitTheirSuites) {
       });
     };
     for (const size_t d : form.rows) EXPECT_TRUE(has(form.data[d])) << form.data[d].label;
-    if (!form.methods_as_columns())
+    if (!form.methods_as_columns()) {
       for (const FormColumn& c : form.columns) EXPECT_TRUE(has(form.data[c.at]));
+    }
   }
   EXPECT_GE(names.size(), 20u);
 }
