@@ -145,8 +145,7 @@ void print_table(const std::vector<Json>& certificates) {
   print_line(fmt::format(
       "Greedy: prompts with the tokens of plain decoding / with a near tie first / with another "
       "first difference.\nLaws: a part fails where p, of all its tests together, lies below {}; "
-      "the "
-      "control ({}) must.",
+      "the control ({}) must.",
       runners::kCertificateLevel, runners::kNegativeControl));
 }
 
