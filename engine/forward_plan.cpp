@@ -41,7 +41,7 @@ void ForwardPlan::build(const ForwardRequest& request, std::span<const int> leng
   logit_rows_.clear(), hidden_rows_.clear(), top_rows_.clear();
   logits_of_.assign(static_cast<size_t>(n), -1);
   hidden_of_.assign(static_cast<size_t>(n), -1);
-  kv_only_ = false;
+  kv_only_ = prefill_ = false;
 
   for (int i = 0; i < n;) {
     const Row& first = request.rows[static_cast<size_t>(i)];
@@ -134,6 +134,7 @@ void ForwardPlan::build_prefill(std::span<const int32_t> tokens, int sequence, i
   logits_of_.assign(n, -1);
   hidden_of_.assign(n, -1);
   kv_only_ = kv_only;
+  prefill_ = true;
   for (size_t i = 0; i < n; ++i) {
     if (hidden) {
       hidden_of_[i] = static_cast<int32_t>(i);

@@ -52,6 +52,10 @@ class ForwardPlan {
   std::span<const int32_t> logits_of() const { return logits_of_; }  // row -> slot or -1
   std::span<const int32_t> hidden_of() const { return hidden_of_; }
   bool kv_only() const { return kv_only_; }
+  // A chain of committed tokens (build_prefill): a backend may write their keys and values where
+  // commit() would.
+  bool prefill() const { return prefill_; }
+  std::span<const int32_t> visible_rows() const { return visible_; }  // the lists of all rows
 
  private:
   void append_visible(PlanRow& row, const PlanRow* parent, int first_member, int n_members);
@@ -59,7 +63,7 @@ class ForwardPlan {
   std::vector<PlanRow> all_rows_;
   int n_kept_ = 0;
   std::vector<int32_t> visible_, logit_rows_, hidden_rows_, top_rows_, logits_of_, hidden_of_;
-  bool kv_only_ = false;
+  bool kv_only_ = false, prefill_ = false;
 };
 
 }  // namespace evalrun::engine

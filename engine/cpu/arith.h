@@ -8,6 +8,11 @@
 #include <cmath>
 #include <cstdint>
 
+// Set by engine/cuda/device_code.h, which compiles this header for the GPU as well.
+#ifndef EVALRUN_DEVICE
+#define EVALRUN_DEVICE
+#endif
+
 namespace evalrun::engine::cpu {
 
 constexpr int kLanes = 16;   // partial sums of a reduction: lane j takes elements j, j + 16, ...
@@ -16,7 +21,7 @@ constexpr int kChunk = 128;  // logical positions per attention chunk; borders a
 // e^x for x clamped to [-86, 86], so that results are normal numbers: Cody-Waite reduction and the
 // degree-6 polynomial of Cephes' expf; 2^n is added to the exponent bits. Within 1 ulp of the true
 // value.
-static inline float exp_fixed(float x) {
+EVALRUN_DEVICE static inline float exp_fixed(float x) {
   constexpr float kRound =
       12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer in the low bits
   x = x < -86.0f ? -86.0f : x;
@@ -59,25 +64,25 @@ static inline SplitInput split_input(int q) {
 }
 
 // Tree over the 16 lanes: 8, 4, 2, 1.
-static inline float sum_lanes(float* lane) {
+EVALRUN_DEVICE static inline float sum_lanes(float* lane) {
   for (int s = kLanes / 2; s > 0; s /= 2)
     for (int j = 0; j < s; ++j) lane[j] = lane[j] + lane[j + s];
   return lane[0];
 }
 
-static inline float rms_scale(float sum_of_squares, int d, float eps) {
+EVALRUN_DEVICE static inline float rms_scale(float sum_of_squares, int d, float eps) {
   return 1.0f / std::sqrt(sum_of_squares / static_cast<float>(d) + eps);
 }
 
 // silu(g) * u
-static inline float silu_mul(float g, float u) { return g / (1.0f + exp_fixed(-g)) * u; }
+EVALRUN_DEVICE static inline float silu_mul(float g, float u) { return g / (1.0f + exp_fixed(-g)) * u; }
 
 // Running softmax over chunks: (m, l) of what was merged so far and of one more chunk.
 struct Merge {
   float m, l;       // new maximum and denominator
   float keep, add;  // factors for the old and the new weighted sums
 };
-static inline Merge merge_chunk(float m, float l, float chunk_m, float chunk_l) {
+EVALRUN_DEVICE static inline Merge merge_chunk(float m, float l, float chunk_m, float chunk_l) {
   const float top = m > chunk_m ? m : chunk_m;
   const float keep = exp_fixed(m - top), add = exp_fixed(chunk_m - top);
   return {top, l * keep + chunk_l * add, keep, add};
@@ -102,7 +107,7 @@ static inline float round_to_bytes(const float* x, size_t n, int8_t* q, size_t s
 }
 
 // Half-split rotation of one head; cos, sin: [hd / 2].
-static inline void rope(float* x, const float* cos, const float* sin, int half) {
+EVALRUN_DEVICE static inline void rope(float* x, const float* cos, const float* sin, int half) {
   for (int i = 0; i < half; ++i) {
     const float a = x[i], b = x[i + half];
     x[i] = a * cos[i] - b * sin[i];

@@ -97,6 +97,8 @@ class WeightMatrix {
   std::span<const std::byte> bytes() const { return {data_.get(), size()}; }
   std::span<std::byte> mutable_bytes() { return {data_.get(), size()}; }
   size_t size() const { return static_cast<size_t>(panels()) * panel_bytes_; }
+  // Lives as long as the weights do: devices keep copies no longer than that.
+  std::weak_ptr<const std::byte> owner() const { return data_; }
   bool empty() const { return out_ == 0; }
 
   // Single values, for the reference and for tests.

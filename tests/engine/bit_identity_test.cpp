@@ -81,7 +81,7 @@ TEST_P(BitIdentity, SameRowAsOneOfNForEveryN) {
 }
 
 TEST_P(BitIdentity, EqualsTheReferenceForwardAtAnyThreadCount) {
-  if (GetParam().one_isa) GTEST_SKIP() << "one-isa: bits of its own";
+  if (GetParam().own_bits()) GTEST_SKIP() << "bits of its own";
   for (const NamedModel& m : feature_models(GetParam().format)) {
     const int vocab = m.model->config().vocab_size;
     const auto prompt = random_tokens(140, vocab, 11);

@@ -136,7 +136,7 @@ TEST_P(DrafterFeatures, NetworksThatTakeFeaturesEqualTheReference) {
     c.bare_input = c.bare_output = !paired;
     const auto model = make_random_model(c, 5, GetParam().format);
     Path reference = GetParam();
-    reference.isa = "reference";
+    reference.isa = "reference", reference.device = "cpu";
     reference.one_isa = false;
     auto fast = open(model, GetParam()), slow = open(model, reference);
     base::Rng rng(3);
@@ -151,7 +151,7 @@ TEST_P(DrafterFeatures, NetworksThatTakeFeaturesEqualTheReference) {
     const ForwardResult a = fast->forward(request), b = slow->forward(request);
     ASSERT_EQ(a.logits.cols, 37);
     for (int i = 0; i < 4; ++i) {
-      if (GetParam().one_isa) {  // bits of its own; the same numbers but for rounding
+      if (GetParam().own_bits()) {  // bits of its own; the same numbers but for rounding
         for (int j = 0; j < 37; ++j)
           EXPECT_NEAR(a.logits_row(i)[static_cast<size_t>(j)],
                       b.logits_row(i)[static_cast<size_t>(j)], 0.5);
@@ -159,7 +159,7 @@ TEST_P(DrafterFeatures, NetworksThatTakeFeaturesEqualTheReference) {
         EXPECT_TRUE(same_bits(a.logits_row(i), b.logits_row(i))) << paired << ", row " << i;
       }
     }
-    if (!GetParam().one_isa) {
+    if (!GetParam().own_bits()) {
       EXPECT_TRUE(same_bits(a.hidden_row(3), b.hidden_row(3)));
       EXPECT_EQ(a.top[4], b.top[4]);
       EXPECT_LT(a.top[4], 37);
@@ -168,10 +168,10 @@ TEST_P(DrafterFeatures, NetworksThatTakeFeaturesEqualTheReference) {
 }
 
 TEST_P(DrafterFeatures, ProductsEqualTheReference) {
-  if (GetParam().one_isa) GTEST_SKIP() << "bits of its own";
+  if (GetParam().own_bits()) GTEST_SKIP() << "bits of its own";
   const auto m = feature_models(GetParam().format)[0];
   Path reference = GetParam();
-  reference.isa = "reference";
+  reference.isa = "reference", reference.device = "cpu";
   auto fast = open(m.model, GetParam()), slow = open(m.model, reference);
   const WeightMatrix& w = m.model->layer(0).gate;
   base::Rng rng(3);

@@ -14,7 +14,21 @@ namespace {
 
 using base::InternalError;
 
-class ForwardFeatures : public ::testing::TestWithParam<Path> {};
+class ForwardFeatures : public ::testing::TestWithParam<Path> {
+ protected:
+  // The reference's bits, or its numbers where a path has bits of its own: logits of these models
+  // are a few units, and their inputs are rounded to bfloat16 in every layer.
+  static ::testing::AssertionResult as_reference(std::span<const float> got,
+                                                 std::span<const float> want, bool bits = true) {
+    if (bits && !GetParam().own_bits())
+      return same_bits(got, want) ? ::testing::AssertionSuccess()
+                                  : ::testing::AssertionFailure() << "other bits";
+    for (size_t i = 0; i < want.size(); ++i)
+      if (!(std::abs(got[i] - want[i]) <= 0.1))
+        return ::testing::AssertionFailure() << got[i] << " for " << want[i] << " at " << i;
+    return ::testing::AssertionSuccess();
+  }
+};
 
 std::vector<float> copy(std::span<const float> x) { return {x.begin(), x.end()}; }
 
@@ -255,7 +269,7 @@ TEST_P(ForwardFeatures, PrefixRowsInBlocksHaveTheReferencesBits) {
       const ForwardRequest request{.rows = rows, .prefix = &bank};
       const ForwardResult r = s->forward(request), want = reference->forward(request);
       for (int i = 0; i < 21; ++i)
-        EXPECT_TRUE(same_bits(copy(r.logits_row(i)), want.logits_row(i)))
+        EXPECT_TRUE(as_reference(r.logits_row(i), want.logits_row(i)))
             << "row " << i << ", " << heads << " heads";
     }
   }
@@ -318,7 +332,8 @@ TEST_P(ForwardFeatures, LowRankRowsHaveTheReferencesBitsHoweverManyThereAre) {
   const ForwardRequest request{.rows = rows, .low_rank = &delta};
   const ForwardResult r = s->forward(request), want = reference->forward(request);
   for (int i = 0; i < 23; ++i)
-    EXPECT_TRUE(same_bits(copy(r.logits_row(i)), want.logits_row(i))) << "row " << i;
+    EXPECT_TRUE(as_reference(r.logits_row(i), want.logits_row(i), GetParam().device == "cpu"))
+        << "row " << i;
 }
 
 TEST_P(ForwardFeatures, LowRankDeltaActsAsMergedWeightsOnFlaggedRowsOnly) {
@@ -331,7 +346,7 @@ TEST_P(ForwardFeatures, LowRankDeltaActsAsMergedWeightsOnFlaggedRowsOnly) {
   const ForwardRequest request{.rows = rows, .low_rank = &delta};
   const ForwardResult r = s->forward(request);
   const auto flagged = copy(r.logits_row(1)), plain = copy(r.logits_row(2));
-  EXPECT_TRUE(same_bits(flagged, reference->forward(request).logits_row(1)));
+  EXPECT_TRUE(as_reference(flagged, reference->forward(request).logits_row(1)));
   EXPECT_TRUE(same_bits(plain, decode_alone(*s, {3})));
   if (GetParam().format != WeightFormat::kF32) return;  // merged weights would be rounded again
   auto merged = open(merge_low_rank(*m.model, delta, "merged", "", 2), GetParam());
@@ -349,6 +364,7 @@ TEST_P(ForwardFeatures, LowRankDeltaActsAsMergedWeightsOnFlaggedRowsOnly) {
 TEST_P(ForwardFeatures, WithoutKvCacheTheBitsAreTheSame) {
   const auto m = feature_models(GetParam().format)[3];
   SessionOptions o;
+  o.device = GetParam().device;
   o.isa = GetParam().isa, o.kv_dtype = GetParam().kv_dtype, o.one_isa = GetParam().one_isa,
   o.n_threads = 2, o.max_tokens = 512, o.kv_cache = false;
   auto off = Session::create(m.model, o);

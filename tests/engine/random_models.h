@@ -43,8 +43,11 @@ struct Path {
   WeightFormat format;
   std::string kv_dtype = {};
   bool one_isa = false;
+  std::string device = "cpu";
+  // Results are not the reference's bits, only its numbers but for rounding.
+  bool own_bits() const { return one_isa || (device != "cpu" && format != WeightFormat::kF32); }
   std::string name() const {
-    std::string n = fmt::format("{}_{}", isa, name_of(format));
+    std::string n = fmt::format("{}_{}", device == "cpu" ? isa : device, name_of(format));
     if (!kv_dtype.empty()) n += "_kv_" + kv_dtype;
     if (one_isa) n += "_one_isa";
     std::replace(n.begin(), n.end(), '-', '_');
@@ -52,7 +55,16 @@ struct Path {
   }
 };
 inline void PrintTo(const Path& path, std::ostream* out) { *out << path.name(); }
+inline std::vector<Path> cuda_paths() {
+  std::vector<Path> paths;
+  for (const WeightFormatSpec& spec : weight_formats())
+    paths.push_back({"", spec.format, "", false, "cuda"});
+  return paths;
+}
 inline std::vector<Path> all_paths() {
+#ifdef EVALRUN_TEST_CUDA_PATHS  // tests/gpu
+  return cuda_paths();
+#endif
   std::vector<Path> paths;
   for (const std::string& isa : available_isas())
     for (const WeightFormatSpec& spec : weight_formats()) paths.push_back({isa, spec.format});
@@ -104,6 +116,7 @@ inline std::vector<int32_t> random_tokens(size_t n, int vocab, uint64_t seed) {
 inline std::unique_ptr<Session> open(const std::shared_ptr<const Model>& model, const Path& path,
                                      int threads = 2, int max_tokens = 512, int sequences = 1) {
   SessionOptions o;
+  o.device = path.device;
   o.isa = path.isa, o.kv_dtype = path.kv_dtype, o.one_isa = path.one_isa, o.n_threads = threads,
   o.max_tokens = max_tokens, o.n_sequences = sequences;
   return Session::create(model, o);

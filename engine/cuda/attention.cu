@@ -1,0 +1,405 @@
+#include "engine/cuda/attention.h"
+
+#include "engine/cuda/check.h"
+#include "engine/cuda/device_code.h"
+
+namespace evalrun::engine::cuda {
+namespace {
+
+constexpr int kWarps = kChunk / kSegment;
+constexpr int kThreads = kWarps * kWarp;
+// No number: what a maximum is before the first key. Below every score, and its differences are
+// numbers.
+constexpr float kNone = -3.0e38f;
+
+// Running softmax over parts: as cpu::merge_chunk, but a part may be empty.
+struct Running {
+  float m, l;
+};
+__device__ __forceinline__ bool is_empty(const Running& r) { return r.l == 0.0f && r.m == kNone; }
+// Factors for the old and the new weighted values.
+__device__ __forceinline__ cpu::Merge merge(const Running& old, const Running& part) {
+  if (is_empty(part)) return {old.m, old.l, 1.0f, 0.0f};
+  if (is_empty(old)) return {part.m, part.l, 0.0f, 1.0f};
+  return cpu::merge_chunk(old.m, old.l, part.m, part.l);
+}
+// An empty side has no values: its zeros are left out, so that nothing is rounded twice.
+__device__ __forceinline__ float merged(const cpu::Merge& g, float old, float part) {
+  if (g.add == 0.0f) return old * g.keep;
+  if (g.keep == 0.0f) return part * g.add;
+  return old * g.keep + part * g.add;
+}
+
+__device__ __forceinline__ float max_of_quad(float x) {
+  x = fmaxf(x, __shfl_xor_sync(kAllLanes, x, 1));
+  return fmaxf(x, __shfl_xor_sync(kAllLanes, x, 2));
+}
+__device__ __forceinline__ float sum_of_quad(float x) {
+  x = x + __shfl_xor_sync(kAllLanes, x, 1);
+  return x + __shfl_xor_sync(kAllLanes, x, 2);
+}
+
+// Where one key head's keys and values of an item lie.
+struct Source {
+  const uint16_t *k, *v;            // by position: the cache, or the prefix bank
+  const uint16_t *k_rows, *v_rows;  // rows of the request
+  const int32_t* visible;           // of the row, kOwn
+  int capacity;
+  int cached;  // keys below come from k, v
+  int length;  // keys from here on do not exist
+};
+
+template <int D>
+__device__ __forceinline__ uint4 key_words(const Source& s, int j, int at) {
+  if (j >= s.length) return make_uint4(0, 0, 0, 0);
+  const uint16_t* row = j < s.cached ? s.k + static_cast<size_t>(j) * D
+                                     : s.k_rows + static_cast<size_t>(s.visible[j - s.cached]) * D;
+  return *reinterpret_cast<const uint4*>(row + at);
+}
+
+// Values of one dimension at keys j .. j + 7; zeros where there is none.
+template <int D>
+__device__ __forceinline__ uint4 value_words(const Source& s, int j, int dim) {
+  const uint16_t* line = s.v + static_cast<size_t>(dim) * static_cast<size_t>(s.capacity);
+  if (j + 8 <= s.cached && j + 8 <= s.length) return *reinterpret_cast<const uint4*>(line + j);
+  uint32_t words[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    uint32_t pair = 0;
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const int key = j + 2 * i + e;
+      uint32_t value = 0;
+      if (key < s.length)
+        value = key < s.cached ? line[key]
+                               : s.v_rows[static_cast<size_t>(s.visible[key - s.cached]) * D + dim];
+      pair |= value << (16 * e);
+    }
+    words[i] = pair;
+  }
+  return make_uint4(words[0], words[1], words[2], words[3]);
+}
+
+// A thread block is one chunk for a tile of queries, a warp one segment. Register layouts are those
+// of mma_bf16: this lane holds queries g and g + 8. Of a segment's 32 keys it holds 8 t .. 8 t + 7:
+// column c of score tile i is key 8 (c / 2) + 2 i + c % 2, so that the scores are, as they lie, the
+// operand of the product with the values.
+template <int D>
+__global__ void __launch_bounds__(kThreads, D == 256 ? 2 : 4) attend_chunk(AttentionArguments a) {
+  constexpr int kBlocks = D / 32, kTiles = D / 8;
+  const int index = static_cast<int>(blockIdx.x);
+  if (index >= (a.windowed ? a.header->n_items_windowed : a.header->n_items)) return;
+  const AttentionItem item = a.items[index];
+  const int kv_head = static_cast<int>(blockIdx.y), group = a.heads / a.kv_heads;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % 32;
+  const int g = lane / 4, t = lane % 4;
+
+  const StepRow& row = a.rows[item.row];
+  Source s = {};
+  if (item.kind == AttentionItem::kPrefix) {
+    const int head = item.only_head < 0 ? kv_head : kv_head * group + item.only_head;
+    const size_t size = static_cast<size_t>(a.prefix.capacity) * D;
+    s.k = static_cast<const uint16_t*>(a.prefix.k) + static_cast<size_t>(head) * size;
+    s.v = static_cast<const uint16_t*>(a.prefix.v) + static_cast<size_t>(head) * size;
+    s.capacity = a.prefix.capacity;
+    s.cached = s.length = item.limit;
+  } else {
+    const size_t size = static_cast<size_t>(a.cache.capacity) * D;
+    const size_t head = static_cast<size_t>(row.sequence * a.kv_heads + kv_head);
+    s.k = static_cast<const uint16_t*>(a.cache.k) + head * size;
+    s.v = static_cast<const uint16_t*>(a.cache.v) + head * size;
+    s.capacity = a.cache.capacity;
+    s.cached = item.limit;
+    s.length = item.kind == AttentionItem::kOwn ? row.length : item.limit;
+    const size_t rows = static_cast<size_t>(a.step.capacity) * D;
+    s.k_rows = static_cast<const uint16_t*>(a.step.k) + static_cast<size_t>(kv_head) * rows;
+    s.v_rows = static_cast<const uint16_t*>(a.step.v) + static_cast<size_t>(kv_head) * rows;
+    s.visible = a.visible + row.visible;
+  }
+
+  // Queries g and g + 8: their rows, heads and the keys they see.
+  int query_row[2], head[2], first[2], length[2];
+  uint32_t q[kBlocks][2][4];
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const int slot = g + 8 * h, number = item.q0 + slot;
+    const bool used = slot < item.queries;
+    query_row[h] = used ? item.row + number / group : -1;
+    head[h] = kv_head * group + number % group;
+    first[h] = 0, length[h] = 0;
+    if (used) {
+      const StepRow& r = a.rows[query_row[h]];
+      const bool prefix = item.kind == AttentionItem::kPrefix;
+      first[h] = prefix ? 0 : a.windowed ? r.first_windowed : r.first;
+      length[h] = prefix ? s.length : r.length;
+    }
+#pragma unroll
+    for (int b = 0; b < kBlocks; ++b) {
+      uint4 words = make_uint4(0, 0, 0, 0);
+      if (used)
+        words = *reinterpret_cast<const uint4*>(
+            static_cast<const uint16_t*>(a.q) +
+            (static_cast<size_t>(query_row[h]) * a.heads + head[h]) * D + 32 * b + 8 * t);
+      q[b][0][h] = words.x, q[b][0][2 + h] = words.y;
+      q[b][1][h] = words.z, q[b][1][2 + h] = words.w;
+    }
+  }
+
+  const int base = item.chunk * kChunk + warp * kSegment;
+  float score[4][4] = {};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int key = base + 8 * (g / 2) + 2 * i + g % 2;
+#pragma unroll
+    for (int b = 0; b < kBlocks; ++b) {
+      const uint4 k = key_words<D>(s, key, 32 * b + 8 * t);
+      mma_bf16(score[i], q[b][0], k.x, k.y);
+      mma_bf16(score[i], q[b][1], k.z, k.w);
+    }
+  }
+
+  const float scale = 1.0f / sqrtf(static_cast<float>(a.head_dim));
+  Running mine[2];
+  uint32_t p[2][4];  // probabilities as A of two steps of 16 keys
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    float top = kNone;
+    bool seen[4][2];
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const int key = base + 8 * t + 2 * i + e;
+        seen[i][e] = key >= first[h] && key < length[h];
+        float& x = score[i][2 * h + e];
+        x = x * scale;
+        if (seen[i][e]) top = fmaxf(top, x);  // of numbers; the sum below keeps what is none
+      }
+    top = max_of_quad(top);
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      float pair[2];
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const float x = seen[i][e] ? cpu::exp_fixed(score[i][2 * h + e] - top) : 0.0f;
+        pair[e] = bf16_to_float(float_to_bf16(x));
+        sum = sum + pair[e];
+      }
+      p[i / 2][i % 2 * 2 + h] = pack_bf16(pair[0], pair[1]);
+    }
+    mine[h] = {top, sum_of_quad(sum)};
+  }
+
+  float mixed[kTiles][4];
+#pragma unroll
+  for (int d = 0; d < kTiles; ++d) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) mixed[d][i] = 0;
+    const uint4 v = value_words<D>(s, base + 8 * t, 8 * d + g);
+    mma_bf16(mixed[d], p[0], v.x, v.y);
+    mma_bf16(mixed[d], p[1], v.z, v.w);
+  }
+
+  // Segments in order.
+  auto* shared = reinterpret_cast<float*>(evalrun_shared_memory());
+  float* values = shared;                                   // [segment][query][D]
+  auto* running = reinterpret_cast<Running*>(shared + kWarps * kQueries * D);  // [segment][query]
+#pragma unroll
+  for (int d = 0; d < kTiles; ++d)
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      values[(warp * kQueries + g + i / 2 * 8) * D + 8 * d + 2 * t + i % 2] = mixed[d][i];
+  if (t == 0) {
+    running[warp * kQueries + g] = mine[0];
+    running[warp * kQueries + g + 8] = mine[1];
+  }
+  __syncthreads();
+  const size_t all = static_cast<size_t>(a.n_rows) * static_cast<size_t>(a.heads) *
+                     static_cast<size_t>(a.slots);
+  for (int i = static_cast<int>(threadIdx.x); i < item.queries * D; i += kThreads) {
+    const int slot = i / D, d = i % D, number = item.q0 + slot;
+    const size_t to = (static_cast<size_t>(item.row + number / group) * a.heads +
+                       static_cast<size_t>(kv_head * group + number % group)) *
+                          static_cast<size_t>(a.slots) +
+                      static_cast<size_t>(item.slot);
+    Running sum = {kNone, 0};
+    float x = 0;
+    for (int w = 0; w < kWarps; ++w) {
+      const cpu::Merge m = merge(sum, running[w * kQueries + slot]);
+      x = merged(m, x, values[(w * kQueries + slot) * D + d]);
+      sum = {m.m, m.l};
+    }
+    a.partial[2 * all + to * D + static_cast<size_t>(d)] = x;
+    if (d == 0) a.partial[2 * to] = sum.m, a.partial[2 * to + 1] = sum.l;
+  }
+}
+
+// A thread block is one row and head, a thread a dimension: chunks in order, prefix first.
+__global__ void merge_chunks(AttentionArguments a) {
+  const int i = static_cast<int>(blockIdx.x), head = static_cast<int>(blockIdx.y);
+  const StepRow& row = a.rows[i];
+  const int D = a.head_stride, dim = static_cast<int>(threadIdx.x);
+  const size_t all = static_cast<size_t>(a.n_rows) * static_cast<size_t>(a.heads) *
+                     static_cast<size_t>(a.slots);
+  const size_t base = (static_cast<size_t>(i) * a.heads + static_cast<size_t>(head)) *
+                      static_cast<size_t>(a.slots);
+  const int prefix_chunks = (a.prefix_length + kChunk - 1) / kChunk;
+  const int first = (a.windowed ? row.first_windowed : row.first) / kChunk;
+  const int last = (row.length - 1) / kChunk;
+  Running sum = {kNone, 0};
+  float x = 0;
+  for (int c = row.prefix ? -prefix_chunks : first; c <= last; ++c) {
+    if (c == 0) c = first;
+    const size_t at = base + static_cast<size_t>(prefix_chunks + c);
+    const cpu::Merge m = merge(sum, {a.partial[2 * at], a.partial[2 * at + 1]});
+    x = merged(m, x, a.partial[2 * all + at * static_cast<size_t>(D) + static_cast<size_t>(dim)]);
+    sum = {m.m, m.l};
+  }
+  if (dim < a.head_dim)
+    static_cast<uint16_t*>(a.out)[static_cast<size_t>(i) * static_cast<size_t>(a.out_stride) +
+                                  static_cast<size_t>(head * a.head_dim + dim)] =
+        float_to_bf16(x / sum.l);
+}
+
+// float32, the definition: a thread block is one row and head; a thread a key, then a dimension.
+__global__ void __launch_bounds__(kChunk) attend_row_f32(AttentionArguments a) {
+  auto* shared = reinterpret_cast<float*>(evalrun_shared_memory());
+  float* score = shared;                      // [128]
+  float* lane = score + kChunk;               // [16]
+  const float** value = reinterpret_cast<const float**>(lane + cpu::kLanes);  // [128]
+  const int i = static_cast<int>(blockIdx.x), head = static_cast<int>(blockIdx.y);
+  const int thread = static_cast<int>(threadIdx.x);
+  const int hd = a.head_dim, group = a.heads / a.kv_heads, kv_head = head / group;
+  const StepRow& row = a.rows[i];
+  const float* q = static_cast<const float*>(a.q) +
+                   (static_cast<size_t>(i) * a.heads + static_cast<size_t>(head)) * hd;
+  const float scale = 1.0f / sqrtf(static_cast<float>(hd));
+  const auto at = [&](const KeyValues& kv, const void* p, int of_head, int position) {
+    return static_cast<const float*>(p) +
+           (static_cast<size_t>(of_head) * static_cast<size_t>(kv.capacity) +
+            static_cast<size_t>(position)) *
+               static_cast<size_t>(hd);
+  };
+  bool begun = false;
+  float m = 0, l = 0;
+  float x[2] = {};  // dimensions thread and thread + 128
+  for (int part = row.prefix ? 0 : 1; part < 2; ++part) {
+    const int first = part == 0 ? 0 : a.windowed ? row.first_windowed : row.first;
+    const int length = part == 0 ? a.prefix_length : row.length;
+    for (int begin = first; begin < length;) {
+      const int end = min(length, (begin / kChunk + 1) * kChunk), n = end - begin;
+      if (thread < n) {
+        const int j = begin + thread;
+        const float *k, *v;
+        if (part == 0) {
+          const int h = a.prefix_heads == a.heads ? head : kv_head;
+          k = at(a.prefix, a.prefix.k, h, j), v = at(a.prefix, a.prefix.v, h, j);
+        } else if (j < row.cached) {
+          const int h = row.sequence * a.kv_heads + kv_head;
+          k = at(a.cache, a.cache.k, h, j), v = at(a.cache, a.cache.v, h, j);
+        } else {
+          const int r = a.visible[row.visible + j - row.cached];
+          k = at(a.step, a.step.k, kv_head, r), v = at(a.step, a.step.v, kv_head, r);
+        }
+        float sum = 0;
+        for (int d = 0; d < hd; ++d) sum = fmaf(q[d], k[d], sum);
+        score[thread] = sum * scale;
+        value[thread] = v;
+      }
+      __syncthreads();
+      float top = score[0];
+      for (int j = 1; j < n; ++j) top = top < score[j] ? score[j] : top;
+      __syncthreads();
+      if (thread < n) score[thread] = cpu::exp_fixed(score[thread] - top);
+      __syncthreads();
+      if (thread < cpu::kLanes) {
+        float sum = 0;
+        for (int j = 0; j < n; ++j)
+          if ((begin + j) % cpu::kLanes == thread) sum = sum + score[j];
+        lane[thread] = sum;
+      }
+      __syncthreads();
+      float copy[cpu::kLanes];
+      for (int j = 0; j < cpu::kLanes; ++j) copy[j] = lane[j];
+      const float chunk_sum = cpu::sum_lanes(copy);
+      const cpu::Merge g = begun ? cpu::merge_chunk(m, l, top, chunk_sum)
+                                 : cpu::Merge{top, chunk_sum, 0.0f, 0.0f};
+      for (int e = 0; e < 2; ++e) {
+        const int d = thread + e * kChunk;
+        if (d >= hd) break;
+        float sum = 0;
+        for (int j = 0; j < n; ++j) sum = fmaf(score[j], value[j][d], sum);
+        x[e] = begun ? x[e] * g.keep + sum * g.add : sum;
+      }
+      m = g.m, l = g.l;
+      begun = true;
+      begin = end;
+      __syncthreads();
+    }
+  }
+  for (int e = 0; e < 2; ++e)
+    if (const int d = thread + e * kChunk; d < hd)
+      static_cast<float*>(a.out)[static_cast<size_t>(i) * static_cast<size_t>(a.out_stride) +
+                                 static_cast<size_t>(head * hd + d)] = x[e] / l;
+}
+
+size_t chunk_shared_bytes(int d) {
+  return static_cast<size_t>(kWarps) * kQueries * (static_cast<size_t>(d) + 2) * sizeof(float);
+}
+
+template <int D>
+void launch_chunks(const AttentionArguments& a, cudaStream_t stream) {
+  launch("attend_chunk", attend_chunk<D>,
+         dim3(static_cast<unsigned>(a.max_items), static_cast<unsigned>(a.kv_heads)), kThreads,
+         chunk_shared_bytes(D), stream, a);
+}
+
+}  // namespace
+
+int head_stride_for(int head_dim) {
+  for (const int d : {32, 64, 128, 256})
+    if (head_dim <= d) return d;
+  return 0;
+}
+
+size_t partial_floats(int rows, int heads, int slots, int head_stride) {
+  return static_cast<size_t>(rows) * static_cast<size_t>(heads) * static_cast<size_t>(slots) *
+         (static_cast<size_t>(head_stride) + 2);
+}
+
+void prepare_attention() {
+  EVALRUN_CUDA(cudaFuncSetAttribute(attend_chunk<256>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    static_cast<int>(chunk_shared_bytes(256))));
+}
+
+void attend_bf16(const AttentionArguments& a, cudaStream_t stream) {
+  switch (a.head_stride) {
+    case 32:
+      launch_chunks<32>(a, stream);
+      break;
+    case 64:
+      launch_chunks<64>(a, stream);
+      break;
+    case 128:
+      launch_chunks<128>(a, stream);
+      break;
+    case 256:
+      launch_chunks<256>(a, stream);
+      break;
+    default:
+      check_argument(false, "a head stride the kernels are not made for");
+  }
+  launch("merge_chunks", merge_chunks,
+         dim3(static_cast<unsigned>(a.n_rows), static_cast<unsigned>(a.heads)), a.head_stride, 0,
+         stream, a);
+}
+
+void attend_f32(const AttentionArguments& a, cudaStream_t stream) {
+  const size_t shared = (kChunk + cpu::kLanes) * sizeof(float) + kChunk * sizeof(float*);
+  launch("attend_row_f32", attend_row_f32,
+         dim3(static_cast<unsigned>(a.n_rows), static_cast<unsigned>(a.heads)), kChunk, shared,
+         stream, a);
+}
+
+}  // namespace evalrun::engine::cuda

@@ -1,0 +1,37 @@
+// Errors of the CUDA runtime as ours, and kernel launches.
+#pragma once
+#include <cuda_runtime.h>
+
+#include <utility>
+
+namespace evalrun::engine::cuda {
+
+// Throws base::Error with what failed, where, and a remedy; for faults that end the use of the
+// device in this process, with exit code 8.
+[[noreturn]] void throw_device_error(cudaError_t error, const char* what, const char* file,
+                                     int line);
+
+// A broken invariant of ours. For kernel files: nvcc cannot read fmt's checked format strings.
+void check_argument(bool holds, const char* what);
+
+#if defined(__CUDACC__) || defined(EVALRUN_CUDA_EMULATED)
+template <typename... P, typename... A>
+void launch(const char* what, void (*kernel)(P...), dim3 grid, int threads, size_t shared,
+            cudaStream_t stream, A&&... arguments) {
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = shared;
+  config.stream = stream;
+  const cudaError_t e = cudaLaunchKernelEx(&config, kernel, std::forward<A>(arguments)...);
+  if (e != cudaSuccess) throw_device_error(e, what, __FILE__, __LINE__);
+}
+#endif
+
+}  // namespace evalrun::engine::cuda
+
+#define EVALRUN_CUDA(call)                                                                   \
+  do {                                                                                       \
+    if (const cudaError_t evalrun_error = (call); evalrun_error != cudaSuccess) [[unlikely]] \
+      ::evalrun::engine::cuda::throw_device_error(evalrun_error, #call, __FILE__, __LINE__); \
+  } while (0)

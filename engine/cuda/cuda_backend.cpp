@@ -1,0 +1,907 @@
+// The CUDA device: a forward as one queue of kernels, replayed as a graph from the second of a kind
+// on, with one wait at its end.
+//
+//   record, embeddings -> device | embed | per layer: norm, q k v, rotate (keys and values written),
+//   attention, o (+= residual), norm, gate up (silu), down (+= residual) | norm, head, argmax | ->
+//   host
+//
+// A prefill chunk writes keys and values to the cache at once, all other rows to memory of their
+// own, from where commit() copies.
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <optional>
+
+#include "engine/backend.h"
+#include "engine/base/error.h"
+#include "engine/cuda/attention.h"
+#include "engine/cuda/device_matrix.h"
+#include "engine/cuda/devices.h"
+#include "engine/cuda/graphs.h"
+#include "engine/cuda/products.h"
+#include "engine/cuda/row_ops.h"
+#include "engine/cuda/step_record.h"
+
+namespace evalrun::engine {
+namespace {
+
+using namespace cuda;  // NOLINT: this file is its backend
+
+using MatrixPtr = std::shared_ptr<const DeviceMatrix>;
+
+struct Stream {
+  cudaStream_t handle = nullptr;
+  Stream() { EVALRUN_CUDA(cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking)); }
+  ~Stream() { (void)cudaStreamDestroy(handle); }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+};
+
+// All the small vectors of a model, one behind the other in device memory.
+class Vectors {
+ public:
+  size_t add(std::span<const float> values) {
+    const size_t at = host_.size();
+    host_.insert(host_.end(), values.begin(), values.end());
+    host_.resize((host_.size() + 3) / 4 * 4);
+    return at;
+  }
+  void upload() {
+    device_ = DeviceBuffer(host_.size() * sizeof(float));
+    EVALRUN_CUDA(cudaMemcpy(device_.as<void>(), host_.data(), host_.size() * sizeof(float),
+                            cudaMemcpyHostToDevice));
+    host_ = {};
+  }
+  const float* at(size_t offset) const { return device_.as<float>() + offset; }
+  size_t bytes() const { return device_.bytes(); }
+
+ private:
+  std::vector<float> host_;
+  DeviceBuffer device_;
+};
+
+struct Layer {
+  MatrixPtr qkv, o, gate_up, down;
+  // Offsets into Vectors.
+  std::optional<size_t> attn_norm, embed_norm, q_norm, k_norm, ffn_norm;
+  std::optional<size_t> qkv_bias, o_bias, gate_up_bias, down_bias;
+};
+
+// Low-rank updates of one adapter.
+struct LowRankOnDevice {
+  struct Factor {
+    MatrixPtr a, b;
+    float scale = 1;
+    int out = 0;
+  };
+  enum { kQ, kK, kV, kO, kGate, kUp, kDown, kCount };
+  std::vector<std::array<Factor, kCount>> layers;
+  std::weak_ptr<const std::byte> host;
+  int64_t id = 0;
+};
+
+constexpr int kLeastRows = 16;
+
+class CudaBackend final : public Backend {
+ public:
+  CudaBackend(std::shared_ptr<const Model> model, const SessionOptions& options, int device)
+      : model_(std::move(model)),
+        c_(model_->config()),
+        device_(device),
+        n_sequences_(options.n_sequences),
+        measure_(options.measure_phases),
+        bf16_(model_->layer(0).q.storage() != WeightStorage::kF32) {
+    EVALRUN_CUDA(cudaSetDevice(device_));
+    stream_.emplace();
+    cudaDeviceProp properties;
+    EVALRUN_CUDA(cudaGetDeviceProperties(&properties, device_));
+    isa_ = fmt::format("sm_{}{}", properties.major, properties.minor);
+    const char* graphs = std::getenv("EVALRUN_CUDA_GRAPHS");
+    graphs_wanted_ = graphs == nullptr || std::string_view(graphs) != "0";
+
+    head_stride_ = bf16_ ? head_stride_for(c_.head_dim) : c_.head_dim;
+    if (head_stride_ == 0 || c_.head_dim > 256)
+      throw base::usage_error(
+          fmt::format("{}: heads of {} dimensions; the CUDA kernels take up to 256", c_.name,
+                      c_.head_dim),
+          "--device cpu");
+    if (bf16_) prepare_attention();
+    capacity_ = padded_to(options.max_tokens, cuda::kChunk);
+    check_memory(options);
+    load_weights(options.max_tokens);
+    const size_t kv = static_cast<size_t>(c_.n_layers) * layer_kv_values() * value_bytes();
+    cache_k_ = DeviceBuffer(kv);
+    cache_v_ = DeviceBuffer(kv);
+  }
+  ~CudaBackend() override {
+    (void)cudaSetDevice(device_);
+    if (stream_) (void)cudaStreamSynchronize(stream_->handle);
+    for (const auto& [event, phase] : marks_) (void)cudaEventDestroy(event);
+  }
+
+  std::string isa() const override { return isa_; }
+  int n_threads() const override { return 1; }
+
+  void forward(const ForwardPlan& plan, const ForwardRequest& request,
+               ForwardResult& result) override {
+    EVALRUN_CUDA(cudaSetDevice(device_));
+    StepOptions o;
+    o.group = c_.n_heads / c_.n_kv_heads;
+    o.sliding_window = c_.sliding_window;
+    o.items = bf16_;
+    o.prefix_length = request.prefix == nullptr ? 0 : request.prefix->length;
+    o.prefix_per_head =
+        request.prefix != nullptr && request.prefix->heads == c_.n_heads && o.group > 1;
+    record_.build(plan, o);
+    request_ = &request;
+    low_rank_ = request.low_rank == nullptr ? nullptr : &low_rank_of(*request.low_rank);
+    if (request.prefix != nullptr) load_prefix(*request.prefix);
+    make_room();
+
+    record_.write(plan, record_host_.as<unsigned char>());
+    if (embedding_rows() > 0)
+      std::memcpy(embeddings_host_.as<void>(), request.embeddings.data, embedding_bytes());
+    if (measure_)
+      queue_forward();  // events between the phases: not as a graph
+    else
+      graphs_.run(key(), graphs_wanted_, stream_->handle, [this] { queue_forward(); });
+    wait();
+
+    const StepShape& s = record_.shape();
+    result.logits = {logits_host_.as<float>(), s.logits, c_.n_logits()};
+    result.hidden = {hidden_host_.as<float>(), s.hidden, c_.d_model};
+    residual_views_.clear();
+    const size_t rows = static_cast<size_t>(s.rows) * static_cast<size_t>(c_.d_model);
+    for (size_t j = 0; j < request.residual_layers.size(); ++j)
+      residual_views_.push_back({residual_host_.as<float>() + j * rows, s.rows, c_.d_model});
+    result.residual = residual_views_;
+    top_.assign(static_cast<size_t>(s.rows), -1);
+    for (size_t j = 0; j < plan.top_rows().size(); ++j) {
+      const int32_t best = top_host_.as<int32_t>()[j];
+      EVALRUN_CHECK(best >= 0, "a logit is not a number");
+      top_[static_cast<size_t>(plan.top_rows()[j])] = best;
+    }
+    result.top = top_;
+    direct_ = s.direct;
+    if (measure_) book_phases();
+  }
+
+  void commit(std::span<const int> rows, int first, int sequence) override {
+    if (direct_ || rows.empty()) return;  // a prefill chunk is where it belongs
+    EVALRUN_CUDA(cudaSetDevice(device_));
+    if (commit_pending_) wait();  // the list is still being read
+    const size_t bytes = rows.size_bytes();
+    path_host_.ensure(bytes), path_.ensure(bytes);
+    std::memcpy(path_host_.as<void>(), rows.data(), bytes);
+    EVALRUN_CUDA(cudaMemcpyAsync(path_.as<void>(), path_host_.as<void>(), bytes,
+                                 cudaMemcpyHostToDevice, stream_->handle));
+    for (int l = 0; l < c_.n_layers; ++l)
+      commit_rows(path_.as<int32_t>(), static_cast<int>(rows.size()), first, sequence, step_kv(l),
+                  cache_kv(l), c_.n_kv_heads, c_.head_dim, head_stride_, bf16_, stream_->handle);
+    commit_pending_ = true;
+  }
+
+  void copy_sequence(int from, int to, int length) override {
+    EVALRUN_CUDA(cudaSetDevice(device_));
+    if (length == 0) return;
+    for (int l = 0; l < c_.n_layers; ++l) {
+      const KeyValues kv = cache_kv(l);
+      copy_lines(kv.k, from, to, c_.n_kv_heads, static_cast<size_t>(length) * stride_bytes(),
+                 static_cast<size_t>(capacity_) * stride_bytes());
+      if (bf16_)
+        copy_lines(kv.v, from, to, c_.n_kv_heads * head_stride_,
+                   static_cast<size_t>(length) * value_bytes(),
+                   static_cast<size_t>(capacity_) * value_bytes());
+      else
+        copy_lines(kv.v, from, to, c_.n_kv_heads, static_cast<size_t>(length) * stride_bytes(),
+                   static_cast<size_t>(capacity_) * stride_bytes());
+    }
+  }
+
+  MatrixView multiply(const WeightMatrix& w, MatrixView x) override {
+    EVALRUN_CUDA(cudaSetDevice(device_));
+    wait();
+    const MatrixPtr m = MatrixStore::get(device_, w, stream_->handle);
+    const auto n = static_cast<size_t>(x.rows);
+    const size_t x_bytes = n * static_cast<size_t>(x.cols) * sizeof(float);
+    const size_t y_bytes = n * static_cast<size_t>(w.out()) * sizeof(float);
+    product_x_host_.ensure(x_bytes), product_x_.ensure(x_bytes);
+    std::memcpy(product_x_host_.as<void>(), x.data, x_bytes);  // before y moves: x may be the last y
+    product_y_host_.ensure(y_bytes), product_y_.ensure(y_bytes);
+    const bool bf16 = w.storage() != WeightStorage::kF32;
+    const InputRows in = input_rows(product_in_, x.rows, w.in(), bf16);
+    product_workspace_.ensure(workspace_for(*m, x.rows));
+    EVALRUN_CUDA(cudaMemcpyAsync(product_x_.as<void>(), product_x_host_.as<void>(), x_bytes,
+                                 cudaMemcpyHostToDevice, stream_->handle));
+    round_rows(product_x_.as<float>(), x.cols, x.cols, 1.0f, in, x.rows, stream_->handle);
+    Epilogue e;
+    e.y = product_y_.as<float>(), e.ldy = w.out(), e.outputs = w.out();
+    cuda::multiply({m->ref(), in.data, x.rows, e}, product_workspace_.as<float>(), stream_->handle);
+    EVALRUN_CUDA(cudaMemcpyAsync(product_y_host_.as<void>(), product_y_.as<void>(), y_bytes,
+                                 cudaMemcpyDeviceToHost, stream_->handle));
+    wait();
+    products_.emplace(m.get(), m);  // drafters ask for the same few again and again
+    return {product_y_host_.as<float>(), x.rows, w.out()};
+  }
+
+  void read_kv(int layer, int position, int sequence, std::span<float> k,
+               std::span<float> v) const override {
+    EVALRUN_CUDA(cudaSetDevice(device_));
+    EVALRUN_CUDA(cudaStreamSynchronize(stream_->handle));
+    const KeyValues kv = cache_kv(layer);
+    const auto hd = static_cast<size_t>(c_.head_dim), stride = static_cast<size_t>(head_stride_),
+               capacity = static_cast<size_t>(capacity_);
+    std::vector<unsigned char> line(hd * value_bytes());
+    for (int h = 0; h < c_.n_kv_heads; ++h) {
+      const size_t head = static_cast<size_t>(sequence * c_.n_kv_heads + h);
+      const auto read = [&](const void* base, bool by_dimension, std::span<float> to) {
+        const auto* from = static_cast<const unsigned char*>(base) +
+                           (by_dimension ? head * stride * capacity + static_cast<size_t>(position)
+                                         : (head * capacity + static_cast<size_t>(position)) *
+                                               stride) *
+                               value_bytes();
+        EVALRUN_CUDA(cudaMemcpy2D(line.data(), value_bytes(), from,
+                                  (by_dimension ? capacity : 1) * value_bytes(), value_bytes(), hd,
+                                  cudaMemcpyDeviceToHost));
+        for (size_t d = 0; d < hd; ++d)
+          to[static_cast<size_t>(h) * hd + d] =
+              bf16_ ? bfloat16_to_float(reinterpret_cast<const uint16_t*>(line.data())[d])
+                    : reinterpret_cast<const float*>(line.data())[d];
+      };
+      read(kv.k, false, k);
+      read(kv.v, bf16_, v);
+    }
+  }
+
+  PhaseTimes phases() const override { return times_; }
+  size_t kv_bytes_per_token() const override {
+    return static_cast<size_t>(c_.n_layers) * 2 * static_cast<size_t>(c_.n_kv_heads) *
+           stride_bytes();
+  }
+  size_t kv_bytes() const override { return cache_k_.bytes() + cache_v_.bytes(); }
+  size_t workspace_bytes() const override {
+    size_t bytes = 0;
+    for (const DeviceBuffer* b : buffers()) bytes += b->bytes();
+    return bytes;
+  }
+
+ private:
+  size_t value_bytes() const { return bf16_ ? 2 : 4; }
+  size_t stride_bytes() const { return static_cast<size_t>(head_stride_) * value_bytes(); }
+  size_t layer_kv_values() const {
+    return static_cast<size_t>(n_sequences_) * static_cast<size_t>(c_.n_kv_heads) *
+           static_cast<size_t>(capacity_) * static_cast<size_t>(head_stride_);
+  }
+  KeyValues cache_kv(int layer) const {
+    const size_t at = static_cast<size_t>(layer) * layer_kv_values() * value_bytes();
+    return {cache_k_.as<unsigned char>() + at, cache_v_.as<unsigned char>() + at, capacity_};
+  }
+  KeyValues step_kv(int layer) const {
+    const size_t at = static_cast<size_t>(layer) * static_cast<size_t>(c_.n_kv_heads) *
+                      static_cast<size_t>(step_rows_) * stride_bytes();
+    return {step_k_.as<unsigned char>() + at, step_v_.as<unsigned char>() + at, step_rows_};
+  }
+  void wait() {
+    EVALRUN_CUDA(cudaStreamSynchronize(stream_->handle));
+    commit_pending_ = false;
+  }
+
+  // --- loading ---------------------------------------------------------------------------------
+
+  void check_memory(const SessionOptions& options) const {
+    size_t weights = 0;
+    const auto need = [&](std::initializer_list<const WeightMatrix*> parts) {
+      weights += MatrixStore::missing(device_, {parts.begin(), parts.size()});
+    };
+    size_t largest = 0;
+    for (int l = 0; l < c_.n_layers; ++l) {
+      const LayerWeights& w = model_->layer(l);
+      need({&w.q, &w.k, &w.v});
+      need({&w.o});
+      need({&w.gate, &w.up});
+      need({&w.down});
+      largest = std::max({largest, w.gate.size() + w.up.size(), w.down.size()});
+    }
+    need({&model_->head()});
+    if (model_->embedding().bytes().data() != model_->head().bytes().data())
+      need({&model_->embedding()});
+    largest = std::max(largest, model_->head().size());
+    const size_t kv = 2 * static_cast<size_t>(c_.n_layers) * layer_kv_values() * value_bytes();
+    // Buffers of 64 rows with all logits, and the piece that weights are repacked from.
+    const size_t rows =
+        64 * sizeof(float) *
+        (static_cast<size_t>(c_.n_logits()) + 5 * static_cast<size_t>(2 * c_.d_ffn + c_.q_dim()));
+    size_t free = 0, total = 0;
+    EVALRUN_CUDA(cudaMemGetInfo(&free, &total));
+    const size_t needed = weights + kv + rows + (weights > 0 ? largest : 0);
+    if (needed > free)
+      throw base::data_error(
+          model_->path(), "GPU memory",
+          fmt::format("needs {:.2f} GiB ({:.2f} of weights, {:.2f} for {} tokens x {} sequences), "
+                      "{:.2f} of {:.2f} GiB are free",
+                      static_cast<double>(needed) / 0x1p30, static_cast<double>(weights) / 0x1p30,
+                      static_cast<double>(kv) / 0x1p30, options.max_tokens, n_sequences_,
+                      static_cast<double>(free) / 0x1p30, static_cast<double>(total) / 0x1p30),
+          "a smaller weight format (--dtype int8 or q4), a shorter context (prompt + max_new), or "
+          "a larger GPU");
+  }
+
+  void load_weights(int max_tokens) {
+    const auto get = [&](std::initializer_list<const WeightMatrix*> parts, Joint joint) {
+      return MatrixStore::get(device_, {parts.begin(), parts.size()}, joint, stream_->handle);
+    };
+    const auto vector = [&](const std::vector<float>& v) {
+      return v.empty() ? std::nullopt : std::optional(vectors_.add(v));
+    };
+    for (int l = 0; l < c_.n_layers; ++l) {
+      const LayerWeights& w = model_->layer(l);
+      Layer layer;
+      layer.qkv = get({&w.q, &w.k, &w.v}, Joint::kBehind);
+      layer.o = get({&w.o}, Joint::kBehind);
+      layer.gate_up = get({&w.gate, &w.up}, Joint::kTurns);
+      layer.down = get({&w.down}, Joint::kBehind);
+      layer.attn_norm = vector(w.attn_norm), layer.embed_norm = vector(w.embed_norm);
+      layer.q_norm = vector(w.q_norm), layer.k_norm = vector(w.k_norm);
+      layer.ffn_norm = vector(w.ffn_norm);
+      layer.qkv_bias = bias(*layer.qkv, {&w.q_bias, &w.k_bias, &w.v_bias}, Joint::kBehind);
+      layer.o_bias = bias(*layer.o, {&w.o_bias}, Joint::kBehind);
+      layer.gate_up_bias = bias(*layer.gate_up, {&w.gate_bias, &w.up_bias}, Joint::kTurns);
+      layer.down_bias = bias(*layer.down, {&w.down_bias}, Joint::kBehind);
+      layers_.push_back(std::move(layer));
+    }
+    head_ = get({&model_->head()}, Joint::kBehind);
+    embedding_ = get({&model_->embedding()}, Joint::kBehind);
+    final_norm_ = vector(model_->final_norm());
+    const RopeTable rope = make_rope_table(c_, max_tokens);
+    cos_ = vectors_.add(rope.cos), sin_ = vectors_.add(rope.sin);
+    vectors_.upload();
+  }
+
+  // Biases in the order of the device matrix's outputs.
+  std::optional<size_t> bias(const DeviceMatrix& m, std::initializer_list<const std::vector<float>*>
+                                                        parts, Joint joint) {
+    std::vector<float> all(static_cast<size_t>(m.outputs()));
+    bool any = false;
+    size_t i = 0;
+    for (const std::vector<float>* part : parts) {
+      for (size_t j = 0; j < part->size(); ++j) {
+        const size_t to = joint == Joint::kTurns ? j / 8 * kTile + j % 8 : j;
+        all[static_cast<size_t>(m.part(i)) + to] = (*part)[j];
+      }
+      any = any || !part->empty();
+      ++i;
+    }
+    return any ? std::optional(vectors_.add(all)) : std::nullopt;
+  }
+  const float* vector_at(const std::optional<size_t>& at) const {
+    return at ? vectors_.at(*at) : nullptr;
+  }
+
+  const LowRankOnDevice& low_rank_of(const LowRankDelta& delta) {
+    const auto factors = [](const LowRankLayer& l) {
+      return std::array<const LowRankFactor*, LowRankOnDevice::kCount>{
+          &l.q, &l.k, &l.v, &l.o, &l.gate, &l.up, &l.down};
+    };
+    const LowRankFactor* first = nullptr;
+    for (const LowRankLayer& l : delta.layers)
+      for (const LowRankFactor* f : factors(l))
+        if (first == nullptr && !f->empty()) first = f;
+    const std::byte* data = first == nullptr ? nullptr : first->a.bytes().data();
+    auto& entry = low_ranks_[data];
+    if (entry.id != 0 && (first == nullptr || !entry.host.expired()) &&
+        entry.layers.size() == delta.layers.size())
+      return entry;
+    entry = {};
+    entry.id = ++low_rank_ids_;
+    if (first != nullptr) entry.host = first->a.owner();
+    for (const LowRankLayer& l : delta.layers) {
+      auto& to = entry.layers.emplace_back();
+      const auto list = factors(l);
+      for (size_t i = 0; i < list.size(); ++i) {
+        const LowRankFactor& f = *list[i];
+        if (f.empty()) continue;
+        to[i] = {MatrixStore::get(device_, f.a, stream_->handle),
+                 MatrixStore::get(device_, f.b, stream_->handle), f.scale, f.b.out()};
+      }
+    }
+    return entry;
+  }
+
+  void load_prefix(const PrefixBank& bank) {
+    const int heads = bank.heads == 0 ? c_.n_kv_heads : bank.heads;
+    if (bank.id != 0 && bank.id == prefix_id_) return;
+    prefix_id_ = bank.id;
+    prefix_heads_ = heads;
+    prefix_capacity_ = padded_to(std::max(bank.length, 1), cuda::kChunk);
+    const auto stride = static_cast<size_t>(head_stride_), hd = static_cast<size_t>(c_.head_dim),
+               capacity = static_cast<size_t>(prefix_capacity_);
+    const size_t per_head = capacity * stride;
+    const size_t all = static_cast<size_t>(c_.n_layers) * static_cast<size_t>(heads) * per_head;
+    std::vector<unsigned char> k(all * value_bytes()), v(all * value_bytes());
+    for (size_t l = 0; l < static_cast<size_t>(c_.n_layers); ++l)
+      for (size_t p = 0; p < static_cast<size_t>(bank.length); ++p)
+        for (size_t h = 0; h < static_cast<size_t>(heads); ++h)
+          for (size_t d = 0; d < hd; ++d) {
+            const size_t from = (p * static_cast<size_t>(heads) + h) * hd + d;
+            const size_t head = (l * static_cast<size_t>(heads) + h) * per_head;
+            const size_t row = head + p * stride + d;
+            put(k, row, bank.k[l][from]);
+            put(v, bf16_ ? head + d * capacity + p : row, bank.v[l][from]);
+          }
+    wait();
+    if (prefix_k_.ensure(k.size())) graphs_.clear();
+    if (prefix_v_.ensure(v.size())) graphs_.clear();
+    EVALRUN_CUDA(cudaMemcpy(prefix_k_.as<void>(), k.data(), k.size(), cudaMemcpyHostToDevice));
+    EVALRUN_CUDA(cudaMemcpy(prefix_v_.as<void>(), v.data(), v.size(), cudaMemcpyHostToDevice));
+  }
+  void put(std::vector<unsigned char>& to, size_t at, float x) const {
+    if (bf16_) {
+      const uint16_t bits = float_to_bfloat16(x);
+      std::memcpy(&to[at * 2], &bits, 2);
+    } else {
+      std::memcpy(&to[at * 4], &x, 4);
+    }
+  }
+
+  // --- room ------------------------------------------------------------------------------------
+
+  std::vector<const DeviceBuffer*> buffers() const {
+    return {&record_device_, &embeddings_, &x_,       &e_,      &in_,      &attn_in_,  &ffn_in_,
+            &sums_,          &q_,          &partial_, &step_k_, &step_v_,  &workspace_, &logits_,
+            &top_logits_,    &top_device_, &hidden_,  &inner_,  &middle_,  &outer_,    &delta_,   &head_in_,
+            &path_,          &product_x_,  &product_y_, &product_in_, &product_workspace_};
+  }
+  InputRows input_rows(DeviceBuffer& buffer, int rows, int width, bool bf16) {
+    const int stride = bf16 ? padded_to(width, kBlock) : width;
+    if (buffer.ensure(static_cast<size_t>(rows) * static_cast<size_t>(stride) * (bf16 ? 2 : 4)))
+      moved_ = true;
+    return {buffer.as<void>(), stride, bf16};
+  }
+  static size_t workspace_for(const DeviceMatrix& m, int rows) {
+    return product_geometry(m.storage(), m.ref().tiles, rows).workspace_bytes;
+  }
+
+  // Every buffer of a forward of this shape. What moves makes all graphs stale.
+  void make_room() {
+    const StepShape& s = record_.shape();
+    const int rows = rounded_size(s.rows, kLeastRows);
+    moved_ = false;
+    const auto floats = [&](DeviceBuffer& b, size_t n) {
+      if (b.ensure(n * sizeof(float))) moved_ = true;
+    };
+    const auto host_floats = [&](PinnedBuffer& b, size_t n) {
+      if (b.ensure(n * sizeof(float))) moved_ = true;
+    };
+    const auto n = static_cast<size_t>(rows);
+    const auto d = static_cast<size_t>(c_.d_model), vocab = static_cast<size_t>(c_.n_logits());
+    const size_t record = layout_of(s).bytes;
+    if (record_device_.ensure(rounded(record))) moved_ = true;
+    if (record_host_.ensure(rounded(record))) moved_ = true;
+    host_floats(embeddings_host_, embedding_bytes() / sizeof(float));
+    floats(embeddings_, embedding_bytes() / sizeof(float));
+    floats(x_, n * d);
+    if (c_.paired_input) floats(e_, n * d);
+    layer_in_ = input_rows(in_, rows, std::max(c_.input_width(), c_.d_model), bf16_);
+    o_in_ = input_rows(attn_in_, rows, c_.q_dim(), bf16_);
+    down_in_ = input_rows(ffn_in_, rows, c_.d_ffn, bf16_);
+    size_t widest = 0, workspace = 0;
+    for (const Layer& l : layers_)
+      for (const MatrixPtr& m : {l.qkv, l.o, l.gate_up, l.down}) {
+        widest = std::max(widest, static_cast<size_t>(m->outputs()));
+        workspace = std::max(workspace, workspace_for(*m, rows));
+      }
+    floats(sums_, n * widest);
+    const auto q = static_cast<size_t>(c_.n_heads) * static_cast<size_t>(head_stride_);
+    if (q_.ensure(n * q * value_bytes())) moved_ = true;
+    if (bf16_) floats(partial_, partial_floats(rows, c_.n_heads, s.slots, head_stride_));
+    const int outputs = rounded_size(std::max(s.logits, s.top), 1);
+    if (s.logits + s.top > 0) {
+      head_rows_ = input_rows(head_in_, outputs, c_.d_model,
+                              head_->storage() != WeightStorage::kF32);
+      workspace = std::max(workspace, workspace_for(*head_, outputs));
+    }
+    floats(logits_, static_cast<size_t>(s.logits) * vocab);
+    host_floats(logits_host_, static_cast<size_t>(s.logits) * vocab);
+    floats(top_logits_, static_cast<size_t>(s.top) * vocab);
+    floats(top_device_, static_cast<size_t>(s.top));
+    host_floats(top_host_, static_cast<size_t>(s.top));
+    floats(hidden_, static_cast<size_t>(s.hidden) * d);
+    host_floats(hidden_host_, static_cast<size_t>(s.hidden) * d);
+    host_floats(residual_host_,
+                request_->residual_layers.size() * static_cast<size_t>(s.rows) * d);
+    if (low_rank_ != nullptr) {
+      int rank = 1;
+      for (const auto& layer : low_rank_->layers)
+        for (const auto& f : layer)
+          if (f.a != nullptr) {
+            rank = std::max(rank, f.a->outputs());
+            workspace = std::max({workspace, workspace_for(*f.a, rows), workspace_for(*f.b, rows)});
+          }
+      floats(inner_, n * static_cast<size_t>(rank));
+      floats(delta_, n * widest);
+      floats(middle_, n * static_cast<size_t>(padded_to(rank, kBlock)));
+      const int inputs = std::max({c_.input_width(), c_.q_dim(), c_.d_ffn});
+      floats(outer_, n * static_cast<size_t>(padded_to(inputs, kBlock)));
+    }
+    floats(workspace_, workspace / sizeof(float));
+    if (!s.direct) room_for_step_rows(record_.header().kept + s.rows);
+    if (moved_) graphs_.clear();
+  }
+  static size_t rounded(size_t bytes) {
+    size_t size = 4096;
+    while (size < bytes) size *= 2;
+    return size;
+  }
+
+  void room_for_step_rows(int rows) {
+    if (rows <= step_rows_) return;
+    const int larger = rounded_size(rows, 64);
+    const size_t lines = static_cast<size_t>(c_.n_layers) * static_cast<size_t>(c_.n_kv_heads);
+    const size_t line = static_cast<size_t>(larger) * stride_bytes();
+    DeviceBuffer k(lines * line), v(lines * line);
+    if (record_.header().kept > 0) {
+      const size_t held = static_cast<size_t>(step_rows_) * stride_bytes();
+      EVALRUN_CUDA(cudaMemcpy2DAsync(k.as<void>(), line, step_k_.as<void>(), held, held, lines,
+                                     cudaMemcpyDeviceToDevice, stream_->handle));
+      EVALRUN_CUDA(cudaMemcpy2DAsync(v.as<void>(), line, step_v_.as<void>(), held, held, lines,
+                                     cudaMemcpyDeviceToDevice, stream_->handle));
+      wait();
+    }
+    wait();  // a commit may still read the old ones
+    step_k_ = std::move(k), step_v_ = std::move(v);
+    step_rows_ = larger;
+    moved_ = true;
+  }
+
+  // --- one forward -----------------------------------------------------------------------------
+
+  int embedding_rows() const {
+    return request_->embeddings.data == nullptr ? 0 : request_->embeddings.rows;
+  }
+  size_t embedding_bytes() const {
+    return static_cast<size_t>(embedding_rows()) * static_cast<size_t>(request_->embeddings.cols) *
+           sizeof(float);
+  }
+
+  // Everything a queue of launches depends on.
+  const std::vector<int64_t>& key() {
+    const StepShape& s = record_.shape();
+    key_ = {s.rows,    s.logits, s.hidden, s.top,     s.visible, s.items, s.items_windowed, s.slots,
+            s.direct,  s.kv_only, embedding_rows(),
+            request_->prefix == nullptr ? -1 : request_->prefix->length, prefix_heads_,
+            low_rank_ == nullptr ? 0 : low_rank_->id};
+    for (const int l : request_->residual_layers) key_.push_back(l);
+    key_.push_back(-1);
+    if (request_->skip != nullptr)
+      for (const auto* set : {&request_->skip->attention, &request_->skip->mlp}) {
+        for (const bool skipped : *set) key_.push_back(skipped);
+        key_.push_back(-1);
+      }
+    return key_;
+  }
+
+  void queue_forward() {
+    const StepShape& s = record_.shape();
+    const cudaStream_t stream = stream_->handle;
+    const StepLayout layout = layout_of(s);
+    const auto* block = record_device_.as<unsigned char>();
+    rows_ = reinterpret_cast<const StepRow*>(block + layout.rows);
+    header_ = reinterpret_cast<const StepHeader*>(block + layout.header);
+    visible_ = reinterpret_cast<const int32_t*>(block + layout.visible);
+    items_ = reinterpret_cast<const AttentionItem*>(block + layout.items);
+    items_windowed_ = reinterpret_cast<const AttentionItem*>(block + layout.items_windowed);
+    EVALRUN_CUDA(cudaMemcpyAsync(record_device_.as<void>(), record_host_.as<void>(), layout.bytes,
+                                 cudaMemcpyHostToDevice, stream));
+    if (embedding_rows() > 0)
+      EVALRUN_CUDA(cudaMemcpyAsync(embeddings_.as<void>(), embeddings_host_.as<void>(),
+                                   embedding_bytes(), cudaMemcpyHostToDevice, stream));
+    begin_phases();
+    embed_rows(rows_, s.rows, embedding_->ref(), embeddings_.as<float>(), c_.input_width(),
+               c_.d_model, x_.as<float>(), e_.as<float>(), stream);
+    mark(&PhaseTimes::norms);
+    for (int l = 0; l < c_.n_layers; ++l) {
+      keep_residual(l);
+      if (!skipped(&SkipSet::attention, l)) {
+        attention_block(l);
+        if (s.kv_only && l == c_.n_layers - 1) return;
+      }
+      if (!skipped(&SkipSet::mlp, l)) mlp_block(l);
+    }
+    keep_residual(c_.n_layers);
+    outputs(layout);
+  }
+
+  bool skipped(const std::vector<bool> SkipSet::*set, int l) const {
+    return request_->skip != nullptr && !(request_->skip->*set).empty() &&
+           (request_->skip->*set)[static_cast<size_t>(l)];
+  }
+  void keep_residual(int l) {
+    const size_t bytes = static_cast<size_t>(record_.shape().rows) *
+                         static_cast<size_t>(c_.d_model) * sizeof(float);
+    for (size_t j = 0; j < request_->residual_layers.size(); ++j)
+      if (request_->residual_layers[j] == l)
+        EVALRUN_CUDA(cudaMemcpyAsync(residual_host_.as<unsigned char>() + j * bytes, x_.as<void>(),
+                                     bytes, cudaMemcpyDeviceToHost, stream_->handle));
+  }
+
+  void product(const DeviceMatrix& m, const InputRows& in, int rows, const Epilogue& e) {
+    cuda::multiply({m.ref(), in.data, rows, e}, workspace_.as<float>(), stream_->handle);
+  }
+  // sums_ = m x, all outputs of the device matrix.
+  void product_to_sums(const DeviceMatrix& m, const InputRows& in, const float* bias) {
+    Epilogue e;
+    e.y = sums_.as<float>(), e.ldy = e.outputs = m.outputs(), e.bias = bias;
+    product(m, in, record_.shape().rows, e);
+  }
+  // x_ += m in + bias, with the low-rank update in between when there is one.
+  void product_to_residual(const DeviceMatrix& m, const InputRows& in, int l, int factor,
+                           const std::optional<size_t>& bias) {
+    const int n = record_.shape().rows;
+    if (low_rank_ == nullptr) {
+      Epilogue e;
+      e.residual = x_.as<float>(), e.ldy = e.outputs = c_.d_model, e.bias = vector_at(bias);
+      return product(m, in, n, e);
+    }
+    product_to_sums(m, in, nullptr);
+    low_rank(l, factor, in, m, 0, Joint::kBehind);
+    add_bias(sums_.as<float>(), m.outputs(), vector_at(bias), c_.d_model, x_.as<float>(),
+             c_.d_model, n, stream_->handle);
+  }
+  // sums_[.., first ..] += B (scale A in) for flagged rows.
+  void low_rank(int l, int which, const InputRows& in, const DeviceMatrix& m, int first,
+                Joint joint) {
+    const auto& f = low_rank_->layers[static_cast<size_t>(l)][static_cast<size_t>(which)];
+    if (f.a == nullptr) return;
+    const int n = record_.shape().rows, rank = f.b->in();
+    const bool a_bf16 = f.a->storage() != WeightStorage::kF32,
+               b_bf16 = f.b->storage() != WeightStorage::kF32;
+    InputRows outer = in;
+    if (a_bf16 != in.bf16) {
+      outer = {outer_.as<void>(), a_bf16 ? f.a->padded_in() : f.a->in(), a_bf16};
+      convert_rows(in, f.a->in(), outer, n, stream_->handle);
+    }
+    Epilogue inner;
+    inner.y = inner_.as<float>(), inner.ldy = inner.outputs = rank;
+    product(*f.a, outer, n, inner);
+    const InputRows middle = {middle_.as<void>(), b_bf16 ? f.b->padded_in() : rank, b_bf16};
+    round_rows(inner_.as<float>(), rank, rank, f.scale, middle, n, stream_->handle);
+    Epilogue delta;
+    delta.y = delta_.as<float>(), delta.ldy = delta.outputs = f.out;
+    product(*f.b, middle, n, delta);
+    add_flagged(rows_, delta_.as<float>(), f.out, f.out, sums_.as<float>(), m.outputs(), first,
+                joint, n, stream_->handle);
+  }
+
+  void norm(const std::optional<size_t>& weights, const float* x, const InputRows& to, int at,
+            int n) {
+    NormJob job;
+    job.x = x, job.d = c_.d_model, job.weights = vector_at(weights), job.eps = c_.norm_eps;
+    job.to = to, job.at = at;
+    norm_rows(job, n, stream_->handle);
+  }
+  // layer_in_ with the padding of this matrix's width.
+  InputRows input_of(const DeviceMatrix& m) const {
+    return {layer_in_.data, bf16_ ? m.padded_in() : m.in(), bf16_};
+  }
+
+  void attention_block(int l) {
+    const Layer& w = layers_[static_cast<size_t>(l)];
+    const StepShape& s = record_.shape();
+    const InputRows in = input_of(*w.qkv);
+    if (c_.paired_input && w.embed_norm) {
+      norm(w.embed_norm, e_.as<float>(), in, 0, s.rows);
+      norm(w.attn_norm, x_.as<float>(), in, c_.d_model, s.rows);
+    } else {
+      norm(w.attn_norm, x_.as<float>(), in, 0, s.rows);
+    }
+    mark(&PhaseTimes::norms);
+    product_to_sums(*w.qkv, in, low_rank_ == nullptr ? vector_at(w.qkv_bias) : nullptr);
+    if (low_rank_ != nullptr) {
+      for (const int i : {0, 1, 2})
+        low_rank(l, LowRankOnDevice::kQ + i, in, *w.qkv, w.qkv->part(static_cast<size_t>(i)),
+                 Joint::kBehind);
+      if (w.qkv_bias)
+        add_bias(sums_.as<float>(), w.qkv->outputs(), vector_at(w.qkv_bias), w.qkv->outputs(),
+                 nullptr, 0, s.rows, stream_->handle);
+    }
+    mark(&PhaseTimes::weights);
+    RotateJob rotate;
+    rotate.header = header_, rotate.rows = rows_;
+    rotate.y = sums_.as<float>(), rotate.ldy = w.qkv->outputs();
+    rotate.q_at = w.qkv->part(0), rotate.k_at = w.qkv->part(1), rotate.v_at = w.qkv->part(2);
+    rotate.q_norm = vector_at(w.q_norm), rotate.k_norm = vector_at(w.k_norm);
+    rotate.eps = c_.norm_eps;
+    rotate.cos = vectors_.at(cos_), rotate.sin = vectors_.at(sin_);
+    rotate.heads = c_.n_heads, rotate.kv_heads = c_.n_kv_heads;
+    rotate.head_dim = c_.head_dim, rotate.head_stride = head_stride_;
+    rotate.q = q_.as<void>(), rotate.cache = cache_kv(l), rotate.step = step_kv(l);
+    rotate.direct = s.direct, rotate.bf16 = bf16_;
+    rotate_rows(rotate, s.rows, stream_->handle);
+    mark(&PhaseTimes::norms);
+    if (s.kv_only && l == c_.n_layers - 1) return;
+
+    AttentionArguments a;
+    a.header = header_, a.rows = rows_, a.visible = visible_;
+    a.windowed = c_.layer_is_windowed(l);
+    a.items = a.windowed ? items_windowed_ : items_;
+    a.max_items = a.windowed ? s.items_windowed : s.items;
+    a.cache = cache_kv(l), a.step = step_kv(l);
+    if (request_->prefix != nullptr) {
+      const size_t at = static_cast<size_t>(l) * static_cast<size_t>(prefix_heads_) *
+                        static_cast<size_t>(prefix_capacity_) * stride_bytes();
+      a.prefix = {prefix_k_.as<unsigned char>() + at, prefix_v_.as<unsigned char>() + at,
+                  prefix_capacity_};
+      a.prefix_length = request_->prefix->length;
+      a.prefix_heads = prefix_heads_;
+    }
+    a.n_rows = s.rows, a.heads = c_.n_heads, a.kv_heads = c_.n_kv_heads;
+    a.head_dim = c_.head_dim, a.head_stride = head_stride_, a.slots = s.slots;
+    a.q = q_.as<void>(), a.partial = partial_.as<float>();
+    a.out = o_in_.data, a.out_stride = o_in_.stride;
+    bf16_ ? attend_bf16(a, stream_->handle) : attend_f32(a, stream_->handle);
+    mark(&PhaseTimes::attention);
+    product_to_residual(*w.o, o_in_, l, LowRankOnDevice::kO, w.o_bias);
+    mark(&PhaseTimes::weights);
+  }
+
+  void mlp_block(int l) {
+    const Layer& w = layers_[static_cast<size_t>(l)];
+    const int n = record_.shape().rows;
+    const InputRows in = input_of(*w.gate_up);
+    norm(w.ffn_norm, x_.as<float>(), in, 0, n);
+    mark(&PhaseTimes::norms);
+    if (low_rank_ == nullptr) {
+      Epilogue e;
+      e.activated = down_in_.data, e.ldy = down_in_.stride, e.outputs = c_.d_ffn;
+      e.bias = vector_at(w.gate_up_bias);
+      product(*w.gate_up, in, n, e);
+    } else {
+      product_to_sums(*w.gate_up, in, nullptr);
+      low_rank(l, LowRankOnDevice::kGate, in, *w.gate_up, 0, Joint::kTurns);
+      low_rank(l, LowRankOnDevice::kUp, in, *w.gate_up, 8, Joint::kTurns);
+      if (w.gate_up_bias)
+        add_bias(sums_.as<float>(), w.gate_up->outputs(), vector_at(w.gate_up_bias),
+                 w.gate_up->outputs(), nullptr, 0, n, stream_->handle);
+      activate(sums_.as<float>(), w.gate_up->outputs(), c_.d_ffn, down_in_, n, stream_->handle);
+    }
+    product_to_residual(*w.down, down_in_, l, LowRankOnDevice::kDown, w.down_bias);
+    mark(&PhaseTimes::weights);
+  }
+
+  void outputs(const StepLayout& layout) {
+    const StepShape& s = record_.shape();
+    const auto* block = record_device_.as<unsigned char>();
+    const auto list = [&](size_t at) { return reinterpret_cast<const int32_t*>(block + at); };
+    NormJob job;
+    job.x = x_.as<float>(), job.d = c_.d_model, job.weights = vector_at(final_norm_),
+    job.eps = c_.norm_eps;
+    if (s.hidden > 0) {
+      job.index = list(layout.hidden_rows), job.hidden = hidden_.as<float>();
+      job.to = {nullptr, 0, bf16_};
+      norm_rows(job, s.hidden, stream_->handle);
+      to_host(hidden_host_, hidden_, static_cast<size_t>(s.hidden) *
+                                         static_cast<size_t>(c_.d_model));
+      job.hidden = nullptr;
+    }
+    const auto vocab = static_cast<size_t>(c_.n_logits());
+    const auto head = [&](const int32_t* index, int rows, float* logits) {
+      job.index = index, job.to = head_rows_;
+      norm_rows(job, rows, stream_->handle);
+      Epilogue e;
+      e.y = logits, e.ldy = e.outputs = c_.n_logits();
+      product(*head_, head_rows_, rows, e);
+    };
+    if (s.top > 0) {
+      head(list(layout.top_rows), s.top, top_logits_.as<float>());
+      argmax_rows(top_logits_.as<float>(), c_.n_logits(), c_.n_logits(), top_device_.as<int32_t>(),
+                  s.top, stream_->handle);
+      to_host(top_host_, top_device_, static_cast<size_t>(s.top));
+    }
+    if (s.logits > 0) {
+      head(list(layout.logit_rows), s.logits, logits_.as<float>());
+      to_host(logits_host_, logits_, static_cast<size_t>(s.logits) * vocab);
+    }
+    mark(&PhaseTimes::head);
+  }
+  void to_host(PinnedBuffer& to, const DeviceBuffer& from, size_t values) {
+    EVALRUN_CUDA(cudaMemcpyAsync(to.as<void>(), from.as<void>(), values * sizeof(float),
+                                 cudaMemcpyDeviceToHost, stream_->handle));
+  }
+
+  void copy_lines(void* base, int from, int to, int lines, size_t bytes, size_t pitch) {
+    auto* b = static_cast<unsigned char*>(base);
+    const size_t sequence = static_cast<size_t>(lines) * pitch;
+    EVALRUN_CUDA(cudaMemcpy2DAsync(b + static_cast<size_t>(to) * sequence, pitch,
+                                   b + static_cast<size_t>(from) * sequence, pitch, bytes,
+                                   static_cast<size_t>(lines), cudaMemcpyDeviceToDevice,
+                                   stream_->handle));
+  }
+
+  // --- times -----------------------------------------------------------------------------------
+
+  void begin_phases() {
+    next_mark_ = 0;
+    mark(nullptr);
+  }
+  // What was queued since the last mark belongs to `phase`.
+  void mark(double PhaseTimes::*phase) {
+    if (!measure_) return;
+    if (next_mark_ == marks_.size()) {
+      cudaEvent_t event;
+      EVALRUN_CUDA(cudaEventCreate(&event));
+      marks_.emplace_back(event, nullptr);
+    }
+    marks_[next_mark_].second = phase;
+    EVALRUN_CUDA(cudaEventRecord(marks_[next_mark_++].first, stream_->handle));
+  }
+  void book_phases() {
+    times_ = {};
+    for (size_t i = 1; i < next_mark_; ++i) {
+      float ms = 0;
+      EVALRUN_CUDA(cudaEventElapsedTime(&ms, marks_[i - 1].first, marks_[i].first));
+      times_.*marks_[i].second += static_cast<double>(ms);
+    }
+  }
+
+  std::shared_ptr<const Model> model_;
+  const ModelConfig& c_;
+  const int device_, n_sequences_;
+  const bool measure_;
+  const bool bf16_;  // inputs, keys and values; float32 with f32 weights
+  std::string isa_;
+  std::optional<Stream> stream_;
+  int head_stride_ = 0, capacity_ = 0;
+  bool graphs_wanted_ = true;
+
+  std::vector<Layer> layers_;
+  MatrixPtr head_, embedding_;
+  Vectors vectors_;
+  std::optional<size_t> final_norm_;
+  size_t cos_ = 0, sin_ = 0;
+  DeviceBuffer cache_k_, cache_v_, step_k_, step_v_, prefix_k_, prefix_v_;
+  int step_rows_ = 0;
+  uint64_t prefix_id_ = 0;
+  int prefix_heads_ = 0, prefix_capacity_ = 0;
+  std::map<const std::byte*, LowRankOnDevice> low_ranks_;
+  int64_t low_rank_ids_ = 0;
+  std::map<const DeviceMatrix*, MatrixPtr> products_;  // of multiply(), kept on the device
+
+  // Of the forward under way.
+  StepRecord record_;
+  const ForwardRequest* request_ = nullptr;
+  const LowRankOnDevice* low_rank_ = nullptr;
+  const StepRow* rows_ = nullptr;
+  const StepHeader* header_ = nullptr;
+  const int32_t* visible_ = nullptr;
+  const AttentionItem *items_ = nullptr, *items_windowed_ = nullptr;
+  bool direct_ = false, commit_pending_ = false, moved_ = false;
+  std::vector<int64_t> key_;
+  GraphCache graphs_;
+
+  PinnedBuffer record_host_, embeddings_host_, logits_host_, hidden_host_, residual_host_,
+      top_host_, path_host_, product_x_host_, product_y_host_;
+  DeviceBuffer record_device_, embeddings_, x_, e_, in_, attn_in_, ffn_in_, sums_, q_, partial_,
+      workspace_, logits_, top_logits_, top_device_, hidden_, inner_, middle_,
+      outer_, delta_, head_in_,
+      path_, product_x_, product_y_, product_in_, product_workspace_;
+  InputRows layer_in_, o_in_, down_in_, head_rows_;
+  std::vector<MatrixView> residual_views_;
+  std::vector<int32_t> top_;
+
+  std::vector<std::pair<cudaEvent_t, double PhaseTimes::*>> marks_;
+  size_t next_mark_ = 0;
+  PhaseTimes times_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_cuda_backend(std::shared_ptr<const Model> model,
+                                           const SessionOptions& options) {
+  const size_t colon = options.device.find(':');
+  const int device =
+      colon == std::string::npos ? 0 : std::atoi(options.device.c_str() + colon + 1);
+  return std::make_unique<CudaBackend>(std::move(model), options, device);
+}
+
+}  // namespace evalrun::engine

@@ -1,0 +1,57 @@
+// Captured queues of kernels by what they depend on. The first run of a kind is queued launch by
+// launch (it may allocate on its way), the second is captured, all others are one launch.
+#pragma once
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <map>
+#include <vector>
+
+namespace evalrun::engine::cuda {
+
+class GraphCache {
+ public:
+  GraphCache() = default;
+  ~GraphCache() { clear(); }
+  GraphCache(const GraphCache&) = delete;
+  GraphCache& operator=(const GraphCache&) = delete;
+
+  using Key = std::vector<int64_t>;
+  // Queues the work of `key` on the stream; `queue` must always queue the same for the same key.
+  template <typename Queue>
+  void run(const Key& key, bool graphs, cudaStream_t stream, const Queue& queue) {
+    if (!graphs) return queue();
+    if (cudaGraphExec_t ready = find(key)) return launch_graph(ready, stream);
+    if (seen_[key]++ == 0) return queue();
+    begin_capture(stream);
+    try {
+      queue();
+    } catch (...) {
+      abandon_capture(stream);
+      throw;
+    }
+    launch_graph(end_capture(key, stream), stream);
+  }
+  void clear();
+  size_t size() const { return graphs_.size(); }
+
+ private:
+  static constexpr size_t kMost = 512;  // of graphs kept; the one unused longest goes
+  struct Entry {
+    cudaGraphExec_t graph = nullptr;
+    std::list<Key>::iterator use;
+  };
+  cudaGraphExec_t find(const Key& key);
+  static void begin_capture(cudaStream_t stream);
+  static void abandon_capture(cudaStream_t stream);
+  cudaGraphExec_t end_capture(const Key& key, cudaStream_t stream);
+  static void launch_graph(cudaGraphExec_t graph, cudaStream_t stream);
+
+  std::map<Key, Entry> graphs_;
+  std::map<Key, int> seen_;
+  std::list<Key> order_;  // most recently used first
+};
+
+}  // namespace evalrun::engine::cuda

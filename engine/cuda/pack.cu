@@ -1,0 +1,125 @@
+#include "engine/cuda/pack.h"
+
+#include "engine/cuda/check.h"
+
+namespace evalrun::engine::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+struct SourceRow {
+  int part, row;  // row < 0: padding
+};
+EVALRUN_DEVICE inline SourceRow source_of(const RowMap& m, int o) {
+  if (m.joint == Joint::kTurns) {
+    const int part = o % kTile / 8, row = o / kTile * 8 + o % 8;
+    return {part, row < m.part[part].out ? row : -1};
+  }
+  int part = 0;
+  while (part + 1 < m.n && o >= m.first[part + 1]) ++part;
+  const int row = o - m.first[part];
+  return {part, row < m.part[part].out ? row : -1};
+}
+
+__global__ void pack_f32(RowMap map, MatrixRef to, float* codes) {
+  const size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const size_t per_tile = static_cast<size_t>(to.in) * kTile;
+  if (i >= per_tile * static_cast<size_t>(to.tiles)) return;
+  const int o = static_cast<int>(i / per_tile) * kTile + static_cast<int>(i % kTile);
+  const int k = static_cast<int>(i % per_tile / kTile);
+  const SourceRow s = source_of(map, o);
+  codes[i] = s.row < 0 ? 0.0f : panel_f32(map.part[s.part], s.row, k);
+}
+
+__global__ void pack_bf16(RowMap map, MatrixRef to, uint16_t* codes) {
+  const size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const size_t width = static_cast<size_t>(to.blocks) * kBlock;
+  if (i >= width * static_cast<size_t>(to.tiles) * kTile) return;
+  const int o = static_cast<int>(i / width), k = static_cast<int>(i % width);
+  const SourceRow s = source_of(map, o);
+  codes[i] = s.row < 0 || k >= to.in ? uint16_t{0} : panel_bf16(map.part[s.part], s.row, k);
+}
+
+// One word of a lane: four bytes, or eight 4-bit codes.
+__global__ void pack_codes(RowMap map, MatrixRef to, uint32_t* codes) {
+  const bool q4 = to.storage == WeightStorage::kQ4Group;
+  const int words = q4 ? 2 : 4;
+  const size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const size_t lanes = static_cast<size_t>(to.tiles) * static_cast<size_t>(to.blocks) * kWarp;
+  if (i >= lanes * static_cast<size_t>(words)) return;
+  const int word = static_cast<int>(i % static_cast<size_t>(words));
+  const size_t lane = i / static_cast<size_t>(words), block = lane / kWarp;
+  const int g = static_cast<int>(lane % kWarp) / 4, t = static_cast<int>(lane % 4);
+  const int second = q4 ? word : word / 2;
+  const int o = static_cast<int>(block / static_cast<size_t>(to.blocks)) * kTile + g + 8 * second;
+  const int k = static_cast<int>(block % static_cast<size_t>(to.blocks)) * kBlock + 8 * t;
+  const SourceRow s = source_of(map, o);
+  uint32_t value = 0;
+  for (int j = 0; j < (q4 ? 8 : 4); ++j) {
+    const int at = q4 ? j : word % 2 * 4 + j;
+    const unsigned none = q4 ? 0 : 128;
+    const unsigned code = s.row < 0 || k + at >= to.in
+                              ? none
+                              : panel_code(map.part[s.part], to.storage, s.row, k + at);
+    value |= code << (q4 ? 4 * (at / 2) + 16 * (at % 2) : 8 * j);
+  }
+  codes[i] = value;
+}
+
+// [tile][block][g][d, d' (, m, m')]
+__global__ void pack_scales(RowMap map, MatrixRef to, uint16_t* scales) {
+  const int each = to.storage == WeightStorage::kQ4Group ? 4 : 2;
+  const size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const size_t blocks = static_cast<size_t>(to.tiles) * static_cast<size_t>(to.blocks);
+  if (i >= blocks * 8 * static_cast<size_t>(each)) return;
+  const int which = static_cast<int>(i % static_cast<size_t>(each));
+  const size_t at = i / static_cast<size_t>(each);
+  const int g = static_cast<int>(at % 8);
+  const size_t block = at / 8;
+  const int o = static_cast<int>(block / static_cast<size_t>(to.blocks)) * kTile + g +
+                8 * (which % 2);
+  const int group = static_cast<int>(block % static_cast<size_t>(to.blocks));
+  const SourceRow s = source_of(map, o);
+  scales[i] = s.row < 0 ? uint16_t{0}
+                        : panel_half(map.part[s.part], to.storage, s.row, group, which >= 2);
+}
+__global__ void pack_channel_scales(RowMap map, MatrixRef to, float* scales) {
+  const int o = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (o >= to.tiles * kTile) return;
+  const SourceRow s = source_of(map, o);
+  scales[o] = s.row < 0 ? 0.0f : panel_channel_scale(map.part[s.part], s.row);
+}
+
+dim3 grid_for(size_t threads) {
+  return dim3(static_cast<unsigned>((threads + kThreads - 1) / kThreads));
+}
+
+}  // namespace
+
+void pack(const RowMap& map, const MatrixRef& to, size_t code_bytes, size_t scale_bytes,
+          cudaStream_t stream) {
+  // Of a matrix made here, hence not const.
+  auto* codes = const_cast<unsigned char*>(to.codes);
+  auto* scales = const_cast<unsigned char*>(to.scales);
+  switch (to.storage) {
+    case WeightStorage::kF32:
+      launch("pack_f32", pack_f32, grid_for(code_bytes / 4), kThreads, 0, stream, map, to,
+             reinterpret_cast<float*>(codes));
+      break;
+    case WeightStorage::kBf16:
+      launch("pack_bf16", pack_bf16, grid_for(code_bytes / 2), kThreads, 0, stream, map, to,
+             reinterpret_cast<uint16_t*>(codes));
+      break;
+    default:
+      launch("pack_codes", pack_codes, grid_for(code_bytes / 4), kThreads, 0, stream, map, to,
+             reinterpret_cast<uint32_t*>(codes));
+      if (to.storage == WeightStorage::kInt8Channel)
+        launch("pack_channel_scales", pack_channel_scales, grid_for(scale_bytes / 4), kThreads, 0,
+               stream, map, to, reinterpret_cast<float*>(scales));
+      else
+        launch("pack_scales", pack_scales, grid_for(scale_bytes / 2), kThreads, 0, stream, map, to,
+               reinterpret_cast<uint16_t*>(scales));
+  }
+}
+
+}  // namespace evalrun::engine::cuda

@@ -1,0 +1,159 @@
+// The CUDA backend as a whole: against the CPU's numbers, as a graph and launch by launch, and when
+// memory or the device fails.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+
+#include "engine/backend.h"
+#include "engine/base/error.h"
+#include "tests/engine/random_models.h"
+
+namespace evalrun::engine::cuda::testing {
+namespace {
+
+using namespace engine::testing;  // NOLINT: helpers of the engine's tests
+using ::testing::HasSubstr;
+
+class Backend : public ::testing::TestWithParam<Path> {};
+
+std::vector<float> copy(std::span<const float> x) { return {x.begin(), x.end()}; }
+
+double relative_error(std::span<const float> got, std::span<const float> want) {
+  double difference = 0, size = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    difference += std::pow(static_cast<double>(got[i]) - want[i], 2);
+    size += std::pow(static_cast<double>(want[i]), 2);
+  }
+  return std::sqrt(difference / size);
+}
+
+// Logits, hidden states and residual streams: the CPU's bits in float32, elsewhere its numbers but
+// for the rounding of inputs, keys and probabilities to bfloat16.
+TEST_P(Backend, EqualsTheCpu) {
+  for (const NamedModel& m : feature_models(GetParam().format)) {
+    const int vocab = m.model->config().vocab_size;
+    auto gpu = open(m.model, GetParam()), cpu = open(m.model, Path{"reference", GetParam().format});
+    const auto prompt = random_tokens(140, vocab, 3);
+    gpu->prefill(prompt), cpu->prefill(prompt);
+    const int layers[] = {0, 1, 2};
+    for (const int n : {1, 7, 40}) {
+      const auto tree = random_tree(n, vocab, static_cast<uint64_t>(n), 2);
+      const ForwardRequest request{.rows = tree, .residual_layers = layers};
+      const ForwardResult a = gpu->forward(request), b = cpu->forward(request);
+      for (int i = 0; i < n; ++i) {
+        if (GetParam().format == WeightFormat::kF32) {
+          ASSERT_TRUE(same_bits(a.logits_row(i), b.logits_row(i))) << m.name << " row " << i;
+          ASSERT_TRUE(same_bits(a.hidden_row(i), b.hidden_row(i))) << m.name << " row " << i;
+          for (size_t l = 0; l < 3; ++l)
+            ASSERT_TRUE(same_bits(a.residual[l].row(i), b.residual[l].row(i)))
+                << m.name << " row " << i << " layer " << l;
+        } else {
+          ASSERT_LT(relative_error(a.logits_row(i), b.logits_row(i)), 0.03)
+              << m.name << " row " << i;
+          ASSERT_LT(relative_error(a.hidden_row(i), b.hidden_row(i)), 0.03) << m.name;
+          for (size_t l = 0; l < 3; ++l)
+            ASSERT_LT(relative_error(a.residual[l].row(i), b.residual[l].row(i)), 0.03)
+                << m.name << " row " << i << " layer " << l;
+        }
+      }
+    }
+  }
+}
+
+// The likeliest token found on the device is the one found in the logits.
+TEST_P(Backend, ArgmaxOnTheDeviceIsThatOfTheLogits) {
+  const auto m = feature_models(GetParam().format)[0];
+  auto s = open(m.model, GetParam());
+  s->prefill(random_tokens(30, 101, 3));
+  std::vector<Row> rows(20);
+  for (int i = 0; i < 20; ++i) rows[static_cast<size_t>(i)] = {.token = i, .top = true};
+  const ForwardResult with = s->forward({.rows = rows});
+  const std::vector<int32_t> want(with.top.begin(), with.top.end());
+  for (Row& r : rows) r.logits = false;
+  const ForwardResult without = s->forward({.rows = rows});
+  EXPECT_TRUE(std::equal(want.begin(), want.end(), without.top.begin()));
+}
+
+// The first forward of a kind is queued launch by launch, the second captured, the third replayed.
+TEST_P(Backend, GraphsGiveTheBitsOfSingleLaunches) {
+  const auto m = feature_models(GetParam().format)[3];  // with a window
+  auto graphs = open(m.model, GetParam());
+  ASSERT_EQ(setenv("EVALRUN_CUDA_GRAPHS", "0", 1), 0);
+  auto launches = open(m.model, GetParam());
+  ASSERT_EQ(unsetenv("EVALRUN_CUDA_GRAPHS"), 0);
+  for (int step = 0; step < 12; ++step) {
+    const auto tree = random_tree(5, 101, static_cast<uint64_t>(step), 2);
+    const auto a = copy(graphs->forward({.rows = tree}).logits_row(4));
+    ASSERT_TRUE(same_bits(a, launches->forward({.rows = tree}).logits_row(4))) << "step " << step;
+    const int zero = 0;
+    graphs->commit({&zero, 1}), launches->commit({&zero, 1});
+  }
+}
+
+TEST_P(Backend, ForkedSequencesGoTheirOwnWays) {
+  const auto m = feature_models(GetParam().format)[0];
+  auto s = open(m.model, GetParam(), 1, 512, 2);
+  s->prefill(random_tokens(150, 101, 5), 0);
+  s->fork(0, 1);
+  const std::vector<Row> rows = {{.token = 5, .sequence = 0}, {.token = 5, .sequence = 1}};
+  const ForwardResult r = s->forward({.rows = rows});
+  EXPECT_TRUE(same_bits(copy(r.logits_row(0)), r.logits_row(1)));
+  const int path[] = {1};
+  s->commit(path, 1);
+  EXPECT_EQ(s->length(0), 150);
+  EXPECT_EQ(s->length(1), 151);
+}
+
+// Sessions of one model share its weights on the device; the last one takes them along.
+TEST_P(Backend, WeightsAreOnTheDeviceOnce) {
+  const auto m = feature_models(GetParam().format)[0];
+  auto one = open(m.model, GetParam());
+  auto two = open(m.model, GetParam());
+  auto cut = open(m.model->first_layers(1), GetParam());
+  const Row row{.token = 3};
+  const auto a = copy(one->forward({.rows = {&row, 1}}).logits_row(0));
+  EXPECT_TRUE(same_bits(a, two->forward({.rows = {&row, 1}}).logits_row(0)));
+  one.reset();
+  EXPECT_TRUE(same_bits(a, two->forward({.rows = {&row, 1}}).logits_row(0)));
+}
+
+TEST_P(Backend, PhasesAddUpWhenAskedFor) {
+  const auto m = feature_models(GetParam().format)[0];
+  SessionOptions o;
+  o.device = "cuda", o.max_tokens = 64, o.measure_phases = true;
+  auto s = Session::create(m.model, o);
+  const Row row{.token = 3};
+  (void)s->forward({.rows = {&row, 1}});
+  EXPECT_GT(s->phases().total(), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cuda, Backend, ::testing::ValuesIn(cuda_paths()),
+                         [](const auto& path) { return path.param.name(); });
+
+TEST(CudaBackend, AContextThatDoesNotFitIsRefusedBeforeAnythingIsAllocated) {
+  ModelConfig c = small_config();
+  c.n_layers = 4, c.n_kv_heads = 4, c.max_context = 1 << 28;
+  SessionOptions o;
+  o.device = "cuda", o.max_tokens = 40'000'000, o.n_sequences = 100;
+  try {
+    (void)Session::create(make_random_model(c, 1, WeightFormat::kBf16), o);
+    FAIL() << "created";
+  } catch (const base::Error& e) {
+    EXPECT_THAT(e.what(), HasSubstr("GPU memory"));
+    EXPECT_THAT(e.what(), HasSubstr("GiB are free"));
+    EXPECT_EQ(e.code(), base::ExitCode::kData);
+  }
+}
+
+TEST(CudaBackend, HeadsLargerThanTheKernelsAreRefused) {
+  ModelConfig c = small_config();
+  c.head_dim = 264;
+  SessionOptions o;
+  o.device = "cuda", o.max_tokens = 32;
+  EXPECT_THROW((void)Session::create(make_random_model(c, 1, WeightFormat::kBf16), o), base::Error);
+}
+
+}  // namespace
+}  // namespace evalrun::engine::cuda::testing

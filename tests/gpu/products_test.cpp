@@ -1,0 +1,211 @@
+// Products on the device against their definition, and the rule that a row's bits are its own.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "engine/cpu/reference_products.h"
+#include "engine/cuda/products.h"
+#include "engine/cuda/row_ops.h"
+#include "tests/engine/random_models.h"
+#include "tests/gpu/device_memory.h"
+
+namespace evalrun::engine::cuda::testing {
+namespace {
+
+using engine::testing::random_floats;
+using engine::testing::same_bits;
+
+constexpr WeightStorage kStorages[] = {WeightStorage::kF32, WeightStorage::kBf16,
+                                       WeightStorage::kInt8Channel, WeightStorage::kInt8Group,
+                                       WeightStorage::kQ4Group};
+
+WeightMatrix random_matrix(WeightStorage storage, int out, int in, uint64_t seed) {
+  WeightMatrix w(storage, out, in);
+  for (int o = 0; o < out; ++o) w.set_row(o, random_floats(in, seed + static_cast<uint64_t>(o)));
+  return w;
+}
+
+// y = W x through everything a product needs: repacking, rounding of inputs, kernels.
+struct Product {
+  DeviceMatrix m;
+  explicit Product(const WeightMatrix& w) : m(w, nullptr) {}
+  std::vector<float> operator()(const std::vector<float>& x, int rows, Epilogue e = {}) const {
+    const bool f32 = m.storage() == WeightStorage::kF32;
+    const DeviceBuffer from = on_device(x);
+    const InputRows in_rows = {nullptr, f32 ? m.in() : m.padded_in(), !f32};
+    DeviceBuffer in(static_cast<size_t>(rows) * static_cast<size_t>(in_rows.stride) * 4);
+    const InputRows to = {in.as<void>(), in_rows.stride, !f32};
+    round_rows(from.as<float>(), m.in(), m.in(), 1.0f, to, rows, nullptr);
+    const int outputs = e.outputs > 0 ? e.outputs : m.outputs();
+    DeviceBuffer y(static_cast<size_t>(rows) * static_cast<size_t>(outputs) * 4);
+    e.y = y.as<float>(), e.ldy = e.outputs = outputs;
+    DeviceBuffer workspace(
+        product_geometry(m.storage(), m.ref().tiles, rows).workspace_bytes);
+    multiply({m.ref(), in.as<void>(), rows, e}, workspace.as<float>(), nullptr);
+    return to_host<float>(y, static_cast<size_t>(rows) * static_cast<size_t>(outputs));
+  }
+};
+
+float rounded(float x) { return bfloat16_to_float(float_to_bfloat16(x)); }
+
+class Products : public ::testing::TestWithParam<WeightStorage> {};
+
+TEST_P(Products, EqualTheDefinitionAtOddShapes) {
+  const WeightStorage s = GetParam();
+  for (const auto& [out, in] : {std::pair{1, 1}, {16, 32}, {17, 33}, {48, 80}, {100, 300}, {5, 1000}})
+    for (const int rows : {1, 3, 8, 9, 16, 17, 70}) {
+      const WeightMatrix w = random_matrix(s, out, in, 5);
+      const auto x = random_floats(rows * in, 77);
+      const auto y = Product(w)(x, rows, {.outputs = out});
+      for (int r = 0; r < rows; ++r) {
+        const std::span<const float> row(x.data() + static_cast<ptrdiff_t>(r) * in,
+                                         static_cast<size_t>(in));
+        const auto exact = cpu::reference_product(w, row);  // of kF32
+        for (int o = 0; o < out; ++o) {
+          const float got = y[static_cast<size_t>(r * out + o)];
+          if (s == WeightStorage::kF32) {
+            ASSERT_EQ(got, exact[static_cast<size_t>(o)]) << out << " x " << in << " row " << r;
+            continue;
+          }
+          double sum = 0, size = 0;
+          for (int k = 0; k < in; ++k) {
+            const double term = static_cast<double>(w.at(o, k)) * rounded(row[static_cast<size_t>(k)]);
+            sum += term, size += std::fabs(term);
+          }
+          ASSERT_NEAR(got, sum, 2e-6 * size + 1e-30)
+              << out << " x " << in << ", " << rows << " rows: row " << r << " output " << o;
+        }
+      }
+    }
+}
+
+TEST_P(Products, RowsHaveBitsOfTheirOwn) {
+  const int out = 70, in = 330;
+  const Product product(random_matrix(GetParam(), out, in, 9));
+  const auto x = random_floats(300 * in, 3);
+  const auto all = product(x, 300, {.outputs = out});
+  const auto row_of = [&](int r) {
+    return std::vector<float>(x.begin() + static_cast<ptrdiff_t>(r) * in,
+                              x.begin() + static_cast<ptrdiff_t>(r + 1) * in);
+  };
+  for (const int r : {0, 1, 7, 8, 40, 63, 64, 255, 256, 299}) {
+    const auto alone = product(row_of(r), 1, {.outputs = out});
+    ASSERT_TRUE(same_bits(alone, {all.data() + static_cast<ptrdiff_t>(r) * out,
+                                  static_cast<size_t>(out)}))
+        << "row " << r;
+  }
+  // In every company of up to 64 rows, at a place that moves.
+  const auto mine = row_of(2);
+  const auto alone = product(mine, 1, {.outputs = out});
+  for (int n = 2; n <= 64; n += n < 20 ? 1 : 7) {
+    std::vector<float> rows(x.begin(), x.begin() + static_cast<ptrdiff_t>(n) * in);
+    const int place = n * 5 % n == 0 ? n / 2 : n - 1;
+    std::copy(mine.begin(), mine.end(), rows.begin() + static_cast<ptrdiff_t>(place) * in);
+    const auto y = product(rows, n, {.outputs = out});
+    ASSERT_TRUE(same_bits(alone, {y.data() + static_cast<ptrdiff_t>(place) * out,
+                                  static_cast<size_t>(out)}))
+        << n << " rows";
+  }
+}
+
+TEST_P(Products, WhatIsNoNumberStaysInItsRow) {
+  const int out = 20, in = 64;
+  const Product product(random_matrix(GetParam(), out, in, 4));
+  auto x = random_floats(3 * in, 8);
+  x[static_cast<size_t>(in) + 7] = std::nanf("");
+  const auto y = product(x, 3, {.outputs = out});
+  for (int i = 0; i < 3 * out; ++i)
+    ASSERT_EQ(std::isnan(y[static_cast<size_t>(i)]), i / out == 1) << i;
+}
+
+TEST_P(Products, PartsBehindEachOtherAndInTurns) {
+  const WeightStorage s = GetParam();
+  const int in = 70;
+  const WeightMatrix a = random_matrix(s, 20, in, 1), b = random_matrix(s, 12, in, 100),
+                     c = random_matrix(s, 12, in, 200);
+  const auto x = random_floats(2 * in, 6);
+  const auto part = [&](const WeightMatrix& w) { return Product(w)(x, 2, {.outputs = w.out()}); };
+  const auto ya = part(a), yb = part(b), yc = part(c);
+
+  const WeightMatrix* const three[] = {&a, &b, &c};
+  Product behind(a);
+  behind.m = DeviceMatrix(three, Joint::kBehind, nullptr);
+  const auto y = behind(x, 2);
+  ASSERT_EQ(behind.m.outputs(), 32 + 16 + 16);
+  for (int r = 0; r < 2; ++r) {
+    const auto at = [&](int part_index, int o) {
+      return y[static_cast<size_t>(r * behind.m.outputs() + behind.m.part(static_cast<size_t>(part_index)) + o)];
+    };
+    for (int o = 0; o < 20; ++o) ASSERT_EQ(at(0, o), ya[static_cast<size_t>(r * 20 + o)]);
+    for (int o = 0; o < 12; ++o) ASSERT_EQ(at(1, o), yb[static_cast<size_t>(r * 12 + o)]);
+    for (int o = 0; o < 12; ++o) ASSERT_EQ(at(2, o), yc[static_cast<size_t>(r * 12 + o)]);
+  }
+  const WeightMatrix* const two[] = {&b, &c};
+  Product turns(b);
+  turns.m = DeviceMatrix(two, Joint::kTurns, nullptr);
+  const auto z = turns(x, 2);
+  for (int r = 0; r < 2; ++r)
+    for (int o = 0; o < 12; ++o) {
+      const size_t at = static_cast<size_t>(r * turns.m.outputs() + o / 8 * 16 + o % 8);
+      ASSERT_EQ(z[at], yb[static_cast<size_t>(r * 12 + o)]);
+      ASSERT_EQ(z[at + 8], yc[static_cast<size_t>(r * 12 + o)]);
+    }
+}
+
+TEST_P(Products, EmbeddingsAreTheWeights) {
+  const WeightMatrix w = random_matrix(GetParam(), 37, 72, 3);
+  const DeviceMatrix m(w, nullptr);
+  std::vector<StepRow> rows(37);
+  for (int i = 0; i < 37; ++i) rows[static_cast<size_t>(i)].token = i, rows[static_cast<size_t>(i)].embedding = -1;
+  const DeviceBuffer on = on_device(rows);
+  DeviceBuffer x(37 * 72 * 4);
+  embed_rows(on.as<StepRow>(), 37, m.ref(), nullptr, 72, 72, x.as<float>(), nullptr, nullptr);
+  const auto got = to_host<float>(x, 37 * 72);
+  std::vector<float> want(72);
+  for (int i = 0; i < 37; ++i) {
+    w.copy_row(i, want);
+    ASSERT_TRUE(same_bits(want, {got.data() + static_cast<ptrdiff_t>(i) * 72, 72})) << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cuda, Products, ::testing::ValuesIn(kStorages), [](const auto& instance) {
+  switch (instance.param) {
+    case WeightStorage::kF32: return "f32";
+    case WeightStorage::kBf16: return "bf16";
+    case WeightStorage::kInt8Channel: return "int8_channel";
+    case WeightStorage::kInt8Group: return "int8_group";
+    case WeightStorage::kQ4Group: return "q4_group";
+  }
+  return "";
+});
+
+// Every block of 32 inputs is in exactly one slice, whatever their number.
+TEST(ProductPlan, SlicesCoverAllBlocksInOrder) {
+  for (int blocks = 1; blocks < 400; ++blocks) {
+    int next = 0;
+    for (int s = 0; s < kSlices; ++s) {
+      const Slice slice = slice_of(blocks, s);
+      ASSERT_EQ(slice.first, next);
+      ASSERT_LE(slice.last - slice.first, blocks / kSlices + 1);
+      next = slice.last;
+    }
+    ASSERT_EQ(next, blocks);
+  }
+}
+
+TEST(ProductPlan, GridsCoverRowsAndTilesWithinTheDevicesLimits) {
+  for (const int tiles : {1, 3, 4, 60, 2000, 8017})
+    for (int rows = 1; rows <= 1024; rows += rows < 70 ? 1 : 91) {
+      const ProductGeometry g = product_geometry(WeightStorage::kBf16, tiles, rows);
+      const int batch = std::min(rows, g.batch_rows);
+      EXPECT_GE(static_cast<int>(g.grid_y) * g.tile_rows, batch);
+      EXPECT_LT((static_cast<int>(g.grid_y) - 1) * g.tile_rows, batch);
+      EXPECT_GE(static_cast<int>(g.grid_x) * (g.across ? 4 : 1), tiles);
+      EXPECT_LE(g.shared_bytes, size_t{48} << 10) << "needs an attribute";
+      EXPECT_EQ(g.workspace_bytes > 0, g.across);
+    }
+}
+
+}  // namespace
+}  // namespace evalrun::engine::cuda::testing
