@@ -49,8 +49,7 @@ class Vectors {
   }
   void upload() {
     device_ = DeviceBuffer(host_.size() * sizeof(float));
-    EVALRUN_CUDA(cudaMemcpy(device_.as<void>(), host_.data(), host_.size() * sizeof(float),
-                            cudaMemcpyHostToDevice));
+    device_.upload(host_.data(), host_.size() * sizeof(float));
     host_ = {};
   }
   const float* at(size_t offset) const { return device_.as<float>() + offset; }
@@ -159,7 +158,10 @@ class CudaBackend final : public Backend {
     top_.assign(static_cast<size_t>(s.rows), -1);
     for (size_t j = 0; j < plan.top_rows().size(); ++j) {
       const int32_t best = top_host_.as<int32_t>()[j];
-      EVALRUN_CHECK(best >= 0, "a logit is not a number");
+      if (best < 0)  // as engine/sampling.cpp says it of logits on the host
+        throw base::data_error("logits", "", "the model computed NaN",
+                               "the weights may be damaged, or the model overflows in this number "
+                               "format");
       top_[static_cast<size_t>(plan.top_rows()[j])] = best;
     }
     result.top = top_;
@@ -432,8 +434,8 @@ class CudaBackend final : public Backend {
     wait();
     if (prefix_k_.ensure(k.size())) graphs_.clear();
     if (prefix_v_.ensure(v.size())) graphs_.clear();
-    EVALRUN_CUDA(cudaMemcpy(prefix_k_.as<void>(), k.data(), k.size(), cudaMemcpyHostToDevice));
-    EVALRUN_CUDA(cudaMemcpy(prefix_v_.as<void>(), v.data(), v.size(), cudaMemcpyHostToDevice));
+    prefix_k_.upload(k.data(), k.size());
+    prefix_v_.upload(v.data(), v.size());
   }
   void put(std::vector<unsigned char>& to, size_t at, float x) const {
     if (bf16_) {

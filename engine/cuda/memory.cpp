@@ -8,6 +8,12 @@ DeviceBuffer::DeviceBuffer(size_t bytes) : bytes_(bytes) {
   if (bytes == 0) return;
   EVALRUN_CUDA(cudaMalloc(&data_, bytes));
   EVALRUN_CUDA(cudaMemset(data_, 0, bytes));
+  // Streams of ours do not wait for the default one, on which this runs.
+  EVALRUN_CUDA(cudaStreamSynchronize(nullptr));
+}
+void DeviceBuffer::upload(const void* from, size_t bytes) const {
+  EVALRUN_CUDA(cudaMemcpy(data_, from, bytes, cudaMemcpyHostToDevice));
+  EVALRUN_CUDA(cudaStreamSynchronize(nullptr));  // the copy may still be under way
 }
 DeviceBuffer::~DeviceBuffer() {
   if (data_ != nullptr) (void)cudaFree(data_);

@@ -23,6 +23,8 @@ class DeviceBuffer {
     return static_cast<T*>(data_);
   }
   size_t bytes() const { return bytes_; }
+  // From any host memory; there when this returns.
+  void upload(const void* from, size_t bytes) const;
   // At least so large, without its contents. True when it moved: what holds its address is stale.
   bool ensure(size_t bytes);
 

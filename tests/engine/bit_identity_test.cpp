@@ -21,12 +21,14 @@ TEST_P(BitIdentity, RowAloneEqualsNodeOfAnyTree) {
     auto session = open(m.model, GetParam());
     auto plain = open(m.model, GetParam(), 1);
     for (const int context : kContexts) {
+      if (kFewCases && context % 127 > 0 && context != 250) continue;
       const auto prompt = random_tokens(static_cast<size_t>(context), vocab, 7);
       session->reset(), plain->reset();
       session->prefill(prompt), plain->prefill(prompt);
       int shape = 0;
       for (const auto& [rows, bias] :
            {std::pair{2, 1}, {5, 1}, {13, 3}, {16, 0}, {17, 0}, {33, 4}, {64, 0}, {64, 1}}) {
+        if (kFewCases && rows != 5 && rows != 17 && rows != 33) continue;
         const auto tree = random_tree(rows, vocab, static_cast<uint64_t>(100 + shape++), bias);
         const ForwardResult r = session->forward({.rows = tree});
         base::Rng pick(static_cast<uint64_t>(rows));
@@ -42,7 +44,7 @@ TEST_P(BitIdentity, RowAloneEqualsNodeOfAnyTree) {
       }
     }
   }
-  EXPECT_EQ(compared, 4 * 7 * 8 * 4);
+  EXPECT_EQ(compared, kFewCases ? 4 * 3 * 3 * 4 : 4 * 7 * 8 * 4);
 }
 
 // Sizes of the largest trees of the papers. One model: what matters is how many rows there are.
@@ -68,7 +70,7 @@ TEST_P(BitIdentity, SameRowAsOneOfNForEveryN) {
     const int vocab = m.model->config().vocab_size;
     session->prefill(random_tokens(100, vocab, 3));
     const auto alone = decode_alone(*session, {42});
-    for (int n = 2; n <= 64; ++n) {
+    for (int n = 2; n <= 64; n += kFewCases ? 7 : 1) {
       // n independent roots; ours stands at a different place each time.
       std::vector<Row> rows(static_cast<size_t>(n));
       for (int i = 0; i < n; ++i) rows[static_cast<size_t>(i)].token = (i * 7) % vocab;

@@ -135,10 +135,7 @@ TEST_P(DrafterFeatures, NetworksThatTakeFeaturesEqualTheReference) {
     c.paired_input = paired;
     c.bare_input = c.bare_output = !paired;
     const auto model = make_random_model(c, 5, GetParam().format);
-    Path reference = GetParam();
-    reference.isa = "reference", reference.device = "cpu";
-    reference.one_isa = false;
-    auto fast = open(model, GetParam()), slow = open(model, reference);
+    auto fast = open(model, GetParam()), slow = open_reference(model, GetParam());
     base::Rng rng(3);
     std::vector<float> in(5 * static_cast<size_t>(c.input_width()));
     for (float& x : in) x = static_cast<float>(rng.uniform() - 0.5);
@@ -151,13 +148,8 @@ TEST_P(DrafterFeatures, NetworksThatTakeFeaturesEqualTheReference) {
     const ForwardResult a = fast->forward(request), b = slow->forward(request);
     ASSERT_EQ(a.logits.cols, 37);
     for (int i = 0; i < 4; ++i) {
-      if (GetParam().own_bits()) {  // bits of its own; the same numbers but for rounding
-        for (int j = 0; j < 37; ++j)
-          EXPECT_NEAR(a.logits_row(i)[static_cast<size_t>(j)],
-                      b.logits_row(i)[static_cast<size_t>(j)], 0.5);
-      } else {
-        EXPECT_TRUE(same_bits(a.logits_row(i), b.logits_row(i))) << paired << ", row " << i;
-      }
+      EXPECT_TRUE(as_reference(GetParam(), a.logits_row(i), b.logits_row(i)))
+          << paired << ", row " << i;
     }
     if (!GetParam().own_bits()) {
       EXPECT_TRUE(same_bits(a.hidden_row(3), b.hidden_row(3)));

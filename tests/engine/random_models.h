@@ -1,7 +1,10 @@
 // Small random models that cover the families' features, and helpers to compare forwards bit by
 // bit.
 #pragma once
+#include <gtest/gtest.h>
+
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <memory>
 #include <ostream>
@@ -14,6 +17,13 @@
 #include "engine/session.h"
 
 namespace evalrun::engine::testing {
+
+// The CUDA kernels on the CPU (tests/gpu/emulator) take a thousand times their time: sweeps are cut.
+#ifdef EVALRUN_CUDA_EMULATED
+constexpr bool kFewCases = true;
+#else
+constexpr bool kFewCases = false;
+#endif
 
 struct NamedModel {
   std::string name;
@@ -130,6 +140,36 @@ inline std::unique_ptr<Session> open(const std::shared_ptr<const Model>& model,
 
 inline bool same_bits(std::span<const float> a, std::span<const float> b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
+}
+
+// The oracle of a path: the reference kernels in its format, or, for a device with bits of its own,
+// the same weights in float32.
+inline std::unique_ptr<Session> open_reference(const std::shared_ptr<const Model>& model,
+                                               const Path& path, int max_tokens = 512) {
+  if (path.device == "cpu") return open(model, Path{"reference", path.format, path.kv_dtype}, 1, max_tokens);
+  return open(path.own_bits() ? convert_model(*model, WeightFormat::kF32) : model, "reference", 1,
+              max_tokens);
+}
+// |got - want| / |want|
+inline double relative_error(std::span<const float> got, std::span<const float> want) {
+  double difference = 0, size = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    difference += std::pow(static_cast<double>(got[i]) - static_cast<double>(want[i]), 2);
+    size += std::pow(static_cast<double>(want[i]), 2);
+  }
+  return std::sqrt(difference / size);
+}
+// The oracle's bits; or its numbers, but for the rounding of inputs, keys and probabilities to
+// bfloat16, which is 1 % of these models' logits on average and up to 4 %.
+inline ::testing::AssertionResult as_reference(const Path& path, std::span<const float> got,
+                                               std::span<const float> want, bool bits = true) {
+  if (bits && !path.own_bits()) {
+    if (same_bits(got, want)) return ::testing::AssertionSuccess();
+    return ::testing::AssertionFailure() << "other bits than the reference";
+  }
+  const double error = relative_error(got, want);
+  if (error < 0.06) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure() << "relative error " << error;
 }
 
 // Rows of a random forest below one root; node i's parent is drawn among the earlier ones.

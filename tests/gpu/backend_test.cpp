@@ -20,44 +20,41 @@ class Backend : public ::testing::TestWithParam<Path> {};
 
 std::vector<float> copy(std::span<const float> x) { return {x.begin(), x.end()}; }
 
-double relative_error(std::span<const float> got, std::span<const float> want) {
-  double difference = 0, size = 0;
-  for (size_t i = 0; i < want.size(); ++i) {
-    difference += std::pow(static_cast<double>(got[i]) - want[i], 2);
-    size += std::pow(static_cast<double>(want[i]), 2);
-  }
-  return std::sqrt(difference / size);
-}
-
-// Logits, hidden states and residual streams: the CPU's bits in float32, elsewhere its numbers but
-// for the rounding of inputs, keys and probabilities to bfloat16.
+// Logits, hidden states and residual streams: the CPU's bits in float32. Elsewhere the numbers of the
+// same weights in float32, but for the rounding of inputs, keys and probabilities to bfloat16: 1 %
+// of these small models' logits (the CPU's bf16 path: 1 %, too).
 TEST_P(Backend, EqualsTheCpu) {
   for (const NamedModel& m : feature_models(GetParam().format)) {
     const int vocab = m.model->config().vocab_size;
-    auto gpu = open(m.model, GetParam()), cpu = open(m.model, Path{"reference", GetParam().format});
+    const bool exact = GetParam().format == WeightFormat::kF32;
+    auto gpu = open(m.model, GetParam());
+    auto cpu = open_reference(m.model, GetParam());
     const auto prompt = random_tokens(140, vocab, 3);
     gpu->prefill(prompt), cpu->prefill(prompt);
     const int layers[] = {0, 1, 2};
+    double sum = 0;
+    int compared = 0;
     for (const int n : {1, 7, 40}) {
       const auto tree = random_tree(n, vocab, static_cast<uint64_t>(n), 2);
       const ForwardRequest request{.rows = tree, .residual_layers = layers};
       const ForwardResult a = gpu->forward(request), b = cpu->forward(request);
-      for (int i = 0; i < n; ++i) {
-        if (GetParam().format == WeightFormat::kF32) {
-          ASSERT_TRUE(same_bits(a.logits_row(i), b.logits_row(i))) << m.name << " row " << i;
-          ASSERT_TRUE(same_bits(a.hidden_row(i), b.hidden_row(i))) << m.name << " row " << i;
-          for (size_t l = 0; l < 3; ++l)
-            ASSERT_TRUE(same_bits(a.residual[l].row(i), b.residual[l].row(i)))
-                << m.name << " row " << i << " layer " << l;
-        } else {
-          ASSERT_LT(relative_error(a.logits_row(i), b.logits_row(i)), 0.03)
-              << m.name << " row " << i;
-          ASSERT_LT(relative_error(a.hidden_row(i), b.hidden_row(i)), 0.03) << m.name;
-          for (size_t l = 0; l < 3; ++l)
-            ASSERT_LT(relative_error(a.residual[l].row(i), b.residual[l].row(i)), 0.03)
-                << m.name << " row " << i << " layer " << l;
+      const auto compare = [&](std::span<const float> got, std::span<const float> want) {
+        if (exact) {
+          EXPECT_TRUE(same_bits(got, want)) << m.name << ", " << n << " rows";
+          return;
         }
+        const double error = relative_error(got, want);
+        EXPECT_LT(error, 0.06) << m.name << ", " << n << " rows";
+        sum += error, ++compared;
+      };
+      for (int i = 0; i < n; ++i) {
+        compare(a.logits_row(i), b.logits_row(i));
+        compare(a.hidden_row(i), b.hidden_row(i));
+        for (size_t l = 0; l < 3; ++l) compare(a.residual[l].row(i), b.residual[l].row(i));
       }
+    }
+    if (!exact) {
+      EXPECT_LT(sum / compared, 0.015) << m.name;
     }
   }
 }

@@ -12,7 +12,7 @@ namespace evalrun::engine::cuda::testing {
 template <typename T>
 DeviceBuffer on_device(const std::vector<T>& values) {
   DeviceBuffer b(values.size() * sizeof(T));
-  EVALRUN_CUDA(cudaMemcpy(b.as<void>(), values.data(), b.bytes(), cudaMemcpyHostToDevice));
+  b.upload(values.data(), b.bytes());
   return b;
 }
 template <typename T>

@@ -72,6 +72,9 @@ TEST_P(Products, EqualTheDefinitionAtOddShapes) {
           for (int k = 0; k < in; ++k) {
             const double term = static_cast<double>(w.at(o, k)) * rounded(row[static_cast<size_t>(k)]);
             sum += term, size += std::fabs(term);
+            // Scaled codes and offsets are summed apart and cancel.
+            if (s == WeightStorage::kQ4Group)
+              size += std::fabs(w.group_offset(o, k / 32) * rounded(row[static_cast<size_t>(k)]));
           }
           ASSERT_NEAR(got, sum, 2e-6 * size + 1e-30)
               << out << " x " << in << ", " << rows << " rows: row " << r << " output " << o;

@@ -41,8 +41,9 @@ void check_covered(const StepRecord& r, const StepOptions& o, bool windowed) {
         const auto it = seen.find({i, h, prefix_chunks + c});
         ASSERT_NE(it, seen.end()) << "row " << i << " chunk " << c;
         // A chunk shared with other rows holds nothing but what is in the cache.
-        if (it->second == AttentionItem::kShared)
+        if (it->second == AttentionItem::kShared) {
           ASSERT_LE(std::min(row.length, (c + 1) * kChunk), row.cached);
+        }
       }
       for (int c = 0; c < (row.prefix ? prefix_chunks : 0); ++c)
         ASSERT_TRUE(seen.contains({i, h, c})) << "row " << i << " prefix chunk " << c;
@@ -57,7 +58,8 @@ TEST(StepRecord, TreesSeeEveryKeyOnceAtAnyContext) {
       for (const int n : {1, 2, 13, 64, 300}) {
         auto tree = random_tree(n, config.vocab_size, static_cast<uint64_t>(n), n % 3);
         for (int i = 0; i < n; i += 3) tree[static_cast<size_t>(i)].prefix = true;
-        const PrefixBank bank{.length = 130};
+        PrefixBank bank;
+        bank.length = 130;
         const int lengths[] = {context};
         ForwardPlan plan;
         plan.build({.rows = tree, .prefix = &bank}, lengths, 4096, config);

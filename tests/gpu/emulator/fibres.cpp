@@ -1,0 +1,312 @@
+#include "fibres.h"
+
+#include <boost/context/detail/fcontext.hpp>
+
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <numeric>
+#include <vector>
+
+#include "emulator.h"
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+uint3 threadIdx, blockIdx;
+dim3 blockDim, gridDim;
+
+namespace emulator {
+
+int g_thread = 0;
+
+namespace {
+
+namespace ctx = boost::context::detail;
+
+constexpr size_t kStack = size_t{128} << 10;
+constexpr size_t kGuard = 64;
+
+enum class At { kReady, kBarrier, kCollective, kDone };
+
+struct Fibre {
+  uint3 place{};
+  At at = At::kDone;
+  ctx::fcontext_t context = nullptr;
+  std::unique_ptr<unsigned char[]> stack;
+  void* fake_stack = nullptr;  // of the address sanitizer
+};
+
+// What the lanes of a warp have brought to the collective they are at.
+struct Warp {
+  Collective what{};
+  int arrived = 0, size = 0;
+  uint64_t word[32], result[32];
+  int from[32];
+  float* d[32];
+  const uint32_t *a[32], *b[32];
+};
+
+struct Machine {
+  std::vector<Fibre> fibres;
+  std::vector<Warp> warps;
+  std::vector<int> order;
+  std::vector<unsigned char> shared;
+  const std::function<void()>* kernel = nullptr;
+  ctx::fcontext_t scheduler = nullptr;
+  int waiting = 0, done = 0, n = 0;
+  uint64_t seed = 0, random = 0;
+  void* scheduler_fake = nullptr;
+  const void* scheduler_stack = nullptr;
+  size_t scheduler_size = 0;
+};
+Machine& machine() {
+  static Machine m;
+  return m;
+}
+
+[[noreturn]] void fail(const char* what) {
+  std::fprintf(stderr, "emulator: block (%u, %u, %u), thread %d: %s\n", blockIdx.x, blockIdx.y,
+               blockIdx.z, g_thread, what);
+  std::abort();
+}
+
+Fibre& running() { return machine().fibres[static_cast<size_t>(g_thread)]; }
+
+void finish_switch(void* fake) {
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_finish_switch_fiber(fake, nullptr, nullptr);
+#else
+  (void)fake;
+#endif
+}
+
+void leave() {  // to the scheduler
+  Machine& m = machine();
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_start_switch_fiber(&running().fake_stack, m.scheduler_stack, m.scheduler_size);
+#endif
+  m.scheduler = ctx::jump_fcontext(m.scheduler, nullptr).fctx;
+  finish_switch(running().fake_stack);
+}
+
+void fibre_main(ctx::transfer_t from) {
+  Machine& m = machine();
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_finish_switch_fiber(nullptr, &m.scheduler_stack, &m.scheduler_size);
+#endif
+  m.scheduler = from.fctx;
+  for (;;) {
+    (*m.kernel)();
+    running().at = At::kDone;
+    ++m.done;
+    leave();
+  }
+}
+
+void resume(int number) {
+  Machine& m = machine();
+  Fibre& f = m.fibres[static_cast<size_t>(number)];
+  g_thread = number;
+  threadIdx = f.place;
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_start_switch_fiber(&m.scheduler_fake, f.stack.get(), kStack);
+#endif
+  f.context = ctx::jump_fcontext(f.context, nullptr).fctx;
+  finish_switch(m.scheduler_fake);
+}
+
+uint64_t next_random() {
+  uint64_t& x = machine().random;
+  x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+  return x;
+}
+void shuffle_order(std::vector<int>& order) {
+  for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[next_random() % i]);
+}
+// Warps in random order, lanes of each in random order.
+void shuffle_threads() {
+  Machine& m = machine();
+  std::vector<int> warps(m.warps.size());
+  std::iota(warps.begin(), warps.end(), 0);
+  shuffle_order(warps);
+  m.order.clear();
+  for (const int w : warps) {
+    std::vector<int> lanes(static_cast<size_t>(m.warps[static_cast<size_t>(w)].size));
+    std::iota(lanes.begin(), lanes.end(), 32 * w);
+    shuffle_order(lanes);
+    m.order.insert(m.order.end(), lanes.begin(), lanes.end());
+  }
+}
+
+float widened(uint32_t pair, int half) {
+  const uint32_t bits = half != 0 ? pair & 0xffff0000u : pair << 16;
+  float x;
+  std::memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
+// Fragments as the PTX manual has them: register r of lane 4 g + t holds, lower half first,
+//   A: row g + 8 (r % 2), inputs 2 t + 8 (r / 2) and one more;
+//   B: inputs 2 t + 8 r and one more, column g;  D: row g + 8 (r / 2), column 2 t + r % 2.
+void multiply(Warp& w) {
+  float a[16][16], b[16][8];
+  for (int lane = 0; lane < 32; ++lane) {
+    const int g = lane / 4, t = lane % 4;
+    for (int r = 0; r < 4; ++r)
+      for (int e = 0; e < 2; ++e)
+        a[g + 8 * (r % 2)][2 * t + 8 * (r / 2) + e] = widened(w.a[lane][r], e);
+    for (int r = 0; r < 2; ++r)
+      for (int e = 0; e < 2; ++e) b[2 * t + 8 * r + e][g] = widened(w.b[lane][r], e);
+  }
+  for (int lane = 0; lane < 32; ++lane) {
+    const int g = lane / 4, t = lane % 4;
+    for (int r = 0; r < 4; ++r) {
+      const int row = g + 8 * (r / 2), column = 2 * t + r % 2;
+      double sum = 0;
+      for (int k = 0; k < 16; ++k)
+        sum += static_cast<double>(a[row][k]) * static_cast<double>(b[k][column]);
+      w.d[lane][r] = static_cast<float>(static_cast<double>(w.d[lane][r]) + sum);
+    }
+  }
+}
+
+void complete(Warp& w) {
+  uint64_t ballot = 0;
+  switch (w.what) {
+    case Collective::kSync:
+      break;
+    case Collective::kShuffle:
+      for (int l = 0; l < w.size; ++l) {
+        if (w.from[l] < 0 || w.from[l] >= w.size) fail("shuffle from a lane that is not there");
+        w.result[l] = w.word[w.from[l]];
+      }
+      break;
+    case Collective::kBallot:
+      for (int l = 0; l < w.size; ++l) ballot |= w.word[l] << l;
+      std::fill(w.result, w.result + 32, ballot);
+      break;
+    case Collective::kMma:
+      if (w.size != 32) fail("mma in a warp that is not full");
+      multiply(w);
+      break;
+  }
+}
+
+}  // namespace
+
+void set_schedule_seed(uint64_t seed) {
+  machine().seed = seed;
+  machine().random = seed * 0x9E3779B97F4A7C15u | 1;
+}
+
+unsigned char* shared_memory() { return machine().shared.data(); }
+
+void sync_threads() {
+  Machine& m = machine();
+  running().at = At::kBarrier;
+  ++m.waiting;
+  leave();
+}
+
+uint64_t meet(Collective what, uint64_t word, int from_lane) {
+  Machine& m = machine();
+  const int number = g_thread, lane = number % 32;
+  Warp& w = m.warps[static_cast<size_t>(number / 32)];
+  if (w.arrived == 0)
+    w.what = what;
+  else if (w.what != what)
+    fail("lanes of one warp are at different collectives");
+  w.word[lane] = word, w.from[lane] = from_lane;
+  if (++w.arrived < w.size) {
+    running().at = At::kCollective;
+    leave();
+  } else {
+    complete(w);
+    w.arrived = 0;
+    for (int l = 0; l < w.size; ++l) {
+      Fibre& f = m.fibres[static_cast<size_t>(number - lane + l)];
+      if (l != lane) f.at = At::kReady;
+    }
+  }
+  return w.result[lane];
+}
+
+void mma_m16n8k16_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  Machine& m = machine();
+  const int number = g_thread, lane = number % 32;
+  Warp& w = m.warps[static_cast<size_t>(number / 32)];
+  w.d[lane] = d, w.a[lane] = a, w.b[lane] = b;
+  meet(Collective::kMma, 0, 0);
+}
+
+namespace {
+
+void run_block(int n, size_t shared_bytes) {
+  Machine& m = machine();
+  std::fill(m.shared.begin(), m.shared.begin() + static_cast<ptrdiff_t>(shared_bytes),
+            static_cast<unsigned char>(0xFF));
+  std::fill(m.shared.begin() + static_cast<ptrdiff_t>(shared_bytes), m.shared.end(),
+            static_cast<unsigned char>(0xA5));
+  m.waiting = m.done = 0;
+  for (int i = 0; i < n; ++i) {
+    Fibre& f = m.fibres[static_cast<size_t>(i)];
+    f.at = At::kReady;
+    const auto u = static_cast<uint32_t>(i);
+    f.place = {u % blockDim.x, u / blockDim.x % blockDim.y, u / blockDim.x / blockDim.y};
+  }
+  for (Warp& w : m.warps) w.arrived = 0;
+  while (m.done < n) {
+    if (m.seed != 0) shuffle_threads();
+    bool moved = false;
+    for (const int i : m.order) {
+      Fibre& f = m.fibres[static_cast<size_t>(i)];
+      if (f.at != At::kReady) continue;
+      resume(i);
+      moved = true;
+    }
+    if (moved) continue;
+    if (m.waiting == n) {
+      m.waiting = 0;
+      for (int i = 0; i < n; ++i) m.fibres[static_cast<size_t>(i)].at = At::kReady;
+    } else if (m.waiting > 0) {
+      fail("threads wait at a barrier that others have left or never reach");
+    } else {
+      fail("lanes wait for lanes of their warp that do not come");
+    }
+  }
+  for (size_t i = shared_bytes; i < m.shared.size(); ++i)
+    if (m.shared[i] != 0xA5) fail("written behind the shared memory of the launch");
+}
+
+}  // namespace
+
+void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& kernel) {
+  Machine& m = machine();
+  m.kernel = &kernel;
+  const int n = static_cast<int>(block.x * block.y * block.z);
+  m.fibres.reserve(1024);  // they must not move: parked ones know where they are
+  while (m.fibres.size() < static_cast<size_t>(n)) {
+    Fibre& f = m.fibres.emplace_back();
+    f.stack.reset(new unsigned char[kStack]);
+    f.context = ctx::make_fcontext(f.stack.get() + kStack, kStack, fibre_main);
+  }
+  m.n = n;
+  m.warps.resize(static_cast<size_t>((n + 31) / 32));
+  for (size_t w = 0; w < m.warps.size(); ++w)
+    m.warps[w].size = std::min(32, n - static_cast<int>(w) * 32);
+  m.order.resize(static_cast<size_t>(n));
+  std::iota(m.order.begin(), m.order.end(), 0);
+  m.shared.resize(shared_bytes + kGuard);
+  std::vector<uint32_t> blocks(grid.x * grid.y * grid.z);
+  std::iota(blocks.begin(), blocks.end(), 0u);
+  if (m.seed != 0)
+    for (size_t i = blocks.size(); i > 1; --i) std::swap(blocks[i - 1], blocks[next_random() % i]);
+  gridDim = grid, blockDim = block;
+  for (const uint32_t b : blocks) {
+    blockIdx = {b % grid.x, b / grid.x % grid.y, b / grid.x / grid.y};
+    run_block(n, shared_bytes);
+  }
+}
+
+}  // namespace emulator

@@ -1,0 +1,203 @@
+// Stands for the toolkit's header in sources compiled for the emulator (emulator.h). Only what
+// engine/cuda uses.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline __attribute__((always_inline))
+#define __launch_bounds__(...)
+#define __restrict__ __restrict
+
+#define CUDART_VERSION 13000
+
+struct alignas(8) uint2 {
+  uint32_t x, y;
+};
+struct alignas(16) uint4 {
+  uint32_t x, y, z, w;
+};
+struct alignas(8) float2 {
+  float x, y;
+};
+struct uint3 {
+  uint32_t x, y, z;
+};
+inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) { return {x, y, z, w}; }
+struct dim3 {
+  uint32_t x, y, z;
+  constexpr dim3(uint32_t a = 1, uint32_t b = 1, uint32_t c = 1) : x(a), y(b), z(c) {}
+};
+
+enum cudaError_t {
+  cudaSuccess = 0,
+  cudaErrorInvalidValue = 1,
+  cudaErrorMemoryAllocation = 2,
+  cudaErrorInvalidConfiguration = 9,
+  cudaErrorInsufficientDriver = 35,
+  cudaErrorNoDevice = 100,
+  cudaErrorInvalidDevice = 101,
+  cudaErrorNoKernelImageForDevice = 209,
+  cudaErrorIllegalAddress = 700,
+  cudaErrorLaunchFailure = 719,
+  cudaErrorStreamCaptureUnsupported = 900,
+};
+enum cudaMemcpyKind {
+  cudaMemcpyHostToHost,
+  cudaMemcpyHostToDevice,
+  cudaMemcpyDeviceToHost,
+  cudaMemcpyDeviceToDevice,
+  cudaMemcpyDefault
+};
+enum cudaStreamCaptureMode { cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal };
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+constexpr unsigned cudaStreamNonBlocking = 1;
+
+namespace emulator {
+struct Stream;
+struct Event;
+struct Graph;
+struct GraphExec;
+}  // namespace emulator
+using cudaStream_t = emulator::Stream*;
+using cudaEvent_t = emulator::Event*;
+using cudaGraph_t = emulator::Graph*;
+using cudaGraphExec_t = emulator::GraphExec*;
+
+struct cudaDeviceProp {
+  char name[256];
+  size_t totalGlobalMem;
+  int major, minor;
+  int multiProcessorCount;
+  int l2CacheSize;
+  int pciDomainID, pciBusID, pciDeviceID;
+  int ECCEnabled;
+  size_t sharedMemPerBlockOptin;
+};
+struct cudaLaunchAttribute;
+struct cudaLaunchConfig_t {
+  dim3 gridDim, blockDim;
+  size_t dynamicSmemBytes = 0;
+  cudaStream_t stream = nullptr;
+  cudaLaunchAttribute* attrs = nullptr;
+  unsigned numAttrs = 0;
+};
+
+const char* cudaGetErrorName(cudaError_t error);
+const char* cudaGetErrorString(cudaError_t error);
+cudaError_t cudaGetLastError();
+cudaError_t cudaGetDeviceCount(int* count);
+cudaError_t cudaSetDevice(int device);
+cudaError_t cudaGetDevice(int* device);
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
+cudaError_t cudaDriverGetVersion(int* version);
+cudaError_t cudaRuntimeGetVersion(int* version);
+cudaError_t cudaDeviceSynchronize();
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
+cudaError_t cudaMalloc(void** p, size_t bytes);
+cudaError_t cudaFree(void* p);
+cudaError_t cudaMallocHost(void** p, size_t bytes);
+cudaError_t cudaFreeHost(void* p);
+cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind);
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream = nullptr);
+cudaError_t cudaMemcpy2D(void* to, size_t to_pitch, const void* from, size_t from_pitch,
+                         size_t width, size_t height, cudaMemcpyKind kind);
+cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch,
+                              size_t width, size_t height, cudaMemcpyKind kind,
+                              cudaStream_t stream = nullptr);
+cudaError_t cudaMemset(void* p, int value, size_t bytes);
+cudaError_t cudaMemsetAsync(void* p, int value, size_t bytes, cudaStream_t stream = nullptr);
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
+cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaEventCreate(cudaEvent_t* event);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream = nullptr);
+cudaError_t cudaEventSynchronize(cudaEvent_t event);
+cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t begin, cudaEvent_t end);
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* ready, cudaGraph_t graph,
+                                 unsigned long long flags = 0);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph);
+
+// Of the thread that runs.
+extern uint3 threadIdx, blockIdx;
+extern dim3 blockDim, gridDim;
+
+namespace emulator {
+
+extern int g_thread;  // its number in the block
+
+unsigned char* shared_memory();
+void sync_threads();
+// What lanes of a warp do together; each gives a word and gets one.
+enum class Collective { kSync, kShuffle, kBallot, kMma };
+uint64_t meet(Collective what, uint64_t word, int from_lane);
+void mma_m16n8k16_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]);
+
+template <typename T>
+T shuffle(T value, int from_lane) {
+  static_assert(sizeof(T) <= 8);
+  uint64_t word = 0;
+  std::memcpy(&word, &value, sizeof value);
+  word = meet(Collective::kShuffle, word, from_lane);
+  std::memcpy(&value, &word, sizeof value);
+  return value;
+}
+inline int lane() { return g_thread % 32; }
+
+cudaError_t allow_shared(const void* kernel, int bytes);
+cudaError_t queue_kernel(const cudaLaunchConfig_t& config, const void* kernel,
+                         std::function<void()> body);
+
+}  // namespace emulator
+
+inline unsigned char* evalrun_shared_memory() { return emulator::shared_memory(); }
+inline void __syncthreads() { emulator::sync_threads(); }
+inline void __syncwarp(unsigned = 0xffffffffu) { emulator::meet(emulator::Collective::kSync, 0, 0); }
+template <typename T>
+T __shfl_sync(unsigned, T value, int from) {
+  return emulator::shuffle(value, from % 32);
+}
+template <typename T>
+T __shfl_xor_sync(unsigned, T value, int with) {
+  return emulator::shuffle(value, emulator::lane() ^ with);
+}
+template <typename T>
+T __shfl_down_sync(unsigned, T value, unsigned by) {
+  const int from = emulator::lane() + static_cast<int>(by);
+  return emulator::shuffle(value, from < 32 ? from : emulator::lane());
+}
+inline unsigned __ballot_sync(unsigned, int holds) {
+  return static_cast<unsigned>(emulator::meet(emulator::Collective::kBallot, holds ? 1 : 0, 0));
+}
+using std::max;
+using std::min;
+
+template <typename... P>
+cudaError_t cudaFuncSetAttribute(void (*kernel)(P...), cudaFuncAttribute, int value) {
+  return emulator::allow_shared(reinterpret_cast<const void*>(kernel), value);
+}
+// Arguments are copied now, as a launch does.
+template <typename... P, typename... A>
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(P...),
+                               A&&... arguments) {
+  return emulator::queue_kernel(
+      *config, reinterpret_cast<const void*>(kernel),
+      [kernel, values = std::tuple<std::decay_t<P>...>(std::forward<A>(arguments)...)] {
+        std::apply(kernel, values);
+      });
+}

@@ -1,0 +1,31 @@
+// A CUDA device that is the calling thread: kernels compiled as C++ run on the CPU, thread by
+// thread, so that CI can run the CUDA engine without a GPU. Made to find mistakes:
+//   - threads of a block are fibres, run in an order that a seed shuffles between barriers; blocks
+//     run in shuffled order too. A barrier that not all threads reach, lanes of a warp at different
+//     collectives, threads that leave while others wait: an abort that says where.
+//   - streams run when somebody waits for them and not before; page-locked memory is read when the
+//     copy runs. Two streams know nothing of each other.
+//   - device and shared memory starts as not-a-number and has guard zones behind and in front.
+//   - any call can be made to fail.
+// What it does not show: races between threads that run to a barrier one after the other, alignment
+// the hardware wants, memory models, speed.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "cuda_runtime.h"
+
+namespace emulator {
+
+// 0: natural order.
+void set_schedule_seed(uint64_t seed);
+void set_device_count(int n);
+void set_device_memory(size_t bytes);
+size_t live_device_bytes();
+// The n-th call from now on (0: the next) fails with this error; a sticky one fails all that follow.
+void fail_after(int n, cudaError_t error, bool sticky);
+void clear_fault();
+long kernel_launches();  // outside graphs
+long graph_launches();
+
+}  // namespace emulator
