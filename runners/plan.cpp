@@ -6,6 +6,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/text.h"
+#include "engine/session_options.h"
 #include "evaluators/evaluator.h"
 #include "methods/faults.h"
 #include "methods/speculative_method.h"
@@ -249,9 +250,7 @@ class Planner {
     engine::SessionOptions options = request_.session;
     options.max_tokens = plan_.capacity;
     options.kv_cache = request_.suite.kv_cache;
-    if (options.n_threads == 0) options.n_threads = engine::allowed_cores();
-    if (options.isa.empty()) options.isa = engine::available_isas().front();
-    return options;
+    return engine::resolve_engine(std::move(options));
   }
 
   void describe_engine(const engine::Model& model, results::ArmRecord& r) const {
@@ -349,6 +348,7 @@ engine::SessionOptions planned_session(const PlanRequest& request, const RunPlan
   options.kv_cache = request.suite.kv_cache;
   options.n_threads = plan.arms.front().record.threads;
   options.isa = plan.arms.front().record.isa;
+  options.device = plan.arms.front().record.device;
   return options;
 }
 

@@ -6,6 +6,7 @@
 #include "engine/base/error.h"
 #include "engine/base/rng.h"
 #include "engine/base/text.h"
+#include "engine/devices.h"
 #include "engine/machine_probes.h"
 #include "evaluators/evaluator.h"
 #include "methods/decode_loop.h"
@@ -371,6 +372,7 @@ void measure_row_cost(const PlanRequest& request, const RunPlan& plan,
   if (options.row_cost_seconds <= 0) return;
   *plan.row_cost = obtain_row_cost({request.target, planned_session(request, plan),
                                     options.row_cost_cache, options.row_cost_seconds});
+  if (engine::is_gpu(planned_session(request, plan).device)) return;  // its memory is not probed
   // Of larger models a part: what is beyond every cache is read alike.
   constexpr size_t kMostProbed = size_t{256} << 20;
   // Enough passes over either: one over a small model takes microseconds.

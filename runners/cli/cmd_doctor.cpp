@@ -9,7 +9,7 @@
 #include "datasets/dataset.h"
 #include "datasets/manifest.h"
 #include "engine/base/text.h"
-#include "engine/cuda/devices.h"
+#include "engine/devices.h"
 #include "engine/machine_probes.h"
 #include "evaluators/self_test.h"
 #include "results/store.h"
@@ -124,12 +124,9 @@ void examine_isas(Findings& out) {
 }
 
 void examine_devices(Findings& out) {
-  const engine::cuda::DeviceList cuda = engine::cuda::list_devices();
-  if (!cuda.compiled_in) {
-    out.push_back({"CUDA", "not compiled in", Level::kNote});
-  } else if (cuda.devices.empty()) {
-    out.push_back({"CUDA", "no device: " + cuda.problem, Level::kNote});
-  }
+  const engine::cuda::DeviceList& cuda = engine::cuda::list_devices();
+  if (const engine::GpuObstacle obstacle = engine::gpu_obstacle(cuda); !obstacle.why.empty())
+    out.push_back({"CUDA", "cannot be used: " + obstacle.why, Level::kNote, obstacle.remedy});
   for (const engine::cuda::Device& d : cuda.devices)
     out.push_back({fmt::format("CUDA device {}", d.index),
                    fmt::format("{}, compute {}.{}, {}", d.name, d.compute_major, d.compute_minor,
