@@ -185,10 +185,12 @@ std::string row_cost_key(const engine::Model& model, const engine::SessionOption
                      session.kv_dtype, cpu, placement, build.version, build.id);
 }
 
-MeasuredRowCost obtain_row_cost(const RowCostRequest& request) noexcept {
+MeasuredRowCost obtain_row_cost(const RowCostRequest& request) {
   MeasuredRowCost result;
   try {
     return obtain(request);
+  } catch (const base::DeviceFault& fault) {
+    throw base::DeviceFault("measuring T(n)", fault);
   } catch (const std::exception& error) {
     result.problem = error.what();
   }

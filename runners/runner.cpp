@@ -186,6 +186,13 @@ struct Runner::Impl {
       if (g.clock) g.clock->device_mhz = processor_mhz();
       if (path != nullptr) paths.add_gaps(v.arm, v.prompt, conversation, session, g);
       scores = score(prompt(v), g);
+    } catch (const base::DeviceFault& fault) {
+      // Every generation behind it would fail, too: this one is left to the next process.
+      throw base::DeviceFault(
+          fmt::format("arm {}, prompt {} ({} of {} generations are stored)", arm(v).record.label,
+                      prompt(v).record.id, outcome.stored_before + outcome.measured,
+                      outcome.planned),
+          fault);
     } catch (const std::exception& e) {
       // One broken generation must not end an hour of measuring; its row says what happened and
       // carries no half-measured numbers.
@@ -235,6 +242,9 @@ struct Runner::Impl {
       if (steady == nullptr) return;
       for (const results::StepRecord& s : turn.steps)
         steady->add(s.draft_ns + s.verify_ns + s.commit_ns + s.other_ns);
+    } catch (const base::DeviceFault& fault) {
+      throw base::DeviceFault(fmt::format("warm-up of {}", plan.arms[arm_index].record.label),
+                              fault);
     } catch (const std::exception&) {
       methods[arm_index] = plan.arms[arm_index].build();
     }
