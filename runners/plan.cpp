@@ -11,6 +11,7 @@
 #include "methods/faults.h"
 #include "methods/speculative_method.h"
 #include "runners/environment.h"
+#include "runners/gpu_state.h"
 
 namespace evalrun::runners {
 namespace {
@@ -304,6 +305,7 @@ class Planner {
   void describe_run() {
     results::RunRecord& run = plan_.run;
     run.environment.merge(capture_environment());
+    run.environment.merge(gpu_environment(plan_.arms.front().record.device));
     run.environment["model_path"] = request_.target->path();
     run.environment["model_hash"] = request_.target->hash();
     if (request_.draft != nullptr) run.environment["draft_path"] = request_.draft->path();
@@ -323,6 +325,8 @@ class Planner {
                               build.compiler, build.sanitizers);
     parts.machine =
         fmt::format("{}, {} cores", run.environment["cpu"], run.environment["cores_allowed"]);
+    if (const auto gpu = run.environment.find("gpu"); gpu != run.environment.end())
+      parts.machine += ", " + gpu->second;
     parts.label = run.label;
     parts.nonce = request_.nonce;
     parts.faults = request_.faults;

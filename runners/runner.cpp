@@ -13,6 +13,7 @@
 #include "methods/replay.h"
 #include "runners/deferred_scores.h"
 #include "runners/environment.h"
+#include "runners/gpu_state.h"
 #include "runners/machine_clock.h"
 #include "runners/replay_paths.h"
 #include "runners/warmup.h"
@@ -178,12 +179,15 @@ struct Runner::Impl {
       const Answers* path = plan.suite.replay ? &path_of(v) : nullptr;
       reset_peak_memory();
       session.reset();
+      const auto gpu_before = sample_gpu(session.options().device);
       const MachineCounters before = read_machine_counters();
       begin = clock.now_ns();
       converse(prompt(v), session, *methods[arm_index], path, g);
       g.total_ns = clock.now_ns() - begin;
       g.clock = clock_between(before, read_machine_counters());
-      if (g.clock) g.clock->device_mhz = processor_mhz();
+      const auto gpu_after = sample_gpu(session.options().device);
+      g.gpu = gpu_between(gpu_before, gpu_after);
+      if (g.clock) g.clock->device_mhz = gpu_after ? gpu_after->sm_mhz : processor_mhz();
       if (path != nullptr) paths.add_gaps(v.arm, v.prompt, conversation, session, g);
       scores = score(prompt(v), g);
     } catch (const base::DeviceFault& fault) {
