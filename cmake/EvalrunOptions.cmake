@@ -1,6 +1,7 @@
 # Build options and the one interface target (evalrun_options) that carries our compiler flags.
 option(EVALRUN_TESTS "Build the tests" ON)
-option(EVALRUN_CUDA "Compile the CUDA part when nvcc >= 12 is found" ON)
+set(EVALRUN_CUDA ON CACHE STRING "Compile the CUDA part: ON = when nvcc >= 12 is found, REQUIRED, OFF")
+set_property(CACHE EVALRUN_CUDA PROPERTY STRINGS ON REQUIRED OFF)
 option(EVALRUN_WERROR "Treat warnings as errors" OFF)
 option(EVALRUN_FUZZ "Build the libFuzzer programs, with address and undefined-behaviour sanitizers (Clang)" OFF)
 set(EVALRUN_SANITIZE "" CACHE STRING "Sanitizers to build with, e.g. address,undefined")
@@ -26,13 +27,19 @@ add_library(evalrun_options INTERFACE)
 target_include_directories(evalrun_options INTERFACE ${CMAKE_SOURCE_DIR})
 # -ffp-contract=off: an fma happens only where the source says so, on every path. Contracted or
 # reassociated arithmetic would make a row's bits depend on which kernel computed it.
-target_compile_options(evalrun_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -ffp-contract=off)
+target_compile_options(evalrun_options INTERFACE
+  "$<$<COMPILE_LANGUAGE:C,CXX>:-Wall;-Wextra;-Wpedantic;-Wshadow;-ffp-contract=off>")
+# The same for nvcc: -fmad=false is -ffp-contract=off of kernels. No -Wpedantic: what nvcc generates breaks it.
+# -lineinfo, for profilers, costs nothing at run time. fmt 9 takes nvcc for older than it is.
+target_compile_options(evalrun_options INTERFACE
+  "$<$<COMPILE_LANGUAGE:CUDA>:-DFMT_USE_CONSTEXPR=1;-fmad=false;--expt-relaxed-constexpr;-lineinfo;-Xcompiler=-Wall,-Wextra,-Wshadow,-ffp-contract=off>")
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # std::string concatenation at -O3 draws a false warning (GCC bug 105651).
-  target_compile_options(evalrun_options INTERFACE -Wno-restrict)
+  target_compile_options(evalrun_options INTERFACE "$<$<COMPILE_LANGUAGE:C,CXX>:-Wno-restrict>")
 endif()
 if(EVALRUN_WERROR)
-  target_compile_options(evalrun_options INTERFACE -Werror)
+  target_compile_options(evalrun_options INTERFACE "$<$<COMPILE_LANGUAGE:C,CXX>:-Werror>"
+                         "$<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings;-Xcompiler=-Werror>")
 endif()
 if(EVALRUN_FUZZ)
   if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")

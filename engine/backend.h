@@ -40,5 +40,8 @@ std::unique_ptr<Backend> make_reference_backend(std::shared_ptr<const Model> mod
 // Vector kernels of `options.isa` on a thread pool.
 std::unique_ptr<Backend> make_cpu_backend(std::shared_ptr<const Model> model,
                                           const SessionOptions& options);
+// Kernels on the GPU `options.device`, "cuda:N". Throws data_error when its memory is too small.
+std::unique_ptr<Backend> make_cuda_backend(std::shared_ptr<const Model> model,
+                                           const SessionOptions& options);
 
 }  // namespace evalrun::engine

@@ -5,6 +5,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/stats.h"
+#include "engine/devices.h"
 #include "engine/machine_probes.h"
 
 namespace evalrun::engine {
@@ -178,9 +179,10 @@ class Measurement {
   void probe_bandwidth() {
     if (o_.bandwidth_seconds <= 0) return;
     for (size_t s = 0; s < sessions_.size(); ++s)
-      tables_[s].bandwidth = std::max(
-          tables_[s].bandwidth,
-          read_bandwidth(tables_[s].bytes, sessions_[s]->n_threads(), o_.bandwidth_seconds / 2));
+      if (!is_gpu(sessions_[s]->options().device))  // its memory is not what the probe reads
+        tables_[s].bandwidth = std::max(
+            tables_[s].bandwidth,
+            read_bandwidth(tables_[s].bytes, sessions_[s]->n_threads(), o_.bandwidth_seconds / 2));
   }
 
   void measure_prefill() {

@@ -54,7 +54,7 @@ struct RowCostOptions {
   int most_rounds = 1000;
   double seconds = 1;  // for the rounds, all sessions together
   double bandwidth_seconds =
-      0;  // per session, half before and half behind the rounds; 0 = no probe
+      0;  // per session, half before and half behind the rounds; 0 = no probe; GPUs have none
   // Row counts whose first forward shows that three rounds would take longer are left out, the
   // largest first; 0 = none are.
   double limit_seconds = 0;

@@ -5,10 +5,11 @@
 
 #include "engine/backend.h"
 #include "engine/base/error.h"
-#include "engine/base/text.h"
 #include "engine/cpu/kernels.h"
+#include "engine/devices.h"
 #include "engine/model/assemble.h"
 #include "engine/sampling.h"
+#include "engine/session_options.h"
 
 namespace evalrun::engine {
 
@@ -41,8 +42,9 @@ class SessionImpl final : public Session {
     sequences_.resize(static_cast<size_t>(options_.n_sequences));
     lengths_.resize(static_cast<size_t>(options_.n_sequences));
     committed_.resize(static_cast<size_t>(options_.n_sequences));
-    backend_ = options_.isa == "reference" ? make_reference_backend(model_, options_)
-                                           : make_cpu_backend(model_, options_);
+    backend_ = is_gpu(options_.device)       ? make_cuda_backend(model_, options_)
+               : options_.isa == "reference" ? make_reference_backend(model_, options_)
+                                             : make_cpu_backend(model_, options_);
   }
 
   const Model& model() const override { return *model_; }
@@ -385,30 +387,10 @@ void check_memory(const Model& model, const SessionOptions& o) {
 std::unique_ptr<Session> Session::create(std::shared_ptr<const Model> model,
                                          const SessionOptions& options) {
   EVALRUN_CHECK(model != nullptr);
-  SessionOptions o = options;
-  const std::vector<std::string> devices = available_devices();
-  if (std::find(devices.begin(), devices.end(), o.device) == devices.end())
-    throw base::usage_error(fmt::format("device '{}' is not available in this build", o.device),
-                            base::suggest(o.device, devices));
-  const std::vector<std::string> isas = available_isas();
-  if (o.isa.empty()) o.isa = isas.front();
-  if (std::find(isas.begin(), isas.end(), o.isa) == isas.end())
-    throw base::usage_error(fmt::format("this machine cannot run the '{}' kernels", o.isa),
-                            base::suggest(o.isa, isas));
-  const std::vector<std::string> one_isa = one_isa_paths();
-  if (o.one_isa && std::find(one_isa.begin(), one_isa.end(), o.isa) == one_isa.end())
-    throw base::usage_error(
-        fmt::format("path '{}' has no bits of its own: one-isa is for AMX with amx_bf16", o.isa),
-        "leave --bits out: its results are the same and as fast");
-  if (o.kv_dtype.empty()) o.kv_dtype = model->format() == WeightFormat::kF32 ? "f32" : "bf16";
-  const std::vector<std::string> kv = kv_dtypes();
-  if (std::find(kv.begin(), kv.end(), o.kv_dtype) == kv.end())
-    throw base::usage_error(fmt::format("unknown format '{}' of the KV cache", o.kv_dtype),
-                            base::suggest(o.kv_dtype, kv));
-  if (o.n_threads <= 0) o.n_threads = allowed_cores();
+  SessionOptions o = resolve_options(options, model->format());
   EVALRUN_CHECK(o.n_sequences >= 1 && o.n_sequences <= 1024, "n_sequences {}", o.n_sequences);
   EVALRUN_CHECK(o.max_tokens >= 1, "max_tokens {}", o.max_tokens);
-  check_memory(*model, o);
+  if (!is_gpu(o.device)) check_memory(*model, o);  // a GPU's backend plans memory of its own
   return std::make_unique<SessionImpl>(std::move(model), std::move(o));
 }
 
@@ -427,8 +409,5 @@ std::vector<std::string> one_isa_paths() {
 }
 
 std::vector<std::string> kv_dtypes() { return {"f32", "bf16", "int8"}; }
-
-// The CUDA engine is not written yet (docs/gpu.md); a visible GPU does not make "cuda" usable.
-std::vector<std::string> available_devices() { return {"cpu"}; }
 
 }  // namespace evalrun::engine

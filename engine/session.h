@@ -129,16 +129,16 @@ struct PhaseTimes {
 struct SessionOptions {
   int max_tokens = 2048;  // committed tokens a sequence can hold; <= what memory allows
   int n_sequences = 1;
-  int n_threads = 0;     // 0 = cores allowed (affinity and cgroup)
+  int n_threads = 0;     // 0 = cores allowed (affinity and cgroup); always 1 on a GPU
   bool kv_cache = true;  // false: every forward recomputes the committed tokens (BiTA's and SPACE's
                          // released decoders ran so; for honest comparison with them)
-  std::string device = "cpu";
-  std::string isa;  // "" = best available; see available_isas()
+  std::string device = "cpu";  // or "cuda", "cuda:N": engine/devices.h
+  std::string isa;             // "" = best available, see available_isas(); on a GPU its "sm_90"
   // Gives up equal bits across instruction sets where that is faster; a row's bits still depend on
   // the row alone. Only paths of one_isa_paths() have this.
   bool one_isa = false;
   // Keys and values: "f32", "bf16" or "int8" (one scale per position and head); "" = float32 with
-  // f32 weights, bfloat16 otherwise.
+  // f32 weights, bfloat16 otherwise. A GPU has the latter two only.
   std::string kv_dtype;
   bool measure_phases = false;
 };
@@ -149,14 +149,15 @@ std::vector<std::string> kv_dtypes();
 
 class Session {
  public:
-  // Throws usage_error (unknown device or isa, with the list) and data_error (not enough memory).
+  // Throws usage_error (what resolve_options() refuses, engine/session_options.h) and data_error
+  // (not enough memory).
   static std::unique_ptr<Session> create(std::shared_ptr<const Model> model,
                                          const SessionOptions& options);
   virtual ~Session() = default;
 
   virtual const Model& model() const = 0;
   virtual const SessionOptions& options() const = 0;  // with defaults resolved
-  virtual std::string isa() const = 0;                // path in use: "avx512", "avx2", "reference"
+  virtual std::string isa() const = 0;                // path in use: "avx512", "reference", "sm_90"
   virtual int n_threads() const = 0;
 
   // Number of committed tokens of a sequence.
@@ -215,7 +216,6 @@ class Session {
 // Instruction-set paths this machine can run, best first; "reference" is always last. All give the
 // same bits.
 std::vector<std::string> available_isas();
-std::vector<std::string> available_devices();  // "cpu" first
 // Physical cores this process may use (affinity mask and cgroup quota): the default thread count.
 int allowed_cores();
 

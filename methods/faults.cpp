@@ -71,6 +71,24 @@ class MiscountingMethod final : public Decorator {
   int64_t step_ = 0;
 };
 
+// Breaks like a GPU in the middle of the third step.
+class BreakingDevice final : public Decorator {
+ public:
+  using Decorator::Decorator;
+  void start(const GenerationContext& context) override {
+    Decorator::start(context);
+    step_ = 0;
+  }
+  StepOutcome step(PhaseTimer& timer) override {
+    const StepOutcome outcome = Decorator::step(timer);
+    if (++step_ == 3) throw base::DeviceFault("none", "a planted fault", "step 3");
+    return outcome;
+  }
+
+ private:
+  int64_t step_ = 0;
+};
+
 // A child of the last accepted node that the target did not want, -1 without one.
 int rejected_child(const SpeculativeMethod::Verdict& verdict) {
   const TokenTree& tree = verdict.tree;
@@ -142,7 +160,9 @@ double parse_share(const std::string& fault, std::string_view prefix, double mos
 
 }  // namespace
 
-std::vector<std::string> known_faults() { return {"slow:10%", "wrong-accept", "miscount"}; }
+std::vector<std::string> known_faults() {
+  return {"slow:10%", "wrong-accept", "miscount", "device-fault"};
+}
 
 std::unique_ptr<DecodingMethod> plant_fault(std::unique_ptr<DecodingMethod> method,
                                             const std::string& fault) {
@@ -150,6 +170,7 @@ std::unique_ptr<DecodingMethod> plant_fault(std::unique_ptr<DecodingMethod> meth
   if (fault.starts_with(kSlow))
     return std::make_unique<SlowMethod>(std::move(method), parse_share(fault, kSlow, 1000));
   if (fault == "miscount") return std::make_unique<MiscountingMethod>(std::move(method));
+  if (fault == "device-fault") return std::make_unique<BreakingDevice>(std::move(method));
   if (fault == "wrong-accept") {
     with_verdicts(*method, "fault 'wrong-accept'").set_verdict_hook(WrongAcceptance{});
     return method;

@@ -154,6 +154,7 @@ int64_t copy_run(const ResultStore& source, int64_t run_id, ResultStore& target)
   copy_rows(target, "node", of_turn, {{"turn_id", plus("turn_id", turn)}});
   copy_rows(target, "divergence", of_turn, {{"turn_id", plus("turn_id", turn)}});
   copy_rows(target, "clock", of_generation, {{"generation_id", plus("generation_id", generation)}});
+  copy_rows(target, "gpu", of_generation, {{"generation_id", plus("generation_id", generation)}});
   copy_rows(target, "score", of_generation, {{"generation_id", plus("generation_id", generation)}});
   // They hold for arms of any run: those the target has stay.
   copy_rows(target, "certificate", "true", {}, "INSERT OR IGNORE");

@@ -136,6 +136,14 @@ constexpr std::array<Migration, kSchemaVersion> kMigrations = {{
      "  steal_ns INTEGER NOT NULL,"
      "  preempted INTEGER NOT NULL"
      ");"},
+    {"what the GPU did meanwhile",
+     "CREATE TABLE gpu ("
+     "  generation_id INTEGER PRIMARY KEY REFERENCES generation (id) ON DELETE CASCADE,"
+     "  temperature_c REAL,"
+     "  power_w REAL,"
+     "  energy_mj INTEGER,"
+     "  slowed_by TEXT NOT NULL"
+     ");"},
 }};
 
 // results/repetition.h over a token blob, for migrations.

@@ -70,6 +70,14 @@ struct ClockRecord {
   int64_t preempted = 0;                  // involuntary context switches of this process
 };
 
+// What a GPU did while a generation ran; its clock is ClockRecord::device_mhz. Absent is what it
+// does not tell.
+struct GpuRecord {
+  std::optional<double> temperature_c = {}, power_w = {};  // at the end
+  std::optional<int64_t> energy_mj = {};                   // from beginning to end
+  std::string slowed_by = {};  // why its clock was below the maximum at the end, "" = it was not
+};
+
 // One generation: one prompt, one arm, one repeat or sample; one or more turns.
 struct GenerationRecord {
   std::string arm_key;     // see ArmRecord
@@ -87,6 +95,7 @@ struct GenerationRecord {
   int64_t tokenize_ns = 0, detokenize_ns = 0;
   std::string started;               // UTC, ISO 8601
   std::optional<ClockRecord> clock;  // absent when nothing could be read
+  std::optional<GpuRecord> gpu;      // on a GPU that tells
 };
 
 struct ScoreRecord {

@@ -1,4 +1,4 @@
--- Tables of an evalrun result database, schema version 6. Raw values only; ratios are born in
+-- Tables of an evalrun result database, schema version 7. Raw values only; ratios are born in
 -- views.sql. Field by field in docs/schema.md. Times are nanoseconds, ids of tokens int32.
 
 CREATE TABLE meta (
@@ -184,6 +184,15 @@ CREATE TABLE clock (
   others_ns     INTEGER NOT NULL,           -- of other processes and the kernel
   steal_ns      INTEGER NOT NULL,           -- other guests of the host had the cores
   preempted     INTEGER NOT NULL            -- involuntary context switches
+);
+
+-- What the GPU did that a generation ran on. None in runs on the CPU.
+CREATE TABLE gpu (
+  generation_id INTEGER PRIMARY KEY REFERENCES generation (id) ON DELETE CASCADE,
+  temperature_c REAL,                       -- at the end, like power; NULL = not readable
+  power_w       REAL,
+  energy_mj     INTEGER,                    -- from beginning to end
+  slowed_by     TEXT NOT NULL               -- why its clock was below the maximum at the end
 );
 
 CREATE TABLE score (

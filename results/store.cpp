@@ -110,7 +110,7 @@ struct ResultStore::Impl {
   // An error in the middle leaves a prepared statement half bound.
   void forget_prepared() {
     insert_generation.reset(), insert_turn.reset(), insert_step.reset(), insert_node.reset();
-    insert_divergence.reset(), insert_clock.reset(), insert_score.reset();
+    insert_divergence.reset(), insert_clock.reset(), insert_gpu.reset(), insert_score.reset();
   }
   void insert(int64_t generation_id, const ScoreRecord& score) {
     Statement& s = prepared(insert_score, "INSERT INTO score VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)");
@@ -129,6 +129,11 @@ struct ResultStore::Impl {
       << c.preempted;
     s.run();
   }
+  void insert(int64_t generation_id, const GpuRecord& g) {
+    Statement& s = prepared(insert_gpu, "INSERT INTO gpu VALUES (?, ?, ?, ?, ?)");
+    s << generation_id << g.temperature_c << g.power_w << g.energy_mj << g.slowed_by;
+    s.run();
+  }
   int64_t id_of(std::string_view sql, int64_t run_id, const std::string& key) {
     Statement s(db, path, sql);
     s << run_id << key;
@@ -138,7 +143,7 @@ struct ResultStore::Impl {
   const std::string& path;
   sqlite3* db = nullptr;
   std::unique_ptr<Statement> insert_generation, insert_turn, insert_step, insert_node;
-  std::unique_ptr<Statement> insert_divergence, insert_clock, insert_score;
+  std::unique_ptr<Statement> insert_divergence, insert_clock, insert_gpu, insert_score;
 };
 
 ResultStore::ResultStore(const std::string& path, Mode mode)
@@ -341,6 +346,7 @@ int64_t ResultStore::add_generation(int64_t run_id, int64_t arm_id, int64_t prom
       for (const DivergenceRecord& d : t.divergences) impl_->insert(turn_id, d);
     }
     if (g.clock) impl_->insert(id, *g.clock);
+    if (g.gpu) impl_->insert(id, *g.gpu);
     for (const ScoreRecord& score : scores) impl_->insert(id, score);
     transaction.commit();
     return id;

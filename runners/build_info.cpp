@@ -15,7 +15,7 @@ BuildInfo make_build_info() {
   info.build_type = EVALRUN_BUILD_TYPE;
   info.compiler = EVALRUN_COMPILER;
   info.sanitizers = EVALRUN_SANITIZERS;
-  info.cuda = engine::cuda::list_devices().compiled_in;
+  info.cuda = engine::cuda::compiled_in();
   info.id = info.commit;
   if (info.commit == "unknown" || info.commit.ends_with("-dirty"))
     info.id += "+" + base::sha256_file("/proc/self/exe").substr(0, 16);

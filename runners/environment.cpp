@@ -84,7 +84,7 @@ std::map<std::string, std::string> evalrun_variables() {
 std::map<std::string, std::string> figure_variables() {
   std::map<std::string, std::string> variables = evalrun_variables();
   for (const char* name : {"EVALRUN_HOME", "EVALRUN_DATA", "EVALRUN_DB", "EVALRUN_SHARED",
-                           "EVALRUN_ISA", "EVALRUN_NO_WEIGHT_CACHE"})
+                           "EVALRUN_ISA", "EVALRUN_NO_WEIGHT_CACHE", "EVALRUN_NVML"})
     variables.erase(name);
   return variables;
 }

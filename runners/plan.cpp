@@ -6,10 +6,12 @@
 
 #include "engine/base/error.h"
 #include "engine/base/text.h"
+#include "engine/session_options.h"
 #include "evaluators/evaluator.h"
 #include "methods/faults.h"
 #include "methods/speculative_method.h"
 #include "runners/environment.h"
+#include "runners/gpu_state.h"
 
 namespace evalrun::runners {
 namespace {
@@ -249,9 +251,7 @@ class Planner {
     engine::SessionOptions options = request_.session;
     options.max_tokens = plan_.capacity;
     options.kv_cache = request_.suite.kv_cache;
-    if (options.n_threads == 0) options.n_threads = engine::allowed_cores();
-    if (options.isa.empty()) options.isa = engine::available_isas().front();
-    return options;
+    return engine::resolve_engine(std::move(options));
   }
 
   void describe_engine(const engine::Model& model, results::ArmRecord& r) const {
@@ -305,6 +305,7 @@ class Planner {
   void describe_run() {
     results::RunRecord& run = plan_.run;
     run.environment.merge(capture_environment());
+    run.environment.merge(gpu_environment(plan_.arms.front().record.device));
     run.environment["model_path"] = request_.target->path();
     run.environment["model_hash"] = request_.target->hash();
     if (request_.draft != nullptr) run.environment["draft_path"] = request_.draft->path();
@@ -324,6 +325,8 @@ class Planner {
                               build.compiler, build.sanitizers);
     parts.machine =
         fmt::format("{}, {} cores", run.environment["cpu"], run.environment["cores_allowed"]);
+    if (const auto gpu = run.environment.find("gpu"); gpu != run.environment.end())
+      parts.machine += ", " + gpu->second;
     parts.label = run.label;
     parts.nonce = request_.nonce;
     parts.faults = request_.faults;
@@ -349,6 +352,7 @@ engine::SessionOptions planned_session(const PlanRequest& request, const RunPlan
   options.kv_cache = request.suite.kv_cache;
   options.n_threads = plan.arms.front().record.threads;
   options.isa = plan.arms.front().record.isa;
+  options.device = plan.arms.front().record.device;
   return options;
 }
 

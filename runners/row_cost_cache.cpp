@@ -10,6 +10,7 @@
 #include "engine/machine_probes.h"
 #include "runners/build_info.h"
 #include "runners/environment.h"
+#include "runners/gpu_state.h"
 
 namespace evalrun::runners {
 namespace {
@@ -78,11 +79,13 @@ MeasuredRowCost obtain(const RowCostRequest& request) {
   const int threads = request.session.n_threads;
   result.round_trip_ns = engine::cache_line_round_trip_ns(threads);
   const auto environment = capture_environment();
-  const auto cpu = environment.find("cpu");
+  const auto gpu = gpu_environment(request.session.device);
+  const auto& described = gpu.empty() ? environment : gpu;
+  const auto name = described.find(gpu.empty() ? "cpu" : "gpu");
+  const std::string processor = name != described.end() ? name->second : "unknown";
   const std::string key = request.cache_file.empty()
                               ? ""
-                              : row_cost_key(*request.model, request.session,
-                                             cpu != environment.end() ? cpu->second : "unknown",
+                              : row_cost_key(*request.model, request.session, processor,
                                              placement_class(result.round_trip_ns, threads));
   if (!key.empty()) {
     try {
@@ -185,10 +188,12 @@ std::string row_cost_key(const engine::Model& model, const engine::SessionOption
                      session.kv_dtype, cpu, placement, build.version, build.id);
 }
 
-MeasuredRowCost obtain_row_cost(const RowCostRequest& request) noexcept {
+MeasuredRowCost obtain_row_cost(const RowCostRequest& request) {
   MeasuredRowCost result;
   try {
     return obtain(request);
+  } catch (const base::DeviceFault& fault) {
+    throw base::DeviceFault("measuring T(n)", fault);
   } catch (const std::exception& error) {
     result.problem = error.what();
   }

@@ -42,8 +42,9 @@ struct MeasuredRowCost {
   std::string problem;  // why there is no table, or why the file could not be used; "" = none
 };
 
-// Never throws: a run without a table is still a run. Measures in a session of its own, so that the
-// measured one starts as it always did. A cache file that is broken is written anew.
-MeasuredRowCost obtain_row_cost(const RowCostRequest& request) noexcept;
+// A DeviceFault is thrown, and nothing else: a run without a table is still a run. Measures in a
+// session of its own, so that the measured one starts as it always did. A cache file that is broken
+// is written anew.
+MeasuredRowCost obtain_row_cost(const RowCostRequest& request);
 
 }  // namespace evalrun::runners

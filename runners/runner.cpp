@@ -6,12 +6,14 @@
 #include "engine/base/error.h"
 #include "engine/base/rng.h"
 #include "engine/base/text.h"
+#include "engine/devices.h"
 #include "engine/machine_probes.h"
 #include "evaluators/evaluator.h"
 #include "methods/decode_loop.h"
 #include "methods/replay.h"
 #include "runners/deferred_scores.h"
 #include "runners/environment.h"
+#include "runners/gpu_state.h"
 #include "runners/machine_clock.h"
 #include "runners/replay_paths.h"
 #include "runners/warmup.h"
@@ -177,14 +179,24 @@ struct Runner::Impl {
       const Answers* path = plan.suite.replay ? &path_of(v) : nullptr;
       reset_peak_memory();
       session.reset();
+      const auto gpu_before = sample_gpu(session.options().device);
       const MachineCounters before = read_machine_counters();
       begin = clock.now_ns();
       converse(prompt(v), session, *methods[arm_index], path, g);
       g.total_ns = clock.now_ns() - begin;
       g.clock = clock_between(before, read_machine_counters());
-      if (g.clock) g.clock->device_mhz = processor_mhz();
+      const auto gpu_after = sample_gpu(session.options().device);
+      g.gpu = gpu_between(gpu_before, gpu_after);
+      if (g.clock) g.clock->device_mhz = gpu_after ? gpu_after->sm_mhz : processor_mhz();
       if (path != nullptr) paths.add_gaps(v.arm, v.prompt, conversation, session, g);
       scores = score(prompt(v), g);
+    } catch (const base::DeviceFault& fault) {
+      // Every generation behind it would fail, too: this one is left to the next process.
+      throw base::DeviceFault(
+          fmt::format("arm {}, prompt {} ({} of {} generations are stored)", arm(v).record.label,
+                      prompt(v).record.id, outcome.stored_before + outcome.measured,
+                      outcome.planned),
+          fault);
     } catch (const std::exception& e) {
       // One broken generation must not end an hour of measuring; its row says what happened and
       // carries no half-measured numbers.
@@ -234,6 +246,9 @@ struct Runner::Impl {
       if (steady == nullptr) return;
       for (const results::StepRecord& s : turn.steps)
         steady->add(s.draft_ns + s.verify_ns + s.commit_ns + s.other_ns);
+    } catch (const base::DeviceFault& fault) {
+      throw base::DeviceFault(fmt::format("warm-up of {}", plan.arms[arm_index].record.label),
+                              fault);
     } catch (const std::exception&) {
       methods[arm_index] = plan.arms[arm_index].build();
     }
@@ -371,6 +386,7 @@ void measure_row_cost(const PlanRequest& request, const RunPlan& plan,
   if (options.row_cost_seconds <= 0) return;
   *plan.row_cost = obtain_row_cost({request.target, planned_session(request, plan),
                                     options.row_cost_cache, options.row_cost_seconds});
+  if (engine::is_gpu(planned_session(request, plan).device)) return;  // its memory is not probed
   // Of larger models a part: what is beyond every cache is read alike.
   constexpr size_t kMostProbed = size_t{256} << 20;
   // Enough passes over either: one over a small model takes microseconds.

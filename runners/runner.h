@@ -68,7 +68,8 @@ class Runner {
   // Measures what is pending, each arm in its model's session, which is asked for before anything
   // is measured and must have capacity >= plan.capacity. A session serves all arms of its model,
   // reset in between. A generation that throws becomes a row with status "failed: ..." and the run
-  // goes on; errors of the store end the run (nothing stored is lost).
+  // goes on; errors of the store and a DeviceFault end the run (nothing stored is lost, and the
+  // generation at hand is measured when the run is resumed).
   RunOutcome run(const SessionOf& session_of);
   // The same for a plan whose arms all decode one model.
   RunOutcome run(engine::Session& session);
@@ -82,8 +83,9 @@ class Runner {
 
 // Fills in plan.row_cost, the speed of memory included, for the planned session of the request's
 // target, from the cache or by measuring; a tuned target has the same shape, so that it costs the
-// same. Call before any session exists: its idle threads would be in the way. Never fails; without
-// a table the run is the same, and plan.row_cost->problem says why there is none.
+// same. Call before any session exists: its idle threads would be in the way. Fails by a
+// DeviceFault alone; without a table the run is the same, and plan.row_cost->problem says why there
+// is none.
 void measure_row_cost(const PlanRequest& request, const RunPlan& plan,
                       const RunnerOptions& options);
 

@@ -24,6 +24,7 @@ enum class ExitCode : int {
   kCorrectness = 5,    // outputs differ where they must not
   kEnvironment = 6,    // machine unfit to measure
   kData = 7,           // model, data or result file broken, missing or out of reach
+  kDevice = 8,         // a GPU failed in the middle of the work; results kept
   kInterrupted = 130,  // Ctrl-C; results kept
 };
 
@@ -57,6 +58,25 @@ inline Error data_error(std::string_view file, std::string_view where, std::stri
 inline Error usage_error(std::string message, std::string hint = {}) {
   return Error(ExitCode::kUsage, std::move(message), std::move(hint));
 }
+
+// A device that failed in the middle of its work: from now on it gives errors only, until the
+// process ends. Nothing that catches errors may go on with the next generation.
+class DeviceFault : public Error {
+ public:
+  // "device cuda:0: an illegal memory access was encountered, in the forward". The remedy is part
+  // of the kind: what was measured is stored.
+  DeviceFault(std::string_view device, std::string_view what, std::string_view where)
+      : DeviceFault(fmt::format("device {}: {}, in {}", device, what, where)) {}
+  // The same with the place in a run in front.
+  DeviceFault(std::string_view place, const DeviceFault& fault)
+      : DeviceFault(fmt::format("{}: {}", place, fault.message())) {}
+
+ private:
+  explicit DeviceFault(std::string message)
+      : Error(ExitCode::kDevice, std::move(message),
+              "run the same command again: it starts the device anew and goes on behind what is "
+              "stored; if it fails again, see `evalrun doctor` and the kernel's log (dmesg)") {}
+};
 
 // A broken invariant of ours; thrown (not aborted) so that a sweep can record it and go on.
 class InternalError : public std::logic_error {

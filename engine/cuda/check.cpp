@@ -6,9 +6,11 @@ namespace evalrun::engine::cuda {
 
 void throw_device_error(cudaError_t error, const char* what, const char* file, int line) {
   const std::string_view path(file);
-  const std::string text =
-      fmt::format("CUDA error {} ({}) in {} at {}:{}", cudaGetErrorName(error),
-                  cudaGetErrorString(error), what, path.substr(path.rfind('/') + 1), line);
+  const std::string place = fmt::format("{}:{}", path.substr(path.rfind('/') + 1), line);
+  const std::string text = fmt::format("CUDA error {} ({}) in {} at {}", cudaGetErrorName(error),
+                                       cudaGetErrorString(error), what, place);
+  int device = 0;
+  (void)cudaGetDevice(&device);
   switch (error) {
     case cudaErrorMemoryAllocation:
       throw base::Error(base::ExitCode::kData, text,
@@ -20,9 +22,8 @@ void throw_device_error(cudaError_t error, const char* what, const char* file, i
     case cudaErrorNoKernelImageForDevice:
       throw base::usage_error(text, "build for this GPU: cmake --preset cuda-all");
     default:
-      throw base::Error(static_cast<base::ExitCode>(8), text,
-                        "the device cannot be used by this process any more; what was measured is "
-                        "stored. Run the same command again: it resumes");
+      throw base::DeviceFault(fmt::format("cuda:{}", device), cudaGetErrorString(error),
+                              fmt::format("{} ({}) at {}", what, cudaGetErrorName(error), place));
   }
 }
 

@@ -366,7 +366,8 @@ void add_check_command(CLI::App& app, Context& context) {
   auto* drill = command->add_option(
       "--self-test", options->fault,
       "Prove that the gate works: plant every fault in turn; with FAULT (slow:5%, ar-slow:5%, "
-      "all-slow:5%, wrong-accept, miscount) plant that one and exit with the gate's own code");
+      "all-slow:5%, wrong-accept, miscount, device-fault) plant that one and exit with the gate's "
+      "own code");
   drill->expected(0, 1)->option_text("[FAULT]");
   command
       ->add_option(

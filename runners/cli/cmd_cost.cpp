@@ -146,10 +146,15 @@ void print_one(const Measured& m, size_t i) {
                          m.models[i]->config().name, engine::name_of(m.models[i]->format()),
                          session.isa(), session.n_threads(), table.context, table.rounds));
   print_line(table_of(table));
-  print_line(fmt::format("floor {:.3f} ms = {} / {:.1f} GB/s; T(1) reaches {:.0f} %; {:.1f} tok/s",
-                         table.floor_ms(), human_bytes(static_cast<double>(table.bytes)),
-                         table.bandwidth / 1e9, 100 * table.floor_ms() / table.ms(1),
-                         1e3 / table.ms(1)));
+  const std::string bytes = human_bytes(static_cast<double>(table.bytes));
+  print_line(table.bandwidth > 0
+                 ? fmt::format("floor {:.3f} ms = {} / {:.1f} GB/s; T(1) reaches {:.0f} %; {:.1f} "
+                               "tok/s",
+                               table.floor_ms(), bytes, table.bandwidth / 1e9,
+                               100 * table.floor_ms() / table.ms(1), 1e3 / table.ms(1))
+                 : fmt::format("{} are read, {:.1f} GB/s at T(1); {:.1f} tok/s", bytes,
+                               static_cast<double>(table.bytes) / table.ms(1) / 1e6,
+                               1e3 / table.ms(1)));
   for (const engine::PrefillCost& p : table.prefill)
     print_line(fmt::format("prompt of {} tokens: {:.1f} ms, {:.0f} tok/s", p.tokens, p.ms,
                            p.tokens_per_s()));

@@ -9,7 +9,8 @@
 #include "datasets/dataset.h"
 #include "datasets/manifest.h"
 #include "engine/base/text.h"
-#include "engine/cuda/devices.h"
+#include "engine/cuda/nvml.h"
+#include "engine/devices.h"
 #include "engine/machine_probes.h"
 #include "evaluators/self_test.h"
 #include "results/store.h"
@@ -123,17 +124,57 @@ void examine_isas(Findings& out) {
   out.push_back(std::move(f));
 }
 
-void examine_devices(Findings& out) {
-  const engine::cuda::DeviceList cuda = engine::cuda::list_devices();
-  if (!cuda.compiled_in) {
-    out.push_back({"CUDA", "not compiled in", Level::kNote});
-  } else if (cuda.devices.empty()) {
-    out.push_back({"CUDA", "no device: " + cuda.problem, Level::kNote});
+// What is not known is left out.
+void examine_gpu(const engine::cuda::Device& gpu,
+                 const std::optional<engine::cuda::GpuFacts>& facts,
+                 const std::optional<engine::cuda::GpuSample>& sample, Findings& out) {
+  Finding f{fmt::format("cuda:{}", gpu.index),
+            fmt::format("{}, compute {}.{}, {}", gpu.name, gpu.compute_major, gpu.compute_minor,
+                        human_bytes(static_cast<double>(gpu.memory_bytes)))};
+  const auto add = [&](const char* what, const char* unit, const std::optional<double>& now,
+                       const std::optional<double>& most) {
+    if (!now && !most) return;
+    f.value += fmt::format(", {}{}{} {}", what, now ? fmt::format("{:.0f}", *now) : "?",
+                           most ? fmt::format(" of {:.0f}", *most) : "", unit);
+  };
+  const engine::cuda::GpuFacts known = facts.value_or(engine::cuda::GpuFacts{});
+  const engine::cuda::GpuSample now = sample.value_or(engine::cuda::GpuSample{});
+  add("SM ", "MHz", now.sm_mhz, known.sm_mhz_max);
+  add("memory ", "MHz", known.memory_mhz, known.memory_mhz_max);
+  add("", "W", now.power_w, known.power_limit_w);
+  add("", "°C", now.temperature_c, std::nullopt);
+  if (known.memory_free_bytes)
+    f.value += ", free " + human_bytes(static_cast<double>(*known.memory_free_bytes));
+  if (!known.driver_version.empty()) f.value += ", driver " + known.driver_version;
+  if (!facts) f.value += ", clocks and power not available (no NVML)";
+  const std::string reasons = engine::cuda::words_of_reasons(now.reasons.value_or(0));
+  if (!reasons.empty()) f.value += ", clock limited by: " + reasons;
+  const std::string unusable = engine::unusable_because(gpu);
+  if (!unusable.empty()) {
+    f.level = Level::kNote;
+    f.hint = "cannot be used: " + unusable;
+  } else if (engine::cuda::is_slowed(now.reasons.value_or(0))) {
+    f.level = Level::kWarning;
+    f.hint = "its clock is held back: let it cool, or raise its power limit";
   }
+  out.push_back(std::move(f));
+}
+
+void examine_devices(Findings& out) {
+  using engine::cuda::Nvml;
+  const engine::cuda::DeviceList& cuda = engine::cuda::list_devices();
+  const engine::GpuObstacle obstacle = engine::gpu_obstacle(cuda);
+  out.push_back({"CUDA",
+                 obstacle.why.empty()
+                     ? fmt::format("{}, driver for {}", cuda.runtime_version, cuda.driver_version)
+                     : "cannot be used: " + obstacle.why,
+                 obstacle.why.empty() ? Level::kOk : Level::kNote, obstacle.remedy});
+  const Nvml& nvml = Nvml::of_this_machine();
   for (const engine::cuda::Device& d : cuda.devices)
-    out.push_back({fmt::format("CUDA device {}", d.index),
-                   fmt::format("{}, compute {}.{}, {}", d.name, d.compute_major, d.compute_minor,
-                               human_bytes(static_cast<double>(d.memory_bytes)))});
+    examine_gpu(d, nvml.facts(d.pci_bus_id), nvml.sample(d.pci_bus_id), out);
+  if (!cuda.devices.empty()) return;
+  for (const engine::cuda::GpuFacts& f : nvml.all())  // there, and of no use to this build
+    out.push_back({"GPU", fmt::format("{}, driver {}", f.name, f.driver_version), Level::kNote});
 }
 
 void examine_model(const std::string& given, Findings& out) {

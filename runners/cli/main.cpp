@@ -24,7 +24,7 @@ constexpr const char* kFooter = R"(Examples:
 
 `evalrun COMMAND --help` shows the options of a command. Results go to standard output, everything
 else to standard error. Exit codes: 0 ok, 1 slower, 2 usage, 3 no baseline, 4 inconclusive,
-5 wrong output, 6 environment, 7 data or files, 130 interrupted.)";
+5 wrong output, 6 environment, 7 data or files, 8 device fault, 130 interrupted.)";
 
 std::string version_text() {
   const runners::BuildInfo& build = runners::build_info();

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "engine/base/text.h"
+#include "engine/devices.h"
 #include "runners/cli/cli.h"
 
 namespace evalrun::cli {
@@ -13,16 +14,6 @@ constexpr const char* kDefaultModel = "SmolLM2-135M-Instruct.Q4_1.gguf";
 
 std::string join(const std::vector<std::string>& names) {
   return fmt::format("{}", fmt::join(names, ", "));
-}
-
-void check_device(const std::string& device) {
-  const std::vector<std::string> devices = engine::available_devices();
-  if (std::find(devices.begin(), devices.end(), device) != devices.end()) return;
-  throw base::usage_error(
-      device.starts_with("cuda")
-          ? fmt::format("no device '{}': this version measures on the CPU only", device)
-          : fmt::format("unknown device '{}'", device),
-      "devices here: " + join(devices));
 }
 
 }  // namespace
@@ -94,7 +85,9 @@ void ModelOptions::add_without_formats(CLI::App& app) {
   const char* group = "Model";
   app.add_option("-m,--model", model, "GGUF file or Hugging Face folder (default: SmolLM2-135M)")
       ->group(group);
-  app.add_option("--device", device, "Where to compute: cpu")->capture_default_str()->group(group);
+  app.add_option("--device", device, "Where to compute: cpu, cuda (the first GPU) or cuda:N")
+      ->capture_default_str()
+      ->group(group);
   app.add_option("--isa", isa, "Instruction set path (default: the best this machine has)")
       ->envname("EVALRUN_ISA")
       ->group(group);
@@ -126,7 +119,7 @@ std::string ModelOptions::path() const {
 }
 
 std::shared_ptr<const engine::Model> ModelOptions::load() const {
-  check_device(device);
+  engine::check_device(device);
   const engine::WeightFormat format = engine::weight_format_by_name(dtype);
   return engine::load_model(
       path(), {.format = format, .n_threads = threads, .chat_template = chat_template});
@@ -140,8 +133,8 @@ std::shared_ptr<const engine::Model> ModelOptions::load_draft() const {
 }
 
 engine::SessionOptions ModelOptions::session_options(int max_tokens) const {
-  check_device(device);
-  if (!isa.empty()) check_isa(isa);
+  engine::check_device(device);
+  if (!isa.empty() && !engine::is_gpu(device)) check_isa(isa);
   engine::SessionOptions options;
   options.max_tokens = max_tokens;
   options.n_threads = threads;

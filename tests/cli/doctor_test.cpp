@@ -29,6 +29,23 @@ TEST_F(Doctor, FitWithAModel) {
   EXPECT_EQ(run({"doctor", "-m", tiny_model()}).exit_code, 0);
 }
 
+TEST_F(Doctor, SaysWhatGpusThereAre) {
+  const ProgramResult result = run_command_in(
+      folder_, {"/bin/sh", "-c",
+                std::string("EVALRUN_NVML=") + EVALRUN_FAKE_NVML + " " + evalrun_command({})[0] +
+                    " doctor -m " + tiny_model() + " --json"});
+  const json report = json::parse(result.out);
+  const std::string cuda = finding(report, "CUDA")["value"];
+  // Without a GPU, or without CUDA, the driver's list is all there is.
+  if (cuda.starts_with("cannot be used")) {
+    EXPECT_EQ(finding(report, "GPU")["value"], "Fake GPU 80GB, driver 530.41");
+    EXPECT_FALSE(finding(report, "CUDA")["hint"].get<std::string>().empty());
+  } else {  // one that the library in its place does not know
+    EXPECT_THAT(finding(report, "cuda:0")["value"].get<std::string>(),
+                ::testing::HasSubstr("clocks and power not available"));
+  }
+}
+
 TEST_F(Doctor, RunsNoProgramsWithoutASandbox) {
   const ProgramResult result = run_command_in(
       folder_, {"/bin/sh", "-c", "PATH=/nowhere " + evalrun_command({})[0] + " doctor --code"});

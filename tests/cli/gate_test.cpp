@@ -49,6 +49,13 @@ class Gate : public CommandTest {
   }
 };
 
+TEST_F(Gate, ADeviceFaultEndsTheMeasuring) {
+  const ProgramResult result = self_test("device-fault");
+  EXPECT_EQ(result.exit_code, 8) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("device none: a planted fault, in step 3"));
+  EXPECT_THAT(result.err, HasSubstr("run the same command again"));
+}
+
 TEST_F(Gate, MissingBaseline) {
   const ProgramResult result = check({"--verdict", "v.json"});
   EXPECT_EQ(result.exit_code, 3);

@@ -291,7 +291,7 @@ TEST_F(StoredRuns, BaselineFilesThatAreRefused) {
   execute("UPDATE meta SET value = '4' WHERE name = 'schema_version'");
   expect_refused(run({"baseline", "import", "r.db", "--db", "new.db"}), 7, "migrated");
   execute(
-      "UPDATE meta SET value = '6' WHERE name = 'schema_version'; "
+      "UPDATE meta SET value = '7' WHERE name = 'schema_version'; "
       "UPDATE generation SET fault = 'miscount' WHERE id = 2");
   expect_refused(run({"baseline", "import", "r.db", "--db", "new.db"}), 2, "planted fault");
   EXPECT_FALSE(std::filesystem::exists(folder_.file("new.db")));

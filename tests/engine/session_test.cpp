@@ -103,8 +103,14 @@ TEST(Session, UnknownDeviceAndIsaNameWhatExists) {
     EXPECT_THAT(e.what(), HasSubstr("reference"));
   }
   o.isa.clear();
-  o.device = "cuda";
-  EXPECT_THROW((void)Session::create(model, o), base::Error);
+  o.device = "cuda:77";  // nobody's, whatever the machine
+  try {
+    (void)Session::create(model, o);
+    FAIL();
+  } catch (const base::Error& e) {
+    EXPECT_EQ(e.code(), base::ExitCode::kUsage);
+    EXPECT_THAT(e.what(), HasSubstr("devices here: cpu"));
+  }
 }
 
 TEST(Session, TooLargeACacheIsRefusedBeforeAllocating) {

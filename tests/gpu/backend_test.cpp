@@ -131,7 +131,7 @@ INSTANTIATE_TEST_SUITE_P(Cuda, Backend, ::testing::ValuesIn(cuda_paths()),
 
 TEST(CudaBackend, AContextThatDoesNotFitIsRefusedBeforeAnythingIsAllocated) {
   ModelConfig c = small_config();
-  c.n_layers = 4, c.n_kv_heads = 4, c.max_context = 1 << 28;
+  c.n_layers = 4, c.n_kv_heads = 4, c.max_context = 1 << 27;
   SessionOptions o;
   o.device = "cuda", o.max_tokens = 40'000'000, o.n_sequences = 100;
   try {

@@ -7,9 +7,9 @@
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleMock(&argc, argv);
-  const evalrun::engine::cuda::DeviceList list = evalrun::engine::cuda::list_devices();
+  const evalrun::engine::cuda::DeviceList& list = evalrun::engine::cuda::list_devices();
   if (list.devices.empty()) {
-    std::printf("SKIPPED: no GPU (%s)\n", list.problem.c_str());
+    std::printf("SKIPPED: no GPU (%s)\n", list.error.c_str());
     return 0;
   }
   std::printf("GPU: %s, compute capability %d.%d\n", list.devices[0].name.c_str(),

@@ -27,6 +27,7 @@ SyntheticRun run_named(const std::string& key, int prompts = 2) {
     g.turns[0].asked = 9;
     g.turns[0].divergences = {{.index = prompt, .found = 4, .gap = 0.5}};
     g.clock = ClockRecord{.device_mhz = 2000, .available_ns = 9, .others_ns = prompt};
+    g.gpu = GpuRecord{.energy_mj = 100 + prompt, .slowed_by = "heat"};
   };
   return run;
 }
@@ -49,8 +50,10 @@ std::string content(const ResultStore& store, int64_t run_id) {
         "SELECT a.key, p.key, n.depth, n.rank, n.tested, n.accepted FROM node n JOIN turn t ON "
         "t.id = n.turn_id JOIN generation g ON g.id = t.generation_id JOIN arm a ON a.id = "
         "g.arm_id JOIN prompt p ON p.id = g.prompt_id WHERE g.run_id = ?1 ORDER BY 1, 2, 3, 4",
-        "SELECT a.key, p.key, g.cycle, g.asked, d.idx, d.found, d.gap, c.device_mhz, c.others_ns "
-        "FROM generation g JOIN clock c ON c.generation_id = g.id JOIN arm a ON a.id = g.arm_id "
+        "SELECT a.key, p.key, g.cycle, g.asked, d.idx, d.found, d.gap, c.device_mhz, c.others_ns, "
+        "u.energy_mj, u.slowed_by FROM generation g JOIN clock c ON c.generation_id = g.id JOIN "
+        "gpu u "
+        "ON u.generation_id = g.id JOIN arm a ON a.id = g.arm_id "
         "JOIN prompt p ON p.id = g.prompt_id JOIN turn t ON t.generation_id = g.id JOIN divergence "
         "d ON d.turn_id = t.id WHERE g.run_id = ?1 ORDER BY 1, 2, 5",
         "SELECT a.key, p.key, c.evaluator, c.version, c.value, c.facts FROM score c JOIN "

@@ -61,12 +61,12 @@ TEST(UnfitFile, NewerSchemaNamesBothVersions) {
   {
     ResultStore store(path);
     tests::fill(store, usual());
-    store.execute("UPDATE meta SET value = '7' WHERE name = 'schema_version'");
+    store.execute("UPDATE meta SET value = '8' WHERE name = 'schema_version'");
   }
   for (const auto mode : {ResultStore::Mode::kReadWrite, ResultStore::Mode::kReadOnly}) {
     const base::Error e = error_of([&] { ResultStore store(path, mode); });
     EXPECT_EQ(e.code(), base::ExitCode::kData);
-    EXPECT_THAT(e.what(), HasSubstr("version 7"));
+    EXPECT_THAT(e.what(), HasSubstr("version 8"));
     EXPECT_THAT(e.what(), HasSubstr(fmt::format("up to {}", kSchemaVersion)));
     EXPECT_FALSE(e.hint().empty());
   }
@@ -381,12 +381,30 @@ TEST(Migration, FromVersionFiveAsksTheTokensHowMuchTheyRepeat) {
   g.turns[0].asked = 7;
   g.turns[0].divergences = {{.index = 3, .expected = 1, .found = 2, .gap = 0.5, .spacing = 0.25}};
   g.clock = ClockRecord{.available_ns = 5};
+  g.gpu = GpuRecord{.power_w = 300};
   store.add_generation(1, 3, 1, g, {});
-  for (const char* table : {"divergence", "clock"})
+  for (const char* table : {"divergence", "clock", "gpu"})
     EXPECT_EQ(integer(store, fmt::format("SELECT count(*) FROM {}", table)), 1) << table;
   store.execute("DELETE FROM generation");
-  for (const char* table : {"divergence", "clock"})
+  for (const char* table : {"divergence", "clock", "gpu"})
     EXPECT_EQ(integer(store, fmt::format("SELECT count(*) FROM {}", table)), 0) << table;
+}
+
+TEST(Migration, FromVersionSixGivesGpusATable) {
+  TemporaryFolder folder;
+  const std::string path = folder.file("a.db");
+  const std::string columns = "SELECT group_concat(name, ' ') FROM pragma_table_info('gpu')";
+  std::string layout;
+  {
+    ResultStore store(path);
+    tests::fill(store, usual());
+    layout = text(store, columns);
+    tests::to_version_6(store);
+  }
+  ResultStore store(path);
+  EXPECT_EQ(text(store, columns), layout);
+  EXPECT_EQ(integer(store, "SELECT count(*) FROM generation"), 12);
+  EXPECT_EQ(integer(store, "SELECT count(*) FROM gpu"), 0);
 }
 
 // ---- kill -9 ----

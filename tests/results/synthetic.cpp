@@ -151,7 +151,13 @@ int64_t fill(ResultStore& store, const SyntheticRun& run) {
   return run_id;
 }
 
+void to_version_6(ResultStore& store) {
+  store.execute("DROP TABLE gpu");
+  store.execute("UPDATE meta SET value = '6' WHERE name = 'schema_version'");
+}
+
 void to_version_5(ResultStore& store) {
+  to_version_6(store);
   std::vector<std::string> views;
   store.query("SELECT name FROM sqlite_schema WHERE type = 'view'", {}, [&](const Row& r) {
     views.push_back(r.text(0));

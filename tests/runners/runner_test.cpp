@@ -40,6 +40,8 @@ class ScriptedMethod final : public methods::DecodingMethod {
     tests::FakeClock* clock;
     std::set<int>* fail_at_starts;  // counted over all objects of the arm
     int* starts;
+    const int*
+        device_fails_at;  // entry of the journal whose first step breaks the device, -1 = none
   };
   explicit ScriptedMethod(Script script) : s_(std::move(script)) {}
   void start(const methods::GenerationContext& context) override {
@@ -52,6 +54,8 @@ class ScriptedMethod final : public methods::DecodingMethod {
   }
   methods::StepOutcome step(methods::PhaseTimer& timer) override {
     timer.enter(methods::PhaseTimer::kVerify);
+    if (static_cast<int>(s_.journal->entries.size()) - 1 == *s_.device_fails_at)
+      throw base::DeviceFault("cuda:0", "an illegal memory access was encountered", "the forward");
     engine::Row row;
     row.token = root_;
     engine::ForwardRequest request;
@@ -106,8 +110,8 @@ class RunnerTest : public ::testing::Test {
       arm.record.role = p.arms.empty() ? "baseline" : "method";
       arm.record.lossless = "both";
       arm.build = [this, name] {
-        return std::make_unique<ScriptedMethod>(
-            ScriptedMethod::Script{name, &journal_, &clock_, &fail_at_[name], &starts_[name]});
+        return std::make_unique<ScriptedMethod>(ScriptedMethod::Script{
+            name, &journal_, &clock_, &fail_at_[name], &starts_[name], &device_fails_at_});
       };
       p.arms.push_back(std::move(arm));
     }
@@ -175,6 +179,7 @@ class RunnerTest : public ::testing::Test {
   Journal journal_;
   std::map<std::string, std::set<int>> fail_at_;
   std::map<std::string, int> starts_;
+  int device_fails_at_ = -1;
   std::string db_;
 };
 
@@ -401,6 +406,48 @@ TEST_F(RunnerTest, AFailedGenerationIsARowAndTheRunGoesOn) {
     EXPECT_EQ(row.integer(0), 5);
     return true;
   });
+}
+
+TEST_F(RunnerTest, ADeviceFaultEndsTheRunWhichResumesWithThatGeneration) {
+  const RunPlan p = plan(3, {"ar", "x"});
+  device_fails_at_ = 3;  // in the middle of the second prompt
+  try {
+    execute(p);
+    FAIL() << "the run went on";
+  } catch (const base::Error& e) {
+    EXPECT_EQ(e.code(), base::ExitCode::kDevice);
+    const Visit& v = p.schedule[3];
+    EXPECT_THAT(e.message(),
+                HasSubstr(fmt::format("arm {}, prompt {} (3 of 6 generations are stored): device "
+                                      "cuda:0: an illegal memory access was encountered, in the "
+                                      "forward",
+                                      p.arms[static_cast<size_t>(v.arm)].record.label,
+                                      p.prompts[static_cast<size_t>(v.prompt)].record.id)));
+    EXPECT_THAT(e.hint(), HasSubstr("run the same command again"));
+  }
+  EXPECT_EQ(journal_.entries.size(), 4u) << "nothing is tried on a broken device";
+  EXPECT_THAT(rows("g.status"), ElementsAre("ok", "ok", "ok"));
+  device_fails_at_ = -1;
+  const RunOutcome outcome = execute(p);
+  EXPECT_EQ(outcome.status, RunStatus::kComplete);
+  EXPECT_EQ(outcome.stored_before, 3);
+  EXPECT_EQ(outcome.measured, 3);
+  EXPECT_THAT(rows(kCell), ElementsAreArray(schedule_rows(p)));
+}
+
+TEST_F(RunnerTest, ADeviceFaultWhileWarmingUpEndsTheRun) {
+  Suite suite;
+  suite.warmup = 1;
+  const RunPlan p = plan(1, {"ar", "x"}, suite);
+  device_fails_at_ = 1;
+  try {
+    execute(p);
+    FAIL() << "the run went on";
+  } catch (const base::Error& e) {
+    EXPECT_EQ(e.code(), base::ExitCode::kDevice);
+    EXPECT_THAT(e.message(), HasSubstr("warm-up of x: device cuda:0"));
+  }
+  EXPECT_EQ(journal_.entries.size(), 2u);
 }
 
 TEST_F(RunnerTest, TheSecondTurnHoldsTheFirstAnswerAndKeepsOnlyThePrompt) {

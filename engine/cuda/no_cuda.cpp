@@ -1,0 +1,23 @@
+// All of engine/cuda/ in a build without the toolkit.
+#include "engine/backend.h"
+#include "engine/base/error.h"
+#include "engine/cuda/devices.h"
+
+namespace evalrun::engine {
+namespace cuda {
+
+bool compiled_in() { return false; }
+
+const DeviceList& list_devices() {
+  static const DeviceList none;
+  return none;
+}
+
+}  // namespace cuda
+
+// Behind resolve_engine(), which refuses the device, nobody gets here.
+std::unique_ptr<Backend> make_cuda_backend(std::shared_ptr<const Model>, const SessionOptions&) {
+  throw base::usage_error("this build has no CUDA", "use --device cpu");
+}
+
+}  // namespace evalrun::engine

@@ -1,0 +1,32 @@
+// Devices by name, as --device takes them: "cpu", "cuda:N", and "cuda" for "cuda:0".
+#pragma once
+#include <string>
+#include <vector>
+
+#include "engine/cuda/devices.h"
+
+namespace evalrun::engine {
+
+inline constexpr int kLeastComputeMajor = 8;  // compute capability 8.0: bfloat16, async copies
+
+bool is_gpu(const std::string& device);  // a CUDA device by its name, there or not
+
+// Names that can be used, "cpu" first. The one with a list is for tests.
+std::vector<std::string> available_devices();
+std::vector<std::string> available_devices(const cuda::DeviceList& gpus);
+
+// Why no GPU can be used, and what to do about it; `why` is empty when one can.
+struct GpuObstacle {
+  std::string why, remedy;
+};
+GpuObstacle gpu_obstacle(const cuda::DeviceList& gpus);
+// "" = usable; else "its compute capability 7.5 is below 8.0".
+std::string unusable_because(const cuda::Device& gpu);
+
+// Throws usage_error for a name nobody knows and for a device that cannot be used: why not, what
+// can be used, the remedy. Looks at GPUs only when a GPU is named.
+void check_device(const std::string& device);
+// The GPU of that name, with the same errors.
+const cuda::Device& find_gpu(const std::string& device, const cuda::DeviceList& gpus);
+
+}  // namespace evalrun::engine

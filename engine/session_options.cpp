@@ -1,0 +1,91 @@
+#include "engine/session_options.h"
+
+#include <algorithm>
+
+#include "engine/base/error.h"
+#include "engine/base/text.h"
+#include "engine/devices.h"
+
+namespace evalrun::engine {
+namespace {
+
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+SessionOptions resolve_cpu(SessionOptions o) {
+  const std::vector<std::string> isas = available_isas();
+  if (o.isa.empty()) o.isa = isas.front();
+  if (!contains(isas, o.isa))
+    throw base::usage_error(fmt::format("this machine cannot run the '{}' kernels", o.isa),
+                            base::suggest(o.isa, isas));
+  if (o.one_isa && !contains(one_isa_paths(), o.isa))
+    throw base::usage_error(
+        fmt::format("path '{}' has no bits of its own: one-isa is for AMX with amx_bf16", o.isa),
+        "leave --bits out: its results are the same and as fast");
+  if (o.n_threads <= 0) o.n_threads = allowed_cores();
+  return o;
+}
+
+SessionOptions resolve_gpu(SessionOptions o, const cuda::DeviceList& gpus) {
+  const cuda::Device& gpu = find_gpu(o.device, gpus);
+  o.device = fmt::format("cuda:{}", gpu.index);
+  const std::string isa = fmt::format("sm_{}{}", gpu.compute_major, gpu.compute_minor);
+  if (!o.isa.empty() && o.isa != isa)
+    throw base::usage_error(
+        fmt::format("device '{}' ({}) computes as '{}', not as '{}' (--isa, EVALRUN_ISA)", o.device,
+                    gpu.name, isa, o.isa),
+        "leave --isa out and unset EVALRUN_ISA");
+  o.isa = isa;
+  if (o.one_isa)
+    throw base::usage_error("--bits one-isa is for the CPU: a GPU has one path per architecture",
+                            "leave --bits out");
+  o.n_threads = 1;
+  return o;
+}
+
+// Looking for GPUs starts their driver: not for work on the CPU.
+const cuda::DeviceList& gpus_for(const SessionOptions& o) {
+  static const cuda::DeviceList none;
+  return o.device == "cpu" ? none : cuda::list_devices();
+}
+
+std::string default_kv_dtype(WeightFormat format) {
+  return format == WeightFormat::kF32 ? "f32" : "bf16";
+}
+
+}  // namespace
+
+SessionOptions resolve_engine(SessionOptions o, const cuda::DeviceList& gpus) {
+  return o.device == "cpu" ? resolve_cpu(std::move(o)) : resolve_gpu(std::move(o), gpus);
+}
+
+SessionOptions resolve_engine(SessionOptions o) {
+  const cuda::DeviceList& gpus = gpus_for(o);
+  return resolve_engine(std::move(o), gpus);
+}
+
+SessionOptions resolve_options(SessionOptions options, WeightFormat format,
+                               const cuda::DeviceList& gpus) {
+  SessionOptions o = resolve_engine(std::move(options), gpus);
+  const std::string usual = default_kv_dtype(format);
+  if (o.kv_dtype.empty()) o.kv_dtype = usual;
+  if (!contains(kv_dtypes(), o.kv_dtype))
+    throw base::usage_error(fmt::format("unknown format '{}' of the KV cache", o.kv_dtype),
+                            base::suggest(o.kv_dtype, kv_dtypes()));
+  if (is_gpu(o.device) && o.kv_dtype != usual)
+    throw base::usage_error(
+        fmt::format("--kv-dtype {} is not for device '{}': with {} weights its cache is {}",
+                    o.kv_dtype, o.device, name_of(format), usual),
+        fmt::format("leave --kv-dtype out{}", o.kv_dtype == "int8"
+                                                  ? ", or compute on the CPU: --device cpu"
+                                                  : ", or choose other weights with --dtype"));
+  return o;
+}
+
+SessionOptions resolve_options(SessionOptions o, WeightFormat format) {
+  const cuda::DeviceList& gpus = gpus_for(o);
+  return resolve_options(std::move(o), format, gpus);
+}
+
+}  // namespace evalrun::engine

@@ -1,0 +1,59 @@
+#include "runners/gpu_state.h"
+
+#include <fmt/format.h>
+
+#include "engine/devices.h"
+
+namespace evalrun::runners {
+
+using engine::cuda::GpuFacts;
+using engine::cuda::GpuSample;
+using engine::cuda::Nvml;
+
+std::map<std::string, std::string> describe_gpu(const engine::cuda::Device& gpu,
+                                                const engine::cuda::DeviceList& list,
+                                                const std::optional<GpuFacts>& facts) {
+  std::map<std::string, std::string> e;
+  e["gpu"] = gpu.name;
+  e["gpu_compute"] = fmt::format("{}.{}", gpu.compute_major, gpu.compute_minor);
+  e["gpu_memory_bytes"] = std::to_string(gpu.memory_bytes);
+  e["gpu_ecc"] = gpu.ecc ? "on" : "off";
+  e["cuda_driver"] = list.driver_version;
+  e["cuda_runtime"] = list.runtime_version;
+  if (!facts) return e;
+  if (!facts->driver_version.empty()) e["gpu_driver"] = facts->driver_version;
+  const auto add = [&](const char* name, const std::optional<double>& value) {
+    if (value) e[name] = fmt::format("{:.0f}", *value);
+  };
+  add("gpu_sm_mhz_max", facts->sm_mhz_max);
+  add("gpu_memory_mhz_max", facts->memory_mhz_max);
+  add("gpu_power_limit_w", facts->power_limit_w);
+  if (facts->persistence) e["gpu_persistence"] = *facts->persistence ? "on" : "off";
+  return e;
+}
+
+std::map<std::string, std::string> gpu_environment(const std::string& device) {
+  if (!engine::is_gpu(device)) return {};
+  const engine::cuda::DeviceList& list = engine::cuda::list_devices();
+  const engine::cuda::Device& gpu = engine::find_gpu(device, list);
+  return describe_gpu(gpu, list, Nvml::of_this_machine().facts(gpu.pci_bus_id));
+}
+
+std::optional<GpuSample> sample_gpu(const std::string& device) {
+  if (!engine::is_gpu(device)) return std::nullopt;
+  const engine::cuda::Device& gpu = engine::find_gpu(device, engine::cuda::list_devices());
+  return Nvml::of_this_machine().sample(gpu.pci_bus_id);
+}
+
+std::optional<results::GpuRecord> gpu_between(const std::optional<GpuSample>& before,
+                                              const std::optional<GpuSample>& after) {
+  if (!before || !after) return std::nullopt;
+  results::GpuRecord g;
+  g.temperature_c = after->temperature_c;
+  g.power_w = after->power_w;
+  if (before->energy_mj && after->energy_mj) g.energy_mj = *after->energy_mj - *before->energy_mj;
+  g.slowed_by = engine::cuda::words_of_reasons(after->reasons.value_or(0));
+  return g;
+}
+
+}  // namespace evalrun::runners

@@ -1,0 +1,29 @@
+// The GPU a run is measured on: what it is, and what it did during a generation. Empty on the CPU
+// and where the driver does not tell (engine/cuda/nvml.h).
+#pragma once
+#include <map>
+#include <optional>
+#include <string>
+
+#include "engine/cuda/devices.h"
+#include "engine/cuda/nvml.h"
+#include "results/records.h"
+
+namespace evalrun::runners {
+
+// For the environment of a run on `device`: gpu, gpu_compute, gpu_memory_bytes, gpu_driver,
+// cuda_driver, cuda_runtime, gpu_sm_mhz_max, gpu_memory_mhz_max, gpu_power_limit_w, gpu_ecc,
+// gpu_persistence. Empty for "cpu"; usage_error for a device that cannot be used.
+std::map<std::string, std::string> gpu_environment(const std::string& device);
+// The same for a given machine.
+std::map<std::string, std::string> describe_gpu(const engine::cuda::Device& gpu,
+                                                const engine::cuda::DeviceList& list,
+                                                const std::optional<engine::cuda::GpuFacts>& facts);
+
+// nullopt on the CPU, and where NVML is silent.
+std::optional<engine::cuda::GpuSample> sample_gpu(const std::string& device);
+// From samples at both ends of a generation; nullopt when either is missing.
+std::optional<results::GpuRecord> gpu_between(const std::optional<engine::cuda::GpuSample>& before,
+                                              const std::optional<engine::cuda::GpuSample>& after);
+
+}  // namespace evalrun::runners
