@@ -75,7 +75,9 @@ EVALRUN_DEVICE static inline float rms_scale(float sum_of_squares, int d, float 
 }
 
 // silu(g) * u
-EVALRUN_DEVICE static inline float silu_mul(float g, float u) { return g / (1.0f + exp_fixed(-g)) * u; }
+EVALRUN_DEVICE static inline float silu_mul(float g, float u) {
+  return g / (1.0f + exp_fixed(-g)) * u;
+}
 
 // Running softmax over chunks: (m, l) of what was merged so far and of one more chunk.
 struct Merge {

@@ -1,5 +1,4 @@
 #include "engine/cuda/attention.h"
-
 #include "engine/cuda/check.h"
 #include "engine/cuda/device_code.h"
 
@@ -203,7 +202,7 @@ __global__ void __launch_bounds__(kThreads, D == 256 ? 2 : 4) attend_chunk(Atten
 
   // Segments in order.
   auto* shared = reinterpret_cast<float*>(evalrun_shared_memory());
-  float* values = shared;                                   // [segment][query][D]
+  float* values = shared;  // [segment][query][D]
   auto* running = reinterpret_cast<Running*>(shared + kWarps * kQueries * D);  // [segment][query]
 #pragma unroll
   for (int d = 0; d < kTiles; ++d)
@@ -215,8 +214,8 @@ __global__ void __launch_bounds__(kThreads, D == 256 ? 2 : 4) attend_chunk(Atten
     running[warp * kQueries + g + 8] = mine[1];
   }
   __syncthreads();
-  const size_t all = static_cast<size_t>(a.n_rows) * static_cast<size_t>(a.heads) *
-                     static_cast<size_t>(a.slots);
+  const size_t all =
+      static_cast<size_t>(a.n_rows) * static_cast<size_t>(a.heads) * static_cast<size_t>(a.slots);
   for (int i = static_cast<int>(threadIdx.x); i < item.queries * D; i += kThreads) {
     const int slot = i / D, d = i % D, number = item.q0 + slot;
     const size_t to = (static_cast<size_t>(item.row + number / group) * a.heads +
@@ -240,10 +239,10 @@ __global__ void merge_chunks(AttentionArguments a) {
   const int i = static_cast<int>(blockIdx.x), head = static_cast<int>(blockIdx.y);
   const StepRow& row = a.rows[i];
   const int D = a.head_stride, dim = static_cast<int>(threadIdx.x);
-  const size_t all = static_cast<size_t>(a.n_rows) * static_cast<size_t>(a.heads) *
-                     static_cast<size_t>(a.slots);
-  const size_t base = (static_cast<size_t>(i) * a.heads + static_cast<size_t>(head)) *
-                      static_cast<size_t>(a.slots);
+  const size_t all =
+      static_cast<size_t>(a.n_rows) * static_cast<size_t>(a.heads) * static_cast<size_t>(a.slots);
+  const size_t base =
+      (static_cast<size_t>(i) * a.heads + static_cast<size_t>(head)) * static_cast<size_t>(a.slots);
   const int prefix_chunks = (a.prefix_length + kChunk - 1) / kChunk;
   const int first = (a.windowed ? row.first_windowed : row.first) / kChunk;
   const int last = (row.length - 1) / kChunk;
@@ -265,8 +264,8 @@ __global__ void merge_chunks(AttentionArguments a) {
 // float32, the definition: a thread block is one row and head; a thread a key, then a dimension.
 __global__ void __launch_bounds__(kChunk) attend_row_f32(AttentionArguments a) {
   auto* shared = reinterpret_cast<float*>(evalrun_shared_memory());
-  float* score = shared;                      // [128]
-  float* lane = score + kChunk;               // [16]
+  float* score = shared;                                                      // [128]
+  float* lane = score + kChunk;                                               // [16]
   const float** value = reinterpret_cast<const float**>(lane + cpu::kLanes);  // [128]
   const int i = static_cast<int>(blockIdx.x), head = static_cast<int>(blockIdx.y);
   const int thread = static_cast<int>(threadIdx.x);
@@ -323,8 +322,8 @@ __global__ void __launch_bounds__(kChunk) attend_row_f32(AttentionArguments a) {
       float copy[cpu::kLanes];
       for (int j = 0; j < cpu::kLanes; ++j) copy[j] = lane[j];
       const float chunk_sum = cpu::sum_lanes(copy);
-      const cpu::Merge g = begun ? cpu::merge_chunk(m, l, top, chunk_sum)
-                                 : cpu::Merge{top, chunk_sum, 0.0f, 0.0f};
+      const cpu::Merge g =
+          begun ? cpu::merge_chunk(m, l, top, chunk_sum) : cpu::Merge{top, chunk_sum, 0.0f, 0.0f};
       for (int e = 0; e < 2; ++e) {
         const int d = thread + e * kChunk;
         if (d >= hd) break;

@@ -1,13 +1,13 @@
 // Softmax attention of the rows of a forward over the KV cache, the prefix bank and each other.
 //
 // The rule of the CPU (docs/architecture.md, "Numerics"): keys are taken in chunks of 128 absolute
-// logical positions. A chunk is four segments of 32, each with a maximum and sums of its own, merged
-// in order; chunks are merged in order. So it does not matter which keys are in the cache and which
-// are rows of a tree, or how many rows look at a chunk at once: a row's bits are its own.
+// logical positions. A chunk is four segments of 32, each with a maximum and sums of its own,
+// merged in order; chunks are merged in order. So it does not matter which keys are in the cache
+// and which are rows of a tree, or how many rows look at a chunk at once: a row's bits are its own.
 //
 // bfloat16 path: scores and weighted values on the tensor cores (float32 sums), probabilities
-// rounded to bfloat16 before both of their uses. float32 path (f32 weights): one chain per score and
-// per value, the CPU's bits.
+// rounded to bfloat16 before both of their uses. float32 path (f32 weights): one chain per score
+// and per value, the CPU's bits.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -39,7 +39,7 @@ struct AttentionArguments {
   int slots = 0;
   const void* q = nullptr;   // [rows][heads][head_stride] (float32: [rows][heads * head_dim])
   float* partial = nullptr;  // partial_floats()
-  void* out = nullptr;       // [rows][out_stride] heads side by side, bfloat16 (float32: [rows][..])
+  void* out = nullptr;  // [rows][out_stride] heads side by side, bfloat16 (float32: [rows][..])
   int out_stride = 0;
 };
 

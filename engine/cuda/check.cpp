@@ -27,6 +27,11 @@ void throw_device_error(cudaError_t error, const char* what, const char* file, i
   }
 }
 
+LaunchObserver*& launch_observer() {
+  static LaunchObserver* observer = nullptr;
+  return observer;
+}
+
 void check_argument(bool holds, const char* what) { EVALRUN_CHECK(holds, "{}", what); }
 
 }  // namespace evalrun::engine::cuda

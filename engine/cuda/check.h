@@ -11,6 +11,14 @@ namespace evalrun::engine::cuda {
 [[noreturn]] void throw_device_error(cudaError_t error, const char* what, const char* file,
                                      int line);
 
+// Told of every kernel launched (not of those replayed in graphs); for profiles. None by default.
+struct LaunchObserver {
+  virtual ~LaunchObserver() = default;
+  virtual void before(const char* kernel, cudaStream_t stream) = 0;
+  virtual void after(const char* kernel, cudaStream_t stream) = 0;
+};
+LaunchObserver*& launch_observer();
+
 // A broken invariant of ours. For kernel files: nvcc cannot read fmt's checked format strings.
 void check_argument(bool holds, const char* what);
 
@@ -23,7 +31,10 @@ void launch(const char* what, void (*kernel)(P...), dim3 grid, int threads, size
   config.blockDim = dim3(static_cast<unsigned>(threads));
   config.dynamicSmemBytes = shared;
   config.stream = stream;
+  LaunchObserver* observer = launch_observer();
+  if (observer != nullptr) observer->before(what, stream);
   const cudaError_t e = cudaLaunchKernelEx(&config, kernel, std::forward<A>(arguments)...);
+  if (observer != nullptr) observer->after(what, stream);
   if (e != cudaSuccess) throw_device_error(e, what, __FILE__, __LINE__);
 }
 #endif

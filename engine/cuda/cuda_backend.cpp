@@ -1,9 +1,9 @@
 // The CUDA device: a forward as one queue of kernels, replayed as a graph from the second of a kind
 // on, with one wait at its end.
 //
-//   record, embeddings -> device | embed | per layer: norm, q k v, rotate (keys and values written),
-//   attention, o (+= residual), norm, gate up (silu), down (+= residual) | norm, head, argmax | ->
-//   host
+//   record, embeddings -> device | embed | per layer: norm, q k v, rotate (keys and values
+//   written), attention, o (+= residual), norm, gate up (silu), down (+= residual) | norm, head,
+//   argmax | -> host
 //
 // A prefill chunk writes keys and values to the cache at once, all other rows to memory of their
 // own, from where commit() copies.
@@ -209,7 +209,8 @@ class CudaBackend final : public Backend {
     const size_t x_bytes = n * static_cast<size_t>(x.cols) * sizeof(float);
     const size_t y_bytes = n * static_cast<size_t>(w.out()) * sizeof(float);
     product_x_host_.ensure(x_bytes), product_x_.ensure(x_bytes);
-    std::memcpy(product_x_host_.as<void>(), x.data, x_bytes);  // before y moves: x may be the last y
+    std::memcpy(product_x_host_.as<void>(), x.data,
+                x_bytes);  // before y moves: x may be the last y
     product_y_host_.ensure(y_bytes), product_y_.ensure(y_bytes);
     const bool bf16 = w.storage() != WeightStorage::kF32;
     const InputRows in = input_rows(product_in_, x.rows, w.in(), bf16);
@@ -238,11 +239,11 @@ class CudaBackend final : public Backend {
     for (int h = 0; h < c_.n_kv_heads; ++h) {
       const size_t head = static_cast<size_t>(sequence * c_.n_kv_heads + h);
       const auto read = [&](const void* base, bool by_dimension, std::span<float> to) {
-        const auto* from = static_cast<const unsigned char*>(base) +
-                           (by_dimension ? head * stride * capacity + static_cast<size_t>(position)
-                                         : (head * capacity + static_cast<size_t>(position)) *
-                                               stride) *
-                               value_bytes();
+        const auto* from =
+            static_cast<const unsigned char*>(base) +
+            (by_dimension ? head * stride * capacity + static_cast<size_t>(position)
+                          : (head * capacity + static_cast<size_t>(position)) * stride) *
+                value_bytes();
         EVALRUN_CUDA(cudaMemcpy2D(line.data(), value_bytes(), from,
                                   (by_dimension ? capacity : 1) * value_bytes(), value_bytes(), hd,
                                   cudaMemcpyDeviceToHost));
@@ -361,8 +362,8 @@ class CudaBackend final : public Backend {
   }
 
   // Biases in the order of the device matrix's outputs.
-  std::optional<size_t> bias(const DeviceMatrix& m, std::initializer_list<const std::vector<float>*>
-                                                        parts, Joint joint) {
+  std::optional<size_t> bias(const DeviceMatrix& m,
+                             std::initializer_list<const std::vector<float>*> parts, Joint joint) {
     std::vector<float> all(static_cast<size_t>(m.outputs()));
     bool any = false;
     size_t i = 0;
@@ -382,8 +383,8 @@ class CudaBackend final : public Backend {
 
   const LowRankOnDevice& low_rank_of(const LowRankDelta& delta) {
     const auto factors = [](const LowRankLayer& l) {
-      return std::array<const LowRankFactor*, LowRankOnDevice::kCount>{
-          &l.q, &l.k, &l.v, &l.o, &l.gate, &l.up, &l.down};
+      return std::array<const LowRankFactor*, LowRankOnDevice::kCount>{&l.q,    &l.k,  &l.v,   &l.o,
+                                                                       &l.gate, &l.up, &l.down};
     };
     const LowRankFactor* first = nullptr;
     for (const LowRankLayer& l : delta.layers)
@@ -449,10 +450,12 @@ class CudaBackend final : public Backend {
   // --- room ------------------------------------------------------------------------------------
 
   std::vector<const DeviceBuffer*> buffers() const {
-    return {&record_device_, &embeddings_, &x_,       &e_,      &in_,      &attn_in_,  &ffn_in_,
-            &sums_,          &q_,          &partial_, &step_k_, &step_v_,  &workspace_, &logits_,
-            &top_logits_,    &top_device_, &hidden_,  &inner_,  &middle_,  &outer_,    &delta_,   &head_in_,
-            &path_,          &product_x_,  &product_y_, &product_in_, &product_workspace_};
+    return {&record_device_, &embeddings_,       &x_,         &e_,         &in_,
+            &attn_in_,       &ffn_in_,           &sums_,      &q_,         &partial_,
+            &step_k_,        &step_v_,           &workspace_, &logits_,    &top_logits_,
+            &top_device_,    &hidden_,           &inner_,     &middle_,    &outer_,
+            &delta_,         &head_in_,          &path_,      &product_x_, &product_y_,
+            &product_in_,    &product_workspace_};
   }
   InputRows input_rows(DeviceBuffer& buffer, int rows, int width, bool bf16) {
     const int stride = bf16 ? padded_to(width, kBlock) : width;
@@ -499,8 +502,8 @@ class CudaBackend final : public Backend {
     if (bf16_) floats(partial_, partial_floats(rows, c_.n_heads, s.slots, head_stride_));
     const int outputs = rounded_size(std::max(s.logits, s.top), 1);
     if (s.logits + s.top > 0) {
-      head_rows_ = input_rows(head_in_, outputs, c_.d_model,
-                              head_->storage() != WeightStorage::kF32);
+      head_rows_ =
+          input_rows(head_in_, outputs, c_.d_model, head_->storage() != WeightStorage::kF32);
       workspace = std::max(workspace, workspace_for(*head_, outputs));
     }
     floats(logits_, static_cast<size_t>(s.logits) * vocab);
@@ -510,8 +513,7 @@ class CudaBackend final : public Backend {
     host_floats(top_host_, static_cast<size_t>(s.top));
     floats(hidden_, static_cast<size_t>(s.hidden) * d);
     host_floats(hidden_host_, static_cast<size_t>(s.hidden) * d);
-    host_floats(residual_host_,
-                request_->residual_layers.size() * static_cast<size_t>(s.rows) * d);
+    host_floats(residual_host_, request_->residual_layers.size() * static_cast<size_t>(s.rows) * d);
     if (low_rank_ != nullptr) {
       int rank = 1;
       for (const auto& layer : low_rank_->layers)
@@ -569,10 +571,13 @@ class CudaBackend final : public Backend {
   // Everything a queue of launches depends on.
   const std::vector<int64_t>& key() {
     const StepShape& s = record_.shape();
-    key_ = {s.rows,    s.logits, s.hidden, s.top,     s.visible, s.items, s.items_windowed, s.slots,
-            s.direct,  s.kv_only, embedding_rows(),
-            request_->prefix == nullptr ? -1 : request_->prefix->length, prefix_heads_,
-            low_rank_ == nullptr ? 0 : low_rank_->id};
+    key_ = {s.rows,           s.logits,
+            s.hidden,         s.top,
+            s.visible,        s.items,
+            s.items_windowed, s.slots,
+            s.direct,         s.kv_only,
+            embedding_rows(), request_->prefix == nullptr ? -1 : request_->prefix->length,
+            prefix_heads_,    low_rank_ == nullptr ? 0 : low_rank_->id};
     for (const int l : request_->residual_layers) key_.push_back(l);
     key_.push_back(-1);
     if (request_->skip != nullptr)
@@ -619,8 +624,8 @@ class CudaBackend final : public Backend {
            (request_->skip->*set)[static_cast<size_t>(l)];
   }
   void keep_residual(int l) {
-    const size_t bytes = static_cast<size_t>(record_.shape().rows) *
-                         static_cast<size_t>(c_.d_model) * sizeof(float);
+    const size_t bytes =
+        static_cast<size_t>(record_.shape().rows) * static_cast<size_t>(c_.d_model) * sizeof(float);
     for (size_t j = 0; j < request_->residual_layers.size(); ++j)
       if (request_->residual_layers[j] == l)
         EVALRUN_CUDA(cudaMemcpyAsync(residual_host_.as<unsigned char>() + j * bytes, x_.as<void>(),
@@ -782,8 +787,8 @@ class CudaBackend final : public Backend {
       job.index = list(layout.hidden_rows), job.hidden = hidden_.as<float>();
       job.to = {nullptr, 0, bf16_};
       norm_rows(job, s.hidden, stream_->handle);
-      to_host(hidden_host_, hidden_, static_cast<size_t>(s.hidden) *
-                                         static_cast<size_t>(c_.d_model));
+      to_host(hidden_host_, hidden_,
+              static_cast<size_t>(s.hidden) * static_cast<size_t>(c_.d_model));
       job.hidden = nullptr;
     }
     const auto vocab = static_cast<size_t>(c_.n_logits());
@@ -814,10 +819,9 @@ class CudaBackend final : public Backend {
   void copy_lines(void* base, int from, int to, int lines, size_t bytes, size_t pitch) {
     auto* b = static_cast<unsigned char*>(base);
     const size_t sequence = static_cast<size_t>(lines) * pitch;
-    EVALRUN_CUDA(cudaMemcpy2DAsync(b + static_cast<size_t>(to) * sequence, pitch,
-                                   b + static_cast<size_t>(from) * sequence, pitch, bytes,
-                                   static_cast<size_t>(lines), cudaMemcpyDeviceToDevice,
-                                   stream_->handle));
+    EVALRUN_CUDA(cudaMemcpy2DAsync(
+        b + static_cast<size_t>(to) * sequence, pitch, b + static_cast<size_t>(from) * sequence,
+        pitch, bytes, static_cast<size_t>(lines), cudaMemcpyDeviceToDevice, stream_->handle));
   }
 
   // --- times -----------------------------------------------------------------------------------
@@ -884,9 +888,8 @@ class CudaBackend final : public Backend {
   PinnedBuffer record_host_, embeddings_host_, logits_host_, hidden_host_, residual_host_,
       top_host_, path_host_, product_x_host_, product_y_host_;
   DeviceBuffer record_device_, embeddings_, x_, e_, in_, attn_in_, ffn_in_, sums_, q_, partial_,
-      workspace_, logits_, top_logits_, top_device_, hidden_, inner_, middle_,
-      outer_, delta_, head_in_,
-      path_, product_x_, product_y_, product_in_, product_workspace_;
+      workspace_, logits_, top_logits_, top_device_, hidden_, inner_, middle_, outer_, delta_,
+      head_in_, path_, product_x_, product_y_, product_in_, product_workspace_;
   InputRows layer_in_, o_in_, down_in_, head_rows_;
   std::vector<MatrixView> residual_views_;
   std::vector<int32_t> top_;
@@ -901,8 +904,7 @@ class CudaBackend final : public Backend {
 std::unique_ptr<Backend> make_cuda_backend(std::shared_ptr<const Model> model,
                                            const SessionOptions& options) {
   const size_t colon = options.device.find(':');
-  const int device =
-      colon == std::string::npos ? 0 : std::atoi(options.device.c_str() + colon + 1);
+  const int device = colon == std::string::npos ? 0 : std::atoi(options.device.c_str() + colon + 1);
   return std::make_unique<CudaBackend>(std::move(model), options, device);
 }
 

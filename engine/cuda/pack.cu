@@ -1,6 +1,5 @@
-#include "engine/cuda/pack.h"
-
 #include "engine/cuda/check.h"
+#include "engine/cuda/pack.h"
 
 namespace evalrun::engine::cuda {
 namespace {
@@ -76,12 +75,12 @@ __global__ void pack_scales(RowMap map, MatrixRef to, uint16_t* scales) {
   const size_t at = i / static_cast<size_t>(each);
   const int g = static_cast<int>(at % 8);
   const size_t block = at / 8;
-  const int o = static_cast<int>(block / static_cast<size_t>(to.blocks)) * kTile + g +
-                8 * (which % 2);
+  const int o =
+      static_cast<int>(block / static_cast<size_t>(to.blocks)) * kTile + g + 8 * (which % 2);
   const int group = static_cast<int>(block % static_cast<size_t>(to.blocks));
   const SourceRow s = source_of(map, o);
-  scales[i] = s.row < 0 ? uint16_t{0}
-                        : panel_half(map.part[s.part], to.storage, s.row, group, which >= 2);
+  scales[i] =
+      s.row < 0 ? uint16_t{0} : panel_half(map.part[s.part], to.storage, s.row, group, which >= 2);
 }
 __global__ void pack_channel_scales(RowMap map, MatrixRef to, float* scales) {
   const int o = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);

@@ -1,21 +1,21 @@
-#include "engine/cuda/products.h"
-
 #include <algorithm>
 
 #include "engine/cuda/check.h"
 #include "engine/cuda/device_code.h"
+#include "engine/cuda/products.h"
 
 namespace evalrun::engine::cuda {
 namespace {
 
 constexpr int kWarps = 8;
 constexpr int kThreads = kWarps * kWarp;
-constexpr int kAhead = 4;         // blocks whose weights are under way before the first is used
-constexpr int kNarrowRows = 16;   // up to so many rows, all slices of a tile meet in one thread block
-constexpr int kWideTiles = 4;     // tiles of a thread block for more rows
-constexpr int kWideRows = 64;     // and its rows
+constexpr int kAhead = 4;  // blocks whose weights are under way before the first is used
+constexpr int kNarrowRows =
+    16;                        // up to so many rows, all slices of a tile meet in one thread block
+constexpr int kWideTiles = 4;  // tiles of a thread block for more rows
+constexpr int kWideRows = 64;  // and its rows
 constexpr int kWideBatch = 256;
-constexpr int kChainRows = 4;     // rows of a thread in kF32
+constexpr int kChainRows = 4;  // rows of a thread in kF32
 constexpr int kChainOutputs = 128;
 
 static_assert(kSlices == kWarps && kWideTiles * 2 == kWarps);
@@ -154,8 +154,8 @@ __device__ __forceinline__ void finish(const MatrixRef& w, const Epilogue& out, 
   if (out.activated != nullptr) {
     const int to = o / kTile * 8 + o % 8;
     if (to >= out.outputs) return;
-    const size_t at = static_cast<size_t>(row) * static_cast<size_t>(out.ldy) +
-                      static_cast<size_t>(to);
+    const size_t at =
+        static_cast<size_t>(row) * static_cast<size_t>(out.ldy) + static_cast<size_t>(to);
     const float h = cpu::silu_mul(sum, second);
     if constexpr (S == WeightStorage::kF32)
       static_cast<float*>(out.activated)[at] = h;
@@ -266,7 +266,8 @@ __global__ void chain_product(MatrixRef w, const float* __restrict__ x, int n, E
   const int o = turns ? i / 8 * kTile + i % 8 : i;
   if (o >= w.tiles * kTile) return;
   const auto* panel = reinterpret_cast<const float*>(w.codes) +
-                      static_cast<size_t>(o / kTile) * static_cast<size_t>(w.in) * kTile + o % kTile;
+                      static_cast<size_t>(o / kTile) * static_cast<size_t>(w.in) * kTile +
+                      o % kTile;
   const int row = static_cast<int>(blockIdx.y) * kChainRows;
   float sum[kChainRows] = {}, second[kChainRows] = {};
   for (int k = 0; k < w.in; ++k) {
@@ -275,8 +276,8 @@ __global__ void chain_product(MatrixRef w, const float* __restrict__ x, int n, E
 #pragma unroll
     for (int r = 0; r < kChainRows; ++r) {
       if (row + r >= n) break;
-      const float v = x[static_cast<size_t>(row + r) * static_cast<size_t>(w.in) +
-                        static_cast<size_t>(k)];
+      const float v =
+          x[static_cast<size_t>(row + r) * static_cast<size_t>(w.in) + static_cast<size_t>(k)];
       sum[r] = fmaf(v, a, sum[r]);
       if (turns) second[r] = fmaf(v, b, second[r]);
     }
@@ -306,9 +307,8 @@ void multiply_tiles(const ProductArguments& a, float* workspace, cudaStream_t st
 void multiply_batch(const ProductArguments& a, float* workspace, cudaStream_t stream) {
   switch (a.w.storage) {
     case WeightStorage::kF32: {
-      const ProductGeometry g =
-          product_geometry(a.w.storage, a.out.activated ? a.w.tiles / 2 + a.w.tiles % 2 : a.w.tiles,
-                           a.rows);
+      const ProductGeometry g = product_geometry(
+          a.w.storage, a.out.activated ? a.w.tiles / 2 + a.w.tiles % 2 : a.w.tiles, a.rows);
       launch("chain_product", chain_product, dim3(g.grid_x, g.grid_y), kChainOutputs, 0, stream,
              a.w, static_cast<const float*>(a.x), a.rows, a.out);
       return;
@@ -354,8 +354,8 @@ ProductGeometry product_geometry(WeightStorage storage, int tiles, int rows) {
   g.grid_y = cut(n, kWideRows);
   g.grid_z = kQuarters;
   g.shared_bytes = static_cast<size_t>(kWideTiles) * kWideRows * kTile * 4;
-  g.workspace_bytes =
-      static_cast<size_t>(kQuarters) * static_cast<size_t>(n) * static_cast<size_t>(tiles) * kTile * 4;
+  g.workspace_bytes = static_cast<size_t>(kQuarters) * static_cast<size_t>(n) *
+                      static_cast<size_t>(tiles) * kTile * 4;
   return g;
 }
 
@@ -363,8 +363,8 @@ void multiply(const ProductArguments& a, float* workspace, cudaStream_t stream) 
   check_argument(a.rows >= 1 && a.w.tiles >= 1, "an empty product");
   const int batch = product_geometry(a.w.storage, a.w.tiles, a.rows).batch_rows;
   const bool f32 = a.w.storage == WeightStorage::kF32;
-  const size_t x_row = f32 ? static_cast<size_t>(a.w.in) * 4
-                           : static_cast<size_t>(a.w.blocks) * kBlock * 2;
+  const size_t x_row =
+      f32 ? static_cast<size_t>(a.w.in) * 4 : static_cast<size_t>(a.w.blocks) * kBlock * 2;
   for (int first = 0; first < a.rows; first += batch) {
     ProductArguments part = a;
     part.rows = std::min(batch, a.rows - first);

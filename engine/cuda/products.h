@@ -7,8 +7,8 @@
 // depend on the rows beside it. In kF32 an output is one chain of fused multiply-adds over its
 // inputs, as on the CPU, and has the CPU's bits.
 //
-// Inputs are bfloat16 (float32 for kF32), sums float32; codes of integer formats enter exactly, each
-// block's sum is scaled in float32.
+// Inputs are bfloat16 (float32 for kF32), sums float32; codes of integer formats enter exactly,
+// each block's sum is scaled in float32.
 #pragma once
 #include "engine/cuda/device_matrix.h"
 
@@ -33,8 +33,8 @@ struct Epilogue {
   int outputs = 0;
   const float* bias = nullptr;  // [outputs of the device matrix], added to every row's sums
   float* residual = nullptr;    // [rows][ldy]: y is added to it
-  void* activated = nullptr;    // [rows][ldy] silu(gate) * up of a matrix in turns, in the storage's
-                                // input format; `outputs` = of one factor
+  void* activated = nullptr;  // [rows][ldy] silu(gate) * up of a matrix in turns, in the storage's
+                              // input format; `outputs` = of one factor
 };
 
 struct ProductArguments {
@@ -46,8 +46,8 @@ struct ProductArguments {
 
 // How a product of so many rows is cut into thread blocks: host code, tested by itself.
 struct ProductGeometry {
-  int tile_rows = 0;     // rows a thread block takes
-  bool across = false;   // quarters are summed in memory by a second kernel
+  int tile_rows = 0;    // rows a thread block takes
+  bool across = false;  // quarters are summed in memory by a second kernel
   unsigned grid_x = 0, grid_y = 0, grid_z = 0;
   size_t shared_bytes = 0;
   size_t workspace_bytes = 0;  // of a batch

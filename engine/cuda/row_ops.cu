@@ -1,8 +1,7 @@
-#include "engine/cuda/row_ops.h"
-
 #include <limits>
 
 #include "engine/cuda/check.h"
+#include "engine/cuda/row_ops.h"
 #include "engine/cuda/weight_value.h"
 
 namespace evalrun::engine::cuda {
@@ -75,8 +74,8 @@ __global__ void norm(NormJob job) {
 __global__ void round_to(const float* x, int ldx, int width, float factor, InputRows to) {
   const int i = static_cast<int>(blockIdx.x);
   for (int j = static_cast<int>(threadIdx.x); j < to.stride; j += kThreads)
-    store_input(to.data, row_at(i, to.stride, j),
-                j < width ? x[row_at(i, ldx, j)] * factor : 0.0f, to.bf16);
+    store_input(to.data, row_at(i, to.stride, j), j < width ? x[row_at(i, ldx, j)] * factor : 0.0f,
+                to.bf16);
 }
 
 __global__ void convert(InputRows from, int width, InputRows to) {
@@ -130,8 +129,11 @@ __global__ void rotate(RotateJob job) {
   const bool is_q = which < job.heads, is_v = which >= job.heads + job.kv_heads;
   const int head = is_q ? which : (which - job.heads) % job.kv_heads;
   const StepRow& row = job.rows[i];
-  const float* y =
-      job.y + row_at(i, job.ldy, (is_q ? job.q_at : is_v ? job.v_at : job.k_at) + head * hd);
+  const float* y = job.y + row_at(i, job.ldy,
+                                  (is_q   ? job.q_at
+                                   : is_v ? job.v_at
+                                          : job.k_at) +
+                                      head * hd);
   for (int d = thread; d < hd; d += threads) x[d] = y[d];
   __syncthreads();
   if (!is_v) {
@@ -262,8 +264,7 @@ void add_bias(float* y, int ldy, const float* bias, int width, float* x, int ldx
               cudaStream_t stream) {
   launch("add_biases", add_biases, per_row(n), kThreads, 0, stream, y, ldy, bias, width, x, ldx);
 }
-void activate(const float* y, int ldy, int d_ffn, const InputRows& to, int n,
-              cudaStream_t stream) {
+void activate(const float* y, int ldy, int d_ffn, const InputRows& to, int n, cudaStream_t stream) {
   launch("activate_turns", activate_turns, per_row(n), kThreads, 0, stream, y, ldy, d_ffn, to);
 }
 void rotate_rows(const RotateJob& job, int n, cudaStream_t stream) {

@@ -88,10 +88,11 @@ void StepRecord::add_items(const StepOptions& o, bool windowed,
                            std::vector<AttentionItem>& items) const {
   const int prefix_chunks = (o.prefix_length + kChunk - 1) / kChunk;
   const auto first_of = [&](const StepRow& r) { return windowed ? r.first_windowed : r.first; };
-  const auto add = [&](int32_t kind, int row, int n_rows, int chunk, int slot, int limit, int only) {
+  const auto add = [&](int32_t kind, int row, int n_rows, int chunk, int slot, int limit,
+                       int only) {
     for (int q = 0; q < n_rows * o.group; q += kQueries)
-      items.push_back({kind, row, q, std::min(kQueries, n_rows * o.group - q), chunk, slot, limit,
-                       only});
+      items.push_back(
+          {kind, row, q, std::min(kQueries, n_rows * o.group - q), chunk, slot, limit, only});
   };
   const int n = static_cast<int>(rows_.size());
   for (int i = 0; i < n; ++i) {

@@ -1,5 +1,5 @@
-// What one forward is about, as the GPU gets it: one block of memory, copied at the start of a step.
-// Built on the host from a ForwardPlan (engine/forward_plan.h); host code, tested by itself.
+// What one forward is about, as the GPU gets it: one block of memory, copied at the start of a
+// step. Built on the host from a ForwardPlan (engine/forward_plan.h); host code, tested by itself.
 //
 // Launch shapes depend on sizes rounded up (StepShape), contents on the step, so that a captured
 // graph serves all steps of one shape.
@@ -20,12 +20,13 @@ struct StepRow {
   int32_t token, embedding;  // embedding >= 0: row of the uploaded embeddings
   int32_t position;
   int32_t sequence;
-  int32_t first;          // logical keys [first, length) are seen; first > 0 under a sliding window
-  int32_t first_windowed; // the same in layers with a window
-  int32_t cached;         // keys below this come from the cache, others from rows of the request
+  int32_t first;  // logical keys [first, length) are seen; first > 0 under a sliding window
+  int32_t first_windowed;  // the same in layers with a window
+  int32_t cached;          // keys below this come from the cache, others from rows of the request
   int32_t length;
-  int32_t visible;        // where its list of rows starts: key j is row visible_rows[visible + j - cached]
-  int32_t prefix;         // sees the prefix bank
+  int32_t
+      visible;     // where its list of rows starts: key j is row visible_rows[visible + j - cached]
+  int32_t prefix;  // sees the prefix bank
   int32_t low_rank;
 };
 
@@ -37,18 +38,18 @@ struct AttentionItem {
     kPrefix,  // the prefix bank, one row
   };
   int32_t kind;
-  int32_t row;      // first row; query q0 + i is head (q0 + i) % group of row + (q0 + i) / group
+  int32_t row;  // first row; query q0 + i is head (q0 + i) % group of row + (q0 + i) / group
   int32_t q0, queries;
-  int32_t chunk;    // keys [128 chunk, 128 chunk + 128)
-  int32_t slot;     // where its partial result goes among the row's
-  int32_t limit;    // kShared: positions of the cache that hold keys
+  int32_t chunk;      // keys [128 chunk, 128 chunk + 128)
+  int32_t slot;       // where its partial result goes among the row's
+  int32_t limit;      // kShared: positions of the cache that hold keys
   int32_t only_head;  // kPrefix with banks per query head: this head of the group; else -1
 };
 
 struct StepHeader {
-  int32_t rows;      // to be computed
-  int32_t kept;      // rows of earlier forwards that stay: row i is scratch row kept + i
-  int32_t direct;    // prefill: keys and values go to the cache at once
+  int32_t rows;    // to be computed
+  int32_t kept;    // rows of earlier forwards that stay: row i is scratch row kept + i
+  int32_t direct;  // prefill: keys and values go to the cache at once
   int32_t n_items, n_items_windowed;
 };
 
@@ -56,9 +57,9 @@ struct StepHeader {
 struct StepShape {
   int rows = 0;
   int logits = 0, hidden = 0, top = 0;
-  int visible = 0;                 // ints of the lists
+  int visible = 0;  // ints of the lists
   int items = 0, items_windowed = 0;
-  int slots = 0;                   // partial results per row and head
+  int slots = 0;  // partial results per row and head
   bool direct = false, kv_only = false;
   bool operator==(const StepShape&) const = default;
 };

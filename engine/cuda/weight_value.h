@@ -21,8 +21,8 @@ EVALRUN_DEVICE inline const unsigned char* panel_of(const PanelRef& w, int o) {
   return w.data + static_cast<size_t>(o / 16) * w.panel_bytes;
 }
 EVALRUN_DEVICE inline float panel_f32(const PanelRef& w, int o, int k) {
-  return reinterpret_cast<const float*>(panel_of(w, o))[static_cast<size_t>(k) * 16 +
-                                                        static_cast<size_t>(o % 16)];
+  return reinterpret_cast<const float*>(
+      panel_of(w, o))[static_cast<size_t>(k) * 16 + static_cast<size_t>(o % 16)];
 }
 EVALRUN_DEVICE inline uint16_t panel_bf16(const PanelRef& w, int o, int k) {
   return reinterpret_cast<const uint16_t*>(
@@ -59,8 +59,8 @@ EVALRUN_DEVICE inline float panel_channel_scale(const PanelRef& w, int o) {
 EVALRUN_DEVICE inline float weight_at(const MatrixRef& w, int o, int k) {
   const int tile = o / kTile, g = o % 8, second = o % kTile / 8;
   const int block = k / kBlock, lane = g * 4 + k % kBlock / 8, i = k % 8;
-  const size_t at = static_cast<size_t>(tile) * static_cast<size_t>(w.blocks) +
-                    static_cast<size_t>(block);
+  const size_t at =
+      static_cast<size_t>(tile) * static_cast<size_t>(w.blocks) + static_cast<size_t>(block);
   switch (w.storage) {
     case WeightStorage::kF32:
       return reinterpret_cast<const float*>(
@@ -74,9 +74,8 @@ EVALRUN_DEVICE inline float weight_at(const MatrixRef& w, int o, int k) {
                    static_cast<size_t>(k)]);
     case WeightStorage::kInt8Channel:
     case WeightStorage::kInt8Group: {
-      const float code =
-          static_cast<float>(static_cast<int>(w.codes[(at * kWarp + lane) * 16 + second * 8 + i]) -
-                             128);
+      const float code = static_cast<float>(
+          static_cast<int>(w.codes[(at * kWarp + lane) * 16 + second * 8 + i]) - 128);
       if (w.storage == WeightStorage::kInt8Channel)
         return reinterpret_cast<const float*>(w.scales)[o] * code;
       const auto* d = reinterpret_cast<const uint16_t*>(w.scales) + (at * 8 + g) * 2;

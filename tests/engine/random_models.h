@@ -1,6 +1,7 @@
 // Small random models that cover the families' features, and helpers to compare forwards bit by
 // bit.
 #pragma once
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,7 +19,8 @@
 
 namespace evalrun::engine::testing {
 
-// The CUDA kernels on the CPU (tests/gpu/emulator) take a thousand times their time: sweeps are cut.
+// The CUDA kernels on the CPU (tests/gpu/emulator) take a thousand times their time: sweeps are
+// cut.
 #ifdef EVALRUN_CUDA_EMULATED
 constexpr bool kFewCases = true;
 #else
@@ -146,7 +148,8 @@ inline bool same_bits(std::span<const float> a, std::span<const float> b) {
 // the same weights in float32.
 inline std::unique_ptr<Session> open_reference(const std::shared_ptr<const Model>& model,
                                                const Path& path, int max_tokens = 512) {
-  if (path.device == "cpu") return open(model, Path{"reference", path.format, path.kv_dtype}, 1, max_tokens);
+  if (path.device == "cpu")
+    return open(model, Path{"reference", path.format, path.kv_dtype}, 1, max_tokens);
   return open(path.own_bits() ? convert_model(*model, WeightFormat::kF32) : model, "reference", 1,
               max_tokens);
 }

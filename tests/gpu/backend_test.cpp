@@ -1,12 +1,13 @@
 // The CUDA backend as a whole: against the CPU's numbers, as a graph and launch by launch, and when
 // memory or the device fails.
+#include "engine/backend.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstdlib>
 
-#include "engine/backend.h"
 #include "engine/base/error.h"
 #include "tests/engine/random_models.h"
 
@@ -20,9 +21,9 @@ class Backend : public ::testing::TestWithParam<Path> {};
 
 std::vector<float> copy(std::span<const float> x) { return {x.begin(), x.end()}; }
 
-// Logits, hidden states and residual streams: the CPU's bits in float32. Elsewhere the numbers of the
-// same weights in float32, but for the rounding of inputs, keys and probabilities to bfloat16: 1 %
-// of these small models' logits (the CPU's bf16 path: 1 %, too).
+// Logits, hidden states and residual streams: the CPU's bits in float32. Elsewhere the numbers of
+// the same weights in float32, but for the rounding of inputs, keys and probabilities to bfloat16:
+// 1 % of these small models' logits (the CPU's bf16 path: 1 %, too).
 TEST_P(Backend, EqualsTheCpu) {
   for (const NamedModel& m : feature_models(GetParam().format)) {
     const int vocab = m.model->config().vocab_size;

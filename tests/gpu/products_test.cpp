@@ -1,11 +1,12 @@
 // Products on the device against their definition, and the rule that a row's bits are its own.
+#include "engine/cuda/products.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "engine/cpu/reference_products.h"
-#include "engine/cuda/products.h"
 #include "engine/cuda/row_ops.h"
 #include "tests/engine/random_models.h"
 #include "tests/gpu/device_memory.h"
@@ -40,8 +41,7 @@ struct Product {
     const int outputs = e.outputs > 0 ? e.outputs : m.outputs();
     DeviceBuffer y(static_cast<size_t>(rows) * static_cast<size_t>(outputs) * 4);
     e.y = y.as<float>(), e.ldy = e.outputs = outputs;
-    DeviceBuffer workspace(
-        product_geometry(m.storage(), m.ref().tiles, rows).workspace_bytes);
+    DeviceBuffer workspace(product_geometry(m.storage(), m.ref().tiles, rows).workspace_bytes);
     multiply({m.ref(), in.as<void>(), rows, e}, workspace.as<float>(), nullptr);
     return to_host<float>(y, static_cast<size_t>(rows) * static_cast<size_t>(outputs));
   }
@@ -53,7 +53,8 @@ class Products : public ::testing::TestWithParam<WeightStorage> {};
 
 TEST_P(Products, EqualTheDefinitionAtOddShapes) {
   const WeightStorage s = GetParam();
-  for (const auto& [out, in] : {std::pair{1, 1}, {16, 32}, {17, 33}, {48, 80}, {100, 300}, {5, 1000}})
+  for (const auto& [out, in] :
+       {std::pair{1, 1}, {16, 32}, {17, 33}, {48, 80}, {100, 300}, {5, 1000}})
     for (const int rows : {1, 3, 8, 9, 16, 17, 70}) {
       const WeightMatrix w = random_matrix(s, out, in, 5);
       const auto x = random_floats(rows * in, 77);
@@ -70,7 +71,8 @@ TEST_P(Products, EqualTheDefinitionAtOddShapes) {
           }
           double sum = 0, size = 0;
           for (int k = 0; k < in; ++k) {
-            const double term = static_cast<double>(w.at(o, k)) * rounded(row[static_cast<size_t>(k)]);
+            const double term =
+                static_cast<double>(w.at(o, k)) * rounded(row[static_cast<size_t>(k)]);
             sum += term, size += std::fabs(term);
             // Scaled codes and offsets are summed apart and cancel.
             if (s == WeightStorage::kQ4Group)
@@ -94,8 +96,8 @@ TEST_P(Products, RowsHaveBitsOfTheirOwn) {
   };
   for (const int r : {0, 1, 7, 8, 40, 63, 64, 255, 256, 299}) {
     const auto alone = product(row_of(r), 1, {.outputs = out});
-    ASSERT_TRUE(same_bits(alone, {all.data() + static_cast<ptrdiff_t>(r) * out,
-                                  static_cast<size_t>(out)}))
+    ASSERT_TRUE(
+        same_bits(alone, {all.data() + static_cast<ptrdiff_t>(r) * out, static_cast<size_t>(out)}))
         << "row " << r;
   }
   // In every company of up to 64 rows, at a place that moves.
@@ -106,8 +108,8 @@ TEST_P(Products, RowsHaveBitsOfTheirOwn) {
     const int place = n * 5 % n == 0 ? n / 2 : n - 1;
     std::copy(mine.begin(), mine.end(), rows.begin() + static_cast<ptrdiff_t>(place) * in);
     const auto y = product(rows, n, {.outputs = out});
-    ASSERT_TRUE(same_bits(alone, {y.data() + static_cast<ptrdiff_t>(place) * out,
-                                  static_cast<size_t>(out)}))
+    ASSERT_TRUE(same_bits(
+        alone, {y.data() + static_cast<ptrdiff_t>(place) * out, static_cast<size_t>(out)}))
         << n << " rows";
   }
 }
@@ -138,7 +140,8 @@ TEST_P(Products, PartsBehindEachOtherAndInTurns) {
   ASSERT_EQ(behind.m.outputs(), 32 + 16 + 16);
   for (int r = 0; r < 2; ++r) {
     const auto at = [&](int part_index, int o) {
-      return y[static_cast<size_t>(r * behind.m.outputs() + behind.m.part(static_cast<size_t>(part_index)) + o)];
+      return y[static_cast<size_t>(r * behind.m.outputs() +
+                                   behind.m.part(static_cast<size_t>(part_index)) + o)];
     };
     for (int o = 0; o < 20; ++o) ASSERT_EQ(at(0, o), ya[static_cast<size_t>(r * 20 + o)]);
     for (int o = 0; o < 12; ++o) ASSERT_EQ(at(1, o), yb[static_cast<size_t>(r * 12 + o)]);
@@ -160,7 +163,8 @@ TEST_P(Products, EmbeddingsAreTheWeights) {
   const WeightMatrix w = random_matrix(GetParam(), 37, 72, 3);
   const DeviceMatrix m(w, nullptr);
   std::vector<StepRow> rows(37);
-  for (int i = 0; i < 37; ++i) rows[static_cast<size_t>(i)].token = i, rows[static_cast<size_t>(i)].embedding = -1;
+  for (int i = 0; i < 37; ++i)
+    rows[static_cast<size_t>(i)].token = i, rows[static_cast<size_t>(i)].embedding = -1;
   const DeviceBuffer on = on_device(rows);
   DeviceBuffer x(37 * 72 * 4);
   embed_rows(on.as<StepRow>(), 37, m.ref(), nullptr, 72, 72, x.as<float>(), nullptr, nullptr);
@@ -174,11 +178,16 @@ TEST_P(Products, EmbeddingsAreTheWeights) {
 
 INSTANTIATE_TEST_SUITE_P(Cuda, Products, ::testing::ValuesIn(kStorages), [](const auto& instance) {
   switch (instance.param) {
-    case WeightStorage::kF32: return "f32";
-    case WeightStorage::kBf16: return "bf16";
-    case WeightStorage::kInt8Channel: return "int8_channel";
-    case WeightStorage::kInt8Group: return "int8_group";
-    case WeightStorage::kQ4Group: return "q4_group";
+    case WeightStorage::kF32:
+      return "f32";
+    case WeightStorage::kBf16:
+      return "bf16";
+    case WeightStorage::kInt8Channel:
+      return "int8_channel";
+    case WeightStorage::kInt8Group:
+      return "int8_group";
+    case WeightStorage::kQ4Group:
+      return "q4_group";
   }
   return "";
 });

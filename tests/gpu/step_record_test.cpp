@@ -16,8 +16,8 @@ using engine::testing::random_tree;
 using engine::testing::small_config;
 
 // (row, head of the group, slot) -> kinds; walks the lists as the kernels do.
-std::map<std::tuple<int, int, int>, int> pieces(const StepRecord& r, std::span<const AttentionItem> items,
-                                                int group) {
+std::map<std::tuple<int, int, int>, int> pieces(const StepRecord& r,
+                                                std::span<const AttentionItem> items, int group) {
   std::map<std::tuple<int, int, int>, int> seen;
   for (const AttentionItem& item : items)
     for (int i = 0; i < item.queries; ++i) {

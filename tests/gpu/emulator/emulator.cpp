@@ -134,8 +134,8 @@ cudaError_t allow_shared(const void* kernel, int bytes) {
 cudaError_t queue_kernel(const cudaLaunchConfig_t& c, const void* kernel, Work body) {
   EMULATED_CALL();
   const size_t threads = size_t{c.blockDim.x} * c.blockDim.y * c.blockDim.z;
-  if (threads == 0 || threads > 1024 || c.gridDim.x == 0 || c.gridDim.y == 0 ||
-      c.gridDim.z == 0 || c.gridDim.y > 65535 || c.gridDim.z > 65535)
+  if (threads == 0 || threads > 1024 || c.gridDim.x == 0 || c.gridDim.y == 0 || c.gridDim.z == 0 ||
+      c.gridDim.y > 65535 || c.gridDim.z > 65535)
     return cudaErrorInvalidConfiguration;
   const auto allowed = state().shared_allowed.find(kernel);
   const size_t most = allowed == state().shared_allowed.end()
@@ -155,17 +155,28 @@ using emulator::turn;
 
 const char* cudaGetErrorName(cudaError_t e) {
   switch (e) {
-    case cudaSuccess: return "cudaSuccess";
-    case cudaErrorInvalidValue: return "cudaErrorInvalidValue";
-    case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
-    case cudaErrorInvalidConfiguration: return "cudaErrorInvalidConfiguration";
-    case cudaErrorInsufficientDriver: return "cudaErrorInsufficientDriver";
-    case cudaErrorNoDevice: return "cudaErrorNoDevice";
-    case cudaErrorInvalidDevice: return "cudaErrorInvalidDevice";
-    case cudaErrorNoKernelImageForDevice: return "cudaErrorNoKernelImageForDevice";
-    case cudaErrorIllegalAddress: return "cudaErrorIllegalAddress";
-    case cudaErrorLaunchFailure: return "cudaErrorLaunchFailure";
-    case cudaErrorStreamCaptureUnsupported: return "cudaErrorStreamCaptureUnsupported";
+    case cudaSuccess:
+      return "cudaSuccess";
+    case cudaErrorInvalidValue:
+      return "cudaErrorInvalidValue";
+    case cudaErrorMemoryAllocation:
+      return "cudaErrorMemoryAllocation";
+    case cudaErrorInvalidConfiguration:
+      return "cudaErrorInvalidConfiguration";
+    case cudaErrorInsufficientDriver:
+      return "cudaErrorInsufficientDriver";
+    case cudaErrorNoDevice:
+      return "cudaErrorNoDevice";
+    case cudaErrorInvalidDevice:
+      return "cudaErrorInvalidDevice";
+    case cudaErrorNoKernelImageForDevice:
+      return "cudaErrorNoKernelImageForDevice";
+    case cudaErrorIllegalAddress:
+      return "cudaErrorIllegalAddress";
+    case cudaErrorLaunchFailure:
+      return "cudaErrorLaunchFailure";
+    case cudaErrorStreamCaptureUnsupported:
+      return "cudaErrorStreamCaptureUnsupported";
   }
   return "unknown";
 }
@@ -219,7 +230,8 @@ cudaError_t cudaMalloc(void** p, size_t bytes) {
   if (emulator::any_capture()) return cudaErrorStreamCaptureUnsupported;
   if (state().used + bytes > state().memory) return cudaErrorMemoryAllocation;
   using emulator::kGuard;
-  auto* base = static_cast<unsigned char*>(std::aligned_alloc(256, (bytes + 2 * kGuard + 255) / 256 * 256));
+  auto* base =
+      static_cast<unsigned char*>(std::aligned_alloc(256, (bytes + 2 * kGuard + 255) / 256 * 256));
   std::memset(base, emulator::kGuardByte, bytes + 2 * kGuard);
   std::memset(base + kGuard, 0xFF, bytes);
   state().device[base + kGuard] = bytes;
@@ -268,9 +280,8 @@ cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_
     });
     return cudaSuccess;
   }
-  emulator::queue(stream, [=] {
-    emulator::copy_lines(to, to_pitch, from, from_pitch, width, height);
-  });
+  emulator::queue(stream,
+                  [=] { emulator::copy_lines(to, to_pitch, from, from_pitch, width, height); });
   if (kind == cudaMemcpyDeviceToHost && !emulator::is_pinned(to)) {
     if (capturing) return cudaErrorStreamCaptureUnsupported;
     emulator::run(emulator::stream_of(stream));

@@ -1,7 +1,6 @@
 #include "fibres.h"
 
 #include <boost/context/detail/fcontext.hpp>
-
 #include <cstdio>
 #include <cstdlib>
 #include <memory>

@@ -168,7 +168,9 @@ cudaError_t queue_kernel(const cudaLaunchConfig_t& config, const void* kernel,
 
 inline unsigned char* evalrun_shared_memory() { return emulator::shared_memory(); }
 inline void __syncthreads() { emulator::sync_threads(); }
-inline void __syncwarp(unsigned = 0xffffffffu) { emulator::meet(emulator::Collective::kSync, 0, 0); }
+inline void __syncwarp(unsigned = 0xffffffffu) {
+  emulator::meet(emulator::Collective::kSync, 0, 0);
+}
 template <typename T>
 T __shfl_sync(unsigned, T value, int from) {
   return emulator::shuffle(value, from % 32);

@@ -22,7 +22,8 @@ void set_schedule_seed(uint64_t seed);
 void set_device_count(int n);
 void set_device_memory(size_t bytes);
 size_t live_device_bytes();
-// The n-th call from now on (0: the next) fails with this error; a sticky one fails all that follow.
+// The n-th call from now on (0: the next) fails with this error; a sticky one fails all that
+// follow.
 void fail_after(int n, cudaError_t error, bool sticky);
 void clear_fault();
 long kernel_launches();  // outside graphs
