@@ -7,17 +7,21 @@ namespace {
 constexpr int kThreads = 256;
 
 struct SourceRow {
-  int part, row;  // row < 0: padding
+  PanelRef part;
+  int row;  // < 0: padding
 };
+// Chosen part by part: an index into an argument would put all of it into local memory.
 EVALRUN_DEVICE inline SourceRow source_of(const RowMap& m, int o) {
+  PanelRef part = m.part[0];
+  int row = o;
   if (m.joint == Joint::kTurns) {
-    const int part = o % kTile / 8, row = o / kTile * 8 + o % 8;
-    return {part, row < m.part[part].out ? row : -1};
+    if (o % kTile >= 8) part = m.part[1];
+    row = o / kTile * 8 + o % 8;
+  } else {
+    if (m.n > 1 && o >= m.first[1]) part = m.part[1], row = o - m.first[1];
+    if (m.n > 2 && o >= m.first[2]) part = m.part[2], row = o - m.first[2];
   }
-  int part = 0;
-  while (part + 1 < m.n && o >= m.first[part + 1]) ++part;
-  const int row = o - m.first[part];
-  return {part, row < m.part[part].out ? row : -1};
+  return {part, row < part.out ? row : -1};
 }
 
 __global__ void pack_f32(RowMap map, MatrixRef to, float* codes) {
@@ -27,7 +31,7 @@ __global__ void pack_f32(RowMap map, MatrixRef to, float* codes) {
   const int o = static_cast<int>(i / per_tile) * kTile + static_cast<int>(i % kTile);
   const int k = static_cast<int>(i % per_tile / kTile);
   const SourceRow s = source_of(map, o);
-  codes[i] = s.row < 0 ? 0.0f : panel_f32(map.part[s.part], s.row, k);
+  codes[i] = s.row < 0 ? 0.0f : panel_f32(s.part, s.row, k);
 }
 
 __global__ void pack_bf16(RowMap map, MatrixRef to, uint16_t* codes) {
@@ -36,7 +40,7 @@ __global__ void pack_bf16(RowMap map, MatrixRef to, uint16_t* codes) {
   if (i >= width * static_cast<size_t>(to.tiles) * kTile) return;
   const int o = static_cast<int>(i / width), k = static_cast<int>(i % width);
   const SourceRow s = source_of(map, o);
-  codes[i] = s.row < 0 || k >= to.in ? uint16_t{0} : panel_bf16(map.part[s.part], s.row, k);
+  codes[i] = s.row < 0 || k >= to.in ? uint16_t{0} : panel_bf16(s.part, s.row, k);
 }
 
 // One word of a lane: four bytes, or eight 4-bit codes.
@@ -57,9 +61,8 @@ __global__ void pack_codes(RowMap map, MatrixRef to, uint32_t* codes) {
   for (int j = 0; j < (q4 ? 8 : 4); ++j) {
     const int at = q4 ? j : word % 2 * 4 + j;
     const unsigned none = q4 ? 0 : 128;
-    const unsigned code = s.row < 0 || k + at >= to.in
-                              ? none
-                              : panel_code(map.part[s.part], to.storage, s.row, k + at);
+    const unsigned code =
+        s.row < 0 || k + at >= to.in ? none : panel_code(s.part, to.storage, s.row, k + at);
     value |= code << (q4 ? 4 * (at / 2) + 16 * (at % 2) : 8 * j);
   }
   codes[i] = value;
@@ -79,14 +82,13 @@ __global__ void pack_scales(RowMap map, MatrixRef to, uint16_t* scales) {
       static_cast<int>(block / static_cast<size_t>(to.blocks)) * kTile + g + 8 * (which % 2);
   const int group = static_cast<int>(block % static_cast<size_t>(to.blocks));
   const SourceRow s = source_of(map, o);
-  scales[i] =
-      s.row < 0 ? uint16_t{0} : panel_half(map.part[s.part], to.storage, s.row, group, which >= 2);
+  scales[i] = s.row < 0 ? uint16_t{0} : panel_half(s.part, to.storage, s.row, group, which >= 2);
 }
 __global__ void pack_channel_scales(RowMap map, MatrixRef to, float* scales) {
   const int o = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (o >= to.tiles * kTile) return;
   const SourceRow s = source_of(map, o);
-  scales[o] = s.row < 0 ? 0.0f : panel_channel_scale(map.part[s.part], s.row);
+  scales[o] = s.row < 0 ? 0.0f : panel_channel_scale(s.part, s.row);
 }
 
 dim3 grid_for(size_t threads) {
