@@ -16,6 +16,7 @@
 #include "engine/backend.h"
 #include "engine/base/error.h"
 #include "engine/cuda/attention.h"
+#include "engine/cuda/dense.h"
 #include "engine/cuda/device_matrix.h"
 #include "engine/cuda/devices.h"
 #include "engine/cuda/graphs.h"
@@ -81,6 +82,7 @@ struct LowRankOnDevice {
 };
 
 constexpr int kLeastRows = 16;
+constexpr int kDenseRows = 64;  // of a prefill chunk, from which on cuBLAS multiplies
 
 class CudaBackend final : public Backend {
  public:
@@ -105,7 +107,10 @@ class CudaBackend final : public Backend {
           fmt::format("{}: heads of {} dimensions; the CUDA kernels take up to 256", c_.name,
                       c_.head_dim),
           "--device cpu");
-    if (bf16_) prepare_attention();
+    if (bf16_) {
+      prepare_attention();
+      dense_ = Dense::find(stream_->handle);
+    }
     capacity_ = padded_to(options.max_tokens, cuda::kChunk);
     check_memory(options);
     load_weights(options.max_tokens);
@@ -141,8 +146,8 @@ class CudaBackend final : public Backend {
     record_.write(plan, record_host_.as<unsigned char>());
     if (embedding_rows() > 0)
       std::memcpy(embeddings_host_.as<void>(), request.embeddings.data, embedding_bytes());
-    if (measure_)
-      queue_forward();  // events between the phases: not as a graph
+    if (measure_ || dense_chunk())
+      queue_forward();  // events between the phases, or a library's launches: not as a graph
     else
       graphs_.run(key(), graphs_wanted_, stream_->handle, [this] { queue_forward(); });
     wait();
@@ -450,12 +455,12 @@ class CudaBackend final : public Backend {
   // --- room ------------------------------------------------------------------------------------
 
   std::vector<const DeviceBuffer*> buffers() const {
-    return {&record_device_, &embeddings_,       &x_,         &e_,         &in_,
-            &attn_in_,       &ffn_in_,           &sums_,      &q_,         &partial_,
-            &step_k_,        &step_v_,           &workspace_, &logits_,    &top_logits_,
-            &top_device_,    &hidden_,           &inner_,     &middle_,    &outer_,
-            &delta_,         &head_in_,          &path_,      &product_x_, &product_y_,
-            &product_in_,    &product_workspace_};
+    return {&dense_sums_, &unpacked_,   &record_device_, &embeddings_,       &x_,
+            &e_,          &in_,         &attn_in_,       &ffn_in_,           &sums_,
+            &q_,          &partial_,    &step_k_,        &step_v_,           &workspace_,
+            &logits_,     &top_logits_, &top_device_,    &hidden_,           &inner_,
+            &middle_,     &outer_,      &delta_,         &head_in_,          &path_,
+            &product_x_,  &product_y_,  &product_in_,    &product_workspace_};
   }
   InputRows input_rows(DeviceBuffer& buffer, int rows, int width, bool bf16) {
     const int stride = bf16 ? padded_to(width, kBlock) : width;
@@ -497,6 +502,7 @@ class CudaBackend final : public Backend {
         workspace = std::max(workspace, workspace_for(*m, rows));
       }
     floats(sums_, n * widest);
+    if (dense_chunk()) floats(dense_sums_, n * widest);
     const auto q = static_cast<size_t>(c_.n_heads) * static_cast<size_t>(head_stride_);
     if (q_.ensure(n * q * value_bytes())) moved_ = true;
     if (bf16_) floats(partial_, partial_floats(rows, c_.n_heads, s.slots, head_stride_));
@@ -633,7 +639,16 @@ class CudaBackend final : public Backend {
   }
 
   void product(const DeviceMatrix& m, const InputRows& in, int rows, const Epilogue& e) {
+    if (dense_chunk() && m.storage() != WeightStorage::kF32) {
+      dense_->multiply(m.ref(), in.data, rows, dense_sums_.as<float>(), unpacked_);
+      return finish_sums({m.ref(), in.data, rows, e}, dense_sums_.as<float>(), stream_->handle);
+    }
     cuda::multiply({m.ref(), in.data, rows, e}, workspace_.as<float>(), stream_->handle);
+  }
+  // Chunks of a prompt, where there is work for cuBLAS. Depends on the chunk alone, so every method
+  // prefills by the same calls.
+  bool dense_chunk() const {
+    return dense_ != nullptr && record_.shape().direct && record_.shape().rows >= kDenseRows;
   }
   // sums_ = m x, all outputs of the device matrix.
   void product_to_sums(const DeviceMatrix& m, const InputRows& in, const float* bias) {
@@ -884,12 +899,14 @@ class CudaBackend final : public Backend {
   bool direct_ = false, commit_pending_ = false, moved_ = false;
   std::vector<int64_t> key_;
   GraphCache graphs_;
+  std::unique_ptr<Dense> dense_;
 
   PinnedBuffer record_host_, embeddings_host_, logits_host_, hidden_host_, residual_host_,
       top_host_, path_host_, product_x_host_, product_y_host_;
   DeviceBuffer record_device_, embeddings_, x_, e_, in_, attn_in_, ffn_in_, sums_, q_, partial_,
       workspace_, logits_, top_logits_, top_device_, hidden_, inner_, middle_, outer_, delta_,
-      head_in_, path_, product_x_, product_y_, product_in_, product_workspace_;
+      head_in_, path_, product_x_, product_y_, product_in_, product_workspace_, dense_sums_,
+      unpacked_;
   InputRows layer_in_, o_in_, down_in_, head_rows_;
   std::vector<MatrixView> residual_views_;
   std::vector<int32_t> top_;

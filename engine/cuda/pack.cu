@@ -91,11 +91,25 @@ __global__ void pack_channel_scales(RowMap map, MatrixRef to, float* scales) {
   scales[o] = s.row < 0 ? 0.0f : panel_channel_scale(s.part, s.row);
 }
 
+__global__ void unpack_rows(MatrixRef w, uint16_t* rows) {
+  const size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const size_t width = static_cast<size_t>(w.blocks) * kBlock;
+  if (i >= width * static_cast<size_t>(w.tiles) * kTile) return;
+  const int k = static_cast<int>(i % width);
+  rows[i] = k < w.in ? float_to_bf16(weight_at(w, static_cast<int>(i / width), k)) : uint16_t{0};
+}
+
 dim3 grid_for(size_t threads) {
   return dim3(static_cast<unsigned>((threads + kThreads - 1) / kThreads));
 }
 
 }  // namespace
+
+void unpack(const MatrixRef& w, uint16_t* rows, cudaStream_t stream) {
+  const size_t values =
+      static_cast<size_t>(w.tiles) * kTile * static_cast<size_t>(w.blocks) * kBlock;
+  launch("unpack_rows", unpack_rows, grid_for(values), kThreads, 0, stream, w, rows);
+}
 
 void pack(const RowMap& map, const MatrixRef& to, size_t code_bytes, size_t scale_bytes,
           cudaStream_t stream) {

@@ -1,5 +1,6 @@
 // Repacking of host matrices, as they lie in raw device memory, to the layouts of
-// engine/cuda/device_matrix.h: kernels, so that loading runs at the bus's speed.
+// engine/cuda/device_matrix.h, and from there to plain rows: kernels, so that loading runs at the
+// bus's speed.
 #pragma once
 #include "engine/cuda/weight_value.h"
 
@@ -18,5 +19,8 @@ struct RowMap {
 // Fills codes and scales of `to`, which have room for them.
 void pack(const RowMap& map, const MatrixRef& to, size_t code_bytes, size_t scale_bytes,
           cudaStream_t stream);
+
+// The weights as bfloat16 rows [outputs][padded inputs], rounded.
+void unpack(const MatrixRef& w, uint16_t* rows, cudaStream_t stream);
 
 }  // namespace evalrun::engine::cuda

@@ -259,6 +259,17 @@ __global__ void finish_wide(MatrixRef w, int n, const float* __restrict__ quarte
   finish<S>(w, out, row, o, total(o), out.activated != nullptr ? total(o + 8) : 0.0f);
 }
 
+// Sums of unpacked weights: nothing is left to be scaled.
+__global__ void finish_dense(MatrixRef w, const float* __restrict__ sums, Epilogue out) {
+  const int width = w.tiles * kTile;
+  const int o = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  const int row = static_cast<int>(blockIdx.y);
+  if (o >= width || (out.activated != nullptr && o % kTile >= 8)) return;
+  const float* of_row = sums + static_cast<size_t>(row) * static_cast<size_t>(width);
+  finish<WeightStorage::kBf16>(w, out, row, o, of_row[o],
+                               out.activated != nullptr ? of_row[o + 8] : 0.0f);
+}
+
 // kF32: a thread is an output (in turns, both factors of one), and one chain per row.
 __global__ void chain_product(MatrixRef w, const float* __restrict__ x, int n, Epilogue out) {
   const bool turns = out.activated != nullptr;
@@ -357,6 +368,12 @@ ProductGeometry product_geometry(WeightStorage storage, int tiles, int rows) {
   g.workspace_bytes = static_cast<size_t>(kQuarters) * static_cast<size_t>(n) *
                       static_cast<size_t>(tiles) * kTile * 4;
   return g;
+}
+
+void finish_sums(const ProductArguments& a, const float* sums, cudaStream_t stream) {
+  const unsigned columns = cut(a.w.tiles * kTile, kThreads);
+  launch("finish_dense", finish_dense, dim3(columns, static_cast<unsigned>(a.rows)), kThreads, 0,
+         stream, a.w, sums, a.out);
 }
 
 void multiply(const ProductArguments& a, float* workspace, cudaStream_t stream) {

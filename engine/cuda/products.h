@@ -55,6 +55,9 @@ struct ProductGeometry {
 };
 ProductGeometry product_geometry(WeightStorage storage, int tiles, int rows);
 
+// What follows a product whose sums [rows][outputs of w] are there already (engine/cuda/dense.h).
+void finish_sums(const ProductArguments& arguments, const float* sums, cudaStream_t stream);
+
 // Queued on `stream`. `workspace` holds product_geometry().workspace_bytes.
 void multiply(const ProductArguments& arguments, float* workspace, cudaStream_t stream);
 

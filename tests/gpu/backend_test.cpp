@@ -17,6 +17,9 @@ namespace {
 using namespace engine::testing;  // NOLINT: helpers of the engine's tests
 using ::testing::HasSubstr;
 
+// What the rules below say of prefill is about our kernels; cuBLAS has its test.
+[[maybe_unused]] const int kWithoutCublas = setenv("EVALRUN_CUDA_CUBLAS", "0", 1);
+
 class Backend : public ::testing::TestWithParam<Path> {};
 
 std::vector<float> copy(std::span<const float> x) { return {x.begin(), x.end()}; }
@@ -57,6 +60,22 @@ TEST_P(Backend, EqualsTheCpu) {
     if (!exact) {
       EXPECT_LT(sum / compared, 0.015) << m.name;
     }
+  }
+}
+
+// Chunks of many rows go through cuBLAS, where it is: the same numbers in another order, and bits
+// that depend on the chunks alone.
+TEST_P(Backend, PrefillByCublasGivesTheSameNumbers) {
+  for (const NamedModel& m : feature_models(GetParam().format)) {
+    const auto prompt = random_tokens(300, m.model->config().vocab_size, 3);
+    auto own = open(m.model, GetParam());
+    ASSERT_EQ(setenv("EVALRUN_CUDA_CUBLAS", "1", 1), 0);
+    auto dense = open(m.model, GetParam()), again = open(m.model, GetParam());
+    ASSERT_EQ(setenv("EVALRUN_CUDA_CUBLAS", "0", 1), 0);
+    own->prefill(prompt), dense->prefill(prompt), again->prefill(prompt);
+    const auto a = decode_alone(*own, {5}), b = decode_alone(*dense, {5});
+    EXPECT_TRUE(as_reference(GetParam(), b, a)) << m.name;
+    EXPECT_TRUE(same_bits(b, decode_alone(*again, {5}))) << m.name;
   }
 }
 

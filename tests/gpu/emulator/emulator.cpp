@@ -114,6 +114,8 @@ void copy_lines(void* to, size_t to_pitch, const void* from, size_t from_pitch, 
 
 }  // namespace
 
+void queue_work(Stream* stream, Work work) { queue(stream, std::move(work)); }
+
 void set_device_count(int n) { state().devices = n; }
 void set_device_memory(size_t bytes) { state().memory = bytes; }
 size_t live_device_bytes() { return state().used; }

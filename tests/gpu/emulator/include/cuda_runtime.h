@@ -149,6 +149,16 @@ enum class Collective { kSync, kShuffle, kBallot, kMma };
 uint64_t meet(Collective what, uint64_t word, int from_lane);
 void mma_m16n8k16_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]);
 
+void queue_work(cudaStream_t stream, std::function<void()> work);
+// Stand for cuBLAS (engine/cuda/dense.cpp), with its column-major matrices.
+int cublas_create(void** handle);
+int cublas_destroy(void* handle);
+int cublas_set_stream(void* handle, cudaStream_t stream);
+int cublas_set_workspace(void* handle, void* workspace, size_t bytes);
+int cublas_gemm(void* handle, int trans_a, int trans_b, int m, int n, int k, const void* alpha,
+                const void* a, int a_type, int lda, const void* b, int b_type, int ldb,
+                const void* beta, void* c, int c_type, int ldc, int compute, int algorithm);
+
 template <typename T>
 T shuffle(T value, int from_lane) {
   static_assert(sizeof(T) <= 8);

@@ -1,0 +1,101 @@
+#include "engine/cuda/dense.h"
+
+#include <dlfcn.h>
+
+#include <array>
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+
+#include "engine/base/error.h"
+#include "engine/cuda/pack.h"
+
+namespace evalrun::engine::cuda {
+namespace {
+
+// Of cublas_api.h and library_types.h; the same in CUDA 12 and 13.
+constexpr int kOpN = 0, kOpT = 1;
+constexpr int kFloat32 = 0, kBfloat16 = 14;
+constexpr int kCompute32 = 68;
+constexpr int kDefaultAlgorithm = -1;
+
+constexpr size_t kWorkspace = size_t{32} << 20;  // what Hopper's kernels want
+
+void check_status(int status, const char* call) {
+  if (status != 0)
+    throw base::Error(base::ExitCode::kDevice,
+                      fmt::format("cuBLAS: {} gave status {}", call, status),
+                      "EVALRUN_CUDA_CUBLAS=0 prefills without it");
+}
+
+}  // namespace
+
+struct Dense::Library {
+  void* library = nullptr;
+  int (*create)(void**) = nullptr;
+  int (*destroy)(void*) = nullptr;
+  int (*set_stream)(void*, cudaStream_t) = nullptr;
+  int (*set_workspace)(void*, void*, size_t) = nullptr;
+  int (*gemm)(void*, int, int, int, int, int, const void*, const void*, int, int, const void*, int,
+              int, const void*, void*, int, int, int, int) = nullptr;
+
+  bool load() {
+#ifdef EVALRUN_CUDA_EMULATED
+    create = emulator::cublas_create, destroy = emulator::cublas_destroy,
+    set_stream = emulator::cublas_set_stream, set_workspace = emulator::cublas_set_workspace,
+    gemm = emulator::cublas_gemm;
+    return true;
+#else
+    for (const char* name : {"libcublas.so.13", "libcublas.so.12"})
+      if (library == nullptr) library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) return false;
+    const auto get = [&](auto& function, const char* name) {
+      function = reinterpret_cast<std::decay_t<decltype(function)> >(dlsym(library, name));
+      return function != nullptr;
+    };
+    return get(create, "cublasCreate_v2") && get(destroy, "cublasDestroy_v2") &&
+           get(set_stream, "cublasSetStream_v2") && get(set_workspace, "cublasSetWorkspace_v2") &&
+           get(gemm, "cublasGemmEx");
+#endif
+  }
+};
+
+Dense::Dense(cudaStream_t stream) : stream_(stream), library_(std::make_unique<Library>()) {}
+
+std::unique_ptr<Dense> Dense::find(cudaStream_t stream) {
+  const char* wanted = std::getenv("EVALRUN_CUDA_CUBLAS");
+  if (wanted != nullptr && std::string_view(wanted) == "0") return nullptr;
+  std::unique_ptr<Dense> dense(new Dense(stream));
+  if (!dense->library_->load()) return nullptr;
+  check_status(dense->library_->create(&dense->handle_), "cublasCreate");
+  check_status(dense->library_->set_stream(dense->handle_, stream), "cublasSetStream");
+  dense->workspace_ = DeviceBuffer(kWorkspace);
+  check_status(
+      dense->library_->set_workspace(dense->handle_, dense->workspace_.as<void>(), kWorkspace),
+      "cublasSetWorkspace");
+  return dense;
+}
+
+Dense::~Dense() {
+  if (handle_ != nullptr) (void)library_->destroy(handle_);
+  // The library stays loaded: it leaves threads and memory of its own behind.
+}
+
+void Dense::multiply(const MatrixRef& w, const void* x, int rows, float* sums,
+                     DeviceBuffer& unpacked) {
+  const int outputs = w.tiles * kTile, width = w.blocks * kBlock;
+  const void* weights = w.codes;
+  if (w.storage != WeightStorage::kBf16) {
+    unpacked.ensure(static_cast<size_t>(outputs) * static_cast<size_t>(width) * 2);
+    unpack(w, unpacked.as<uint16_t>(), stream_);
+    weights = unpacked.as<void>();
+  }
+  // Columns in cuBLAS are rows here: sums^T = W x^T.
+  const float one = 1, zero = 0;
+  check_status(library_->gemm(handle_, kOpT, kOpN, outputs, rows, width, &one, weights, kBfloat16,
+                              width, x, kBfloat16, width, &zero, sums, kFloat32, outputs,
+                              kCompute32, kDefaultAlgorithm),
+               "cublasGemmEx");
+}
+
+}  // namespace evalrun::engine::cuda
