@@ -17,9 +17,10 @@
 #include "engine/base/error.h"
 #include "engine/cuda/attention.h"
 #include "engine/cuda/dense.h"
-#include "engine/cuda/device_matrix.h"
+#include "engine/cuda/device_model.h"
 #include "engine/cuda/devices.h"
 #include "engine/cuda/graphs.h"
+#include "engine/cuda/kv_memory.h"
 #include "engine/cuda/products.h"
 #include "engine/cuda/row_ops.h"
 #include "engine/cuda/step_record.h"
@@ -29,56 +30,12 @@ namespace {
 
 using namespace cuda;  // NOLINT: this file is its backend
 
-using MatrixPtr = std::shared_ptr<const DeviceMatrix>;
-
 struct Stream {
   cudaStream_t handle = nullptr;
   Stream() { EVALRUN_CUDA(cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking)); }
   ~Stream() { (void)cudaStreamDestroy(handle); }
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
-};
-
-// All the small vectors of a model, one behind the other in device memory.
-class Vectors {
- public:
-  size_t add(std::span<const float> values) {
-    const size_t at = host_.size();
-    host_.insert(host_.end(), values.begin(), values.end());
-    host_.resize((host_.size() + 3) / 4 * 4);
-    return at;
-  }
-  void upload() {
-    device_ = DeviceBuffer(host_.size() * sizeof(float));
-    device_.upload(host_.data(), host_.size() * sizeof(float));
-    host_ = {};
-  }
-  const float* at(size_t offset) const { return device_.as<float>() + offset; }
-  size_t bytes() const { return device_.bytes(); }
-
- private:
-  std::vector<float> host_;
-  DeviceBuffer device_;
-};
-
-struct Layer {
-  MatrixPtr qkv, o, gate_up, down;
-  // Offsets into Vectors.
-  std::optional<size_t> attn_norm, embed_norm, q_norm, k_norm, ffn_norm;
-  std::optional<size_t> qkv_bias, o_bias, gate_up_bias, down_bias;
-};
-
-// Low-rank updates of one adapter.
-struct LowRankOnDevice {
-  struct Factor {
-    MatrixPtr a, b;
-    float scale = 1;
-    int out = 0;
-  };
-  enum { kQ, kK, kV, kO, kGate, kUp, kDown, kCount };
-  std::vector<std::array<Factor, kCount>> layers;
-  std::weak_ptr<const std::byte> host;
-  int64_t id = 0;
 };
 
 constexpr int kLeastRows = 16;
@@ -90,7 +47,6 @@ class CudaBackend final : public Backend {
       : model_(std::move(model)),
         c_(model_->config()),
         device_(device),
-        n_sequences_(options.n_sequences),
         measure_(options.measure_phases),
         bf16_(model_->layer(0).q.storage() != WeightStorage::kF32) {
     EVALRUN_CUDA(cudaSetDevice(device_));
@@ -111,12 +67,9 @@ class CudaBackend final : public Backend {
       prepare_attention();
       dense_ = Dense::find(stream_->handle);
     }
-    capacity_ = padded_to(options.max_tokens, cuda::kChunk);
     check_memory(options);
-    load_weights(options.max_tokens);
-    const size_t kv = static_cast<size_t>(c_.n_layers) * layer_kv_values() * value_bytes();
-    cache_k_ = DeviceBuffer(kv);
-    cache_v_ = DeviceBuffer(kv);
+    weights_.emplace(*model_, device_, options.max_tokens, stream_->handle);
+    kv_.emplace(c_, options.n_sequences, options.max_tokens, bf16_, head_stride_);
   }
   ~CudaBackend() override {
     (void)cudaSetDevice(device_);
@@ -139,8 +92,11 @@ class CudaBackend final : public Backend {
         request.prefix != nullptr && request.prefix->heads == c_.n_heads && o.group > 1;
     record_.build(plan, o);
     request_ = &request;
-    low_rank_ = request.low_rank == nullptr ? nullptr : &low_rank_of(*request.low_rank);
-    if (request.prefix != nullptr) load_prefix(*request.prefix);
+    low_rank_ = request.low_rank == nullptr
+                    ? nullptr
+                    : &low_ranks_.get(*request.low_rank, device_, stream_->handle);
+    if (request.prefix != nullptr && kv_->load_prefix(*request.prefix, stream_->handle))
+      graphs_.clear();
     make_room();
 
     record_.write(plan, record_host_.as<unsigned char>());
@@ -183,27 +139,14 @@ class CudaBackend final : public Backend {
     std::memcpy(path_host_.as<void>(), rows.data(), bytes);
     EVALRUN_CUDA(cudaMemcpyAsync(path_.as<void>(), path_host_.as<void>(), bytes,
                                  cudaMemcpyHostToDevice, stream_->handle));
-    for (int l = 0; l < c_.n_layers; ++l)
-      commit_rows(path_.as<int32_t>(), static_cast<int>(rows.size()), first, sequence, step_kv(l),
-                  cache_kv(l), c_.n_kv_heads, c_.head_dim, head_stride_, bf16_, stream_->handle);
+    kv_->commit(path_.as<int32_t>(), static_cast<int>(rows.size()), first, sequence,
+                stream_->handle);
     commit_pending_ = true;
   }
 
   void copy_sequence(int from, int to, int length) override {
     EVALRUN_CUDA(cudaSetDevice(device_));
-    if (length == 0) return;
-    for (int l = 0; l < c_.n_layers; ++l) {
-      const KeyValues kv = cache_kv(l);
-      copy_lines(kv.k, from, to, c_.n_kv_heads, static_cast<size_t>(length) * stride_bytes(),
-                 static_cast<size_t>(capacity_) * stride_bytes());
-      if (bf16_)
-        copy_lines(kv.v, from, to, c_.n_kv_heads * head_stride_,
-                   static_cast<size_t>(length) * value_bytes(),
-                   static_cast<size_t>(capacity_) * value_bytes());
-      else
-        copy_lines(kv.v, from, to, c_.n_kv_heads, static_cast<size_t>(length) * stride_bytes(),
-                   static_cast<size_t>(capacity_) * stride_bytes());
-    }
+    kv_->copy_sequence(from, to, length, stream_->handle);
   }
 
   MatrixView multiply(const WeightMatrix& w, MatrixView x) override {
@@ -237,230 +180,60 @@ class CudaBackend final : public Backend {
                std::span<float> v) const override {
     EVALRUN_CUDA(cudaSetDevice(device_));
     EVALRUN_CUDA(cudaStreamSynchronize(stream_->handle));
-    const KeyValues kv = cache_kv(layer);
-    const auto hd = static_cast<size_t>(c_.head_dim), stride = static_cast<size_t>(head_stride_),
-               capacity = static_cast<size_t>(capacity_);
-    std::vector<unsigned char> line(hd * value_bytes());
-    for (int h = 0; h < c_.n_kv_heads; ++h) {
-      const size_t head = static_cast<size_t>(sequence * c_.n_kv_heads + h);
-      const auto read = [&](const void* base, bool by_dimension, std::span<float> to) {
-        const auto* from =
-            static_cast<const unsigned char*>(base) +
-            (by_dimension ? head * stride * capacity + static_cast<size_t>(position)
-                          : (head * capacity + static_cast<size_t>(position)) * stride) *
-                value_bytes();
-        EVALRUN_CUDA(cudaMemcpy2D(line.data(), value_bytes(), from,
-                                  (by_dimension ? capacity : 1) * value_bytes(), value_bytes(), hd,
-                                  cudaMemcpyDeviceToHost));
-        for (size_t d = 0; d < hd; ++d)
-          to[static_cast<size_t>(h) * hd + d] =
-              bf16_ ? bfloat16_to_float(reinterpret_cast<const uint16_t*>(line.data())[d])
-                    : reinterpret_cast<const float*>(line.data())[d];
-      };
-      read(kv.k, false, k);
-      read(kv.v, bf16_, v);
-    }
+    kv_->read(layer, position, sequence, k, v);
   }
 
   PhaseTimes phases() const override { return times_; }
-  size_t kv_bytes_per_token() const override {
-    return static_cast<size_t>(c_.n_layers) * 2 * static_cast<size_t>(c_.n_kv_heads) *
-           stride_bytes();
-  }
-  size_t kv_bytes() const override { return cache_k_.bytes() + cache_v_.bytes(); }
+  size_t kv_bytes_per_token() const override { return kv_->bytes_per_token(); }
+  size_t kv_bytes() const override { return kv_->bytes(); }
   size_t workspace_bytes() const override {
-    size_t bytes = 0;
+    size_t bytes = kv_->row_bytes();
     for (const DeviceBuffer* b : buffers()) bytes += b->bytes();
     return bytes;
   }
 
  private:
   size_t value_bytes() const { return bf16_ ? 2 : 4; }
-  size_t stride_bytes() const { return static_cast<size_t>(head_stride_) * value_bytes(); }
-  size_t layer_kv_values() const {
-    return static_cast<size_t>(n_sequences_) * static_cast<size_t>(c_.n_kv_heads) *
-           static_cast<size_t>(capacity_) * static_cast<size_t>(head_stride_);
-  }
-  KeyValues cache_kv(int layer) const {
-    const size_t at = static_cast<size_t>(layer) * layer_kv_values() * value_bytes();
-    return {cache_k_.as<unsigned char>() + at, cache_v_.as<unsigned char>() + at, capacity_};
-  }
-  KeyValues step_kv(int layer) const {
-    const size_t at = static_cast<size_t>(layer) * static_cast<size_t>(c_.n_kv_heads) *
-                      static_cast<size_t>(step_rows_) * stride_bytes();
-    return {step_k_.as<unsigned char>() + at, step_v_.as<unsigned char>() + at, step_rows_};
-  }
   void wait() {
     EVALRUN_CUDA(cudaStreamSynchronize(stream_->handle));
     commit_pending_ = false;
   }
 
-  // --- loading ---------------------------------------------------------------------------------
-
-  void check_memory(const SessionOptions& options) const {
-    size_t weights = 0;
-    const auto need = [&](std::initializer_list<const WeightMatrix*> parts) {
-      weights += MatrixStore::missing(device_, {parts.begin(), parts.size()});
-    };
-    size_t largest = 0;
-    for (int l = 0; l < c_.n_layers; ++l) {
-      const LayerWeights& w = model_->layer(l);
-      need({&w.q, &w.k, &w.v});
-      need({&w.o});
-      need({&w.gate, &w.up});
-      need({&w.down});
-      largest = std::max({largest, w.gate.size() + w.up.size(), w.down.size()});
-    }
-    need({&model_->head()});
-    if (model_->embedding().bytes().data() != model_->head().bytes().data())
-      need({&model_->embedding()});
-    largest = std::max(largest, model_->head().size());
-    const size_t kv = 2 * static_cast<size_t>(c_.n_layers) * layer_kv_values() * value_bytes();
-    // Buffers of 64 rows with all logits, and the piece that weights are repacked from.
+  // Everything this session takes, before any of it is allocated.
+  void check_memory(const SessionOptions& o) const {
+    const size_t weights = DeviceModel::missing_bytes(*model_, device_);
+    const size_t kv = KvMemory::bytes_for(c_, o.n_sequences, o.max_tokens, bf16_, head_stride_);
+    // Buffers of 64 rows with all logits.
     const size_t rows =
         64 * sizeof(float) *
         (static_cast<size_t>(c_.n_logits()) + 5 * static_cast<size_t>(2 * c_.d_ffn + c_.q_dim()));
     size_t free = 0, total = 0;
     EVALRUN_CUDA(cudaMemGetInfo(&free, &total));
-    const size_t needed = weights + kv + rows + (weights > 0 ? largest : 0);
+    const size_t needed = weights + kv + rows;
     if (needed > free)
       throw base::data_error(
           model_->path(), "GPU memory",
           fmt::format("needs {:.2f} GiB ({:.2f} of weights, {:.2f} for {} tokens x {} sequences), "
                       "{:.2f} of {:.2f} GiB are free",
                       static_cast<double>(needed) / 0x1p30, static_cast<double>(weights) / 0x1p30,
-                      static_cast<double>(kv) / 0x1p30, options.max_tokens, n_sequences_,
+                      static_cast<double>(kv) / 0x1p30, o.max_tokens, o.n_sequences,
                       static_cast<double>(free) / 0x1p30, static_cast<double>(total) / 0x1p30),
           "a smaller weight format (--dtype int8 or q4), a shorter context (prompt + max_new), or "
           "a larger GPU");
   }
 
-  void load_weights(int max_tokens) {
-    const auto get = [&](std::initializer_list<const WeightMatrix*> parts, Joint joint) {
-      return MatrixStore::get(device_, {parts.begin(), parts.size()}, joint, stream_->handle);
-    };
-    const auto vector = [&](const std::vector<float>& v) {
-      return v.empty() ? std::nullopt : std::optional(vectors_.add(v));
-    };
-    for (int l = 0; l < c_.n_layers; ++l) {
-      const LayerWeights& w = model_->layer(l);
-      Layer layer;
-      layer.qkv = get({&w.q, &w.k, &w.v}, Joint::kBehind);
-      layer.o = get({&w.o}, Joint::kBehind);
-      layer.gate_up = get({&w.gate, &w.up}, Joint::kTurns);
-      layer.down = get({&w.down}, Joint::kBehind);
-      layer.attn_norm = vector(w.attn_norm), layer.embed_norm = vector(w.embed_norm);
-      layer.q_norm = vector(w.q_norm), layer.k_norm = vector(w.k_norm);
-      layer.ffn_norm = vector(w.ffn_norm);
-      layer.qkv_bias = bias(*layer.qkv, {&w.q_bias, &w.k_bias, &w.v_bias}, Joint::kBehind);
-      layer.o_bias = bias(*layer.o, {&w.o_bias}, Joint::kBehind);
-      layer.gate_up_bias = bias(*layer.gate_up, {&w.gate_bias, &w.up_bias}, Joint::kTurns);
-      layer.down_bias = bias(*layer.down, {&w.down_bias}, Joint::kBehind);
-      layers_.push_back(std::move(layer));
-    }
-    head_ = get({&model_->head()}, Joint::kBehind);
-    embedding_ = get({&model_->embedding()}, Joint::kBehind);
-    final_norm_ = vector(model_->final_norm());
-    const RopeTable rope = make_rope_table(c_, max_tokens);
-    cos_ = vectors_.add(rope.cos), sin_ = vectors_.add(rope.sin);
-    vectors_.upload();
-  }
-
-  // Biases in the order of the device matrix's outputs.
-  std::optional<size_t> bias(const DeviceMatrix& m,
-                             std::initializer_list<const std::vector<float>*> parts, Joint joint) {
-    std::vector<float> all(static_cast<size_t>(m.outputs()));
-    bool any = false;
-    size_t i = 0;
-    for (const std::vector<float>* part : parts) {
-      for (size_t j = 0; j < part->size(); ++j) {
-        const size_t to = joint == Joint::kTurns ? j / 8 * kTile + j % 8 : j;
-        all[static_cast<size_t>(m.part(i)) + to] = (*part)[j];
-      }
-      any = any || !part->empty();
-      ++i;
-    }
-    return any ? std::optional(vectors_.add(all)) : std::nullopt;
-  }
-  const float* vector_at(const std::optional<size_t>& at) const {
-    return at ? vectors_.at(*at) : nullptr;
-  }
-
-  const LowRankOnDevice& low_rank_of(const LowRankDelta& delta) {
-    const auto factors = [](const LowRankLayer& l) {
-      return std::array<const LowRankFactor*, LowRankOnDevice::kCount>{&l.q,    &l.k,  &l.v,   &l.o,
-                                                                       &l.gate, &l.up, &l.down};
-    };
-    const LowRankFactor* first = nullptr;
-    for (const LowRankLayer& l : delta.layers)
-      for (const LowRankFactor* f : factors(l))
-        if (first == nullptr && !f->empty()) first = f;
-    const std::byte* data = first == nullptr ? nullptr : first->a.bytes().data();
-    auto& entry = low_ranks_[data];
-    if (entry.id != 0 && (first == nullptr || !entry.host.expired()) &&
-        entry.layers.size() == delta.layers.size())
-      return entry;
-    entry = {};
-    entry.id = ++low_rank_ids_;
-    if (first != nullptr) entry.host = first->a.owner();
-    for (const LowRankLayer& l : delta.layers) {
-      auto& to = entry.layers.emplace_back();
-      const auto list = factors(l);
-      for (size_t i = 0; i < list.size(); ++i) {
-        const LowRankFactor& f = *list[i];
-        if (f.empty()) continue;
-        to[i] = {MatrixStore::get(device_, f.a, stream_->handle),
-                 MatrixStore::get(device_, f.b, stream_->handle), f.scale, f.b.out()};
-      }
-    }
-    return entry;
-  }
-
-  void load_prefix(const PrefixBank& bank) {
-    const int heads = bank.heads == 0 ? c_.n_kv_heads : bank.heads;
-    if (bank.id != 0 && bank.id == prefix_id_) return;
-    prefix_id_ = bank.id;
-    prefix_heads_ = heads;
-    prefix_capacity_ = padded_to(std::max(bank.length, 1), cuda::kChunk);
-    const auto stride = static_cast<size_t>(head_stride_), hd = static_cast<size_t>(c_.head_dim),
-               capacity = static_cast<size_t>(prefix_capacity_);
-    const size_t per_head = capacity * stride;
-    const size_t all = static_cast<size_t>(c_.n_layers) * static_cast<size_t>(heads) * per_head;
-    std::vector<unsigned char> k(all * value_bytes()), v(all * value_bytes());
-    for (size_t l = 0; l < static_cast<size_t>(c_.n_layers); ++l)
-      for (size_t p = 0; p < static_cast<size_t>(bank.length); ++p)
-        for (size_t h = 0; h < static_cast<size_t>(heads); ++h)
-          for (size_t d = 0; d < hd; ++d) {
-            const size_t from = (p * static_cast<size_t>(heads) + h) * hd + d;
-            const size_t head = (l * static_cast<size_t>(heads) + h) * per_head;
-            const size_t row = head + p * stride + d;
-            put(k, row, bank.k[l][from]);
-            put(v, bf16_ ? head + d * capacity + p : row, bank.v[l][from]);
-          }
-    wait();
-    if (prefix_k_.ensure(k.size())) graphs_.clear();
-    if (prefix_v_.ensure(v.size())) graphs_.clear();
-    prefix_k_.upload(k.data(), k.size());
-    prefix_v_.upload(v.data(), v.size());
-  }
-  void put(std::vector<unsigned char>& to, size_t at, float x) const {
-    if (bf16_) {
-      const uint16_t bits = float_to_bfloat16(x);
-      std::memcpy(&to[at * 2], &bits, 2);
-    } else {
-      std::memcpy(&to[at * 4], &x, 4);
-    }
-  }
-
   // --- room ------------------------------------------------------------------------------------
 
   std::vector<const DeviceBuffer*> buffers() const {
-    return {&dense_sums_, &unpacked_,   &record_device_, &embeddings_,       &x_,
-            &e_,          &in_,         &attn_in_,       &ffn_in_,           &sums_,
-            &q_,          &partial_,    &step_k_,        &step_v_,           &workspace_,
-            &logits_,     &top_logits_, &top_device_,    &hidden_,           &inner_,
-            &middle_,     &outer_,      &delta_,         &head_in_,          &path_,
-            &product_x_,  &product_y_,  &product_in_,    &product_workspace_};
+    return {&dense_sums_, &unpacked_,   &record_device_,
+            &embeddings_, &x_,          &e_,
+            &in_,         &attn_in_,    &ffn_in_,
+            &sums_,       &q_,          &partial_,
+            &workspace_,  &logits_,     &top_logits_,
+            &top_device_, &hidden_,     &inner_,
+            &middle_,     &outer_,      &delta_,
+            &head_in_,    &path_,       &product_x_,
+            &product_y_,  &product_in_, &product_workspace_};
   }
   InputRows input_rows(DeviceBuffer& buffer, int rows, int width, bool bf16) {
     const int stride = bf16 ? padded_to(width, kBlock) : width;
@@ -496,7 +269,7 @@ class CudaBackend final : public Backend {
     o_in_ = input_rows(attn_in_, rows, c_.q_dim(), bf16_);
     down_in_ = input_rows(ffn_in_, rows, c_.d_ffn, bf16_);
     size_t widest = 0, workspace = 0;
-    for (const Layer& l : layers_)
+    for (const DeviceLayer& l : weights_->layers())
       for (const MatrixPtr& m : {l.qkv, l.o, l.gate_up, l.down}) {
         widest = std::max(widest, static_cast<size_t>(m->outputs()));
         workspace = std::max(workspace, workspace_for(*m, rows));
@@ -508,9 +281,9 @@ class CudaBackend final : public Backend {
     if (bf16_) floats(partial_, partial_floats(rows, c_.n_heads, s.slots, head_stride_));
     const int outputs = rounded_size(std::max(s.logits, s.top), 1);
     if (s.logits + s.top > 0) {
-      head_rows_ =
-          input_rows(head_in_, outputs, c_.d_model, head_->storage() != WeightStorage::kF32);
-      workspace = std::max(workspace, workspace_for(*head_, outputs));
+      head_rows_ = input_rows(head_in_, outputs, c_.d_model,
+                              weights_->head().storage() != WeightStorage::kF32);
+      workspace = std::max(workspace, workspace_for(weights_->head(), outputs));
     }
     floats(logits_, static_cast<size_t>(s.logits) * vocab);
     host_floats(logits_host_, static_cast<size_t>(s.logits) * vocab);
@@ -535,33 +308,14 @@ class CudaBackend final : public Backend {
       floats(outer_, n * static_cast<size_t>(padded_to(inputs, kBlock)));
     }
     floats(workspace_, workspace / sizeof(float));
-    if (!s.direct) room_for_step_rows(record_.header().kept + s.rows);
+    const int kept = record_.header().kept;
+    if (!s.direct && kv_->room_for_rows(kept + s.rows, kept > 0, stream_->handle)) moved_ = true;
     if (moved_) graphs_.clear();
   }
   static size_t rounded(size_t bytes) {
     size_t size = 4096;
     while (size < bytes) size *= 2;
     return size;
-  }
-
-  void room_for_step_rows(int rows) {
-    if (rows <= step_rows_) return;
-    const int larger = rounded_size(rows, 64);
-    const size_t lines = static_cast<size_t>(c_.n_layers) * static_cast<size_t>(c_.n_kv_heads);
-    const size_t line = static_cast<size_t>(larger) * stride_bytes();
-    DeviceBuffer k(lines * line), v(lines * line);
-    if (record_.header().kept > 0) {
-      const size_t held = static_cast<size_t>(step_rows_) * stride_bytes();
-      EVALRUN_CUDA(cudaMemcpy2DAsync(k.as<void>(), line, step_k_.as<void>(), held, held, lines,
-                                     cudaMemcpyDeviceToDevice, stream_->handle));
-      EVALRUN_CUDA(cudaMemcpy2DAsync(v.as<void>(), line, step_v_.as<void>(), held, held, lines,
-                                     cudaMemcpyDeviceToDevice, stream_->handle));
-      wait();
-    }
-    wait();  // a commit may still read the old ones
-    step_k_ = std::move(k), step_v_ = std::move(v);
-    step_rows_ = larger;
-    moved_ = true;
   }
 
   // --- one forward -----------------------------------------------------------------------------
@@ -577,13 +331,20 @@ class CudaBackend final : public Backend {
   // Everything a queue of launches depends on.
   const std::vector<int64_t>& key() {
     const StepShape& s = record_.shape();
-    key_ = {s.rows,           s.logits,
-            s.hidden,         s.top,
-            s.visible,        s.items,
-            s.items_windowed, s.slots,
-            s.direct,         s.kv_only,
-            embedding_rows(), request_->prefix == nullptr ? -1 : request_->prefix->length,
-            prefix_heads_,    low_rank_ == nullptr ? 0 : low_rank_->id};
+    key_ = {s.rows,
+            s.logits,
+            s.hidden,
+            s.top,
+            s.visible,
+            s.items,
+            s.items_windowed,
+            s.slots,
+            s.direct,
+            s.kv_only,
+            embedding_rows(),
+            request_->prefix == nullptr ? -1 : request_->prefix->length,
+            kv_->prefix_heads(),
+            low_rank_ == nullptr ? 0 : low_rank_->id};
     for (const int l : request_->residual_layers) key_.push_back(l);
     key_.push_back(-1);
     if (request_->skip != nullptr)
@@ -610,8 +371,8 @@ class CudaBackend final : public Backend {
       EVALRUN_CUDA(cudaMemcpyAsync(embeddings_.as<void>(), embeddings_host_.as<void>(),
                                    embedding_bytes(), cudaMemcpyHostToDevice, stream));
     begin_phases();
-    embed_rows(rows_, s.rows, embedding_->ref(), embeddings_.as<float>(), c_.input_width(),
-               c_.d_model, x_.as<float>(), e_.as<float>(), stream);
+    embed_rows(rows_, s.rows, weights_->embedding().ref(), embeddings_.as<float>(),
+               c_.input_width(), c_.d_model, x_.as<float>(), e_.as<float>(), stream);
     mark(&PhaseTimes::norms);
     for (int l = 0; l < c_.n_layers; ++l) {
       keep_residual(l);
@@ -658,17 +419,17 @@ class CudaBackend final : public Backend {
   }
   // x_ += m in + bias, with the low-rank update in between when there is one.
   void product_to_residual(const DeviceMatrix& m, const InputRows& in, int l, int factor,
-                           const std::optional<size_t>& bias) {
+                           const float* bias) {
     const int n = record_.shape().rows;
     if (low_rank_ == nullptr) {
       Epilogue e;
-      e.residual = x_.as<float>(), e.ldy = e.outputs = c_.d_model, e.bias = vector_at(bias);
+      e.residual = x_.as<float>(), e.ldy = e.outputs = c_.d_model, e.bias = bias;
       return product(m, in, n, e);
     }
     product_to_sums(m, in, nullptr);
     low_rank(l, factor, in, m, 0, Joint::kBehind);
-    add_bias(sums_.as<float>(), m.outputs(), vector_at(bias), c_.d_model, x_.as<float>(),
-             c_.d_model, n, stream_->handle);
+    add_bias(sums_.as<float>(), m.outputs(), bias, c_.d_model, x_.as<float>(), c_.d_model, n,
+             stream_->handle);
   }
   // sums_[.., first ..] += B (scale A in) for flagged rows.
   void low_rank(int l, int which, const InputRows& in, const DeviceMatrix& m, int first,
@@ -695,10 +456,9 @@ class CudaBackend final : public Backend {
                 joint, n, stream_->handle);
   }
 
-  void norm(const std::optional<size_t>& weights, const float* x, const InputRows& to, int at,
-            int n) {
+  void norm(const float* weights, const float* x, const InputRows& to, int at, int n) {
     NormJob job;
-    job.x = x, job.d = c_.d_model, job.weights = vector_at(weights), job.eps = c_.norm_eps;
+    job.x = x, job.d = c_.d_model, job.weights = weights, job.eps = c_.norm_eps;
     job.to = to, job.at = at;
     norm_rows(job, n, stream_->handle);
   }
@@ -708,36 +468,36 @@ class CudaBackend final : public Backend {
   }
 
   void attention_block(int l) {
-    const Layer& w = layers_[static_cast<size_t>(l)];
+    const DeviceLayer& w = weights_->layer(l);
     const StepShape& s = record_.shape();
     const InputRows in = input_of(*w.qkv);
-    if (c_.paired_input && w.embed_norm) {
+    if (c_.paired_input && w.embed_norm != nullptr) {
       norm(w.embed_norm, e_.as<float>(), in, 0, s.rows);
       norm(w.attn_norm, x_.as<float>(), in, c_.d_model, s.rows);
     } else {
       norm(w.attn_norm, x_.as<float>(), in, 0, s.rows);
     }
     mark(&PhaseTimes::norms);
-    product_to_sums(*w.qkv, in, low_rank_ == nullptr ? vector_at(w.qkv_bias) : nullptr);
+    product_to_sums(*w.qkv, in, low_rank_ == nullptr ? w.qkv_bias : nullptr);
     if (low_rank_ != nullptr) {
       for (const int i : {0, 1, 2})
-        low_rank(l, LowRankOnDevice::kQ + i, in, *w.qkv, w.qkv->part(static_cast<size_t>(i)),
+        low_rank(l, DeviceLowRank::kQ + i, in, *w.qkv, w.qkv->part(static_cast<size_t>(i)),
                  Joint::kBehind);
-      if (w.qkv_bias)
-        add_bias(sums_.as<float>(), w.qkv->outputs(), vector_at(w.qkv_bias), w.qkv->outputs(),
-                 nullptr, 0, s.rows, stream_->handle);
+      if (w.qkv_bias != nullptr)
+        add_bias(sums_.as<float>(), w.qkv->outputs(), w.qkv_bias, w.qkv->outputs(), nullptr, 0,
+                 s.rows, stream_->handle);
     }
     mark(&PhaseTimes::weights);
     RotateJob rotate;
     rotate.header = header_, rotate.rows = rows_;
     rotate.y = sums_.as<float>(), rotate.ldy = w.qkv->outputs();
     rotate.q_at = w.qkv->part(0), rotate.k_at = w.qkv->part(1), rotate.v_at = w.qkv->part(2);
-    rotate.q_norm = vector_at(w.q_norm), rotate.k_norm = vector_at(w.k_norm);
+    rotate.q_norm = w.q_norm, rotate.k_norm = w.k_norm;
     rotate.eps = c_.norm_eps;
-    rotate.cos = vectors_.at(cos_), rotate.sin = vectors_.at(sin_);
+    rotate.cos = weights_->cos(), rotate.sin = weights_->sin();
     rotate.heads = c_.n_heads, rotate.kv_heads = c_.n_kv_heads;
     rotate.head_dim = c_.head_dim, rotate.head_stride = head_stride_;
-    rotate.q = q_.as<void>(), rotate.cache = cache_kv(l), rotate.step = step_kv(l);
+    rotate.q = q_.as<void>(), rotate.cache = kv_->cache(l), rotate.step = kv_->rows(l);
     rotate.direct = s.direct, rotate.bf16 = bf16_;
     rotate_rows(rotate, s.rows, stream_->handle);
     mark(&PhaseTimes::norms);
@@ -748,14 +508,11 @@ class CudaBackend final : public Backend {
     a.windowed = c_.layer_is_windowed(l);
     a.items = a.windowed ? items_windowed_ : items_;
     a.max_items = a.windowed ? s.items_windowed : s.items;
-    a.cache = cache_kv(l), a.step = step_kv(l);
+    a.cache = kv_->cache(l), a.step = kv_->rows(l);
     if (request_->prefix != nullptr) {
-      const size_t at = static_cast<size_t>(l) * static_cast<size_t>(prefix_heads_) *
-                        static_cast<size_t>(prefix_capacity_) * stride_bytes();
-      a.prefix = {prefix_k_.as<unsigned char>() + at, prefix_v_.as<unsigned char>() + at,
-                  prefix_capacity_};
+      a.prefix = kv_->prefix(l);
       a.prefix_length = request_->prefix->length;
-      a.prefix_heads = prefix_heads_;
+      a.prefix_heads = kv_->prefix_heads();
     }
     a.n_rows = s.rows, a.heads = c_.n_heads, a.kv_heads = c_.n_kv_heads;
     a.head_dim = c_.head_dim, a.head_stride = head_stride_, a.slots = s.slots;
@@ -763,12 +520,12 @@ class CudaBackend final : public Backend {
     a.out = o_in_.data, a.out_stride = o_in_.stride;
     bf16_ ? attend_bf16(a, stream_->handle) : attend_f32(a, stream_->handle);
     mark(&PhaseTimes::attention);
-    product_to_residual(*w.o, o_in_, l, LowRankOnDevice::kO, w.o_bias);
+    product_to_residual(*w.o, o_in_, l, DeviceLowRank::kO, w.o_bias);
     mark(&PhaseTimes::weights);
   }
 
   void mlp_block(int l) {
-    const Layer& w = layers_[static_cast<size_t>(l)];
+    const DeviceLayer& w = weights_->layer(l);
     const int n = record_.shape().rows;
     const InputRows in = input_of(*w.gate_up);
     norm(w.ffn_norm, x_.as<float>(), in, 0, n);
@@ -776,18 +533,18 @@ class CudaBackend final : public Backend {
     if (low_rank_ == nullptr) {
       Epilogue e;
       e.activated = down_in_.data, e.ldy = down_in_.stride, e.outputs = c_.d_ffn;
-      e.bias = vector_at(w.gate_up_bias);
+      e.bias = w.gate_up_bias;
       product(*w.gate_up, in, n, e);
     } else {
       product_to_sums(*w.gate_up, in, nullptr);
-      low_rank(l, LowRankOnDevice::kGate, in, *w.gate_up, 0, Joint::kTurns);
-      low_rank(l, LowRankOnDevice::kUp, in, *w.gate_up, 8, Joint::kTurns);
-      if (w.gate_up_bias)
-        add_bias(sums_.as<float>(), w.gate_up->outputs(), vector_at(w.gate_up_bias),
-                 w.gate_up->outputs(), nullptr, 0, n, stream_->handle);
+      low_rank(l, DeviceLowRank::kGate, in, *w.gate_up, 0, Joint::kTurns);
+      low_rank(l, DeviceLowRank::kUp, in, *w.gate_up, 8, Joint::kTurns);
+      if (w.gate_up_bias != nullptr)
+        add_bias(sums_.as<float>(), w.gate_up->outputs(), w.gate_up_bias, w.gate_up->outputs(),
+                 nullptr, 0, n, stream_->handle);
       activate(sums_.as<float>(), w.gate_up->outputs(), c_.d_ffn, down_in_, n, stream_->handle);
     }
-    product_to_residual(*w.down, down_in_, l, LowRankOnDevice::kDown, w.down_bias);
+    product_to_residual(*w.down, down_in_, l, DeviceLowRank::kDown, w.down_bias);
     mark(&PhaseTimes::weights);
   }
 
@@ -796,7 +553,7 @@ class CudaBackend final : public Backend {
     const auto* block = record_device_.as<unsigned char>();
     const auto list = [&](size_t at) { return reinterpret_cast<const int32_t*>(block + at); };
     NormJob job;
-    job.x = x_.as<float>(), job.d = c_.d_model, job.weights = vector_at(final_norm_),
+    job.x = x_.as<float>(), job.d = c_.d_model, job.weights = weights_->final_norm(),
     job.eps = c_.norm_eps;
     if (s.hidden > 0) {
       job.index = list(layout.hidden_rows), job.hidden = hidden_.as<float>();
@@ -812,7 +569,7 @@ class CudaBackend final : public Backend {
       norm_rows(job, rows, stream_->handle);
       Epilogue e;
       e.y = logits, e.ldy = e.outputs = c_.n_logits();
-      product(*head_, head_rows_, rows, e);
+      product(weights_->head(), head_rows_, rows, e);
     };
     if (s.top > 0) {
       head(list(layout.top_rows), s.top, top_logits_.as<float>());
@@ -829,14 +586,6 @@ class CudaBackend final : public Backend {
   void to_host(PinnedBuffer& to, const DeviceBuffer& from, size_t values) {
     EVALRUN_CUDA(cudaMemcpyAsync(to.as<void>(), from.as<void>(), values * sizeof(float),
                                  cudaMemcpyDeviceToHost, stream_->handle));
-  }
-
-  void copy_lines(void* base, int from, int to, int lines, size_t bytes, size_t pitch) {
-    auto* b = static_cast<unsigned char*>(base);
-    const size_t sequence = static_cast<size_t>(lines) * pitch;
-    EVALRUN_CUDA(cudaMemcpy2DAsync(
-        b + static_cast<size_t>(to) * sequence, pitch, b + static_cast<size_t>(from) * sequence,
-        pitch, bytes, static_cast<size_t>(lines), cudaMemcpyDeviceToDevice, stream_->handle));
   }
 
   // --- times -----------------------------------------------------------------------------------
@@ -867,31 +616,22 @@ class CudaBackend final : public Backend {
 
   std::shared_ptr<const Model> model_;
   const ModelConfig& c_;
-  const int device_, n_sequences_;
+  const int device_;
   const bool measure_;
   const bool bf16_;  // inputs, keys and values; float32 with f32 weights
   std::string isa_;
   std::optional<Stream> stream_;
-  int head_stride_ = 0, capacity_ = 0;
+  int head_stride_ = 0;
   bool graphs_wanted_ = true;
-
-  std::vector<Layer> layers_;
-  MatrixPtr head_, embedding_;
-  Vectors vectors_;
-  std::optional<size_t> final_norm_;
-  size_t cos_ = 0, sin_ = 0;
-  DeviceBuffer cache_k_, cache_v_, step_k_, step_v_, prefix_k_, prefix_v_;
-  int step_rows_ = 0;
-  uint64_t prefix_id_ = 0;
-  int prefix_heads_ = 0, prefix_capacity_ = 0;
-  std::map<const std::byte*, LowRankOnDevice> low_ranks_;
-  int64_t low_rank_ids_ = 0;
+  std::optional<DeviceModel> weights_;
+  std::optional<KvMemory> kv_;
+  LowRankStore low_ranks_;
   std::map<const DeviceMatrix*, MatrixPtr> products_;  // of multiply(), kept on the device
 
   // Of the forward under way.
   StepRecord record_;
   const ForwardRequest* request_ = nullptr;
-  const LowRankOnDevice* low_rank_ = nullptr;
+  const DeviceLowRank* low_rank_ = nullptr;
   const StepRow* rows_ = nullptr;
   const StepHeader* header_ = nullptr;
   const int32_t* visible_ = nullptr;

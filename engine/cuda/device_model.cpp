@@ -1,0 +1,126 @@
+#include "engine/cuda/device_model.h"
+
+#include <algorithm>
+
+namespace evalrun::engine::cuda {
+
+size_t DeviceModel::add(std::span<const float> values) {
+  const size_t at = host_.size();
+  host_.insert(host_.end(), values.begin(), values.end());
+  host_.resize((host_.size() + 3) / 4 * 4);
+  return at;
+}
+std::optional<size_t> DeviceModel::add_if(const std::vector<float>& values) {
+  return values.empty() ? std::nullopt : std::optional(add(values));
+}
+std::optional<size_t> DeviceModel::add_bias(const DeviceMatrix& m,
+                                            std::initializer_list<const std::vector<float>*> parts,
+                                            Joint joint) {
+  std::vector<float> all(static_cast<size_t>(m.outputs()));
+  bool any = false;
+  size_t i = 0;
+  for (const std::vector<float>* part : parts) {
+    for (size_t j = 0; j < part->size(); ++j) {
+      const size_t to = joint == Joint::kTurns ? j / 8 * kTile + j % 8 : j;
+      all[static_cast<size_t>(m.part(i)) + to] = (*part)[j];
+    }
+    any = any || !part->empty();
+    ++i;
+  }
+  return any ? std::optional(add(all)) : std::nullopt;
+}
+
+DeviceModel::DeviceModel(const Model& model, int device, int max_tokens, cudaStream_t stream) {
+  const auto get = [&](std::initializer_list<const WeightMatrix*> parts, Joint joint) {
+    return MatrixStore::get(device, {parts.begin(), parts.size()}, joint, stream);
+  };
+  // Addresses are known once all vectors are: places first.
+  std::vector<std::pair<const float**, size_t>> places;
+  const auto place = [&](const float*& pointer, std::optional<size_t> at) {
+    pointer = nullptr;
+    if (at) places.emplace_back(&pointer, *at);
+  };
+  const int n_layers = model.config().n_layers;
+  layers_.resize(static_cast<size_t>(n_layers));
+  for (int l = 0; l < n_layers; ++l) {
+    const LayerWeights& w = model.layer(l);
+    DeviceLayer& layer = layers_[static_cast<size_t>(l)];
+    layer.qkv = get({&w.q, &w.k, &w.v}, Joint::kBehind);
+    layer.o = get({&w.o}, Joint::kBehind);
+    layer.gate_up = get({&w.gate, &w.up}, Joint::kTurns);
+    layer.down = get({&w.down}, Joint::kBehind);
+    place(layer.attn_norm, add_if(w.attn_norm));
+    place(layer.embed_norm, add_if(w.embed_norm));
+    place(layer.q_norm, add_if(w.q_norm));
+    place(layer.k_norm, add_if(w.k_norm));
+    place(layer.ffn_norm, add_if(w.ffn_norm));
+    place(layer.qkv_bias, add_bias(*layer.qkv, {&w.q_bias, &w.k_bias, &w.v_bias}, Joint::kBehind));
+    place(layer.o_bias, add_bias(*layer.o, {&w.o_bias}, Joint::kBehind));
+    place(layer.gate_up_bias, add_bias(*layer.gate_up, {&w.gate_bias, &w.up_bias}, Joint::kTurns));
+    place(layer.down_bias, add_bias(*layer.down, {&w.down_bias}, Joint::kBehind));
+  }
+  head_ = get({&model.head()}, Joint::kBehind);
+  embedding_ = get({&model.embedding()}, Joint::kBehind);
+  place(final_norm_, add_if(model.final_norm()));
+  const RopeTable rope = make_rope_table(model.config(), max_tokens);
+  place(cos_, add(rope.cos));
+  place(sin_, add(rope.sin));
+  vectors_ = DeviceBuffer(host_.size() * sizeof(float));
+  vectors_.upload(host_.data(), host_.size() * sizeof(float));
+  for (const auto& [pointer, at] : places) *pointer = vectors_.as<float>() + at;
+  host_ = {};
+}
+
+size_t DeviceModel::missing_bytes(const Model& model, int device) {
+  size_t missing = 0, largest = 0;
+  const auto need = [&](std::initializer_list<const WeightMatrix*> parts) {
+    const size_t bytes = MatrixStore::missing(device, {parts.begin(), parts.size()});
+    missing += bytes;
+    size_t raw = 0;
+    for (const WeightMatrix* w : parts) raw += w->size();
+    if (bytes > 0) largest = std::max(largest, raw);
+  };
+  for (int l = 0; l < model.config().n_layers; ++l) {
+    const LayerWeights& w = model.layer(l);
+    need({&w.q, &w.k, &w.v});
+    need({&w.o});
+    need({&w.gate, &w.up});
+    need({&w.down});
+  }
+  need({&model.head()});
+  if (model.embedding().bytes().data() != model.head().bytes().data()) need({&model.embedding()});
+  return missing + largest;
+}
+
+const DeviceLowRank& LowRankStore::get(const LowRankDelta& delta, int device, cudaStream_t stream) {
+  const auto factors = [](const LowRankLayer& l) {
+    return std::array<const LowRankFactor*, DeviceLowRank::kCount>{&l.q,    &l.k,  &l.v,   &l.o,
+                                                                   &l.gate, &l.up, &l.down};
+  };
+  // An adapter is where its first factor's weights are.
+  const LowRankFactor* first = nullptr;
+  for (const LowRankLayer& l : delta.layers)
+    for (const LowRankFactor* f : factors(l))
+      if (first == nullptr && !f->empty()) first = f;
+  const std::byte* data = first == nullptr ? nullptr : first->a.bytes().data();
+  DeviceLowRank& entry = entries_[data];
+  if (entry.id != 0 && (first == nullptr || !entry.host.expired()) &&
+      entry.layers.size() == delta.layers.size())
+    return entry;
+  entry = {};
+  entry.id = ++next_id_;
+  if (first != nullptr) entry.host = first->a.owner();
+  for (const LowRankLayer& l : delta.layers) {
+    auto& to = entry.layers.emplace_back();
+    const auto list = factors(l);
+    for (size_t i = 0; i < list.size(); ++i) {
+      const LowRankFactor& f = *list[i];
+      if (!f.empty())
+        to[i] = {MatrixStore::get(device, f.a, stream), MatrixStore::get(device, f.b, stream),
+                 f.scale, f.b.out()};
+    }
+  }
+  return entry;
+}
+
+}  // namespace evalrun::engine::cuda

@@ -1,0 +1,81 @@
+// A model on a device: its matrices (shared with other sessions, MatrixStore), its small vectors
+// and rotary tables, and the low-rank updates of adapters.
+#pragma once
+#include <array>
+#include <initializer_list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "engine/cuda/device_matrix.h"
+#include "engine/model/low_rank.h"
+#include "engine/model/model.h"
+
+namespace evalrun::engine::cuda {
+
+using MatrixPtr = std::shared_ptr<const DeviceMatrix>;
+
+struct DeviceLayer {
+  MatrixPtr qkv, o, gate_up, down;  // gate and up in turns
+  // Float32 in device memory; nullptr where the model has none. Biases are in the order of the
+  // matrix's outputs, padding included.
+  const float *attn_norm, *embed_norm, *q_norm, *k_norm, *ffn_norm;
+  const float *qkv_bias, *o_bias, *gate_up_bias, *down_bias;
+};
+
+class DeviceModel {
+ public:
+  DeviceModel(const Model& model, int device, int max_tokens, cudaStream_t stream);
+
+  const DeviceLayer& layer(int l) const { return layers_[static_cast<size_t>(l)]; }
+  std::span<const DeviceLayer> layers() const { return layers_; }
+  const DeviceMatrix& head() const { return *head_; }
+  const DeviceMatrix& embedding() const { return *embedding_; }
+  const float* final_norm() const { return final_norm_; }
+  const float* cos() const { return cos_; }  // [max_tokens][head_dim / 2]
+  const float* sin() const { return sin_; }
+
+  // Device memory a model takes that is not there yet, with the piece weights are repacked from.
+  static size_t missing_bytes(const Model& model, int device);
+
+ private:
+  // All vectors, one behind the other.
+  size_t add(std::span<const float> values);
+  std::optional<size_t> add_if(const std::vector<float>& values);
+  std::optional<size_t> add_bias(const DeviceMatrix& m,
+                                 std::initializer_list<const std::vector<float>*> parts,
+                                 Joint joint);
+
+  std::vector<DeviceLayer> layers_;
+  MatrixPtr head_, embedding_;
+  const float *final_norm_ = nullptr, *cos_ = nullptr, *sin_ = nullptr;
+  std::vector<float> host_;
+  DeviceBuffer vectors_;
+};
+
+// Low-rank updates of one adapter, layer by layer.
+struct DeviceLowRank {
+  struct Factor {
+    MatrixPtr a, b;  // nullptr: none
+    float scale = 1;
+    int out = 0;
+  };
+  enum { kQ, kK, kV, kO, kGate, kUp, kDown, kCount };
+  std::vector<std::array<Factor, kCount>> layers;
+  std::weak_ptr<const std::byte> host;  // the weights this was copied from
+  int64_t id = 0;                       // never given twice
+};
+
+class LowRankStore {
+ public:
+  // The adapter's factors on the device, copied when they are not there yet.
+  const DeviceLowRank& get(const LowRankDelta& delta, int device, cudaStream_t stream);
+
+ private:
+  std::map<const std::byte*, DeviceLowRank> entries_;
+  int64_t next_id_ = 0;
+};
+
+}  // namespace evalrun::engine::cuda

@@ -1,0 +1,50 @@
+// Keys and values of a session on the device: the cache of its sequences, the rows of the forward
+// under way, the prefix bank. Layouts: KeyValues in engine/cuda/attention.h.
+#pragma once
+#include <span>
+
+#include "engine/cuda/attention.h"
+#include "engine/cuda/memory.h"
+#include "engine/model/config.h"
+#include "engine/session.h"
+
+namespace evalrun::engine::cuda {
+
+class KvMemory {
+ public:
+  // bf16: keys and values are bfloat16, heads padded to head_stride; else float32 as they are.
+  KvMemory(const ModelConfig& config, int n_sequences, int max_tokens, bool bf16, int head_stride);
+  static size_t bytes_for(const ModelConfig& config, int n_sequences, int max_tokens, bool bf16,
+                          int head_stride);
+
+  KeyValues cache(int layer) const;
+  KeyValues rows(int layer) const;
+  KeyValues prefix(int layer) const;
+  int prefix_heads() const { return prefix_heads_; }
+  size_t bytes_per_token() const;
+  size_t bytes() const { return cache_k_.bytes() + cache_v_.bytes(); }
+  size_t row_bytes() const { return rows_k_.bytes() + rows_v_.bytes(); }
+
+  // Both return true when memory moved. `stream` has run when rows move or a bank is loaded.
+  bool room_for_rows(int rows, bool keep, cudaStream_t stream);
+  bool load_prefix(const PrefixBank& bank, cudaStream_t stream);
+
+  // `list`: rows of the forward, in device memory, to positions first, first + 1, ...
+  void commit(const int32_t* list, int n, int first, int sequence, cudaStream_t stream) const;
+  void copy_sequence(int from, int to, int length, cudaStream_t stream) const;
+  void read(int layer, int position, int sequence, std::span<float> k, std::span<float> v) const;
+
+ private:
+  size_t value_bytes() const { return bf16_ ? 2 : 4; }
+  size_t line_bytes() const { return static_cast<size_t>(stride_) * value_bytes(); }
+
+  const int n_layers_, kv_heads_, head_dim_, n_sequences_;
+  const bool bf16_;
+  const int stride_, capacity_;
+  DeviceBuffer cache_k_, cache_v_, rows_k_, rows_v_, prefix_k_, prefix_v_;
+  int row_capacity_ = 0;
+  uint64_t prefix_id_ = 0;
+  int prefix_heads_ = 0, prefix_capacity_ = 0;
+};
+
+}  // namespace evalrun::engine::cuda
