@@ -61,6 +61,9 @@ const std::vector<IncludeRule>& include_rules() {
       {"tests",
        {"engine", "methods", "datasets", "evaluators", "results", "reports", "runners"},
        {"fmt", "nlohmann", "SQLite", "zlib", "OpenSSL", "GoogleTest", "Google Benchmark"}},
+      {"tests/gpu",
+       {"engine", "methods", "datasets", "evaluators", "results", "reports", "runners", "tests"},
+       {"fmt", "nlohmann", "SQLite", "GoogleTest", "CUDA", "Boost"}},
   };
   return rules;
 }
@@ -74,6 +77,7 @@ std::string third_party_of(std::string_view header) {
       {"gtest/", "GoogleTest"}, {"gmock/", "GoogleTest"},   {"benchmark/", "Google Benchmark"},
       {"cuda", "CUDA"},         {"cublas", "CUDA"},         {"nvtx3/", "CUDA"},
       {"mma.h", "CUDA"},        {"seccomp.h", "seccomp"},   {"divsufsort", "divsufsort"},
+      {"boost/", "Boost"},
   };
   for (const auto& [prefix, library] : prefixes)
     if (header.substr(0, prefix.size()) == prefix) return library;
@@ -84,7 +88,8 @@ std::string third_party_of(std::string_view header) {
       "dirent.h",  "grp.h",   "stdio.h",  "string.h", "time.h"};
   const bool known = header.find_first_of("./") == std::string_view::npos ||
                      is_under(header, "sys") || is_under(header, "linux") ||
-                     is_under(header, "arpa") || is_under(header, "netinet") ||
+                     is_under(header, "arpa") || is_under(header, "sanitizer") ||
+                     is_under(header, "netinet") ||
                      std::find(system.begin(), system.end(), header) != system.end();
   return known ? "" : "unknown";
 }

@@ -42,7 +42,7 @@ TEST(IncludeRules, ThirdPartyBreachesAreSeen) {
   EXPECT_THAT(check_includes("engine/cuda/devices.cu", "#include <cuda_runtime.h>\n"), IsEmpty());
   EXPECT_THAT(check_includes("engine/a.cpp", "#  include <nlohmann/json.hpp>\n"),
               ElementsAre(HasSubstr("engine/ may not use nlohmann")));
-  EXPECT_THAT(check_includes("methods/a.cpp", "#include <boost/any.hpp>\n"),
+  EXPECT_THAT(check_includes("methods/a.cpp", "#include <absl/any.hpp>\n"),
               ElementsAre(HasSubstr("not a library we know")));
   EXPECT_THAT(check_includes("methods/a.cpp", "#include <vector>\n#include <sys/mman.h>\n"),
               IsEmpty());

@@ -2,7 +2,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "emulator.h"
+#include "tests/gpu/emulator/include/emulator.h"
 
 namespace emulator {
 namespace {

@@ -1,5 +1,5 @@
 // The device's memory, streams, graphs and faults. Its threads: fibres.cpp.
-#include "emulator.h"
+#include "tests/gpu/emulator/include/emulator.h"
 
 #include <chrono>
 #include <cstdio>
@@ -9,7 +9,7 @@
 #include <set>
 #include <vector>
 
-#include "fibres.h"
+#include "tests/gpu/emulator/fibres.h"
 
 namespace emulator {
 

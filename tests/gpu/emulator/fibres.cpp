@@ -1,4 +1,4 @@
-#include "fibres.h"
+#include "tests/gpu/emulator/fibres.h"
 
 #include <boost/context/detail/fcontext.hpp>
 #include <cstdio>
@@ -7,7 +7,7 @@
 #include <numeric>
 #include <vector>
 
-#include "emulator.h"
+#include "tests/gpu/emulator/include/emulator.h"
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/common_interface_defs.h>
 #endif

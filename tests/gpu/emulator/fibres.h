@@ -1,8 +1,8 @@
 // Threads of a grid, one block after the other.
 #pragma once
-#include <functional>
+#include <cuda_runtime.h>
 
-#include "cuda_runtime.h"
+#include <functional>
 
 namespace emulator {
 

@@ -10,10 +10,10 @@
 // What it does not show: races between threads that run to a barrier one after the other, alignment
 // the hardware wants, memory models, speed.
 #pragma once
+#include <cuda_runtime.h>
+
 #include <cstddef>
 #include <cstdint>
-
-#include "cuda_runtime.h"
 
 namespace emulator {
 
