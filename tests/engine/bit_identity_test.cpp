@@ -56,6 +56,7 @@ TEST_P(BitIdentity, NodeOfAVeryLargeTree) {
   const auto prompt = random_tokens(250, vocab, 7);
   session->prefill(prompt), plain->prefill(prompt);
   for (const int rows : {340, 441, 512}) {
+    if (kFewCases && rows != 340) continue;
     const auto tree = random_tree(rows, vocab, static_cast<uint64_t>(rows), 4);
     const ForwardResult r = session->forward({.rows = tree});
     for (const int node : {0, rows / 2, rows - 1})
