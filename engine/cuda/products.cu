@@ -80,11 +80,24 @@ __device__ __forceinline__ void sum_slice(const MatrixRef& w, int tile, int slic
   for (int j = 0; j < NT; ++j)
 #pragma unroll
     for (int i = 0; i < 4; ++i) acc[j][i] = 0;
+  const auto load_inputs = [&](int block, int j) {
+    const int r = row + 8 * j + g;
+    if (r >= n) return make_uint4(0, 0, 0, 0);
+    return x[static_cast<size_t>(r) * static_cast<size_t>(w.blocks) * 4 +
+             static_cast<size_t>(block) * 4 + static_cast<size_t>(t)];
+  };
+  constexpr bool kInputsAhead = NT <= 2;  // more do not fit into registers
   for (int first = part.first; first < part.last; first += kAhead) {
     LaneWeights<S> ahead[kAhead];
+    uint4 inputs_ahead[kAhead][kInputsAhead ? NT : 1];
 #pragma unroll
-    for (int u = 0; u < kAhead; ++u)
-      if (first + u < part.last) ahead[u] = load_weights<S>(w, tile, first + u, lane);
+    for (int u = 0; u < kAhead; ++u) {
+      if (first + u >= part.last) break;
+      ahead[u] = load_weights<S>(w, tile, first + u, lane);
+      if constexpr (kInputsAhead)
+#pragma unroll
+        for (int j = 0; j < NT; ++j) inputs_ahead[u][j] = load_inputs(first + u, j);
+    }
 #pragma unroll
     for (int u = 0; u < kAhead; ++u) {
       if (first + u >= part.last) break;
@@ -105,11 +118,11 @@ __device__ __forceinline__ void sum_slice(const MatrixRef& w, int tile, int slic
       }
 #pragma unroll
       for (int j = 0; j < NT; ++j) {
-        const int r = row + 8 * j + g;
-        uint4 b = {0, 0, 0, 0};
-        if (r < n)
-          b = x[static_cast<size_t>(r) * static_cast<size_t>(w.blocks) * 4 +
-                static_cast<size_t>(first + u) * 4 + static_cast<size_t>(t)];
+        uint4 b;
+        if constexpr (kInputsAhead)
+          b = inputs_ahead[u][j];
+        else
+          b = load_inputs(first + u, j);
         if constexpr (!kScaled) {
           mma_bf16(acc[j], a[0], b.x, b.y);
           mma_bf16(acc[j], a[1], b.z, b.w);
