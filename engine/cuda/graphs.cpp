@@ -37,7 +37,10 @@ cudaGraphExec_t GraphCache::end_capture(const Key& key, cudaStream_t stream) {
   return ready;
 }
 void GraphCache::launch_graph(cudaGraphExec_t graph, cudaStream_t stream) {
+  LaunchObserver* const observer = launch_observer();
+  if (observer != nullptr) observer->before(kGraphLaunch, stream);
   EVALRUN_CUDA(cudaGraphLaunch(graph, stream));
+  if (observer != nullptr) observer->after(kGraphLaunch, stream);
 }
 
 void GraphCache::clear() {

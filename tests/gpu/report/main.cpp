@@ -1,0 +1,251 @@
+// gpu_report: what the CUDA engine takes and reaches on this machine's GPU, as Markdown and JSON.
+// Run by tests/gpu/run.
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cstdio>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+
+#include "build_commit.h"
+#include "engine/base/error.h"
+#include "engine/cuda/devices.h"
+#include "engine/cuda/nvml.h"
+#include "tests/gpu/report/markdown.h"
+
+namespace evalrun::engine::gpu_report {
+namespace {
+
+constexpr const char* kUsage =
+    R"(usage: gpu_report [--out DIR] [--part N/M] [--model PATH] [--seconds N] [--tiny]
+
+  --out DIR     where gpu-report.md and gpu-report.json go (default: here); with --part
+                gpu-report-NofM
+  --part N/M    only each M-th shape, from the N-th on
+  --model PATH  a real model (GGUF file or Hugging Face folder) as bf16, too
+  --seconds N   budget (default 240); what does not fit is listed as not measured
+  --tiny        shapes of a few kilobytes, to try the program
+)";
+
+struct Options {
+  std::string out = ".", model;
+  int part = 1, parts = 1;
+  double seconds = 240;
+  bool tiny = false;
+};
+
+int whole_number(const std::string& option, std::string_view text) {
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < 1)
+    throw base::usage_error(fmt::format("{}: '{}' is no number from 1 on", option, text), kUsage);
+  return value;
+}
+
+Options parse(const std::vector<std::string>& arguments) {
+  Options o;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& name = arguments[i];
+    if (name == "--tiny") {
+      o.tiny = true;
+      continue;
+    }
+    if (name != "--out" && name != "--part" && name != "--model" && name != "--seconds")
+      throw base::usage_error(fmt::format("unknown option '{}'", name), kUsage);
+    if (i + 1 == arguments.size())
+      throw base::usage_error(fmt::format("{} needs a value", name), kUsage);
+    const std::string& value = arguments[++i];
+    if (name == "--out") o.out = value;
+    if (name == "--model") o.model = value;
+    if (name == "--seconds") o.seconds = whole_number(name, value);
+    if (name == "--part") {
+      const size_t slash = value.find('/');
+      if (slash == std::string::npos)
+        throw base::usage_error(fmt::format("--part: '{}' is not of the form N/M", value), kUsage);
+      o.part = whole_number(name, std::string_view(value).substr(0, slash));
+      o.parts = whole_number(name, std::string_view(value).substr(slash + 1));
+      if (o.part > o.parts)
+        throw base::usage_error(fmt::format("--part: there is no part {} of {}", o.part, o.parts),
+                                kUsage);
+    }
+  }
+  return o;
+}
+
+std::string utc_now() {
+  const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%d %H:%M UTC", &parts);
+  return text;
+}
+
+Json describe(const cuda::Device& d, const cuda::DeviceList& list) {
+  const auto or_null = [](const auto& value) { return value ? Json(*value) : Json(); };
+  const cuda::GpuFacts facts =
+      cuda::Nvml::of_this_machine().facts(d.pci_bus_id).value_or(cuda::GpuFacts{});
+  return {{"GPU", d.name},
+          {"compute capability", fmt::format("{}.{}", d.compute_major, d.compute_minor)},
+          {"memory, GiB", static_cast<double>(d.memory_bytes) / 0x1p30},
+          {"CUDA of the build", list.runtime_version},
+          {"CUDA of the driver", list.driver_version},
+          {"driver", facts.driver_version},
+          {"SM clock, most, MHz", or_null(facts.sm_mhz_max)},
+          {"memory clock, MHz", or_null(facts.memory_mhz)},
+          {"power limit, W", or_null(facts.power_limit_w)},
+          {"ECC", d.ecc}};
+}
+
+std::string clocks(const cuda::Device& d) {
+  const auto s = cuda::Nvml::of_this_machine().sample(d.pci_bus_id);
+  if (!s) return "not known";
+  const auto text = [](const std::optional<double>& value, const char* unit) {
+    return value ? fmt::format("{:.0f} {}", *value, unit) : std::string("-");
+  };
+  const std::string reasons = s->reasons ? cuda::words_of_reasons(*s->reasons) : "";
+  return fmt::format("{}, {}, {}, {}", text(s->sm_mhz, "MHz"), text(s->temperature_c, "C"),
+                     text(s->power_w, "W"), reasons.empty() ? "full speed" : reasons);
+}
+
+class Report {
+ public:
+  Report(Options options, const cuda::DeviceList& list)
+      : o_(std::move(options)),
+        device_(list.devices.front()),
+        work_(workload(o_.tiny)),
+        deadline_(o_.seconds),
+        copies_(o_.tiny ? size_t{1} << 20 : size_t{1} << 30) {
+    json_ = {{"date", utc_now()},
+             {"commit", EVALRUN_COMMIT},
+             {"part", fmt::format("{}/{}", o_.part, o_.parts)},
+             {"seconds", 0.0},
+             {"device", describe(device_, list)},
+             {"copy", {{"bytes", copies_.bytes()}, {"bytes_per_s", copies_.bytes_per_second()}}},
+             {"shapes", Json::array()},
+             {"not_measured", Json::array()}};
+  }
+
+  // True when nothing was found wrong.
+  bool run() {
+    cudaDeviceProp properties;
+    EVALRUN_CUDA(cudaGetDeviceProperties(&properties, device_.index));
+    const size_t least = std::max<size_t>(o_.tiny ? 0 : size_t{1} << 30,
+                                          10 * static_cast<size_t>(properties.l2CacheSize));
+    int number = 0;
+    for (const Shape& shape : report_shapes(o_.tiny))
+      if (number++ % o_.parts == o_.part - 1)
+        measure(shape.name, shape.check_bits, [&] { return make_shape_model(shape, least, 1); });
+    if (!o_.model.empty())
+      measure(o_.model, true, [&]() -> ShapeModel {
+        const auto model = load_model(
+            o_.model,
+            {.format = WeightFormat::kBf16, .need_tokenizer = false, .hash_weights = false});
+        return {model, model->config().n_layers};
+      });
+    write();
+    return good_;
+  }
+
+ private:
+  template <typename Make>
+  void measure(const std::string& name, bool bits, const Make& make) {
+    std::printf("%6.1f s  %s\n", deadline_.elapsed(), name.c_str());
+    std::fflush(stdout);
+    json_["shapes"].push_back({{"shape", name}});
+    Json& result = json_["shapes"].back();
+    ShapeModel m;
+    const auto try_to = [&](const char* what, const auto& work) {
+      try {
+        deadline_.check();
+        if (m.model == nullptr) {
+          m = make();
+          result["layers"] = m.model->config().n_layers;
+          result["distinct_layers"] = m.distinct_layers;
+          result["clocks"]["before"] = clocks(device_);
+        }
+        work();
+      } catch (const base::DeviceFault&) {
+        throw;
+      } catch (const OutOfTime& e) {
+        leave_out(name, what, e.what());
+      } catch (const base::Error& e) {  // does not fit this GPU, as a rule
+        leave_out(name, what, e.what());
+        good_ = good_ && e.code() == base::ExitCode::kData;
+      }
+      write();
+    };
+    if (bits)
+      try_to("bit identity", [&] {
+        compare_bits(m.model, work_, deadline_, result);
+        const Json& b = result.at("bit_identity");
+        good_ = good_ && b.at("equal") == b.at("compared");
+      });
+    try_to("steps and prefill", [&] {
+      measure_steps(m.model, work_, copies_, deadline_, result);
+      result["clocks"]["after the steps"] = clocks(device_);
+    });
+    try_to("profile", [&] { profile_steps(m.model, work_, copies_, deadline_, result); });
+  }
+
+  void leave_out(const std::string& name, const char* what, const char* why) {
+    json_["not_measured"].push_back(
+        {{"what", fmt::format("{}, {} (the rest of it)", name, what)}, {"why", why}});
+  }
+
+  // After each part: what is there stays when the program is stopped.
+  void write() {
+    json_["seconds"] = deadline_.elapsed();
+    const std::string name =
+        o_.parts == 1 ? "gpu-report" : fmt::format("gpu-report-{}of{}", o_.part, o_.parts);
+    for (const auto& [end, text] :
+         {std::pair{".json", json_.dump(1) + "\n"}, {".md", markdown(json_)}}) {
+      const std::string path = o_.out + "/" + name + end;
+      if (!(std::ofstream(path) << text << std::flush))
+        throw base::data_error(path, "", "cannot be written", "name another folder with --out");
+    }
+  }
+
+  const Options o_;
+  const cuda::Device& device_;
+  const Workload work_;
+  const Deadline deadline_;
+  const Copies copies_;
+  Json json_;
+  bool good_ = true;
+};
+
+int run(const std::vector<std::string>& arguments) {
+  const Options o = parse(arguments);
+  const cuda::DeviceList& list = cuda::list_devices();
+  if (list.devices.empty()) {
+    std::printf("SKIPPED: no GPU (%s)\n", list.error.c_str());
+    return 0;
+  }
+  std::filesystem::create_directories(o.out);
+  return Report(o, list).run() ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace evalrun::engine::gpu_report
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (arguments == std::vector<std::string>{"--help"}) {
+    std::fputs(evalrun::engine::gpu_report::kUsage, stdout);
+    return 0;
+  }
+  try {
+    return evalrun::engine::gpu_report::run(arguments);
+  } catch (const evalrun::base::Error& e) {
+    std::fprintf(stderr, "error: %s\n", e.what());
+    return static_cast<int>(e.code());
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "error: %s\n", e.what());
+    return 1;
+  }
+}

@@ -1,0 +1,138 @@
+#include "tests/gpu/report/markdown.h"
+
+#include <fmt/format.h>
+
+#include <iterator>
+
+namespace evalrun::engine::gpu_report {
+namespace {
+
+double number(const Json& j, const char* key) { return j.at(key).get<double>(); }
+double median(const Json& j, const char* key) { return number(j.at(key), "median"); }
+
+template <typename... A>
+void line(std::string& out, fmt::format_string<A...> format, A&&... arguments) {
+  fmt::format_to(std::back_inserter(out), format, std::forward<A>(arguments)...);
+  out += '\n';
+}
+
+std::string with_interval(const Json& s) {
+  return fmt::format("{:.4f} ({:.4f} to {:.4f})", number(s, "median"), number(s, "lo"),
+                     number(s, "hi"));
+}
+
+void device(std::string& out, const Json& d) {
+  line(out, "| | |\n|---|---|");
+  for (const auto& [key, value] : d.items())
+    line(out, "| {} | {} |", key,
+         value.is_string() ? value.get<std::string>()
+         : value.is_null() ? "-"
+                           : value.dump());
+}
+
+void steps(std::string& out, const Json& table) {
+  line(out,
+       "| rows | wall ms (95 %) | T(n)/T(1) | device ms (95 %) | T(n)/T(1) | host us | GB | floor "
+       "ms | share of the floor reached |\n|---|---|---|---|---|---|---|---|---|");
+  const Json& one = table.front();
+  for (const Json& s : table)
+    line(out, "| {} | {} | {:.3f} | {} | {:.3f} | {:.1f} | {:.3f} | {:.4f} | {:.1f} % |",
+         s.at("rows").get<int>(), with_interval(s.at("wall_ms")),
+         median(s, "wall_ms") / median(one, "wall_ms"), with_interval(s.at("device_ms")),
+         median(s, "device_ms") / median(one, "device_ms"), number(s, "host_ms") * 1e3,
+         number(s, "bytes") / 1e9, number(s, "floor_ms"), 100 * number(s, "share_of_floor"));
+}
+
+void profile(std::string& out, const Json& p) {
+  line(out, "\n### By kernel, one row, context {}: {:.1f} us\n", p.at("context").get<int>(),
+       number(p, "us"));
+  line(out,
+       "| kernel | launches | us | share | MB it must read | GB/s |\n|---|---|---|---|---|---|");
+  for (const Json& k : p.at("kernels")) {
+    const bool known = k.contains("bytes");
+    line(out, "| `{}` | {} | {:.1f} | {:.1f} % | {} | {} |", k.at("kernel").get<std::string>(),
+         k.at("launches").get<int>(), number(k, "us"), 100 * number(k, "share"),
+         known ? fmt::format("{:.1f}", number(k, "bytes") / 1e6) : "-",
+         known ? fmt::format("{:.0f}", number(k, "gb_per_s")) : "-");
+  }
+}
+
+void shape(std::string& out, const Json& s) {
+  line(out, "\n## {}\n", s.at("shape").get<std::string>());
+  if (s.contains("layers"))
+    line(out, "{} layers, {} of them distinct in memory; {:.2f} GB read a step without a context.",
+         s.at("layers").get<int>(), s.at("distinct_layers").get<int>(),
+         s.contains("bytes") ? number(s.at("bytes"), "weights") / 1e9 : 0.0);
+  if (s.contains("clocks"))
+    for (const auto& [when, text] : s.at("clocks").items())
+      line(out, "Clocks {}: {}.", when, text.get<std::string>());
+  if (s.contains("all_logits")) {
+    line(out, "\n### Rows of a tree, context {}, all logits\n",
+         s.at("all_logits").front().at("context").get<int>());
+    steps(out, s.at("all_logits"));
+  }
+  if (s.contains("top_only")) {
+    line(out, "\n### The same, only the likeliest token of each row\n");
+    steps(out, s.at("top_only"));
+  }
+  if (s.contains("long_context")) {
+    line(out, "\n### One row at context {}\n", s.at("long_context").at("context").get<int>());
+    steps(out, Json::array({s.at("long_context")}));
+  }
+  if (s.contains("attention")) {
+    const Json& a = s.at("attention");
+    line(
+        out,
+        "\nAttention at context {} (`attend_chunk` and `merge_chunks`): {:.1f} us, {:.1f} % of the "
+        "kernels' time, {:.2f} times the floor of its {:.1f} MB ({:.1f} us).",
+        a.at("context").get<int>(), number(a, "us"), 100 * number(a, "share_of_step"),
+        number(a, "times_floor"), number(a, "bytes") / 1e6, number(a, "floor_us"));
+  }
+  if (s.contains("prefill")) {
+    const Json& p = s.at("prefill");
+    line(out, "\nPrefill of {} tokens ({} cuBLAS): {} ms, {:.1f} TFLOP/s of the layers' products.",
+         p.at("tokens").get<int>(), p.at("cublas").get<bool>() ? "with" : "without",
+         with_interval(p.at("ms")), number(p, "tflops"));
+  }
+  if (s.contains("bit_identity")) {
+    const Json& b = s.at("bit_identity");
+    const int equal = b.at("equal").get<int>(), compared = b.at("compared").get<int>();
+    line(out,
+         "\n**Bit identity: {}**, {} of {} rows (of steps of 1 to {} rows, trees and chains) have "
+         "the logits of the row alone.",
+         equal == compared ? "pass" : "FAIL", equal, compared, b.at("rows_of_a_step").get<int>());
+  }
+  if (s.contains("profiles"))
+    for (const Json& p : s.at("profiles")) profile(out, p);
+}
+
+}  // namespace
+
+std::string markdown(const Json& report) {
+  std::string out;
+  line(out, "# GPU report{}\n",
+       report.at("part") == "1/1" ? "" : ", part " + report.at("part").get<std::string>());
+  line(out, "{}, commit {}, {:.0f} s.\n", report.at("date").get<std::string>(),
+       report.at("commit").get<std::string>(), number(report, "seconds"));
+  device(out, report.at("device"));
+  line(out,
+       "\nCopy bandwidth: **{:.1f} GB/s** (copy of {:.2f} GiB from device to device, bytes read "
+       "and written, best of 10). Dense bf16 peak: not measured.",
+       number(report.at("copy"), "bytes_per_s") / 1e9, number(report.at("copy"), "bytes") / 0x1p30);
+  line(out,
+       "\nWall time: what a caller of a forward waits, as a graph. Device time: that graph alone, "
+       "its copies from and to the host included, behind a copy that empties the caches. Host: "
+       "wall less device. Medians with the 95 % interval of the median. Floor: bytes of weights "
+       "and of the context's keys and values / copy bandwidth; its share is of the device time. "
+       "T(n)/T(1) is the cost curve a method with n rows a step pays. Times by kernel: launch by "
+       "launch behind a copy that hides the host, each with the two events around it.");
+  for (const Json& s : report.at("shapes")) shape(out, s);
+  if (!report.at("not_measured").empty()) {
+    line(out, "\n## Not measured\n");
+    for (const Json& n : report.at("not_measured"))
+      line(out, "- {}: {}", n.at("what").get<std::string>(), n.at("why").get<std::string>());
+  }
+  return out;
+}
+
+}  // namespace evalrun::engine::gpu_report

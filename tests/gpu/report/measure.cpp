@@ -1,0 +1,247 @@
+#include "tests/gpu/report/measure.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "engine/base/clock.h"
+#include "engine/base/error.h"
+#include "engine/base/rng.h"
+
+namespace evalrun::engine::gpu_report {
+namespace {
+
+double now_s() { return static_cast<double>(base::SteadyClock().now_ns()) / 1e9; }
+
+Json json_of(const Summary& s) {
+  return {{"median", s.median}, {"lo", s.lo}, {"hi", s.hi}, {"n", s.n}};
+}
+
+std::vector<int32_t> random_tokens(int n, int vocabulary, uint64_t seed) {
+  base::Rng rng(seed);
+  std::vector<int32_t> tokens(static_cast<size_t>(n));
+  for (int32_t& t : tokens) t = static_cast<int32_t>(rng.below(static_cast<uint64_t>(vocabulary)));
+  return tokens;
+}
+
+std::unique_ptr<Session> open(const std::shared_ptr<const Model>& model, const Workload& w,
+                              bool graphs = true) {
+  SessionOptions o;
+  o.device = "cuda";
+  o.max_tokens = std::max({w.long_context, w.prefill, w.context}) + 2 * w.rows.back();
+  if (!graphs) EVALRUN_CHECK(setenv("EVALRUN_CUDA_GRAPHS", "0", 1) == 0);
+  auto session = Session::create(model, o);
+  if (!graphs) EVALRUN_CHECK(unsetenv("EVALRUN_CUDA_GRAPHS") == 0);
+  return session;
+}
+
+// Longer or shorter, to so many committed tokens.
+void set_length(Session& s, int length) {
+  if (s.length() > length) s.rewind(length);
+  if (s.length() < length)
+    s.prefill(random_tokens(length - s.length(), s.model().config().vocab_size, 5));
+}
+
+std::vector<Row> tree_of(const Session& s, int n, bool all_logits) {
+  std::vector<Row> rows = random_tree(n, s.model().config().vocab_size, static_cast<uint64_t>(n));
+  for (Row& r : rows) r.logits = all_logits, r.top = !all_logits;
+  return rows;
+}
+
+// One number of rows. Wall time is what a caller of forward() waits; device time that of the graph,
+// its copies from and to the host included.
+Json step(Session& s, const std::vector<Row>& rows, const Workload& w, const Copies& copies) {
+  for (int i = 0; i < 4; ++i) (void)s.forward({.rows = rows});  // the third replays a graph
+  std::vector<double> wall, device;
+  for (int i = 0; i < w.repeats; ++i) {
+    const double start = now_s();
+    (void)s.forward({.rows = rows});
+    wall.push_back((now_s() - start) * 1e3);
+  }
+  GraphTimer timer(copies);
+  const Watching watching(timer);
+  for (int i = 0; i < w.repeats; ++i) {
+    (void)s.forward({.rows = rows});
+    device.push_back(timer.take_ms());
+  }
+  const Summary wall_ms = summarise(std::move(wall)), device_ms = summarise(std::move(device));
+  const size_t bytes = s.bytes_per_forward(s.length());
+  const double floor_ms = static_cast<double>(bytes) / copies.bytes_per_second() * 1e3;
+  return {{"rows", rows.size()},
+          {"context", s.length()},
+          {"wall_ms", json_of(wall_ms)},
+          {"device_ms", json_of(device_ms)},
+          {"host_ms", wall_ms.median - device_ms.median},
+          {"bytes", bytes},
+          {"floor_ms", floor_ms},
+          {"share_of_floor", floor_ms / device_ms.median}};
+}
+
+void measure_prefill(Session& s, const Workload& w, const Copies& copies, Json& result) {
+  const auto tokens = random_tokens(w.prefill, s.model().config().vocab_size, 9);
+  std::vector<double> ms;
+  for (int i = 0; i < 6; ++i) {
+    s.reset();
+    const double start = now_s();
+    s.prefill(tokens);
+    if (i > 0) ms.push_back((now_s() - start) * 1e3);
+  }
+  // cuBLAS leaves its mark: our kernel behind its products.
+  KernelTimer kernels(copies, 0);
+  {
+    const Watching watching(kernels);
+    s.reset();
+    s.prefill(tokens);
+  }
+  const bool cublas = kernels.take().contains("finish_dense");
+  const Summary time = summarise(std::move(ms));
+  const double flops = prefill_flops(s.model(), w.prefill);
+  result["prefill"] = {{"tokens", w.prefill},
+                       {"cublas", cublas},
+                       {"ms", json_of(time)},
+                       {"flops", flops},
+                       {"tflops", flops / time.median / 1e9}};
+}
+
+// Mean of some steps of one row.
+Json profile(Session& s, const Workload& w, const Copies& copies) {
+  const std::vector<Row> row = tree_of(s, 1, true);
+  for (int i = 0; i < 3; ++i) (void)s.forward({.rows = row});
+  KernelTimer timer(copies, w.busy_ms);
+  std::map<std::string, KernelTimer::Total> sums;
+  {
+    const Watching watching(timer);
+    for (int i = 0; i < w.profiled_steps; ++i) {
+      (void)s.forward({.rows = row});
+      for (const auto& [kernel, t] : timer.take()) {
+        sums[kernel].launches += t.launches;
+        sums[kernel].ms += t.ms;
+      }
+    }
+  }
+  double all = 0;
+  for (const auto& [kernel, t] : sums) all += t.ms;
+  const size_t weights = s.bytes_per_forward(0);
+  const size_t keys = s.bytes_per_forward(s.length()) - weights;
+  Json kernels = Json::array();
+  for (const auto& [kernel, t] : sums) {
+    const double steps = w.profiled_steps;
+    Json k = {{"kernel", kernel},
+              {"launches", t.launches / w.profiled_steps},
+              {"us", t.ms * 1e3 / steps},
+              {"share", t.ms / all}};
+    // A step of one row has one kernel for all products.
+    const size_t bytes = kernel == "narrow_product" ? weights : kernel == "attend_chunk" ? keys : 0;
+    if (bytes > 0) {
+      k["bytes"] = bytes;
+      k["gb_per_s"] = static_cast<double>(bytes) / (t.ms / steps) / 1e6;
+    }
+    kernels.push_back(std::move(k));
+  }
+  std::sort(kernels.begin(), kernels.end(), [](const Json& a, const Json& b) {
+    return a.at("us").get<double>() > b.at("us").get<double>();
+  });
+  return {{"context", s.length()}, {"us", all * 1e3 / w.profiled_steps}, {"kernels", kernels}};
+}
+
+}  // namespace
+
+Workload workload(bool tiny) {
+  if (!tiny) return {};
+  return {.rows = {1, 2, 17},
+          .context = 20,
+          .long_context = 140,
+          .prefill = 70,
+          .repeats = 3,
+          .profiled_steps = 1,
+          .bit_rows = 5,
+          .busy_ms = 0};
+}
+
+Deadline::Deadline(double seconds) : start_(now_s()), seconds_(seconds) {}
+double Deadline::elapsed() const { return now_s() - start_; }
+void Deadline::check() const {
+  if (elapsed() > seconds_) throw OutOfTime(fmt::format("the {:.0f} s were spent", seconds_));
+}
+
+void measure_steps(const std::shared_ptr<const Model>& model, const Workload& w,
+                   const Copies& copies, const Deadline& deadline, Json& result) {
+  const auto s = open(model, w);
+  result["bytes"] = {{"weights", s->bytes_per_forward(0)}, {"kv_cache", s->kv_bytes()}};
+  set_length(*s, w.context);
+  for (const bool all_logits : {true, false})
+    for (const int n : w.rows) {
+      deadline.check();
+      result[all_logits ? "all_logits" : "top_only"].push_back(
+          step(*s, tree_of(*s, n, all_logits), w, copies));
+    }
+  deadline.check();
+  set_length(*s, w.long_context);
+  result["long_context"] = step(*s, tree_of(*s, 1, true), w, copies);
+  deadline.check();
+  measure_prefill(*s, w, copies, result);
+}
+
+void profile_steps(const std::shared_ptr<const Model>& model, const Workload& w,
+                   const Copies& copies, const Deadline& deadline, Json& result) {
+  const auto s = open(model, w, false);
+  for (const int context : {w.context, w.long_context}) {
+    deadline.check();
+    set_length(*s, context);
+    result["profiles"].push_back(profile(*s, w, copies));
+  }
+  const Json& profiled = result.at("profiles").back();
+  double us = 0;
+  for (const Json& k : profiled.at("kernels"))
+    if (k.at("kernel") == "attend_chunk" || k.at("kernel") == "merge_chunks")
+      us += k.at("us").get<double>();
+  const size_t bytes = s->bytes_per_forward(s->length()) - s->bytes_per_forward(0);
+  const double floor_us = static_cast<double>(bytes) / copies.bytes_per_second() * 1e6;
+  result["attention"] = {{"context", s->length()},
+                         {"us", us},
+                         {"share_of_step", us / profiled.at("us").get<double>()},
+                         {"bytes", bytes},
+                         {"floor_us", floor_us},
+                         {"times_floor", us / floor_us}};
+}
+
+void compare_bits(const std::shared_ptr<const Model>& model, const Workload& w,
+                  const Deadline& deadline, Json& result) {
+  const auto s = open(model, w);
+  const int vocabulary = model->config().vocab_size;
+  set_length(*s, w.context);
+  int compared = 0, equal = 0;
+  for (const bool chain : {false, true}) {
+    const std::vector<Row> tree = random_tree(w.bit_rows, vocabulary, 77, chain);
+    // Each node after its path, one token a step.
+    std::vector<std::vector<float>> alone;
+    for (int node = 0; node < w.bit_rows; ++node) {
+      deadline.check();
+      std::vector<int32_t> path;
+      for (int i = node; i >= 0; i = tree[static_cast<size_t>(i)].parent)
+        path.insert(path.begin(), tree[static_cast<size_t>(i)].token);
+      for (const int32_t token : path) {
+        const Row row{.token = token};
+        const auto logits = s->forward({.rows = {&row, 1}}).logits_row(0);
+        if (&token == &path.back()) alone.emplace_back(logits.begin(), logits.end());
+        const int zero = 0;
+        s->commit({&zero, 1});
+      }
+      s->rewind(w.context);
+    }
+    for (int n = 1; n <= w.bit_rows; ++n) {
+      deadline.check();
+      const ForwardResult r = s->forward({.rows = std::span(tree).first(static_cast<size_t>(n))});
+      for (int i = 0; i < n; ++i) {
+        const auto row = r.logits_row(i);
+        const auto& want = alone[static_cast<size_t>(i)];
+        ++compared;
+        equal += std::memcmp(row.data(), want.data(), row.size_bytes()) == 0 ? 1 : 0;
+      }
+    }
+  }
+  result["bit_identity"] = {
+      {"rows_of_a_step", w.bit_rows}, {"compared", compared}, {"equal", equal}};
+}
+
+}  // namespace evalrun::engine::gpu_report

@@ -1,0 +1,40 @@
+// Models of published shapes with random weights, for timing. What a step costs does not depend on
+// the values; so that loading takes seconds, layers are few objects used in turns and matrices
+// repeat themselves after some rows.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/model/model.h"
+#include "engine/session.h"
+
+namespace evalrun::engine::gpu_report {
+
+struct Shape {
+  std::string name;  // "Llama-2-7B bf16"
+  ModelConfig config;
+  WeightFormat format = WeightFormat::kBf16;
+  bool check_bits = false;  // the shape rows are compared on, bit by bit
+};
+// In the order of what is wanted first. `tiny`: three of a few kilobytes, for the emulator.
+std::vector<Shape> report_shapes(bool tiny);
+
+// Layers in turns are no layers at all when a cache holds them: distinct ones have at least
+// `least_bytes`, or all layers are distinct.
+struct ShapeModel {
+  std::shared_ptr<const Model> model;
+  int distinct_layers = 0;
+};
+ShapeModel make_shape_model(const Shape& shape, size_t least_bytes, uint64_t seed);
+
+// Multiplications and additions of the layers' products for a prompt of which only keys and values
+// are wanted; attention is not counted.
+double prefill_flops(const Model& model, int tokens);
+
+// One root, the parent of every other node drawn among the earlier ones: the first n nodes of a
+// tree are a tree. `chain`: each below the one before.
+std::vector<Row> random_tree(int n, int vocabulary, uint64_t seed, bool chain = false);
+
+}  // namespace evalrun::engine::gpu_report
