@@ -11,15 +11,13 @@ namespace evalrun::engine::cuda {
 [[noreturn]] void throw_device_error(cudaError_t error, const char* what, const char* file,
                                      int line);
 
-// Told of every kernel launched or captured, and of every graph as a whole (kGraphLaunch), not of
-// the kernels replayed in it; for profiles. None by default.
+// Told of every kernel launched or captured and, by kGraphLaunch, of every graph. None by default.
 struct LaunchObserver {
   virtual ~LaunchObserver() = default;
   virtual void before(const char* kernel, cudaStream_t stream) = 0;
   virtual void after(const char* kernel, cudaStream_t stream) = 0;
 };
 LaunchObserver*& launch_observer();
-constexpr const char* kGraphLaunch = "graph";
 
 // A broken invariant of ours. For kernel files: nvcc cannot read fmt's checked format strings.
 void check_argument(bool holds, const char* what);

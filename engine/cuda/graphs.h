@@ -11,6 +11,9 @@
 
 namespace evalrun::engine::cuda {
 
+// What a LaunchObserver is told instead of a kernel's name when a graph is launched.
+constexpr const char* kGraphLaunch = "graph";
+
 class GraphCache {
  public:
   GraphCache() = default;
