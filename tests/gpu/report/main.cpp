@@ -142,9 +142,10 @@ class Report {
         measure(shape.name, shape.check_bits, [&] { return make_shape_model(shape, least, 1); });
     if (!o_.model.empty())
       measure(o_.model, true, [&]() -> ShapeModel {
-        const auto model = load_model(
-            o_.model,
-            {.format = WeightFormat::kBf16, .need_tokenizer = false, .hash_weights = false});
+        LoadOptions options;
+        options.format = WeightFormat::kBf16;
+        options.need_tokenizer = options.hash_weights = false;
+        const auto model = load_model(o_.model, options);
         return {model, model->config().n_layers};
       });
     write();

@@ -220,13 +220,15 @@ void compare_bits(const std::shared_ptr<const Model>& model, const Workload& w,
       std::vector<int32_t> path;
       for (int i = node; i >= 0; i = tree[static_cast<size_t>(i)].parent)
         path.insert(path.begin(), tree[static_cast<size_t>(i)].token);
+      std::vector<float> logits;
       for (const int32_t token : path) {
         const Row row{.token = token};
-        const auto logits = s->forward({.rows = {&row, 1}}).logits_row(0);
-        if (&token == &path.back()) alone.emplace_back(logits.begin(), logits.end());
+        const auto last = s->forward({.rows = {&row, 1}}).logits_row(0);
+        logits.assign(last.begin(), last.end());
         const int zero = 0;
         s->commit({&zero, 1});
       }
+      alone.push_back(std::move(logits));
       s->rewind(w.context);
     }
     for (int n = 1; n <= w.bit_rows; ++n) {

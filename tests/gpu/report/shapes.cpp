@@ -111,10 +111,10 @@ ShapeModel make_shape_model(const Shape& shape, size_t least_bytes, uint64_t see
 
   std::vector<std::shared_ptr<const LayerWeights>> distinct;
   size_t bytes = 0;
-  while (bytes < least_bytes && distinct.size() < static_cast<size_t>(c.n_layers)) {
+  do {
     distinct.push_back(random_layer(c, spec.layers, base::combine_seeds({seed, distinct.size()})));
     bytes += layer_bytes(*distinct.back());
-  }
+  } while (bytes < least_bytes && distinct.size() < static_cast<size_t>(c.n_layers));
   for (int l = 0; l < c.n_layers; ++l)
     parts.layers.push_back(distinct[static_cast<size_t>(l) % distinct.size()]);
   return {Model::create(std::move(parts)), static_cast<int>(distinct.size())};

@@ -6,6 +6,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/stats.h"
+#include "engine/cuda/graphs.h"
 
 namespace evalrun::engine::gpu_report {
 
