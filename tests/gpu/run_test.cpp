@@ -1,0 +1,121 @@
+// tests/gpu/run with programs that stand in for gpu_tests, gpu_report and compute-sanitizer.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+namespace evalrun::tests {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class GpuRun : public ::testing::Test {
+ protected:
+  GpuRun()
+      : folder_(std::filesystem::path(::testing::TempDir()) /
+                ("gpu_run_" +
+                 std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()))) {
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_ / "bin");
+    program("bin/gpu_tests",
+            "echo 'GPU: stand-in, compute capability 9.0'\n"
+            "[ \"$1\" = --gtest_list_tests ] && exit 0\n"
+            "echo \"shard $GTEST_SHARD_INDEX of $GTEST_TOTAL_SHARDS\"\n"
+            "echo '[  PASSED  ] 12 tests.'\n");
+    program("bin/gpu_report",
+            "echo \"$@\"\n"
+            "[ $4 = 1/1 ] && name=gpu-report || name=gpu-report-2of3\n"
+            "echo '# figures' >\"$2/$name.md\"\n");
+    program("compute-sanitizer", "echo \"$@\" >>'" + (folder_ / "sanitized").string() +
+                                     "'\necho '========= ERROR SUMMARY: 0 errors'\n");
+  }
+  ~GpuRun() override { std::filesystem::remove_all(folder_); }
+
+  void program(const std::string& name, const std::string& commands) const {
+    std::ofstream(folder_ / name) << "#!/bin/sh\n" << commands;
+    std::filesystem::permissions(folder_ / name, std::filesystem::perms::owner_all);
+  }
+  // Exit code; what was printed is in printed_.
+  int run(const std::string& options = "") {
+    const std::string command = EVALRUN_SOURCE_DIR "/tests/gpu/run --build '" + folder_.string() +
+                                "' --out '" + (folder_ / "out").string() + "' " + options + " 2>&1";
+    std::FILE* pipe = ::popen(command.c_str(), "r");
+    if (pipe == nullptr) return -1;
+    printed_.clear();
+    for (int c; (c = std::fgetc(pipe)) != EOF;) printed_ += static_cast<char>(c);
+    const int status = ::pclose(pipe);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+  std::string text(const std::string& name) const {
+    std::ostringstream out;
+    out << std::ifstream(folder_ / name).rdbuf();
+    return out.str();
+  }
+  std::filesystem::path folder_;
+  std::string printed_;
+};
+
+TEST_F(GpuRun, GathersOneReport) {
+  EXPECT_EQ(run(), 0) << printed_;
+  EXPECT_THAT(text("out/REPORT.md"),
+              AllOf(HasSubstr("part 1/1: pass"), HasSubstr("GPU: stand-in"),
+                    HasSubstr("| tests | pass | 12 tests passed |"),
+                    HasSubstr("| memcheck | pass | 0 errors |"), HasSubstr("| racecheck | pass |"),
+                    HasSubstr("# figures")));
+  EXPECT_THAT(text("sanitized"), AllOf(HasSubstr("--tool memcheck"), HasSubstr("--tool racecheck"),
+                                       HasSubstr("--gtest_filter=*Products*:*Backend*")));
+}
+
+TEST_F(GpuRun, PartsSplitTestsAndShapes) {
+  EXPECT_EQ(run("--part 2/3 --model m.gguf"), 0) << printed_;
+  EXPECT_THAT(text("out/tests-2of3.log"), HasSubstr("shard 1 of 3"));
+  EXPECT_THAT(text("out/report-2of3.log"),
+              AllOf(HasSubstr("--part 2/3"), HasSubstr("--model m.gguf")));
+  EXPECT_THAT(text("out/REPORT-2of3.md"), HasSubstr("# figures"));
+}
+
+TEST_F(GpuRun, AFailedTestFailsTheWholeAndIsShown) {
+  program("bin/gpu_tests",
+          "[ \"$1\" = --gtest_list_tests ] && exit 0\n"
+          "echo 'other bits'\necho '[  FAILED  ] 1 test, listed below:'\nexit 1\n");
+  EXPECT_EQ(run(), 1) << printed_;
+  EXPECT_THAT(
+      text("out/REPORT.md"),
+      AllOf(HasSubstr("part 1/1: FAIL"), HasSubstr("| tests | FAIL (exit code 1) | 1 test failed"),
+            HasSubstr("other bits"), HasSubstr("| report | pass")));
+}
+
+TEST_F(GpuRun, WhatTheSanitizerFindsFailsTheWhole) {
+  program("compute-sanitizer", "echo '========= ERROR SUMMARY: 3 errors'\nexit 9\n");
+  EXPECT_EQ(run(), 1) << printed_;
+  EXPECT_THAT(text("out/REPORT.md"), HasSubstr("| memcheck | FAIL (exit code 9) | 3 errors"));
+}
+
+TEST_F(GpuRun, WithoutAGpuNothingIsVerified) {
+  program("bin/gpu_tests", "echo 'SKIPPED: no GPU (no CUDA-capable device is detected)'\n");
+  EXPECT_EQ(run(), 0) << printed_;
+  EXPECT_THAT(printed_, AllOf(HasSubstr("no CUDA-capable device"), HasSubstr("nothing verified")));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "out"));
+}
+
+TEST_F(GpuRun, BadOptionsAndFoldersAreRefused) {
+  for (const char* options : {"--part 0/2", "--part 3/2", "--part x", "--part", "--colour"})
+    EXPECT_EQ(run(options), 2) << options << ": " << printed_;
+  std::filesystem::remove(folder_ / "bin/gpu_report");
+  EXPECT_EQ(run(), 7);
+  EXPECT_THAT(printed_, HasSubstr("gpu_report is not there"));
+  program("bin/gpu_report", "");
+  program("bin/gpu_tests", "echo 'GLIBC_2.99 not found'\nexit 1\n");
+  EXPECT_EQ(run(), 6);
+  EXPECT_THAT(printed_, AllOf(HasSubstr("GLIBC_2.99"), Not(HasSubstr("nothing verified"))));
+}
+
+}  // namespace
+}  // namespace evalrun::tests
