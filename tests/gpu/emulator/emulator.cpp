@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "tests/gpu/emulator/fibres.h"
@@ -34,6 +35,21 @@ namespace {
 constexpr size_t kGuard = 256;
 constexpr unsigned char kGuardByte = 0xA5;
 
+// A whole number from the environment, `otherwise` when it is not set; `rest` takes what follows
+// it.
+uint64_t number_of(const char* name, uint64_t otherwise, std::string* rest = nullptr) {
+  const char* text = std::getenv(name);
+  if (text == nullptr) return otherwise;
+  char* end = nullptr;
+  const uint64_t n = std::strtoull(text, &end, 10);
+  if (end == text || (rest == nullptr && *end != '\0')) {
+    std::fprintf(stderr, "emulator: %s=%s: expected a whole number\n", name, text);
+    std::abort();
+  }
+  if (rest != nullptr) *rest = end;
+  return n;
+}
+
 struct State {
   int devices = 1;
   size_t memory = size_t{1} << 30, used = 0;
@@ -42,13 +58,31 @@ struct State {
   std::map<const void*, int> shared_allowed;
   Stream legacy;
   std::set<Stream*> streams;
-  int fail_in = -1;
+  int fail_in = -1;  // calls until one fails; below 0: none does
   cudaError_t fault = cudaSuccess;
   bool sticky = false, stuck = false;
   long kernels = 0, graphs = 0;
+
+  void read_environment() {
+    memory = number_of("EVALRUN_EMULATOR_MEMORY", size_t{1} << 30);
+    std::string rest;
+    fail_in = static_cast<int>(number_of("EVALRUN_EMULATOR_FAIL", UINT64_MAX, &rest));
+    fault = cudaErrorIllegalAddress, sticky = rest == ":sticky", stuck = false;
+    if (!rest.empty() && !sticky) {
+      std::fprintf(stderr,
+                   "emulator: EVALRUN_EMULATOR_FAIL: '%s' behind the number; expected "
+                   "nothing or :sticky\n",
+                   rest.c_str());
+      std::abort();
+    }
+  }
 };
 State& state() {
-  static State s;
+  static State s = [] {
+    State fresh;
+    fresh.read_environment();
+    return fresh;
+  }();
   return s;
 }
 
@@ -116,6 +150,11 @@ void copy_lines(void* to, size_t to_pitch, const void* from, size_t from_pitch, 
 
 void queue_work(Stream* stream, Work work) { queue(stream, std::move(work)); }
 
+uint64_t seed_of_environment() { return number_of("EVALRUN_EMULATOR_SEED", 1); }
+void reset_from_environment() {
+  set_schedule_seed(seed_of_environment());
+  state().read_environment();
+}
 void set_device_count(int n) { state().devices = n; }
 void set_device_memory(size_t bytes) { state().memory = bytes; }
 size_t live_device_bytes() { return state().used; }
