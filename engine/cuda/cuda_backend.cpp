@@ -109,6 +109,7 @@ class CudaBackend final : public Backend {
     wait();
 
     const StepShape& s = record_.shape();
+    direct_ = s.direct;
     result.logits = {logits_host_.as<float>(), s.logits, c_.n_logits()};
     result.hidden = {hidden_host_.as<float>(), s.hidden, c_.d_model};
     residual_views_.clear();
@@ -126,7 +127,6 @@ class CudaBackend final : public Backend {
       top_[static_cast<size_t>(plan.top_rows()[j])] = best;
     }
     result.top = top_;
-    direct_ = s.direct;
     if (measure_) book_phases();
   }
 
@@ -157,8 +157,8 @@ class CudaBackend final : public Backend {
     const size_t x_bytes = n * static_cast<size_t>(x.cols) * sizeof(float);
     const size_t y_bytes = n * static_cast<size_t>(w.out()) * sizeof(float);
     product_x_host_.ensure(x_bytes), product_x_.ensure(x_bytes);
-    std::memcpy(product_x_host_.as<void>(), x.data,
-                x_bytes);  // before y moves: x may be the last y
+    // Before y moves: x may be the last y.
+    std::memcpy(product_x_host_.as<void>(), x.data, x_bytes);
     product_y_host_.ensure(y_bytes), product_y_.ensure(y_bytes);
     const bool bf16 = w.storage() != WeightStorage::kF32;
     const InputRows in = input_rows(product_in_, x.rows, w.in(), bf16);
