@@ -63,11 +63,11 @@ class CudaBackend final : public Backend {
           fmt::format("{}: heads of {} dimensions; the CUDA kernels take up to 256", c_.name,
                       c_.head_dim),
           "--device cpu");
+    check_memory(options);
     if (bf16_) {
       prepare_attention();
       dense_ = Dense::find(stream_->handle);
     }
-    check_memory(options);
     weights_.emplace(*model_, device_, options.max_tokens, stream_->handle);
     kv_.emplace(c_, options.n_sequences, options.max_tokens, bf16_, head_stride_);
   }
@@ -209,7 +209,7 @@ class CudaBackend final : public Backend {
         (static_cast<size_t>(c_.n_logits()) + 5 * static_cast<size_t>(2 * c_.d_ffn + c_.q_dim()));
     size_t free = 0, total = 0;
     EVALRUN_CUDA(cudaMemGetInfo(&free, &total));
-    const size_t needed = weights + kv + rows;
+    const size_t needed = weights + kv + rows + (bf16_ ? Dense::kWorkspaceBytes : 0);
     if (needed > free)
       throw base::data_error(
           model_->path(), "GPU memory",

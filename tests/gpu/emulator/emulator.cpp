@@ -21,7 +21,8 @@ struct Stream {
   Graph* capture = nullptr;
 };
 struct Event {
-  double ms = 0;
+  // What is queued may outlive the event.
+  std::shared_ptr<double> ms = std::make_shared<double>(0);
 };
 struct Graph {
   std::vector<Work> work;
@@ -64,13 +65,13 @@ struct State {
   long kernels = 0, graphs = 0;
 
   void read_environment() {
-    memory = number_of("EVALRUN_EMULATOR_MEMORY", size_t{1} << 30);
+    memory = number_of("CUDA_EMULATOR_MEMORY", size_t{1} << 30);
     std::string rest;
-    fail_in = static_cast<int>(number_of("EVALRUN_EMULATOR_FAIL", UINT64_MAX, &rest));
+    fail_in = static_cast<int>(number_of("CUDA_EMULATOR_FAIL", UINT64_MAX, &rest));
     fault = cudaErrorIllegalAddress, sticky = rest == ":sticky", stuck = false;
     if (!rest.empty() && !sticky) {
       std::fprintf(stderr,
-                   "emulator: EVALRUN_EMULATOR_FAIL: '%s' behind the number; expected "
+                   "emulator: CUDA_EMULATOR_FAIL: '%s' behind the number; expected "
                    "nothing or :sticky\n",
                    rest.c_str());
       std::abort();
@@ -121,6 +122,7 @@ void run(Stream& s) {
   // Work may not queue more work.
   std::vector<Work> queue = std::move(s.queue);
   s.queue.clear();
+  if (state().stuck) return;  // a device that failed runs nothing more
   for (const Work& work : queue) work();
   if (!queue.empty())
     for (const auto& [p, bytes] : state().device) check_guards(p, bytes);
@@ -150,7 +152,7 @@ void copy_lines(void* to, size_t to_pitch, const void* from, size_t from_pitch, 
 
 void queue_work(Stream* stream, Work work) { queue(stream, std::move(work)); }
 
-uint64_t seed_of_environment() { return number_of("EVALRUN_EMULATOR_SEED", 1); }
+uint64_t seed_of_environment() { return number_of("CUDA_EMULATOR_SEED", 1); }
 void reset_from_environment() {
   set_schedule_seed(seed_of_environment());
   state().read_environment();
@@ -390,17 +392,17 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   EMULATED_CALL();
-  emulator::queue(stream, [event] {
-    event->ms = std::chrono::duration<double, std::milli>(
-                    std::chrono::steady_clock::now().time_since_epoch())
-                    .count();
+  emulator::queue(stream, [ms = event->ms] {
+    *ms = std::chrono::duration<double, std::milli>(
+              std::chrono::steady_clock::now().time_since_epoch())
+              .count();
   });
   return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaDeviceSynchronize(); }
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t begin, cudaEvent_t end) {
   EMULATED_CALL();
-  *ms = static_cast<float>(end->ms - begin->ms);
+  *ms = static_cast<float>(*end->ms - *begin->ms);
   return cudaSuccess;
 }
 

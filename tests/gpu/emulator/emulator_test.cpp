@@ -1,6 +1,6 @@
 // The emulator itself: what it promises to the tests that run on it (emulator.h), and that it shows
 // the mistakes it was made to find.
-#include "emulator.h"
+#include "tests/gpu/emulator/include/emulator.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -494,20 +494,20 @@ TEST_F(EmulatorDeathTest, TheEnvironmentSetsSeedMemoryAndFault) {
         << name;
     EXPECT_EQ(unsetenv(name), 0);
   };
-  with("EVALRUN_EMULATOR_MEMORY", "5000", [] {
+  with("CUDA_EMULATOR_MEMORY", "5000", [] {
     size_t free = 0, total = 0;
     return cudaMemGetInfo(&free, &total) == cudaSuccess && total == 5000;
   });
-  with("EVALRUN_EMULATOR_FAIL", "1:sticky", [] {
+  with("CUDA_EMULATOR_FAIL", "1:sticky", [] {
     return cudaSetDevice(0) == cudaSuccess && cudaSetDevice(0) == cudaErrorIllegalAddress &&
            cudaSetDevice(0) == cudaErrorIllegalAddress;
   });
-  with("EVALRUN_EMULATOR_FAIL", "0", [] {
+  with("CUDA_EMULATOR_FAIL", "0", [] {
     return cudaSetDevice(0) == cudaErrorIllegalAddress && cudaSetDevice(0) == cudaSuccess;
   });
-  ASSERT_EQ(setenv("EVALRUN_EMULATOR_FAIL", "soon", 1), 0);
-  EXPECT_DEATH(reset_from_environment(), "EVALRUN_EMULATOR_FAIL=soon: expected a whole number");
-  EXPECT_EQ(unsetenv("EVALRUN_EMULATOR_FAIL"), 0);
+  ASSERT_EQ(setenv("CUDA_EMULATOR_FAIL", "soon", 1), 0);
+  EXPECT_DEATH(reset_from_environment(), "CUDA_EMULATOR_FAIL=soon: expected a whole number");
+  EXPECT_EQ(unsetenv("CUDA_EMULATOR_FAIL"), 0);
 }
 
 }  // namespace

@@ -7,10 +7,11 @@
 //     copy runs. Two streams know nothing of each other.
 //   - device and shared memory starts as not-a-number and has guard zones behind and in front.
 //   - any call can be made to fail.
-// Programs are told by their environment, at the first call:
-//   EVALRUN_EMULATOR_SEED    order of threads and blocks; 1 without it, 0: natural
-//   EVALRUN_EMULATOR_MEMORY  bytes of the device
-//   EVALRUN_EMULATOR_FAIL    N or N:sticky: call number N (from 0) fails with
+// Programs are told by their environment, at the first call; not by EVALRUN_ variables, which are
+// settings of what is measured:
+//   CUDA_EMULATOR_SEED    order of threads and blocks; 1 without it, 0: natural
+//   CUDA_EMULATOR_MEMORY  bytes of the device
+//   CUDA_EMULATOR_FAIL    N or N:sticky: call number N (from 0) fails with
 //                            cudaErrorIllegalAddress, once or with all that follow
 // What it does not show: races between threads that run to a barrier one after the other, alignment
 // the hardware wants, memory models, speed.
