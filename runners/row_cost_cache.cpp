@@ -7,6 +7,7 @@
 #include "engine/base/error.h"
 #include "engine/base/json_fields.h"
 #include "engine/base/text.h"
+#include "engine/devices.h"
 #include "engine/machine_probes.h"
 #include "runners/build_info.h"
 #include "runners/environment.h"
@@ -68,7 +69,8 @@ engine::RowCostTable measure(const RowCostRequest& request) {
   engine::SessionOptions session = request.session;
   session.max_tokens = engine::row_cost_capacity(options);
   session.n_sequences = 1;
-  session.measure_phases = true;
+  // On a GPU the phases are events between single launches, and decoding runs whole graphs.
+  session.measure_phases = !engine::is_gpu(session.device);
   std::vector<std::unique_ptr<engine::Session>> sessions;
   sessions.push_back(engine::Session::create(request.model, session));
   return engine::measure_row_cost(sessions, options).front();

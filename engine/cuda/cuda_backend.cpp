@@ -63,11 +63,11 @@ class CudaBackend final : public Backend {
           fmt::format("{}: heads of {} dimensions; the CUDA kernels take up to 256", c_.name,
                       c_.head_dim),
           "--device cpu");
+    check_memory(options);
     if (bf16_) {
       prepare_attention();
       dense_ = Dense::find(stream_->handle);
     }
-    check_memory(options);
     weights_.emplace(*model_, device_, options.max_tokens, stream_->handle);
     kv_.emplace(c_, options.n_sequences, options.max_tokens, bf16_, head_stride_);
   }
@@ -109,6 +109,7 @@ class CudaBackend final : public Backend {
     wait();
 
     const StepShape& s = record_.shape();
+    direct_ = s.direct;
     result.logits = {logits_host_.as<float>(), s.logits, c_.n_logits()};
     result.hidden = {hidden_host_.as<float>(), s.hidden, c_.d_model};
     residual_views_.clear();
@@ -126,7 +127,6 @@ class CudaBackend final : public Backend {
       top_[static_cast<size_t>(plan.top_rows()[j])] = best;
     }
     result.top = top_;
-    direct_ = s.direct;
     if (measure_) book_phases();
   }
 
@@ -157,8 +157,8 @@ class CudaBackend final : public Backend {
     const size_t x_bytes = n * static_cast<size_t>(x.cols) * sizeof(float);
     const size_t y_bytes = n * static_cast<size_t>(w.out()) * sizeof(float);
     product_x_host_.ensure(x_bytes), product_x_.ensure(x_bytes);
-    std::memcpy(product_x_host_.as<void>(), x.data,
-                x_bytes);  // before y moves: x may be the last y
+    // Before y moves: x may be the last y.
+    std::memcpy(product_x_host_.as<void>(), x.data, x_bytes);
     product_y_host_.ensure(y_bytes), product_y_.ensure(y_bytes);
     const bool bf16 = w.storage() != WeightStorage::kF32;
     const InputRows in = input_rows(product_in_, x.rows, w.in(), bf16);
@@ -209,7 +209,7 @@ class CudaBackend final : public Backend {
         (static_cast<size_t>(c_.n_logits()) + 5 * static_cast<size_t>(2 * c_.d_ffn + c_.q_dim()));
     size_t free = 0, total = 0;
     EVALRUN_CUDA(cudaMemGetInfo(&free, &total));
-    const size_t needed = weights + kv + rows;
+    const size_t needed = weights + kv + rows + (bf16_ ? Dense::kWorkspaceBytes : 0);
     if (needed > free)
       throw base::data_error(
           model_->path(), "GPU memory",

@@ -19,8 +19,6 @@ constexpr int kFloat32 = 0, kBfloat16 = 14;
 constexpr int kCompute32 = 68;
 constexpr int kDefaultAlgorithm = -1;
 
-constexpr size_t kWorkspace = size_t{32} << 20;  // what Hopper's kernels want
-
 void check_status(int status, const char* call) {
   if (status != 0)
     throw base::Error(base::ExitCode::kDevice,
@@ -69,9 +67,9 @@ std::unique_ptr<Dense> Dense::find(cudaStream_t stream) {
   if (!dense->library_->load()) return nullptr;
   check_status(dense->library_->create(&dense->handle_), "cublasCreate");
   check_status(dense->library_->set_stream(dense->handle_, stream), "cublasSetStream");
-  dense->workspace_ = DeviceBuffer(kWorkspace);
+  dense->workspace_ = DeviceBuffer(kWorkspaceBytes);
   check_status(
-      dense->library_->set_workspace(dense->handle_, dense->workspace_.as<void>(), kWorkspace),
+      dense->library_->set_workspace(dense->handle_, dense->workspace_.as<void>(), kWorkspaceBytes),
       "cublasSetWorkspace");
   return dense;
 }

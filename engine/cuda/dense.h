@@ -18,6 +18,7 @@ namespace evalrun::engine::cuda {
 
 class Dense {
  public:
+  static constexpr size_t kWorkspaceBytes = size_t{32} << 20;  // what Hopper's kernels want
   // nullptr when there is none, or it is not wanted.
   static std::unique_ptr<Dense> find(cudaStream_t stream);
   ~Dense();

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 
+#include "engine/devices.h"
 #include "engine/machine_probes.h"
 #include "engine/row_cost.h"
 #include "runners/cli/cli.h"
@@ -92,7 +93,8 @@ Measured measure(const Options& o, const GlobalOptions& global) {
   options.seconds = kRoundSeconds * static_cast<double>(o.dtypes.size());
   options.progress = progress_line(global);
   session.max_tokens = engine::row_cost_capacity(options);
-  session.measure_phases = true;
+  // On a GPU the phases are events between single launches, and decoding runs whole graphs.
+  session.measure_phases = !engine::is_gpu(session.device);
   for (const auto& model : m.models) m.sessions.push_back(engine::Session::create(model, session));
   m.round_trip_ns = engine::cache_line_round_trip_ns(m.sessions.front()->n_threads());
   m.tables = engine::measure_row_cost(m.sessions, options);

@@ -56,7 +56,8 @@ bool needs_files(const methods::MethodInfo& info) {
 
 }  // namespace
 
-std::shared_ptr<const engine::Model> small_model(uint64_t seed, int vocab) {
+std::shared_ptr<const engine::Model> small_model(uint64_t seed, int vocab,
+                                                 engine::WeightFormat format) {
   engine::ModelConfig config;
   config.architecture = "llama";
   config.name = "small random model";
@@ -68,7 +69,7 @@ std::shared_ptr<const engine::Model> small_model(uint64_t seed, int vocab) {
   config.d_ffn = 48;
   config.vocab_size = vocab;
   config.max_context = 4096;
-  return engine::make_random_model(config, seed);
+  return engine::make_random_model(config, seed, format);
 }
 
 engine::SessionOptions session_options(int max_tokens) {

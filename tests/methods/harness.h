@@ -16,7 +16,8 @@ namespace evalrun::tests {
 using Tokens = std::vector<int32_t>;
 
 // Two layers, grouped heads, a vocabulary small enough that n-grams recur.
-std::shared_ptr<const engine::Model> small_model(uint64_t seed, int vocab = 24);
+std::shared_ptr<const engine::Model> small_model(
+    uint64_t seed, int vocab = 24, engine::WeightFormat format = engine::WeightFormat::kF32);
 engine::SessionOptions session_options(int max_tokens = 256);
 std::unique_ptr<engine::Session> make_session(const std::shared_ptr<const engine::Model>& model,
                                               int max_tokens = 256);

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "tests/gpu/emulator/fibres.h"
@@ -20,7 +21,8 @@ struct Stream {
   Graph* capture = nullptr;
 };
 struct Event {
-  double ms = 0;
+  // What is queued may outlive the event.
+  std::shared_ptr<double> ms = std::make_shared<double>(0);
 };
 struct Graph {
   std::vector<Work> work;
@@ -34,6 +36,21 @@ namespace {
 constexpr size_t kGuard = 256;
 constexpr unsigned char kGuardByte = 0xA5;
 
+// A whole number from the environment, `otherwise` when it is not set; `rest` takes what follows
+// it.
+uint64_t number_of(const char* name, uint64_t otherwise, std::string* rest = nullptr) {
+  const char* text = std::getenv(name);
+  if (text == nullptr) return otherwise;
+  char* end = nullptr;
+  const uint64_t n = std::strtoull(text, &end, 10);
+  if (end == text || (rest == nullptr && *end != '\0')) {
+    std::fprintf(stderr, "emulator: %s=%s: expected a whole number\n", name, text);
+    std::abort();
+  }
+  if (rest != nullptr) *rest = end;
+  return n;
+}
+
 struct State {
   int devices = 1;
   size_t memory = size_t{1} << 30, used = 0;
@@ -42,13 +59,31 @@ struct State {
   std::map<const void*, int> shared_allowed;
   Stream legacy;
   std::set<Stream*> streams;
-  int fail_in = -1;
+  int fail_in = -1;  // calls until one fails; below 0: none does
   cudaError_t fault = cudaSuccess;
   bool sticky = false, stuck = false;
   long kernels = 0, graphs = 0;
+
+  void read_environment() {
+    memory = number_of("CUDA_EMULATOR_MEMORY", size_t{1} << 30);
+    std::string rest;
+    fail_in = static_cast<int>(number_of("CUDA_EMULATOR_FAIL", UINT64_MAX, &rest));
+    fault = cudaErrorIllegalAddress, sticky = rest == ":sticky", stuck = false;
+    if (!rest.empty() && !sticky) {
+      std::fprintf(stderr,
+                   "emulator: CUDA_EMULATOR_FAIL: '%s' behind the number; expected "
+                   "nothing or :sticky\n",
+                   rest.c_str());
+      std::abort();
+    }
+  }
 };
 State& state() {
-  static State s;
+  static State s = [] {
+    State fresh;
+    fresh.read_environment();
+    return fresh;
+  }();
   return s;
 }
 
@@ -87,6 +122,7 @@ void run(Stream& s) {
   // Work may not queue more work.
   std::vector<Work> queue = std::move(s.queue);
   s.queue.clear();
+  if (state().stuck) return;  // a device that failed runs nothing more
   for (const Work& work : queue) work();
   if (!queue.empty())
     for (const auto& [p, bytes] : state().device) check_guards(p, bytes);
@@ -116,6 +152,11 @@ void copy_lines(void* to, size_t to_pitch, const void* from, size_t from_pitch, 
 
 void queue_work(Stream* stream, Work work) { queue(stream, std::move(work)); }
 
+uint64_t seed_of_environment() { return number_of("CUDA_EMULATOR_SEED", 1); }
+void reset_from_environment() {
+  set_schedule_seed(seed_of_environment());
+  state().read_environment();
+}
 void set_device_count(int n) { state().devices = n; }
 void set_device_memory(size_t bytes) { state().memory = bytes; }
 size_t live_device_bytes() { return state().used; }
@@ -351,17 +392,17 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   EMULATED_CALL();
-  emulator::queue(stream, [event] {
-    event->ms = std::chrono::duration<double, std::milli>(
-                    std::chrono::steady_clock::now().time_since_epoch())
-                    .count();
+  emulator::queue(stream, [ms = event->ms] {
+    *ms = std::chrono::duration<double, std::milli>(
+              std::chrono::steady_clock::now().time_since_epoch())
+              .count();
   });
   return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaDeviceSynchronize(); }
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t begin, cudaEvent_t end) {
   EMULATED_CALL();
-  *ms = static_cast<float>(end->ms - begin->ms);
+  *ms = static_cast<float>(*end->ms - *begin->ms);
   return cudaSuccess;
 }
 

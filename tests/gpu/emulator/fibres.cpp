@@ -58,6 +58,8 @@ struct Machine {
   void* scheduler_fake = nullptr;
   const void* scheduler_stack = nullptr;
   size_t scheduler_size = 0;
+  Machine() { reseed(seed_of_environment()); }
+  void reseed(uint64_t s) { seed = s, random = s * 0x9E3779B97F4A7C15u | 1; }
 };
 Machine& machine() {
   static Machine m;
@@ -194,10 +196,7 @@ void complete(Warp& w) {
 
 }  // namespace
 
-void set_schedule_seed(uint64_t seed) {
-  machine().seed = seed;
-  machine().random = seed * 0x9E3779B97F4A7C15u | 1;
-}
+void set_schedule_seed(uint64_t seed) { machine().reseed(seed); }
 
 unsigned char* shared_memory() { return machine().shared.data(); }
 

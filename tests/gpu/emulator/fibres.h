@@ -6,6 +6,7 @@
 
 namespace emulator {
 
+uint64_t seed_of_environment();
 void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& kernel);
 
 }  // namespace emulator

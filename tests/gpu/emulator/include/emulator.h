@@ -7,6 +7,12 @@
 //     copy runs. Two streams know nothing of each other.
 //   - device and shared memory starts as not-a-number and has guard zones behind and in front.
 //   - any call can be made to fail.
+// Programs are told by their environment, at the first call; not by EVALRUN_ variables, which are
+// settings of what is measured:
+//   CUDA_EMULATOR_SEED    order of threads and blocks; 1 without it, 0: natural
+//   CUDA_EMULATOR_MEMORY  bytes of the device
+//   CUDA_EMULATOR_FAIL    N or N:sticky: call number N (from 0) fails with
+//                            cudaErrorIllegalAddress, once or with all that follow
 // What it does not show: races between threads that run to a barrier one after the other, alignment
 // the hardware wants, memory models, speed.
 #pragma once
@@ -19,6 +25,7 @@ namespace emulator {
 
 // 0: natural order.
 void set_schedule_seed(uint64_t seed);
+void reset_from_environment();  // as if the process had just started
 void set_device_count(int n);
 void set_device_memory(size_t bytes);
 size_t live_device_bytes();

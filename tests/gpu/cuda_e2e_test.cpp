@@ -1,0 +1,189 @@
+// Whole commands on the emulated GPU: `evalrun` with the CUDA engine's kernels run on the CPU. What
+// a real GPU does when it works, and what the program does when it fails or is too small.
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/e2e/program.h"
+#include "tests/e2e/stored_run.h"
+
+namespace evalrun::tests {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+constexpr int kPrompts = 2, kMaxNew = 8;
+
+// Variables of ours do not reach the program but through `env`.
+ProgramResult evalrun_with(const ScratchFolder& folder, const std::vector<std::string>& variables,
+                           const std::vector<std::string>& arguments) {
+  std::vector<std::string> command = {"env"};
+  command.insert(command.end(), variables.begin(), variables.end());
+  const std::vector<std::string> program = evalrun_command(arguments);
+  command.insert(command.end(), program.begin(), program.end());
+  return run_command_in(folder, command);
+}
+
+std::vector<std::string> run_on(const std::string& device, const std::string& methods,
+                                const std::vector<std::string>& more = {},
+                                const std::string& db = "r.db") {
+  std::vector<std::string> arguments = {"run",
+                                        "-m",
+                                        tiny_model(),
+                                        "--db",
+                                        db,
+                                        "--tasks",
+                                        "jsonl:prompts.jsonl",
+                                        "--methods",
+                                        methods,
+                                        "-n",
+                                        std::to_string(kMaxNew),
+                                        "-w",
+                                        "0",
+                                        "--ignore-eos",
+                                        "--device",
+                                        device};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+json rows_of(const ScratchFolder& folder) {
+  const ProgramResult report = run_evalrun(folder, {"report", "--db", "r.db", "--format", "json"});
+  EXPECT_EQ(report.exit_code, 0) << report.err;
+  return json::parse(report.out);
+}
+
+TEST(OnCuda, MethodsDecodeWhatPlainDecodingDoes) {
+  for (const std::string dtype : {"bf16", "q4"}) {
+    ScratchFolder folder;
+    write_prompts(folder, kPrompts);
+    const ProgramResult result = run_evalrun(
+        folder, run_on("cuda", "ar,pld,lookahead,sps:draft=layers:1", {"--dtype", dtype}));
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    const json rows = rows_of(folder);
+    ASSERT_EQ(rows.size(), 5u);  // with plain decoding against itself
+    for (const json& row : rows) {
+      EXPECT_EQ(row["device"], "cuda:0");
+      EXPECT_EQ(row["isa"], "sm_80");
+      EXPECT_EQ(row["dtype"], dtype);
+      EXPECT_EQ(row["identical_share"].get<double>(), 1.0) << row["method"];
+      EXPECT_EQ(row["emitted"].get<double>(), kPrompts * (kMaxNew - 1)) << row["method"];
+    }
+    const std::string db = folder.file("r.db");
+    EXPECT_EQ(query_value(db, "SELECT count(*) FROM v_accounting"), "0");
+    EXPECT_EQ(check_integrity(db), "ok");
+  }
+}
+
+// float32 on the device has the CPU's bits, so the same answers.
+TEST(OnCuda, Float32GivesTheAnswersOfTheCpu) {
+  StoredRun stored[2];
+  for (const int i : {0, 1}) {
+    ScratchFolder folder;
+    write_prompts(folder, kPrompts);
+    const ProgramResult result = run_evalrun(
+        folder, run_on(i == 0 ? "cpu" : "cuda:0", "ar,pld", {"--dtype", "f32", "-t", "1"}));
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    stored[i] = read_stored(folder.file("r.db"));
+  }
+  ASSERT_EQ(stored[0].size(), stored[1].size());
+  ASSERT_GE(stored[0].size(), 2u * kPrompts);
+  auto on_device = stored[1].begin();
+  for (const auto& [cell, on_cpu] : stored[0]) {
+    EXPECT_EQ(on_device->first.prompt, cell.prompt);
+    EXPECT_TRUE(on_device->second.same_output(on_cpu)) << cell.arm << ", " << cell.prompt;
+    ++on_device;
+  }
+}
+
+TEST(OnCuda, DoctorListsTheDevice) {
+  const ScratchFolder folder;
+  const ProgramResult result = run_evalrun(folder, {"doctor"});
+  EXPECT_THAT(result.out, HasSubstr("cuda:0"));
+  EXPECT_THAT(result.out, HasSubstr("emulated device, compute 8.0"));
+}
+
+TEST(OnCuda, AnotherDeviceIsRefusedWithTheList) {
+  const ScratchFolder folder;
+  write_prompts(folder, 1);
+  const ProgramResult result = run_evalrun(folder, run_on("cuda:7", "ar"));
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("device 'cuda:7' cannot be used: there is no such GPU"));
+  EXPECT_THAT(result.err, HasSubstr("devices here: cpu, cuda, cuda:0"));
+}
+
+TEST(OnCuda, CostMeasuresForwards) {
+  const ScratchFolder folder;
+  const ProgramResult result =
+      run_evalrun(folder, {"cost", "-m", tiny_model(), "--device", "cuda", "--rounds", "2",
+                           "--rows", "3", "--context", "20", "--prefill", "9", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json table = json::parse(result.out);
+  EXPECT_EQ(table["isa"], "sm_80");
+  ASSERT_EQ(table["rows"].size(), 2u);
+  for (const json& row : table["rows"]) {
+    EXPECT_GT(row["ms"].get<double>(), 0);
+    EXPECT_GT(row["phases"]["weights"].get<double>(), 0);
+  }
+  ASSERT_EQ(table["prefill"].size(), 1u);
+}
+
+// --- a GPU too small, a GPU that fails -----------------------------------------------------------
+
+TEST(OnCuda, TooLittleMemoryIsRefusedWithWhatIsNeeded) {
+  const ScratchFolder folder;
+  write_prompts(folder, 1);
+  const ProgramResult result =
+      evalrun_with(folder, {"CUDA_EMULATOR_MEMORY=100000"}, run_on("cuda", "ar"));
+  EXPECT_EQ(result.exit_code, 7) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("GPU memory: needs "));
+  EXPECT_THAT(result.err, HasSubstr("GiB are free"));
+  EXPECT_THAT(result.err, HasSubstr("hint: a smaller weight format"));
+  EXPECT_EQ(count_stored(folder.file("r.db")), 0);
+}
+
+TEST(OnCuda, AFaultEndsTheRunAndTheSameCommandGoesOn) {
+  const auto command = [](const std::string& db) {
+    return run_on("cuda", "ar,pld", {"--dtype", "bf16"}, db);
+  };
+  const ScratchFolder undisturbed;
+  write_prompts(undisturbed, kPrompts);
+  const ProgramResult reference = run_evalrun(undisturbed, command("r.db"));
+  ASSERT_EQ(reference.exit_code, 0) << reference.err;
+  const StoredRun expected = read_stored(undisturbed.file("r.db"));
+
+  const ScratchFolder folder;
+  write_prompts(folder, kPrompts);
+  // T(n) is measured by the clock, in nobody knows how many calls: a run before leaves its table.
+  ASSERT_EQ(run_evalrun(folder, run_on("cuda", "ar", {"--dtype", "bf16"})).exit_code, 0);
+  StoredRun half;
+  std::string name, db;
+  for (int call = 200; half.empty(); call += 150) {
+    name = fmt::format("{}.db", call), db = folder.file(name);
+    const ProgramResult failed =
+        evalrun_with(folder, {fmt::format("CUDA_EMULATOR_FAIL={}:sticky", call)}, command(name));
+    ASSERT_EQ(failed.exit_code, 8) << "call " << call << ": " << failed.err;
+    EXPECT_THAT(failed.err, HasSubstr("device cuda:0: emulated, in "));   // what
+    EXPECT_THAT(failed.err, HasSubstr("(cudaErrorIllegalAddress) at "));  // where
+    EXPECT_THAT(failed.err, HasSubstr("hint: run the same command again"));
+    if (count_stored(db) > 0) half = read_stored(db);
+  }
+  ASSERT_LT(half.size(), expected.size());
+  EXPECT_EQ(check_integrity(db), "ok");
+
+  const ProgramResult resumed = run_evalrun(folder, command(name));
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+  const StoredRun whole = read_stored(db);
+  ASSERT_EQ(whole.size(), expected.size());
+  for (const auto& [cell, generation] : half)
+    EXPECT_EQ(whole.at(cell), generation) << cell.prompt << ": changed by the resume";
+  for (const auto& [cell, generation] : whole)
+    EXPECT_TRUE(generation.same_output(expected.at(cell))) << cell.arm << " " << cell.prompt;
+  EXPECT_EQ(query_value(db, "SELECT count(*) FROM run"), "1");
+}
+
+}  // namespace
+}  // namespace evalrun::tests

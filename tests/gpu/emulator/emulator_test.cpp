@@ -1,0 +1,514 @@
+// The emulator itself: what it promises to the tests that run on it (emulator.h), and that it shows
+// the mistakes it was made to find.
+#include "tests/gpu/emulator/include/emulator.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <numeric>
+#include <vector>
+
+#include "engine/base/rng.h"
+
+namespace emulator::testing {
+namespace {
+
+constexpr size_t kMemory = size_t{64} << 20;
+
+// Device memory for n values, not cleared.
+template <typename T>
+struct OnDevice {
+  T* p = nullptr;
+  size_t n;
+  explicit OnDevice(size_t count) : n(count) {
+    EXPECT_EQ(cudaMalloc(reinterpret_cast<void**>(&p), n * sizeof(T)), cudaSuccess);
+  }
+  explicit OnDevice(const std::vector<T>& values) : OnDevice(values.size()) {
+    EXPECT_EQ(cudaMemcpy(p, values.data(), n * sizeof(T), cudaMemcpyHostToDevice), cudaSuccess);
+    EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  }
+  ~OnDevice() { (void)cudaFree(p); }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+  std::vector<T> values() const {
+    std::vector<T> to(n);
+    EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+    EXPECT_EQ(cudaMemcpy(to.data(), p, n * sizeof(T), cudaMemcpyDeviceToHost), cudaSuccess);
+    return to;
+  }
+};
+
+struct Pinned {
+  int* p = nullptr;
+  explicit Pinned(int value) {
+    EXPECT_EQ(cudaMallocHost(reinterpret_cast<void**>(&p), sizeof(int)), cudaSuccess);
+    *p = value;
+  }
+  ~Pinned() { (void)cudaFreeHost(p); }
+  Pinned(const Pinned&) = delete;
+  Pinned& operator=(const Pinned&) = delete;
+};
+
+struct OwnStream {
+  cudaStream_t handle = nullptr;
+  OwnStream() { EXPECT_EQ(cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking), cudaSuccess); }
+  ~OwnStream() { (void)cudaStreamDestroy(handle); }
+  OwnStream(const OwnStream&) = delete;
+  OwnStream& operator=(const OwnStream&) = delete;
+  void wait() const { EXPECT_EQ(cudaStreamSynchronize(handle), cudaSuccess); }
+};
+
+template <typename... P, typename... A>
+cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, cudaStream_t stream,
+                   A&&... arguments) {
+  cudaLaunchConfig_t config;
+  config.gridDim = grid, config.blockDim = block;
+  config.dynamicSmemBytes = shared, config.stream = stream;
+  return cudaLaunchKernelEx(&config, kernel, std::forward<A>(arguments)...);
+}
+
+class Emulator : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    // A test that aborts on purpose runs anew in a process of its own.
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
+    set_schedule_seed(1);
+    set_device_memory(kMemory);
+    clear_fault();
+  }
+  void TearDown() override {
+    clear_fault();
+    set_device_memory(kMemory);
+    set_schedule_seed(1);
+    EXPECT_EQ(live_device_bytes(), 0u);
+  }
+};
+using EmulatorDeathTest = Emulator;
+
+// --- threads -------------------------------------------------------------------------------------
+
+void where_kernel(int* at) {
+  const uint32_t thread =
+      threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);  // of its block
+  const uint32_t block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
+  ++at[block * blockDim.x * blockDim.y * blockDim.z + thread];
+}
+TEST_F(Emulator, EveryThreadOfEveryBlockRunsOnce) {
+  for (const uint64_t seed : {0, 1, 2}) {
+    set_schedule_seed(seed);
+    const OnDevice<int> at(std::vector<int>(2 * 3 * 2 * 5 * 3 * 2));
+    ASSERT_EQ(launch(where_kernel, dim3(2, 3, 2), dim3(5, 3, 2), 0, nullptr, at.p), cudaSuccess);
+    EXPECT_THAT(at.values(), ::testing::Each(1)) << "seed " << seed;
+  }
+}
+
+void neighbour_kernel(int* out, bool barrier) {
+  auto* shared = reinterpret_cast<int*>(shared_memory());
+  const int t = static_cast<int>(threadIdx.x);
+  shared[t] = t;
+  if (barrier) __syncthreads();
+  out[t] = shared[t > 0 ? t - 1 : 0];
+}
+std::vector<int> neighbours(uint64_t seed, bool barrier) {
+  set_schedule_seed(seed);
+  const OnDevice<int> out(96);
+  EXPECT_EQ(launch(neighbour_kernel, 1, 96, 96 * sizeof(int), nullptr, out.p, barrier),
+            cudaSuccess);
+  return out.values();
+}
+TEST_F(Emulator, ABarrierIsWaitedForInEveryOrder) {
+  std::vector<int> expected(96);
+  std::iota(expected.begin() + 1, expected.end(), 0);
+  for (uint64_t seed = 0; seed < 20; ++seed) EXPECT_EQ(neighbours(seed, true), expected);
+}
+TEST_F(Emulator, AMissingBarrierShowsInAShuffledOrderOnly) {
+  const std::vector<int> expected = neighbours(0, true);
+  EXPECT_EQ(neighbours(0, false), expected) << "natural order hides it";
+  for (uint64_t seed = 1; seed < 5; ++seed) EXPECT_NE(neighbours(seed, false), expected) << seed;
+}
+
+void ticket_kernel(int* next, int* order) {
+  order[(*next)++] = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+}
+std::vector<int> order_under(uint64_t seed) {
+  set_schedule_seed(seed);
+  const OnDevice<int> next(std::vector<int>{0}), order(4 * 64);
+  EXPECT_EQ(launch(ticket_kernel, 4, 64, 0, nullptr, next.p, order.p), cudaSuccess);
+  return order.values();
+}
+TEST_F(Emulator, TheSeedIsTheOrderOfThreadsAndBlocks) {
+  std::vector<int> natural(4 * 64);
+  std::iota(natural.begin(), natural.end(), 0);
+  EXPECT_EQ(order_under(0), natural);
+  const std::vector<int> one = order_under(1), two = order_under(2);
+  EXPECT_NE(one, natural);
+  EXPECT_NE(one, two);
+  EXPECT_EQ(one, order_under(1)) << "a failing seed can be run again";
+  EXPECT_TRUE(std::is_permutation(one.begin(), one.end(), natural.begin()));
+  // Blocks change places, too: the first 64 tickets are one block's, and not always the first's.
+  bool another_first = false;
+  for (uint64_t seed = 1; seed < 10; ++seed)
+    another_first = another_first || order_under(seed)[0] >= 64;
+  EXPECT_TRUE(another_first);
+}
+
+void shared_kernel(uint32_t* out) {
+  const auto* shared = reinterpret_cast<const uint32_t*>(shared_memory());
+  out[threadIdx.x] = shared[threadIdx.x];
+}
+TEST_F(Emulator, FreshMemoryIsNotANumber) {
+  const OnDevice<uint32_t> device(8), out(8);
+  EXPECT_THAT(device.values(), ::testing::Each(0xffffffffu));
+  ASSERT_EQ(launch(shared_kernel, 1, 8, 32, nullptr, out.p), cudaSuccess);
+  EXPECT_THAT(out.values(), ::testing::Each(0xffffffffu));
+}
+
+// --- what lanes do together ----------------------------------------------------------------------
+
+void shuffle_kernel(int* broadcast, int* exchanged, int* down, double* wide, unsigned* odd) {
+  const int t = static_cast<int>(threadIdx.x);
+  broadcast[t] = __shfl_sync(0xffffffffu, t, 5);
+  exchanged[t] = __shfl_xor_sync(0xffffffffu, t, 16);
+  down[t] = __shfl_down_sync(0xffffffffu, t, 3);
+  wide[t] = __shfl_sync(0xffffffffu, t + 0.25, 31);
+  odd[t] = __ballot_sync(0xffffffffu, t % 2);
+  __syncwarp();
+}
+TEST_F(Emulator, ShufflesStayWithinTheWarp) {
+  for (const uint64_t seed : {0, 1, 7}) {
+    set_schedule_seed(seed);
+    const OnDevice<int> broadcast(64), exchanged(64), down(64);
+    const OnDevice<double> wide(64);
+    const OnDevice<unsigned> odd(64);
+    ASSERT_EQ(
+        launch(shuffle_kernel, 1, 64, 0, nullptr, broadcast.p, exchanged.p, down.p, wide.p, odd.p),
+        cudaSuccess);
+    for (int t = 0; t < 64; ++t) {
+      const auto i = static_cast<size_t>(t);
+      const int warp = t / 32 * 32, lane = t % 32;
+      EXPECT_EQ(broadcast.values()[i], warp + 5);
+      EXPECT_EQ(exchanged.values()[i], warp + (lane + 16) % 32);
+      EXPECT_EQ(down.values()[i], lane < 29 ? t + 3 : t) << "the last lanes keep their own";
+      EXPECT_EQ(wide.values()[i], warp + 31.25);
+      EXPECT_EQ(odd.values()[i], 0xaaaaaaaau);
+    }
+  }
+}
+
+// Element i of a lane's fragments, word for word from the PTX ISA, "Matrix Fragments for
+// mma.m16n8k16 with floating point type": A and B have two elements in a register.
+struct Place {
+  int row, column;
+};
+Place place_in_a(int lane, int i) {
+  const int group = lane >> 2, in_group = lane % 4;
+  return {(i >= 0 && i < 2) || (i >= 4 && i < 6) ? group : group + 8,
+          i < 4 ? in_group * 2 + (i & 1) : in_group * 2 + (i & 1) + 8};
+}
+Place place_in_b(int lane, int i) {
+  const int group = lane >> 2, in_group = lane % 4;
+  return {i < 2 ? in_group * 2 + (i & 1) : in_group * 2 + (i & 1) + 8, group};
+}
+Place place_in_d(int lane, int i) {
+  const int group = lane >> 2, in_group = lane % 4;
+  return {i < 2 ? group : group + 8, in_group * 2 + (i & 1)};
+}
+uint32_t bf16_bits(float x) {  // of numbers that bfloat16 holds exactly
+  uint32_t bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  return bits >> 16;
+}
+struct MmaData {
+  float a[16][16], b[16][8], c[16][8];
+};
+void mma_kernel(const MmaData* m, float* d_out) {
+  const int lane = static_cast<int>(threadIdx.x);
+  uint32_t a[4] = {}, b[2] = {};
+  float d[4];
+  for (int i = 0; i < 8; ++i) {
+    const Place p = place_in_a(lane, i);
+    a[i / 2] |= bf16_bits(m->a[p.row][p.column]) << (16 * (i % 2));
+  }
+  for (int i = 0; i < 4; ++i) {
+    const Place p = place_in_b(lane, i);
+    b[i / 2] |= bf16_bits(m->b[p.row][p.column]) << (16 * (i % 2));
+  }
+  for (int i = 0; i < 4; ++i) d[i] = m->c[place_in_d(lane, i).row][place_in_d(lane, i).column];
+  mma_m16n8k16_bf16(d, a, b);
+  for (int i = 0; i < 4; ++i)
+    d_out[place_in_d(lane, i).row * 8 + place_in_d(lane, i).column] = d[i];
+}
+TEST_F(Emulator, MmaIsTheProductOfThePtxManualsFragments) {
+  evalrun::base::Rng rng(3);
+  // Whole numbers: sums are exact in any order.
+  const auto number = [&] { return static_cast<float>(rng.below(17)) - 8.0f; };
+  MmaData m;
+  for (auto& row : m.a)
+    for (float& x : row) x = number();
+  for (auto& row : m.b)
+    for (float& x : row) x = number();
+  for (auto& row : m.c)
+    for (float& x : row) x = 100 * number();
+  const OnDevice<MmaData> data(std::vector<MmaData>{m});
+  const OnDevice<float> d(16 * 8);
+  ASSERT_EQ(launch(mma_kernel, 1, 32, 0, nullptr, data.p, d.p), cudaSuccess);
+  const std::vector<float> got = d.values();
+  for (int r = 0; r < 16; ++r)
+    for (int c = 0; c < 8; ++c) {
+      float sum = m.c[r][c];
+      for (int k = 0; k < 16; ++k) sum += m.a[r][k] * m.b[k][c];
+      EXPECT_EQ(got[static_cast<size_t>(r * 8 + c)], sum) << r << ", " << c;
+    }
+}
+
+// --- streams -------------------------------------------------------------------------------------
+
+void add_kernel(int* value, int by) { *value += by; }
+
+TEST_F(Emulator, ACopyIntoPinnedMemoryIsThereAfterTheWait) {
+  const OwnStream stream;
+  const OnDevice<int> value(std::vector<int>{7});
+  const Pinned to(0);
+  ASSERT_EQ(cudaMemcpyAsync(to.p, value.p, 4, cudaMemcpyDeviceToHost, stream.handle), cudaSuccess);
+  EXPECT_EQ(*to.p, 0);
+  stream.wait();
+  EXPECT_EQ(*to.p, 7);
+}
+
+TEST_F(Emulator, PinnedMemoryIsReadWhenTheCopyRunsPageableAtTheCall) {
+  const OwnStream stream;
+  const OnDevice<int> a(1), b(1);
+  const Pinned pinned(1);
+  int pageable = 1;
+  ASSERT_EQ(cudaMemcpyAsync(a.p, pinned.p, 4, cudaMemcpyHostToDevice, stream.handle), cudaSuccess);
+  ASSERT_EQ(cudaMemcpyAsync(b.p, &pageable, 4, cudaMemcpyHostToDevice, stream.handle), cudaSuccess);
+  *pinned.p = 2, pageable = 2;
+  stream.wait();
+  EXPECT_EQ(a.values()[0], 2);
+  EXPECT_EQ(b.values()[0], 1);
+}
+
+TEST_F(Emulator, StreamsAreQueuesOfTheirOwn) {
+  const OwnStream one, two;
+  const OnDevice<int> value(std::vector<int>{0});
+  const Pinned seen(-1);
+  ASSERT_EQ(launch(add_kernel, 1, 1, 0, one.handle, value.p, 5), cudaSuccess);
+  ASSERT_EQ(cudaMemcpyAsync(seen.p, value.p, 4, cudaMemcpyDeviceToHost, two.handle), cudaSuccess);
+  two.wait();
+  EXPECT_EQ(*seen.p, 0) << "the other stream has not run";
+  one.wait();
+  EXPECT_EQ(value.values()[0], 5);
+}
+
+TEST_F(Emulator, WhatIsQueuedRunsInOrderWithTheArgumentsOfTheCall) {
+  const OwnStream stream;
+  const OnDevice<int> value(std::vector<int>{0});
+  const long before = kernel_launches();
+  int by = 3;
+  ASSERT_EQ(launch(add_kernel, 1, 1, 0, stream.handle, value.p, by), cudaSuccess);
+  by = 100;
+  ASSERT_EQ(cudaMemsetAsync(value.p, 1, 1, stream.handle), cudaSuccess);  // after the kernel: 1
+  ASSERT_EQ(launch(add_kernel, 1, 1, 0, stream.handle, value.p, 4), cudaSuccess);
+  stream.wait();
+  EXPECT_EQ(value.values()[0], 5);
+  EXPECT_EQ(kernel_launches() - before, 2);
+}
+
+// --- graphs --------------------------------------------------------------------------------------
+
+TEST_F(Emulator, AGraphRunsWhenLaunchedAndReadsPinnedMemoryThen) {
+  const OwnStream stream;
+  const OnDevice<int> value(std::vector<int>{0});
+  const Pinned from(10), to(-1);
+  const long kernels = kernel_launches(), graphs = graph_launches();
+  ASSERT_EQ(cudaStreamBeginCapture(stream.handle, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+  ASSERT_EQ(cudaMemcpyAsync(value.p, from.p, 4, cudaMemcpyHostToDevice, stream.handle),
+            cudaSuccess);
+  ASSERT_EQ(launch(add_kernel, 1, 1, 0, stream.handle, value.p, 1), cudaSuccess);
+  ASSERT_EQ(cudaMemcpyAsync(to.p, value.p, 4, cudaMemcpyDeviceToHost, stream.handle), cudaSuccess);
+  cudaGraph_t graph = nullptr;
+  ASSERT_EQ(cudaStreamEndCapture(stream.handle, &graph), cudaSuccess);
+  stream.wait();
+  EXPECT_EQ(*to.p, -1) << "captured, not run";
+  cudaGraphExec_t ready = nullptr;
+  ASSERT_EQ(cudaGraphInstantiate(&ready, graph), cudaSuccess);
+  ASSERT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+  for (const int n : {20, 30}) {
+    *from.p = n;
+    ASSERT_EQ(cudaGraphLaunch(ready, stream.handle), cudaSuccess);
+    EXPECT_NE(*to.p, n + 1);
+    stream.wait();
+    EXPECT_EQ(*to.p, n + 1);
+  }
+  EXPECT_EQ(kernel_launches(), kernels);
+  EXPECT_EQ(graph_launches() - graphs, 2);
+  ASSERT_EQ(cudaGraphExecDestroy(ready), cudaSuccess);
+}
+
+TEST_F(Emulator, WhileCapturingNothingIsAllocatedOrWaitedFor) {
+  const OwnStream stream;
+  const OnDevice<int> value(std::vector<int>{0});
+  int pageable = 0;
+  void* p = nullptr;
+  ASSERT_EQ(cudaStreamBeginCapture(stream.handle, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+  EXPECT_EQ(cudaStreamSynchronize(stream.handle), cudaErrorStreamCaptureUnsupported);
+  EXPECT_EQ(cudaDeviceSynchronize(), cudaErrorStreamCaptureUnsupported);
+  EXPECT_EQ(cudaMalloc(&p, 16), cudaErrorStreamCaptureUnsupported);
+  EXPECT_EQ(cudaMemcpyAsync(value.p, &pageable, 4, cudaMemcpyHostToDevice, stream.handle),
+            cudaErrorStreamCaptureUnsupported);
+  cudaGraph_t graph = nullptr;
+  ASSERT_EQ(cudaStreamEndCapture(stream.handle, &graph), cudaSuccess);
+  ASSERT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+}
+
+// --- mistakes ------------------------------------------------------------------------------------
+
+void write_kernel(int* p, int at) { p[at] = 1; }
+
+TEST_F(EmulatorDeathTest, WritesBesideDeviceMemoryAbort) {
+  for (const int at : {-1, 4}) {
+    EXPECT_DEATH(
+        {
+          const OnDevice<int> four(4);
+          (void)launch(write_kernel, 1, 1, 0, nullptr, four.p, at);
+          (void)cudaDeviceSynchronize();
+        },
+        at < 0 ? "in front of 16 bytes of device memory" : "behind 16 bytes of device memory");
+  }
+}
+
+void write_shared_kernel(int at) { reinterpret_cast<int*>(shared_memory())[at] = 1; }
+
+TEST_F(EmulatorDeathTest, WritesBehindSharedMemoryAbort) {
+  ASSERT_EQ(launch(write_shared_kernel, 1, 1, 16, nullptr, 3), cudaSuccess);
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  EXPECT_DEATH(
+      {
+        (void)launch(write_shared_kernel, 1, 1, 16, nullptr, 4);
+        (void)cudaDeviceSynchronize();
+      },
+      "written behind the shared memory of the launch");
+}
+
+void divided_kernel() {
+  if (threadIdx.x < 16)
+    (void)__shfl_sync(0xffffffffu, 1, 0);
+  else
+    (void)__ballot_sync(0xffffffffu, 1);
+}
+TEST_F(EmulatorDeathTest, LanesAtDifferentCollectivesAbort) {
+  EXPECT_DEATH(
+      {
+        (void)launch(divided_kernel, 1, 32, 0, nullptr);
+        (void)cudaDeviceSynchronize();
+      },
+      "block \\(0, 0, 0\\), thread .*lanes of one warp are at different collectives");
+}
+
+void absent_lane_kernel() {
+  if (threadIdx.x != 3) __syncwarp();
+}
+TEST_F(EmulatorDeathTest, ALaneThatDoesNotComeAborts) {
+  EXPECT_DEATH(
+      {
+        (void)launch(absent_lane_kernel, 1, 32, 0, nullptr);
+        (void)cudaDeviceSynchronize();
+      },
+      "lanes wait for lanes of their warp that do not come");
+}
+
+void half_barrier_kernel() {
+  if (threadIdx.x < 32) __syncthreads();
+}
+TEST_F(EmulatorDeathTest, ABarrierThatOthersNeverReachAborts) {
+  EXPECT_DEATH(
+      {
+        (void)launch(half_barrier_kernel, 1, 64, 0, nullptr);
+        (void)cudaDeviceSynchronize();
+      },
+      "threads wait at a barrier that others have left or never reach");
+}
+
+TEST_F(Emulator, LaunchesTheHardwareRefusesAreRefused) {
+  EXPECT_EQ(launch(half_barrier_kernel, 1, 1025, 0, nullptr), cudaErrorInvalidConfiguration);
+  EXPECT_EQ(launch(half_barrier_kernel, 0, 32, 0, nullptr), cudaErrorInvalidConfiguration);
+  EXPECT_EQ(launch(half_barrier_kernel, dim3(1, 65536), 32, 0, nullptr),
+            cudaErrorInvalidConfiguration);
+  const int most = 100 << 10;
+  EXPECT_EQ(launch(write_shared_kernel, 1, 1, most, nullptr, 0), cudaErrorInvalidValue)
+      << "48 KiB without leave";
+  ASSERT_EQ(
+      cudaFuncSetAttribute(write_shared_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most),
+      cudaSuccess);
+  EXPECT_EQ(launch(write_shared_kernel, 1, 1, most, nullptr, 0), cudaSuccess);
+  EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+}
+
+// --- memory and faults ---------------------------------------------------------------------------
+
+TEST_F(Emulator, MemoryRunsOutAndComesBack) {
+  set_device_memory(1000);
+  void *a = nullptr, *b = nullptr;
+  size_t free = 0, total = 0;
+  ASSERT_EQ(cudaMalloc(&a, 600), cudaSuccess);
+  EXPECT_EQ(live_device_bytes(), 600u);
+  ASSERT_EQ(cudaMemGetInfo(&free, &total), cudaSuccess);
+  EXPECT_EQ(free, 400u);
+  EXPECT_EQ(total, 1000u);
+  EXPECT_EQ(cudaMalloc(&b, 401), cudaErrorMemoryAllocation);
+  ASSERT_EQ(cudaFree(a), cudaSuccess);
+  EXPECT_EQ(cudaMalloc(&b, 401), cudaSuccess);
+  EXPECT_EQ(cudaFree(b), cudaSuccess);
+  EXPECT_EQ(cudaFree(b), cudaErrorInvalidValue) << "given back twice";
+}
+
+TEST_F(Emulator, TheNthCallFailsOnceOrForGood) {
+  fail_after(2, cudaErrorLaunchFailure, false);
+  EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  EXPECT_EQ(cudaSetDevice(0), cudaSuccess);
+  EXPECT_EQ(cudaDeviceSynchronize(), cudaErrorLaunchFailure);
+  EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+
+  fail_after(1, cudaErrorIllegalAddress, true);
+  void* p = nullptr;
+  EXPECT_EQ(cudaSetDevice(0), cudaSuccess);
+  EXPECT_EQ(cudaSetDevice(0), cudaErrorIllegalAddress);
+  EXPECT_EQ(cudaMalloc(&p, 16), cudaErrorIllegalAddress);
+  EXPECT_EQ(launch(write_kernel, 1, 1, 0, nullptr, nullptr, 0), cudaErrorIllegalAddress);
+  clear_fault();
+  EXPECT_EQ(cudaSetDevice(0), cudaSuccess);
+}
+
+// Programs are told by their environment; this one looks at a fresh process each time.
+TEST_F(EmulatorDeathTest, TheEnvironmentSetsSeedMemoryAndFault) {
+  GTEST_FLAG_SET(death_test_style, "fast");  // a fork has not asked yet: nothing ran before
+  const auto with = [](const char* name, const char* value, auto check) {
+    ASSERT_EQ(setenv(name, value, 1), 0);
+    EXPECT_EXIT(
+        {
+          reset_from_environment();
+          std::exit(check() ? 0 : 1);
+        },
+        ::testing::ExitedWithCode(0), "")
+        << name;
+    EXPECT_EQ(unsetenv(name), 0);
+  };
+  with("CUDA_EMULATOR_MEMORY", "5000", [] {
+    size_t free = 0, total = 0;
+    return cudaMemGetInfo(&free, &total) == cudaSuccess && total == 5000;
+  });
+  with("CUDA_EMULATOR_FAIL", "1:sticky", [] {
+    return cudaSetDevice(0) == cudaSuccess && cudaSetDevice(0) == cudaErrorIllegalAddress &&
+           cudaSetDevice(0) == cudaErrorIllegalAddress;
+  });
+  with("CUDA_EMULATOR_FAIL", "0", [] {
+    return cudaSetDevice(0) == cudaErrorIllegalAddress && cudaSetDevice(0) == cudaSuccess;
+  });
+  ASSERT_EQ(setenv("CUDA_EMULATOR_FAIL", "soon", 1), 0);
+  EXPECT_DEATH(reset_from_environment(), "CUDA_EMULATOR_FAIL=soon: expected a whole number");
+  EXPECT_EQ(unsetenv("CUDA_EMULATOR_FAIL"), 0);
+}
+
+}  // namespace
+}  // namespace emulator::testing

@@ -1,0 +1,106 @@
+// Every registered method on the CUDA device: greedy, the tokens and the cache of plain decoding
+// there, bit for bit.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/engine/random_models.h"
+#include "tests/methods/harness.h"
+
+namespace evalrun::tests {
+namespace {
+
+using engine::WeightFormat;
+using results::TurnRecord;
+
+constexpr int kVocab = 24, kMaxTokens = 192;
+
+engine::SessionOptions on_device() {
+  engine::SessionOptions options = session_options(kMaxTokens);
+  options.device = "cuda";
+  return options;
+}
+
+std::unique_ptr<methods::DecodingMethod> build_on_device(
+    const Arm& arm, const std::shared_ptr<const engine::Model>& model) {
+  methods::MethodBuildContext context;
+  context.target = model;
+  context.session = on_device();
+  context.draft = model->first_layers(1);
+  return arm.build(context);
+}
+Arm plain_decoding() {
+  for (Arm& arm : all_arms())
+    if (arm.name == "ar") return arm;
+  return {};
+}
+
+Turn turn(Tokens prompt, int max_new) {
+  Turn t{std::move(prompt)};
+  t.max_new = max_new;
+  return t;
+}
+Tokens periodic(int n) {
+  base::Rng rng(11);
+  const Tokens piece = random_tokens(rng, 5, kVocab);
+  Tokens prompt;
+  while (prompt.size() < static_cast<size_t>(n))
+    prompt.insert(prompt.end(), piece.begin(), piece.end());
+  return prompt;
+}
+// Prompts that lookup can use. The long one is prefilled by cuBLAS (64 rows); q4 has it always.
+std::vector<Turn> turns(WeightFormat format) {
+  const Turn shorter = turn(periodic(20), 14), longer = turn(periodic(70), 14);
+  if (engine::testing::kFewCases) return {format == WeightFormat::kQ4 ? longer : shorter};
+  base::Rng rng(12);
+  return {shorter, longer, turn(random_tokens(rng, 9, kVocab), 64), turn({0}, 64)};
+}
+
+// Keys and values behind equal texts are equal bits, whatever was drafted on the way.
+void same_cache(const engine::Session& a, const engine::Session& b, const engine::ModelConfig& c) {
+  const int n = std::min(a.length(), b.length());
+  const auto width = static_cast<size_t>(c.kv_dim());
+  std::vector<float> k(width), v(width), expected_k(width), expected_v(width);
+  for (int layer = 0; layer < c.n_layers; ++layer)
+    for (int position = 0; position < n; ++position) {
+      a.read_kv(layer, position, 0, k, v);
+      b.read_kv(layer, position, 0, expected_k, expected_v);
+      ASSERT_EQ(k, expected_k) << "layer " << layer << ", position " << position << " of " << n;
+      ASSERT_EQ(v, expected_v) << "layer " << layer << ", position " << position << " of " << n;
+    }
+}
+
+class OnTheDevice : public ::testing::TestWithParam<Arm> {};
+
+TEST_P(OnTheDevice, GreedyTokensAreThoseOfPlainDecoding) {
+  int64_t accepted = 0, drafted = 0;
+  for (const WeightFormat format : {WeightFormat::kF32, WeightFormat::kBf16, WeightFormat::kQ4}) {
+    const auto model = small_model(3, kVocab, format);
+    const auto ar = build_on_device(plain_decoding(), model);
+    const auto method = build_on_device(GetParam(), model);
+    const auto plain = engine::Session::create(model, on_device()),
+               session = engine::Session::create(model, on_device());
+    for (const Turn& turn : turns(format)) {
+      SCOPED_TRACE(fmt::format("{}, prompt of {}", engine::name_of(format), turn.prompt.size()));
+      const TurnRecord expected = run(*ar, *plain, turn), got = run(*method, *session, turn);
+      ASSERT_EQ(got.tokens, expected.tokens);
+      same_cache(*session, *plain, model->config());
+      for (const auto& s : got.steps) accepted += s.accepted, drafted += s.drafted;
+    }
+  }
+  // Otherwise nothing was shown. Half of a two-layer model is too dear a draft to be used by
+  // choice, and random weights are right by chance alone.
+  const std::string& name = GetParam().name;
+  const bool too_dear = name.starts_with("sps:adaptive") || name.starts_with("self_spec:adaptive");
+  if (name == "ar" || too_dear) return;
+  EXPECT_GT(drafted, 0);
+  if (name.find('@') == name.npos && !name.starts_with("random")) {
+    EXPECT_GT(accepted, 0);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Registry, OnTheDevice, ::testing::ValuesIn(all_arms()),
+                         [](const auto& arm) { return test_name(arm.param.name); });
+
+}  // namespace
+}  // namespace evalrun::tests
