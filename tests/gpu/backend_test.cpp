@@ -11,7 +11,7 @@
 #include "engine/base/error.h"
 #include "tests/engine/random_models.h"
 #ifdef EVALRUN_CUDA_EMULATED
-#include "emulator.h"
+#include "tests/gpu/emulator/include/emulator.h"
 #endif
 
 namespace evalrun::engine::cuda::testing {

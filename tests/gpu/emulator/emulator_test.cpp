@@ -1,6 +1,6 @@
 // The emulator itself: what it promises to the tests that run on it (emulator.h), and that it shows
 // the mistakes it was made to find.
-#include "emulator.h"
+#include "tests/gpu/emulator/include/emulator.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
