@@ -12,6 +12,7 @@
 #include <cstring>
 #include <map>
 #include <optional>
+#include <utility>
 
 #include "engine/backend.h"
 #include "engine/base/error.h"
@@ -83,6 +84,7 @@ class CudaBackend final : public Backend {
   void forward(const ForwardPlan& plan, const ForwardRequest& request,
                ForwardResult& result) override {
     EVALRUN_CUDA(cudaSetDevice(device_));
+    if (under_way_) wait();  // one that failed half queued: it still reads what is written below
     StepOptions o;
     o.group = c_.n_heads / c_.n_kv_heads;
     o.sliding_window = c_.sliding_window;
@@ -102,6 +104,7 @@ class CudaBackend final : public Backend {
     record_.write(plan, record_host_.as<unsigned char>());
     if (embedding_rows() > 0)
       std::memcpy(embeddings_host_.as<void>(), request.embeddings.data, embedding_bytes());
+    under_way_ = true;
     if (measure_ || dense_chunk())
       queue_forward();  // events between the phases, or a library's launches: not as a graph
     else
@@ -196,7 +199,7 @@ class CudaBackend final : public Backend {
   size_t value_bytes() const { return bf16_ ? 2 : 4; }
   void wait() {
     EVALRUN_CUDA(cudaStreamSynchronize(stream_->handle));
-    commit_pending_ = false;
+    commit_pending_ = under_way_ = false;
   }
 
   // Everything this session takes, before any of it is allocated.
@@ -245,11 +248,11 @@ class CudaBackend final : public Backend {
     return product_geometry(m.storage(), m.ref().tiles, rows).workspace_bytes;
   }
 
-  // Every buffer of a forward of this shape. What moves makes all graphs stale.
+  // Every buffer of a forward of this shape. What moves makes all graphs stale; where memory runs
+  // out on the way, moved_ tells the next forward.
   void make_room() {
     const StepShape& s = record_.shape();
     const int rows = rounded_size(s.rows, kLeastRows);
-    moved_ = false;
     const auto floats = [&](DeviceBuffer& b, size_t n) {
       if (b.ensure(n * sizeof(float))) moved_ = true;
     };
@@ -310,7 +313,7 @@ class CudaBackend final : public Backend {
     floats(workspace_, workspace / sizeof(float));
     const int kept = record_.header().kept;
     if (!s.direct && kv_->room_for_rows(kept + s.rows, kept > 0, stream_->handle)) moved_ = true;
-    if (moved_) graphs_.clear();
+    if (std::exchange(moved_, false)) graphs_.clear();
   }
   static size_t rounded(size_t bytes) {
     size_t size = 4096;
@@ -636,7 +639,7 @@ class CudaBackend final : public Backend {
   const StepHeader* header_ = nullptr;
   const int32_t* visible_ = nullptr;
   const AttentionItem *items_ = nullptr, *items_windowed_ = nullptr;
-  bool direct_ = false, commit_pending_ = false, moved_ = false;
+  bool direct_ = false, commit_pending_ = false, under_way_ = false, moved_ = false;
   std::vector<int64_t> key_;
   GraphCache graphs_;
   std::unique_ptr<Dense> dense_;

@@ -107,11 +107,10 @@ const DeviceLowRank& LowRankStore::get(const LowRankDelta& delta, int device, cu
   if (entry.id != 0 && (first == nullptr || !entry.host.expired()) &&
       entry.layers.size() == delta.layers.size())
     return entry;
-  entry = {};
-  entry.id = ++next_id_;
-  if (first != nullptr) entry.host = first->a.owner();
+  entry = {};  // and so it stays where memory runs out on the way
+  DeviceLowRank made;
   for (const LowRankLayer& l : delta.layers) {
-    auto& to = entry.layers.emplace_back();
+    auto& to = made.layers.emplace_back();
     const auto list = factors(l);
     for (size_t i = 0; i < list.size(); ++i) {
       const LowRankFactor& f = *list[i];
@@ -120,7 +119,9 @@ const DeviceLowRank& LowRankStore::get(const LowRankDelta& delta, int device, cu
                  f.scale, f.b.out()};
     }
   }
-  return entry;
+  made.id = ++next_id_;
+  if (first != nullptr) made.host = first->a.owner();
+  return entry = std::move(made);
 }
 
 }  // namespace evalrun::engine::cuda

@@ -10,6 +10,9 @@
 
 #include "engine/base/error.h"
 #include "tests/engine/random_models.h"
+#ifdef EVALRUN_CUDA_EMULATED
+#include "tests/gpu/emulator/include/emulator.h"
+#endif
 
 namespace evalrun::engine::cuda::testing {
 namespace {
@@ -163,6 +166,36 @@ TEST(CudaBackend, AContextThatDoesNotFitIsRefusedBeforeAnythingIsAllocated) {
     EXPECT_EQ(e.code(), base::ExitCode::kData);
   }
 }
+
+#ifdef EVALRUN_CUDA_EMULATED
+// A forward that finds no memory on its way, wherever that is, changes nothing for the next: no
+// graph goes on with buffers that have moved.
+TEST(CudaBackend, AnErrorOnTheWayLeavesNothingStale) {
+  const auto m = feature_models(WeightFormat::kBf16)[0];
+  std::vector<Row> small(1);
+  small[0].token = 3, small[0].logits = false, small[0].hidden = small[0].top = true;
+  const auto large = random_tree(40, 101, 5, 2);
+  int failures = 0;
+  for (int call = 0; call < 140; call += 3) {  // the large one takes more than a hundred
+    SessionOptions o;
+    o.device = "cuda", o.max_tokens = 64;
+    auto s = Session::create(m.model, o);
+    std::vector<float> expected;
+    for (int i = 0; i < 3; ++i) expected = copy(s->forward({.rows = small}).hidden_row(0));
+    emulator::fail_after(call, cudaErrorMemoryAllocation, false);
+    try {
+      (void)s->forward({.rows = large});
+    } catch (const base::Error& e) {
+      EXPECT_EQ(e.code(), base::ExitCode::kData);
+      ++failures;
+    }
+    emulator::clear_fault();
+    for (int i = 0; i < 3; ++i)
+      ASSERT_TRUE(same_bits(s->forward({.rows = small}).hidden_row(0), expected)) << call;
+  }
+  EXPECT_GT(failures, 20);
+}
+#endif
 
 TEST(CudaBackend, HeadsLargerThanTheKernelsAreRefused) {
   ModelConfig c = small_config();

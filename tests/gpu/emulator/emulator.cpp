@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
 #include <map>
 #include <memory>
 #include <set>
@@ -54,7 +55,9 @@ uint64_t number_of(const char* name, uint64_t otherwise, std::string* rest = nul
 struct State {
   int devices = 1;
   size_t memory = size_t{1} << 30, used = 0;
-  std::map<unsigned char*, size_t> device;  // start behind the guard -> bytes
+  std::map<unsigned char*, size_t> device;              // start behind the guard -> bytes
+  std::deque<std::pair<unsigned char*, size_t>> freed;  // given back, watched for late writes
+  size_t freed_bytes = 0;
   std::map<unsigned char*, size_t> pinned;
   std::map<const void*, int> shared_allowed;
   Stream legacy;
@@ -118,14 +121,39 @@ void check_guards(unsigned char* p, size_t bytes) {
   }
 }
 
+constexpr size_t kMostWatched = size_t{1} << 20;
+
+void check_freed(const unsigned char* p, size_t bytes) {
+  for (size_t i = 0; i < bytes; ++i)
+    if (p[i] != kGuardByte) {
+      std::fprintf(stderr, "emulator: %zu bytes of device memory written after they were freed\n",
+                   bytes);
+      std::abort();
+    }
+}
+// Given back in full only when others have come behind it.
+void retire(unsigned char* p, size_t bytes) {
+  std::memset(p, kGuardByte, bytes);
+  state().freed.emplace_back(p, bytes);
+  state().freed_bytes += bytes;
+  while (state().freed_bytes > kMostWatched) {
+    const auto [oldest, size] = state().freed.front();
+    check_freed(oldest, size);
+    std::free(oldest - kGuard);
+    state().freed_bytes -= size;
+    state().freed.pop_front();
+  }
+}
+
 void run(Stream& s) {
   // Work may not queue more work.
   std::vector<Work> queue = std::move(s.queue);
   s.queue.clear();
   if (state().stuck) return;  // a device that failed runs nothing more
   for (const Work& work : queue) work();
-  if (!queue.empty())
-    for (const auto& [p, bytes] : state().device) check_guards(p, bytes);
+  if (queue.empty()) return;
+  for (const auto& [p, bytes] : state().device) check_guards(p, bytes);
+  for (const auto& [p, bytes] : state().freed) check_freed(p, bytes);
 }
 
 void queue(Stream* stream, Work work) {
@@ -291,7 +319,7 @@ cudaError_t cudaFree(void* p) {
   if (it == state().device.end()) return cudaErrorInvalidValue;
   emulator::check_guards(it->first, it->second);
   state().used -= it->second;
-  std::free(it->first - emulator::kGuard);
+  emulator::retire(it->first, it->second);
   state().device.erase(it);
   return cudaSuccess;
 }

@@ -378,6 +378,18 @@ TEST_F(EmulatorDeathTest, WritesBesideDeviceMemoryAbort) {
   }
 }
 
+TEST_F(EmulatorDeathTest, WritesToFreedMemoryAbort) {
+  EXPECT_DEATH(
+      {
+        void* p = nullptr;
+        (void)cudaMalloc(&p, 16);
+        (void)cudaFree(p);
+        (void)launch(write_kernel, 1, 1, 0, nullptr, static_cast<int*>(p), 1);
+        (void)cudaDeviceSynchronize();
+      },
+      "16 bytes of device memory written after they were freed");
+}
+
 void write_shared_kernel(int at) { reinterpret_cast<int*>(shared_memory())[at] = 1; }
 
 TEST_F(EmulatorDeathTest, WritesBehindSharedMemoryAbort) {
