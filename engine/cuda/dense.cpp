@@ -19,11 +19,14 @@ constexpr int kFloat32 = 0, kBfloat16 = 14;
 constexpr int kCompute32 = 68;
 constexpr int kDefaultAlgorithm = -1;
 
+// Behind a failure the handle is of no use, and often nor is the device.
 void check_status(int status, const char* call) {
+  int device = 0;
+  (void)cudaGetDevice(&device);
   if (status != 0)
-    throw base::Error(base::ExitCode::kDevice,
-                      fmt::format("cuBLAS: {} gave status {}", call, status),
-                      "EVALRUN_CUDA_CUBLAS=0 prefills without it");
+    throw base::DeviceFault(
+        fmt::format("cuda:{}", device), fmt::format("cuBLAS status {}", status),
+        fmt::format("{} (EVALRUN_CUDA_CUBLAS=0 prefills without cuBLAS)", call));
 }
 
 }  // namespace
