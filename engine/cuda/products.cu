@@ -223,7 +223,7 @@ __global__ void __launch_bounds__(kThreads)
 // Four tiles, 64 rows and one quarter of a thread block: warps 0 to 3 the first slice, 4 to 7 the
 // second. Quarters go to `quarters` [quarter][n][outputs].
 template <WeightStorage S>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 1)  // one: its registers are worth more than another
     wide_product(MatrixRef w, const uint4* __restrict__ x, int n, float* quarters) {
   constexpr int kTiles8 = kWideRows / 8;
   auto* sums = reinterpret_cast<float*>(evalrun_shared_memory());  // [tile][row][16], of slice two

@@ -124,9 +124,10 @@ TEST(OnCuda, CostMeasuresForwards) {
   const json table = json::parse(result.out);
   EXPECT_EQ(table["isa"], "sm_80");
   ASSERT_EQ(table["rows"].size(), 2u);
+  // Timed as decoding runs, by whole graphs: no phases.
   for (const json& row : table["rows"]) {
     EXPECT_GT(row["ms"].get<double>(), 0);
-    EXPECT_GT(row["phases"]["weights"].get<double>(), 0);
+    EXPECT_EQ(row["phases"]["weights"].get<double>(), 0);
   }
   ASSERT_EQ(table["prefill"].size(), 1u);
 }
