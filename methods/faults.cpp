@@ -53,40 +53,45 @@ class SlowMethod final : public Decorator {
   double share_;
 };
 
-// Reports one accepted token too many every few steps; what it emits stays right.
-class MiscountingMethod final : public Decorator {
+// Knows the number of the step, from 1 on in every turn.
+class Counting : public Decorator {
  public:
   using Decorator::Decorator;
-  void start(const GenerationContext& context) override {
+  void start(const GenerationContext& context) final {
     Decorator::start(context);
     step_ = 0;
   }
-  StepOutcome step(PhaseTimer& timer) override {
+  StepOutcome step(PhaseTimer& timer) final {
     StepOutcome outcome = Decorator::step(timer);
-    if (++step_ % kEvery == 0) ++outcome.accepted;
+    break_step(++step_, outcome);
     return outcome;
   }
 
  private:
+  virtual void break_step(int64_t step, StepOutcome& outcome) = 0;
   int64_t step_ = 0;
 };
 
-// Breaks like a GPU in the middle of the third step.
-class BreakingDevice final : public Decorator {
+// Reports one accepted token too many every few steps; what it emits stays right.
+class MiscountingMethod final : public Counting {
  public:
-  using Decorator::Decorator;
-  void start(const GenerationContext& context) override {
-    Decorator::start(context);
-    step_ = 0;
-  }
-  StepOutcome step(PhaseTimer& timer) override {
-    const StepOutcome outcome = Decorator::step(timer);
-    if (++step_ == 3) throw base::DeviceFault("none", "a planted fault", "step 3");
-    return outcome;
-  }
+  using Counting::Counting;
 
  private:
-  int64_t step_ = 0;
+  void break_step(int64_t step, StepOutcome& outcome) override {
+    if (step % kEvery == 0) ++outcome.accepted;
+  }
+};
+
+// Breaks like a GPU in the middle of the third step.
+class BreakingDevice final : public Counting {
+ public:
+  using Counting::Counting;
+
+ private:
+  void break_step(int64_t step, StepOutcome&) override {
+    if (step == 3) throw base::DeviceFault("none", "a planted fault", "step 3");
+  }
 };
 
 // A child of the last accepted node that the target did not want, -1 without one.

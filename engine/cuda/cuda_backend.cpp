@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <map>
 #include <optional>
 #include <utility>
 
@@ -19,11 +18,12 @@
 #include "engine/cuda/attention.h"
 #include "engine/cuda/dense.h"
 #include "engine/cuda/device_model.h"
-#include "engine/cuda/devices.h"
 #include "engine/cuda/graphs.h"
 #include "engine/cuda/kv_memory.h"
+#include "engine/cuda/phase_events.h"
 #include "engine/cuda/products.h"
 #include "engine/cuda/row_ops.h"
+#include "engine/cuda/side_products.h"
 #include "engine/cuda/step_record.h"
 
 namespace evalrun::engine {
@@ -48,13 +48,11 @@ class CudaBackend final : public Backend {
       : model_(std::move(model)),
         c_(model_->config()),
         device_(device),
+        isa_(options.isa),
         measure_(options.measure_phases),
         bf16_(model_->layer(0).q.storage() != WeightStorage::kF32) {
     EVALRUN_CUDA(cudaSetDevice(device_));
     stream_.emplace();
-    cudaDeviceProp properties;
-    EVALRUN_CUDA(cudaGetDeviceProperties(&properties, device_));
-    isa_ = fmt::format("sm_{}{}", properties.major, properties.minor);
     const char* graphs = std::getenv("EVALRUN_CUDA_GRAPHS");
     graphs_wanted_ = graphs == nullptr || std::string_view(graphs) != "0";
 
@@ -75,7 +73,6 @@ class CudaBackend final : public Backend {
   ~CudaBackend() override {
     (void)cudaSetDevice(device_);
     if (stream_) (void)cudaStreamSynchronize(stream_->handle);
-    for (const auto& [event, phase] : marks_) (void)cudaEventDestroy(event);
   }
 
   std::string isa() const override { return isa_; }
@@ -130,7 +127,7 @@ class CudaBackend final : public Backend {
       top_[static_cast<size_t>(plan.top_rows()[j])] = best;
     }
     result.top = top_;
-    if (measure_) book_phases();
+    if (measure_) times_ = events_.times();
   }
 
   void commit(std::span<const int> rows, int first, int sequence) override {
@@ -155,28 +152,7 @@ class CudaBackend final : public Backend {
   MatrixView multiply(const WeightMatrix& w, MatrixView x) override {
     EVALRUN_CUDA(cudaSetDevice(device_));
     wait();
-    const MatrixPtr m = MatrixStore::get(device_, w, stream_->handle);
-    const auto n = static_cast<size_t>(x.rows);
-    const size_t x_bytes = n * static_cast<size_t>(x.cols) * sizeof(float);
-    const size_t y_bytes = n * static_cast<size_t>(w.out()) * sizeof(float);
-    product_x_host_.ensure(x_bytes), product_x_.ensure(x_bytes);
-    // Before y moves: x may be the last y.
-    std::memcpy(product_x_host_.as<void>(), x.data, x_bytes);
-    product_y_host_.ensure(y_bytes), product_y_.ensure(y_bytes);
-    const bool bf16 = w.storage() != WeightStorage::kF32;
-    const InputRows in = input_rows(product_in_, x.rows, w.in(), bf16);
-    product_workspace_.ensure(workspace_for(*m, x.rows));
-    EVALRUN_CUDA(cudaMemcpyAsync(product_x_.as<void>(), product_x_host_.as<void>(), x_bytes,
-                                 cudaMemcpyHostToDevice, stream_->handle));
-    round_rows(product_x_.as<float>(), x.cols, x.cols, 1.0f, in, x.rows, stream_->handle);
-    Epilogue e;
-    e.y = product_y_.as<float>(), e.ldy = w.out(), e.outputs = w.out();
-    cuda::multiply({m->ref(), in.data, x.rows, e}, product_workspace_.as<float>(), stream_->handle);
-    EVALRUN_CUDA(cudaMemcpyAsync(product_y_host_.as<void>(), product_y_.as<void>(), y_bytes,
-                                 cudaMemcpyDeviceToHost, stream_->handle));
-    wait();
-    products_.emplace(m.get(), m);  // drafters ask for the same few again and again
-    return {product_y_host_.as<float>(), x.rows, w.out()};
+    return side_.multiply(w, x, device_, stream_->handle);
   }
 
   void read_kv(int layer, int position, int sequence, std::span<float> k,
@@ -192,6 +168,7 @@ class CudaBackend final : public Backend {
   size_t workspace_bytes() const override {
     size_t bytes = kv_->row_bytes();
     for (const DeviceBuffer* b : buffers()) bytes += b->bytes();
+    for (const DeviceBuffer* b : side_.buffers()) bytes += b->bytes();
     return bytes;
   }
 
@@ -228,15 +205,10 @@ class CudaBackend final : public Backend {
   // --- room ------------------------------------------------------------------------------------
 
   std::vector<const DeviceBuffer*> buffers() const {
-    return {&dense_sums_, &unpacked_,   &record_device_,
-            &embeddings_, &x_,          &e_,
-            &in_,         &attn_in_,    &ffn_in_,
-            &sums_,       &q_,          &partial_,
-            &workspace_,  &logits_,     &top_logits_,
-            &top_device_, &hidden_,     &inner_,
-            &middle_,     &outer_,      &delta_,
-            &head_in_,    &path_,       &product_x_,
-            &product_y_,  &product_in_, &product_workspace_};
+    return {&dense_sums_, &unpacked_, &record_device_, &embeddings_, &x_,      &e_,
+            &in_,         &attn_in_,  &ffn_in_,        &sums_,       &q_,      &partial_,
+            &workspace_,  &logits_,   &top_logits_,    &top_device_, &hidden_, &inner_,
+            &middle_,     &outer_,    &delta_,         &head_in_,    &path_};
   }
   InputRows input_rows(DeviceBuffer& buffer, int rows, int width, bool bf16) {
     const int stride = bf16 ? padded_to(width, kBlock) : width;
@@ -244,10 +216,6 @@ class CudaBackend final : public Backend {
       moved_ = true;
     return {buffer.as<void>(), stride, bf16};
   }
-  static size_t workspace_for(const DeviceMatrix& m, int rows) {
-    return product_geometry(m.storage(), m.ref().tiles, rows).workspace_bytes;
-  }
-
   // Every buffer of a forward of this shape. What moves makes all graphs stale; where memory runs
   // out on the way, moved_ tells the next forward.
   void make_room() {
@@ -261,9 +229,10 @@ class CudaBackend final : public Backend {
     };
     const auto n = static_cast<size_t>(rows);
     const auto d = static_cast<size_t>(c_.d_model), vocab = static_cast<size_t>(c_.n_logits());
-    const size_t record = layout_of(s).bytes;
-    if (record_device_.ensure(rounded(record))) moved_ = true;
-    if (record_host_.ensure(rounded(record))) moved_ = true;
+    const auto record =
+        static_cast<size_t>(rounded_size(static_cast<int>(layout_of(s).bytes), 4096));
+    if (record_device_.ensure(record)) moved_ = true;
+    if (record_host_.ensure(record)) moved_ = true;
     host_floats(embeddings_host_, embedding_bytes() / sizeof(float));
     floats(embeddings_, embedding_bytes() / sizeof(float));
     floats(x_, n * d);
@@ -271,12 +240,7 @@ class CudaBackend final : public Backend {
     layer_in_ = input_rows(in_, rows, std::max(c_.input_width(), c_.d_model), bf16_);
     o_in_ = input_rows(attn_in_, rows, c_.q_dim(), bf16_);
     down_in_ = input_rows(ffn_in_, rows, c_.d_ffn, bf16_);
-    size_t widest = 0, workspace = 0;
-    for (const DeviceLayer& l : weights_->layers())
-      for (const MatrixPtr& m : {l.qkv, l.o, l.gate_up, l.down}) {
-        widest = std::max(widest, static_cast<size_t>(m->outputs()));
-        workspace = std::max(workspace, workspace_for(*m, rows));
-      }
+    const auto widest = static_cast<size_t>(weights_->widest());
     floats(sums_, n * widest);
     if (dense_chunk()) floats(dense_sums_, n * widest);
     const auto q = static_cast<size_t>(c_.n_heads) * static_cast<size_t>(head_stride_);
@@ -286,7 +250,6 @@ class CudaBackend final : public Backend {
     if (s.logits + s.top > 0) {
       head_rows_ = input_rows(head_in_, outputs, c_.d_model,
                               weights_->head().storage() != WeightStorage::kF32);
-      workspace = std::max(workspace, workspace_for(weights_->head(), outputs));
     }
     floats(logits_, static_cast<size_t>(s.logits) * vocab);
     host_floats(logits_host_, static_cast<size_t>(s.logits) * vocab);
@@ -297,30 +260,25 @@ class CudaBackend final : public Backend {
     host_floats(hidden_host_, static_cast<size_t>(s.hidden) * d);
     host_floats(residual_host_, request_->residual_layers.size() * static_cast<size_t>(s.rows) * d);
     if (low_rank_ != nullptr) {
-      int rank = 1;
-      for (const auto& layer : low_rank_->layers)
-        for (const auto& f : layer)
-          if (f.a != nullptr) {
-            rank = std::max(rank, f.a->outputs());
-            workspace = std::max({workspace, workspace_for(*f.a, rows), workspace_for(*f.b, rows)});
-          }
+      const int rank = low_rank_->rank;
       floats(inner_, n * static_cast<size_t>(rank));
       floats(delta_, n * widest);
       floats(middle_, n * static_cast<size_t>(padded_to(rank, kBlock)));
       const int inputs = std::max({c_.input_width(), c_.q_dim(), c_.d_ffn});
       floats(outer_, n * static_cast<size_t>(padded_to(inputs, kBlock)));
     }
-    floats(workspace_, workspace / sizeof(float));
+    // Sums of quarters, of whichever product takes most.
+    const auto quarters = [](int width, int of_rows) {
+      return product_geometry(WeightStorage::kBf16, width / kTile, of_rows).workspace_bytes /
+             sizeof(float);
+    };
+    floats(workspace_, std::max({quarters(weights_->widest(), rows),
+                                 quarters(weights_->head().outputs(), outputs),
+                                 low_rank_ == nullptr ? 0 : quarters(low_rank_->widest, rows)}));
     const int kept = record_.header().kept;
     if (!s.direct && kv_->room_for_rows(kept + s.rows, kept > 0, stream_->handle)) moved_ = true;
     if (std::exchange(moved_, false)) graphs_.clear();
   }
-  static size_t rounded(size_t bytes) {
-    size_t size = 4096;
-    while (size < bytes) size *= 2;
-    return size;
-  }
-
   // --- one forward -----------------------------------------------------------------------------
 
   int embedding_rows() const {
@@ -373,7 +331,7 @@ class CudaBackend final : public Backend {
     if (embedding_rows() > 0)
       EVALRUN_CUDA(cudaMemcpyAsync(embeddings_.as<void>(), embeddings_host_.as<void>(),
                                    embedding_bytes(), cudaMemcpyHostToDevice, stream));
-    begin_phases();
+    if (measure_) events_.begin(stream_->handle);
     embed_rows(rows_, s.rows, weights_->embedding().ref(), embeddings_.as<float>(),
                c_.input_width(), c_.d_model, x_.as<float>(), e_.as<float>(), stream);
     mark(&PhaseTimes::norms);
@@ -591,45 +549,23 @@ class CudaBackend final : public Backend {
                                  cudaMemcpyDeviceToHost, stream_->handle));
   }
 
-  // --- times -----------------------------------------------------------------------------------
-
-  void begin_phases() {
-    next_mark_ = 0;
-    mark(nullptr);
-  }
-  // What was queued since the last mark belongs to `phase`.
   void mark(double PhaseTimes::*phase) {
-    if (!measure_) return;
-    if (next_mark_ == marks_.size()) {
-      cudaEvent_t event;
-      EVALRUN_CUDA(cudaEventCreate(&event));
-      marks_.emplace_back(event, nullptr);
-    }
-    marks_[next_mark_].second = phase;
-    EVALRUN_CUDA(cudaEventRecord(marks_[next_mark_++].first, stream_->handle));
-  }
-  void book_phases() {
-    times_ = {};
-    for (size_t i = 1; i < next_mark_; ++i) {
-      float ms = 0;
-      EVALRUN_CUDA(cudaEventElapsedTime(&ms, marks_[i - 1].first, marks_[i].first));
-      times_.*marks_[i].second += static_cast<double>(ms);
-    }
+    if (measure_) events_.mark(phase, stream_->handle);
   }
 
   std::shared_ptr<const Model> model_;
   const ModelConfig& c_;
   const int device_;
+  const std::string isa_;  // "sm_90", as session options resolve it
   const bool measure_;
   const bool bf16_;  // inputs, keys and values; float32 with f32 weights
-  std::string isa_;
   std::optional<Stream> stream_;
   int head_stride_ = 0;
   bool graphs_wanted_ = true;
   std::optional<DeviceModel> weights_;
   std::optional<KvMemory> kv_;
   LowRankStore low_ranks_;
-  std::map<const DeviceMatrix*, MatrixPtr> products_;  // of multiply(), kept on the device
+  SideProducts side_;
 
   // Of the forward under way.
   StepRecord record_;
@@ -645,17 +581,15 @@ class CudaBackend final : public Backend {
   std::unique_ptr<Dense> dense_;
 
   PinnedBuffer record_host_, embeddings_host_, logits_host_, hidden_host_, residual_host_,
-      top_host_, path_host_, product_x_host_, product_y_host_;
+      top_host_, path_host_;
   DeviceBuffer record_device_, embeddings_, x_, e_, in_, attn_in_, ffn_in_, sums_, q_, partial_,
       workspace_, logits_, top_logits_, top_device_, hidden_, inner_, middle_, outer_, delta_,
-      head_in_, path_, product_x_, product_y_, product_in_, product_workspace_, dense_sums_,
-      unpacked_;
+      head_in_, path_, dense_sums_, unpacked_;
   InputRows layer_in_, o_in_, down_in_, head_rows_;
   std::vector<MatrixView> residual_views_;
   std::vector<int32_t> top_;
 
-  std::vector<std::pair<cudaEvent_t, double PhaseTimes::*>> marks_;
-  size_t next_mark_ = 0;
+  PhaseEvents events_;
   PhaseTimes times_;
 };
 

@@ -21,12 +21,11 @@ constexpr int kDefaultAlgorithm = -1;
 
 // Behind a failure the handle is of no use, and often nor is the device.
 void check_status(int status, const char* call) {
+  if (status == 0) return;
   int device = 0;
   (void)cudaGetDevice(&device);
-  if (status != 0)
-    throw base::DeviceFault(
-        fmt::format("cuda:{}", device), fmt::format("cuBLAS status {}", status),
-        fmt::format("{} (EVALRUN_CUDA_CUBLAS=0 prefills without cuBLAS)", call));
+  throw base::DeviceFault(fmt::format("cuda:{}", device), fmt::format("cuBLAS status {}", status),
+                          fmt::format("{} (EVALRUN_CUDA_CUBLAS=0 prefills without cuBLAS)", call));
 }
 
 }  // namespace

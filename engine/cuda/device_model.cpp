@@ -49,6 +49,8 @@ DeviceModel::DeviceModel(const Model& model, int device, int max_tokens, cudaStr
     layer.o = get({&w.o}, Joint::kBehind);
     layer.gate_up = get({&w.gate, &w.up}, Joint::kTurns);
     layer.down = get({&w.down}, Joint::kBehind);
+    widest_ = std::max({widest_, layer.qkv->outputs(), layer.o->outputs(), layer.gate_up->outputs(),
+                        layer.down->outputs()});
     place(layer.attn_norm, add_if(w.attn_norm));
     place(layer.embed_norm, add_if(w.embed_norm));
     place(layer.q_norm, add_if(w.q_norm));
@@ -114,9 +116,11 @@ const DeviceLowRank& LowRankStore::get(const LowRankDelta& delta, int device, cu
     const auto list = factors(l);
     for (size_t i = 0; i < list.size(); ++i) {
       const LowRankFactor& f = *list[i];
-      if (!f.empty())
-        to[i] = {MatrixStore::get(device, f.a, stream), MatrixStore::get(device, f.b, stream),
-                 f.scale, f.b.out()};
+      if (f.empty()) continue;
+      to[i] = {MatrixStore::get(device, f.a, stream), MatrixStore::get(device, f.b, stream),
+               f.scale, f.b.out()};
+      made.rank = std::max(made.rank, to[i].a->outputs());
+      made.widest = std::max({made.widest, made.rank, to[i].b->outputs()});
     }
   }
   made.id = ++next_id_;

@@ -33,6 +33,7 @@ class DeviceModel {
   std::span<const DeviceLayer> layers() const { return layers_; }
   const DeviceMatrix& head() const { return *head_; }
   const DeviceMatrix& embedding() const { return *embedding_; }
+  int widest() const { return widest_; }  // outputs of the layers' widest matrix, padding included
   const float* final_norm() const { return final_norm_; }
   const float* cos() const { return cos_; }  // [max_tokens][head_dim / 2]
   const float* sin() const { return sin_; }
@@ -50,6 +51,7 @@ class DeviceModel {
 
   std::vector<DeviceLayer> layers_;
   MatrixPtr head_, embedding_;
+  int widest_ = 0;
   const float *final_norm_ = nullptr, *cos_ = nullptr, *sin_ = nullptr;
   std::vector<float> host_;
   DeviceBuffer vectors_;
@@ -64,6 +66,7 @@ struct DeviceLowRank {
   };
   enum { kQ, kK, kV, kO, kGate, kUp, kDown, kCount };
   std::vector<std::array<Factor, kCount>> layers;
+  int rank = 0, widest = 0;             // most outputs of an A, of any factor; padding included
   std::weak_ptr<const std::byte> host;  // the weights this was copied from
   int64_t id = 0;                       // never given twice
 };

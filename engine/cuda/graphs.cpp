@@ -4,11 +4,21 @@
 
 namespace evalrun::engine::cuda {
 
-cudaGraphExec_t GraphCache::find(const Key& key) {
-  const auto it = graphs_.find(key);
-  if (it == graphs_.end()) return nullptr;
-  order_.splice(order_.begin(), order_, it->second.use);
-  return it->second.graph;
+GraphCache::Entry& GraphCache::use(const Key& key) {
+  if (const auto it = entries_.find(key); it != entries_.end()) {
+    order_.splice(order_.begin(), order_, it->second.place);
+    return it->second;
+  }
+  if (entries_.size() >= kMost) {
+    const auto oldest = entries_.find(order_.back());
+    if (oldest->second.graph != nullptr) (void)cudaGraphExecDestroy(oldest->second.graph);
+    entries_.erase(oldest);
+    order_.pop_back();
+  }
+  order_.push_front(key);
+  Entry& entry = entries_[key];
+  entry.place = order_.begin();
+  return entry;
 }
 
 void GraphCache::begin_capture(cudaStream_t stream) {
@@ -19,21 +29,13 @@ void GraphCache::abandon_capture(cudaStream_t stream) {
   (void)cudaStreamEndCapture(stream, &graph);
   if (graph != nullptr) (void)cudaGraphDestroy(graph);
 }
-cudaGraphExec_t GraphCache::end_capture(const Key& key, cudaStream_t stream) {
+cudaGraphExec_t GraphCache::end_capture(cudaStream_t stream) {
   cudaGraph_t graph = nullptr;
   EVALRUN_CUDA(cudaStreamEndCapture(stream, &graph));
   cudaGraphExec_t ready = nullptr;
   const cudaError_t e = cudaGraphInstantiate(&ready, graph, 0);
   (void)cudaGraphDestroy(graph);
   EVALRUN_CUDA(e);
-  if (graphs_.size() >= kMost) {
-    const Key oldest = order_.back();
-    (void)cudaGraphExecDestroy(graphs_.at(oldest).graph);
-    graphs_.erase(oldest);
-    order_.pop_back();
-  }
-  order_.push_front(key);
-  graphs_[key] = {ready, order_.begin()};
   return ready;
 }
 void GraphCache::launch_graph(cudaGraphExec_t graph, cudaStream_t stream) {
@@ -44,9 +46,9 @@ void GraphCache::launch_graph(cudaGraphExec_t graph, cudaStream_t stream) {
 }
 
 void GraphCache::clear() {
-  for (const auto& [key, entry] : graphs_) (void)cudaGraphExecDestroy(entry.graph);
-  graphs_.clear();
-  seen_.clear();
+  for (const auto& [key, entry] : entries_)
+    if (entry.graph != nullptr) (void)cudaGraphExecDestroy(entry.graph);
+  entries_.clear();
   order_.clear();
 }
 

@@ -4,7 +4,6 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
-#include <functional>
 #include <list>
 #include <map>
 #include <vector>
@@ -26,34 +25,36 @@ class GraphCache {
   template <typename Queue>
   void run(const Key& key, bool graphs, cudaStream_t stream, const Queue& queue) {
     if (!graphs) return queue();
-    if (cudaGraphExec_t ready = find(key)) return launch_graph(ready, stream);
-    if (seen_[key]++ == 0) return queue();
-    begin_capture(stream);
-    try {
-      queue();
-    } catch (...) {
-      abandon_capture(stream);
-      throw;
+    Entry& entry = use(key);
+    if (entry.runs++ == 0) return queue();
+    if (entry.graph == nullptr) {
+      begin_capture(stream);
+      try {
+        queue();
+      } catch (...) {
+        abandon_capture(stream);
+        throw;
+      }
+      entry.graph = end_capture(stream);
     }
-    launch_graph(end_capture(key, stream), stream);
+    launch_graph(entry.graph, stream);
   }
   void clear();
-  size_t size() const { return graphs_.size(); }
 
  private:
-  static constexpr size_t kMost = 512;  // of graphs kept; the one unused longest goes
+  static constexpr size_t kMost = 512;  // kinds kept; the one unused longest goes
   struct Entry {
     cudaGraphExec_t graph = nullptr;
-    std::list<Key>::iterator use;
+    int64_t runs = 0;
+    std::list<Key>::iterator place;
   };
-  cudaGraphExec_t find(const Key& key);
+  Entry& use(const Key& key);
   static void begin_capture(cudaStream_t stream);
   static void abandon_capture(cudaStream_t stream);
-  cudaGraphExec_t end_capture(const Key& key, cudaStream_t stream);
+  static cudaGraphExec_t end_capture(cudaStream_t stream);
   static void launch_graph(cudaGraphExec_t graph, cudaStream_t stream);
 
-  std::map<Key, Entry> graphs_;
-  std::map<Key, int> seen_;
+  std::map<Key, Entry> entries_;
   std::list<Key> order_;  // most recently used first
 };
 

@@ -4,42 +4,47 @@
 
 namespace evalrun::engine::cuda {
 
-DeviceBuffer::DeviceBuffer(size_t bytes) : bytes_(bytes) {
-  if (bytes == 0) return;
-  EVALRUN_CUDA(cudaMalloc(&data_, bytes));
-  EVALRUN_CUDA(cudaMemset(data_, 0, bytes));
-  // Streams of ours do not wait for the default one, on which this runs.
-  EVALRUN_CUDA(cudaStreamSynchronize(nullptr));
+void* DeviceKind::allocate(size_t bytes) {
+  void* p = nullptr;
+  EVALRUN_CUDA(cudaMalloc(&p, bytes));
+  cudaError_t e = cudaMemset(p, 0, bytes);
+  // Streams of ours do not wait for the default one, on which that runs.
+  if (e == cudaSuccess) e = cudaStreamSynchronize(nullptr);
+  if (e == cudaSuccess) return p;
+  release(p);
+  throw_device_error(e, "clearing new memory", __FILE__, __LINE__);
 }
-void DeviceBuffer::upload(const void* from, size_t bytes) const {
-  EVALRUN_CUDA(cudaMemcpy(data_, from, bytes, cudaMemcpyHostToDevice));
-  EVALRUN_CUDA(cudaStreamSynchronize(nullptr));  // the copy may still be under way
+void DeviceKind::release(void* p) { (void)cudaFree(p); }
+
+void* PinnedKind::allocate(size_t bytes) {
+  void* p = nullptr;
+  EVALRUN_CUDA(cudaMallocHost(&p, bytes));
+  return p;
 }
-DeviceBuffer::~DeviceBuffer() {
-  if (data_ != nullptr) (void)cudaFree(data_);
-}
-bool DeviceBuffer::ensure(size_t bytes) {
+void PinnedKind::release(void* p) { (void)cudaFreeHost(p); }
+
+template <typename Kind>
+Buffer<Kind>::Buffer(size_t bytes)
+    : data_(bytes == 0 ? nullptr : Kind::allocate(bytes)), bytes_(bytes) {}
+
+template <typename Kind>
+bool Buffer<Kind>::ensure(size_t bytes) {
   if (bytes <= bytes_) return false;
   // Half as much again, so that a context that grows row by row moves seldom; the old one first,
   // both may not fit.
   const size_t larger = std::max(bytes, bytes_ + bytes_ / 2);
-  *this = DeviceBuffer();
-  *this = DeviceBuffer(larger);
+  { const Buffer old = std::move(*this); }
+  *this = Buffer(larger);
   return true;
 }
 
-PinnedBuffer::PinnedBuffer(size_t bytes) : bytes_(bytes) {
-  if (bytes > 0) EVALRUN_CUDA(cudaMallocHost(&data_, bytes));
+template <>
+void DeviceBuffer::upload(const void* from, size_t bytes) const {
+  EVALRUN_CUDA(cudaMemcpy(data_, from, bytes, cudaMemcpyHostToDevice));
+  EVALRUN_CUDA(cudaStreamSynchronize(nullptr));  // the copy may still be under way
 }
-PinnedBuffer::~PinnedBuffer() {
-  if (data_ != nullptr) (void)cudaFreeHost(data_);
-}
-bool PinnedBuffer::ensure(size_t bytes) {
-  if (bytes <= bytes_) return false;
-  const size_t larger = std::max(bytes, bytes_ + bytes_ / 2);
-  *this = PinnedBuffer();
-  *this = PinnedBuffer(larger);
-  return true;
-}
+
+template class Buffer<DeviceKind>;
+template class Buffer<PinnedKind>;
 
 }  // namespace evalrun::engine::cuda

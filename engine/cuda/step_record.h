@@ -61,7 +61,6 @@ struct StepShape {
   int items = 0, items_windowed = 0;
   int slots = 0;  // partial results per row and head
   bool direct = false, kv_only = false;
-  bool operator==(const StepShape&) const = default;
 };
 
 // Where things lie in the block, in bytes.

@@ -9,6 +9,8 @@
 #include <cstdlib>
 
 #include "engine/base/error.h"
+#include "engine/cuda/device_model.h"
+#include "engine/cuda/graphs.h"
 #include "tests/engine/random_models.h"
 #ifdef EVALRUN_CUDA_EMULATED
 #include "tests/gpu/emulator/include/emulator.h"
@@ -96,6 +98,14 @@ TEST_P(Backend, ArgmaxOnTheDeviceIsThatOfTheLogits) {
   EXPECT_TRUE(std::equal(want.begin(), want.end(), without.top.begin()));
 }
 
+struct CountedGraphs final : LaunchObserver {
+  int n = 0;
+  void before(const char* kernel, cudaStream_t) override {
+    n += std::string_view(kernel) == kGraphLaunch ? 1 : 0;
+  }
+  void after(const char*, cudaStream_t) override {}
+};
+
 // The first forward of a kind is queued launch by launch, the second captured, the third replayed.
 TEST_P(Backend, GraphsGiveTheBitsOfSingleLaunches) {
   const auto m = feature_models(GetParam().format)[3];  // with a window
@@ -103,13 +113,17 @@ TEST_P(Backend, GraphsGiveTheBitsOfSingleLaunches) {
   ASSERT_EQ(setenv("EVALRUN_CUDA_GRAPHS", "0", 1), 0);
   auto launches = open(m.model, GetParam());
   ASSERT_EQ(unsetenv("EVALRUN_CUDA_GRAPHS"), 0);
+  CountedGraphs counted;
   for (int step = 0; step < 12; ++step) {
     const auto tree = random_tree(5, 101, static_cast<uint64_t>(step), 2);
+    launch_observer() = &counted;
     const auto a = copy(graphs->forward({.rows = tree}).logits_row(4));
+    launch_observer() = nullptr;
     ASSERT_TRUE(same_bits(a, launches->forward({.rows = tree}).logits_row(4))) << "step " << step;
     const int zero = 0;
     graphs->commit({&zero, 1}), launches->commit({&zero, 1});
   }
+  EXPECT_EQ(counted.n, 11) << "one shape: all forwards but the first";
 }
 
 TEST_P(Backend, ForkedSequencesGoTheirOwnWays) {
@@ -129,14 +143,20 @@ TEST_P(Backend, ForkedSequencesGoTheirOwnWays) {
 // Sessions of one model share its weights on the device; the last one takes them along.
 TEST_P(Backend, WeightsAreOnTheDeviceOnce) {
   const auto m = feature_models(GetParam().format)[0];
+  const auto missing = [&] { return DeviceModel::missing_bytes(*m.model, 0); };
+  EXPECT_GT(missing(), m.model->streamed_bytes() / 2);
   auto one = open(m.model, GetParam());
+  EXPECT_EQ(missing(), 0u) << "another session has nothing to load";
   auto two = open(m.model, GetParam());
   auto cut = open(m.model->first_layers(1), GetParam());
   const Row row{.token = 3};
   const auto a = copy(one->forward({.rows = {&row, 1}}).logits_row(0));
   EXPECT_TRUE(same_bits(a, two->forward({.rows = {&row, 1}}).logits_row(0)));
   one.reset();
+  EXPECT_EQ(missing(), 0u) << "another session still has them";
   EXPECT_TRUE(same_bits(a, two->forward({.rows = {&row, 1}}).logits_row(0)));
+  two.reset(), cut.reset();
+  EXPECT_GT(missing(), 0u) << "nobody has them any more";
 }
 
 TEST_P(Backend, PhasesAddUpWhenAskedFor) {

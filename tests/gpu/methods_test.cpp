@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "tests/engine/random_models.h"
 #include "tests/methods/harness.h"
@@ -70,7 +71,11 @@ void same_cache(const engine::Session& a, const engine::Session& b, const engine
     }
 }
 
-class OnTheDevice : public ::testing::TestWithParam<Arm> {};
+class OnTheDevice : public ::testing::TestWithParam<Arm> {
+ protected:  // with cuBLAS, which other tests of this program leave out (backend_test.cpp)
+  void SetUp() override { ASSERT_EQ(setenv("EVALRUN_CUDA_CUBLAS", "1", 1), 0); }
+  void TearDown() override { ASSERT_EQ(setenv("EVALRUN_CUDA_CUBLAS", "0", 1), 0); }
+};
 
 TEST_P(OnTheDevice, GreedyTokensAreThoseOfPlainDecoding) {
   int64_t accepted = 0, drafted = 0;
