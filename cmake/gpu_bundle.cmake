@@ -20,3 +20,8 @@ foreach(program IN LISTS programs)
   execute_process(COMMAND ${STRIP} -o ${OUT}/bin/${name} ${program} COMMAND_ERROR_IS_FATAL ANY)
 endforeach()
 file(COPY ${RUN} DESTINATION ${OUT})
+# The same in one file, a third of the size, to carry it somewhere.
+get_filename_component(folder ${OUT} DIRECTORY)
+get_filename_component(name ${OUT} NAME)
+execute_process(COMMAND ${CMAKE_COMMAND} -E tar czf ${name}.tar.gz ${name} WORKING_DIRECTORY ${folder}
+                COMMAND_ERROR_IS_FATAL ANY)

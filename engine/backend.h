@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 
+#include "engine/answers.h"
 #include "engine/forward_plan.h"
 #include "engine/session.h"
 
@@ -18,13 +19,17 @@ class Backend {
 
   // Computes all rows of the plan into scratch; caches stay as they are. `request` carries what the
   // plan does not resolve: embeddings, prefix bank, low-rank deltas, skip set, residual layers.
-  // Fills logits, hidden, residual and top of `result`.
+  // Fills logits, hidden and residual of `result`, and the answers of plan.answer_rows().
   virtual void forward(const ForwardPlan& plan, const ForwardRequest& request,
-                       ForwardResult& result) = 0;
+                       ForwardResult& result, Answers& answers) = 0;
   // Copies K/V of these rows of the last forward to positions first, first + 1, ... of a sequence.
   virtual void commit(std::span<const int> rows, int first, int sequence) = 0;
   virtual void copy_sequence(int from, int to, int length) = 0;
   virtual MatrixView multiply(const WeightMatrix& w, MatrixView x) = 0;  // [n, in] -> [n, out]
+  // Whether it finds the best of a row and draws itself. Otherwise only top tokens are asked of it.
+  virtual bool answers() const { return false; }
+  // Session::score() with n_best >= 1; only where it answers.
+  virtual Scores best_of(const WeightMatrix& w, MatrixView x, int n_best);
   virtual void read_kv(int layer, int position, int sequence, std::span<float> k,
                        std::span<float> v) const = 0;
   virtual PhaseTimes phases() const { return {}; }

@@ -27,7 +27,7 @@ void ForwardPlan::append_visible(PlanRow& row, const PlanRow* parent, int first_
 }
 
 void ForwardPlan::build(const ForwardRequest& request, std::span<const int> lengths, int max_tokens,
-                        const ModelConfig& config) {
+                        const ModelConfig& config, bool answers) {
   const int n = static_cast<int>(request.rows.size());
   if (!request.extend) {
     all_rows_.clear();
@@ -38,7 +38,7 @@ void ForwardPlan::build(const ForwardRequest& request, std::span<const int> leng
                 kept + n);
   all_rows_.resize(static_cast<size_t>(kept + n));
   const auto new_row = [&](int i) -> PlanRow& { return all_rows_[static_cast<size_t>(kept + i)]; };
-  logit_rows_.clear(), hidden_rows_.clear(), top_rows_.clear();
+  logit_rows_.clear(), hidden_rows_.clear(), answer_rows_.clear();
   logits_of_.assign(static_cast<size_t>(n), -1);
   hidden_of_.assign(static_cast<size_t>(n), -1);
   kv_only_ = prefill_ = false;
@@ -86,11 +86,13 @@ void ForwardPlan::build(const ForwardRequest& request, std::span<const int> leng
             fmt::format("row at position {} does not fit: the session holds {} tokens", p.position,
                         max_tokens),
             "shorten the prompt, lower max_new, or create the session with more tokens");
-      if (r.logits) {
+      const bool best_or_draw = r.best || r.chance >= 0;
+      if (r.logits || (best_or_draw && !answers)) {
         logits_of_[static_cast<size_t>(i + m)] = static_cast<int32_t>(logit_rows_.size());
         logit_rows_.push_back(i + m);
+      } else if (r.top || best_or_draw) {
+        answer_rows_.push_back(i + m);
       }
-      if (r.top && !r.logits) top_rows_.push_back(i + m);
       if (r.hidden) {
         hidden_of_[static_cast<size_t>(i + m)] = static_cast<int32_t>(hidden_rows_.size());
         hidden_rows_.push_back(i + m);
@@ -130,7 +132,7 @@ void ForwardPlan::build_prefill(std::span<const int32_t> tokens, int sequence, i
   all_rows_.assign(n, PlanRow{});
   n_kept_ = 0;
   visible_.resize(n);
-  logit_rows_.clear(), hidden_rows_.clear(), top_rows_.clear();
+  logit_rows_.clear(), hidden_rows_.clear(), answer_rows_.clear();
   logits_of_.assign(n, -1);
   hidden_of_.assign(n, -1);
   kv_only_ = kv_only;

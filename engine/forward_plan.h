@@ -24,10 +24,11 @@ struct PlanRow {
 class ForwardPlan {
  public:
   // Throws InternalError for malformed trees and usage_error when a position is >= max_tokens.
-  // `lengths[s]` = committed tokens of sequence s. Reuses its memory: allocates nothing in steady
-  // state.
+  // `lengths[s]` = committed tokens of sequence s. `answers`: the device finds the best of a row
+  // and draws itself; otherwise rows that want these want logits. Reuses its memory: allocates
+  // nothing in steady state.
   void build(const ForwardRequest& request, std::span<const int> lengths, int max_tokens,
-             const ModelConfig& config);
+             const ModelConfig& config, bool answers = false);
   // A chain of committed tokens at positions length.., with all hidden states or none. `kv_only`:
   // nothing behind the last layer's keys and values is wanted.
   void build_prefill(std::span<const int32_t> tokens, int sequence, int length, bool hidden,
@@ -48,7 +49,8 @@ class ForwardPlan {
     return logit_rows_;
   }  // new rows that want logits, in order, counted from the first new one; so are those below
   std::span<const int32_t> hidden_rows() const { return hidden_rows_; }
-  std::span<const int32_t> top_rows() const { return top_rows_; }    // rows that want the argmax
+  // Rows that have no logits and want their top token, their best or a draw.
+  std::span<const int32_t> answer_rows() const { return answer_rows_; }
   std::span<const int32_t> logits_of() const { return logits_of_; }  // row -> slot or -1
   std::span<const int32_t> hidden_of() const { return hidden_of_; }
   bool kv_only() const { return kv_only_; }
@@ -62,7 +64,7 @@ class ForwardPlan {
 
   std::vector<PlanRow> all_rows_;
   int n_kept_ = 0;
-  std::vector<int32_t> visible_, logit_rows_, hidden_rows_, top_rows_, logits_of_, hidden_of_;
+  std::vector<int32_t> visible_, logit_rows_, hidden_rows_, answer_rows_, logits_of_, hidden_of_;
   bool kv_only_ = false, prefill_ = false;
 };
 

@@ -14,6 +14,7 @@
 #include <limits>
 
 #include "engine/base/error.h"
+#include "engine/sampling_arith.h"
 
 namespace evalrun::engine {
 namespace {
@@ -124,52 +125,21 @@ void select_best(std::span<const float> logits, size_t k, std::vector<int32_t>& 
   shrink();
 }
 
-// exp(x) for x <= 0 with a relative error below 3e-16 (denormal results: half a denormal); exactly
-// 1 at 0 and exactly 0 below -745.2, as in libm. Additions and products only: the same bits at any
-// vector width.
-#if defined(__GNUC__)
-__attribute__((always_inline))
-#endif
-inline double
-exp_of(double x) {
-  constexpr double kShift = 0x1.8p52;  // added: rounds to an integer, kept in the low bits
-  constexpr double kLog2E = 0x1.71547652b82fep0;
-  constexpr double kLn2High = 0x1.62e42feep-1, kLn2Low = 0x1.a39ef35793c76p-33;
-  // max(x, -746) on the bits: compilers vectorise no loop in which floats are compared.
-  constexpr auto kLowest = std::bit_cast<int64_t>(-746.0);
-  const int64_t bits = std::bit_cast<int64_t>(x) | std::numeric_limits<int64_t>::min();
-  x = std::bit_cast<double>(bits < kLowest ? bits : kLowest);
-  const double shifted = x * kLog2E + kShift;
-  const double n = shifted - kShift;
-  const double r = (x - n * kLn2High) - n * kLn2Low;  // |r| <= 0.347
-  const double r2 = r * r, r4 = r2 * r2, r8 = r4 * r4;
-  // Taylor: what is left out is below 5e-18.
-  const double c0 = 1.0 / 2 + r * (1.0 / 6), c1 = 1.0 / 24 + r * (1.0 / 120),
-               c2 = 1.0 / 720 + r * (1.0 / 5040), c3 = 1.0 / 40320 + r * (1.0 / 362880),
-               c4 = 1.0 / 3628800 + r * (1.0 / 39916800),
-               c5 = 1.0 / 479001600 + r * (1.0 / 6227020800);
-  const double tail = (c0 + r2 * c1) + r4 * (c2 + r2 * c3) + r8 * (c4 + r2 * c5);
-  const double p = 1.0 + (r + r2 * tail);
-  // 2^n in two factors, because 2^-1076 is not a float64.
-  const auto exponent = std::bit_cast<uint64_t>(shifted) + 1023 + 60;
-  return p * std::bit_cast<double>(exponent << 52) * 0x1p-60;
-}
-
 // prob <- exp((logits - shift) * scale)
 #if defined(__GNUC__)
 __attribute__((always_inline))
 #endif
 inline void
-exp_body(const float* logits, size_t n, double shift, double scale, double* prob) {
-  for (size_t i = 0; i < n; ++i) prob[i] = exp_of((static_cast<double>(logits[i]) - shift) * scale);
+exp_body(const float* logits, size_t n, float shift, double scale, double* prob) {
+  for (size_t i = 0; i < n; ++i) prob[i] = weight_of(logits[i], shift, scale);
 }
-void exp_plain(const float* logits, size_t n, double shift, double scale, double* prob) {
+void exp_plain(const float* logits, size_t n, float shift, double scale, double* prob) {
   exp_body(logits, n, shift, scale, prob);
 }
-using ExpLoop = void (*)(const float*, size_t, double, double, double*);
+using ExpLoop = void (*)(const float*, size_t, float, double, double*);
 #if defined(__x86_64__) && defined(__GNUC__)
 // avx2 without fma, which would change bits.
-__attribute__((target("avx2"))) void exp_avx2(const float* logits, size_t n, double shift,
+__attribute__((target("avx2"))) void exp_avx2(const float* logits, size_t n, float shift,
                                               double scale, double* prob) {
   exp_body(logits, n, shift, scale, prob);
 }
@@ -178,16 +148,9 @@ const ExpLoop exp_loop = __builtin_cpu_supports("avx2") ? exp_avx2 : exp_plain;
 const ExpLoop exp_loop = exp_plain;
 #endif
 
-// Mass in units of 2^-44: prob in [0, 1], rounded to even. The sum of 2^20 of them is exact.
-constexpr size_t kMaxVocab = size_t{1} << 20;
-inline uint64_t fixed(double prob) {
-  constexpr double kUnit = 256.0;  // float64 from 256 on have a spacing of 2^-44
-  return std::bit_cast<uint64_t>(prob + kUnit) - std::bit_cast<uint64_t>(kUnit);
-}
-
-uint64_t fixed_sum(const double* prob, size_t n) {
+uint64_t mass_sum(const double* prob, size_t n) {
   uint64_t all = 0;
-  for (size_t i = 0; i < n; ++i) all += fixed(prob[i]);
+  for (size_t i = 0; i < n; ++i) all += mass_of(prob[i]);
   return all;
 }
 
@@ -205,7 +168,7 @@ struct Buckets {
 int32_t border_of(std::span<const float> logits, std::span<const double> prob, uint64_t need,
                   std::span<int32_t> ids) {
   const auto logit = [&](int32_t id) { return logits[static_cast<size_t>(id)]; };
-  const auto mass = [&](int32_t id) { return fixed(prob[static_cast<size_t>(id)]); };
+  const auto mass = [&](int32_t id) { return mass_of(prob[static_cast<size_t>(id)]); };
   constexpr size_t kFew = 64;
   uint64_t reached = 0;  // by what stands before all candidates
   while (ids.size() > kFew) {
@@ -239,11 +202,10 @@ int32_t border_of(std::span<const float> logits, std::span<const double> prob, u
 void keep_nucleus(std::span<const float> logits, double best, double scale, double top_p,
                   std::vector<double>& prob, std::vector<int32_t>& order) {
   const size_t n = prob.size();
-  EVALRUN_CHECK(n <= kMaxVocab, "a vocabulary of {}", n);
-  const uint64_t total = fixed_sum(prob.data(), n);
+  EVALRUN_CHECK(n < kMaxSampledVocab, "a vocabulary of {}", n);
+  const uint64_t total = mass_sum(prob.data(), n);
   const auto all = static_cast<double>(total);
-  const uint64_t need =
-      std::clamp(static_cast<uint64_t>(std::ceil(top_p * all)), uint64_t{1}, total);
+  const uint64_t need = nucleus_mass(top_p, total);
   // All tokens below (1 - top_p) / V hold less than 1 - top_p together, so the set ends above; half
   // of that leaves room for rounding. A mass of half a unit is counted as none.
   const double floor = std::max(0.5, 0.5 * (1.0 - top_p) * all / static_cast<double>(n)) * 0x1p-44;
@@ -252,7 +214,7 @@ void keep_nucleus(std::span<const float> logits, double best, double scale, doub
   for (size_t i = 0; i < n; ++i) {
     const double place = buckets.place(logits[i]);
     if (place < static_cast<double>(Buckets::kCount))
-      masses[static_cast<size_t>(place)] += fixed(prob[i]);
+      masses[static_cast<size_t>(place)] += mass_of(prob[i]);
   }
   uint64_t reached = 0;
   size_t chosen = 0;
@@ -299,6 +261,11 @@ void validate(const SamplingParams& params) {
                             "1 is off");
 }
 
+double inverse_temperature(const SamplingParams& params) {
+  // Below 1e-300 the reciprocal would overflow; any logit but the best has no mass long before.
+  return 1.0 / std::max(params.temperature, 1e-300);
+}
+
 int32_t argmax(std::span<const float> logits) {
   const auto [best, block] = largest_logit(logits);
   size_t i = block;
@@ -324,42 +291,76 @@ std::vector<TokenLogit> top_k(std::span<const float> logits, int k) {
   return best;
 }
 
-void warp(std::span<const float> logits, const SamplingParams& params, std::vector<double>& prob,
-          WarpScratch& scratch) {
+namespace {
+
+float finite_best(std::span<const float> logits) {
+  const float best = largest_logit(logits).logit;
+  if (!std::isfinite(best)) bad_logits("no finite logit, or an infinite one");
+  return best;
+}
+
+// prob <- exp((logits - best) / temperature), 0 where top-k or top-p cut.
+void weigh(std::span<const float> logits, const SamplingParams& params, std::vector<double>& prob,
+           WarpScratch& scratch) {
   EVALRUN_CHECK(params.temperature > 0, "greedy decoding has no distribution");
   const size_t n = logits.size();
   prob.resize(n);
   scratch.order.reserve(n);
-  const float best = largest_logit(logits).logit;
-  if (!std::isfinite(best)) bad_logits("no finite logit, or an infinite one");
-
-  // Below 1e-300 the reciprocal would overflow; any logit but the best has no mass long before.
-  const double scale = 1.0 / std::max(params.temperature, 1e-300);
+  const float best = finite_best(logits);
+  const double scale = inverse_temperature(params);
   if (params.top_k > 0 && static_cast<size_t>(params.top_k) < n) {
     select_best(logits, static_cast<size_t>(params.top_k), scratch.order);
     const float lowest = logits[static_cast<size_t>(scratch.order.back())];
     for (size_t i = 0; i < n; ++i) prob[i] = logits[i] >= lowest ? 1.0 : 0.0;
     for (size_t i = 0; i < n; ++i)
-      if (prob[i] != 0) prob[i] = exp_of((static_cast<double>(logits[i]) - best) * scale);
+      if (prob[i] != 0) prob[i] = weight_of(logits[i], best, scale);
   } else {
     exp_loop(logits.data(), n, best, scale, prob.data());
   }
   if (params.top_p < 1) keep_nucleus(logits, best, scale, params.top_p, prob, scratch.order);
+}
+
+}  // namespace
+
+void warp(std::span<const float> logits, const SamplingParams& params, std::vector<double>& prob,
+          WarpScratch& scratch) {
+  weigh(logits, params, prob, scratch);
   const double norm = 1.0 / sum(prob);
   for (double& p : prob) p *= norm;
 }
 
-double probability(std::span<const float> logits, int32_t token) {
-  const float best = largest_logit(logits).logit;
-  if (!std::isfinite(best)) bad_logits("no finite logit, or an infinite one");
+int32_t draw(std::span<const float> logits, const SamplingParams& params, double chance,
+             WarpScratch& scratch) {
+  EVALRUN_CHECK(logits.size() < kMaxSampledVocab, "a vocabulary of {}", logits.size());
+  const std::vector<double>& weight = scratch.weights;
+  weigh(logits, params, scratch.weights, scratch);
+  const uint64_t place = place_of_draw(chance, mass_sum(weight.data(), weight.size()));
+  // The block first, then the token in it.
+  size_t begin = 0;
+  uint64_t before = 0;
+  for (;; begin += kBlock) {
+    const uint64_t mass = mass_sum(&weight[begin], std::min(kBlock, weight.size() - begin));
+    if (before + mass > place) break;
+    before += mass;
+  }
+  while ((before += mass_of(weight[begin])) <= place) ++begin;
+  return static_cast<int32_t>(begin);
+}
+
+double log_sum(std::span<const float> logits) {
+  EVALRUN_CHECK(logits.size() < kMaxSampledVocab, "a vocabulary of {}", logits.size());
+  const float best = finite_best(logits);
   std::array<double, kBlock> block;
-  double all = 0;
+  uint64_t all = 0;
   for (size_t begin = 0; begin < logits.size(); begin += kBlock) {
     const size_t n = std::min(kBlock, logits.size() - begin);
     exp_loop(logits.data() + begin, n, best, 1.0, block.data());
-    all += block_sum({block.data(), n});
+    all += mass_sum(block.data(), n);
   }
-  return exp_of(static_cast<double>(logits[static_cast<size_t>(token)]) - best) / all;
+  return log_sum_of(best, all);
+}
+double log_sum_of(float best, uint64_t mass) {
+  return static_cast<double>(best) + std::log(static_cast<double>(mass) * kMassUnit);
 }
 
 double sum(std::span<const double> values) {

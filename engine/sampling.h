@@ -20,6 +20,7 @@ struct SamplingParams {
 };
 // Throws usage_error: temperature finite and >= 0, top_k >= 0, 0 < top_p <= 1.
 void validate(const SamplingParams& params);
+double inverse_temperature(const SamplingParams& params);
 
 // Lowest id on exact ties; 0 when all are -inf. Throws data_error for NaN logits, wherever they
 // stand.
@@ -40,6 +41,7 @@ struct TokenLogit {
 // parameters.
 struct WarpScratch {
   std::vector<int32_t> order;
+  std::vector<double> weights;
 };
 void warp(std::span<const float> logits, const SamplingParams& params, std::vector<double>& prob,
           WarpScratch& scratch);
@@ -51,14 +53,23 @@ std::vector<TokenLogit> top_k(std::span<const float> logits, int k);
 void top_k(std::span<const float> logits, int k, std::vector<TokenLogit>& best,
            WarpScratch& scratch);
 
-// Probability of one token at temperature 1, nothing cut: how sure a draft model is of its draft.
-// Throws data_error as warp does.
-double probability(std::span<const float> logits, int32_t token);
+// One draw from the law of `params`, by `chance` in [0, 1) from base::Rng::uniform(): the inverse
+// of the distribution over ids. Masses are integers in units of 2^-44 of the best token's
+// (engine/sampling_arith.h), so that a device draws the same token however it divides the work; the
+// law drawn from is within V 2^-45 (4e-9 at 128k tokens) of warp()'s in total variation. Fewer than
+// 2^20 tokens. Throws data_error as warp does.
+int32_t draw(std::span<const float> logits, const SamplingParams& params, double chance,
+             WarpScratch& scratch);
+
+// log of the sum of all exp(logit): a token's log-probability at temperature 1, nothing cut, is its
+// logit less this. From the same integer masses, with their error. Throws data_error as warp does.
+double log_sum(std::span<const float> logits);
+double log_sum_of(float best, uint64_t mass);  // from the largest logit and the mass of all
 
 // Sum in a fixed order of independent lanes.
 double sum(std::span<const double> values);
 
-// One draw; prob need not be normalised (sum > 0).
+// One draw from what warp() gave or what is left of it; prob need not be normalised (sum > 0).
 int32_t draw(std::span<const double> prob, base::Rng& rng);
 
 }  // namespace evalrun::engine

@@ -8,10 +8,13 @@
 #include "engine/cpu/kernels.h"
 #include "engine/devices.h"
 #include "engine/model/assemble.h"
-#include "engine/sampling.h"
 #include "engine/session_options.h"
 
 namespace evalrun::engine {
+
+Scores Backend::best_of(const WeightMatrix&, MatrixView, int) {
+  throw base::InternalError("this device finds no best tokens");
+}
 
 uint64_t PrefixBank::next_id() {
   static std::atomic<uint64_t> next{1};
@@ -51,6 +54,7 @@ class SessionImpl final : public Session {
   const SessionOptions& options() const override { return options_; }
   std::string isa() const override { return backend_->isa(); }
   int n_threads() const override { return backend_->n_threads(); }
+  bool draws_cheaply() const override { return backend_->answers(); }
   int length(int sequence) const override { return at(sequence).length; }
 
   void prefill(std::span<const int32_t> tokens, int sequence) override {
@@ -86,7 +90,7 @@ class SessionImpl final : public Session {
           compute_chunks(sequences_[i].tokens, static_cast<int>(i), 0);
     }
     have_plan_ = false;
-    plan_.build(request, lengths_, options_.max_tokens, model_->config());
+    plan_.build(request, lengths_, options_.max_tokens, model_->config(), backend_->answers());
     have_plan_ = true;
     std::fill(committed_.begin(), committed_.end(), false);
     if (request.skip != nullptr) {
@@ -95,16 +99,14 @@ class SessionImpl final : public Session {
       plan_skip_.attention.clear();
       plan_skip_.mlp.clear();
     }
+    answers_.begin(request, model_->config().n_logits());
     ForwardResult result;
-    backend_->forward(plan_, request, result);
+    backend_->forward(plan_, request, result, answers_);
     result.logits_of = plan_.logits_of();
     result.hidden_of = plan_.hidden_of();
-    // The backend knows the argmax of rows without logits; the others' is in their logits.
-    top_.assign(result.top.begin(), result.top.end());
-    for (size_t i = 0; i < request.rows.size(); ++i)
-      if (request.rows[i].top && request.rows[i].logits)
-        top_[i] = argmax(result.logits_row(static_cast<int>(i)));
-    result.top = top_;
+    for (const int32_t row : plan_.logit_rows())
+      answers_.answer(request, row, result.logits_row(row));
+    answers_.publish(result);
     if (!features_.empty()) {
       last_ = result;
       result.residual = result.residual.first(given.residual_layers.size());  // the caller's
@@ -196,6 +198,12 @@ class SessionImpl final : public Session {
                   w.in(), x.cols);
     return backend_->multiply(w, x);
   }
+  Scores score(const WeightMatrix& w, MatrixView x, int n_best) override {
+    if (n_best == 0 || !backend_->answers()) return host_scores_.of(multiply(w, x), n_best);
+    EVALRUN_CHECK(x.cols == w.in() && x.rows >= 1 && n_best <= kMostBest,
+                  "the best {} of products with rows of {} values, not {}", n_best, w.in(), x.cols);
+    return backend_->best_of(w, x, std::min(n_best, w.out()));
+  }
 
   void read_kv(int layer, int position, int sequence, std::span<float> k,
                std::span<float> v) const override {
@@ -238,7 +246,7 @@ class SessionImpl final : public Session {
       ForwardRequest request;
       request.residual_layers = features_.residual_layers;
       ForwardResult result;
-      backend_->forward(chunk_plan_, request, result);
+      backend_->forward(chunk_plan_, request, result, answers_);
       chunk_path_.resize(n);
       for (size_t i = 0; i < n; ++i) chunk_path_[i] = static_cast<int>(i);
       backend_->commit(chunk_path_, position, sequence);
@@ -349,7 +357,8 @@ class SessionImpl final : public Session {
   std::vector<Sequence> sequences_;
   std::vector<int> lengths_;
   std::vector<bool> committed_;
-  std::vector<int32_t> top_;
+  Answers answers_;
+  HostScores host_scores_;
   FeatureSet features_;
   ForwardResult last_;  // with the features of its rows
   std::vector<Row> feature_rows_;

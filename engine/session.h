@@ -22,6 +22,7 @@
 
 #include "engine/model/low_rank.h"
 #include "engine/model/model.h"
+#include "engine/sampling.h"
 
 namespace evalrun::engine {
 
@@ -40,9 +41,11 @@ struct Row {
   bool prefix = false;  // sees ForwardRequest::prefix in front of the context (BiTA mask rows)
   bool low_rank = false;  // ForwardRequest::low_rank applies to this row
   bool logits = true;     // wants logits
-  bool top = false;       // wants the index of its largest logit (ties: the smallest index), which
-                          // costs less than the logits: nothing of vocabulary size is written
-  bool hidden = false;    // wants the hidden state after the final norm
+  // Answers that need no logits in the host's memory; a GPU sends some bytes for each.
+  bool top = false;     // wants the index of its largest logit (ties: the smallest index)
+  bool best = false;    // wants its ForwardRequest::best largest logits
+  double chance = -1;   // >= 0: wants draw(logits, *ForwardRequest::sampling, chance)
+  bool hidden = false;  // wants the hidden state after the final norm
 };
 
 // Row-major view, [rows, cols].
@@ -53,6 +56,24 @@ struct MatrixView {
     return {data + static_cast<size_t>(i) * static_cast<size_t>(cols), static_cast<size_t>(cols)};
   }
 };
+
+// What is known of one row's logits: all of them, or the best, the largest first (ties: the smaller
+// index), fewer where the vocabulary has fewer, and log_sum() of all where that was asked for.
+struct RowScores {
+  std::span<const float> logits;
+  std::span<const TokenLogit> best;
+  double log_sum = 0;
+};
+
+// The same of several rows.
+struct Scores {
+  MatrixView logits;                 // [rows, vocab], or nothing
+  std::span<const TokenLogit> best;  // [rows, n_best]
+  int n_best = 0;
+  std::span<const double> log_sums;  // [rows], or nothing
+  RowScores row(int i) const;
+};
+constexpr int kMostBest = 64;  // best tokens of a row
 
 // Extra keys and values per layer, visible to flagged rows only, in front of the context
 // (BiTA, Lin et al. 2024, arXiv 2401.12522, section 3). k, v: [n_layers][length * heads *
@@ -88,6 +109,9 @@ struct ForwardRequest {
   const SkipSet* skip = nullptr;
   std::span<const int> residual_layers = {};  // residual stream entering these layers; n_layers =
                                               // the stream before the final norm (EAGLE-3 features)
+  int best = 0;                               // how many, for rows with Row::best; 1..kMostBest
+  bool log_sums = false;                      // of rows with Row::best
+  const SamplingParams* sampling = nullptr;   // for rows with Row::chance
 };
 
 // What a session remembers of the tokens it commits, for drafters that read the target's features.
@@ -99,16 +123,34 @@ struct FeatureSet {
   bool operator==(const FeatureSet&) const = default;
 };
 
-// Views into the session's workspace; valid until its next forward, prefill, head or multiply call.
-// logits_of[i] / hidden_of[i] is the row number inside `logits` / `hidden`, -1 when not asked for.
+// Brings one row of logits to the host when it is looked at. A tree's verification looks at the few
+// nodes on its way; on a GPU all others stay where they were computed.
+class LogitSource {
+ public:
+  virtual void fetch(int slot) = 0;  // into row `slot` of ForwardResult::logits
+
+ protected:
+  ~LogitSource() = default;
+};
+
+// Views into the session's workspace; valid until its next forward, prefill, head, multiply or
+// score call. logits_of[i] / hidden_of[i] is the row number inside `logits` / `hidden`, -1 when not
+// asked for.
 struct ForwardResult {
-  MatrixView logits;                     // [rows that asked, vocab]
+  MatrixView logits;                     // [rows that asked, vocab]; read by logits_row()
+  LogitSource* source = nullptr;         // not null: rows of `logits` are there once it was asked
   MatrixView hidden;                     // [rows that asked, d_model]
   std::span<const MatrixView> residual;  // one per residual_layers entry, [rows, d_model]
   std::span<const int32_t> logits_of, hidden_of;
-  std::span<const int32_t> top;  // [rows], -1 for rows that did not ask
+  std::span<const int32_t> top, drawn;  // [rows], -1 for rows that did not ask
+  Scores best;                          // of the rows that asked, in order
+  std::span<const int32_t> best_of;     // row -> number inside `best`, -1 when not asked for
+  // Logits or best, whichever was asked for.
+  RowScores scores(int row) const;
   std::span<const float> logits_row(int row) const {
-    return logits.row(logits_of[static_cast<size_t>(row)]);
+    const int32_t slot = logits_of[static_cast<size_t>(row)];
+    if (source != nullptr) source->fetch(slot);
+    return logits.row(slot);
   }
   std::span<const float> hidden_row(int row) const {
     return hidden.row(hidden_of[static_cast<size_t>(row)]);
@@ -159,6 +201,9 @@ class Session {
   virtual const SessionOptions& options() const = 0;  // with defaults resolved
   virtual std::string isa() const = 0;                // path in use: "avx512", "reference", "sm_90"
   virtual int n_threads() const = 0;
+  // Whether a draw (Row::chance) costs less than the logits it is made from: a device draws for all
+  // rows of a tree at once; the host better asks for logits and draws where it looks.
+  virtual bool draws_cheaply() const = 0;
 
   // Number of committed tokens of a sequence.
   virtual int length(int sequence = 0) const = 0;
@@ -198,6 +243,9 @@ class Session {
   // y = W x for a matrix beside the model's own (inputs of drafters, heads), [n, in] -> [n, out],
   // by the kernels of a forward: a row's bits depend on the row alone.
   virtual MatrixView multiply(const WeightMatrix& w, MatrixView x) = 0;
+  // The same where w x are logits and only the `n_best` largest are wanted, 1..kMostBest; 0 = the
+  // logits themselves.
+  virtual Scores score(const WeightMatrix& w, MatrixView x, int n_best) = 0;
 
   // Raw keys and values of a committed position, for tests: [n_kv_heads * head_dim] each.
   virtual void read_kv(int layer, int position, int sequence, std::span<float> k,

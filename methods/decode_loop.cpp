@@ -45,19 +45,13 @@ int32_t prefill(engine::Session& target, const TurnRequest& request, base::Rng& 
   engine::Row row;
   row.token = request.prompt.back();
   row.top = request.sampling.greedy();
-  row.logits = !row.top;
+  row.logits = false;
+  if (!row.top) row.chance = rng.uniform();
   engine::ForwardRequest last;
   last.rows = {&row, 1};
+  last.sampling = &request.sampling;
   const engine::ForwardResult result = target.forward(last);
-  int32_t first = -1;
-  if (request.sampling.greedy()) {
-    first = result.top[0];
-  } else {
-    std::vector<double> prob;
-    engine::WarpScratch scratch;
-    engine::warp(result.logits_row(0), request.sampling, prob, scratch);
-    first = engine::draw(prob, rng);
-  }
+  const int32_t first = row.top ? result.top[0] : result.drawn[0];
   const int root = 0;
   target.commit({&root, 1});
   return first;

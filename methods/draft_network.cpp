@@ -181,7 +181,9 @@ int DraftNetwork::add(const Row& row) {
   r.embedding = static_cast<int32_t>(i);
   r.parent = row.parent;
   r.block = row.block;
-  r.logits = r.hidden = row.read;
+  r.logits = row.read && best_ == 0;
+  r.best = row.read && best_ > 0;
+  r.hidden = row.read;
   rows_.push_back(r);
   return kept_rows_ + static_cast<int>(i);
 }
@@ -318,7 +320,7 @@ void DraftNetwork::lstm_row(std::span<const float> in, std::span<float> state) {
   }
 }
 
-void DraftNetwork::run(FunctionRef<void(int row, std::span<const float> logits)> look) {
+void DraftNetwork::run(Look look) {
   EVALRUN_CHECK(!staged_.empty(), "a draft forward without rows");
   const size_t n = staged_.size();
   const auto d = static_cast<size_t>(d_);
@@ -336,6 +338,8 @@ void DraftNetwork::run(FunctionRef<void(int row, std::span<const float> logits)>
   request.rows = rows_;
   request.embeddings = {inputs_.data(), static_cast<int>(n), width};
   request.extend = extend_;
+  request.best = best_;
+  request.log_sums = log_sums_;
   // EAGLE-3 hands on the stream in front of the final norm.
   const int last = net_->config().n_layers;
   const bool paired = options_.input == Input::kPaired;
@@ -352,7 +356,8 @@ void DraftNetwork::run(FunctionRef<void(int row, std::span<const float> logits)>
   kept_rows_ += static_cast<int>(n);
   staged_.clear();
   for (size_t i = 0; i < n; ++i)
-    if (rows_[i].logits) look(static_cast<int>(before + i), result.logits_row(static_cast<int>(i)));
+    if (rows_[i].logits || rows_[i].best)
+      look(static_cast<int>(before + i), result.scores(static_cast<int>(i)));
 }
 
 std::span<const float> DraftNetwork::feature(int row) const {

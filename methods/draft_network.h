@@ -40,6 +40,9 @@ class DraftNetwork {
   int capacity() const { return session_->capacity(); }
   void reset();
   void rewind(int pairs);
+  // What is looked at from now on: the `best` likeliest tokens (and the log of the sum over all),
+  // or with 0, the default, logits.
+  void want_best(int best, bool log_sums = false) { best_ = best, log_sums_ = log_sums; }
 
   // ---- One forward: begin, add rows, run, look at outputs. ----
   // With `extend` the rows of the forwards before stay, and numbers count on from theirs.
@@ -55,12 +58,13 @@ class DraftNetwork {
     int parent = -1;    // row, -1 = the committed pairs
     int block = -1;     // rows of one block see each other
     int previous = -1;  // whose LSTM state it goes on from; -1 = that of the last committed pair
-    bool read = false;  // its logits and feature are wanted
+    bool read = false;  // its scores and feature are wanted
   };
   // Copies what it is given. Returns the row's number.
   int add(const Row& row);
-  // `look(row, logits)` for each row that is read, in order; logits over the draft vocabulary.
-  void run(FunctionRef<void(int row, std::span<const float> logits)> look);
+  // `look(row, scores)` for each row that is read, in order; over the draft vocabulary.
+  using Look = FunctionRef<void(int row, const engine::RowScores& scores)>;
+  void run(Look look);
   // Predicted feature of a row that was read; valid until a run that does not extend its own.
   std::span<const float> feature(int row) const;
   // Appends rows of the last run to the committed pairs.
@@ -111,6 +115,8 @@ class DraftNetwork {
   std::vector<float> lstm_in_, gates_;
   int kept_rows_ = 0;
   bool extend_ = false;
+  int best_ = 0;
+  bool log_sums_ = false;
 };
 
 // Parts of an adapter that are a decoder layer, and the shape of such layers (config.n_heads ...).

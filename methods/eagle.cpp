@@ -47,9 +47,9 @@ class PairDrafter : public Drafter {
 
  protected:
   static constexpr int kChunk = 256;  // pairs of one forward
-  using Look = FunctionRef<void(int row, std::span<const float> logits)>;
+  using Look = DraftNetwork::Look;
 
-  // Commits pairs up to `pairs`; `last` sees the logits of the last one. Returns that one's row.
+  // Commits pairs up to `pairs`; `last` sees the scores of the last one. Returns that one's row.
   int feed(std::span<const int32_t> sequence, int pairs, std::optional<Look> last) {
     int row = -1;
     while (network_->length() < pairs) {
@@ -65,7 +65,7 @@ class PairDrafter : public Drafter {
         row = network_->add(r);
         path_.push_back(row);
       }
-      const auto nobody = [](int, std::span<const float>) {};
+      const auto nobody = [](int, const engine::RowScores&) {};
       network_->run(last.has_value() ? *last : Look(nobody));
       network_->commit(path_);
     }
@@ -108,6 +108,7 @@ class StaticDrafter final : public PairDrafter {
   void start(const GenerationContext& context) override {
     choices_.start(context, draws_, tree_.plan().size() + 1, tree_.plan().width(), network_->ids(),
                    vocab_size_);
+    network_->want_best(choices_.best());
     PairDrafter::start(context);
   }
 
@@ -115,7 +116,7 @@ class StaticDrafter final : public PairDrafter {
     choices_.clear();
     tree_.clear();
     // The root's choices come from the last pair of the text.
-    const auto root = [&](int, std::span<const float> logits) { choices_.note(0, logits); };
+    const auto root = [&](int, const engine::RowScores& scores) { choices_.note(0, scores); };
     const int last = feed(sequence, static_cast<int>(sequence.size()) - 1, Look(root));
     const auto feature = network_->feature(last);
     root_feature_.assign(feature.begin(), feature.end());
@@ -153,8 +154,8 @@ class StaticDrafter final : public PairDrafter {
     }
     if (rows_.empty()) return;
     size_t next = 0;  // rows are looked at in the order they were added
-    const auto look = [&](int, std::span<const float> logits) {
-      choices_.note(rows_[next++], logits);
+    const auto look = [&](int, const engine::RowScores& scores) {
+      choices_.note(rows_[next++], scores);
     };
     network_->run(Look(look));
   }
@@ -185,6 +186,7 @@ class DynamicDrafter final : public PairDrafter {
     candidates_.reserve(k + static_cast<size_t>(options.levels) * k * k);
     order_.reserve(candidates_.capacity());
     node_of_.reserve(candidates_.capacity() + 1);
+    network_->want_best(options.k, true);
     row_worth_ = price_(2) - 1;
     for (int n = 3; n <= 64; ++n) row_worth_ = std::min(row_worth_, (price_(n) - 1) / (n - 1));
   }
@@ -192,7 +194,7 @@ class DynamicDrafter final : public PairDrafter {
   void draft(std::span<const int32_t> sequence, int max_depth, TokenTree& tree) override {
     candidates_.clear();
     spent_ = network_->relative_cost();
-    const auto root = [&](int, std::span<const float> logits) { note(-1, -1, 1, 0, logits); };
+    const auto root = [&](int, const engine::RowScores& scores) { note(-1, -1, 1, 0, scores); };
     const int last = feed(sequence, static_cast<int>(sequence.size()) - 1, Look(root));
     const auto feature = network_->feature(last);
     root_feature_.assign(feature.begin(), feature.end());
@@ -216,12 +218,10 @@ class DynamicDrafter final : public PairDrafter {
   };
 
   // The k best choices behind a node.
-  void note(int parent, int row, int level, double log_prob, std::span<const float> logits) {
-    engine::top_k(logits, options_.k, best_, scratch_);
-    const double first = std::log(engine::probability(logits, best_[0].token));
-    for (const engine::TokenLogit& b : best_)
+  void note(int parent, int row, int level, double log_prob, const engine::RowScores& scores) {
+    for (const engine::TokenLogit& b : scores.best)
       candidates_.push_back({network_->token(b.token), parent, row, level,
-                             log_prob + first + (static_cast<double>(b.logit) - best_[0].logit)});
+                             log_prob + (static_cast<double>(b.logit) - scores.log_sum)});
   }
 
   // Stable: the likelier first, then the one seen first, so that parents stand before children.
@@ -253,10 +253,10 @@ class DynamicDrafter final : public PairDrafter {
       network_->add(r);
     }
     size_t next = 0;
-    const auto look = [&](int row, std::span<const float> logits) {
+    const auto look = [&](int row, const engine::RowScores& scores) {
       const int parent = expanded_[next++];
       const double log_prob = candidates_[static_cast<size_t>(parent)].log_prob;
-      note(parent, row, level + 1, log_prob, logits);
+      note(parent, row, level + 1, log_prob, scores);
     };
     network_->run(Look(look));
     return true;
@@ -311,8 +311,6 @@ class DynamicDrafter final : public PairDrafter {
   std::vector<Candidate> candidates_;
   std::vector<int> order_, expanded_, node_of_;
   std::vector<float> root_feature_;
-  std::vector<engine::TokenLogit> best_;
-  engine::WarpScratch scratch_;
 };
 
 struct Opened {

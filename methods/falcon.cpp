@@ -44,7 +44,8 @@ class FalconDrafter final : public Drafter {
     choices_.start(context, draws_, (tree_.plan().size() + 1) * k_, tree_.plan().width(),
                    network_->ids(), vocab_size_);
     const int ready = static_cast<int>(context.prompt.size()) - 1;
-    const auto nobody = [](int, std::span<const float>) {};
+    network_->want_best(choices_.best());
+    const auto nobody = [](int, const engine::RowScores&) {};
     feed(context.prompt, 0, ready, 0, Look(nobody));
   }
 
@@ -54,8 +55,8 @@ class FalconDrafter final : public Drafter {
     choices_.clear();
     tree_.clear();
     const int root_begin = pairs - k_;
-    const auto look = [&](int row, std::span<const float> logits) {
-      choices_.note(row - root_rows_, logits);
+    const auto look = [&](int row, const engine::RowScores& scores) {
+      choices_.note(row - root_rows_, scores);
     };
     const int first = std::min(network_->length(), root_begin);
     network_->rewind(first);
@@ -80,7 +81,7 @@ class FalconDrafter final : public Drafter {
 
  private:
   static constexpr int kChunk = 256;
-  using Look = FunctionRef<void(int row, std::span<const float> logits)>;
+  using Look = DraftNetwork::Look;
 
   // Commits pairs [first, pairs), in blocks of k; the last `read` rows are looked at.
   void feed(std::span<const int32_t> sequence, int first, int pairs, int read, Look look) {
@@ -159,10 +160,10 @@ class FalconDrafter final : public Drafter {
     }
     if (blocks_.empty()) return;
     size_t next = 0;
-    const auto look = [&](int, std::span<const float> logits) {
+    const auto look = [&](int, const engine::RowScores& scores) {
       choices_.note(blocks_[next / static_cast<size_t>(k_)] * k_ +
                         static_cast<int>(next % static_cast<size_t>(k_)),
-                    logits);
+                    scores);
       ++next;
     };
     network_->run(Look(look));

@@ -125,10 +125,10 @@ void MaskDrafter::take_masks(std::span<const int> path) {
     const std::span<const float> state = result_.hidden_row(first + j);
     std::copy(state.begin(), state.end(), states_.begin() + static_cast<ptrdiff_t>(j) * d);
   }
-  const engine::MatrixView logits =
-      target_->multiply(*weights_.head, {states_.data(), plan_.masks, d});
+  const engine::Scores scores =
+      target_->score(*weights_.head, {states_.data(), plan_.masks, d}, choices_.best());
   choices_.clear();
-  for (int j = skipped_; j < plan_.masks; ++j) choices_.note(j, logits.row(j));
+  for (int j = skipped_; j < plan_.masks; ++j) choices_.note(j, scores.row(j));
   drafted_ = true;
 }
 

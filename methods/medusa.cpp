@@ -25,8 +25,8 @@ class MedusaDrafter final : public Drafter {
   void draft(std::span<const int32_t>, int max_depth, TokenTree& tree) override {
     const int depth = std::min(max_depth, tree_.depth());
     const engine::MatrixView known = target_->hidden_features();
-    heads_->look(*target_, known.row(known.rows - 1), depth,
-                 [&](int head, std::span<const float> logits) { choices_.note(head, logits); });
+    heads_->look(*target_, known.row(known.rows - 1), depth, choices_.best(),
+                 [&](int head, const engine::RowScores& scores) { choices_.note(head, scores); });
     tree_.clear();
     for (int level = 1; level <= depth; ++level)
       tree_.add_level(

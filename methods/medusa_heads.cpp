@@ -42,8 +42,8 @@ void MedusaHeads::read_head(AdapterReader& adapter, engine::WeightStorage storag
   heads_.push_back(std::move(head));
 }
 
-void MedusaHeads::look(engine::Session& session, std::span<const float> hidden, int n,
-                       FunctionRef<void(int head, std::span<const float> logits)> see) {
+void MedusaHeads::look(engine::Session& session, std::span<const float> hidden, int n, int n_best,
+                       FunctionRef<void(int head, const engine::RowScores& scores)> see) {
   const auto d = static_cast<size_t>(d_);
   for (size_t k = 0; k < static_cast<size_t>(n); ++k) {
     float* h = hidden_.data() + k * d;
@@ -57,13 +57,13 @@ void MedusaHeads::look(engine::Session& session, std::span<const float> hidden, 
     }
   }
   if (outputs_.size() == 1 && n > 1) {  // tied: one pass over the matrix for all heads
-    const engine::MatrixView y = session.multiply(*outputs_[0], {hidden_.data(), n, d_});
+    const engine::Scores y = session.score(*outputs_[0], {hidden_.data(), n, d_}, n_best);
     for (int k = 0; k < n; ++k) see(k, y.row(k));
     return;
   }
   for (int k = 0; k < n; ++k) {
     const auto& w = *outputs_[std::min(static_cast<size_t>(k), outputs_.size() - 1)];
-    see(k, session.multiply(w, {hidden_.data() + static_cast<size_t>(k) * d, 1, d_}).row(0));
+    see(k, session.score(w, {hidden_.data() + static_cast<size_t>(k) * d, 1, d_}, n_best).row(0));
   }
 }
 

@@ -22,9 +22,10 @@ class MedusaHeads {
   // What a look reads, as a share of what a forward of the target reads.
   double relative_cost() const { return relative_cost_; }
 
-  // Logits of the first `n` heads at one final hidden state, [draft ids] each.
-  void look(engine::Session& session, std::span<const float> hidden, int n,
-            FunctionRef<void(int head, std::span<const float> logits)> see);
+  // The first `n` heads at one final hidden state, over the draft ids: the `n_best` likeliest, 0 =
+  // logits.
+  void look(engine::Session& session, std::span<const float> hidden, int n, int n_best,
+            FunctionRef<void(int head, const engine::RowScores& scores)> see);
 
  private:
   struct Head {

@@ -44,21 +44,31 @@ int32_t ModelDrafter::feed(std::span<const int32_t> tokens, int level, double& c
     row.token = tokens[i];
     row.parent = static_cast<int32_t>(i) - 1;
     const bool last = i + 1 == tokens.size();
-    row.top = last && by_top();
+    row.best = last && by_top() && length_.watches_confidence();
+    row.top = last && by_top() && !row.best;
     row.logits = last && !by_top();
     rows_.push_back(row);
     path_.push_back(static_cast<int>(i));
   }
   engine::ForwardRequest request;
   request.rows = rows_;
+  request.best = 1;
+  request.log_sums = true;
   if (!options_.skip.empty()) request.skip = &options_.skip;
   const engine::ForwardResult result = session_->forward(request);
   session_->commit(path_);
   const int last = static_cast<int>(tokens.size()) - 1;
-  if (by_top()) return id_of(result.top[static_cast<size_t>(last)]);
+  if (rows_.back().top) return id_of(result.top[static_cast<size_t>(last)]);
+  if (rows_.back().best) {
+    const engine::RowScores scores = result.scores(last);
+    confidence = std::exp(static_cast<double>(scores.best[0].logit) - scores.log_sum);
+    return id_of(scores.best[0].token);
+  }
   const auto logits = result.logits_row(last).first(static_cast<size_t>(options_.common_vocab));
   const int32_t output = choose(logits, level);
-  if (length_.watches_confidence()) confidence = engine::probability(logits, output);
+  if (length_.watches_confidence())
+    confidence = std::exp(static_cast<double>(logits[static_cast<size_t>(output)]) -
+                          engine::log_sum(logits));
   return id_of(output);
 }
 

@@ -52,8 +52,7 @@ class ModelDrafter final : public Drafter {
   bool draws() const { return !sampling_.greedy() && !options_.point_mass; }
   // Whether the draft model's own top token is all that is wanted, and none of its ids is cut.
   bool by_top() const {
-    return !draws() && !length_.watches_confidence() &&
-           (!options_.ids.empty() || options_.common_vocab == options_.draft_vocab);
+    return !draws() && (!options_.ids.empty() || options_.common_vocab == options_.draft_vocab);
   }
   int32_t id_of(int32_t output) const {
     return options_.ids.empty() ? output : options_.ids[static_cast<size_t>(output)];

@@ -30,6 +30,7 @@ void SpeculativeMethod::start(const GenerationContext& context) {
   side_.read.reserve(engine::kMaxRows);
   tested_.reserve(engine::kMaxRows);
   path_.reserve(engine::kMaxRows);
+  chances_.reserve(engine::kMaxRows);
   verifier_->reserve(engine::kMaxRows);
   drafter_->start(context);
 }
@@ -44,8 +45,20 @@ SpeculativeMethod::Budget SpeculativeMethod::budget() const {
   return {std::min(wanted, room) - 1, room};
 }
 
+bool SpeculativeMethod::target_draws() const {
+  if (context_.sampling.greedy() || typical_ || !context_.target->draws_cheaply()) return false;
+  for (int node = 1; node < tree_.size(); ++node)
+    if (!drafter_->q_of(node).empty()) return false;
+  return true;
+}
+
 engine::ForwardResult SpeculativeMethod::forward() {
   const bool greedy = context_.sampling.greedy();
+  ahead_ = target_draws();
+  if (ahead_) {
+    chances_.resize(static_cast<size_t>(tree_.depth()) + 1);
+    chance_->look_ahead(chances_);
+  }
   const SideInputs inputs = drafter_->side_inputs();
   bool masks = false;
   rows_.clear();
@@ -53,8 +66,9 @@ engine::ForwardResult SpeculativeMethod::forward() {
     engine::Row row;
     row.token = tree_.token[i];
     row.parent = tree_.parent[i];
-    row.top = greedy;
-    row.logits = !greedy;
+    row.top = greedy || ahead_;
+    row.logits = !row.top;
+    if (ahead_) row.chance = chances_[static_cast<size_t>(tree_.level[i])];
     rows_.push_back(row);
   }
   for (size_t i = 0; i < side_.token.size(); ++i) {
@@ -76,6 +90,7 @@ engine::ForwardResult SpeculativeMethod::forward() {
   }
   engine::ForwardRequest request;
   request.rows = rows_;
+  request.sampling = &context_.sampling;
   if (masks) {
     request.embeddings = inputs.embeddings;
     request.prefix = inputs.prefix;
@@ -117,8 +132,10 @@ StepOutcome SpeculativeMethod::step(PhaseTimer& timer) {
   const engine::ForwardResult result = forward();
   const auto logits_of = [&result](int node) { return result.logits_row(node); };
   const auto top_of = [&result](int node) { return result.top[static_cast<size_t>(node)]; };
-  const TargetView target = context_.sampling.greedy() ? TargetView::with_top(top_of)
-                                                       : TargetView::with_logits(logits_of);
+  const auto drawn_of = [&result](int node) { return result.drawn[static_cast<size_t>(node)]; };
+  const TargetView target = ahead_                       ? TargetView::with_draws(top_of, drawn_of)
+                            : context_.sampling.greedy() ? TargetView::with_top(top_of)
+                                                         : TargetView::with_logits(logits_of);
   const auto q_of = [this](int node) { return drafter_->q_of(node); };
   const Verifier::Result verdict =
       verifier_->verify(tree_, target, q_of, *chance_, drafter_->max_accepted());

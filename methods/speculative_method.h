@@ -29,7 +29,7 @@ class SpeculativeMethod final : public DecodingMethod {
   // faults, negative controls and methods/replay.h only.
   struct Verdict {
     const TokenTree& tree;
-    const TargetView& target;  // logits only under sampling, as the verifier needs them
+    const TargetView& target;  // logits only where the verifier needs them
     std::vector<int>& path;
     int32_t& bonus;
     int64_t step;
@@ -47,6 +47,9 @@ class SpeculativeMethod final : public DecodingMethod {
   };
   Budget budget() const;
   engine::ForwardResult forward();
+  // Whether the target draws the tokens of this step's nodes: where it does so cheaply and no
+  // verification needs a law.
+  bool target_draws() const;
   void note_tested();
 
   std::unique_ptr<Drafter> drafter_;
@@ -60,6 +63,8 @@ class SpeculativeMethod final : public DecodingMethod {
   SideRows side_;
   std::vector<engine::Row> rows_;
   std::vector<TestedNode> tested_;
+  bool ahead_ = false;             // target_draws()
+  std::vector<double> chances_;    // [level] of its draws
   std::vector<int> path_;          // accepted nodes with the root in front
   std::vector<int32_t> sequence_;  // prompt and everything emitted, the root last
   int64_t step_ = 0;

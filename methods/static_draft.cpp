@@ -26,12 +26,16 @@ void RankedChoices::clear() {
   for (List& list : lists_) list.tokens.clear();
 }
 
-void RankedChoices::note(int list, std::span<const float> logits) {
+void RankedChoices::note(int list, const engine::RowScores& scores) {
   List& to = lists_[static_cast<size_t>(list)];
   to.tokens.clear();
-  if (draws_) return draw(to, logits);
-  engine::top_k(logits, width_, best_, scratch_);
-  for (const engine::TokenLogit& best : best_)
+  if (draws_) return draw(to, scores.logits);
+  std::span<const engine::TokenLogit> ranked = scores.best;
+  if (best() == 0) {
+    engine::top_k(scores.logits, width_, best_, scratch_);
+    ranked = best_;
+  }
+  for (const engine::TokenLogit& best : ranked)
     to.tokens.push_back(ids_->empty() ? best.token : (*ids_)[static_cast<size_t>(best.token)]);
 }
 

@@ -23,7 +23,9 @@ class RankedChoices {
   void start(const GenerationContext& context, bool draws, int lists, int width,
              const std::vector<int32_t>& ids, int vocab_size);
   void clear();  // before each step
-  void note(int list, std::span<const float> logits);
+  // How many of a place's best tokens are looked at, 0 where logits must be.
+  int best() const { return draws_ || width_ > engine::kMostBest ? 0 : width_; }
+  void note(int list, const engine::RowScores& scores);
   // -1 when the list has not so many: fewer can be drawn than asked for.
   int32_t token(int list, int rank) const;
   // What the first of a list was drawn from, over the target's ids; empty when it was not drawn.

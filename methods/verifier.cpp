@@ -64,10 +64,24 @@ int32_t TargetView::top(int node) const {
   return token;
 }
 
+int32_t TargetView::drawn(int node) const {
+  const int32_t token = (*drawn_)(node);
+  EVALRUN_CHECK(token >= 0, "node {}: the forward was not asked for a draw", node);
+  return token;
+}
+
 std::span<const float> TargetView::logits(int node) const {
-  EVALRUN_CHECK(logits_.has_value(), "node {}: the target was asked for top tokens only", node);
+  EVALRUN_CHECK(logits_.has_value(), "node {}: the target was asked for tokens only", node);
   return (*logits_)(node);
 }
+
+int32_t Chance::draw_token(std::span<const float> logits, const engine::SamplingParams& sampling,
+                           engine::WarpScratch& scratch) {
+  engine::warp(logits, sampling, scratch.weights, scratch);
+  return draw(scratch.weights);
+}
+
+void Chance::pass() { throw base::InternalError("this chance made no draws in advance"); }
 
 // The children of all nodes alive that hold `token`, into next_. One pass over the tree, as parents
 // stand before their children.
@@ -157,18 +171,23 @@ Verifier::Result Verifier::verify(const TokenTree& tree, const TargetView& targe
       token = target.top(node);
       match(tree, token);
     } else {
-      engine::warp(target.logits(node), sampling_, p_, scratch_);
       bool drawn = false;  // whether any child comes from a known distribution
       for (int child = next_child(tree, node, node); child >= 0 && !drawn;
            child = next_child(tree, node, child))
         drawn = !q_of(child).empty();
       if (drawn) {
+        engine::warp(target.logits(node), sampling_, p_, scratch_);
         const int accepted = accept_child(tree, node, q_of, chance);
         next_.clear();
         if (accepted >= 0) next_.push_back(accepted);
         token = accepted >= 0 ? tree.token[static_cast<size_t>(accepted)] : chance.draw(p_);
       } else {
-        token = chance.draw(p_);
+        if (target.has_draws()) {
+          token = target.drawn(node);
+          chance.pass();
+        } else {
+          token = chance.draw_token(target.logits(node), sampling_, scratch_);
+        }
         match(tree, token);
       }
     }

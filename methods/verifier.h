@@ -21,27 +21,32 @@
 
 namespace evalrun::methods {
 
-// The target's logits after a node, or the index of the largest of them.
+// The target's logits after a node, or the index of the largest of them, or a draw from its law.
 using LogitsOf = FunctionRef<std::span<const float>(int node)>;
-using TopOf = FunctionRef<int32_t(int node)>;
+using TokenOf = FunctionRef<int32_t(int node)>;
 
-// What the target says after each node; asked only for visited nodes. Rule G needs one token a
-// node, all other rules need logits: a forward that computed tokens alone spares the logits of a
+// What the target says after each node; asked only for visited nodes. Rules G and X need one token
+// a node, all other rules need logits: a forward that computed tokens alone spares the logits of a
 // whole vocabulary per row. Borrows what it is made from.
 class TargetView {
  public:
-  static TargetView with_logits(LogitsOf logits) { return {logits, std::nullopt}; }
-  static TargetView with_top(TopOf top) { return {std::nullopt, top}; }
+  static TargetView with_logits(LogitsOf logits) { return {logits, std::nullopt, std::nullopt}; }
+  static TargetView with_top(TokenOf top) { return {std::nullopt, top, std::nullopt}; }
+  // Drawn with the chances that Chance gives the nodes of each level, in order of levels.
+  static TargetView with_draws(TokenOf top, TokenOf drawn) { return {std::nullopt, top, drawn}; }
   // Ties: the smallest index. Found in the logits when those are what there is.
   int32_t top(int node) const;
-  // InternalError when the target was asked for its top tokens only.
+  bool has_draws() const { return drawn_.has_value(); }
+  int32_t drawn(int node) const;
+  // InternalError when the target was asked for tokens only.
   std::span<const float> logits(int node) const;
 
  private:
-  TargetView(std::optional<LogitsOf> logits, std::optional<TopOf> top)
-      : logits_(logits), top_(top) {}
+  TargetView(std::optional<LogitsOf> logits, std::optional<TokenOf> top,
+             std::optional<TokenOf> drawn)
+      : logits_(logits), top_(top), drawn_(drawn) {}
   std::optional<LogitsOf> logits_;
-  std::optional<TopOf> top_;
+  std::optional<TokenOf> top_, drawn_;
 };
 // q_of(node) = the distribution the node's parent drew its *first* child from, the same for all
 // siblings; empty = the node was chosen deterministically. May be shorter than the vocabulary (a
@@ -54,7 +59,7 @@ enum class Siblings {
   kIndependent,         // each from q itself; equal siblings must stay in the tree
 };
 
-// The two questions the rules ask of chance. Apart from the Rng behind it, so that tests can walk
+// The questions the rules ask of chance. Apart from the Rng behind it, so that tests can walk
 // through all answers and add up exact probabilities.
 class Chance {
  public:
@@ -62,11 +67,26 @@ class Chance {
   // True with probability min(1, target_prob / draft_prob); draft_prob > 0.
   virtual bool accept(double target_prob, double draft_prob) = 0;
   virtual int32_t draw(std::span<const double> prob) = 0;
+  // From the law of these logits.
+  virtual int32_t draw_token(std::span<const float> logits, const engine::SamplingParams& sampling,
+                             engine::WarpScratch& scratch);
+  // A token was drawn in advance with what would have come next.
+  virtual void pass();
 };
 
 class RngChance final : public Chance {
  public:
   explicit RngChance(base::Rng& rng) : rng_(rng) {}
+  // What the next draw_token() calls will use, if nothing else is asked in between.
+  void look_ahead(std::span<double> chances) const {
+    base::Rng ahead = rng_;
+    for (double& chance : chances) chance = ahead.uniform();
+  }
+  int32_t draw_token(std::span<const float> logits, const engine::SamplingParams& sampling,
+                     engine::WarpScratch& scratch) override {
+    return engine::draw(logits, sampling, rng_.uniform(), scratch);
+  }
+  void pass() override { rng_.next(); }
   bool accept(double target_prob, double draft_prob) override {
     return rng_.uniform() * draft_prob < target_prob;
   }
@@ -109,8 +129,9 @@ class Verifier {
   // the longest.
   // The tree must have been fixed before any of the randomness used here. Stops behind an accepted
   // token only by the loop's stop rule, not here.
-  // `target` must offer logits unless sampling is greedy. A token accepted behind `max_accepted`
-  // others becomes the bonus and ends the walk: as lossless, one token shorter.
+  // `target` must offer logits unless sampling is greedy, or has drawn and no draft was. A token
+  // accepted behind `max_accepted` others becomes the bonus and ends the walk: as lossless, one
+  // token shorter.
   Result verify(const TokenTree& tree, const TargetView& target, QOf q_of, Chance& chance,
                 int max_accepted = engine::kMaxRows);
   // Avoids growth during steps: room for `depth` accepted nodes.

@@ -77,8 +77,8 @@ class CpuBackend final : public Backend {
   std::string isa() const override { return kernels_.name; }
   int n_threads() const override { return pool_.size(); }
 
-  void forward(const ForwardPlan& plan, const ForwardRequest& request,
-               ForwardResult& result) override {
+  void forward(const ForwardPlan& plan, const ForwardRequest& request, ForwardResult& result,
+               Answers& answers) override {
     plan_ = &plan;
     request_ = &request;
     prepare();
@@ -89,8 +89,7 @@ class CpuBackend final : public Backend {
     residual_views_.clear();
     for (Rows& r : residual_) residual_views_.push_back({r.row(0), plan.n_rows(), c_.d_model});
     result.residual = residual_views_;
-    finish_top();
-    result.top = top_;
+    finish_top(answers);
   }
 
   void commit(std::span<const int> rows, int first, int sequence) override {
@@ -191,11 +190,11 @@ class CpuBackend final : public Backend {
     gate_.ensure(rows, static_cast<size_t>(c_.d_ffn));
     up_.ensure(rows, static_cast<size_t>(c_.d_ffn));
     hidden_.ensure(plan_->hidden_rows().size(), d);
-    const size_t heads = plan_->logit_rows().size() + plan_->top_rows().size();
+    const size_t heads = plan_->logit_rows().size() + plan_->answer_rows().size();
     head_in_.ensure(kernels_, model_->head().storage(), heads, c_.d_model);
     normed_.ensure(heads, d);
     logits_.ensure(plan_->logit_rows().size(), static_cast<size_t>(c_.n_logits()));
-    if (const size_t top = plan_->top_rows().size(); top > 0) {
+    if (const size_t top = plan_->answer_rows().size(); top > 0) {
       strip_panels_ = top <= 16 ? 48 : 12;  // so that a strip of logits stays in the cache
       for (Best& b : best_) {
         b.logits.ensure(top, static_cast<size_t>(strip_panels_) * kLanes);
@@ -464,7 +463,7 @@ class CpuBackend final : public Backend {
     const WeightMatrix& w = model_->head();
     const auto& hidden = plan_->hidden_rows();
     const auto& logits = plan_->logit_rows();
-    const auto& top = plan_->top_rows();
+    const auto& top = plan_->answer_rows();
     const auto normed = [&](int32_t row, float* to) {
       norm(model_->final_norm(), s.x.row(static_cast<size_t>(row)), to);
     };
@@ -522,9 +521,8 @@ class CpuBackend final : public Backend {
     }
   }
 
-  void finish_top() {
-    const auto& rows = plan_->top_rows();
-    top_.assign(static_cast<size_t>(n()), -1);
+  void finish_top(Answers& answers) {
+    const auto& rows = plan_->answer_rows();
     for (size_t i = 0; i < rows.size(); ++i) {
       float value = -__builtin_inff();
       int32_t token = -1;
@@ -535,7 +533,7 @@ class CpuBackend final : public Backend {
           const int32_t t = static_cast<int32_t>(b.block.row(i)[lane]) * kLanes + lane;
           if (token < 0 || v > value || (v == value && t < token)) value = v, token = t;
         }
-      top_[static_cast<size_t>(rows[i])] = token;
+      answers.set_top(rows[i], token);
     }
   }
 
@@ -561,7 +559,6 @@ class CpuBackend final : public Backend {
   PreparedRows product_in_;
   std::vector<Rows> residual_;
   std::vector<MatrixView> residual_views_;
-  std::vector<int32_t> top_;
   bool own_ = false;
   int strip_panels_ = 0;
   std::atomic<int> next_unit_{0}, next_strip_{0};

@@ -68,8 +68,8 @@ class ReferenceBackend final : public Backend {
   std::string isa() const override { return "reference"; }
   int n_threads() const override { return 1; }
 
-  void forward(const ForwardPlan& plan, const ForwardRequest& request,
-               ForwardResult& result) override {
+  void forward(const ForwardPlan& plan, const ForwardRequest& request, ForwardResult& result,
+               Answers& answers) override {
     const size_t n = static_cast<size_t>(plan.n_rows());
     const size_t d = static_cast<size_t>(c_.d_model);
     std::vector<Floats> x(n, Floats(d));
@@ -116,13 +116,11 @@ class ReferenceBackend final : public Backend {
           model_->head(), norm(x[static_cast<size_t>(i)], model_->final_norm()));
       logits_.insert(logits_.end(), y.begin(), y.end());
     }
-    top_.assign(n, -1);
-    for (const int32_t i : plan.top_rows()) {
+    for (const int32_t i : plan.answer_rows()) {
       const Floats y = cpu::reference_product(
           model_->head(), norm(x[static_cast<size_t>(i)], model_->final_norm()));
-      top_[static_cast<size_t>(i)] = argmax(y);
+      answers.set_top(i, argmax(y));
     }
-    result.top = top_;
     result.hidden = {hidden_.data(), static_cast<int>(plan.hidden_rows().size()), c_.d_model};
     result.logits = {logits_.data(), static_cast<int>(plan.logit_rows().size()), c_.n_logits()};
   }
@@ -366,7 +364,6 @@ class ReferenceBackend final : public Backend {
   std::vector<MatrixView> residual_views_;
   std::vector<Floats> paired_;  // [row] the embedding beside it
   Floats hidden_, logits_, product_;
-  std::vector<int32_t> top_;
 };
 
 }  // namespace

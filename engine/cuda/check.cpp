@@ -18,7 +18,13 @@ void throw_device_error(cudaError_t error, const char* what, const char* file, i
                         "the weight format, or free the GPU of other programs (nvidia-smi)");
     case cudaErrorInvalidValue:
     case cudaErrorInvalidConfiguration:
+    case cudaErrorInvalidResourceHandle:
+    case cudaErrorLaunchOutOfResources:
+    case cudaErrorStreamCaptureUnsupported:
+    case cudaErrorStreamCaptureInvalidated:
       throw base::InternalError(text);  // of ours: the device goes on
+    case cudaErrorInvalidDeviceFunction:
+    case cudaErrorUnsupportedPtxVersion:
     case cudaErrorNoKernelImageForDevice:
       throw base::usage_error(text, "build for this GPU: cmake --preset cuda-all");
     default:

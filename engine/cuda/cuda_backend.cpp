@@ -3,11 +3,12 @@
 //
 //   record, embeddings -> device | embed | per layer: norm, q k v, rotate (keys and values
 //   written), attention, o (+= residual), norm, gate up (silu), down (+= residual) | norm, head,
-//   argmax | -> host
+//   answers (best tokens, draws) | -> host
 //
 // A prefill chunk writes keys and values to the cache at once, all other rows to memory of their
 // own, from where commit() copies.
 #include <algorithm>
+#include <bit>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
@@ -15,6 +16,7 @@
 
 #include "engine/backend.h"
 #include "engine/base/error.h"
+#include "engine/cuda/answer_buffers.h"
 #include "engine/cuda/attention.h"
 #include "engine/cuda/dense.h"
 #include "engine/cuda/device_model.h"
@@ -40,9 +42,10 @@ struct Stream {
 };
 
 constexpr int kLeastRows = 16;
+constexpr int kFewLogits = 2;   // rows whose logits are sent unasked: they will be read
 constexpr int kDenseRows = 64;  // of a prefill chunk, from which on cuBLAS multiplies
 
-class CudaBackend final : public Backend {
+class CudaBackend final : public Backend, public LogitSource {
  public:
   CudaBackend(std::shared_ptr<const Model> model, const SessionOptions& options, int device)
       : model_(std::move(model)),
@@ -78,8 +81,8 @@ class CudaBackend final : public Backend {
   std::string isa() const override { return isa_; }
   int n_threads() const override { return 1; }
 
-  void forward(const ForwardPlan& plan, const ForwardRequest& request,
-               ForwardResult& result) override {
+  void forward(const ForwardPlan& plan, const ForwardRequest& request, ForwardResult& result,
+               Answers& answers) override {
     EVALRUN_CUDA(cudaSetDevice(device_));
     if (under_way_) wait();  // one that failed half queued: it still reads what is written below
     StepOptions o;
@@ -89,8 +92,9 @@ class CudaBackend final : public Backend {
     o.prefix_length = request.prefix == nullptr ? 0 : request.prefix->length;
     o.prefix_per_head =
         request.prefix != nullptr && request.prefix->heads == c_.n_heads && o.group > 1;
-    record_.build(plan, o);
+    record_.build(plan, request.rows, o);
     request_ = &request;
+    answer_shape_ = answer_shape(answers.n_best());
     low_rank_ = request.low_rank == nullptr
                     ? nullptr
                     : &low_ranks_.get(*request.low_rank, device_, stream_->handle);
@@ -111,23 +115,28 @@ class CudaBackend final : public Backend {
     const StepShape& s = record_.shape();
     direct_ = s.direct;
     result.logits = {logits_host_.as<float>(), s.logits, c_.n_logits()};
+    fetched_.assign(static_cast<size_t>(s.logits), s.logits <= kFewLogits);
+    if (s.logits > kFewLogits) result.source = this;
     result.hidden = {hidden_host_.as<float>(), s.hidden, c_.d_model};
     residual_views_.clear();
     const size_t rows = static_cast<size_t>(s.rows) * static_cast<size_t>(c_.d_model);
     for (size_t j = 0; j < request.residual_layers.size(); ++j)
       residual_views_.push_back({residual_host_.as<float>() + j * rows, s.rows, c_.d_model});
     result.residual = residual_views_;
-    top_.assign(static_cast<size_t>(s.rows), -1);
-    for (size_t j = 0; j < plan.top_rows().size(); ++j) {
-      const int32_t best = top_host_.as<int32_t>()[j];
-      if (best < 0)  // as engine/sampling.cpp says it of logits on the host
-        throw base::data_error("logits", "", "the model computed NaN",
-                               "the weights may be damaged, or the model overflows in this number "
-                               "format");
-      top_[static_cast<size_t>(plan.top_rows()[j])] = best;
-    }
-    result.top = top_;
+    for (size_t j = 0; j < plan.answer_rows().size(); ++j)
+      read_answer(static_cast<int>(j), plan.answer_rows()[j], answers);
     if (measure_) times_ = events_.times();
+  }
+
+  // The head's product is the last that is queued, and is not overwritten before the next forward.
+  void fetch(int slot) override {
+    if (fetched_[static_cast<size_t>(slot)]) return;
+    EVALRUN_CUDA(cudaSetDevice(device_));
+    const size_t vocab = static_cast<size_t>(c_.n_logits()), at = static_cast<size_t>(slot) * vocab;
+    EVALRUN_CUDA(cudaMemcpyAsync(logits_host_.as<float>() + at, logits_.as<float>() + at,
+                                 vocab * sizeof(float), cudaMemcpyDeviceToHost, stream_->handle));
+    wait();
+    fetched_[static_cast<size_t>(slot)] = true;
   }
 
   void commit(std::span<const int> rows, int first, int sequence) override {
@@ -154,6 +163,12 @@ class CudaBackend final : public Backend {
     wait();
     return side_.multiply(w, x, device_, stream_->handle);
   }
+  bool answers() const override { return true; }
+  Scores best_of(const WeightMatrix& w, MatrixView x, int n_best) override {
+    EVALRUN_CUDA(cudaSetDevice(device_));
+    wait();
+    return side_.best_of(w, x, n_best, device_, stream_->handle);
+  }
 
   void read_kv(int layer, int position, int sequence, std::span<float> k,
                std::span<float> v) const override {
@@ -169,6 +184,7 @@ class CudaBackend final : public Backend {
     size_t bytes = kv_->row_bytes();
     for (const DeviceBuffer* b : buffers()) bytes += b->bytes();
     for (const DeviceBuffer* b : side_.buffers()) bytes += b->bytes();
+    for (const DeviceBuffer* b : answer_buffers_.buffers()) bytes += b->bytes();
     return bytes;
   }
 
@@ -207,8 +223,8 @@ class CudaBackend final : public Backend {
   std::vector<const DeviceBuffer*> buffers() const {
     return {&dense_sums_, &unpacked_, &record_device_, &embeddings_, &x_,      &e_,
             &in_,         &attn_in_,  &ffn_in_,        &sums_,       &q_,      &partial_,
-            &workspace_,  &logits_,   &top_logits_,    &top_device_, &hidden_, &inner_,
-            &middle_,     &outer_,    &delta_,         &head_in_,    &path_};
+            &workspace_,  &logits_,   &hidden_,        &inner_,      &middle_, &outer_,
+            &delta_,      &head_in_,  &path_};
   }
   InputRows input_rows(DeviceBuffer& buffer, int rows, int width, bool bf16) {
     const int stride = bf16 ? padded_to(width, kBlock) : width;
@@ -246,16 +262,14 @@ class CudaBackend final : public Backend {
     const auto q = static_cast<size_t>(c_.n_heads) * static_cast<size_t>(head_stride_);
     if (q_.ensure(n * q * value_bytes())) moved_ = true;
     if (bf16_) floats(partial_, partial_floats(rows, c_.n_heads, s.slots, head_stride_));
-    const int outputs = rounded_size(std::max(s.logits, s.top), 1);
-    if (s.logits + s.top > 0) {
+    const int outputs = rounded_size(std::max(s.logits, s.answers), 1);
+    if (s.logits + s.answers > 0) {
       head_rows_ = input_rows(head_in_, outputs, c_.d_model,
                               weights_->head().storage() != WeightStorage::kF32);
     }
     floats(logits_, static_cast<size_t>(s.logits) * vocab);
     host_floats(logits_host_, static_cast<size_t>(s.logits) * vocab);
-    floats(top_logits_, static_cast<size_t>(s.top) * vocab);
-    floats(top_device_, static_cast<size_t>(s.top));
-    host_floats(top_host_, static_cast<size_t>(s.top));
+    if (s.answers > 0 && answer_buffers_.make_room(answer_shape_)) moved_ = true;
     floats(hidden_, static_cast<size_t>(s.hidden) * d);
     host_floats(hidden_host_, static_cast<size_t>(s.hidden) * d);
     host_floats(residual_host_, request_->residual_layers.size() * static_cast<size_t>(s.rows) * d);
@@ -295,7 +309,13 @@ class CudaBackend final : public Backend {
     key_ = {s.rows,
             s.logits,
             s.hidden,
-            s.top,
+            s.answers,
+            s.draws,
+            answer_shape_.n_best,
+            answer_shape_.sums,
+            answer_shape_.top_k,
+            std::bit_cast<int64_t>(answer_shape_.top_p),
+            std::bit_cast<int64_t>(answer_shape_.inverse_temperature),
             s.visible,
             s.items,
             s.items_windowed,
@@ -532,17 +552,38 @@ class CudaBackend final : public Backend {
       e.y = logits, e.ldy = e.outputs = c_.n_logits();
       product(weights_->head(), head_rows_, rows, e);
     };
-    if (s.top > 0) {
-      head(list(layout.top_rows), s.top, top_logits_.as<float>());
-      argmax_rows(top_logits_.as<float>(), c_.n_logits(), c_.n_logits(), top_device_.as<int32_t>(),
-                  s.top, stream_->handle);
-      to_host(top_host_, top_device_, static_cast<size_t>(s.top));
+    if (s.answers > 0) {
+      head(list(layout.answer_rows), s.answers, answer_buffers_.logits());
+      answer_buffers_.queue(answer_shape_, reinterpret_cast<const double*>(block + layout.chances),
+                            stream_->handle);
     }
     if (s.logits > 0) {
       head(list(layout.logit_rows), s.logits, logits_.as<float>());
-      to_host(logits_host_, logits_, static_cast<size_t>(s.logits) * vocab);
+      if (s.logits <= kFewLogits)
+        to_host(logits_host_, logits_, static_cast<size_t>(s.logits) * vocab);
     }
     mark(&PhaseTimes::head);
+  }
+  AnswerShape answer_shape(int n_best) const {
+    const StepShape& s = record_.shape();
+    AnswerShape shape;
+    if (s.answers == 0) return shape;
+    shape.rows = s.answers, shape.n_logits = c_.n_logits();
+    if (n_best > 0) shape.n_best = n_best, shape.sums = request_->log_sums;
+    if (!s.draws) return shape;
+    shape.draws = true;
+    shape.inverse_temperature = inverse_temperature(*request_->sampling);
+    shape.top_k = request_->sampling->top_k, shape.top_p = request_->sampling->top_p;
+    return shape;
+  }
+  void read_answer(int i, int32_t row, Answers& answers) {
+    const Row& asked = request_->rows[static_cast<size_t>(row)];
+    answer_buffers_.read(answer_shape_, i, best_);
+    if (asked.top) answers.set_top(row, best_.front().token);
+    if (asked.best)
+      answers.add_best(row, best_,
+                       answer_shape_.sums ? answer_buffers_.log_sum(answer_shape_, i) : 0);
+    if (asked.chance >= 0) answers.set_drawn(row, answer_buffers_.drawn(answer_shape_, i));
   }
   void to_host(PinnedBuffer& to, const DeviceBuffer& from, size_t values) {
     EVALRUN_CUDA(cudaMemcpyAsync(to.as<void>(), from.as<void>(), values * sizeof(float),
@@ -566,10 +607,12 @@ class CudaBackend final : public Backend {
   std::optional<KvMemory> kv_;
   LowRankStore low_ranks_;
   SideProducts side_;
+  AnswerBuffers answer_buffers_;
 
   // Of the forward under way.
   StepRecord record_;
   const ForwardRequest* request_ = nullptr;
+  AnswerShape answer_shape_;
   const DeviceLowRank* low_rank_ = nullptr;
   const StepRow* rows_ = nullptr;
   const StepHeader* header_ = nullptr;
@@ -581,13 +624,14 @@ class CudaBackend final : public Backend {
   std::unique_ptr<Dense> dense_;
 
   PinnedBuffer record_host_, embeddings_host_, logits_host_, hidden_host_, residual_host_,
-      top_host_, path_host_;
+      path_host_;
   DeviceBuffer record_device_, embeddings_, x_, e_, in_, attn_in_, ffn_in_, sums_, q_, partial_,
-      workspace_, logits_, top_logits_, top_device_, hidden_, inner_, middle_, outer_, delta_,
-      head_in_, path_, dense_sums_, unpacked_;
+      workspace_, logits_, hidden_, inner_, middle_, outer_, delta_, head_in_, path_, dense_sums_,
+      unpacked_;
   InputRows layer_in_, o_in_, down_in_, head_rows_;
   std::vector<MatrixView> residual_views_;
-  std::vector<int32_t> top_;
+  std::vector<TokenLogit> best_;
+  std::vector<bool> fetched_;  // rows of logits_host_
 
   PhaseEvents events_;
   PhaseTimes times_;

@@ -46,7 +46,10 @@ struct Dense::Library {
     gemm = emulator::cublas_gemm;
     return true;
 #else
-    for (const char* name : {"libcublas.so.13", "libcublas.so.12"})
+    // That of this build's toolkit first: the other one may want a newer driver.
+    constexpr bool kNewer = CUDART_VERSION >= 13000;
+    for (const char* name : {kNewer ? "libcublas.so.13" : "libcublas.so.12",
+                             kNewer ? "libcublas.so.12" : "libcublas.so.13"})
       if (library == nullptr) library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) return false;
     const auto get = [&](auto& function, const char* name) {
@@ -67,7 +70,8 @@ std::unique_ptr<Dense> Dense::find(cudaStream_t stream) {
   if (wanted != nullptr && std::string_view(wanted) == "0") return nullptr;
   std::unique_ptr<Dense> dense(new Dense(stream));
   if (!dense->library_->load()) return nullptr;
-  check_status(dense->library_->create(&dense->handle_), "cublasCreate");
+  // One that does not start here (its own libraries missing, no memory for it) is none.
+  if (dense->library_->create(&dense->handle_) != 0) return nullptr;
   check_status(dense->library_->set_stream(dense->handle_, stream), "cublasSetStream");
   dense->workspace_ = DeviceBuffer(kWorkspaceBytes);
   check_status(

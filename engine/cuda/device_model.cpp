@@ -1,6 +1,7 @@
 #include "engine/cuda/device_model.h"
 
 #include <algorithm>
+#include <set>
 
 namespace evalrun::engine::cuda {
 
@@ -75,7 +76,9 @@ DeviceModel::DeviceModel(const Model& model, int device, int max_tokens, cudaStr
 
 size_t DeviceModel::missing_bytes(const Model& model, int device) {
   size_t missing = 0, largest = 0;
+  std::set<const void*> seen;  // layers may be one object several times over
   const auto need = [&](std::initializer_list<const WeightMatrix*> parts) {
+    if (!seen.insert((*parts.begin())->bytes().data()).second) return;
     const size_t bytes = MatrixStore::missing(device, {parts.begin(), parts.size()});
     missing += bytes;
     size_t raw = 0;
@@ -90,7 +93,7 @@ size_t DeviceModel::missing_bytes(const Model& model, int device) {
     need({&w.down});
   }
   need({&model.head()});
-  if (model.embedding().bytes().data() != model.head().bytes().data()) need({&model.embedding()});
+  need({&model.embedding()});  // the head itself, where they are tied
   return missing + largest;
 }
 

@@ -113,9 +113,13 @@ bool KvMemory::load_prefix(const PrefixBank& bank, cudaStream_t stream) {
 
 void KvMemory::commit(const int32_t* list, int n, int first, int sequence,
                       cudaStream_t stream) const {
-  for (int l = 0; l < n_layers_; ++l)
-    commit_rows(list, n, first, sequence, rows(l), cache(l), kv_heads_, head_dim_, stride_, bf16_,
-                stream);
+  CommitJob job;
+  job.rows = list;
+  job.first = first, job.sequence = sequence, job.n_sequences = n_sequences_;
+  job.step = rows(0), job.cache = cache(0);
+  job.kv_heads = kv_heads_, job.head_dim = head_dim_, job.head_stride = stride_;
+  job.bf16 = bf16_;
+  commit_rows(job, n, n_layers_, stream);
 }
 
 void KvMemory::copy_sequence(int from, int to, int length, cudaStream_t stream) const {
@@ -149,10 +153,12 @@ void KvMemory::read(int layer, int position, int sequence, std::span<float> k,
     const auto get = [&](const void* base, bool by_dimension, std::span<float> to) {
       const size_t from = by_dimension ? head * stride * capacity + at_position
                                        : (head * capacity + at_position) * stride;
-      EVALRUN_CUDA(cudaMemcpy2D(line.data(), value_bytes(),
-                                static_cast<const unsigned char*>(base) + from * value_bytes(),
-                                (by_dimension ? capacity : 1) * value_bytes(), value_bytes(), hd,
-                                cudaMemcpyDeviceToHost));
+      const auto* values = static_cast<const unsigned char*>(base) + from * value_bytes();
+      if (by_dimension)
+        EVALRUN_CUDA(cudaMemcpy2D(line.data(), value_bytes(), values, capacity * value_bytes(),
+                                  value_bytes(), hd, cudaMemcpyDeviceToHost));
+      else
+        EVALRUN_CUDA(cudaMemcpy(line.data(), values, hd * value_bytes(), cudaMemcpyDeviceToHost));
       for (size_t d = 0; d < hd; ++d) {
         float& x = to[static_cast<size_t>(h) * hd + d];
         if (bf16_) {

@@ -180,60 +180,35 @@ __global__ void rotate(RotateJob job) {
   }
 }
 
-__global__ void commit(const int32_t* rows, int first, int sequence, KeyValues step,
-                       KeyValues cache, int kv_heads, int head_dim, int stride, bool bf16) {
-  const int j = static_cast<int>(blockIdx.x), head = static_cast<int>(blockIdx.y);
-  const int row = rows[j], position = first + j;
-  const int of_head = sequence * kv_heads + head;
-  for (int d = static_cast<int>(threadIdx.x); d < head_dim; d += static_cast<int>(blockDim.x)) {
-    const size_t from = (static_cast<size_t>(head) * static_cast<size_t>(step.capacity) +
-                         static_cast<size_t>(row)) *
-                            static_cast<size_t>(stride) +
-                        static_cast<size_t>(d);
-    const size_t to = (static_cast<size_t>(of_head) * static_cast<size_t>(cache.capacity) +
-                       static_cast<size_t>(position)) *
-                          static_cast<size_t>(stride) +
-                      static_cast<size_t>(d);
-    if (bf16) {
-      static_cast<uint16_t*>(cache.k)[to] = static_cast<const uint16_t*>(step.k)[from];
-      static_cast<uint16_t*>(cache.v)[row_at(of_head * stride + d, cache.capacity, position)] =
-          static_cast<const uint16_t*>(step.v)[from];
+__global__ void commit(CommitJob job) {
+  const int j = static_cast<int>(blockIdx.x);
+  const auto head = static_cast<size_t>(blockIdx.y), layer = static_cast<size_t>(blockIdx.z),
+             heads = static_cast<size_t>(job.kv_heads),
+             stride = static_cast<size_t>(job.head_stride),
+             capacity = static_cast<size_t>(job.cache.capacity),
+             position = static_cast<size_t>(job.first + j);
+  const size_t from_head = layer * heads + head;
+  const size_t to_head =
+      (layer * static_cast<size_t>(job.n_sequences) + static_cast<size_t>(job.sequence)) * heads +
+      head;
+  const size_t from_line =
+      (from_head * static_cast<size_t>(job.step.capacity) + static_cast<size_t>(job.rows[j])) *
+      stride;
+  const size_t to_line = (to_head * capacity + position) * stride;
+  for (int i = static_cast<int>(threadIdx.x); i < job.head_dim; i += static_cast<int>(blockDim.x)) {
+    const auto d = static_cast<size_t>(i);
+    if (job.bf16) {
+      static_cast<uint16_t*>(job.cache.k)[to_line + d] =
+          static_cast<const uint16_t*>(job.step.k)[from_line + d];
+      static_cast<uint16_t*>(job.cache.v)[(to_head * stride + d) * capacity + position] =
+          static_cast<const uint16_t*>(job.step.v)[from_line + d];
     } else {
-      static_cast<float*>(cache.k)[to] = static_cast<const float*>(step.k)[from];
-      static_cast<float*>(cache.v)[to] = static_cast<const float*>(step.v)[from];
+      static_cast<float*>(job.cache.k)[to_line + d] =
+          static_cast<const float*>(job.step.k)[from_line + d];
+      static_cast<float*>(job.cache.v)[to_line + d] =
+          static_cast<const float*>(job.step.v)[from_line + d];
     }
   }
-}
-
-// Better: larger, or as large and earlier.
-__device__ __forceinline__ bool better(float a, int ia, float b, int ib) {
-  return a > b || (a == b && ia < ib);
-}
-__global__ void argmax(const float* logits, int ld, int n_logits, int32_t* best) {
-  auto* value = reinterpret_cast<float*>(evalrun_shared_memory());  // [threads]
-  auto* index = reinterpret_cast<int*>(value + kThreads);           // [threads], -2: no number
-  const int i = static_cast<int>(blockIdx.x), thread = static_cast<int>(threadIdx.x);
-  const float* row = logits + row_at(i, ld, 0);
-  float top = -std::numeric_limits<float>::infinity();
-  int at = n_logits;
-  bool nan = false;
-  for (int j = thread; j < n_logits; j += kThreads) {
-    const float x = row[j];
-    nan |= x != x;
-    if (better(x, j, top, at)) top = x, at = j;
-  }
-  value[thread] = top, index[thread] = nan ? -2 : at;
-  for (int s = kThreads / 2; s > 0; s /= 2) {
-    __syncthreads();
-    if (thread < s) {
-      const int a = index[thread], b = index[thread + s];
-      if (a == -2 || b == -2)
-        index[thread] = -2;
-      else if (better(value[thread + s], b, value[thread], a))
-        value[thread] = value[thread + s], index[thread] = b;
-    }
-  }
-  if (thread == 0) best[i] = index[0];
 }
 
 dim3 per_row(int n) { return dim3(static_cast<unsigned>(n)); }
@@ -272,17 +247,10 @@ void rotate_rows(const RotateJob& job, int n, cudaStream_t stream) {
   launch("rotate", rotate, dim3(static_cast<unsigned>(n), heads), 64,
          static_cast<size_t>(job.head_dim + cpu::kLanes) * sizeof(float), stream, job);
 }
-void commit_rows(const int32_t* rows, int n, int first, int sequence, const KeyValues& step,
-                 const KeyValues& cache, int kv_heads, int head_dim, int head_stride, bool bf16,
-                 cudaStream_t stream) {
-  launch("commit", commit, dim3(static_cast<unsigned>(n), static_cast<unsigned>(kv_heads)), 64, 0,
-         stream, rows, first, sequence, step, cache, kv_heads, head_dim,
-         bf16 ? head_stride : head_dim, bf16);
-}
-void argmax_rows(const float* logits, int ld, int n_logits, int32_t* best, int n,
-                 cudaStream_t stream) {
-  launch("argmax", argmax, per_row(n), kThreads, kThreads * (sizeof(float) + sizeof(int)), stream,
-         logits, ld, n_logits, best);
+void commit_rows(const CommitJob& job, int n, int layers, cudaStream_t stream) {
+  const dim3 grid(static_cast<unsigned>(n), static_cast<unsigned>(job.kv_heads),
+                  static_cast<unsigned>(layers));
+  launch("commit", commit, grid, 64, 0, stream, job);
 }
 
 }  // namespace evalrun::engine::cuda

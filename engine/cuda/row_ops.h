@@ -1,5 +1,5 @@
 // What happens to rows between products: embedding, norms, rounding, rotation, keys and values,
-// sums, argmax. Arithmetic of engine/cpu/arith.h. Each function queues one kernel.
+// sums. Arithmetic of engine/cpu/arith.h. Each function queues one kernel.
 #pragma once
 #include "engine/cuda/attention.h"
 #include "engine/cuda/device_matrix.h"
@@ -67,14 +67,15 @@ struct RotateJob {
 };
 void rotate_rows(const RotateJob& job, int n, cudaStream_t stream);
 
-// Copies rows of a forward to positions first, first + 1, ... of a sequence's cache.
-void commit_rows(const int32_t* rows, int n, int first, int sequence, const KeyValues& step,
-                 const KeyValues& cache, int kv_heads, int head_dim, int head_stride, bool bf16,
-                 cudaStream_t stream);
-
-// best[i] = index of the largest of n_logits values of row i, ties to the smallest; -2 when one is
-// not a number.
-void argmax_rows(const float* logits, int ld, int n_logits, int32_t* best, int n,
-                 cudaStream_t stream);
+// Copies n rows of a forward to positions first, first + 1, ... of a sequence's cache, in all
+// layers by one kernel. `step` and `cache` are those of layer 0; layers lie one behind the other.
+struct CommitJob {
+  const int32_t* rows = nullptr;
+  int first = 0, sequence = 0, n_sequences = 1;
+  KeyValues step, cache;
+  int kv_heads = 0, head_dim = 0, head_stride = 0;
+  bool bf16 = true;
+};
+void commit_rows(const CommitJob& job, int n, int layers, cudaStream_t stream);
 
 }  // namespace evalrun::engine::cuda

@@ -7,32 +7,71 @@
 
 namespace evalrun::engine::cuda {
 
-MatrixView SideProducts::multiply(const WeightMatrix& w, MatrixView x, int device,
-                                  cudaStream_t stream) {
+const DeviceMatrix& SideProducts::keep(const WeightMatrix& w, int device, cudaStream_t stream) {
   const auto m = MatrixStore::get(device, w, stream);
-  matrices_.emplace(m.get(), m);
+  return *matrices_.emplace(m.get(), m).first->second;
+}
+
+void SideProducts::queue(const DeviceMatrix& m, MatrixView x, float* y, int outputs,
+                         cudaStream_t stream) {
   const auto n = static_cast<size_t>(x.rows);
   const size_t x_bytes = n * static_cast<size_t>(x.cols) * sizeof(float);
-  const size_t y_bytes = n * static_cast<size_t>(w.out()) * sizeof(float);
-  x_host_.ensure(x_bytes), x_.ensure(x_bytes);
-  std::memcpy(x_host_.as<void>(), x.data, x_bytes);  // before y moves: x may be the last y
-  y_host_.ensure(y_bytes), y_.ensure(y_bytes);
-  const bool bf16 = w.storage() != WeightStorage::kF32;
-  const int stride = bf16 ? m->padded_in() : m->in();
+  x_.ensure(x_bytes);
+  const bool bf16 = m.storage() != WeightStorage::kF32;
+  const int stride = bf16 ? m.padded_in() : m.in();
   rounded_.ensure(n * static_cast<size_t>(stride) * (bf16 ? 2 : 4));
   const InputRows in = {rounded_.as<void>(), stride, bf16};
-  workspace_.ensure(product_geometry(m->storage(), m->ref().tiles, x.rows).workspace_bytes);
+  workspace_.ensure(product_geometry(m.storage(), m.ref().tiles, x.rows).workspace_bytes);
 
   EVALRUN_CUDA(
       cudaMemcpyAsync(x_.as<void>(), x_host_.as<void>(), x_bytes, cudaMemcpyHostToDevice, stream));
   round_rows(x_.as<float>(), x.cols, x.cols, 1.0f, in, x.rows, stream);
   Epilogue e;
-  e.y = y_.as<float>(), e.ldy = e.outputs = w.out();
-  cuda::multiply({m->ref(), in.data, x.rows, e}, workspace_.as<float>(), stream);
+  e.y = y, e.ldy = e.outputs = outputs;
+  cuda::multiply({m.ref(), in.data, x.rows, e}, workspace_.as<float>(), stream);
+}
+
+void SideProducts::stage(MatrixView x) {
+  const size_t bytes = static_cast<size_t>(x.rows) * static_cast<size_t>(x.cols) * sizeof(float);
+  x_host_.ensure(bytes);
+  std::memcpy(x_host_.as<void>(), x.data, bytes);
+}
+
+MatrixView SideProducts::multiply(const WeightMatrix& w, MatrixView x, int device,
+                                  cudaStream_t stream) {
+  const DeviceMatrix& m = keep(w, device, stream);
+  stage(x);  // before y moves: x may be the last y
+  const size_t y_bytes = static_cast<size_t>(x.rows) * static_cast<size_t>(w.out()) * sizeof(float);
+  y_host_.ensure(y_bytes), y_.ensure(y_bytes);
+  queue(m, x, y_.as<float>(), w.out(), stream);
   EVALRUN_CUDA(
       cudaMemcpyAsync(y_host_.as<void>(), y_.as<void>(), y_bytes, cudaMemcpyDeviceToHost, stream));
   EVALRUN_CUDA(cudaStreamSynchronize(stream));
   return {y_host_.as<float>(), x.rows, w.out()};
+}
+
+Scores SideProducts::best_of(const WeightMatrix& w, MatrixView x, int n_best, int device,
+                             cudaStream_t stream) {
+  const DeviceMatrix& m = keep(w, device, stream);
+  stage(x);
+  AnswerShape shape;
+  shape.rows = x.rows, shape.n_logits = w.out(), shape.n_best = n_best;
+  answers_.make_room(shape);
+  queue(m, x, answers_.logits(), w.out(), stream);
+  answers_.queue(shape, nullptr, stream);
+  EVALRUN_CUDA(cudaStreamSynchronize(stream));
+  best_.clear();
+  for (int row = 0; row < x.rows; ++row) {
+    answers_.read(shape, row, row_best_);
+    best_.insert(best_.end(), row_best_.begin(), row_best_.end());
+  }
+  return {{}, best_, n_best, {}};
+}
+
+std::vector<const DeviceBuffer*> SideProducts::buffers() const {
+  std::vector<const DeviceBuffer*> all = answers_.buffers();
+  for (const DeviceBuffer* buffer : {&x_, &rounded_, &y_, &workspace_}) all.push_back(buffer);
+  return all;
 }
 
 }  // namespace evalrun::engine::cuda

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "engine/cuda/answer_buffers.h"
 #include "engine/cuda/device_matrix.h"
 #include "engine/session.h"
 
@@ -14,11 +15,20 @@ class SideProducts {
  public:
   // [n, in] -> [n, out] in page-locked memory, valid until the next call. x may be the last result.
   MatrixView multiply(const WeightMatrix& w, MatrixView x, int device, cudaStream_t stream);
-  std::vector<const DeviceBuffer*> buffers() const { return {&x_, &rounded_, &y_, &workspace_}; }
+  // Of rows of logits w x, the n_best largest each.
+  Scores best_of(const WeightMatrix& w, MatrixView x, int n_best, int device, cudaStream_t stream);
+  std::vector<const DeviceBuffer*> buffers() const;
 
  private:
+  void stage(MatrixView x);  // into page-locked memory
+  // y = m x of what was staged; y: [rows, outputs]
+  void queue(const DeviceMatrix& m, MatrixView x, float* y, int outputs, cudaStream_t stream);
+  const DeviceMatrix& keep(const WeightMatrix& w, int device, cudaStream_t stream);
+
   PinnedBuffer x_host_, y_host_;
   DeviceBuffer x_, rounded_, y_, workspace_;
+  AnswerBuffers answers_;
+  std::vector<TokenLogit> best_, row_best_;
   // Stay on the device: drafters ask for the same few again and again.
   std::map<const DeviceMatrix*, std::shared_ptr<const DeviceMatrix>> matrices_;
 };

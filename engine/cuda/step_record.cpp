@@ -24,13 +24,14 @@ StepLayout layout_of(const StepShape& s) {
   l.visible = take(ints(s.visible));
   l.logit_rows = take(ints(s.logits));
   l.hidden_rows = take(ints(s.hidden));
-  l.top_rows = take(ints(s.top));
+  l.answer_rows = take(ints(s.answers));
+  l.chances = take(s.draws ? static_cast<size_t>(s.answers) * sizeof(double) : 0);
   l.items = take(static_cast<size_t>(s.items) * sizeof(AttentionItem));
   l.items_windowed = take(static_cast<size_t>(s.items_windowed) * sizeof(AttentionItem));
   return l;
 }
 
-void StepRecord::build(const ForwardPlan& plan, const StepOptions& o) {
+void StepRecord::build(const ForwardPlan& plan, std::span<const Row> rows, const StepOptions& o) {
   const bool direct = plan.prefill();
   const auto n = static_cast<size_t>(plan.n_rows());
   rows_.resize(n);
@@ -72,7 +73,11 @@ void StepRecord::build(const ForwardPlan& plan, const StepOptions& o) {
   shape_.rows = plan.n_rows();
   shape_.logits = static_cast<int>(plan.logit_rows().size());
   shape_.hidden = static_cast<int>(plan.hidden_rows().size());
-  shape_.top = static_cast<int>(plan.top_rows().size());
+  shape_.answers = static_cast<int>(plan.answer_rows().size());
+  chances_.clear();
+  for (const int32_t row : plan.answer_rows())
+    chances_.push_back(rows[static_cast<size_t>(row)].chance);
+  for (const double chance : chances_) shape_.draws |= chance >= 0;
   shape_.direct = direct, shape_.kv_only = plan.kv_only();
   int visible = 0;
   if (!direct)
@@ -147,7 +152,8 @@ void StepRecord::write(const ForwardPlan& plan, unsigned char* block) const {
   put(l.visible, plan.visible_rows().data(), visible * sizeof(int32_t));
   put(l.logit_rows, plan.logit_rows().data(), plan.logit_rows().size_bytes());
   put(l.hidden_rows, plan.hidden_rows().data(), plan.hidden_rows().size_bytes());
-  put(l.top_rows, plan.top_rows().data(), plan.top_rows().size_bytes());
+  put(l.answer_rows, plan.answer_rows().data(), plan.answer_rows().size_bytes());
+  if (shape_.draws) put(l.chances, chances_.data(), chances_.size() * sizeof(double));
   put(l.items, items_.data(), items_.size() * sizeof(AttentionItem));
   put(l.items_windowed, items_windowed_.data(), items_windowed_.size() * sizeof(AttentionItem));
 }

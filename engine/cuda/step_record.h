@@ -56,8 +56,9 @@ struct StepHeader {
 // Sizes that decide about launches, rounded up.
 struct StepShape {
   int rows = 0;
-  int logits = 0, hidden = 0, top = 0;
-  int visible = 0;  // ints of the lists
+  int logits = 0, hidden = 0, answers = 0;
+  bool draws = false;  // some of the rows that want answers want a draw
+  int visible = 0;     // ints of the lists
   int items = 0, items_windowed = 0;
   int slots = 0;  // partial results per row and head
   bool direct = false, kv_only = false;
@@ -65,8 +66,8 @@ struct StepShape {
 
 // Where things lie in the block, in bytes.
 struct StepLayout {
-  size_t header = 0, rows = 0, visible = 0, logit_rows = 0, hidden_rows = 0, top_rows = 0,
-         items = 0, items_windowed = 0, bytes = 0;
+  size_t header = 0, rows = 0, visible = 0, logit_rows = 0, hidden_rows = 0, answer_rows = 0,
+         chances = 0, items = 0, items_windowed = 0, bytes = 0;
 };
 StepLayout layout_of(const StepShape& shape);
 
@@ -80,8 +81,8 @@ struct StepOptions {
 
 class StepRecord {
  public:
-  // Of a plan; `direct` for prefill chunks.
-  void build(const ForwardPlan& plan, const StepOptions& options);
+  // Of a plan and the rows it was made from (none in prefill chunks).
+  void build(const ForwardPlan& plan, std::span<const Row> rows, const StepOptions& options);
   const StepShape& shape() const { return shape_; }
   const StepHeader& header() const { return header_; }
   std::span<const StepRow> rows() const { return rows_; }
@@ -95,6 +96,7 @@ class StepRecord {
   StepShape shape_;
   StepHeader header_{};
   std::vector<StepRow> rows_;
+  std::vector<double> chances_;  // of the rows that want answers; < 0: no draw
   std::vector<AttentionItem> items_, items_windowed_;
 };
 

@@ -84,6 +84,21 @@ void draw(benchmark::State& state) {
 }
 BENCHMARK(draw)->Unit(benchmark::kMicrosecond);
 
+// A token straight from logits, as verification by matching takes it.
+void draw_of_logits(benchmark::State& state, const engine::SamplingParams& params) {
+  const auto l = logits(false);
+  engine::WarpScratch scratch;
+  base::Rng rng(1);
+  for (auto _ : state) benchmark::DoNotOptimize(engine::draw(l, params, rng.uniform(), scratch));
+}
+BENCHMARK_CAPTURE(draw_of_logits, flat_T3, {3.0, 0, 1.0})->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(draw_of_logits, flat_T3_top_p_95, {3.0, 0, 0.95})->Unit(benchmark::kMicrosecond);
+void log_sum(benchmark::State& state) {
+  const auto l = logits(false);
+  for (auto _ : state) benchmark::DoNotOptimize(engine::log_sum(l));
+}
+BENCHMARK(log_sum)->Unit(benchmark::kMicrosecond);
+
 // Rejects every draft; counts what is accepted as nothing.
 class Rejecting final : public methods::Chance {
  public:

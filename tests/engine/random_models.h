@@ -207,7 +207,8 @@ inline std::vector<float> decode_alone(Session& s, const std::vector<int32_t>& p
   for (const int32_t t : path) {
     const Row row{.token = t};
     const ForwardResult r = s.forward({.rows = {&row, 1}});
-    logits.assign(r.logits.data, r.logits.data + r.logits.cols);
+    const auto last = r.logits_row(0);
+    logits.assign(last.begin(), last.end());
     const int zero = 0;
     s.commit({&zero, 1});
   }

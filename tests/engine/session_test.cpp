@@ -70,7 +70,7 @@ TEST(Session, RewindForgetsAndForkCopies) {
   EXPECT_EQ(s->length(1), 40);
   const Row row{.token = 9, .sequence = 1};
   const auto forked = s->forward({.rows = {&row, 1}});
-  const std::vector<float> logits(forked.logits.data, forked.logits.data + 101);
+  const std::vector<float> logits(forked.logits_row(0).begin(), forked.logits_row(0).end());
   EXPECT_TRUE(same_bits(logits, decode_alone(*s, {9})));
   s->rewind(17, 0);
   s->prefill(std::span(text).subspan(17), 0);

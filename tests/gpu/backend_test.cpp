@@ -8,7 +8,9 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "engine/answers.h"
 #include "engine/base/error.h"
+#include "engine/cuda/dense.h"
 #include "engine/cuda/device_model.h"
 #include "engine/cuda/graphs.h"
 #include "tests/engine/random_models.h"
@@ -71,6 +73,10 @@ TEST_P(Backend, EqualsTheCpu) {
 // Chunks of many rows go through cuBLAS, where it is: the same numbers in another order, and bits
 // that depend on the chunks alone.
 TEST_P(Backend, PrefillByCublasGivesTheSameNumbers) {
+  ASSERT_EQ(setenv("EVALRUN_CUDA_CUBLAS", "1", 1), 0);
+  const bool found = Dense::find(nullptr) != nullptr;
+  ASSERT_EQ(setenv("EVALRUN_CUDA_CUBLAS", "0", 1), 0);
+  if (!found) GTEST_SKIP() << "no cuBLAS here";
   for (const NamedModel& m : feature_models(GetParam().format)) {
     const auto prompt = random_tokens(300, m.model->config().vocab_size, 3);
     auto own = open(m.model, GetParam());
@@ -84,18 +90,67 @@ TEST_P(Backend, PrefillByCublasGivesTheSameNumbers) {
   }
 }
 
-// The likeliest token found on the device is the one found in the logits.
-TEST_P(Backend, ArgmaxOnTheDeviceIsThatOfTheLogits) {
+// What the device finds among logits is what the host finds in them.
+TEST_P(Backend, AnswersAreThoseOfTheLogits) {
   const auto m = feature_models(GetParam().format)[0];
   auto s = open(m.model, GetParam());
   s->prefill(random_tokens(30, 101, 3));
+  ASSERT_TRUE(s->draws_cheaply());
+  const SamplingParams sampling{.temperature = 0.8, .top_k = 0, .top_p = 0.9};
+  base::Rng rng(5);
   std::vector<Row> rows(20);
-  for (int i = 0; i < 20; ++i) rows[static_cast<size_t>(i)] = {.token = i, .top = true};
-  const ForwardResult with = s->forward({.rows = rows});
-  const std::vector<int32_t> want(with.top.begin(), with.top.end());
-  for (Row& r : rows) r.logits = false;
-  const ForwardResult without = s->forward({.rows = rows});
-  EXPECT_TRUE(std::equal(want.begin(), want.end(), without.top.begin()));
+  for (int i = 0; i < 20; ++i) {
+    Row& r = rows[static_cast<size_t>(i)];
+    r = {.token = i, .logits = false};
+    r.top = i % 2 == 0;
+    r.best = i % 3 == 0;
+    if (i % 5 != 1) r.chance = rng.uniform();
+    if (!r.top && !r.best && r.chance < 0) r.logits = true;
+  }
+  // Twice each, the second time as a graph.
+  for (const bool with_sampling : {true, false}) {
+    if (!with_sampling)
+      for (Row& r : rows) r.chance = -1, r.top |= !r.best;
+    ForwardRequest request{.rows = rows, .best = 7, .log_sums = true};
+    if (with_sampling) request.sampling = &sampling;
+    for (int time = 0; time < 3; ++time) {
+      const ForwardResult without = s->forward(request);
+      const std::vector<int32_t> top(without.top.begin(), without.top.end()),
+          drawn(without.drawn.begin(), without.drawn.end());
+      std::vector<std::vector<TokenLogit>> best(20);
+      std::vector<double> sums(20);
+      for (int i = 0; i < 20; ++i) {
+        if (!rows[static_cast<size_t>(i)].best) continue;
+        const RowScores scores = without.scores(i);
+        EXPECT_TRUE(scores.logits.empty());
+        best[static_cast<size_t>(i)].assign(scores.best.begin(), scores.best.end());
+        sums[static_cast<size_t>(i)] = scores.log_sum;
+      }
+      std::vector<Row> all = rows;
+      for (Row& r : all) r.logits = true;
+      ForwardRequest with_logits = request;
+      with_logits.rows = all;
+      const ForwardResult with = s->forward(with_logits);
+      WarpScratch scratch;
+      for (int i = 0; i < 20; ++i) {
+        const Row& r = rows[static_cast<size_t>(i)];
+        const auto at = static_cast<size_t>(i);
+        const auto logits = with.logits_row(i);
+        EXPECT_EQ(top[at], r.top ? argmax(logits) : -1) << i;
+        EXPECT_EQ(top[at], with.top[at]) << i;
+        EXPECT_EQ(drawn[at], r.chance < 0 ? -1 : draw(logits, sampling, r.chance, scratch)) << i;
+        EXPECT_EQ(drawn[at], with.drawn[at]) << i;
+        if (!r.best) continue;
+        const auto want = top_k(logits, 7);
+        ASSERT_EQ(best[at].size(), 7u);
+        for (size_t k = 0; k < 7; ++k) {
+          EXPECT_EQ(best[at][k].token, want[k].token) << i << ", " << k;
+          EXPECT_EQ(best[at][k].logit, want[k].logit) << i << ", " << k;
+        }
+        EXPECT_EQ(sums[at], log_sum(logits)) << i;
+      }
+    }
+  }
 }
 
 struct CountedGraphs final : LaunchObserver {

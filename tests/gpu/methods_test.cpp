@@ -1,5 +1,5 @@
 // Every registered method on the CUDA device: greedy, the tokens and the cache of plain decoding
-// there, bit for bit.
+// there, bit for bit; sampled, its tokens where drafts are not drawn.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -101,6 +101,26 @@ TEST_P(OnTheDevice, GreedyTokensAreThoseOfPlainDecoding) {
   EXPECT_GT(drafted, 0);
   if (name.find('@') == name.npos && !name.starts_with("random")) {
     EXPECT_GT(accepted, 0);
+  }
+}
+
+// Draws are made on the device, for all rows of a tree at once, by the chances that plain decoding
+// takes one by one.
+TEST_P(OnTheDevice, SampledTokensAreThoseOfPlainDecoding) {
+  if (!samples_then_matches(GetParam())) GTEST_SKIP() << "draws its drafts";
+  const auto model = small_model(5, 12, WeightFormat::kQ4);
+  const auto ar = build_on_device(plain_decoding(), model);
+  const auto method = build_on_device(GetParam(), model);
+  const auto plain = engine::Session::create(model, on_device()),
+             session = engine::Session::create(model, on_device());
+  ASSERT_TRUE(session->draws_cheaply());
+  base::Rng rng(10);
+  for (int i = 0; i < (engine::testing::kFewCases ? 2 : 10); ++i) {
+    Turn t = turn(random_tokens(rng, 10, 12), 16);
+    t.sampling =
+        i % 2 == 0 ? engine::SamplingParams{0.9, 8, 0.95} : engine::SamplingParams{1, 0, 1};
+    t.seed = rng.next();
+    ASSERT_EQ(run(*method, *session, t).tokens, run(*ar, *plain, t).tokens);
   }
 }
 

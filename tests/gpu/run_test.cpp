@@ -24,11 +24,7 @@ class GpuRun : public ::testing::Test {
                  std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()))) {
     std::filesystem::remove_all(folder_);
     std::filesystem::create_directories(folder_ / "bin");
-    program("bin/gpu_tests",
-            "echo 'GPU: stand-in, compute capability 9.0'\n"
-            "[ \"$1\" = --gtest_list_tests ] && exit 0\n"
-            "echo \"shard $GTEST_SHARD_INDEX of $GTEST_TOTAL_SHARDS\"\n"
-            "echo '[  PASSED  ] 12 tests.'\n");
+    tests("");
     program("bin/gpu_report",
             "echo \"$@\"\n"
             "[ $4 = 1/1 ] && name=gpu-report || name=gpu-report-2of3\n"
@@ -38,6 +34,23 @@ class GpuRun : public ::testing::Test {
   }
   ~GpuRun() override { std::filesystem::remove_all(folder_); }
 
+  // gpu_tests with three tests; `behind` comes behind the first line of each, with its name in $t.
+  void tests(const std::string& behind) const {
+    program("bin/gpu_tests",
+            "echo 'GPU: stand-in, compute capability 9.0'\n"
+            "if [ \"$1\" = --gtest_list_tests ]; then\n"
+            "  printf 'A.\\n  one\\n  two\\nB/C.\\n  three/0  # GetParam() = 4\\n'\n"
+            "  exit 0\n"
+            "fi\n"
+            "n=0\nIFS=:\n"
+            "for t in ${1#--gtest_filter=}; do\n"
+            "  echo \"[ RUN      ] $t\"\n" +
+                behind +
+                "  echo \"ran $t\"\n"
+                "  n=$((n + 1))\n"
+                "done\n"
+                "echo \"[  PASSED  ] $n tests.\"\n");
+  }
   void program(const std::string& name, const std::string& commands) const {
     std::ofstream(folder_ / name) << "#!/bin/sh\n" << commands;
     std::filesystem::permissions(folder_ / name, std::filesystem::perms::owner_all);
@@ -64,32 +77,48 @@ class GpuRun : public ::testing::Test {
 
 TEST_F(GpuRun, GathersOneReport) {
   EXPECT_EQ(run(), 0) << printed_;
-  EXPECT_THAT(text("out/REPORT.md"),
-              AllOf(HasSubstr("part 1/1: pass"), HasSubstr("GPU: stand-in"),
-                    HasSubstr("| tests | pass | 12 tests passed |"),
-                    HasSubstr("| memcheck | pass | 0 errors |"), HasSubstr("| racecheck | pass |"),
-                    HasSubstr("# figures")));
-  EXPECT_THAT(text("sanitized"), AllOf(HasSubstr("--tool memcheck"), HasSubstr("--tool racecheck"),
-                                       HasSubstr("--gtest_filter=*Products*:*Backend*")));
+  EXPECT_THAT(
+      text("out/REPORT.md"),
+      AllOf(HasSubstr("part 1/1: pass"), HasSubstr("GPU: stand-in"),
+            HasSubstr("| tests | pass | 3 passed |"), HasSubstr("| memcheck | pass | 0 errors |"),
+            HasSubstr("| racecheck | pass |"), HasSubstr("# figures")));
+  EXPECT_THAT(text("sanitized"),
+              AllOf(HasSubstr("--tool memcheck"), HasSubstr("--tool racecheck"),
+                    HasSubstr("--gtest_filter=*Products*:*Backend*:DeviceAnswers*")));
 }
 
 TEST_F(GpuRun, PartsSplitTestsAndShapes) {
   EXPECT_EQ(run("--part 2/3 --model m.gguf"), 0) << printed_;
-  EXPECT_THAT(text("out/tests-2of3.log"), HasSubstr("shard 1 of 3"));
+  EXPECT_THAT(text("out/tests-2of3.log"), AllOf(HasSubstr("ran A.two"), Not(HasSubstr("one"))));
+  EXPECT_THAT(text("out/REPORT-2of3.md"), HasSubstr("| tests | pass | 1 passed |"));
   EXPECT_THAT(text("out/report-2of3.log"),
               AllOf(HasSubstr("--part 2/3"), HasSubstr("--model m.gguf")));
   EXPECT_THAT(text("out/REPORT-2of3.md"), HasSubstr("# figures"));
 }
 
 TEST_F(GpuRun, AFailedTestFailsTheWholeAndIsShown) {
-  program("bin/gpu_tests",
-          "[ \"$1\" = --gtest_list_tests ] && exit 0\n"
-          "echo 'other bits'\necho '[  FAILED  ] 1 test, listed below:'\nexit 1\n");
+  tests(
+      "[ $t != A.one ] || { echo 'other bits'; echo '[  FAILED  ] 1 test, listed below:'; exit 1; "
+      "}\n");
   EXPECT_EQ(run(), 1) << printed_;
-  EXPECT_THAT(
-      text("out/REPORT.md"),
-      AllOf(HasSubstr("part 1/1: FAIL"), HasSubstr("| tests | FAIL (exit code 1) | 1 test failed"),
-            HasSubstr("other bits"), HasSubstr("| report | pass")));
+  EXPECT_THAT(text("out/REPORT.md"),
+              AllOf(HasSubstr("part 1/1: FAIL"), HasSubstr("| tests | FAIL (exit code 1) |"),
+                    HasSubstr("1 failed"), HasSubstr("other bits"), HasSubstr("| report | pass")));
+}
+
+// What comes behind a test that took the device or the process down is run all the same.
+TEST_F(GpuRun, BehindAFaultANewProcessGoesOn) {
+  for (const auto& [end, said] :
+       {std::pair{"{ echo '[  FAULT   ] A.one: illegal address'; exit 8; }",
+                  "A.one: illegal address"},
+        std::pair{"kill -SEGV $$", "A.one: exit code 139"}}) {
+    tests(std::string("[ $t != A.one ] || ") + end + "\n");
+    EXPECT_EQ(run(), 1) << printed_;
+    EXPECT_THAT(text("out/REPORT.md"),
+                AllOf(HasSubstr("2 passed, 1 stopped by a fault"), HasSubstr(said)));
+    EXPECT_THAT(text("out/tests.log"), AllOf(HasSubstr("ran A.two"), HasSubstr("ran B/C.three/0"),
+                                             Not(HasSubstr("ran A.one"))));
+  }
 }
 
 TEST_F(GpuRun, WhatTheSanitizerFindsFailsTheWhole) {

@@ -66,7 +66,7 @@ TEST(StepRecord, TreesSeeEveryKeyOnceAtAnyContext) {
         for (const int window : {0, 16, 200}) {
           const StepOptions o{.group = group, .sliding_window = window, .prefix_length = 130};
           StepRecord record;
-          record.build(plan, o);
+          record.build(plan, tree, o);
           check_covered(record, o, false);
           if (window > 0) check_covered(record, o, true);
         }
@@ -79,7 +79,7 @@ TEST(StepRecord, PrefillRowsFindEverythingInTheCache) {
   plan.build_prefill(tokens, 0, 90, false, true);
   const StepOptions o{.group = 3, .sliding_window = 50};
   StepRecord record;
-  record.build(plan, o);
+  record.build(plan, {}, o);
   EXPECT_TRUE(record.shape().direct);
   for (const AttentionItem& item : record.items()) EXPECT_EQ(item.kind, AttentionItem::kShared);
   check_covered(record, o, false);
@@ -96,7 +96,7 @@ TEST(StepRecord, SequencesShareNoTile) {
   plan.build({.rows = rows}, lengths, 4096, config);
   const StepOptions o{.group = 2};
   StepRecord record;
-  record.build(plan, o);
+  record.build(plan, rows, o);
   check_covered(record, o, false);
   for (const AttentionItem& item : record.items()) {
     std::set<int> sequences;
@@ -116,7 +116,7 @@ TEST(StepRecord, ShapesChangeSeldomAsTheContextGrows) {
     ForwardPlan plan;
     plan.build({.rows = {&row, 1}}, lengths, 4096, config);
     StepRecord record;
-    record.build(plan, {.group = 3});
+    record.build(plan, {&row, 1}, {.group = 3});
     shapes.insert({record.shape().items, record.shape().slots, record.shape().visible});
   }
   EXPECT_LE(shapes.size(), 4u);
@@ -129,7 +129,7 @@ TEST(StepRecord, TheBlockHoldsWhatTheLayoutSays) {
   ForwardPlan plan;
   plan.build({.rows = tree}, lengths, 512, config);
   StepRecord record;
-  record.build(plan, {.group = 2});
+  record.build(plan, tree, {.group = 2});
   const StepLayout l = layout_of(record.shape());
   std::vector<unsigned char> block(l.bytes + 16, 0xAB);
   record.write(plan, block.data());

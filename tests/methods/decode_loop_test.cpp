@@ -73,6 +73,32 @@ TEST_F(DecodeLoop, AsksForLogitsOnlyWhenSampling) {
   EXPECT_EQ(session_.top_rows, 1 + 4 + 4 + 1);
 }
 
+// A target that draws all rows at once gives the tokens of one whose logits are drawn from on the
+// way, and logits are asked for only where a draft was drawn.
+TEST_F(DecodeLoop, DrawsInAdvanceAreThoseOnTheWay) {
+  FakeSession on_the_way{kVocab, 64, markov_table(3, 2, 3)},
+      in_advance{kVocab, 64, markov_table(3, 2, 3)};
+  in_advance.cheap_draws = true;
+  base::Rng rng(2);
+  for (int i = 0; i < 50; ++i) {
+    Turn turn{random_tokens(rng, 6, kVocab), 0, 20};
+    turn.sampling = {1.0, i % 3 == 0 ? 9 : 0, i % 2 == 0 ? 0.9 : 1.0};
+    turn.seed = rng.next();
+    const auto method = [&] {
+      return methods::make_speculative_method(
+          std::make_unique<RandomTreeDrafter>(9, kVocab, static_cast<uint64_t>(i)));
+    };
+    const auto expected = run(*method(), on_the_way, turn), got = run(*method(), in_advance, turn);
+    ASSERT_EQ(got.tokens, expected.tokens);
+    EXPECT_EQ(column(got, &results::StepRecord::accepted),
+              column(expected, &results::StepRecord::accepted));
+  }
+  EXPECT_EQ(in_advance.logit_rows, 0);
+  EXPECT_GT(in_advance.drawn_rows, 50 * 10);
+  EXPECT_EQ(on_the_way.drawn_rows, 50);  // behind the prompts
+  EXPECT_GT(on_the_way.logit_rows, 50 * 10);
+}
+
 TEST_F(DecodeLoop, DraftsNoDeeperThanTheLimit) {
   const auto turn = run(*counting_method(8), session_, {{1}, 0, 4});
   EXPECT_THAT(turn.tokens, ElementsAre(2, 3, 4, 5));

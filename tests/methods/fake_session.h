@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/answers.h"
 #include "engine/base/error.h"
 #include "engine/base/rng.h"
 #include "engine/sampling.h"
@@ -39,6 +40,7 @@ class FakeSession final : public engine::Session {
   const engine::SessionOptions& options() const override { return options_; }
   std::string isa() const override { return "fake"; }
   int n_threads() const override { return 1; }
+  bool draws_cheaply() const override { return cheap_draws; }
   int length(int) const override { return static_cast<int>(tokens_.size()); }
 
   void prefill(std::span<const int32_t> tokens, int) override {
@@ -56,7 +58,7 @@ class FakeSession final : public engine::Session {
     rows_.assign(request.rows.begin(), request.rows.end());
     logits_.resize(static_cast<size_t>(n * vocab_));
     rows_of_.assign(static_cast<size_t>(n), -1);
-    top_.assign(static_cast<size_t>(n), -1);
+    answers_.begin(request, vocab_);
     hidden_.assign(static_cast<size_t>(n * width_), 0.0f);
     hidden_of_.assign(static_cast<size_t>(n), -1);
     for (int i = 0; i < n; ++i) {
@@ -67,7 +69,8 @@ class FakeSession final : public engine::Session {
                                                             static_cast<size_t>(vocab_));
       const engine::Row& row = rows_[static_cast<size_t>(i)];
       if (row.embedding >= 0) {
-        EVALRUN_CHECK(masks_ != nullptr && !row.logits && !row.top, "a mask without a table");
+        EVALRUN_CHECK(masks_ != nullptr && !row.logits && !row.top && row.chance < 0,
+                      "a mask without a table");
         note_mask(i, row);
         continue;
       }
@@ -75,13 +78,14 @@ class FakeSession final : public engine::Session {
       // Only what was asked for can be read.
       logit_rows += row.logits;
       top_rows += row.top;
+      drawn_rows += row.chance >= 0;
       if (row.logits) rows_of_[static_cast<size_t>(i)] = i;
-      if (row.top) top_[static_cast<size_t>(i)] = engine::argmax(logits);
+      answers_.answer(request, i, logits);
     }
     engine::ForwardResult result;
     result.logits = {logits_.data(), n, vocab_};
     result.logits_of = rows_of_;
-    result.top = top_;
+    answers_.publish(result);
     result.hidden = {hidden_.data(), n, width_};
     result.hidden_of = hidden_of_;
     return result;
@@ -121,6 +125,9 @@ class FakeSession final : public engine::Session {
               w.at(o, k) * x.row(i)[static_cast<size_t>(k)];
     return {product_.data(), x.rows, w.out()};
   }
+  engine::Scores score(const engine::WeightMatrix& w, engine::MatrixView x, int n_best) override {
+    return scores_.of(multiply(w, x), n_best);
+  }
   void read_kv(int, int, int, std::span<float>, std::span<float>) const override {}
   engine::PhaseTimes phases() const override { return {}; }
   size_t bytes_per_forward(int) const override { return 0; }
@@ -131,7 +138,8 @@ class FakeSession final : public engine::Session {
   std::vector<int> prefills;                                 // sizes of the prefill calls so far
   std::function<void(const engine::ForwardRequest&)> watch;  // sees every forward first
   int forwards = 0;
-  int logit_rows = 0, top_rows = 0;  // rows that asked for them so far
+  int logit_rows = 0, top_rows = 0, drawn_rows = 0;  // rows that asked for them so far
+  bool cheap_draws = false;                          // draws_cheaply()
 
  private:
   void append_path(int row) {
@@ -156,7 +164,9 @@ class FakeSession final : public engine::Session {
   std::vector<int32_t> tokens_, context_;
   std::vector<engine::Row> rows_;
   std::vector<float> logits_;
-  std::vector<int32_t> rows_of_, top_, hidden_of_;
+  std::vector<int32_t> rows_of_, hidden_of_;
+  engine::Answers answers_;
+  engine::HostScores scores_;
   int width_ = 0;
   MaskTable masks_;
   std::vector<float> hidden_, product_;

@@ -169,6 +169,14 @@ std::vector<Arm> all_arms() {
   return arms;
 }
 
+bool samples_then_matches(const Arm& arm) {
+  const auto has = [&](const char* text) { return arm.name.find(text) != arm.name.npos; };
+  if (arm.name.starts_with("sps") || has("draft=drawn")) return false;
+  if (arm.name.starts_with("space:") && !has("draft=best")) return false;
+  if (arm.name.starts_with("eagle:") && !has("draft=best")) return false;
+  return !arm.name.starts_with("self_spec") || has("verify=match");
+}
+
 std::unique_ptr<methods::DecodingMethod> build_arm(
     const Arm& arm, const std::shared_ptr<const engine::Model>& model, int max_tokens) {
   methods::MethodBuildContext context;

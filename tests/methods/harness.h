@@ -30,6 +30,8 @@ struct Arm {
 // random tokens), further
 // parameters of each, and random trees through the common verifier.
 std::vector<Arm> all_arms();
+// Whether this arm drafts without chance: sampled texts are then those of plain decoding (rule X).
+bool samples_then_matches(const Arm& arm);
 std::unique_ptr<methods::DecodingMethod> build_arm(
     const Arm& arm, const std::shared_ptr<const engine::Model>& model, int max_tokens = 256);
 std::unique_ptr<methods::DecodingMethod> build_method(

@@ -271,12 +271,7 @@ TEST(SampleThenMatch, DrawsTheVeryTokensOfPlainDecoding) {
   const auto plain = make_session(model), session = make_session(model);
   const auto ar = build_method("ar", model);
   for (const Arm& arm : all_arms()) {
-    // These draw their drafts from the same stream.
-    if (arm.name.starts_with("sps") || arm.name.find("draft=drawn") != arm.name.npos) continue;
-    if (arm.name.starts_with("space:") && arm.name.find("draft=best") == arm.name.npos) continue;
-    if (arm.name.starts_with("eagle:") && arm.name.find("draft=best") == arm.name.npos) continue;
-    if (arm.name.starts_with("self_spec") && arm.name.find("verify=match") == arm.name.npos)
-      continue;
+    if (!samples_then_matches(arm)) continue;
     const auto method = build_arm(arm, model);
     for (int i = 0; i < 10; ++i) {
       Turn turn{random_tokens(rng, 10, 12)};

@@ -127,8 +127,8 @@ TEST_P(PairParity, EqualsPyTorch) {
     row.read = true;
     path.push_back(network.add(row));
   }
-  network.run([&](int row, std::span<const float> logits) {
-    expect_logits(logits, chain_logits.row(row), "pair " + std::to_string(row));
+  network.run([&](int row, const engine::RowScores& scores) {
+    expect_logits(scores.logits, chain_logits.row(row), "pair " + std::to_string(row));
   });
   std::vector<std::vector<float>> last;
   for (int t = 0; t < n; ++t) {
@@ -172,9 +172,9 @@ TEST_P(PairParity, EqualsPyTorch) {
       }
     }
     size_t next = 0;
-    network.run([&](int row, std::span<const float> logits) {
+    network.run([&](int row, const engine::RowScores& scores) {
       const int at = asked[next++];
-      expect_logits(logits, tree_logits.row(at), "tree row " + std::to_string(at));
+      expect_logits(scores.logits, tree_logits.row(at), "tree row " + std::to_string(at));
       expect_near(network.feature(row), tree_features.row(at), "tree row " + std::to_string(at));
     });
     EXPECT_EQ(next, asked.size());
@@ -209,7 +209,7 @@ TEST_P(PairParity, BytesAreClose) {
       row.read = true;
       network.add(row);
     }
-    network.run([](int, std::span<const float>) {});
+    network.run([](int, const engine::RowScores&) {});
     auto& all = outputs.emplace_back();
     for (int t = 0; t < given.rows; ++t)
       all.insert(all.end(), network.feature(t).begin(), network.feature(t).end());
@@ -242,8 +242,9 @@ TEST(Parity, MedusaHeadsEqualPyTorch) {
   const Table features = expected.table("features"), logits = expected.table("logits");
   const auto session = make_session(model);
   for (int t = 0; t < features.rows; ++t)
-    heads.look(*session, features.row(t), heads.n_heads(),
-               [&](int head, std::span<const float> got) {
+    heads.look(*session, features.row(t), heads.n_heads(), 0,
+               [&](int head, const engine::RowScores& scores) {
+                 const auto got = scores.logits;
                  const auto at = static_cast<size_t>(head) * got.size();
                  expect_logits(got, logits.row(t).subspan(at, got.size()),
                                fmt::format("position {}, head {}", t, head));

@@ -306,6 +306,52 @@ TEST(Draw, FollowsTheWeightsWhateverTheirSum) {
   EXPECT_THROW(engine::draw(std::vector<double>{0, 0}, rng), base::InternalError);
 }
 
+// By the inverse of the distribution over ids: just inside the ends of a token's share it is drawn.
+TEST(Draw, OfLogitsInvertsTheLaw) {
+  base::Rng rng(8);
+  engine::WarpScratch scratch;
+  for (const int n : {1, 2, 7, 300, 5000})
+    for (const engine::SamplingParams& params :
+         {engine::SamplingParams{1, 0, 1}, engine::SamplingParams{0.5, 0, 0.9},
+          engine::SamplingParams{3, 5, 1}, engine::SamplingParams{2, 40, 0.7}}) {
+      std::vector<float> logits(static_cast<size_t>(n));
+      for (float& x : logits) x = static_cast<float>(8 * rng.uniform());
+      std::vector<double> law;
+      engine::warp(logits, params, law, scratch);
+      constexpr double kWithin = 1e-8;  // n 2^-45 and the rounding of a sum of n numbers
+      double before = 0;
+      int drawn = 0;
+      for (int32_t token = 0; token < n; ++token) {
+        const double p = law[static_cast<size_t>(token)];
+        const double begin = before + kWithin, end = before + p - kWithin;
+        before += p;
+        if (end <= begin) continue;
+        ++drawn;
+        for (const double chance : {begin, (begin + end) / 2, end})
+          ASSERT_EQ(engine::draw(logits, params, std::floor(chance * 0x1p53) * 0x1p-53, scratch),
+                    token)
+              << n << " tokens, temperature " << params.temperature;
+      }
+      EXPECT_GT(drawn, 0);
+      EXPECT_EQ(law[static_cast<size_t>(engine::draw(logits, params, 0, scratch))] > 0, true);
+      EXPECT_EQ(law[static_cast<size_t>(engine::draw(logits, params, 1 - 0x1p-53, scratch))] > 0,
+                true);
+    }
+  const std::vector<float> none(5, -std::numeric_limits<float>::infinity());
+  EXPECT_THROW(engine::draw(none, {1, 0, 1}, 0.5, scratch), base::Error);
+}
+
+TEST(LogSum, IsThatOfTheExponentials) {
+  base::Rng rng(9);
+  for (const int n : {1, 3, 255, 256, 257, 5000}) {
+    std::vector<float> logits(static_cast<size_t>(n));
+    for (float& x : logits) x = static_cast<float>(30 * rng.uniform() - 40);
+    long double sum = 0;
+    for (const float x : logits) sum += std::exp(static_cast<long double>(x));
+    EXPECT_NEAR(engine::log_sum(logits), static_cast<double>(std::log(sum)), 1e-9) << n;
+  }
+}
+
 TEST(ChiSquare, TailMatchesTables) {
   // NIST/SEMATECH handbook, upper critical values.
   EXPECT_NEAR(chi_square_tail(3.841, 1), 0.05, 1e-4);

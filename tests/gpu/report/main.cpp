@@ -119,13 +119,16 @@ class Report {
         device_(list.devices.front()),
         work_(workload(o_.tiny)),
         deadline_(o_.seconds),
-        copies_(o_.tiny ? size_t{1} << 20 : size_t{1} << 30) {
+        copies_(o_.tiny ? size_t{1} << 20 : size_t{1} << 30, o_.tiny ? 0 : 0.3),
+        peak_(dense_peak(o_.tiny ? 64 : 8192)) {
     json_ = {{"date", utc_now()},
              {"commit", EVALRUN_COMMIT},
              {"part", fmt::format("{}/{}", o_.part, o_.parts)},
              {"seconds", 0.0},
              {"device", describe(device_, list)},
              {"copy", {{"bytes", copies_.bytes()}, {"bytes_per_s", copies_.bytes_per_second()}}},
+             {"empty_span_us", empty_span_us(copies_)},
+             {"dense_peak", {{"n", peak_.n}, {"flops_per_s", peak_.flops_per_second}}},
              {"shapes", Json::array()},
              {"not_measured", Json::array()}};
   }
@@ -217,6 +220,7 @@ class Report {
   const Workload work_;
   const Deadline deadline_;
   const Copies copies_;
+  const DensePeak peak_;
   Json json_;
   bool good_ = true;
 };

@@ -32,12 +32,16 @@ void device(std::string& out, const Json& d) {
 
 void steps(std::string& out, const Json& table) {
   line(out,
-       "| rows | wall ms (95 %) | T(n)/T(1) | device ms (95 %) | T(n)/T(1) | host us | GB | floor "
-       "ms | share of the floor reached |\n|---|---|---|---|---|---|---|---|---|");
+       "| rows | first, as launches, ms | second, captured, ms | wall ms (95 %) | T(n)/T(1) | "
+       "device ms (95 %) | T(n)/T(1) | host us | GB | floor ms | share of the floor reached "
+       "|\n|---|---|---|---|---|---|---|---|---|---|---|");
   const Json& one = table.front();
   for (const Json& s : table)
-    line(out, "| {} | {} | {:.3f} | {} | {:.3f} | {:.1f} | {:.3f} | {:.4f} | {:.1f} % |",
-         s.at("rows").get<int>(), with_interval(s.at("wall_ms")),
+    line(out,
+         "| {} | {:.2f} | {:.2f} | {} | {:.3f} | {} | {:.3f} | {:.1f} | {:.3f} | {:.4f} | {:.1f} % "
+         "|",
+         s.at("rows").get<int>(), s.at("first_ms")[0].get<double>(),
+         s.at("first_ms")[1].get<double>(), with_interval(s.at("wall_ms")),
          median(s, "wall_ms") / median(one, "wall_ms"), with_interval(s.at("device_ms")),
          median(s, "device_ms") / median(one, "device_ms"), number(s, "host_ms") * 1e3,
          number(s, "bytes") / 1e9, number(s, "floor_ms"), 100 * number(s, "share_of_floor"));
@@ -57,7 +61,8 @@ void profile(std::string& out, const Json& p) {
   }
 }
 
-void shape(std::string& out, const Json& s) {
+// `peak`: of the whole report.
+void shape(std::string& out, const Json& s, const Json& peak) {
   line(out, "\n## {}\n", s.at("shape").get<std::string>());
   if (s.contains("layers"))
     line(out, "{} layers, {} of them distinct in memory; {:.2f} GB read a step without a context.",
@@ -66,6 +71,12 @@ void shape(std::string& out, const Json& s) {
   if (s.contains("clocks"))
     for (const auto& [when, text] : s.at("clocks").items())
       line(out, "Clocks {}: {}.", when, text.get<std::string>());
+  if (s.contains("decoding")) {
+    line(out, "\n### Plain decoding, forward and commit\n");
+    line(out, "| tokens | wall ms a token (95 %) |\n|---|---|");
+    for (const auto& [how, ms] : s.at("decoding").items())
+      line(out, "| {} | {} |", how, with_interval(ms));
+  }
   if (s.contains("all_logits")) {
     line(out, "\n### Rows of a tree, context {}, all logits\n",
          s.at("all_logits").front().at("context").get<int>());
@@ -90,9 +101,13 @@ void shape(std::string& out, const Json& s) {
   }
   if (s.contains("prefill")) {
     const Json& p = s.at("prefill");
-    line(out, "\nPrefill of {} tokens ({} cuBLAS): {} ms, {:.1f} TFLOP/s of the layers' products.",
+    const double most = number(peak, "flops_per_s") / 1e12;
+    line(out,
+         "\nPrefill of {} tokens ({} cuBLAS): {} ms, {:.1f} TFLOP/s of the layers' products{}.",
          p.at("tokens").get<int>(), p.at("cublas").get<bool>() ? "with" : "without",
-         with_interval(p.at("ms")), number(p, "tflops"));
+         with_interval(p.at("ms")), number(p, "tflops"),
+         most > 0 ? fmt::format(", {:.1f} % of the dense peak", 100 * number(p, "tflops") / most)
+                  : "");
   }
   if (s.contains("bit_identity")) {
     const Json& b = s.at("bit_identity");
@@ -117,16 +132,26 @@ std::string markdown(const Json& report) {
   device(out, report.at("device"));
   line(out,
        "\nCopy bandwidth: **{:.1f} GB/s** (copy of {:.2f} GiB from device to device, bytes read "
-       "and written, best of 10). Dense bf16 peak: not measured.",
+       "and written, best of 10).",
        number(report.at("copy"), "bytes_per_s") / 1e9, number(report.at("copy"), "bytes") / 0x1p30);
+  const Json& peak = report.at("dense_peak");
+  if (number(peak, "flops_per_s") > 0)
+    line(out, "Dense bf16 peak: **{:.0f} TFLOP/s** (cuBLAS, {} x {} x {}, best of 10).",
+         number(peak, "flops_per_s") / 1e12, peak.at("n").get<int>(), peak.at("n").get<int>(),
+         peak.at("n").get<int>());
+  else
+    line(out, "Dense bf16 peak: not measured, there is no cuBLAS.");
   line(out,
        "\nWall time: what a caller of a forward waits, as a graph. Device time: that graph alone, "
        "its copies from and to the host included, behind a copy that empties the caches. Host: "
-       "wall less device. Medians with the 95 % interval of the median. Floor: bytes of weights "
+       "wall less device (whose caches were emptied, so it is low where a model fits the L2). "
+       "Medians with the 95 % interval of the median. Floor: bytes of weights "
        "and of the context's keys and values / copy bandwidth; its share is of the device time. "
        "T(n)/T(1) is the cost curve a method with n rows a step pays. Times by kernel: launch by "
-       "launch behind a copy that hides the host, each with the two events around it.");
-  for (const Json& s : report.at("shapes")) shape(out, s);
+       "launch behind a copy that hides the host, each with the two events around it: {:.1f} us of "
+       "every launch are theirs.",
+       number(report, "empty_span_us"));
+  for (const Json& s : report.at("shapes")) shape(out, s, peak);
   if (!report.at("not_measured").empty()) {
     line(out, "\n## Not measured\n");
     for (const Json& n : report.at("not_measured"))

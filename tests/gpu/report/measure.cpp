@@ -51,8 +51,13 @@ std::vector<Row> tree_of(const Session& s, int n, bool all_logits) {
 // One number of rows. Wall time is what a caller of forward() waits; device time that of the graph,
 // its copies from and to the host included.
 Json step(Session& s, const std::vector<Row>& rows, const Workload& w, const Copies& copies) {
-  for (int i = 0; i < 4; ++i) (void)s.forward({.rows = rows});  // the third replays a graph
-  std::vector<double> wall, device;
+  // The first is queued launch by launch, the second captured and instantiated, the third replayed.
+  std::vector<double> wall, device, first;
+  for (int i = 0; i < 4; ++i) {
+    const double start = now_s();
+    (void)s.forward({.rows = rows});
+    first.push_back((now_s() - start) * 1e3);
+  }
   for (int i = 0; i < w.repeats; ++i) {
     const double start = now_s();
     (void)s.forward({.rows = rows});
@@ -69,12 +74,34 @@ Json step(Session& s, const std::vector<Row>& rows, const Workload& w, const Cop
   const double floor_ms = static_cast<double>(bytes) / copies.bytes_per_second() * 1e3;
   return {{"rows", rows.size()},
           {"context", s.length()},
+          {"first_ms", first},
           {"wall_ms", json_of(wall_ms)},
           {"device_ms", json_of(device_ms)},
           {"host_ms", wall_ms.median - device_ms.median},
           {"bytes", bytes},
           {"floor_ms", floor_ms},
           {"share_of_floor", floor_ms / device_ms.median}};
+}
+
+// Plain decoding as the harness times it: forward, then commit, one token behind the other; greedy,
+// or drawn on the device.
+Json decode(Session& s, const Workload& w, const SamplingParams* sampling) {
+  const int before = s.length(), zero = 0;
+  base::Rng rng(3);
+  std::vector<double> ms;
+  for (int i = 0; i < w.repeats + 8; ++i) {
+    Row row{.token = i, .logits = false};
+    row.top = sampling == nullptr;
+    if (sampling != nullptr) row.chance = rng.uniform();
+    ForwardRequest request{.rows = {&row, 1}};
+    request.sampling = sampling;
+    const double start = now_s();
+    (void)s.forward(request);
+    s.commit({&zero, 1});
+    if (i >= 8) ms.push_back((now_s() - start) * 1e3);
+  }
+  s.rewind(before);
+  return json_of(summarise(std::move(ms)));
 }
 
 void measure_prefill(Session& s, const Workload& w, const Copies& copies, Json& result) {
@@ -155,6 +182,7 @@ Workload workload(bool tiny) {
           .repeats = 3,
           .profiled_steps = 1,
           .bit_rows = 5,
+          .warm_s = 0,
           .busy_ms = 0};
 }
 
@@ -169,6 +197,12 @@ void measure_steps(const std::shared_ptr<const Model>& model, const Workload& w,
   const auto s = open(model, w);
   result["bytes"] = {{"weights", s->bytes_per_forward(0)}, {"kv_cache", s->kv_bytes()}};
   set_length(*s, w.context);
+  const auto one = tree_of(*s, 1, false);
+  for (const double start = now_s(); now_s() - start < w.warm_s;) (void)s->forward({.rows = one});
+  const SamplingParams plain{.temperature = 1}, nucleus{.temperature = 0.8, .top_p = 0.95};
+  result["decoding"] = {{"greedy", decode(*s, w, nullptr)},
+                        {"temperature 1", decode(*s, w, &plain)},
+                        {"temperature 0.8, top-p 0.95", decode(*s, w, &nucleus)}};
   for (const bool all_logits : {true, false})
     for (const int n : w.rows) {
       deadline.check();

@@ -18,6 +18,7 @@ struct Workload {
   int context = 512, long_context = 8192, prefill = 2048;
   int repeats = 30, profiled_steps = 10;
   int bit_rows = 64;    // trees of 1 to so many rows are compared
+  double warm_s = 0.5;  // before the first step is timed: an idle device has low clocks
   double busy_ms = 20;  // more than a step takes the host to queue, kernel by kernel
 };
 Workload workload(bool tiny);
@@ -37,7 +38,8 @@ class Deadline {
 };
 
 // Each adds what it measured to `result` at once, so that what was measured before an error stays.
-// Steps as graphs: wall and device times per number of rows, at a long context, prefill.
+// Steps as graphs: wall and device times per number of rows, at a long context, prefill; plain
+// decoding with its commits.
 void measure_steps(const std::shared_ptr<const Model>& model, const Workload& w,
                    const Copies& copies, const Deadline& deadline, Json& result);
 // Steps kernel by kernel, of one row: times by kernel, attention at the long context.

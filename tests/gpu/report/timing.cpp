@@ -4,8 +4,12 @@
 #include <cmath>
 #include <string_view>
 
+#include "engine/base/clock.h"
 #include "engine/base/error.h"
+#include "engine/base/rng.h"
 #include "engine/base/stats.h"
+#include "engine/cuda/dense.h"
+#include "engine/cuda/device_code.h"
 #include "engine/cuda/graphs.h"
 
 namespace evalrun::engine::gpu_report {
@@ -31,19 +35,41 @@ double Event::ms_since(const Event& earlier) const {
   return static_cast<double>(ms);
 }
 
-Copies::Copies(size_t bytes) : from_(bytes), to_(bytes) {
-  cudaStream_t stream = nullptr;
-  EVALRUN_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+namespace {
+struct Stream {
+  cudaStream_t handle = nullptr;
+  Stream() { EVALRUN_CUDA(cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking)); }
+  ~Stream() { (void)cudaStreamDestroy(handle); }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+};
+}  // namespace
+
+Copies::Copies(size_t bytes, double warm_s) : from_(bytes), to_(bytes) {
+  // Zeros move faster than what memory usually holds.
+  std::vector<uint64_t> words(std::min<size_t>(bytes, 64 << 20) / sizeof(uint64_t));
+  base::Rng rng(1);
+  for (uint64_t& word : words) word = rng.next();
+  for (size_t at = 0; at < bytes; at += words.size() * sizeof(uint64_t))
+    EVALRUN_CUDA(cudaMemcpy(from_.as<unsigned char>() + at, words.data(),
+                            std::min(bytes - at, words.size() * sizeof(uint64_t)),
+                            cudaMemcpyHostToDevice));
+  const Stream stream;
+  base::SteadyClock clock;
+  for (const int64_t begin = clock.now_ns();
+       static_cast<double>(clock.now_ns() - begin) < warm_s * 1e9;) {  // clocks rise with work
+    queue_one(stream.handle);
+    EVALRUN_CUDA(cudaStreamSynchronize(stream.handle));
+  }
   const Event begin, end;
   double best = 0;
   for (int i = 0; i < 11; ++i) {  // one to warm up
-    begin.record(stream);
-    queue_one(stream);
-    end.record(stream);
-    EVALRUN_CUDA(cudaStreamSynchronize(stream));
+    begin.record(stream.handle);
+    queue_one(stream.handle);
+    end.record(stream.handle);
+    EVALRUN_CUDA(cudaStreamSynchronize(stream.handle));
     if (const double ms = end.ms_since(begin); i > 0 && (best == 0 || ms < best)) best = ms;
   }
-  EVALRUN_CUDA(cudaStreamDestroy(stream));
   EVALRUN_CHECK(best > 0, "a copy took no time");
   bytes_per_second_ = 2.0 * static_cast<double>(bytes) / (best / 1e3);
 }
@@ -75,6 +101,45 @@ double GraphTimer::take_ms() {
   EVALRUN_CHECK(graphs_ == 1, "a forward was {} graphs", graphs_);
   graphs_ = 0;
   return end_.ms_since(begin_);
+}
+
+DensePeak dense_peak(int n) {
+  const Stream stream;
+  const auto dense = cuda::Dense::find(stream.handle);
+  if (dense == nullptr) return {n, 0};
+  const auto size = static_cast<size_t>(n) * static_cast<size_t>(n);
+  std::vector<uint16_t> values(size);
+  base::Rng rng(2);
+  for (uint16_t& v : values) v = cuda::float_to_bf16(static_cast<float>(2 * rng.uniform() - 1));
+  cuda::DeviceBuffer w(size * 2), x(size * 2), y(size * 4), unpacked;
+  w.upload(values.data(), size * 2);
+  x.upload(values.data(), size * 2);
+  cuda::MatrixRef ref;
+  ref.storage = WeightStorage::kBf16;
+  ref.codes = w.as<unsigned char>();
+  ref.in = n, ref.tiles = n / cuda::kTile, ref.blocks = n / cuda::kBlock;
+  const Event begin, end;
+  double best = 0;
+  for (int i = 0; i < 13; ++i) {  // three to warm up
+    begin.record(stream.handle);
+    dense->multiply(ref, x.as<void>(), n, y.as<float>(), unpacked);
+    end.record(stream.handle);
+    EVALRUN_CUDA(cudaStreamSynchronize(stream.handle));
+    if (const double ms = end.ms_since(begin); i >= 3 && (best == 0 || ms < best)) best = ms;
+  }
+  return {n, 2.0 * n * n * n / (best / 1e3)};
+}
+
+double empty_span_us(const Copies& copies) {
+  const Stream stream;
+  std::vector<Event> events(400);
+  copies.queue(1, stream.handle);
+  for (const Event& event : events) event.record(stream.handle);
+  EVALRUN_CUDA(cudaStreamSynchronize(stream.handle));
+  std::vector<double> us;
+  for (size_t i = 0; i < events.size(); i += 2)
+    us.push_back(events[i + 1].ms_since(events[i]) * 1e3);
+  return base::median(us);
 }
 
 void KernelTimer::before(const char* kernel, cudaStream_t stream) {

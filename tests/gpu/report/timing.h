@@ -36,7 +36,8 @@ class Event {
 // launches is counted.
 class Copies {
  public:
-  explicit Copies(size_t bytes);
+  // Copies for `warm_s` seconds before it measures: an idle device has low clocks.
+  Copies(size_t bytes, double warm_s);
   // Bytes read and written per second, best of ten copies.
   double bytes_per_second() const { return bytes_per_second_; }
   size_t bytes() const { return from_.bytes(); }
@@ -63,6 +64,16 @@ class GraphTimer final : public cuda::LaunchObserver {
   Event begin_, end_;
   int graphs_ = 0;
 };
+
+// Products of n x n x n bfloat16 by cuBLAS on random numbers, the best of ten; 0 without cuBLAS.
+struct DensePeak {
+  int n = 0;
+  double flops_per_second = 0;
+};
+DensePeak dense_peak(int n);
+
+// What two events take with nothing between them: counted once in the time of every kernel.
+double empty_span_us(const Copies& copies);
 
 // Times of single kernels, summed by name.
 class KernelTimer final : public cuda::LaunchObserver {

@@ -1,0 +1,80 @@
+#include "engine/answers.h"
+
+#include <algorithm>
+
+#include "engine/base/error.h"
+
+namespace evalrun::engine {
+
+void Answers::begin(const ForwardRequest& request, int vocab) {
+  bool any_best = false;
+  for (const Row& row : request.rows) {
+    any_best |= row.best;
+    EVALRUN_CHECK(row.chance < 1, "a chance of {}", row.chance);
+    EVALRUN_CHECK(row.chance < 0 || (request.sampling != nullptr && !request.sampling->greedy()),
+                  "a draw without sampling parameters");
+  }
+  EVALRUN_CHECK(!any_best || (request.best >= 1 && request.best <= kMostBest),
+                "the best {} of 1..{}", request.best, kMostBest);
+  n_best_ = any_best ? std::min(request.best, vocab) : 0;
+  wants_sums_ = request.log_sums;
+  for (std::vector<int32_t>* list : {&top_, &drawn_, &best_of_})
+    list->assign(request.rows.size(), -1);
+  best_.clear(), log_sums_.clear();
+}
+
+void Answers::add_best(int row, std::span<const TokenLogit> best, double log_sum) {
+  EVALRUN_CHECK(best.size() == static_cast<size_t>(n_best_), "the best {} of {}", best.size(),
+                n_best_);
+  best_of_[static_cast<size_t>(row)] =
+      static_cast<int32_t>(best_.size() / static_cast<size_t>(n_best_));
+  best_.insert(best_.end(), best.begin(), best.end());
+  if (wants_sums_) log_sums_.push_back(log_sum);
+}
+
+void Answers::answer(const ForwardRequest& request, int row, std::span<const float> logits) {
+  const Row& r = request.rows[static_cast<size_t>(row)];
+  if (r.best) {
+    top_k(logits, n_best_, row_best_, scratch_);
+    add_best(row, row_best_, wants_sums_ ? log_sum(logits) : 0);
+  }
+  if (r.top) set_top(row, r.best ? row_best_.front().token : argmax(logits));
+  if (r.chance >= 0) set_drawn(row, draw(logits, *request.sampling, r.chance, scratch_));
+}
+
+void Answers::publish(ForwardResult& result) const {
+  result.top = top_;
+  result.drawn = drawn_;
+  result.best = {{}, best_, n_best_, log_sums_};
+  result.best_of = best_of_;
+}
+
+Scores HostScores::of(MatrixView logits, int n_best) {
+  EVALRUN_CHECK(n_best >= 0 && n_best <= kMostBest, "the best {} of 1..{}", n_best, kMostBest);
+  if (n_best == 0) return {logits, {}, 0, {}};
+  best_.clear();
+  for (int i = 0; i < logits.rows; ++i) {
+    top_k(logits.row(i), n_best, row_best_, scratch_);
+    best_.insert(best_.end(), row_best_.begin(), row_best_.end());
+  }
+  return {{}, best_, std::min(n_best, logits.cols), {}};
+}
+
+RowScores Scores::row(int i) const {
+  RowScores row;
+  if (logits.data != nullptr) row.logits = logits.row(i);
+  row.best = best.subspan(static_cast<size_t>(i) * static_cast<size_t>(n_best),
+                          static_cast<size_t>(n_best));
+  if (!log_sums.empty()) row.log_sum = log_sums[static_cast<size_t>(i)];
+  return row;
+}
+
+RowScores ForwardResult::scores(int row) const {
+  const auto i = static_cast<size_t>(row);
+  if (best_of[i] >= 0) return best.row(best_of[i]);
+  RowScores scores;
+  scores.logits = logits_row(row);
+  return scores;
+}
+
+}  // namespace evalrun::engine

@@ -1,0 +1,46 @@
+// What the rows of one forward answer besides logits and states: likeliest tokens, draws, the best
+// few. Filled by a device, or from logits on the host; read through ForwardResult.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/session.h"
+
+namespace evalrun::engine {
+
+class Answers {
+ public:
+  // Of `request`, over a vocabulary of `vocab`; nothing is answered yet. Keeps its memory.
+  void begin(const ForwardRequest& request, int vocab);
+  int n_best() const { return n_best_; }  // of each row that wants its best
+
+  void set_top(int row, int32_t token) { top_[static_cast<size_t>(row)] = token; }
+  void set_drawn(int row, int32_t token) { drawn_[static_cast<size_t>(row)] = token; }
+  // In order of rows. `log_sum` is kept where it was asked for.
+  void add_best(int row, std::span<const TokenLogit> best, double log_sum);
+  // Everything this row asks for, from its logits.
+  void answer(const ForwardRequest& request, int row, std::span<const float> logits);
+
+  void publish(ForwardResult& result) const;
+
+ private:
+  int n_best_ = 0;
+  bool wants_sums_ = false;
+  std::vector<int32_t> top_, drawn_, best_of_;  // [rows]
+  std::vector<TokenLogit> best_, row_best_;
+  std::vector<double> log_sums_;
+  WarpScratch scratch_;
+};
+
+// Scores from products on the host: their views, or the best of them found there.
+class HostScores {
+ public:
+  Scores of(MatrixView logits, int n_best);
+
+ private:
+  std::vector<TokenLogit> best_, row_best_;
+  WarpScratch scratch_;
+};
+
+}  // namespace evalrun::engine

@@ -1,0 +1,37 @@
+// Room for answers (answers.h) on both sides, and what they mean to the host.
+#pragma once
+#include <span>
+#include <vector>
+
+#include "engine/cuda/answers.h"
+#include "engine/cuda/memory.h"
+#include "engine/sampling.h"
+
+namespace evalrun::engine::cuda {
+
+class AnswerBuffers {
+ public:
+  // Room for the logits, too: queue() finds them there. True when something moved.
+  bool make_room(const AnswerShape& shape);
+  float* logits() const { return logits_.as<float>(); }
+  // Queues the kernels and the copy to the host.
+  void queue(const AnswerShape& shape, const double* chances, cudaStream_t stream);
+
+  // Of the last queue(), once the stream was waited for. Throws data_error where a logit is no
+  // number, and for draws and masses where no logit is finite, or one is infinite.
+  void read(const AnswerShape& shape, int row, std::vector<TokenLogit>& best) const;
+  double log_sum(const AnswerShape& shape, int row) const;
+  int32_t drawn(const AnswerShape& shape, int row) const;
+
+  std::vector<const DeviceBuffer*> buffers() const { return {&logits_, &workspace_, &result_}; }
+
+ private:
+  const uint64_t* row_of(const AnswerShape& shape, int row) const {
+    return host_.as<uint64_t>() + static_cast<size_t>(row) * static_cast<size_t>(shape.stride());
+  }
+  float finite_best(const AnswerShape& shape, int row) const;
+  DeviceBuffer logits_, workspace_, result_;
+  PinnedBuffer host_;
+};
+
+}  // namespace evalrun::engine::cuda
