@@ -9,6 +9,7 @@
 #include "engine/devices.h"
 #include "engine/model/assemble.h"
 #include "engine/session_options.h"
+#include "engine/trace.h"
 
 namespace evalrun::engine {
 
@@ -21,8 +22,6 @@ uint64_t PrefixBank::next_id() {
   return next++;
 }
 namespace {
-
-constexpr int kPrefillChunk = 256;  // chunk borders are multiples of this, absolute positions
 
 struct Sequence {
   int length = 0;
@@ -58,6 +57,7 @@ class SessionImpl final : public Session {
   int length(int sequence) const override { return at(sequence).length; }
 
   void prefill(std::span<const int32_t> tokens, int sequence) override {
+    const Span span("prefill");
     Sequence& s = at(sequence);
     if (s.length + static_cast<int64_t>(tokens.size()) > options_.max_tokens)
       throw base::usage_error(fmt::format("{} tokens do not fit behind {}: the session holds {}",
@@ -80,6 +80,7 @@ class SessionImpl final : public Session {
   }
 
   ForwardResult forward(const ForwardRequest& given) override {
+    const Span span("forward");
     check_request(given);
     const ForwardRequest request = features_.empty() ? given : with_features(given);
     for (size_t i = 0; i < sequences_.size(); ++i) lengths_[i] = sequences_[i].length;
@@ -196,12 +197,14 @@ class SessionImpl final : public Session {
   MatrixView multiply(const WeightMatrix& w, MatrixView x) override {
     EVALRUN_CHECK(x.cols == w.in() && x.rows >= 1, "a product with rows of {} values, not {}",
                   w.in(), x.cols);
+    const Span span("multiply");
     return backend_->multiply(w, x);
   }
   Scores score(const WeightMatrix& w, MatrixView x, int n_best) override {
     if (n_best == 0 || !backend_->answers()) return host_scores_.of(multiply(w, x), n_best);
     EVALRUN_CHECK(x.cols == w.in() && x.rows >= 1 && n_best <= kMostBest,
                   "the best {} of products with rows of {} values, not {}", n_best, w.in(), x.cols);
+    const Span span("multiply");
     return backend_->best_of(w, x, std::min(n_best, w.out()));
   }
 

@@ -20,6 +20,7 @@
 #include "engine/row_cost.h"
 #include "engine/sampling.h"
 #include "engine/session.h"
+#include "engine/trace.h"
 #include "methods/token_tree.h"
 #include "methods/verifier.h"
 #include "results/records.h"
@@ -27,21 +28,25 @@
 namespace evalrun::methods {
 
 // Splits the wall time of a step; a method calls enter() when it moves on. Time not claimed by
-// draft, verify or commit is overhead. Reads the clock once per call.
+// draft, verify or commit is overhead. Reads the clock once per call; the three are spans for
+// profilers, too.
 class PhaseTimer {
  public:
   enum Phase { kDraft, kVerify, kCommit, kOther, kCount };
   explicit PhaseTimer(base::Clock& clock) : clock_(clock) {}
+  ~PhaseTimer() { show(kOther); }
+  PhaseTimer(const PhaseTimer&) = delete;
+  PhaseTimer& operator=(const PhaseTimer&) = delete;
   void begin_step() {
     for (int64_t& t : ns_) t = 0;
-    phase_ = kOther;
+    show(kOther);
     last_ = clock_.now_ns();
   }
   void enter(Phase next) {
     const int64_t now = clock_.now_ns();
     ns_[phase_] += now - last_;
     last_ = now;
-    phase_ = next;
+    show(next);
   }
   int64_t end_step() {  // returns the time at which the step ended
     enter(kOther);
@@ -51,6 +56,13 @@ class PhaseTimer {
   int64_t total_ns() const { return ns_[0] + ns_[1] + ns_[2] + ns_[3]; }
 
  private:
+  void show(Phase next) {
+    static constexpr const char* kNames[] = {"draft", "verify", "commit"};
+    if (phase_ != kOther) engine::pop_span();
+    if (next != kOther) engine::push_span(kNames[next]);
+    phase_ = next;
+  }
+
   base::Clock& clock_;
   int64_t ns_[kCount] = {};
   int64_t last_ = 0;
