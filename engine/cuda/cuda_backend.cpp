@@ -22,6 +22,7 @@
 #include "engine/cuda/device_model.h"
 #include "engine/cuda/graphs.h"
 #include "engine/cuda/kv_memory.h"
+#include "engine/cuda/memory_plan.h"
 #include "engine/cuda/phase_events.h"
 #include "engine/cuda/products.h"
 #include "engine/cuda/row_ops.h"
@@ -65,7 +66,9 @@ class CudaBackend final : public Backend, public LogitSource {
           fmt::format("{}: heads of {} dimensions; the CUDA kernels take up to 256", c_.name,
                       c_.head_dim),
           "--device cpu");
-    check_memory(options);
+    check_memory(
+        plan_memory(*model_, options, head_stride_, DeviceModel::missing_bytes(*model_, device_)),
+        *model_, options);
     if (bf16_) {
       prepare_attention();
       dense_ = Dense::find(stream_->handle);
@@ -195,29 +198,6 @@ class CudaBackend final : public Backend, public LogitSource {
     commit_pending_ = under_way_ = false;
   }
 
-  // Everything this session takes, before any of it is allocated.
-  void check_memory(const SessionOptions& o) const {
-    const size_t weights = DeviceModel::missing_bytes(*model_, device_);
-    const size_t kv = KvMemory::bytes_for(c_, o.n_sequences, o.max_tokens, bf16_, head_stride_);
-    // Buffers of 64 rows with all logits.
-    const size_t rows =
-        64 * sizeof(float) *
-        (static_cast<size_t>(c_.n_logits()) + 5 * static_cast<size_t>(2 * c_.d_ffn + c_.q_dim()));
-    size_t free = 0, total = 0;
-    EVALRUN_CUDA(cudaMemGetInfo(&free, &total));
-    const size_t needed = weights + kv + rows + (bf16_ ? Dense::kWorkspaceBytes : 0);
-    if (needed > free)
-      throw base::data_error(
-          model_->path(), "GPU memory",
-          fmt::format("needs {:.2f} GiB ({:.2f} of weights, {:.2f} for {} tokens x {} sequences), "
-                      "{:.2f} of {:.2f} GiB are free",
-                      static_cast<double>(needed) / 0x1p30, static_cast<double>(weights) / 0x1p30,
-                      static_cast<double>(kv) / 0x1p30, o.max_tokens, o.n_sequences,
-                      static_cast<double>(free) / 0x1p30, static_cast<double>(total) / 0x1p30),
-          "a smaller weight format (--dtype int8 or q4), a shorter context (prompt + max_new), or "
-          "a larger GPU");
-  }
-
   // --- room ------------------------------------------------------------------------------------
 
   std::vector<const DeviceBuffer*> buffers() const {
@@ -282,13 +262,15 @@ class CudaBackend final : public Backend, public LogitSource {
       floats(outer_, n * static_cast<size_t>(padded_to(inputs, kBlock)));
     }
     // Sums of quarters, of whichever product takes most.
-    const auto quarters = [](int width, int of_rows) {
-      return product_geometry(WeightStorage::kBf16, width / kTile, of_rows).workspace_bytes /
-             sizeof(float);
+    const auto quarters = [](WeightStorage storage, int width, int of_rows) {
+      return product_geometry(storage, width / kTile, of_rows).workspace_bytes / sizeof(float);
     };
-    floats(workspace_, std::max({quarters(weights_->widest(), rows),
-                                 quarters(weights_->head().outputs(), outputs),
-                                 low_rank_ == nullptr ? 0 : quarters(low_rank_->widest, rows)}));
+    floats(
+        workspace_,
+        std::max(
+            {quarters(weights_->layer(0).o->storage(), weights_->widest(), rows),
+             quarters(weights_->head().storage(), weights_->head().outputs(), outputs),
+             low_rank_ == nullptr ? 0 : quarters(WeightStorage::kBf16, low_rank_->widest, rows)}));
     const int kept = record_.header().kept;
     if (!s.direct && kv_->room_for_rows(kept + s.rows, kept > 0, stream_->handle)) moved_ = true;
     if (std::exchange(moved_, false)) graphs_.clear();

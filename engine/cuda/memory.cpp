@@ -1,6 +1,6 @@
 #include "engine/cuda/memory.h"
 
-#include <algorithm>
+#include "engine/base/error.h"
 
 namespace evalrun::engine::cuda {
 
@@ -30,11 +30,19 @@ Buffer<Kind>::Buffer(size_t bytes)
 template <typename Kind>
 bool Buffer<Kind>::ensure(size_t bytes) {
   if (bytes <= bytes_) return false;
-  // Half as much again, so that a context that grows row by row moves seldom; the old one first,
-  // both may not fit.
-  const size_t larger = std::max(bytes, bytes_ + bytes_ / 2);
+  // Half as much again, so that a context that grows row by row moves seldom, or what is needed
+  // where that does not fit; the old one first, both may not fit.
+  const size_t larger = bytes_ + bytes_ / 2;
   { const Buffer old = std::move(*this); }
-  *this = Buffer(larger);
+  if (larger > bytes) {
+    try {
+      *this = Buffer(larger);
+      return true;
+    } catch (const base::Error& e) {
+      if (e.code() != base::ExitCode::kData) throw;  // out of memory is that
+    }
+  }
+  *this = Buffer(bytes);
   return true;
 }
 

@@ -10,9 +10,11 @@
 
 #include "engine/answers.h"
 #include "engine/base/error.h"
+#include "engine/cuda/attention.h"
 #include "engine/cuda/dense.h"
 #include "engine/cuda/device_model.h"
 #include "engine/cuda/graphs.h"
+#include "engine/cuda/memory_plan.h"
 #include "tests/engine/random_models.h"
 #ifdef EVALRUN_CUDA_EMULATED
 #include "tests/gpu/emulator/include/emulator.h"
@@ -243,6 +245,46 @@ TEST(CudaBackend, AContextThatDoesNotFitIsRefusedBeforeAnythingIsAllocated) {
 }
 
 #ifdef EVALRUN_CUDA_EMULATED
+// A session that is not refused finds what it needs, and is not refused for much more: the longest
+// prompt and full steps behind it take what was planned for them.
+TEST(CudaBackend, TheMemoryPlanIsWhatIsTaken) {
+  ASSERT_EQ(setenv("EVALRUN_CUDA_CUBLAS", "1", 1), 0);
+  for (const WeightFormat format : {WeightFormat::kF32, WeightFormat::kBf16, WeightFormat::kQ4})
+    for (const NamedModel& m : feature_models(format)) {
+      SCOPED_TRACE(fmt::format("{}, {}", m.name, name_of(format)));
+      const bool bf16 = format != WeightFormat::kF32;
+      SessionOptions o;
+      o.device = "cuda", o.max_tokens = 600, o.n_sequences = 2;
+      const ModelConfig& c = m.model->config();
+      const auto plan = plan_memory(*m.model, o, bf16 ? head_stride_for(c.head_dim) : c.head_dim,
+                                    DeviceModel::missing_bytes(*m.model, 0));
+      const size_t planned = plan.buffers - (bf16 ? Dense::kWorkspaceBytes : 0);
+      const size_t before = emulator::live_device_bytes();
+      auto s = Session::create(m.model, o);
+      EXPECT_LE(emulator::live_device_bytes() - before, plan.total() - planned - plan.driver);
+      s->prefill(random_tokens(530, 101, 3));
+      auto tree = random_tree(64, 101, 5, 2);
+      (void)s->forward({.rows = tree});
+      for (Row& r : tree) r.logits = false, r.best = true;
+      (void)s->forward({.rows = tree, .best = 64, .log_sums = true});
+      EXPECT_LE(s->workspace_bytes(), planned);
+      EXPECT_GE(s->workspace_bytes(), planned * 9 / 10);
+      s.reset();
+      // A byte less is refused.
+      emulator::set_device_memory(before + plan.total());
+      EXPECT_NO_THROW((void)Session::create(m.model, o));
+      emulator::set_device_memory(before + plan.total() - 1);
+      try {
+        (void)Session::create(m.model, o);
+        ADD_FAILURE() << "created";
+      } catch (const base::Error& e) {
+        EXPECT_THAT(e.what(), HasSubstr("to compute in"));
+      }
+      emulator::reset_from_environment();
+    }
+  ASSERT_EQ(setenv("EVALRUN_CUDA_CUBLAS", "0", 1), 0);
+}
+
 // A forward that finds no memory on its way, wherever that is, changes nothing for the next: no
 // graph goes on with buffers that have moved.
 TEST(CudaBackend, AnErrorOnTheWayLeavesNothingStale) {

@@ -78,7 +78,9 @@ void shape(std::string& out, const Json& s, const Json& peak) {
       line(out, "| {} | {} |", how, with_interval(ms));
   }
   if (s.contains("all_logits")) {
-    line(out, "\n### Rows of a tree, context {}, all logits\n",
+    line(out,
+         "\n### Rows of a tree, context {}, logits of all (more than two rows' stay on the device "
+         "until they are looked at)\n",
          s.at("all_logits").front().at("context").get<int>());
     steps(out, s.at("all_logits"));
   }

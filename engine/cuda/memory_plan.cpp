@@ -1,0 +1,111 @@
+#include "engine/cuda/memory_plan.h"
+
+#include <algorithm>
+
+#include "engine/base/error.h"
+#include "engine/cuda/answers.h"
+#include "engine/cuda/attention.h"
+#include "engine/cuda/check.h"
+#include "engine/cuda/dense.h"
+#include "engine/cuda/device_matrix.h"
+#include "engine/cuda/kv_memory.h"
+#include "engine/cuda/products.h"
+#include "engine/cuda/step_record.h"
+
+namespace evalrun::engine::cuda {
+namespace {
+
+constexpr int kRows = 64;  // of a step, with logits
+
+size_t floats(int rows, int width) {
+  return static_cast<size_t>(rows) * static_cast<size_t>(width) * sizeof(float);
+}
+
+// Record of a prefill chunk or a step behind a full context. A tile of queries shares the chunks in
+// the cache; rows of a step have two more each of their own.
+size_t record_bytes(StepShape s, int chunks, const ModelConfig& c, bool items) {
+  if (items) {
+    const int group = c.n_heads / c.n_kv_heads, together = std::max(1, kQueries / group);
+    const int tiles = (together * group + kQueries - 1) / kQueries;
+    const int shared = (s.rows + together - 1) / together * chunks;
+    s.items = rounded_size((shared + (s.direct ? 0 : 2 * s.rows)) * tiles, 32);
+    s.items_windowed = c.sliding_window > 0 ? s.items : 0;
+  }
+  return static_cast<size_t>(rounded_size(static_cast<int>(layout_of(s).bytes), 4096));
+}
+
+}  // namespace
+
+MemoryPlan plan_memory(const Model& model, const SessionOptions& o, int head_stride,
+                       size_t missing_weights) {
+  const ModelConfig& c = model.config();
+  const WeightStorage storage = model.layer(0).q.storage();
+  const bool bf16 = storage != WeightStorage::kF32;
+  MemoryPlan plan;
+  plan.weights = missing_weights + floats(o.max_tokens, c.head_dim);  // with rotary tables
+  plan.caches = KvMemory::bytes_for(c, o.n_sequences, o.max_tokens, bf16, head_stride);
+
+  const int chunk = std::min(kPrefillChunk, o.max_tokens);
+  const int rows = rounded_size(std::max(chunk, kRows), 16);
+  const auto inputs = [&](int n, int width) {
+    return bf16 ? floats(n, padded_to(width, kBlock)) / 2 : floats(n, width);
+  };
+  const int qkv = padded_to(c.q_dim(), kTile) + 2 * padded_to(c.kv_dim(), kTile);
+  const int widest = std::max({qkv, padded_to(2 * c.d_ffn, kTile), padded_to(c.d_model, kTile)});
+  const int vocab = c.n_logits();
+
+  size_t& b = plan.buffers;
+  const int chunks = (o.max_tokens + kChunk - 1) / kChunk;
+  StepShape prefill, step;
+  prefill.rows = rows, prefill.direct = true;
+  step.rows = step.logits = step.hidden = step.answers = kRows, step.draws = true;
+  step.visible = rounded_size(kRows * (kRows + 1) / 2, 64);
+  b += std::max(record_bytes(prefill, chunks, c, bf16), record_bytes(step, chunks, c, bf16));
+  b += floats(rows, c.d_model) * (c.paired_input ? 2 : 1);
+  b += inputs(rows, std::max(c.input_width(), c.d_model)) + inputs(rows, c.q_dim()) +
+       inputs(rows, c.d_ffn);
+  b += floats(rows, widest);                   // sums
+  b += inputs(rows, c.n_heads * head_stride);  // queries
+  const auto quarters = [](WeightStorage of, int width, int n) {
+    return product_geometry(of, padded_to(width, kTile) / kTile, n).workspace_bytes;
+  };
+  b += std::max(quarters(storage, widest, rows), quarters(model.head().storage(), vocab, kRows));
+  b += 2 * floats(kRows, vocab) + inputs(kRows, c.d_model) + floats(kRows, c.d_model);
+  AnswerShape answers;
+  answers.rows = kRows, answers.n_logits = vocab, answers.n_best = std::min(kMostBest, vocab);
+  b += (answer_workspace(answers) + static_cast<size_t>(kRows * answers.stride())) *
+       sizeof(uint64_t);
+  // Keys and values of the step's rows.
+  b += 2 * static_cast<size_t>(c.n_layers) * inputs(kRows, c.n_kv_heads * head_stride);
+  if (!bf16) return plan;
+  b += partial_floats(rows, c.n_heads, rounded_size(chunks, 8), head_stride) * sizeof(float);
+  // Prefill by cuBLAS: its sums, weights unpacked to bfloat16.
+  b += Dense::kWorkspaceBytes + floats(rows, widest);
+  if (storage != WeightStorage::kBf16) {
+    const auto unpacked = [](int outputs, int width) {
+      return floats(padded_to(outputs, kTile), padded_to(width, kBlock)) / 2;
+    };
+    b += std::max({unpacked(qkv, std::max(c.input_width(), c.d_model)),
+                   unpacked(c.d_model, c.q_dim()), unpacked(2 * c.d_ffn, c.d_model),
+                   unpacked(c.d_model, c.d_ffn)});
+  }
+  return plan;
+}
+
+void check_memory(const MemoryPlan& plan, const Model& model, const SessionOptions& o) {
+  size_t free = 0, total = 0;
+  EVALRUN_CUDA(cudaMemGetInfo(&free, &total));
+  if (plan.total() <= free) return;
+  const auto gib = [](size_t bytes) { return static_cast<double>(bytes) / 0x1p30; };
+  throw base::data_error(
+      model.path(), "GPU memory",
+      fmt::format(
+          "needs {:.2f} GiB ({:.2f} of weights, {:.2f} for {} tokens x {} sequences, {:.2f} "
+          "to compute in), {:.2f} of {:.2f} GiB are free",
+          gib(plan.total()), gib(plan.weights), gib(plan.caches), o.max_tokens, o.n_sequences,
+          gib(plan.buffers), gib(free), gib(total)),
+      "a smaller weight format (--dtype int8 or q4), a shorter context (prompt + max_new), or a "
+      "larger GPU");
+}
+
+}  // namespace evalrun::engine::cuda
