@@ -37,7 +37,10 @@ EVALRUN_DEVICE static inline float exp_fixed(float x) {
   p = std::fma(p, r, 1.6666665459e-1f);
   p = std::fma(p, r, 5.0000001201e-1f);
   const float y = std::fma(p, r * r, r) + 1.0f;
-  return std::bit_cast<float>(std::bit_cast<uint32_t>(y) + (std::bit_cast<uint32_t>(t) << 23));
+  const float result =
+      std::bit_cast<float>(std::bit_cast<uint32_t>(y) + (std::bit_cast<uint32_t>(t) << 23));
+  // The GPU's NaN has ones in its low bits, which would make a number of it.
+  return x == x ? result : x;
 }
 
 // Integer inputs of a product: x is about scale * (lo + 128 hi). The scale follows the row's root

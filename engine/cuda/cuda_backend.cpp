@@ -69,6 +69,7 @@ class CudaBackend final : public Backend, public LogitSource {
     check_memory(
         plan_memory(*model_, options, head_stride_, DeviceModel::missing_bytes(*model_, device_)),
         *model_, options);
+    prepare_products();
     if (bf16_) {
       prepare_attention();
       dense_ = Dense::find(stream_->handle);
@@ -201,10 +202,28 @@ class CudaBackend final : public Backend, public LogitSource {
   // --- room ------------------------------------------------------------------------------------
 
   std::vector<const DeviceBuffer*> buffers() const {
-    return {&dense_sums_, &unpacked_, &record_device_, &embeddings_, &x_,      &e_,
-            &in_,         &attn_in_,  &ffn_in_,        &sums_,       &q_,      &partial_,
-            &workspace_,  &logits_,   &hidden_,        &inner_,      &middle_, &outer_,
-            &delta_,      &head_in_,  &path_};
+    return {&dense_sums_,
+            &unpacked_,
+            &record_device_,
+            &embeddings_,
+            &x_,
+            &e_,
+            &in_,
+            &attn_in_,
+            &ffn_in_,
+            &sums_,
+            &q_,
+            &partial_,
+            &workspace_.sums,
+            &workspace_.counters,
+            &logits_,
+            &hidden_,
+            &inner_,
+            &middle_,
+            &outer_,
+            &delta_,
+            &head_in_,
+            &path_};
   }
   InputRows input_rows(DeviceBuffer& buffer, int rows, int width, bool bf16) {
     const int stride = bf16 ? padded_to(width, kBlock) : width;
@@ -261,16 +280,13 @@ class CudaBackend final : public Backend, public LogitSource {
       const int inputs = std::max({c_.input_width(), c_.q_dim(), c_.d_ffn});
       floats(outer_, n * static_cast<size_t>(padded_to(inputs, kBlock)));
     }
-    // Sums of quarters, of whichever product takes most.
-    const auto quarters = [](WeightStorage storage, int width, int of_rows) {
-      return product_geometry(storage, width / kTile, of_rows).workspace_bytes / sizeof(float);
+    const auto workspace = [&](WeightStorage storage, int width, int of_rows) {
+      if (workspace_.ensure(product_geometry(storage, width / kTile, kAnyBlocks, of_rows)))
+        moved_ = true;
     };
-    floats(
-        workspace_,
-        std::max(
-            {quarters(weights_->layer(0).o->storage(), weights_->widest(), rows),
-             quarters(weights_->head().storage(), weights_->head().outputs(), outputs),
-             low_rank_ == nullptr ? 0 : quarters(WeightStorage::kBf16, low_rank_->widest, rows)}));
+    workspace(weights_->layer(0).o->storage(), weights_->widest(), rows);
+    workspace(weights_->head().storage(), weights_->head().outputs(), outputs);
+    if (low_rank_ != nullptr) workspace(WeightStorage::kBf16, low_rank_->widest, rows);
     const int kept = record_.header().kept;
     if (!s.direct && kv_->room_for_rows(kept + s.rows, kept > 0, stream_->handle)) moved_ = true;
     if (std::exchange(moved_, false)) graphs_.clear();
@@ -367,7 +383,7 @@ class CudaBackend final : public Backend, public LogitSource {
       dense_->multiply(m.ref(), in.data, rows, dense_sums_.as<float>(), unpacked_);
       return finish_sums({m.ref(), in.data, rows, e}, dense_sums_.as<float>(), stream_->handle);
     }
-    cuda::multiply({m.ref(), in.data, rows, e}, workspace_.as<float>(), stream_->handle);
+    cuda::multiply({m.ref(), in.data, rows, e}, workspace_, stream_->handle);
   }
   // Chunks of a prompt, where there is work for cuBLAS. Depends on the chunk alone, so every method
   // prefills by the same calls.
@@ -608,8 +624,8 @@ class CudaBackend final : public Backend, public LogitSource {
   PinnedBuffer record_host_, embeddings_host_, logits_host_, hidden_host_, residual_host_,
       path_host_;
   DeviceBuffer record_device_, embeddings_, x_, e_, in_, attn_in_, ffn_in_, sums_, q_, partial_,
-      workspace_, logits_, hidden_, inner_, middle_, outer_, delta_, head_in_, path_, dense_sums_,
-      unpacked_;
+      logits_, hidden_, inner_, middle_, outer_, delta_, head_in_, path_, dense_sums_, unpacked_;
+  ProductWorkspace workspace_;
   InputRows layer_in_, o_in_, down_in_, head_rows_;
   std::vector<MatrixView> residual_views_;
   std::vector<TokenLogit> best_;

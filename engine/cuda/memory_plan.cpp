@@ -67,7 +67,8 @@ MemoryPlan plan_memory(const Model& model, const SessionOptions& o, int head_str
   b += floats(rows, widest);                   // sums
   b += inputs(rows, c.n_heads * head_stride);  // queries
   const auto quarters = [](WeightStorage of, int width, int n) {
-    return product_geometry(of, padded_to(width, kTile) / kTile, n).workspace_bytes;
+    const auto g = product_geometry(of, padded_to(width, kTile) / kTile, kAnyBlocks, n);
+    return g.workspace_bytes + g.counter_bytes;
   };
   b += std::max(quarters(storage, widest, rows), quarters(model.head().storage(), vocab, kRows));
   b += 2 * floats(kRows, vocab) + inputs(kRows, c.d_model) + floats(kRows, c.d_model);

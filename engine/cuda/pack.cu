@@ -1,4 +1,5 @@
 #include "engine/cuda/check.h"
+#include "engine/cuda/lane_weights.h"
 #include "engine/cuda/pack.h"
 
 namespace evalrun::engine::cuda {
@@ -91,12 +92,45 @@ __global__ void pack_channel_scales(RowMap map, MatrixRef to, float* scales) {
   scales[o] = s.row < 0 ? 0.0f : panel_channel_scale(s.part, s.row);
 }
 
-__global__ void unpack_rows(MatrixRef w, uint16_t* rows) {
-  const size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  const size_t width = static_cast<size_t>(w.blocks) * kBlock;
-  if (i >= width * static_cast<size_t>(w.tiles) * kTile) return;
-  const int k = static_cast<int>(i % width);
-  rows[i] = k < w.in ? float_to_bf16(weight_at(w, static_cast<int>(i / width), k)) : uint16_t{0};
+// A thread is a lane of a tile and block: whole words in and out.
+template <WeightStorage S>
+__global__ void unpack_tiles(MatrixRef w, uint4* rows) {
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  const int tile = static_cast<int>(blockIdx.y), block = i / kWarp, lane = i % kWarp;
+  if (block >= w.blocks) return;
+  const int g = lane / 4, t = lane % 4;
+  const LaneWeights<S> from = load_weights<S>(w, tile, block, lane);
+#pragma unroll
+  for (int second = 0; second < 2; ++second) {
+    const int o = tile * kTile + g + 8 * second;
+    float d = 0, m = 0;
+    if constexpr (S == WeightStorage::kInt8Channel)
+      d = reinterpret_cast<const float*>(w.scales)[o];
+    else
+      d = from.scale(second);
+    if constexpr (LaneWeights<S>::kOffset) m = from.offset(second);
+    uint32_t words[4];
+#pragma unroll
+    for (int p = 0; p < 4; ++p) {
+      const uint32_t codes = from.pair(second, p);
+      const auto value = [&](float code, int k) {
+        if (k >= w.in) return 0.0f;
+        return LaneWeights<S>::kOffset ? d * code + m : d * code;
+      };
+      const int k = block * kBlock + 8 * t + 2 * p;
+      words[p] = cuda::pack_bf16(value(low_bf16(codes), k), value(high_bf16(codes), k + 1));
+    }
+    rows[(static_cast<size_t>(o) * static_cast<size_t>(w.blocks) + static_cast<size_t>(block)) * 4 +
+         static_cast<size_t>(t)] = make_uint4(words[0], words[1], words[2], words[3]);
+  }
+}
+
+template <WeightStorage S>
+void unpack_as(const MatrixRef& w, uint16_t* rows, cudaStream_t stream) {
+  const dim3 grid(static_cast<unsigned>((w.blocks * kWarp + kThreads - 1) / kThreads),
+                  static_cast<unsigned>(w.tiles));
+  launch("unpack_tiles", unpack_tiles<S>, grid, kThreads, 0, stream, w,
+         reinterpret_cast<uint4*>(rows));
 }
 
 dim3 grid_for(size_t threads) {
@@ -106,9 +140,17 @@ dim3 grid_for(size_t threads) {
 }  // namespace
 
 void unpack(const MatrixRef& w, uint16_t* rows, cudaStream_t stream) {
-  const size_t values =
-      static_cast<size_t>(w.tiles) * kTile * static_cast<size_t>(w.blocks) * kBlock;
-  launch("unpack_rows", unpack_rows, grid_for(values), kThreads, 0, stream, w, rows);
+  switch (w.storage) {
+    case WeightStorage::kInt8Channel:
+      return unpack_as<WeightStorage::kInt8Channel>(w, rows, stream);
+    case WeightStorage::kInt8Group:
+      return unpack_as<WeightStorage::kInt8Group>(w, rows, stream);
+    case WeightStorage::kQ4Group:
+      return unpack_as<WeightStorage::kQ4Group>(w, rows, stream);
+    case WeightStorage::kF32:
+    case WeightStorage::kBf16:
+      check_argument(false, "unpacked weights are codes");
+  }
 }
 
 void pack(const RowMap& map, const MatrixRef& to, size_t code_bytes, size_t scale_bytes,

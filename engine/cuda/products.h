@@ -11,6 +11,7 @@
 // each block's sum is scaled in float32.
 #pragma once
 #include "engine/cuda/device_matrix.h"
+#include "engine/cuda/memory.h"
 
 namespace evalrun::engine::cuda {
 
@@ -47,18 +48,35 @@ struct ProductArguments {
 // How a product of so many rows is cut into thread blocks: host code, tested by itself.
 struct ProductGeometry {
   int tile_rows = 0;    // rows a thread block takes
-  bool across = false;  // quarters are summed in memory by a second kernel
+  bool across = false;  // quarters are computed by different thread blocks
   unsigned grid_x = 0, grid_y = 0, grid_z = 0;
   size_t shared_bytes = 0;
-  size_t workspace_bytes = 0;  // of a batch
-  int batch_rows = 0;          // rows of one launch; more rows are several launches
+  size_t workspace_bytes = 0, counter_bytes = 0;  // of a batch
+  int batch_rows = 0;  // rows of one launch; more rows are several launches
 };
-ProductGeometry product_geometry(WeightStorage storage, int tiles, int rows);
+// `blocks`: of the inputs; kAnyBlocks is as many as take the most room.
+constexpr int kAnyBlocks = 1 << 20;
+ProductGeometry product_geometry(WeightStorage storage, int tiles, int blocks, int rows);
+
+// Matrices of up to so many weights are not spread over quarters. Tests change it.
+int64_t& small_matrix();
+
+// Where quarters of products meet that are spread over thread blocks. Products of one stream share
+// it.
+struct ProductWorkspace {
+  DeviceBuffer sums, counters;  // counters are zero between products
+  // True when something moved.
+  bool ensure(const ProductGeometry& geometry);
+};
+
+// Once per device, the current one, before the first product.
+void prepare_products();
 
 // What follows a product whose sums [rows][outputs of w] are there already (engine/cuda/dense.h).
 void finish_sums(const ProductArguments& arguments, const float* sums, cudaStream_t stream);
 
-// Queued on `stream`. `workspace` holds product_geometry().workspace_bytes.
-void multiply(const ProductArguments& arguments, float* workspace, cudaStream_t stream);
+// Queued on `stream`. `workspace`: ensured for product_geometry() of this product.
+void multiply(const ProductArguments& arguments, const ProductWorkspace& workspace,
+              cudaStream_t stream);
 
 }  // namespace evalrun::engine::cuda

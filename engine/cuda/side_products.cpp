@@ -21,14 +21,14 @@ void SideProducts::queue(const DeviceMatrix& m, MatrixView x, float* y, int outp
   const int stride = bf16 ? m.padded_in() : m.in();
   rounded_.ensure(n * static_cast<size_t>(stride) * (bf16 ? 2 : 4));
   const InputRows in = {rounded_.as<void>(), stride, bf16};
-  workspace_.ensure(product_geometry(m.storage(), m.ref().tiles, x.rows).workspace_bytes);
+  workspace_.ensure(product_geometry(m.storage(), m.ref().tiles, m.ref().blocks, x.rows));
 
   EVALRUN_CUDA(
       cudaMemcpyAsync(x_.as<void>(), x_host_.as<void>(), x_bytes, cudaMemcpyHostToDevice, stream));
   round_rows(x_.as<float>(), x.cols, x.cols, 1.0f, in, x.rows, stream);
   Epilogue e;
   e.y = y, e.ldy = e.outputs = outputs;
-  cuda::multiply({m.ref(), in.data, x.rows, e}, workspace_.as<float>(), stream);
+  cuda::multiply({m.ref(), in.data, x.rows, e}, workspace_, stream);
 }
 
 void SideProducts::stage(MatrixView x) {
@@ -70,7 +70,8 @@ Scores SideProducts::best_of(const WeightMatrix& w, MatrixView x, int n_best, in
 
 std::vector<const DeviceBuffer*> SideProducts::buffers() const {
   std::vector<const DeviceBuffer*> all = answers_.buffers();
-  for (const DeviceBuffer* buffer : {&x_, &rounded_, &y_, &workspace_}) all.push_back(buffer);
+  for (const DeviceBuffer* buffer : {&x_, &rounded_, &y_, &workspace_.sums, &workspace_.counters})
+    all.push_back(buffer);
   return all;
 }
 

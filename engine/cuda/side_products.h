@@ -7,6 +7,7 @@
 
 #include "engine/cuda/answer_buffers.h"
 #include "engine/cuda/device_matrix.h"
+#include "engine/cuda/products.h"
 #include "engine/session.h"
 
 namespace evalrun::engine::cuda {
@@ -26,7 +27,8 @@ class SideProducts {
   const DeviceMatrix& keep(const WeightMatrix& w, int device, cudaStream_t stream);
 
   PinnedBuffer x_host_, y_host_;
-  DeviceBuffer x_, rounded_, y_, workspace_;
+  DeviceBuffer x_, rounded_, y_;
+  ProductWorkspace workspace_;
   AnswerBuffers answers_;
   std::vector<TokenLogit> best_, row_best_;
   // Stay on the device: drafters ask for the same few again and again.

@@ -15,6 +15,7 @@
 #include "engine/cuda/device_model.h"
 #include "engine/cuda/graphs.h"
 #include "engine/cuda/memory_plan.h"
+#include "engine/cuda/products.h"
 #include "tests/engine/random_models.h"
 #ifdef EVALRUN_CUDA_EMULATED
 #include "tests/gpu/emulator/include/emulator.h"
@@ -28,6 +29,9 @@ using ::testing::HasSubstr;
 
 // What the rules below say of prefill is about our kernels; cuBLAS has its test.
 [[maybe_unused]] const int kWithoutCublas = setenv("EVALRUN_CUDA_CUBLAS", "0", 1);
+
+// These models' larger matrices are spread over thread blocks, as large models' are.
+[[maybe_unused]] const int64_t kSmall = small_matrix() = 2048;
 
 class Backend : public ::testing::TestWithParam<Path> {};
 

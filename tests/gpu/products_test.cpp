@@ -4,9 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <string>
 
 #include "engine/cpu/reference_products.h"
+#include "engine/cuda/pack.h"
 #include "engine/cuda/row_ops.h"
 #include "tests/engine/random_models.h"
 #include "tests/gpu/device_memory.h"
@@ -41,20 +44,34 @@ struct Product {
     const int outputs = e.outputs > 0 ? e.outputs : m.outputs();
     DeviceBuffer y(static_cast<size_t>(rows) * static_cast<size_t>(outputs) * 4);
     e.y = y.as<float>(), e.ldy = e.outputs = outputs;
-    DeviceBuffer workspace(product_geometry(m.storage(), m.ref().tiles, rows).workspace_bytes);
-    multiply({m.ref(), in.as<void>(), rows, e}, workspace.as<float>(), nullptr);
+    prepare_products();
+    ProductWorkspace workspace;
+    workspace.ensure(product_geometry(m.storage(), m.ref().tiles, m.ref().blocks, rows));
+    multiply({m.ref(), in.as<void>(), rows, e}, workspace, nullptr);
     return to_host<float>(y, static_cast<size_t>(rows) * static_cast<size_t>(outputs));
   }
 };
 
 float rounded(float x) { return bfloat16_to_float(float_to_bfloat16(x)); }
 
-class Products : public ::testing::TestWithParam<WeightStorage> {};
+// As a storage, and with matrices of these sizes taken for small ones or for large ones.
+struct Way {
+  WeightStorage storage;
+  bool large;
+};
+class Products : public ::testing::TestWithParam<Way> {
+ protected:
+  void SetUp() override { small_matrix() = GetParam().large ? 0 : usual_; }
+  void TearDown() override { small_matrix() = usual_; }
+
+ private:
+  const int64_t usual_ = small_matrix();
+};
 
 TEST_P(Products, EqualTheDefinitionAtOddShapes) {
-  const WeightStorage s = GetParam();
+  const WeightStorage s = GetParam().storage;
   for (const auto& [out, in] :
-       {std::pair{1, 1}, {16, 32}, {17, 33}, {48, 80}, {100, 300}, {5, 1000}})
+       {std::pair{1, 1}, {16, 32}, {17, 33}, {48, 80}, {100, 300}, {5, 1000}, {20, 2700}})
     for (const int rows : {1, 3, 8, 9, 16, 17, 70}) {
       const WeightMatrix w = random_matrix(s, out, in, 5);
       const auto x = random_floats(rows * in, 77);
@@ -87,7 +104,7 @@ TEST_P(Products, EqualTheDefinitionAtOddShapes) {
 
 TEST_P(Products, RowsHaveBitsOfTheirOwn) {
   const int out = 70, in = 330;
-  const Product product(random_matrix(GetParam(), out, in, 9));
+  const Product product(random_matrix(GetParam().storage, out, in, 9));
   const auto x = random_floats(300 * in, 3);
   const auto all = product(x, 300, {.outputs = out});
   const auto row_of = [&](int r) {
@@ -114,9 +131,22 @@ TEST_P(Products, RowsHaveBitsOfTheirOwn) {
   }
 }
 
+// Sums so long that a pipeline of copies runs several times round.
+TEST_P(Products, LongSumsHaveBitsOfTheirOwn) {
+  const int out = 40, in = 3333;
+  const Product product(random_matrix(GetParam().storage, out, in, 21));
+  const auto x = random_floats(70 * in, 13);
+  const auto alone = product({x.begin(), x.begin() + in}, 1, {.outputs = out});
+  for (const int n : {9, 16, 17, 32, 33, 64, 70}) {
+    const auto y =
+        product({x.begin(), x.begin() + static_cast<ptrdiff_t>(n) * in}, n, {.outputs = out});
+    ASSERT_TRUE(same_bits(alone, {y.data(), static_cast<size_t>(out)})) << n << " rows";
+  }
+}
+
 TEST_P(Products, WhatIsNoNumberStaysInItsRow) {
   const int out = 20, in = 64;
-  const Product product(random_matrix(GetParam(), out, in, 4));
+  const Product product(random_matrix(GetParam().storage, out, in, 4));
   auto x = random_floats(3 * in, 8);
   x[static_cast<size_t>(in) + 7] = std::nanf("");
   const auto y = product(x, 3, {.outputs = out});
@@ -125,7 +155,7 @@ TEST_P(Products, WhatIsNoNumberStaysInItsRow) {
 }
 
 TEST_P(Products, PartsBehindEachOtherAndInTurns) {
-  const WeightStorage s = GetParam();
+  const WeightStorage s = GetParam().storage;
   const int in = 70;
   const WeightMatrix a = random_matrix(s, 20, in, 1), b = random_matrix(s, 12, in, 100),
                      c = random_matrix(s, 12, in, 200);
@@ -160,7 +190,7 @@ TEST_P(Products, PartsBehindEachOtherAndInTurns) {
 }
 
 TEST_P(Products, EmbeddingsAreTheWeights) {
-  const WeightMatrix w = random_matrix(GetParam(), 37, 72, 3);
+  const WeightMatrix w = random_matrix(GetParam().storage, 37, 72, 3);
   const DeviceMatrix m(w, nullptr);
   std::vector<StepRow> rows(37);
   for (int i = 0; i < 37; ++i)
@@ -176,21 +206,43 @@ TEST_P(Products, EmbeddingsAreTheWeights) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cuda, Products, ::testing::ValuesIn(kStorages), [](const auto& instance) {
-  switch (instance.param) {
-    case WeightStorage::kF32:
-      return "f32";
-    case WeightStorage::kBf16:
-      return "bf16";
-    case WeightStorage::kInt8Channel:
-      return "int8_channel";
-    case WeightStorage::kInt8Group:
-      return "int8_group";
-    case WeightStorage::kQ4Group:
-      return "q4_group";
+// What cuBLAS is given instead of codes: the weights, rounded, zeros in the padding.
+TEST_P(Products, UnpackedWeightsAreTheWeights) {
+  const WeightStorage s = GetParam().storage;
+  if (s == WeightStorage::kF32 || s == WeightStorage::kBf16) GTEST_SKIP() << "nothing to unpack";
+  for (const auto& [out, in] : {std::pair{1, 1}, {17, 33}, {40, 300}}) {
+    const WeightMatrix w = random_matrix(s, out, in, 12);
+    const DeviceMatrix m(w, nullptr);
+    const int width = m.padded_in();
+    const auto n = static_cast<size_t>(m.outputs()) * static_cast<size_t>(width);
+    DeviceBuffer rows(n * 2);
+    unpack(m.ref(), rows.as<uint16_t>(), nullptr);
+    const auto got = to_host<uint16_t>(rows, n);
+    for (int o = 0; o < m.outputs(); ++o)
+      for (int k = 0; k < width; ++k) {
+        const float want = o < out && k < in ? rounded(w.at(o, k)) : 0.0f;
+        ASSERT_EQ(bfloat16_to_float(got[static_cast<size_t>(o * width + k)]), want)
+            << out << " x " << in << ": " << o << ", " << k;
+      }
   }
-  return "";
-});
+}
+
+std::vector<Way> ways() {
+  std::vector<Way> all;
+  for (const WeightStorage s : kStorages) {
+    all.push_back({s, false});
+    if (s != WeightStorage::kF32) all.push_back({s, true});
+  }
+  return all;
+}
+std::string name_of(const Way& way) {
+  constexpr const char* kNames[] = {"f32", "bf16", "int8_channel", "int8_group", "q4_group"};
+  const auto at = std::find(std::begin(kStorages), std::end(kStorages), way.storage);
+  return std::string(kNames[at - std::begin(kStorages)]) + (way.large ? "_large" : "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Cuda, Products, ::testing::ValuesIn(ways()),
+                         [](const auto& instance) { return name_of(instance.param); });
 
 // Every block of 32 inputs is in exactly one slice, whatever their number.
 TEST(ProductPlan, SlicesCoverAllBlocksInOrder) {
@@ -207,16 +259,26 @@ TEST(ProductPlan, SlicesCoverAllBlocksInOrder) {
 }
 
 TEST(ProductPlan, GridsCoverRowsAndTilesWithinTheDevicesLimits) {
-  for (const int tiles : {1, 3, 4, 60, 2000, 8017})
-    for (int rows = 1; rows <= 1024; rows += rows < 70 ? 1 : 91) {
-      const ProductGeometry g = product_geometry(WeightStorage::kBf16, tiles, rows);
-      const int batch = std::min(rows, g.batch_rows);
-      EXPECT_GE(static_cast<int>(g.grid_y) * g.tile_rows, batch);
-      EXPECT_LT((static_cast<int>(g.grid_y) - 1) * g.tile_rows, batch);
-      EXPECT_GE(static_cast<int>(g.grid_x) * (g.across ? 4 : 1), tiles);
-      EXPECT_LE(g.shared_bytes, size_t{48} << 10) << "needs an attribute";
-      EXPECT_EQ(g.workspace_bytes > 0, g.across);
-    }
+  for (const auto storage : {WeightStorage::kBf16, WeightStorage::kInt8Channel,
+                             WeightStorage::kInt8Group, WeightStorage::kQ4Group})
+    for (const int tiles : {1, 3, 4, 60, 2000, 8017})
+      for (const int blocks : {1, 18, 128, kAnyBlocks})
+        for (int rows = 1; rows <= 1024; rows += rows < 70 ? 1 : 91) {
+          const ProductGeometry g = product_geometry(storage, tiles, blocks, rows);
+          const unsigned of_rows = g.across ? g.grid_x : g.grid_y;
+          const unsigned of_tiles = g.across ? g.grid_y : g.grid_x;
+          const int batch = std::min(rows, g.batch_rows);
+          EXPECT_GE(static_cast<int>(of_rows) * g.tile_rows, batch);
+          EXPECT_LT((static_cast<int>(of_rows) - 1) * g.tile_rows, batch);
+          EXPECT_GE(static_cast<int>(of_tiles) * (g.across ? 8 : 1), tiles);
+          EXPECT_LE(g.grid_y, 65535u);
+          // Twice into the 164 KiB of sm_80's multiprocessors, once into the 99 of smaller ones.
+          EXPECT_LE(g.shared_bytes, size_t{81} << 10);
+          EXPECT_EQ(g.workspace_bytes > 0, g.across);
+          EXPECT_EQ(g.counter_bytes > 0, g.across);
+          EXPECT_LE(g.workspace_bytes,
+                    product_geometry(storage, tiles, kAnyBlocks, rows).workspace_bytes);
+        }
 }
 
 }  // namespace

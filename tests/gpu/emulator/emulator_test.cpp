@@ -403,6 +403,62 @@ TEST_F(EmulatorDeathTest, WritesBehindSharedMemoryAbort) {
       "written behind the shared memory of the launch");
 }
 
+// Thread t copies word t of `from`, waits for all groups but the last `pending`, and hands on what
+// its neighbour then finds.
+void copy_kernel(const uint32_t* from, uint32_t* to, int pending) {
+  auto* shared = reinterpret_cast<uint32_t*>(shared_memory());
+  const int t = static_cast<int>(threadIdx.x), n = static_cast<int>(blockDim.x);
+  copy_async(shared + t, from + t, 4, 4);
+  commit_copies();
+  copy_async(shared + n + t, from + t, 4, 0);
+  commit_copies();
+  wait_copies(pending);
+  __syncthreads();
+  to[t] = shared[(t + 1) % n];
+  to[n + t] = shared[n + (t + 1) % n];
+  wait_copies(0);
+}
+TEST_F(Emulator, CopiesAreThereWhenTheyWereWaitedFor) {
+  constexpr int kThreads = 64;
+  const OnDevice<uint32_t> from(kThreads), to(2 * kThreads);
+  for (int i = 0; i < kThreads; ++i) from.p[i] = 100u + static_cast<uint32_t>(i);
+  int late = 0;
+  for (uint64_t seed = 0; seed < 4; ++seed) {
+    set_schedule_seed(seed);
+    for (const int pending : {0, 1}) {
+      ASSERT_EQ(launch(copy_kernel, 1, kThreads, 8 * kThreads, nullptr, from.p, to.p, pending),
+                cudaSuccess);
+      ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+      for (int i = 0; i < kThreads; ++i) {
+        EXPECT_EQ(to.p[i], 100u + static_cast<uint32_t>((i + 1) % kThreads));
+        if (pending == 0) {
+          EXPECT_EQ(to.p[kThreads + i], 0u) << "zeros, when nothing is given";
+        }
+        late += to.p[kThreads + i] != 0;
+      }
+    }
+  }
+  EXPECT_GT(late, kThreads) << "copies nobody waited for were there in time";
+  EXPECT_LT(late, 4 * kThreads);
+}
+
+void unaligned_copy_kernel(const unsigned char* from) {
+  copy_async(shared_memory(), from + 4, 16, 16);
+}
+void forgotten_copy_kernel(const unsigned char* from) {
+  copy_async(shared_memory(), from, 16, 16);
+  commit_copies();
+}
+TEST_F(EmulatorDeathTest, CopiesThatHardwareRefusesOrNobodyWaitsForAbort) {
+  const OnDevice<unsigned char> from(32);
+  const auto run = [&](void (*kernel)(const unsigned char*)) {
+    (void)launch(kernel, 1, 1, 16, nullptr, from.p);
+    (void)cudaDeviceSynchronize();
+  };
+  EXPECT_DEATH(run(unaligned_copy_kernel), "an address that hardware refuses");
+  EXPECT_DEATH(run(forgotten_copy_kernel), "copies that nobody waited for");
+}
+
 void divided_kernel() {
   if (threadIdx.x < 16)
     (void)__shfl_sync(0xffffffffu, 1, 0);

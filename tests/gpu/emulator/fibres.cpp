@@ -1,8 +1,10 @@
 #include "tests/gpu/emulator/fibres.h"
 
+#include <algorithm>
 #include <boost/context/detail/fcontext.hpp>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <numeric>
 #include <vector>
@@ -28,9 +30,17 @@ constexpr size_t kGuard = 64;
 
 enum class At { kReady, kBarrier, kCollective, kDone };
 
+struct Copy {
+  unsigned char* to;
+  const unsigned char* from;
+  int bytes, given;
+};
+
 struct Fibre {
   uint3 place{};
   At at = At::kDone;
+  std::vector<Copy> copies;    // not there yet
+  std::vector<size_t> groups;  // sizes of the committed groups; what is behind them is in none yet
   ctx::fcontext_t context = nullptr;
   std::unique_ptr<unsigned char[]> stack;
   void* fake_stack = nullptr;  // of the address sanitizer
@@ -194,6 +204,13 @@ void complete(Warp& w) {
   }
 }
 
+void copy_now(Copy& c) {
+  if (c.to == nullptr) return;
+  std::memset(c.to, 0, static_cast<size_t>(c.bytes));
+  std::memcpy(c.to, c.from, static_cast<size_t>(c.given));
+  c.to = nullptr;
+}
+
 }  // namespace
 
 void set_schedule_seed(uint64_t seed) { machine().reseed(seed); }
@@ -238,6 +255,37 @@ void mma_m16n8k16_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b
   meet(Collective::kMma, 0, 0);
 }
 
+void copy_async(void* shared, const void* global, int bytes, int given) {
+  Machine& m = machine();
+  auto* to = static_cast<unsigned char*>(shared);
+  if (to < m.shared.data() || to + bytes > m.shared.data() + m.shared.size() - kGuard)
+    fail("asynchronous copy to what is not shared memory");
+  const auto aligned = [&](const void* p) {
+    return reinterpret_cast<uintptr_t>(p) % static_cast<uintptr_t>(bytes) == 0;
+  };
+  if ((bytes != 4 && bytes != 8 && bytes != 16) || !aligned(to) || !aligned(global))
+    fail("asynchronous copy of a size or at an address that hardware refuses");
+  running().copies.push_back({to, static_cast<const unsigned char*>(global), bytes, given});
+  if (m.seed != 0 && next_random() % 2 == 0) copy_now(running().copies.back());
+}
+
+void commit_copies() {
+  Fibre& f = running();
+  size_t before = 0;
+  for (const size_t group : f.groups) before += group;
+  f.groups.push_back(f.copies.size() - before);
+}
+
+void wait_copies(int but_last_groups) {
+  Fibre& f = running();
+  while (f.groups.size() > static_cast<size_t>(but_last_groups)) {
+    const auto end = f.copies.begin() + static_cast<ptrdiff_t>(f.groups.front());
+    std::for_each(f.copies.begin(), end, copy_now);
+    f.copies.erase(f.copies.begin(), end);
+    f.groups.erase(f.groups.begin());
+  }
+}
+
 namespace {
 
 void run_block(int n, size_t shared_bytes) {
@@ -250,6 +298,7 @@ void run_block(int n, size_t shared_bytes) {
   for (int i = 0; i < n; ++i) {
     Fibre& f = m.fibres[static_cast<size_t>(i)];
     f.at = At::kReady;
+    f.copies.clear(), f.groups.clear();
     const auto u = static_cast<uint32_t>(i);
     f.place = {u % blockDim.x, u / blockDim.x % blockDim.y, u / blockDim.x / blockDim.y};
   }
@@ -273,6 +322,9 @@ void run_block(int n, size_t shared_bytes) {
       fail("lanes wait for lanes of their warp that do not come");
     }
   }
+  for (int i = 0; i < n; ++i)
+    if (!m.fibres[static_cast<size_t>(i)].copies.empty())
+      fail("asynchronous copies that nobody waited for");
   for (size_t i = shared_bytes; i < m.shared.size(); ++i)
     if (m.shared[i] != 0xA5) fail("written behind the shared memory of the launch");
 }

@@ -29,10 +29,14 @@ struct alignas(16) uint4 {
 struct alignas(8) float2 {
   float x, y;
 };
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
 struct uint3 {
   uint32_t x, y, z;
 };
 inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) { return {x, y, z, w}; }
+inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 struct dim3 {
   uint32_t x, y, z;
   constexpr dim3(uint32_t a = 1, uint32_t b = 1, uint32_t c = 1) : x(a), y(b), z(c) {}
@@ -153,6 +157,11 @@ void sync_threads();
 enum class Collective { kSync, kShuffle, kBallot, kMma };
 uint64_t meet(Collective what, uint64_t word, int from_lane);
 void mma_m16n8k16_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]);
+// cp.async: `given` of the bytes, zeros behind them. A copy happens at once or when its group is
+// waited for, at random.
+void copy_async(void* shared, const void* global, int bytes, int given);
+void commit_copies();
+void wait_copies(int but_last_groups);
 
 void queue_work(cudaStream_t stream, std::function<void()> work);
 // Stand for cuBLAS (engine/cuda/dense.cpp), with its column-major matrices.
@@ -201,6 +210,11 @@ T __shfl_down_sync(unsigned, T value, unsigned by) {
 }
 inline unsigned __ballot_sync(unsigned, int holds) {
   return static_cast<unsigned>(emulator::meet(emulator::Collective::kBallot, holds ? 1 : 0, 0));
+}
+inline void __threadfence() {}
+template <typename T>
+T __ldcg(const T* p) {
+  return *p;
 }
 // Threads are fibres of one thread: nothing comes in between.
 template <typename T>
