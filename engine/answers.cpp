@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "engine/base/error.h"
+#include "engine/rejection.h"
+#include "engine/sampling_arith.h"
 
 namespace evalrun::engine {
 
@@ -18,9 +20,11 @@ void Answers::begin(const ForwardRequest& request, int vocab) {
                 "the best {} of 1..{}", request.best, kMostBest);
   n_best_ = any_best ? std::min(request.best, vocab) : 0;
   wants_sums_ = request.log_sums;
-  for (std::vector<int32_t>* list : {&top_, &drawn_, &best_of_})
+  for (std::vector<int32_t>* list : {&top_, &drawn_, &passed_, &best_of_})
     list->assign(request.rows.size(), -1);
-  best_.clear(), log_sums_.clear();
+  weight_.assign(request.rows.size(), -1);
+  best_.clear(), log_sums_.clear(), further_.clear();
+  next_draw_ = next_trial_ = 0;
 }
 
 void Answers::add_best(int row, std::span<const TokenLogit> best, double log_sum) {
@@ -39,12 +43,48 @@ void Answers::answer(const ForwardRequest& request, int row, std::span<const flo
     add_best(row, row_best_, wants_sums_ ? log_sum(logits) : 0);
   }
   if (r.top) set_top(row, r.best ? row_best_.front().token : argmax(logits));
-  if (r.chance >= 0) set_drawn(row, draw(logits, *request.sampling, r.chance, scratch_));
+  if (r.chance >= 0) answer_by_law(request, row, logits);
+}
+
+void Answers::answer_by_law(const ForwardRequest& request, int row, std::span<const float> logits) {
+  const double chance = request.rows[static_cast<size_t>(row)].chance;
+  const bool draws =
+      next_draw_ < request.law_draws.size() && request.law_draws[next_draw_].row == row;
+  const bool tries = next_trial_ < request.trials.size() && request.trials[next_trial_].row == row;
+  if (!draws && !tries) return set_drawn(row, draw(logits, *request.sampling, chance, scratch_));
+  auto* laws = dynamic_cast<HostLaws*>(request.laws);
+  EVALRUN_CHECK(laws != nullptr && !(draws && tries), "row {}: laws of a device, or two tasks",
+                row);
+  const uint64_t total = law_masses(logits, *request.sampling, mass_, scratch_);
+  if (draws) {
+    const LawDraw& d = request.law_draws[next_draw_++];
+    laws->keep(d.slot, mass_, total);
+    chances_.assign(1, chance);
+    chances_.insert(chances_.end(), d.further.begin(), d.further.end());
+    const MassLaw law = laws->law(d.slot);
+    draw_without_replacement(law, chances_, tokens_);
+    set_drawn(row, tokens_[0]);
+    set_weight(row, law.mass[static_cast<size_t>(tokens_[0])]);
+    for (size_t i = 1; i < tokens_.size(); ++i) add_further(tokens_[i]);
+    return;
+  }
+  const Trial& t = request.trials[next_trial_++];
+  const TrialVerdict verdict =
+      try_children(mass_, total, laws->law(t.slot), t.children, request.independent, chance);
+  set_passed(row, verdict.passed);
+  set_drawn(row, verdict.token);
+}
+
+void Answers::set_weight(int row, uint64_t mass) {
+  weight_[static_cast<size_t>(row)] = static_cast<double>(mass) * kMassUnit;
 }
 
 void Answers::publish(ForwardResult& result) const {
   result.top = top_;
   result.drawn = drawn_;
+  result.passed = passed_;
+  result.further = further_;
+  result.weight = weight_;
   result.best = {{}, best_, n_best_, log_sums_};
   result.best_of = best_of_;
 }

@@ -17,9 +17,13 @@ class Answers {
 
   void set_top(int row, int32_t token) { top_[static_cast<size_t>(row)] = token; }
   void set_drawn(int row, int32_t token) { drawn_[static_cast<size_t>(row)] = token; }
+  void set_passed(int row, int child) { passed_[static_cast<size_t>(row)] = child; }
+  // Of the drawn token, from its mass (engine/sampling_arith.h).
+  void set_weight(int row, uint64_t mass);
+  void add_further(int32_t token) { further_.push_back(token); }  // in order of rows
   // In order of rows. `log_sum` is kept where it was asked for.
   void add_best(int row, std::span<const TokenLogit> best, double log_sum);
-  // Everything this row asks for, from its logits.
+  // Everything this row asks for, from its logits; in order of rows. Laws are HostLaws.
   void answer(const ForwardRequest& request, int row, std::span<const float> logits);
 
   void publish(ForwardResult& result) const;
@@ -27,9 +31,16 @@ class Answers {
  private:
   int n_best_ = 0;
   bool wants_sums_ = false;
-  std::vector<int32_t> top_, drawn_, best_of_;  // [rows]
+  std::vector<int32_t> top_, drawn_, passed_, best_of_;  // [rows]
+  std::vector<int32_t> further_;
   std::vector<TokenLogit> best_, row_best_;
-  std::vector<double> log_sums_;
+  void answer_by_law(const ForwardRequest& request, int row, std::span<const float> logits);
+
+  std::vector<double> log_sums_, weight_;  // weight: [rows]
+  std::vector<uint64_t> mass_;             // of the row at hand
+  std::vector<double> chances_;
+  std::vector<int32_t> tokens_;
+  size_t next_draw_ = 0, next_trial_ = 0;  // of the request
   WarpScratch scratch_;
 };
 

@@ -30,6 +30,7 @@ class Backend {
   virtual bool answers() const { return false; }
   // Session::score() with n_best >= 1; only where it answers.
   virtual Scores best_of(const WeightMatrix& w, MatrixView x, int n_best);
+  virtual std::unique_ptr<LawStore> make_laws(int slots, int vocab, std::span<const int32_t> ids);
   virtual void read_kv(int layer, int position, int sequence, std::span<float> k,
                        std::span<float> v) const = 0;
   virtual PhaseTimes phases() const { return {}; }

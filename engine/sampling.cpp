@@ -347,6 +347,16 @@ int32_t draw(std::span<const float> logits, const SamplingParams& params, double
   return static_cast<int32_t>(begin);
 }
 
+uint64_t law_masses(std::span<const float> logits, const SamplingParams& params,
+                    std::vector<uint64_t>& mass, WarpScratch& scratch) {
+  EVALRUN_CHECK(logits.size() < kMaxSampledVocab, "a vocabulary of {}", logits.size());
+  weigh(logits, params, scratch.weights, scratch);
+  mass.resize(logits.size());
+  uint64_t all = 0;
+  for (size_t i = 0; i < mass.size(); ++i) all += mass[i] = mass_of(scratch.weights[i]);
+  return all;
+}
+
 double log_sum(std::span<const float> logits) {
   EVALRUN_CHECK(logits.size() < kMaxSampledVocab, "a vocabulary of {}", logits.size());
   const float best = finite_best(logits);

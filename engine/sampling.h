@@ -61,6 +61,10 @@ void top_k(std::span<const float> logits, int k, std::vector<TokenLogit>& best,
 int32_t draw(std::span<const float> logits, const SamplingParams& params, double chance,
              WarpScratch& scratch);
 
+// The masses that draw() goes by, in `mass` [vocab]; returns their sum. Throws data_error as warp.
+uint64_t law_masses(std::span<const float> logits, const SamplingParams& params,
+                    std::vector<uint64_t>& mass, WarpScratch& scratch);
+
 // log of the sum of all exp(logit): a token's log-probability at temperature 1, nothing cut, is its
 // logit less this. From the same integer masses, with their error. Throws data_error as warp does.
 double log_sum(std::span<const float> logits);

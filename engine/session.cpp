@@ -8,6 +8,8 @@
 #include "engine/cpu/kernels.h"
 #include "engine/devices.h"
 #include "engine/model/assemble.h"
+#include "engine/rejection.h"
+#include "engine/sampling_arith.h"
 #include "engine/session_options.h"
 #include "engine/trace.h"
 
@@ -15,6 +17,10 @@ namespace evalrun::engine {
 
 Scores Backend::best_of(const WeightMatrix&, MatrixView, int) {
   throw base::InternalError("this device finds no best tokens");
+}
+
+std::unique_ptr<LawStore> Backend::make_laws(int slots, int vocab, std::span<const int32_t> ids) {
+  return std::make_unique<HostLaws>(slots, vocab, ids);
 }
 
 uint64_t PrefixBank::next_id() {
@@ -54,6 +60,12 @@ class SessionImpl final : public Session {
   std::string isa() const override { return backend_->isa(); }
   int n_threads() const override { return backend_->n_threads(); }
   bool draws_cheaply() const override { return backend_->answers(); }
+  std::unique_ptr<LawStore> make_laws(int slots, int vocab, std::span<const int32_t> ids) override {
+    EVALRUN_CHECK(slots >= 1 && vocab >= 1 && static_cast<size_t>(vocab) < kMaxSampledVocab,
+                  "{} laws over {} tokens", slots, vocab);
+    for (const int32_t id : ids) EVALRUN_CHECK(id >= 0 && id < vocab, "id {} of {}", id, vocab);
+    return backend_->make_laws(slots, vocab, ids);
+  }
   int length(int sequence) const override { return at(sequence).length; }
 
   void prefill(std::span<const int32_t> tokens, int sequence) override {
@@ -344,6 +356,7 @@ class SessionImpl final : public Session {
                     "skip set: {} layers needed", layers);
     for (const int l : request.residual_layers)
       EVALRUN_CHECK(l >= 0 && l <= c.n_layers, "residual layer {} of {}", l, c.n_layers);
+    check_laws(request);
     static const SkipSet kNone;
     const SkipSet& skip = request.skip == nullptr ? kNone : *request.skip;
     for (const Row& r : request.rows) {
@@ -351,6 +364,38 @@ class SessionImpl final : public Session {
       EVALRUN_CHECK(s.skip_from == s.length || s.skip == skip,
                     "sequence {} holds rows committed under another skip set: rewind to {} first",
                     r.sequence, s.skip_from);
+    }
+  }
+
+  void check_laws(const ForwardRequest& request) const {
+    if (request.law_draws.empty() && request.trials.empty()) return;
+    EVALRUN_CHECK(request.laws != nullptr, "no laws to keep or try by");
+    const LawStore& laws = *request.laws;
+    const int n = model_->config().n_logits(), rows = static_cast<int>(request.rows.size());
+    const auto check = [&](int row, int slot, int& last) {
+      EVALRUN_CHECK(row > last && row < rows, "row {} behind row {} of {}", row, last, rows);
+      EVALRUN_CHECK(slot >= 0 && slot < laws.slots(), "law {} of {}", slot, laws.slots());
+      const Row& r = request.rows[static_cast<size_t>(row)];
+      EVALRUN_CHECK(r.chance >= 0 && !r.logits, "row {} has a law's task, but no chance, or logits",
+                    row);
+      last = row;
+    };
+    int last = -1;
+    for (const LawDraw& d : request.law_draws) {
+      check(d.row, d.slot, last);
+      EVALRUN_CHECK(laws.n_ids() == 0 ? n <= laws.vocab() : n == laws.n_ids(),
+                    "a law of {} outputs among laws of {}", n,
+                    laws.n_ids() == 0 ? laws.vocab() : laws.n_ids());
+      EVALRUN_CHECK(static_cast<int>(d.further.size()) < kMostBest, "{} draws of a row",
+                    d.further.size() + 1);
+      for (const double chance : d.further)
+        EVALRUN_CHECK(chance >= 0 && chance < 1, "a chance of {}", chance);
+    }
+    last = -1;
+    for (const Trial& t : request.trials) {
+      check(t.row, t.slot, last);
+      for (const int32_t child : t.children)
+        EVALRUN_CHECK(child >= 0 && child < std::min(n, laws.vocab()), "child {} of {}", child, n);
     }
   }
 

@@ -43,9 +43,11 @@ struct Row {
   bool low_rank = false;  // ForwardRequest::low_rank applies to this row
   bool logits = true;     // wants logits
   // Answers that need no logits in the host's memory; a GPU sends some bytes for each.
-  bool top = false;     // wants the index of its largest logit (ties: the smallest index)
-  bool best = false;    // wants its ForwardRequest::best largest logits
-  double chance = -1;   // >= 0: wants draw(logits, *ForwardRequest::sampling, chance)
+  bool top = false;   // wants the index of its largest logit (ties: the smallest index)
+  bool best = false;  // wants its ForwardRequest::best largest logits
+  // >= 0: wants draw(logits, *ForwardRequest::sampling, chance), or the row's LawDraw or Trial by
+  // it
+  double chance = -1;
   bool hidden = false;  // wants the hidden state after the final norm
 };
 
@@ -98,6 +100,38 @@ struct SkipSet {
   bool operator==(const SkipSet&) const = default;
 };
 
+// Laws that drafts were drawn from, kept where the target's logits will be, so that neither crosses
+// the bus (Session::make_laws).
+class LawStore {
+ public:
+  virtual ~LawStore() = default;
+  int slots() const { return slots_; }
+  int vocab() const { return vocab_; }  // target ids 0..vocab-1
+  // Of the drafter's outputs, how many a row that is kept must have; 0 = they are the target's ids.
+  int n_ids() const { return n_ids_; }
+
+ protected:
+  LawStore(int slots, int vocab, std::span<const int32_t> ids)
+      : slots_(slots), vocab_(vocab), n_ids_(static_cast<int>(ids.size())) {}
+
+ private:
+  const int slots_, vocab_, n_ids_;
+};
+
+// Draws a row's tokens (target ids), the first by Row::chance and one more by each of `further`,
+// none twice, and keeps the law they came from (ForwardRequest::sampling) in a slot of
+// ForwardRequest::laws.
+struct LawDraw {
+  int32_t row = 0, slot = 0;
+  std::span<const double> further = {};  // in [0, 1), at most kMostBest - 1
+};
+// Tries children of a row that were drawn from a kept law, in the order of the draws: at most one
+// passes, otherwise a token of the target's own comes (engine/rejection.h).
+struct Trial {
+  int32_t row = 0, slot = 0;
+  std::span<const int32_t> children = {};
+};
+
 struct ForwardRequest {
   std::span<const Row> rows;   // 1..kMaxRows
   MatrixView embeddings = {};  // [n, input_width], for rows with embedding >= 0
@@ -113,6 +147,11 @@ struct ForwardRequest {
   int best = 0;                               // how many, for rows with Row::best; 1..kMostBest
   bool log_sums = false;                      // of rows with Row::best
   const SamplingParams* sampling = nullptr;   // for rows with Row::chance
+  // A row has one of these at most, and no logits; in order of rows.
+  LawStore* laws = nullptr;
+  std::span<const LawDraw> law_draws = {};
+  std::span<const Trial> trials = {};
+  bool independent = false;  // children of trials were drawn each from the whole law
 };
 
 // What a session remembers of the tokens it commits, for drafters that read the target's features.
@@ -144,8 +183,14 @@ struct ForwardResult {
   std::span<const MatrixView> residual;  // one per residual_layers entry, [rows, d_model]
   std::span<const int32_t> logits_of, hidden_of;
   std::span<const int32_t> top, drawn;  // [rows], -1 for rows that did not ask
-  Scores best;                          // of the rows that asked, in order
-  std::span<const int32_t> best_of;     // row -> number inside `best`, -1 when not asked for
+  // [rows], of those with a Trial the child that passed (its token is `drawn`), -1 = none.
+  std::span<const int32_t> passed;
+  std::span<const int32_t> further;  // of all LawDraw::further, in order; -1 = nothing was left
+  // [rows], of those with a LawDraw: what the drawn token's probability is, the likeliest one's
+  // being 1; -1 for others.
+  std::span<const double> weight;
+  Scores best;                       // of the rows that asked, in order
+  std::span<const int32_t> best_of;  // row -> number inside `best`, -1 when not asked for
   // Logits or best, whichever was asked for.
   RowScores scores(int row) const;
   std::span<const float> logits_row(int row) const {
@@ -205,6 +250,11 @@ class Session {
   // Whether a draw (Row::chance) costs less than the logits it is made from: a device draws for all
   // rows of a tree at once; the host better asks for logits and draws where it looks.
   virtual bool draws_cheaply() const = 0;
+  // Room for laws over target ids 0..vocab-1, kept by forwards and products of any session on this
+  // device; `ids`: the target ids of a drafter's outputs where they differ. Worth its while where
+  // draws are cheap.
+  virtual std::unique_ptr<LawStore> make_laws(int slots, int vocab,
+                                              std::span<const int32_t> ids) = 0;
 
   // Number of committed tokens of a sequence.
   virtual int length(int sequence = 0) const = 0;

@@ -1,6 +1,7 @@
 #include "methods/model_drafter.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "engine/base/error.h"
 
@@ -25,7 +26,10 @@ void ModelDrafter::start(const GenerationContext& context) {
   rng_ = context.rng;
   length_.start();
   drafted_ = 0;
-  if (draws())
+  keeps_ = can_keep_laws(context);
+  if (keeps_ && laws_ == nullptr)
+    laws_ = session_->make_laws(static_cast<int>(q_.size()), options_.draft_vocab, options_.ids);
+  if (draws() && !keeps_)
     for (std::vector<double>& row : q_) row.reserve(static_cast<size_t>(options_.draft_vocab));
   able_ = true;
   if (own_ == nullptr) return;  // the target's cache is all it needs
@@ -36,6 +40,14 @@ void ModelDrafter::start(const GenerationContext& context) {
   if (able_) own_->prefill(context.prompt);
 }
 
+// Drafts are drawn on the device by the whole of the draft model's law, not where its ids are cut to
+// the target's.
+bool ModelDrafter::can_keep_laws(const GenerationContext& context) const {
+  return context.may_keep_laws && draws() &&
+         session_->options().device == context.target->options().device &&
+         options_.common_vocab == session_->model().config().n_logits();
+}
+
 int32_t ModelDrafter::feed(std::span<const int32_t> tokens, int level, double& confidence) {
   rows_.clear();
   path_.clear();
@@ -44,9 +56,10 @@ int32_t ModelDrafter::feed(std::span<const int32_t> tokens, int level, double& c
     row.token = tokens[i];
     row.parent = static_cast<int32_t>(i) - 1;
     const bool last = i + 1 == tokens.size();
-    row.best = last && by_top() && length_.watches_confidence();
+    row.best = last && (by_top() || keeps_) && length_.watches_confidence();
     row.top = last && by_top() && !row.best;
-    row.logits = last && !by_top();
+    row.logits = last && !by_top() && !keeps_;
+    if (last && keeps_) row.chance = rng_->uniform();
     rows_.push_back(row);
     path_.push_back(static_cast<int>(i));
   }
@@ -55,9 +68,25 @@ int32_t ModelDrafter::feed(std::span<const int32_t> tokens, int level, double& c
   request.best = 1;
   request.log_sums = true;
   if (!options_.skip.empty()) request.skip = &options_.skip;
+  const engine::LawDraw draw{static_cast<int32_t>(tokens.size()) - 1, level};
+  if (keeps_) {
+    request.sampling = &sampling_;
+    request.laws = laws_.get();
+    request.law_draws = {&draw, 1};
+  }
   const engine::ForwardResult result = session_->forward(request);
   session_->commit(path_);
   const int last = static_cast<int>(tokens.size()) - 1;
+  if (keeps_) {
+    const auto row = static_cast<size_t>(last);
+    if (rows_.back().best) {
+      // Without temperature: from the likeliest token's, and how far below it this one stands.
+      const engine::RowScores scores = result.scores(last);
+      confidence = std::exp(static_cast<double>(scores.best[0].logit) - scores.log_sum) *
+                   std::pow(result.weight[row], sampling_.temperature);
+    }
+    return result.drawn[row];
+  }
   if (rows_.back().top) return id_of(result.top[static_cast<size_t>(last)]);
   if (rows_.back().best) {
     const engine::RowScores scores = result.scores(last);
@@ -115,7 +144,7 @@ void ModelDrafter::draft(std::span<const int32_t> sequence, int max_depth, Token
 }
 
 std::span<const double> ModelDrafter::q_of(int node) const {
-  if (!draws()) return {};
+  if (!draws() || keeps_) return {};
   return q_[static_cast<size_t>(node) - 1];
 }
 

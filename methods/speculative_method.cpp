@@ -15,6 +15,9 @@ SpeculativeMethod::SpeculativeMethod(std::unique_ptr<Drafter> drafter,
 
 void SpeculativeMethod::start(const GenerationContext& context) {
   context_ = context;
+  // Chances are one a level there, so every rule but the plain one stays with the host.
+  context_.may_keep_laws = !context.sampling.greedy() && !typical_ && rule_.accept_scale == 1 &&
+                           !rule_.whole_bonus && context.target->draws_cheaply();
   verifier_.emplace(context.sampling, drafter_->siblings(), typical_, rule_);
   chance_.emplace(*context.rng);
   step_ = 0;
@@ -32,7 +35,9 @@ void SpeculativeMethod::start(const GenerationContext& context) {
   path_.reserve(engine::kMaxRows);
   chances_.reserve(engine::kMaxRows);
   verifier_->reserve(engine::kMaxRows);
-  drafter_->start(context);
+  trials_.reserve(engine::kMaxRows);
+  children_.reserve(engine::kMaxRows);
+  drafter_->start(context_);
 }
 
 SpeculativeMethod::Budget SpeculativeMethod::budget() const {
@@ -52,9 +57,31 @@ bool SpeculativeMethod::target_draws() const {
   return true;
 }
 
+void SpeculativeMethod::add_trials(engine::ForwardRequest& request) {
+  trials_.clear(), children_.clear();
+  for (int node = 0; node < tree_.size(); ++node) {
+    const size_t begin = children_.size();
+    int law = -1;
+    for (int i = node + 1; i < tree_.size(); ++i) {
+      if (tree_.parent[static_cast<size_t>(i)] != node) continue;
+      EVALRUN_CHECK(children_.size() == begin || drafter_->law_of(i) == law,
+                    "node {}: children from several laws", node);
+      law = drafter_->law_of(i);
+      if (law >= 0) children_.push_back(tree_.token[static_cast<size_t>(i)]);
+    }
+    const size_t n = children_.size() - begin;  // children_ has room for all: it does not move
+    if (n > 0) trials_.push_back({node, law, std::span<const int32_t>(children_).last(n)});
+  }
+  request.laws = drafter_->laws();
+  request.trials = trials_;
+  request.independent = drafter_->siblings() == Siblings::kIndependent;
+}
+
 engine::ForwardResult SpeculativeMethod::forward() {
   const bool greedy = context_.sampling.greedy();
   ahead_ = target_draws();
+  EVALRUN_CHECK(ahead_ || drafter_->laws() == nullptr,
+                "drafts of kept laws, and nobody to try them");
   if (ahead_) {
     chances_.resize(static_cast<size_t>(tree_.depth()) + 1);
     chance_->look_ahead(chances_);
@@ -91,6 +118,7 @@ engine::ForwardResult SpeculativeMethod::forward() {
   engine::ForwardRequest request;
   request.rows = rows_;
   request.sampling = &context_.sampling;
+  if (drafter_->laws() != nullptr) add_trials(request);
   if (masks) {
     request.embeddings = inputs.embeddings;
     request.prefix = inputs.prefix;
@@ -133,7 +161,13 @@ StepOutcome SpeculativeMethod::step(PhaseTimer& timer) {
   const auto logits_of = [&result](int node) { return result.logits_row(node); };
   const auto top_of = [&result](int node) { return result.top[static_cast<size_t>(node)]; };
   const auto drawn_of = [&result](int node) { return result.drawn[static_cast<size_t>(node)]; };
-  const TargetView target = ahead_                       ? TargetView::with_draws(top_of, drawn_of)
+  const auto tried = [&](int node) {
+    const auto at = std::lower_bound(trials_.begin(), trials_.end(), node,
+                                     [](const engine::Trial& t, int n) { return t.row < n; });
+    if (at == trials_.end() || at->row != node) return TargetView::kNotTried;
+    return result.passed[static_cast<size_t>(node)];
+  };
+  const TargetView target = ahead_ ? TargetView::with_draws(top_of, drawn_of, tried)
                             : context_.sampling.greedy() ? TargetView::with_top(top_of)
                                                          : TargetView::with_logits(logits_of);
   const auto q_of = [this](int node) { return drafter_->q_of(node); };

@@ -48,8 +48,10 @@ class SpeculativeMethod final : public DecodingMethod {
   Budget budget() const;
   engine::ForwardResult forward();
   // Whether the target draws the tokens of this step's nodes: where it does so cheaply and no
-  // verification needs a law.
+  // verification needs a law on the host.
   bool target_draws() const;
+  // Asks for the trials of nodes whose children were drawn from kept laws.
+  void add_trials(engine::ForwardRequest& request);
   void note_tested();
 
   std::unique_ptr<Drafter> drafter_;
@@ -63,8 +65,10 @@ class SpeculativeMethod final : public DecodingMethod {
   SideRows side_;
   std::vector<engine::Row> rows_;
   std::vector<TestedNode> tested_;
-  bool ahead_ = false;             // target_draws()
-  std::vector<double> chances_;    // [level] of its draws
+  bool ahead_ = false;           // target_draws()
+  std::vector<double> chances_;  // [level] of its draws
+  std::vector<engine::Trial> trials_;
+  std::vector<int32_t> children_;  // of the trials
   std::vector<int> path_;          // accepted nodes with the root in front
   std::vector<int32_t> sequence_;  // prompt and everything emitted, the root last
   int64_t step_ = 0;

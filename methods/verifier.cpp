@@ -18,6 +18,13 @@ int next_child(const TokenTree& tree, int node, int after) {
   return -1;
 }
 
+int nth_child(const TokenTree& tree, int node, int n) {
+  int child = next_child(tree, node, node);
+  for (; n > 0 && child >= 0; --n) child = next_child(tree, node, child);
+  EVALRUN_CHECK(child >= 0, "node {} has no child {}", node, n);
+  return child;
+}
+
 // target_prob <- norm(target_prob - min(draft_prob / draft_mass, accept_scale target_prob), not
 // below 0); draft_mass = sum of draft_prob. The residual has no mass only when the two laws agree
 // up to rounding; a rejection then had a probability of about 1e-16 and the target's own law is as
@@ -170,6 +177,16 @@ Verifier::Result Verifier::verify(const TokenTree& tree, const TargetView& targe
     if (sampling_.greedy()) {
       token = target.top(node);
       match(tree, token);
+    } else if (target.has_draws()) {
+      token = target.drawn(node);
+      chance.pass();
+      const int32_t child = target.tried(node);
+      if (child == TargetView::kNotTried) {
+        match(tree, token);
+      } else {
+        next_.clear();
+        if (child >= 0) next_.push_back(nth_child(tree, node, child));
+      }
     } else {
       bool drawn = false;  // whether any child comes from a known distribution
       for (int child = next_child(tree, node, node); child >= 0 && !drawn;
@@ -182,12 +199,7 @@ Verifier::Result Verifier::verify(const TokenTree& tree, const TargetView& targe
         if (accepted >= 0) next_.push_back(accepted);
         token = accepted >= 0 ? tree.token[static_cast<size_t>(accepted)] : chance.draw(p_);
       } else {
-        if (target.has_draws()) {
-          token = target.drawn(node);
-          chance.pass();
-        } else {
-          token = chance.draw_token(target.logits(node), sampling_, scratch_);
-        }
+        token = chance.draw_token(target.logits(node), sampling_, scratch_);
         match(tree, token);
       }
     }

@@ -32,21 +32,27 @@ class TargetView {
  public:
   static TargetView with_logits(LogitsOf logits) { return {logits, std::nullopt, std::nullopt}; }
   static TargetView with_top(TokenOf top) { return {std::nullopt, top, std::nullopt}; }
-  // Drawn with the chances that Chance gives the nodes of each level, in order of levels.
-  static TargetView with_draws(TokenOf top, TokenOf drawn) { return {std::nullopt, top, drawn}; }
+  // Drawn with the chances that Chance gives the nodes of each level, in order of levels. `tried`:
+  // of nodes whose children were drawn from laws kept on the device, the child that passed there
+  // (among its siblings, from 0), then drawn() is its token, or kNonePassed; else kNotTried.
+  static TargetView with_draws(TokenOf top, TokenOf drawn, TokenOf tried) {
+    return {std::nullopt, top, drawn, tried};
+  }
+  static constexpr int32_t kNonePassed = -1, kNotTried = -2;
   // Ties: the smallest index. Found in the logits when those are what there is.
   int32_t top(int node) const;
   bool has_draws() const { return drawn_.has_value(); }
   int32_t drawn(int node) const;
+  int32_t tried(int node) const { return (*tried_)(node); }
   // InternalError when the target was asked for tokens only.
   std::span<const float> logits(int node) const;
 
  private:
   TargetView(std::optional<LogitsOf> logits, std::optional<TokenOf> top,
-             std::optional<TokenOf> drawn)
-      : logits_(logits), top_(top), drawn_(drawn) {}
+             std::optional<TokenOf> drawn, std::optional<TokenOf> tried = {})
+      : logits_(logits), top_(top), drawn_(drawn), tried_(tried) {}
   std::optional<LogitsOf> logits_;
-  std::optional<TokenOf> top_, drawn_;
+  std::optional<TokenOf> top_, drawn_, tried_;
 };
 // q_of(node) = the distribution the node's parent drew its *first* child from, the same for all
 // siblings; empty = the node was chosen deterministically. May be shorter than the vocabulary (a

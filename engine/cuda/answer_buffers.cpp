@@ -30,8 +30,8 @@ bool AnswerBuffers::make_room(const AnswerShape& s) {
   return moved;
 }
 
-void AnswerBuffers::queue(const AnswerShape& s, const double* chances, cudaStream_t stream) {
-  answer_rows(s, logits(), chances, workspace_.as<uint64_t>(), result_.as<uint64_t>(), stream);
+void AnswerBuffers::queue(const AnswerShape& s, const AnswerInputs& inputs, cudaStream_t stream) {
+  answer_rows(s, logits(), inputs, workspace_.as<uint64_t>(), result_.as<uint64_t>(), stream);
   EVALRUN_CUDA(cudaMemcpyAsync(host_.as<void>(), result_.as<void>(),
                                result_words(s) * sizeof(uint64_t), cudaMemcpyDeviceToHost, stream));
 }
@@ -60,6 +60,18 @@ int32_t AnswerBuffers::drawn(const AnswerShape& s, int row) const {
   const auto token = static_cast<int32_t>(row_of(s, row)[s.n_best + 1]);
   EVALRUN_CHECK(token >= 0, "row {}: no draw was asked for", row);
   return token;
+}
+
+int AnswerBuffers::passed(const AnswerShape& s, int row) const {
+  return static_cast<int>(row_of(s, row)[s.n_best + 2]);
+}
+
+uint64_t AnswerBuffers::drawn_mass(const AnswerShape& s, int row) const {
+  return row_of(s, row)[s.n_best + 2];
+}
+
+int32_t AnswerBuffers::further(const AnswerShape& s, int row, int i) const {
+  return static_cast<int32_t>(row_of(s, row)[s.n_best + 3 + i]);
 }
 
 }  // namespace evalrun::engine::cuda

@@ -15,13 +15,18 @@ class AnswerBuffers {
   bool make_room(const AnswerShape& shape);
   float* logits() const { return logits_.as<float>(); }
   // Queues the kernels and the copy to the host.
-  void queue(const AnswerShape& shape, const double* chances, cudaStream_t stream);
+  void queue(const AnswerShape& shape, const AnswerInputs& inputs, cudaStream_t stream);
 
   // Of the last queue(), once the stream was waited for. Throws data_error where a logit is no
   // number, and for draws and masses where no logit is finite, or one is infinite.
   void read(const AnswerShape& shape, int row, std::vector<TokenLogit>& best) const;
   double log_sum(const AnswerShape& shape, int row) const;
   int32_t drawn(const AnswerShape& shape, int row) const;
+  // Of rows with a task: the child that passed, -1 = none; the drawn token's mass; draw `i` behind
+  // the first, -1 = nothing was left.
+  int passed(const AnswerShape& shape, int row) const;
+  uint64_t drawn_mass(const AnswerShape& shape, int row) const;
+  int32_t further(const AnswerShape& shape, int row, int i) const;
 
   std::vector<const DeviceBuffer*> buffers() const { return {&logits_, &workspace_, &result_}; }
 

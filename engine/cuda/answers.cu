@@ -1,7 +1,10 @@
 // The best of a row in two kernels: every warp finds those of 1,024 logits, one block a row those
 // of what the warps found. A draw adds a kernel for the masses of groups of 4,096 tokens and one
 // that finds the group, then the token; top-k and top-p one in front, which finds the border: the
-// least token (in the order of sampling_arith.h) that stays.
+// least token (in the order of sampling_arith.h) that stays. Rows with a task have the mass of
+// every token written down as well, and a block of their own in the last kernel.
+#include <algorithm>
+
 #include "engine/cuda/answers.h"
 #include "engine/cuda/check.h"
 #include "engine/cuda/device_code.h"
@@ -18,13 +21,16 @@ constexpr int kEach = 16;              // tokens of a thread in a block's mass
 constexpr int kMassGroup = kEach * kThreads;
 constexpr int kBorderThreads = 1024;
 constexpr int kDigits = 256;
+constexpr int kTaskThreads = 1024;
+constexpr int kTaskWarps = kTaskThreads / kWarp;
+constexpr int kTaskGroup = 512;  // tokens, whose masses are added up first
 
 EVALRUN_DEVICE constexpr int groups_of(int n) { return (n + kGroup - 1) / kGroup; }
 EVALRUN_DEVICE constexpr int mass_groups_of(int n) { return (n + kMassGroup - 1) / kMassGroup; }
 
 // Parts of the workspace, in words from its beginning.
 struct Parts {
-  size_t found, refound, masses, borders, end;
+  size_t found, refound, masses, borders, laws, end;
 };
 EVALRUN_DEVICE inline Parts parts_of(const AnswerShape& s) {
   const auto rows = static_cast<size_t>(s.rows);
@@ -34,7 +40,8 @@ EVALRUN_DEVICE inline Parts parts_of(const AnswerShape& s) {
   p.refound = p.found + rows * static_cast<size_t>(found);
   p.masses = p.refound + rows * static_cast<size_t>(groups_of(found) * s.n_best);
   p.borders = p.masses + rows * static_cast<size_t>(mass_groups_of(s.n_logits));
-  p.end = p.borders + rows;
+  p.laws = p.borders + rows;
+  p.end = p.laws + (s.tasks ? rows * static_cast<size_t>(s.n_logits) : 0);
   return p;
 }
 
@@ -125,12 +132,27 @@ __device__ __forceinline__ uint64_t sum_of_warp(uint64_t value) {
   return value;
 }
 
-// Masses of groups of 4,096 tokens. chances: rows without a draw have none; null: all rows have.
+// Where the masses of a row with a task are: a draw's are kept, a trial's used up.
+__device__ __forceinline__ uint64_t* law_of(const AnswerShape& s, const AnswerTask& task,
+                                            const LawMemory& kept, uint64_t* laws) {
+  if (task.kind == AnswerTask::kDraws)
+    return kept.mass + static_cast<size_t>(task.law) * static_cast<size_t>(kept.vocab);
+  return laws + static_cast<size_t>(blockIdx.y) * static_cast<size_t>(s.n_logits);
+}
+
+// Masses of groups of 4,096 tokens, and of every one of them where the row has a task. Rows without
+// a chance have none; without chances all rows have.
 __global__ void __launch_bounds__(kThreads)
-    group_masses(AnswerShape s, const float* logits, const uint64_t* result, const double* chances,
-                 const uint64_t* borders, double scale, uint64_t* masses) {
+    group_masses(AnswerShape s, const float* logits, const uint64_t* result, AnswerInputs in,
+                 const uint64_t* borders, double scale, uint64_t* masses, uint64_t* laws) {
   const int row = static_cast<int>(blockIdx.y), thread = static_cast<int>(threadIdx.x);
-  if (chances != nullptr && chances[row] < 0) return;
+  if (in.chances != nullptr && in.chances[row] < 0) return;
+  uint64_t* law = nullptr;
+  const int32_t* ids = nullptr;
+  if (in.tasks != nullptr && in.tasks[row].kind != AnswerTask::kNone) {
+    law = law_of(s, in.tasks[row], in.laws, laws);
+    if (in.tasks[row].kind == AnswerTask::kDraws) ids = in.laws.ids;
+  }
   auto* sums = reinterpret_cast<uint64_t*>(evalrun_shared_memory());  // [warps]
   const float best = logit_of(result[static_cast<size_t>(row) * static_cast<size_t>(s.stride())]);
   const uint64_t border = borders == nullptr ? 0 : borders[row];
@@ -140,7 +162,10 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll 4
   for (int i = 0; i < kEach; ++i) {
     const int token = begin + i * kThreads + thread;
-    if (token < s.n_logits) mass += mass_at(from, token, best, scale, border);
+    if (token >= s.n_logits) continue;
+    const uint64_t own = mass_at(from, token, best, scale, border);
+    mass += own;
+    if (law != nullptr) law[ids == nullptr ? token : ids[token]] = own;
   }
   mass = sum_of_warp(mass);
   if (thread % kWarp == 0) sums[thread / kWarp] = mass;
@@ -176,13 +201,14 @@ __global__ void __launch_bounds__(kThreads)
 
 // The first token at which the masses, added by id, exceed the place of the draw.
 __global__ void __launch_bounds__(kThreads)
-    draw_token(AnswerShape s, const float* logits, const double* chances, const uint64_t* borders,
+    draw_token(AnswerShape s, const float* logits, AnswerInputs in, const uint64_t* borders,
                const uint64_t* masses, uint64_t* result) {
   const int row = static_cast<int>(blockIdx.y), thread = static_cast<int>(threadIdx.x);
+  if (in.tasks != nullptr && in.tasks[row].kind != AnswerTask::kNone) return;
   uint64_t* out = result + static_cast<size_t>(row) * static_cast<size_t>(s.stride());
   uint64_t* drawn = out + s.n_best + 1;
   if (thread == 0) *drawn = ~uint64_t{0};
-  const double chance = chances[row];
+  const double chance = in.chances[row];
   if (chance < 0) return;
   auto* shared = reinterpret_cast<uint64_t*>(evalrun_shared_memory());  // [threads]
   uint64_t place = place_of_draw(chance, total_mass(s, masses, shared));
@@ -286,44 +312,208 @@ __global__ void __launch_bounds__(kBorderThreads)
   if (threadIdx.x == 0) borders[row] = border;
 }
 
+// ---- Tasks
+// ---------------------------------------------------------------------------------------
+
+// Sums of groups of 512 masses by mass(token). A whole block; there is a barrier at the end.
+template <typename Mass>
+__device__ __forceinline__ void add_groups(int n, uint64_t* sums, Mass mass) {
+  const int warp = static_cast<int>(threadIdx.x) / kWarp,
+            lane = static_cast<int>(threadIdx.x) % kWarp;
+  for (int begin = warp * kTaskGroup; begin < n; begin += kTaskWarps * kTaskGroup) {
+    const int end = min(begin + kTaskGroup, n);
+    uint64_t own = 0;
+    for (int token = begin + lane; token < end; token += kWarp) own += mass(token);
+    own = sum_of_warp(own);
+    if (lane == 0) sums[begin / kTaskGroup] = own;
+  }
+  __syncthreads();
+}
+// The first place in [begin, end) at which the masses, added in order, exceed `place`, which then
+// counts from it. A whole warp; -1 where they do not reach so far.
+template <typename Mass>
+__device__ __forceinline__ int find_place(int begin, int end, uint64_t& place, Mass mass) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  for (; begin < end; begin += kWarp) {
+    const uint64_t own = begin + lane < end ? mass(begin + lane) : 0;
+    uint64_t upto = own;
+    for (int by = 1; by < kWarp; by *= 2) {
+      const uint64_t before = __shfl_up_sync(kAllLanes, upto, static_cast<unsigned>(by));
+      if (lane >= by) upto += before;
+    }
+    const unsigned behind = __ballot_sync(kAllLanes, place < upto);
+    if (behind != 0) {
+      const int first = __ffs(static_cast<int>(behind)) - 1;
+      place -= __shfl_sync(kAllLanes, upto - own, first);
+      return begin + first;
+    }
+    place -= __shfl_sync(kAllLanes, upto, kWarp - 1);
+  }
+  return -1;
+}
+// The token, by its group. A whole warp.
+template <typename Mass>
+__device__ __forceinline__ int find_token(int n, const uint64_t* sums, uint64_t place, Mass mass) {
+  const int groups = (n + kTaskGroup - 1) / kTaskGroup;
+  const int group = find_place(0, groups, place, [&](int g) { return sums[g]; });
+  if (group < 0) return -1;
+  const int begin = group * kTaskGroup;
+  return find_place(begin, min(begin + kTaskGroup, n), place, mass);
+}
+__device__ __forceinline__ uint64_t sum_of_groups(int n, const uint64_t* sums) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  uint64_t own = 0;
+  for (int g = lane; g < n; g += kWarp) own += sums[g];
+  return sum_of_warp(own);
+}
+__device__ __forceinline__ bool holds(const int32_t* tokens, int n, int token) {
+  for (int i = 0; i < n; ++i)
+    if (tokens[i] == token) return true;
+  return false;
+}
+
+// draw_without_replacement() of a kept law, whose masses are there.
+__device__ __forceinline__ void keep_and_draw(const AnswerTask& task, uint64_t total, double chance,
+                                              const AnswerInputs& in, const uint64_t* law,
+                                              uint64_t* sums, int32_t* drawn, uint64_t* out) {
+  const int n = in.laws.vocab, thread = static_cast<int>(threadIdx.x);
+  if (thread == 0) in.laws.total[task.law] = total;
+  add_groups(n, sums, [&](int token) { return law[token]; });
+  if (thread >= kWarp) return;
+  uint64_t left = total;
+  for (int i = 0; i <= task.count; ++i) {
+    if (i > 0) chance = in.further_chances[task.first + i - 1];
+    const auto mass = [&](int token) { return holds(drawn, i, token) ? 0 : law[token]; };
+    const int token = left == 0 ? -1 : find_token(n, sums, place_of_draw(chance, left), mass);
+    __syncwarp();  // all have read `drawn` and the sums
+    if (token >= 0) left -= law[token];
+    if (thread == 0) {
+      drawn[i] = token;
+      if (token >= 0) sums[token / kTaskGroup] -= law[token];
+      out[i == 0 ? 0 : 1 + i] = static_cast<uint64_t>(static_cast<int64_t>(token));
+      if (i == 0) out[1] = token < 0 ? 0 : law[token];
+    }
+    __syncwarp();
+  }
+}
+
+// try_children(), the target's law being `law`.
+__device__ __forceinline__ void try_children(const AnswerTask& task, int n, uint64_t total,
+                                             double chance, const AnswerInputs& in, uint64_t* law,
+                                             uint64_t* sums, uint64_t* out) {
+  const int thread = static_cast<int>(threadIdx.x);
+  const int32_t* children = in.children + task.first;
+  const uint64_t* draft =
+      in.laws.mass + static_cast<size_t>(task.law) * static_cast<size_t>(in.laws.vocab);
+  uint64_t draft_total = in.laws.total[task.law];
+  const int groups = (n + kTaskGroup - 1) / kTaskGroup;
+  bool added = false;  // the sums are those of the law
+  for (int c = 0; c < task.count; ++c) {
+    const int child = children[c], before = task.kind == AnswerTask::kTrial ? c : 0;
+    const auto mass = [&](int token) {
+      return token < in.laws.vocab && !holds(children, before, token) ? draft[token] : 0;
+    };
+    const double norm = 1.0 / static_cast<double>(total),
+                 draft_norm = 1.0 / static_cast<double>(draft_total);
+    if (passes(static_cast<double>(law[child]) * norm,
+               static_cast<double>(mass(child)) * draft_norm, chance)) {
+      if (thread == 0) out[0] = static_cast<uint64_t>(child), out[1] = static_cast<uint64_t>(c);
+      return;
+    }
+    const auto residual = [&](int token) {
+      return residual_mass(law[token], norm, mass(token), draft_norm);
+    };
+    add_groups(n, sums, residual);
+    const uint64_t left = sum_of_groups(groups, sums);
+    added = left > 0;
+    if (left > 0) {
+      for (int token = thread; token < n; token += kTaskThreads) law[token] = residual(token);
+      total = left;
+    }
+    __syncthreads();
+    if (task.kind == AnswerTask::kTrial) draft_total -= draft[child];
+  }
+  if (!added) add_groups(n, sums, [&](int token) { return law[token]; });
+  if (thread >= kWarp) return;
+  const int token =
+      find_token(n, sums, place_of_draw(chance, total), [&](int t) { return law[t]; });
+  if (thread == 0)
+    out[0] = static_cast<uint64_t>(static_cast<int64_t>(token)), out[1] = ~uint64_t{0};
+}
+
+__global__ void __launch_bounds__(kTaskThreads)
+    do_tasks(AnswerShape s, AnswerInputs in, const uint64_t* masses, uint64_t* laws,
+             uint64_t* result) {
+  const int row = static_cast<int>(blockIdx.y);
+  const AnswerTask task = in.tasks[row];
+  const double chance = in.chances[row];
+  if (task.kind == AnswerTask::kNone || chance < 0) return;
+  auto* sums = reinterpret_cast<uint64_t*>(evalrun_shared_memory());  // [groups]
+  const int mass_groups = mass_groups_of(s.n_logits);
+  const uint64_t total = sum_of_groups(
+      mass_groups, masses + static_cast<size_t>(row) * static_cast<size_t>(mass_groups));
+  uint64_t* law = law_of(s, task, in.laws, laws);
+  // The drawn token, the child that passed or the token's mass, further tokens.
+  uint64_t* out =
+      result + static_cast<size_t>(row) * static_cast<size_t>(s.stride()) + s.n_best + 1;
+  if (task.kind == AnswerTask::kDraws) {
+    const int groups = (in.laws.vocab + kTaskGroup - 1) / kTaskGroup;
+    keep_and_draw(task, total, chance, in, law, sums, reinterpret_cast<int32_t*>(sums + groups),
+                  out);
+  } else {
+    try_children(task, s.n_logits, total, chance, in, law, sums, out);
+  }
+}
+
 }  // namespace
 
 size_t answer_workspace(const AnswerShape& shape) { return parts_of(shape).end; }
 
-void answer_rows(const AnswerShape& s, const float* logits, const double* chances,
+void answer_rows(const AnswerShape& s, const float* logits, const AnswerInputs& in,
                  uint64_t* workspace, uint64_t* result, cudaStream_t stream) {
   check_argument(s.n_best >= 1 && s.n_best <= s.n_logits, "the best of a row: 1 to the vocabulary");
   check_argument(static_cast<size_t>(s.n_logits) < kMaxSampledVocab, "fewer than 2^20 tokens");
-  check_argument(!s.draws || chances != nullptr, "draws without chances");
+  check_argument(!s.draws || in.chances != nullptr, "draws without chances");
+  check_argument(!s.tasks || (s.draws && in.tasks != nullptr && in.laws.mass != nullptr),
+                 "tasks without draws, or without laws");
+  check_argument(static_cast<size_t>(in.laws.vocab) < kMaxSampledVocab, "laws over 2^20 tokens");
   const Parts p = parts_of(s);
   const auto grid = [&](int blocks) {
     return dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(s.rows));
   };
   uint64_t *found = workspace + p.found, *masses = workspace + p.masses,
-           *borders = workspace + p.borders;
+           *borders = workspace + p.borders, *laws = workspace + p.laws;
   launch("best_of_groups", best_of_groups, grid((groups_of(s.n_logits) + kWarps - 1) / kWarps),
          kThreads, 0, stream, s, logits, found);
   launch("best_of_found", best_of_found, grid(1), kThreads, 0, stream, s, found,
          workspace + p.refound, result);
   const int mass_groups = mass_groups_of(s.n_logits);
-  const auto add_masses = [&](const double* of, const uint64_t* behind, double scale) {
+  const auto add_masses = [&](const AnswerInputs& of, const uint64_t* behind, double scale) {
     launch("group_masses", group_masses, grid(mass_groups), kThreads, kWarps * sizeof(uint64_t),
-           stream, s, logits, result, of, behind, scale, masses);
+           stream, s, logits, result, of, behind, scale, masses, laws);
   };
   if (s.sums) {
-    add_masses(nullptr, nullptr, 1.0);
+    add_masses({}, nullptr, 1.0);
     launch("sum_masses", sum_masses, grid(1), kThreads, kThreads * sizeof(uint64_t), stream, s,
            masses, result);
   }
   if (!s.draws) return;
+  AnswerInputs inputs = in;
+  if (!s.tasks) inputs.tasks = nullptr;
   const bool cut = s.top_p < 1 || (s.top_k > 0 && s.top_k < s.n_logits);
   if (!cut) borders = nullptr;
   if (cut)
     launch("find_borders", find_borders, grid(1), kBorderThreads, kBorderShared, stream, s, logits,
-           result, chances, borders);
-  add_masses(chances, borders, s.inverse_temperature);
+           result, in.chances, borders);
+  add_masses(inputs, borders, s.inverse_temperature);
   launch("draw_token", draw_token, grid(1), kThreads, kThreads * sizeof(uint64_t), stream, s,
-         logits, chances, borders, masses, result);
+         logits, inputs, borders, masses, result);
+  if (!s.tasks) return;
+  const int groups = (std::max(s.n_logits, in.laws.vocab) + kTaskGroup - 1) / kTaskGroup;
+  const size_t shared = static_cast<size_t>(groups) * sizeof(uint64_t) +
+                        static_cast<size_t>(s.more_draws + 1) * sizeof(int32_t);
+  launch("do_tasks", do_tasks, grid(1), kTaskThreads, shared, stream, s, inputs, masses, laws,
+         result);
 }
 
 }  // namespace evalrun::engine::cuda

@@ -1,5 +1,6 @@
-// Tokens found among logits where these are: the best few of a row, the mass of all, one draw. What
-// crosses the bus is some words a row. Integers throughout (engine/sampling_arith.h), so that the
+// Tokens found among logits where these are: the best few of a row, the mass of all, one draw, and
+// for drafts that are drawn, draws whose law is kept and trials of a node's children. What crosses
+// the bus is some words a row. Integers throughout (engine/sampling_arith.h), so that the
 // host finds the same tokens and sums however the work is divided.
 #pragma once
 #include <cuda_runtime.h>
@@ -17,18 +18,49 @@ struct AnswerShape {
   double inverse_temperature = 1;
   int top_k = 0;  // 0: off
   double top_p = 1;
+  bool tasks = false;  // some rows have one
+  int more_draws = 0;  // behind the first, the most of any task
   bool operator==(const AnswerShape&) const = default;
-  // Words of a row of the result: the best as order_of() has them, the mass, the drawn token.
-  constexpr int stride() const { return n_best + 2; }
+  // Words of a row of the result: the best as order_of() has them, the mass, the drawn token; with
+  // tasks the child that passed or the drawn token's mass, then the further draws.
+  constexpr int stride() const { return n_best + 2 + (tasks ? 1 + more_draws : 0); }
+};
+
+// What a row wants of its law beyond a draw (engine/rejection.h has the definitions).
+struct AnswerTask {
+  enum Kind : int32_t {
+    kNone,
+    kDraws,  // keep the law in slot `law`; `count` more draws, by further_chances[first ..]
+    kTrial,  // of children[first .. first + count), drawn from slot `law`, none twice
+    kTrialRepeating,  // the same, each drawn from the whole law
+  };
+  int32_t kind = kNone, law = 0, first = 0, count = 0;
+};
+
+// Where kept laws lie: the masses of every slot by target id.
+struct LawMemory {
+  uint64_t* mass = nullptr;      // [slots][vocab]
+  uint64_t* total = nullptr;     // [slots]
+  const int32_t* ids = nullptr;  // of a drafter's outputs; null: they are the target's
+  int vocab = 0;
+};
+
+// Of device memory. Rows with a task have a chance, the one it uses (first).
+struct AnswerInputs {
+  const double* chances = nullptr;    // [rows]; < 0: no draw. May be null without draws.
+  const AnswerTask* tasks = nullptr;  // [rows], with tasks
+  const int32_t* children = nullptr;
+  const double* further_chances = nullptr;
+  LawMemory laws = {};
 };
 
 // Words of `workspace`.
 size_t answer_workspace(const AnswerShape& shape);
 
 // result[rows][stride] of logits [rows][n_logits]. Draws are for rows with chances[row] >= 0, the
-// others get -1; `chances` may be null without draws. A row with a logit that is no number has
-// kNoNumber in front and nothing else that means anything.
-void answer_rows(const AnswerShape& shape, const float* logits, const double* chances,
+// others get -1. A row with a logit that is no number has kNoNumber in front and nothing else that
+// means anything.
+void answer_rows(const AnswerShape& shape, const float* logits, const AnswerInputs& inputs,
                  uint64_t* workspace, uint64_t* result, cudaStream_t stream);
 
 }  // namespace evalrun::engine::cuda

@@ -19,6 +19,7 @@
 #include "engine/cuda/answer_buffers.h"
 #include "engine/cuda/attention.h"
 #include "engine/cuda/dense.h"
+#include "engine/cuda/device_laws.h"
 #include "engine/cuda/device_model.h"
 #include "engine/cuda/graphs.h"
 #include "engine/cuda/kv_memory.h"
@@ -96,8 +97,9 @@ class CudaBackend final : public Backend, public LogitSource {
     o.prefix_length = request.prefix == nullptr ? 0 : request.prefix->length;
     o.prefix_per_head =
         request.prefix != nullptr && request.prefix->heads == c_.n_heads && o.group > 1;
-    record_.build(plan, request.rows, o);
+    record_.build(plan, request, o);
     request_ = &request;
+    laws_ = record_.shape().tasks ? &laws_on(*request.laws, device_) : nullptr;
     answer_shape_ = answer_shape(answers.n_best());
     low_rank_ = request.low_rank == nullptr
                     ? nullptr
@@ -172,6 +174,10 @@ class CudaBackend final : public Backend, public LogitSource {
     EVALRUN_CUDA(cudaSetDevice(device_));
     wait();
     return side_.best_of(w, x, n_best, device_, stream_->handle);
+  }
+
+  std::unique_ptr<LawStore> make_laws(int slots, int vocab, std::span<const int32_t> ids) override {
+    return std::make_unique<DeviceLaws>(device_, slots, vocab, ids);
   }
 
   void read_kv(int layer, int position, int sequence, std::span<float> k,
@@ -314,6 +320,10 @@ class CudaBackend final : public Backend, public LogitSource {
             answer_shape_.top_k,
             std::bit_cast<int64_t>(answer_shape_.top_p),
             std::bit_cast<int64_t>(answer_shape_.inverse_temperature),
+            laws_ == nullptr ? 0 : static_cast<int64_t>(laws_->id()),
+            s.more_draws,
+            s.children,
+            s.chances,
             s.visible,
             s.items,
             s.items_windowed,
@@ -552,8 +562,15 @@ class CudaBackend final : public Backend, public LogitSource {
     };
     if (s.answers > 0) {
       head(list(layout.answer_rows), s.answers, answer_buffers_.logits());
-      answer_buffers_.queue(answer_shape_, reinterpret_cast<const double*>(block + layout.chances),
-                            stream_->handle);
+      const auto doubles = [&](size_t at) { return reinterpret_cast<const double*>(block + at); };
+      AnswerInputs in;
+      in.chances = doubles(layout.chances);
+      if (laws_ != nullptr) {
+        in.tasks = reinterpret_cast<const AnswerTask*>(block + layout.tasks);
+        in.children = list(layout.children), in.further_chances = doubles(layout.further);
+        in.laws = laws_->memory();
+      }
+      answer_buffers_.queue(answer_shape_, in, stream_->handle);
     }
     if (s.logits > 0) {
       head(list(layout.logit_rows), s.logits, logits_.as<float>());
@@ -572,6 +589,7 @@ class CudaBackend final : public Backend, public LogitSource {
     shape.draws = true;
     shape.inverse_temperature = inverse_temperature(*request_->sampling);
     shape.top_k = request_->sampling->top_k, shape.top_p = request_->sampling->top_p;
+    shape.tasks = s.tasks, shape.more_draws = s.more_draws;
     return shape;
   }
   void read_answer(int i, int32_t row, Answers& answers) {
@@ -582,6 +600,14 @@ class CudaBackend final : public Backend, public LogitSource {
       answers.add_best(row, best_,
                        answer_shape_.sums ? answer_buffers_.log_sum(answer_shape_, i) : 0);
     if (asked.chance >= 0) answers.set_drawn(row, answer_buffers_.drawn(answer_shape_, i));
+    const AnswerTask task = record_.task(i);
+    if (task.kind == AnswerTask::kDraws) {
+      answers.set_weight(row, answer_buffers_.drawn_mass(answer_shape_, i));
+      for (int j = 0; j < task.count; ++j)
+        answers.add_further(answer_buffers_.further(answer_shape_, i, j));
+    } else if (task.kind != AnswerTask::kNone) {
+      answers.set_passed(row, answer_buffers_.passed(answer_shape_, i));
+    }
   }
   void to_host(PinnedBuffer& to, const DeviceBuffer& from, size_t values) {
     EVALRUN_CUDA(cudaMemcpyAsync(to.as<void>(), from.as<void>(), values * sizeof(float),
@@ -612,6 +638,7 @@ class CudaBackend final : public Backend, public LogitSource {
   const ForwardRequest* request_ = nullptr;
   AnswerShape answer_shape_;
   const DeviceLowRank* low_rank_ = nullptr;
+  const DeviceLaws* laws_ = nullptr;  // of tasks, if there are any
   const StepRow* rows_ = nullptr;
   const StepHeader* header_ = nullptr;
   const int32_t* visible_ = nullptr;

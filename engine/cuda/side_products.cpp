@@ -58,7 +58,7 @@ Scores SideProducts::best_of(const WeightMatrix& w, MatrixView x, int n_best, in
   shape.rows = x.rows, shape.n_logits = w.out(), shape.n_best = n_best;
   answers_.make_room(shape);
   queue(m, x, answers_.logits(), w.out(), stream);
-  answers_.queue(shape, nullptr, stream);
+  answers_.queue(shape, {}, stream);
   EVALRUN_CUDA(cudaStreamSynchronize(stream));
   best_.clear();
   for (int row = 0; row < x.rows; ++row) {

@@ -26,12 +26,16 @@ StepLayout layout_of(const StepShape& s) {
   l.hidden_rows = take(ints(s.hidden));
   l.answer_rows = take(ints(s.answers));
   l.chances = take(s.draws ? static_cast<size_t>(s.answers) * sizeof(double) : 0);
+  l.tasks = take(s.tasks ? static_cast<size_t>(s.answers) * sizeof(AnswerTask) : 0);
+  l.children = take(ints(s.children));
+  l.further = take(static_cast<size_t>(s.chances) * sizeof(double));
   l.items = take(static_cast<size_t>(s.items) * sizeof(AttentionItem));
   l.items_windowed = take(static_cast<size_t>(s.items_windowed) * sizeof(AttentionItem));
   return l;
 }
 
-void StepRecord::build(const ForwardPlan& plan, std::span<const Row> rows, const StepOptions& o) {
+void StepRecord::build(const ForwardPlan& plan, const ForwardRequest& request,
+                       const StepOptions& o) {
   const bool direct = plan.prefill();
   const auto n = static_cast<size_t>(plan.n_rows());
   rows_.resize(n);
@@ -76,8 +80,9 @@ void StepRecord::build(const ForwardPlan& plan, std::span<const Row> rows, const
   shape_.answers = static_cast<int>(plan.answer_rows().size());
   chances_.clear();
   for (const int32_t row : plan.answer_rows())
-    chances_.push_back(rows[static_cast<size_t>(row)].chance);
+    chances_.push_back(request.rows[static_cast<size_t>(row)].chance);
   for (const double chance : chances_) shape_.draws |= chance >= 0;
+  add_tasks(plan, request);
   shape_.direct = direct, shape_.kv_only = plan.kv_only();
   int visible = 0;
   if (!direct)
@@ -87,6 +92,32 @@ void StepRecord::build(const ForwardPlan& plan, std::span<const Row> rows, const
   shape_.items_windowed =
       o.items && o.sliding_window > 0 ? rounded_size(header_.n_items_windowed, 32) : 0;
   shape_.slots = rounded_size(slots, 8);
+}
+
+void StepRecord::add_tasks(const ForwardPlan& plan, const ForwardRequest& request) {
+  tasks_.clear(), children_.clear(), further_.clear();
+  shape_.tasks = !request.law_draws.empty() || !request.trials.empty();
+  if (!shape_.tasks) return;
+  tasks_.resize(plan.answer_rows().size());
+  const auto task_of = [&](int row) -> AnswerTask& {
+    const auto rows = plan.answer_rows();
+    return tasks_[static_cast<size_t>(std::lower_bound(rows.begin(), rows.end(), row) -
+                                      rows.begin())];
+  };
+  for (const LawDraw& d : request.law_draws) {
+    const auto more = static_cast<int32_t>(d.further.size());
+    task_of(d.row) = {AnswerTask::kDraws, d.slot, static_cast<int32_t>(further_.size()), more};
+    further_.insert(further_.end(), d.further.begin(), d.further.end());
+    shape_.more_draws = std::max(shape_.more_draws, more);
+  }
+  for (const Trial& t : request.trials) {
+    task_of(t.row) = {request.independent ? AnswerTask::kTrialRepeating : AnswerTask::kTrial,
+                      t.slot, static_cast<int32_t>(children_.size()),
+                      static_cast<int32_t>(t.children.size())};
+    children_.insert(children_.end(), t.children.begin(), t.children.end());
+  }
+  shape_.children = rounded_size(static_cast<int>(children_.size()), 16);
+  shape_.chances = rounded_size(static_cast<int>(further_.size()), 16);
 }
 
 void StepRecord::add_items(const StepOptions& o, bool windowed,
@@ -154,6 +185,9 @@ void StepRecord::write(const ForwardPlan& plan, unsigned char* block) const {
   put(l.hidden_rows, plan.hidden_rows().data(), plan.hidden_rows().size_bytes());
   put(l.answer_rows, plan.answer_rows().data(), plan.answer_rows().size_bytes());
   if (shape_.draws) put(l.chances, chances_.data(), chances_.size() * sizeof(double));
+  put(l.tasks, tasks_.data(), tasks_.size() * sizeof(AnswerTask));
+  put(l.children, children_.data(), children_.size() * sizeof(int32_t));
+  put(l.further, further_.data(), further_.size() * sizeof(double));
   put(l.items, items_.data(), items_.size() * sizeof(AttentionItem));
   put(l.items_windowed, items_windowed_.data(), items_windowed_.size() * sizeof(AttentionItem));
 }

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/cuda/answers.h"
 #include "engine/forward_plan.h"
 
 namespace evalrun::engine::cuda {
@@ -57,8 +58,11 @@ struct StepHeader {
 struct StepShape {
   int rows = 0;
   int logits = 0, hidden = 0, answers = 0;
-  bool draws = false;  // some of the rows that want answers want a draw
-  int visible = 0;     // ints of the lists
+  bool draws = false;             // some of the rows that want answers want a draw
+  bool tasks = false;             // or have a law's task
+  int more_draws = 0;             // of any of them
+  int children = 0, chances = 0;  // lists of the tasks
+  int visible = 0;                // ints of the lists
   int items = 0, items_windowed = 0;
   int slots = 0;  // partial results per row and head
   bool direct = false, kv_only = false;
@@ -67,7 +71,8 @@ struct StepShape {
 // Where things lie in the block, in bytes.
 struct StepLayout {
   size_t header = 0, rows = 0, visible = 0, logit_rows = 0, hidden_rows = 0, answer_rows = 0,
-         chances = 0, items = 0, items_windowed = 0, bytes = 0;
+         chances = 0, tasks = 0, children = 0, further = 0, items = 0, items_windowed = 0,
+         bytes = 0;
 };
 StepLayout layout_of(const StepShape& shape);
 
@@ -81,11 +86,15 @@ struct StepOptions {
 
 class StepRecord {
  public:
-  // Of a plan and the rows it was made from (none in prefill chunks).
-  void build(const ForwardPlan& plan, std::span<const Row> rows, const StepOptions& options);
+  // Of a plan and the request it was made from (without rows in prefill chunks).
+  void build(const ForwardPlan& plan, const ForwardRequest& request, const StepOptions& options);
   const StepShape& shape() const { return shape_; }
   const StepHeader& header() const { return header_; }
   std::span<const StepRow> rows() const { return rows_; }
+  // Of a row that wants answers, counted among them.
+  AnswerTask task(int answer) const {
+    return tasks_.empty() ? AnswerTask{} : tasks_[static_cast<size_t>(answer)];
+  }
   std::span<const AttentionItem> items() const { return items_; }
   std::span<const AttentionItem> items_windowed() const { return items_windowed_; }
   // Into a block of layout_of(shape()).bytes.
@@ -96,7 +105,11 @@ class StepRecord {
   StepShape shape_;
   StepHeader header_{};
   std::vector<StepRow> rows_;
-  std::vector<double> chances_;  // of the rows that want answers; < 0: no draw
+  void add_tasks(const ForwardPlan& plan, const ForwardRequest& request);
+  std::vector<double> chances_;    // of the rows that want answers; < 0: no draw
+  std::vector<AnswerTask> tasks_;  // the same
+  std::vector<int32_t> children_;
+  std::vector<double> further_;
   std::vector<AttentionItem> items_, items_windowed_;
 };
 

@@ -3,11 +3,14 @@
 
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "engine/base/error.h"
 #include "engine/base/rng.h"
 #include "engine/cuda/answer_buffers.h"
 #include "engine/cuda/check.h"
+#include "engine/cuda/device_laws.h"
+#include "engine/rejection.h"
 #include "tests/gpu/device_memory.h"
 
 namespace evalrun::engine::cuda::testing {
@@ -28,11 +31,26 @@ std::vector<float> random_logits(int n, uint64_t seed, bool ties) {
   return logits;
 }
 
+struct Tasks {
+  const DeviceLaws* laws = nullptr;
+  std::vector<AnswerTask> list;  // [rows]
+  std::vector<int32_t> children;
+  std::vector<double> further;
+};
+
+template <typename T>
+const T* uploaded(const std::vector<T>& values, DeviceBuffer& to) {
+  const size_t bytes = values.size() * sizeof(T);
+  to.ensure(std::max(bytes, sizeof(T)));
+  if (bytes > 0) to.upload(values.data(), bytes);
+  return to.as<T>();
+}
+
 // One row of logits each, of one size.
 class DeviceAnswers : public ::testing::Test {
  protected:
   void find(const std::vector<std::vector<float>>& rows, AnswerShape shape,
-            const std::vector<double>& chances) {
+            const std::vector<double>& chances, const Tasks& tasks = {}) {
     shape.rows = static_cast<int>(rows.size());
     shape.n_logits = static_cast<int>(rows[0].size());
     shape.n_best = std::min(shape.n_best, shape.n_logits);
@@ -47,7 +65,16 @@ class DeviceAnswers : public ::testing::Test {
     if (!chances.empty())
       EVALRUN_CUDA(cudaMemcpy(device_chances.as<void>(), chances.data(),
                               chances.size() * sizeof(double), cudaMemcpyHostToDevice));
-    found_.queue(shape, shape.draws ? device_chances.as<double>() : nullptr, nullptr);
+    AnswerInputs inputs;
+    if (shape.draws) inputs.chances = device_chances.as<double>();
+    DeviceBuffer list, children, further;
+    if (shape.tasks) {
+      inputs.tasks = uploaded(tasks.list, list);
+      inputs.children = uploaded(tasks.children, children);
+      inputs.further_chances = uploaded(tasks.further, further);
+      inputs.laws = tasks.laws->memory();
+    }
+    found_.queue(shape, inputs, nullptr);
     EVALRUN_CUDA(cudaDeviceSynchronize());
   }
 
@@ -111,6 +138,115 @@ TEST_F(DeviceAnswers, DrawsAreTheHosts) {
         cut += law.top_p < 1 || law.top_k > 0;
       }
   EXPECT_GT(cut, 20);
+}
+
+// A drafter's outputs among target ids, or none where they are the same.
+std::vector<int32_t> ids_of(int outputs, int vocab, bool fewer, base::Rng& rng) {
+  if (!fewer) return {};
+  std::vector<int32_t> all(static_cast<size_t>(vocab));
+  std::iota(all.begin(), all.end(), 0);
+  for (size_t i = all.size(); i > 1; --i) std::swap(all[i - 1], all[rng.below(i)]);
+  all.resize(static_cast<size_t>(outputs));
+  return all;
+}
+
+// Laws kept and drawn from by one call, children tried against them by the next, as in a step.
+TEST_F(DeviceAnswers, DrawsAndTrialsOfKeptLawsAreTheHosts) {
+  base::Rng rng(5);
+  int passed = 0, refused = 0, later = 0;
+  for (const int vocab : {1, 3, 40, 511, 4097, 50000})
+    for (const bool fewer : {false, true})
+      for (const SamplingParams& params :
+           {SamplingParams{1, 0, 1}, SamplingParams{0.6, 40, 0.95}, SamplingParams{4, 0, 1}}) {
+        SCOPED_TRACE(fmt::format("{} tokens, fewer drafted: {}, temperature {}", vocab, fewer,
+                                 params.temperature));
+        const int outputs = fewer ? (vocab + 1) / 2 : vocab;
+        const std::vector<int32_t> ids = ids_of(outputs, vocab, fewer, rng);
+        const DeviceLaws laws(0, 3, vocab, ids);
+        AnswerShape shape;
+        shape.draws = shape.tasks = true;
+        shape.inverse_temperature = inverse_temperature(params);
+        shape.top_k = params.top_k, shape.top_p = params.top_p;
+
+        // Rows 0 and 2 draw, row 1 is a plain one.
+        std::vector<std::vector<float>> drafts;
+        for (int i = 0; i < 3; ++i) drafts.push_back(random_logits(outputs, rng.next(), i == 2));
+        std::vector<double> chances = {rng.uniform(), rng.uniform(), rng.uniform()};
+        Tasks tasks;
+        tasks.laws = &laws;
+        tasks.further = {rng.uniform(), 0, rng.uniform(), 1 - 0x1p-53, rng.uniform()};
+        tasks.list = {{AnswerTask::kDraws, 2, 0, 2}, {}, {AnswerTask::kDraws, 0, 2, 3}};
+        shape.more_draws = 3;
+        find(drafts, shape, chances, tasks);
+        std::vector<uint64_t> law[3];
+        std::vector<int32_t> drawn[3];
+        uint64_t total[3] = {};
+        WarpScratch scratch;
+        for (const int row : {0, 2}) {
+          const auto r = static_cast<size_t>(row);
+          std::vector<uint64_t> own;
+          total[r] = law_masses(drafts[r], params, own, scratch);
+          law[r].assign(static_cast<size_t>(vocab), 0);
+          for (size_t i = 0; i < own.size(); ++i)
+            law[r][fewer ? static_cast<size_t>(ids[i]) : i] = own[i];
+          const AnswerTask& task = tasks.list[r];
+          std::vector<double> by = {chances[r]};
+          by.insert(by.end(), tasks.further.begin() + task.first,
+                    tasks.further.begin() + task.first + task.count);
+          draw_without_replacement({law[r], total[r]}, by, drawn[r]);
+          ASSERT_EQ(found_.drawn(shape_, row), drawn[r][0]);
+          ASSERT_EQ(found_.drawn_mass(shape_, row), law[r][static_cast<size_t>(drawn[r][0])]);
+          for (int i = 0; i < task.count; ++i)
+            ASSERT_EQ(found_.further(shape_, row, i), drawn[r][static_cast<size_t>(i) + 1]);
+        }
+        EXPECT_EQ(found_.drawn(shape_, 1), draw(drafts[1], params, chances[1], scratch));
+
+        // Their children, tried where the target has laws of its own, and one close to the draft's.
+        std::vector<std::vector<float>> targets;
+        std::vector<double> tries;
+        tasks.list.clear(), tasks.children.clear();
+        std::vector<std::vector<int32_t>> children;
+        for (int i = 0; i < 6; ++i) {
+          const size_t from = i % 2 == 0 ? 0 : 2;
+          auto logits = random_logits(vocab, rng.next(), i == 1);
+          if (i >= 2 && !fewer)
+            for (size_t t = 0; t < logits.size(); ++t)
+              logits[t] = drafts[from][t] + static_cast<float>(rng.uniform());
+          targets.push_back(logits);
+          tries.push_back(i == 5 ? 1 - 0x1p-53 : rng.uniform());
+          std::vector<int32_t> own;
+          for (const int32_t token : drawn[from])
+            if (token >= 0 && (i < 4 || own.empty())) own.push_back(token);
+          if (i == 4) own.push_back(own[0]);  // independent draws may repeat
+          tasks.list.push_back({i == 4 ? AnswerTask::kTrialRepeating : AnswerTask::kTrial,
+                                from == 0 ? 2 : 0, static_cast<int32_t>(tasks.children.size()),
+                                static_cast<int32_t>(own.size())});
+          tasks.children.insert(tasks.children.end(), own.begin(), own.end());
+          children.push_back(std::move(own));
+        }
+        tasks.list[3] = {}, children[3].clear();  // a plain draw among them
+        shape.more_draws = 0;
+        find(targets, shape, tries, tasks);
+        for (int i = 0; i < 6; ++i) {
+          SCOPED_TRACE(fmt::format("trial {}", i));
+          const auto at = static_cast<size_t>(i);
+          const size_t from = i % 2 == 0 ? 0 : 2;
+          if (i == 3) {
+            EXPECT_EQ(found_.drawn(shape_, i), draw(targets[at], params, tries[at], scratch));
+            continue;
+          }
+          std::vector<uint64_t> own;
+          const uint64_t all = law_masses(targets[at], params, own, scratch);
+          const TrialVerdict want =
+              try_children(own, all, {law[from], total[from]}, children[at], i == 4, tries[at]);
+          ASSERT_EQ(found_.passed(shape_, i), want.passed);
+          ASSERT_EQ(found_.drawn(shape_, i), want.token);
+          passed += want.passed >= 0, later += want.passed > 0, refused += want.passed < 0;
+        }
+      }
+  EXPECT_GT(passed, 20);
+  EXPECT_GT(later, 3);
+  EXPECT_GT(refused, 20);
 }
 
 TEST_F(DeviceAnswers, WhatIsNoNumberIsSaid) {

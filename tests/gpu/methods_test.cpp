@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "tests/engine/random_models.h"
+#include "tests/methods/cheap_draws.h"
 #include "tests/methods/harness.h"
 
 namespace evalrun::tests {
@@ -123,6 +124,43 @@ TEST_P(OnTheDevice, SampledTokensAreThoseOfPlainDecoding) {
     ASSERT_EQ(run(*method, *session, t).tokens, run(*ar, *plain, t).tokens);
   }
 }
+
+// Drafts that are drawn are drawn and tried on the device. With f32 weights its bits are the CPU's,
+// and so are its verdicts (engine/rejection.h), seed for seed.
+class DrawnOnTheDevice : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(DrawnOnTheDevice, DraftsHaveTheVerdictsOfTheHost) {
+  const auto model = small_model(7, 12);
+  const Arm arm = arm_of(GetParam());
+  const auto method = build_on_device(arm, model), expected = build_arm(arm, model);
+  CheapDraws session(engine::Session::create(model, on_device())),
+      host(make_session(model, kMaxTokens));
+  base::Rng rng(13);
+  int64_t accepted = 0, refused = 0;
+  for (int i = 0; i < (engine::testing::kFewCases ? 4 : 10); ++i) {
+    Turn t = turn(random_tokens(rng, 10, 12), 16);
+    t.sampling =
+        i % 2 == 0 ? engine::SamplingParams{0.9, 8, 0.95} : engine::SamplingParams{1, 0, 1};
+    t.seed = rng.next();
+    const TurnRecord got = run(*method, session, t);
+    ASSERT_EQ(got.tokens, run(*expected, host, t).tokens);
+    for (const auto& s : got.steps) {
+      accepted += s.accepted;
+      refused += s.accepted < s.drafted_depth;
+    }
+  }
+  EXPECT_GT(session.trials, 0);
+  EXPECT_EQ(session.trials, host.trials);
+  EXPECT_GT(accepted, 0);
+  EXPECT_GT(refused, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Arms, DrawnOnTheDevice,
+    ::testing::Values("sps:k=5", "sps:k=3,schedule=transient,k_max=8,draft_temperature=0.7",
+                      "sps:k=6,confidence=0.3", "self_spec:attention=1,mlp=none,k=5",
+                      "sps:draft=trained,adapter=@draft,dtype=f32"),
+    [](const auto& spec) { return test_name(spec.param); });
 
 INSTANTIATE_TEST_SUITE_P(Registry, OnTheDevice, ::testing::ValuesIn(all_arms()),
                          [](const auto& arm) { return test_name(arm.param.name); });

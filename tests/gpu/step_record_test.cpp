@@ -66,7 +66,7 @@ TEST(StepRecord, TreesSeeEveryKeyOnceAtAnyContext) {
         for (const int window : {0, 16, 200}) {
           const StepOptions o{.group = group, .sliding_window = window, .prefix_length = 130};
           StepRecord record;
-          record.build(plan, tree, o);
+          record.build(plan, {.rows = tree}, o);
           check_covered(record, o, false);
           if (window > 0) check_covered(record, o, true);
         }
@@ -96,7 +96,7 @@ TEST(StepRecord, SequencesShareNoTile) {
   plan.build({.rows = rows}, lengths, 4096, config);
   const StepOptions o{.group = 2};
   StepRecord record;
-  record.build(plan, rows, o);
+  record.build(plan, {.rows = rows}, o);
   check_covered(record, o, false);
   for (const AttentionItem& item : record.items()) {
     std::set<int> sequences;
@@ -116,7 +116,7 @@ TEST(StepRecord, ShapesChangeSeldomAsTheContextGrows) {
     ForwardPlan plan;
     plan.build({.rows = {&row, 1}}, lengths, 4096, config);
     StepRecord record;
-    record.build(plan, {&row, 1}, {.group = 3});
+    record.build(plan, {.rows = {&row, 1}}, {.group = 3});
     shapes.insert({record.shape().items, record.shape().slots, record.shape().visible});
   }
   EXPECT_LE(shapes.size(), 4u);
@@ -129,7 +129,7 @@ TEST(StepRecord, TheBlockHoldsWhatTheLayoutSays) {
   ForwardPlan plan;
   plan.build({.rows = tree}, lengths, 512, config);
   StepRecord record;
-  record.build(plan, tree, {.group = 2});
+  record.build(plan, {.rows = tree}, {.group = 2});
   const StepLayout l = layout_of(record.shape());
   std::vector<unsigned char> block(l.bytes + 16, 0xAB);
   record.write(plan, block.data());

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "methods/speculative_method.h"
+#include "tests/methods/cheap_draws.h"
 #include "tests/methods/harness.h"
 #include "tests/methods/statistics.h"
 
@@ -124,7 +125,15 @@ const char* const kArms[] = {
     "space:adapter=@space,tree=0+1+2+00,accept_scale=0.7",
     "drawn trees",
     "random trees of 5"};
-constexpr double kCellLevel = kLevel / static_cast<double>(std::size(kArms) * std::size(kCells));
+// Those of them that draw their drafts and keep to the rules of rejection.
+const char* const kDrawingArms[] = {"sps:draft=layers:1,k=1",
+                                    "sps:draft=layers:1,k=2",
+                                    "sps:draft=layers:1,k=2,draft_temperature=1.6",
+                                    "sps:draft=layers:1,k=2,confidence=0.3",
+                                    "self_spec:attention=1,mlp=none,k=2,threshold=0.2",
+                                    "sps:draft=trained,adapter=@draft,k=2"};
+constexpr double kCellLevel =
+    kLevel / static_cast<double>((std::size(kArms) + std::size(kDrawingArms)) * std::size(kCells));
 
 // Two children of the root, drawn one after the other without replacement from a law of its own.
 class DrawnTreeDrafter final : public methods::Drafter {
@@ -186,6 +195,29 @@ TEST_P(Distribution, IsThatOfPlainDecoding) {
   EXPECT_GT(accepted, kGenerations / 2) << "a test in which nothing is accepted shows nothing";
   EXPECT_GT(rejected, kGenerations / 2) << "nor one in which nothing is rejected";
 }
+
+// The same where draws are cheap, as on a GPU: drafts are drawn with the forward that computes
+// their law, and tried with the target's.
+class KeptLaws : public testing::TestWithParam<const char*> {};
+
+TEST_P(KeptLaws, GiveThatOfPlainDecoding) {
+  const auto model = small_model(11, kVocab);
+  CheapDraws session(make_session(model, 64));
+  const auto method = arm_by_name(GetParam(), model);
+  int64_t accepted = 0, rejected = 0;
+  for (size_t cell = 0; cell < std::size(kCells); ++cell) {
+    const Outcome outcome = sample(*method, session, kCells[cell], 2000 + cell);
+    EXPECT_GT(outcome.p_value, kCellLevel) << GetParam() << ", cell " << cell;
+    accepted += outcome.accepted;
+    rejected += outcome.rejected;
+  }
+  EXPECT_GT(session.trials, kGenerations);
+  EXPECT_GT(accepted, kGenerations / 2);
+  EXPECT_GT(rejected, kGenerations / 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(Arms, KeptLaws, testing::ValuesIn(kDrawingArms),
+                         [](const auto& arm) { return test_name(arm.param); });
 
 INSTANTIATE_TEST_SUITE_P(Arms, Distribution, testing::ValuesIn(kArms),
                          [](const auto& arm) { return test_name(arm.param); });

@@ -11,6 +11,7 @@
 #include "engine/answers.h"
 #include "engine/base/error.h"
 #include "engine/base/rng.h"
+#include "engine/rejection.h"
 #include "engine/sampling.h"
 #include "engine/session.h"
 
@@ -41,6 +42,10 @@ class FakeSession final : public engine::Session {
   std::string isa() const override { return "fake"; }
   int n_threads() const override { return 1; }
   bool draws_cheaply() const override { return cheap_draws; }
+  std::unique_ptr<engine::LawStore> make_laws(int slots, int vocab,
+                                              std::span<const int32_t> ids) override {
+    return std::make_unique<engine::HostLaws>(slots, vocab, ids);
+  }
   int length(int) const override { return static_cast<int>(tokens_.size()); }
 
   void prefill(std::span<const int32_t> tokens, int) override {

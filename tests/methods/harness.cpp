@@ -84,14 +84,16 @@ std::unique_ptr<engine::Session> make_session(const std::shared_ptr<const engine
   return engine::Session::create(model, session_options(max_tokens));
 }
 
+Arm arm_of(const std::string& spec) {
+  return {spec, [spec](const methods::MethodBuildContext& context) {
+            const methods::MethodSpec method = parse_with_files(spec, *context.target);
+            return method.info->build(method.params, context);
+          }};
+}
+
 std::vector<Arm> all_arms() {
   std::vector<Arm> arms;
-  const auto add = [&arms](const std::string& spec) {
-    arms.push_back({spec, [spec](const methods::MethodBuildContext& context) {
-                      const methods::MethodSpec method = parse_with_files(spec, *context.target);
-                      return method.info->build(method.params, context);
-                    }});
-  };
+  const auto add = [&arms](const std::string& spec) { arms.push_back(arm_of(spec)); };
   for (const auto& [name, info] : methods::method_registry().entries())
     if (info.lossless != methods::Lossless::kNone && !needs_files(info)) add(name);
   for (const char* spec :

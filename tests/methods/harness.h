@@ -26,6 +26,7 @@ struct Arm {
   std::string name;
   std::function<std::unique_ptr<methods::DecodingMethod>(const methods::MethodBuildContext&)> build;
 };
+Arm arm_of(const std::string& spec);  // as on the command line, "@name" standing for test files
 // Every registry entry with its defaults (a one-layer draft where one is needed, a datastore of
 // random tokens), further
 // parameters of each, and random trees through the common verifier.

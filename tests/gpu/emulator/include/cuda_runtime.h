@@ -208,6 +208,12 @@ T __shfl_down_sync(unsigned, T value, unsigned by) {
   const int from = emulator::lane() + static_cast<int>(by);
   return emulator::shuffle(value, from < 32 ? from : emulator::lane());
 }
+template <typename T>
+T __shfl_up_sync(unsigned, T value, unsigned by) {
+  const int from = emulator::lane() - static_cast<int>(by);
+  return emulator::shuffle(value, from >= 0 ? from : emulator::lane());
+}
+inline int __ffs(int bits) { return __builtin_ffs(bits); }
 inline unsigned __ballot_sync(unsigned, int holds) {
   return static_cast<unsigned>(emulator::meet(emulator::Collective::kBallot, holds ? 1 : 0, 0));
 }

@@ -1,0 +1,28 @@
+// Laws that drafts were drawn from, kept on a device as masses by target id (answers.h).
+#pragma once
+#include <span>
+
+#include "engine/cuda/answers.h"
+#include "engine/cuda/memory.h"
+#include "engine/session.h"
+
+namespace evalrun::engine::cuda {
+
+class DeviceLaws final : public LawStore {
+ public:
+  DeviceLaws(int device, int slots, int vocab, std::span<const int32_t> ids);
+  ~DeviceLaws() override;
+  LawMemory memory() const;
+  int device() const { return device_; }
+  uint64_t id() const { return id_; }  // no other store's, ever
+
+ private:
+  const int device_;
+  const uint64_t id_;
+  DeviceBuffer mass_, total_, ids_;
+};
+
+// The store as this device's; InternalError when it is not.
+const DeviceLaws& laws_on(const LawStore& store, int device);
+
+}  // namespace evalrun::engine::cuda
