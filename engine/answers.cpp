@@ -23,7 +23,7 @@ void Answers::begin(const ForwardRequest& request, int vocab) {
   for (std::vector<int32_t>* list : {&top_, &drawn_, &passed_, &best_of_})
     list->assign(request.rows.size(), -1);
   weight_.assign(request.rows.size(), -1);
-  best_.clear(), log_sums_.clear(), further_.clear();
+  best_.clear(), log_sums_.clear(), law_tokens_.clear();
   next_draw_ = next_trial_ = 0;
 }
 
@@ -46,6 +46,16 @@ void Answers::answer(const ForwardRequest& request, int row, std::span<const flo
   if (r.chance >= 0) answer_by_law(request, row, logits);
 }
 
+namespace {
+
+void keep_and_draw(HostLaws& laws, const LawDraw& draw, std::span<const uint64_t> mass,
+                   uint64_t total, std::vector<int32_t>& tokens) {
+  laws.keep(draw.slot, mass, total);
+  draw_without_replacement(laws.law(draw.slot), draw.chances, tokens);
+}
+
+}  // namespace
+
 void Answers::answer_by_law(const ForwardRequest& request, int row, std::span<const float> logits) {
   const double chance = request.rows[static_cast<size_t>(row)].chance;
   const bool draws =
@@ -58,14 +68,10 @@ void Answers::answer_by_law(const ForwardRequest& request, int row, std::span<co
   const uint64_t total = law_masses(logits, *request.sampling, mass_, scratch_);
   if (draws) {
     const LawDraw& d = request.law_draws[next_draw_++];
-    laws->keep(d.slot, mass_, total);
-    chances_.assign(1, chance);
-    chances_.insert(chances_.end(), d.further.begin(), d.further.end());
-    const MassLaw law = laws->law(d.slot);
-    draw_without_replacement(law, chances_, tokens_);
+    keep_and_draw(*laws, d, mass_, total, tokens_);
     set_drawn(row, tokens_[0]);
-    set_weight(row, law.mass[static_cast<size_t>(tokens_[0])]);
-    for (size_t i = 1; i < tokens_.size(); ++i) add_further(tokens_[i]);
+    set_weight(row, laws->law(d.slot).mass[static_cast<size_t>(tokens_[0])]);
+    for (const int32_t token : tokens_) add_law_token(token);
     return;
   }
   const Trial& t = request.trials[next_trial_++];
@@ -83,10 +89,22 @@ void Answers::publish(ForwardResult& result) const {
   result.top = top_;
   result.drawn = drawn_;
   result.passed = passed_;
-  result.further = further_;
+  result.law_tokens = law_tokens_;
   result.weight = weight_;
   result.best = {{}, best_, n_best_, log_sums_};
   result.best_of = best_of_;
+}
+
+std::span<const int32_t> HostScores::draw(MatrixView logits, const LawDraws& draws) {
+  auto* laws = dynamic_cast<HostLaws*>(draws.laws);
+  EVALRUN_CHECK(laws != nullptr, "laws of a device");
+  tokens_.clear();
+  for (const LawDraw& d : draws.rows) {
+    const uint64_t total = law_masses(logits.row(d.row), *draws.sampling, mass_, scratch_);
+    keep_and_draw(*laws, d, mass_, total, row_tokens_);
+    tokens_.insert(tokens_.end(), row_tokens_.begin(), row_tokens_.end());
+  }
+  return tokens_;
 }
 
 Scores HostScores::of(MatrixView logits, int n_best) {

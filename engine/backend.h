@@ -28,8 +28,9 @@ class Backend {
   virtual MatrixView multiply(const WeightMatrix& w, MatrixView x) = 0;  // [n, in] -> [n, out]
   // Whether it finds the best of a row and draws itself. Otherwise only top tokens are asked of it.
   virtual bool answers() const { return false; }
-  // Session::score() with n_best >= 1; only where it answers.
+  // Session::score() with n_best >= 1, and draw(); only where it answers.
   virtual Scores best_of(const WeightMatrix& w, MatrixView x, int n_best);
+  virtual std::span<const int32_t> draw(const WeightMatrix& w, MatrixView x, const LawDraws& draws);
   virtual std::unique_ptr<LawStore> make_laws(int slots, int vocab, std::span<const int32_t> ids);
   virtual void read_kv(int layer, int position, int sequence, std::span<float> k,
                        std::span<float> v) const = 0;

@@ -19,6 +19,10 @@ Scores Backend::best_of(const WeightMatrix&, MatrixView, int) {
   throw base::InternalError("this device finds no best tokens");
 }
 
+std::span<const int32_t> Backend::draw(const WeightMatrix&, MatrixView, const LawDraws&) {
+  throw base::InternalError("this device draws no tokens");
+}
+
 std::unique_ptr<LawStore> Backend::make_laws(int slots, int vocab, std::span<const int32_t> ids) {
   return std::make_unique<HostLaws>(slots, vocab, ids);
 }
@@ -220,6 +224,16 @@ class SessionImpl final : public Session {
     return backend_->best_of(w, x, std::min(n_best, w.out()));
   }
 
+  std::span<const int32_t> draw(const WeightMatrix& w, MatrixView x,
+                                const LawDraws& draws) override {
+    EVALRUN_CHECK(x.cols == w.in() && x.rows >= 1 && draws.sampling != nullptr,
+                  "draws from products with rows of {} values, not {}", w.in(), x.cols);
+    check_draws(draws.rows, draws.laws, w.out(), x.rows);
+    if (!backend_->answers()) return host_scores_.draw(multiply(w, x), draws);
+    const Span span("multiply");
+    return backend_->draw(w, x, draws);
+  }
+
   void read_kv(int layer, int position, int sequence, std::span<float> k,
                std::span<float> v) const override {
     EVALRUN_CHECK(options_.kv_cache, "this session keeps no KV cache");
@@ -367,35 +381,45 @@ class SessionImpl final : public Session {
     }
   }
 
-  void check_laws(const ForwardRequest& request) const {
-    if (request.law_draws.empty() && request.trials.empty()) return;
-    EVALRUN_CHECK(request.laws != nullptr, "no laws to keep or try by");
-    const LawStore& laws = *request.laws;
-    const int n = model_->config().n_logits(), rows = static_cast<int>(request.rows.size());
-    const auto check = [&](int row, int slot, int& last) {
-      EVALRUN_CHECK(row > last && row < rows, "row {} behind row {} of {}", row, last, rows);
-      EVALRUN_CHECK(slot >= 0 && slot < laws.slots(), "law {} of {}", slot, laws.slots());
-      const Row& r = request.rows[static_cast<size_t>(row)];
-      EVALRUN_CHECK(r.chance >= 0 && !r.logits, "row {} has a law's task, but no chance, or logits",
-                    row);
-      last = row;
-    };
+  // Draws from `outputs` logits, in order of rows.
+  static void check_draws(std::span<const LawDraw> draws, const LawStore* laws, int outputs,
+                          int rows) {
+    EVALRUN_CHECK(laws != nullptr, "no laws to keep");
+    EVALRUN_CHECK(laws->n_ids() == 0 ? outputs <= laws->vocab() : outputs == laws->n_ids(),
+                  "a law of {} outputs among laws of {}", outputs,
+                  laws->n_ids() == 0 ? laws->vocab() : laws->n_ids());
     int last = -1;
-    for (const LawDraw& d : request.law_draws) {
-      check(d.row, d.slot, last);
-      EVALRUN_CHECK(laws.n_ids() == 0 ? n <= laws.vocab() : n == laws.n_ids(),
-                    "a law of {} outputs among laws of {}", n,
-                    laws.n_ids() == 0 ? laws.vocab() : laws.n_ids());
-      EVALRUN_CHECK(static_cast<int>(d.further.size()) < kMostBest, "{} draws of a row",
-                    d.further.size() + 1);
-      for (const double chance : d.further)
+    for (const LawDraw& d : draws) {
+      EVALRUN_CHECK(d.row > last && d.row < rows, "row {} behind row {} of {}", d.row, last, rows);
+      EVALRUN_CHECK(d.slot >= 0 && d.slot < laws->slots(), "law {} of {}", d.slot, laws->slots());
+      EVALRUN_CHECK(!d.chances.empty() && d.chances.size() <= static_cast<size_t>(kMostBest),
+                    "{} draws of a row", d.chances.size());
+      for (const double chance : d.chances)
         EVALRUN_CHECK(chance >= 0 && chance < 1, "a chance of {}", chance);
+      last = d.row;
     }
-    last = -1;
+  }
+  void check_laws(const ForwardRequest& request) const {
+    const int n = model_->config().n_logits(), rows = static_cast<int>(request.rows.size());
+    if (!request.law_draws.empty()) check_draws(request.law_draws, request.laws, n, rows);
+    for (const LawDraw& d : request.law_draws) {
+      const Row& r = request.rows[static_cast<size_t>(d.row)];
+      EVALRUN_CHECK(r.chance == d.chances[0] && !r.logits,
+                    "row {} draws by another chance, or has logits", d.row);
+    }
+    int last = -1;
     for (const Trial& t : request.trials) {
-      check(t.row, t.slot, last);
+      EVALRUN_CHECK(request.laws != nullptr, "no laws to try by");
+      EVALRUN_CHECK(t.row > last && t.row < rows, "row {} behind row {} of {}", t.row, last, rows);
+      EVALRUN_CHECK(t.slot >= 0 && t.slot < request.laws->slots(), "law {} of {}", t.slot,
+                    request.laws->slots());
+      const Row& r = request.rows[static_cast<size_t>(t.row)];
+      EVALRUN_CHECK(r.chance >= 0 && !r.logits, "row {} is tried without a chance, or has logits",
+                    t.row);
       for (const int32_t child : t.children)
-        EVALRUN_CHECK(child >= 0 && child < std::min(n, laws.vocab()), "child {} of {}", child, n);
+        EVALRUN_CHECK(child >= 0 && child < std::min(n, request.laws->vocab()), "child {} of {}",
+                      child, n);
+      last = t.row;
     }
   }
 

@@ -66,6 +66,7 @@ struct RowScores {
   std::span<const float> logits;
   std::span<const TokenLogit> best;
   double log_sum = 0;
+  std::span<const int32_t> drawn = {};  // tokens of its LawDraw
 };
 
 // The same of several rows.
@@ -118,12 +119,17 @@ class LawStore {
   const int slots_, vocab_, n_ids_;
 };
 
-// Draws a row's tokens (target ids), the first by Row::chance and one more by each of `further`,
-// none twice, and keeps the law they came from (ForwardRequest::sampling) in a slot of
-// ForwardRequest::laws.
+// Draws a row's tokens (target ids), one by each chance, none twice, and keeps the law they came
+// from in a slot.
 struct LawDraw {
   int32_t row = 0, slot = 0;
-  std::span<const double> further = {};  // in [0, 1), at most kMostBest - 1
+  std::span<const double> chances = {};  // in [0, 1), 1..kMostBest; the first is Row::chance, too
+};
+// Draws from logits that no forward computes (Session::draw).
+struct LawDraws {
+  const SamplingParams* sampling = nullptr;
+  LawStore* laws = nullptr;
+  std::span<const LawDraw> rows = {};  // in order of rows
 };
 // Tries children of a row that were drawn from a kept law, in the order of the draws: at most one
 // passes, otherwise a token of the target's own comes (engine/rejection.h).
@@ -185,7 +191,7 @@ struct ForwardResult {
   std::span<const int32_t> top, drawn;  // [rows], -1 for rows that did not ask
   // [rows], of those with a Trial the child that passed (its token is `drawn`), -1 = none.
   std::span<const int32_t> passed;
-  std::span<const int32_t> further;  // of all LawDraw::further, in order; -1 = nothing was left
+  std::span<const int32_t> law_tokens;  // of all LawDraws in turn; -1 where nothing was left
   // [rows], of those with a LawDraw: what the drawn token's probability is, the likeliest one's
   // being 1; -1 for others.
   std::span<const double> weight;
@@ -297,6 +303,9 @@ class Session {
   // The same where w x are logits and only the `n_best` largest are wanted, 1..kMostBest; 0 = the
   // logits themselves.
   virtual Scores score(const WeightMatrix& w, MatrixView x, int n_best) = 0;
+  // The same where only draws are wanted: their tokens in turn.
+  virtual std::span<const int32_t> draw(const WeightMatrix& w, MatrixView x,
+                                        const LawDraws& draws) = 0;
 
   // Raw keys and values of a committed position, for tests: [n_kv_heads * head_dim] each.
   virtual void read_kv(int layer, int position, int sequence, std::span<float> k,

@@ -172,7 +172,7 @@ int DraftNetwork::add(const Row& row) {
   const size_t expected = row.predicted ? static_cast<size_t>(d_) : width;
   EVALRUN_CHECK(row.feature.size() == expected, "a feature of {} values, not {}", expected,
                 row.feature.size());
-  if (i == 0) rows_.clear();
+  if (i == 0) rows_.clear(), draws_.clear();
   if (given_.size() < (i + 1) * width) given_.resize((i + 1) * width);
   std::copy(row.feature.begin(), row.feature.end(),
             given_.begin() + static_cast<ptrdiff_t>(i * width));
@@ -181,9 +181,14 @@ int DraftNetwork::add(const Row& row) {
   r.embedding = static_cast<int32_t>(i);
   r.parent = row.parent;
   r.block = row.block;
-  r.logits = row.read && best_ == 0;
+  r.logits = row.read && best_ == 0 && laws_ == nullptr;
   r.best = row.read && best_ > 0;
   r.hidden = row.read;
+  if (row.read && laws_ != nullptr) {
+    draws_.push_back(row.draw);
+    draws_.back().row = static_cast<int32_t>(i);
+    r.chance = row.draw.chances[0];
+  }
   rows_.push_back(r);
   return kept_rows_ + static_cast<int>(i);
 }
@@ -340,6 +345,7 @@ void DraftNetwork::run(Look look) {
   request.extend = extend_;
   request.best = best_;
   request.log_sums = log_sums_;
+  request.laws = laws_, request.law_draws = draws_, request.sampling = sampling_;
   // EAGLE-3 hands on the stream in front of the final norm.
   const int last = net_->config().n_layers;
   const bool paired = options_.input == Input::kPaired;
@@ -358,6 +364,13 @@ void DraftNetwork::run(Look look) {
   for (size_t i = 0; i < n; ++i)
     if (rows_[i].logits || rows_[i].best)
       look(static_cast<int>(before + i), result.scores(static_cast<int>(i)));
+  size_t tokens = 0;
+  for (const engine::LawDraw& draw : draws_) {
+    engine::RowScores scores;
+    scores.drawn = result.law_tokens.subspan(tokens, draw.chances.size());
+    tokens += draw.chances.size();
+    look(static_cast<int>(before) + draw.row, scores);
+  }
 }
 
 std::span<const float> DraftNetwork::feature(int row) const {

@@ -49,8 +49,10 @@ class PairDrafter : public Drafter {
   static constexpr int kChunk = 256;  // pairs of one forward
   using Look = DraftNetwork::Look;
 
-  // Commits pairs up to `pairs`; `last` sees the scores of the last one. Returns that one's row.
-  int feed(std::span<const int32_t> sequence, int pairs, std::optional<Look> last) {
+  // Commits pairs up to `pairs`; `last` sees the scores of the last one, or its draws of list 0.
+  // Returns that one's row.
+  int feed(std::span<const int32_t> sequence, int pairs, std::optional<Look> last,
+           RankedChoices* choices = nullptr) {
     int row = -1;
     while (network_->length() < pairs) {
       const int begin = network_->length(), end = std::min(pairs, begin + kChunk);
@@ -62,6 +64,7 @@ class PairDrafter : public Drafter {
         r.feature = true_feature(t);
         r.parent = t - begin - 1;
         r.read = last.has_value() && t + 1 == pairs;
+        if (r.read && choices != nullptr && choices->keeps()) r.draw = choices->ask(0, 0);
         row = network_->add(r);
         path_.push_back(row);
       }
@@ -106,9 +109,10 @@ class StaticDrafter final : public PairDrafter {
         row_of_(static_cast<size_t>(tree_.plan().size()) + 1) {}
 
   void start(const GenerationContext& context) override {
-    choices_.start(context, draws_, tree_.plan().size() + 1, tree_.plan().width(), network_->ids(),
-                   vocab_size_);
+    choices_.start(context, draws_, tree_.plan().size() + 1, tree_.inner() + 1,
+                   tree_.plan().width(), network_->ids(), vocab_size_);
     network_->want_best(choices_.best());
+    network_->want_draws(choices_.laws(), choices_.sampling());
     PairDrafter::start(context);
   }
 
@@ -117,7 +121,7 @@ class StaticDrafter final : public PairDrafter {
     tree_.clear();
     // The root's choices come from the last pair of the text.
     const auto root = [&](int, const engine::RowScores& scores) { choices_.note(0, scores); };
-    const int last = feed(sequence, static_cast<int>(sequence.size()) - 1, Look(root));
+    const int last = feed(sequence, static_cast<int>(sequence.size()) - 1, Look(root), &choices_);
     const auto feature = network_->feature(last);
     root_feature_.assign(feature.begin(), feature.end());
     const int depth = std::min(max_depth, tree_.depth());
@@ -131,6 +135,8 @@ class StaticDrafter final : public PairDrafter {
   std::span<const double> q_of(int node) const override {
     return choices_.q(tree_.list_of_node(node));
   }
+  engine::LawStore* laws() const override { return choices_.laws(); }
+  int law_of(int node) const override { return choices_.law(tree_.list_of_node(node)); }
 
  private:
   void expand(int level) {
@@ -143,6 +149,7 @@ class StaticDrafter final : public PairDrafter {
       r.token = tree_.token(node);
       r.predicted = true;
       r.read = true;
+      if (choices_.keeps()) r.draw = choices_.ask(node, 0);
       if (parent == 0) {
         r.feature = root_feature_;
       } else {

@@ -41,10 +41,11 @@ class FalconDrafter final : public Drafter {
     target_ = context.target;
     network_->reset();
     // A list for each place behind the root and behind each node of the plan.
-    choices_.start(context, draws_, (tree_.plan().size() + 1) * k_, tree_.plan().width(),
-                   network_->ids(), vocab_size_);
+    choices_.start(context, draws_, (tree_.plan().size() + 1) * k_, (tree_.inner() + 1) * k_,
+                   tree_.plan().width(), network_->ids(), vocab_size_);
     const int ready = static_cast<int>(context.prompt.size()) - 1;
     network_->want_best(choices_.best());
+    network_->want_draws(choices_.laws(), choices_.sampling());
     const auto nobody = [](int, const engine::RowScores&) {};
     feed(context.prompt, 0, ready, 0, Look(nobody));
   }
@@ -76,6 +77,8 @@ class FalconDrafter final : public Drafter {
   std::span<const double> q_of(int node) const override {
     return choices_.q(tree_.list_of_node(node));
   }
+  engine::LawStore* laws() const override { return choices_.laws(); }
+  int law_of(int node) const override { return choices_.law(tree_.list_of_node(node)); }
   size_t extra_parameter_bytes() const override { return network_->weight_bytes(); }
   size_t extra_kv_bytes() const override { return network_->kv_bytes(); }
 
@@ -107,6 +110,7 @@ class FalconDrafter final : public Drafter {
         r.block = block;
         r.previous = t - begin - 1;
         r.read = t >= pairs - read;
+        if (r.read && choices_.keeps()) r.draw = choices_.ask(t - (pairs - read), 0);
         if (t == pairs - read) root_rows_ = t - begin;
         path_.push_back(network_->add(r));
       }
@@ -149,6 +153,7 @@ class FalconDrafter final : public Drafter {
         r.parent = at == 0 ? -1 : parent_block + k_ - 1;
         r.block = static_cast<int>(blocks_.size());
         r.read = true;
+        if (choices_.keeps()) r.draw = choices_.ask(node * k_ + s, 0);
         if (s > 0)
           r.previous = block_of_[static_cast<size_t>(node)] + s - 1;
         else if (at != 0)

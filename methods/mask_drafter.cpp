@@ -56,7 +56,8 @@ MaskDrafter::MaskDrafter(MaskWeights weights, MaskPlan plan, bool draws, bool lo
 
 void MaskDrafter::start(const GenerationContext& context) {
   target_ = context.target;
-  choices_.start(context, draws_, plan_.masks, tree_.plan().width(), weights_.ids, vocab_size_);
+  choices_.start(context, draws_, plan_.masks, plan_.masks, tree_.plan().width(), weights_.ids,
+                 vocab_size_);
   states_.resize(static_cast<size_t>(plan_.masks) * static_cast<size_t>(weights_.head->in()));
   drafted_ = false;
   skipped_ = 0;
@@ -125,11 +126,24 @@ void MaskDrafter::take_masks(std::span<const int> path) {
     const std::span<const float> state = result_.hidden_row(first + j);
     std::copy(state.begin(), state.end(), states_.begin() + static_cast<ptrdiff_t>(j) * d);
   }
-  const engine::Scores scores =
-      target_->score(*weights_.head, {states_.data(), plan_.masks, d}, choices_.best());
-  choices_.clear();
-  for (int j = skipped_; j < plan_.masks; ++j) choices_.note(j, scores.row(j));
+  const engine::MatrixView states = {states_.data(), plan_.masks, d};
   drafted_ = true;
+  choices_.clear();
+  if (!choices_.keeps()) {
+    const engine::Scores scores = target_->score(*weights_.head, states, choices_.best());
+    for (int j = skipped_; j < plan_.masks; ++j) choices_.note(j, scores.row(j));
+    return;
+  }
+  asked_.clear();
+  for (int j = skipped_; j < plan_.masks; ++j) asked_.push_back(choices_.ask(j, j));
+  auto tokens =
+      target_->draw(*weights_.head, states, {&choices_.sampling(), choices_.laws(), asked_});
+  for (const engine::LawDraw& draw : asked_) {
+    engine::RowScores scores;
+    scores.drawn = tokens.first(draw.chances.size());
+    tokens = tokens.subspan(draw.chances.size());
+    choices_.note(draw.row, scores);
+  }
 }
 
 std::span<const double> MaskDrafter::q_of(int node) const {

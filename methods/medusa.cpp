@@ -19,14 +19,23 @@ class MedusaDrafter final : public Drafter {
   engine::FeatureSet needs() const override { return {.hidden = true, .residual_layers = {}}; }
   void start(const GenerationContext& context) override {
     target_ = context.target;
-    choices_.start(context, draws_, tree_.depth(), tree_.plan().width(), heads_->ids(),
-                   vocab_size_);
+    choices_.start(context, draws_, tree_.depth(), tree_.depth(), tree_.plan().width(),
+                   heads_->ids(), vocab_size_);
   }
   void draft(std::span<const int32_t>, int max_depth, TokenTree& tree) override {
     const int depth = std::min(max_depth, tree_.depth());
     const engine::MatrixView known = target_->hidden_features();
-    heads_->look(*target_, known.row(known.rows - 1), depth, choices_.best(),
-                 [&](int head, const engine::RowScores& scores) { choices_.note(head, scores); });
+    const auto look = [&](int head, const engine::RowScores& scores) {
+      choices_.note(head, scores);
+    };
+    choices_.clear();
+    const auto state = known.row(known.rows - 1);
+    if (choices_.keeps())
+      heads_->draw(
+          *target_, state, depth, choices_.laws(), choices_.sampling(),
+          [&](int head) { return choices_.ask(head, 0); }, look);
+    else
+      heads_->look(*target_, state, depth, choices_.best(), look);
     tree_.clear();
     for (int level = 1; level <= depth; ++level)
       tree_.add_level(
@@ -35,6 +44,8 @@ class MedusaDrafter final : public Drafter {
   std::span<const double> q_of(int node) const override {
     return choices_.q(tree_.list_of_node(node));
   }
+  engine::LawStore* laws() const override { return choices_.laws(); }
+  int law_of(int node) const override { return choices_.law(tree_.list_of_node(node)); }
   size_t extra_parameter_bytes() const override { return heads_->bytes(); }
 
  private:

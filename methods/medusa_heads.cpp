@@ -42,8 +42,7 @@ void MedusaHeads::read_head(AdapterReader& adapter, engine::WeightStorage storag
   heads_.push_back(std::move(head));
 }
 
-void MedusaHeads::look(engine::Session& session, std::span<const float> hidden, int n, int n_best,
-                       FunctionRef<void(int head, const engine::RowScores& scores)> see) {
+void MedusaHeads::compute(engine::Session& session, std::span<const float> hidden, int n) {
   const auto d = static_cast<size_t>(d_);
   for (size_t k = 0; k < static_cast<size_t>(n); ++k) {
     float* h = hidden_.data() + k * d;
@@ -56,14 +55,41 @@ void MedusaHeads::look(engine::Session& session, std::span<const float> hidden, 
       }
     }
   }
-  if (outputs_.size() == 1 && n > 1) {  // tied: one pass over the matrix for all heads
-    const engine::Scores y = session.score(*outputs_[0], {hidden_.data(), n, d_}, n_best);
-    for (int k = 0; k < n; ++k) see(k, y.row(k));
-    return;
+}
+
+engine::MatrixView MedusaHeads::states(int first, int n) const {
+  return {hidden_.data() + static_cast<size_t>(first) * static_cast<size_t>(d_), n, d_};
+}
+
+void MedusaHeads::look(engine::Session& session, std::span<const float> hidden, int n, int n_best,
+                       See see) {
+  compute(session, hidden, n);
+  const int together = tied() ? n : 1;  // one pass over a matrix for all heads
+  for (int first = 0; first < n; first += together) {
+    const engine::Scores y = session.score(output(first), states(first, together), n_best);
+    for (int i = 0; i < together; ++i) see(first + i, y.row(i));
   }
-  for (int k = 0; k < n; ++k) {
-    const auto& w = *outputs_[std::min(static_cast<size_t>(k), outputs_.size() - 1)];
-    see(k, session.score(w, {hidden_.data() + static_cast<size_t>(k) * d, 1, d_}, n_best).row(0));
+}
+
+void MedusaHeads::draw(engine::Session& session, std::span<const float> hidden, int n,
+                       engine::LawStore* laws, const engine::SamplingParams& sampling,
+                       FunctionRef<engine::LawDraw(int head)> ask, See see) {
+  compute(session, hidden, n);
+  const int together = tied() ? n : 1;
+  for (int first = 0; first < n; first += together) {
+    draws_.clear();
+    for (int i = 0; i < together; ++i) {
+      draws_.push_back(ask(first + i));
+      draws_.back().row = i;
+    }
+    auto tokens = session.draw(output(first), states(first, together), {&sampling, laws, draws_});
+    for (int i = 0; i < together; ++i) {
+      const size_t own = draws_[static_cast<size_t>(i)].chances.size();
+      engine::RowScores scores;
+      scores.drawn = tokens.first(own);
+      tokens = tokens.subspan(own);
+      see(first + i, scores);
+    }
   }
 }
 

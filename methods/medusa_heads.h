@@ -24,8 +24,12 @@ class MedusaHeads {
 
   // The first `n` heads at one final hidden state, over the draft ids: the `n_best` likeliest, 0 =
   // logits.
-  void look(engine::Session& session, std::span<const float> hidden, int n, int n_best,
-            FunctionRef<void(int head, const engine::RowScores& scores)> see);
+  using See = FunctionRef<void(int head, const engine::RowScores& scores)>;
+  void look(engine::Session& session, std::span<const float> hidden, int n, int n_best, See see);
+  // The same, drawn where the laws are kept: what `ask` wants of each head.
+  void draw(engine::Session& session, std::span<const float> hidden, int n, engine::LawStore* laws,
+            const engine::SamplingParams& sampling, FunctionRef<engine::LawDraw(int head)> ask,
+            See see);
 
  private:
   struct Head {
@@ -33,6 +37,13 @@ class MedusaHeads {
     std::vector<std::vector<float>> b;
   };
   void read_head(AdapterReader& adapter, engine::WeightStorage storage);
+  // hidden_ of the first `n` heads.
+  void compute(engine::Session& session, std::span<const float> hidden, int n);
+  engine::MatrixView states(int first, int n) const;
+  bool tied() const { return outputs_.size() == 1; }
+  const engine::WeightMatrix& output(int head) const {
+    return *outputs_[tied() ? 0 : static_cast<size_t>(head)];
+  }
 
   int d_ = 0;
   std::vector<Head> heads_;
@@ -41,6 +52,7 @@ class MedusaHeads {
   size_t bytes_ = 0;
   double relative_cost_ = 0;
   std::vector<float> hidden_;  // [head][d]
+  std::vector<engine::LawDraw> draws_;
 };
 
 }  // namespace evalrun::methods

@@ -40,8 +40,8 @@ void ModelDrafter::start(const GenerationContext& context) {
   if (able_) own_->prefill(context.prompt);
 }
 
-// Drafts are drawn on the device by the whole of the draft model's law, not where its ids are cut to
-// the target's.
+// Drafts are drawn on the device by the whole of the draft model's law, not where its ids are cut
+// to the target's.
 bool ModelDrafter::can_keep_laws(const GenerationContext& context) const {
   return context.may_keep_laws && draws() &&
          session_->options().device == context.target->options().device &&
@@ -68,7 +68,8 @@ int32_t ModelDrafter::feed(std::span<const int32_t> tokens, int level, double& c
   request.best = 1;
   request.log_sums = true;
   if (!options_.skip.empty()) request.skip = &options_.skip;
-  const engine::LawDraw draw{static_cast<int32_t>(tokens.size()) - 1, level};
+  const engine::LawDraw draw{
+      static_cast<int32_t>(tokens.size()) - 1, level, {&rows_.back().chance, 1}};
   if (keeps_) {
     request.sampling = &sampling_;
     request.laws = laws_.get();

@@ -6,8 +6,8 @@
 
 namespace evalrun::methods {
 
-void RankedChoices::start(const GenerationContext& context, bool draws, int lists, int width,
-                          const std::vector<int32_t>& ids, int vocab_size) {
+void RankedChoices::start(const GenerationContext& context, bool draws, int lists, int looks,
+                          int width, const std::vector<int32_t>& ids, int vocab_size) {
   draws_ = draws && !context.sampling.greedy();
   width_ = width;
   vocab_size_ = static_cast<size_t>(vocab_size);
@@ -15,20 +15,38 @@ void RankedChoices::start(const GenerationContext& context, bool draws, int list
   rng_ = context.rng;
   ids_ = &ids;
   lists_.resize(static_cast<size_t>(lists));
+  keeps_ = draws_ && context.may_keep_laws && width <= engine::kMostBest;
+  if (keeps_ && (laws_ == nullptr || laws_->slots() < looks))
+    laws_ = context.target->make_laws(looks, vocab_size, ids);
   for (List& list : lists_) {
     list.tokens.reserve(static_cast<size_t>(width));
-    if (draws_) list.q.reserve(vocab_size_);
+    if (keeps_) list.chances.reserve(static_cast<size_t>(width));
+    if (draws_ && !keeps_) list.q.reserve(vocab_size_);
   }
   clear();
 }
 
 void RankedChoices::clear() {
+  asked_ = 0;
   for (List& list : lists_) list.tokens.clear();
+}
+
+engine::LawDraw RankedChoices::ask(int list, int row) {
+  List& to = lists_[static_cast<size_t>(list)];
+  to.law = asked_++;
+  to.chances.clear();
+  for (int i = 0; i < width_; ++i) to.chances.push_back(rng_->uniform());
+  return {row, to.law, to.chances};
 }
 
 void RankedChoices::note(int list, const engine::RowScores& scores) {
   List& to = lists_[static_cast<size_t>(list)];
   to.tokens.clear();
+  if (keeps_) {
+    for (const int32_t token : scores.drawn)
+      if (token >= 0) to.tokens.push_back(token);
+    return;
+  }
   if (draws_) return draw(to, scores.logits);
   std::span<const engine::TokenLogit> ranked = scores.best;
   if (best() == 0) {
@@ -61,7 +79,7 @@ int32_t RankedChoices::token(int list, int rank) const {
 }
 
 std::span<const double> RankedChoices::q(int list) const {
-  if (!draws_) return {};
+  if (!draws_ || keeps_) return {};
   return lists_[static_cast<size_t>(list)].q;
 }
 
@@ -82,6 +100,12 @@ StaticTree::StaticTree(RankTree plan) : plan_(std::move(plan)) {
 
 std::span<const int> StaticTree::inner(int level) const {
   return inner_[static_cast<size_t>(level)];
+}
+
+int StaticTree::inner() const {
+  size_t n = 0;
+  for (const std::vector<int>& level : inner_) n += level.size();
+  return static_cast<int>(n);
 }
 
 void StaticTree::clear() {

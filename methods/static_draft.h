@@ -2,6 +2,7 @@
 // (methods/rank_tree.h); the drafter only fills in tokens. Shared by Medusa, EAGLE-1 and Falcon.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -19,12 +20,20 @@ namespace evalrun::methods {
 // take their children from one list: a step visits one of them.
 class RankedChoices {
  public:
-  // `ids` maps draft ids to the target's, empty = they are the same; must outlive this.
-  void start(const GenerationContext& context, bool draws, int lists, int width,
+  // `ids` maps draft ids to the target's, empty = they are the same; must outlive this. Of `lists`
+  // at most `looks` are noted in a step.
+  void start(const GenerationContext& context, bool draws, int lists, int looks, int width,
              const std::vector<int32_t>& ids, int vocab_size);
   void clear();  // before each step
   // How many of a place's best tokens are looked at, 0 where logits must be.
   int best() const { return draws_ || width_ > engine::kMostBest ? 0 : width_; }
+  // Where laws are kept on the target's device, a list is drawn there: what its row asks for before
+  // it is noted (`row`: of the forward or product).
+  bool keeps() const { return keeps_; }
+  engine::LawDraw ask(int list, int row);
+  engine::LawStore* laws() const { return keeps_ ? laws_.get() : nullptr; }
+  const engine::SamplingParams& sampling() const { return sampling_; }
+  int law(int list) const { return keeps_ ? lists_[static_cast<size_t>(list)].law : -1; }
   void note(int list, const engine::RowScores& scores);
   // -1 when the list has not so many: fewer can be drawn than asked for.
   int32_t token(int list, int rank) const;
@@ -36,6 +45,8 @@ class RankedChoices {
   struct List {
     std::vector<int32_t> tokens;
     std::vector<double> q;
+    int law = -1;                 // slot, where laws are kept
+    std::vector<double> chances;  // of its draws there
   };
   void draw(List& list, std::span<const float> logits);
 
@@ -46,6 +57,9 @@ class RankedChoices {
   base::Rng* rng_ = nullptr;
   const std::vector<int32_t>* ids_ = nullptr;
   std::vector<List> lists_;
+  std::unique_ptr<engine::LawStore> laws_;
+  bool keeps_ = false;
+  int asked_ = 0;             // lists in this step
   std::vector<double> left_;  // of a distribution while tokens are drawn from it
   std::vector<engine::TokenLogit> best_;
   engine::WarpScratch scratch_;
@@ -58,7 +72,8 @@ class StaticTree {
   int depth() const { return plan_.depth(); }
   // Plan nodes of a level (1..) that have children: what a drafter looks behind.
   std::span<const int> inner(int level) const;
-  void clear();  // before each step
+  int inner() const;  // of all levels
+  void clear();       // before each step
   // Adds the nodes of a level whose parents are there; `list_of(p)`: the list that the children of
   // plan node p (0 = the root) are taken from.
   void add_level(int level, const RankedChoices& choices, FunctionRef<int(int)> list_of,

@@ -70,8 +70,9 @@ uint64_t AnswerBuffers::drawn_mass(const AnswerShape& s, int row) const {
   return row_of(s, row)[s.n_best + 2];
 }
 
-int32_t AnswerBuffers::further(const AnswerShape& s, int row, int i) const {
-  return static_cast<int32_t>(row_of(s, row)[s.n_best + 3 + i]);
+int32_t AnswerBuffers::law_token(const AnswerShape& s, int row, int i) const {
+  finite_best(s, row);
+  return static_cast<int32_t>(row_of(s, row)[s.n_best + (i == 0 ? 1 : 2 + i)]);
 }
 
 }  // namespace evalrun::engine::cuda

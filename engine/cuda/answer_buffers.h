@@ -22,11 +22,11 @@ class AnswerBuffers {
   void read(const AnswerShape& shape, int row, std::vector<TokenLogit>& best) const;
   double log_sum(const AnswerShape& shape, int row) const;
   int32_t drawn(const AnswerShape& shape, int row) const;
-  // Of rows with a task: the child that passed, -1 = none; the drawn token's mass; draw `i` behind
-  // the first, -1 = nothing was left.
+  // Of rows with a task: the child that passed, -1 = none; the drawn token's mass; its draws in
+  // turn, -1 = nothing was left.
   int passed(const AnswerShape& shape, int row) const;
   uint64_t drawn_mass(const AnswerShape& shape, int row) const;
-  int32_t further(const AnswerShape& shape, int row, int i) const;
+  int32_t law_token(const AnswerShape& shape, int row, int i) const;
 
   std::vector<const DeviceBuffer*> buffers() const { return {&logits_, &workspace_, &result_}; }
 

@@ -176,6 +176,12 @@ class CudaBackend final : public Backend, public LogitSource {
     return side_.best_of(w, x, n_best, device_, stream_->handle);
   }
 
+  std::span<const int32_t> draw(const WeightMatrix& w, MatrixView x,
+                                const LawDraws& draws) override {
+    EVALRUN_CUDA(cudaSetDevice(device_));
+    wait();
+    return side_.draw(w, x, draws, device_, stream_->handle);
+  }
   std::unique_ptr<LawStore> make_laws(int slots, int vocab, std::span<const int32_t> ids) override {
     return std::make_unique<DeviceLaws>(device_, slots, vocab, ids);
   }
@@ -603,8 +609,8 @@ class CudaBackend final : public Backend, public LogitSource {
     const AnswerTask task = record_.task(i);
     if (task.kind == AnswerTask::kDraws) {
       answers.set_weight(row, answer_buffers_.drawn_mass(answer_shape_, i));
-      for (int j = 0; j < task.count; ++j)
-        answers.add_further(answer_buffers_.further(answer_shape_, i, j));
+      for (int j = 0; j <= task.count; ++j)
+        answers.add_law_token(answer_buffers_.law_token(answer_shape_, i, j));
     } else if (task.kind != AnswerTask::kNone) {
       answers.set_passed(row, answer_buffers_.passed(answer_shape_, i));
     }

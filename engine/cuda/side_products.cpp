@@ -1,7 +1,9 @@
 #include "engine/cuda/side_products.h"
 
+#include <algorithm>
 #include <cstring>
 
+#include "engine/cuda/device_laws.h"
 #include "engine/cuda/products.h"
 #include "engine/cuda/row_ops.h"
 
@@ -68,9 +70,55 @@ Scores SideProducts::best_of(const WeightMatrix& w, MatrixView x, int n_best, in
   return {{}, best_, n_best, {}};
 }
 
+std::span<const int32_t> SideProducts::draw(const WeightMatrix& w, MatrixView x,
+                                            const LawDraws& draws, int device,
+                                            cudaStream_t stream) {
+  const DeviceMatrix& m = keep(w, device, stream);
+  stage(x);
+  AnswerShape shape;
+  shape.rows = x.rows, shape.n_logits = w.out();
+  shape.draws = shape.tasks = true;
+  shape.inverse_temperature = inverse_temperature(*draws.sampling);
+  shape.top_k = draws.sampling->top_k, shape.top_p = draws.sampling->top_p;
+  tasks_.assign(static_cast<size_t>(x.rows), AnswerTask{});
+  chances_.assign(static_cast<size_t>(x.rows), -1.0);
+  for (const LawDraw& d : draws.rows) {
+    const auto row = static_cast<size_t>(d.row);
+    const auto further = d.chances.subspan(1);
+    const auto more = static_cast<int32_t>(further.size());
+    tasks_[row] = {AnswerTask::kDraws, d.slot, static_cast<int32_t>(chances_.size()), more};
+    chances_[row] = d.chances[0];
+    chances_.insert(chances_.end(), further.begin(), further.end());
+    shape.more_draws = std::max(shape.more_draws, more);
+  }
+  const size_t task_bytes = tasks_.size() * sizeof(AnswerTask),
+               bytes = task_bytes + chances_.size() * sizeof(double);
+  asked_host_.ensure(bytes), asked_.ensure(bytes);
+  std::memcpy(asked_host_.as<unsigned char>(), tasks_.data(), task_bytes);
+  std::memcpy(asked_host_.as<unsigned char>() + task_bytes, chances_.data(), bytes - task_bytes);
+  EVALRUN_CUDA(cudaMemcpyAsync(asked_.as<void>(), asked_host_.as<void>(), bytes,
+                               cudaMemcpyHostToDevice, stream));
+  AnswerInputs in;
+  in.tasks = asked_.as<AnswerTask>();
+  in.chances = in.further_chances =
+      reinterpret_cast<const double*>(asked_.as<unsigned char>() + task_bytes);
+  in.laws = laws_on(*draws.laws, device).memory();
+
+  answers_.make_room(shape);
+  queue(m, x, answers_.logits(), w.out(), stream);
+  answers_.queue(shape, in, stream);
+  EVALRUN_CUDA(cudaStreamSynchronize(stream));
+  tokens_.clear();
+  for (const LawDraw& d : draws.rows)
+    for (size_t i = 0; i < d.chances.size(); ++i)
+      tokens_.push_back(answers_.law_token(shape, d.row, static_cast<int>(i)));
+  return tokens_;
+}
+
 std::vector<const DeviceBuffer*> SideProducts::buffers() const {
   std::vector<const DeviceBuffer*> all = answers_.buffers();
-  for (const DeviceBuffer* buffer : {&x_, &rounded_, &y_, &workspace_.sums, &workspace_.counters})
+  for (const DeviceBuffer* buffer :
+       {&x_, &rounded_, &y_, &asked_, &workspace_.sums, &workspace_.counters})
     all.push_back(buffer);
   return all;
 }

@@ -18,6 +18,9 @@ class SideProducts {
   MatrixView multiply(const WeightMatrix& w, MatrixView x, int device, cudaStream_t stream);
   // Of rows of logits w x, the n_best largest each.
   Scores best_of(const WeightMatrix& w, MatrixView x, int n_best, int device, cudaStream_t stream);
+  // Draws from rows of logits w x, their laws kept on this device.
+  std::span<const int32_t> draw(const WeightMatrix& w, MatrixView x, const LawDraws& draws,
+                                int device, cudaStream_t stream);
   std::vector<const DeviceBuffer*> buffers() const;
 
  private:
@@ -31,6 +34,11 @@ class SideProducts {
   ProductWorkspace workspace_;
   AnswerBuffers answers_;
   std::vector<TokenLogit> best_, row_best_;
+  PinnedBuffer asked_host_;  // tasks, then chances
+  DeviceBuffer asked_;
+  std::vector<AnswerTask> tasks_;
+  std::vector<double> chances_;
+  std::vector<int32_t> tokens_;
   // Stay on the device: drafters ask for the same few again and again.
   std::map<const DeviceMatrix*, std::shared_ptr<const DeviceMatrix>> matrices_;
 };

@@ -105,9 +105,10 @@ void StepRecord::add_tasks(const ForwardPlan& plan, const ForwardRequest& reques
                                       rows.begin())];
   };
   for (const LawDraw& d : request.law_draws) {
-    const auto more = static_cast<int32_t>(d.further.size());
+    const auto further = d.chances.subspan(1);
+    const auto more = static_cast<int32_t>(further.size());
     task_of(d.row) = {AnswerTask::kDraws, d.slot, static_cast<int32_t>(further_.size()), more};
-    further_.insert(further_.end(), d.further.begin(), d.further.end());
+    further_.insert(further_.end(), further.begin(), further.end());
     shape_.more_draws = std::max(shape_.more_draws, more);
   }
   for (const Trial& t : request.trials) {

@@ -196,8 +196,8 @@ TEST_F(DeviceAnswers, DrawsAndTrialsOfKeptLawsAreTheHosts) {
           draw_without_replacement({law[r], total[r]}, by, drawn[r]);
           ASSERT_EQ(found_.drawn(shape_, row), drawn[r][0]);
           ASSERT_EQ(found_.drawn_mass(shape_, row), law[r][static_cast<size_t>(drawn[r][0])]);
-          for (int i = 0; i < task.count; ++i)
-            ASSERT_EQ(found_.further(shape_, row, i), drawn[r][static_cast<size_t>(i) + 1]);
+          for (int i = 0; i <= task.count; ++i)
+            ASSERT_EQ(found_.law_token(shape_, row, i), drawn[r][static_cast<size_t>(i)]);
         }
         EXPECT_EQ(found_.drawn(shape_, 1), draw(drafts[1], params, chances[1], scratch));
 

@@ -159,7 +159,14 @@ INSTANTIATE_TEST_SUITE_P(
     Arms, DrawnOnTheDevice,
     ::testing::Values("sps:k=5", "sps:k=3,schedule=transient,k_max=8,draft_temperature=0.7",
                       "sps:k=6,confidence=0.3", "self_spec:attention=1,mlp=none,k=5",
-                      "sps:draft=trained,adapter=@draft,dtype=f32"),
+                      "sps:draft=trained,adapter=@draft,dtype=f32",
+                      "medusa:adapter=@medusa,tree=0+1+00+01,draft=drawn,dtype=f32",
+                      "eagle:adapter=@eagle,tree=0+00+1+000+01+2,draft=drawn,dtype=f32",
+                      "falcon:adapter=@falcon,tree=0+1+00+01+000,draft=drawn,dtype=f32",
+                      "falcon:adapter=@falcon_recurrent,tree=chain:6,draft=drawn,dtype=f32",
+                      "bita:adapter=@bita,tree=0+1+2+00,draft=drawn,dtype=f32",
+                      "gated_lora:adapter=@gated_lora,tree=0+00+1+01,draft=drawn,dtype=f32",
+                      "space:adapter=@space,tree=0+1+2+00,dtype=f32"),
     [](const auto& spec) { return test_name(spec.param); });
 
 INSTANTIATE_TEST_SUITE_P(Registry, OnTheDevice, ::testing::ValuesIn(all_arms()),

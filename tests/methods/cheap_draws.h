@@ -48,6 +48,10 @@ class CheapDraws final : public engine::Session {
   engine::Scores score(const engine::WeightMatrix& w, engine::MatrixView x, int best) override {
     return s_->score(w, x, best);
   }
+  std::span<const int32_t> draw(const engine::WeightMatrix& w, engine::MatrixView x,
+                                const engine::LawDraws& draws) override {
+    return s_->draw(w, x, draws);
+  }
   void read_kv(int layer, int position, int sequence, std::span<float> k,
                std::span<float> v) const override {
     s_->read_kv(layer, position, sequence, k, v);

@@ -131,7 +131,14 @@ const char* const kDrawingArms[] = {"sps:draft=layers:1,k=1",
                                     "sps:draft=layers:1,k=2,draft_temperature=1.6",
                                     "sps:draft=layers:1,k=2,confidence=0.3",
                                     "self_spec:attention=1,mlp=none,k=2,threshold=0.2",
-                                    "sps:draft=trained,adapter=@draft,k=2"};
+                                    "sps:draft=trained,adapter=@draft,k=2",
+                                    "medusa:adapter=@medusa,tree=0+1+00,draft=drawn",
+                                    "eagle:adapter=@eagle,tree=0+1+00+01,draft=drawn",
+                                    "falcon:adapter=@falcon,tree=0+1+00+01,draft=drawn",
+                                    "bita:adapter=@bita,tree=0+1+2+00,draft=drawn",
+                                    "gated_lora:adapter=@gated_lora,tree=0+1+2+00,draft=drawn",
+                                    "space:adapter=@space,tree=0+1+2+00",
+                                    "space:adapter=@space,tree=2+0+20"};
 constexpr double kCellLevel =
     kLevel / static_cast<double>((std::size(kArms) + std::size(kDrawingArms)) * std::size(kCells));
 

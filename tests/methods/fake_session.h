@@ -133,6 +133,10 @@ class FakeSession final : public engine::Session {
   engine::Scores score(const engine::WeightMatrix& w, engine::MatrixView x, int n_best) override {
     return scores_.of(multiply(w, x), n_best);
   }
+  std::span<const int32_t> draw(const engine::WeightMatrix& w, engine::MatrixView x,
+                                const engine::LawDraws& draws) override {
+    return scores_.draw(multiply(w, x), draws);
+  }
   void read_kv(int, int, int, std::span<float>, std::span<float>) const override {}
   engine::PhaseTimes phases() const override { return {}; }
   size_t bytes_per_forward(int) const override { return 0; }
