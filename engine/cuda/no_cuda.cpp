@@ -2,7 +2,6 @@
 #include "engine/backend.h"
 #include "engine/base/error.h"
 #include "engine/cuda/devices.h"
-#include "engine/trace.h"
 
 namespace evalrun::engine {
 namespace cuda {
@@ -15,9 +14,6 @@ const DeviceList& list_devices() {
 }
 
 }  // namespace cuda
-
-void push_span(const char*) {}
-void pop_span() {}
 
 // Behind resolve_engine(), which refuses the device, nobody gets here.
 std::unique_ptr<Backend> make_cuda_backend(std::shared_ptr<const Model>, const SessionOptions&) {
