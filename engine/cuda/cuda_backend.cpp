@@ -73,10 +73,15 @@ class CudaBackend final : public Backend, public LogitSource {
     prepare_products();
     if (bf16_) {
       prepare_attention();
-      dense_ = Dense::find(stream_->handle);
+      // Without a cache the context is computed anew in every step, as many rows as it has then,
+      // and a library may add up in another order for another number of rows.
+      if (options.kv_cache) dense_ = Dense::find(stream_->handle);
     }
     weights_.emplace(*model_, device_, options.max_tokens, stream_->handle);
     kv_.emplace(c_, options.n_sequences, options.max_tokens, bf16_, head_stride_);
+    const PlannedShapes planned = planned_shapes(c_, options.max_tokens, bf16_);
+    make_room(planned.prefill, {}, 0, 0, 0);
+    make_room(planned.step, planned.answers, 0, 0, 0);
   }
   ~CudaBackend() override {
     (void)cudaSetDevice(device_);
@@ -106,14 +111,19 @@ class CudaBackend final : public Backend, public LogitSource {
                     : &low_ranks_.get(*request.low_rank, device_, stream_->handle);
     if (request.prefix != nullptr && kv_->load_prefix(*request.prefix, stream_->handle))
       graphs_.clear();
-    make_room();
+    make_room(record_.shape(), answer_shape_, embedding_bytes() / sizeof(float),
+              request.residual_layers.size() * static_cast<size_t>(record_.shape().rows) *
+                  static_cast<size_t>(c_.d_model),
+              record_.header().kept);
 
     record_.write(plan, record_host_.as<unsigned char>());
     if (embedding_rows() > 0)
       std::memcpy(embeddings_host_.as<void>(), request.embeddings.data, embedding_bytes());
     under_way_ = true;
-    if (measure_ || dense_chunk())
-      queue_forward();  // events between the phases, or a library's launches: not as a graph
+    if (measure_ || record_.shape().direct)
+      // Events between the phases; or a chunk of a prompt: as long as none before it, so that a
+      // graph would be made within the prefill of whoever meets its length the second time.
+      queue_forward();
     else
       graphs_.run(key(), graphs_wanted_, stream_->handle, [this] { queue_forward(); });
     wait();
@@ -245,8 +255,8 @@ class CudaBackend final : public Backend, public LogitSource {
   }
   // Every buffer of a forward of this shape. What moves makes all graphs stale; where memory runs
   // out on the way, moved_ tells the next forward.
-  void make_room() {
-    const StepShape& s = record_.shape();
+  void make_room(const StepShape& s, const AnswerShape& answers, size_t embedding_values,
+                 size_t residual_values, int kept) {
     const int rows = rounded_size(s.rows, kLeastRows);
     const auto floats = [&](DeviceBuffer& b, size_t n) {
       if (b.ensure(n * sizeof(float))) moved_ = true;
@@ -260,8 +270,8 @@ class CudaBackend final : public Backend, public LogitSource {
         static_cast<size_t>(rounded_size(static_cast<int>(layout_of(s).bytes), 4096));
     if (record_device_.ensure(record)) moved_ = true;
     if (record_host_.ensure(record)) moved_ = true;
-    host_floats(embeddings_host_, embedding_bytes() / sizeof(float));
-    floats(embeddings_, embedding_bytes() / sizeof(float));
+    host_floats(embeddings_host_, embedding_values);
+    floats(embeddings_, embedding_values);
     floats(x_, n * d);
     if (c_.paired_input) floats(e_, n * d);
     layer_in_ = input_rows(in_, rows, std::max(c_.input_width(), c_.d_model), bf16_);
@@ -269,7 +279,14 @@ class CudaBackend final : public Backend, public LogitSource {
     down_in_ = input_rows(ffn_in_, rows, c_.d_ffn, bf16_);
     const auto widest = static_cast<size_t>(weights_->widest());
     floats(sums_, n * widest);
-    if (dense_chunk()) floats(dense_sums_, n * widest);
+    if (dense_chunk(s)) {
+      floats(dense_sums_, n * widest);
+      const DeviceLayer& l = weights_->layer(0);
+      size_t unpacked = 0;
+      for (const DeviceMatrix* m : {&*l.qkv, &*l.o, &*l.gate_up, &*l.down})
+        unpacked = std::max(unpacked, Dense::unpacked_bytes(m->ref()));
+      if (unpacked_.ensure(unpacked)) moved_ = true;
+    }
     const auto q = static_cast<size_t>(c_.n_heads) * static_cast<size_t>(head_stride_);
     if (q_.ensure(n * q * value_bytes())) moved_ = true;
     if (bf16_) floats(partial_, partial_floats(rows, c_.n_heads, s.slots, head_stride_));
@@ -280,10 +297,10 @@ class CudaBackend final : public Backend, public LogitSource {
     }
     floats(logits_, static_cast<size_t>(s.logits) * vocab);
     host_floats(logits_host_, static_cast<size_t>(s.logits) * vocab);
-    if (s.answers > 0 && answer_buffers_.make_room(answer_shape_)) moved_ = true;
+    if (s.answers > 0 && answer_buffers_.make_room(answers)) moved_ = true;
     floats(hidden_, static_cast<size_t>(s.hidden) * d);
     host_floats(hidden_host_, static_cast<size_t>(s.hidden) * d);
-    host_floats(residual_host_, request_->residual_layers.size() * static_cast<size_t>(s.rows) * d);
+    host_floats(residual_host_, residual_values);
     if (low_rank_ != nullptr) {
       const int rank = low_rank_->rank;
       floats(inner_, n * static_cast<size_t>(rank));
@@ -299,7 +316,6 @@ class CudaBackend final : public Backend, public LogitSource {
     workspace(weights_->layer(0).o->storage(), weights_->widest(), rows);
     workspace(weights_->head().storage(), weights_->head().outputs(), outputs);
     if (low_rank_ != nullptr) workspace(WeightStorage::kBf16, low_rank_->widest, rows);
-    const int kept = record_.header().kept;
     if (!s.direct && kv_->room_for_rows(kept + s.rows, kept > 0, stream_->handle)) moved_ = true;
     if (std::exchange(moved_, false)) graphs_.clear();
   }
@@ -395,7 +411,7 @@ class CudaBackend final : public Backend, public LogitSource {
   }
 
   void product(const DeviceMatrix& m, const InputRows& in, int rows, const Epilogue& e) {
-    if (dense_chunk() && m.storage() != WeightStorage::kF32) {
+    if (dense_chunk(record_.shape()) && m.storage() != WeightStorage::kF32) {
       dense_->multiply(m.ref(), in.data, rows, dense_sums_.as<float>(), unpacked_);
       return finish_sums({m.ref(), in.data, rows, e}, dense_sums_.as<float>(), stream_->handle);
     }
@@ -403,8 +419,8 @@ class CudaBackend final : public Backend, public LogitSource {
   }
   // Chunks of a prompt, where there is work for cuBLAS. Depends on the chunk alone, so every method
   // prefills by the same calls.
-  bool dense_chunk() const {
-    return dense_ != nullptr && record_.shape().direct && record_.shape().rows >= kDenseRows;
+  bool dense_chunk(const StepShape& s) const {
+    return dense_ != nullptr && s.direct && s.rows >= kDenseRows;
   }
   // sums_ = m x, all outputs of the device matrix.
   void product_to_sums(const DeviceMatrix& m, const InputRows& in, const float* bias) {
@@ -564,7 +580,8 @@ class CudaBackend final : public Backend, public LogitSource {
       norm_rows(job, rows, stream_->handle);
       Epilogue e;
       e.y = logits, e.ldy = e.outputs = c_.n_logits();
-      product(weights_->head(), head_rows_, rows, e);
+      cuda::multiply({weights_->head().ref(), head_rows_.data, rows, e}, workspace_,
+                     stream_->handle);
     };
     if (s.answers > 0) {
       head(list(layout.answer_rows), s.answers, answer_buffers_.logits());

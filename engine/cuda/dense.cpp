@@ -85,12 +85,17 @@ Dense::~Dense() {
   // The library stays loaded: it leaves threads and memory of its own behind.
 }
 
+size_t Dense::unpacked_bytes(const MatrixRef& w) {
+  if (w.storage == WeightStorage::kBf16) return 0;
+  return static_cast<size_t>(w.tiles) * kTile * static_cast<size_t>(w.blocks) * kBlock * 2;
+}
+
 void Dense::multiply(const MatrixRef& w, const void* x, int rows, float* sums,
                      DeviceBuffer& unpacked) {
   const int outputs = w.tiles * kTile, width = w.blocks * kBlock;
   const void* weights = w.codes;
   if (w.storage != WeightStorage::kBf16) {
-    unpacked.ensure(static_cast<size_t>(outputs) * static_cast<size_t>(width) * 2);
+    unpacked.ensure(unpacked_bytes(w));
     unpack(w, unpacked.as<uint16_t>(), stream_);
     weights = unpacked.as<void>();
   }

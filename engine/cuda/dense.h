@@ -4,7 +4,8 @@
 // EVALRUN_CUDA_CUBLAS=0 leaves it out.
 //
 // Its sums have an order of their own. Every method prefills the same chunks by the same calls, so
-// all methods still start from the same keys and values, bit for bit.
+// all methods still start from the same keys and values, bit for bit. (Not so without a KV cache,
+// where the context is computed anew in every step: there it is left out.)
 #pragma once
 #include <cuda_runtime.h>
 
@@ -25,6 +26,7 @@ class Dense {
   // sums [rows][outputs of w] = x W^T, float32, of bfloat16 rows [rows][padded inputs]. Weights
   // that are not bfloat16 are unpacked to `unpacked` first, [outputs][padded inputs], rounded.
   void multiply(const MatrixRef& w, const void* x, int rows, float* sums, DeviceBuffer& unpacked);
+  static size_t unpacked_bytes(const MatrixRef& w);
 
  private:
   explicit Dense(cudaStream_t stream);

@@ -35,6 +35,10 @@ cudaGraphExec_t GraphCache::end_capture(cudaStream_t stream) {
   cudaGraphExec_t ready = nullptr;
   const cudaError_t e = cudaGraphInstantiate(&ready, graph, 0);
   (void)cudaGraphDestroy(graph);
+  if (e == cudaErrorMemoryAllocation) {
+    (void)cudaGetLastError();  // no sticky one
+    return nullptr;
+  }
   EVALRUN_CUDA(e);
   return ready;
 }

@@ -36,6 +36,10 @@ class GraphCache {
         throw;
       }
       entry.graph = end_capture(stream);
+      if (entry.graph == nullptr) {  // no memory for it: the others give theirs back
+        clear();
+        return queue();
+      }
     }
     launch_graph(entry.graph, stream);
   }
@@ -51,7 +55,7 @@ class GraphCache {
   Entry& use(const Key& key);
   static void begin_capture(cudaStream_t stream);
   static void abandon_capture(cudaStream_t stream);
-  static cudaGraphExec_t end_capture(cudaStream_t stream);
+  static cudaGraphExec_t end_capture(cudaStream_t stream);  // null when memory ran out
   static void launch_graph(cudaGraphExec_t graph, cudaStream_t stream);
 
   std::map<Key, Entry> entries_;

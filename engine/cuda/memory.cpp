@@ -18,7 +18,13 @@ void DeviceKind::release(void* p) { (void)cudaFree(p); }
 
 void* PinnedKind::allocate(size_t bytes) {
   void* p = nullptr;
-  EVALRUN_CUDA(cudaMallocHost(&p, bytes));
+  const cudaError_t e = cudaMallocHost(&p, bytes);
+  if (e == cudaErrorMemoryAllocation)
+    throw base::Error(base::ExitCode::kData,
+                      fmt::format("no {:.1f} MiB of page-locked memory for copies to the GPU",
+                                  static_cast<double>(bytes) / 0x1p20),
+                      "free memory of the host, or raise its limit (ulimit -l, the container's)");
+  EVALRUN_CUDA(e);
   return p;
 }
 void PinnedKind::release(void* p) { (void)cudaFreeHost(p); }

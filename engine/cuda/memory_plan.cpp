@@ -21,20 +21,36 @@ size_t floats(int rows, int width) {
   return static_cast<size_t>(rows) * static_cast<size_t>(width) * sizeof(float);
 }
 
-// Record of a prefill chunk or a step behind a full context. A tile of queries shares the chunks in
-// the cache; rows of a step have two more each of their own.
-size_t record_bytes(StepShape s, int chunks, const ModelConfig& c, bool items) {
-  if (items) {
-    const int group = c.n_heads / c.n_kv_heads, together = std::max(1, kQueries / group);
-    const int tiles = (together * group + kQueries - 1) / kQueries;
-    const int shared = (s.rows + together - 1) / together * chunks;
-    s.items = rounded_size((shared + (s.direct ? 0 : 2 * s.rows)) * tiles, 32);
-    s.items_windowed = c.sliding_window > 0 ? s.items : 0;
-  }
+// Attention's work list behind a full context. A tile of queries shares the chunks in the cache;
+// rows of a step have two more each of their own.
+void set_items(StepShape& s, int chunks, const ModelConfig& c) {
+  const int group = c.n_heads / c.n_kv_heads, together = std::max(1, kQueries / group);
+  const int tiles = (together * group + kQueries - 1) / kQueries;
+  const int shared = (s.rows + together - 1) / together * chunks;
+  s.items = rounded_size((shared + (s.direct ? 0 : 2 * s.rows)) * tiles, 32);
+  s.items_windowed = c.sliding_window > 0 ? s.items : 0;
+}
+size_t record_bytes(const StepShape& s) {
   return static_cast<size_t>(rounded_size(static_cast<int>(layout_of(s).bytes), 4096));
 }
 
 }  // namespace
+
+PlannedShapes planned_shapes(const ModelConfig& c, int max_tokens, bool bf16) {
+  PlannedShapes p;
+  const int chunks = (max_tokens + kChunk - 1) / kChunk;
+  p.prefill.rows = std::min(kPrefillChunk, max_tokens);
+  p.prefill.direct = true;
+  p.step.rows = p.step.logits = p.step.hidden = p.step.answers = kRows, p.step.draws = true;
+  p.step.visible = rounded_size(kRows * (kRows + 1) / 2, 64);
+  for (StepShape* s : {&p.prefill, &p.step}) {
+    s->slots = rounded_size(chunks, 8);
+    if (bf16) set_items(*s, chunks, c);
+  }
+  p.answers.rows = kRows, p.answers.n_logits = c.n_logits();
+  p.answers.n_best = std::min(kMostBest, c.n_logits());
+  return p;
+}
 
 MemoryPlan plan_memory(const Model& model, const SessionOptions& o, int head_stride,
                        size_t missing_weights) {
@@ -45,8 +61,8 @@ MemoryPlan plan_memory(const Model& model, const SessionOptions& o, int head_str
   plan.weights = missing_weights + floats(o.max_tokens, c.head_dim);  // with rotary tables
   plan.caches = KvMemory::bytes_for(c, o.n_sequences, o.max_tokens, bf16, head_stride);
 
-  const int chunk = std::min(kPrefillChunk, o.max_tokens);
-  const int rows = rounded_size(std::max(chunk, kRows), 16);
+  const PlannedShapes shapes = planned_shapes(c, o.max_tokens, bf16);
+  const int rows = rounded_size(std::max(shapes.prefill.rows, shapes.step.rows), 16);
   const auto inputs = [&](int n, int width) {
     return bf16 ? floats(n, padded_to(width, kBlock)) / 2 : floats(n, width);
   };
@@ -55,12 +71,7 @@ MemoryPlan plan_memory(const Model& model, const SessionOptions& o, int head_str
   const int vocab = c.n_logits();
 
   size_t& b = plan.buffers;
-  const int chunks = (o.max_tokens + kChunk - 1) / kChunk;
-  StepShape prefill, step;
-  prefill.rows = rows, prefill.direct = true;
-  step.rows = step.logits = step.hidden = step.answers = kRows, step.draws = true;
-  step.visible = rounded_size(kRows * (kRows + 1) / 2, 64);
-  b += std::max(record_bytes(prefill, chunks, c, bf16), record_bytes(step, chunks, c, bf16));
+  b += std::max(record_bytes(shapes.prefill), record_bytes(shapes.step));
   b += floats(rows, c.d_model) * (c.paired_input ? 2 : 1);
   b += inputs(rows, std::max(c.input_width(), c.d_model)) + inputs(rows, c.q_dim()) +
        inputs(rows, c.d_ffn);
@@ -72,14 +83,12 @@ MemoryPlan plan_memory(const Model& model, const SessionOptions& o, int head_str
   };
   b += std::max(quarters(storage, widest, rows), quarters(model.head().storage(), vocab, kRows));
   b += 2 * floats(kRows, vocab) + inputs(kRows, c.d_model) + floats(kRows, c.d_model);
-  AnswerShape answers;
-  answers.rows = kRows, answers.n_logits = vocab, answers.n_best = std::min(kMostBest, vocab);
-  b += (answer_workspace(answers) + static_cast<size_t>(kRows * answers.stride())) *
+  b += (answer_workspace(shapes.answers) + static_cast<size_t>(kRows * shapes.answers.stride())) *
        sizeof(uint64_t);
   // Keys and values of the step's rows.
   b += 2 * static_cast<size_t>(c.n_layers) * inputs(kRows, c.n_kv_heads * head_stride);
   if (!bf16) return plan;
-  b += partial_floats(rows, c.n_heads, rounded_size(chunks, 8), head_stride) * sizeof(float);
+  b += partial_floats(rows, c.n_heads, shapes.step.slots, head_stride) * sizeof(float);
   // Prefill by cuBLAS: its sums, weights unpacked to bfloat16.
   b += Dense::kWorkspaceBytes + floats(rows, widest);
   if (storage != WeightStorage::kBf16) {

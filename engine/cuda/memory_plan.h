@@ -1,17 +1,28 @@
 // What a session will take of a GPU's memory, before any of it is allocated. Tested against what
-// sessions take (CudaBackend.TheMemoryPlanIsEnough).
+// sessions take (CudaBackend.TheMemoryPlanIsWhatIsTaken).
 #pragma once
 #include <cstddef>
 
+#include "engine/cuda/answers.h"
+#include "engine/cuda/step_record.h"
 #include "engine/session.h"
 
 namespace evalrun::engine::cuda {
 
+// The largest shapes that are planned for: a prefill chunk behind a full context, and a step of 64
+// rows with all logits and as many answers. A session makes room for both when it is created, so
+// that what others find free is free, and nothing is allocated in a timed step up to this size.
+struct PlannedShapes {
+  StepShape prefill, step;
+  AnswerShape answers;  // of the step
+};
+PlannedShapes planned_shapes(const ModelConfig& config, int max_tokens, bool bf16);
+
 struct MemoryPlan {
   size_t weights = 0;  // not on the device yet, and the largest of them as it is uploaded
   size_t caches = 0;
-  // Of a prefill chunk behind a full context, or a step of 64 rows with all logits and as many
-  // answers, whichever takes more of each. Larger steps and low-rank updates come on top.
+  // Of the planned shapes, whichever takes more of each. Larger steps, low-rank updates and kept
+  // laws come on top.
   size_t buffers = 0;
   // Allocations are rounded up to 2 MiB; code is loaded at its first launch, graphs take some.
   size_t driver = size_t{64} << 20;

@@ -30,13 +30,16 @@ class StopAtFault final : public ::testing::EmptyTestEventListener {
 int main(int argc, char** argv) {
   ::testing::InitGoogleMock(&argc, argv);
   const evalrun::engine::cuda::DeviceList& list = evalrun::engine::cuda::list_devices();
-  if (list.devices.empty()) {
-    std::printf("SKIPPED: %s\n", evalrun::engine::gpu_obstacle(list).why.c_str());
+  if (const std::string why = evalrun::engine::gpu_obstacle(list).why; !why.empty()) {
+    std::printf("SKIPPED: %s\n", why.c_str());
     return 0;
   }
   std::printf("GPU: %s, compute capability %d.%d\n", list.devices[0].name.c_str(),
               list.devices[0].compute_major, list.devices[0].compute_minor);
+  // Tests leave it out unless they are about it (backend_test.cpp).
+  setenv("EVALRUN_CUDA_CUBLAS", "1", 1);
   std::printf("cuBLAS: %s\n", evalrun::engine::cuda::Dense::find(nullptr) ? "found" : "not found");
+  setenv("EVALRUN_CUDA_CUBLAS", "0", 1);
   ::testing::UnitTest::GetInstance()->listeners().Append(new StopAtFault);
   return RUN_ALL_TESTS();
 }
