@@ -36,7 +36,9 @@ std::map<std::string, std::string> gpu_environment(const std::string& device) {
   if (!engine::is_gpu(device)) return {};
   const engine::cuda::DeviceList& list = engine::cuda::list_devices();
   const engine::cuda::Device& gpu = engine::find_gpu(device, list);
-  return describe_gpu(gpu, list, Nvml::of_this_machine().facts(gpu.pci_bus_id));
+  auto e = describe_gpu(gpu, list, Nvml::of_this_machine().facts(gpu.pci_bus_id));
+  e["cublas"] = engine::cuda::cublas_version();  // "none": prefill has other bits, and is slower
+  return e;
 }
 
 std::optional<GpuSample> sample_gpu(const std::string& device) {

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "engine/base/error.h"
+#include "engine/cuda/devices.h"
 #include "engine/cuda/pack.h"
 
 namespace evalrun::engine::cuda {
@@ -32,6 +33,7 @@ void check_status(int status, const char* call) {
 
 struct Dense::Library {
   void* library = nullptr;
+  int (*property)(int, int*) = nullptr;
   int (*create)(void**) = nullptr;
   int (*destroy)(void*) = nullptr;
   int (*set_stream)(void*, cudaStream_t) = nullptr;
@@ -41,9 +43,9 @@ struct Dense::Library {
 
   bool load() {
 #ifdef EVALRUN_CUDA_EMULATED
-    create = emulator::cublas_create, destroy = emulator::cublas_destroy,
-    set_stream = emulator::cublas_set_stream, set_workspace = emulator::cublas_set_workspace,
-    gemm = emulator::cublas_gemm;
+    property = emulator::cublas_property, create = emulator::cublas_create,
+    destroy = emulator::cublas_destroy, set_stream = emulator::cublas_set_stream,
+    set_workspace = emulator::cublas_set_workspace, gemm = emulator::cublas_gemm;
     return true;
 #else
     // That of this build's toolkit first: the other one may want a newer driver.
@@ -56,18 +58,39 @@ struct Dense::Library {
       function = reinterpret_cast<std::decay_t<decltype(function)> >(dlsym(library, name));
       return function != nullptr;
     };
-    return get(create, "cublasCreate_v2") && get(destroy, "cublasDestroy_v2") &&
-           get(set_stream, "cublasSetStream_v2") && get(set_workspace, "cublasSetWorkspace_v2") &&
-           get(gemm, "cublasGemmEx");
+    return get(property, "cublasGetProperty") && get(create, "cublasCreate_v2") &&
+           get(destroy, "cublasDestroy_v2") && get(set_stream, "cublasSetStream_v2") &&
+           get(set_workspace, "cublasSetWorkspace_v2") && get(gemm, "cublasGemmEx");
 #endif
   }
 };
 
 Dense::Dense(cudaStream_t stream) : stream_(stream), library_(std::make_unique<Library>()) {}
 
-std::unique_ptr<Dense> Dense::find(cudaStream_t stream) {
+namespace {
+
+bool is_wanted() {
   const char* wanted = std::getenv("EVALRUN_CUDA_CUBLAS");
-  if (wanted != nullptr && std::string_view(wanted) == "0") return nullptr;
+  return wanted == nullptr || std::string_view(wanted) != "0";
+}
+
+}  // namespace
+
+std::string Dense::version() {
+  Library library;
+  if (!is_wanted() || !library.load()) return "none";
+  std::string text;
+  for (const int part : {0, 1, 2}) {  // MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL
+    int number = 0;
+    if (library.property(part, &number) != 0) return "unknown";
+    text += (part == 0 ? "" : ".") + std::to_string(number);
+  }
+  return text;
+}
+std::string cublas_version() { return Dense::version(); }
+
+std::unique_ptr<Dense> Dense::find(cudaStream_t stream) {
+  if (!is_wanted()) return nullptr;
   std::unique_ptr<Dense> dense(new Dense(stream));
   if (!dense->library_->load()) return nullptr;
   // One that does not start here (its own libraries missing, no memory for it) is none.

@@ -22,6 +22,7 @@ class Dense {
   static constexpr size_t kWorkspaceBytes = size_t{32} << 20;  // what Hopper's kernels want
   // nullptr when there is none, or it is not wanted.
   static std::unique_ptr<Dense> find(cudaStream_t stream);
+  static std::string version();  // "13.1.0", "none"
   ~Dense();
   // sums [rows][outputs of w] = x W^T, float32, of bfloat16 rows [rows][padded inputs]. Weights
   // that are not bfloat16 are unpacked to `unpacked` first, [outputs][padded inputs], rounded.

@@ -13,6 +13,8 @@ const DeviceList& list_devices() {
   return none;
 }
 
+std::string cublas_version() { return "none"; }
+
 }  // namespace cuda
 
 // Behind resolve_engine(), which refuses the device, nobody gets here.

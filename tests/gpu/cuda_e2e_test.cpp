@@ -74,6 +74,7 @@ TEST(OnCuda, MethodsDecodeWhatPlainDecodingDoes) {
     }
     const std::string db = folder.file("r.db");
     EXPECT_EQ(query_value(db, "SELECT count(*) FROM v_accounting"), "0");
+    EXPECT_EQ(query_value(db, "SELECT value FROM environment WHERE name = 'cublas'"), "13.0.0");
     EXPECT_EQ(check_integrity(db), "ok");
   }
 }

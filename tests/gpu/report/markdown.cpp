@@ -77,6 +77,12 @@ void shape(std::string& out, const Json& s, const Json& peak) {
     for (const auto& [how, ms] : s.at("decoding").items())
       line(out, "| {} | {} |", how, with_interval(ms));
   }
+  if (s.contains("verification")) {
+    line(out, "\n### Verification by what is asked of it, forward alone\n");
+    line(out, "| step | wall ms (95 %) |\n|---|---|");
+    for (const auto& [what, ms] : s.at("verification").items())
+      line(out, "| {} | {} |", what, with_interval(ms));
+  }
   if (s.contains("all_logits")) {
     line(out,
          "\n### Rows of a tree, context {}, logits of all (more than two rows' stay on the device "

@@ -104,6 +104,69 @@ Json decode(Session& s, const Workload& w, const SamplingParams* sampling) {
   return json_of(summarise(std::move(ms)));
 }
 
+// Verification of a chain of five drafts, by what it brings across the bus: greedy tokens, draws
+// for all rows, trials of drafts that were drawn, with sampling from the model as its own drafter.
+// And what drawing a draft and keeping its law adds to a row.
+Json verification(Session& s, const Workload& w) {
+  constexpr int kDrafts = 5;
+  const SamplingParams sampling{.temperature = 1};
+  const auto laws = s.make_laws(kDrafts, s.model().config().n_logits(), {});
+  base::Rng rng(4);
+  std::vector<Row> rows(kDrafts + 1);
+  for (int i = 0; i <= kDrafts; ++i)
+    rows[static_cast<size_t>(i)] = {.token = 7 + i, .parent = i - 1, .logits = false};
+  std::vector<int32_t> children;
+  std::vector<double> drawing, plain;
+  for (int i = 0; i < w.repeats + 8; ++i) {
+    Row row{.token = i, .logits = false, .chance = rng.uniform()};
+    const LawDraw draw{0, i % kDrafts, {&row.chance, 1}};
+    ForwardRequest request{.rows = {&row, 1}};
+    request.sampling = &sampling;
+    double start = now_s();
+    (void)s.forward(request);
+    if (i >= 8) plain.push_back((now_s() - start) * 1e3);
+    request.laws = laws.get(), request.law_draws = {&draw, 1};
+    start = now_s();
+    const int32_t token = s.forward(request).drawn[0];
+    if (i >= 8) drawing.push_back((now_s() - start) * 1e3);
+    children.push_back(token);
+  }
+  children = {children.end() - kDrafts, children.end()};
+  const int last = w.repeats + 8 - kDrafts;  // whose draft is children[0]
+  std::vector<Trial> trials;
+  for (int i = 0; i < kDrafts; ++i)
+    trials.push_back({i, (last + i) % kDrafts, {&children[static_cast<size_t>(i)], 1}});
+  Json result;
+  const auto time = [&](const char* name, auto ask) {
+    std::vector<double> ms;
+    for (int i = 0; i < w.repeats + 8; ++i) {
+      ForwardRequest request;
+      for (Row& row : rows) row.top = false, row.chance = -1;
+      ask(request);
+      request.rows = rows;
+      const double start = now_s();
+      (void)s.forward(request);
+      if (i >= 8) ms.push_back((now_s() - start) * 1e3);
+    }
+    result[name] = json_of(summarise(std::move(ms)));
+  };
+  const auto give_chances = [&](ForwardRequest& request) {
+    for (Row& row : rows) row.chance = rng.uniform();
+    request.sampling = &sampling;
+  };
+  time("6 rows, greedy", [&](ForwardRequest&) {
+    for (Row& row : rows) row.top = true;
+  });
+  time("6 rows, drawn", give_chances);
+  time("6 rows, 5 drafts tried", [&](ForwardRequest& request) {
+    give_chances(request);
+    request.laws = laws.get(), request.trials = trials;
+  });
+  result["1 row, drawn"] = json_of(summarise(std::move(plain)));
+  result["1 row, drawn as a draft"] = json_of(summarise(std::move(drawing)));
+  return result;
+}
+
 void measure_prefill(Session& s, const Workload& w, const Copies& copies, Json& result) {
   const auto tokens = random_tokens(w.prefill, s.model().config().vocab_size, 9);
   std::vector<double> ms;
@@ -203,6 +266,8 @@ void measure_steps(const std::shared_ptr<const Model>& model, const Workload& w,
   result["decoding"] = {{"greedy", decode(*s, w, nullptr)},
                         {"temperature 1", decode(*s, w, &plain)},
                         {"temperature 0.8, top-p 0.95", decode(*s, w, &nucleus)}};
+  deadline.check();
+  result["verification"] = verification(*s, w);
   for (const bool all_logits : {true, false})
     for (const int n : w.rows) {
       deadline.check();

@@ -165,6 +165,7 @@ void wait_copies(int but_last_groups);
 
 void queue_work(cudaStream_t stream, std::function<void()> work);
 // Stand for cuBLAS (engine/cuda/dense.cpp), with its column-major matrices.
+int cublas_property(int which, int* value);
 int cublas_create(void** handle);
 int cublas_destroy(void* handle);
 int cublas_set_stream(void* handle, cudaStream_t stream);
