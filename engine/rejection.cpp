@@ -41,7 +41,7 @@ void draw_without_replacement(const MassLaw& law, std::span<const double> chance
 }
 
 HostLaws::HostLaws(int slots, int vocab, std::span<const int32_t> ids)
-    : LawStore(slots, vocab, ids),
+    : LawStore("cpu", slots, vocab, ids),
       ids_(ids.begin(), ids.end()),
       mass_(static_cast<size_t>(slots) * static_cast<size_t>(vocab)),
       total_(static_cast<size_t>(slots)) {}

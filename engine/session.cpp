@@ -226,8 +226,9 @@ class SessionImpl final : public Session {
 
   std::span<const int32_t> draw(const WeightMatrix& w, MatrixView x,
                                 const LawDraws& draws) override {
-    EVALRUN_CHECK(x.cols == w.in() && x.rows >= 1 && draws.sampling != nullptr,
-                  "draws from products with rows of {} values, not {}", w.in(), x.cols);
+    EVALRUN_CHECK(
+        x.cols == w.in() && x.rows >= 1 && draws.sampling != nullptr && !draws.sampling->greedy(),
+        "draws from products with rows of {} values, not {}", w.in(), x.cols);
     check_draws(draws.rows, draws.laws, w.out(), x.rows);
     if (!backend_->answers()) return host_scores_.draw(multiply(w, x), draws);
     const Span span("multiply");
@@ -389,9 +390,12 @@ class SessionImpl final : public Session {
                   "a law of {} outputs among laws of {}", outputs,
                   laws->n_ids() == 0 ? laws->vocab() : laws->n_ids());
     int last = -1;
+    std::vector<bool> taken(static_cast<size_t>(laws->slots()));
     for (const LawDraw& d : draws) {
       EVALRUN_CHECK(d.row > last && d.row < rows, "row {} behind row {} of {}", d.row, last, rows);
       EVALRUN_CHECK(d.slot >= 0 && d.slot < laws->slots(), "law {} of {}", d.slot, laws->slots());
+      EVALRUN_CHECK(!taken[static_cast<size_t>(d.slot)], "law {} is kept twice", d.slot);
+      taken[static_cast<size_t>(d.slot)] = true;
       EVALRUN_CHECK(!d.chances.empty() && d.chances.size() <= static_cast<size_t>(kMostBest),
                     "{} draws of a row", d.chances.size());
       for (const double chance : d.chances)
@@ -408,7 +412,11 @@ class SessionImpl final : public Session {
                     "row {} draws by another chance, or has logits", d.row);
     }
     int last = -1;
+    size_t draws = 0;
     for (const Trial& t : request.trials) {
+      while (draws < request.law_draws.size() && request.law_draws[draws].row < t.row) ++draws;
+      EVALRUN_CHECK(draws == request.law_draws.size() || request.law_draws[draws].row != t.row,
+                    "row {} draws and is tried", t.row);
       EVALRUN_CHECK(request.laws != nullptr, "no laws to try by");
       EVALRUN_CHECK(t.row > last && t.row < rows, "row {} behind row {} of {}", t.row, last, rows);
       EVALRUN_CHECK(t.slot >= 0 && t.slot < request.laws->slots(), "law {} of {}", t.slot,

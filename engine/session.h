@@ -18,6 +18,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/model/low_rank.h"
@@ -110,12 +111,17 @@ class LawStore {
   int vocab() const { return vocab_; }  // target ids 0..vocab-1
   // Of the drafter's outputs, how many a row that is kept must have; 0 = they are the target's ids.
   int n_ids() const { return n_ids_; }
+  const std::string& device() const { return device_; }  // as in SessionOptions
 
  protected:
-  LawStore(int slots, int vocab, std::span<const int32_t> ids)
-      : slots_(slots), vocab_(vocab), n_ids_(static_cast<int>(ids.size())) {}
+  LawStore(std::string device, int slots, int vocab, std::span<const int32_t> ids)
+      : device_(std::move(device)),
+        slots_(slots),
+        vocab_(vocab),
+        n_ids_(static_cast<int>(ids.size())) {}
 
  private:
+  const std::string device_;
   const int slots_, vocab_, n_ids_;
 };
 

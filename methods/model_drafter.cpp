@@ -27,7 +27,7 @@ void ModelDrafter::start(const GenerationContext& context) {
   length_.start();
   drafted_ = 0;
   keeps_ = can_keep_laws(context);
-  if (keeps_ && laws_ == nullptr)
+  if (keeps_ && (laws_ == nullptr || laws_->device() != context.target->options().device))
     laws_ = session_->make_laws(static_cast<int>(q_.size()), options_.draft_vocab, options_.ids);
   if (draws() && !keeps_)
     for (std::vector<double>& row : q_) row.reserve(static_cast<size_t>(options_.draft_vocab));

@@ -35,8 +35,11 @@ void SpeculativeMethod::start(const GenerationContext& context) {
   path_.reserve(engine::kMaxRows);
   chances_.reserve(engine::kMaxRows);
   verifier_->reserve(engine::kMaxRows);
-  trials_.reserve(engine::kMaxRows);
-  children_.reserve(engine::kMaxRows);
+  if (context_.may_keep_laws) {
+    trials_.reserve(engine::kMaxRows);
+    for (std::vector<int32_t>* list : {&children_, &first_child_, &law_})
+      list->reserve(engine::kMaxRows + 1);
+  }
   drafter_->start(context_);
 }
 
@@ -57,20 +60,31 @@ bool SpeculativeMethod::target_draws() const {
   return true;
 }
 
+// In order of nodes; children_ by their parents, those of one in order.
 void SpeculativeMethod::add_trials(engine::ForwardRequest& request) {
-  trials_.clear(), children_.clear();
-  for (int node = 0; node < tree_.size(); ++node) {
-    const size_t begin = children_.size();
-    int law = -1;
-    for (int i = node + 1; i < tree_.size(); ++i) {
-      if (tree_.parent[static_cast<size_t>(i)] != node) continue;
-      EVALRUN_CHECK(children_.size() == begin || drafter_->law_of(i) == law,
-                    "node {}: children from several laws", node);
-      law = drafter_->law_of(i);
-      if (law >= 0) children_.push_back(tree_.token[static_cast<size_t>(i)]);
-    }
-    const size_t n = children_.size() - begin;  // children_ has room for all: it does not move
-    if (n > 0) trials_.push_back({node, law, std::span<const int32_t>(children_).last(n)});
+  const auto n = static_cast<size_t>(tree_.size());
+  first_child_.assign(n + 1, 0);
+  for (size_t i = 1; i < n; ++i) ++first_child_[static_cast<size_t>(tree_.parent[i]) + 1];
+  for (size_t i = 0; i < n; ++i) first_child_[i + 1] += first_child_[i];
+  children_.resize(n - 1);
+  law_.assign(n, kNoChild);
+  for (size_t i = 1; i < n; ++i) {
+    const auto parent = static_cast<size_t>(tree_.parent[i]);
+    const int law = drafter_->law_of(static_cast<int>(i));
+    EVALRUN_CHECK(law_[parent] == kNoChild || law_[parent] == law,
+                  "node {}: children from several laws", parent);
+    law_[parent] = law;
+    children_[static_cast<size_t>(first_child_[parent]++)] = tree_.token[i];
+  }
+  trials_.clear();
+  int begin = 0;  // first_child_ has moved on to the ends
+  for (size_t node = 0; node < n; ++node) {
+    const int end = first_child_[node];
+    if (law_[node] >= 0)
+      trials_.push_back({static_cast<int32_t>(node), law_[node],
+                         std::span<const int32_t>(children_).subspan(
+                             static_cast<size_t>(begin), static_cast<size_t>(end - begin))});
+    begin = end;
   }
   request.laws = drafter_->laws();
   request.trials = trials_;

@@ -68,9 +68,11 @@ class SpeculativeMethod final : public DecodingMethod {
   bool ahead_ = false;           // target_draws()
   std::vector<double> chances_;  // [level] of its draws
   std::vector<engine::Trial> trials_;
-  std::vector<int32_t> children_;  // of the trials
-  std::vector<int> path_;          // accepted nodes with the root in front
-  std::vector<int32_t> sequence_;  // prompt and everything emitted, the root last
+  static constexpr int32_t kNoChild = -2;
+  std::vector<int32_t> children_;           // tokens, by parent
+  std::vector<int32_t> first_child_, law_;  // [node], of its children
+  std::vector<int> path_;                   // accepted nodes with the root in front
+  std::vector<int32_t> sequence_;           // prompt and everything emitted, the root last
   int64_t step_ = 0;
 };
 

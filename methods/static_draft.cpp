@@ -16,7 +16,8 @@ void RankedChoices::start(const GenerationContext& context, bool draws, int list
   ids_ = &ids;
   lists_.resize(static_cast<size_t>(lists));
   keeps_ = draws_ && context.may_keep_laws && width <= engine::kMostBest;
-  if (keeps_ && (laws_ == nullptr || laws_->slots() < looks))
+  if (keeps_ && (laws_ == nullptr || laws_->slots() < looks ||
+                 laws_->device() != context.target->options().device))
     laws_ = context.target->make_laws(looks, vocab_size, ids);
   for (List& list : lists_) {
     list.tokens.reserve(static_cast<size_t>(width));

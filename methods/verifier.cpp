@@ -185,7 +185,11 @@ Verifier::Result Verifier::verify(const TokenTree& tree, const TargetView& targe
         match(tree, token);
       } else {
         next_.clear();
-        if (child >= 0) next_.push_back(nth_child(tree, node, child));
+        if (child >= 0) {
+          next_.push_back(nth_child(tree, node, child));
+          EVALRUN_CHECK(tree.token[static_cast<size_t>(next_[0])] == token,
+                        "node {}: child {} passed with another token", node, child);
+        }
       }
     } else {
       bool drawn = false;  // whether any child comes from a known distribution

@@ -26,8 +26,9 @@ using LogitsOf = FunctionRef<std::span<const float>(int node)>;
 using TokenOf = FunctionRef<int32_t(int node)>;
 
 // What the target says after each node; asked only for visited nodes. Rules G and X need one token
-// a node, all other rules need logits: a forward that computed tokens alone spares the logits of a
-// whole vocabulary per row. Borrows what it is made from.
+// a node, and so do S and M where the children were tried with the forward; all others need logits:
+// a forward that computed tokens alone spares the logits of a whole vocabulary per row. Borrows
+// what it is made from.
 class TargetView {
  public:
   static TargetView with_logits(LogitsOf logits) { return {logits, std::nullopt, std::nullopt}; }
@@ -135,7 +136,7 @@ class Verifier {
   // the longest.
   // The tree must have been fixed before any of the randomness used here. Stops behind an accepted
   // token only by the loop's stop rule, not here.
-  // `target` must offer logits unless sampling is greedy, or has drawn and no draft was. A token
+  // `target` must offer logits unless sampling is greedy, or it has drawn and tried. A token
   // accepted behind `max_accepted` others becomes the bonus and ends the walk: as lossless, one
   // token shorter.
   Result verify(const TokenTree& tree, const TargetView& target, QOf q_of, Chance& chance,

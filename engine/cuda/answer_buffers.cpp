@@ -63,7 +63,10 @@ int32_t AnswerBuffers::drawn(const AnswerShape& s, int row) const {
 }
 
 int AnswerBuffers::passed(const AnswerShape& s, int row) const {
-  return static_cast<int>(row_of(s, row)[s.n_best + 2]);
+  const auto child = static_cast<int>(row_of(s, row)[s.n_best + 2]);
+  EVALRUN_CHECK(child != kChildWithoutMass, "row {}: a child without mass in the law it came from",
+                row);
+  return child;
 }
 
 uint64_t AnswerBuffers::drawn_mass(const AnswerShape& s, int row) const {

@@ -41,7 +41,7 @@ EVALRUN_DEVICE inline Parts parts_of(const AnswerShape& s) {
   p.masses = p.refound + rows * static_cast<size_t>(groups_of(found) * s.n_best);
   p.borders = p.masses + rows * static_cast<size_t>(mass_groups_of(s.n_logits));
   p.laws = p.borders + rows;
-  p.end = p.laws + (s.tasks ? rows * static_cast<size_t>(s.n_logits) : 0);
+  p.end = p.laws + static_cast<size_t>(s.trials) * static_cast<size_t>(s.n_logits);
   return p;
 }
 
@@ -137,7 +137,7 @@ __device__ __forceinline__ uint64_t* law_of(const AnswerShape& s, const AnswerTa
                                             const LawMemory& kept, uint64_t* laws) {
   if (task.kind == AnswerTask::kDraws)
     return kept.mass + static_cast<size_t>(task.law) * static_cast<size_t>(kept.vocab);
-  return laws + static_cast<size_t>(blockIdx.y) * static_cast<size_t>(s.n_logits);
+  return laws + static_cast<size_t>(task.place) * static_cast<size_t>(s.n_logits);
 }
 
 // Masses of groups of 4,096 tokens, and of every one of them where the row has a task. Rows without
@@ -312,8 +312,7 @@ __global__ void __launch_bounds__(kBorderThreads)
   if (threadIdx.x == 0) borders[row] = border;
 }
 
-// ---- Tasks
-// ---------------------------------------------------------------------------------------
+// ---- Tasks ----
 
 // Sums of groups of 512 masses by mass(token). A whole block; there is a barrier at the end.
 template <typename Mass>
@@ -413,6 +412,10 @@ __device__ __forceinline__ void try_children(const AnswerTask& task, int n, uint
     const auto mass = [&](int token) {
       return token < in.laws.vocab && !holds(children, before, token) ? draft[token] : 0;
     };
+    if (mass(child) == 0) {
+      if (thread == 0) out[0] = 0, out[1] = static_cast<uint64_t>(int64_t{kChildWithoutMass});
+      return;
+    }
     const double norm = 1.0 / static_cast<double>(total),
                  draft_norm = 1.0 / static_cast<double>(draft_total);
     if (passes(static_cast<double>(law[child]) * norm,
@@ -420,8 +423,9 @@ __device__ __forceinline__ void try_children(const AnswerTask& task, int n, uint
       if (thread == 0) out[0] = static_cast<uint64_t>(child), out[1] = static_cast<uint64_t>(c);
       return;
     }
-    const auto residual = [&](int token) {
-      return residual_mass(law[token], norm, mass(token), draft_norm);
+    const auto residual = [&](int token) {  // of nothing nothing is left: most, before long
+      const uint64_t own = law[token];
+      return own == 0 ? 0 : residual_mass(own, norm, mass(token), draft_norm);
     };
     add_groups(n, sums, residual);
     const uint64_t left = sum_of_groups(groups, sums);

@@ -19,6 +19,7 @@ struct AnswerShape {
   int top_k = 0;  // 0: off
   double top_p = 1;
   bool tasks = false;  // some rows have one
+  int trials = 0;      // room for so many
   int more_draws = 0;  // behind the first, the most of any task
   bool operator==(const AnswerShape&) const = default;
   // Words of a row of the result: the best as order_of() has them, the mass, the drawn token; with
@@ -35,7 +36,10 @@ struct AnswerTask {
     kTrialRepeating,  // the same, each drawn from the whole law
   };
   int32_t kind = kNone, law = 0, first = 0, count = 0;
+  int32_t place = 0;   // of a trial, among the shape's
+  int32_t unused = 0;  // to a multiple of 8 bytes
 };
+constexpr int kChildWithoutMass = -2;  // in place of the child that passed: it was not drawn there
 
 // Where kept laws lie: the masses of every slot by target id.
 struct LawMemory {

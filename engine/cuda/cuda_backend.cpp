@@ -1,5 +1,5 @@
-// The CUDA device: a forward as one queue of kernels, replayed as a graph from the second of a kind
-// on, with one wait at its end.
+// The CUDA device: a forward as one queue of kernels, with one wait at its end; steps are replayed
+// as a graph from the second of a kind on.
 //
 //   record, embeddings -> device | embed | per layer: norm, q k v, rotate (keys and values
 //   written), attention, o (+= residual), norm, gate up (silu), down (+= residual) | norm, head,
@@ -55,6 +55,7 @@ class CudaBackend final : public Backend, public LogitSource {
         device_(device),
         isa_(options.isa),
         measure_(options.measure_phases),
+        kv_cache_(options.kv_cache),
         bf16_(model_->layer(0).q.storage() != WeightStorage::kF32) {
     EVALRUN_CUDA(cudaSetDevice(device_));
     stream_.emplace();
@@ -120,9 +121,11 @@ class CudaBackend final : public Backend, public LogitSource {
     if (embedding_rows() > 0)
       std::memcpy(embeddings_host_.as<void>(), request.embeddings.data, embedding_bytes());
     under_way_ = true;
-    if (measure_ || record_.shape().direct)
-      // Events between the phases; or a chunk of a prompt: as long as none before it, so that a
-      // graph would be made within the prefill of whoever meets its length the second time.
+    // Not as a graph: events between the phases; and chunks of prompts, where one would be made
+    // within the prefill of whoever meets a length the second time. But without a cache whole
+    // chunks are met in every step.
+    const StepShape& shape = record_.shape();
+    if (measure_ || (shape.direct && (kv_cache_ || shape.rows < kPrefillChunk)))
       queue_forward();
     else
       graphs_.run(key(), graphs_wanted_, stream_->handle, [this] { queue_forward(); });
@@ -343,6 +346,7 @@ class CudaBackend final : public Backend, public LogitSource {
             std::bit_cast<int64_t>(answer_shape_.top_p),
             std::bit_cast<int64_t>(answer_shape_.inverse_temperature),
             laws_ == nullptr ? 0 : static_cast<int64_t>(laws_->id()),
+            s.trials,
             s.more_draws,
             s.children,
             s.chances,
@@ -612,7 +616,7 @@ class CudaBackend final : public Backend, public LogitSource {
     shape.draws = true;
     shape.inverse_temperature = inverse_temperature(*request_->sampling);
     shape.top_k = request_->sampling->top_k, shape.top_p = request_->sampling->top_p;
-    shape.tasks = s.tasks, shape.more_draws = s.more_draws;
+    shape.tasks = s.tasks, shape.trials = s.trials, shape.more_draws = s.more_draws;
     return shape;
   }
   void read_answer(int i, int32_t row, Answers& answers) {
@@ -645,7 +649,7 @@ class CudaBackend final : public Backend, public LogitSource {
   const ModelConfig& c_;
   const int device_;
   const std::string isa_;  // "sm_90", as session options resolve it
-  const bool measure_;
+  const bool measure_, kv_cache_;
   const bool bf16_;  // inputs, keys and values; float32 with f32 weights
   std::optional<Stream> stream_;
   int head_stride_ = 0;

@@ -78,7 +78,9 @@ bool is_wanted() {
 
 std::string Dense::version() {
   Library library;
-  if (!is_wanted() || !library.load()) return "none";
+  void* handle = nullptr;
+  if (!is_wanted() || !library.load() || library.create(&handle) != 0) return "none";
+  (void)library.destroy(handle);
   std::string text;
   for (const int part : {0, 1, 2}) {  // MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL
     int number = 0;

@@ -15,7 +15,7 @@ uint64_t next_id() {
 }  // namespace
 
 DeviceLaws::DeviceLaws(int device, int slots, int vocab, std::span<const int32_t> ids)
-    : LawStore(slots, vocab, ids), device_(device), id_(next_id()) {
+    : LawStore(fmt::format("cuda:{}", device), slots, vocab, ids), device_(device), id_(next_id()) {
   EVALRUN_CUDA(cudaSetDevice(device_));
   const auto n = static_cast<size_t>(slots);
   // Cleared: a token that is nobody's output never gets a mass.
@@ -35,7 +35,8 @@ LawMemory DeviceLaws::memory() const {
 
 const DeviceLaws& laws_on(const LawStore& store, int device) {
   const auto* laws = dynamic_cast<const DeviceLaws*>(&store);
-  EVALRUN_CHECK(laws != nullptr && laws->device() == device, "laws of another device");
+  EVALRUN_CHECK(laws != nullptr && laws->on() == device, "laws on {}, not on cuda:{}",
+                store.device(), device);
   return *laws;
 }
 

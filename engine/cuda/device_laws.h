@@ -13,7 +13,7 @@ class DeviceLaws final : public LawStore {
   DeviceLaws(int device, int slots, int vocab, std::span<const int32_t> ids);
   ~DeviceLaws() override;
   LawMemory memory() const;
-  int device() const { return device_; }
+  int on() const { return device_; }
   uint64_t id() const { return id_; }  // no other store's, ever
 
  private:

@@ -26,7 +26,7 @@ struct DeviceList {
 };
 bool compiled_in();                // asks neither driver nor device
 const DeviceList& list_devices();  // looked up once; starts the driver
-// Of the library that prefills (engine/cuda/dense.h), "13.1.0"; "none" where there is none.
+// Of the library that prefills (engine/cuda/dense.h), "13.1.0"; "none" where none starts.
 std::string cublas_version();
 
 }  // namespace evalrun::engine::cuda

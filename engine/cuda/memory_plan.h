@@ -10,8 +10,9 @@
 namespace evalrun::engine::cuda {
 
 // The largest shapes that are planned for: a prefill chunk behind a full context, and a step of 64
-// rows with all logits and as many answers. A session makes room for both when it is created, so
-// that what others find free is free, and nothing is allocated in a timed step up to this size.
+// rows with all logits and as many answers, 16 of them trials. A session makes room for both when
+// it is created, so that what others find free is free, and nothing is allocated in a timed step up
+// to this size.
 struct PlannedShapes {
   StepShape prefill, step;
   AnswerShape answers;  // of the step

@@ -77,7 +77,7 @@ std::span<const int32_t> SideProducts::draw(const WeightMatrix& w, MatrixView x,
   stage(x);
   AnswerShape shape;
   shape.rows = x.rows, shape.n_logits = w.out();
-  shape.draws = shape.tasks = true;
+  shape.draws = shape.tasks = true;  // no trials
   shape.inverse_temperature = inverse_temperature(*draws.sampling);
   shape.top_k = draws.sampling->top_k, shape.top_p = draws.sampling->top_p;
   tasks_.assign(static_cast<size_t>(x.rows), AnswerTask{});

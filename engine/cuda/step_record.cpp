@@ -4,7 +4,6 @@
 #include <cstring>
 
 namespace evalrun::engine::cuda {
-
 int rounded_size(int n, int least) {
   int size = least;
   while (size < n) size *= 2;
@@ -111,12 +110,14 @@ void StepRecord::add_tasks(const ForwardPlan& plan, const ForwardRequest& reques
     further_.insert(further_.end(), further.begin(), further.end());
     shape_.more_draws = std::max(shape_.more_draws, more);
   }
+  int32_t place = 0;
   for (const Trial& t : request.trials) {
     task_of(t.row) = {request.independent ? AnswerTask::kTrialRepeating : AnswerTask::kTrial,
                       t.slot, static_cast<int32_t>(children_.size()),
-                      static_cast<int32_t>(t.children.size())};
+                      static_cast<int32_t>(t.children.size()), place++};
     children_.insert(children_.end(), t.children.begin(), t.children.end());
   }
+  if (place > 0) shape_.trials = rounded_size(place, kTrials);
   shape_.children = rounded_size(static_cast<int>(children_.size()), 16);
   shape_.chances = rounded_size(static_cast<int>(further_.size()), 16);
 }

@@ -60,7 +60,8 @@ struct StepShape {
   int logits = 0, hidden = 0, answers = 0;
   bool draws = false;             // some of the rows that want answers want a draw
   bool tasks = false;             // or have a law's task
-  int more_draws = 0;             // of any of them
+  int trials = 0;                 // room for so many
+  int more_draws = 0;             // of any task
   int children = 0, chances = 0;  // lists of the tasks
   int visible = 0;                // ints of the lists
   int items = 0, items_windowed = 0;
@@ -112,6 +113,8 @@ class StepRecord {
   std::vector<double> further_;
   std::vector<AttentionItem> items_, items_windowed_;
 };
+
+constexpr int kTrials = 16;  // room for so many at least; each takes a mass for every token
 
 // The next power of two, at least `least`: how sizes are rounded.
 int rounded_size(int n, int least);

@@ -54,6 +54,8 @@ class DeviceAnswers : public ::testing::Test {
     shape.rows = static_cast<int>(rows.size());
     shape.n_logits = static_cast<int>(rows[0].size());
     shape.n_best = std::min(shape.n_best, shape.n_logits);
+    for (const AnswerTask& task : tasks.list)
+      shape.trials = std::max(shape.trials, task.kind > AnswerTask::kDraws ? task.place + 1 : 0);
     shape_ = shape;
     found_.make_room(shape);
     std::vector<float> logits;
@@ -220,11 +222,12 @@ TEST_F(DeviceAnswers, DrawsAndTrialsOfKeptLawsAreTheHosts) {
           if (i == 4) own.push_back(own[0]);  // independent draws may repeat
           tasks.list.push_back({i == 4 ? AnswerTask::kTrialRepeating : AnswerTask::kTrial,
                                 from == 0 ? 2 : 0, static_cast<int32_t>(tasks.children.size()),
-                                static_cast<int32_t>(own.size())});
+                                static_cast<int32_t>(own.size()), i});
           tasks.children.insert(tasks.children.end(), own.begin(), own.end());
           children.push_back(std::move(own));
         }
-        tasks.list[3] = {}, children[3].clear();  // a plain draw among them
+        tasks.list[3] = {}, children[3].clear(),
+        tasks.list[5].place = 3;  // a plain draw among them
         shape.more_draws = 0;
         find(targets, shape, tries, tasks);
         for (int i = 0; i < 6; ++i) {

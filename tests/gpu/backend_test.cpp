@@ -167,7 +167,6 @@ struct CountedGraphs final : LaunchObserver {
   void after(const char*, cudaStream_t) override {}
 };
 
-// The first forward of a kind is queued launch by launch, the second captured, the third replayed.
 // Without a cache the context is prefilled in every step, so that a library whose sums depend on
 // the number of rows must not do it.
 TEST_P(Backend, WithoutACacheCublasHasNoPart) {
@@ -183,6 +182,7 @@ TEST_P(Backend, WithoutACacheCublasHasNoPart) {
   EXPECT_TRUE(same_bits(decode_alone(*own, {5}), decode_alone(*anew, {5})));
 }
 
+// The first forward of a kind is queued launch by launch, the second captured, the third replayed.
 TEST_P(Backend, GraphsGiveTheBitsOfSingleLaunches) {
   const auto m = feature_models(GetParam().format)[3];  // with a window
   auto graphs = open(m.model, GetParam());

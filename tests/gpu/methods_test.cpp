@@ -139,6 +139,7 @@ TEST_P(DrawnOnTheDevice, DraftsHaveTheVerdictsOfTheHost) {
   int64_t accepted = 0, refused = 0;
   for (int i = 0; i < (engine::testing::kFewCases ? 4 : 10); ++i) {
     Turn t = turn(random_tokens(rng, 10, 12), 16);
+    if (i == 1) t.prompt = random_tokens(rng, kMaxTokens - t.max_new, 12);  // to the very end
     t.sampling =
         i % 2 == 0 ? engine::SamplingParams{0.9, 8, 0.95} : engine::SamplingParams{1, 0, 1};
     t.seed = rng.next();
