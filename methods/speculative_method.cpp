@@ -35,6 +35,7 @@ void SpeculativeMethod::start(const GenerationContext& context) {
   path_.reserve(engine::kMaxRows);
   chances_.reserve(engine::kMaxRows);
   verifier_->reserve(engine::kMaxRows);
+  trials_.clear();
   if (context_.may_keep_laws) {
     trials_.reserve(engine::kMaxRows);
     for (std::vector<int32_t>* list : {&children_, &first_child_, &law_})
