@@ -37,7 +37,8 @@ std::map<std::string, std::string> gpu_environment(const std::string& device) {
   const engine::cuda::DeviceList& list = engine::cuda::list_devices();
   const engine::cuda::Device& gpu = engine::find_gpu(device, list);
   auto e = describe_gpu(gpu, list, Nvml::of_this_machine().facts(gpu.pci_bus_id));
-  e["cublas"] = engine::cuda::cublas_version();  // What prefills, but in f32 and without a KV cache. "none": other bits there, and slower.
+  e["cublas"] = engine::cuda::cublas_version();  // What prefills, but in f32 and without a KV
+                                                 // cache. "none": other bits there, and slower.
   return e;
 }
 
