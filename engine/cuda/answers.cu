@@ -259,11 +259,13 @@ __device__ __forceinline__ uint64_t border_of(const AnswerShape& s, const float*
     for (int token = thread; token < s.n_logits; token += kBorderThreads) {
       const uint64_t order = order_of(row[token], token);
       if (order < least || (shift < 56 && order >> (shift + 8) != prefix)) continue;
-      const uint64_t mass =
-          by_mass ? mass_of(weight_of(row[token], best, s.inverse_temperature)) : 1;
       const auto digit = static_cast<int>(order >> shift & 0xffu);
-      atomicAdd(reinterpret_cast<unsigned long long*>(&sums[digit]),
-                static_cast<unsigned long long>(mass));
+      if (by_mass) {  // 64 bits in shared memory are a loop of exchanges: only where there is mass
+        const uint64_t mass = mass_of(weight_of(row[token], best, s.inverse_temperature));
+        if (mass > 0)
+          atomicAdd(reinterpret_cast<unsigned long long*>(&sums[digit]),
+                    static_cast<unsigned long long>(mass));
+      }
       atomicAdd(&counts[digit], 1u);
     }
     __syncthreads();
@@ -278,8 +280,10 @@ __device__ __forceinline__ uint64_t border_of(const AnswerShape& s, const float*
         }
         need = sums[kDigits];
       }
+      const auto reached_by = [&](int d) { return by_mass ? sums[d] : uint64_t{counts[d]}; };
       int digit = kDigits - 1;
-      while (digit > 0 && found.reached + sums[digit] < need) found.reached += sums[digit--];
+      while (digit > 0 && found.reached + reached_by(digit) < need)
+        found.reached += reached_by(digit--);
       found.prefix = found.prefix << 8 | static_cast<uint64_t>(digit);
       found.left = counts[digit];
       *search = found;

@@ -7,6 +7,9 @@ namespace {
 
 constexpr int kWarps = kChunk / kSegment;
 constexpr int kThreads = kWarps * kWarp;
+constexpr int kAhead = 8;  // of them whose values are under way
+// Of values in shared memory: rows g of a fragment in different banks.
+EVALRUN_DEVICE constexpr int value_stride(int d) { return d + 8; }
 // No number: what a maximum is before the first key. Below every score, and its differences are
 // numbers.
 constexpr float kNone = -3.0e38f;
@@ -16,6 +19,10 @@ struct Running {
   float m, l;
 };
 __device__ __forceinline__ bool is_empty(const Running& r) { return r.l == 0.0f && r.m == kNone; }
+// What the values before a part and its own are multiplied with.
+struct Factors {
+  float keep, add;
+};
 // Factors for the old and the new weighted values.
 __device__ __forceinline__ cpu::Merge merge(const Running& old, const Running& part) {
   if (is_empty(part)) return {old.m, old.l, 1.0f, 0.0f};
@@ -23,10 +30,17 @@ __device__ __forceinline__ cpu::Merge merge(const Running& old, const Running& p
   return cpu::merge_chunk(old.m, old.l, part.m, part.l);
 }
 // An empty side has no values: its zeros are left out, so that nothing is rounded twice.
-__device__ __forceinline__ float merged(const cpu::Merge& g, float old, float part) {
-  if (g.add == 0.0f) return old * g.keep;
-  if (g.keep == 0.0f) return part * g.add;
-  return old * g.keep + part * g.add;
+__device__ __forceinline__ float merged(const Factors& f, float old, float part) {
+  if (f.add == 0.0f) return old * f.keep;
+  if (f.keep == 0.0f) return part * f.add;
+  return old * f.keep + part * f.add;
+}
+
+// The maximum of both, and whether there is any key: all that factors depend on.
+__device__ __forceinline__ Running largest(const Running& old, const Running& part) {
+  if (is_empty(part)) return old;
+  if (is_empty(old)) return part;
+  return {old.m > part.m ? old.m : part.m, 1};
 }
 
 __device__ __forceinline__ float max_of_quad(float x) {
@@ -48,35 +62,97 @@ struct Source {
   int length;  // keys from here on do not exist
 };
 
+// Where the words of key j lie; the first ones there are when there is no such key.
 template <int D>
-__device__ __forceinline__ uint4 key_words(const Source& s, int j, int at) {
-  if (j >= s.length) return make_uint4(0, 0, 0, 0);
-  const uint16_t* row = j < s.cached ? s.k + static_cast<size_t>(j) * D
-                                     : s.k_rows + static_cast<size_t>(s.visible[j - s.cached]) * D;
-  return *reinterpret_cast<const uint4*>(row + at);
+__device__ __forceinline__ const uint16_t* key_line(const Source& s, int j) {
+  if (j >= s.length) return s.k;
+  if (j < s.cached) return s.k + static_cast<size_t>(j) * D;
+  return s.k_rows + static_cast<size_t>(s.visible[j - s.cached]) * D;
 }
 
-// Values of one dimension at keys j .. j + 7; zeros where there is none.
+// Scores of a segment's keys from `base` on: score[i] is D of mma_bf16 for score tile i. Loads of
+// two tiles are under way at once.
 template <int D>
-__device__ __forceinline__ uint4 value_words(const Source& s, int j, int dim) {
-  const uint16_t* line = s.v + static_cast<size_t>(dim) * static_cast<size_t>(s.capacity);
-  if (j + 8 <= s.cached && j + 8 <= s.length) return *reinterpret_cast<const uint4*>(line + j);
-  uint32_t words[4];
+__device__ __forceinline__ void score_segment(const Source& s, int base, int g, int t,
+                                              const uint32_t (&q)[D / 32][2][4],
+                                              float (&score)[4][4]) {
+  constexpr int kBlocks = D / 32, kTogether = 2;
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    uint32_t pair = 0;
+  for (int first = 0; first < 4; first += kTogether) {
+    uint4 k[kTogether][kBlocks];
 #pragma unroll
-    for (int e = 0; e < 2; ++e) {
-      const int key = j + 2 * i + e;
-      uint32_t value = 0;
-      if (key < s.length)
-        value = key < s.cached ? line[key]
-                               : s.v_rows[static_cast<size_t>(s.visible[key - s.cached]) * D + dim];
-      pair |= value << (16 * e);
+    for (int i = 0; i < kTogether; ++i) {
+      const int key = base + 8 * (g / 2) + 2 * (first + i) + g % 2;
+      const uint16_t* line = key_line<D>(s, key);
+#pragma unroll
+      for (int b = 0; b < kBlocks; ++b)
+        k[i][b] = key < s.length ? *reinterpret_cast<const uint4*>(line + 32 * b + 8 * t)
+                                 : make_uint4(0, 0, 0, 0);
     }
-    words[i] = pair;
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i)
+#pragma unroll
+      for (int b = 0; b < kBlocks; ++b) {
+        mma_bf16(score[first + i], q[b][0], k[i][b].x, k[i][b].y);
+        mma_bf16(score[first + i], q[b][1], k[i][b].z, k[i][b].w);
+      }
   }
-  return make_uint4(words[0], words[1], words[2], words[3]);
+}
+
+// Values of a segment weighted by `p`: mixed[d] is D of mma_bf16 for dimensions 8 d ...
+template <int D>
+__device__ __forceinline__ void mix_segment(const Source& s, int base, int g, int t,
+                                            const uint32_t (&p)[2][4], float (&mixed)[D / 8][4]) {
+  constexpr int kTiles = D / 8, kTogether = 4;
+  if (base + kSegment <= min(s.cached, s.length)) {  // all in the cache: whole words
+    const uint16_t* from =
+        s.v + static_cast<size_t>(g) * static_cast<size_t>(s.capacity) + (base + 8 * t);
+    const size_t step = 8 * static_cast<size_t>(s.capacity);
+#pragma unroll
+    for (int first = 0; first < kTiles; first += kTogether) {
+      uint4 v[kTogether];
+#pragma unroll
+      for (int d = 0; d < kTogether; ++d)
+        v[d] = *reinterpret_cast<const uint4*>(from + static_cast<size_t>(first + d) * step);
+#pragma unroll
+      for (int d = 0; d < kTogether; ++d) {
+        mma_bf16(mixed[first + d], p[0], v[d].x, v[d].y);
+        mma_bf16(mixed[first + d], p[1], v[d].z, v[d].w);
+      }
+    }
+    return;
+  }
+  // Value by value; where there is no such key, any that is there, which then counts as zero.
+  const uint16_t* at[8];
+  int step[8];
+  uint32_t there = 0;  // bits
+#pragma unroll
+  for (int e = 0; e < 8; ++e) {
+    const int key = base + 8 * t + e;
+    at[e] = s.v, step[e] = 0;
+    if (key >= s.length) continue;
+    there |= 1u << e;
+    if (key < s.cached) {
+      at[e] = s.v + static_cast<size_t>(g) * static_cast<size_t>(s.capacity) + key;
+      step[e] = 8 * s.capacity;
+    } else {
+      at[e] = s.v_rows + static_cast<size_t>(s.visible[key - s.cached]) * D + g;
+      step[e] = 8;
+    }
+  }
+#pragma unroll
+  for (int d = 0; d < kTiles; ++d) {
+    uint32_t words[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const uint32_t low = *at[2 * i], high = *at[2 * i + 1];
+      at[2 * i] += step[2 * i], at[2 * i + 1] += step[2 * i + 1];
+      words[i] = ((there >> (2 * i) & 1u) != 0 ? low : 0u) |
+                 ((there >> (2 * i + 1) & 1u) != 0 ? high << 16 : 0u);
+    }
+    mma_bf16(mixed[d], p[0], words[0], words[1]);
+    mma_bf16(mixed[d], p[1], words[2], words[3]);
+  }
 }
 
 // A thread block is one chunk for a tile of queries, a warp one segment. Register layouts are those
@@ -84,7 +160,9 @@ __device__ __forceinline__ uint4 value_words(const Source& s, int j, int dim) {
 // column c of score tile i is key 8 (c / 2) + 2 i + c % 2, so that the scores are, as they lie, the
 // operand of the product with the values.
 template <int D>
-__global__ void __launch_bounds__(kThreads, D == 256 ? 2 : 4) attend_chunk(AttentionArguments a) {
+__global__ void __launch_bounds__(kThreads, D == 256   ? 2
+                                            : D == 128 ? 3
+                                                       : 4) attend_chunk(AttentionArguments a) {
   constexpr int kBlocks = D / 32, kTiles = D / 8;
   const int index = static_cast<int>(blockIdx.x);
   if (index >= (a.windowed ? a.header->n_items_windowed : a.header->n_items)) return;
@@ -146,16 +224,7 @@ __global__ void __launch_bounds__(kThreads, D == 256 ? 2 : 4) attend_chunk(Atten
 
   const int base = item.chunk * kChunk + warp * kSegment;
   float score[4][4] = {};
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int key = base + 8 * (g / 2) + 2 * i + g % 2;
-#pragma unroll
-    for (int b = 0; b < kBlocks; ++b) {
-      const uint4 k = key_words<D>(s, key, 32 * b + 8 * t);
-      mma_bf16(score[i], q[b][0], k.x, k.y);
-      mma_bf16(score[i], q[b][1], k.z, k.w);
-    }
-  }
+  score_segment<D>(s, base, g, t, q, score);
 
   const float scale = 1.0f / sqrtf(static_cast<float>(a.head_dim));
   Running mine[2];
@@ -190,25 +259,20 @@ __global__ void __launch_bounds__(kThreads, D == 256 ? 2 : 4) attend_chunk(Atten
     mine[h] = {top, sum_of_quad(sum)};
   }
 
-  float mixed[kTiles][4];
-#pragma unroll
-  for (int d = 0; d < kTiles; ++d) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) mixed[d][i] = 0;
-    const uint4 v = value_words<D>(s, base + 8 * t, 8 * d + g);
-    mma_bf16(mixed[d], p[0], v.x, v.y);
-    mma_bf16(mixed[d], p[1], v.z, v.w);
-  }
+  float mixed[kTiles][4] = {};
+  mix_segment<D>(s, base, g, t, p, mixed);
 
-  // Segments in order.
+  // Segments in order. Factors first, by one thread a query; then every value takes them.
+  constexpr int kStride = value_stride(D);
   auto* shared = reinterpret_cast<float*>(evalrun_shared_memory());
-  float* values = shared;  // [segment][query][D]
-  auto* running = reinterpret_cast<Running*>(shared + kWarps * kQueries * D);  // [segment][query]
+  float* values = shared;  // [segment][query][stride]
+  auto* running = reinterpret_cast<Running*>(shared + kWarps * kQueries * kStride);
+  auto* factors = reinterpret_cast<Factors*>(running + kWarps * kQueries);  // both [segment][query]
 #pragma unroll
   for (int d = 0; d < kTiles; ++d)
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      values[(warp * kQueries + g + i / 2 * 8) * D + 8 * d + 2 * t + i % 2] = mixed[d][i];
+      values[(warp * kQueries + g + i / 2 * 8) * kStride + 8 * d + 2 * t + i % 2] = mixed[d][i];
   if (t == 0) {
     running[warp * kQueries + g] = mine[0];
     running[warp * kQueries + g + 8] = mine[1];
@@ -216,26 +280,39 @@ __global__ void __launch_bounds__(kThreads, D == 256 ? 2 : 4) attend_chunk(Atten
   __syncthreads();
   const size_t all =
       static_cast<size_t>(a.n_rows) * static_cast<size_t>(a.heads) * static_cast<size_t>(a.slots);
-  for (int i = static_cast<int>(threadIdx.x); i < item.queries * D; i += kThreads) {
-    const int slot = i / D, d = i % D, number = item.q0 + slot;
-    const size_t to = (static_cast<size_t>(item.row + number / group) * a.heads +
-                       static_cast<size_t>(kv_head * group + number % group)) *
-                          static_cast<size_t>(a.slots) +
-                      static_cast<size_t>(item.slot);
+  const auto place_of = [&](int slot) {
+    const int number = item.q0 + slot;
+    return (static_cast<size_t>(item.row + number / group) * a.heads +
+            static_cast<size_t>(kv_head * group + number % group)) *
+               static_cast<size_t>(a.slots) +
+           static_cast<size_t>(item.slot);
+  };
+  if (const int slot = static_cast<int>(threadIdx.x); slot < item.queries) {
     Running sum = {kNone, 0};
-    float x = 0;
     for (int w = 0; w < kWarps; ++w) {
       const cpu::Merge m = merge(sum, running[w * kQueries + slot]);
-      x = merged(m, x, values[(w * kQueries + slot) * D + d]);
+      factors[w * kQueries + slot] = {m.keep, m.add};
       sum = {m.m, m.l};
     }
-    a.partial[2 * all + to * D + static_cast<size_t>(d)] = x;
-    if (d == 0) a.partial[2 * to] = sum.m, a.partial[2 * to + 1] = sum.l;
+    const size_t to = place_of(slot);
+    a.partial[2 * to] = sum.m, a.partial[2 * to + 1] = sum.l;
+  }
+  __syncthreads();
+  for (int i = static_cast<int>(threadIdx.x); i < item.queries * D; i += kThreads) {
+    const int slot = i / D, d = i % D;
+    float x = 0;
+    for (int w = 0; w < kWarps; ++w)
+      x = merged(factors[w * kQueries + slot], x, values[(w * kQueries + slot) * kStride + d]);
+    a.partial[2 * all + place_of(slot) * D + static_cast<size_t>(d)] = x;
   }
 }
 
-// A thread block is one row and head, a thread a dimension: chunks in order, prefix first.
+// A thread block is one row and head, a thread a dimension: chunks in order, prefix first. Maxima
+// do not depend on anything that is rounded, so the factors of many chunks are found at once; what
+// is left in order are two products and a sum a chunk.
 __global__ void merge_chunks(AttentionArguments a) {
+  auto* parts = reinterpret_cast<Running*>(evalrun_shared_memory());  // [batch]
+  auto* factors = reinterpret_cast<Factors*>(parts + a.merge_batch);  // [batch]
   const int i = static_cast<int>(blockIdx.x), head = static_cast<int>(blockIdx.y);
   const StepRow& row = a.rows[i];
   const int D = a.head_stride, dim = static_cast<int>(threadIdx.x);
@@ -243,22 +320,53 @@ __global__ void merge_chunks(AttentionArguments a) {
       static_cast<size_t>(a.n_rows) * static_cast<size_t>(a.heads) * static_cast<size_t>(a.slots);
   const size_t base =
       (static_cast<size_t>(i) * a.heads + static_cast<size_t>(head)) * static_cast<size_t>(a.slots);
-  const int prefix_chunks = (a.prefix_length + kChunk - 1) / kChunk;
+  const int prefix_slots = (a.prefix_length + kChunk - 1) / kChunk;
+  const int prefix_chunks = row.prefix ? prefix_slots : 0;
   const int first = (a.windowed ? row.first_windowed : row.first) / kChunk;
-  const int last = (row.length - 1) / kChunk;
-  Running sum = {kNone, 0};
-  float x = 0;
-  for (int c = row.prefix ? -prefix_chunks : first; c <= last; ++c) {
-    if (c == 0) c = first;
-    const size_t at = base + static_cast<size_t>(prefix_chunks + c);
-    const cpu::Merge m = merge(sum, {a.partial[2 * at], a.partial[2 * at + 1]});
-    x = merged(m, x, a.partial[2 * all + at * static_cast<size_t>(D) + static_cast<size_t>(dim)]);
-    sum = {m.m, m.l};
+  const int n = prefix_chunks + (row.length - 1) / kChunk - first + 1;
+  const auto place_of = [&](int c) {
+    return base +
+           static_cast<size_t>(c < prefix_chunks ? c : c - prefix_chunks + prefix_slots + first);
+  };
+  Running before = {kNone,
+                    0};  // of earlier batches; only its maximum and whether it is empty count
+  float x = 0, l = 0;
+  for (int begin = 0; begin < n; begin += a.merge_batch) {
+    const int count = min(a.merge_batch, n - begin);
+    for (int c = dim; c < count; c += D) {
+      const size_t at = place_of(begin + c);
+      parts[c] = {a.partial[2 * at], a.partial[2 * at + 1]};
+    }
+    __syncthreads();
+    for (int c = dim; c < count; c += D) {
+      Running sum = before;
+      for (int earlier = 0; earlier < c; ++earlier) sum = largest(sum, parts[earlier]);
+      const cpu::Merge m = merge(sum, parts[c]);
+      factors[c] = {m.keep, m.add};
+    }
+    for (int c = 0; c < count; ++c) before = largest(before, parts[c]);
+    __syncthreads();
+    for (int c0 = 0; c0 < count; c0 += kAhead) {
+      float value[kAhead];
+#pragma unroll
+      for (int u = 0; u < kAhead; ++u)
+        value[u] = c0 + u < count
+                       ? a.partial[2 * all + place_of(begin + c0 + u) * static_cast<size_t>(D) +
+                                   static_cast<size_t>(dim)]
+                       : 0.0f;
+#pragma unroll
+      for (int u = 0; u < kAhead; ++u) {
+        if (c0 + u >= count) break;
+        x = merged(factors[c0 + u], x, value[u]);
+        l = merged(factors[c0 + u], l, parts[c0 + u].l);
+      }
+    }
+    __syncthreads();  // before the next batch takes their places
   }
   if (dim < a.head_dim)
     static_cast<uint16_t*>(a.out)[static_cast<size_t>(i) * static_cast<size_t>(a.out_stride) +
                                   static_cast<size_t>(head * a.head_dim + dim)] =
-        float_to_bf16(x / sum.l);
+        float_to_bf16(x / l);
 }
 
 // float32, the definition: a thread block is one row and head; a thread a key, then a dimension.
@@ -344,7 +452,8 @@ __global__ void __launch_bounds__(kChunk) attend_row_f32(AttentionArguments a) {
 }
 
 size_t chunk_shared_bytes(int d) {
-  return static_cast<size_t>(kWarps) * kQueries * (static_cast<size_t>(d) + 2) * sizeof(float);
+  return static_cast<size_t>(kWarps) * kQueries * (static_cast<size_t>(value_stride(d)) + 4) *
+         sizeof(float);
 }
 
 template <int D>
@@ -372,6 +481,11 @@ void prepare_attention() {
                                     static_cast<int>(chunk_shared_bytes(256))));
 }
 
+int& merge_batch() {
+  static int batch = 128;
+  return batch;
+}
+
 void attend_bf16(const AttentionArguments& a, cudaStream_t stream) {
   switch (a.head_stride) {
     case 32:
@@ -389,9 +503,11 @@ void attend_bf16(const AttentionArguments& a, cudaStream_t stream) {
     default:
       check_argument(false, "a head stride the kernels are not made for");
   }
+  AttentionArguments b = a;
+  b.merge_batch = merge_batch();
   launch("merge_chunks", merge_chunks,
-         dim3(static_cast<unsigned>(a.n_rows), static_cast<unsigned>(a.heads)), a.head_stride, 0,
-         stream, a);
+         dim3(static_cast<unsigned>(b.n_rows), static_cast<unsigned>(b.heads)), b.head_stride,
+         static_cast<size_t>(b.merge_batch) * (sizeof(Running) + sizeof(Factors)), stream, b);
 }
 
 void attend_f32(const AttentionArguments& a, cudaStream_t stream) {

@@ -37,6 +37,7 @@ struct AttentionArguments {
   int n_rows = 0, heads = 0, kv_heads = 0, prefix_heads = 0, head_dim = 0, head_stride = 0;
   int prefix_length = 0;
   int slots = 0;
+  int merge_batch = 0;       // set by attend_bf16()
   const void* q = nullptr;   // [rows][heads][head_stride] (float32: [rows][heads * head_dim])
   float* partial = nullptr;  // partial_floats()
   void* out = nullptr;  // [rows][out_stride] heads side by side, bfloat16 (float32: [rows][..])
@@ -46,6 +47,8 @@ struct AttentionArguments {
 // head_dim rounded up to what kernels are made for; 0 = too large (over 256).
 int head_stride_for(int head_dim);
 size_t partial_floats(int rows, int heads, int slots, int head_stride);
+// Chunks of a row whose factors are found together. Changes no bits; tests change it.
+int& merge_batch();
 // Once per device, before the first launch: allows the shared memory large heads need.
 void prepare_attention();
 void attend_bf16(const AttentionArguments& a, cudaStream_t stream);

@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <utility>
 
 #include "engine/answers.h"
 #include "engine/base/error.h"
@@ -200,6 +201,20 @@ TEST_P(Backend, GraphsGiveTheBitsOfSingleLaunches) {
     graphs->commit({&zero, 1}), launches->commit({&zero, 1});
   }
   EXPECT_EQ(counted.n, 11) << "one shape: all forwards but the first";
+}
+
+// Long contexts are merged in several batches of chunks; how many does not matter.
+TEST_P(Backend, BatchesOfChunksGiveTheSameBits) {
+  const int usual = std::exchange(merge_batch(), 2);
+  const auto m = feature_models(GetParam().format)[0];
+  const auto prompt = random_tokens(700, 101, 5);
+  auto small = open(m.model, GetParam(), 1, 1024);
+  small->prefill(prompt);
+  const auto got = decode_alone(*small, {5});
+  merge_batch() = usual;
+  auto large = open(m.model, GetParam(), 1, 1024);
+  large->prefill(prompt);
+  EXPECT_TRUE(same_bits(got, decode_alone(*large, {5})));
 }
 
 TEST_P(Backend, ForkedSequencesGoTheirOwnWays) {
