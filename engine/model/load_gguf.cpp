@@ -11,7 +11,7 @@
 namespace evalrun::engine {
 namespace {
 
-constexpr const char* kEmbedding = "token_embd.weight";
+constexpr const char* kGgufEmbedding = "token_embd.weight";
 constexpr const char* kRopeFactors = "rope_freqs.weight";
 
 // Keys below the architecture's name, with integers checked to fit.
@@ -87,15 +87,15 @@ void read_rope(const GgufFile& file, const Fields& f, ModelConfig& c) {
 }
 
 int vocabulary_size(const GgufFile& file, const Fields& f) {
-  const auto it = file.tensors().find(kEmbedding);
+  const auto it = file.tensors().find(kGgufEmbedding);
   if (it == file.tensors().end())
-    throw base::data_error(file.path(), fmt::format("tensor '{}'", kEmbedding), "is missing",
+    throw base::data_error(file.path(), fmt::format("tensor '{}'", kGgufEmbedding), "is missing",
                            "the file is not a language model, or a part of a split one");
   const int64_t rows = it->second.rows();
   if (rows > std::numeric_limits<int>::max() ||
       f.integer_or("vocab_size", static_cast<int>(rows)) != rows)
     f.fail("vocab_size",
-           fmt::format("does not agree with '{}', which has {} rows", kEmbedding, rows));
+           fmt::format("does not agree with '{}', which has {} rows", kGgufEmbedding, rows));
   return static_cast<int>(rows);
 }
 

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr const char* kHead = "lm_head.weight";
-constexpr const char* kEmbedding = "model.embed_tokens.weight";
+constexpr const char* kHfEmbedding = "model.embed_tokens.weight";
 
 std::string model_name(const std::string& folder) {
   fs::path path = fs::path(folder).lexically_normal();
@@ -86,12 +86,12 @@ SourceModel make_source(const std::string& folder, const SafeTensors& weights,
     source.tensors.emplace(name,
                            SourceTensor{t.file, t.dtype, t.shape, t.bytes, mappings.at(t.file)});
   // Some tied checkpoints store the matrix twice. Two different ones would leave open which counts.
-  const auto head = source.tensors.find(kHead), embedding = source.tensors.find(kEmbedding);
+  const auto head = source.tensors.find(kHead), embedding = source.tensors.find(kHfEmbedding);
   if (config.tied_head && head != source.tensors.end() && embedding != source.tensors.end()) {
     if (!std::ranges::equal(head->second.bytes, embedding->second.bytes))
       throw base::data_error(
           head->second.file, fmt::format("tensor '{}'", kHead),
-          fmt::format("differs from '{}' although config.json ties them", kEmbedding),
+          fmt::format("differs from '{}' although config.json ties them", kHfEmbedding),
           "set tie_word_embeddings to false if the output matrix is its own");
     source.tensors.erase(head);
   }

@@ -24,9 +24,9 @@ constexpr const char* kPre = "tokenizer.ggml.pre";
 // tokenizer.ggml.token_type
 constexpr int64_t kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5;
 
-class Reader {
+class GgufReader {
  public:
-  explicit Reader(const GgufFile& file) : file_(file) {}
+  explicit GgufReader(const GgufFile& file) : file_(file) {}
 
   TokenizerParts read() {
     read_vocabulary();
@@ -167,7 +167,7 @@ class Reader {
 }  // namespace
 
 std::shared_ptr<const Tokenizer> tokenizer_from_gguf(const GgufFile& file) {
-  return std::make_shared<PipelineTokenizer>(Reader(file).read());
+  return std::make_shared<PipelineTokenizer>(GgufReader(file).read());
 }
 
 }  // namespace evalrun::engine

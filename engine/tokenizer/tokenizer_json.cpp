@@ -25,9 +25,10 @@ const json& field_or_null(const json& object, const char* key) {
   return it == object.end() ? null : *it;
 }
 
-class Reader {
+class JsonReader {
  public:
-  explicit Reader(const std::string& folder) : folder_(folder), file_(folder + "/tokenizer.json") {}
+  explicit JsonReader(const std::string& folder)
+      : folder_(folder), file_(folder + "/tokenizer.json") {}
 
   TokenizerParts read() {
     if (!std::filesystem::exists(file_))
@@ -237,7 +238,7 @@ class Reader {
 }  // namespace
 
 std::shared_ptr<const Tokenizer> tokenizer_from_folder(const std::string& folder) {
-  return std::make_shared<PipelineTokenizer>(Reader(folder).read());
+  return std::make_shared<PipelineTokenizer>(JsonReader(folder).read());
 }
 
 }  // namespace evalrun::engine

@@ -8,13 +8,13 @@
 namespace evalrun::cli {
 namespace {
 
-struct Options {
+struct AuditArguments {
   std::string file, format = "text";
   std::vector<std::string> papers;
   bool fail_on_findings = false;
 };
 
-void run_audit(const Options& options, Context& context) {
+void run_audit(const AuditArguments& options, Context& context) {
   const reports::Audit audit = reports::audit_claims(
       reports::select_papers(reports::read_claims(options.file), options.papers));
   const std::string format = context.global.json ? "json" : options.format;
@@ -32,7 +32,7 @@ void run_audit(const Options& options, Context& context) {
 
 void add_audit_command(CLI::App& app, Context& context) {
   auto* command = app.add_subcommand("audit", "Do published numbers agree with each other?");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<AuditArguments>();
   command->add_option("file", options->file, "CSV file of published numbers: docs/claims.md")
       ->required();
   command->add_option("--paper", options->papers, "Only these papers (default: all)")

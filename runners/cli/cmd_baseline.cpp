@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct BaselineArguments {
   std::string name, from, note, file, as;
   bool force = false;
 };
@@ -85,7 +85,7 @@ void refuse_unfit(const results::ResultStore& store, int64_t run_id) {
         "see why with evalrun show, and measure again with --no-resume");
 }
 
-void save(const Options& options, const GlobalOptions& global) {
+void save(const BaselineArguments& options, const GlobalOptions& global) {
   if (base::trim(options.name).empty()) throw base::usage_error("a baseline needs a name");
   require_results(global.db);
   results::ResultStore store(global.db);
@@ -119,7 +119,7 @@ void list(const GlobalOptions& global) {
   print_line(aligned_table({"name", "run", "label", "suite", "commit", "saved", "note"}, rows));
 }
 
-void show(const Options& options, const GlobalOptions& global) {
+void show(const BaselineArguments& options, const GlobalOptions& global) {
   const auto store = open_results(global.db);
   const Baseline b = get_baseline(*store, options.name);
   const ShownRun run = read_run(*store, b.run_id);
@@ -133,7 +133,7 @@ void show(const Options& options, const GlobalOptions& global) {
   print_line(run_text(run));
 }
 
-void remove(const Options& options, const GlobalOptions& global) {
+void remove(const BaselineArguments& options, const GlobalOptions& global) {
   open_results(global.db);
   results::ResultStore store(global.db);
   get_baseline(store, options.name);  // an unknown name is an error that lists the known ones
@@ -141,7 +141,7 @@ void remove(const Options& options, const GlobalOptions& global) {
   if (!global.json) print_line(fmt::format("baseline '{}' removed; its run stays", options.name));
 }
 
-void export_to_file(const Options& options, const GlobalOptions& global) {
+void export_to_file(const BaselineArguments& options, const GlobalOptions& global) {
   const auto store = open_results(global.db);
   const Baseline b = get_baseline(*store, options.name);
   refuse_unfit(*store, b.run_id);
@@ -170,7 +170,7 @@ Baseline baseline_in(const results::ResultStore& store, const std::string& name)
                           fmt::format("name one: {}:{}", store.path(), all.front().name));
 }
 
-void import_from_file(const Options& options, const GlobalOptions& global) {
+void import_from_file(const BaselineArguments& options, const GlobalOptions& global) {
   std::string file = options.file, name;
   std::error_code ignored;
   if (!std::filesystem::exists(file, ignored)) std::tie(file, name) = split_file(file, file);
@@ -192,7 +192,7 @@ void add_baseline_command(CLI::App& app, Context& context) {
   auto* command = app.add_subcommand(
       "baseline", "Runs to judge others against: save, list, show, rm, export, import");
   command->require_subcommand(1);
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<BaselineArguments>();
 
   auto* save_command = command->add_subcommand("save", "Name a finished run");
   save_command->add_option("name", options->name, "Name; `check` looks for 'main'")->required();

@@ -25,7 +25,7 @@ namespace {
 
 using base::ExitCode;
 
-struct Options {
+struct CheckArguments {
   ModelOptions model;
   CiOptions ci;
   std::string run, baseline = "main", data_root, max_regression = "3%", max_quality_loss = "5%";
@@ -70,7 +70,7 @@ class Instruments {
   runners::RunnerOptions options_;
 };
 
-reports::GateOptions gate_options(const Options& o) {
+reports::GateOptions gate_options(const CheckArguments& o) {
   reports::GateOptions gate;
   gate.max_regression = parse_share("--max-regression", o.max_regression);
   gate.max_quality_loss = parse_share("--max-quality-loss", o.max_quality_loss);
@@ -78,7 +78,7 @@ reports::GateOptions gate_options(const Options& o) {
   return gate;
 }
 
-GateRequest make_request(const Options& o, const runners::Suite& suite, ModelOptions model) {
+GateRequest make_request(const CheckArguments& o, const runners::Suite& suite, ModelOptions model) {
   GateRequest request;
   request.plan.suite = suite;
   request.plan.session = model.session_options(0);  // capacity follows from the prompts
@@ -105,7 +105,7 @@ std::string environment_of(const RunReference& run, const std::string& name) {
 
 // The baseline's suite, model and engine mode; what the command line names goes first, and the gate
 // then says whether the two can still be compared.
-GateRequest request_like(const Options& o, const RunReference& baseline) {
+GateRequest request_like(const CheckArguments& o, const RunReference& baseline) {
   std::string suite_json;
   ModelOptions model = o.model;
   baseline.store->query("SELECT suite_json FROM run WHERE id = ?", {baseline.run_id},
@@ -130,7 +130,7 @@ GateRequest request_like(const Options& o, const RunReference& baseline) {
   return make_request(o, suite, model);
 }
 
-runners::Suite self_test_suite(const Options& o) {
+runners::Suite self_test_suite(const CheckArguments& o) {
   runners::Suite suite = runners::load_suite(o.suite);
   if (o.repeats > 0) suite.repeats = o.repeats;
   if (o.limit != 0) suite.limit = o.limit;
@@ -151,7 +151,7 @@ double seconds_since(int64_t begin_ns) {
 // Carries `decide` out. An error is told to the CI system, too, and goes on to main(): a job whose
 // report is missing looks like one that never ran.
 template <typename F>
-auto tell_errors(const Options& o, int64_t begin_ns, const F& decide) {
+auto tell_errors(const CheckArguments& o, int64_t begin_ns, const F& decide) {
   try {
     return decide();
   } catch (const std::exception& e) {
@@ -166,7 +166,8 @@ auto tell_errors(const Options& o, int64_t begin_ns, const F& decide) {
   }
 }
 
-void conclude(const Options& o, Context& context, const GateOutcome& outcome, int64_t begin_ns) {
+void conclude(const CheckArguments& o, Context& context, const GateOutcome& outcome,
+              int64_t begin_ns) {
   std::vector<std::string> failing = o.fail_on;
   if (outcome.baseline_run == 0 && o.allow_missing) std::erase(failing, "no-baseline");
   if (!o.verdict.empty()) base::write_file_atomic(o.verdict, gate_json(outcome) + "\n");
@@ -186,7 +187,7 @@ void conclude(const Options& o, Context& context, const GateOutcome& outcome, in
 }
 
 // All drills; the exit code says whether the gate did what it should.
-void run_self_test(const Options& o, Context& context, int64_t begin_ns) {
+void run_self_test(const CheckArguments& o, Context& context, int64_t begin_ns) {
   const TemporaryFolder folder("self-test");
   Instruments instruments(context.global);
   std::vector<std::vector<std::string>> rows;
@@ -235,7 +236,7 @@ void run_self_test(const Options& o, Context& context, int64_t begin_ns) {
 
 // One planted fault against the baseline (measured first when there is none); planted rows go into
 // a database of their own.
-GateOutcome check_with_fault(const Options& o, const Context& context) {
+GateOutcome check_with_fault(const CheckArguments& o, const Context& context) {
   check_fault(o.fault);  // before anything is measured
   const TemporaryFolder folder("self-test");
   Instruments instruments(context.global);
@@ -254,7 +255,7 @@ GateOutcome check_with_fault(const Options& o, const Context& context) {
   return outcome;
 }
 
-GateOutcome check_against_baseline(const Options& o, const Context& context) {
+GateOutcome check_against_baseline(const CheckArguments& o, const Context& context) {
   const std::optional<RunReference> baseline = find_baseline(o.baseline, context.global.db);
   if (!baseline) return missing_baseline(o.baseline, context.global.db);
   GateOutcome outcome;
@@ -272,7 +273,7 @@ GateOutcome check_against_baseline(const Options& o, const Context& context) {
 }
 
 // The words of `evalrun run` that measure the suite as asked for, in this build and any other.
-std::vector<std::string> run_words(const Options& o) {
+std::vector<std::string> run_words(const CheckArguments& o) {
   const ModelOptions& m = o.model;
   std::vector<std::string> words = {o.suite, "-q", "-m", m.path()};
   const auto add = [&](const char* name, const std::string& value, const std::string& usual = "") {
@@ -293,7 +294,7 @@ std::vector<std::string> run_words(const Options& o) {
   return words;
 }
 
-GateOutcome check_against_build(const Options& o) {
+GateOutcome check_against_build(const CheckArguments& o) {
   AgainstRequest request;
   request.program = o.against;
   request.arguments = run_words(o);
@@ -303,7 +304,7 @@ GateOutcome check_against_build(const Options& o) {
   return check_against(request);
 }
 
-void run_check(const Options& o, Context& context) {
+void run_check(const CheckArguments& o, Context& context) {
   base::SteadyClock clock;
   const int64_t begin_ns = clock.now_ns();
   check_classes(o.fail_on);
@@ -326,7 +327,7 @@ void run_check(const Options& o, Context& context) {
 
 void add_check_command(CLI::App& app, Context& context) {
   auto* command = app.add_subcommand("check", "Gate: as correct and as fast as the baseline?");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<CheckArguments>();
   command
       ->add_option("run", options->run,
                    "Stored run to judge (default: measure the baseline's suite now)")

@@ -12,7 +12,7 @@
 namespace evalrun::cli {
 namespace {
 
-struct Options {
+struct CompareArguments {
   std::string a, b, format = "text", min_effect = "3%", adjust = "bh", scope = "fixed-set";
   double confidence = 0.95;
 };
@@ -36,7 +36,7 @@ std::vector<reports::StoredRun> stored(const std::vector<RunReference>& sessions
   return runs;
 }
 
-void run_compare(const Options& options, const GlobalOptions& global) {
+void run_compare(const CompareArguments& options, const GlobalOptions& global) {
   const auto a = find_sessions(options.a, global.db), b = find_sessions(options.b, global.db);
   reports::CompareOptions compare;
   compare.min_effect = parse_share("--min-effect", options.min_effect);
@@ -59,7 +59,7 @@ void run_compare(const Options& options, const GlobalOptions& global) {
 
 void add_compare_command(CLI::App& app, Context& context) {
   auto* command = app.add_subcommand("compare", "Two stored runs, paired per prompt");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<CompareArguments>();
   command
       ->add_option("a", options->a,
                    "Before: number, run:N, label, key or baseline; FILE or FILE:RUN for another "

@@ -23,7 +23,7 @@ using Json = nlohmann::ordered_json;
 using methods::CorpusKind;
 namespace fs = std::filesystem;
 
-struct Options {
+struct CorpusArguments {
   std::vector<std::string> files;
   ModelOptions model;
   std::string kind, out, name = "default";
@@ -83,7 +83,7 @@ void check_target(const std::string& path, bool named) {
     throw base::data_error(path, "", "cannot write: is a folder", "name a file with -o");
 }
 
-methods::CorpusText read_text(const Options& o, const engine::Tokenizer& tokenizer,
+methods::CorpusText read_text(const CorpusArguments& o, const engine::Tokenizer& tokenizer,
                               Progress& progress) {
   methods::CorpusText text({tokenizer.vocabulary_hash(), tokenizer.vocab_size()});
   // Names of special tokens in a text are text; a corpus never drafts the tokens themselves.
@@ -148,7 +148,7 @@ struct NgramReport {
   std::string table;
 };
 
-void run_build(const Options& o, const GlobalOptions& global) {
+void run_build(const CorpusArguments& o, const GlobalOptions& global) {
   const CorpusKind kind = methods::corpus_kind(o.kind);
   if (kind != CorpusKind::kNgrams && o.ngram_options_given)
     throw base::usage_error("--max-key, --gram, --top and --min-count belong to --kind ngrams");
@@ -218,7 +218,7 @@ std::vector<std::string> paths_of(const std::string& value) {
   return paths;
 }
 
-void run_info(const Options& o, const GlobalOptions& global) {
+void run_info(const CorpusArguments& o, const GlobalOptions& global) {
   Json array = Json::array();
   for (const std::string& value : o.files) {
     for (const std::string& path : paths_of(value)) {
@@ -241,7 +241,7 @@ void run_info(const Options& o, const GlobalOptions& global) {
 }
 
 void add_build(CLI::App& command, Context& context) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<CorpusArguments>();
   auto* build = command.add_subcommand("build", "Tokenize text files and make a corpus of them");
   build->add_option("files", options->files, "Text, JSON Lines, either gzipped; - = standard input")
       ->required();
@@ -296,7 +296,7 @@ void add_corpus_command(CLI::App& app, Context& context) {
   auto* command = app.add_subcommand("corpus", "Corpora that methods draft from: build, info");
   command->require_subcommand(1);
   add_build(*command, context);
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<CorpusArguments>();
   auto* info = command->add_subcommand("info", "What a corpus holds, and whether it is intact");
   info->add_option("corpus", options->files, "Files or names")->required();
   info->callback([options, &context] { run_info(*options, context.global); });

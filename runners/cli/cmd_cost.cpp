@@ -23,7 +23,7 @@ using Json = nlohmann::ordered_json;
 constexpr double kBandwidthSeconds = 0.3;  // per format
 constexpr double kRoundSeconds = 2;        // per format, when --rounds is not given
 
-struct Options {
+struct CostArguments {
   ModelOptions model;
   std::vector<std::string> dtypes = {kDefaultDtype};
   std::vector<int> rows = engine::RowCostOptions{}.rows;
@@ -43,7 +43,7 @@ struct Measured {
 };
 
 // What was asked for, with the defaults a model of this size allows.
-engine::RowCostOptions limited(const Options& o, const engine::ModelConfig& config) {
+engine::RowCostOptions limited(const CostArguments& o, const engine::ModelConfig& config) {
   const auto check = [&](const char* option, int n) {
     if (n > config.max_context)
       throw base::usage_error(
@@ -76,7 +76,7 @@ std::function<void(int, int)> progress_line(const GlobalOptions& global) {
   };
 }
 
-Measured measure(const Options& o, const GlobalOptions& global) {
+Measured measure(const CostArguments& o, const GlobalOptions& global) {
   Measured m;
   // Wrong names are said before a model is read for seconds.
   engine::SessionOptions session = o.model.session_options(0);
@@ -162,7 +162,7 @@ void print_one(const Measured& m, size_t i) {
                            p.tokens_per_s()));
 }
 
-void run_cost(const Options& o, const GlobalOptions& global) {
+void run_cost(const CostArguments& o, const GlobalOptions& global) {
   const Measured m = measure(o, global);
   if (global.json) {
     if (m.tables.size() == 1) return print_json_document(json_of(m, 0));
@@ -185,7 +185,7 @@ void run_cost(const Options& o, const GlobalOptions& global) {
 void add_cost_command(CLI::App& app, Context& context) {
   auto* command =
       app.add_subcommand("cost", "What a forward of n rows costs here, and how near the floor");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<CostArguments>();
   options->model.add_without_formats(*command);
   command
       ->add_option("--dtype", options->dtypes,

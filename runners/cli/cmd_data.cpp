@@ -12,24 +12,24 @@
 namespace evalrun::cli {
 namespace {
 
-struct Options {
+struct DataArguments {
   std::string data_root;
   std::vector<std::string> names;
   bool force = false;
 };
 
-void add_root_option(CLI::App& command, Options& options) {
+void add_root_option(CLI::App& command, DataArguments& options) {
   command.add_option("--data-root", options.data_root,
                      "Folder the files lie under (default: EVALRUN_DATA)");
 }
 
 // Names must be data sets of the manifest; an empty list means all of them.
-bool chosen(const Options& options, const std::string& dataset) {
+bool chosen(const DataArguments& options, const std::string& dataset) {
   return options.names.empty() ||
          std::find(options.names.begin(), options.names.end(), dataset) != options.names.end();
 }
 
-void check_names(const Options& options) {
+void check_names(const DataArguments& options) {
   std::vector<std::string> known;
   for (const datasets::ManifestFile& file : datasets::manifest())
     if (known.empty() || known.back() != file.dataset) known.push_back(file.dataset);
@@ -39,7 +39,7 @@ void check_names(const Options& options) {
                               base::suggest(name, known));
 }
 
-void list_files(const Options& options, const GlobalOptions& global) {
+void list_files(const DataArguments& options, const GlobalOptions& global) {
   const std::string root = datasets::resolve_data_root(options.data_root);
   nlohmann::ordered_json array = nlohmann::ordered_json::array();
   std::vector<std::vector<std::string>> rows;
@@ -69,7 +69,7 @@ void list_files(const Options& options, const GlobalOptions& global) {
                           : "\ndata root: " + root);
 }
 
-void verify_files(const Options& options, Context& context) {
+void verify_files(const DataArguments& options, Context& context) {
   check_names(options);
   nlohmann::ordered_json array = nlohmann::ordered_json::array();
   std::vector<std::vector<std::string>> rows;
@@ -99,7 +99,7 @@ void verify_files(const Options& options, Context& context) {
   if (failed) context.exit_code = static_cast<int>(base::ExitCode::kData);
 }
 
-void fetch_files(const Options& options, const GlobalOptions& global) {
+void fetch_files(const DataArguments& options, const GlobalOptions& global) {
   datasets::FetchOptions fetch;
   fetch.data_root = datasets::resolve_data_root(options.data_root);
   fetch.force = options.force;
@@ -129,7 +129,7 @@ void fetch_files(const Options& options, const GlobalOptions& global) {
 void add_data_command(CLI::App& app, Context& context) {
   auto* command = app.add_subcommand("data", "Official data files: list, fetch, verify");
   command->require_subcommand(1);
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<DataArguments>();
 
   auto* list = command->add_subcommand("list", "What files there are and which are present");
   add_root_option(*list, *options);

@@ -35,7 +35,7 @@ constexpr double kBandwidthSeconds = 0.2;
 constexpr size_t kBandwidthBytes = size_t{256} << 20;  // more than the last cache of most machines
 constexpr double kLowDiskBytes = 200e6;
 
-struct Options {
+struct DoctorArguments {
   std::string model, data_root;
   bool code = false;
   int workers = 0;
@@ -298,7 +298,7 @@ void examine_code(Findings& out) {
 }
 
 // Only the official solutions: they take minutes.
-void run_code_doctor(const Options& options, Context& context) {
+void run_code_doctor(const DoctorArguments& options, Context& context) {
   const int workers = options.workers > 0 ? options.workers : engine::allowed_cores();
   const std::vector<SolutionCheck> checks =
       check_solutions(datasets::resolve_data_root(options.data_root), workers);
@@ -337,7 +337,7 @@ void run_code_doctor(const Options& options, Context& context) {
   if (!failures.empty()) print_line("not passed:" + failures);
 }
 
-void run_doctor(const Options& options, Context& context) {
+void run_doctor(const DoctorArguments& options, Context& context) {
   if (options.code) return run_code_doctor(options, context);
   Findings findings;
   examine_build(findings);
@@ -375,7 +375,7 @@ void run_doctor(const Options& options, Context& context) {
 
 void add_doctor_command(CLI::App& app, Context& context) {
   auto* command = app.add_subcommand("doctor", "Is this machine and set-up fit to measure?");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<DoctorArguments>();
   command->add_option("-m,--model", options->model,
                       "Model to look at (default: the default model)");
   command->add_option("--data-root", options->data_root, "Folder of the data sets (EVALRUN_DATA)");

@@ -20,10 +20,10 @@
 namespace evalrun::cli {
 namespace {
 
-constexpr int kRows = 256;           // rows of one teacher-forced forward
+constexpr int kForcedRows = 256;     // rows of one teacher-forced forward
 constexpr int kCapacityStep = 1024;  // sessions grow in steps, so that few prompts rebuild them
 
-struct Options {
+struct GenerateArguments {
   ModelOptions model;
   std::string in;
   std::string methods = "ar";
@@ -46,7 +46,8 @@ struct Arm {
 // Sessions and methods sized for the longest prompt so far.
 class Generator {
  public:
-  explicit Generator(const Options& options) : options_(options), model_(options.model.load()) {
+  explicit Generator(const GenerateArguments& options)
+      : options_(options), model_(options.model.load()) {
     for (const std::string& text : methods::split_method_list(options.methods))
       arms_.push_back({text, methods::parse_method(text), nullptr, nullptr, nullptr});
     draft_ = options.model.load_draft();
@@ -79,7 +80,7 @@ class Generator {
                       reader.place(), prompt_tokens, options_.max_new, context),
           "shorten the prompt or lower -n");
     // Rows in flight stand behind the context, so a step needs room for a whole tree.
-    const int needed = prompt_tokens + options_.max_new + kRows;
+    const int needed = prompt_tokens + options_.max_new + kForcedRows;
     if (capacity_ >= needed) return;
     capacity_ = (needed + kCapacityStep - 1) / kCapacityStep * kCapacityStep;
     for (Arm& arm : arms_) arm.method.reset();
@@ -128,8 +129,8 @@ class Generator {
     nlohmann::ordered_json top = nlohmann::ordered_json::array();
     std::vector<engine::Row> rows;
     std::vector<int> path;
-    for (size_t begin = 0; begin < tokens.size(); begin += kRows) {
-      const size_t count = std::min<size_t>(kRows, tokens.size() - begin);
+    for (size_t begin = 0; begin < tokens.size(); begin += kForcedRows) {
+      const size_t count = std::min<size_t>(kForcedRows, tokens.size() - begin);
       rows.assign(count, {});
       path.resize(count);
       std::iota(path.begin(), path.end(), 0);
@@ -159,7 +160,7 @@ class Generator {
     return top;
   }
 
-  const Options& options_;
+  const GenerateArguments& options_;
   std::shared_ptr<const engine::Model> model_, draft_;
   std::vector<Arm> arms_;
   int capacity_ = 0;
@@ -169,7 +170,7 @@ class Generator {
 
 // What --save-hidden leaves no choice in. Refused even with its default value where that would hide
 // a misunderstanding.
-void refuse_with_capture(const CLI::App& command, const Options& options) {
+void refuse_with_capture(const CLI::App& command, const GenerateArguments& options) {
   for (const char* name :
        {"--top-logits", "--temperature", "--top-k", "--top-p", "--seed", "--ignore-eos", "--draft"})
     if (command.count(name) > 0)
@@ -185,7 +186,7 @@ void refuse_with_capture(const CLI::App& command, const Options& options) {
 
 void add_generate_command(CLI::App& app, Context& context) {
   auto* command = app.add_subcommand("generate", "Decode prompts and show the tokens (JSON Lines)");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<GenerateArguments>();
   options->model.add(*command);
   command
       ->add_option("--in", options->in,

@@ -24,7 +24,7 @@ using runners::AskOutcome;
 using runners::AskStatus;
 using runners::StoredAnswer;
 
-struct Options {
+struct JudgeArguments {
   std::vector<std::string> runs, arms;
   std::string arm_a, arm_b, task = "mt_bench", data_root, cache;
   std::string endpoint, model, replies, requests;
@@ -33,11 +33,11 @@ struct Options {
 };
 
 // Temperature and length are part of who judges: another length may cut the verdict off.
-std::string judge_id(const Options& o) {
+std::string judge_id(const JudgeArguments& o) {
   return fmt::format("{} temperature=0 max_tokens={}", o.model, o.max_tokens);
 }
 
-std::string prompt_folder(const Options& o) {
+std::string prompt_folder(const JudgeArguments& o) {
   const std::string root = datasets::resolve_data_root(o.data_root);
   if (root.empty())
     throw base::usage_error("the judge's prompts lie under a data root, and none is given",
@@ -46,7 +46,7 @@ std::string prompt_folder(const Options& o) {
   return (std::filesystem::path(root) / "mt_bench").string();
 }
 
-std::unique_ptr<evaluators::JudgeClient> make_client(const Options& o) {
+std::unique_ptr<evaluators::JudgeClient> make_client(const JudgeArguments& o) {
   if (!o.replies.empty()) return evaluators::make_recorded_judge(o.replies);
   evaluators::HttpJudgeOptions http;
   http.endpoint = o.endpoint;
@@ -61,7 +61,7 @@ std::unique_ptr<evaluators::JudgeClient> make_client(const Options& o) {
 }
 
 // Answers of one run, or a usage error that says what there is.
-std::vector<StoredAnswer> answers_of(const RunReference& run, const Options& o,
+std::vector<StoredAnswer> answers_of(const RunReference& run, const JudgeArguments& o,
                                      const evaluators::JudgePrompts& prompts) {
   std::vector<StoredAnswer> answers =
       runners::stored_answers(*run.store, run.run_id, o.task, prompts);
@@ -113,7 +113,7 @@ int write_requests(const std::string& path, const std::vector<runners::JudgeQues
   return static_cast<int>(seen.size());
 }
 
-AskOutcome ask(const Options& o, const std::vector<runners::JudgeQuestion>& questions,
+AskOutcome ask(const JudgeArguments& o, const std::vector<runners::JudgeQuestion>& questions,
                results::VerdictCache& cache, const GlobalOptions& global) {
   runners::AskOptions options;
   options.jobs = o.jobs;
@@ -279,7 +279,7 @@ Json grades_json(const std::map<std::string, Grades>& arms, const std::vector<st
   return out;
 }
 
-void judge_run(const Options& o, Context& context) {
+void judge_run(const JudgeArguments& o, Context& context) {
   const RunReference run = find_run(o.runs[0], context.global.db);
   const auto prompts = evaluators::JudgePrompts::load(prompt_folder(o));
   std::vector<StoredAnswer> answers = answers_of(run, o, prompts);
@@ -340,7 +340,7 @@ struct Tally {
   }
 };
 
-void judge_two(const Options& o, Context& context) {
+void judge_two(const JudgeArguments& o, Context& context) {
   const RunReference run_a = find_run(o.runs[0], context.global.db);
   const RunReference run_b = find_run(o.runs[1], context.global.db);
   const auto prompts = evaluators::JudgePrompts::load(prompt_folder(o));
@@ -407,7 +407,7 @@ void judge_two(const Options& o, Context& context) {
   report_gaps(outcome, context);
 }
 
-void run_judge(Options& o, Context& context) {
+void run_judge(JudgeArguments& o, Context& context) {
   if (o.cache.empty()) o.cache = evalrun_home() + "/judge.db";
   if (o.model.empty())
     throw base::usage_error("no judge is named",
@@ -423,8 +423,8 @@ void run_judge(Options& o, Context& context) {
 
 void add_judge_command(CLI::App& app, Context& context) {
   auto* command = app.add_subcommand("judge", "MT-Bench grades of a run, or the better one of two");
-  auto options = std::make_shared<Options>();
-  Options& o = *options;
+  auto options = std::make_shared<JudgeArguments>();
+  JudgeArguments& o = *options;
   command->add_option("run", o.runs, "One run to grade, or two to compare; named as for compare")
       ->required()
       ->expected(1, 2);

@@ -24,7 +24,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct ListArguments {
   std::string what;
   std::string data_root;
   bool markdown = false;
@@ -66,7 +66,7 @@ Json param_json(const methods::ParamInfo& p) {
   return out;
 }
 
-Json list_methods(const Options&, const GlobalOptions&) {
+Json list_methods(const ListArguments&, const GlobalOptions&) {
   Json array = Json::array();
   for (const auto& [name, info] : methods::method_registry().entries()) {
     // Every method that is compiled in can run here; what it needs of the user stands in `needs`.
@@ -97,7 +97,7 @@ std::string data_files_text(const datasets::DatasetInfo& info) {
   return fmt::format("{} and {} more under the data root", info.files[0], info.files.size() - 1);
 }
 
-Json list_tasks(const Options& options, const GlobalOptions&) {
+Json list_tasks(const ListArguments& options, const GlobalOptions&) {
   const std::string root = datasets::resolve_data_root(options.data_root);
   Json array = Json::array();
   for (const auto& [name, dataset] : datasets::dataset_registry().entries()) {
@@ -127,7 +127,7 @@ Json list_tasks(const Options& options, const GlobalOptions&) {
   return array;
 }
 
-Json list_evaluators(const Options&, const GlobalOptions&) {
+Json list_evaluators(const ListArguments&, const GlobalOptions&) {
   Json array = Json::array();
   for (const auto& [name, evaluator] : evaluators::evaluator_registry().entries()) {
     Json e = entry(name, true, "nothing");
@@ -140,7 +140,7 @@ Json list_evaluators(const Options&, const GlobalOptions&) {
   return array;
 }
 
-Json list_suites(const Options&, const GlobalOptions&) {
+Json list_suites(const ListArguments&, const GlobalOptions&) {
   Json array = Json::array();
   for (const runners::BuiltinSuite& builtin : runners::builtin_suites()) {
     const runners::Suite suite = runners::parse_suite(builtin.text, builtin.name);
@@ -159,7 +159,7 @@ Json list_suites(const Options&, const GlobalOptions&) {
 }
 
 // The default model, and every other one in the same folder.
-Json list_models(const Options&, const GlobalOptions&) {
+Json list_models(const ListArguments&, const GlobalOptions&) {
   Json array = Json::array();
   const auto add = [&](const std::filesystem::path& path, bool is_default) {
     Json e = entry(path.filename().string(), true, "nothing");
@@ -192,7 +192,7 @@ Json list_models(const Options&, const GlobalOptions&) {
   return array;
 }
 
-Json list_runs(const Options&, const GlobalOptions& global) {
+Json list_runs(const ListArguments&, const GlobalOptions& global) {
   Json array = Json::array();
   if (!std::filesystem::exists(global.db)) return array;
   const results::ResultStore store(global.db, results::ResultStore::Mode::kReadOnly);
@@ -222,7 +222,7 @@ Json list_runs(const Options&, const GlobalOptions& global) {
   return array;
 }
 
-Json list_metrics(const Options&, const GlobalOptions&) {
+Json list_metrics(const ListArguments&, const GlobalOptions&) {
   Json array = Json::array();
   for (const reports::MetricInfo& metric : reports::metric_glossary()) {
     Json e = entry(metric.name, true, "nothing");
@@ -235,7 +235,7 @@ Json list_metrics(const Options&, const GlobalOptions&) {
 }
 
 // Papers' tables that report --as knows.
-Json list_tables(const Options&, const GlobalOptions&) {
+Json list_tables(const ListArguments&, const GlobalOptions&) {
   Json array = Json::array();
   for (const reports::PaperForm& form : reports::paper_forms()) {
     Json e = entry(form.name(), true, "a run of one of its suites");
@@ -246,14 +246,14 @@ Json list_tables(const Options&, const GlobalOptions&) {
   return array;
 }
 
-Json list_templates(const Options&, const GlobalOptions&) {
+Json list_templates(const ListArguments&, const GlobalOptions&) {
   Json array = Json::array();
   for (const std::string& name : engine::chat_template_names())
     array.push_back(entry(name, true, "nothing"));
   return array;
 }
 
-Json list_formats(const Options&, const GlobalOptions&) {
+Json list_formats(const ListArguments&, const GlobalOptions&) {
   Json array = Json::array();
   for (const engine::WeightFormatSpec& spec : engine::weight_formats()) {
     Json e = entry(std::string(spec.name), true, "nothing");
@@ -264,7 +264,7 @@ Json list_formats(const Options&, const GlobalOptions&) {
 }
 
 // Paths best first; `chosen` is the one a command takes without --isa.
-Json list_isas(const Options&, const GlobalOptions&) {
+Json list_isas(const ListArguments&, const GlobalOptions&) {
   const std::vector<std::string> available = engine::available_isas();
   const char* forced = std::getenv("EVALRUN_ISA");
   const std::string chosen = forced != nullptr && *forced != '\0' ? forced : available.front();
@@ -285,7 +285,7 @@ Json list_isas(const Options&, const GlobalOptions&) {
 
 struct Listing {
   const char* name;
-  Json (*make)(const Options&, const GlobalOptions&);
+  Json (*make)(const ListArguments&, const GlobalOptions&);
   std::vector<const char*> columns;  // of the table for people
 };
 
@@ -325,7 +325,7 @@ std::string cell(const Json& entry_json, const std::string& column) {
   return text.empty() ? "-" : text;
 }
 
-void run_list(const Options& options, const GlobalOptions& global) {
+void run_list(const ListArguments& options, const GlobalOptions& global) {
   const auto found = std::find_if(listings().begin(), listings().end(),
                                   [&](const Listing& l) { return options.what == l.name; });
   if (found == listings().end()) {
@@ -362,7 +362,7 @@ void run_list(const Options& options, const GlobalOptions& global) {
 
 void add_list_command(CLI::App& app, Context& context) {
   auto* command = app.add_subcommand("list", "What can be named, with parameters and defaults");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ListArguments>();
   command
       ->add_option("what", options->what,
                    "methods, tasks, evaluators, suites, models, runs, metrics, tables, templates, "

@@ -21,10 +21,10 @@
 namespace evalrun::cli {
 namespace {
 
-constexpr int kRows = 256;  // rows per forward: bounds the logits held at a time
+constexpr int kRowsAtOnce = 256;  // rows per forward: bounds the logits held at a time
 constexpr int kMinChunk = 4;
 
-struct Options {
+struct PerplexityArguments {
   ModelOptions model;
   std::string file;
   int chunk = 0;  // 0 = whole text
@@ -81,8 +81,8 @@ void score_sequence(engine::Session& session, engine::Session* reference,
     s->reset();
     if (first > 1) s->prefill(tokens.first(static_cast<size_t>(first - 1)));
   }
-  for (int begin = first - 1; begin < n - 1; begin += kRows) {
-    const int count = std::min(kRows, n - 1 - begin);
+  for (int begin = first - 1; begin < n - 1; begin += kRowsAtOnce) {
+    const int count = std::min(kRowsAtOnce, n - 1 - begin);
     std::vector<engine::Row> rows(static_cast<size_t>(count));
     std::vector<int> path(static_cast<size_t>(count));
     for (int i = 0; i < count; ++i) {
@@ -116,7 +116,7 @@ void score_sequence(engine::Session& session, engine::Session* reference,
   }
 }
 
-void run_perplexity(const Options& options) {
+void run_perplexity(const PerplexityArguments& options) {
   if (options.chunk != 0 && options.chunk < kMinChunk)
     throw base::usage_error(
         fmt::format("--chunk must be at least {}, not {}", kMinChunk, options.chunk));
@@ -200,7 +200,7 @@ void run_perplexity(const Options& options) {
 
 void add_perplexity_command(CLI::App& app, Context&) {
   auto* command = app.add_subcommand("perplexity", "How well a model predicts a text (JSON)");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<PerplexityArguments>();
   options->model.add(*command);
   command->add_option("--file", options->file, "Text file (UTF-8)")->required();
   command

@@ -22,7 +22,7 @@ namespace {
 
 constexpr int kMostShown = 8;  // draft lengths, when none are asked for
 
-struct Options {
+struct PredictArguments {
   std::string run, format = "text", cost, confirm;
   std::vector<std::string> arms, lengths, trees;
   std::vector<int> batches = {1};
@@ -122,7 +122,7 @@ std::optional<std::vector<reports::TreePath>> read_tree(const std::string& text)
 
 class Predict {
  public:
-  Predict(const Options& options, const GlobalOptions& global)
+  Predict(const PredictArguments& options, const GlobalOptions& global)
       : options_(options),
         global_(global),
         run_(find_run(options.run, global.db)),
@@ -242,7 +242,7 @@ class Predict {
     report_.confirmed_by = data.run;
   }
 
-  const Options& options_;
+  const PredictArguments& options_;
   const GlobalOptions& global_;
   RunReference run_;
   reports::RunData data_;
@@ -255,7 +255,7 @@ class Predict {
 void add_predict_command(CLI::App& app, Context& context) {
   auto* command =
       app.add_subcommand("predict", "Other drafts, another machine, a batch: from stored steps");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<PredictArguments>();
   command
       ->add_option("run", options->run,
                    "Number, run:N, label, key or baseline; FILE or FILE:RUN for another database "

@@ -14,7 +14,7 @@
 namespace evalrun::cli {
 namespace {
 
-struct Options {
+struct ReportArguments {
   std::vector<std::string> runs;
   std::vector<std::string> group_by;
   std::string format = "text", metric = "sum", interval = "t", by = "task", control, out;
@@ -56,7 +56,7 @@ std::string render(const std::vector<reports::PaperTable>& tables, const std::st
 }
 
 // Throws usage_error where the options do not fit a paper's table.
-void check_as(const Options& options, const std::string& format) {
+void check_as(const ReportArguments& options, const std::string& format) {
   if (options.as.empty()) return;
   if (format == "html")
     throw base::usage_error("--as: no paper's tables in html",
@@ -66,7 +66,7 @@ void check_as(const Options& options, const std::string& format) {
 }
 
 // Throws usage_error where published figures have no place, data_error for a broken file.
-reports::Claims read_claims(const Options& options, const std::string& format) {
+reports::Claims read_claims(const ReportArguments& options, const std::string& format) {
   if (options.claims.empty()) {
     if (options.papers.empty()) return {};
     throw base::usage_error("--paper chooses from published numbers", "add --claims FILE");
@@ -77,7 +77,7 @@ reports::Claims read_claims(const Options& options, const std::string& format) {
   return reports::select_papers(reports::read_claims(options.claims), options.papers);
 }
 
-reports::ReportOptions report_options(const Options& options, const GlobalOptions& global) {
+reports::ReportOptions report_options(const ReportArguments& options, const GlobalOptions& global) {
   reports::ReportOptions o;
   for (const auto e : {reports::Estimator::kGeo, reports::Estimator::kLegacy})
     if (options.metric == reports::to_string(e)) o.estimator = e;
@@ -102,7 +102,7 @@ std::vector<results::Axis> axes_of(const std::vector<std::string>& names) {
 
 // A run by the name that was given, data sets cut as asked for.
 reports::Report report_of(const std::string& name, const std::vector<results::Axis>& axes,
-                          const Options& options, const GlobalOptions& global) {
+                          const ReportArguments& options, const GlobalOptions& global) {
   const RunReference run = find_run(name, global.db);
   if (axes.empty()) return build_report(*run.store, run.run_id, report_options(options, global));
   return build_report(*results::regrouped(*run.store, axes), run.run_id,
@@ -110,7 +110,7 @@ reports::Report report_of(const std::string& name, const std::vector<results::Ax
 }
 
 // Several runs, or the parts of one, side by side.
-std::string render_grouped(const Options& options, const std::string& format,
+std::string render_grouped(const ReportArguments& options, const std::string& format,
                            const GlobalOptions& global) {
   if (options.by != "task")
     throw base::usage_error(
@@ -142,7 +142,7 @@ std::string render_grouped(const Options& options, const std::string& format,
   return reports::render(grouped, format);
 }
 
-std::string render_run(const Options& options, const std::string& format,
+std::string render_run(const ReportArguments& options, const std::string& format,
                        const GlobalOptions& global) {
   const reports::Claims claims = read_claims(options, format);
   check_as(options, format);
@@ -162,7 +162,7 @@ std::string render_run(const Options& options, const std::string& format,
                              : render_with_claims(report, store, claims, format, colour);
 }
 
-void run_report(const Options& options, const GlobalOptions& global) {
+void run_report(const ReportArguments& options, const GlobalOptions& global) {
   const std::string format = global.json ? "json" : options.format;
   std::string text = options.group_by.empty() && options.runs.size() < 2
                          ? render_run(options, format, global)
@@ -177,7 +177,7 @@ void run_report(const Options& options, const GlobalOptions& global) {
 
 void add_report_command(CLI::App& app, Context& context) {
   auto* command = app.add_subcommand("report", "Print the table of a stored run");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ReportArguments>();
   command
       ->add_option("run", options->runs,
                    "Number, run:N, label, key or baseline; FILE or FILE:RUN for another database "

@@ -31,7 +31,7 @@ constexpr const char* kExamples = R"(Examples:
 Equal settings resume a run that was interrupted, and never measure twice; --no-resume starts afresh.)";
 
 // What the command line says on top of the suite; unset = as the suite says.
-struct Options {
+struct RunArguments {
   ModelOptions model;
   std::string suite;
   std::vector<std::string> methods, tasks, evaluators;
@@ -46,7 +46,7 @@ struct Options {
   bool resume = true, plan = false, skip_long = false;
 };
 
-void add_suite_options(CLI::App& run, Options& o) {
+void add_suite_options(CLI::App& run, RunArguments& o) {
   const char* group = "What to measure (on top of the suite)";
   const auto option = [&](const char* name, auto& value, const char* text) {
     return run.add_option(name, value, text)->group(group);
@@ -78,7 +78,7 @@ void add_suite_options(CLI::App& run, Options& o) {
   flag("--kv-cache,!--no-kv-cache", o.kv_cache, "Keep keys and values between steps");
 }
 
-void add_run_options(CLI::App& run, Options& o) {
+void add_run_options(CLI::App& run, RunArguments& o) {
   run.add_option("suite", o.suite, "Built-in suite (quick, ci) or JSON file")
       ->option_text("[SUITE]");
   o.model.add(run);
@@ -124,7 +124,7 @@ int parse_warmup(const std::string& text) {
   return std::stoi(text);
 }
 
-void apply(const Options& o, runners::Suite& suite) {
+void apply(const RunArguments& o, runners::Suite& suite) {
   if (!o.methods.empty()) {
     suite.methods.clear();
     suite.optional_methods.clear();
@@ -181,7 +181,7 @@ void warn_about(const runners::PlanRequest& request) {
 }
 
 // What is asked for, whatever the model.
-runners::Suite make_suite(const Options& o) {
+runners::Suite make_suite(const RunArguments& o) {
   runners::Suite suite;
   if (!o.suite.empty()) suite = runners::load_suite(o.suite);
   apply(o, suite);
@@ -190,14 +190,14 @@ runners::Suite make_suite(const Options& o) {
   return suite;
 }
 
-std::string make_nonce(const Options& o) {
+std::string make_nonce(const RunArguments& o) {
   if (o.resume || !o.nonce.empty()) return o.nonce;
   return fmt::format("{:x}.{:x}", std::chrono::system_clock::now().time_since_epoch().count(),
                      ::getpid());
 }
 
 // `suite`: of at most one model. `one_of_several`: the label says which.
-runners::PlanRequest make_request(const Options& o, const runners::Suite& suite,
+runners::PlanRequest make_request(const RunArguments& o, const runners::Suite& suite,
                                   const std::string& nonce, bool one_of_several) {
   runners::PlanRequest request;
   request.suite = suite;
@@ -259,8 +259,8 @@ void with_plan(const Context& context, const runners::PlanRequest& request, cons
 }
 
 // As JSON, a document; of several models, a list of them.
-void show_plans(const Context& context, const Options& o, const std::vector<runners::Suite>& suites,
-                const std::string& nonce) {
+void show_plans(const Context& context, const RunArguments& o,
+                const std::vector<runners::Suite>& suites, const std::string& nonce) {
   nlohmann::ordered_json documents = nlohmann::json::array();
   for (const runners::Suite& suite : suites) {
     const runners::PlanRequest request = make_request(o, suite, nonce, suites.size() > 1);
@@ -317,7 +317,7 @@ std::string table(const results::ResultStore& store, const std::vector<int64_t>&
 }
 
 // What cannot work for one of several models must fail now, not behind the hours of those before.
-void check_plans(const Options& o, const std::vector<runners::Suite>& suites,
+void check_plans(const RunArguments& o, const std::vector<runners::Suite>& suites,
                  const std::string& nonce) {
   for (const runners::Suite& suite : suites) model_path(suite.models.front());
   for (const runners::Suite& suite : suites) try {
@@ -328,7 +328,7 @@ void check_plans(const Options& o, const std::vector<runners::Suite>& suites,
     }
 }
 
-void run(Context& context, const Options& o) {
+void run(Context& context, const RunArguments& o) {
   const double max_time_s = parse_duration(o.max_time);
   const std::vector<runners::Suite> suites = runners::one_per_model(make_suite(o));
   const bool several = suites.size() > 1;
@@ -384,7 +384,7 @@ void run(Context& context, const Options& o) {
 
 void add_run_command(CLI::App& app, Context& context) {
   CLI::App* command = app.add_subcommand("run", "Measure a suite, store it, print its table");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<RunArguments>();
   add_run_options(*command, *options);
   command->callback([&context, options] { run(context, *options); });
 }

@@ -30,7 +30,7 @@ using results::ScoreRecord;
 constexpr size_t kProblemsShown = 20;
 constexpr double kSecondsBetweenLines = 10;  // of progress, without a terminal
 
-struct Options {
+struct ScoreArguments {
   evaluators::ScoringContext scoring;
   std::string run, against;
   std::string dataset, generations, data_root, export_format, out, model_id;
@@ -46,7 +46,7 @@ const std::vector<std::pair<std::string, runners::ExportFormat>>& export_formats
   return kFormats;
 }
 
-std::vector<const EvaluatorEntry*> choose_evaluators(const Options& options,
+std::vector<const EvaluatorEntry*> choose_evaluators(const ScoreArguments& options,
                                                      const datasets::DatasetInfo& info) {
   const std::vector<std::string>& names =
       options.evaluators.empty() ? info.evaluators : options.evaluators;
@@ -174,7 +174,7 @@ void print_problems(const std::vector<std::string>& problems) {
     fmt::print(stderr, "error: ... and {} more lines\n", problems.size() - kProblemsShown);
 }
 
-void write_export(const Options& options, const datasets::LoadedDataset& set,
+void write_export(const ScoreArguments& options, const datasets::LoadedDataset& set,
                   const runners::GenerationsFile& file,
                   const std::vector<const EvaluatorEntry*>& judges, const Scores& scores) {
   runners::ExportRequest request;
@@ -192,7 +192,7 @@ void write_export(const Options& options, const datasets::LoadedDataset& set,
   base::write_file_atomic(options.out, runners::export_generations(request));
 }
 
-void run_score(const Options& options, Context& context) {
+void run_score(const ScoreArguments& options, Context& context) {
   const bool outside = !options.dataset.empty() || !options.generations.empty();
   if (!options.against.empty() || !options.run.empty()) {
     if (options.against.empty() || outside || !options.export_format.empty())
@@ -256,7 +256,7 @@ void run_score(const Options& options, Context& context) {
 void add_score_command(CLI::App& app, Context& context) {
   auto* command = app.add_subcommand(
       "score", "Score generations made elsewhere, or a run against its baseline");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ScoreArguments>();
   command
       ->add_option("run", options->run,
                    "With --against: number, run:N, label or key (default: the newest run)")

@@ -21,7 +21,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct ShowArguments {
   std::string id, model, diff;
 };
 
@@ -229,14 +229,14 @@ void print_diff(const ShownGeneration& g, const ShownGeneration& other,
       "  the logits there: evalrun generate --top-logits 5 on this prompt with both methods");
 }
 
-void show_run(const Options& options, const GlobalOptions& global) {
+void show_run(const ShowArguments& options, const GlobalOptions& global) {
   const RunReference found = find_run(options.id, global.db);
   const ShownRun run = read_run(*found.store, found.run_id);
   if (global.json) return print_json_document(run_json(run));
   print_line(run_text(run));
 }
 
-void run_show(const Options& options, const GlobalOptions& global) {
+void run_show(const ShowArguments& options, const GlobalOptions& global) {
   const bool number =
       !options.id.empty() && std::all_of(options.id.begin(), options.id.end(),
                                          [](unsigned char c) { return std::isdigit(c) != 0; });
@@ -262,7 +262,7 @@ void run_show(const Options& options, const GlobalOptions& global) {
 
 void add_show_command(CLI::App& app, Context& context) {
   auto* command = app.add_subcommand("show", "One generation step by step, or a run's summary");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ShowArguments>();
   command->add_option("id", options->id, "Number of a generation, run:N, or a run's label")
       ->required();
   command->add_option("-m,--model", options->model,

@@ -10,13 +10,13 @@
 namespace evalrun::cli {
 namespace {
 
-struct Options {
+struct TokenizeArguments {
   ModelOptions model;
   std::string in;
   bool no_special = false;
 };
 
-void run_tokenize(const Options& options) {
+void run_tokenize(const TokenizeArguments& options) {
   const auto tokenizer = load_tokenizer(options.model.path());
   engine::EncodeOptions encode;
   encode.parse_special = !options.no_special;
@@ -32,7 +32,7 @@ void run_tokenize(const Options& options) {
 
 void add_tokenize_command(CLI::App& app, Context&) {
   auto* command = app.add_subcommand("tokenize", "Text to token ids (JSON Lines)");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<TokenizeArguments>();
   options->model.add(*command);
   command
       ->add_option("--in", options->in, "Texts, one object {\"text\"} per line; - = standard input")

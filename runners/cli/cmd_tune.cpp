@@ -22,7 +22,7 @@
 namespace evalrun::cli {
 namespace {
 
-struct Options {
+struct TuneArguments {
   ModelOptions model;
   std::string method, wide = "vicuna_7b_stage1";  // tune tree
   int nodes = 32;
@@ -37,7 +37,7 @@ constexpr int kRowRoom = 512;  // rows of a step behind the longest text
 // Prompts of a data set, and what they are decoded with.
 class Tuner {
  public:
-  Tuner(const Options& options, const GlobalOptions& global)
+  Tuner(const TuneArguments& options, const GlobalOptions& global)
       : options_(options), global_(global), model_(options.model.load()), conversation_(*model_) {
     const datasets::LoadedDataset set =
         datasets::load_dataset(options.task, datasets::resolve_data_root(options.data_root));
@@ -125,7 +125,7 @@ class Tuner {
                         "the engine or the method is wrong: please report this");
   }
 
-  const Options& options_;
+  const TuneArguments& options_;
   const GlobalOptions& global_;
   std::shared_ptr<const engine::Model> model_;
   runners::Conversation conversation_;
@@ -137,7 +137,7 @@ class Tuner {
 // evalrun tune self_spec.
 class SkipTuner : public Tuner {
  public:
-  SkipTuner(const Options& options, const GlobalOptions& global) : Tuner(options, global) {
+  SkipTuner(const TuneArguments& options, const GlobalOptions& global) : Tuner(options, global) {
     if (prompts_.size() * static_cast<size_t>(options.max_new) > engine::kMaxRows)
       throw base::usage_error(
           fmt::format("{} prompts of {} tokens are more than the {} places a forward can judge",
@@ -347,7 +347,7 @@ namespace {
 
 void add_tree(CLI::App& command, Context& context) {
   auto* tree = command.add_subcommand("tree", "The draft tree that pays, for a static drafter");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<TuneArguments>();
   options->limit = 24;
   options->max_new = 64;
   options->model.add(*tree);
@@ -387,7 +387,7 @@ void add_tune_command(CLI::App& app, Context& context) {
   command->require_subcommand(1);
   auto* self_spec =
       command->add_subcommand("self_spec", "Sublayers a self-speculative draft may leave out");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<TuneArguments>();
   options->model.add(*self_spec);
   self_spec->add_option("--task", options->task, "Data set the search takes prompts from")
       ->capture_default_str();

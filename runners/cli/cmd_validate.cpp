@@ -19,7 +19,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct ValidateArguments {
   std::vector<std::string> files;
   int threads = 0;
 };
@@ -141,7 +141,7 @@ Finding validate(const std::string& path, int threads) {
       "config.json), weights (.safetensors), result databases (.db)");
 }
 
-void run_validate(const Options& options, Context& context) {
+void run_validate(const ValidateArguments& options, Context& context) {
   Json array = Json::array();
   for (const std::string& path : options.files) {
     try {
@@ -170,7 +170,7 @@ void run_validate(const Options& options, Context& context) {
 
 void add_validate_command(CLI::App& app, Context& context) {
   auto* command = app.add_subcommand("validate", "Check a suite, data set, model or database");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ValidateArguments>();
   command->add_option("file", options->files, "Files or model folders")->required();
   command->add_option("-t,--threads", options->threads, "Threads for reading weights")
       ->check(CLI::Range(0, 1024));

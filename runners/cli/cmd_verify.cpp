@@ -22,7 +22,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using base::ExitCode;
 
-struct Options {
+struct VerifyArguments {
   ModelOptions model;
   std::vector<std::string> methods, tasks = {"samples"}, parts = {"greedy", "steps", "texts"};
   std::string data_root, out, fault;
@@ -33,11 +33,11 @@ struct Options {
   bool again = false, kv_cache = true;
 };
 
-bool wants(const Options& o, const char* part) {
+bool wants(const VerifyArguments& o, const char* part) {
   return std::find(o.parts.begin(), o.parts.end(), part) != o.parts.end();
 }
 
-runners::CertifyRequest make_request(const Options& o) {
+runners::CertifyRequest make_request(const VerifyArguments& o) {
   // Wrong words are said before a model is read for seconds.
   engine::validate({o.temperature, o.top_k, o.top_p});
   if (o.temperature == 0)
@@ -168,7 +168,7 @@ int exit_code_of(const std::vector<Json>& certificates) {
   return static_cast<int>(ExitCode::kOk);
 }
 
-void run_verify(Context& context, const Options& o) {
+void run_verify(Context& context, const VerifyArguments& o) {
   for (const std::string& part : o.parts)
     if (part != "greedy" && part != "steps" && part != "texts")
       throw base::usage_error(fmt::format("--parts: unknown part '{}'", part),
@@ -217,7 +217,7 @@ void run_verify(Context& context, const Options& o) {
 
 void add_verify_command(CLI::App& app, Context& context) {
   auto* command = app.add_subcommand("verify", "Prove that methods are lossless: certificates");
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<VerifyArguments>();
   o->model.add(*command);
   command->add_option("--methods", o->methods, "Methods to certify, e.g. pld,sps:draft=layers:4")
       ->required();

@@ -102,7 +102,9 @@ void ModelOptions::add_without_formats(CLI::App& app) {
                  fmt::format("Keys and values as {} (default: f32 with --dtype f32, else bf16)",
                              fmt::join(engine::kv_dtypes(), ", ")))
       ->group(group);
-  app.add_option("-t,--threads", threads, "Threads (default: the cores this process may use)")
+  app.add_option(
+         "-t,--threads", threads,
+         "Threads (default: the cores this process may use); with a GPU only loading takes them")
       ->check(CLI::Range(0, 1024))
       ->group(group);
   app.add_option("--chat-template", chat_template, "Named chat template instead of the model's own")

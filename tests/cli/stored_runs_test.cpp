@@ -12,12 +12,12 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int kPrompts = 3, kMaxNew = 16;
+constexpr int kRunPrompts = 3, kMaxNew = 16;
 
 class StoredRuns : public CommandTest {
  protected:
   void SetUp() override {
-    write_prompts(folder_, kPrompts);
+    write_prompts(folder_, kRunPrompts);
     const ProgramResult result = run(run_arguments(kMaxNew, {"--label", "first"}));
     ASSERT_EQ(result.exit_code, 0) << result.err;
   }
@@ -104,7 +104,7 @@ TEST_F(StoredRuns, ReportInThePapersForm) {
 
 TEST_F(StoredRuns, ShowAddsUp) {
   const int n = count_stored(folder_.file("r.db"));
-  ASSERT_EQ(n, 3 * kPrompts);
+  ASSERT_EQ(n, 3 * kRunPrompts);
   for (int id = 1; id <= n; ++id) {
     const ProgramResult result = with_db({"show", std::to_string(id), "--diff", "AR", "--json"});
     ASSERT_EQ(result.exit_code, 0) << result.err;
@@ -160,7 +160,7 @@ TEST_F(StoredRuns, ScoreAgainstTheBaselineArm) {
   for (const char* against : {"ar", "AR", "baseline"}) {
     const ProgramResult scored = with_db({"score", "first", "--against", against});
     ASSERT_EQ(scored.exit_code, 0) << scored.err;
-    EXPECT_THAT(scored.out, HasSubstr(fmt::format("{} answers against", 2 * kPrompts)));
+    EXPECT_THAT(scored.out, HasSubstr(fmt::format("{} answers against", 2 * kRunPrompts)));
     EXPECT_THAT(scored.out, HasSubstr("rouge1-vs-baseline@rouge_score-0.1.2  0.8000"));
   }
   const json rows = json::parse(with_db({"report", "-o", "json"}).out);
@@ -169,14 +169,14 @@ TEST_F(StoredRuns, ScoreAgainstTheBaselineArm) {
     if (row["role"] == "baseline") continue;
     const json& quality = row["quality"]["rougeL-vs-baseline@rouge_score-0.1.2"];
     EXPECT_NEAR(quality["value"].get<double>(), row["role"] == "aa" ? 1 : 0.8, 1e-12);
-    EXPECT_EQ(quality["n"], kPrompts);
+    EXPECT_EQ(quality["n"], kRunPrompts);
   }
   const ProgramResult table = with_db({"report"});
   EXPECT_THAT(table.out, HasSubstr("bleu-vs-baseline@sacrebleu-2.6.0"));
   EXPECT_THAT(table.out, HasSubstr("-vs-baseline: likeness to the baseline arm's answer"));
   const auto lines = parse_lines(
       with_db({"score", "--against", "ar", "--json", "--evaluator", "rougeL@pltrdy-1.0.1"}).out);
-  ASSERT_EQ(lines.size(), 2u * kPrompts);
+  ASSERT_EQ(lines.size(), 2u * kRunPrompts);
   EXPECT_EQ(lines[0]["evaluator"], "rougeL-vs-baseline@pltrdy-1.0.1");
   expect_refused(with_db({"score", "first"}), 2, "--against ar");
   expect_refused(with_db({"score", "first", "--against", "pld"}), 2, "baseline arm");
@@ -228,7 +228,7 @@ TEST_F(StoredRuns, BaselineLife) {
   expect_refused(with_db({"baseline", "rm", "mian"}), 3, "main");
   EXPECT_EQ(with_db({"baseline", "rm", "main"}).exit_code, 0);
   EXPECT_EQ(json::parse(with_db({"baseline", "list", "--json"}).out).size(), 0u);
-  EXPECT_EQ(count_stored(folder_.file("r.db")), 3 * kPrompts) << "the run stays";
+  EXPECT_EQ(count_stored(folder_.file("r.db")), 3 * kRunPrompts) << "the run stays";
 }
 
 TEST_F(StoredRuns, BaselineAsAFile) {

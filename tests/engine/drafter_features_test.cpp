@@ -12,8 +12,6 @@ using base::InternalError;
 
 class DrafterFeatures : public ::testing::TestWithParam<Path> {};
 
-std::vector<float> copy(std::span<const float> x) { return {x.begin(), x.end()}; }
-
 // A tree grown level by level is the tree in one forward: the same logits, and the same keys and
 // values once a path is committed.
 TEST_P(DrafterFeatures, RowsThatStayAreAsOneForward) {

@@ -16,8 +16,6 @@ using base::InternalError;
 
 class ForwardFeatures : public ::testing::TestWithParam<Path> {};
 
-std::vector<float> copy(std::span<const float> x) { return {x.begin(), x.end()}; }
-
 TEST_P(ForwardFeatures, InjectedEmbeddingEqualsItsToken) {
   const auto m = feature_models(GetParam().format)[0];
   auto s = open(m.model, GetParam());

@@ -108,6 +108,8 @@ inline std::vector<NamedModel> feature_models(WeightFormat format = WeightFormat
   return models;
 }
 
+inline std::vector<float> copy(std::span<const float> x) { return {x.begin(), x.end()}; }
+
 // Activations as a model has them: normal, and a few inputs far outside (the wide ones).
 inline std::vector<float> random_floats(int n, uint64_t seed) {
   base::Rng rng(seed);

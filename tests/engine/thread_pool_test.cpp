@@ -27,7 +27,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using std::chrono::milliseconds;
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 TEST(ThreadPool, SharesCoverEverythingOnce) {
   for (const int threads : {1, 2, 3, 7}) {
@@ -302,7 +302,7 @@ TEST(ThreadPlacement, FinishesBesideAProcessOnTheSameCpu) {
 
 // ---- Topology, read from made-up trees ----------------------------------------------------------
 
-class Cores : public testing::Test {
+class Cores : public ::testing::Test {
  protected:
   void SetUp() override {
     root_ = fs::temp_directory_path() / ("evalrun_cores_" + std::to_string(getpid()));

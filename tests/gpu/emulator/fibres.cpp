@@ -26,7 +26,7 @@ namespace {
 namespace ctx = boost::context::detail;
 
 constexpr size_t kStack = size_t{128} << 10;
-constexpr size_t kGuard = 64;
+constexpr size_t kSharedGuard = 64;
 
 enum class At { kReady, kBarrier, kCollective, kDone };
 
@@ -258,7 +258,7 @@ void mma_m16n8k16_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b
 void copy_async(void* shared, const void* global, int bytes, int given) {
   Machine& m = machine();
   auto* to = static_cast<unsigned char*>(shared);
-  if (to < m.shared.data() || to + bytes > m.shared.data() + m.shared.size() - kGuard)
+  if (to < m.shared.data() || to + bytes > m.shared.data() + m.shared.size() - kSharedGuard)
     fail("asynchronous copy to what is not shared memory");
   const auto aligned = [&](const void* p) {
     return reinterpret_cast<uintptr_t>(p) % static_cast<uintptr_t>(bytes) == 0;
@@ -347,7 +347,7 @@ void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<vo
     m.warps[w].size = std::min(32, n - static_cast<int>(w) * 32);
   m.order.resize(static_cast<size_t>(n));
   std::iota(m.order.begin(), m.order.end(), 0);
-  m.shared.resize(shared_bytes + kGuard);
+  m.shared.resize(shared_bytes + kSharedGuard);
   std::vector<uint32_t> blocks(grid.x * grid.y * grid.z);
   std::iota(blocks.begin(), blocks.end(), 0u);
   if (m.seed != 0)
