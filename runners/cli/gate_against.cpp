@@ -38,6 +38,11 @@ void measure(const std::string& program, std::vector<std::string> words, const s
   if (code == 126 || code == 127)
     throw base::usage_error(fmt::format("--against: '{}' cannot be started", program),
                             "name the evalrun of the other build");
+  if (code == static_cast<int>(ExitCode::kDevice))
+    throw base::Error(ExitCode::kDevice,
+                      fmt::format("{}: {}: {}", program, shell_line(words), last_line(log)),
+                      "see `evalrun doctor` and the kernel's log (dmesg), then start it again; it "
+                      "measures anew");
   throw base::data_error(program, shell_line(words),
                          fmt::format("ended with exit code {}: {}", code, last_line(log)),
                          "run it by hand; both builds must know the suite and its options");

@@ -144,6 +144,8 @@ TEST_F(Gate, AgainstAnotherBuild) {
   const ProgramResult failing = against(other, {});
   expect_refused(failing, 7, "out of luck");
   EXPECT_THAT(failing.err, HasSubstr("other-evalrun"));
+  folder_.write("other-evalrun", "#!/bin/sh\necho 'device cuda:0: lost' >&2\nexit 8\n");
+  expect_refused(against(other, {}), 8, "cuda:0: lost");
   expect_refused(against("no/such/evalrun", {}), 2, "no/such/evalrun");
   expect_refused(against(other, {"run:1"}), 2, "--against");
 }
