@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -53,6 +54,7 @@ std::vector<Case> cases() {
   return all;
 }
 
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 class ModelLogits : public ::testing::TestWithParam<Case> {
  protected:
   void SetUp() override {

@@ -2,6 +2,7 @@
 // throws (a broken invariant, an exception that a user's file must not cause) is a finding, as is
 // what a sanitizer reports.
 #pragma once
+#include <ostream>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -22,6 +23,7 @@ struct Target {
   void (*run)(std::string_view bytes);
   std::vector<std::string_view> seeds;  // inputs to start from
 };
+inline void PrintTo(const Target& target, std::ostream* out) { *out << target.name; }
 const std::vector<Target>& targets();
 
 }  // namespace evalrun::fuzz

@@ -241,6 +241,8 @@ std::string name_of(const Way& way) {
   return std::string(kNames[at - std::begin(kStorages)]) + (way.large ? "_large" : "");
 }
 
+void PrintTo(const Way& way, std::ostream* out) { *out << name_of(way); }
+
 INSTANTIATE_TEST_SUITE_P(Cuda, Products, ::testing::ValuesIn(ways()),
                          [](const auto& instance) { return name_of(instance.param); });
 

@@ -3,6 +3,7 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,7 @@ struct Arm {
   std::string name;
   std::function<std::unique_ptr<methods::DecodingMethod>(const methods::MethodBuildContext&)> build;
 };
+inline void PrintTo(const Arm& arm, std::ostream* out) { *out << arm.name; }
 Arm arm_of(const std::string& spec);  // as on the command line, "@name" standing for test files
 // Every registry entry with its defaults (a one-layer draft where one is needed, a datastore of
 // random tokens), further

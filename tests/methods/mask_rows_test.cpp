@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <ostream>
 #include <set>
 
 #include "engine/base/error.h"
@@ -87,6 +88,7 @@ struct MaskOracle {
   int depth, rows;  // of a step that has drafts
 };
 
+void PrintTo(const MaskOracle& o, std::ostream* out) { *out << o.name; }
 class MaskAlignment : public testing::TestWithParam<MaskOracle> {};
 
 TEST_P(MaskAlignment, EveryDraftIsAcceptedWholeAndNoneWhenItIsOneOff) {

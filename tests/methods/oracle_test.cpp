@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <ostream>
 
 #include "tests/methods/adapters.h"
 #include "tests/methods/corpora.h"
@@ -134,6 +135,7 @@ void fill_falcon_token(AdapterFile& file, const engine::Model& model, int off) {
       adapter_metadata("falcon", model, "{" + kShape + R"(, "k": 2, "layers": 1, "input": "fc"})");
 }
 
+void PrintTo(const Oracle& o, std::ostream* out) { *out << o.name; }
 class Alignment : public testing::TestWithParam<Oracle> {};
 
 TEST_P(Alignment, EveryDraftIsAcceptedWholeAndNoneWhenItIsOneOff) {

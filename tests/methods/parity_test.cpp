@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <ostream>
 
 #include "engine/formats/safetensors.h"
 #include "methods/draft_network.h"
@@ -90,6 +91,7 @@ struct PairCase {
   double scale;
 };
 
+void PrintTo(const PairCase& c, std::ostream* out) { *out << c.name; }
 class PairParity : public testing::TestWithParam<PairCase> {};
 
 TEST_P(PairParity, EqualsPyTorch) {

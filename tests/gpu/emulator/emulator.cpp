@@ -81,13 +81,14 @@ struct State {
     }
   }
 };
+// Never destroyed: what is freed last is still watched, and is no leak.
 State& state() {
-  static State s = [] {
-    State fresh;
-    fresh.read_environment();
+  static State* s = [] {
+    auto* fresh = new State;
+    fresh->read_environment();
     return fresh;
   }();
-  return s;
+  return *s;
 }
 
 // First thing of every call: is it this one's turn to fail?
@@ -248,6 +249,8 @@ const char* cudaGetErrorName(cudaError_t e) {
       return "cudaErrorLaunchFailure";
     case cudaErrorStreamCaptureUnsupported:
       return "cudaErrorStreamCaptureUnsupported";
+    default:
+      break;
   }
   return "unknown";
 }
