@@ -93,10 +93,10 @@ TEST_F(ProtocolTest, LoopsAreKeptAndCountedOrLeftOutOfBothArms) {
   EXPECT_THAT(to_text(left), HasSubstr("2 of 4"));
   EXPECT_THAT(to_text(left), HasSubstr("left out of the speed figures, of both arms"));
   EXPECT_THAT(to_html(kept, store_), HasSubstr("the speedup without them"));
-  const nlohmann::json json = json_row(kept, "pld:k=4");
-  EXPECT_EQ(json["degenerate"], 2);
-  EXPECT_EQ(json["degenerate_left_out"], false);
-  EXPECT_DOUBLE_EQ(json["speedup_without_degenerate"].get<double>(), *without.speedup);
+  const nlohmann::json arm = json_row(kept, "pld:k=4");
+  EXPECT_EQ(arm["degenerate"], 2);
+  EXPECT_EQ(arm["degenerate_left_out"], false);
+  EXPECT_DOUBLE_EQ(arm["speedup_without_degenerate"].get<double>(), *without.speedup);
   EXPECT_EQ(json_row(left, "pld:k=4")["degenerate_left_out"], true);
 }
 
@@ -144,12 +144,12 @@ TEST_F(ReplayReport, ShowsDisagreementsAndThatTokensAreEqualByForce) {
     EXPECT_THAT(text, HasSubstr("0 of 264"));
   }
   EXPECT_THAT(to_html(r, store_), HasSubstr("Places where an arm would have gone on otherwise"));
-  const nlohmann::json json = json_row(r, "pld:k=4");
-  EXPECT_EQ(json["replay_asked"], 264);
-  EXPECT_EQ(json["replay_differing"], 3);
-  EXPECT_EQ(json["replay_near_ties"], 2);
-  EXPECT_EQ(json["replay_largest_gap"], 0.5);
-  EXPECT_TRUE(json["identical_share"].is_null());
+  const nlohmann::json arm = json_row(r, "pld:k=4");
+  EXPECT_EQ(arm["replay_asked"], 264);
+  EXPECT_EQ(arm["replay_differing"], 3);
+  EXPECT_EQ(arm["replay_near_ties"], 2);
+  EXPECT_EQ(arm["replay_largest_gap"], 0.5);
+  EXPECT_TRUE(arm["identical_share"].is_null());
 }
 
 TEST_F(ReplayReport, OfARunThatWasNotOneIsSilent) {
