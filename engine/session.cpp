@@ -266,7 +266,8 @@ class SessionImpl final : public Session {
     size_t done = 0;
     while (done < tokens.size()) {
       const int position = first + static_cast<int>(done);
-      const size_t to_border = static_cast<size_t>(kPrefillChunk - position % kPrefillChunk);
+      const int chunk = backend_->prefill_chunk();
+      const size_t to_border = static_cast<size_t>(chunk - position % chunk);
       const size_t n = std::min(to_border, tokens.size() - done);
       const auto& layers = features_.residual_layers;
       const bool behind =

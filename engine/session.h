@@ -28,7 +28,7 @@
 namespace evalrun::engine {
 
 inline constexpr int kMaxRows = 1024;      // rows of one forward
-inline constexpr int kPrefillChunk = 256;  // borders are multiples of this, absolute positions
+inline constexpr int kPrefillChunk = 256;  // tokens, on the CPU; a device may have its own
 
 // One row of a forward request.
 struct Row {
@@ -272,9 +272,9 @@ class Session {
   virtual int length(int sequence = 0) const = 0;
   int capacity() const { return options().max_tokens; }
 
-  // Commits tokens at positions length().. in chunks whose borders are multiples of kPrefillChunk
-  // absolute positions: committed tokens only, the same calls whatever method runs. Throws
-  // usage_error when they do not fit. Does not compute logits.
+  // Commits tokens at positions length().. in chunks whose borders are multiples of
+  // kPrefillChunk (or what the device takes) in absolute positions: committed tokens only, the same
+  // calls whatever method runs. Throws usage_error when they do not fit. Does not compute logits.
   virtual void prefill(std::span<const int32_t> tokens, int sequence = 0) = 0;
 
   // Throws usage_error when rows do not fit behind the context, InternalError for malformed trees.

@@ -1,3 +1,5 @@
+#include <type_traits>
+
 #include "engine/cuda/attention.h"
 #include "engine/cuda/check.h"
 #include "engine/cuda/device_code.h"
@@ -7,6 +9,10 @@ namespace {
 
 constexpr int kWarps = kChunk / kSegment;
 constexpr int kThreads = kWarps * kWarp;
+constexpr int kPromptWarps = 2;  // few, so that blocks fill what registers there are
+constexpr int kPromptThreads = kPromptWarps * kWarp;
+// Dimensions of values that one of its warps takes.
+constexpr int prompt_values(int d) { return d < 128 ? d : 128; }
 constexpr int kAhead = 8;  // of them whose values are under way
 // Of values in shared memory: rows g of a fragment in different banks.
 EVALRUN_DEVICE constexpr int value_stride(int d) { return d + 8; }
@@ -70,13 +76,16 @@ __device__ __forceinline__ const uint16_t* key_line(const Source& s, int j) {
   return s.k_rows + static_cast<size_t>(s.visible[j - s.cached]) * D;
 }
 
-// Scores of a segment's keys from `base` on: score[i] is D of mma_bf16 for score tile i. Loads of
-// two tiles are under way at once.
-template <int D>
-__device__ __forceinline__ void score_segment(const Source& s, int base, int g, int t,
-                                              const uint32_t (&q)[D / 32][2][4],
+struct Fragment {
+  uint32_t word[4];  // as A of mma_bf16
+};
+
+// Scores of a segment's keys from `base` on: score[i] is D of mma_bf16 for score tile i. q(b, half)
+// are the queries at inputs 32 b + 16 half ... Loads of kTogether tiles are under way at once.
+template <int D, int kTogether, typename Q>
+__device__ __forceinline__ void score_segment(const Source& s, int base, int g, int t, const Q& q,
                                               float (&score)[4][4]) {
-  constexpr int kBlocks = D / 32, kTogether = 2;
+  constexpr int kBlocks = D / 32;
 #pragma unroll
   for (int first = 0; first < 4; first += kTogether) {
     uint4 k[kTogether][kBlocks];
@@ -93,18 +102,26 @@ __device__ __forceinline__ void score_segment(const Source& s, int base, int g, 
     for (int i = 0; i < kTogether; ++i)
 #pragma unroll
       for (int b = 0; b < kBlocks; ++b) {
-        mma_bf16(score[first + i], q[b][0], k[i][b].x, k[i][b].y);
-        mma_bf16(score[first + i], q[b][1], k[i][b].z, k[i][b].w);
+        mma_bf16(score[first + i], q(b, 0).word, k[i][b].x, k[i][b].y);
+        mma_bf16(score[first + i], q(b, 1).word, k[i][b].z, k[i][b].w);
       }
   }
 }
 
-// Values of a segment weighted by `p`: mixed[d] is D of mma_bf16 for dimensions 8 d ...
-template <int D>
+// Values of a segment weighted by `p`: take(d, x) gets D of mma_bf16 for dimensions 8 d ... kRows:
+// some of them may be those of rows of the request.
+template <int D, bool kRows, typename Take>
 __device__ __forceinline__ void mix_segment(const Source& s, int base, int g, int t,
-                                            const uint32_t (&p)[2][4], float (&mixed)[D / 8][4]) {
+                                            const uint32_t (&p)[2][4], const Take& take) {
   constexpr int kTiles = D / 8, kTogether = 4;
-  if (base + kSegment <= min(s.cached, s.length)) {  // all in the cache: whole words
+  if (!kRows || base + kSegment <= min(s.cached, s.length)) {
+    // All in the cache: whole words, of which the cache has all; keys that are none count as zero.
+    uint32_t there[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int key = base + 8 * t + 2 * i;
+      there[i] = (key < s.length ? 0xffffu : 0u) | (key + 1 < s.length ? 0xffff0000u : 0u);
+    }
     const uint16_t* from =
         s.v + static_cast<size_t>(g) * static_cast<size_t>(s.capacity) + (base + 8 * t);
     const size_t step = 8 * static_cast<size_t>(s.capacity);
@@ -112,12 +129,14 @@ __device__ __forceinline__ void mix_segment(const Source& s, int base, int g, in
     for (int first = 0; first < kTiles; first += kTogether) {
       uint4 v[kTogether];
 #pragma unroll
-      for (int d = 0; d < kTogether; ++d)
-        v[d] = *reinterpret_cast<const uint4*>(from + static_cast<size_t>(first + d) * step);
+      for (int d = 0; d < kTogether; ++d, from += step)
+        v[d] = *reinterpret_cast<const uint4*>(from);
 #pragma unroll
       for (int d = 0; d < kTogether; ++d) {
-        mma_bf16(mixed[first + d], p[0], v[d].x, v[d].y);
-        mma_bf16(mixed[first + d], p[1], v[d].z, v[d].w);
+        float x[4] = {};
+        mma_bf16(x, p[0], v[d].x & there[0], v[d].y & there[1]);
+        mma_bf16(x, p[1], v[d].z & there[2], v[d].w & there[3]);
+        take(first + d, x);
       }
     }
     return;
@@ -150,8 +169,83 @@ __device__ __forceinline__ void mix_segment(const Source& s, int base, int g, in
       words[i] = ((there >> (2 * i) & 1u) != 0 ? low : 0u) |
                  ((there >> (2 * i + 1) & 1u) != 0 ? high << 16 : 0u);
     }
-    mma_bf16(mixed[d], p[0], words[0], words[1]);
-    mma_bf16(mixed[d], p[1], words[2], words[3]);
+    float x[4] = {};
+    mma_bf16(x, p[0], words[0], words[1]);
+    mma_bf16(x, p[1], words[2], words[3]);
+    take(d, x);
+  }
+}
+
+// Queries g and g + 8 of a tile: their rows, heads and the keys [first, length) they see; none
+// where the tile has fewer.
+template <int D>
+struct Queries {
+  int first[2], length[2];
+  Fragment q[D / 32][2];
+};
+template <int D>
+__device__ __forceinline__ Queries<D> load_queries(const AttentionArguments& a, int row, int q0,
+                                                   int queries, int kv_head, int g, int t) {
+  Queries<D> r;
+  const int group = a.heads / a.kv_heads;
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const int slot = g + 8 * h, number = q0 + slot;
+    const bool used = slot < queries;
+    const int query_row = row + number / group, head = kv_head * group + number % group;
+    r.first[h] = r.length[h] = 0;
+    if (used) {
+      const StepRow& of = a.rows[query_row];
+      r.first[h] = a.windowed ? of.first_windowed : of.first;
+      r.length[h] = of.length;
+    }
+#pragma unroll
+    for (int b = 0; b < D / 32; ++b) {
+      uint4 words = make_uint4(0, 0, 0, 0);
+      if (used)
+        words = *reinterpret_cast<const uint4*>(
+            static_cast<const uint16_t*>(a.q) +
+            (static_cast<size_t>(query_row) * a.heads + head) * D + 32 * b + 8 * t);
+      r.q[b][0].word[h] = words.x, r.q[b][0].word[2 + h] = words.y;
+      r.q[b][1].word[h] = words.z, r.q[b][1].word[2 + h] = words.w;
+    }
+  }
+  return r;
+}
+
+// Probabilities of a segment, of the keys that are seen, relative to the largest score: as A of two
+// steps of 16 keys, rounded to bfloat16 before they are summed.
+__device__ __forceinline__ void exponentials(float (&score)[4][4], int base, int t,
+                                             const int (&first)[2], const int (&length)[2],
+                                             float scale, uint32_t (&p)[2][4], Running (&part)[2]) {
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    float top = kNone;
+    bool seen[4][2];
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const int key = base + 8 * t + 2 * i + e;
+        seen[i][e] = key >= first[h] && key < length[h];
+        float& x = score[i][2 * h + e];
+        x = x * scale;
+        if (seen[i][e]) top = fmaxf(top, x);  // of numbers; the sum below keeps what is none
+      }
+    top = max_of_quad(top);
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      float pair[2];
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const float x = seen[i][e] ? cpu::exp_fixed(score[i][2 * h + e] - top) : 0.0f;
+        pair[e] = bf16_to_float(float_to_bf16(x));
+        sum = sum + pair[e];
+      }
+      p[i / 2][i % 2 * 2 + h] = pack_bf16(pair[0], pair[1]);
+    }
+    part[h] = {top, sum_of_quad(sum)};
   }
 }
 
@@ -163,7 +257,6 @@ template <int D>
 __global__ void __launch_bounds__(kThreads, D == 256   ? 2
                                             : D == 128 ? 3
                                                        : 4) attend_chunk(AttentionArguments a) {
-  constexpr int kBlocks = D / 32, kTiles = D / 8;
   const int index = static_cast<int>(blockIdx.x);
   if (index >= (a.windowed ? a.header->n_items_windowed : a.header->n_items)) return;
   const AttentionItem item = a.items[index];
@@ -194,73 +287,20 @@ __global__ void __launch_bounds__(kThreads, D == 256   ? 2
     s.visible = a.visible + row.visible;
   }
 
-  // Queries g and g + 8: their rows, heads and the keys they see.
-  int query_row[2], head[2], first[2], length[2];
-  uint32_t q[kBlocks][2][4];
+  Queries<D> q = load_queries<D>(a, item.row, item.q0, item.queries, kv_head, g, t);
+  if (item.kind == AttentionItem::kPrefix)
 #pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    const int slot = g + 8 * h, number = item.q0 + slot;
-    const bool used = slot < item.queries;
-    query_row[h] = used ? item.row + number / group : -1;
-    head[h] = kv_head * group + number % group;
-    first[h] = 0, length[h] = 0;
-    if (used) {
-      const StepRow& r = a.rows[query_row[h]];
-      const bool prefix = item.kind == AttentionItem::kPrefix;
-      first[h] = prefix ? 0 : a.windowed ? r.first_windowed : r.first;
-      length[h] = prefix ? s.length : r.length;
-    }
-#pragma unroll
-    for (int b = 0; b < kBlocks; ++b) {
-      uint4 words = make_uint4(0, 0, 0, 0);
-      if (used)
-        words = *reinterpret_cast<const uint4*>(
-            static_cast<const uint16_t*>(a.q) +
-            (static_cast<size_t>(query_row[h]) * a.heads + head[h]) * D + 32 * b + 8 * t);
-      q[b][0][h] = words.x, q[b][0][2 + h] = words.y;
-      q[b][1][h] = words.z, q[b][1][2 + h] = words.w;
-    }
-  }
+    for (int h = 0; h < 2; ++h)
+      q.first[h] = 0, q.length[h] = g + 8 * h < item.queries ? s.length : 0;
 
   const int base = item.chunk * kChunk + warp * kSegment;
   float score[4][4] = {};
-  score_segment<D>(s, base, g, t, q, score);
-
-  const float scale = 1.0f / sqrtf(static_cast<float>(a.head_dim));
+  score_segment<D, D == 256 ? 1 : 2>(
+      s, base, g, t, [&](int b, int half) { return q.q[b][half]; }, score);
   Running mine[2];
-  uint32_t p[2][4];  // probabilities as A of two steps of 16 keys
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    float top = kNone;
-    bool seen[4][2];
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const int key = base + 8 * t + 2 * i + e;
-        seen[i][e] = key >= first[h] && key < length[h];
-        float& x = score[i][2 * h + e];
-        x = x * scale;
-        if (seen[i][e]) top = fmaxf(top, x);  // of numbers; the sum below keeps what is none
-      }
-    top = max_of_quad(top);
-    float sum = 0;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      float pair[2];
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const float x = seen[i][e] ? cpu::exp_fixed(score[i][2 * h + e] - top) : 0.0f;
-        pair[e] = bf16_to_float(float_to_bf16(x));
-        sum = sum + pair[e];
-      }
-      p[i / 2][i % 2 * 2 + h] = pack_bf16(pair[0], pair[1]);
-    }
-    mine[h] = {top, sum_of_quad(sum)};
-  }
-
-  float mixed[kTiles][4] = {};
-  mix_segment<D>(s, base, g, t, p, mixed);
+  uint32_t p[2][4];
+  exponentials(score, base, t, q.first, q.length, 1.0f / sqrtf(static_cast<float>(a.head_dim)), p,
+               mine);
 
   // Segments in order. Factors first, by one thread a query; then every value takes them.
   constexpr int kStride = value_stride(D);
@@ -268,11 +308,11 @@ __global__ void __launch_bounds__(kThreads, D == 256   ? 2
   float* values = shared;  // [segment][query][stride]
   auto* running = reinterpret_cast<Running*>(shared + kWarps * kQueries * kStride);
   auto* factors = reinterpret_cast<Factors*>(running + kWarps * kQueries);  // both [segment][query]
-#pragma unroll
-  for (int d = 0; d < kTiles; ++d)
+  mix_segment<D, true>(s, base, g, t, p, [&](int d, const float(&x)[4]) {
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      values[(warp * kQueries + g + i / 2 * 8) * kStride + 8 * d + 2 * t + i % 2] = mixed[d][i];
+      values[(warp * kQueries + g + i / 2 * 8) * kStride + 8 * d + 2 * t + i % 2] = x[i];
+  });
   if (t == 0) {
     running[warp * kQueries + g] = mine[0];
     running[warp * kQueries + g + 8] = mine[1];
@@ -369,6 +409,107 @@ __global__ void merge_chunks(AttentionArguments a) {
         float_to_bf16(x / l);
 }
 
+// Rows of a prompt: a warp is a tile of queries, and goes from their first key to their last with
+// running sums. The same products and sums in the same order as above, without partial results in
+// memory: segments into the chunk's sums, in registers; chunks into the row's, which every thread
+// keeps for itself in shared memory, as its queries. Warps have nothing in common but the keys they
+// read. More than 128 dimensions of values are too many for registers: a grid's z each.
+template <int D>
+__global__ void __launch_bounds__(kPromptThreads, D >= 128 ? 4 : 6)
+    attend_prompt(AttentionArguments a) {
+  constexpr int kValues = prompt_values(D), kTiles = kValues / 8;
+  const int kv_head = static_cast<int>(blockIdx.y), group = a.heads / a.kv_heads;
+  const int values_from = static_cast<int>(blockIdx.z) * kValues;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % 32;
+  const int g = lane / 4, t = lane % 4;
+  const PromptTiles tiles = prompt_tiles_of(a.n_rows, group);
+  // Those with most keys first: what is left at the end is short.
+  const int tile = static_cast<int>(gridDim.x - 1 - blockIdx.x) * kPromptWarps + warp;
+  if (tile >= tiles.n) return;
+  const int row = tile / tiles.of_rows * tiles.rows, q0 = tile % tiles.of_rows * kQueries;
+  const int rows = min(tiles.rows, a.n_rows - row), queries = min(kQueries, rows * group - q0);
+  // In order of position: the first row sees the oldest key, the last one the newest.
+  const int oldest = a.windowed ? a.rows[row].first_windowed : a.rows[row].first;
+
+  Source s = {};
+  const size_t head = static_cast<size_t>(a.rows[row].sequence * a.kv_heads + kv_head) *
+                      static_cast<size_t>(a.cache.capacity) * D;
+  s.k = static_cast<const uint16_t*>(a.cache.k) + head;
+  s.v = static_cast<const uint16_t*>(a.cache.v) + head +
+        static_cast<size_t>(values_from) * static_cast<size_t>(a.cache.capacity);
+  s.capacity = a.cache.capacity;
+  s.cached = s.length = a.rows[row + rows - 1].length;
+  constexpr int kKeysTogether = D == 256 ? 1 : D == 128 ? 2 : 4;
+  const float scale = 1.0f / sqrtf(static_cast<float>(a.head_dim));
+
+  auto* mine = reinterpret_cast<uint4*>(evalrun_shared_memory()) + threadIdx.x;  // [][thread]
+  float* kept = reinterpret_cast<float*>(evalrun_shared_memory()) + D / 16 * 4 * kPromptThreads +
+                threadIdx.x;  // [][thread]
+  int first[2], length[2];
+  {
+    const Queries<D> q = load_queries<D>(a, row, q0, queries, kv_head, g, t);
+#pragma unroll
+    for (int b = 0; b < D / 16; ++b) {
+      const Fragment& f = q.q[b / 2][b % 2];
+      mine[b * kPromptThreads] = make_uint4(f.word[0], f.word[1], f.word[2], f.word[3]);
+    }
+#pragma unroll
+    for (int h = 0; h < 2; ++h) first[h] = q.first[h], length[h] = q.length[h];
+  }
+  const auto query = [&](int b, int half) {
+    const uint4 w = mine[(2 * b + half) * kPromptThreads];
+    return Fragment{{w.x, w.y, w.z, w.w}};
+  };
+#pragma unroll
+  for (int i = 0; i < kTiles * 4; ++i) kept[i * kPromptThreads] = 0;
+  Running all[2] = {{kNone, 0}, {kNone, 0}};
+  for (int begin = oldest / kChunk * kChunk; begin < s.length; begin += kChunk) {
+    Running chunk[2] = {{kNone, 0}, {kNone, 0}};
+    float x[kTiles][4] = {};
+    // Segments without a key would change nothing.
+    for (int base = begin; base < min(begin + kChunk, s.length); base += kSegment) {
+      float score[4][4] = {};
+      score_segment<D, kKeysTogether>(s, base, g, t, query, score);
+      Running part[2];
+      uint32_t p[2][4];
+      exponentials(score, base, t, first, length, scale, p, part);
+      Factors f[2];
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const cpu::Merge m = merge(chunk[h], part[h]);
+        f[h] = {m.keep, m.add}, chunk[h] = {m.m, m.l};
+      }
+      mix_segment<kValues, false>(s, base, g, t, p, [&](int d, const float(&y)[4]) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) x[d][i] = merged(f[i / 2], x[d][i], y[i]);
+      });
+    }
+    Factors f[2];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const cpu::Merge m = merge(all[h], chunk[h]);
+      f[h] = {m.keep, m.add};
+      all[h] = {m.m, merged(f[h], all[h].l, chunk[h].l)};
+    }
+#pragma unroll
+    for (int d = 0; d < kTiles; ++d)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        float& sum = kept[(4 * d + i) * kPromptThreads];
+        sum = merged(f[i / 2], sum, x[d][i]);
+      }
+  }
+#pragma unroll 4
+  for (int i = 0; i < kTiles * 4; ++i) {
+    const int h = i / 2 % 2, number = q0 + g + 8 * h, dim = values_from + i / 4 * 8 + 2 * t + i % 2;
+    if (g + 8 * h >= queries || dim >= a.head_dim) continue;
+    static_cast<uint16_t*>(
+        a.out)[static_cast<size_t>(row + number / group) * static_cast<size_t>(a.out_stride) +
+               static_cast<size_t>((kv_head * group + number % group) * a.head_dim + dim)] =
+        float_to_bf16(kept[i * kPromptThreads] / all[h].l);
+  }
+}
+
 // float32, the definition: a thread block is one row and head; a thread a key, then a dimension.
 __global__ void __launch_bounds__(kChunk) attend_row_f32(AttentionArguments a) {
   auto* shared = reinterpret_cast<float*>(evalrun_shared_memory());
@@ -463,6 +604,37 @@ void launch_chunks(const AttentionArguments& a, cudaStream_t stream) {
          chunk_shared_bytes(D), stream, a);
 }
 
+size_t prompt_shared_bytes(int d) {
+  return static_cast<size_t>(d / 16 * 4 + prompt_values(d) / 8 * 4) * kPromptThreads *
+         sizeof(float);
+}
+
+template <int D>
+void launch_prompt(const AttentionArguments& a, cudaStream_t stream) {
+  const PromptTiles tiles = prompt_tiles_of(a.n_rows, a.heads / a.kv_heads);
+  launch("attend_prompt", attend_prompt<D>,
+         dim3(static_cast<unsigned>((tiles.n + kPromptWarps - 1) / kPromptWarps),
+              static_cast<unsigned>(a.kv_heads), static_cast<unsigned>(D / prompt_values(D))),
+         kPromptThreads, prompt_shared_bytes(D), stream, a);
+}
+
+// The kernel of this head stride.
+template <typename F>
+void of_stride(int head_stride, const F& run) {
+  switch (head_stride) {
+    case 32:
+      return run(std::integral_constant<int, 32>());
+    case 64:
+      return run(std::integral_constant<int, 64>());
+    case 128:
+      return run(std::integral_constant<int, 128>());
+    case 256:
+      return run(std::integral_constant<int, 256>());
+    default:
+      check_argument(false, "a head stride the kernels are not made for");
+  }
+}
+
 }  // namespace
 
 int head_stride_for(int head_dim) {
@@ -481,28 +653,27 @@ void prepare_attention() {
                                     static_cast<int>(chunk_shared_bytes(256))));
 }
 
+int& enough_prompt_tiles() {
+  static int tiles = 1024;
+  return tiles;
+}
+
+bool attends_at_once(int rows, int keys, int heads, int kv_heads, int head_stride) {
+  if (prompt_tiles_of(rows, heads / kv_heads).n * kv_heads >= enough_prompt_tiles()) return true;
+  return rows > kSplitRows && partial_floats(rounded_size(rows, 16), heads,
+                                             rounded_size((keys + kChunk - 1) / kChunk, 8),
+                                             head_stride) > kMostPromptPartial;
+}
+
 int& merge_batch() {
   static int batch = 128;
   return batch;
 }
 
 void attend_bf16(const AttentionArguments& a, cudaStream_t stream) {
-  switch (a.head_stride) {
-    case 32:
-      launch_chunks<32>(a, stream);
-      break;
-    case 64:
-      launch_chunks<64>(a, stream);
-      break;
-    case 128:
-      launch_chunks<128>(a, stream);
-      break;
-    case 256:
-      launch_chunks<256>(a, stream);
-      break;
-    default:
-      check_argument(false, "a head stride the kernels are not made for");
-  }
+  if (a.at_once)
+    return of_stride(a.head_stride, [&](auto d) { launch_prompt<decltype(d)::value>(a, stream); });
+  of_stride(a.head_stride, [&](auto d) { launch_chunks<decltype(d)::value>(a, stream); });
   AttentionArguments b = a;
   b.merge_batch = merge_batch();
   launch("merge_chunks", merge_chunks,

@@ -38,6 +38,7 @@ struct AttentionArguments {
   int prefix_length = 0;
   int slots = 0;
   int merge_batch = 0;       // set by attend_bf16()
+  bool at_once = false;      // rows of a prompt, without items and partial results
   const void* q = nullptr;   // [rows][heads][head_stride] (float32: [rows][heads * head_dim])
   float* partial = nullptr;  // partial_floats()
   void* out = nullptr;  // [rows][out_stride] heads side by side, bfloat16 (float32: [rows][..])
@@ -47,6 +48,28 @@ struct AttentionArguments {
 // head_dim rounded up to what kernels are made for; 0 = too large (over 256).
 int head_stride_for(int head_dim);
 size_t partial_floats(int rows, int heads, int slots, int head_stride);
+
+// Rows of a prompt can also be attended to a tile of queries a warp, from the first key to the last
+// with running sums (bfloat16 path): the same bits without partial results, whose memory grows as
+// rows x heads x context. Worth its while where there are tiles enough to fill a GPU without
+// splitting the context; and wherever those would be too large.
+struct PromptTiles {
+  int rows;     // of a tile; a row with more than 16 heads a key head has `of_rows` tiles
+  int of_rows;  // tiles
+  int n;        // of all rows, for one key head
+};
+constexpr PromptTiles prompt_tiles_of(int n_rows, int group) {
+  const int rows = group < kQueries ? kQueries / group : 1;
+  const int of_rows = (rows * group + kQueries - 1) / kQueries;
+  return {rows, of_rows, (n_rows + rows - 1) / rows * of_rows};
+}
+constexpr size_t kMostPromptPartial = (size_t{64} << 20) / sizeof(float);  // floats
+constexpr int kSplitRows = 64;  // or of so few rows: as a step's, for which there is room
+// `keys`: of the row with most of them.
+bool attends_at_once(int rows, int keys, int heads, int kv_heads, int head_stride);
+// Over all key heads. Changes no bits; tests change it.
+int& enough_prompt_tiles();
+
 // Chunks of a row whose factors are found together. Changes no bits; tests change it.
 int& merge_batch();
 // Once per device, before the first launch: allows the shared memory large heads need.

@@ -103,6 +103,11 @@ class CudaBackend final : public Backend, public LogitSource {
     o.prefix_length = request.prefix == nullptr ? 0 : request.prefix->length;
     o.prefix_per_head =
         request.prefix != nullptr && request.prefix->heads == c_.n_heads && o.group > 1;
+    if (bf16_ && plan.prefill() && request.prefix == nullptr) {
+      const PlanRow& last = plan.rows().back();
+      o.at_once = attends_at_once(plan.n_rows(), last.context + last.visible_count, c_.n_heads,
+                                  c_.n_kv_heads, head_stride_);
+    }
     record_.build(plan, request, o);
     request_ = &request;
     laws_ = record_.shape().tasks ? &laws_on(*request.laws, device_) : nullptr;
@@ -125,7 +130,7 @@ class CudaBackend final : public Backend, public LogitSource {
     // within the prefill of whoever meets a length the second time. But without a cache whole
     // chunks are met in every step.
     const StepShape& shape = record_.shape();
-    if (measure_ || (shape.direct && (kv_cache_ || shape.rows < kPrefillChunk)))
+    if (measure_ || (shape.direct && (kv_cache_ || shape.rows < kPromptChunk)))
       queue_forward();
     else
       graphs_.run(key(), graphs_wanted_, stream_->handle, [this] { queue_forward(); });
@@ -183,6 +188,7 @@ class CudaBackend final : public Backend, public LogitSource {
     return side_.multiply(w, x, device_, stream_->handle);
   }
   bool answers() const override { return true; }
+  int prefill_chunk() const override { return kPromptChunk; }
   Scores best_of(const WeightMatrix& w, MatrixView x, int n_best) override {
     EVALRUN_CUDA(cudaSetDevice(device_));
     wait();
@@ -269,8 +275,7 @@ class CudaBackend final : public Backend, public LogitSource {
     };
     const auto n = static_cast<size_t>(rows);
     const auto d = static_cast<size_t>(c_.d_model), vocab = static_cast<size_t>(c_.n_logits());
-    const auto record =
-        static_cast<size_t>(rounded_size(static_cast<int>(layout_of(s).bytes), 4096));
+    const size_t record = record_bytes(s);
     if (record_device_.ensure(record)) moved_ = true;
     if (record_host_.ensure(record)) moved_ = true;
     host_floats(embeddings_host_, embedding_values);
@@ -292,7 +297,11 @@ class CudaBackend final : public Backend, public LogitSource {
     }
     const auto q = static_cast<size_t>(c_.n_heads) * static_cast<size_t>(head_stride_);
     if (q_.ensure(n * q * value_bytes())) moved_ = true;
-    if (bf16_) floats(partial_, partial_floats(rows, c_.n_heads, s.slots, head_stride_));
+    if (bf16_ && !s.at_once) {
+      const size_t partial = partial_floats(rows, c_.n_heads, s.slots, head_stride_);
+      floats(partial_,
+             s.direct && s.rows > kSplitRows ? std::min(partial, kMostPromptPartial) : partial);
+    }
     const int outputs = rounded_size(std::max(s.logits, s.answers), 1);
     if (s.logits + s.answers > 0) {
       head_rows_ = input_rows(head_in_, outputs, c_.d_model,
@@ -356,6 +365,7 @@ class CudaBackend final : public Backend, public LogitSource {
             s.slots,
             s.direct,
             s.kv_only,
+            s.at_once,
             embedding_rows(),
             request_->prefix == nullptr ? -1 : request_->prefix->length,
             kv_->prefix_heads(),
@@ -416,7 +426,14 @@ class CudaBackend final : public Backend, public LogitSource {
 
   void product(const DeviceMatrix& m, const InputRows& in, int rows, const Epilogue& e) {
     if (dense_chunk(record_.shape()) && m.storage() != WeightStorage::kF32) {
-      dense_->multiply(m.ref(), in.data, rows, dense_sums_.as<float>(), unpacked_);
+      // Sums go where they belong at once, where that is as wide as they are and nothing else is
+      // done to them.
+      float* to = e.residual != nullptr ? e.residual : e.y;
+      const bool straight =
+          to != nullptr && e.bias == nullptr && e.ldy == m.outputs() && e.outputs == m.outputs();
+      dense_->multiply(m.ref(), in.data, rows, straight ? to : dense_sums_.as<float>(),
+                       straight && e.residual != nullptr, unpacked_);
+      if (straight) return;
       return finish_sums({m.ref(), in.data, rows, e}, dense_sums_.as<float>(), stream_->handle);
     }
     cuda::multiply({m.ref(), in.data, rows, e}, workspace_, stream_->handle);
@@ -532,6 +549,7 @@ class CudaBackend final : public Backend, public LogitSource {
     a.n_rows = s.rows, a.heads = c_.n_heads, a.kv_heads = c_.n_kv_heads;
     a.head_dim = c_.head_dim, a.head_stride = head_stride_, a.slots = s.slots;
     a.q = q_.as<void>(), a.partial = partial_.as<float>();
+    a.at_once = s.at_once;
     a.out = o_in_.data, a.out_stride = o_in_.stride;
     bf16_ ? attend_bf16(a, stream_->handle) : attend_f32(a, stream_->handle);
     mark(&PhaseTimes::attention);

@@ -115,7 +115,7 @@ size_t Dense::unpacked_bytes(const MatrixRef& w) {
   return static_cast<size_t>(w.tiles) * kTile * static_cast<size_t>(w.blocks) * kBlock * 2;
 }
 
-void Dense::multiply(const MatrixRef& w, const void* x, int rows, float* sums,
+void Dense::multiply(const MatrixRef& w, const void* x, int rows, float* sums, bool add,
                      DeviceBuffer& unpacked) {
   const int outputs = w.tiles * kTile, width = w.blocks * kBlock;
   const void* weights = w.codes;
@@ -125,9 +125,9 @@ void Dense::multiply(const MatrixRef& w, const void* x, int rows, float* sums,
     weights = unpacked.as<void>();
   }
   // Columns in cuBLAS are rows here: sums^T = W x^T.
-  const float one = 1, zero = 0;
+  const float one = 1, before = add ? 1.0f : 0.0f;
   check_status(library_->gemm(handle_, kOpT, kOpN, outputs, rows, width, &one, weights, kBfloat16,
-                              width, x, kBfloat16, width, &zero, sums, kFloat32, outputs,
+                              width, x, kBfloat16, width, &before, sums, kFloat32, outputs,
                               kCompute32, kDefaultAlgorithm),
                "cublasGemmEx");
 }

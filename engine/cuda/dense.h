@@ -24,9 +24,11 @@ class Dense {
   static std::unique_ptr<Dense> find(cudaStream_t stream);
   static std::string version();  // "13.1.0", "none"
   ~Dense();
-  // sums [rows][outputs of w] = x W^T, float32, of bfloat16 rows [rows][padded inputs]. Weights
-  // that are not bfloat16 are unpacked to `unpacked` first, [outputs][padded inputs], rounded.
-  void multiply(const MatrixRef& w, const void* x, int rows, float* sums, DeviceBuffer& unpacked);
+  // sums [rows][outputs of w] = x W^T (or +=), float32, of bfloat16 rows [rows][padded inputs].
+  // Weights that are not bfloat16 are unpacked to `unpacked` first, [outputs][padded inputs],
+  // rounded.
+  void multiply(const MatrixRef& w, const void* x, int rows, float* sums, bool add,
+                DeviceBuffer& unpacked);
   static size_t unpacked_bytes(const MatrixRef& w);
 
  private:

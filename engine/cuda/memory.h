@@ -47,4 +47,7 @@ struct PinnedKind {  // page-locked: the only kind that copies run beside the ho
 using DeviceBuffer = Buffer<DeviceKind>;
 using PinnedBuffer = Buffer<PinnedKind>;
 
+template <>
+void DeviceBuffer::upload(const void* from, size_t bytes) const;
+
 }  // namespace evalrun::engine::cuda

@@ -16,6 +16,7 @@ namespace evalrun::engine::cuda {
 namespace {
 
 constexpr int kRows = 64;  // of a step, with logits
+static_assert(kRows >= kSplitRows);
 
 size_t floats(int rows, int width) {
   return static_cast<size_t>(rows) * static_cast<size_t>(width) * sizeof(float);
@@ -24,14 +25,19 @@ size_t floats(int rows, int width) {
 // Attention's work list behind a full context. A tile of queries shares the chunks in the cache;
 // rows of a step have two more each of their own.
 void set_items(StepShape& s, int chunks, const ModelConfig& c) {
-  const int group = c.n_heads / c.n_kv_heads, together = std::max(1, kQueries / group);
-  const int tiles = (together * group + kQueries - 1) / kQueries;
-  const int shared = (s.rows + together - 1) / together * chunks;
-  s.items = rounded_size((shared + (s.direct ? 0 : 2 * s.rows)) * tiles, 32);
+  const PromptTiles tiles = prompt_tiles_of(s.rows, c.n_heads / c.n_kv_heads);
+  int64_t items = int64_t{tiles.n} * chunks;
+  if (s.direct) {
+    // Only where their partial results are few; those of a tile's last rows, which may be missing.
+    const int64_t floats = partial_floats(tiles.rows, c.n_heads, 1, head_stride_for(c.head_dim));
+    items = std::min(items,
+                     (static_cast<int64_t>(kMostPromptPartial) / floats + chunks) * tiles.of_rows);
+  } else {
+    items += int64_t{2} * s.rows * tiles.of_rows;
+  }
+  // A context that long fits nowhere.
+  s.items = rounded_size(std::min(items, int64_t{1} << 28), 32);
   s.items_windowed = c.sliding_window > 0 ? s.items : 0;
-}
-size_t record_bytes(const StepShape& s) {
-  return static_cast<size_t>(rounded_size(static_cast<int>(layout_of(s).bytes), 4096));
 }
 
 }  // namespace
@@ -39,7 +45,7 @@ size_t record_bytes(const StepShape& s) {
 PlannedShapes planned_shapes(const ModelConfig& c, int max_tokens, bool bf16) {
   PlannedShapes p;
   const int chunks = (max_tokens + kChunk - 1) / kChunk;
-  p.prefill.rows = std::min(kPrefillChunk, max_tokens);
+  p.prefill.rows = std::min(kPromptChunk, max_tokens);
   p.prefill.direct = true;
   p.step.rows = p.step.logits = p.step.hidden = p.step.answers = kRows, p.step.draws = true;
   p.step.visible = rounded_size(kRows * (kRows + 1) / 2, 64);
@@ -53,10 +59,36 @@ PlannedShapes planned_shapes(const ModelConfig& c, int max_tokens, bool bf16) {
   return p;
 }
 
-MemoryPlan plan_memory(const Model& model, const SessionOptions& o, int head_stride,
-                       size_t missing_weights) {
-  const ModelConfig& c = model.config();
-  const WeightStorage storage = model.layer(0).q.storage();
+namespace {
+
+// DeviceModel::missing_bytes() of a model of this shape.
+size_t missing_bytes(const ModelConfig& c, const WeightFormatSpec& format) {
+  struct Part {
+    int out, in;
+  };
+  size_t missing = 0, largest = 0;
+  const auto need = [&](WeightStorage storage, std::initializer_list<Part> parts, int times) {
+    size_t raw = 0;
+    for (const Part& p : parts) {
+      missing += static_cast<size_t>(times) * DeviceMatrix::bytes_for(storage, p.out, p.in);
+      raw += WeightMatrix::bytes_for(storage, p.out, p.in);
+    }
+    largest = std::max(largest, raw);
+  };
+  need(format.layers,
+       {{c.q_dim(), c.input_width()}, {c.kv_dim(), c.input_width()}, {c.kv_dim(), c.input_width()}},
+       c.n_layers);
+  need(format.layers, {{c.d_model, c.q_dim()}}, c.n_layers);
+  need(format.layers, {{c.d_ffn, c.d_model}, {c.d_ffn, c.d_model}}, c.n_layers);
+  need(format.layers, {{c.d_model, c.d_ffn}}, c.n_layers);
+  need(format.head, {{c.n_logits(), c.d_model}}, 1);
+  if (!c.tied_head || format.head != format.embedding)
+    need(format.embedding, {{c.vocab_size, c.d_model}}, 1);
+  return missing + largest;
+}
+
+MemoryPlan plan(const ModelConfig& c, WeightStorage storage, WeightStorage head,
+                const SessionOptions& o, int head_stride, size_t missing_weights) {
   const bool bf16 = storage != WeightStorage::kF32;
   MemoryPlan plan;
   plan.weights = missing_weights + floats(o.max_tokens, c.head_dim);  // with rotary tables
@@ -82,14 +114,19 @@ MemoryPlan plan_memory(const Model& model, const SessionOptions& o, int head_str
     const auto g = product_geometry(of, padded_to(width, kTile) / kTile, kAnyBlocks, n);
     return g.workspace_bytes + g.counter_bytes;
   };
-  b += std::max(quarters(storage, widest, rows), quarters(model.head().storage(), vocab, kRows));
+  b += std::max(quarters(storage, widest, rows), quarters(head, vocab, kRows));
   b += 2 * floats(kRows, vocab) + inputs(kRows, c.d_model) + floats(kRows, c.d_model);
   b += (answer_workspace(shapes.answers) + static_cast<size_t>(kRows * shapes.answers.stride())) *
        sizeof(uint64_t);
   // Keys and values of the step's rows.
   b += 2 * static_cast<size_t>(c.n_layers) * inputs(kRows, c.n_kv_heads * head_stride);
   if (!bf16) return plan;
-  b += partial_floats(rows, c.n_heads, shapes.step.slots, head_stride) * sizeof(float);
+  const auto partial = [&](int n, int slots) {
+    return partial_floats(rounded_size(n, 16), c.n_heads, slots, head_stride);
+  };
+  b += std::max(partial(shapes.step.rows, shapes.step.slots),
+                std::min(partial(shapes.prefill.rows, shapes.prefill.slots), kMostPromptPartial)) *
+       sizeof(float);
   // Prefill by cuBLAS: its sums, weights unpacked to bfloat16.
   b += Dense::kWorkspaceBytes + floats(rows, widest);
   if (storage != WeightStorage::kBf16) {
@@ -101,6 +138,21 @@ MemoryPlan plan_memory(const Model& model, const SessionOptions& o, int head_str
                    unpacked(c.d_model, c.d_ffn)});
   }
   return plan;
+}
+
+}  // namespace
+
+MemoryPlan plan_memory(const Model& model, const SessionOptions& o, int head_stride,
+                       size_t missing_weights) {
+  return plan(model.config(), model.layer(0).q.storage(), model.head().storage(), o, head_stride,
+              missing_weights);
+}
+
+MemoryPlan plan_memory(const ModelConfig& c, WeightFormat format, const SessionOptions& o) {
+  const WeightFormatSpec& spec = spec_of(format);
+  const bool bf16 = spec.layers != WeightStorage::kF32;
+  return plan(c, spec.layers, spec.head, o, bf16 ? head_stride_for(c.head_dim) : c.head_dim,
+              missing_bytes(c, spec));
 }
 
 void check_memory(const MemoryPlan& plan, const Model& model, const SessionOptions& o) {

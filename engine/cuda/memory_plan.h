@@ -9,6 +9,11 @@
 
 namespace evalrun::engine::cuda {
 
+// Backend::prefill_chunk(). The CPU's 256 rows are 256 operations a byte of bfloat16 weights, about
+// what an H100 computes while it reads one, and have fewer output tiles than it has
+// multiprocessors.
+constexpr int kPromptChunk = 1024;
+
 // The largest shapes that are planned for: a prefill chunk behind a full context, and a step of 64
 // rows with all logits and as many answers, 16 of them trials. A session makes room for both when
 // it is created, so that what others find free is free, and nothing is allocated in a timed step up
@@ -32,6 +37,9 @@ struct MemoryPlan {
 // `missing_weights`: DeviceModel::missing_bytes().
 MemoryPlan plan_memory(const Model& model, const SessionOptions& options, int head_stride,
                        size_t missing_weights);
+// Of a model by its shape alone, with nothing on the device yet.
+MemoryPlan plan_memory(const ModelConfig& config, WeightFormat format,
+                       const SessionOptions& options);
 
 // Throws data_error with what is needed, what is free, and a remedy.
 void check_memory(const MemoryPlan& plan, const Model& model, const SessionOptions& options);

@@ -1,10 +1,14 @@
 #include "engine/cuda/step_record.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
+#include "engine/base/error.h"
+
 namespace evalrun::engine::cuda {
-int rounded_size(int n, int least) {
+int rounded_size(int64_t n, int least) {
+  EVALRUN_CHECK(n <= int64_t{1} << 30, "a step of {}", n);
   int size = least;
   while (size < n) size *= 2;
   return size;
@@ -31,6 +35,10 @@ StepLayout layout_of(const StepShape& s) {
   l.items = take(static_cast<size_t>(s.items) * sizeof(AttentionItem));
   l.items_windowed = take(static_cast<size_t>(s.items_windowed) * sizeof(AttentionItem));
   return l;
+}
+
+size_t record_bytes(const StepShape& s) {
+  return std::bit_ceil(std::max(layout_of(s).bytes, size_t{4096}));
 }
 
 void StepRecord::build(const ForwardPlan& plan, const ForwardRequest& request,
@@ -63,7 +71,8 @@ void StepRecord::build(const ForwardPlan& plan, const ForwardRequest& request,
 
   items_.clear(), items_windowed_.clear();
   int slots = 1;
-  if (o.items) {
+  const bool items = o.items && !o.at_once;
+  if (items) {
     add_items(o, false, items_);
     if (o.sliding_window > 0) add_items(o, true, items_windowed_);
     for (const auto* list : {&items_, &items_windowed_})
@@ -83,13 +92,14 @@ void StepRecord::build(const ForwardPlan& plan, const ForwardRequest& request,
   for (const double chance : chances_) shape_.draws |= chance >= 0;
   add_tasks(plan, request);
   shape_.direct = direct, shape_.kv_only = plan.kv_only();
+  shape_.at_once = o.at_once;
   int visible = 0;
   if (!direct)
     for (const StepRow& r : rows_) visible = std::max(visible, r.visible + r.length - r.cached);
   shape_.visible = rounded_size(visible, 64);
-  shape_.items = o.items ? rounded_size(header_.n_items, 32) : 0;
+  shape_.items = items ? rounded_size(header_.n_items, 32) : 0;
   shape_.items_windowed =
-      o.items && o.sliding_window > 0 ? rounded_size(header_.n_items_windowed, 32) : 0;
+      items && o.sliding_window > 0 ? rounded_size(header_.n_items_windowed, 32) : 0;
   shape_.slots = rounded_size(slots, 8);
 }
 

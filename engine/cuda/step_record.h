@@ -67,6 +67,7 @@ struct StepShape {
   int items = 0, items_windowed = 0;
   int slots = 0;  // partial results per row and head
   bool direct = false, kv_only = false;
+  bool at_once = false;  // rows of a prompt, attended to without items
 };
 
 // Where things lie in the block, in bytes.
@@ -76,11 +77,13 @@ struct StepLayout {
          bytes = 0;
 };
 StepLayout layout_of(const StepShape& shape);
+size_t record_bytes(const StepShape& shape);  // its buffer
 
 struct StepOptions {
   int group = 1;           // query heads per key head
   int sliding_window = 0;  // 0: none
   bool items = true;       // false: the f32 path, which needs no list
+  bool at_once = false;    // nor does this one, attends_at_once()
   int prefix_length = 0;
   bool prefix_per_head = false;
 };
@@ -117,6 +120,6 @@ class StepRecord {
 constexpr int kTrials = 16;  // room for so many at least; each takes a mass for every token
 
 // The next power of two, at least `least`: how sizes are rounded.
-int rounded_size(int n, int least);
+int rounded_size(int64_t n, int least);
 
 }  // namespace evalrun::engine::cuda

@@ -36,8 +36,6 @@ using ::testing::HasSubstr;
 
 class Backend : public ::testing::TestWithParam<Path> {};
 
-std::vector<float> copy(std::span<const float> x) { return {x.begin(), x.end()}; }
-
 // Logits, hidden states and residual streams: the CPU's bits in float32. Elsewhere the numbers of
 // the same weights in float32, but for the rounding of inputs, keys and probabilities to bfloat16:
 // 1 % of these small models' logits (the CPU's bf16 path: 1 %, too).
@@ -217,6 +215,74 @@ TEST_P(Backend, BatchesOfChunksGiveTheSameBits) {
   EXPECT_TRUE(same_bits(got, decode_alone(*large, {5})));
 }
 
+// Every key and value of the first `n` tokens, and logits behind them.
+std::vector<float> all_of(Session& s, const ModelConfig& c, int n) {
+  std::vector<float> all;
+  std::vector<float> k(static_cast<size_t>(c.kv_dim())), v(k.size());
+  for (int l = 0; l < c.n_layers; ++l)
+    for (int position = 0; position < n; ++position) {
+      s.read_kv(l, position, 0, k, v);
+      all.insert(all.end(), k.begin(), k.end());
+      all.insert(all.end(), v.begin(), v.end());
+    }
+  const auto logits = decode_alone(s, {5, 7});
+  all.insert(all.end(), logits.begin(), logits.end());
+  return all;
+}
+
+// Rows of a prompt attended to with running sums, or chunk by chunk: the same bits. Heads of up to
+// 136 dimensions, 1 to 20 a key head, windows, and prompts that begin and end anywhere.
+TEST(CudaBackend, PromptsAtOnceGiveTheSameBits) {
+  const Path path = {"", WeightFormat::kBf16, "", false, "cuda"};
+  auto models = feature_models(path.format);
+  ModelConfig wide = small_config();
+  wide.n_heads = 20, wide.n_kv_heads = 1, wide.head_dim = 136, wide.n_layers = 2;
+  models.push_back({"wide_heads", make_random_model(wide, 5, path.format)});
+  for (const NamedModel& m : models) {
+    SCOPED_TRACE(m.name);
+    const ModelConfig& c = m.model->config();
+    const int ends[] = {1, 130, 169, m.name == "wide_heads" ? 180 : 290};
+    const auto prompt = random_tokens(static_cast<size_t>(ends[3]), c.vocab_size, 5);
+    const auto run = [&](int enough) {
+      const int usual = std::exchange(enough_prompt_tiles(), enough);
+      auto s = open(m.model, path, 1, 1024);
+      for (int from = 0; const int to : ends) {
+        s->prefill(
+            std::span(prompt).subspan(static_cast<size_t>(from), static_cast<size_t>(to - from)));
+        from = to;
+      }
+      enough_prompt_tiles() = usual;
+      return all_of(*s, c, ends[3]);
+    };
+    EXPECT_TRUE(same_bits(run(1 << 30), run(1)));
+  }
+}
+
+// Large prompts are attended to at once, and so are those whose partial results would be large.
+TEST(CudaBackend, PromptsAreAttendedToAtOnceWhereItPays) {
+  EXPECT_TRUE(attends_at_once(1024, 1024, 32, 32, 128)) << "7B: 2048 warps";
+  EXPECT_TRUE(attends_at_once(1024, 1024, 32, 8, 128)) << "8B";
+  EXPECT_FALSE(attends_at_once(1024, 1024, 9, 3, 64))
+      << "135M: 615 warps are too few to fill a GPU";
+  EXPECT_TRUE(attends_at_once(1024, 8192, 9, 3, 64)) << "but 156 MB would be too many";
+  EXPECT_FALSE(attends_at_once(64, 32768, 32, 32, 128)) << "a step of 64 rows takes as much";
+  EXPECT_TRUE(attends_at_once(65, 32768, 32, 32, 128));
+}
+
+// A chunk of a prompt ends where the device says, wherever the prompt began.
+TEST(CudaBackend, ChunksOfAPromptEndAtTheDevicesBorders) {
+  const Path path = {"", WeightFormat::kBf16, "", false, "cuda"};
+  const auto m = feature_models(path.format)[0];
+  const auto prompt = random_tokens(kPromptChunk + 100, 101, 5);
+  const auto run = [&](int first) {
+    auto s = open(m.model, path, 1, 2048);
+    s->prefill(std::span(prompt).first(static_cast<size_t>(first)));
+    s->prefill(std::span(prompt).subspan(static_cast<size_t>(first)));
+    return decode_alone(*s, {5});
+  };
+  EXPECT_TRUE(same_bits(run(kPromptChunk), run(40)));
+}
+
 TEST_P(Backend, ForkedSequencesGoTheirOwnWays) {
   const auto m = feature_models(GetParam().format)[0];
   auto s = open(m.model, GetParam(), 1, 512, 2);
@@ -292,6 +358,7 @@ TEST(CudaBackend, TheMemoryPlanIsWhatIsTaken) {
       const ModelConfig& c = m.model->config();
       const auto plan = plan_memory(*m.model, o, bf16 ? head_stride_for(c.head_dim) : c.head_dim,
                                     DeviceModel::missing_bytes(*m.model, 0));
+      EXPECT_EQ(plan_memory(c, format, o).total(), plan.total()) << "of the shape alone";
       const size_t planned = plan.buffers - (bf16 ? Dense::kWorkspaceBytes : 0);
       const size_t before = emulator::live_device_bytes();
       auto s = Session::create(m.model, o);

@@ -42,9 +42,10 @@ int cublas_gemm(void* handle, int trans_a, int trans_b, int m, int n, int k, con
                 const void* beta, void* c, int c_type, int ldc, int compute, int) {
   constexpr int kInvalid = 7;
   if (trans_a != 1 || trans_b != 0 || a_type != 14 || b_type != 14 || c_type != 0 ||
-      compute != 68 || lda < k || ldb < k || ldc < m || *static_cast<const float*>(alpha) != 1 ||
-      *static_cast<const float*>(beta) != 0)
+      compute != 68 || lda < k || ldb < k || ldc < m || *static_cast<const float*>(alpha) != 1)
     return kInvalid;
+  const float kept = *static_cast<const float*>(beta);  // read at once, as cuBLAS does
+  if (kept != 0 && kept != 1) return kInvalid;
   queue_work(static_cast<Handle*>(handle)->stream, [=] {
     const auto index = [](int column, int ld, int row) {
       return static_cast<size_t>(column) * static_cast<size_t>(ld) + static_cast<size_t>(row);
@@ -53,7 +54,8 @@ int cublas_gemm(void* handle, int trans_a, int trans_b, int m, int n, int k, con
       for (int i = 0; i < m; ++i) {
         float sum = 0;
         for (int l = 0; l < k; ++l) sum += at(a, index(i, lda, l)) * at(b, index(j, ldb, l));
-        static_cast<float*>(c)[index(j, ldc, i)] = sum;
+        float& y = static_cast<float*>(c)[index(j, ldc, i)];
+        y = kept == 0 ? sum : y + sum;
       }
   });
   return 0;

@@ -14,6 +14,7 @@
 #include "build_commit.h"
 #include "engine/base/error.h"
 #include "engine/cuda/devices.h"
+#include "engine/cuda/memory_plan.h"
 #include "engine/cuda/nvml.h"
 #include "tests/gpu/report/markdown.h"
 
@@ -22,6 +23,7 @@ namespace {
 
 constexpr const char* kUsage =
     R"(usage: gpu_report [--out DIR] [--part N/M] [--model PATH] [--seconds N] [--tiny]
+       gpu_report --plan
 
   --out DIR     where gpu-report.md and gpu-report.json go (default: here); with --part
                 gpu-report-NofM
@@ -29,6 +31,7 @@ constexpr const char* kUsage =
   --model PATH  a real model (GGUF file or Hugging Face folder) as bf16, too
   --seconds N   budget (default 240); what does not fit is listed as not measured
   --tiny        shapes of a few kilobytes, to try the program
+  --plan        what models take of a GPU's memory; needs none
 )";
 
 struct Options {
@@ -225,7 +228,28 @@ class Report {
   bool good_ = true;
 };
 
+// Markdown, as in docs/gpu.md.
+void print_plans() {
+  std::printf(
+      "| model | weights | + context 4,096 | + 32,768 | + 4 x 4,096 |\n|---|--:|--:|--:|--:|\n");
+  for (const Shape& shape : planned_shapes()) {
+    const auto plan = [&](int tokens, int sequences) {
+      SessionOptions o;
+      o.max_tokens = tokens, o.n_sequences = sequences;
+      return cuda::plan_memory(shape.config, shape.format, o);
+    };
+    const auto gib = [](size_t bytes) { return static_cast<double>(bytes) / 0x1p30; };
+    std::printf("| %s | %.2f | %.2f | %.2f | %.2f |\n", shape.name.c_str(),
+                gib(plan(4096, 1).weights), gib(plan(4096, 1).total()), gib(plan(32768, 1).total()),
+                gib(plan(4096, 4).total()));
+  }
+}
+
 int run(const std::vector<std::string>& arguments) {
+  if (arguments == std::vector<std::string>{"--plan"}) {
+    print_plans();
+    return 0;
+  }
   const Options o = parse(arguments);
   const cuda::DeviceList& list = cuda::list_devices();
   if (list.devices.empty()) {

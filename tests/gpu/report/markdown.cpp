@@ -116,6 +116,14 @@ void shape(std::string& out, const Json& s, const Json& peak) {
          with_interval(p.at("ms")), number(p, "tflops"),
          most > 0 ? fmt::format(", {:.1f} % of the dense peak", 100 * number(p, "tflops") / most)
                   : "");
+    std::string parts;
+    for (const Json& k : p.at("kernels"))
+      parts += fmt::format("{}{} {:.2f}", parts.empty() ? "" : ", ",
+                           k.at("kernel").get<std::string>(), number(k, "ms"));
+    line(out, "By kernel, launch by launch, without cuBLAS's own (ms): {}.", parts);
+    if (p.contains("at_once_ms"))
+      line(out, "With attention's running sums instead of partial results: {} ms.",
+           with_interval(p.at("at_once_ms")));
   }
   if (s.contains("bit_identity")) {
     const Json& b = s.at("bit_identity");

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
 #include "engine/base/rng.h"
+#include "engine/cuda/attention.h"
 
 namespace evalrun::engine::gpu_report {
 namespace {
@@ -169,28 +171,42 @@ Json verification(Session& s, const Workload& w) {
 
 void measure_prefill(Session& s, const Workload& w, const Copies& copies, Json& result) {
   const auto tokens = random_tokens(w.prefill, s.model().config().vocab_size, 9);
-  std::vector<double> ms;
-  for (int i = 0; i < 6; ++i) {
-    s.reset();
-    const double start = now_s();
-    s.prefill(tokens);
-    if (i > 0) ms.push_back((now_s() - start) * 1e3);
-  }
-  // cuBLAS leaves its mark: our kernel behind its products.
-  KernelTimer kernels(copies, 0);
+  const auto prefills = [&] {
+    std::vector<double> ms;
+    for (int i = 0; i < 6; ++i) {
+      s.reset();
+      const double start = now_s();
+      s.prefill(tokens);
+      if (i > 0) ms.push_back((now_s() - start) * 1e3);
+    }
+    return summarise(std::move(ms));
+  };
+  const Summary time = prefills();
+  // By kernel, launch by launch; what is missing of the whole is cuBLAS, which leaves a mark: our
+  // kernel behind its products.
+  KernelTimer timer(copies, 0);
   {
-    const Watching watching(kernels);
+    const Watching watching(timer);
     s.reset();
     s.prefill(tokens);
   }
-  const bool cublas = kernels.take().contains("finish_dense");
-  const Summary time = summarise(std::move(ms));
+  const auto kernels = timer.take();
+  const bool cublas = kernels.contains("finish_dense");
   const double flops = prefill_flops(s.model(), w.prefill);
   result["prefill"] = {{"tokens", w.prefill},
                        {"cublas", cublas},
                        {"ms", json_of(time)},
                        {"flops", flops},
                        {"tflops", flops / time.median / 1e9}};
+  for (const auto& [kernel, t] : kernels)
+    result["prefill"]["kernels"].push_back(
+        {{"kernel", kernel}, {"launches", t.launches}, {"ms", t.ms}});
+  // Whether attention was right to split the context.
+  if (kernels.contains("attend_chunk")) {
+    const int usual = std::exchange(engine::cuda::enough_prompt_tiles(), 1);
+    result["prefill"]["at_once_ms"] = json_of(prefills());
+    engine::cuda::enough_prompt_tiles() = usual;
+  }
 }
 
 // Mean of some steps of one row.

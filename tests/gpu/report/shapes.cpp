@@ -75,6 +75,17 @@ size_t layer_bytes(const LayerWeights& w) {
   return bytes;
 }
 
+// Touvron et al. 2023 (arXiv 2307.09288), Grattafiori et al. 2024 (arXiv 2407.21783), Ben Allal et
+// al. 2025 (arXiv 2502.02737).
+ModelConfig llama2_7b() { return llama("Llama-2-7B", 32, 4096, 32, 32, 11008, 32000); }
+ModelConfig llama2_70b() { return llama("Llama-2-70B", 80, 8192, 64, 8, 28672, 32000); }
+ModelConfig llama3_8b() { return llama("Llama-3-8B", 32, 4096, 32, 8, 14336, 128256); }
+ModelConfig smollm2_135m() {
+  ModelConfig c = llama("SmolLM2-135M", 30, 576, 9, 3, 1536, 49152);
+  c.tied_head = true;
+  return c;
+}
+
 }  // namespace
 
 std::vector<Shape> report_shapes(bool tiny) {
@@ -83,15 +94,18 @@ std::vector<Shape> report_shapes(bool tiny) {
     const ModelConfig c = llama("tiny", 3, 64, 4, 2, 96, 128);
     return {{"tiny bf16", c, kBf16, true}, {"tiny int8", c, kInt8}, {"tiny q4", c, kQ4}};
   }
-  // Touvron et al. 2023 (arXiv 2307.09288), Grattafiori et al. 2024 (arXiv 2407.21783), Ben Allal
-  // et al. 2025 (arXiv 2502.02737).
-  const ModelConfig llama2 = llama("Llama-2-7B", 32, 4096, 32, 32, 11008, 32000);
-  const ModelConfig llama3 = llama("Llama-3-8B", 32, 4096, 32, 8, 14336, 128256);
-  ModelConfig smol = llama("SmolLM2-135M", 30, 576, 9, 3, 1536, 49152);
-  smol.tied_head = true;
+  const ModelConfig llama2 = llama2_7b(), llama3 = llama3_8b(), smol = smollm2_135m();
   return {{"Llama-2-7B bf16", llama2, kBf16}, {"SmolLM2-135M bf16", smol, kBf16, true},
           {"Llama-2-7B int8", llama2, kInt8}, {"Llama-2-7B q4", llama2, kQ4},
           {"Llama-3-8B bf16", llama3, kBf16}, {"SmolLM2-135M q4", smol, kQ4, true}};
+}
+
+std::vector<Shape> planned_shapes() {
+  std::vector<Shape> shapes;
+  for (const ModelConfig& c : {smollm2_135m(), llama2_7b(), llama3_8b(), llama2_70b()})
+    for (const WeightFormat format : {WeightFormat::kBf16, WeightFormat::kInt8, WeightFormat::kQ4})
+      shapes.push_back({fmt::format("{} {}", c.name, name_of(format)), c, format});
+  return shapes;
 }
 
 ShapeModel make_shape_model(const Shape& shape, size_t least_bytes, uint64_t seed) {

@@ -21,6 +21,10 @@ struct Shape {
 // In the order of what is wanted first. `tiny`: three of a few kilobytes, for the emulator.
 std::vector<Shape> report_shapes(bool tiny);
 
+// And those whose memory is worth a plan: the same models, a larger one, in every format they are
+// likely to be used in.
+std::vector<Shape> planned_shapes();
+
 // Layers in turns are no layers at all when a cache holds them: distinct ones have at least
 // `least_bytes`, or all layers are distinct.
 struct ShapeModel {
