@@ -43,8 +43,8 @@ tests::Tokens made_up_text(size_t n, uint64_t seed) {
   return text;
 }
 
-const tests::CorpusFolder& folder() {
-  static const tests::CorpusFolder folder;
+const tests::TempFolder& folder() {
+  static const tests::TempFolder folder;
   return folder;
 }
 

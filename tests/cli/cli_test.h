@@ -50,7 +50,7 @@ class CommandTest : public ::testing::Test {
     for (const std::string& word : evalrun_command(arguments)) line += "'" + word + "' ";
     return run_command_in(folder_, {"sh", "-c", line + "< input"});
   }
-  ScratchFolder folder_;
+  TempFolder folder_;
 };
 
 }  // namespace evalrun::tests

@@ -203,8 +203,8 @@ TEST_F(Corpus, FullDiskLeavesTheOldFile) {
 
 TEST_F(Corpus, PlacesNobodyMayWriteTo) {
   if (::geteuid() == 0) GTEST_SKIP() << "root may write everywhere";
-  std::filesystem::create_directory(folder_.path() / "locked");
-  std::filesystem::permissions(folder_.path() / "locked", std::filesystem::perms::owner_read);
+  std::filesystem::create_directory(folder_.file("locked"));
+  std::filesystem::permissions(folder_.file("locked"), std::filesystem::perms::owner_read);
   expect_refused(build({"text.txt", "--kind", "suffixes", "-o", "locked/x"}), 7, "permission");
 }
 

@@ -33,7 +33,7 @@ class GateEnvironment : public ::testing::Test {
     judge_environment({{store_, outcome.run_id, "this run"}}, outcome);
     return outcome;
   }
-  tests::TemporaryFolder folder_;
+  tests::TempFolder folder_;
   results::ResultStore store_;
   tests::SyntheticRun run_;
 };

@@ -112,10 +112,9 @@ TEST_F(Gate, PlantedFaultsTurnItRed) {
 
 TEST_F(Gate, AgainstAnotherBuild) {
   // The other build: this one, in a file of its own. Speed of a tiny model is not what is tested.
-  const std::string other = folder_.file("other-evalrun");
-  folder_.write("other-evalrun", std::string("#!/bin/sh\necho started >> '") + folder_.file("log") +
-                                     "'\nexec " EVALRUN_PROGRAM " \"$@\"\n");
-  std::filesystem::permissions(other, std::filesystem::perms::owner_all);
+  const std::string other = folder_.write_program(
+      "other-evalrun", std::string("#!/bin/sh\necho started >> '") + folder_.file("log") +
+                           "'\nexec " EVALRUN_PROGRAM " \"$@\"\n");
   const auto against = [&](const std::string& program, std::vector<std::string> more) {
     more.insert(more.end(), {"--against", program, "--suite", "suite.json", "-m", tiny_model(),
                              "-t", "1", "--sessions", "2", "-r", "1", "--max-extra-runs", "0"});
@@ -137,14 +136,14 @@ TEST_F(Gate, AgainstAnotherBuild) {
   EXPECT_THAT(sessions, ElementsAre("session 1, other build", "session 1, this build",
                                     "session 2, other build", "session 2, this build"));
   // A build of other tokens: its answers are shorter.
-  folder_.write("other-evalrun", "#!/bin/sh\nexec " EVALRUN_PROGRAM " \"$@\" -n 16\n");
+  folder_.write_program("other-evalrun", "#!/bin/sh\nexec " EVALRUN_PROGRAM " \"$@\" -n 16\n");
   const ProgramResult different = against(other, {});
   EXPECT_EQ(different.exit_code, 3) << different.err << different.out;
-  folder_.write("other-evalrun", "#!/bin/sh\necho 'out of luck' >&2\nexit 7\n");
+  folder_.write_program("other-evalrun", "#!/bin/sh\necho 'out of luck' >&2\nexit 7\n");
   const ProgramResult failing = against(other, {});
   expect_refused(failing, 7, "out of luck");
   EXPECT_THAT(failing.err, HasSubstr("other-evalrun"));
-  folder_.write("other-evalrun", "#!/bin/sh\necho 'device cuda:0: lost' >&2\nexit 8\n");
+  folder_.write_program("other-evalrun", "#!/bin/sh\necho 'device cuda:0: lost' >&2\nexit 8\n");
   expect_refused(against(other, {}), 8, "cuda:0: lost");
   expect_refused(against("no/such/evalrun", {}), 2, "no/such/evalrun");
   expect_refused(against(other, {"run:1"}), 2, "--against");

@@ -10,6 +10,7 @@
 #include "runners/cli/jsonl.h"
 #include "runners/cli/output.h"
 #include "runners/cli/percent.h"
+#include "tests/temp_folder.h"
 
 namespace evalrun::cli {
 namespace {
@@ -18,16 +19,11 @@ using ::testing::HasSubstr;
 
 class TextFile {
  public:
-  explicit TextFile(const std::string& text)
-      : path_((std::filesystem::temp_directory_path() /
-               fmt::format("evalrun-helpers-{}", static_cast<const void*>(this)))
-                  .string()) {
-    std::ofstream(path_, std::ios::binary) << text;
-  }
-  ~TextFile() { std::remove(path_.c_str()); }
+  explicit TextFile(const std::string& text) : path_(folder_.write("text", text)) {}
   const std::string& path() const { return path_; }
 
  private:
+  tests::TempFolder folder_;
   std::string path_;
 };
 
@@ -127,7 +123,6 @@ TEST(CorpusInput, LinesOfJsonLinesAreDocuments) {
   EXPECT_THAT(documents_of(path, {}), testing::ElementsAre("z\ny\nx", ""));
   EXPECT_THAT(documents_of(path, {{"a"}}), testing::ElementsAre("y\nx", ""));
   EXPECT_THROW(documents_of(path, {{"q"}}), base::Error) << "the second line has no q";
-  std::remove(path.c_str());
 }
 
 }  // namespace

@@ -66,7 +66,7 @@ TEST_F(Listing, TasksKnowTheirFiles) {
   };
   EXPECT_TRUE(available({}, "samples"));
   EXPECT_FALSE(available({}, "gsm8k"));
-  std::filesystem::create_directories(folder_.path() / "data/gsm8k");
+  std::filesystem::create_directories(folder_.file("data/gsm8k"));
   folder_.write("data/gsm8k/test.jsonl", "");
   EXPECT_TRUE(available({"--data-root", "data"}, "gsm8k"));
 }
@@ -121,7 +121,7 @@ TEST_F(Listing, VerifyTellsWhatIsWrong) {
   EXPECT_EQ(run({"data", "verify", "mt_bench", "--data-root", "."}).exit_code, 7)
       << "what is asked for must be there";
   // The official size with other bytes.
-  std::filesystem::create_directories(folder_.path() / "mt_bench");
+  std::filesystem::create_directories(folder_.file("mt_bench"));
   int64_t bytes = 0;
   for (const json& file : json::parse(run({"data", "list", "--json"}).out))
     if (file["path"] == "mt_bench/question.jsonl") bytes = file["bytes"];

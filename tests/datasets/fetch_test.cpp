@@ -68,11 +68,11 @@ class Fetch : public ::testing::Test {
     file_.licence = "MIT";
     file_.bytes = static_cast<int64_t>(body_.size());
     file_.sha256 = base::sha256_hex(body_);
-    options_.data_root = dir_.path("root");
+    options_.data_root = dir_.file("root");
     options_.connect_timeout_s = 5;
     options_.stall_timeout_s = 5;
   }
-  std::string target() const { return dir_.path("root/gsm8k/test.jsonl"); }
+  std::string target() const { return dir_.file("root/gsm8k/test.jsonl"); }
   // Fails as it should, leaves neither target nor temporary file, and says what to do by hand.
   std::string refused() {
     const std::string text = error_of(ExitCode::kData, [&] { fetch_file(file_, options_); });
@@ -83,12 +83,12 @@ class Fetch : public ::testing::Test {
   }
   void expect_nothing_left() {
     size_t n_files = 0;
-    for (const auto& item : std::filesystem::recursive_directory_iterator(dir_.path("root")))
+    for (const auto& item : std::filesystem::recursive_directory_iterator(dir_.file("root")))
       n_files += item.is_regular_file();
     EXPECT_EQ(n_files, 0u);
   }
 
-  TempDir dir_;
+  TempFolder dir_;
   std::string body_ = "{\"question\":\"q\",\"answer\":\"#### 1\"}\n";
   ManifestFile file_;
   FetchOptions options_;
@@ -110,7 +110,7 @@ TEST_F(Fetch, LocalFileThenAlreadyThere) {
   EXPECT_EQ(base::read_file(target()), body_);
   EXPECT_EQ(last, file_.bytes);
 
-  std::filesystem::remove(dir_.path("source"));  // a second fetch must not need it
+  std::filesystem::remove(dir_.file("source"));  // a second fetch must not need it
   EXPECT_EQ(fetch_file(file_, options_).outcome, FetchOutcome::kAlreadyThere);
 }
 
@@ -176,7 +176,7 @@ TEST_F(Fetch, AnotherFileIsKeptUnlessForced) {
 }
 
 TEST_F(Fetch, FailedDownloadKeepsTheOldFile) {
-  file_.url = "file://" + dir_.path("no such source");
+  file_.url = "file://" + dir_.file("no such source");
   dir_.write("root/gsm8k/test.jsonl", "old\n");
   options_.force = true;
   error_of(ExitCode::kData, [&] { fetch_file(file_, options_); });

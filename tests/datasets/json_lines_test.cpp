@@ -27,10 +27,10 @@ class Jsonl : public ::testing::Test {
   }
   std::string refused(std::string_view bytes) {
     const std::string text = error_of(ExitCode::kData, [&] { load(bytes); });
-    EXPECT_THAT(text, HasSubstr(dir_.path("p.jsonl")));
+    EXPECT_THAT(text, HasSubstr(dir_.file("p.jsonl")));
     return text;
   }
-  TempDir dir_;
+  TempFolder dir_;
 };
 
 void expect_two_lines(const LoadedDataset& set) {
@@ -50,8 +50,8 @@ TEST_F(Jsonl, ReadsEveryField) {
   const LoadedDataset set = load(kTwoLines);
   expect_two_lines(set);
   EXPECT_EQ(set.verification, "unverified");
-  EXPECT_EQ(set.origin, dir_.path("p.jsonl"));
-  EXPECT_EQ(set.info.name, "jsonl:" + dir_.path("p.jsonl"));
+  EXPECT_EQ(set.origin, dir_.file("p.jsonl"));
+  EXPECT_EQ(set.info.name, "jsonl:" + dir_.file("p.jsonl"));
 }
 
 TEST_F(Jsonl, MessagesAndRawCompletion) {
@@ -204,9 +204,9 @@ TEST_F(Jsonl, DeepNestingIsAnErrorNotACrash) {
 }
 
 TEST_F(Jsonl, FileThatIsNotThere) {
-  EXPECT_THAT(error_of(ExitCode::kData, [&] { load_dataset("jsonl:" + dir_.path("no"), ""); }),
-              HasSubstr(dir_.path("no")));
-  EXPECT_THAT(error_of(ExitCode::kData, [&] { load_dataset("jsonl:" + dir_.root(), ""); }),
+  EXPECT_THAT(error_of(ExitCode::kData, [&] { load_dataset("jsonl:" + dir_.file("no"), ""); }),
+              HasSubstr(dir_.file("no")));
+  EXPECT_THAT(error_of(ExitCode::kData, [&] { load_dataset("jsonl:" + dir_.path(), ""); }),
               HasSubstr("is a folder"));
   EXPECT_THAT(error_of(ExitCode::kUsage, [&] { load_dataset("jsonl:", ""); }),
               HasSubstr("jsonl:FILE"));

@@ -117,13 +117,13 @@ TEST(Verify, TellsTheStatesApart) {
   const std::string one = "{\"question\":\"a\",\"answer\":\"#### 1\"}\n";
   const std::string two = one + "{\"question\":\"b\",\"answer\":\"#### 2\"}\n";
   const ManifestFile file = known_file(two, one);
-  const TempDir dir;
+  const TempFolder dir;
   const auto check = [&](std::string_view bytes) {
     dir.write(file.path, bytes);
-    return verify_file(file, dir.root());
+    return verify_file(file, dir.path());
   };
 
-  const FileCheck missing = verify_file(file, dir.root());
+  const FileCheck missing = verify_file(file, dir.path());
   EXPECT_EQ(missing.state, FileState::kMissing);
   EXPECT_FALSE(missing.is_error());
   EXPECT_THAT(missing.detail, HasSubstr("evalrun data fetch gsm8k"));
@@ -155,12 +155,12 @@ TEST(Verify, TellsTheStatesApart) {
 
 TEST(Verify, MoreRecordsThanTheOfficialFile) {
   ManifestFile file = known_file("x", "y");
-  const TempDir dir;
+  const TempFolder dir;
   std::string many;
   for (int i = 0; i < 3; ++i)
     many += fmt::format("{{\"question\":\"{}\",\"answer\":\"#### 1\"}}\n", i);
   dir.write(file.path, many);
-  const FileCheck check = verify_file(file, dir.root());
+  const FileCheck check = verify_file(file, dir.path());
   EXPECT_TRUE(check.is_error());
   EXPECT_THAT(check.detail, HasSubstr("3 records"));
 }
@@ -170,36 +170,36 @@ TEST(Verify, ADamagedOfficialFileIsNotLoaded) {
   const ManifestFile& entry = *find_manifest_file("gsm8k/test.jsonl");
   const std::string row = "{\"question\":\"q\",\"answer\":\"#### 1\"}\n";
   for (const int64_t bytes : {entry.bytes, entry.subsets.at(0).bytes}) {
-    const TempDir dir;
+    const TempFolder dir;
     std::string text = row + std::string(static_cast<size_t>(bytes) - row.size(), '\n');
     dir.write(entry.path, text);
-    const std::string error = error_of(ExitCode::kData, [&] { load_dataset("gsm8k", dir.root()); });
+    const std::string error = error_of(ExitCode::kData, [&] { load_dataset("gsm8k", dir.path()); });
     EXPECT_THAT(error, AllOf(HasSubstr(base::sha256_hex(text)), HasSubstr("data fetch --force")));
     EXPECT_THAT(error, HasSubstr(bytes == entry.bytes ? entry.sha256 : entry.subsets.at(0).sha256));
     dir.write(entry.path, text + "\n");  // another size is another file
-    EXPECT_EQ(load_dataset("gsm8k", dir.root()).verification, "unverified");
+    EXPECT_EQ(load_dataset("gsm8k", dir.path()).verification, "unverified");
   }
 }
 
 TEST(Verify, StandInIsNamedAsSuch) {
   ManifestFile file = known_file("{\"prompt\":\"p\"}\n", "y");
   file.stand_in = true;
-  const TempDir dir;
+  const TempFolder dir;
   dir.write(file.path, "{\"prompt\":\"p\"}\n");
-  EXPECT_EQ(verify_file(file, dir.root()).state, FileState::kStandIn);
+  EXPECT_EQ(verify_file(file, dir.path()).state, FileState::kStandIn);
 }
 
 TEST(Verify, WholeRoot) {
-  const TempDir dir;
-  const auto checks = verify_data(dir.root());
+  const TempFolder dir;
+  const auto checks = verify_data(dir.path());
   EXPECT_EQ(checks.size(), manifest().size());
   for (const FileCheck& check : checks) EXPECT_EQ(check.state, FileState::kMissing);
   std::filesystem::create_directories(
-      dir.path("gsm8k/test.jsonl"));  // a folder where a file belongs
-  for (const FileCheck& check : verify_data(dir.root()))
+      dir.file("gsm8k/test.jsonl"));  // a folder where a file belongs
+  for (const FileCheck& check : verify_data(dir.path()))
     EXPECT_EQ(check.is_error(), check.file.path == "gsm8k/test.jsonl") << check.file.path;
   error_of(ExitCode::kUsage, [] { verify_data(""); });
-  EXPECT_THAT(error_of(ExitCode::kData, [&] { verify_data(dir.path("nowhere")); }),
+  EXPECT_THAT(error_of(ExitCode::kData, [&] { verify_data(dir.file("nowhere")); }),
               HasSubstr("nowhere"));
 }
 

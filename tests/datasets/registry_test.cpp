@@ -126,16 +126,16 @@ TEST(Registry, NamesAndSuggestions) {
 }
 
 TEST(Registry, FileSetsSayWhatTheyNeed) {
-  const TempDir dir;
+  const TempFolder dir;
   for (const auto& [name, entry] : dataset_registry().entries()) {
     if (entry.info.files.empty()) continue;
     const std::string& file = entry.info.files[0];
     EXPECT_THAT(error_of(ExitCode::kUsage, [&] { load_dataset(entry.info.name, ""); }),
                 AllOf(HasSubstr(file), HasSubstr("--data-root"), HasSubstr("EVALRUN_DATA")));
-    EXPECT_THAT(error_of(ExitCode::kData, [&] { load_dataset(entry.info.name, dir.root()); }),
-                AllOf(HasSubstr(dir.path(file)), HasSubstr("hint:")));
+    EXPECT_THAT(error_of(ExitCode::kData, [&] { load_dataset(entry.info.name, dir.path()); }),
+                AllOf(HasSubstr(dir.file(file)), HasSubstr("hint:")));
   }
-  EXPECT_THAT(error_of(ExitCode::kData, [&] { load_dataset("gsm8k", dir.root()); }),
+  EXPECT_THAT(error_of(ExitCode::kData, [&] { load_dataset("gsm8k", dir.path()); }),
               HasSubstr("evalrun data fetch gsm8k"));
 }
 
@@ -149,7 +149,7 @@ TEST(Registry, DataRootPrecedence) {
 }
 
 TEST(OfficialRows, BecomePrompts) {
-  const TempDir dir;
+  const TempFolder dir;
   dir.write("mt_bench/question.jsonl",
             R"({"question_id":81,"category":"writing","turns":["a","b"],"reference":["x","y"]})");
   dir.write("gsm8k/test.jsonl",
@@ -173,18 +173,18 @@ TEST(OfficialRows, BecomePrompts) {
   dir.write("xsum/test.jsonl", R"({"id":"99","document":"Text.","summary":"S."})");
   dir.write("cip/test.jsonl", R"({"prompt":"p","response":"r"})");
 
-  const Prompt mt = load_dataset("mt_bench", dir.root()).prompts.at(0);
+  const Prompt mt = load_dataset("mt_bench", dir.path()).prompts.at(0);
   EXPECT_EQ(mt.id, "mt_bench/81");
   EXPECT_EQ(mt.category, "writing");
   EXPECT_THAT(mt.turns, ElementsAre("a", "b"));
   EXPECT_FALSE(mt.reference.has_value());
 
-  const LoadedDataset gsm8k = load_dataset("gsm8k", dir.root());
+  const LoadedDataset gsm8k = load_dataset("gsm8k", dir.path());
   EXPECT_EQ(gsm8k.verification, "unverified");
   EXPECT_EQ(gsm8k.prompts.at(1).id, "gsm8k/1");  // rows, not lines
   EXPECT_EQ(gsm8k.prompts.at(1).reference, "w\n#### 2");
 
-  const Prompt he = load_dataset("humaneval", dir.root()).prompts.at(0);
+  const Prompt he = load_dataset("humaneval", dir.path()).prompts.at(0);
   EXPECT_EQ(he.id, "humaneval/3");
   EXPECT_EQ(he.language, "python");
   EXPECT_FALSE(he.chat);
@@ -193,43 +193,43 @@ TEST(OfficialRows, BecomePrompts) {
   EXPECT_EQ(he.code->entry_point, "f");
   EXPECT_EQ(he.code->canonical_solution, " x");
 
-  const Prompt hx = load_dataset("humaneval_x[python]", dir.root()).prompts.at(0);
+  const Prompt hx = load_dataset("humaneval_x[python]", dir.path()).prompts.at(0);
   EXPECT_EQ(hx.id, "humaneval_x/python/3");
   EXPECT_FALSE(hx.chat);
   EXPECT_FALSE(hx.stop.closing_brace);
   EXPECT_THAT(hx.stop.strings, ::testing::Contains("\ndef"));
   EXPECT_EQ(hx.code->test, "check(f)");
 
-  const Prompt rust = load_dataset("humaneval_x[rust]", dir.root()).prompts.at(0);
+  const Prompt rust = load_dataset("humaneval_x[rust]", dir.path()).prompts.at(0);
   EXPECT_EQ(rust.id, "humaneval_x/rust/3");
   EXPECT_EQ(rust.turns.at(0), "use md5;\nfn f(){\n\n/* f */\n");
   EXPECT_EQ(rust.code->prompt, "\n/* f */\n");
   EXPECT_TRUE(rust.stop.closing_brace);
 
-  const LoadedDataset mbpp = load_dataset("mbpp", dir.root());
+  const LoadedDataset mbpp = load_dataset("mbpp", dir.path());
   ASSERT_EQ(mbpp.prompts.size(), 1u);  // tasks 1 to 10 are no tests
   EXPECT_EQ(mbpp.prompts[0].id, "mbpp/11");
   EXPECT_EQ(mbpp.prompts[0].code->test, "assert a\nassert b");
   EXPECT_EQ(mbpp.prompts[0].code->test_setup, "import s");
 
-  const Prompt xsum = load_dataset("xsum", dir.root()).prompts.at(0);
+  const Prompt xsum = load_dataset("xsum", dir.path()).prompts.at(0);
   EXPECT_EQ(xsum.id, "xsum/99");
   EXPECT_EQ(xsum.turns.at(0),
             "Document: Text.\nBased on the previous text, provide a brief single summary:");
   EXPECT_EQ(xsum.reference, "S.");
 
-  const Prompt cip = load_dataset("cip", dir.root()).prompts.at(0);
+  const Prompt cip = load_dataset("cip", dir.path()).prompts.at(0);
   EXPECT_EQ(cip.id, "cip/0");
   EXPECT_FALSE(cip.reference.has_value());
 }
 
 TEST(OfficialRows, PromptForms) {
-  const TempDir dir;
+  const TempFolder dir;
   dir.write("humaneval_x/humaneval_cpp.jsonl.gz",
             R"j({"task_id":"CPP/0","prompt":"int f(){\n","declaration":"int f(){\n",)j"
             R"j("canonical_solution":" x }","test":"int main(){}"})j");
   const auto prompt = [&](const std::string& form) {
-    return load_dataset("humaneval_x[cpp]:prompt=" + form, dir.root()).prompts.at(0);
+    return load_dataset("humaneval_x[cpp]:prompt=" + form, dir.path()).prompts.at(0);
   };
   EXPECT_FALSE(prompt("completion").chat);
   EXPECT_TRUE(prompt("completion").stop.closing_brace);
@@ -242,37 +242,37 @@ TEST(OfficialRows, PromptForms) {
   EXPECT_EQ(prompt("chat").turns.at(0), "int f(){\n");
   EXPECT_EQ(prompt("bita").turns.at(0), "Complete the following C++ code\nint f(){\n");
   EXPECT_THAT(prompt("space").turns.at(0), HasSubstr("just complete the code.\n int f()"));
-  EXPECT_EQ(load_dataset("humaneval_x[cpp]:prompt=space", dir.root()).task,
+  EXPECT_EQ(load_dataset("humaneval_x[cpp]:prompt=space", dir.path()).task,
             "humaneval_x[cpp]:prompt=space");
-  EXPECT_EQ(load_dataset("humaneval_x[cpp]:prompt=completion", dir.root()).task,
+  EXPECT_EQ(load_dataset("humaneval_x[cpp]:prompt=completion", dir.path()).task,
             "humaneval_x[cpp]");
 
   dir.write("xsum/test.jsonl", R"([{"id":"9","document":"D.","summary":"S."}])");
-  EXPECT_EQ(load_dataset("xsum:prompt=space", dir.root()).prompts.at(0).turns.at(0),
+  EXPECT_EQ(load_dataset("xsum:prompt=space", dir.path()).prompts.at(0).turns.at(0),
             "Document: D.\n Based on the previous text, provide a brief single summary");
 }
 
 TEST(OfficialRows, FewShotPrompts) {
-  const TempDir dir;
+  const TempFolder dir;
   dir.write("gsm8k/test.jsonl", R"({"question":"q?","answer":"#### 1"})");
   dir.write("gsm8k/train.jsonl",
             "{\"question\":\"t0\",\"answer\":\"a0\\n#### 0\"}\n"
             "{\"question\":\"t1\",\"answer\":\"a1\\n#### 1\"}\n");
-  const Prompt two = load_dataset("gsm8k:shots=2", dir.root()).prompts.at(0);
+  const Prompt two = load_dataset("gsm8k:shots=2", dir.path()).prompts.at(0);
   EXPECT_EQ(two.turns.at(0),
             "Question: t0\nAnswer: a0\n#### 0\n\nQuestion: t1\nAnswer: a1\n#### 1\n\n"
             "Question: q?\nAnswer:");
   EXPECT_FALSE(two.chat);
   EXPECT_THAT(two.stop.strings, ::testing::Contains("Question:"));
-  EXPECT_THAT(error_of(ExitCode::kData, [&] { load_dataset("gsm8k:shots=3", dir.root()); }),
+  EXPECT_THAT(error_of(ExitCode::kData, [&] { load_dataset("gsm8k:shots=3", dir.path()); }),
               AllOf(HasSubstr("train.jsonl"), HasSubstr("2 of the 3")));
-  EXPECT_THAT(error_of(ExitCode::kUsage, [&] { load_dataset("gsm8k:shots=9", dir.root()); }),
+  EXPECT_THAT(error_of(ExitCode::kUsage, [&] { load_dataset("gsm8k:shots=9", dir.path()); }),
               HasSubstr("0..8"));
-  EXPECT_THAT(error_of(ExitCode::kUsage, [&] { load_dataset("gsm8k:shot=2", dir.root()); }),
+  EXPECT_THAT(error_of(ExitCode::kUsage, [&] { load_dataset("gsm8k:shot=2", dir.path()); }),
               HasSubstr("did you mean 'shots'"));
-  EXPECT_THAT(error_of(ExitCode::kUsage, [&] { load_dataset("xsum:prompt=spase", dir.root()); }),
+  EXPECT_THAT(error_of(ExitCode::kUsage, [&] { load_dataset("xsum:prompt=spase", dir.path()); }),
               HasSubstr("did you mean 'space'"));
-  EXPECT_THAT(error_of(ExitCode::kData, [&] { load_dataset("gsm_100", dir.root()); }),
+  EXPECT_THAT(error_of(ExitCode::kData, [&] { load_dataset("gsm_100", dir.path()); }),
               HasSubstr("none of the records"));
 
   std::string mbpp;
@@ -281,30 +281,30 @@ TEST(OfficialRows, FewShotPrompts) {
                         "\n",
                         task, task, task, task);
   dir.write("mbpp/mbpp.jsonl", mbpp);
-  const Prompt few = load_dataset("mbpp:prompt=few-shot", dir.root()).prompts.at(0);
+  const Prompt few = load_dataset("mbpp:prompt=few-shot", dir.path()).prompts.at(0);
   EXPECT_THAT(few.turns.at(0), AllOf(HasSubstr("T2. Your code should pass these tests:\n\na2\n"
                                                "[BEGIN]\nc2\nd\n[DONE]\n\nYou are"),
                                      ::testing::EndsWith("tests:\n\na11\n[BEGIN]\n")));
   EXPECT_THAT(few.stop.strings, ElementsAre("[DONE]"));
   dir.write("mbpp/mbpp.jsonl", mbpp.substr(mbpp.find('\n') + 1));
-  EXPECT_THAT(error_of(ExitCode::kData, [&] { load_dataset("mbpp:prompt=few-shot", dir.root()); }),
+  EXPECT_THAT(error_of(ExitCode::kData, [&] { load_dataset("mbpp:prompt=few-shot", dir.path()); }),
               HasSubstr("before the examples"));
 }
 
 TEST(OfficialRows, SpecBenchTasksAndMbpp100) {
-  const TempDir dir;
+  const TempFolder dir;
   dir.write("spec_bench/question.jsonl",
             R"({"question_id":81,"category":"writing","turns":["a","b"]})"
             "\n"
             R"({"question_id":161,"category":"translation","turns":["t"],"reference":["r"]})"
             "\n"
             R"({"question_id":481,"category":"rag","turns":["g"],"reference":[["x","y"]]})");
-  const auto all = load_dataset("spec_bench", dir.root()).prompts;
+  const auto all = load_dataset("spec_bench", dir.path()).prompts;
   ASSERT_EQ(all.size(), 3u);
   EXPECT_EQ(all[0].category, "mt_bench");
   EXPECT_EQ(all[1].reference, "r");
   EXPECT_FALSE(all[2].reference.has_value());
-  const LoadedDataset part = load_dataset("spec_bench[rag,translation]", dir.root());
+  const LoadedDataset part = load_dataset("spec_bench[rag,translation]", dir.path());
   EXPECT_EQ(part.prompts.size(), 2u);
   EXPECT_EQ(part.task, "spec_bench[translation,rag]");
   EXPECT_EQ(part.info.official_count, 160);
@@ -315,7 +315,7 @@ TEST(OfficialRows, SpecBenchTasksAndMbpp100) {
         R"({}{{"task_id":{},"prompt":"P{}.","code":"c","test_imports":["import m"],"test_list":["a"]}})",
         task == 1 ? "[" : ",\n", task, task);
   dir.write("mbpp/sanitized-mbpp.json", array + "]");
-  const auto hundred = load_dataset("mbpp_100:prompt=self-draft", dir.root()).prompts;
+  const auto hundred = load_dataset("mbpp_100:prompt=self-draft", dir.path()).prompts;
   ASSERT_EQ(hundred.size(), 2u);
   EXPECT_EQ(hundred[0].id, "mbpp_100/12");
   EXPECT_EQ(hundred[1].id, "mbpp_100/14");
@@ -324,20 +324,20 @@ TEST(OfficialRows, SpecBenchTasksAndMbpp100) {
 }
 
 TEST(OfficialRows, RefuseWhatIsNotTheirs) {
-  const TempDir dir;
+  const TempFolder dir;
   dir.write("gsm8k/test.jsonl", R"({"question":"q0","answer":"12"})");
   dir.write("humaneval/HumanEval.jsonl.gz",
             R"({"task_id":"Python/0","prompt":"x","entry_point":"f","test":"t"})");
   dir.write("mt_bench/question.jsonl",
             R"({"question_id":"81","category":"writing","turns":["a"]})");
   dir.write("xsum/test.jsonl", R"({"id":"1","document":"Text."})");
-  EXPECT_THAT(error_of(ExitCode::kData, [&] { load_dataset("gsm8k", dir.root()); }),
+  EXPECT_THAT(error_of(ExitCode::kData, [&] { load_dataset("gsm8k", dir.path()); }),
               AllOf(HasSubstr("line 1"), HasSubstr("'answer'"), HasSubstr("####")));
-  EXPECT_THAT(error_of(ExitCode::kData, [&] { load_dataset("humaneval", dir.root()); }),
+  EXPECT_THAT(error_of(ExitCode::kData, [&] { load_dataset("humaneval", dir.path()); }),
               HasSubstr("'task_id'"));
-  EXPECT_THAT(error_of(ExitCode::kData, [&] { load_dataset("mt_bench", dir.root()); }),
+  EXPECT_THAT(error_of(ExitCode::kData, [&] { load_dataset("mt_bench", dir.path()); }),
               HasSubstr("'question_id'"));
-  EXPECT_THAT(error_of(ExitCode::kData, [&] { load_dataset("xsum", dir.root()); }),
+  EXPECT_THAT(error_of(ExitCode::kData, [&] { load_dataset("xsum", dir.path()); }),
               AllOf(HasSubstr("'summary'"), HasSubstr("missing")));
 }
 

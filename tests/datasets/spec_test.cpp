@@ -41,7 +41,7 @@ TEST(Spec, Mistakes) {
 TEST(Spec, FilesOfOnesOwnKeepColonsAndCommas) {
   EXPECT_EQ(checked_dataset_spec("jsonl:a:b,c=d[e].jsonl"), "jsonl:a:b,c=d[e].jsonl");
   EXPECT_THAT(refused("jsonl:"), HasSubstr("jsonl:FILE"));
-  const TempDir dir;
+  const TempFolder dir;
   const std::string path = dir.write("a:b,c.jsonl", R"({"id":"x","prompt":"y"})");
   EXPECT_EQ(load_dataset("jsonl:" + path, "").task, "jsonl:" + path);
 }
@@ -52,7 +52,7 @@ TEST(Spec, Lists) {
               ElementsAre("a[x,y]:k=1,l=2", "b", "c:m=3", "d"));
   EXPECT_THAT(split_dataset_list("jsonl:a.jsonl,gsm8k"), ElementsAre("jsonl:a.jsonl", "gsm8k"));
   EXPECT_THAT(split_dataset_list(""), ElementsAre(""));
-  const TempDir dir;
+  const TempFolder dir;
   const std::string path = dir.write("a,b.jsonl", "x");
   EXPECT_THAT(split_dataset_list("jsonl:" + path + ",gsm8k"),
               ElementsAre("jsonl:" + path, "gsm8k"));

@@ -12,35 +12,11 @@
 #include <string_view>
 
 #include "engine/base/error.h"
+#include "tests/temp_folder.h"
 
 namespace evalrun::datasets {
 
-class TempDir {
- public:
-  TempDir() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "evalrun-data-XXXXXX").string();
-    EVALRUN_CHECK(::mkdtemp(pattern.data()) != nullptr);
-    path_ = pattern;
-  }
-  TempDir(const TempDir&) = delete;
-  TempDir& operator=(const TempDir&) = delete;
-  ~TempDir() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  std::string root() const { return path_.string(); }
-  std::string path(const std::string& relative) const { return (path_ / relative).string(); }
-  // Writes the file, and the folders above it; returns its full path.
-  std::string write(const std::string& relative, std::string_view bytes) const {
-    const std::filesystem::path target = path_ / relative;
-    std::filesystem::create_directories(target.parent_path());
-    std::ofstream(target, std::ios::binary) << bytes;
-    return target.string();
-  }
-
- private:
-  std::filesystem::path path_;
-};
+using tests::TempFolder;
 
 // One gzip member.
 inline std::string gzip(std::string_view text) {

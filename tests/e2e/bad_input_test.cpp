@@ -39,7 +39,7 @@ class BadInput : public ::testing::Test {
     EXPECT_EQ(sqlite3_exec(db, sql.c_str(), nullptr, nullptr, nullptr), SQLITE_OK);
     sqlite3_close(db);
   }
-  ScratchFolder folder_;
+  TempFolder folder_;
 };
 
 TEST_F(BadInput, CommandLine) {

@@ -22,7 +22,7 @@ constexpr int kPrompts = 40, kMaxNew = 48;
 constexpr size_t kCells = kPrompts * 3;
 
 StoredRun run_undisturbed() {
-  ScratchFolder folder;
+  TempFolder folder;
   write_prompts(folder, kPrompts);
   const ProgramResult result = run_evalrun(folder, run_arguments(kMaxNew));
   EXPECT_EQ(result.exit_code, 0) << result.err;
@@ -30,7 +30,7 @@ StoredRun run_undisturbed() {
 }
 
 // The file of `folder` holds a part of the run and the same command completes it.
-void expect_part_then_whole(const ScratchFolder& folder, const StoredRun& expected) {
+void expect_part_then_whole(const TempFolder& folder, const StoredRun& expected) {
   const std::string db = folder.file("r.db");
   ASSERT_EQ(check_integrity(db), "ok");
   const StoredRun part = read_stored(db);
@@ -54,7 +54,7 @@ std::string quoted_run() {
 // A limit on file sizes needs no rights. The signal is ignored, so that the write fails instead.
 TEST(FullDisk, FileSizeLimit) {
   const StoredRun expected = run_undisturbed();
-  ScratchFolder folder;
+  TempFolder folder;
   write_prompts(folder, kPrompts);
   const ProgramResult limited = run_command_in(
       folder, {"bash", "-c", "trap '' XFSZ; ulimit -f 1500; exec" + quoted_run()});  // 1,500 KiB
@@ -66,9 +66,9 @@ TEST(FullDisk, FileSizeLimit) {
 
 // A file system that is really full: a small one in memory, in a mount namespace of its own.
 TEST(FullDisk, NoSpaceLeft) {
-  ScratchFolder folder;
+  TempFolder folder;
   write_prompts(folder, kPrompts);
-  std::filesystem::create_directory(folder.path() / "small");
+  std::filesystem::create_directory(folder.file("small"));
   const std::string unshare =
       ::geteuid() == 0 ? "unshare --mount" : "unshare --map-root-user --mount";
   const ProgramResult allowed =

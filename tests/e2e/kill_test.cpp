@@ -38,7 +38,7 @@ void expect_outputs(const StoredRun& stored, const StoredRun& expected) {
 }
 
 TEST(Kill, AtRandomMomentsLosesNothing) {
-  ScratchFolder undisturbed;
+  TempFolder undisturbed;
   write_prompts(undisturbed, kPrompts);
   const auto begin = Clock::now();
   const ProgramResult reference = run_evalrun(undisturbed, run_arguments(kMaxNew));
@@ -51,7 +51,7 @@ TEST(Kill, AtRandomMomentsLosesNothing) {
   const StoredRun expected = read_stored(undisturbed.file("r.db"));
   ASSERT_EQ(expected.size(), kCells);
 
-  ScratchFolder folder;
+  TempFolder folder;
   write_prompts(folder, kPrompts);
   const std::string db = folder.file("r.db");
   base::Rng rng(kSeed);

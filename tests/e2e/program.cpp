@@ -18,26 +18,10 @@
 namespace evalrun::tests {
 namespace fs = std::filesystem;
 
-ScratchFolder::ScratchFolder() {
-  std::string name = (fs::temp_directory_path() / "evalrun-e2e-XXXXXX").string();
-  EVALRUN_CHECK(mkdtemp(name.data()) != nullptr, "mkdtemp {}: {}", name, std::strerror(errno));
-  path_ = name;
-}
-ScratchFolder::~ScratchFolder() {
-  std::error_code ignored;
-  fs::remove_all(path_, ignored);
-}
-void ScratchFolder::write(const std::string& name, const std::string& text) const {
-  std::ofstream(path_ / name, std::ios::binary) << text;
-}
-std::string ScratchFolder::read(const std::string& name) const {
-  return base::read_file(file(name));
-}
-
 namespace {
 
 // In the child, between fork and exec.
-[[noreturn]] void become(const ScratchFolder& folder, const std::vector<std::string>& command) {
+[[noreturn]] void become(const TempFolder& folder, const std::vector<std::string>& command) {
   const auto redirect = [&](const char* name, int flags, int target) {
     const int fd = ::open(name, flags, 0644);
     if (fd < 0 || ::dup2(fd, target) < 0) ::_exit(126);
@@ -60,7 +44,7 @@ namespace {
 
 }  // namespace
 
-Child::Child(const ScratchFolder& folder, const std::vector<std::string>& command) {
+Child::Child(const TempFolder& folder, const std::vector<std::string>& command) {
   pid_ = ::fork();
   EVALRUN_CHECK(pid_ >= 0, "fork: {}", std::strerror(errno));
   if (pid_ == 0) become(folder, command);
@@ -81,7 +65,7 @@ int Child::wait() {
   return WIFEXITED(status_) ? WEXITSTATUS(status_) : 128 + WTERMSIG(status_);
 }
 
-ProgramResult run_command_in(const ScratchFolder& folder, const std::vector<std::string>& command) {
+ProgramResult run_command_in(const TempFolder& folder, const std::vector<std::string>& command) {
   Child child(folder, command);
   ProgramResult result;
   result.exit_code = child.wait();
@@ -95,13 +79,13 @@ std::vector<std::string> evalrun_command(std::vector<std::string> arguments) {
   return arguments;
 }
 
-ProgramResult run_evalrun(const ScratchFolder& folder, std::vector<std::string> arguments) {
+ProgramResult run_evalrun(const TempFolder& folder, std::vector<std::string> arguments) {
   return run_command_in(folder, evalrun_command(std::move(arguments)));
 }
 
 std::string tiny_model() { return EVALRUN_TEST_DATA "/models/tiny-llama"; }
 
-void write_prompts(const ScratchFolder& folder, int n) {
+void write_prompts(const TempFolder& folder, int n) {
   static constexpr std::array<const char*, 12> kWords = {
       "the", "cat", "sat", "on", "a", "mat", "and", "then", "it", "ran", "far", "away"};
   base::Rng rng(20251121);

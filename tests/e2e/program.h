@@ -6,23 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "tests/temp_folder.h"
+
 namespace evalrun::tests {
-
-// A new empty folder, removed with everything in it at the end.
-class ScratchFolder {
- public:
-  ScratchFolder();
-  ~ScratchFolder();
-  ScratchFolder(const ScratchFolder&) = delete;
-  ScratchFolder& operator=(const ScratchFolder&) = delete;
-  const std::filesystem::path& path() const { return path_; }
-  std::string file(const std::string& name) const { return (path_ / name).string(); }
-  void write(const std::string& name, const std::string& text) const;
-  std::string read(const std::string& name) const;
-
- private:
-  std::filesystem::path path_;
-};
 
 struct ProgramResult {
   int exit_code = -1;  // 128 + signal when a signal ended it
@@ -33,7 +19,7 @@ struct ProgramResult {
 // and error go to files there, and no EVALRUN_* variable of ours reaches it.
 class Child {
  public:
-  Child(const ScratchFolder& folder, const std::vector<std::string>& command);
+  Child(const TempFolder& folder, const std::vector<std::string>& command);
   ~Child();  // kills it if it still runs
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
@@ -47,17 +33,17 @@ class Child {
   int status_ = 0;
 };
 
-ProgramResult run_command_in(const ScratchFolder& folder, const std::vector<std::string>& command);
+ProgramResult run_command_in(const TempFolder& folder, const std::vector<std::string>& command);
 // With the path of `evalrun` in front.
 std::vector<std::string> evalrun_command(std::vector<std::string> arguments);
-ProgramResult run_evalrun(const ScratchFolder& folder, std::vector<std::string> arguments);
+ProgramResult run_evalrun(const TempFolder& folder, std::vector<std::string> arguments);
 
 // The tiny model among the fixtures.
 std::string tiny_model();
 
 // Writes `prompts.jsonl`: n raw completions of words that repeat, so that lookup drafts are
 // accepted now and then.
-void write_prompts(const ScratchFolder& folder, int n);
+void write_prompts(const TempFolder& folder, int n);
 
 // `evalrun run` over prompts.jsonl on the tiny model with AR, A/A and PLD.
 std::vector<std::string> run_arguments(int max_new, const std::vector<std::string>& more = {});

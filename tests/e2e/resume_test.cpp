@@ -18,14 +18,14 @@ constexpr int kPrompts = 40, kMaxNew = 48;
 constexpr size_t kCells = kPrompts * 3;  // AR, A/A, PLD
 
 TEST(Resume, AfterCtrlC) {
-  ScratchFolder undisturbed;
+  TempFolder undisturbed;
   write_prompts(undisturbed, kPrompts);
   const ProgramResult reference = run_evalrun(undisturbed, run_arguments(kMaxNew));
   ASSERT_EQ(reference.exit_code, 0) << reference.err;
   const StoredRun expected = read_stored(undisturbed.file("r.db"));
   ASSERT_EQ(expected.size(), kCells);
 
-  ScratchFolder folder;
+  TempFolder folder;
   write_prompts(folder, kPrompts);
   const std::string db = folder.file("r.db");
   {
@@ -61,7 +61,7 @@ TEST(Resume, AfterCtrlC) {
 }
 
 TEST(Resume, OtherSettingsAreAnotherRun) {
-  ScratchFolder folder;
+  TempFolder folder;
   write_prompts(folder, 2);
   ASSERT_EQ(run_evalrun(folder, run_arguments(8)).exit_code, 0);
   ASSERT_EQ(run_evalrun(folder, run_arguments(9)).exit_code, 0);

@@ -54,7 +54,7 @@ class Smoke : public ::testing::Test {
  protected:
   // One run for all cases: the folder lives as long as the suite of tests.
   static void SetUpTestSuite() {
-    folder_ = new ScratchFolder;
+    folder_ = new TempFolder;
     write_prompts(*folder_, kPrompts);
     first_ = new ProgramResult(
         run_evalrun(*folder_, run_arguments(kMaxNew, {"--label", "first", "--format", "md"})));
@@ -64,10 +64,10 @@ class Smoke : public ::testing::Test {
     delete folder_;
   }
   void SetUp() override { ASSERT_EQ(first_->exit_code, 0) << first_->err; }
-  static ScratchFolder* folder_;
+  static TempFolder* folder_;
   static ProgramResult* first_;
 };
-ScratchFolder* Smoke::folder_ = nullptr;
+TempFolder* Smoke::folder_ = nullptr;
 ProgramResult* Smoke::first_ = nullptr;
 
 TEST_F(Smoke, TableMatchesGolden) {

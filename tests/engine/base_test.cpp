@@ -8,6 +8,7 @@
 #include "engine/base/registry.h"
 #include "engine/base/rng.h"
 #include "engine/base/text.h"
+#include "tests/temp_folder.h"
 
 namespace evalrun::base {
 namespace {
@@ -36,14 +37,14 @@ TEST(Text, SuggestsTheNearestFirst) {
 }
 
 TEST(Text, AtomicWriteReplacesWholeFiles) {
-  const std::string path = ::testing::TempDir() + "/evalrun_atomic";
+  const tests::TempFolder folder;
+  const std::string path = folder.file("atomic");
   write_file_atomic(path, "one");
   write_file_atomic(path, "two");
   EXPECT_EQ(read_file(path), "two");
   const std::string_view parts[] = {"th", "", "ree"};
   write_file_atomic(path, parts);
   EXPECT_EQ(read_file(path), "three");
-  std::filesystem::remove(path);
   EXPECT_THAT(message_of([] { write_file_atomic("/no/such/folder/x", "y"); }),
               HasSubstr("/no/such/folder/x"));
   EXPECT_THAT(message_of([] { (void)read_file("/no/such/file"); }), HasSubstr("No such file"));

@@ -21,6 +21,7 @@
 
 #include "engine/cpu/cores.h"
 #include "engine/session.h"
+#include "tests/temp_folder.h"
 
 namespace evalrun::engine::cpu {
 namespace {
@@ -304,21 +305,16 @@ TEST(ThreadPlacement, FinishesBesideAProcessOnTheSameCpu) {
 
 class Cores : public ::testing::Test {
  protected:
-  void SetUp() override {
-    root_ = fs::temp_directory_path() / ("evalrun_cores_" + std::to_string(getpid()));
-    fs::remove_all(root_);
-  }
-  void TearDown() override { fs::remove_all(root_); }
-  void write(const fs::path& file, const std::string& text) {
-    fs::create_directories((root_ / file).parent_path());
-    std::ofstream(root_ / file) << text << '\n';
+  void write(const std::string& file, const std::string& line) const {
+    folder_.write(file, line + "\n");
   }
   void cpu(int number, int package, const std::string& siblings) {
-    const fs::path topology = "cpu" + std::to_string(number) + "/topology";
-    write(topology / "physical_package_id", std::to_string(package));
-    write(topology / "thread_siblings_list", siblings);
+    const std::string topology = "cpu" + std::to_string(number) + "/topology/";
+    write(topology + "physical_package_id", std::to_string(package));
+    write(topology + "thread_siblings_list", siblings);
   }
-  fs::path root_;
+  const tests::TempFolder folder_;
+  const fs::path root_ = folder_.path();
 };
 
 TEST_F(Cores, PhysicalCoresComeFirstPackageByPackage) {

@@ -352,7 +352,7 @@ class Judging : public ::testing::Test {
     return all;
   }
   JudgePrompts prompts_ = prompts();
-  TemporaryFolder folder_;
+  TempFolder folder_;
   results::ResultStore store_;
   results::VerdictCache cache_;
   int64_t run_id_ = 0;
@@ -535,7 +535,7 @@ TEST_F(Judging, PairsInBothOrdersAndIdenticalOnesUnasked) {
 }
 
 TEST(VerdictCacheTest, KeepsTheFirstReplyAndRefusesForeignFiles) {
-  TemporaryFolder folder;
+  TempFolder folder;
   {
     results::VerdictCache cache(folder.file("sub/judge.db"));
     cache.add({"j", "p", "a"}, "first");
@@ -550,7 +550,7 @@ TEST(VerdictCacheTest, KeepsTheFirstReplyAndRefusesForeignFiles) {
 }
 
 TEST(RecordedJudge, ByIdAndStrict) {
-  TemporaryFolder folder;
+  TempFolder folder;
   const std::string path = folder.file("replies.jsonl");
   base::write_file_atomic(path, R"({"id":"x-y","reply":"[[3]]"})");
   EXPECT_EQ(make_recorded_judge(path)->ask("x-y", {}).text, "[[3]]");

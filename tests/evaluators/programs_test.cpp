@@ -12,6 +12,7 @@
 #include "engine/base/text.h"
 #include "evaluators/evaluator.h"
 #include "tests/evaluators/code_test.h"
+#include "tests/temp_folder.h"
 
 namespace evalrun::tests {
 namespace {
@@ -137,8 +138,8 @@ TEST(ProgramResults, AreReusedUnlessUncertain) {
   SKIP_UNLESS_RUNNABLE("python");
   evaluators::ScoringContext context = test_context();
   context.reuse_results = true;
-  context.cache_folder =
-      (fs::temp_directory_path() / fmt::format("evalrun-results-{}", ::getpid())).string();
+  const tests::TempFolder folder;
+  context.cache_folder = folder.path();
   const auto run = [&](const std::string& body) {
     return evaluators::run_answer(self_check("python"), {body, false}, CodeConvention::kEvalrun,
                                   context);

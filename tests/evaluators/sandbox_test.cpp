@@ -15,6 +15,7 @@
 #include "engine/base/text.h"
 #include "evaluators/sandbox/box.h"
 #include "tests/evaluators/code_test.h"
+#include "tests/temp_folder.h"
 
 namespace evalrun::tests {
 namespace {
@@ -257,8 +258,8 @@ TEST(NoSandbox, IsARefusalThatSaysWhatToDo) {
     EXPECT_NE(std::string(error.what()).find("apt-get install bubblewrap"), std::string::npos);
     EXPECT_NE(std::string(error.what()).find("--allow-unsafe"), std::string::npos);
   }
-  const std::string witness =
-      (fs::temp_directory_path() / fmt::format("evalrun-witness-{}", ::getpid())).string();
+  const tests::TempFolder folder;
+  const std::string witness = folder.file("witness");
   const std::string code = "    open('" + witness + "', 'w')\n    return a + b\n";
   const auto result =
       evaluators::run_answer(problem, {code, false}, evaluators::CodeConvention::kEvalrun, context);

@@ -15,36 +15,11 @@
 #include <vector>
 
 #include "engine/base/error.h"
+#include "tests/temp_folder.h"
 
 namespace evalrun::engine::testing {
 
-// A folder of its own per object, removed at the end.
-class TempFolder {
- public:
-  TempFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "evalrun-test-XXXXXX").string();
-    if (mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
-    path_ = pattern;
-  }
-  ~TempFolder() {
-    std::error_code error;
-    std::filesystem::remove_all(path_, error);
-  }
-  TempFolder(const TempFolder&) = delete;
-  TempFolder& operator=(const TempFolder&) = delete;
-  std::string path() const { return path_.string(); }
-  std::string file(const std::string& name) const { return (path_ / name).string(); }
-  std::string write(const std::string& name, std::string_view bytes) const {
-    // Truncating a file in place makes some file systems flush it at once; a new one does not.
-    std::filesystem::remove(path_ / name);
-    std::ofstream out(path_ / name, std::ios::binary | std::ios::trunc);
-    out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-    return file(name);
-  }
-
- private:
-  std::filesystem::path path_;
-};
+using tests::TempFolder;
 
 inline std::string data_path(const std::string& name) {
   return std::string(EVALRUN_TEST_DATA "/models/") + name;

@@ -6,8 +6,9 @@
 
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <string>
+
+#include "tests/temp_folder.h"
 
 namespace evalrun::tests {
 namespace {
@@ -22,21 +23,11 @@ struct Result {
 
 class CheckSpills : public ::testing::Test {
  protected:
-  CheckSpills()
-      : folder_(std::filesystem::path(::testing::TempDir()) /
-                ::testing::UnitTest::GetInstance()->current_test_info()->name()) {
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_ / "engine/cuda");
-    write("engine/cuda/libevalrun_cuda.a", "");
-  }
-  ~CheckSpills() override { std::filesystem::remove_all(folder_); }
-  void write(const std::string& name, const std::string& text) const {
-    std::ofstream(folder_ / name) << text;
-  }
+  CheckSpills() { folder_.write("engine/cuda/libevalrun_cuda.a", ""); }
   Result check(const std::string& cuobjdump) const {
     const std::string command = "CUOBJDUMP='" + cuobjdump +
-                                "' " EVALRUN_SOURCE_DIR "/scripts/check-spills '" +
-                                folder_.string() + "' 2>&1";
+                                "' " EVALRUN_SOURCE_DIR "/scripts/check-spills '" + folder_.path() +
+                                "' 2>&1";
     std::FILE* pipe = ::popen(command.c_str(), "r");
     if (pipe == nullptr) return {-1, "popen failed"};
     Result result{};
@@ -47,16 +38,15 @@ class CheckSpills : public ::testing::Test {
   }
   // As cuobjdump of CUDA 13.2 prints one architecture.
   Result check_output(const std::string& functions) const {
-    write("dump.txt",
-          "Fatbin elf code:\n================\narch = sm_90a\nhost = linux\n\n"
-          "Resource usage:\n Common:\n  GLOBAL:0\n" +
-              functions);
-    const std::string program = (folder_ / "cuobjdump").string();
-    write("cuobjdump", "#!/bin/sh\ncat '" + (folder_ / "dump.txt").string() + "'\n");
-    std::filesystem::permissions(program, std::filesystem::perms::owner_all);
+    folder_.write("dump.txt",
+                  "Fatbin elf code:\n================\narch = sm_90a\nhost = linux\n\n"
+                  "Resource usage:\n Common:\n  GLOBAL:0\n" +
+                      functions);
+    const std::string program =
+        folder_.write_program("cuobjdump", "#!/bin/sh\ncat '" + folder_.file("dump.txt") + "'\n");
     return check(program);
   }
-  std::filesystem::path folder_;
+  const TempFolder folder_;
 };
 
 constexpr const char* kClean =
@@ -85,7 +75,7 @@ TEST_F(CheckSpills, SaysWhyItCannotTell) {
   EXPECT_THAT(check_output("").out, HasSubstr("holds no kernel"));
   EXPECT_THAT(check("true").out, HasSubstr("holds no device code"));
   for (const char* skipped : {"no-such-cuobjdump", "true"}) EXPECT_EQ(check(skipped).exit_code, 0);
-  std::filesystem::remove_all(folder_ / "engine");
+  std::filesystem::remove_all(folder_.file("engine"));
   const Result none = check("true");
   EXPECT_EQ(none.exit_code, 7);
   EXPECT_THAT(none.out, HasSubstr("is not there"));

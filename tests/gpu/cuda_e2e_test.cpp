@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 constexpr int kPrompts = 2, kMaxNew = 8;
 
 // Variables of ours do not reach the program but through `env`.
-ProgramResult evalrun_with(const ScratchFolder& folder, const std::vector<std::string>& variables,
+ProgramResult evalrun_with(const TempFolder& folder, const std::vector<std::string>& variables,
                            const std::vector<std::string>& arguments) {
   std::vector<std::string> command = {"env"};
   command.insert(command.end(), variables.begin(), variables.end());
@@ -50,7 +50,7 @@ std::vector<std::string> run_on(const std::string& device, const std::string& me
   return arguments;
 }
 
-json rows_of(const ScratchFolder& folder) {
+json rows_of(const TempFolder& folder) {
   const ProgramResult report = run_evalrun(folder, {"report", "--db", "r.db", "--format", "json"});
   EXPECT_EQ(report.exit_code, 0) << report.err;
   return json::parse(report.out);
@@ -58,7 +58,7 @@ json rows_of(const ScratchFolder& folder) {
 
 TEST(OnCuda, MethodsDecodeWhatPlainDecodingDoes) {
   for (const std::string dtype : {"bf16", "q4"}) {
-    ScratchFolder folder;
+    TempFolder folder;
     write_prompts(folder, kPrompts);
     const ProgramResult result = run_evalrun(
         folder, run_on("cuda", "ar,pld,lookahead,sps:draft=layers:1", {"--dtype", dtype}));
@@ -83,7 +83,7 @@ TEST(OnCuda, MethodsDecodeWhatPlainDecodingDoes) {
 TEST(OnCuda, Float32GivesTheAnswersOfTheCpu) {
   StoredRun stored[2];
   for (const int i : {0, 1}) {
-    ScratchFolder folder;
+    TempFolder folder;
     write_prompts(folder, kPrompts);
     const ProgramResult result = run_evalrun(
         folder, run_on(i == 0 ? "cpu" : "cuda:0", "ar,pld", {"--dtype", "f32", "-t", "1"}));
@@ -101,14 +101,14 @@ TEST(OnCuda, Float32GivesTheAnswersOfTheCpu) {
 }
 
 TEST(OnCuda, DoctorListsTheDevice) {
-  const ScratchFolder folder;
+  const TempFolder folder;
   const ProgramResult result = run_evalrun(folder, {"doctor"});
   EXPECT_THAT(result.out, HasSubstr("cuda:0"));
   EXPECT_THAT(result.out, HasSubstr("emulated device, compute 8.0"));
 }
 
 TEST(OnCuda, AnotherDeviceIsRefusedWithTheList) {
-  const ScratchFolder folder;
+  const TempFolder folder;
   write_prompts(folder, 1);
   const ProgramResult result = run_evalrun(folder, run_on("cuda:7", "ar"));
   EXPECT_EQ(result.exit_code, 2);
@@ -117,7 +117,7 @@ TEST(OnCuda, AnotherDeviceIsRefusedWithTheList) {
 }
 
 TEST(OnCuda, CostMeasuresForwards) {
-  const ScratchFolder folder;
+  const TempFolder folder;
   const ProgramResult result =
       run_evalrun(folder, {"cost", "-m", tiny_model(), "--device", "cuda", "--rounds", "2",
                            "--rows", "3", "--context", "20", "--prefill", "9", "--json"});
@@ -136,7 +136,7 @@ TEST(OnCuda, CostMeasuresForwards) {
 // --- a GPU too small, a GPU that fails -----------------------------------------------------------
 
 TEST(OnCuda, TooLittleMemoryIsRefusedWithWhatIsNeeded) {
-  const ScratchFolder folder;
+  const TempFolder folder;
   write_prompts(folder, 1);
   const ProgramResult result =
       evalrun_with(folder, {"CUDA_EMULATOR_MEMORY=100000"}, run_on("cuda", "ar"));
@@ -151,13 +151,13 @@ TEST(OnCuda, AFaultEndsTheRunAndTheSameCommandGoesOn) {
   const auto command = [](const std::string& db) {
     return run_on("cuda", "ar,pld", {"--dtype", "bf16"}, db);
   };
-  const ScratchFolder undisturbed;
+  const TempFolder undisturbed;
   write_prompts(undisturbed, kPrompts);
   const ProgramResult reference = run_evalrun(undisturbed, command("r.db"));
   ASSERT_EQ(reference.exit_code, 0) << reference.err;
   const StoredRun expected = read_stored(undisturbed.file("r.db"));
 
-  const ScratchFolder folder;
+  const TempFolder folder;
   write_prompts(folder, kPrompts);
   // T(n) is measured by the clock, in nobody knows how many calls: a run before leaves its table.
   ASSERT_EQ(run_evalrun(folder, run_on("cuda", "ar", {"--dtype", "bf16"})).exit_code, 0);

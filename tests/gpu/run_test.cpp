@@ -5,9 +5,9 @@
 
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <string>
+
+#include "tests/temp_folder.h"
 
 namespace evalrun::tests {
 namespace {
@@ -18,21 +18,15 @@ using ::testing::Not;
 
 class GpuRun : public ::testing::Test {
  protected:
-  GpuRun()
-      : folder_(std::filesystem::path(::testing::TempDir()) /
-                ("gpu_run_" +
-                 std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()))) {
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_ / "bin");
+  GpuRun() {
     tests("");
     program("bin/gpu_report",
             "echo \"$@\"\n"
             "[ $4 = 1/1 ] && name=gpu-report || name=gpu-report-2of3\n"
             "echo '# figures' >\"$2/$name.md\"\n");
-    program("compute-sanitizer", "echo \"$@\" >>'" + (folder_ / "sanitized").string() +
+    program("compute-sanitizer", "echo \"$@\" >>'" + folder_.file("sanitized") +
                                      "'\necho '========= ERROR SUMMARY: 0 errors'\n");
   }
-  ~GpuRun() override { std::filesystem::remove_all(folder_); }
 
   // gpu_tests with three tests; `behind` comes behind the first line of each, with its name in $t.
   void tests(const std::string& behind) const {
@@ -52,13 +46,12 @@ class GpuRun : public ::testing::Test {
                 "echo \"[  PASSED  ] $n tests.\"\n");
   }
   void program(const std::string& name, const std::string& commands) const {
-    std::ofstream(folder_ / name) << "#!/bin/sh\n" << commands;
-    std::filesystem::permissions(folder_ / name, std::filesystem::perms::owner_all);
+    folder_.write_program(name, "#!/bin/sh\n" + commands);
   }
   // Exit code; what was printed is in printed_.
   int run(const std::string& options = "") {
-    const std::string command = EVALRUN_SOURCE_DIR "/tests/gpu/run --build '" + folder_.string() +
-                                "' --out '" + (folder_ / "out").string() + "' " + options + " 2>&1";
+    const std::string command = EVALRUN_SOURCE_DIR "/tests/gpu/run --build '" + folder_.path() +
+                                "' --out '" + folder_.file("out") + "' " + options + " 2>&1";
     std::FILE* pipe = ::popen(command.c_str(), "r");
     if (pipe == nullptr) return -1;
     printed_.clear();
@@ -66,12 +59,8 @@ class GpuRun : public ::testing::Test {
     const int status = ::pclose(pipe);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
-  std::string text(const std::string& name) const {
-    std::ostringstream out;
-    out << std::ifstream(folder_ / name).rdbuf();
-    return out.str();
-  }
-  std::filesystem::path folder_;
+  std::string text(const std::string& name) const { return folder_.read(name); }
+  const TempFolder folder_;
   std::string printed_;
 };
 
@@ -131,13 +120,13 @@ TEST_F(GpuRun, WithoutAGpuNothingIsVerified) {
   program("bin/gpu_tests", "echo 'SKIPPED: no GPU (no CUDA-capable device is detected)'\n");
   EXPECT_EQ(run(), 0) << printed_;
   EXPECT_THAT(printed_, AllOf(HasSubstr("no CUDA-capable device"), HasSubstr("nothing verified")));
-  EXPECT_FALSE(std::filesystem::exists(folder_ / "out"));
+  EXPECT_FALSE(std::filesystem::exists(folder_.file("out")));
 }
 
 TEST_F(GpuRun, BadOptionsAndFoldersAreRefused) {
   for (const char* options : {"--part 0/2", "--part 3/2", "--part x", "--part", "--colour"})
     EXPECT_EQ(run(options), 2) << options << ": " << printed_;
-  std::filesystem::remove(folder_ / "bin/gpu_report");
+  std::filesystem::remove(folder_.file("bin/gpu_report"));
   EXPECT_EQ(run(), 7);
   EXPECT_THAT(printed_, HasSubstr("gpu_report is not there"));
   program("bin/gpu_report", "");

@@ -34,7 +34,7 @@ class AdapterFiles : public testing::Test {
   }
   AdapterFile file(const std::string& kind) { return random_adapter(kind, *model_, 3); }
 
-  CorpusFolder folder_;
+  TempFolder folder_;
   std::shared_ptr<const engine::Model> model_ = small_model(1);
 };
 

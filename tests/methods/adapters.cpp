@@ -179,7 +179,7 @@ AdapterFile random_adapter(const std::string& kind, const engine::Model& target,
 }
 
 const std::string& random_adapter_path(const std::string& kind, const engine::Model& target) {
-  static const CorpusFolder folder;
+  static const TempFolder folder;
   static std::map<std::string, std::string> made;
   const std::string name = fmt::format("{}-{}-{}.safetensors", kind, target.config().vocab_size,
                                        target.config().d_model);

@@ -1,41 +1,13 @@
-// Small corpora for tests: random documents, a folder for the files.
+// Small corpora for tests: random documents.
 #pragma once
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "methods/corpus_text.h"
 #include "tests/methods/harness.h"
+#include "tests/temp_folder.h"
 
 namespace evalrun::tests {
-
-// A folder of its own, removed at the end.
-class CorpusFolder {
- public:
-  CorpusFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "evalrun-corpus-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
-    path_ = name;
-  }
-  ~CorpusFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  CorpusFolder(const CorpusFolder&) = delete;
-  CorpusFolder& operator=(const CorpusFolder&) = delete;
-  std::string file(const std::string& name) const { return (path_ / name).string(); }
-  std::string write(const std::string& name, const std::string& bytes) const {
-    std::filesystem::remove(path_ / name);
-    std::ofstream(path_ / name, std::ios::binary) << bytes;
-    return file(name);
-  }
-
- private:
-  std::filesystem::path path_;
-};
 
 using Documents = std::vector<Tokens>;
 

@@ -100,7 +100,7 @@ void expect_equals_scan(const SuffixCorpus& corpus, const Documents& documents, 
 }
 
 TEST(SuffixCorpus, EqualsTheScan) {
-  const CorpusFolder folder;
+  const TempFolder folder;
   for (uint64_t seed = 0; seed < 150; ++seed) {
     SCOPED_TRACE(seed);
     base::Rng rng(seed);
@@ -119,7 +119,7 @@ TEST(SuffixCorpus, EqualsTheScan) {
 }
 
 TEST(SuffixCorpus, WideAndNarrowPlacesAnswerAlike) {
-  const CorpusFolder folder;
+  const TempFolder folder;
   base::Rng rng(3);
   const Documents documents = {random_tokens(rng, 500, 4), random_tokens(rng, 300, 4)};
   const auto text = corpus_text(documents, {"", 4});
@@ -130,7 +130,7 @@ TEST(SuffixCorpus, WideAndNarrowPlacesAnswerAlike) {
 }
 
 TEST(SuffixCorpus, NothingAndOneToken) {
-  const CorpusFolder folder;
+  const TempFolder folder;
   const std::string path = folder.file("s.suffixes");
   methods::build_suffix_corpus(path, corpus_text({}, {"", 9}));
   const SuffixCorpus nothing(path);
@@ -189,7 +189,7 @@ std::vector<std::pair<Tokens, uint32_t>> list_of(const NgramCorpus::Grams& grams
 }
 
 TEST(NgramCorpus, EqualsTheNaiveCount) {
-  const CorpusFolder folder;
+  const TempFolder folder;
   size_t kept = 0;
   for (uint64_t seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE(seed);
@@ -230,7 +230,7 @@ TEST(NgramCorpus, EqualsTheNaiveCount) {
 
 // More grams of one key than are remembered while it is counted.
 TEST(NgramCorpus, KeepsTheMostFrequentOfVeryMany) {
-  const CorpusFolder folder;
+  const TempFolder folder;
   base::Rng rng(5);
   Tokens document;
   for (int i = 0; i < 6000; ++i) {
@@ -246,7 +246,7 @@ TEST(NgramCorpus, KeepsTheMostFrequentOfVeryMany) {
 }
 
 TEST(NgramCorpus, DefaultsAreThoseOfThePaperAndNothingIsFine) {
-  const CorpusFolder folder;
+  const TempFolder folder;
   const NgramOptions defaults;
   EXPECT_EQ(defaults.max_key, 4);
   EXPECT_EQ(defaults.gram, 4);
@@ -265,7 +265,7 @@ TEST(NgramCorpus, DefaultsAreThoseOfThePaperAndNothingIsFine) {
 }
 
 TEST(NgramCorpus, VisitsLongKeysFirst) {
-  const CorpusFolder folder;
+  const TempFolder folder;
   // Behind 1 2: 3 twice, 4 once. Behind any 2: 5 three times too.
   const Documents documents = {{1, 2, 3}, {1, 2, 3}, {1, 2, 4}, {7, 2, 5}, {7, 2, 5}, {7, 2, 5}};
   methods::build_ngram_corpus(folder.file("n.ngrams"), corpus_text(documents, {"", 9}),
@@ -342,7 +342,7 @@ class DamagedCorpus : public testing::TestWithParam<CorpusKind> {
   }
   void use_file(const std::string& path) const { use(path, GetParam(), kVocab); }
 
-  CorpusFolder folder_;
+  TempFolder folder_;
   std::string path_, whole_;
 };
 
@@ -473,7 +473,7 @@ class CorpusNames : public testing::Test {
     }
     return "";
   }
-  CorpusFolder folder_;
+  TempFolder folder_;
 };
 
 TEST_F(CorpusNames, NamesLieInOurFolderPathsWhereTheySay) {

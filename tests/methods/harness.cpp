@@ -15,7 +15,7 @@ namespace {
 
 // A corpus of random tokens for models of `vocab` ids, made when it is first asked for.
 const std::string& random_corpus(const std::string& kind, int vocab) {
-  static const CorpusFolder folder;
+  static const TempFolder folder;
   static std::map<std::string, std::string> made;
   const std::string name = std::to_string(vocab) + "." + kind;
   std::string& path = made[name];

@@ -37,7 +37,7 @@ FakeSession::MaskTable knowing(bool distinct, int off) {
 }
 
 std::string written(const std::string& name, const AdapterFile& file) {
-  static const CorpusFolder folder;
+  static const TempFolder folder;
   const std::string path = folder.file(name + ".safetensors");
   file.write(path);
   return path;

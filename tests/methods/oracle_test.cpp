@@ -139,7 +139,7 @@ void PrintTo(const Oracle& o, std::ostream* out) { *out << o.name; }
 class Alignment : public testing::TestWithParam<Oracle> {};
 
 TEST_P(Alignment, EveryDraftIsAcceptedWholeAndNoneWhenItIsOneOff) {
-  static const CorpusFolder folder;
+  static const TempFolder folder;
   const auto model = counting_model();
   for (const int off : {0, 1, kIds - 1}) {
     AdapterFile file;

@@ -103,7 +103,7 @@ class Rest : public testing::Test {
     methods::build_suffix_corpus(path, corpus_text(documents, {"", vocab}));
     return path;
   }
-  CorpusFolder folder_;
+  TempFolder folder_;
 };
 
 TEST_F(Rest, EqualsTheTrieCountedByBruteForce) {

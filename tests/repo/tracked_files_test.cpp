@@ -111,6 +111,21 @@ TEST_F(TrackedFiles, HoldNothingForbidden) {
   }
 }
 
+// Tests run beside each other: a path that two of them share is truncated by one while the other
+// reads it.
+TEST_F(TrackedFiles, TestsHaveFoldersOfTheirOwn) {
+  const std::regex shared(
+      "TempDir"
+      R"(\(\))"
+      "|temp_directory_"
+      "path");
+  for (const std::string& file : files_) {
+    if (!file.starts_with("tests/") || file == "tests/temp_folder.h" || !is_text(file)) continue;
+    const std::string text = base::read_file(absolute(file));
+    EXPECT_FALSE(std::regex_search(text, shared)) << file << ": use tests/temp_folder.h";
+  }
+}
+
 TEST_F(TrackedFiles, TextEndsWithANewline) {
   for (const std::string& file : files_) {
     if (!is_text(file) || is_data(file)) continue;

@@ -47,7 +47,7 @@ class CompareTest : public ::testing::Test {
     return compare_runs(store_, a, store_, b).arms.at(0);
   }
 
-  tests::TemporaryFolder folder_;
+  tests::TempFolder folder_;
   ResultStore store_;
   SyntheticRun run_;
   decltype(SyntheticRun::change) spoil_;
@@ -115,7 +115,7 @@ TEST_F(CompareTest, ChangedTextIsSaid) {
 }
 
 TEST_F(CompareTest, AcrossTwoFiles) {
-  tests::TemporaryFolder other;
+  tests::TempFolder other;
   ResultStore second(other.file("b.db"));
   const int64_t a = measure("a", 1, 1);
   tests::fill(second, run_);

@@ -61,7 +61,7 @@ class GateTest : public ::testing::Test {
     };
   }
 
-  tests::TemporaryFolder folder_;
+  tests::TempFolder folder_;
   ResultStore store_;
   SyntheticRun run_;
 };

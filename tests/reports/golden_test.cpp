@@ -46,7 +46,7 @@ class GoldenTest : public ::testing::Test {
       if (a.role == "method" && prompt == 3) g.turns[0].decode_ns += 7'000'000;
     };
   }
-  tests::TemporaryFolder folder_;
+  tests::TempFolder folder_;
   results::ResultStore store_;
   tests::SyntheticRun run_;
 };

@@ -99,7 +99,7 @@ class PageTest : public ReportTest {
     scratch_.write("report.html", page(full_run()));
     return scratch_.file("report.html");
   }
-  tests::ScratchFolder scratch_;
+  tests::TempFolder scratch_;
 };
 
 TEST_F(PageTest, DataHoldsWhatIsDrawn) {

@@ -22,7 +22,7 @@ class ReportTest : public ::testing::Test {
       if (x.arm.label == label && x.dataset == dataset) return x;
     throw std::runtime_error("no row " + label);
   }
-  tests::TemporaryFolder folder_;
+  tests::TempFolder folder_;
   results::ResultStore store_;
   tests::SyntheticRun run_;
 };

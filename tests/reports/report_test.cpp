@@ -24,7 +24,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using tests::SyntheticArm;
 using tests::SyntheticRun;
-using tests::TemporaryFolder;
+using tests::TempFolder;
 
 TEST_F(ReportTest, RowCostsOfTheRunAreShownWhenTheyAreThere) {
   const int64_t id = tests::fill(store_, run_);
@@ -363,7 +363,7 @@ TEST_F(ReportTest, AMigratedRunKeepsItsReport) {
     g.turns[0].nodes.clear();  // version 2 had none
     g.turns[0].decode_ns += 1000 * repeat;
   };
-  const TemporaryFolder folder;
+  const TempFolder folder;
   Report before;
   {
     ResultStore store(folder.file("old.db"));

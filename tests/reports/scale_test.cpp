@@ -38,7 +38,7 @@ class ScaleTest : public ::testing::Test {
     });
     return n;
   }
-  tests::TemporaryFolder folder_;
+  tests::TempFolder folder_;
   tests::QueryWatch watch_;
   results::ResultStore store_;
 };

@@ -17,7 +17,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using tests::SyntheticRun;
-using tests::TemporaryFolder;
+using tests::TempFolder;
 
 SyntheticRun run_named(const std::string& key, int prompts = 2) {
   SyntheticRun run = usual();
@@ -94,7 +94,7 @@ class CopyRun : public ::testing::Test {
     put_certificate(source_, {"k", "2026-01-01", "pld", "holds", "greedy", "{}"});
     source_.save_baseline("main", run_, "as released");
   }
-  TemporaryFolder folder_;
+  TempFolder folder_;
   ResultStore source_, target_;
   int64_t run_ = 0;
 };

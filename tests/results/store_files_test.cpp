@@ -25,12 +25,12 @@ namespace {
 
 using ::testing::HasSubstr;
 using tests::SyntheticRun;
-using tests::TemporaryFolder;
+using tests::TempFolder;
 
 // ---- unfit files ----
 
 TEST(UnfitFile, NotADatabase) {
-  TemporaryFolder folder;
+  TempFolder folder;
   const std::string path = folder.file("notes.txt");
   const std::string content = "These are notes, not results. " + std::string(5000, 'x');
   std::ofstream(path) << content;
@@ -42,7 +42,7 @@ TEST(UnfitFile, NotADatabase) {
 }
 
 TEST(UnfitFile, SomeoneElsesDatabase) {
-  TemporaryFolder folder;
+  TempFolder folder;
   const std::string path = folder.file("photos.db");
   sqlite3* db = nullptr;
   ASSERT_EQ(sqlite3_open(path.c_str(), &db), SQLITE_OK);
@@ -56,7 +56,7 @@ TEST(UnfitFile, SomeoneElsesDatabase) {
 }
 
 TEST(UnfitFile, NewerSchemaNamesBothVersions) {
-  TemporaryFolder folder;
+  TempFolder folder;
   const std::string path = folder.file("a.db");
   {
     ResultStore store(path);
@@ -73,7 +73,7 @@ TEST(UnfitFile, NewerSchemaNamesBothVersions) {
 }
 
 TEST(UnfitFile, TruncatedDatabase) {
-  TemporaryFolder folder;
+  TempFolder folder;
   const std::string path = folder.file("a.db");
   {
     ResultStore store(path);
@@ -91,7 +91,7 @@ TEST(UnfitFile, TruncatedDatabase) {
 }
 
 TEST(UnfitFile, MissingFolderAndReadOnlyOfNothing) {
-  TemporaryFolder folder;
+  TempFolder folder;
   const base::Error e = error_of([&] { ResultStore store(folder.file("no/such/a.db")); });
   EXPECT_EQ(e.code(), base::ExitCode::kData);
   EXPECT_THAT(e.what(), HasSubstr("no/such/a.db"));
@@ -102,7 +102,7 @@ TEST(UnfitFile, MissingFolderAndReadOnlyOfNothing) {
 }
 
 TEST(UnfitFile, LockedByAnotherProcessIsNamed) {
-  TemporaryFolder folder;
+  TempFolder folder;
   const std::string path = folder.file("a.db");
   {
     ResultStore store(path);
@@ -142,7 +142,7 @@ TEST(UnfitFile, LockedByAnotherProcessIsNamed) {
 }
 
 TEST(UnfitFile, FullDiskLosesNothingStored) {
-  TemporaryFolder folder;
+  TempFolder folder;
   const std::string path = folder.file("a.db");
   const SyntheticRun run = usual();
   int64_t stored = 0;
@@ -173,7 +173,7 @@ TEST(UnfitFile, FullDiskLosesNothingStored) {
 }
 
 TEST(UnfitFile, ReadOnlyFile) {
-  TemporaryFolder folder;
+  TempFolder folder;
   const std::string path = folder.file("a.db");
   { ResultStore store(path); }
   ASSERT_EQ(chmod(path.c_str(), 0444), 0);
@@ -194,7 +194,7 @@ TEST(UnfitFile, ReadOnlyFile) {
 }
 
 TEST(UnfitFile, WritingThroughAReadOnlyStoreIsRefused) {
-  TemporaryFolder folder;
+  TempFolder folder;
   const std::string path = folder.file("a.db");
   { ResultStore store(path); }
   ResultStore store(path, ResultStore::Mode::kReadOnly);
@@ -204,7 +204,7 @@ TEST(UnfitFile, WritingThroughAReadOnlyStoreIsRefused) {
 }
 
 TEST(UnfitFile, BadSqlIsTheUsersError) {
-  TemporaryFolder folder;
+  TempFolder folder;
   const ResultStore store(folder.file("a.db"));
   const base::Error e =
       error_of([&] { store.query("SELECT * FROM nothing", {}, [](const Row&) { return true; }); });
@@ -215,7 +215,7 @@ TEST(UnfitFile, BadSqlIsTheUsersError) {
 // ---- migration ----
 
 TEST(Migration, FromVersionZeroWithACopy) {
-  TemporaryFolder folder;
+  TempFolder folder;
   const std::string path = folder.file("a.db");
   std::string schema;
   int64_t n_scores = 0;
@@ -283,7 +283,7 @@ TEST(Migration, FromVersionZeroWithACopy) {
 }
 
 TEST(Migration, FromVersionTwoCountsTheStepsWithoutADraft) {
-  TemporaryFolder folder;
+  TempFolder folder;
   const std::string path = folder.file("a.db");
   SyntheticRun run = usual();
   run.change = [](GenerationRecord& g, const tests::SyntheticArm& a, int, int, int) {
@@ -321,7 +321,7 @@ TEST(Migration, FromVersionTwoCountsTheStepsWithoutADraft) {
 }
 
 TEST(Migration, FromVersionThreeMakesTheViewsAnew) {
-  TemporaryFolder folder;
+  TempFolder folder;
   const std::string path = folder.file("a.db");
   const std::string views =
       "SELECT group_concat(sql, ';') FROM (SELECT sql FROM sqlite_schema WHERE type = 'view' ORDER "
@@ -343,7 +343,7 @@ TEST(Migration, FromVersionThreeMakesTheViewsAnew) {
 }
 
 TEST(Migration, FromVersionFiveAsksTheTokensHowMuchTheyRepeat) {
-  TemporaryFolder folder;
+  TempFolder folder;
   const std::string path = folder.file("a.db");
   SyntheticRun run = usual();
   run.tokens = 60;
@@ -391,7 +391,7 @@ TEST(Migration, FromVersionFiveAsksTheTokensHowMuchTheyRepeat) {
 }
 
 TEST(Migration, FromVersionSixGivesGpusATable) {
-  TemporaryFolder folder;
+  TempFolder folder;
   const std::string path = folder.file("a.db");
   const std::string columns = "SELECT group_concat(name, ' ') FROM pragma_table_info('gpu')";
   std::string layout;
@@ -412,7 +412,7 @@ TEST(Migration, FromVersionSixGivesGpusATable) {
 // A child stores generation after generation and says so on a pipe; the parent kills it at a random
 // moment. Everything the child reported is there afterwards, whole, and the file is sound.
 TEST(KillNine, WhatWasReportedIsStored) {
-  TemporaryFolder folder;
+  TempFolder folder;
   const std::string path = folder.file("a.db");
   const SyntheticRun run = usual();
   base::Rng rng(20260102);

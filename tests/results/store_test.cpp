@@ -15,10 +15,10 @@ namespace {
 
 using ::testing::HasSubstr;
 using tests::SyntheticRun;
-using tests::TemporaryFolder;
+using tests::TempFolder;
 
 TEST(ResultStore, AFactLearntLaterJoinsTheEnvironmentAndStays) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   ResultStore store(folder.file("r.db"));
   RunRecord run = run_record("k");
   run.environment["cpu"] = "one";
@@ -31,7 +31,7 @@ TEST(ResultStore, AFactLearntLaterJoinsTheEnvironmentAndStays) {
 }
 
 TEST(Certificates, OneOfAKeyReplacesTheOlderOne) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   ResultStore store(folder.file("r.db"));
   EXPECT_FALSE(find_certificate(store, "k"));
   put_certificate(store, {"k", "t1", "pld", "inconclusive", "greedy", "{}"});
@@ -47,7 +47,7 @@ TEST(Certificates, OneOfAKeyReplacesTheOlderOne) {
 }
 
 TEST(ResultStore, RoundTrip) {
-  TemporaryFolder folder;
+  TempFolder folder;
   const SyntheticRun run = usual();
   GenerationRecord g = tests::generation(run, run.arms[2], 1, 0, 0);
   g.seed = 0xFFFFFFFFFFFFFFFEull;  // does not fit a signed integer
@@ -170,7 +170,7 @@ TEST(ResultStore, RoundTrip) {
 }
 
 TEST(ResultStore, StepsOfATurnInOrderAndNoMoreThanAsked) {
-  TemporaryFolder folder;
+  TempFolder folder;
   ResultStore store(folder.file("a.db"));
   SyntheticRun run;
   run.arms = tests::usual_arms();
@@ -197,7 +197,7 @@ TEST(ResultStore, StepsOfATurnInOrderAndNoMoreThanAsked) {
 }
 
 TEST(ResultStore, EqualKeysGiveTheExistingRow) {
-  TemporaryFolder folder;
+  TempFolder folder;
   ResultStore store(folder.file("a.db"));
   RunRecord r = run_record("k", "first");
   r.environment = {{"cpu", "x"}};
@@ -218,7 +218,7 @@ TEST(ResultStore, EqualKeysGiveTheExistingRow) {
 }
 
 TEST(ResultStore, ASecondGenerationForTheSameCellIsRefused) {
-  TemporaryFolder folder;
+  TempFolder folder;
   ResultStore store(folder.file("a.db"));
   const SyntheticRun run = usual();
   tests::fill(store, run);
@@ -232,7 +232,7 @@ TEST(ResultStore, ASecondGenerationForTheSameCellIsRefused) {
 }
 
 TEST(ResultStore, AFailureInTheMiddleStoresNothing) {
-  TemporaryFolder folder;
+  TempFolder folder;
   ResultStore store(folder.file("a.db"));
   const SyntheticRun run = usual();
   tests::fill(store, run);
@@ -254,7 +254,7 @@ TEST(ResultStore, AFailureInTheMiddleStoresNothing) {
 }
 
 TEST(ResultStore, FindRunPrefersNumberThenKeyThenNewestLabelThenBaseline) {
-  TemporaryFolder folder;
+  TempFolder folder;
   ResultStore store(folder.file("a.db"));
   EXPECT_FALSE(store.find_run("").has_value());
   const int64_t a = store.add_run(run_record("ka", "x"));
@@ -276,7 +276,7 @@ TEST(ResultStore, FindRunPrefersNumberThenKeyThenNewestLabelThenBaseline) {
 }
 
 TEST(ResultStore, ArmBytesKeepTheirPeak) {
-  TemporaryFolder folder;
+  TempFolder folder;
   ResultStore store(folder.file("a.db"));
   const SyntheticRun run = usual();
   tests::fill(store, run);
@@ -292,7 +292,7 @@ TEST(ResultStore, ArmBytesKeepTheirPeak) {
 // ---- views, by hand ----
 
 TEST(Views, MedianOverRepeats) {
-  TemporaryFolder folder;
+  TempFolder folder;
   ResultStore store(folder.file("a.db"));
   SyntheticRun run = usual();
   run.prompts_per_task = 1;
@@ -315,7 +315,7 @@ TEST(Views, MedianOverRepeats) {
 }
 
 TEST(Views, ASampleIsUnstableWhenRepeatsDiffer) {
-  TemporaryFolder folder;
+  TempFolder folder;
   ResultStore store(folder.file("a.db"));
   SyntheticRun run = usual();
   run.repeats = 3;
@@ -332,7 +332,7 @@ TEST(Views, ASampleIsUnstableWhenRepeatsDiffer) {
 }
 
 TEST(Views, ArmsOfATunedTargetAreComparedWithItsPlainDecoding) {
-  TemporaryFolder folder;
+  TempFolder folder;
   ResultStore store(folder.file("a.db"));
   SyntheticRun run = usual();
   run.arms = tests::arms_with_a_tuned_target();
@@ -369,7 +369,7 @@ TEST(Views, ArmsOfATunedTargetAreComparedWithItsPlainDecoding) {
 }
 
 TEST(Views, FailedGenerationsAndFaultsStayOut) {
-  TemporaryFolder folder;
+  TempFolder folder;
   ResultStore store(folder.file("a.db"));
   SyntheticRun run = usual();
   run.arms[2].fault = "slow:10%";
@@ -390,7 +390,7 @@ TEST(Views, FailedGenerationsAndFaultsStayOut) {
 
 // Three arms by four prompts; pld accepts 3, 1, 0, 2 of 4 in turn.
 TEST(Views, StepsWithoutADraftAndRows) {
-  TemporaryFolder folder;
+  TempFolder folder;
   ResultStore store(folder.file("a.db"));
   SyntheticRun run = usual();
   run.change = [](GenerationRecord& g, const tests::SyntheticArm& a, int, int, int) {
@@ -417,7 +417,7 @@ TEST(Views, StepsWithoutADraftAndRows) {
 }
 
 TEST(Views, NodesAreCountedOverAllFinishedGenerations) {
-  TemporaryFolder folder;
+  TempFolder folder;
   ResultStore store(folder.file("a.db"));
   SyntheticRun run = usual();
   run.repeats = 2;
@@ -436,7 +436,7 @@ TEST(Views, NodesAreCountedOverAllFinishedGenerations) {
 }
 
 TEST(Views, DegenerateCellsCountInBothArms) {
-  TemporaryFolder folder;
+  TempFolder folder;
   ResultStore store(folder.file("a.db"));
   SyntheticRun run = usual();
   run.tokens = 60;
@@ -453,7 +453,7 @@ TEST(Views, DegenerateCellsCountInBothArms) {
 }
 
 TEST(Views, DivergencesAreCountedOverReplaysOnly) {
-  TemporaryFolder folder;
+  TempFolder folder;
   ResultStore store(folder.file("a.db"));
   SyntheticRun run = usual();
   run.change = [](GenerationRecord& g, const tests::SyntheticArm& a, int prompt, int, int) {
@@ -473,7 +473,7 @@ TEST(Views, DivergencesAreCountedOverReplaysOnly) {
 }
 
 TEST(Views, AGenerationIsDisturbedWhenOthersTookATenth) {
-  TemporaryFolder folder;
+  TempFolder folder;
   ResultStore store(folder.file("a.db"));
   SyntheticRun run = usual();
   run.change = [](GenerationRecord& g, const tests::SyntheticArm& a, int prompt, int, int) {
@@ -501,7 +501,7 @@ TEST(Views, AccountingFindsEachKindOfMiscount) {
   };
   const SyntheticRun run = usual();
   for (const auto& [problem, spoil] : cases) {
-    TemporaryFolder folder;
+    TempFolder folder;
     ResultStore store(folder.file("a.db"));
     tests::fill(store, run);
     EXPECT_EQ(integer(store, "SELECT count(*) FROM v_accounting"), 0);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "results/store.h"
+#include "tests/temp_folder.h"
 
 namespace evalrun::tests {
 
@@ -58,17 +59,5 @@ int64_t fill(results::ResultStore& store, const SyntheticRun& run);
 void to_version_6(results::ResultStore& store);
 void to_version_5(results::ResultStore& store);
 void to_version_2(results::ResultStore& store);
-
-// A folder of its own for one test, removed with its contents at the end.
-class TemporaryFolder {
- public:
-  TemporaryFolder();
-  ~TemporaryFolder();
-  std::string file(const std::string& name) const { return path_ + "/" + name; }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 }  // namespace evalrun::tests

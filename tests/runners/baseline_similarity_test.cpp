@@ -47,7 +47,7 @@ class BaselineSimilarity : public ::testing::Test {
     }
     return "no error";
   }
-  tests::TemporaryFolder folder_;
+  tests::TempFolder folder_;
   ResultStore store_;
   tests::SyntheticRun run_;
   int64_t run_id_ = 0;

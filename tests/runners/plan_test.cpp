@@ -16,6 +16,7 @@
 #include "tests/methods/adapters.h"
 #include "tests/methods/fake_session.h"
 #include "tests/runners/fakes.h"
+#include "tests/temp_folder.h"
 
 namespace evalrun::runners {
 namespace {
@@ -24,8 +25,13 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
+const tests::TempFolder& folder() {
+  static const tests::TempFolder one;
+  return one;
+}
+
 std::string write_prompts(const std::string& name, const std::vector<std::string>& lines) {
-  const std::string path = ::testing::TempDir() + "/" + name;
+  const std::string path = folder().file(name);
   std::ofstream out(path);
   for (const std::string& line : lines) out << line << "\n";
   return "jsonl:" + path;
@@ -173,7 +179,7 @@ TEST(Plan, OptionalMethodsThatLackSomethingAreLeftOut) {
 TEST(Plan, ATunedTargetBringsItsPlainDecodingOnce) {
   const auto target = tests::tiny_model(256);
   const auto adapter = [&](const std::string& kind) {
-    const std::string path = ::testing::TempDir() + "/plan_" + kind + ".safetensors";
+    const std::string path = folder().file(kind + ".safetensors");
     tests::random_adapter(kind, *target, 7).write(path);
     return "adapter=" + path;
   };
@@ -229,7 +235,7 @@ TEST(Plan, ATunedTargetBringsItsPlainDecodingOnce) {
 // A speedup compares arms that differ in the method alone.
 TEST(Plan, AllArmsShareOneEngineMode) {
   const auto target = tests::tiny_model(256);
-  const std::string adapter = ::testing::TempDir() + "/plan_mode.safetensors";
+  const std::string adapter = folder().file("tuned.safetensors");
   tests::random_adapter("space_tuned", *target, 7).write(adapter);
   PlanRequest request = request_for(two_prompts());
   request.target = target;

@@ -12,6 +12,7 @@
 #include "engine/base/text.h"
 #include "runners/runner.h"
 #include "tests/runners/fakes.h"
+#include "tests/temp_folder.h"
 
 namespace evalrun::runners {
 namespace {
@@ -27,21 +28,11 @@ engine::SessionOptions session_of(const std::string& isa = "reference", int thre
 
 class RowCostCache : public ::testing::Test {
  protected:
-  RowCostCache() {
-    folder_ = fs::path(::testing::TempDir()) /
-              ("row_cost_" +
-               std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()));
-    fs::remove_all(folder_);
-  }
-  ~RowCostCache() override { fs::remove_all(folder_); }
   RowCostRequest request() const { return {tests::tiny_model(512), session_of(), file(), 1}; }
-  std::string file() const { return (folder_ / "home/row-cost.json").string(); }
-  void write(const std::string& text) const {
-    fs::create_directories(folder_ / "home");
-    std::ofstream(file(), std::ios::binary) << text;
-  }
+  std::string file() const { return folder_.file("home/row-cost.json"); }
+  void write(const std::string& text) const { folder_.write("home/row-cost.json", text); }
   nlohmann::json read() const { return nlohmann::json::parse(base::read_file(file())); }
-  fs::path folder_;
+  const tests::TempFolder folder_;
 };
 
 TEST(RowCostKey, EverythingThatMovesATableIsInIt) {
@@ -161,8 +152,7 @@ TEST_F(RowCostCache, OldTablesGo) {
 
 TEST_F(RowCostCache, NoRightToWriteIsNoFailure) {
   // A file where the folder should be: nobody can write below it, not even root.
-  fs::create_directories(folder_);
-  std::ofstream(folder_ / "home") << "a file";
+  folder_.write("home", "a file");
   const MeasuredRowCost found = obtain_row_cost(request());
   EXPECT_FALSE(found.table.empty());
   EXPECT_NE(found.problem, "");

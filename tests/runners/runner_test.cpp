@@ -14,6 +14,7 @@
 #include "engine/base/error.h"
 #include "tests/methods/fake_session.h"
 #include "tests/runners/fakes.h"
+#include "tests/temp_folder.h"
 
 namespace evalrun::runners {
 namespace {
@@ -87,12 +88,7 @@ void alphabet(std::span<const int32_t> context, std::span<float> logits) {
 
 class RunnerTest : public ::testing::Test {
  protected:
-  RunnerTest() : session_(256, 512, alphabet), conversation_(tokenizer_, &template_, "") {
-    db_ = ::testing::TempDir() + "/runner_test_" +
-          ::testing::UnitTest::GetInstance()->current_test_info()->name() + ".db";
-    remove_database();
-  }
-  ~RunnerTest() override { remove_database(); }
+  RunnerTest() : session_(256, 512, alphabet), conversation_(tokenizer_, &template_, "") {}
   void remove_database() {
     for (const char* suffix : {"", "-wal", "-shm"}) std::filesystem::remove(db_ + suffix);
   }
@@ -180,7 +176,8 @@ class RunnerTest : public ::testing::Test {
   std::map<std::string, std::set<int>> fail_at_;
   std::map<std::string, int> starts_;
   int device_fails_at_ = -1;
-  std::string db_;
+  const tests::TempFolder folder_;
+  const std::string db_ = folder_.file("runner_test.db");
 };
 
 TEST_F(RunnerTest, MeasuresTheScheduleInItsOrder) {
@@ -568,7 +565,7 @@ TEST_F(RunnerTest, ProgramsAreJudgedBehindTheTimedPart) {
     prompt.evaluators = {"pass@evalrun"};
   }
   RunnerOptions options;
-  options.scoring.cache_folder = ::testing::TempDir();
+  options.scoring.cache_folder = folder_.path();
   options.scoring.reuse_results = false;
   const RunOutcome first = execute(p, options);
   if (!first.scoring_problems.empty()) GTEST_SKIP() << first.scoring_problems.front();

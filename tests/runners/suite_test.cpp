@@ -8,6 +8,7 @@
 
 #include "engine/base/error.h"
 #include "methods/method.h"
+#include "tests/temp_folder.h"
 
 namespace evalrun::runners {
 namespace {
@@ -191,8 +192,9 @@ TEST(Suite, UnknownNamesAreSuggested) {
 }
 
 TEST(Suite, LoadsAFileAndNamesItAfterTheFile) {
-  const std::string path = ::testing::TempDir() + "/my_suite.json";
-  std::ofstream(path) << R"({"tasks": ["samples/math"], "limit": 2})";
+  const tests::TempFolder folder;
+  const std::string path =
+      folder.write("my_suite.json", R"({"tasks": ["samples/math"], "limit": 2})");
   EXPECT_EQ(load_suite(path).name, "my_suite");
 }
 

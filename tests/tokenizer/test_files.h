@@ -13,29 +13,11 @@
 #include <vector>
 
 #include "engine/base/error.h"
+#include "tests/temp_folder.h"
 
 namespace evalrun::engine::testing {
 
-class TempFolder {
- public:
-  TempFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "evalrun_tok_XXXXXX").string();
-    path_ = mkdtemp(pattern.data());
-  }
-  ~TempFolder() { std::filesystem::remove_all(path_); }
-  TempFolder(const TempFolder&) = delete;
-  TempFolder& operator=(const TempFolder&) = delete;
-
-  std::string write(const std::string& name, const std::string& bytes) const {
-    const std::string file = path_ + "/" + name;
-    std::ofstream(file, std::ios::binary) << bytes;
-    return file;
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
+using tests::TempFolder;
 
 // "h e l o" words with merges to "hello", byte-level, GPT-2 splitting, one special token.
 inline nlohmann::json small_bpe_json() {
