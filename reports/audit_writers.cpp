@@ -2,17 +2,15 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "reports/audit.h"
 #include "reports/audit_rules.h"
 #include "reports/format.h"
+#include "reports/json_values.h"
 
 namespace evalrun::reports {
 
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 std::string implied_text(const Finding& f) {
   if (!f.implied) return "-";

@@ -1,11 +1,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "engine/base/error.h"
 #include "reports/compare.h"
 #include "reports/format.h"
+#include "reports/json_values.h"
 
 namespace evalrun::reports {
 
@@ -129,8 +129,6 @@ std::string render(const Comparison& c, bool markdown, bool colour) {
   return out;
 }
 
-using Json = nlohmann::ordered_json;
-
 Json run_json(const RunInfo& r) {
   return {{"run", r.id},
           {"label", r.label},
@@ -146,8 +144,6 @@ Json side_json(const std::vector<RunInfo>& sessions) {
   for (const RunInfo& r : sessions) side["sessions"].push_back(run_json(r));
   return side;
 }
-
-Json value(const std::optional<double>& v) { return v ? Json(*v) : Json(nullptr); }
 
 const char* name_of(base::Adjustment a) {
   return a == base::Adjustment::kNone ? "none" : a == base::Adjustment::kHolm ? "holm" : "bh";
@@ -175,14 +171,14 @@ std::string to_json(const Comparison& c) {
                     {"ratio", x.n_prompts > 0 ? Json(x.ratio) : Json(nullptr)},
                     {"ratio_lo", x.interval ? Json(x.interval->lo) : Json(nullptr)},
                     {"ratio_hi", x.interval ? Json(x.interval->hi) : Json(nullptr)},
-                    {"p_value", value(x.p_value)},
+                    {"p_value", json_value(x.p_value)},
                     {"verdict", to_string(x.change)},
                     {"causes", causes},
                     {"identical_share", x.identical_share},
                     {"a", side_json(x.a)},
                     {"b", side_json(x.b)},
-                    {"p_adjusted", value(x.p_adjusted)},
-                    {"session_sd", value(x.session_sd)}});
+                    {"p_adjusted", json_value(x.p_adjusted)},
+                    {"session_sd", json_value(x.session_sd)}});
   }
   const Json all = {{"a", side_json(c.a)},        {"b", side_json(c.b)},
                     {"min_effect", c.min_effect}, {"arms", rows},

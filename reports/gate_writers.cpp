@@ -1,16 +1,11 @@
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
 #include "reports/gate.h"
+#include "reports/json_values.h"
 
 namespace evalrun::reports {
 
 namespace {
-
-using Json = nlohmann::ordered_json;
-
-Json value(const std::optional<double>& v) { return v ? Json(*v) : Json(nullptr); }
 
 Json run_json(const RunInfo& r) {
   return {{"run", r.id},
@@ -31,11 +26,11 @@ std::string to_json(const GateResult& r) {
                         {"method", v.method},
                         {"outcome", to_string(v.outcome)},
                         {"reason", v.reason},
-                        {"effect", value(v.effect)},
-                        {"lo", value(v.lo)},
-                        {"hi", value(v.hi)},
-                        {"margin", value(v.margin)},
-                        {"p_value", value(v.p_value)},
+                        {"effect", json_value(v.effect)},
+                        {"lo", json_value(v.lo)},
+                        {"hi", json_value(v.hi)},
+                        {"margin", json_value(v.margin)},
+                        {"p_value", json_value(v.p_value)},
                         {"causes", causes},
                         {"n", v.n}});
   }

@@ -1,9 +1,9 @@
 #include "reports/html_data.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "reports/format.h"
+#include "reports/json_values.h"
 #include "reports/run_text.h"
 #include "reports/sweeps.h"
 #include "reports/timeline.h"
@@ -11,8 +11,6 @@
 namespace evalrun::reports {
 
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 Json rows_of(const Report& report) {
   // Not all keys: a run of a hundred rows shall stay a small file.

@@ -1,9 +1,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "reports/format.h"
+#include "reports/json_values.h"
 #include "reports/predict_report.h"
 
 namespace evalrun::reports {
@@ -166,8 +166,6 @@ class Writer {
   const bool markdown_;
   std::string out_;
 };
-
-using Json = nlohmann::ordered_json;
 
 Json run_json(const RunInfo& r) {
   return {{"run", r.id}, {"label", r.label}, {"commit", r.commit}, {"started", r.started}};

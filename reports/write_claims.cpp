@@ -2,16 +2,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "reports/claimed.h"
 #include "reports/format.h"
+#include "reports/json_values.h"
 
 namespace evalrun::reports {
 
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr int kDecimals = 3;
 

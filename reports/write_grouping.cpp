@@ -2,18 +2,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <span>
 
 #include "reports/format.h"
 #include "reports/grouping.h"
+#include "reports/json_values.h"
 #include "reports/run_text.h"
 
 namespace evalrun::reports {
 
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 // More columns than this have no room for brackets in a terminal or on a page.
 constexpr size_t kGroupsWithIntervals = 3;
@@ -94,8 +92,6 @@ std::string render_table(const GroupedReport& report, bool markdown) {
   return out;
 }
 
-Json value(const std::optional<double>& v) { return v ? Json(*v) : Json(nullptr); }
-
 std::string csv_number(const std::optional<double>& v) { return v ? Json(*v).dump() : ""; }
 
 }  // namespace
@@ -133,7 +129,7 @@ std::string to_json(const GroupedReport& report) {
       for (size_t i = 0; i < row.cells.size(); ++i) {
         const GroupCell& cell = row.cells[i];
         cells.push_back({{"group", table.groups[i]},
-                         {"value", value(cell.value)},
+                         {"value", json_value(cell.value)},
                          {"lo", cell.interval ? Json(cell.interval->lo) : Json(nullptr)},
                          {"hi", cell.interval ? Json(cell.interval->hi) : Json(nullptr)},
                          {"n_prompts", cell.n_prompts}});
@@ -142,8 +138,8 @@ std::string to_json(const GroupedReport& report) {
                       {"method", row.method},
                       {"lossy", row.lossy},
                       {"groups", std::move(cells)},
-                      {"mean", value(row.mean)},
-                      {"sd", value(row.sd)},
+                      {"mean", json_value(row.mean)},
+                      {"sd", json_value(row.sd)},
                       {"n_groups", row.n_groups}});
     }
     tables.push_back({{"dataset", table.dataset}, {"rows", std::move(rows)}});

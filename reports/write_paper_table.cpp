@@ -2,17 +2,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "reports/format.h"
+#include "reports/json_values.h"
 #include "reports/paper_table.h"
 
 namespace evalrun::reports {
 
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 // "1.94 ± 0.04 [1.80, 2.09]* (1.90)", published "1.94 ± 0.04 ! (1.90)".
 std::string cell_text(const PaperCell& c, int decimals) {
