@@ -241,6 +241,8 @@ struct SessionOptions {
   // f32 weights, bfloat16 otherwise. A GPU has the latter two only.
   std::string kv_dtype;
   bool measure_phases = false;
+  // On a GPU: adds to device_time(). Two events around what is queued, no synchronisation.
+  bool time_device = false;
 };
 
 std::vector<std::string> one_isa_paths();  // of this machine

@@ -130,6 +130,7 @@ results::TurnRecord decode_turn(DecodingMethod& method, engine::Session& target,
   turn.steps.reserve(static_cast<size_t>(request.max_new));
 
   target.keep_features(method.needs());
+  engine::device_phase() = engine::DevicePhase::kPrefill;
   const int64_t begin = clock.now_ns();
   const int32_t first = prefill(target, request, rng);
   const int64_t available = clock.now_ns();
@@ -151,6 +152,7 @@ results::TurnRecord decode_turn(DecodingMethod& method, engine::Session& target,
   context.sampling = request.sampling;
   context.rng = &rng;
   context.stop_ids = request.stop_ids;
+  engine::device_phase() = engine::DevicePhase::kDraftPrefill;
   method.start(context);
   const int64_t ready = clock.now_ns();
   turn.draft_prefill_ns = ready - available;

@@ -17,6 +17,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/registry.h"
 #include "engine/base/rng.h"
+#include "engine/device_time.h"
 #include "engine/row_cost.h"
 #include "engine/sampling.h"
 #include "engine/session.h"
@@ -29,7 +30,7 @@ namespace evalrun::methods {
 
 // Splits the wall time of a step; a method calls enter() when it moves on. Time not claimed by
 // draft, verify or commit is overhead. Reads the clock once per call; the three are spans for
-// profilers, too.
+// profilers, too, and what a device does meanwhile is counted apart (engine/device_time.h).
 class PhaseTimer {
  public:
   enum Phase { kDraft, kVerify, kCommit, kOther, kCount };
@@ -58,8 +59,12 @@ class PhaseTimer {
  private:
   void show(Phase next) {
     static constexpr const char* kNames[] = {"draft", "verify", "commit"};
+    using Device = engine::DevicePhase;
+    static constexpr Device kOnDevice[] = {Device::kDraft, Device::kVerify, Device::kCommit,
+                                           Device::kOther};
     if (phase_ != kOther) engine::pop_span();
     if (next != kOther) engine::push_span(kNames[next]);
+    engine::device_phase() = kOnDevice[next];
     phase_ = next;
   }
 

@@ -6,6 +6,7 @@
 
 #include "engine/base/text.h"
 #include "reports/format.h"
+#include "reports/gpu_use.h"
 #include "reports/memory.h"
 #include "reports/run_text.h"
 
@@ -78,22 +79,37 @@ std::string figure_row(const ClaimedFigure& f, const ReportRow& row) {
 
 }  // namespace
 
-std::string memory_section(const Report& report) {
-  const Table t = memory_table(report);
+namespace {
+
+// `metrics`: what the columns behind the first are.
+std::string arm_section(const char* name, const Table& t, const std::vector<const char*>& metrics) {
+  std::vector<HeaderCell> header = {{t.header[0], ""}};
+  for (size_t i = 0; i < metrics.size(); ++i) header.push_back({t.header[i + 1], metrics[i]});
   std::string out = fmt::format(
-      "<details class=\"part-table\"><summary>memory</summary>\n<div class=\"scroll\"><table "
+      "<details class=\"part-table\"><summary>{}</summary>\n<div class=\"scroll\"><table "
       "class=\"comparison\">\n<thead><tr>{}</tr></thead>\n<tbody>\n",
-      header_of({{t.header[0], ""},
-                 {t.header[1], "weight_bytes"},
-                 {t.header[2], "extra_parameter_bytes"},
-                 {t.header[3], "kv_bytes"},
-                 {t.header[4], "peak_bytes"}}));
+      name, header_of(header));
   for (std::vector<std::string> row : t.rows) {
     for (size_t c = 0; c < row.size(); ++c)
       row[c] = c == 0 ? arm_label(row[c]) : escape_html(row[c]);
     out += row_of(row);
   }
   return out + "</tbody></table></div>\n</details>\n";
+}
+
+}  // namespace
+
+std::string memory_section(const Report& report) {
+  return arm_section("memory", memory_table(report),
+                     {"weight_bytes", "extra_parameter_bytes", "kv_bytes", "peak_bytes"});
+}
+
+std::string gpu_section(const Report& report) {
+  const Table t = gpu_table(report);
+  if (t.rows.empty()) return "";
+  return arm_section("GPU", t,
+                     {"gpu_draft_ms", "gpu_verify_ms", "gpu_commit_ms", "gpu_host_ms", "gpu_busy",
+                      "joules_per_token", "energy_gain"});
 }
 
 std::string claims_section(const Claimed* claimed, const Report& report) {

@@ -12,6 +12,7 @@ std::string arm_label(const std::string& label);
 
 // What the arms take, under a heading that opens it.
 std::string memory_section(const Report& report);
+std::string gpu_section(const Report& report);  // "" for a run on the CPU
 
 // A table per data set: measured and published figure, their ratio, whose it is. "" for null.
 std::string claims_section(const Claimed* claimed, const Report& report);

@@ -67,6 +67,18 @@ std::span<const MetricInfo> metric_glossary() {
       {"kv_bytes", "keys and values of the target at the run's longest text", "arm", "memory"},
       {"peak_bytes", "most memory that the process has held when the arm was done", "arm",
        "memory"},
+      {"gpu_draft_ms", "milliseconds of a step that the GPU was busy with drafting", "v_gpu",
+       "gpu"},
+      {"gpu_verify_ms", "milliseconds of a step that the GPU was busy with verifying", "v_gpu",
+       "gpu"},
+      {"gpu_commit_ms", "milliseconds of a step that the GPU was busy with committing", "v_gpu",
+       "gpu"},
+      {"gpu_host_ms", "wall time of a step in which the GPU had nothing to do", "v_gpu", "gpu"},
+      {"gpu_busy", "share of the wall time of decoding in which the GPU was busy", "v_gpu", "gpu"},
+      {"joules_per_token", "energy of whole generations, prompts included, over their tokens",
+       "v_gpu", "gpu"},
+      {"energy_gain", "tokens per joule over those of the arm that speedup is against", "v_gpu",
+       "gpu"},
   });
   return kMetrics;
 }

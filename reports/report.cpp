@@ -43,6 +43,7 @@ struct Aggregates {
   std::map<ArmTask, std::vector<Score>> scores;
   std::map<std::pair<ArmTask, std::string>, std::map<int, double>> pass_at;  // by convention
   std::map<ArmTask, Divergences> divergences;
+  GpuTotals gpu;
 };
 
 // The arm that quality is compared with; null without a baseline.
@@ -120,6 +121,7 @@ Aggregates load_aggregates(const results::ResultStore& store, const RunData& dat
   Aggregates a;
   a.counts = count_run(store, data);
   read_scores(store, data.run.id, control, a);
+  a.gpu = GpuTotals(store, data);
   if (std::any_of(data.arms.begin(), data.arms.end(), replayed))
     store.query(
         "SELECT arm_id, task, asked, differing, near_ties, largest_gap FROM v_divergence "
@@ -278,6 +280,7 @@ class Builder {
     add_bandwidth(r, counters);
     if (arm.drafts()) add_tau_interval(r, own, keep);
     add_aggregates(r, tasks);
+    r.gpu = aggregates_.gpu.of(arm, data_.reference(arm), keep);
     return r;
   }
 
@@ -467,6 +470,7 @@ Report build_report(const results::ResultStore& store, int64_t run_id,
   report.why = options.why;
   report.exclude_degenerate = options.exclude_degenerate;
   report.conditions = read_conditions(store, run_id);
+  report.gpu_disturbances = aggregates.gpu.disturbances();
   if (options.parts) report.parts = speed_by_part(data, options.estimator);
   report.hidden_faults = aggregates.counts.hidden_faults;
   if (aggregates.counts.generations.empty())

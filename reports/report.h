@@ -10,6 +10,7 @@
 #include "engine/base/stats.h"
 #include "reports/conditions.h"
 #include "reports/estimators.h"
+#include "reports/gpu_use.h"
 #include "reports/parts.h"
 #include "reports/run_data.h"
 #include "results/store.h"
@@ -116,6 +117,7 @@ struct ReportRow {
   // Bytes per second of the weights that the target's forwards read, over what this machine's
   // memory gave before the run; absent where that was not measured.
   std::optional<double> bandwidth_share;
+  std::optional<GpuUse> gpu;
 };
 
 struct Report {
@@ -128,7 +130,8 @@ struct Report {
   std::vector<PartSpeed> parts;  // speed by category and language
   std::vector<ReportRow> rows;   // by data set ("all" last), arms in order, lossy ones behind
   bool exclude_degenerate = false;
-  Conditions conditions;      // of the machine while the run was measured
+  Conditions conditions;  // of the machine while the run was measured
+  GpuDisturbances gpu_disturbances;
   int64_t hidden_faults = 0;  // generations with a planted fault, left out
 };
 

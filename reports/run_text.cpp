@@ -75,6 +75,8 @@ std::vector<std::string> run_remarks(const Report& report) {
         fmt::format("{} generations with planted faults are left out.", report.hidden_faults));
   if (const std::string conditions = conditions_text(report.conditions); !conditions.empty())
     remarks.push_back(conditions);
+  for (std::string& remark : gpu_remarks(report.gpu_disturbances))
+    remarks.push_back(std::move(remark));
   return remarks;
 }
 

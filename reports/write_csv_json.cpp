@@ -2,25 +2,18 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "reports/format.h"
+#include "reports/json_values.h"
 #include "reports/report.h"
 
 namespace evalrun::reports {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-Json value(const std::optional<double>& v) {
-  return v && std::isfinite(*v) ? Json(*v) : Json(nullptr);
-}
 // Counters are whole numbers except between two repeats that differ.
 Json counter(double v) { return v == std::floor(v) ? Json(static_cast<int64_t>(v)) : Json(v); }
-Json lo(const std::optional<base::Interval>& i) { return i ? Json(i->lo) : Json(nullptr); }
-Json hi(const std::optional<base::Interval>& i) { return i ? Json(i->hi) : Json(nullptr); }
 
 Json depths(const ReportRow& r, double DepthAcceptance::*field) {
   Json list = Json::array();
@@ -42,8 +35,8 @@ Json row_of(const Report& report, const ReportRow& r) {
     quality[name] = {{"value", q.n > 0 ? Json(q.value) : Json(nullptr)}, {"n", q.n}};
     quality[name]["unscored"] = q.unscored;
     quality[name]["version"] = q.version;
-    quality[name]["lo"] = lo(q.interval);
-    quality[name]["hi"] = hi(q.interval);
+    quality[name]["lo"] = json_lo(q.interval);
+    quality[name]["hi"] = json_hi(q.interval);
     if (q.sd) quality[name]["sd"] = *q.sd;
     quality[name]["suspicious"] = q.suspicious;
     quality[name]["unsandboxed"] = q.unsandboxed;
@@ -52,37 +45,44 @@ Json row_of(const Report& report, const ReportRow& r) {
     quality[name]["against"] = q.compared > 0 ? Json(report.control) : Json(nullptr);
     quality[name]["better"] = q.better;
     quality[name]["worse"] = q.worse;
-    quality[name]["difference"] = value(q.difference);
-    quality[name]["difference_lo"] = lo(q.difference_interval);
-    quality[name]["difference_hi"] = hi(q.difference_interval);
+    quality[name]["difference"] = json_value(q.difference);
+    quality[name]["difference_lo"] = json_lo(q.difference_interval);
+    quality[name]["difference_hi"] = json_hi(q.difference_interval);
     quality[name]["statuses"] = q.statuses;
     Json pass_at = Json::object();
     for (const auto& [k, share] : q.pass_at) pass_at[std::to_string(k)] = share;
     if (!q.pass_at.empty()) quality[name]["pass_at"] = pass_at;
   }
   const ArmInfo& a = r.arm;
+  const GpuUse gpu = r.gpu.value_or(GpuUse{});
+  const auto estimated = [](const std::optional<Estimate>& e) {
+    return e ? Json(e->value) : Json(nullptr);
+  };
+  const auto interval = [](const std::optional<Estimate>& e) {
+    return e ? e->interval : std::nullopt;
+  };
   return Json{
       {"model", a.model},
       {"method", a.label},
       {"dataset", r.dataset},
       {"n_prompts", r.n_prompts},
       {"samples", r.samples},
-      {"speedup", value(r.speedup)},
-      {"speedup_lo", lo(r.speedup_interval)},
-      {"speedup_hi", hi(r.speedup_interval)},
-      {"tok_s", value(r.tok_s)},
-      {"tau", value(r.tau)},
-      {"accepted_per_step", value(r.accepted_per_step)},
-      {"de", value(r.de)},
-      {"alpha_draft", value(r.alpha_draft)},
-      {"alpha_share", value(r.alpha_share)},
-      {"identical_share", value(r.identical_share)},
+      {"speedup", json_value(r.speedup)},
+      {"speedup_lo", json_lo(r.speedup_interval)},
+      {"speedup_hi", json_hi(r.speedup_interval)},
+      {"tok_s", json_value(r.tok_s)},
+      {"tau", json_value(r.tau)},
+      {"accepted_per_step", json_value(r.accepted_per_step)},
+      {"de", json_value(r.de)},
+      {"alpha_draft", json_value(r.alpha_draft)},
+      {"alpha_share", json_value(r.alpha_share)},
+      {"identical_share", json_value(r.identical_share)},
       {"steps", counter(r.steps)},
       {"emitted", counter(r.emitted)},
-      {"t_ratio", value(r.t_ratio)},
-      {"draft_share", value(r.draft_share)},
-      {"overhead", value(r.overhead)},
-      {"residual", value(r.residual)},
+      {"t_ratio", json_value(r.t_ratio)},
+      {"draft_share", json_value(r.draft_share)},
+      {"overhead", json_value(r.overhead)},
+      {"residual", json_value(r.residual)},
       {"dtype", a.dtype},
       {"isa", a.isa},
       {"device", a.device},
@@ -92,11 +92,11 @@ Json row_of(const Report& report, const ReportRow& r) {
       {"role", a.role},
       {"params", a.params},
       {"estimator", to_string(report.estimator)},
-      {"speedup_geo", value(r.speedup_geo)},
-      {"speedup_geo_lo", lo(r.speedup_geo_interval)},
-      {"speedup_geo_hi", hi(r.speedup_geo_interval)},
-      {"speedup_sample_mean", value(r.sample_mean)},
-      {"speedup_sample_sd", value(r.sample_sd)},
+      {"speedup_geo", json_value(r.speedup_geo)},
+      {"speedup_geo_lo", json_lo(r.speedup_geo_interval)},
+      {"speedup_geo_hi", json_hi(r.speedup_geo_interval)},
+      {"speedup_sample_mean", json_value(r.sample_mean)},
+      {"speedup_sample_sd", json_value(r.sample_sd)},
       {"repeats", r.repeats},
       {"generations", r.generations},
       {"failed", r.failed},
@@ -105,7 +105,7 @@ Json row_of(const Report& report, const ReportRow& r) {
       {"drafted_depth", counter(r.drafted_depth)},
       {"accepted", counter(r.accepted)},
       {"target_forwards", counter(r.target_forwards)},
-      {"alpha_draft_depth", value(r.alpha_draft_depth)},
+      {"alpha_draft_depth", json_value(r.alpha_draft_depth)},
       {"alpha_cond", depths(r, &DepthAcceptance::conditional)},
       {"alpha_joint", depths(r, &DepthAcceptance::joint)},
       {"identical", r.identical},
@@ -125,13 +125,13 @@ Json row_of(const Report& report, const ReportRow& r) {
       {"run_label", report.run.label},
       {"suite", report.run.suite},
       {"commit", report.run.commit},
-      {"no_draft", value(r.no_draft)},
-      {"rows_per_step", value(r.rows_per_step)},
+      {"no_draft", json_value(r.no_draft)},
+      {"rows_per_step", json_value(r.rows_per_step)},
       {"undrafted", counter(r.undrafted)},
       {"rows", counter(r.rows)},
       {"acceptance_by_node", nodes(r)},
-      {"tau_lo", lo(r.tau_interval)},
-      {"tau_hi", hi(r.tau_interval)},
+      {"tau_lo", json_lo(r.tau_interval)},
+      {"tau_hi", json_hi(r.tau_interval)},
       {"certificate", a.certificate ? Json{{"outcome", a.certificate->outcome},
                                            {"proven", a.certificate->proven},
                                            {"created", a.certificate->created}}
@@ -139,18 +139,29 @@ Json row_of(const Report& report, const ReportRow& r) {
       {"degenerate", r.degenerate},
       {"cells", r.cells},
       {"degenerate_left_out", report.exclude_degenerate},
-      {"speedup_without_degenerate", value(r.speedup_without_degenerate)},
-      {"speedup_without_degenerate_lo", lo(r.speedup_without_degenerate_interval)},
-      {"speedup_without_degenerate_hi", hi(r.speedup_without_degenerate_interval)},
+      {"speedup_without_degenerate", json_value(r.speedup_without_degenerate)},
+      {"speedup_without_degenerate_lo", json_lo(r.speedup_without_degenerate_interval)},
+      {"speedup_without_degenerate_hi", json_hi(r.speedup_without_degenerate_interval)},
       {"replay_asked", r.asked ? Json(*r.asked) : Json(nullptr)},
       {"replay_differing", r.asked ? Json(r.differing) : Json(nullptr)},
       {"replay_near_ties", r.asked ? Json(r.near_ties) : Json(nullptr)},
-      {"replay_largest_gap", value(r.largest_gap)},
-      {"bandwidth_share", value(r.bandwidth_share)},
+      {"replay_largest_gap", json_value(r.largest_gap)},
+      {"bandwidth_share", json_value(r.bandwidth_share)},
       {"quotable",
        report.conditions.generations > 0 ? Json(report.conditions.quotable()) : Json(nullptr)},
       {"interval", report.interval == IntervalKind::kBootstrap ? "bootstrap" : "t"},
       {"scope", to_string(Scope::kPopulation)},
+      {"gpu_draft_ms", json_value(gpu.draft_ms)},
+      {"gpu_verify_ms", json_value(gpu.verify_ms)},
+      {"gpu_commit_ms", json_value(gpu.commit_ms)},
+      {"gpu_host_ms", json_value(gpu.host_ms)},
+      {"gpu_busy", json_value(gpu.busy)},
+      {"joules_per_token", estimated(gpu.joules_per_token)},
+      {"joules_per_token_lo", json_lo(interval(gpu.joules_per_token))},
+      {"joules_per_token_hi", json_hi(interval(gpu.joules_per_token))},
+      {"energy_gain", estimated(gpu.energy_gain)},
+      {"energy_gain_lo", json_lo(interval(gpu.energy_gain))},
+      {"energy_gain_hi", json_hi(interval(gpu.energy_gain))},
   };
 }
 

@@ -94,7 +94,7 @@ class HtmlRenderer {
     for (size_t i = 0; i + 1 < datasets.size(); ++i)
       tables += fmt::format("<details class=\"part-table\"><summary>{}</summary>\n{}</details>\n",
                             escape_html(datasets[i]), table(datasets[i]));
-    tables += memory_section(report_);
+    tables += memory_section(report_) + gpu_section(report_);
     return fill(asset("template.html"),
                 {{"csp", policy},
                  {"title", escape_html(title())},

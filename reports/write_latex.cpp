@@ -6,6 +6,7 @@
 #include <set>
 
 #include "reports/format.h"
+#include "reports/gpu_use.h"
 #include "reports/memory.h"
 #include "reports/metric_glossary.h"
 #include "reports/report.h"
@@ -45,6 +46,7 @@ class LatexRenderer {
     comment("Columns are defined in docs/measurement.md (evalrun list metrics).");
     for (const std::string& d : datasets_of(report_)) table(d);
     memory();
+    gpu();
     return out_;
   }
 
@@ -110,10 +112,26 @@ class LatexRenderer {
         "Memory: weights of the target, what the method keeps beside it (adapter, draft model, "
         "datastore), keys and values, most memory of the process.",
         "memory", "lrrrr", "method & weights & extra & KV & peak");
+    body(t);
+  }
+
+  void gpu() {
+    const Table t = gpu_table(report_);
+    if (t.rows.empty()) return;
+    begin(
+        "GPU: milliseconds of a step that it was busy with each phase, by its own clock, and that "
+        "it was not (host); its share of decoding; energy of whole generations, and tokens per "
+        "joule over those of the arm that speedup is against.",
+        "gpu", "lrrrrrrr", "method & draft & verify & commit & host & busy & J/token & gain");
+    body(t);
+  }
+
+  void body(const Table& t) {
     line("    \\midrule");
     for (const std::vector<std::string>& row : t.rows) {
-      std::string cells = escape_latex(row[0]);
-      for (size_t c = 1; c < row.size(); ++c) cells += " & " + (row[c] == "-" ? "--" : row[c]);
+      std::string cells;
+      for (const std::string& cell : row)
+        cells += (cells.empty() ? "" : " & ") + (cell == "-" ? "--" : escape_latex(cell));
       line("    " + cells + " \\\\");
     }
     end();

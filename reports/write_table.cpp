@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "reports/format.h"
+#include "reports/gpu_use.h"
 #include "reports/memory.h"
 #include "reports/metric_glossary.h"
 #include "reports/report.h"
@@ -26,6 +27,7 @@ class Renderer {
     header();
     for (const std::string& d : datasets_of(report_)) dataset(d);
     memory();
+    gpu();
     notes();
     return out_;
   }
@@ -131,6 +133,13 @@ class Renderer {
   void memory() {
     heading("memory");
     table(memory_table(report_));
+  }
+
+  void gpu() {
+    const Table t = gpu_table(report_);
+    if (t.rows.empty()) return;
+    heading("GPU");
+    table(t);
   }
 
   static std::string method_cell(const ReportRow& r) {

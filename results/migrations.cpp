@@ -144,6 +144,13 @@ constexpr std::array<Migration, kSchemaVersion> kMigrations = {{
      "  energy_mj INTEGER,"
      "  slowed_by TEXT NOT NULL"
      ");"},
+    {"how long the GPU was busy",
+     "ALTER TABLE gpu ADD COLUMN prefill_ns INTEGER;"
+     "ALTER TABLE gpu ADD COLUMN draft_prefill_ns INTEGER;"
+     "ALTER TABLE gpu ADD COLUMN draft_ns INTEGER;"
+     "ALTER TABLE gpu ADD COLUMN verify_ns INTEGER;"
+     "ALTER TABLE gpu ADD COLUMN commit_ns INTEGER;"
+     "ALTER TABLE gpu ADD COLUMN graph_misses INTEGER;"},
 }};
 
 // results/repetition.h over a token blob, for migrations.

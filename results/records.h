@@ -70,12 +70,21 @@ struct ClockRecord {
   int64_t preempted = 0;                  // involuntary context switches of this process
 };
 
+// How long a GPU was busy with each phase of a generation, by its own clock. draft_prefill_ns:
+// before the first step, but for the target's prompt.
+struct GpuBusy {
+  int64_t prefill_ns = 0, draft_prefill_ns = 0, draft_ns = 0, verify_ns = 0, commit_ns = 0;
+  int64_t graph_misses = 0;  // meanwhile: set-up that belongs into the warm-up
+  bool operator==(const GpuBusy&) const = default;
+};
+
 // What a GPU did while a generation ran; its clock is ClockRecord::device_mhz. Absent is what it
 // does not tell.
 struct GpuRecord {
   std::optional<double> temperature_c = {}, power_w = {};  // at the end
   std::optional<int64_t> energy_mj = {};                   // from beginning to end
   std::string slowed_by = {};  // why its clock was below the maximum at the end, "" = it was not
+  std::optional<GpuBusy> busy = {};
 };
 
 // One generation: one prompt, one arm, one repeat or sample; one or more turns.

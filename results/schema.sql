@@ -192,7 +192,14 @@ CREATE TABLE gpu (
   temperature_c REAL,                       -- at the end, like power; NULL = not readable
   power_w       REAL,
   energy_mj     INTEGER,                    -- from beginning to end
-  slowed_by     TEXT NOT NULL               -- why its clock was below the maximum at the end
+  slowed_by     TEXT NOT NULL,              -- why its clock was below the maximum at the end
+  -- How long it was busy with each phase, by its own clock; NULL = not measured.
+  prefill_ns       INTEGER,
+  draft_prefill_ns INTEGER,                 -- before the first step, but for the target's prompt
+  draft_ns         INTEGER,
+  verify_ns        INTEGER,
+  commit_ns        INTEGER,
+  graph_misses  INTEGER                  -- meanwhile: set-up that belongs into the warm-up
 );
 
 CREATE TABLE score (

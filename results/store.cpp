@@ -130,8 +130,13 @@ struct ResultStore::Impl {
     s.run();
   }
   void insert(int64_t generation_id, const GpuRecord& g) {
-    Statement& s = prepared(insert_gpu, "INSERT INTO gpu VALUES (?, ?, ?, ?, ?)");
+    Statement& s = prepared(insert_gpu, "INSERT INTO gpu VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
     s << generation_id << g.temperature_c << g.power_w << g.energy_mj << g.slowed_by;
+    const auto busy = [&](int64_t GpuBusy::*phase) {
+      return g.busy ? std::optional((*g.busy).*phase) : std::nullopt;
+    };
+    s << busy(&GpuBusy::prefill_ns) << busy(&GpuBusy::draft_prefill_ns) << busy(&GpuBusy::draft_ns)
+      << busy(&GpuBusy::verify_ns) << busy(&GpuBusy::commit_ns) << busy(&GpuBusy::graph_misses);
     s.run();
   }
   int64_t id_of(std::string_view sql, int64_t run_id, const std::string& key) {

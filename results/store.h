@@ -19,7 +19,7 @@ struct sqlite3_stmt;
 
 namespace evalrun::results {
 
-inline constexpr int kSchemaVersion = 7;
+inline constexpr int kSchemaVersion = 8;
 
 // One row of a query, read while stepping. Columns are 0-based.
 class Row {

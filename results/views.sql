@@ -177,6 +177,20 @@ FROM generation g
 JOIN clock c ON c.generation_id = g.id
 WHERE g.status = 'ok';
 
+-- What the GPU did while each finished generation ran. busy_share: of the wall time of decoding.
+CREATE VIEW v_gpu AS
+SELECT g.run_id, g.arm_id, g.prompt_id, p.task, g.id AS generation_id, g.fault,
+       sum(t.n_tokens) AS n_tokens, sum(t.n_steps) AS steps, sum(t.decode_ns) AS decode_ns,
+       u.draft_ns, u.verify_ns, u.commit_ns, u.graph_misses, u.energy_mj, u.slowed_by,
+       1.0 * (u.draft_ns + u.verify_ns + u.commit_ns) / nullif(sum(t.decode_ns), 0) AS busy_share,
+       0.001 * u.energy_mj / nullif(sum(t.n_tokens), 0) AS joules_per_token
+FROM generation g
+JOIN gpu u ON u.generation_id = g.id
+JOIN prompt p ON p.id = g.prompt_id
+JOIN turn t ON t.generation_id = g.id
+WHERE g.status = 'ok'
+GROUP BY g.run_id, g.id;
+
 -- Speed of each arm against its reference arm: ratio of sums, and the "why" columns.
 -- docs/measurement.md states the identity they fulfil.
 CREATE VIEW v_speed AS

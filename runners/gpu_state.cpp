@@ -48,10 +48,21 @@ std::optional<GpuSample> sample_gpu(const std::string& device) {
   return Nvml::of_this_machine().sample(gpu.pci_bus_id);
 }
 
+results::GpuBusy busy_between(const engine::DeviceTime& before, const engine::DeviceTime& after) {
+  const auto ns = [&](engine::DevicePhase p) { return after[p] - before[p]; };
+  using enum engine::DevicePhase;
+  return {ns(kPrefill), ns(kDraftPrefill), ns(kDraft),
+          ns(kVerify),  ns(kCommit),       after.graph_misses - before.graph_misses};
+}
+
 std::optional<results::GpuRecord> gpu_between(const std::optional<GpuSample>& before,
-                                              const std::optional<GpuSample>& after) {
-  if (!before || !after) return std::nullopt;
+                                              const std::optional<GpuSample>& after,
+                                              const std::optional<results::GpuBusy>& busy) {
+  const bool sampled = before && after;
+  if (!sampled && !busy) return std::nullopt;
   results::GpuRecord g;
+  g.busy = busy;
+  if (!sampled) return g;
   g.temperature_c = after->temperature_c;
   g.power_w = after->power_w;
   if (before->energy_mj && after->energy_mj) g.energy_mj = *after->energy_mj - *before->energy_mj;

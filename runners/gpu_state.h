@@ -7,6 +7,7 @@
 
 #include "engine/cuda/devices.h"
 #include "engine/cuda/nvml.h"
+#include "engine/device_time.h"
 #include "results/records.h"
 
 namespace evalrun::runners {
@@ -22,8 +23,11 @@ std::map<std::string, std::string> describe_gpu(const engine::cuda::Device& gpu,
 
 // nullopt on the CPU, and where NVML is silent.
 std::optional<engine::cuda::GpuSample> sample_gpu(const std::string& device);
-// From samples at both ends of a generation; nullopt when either is missing.
+// From readings of engine::device_time() at both ends of a generation.
+results::GpuBusy busy_between(const engine::DeviceTime& before, const engine::DeviceTime& after);
+// From samples at both ends of a generation; nullopt without them (either) and without `busy`.
 std::optional<results::GpuRecord> gpu_between(const std::optional<engine::cuda::GpuSample>& before,
-                                              const std::optional<engine::cuda::GpuSample>& after);
+                                              const std::optional<engine::cuda::GpuSample>& after,
+                                              const std::optional<results::GpuBusy>& busy);
 
 }  // namespace evalrun::runners

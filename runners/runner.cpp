@@ -6,6 +6,7 @@
 #include "engine/base/error.h"
 #include "engine/base/rng.h"
 #include "engine/base/text.h"
+#include "engine/device_time.h"
 #include "engine/devices.h"
 #include "engine/machine_probes.h"
 #include "evaluators/evaluator.h"
@@ -180,13 +181,16 @@ struct Runner::Impl {
       reset_peak_memory();
       session.reset();
       const auto gpu_before = sample_gpu(session.options().device);
+      const engine::DeviceTime busy_before = engine::device_time();
       const MachineCounters before = read_machine_counters();
       begin = clock.now_ns();
       converse(prompt(v), session, *methods[arm_index], path, g);
       g.total_ns = clock.now_ns() - begin;
       g.clock = clock_between(before, read_machine_counters());
       const auto gpu_after = sample_gpu(session.options().device);
-      g.gpu = gpu_between(gpu_before, gpu_after);
+      std::optional<results::GpuBusy> busy;
+      if (session.options().time_device) busy = busy_between(busy_before, engine::device_time());
+      g.gpu = gpu_between(gpu_before, gpu_after, busy);
       if (g.clock) g.clock->device_mhz = gpu_after ? gpu_after->sm_mhz : processor_mhz();
       if (path != nullptr) paths.add_gaps(v.arm, v.prompt, conversation, session, g);
       scores = score(prompt(v), g);
@@ -231,8 +235,8 @@ struct Runner::Impl {
 
   // One generation that is thrown away; its step times go to `steady` if given. A method that fails
   // here fails again in its first measured generation, where the failure is stored.
-  void warm_generation(size_t arm_index, int max_new, SteadyState* steady) {
-    const PlannedPrompt& planned = prompt(*pending.front());
+  void warm_generation(size_t arm_index, const PlannedPrompt& planned, int max_new,
+                       SteadyState* steady) {
     engine::Session& session = *sessions[arm_index];
     try {
       session.reset();
@@ -273,24 +277,35 @@ struct Runner::Impl {
 
   void warm_up() {
     const Suite& suite = plan.suite;
-    const int full = prompt(*pending.front()).max_new;
+    std::vector<const PlannedPrompt*> prompts;  // in the order in which they will be measured
+    for (const Visit* v : pending)
+      if (prompts.empty() || prompts.back() != &prompt(*v)) prompts.push_back(&prompt(*v));
+    const PlannedPrompt& first = *prompts.front();
     for (size_t a = 0; a < plan.arms.size(); ++a) {
       if (suite.warmup != 0) progress().warming_up(plan.arms[a].record.label);
-      for (int i = 0; i < suite.warmup && !stop_requested(); ++i) warm_generation(a, full, nullptr);
+      for (int i = 0; i < suite.warmup && !stop_requested(); ++i)
+        warm_generation(a, first, first.max_new, nullptr);
       if (suite.warmup >= 0) continue;
-      const int length = std::min(full, kWarmupTokens);
+      const bool graphs = engine::is_gpu(sessions[a]->options().device);
       SteadyState steady;
       const int64_t begin = clock.now_ns();
       const auto out_of_time = [&] {
         return static_cast<double>(clock.now_ns() - begin) * 1e-9 >= suite.warmup_limit_s;
       };
       // The baseline brings the machine to its steady state; the others only touch their own code
-      // and memory once.
-      do {
+      // and memory once. On a GPU each goes on until it finds all its graphs
+      // (engine/cuda/graphs.h): a method has more of them, and making them is no decoding.
+      bool warm = false;
+      for (size_t i = 0; !warm; ++i) {
+        const PlannedPrompt& next = graphs ? *prompts[i % prompts.size()] : first;
         const int before = steady.steps();
-        warm_generation(a, length, &steady);
+        const int64_t misses = engine::device_time().graph_misses;
+        warm_generation(a, next, graphs ? next.max_new : std::min(first.max_new, kWarmupTokens),
+                        &steady);
         if (steady.steps() == before) break;  // failed, or one token only: it would never settle
-      } while (a == 0 && !steady.settled() && !out_of_time() && !stop_requested());
+        warm = (a != 0 || steady.settled()) && misses == engine::device_time().graph_misses;
+        if (out_of_time() || stop_requested()) break;
+      }
     }
   }
 

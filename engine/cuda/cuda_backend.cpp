@@ -26,6 +26,7 @@
 #include "engine/cuda/memory_plan.h"
 #include "engine/cuda/phase_events.h"
 #include "engine/cuda/products.h"
+#include "engine/cuda/queue.h"
 #include "engine/cuda/row_ops.h"
 #include "engine/cuda/side_products.h"
 #include "engine/cuda/step_record.h"
@@ -34,14 +35,6 @@ namespace evalrun::engine {
 namespace {
 
 using namespace cuda;  // NOLINT: this file is its backend
-
-struct Stream {
-  cudaStream_t handle = nullptr;
-  Stream() { EVALRUN_CUDA(cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking)); }
-  ~Stream() { (void)cudaStreamDestroy(handle); }
-  Stream(const Stream&) = delete;
-  Stream& operator=(const Stream&) = delete;
-};
 
 constexpr int kLeastRows = 16;
 constexpr int kFewLogits = 2;   // rows whose logits are sent unasked: they will be read
@@ -58,7 +51,7 @@ class CudaBackend final : public Backend, public LogitSource {
         kv_cache_(options.kv_cache),
         bf16_(model_->layer(0).q.storage() != WeightStorage::kF32) {
     EVALRUN_CUDA(cudaSetDevice(device_));
-    stream_.emplace();
+    queue_.emplace(options.time_device);
     const char* graphs = std::getenv("EVALRUN_CUDA_GRAPHS");
     graphs_wanted_ = graphs == nullptr || std::string_view(graphs) != "0";
 
@@ -76,9 +69,9 @@ class CudaBackend final : public Backend, public LogitSource {
       prepare_attention();
       // Without a cache the context is computed anew in every step, as many rows as it has then,
       // and a library may add up in another order for another number of rows.
-      if (options.kv_cache) dense_ = Dense::find(stream_->handle);
+      if (options.kv_cache) dense_ = Dense::find(queue_->stream());
     }
-    weights_.emplace(*model_, device_, options.max_tokens, stream_->handle);
+    weights_.emplace(*model_, device_, options.max_tokens, queue_->stream());
     kv_.emplace(c_, options.n_sequences, options.max_tokens, bf16_, head_stride_);
     const PlannedShapes planned = planned_shapes(c_, options.max_tokens, bf16_);
     make_room(planned.prefill, {}, 0, 0, 0);
@@ -86,7 +79,7 @@ class CudaBackend final : public Backend, public LogitSource {
   }
   ~CudaBackend() override {
     (void)cudaSetDevice(device_);
-    if (stream_) (void)cudaStreamSynchronize(stream_->handle);
+    if (queue_) (void)cudaStreamSynchronize(queue_->stream());
   }
 
   std::string isa() const override { return isa_; }
@@ -114,8 +107,8 @@ class CudaBackend final : public Backend, public LogitSource {
     answer_shape_ = answer_shape(answers.n_best());
     low_rank_ = request.low_rank == nullptr
                     ? nullptr
-                    : &low_ranks_.get(*request.low_rank, device_, stream_->handle);
-    if (request.prefix != nullptr && kv_->load_prefix(*request.prefix, stream_->handle))
+                    : &low_ranks_.get(*request.low_rank, device_, queue_->stream());
+    if (request.prefix != nullptr && kv_->load_prefix(*request.prefix, queue_->stream()))
       graphs_.clear();
     make_room(record_.shape(), answer_shape_, embedding_bytes() / sizeof(float),
               request.residual_layers.size() * static_cast<size_t>(record_.shape().rows) *
@@ -126,14 +119,15 @@ class CudaBackend final : public Backend, public LogitSource {
     if (embedding_rows() > 0)
       std::memcpy(embeddings_host_.as<void>(), request.embeddings.data, embedding_bytes());
     under_way_ = true;
+    queue_->begin();
     // Not as a graph: events between the phases; and chunks of prompts, where one would be made
-    // within the prefill of whoever meets a length the second time. But without a cache whole
+    // within the prefill of whoever meets a length first. But without a cache whole
     // chunks are met in every step.
     const StepShape& shape = record_.shape();
     if (measure_ || (shape.direct && (kv_cache_ || shape.rows < kPromptChunk)))
       queue_forward();
     else
-      graphs_.run(key(), graphs_wanted_, stream_->handle, [this] { queue_forward(); });
+      graphs_.run(key(), graphs_wanted_, queue_->stream(), [this] { queue_forward(); });
     wait();
 
     const StepShape& s = record_.shape();
@@ -157,8 +151,9 @@ class CudaBackend final : public Backend, public LogitSource {
     if (fetched_[static_cast<size_t>(slot)]) return;
     EVALRUN_CUDA(cudaSetDevice(device_));
     const size_t vocab = static_cast<size_t>(c_.n_logits()), at = static_cast<size_t>(slot) * vocab;
+    queue_->begin();
     EVALRUN_CUDA(cudaMemcpyAsync(logits_host_.as<float>() + at, logits_.as<float>() + at,
-                                 vocab * sizeof(float), cudaMemcpyDeviceToHost, stream_->handle));
+                                 vocab * sizeof(float), cudaMemcpyDeviceToHost, queue_->stream()));
     wait();
     fetched_[static_cast<size_t>(slot)] = true;
   }
@@ -170,36 +165,40 @@ class CudaBackend final : public Backend, public LogitSource {
     const size_t bytes = rows.size_bytes();
     path_host_.ensure(bytes), path_.ensure(bytes);
     std::memcpy(path_host_.as<void>(), rows.data(), bytes);
+    queue_->begin();
     EVALRUN_CUDA(cudaMemcpyAsync(path_.as<void>(), path_host_.as<void>(), bytes,
-                                 cudaMemcpyHostToDevice, stream_->handle));
+                                 cudaMemcpyHostToDevice, queue_->stream()));
     kv_->commit(path_.as<int32_t>(), static_cast<int>(rows.size()), first, sequence,
-                stream_->handle);
+                queue_->stream());
+    queue_->end();
     commit_pending_ = true;
   }
 
   void copy_sequence(int from, int to, int length) override {
     EVALRUN_CUDA(cudaSetDevice(device_));
-    kv_->copy_sequence(from, to, length, stream_->handle);
+    queue_->begin();
+    kv_->copy_sequence(from, to, length, queue_->stream());
+    queue_->end();
   }
 
   MatrixView multiply(const WeightMatrix& w, MatrixView x) override {
     EVALRUN_CUDA(cudaSetDevice(device_));
     wait();
-    return side_.multiply(w, x, device_, stream_->handle);
+    return side_.multiply(w, x, device_, *queue_);
   }
   bool answers() const override { return true; }
   int prefill_chunk() const override { return kPromptChunk; }
   Scores best_of(const WeightMatrix& w, MatrixView x, int n_best) override {
     EVALRUN_CUDA(cudaSetDevice(device_));
     wait();
-    return side_.best_of(w, x, n_best, device_, stream_->handle);
+    return side_.best_of(w, x, n_best, device_, *queue_);
   }
 
   std::span<const int32_t> draw(const WeightMatrix& w, MatrixView x,
                                 const LawDraws& draws) override {
     EVALRUN_CUDA(cudaSetDevice(device_));
     wait();
-    return side_.draw(w, x, draws, device_, stream_->handle);
+    return side_.draw(w, x, draws, device_, *queue_);
   }
   std::unique_ptr<LawStore> make_laws(int slots, int vocab, std::span<const int32_t> ids) override {
     return std::make_unique<DeviceLaws>(device_, slots, vocab, ids);
@@ -208,7 +207,7 @@ class CudaBackend final : public Backend, public LogitSource {
   void read_kv(int layer, int position, int sequence, std::span<float> k,
                std::span<float> v) const override {
     EVALRUN_CUDA(cudaSetDevice(device_));
-    EVALRUN_CUDA(cudaStreamSynchronize(stream_->handle));
+    EVALRUN_CUDA(cudaStreamSynchronize(queue_->stream()));
     kv_->read(layer, position, sequence, k, v);
   }
 
@@ -226,7 +225,7 @@ class CudaBackend final : public Backend, public LogitSource {
  private:
   size_t value_bytes() const { return bf16_ ? 2 : 4; }
   void wait() {
-    EVALRUN_CUDA(cudaStreamSynchronize(stream_->handle));
+    queue_->wait();
     commit_pending_ = under_way_ = false;
   }
 
@@ -328,7 +327,7 @@ class CudaBackend final : public Backend, public LogitSource {
     workspace(weights_->layer(0).o->storage(), weights_->widest(), rows);
     workspace(weights_->head().storage(), weights_->head().outputs(), outputs);
     if (low_rank_ != nullptr) workspace(WeightStorage::kBf16, low_rank_->widest, rows);
-    if (!s.direct && kv_->room_for_rows(kept + s.rows, kept > 0, stream_->handle)) moved_ = true;
+    if (!s.direct && kv_->room_for_rows(kept + s.rows, kept > 0, queue_->stream())) moved_ = true;
     if (std::exchange(moved_, false)) graphs_.clear();
   }
   // --- one forward -----------------------------------------------------------------------------
@@ -382,7 +381,7 @@ class CudaBackend final : public Backend, public LogitSource {
 
   void queue_forward() {
     const StepShape& s = record_.shape();
-    const cudaStream_t stream = stream_->handle;
+    const cudaStream_t stream = queue_->stream();
     const StepLayout layout = layout_of(s);
     const auto* block = record_device_.as<unsigned char>();
     rows_ = reinterpret_cast<const StepRow*>(block + layout.rows);
@@ -395,7 +394,7 @@ class CudaBackend final : public Backend, public LogitSource {
     if (embedding_rows() > 0)
       EVALRUN_CUDA(cudaMemcpyAsync(embeddings_.as<void>(), embeddings_host_.as<void>(),
                                    embedding_bytes(), cudaMemcpyHostToDevice, stream));
-    if (measure_) events_.begin(stream_->handle);
+    if (measure_) events_.begin(queue_->stream());
     embed_rows(rows_, s.rows, weights_->embedding().ref(), embeddings_.as<float>(),
                c_.input_width(), c_.d_model, x_.as<float>(), e_.as<float>(), stream);
     mark(&PhaseTimes::norms);
@@ -421,7 +420,7 @@ class CudaBackend final : public Backend, public LogitSource {
     for (size_t j = 0; j < request_->residual_layers.size(); ++j)
       if (request_->residual_layers[j] == l)
         EVALRUN_CUDA(cudaMemcpyAsync(residual_host_.as<unsigned char>() + j * bytes, x_.as<void>(),
-                                     bytes, cudaMemcpyDeviceToHost, stream_->handle));
+                                     bytes, cudaMemcpyDeviceToHost, queue_->stream()));
   }
 
   void product(const DeviceMatrix& m, const InputRows& in, int rows, const Epilogue& e) {
@@ -434,9 +433,9 @@ class CudaBackend final : public Backend, public LogitSource {
       dense_->multiply(m.ref(), in.data, rows, straight ? to : dense_sums_.as<float>(),
                        straight && e.residual != nullptr, unpacked_);
       if (straight) return;
-      return finish_sums({m.ref(), in.data, rows, e}, dense_sums_.as<float>(), stream_->handle);
+      return finish_sums({m.ref(), in.data, rows, e}, dense_sums_.as<float>(), queue_->stream());
     }
-    cuda::multiply({m.ref(), in.data, rows, e}, workspace_, stream_->handle);
+    cuda::multiply({m.ref(), in.data, rows, e}, workspace_, queue_->stream());
   }
   // Chunks of a prompt, where there is work for cuBLAS. Depends on the chunk alone, so every method
   // prefills by the same calls.
@@ -461,7 +460,7 @@ class CudaBackend final : public Backend, public LogitSource {
     product_to_sums(m, in, nullptr);
     low_rank(l, factor, in, m, 0, Joint::kBehind);
     add_bias(sums_.as<float>(), m.outputs(), bias, c_.d_model, x_.as<float>(), c_.d_model, n,
-             stream_->handle);
+             queue_->stream());
   }
   // sums_[.., first ..] += B (scale A in) for flagged rows.
   void low_rank(int l, int which, const InputRows& in, const DeviceMatrix& m, int first,
@@ -474,25 +473,25 @@ class CudaBackend final : public Backend, public LogitSource {
     InputRows outer = in;
     if (a_bf16 != in.bf16) {
       outer = {outer_.as<void>(), a_bf16 ? f.a->padded_in() : f.a->in(), a_bf16};
-      convert_rows(in, f.a->in(), outer, n, stream_->handle);
+      convert_rows(in, f.a->in(), outer, n, queue_->stream());
     }
     Epilogue inner;
     inner.y = inner_.as<float>(), inner.ldy = inner.outputs = rank;
     product(*f.a, outer, n, inner);
     const InputRows middle = {middle_.as<void>(), b_bf16 ? f.b->padded_in() : rank, b_bf16};
-    round_rows(inner_.as<float>(), rank, rank, f.scale, middle, n, stream_->handle);
+    round_rows(inner_.as<float>(), rank, rank, f.scale, middle, n, queue_->stream());
     Epilogue delta;
     delta.y = delta_.as<float>(), delta.ldy = delta.outputs = f.out;
     product(*f.b, middle, n, delta);
     add_flagged(rows_, delta_.as<float>(), f.out, f.out, sums_.as<float>(), m.outputs(), first,
-                joint, n, stream_->handle);
+                joint, n, queue_->stream());
   }
 
   void norm(const float* weights, const float* x, const InputRows& to, int at, int n) {
     NormJob job;
     job.x = x, job.d = c_.d_model, job.weights = weights, job.eps = c_.norm_eps;
     job.to = to, job.at = at;
-    norm_rows(job, n, stream_->handle);
+    norm_rows(job, n, queue_->stream());
   }
   // layer_in_ with the padding of this matrix's width.
   InputRows input_of(const DeviceMatrix& m) const {
@@ -517,7 +516,7 @@ class CudaBackend final : public Backend, public LogitSource {
                  Joint::kBehind);
       if (w.qkv_bias != nullptr)
         add_bias(sums_.as<float>(), w.qkv->outputs(), w.qkv_bias, w.qkv->outputs(), nullptr, 0,
-                 s.rows, stream_->handle);
+                 s.rows, queue_->stream());
     }
     mark(&PhaseTimes::weights);
     RotateJob rotate;
@@ -531,7 +530,7 @@ class CudaBackend final : public Backend, public LogitSource {
     rotate.head_dim = c_.head_dim, rotate.head_stride = head_stride_;
     rotate.q = q_.as<void>(), rotate.cache = kv_->cache(l), rotate.step = kv_->rows(l);
     rotate.direct = s.direct, rotate.bf16 = bf16_;
-    rotate_rows(rotate, s.rows, stream_->handle);
+    rotate_rows(rotate, s.rows, queue_->stream());
     mark(&PhaseTimes::norms);
     if (s.kv_only && l == c_.n_layers - 1) return;
 
@@ -551,7 +550,7 @@ class CudaBackend final : public Backend, public LogitSource {
     a.q = q_.as<void>(), a.partial = partial_.as<float>();
     a.at_once = s.at_once;
     a.out = o_in_.data, a.out_stride = o_in_.stride;
-    bf16_ ? attend_bf16(a, stream_->handle) : attend_f32(a, stream_->handle);
+    bf16_ ? attend_bf16(a, queue_->stream()) : attend_f32(a, queue_->stream());
     mark(&PhaseTimes::attention);
     product_to_residual(*w.o, o_in_, l, DeviceLowRank::kO, w.o_bias);
     mark(&PhaseTimes::weights);
@@ -574,8 +573,8 @@ class CudaBackend final : public Backend, public LogitSource {
       low_rank(l, DeviceLowRank::kUp, in, *w.gate_up, 8, Joint::kTurns);
       if (w.gate_up_bias != nullptr)
         add_bias(sums_.as<float>(), w.gate_up->outputs(), w.gate_up_bias, w.gate_up->outputs(),
-                 nullptr, 0, n, stream_->handle);
-      activate(sums_.as<float>(), w.gate_up->outputs(), c_.d_ffn, down_in_, n, stream_->handle);
+                 nullptr, 0, n, queue_->stream());
+      activate(sums_.as<float>(), w.gate_up->outputs(), c_.d_ffn, down_in_, n, queue_->stream());
     }
     product_to_residual(*w.down, down_in_, l, DeviceLowRank::kDown, w.down_bias);
     mark(&PhaseTimes::weights);
@@ -591,7 +590,7 @@ class CudaBackend final : public Backend, public LogitSource {
     if (s.hidden > 0) {
       job.index = list(layout.hidden_rows), job.hidden = hidden_.as<float>();
       job.to = {nullptr, 0, bf16_};
-      norm_rows(job, s.hidden, stream_->handle);
+      norm_rows(job, s.hidden, queue_->stream());
       to_host(hidden_host_, hidden_,
               static_cast<size_t>(s.hidden) * static_cast<size_t>(c_.d_model));
       job.hidden = nullptr;
@@ -599,11 +598,11 @@ class CudaBackend final : public Backend, public LogitSource {
     const auto vocab = static_cast<size_t>(c_.n_logits());
     const auto head = [&](const int32_t* index, int rows, float* logits) {
       job.index = index, job.to = head_rows_;
-      norm_rows(job, rows, stream_->handle);
+      norm_rows(job, rows, queue_->stream());
       Epilogue e;
       e.y = logits, e.ldy = e.outputs = c_.n_logits();
       cuda::multiply({weights_->head().ref(), head_rows_.data, rows, e}, workspace_,
-                     stream_->handle);
+                     queue_->stream());
     };
     if (s.answers > 0) {
       head(list(layout.answer_rows), s.answers, answer_buffers_.logits());
@@ -615,7 +614,7 @@ class CudaBackend final : public Backend, public LogitSource {
         in.children = list(layout.children), in.further_chances = doubles(layout.further);
         in.laws = laws_->memory();
       }
-      answer_buffers_.queue(answer_shape_, in, stream_->handle);
+      answer_buffers_.queue(answer_shape_, in, queue_->stream());
     }
     if (s.logits > 0) {
       head(list(layout.logit_rows), s.logits, logits_.as<float>());
@@ -656,11 +655,11 @@ class CudaBackend final : public Backend, public LogitSource {
   }
   void to_host(PinnedBuffer& to, const DeviceBuffer& from, size_t values) {
     EVALRUN_CUDA(cudaMemcpyAsync(to.as<void>(), from.as<void>(), values * sizeof(float),
-                                 cudaMemcpyDeviceToHost, stream_->handle));
+                                 cudaMemcpyDeviceToHost, queue_->stream()));
   }
 
   void mark(double PhaseTimes::*phase) {
-    if (measure_) events_.mark(phase, stream_->handle);
+    if (measure_) events_.mark(phase, queue_->stream());
   }
 
   std::shared_ptr<const Model> model_;
@@ -669,7 +668,7 @@ class CudaBackend final : public Backend, public LogitSource {
   const std::string isa_;  // "sm_90", as session options resolve it
   const bool measure_, kv_cache_;
   const bool bf16_;  // inputs, keys and values; float32 with f32 weights
-  std::optional<Stream> stream_;
+  std::optional<Queue> queue_;
   int head_stride_ = 0;
   bool graphs_wanted_ = true;
   std::optional<DeviceModel> weights_;

@@ -1,6 +1,7 @@
 #include "engine/cuda/graphs.h"
 
 #include "engine/cuda/check.h"
+#include "engine/device_time.h"
 
 namespace evalrun::engine::cuda {
 
@@ -20,6 +21,8 @@ GraphCache::Entry& GraphCache::use(const Key& key) {
   entry.place = order_.begin();
   return entry;
 }
+
+void GraphCache::count_miss() { ++device_time().graph_misses; }
 
 void GraphCache::begin_capture(cudaStream_t stream) {
   EVALRUN_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));

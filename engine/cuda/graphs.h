@@ -1,5 +1,6 @@
 // Captured queues of kernels by what they depend on. The first run of a kind is queued launch by
-// launch (it may allocate on its way), the second is captured, all others are one launch.
+// launch (it may allocate on its way) and captured while the device works; all others are one
+// launch.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -26,22 +27,19 @@ class GraphCache {
   void run(const Key& key, bool graphs, cudaStream_t stream, const Queue& queue) {
     if (!graphs) return queue();
     Entry& entry = use(key);
-    if (entry.runs++ == 0) return queue();
-    if (entry.graph == nullptr) {
-      begin_capture(stream);
-      try {
-        queue();
-      } catch (...) {
-        abandon_capture(stream);
-        throw;
-      }
-      entry.graph = end_capture(stream);
-      if (entry.graph == nullptr) {  // no memory for it: the others give theirs back
-        clear();
-        return queue();
-      }
+    if (entry.graph != nullptr) return launch_graph(entry.graph, stream);
+    // The device works on the launches while the host captures them.
+    queue();
+    count_miss();
+    begin_capture(stream);
+    try {
+      queue();
+    } catch (...) {
+      abandon_capture(stream);
+      throw;
     }
-    launch_graph(entry.graph, stream);
+    entry.graph = end_capture(stream);
+    if (entry.graph == nullptr) clear();  // no memory for it: the others give theirs back
   }
   void clear();
 
@@ -49,10 +47,10 @@ class GraphCache {
   static constexpr size_t kMost = 512;  // kinds kept; the one unused longest goes
   struct Entry {
     cudaGraphExec_t graph = nullptr;
-    int64_t runs = 0;
     std::list<Key>::iterator place;
   };
   Entry& use(const Key& key);
+  static void count_miss();
   static void begin_capture(cudaStream_t stream);
   static void abandon_capture(cudaStream_t stream);
   static cudaGraphExec_t end_capture(cudaStream_t stream);  // null when memory ran out

@@ -11,7 +11,12 @@ namespace evalrun::engine::cuda {
 
 const DeviceMatrix& SideProducts::keep(const WeightMatrix& w, int device, cudaStream_t stream) {
   const auto m = MatrixStore::get(device, w, stream);
-  return *matrices_.emplace(m.get(), m).first->second;
+  if (std::ranges::find(kept_, m, &Kept::matrix) == kept_.end()) {
+    // An arm may have gone with its drafter: nothing of it is queued any more.
+    std::erase_if(kept_, [](const Kept& k) { return k.host.expired(); });
+    kept_.push_back({w.owner(), m});
+  }
+  return *m;
 }
 
 void SideProducts::queue(const DeviceMatrix& m, MatrixView x, float* y, int outputs,
@@ -39,29 +44,30 @@ void SideProducts::stage(MatrixView x) {
   std::memcpy(x_host_.as<void>(), x.data, bytes);
 }
 
-MatrixView SideProducts::multiply(const WeightMatrix& w, MatrixView x, int device,
-                                  cudaStream_t stream) {
-  const DeviceMatrix& m = keep(w, device, stream);
+MatrixView SideProducts::multiply(const WeightMatrix& w, MatrixView x, int device, Queue& on) {
+  const DeviceMatrix& m = keep(w, device, on.stream());
   stage(x);  // before y moves: x may be the last y
   const size_t y_bytes = static_cast<size_t>(x.rows) * static_cast<size_t>(w.out()) * sizeof(float);
   y_host_.ensure(y_bytes), y_.ensure(y_bytes);
-  queue(m, x, y_.as<float>(), w.out(), stream);
-  EVALRUN_CUDA(
-      cudaMemcpyAsync(y_host_.as<void>(), y_.as<void>(), y_bytes, cudaMemcpyDeviceToHost, stream));
-  EVALRUN_CUDA(cudaStreamSynchronize(stream));
+  on.begin();
+  queue(m, x, y_.as<float>(), w.out(), on.stream());
+  EVALRUN_CUDA(cudaMemcpyAsync(y_host_.as<void>(), y_.as<void>(), y_bytes, cudaMemcpyDeviceToHost,
+                               on.stream()));
+  on.wait();
   return {y_host_.as<float>(), x.rows, w.out()};
 }
 
 Scores SideProducts::best_of(const WeightMatrix& w, MatrixView x, int n_best, int device,
-                             cudaStream_t stream) {
-  const DeviceMatrix& m = keep(w, device, stream);
+                             Queue& on) {
+  const DeviceMatrix& m = keep(w, device, on.stream());
   stage(x);
   AnswerShape shape;
   shape.rows = x.rows, shape.n_logits = w.out(), shape.n_best = n_best;
   answers_.make_room(shape);
-  queue(m, x, answers_.logits(), w.out(), stream);
-  answers_.queue(shape, {}, stream);
-  EVALRUN_CUDA(cudaStreamSynchronize(stream));
+  on.begin();
+  queue(m, x, answers_.logits(), w.out(), on.stream());
+  answers_.queue(shape, {}, on.stream());
+  on.wait();
   best_.clear();
   for (int row = 0; row < x.rows; ++row) {
     answers_.read(shape, row, row_best_);
@@ -71,9 +77,8 @@ Scores SideProducts::best_of(const WeightMatrix& w, MatrixView x, int n_best, in
 }
 
 std::span<const int32_t> SideProducts::draw(const WeightMatrix& w, MatrixView x,
-                                            const LawDraws& draws, int device,
-                                            cudaStream_t stream) {
-  const DeviceMatrix& m = keep(w, device, stream);
+                                            const LawDraws& draws, int device, Queue& on) {
+  const DeviceMatrix& m = keep(w, device, on.stream());
   stage(x);
   AnswerShape shape;
   shape.rows = x.rows, shape.n_logits = w.out();
@@ -96,8 +101,9 @@ std::span<const int32_t> SideProducts::draw(const WeightMatrix& w, MatrixView x,
   asked_host_.ensure(bytes), asked_.ensure(bytes);
   std::memcpy(asked_host_.as<unsigned char>(), tasks_.data(), task_bytes);
   std::memcpy(asked_host_.as<unsigned char>() + task_bytes, chances_.data(), bytes - task_bytes);
+  on.begin();
   EVALRUN_CUDA(cudaMemcpyAsync(asked_.as<void>(), asked_host_.as<void>(), bytes,
-                               cudaMemcpyHostToDevice, stream));
+                               cudaMemcpyHostToDevice, on.stream()));
   AnswerInputs in;
   in.tasks = asked_.as<AnswerTask>();
   in.chances = in.further_chances =
@@ -105,9 +111,9 @@ std::span<const int32_t> SideProducts::draw(const WeightMatrix& w, MatrixView x,
   in.laws = laws_on(*draws.laws, device).memory();
 
   answers_.make_room(shape);
-  queue(m, x, answers_.logits(), w.out(), stream);
-  answers_.queue(shape, in, stream);
-  EVALRUN_CUDA(cudaStreamSynchronize(stream));
+  queue(m, x, answers_.logits(), w.out(), on.stream());
+  answers_.queue(shape, in, on.stream());
+  on.wait();
   tokens_.clear();
   for (const LawDraw& d : draws.rows)
     for (size_t i = 0; i < d.chances.size(); ++i)

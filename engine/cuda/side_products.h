@@ -1,13 +1,14 @@
 // Products with matrices beside a model's own (heads and input layers of drafters): rows from the
 // host and back, by the kernels of a forward.
 #pragma once
-#include <map>
+#include <cstddef>
 #include <memory>
 #include <vector>
 
 #include "engine/cuda/answer_buffers.h"
 #include "engine/cuda/device_matrix.h"
 #include "engine/cuda/products.h"
+#include "engine/cuda/queue.h"
 #include "engine/session.h"
 
 namespace evalrun::engine::cuda {
@@ -15,12 +16,12 @@ namespace evalrun::engine::cuda {
 class SideProducts {
  public:
   // [n, in] -> [n, out] in page-locked memory, valid until the next call. x may be the last result.
-  MatrixView multiply(const WeightMatrix& w, MatrixView x, int device, cudaStream_t stream);
+  MatrixView multiply(const WeightMatrix& w, MatrixView x, int device, Queue& on);
   // Of rows of logits w x, the n_best largest each.
-  Scores best_of(const WeightMatrix& w, MatrixView x, int n_best, int device, cudaStream_t stream);
+  Scores best_of(const WeightMatrix& w, MatrixView x, int n_best, int device, Queue& on);
   // Draws from rows of logits w x, their laws kept on this device.
   std::span<const int32_t> draw(const WeightMatrix& w, MatrixView x, const LawDraws& draws,
-                                int device, cudaStream_t stream);
+                                int device, Queue& on);
   std::vector<const DeviceBuffer*> buffers() const;
 
  private:
@@ -39,8 +40,12 @@ class SideProducts {
   std::vector<AnswerTask> tasks_;
   std::vector<double> chances_;
   std::vector<int32_t> tokens_;
-  // Stay on the device: drafters ask for the same few again and again.
-  std::map<const DeviceMatrix*, std::shared_ptr<const DeviceMatrix>> matrices_;
+  // Drafters ask for the same few again and again: they stay while their host matrix lives.
+  struct Kept {
+    std::weak_ptr<const std::byte> host;
+    std::shared_ptr<const DeviceMatrix> matrix;
+  };
+  std::vector<Kept> kept_;
 };
 
 }  // namespace evalrun::engine::cuda

@@ -144,6 +144,7 @@ engine::SessionOptions ModelOptions::session_options(int max_tokens) const {
   options.isa = isa;
   options.one_isa = bits == "one-isa";
   options.kv_dtype = kv_dtype;
+  options.time_device = engine::is_gpu(device);
   return options;
 }
 

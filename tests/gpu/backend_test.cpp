@@ -17,6 +17,7 @@
 #include "engine/cuda/graphs.h"
 #include "engine/cuda/memory_plan.h"
 #include "engine/cuda/products.h"
+#include "engine/device_time.h"
 #include "tests/engine/random_models.h"
 #ifdef EVALRUN_CUDA_EMULATED
 #include "tests/gpu/emulator/include/emulator.h"
@@ -181,7 +182,7 @@ TEST_P(Backend, WithoutACacheCublasHasNoPart) {
   EXPECT_TRUE(same_bits(decode_alone(*own, {5}), decode_alone(*anew, {5})));
 }
 
-// The first forward of a kind is queued launch by launch, the second captured, the third replayed.
+// The first forward of a kind is queued launch by launch and captured, the others are replayed.
 TEST_P(Backend, GraphsGiveTheBitsOfSingleLaunches) {
   const auto m = feature_models(GetParam().format)[3];  // with a window
   auto graphs = open(m.model, GetParam());
@@ -189,6 +190,7 @@ TEST_P(Backend, GraphsGiveTheBitsOfSingleLaunches) {
   auto launches = open(m.model, GetParam());
   ASSERT_EQ(unsetenv("EVALRUN_CUDA_GRAPHS"), 0);
   CountedGraphs counted;
+  const int64_t misses = device_time().graph_misses;
   for (int step = 0; step < 12; ++step) {
     const auto tree = random_tree(5, 101, static_cast<uint64_t>(step), 2);
     launch_observer() = &counted;
@@ -199,6 +201,7 @@ TEST_P(Backend, GraphsGiveTheBitsOfSingleLaunches) {
     graphs->commit({&zero, 1}), launches->commit({&zero, 1});
   }
   EXPECT_EQ(counted.n, 11) << "one shape: all forwards but the first";
+  EXPECT_EQ(device_time().graph_misses - misses, 1);
 }
 
 // Long contexts are merged in several batches of chunks; how many does not matter.
@@ -326,6 +329,40 @@ TEST_P(Backend, PhasesAddUpWhenAskedFor) {
   EXPECT_GT(s->phases().total(), 0);
 }
 
+// A commit is not waited for: it is counted with the next forward, and as a commit.
+TEST_P(Backend, DeviceTimeIsCountedByPhase) {
+  const auto m = feature_models(GetParam().format)[0];
+  SessionOptions o;
+  o.device = "cuda", o.max_tokens = 64;
+  const Row row{.token = 3};
+  const int root = 0;
+  const auto counted = [&](bool timed) {
+    o.time_device = timed;
+    auto s = Session::create(m.model, o);
+    const DeviceTime before = device_time();
+    std::vector<bool> grown;
+    const auto step = [&](DevicePhase phase, const auto& work) {
+      const DeviceTime now = device_time();
+      device_phase() = phase;
+      work();
+      for (const DevicePhase p : {DevicePhase::kDraft, DevicePhase::kVerify, DevicePhase::kCommit})
+        grown.push_back(device_time()[p] > now[p]);
+      device_phase() = DevicePhase::kOther;
+    };
+    step(DevicePhase::kVerify, [&] { (void)s->forward({.rows = {&row, 1}}); });
+    step(DevicePhase::kCommit, [&] { s->commit({&root, 1}); });
+    step(DevicePhase::kVerify, [&] { (void)s->forward({.rows = {&row, 1}}); });
+    const std::vector<float> x(static_cast<size_t>(m.model->head().in()), 1.0f);
+    const MatrixView in = {x.data(), 1, m.model->head().in()};
+    step(DevicePhase::kDraft, [&] { (void)s->multiply(m.model->head(), in); });
+    EXPECT_EQ(device_time()[DevicePhase::kOther], before[DevicePhase::kOther]);
+    return grown;
+  };
+  const bool y = true, n = false;
+  EXPECT_EQ(counted(true), (std::vector<bool>{n, y, n, n, n, n, n, y, y, y, n, n}));
+  EXPECT_EQ(counted(false), std::vector<bool>(12, n));
+}
+
 INSTANTIATE_TEST_SUITE_P(Cuda, Backend, ::testing::ValuesIn(cuda_paths()),
                          [](const auto& path) { return path.param.name(); });
 
@@ -392,30 +429,58 @@ TEST(CudaBackend, TheMemoryPlanIsWhatIsTaken) {
 }
 
 // A graph that finds no memory is no reason to stop: its kernels are launched one by one.
+// One session serves many arms: what a drafter brought goes when the next one brings its own.
+TEST(CudaBackend, MatricesOfDraftersGoWithThem) {
+  const auto m = feature_models(WeightFormat::kBf16)[0];
+  auto s = open(m.model, {.isa = {}, .format = WeightFormat::kBf16, .device = "cuda"});
+  constexpr int kIn = 64, kOut = 512;
+  const std::vector<float> x = random_floats(kIn, 3);
+  const auto multiply = [&](const WeightMatrix& w) {
+    return copy(s->multiply(w, {x.data(), 1, kIn}).row(0));
+  };
+  const auto matrix = [&](uint64_t seed) {
+    auto w = std::make_unique<WeightMatrix>(WeightStorage::kBf16, kOut, kIn);
+    for (int o = 0; o < kOut; ++o)
+      w->set_row(o, random_floats(kIn, seed + static_cast<uint64_t>(o)));
+    return w;
+  };
+  const auto kept = matrix(1);
+  const std::vector<float> y = multiply(*kept);
+  (void)multiply(*matrix(2));
+  const size_t two = emulator::live_device_bytes();
+  for (uint64_t seed = 3; seed < 9; ++seed) {
+    (void)multiply(*matrix(seed));
+    EXPECT_EQ(emulator::live_device_bytes(), two) << "matrices of the dead stay";
+  }
+  EXPECT_TRUE(same_bits(multiply(*kept), y));
+}
+
 TEST(CudaBackend, WithoutMemoryForAGraphThereAreLaunches) {
   const auto m = feature_models(WeightFormat::kBf16)[0];
   const std::vector<Row> row = {{.token = 3}};
-  int one_by_one = 0, refused = 0;
-  for (int call = 0; call < 80; ++call) {  // a forward takes fewer
-    SessionOptions o;
-    o.device = "cuda", o.max_tokens = 64;
+  SessionOptions o;
+  o.device = "cuda", o.max_tokens = 64;
+  const auto expected = copy(Session::create(m.model, o)->forward({.rows = row}).logits_row(0));
+  int without_graph = 0, refused = 0;
+  for (int call = 0; call < 160; ++call) {  // a forward and its capture take fewer
     auto s = Session::create(m.model, o);
-    const auto expected = copy(s->forward({.rows = row}).logits_row(0));
-    CountedGraphs counted;
     emulator::fail_after(call, cudaErrorMemoryAllocation, false);
-    launch_observer() = &counted;
+    bool done = true;
     try {
       ASSERT_TRUE(same_bits(s->forward({.rows = row}).logits_row(0), expected)) << call;
-      one_by_one += counted.n == 0;
     } catch (const base::Error&) {
-      ++refused;
+      ++refused, done = false;
     }
-    launch_observer() = nullptr;
     emulator::clear_fault();
+    CountedGraphs counted;
+    launch_observer() = &counted;
     for (int i = 0; i < 3; ++i)
       ASSERT_TRUE(same_bits(s->forward({.rows = row}).logits_row(0), expected)) << call;
+    launch_observer() = nullptr;
+    without_graph += done && counted.n == 2;  // the second made one
+    EXPECT_GE(counted.n, 2);
   }
-  EXPECT_EQ(one_by_one, 1);
+  EXPECT_EQ(without_graph, 1);
   EXPECT_GT(refused, 10);
 }
 

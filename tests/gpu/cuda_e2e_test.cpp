@@ -79,6 +79,38 @@ TEST(OnCuda, MethodsDecodeWhatPlainDecodingDoes) {
   }
 }
 
+// What the GPU did is stored with every generation and stands in the report; the stand-in for NVML
+// moves its counter by 1.5 J a call, twice a generation.
+TEST(OnCuda, TimesAndEnergyOfTheGpuAreReported) {
+  TempFolder folder;
+  write_prompts(folder, kPrompts);
+  const ProgramResult result =
+      evalrun_with(folder, {std::string("EVALRUN_NVML=") + EVALRUN_FAKE_NVML},
+                   run_on("cuda", "ar,sps:draft=layers:1"));
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const std::string db = folder.file("r.db");
+  const auto value = [&](const std::string& what, const std::string& arm) {
+    return query_value(db, "SELECT " + what +
+                               " FROM v_gpu g JOIN arm a ON a.id = g.arm_id WHERE a.label = '" +
+                               arm + "'");
+  };
+  const std::string sps = "sps:draft=layers:1";
+  EXPECT_EQ(value("min(verify_ns) > 0 AND min(commit_ns) > 0 AND max(draft_ns) = 0", "ar"), "1");
+  EXPECT_EQ(value("min(draft_ns) > 0 AND min(verify_ns) > 0", sps), "1");
+  EXPECT_EQ(value("max(busy_share) BETWEEN 0.01 AND 1", sps), "1");
+  EXPECT_EQ(query_value(db, "SELECT min(prefill_ns) > 0 FROM gpu"), "1");
+  for (const json& row : rows_of(folder)) {
+    EXPECT_NEAR(row["joules_per_token"].get<double>(), 1.5 / kMaxNew, 1e-9);
+    EXPECT_GT(row["gpu_verify_ms"].get<double>(), 0);
+    EXPECT_GT(row["gpu_busy"].get<double>(), 0);
+    if (row["method"] == sps) {
+      EXPECT_NEAR(row["energy_gain"].get<double>(), 1, 1e-9);
+    }
+  }
+  const ProgramResult text = run_evalrun(folder, {"report", "--db", "r.db"});
+  EXPECT_THAT(text.out, HasSubstr("energy gain"));
+}
+
 // float32 on the device has the CPU's bits, so the same answers.
 TEST(OnCuda, Float32GivesTheAnswersOfTheCpu) {
   StoredRun stored[2];

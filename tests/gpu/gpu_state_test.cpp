@@ -47,18 +47,30 @@ TEST(GpuState, NothingOnTheCpu) {
 TEST(GpuState, AGenerationUsesWhatTheCounterMoved) {
   const engine::cuda::Nvml nvml(EVALRUN_FAKE_NVML);
   const auto before = nvml.sample(device().pci_bus_id), after = nvml.sample(device().pci_bus_id);
-  const auto g = gpu_between(before, after);
+  const auto g = gpu_between(before, after, {});
   ASSERT_TRUE(g);
   EXPECT_EQ(g->energy_mj, 1500);
   EXPECT_EQ(g->temperature_c, 61);
   EXPECT_EQ(g->power_w, 312.5);
   EXPECT_EQ(g->slowed_by, "power cap, heat (software)");
-  EXPECT_FALSE(gpu_between(before, {}));
-  EXPECT_FALSE(gpu_between({}, after));
-  const auto silent = gpu_between(GpuSample{}, GpuSample{.temperature_c = 40});
+  EXPECT_FALSE(g->busy);
+  EXPECT_FALSE(gpu_between(before, {}, {}));
+  EXPECT_FALSE(gpu_between({}, after, {}));
+  const auto silent = gpu_between(GpuSample{}, GpuSample{.temperature_c = 40}, {});
   ASSERT_TRUE(silent);
   EXPECT_FALSE(silent->energy_mj || silent->power_w);
   EXPECT_EQ(silent->slowed_by, "");
+}
+
+TEST(GpuState, BusyIsWhatWasAddedMeanwhile) {
+  engine::DeviceTime before{{1, 2, 3, 4, 5, 6}, 7}, after{{11, 22, 33, 44, 55, 1000}, 9};
+  const results::GpuBusy busy = busy_between(before, after);
+  EXPECT_EQ(busy, (results::GpuBusy{10, 20, 30, 40, 50, 2}));
+  // Where NVML is silent it is stored all the same.
+  const auto g = gpu_between({}, {}, busy);
+  ASSERT_TRUE(g);
+  EXPECT_EQ(g->busy, busy);
+  EXPECT_FALSE(g->energy_mj);
 }
 
 }  // namespace

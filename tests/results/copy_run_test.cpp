@@ -27,7 +27,8 @@ SyntheticRun run_named(const std::string& key, int prompts = 2) {
     g.turns[0].asked = 9;
     g.turns[0].divergences = {{.index = prompt, .found = 4, .gap = 0.5}};
     g.clock = ClockRecord{.device_mhz = 2000, .available_ns = 9, .others_ns = prompt};
-    g.gpu = GpuRecord{.energy_mj = 100 + prompt, .slowed_by = "heat"};
+    g.gpu = GpuRecord{
+        .energy_mj = 100 + prompt, .slowed_by = "heat", .busy = GpuBusy{.commit_ns = 7 + prompt}};
   };
   return run;
 }
@@ -51,7 +52,8 @@ std::string content(const ResultStore& store, int64_t run_id) {
         "t.id = n.turn_id JOIN generation g ON g.id = t.generation_id JOIN arm a ON a.id = "
         "g.arm_id JOIN prompt p ON p.id = g.prompt_id WHERE g.run_id = ?1 ORDER BY 1, 2, 3, 4",
         "SELECT a.key, p.key, g.cycle, g.asked, d.idx, d.found, d.gap, c.device_mhz, c.others_ns, "
-        "u.energy_mj, u.slowed_by FROM generation g JOIN clock c ON c.generation_id = g.id JOIN "
+        "u.energy_mj, u.slowed_by, u.commit_ns FROM generation g JOIN clock c ON c.generation_id = "
+        "g.id JOIN "
         "gpu u "
         "ON u.generation_id = g.id JOIN arm a ON a.id = g.arm_id "
         "JOIN prompt p ON p.id = g.prompt_id JOIN turn t ON t.generation_id = g.id JOIN divergence "

@@ -61,12 +61,12 @@ TEST(UnfitFile, NewerSchemaNamesBothVersions) {
   {
     ResultStore store(path);
     tests::fill(store, usual());
-    store.execute("UPDATE meta SET value = '8' WHERE name = 'schema_version'");
+    store.execute("UPDATE meta SET value = '9' WHERE name = 'schema_version'");
   }
   for (const auto mode : {ResultStore::Mode::kReadWrite, ResultStore::Mode::kReadOnly}) {
     const base::Error e = error_of([&] { ResultStore store(path, mode); });
     EXPECT_EQ(e.code(), base::ExitCode::kData);
-    EXPECT_THAT(e.what(), HasSubstr("version 8"));
+    EXPECT_THAT(e.what(), HasSubstr("version 9"));
     EXPECT_THAT(e.what(), HasSubstr(fmt::format("up to {}", kSchemaVersion)));
     EXPECT_FALSE(e.hint().empty());
   }
@@ -405,6 +405,27 @@ TEST(Migration, FromVersionSixGivesGpusATable) {
   EXPECT_EQ(text(store, columns), layout);
   EXPECT_EQ(integer(store, "SELECT count(*) FROM generation"), 12);
   EXPECT_EQ(integer(store, "SELECT count(*) FROM gpu"), 0);
+}
+
+TEST(Migration, FromVersionSevenGivesGpusTheirTimes) {
+  TempFolder folder;
+  const std::string path = folder.file("a.db");
+  const std::string columns = "SELECT group_concat(name, ' ') FROM pragma_table_info('gpu')";
+  std::string layout;
+  {
+    ResultStore store(path);
+    SyntheticRun run = usual();
+    run.change = [](GenerationRecord& g, const tests::SyntheticArm&, int, int, int) {
+      g.gpu = GpuRecord{.energy_mj = 5, .busy = GpuBusy{.verify_ns = 7}};
+    };
+    tests::fill(store, run);
+    layout = text(store, columns);
+    tests::to_version_7(store);
+  }
+  ResultStore store(path);
+  EXPECT_EQ(text(store, columns), layout);
+  EXPECT_EQ(integer(store, "SELECT sum(energy_mj) FROM gpu"), 60);
+  EXPECT_EQ(integer(store, "SELECT count(verify_ns) FROM gpu"), 0) << "was not measured";
 }
 
 // ---- kill -9 ----

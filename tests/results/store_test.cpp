@@ -63,7 +63,7 @@ TEST(ResultStore, RoundTrip) {
   g.turns[1].divergences = {{.index = 1, .expected = 0, .found = 7, .gap = -0.5, .spacing = 0.125},
                             {.index = 2, .expected = 5, .found = 6, .gap = std::nullopt}};
   g.clock = ClockRecord{2600.5, 80, 60, 10, 5, 3};
-  g.gpu = GpuRecord{61.5, {}, 5'000'000'000, "power cap"};
+  g.gpu = GpuRecord{61.5, {}, 5'000'000'000, "power cap", GpuBusy{1, 2, 3, 4, 5, 6}};
   {
     ResultStore store(folder.file("a.db"));
     RunRecord r{.key = "k",
@@ -160,10 +160,12 @@ TEST(ResultStore, RoundTrip) {
                  "SELECT device_mhz || ' ' || available_ns || ' ' || own_ns || ' ' || others_ns || "
                  "' ' || steal_ns || ' ' || preempted FROM clock"),
             "2600.5 80 60 10 5 3");
-  EXPECT_EQ(text(store,
-                 "SELECT temperature_c || ' ' || coalesce(power_w, 'none') || ' ' || energy_mj || "
-                 "' ' || slowed_by FROM gpu"),
-            "61.5 none 5000000000 power cap");
+  EXPECT_EQ(
+      text(store,
+           "SELECT temperature_c || ' ' || coalesce(power_w, 'none') || ' ' || energy_mj || "
+           "' ' || slowed_by || ' ' || prefill_ns || ' ' || draft_prefill_ns || ' ' || "
+           "draft_ns || ' ' || verify_ns || ' ' || commit_ns || ' ' || graph_misses FROM gpu"),
+      "61.5 none 5000000000 power cap 1 2 3 4 5 6");
   // A score whose status is not ok has no value.
   EXPECT_EQ(integer(store, "SELECT count(*) FROM score WHERE value IS NULL"), 1);
   EXPECT_EQ(text(store, "SELECT evaluator FROM score WHERE value = 0.5"), "e");

@@ -53,7 +53,7 @@ ArmRecord arm_record(const SyntheticRun& run, const SyntheticArm& a) {
   r.model_hash = a.model_hash;
   r.dtype = "f32";
   r.isa = run.isa;
-  r.device = "cpu";
+  r.device = a.device;
   r.threads = run.threads;
   r.temperature = a.temperature;
   r.max_new = 64;
@@ -149,6 +149,25 @@ int64_t fill(ResultStore& store, const SyntheticRun& run) {
     }
   store.finish_run(run_id);
   return run_id;
+}
+
+void to_version_7(ResultStore& store) {
+  store.execute("DROP VIEW v_gpu");
+  // As that version wrote it: SQLite keeps the text, comments too, and adds columns to it.
+  store.execute(
+      "CREATE TABLE gpu_7 (\n"
+      "  generation_id INTEGER PRIMARY KEY REFERENCES generation (id) ON DELETE CASCADE,\n"
+      "  temperature_c REAL,                       -- at the end, like power; NULL = not readable\n"
+      "  power_w       REAL,\n"
+      "  energy_mj     INTEGER,                    -- from beginning to end\n"
+      "  slowed_by     TEXT NOT NULL               -- why its clock was below the maximum\n"
+      ")");
+  store.execute(
+      "INSERT INTO gpu_7 SELECT generation_id, temperature_c, power_w, energy_mj, slowed_by FROM "
+      "gpu");
+  store.execute("DROP TABLE gpu");
+  store.execute("ALTER TABLE gpu_7 RENAME TO gpu");
+  store.execute("UPDATE meta SET value = '7' WHERE name = 'schema_version'");
 }
 
 void to_version_6(ResultStore& store) {

@@ -23,6 +23,7 @@ struct SyntheticArm {
   double temperature = 0;
   std::string fault;
   std::string model_hash = "cafe";
+  std::string device = "cpu";
 };
 
 struct SyntheticRun {
@@ -56,6 +57,7 @@ results::GenerationRecord generation(const SyntheticRun& run, const SyntheticArm
 int64_t fill(results::ResultStore& store, const SyntheticRun& run);
 // Takes the layout back to what that version wrote (without its views); the next writer migrates
 // it.
+void to_version_7(results::ResultStore& store);
 void to_version_6(results::ResultStore& store);
 void to_version_5(results::ResultStore& store);
 void to_version_2(results::ResultStore& store);

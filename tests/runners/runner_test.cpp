@@ -12,6 +12,7 @@
 #include <stdexcept>
 
 #include "engine/base/error.h"
+#include "engine/device_time.h"
 #include "tests/methods/fake_session.h"
 #include "tests/runners/fakes.h"
 #include "tests/temp_folder.h"
@@ -42,7 +43,8 @@ class ScriptedMethod final : public methods::DecodingMethod {
     std::set<int>* fail_at_starts;  // counted over all objects of the arm
     int* starts;
     const int*
-        device_fails_at;  // entry of the journal whose first step breaks the device, -1 = none
+        device_fails_at;     // entry of the journal whose first step breaks the device, -1 = none
+    const int* cold_starts;  // so many starts of the arm lack a CUDA graph
   };
   explicit ScriptedMethod(Script script) : s_(std::move(script)) {}
   void start(const methods::GenerationContext& context) override {
@@ -50,6 +52,7 @@ class ScriptedMethod final : public methods::DecodingMethod {
     s_.journal->prompts.emplace_back(context.prompt.begin(), context.prompt.end());
     target_ = context.target;
     root_ = context.first_token;
+    if (*s_.starts < *s_.cold_starts) ++engine::device_time().graph_misses;
     if (s_.fail_at_starts->contains((*s_.starts)++))
       throw std::runtime_error("scripted failure\nwith details");
   }
@@ -106,8 +109,9 @@ class RunnerTest : public ::testing::Test {
       arm.record.role = p.arms.empty() ? "baseline" : "method";
       arm.record.lossless = "both";
       arm.build = [this, name] {
-        return std::make_unique<ScriptedMethod>(ScriptedMethod::Script{
-            name, &journal_, &clock_, &fail_at_[name], &starts_[name], &device_fails_at_});
+        return std::make_unique<ScriptedMethod>(
+            ScriptedMethod::Script{name, &journal_, &clock_, &fail_at_[name], &starts_[name],
+                                   &device_fails_at_, &cold_starts_[name]});
       };
       p.arms.push_back(std::move(arm));
     }
@@ -174,7 +178,7 @@ class RunnerTest : public ::testing::Test {
   Conversation conversation_;
   Journal journal_;
   std::map<std::string, std::set<int>> fail_at_;
-  std::map<std::string, int> starts_;
+  std::map<std::string, int> starts_, cold_starts_;
   int device_fails_at_ = -1;
   const tests::TempFolder folder_;
   const std::string db_ = folder_.file("runner_test.db");
@@ -309,6 +313,24 @@ TEST_F(RunnerTest, AutomaticWarmUpRunsTheBaselineUntilStepsSettleAndTheOthersOnc
   expected.insert(expected.end(), measured.begin(), measured.end());
   EXPECT_THAT(journal_.entries, ElementsAreArray(expected));
   EXPECT_EQ(rows("g.id").size(), 6u);  // warm-up is not stored
+}
+
+// Over whole answers of other prompts, because these have other graphs.
+TEST_F(RunnerTest, OnAGpuEveryArmIsWarmedUpUntilItHasItsGraphs) {
+  Suite suite;
+  suite.warmup = -1;
+  session_.set_device("cuda");
+  cold_starts_ = {{"ar", 1}, {"x", 3}, {"y", 0}};
+  const RunPlan p = plan(2, {"ar", "x", "y"}, suite);
+  execute(p);
+  std::vector<std::string> expected(4, "ar");  // until its steps settle, too
+  expected.insert(expected.end(), 4, "x");     // three, and one that lacks nothing
+  expected.push_back("y");
+  ASSERT_GE(journal_.entries.size(), expected.size());
+  journal_.entries.resize(expected.size());
+  EXPECT_EQ(journal_.entries, expected);
+  EXPECT_NE(journal_.prompts[4], journal_.prompts[5]);
+  EXPECT_EQ(journal_.prompts[4], journal_.prompts[6]);
 }
 
 TEST_F(RunnerTest, AutomaticWarmUpEndsAtItsTimeLimit) {

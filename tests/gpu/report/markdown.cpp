@@ -32,7 +32,7 @@ void device(std::string& out, const Json& d) {
 
 void steps(std::string& out, const Json& table) {
   line(out,
-       "| rows | first, as launches, ms | second, captured, ms | wall ms (95 %) | T(n)/T(1) | "
+       "| rows | first, launched and captured, ms | second, ms | wall ms (95 %) | T(n)/T(1) | "
        "device ms (95 %) | T(n)/T(1) | host us | GB | floor ms | share of the floor reached "
        "|\n|---|---|---|---|---|---|---|---|---|---|---|");
   const Json& one = table.front();
