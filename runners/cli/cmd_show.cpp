@@ -84,6 +84,42 @@ Json step_json(const results::StepRecord& s, std::span<const int32_t> emitted) {
           {"other_ns", s.other_ns}};
 }
 
+Json divergences_json(const ShownTurn& turn) {
+  Json list = Json::array();
+  for (const results::DivergenceRecord& d : turn.divergences)
+    list.push_back({{"index", d.index},
+                    {"expected", d.expected},
+                    {"found", d.found},
+                    {"gap", d.gap ? Json(*d.gap) : Json()},
+                    {"spacing", d.spacing}});
+  return list;
+}
+
+Json clock_json(const std::optional<results::ClockRecord>& c) {
+  if (!c) return {};
+  return {{"device_mhz", c->device_mhz ? Json(*c->device_mhz) : Json()},
+          {"available_ns", c->available_ns},
+          {"own_ns", c->own_ns},
+          {"others_ns", c->others_ns},
+          {"steal_ns", c->steal_ns},
+          {"preempted", c->preempted}};
+}
+
+Json gpu_json(const std::optional<results::GpuRecord>& g) {
+  if (!g) return {};
+  Json out = {{"temperature_c", g->temperature_c ? Json(*g->temperature_c) : Json()},
+              {"power_w", g->power_w ? Json(*g->power_w) : Json()},
+              {"energy_mj", g->energy_mj ? Json(*g->energy_mj) : Json()},
+              {"slowed_by", g->slowed_by},
+              {"busy", Json()}};
+  if (g->busy)
+    out["busy"] = {
+        {"prefill_ns", g->busy->prefill_ns}, {"draft_prefill_ns", g->busy->draft_prefill_ns},
+        {"draft_ns", g->busy->draft_ns},     {"verify_ns", g->busy->verify_ns},
+        {"commit_ns", g->busy->commit_ns},   {"graph_misses", g->busy->graph_misses}};
+  return out;
+}
+
 Json generation_json(const ShownGeneration& g) {
   Json turns = Json::array();
   for (const ShownTurn& turn : g.turns) {
@@ -105,7 +141,8 @@ Json generation_json(const ShownGeneration& g) {
                      {"draft_prefill_ns", turn.draft_prefill_ns},
                      {"decode_ns", turn.decode_ns},
                      {"steps", steps},
-                     {"nodes", nodes}});
+                     {"nodes", nodes},
+                     {"divergences", divergences_json(turn)}});
   }
   Json scores = Json::array();
   for (const results::ScoreRecord& s : g.scores)
@@ -117,11 +154,55 @@ Json generation_json(const ShownGeneration& g) {
                       {"detail", s.detail},
                       {"suspicious", s.suspicious},
                       {"facts", Json::parse(s.facts, nullptr, false)}});
-  return {{"id", g.id},         {"run", g.run_id},    {"arm", g.arm_label},
-          {"task", g.task},     {"prompt", g.prompt}, {"repeat", g.repeat},
-          {"sample", g.sample}, {"status", g.status}, {"fault", g.fault},
-          {"block", g.block},   {"slot", g.slot},     {"total_ns", g.total_ns},
-          {"turns", turns},     {"scores", scores}};
+  return {{"id", g.id},
+          {"run", g.run_id},
+          {"arm", g.arm_label},
+          {"task", g.task},
+          {"prompt", g.prompt},
+          {"repeat", g.repeat},
+          {"sample", g.sample},
+          {"status", g.status},
+          {"fault", g.fault},
+          {"block", g.block},
+          {"slot", g.slot},
+          {"total_ns", g.total_ns},
+          {"turns", turns},
+          {"scores", scores},
+          {"degenerate", g.degenerate},
+          {"replay_asked", g.asked ? Json(*g.asked) : Json()},
+          {"clock", clock_json(g.clock)},
+          {"gpu", gpu_json(g.gpu)}};
+}
+
+// Below the status: what the machine did, as far as it is known.
+void print_machine(const ShownGeneration& g) {
+  const auto time = [](int64_t ns) { return human_time(static_cast<double>(ns)); };
+  if (g.clock) {
+    const results::ClockRecord& c = *g.clock;
+    print_line(fmt::format(
+        "processor: {} for this process, {} for others, {} for other guests, of {} (wall time x "
+        "cores); preempted {} times{}",
+        time(c.own_ns), time(c.others_ns), time(c.steal_ns), time(c.available_ns), c.preempted,
+        c.device_mhz ? fmt::format("; clock {:.2f} GHz", *c.device_mhz / 1000) : ""));
+  }
+  if (!g.gpu) return;
+  const results::GpuRecord& gpu = *g.gpu;
+  std::vector<std::string> parts;
+  if (gpu.busy) {
+    const results::GpuBusy& b = *gpu.busy;
+    parts.push_back(
+        fmt::format("busy {} with prefill, {} draft prefill, {} draft, {} verify, {} commit",
+                    time(b.prefill_ns), time(b.draft_prefill_ns), time(b.draft_ns),
+                    time(b.verify_ns), time(b.commit_ns)));
+    if (b.graph_misses > 0)
+      parts.push_back(fmt::format("{} forwards without a graph", b.graph_misses));
+  }
+  if (gpu.energy_mj)
+    parts.push_back(fmt::format("{:.2f} J", static_cast<double>(*gpu.energy_mj) / 1e3));
+  if (gpu.power_w) parts.push_back(fmt::format("{:.0f} W", *gpu.power_w));
+  if (gpu.temperature_c) parts.push_back(fmt::format("{:.0f} C", *gpu.temperature_c));
+  if (!gpu.slowed_by.empty()) parts.push_back("clock held down by " + gpu.slowed_by);
+  if (!parts.empty()) print_line(fmt::format("GPU: {}", fmt::join(parts, "; ")));
 }
 
 void print_generation(const ShownGeneration& g, const TokenPrinter& tokens) {
@@ -131,6 +212,17 @@ void print_generation(const ShownGeneration& g, const TokenPrinter& tokens) {
   print_line(fmt::format("status: {}{}, total {}", g.status,
                          g.fault.empty() ? "" : fmt::format(" (planted fault {})", g.fault),
                          human_time(static_cast<double>(g.total_ns))));
+  if (g.degenerate)
+    print_line("the answer runs in a loop, which every drafter predicts (docs/measurement.md)");
+  if (g.asked) {
+    size_t differing = 0;
+    for (const ShownTurn& turn : g.turns) differing += turn.divergences.size();
+    print_line(
+        fmt::format("replay of the reference arm's text: of {} places the method would have gone "
+                    "on otherwise at {}",
+                    *g.asked, differing));
+  }
+  print_machine(g);
   if (!tokens.has_text())
     print_line("tokens are shown as ids: give the run's model with -m to see text");
   for (size_t t = 0; t < g.turns.size(); ++t) {
@@ -168,6 +260,13 @@ void print_generation(const ShownGeneration& g, const TokenPrinter& tokens) {
         aligned_table({"step", "rows", "drafted", "accepted", "emitted", "draft ms", "verify ms",
                        "commit ms", "other ms", "accepted text", "target's own"},
                       rows));
+    for (const results::DivergenceRecord& d : turn.divergences)
+      print_line(fmt::format("token {}: {} instead of {}{}", d.index, tokens.text({&d.found, 1}),
+                             tokens.text({&d.expected, 1}),
+                             d.gap ? fmt::format(", logits {:.4g} apart ({:.2g} is the spacing of "
+                                                 "the number format there)",
+                                                 *d.gap, d.spacing)
+                                   : ""));
   }
   for (const results::ScoreRecord& s : g.scores)
     print_line(fmt::format("\n{}@{}: {}{}{}{}, extracted '{}'", s.evaluator, s.version,

@@ -38,6 +38,52 @@ std::vector<results::NodeCount> read_nodes(const results::ResultStore& store, in
   return nodes;
 }
 
+std::vector<results::DivergenceRecord> read_divergences(const results::ResultStore& store,
+                                                        int64_t turn_id) {
+  std::vector<results::DivergenceRecord> divergences;
+  store.query(
+      "SELECT idx, expected, found, gap, spacing FROM divergence WHERE turn_id = ? ORDER BY idx",
+      {turn_id}, [&](const results::Row& row) {
+        results::DivergenceRecord d;
+        d.index = static_cast<int32_t>(row.integer(0));
+        d.expected = static_cast<int32_t>(row.integer(1));
+        d.found = static_cast<int32_t>(row.integer(2));
+        if (!row.is_null(3)) d.gap = row.number(3);
+        d.spacing = row.number(4);
+        divergences.push_back(d);
+        return true;
+      });
+  return divergences;
+}
+
+// What the machine did meanwhile.
+void read_machine(const results::ResultStore& store, ShownGeneration& g) {
+  const auto optional = [](const results::Row& row, int column) {
+    return row.is_null(column) ? std::nullopt : std::optional(row.number(column));
+  };
+  store.query(
+      "SELECT device_mhz, available_ns, own_ns, others_ns, steal_ns, preempted FROM clock WHERE "
+      "generation_id = ?",
+      {g.id}, [&](const results::Row& row) {
+        g.clock = {optional(row, 0), row.integer(1), row.integer(2),
+                   row.integer(3),   row.integer(4), row.integer(5)};
+        return false;
+      });
+  store.query(
+      "SELECT temperature_c, power_w, energy_mj, slowed_by, prefill_ns, draft_prefill_ns, "
+      "draft_ns, verify_ns, commit_ns, graph_misses FROM gpu WHERE generation_id = ?",
+      {g.id}, [&](const results::Row& row) {
+        results::GpuRecord& gpu = g.gpu.emplace();
+        gpu.temperature_c = optional(row, 0), gpu.power_w = optional(row, 1);
+        if (!row.is_null(2)) gpu.energy_mj = row.integer(2);
+        gpu.slowed_by = row.text(3);
+        if (!row.is_null(4))
+          gpu.busy = {row.integer(4), row.integer(5), row.integer(6),
+                      row.integer(7), row.integer(8), row.integer(9)};
+        return false;
+      });
+}
+
 std::string newest_runs(const results::ResultStore& store) {
   std::string text;
   store.query("SELECT id, label, suite FROM run ORDER BY id DESC LIMIT 8", {},
@@ -63,7 +109,7 @@ ShownGeneration read_generation(const results::ResultStore& store, int64_t id) {
   ShownGeneration g;
   store.query(
       "SELECT g.id, g.run_id, g.arm_id, g.prompt_id, a.label, p.task, p.name, g.status, g.fault,"
-      " g.repeat, g.sample, g.block, g.slot, g.total_ns"
+      " g.repeat, g.sample, g.block, g.slot, g.total_ns, g.asked"
       " FROM generation g JOIN arm a ON a.id = g.arm_id JOIN prompt p ON p.id = g.prompt_id"
       " WHERE g.id = ?",
       {id}, [&](const results::Row& row) {
@@ -81,6 +127,7 @@ ShownGeneration read_generation(const results::ResultStore& store, int64_t id) {
         g.block = row.integer(11);
         g.slot = row.integer(12);
         g.total_ns = row.integer(13);
+        if (!row.is_null(14)) g.asked = row.integer(14);
         return false;
       });
   if (g.id == 0)
@@ -106,7 +153,14 @@ ShownGeneration read_generation(const results::ResultStore& store, int64_t id) {
   for (size_t i = 0; i < turn_ids.size(); ++i) {
     g.turns[i].steps = store.steps(turn_ids[i]);
     g.turns[i].nodes = read_nodes(store, turn_ids[i]);
+    g.turns[i].divergences = read_divergences(store, turn_ids[i]);
   }
+  store.query("SELECT degenerate FROM v_generation_all WHERE run_id = ? AND generation_id = ?",
+              {g.run_id, id}, [&](const results::Row& row) {
+                g.degenerate = row.integer(0) != 0;
+                return false;
+              });
+  read_machine(store, g);
   store.query(
       "SELECT evaluator, version, value, extracted, status, detail, suspicious, facts FROM score "
       "WHERE generation_id = ? ORDER BY evaluator, version",

@@ -18,7 +18,8 @@ struct ShownTurn {
   std::string text, stop;
   int64_t prefill_ns = 0, draft_prefill_ns = 0, decode_ns = 0;
   std::vector<results::StepRecord> steps;
-  std::vector<results::NodeCount> nodes;  // none in runs of old versions
+  std::vector<results::NodeCount> nodes;               // none in runs of old versions
+  std::vector<results::DivergenceRecord> divergences;  // of a replay
 };
 
 struct ShownGeneration {
@@ -27,6 +28,10 @@ struct ShownGeneration {
   int64_t repeat = 0, sample = 0, block = 0, slot = 0, total_ns = 0;
   std::vector<ShownTurn> turns;
   std::vector<results::ScoreRecord> scores;
+  std::optional<int64_t> asked;               // places at which a replayed method had a say
+  bool degenerate = false;                    // the answer runs in a loop
+  std::optional<results::ClockRecord> clock;  // absent in runs of old versions
+  std::optional<results::GpuRecord> gpu;
 };
 
 struct ShownArm {

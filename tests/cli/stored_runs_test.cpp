@@ -126,6 +126,34 @@ TEST_F(StoredRuns, ShowAddsUp) {
   EXPECT_EQ(json::parse(with_db({"show", "run:1", "--json"}).out)["arms"].size(), 3u);
 }
 
+TEST_F(StoredRuns, ShowSaysWhatTheMachineDidAndWhereAReplayDiffered) {
+  execute("DELETE FROM clock WHERE generation_id IN (1, 2)");
+  execute("INSERT INTO clock VALUES (1, 2500, 4000000000, 3000000000, 500000000, 0, 7)");
+  execute("INSERT INTO gpu VALUES (1, 61, NULL, 2500, 'power cap', 1000000, 0, 0, 5000000, 0, 2)");
+  execute("UPDATE generation SET asked = 15, cycle = 40 WHERE id = 1");
+  execute(
+      "INSERT INTO divergence SELECT id, 2, 5, 6, 0.25, 0.03 FROM turn WHERE generation_id = 1");
+  const std::string text = with_db({"show", "1", "-m", tiny_model()}).out;
+  EXPECT_THAT(text, HasSubstr("3 s for this process, 500 ms for others"));
+  EXPECT_THAT(text, HasSubstr("preempted 7 times; clock 2.50 GHz"));
+  EXPECT_THAT(text, HasSubstr("5 ms verify"));
+  EXPECT_THAT(text,
+              HasSubstr("2 forwards without a graph; 2.50 J; 61 C; clock held down by power"));
+  EXPECT_THAT(text, HasSubstr("runs in a loop"));
+  EXPECT_THAT(text, HasSubstr("of 15 places the method would have gone on otherwise at 1"));
+  EXPECT_THAT(text, HasSubstr("logits 0.25 apart"));
+  const json g = json::parse(with_db({"show", "1", "--json"}).out);
+  EXPECT_EQ(g["clock"]["preempted"], 7);
+  EXPECT_EQ(g["gpu"]["busy"]["verify_ns"], 5000000);
+  EXPECT_TRUE(g["gpu"]["power_w"].is_null());
+  EXPECT_EQ(g["degenerate"], true);
+  EXPECT_EQ(g["turns"][0]["divergences"][0]["found"], 6);
+  const json other = json::parse(with_db({"show", "2", "--json"}).out);
+  EXPECT_TRUE(other["clock"].is_null() && other["gpu"].is_null() &&
+              other["replay_asked"].is_null());
+  EXPECT_EQ(other["degenerate"], false);
+}
+
 TEST_F(StoredRuns, ShowFindsTheFirstDifference) {
   // One token of a method's text is changed in the file: byte 4 * 5 of the blob.
   execute(
