@@ -166,7 +166,7 @@ void add_warnings(Comparison& c, const RunData& a, const RunData& b) {
     c.warnings.push_back(fmt::format("{} prompts are in A only", n));
   if (const auto n = missing(keys_b, keys_a))
     c.warnings.push_back(fmt::format("{} prompts are in B only", n));
-  for (const char* name : {"cpu", "build_type", "compiler"}) {
+  for (const char* name : {"cpu", "gpu", "build_type", "compiler"}) {
     const auto x = a.run.environment.find(name), y = b.run.environment.find(name);
     if (x != a.run.environment.end() && y != b.run.environment.end() && x->second != y->second)
       c.warnings.push_back(fmt::format("{} is '{}' in A, '{}' in B", name, x->second, y->second));

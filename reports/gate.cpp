@@ -220,9 +220,8 @@ class Gate {
     };
     if (base_.baseline() == nullptr) reasons.push_back("the baseline has no plain-decoding arm");
     if (new_.baseline() == nullptr) reasons.push_back("the run has no plain-decoding arm");
-    if (const auto x = base_.run.environment.find("cpu"), y = new_.run.environment.find("cpu");
-        x != base_.run.environment.end() && y != new_.run.environment.end())
-      differs("the processor", x->second, y->second);
+    for (const OtherMachine& m : other_machines(base_.run, new_.run))
+      differs("the " + m.what, m.first, m.second);
     int methods = 0;
     for (const ArmInfo& a : base_.arms) {
       const ArmInfo* other = new_.arm(a.label);

@@ -39,14 +39,16 @@ void add_deviations(const results::ResultStore& store, RunHistory& history) {
 
 std::optional<RunHistory> find_history(const results::ResultStore& store,
                                        const std::vector<std::string>& arm_keys,
-                                       const std::string& cpu) {
+                                       const std::string& machine) {
   const std::string keys = nlohmann::json(arm_keys).dump();
   std::vector<int64_t> candidates;
   store.query(
-      "SELECT a.run_id FROM arm a JOIN environment e ON e.run_id = a.run_id AND e.name = 'cpu' "
+      "SELECT a.run_id FROM arm a JOIN environment e ON e.run_id = a.run_id AND e.name = "
+      "CASE WHEN EXISTS (SELECT 1 FROM environment g WHERE g.run_id = a.run_id AND g.name = 'gpu') "
+      "THEN 'gpu' ELSE 'cpu' END "
       "WHERE a.key IN (SELECT value FROM json_each(?)) AND e.value = ? "
       "GROUP BY a.run_id HAVING count(*) = ? ORDER BY a.run_id DESC",
-      {keys, cpu, static_cast<int64_t>(arm_keys.size())}, [&](const Row& r) {
+      {keys, machine, static_cast<int64_t>(arm_keys.size())}, [&](const Row& r) {
         candidates.push_back(r.integer(0));
         return true;
       });

@@ -26,10 +26,10 @@ struct RunHistory {
   std::optional<double> deviation;           // over the prompts of all of them
 };
 
-// The newest run on this processor (environment "cpu") that has every one of these arms and
-// finished generations of them.
+// The newest run on this machine (environment "gpu", or without one "cpu") that has every one of
+// these arms and finished generations of them.
 std::optional<RunHistory> find_history(const results::ResultStore& store,
                                        const std::vector<std::string>& arm_keys,
-                                       const std::string& cpu);
+                                       const std::string& machine);
 
 }  // namespace evalrun::reports

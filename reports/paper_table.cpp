@@ -337,11 +337,10 @@ void TableBuilder::add_notes() {
     if (const auto found = prompts_.find(d.label); found != prompts_.end())
       prompts.push_back(fmt::format("{} {}", d.label, found->second));
   table_.notes.push_back(fmt::format(
-      "Measured: run {}{}, {} ({}), {} ({}), {} threads, {}, at most {} new tokens{}; prompts: {}.",
-      table_.run.id, table_.run.label.empty() ? "" : fmt::format(" '{}'", table_.run.label),
+      "Measured: run {}{}, {} ({}), {}, {}, at most {} new tokens{}; prompts: {}.", table_.run.id,
+      table_.run.label.empty() ? "" : fmt::format(" '{}'", table_.run.label),
       of([](const ArmInfo& a) { return a.model; }), of([](const ArmInfo& a) { return a.dtype; }),
-      of([](const ArmInfo& a) { return a.device; }), of([](const ArmInfo& a) { return a.isa; }),
-      of([](const ArmInfo& a) { return std::to_string(a.threads); }),
+      of([&](const ArmInfo& a) { return engine_text(table_.run, a); }),
       of([](const ArmInfo& a) { return sampling_text(a); }),
       of([](const ArmInfo& a) { return std::to_string(a.max_new); }),
       arms_.front()->kv_cache ? "" : ", no keys and values kept", fmt::join(prompts, ", ")));

@@ -221,6 +221,22 @@ std::string varying_steps(const ArmInfo& arm) { return setting(arm, "steps"); }
 
 bool replayed(const ArmInfo& arm) { return !setting(arm, "replay").empty(); }
 
+std::string machine_name(const RunInfo& run) {
+  for (const char* name : {"gpu", "cpu"})
+    if (const auto it = run.environment.find(name); it != run.environment.end()) return it->second;
+  return "";
+}
+
+std::vector<OtherMachine> other_machines(const RunInfo& first, const RunInfo& second) {
+  std::vector<OtherMachine> others;
+  for (const auto& [name, what] : {std::pair{"cpu", "processor"}, std::pair{"gpu", "GPU"}}) {
+    const auto x = first.environment.find(name), y = second.environment.find(name);
+    if (x != first.environment.end() && y != second.environment.end() && x->second != y->second)
+      others.push_back({what, x->second, y->second});
+  }
+  return others;
+}
+
 std::map<std::string, std::string> engine_mode(const ArmInfo& a) {
   return {{"method version", a.method_version},
           {"parameters", a.params},  // labels leave defaults out, and defaults may change

@@ -88,6 +88,15 @@ std::string varying_steps(const ArmInfo& arm);
 // Whether an arm was led along its reference's text: then that it has the same tokens is by force.
 bool replayed(const ArmInfo& arm);
 
+// What its arms decode on, as it calls itself: a GPU, or else the processor. "" when not stored.
+std::string machine_name(const RunInfo& run);
+// Processor and GPU where both runs stored theirs and they differ: a name each, "processor" or
+// "GPU".
+struct OtherMachine {
+  std::string what, first, second;
+};
+std::vector<OtherMachine> other_machines(const RunInfo& first, const RunInfo& second);
+
 // Everything about an arm that must be equal for two runs to be comparable, as name -> value.
 std::map<std::string, std::string> engine_mode(const ArmInfo& arm);
 

@@ -18,6 +18,21 @@ std::string sampling_text(const ArmInfo& a) {
   return s;
 }
 
+namespace {
+
+std::string place(const RunInfo& run, const ArmInfo& arm, const std::string& isa) {
+  return arm.device == "cpu" ? fmt::format("cpu{}, {} threads", isa, arm.threads)
+                             : fmt::format("{}{}, {}", arm.device, isa, machine_name(run));
+}
+
+}  // namespace
+
+std::string place_text(const RunInfo& run, const ArmInfo& arm) { return place(run, arm, ""); }
+
+std::string engine_text(const RunInfo& run, const ArmInfo& arm) {
+  return place(run, arm, fmt::format(" ({}{})", arm.isa, setting_text(arm, "bits", " ")));
+}
+
 std::string estimator_text(Estimator estimator) {
   switch (estimator) {
     case Estimator::kSum:

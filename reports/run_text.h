@@ -40,6 +40,10 @@ std::vector<std::string> dataset_remarks(const Report& report, const std::string
 std::string replay_text(const ReportRow& row);
 // "n=40, 2 unscored, 3 differ"
 std::string quality_remarks(const Quality& quality);
+// "cpu, 2 threads"; "cuda:0, Some GPU".
+std::string place_text(const RunInfo& run, const ArmInfo& arm);
+// The same with the instruction set: "cpu (avx512), 2 threads"; "cuda:0 (sm_90), Some GPU".
+std::string engine_text(const RunInfo& run, const ArmInfo& arm);
 // Names of the data sets in the order of the rows, the pooled one ("all") last.
 std::vector<std::string> datasets_of(const Report& report);
 int64_t prompts_of(const Report& report, const std::string& dataset);  // the most of any arm

@@ -36,10 +36,8 @@ std::string difference(const RunData& first, const RunData& other) {
   if (first.run.key == other.run.key) return "is the same run: it says nothing new";
   if (first.run.commit != other.run.commit)
     return fmt::format("is of commit {}, not {}", other.run.commit, first.run.commit);
-  if (const auto x = first.run.environment.find("cpu"), y = other.run.environment.find("cpu");
-      x != first.run.environment.end() && y != other.run.environment.end() &&
-      x->second != y->second)
-    return fmt::format("was measured on '{}', not '{}'", y->second, x->second);
+  for (const OtherMachine& m : other_machines(first.run, other.run))
+    return fmt::format("was measured on '{}', not '{}'", m.second, m.first);
   for (const ArmInfo& arm : other.arms)
     if (first.arm(arm.label) == nullptr) return fmt::format("has an arm {} more", arm.label);
   for (const ArmInfo& arm : first.arms) {

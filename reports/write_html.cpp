@@ -136,12 +136,8 @@ class HtmlRenderer {
         fmt::format("Run {}{} · suite {} · {} · evalrun {}, commit {}", run.id,
                     run.label.empty() ? "" : fmt::format(" '{}'", run.label), run.suite,
                     run.started, run.version, run.commit),
-        fmt::format("{}{} ({}), {} threads · weights {}",
-                    cpu == run.environment.end() ? "" : cpu->second + " · ",
-                    of([](const ReportRow& r) { return r.arm.device; }), of([](const ReportRow& r) {
-                      return r.arm.isa + setting_text(r.arm, "bits", " ");
-                    }),
-                    of([](const ReportRow& r) { return fmt::format("{}", r.arm.threads); }),
+        fmt::format("{}{} · weights {}", cpu == run.environment.end() ? "" : cpu->second + " · ",
+                    of([&](const ReportRow& r) { return engine_text(run, r.arm); }),
                     of([](const ReportRow& r) {
                       return r.arm.dtype + setting_text(r.arm, "kv_dtype", ", KV ");
                     })),
@@ -252,6 +248,7 @@ class HtmlRenderer {
 
   // A lossless method that decodes greedily promises every token.
   static std::string identical_cell(const ReportRow& r) {
+    if (r.asked && !r.reference.empty()) return "by force";
     if (r.reference.empty() || !r.identical_share) return "-";
     const bool promised = r.arm.greedy() && !r.arm.lossy();
     const char* kind = *r.identical_share == 1 ? "good" : promised ? "bad" : "";

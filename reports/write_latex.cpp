@@ -199,7 +199,11 @@ class LatexRenderer {
         fmt::format("    {} & {} & {} & {} & {} & {}", method_cell(r), figure(r.speedup, 2),
                     speedup, figure(r.tok_s, 1), figure(r.tau, 2), figure(r.alpha_draft, 2));
     for (const QualityColumn& column : quality) cells += " & " + quality_cells(r, column);
-    line(cells + " & " + (r.reference.empty() ? "--" : share(r.identical_share)) + " \\\\");
+    line(cells + " & " +
+         (r.reference.empty() ? "--"
+          : r.asked           ? "by force"
+                              : share(r.identical_share)) +
+         " \\\\");
   }
 
   static std::string quality_cells(const ReportRow& r, const QualityColumn& column) {
@@ -213,19 +217,17 @@ class LatexRenderer {
 
   std::string caption(const std::string& dataset, bool lossy, const ReportRow* aa) const {
     const auto of = [&](const auto& value) { return escape_latex(distinct(dataset, value)); };
-    const auto cpu = report_.run.environment.find("cpu");
+    // A GPU is named with the device.
+    std::string machine = escape_latex(machine_name(report_.run));
+    machine = machine.empty() || report_.run.environment.contains("gpu") ? "" : machine + ", ";
     std::string text = fmt::format(
-        "Decoding speed on {}: {} ({}), {} on {}{}, {} threads, {}, at most {} new tokens. ",
+        "Decoding speed on {}: {} ({}), {} on {}{}, {}, at most {} new tokens. ",
         escape_latex(dataset == "all" ? "all data sets" : dataset),
         of([](const ReportRow& r) { return r.arm.model; }), of([](const ReportRow& r) {
           return r.arm.dtype + setting_text(r.arm, "kv_dtype", ", KV ");
         }),
-        escape_latex(prompts_text(report_, dataset, prompts_of(report_, dataset))),
-        cpu == report_.run.environment.end() ? "" : escape_latex(cpu->second) + ", ",
-        of([](const ReportRow& r) {
-          return r.arm.device + " (" + r.arm.isa + setting_text(r.arm, "bits", " ") + ")";
-        }),
-        of([](const ReportRow& r) { return fmt::format("{}", r.arm.threads); }),
+        escape_latex(prompts_text(report_, dataset, prompts_of(report_, dataset))), machine,
+        of([&](const ReportRow& r) { return engine_text(report_.run, r.arm); }),
         of([](const ReportRow& r) {
           return r.arm.greedy() ? std::string("greedy decoding") : sampling_text(r.arm);
         }),
@@ -240,10 +242,17 @@ class LatexRenderer {
     text +=
         "$\\tau$: tokens per step, the target's own included; $\\alpha$: accepted over drafted "
         "tokens; identical: answers with the token ids of plain decoding.";
+    const auto any = [&](auto f) {
+      return std::any_of(report_.rows.begin(), report_.rows.end(),
+                         [&](const ReportRow& r) { return r.dataset == dataset && f(r); });
+    };
+    if (any([](const ReportRow& r) { return r.asked.has_value(); }))
+      text += " By force: methods were led along plain decoding's text.";
+    if (any([](const ReportRow& r) { return r.degenerate > 0; }))
+      text += report_.exclude_degenerate ? " Answers that run in a loop are left out."
+                                         : " Some answers run in a loop.";
     if (lossy) text += " $^{\\dagger}$: not lossless.";
-    if (std::any_of(report_.rows.begin(), report_.rows.end(), [&](const ReportRow& r) {
-          return r.dataset == dataset && proven_lossless(r.arm);
-        }))
+    if (any([](const ReportRow& r) { return proven_lossless(r.arm); }))
       text += " $^{\\ddagger}$: shown to be lossless by \\texttt{evalrun verify}.";
     if (aa != nullptr && aa->speedup)
       text += fmt::format(" Plain decoding against itself: {} {}.", number(aa->speedup, 3),

@@ -62,13 +62,12 @@ class Renderer {
       samples = std::max(samples, r.samples);
     }
     paragraph(fmt::format(
-        "{} · {} · {} · {}, {} threads · {} prompts · max_new {} · {} · {} · speedup: {}",
+        "{} · {} · {} · {} · {} prompts · max_new {} · {} · {} · speedup: {}",
         distinct([](const ReportRow& r) { return r.arm.model; }), distinct([](const ReportRow& r) {
           return r.arm.dtype + setting_text(r.arm, "kv_dtype", ", KV ");
         }),
         distinct([](const ReportRow& r) { return r.arm.isa + setting_text(r.arm, "bits", " "); }),
-        distinct([](const ReportRow& r) { return r.arm.device; }),
-        distinct([](const ReportRow& r) { return fmt::format("{}", r.arm.threads); }), prompts,
+        distinct([&](const ReportRow& r) { return place_text(run, r.arm); }), prompts,
         distinct([](const ReportRow& r) {
           return fmt::format("{}{}", r.arm.max_new,
                              r.arm.ignore_eos ? " (stop tokens ignored)" : "");

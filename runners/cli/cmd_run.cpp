@@ -239,9 +239,11 @@ std::optional<reports::RunHistory> history_of(const std::string& db, const runne
   if (!std::filesystem::exists(db, ignored)) return std::nullopt;
   std::vector<std::string> keys;
   for (const runners::PlannedArm& arm : plan.arms) keys.push_back(arm.record.key);
-  const auto cpu = plan.run.environment.find("cpu");
+  const auto& environment = plan.run.environment;
+  auto machine = environment.find("gpu");
+  if (machine == environment.end()) machine = environment.find("cpu");
   const results::ResultStore store(db, results::ResultStore::Mode::kReadOnly);
-  return reports::find_history(store, keys, cpu == plan.run.environment.end() ? "" : cpu->second);
+  return reports::find_history(store, keys, machine == environment.end() ? "" : machine->second);
 }
 
 // Calls f with what is planned for one model.

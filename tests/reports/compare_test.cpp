@@ -230,6 +230,9 @@ TEST_F(CompareTest, SessionsMustBeOfOneThing) {
   run_.arms.back().label = "sps";
   refused("has an arm sps more");
   run_ = usual;
+  run_.environment["cpu"] = "Another CPU";
+  refused("was measured on 'Another CPU', not 'Some CPU'");
+  run_ = usual;
   run_.commit = "fedcba987654";
   refused("is of commit fedcba987654");
   const std::vector<StoredRun> twice = {a, a};

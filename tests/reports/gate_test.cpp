@@ -372,6 +372,18 @@ TEST_F(GateTest, AnotherEngineModeIsNotComparable) {
   EXPECT_THAT(to_text(g), HasSubstr("threads was 2, is 1"));
 }
 
+// Both of one architecture, so of one engine mode.
+TEST_F(GateTest, AnotherGpuIsNotComparable) {
+  for (SyntheticArm& a : run_.arms) a.device = "cuda:0";
+  run_.environment["gpu"] = "Some GPU";
+  const int64_t base = measure("a");
+  EXPECT_EQ(gate(base, measure("b")).code, ExitCode::kOk);
+  run_.environment["gpu"] = "Another GPU";
+  const GateResult g = gate(base, measure("c"));
+  EXPECT_EQ(g.code, ExitCode::kNoBaseline) << to_text(g);
+  EXPECT_THAT(to_text(g), HasSubstr("the GPU was Some GPU, is Another GPU"));
+}
+
 TEST_F(GateTest, OtherPromptsOrMethodsAreNotComparable) {
   const int64_t a = measure("a");
   run_.prompts_per_task = 23;

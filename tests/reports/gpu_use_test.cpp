@@ -11,6 +11,7 @@
 namespace evalrun::reports {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -22,6 +23,8 @@ class GpuUseTest : public ReportTest {
  protected:
   GpuUseTest() {
     for (tests::SyntheticArm& a : run_.arms) a.device = "cuda:0";
+    run_.isa = "sm_90";
+    run_.environment["gpu"] = "Some GPU";
     run_.change = [this](results::GenerationRecord& g, const tests::SyntheticArm& a, int prompt,
                          int, int) {
       const bool pld = a.method == "pld";
@@ -99,6 +102,11 @@ TEST_F(GpuUseTest, WhatDisturbedTheTimesIsSaid) {
 TEST_F(GpuUseTest, EveryFormatHasIt) {
   const Report r = report();
   EXPECT_THAT(to_text(r), HasSubstr("energy gain"));
+  // The GPU by name; the number of threads means nothing.
+  EXPECT_THAT(to_text(r),
+              AllOf(HasSubstr("sm_90 · cuda:0, Some GPU · "), Not(HasSubstr("threads"))));
+  EXPECT_THAT(to_latex(r), HasSubstr("cuda:0 (sm\\_90), Some GPU, greedy"));
+  EXPECT_THAT(to_html(r, store_), HasSubstr("Some CPU · cuda:0 (sm_90), Some GPU · weights"));
   EXPECT_THAT(to_markdown(r), HasSubstr("docs/measurement.md#gpu"));
   EXPECT_THAT(to_latex(r), HasSubstr("tab:evalrun-gpu"));
   EXPECT_THAT(to_html(r, store_), HasSubstr("<summary>GPU</summary>"));
@@ -110,6 +118,7 @@ TEST_F(GpuUseTest, EveryFormatHasIt) {
 
 TEST_F(GpuUseTest, ARunOnTheCpuHasNone) {
   for (tests::SyntheticArm& a : run_.arms) a.device = "cpu";
+  run_.environment.erase("gpu");
   const Report r = report();
   EXPECT_FALSE(r.rows[0].gpu);
   EXPECT_THAT(to_text(r), Not(HasSubstr("GPU")));

@@ -50,6 +50,11 @@ TEST_F(HistoryTest, OtherArmsAndMachinesTellNothing) {
   EXPECT_FALSE(find({"ar", "pld:k=4"})->deviation.has_value()) << "no A/A arm";
   EXPECT_FALSE(find({"ar", "pld:k=5"}).has_value());
   EXPECT_FALSE(find_history(store_, {"arm-ar"}, "Another CPU").has_value());
+  run_.key = "on a GPU";
+  run_.environment["gpu"] = "Some GPU";
+  const int64_t on_gpu = tests::fill(store_, run_);
+  EXPECT_EQ(find({"ar", "pld:k=4"})->run_id, id) << "the newest on the processor alone";
+  EXPECT_EQ(find_history(store_, {"arm-ar"}, "Some GPU")->run_id, on_gpu);
   store_.execute("UPDATE generation SET status = 'failed: x' WHERE run_id = ?", {id});
   EXPECT_FALSE(find({"ar", "pld:k=4"}).has_value()) << "nothing of it is finished";
 }

@@ -15,6 +15,7 @@ namespace evalrun::reports {
 namespace {
 
 using results::GenerationRecord;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using tests::SyntheticArm;
@@ -93,6 +94,8 @@ TEST_F(ProtocolTest, LoopsAreKeptAndCountedOrLeftOutOfBothArms) {
   EXPECT_THAT(to_text(left), HasSubstr("2 of 4"));
   EXPECT_THAT(to_text(left), HasSubstr("left out of the speed figures, of both arms"));
   EXPECT_THAT(to_html(kept, store_), HasSubstr("the speedup without them"));
+  EXPECT_THAT(to_latex(kept), HasSubstr("Some answers run in a loop."));
+  EXPECT_THAT(to_latex(left), HasSubstr("Answers that run in a loop are left out."));
   const nlohmann::json arm = json_row(kept, "pld:k=4");
   EXPECT_EQ(arm["degenerate"], 2);
   EXPECT_EQ(arm["degenerate_left_out"], false);
@@ -144,6 +147,8 @@ TEST_F(ReplayReport, ShowsDisagreementsAndThatTokensAreEqualByForce) {
     EXPECT_THAT(text, HasSubstr("0 of 264"));
   }
   EXPECT_THAT(to_html(r, store_), HasSubstr("Places where an arm would have gone on otherwise"));
+  EXPECT_THAT(to_html(r, store_), HasSubstr("<td>by force</td>"));
+  EXPECT_THAT(to_latex(r), AllOf(HasSubstr("& by force"), HasSubstr("led along plain decoding")));
   const nlohmann::json arm = json_row(r, "pld:k=4");
   EXPECT_EQ(arm["replay_asked"], 264);
   EXPECT_EQ(arm["replay_differing"], 3);

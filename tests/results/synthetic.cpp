@@ -122,7 +122,7 @@ int64_t fill(ResultStore& store, const SyntheticRun& run) {
   r.commit = run.commit;
   r.version = "0.1.0";
   r.started = "2026-01-02T03:04:05Z";
-  r.environment = {{"cpu", "Some CPU"}};
+  r.environment = run.environment;
   const int64_t run_id = store.add_run(r);
   std::vector<int64_t> arms;
   for (const SyntheticArm& a : run.arms) arms.push_back(store.add_arm(run_id, arm_record(run, a)));

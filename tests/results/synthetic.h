@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,7 @@ struct SyntheticRun {
   std::string key = "run";
   std::string label = "synthetic";
   std::string commit = "0123456789ab";
+  std::map<std::string, std::string> environment = {{"cpu", "Some CPU"}};
   std::vector<std::string> tasks = {"gsm8k"};
   int prompts_per_task = 4;
   int repeats = 1, samples = 1;
