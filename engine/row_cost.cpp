@@ -132,7 +132,7 @@ class Measurement {
   }
 
   // Once through everything in ascending order: allocations and first touches happen here. On a GPU
-  // graphs as well: the second forward of a kind is captured, once no buffer moves any more.
+  // once more: graphs that were captured before a buffer moved are gone.
   void warm_up() {
     double spent = 0;
     for (size_t i = 0; i < rows_.size(); ++i) {
@@ -144,7 +144,7 @@ class Measurement {
       }
     }
     for (const auto& session : sessions_)
-      for (int pass = 0; pass < (is_gpu(session->options().device) ? 2 : 0); ++pass)
+      if (is_gpu(session->options().device))
         for (const int n : rows_) forward(*session, n);
   }
 
