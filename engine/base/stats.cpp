@@ -148,6 +148,11 @@ double chi_square_p(double statistic, int dof) {
   return incomplete_gamma_upper(dof / 2.0, statistic / 2);
 }
 
+double binomial_upper_p(int64_t k, int64_t n, double p) {
+  EVALRUN_CHECK(k >= 0 && k <= n && p >= 0 && p <= 1, "{} of {}, p = {}", k, n, p);
+  return k == 0 ? 1 : incomplete_beta(static_cast<double>(k), static_cast<double>(n - k + 1), p);
+}
+
 std::optional<FitTest> fit_test(std::span<const int64_t> counts, std::span<const double> law) {
   EVALRUN_CHECK(counts.size() == law.size(), "{} counts, {} probabilities", counts.size(),
                 law.size());
@@ -170,21 +175,29 @@ std::optional<FitTest> fit_test(std::span<const int64_t> counts, std::span<const
       rare.expected += cell.expected;
     }
   }
-  if (rare.expected >= 5 || cells.empty()) {
+  if (cells.empty()) return std::nullopt;
+  std::optional<double> too_many;
+  if (rare.expected >= 5) {
     cells.push_back(rare);
   } else if (rare.expected > 0) {
-    Cell& smallest =
-        *std::min_element(cells.begin(), cells.end(),
-                          [](const Cell& a, const Cell& b) { return a.expected < b.expected; });
-    smallest.count += rare.count;
-    smallest.expected += rare.expected;
+    const auto n = static_cast<double>(total);
+    too_many = binomial_upper_p(std::llround(rare.count), total, rare.expected / n);
+    // The others, given how many they are.
+    const double share = (n - rare.count) / (n - rare.expected);
+    for (Cell& cell : cells) cell.expected *= share;
   }
-  if (cells.size() < 2) return std::nullopt;
   FitTest test;
   test.cells = static_cast<int>(cells.size());
+  if (test.cells < 2) {
+    if (!too_many) return std::nullopt;
+    test.p = *too_many;
+    return test;
+  }
   for (const Cell& cell : cells)
-    test.statistic += (cell.count - cell.expected) * (cell.count - cell.expected) / cell.expected;
+    if (cell.expected > 0)
+      test.statistic += (cell.count - cell.expected) * (cell.count - cell.expected) / cell.expected;
   test.p = chi_square_p(test.statistic, test.cells - 1);
+  if (too_many) test.p = std::min(1.0, 2 * std::min(test.p, *too_many));
   return test;
 }
 

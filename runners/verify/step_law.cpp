@@ -186,8 +186,10 @@ double StepLaw::p() const {
   if (tests.empty()) return 1;
   const auto n = static_cast<double>(tests.size());
   double sum = 0;
-  for (const StepTest& test : tests) sum -= 2 * std::log(test.p);
-  const double fisher = std::isinf(sum) ? 0 : base::chi_square_p(sum, static_cast<int>(2 * n));
+  int spread = 0;
+  for (const StepTest& test : tests)
+    if (test.cells > 1) sum -= 2 * std::log(test.p), ++spread;
+  const double fisher = spread == 0 ? 1 : std::isinf(sum) ? 0 : base::chi_square_p(sum, 2 * spread);
   return std::min(1.0, 2 * std::min(n * smallest_p(), fisher));
 }
 

@@ -40,7 +40,8 @@ struct StepLaw {
   double smallest_p() const;  // 1 without tests
   // Of all tests together, which are independent: a fault may show much at one place (Bonferroni)
   // or a little at many (Fisher's sum of -2 ln p, Statistical Methods for Research Workers, 1932,
-  // 21.1); twice the smaller of the two.
+  // 21.1; without places where all but one token are rare, whose p is 1 or next to nothing); twice
+  // the smaller of the two.
   double p() const;
   bool rejected(double level) const { return p() < level; }
 };

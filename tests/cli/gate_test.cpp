@@ -1,6 +1,4 @@
 // evalrun check: every exit code by planting its cause.
-#include <sqlite3.h>
-
 #include <filesystem>
 #include <map>
 #include <set>
@@ -38,12 +36,7 @@ class Gate : public CommandTest {
     arguments.insert(arguments.end(), more.begin(), more.end());
     return run(arguments);
   }
-  void execute(const std::string& sql) {
-    sqlite3* db = nullptr;
-    ASSERT_EQ(sqlite3_open(folder_.file("r.db").c_str(), &db), SQLITE_OK);
-    EXPECT_EQ(sqlite3_exec(db, sql.c_str(), nullptr, nullptr, nullptr), SQLITE_OK) << sql;
-    sqlite3_close(db);
-  }
+  void execute(const std::string& sql) { change_stored(folder_.file("r.db"), sql); }
   ProgramResult self_test(const std::string& fault) {
     return check({"--self-test", fault, "-m", tiny_model(), "-t", "1", "--suite", "suite.json"});
   }

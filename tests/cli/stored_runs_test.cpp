@@ -1,8 +1,7 @@
 // report, show, compare and baseline over one stored run.
-#include <sqlite3.h>
-
 #include <filesystem>
 
+#include "results/store.h"
 #include "tests/cli/cli_test.h"
 #include "tests/e2e/stored_run.h"
 #include "tests/results/synthetic.h"
@@ -25,12 +24,7 @@ class StoredRuns : public CommandTest {
     arguments.insert(arguments.end(), {"--db", "r.db"});
     return run(std::move(arguments));
   }
-  void execute(const std::string& sql) {
-    sqlite3* db = nullptr;
-    ASSERT_EQ(sqlite3_open(folder_.file("r.db").c_str(), &db), SQLITE_OK);
-    EXPECT_EQ(sqlite3_exec(db, sql.c_str(), nullptr, nullptr, nullptr), SQLITE_OK) << sql;
-    sqlite3_close(db);
-  }
+  void execute(const std::string& sql) { change_stored(folder_.file("r.db"), sql); }
 };
 
 TEST_F(StoredRuns, AnOlderFileIsMigratedByTheCommandThatItsRefusalNames) {
@@ -318,9 +312,9 @@ TEST_F(StoredRuns, BaselineFilesThatAreRefused) {
   expect_refused(run({"baseline", "import", "r.db", "--db", "new.db"}), 7, "version 99");
   execute("UPDATE meta SET value = '4' WHERE name = 'schema_version'");
   expect_refused(run({"baseline", "import", "r.db", "--db", "new.db"}), 7, "migrated");
-  execute(
-      "UPDATE meta SET value = '7' WHERE name = 'schema_version'; "
-      "UPDATE generation SET fault = 'miscount' WHERE id = 2");
+  execute(fmt::format("UPDATE meta SET value = '{}' WHERE name = 'schema_version'",
+                      results::kSchemaVersion));
+  execute("UPDATE generation SET fault = 'miscount' WHERE id = 2");
   expect_refused(run({"baseline", "import", "r.db", "--db", "new.db"}), 2, "planted fault");
   EXPECT_FALSE(std::filesystem::exists(folder_.file("new.db")));
 }

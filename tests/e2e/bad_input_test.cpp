@@ -33,12 +33,7 @@ class BadInput : public ::testing::Test {
   ProgramResult run(const std::vector<std::string>& more) {
     return run_evalrun(folder_, run_arguments(8, more));
   }
-  void execute(const std::string& sql) {
-    sqlite3* db = nullptr;
-    ASSERT_EQ(sqlite3_open(folder_.file("r.db").c_str(), &db), SQLITE_OK);
-    EXPECT_EQ(sqlite3_exec(db, sql.c_str(), nullptr, nullptr, nullptr), SQLITE_OK);
-    sqlite3_close(db);
-  }
+  void execute(const std::string& sql) { change_stored(folder_.file("r.db"), sql); }
   TempFolder folder_;
 };
 

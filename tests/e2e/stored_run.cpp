@@ -24,6 +24,9 @@ class Database {
   Database(const Database&) = delete;
   Database& operator=(const Database&) = delete;
 
+  void execute(const std::string& sql) const {
+    if (sqlite3_exec(db_, sql.c_str(), nullptr, nullptr, nullptr) != SQLITE_OK) fail(sql);
+  }
   void query(const std::string& sql, const std::function<void(sqlite3_stmt*)>& row) const {
     sqlite3_stmt* statement = nullptr;
     if (sqlite3_prepare_v2(db_, sql.c_str(), -1, &statement, nullptr) != SQLITE_OK) fail(sql);
@@ -104,6 +107,8 @@ std::string check_integrity(const std::string& path) {
            [&](sqlite3_stmt* s) { found += " orphan in " + text(s, 0); });
   return found;
 }
+
+void change_stored(const std::string& path, const std::string& sql) { Database(path).execute(sql); }
 
 std::string query_value(const std::string& path, const std::string& sql) {
   const Database db(path);

@@ -37,6 +37,9 @@ StoredRun read_stored(const std::string& db);
 // Result of PRAGMA integrity_check and foreign_key_check: "ok" or what is wrong.
 std::string check_integrity(const std::string& db);
 
+// Statements on the file, behind the program's back.
+void change_stored(const std::string& db, const std::string& sql);
+
 // First value of a query, as text.
 std::string query_value(const std::string& db, const std::string& sql);
 

@@ -81,6 +81,14 @@ TEST(Stats, ChiSquareAgainstTable) {  // upper 5 % and 1 % points
   expect_close(chi_square_p(135.80672317102676, 100), 0.01);
 }
 
+TEST(Stats, BinomialTail) {
+  expect_close(binomial_upper_p(0, 10, 0.3), 1);
+  expect_close(binomial_upper_p(10, 10, 0.5), std::pow(0.5, 10));
+  expect_close(binomial_upper_p(1, 20, 0.05), 1 - std::pow(0.95, 20));
+  expect_close(binomial_upper_p(2, 3, 0.2), 3 * 0.04 * 0.8 + 0.008);
+  EXPECT_EQ(binomial_upper_p(1, 5, 0), 0);
+}
+
 TEST(Stats, FitTestByHand) {
   // Expected 50, 30, 20: (55-50)^2/50 + (25-30)^2/30 + 0.
   const std::vector<int64_t> counts = {55, 25, 20};
@@ -100,11 +108,23 @@ TEST(Stats, FitTestPoolsRareCells) {
   ASSERT_TRUE(pooled);
   EXPECT_EQ(pooled->cells, 3);
   expect_close(pooled->statistic, 0);
-  // One cell expected twice joins the smallest of the others.
+  // One cell expected twice is tested apart, the others given how many they are.
   pooled = fit({50, 48, 2}, {0.5, 0.48, 0.02});
   ASSERT_TRUE(pooled);
   EXPECT_EQ(pooled->cells, 2);
-  expect_close(pooled->statistic, 0);
+  EXPECT_NEAR(pooled->statistic, 0, 1e-20);
+  EXPECT_EQ(pooled->p, 1);
+  pooled = fit({45, 43, 12}, {0.5, 0.48, 0.02});
+  const double too_many = binomial_upper_p(12, 100, 0.02);
+  const double expected = 88 * 0.5 / 0.98, other = 88 - expected;
+  expect_close(pooled->statistic, std::pow(45 - expected, 2) * (1 / expected + 1 / other));
+  expect_close(pooled->p, 2 * too_many);
+  // All but certain: too many others show, too few do not.
+  EXPECT_EQ(fit({200, 0, 0}, {0.99, 0.005, 0.005})->p, 1);
+  pooled = fit({192, 8, 0}, {0.99, 0.005, 0.005});
+  EXPECT_EQ(pooled->cells, 1);
+  expect_close(pooled->p, binomial_upper_p(8, 200, 0.01));
+  EXPECT_LT(pooled->p, 0.002);
   // Nothing but rare cells, or one token alone: no test.
   EXPECT_FALSE(fit({1, 1, 1}, {0.4, 0.3, 0.3}));
   EXPECT_FALSE(fit({100, 0}, {1, 0}));
@@ -112,8 +132,8 @@ TEST(Stats, FitTestPoolsRareCells) {
   EXPECT_EQ(fit({99, 1}, {1, 0})->p, 0);
 }
 
-TEST(Stats, FitTestHoldsItsLevel) {
-  const std::vector<double> law = {0.45, 0.25, 0.15, 0.1, 0.02, 0.02, 0.01};
+// Rejections at 5 % of 1,000 samples of 200 draws each.
+int rejections(const std::vector<double>& law) {
   Rng rng(9);
   int rejected = 0;
   for (int i = 0; i < 1000; ++i) {
@@ -126,7 +146,14 @@ TEST(Stats, FitTestHoldsItsLevel) {
     }
     rejected += fit_test(counts, law)->p < 0.05;
   }
-  EXPECT_NEAR(rejected, 50, 28);  // four standard deviations
+  return rejected;
+}
+
+TEST(Stats, FitTestHoldsItsLevel) {
+  EXPECT_NEAR(rejections({0.45, 0.25, 0.15, 0.1, 0.02, 0.02, 0.01}), 50, 28);  // four deviations
+  // The binomial test is of whole numbers, so it rejects less.
+  EXPECT_LE(rejections({0.6, 0.385, 0.01, 0.005}), 50 + 28);
+  EXPECT_LE(rejections({0.99, 0.006, 0.004}), 50 + 28);
 }
 
 TEST(Stats, IncompleteBetaClosedForms) {

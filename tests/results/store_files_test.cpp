@@ -61,12 +61,13 @@ TEST(UnfitFile, NewerSchemaNamesBothVersions) {
   {
     ResultStore store(path);
     tests::fill(store, usual());
-    store.execute("UPDATE meta SET value = '9' WHERE name = 'schema_version'");
+    store.execute(fmt::format("UPDATE meta SET value = '{}' WHERE name = 'schema_version'",
+                              kSchemaVersion + 1));
   }
   for (const auto mode : {ResultStore::Mode::kReadWrite, ResultStore::Mode::kReadOnly}) {
     const base::Error e = error_of([&] { ResultStore store(path, mode); });
     EXPECT_EQ(e.code(), base::ExitCode::kData);
-    EXPECT_THAT(e.what(), HasSubstr("version 9"));
+    EXPECT_THAT(e.what(), HasSubstr(fmt::format("version {}", kSchemaVersion + 1)));
     EXPECT_THAT(e.what(), HasSubstr(fmt::format("up to {}", kSchemaVersion)));
     EXPECT_FALSE(e.hint().empty());
   }
