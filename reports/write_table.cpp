@@ -403,11 +403,12 @@ class Renderer {
   }
 
   // The sections that the tables' columns are defined in.
-  static std::string definitions() {
+  std::string definitions() const {
+    const bool gpu = !gpu_table(report_).rows.empty();
     std::vector<std::string> sections;
     for (const MetricInfo& m : metric_glossary())
       if (const std::string s = std::string("#") + m.anchor;
-          std::find(sections.begin(), sections.end(), s) == sections.end())
+          (gpu || s != "#gpu") && std::find(sections.begin(), sections.end(), s) == sections.end())
         sections.push_back(s);
     return fmt::format("docs/measurement.md ({})", fmt::join(sections, ", "));
   }
