@@ -446,7 +446,9 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   *graph = std::exchange(stream->capture, nullptr);
-  return turn();
+  const cudaError_t fault = turn();
+  if (fault != cudaSuccess) delete std::exchange(*graph, nullptr);  // then there is none
+  return fault;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* ready, cudaGraph_t graph, unsigned long long) {
   EMULATED_CALL();
