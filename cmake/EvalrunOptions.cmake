@@ -4,7 +4,7 @@ set(EVALRUN_CUDA ON CACHE STRING "Compile the CUDA part: ON = when nvcc >= 12 is
 set_property(CACHE EVALRUN_CUDA PROPERTY STRINGS ON REQUIRED OFF)
 option(EVALRUN_WERROR "Treat warnings as errors" OFF)
 option(EVALRUN_FUZZ "Build the libFuzzer programs, with address and undefined-behaviour sanitizers (Clang)" OFF)
-option(EVALRUN_UNITY "Compile files together: from nothing in half the time, after a change of one file in more" OFF)
+option(EVALRUN_UNITY "Compile files together: from nothing in 60 % of the time, after a change of one file in more" OFF)
 set(EVALRUN_SANITIZE "" CACHE STRING "Sanitizers to build with, e.g. address,undefined")
 
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)

@@ -59,7 +59,8 @@ std::vector<std::string> gpu_remarks(const GpuDisturbances& d) {
   if (!parts.empty())
     remarks.push_back(fmt::format(
         "Forwards that found no CUDA graph yet and were launched kernel by kernel: {}. A longer "
-        "warm-up (-w) makes them beforehand.",
+        "warm-up makes them beforehand (-w N: over N prompts; automatic: warmup_limit_s of the "
+        "suite).",
         fmt::join(parts, ", ")));
   return remarks;
 }

@@ -58,8 +58,8 @@ Json parts_of(const Report& report) {
                     {"part", p.part},
                     {"n_prompts", p.n_prompts},
                     {"speedup", p.speedup},
-                    {"speedup_lo", p.interval ? Json(p.interval->lo) : Json(nullptr)},
-                    {"speedup_hi", p.interval ? Json(p.interval->hi) : Json(nullptr)},
+                    {"speedup_lo", json_lo(p.interval)},
+                    {"speedup_hi", json_hi(p.interval)},
                     {"tau", p.tau ? Json(*p.tau) : Json(nullptr)}});
   return list;
 }

@@ -36,8 +36,8 @@ std::string difference(const RunData& first, const RunData& other) {
   if (first.run.key == other.run.key) return "is the same run: it says nothing new";
   if (first.run.commit != other.run.commit)
     return fmt::format("is of commit {}, not {}", other.run.commit, first.run.commit);
-  for (const OtherMachine& m : other_machines(first.run, other.run))
-    return fmt::format("was measured on '{}', not '{}'", m.second, m.first);
+  if (const auto m = other_machines(first.run, other.run); !m.empty())
+    return fmt::format("was measured on '{}', not '{}'", m[0].second, m[0].first);
   for (const ArmInfo& arm : other.arms)
     if (first.arm(arm.label) == nullptr) return fmt::format("has an arm {} more", arm.label);
   for (const ArmInfo& arm : first.arms) {

@@ -109,8 +109,8 @@ std::string to_json(const Claimed& claimed, const Report& report) {
     rows[f.row]["claims"].push_back({
         {"metric", f.metric},
         {"measured", f.measured},
-        {"measured_lo", f.interval ? Json(f.interval->lo) : Json(nullptr)},
-        {"measured_hi", f.interval ? Json(f.interval->hi) : Json(nullptr)},
+        {"measured_lo", json_lo(f.interval)},
+        {"measured_hi", json_hi(f.interval)},
         {"published", f.published},
         {"published_rounding", f.rounding},
         {"printed", f.claim.value_text},

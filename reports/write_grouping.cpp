@@ -130,8 +130,8 @@ std::string to_json(const GroupedReport& report) {
         const GroupCell& cell = row.cells[i];
         cells.push_back({{"group", table.groups[i]},
                          {"value", json_value(cell.value)},
-                         {"lo", cell.interval ? Json(cell.interval->lo) : Json(nullptr)},
-                         {"hi", cell.interval ? Json(cell.interval->hi) : Json(nullptr)},
+                         {"lo", json_lo(cell.interval)},
+                         {"hi", json_hi(cell.interval)},
                          {"n_prompts", cell.n_prompts}});
       }
       rows.push_back({{"figure", row.figure},

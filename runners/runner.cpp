@@ -283,21 +283,27 @@ struct Runner::Impl {
     const PlannedPrompt& first = *prompts.front();
     for (size_t a = 0; a < plan.arms.size(); ++a) {
       if (suite.warmup != 0) progress().warming_up(plan.arms[a].record.label);
-      for (int i = 0; i < suite.warmup && !stop_requested(); ++i)
-        warm_generation(a, first, first.max_new, nullptr);
-      if (suite.warmup >= 0) continue;
+      // Prompts differ in the graphs that they need (engine/cuda/graphs.h), on the CPU in nothing.
       const bool graphs = engine::is_gpu(sessions[a]->options().device);
+      const auto planned = [&](size_t i) -> const PlannedPrompt& {
+        return graphs ? *prompts[i % prompts.size()] : first;
+      };
+      for (int i = 0; i < suite.warmup && !stop_requested(); ++i) {
+        const PlannedPrompt& next = planned(static_cast<size_t>(i));
+        warm_generation(a, next, next.max_new, nullptr);
+      }
+      if (suite.warmup >= 0) continue;
       SteadyState steady;
       const int64_t begin = clock.now_ns();
       const auto out_of_time = [&] {
         return static_cast<double>(clock.now_ns() - begin) * 1e-9 >= suite.warmup_limit_s;
       };
       // The baseline brings the machine to its steady state; the others only touch their own code
-      // and memory once. On a GPU each goes on until it finds all its graphs
-      // (engine/cuda/graphs.h): a method has more of them, and making them is no decoding.
+      // and memory once. On a GPU each goes on until it finds all its graphs: a method has
+      // more of them, and making them is no decoding.
       bool warm = false;
       for (size_t i = 0; !warm; ++i) {
-        const PlannedPrompt& next = graphs ? *prompts[i % prompts.size()] : first;
+        const PlannedPrompt& next = planned(i);
         const int before = steady.steps();
         const int64_t misses = engine::device_time().graph_misses;
         warm_generation(a, next, graphs ? next.max_new : std::min(first.max_new, kWarmupTokens),

@@ -1,3 +1,5 @@
+// One file: both ways through a context, by chunks and at once, must have the same bits, so they
+// share the steps they are made of.
 #include <type_traits>
 
 #include "engine/cuda/attention.h"

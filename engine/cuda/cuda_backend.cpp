@@ -7,6 +7,8 @@
 //
 // A prefill chunk writes keys and values to the cache at once, all other rows to memory of their
 // own, from where commit() copies.
+//
+// One file: what a forward queues, in its order, over buffers that all of it shares.
 #include <algorithm>
 #include <bit>
 #include <cstdlib>

@@ -1,6 +1,6 @@
 // The runner against a fake session, a clock that stands still and scripted methods: order,
 // warm-up, resume, conversations, failures, interruption. Nothing here depends on how fast the
-// machine is.
+// machine is. One file: all of it needs the same scripted runner.
 #include "runners/runner.h"
 
 #include <gmock/gmock.h>
@@ -331,6 +331,16 @@ TEST_F(RunnerTest, OnAGpuEveryArmIsWarmedUpUntilItHasItsGraphs) {
   EXPECT_EQ(journal_.entries, expected);
   EXPECT_NE(journal_.prompts[4], journal_.prompts[5]);
   EXPECT_EQ(journal_.prompts[4], journal_.prompts[6]);
+}
+
+TEST_F(RunnerTest, OnAGpuAFixedWarmUpTakesPromptAfterPrompt) {
+  Suite suite;
+  suite.warmup = 3;
+  session_.set_device("cuda");
+  execute(plan(2, {"ar"}, suite));
+  ASSERT_GE(journal_.prompts.size(), 3u);
+  EXPECT_NE(journal_.prompts[0], journal_.prompts[1]);
+  EXPECT_EQ(journal_.prompts[0], journal_.prompts[2]);
 }
 
 TEST_F(RunnerTest, AutomaticWarmUpEndsAtItsTimeLimit) {

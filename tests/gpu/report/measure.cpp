@@ -31,7 +31,9 @@ std::unique_ptr<Session> open(const std::shared_ptr<const Model>& model, const W
   SessionOptions o;
   o.device = "cuda";
   o.time_device = timed;
-  o.max_tokens = std::max({w.long_context, w.prefill, w.context}) + 2 * w.rows.back();
+  // The one that is timed stands beside another: no larger than plain decoding needs.
+  o.max_tokens = timed ? w.context + 2 * w.repeats + 16
+                       : std::max({w.long_context, w.prefill, w.context}) + 2 * w.rows.back();
   if (!graphs) EVALRUN_CHECK(setenv("EVALRUN_CUDA_GRAPHS", "0", 1) == 0);
   auto session = Session::create(model, o);
   if (!graphs) EVALRUN_CHECK(unsetenv("EVALRUN_CUDA_GRAPHS") == 0);
