@@ -32,19 +32,14 @@ TEST_P(BitIdentity, RowAloneEqualsNodeOfAnyTree) {
         const auto tree = random_tree(rows, vocab, static_cast<uint64_t>(100 + shape++), bias);
         const ForwardResult r = session->forward({.rows = tree});
         base::Rng pick(static_cast<uint64_t>(rows));
-        for (int check = 0; check < 4; ++check) {
-          const int node =
-              check == 0 ? rows - 1 : static_cast<int>(pick.below(static_cast<uint64_t>(rows)));
-          const auto alone = decode_alone(*plain, path_tokens(tree, node));
-          ASSERT_TRUE(same_bits(r.logits_row(node), alone))
-              << m.name << " context " << context << " rows " << rows << " bias " << bias
-              << " node " << node;
-          ++compared;
-        }
+        const int any = static_cast<int>(pick.below(static_cast<uint64_t>(rows)));
+        for (const int node : {rows - 1, any})
+          ASSERT_TRUE(path_has_bits_of_plain(r, tree, node, *plain, compared))
+              << m.name << " context " << context << " rows " << rows << " bias " << bias;
       }
     }
   }
-  EXPECT_EQ(compared, kFewCases ? 4 * 3 * 3 * 4 : 4 * 7 * 8 * 4);
+  EXPECT_GT(compared, kFewCases ? 4 * 3 * 3 * 4 : 4 * 7 * 8 * 8);  // rows
 }
 
 // Sizes of the largest trees of the papers. One model: what matters is how many rows there are.
@@ -59,9 +54,9 @@ TEST_P(BitIdentity, NodeOfAVeryLargeTree) {
     if (kFewCases && rows != 340) continue;
     const auto tree = random_tree(rows, vocab, static_cast<uint64_t>(rows), 4);
     const ForwardResult r = session->forward({.rows = tree});
-    for (const int node : {0, rows / 2, rows - 1})
-      ASSERT_TRUE(same_bits(r.logits_row(node), decode_alone(*plain, path_tokens(tree, node))))
-          << rows << " rows, node " << node;
+    int compared = 0;
+    for (const int node : {rows / 2, rows - 1})
+      ASSERT_TRUE(path_has_bits_of_plain(r, tree, node, *plain, compared)) << rows << " rows";
   }
 }
 

@@ -194,28 +194,47 @@ inline std::vector<Row> random_tree(int n, int vocab, uint64_t seed, int fanout_
   return rows;
 }
 
-// Tokens from the root to a node, both included.
-inline std::vector<int32_t> path_tokens(const std::vector<Row>& rows, int node) {
-  std::vector<int32_t> path;
-  for (int i = node; i >= 0; i = rows[static_cast<size_t>(i)].parent)
-    path.insert(path.begin(), rows[static_cast<size_t>(i)].token);
+// Nodes from the root to a node, both included.
+inline std::vector<int> path_nodes(const std::vector<Row>& rows, int node) {
+  std::vector<int> path;
+  for (int i = node; i >= 0; i = rows[static_cast<size_t>(i)].parent) path.push_back(i);
+  std::reverse(path.begin(), path.end());
   return path;
 }
 
-// The plain way: every token of the path alone, one forward and commit each. Logits after the last.
-inline std::vector<float> decode_alone(Session& s, const std::vector<int32_t>& path) {
+// The plain way: every token of the path alone, one forward and commit each. Logits after each.
+inline std::vector<std::vector<float>> decode_each_alone(Session& s,
+                                                         const std::vector<int32_t>& path) {
   const int before = s.length();
-  std::vector<float> logits;
+  std::vector<std::vector<float>> logits;
   for (const int32_t t : path) {
     const Row row{.token = t};
     const ForwardResult r = s.forward({.rows = {&row, 1}});
     const auto last = r.logits_row(0);
-    logits.assign(last.begin(), last.end());
+    logits.emplace_back(last.begin(), last.end());
     const int zero = 0;
     s.commit({&zero, 1});
   }
   s.rewind(before);
   return logits;
+}
+inline std::vector<float> decode_alone(Session& s, const std::vector<int32_t>& path) {
+  return decode_each_alone(s, path).back();
+}
+
+// Every row on the way to `node` has the bits of that text decoded token by token by `plain`, a
+// session with the tree's context. `compared` counts the rows.
+inline ::testing::AssertionResult path_has_bits_of_plain(const ForwardResult& tree_logits,
+                                                         const std::vector<Row>& tree, int node,
+                                                         Session& plain, int& compared) {
+  const std::vector<int> path = path_nodes(tree, node);
+  std::vector<int32_t> tokens;
+  for (const int i : path) tokens.push_back(tree[static_cast<size_t>(i)].token);
+  const auto alone = decode_each_alone(plain, tokens);
+  for (size_t i = 0; i < path.size(); ++i, ++compared)
+    if (!same_bits(tree_logits.logits_row(path[i]), alone[i]))
+      return ::testing::AssertionFailure() << "node " << path[i] << ", on the way to " << node;
+  return ::testing::AssertionSuccess();
 }
 
 }  // namespace evalrun::engine::testing
