@@ -27,12 +27,13 @@ class Backend {
   // Copies K/V of these rows of the last forward to positions first, first + 1, ... of a sequence.
   virtual void commit(std::span<const int> rows, int first, int sequence) = 0;
   virtual void copy_sequence(int from, int to, int length) = 0;
-  virtual MatrixView multiply(const WeightMatrix& w, MatrixView x) = 0;  // [n, in] -> [n, out]
+  virtual MatrixView multiply(const WeightMatrix& w, InputView x) = 0;  // [n, in] -> [n, out]
+  virtual InputView compute(const RowProgram& program, int result) = 0;
   // Whether it finds the best of a row and draws itself. Otherwise only top tokens are asked of it.
   virtual bool answers() const { return false; }
   // Session::score() with n_best >= 1, and draw(); only where it answers.
-  virtual Scores best_of(const WeightMatrix& w, MatrixView x, int n_best);
-  virtual std::span<const int32_t> draw(const WeightMatrix& w, MatrixView x, const LawDraws& draws);
+  virtual Scores best_of(Session::Heads heads, InputView x, int n_best);
+  virtual std::span<const int32_t> draw(Session::Heads heads, InputView x, const LawDraws& draws);
   virtual std::unique_ptr<LawStore> make_laws(int slots, int vocab, std::span<const int32_t> ids);
   virtual void read_kv(int layer, int position, int sequence, std::span<float> k,
                        std::span<float> v) const = 0;

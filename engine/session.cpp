@@ -9,17 +9,18 @@
 #include "engine/devices.h"
 #include "engine/model/assemble.h"
 #include "engine/rejection.h"
+#include "engine/row_program.h"
 #include "engine/sampling_arith.h"
 #include "engine/session_options.h"
 #include "engine/trace.h"
 
 namespace evalrun::engine {
 
-Scores Backend::best_of(const WeightMatrix&, MatrixView, int) {
+Scores Backend::best_of(Session::Heads, InputView, int) {
   throw base::InternalError("this device finds no best tokens");
 }
 
-std::span<const int32_t> Backend::draw(const WeightMatrix&, MatrixView, const LawDraws&) {
+std::span<const int32_t> Backend::draw(Session::Heads, InputView, const LawDraws&) {
   throw base::InternalError("this device draws no tokens");
 }
 
@@ -216,23 +217,33 @@ class SessionImpl final : public Session {
     const Span span("multiply");
     return backend_->multiply(w, x);
   }
-  Scores score(const WeightMatrix& w, MatrixView x, int n_best) override {
-    if (n_best == 0 || !backend_->answers()) return host_scores_.of(multiply(w, x), n_best);
-    EVALRUN_CHECK(x.cols == w.in() && x.rows >= 1 && n_best <= kMostBest,
-                  "the best {} of products with rows of {} values, not {}", n_best, w.in(), x.cols);
-    const Span span("multiply");
-    return backend_->best_of(w, x, std::min(n_best, w.out()));
+  InputView compute(const RowProgram& program, int result) override {
+    EVALRUN_CHECK(result >= 0 && static_cast<size_t>(result) < program.values().size() &&
+                      !program.steps().empty(),
+                  "a program without its result");
+    for (const int32_t token : program.tokens())
+      EVALRUN_CHECK(token >= 0 && token < model_->config().vocab_size,
+                    "token {} is not in the vocabulary", token);
+    const Span span("compute");
+    return backend_->compute(program, result);
   }
 
-  std::span<const int32_t> draw(const WeightMatrix& w, MatrixView x,
-                                const LawDraws& draws) override {
-    EVALRUN_CHECK(
-        x.cols == w.in() && x.rows >= 1 && draws.sampling != nullptr && !draws.sampling->greedy(),
-        "draws from products with rows of {} values, not {}", w.in(), x.cols);
-    check_draws(draws.rows, draws.laws, w.out(), x.rows);
-    if (!backend_->answers()) return host_scores_.draw(multiply(w, x), draws);
+  Scores score(Heads heads, InputView x, int n_best) override {
+    check_heads(heads, x);
+    EVALRUN_CHECK(n_best >= 0 && n_best <= kMostBest, "the best {} of products", n_best);
     const Span span("multiply");
-    return backend_->draw(w, x, draws);
+    if (n_best == 0 || !backend_->answers()) return host_scores_.of(logits(heads, x), n_best);
+    return backend_->best_of(heads, x, std::min(n_best, heads[0]->out()));
+  }
+
+  std::span<const int32_t> draw(Heads heads, InputView x, const LawDraws& draws) override {
+    check_heads(heads, x);
+    EVALRUN_CHECK(draws.sampling != nullptr && !draws.sampling->greedy(),
+                  "draws from products without sampling");
+    check_draws(draws.rows, draws.laws, heads[0]->out(), x.rows);
+    const Span span("multiply");
+    if (!backend_->answers()) return host_scores_.draw(logits(heads, x), draws);
+    return backend_->draw(heads, x, draws);
   }
 
   void read_kv(int layer, int position, int sequence, std::span<float> k,
@@ -255,6 +266,30 @@ class SessionImpl final : public Session {
   size_t workspace_bytes() const override { return backend_->workspace_bytes(); }
 
  private:
+  static void check_heads(Heads heads, const InputView& x) {
+    EVALRUN_CHECK(x.rows >= 1 && (heads.size() == 1 || heads.size() == static_cast<size_t>(x.rows)),
+                  "{} heads of {} rows", heads.size(), x.rows);
+    for (const WeightMatrix* w : heads)
+      EVALRUN_CHECK(
+          x.cols == w->in() && w->out() == heads[0]->out() &&
+              (w->storage() == WeightStorage::kF32) == (heads[0]->storage() == WeightStorage::kF32),
+          "a head of {} x {} beside one of {} x {}, rows of {} values", w->out(), w->in(),
+          heads[0]->out(), heads[0]->in(), x.cols);
+  }
+  // On the host, [x.rows, vocabulary].
+  MatrixView logits(Heads heads, InputView x) {
+    if (heads.size() == 1) return backend_->multiply(*heads[0], x);
+    const auto width = static_cast<size_t>(heads[0]->out());
+    head_logits_.resize(heads.size() * width);
+    for (size_t i = 0; i < heads.size(); ++i) {
+      InputView row = x;
+      row.data = x.row(static_cast<int>(i)).data(), row.rows = 1;
+      const MatrixView y = backend_->multiply(*heads[i], row);
+      std::ranges::copy(y.row(0), head_logits_.begin() + static_cast<ptrdiff_t>(i * width));
+    }
+    return {head_logits_.data(), x.rows, heads[0]->out()};
+  }
+
   Sequence& at(int s) {
     EVALRUN_CHECK(s >= 0 && static_cast<size_t>(s) < sequences_.size(), "sequence {} of {}", s,
                   sequences_.size());
@@ -440,6 +475,7 @@ class SessionImpl final : public Session {
   std::vector<bool> committed_;
   Answers answers_;
   HostScores host_scores_;
+  std::vector<float> head_logits_;  // [heads, vocabulary]
   FeatureSet features_;
   ForwardResult last_;  // with the features of its rows
   std::vector<Row> feature_rows_;

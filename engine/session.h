@@ -61,6 +61,16 @@ struct MatrixView {
   }
 };
 
+// Rows that a forward, a score or a draw takes in: the host's, or what Session::compute() left
+// where it was computed, which is not for the host to read.
+struct InputView : MatrixView {
+  InputView() = default;
+  InputView(const float* values, int n, int width) : MatrixView{values, n, width} {}
+  InputView(const MatrixView& host) : MatrixView(host) {}  // NOLINT: the host's rows are the rule
+  bool computed = false;
+};
+class RowProgram;  // engine/row_program.h
+
 // What is known of one row's logits: all of them, or the best, the largest first (ties: the smaller
 // index), fewer where the vocabulary has fewer, and log_sum() of all where that was asked for.
 struct RowScores {
@@ -145,8 +155,8 @@ struct Trial {
 };
 
 struct ForwardRequest {
-  std::span<const Row> rows;   // 1..kMaxRows
-  MatrixView embeddings = {};  // [n, input_width], for rows with embedding >= 0
+  std::span<const Row> rows;  // 1..kMaxRows
+  InputView embeddings = {};  // [n, input_width], for rows with embedding >= 0
   // The rows go on from those of the forwards before, which stay: row numbers (parent, commit)
   // count on from theirs, results hold the new rows only. For drafters that grow a tree level by
   // level. Nothing may have been committed, rewound or prefilled in between.
@@ -308,12 +318,16 @@ class Session {
   // y = W x for a matrix beside the model's own (inputs of drafters, heads), [n, in] -> [n, out],
   // by the kernels of a forward: a row's bits depend on the row alone.
   virtual MatrixView multiply(const WeightMatrix& w, MatrixView x) = 0;
-  // The same where w x are logits and only the `n_best` largest are wanted, 1..kMostBest; 0 = the
-  // logits themselves.
-  virtual Scores score(const WeightMatrix& w, MatrixView x, int n_best) = 0;
+  // The rows of the program's value `result`. A device queues the work and waits for nothing: that
+  // is left to the forward, score or draw that takes them in. Valid until the next compute().
+  virtual InputView compute(const RowProgram& program, int result) = 0;
+  // Heads: one matrix for all rows of x, or one for each. Their products are logits of which only
+  // the `n_best` largest are wanted, 1..kMostBest; 0 = the logits themselves, of the host's rows or
+  // computed ones.
+  using Heads = std::span<const WeightMatrix* const>;
+  virtual Scores score(Heads heads, InputView x, int n_best) = 0;
   // The same where only draws are wanted: their tokens in turn.
-  virtual std::span<const int32_t> draw(const WeightMatrix& w, MatrixView x,
-                                        const LawDraws& draws) = 0;
+  virtual std::span<const int32_t> draw(Heads heads, InputView x, const LawDraws& draws) = 0;
 
   // Raw keys and values of a committed position, for tests: [n_kv_heads * head_dim] each.
   virtual void read_kv(int layer, int position, int sequence, std::span<float> k,

@@ -11,9 +11,14 @@ namespace {
 
 float sigmoid(float x) { return 1.0f / (1.0f + std::exp(-x)); }
 
-std::vector<float> sum_of(std::vector<float> a, const std::vector<float>& b) {
+engine::SharedVector shared(std::vector<float> values) {
+  if (values.empty()) return nullptr;
+  return std::make_shared<const std::vector<float>>(std::move(values));
+}
+
+engine::SharedVector sum_of(std::vector<float> a, const std::vector<float>& b) {
   for (size_t i = 0; i < b.size(); ++i) a[i] += b[i];
-  return a;
+  return shared(std::move(a));
 }
 
 std::span<float> row_of(std::vector<float>& values, size_t row, size_t width) {
@@ -82,7 +87,7 @@ DraftNetwork::DraftNetwork(AdapterReader& adapter, const engine::Model& target,
   switch (options.input) {
     case Input::kLinear:
       input_ = adapter.balanced_matrix("fc.weight", d_, 2 * d_, storage, 2, input_scale_);
-      input_bias_ = adapter.optional_vector("fc.bias", d_);
+      input_bias_ = shared(adapter.optional_vector("fc.bias", d_));
       break;
     case Input::kPaired:
       input_ = adapter.balanced_matrix("fc.weight", d_, feature_width_, storage, 3, input_scale_);
@@ -112,7 +117,7 @@ DraftNetwork::DraftNetwork(AdapterReader& adapter, const engine::Model& target,
       }
       if (adapter.has("lstm.skip.weight")) {
         skip_ = adapter.balanced_matrix("lstm.skip.weight", d_, 2 * d_, storage, 2, skip_scale_);
-        skip_bias_ = adapter.optional_vector("lstm.skip.bias", d_);
+        skip_bias_ = shared(adapter.optional_vector("lstm.skip.bias", d_));
       }
       break;
     }
@@ -193,112 +198,107 @@ int DraftNetwork::add(const Row& row) {
   return kept_rows_ + static_cast<int>(i);
 }
 
+// [embedding ; feature] of every staged row, each times its scale.
+int DraftNetwork::join_pairs(std::span<const float> scale, float divisor) {
+  const int n = static_cast<int>(staged_.size());
+  const int joined = program_.value(n, 2 * d_);
+  program_.embed({joined}, tokens_, d_, scale[0] / divisor);
+  program_.copy({joined, 0, d_}, {given_value_}, n, d_, scale[1] / divisor);
+  return joined;
+}
+
+int DraftNetwork::linear_inputs() {
+  const int n = static_cast<int>(staged_.size()), y = program_.value(n, d_);
+  program_.product({y}, input_, {join_pairs(input_scale_, 1)}, n, input_bias_);
+  return y;
+}
+
+int DraftNetwork::paired_inputs() {
+  const int n = static_cast<int>(staged_.size()), y = program_.value(n, 2 * d_);
+  program_.embed({y}, tokens_, d_);
+  const bool scaled = std::ranges::any_of(input_scale_, [](float s) { return s != 1; });
+  const int features = scaled ? program_.value(n, feature_width_) : given_value_;
+  // Neighbours of a kind at once.
+  for (int first = 0, last = 0; first < n; first = last) {
+    const bool predicted = staged_[static_cast<size_t>(first)].predicted;
+    while (last < n && staged_[static_cast<size_t>(last)].predicted == predicted) ++last;
+    const int rows = last - first;
+    if (predicted) {
+      program_.copy({y, first, d_}, {given_value_, first}, rows, d_);
+      continue;
+    }
+    if (scaled)
+      for (int part = 0; part < feature_width_ / d_; ++part)
+        program_.copy({features, first, part * d_}, {given_value_, first, part * d_}, rows, d_,
+                      input_scale_[static_cast<size_t>(part)]);
+    program_.product({y, first, d_}, input_, {features, first}, rows);
+  }
+  return y;
+}
+
+// y = skip + scale lstm(lstm(joined / scale)), cells without a state.
+int DraftNetwork::lstm_inputs() {
+  const int n = static_cast<int>(staged_.size()), y = program_.value(n, d_);
+  const auto scale = static_cast<float>(options_.scale);
+  if (!skip_.empty()) program_.product({y}, skip_, {join_pairs(skip_scale_, 1)}, n, skip_bias_);
+  int from = join_pairs(input_scale_, scale);
+  for (size_t l = 0; l < 2; ++l) {
+    const int gates = program_.value(n, lstm_[l].out()), h = program_.value(n, d_);
+    program_.product({gates}, lstm_[l], {from}, n, lstm_bias_[l]);
+    program_.lstm(h, gates);
+    from = h;
+  }
+  if (skip_.empty())
+    program_.copy({y}, {from}, n, d_, scale);
+  else
+    program_.add(y, from, scale);
+  return y;
+}
+
 // joined_ = [embedding ; feature] of every staged row, each times its scale.
-void DraftNetwork::join_pairs(std::span<const float> scale, float divisor) {
+void DraftNetwork::join_on_the_host(std::span<const float> scale, float divisor) {
   const auto d = static_cast<size_t>(d_);
-  const size_t n = staged_.size();
-  if (joined_.size() < n * 2 * d) joined_.resize(n * 2 * d);
-  for (size_t i = 0; i < n; ++i) {
+  joined_.resize(staged_.size() * 2 * d);
+  for (size_t i = 0; i < staged_.size(); ++i) {
     const auto e = row_of(joined_, 2 * i, d), f = row_of(joined_, 2 * i + 1, d);
     target_.embed(staged_[i].token, e);
     const auto feature = row_of(given_, i, d);
     for (size_t j = 0; j < d; ++j) {
-      e[j] = e[j] * scale[0] / divisor;
-      f[j] = feature[j] * scale[1] / divisor;
+      e[j] = e[j] * (scale[0] / divisor);
+      f[j] = feature[j] * (scale[1] / divisor);
     }
   }
 }
 
-void DraftNetwork::linear_inputs() {
+// The same with states, pair after pair: each waits for its products. inputs_ of all staged rows.
+void DraftNetwork::recurrent_inputs() {
   const auto d = static_cast<size_t>(d_);
-  const size_t n = staged_.size();
-  join_pairs(input_scale_, 1);
-  const engine::MatrixView y =
-      session_->multiply(input_, {joined_.data(), static_cast<int>(n), 2 * d_});
-  for (size_t i = 0; i < n; ++i)
-    for (size_t j = 0; j < d; ++j)
-      inputs_[i * d + j] =
-          y.row(static_cast<int>(i))[j] + (input_bias_.empty() ? 0.0f : input_bias_[j]);
-}
-
-void DraftNetwork::paired_inputs() {
-  const auto d = static_cast<size_t>(d_), width = static_cast<size_t>(feature_width_);
-  const size_t n = staged_.size();
-  size_t n_true = 0;
-  if (joined_.size() < n * width) joined_.resize(n * width);
-  for (size_t i = 0; i < n; ++i) {
-    target_.embed(staged_[i].token, row_of(inputs_, 2 * i, d));
-    const auto feature = row_of(given_, i, width);
-    if (staged_[i].predicted) {
-      std::copy_n(feature.begin(), d, row_of(inputs_, 2 * i + 1, d).begin());
-    } else {
-      const auto to = row_of(joined_, n_true++, width);
-      for (size_t j = 0; j < width; ++j) to[j] = feature[j] * input_scale_[j / d];
-    }
-  }
-  if (n_true == 0) return;
-  const engine::MatrixView y =
-      session_->multiply(input_, {joined_.data(), static_cast<int>(n_true), feature_width_});
-  int next = 0;
-  for (size_t i = 0; i < n; ++i) {
-    if (staged_[i].predicted) continue;
-    const auto g = y.row(next++);
-    std::copy(g.begin(), g.end(), row_of(inputs_, 2 * i + 1, d).begin());
-  }
-}
-
-// y = sig(o) tanh(c), c = [sig(f) c +] sig(i) tanh(g), twice; gates i, g, o or i, f, g, o.
-void DraftNetwork::lstm_inputs() {
-  const auto d = static_cast<size_t>(d_);
-  const size_t n = staged_.size();
-  const bool recurrent = options_.input == Input::kRecurrent;
+  const size_t n = staged_.size(), size = 4 * d, first_row = static_cast<size_t>(kept_rows_);
   const auto scale = static_cast<float>(options_.scale);
+  inputs_.assign(n * d, 0.0f);
   if (!skip_.empty()) {
-    join_pairs(skip_scale_, 1);
+    join_on_the_host(skip_scale_, 1);
     const engine::MatrixView y =
         session_->multiply(skip_, {joined_.data(), static_cast<int>(n), 2 * d_});
     for (size_t i = 0; i < n; ++i)
       for (size_t j = 0; j < d; ++j)
         inputs_[i * d + j] =
-            y.row(static_cast<int>(i))[j] + (skip_bias_.empty() ? 0.0f : skip_bias_[j]);
-  } else {
-    std::fill(inputs_.begin(), inputs_.begin() + static_cast<ptrdiff_t>(n * d), 0.0f);
+            y.row(static_cast<int>(i))[j] + (skip_bias_ == nullptr ? 0.0f : (*skip_bias_)[j]);
   }
-  join_pairs(input_scale_, scale);
-  if (recurrent) {
-    const auto first_row = static_cast<size_t>(kept_rows_);
-    const size_t size = 4 * d;
-    if (row_states_.size() < (first_row + n) * size) row_states_.resize((first_row + n) * size);
-    for (size_t i = 0; i < n; ++i) {
-      const int previous = staged_[i].previous;
-      const std::span<float> state = row_of(row_states_, first_row + i, size);
-      if (previous >= 0)
-        std::ranges::copy(row_of(row_states_, static_cast<size_t>(previous), size), state.begin());
-      else if (!states_.empty())
-        std::ranges::copy(row_of(states_, states_.size() / size - 1, size), state.begin());
-      else
-        std::ranges::fill(state, 0.0f);
-      lstm_row(row_of(joined_, i, 2 * d), state);
-      for (size_t j = 0; j < d; ++j) inputs_[i * d + j] += scale * state[2 * d + j];
-    }
-    return;
+  join_on_the_host(input_scale_, scale);
+  if (row_states_.size() < (first_row + n) * size) row_states_.resize((first_row + n) * size);
+  for (size_t i = 0; i < n; ++i) {
+    const int previous = staged_[i].previous;
+    const std::span<float> state = row_of(row_states_, first_row + i, size);
+    if (previous >= 0)
+      std::ranges::copy(row_of(row_states_, static_cast<size_t>(previous), size), state.begin());
+    else if (!states_.empty())
+      std::ranges::copy(row_of(states_, states_.size() / size - 1, size), state.begin());
+    else
+      std::ranges::fill(state, 0.0f);
+    lstm_row(row_of(joined_, i, 2 * d), state);
+    for (size_t j = 0; j < d; ++j) inputs_[i * d + j] += scale * state[2 * d + j];
   }
-  for (size_t l = 0; l < 2; ++l) {
-    const int in = l == 0 ? 2 * d_ : d_;
-    const engine::MatrixView y =
-        session_->multiply(lstm_[l], {joined_.data(), static_cast<int>(n), in});
-    const size_t gates = static_cast<size_t>(y.cols) / d;
-    const size_t g_at = gates == 4 ? 2 * d : d, o_at = gates == 4 ? 3 * d : 2 * d;
-    const std::vector<float>& b = lstm_bias_[l];
-    for (size_t i = 0; i < n; ++i) {
-      const auto row = y.row(static_cast<int>(i));
-      for (size_t j = 0; j < d; ++j) {
-        const float c = sigmoid(row[j] + b[j]) * std::tanh(row[g_at + j] + b[g_at + j]);
-        joined_[i * d + j] = sigmoid(row[o_at + j] + b[o_at + j]) * std::tanh(c);
-      }
-    }
-  }
-  for (size_t i = 0; i < n * d; ++i) inputs_[i] += scale * joined_[i];
 }
 
 // One pair through both layers; state = h0, c0, h1, c1.
@@ -314,7 +314,7 @@ void DraftNetwork::lstm_row(std::span<const float> in, std::span<float> state) {
           session_->multiply(w, {from.data(), 1, static_cast<int>(from.size())});
       for (size_t j = 0; j < 4 * d; ++j) gates[j] += y.row(0)[j];
     };
-    std::copy(lstm_bias_[l].begin(), lstm_bias_[l].end(), gates.begin());
+    std::ranges::copy(*lstm_bias_[l], gates.begin());
     add(lstm_[l], x);
     add(hidden_[l], h);
     for (size_t j = 0; j < d; ++j) {
@@ -329,19 +329,22 @@ void DraftNetwork::run(Look look) {
   EVALRUN_CHECK(!staged_.empty(), "a draft forward without rows");
   const size_t n = staged_.size();
   const auto d = static_cast<size_t>(d_);
-  const int width = net_->config().input_width();
-  if (inputs_.size() < n * static_cast<size_t>(width))
-    inputs_.resize(n * static_cast<size_t>(width));
-  if (options_.input == Input::kLinear)
-    linear_inputs();
-  else if (options_.input == Input::kPaired)
-    paired_inputs();
-  else
-    lstm_inputs();
 
   engine::ForwardRequest request;
   request.rows = rows_;
-  request.embeddings = {inputs_.data(), static_cast<int>(n), width};
+  if (options_.input == Input::kRecurrent) {
+    recurrent_inputs();
+    request.embeddings = {inputs_.data(), static_cast<int>(n), d_};
+  } else {
+    tokens_.clear();
+    for (const Staged& row : staged_) tokens_.push_back(row.token);
+    program_.clear();
+    given_value_ = program_.given({given_.data(), static_cast<int>(n), feature_width_});
+    const int inputs = options_.input == Input::kLinear   ? linear_inputs()
+                       : options_.input == Input::kPaired ? paired_inputs()
+                                                          : lstm_inputs();
+    request.embeddings = session_->compute(program_, inputs);
+  }
   request.extend = extend_;
   request.best = best_;
   request.log_sums = log_sums_;

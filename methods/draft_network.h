@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/row_program.h"
 #include "engine/session.h"
 #include "methods/adapter.h"
 #include "methods/function_ref.h"
@@ -91,10 +92,13 @@ class DraftNetwork {
     bool predicted;
     int previous;
   };
-  void join_pairs(std::span<const float> scale, float divisor);
-  void linear_inputs();
-  void paired_inputs();
-  void lstm_inputs();
+  // Values of program_, [staged][input width of the network] but for the first.
+  int join_pairs(std::span<const float> scale, float divisor);
+  int linear_inputs();
+  int paired_inputs();
+  int lstm_inputs();
+  void join_on_the_host(std::span<const float> scale, float divisor);
+  void recurrent_inputs();
   void lstm_row(std::span<const float> in, std::span<float> state);
 
   const engine::Model& target_;
@@ -102,7 +106,7 @@ class DraftNetwork {
   int d_ = 0, feature_width_ = 0;
   std::vector<int32_t> ids_;
   engine::WeightMatrix input_, lstm_[2], hidden_[2], skip_;
-  std::vector<float> input_bias_, lstm_bias_[2], skip_bias_;
+  engine::SharedVector input_bias_, lstm_bias_[2], skip_bias_;
   std::vector<float> input_scale_, skip_scale_;  // of the parts of an input (AdapterReader)
   std::shared_ptr<const engine::Model> net_;
   std::unique_ptr<engine::Session> session_;
@@ -111,10 +115,12 @@ class DraftNetwork {
 
   std::vector<Staged> staged_;
   std::vector<engine::Row> rows_;
-  std::vector<float> given_;     // [staged][feature_width], features as added
-  std::vector<float> joined_;    // inputs of the products
-  std::vector<float> inputs_;    // [staged][input width of the network]
-  std::vector<float> features_;  // [row][d], of rows that were read
+  std::vector<float> given_;            // [staged][feature_width], features as added
+  std::vector<int32_t> tokens_;         // [staged]
+  engine::RowProgram program_;          // from given_ to the network's inputs
+  int given_value_ = 0;                 // of program_
+  std::vector<float> joined_, inputs_;  // recurrent: [staged][2 d], [staged][d]
+  std::vector<float> features_;         // [row][d], of rows that were read
   // Recurrent: (h, c) of both layers, [4 d], after each committed pair and of rows in flight.
   std::vector<float> states_, row_states_;
   std::vector<float> lstm_in_, gates_;

@@ -245,6 +245,7 @@ MethodInfo falcon_method() {
   using Type = ParamInfo::Type;
   MethodInfo info;
   info.name = "falcon";
+  info.version = "2";
   info.summary = "k features a forward: a semi-autoregressive drafter with a static tree";
   info.source = "Falcon, Gao et al. 2025, arXiv 2412.12639, section 3";
   info.needs = "trained weights (scripts/train falcon, or a published Falcon checkpoint)";

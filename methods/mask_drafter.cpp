@@ -127,17 +127,17 @@ void MaskDrafter::take_masks(std::span<const int> path) {
     std::copy(state.begin(), state.end(), states_.begin() + static_cast<ptrdiff_t>(j) * d);
   }
   const engine::MatrixView states = {states_.data(), plan_.masks, d};
+  const engine::WeightMatrix* head = weights_.head.get();
   drafted_ = true;
   choices_.clear();
   if (!choices_.keeps()) {
-    const engine::Scores scores = target_->score(*weights_.head, states, choices_.best());
+    const engine::Scores scores = target_->score({&head, 1}, states, choices_.best());
     for (int j = skipped_; j < plan_.masks; ++j) choices_.note(j, scores.row(j));
     return;
   }
   asked_.clear();
   for (int j = skipped_; j < plan_.masks; ++j) asked_.push_back(choices_.ask(j, j));
-  auto tokens =
-      target_->draw(*weights_.head, states, {&choices_.sampling(), choices_.laws(), asked_});
+  auto tokens = target_->draw({&head, 1}, states, {&choices_.sampling(), choices_.laws(), asked_});
   for (const engine::LawDraw& draw : asked_) {
     engine::RowScores scores;
     scores.drawn = tokens.first(draw.chances.size());

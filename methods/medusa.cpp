@@ -83,6 +83,7 @@ MethodInfo medusa_method() {
   using Type = ParamInfo::Type;
   MethodInfo info;
   info.name = "medusa";
+  info.version = "2";
   info.summary = "heads on the last hidden state draft a tree, each its own depth";
   info.source = "Medusa, Cai et al. 2024, arXiv 2401.10774 (Medusa-1)";
   info.needs = "trained heads (scripts/train medusa, or published medusa_lm_head weights)";

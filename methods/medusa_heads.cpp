@@ -1,7 +1,6 @@
 #include "methods/medusa_heads.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "engine/base/error.h"
 
@@ -29,7 +28,7 @@ MedusaHeads::MedusaHeads(AdapterReader& adapter, const engine::Model& target,
   relative_cost_ =
       static_cast<double>(bytes_ + outputs) / static_cast<double>(target.streamed_bytes());
   if (outputs_[0] != target.shared_head()) bytes_ += outputs;
-  hidden_.resize(static_cast<size_t>(n_heads()) * static_cast<size_t>(d_));
+  for (const auto& w : outputs_) output_list_.push_back(w.get());
 }
 
 void MedusaHeads::read_head(AdapterReader& adapter, engine::WeightStorage storage) {
@@ -37,59 +36,62 @@ void MedusaHeads::read_head(AdapterReader& adapter, engine::WeightStorage storag
   const int k = n_heads();
   for (int j = 0; adapter.has(fmt::format("heads.{}.{}.weight", k, j)); ++j) {
     head.w.push_back(adapter.matrix(fmt::format("heads.{}.{}.weight", k, j), d_, d_, storage));
-    head.b.push_back(adapter.vector(fmt::format("heads.{}.{}.bias", k, j), d_));
+    head.b.push_back(std::make_shared<const std::vector<float>>(
+        adapter.vector(fmt::format("heads.{}.{}.bias", k, j), d_)));
   }
+  if (k > 0 && head.w.size() != heads_[0].w.size())
+    adapter.fail(
+        fmt::format("tensor heads.{}.{}.weight", k, std::min(head.w.size(), heads_[0].w.size())),
+        fmt::format("head {} has {} blocks, head 0 has {}", k, head.w.size(), heads_[0].w.size()));
   heads_.push_back(std::move(head));
 }
 
-void MedusaHeads::compute(engine::Session& session, std::span<const float> hidden, int n) {
-  const auto d = static_cast<size_t>(d_);
-  for (size_t k = 0; k < static_cast<size_t>(n); ++k) {
-    float* h = hidden_.data() + k * d;
-    std::copy(hidden.begin(), hidden.end(), h);
-    for (size_t j = 0; j < heads_[k].w.size(); ++j) {
-      const engine::MatrixView y = session.multiply(heads_[k].w[j], {h, 1, d_});
-      for (size_t i = 0; i < d; ++i) {
-        const float x = y.row(0)[i] + heads_[k].b[j][i];
-        h[i] += x / (1.0f + std::exp(-x));
-      }
-    }
-  }
+engine::Session::Heads MedusaHeads::outputs(int n) const {
+  const engine::Session::Heads all = output_list_;
+  return all.first(tied() ? 1 : static_cast<size_t>(n));
 }
 
-engine::MatrixView MedusaHeads::states(int first, int n) const {
-  return {hidden_.data() + static_cast<size_t>(first) * static_cast<size_t>(d_), n, d_};
+engine::InputView MedusaHeads::compute(engine::Session& session, std::span<const float> hidden,
+                                       int n) {
+  program_.clear();
+  const int state = program_.given({hidden.data(), 1, d_});
+  const int h = program_.value(n, d_);
+  program_.copy({h}, {state}, n, d_);
+  for (size_t j = 0; j < heads_[0].w.size(); ++j) {
+    // All heads' blocks, then one addition. The first blocks read the state itself.
+    const int y = program_.value(n, d_);
+    for (int k = 0; k < n; ++k) {
+      const Head& head = heads_[static_cast<size_t>(k)];
+      program_.product({y, k}, head.w[j],
+                       j == 0 ? engine::RowProgram::Place{state} : engine::RowProgram::Place{h, k},
+                       1, head.b[j]);
+    }
+    program_.add_silu(h, y);
+  }
+  return session.compute(program_, h);
 }
 
 void MedusaHeads::look(engine::Session& session, std::span<const float> hidden, int n, int n_best,
                        See see) {
-  compute(session, hidden, n);
-  const int together = tied() ? n : 1;  // one pass over a matrix for all heads
-  for (int first = 0; first < n; first += together) {
-    const engine::Scores y = session.score(output(first), states(first, together), n_best);
-    for (int i = 0; i < together; ++i) see(first + i, y.row(i));
-  }
+  const engine::Scores y = session.score(outputs(n), compute(session, hidden, n), n_best);
+  for (int k = 0; k < n; ++k) see(k, y.row(k));
 }
 
 void MedusaHeads::draw(engine::Session& session, std::span<const float> hidden, int n,
                        engine::LawStore* laws, const engine::SamplingParams& sampling,
                        FunctionRef<engine::LawDraw(int head)> ask, See see) {
-  compute(session, hidden, n);
-  const int together = tied() ? n : 1;
-  for (int first = 0; first < n; first += together) {
-    draws_.clear();
-    for (int i = 0; i < together; ++i) {
-      draws_.push_back(ask(first + i));
-      draws_.back().row = i;
-    }
-    auto tokens = session.draw(output(first), states(first, together), {&sampling, laws, draws_});
-    for (int i = 0; i < together; ++i) {
-      const size_t own = draws_[static_cast<size_t>(i)].chances.size();
-      engine::RowScores scores;
-      scores.drawn = tokens.first(own);
-      tokens = tokens.subspan(own);
-      see(first + i, scores);
-    }
+  draws_.clear();
+  for (int k = 0; k < n; ++k) {
+    draws_.push_back(ask(k));
+    draws_.back().row = k;
+  }
+  auto tokens = session.draw(outputs(n), compute(session, hidden, n), {&sampling, laws, draws_});
+  for (int k = 0; k < n; ++k) {
+    const size_t own = draws_[static_cast<size_t>(k)].chances.size();
+    engine::RowScores scores;
+    scores.drawn = tokens.first(own);
+    tokens = tokens.subspan(own);
+    see(k, scores);
   }
 }
 

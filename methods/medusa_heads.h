@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/row_program.h"
 #include "engine/session.h"
 #include "methods/adapter.h"
 #include "methods/function_ref.h"
@@ -34,16 +35,13 @@ class MedusaHeads {
  private:
   struct Head {
     std::vector<engine::WeightMatrix> w;  // [block]
-    std::vector<std::vector<float>> b;
+    std::vector<engine::SharedVector> b;
   };
   void read_head(AdapterReader& adapter, engine::WeightStorage storage);
-  // hidden_ of the first `n` heads.
-  void compute(engine::Session& session, std::span<const float> hidden, int n);
-  engine::MatrixView states(int first, int n) const;
+  // What the first `n` heads hand to their output matrices.
+  engine::InputView compute(engine::Session& session, std::span<const float> hidden, int n);
   bool tied() const { return outputs_.size() == 1; }
-  const engine::WeightMatrix& output(int head) const {
-    return *outputs_[tied() ? 0 : static_cast<size_t>(head)];
-  }
+  engine::Session::Heads outputs(int n) const;
 
   int d_ = 0;
   std::vector<Head> heads_;
@@ -51,7 +49,8 @@ class MedusaHeads {
   std::vector<int32_t> ids_;
   size_t bytes_ = 0;
   double relative_cost_ = 0;
-  std::vector<float> hidden_;  // [head][d]
+  std::vector<const engine::WeightMatrix*> output_list_;  // the same
+  engine::RowProgram program_;
   std::vector<engine::LawDraw> draws_;
 };
 

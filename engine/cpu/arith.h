@@ -82,6 +82,16 @@ EVALRUN_DEVICE static inline float silu_mul(float g, float u) {
   return g / (1.0f + exp_fixed(-g)) * u;
 }
 
+EVALRUN_DEVICE static inline float sigmoid_fixed(float x) { return 1.0f / (1.0f + exp_fixed(-x)); }
+// Within 1e-7 of the true value, not of its last bit near zero.
+EVALRUN_DEVICE static inline float tanh_fixed(float x) {
+  return 1.0f - 2.0f / (1.0f + exp_fixed(x + x));
+}
+// What an LSTM cell without a state puts out.
+EVALRUN_DEVICE static inline float lstm_cell(float i, float g, float o) {
+  return sigmoid_fixed(o) * tanh_fixed(sigmoid_fixed(i) * tanh_fixed(g));
+}
+
 // Running softmax over chunks: (m, l) of what was merged so far and of one more chunk.
 struct Merge {
   float m, l;       // new maximum and denominator

@@ -23,6 +23,7 @@
 #include "engine/cpu/low_rank_rows.h"
 #include "engine/cpu/prepared_rows.h"
 #include "engine/cpu/thread_pool.h"
+#include "engine/row_program.h"
 #include "engine/sampling.h"
 
 namespace evalrun::engine {
@@ -105,7 +106,12 @@ class CpuBackend final : public Backend {
         layer[static_cast<size_t>(to)].copy_position(layer[static_cast<size_t>(from)], p, p);
   }
 
-  MatrixView multiply(const WeightMatrix& w, MatrixView x) override {
+  InputView compute(const RowProgram& program, int result) override {
+    return computed_.run(program, result, *model_,
+                         {[this](const WeightMatrix& w, MatrixView x) { return multiply(w, x); },
+                          kernels_.silu_mul, kernels_.lstm});
+  }
+  MatrixView multiply(const WeightMatrix& w, InputView x) override {
     const size_t rows = static_cast<size_t>(x.rows);
     product_in_.ensure(kernels_, w.storage(), rows, w.in());
     for (int i = 0; i < x.rows; ++i) product_in_.set(static_cast<size_t>(i), w, x.row(i).data());
@@ -555,6 +561,7 @@ class CpuBackend final : public Backend {
   std::vector<cpu::LowRankRows> low_rank_;                      // [thread]
   Rows q_, k_, v_, mixed_, y_, gate_, up_, hidden_, normed_, logits_;
   PreparedRows head_in_;
+  HostRows computed_;
   Rows product_;  // of multiply()
   PreparedRows product_in_;
   std::vector<Rows> residual_;

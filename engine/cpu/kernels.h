@@ -90,7 +90,8 @@ struct Kernels {
   void (*rms_norm)(const float* x, const float* w, int d, float eps, float* y);
   // y = silu(gate) * up
   void (*silu_mul)(const float* gate, const float* up, int n, float* y);
-  void (*add)(float* x, const float* y, int n);  // x += y
+  void (*lstm)(const float* i, const float* g, const float* o, int n, float* y);  // lstm_cell()
+  void (*add)(float* x, const float* y, int n);                                   // x += y
 
   // Attention over keys and values of float32, bfloat16 or bytes with scales (KvStore); widened,
   // then float32 arithmetic.

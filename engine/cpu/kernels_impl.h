@@ -70,6 +70,22 @@ void silu_mul(const float* gate, const float* up, int n, float* y) {
                    silu_mul_vector(V::load_first(gate + i, n - i), V::load_first(up + i, n - i)));
 }
 
+V sigmoid_vector(V x) { return V::bcast(1.0f) / (V::bcast(1.0f) + exp_fixed(V::zero() - x)); }
+V tanh_vector(V x) { return V::bcast(1.0f) - V::bcast(2.0f) / (V::bcast(1.0f) + exp_fixed(x + x)); }
+V lstm_vector(V i, V g, V o) {
+  return sigmoid_vector(o) * tanh_vector(sigmoid_vector(i) * tanh_vector(g));
+}
+
+void lstm(const float* i, const float* g, const float* o, int n, float* y) {
+  int j = 0;
+  for (; j + kLanes <= n; j += kLanes)
+    lstm_vector(V::load(i + j), V::load(g + j), V::load(o + j)).store(y + j);
+  if (j < n)
+    V::store_first(y + j, n - j,
+                   lstm_vector(V::load_first(i + j, n - j), V::load_first(g + j, n - j),
+                               V::load_first(o + j, n - j)));
+}
+
 void add(float* x, const float* y, int n) {
   int i = 0;
   for (; i + kLanes <= n; i += kLanes) (V::load(x + i) + V::load(y + i)).store(x + i);

@@ -14,6 +14,7 @@ constexpr evalrun::engine::cpu::Kernels table_named(const char* name) {
           B::round_row,
           rms_norm,
           silu_mul,
+          lstm,
           add,
           scores<float>,
           scores<uint16_t>,

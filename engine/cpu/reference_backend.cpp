@@ -9,6 +9,7 @@
 #include "engine/base/error.h"
 #include "engine/cpu/arith.h"
 #include "engine/cpu/reference_products.h"
+#include "engine/row_program.h"
 #include "engine/sampling.h"
 
 namespace evalrun::engine {
@@ -147,7 +148,12 @@ class ReferenceBackend final : public Backend {
     }
   }
 
-  MatrixView multiply(const WeightMatrix& w, MatrixView x) override {
+  InputView compute(const RowProgram& program, int result) override {
+    return computed_.run(program, result, *model_,
+                         {[this](const WeightMatrix& w, MatrixView x) { return multiply(w, x); },
+                          HostRows::plain_silu_mul, HostRows::plain_lstm});
+  }
+  MatrixView multiply(const WeightMatrix& w, InputView x) override {
     Floats product;  // x may be the last one
     for (int i = 0; i < x.rows; ++i) {
       const Floats y = cpu::reference_product(w, x.row(i));
@@ -363,6 +369,7 @@ class ReferenceBackend final : public Backend {
   std::vector<Floats> residual_;
   std::vector<MatrixView> residual_views_;
   std::vector<Floats> paired_;  // [row] the embedding beside it
+  HostRows computed_;
   Floats hidden_, logits_, product_;
 };
 

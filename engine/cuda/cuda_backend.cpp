@@ -57,6 +57,7 @@ class CudaBackend final : public Backend, public LogitSource {
     const char* graphs = std::getenv("EVALRUN_CUDA_GRAPHS");
     graphs_wanted_ = graphs == nullptr || std::string_view(graphs) != "0";
 
+    side_.emplace(graphs_wanted_);
     head_stride_ = bf16_ ? head_stride_for(c_.head_dim) : c_.head_dim;
     if (head_stride_ == 0 || c_.head_dim > 256)
       throw base::usage_error(
@@ -118,15 +119,16 @@ class CudaBackend final : public Backend, public LogitSource {
               record_.header().kept);
 
     record_.write(plan, record_host_.as<unsigned char>());
-    if (embedding_rows() > 0)
+    if (embedding_bytes() > 0)
       std::memcpy(embeddings_host_.as<void>(), request.embeddings.data, embedding_bytes());
     under_way_ = true;
     queue_->begin();
     // Not as a graph: events between the phases; and chunks of prompts, where one would be made
-    // within the prefill of whoever meets a length first. But without a cache whole
-    // chunks are met in every step.
+    // within the prefill of whoever meets a length first, a drafter's, too. But without
+    // a cache whole chunks are met in every step.
     const StepShape& shape = record_.shape();
-    if (measure_ || (shape.direct && (kv_cache_ || shape.rows < kPromptChunk)))
+    if (measure_ || (shape.direct && (kv_cache_ || shape.rows < kPromptChunk)) ||
+        request.embeddings.rows > SideProducts::kGraphRows)
       queue_forward();
     else
       graphs_.run(key(), graphs_wanted_, queue_->stream(), [this] { queue_forward(); });
@@ -183,24 +185,33 @@ class CudaBackend final : public Backend, public LogitSource {
     queue_->end();
   }
 
-  MatrixView multiply(const WeightMatrix& w, MatrixView x) override {
+  // Its wait is that of the forward, score or draw behind it.
+  InputView compute(const RowProgram& program, int result) override {
     EVALRUN_CUDA(cudaSetDevice(device_));
-    wait();
-    return side_.multiply(w, x, device_, *queue_);
+    if (under_way_ || computing_) wait();
+    computing_ = true;
+    return side_->compute(program, result, weights_->embedding(), device_, *queue_);
+  }
+  MatrixView multiply(const WeightMatrix& w, InputView x) override {
+    begin_side();
+    const MatrixView y = side_->multiply(w, x, device_, *queue_);
+    waited();
+    return y;
   }
   bool answers() const override { return true; }
   int prefill_chunk() const override { return kPromptChunk; }
-  Scores best_of(const WeightMatrix& w, MatrixView x, int n_best) override {
-    EVALRUN_CUDA(cudaSetDevice(device_));
-    wait();
-    return side_.best_of(w, x, n_best, device_, *queue_);
+  Scores best_of(Session::Heads heads, InputView x, int n_best) override {
+    begin_side();
+    Scores scores = side_->best_of(heads, x, n_best, device_, *queue_);
+    waited();
+    return scores;
   }
 
-  std::span<const int32_t> draw(const WeightMatrix& w, MatrixView x,
-                                const LawDraws& draws) override {
-    EVALRUN_CUDA(cudaSetDevice(device_));
-    wait();
-    return side_.draw(w, x, draws, device_, *queue_);
+  std::span<const int32_t> draw(Session::Heads heads, InputView x, const LawDraws& draws) override {
+    begin_side();
+    const auto tokens = side_->draw(heads, x, draws, device_, *queue_);
+    waited();
+    return tokens;
   }
   std::unique_ptr<LawStore> make_laws(int slots, int vocab, std::span<const int32_t> ids) override {
     return std::make_unique<DeviceLaws>(device_, slots, vocab, ids);
@@ -219,7 +230,7 @@ class CudaBackend final : public Backend, public LogitSource {
   size_t workspace_bytes() const override {
     size_t bytes = kv_->row_bytes();
     for (const DeviceBuffer* b : buffers()) bytes += b->bytes();
-    for (const DeviceBuffer* b : side_.buffers()) bytes += b->bytes();
+    for (const DeviceBuffer* b : side_->buffers()) bytes += b->bytes();
     for (const DeviceBuffer* b : answer_buffers_.buffers()) bytes += b->bytes();
     return bytes;
   }
@@ -228,7 +239,14 @@ class CudaBackend final : public Backend, public LogitSource {
   size_t value_bytes() const { return bf16_ ? 2 : 4; }
   void wait() {
     queue_->wait();
-    commit_pending_ = under_way_ = false;
+    waited();
+  }
+  void waited() { commit_pending_ = under_way_ = computing_ = false; }
+  // Products of their own wait at their end; one that failed half queued still reads its inputs.
+  void begin_side() {
+    EVALRUN_CUDA(cudaSetDevice(device_));
+    if (under_way_) wait();
+    under_way_ = true;
   }
 
   // --- room ------------------------------------------------------------------------------------
@@ -251,9 +269,7 @@ class CudaBackend final : public Backend, public LogitSource {
             &logits_,
             &hidden_,
             &inner_,
-            &middle_,
             &outer_,
-            &delta_,
             &head_in_,
             &path_};
   }
@@ -315,10 +331,7 @@ class CudaBackend final : public Backend, public LogitSource {
     host_floats(hidden_host_, static_cast<size_t>(s.hidden) * d);
     host_floats(residual_host_, residual_values);
     if (low_rank_ != nullptr) {
-      const int rank = low_rank_->rank;
-      floats(inner_, n * static_cast<size_t>(rank));
-      floats(delta_, n * widest);
-      floats(middle_, n * static_cast<size_t>(padded_to(rank, kBlock)));
+      floats(inner_, n * static_cast<size_t>(low_rank_->widest));
       const int inputs = std::max({c_.input_width(), c_.q_dim(), c_.d_ffn});
       floats(outer_, n * static_cast<size_t>(padded_to(inputs, kBlock)));
     }
@@ -328,18 +341,17 @@ class CudaBackend final : public Backend, public LogitSource {
     };
     workspace(weights_->layer(0).o->storage(), weights_->widest(), rows);
     workspace(weights_->head().storage(), weights_->head().outputs(), outputs);
-    if (low_rank_ != nullptr) workspace(WeightStorage::kBf16, low_rank_->widest, rows);
+    if (low_rank_ != nullptr) workspace(low_rank_->storage, low_rank_->widest, rows);
     if (!s.direct && kv_->room_for_rows(kept + s.rows, kept > 0, queue_->stream())) moved_ = true;
     if (std::exchange(moved_, false)) graphs_.clear();
   }
   // --- one forward -----------------------------------------------------------------------------
 
-  int embedding_rows() const {
-    return request_->embeddings.data == nullptr ? 0 : request_->embeddings.rows;
-  }
+  // Of the host's rows: none where they are on the device already.
   size_t embedding_bytes() const {
-    return static_cast<size_t>(embedding_rows()) * static_cast<size_t>(request_->embeddings.cols) *
-           sizeof(float);
+    const InputView& e = request_->embeddings;
+    if (e.data == nullptr || e.computed) return 0;
+    return static_cast<size_t>(e.rows) * static_cast<size_t>(e.cols) * sizeof(float);
   }
 
   // Everything a queue of launches depends on.
@@ -367,7 +379,10 @@ class CudaBackend final : public Backend, public LogitSource {
             s.direct,
             s.kv_only,
             s.at_once,
-            embedding_rows(),
+            static_cast<int64_t>(embedding_bytes()),
+            request_->embeddings.computed
+                ? static_cast<int64_t>(reinterpret_cast<intptr_t>(request_->embeddings.data))
+                : 0,
             request_->prefix == nullptr ? -1 : request_->prefix->length,
             kv_->prefix_heads(),
             low_rank_ == nullptr ? 0 : low_rank_->id};
@@ -393,12 +408,14 @@ class CudaBackend final : public Backend, public LogitSource {
     items_windowed_ = reinterpret_cast<const AttentionItem*>(block + layout.items_windowed);
     EVALRUN_CUDA(cudaMemcpyAsync(record_device_.as<void>(), record_host_.as<void>(), layout.bytes,
                                  cudaMemcpyHostToDevice, stream));
-    if (embedding_rows() > 0)
+    if (embedding_bytes() > 0)
       EVALRUN_CUDA(cudaMemcpyAsync(embeddings_.as<void>(), embeddings_host_.as<void>(),
                                    embedding_bytes(), cudaMemcpyHostToDevice, stream));
     if (measure_) events_.begin(queue_->stream());
-    embed_rows(rows_, s.rows, weights_->embedding().ref(), embeddings_.as<float>(),
-               c_.input_width(), c_.d_model, x_.as<float>(), e_.as<float>(), stream);
+    const float* embeddings =
+        request_->embeddings.computed ? request_->embeddings.data : embeddings_.as<float>();
+    embed_rows(rows_, s.rows, weights_->embedding().ref(), embeddings, c_.input_width(), c_.d_model,
+               x_.as<float>(), e_.as<float>(), stream);
     mark(&PhaseTimes::norms);
     for (int l = 0; l < c_.n_layers; ++l) {
       keep_residual(l);
@@ -451,42 +468,47 @@ class CudaBackend final : public Backend, public LogitSource {
     product(m, in, record_.shape().rows, e);
   }
   // x_ += m in + bias, with the low-rank update in between when there is one.
-  void product_to_residual(const DeviceMatrix& m, const InputRows& in, int l, int factor,
+  void product_to_residual(const DeviceMatrix& m, const InputRows& in, int l, int group,
                            const float* bias) {
-    const int n = record_.shape().rows;
     if (low_rank_ == nullptr) {
       Epilogue e;
       e.residual = x_.as<float>(), e.ldy = e.outputs = c_.d_model, e.bias = bias;
-      return product(m, in, n, e);
+      return product(m, in, record_.shape().rows, e);
     }
     product_to_sums(m, in, nullptr);
-    low_rank(l, factor, in, m, 0, Joint::kBehind);
-    add_bias(sums_.as<float>(), m.outputs(), bias, c_.d_model, x_.as<float>(), c_.d_model, n,
-             queue_->stream());
+    UpdateJob job = update_of(l, group, in, m, bias);
+    job.residual = x_.as<float>(), job.width = c_.d_model;
+    update_rows(job, record_.shape().rows, queue_->stream());
   }
-  // sums_[.., first ..] += B (scale A in) for flagged rows.
-  void low_rank(int l, int which, const InputRows& in, const DeviceMatrix& m, int first,
-                Joint joint) {
-    const auto& f = low_rank_->layers[static_cast<size_t>(l)][static_cast<size_t>(which)];
-    if (f.a == nullptr) return;
-    const int n = record_.shape().rows, rank = f.b->in();
-    const bool a_bf16 = f.a->storage() != WeightStorage::kF32,
-               b_bf16 = f.b->storage() != WeightStorage::kF32;
+  // What makes of sums_, the product m in without its bias, what it is with the low-rank updates;
+  // queues the product with their A.
+  UpdateJob update_of(int l, int which, const InputRows& in, const DeviceMatrix& m,
+                      const float* bias) {
+    const int n = record_.shape().rows;
+    UpdateJob job;
+    job.rows = rows_, job.y = sums_.as<float>(), job.ldy = job.width = m.outputs();
+    job.bias = bias;
+    const auto& group = low_rank_->layers[static_cast<size_t>(l)][static_cast<size_t>(which)];
+    if (group.a == nullptr) return job;
+    const DeviceMatrix& a = *group.a;
+    const bool bf16 = a.storage() != WeightStorage::kF32;
     InputRows outer = in;
-    if (a_bf16 != in.bf16) {
-      outer = {outer_.as<void>(), a_bf16 ? f.a->padded_in() : f.a->in(), a_bf16};
-      convert_rows(in, f.a->in(), outer, n, queue_->stream());
+    if (bf16 != in.bf16) {
+      outer = {outer_.as<void>(), bf16 ? a.padded_in() : a.in(), bf16};
+      convert_rows(in, a.in(), outer, n, queue_->stream());
     }
     Epilogue inner;
-    inner.y = inner_.as<float>(), inner.ldy = inner.outputs = rank;
-    product(*f.a, outer, n, inner);
-    const InputRows middle = {middle_.as<void>(), b_bf16 ? f.b->padded_in() : rank, b_bf16};
-    round_rows(inner_.as<float>(), rank, rank, f.scale, middle, n, queue_->stream());
-    Epilogue delta;
-    delta.y = delta_.as<float>(), delta.ldy = delta.outputs = f.out;
-    product(*f.b, middle, n, delta);
-    add_flagged(rows_, delta_.as<float>(), f.out, f.out, sums_.as<float>(), m.outputs(), first,
-                joint, n, queue_->stream());
+    inner.y = inner_.as<float>(), inner.ldy = inner.outputs = a.outputs();
+    cuda::multiply({a.ref(), outer.data, n, inner}, workspace_, queue_->stream());
+    job.inner = inner_.as<float>(), job.ld_inner = a.outputs();
+    for (const DeviceLowRank::Part& part : group.parts) {
+      LowRankPart& to = job.parts[job.n_parts];
+      to.first = m.part(static_cast<size_t>(job.n_parts++));
+      if (part.b == nullptr) continue;
+      to.b = part.b->ref(), to.width = part.b->outputs();
+      to.rank = part.rank, to.scale = part.scale, to.inner_at = part.inner_at;
+    }
+    return job;
   }
 
   void norm(const float* weights, const float* x, const InputRows& to, int at, int n) {
@@ -512,14 +534,9 @@ class CudaBackend final : public Backend, public LogitSource {
     }
     mark(&PhaseTimes::norms);
     product_to_sums(*w.qkv, in, low_rank_ == nullptr ? w.qkv_bias : nullptr);
-    if (low_rank_ != nullptr) {
-      for (const int i : {0, 1, 2})
-        low_rank(l, DeviceLowRank::kQ + i, in, *w.qkv, w.qkv->part(static_cast<size_t>(i)),
-                 Joint::kBehind);
-      if (w.qkv_bias != nullptr)
-        add_bias(sums_.as<float>(), w.qkv->outputs(), w.qkv_bias, w.qkv->outputs(), nullptr, 0,
-                 s.rows, queue_->stream());
-    }
+    if (low_rank_ != nullptr)
+      update_rows(update_of(l, DeviceLowRank::kQkv, in, *w.qkv, w.qkv_bias), s.rows,
+                  queue_->stream());
     mark(&PhaseTimes::weights);
     RotateJob rotate;
     rotate.header = header_, rotate.rows = rows_;
@@ -571,12 +588,9 @@ class CudaBackend final : public Backend, public LogitSource {
       product(*w.gate_up, in, n, e);
     } else {
       product_to_sums(*w.gate_up, in, nullptr);
-      low_rank(l, DeviceLowRank::kGate, in, *w.gate_up, 0, Joint::kTurns);
-      low_rank(l, DeviceLowRank::kUp, in, *w.gate_up, 8, Joint::kTurns);
-      if (w.gate_up_bias != nullptr)
-        add_bias(sums_.as<float>(), w.gate_up->outputs(), w.gate_up_bias, w.gate_up->outputs(),
-                 nullptr, 0, n, queue_->stream());
-      activate(sums_.as<float>(), w.gate_up->outputs(), c_.d_ffn, down_in_, n, queue_->stream());
+      UpdateJob job = update_of(l, DeviceLowRank::kGateUp, in, *w.gate_up, w.gate_up_bias);
+      job.joint = Joint::kTurns, job.activated = down_in_, job.width = c_.d_ffn;
+      update_rows(job, n, queue_->stream());
     }
     product_to_residual(*w.down, down_in_, l, DeviceLowRank::kDown, w.down_bias);
     mark(&PhaseTimes::weights);
@@ -676,7 +690,7 @@ class CudaBackend final : public Backend, public LogitSource {
   std::optional<DeviceModel> weights_;
   std::optional<KvMemory> kv_;
   LowRankStore low_ranks_;
-  SideProducts side_;
+  std::optional<SideProducts> side_;
   AnswerBuffers answer_buffers_;
 
   // Of the forward under way.
@@ -690,6 +704,7 @@ class CudaBackend final : public Backend, public LogitSource {
   const int32_t* visible_ = nullptr;
   const AttentionItem *items_ = nullptr, *items_windowed_ = nullptr;
   bool direct_ = false, commit_pending_ = false, under_way_ = false, moved_ = false;
+  bool computing_ = false;  // a program is queued, and reads what it was given
   std::vector<int64_t> key_;
   GraphCache graphs_;
   std::unique_ptr<Dense> dense_;
@@ -697,7 +712,7 @@ class CudaBackend final : public Backend, public LogitSource {
   PinnedBuffer record_host_, embeddings_host_, logits_host_, hidden_host_, residual_host_,
       path_host_;
   DeviceBuffer record_device_, embeddings_, x_, e_, in_, attn_in_, ffn_in_, sums_, q_, partial_,
-      logits_, hidden_, inner_, middle_, outer_, delta_, head_in_, path_, dense_sums_, unpacked_;
+      logits_, hidden_, inner_, outer_, head_in_, path_, dense_sums_, unpacked_;
   ProductWorkspace workspace_;
   InputRows layer_in_, o_in_, down_in_, head_rows_;
   std::vector<MatrixView> residual_views_;

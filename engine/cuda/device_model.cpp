@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "engine/base/error.h"
+
 namespace evalrun::engine::cuda {
 
 size_t DeviceModel::add(std::span<const float> values) {
@@ -98,15 +100,17 @@ size_t DeviceModel::missing_bytes(const Model& model, int device) {
 }
 
 const DeviceLowRank& LowRankStore::get(const LowRankDelta& delta, int device, cudaStream_t stream) {
-  const auto factors = [](const LowRankLayer& l) {
-    return std::array<const LowRankFactor*, DeviceLowRank::kCount>{&l.q,    &l.k,  &l.v,   &l.o,
-                                                                   &l.gate, &l.up, &l.down};
+  using Factors = std::vector<const LowRankFactor*>;
+  const auto groups = [](const LowRankLayer& l) {
+    return std::array<Factors, DeviceLowRank::kCount>{
+        {{&l.q, &l.k, &l.v}, {&l.o}, {&l.gate, &l.up}, {&l.down}}};
   };
   // An adapter is where its first factor's weights are.
   const LowRankFactor* first = nullptr;
   for (const LowRankLayer& l : delta.layers)
-    for (const LowRankFactor* f : factors(l))
-      if (first == nullptr && !f->empty()) first = f;
+    for (const Factors& factors : groups(l))
+      for (const LowRankFactor* f : factors)
+        if (first == nullptr && !f->empty()) first = f;
   const std::byte* data = first == nullptr ? nullptr : first->a.bytes().data();
   DeviceLowRank& entry = entries_[data];
   if (entry.id != 0 && (first == nullptr || !entry.host.expired()) &&
@@ -114,16 +118,27 @@ const DeviceLowRank& LowRankStore::get(const LowRankDelta& delta, int device, cu
     return entry;
   entry = {};  // and so it stays where memory runs out on the way
   DeviceLowRank made;
+  if (first != nullptr) made.storage = first->a.storage();
   for (const LowRankLayer& l : delta.layers) {
     auto& to = made.layers.emplace_back();
-    const auto list = factors(l);
-    for (size_t i = 0; i < list.size(); ++i) {
-      const LowRankFactor& f = *list[i];
-      if (f.empty()) continue;
-      to[i] = {MatrixStore::get(device, f.a, stream), MatrixStore::get(device, f.b, stream),
-               f.scale, f.b.out()};
-      made.rank = std::max(made.rank, to[i].a->outputs());
-      made.widest = std::max({made.widest, made.rank, to[i].b->outputs()});
+    const auto list = groups(l);
+    for (size_t g = 0; g < list.size(); ++g) {
+      DeviceLowRank::Group& group = to[g];
+      std::vector<const WeightMatrix*> a;
+      for (const LowRankFactor* f : list[g]) {
+        DeviceLowRank::Part& part = group.parts.emplace_back();
+        if (f->empty()) continue;
+        EVALRUN_CHECK(f->a.storage() == made.storage, "an adapter of several storages");
+        part.b = MatrixStore::get(device, f->b, stream);
+        part.scale = f->scale, part.rank = f->rank();
+        part.inner_at = static_cast<int>(a.size());  // for now: which A
+        a.push_back(&f->a);
+      }
+      if (a.empty()) continue;
+      group.a = MatrixStore::get(device, a, Joint::kBehind, stream);
+      for (DeviceLowRank::Part& part : group.parts)
+        part.inner_at = group.a->part(static_cast<size_t>(part.inner_at));
+      made.widest = std::max(made.widest, group.a->outputs());
     }
   }
   made.id = ++next_id_;

@@ -57,18 +57,24 @@ class DeviceModel {
   DeviceBuffer vectors_;
 };
 
-// Low-rank updates of one adapter, layer by layer.
+// Low-rank updates of one adapter, layer by layer: for each of a layer's products those of its
+// parts, whose A are one matrix, as they read the same inputs.
 struct DeviceLowRank {
-  struct Factor {
-    MatrixPtr a, b;  // nullptr: none
+  struct Part {
+    MatrixPtr b;  // nullptr: none
     float scale = 1;
-    int out = 0;
+    int inner_at = 0, rank = 0;  // its A's outputs in `a`
   };
-  enum { kQ, kK, kV, kO, kGate, kUp, kDown, kCount };
-  std::vector<std::array<Factor, kCount>> layers;
-  int rank = 0, widest = 0;             // most outputs of an A, of any factor; padding included
-  std::weak_ptr<const std::byte> host;  // the weights this was copied from
-  int64_t id = 0;                       // never given twice
+  struct Group {
+    MatrixPtr a;  // nullptr: no part has one
+    std::vector<Part> parts;
+  };
+  enum { kQkv, kO, kGateUp, kDown, kCount };
+  std::vector<std::array<Group, kCount>> layers;
+  int widest = 0;                               // most outputs of an A; padding included
+  WeightStorage storage = WeightStorage::kF32;  // of all A
+  std::weak_ptr<const std::byte> host;          // the weights this was copied from
+  int64_t id = 0;                               // never given twice
 };
 
 class LowRankStore {

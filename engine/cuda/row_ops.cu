@@ -90,33 +90,113 @@ __global__ void convert(InputRows from, int width, InputRows to) {
   }
 }
 
-__global__ void add_to_flagged(const StepRow* rows, const float* delta, int ldd, int width,
-                               float* y, int ldy, int first, Joint joint) {
-  const int i = static_cast<int>(blockIdx.x);
-  if (!rows[i].low_rank) return;
-  for (int j = static_cast<int>(threadIdx.x); j < width; j += kThreads) {
-    float& to = y[row_at(i, ldy, first + (joint == Joint::kTurns ? j / 8 * kTile + j % 8 : j))];
-    to = to + delta[row_at(i, ldd, j)];
+// Rows that share what is read of a B.
+constexpr int kUpdateRows = 8;
+
+// Output `o` of a part for rows first .. first + kUpdateRows, those that are flagged.
+__device__ __forceinline__ void add_update(const UpdateJob& job, const LowRankPart& part, int o,
+                                           int first, int n, float (&sum)[kUpdateRows]) {
+  if (part.rank == 0) return;
+  const bool bf16 = part.b.storage != WeightStorage::kF32;
+  float delta[kUpdateRows];
+#pragma unroll
+  for (int r = 0; r < kUpdateRows; ++r) delta[r] = 0;
+  for (int k = 0; k < part.rank; ++k) {
+    const float w = weight_at(part.b, o, k);
+#pragma unroll
+    for (int r = 0; r < kUpdateRows; ++r) {
+      if (first + r >= n) continue;
+      float x = job.inner[row_at(first + r, job.ld_inner, part.inner_at + k)] * part.scale;
+      if (bf16) x = bf16_to_float(float_to_bf16(x));
+      delta[r] = fmaf(x, w, delta[r]);
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < kUpdateRows; ++r)
+    if (first + r < n && job.rows[first + r].low_rank) sum[r] = sum[r] + delta[r];
+}
+
+__device__ __forceinline__ void read_sums(const UpdateJob& job, int at, int first, int n,
+                                          float (&sum)[kUpdateRows]) {
+#pragma unroll
+  for (int r = 0; r < kUpdateRows; ++r)
+    sum[r] = first + r < n ? job.y[row_at(first + r, job.ldy, at)] : 0.0f;
+}
+__device__ __forceinline__ void add_bias(const UpdateJob& job, int at, float (&sum)[kUpdateRows]) {
+  if (job.bias == nullptr) return;
+#pragma unroll
+  for (int r = 0; r < kUpdateRows; ++r) sum[r] = sum[r] + job.bias[at];
+}
+
+// A thread is one output of eight rows.
+__global__ void update(UpdateJob job, int n) {
+  const int j = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x),
+            first = static_cast<int>(blockIdx.y) * kUpdateRows;
+  float sum[kUpdateRows];
+  if (job.joint == Joint::kTurns) {
+    const int stride = job.activated.stride;
+    if (j >= stride) return;
+    const bool padding = j >= job.width;
+    float up[kUpdateRows];
+#pragma unroll
+    for (int r = 0; r < kUpdateRows; ++r) sum[r] = up[r] = 0;
+    if (!padding) {
+      const int at = j / 8 * kTile + j % 8;
+      read_sums(job, at, first, n, sum);
+      add_update(job, job.parts[0], j, first, n, sum);
+      add_bias(job, at, sum);
+      read_sums(job, at + 8, first, n, up);
+      add_update(job, job.parts[1], j, first, n, up);
+      add_bias(job, at + 8, up);
+    }
+#pragma unroll
+    for (int r = 0; r < kUpdateRows; ++r)
+      if (first + r < n)
+        store_input(job.activated.data, row_at(first + r, stride, j),
+                    padding ? 0.0f : cpu::silu_mul(sum[r], up[r]), job.activated.bf16);
+    return;
+  }
+  if (j >= job.width) return;
+  read_sums(job, j, first, n, sum);
+#pragma unroll
+  for (int p = 0; p < UpdateJob::kMostParts; ++p)
+    if (p < job.n_parts && j >= job.parts[p].first && j < job.parts[p].first + job.parts[p].width)
+      add_update(job, job.parts[p], j - job.parts[p].first, first, n, sum);
+  add_bias(job, j, sum);
+#pragma unroll
+  for (int r = 0; r < kUpdateRows; ++r) {
+    if (first + r >= n) continue;
+    if (job.residual == nullptr) {
+      job.y[row_at(first + r, job.ldy, j)] = sum[r];
+    } else {
+      float& x = job.residual[row_at(first + r, job.width, j)];
+      x = x + sum[r];
+    }
   }
 }
 
-__global__ void add_biases(float* y, int ldy, const float* bias, int width, float* x, int ldx) {
-  const int i = static_cast<int>(blockIdx.x);
-  for (int j = static_cast<int>(threadIdx.x); j < width; j += kThreads) {
-    float v = y[row_at(i, ldy, j)];
-    if (bias != nullptr) v = v + bias[j];
-    if (x != nullptr)
-      x[row_at(i, ldx, j)] = x[row_at(i, ldx, j)] + v;
-    else
-      y[row_at(i, ldy, j)] = v;
-  }
-}
+constexpr int kStepCols = 4 * kThreads;
 
-__global__ void activate_turns(const float* y, int ldy, int d_ffn, InputRows to) {
-  const int i = static_cast<int>(blockIdx.x);
-  for (int j = static_cast<int>(threadIdx.x); j < d_ffn; j += kThreads) {
-    const size_t at = row_at(i, ldy, j / 8 * kTile + j % 8);
-    store_input(to.data, row_at(i, to.stride, j), cpu::silu_mul(y[at], y[at + 8]), to.bf16);
+__global__ void row_step(RowStepJob job) {
+  using Op = RowProgram::Op;
+  const int i = static_cast<int>(blockIdx.x), first = static_cast<int>(blockIdx.y) * kStepCols;
+  const int last = first + kStepCols < job.cols ? first + kStepCols : job.cols;
+  for (int j = first + static_cast<int>(threadIdx.x); j < last; j += kThreads) {
+    float& to = job.to[row_at(i, job.ld_to, j)];
+    if (job.op == Op::kEmbed) {
+      to = weight_at(job.table, job.tokens[i], j) * job.factor;
+      continue;
+    }
+    const float* from = job.from + row_at(i, job.ld_from, 0);
+    if (job.op == Op::kLstm) {
+      const int g_at = job.ld_from - 2 * job.cols;  // behind i, or i and f
+      to = cpu::lstm_cell(from[j], from[g_at + j], from[g_at + job.cols + j]);
+    } else if (job.op == Op::kAddSilu) {
+      to = to + cpu::silu_mul(from[j], 1.0f);
+    } else {
+      const float x = from[j] * job.factor;
+      to = job.op == Op::kAdd ? to + x : x;
+    }
   }
 }
 
@@ -230,17 +310,16 @@ void convert_rows(const InputRows& from, int width, const InputRows& to, int n,
                   cudaStream_t stream) {
   launch("convert", convert, per_row(n), kThreads, 0, stream, from, width, to);
 }
-void add_flagged(const StepRow* rows, const float* delta, int ldd, int width, float* y, int ldy,
-                 int first, Joint joint, int n, cudaStream_t stream) {
-  launch("add_to_flagged", add_to_flagged, per_row(n), kThreads, 0, stream, rows, delta, ldd, width,
-         y, ldy, first, joint);
+void update_rows(const UpdateJob& job, int n, cudaStream_t stream) {
+  const int items = job.joint == Joint::kTurns ? job.activated.stride : job.width;
+  const dim3 grid(static_cast<unsigned>((items + kThreads - 1) / kThreads),
+                  static_cast<unsigned>((n + kUpdateRows - 1) / kUpdateRows));
+  launch("update", update, grid, kThreads, 0, stream, job, n);
 }
-void add_bias(float* y, int ldy, const float* bias, int width, float* x, int ldx, int n,
-              cudaStream_t stream) {
-  launch("add_biases", add_biases, per_row(n), kThreads, 0, stream, y, ldy, bias, width, x, ldx);
-}
-void activate(const float* y, int ldy, int d_ffn, const InputRows& to, int n, cudaStream_t stream) {
-  launch("activate_turns", activate_turns, per_row(n), kThreads, 0, stream, y, ldy, d_ffn, to);
+void step_rows(const RowStepJob& job, int n, cudaStream_t stream) {
+  const dim3 grid(static_cast<unsigned>(n),
+                  static_cast<unsigned>((job.cols + kStepCols - 1) / kStepCols));
+  launch("row_step", row_step, grid, kThreads, 0, stream, job);
 }
 void rotate_rows(const RotateJob& job, int n, cudaStream_t stream) {
   const auto heads = static_cast<unsigned>(job.heads + 2 * job.kv_heads);

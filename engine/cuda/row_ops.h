@@ -4,6 +4,7 @@
 #include "engine/cuda/attention.h"
 #include "engine/cuda/device_matrix.h"
 #include "engine/cuda/step_record.h"
+#include "engine/row_program.h"
 
 namespace evalrun::engine::cuda {
 
@@ -41,15 +42,46 @@ void round_rows(const float* x, int ldx, int width, float factor, const InputRow
 void convert_rows(const InputRows& from, int width, const InputRows& to, int n,
                   cudaStream_t stream);
 
-// y[i][map(j)] += delta[i][j] for rows flagged low_rank; in turns, map(j) = 16 (j / 8) + j % 8 +
-// first, otherwise first + j.
-void add_flagged(const StepRow* rows, const float* delta, int ldd, int width, float* y, int ldy,
-                 int first, Joint joint, int n, cudaStream_t stream);
-// y[i][j] += bias[j]; and x[i][j] += y[i][j] when x is given.
-void add_bias(float* y, int ldy, const float* bias, int width, float* x, int ldx, int n,
-              cudaStream_t stream);
-// to[i][j] = silu(gate) * up of sums in turns.
-void activate(const float* y, int ldy, int d_ffn, const InputRows& to, int n, cudaStream_t stream);
+// What follows a product whose matrix has low-rank updates beside it (engine/model/low_rank.h):
+// flagged rows get y += B (scale * inner), all rows their bias; then they stay in y, are added to
+// the residual stream, or become silu(gate) * up of sums in turns. Each sum is one chain over the
+// rank, as on the CPU.
+struct LowRankPart {
+  MatrixRef b;
+  int rank = 0;  // 0 = none
+  float scale = 1;
+  int inner_at = 0;          // where its A's outputs are
+  int first = 0, width = 0;  // outputs it is about; of sums in turns their number
+};
+struct UpdateJob {
+  const StepRow* rows = nullptr;
+  const float* inner = nullptr;  // [n][ld_inner] A x of all parts
+  int ld_inner = 0;
+  static constexpr int kMostParts = 3;
+  LowRankPart parts[kMostParts];
+  int n_parts = 0;
+  Joint joint = Joint::kBehind;  // kTurns: parts are gate and up
+  float* y = nullptr;            // [n][ldy] sums of the product
+  int ldy = 0;
+  const float* bias = nullptr;  // as y
+  int width = 0;                // outputs; of sums in turns those of one factor
+  float* residual = nullptr;    // [n][width]
+  InputRows activated;          // of sums in turns
+};
+void update_rows(const UpdateJob& job, int n, cudaStream_t stream);
+
+// One elementwise step of a RowProgram (engine/row_program.h) on blocks of float32 rows.
+struct RowStepJob {
+  RowProgram::Op op = RowProgram::Op::kCopy;
+  float* to = nullptr;
+  const float* from = nullptr;  // of kLstm the gates
+  int ld_to = 0, ld_from = 0;
+  int cols = 0;
+  float factor = 1;
+  const int32_t* tokens = nullptr;  // kEmbed
+  MatrixRef table;
+};
+void step_rows(const RowStepJob& job, int n, cudaStream_t stream);
 
 struct RotateJob {
   const StepHeader* header = nullptr;

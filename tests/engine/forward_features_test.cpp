@@ -311,17 +311,26 @@ LowRankDelta random_delta(const ModelConfig& c, int rank, uint64_t seed,
 // fills no panel.
 TEST_P(ForwardFeatures, LowRankRowsHaveTheReferencesBitsHoweverManyThereAre) {
   const auto m = feature_models(GetParam().format)[0];
-  const LowRankDelta delta = random_delta(m.model->config(), 5, 11, WeightStorage::kBf16);
   auto s = open(m.model, GetParam()), reference = open_reference(m.model, GetParam());
   std::vector<Row> rows;
   for (int i = 0; i < 23; ++i)
     rows.push_back({.token = 3 + i, .parent = i / 2 - 1, .low_rank = i % 5 != 0});
-  const ForwardRequest request{.rows = rows, .low_rank = &delta};
-  const ForwardResult r = s->forward(request), want = reference->forward(request);
-  for (int i = 0; i < 23; ++i)
-    EXPECT_TRUE(
-        as_reference(GetParam(), r.logits_row(i), want.logits_row(i), GetParam().device == "cpu"))
-        << "row " << i;
+  std::vector<float> last;
+  for (const bool all : {true, false}) {
+    LowRankDelta delta = random_delta(m.model->config(), 5, 11, WeightStorage::kBf16);
+    if (!all) {  // adapters of some matrices only
+      delta.layers[0].k = delta.layers[0].o = delta.layers[0].up = {};
+      delta.layers[1].q = delta.layers[1].v = delta.layers[1].gate = delta.layers[1].down = {};
+    }
+    const ForwardRequest request{.rows = rows, .low_rank = &delta};
+    const ForwardResult r = s->forward(request), want = reference->forward(request);
+    for (int i = 0; i < 23; ++i)
+      EXPECT_TRUE(
+          as_reference(GetParam(), r.logits_row(i), want.logits_row(i), GetParam().device == "cpu"))
+          << "row " << i << (all ? "" : ", some matrices");
+    EXPECT_FALSE(same_bits(last, r.logits_row(22)));
+    last = copy(r.logits_row(22));
+  }
 }
 
 TEST_P(ForwardFeatures, LowRankDeltaActsAsMergedWeightsOnFlaggedRowsOnly) {

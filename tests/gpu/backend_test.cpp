@@ -428,6 +428,33 @@ TEST(CudaBackend, TheMemoryPlanIsWhatIsTaken) {
   ASSERT_EQ(setenv("EVALRUN_CUDA_CUBLAS", "0", 1), 0);
 }
 
+// Updates of small matrices cost launches: one for all A of a product, one for all that follows it.
+TEST(CudaBackend, LowRankUpdatesAreTwoLaunchesAProduct) {
+  for (const NamedModel& m : feature_models(WeightFormat::kBf16)) {
+    LowRankDelta delta;
+    for (int l = 0; l < m.model->config().n_layers; ++l) {
+      const LayerWeights& w = m.model->layer(l);
+      const auto factor = [](const WeightMatrix& of) {
+        return LowRankFactor{.a = WeightMatrix(WeightStorage::kBf16, 3, of.in()),
+                             .b = WeightMatrix(WeightStorage::kBf16, of.out(), 3)};
+      };
+      delta.layers.push_back({factor(w.q), factor(w.k), factor(w.v), factor(w.o), factor(w.gate),
+                              factor(w.up), factor(w.down)});
+    }
+    auto s = open(m.model, {.isa = {}, .format = WeightFormat::kBf16, .device = "cuda"});
+    const auto launches = [&](int n, const LowRankDelta* updates) {
+      const std::vector<Row> rows(static_cast<size_t>(n),
+                                  {.token = 3, .low_rank = updates != nullptr});
+      const long before = emulator::kernel_launches();
+      (void)s->forward({.rows = rows, .low_rank = updates});
+      return emulator::kernel_launches() - before;
+    };
+    (void)launches(2, &delta);  // brings the updates to the device
+    const long without = launches(1, nullptr);
+    EXPECT_EQ(launches(1, &delta), without + 8 * m.model->config().n_layers) << m.name;
+  }
+}
+
 // A graph that finds no memory is no reason to stop: its kernels are launched one by one.
 // One session serves many arms: what a drafter brought goes when the next one brings its own.
 TEST(CudaBackend, MatricesOfDraftersGoWithThem) {

@@ -8,6 +8,9 @@
 #include "tests/engine/random_models.h"
 #include "tests/methods/cheap_draws.h"
 #include "tests/methods/harness.h"
+#ifdef EVALRUN_CUDA_EMULATED
+#include "tests/gpu/emulator/include/emulator.h"
+#endif
 
 namespace evalrun::tests {
 namespace {
@@ -124,6 +127,45 @@ TEST_P(OnTheDevice, SampledTokensAreThoseOfPlainDecoding) {
     ASSERT_EQ(run(*method, *session, t).tokens, run(*ar, *plain, t).tokens);
   }
 }
+
+#ifdef EVALRUN_CUDA_EMULATED
+// A step waits for the device once to verify and once for every forward, or look of heads, that its
+// draft follows from: layers beside them are queued in front.
+struct Waits {
+  const char* arm;
+  int drafting;  // of a step
+};
+class DraftsWait : public ::testing::TestWithParam<Waits> {};
+
+TEST_P(DraftsWait, OncePerForward) {
+  const auto model = small_model(3, kVocab, WeightFormat::kBf16);
+  const auto method = build_on_device(arm_of(GetParam().arm), model);
+  const auto session = engine::Session::create(model, on_device());
+  const auto waits_of = [&](int max_new) {
+    const Turn t = turn(periodic(20), max_new);
+    const long before = emulator::waits();
+    const TurnRecord record = run(*method, *session, t);
+    return std::pair(emulator::waits() - before, static_cast<long>(record.steps.size()));
+  };
+  (void)waits_of(24);  // matrices are brought, graphs are made
+  const auto [few, few_steps] = waits_of(12);
+  const auto [many, many_steps] = waits_of(24);
+  ASSERT_GT(many_steps, few_steps + 4);
+  // An answer's last steps may be too short to draft for.
+  const long expected = (many_steps - few_steps) * (1 + GetParam().drafting);
+  EXPECT_LE(many - few, expected);
+  EXPECT_GE(many - few, expected - 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Arms, DraftsWait,
+    ::testing::Values(Waits{"ar", 0}, Waits{"medusa:adapter=@medusa,tree=0+1+00+01", 1},
+                      Waits{"eagle:adapter=@eagle,tree=0+00+1+000+01+2", 3},
+                      Waits{"falcon:adapter=@falcon,tree=0+1+00+01+000", 2},
+                      Waits{"bita:adapter=@bita,tree=0+1+2+00", 1},
+                      Waits{"gated_lora:adapter=@gated_lora,tree=0+00+1+01", 1}),
+    [](const auto& test) { return test_name(test.param.arm); });
+#endif
 
 // Drafts that are drawn are drawn and tried on the device. With f32 weights its bits are the CPU's,
 // and so are its verdicts (engine/rejection.h), seed for seed.

@@ -45,12 +45,15 @@ class CheapDraws final : public engine::Session {
   engine::MatrixView multiply(const engine::WeightMatrix& w, engine::MatrixView x) override {
     return s_->multiply(w, x);
   }
-  engine::Scores score(const engine::WeightMatrix& w, engine::MatrixView x, int best) override {
-    return s_->score(w, x, best);
+  engine::InputView compute(const engine::RowProgram& program, int result) override {
+    return s_->compute(program, result);
   }
-  std::span<const int32_t> draw(const engine::WeightMatrix& w, engine::MatrixView x,
+  engine::Scores score(Heads heads, engine::InputView x, int best) override {
+    return s_->score(heads, x, best);
+  }
+  std::span<const int32_t> draw(Heads heads, engine::InputView x,
                                 const engine::LawDraws& draws) override {
-    return s_->draw(w, x, draws);
+    return s_->draw(heads, x, draws);
   }
   void read_kv(int layer, int position, int sequence, std::span<float> k,
                std::span<float> v) const override {

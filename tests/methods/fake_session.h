@@ -131,12 +131,15 @@ class FakeSession final : public engine::Session {
               w.at(o, k) * x.row(i)[static_cast<size_t>(k)];
     return {product_.data(), x.rows, w.out()};
   }
-  engine::Scores score(const engine::WeightMatrix& w, engine::MatrixView x, int n_best) override {
-    return scores_.of(multiply(w, x), n_best);
+  engine::InputView compute(const engine::RowProgram&, int) override {
+    throw base::InternalError("a table computes no layers");
   }
-  std::span<const int32_t> draw(const engine::WeightMatrix& w, engine::MatrixView x,
+  engine::Scores score(Heads heads, engine::InputView x, int n_best) override {
+    return scores_.of(multiply(*heads[0], x), n_best);
+  }
+  std::span<const int32_t> draw(Heads heads, engine::InputView x,
                                 const engine::LawDraws& draws) override {
-    return scores_.draw(multiply(w, x), draws);
+    return scores_.draw(multiply(*heads[0], x), draws);
   }
   void read_kv(int, int, int, std::span<float>, std::span<float>) const override {}
   engine::PhaseTimes phases() const override { return {}; }

@@ -65,7 +65,7 @@ struct State {
   int fail_in = -1;  // calls until one fails; below 0: none does
   cudaError_t fault = cudaSuccess;
   bool sticky = false, stuck = false;
-  long kernels = 0, graphs = 0;
+  long kernels = 0, graphs = 0, waits = 0;
 
   void read_environment() {
     memory = number_of("CUDA_EMULATOR_MEMORY", size_t{1} << 30);
@@ -195,6 +195,7 @@ void fail_after(int n, cudaError_t error, bool sticky) {
 void clear_fault() { state().fail_in = -1, state().stuck = false; }
 long kernel_launches() { return state().kernels; }
 long graph_launches() { return state().graphs; }
+long waits() { return state().waits; }
 
 cudaError_t allow_shared(const void* kernel, int bytes) {
   EMULATED_CALL();
@@ -402,12 +403,14 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   EMULATED_CALL();
   if (emulator::stream_of(stream).capture != nullptr) return cudaErrorStreamCaptureUnsupported;
+  ++state().waits;
   emulator::run(emulator::stream_of(stream));
   return cudaSuccess;
 }
 cudaError_t cudaDeviceSynchronize() {
   EMULATED_CALL();
   if (emulator::any_capture()) return cudaErrorStreamCaptureUnsupported;
+  ++state().waits;
   for (emulator::Stream* s : state().streams) emulator::run(*s);
   emulator::run(state().legacy);
   return cudaSuccess;

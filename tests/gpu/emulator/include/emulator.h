@@ -36,5 +36,6 @@ void fail_after(int n, cudaError_t error, bool sticky);
 void clear_fault();
 long kernel_launches();  // outside graphs
 long graph_launches();
+long waits();  // of the host, for streams, events or the device
 
 }  // namespace emulator
