@@ -59,6 +59,15 @@ class Tuner {
       }
       return 1e9 * tokens / ns;
     }
+    // Of its steps, the mean of `of` the rows that were verified; a method's side rows are among
+    // them.
+    template <typename Of>
+    double mean_over_rows(const Of& of) const {
+      double sum = 0, steps = 0;
+      for (const results::TurnRecord& turn : turns)
+        for (const results::StepRecord& step : turn.steps) sum += of(step.rows), ++steps;
+      return sum / steps;
+    }
     double tau() const {
       double tokens = 0, steps = 0;
       for (const results::TurnRecord& turn : turns) {
@@ -275,11 +284,13 @@ class TreeTuner : public Tuner {
     const methods::RowPrice price(&costs);
     for (int n = 1; n <= static_cast<int>(paths.size()); n = n < 4 ? n + 1 : n * 3 / 2) {
       const methods::RankTree tree = runners::tree_of(paths, n);
-      Row row{tree.text(), n, tree.depth(), 1, price(1 + n), 0, 0};
+      Row row{tree.text(), n, tree.depth(), 1, 0, 0, 0, 0};
       for (int i = 0; i < n; ++i) row.expected_tau += paths[static_cast<size_t>(i)].gain;
       const Decoded tuned = decode_all(with_tree(tree.text()), costs);
       check_same(before, tuned, "tree " + tree.text());
       row.tau = tuned.tau();
+      row.rows = tuned.mean_over_rows([](int r) { return static_cast<double>(r); });
+      row.price = tuned.mean_over_rows(price);
       row.tokens_per_s = tuned.tokens_per_s();
       rows.push_back(std::move(row));
     }
@@ -292,8 +303,9 @@ class TreeTuner : public Tuner {
   struct Row {
     std::string tree;
     int nodes, depth;
-    double expected_tau, price;  // on the prompts that chose it; T(n)/T(1)
-    double tau, tokens_per_s;    // on the others
+    double expected_tau;       // on the prompts that chose it
+    double rows, price;        // of a step: rows verified, their T(n)/T(1)
+    double tau, tokens_per_s;  // on the others
   };
 
   std::string with_tree(const std::string& tree) const {
@@ -320,6 +332,7 @@ class TreeTuner : public Tuner {
                                 {"nodes", row.nodes},
                                 {"depth", row.depth},
                                 {"tau_expected", row.expected_tau},
+                                {"rows", row.rows},
                                 {"price", row.price},
                                 {"tau", row.tau},
                                 {"speedup", row.tokens_per_s / plain}});
@@ -328,11 +341,12 @@ class TreeTuner : public Tuner {
     std::vector<std::vector<std::string>> cells;
     for (const Row& row : rows)
       cells.push_back({fmt::format("{}{}", row.nodes, &row == &*best ? " *" : ""),
-                       std::to_string(row.depth), fmt::format("{:.2f}", row.price),
-                       fmt::format("{:.2f}", row.expected_tau), fmt::format("{:.2f}", row.tau),
+                       std::to_string(row.depth), fmt::format("{:.1f}", row.rows),
+                       fmt::format("{:.2f}", row.price), fmt::format("{:.2f}", row.expected_tau),
+                       fmt::format("{:.2f}", row.tau),
                        fmt::format("{:.2f}", row.tokens_per_s / plain)});
-    print_line(aligned_table({"nodes", "depth", "T(1+n)/T(1)", "tau (chosen on)", "tau", "speedup"},
-                             cells));
+    print_line(aligned_table(
+        {"nodes", "depth", "rows/step", "T(n)/T(1)", "tau (chosen on)", "tau", "speedup"}, cells));
     print_line(fmt::format("chosen on {} prompts ({} steps of a wide tree), judged on {} others",
                            chosen_on, steps, judged_on));
     if (best->tokens_per_s < plain) print_line("No tree pays here.");
@@ -352,7 +366,8 @@ void add_tree(CLI::App& command, Context& context) {
   options->max_new = 64;
   options->model.add(*tree);
   tree->add_option("--method", options->method,
-                   "medusa, eagle or falcon with its parameters but for tree=")
+                   "A method that has tree= (medusa, eagle, falcon, bita, ...), its other "
+                   "parameters with it")
       ->required();
   tree->add_option("--wide", options->wide,
                    "Tree whose paths are tried (a published name or paths)")

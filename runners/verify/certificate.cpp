@@ -1,5 +1,7 @@
 #include "runners/verify/certificate.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -146,12 +148,32 @@ Outcome outcome_of(const Certificate& c) {
   return has(all, Outcome::kHolds) ? Outcome::kHolds : Outcome::kLossy;
 }
 
+namespace {
+
+// "sampling T=0.8 top_p=0.95": a law was tested as it is drawn from then.
+std::string sampling_text(const Json& tests) {
+  std::string text = "sampling";
+  if (!tests.contains("temperature")) return text;
+  text += fmt::format(" T={:g}", tests["temperature"].get<double>());
+  if (const int top_k = tests["top_k"].get<int>(); top_k > 0)
+    text += fmt::format(" top_k={}", top_k);
+  if (const double top_p = tests["top_p"].get<double>(); top_p < 1)
+    text += fmt::format(" top_p={:g}", top_p);
+  return text;
+}
+
+}  // namespace
+
 std::string proven_parts(const Certificate& c) {
   std::string parts;
   if (c.greedy && outcome_of(*c.greedy, c.arm) == Outcome::kHolds) parts = "greedy";
   const bool steps = c.steps && outcome_of(*c.steps, c.arm) == Outcome::kHolds;
   const bool texts = c.texts && outcome_of(*c.texts, c.arm) == Outcome::kHolds;
-  if (steps || texts) parts += parts.empty() ? "sampling" : "+sampling";
+  if (steps || texts) {
+    const char* tested = steps ? "steps" : "texts";
+    parts += parts.empty() ? "" : "+";
+    parts += sampling_text(c.settings.contains(tested) ? c.settings[tested] : Json());
+  }
   return outcome_of(c) == Outcome::kFails ? "" : parts;
 }
 

@@ -49,7 +49,7 @@ Outcome outcome_of(const Controlled<StepLaw>& steps, const results::ArmRecord& a
 Outcome outcome_of(const Controlled<TextLaw>& texts, const results::ArmRecord& arm);
 // The worst of the parts; kInconclusive without any.
 Outcome outcome_of(const Certificate& certificate);
-// "greedy", "greedy+sampling", ... the parts that hold; "" = none.
+// "greedy", "greedy+sampling T=1", ... the parts that hold, and how was sampled then; "" = none.
 std::string proven_parts(const Certificate& certificate);
 
 nlohmann::ordered_json to_json(const Certificate& certificate);

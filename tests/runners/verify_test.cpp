@@ -207,6 +207,10 @@ TEST(Certificate, SaysWhatTheTestsAllowToSay) {
   c.steps->control = law_of(1e-6);
   EXPECT_EQ(outcome_of(c), Outcome::kHolds);
   EXPECT_EQ(proven_parts(c), "greedy+sampling");
+  c.settings["steps"] = {{"temperature", 1.0}, {"top_k", 0}, {"top_p", 1.0}};
+  EXPECT_EQ(proven_parts(c), "greedy+sampling T=1");
+  c.settings["steps"] = {{"temperature", 0.7}, {"top_k", 40}, {"top_p", 0.9}};
+  EXPECT_EQ(proven_parts(c), "greedy+sampling T=0.7 top_k=40 top_p=0.9");
   c.steps->result = law_of(1e-5);
   EXPECT_EQ(outcome_of(c), Outcome::kFails);
   EXPECT_EQ(proven_parts(c), "");
