@@ -83,6 +83,12 @@ void shape(std::string& out, const Json& s, const Json& peak) {
     for (const auto& [what, ms] : s.at("verification").items())
       line(out, "| {} | {} |", what, with_interval(ms));
   }
+  if (s.contains("heads")) {
+    line(out, "\n### A look of drafting heads, one residual block each\n");
+    line(out, "| look | wall ms (95 %) | floor ms |\n|---|---|---|");
+    for (const auto& [what, ms] : s.at("heads").items())
+      line(out, "| {} | {} | {:.3f} |", what, with_interval(ms), number(ms, "floor_ms"));
+  }
   if (s.contains("all_logits")) {
     line(out,
          "\n### Rows of a tree, context {}, logits of all (more than two rows' stay on the device "

@@ -9,6 +9,7 @@
 #include "engine/base/error.h"
 #include "engine/base/rng.h"
 #include "engine/cuda/attention.h"
+#include "engine/row_program.h"
 
 namespace evalrun::engine::gpu_report {
 namespace {
@@ -172,6 +173,45 @@ Json verification(Session& s, const Workload& w) {
   return result;
 }
 
+// A look of drafting heads: a residual block each, by the layers' own square matrices, then an
+// output matrix, shared or one a head (Medusa's published form), of which the ten likeliest tokens
+// come back. From the state on the host to the tokens there.
+Json heads(Session& s, const Workload& w, const Copies& copies) {
+  const Model& model = s.model();
+  const int d = model.config().d_model;
+  const int n = std::min(4, model.config().n_layers);
+  if (model.layer(0).o.in() != d) return {};
+  const std::vector<float> state(static_cast<size_t>(d), 0.1f);
+  RowProgram program;
+  const int given = program.given({state.data(), 1, d}), h = program.value(n, d),
+            y = program.value(n, d);
+  program.copy({h}, {given}, n, d);
+  size_t blocks = 0;
+  for (int k = 0; k < n; ++k) {
+    program.product({y, k}, model.layer(k).o, {given}, 1);
+    blocks += model.layer(k).o.size();
+  }
+  program.add_silu(h, y);
+  Json result;
+  for (const bool shared : {true, false}) {
+    const std::vector<const WeightMatrix*> outputs(shared ? 1 : static_cast<size_t>(n),
+                                                   &model.head());
+    std::vector<double> ms;
+    for (int i = 0; i < w.repeats + 8; ++i) {
+      const double start = now_s();
+      (void)s.score(outputs, s.compute(program, h), 10);
+      if (i >= 8) ms.push_back((now_s() - start) * 1e3);
+    }
+    const double bytes =
+        static_cast<double>(blocks + outputs.size() * static_cast<size_t>(model.head().size()));
+    Json& look = result[fmt::format("{} heads, {}", n,
+                                    shared ? "one output matrix" : "output matrices of their own")];
+    look = json_of(summarise(std::move(ms)));
+    look["floor_ms"] = bytes / copies.bytes_per_second() * 1e3;
+  }
+  return result;
+}
+
 void measure_prefill(Session& s, const Workload& w, const Copies& copies, Json& result) {
   const auto tokens = random_tokens(w.prefill, s.model().config().vocab_size, 9);
   const auto prefills = [&] {
@@ -292,6 +332,7 @@ void measure_steps(const std::shared_ptr<const Model>& model, const Workload& w,
     result["decoding"]["greedy, with the events of a run"] = decode(*timed, w, nullptr);
   }
   result["verification"] = verification(*s, w);
+  if (Json looks = heads(*s, w, copies); !looks.empty()) result["heads"] = std::move(looks);
   for (const bool all_logits : {true, false})
     for (const int n : w.rows) {
       deadline.check();
