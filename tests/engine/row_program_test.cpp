@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "engine/base/error.h"
@@ -227,6 +229,28 @@ TEST_P(RowPrograms, FeedHeads) {
       same(s->score(heads, {host.data(), c.n_rows, c.d}, n_best));
       same(s->score(heads, s->compute(p, result), n_best));
     }
+    // Draws: their tokens, row by row.
+    const SamplingParams sampling{.temperature = 1};
+    const auto laws = s->make_laws(c.n_rows, 70, {});
+    base::Rng rng(9);
+    std::vector<std::array<double, 2>> chances(static_cast<size_t>(c.n_rows));
+    std::vector<LawDraw> draws;
+    std::vector<int32_t> want;
+    for (int i = 0; i < c.n_rows; ++i) {
+      auto& two = chances[static_cast<size_t>(i)];
+      two = {rng.uniform(), rng.uniform()};
+      draws.push_back({i, i, two});
+      const WeightMatrix* head = heads[together ? 0 : static_cast<size_t>(i)];
+      LawDraw alone = draws.back();
+      alone.row = 0;
+      const auto tokens = s->draw({&head, 1}, {host.data() + i * c.d, 1, c.d},
+                                  {&sampling, laws.get(), {&alone, 1}});
+      want.insert(want.end(), tokens.begin(), tokens.end());
+    }
+    EXPECT_EQ(want.size(), 2u * static_cast<size_t>(c.n_rows));
+    const LawDraws all{&sampling, laws.get(), draws};
+    EXPECT_TRUE(std::ranges::equal(s->draw(heads, s->compute(p, result), all), want));
+    EXPECT_TRUE(std::ranges::equal(s->draw(heads, {host.data(), c.n_rows, c.d}, all), want));
   }
 }
 
