@@ -15,9 +15,11 @@ std::unique_ptr<DecodingMethod> build(const std::string& name, const MethodParam
   const OpenedAdapter opened = open_adapter(name, params, context);
   MaskWeights weights = read_mask_weights(*opened.reader, *context.target, draft_storage(params));
   const bool gated = name == "gated_lora";
-  const auto streamed = static_cast<double>(context.target->streamed_bytes());
-  double cost = static_cast<double>(weights.head->size()) / streamed;
-  if (gated) cost += static_cast<double>(weights.low_rank.bytes()) / streamed;
+  double cost =
+      weights.head_cost(*context.target, context.session.device, params.text("draft") == "drawn");
+  if (gated)
+    cost += static_cast<double>(weights.low_rank.bytes()) /
+            static_cast<double>(context.target->streamed_bytes());
   MaskPlan plan = choose_mask_plan(name, params, opened.adapter.get(), context, weights.masks, cost,
                                    fallback_tree);
   return make_speculative_method(std::make_unique<MaskDrafter>(
@@ -56,8 +58,12 @@ MaskDrafter::MaskDrafter(MaskWeights weights, MaskPlan plan, bool draws, bool lo
 
 void MaskDrafter::start(const GenerationContext& context) {
   target_ = context.target;
-  choices_.start(context, draws_, plan_.masks, plan_.masks, tree_.plan().width(), weights_.ids,
-                 vocab_size_);
+  const int width = tree_.plan().width();
+  in_the_forward_ = !weights_.own_head && target_->draws_cheaply() && width <= engine::kMostBest &&
+                    (!draws_ || context.sampling.greedy());
+  static const std::vector<int32_t> kAllTokens;
+  choices_.start(context, draws_, plan_.masks, plan_.masks, width,
+                 in_the_forward_ ? kAllTokens : weights_.ids, vocab_size_);
   states_.resize(static_cast<size_t>(plan_.masks) * static_cast<size_t>(weights_.head->in()));
   drafted_ = false;
   skipped_ = 0;
@@ -91,7 +97,7 @@ void MaskDrafter::side_rows(int max_rows, SideRows& rows) {
 SideInputs MaskDrafter::side_inputs() const {
   return {weights_.embeddings(weights_.head->in()),
           weights_.prefix.length > 0 ? &weights_.prefix : nullptr,
-          low_rank_ ? &weights_.low_rank : nullptr};
+          low_rank_ ? &weights_.low_rank : nullptr, in_the_forward_ ? choices_.best() : 0};
 }
 
 void MaskDrafter::side_states(const engine::ForwardResult& result, int first_row) {
@@ -122,6 +128,12 @@ void MaskDrafter::take_masks(std::span<const int> path) {
   if (group < 0 || skipped_ >= plan_.masks) return;
   const int d = weights_.head->in();
   const int first = first_row_ + groups_[static_cast<size_t>(group)].first;
+  if (in_the_forward_) {
+    drafted_ = true;
+    choices_.clear();
+    for (int j = skipped_; j < plan_.masks; ++j) choices_.note(j, result_.scores(first + j));
+    return;
+  }
   for (int j = 0; j < plan_.masks; ++j) {
     const std::span<const float> state = result_.hidden_row(first + j);
     std::copy(state.begin(), state.end(), states_.begin() + static_cast<ptrdiff_t>(j) * d);

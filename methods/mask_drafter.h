@@ -6,6 +6,8 @@
 //   node g at C + depth(g), sees its ancestors; mask j = 1..M of its group at C + depth(g) + j,
 //   sees the node, its ancestors and the masks before it in the group; prefix and low-rank updates
 //   are for masks only. Mask j gives candidates for the token j places behind the next root.
+// A device finds the best tokens of all masks in the target's forward, whose head they have: no
+// second pass over it, no second wait. The host computes the head for the masks it reads.
 // Near the end of the context or of the answer groups are left out, the least likely stops first.
 #pragma once
 #include <memory>
@@ -54,6 +56,7 @@ class MaskDrafter final : public Drafter {
   engine::Session* target_ = nullptr;
   int skipped_ = 0;                     // masks in front that are void (MaskPlan::reuse)
   bool drafted_ = false;                // choices_ hold the next draft
+  bool in_the_forward_ = false;         // the masks' best tokens come with the target's
   std::vector<Group> groups_;           // of this step
   std::vector<engine::LawDraw> asked_;  // of the masks
   engine::ForwardResult result_;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "engine/devices.h"
+
 namespace evalrun::methods {
 namespace {
 
@@ -127,6 +129,7 @@ MaskWeights read_mask_weights(AdapterReader& reader, const engine::Model& target
   const bool exact = head_storage == WeightStorage::kF32;
   weights.low_rank = read_low_rank(reader, c, exact ? WeightStorage::kF32 : WeightStorage::kBf16);
   weights.ids = reader.draft_vocabulary();
+  weights.own_head = reader.has("lm_head.weight");
   weights.head = reader.head("lm_head.weight", weights.ids, head_storage);
   reader.finish();
   weights.bytes = weights.embedding.size() * sizeof(float) + weights.low_rank.bytes();
@@ -134,6 +137,12 @@ MaskWeights read_mask_weights(AdapterReader& reader, const engine::Model& target
     weights.bytes += (weights.prefix.k[l].size() + weights.prefix.v[l].size()) * sizeof(float);
   if (weights.head != target.shared_head()) weights.bytes += weights.head->size();
   return weights;
+}
+
+double MaskWeights::head_cost(const engine::Model& target, const std::string& device,
+                              bool draws) const {
+  if (!own_head && !draws && engine::is_gpu(device)) return 0;
+  return static_cast<double>(head->size()) / static_cast<double>(target.streamed_bytes());
 }
 
 }  // namespace evalrun::methods

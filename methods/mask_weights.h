@@ -2,6 +2,7 @@
 // SPACE, BiTA, gated low-rank adapters. Tensors: docs/adapters.md.
 #pragma once
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "engine/session.h"
@@ -18,8 +19,14 @@ struct MaskWeights {
   engine::LowRankDelta low_rank;  // no layers = none
   std::vector<int32_t> ids;       // tokens that are drafted, ascending; empty = all
   std::shared_ptr<const engine::WeightMatrix> head;  // [drafted ids, d_model]
-  size_t bytes = 0;                                  // beside the target's own weights
+  bool own_head = false;  // the adapter's; else the target's, or what of it is drafted
+  size_t bytes = 0;       // beside the target's own weights
 
+  // Of a step that reads masks, in plain steps of `target`: nothing on a GPU, which has the
+  // products of all rows anyway, so that masks want nothing smaller than the target's head; drawn
+  // drafts
+  // (`draws`) have laws of their own.
+  double head_cost(const engine::Model& target, const std::string& device, bool draws) const;
   engine::MatrixView embeddings(int d_model) const {
     return {embedding.data(), static_cast<int>(embedding.size()) / d_model, d_model};
   }

@@ -157,6 +157,9 @@ struct SideInputs {
   engine::MatrixView embeddings = {};  // [masks, d_model]
   const engine::PrefixBank* prefix = nullptr;
   const engine::LowRankDelta* low_rank = nullptr;
+  // Of masks that are read: so many of their best tokens by the target's own head; 0 = their hidden
+  // states.
+  int best = 0;
 };
 
 // Proposes tokens. Combined with a verifier by make_speculative_method(), or by finish_method()

@@ -60,8 +60,8 @@ std::unique_ptr<DecodingMethod> build(const MethodParams& params,
         fmt::format("space: k={}, but these weights were trained with {} masks", k, weights.masks),
         fmt::format("give k=1 to {}, or train more (scripts/train space --masks {})", weights.masks,
                     k));
-  const double cost = static_cast<double>(weights.head->size()) /
-                      static_cast<double>(context.target->streamed_bytes());
+  const double cost =
+      weights.head_cost(*context.target, context.session.device, params.text("draft") == "drawn");
   MaskPlan plan =
       choose_mask_plan("space", with_k(params), opened.adapter.get(), context, weights.masks, cost,
                        fmt::format("chain:{}", std::min(kPaperMasks, weights.masks)));

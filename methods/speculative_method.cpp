@@ -125,7 +125,7 @@ engine::ForwardResult SpeculativeMethod::forward() {
       row.embedding = SideRows::mask(side_.token[i]);
       row.prefix = inputs.prefix != nullptr;
       row.low_rank = inputs.low_rank != nullptr;
-      row.hidden = side_.read[i] != 0;
+      (inputs.best > 0 ? row.best : row.hidden) = side_.read[i] != 0;
       masks = true;
     }
     rows_.push_back(row);
@@ -138,6 +138,7 @@ engine::ForwardResult SpeculativeMethod::forward() {
     request.embeddings = inputs.embeddings;
     request.prefix = inputs.prefix;
     request.low_rank = inputs.low_rank;
+    request.best = inputs.best;
   }
   return context_.target->forward(request);
 }
