@@ -19,7 +19,8 @@ const RowProgram::Value& RowProgram::at(int value) const {
   return values_[static_cast<size_t>(value)];
 }
 
-int RowProgram::given(MatrixView rows) {
+int RowProgram::given(InputView rows) {
+  EVALRUN_CHECK(!rows.computed, "rows of another program, which the host cannot read");
   const int number = value(rows.rows, rows.cols);
   values_.back().given = rows.data;
   return number;
@@ -51,7 +52,8 @@ void RowProgram::embed(Place to, std::span<const int32_t> tokens, int d_model, f
 
 void RowProgram::copy(Place to, Place from, int rows, int cols, float factor) {
   const Value& source = at(from.value);
-  EVALRUN_CHECK(from.value != to.value && (from.row + rows <= source.rows || source.rows == 1) &&
+  EVALRUN_CHECK(from.value != to.value && from.row >= 0 && from.col >= 0 && cols >= 1 &&
+                    (source.rows == 1 ? from.row == 0 : from.row + rows <= source.rows) &&
                     from.col + cols <= source.cols,
                 "{} x {} at ({}, {}) of a value of {} x {}", rows, cols, from.row, from.col,
                 source.rows, source.cols);
@@ -87,7 +89,7 @@ void RowProgram::lstm(int to, int gates) {
 void RowProgram::product(Place to, const WeightMatrix& w, Place from, int rows,
                          const SharedVector& bias) {
   const Value& source = at(from.value);
-  EVALRUN_CHECK(from.value != to.value && from.col == 0 && source.cols == w.in() &&
+  EVALRUN_CHECK(from.value != to.value && from.row >= 0 && from.col == 0 && source.cols == w.in() &&
                     from.row + rows <= source.rows,
                 "a product of {} inputs from row {} of {} x {}", w.in(), from.row, source.rows,
                 source.cols);

@@ -39,7 +39,7 @@ class RowProgram {
   };
 
   void clear();
-  int given(MatrixView rows);
+  int given(InputView rows);      // the host's
   int value(int rows, int cols);  // anything until it is written
 
   // to = factor * embeddings of these tokens, by the session's own model.

@@ -209,9 +209,9 @@ class SessionImpl final : public Session {
     return features_of(at(sequence), at(sequence).residual[static_cast<size_t>(index)]);
   }
 
-  MatrixView head(MatrixView hidden) override { return multiply(model_->head(), hidden); }
+  MatrixView head(InputView hidden) override { return multiply(model_->head(), hidden); }
 
-  MatrixView multiply(const WeightMatrix& w, MatrixView x) override {
+  MatrixView multiply(const WeightMatrix& w, InputView x) override {
     EVALRUN_CHECK(x.cols == w.in() && x.rows >= 1, "a product with rows of {} values, not {}",
                   w.in(), x.cols);
     const Span span("multiply");
@@ -224,6 +224,9 @@ class SessionImpl final : public Session {
     for (const int32_t token : program.tokens())
       EVALRUN_CHECK(token >= 0 && token < model_->config().vocab_size,
                     "token {} is not in the vocabulary", token);
+    for (const RowProgram::Step& step : program.steps())
+      EVALRUN_CHECK(step.op != RowProgram::Op::kEmbed || step.cols == model_->config().d_model,
+                    "token rows of {} values, not {}", step.cols, model_->config().d_model);
     const Span span("compute");
     return backend_->compute(program, result);
   }

@@ -29,6 +29,8 @@ namespace evalrun::engine {
 
 inline constexpr int kMaxRows = 1024;      // rows of one forward
 inline constexpr int kPrefillChunk = 256;  // tokens, on the CPU; a device may have its own
+// Rows of a step, with logits, that a device plans its memory for; more may find none.
+inline constexpr int kPlannedRows = 64;
 
 // One row of a forward request.
 struct Row {
@@ -314,10 +316,10 @@ class Session {
   virtual MatrixView residual_features(int index, int sequence = 0) const = 0;  // in FeatureSet
 
   // Output matrix applied to hidden states (already normed), [n, d_model] -> [n, vocab].
-  virtual MatrixView head(MatrixView hidden) = 0;
+  virtual MatrixView head(InputView hidden) = 0;
   // y = W x for a matrix beside the model's own (inputs of drafters, heads), [n, in] -> [n, out],
   // by the kernels of a forward: a row's bits depend on the row alone.
-  virtual MatrixView multiply(const WeightMatrix& w, MatrixView x) = 0;
+  virtual MatrixView multiply(const WeightMatrix& w, InputView x) = 0;
   // The rows of the program's value `result`. A device queues the work and waits for nothing: that
   // is left to the forward, score or draw that takes them in. Valid until the next compute().
   virtual InputView compute(const RowProgram& program, int result) = 0;

@@ -60,7 +60,7 @@ void MaskDrafter::start(const GenerationContext& context) {
   target_ = context.target;
   const int width = tree_.plan().width();
   in_the_forward_ = !weights_.own_head && target_->draws_cheaply() && width <= engine::kMostBest &&
-                    (!draws_ || context.sampling.greedy());
+                    plan_.rows() <= engine::kPlannedRows && (!draws_ || context.sampling.greedy());
   static const std::vector<int32_t> kAllTokens;
   choices_.start(context, draws_, plan_.masks, plan_.masks, width,
                  in_the_forward_ ? kAllTokens : weights_.ids, vocab_size_);

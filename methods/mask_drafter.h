@@ -6,8 +6,9 @@
 //   node g at C + depth(g), sees its ancestors; mask j = 1..M of its group at C + depth(g) + j,
 //   sees the node, its ancestors and the masks before it in the group; prefix and low-rank updates
 //   are for masks only. Mask j gives candidates for the token j places behind the next root.
-// A device finds the best tokens of all masks in the target's forward, whose head they have: no
-// second pass over it, no second wait. The host computes the head for the masks it reads.
+// A device finds the best tokens of all masks in the target's forward, whose head they have then:
+// no second pass over it, no second wait (docs/gpu.md says when). Else the head is computed for the
+// masks that are read.
 // Near the end of the context or of the answer groups are left out, the least likely stops first.
 #pragma once
 #include <memory>

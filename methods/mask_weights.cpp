@@ -139,9 +139,11 @@ MaskWeights read_mask_weights(AdapterReader& reader, const engine::Model& target
   return weights;
 }
 
-double MaskWeights::head_cost(const engine::Model& target, const std::string& device,
-                              bool draws) const {
-  if (!own_head && !draws && engine::is_gpu(device)) return 0;
+double MaskWeights::head_cost(const engine::Model& target, const std::string& device, bool draws) {
+  if (!own_head && !draws && engine::is_gpu(device)) {
+    if (head != target.shared_head()) bytes -= head->size();
+    return 0;
+  }
   return static_cast<double>(head->size()) / static_cast<double>(target.streamed_bytes());
 }
 

@@ -58,7 +58,7 @@ std::vector<std::string> gpu_remarks(const GpuDisturbances& d) {
     parts.push_back(fmt::format("{} {} in {} steps", arm, n.first, n.second));
   if (!parts.empty())
     remarks.push_back(fmt::format(
-        "Forwards that found no CUDA graph yet and were launched kernel by kernel: {}. A longer "
+        "Work that found no CUDA graph yet and was launched kernel by kernel: {}. A longer "
         "warm-up makes them beforehand (-w N: over N prompts; automatic: warmup_limit_s of the "
         "suite).",
         fmt::join(parts, ", ")));

@@ -15,7 +15,7 @@
 namespace evalrun::engine::cuda {
 namespace {
 
-constexpr int kRows = 64;  // of a step, with logits
+constexpr int kRows = kPlannedRows;
 static_assert(kRows >= kSplitRows);
 
 size_t floats(int rows, int width) {

@@ -32,6 +32,14 @@ const float* SideProducts::keep(const SharedVector& bias, int padded) {
   return biases_.back().data.as<float>();
 }
 
+void SideProducts::room(const ProductGeometry& geometry, cudaStream_t stream) {
+  // Of a program that is queued, it may be in use.
+  if (geometry.workspace_bytes > workspace_.sums.bytes() ||
+      geometry.counter_bytes > workspace_.counters.bytes())
+    EVALRUN_CUDA(cudaStreamSynchronize(stream));
+  if (workspace_.ensure(geometry)) graphs_.clear();
+}
+
 void SideProducts::add_to_key(const DeviceMatrix& m) {
   const MatrixRef& w = m.ref();
   key_.insert(key_.end(), {std::bit_cast<int64_t>(w.codes), std::bit_cast<int64_t>(w.scales),
@@ -85,7 +93,7 @@ InputView SideProducts::compute(const RowProgram& program, int result,
     const DeviceMatrix* m = nullptr;
     if (s.op == Op::kProduct) {
       m = &keep(*s.w, device, on.stream());
-      room(product_geometry(m->storage(), m->ref().tiles, m->ref().blocks, s.rows));
+      room(product_geometry(m->storage(), m->ref().tiles, m->ref().blocks, s.rows), on.stream());
       Value& from = values_[static_cast<size_t>(s.from.value)];
       if (m->storage() != WeightStorage::kF32)
         room(from.bfloat16, static_cast<size_t>(from.rows) * static_cast<size_t>(m->padded_in()) *
@@ -175,7 +183,8 @@ void SideProducts::prepare(Heads heads, const InputView& x, int device, cudaStre
   room(rounded_, n * static_cast<size_t>(bf16 ? m.padded_in() : m.in()) * (bf16 ? 2 : 4));
   for (const DeviceMatrix* w : heads_)
     room(product_geometry(w->storage(), w->ref().tiles, w->ref().blocks,
-                          heads_.size() == 1 ? x.rows : 1));
+                          heads_.size() == 1 ? x.rows : 1),
+         stream);
 }
 
 void SideProducts::queue(const InputView& x, float* y, int outputs, cudaStream_t stream) {
@@ -208,7 +217,7 @@ MatrixView SideProducts::multiply(const WeightMatrix& w, InputView x, int device
   prepare({&head, 1}, x, device, on.stream());
   const size_t y_bytes = static_cast<size_t>(x.rows) * static_cast<size_t>(w.out()) * sizeof(float);
   room(y_host_, y_bytes), room(y_, y_bytes);
-  start_key(x);
+  start_key(x), key_.push_back(w.out());
   on.begin();
   graphs_.run(key_, graphs_wanted_ && x.rows <= kGraphRows, on.stream(), [&] {
     queue(x, y_.as<float>(), w.out(), on.stream());

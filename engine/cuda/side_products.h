@@ -18,7 +18,7 @@ namespace evalrun::engine::cuda {
 class SideProducts {
  public:
   // More rows than this are those of prompts, each length its own: a graph would be met once.
-  static constexpr int kGraphRows = 64;
+  static constexpr int kGraphRows = kPlannedRows;
 
   explicit SideProducts(bool graphs) : graphs_wanted_(graphs) {}
   using Heads = Session::Heads;
@@ -48,9 +48,7 @@ class SideProducts {
   void room(Buffer<Kind>& buffer, size_t bytes) {
     if (buffer.ensure(bytes)) graphs_.clear();  // they know where things were
   }
-  void room(const ProductGeometry& geometry) {
-    if (workspace_.ensure(geometry)) graphs_.clear();
-  }
+  void room(const ProductGeometry& geometry, cudaStream_t stream);
   void add_to_key(const DeviceMatrix& m);
   void add_to_key(const AnswerShape& shape);
   void start_key(const InputView& x);  // of heads_ on x

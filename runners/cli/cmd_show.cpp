@@ -194,8 +194,7 @@ void print_machine(const ShownGeneration& g) {
         fmt::format("busy {} with prefill, {} draft prefill, {} draft, {} verify, {} commit",
                     time(b.prefill_ns), time(b.draft_prefill_ns), time(b.draft_ns),
                     time(b.verify_ns), time(b.commit_ns)));
-    if (b.graph_misses > 0)
-      parts.push_back(fmt::format("{} forwards without a graph", b.graph_misses));
+    if (b.graph_misses > 0) parts.push_back(fmt::format("{} CUDA graphs made", b.graph_misses));
   }
   if (gpu.energy_mj)
     parts.push_back(fmt::format("{:.2f} J", static_cast<double>(*gpu.energy_mj) / 1e3));

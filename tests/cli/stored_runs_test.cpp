@@ -131,8 +131,7 @@ TEST_F(StoredRuns, ShowSaysWhatTheMachineDidAndWhereAReplayDiffered) {
   EXPECT_THAT(text, HasSubstr("3 s for this process, 500 ms for others"));
   EXPECT_THAT(text, HasSubstr("preempted 7 times; clock 2.50 GHz"));
   EXPECT_THAT(text, HasSubstr("5 ms verify"));
-  EXPECT_THAT(text,
-              HasSubstr("2 forwards without a graph; 2.50 J; 61 C; clock held down by power"));
+  EXPECT_THAT(text, HasSubstr("2 CUDA graphs made; 2.50 J; 61 C; clock held down by power"));
   EXPECT_THAT(text, HasSubstr("runs in a loop"));
   EXPECT_THAT(text, HasSubstr("of 15 places the method would have gone on otherwise at 1"));
   EXPECT_THAT(text, HasSubstr("logits 0.25 apart"));

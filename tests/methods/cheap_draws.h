@@ -41,8 +41,8 @@ class CheapDraws final : public engine::Session {
   engine::MatrixView residual_features(int index, int sequence) const override {
     return s_->residual_features(index, sequence);
   }
-  engine::MatrixView head(engine::MatrixView hidden) override { return s_->head(hidden); }
-  engine::MatrixView multiply(const engine::WeightMatrix& w, engine::MatrixView x) override {
+  engine::MatrixView head(engine::InputView hidden) override { return s_->head(hidden); }
+  engine::MatrixView multiply(const engine::WeightMatrix& w, engine::InputView x) override {
     return s_->multiply(w, x);
   }
   engine::InputView compute(const engine::RowProgram& program, int result) override {

@@ -112,7 +112,7 @@ class FakeSession final : public engine::Session {
     tokens_.resize(static_cast<size_t>(length));
   }
   void fork(int, int) override {}
-  engine::MatrixView head(engine::MatrixView) override { return {}; }
+  engine::MatrixView head(engine::InputView) override { return {}; }
   void keep_features(const engine::FeatureSet& set) override {
     if (!set.empty()) throw base::InternalError("a table has no features");
   }
@@ -122,7 +122,7 @@ class FakeSession final : public engine::Session {
   engine::MatrixView residual_features(int, int) const override {
     throw base::InternalError("a table has no features");
   }
-  engine::MatrixView multiply(const engine::WeightMatrix& w, engine::MatrixView x) override {
+  engine::MatrixView multiply(const engine::WeightMatrix& w, engine::InputView x) override {
     product_.assign(static_cast<size_t>(x.rows * w.out()), 0.0f);
     for (int i = 0; i < x.rows; ++i)
       for (int o = 0; o < w.out(); ++o)

@@ -84,7 +84,7 @@ void shape(std::string& out, const Json& s, const Json& peak) {
       line(out, "| {} | {} |", what, with_interval(ms));
   }
   if (s.contains("heads")) {
-    line(out, "\n### A look of drafting heads, one residual block each\n");
+    line(out, "\n### A look of drafting heads, one residual block each (caches are warm)\n");
     line(out, "| look | wall ms (95 %) | floor ms |\n|---|---|---|");
     for (const auto& [what, ms] : s.at("heads").items())
       line(out, "| {} | {} | {:.3f} |", what, with_interval(ms), number(ms, "floor_ms"));

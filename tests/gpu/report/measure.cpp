@@ -192,10 +192,13 @@ Json heads(Session& s, const Workload& w, const Copies& copies) {
     blocks += model.layer(k).o.size();
   }
   program.add_silu(h, y);
+  std::vector<WeightMatrix> copies_of_head;
   Json result;
   for (const bool shared : {true, false}) {
-    const std::vector<const WeightMatrix*> outputs(shared ? 1 : static_cast<size_t>(n),
-                                                   &model.head());
+    std::vector<const WeightMatrix*> outputs = {&model.head()};
+    while (!shared && static_cast<int>(copies_of_head.size()) < n - 1)
+      copies_of_head.push_back(model.head().converted(model.head().storage()));
+    for (const WeightMatrix& copy : copies_of_head) outputs.push_back(&copy);
     std::vector<double> ms;
     for (int i = 0; i < w.repeats + 8; ++i) {
       const double start = now_s();
