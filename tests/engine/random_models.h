@@ -143,7 +143,8 @@ inline std::unique_ptr<Session> open(const std::shared_ptr<const Model>& model,
 }
 
 inline bool same_bits(std::span<const float> a, std::span<const float> b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
+  if (a.size() != b.size()) return false;
+  return a.empty() || std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
 }
 
 // The oracle of a path: the reference kernels in its format, or, for a device with bits of its own,
