@@ -123,6 +123,10 @@ __device__ __forceinline__ uint4 load_once(const uint4* p) {
       : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
       : "l"(p));
   return v;
+#elif defined(EVALRUN_CUDA_EMULATED)
+  uint4 v;
+  emulator::read_only_load(&v, p, sizeof v);
+  return v;
 #else
   return *p;
 #endif
@@ -131,6 +135,10 @@ __device__ __forceinline__ uint2 load_once(const uint2* p) {
 #if defined(__CUDA_ARCH__)
   uint2 v;
   asm("ld.global.nc.L1::no_allocate.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
+  return v;
+#elif defined(EVALRUN_CUDA_EMULATED)
+  uint2 v;
+  emulator::read_only_load(&v, p, sizeof v);
   return v;
 #else
   return *p;

@@ -16,8 +16,11 @@ float at(const void* p, size_t i) {
   std::memcpy(&x, &bits, sizeof x);
   return x;
 }
+bool g_left_out = false;
 
 }  // namespace
+
+void leave_out_cublas(bool left_out) { g_left_out = left_out; }
 
 int cublas_property(int which, int* value) {
   *value = which == 0 ? 13 : 0;
@@ -46,6 +49,7 @@ int cublas_gemm(void* handle, int trans_a, int trans_b, int m, int n, int k, con
     return kInvalid;
   const float kept = *static_cast<const float*>(beta);  // read at once, as cuBLAS does
   if (kept != 0 && kept != 1) return kInvalid;
+  if (g_left_out) return 0;
   queue_work(static_cast<Handle*>(handle)->stream, [=] {
     const auto index = [](int column, int ld, int row) {
       return static_cast<size_t>(column) * static_cast<size_t>(ld) + static_cast<size_t>(row);

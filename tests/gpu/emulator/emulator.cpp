@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/gpu/emulator/accesses.h"
 #include "tests/gpu/emulator/fibres.h"
 
 namespace emulator {
@@ -178,6 +179,15 @@ void copy_lines(void* to, size_t to_pitch, const void* from, size_t from_pitch, 
 }
 
 }  // namespace
+
+accesses::Range accesses::device_block(const void* p) {
+  auto* at = static_cast<unsigned char*>(const_cast<void*>(p));
+  auto it = state().device.upper_bound(at);
+  if (it == state().device.begin()) return {};
+  --it;
+  // What lies just behind belongs to its guard, and to no other.
+  return at < it->first + it->second + kGuard ? Range{it->first, it->second} : Range{};
+}
 
 void queue_work(Stream* stream, Work work) { queue(stream, std::move(work)); }
 

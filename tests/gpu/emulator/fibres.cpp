@@ -9,7 +9,9 @@
 #include <numeric>
 #include <vector>
 
+#include "tests/gpu/emulator/accesses.h"
 #include "tests/gpu/emulator/include/emulator.h"
+#include "tests/gpu/emulator/traffic_counting.h"
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/common_interface_defs.h>
 #endif
@@ -34,6 +36,7 @@ struct Copy {
   unsigned char* to;
   const unsigned char* from;
   int bytes, given;
+  bool there = false;
 };
 
 struct Fibre {
@@ -109,6 +112,7 @@ void fibre_main(ctx::transfer_t from) {
   m.scheduler = from.fctx;
   for (;;) {
     (*m.kernel)();
+    accesses::end_of_kernel();
     running().at = At::kDone;
     ++m.done;
     leave();
@@ -120,6 +124,7 @@ void resume(int number) {
   Fibre& f = m.fibres[static_cast<size_t>(number)];
   g_thread = number;
   threadIdx = f.place;
+  accesses::enter(number, {f.stack.get(), kStack});
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_start_switch_fiber(&m.scheduler_fake, f.stack.get(), kStack);
 #endif
@@ -205,10 +210,10 @@ void complete(Warp& w) {
 }
 
 void copy_now(Copy& c) {
-  if (c.to == nullptr) return;
+  if (c.there) return;
   std::memset(c.to, 0, static_cast<size_t>(c.bytes));
   std::memcpy(c.to, c.from, static_cast<size_t>(c.given));
-  c.to = nullptr;
+  c.there = true;
 }
 
 }  // namespace
@@ -218,13 +223,16 @@ void set_schedule_seed(uint64_t seed) { machine().reseed(seed); }
 unsigned char* shared_memory() { return machine().shared.data(); }
 
 void sync_threads() {
+  const accesses::Outside emulating;
   Machine& m = machine();
   running().at = At::kBarrier;
   ++m.waiting;
   leave();
+  accesses::after_barrier(g_thread);
 }
 
 uint64_t meet(Collective what, uint64_t word, int from_lane) {
+  const accesses::Outside emulating;
   Machine& m = machine();
   const int number = g_thread, lane = number % 32;
   Warp& w = m.warps[static_cast<size_t>(number / 32)];
@@ -238,12 +246,14 @@ uint64_t meet(Collective what, uint64_t word, int from_lane) {
     leave();
   } else {
     complete(w);
+    if (traffic::counting()) traffic::lanes_meet(number / 32);
     w.arrived = 0;
     for (int l = 0; l < w.size; ++l) {
       Fibre& f = m.fibres[static_cast<size_t>(number - lane + l)];
       if (l != lane) f.at = At::kReady;
     }
   }
+  if (what == Collective::kSync) accesses::after_warp_sync(number);
   return w.result[lane];
 }
 
@@ -255,7 +265,24 @@ void mma_m16n8k16_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b
   meet(Collective::kMma, 0, 0);
 }
 
+void fence() {
+  const accesses::Outside emulating;
+  accesses::fence(g_thread);
+}
+
+// Threads are fibres of one thread: nothing comes in between.
+uint64_t atomic_add(void* at, uint64_t value, size_t bytes) {
+  const accesses::Outside emulating;
+  accesses::atomic(g_thread, at, bytes, __builtin_return_address(0));
+  uint64_t before = 0;
+  std::memcpy(&before, at, bytes);  // little-endian
+  value += before;
+  std::memcpy(at, &value, bytes);
+  return before;
+}
+
 void copy_async(void* shared, const void* global, int bytes, int given) {
+  const accesses::Outside emulating;
   Machine& m = machine();
   auto* to = static_cast<unsigned char*>(shared);
   if (to < m.shared.data() || to + bytes > m.shared.data() + m.shared.size() - kSharedGuard)
@@ -265,11 +292,14 @@ void copy_async(void* shared, const void* global, int bytes, int given) {
   };
   if ((bytes != 4 && bytes != 8 && bytes != 16) || !aligned(to) || !aligned(global))
     fail("asynchronous copy of a size or at an address that hardware refuses");
+  accesses::begin_copy(shared, global, static_cast<size_t>(bytes), static_cast<size_t>(given),
+                       __builtin_return_address(0));
   running().copies.push_back({to, static_cast<const unsigned char*>(global), bytes, given});
   if (m.seed != 0 && next_random() % 2 == 0) copy_now(running().copies.back());
 }
 
 void commit_copies() {
+  const accesses::Outside emulating;
   Fibre& f = running();
   size_t before = 0;
   for (const size_t group : f.groups) before += group;
@@ -277,10 +307,15 @@ void commit_copies() {
 }
 
 void wait_copies(int but_last_groups) {
+  const accesses::Outside emulating;
   Fibre& f = running();
   while (f.groups.size() > static_cast<size_t>(but_last_groups)) {
     const auto end = f.copies.begin() + static_cast<ptrdiff_t>(f.groups.front());
-    std::for_each(f.copies.begin(), end, copy_now);
+    for (auto c = f.copies.begin(); c != end; ++c) {
+      copy_now(*c);
+      accesses::end_copy(g_thread, c->to, static_cast<size_t>(c->bytes),
+                         __builtin_return_address(0));
+    }
     f.copies.erase(f.copies.begin(), end);
     f.groups.erase(f.groups.begin());
   }
@@ -288,12 +323,18 @@ void wait_copies(int but_last_groups) {
 
 namespace {
 
+void all_meet() {
+  if (traffic::counting())
+    for (size_t w = 0; w < machine().warps.size(); ++w) traffic::lanes_meet(static_cast<int>(w));
+}
+
 void run_block(int n, size_t shared_bytes) {
   Machine& m = machine();
   std::fill(m.shared.begin(), m.shared.begin() + static_cast<ptrdiff_t>(shared_bytes),
             static_cast<unsigned char>(0xFF));
   std::fill(m.shared.begin() + static_cast<ptrdiff_t>(shared_bytes), m.shared.end(),
             static_cast<unsigned char>(0xA5));
+  accesses::begin_block({m.shared.data(), shared_bytes});
   m.waiting = m.done = 0;
   for (int i = 0; i < n; ++i) {
     Fibre& f = m.fibres[static_cast<size_t>(i)];
@@ -315,6 +356,7 @@ void run_block(int n, size_t shared_bytes) {
     if (moved) continue;
     if (m.waiting == n) {
       m.waiting = 0;
+      all_meet();
       for (int i = 0; i < n; ++i) m.fibres[static_cast<size_t>(i)].at = At::kReady;
     } else if (m.waiting > 0) {
       fail("threads wait at a barrier that others have left or never reach");
@@ -322,6 +364,7 @@ void run_block(int n, size_t shared_bytes) {
       fail("lanes wait for lanes of their warp that do not come");
     }
   }
+  all_meet();
   for (int i = 0; i < n; ++i)
     if (!m.fibres[static_cast<size_t>(i)].copies.empty())
       fail("asynchronous copies that nobody waited for");
@@ -353,6 +396,8 @@ void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<vo
   if (m.seed != 0)
     for (size_t i = blocks.size(); i > 1; --i) std::swap(blocks[i - 1], blocks[next_random() % i]);
   gridDim = grid, blockDim = block;
+  accesses::begin_grid(block);
+  if (traffic::counting()) traffic::begin_grid(static_cast<size_t>(n));
   for (const uint32_t b : blocks) {
     blockIdx = {b % grid.x, b / grid.x % grid.y, b / grid.x / grid.y};
     run_block(n, shared_bytes);

@@ -20,22 +20,40 @@
 
 #define CUDART_VERSION 13000
 
+namespace emulator {
+void store_whole(void* to, const void* from, size_t bytes);
+}
+// A vector is stored as one where accesses are looked at; the compiler would store its parts.
+#if defined(__SANITIZE_THREAD__)
+#define EMULATED_STORE(type)                           \
+  type& operator=(const type& other) {                 \
+    emulator::store_whole(this, &other, sizeof other); \
+    return *this;                                      \
+  }
+#else
+#define EMULATED_STORE(type)
+#endif
 struct alignas(8) uint2 {
   uint32_t x, y;
+  EMULATED_STORE(uint2)
 };
 struct alignas(16) uint4 {
   uint32_t x, y, z, w;
+  EMULATED_STORE(uint4)
 };
 struct alignas(8) float2 {
   float x, y;
+  EMULATED_STORE(float2)
 };
 struct alignas(16) float4 {
   float x, y, z, w;
+  EMULATED_STORE(float4)
 };
 struct uint3 {
   uint32_t x, y, z;
 };
 inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) { return {x, y, z, w}; }
+inline float2 make_float2(float x, float y) { return {x, y}; }
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 struct dim3 {
   uint32_t x, y, z;
@@ -163,6 +181,12 @@ void copy_async(void* shared, const void* global, int bytes, int given);
 void commit_copies();
 void wait_copies(int but_last_groups);
 
+void fence();
+uint64_t atomic_add(void* at, uint64_t value, size_t bytes);
+// Where a launch's arguments are; its code begins here.
+void kernel_arguments(const void* p, size_t bytes);
+void read_only_load(void* to, const void* p, size_t bytes);  // ld.global.nc
+
 void queue_work(cudaStream_t stream, std::function<void()> work);
 // Stand for cuBLAS (engine/cuda/dense.cpp), with its column-major matrices.
 int cublas_property(int which, int* value);
@@ -218,17 +242,15 @@ inline int __ffs(int bits) { return __builtin_ffs(bits); }
 inline unsigned __ballot_sync(unsigned, int holds) {
   return static_cast<unsigned>(emulator::meet(emulator::Collective::kBallot, holds ? 1 : 0, 0));
 }
-inline void __threadfence() {}
+inline void __threadfence() { emulator::fence(); }
 template <typename T>
 T __ldcg(const T* p) {
   return *p;
 }
-// Threads are fibres of one thread: nothing comes in between.
 template <typename T>
 T atomicAdd(T* at, T value) {
-  const T before = *at;
-  *at += value;
-  return before;
+  static_assert(std::is_unsigned_v<T>);
+  return static_cast<T>(emulator::atomic_add(at, value, sizeof value));
 }
 using std::max;
 using std::min;
@@ -237,13 +259,21 @@ template <typename... P>
 cudaError_t cudaFuncSetAttribute(void (*kernel)(P...), cudaFuncAttribute, int value) {
   return emulator::allow_shared(reinterpret_cast<const void*>(kernel), value);
 }
+namespace emulator {
+template <typename... P>
+struct Launch {
+  void (*kernel)(P...);
+  std::tuple<std::decay_t<P>...> values;
+  void operator()() const {
+    kernel_arguments(this, sizeof *this);
+    std::apply(kernel, values);
+  }
+};
+}  // namespace emulator
 // Arguments are copied now, as a launch does.
 template <typename... P, typename... A>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(P...),
                                A&&... arguments) {
-  return emulator::queue_kernel(
-      *config, reinterpret_cast<const void*>(kernel),
-      [kernel, values = std::tuple<std::decay_t<P>...>(std::forward<A>(arguments)...)] {
-        std::apply(kernel, values);
-      });
+  return emulator::queue_kernel(*config, reinterpret_cast<const void*>(kernel),
+                                emulator::Launch<P...>{kernel, {std::forward<A>(arguments)...}});
 }

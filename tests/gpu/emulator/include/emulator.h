@@ -14,8 +14,9 @@
 //   CUDA_EMULATOR_MEMORY  bytes of the device
 //   CUDA_EMULATOR_FAIL    N or N:sticky: call number N (from 0) fails with
 //                            cudaErrorIllegalAddress, once or with all that follow
-// What it does not show: races between threads that run to a barrier one after the other, alignment
-// the hardware wants, memory models, speed.
+// Kernels compiled with -fsanitize=thread have every access to memory looked at (accesses.h) or
+// counted (traffic.h). What it does not show: what mma really computes, the hardware's own order of
+// accesses, two streams at once, speed.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -34,6 +35,8 @@ size_t live_device_bytes();
 // follow.
 void fail_after(int n, cudaError_t error, bool sticky);
 void clear_fault();
+// The stand-in for cuBLAS writes nothing: for counts that do not depend on values.
+void leave_out_cublas(bool left_out);
 long kernel_launches();  // outside graphs
 long graph_launches();
 long waits();  // of the host, for streams, events or the device

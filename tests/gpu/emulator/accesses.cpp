@@ -1,0 +1,500 @@
+#include "tests/gpu/emulator/accesses.h"
+
+#include <dlfcn.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "tests/gpu/emulator/include/emulator.h"
+#include "tests/gpu/emulator/traffic_counting.h"
+
+// Begin and end of the program's own code and data, by the linker.
+extern "C" const char __executable_start, _end;
+
+namespace emulator::accesses {
+namespace {
+
+// A thread between two of its steps that order something.
+struct Segment {
+  uint32_t block = 0;  // of this grid, from 1 in the order they ran
+  uint32_t thread = 0;
+  uint32_t barriers = 0, warp_syncs = 0, clock = 0;  // that it had passed; clock: all of them
+};
+struct Access {
+  uint32_t segment = 0;    // 0: none
+  uint32_t code : 31 = 0;  // where, from the program's begin
+  uint32_t is_atomic : 1 = 0;
+};
+enum class Kind { kRead, kWrite, kAtomic };
+constexpr int kReaders = 3;
+struct Cell {
+  // Atomic operations of two threads do not race with each other: the last and one of another.
+  Access write, other_atomic, reads[kReaders];
+};
+// Four bytes; looked at one by one from the first access to fewer.
+struct Granule {
+  uint32_t when = 0;  // number of the grid (shared memory: of the block) that the rest is of
+  bool arriving = false, read_only = false;
+  Cell all;
+  std::unique_ptr<std::array<Cell, 4>> bytes;
+};
+constexpr size_t kGranule = 4, kPage = 1024;  // granules of a page
+
+// An atomic operation, and what its block had done as far as fences said so before.
+struct Release {
+  uint32_t block = 0, thread = 0, clock = 0;
+  uint32_t before_barrier = 0;   // accesses that had passed fewer barriers
+  std::vector<uint32_t> clocks;  // and those of thread i before its clock
+};
+// What a thread knows of other blocks.
+struct Known {
+  uint32_t thread = 0, barriers = 0;
+  std::vector<Release> of;
+};
+struct Thread {
+  Segment now;
+  uint32_t id = 0;  // of `now`, 0 before its first access
+  bool fenced = false;
+  uint32_t fence_barriers = 0, fence_clock = 0;
+};
+struct Seen {  // an atomic operation and what it could have read
+  uint32_t thread, barriers;
+  std::vector<Release> releases;
+};
+
+struct Checker {
+  bool on = false;  // a kernel of this program has the hooks
+  bool checked = true;
+  uint32_t grid = 0, run = 0,
+           block = 0;  // numbers of grids, of blocks in all, of those of the grid
+  std::vector<Segment> segments;
+  std::vector<Thread> threads;
+  std::vector<Known> known;                                  // to the block
+  std::vector<Seen> seen;                                    // by the block
+  std::unordered_map<const void*, std::vector<Release>> at;  // atomics of the grid
+  std::vector<Granule> shared_cells;
+  std::unordered_map<uintptr_t, std::unique_ptr<std::array<Granule, kPage>>> pages;
+  Range shared, arguments, last;
+};
+Checker& checker() {
+  static auto* c = new Checker;  // used while others are destroyed
+  return *c;
+}
+// Host code may run beside kernels, and shares inline functions with them.
+struct Current {
+  bool inside = false;
+  int thread = 0;
+  Range stack;
+};
+thread_local Current g_current;
+
+bool within(Range r, const void* p, size_t bytes) {
+  const auto* at = static_cast<const unsigned char*>(p);
+  return r.begin != nullptr && at >= r.begin && at + bytes <= r.begin + r.bytes;
+}
+
+[[noreturn]] void report(const std::string& what, const void* p, size_t bytes, Kind kind,
+                         uint32_t code, const Access* other = nullptr, bool other_writes = false) {
+  const Checker& c = checker();
+  g_current.inside = false;
+  const auto* at = static_cast<const unsigned char*>(p);
+  std::string place = "host memory";
+  if (within(c.shared, p, 1))
+    place = "byte " + std::to_string(at - c.shared.begin) + " of " +
+            std::to_string(c.shared.bytes) + " of shared memory";
+  else if (const Range r = device_block(p); r.begin != nullptr)
+    place = "byte " + std::to_string(at - r.begin) + " of " + std::to_string(r.bytes) +
+            " of a block of device memory";
+  std::fprintf(stderr, "emulator: %s: thread %d of block (%u, %u, %u) %s %zu bytes at %s\n  %s\n",
+               what.c_str(), g_current.thread, blockIdx.x, blockIdx.y, blockIdx.z,
+               kind == Kind::kRead ? "reads" : "writes", bytes, place.c_str(),
+               source_line(code).c_str());
+  if (other != nullptr && other->segment != 0) {
+    const Segment& s = c.segments[other->segment];
+    std::fprintf(stderr, "thread %u of %s block %s it, no step between orders the two\n  %s\n",
+                 s.thread, s.block == c.block ? "the same" : "another",
+                 other_writes ? "writes" : "reads", source_line(other->code).c_str());
+  }
+  std::abort();
+}
+
+Thread& current() { return checker().threads[static_cast<size_t>(g_current.thread)]; }
+
+uint32_t segment_of(Thread& t) {
+  Checker& c = checker();
+  if (t.id == 0) {
+    t.id = static_cast<uint32_t>(c.segments.size());
+    c.segments.push_back(t.now);
+  }
+  return t.id;
+}
+void step(Thread& t) { ++t.now.clock, t.id = 0; }
+
+bool covers(const Release& r, const Segment& s) {
+  return r.block == s.block && (s.barriers < r.before_barrier ||
+                                (s.thread < r.clocks.size() && s.clock < r.clocks[s.thread]));
+}
+// Is what this access did there for the thread that runs?
+bool ordered(const Access& a, const Thread& t) {
+  if (a.segment == 0 || a.segment == t.id) return true;
+  const Checker& c = checker();
+  const Segment& s = c.segments[a.segment];
+  if (s.block == t.now.block)
+    return s.thread == t.now.thread || s.barriers < t.now.barriers ||
+           (s.thread / 32 == t.now.thread / 32 && s.warp_syncs < t.now.warp_syncs);
+  // An atomic that another one has read is itself in front of what follows that one.
+  for (const Seen& seen : c.seen) {
+    if (!a.is_atomic || (seen.thread != t.now.thread && seen.barriers >= t.now.barriers)) continue;
+    for (const Release& r : seen.releases)
+      if (r.block == s.block && r.thread == s.thread && r.clock == s.clock) return true;
+  }
+  for (const Known& k : c.known) {
+    if (k.thread != t.now.thread && k.barriers >= t.now.barriers) continue;
+    for (const Release& r : k.of)
+      if (covers(r, s)) return true;
+  }
+  return false;
+}
+
+void visit(Cell& cell, const void* p, size_t bytes, Kind kind, uint32_t code) {
+  Thread& t = current();
+  const Access me = {segment_of(t), code, kind == Kind::kAtomic};
+  for (const Access* w : {&cell.write, &cell.other_atomic})
+    if (!ordered(*w, t) && !(w->is_atomic && kind == Kind::kAtomic))
+      report("race", p, bytes, kind, code, w, true);
+  if (kind != Kind::kRead) {
+    for (Access& r : cell.reads) {
+      if (!ordered(r, t)) report("race", p, bytes, kind, code, &r, false);
+      r = {};
+    }
+    cell.other_atomic = ordered(cell.write, t) ? Access{} : cell.write;
+    cell.write = me;
+    return;
+  }
+  const auto group = [](const Access& a) {
+    const Segment& s = checker().segments[a.segment];
+    return uint64_t{s.block} << 32 | s.thread / 32;
+  };
+  // A write that is ordered behind this read is ordered behind all those that are ordered in
+  // front of it: they need not be kept. Of others, some of different warps.
+  for (Access& r : cell.reads)
+    if (ordered(r, t)) {
+      r = me;
+      return;
+    }
+  static_assert(kReaders == 3);
+  if (group(cell.reads[0]) == group(cell.reads[1]))
+    cell.reads[1] = me;
+  else if (group(cell.reads[2]) == group(cell.reads[0]) ||
+           group(cell.reads[2]) == group(cell.reads[1]))
+    cell.reads[2] = me;
+}
+
+Granule& granule_at(uintptr_t address, bool shared) {
+  Checker& c = checker();
+  Granule* g = nullptr;
+  if (shared) {
+    g = &c.shared_cells[(address - reinterpret_cast<uintptr_t>(c.shared.begin)) / kGranule];
+  } else {
+    static uintptr_t last_number = 0;
+    static std::array<Granule, kPage>* last = nullptr;
+    const uintptr_t number = address / kGranule / kPage;
+    if (last == nullptr || number != last_number) {
+      auto& page = c.pages[number];
+      if (page == nullptr) page = std::make_unique<std::array<Granule, kPage>>();
+      last = page.get(), last_number = number;
+    }
+    g = &(*last)[address / kGranule % kPage];
+  }
+  const uint32_t when = shared ? c.run : c.grid;
+  if (g->when != when) {
+    g->when = when;
+    g->arriving = g->read_only = false;
+    g->all = {};
+    g->bytes.reset();
+  }
+  return *g;
+}
+
+// f(granule, first byte in it, bytes in it) for all that hold part of this.
+template <typename F>
+void for_each_granule(const void* p, size_t bytes, bool shared, F f) {
+  auto at = reinterpret_cast<uintptr_t>(p);
+  const uintptr_t end = at + bytes;
+  while (at < end) {
+    const size_t first = at % kGranule, n = std::min(kGranule - first, end - at);
+    f(granule_at(at, shared), first, n);
+    at += n;
+  }
+}
+void visit_bytes(Granule& g, size_t first, size_t n, const void* p, size_t bytes, Kind kind,
+                 uint32_t code) {
+  if (n == kGranule && g.bytes == nullptr) return visit(g.all, p, bytes, kind, code);
+  if (g.bytes == nullptr) {
+    g.bytes = std::make_unique<std::array<Cell, 4>>();
+    g.bytes->fill(g.all);
+  }
+  for (size_t i = first; i < first + n; ++i) visit((*g.bytes)[i], p, bytes, kind, code);
+}
+
+enum class Where { kFree, kShared, kDevice };
+// Which memory this is, when the thread may access it.
+Where place(const void* p, size_t bytes, Kind kind, uint32_t code) {
+  Checker& c = checker();
+  if (within(g_current.stack, p, bytes)) return Where::kFree;
+  if (within(c.shared, p, bytes)) return Where::kShared;
+  if (within(c.last, p, bytes)) return Where::kDevice;
+  if (within(c.arguments, p, bytes)) {
+    if (kind == Kind::kRead) return Where::kFree;
+    report("a kernel's arguments are written", p, bytes, kind, code);
+  }
+  const Range r = device_block(p);
+  if (within(r, p, bytes)) {
+    c.last = r;
+    return Where::kDevice;
+  }
+  if (r.begin != nullptr || within(c.shared, p, 1)) report("past its end", p, bytes, kind, code);
+  const auto* at = static_cast<const char*>(p);
+  // Constants, and threadIdx and its kin.
+  if (kind == Kind::kRead && at >= &__executable_start && at + bytes <= &_end) return Where::kFree;
+  report("no memory of the device", p, bytes, kind, code);
+}
+
+void access(const void* p, size_t bytes, Kind kind, uint32_t code, bool read_only = false) {
+  const Where where = place(p, bytes, kind, code);
+  if (where == Where::kFree) return;
+  if (traffic::counting())
+    return traffic::record(
+        g_current.thread, code, p, bytes, kind != Kind::kRead,
+        where == Where::kShared ? traffic::Memory::kShared : traffic::Memory::kGlobal);
+  for_each_granule(p, bytes, where == Where::kShared, [&](Granule& g, size_t first, size_t n) {
+    if (g.arriving) report("an asynchronous copy is under way there", p, bytes, kind, code);
+    if (kind != Kind::kRead && g.read_only)
+      report("the grid reads this by the read-only path", p, bytes, kind, code);
+    if (read_only) {
+      bool written = g.all.write.segment != 0;
+      if (g.bytes != nullptr)
+        for (const Cell& cell : *g.bytes) written = written || cell.write.segment != 0;
+      if (written) report("read-only path, but the grid wrote this", p, bytes, kind, code);
+      g.read_only = true;
+    }
+    visit_bytes(g, first, n, p, bytes, kind, code);
+  });
+}
+
+uint32_t code_of(const void* pc) {
+  return static_cast<uint32_t>(static_cast<const char*>(pc) - &__executable_start);
+}
+
+void hook(const void* p, size_t bytes, Kind kind, bool aligned, const void* pc) {
+  if (!g_current.inside) return;
+  const Outside checking;
+  if (aligned && reinterpret_cast<uintptr_t>(p) % bytes != 0)
+    report("misaligned", p, bytes, kind, code_of(pc));
+  access(p, bytes, kind, code_of(pc));
+}
+
+}  // namespace
+
+std::string source_line(uint32_t code) {
+  const void* pc = &__executable_start + code;
+  Dl_info info{};
+  if (dladdr(pc, &info) == 0 || info.dli_fname == nullptr) return "unknown code";
+  const auto offset = static_cast<unsigned long>(static_cast<const char*>(pc) -
+                                                 static_cast<const char*>(info.dli_fbase));
+  char address[32];
+  std::snprintf(address, sizeof address, "0x%lx", offset - 1);  // the call, not what follows
+  std::string text = std::string(info.dli_fname) + "+" + address;
+  const std::string command =
+      "addr2line -e '" + std::string(info.dli_fname) + "' -Cfpi " + address + " 2>/dev/null";
+  std::FILE* out = popen(command.c_str(), "r");
+  if (out == nullptr) return text;
+  std::string lines;
+  char part[256];
+  while (std::fgets(part, sizeof part, out) != nullptr) lines += part;
+  pclose(out);
+  while (!lines.empty() && lines.back() == '\n') lines.pop_back();
+  return lines.empty() ? text : lines;
+}
+
+void begin_grid(dim3 block) {
+  Checker& c = checker();
+  if (!c.on) return;
+  ++c.grid, c.block = 0;
+  c.segments.assign(1, {});
+  c.at.clear();
+  c.last = {};
+  c.threads.resize(size_t{block.x} * block.y * block.z);
+}
+void begin_block(Range shared) {
+  Checker& c = checker();
+  if (!c.on) return;
+  ++c.run, ++c.block;
+  c.shared = shared;
+  if (c.shared_cells.size() < shared.bytes / kGranule + 1)
+    c.shared_cells.resize(shared.bytes / kGranule + 1);
+  c.known.clear(), c.seen.clear();
+  for (size_t i = 0; i < c.threads.size(); ++i) {
+    c.threads[i] = {};
+    c.threads[i].now.block = c.block, c.threads[i].now.thread = static_cast<uint32_t>(i);
+  }
+}
+void set_checked(bool checked) { checker().checked = checked; }
+
+void enter(int thread, Range stack) { g_current = {false, thread, stack}; }
+void end_of_kernel() { g_current.inside = false; }
+Outside::Outside() : was_inside_(g_current.inside) { g_current.inside = false; }
+Outside::~Outside() { g_current.inside = was_inside_; }
+
+void after_barrier(int thread) {
+  if (!checker().on) return;
+  Thread& t = checker().threads[static_cast<size_t>(thread)];
+  ++t.now.barriers;
+  step(t);
+}
+void after_warp_sync(int thread) {
+  if (!checker().on) return;
+  Thread& t = checker().threads[static_cast<size_t>(thread)];
+  ++t.now.warp_syncs;
+  step(t);
+}
+void fence(int thread) {
+  Checker& c = checker();
+  if (!c.on) return;
+  Thread& t = c.threads[static_cast<size_t>(thread)];
+  step(t);
+  t.fenced = true, t.fence_barriers = t.now.barriers, t.fence_clock = t.now.clock;
+  // What atomics of this thread, or of others in front of a barrier, have read is there now.
+  for (const Seen& s : c.seen)
+    if ((s.thread == t.now.thread || s.barriers < t.now.barriers) && !s.releases.empty())
+      c.known.push_back({t.now.thread, t.now.barriers, s.releases});
+}
+void atomic(int thread, void* at, size_t bytes, const void* code) {
+  Checker& c = checker();
+  if (!c.on || !(c.checked || traffic::counting())) return;
+  if (reinterpret_cast<uintptr_t>(at) % bytes != 0)
+    report("misaligned", at, bytes, Kind::kAtomic, code_of(code));
+  access(at, bytes, Kind::kAtomic, code_of(code));
+  Thread& t = c.threads[static_cast<size_t>(thread)];
+  if (within(c.shared, at, bytes)) return;  // says nothing to other blocks
+  std::vector<Release>& releases = c.at[at];
+  c.seen.push_back({t.now.thread, t.now.barriers, releases});
+  Release mine;
+  mine.block = t.now.block, mine.thread = t.now.thread, mine.clock = t.now.clock;
+  mine.before_barrier = t.fenced ? t.fence_barriers : 0;
+  mine.clocks.assign(c.threads.size(), 0);
+  for (size_t i = 0; i < c.threads.size(); ++i) {
+    const Thread& u = c.threads[i];
+    if (u.fenced && (&u == &t || u.fence_barriers < t.now.barriers)) mine.clocks[i] = u.fence_clock;
+  }
+  releases.push_back(std::move(mine));
+  step(t);
+}
+
+void begin_copy(void* shared, const void* global, size_t bytes, size_t given, const void* code) {
+  if (!checker().on || !(checker().checked || traffic::counting())) return;
+  if (given > 0) access(global, given, Kind::kRead, code_of(code));
+  access(shared, bytes, Kind::kWrite, code_of(code));
+  if (traffic::counting()) return;
+  for_each_granule(shared, bytes, true, [](Granule& g, size_t, size_t) { g.arriving = true; });
+}
+void end_copy(int thread, void* shared, size_t bytes, const void* code) {
+  if (!checker().on || !checker().checked || traffic::counting()) return;
+  Thread& t = checker().threads[static_cast<size_t>(thread)];
+  const Access me = {segment_of(t), code_of(code), 0};
+  for_each_granule(shared, bytes, true, [&](Granule& g, size_t, size_t) {
+    g.arriving = false;
+    g.all = {};
+    g.all.write = me;
+    g.bytes.reset();
+  });
+}
+
+}  // namespace emulator::accesses
+
+namespace emulator {
+
+void kernel_arguments(const void* p, size_t bytes) {
+  auto& c = accesses::checker();
+  c.arguments = {static_cast<const unsigned char*>(p), bytes};
+  accesses::g_current.inside = c.on && (c.checked || traffic::counting());
+}
+void store_whole(void* to, const void* from, size_t bytes) {
+  const void* pc = __builtin_return_address(0);
+  accesses::hook(from, bytes, accesses::Kind::kRead, true, pc);
+  accesses::hook(to, bytes, accesses::Kind::kWrite, true, pc);
+  std::memcpy(to, from, bytes);
+}
+void read_only_load(void* to, const void* p, size_t bytes) {
+  if (accesses::g_current.inside) {
+    const accesses::Outside checking;
+    const uint32_t code = accesses::code_of(__builtin_return_address(0));
+    if (reinterpret_cast<uintptr_t>(p) % bytes != 0)
+      accesses::report("misaligned", p, bytes, accesses::Kind::kRead, code);
+    accesses::access(p, bytes, accesses::Kind::kRead, code, true);
+  }
+  std::memcpy(to, p, bytes);
+}
+
+}  // namespace emulator
+
+// What GCC calls, by its own names.
+extern "C" {
+void __tsan_init() { emulator::accesses::checker().on = true; }
+void __tsan_func_entry(void*) {}
+void __tsan_func_exit() {}
+void __tsan_vptr_update(void*, void*) {}
+void __tsan_vptr_read(void*) {}
+#define HOOKS(bytes)                                                           \
+  void __tsan_read##bytes(void* p) {                                           \
+    emulator::accesses::hook(p, bytes, emulator::accesses::Kind::kRead, true,  \
+                             __builtin_return_address(0));                     \
+  }                                                                            \
+  void __tsan_write##bytes(void* p) {                                          \
+    emulator::accesses::hook(p, bytes, emulator::accesses::Kind::kWrite, true, \
+                             __builtin_return_address(0));                     \
+  }
+#define UNALIGNED_HOOKS(bytes)                                                  \
+  void __tsan_unaligned_read##bytes(void* p) {                                  \
+    emulator::accesses::hook(p, bytes, emulator::accesses::Kind::kRead, false,  \
+                             __builtin_return_address(0));                      \
+  }                                                                             \
+  void __tsan_unaligned_write##bytes(void* p) {                                 \
+    emulator::accesses::hook(p, bytes, emulator::accesses::Kind::kWrite, false, \
+                             __builtin_return_address(0));                      \
+  }
+HOOKS(1)
+HOOKS(2)
+HOOKS(4)
+HOOKS(8)
+HOOKS(16)
+UNALIGNED_HOOKS(2)
+UNALIGNED_HOOKS(4)
+UNALIGNED_HOOKS(8)
+UNALIGNED_HOOKS(16)
+// Atomics of the host's code in those files: shared pointers, guards of static variables.
+signed char __tsan_atomic8_load(const volatile signed char* p, int) {
+  return __atomic_load_n(p, __ATOMIC_SEQ_CST);
+}
+int __tsan_atomic32_fetch_add(volatile int* p, int by, int) {
+  return __atomic_fetch_add(p, by, __ATOMIC_SEQ_CST);
+}
+int __tsan_atomic32_fetch_sub(volatile int* p, int by, int) {
+  return __atomic_fetch_sub(p, by, __ATOMIC_SEQ_CST);
+}
+void __tsan_read_range(void* p, size_t bytes) {
+  emulator::accesses::hook(p, bytes, emulator::accesses::Kind::kRead, false,
+                           __builtin_return_address(0));
+}
+void __tsan_write_range(void* p, size_t bytes) {
+  emulator::accesses::hook(p, bytes, emulator::accesses::Kind::kWrite, false,
+                           __builtin_return_address(0));
+}
+}

@@ -1,0 +1,70 @@
+// Every access to memory of kernels that are compiled with -fsanitize=thread, checked as they run:
+// what compute-sanitizer's memcheck and racecheck look for, and what they do not see (races in
+// global memory, between blocks too). GCC puts a call in front of every load and store,
+// `__tsan_read4` and its kin; these answer them instead of the thread sanitizer's library, which
+// knows neither blocks nor warps. Kernels compiled without it tell nothing and are not checked.
+//
+// An access is wrong
+//   - outside what was allocated, of a freed block, of the host's memory, of another thread's
+//   locals,
+//   - at an address that is no multiple of its size,
+//   - to bytes that an asynchronous copy is still under way to,
+//   - when another thread's access of the same bytes is not ordered before it, one of the two a
+//     write. Threads run one after the other here, so what matters is not who came first but what
+//     the source ordered (PTX ISA, "Memory Consistency Model"):
+//       . threads of a block by __syncthreads(), lanes of a warp by __syncwarp(). Shuffles, ballots
+//         and mma order nothing;
+//       . blocks of a grid by a fence, an atomic operation, another one that reads it, a fence; a
+//         barrier may stand between a thread's fence and its block's atomic, and behind as well;
+//       . grids by their stream.
+//     Bytes read through the read-only path (ld.global.nc) may not be written in that grid at all.
+// The first one ends the process, with both source lines when addr2line is there.
+//
+// Not checked: two streams at once; reads of memory that was never written, which is not-a-number.
+#pragma once
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace emulator::accesses {
+
+struct Range {
+  const unsigned char* begin = nullptr;
+  size_t bytes = 0;
+};
+
+// The emulator's own code, while it lives; a thread's code is checked from kernel_arguments() on.
+class Outside {
+ public:
+  Outside();
+  ~Outside();
+  Outside(const Outside&) = delete;
+  Outside& operator=(const Outside&) = delete;
+
+ private:
+  bool was_inside_;
+};
+
+// What surrounds the accesses; fibres.cpp says it.
+void begin_grid(dim3 block);
+void begin_block(Range shared);
+void enter(int thread, Range stack);  // this thread runs
+void end_of_kernel();                 // it is done
+void after_barrier(int thread);       // __syncthreads()
+void after_warp_sync(int thread);     // __syncwarp()
+void fence(int thread);
+void atomic(int thread, void* at, size_t bytes, const void* code);
+void begin_copy(void* shared, const void* global, size_t bytes, size_t given, const void* code);
+void end_copy(int thread, void* shared, size_t bytes, const void* code);
+
+// Whether accesses are looked at when they are not counted; they are, at first.
+void set_checked(bool checked);
+
+// Function, file and line of code that looked at memory, by addr2line; its address without that.
+std::string source_line(uint32_t code);
+
+Range device_block(const void* p);  // of device memory that holds this, or {}; emulator.cpp
+
+}  // namespace emulator::accesses

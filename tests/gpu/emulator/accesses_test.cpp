@@ -1,0 +1,244 @@
+// Kernels with one mistake each: it is found, and the same kernel without it is not complained
+// about. Compiled with the hooks that accesses.h answers.
+#include "tests/gpu/emulator/accesses.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "tests/gpu/emulator/include/emulator.h"
+
+namespace emulator::testing {
+namespace {
+
+constexpr int kThreads = 64;
+
+enum class Order { kNone, kWarp, kBlock };
+void step(Order order) {
+  if (order == Order::kWarp) __syncwarp();
+  if (order == Order::kBlock) __syncthreads();
+}
+template <typename T>
+T* shared() {
+  return reinterpret_cast<T*>(evalrun_shared_memory());
+}
+
+// Each thread writes its place and reads that of the thread `ahead` of it.
+void neighbours(int* out, int ahead, Order order) {
+  const auto i = static_cast<int>(threadIdx.x);
+  shared<int>()[i] = i;
+  step(order);
+  out[i] = shared<int>()[(i + ahead) % kThreads];
+}
+void neighbours_in_memory(int* out, int* place, Order order) {
+  const auto i = static_cast<int>(threadIdx.x);
+  place[i] = i;
+  step(order);
+  out[i] = place[i ^ 1];
+}
+// Read, then written by another.
+void overwritten(int* out, Order order) {
+  const auto i = static_cast<int>(threadIdx.x);
+  shared<int>()[i] = i;
+  __syncthreads();
+  out[i] = shared<int>()[(i + 32) % kThreads];
+  step(order);
+  shared<int>()[i] = 0;
+}
+// All write the same to one place: a race all the same.
+void flag(int* at) { *at = 1; }
+// A shuffle brings a value and orders nothing.
+void behind_a_shuffle(int* out) {
+  const auto i = static_cast<int>(threadIdx.x);
+  shared<int>()[i] = i;
+  (void)__shfl_sync(~0u, i, 0);
+  out[i] = shared<int>()[i ^ 1];
+}
+// Two bytes of one word are two threads' own; `same` lets both write one of them.
+void halves(uint16_t* out, bool same) {
+  const auto i = static_cast<int>(threadIdx.x);
+  if (i < 2) out[same ? 0 : i] = 1;
+}
+void counted(unsigned* count, unsigned* out, bool barrier) {
+  atomicAdd(count, 1u);
+  if (barrier) __syncthreads();
+  if (threadIdx.x == 0) *out = *count;
+}
+void blocks_write(int* at) {
+  if (threadIdx.x == 0) *at = static_cast<int>(blockIdx.x);
+}
+
+// Each block leaves a value of every thread; the last one to count adds them.
+struct Parts {
+  bool fence_before, fence_behind, own_fence;  // own: the counting thread's alone, behind a barrier
+};
+void add_parts(int* parts, unsigned* count, int* sum, Parts with) {
+  const auto i = static_cast<int>(threadIdx.x), b = static_cast<int>(blockIdx.x);
+  parts[b * kThreads + i] = 1;
+  if (with.fence_before && !with.own_fence) __threadfence();
+  __syncthreads();
+  auto* last = shared<unsigned>();
+  if (i == 0) {
+    if (with.fence_before && with.own_fence) __threadfence();
+    *last = atomicAdd(count, 1u) == gridDim.x - 1;
+  }
+  __syncthreads();
+  if (*last == 0) return;
+  if (with.fence_behind) __threadfence();
+  if (i != 0) return;
+  int all = 0;
+  for (int j = 0; j < static_cast<int>(gridDim.x) * kThreads; ++j) all += parts[j];
+  *sum = all;
+}
+
+enum class Copied { kRight, kNoWait, kNoBarrier, kTooEarly };
+void copied(int* out, const int* from, Copied how) {
+  const auto i = static_cast<int>(threadIdx.x);
+  if (how == Copied::kTooEarly) {
+    out[i] = shared<int>()[i ^ 1];  // then overwritten, without a barrier
+  }
+  copy_async(shared<int>() + i, from + i, 4, 4);
+  commit_copies();
+  if (how == Copied::kNoWait) {
+    out[i] = shared<int>()[i];
+    wait_copies(0);
+    return;
+  }
+  wait_copies(0);
+  if (how == Copied::kRight) __syncthreads();
+  if (how != Copied::kTooEarly) out[i] = shared<int>()[i ^ 1];
+}
+
+void reads_at(const int* at, int* out) {
+  if (threadIdx.x == 0) *out = *at;
+}
+void writes_at(int* at) {
+  if (threadIdx.x == 0) *at = 1;
+}
+void reads_four(const uint4* at, uint32_t* out) {
+  if (threadIdx.x == 0) *out = at->y;
+}
+void reads_only(const uint4* at, int* also, int* out) {
+  uint4 read;
+  read_only_load(&read, at, sizeof read);
+  *out = 1;
+  if (also != nullptr) *also = 2;
+}
+
+class Accesses : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
+    ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&out_), kBytes), cudaSuccess);
+    ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&in_), kBytes), cudaSuccess);
+    ASSERT_EQ(cudaMemset(out_, 0, kBytes), cudaSuccess);
+    ASSERT_EQ(cudaMemset(in_, 0, kBytes), cudaSuccess);
+    ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  }
+  void TearDown() override {
+    EXPECT_EQ(cudaFree(out_), cudaSuccess);
+    EXPECT_EQ(cudaFree(in_), cudaSuccess);
+  }
+  template <typename... P, typename... A>
+  static void run(unsigned blocks, void (*kernel)(P...), A... arguments) {
+    cudaLaunchConfig_t config;
+    config.gridDim = dim3(blocks), config.blockDim = dim3(kThreads);
+    config.dynamicSmemBytes = kThreads * sizeof(int);
+    ASSERT_EQ(cudaLaunchKernelEx(&config, kernel, arguments...), cudaSuccess);
+    ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  }
+  static constexpr int kInts = 4 * kThreads;
+  static constexpr size_t kBytes = kInts * sizeof(int);
+  int *out_ = nullptr, *in_ = nullptr;
+};
+
+TEST_F(Accesses, ThreadsOfABlockAreOrderedByItsBarrier) {
+  run(1, neighbours, in_, 0, Order::kNone);
+  EXPECT_DEATH(run(1, neighbours, out_, 1, Order::kNone),
+               "race: thread .* 4 bytes at byte .* of 256 of shared memory\n.*accesses_test.*\n"
+               "thread .* of the same block .*s it, no step between.*\n.*accesses_test");
+  EXPECT_DEATH(run(1, neighbours, out_, 1, Order::kWarp), "race");  // lane 31 and the next warp's
+  EXPECT_DEATH(run(1, neighbours, out_, 32, Order::kWarp), "race");
+  run(1, neighbours, out_, 32, Order::kBlock);
+  EXPECT_DEATH(run(1, overwritten, out_, Order::kWarp), "race");
+  run(1, overwritten, out_, Order::kBlock);
+  EXPECT_DEATH(run(1, flag, out_), "race");
+}
+
+TEST_F(Accesses, LanesOfAWarpAreOrderedBySyncwarpAlone) {
+  EXPECT_DEATH(run(1, neighbours_in_memory, out_, in_, Order::kNone), "race.*device memory");
+  run(1, neighbours_in_memory, out_, in_, Order::kWarp);
+  EXPECT_DEATH(run(1, behind_a_shuffle, out_), "race");
+}
+
+TEST_F(Accesses, BytesHaveOwnersOfTheirOwn) {
+  run(1, halves, reinterpret_cast<uint16_t*>(out_), false);
+  EXPECT_DEATH(run(1, halves, reinterpret_cast<uint16_t*>(out_), true), "race");
+}
+
+TEST_F(Accesses, AtomicsRaceWithPlainAccessesOnly) {
+  run(1, counted, reinterpret_cast<unsigned*>(out_), reinterpret_cast<unsigned*>(in_), true);
+}
+
+TEST_F(Accesses, ACountIsReadBehindABarrier) {
+  auto *count = reinterpret_cast<unsigned*>(out_), *read = reinterpret_cast<unsigned*>(in_);
+  EXPECT_DEATH(run(1, counted, count, read, false), "race");
+}
+
+TEST_F(Accesses, BlocksAreOrderedByFencesAroundAnAtomic) {
+  EXPECT_DEATH(run(2, blocks_write, out_), "race(.|\n)*of another block writes");
+  const auto parts = [&](Parts with) {
+    run(3, add_parts, out_, reinterpret_cast<unsigned*>(in_), in_ + 1, with);
+  };
+  EXPECT_DEATH(parts({true, false, false}), "race(.|\n)*of another block writes");
+  EXPECT_DEATH(parts({false, true, false}), "race(.|\n)*of another block writes");
+  parts({true, true, false});
+  EXPECT_EQ(cudaMemset(in_, 0, 4), cudaSuccess);
+  parts({true, true, true});
+}
+
+TEST_F(Accesses, GridsAreOrderedByTheirStream) {
+  run(1, neighbours_in_memory, out_, in_, Order::kWarp);
+  run(1, neighbours_in_memory, in_, out_, Order::kWarp);
+  run(1, blocks_write, in_);
+}
+
+TEST_F(Accesses, AsynchronousCopiesAreThereBehindTheirWaitAndABarrier) {
+  run(1, copied, out_, in_, Copied::kRight);
+  EXPECT_DEATH(run(1, copied, out_, in_, Copied::kNoWait), "asynchronous copy is under way");
+  EXPECT_DEATH(run(1, copied, out_, in_, Copied::kNoBarrier), "under way|race");
+  EXPECT_DEATH(run(1, copied, out_, in_, Copied::kTooEarly), "under way|race");
+}
+
+TEST_F(Accesses, OnlyMemoryOfTheDeviceAtMultiplesOfTheSize) {
+  int host = 0;
+  run(1, reads_at, in_ + kInts - 1, out_);
+  EXPECT_DEATH(run(1, reads_at, in_ + kInts, out_), "past its end: .* byte 1024 of 1024");
+  EXPECT_DEATH(run(1, reads_at, &host, out_), "no memory of the device: .* host memory");
+  EXPECT_DEATH(run(1, writes_at, &host), "no memory of the device");
+  int* freed = nullptr;
+  ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&freed), 64), cudaSuccess);
+  ASSERT_EQ(cudaFree(freed), cudaSuccess);
+  EXPECT_DEATH(run(1, reads_at, freed, out_), "no memory of the device");
+  auto* odd = reinterpret_cast<const int*>(reinterpret_cast<const char*>(in_) + 2);
+  EXPECT_DEATH(run(1, reads_at, odd, out_), "misaligned");
+  EXPECT_DEATH(run(1, reads_four, reinterpret_cast<const uint4*>(in_ + 2),
+                   reinterpret_cast<uint32_t*>(out_)),
+               "misaligned");
+}
+
+TEST_F(Accesses, WhatIsReadByTheReadOnlyPathIsWrittenByNobody) {
+  const auto* from = reinterpret_cast<const uint4*>(in_);
+  const auto one = [&](int* also) {
+    cudaLaunchConfig_t config;
+    config.gridDim = dim3(1), config.blockDim = dim3(1);
+    ASSERT_EQ(cudaLaunchKernelEx(&config, reads_only, from, also, out_), cudaSuccess);
+    ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  };
+  one(nullptr);
+  EXPECT_DEATH(one(in_), "read-only path");
+}
+
+}  // namespace
+}  // namespace emulator::testing

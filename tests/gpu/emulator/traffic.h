@@ -1,0 +1,43 @@
+// What kernels ask of memory, counted from the addresses of their accesses: the same on every
+// machine, and what a GPU's profiler calls sectors per request and bank conflicts. Kernels compiled
+// with the hooks of accesses.h only; while counting, accesses are not checked.
+//
+// Accesses of a warp's lanes by the same line of code, the same time since lanes last met, are one
+// request. That is what hardware does where lanes do not part ways.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace emulator::traffic {
+
+struct Counts {
+  // Global memory.
+  uint64_t requests = 0;  // of warps
+  uint64_t asked = 0;     // bytes, lane by lane
+  // Sectors of 32 bytes, different ones of each request: what is asked of the first-level cache,
+  // and of the L2 what that does not hold. Then the same if each request's bytes lay together.
+  uint64_t sectors = 0, sectors_least = 0;
+  // Bytes of different sectors of the launch: what memory must give and take when caches keep all
+  // that is asked for again.
+  uint64_t read = 0, written = 0;
+  // Shared memory.
+  uint64_t wavefronts = 0;        // turns of the 32 banks
+  uint64_t wavefronts_least = 0;  // the same without two lanes at different words of one bank
+  void operator+=(const Counts& more);
+};
+
+void start();   // from the next launch on
+Counts stop();  // what was counted since; nothing is from here on
+
+// Lines of code that ask for more than they need, summed over all that was counted: sectors, and
+// turns of the banks. The worst first.
+struct Line {
+  std::string code;
+  uint64_t asked = 0, least = 0;
+};
+std::vector<Line> lines_of_sectors(size_t most);
+std::vector<Line> lines_of_wavefronts(size_t most);
+
+}  // namespace emulator::traffic

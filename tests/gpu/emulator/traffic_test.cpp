@@ -1,0 +1,112 @@
+// Counts of kernels whose traffic can be told by looking at them.
+#include "tests/gpu/emulator/traffic.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/gpu/emulator/include/emulator.h"
+
+namespace emulator::testing {
+namespace {
+
+void copies(float* to, const float* from, int stride) {
+  const auto i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  to[i] = from[i * stride];
+}
+void copies_four(uint4* to, const uint4* from) { to[threadIdx.x] = from[threadIdx.x]; }
+void reads_one(float* to, const float* from) { to[threadIdx.x] = *from; }
+// Twice the same line: two requests, which may not be taken for one.
+void reads_twice(float* to, const float* from) {
+  float sum = 0;
+#pragma GCC unroll 1
+  for (int k = 0; k < 2; ++k) sum += from[static_cast<int>(threadIdx.x) + 32 * k];
+  to[threadIdx.x] = sum;
+}
+void shares(float* to, int stride) {
+  auto* s = reinterpret_cast<float*>(evalrun_shared_memory());
+  const auto i = static_cast<int>(threadIdx.x);
+  s[i * stride] = 1;
+  __syncthreads();
+  to[i] = s[0];
+}
+void shares_four(float* to) {
+  auto* s = reinterpret_cast<float4*>(evalrun_shared_memory());
+  s[threadIdx.x] = make_float4(1, 2, 3, 4);
+  __syncthreads();
+  to[threadIdx.x] = 0;
+}
+
+class Traffic : public ::testing::Test {
+ protected:
+  template <typename... P, typename... A>
+  traffic::Counts of(unsigned blocks, unsigned threads, void (*kernel)(P...), A... arguments) {
+    cudaLaunchConfig_t config;
+    config.gridDim = dim3(blocks), config.blockDim = dim3(threads);
+    config.dynamicSmemBytes = 16384;
+    traffic::start();
+    EXPECT_EQ(cudaLaunchKernelEx(&config, kernel, arguments...), cudaSuccess);
+    EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+    return traffic::stop();
+  }
+  void SetUp() override {
+    for (float** p : {&to_, &from_}) {
+      ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(p), 16384), cudaSuccess);
+      ASSERT_EQ(cudaMemset(*p, 0, 16384), cudaSuccess);
+    }
+    ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  }
+  void TearDown() override {
+    for (float* p : {to_, from_}) EXPECT_EQ(cudaFree(p), cudaSuccess);
+  }
+  float *to_ = nullptr, *from_ = nullptr;
+};
+
+TEST_F(Traffic, NeighboursShareSectors) {
+  const traffic::Counts c = of(2, 64, copies, to_, from_, 1);
+  EXPECT_EQ(c.requests, 2u * 2 * 2);  // blocks, warps, a load and a store
+  EXPECT_EQ(c.asked, 2u * 128 * 4);
+  EXPECT_EQ(c.sectors, 2u * 16);
+  EXPECT_EQ(c.sectors_least, c.sectors);
+  EXPECT_EQ(c.read, 512u);
+  EXPECT_EQ(c.written, 512u);
+}
+
+TEST_F(Traffic, StridesAskForMoreThanTheyNeed) {
+  const traffic::Counts c = of(1, 32, copies, to_, from_, 8);
+  EXPECT_EQ(c.sectors, 32u + 4);
+  EXPECT_EQ(c.sectors_least, 4u + 4);
+  EXPECT_EQ(c.read, 32u * 32);
+}
+
+TEST_F(Traffic, SixteenBytesAreOneRequest) {
+  const traffic::Counts c =
+      of(1, 32, copies_four, reinterpret_cast<uint4*>(to_), reinterpret_cast<const uint4*>(from_));
+  EXPECT_EQ(c.requests, 2u);
+  EXPECT_EQ(c.sectors, 2u * 16);
+  EXPECT_EQ(c.sectors_least, c.sectors);
+}
+
+TEST_F(Traffic, OneForAllIsOneSector) {
+  const traffic::Counts c = of(1, 32, reads_one, to_, from_);
+  EXPECT_EQ(c.sectors, 1u + 4);
+  EXPECT_EQ(c.sectors_least, c.sectors);
+  EXPECT_EQ(c.read, 32u);
+}
+
+TEST_F(Traffic, RoundsOfALoopAreRequestsOfTheirOwn) {
+  const traffic::Counts c = of(1, 32, reads_twice, to_, from_);
+  EXPECT_EQ(c.requests, 3u);
+  EXPECT_EQ(c.sectors, 2u * 4 + 4);
+}
+
+TEST_F(Traffic, WordsOfOneBankTakeTurns) {
+  // The store; then one word for all.
+  EXPECT_EQ(of(1, 32, shares, to_, 1).wavefronts, 1u + 1);
+  EXPECT_EQ(of(1, 32, shares, to_, 2).wavefronts, 2u + 1);
+  EXPECT_EQ(of(1, 32, shares, to_, 32).wavefronts, 32u + 1);
+  EXPECT_EQ(of(1, 32, shares, to_, 33).wavefronts, 1u + 1);
+  EXPECT_EQ(of(1, 32, shares, to_, 32).wavefronts_least, 1u + 1);
+  EXPECT_EQ(of(1, 32, shares_four, to_).wavefronts, 4u);  // a quarter of the warp at a time
+}
+
+}  // namespace
+}  // namespace emulator::testing
