@@ -291,9 +291,8 @@ __device__ __forceinline__ uint64_t border_of(const AnswerShape& s, const float*
     __syncthreads();
     if (shift == last || search->left <= 1) break;
   }
-  const uint64_t border = search->prefix << shift;
-  __syncthreads();  // all have read what was found
-  return border;
+  // Read by all before the next search writes it: two of its barriers lie between.
+  return search->prefix << shift;
 }
 
 constexpr size_t kBorderShared =

@@ -312,8 +312,9 @@ __global__ void __launch_bounds__(kThreads, D == 256   ? 2
   auto* factors = reinterpret_cast<Factors*>(running + kWarps * kQueries);  // both [segment][query]
   mix_segment<D, true>(s, base, g, t, p, [&](int d, const float(&x)[4]) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
-      values[(warp * kQueries + g + i / 2 * 8) * kStride + 8 * d + 2 * t + i % 2] = x[i];
+    for (int h = 0; h < 2; ++h)
+      *reinterpret_cast<float2*>(values + (warp * kQueries + g + 8 * h) * kStride + 8 * d + 2 * t) =
+          make_float2(x[2 * h], x[2 * h + 1]);
   });
   if (t == 0) {
     running[warp * kQueries + g] = mine[0];
@@ -337,7 +338,7 @@ __global__ void __launch_bounds__(kThreads, D == 256   ? 2
       sum = {m.m, m.l};
     }
     const size_t to = place_of(slot);
-    a.partial[2 * to] = sum.m, a.partial[2 * to + 1] = sum.l;
+    *reinterpret_cast<float2*>(a.partial + 2 * to) = make_float2(sum.m, sum.l);
   }
   __syncthreads();
   for (int i = static_cast<int>(threadIdx.x); i < item.queries * D; i += kThreads) {
@@ -377,7 +378,8 @@ __global__ void merge_chunks(AttentionArguments a) {
     const int count = min(a.merge_batch, n - begin);
     for (int c = dim; c < count; c += D) {
       const size_t at = place_of(begin + c);
-      parts[c] = {a.partial[2 * at], a.partial[2 * at + 1]};
+      const float2 part = *reinterpret_cast<const float2*>(a.partial + 2 * at);
+      parts[c] = {part.x, part.y};
     }
     __syncthreads();
     for (int c = dim; c < count; c += D) {

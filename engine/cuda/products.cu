@@ -158,11 +158,15 @@ __device__ __forceinline__ void finish(const MatrixRef& w, const Epilogue& out, 
     out.y[at] = sum;
 }
 
-// D of a warp into [row][16 outputs] floats.
+// Sums of a warp in shared memory, [row][16 outputs] floats with a gap behind each second row:
+// lanes that hold four pairs of rows write to banks of their own, and so do those that read two
+// rows.
+constexpr int kSumStride = kTile + 4;  // of a row, on average
+__device__ __forceinline__ int sum_at(int row, int o) { return row * kTile + row / 2 * 8 + o; }
 __device__ __forceinline__ void store_sums(float* to, const float (&d)[4], int row, int lane) {
   const int g = lane / 4, t = lane % 4;
 #pragma unroll
-  for (int i = 0; i < 4; ++i) to[(row + 2 * t + i % 2) * kTile + g + i / 2 * 8] = d[i];
+  for (int i = 0; i < 4; ++i) to[sum_at(row + 2 * t + i % 2, g + i / 2 * 8)] = d[i];
 }
 
 // Thread blocks that share a multiprocessor: of formats with few bytes more must be under way. As
@@ -179,18 +183,18 @@ constexpr int kNarrowBlocks = NT == 1 && LaneWeights<S>::kScaled ? kBlocksOfFewB
 template <WeightStorage S, int NT>
 __global__ void __launch_bounds__(kThreads, (kNarrowBlocks<S, NT>))
     narrow_product(MatrixRef w, const uint4* __restrict__ x, int n, Epilogue out) {
-  auto* sums = reinterpret_cast<float*>(evalrun_shared_memory());  // [slice][row][16]
-  constexpr int kRows = NT * 8;
+  auto* sums = reinterpret_cast<float*>(evalrun_shared_memory());  // [slice] as of store_sums()
+  constexpr int kRows = NT * 8, kSlice = kRows * kSumStride;
   const int tile = static_cast<int>(blockIdx.x), row = static_cast<int>(blockIdx.y) * kRows;
   const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % 32;
   float acc[NT][4];
   sum_slice<S, NT>(w, tile, warp, x, row, n, lane, acc);
 #pragma unroll
-  for (int j = 0; j < NT; ++j) store_sums(sums + warp * kRows * kTile, acc[j], 8 * j, lane);
+  for (int j = 0; j < NT; ++j) store_sums(sums + warp * kSlice, acc[j], 8 * j, lane);
   __syncthreads();
   const auto total = [&](int at) {
     const auto quarter = [&](int q) {
-      return sums[2 * q * kRows * kTile + at] + sums[(2 * q + 1) * kRows * kTile + at];
+      return sums[2 * q * kSlice + at] + sums[(2 * q + 1) * kSlice + at];
     };
     return sum_quarters(quarter(0), quarter(1), quarter(2), quarter(3));
   };
@@ -198,8 +202,8 @@ __global__ void __launch_bounds__(kThreads, (kNarrowBlocks<S, NT>))
     const int r = i / kTile, o = i % kTile;
     if (row + r >= n) break;
     if (out.activated != nullptr && o >= 8) continue;
-    finish<S>(w, out, row + r, tile * kTile + o, total(i),
-              out.activated != nullptr ? total(i + 8) : 0.0f);
+    finish<S>(w, out, row + r, tile * kTile + o, total(sum_at(r, o)),
+              out.activated != nullptr ? total(sum_at(r, o + 8)) : 0.0f);
   }
 }
 
@@ -255,8 +259,11 @@ __global__ void __launch_bounds__(kThreads, 2)
     return *reinterpret_cast<const uint4*>(stage + input_offset(u, r, t));
   };
   WeightStream<S> weights(w, inside ? tile : 0, one.first, lane);
-  // A thread copies inputs of every 32nd row.
-  const int part = thread % 4, part_block = thread / 4 % kBlocks, part_row = thread / (4 * kBlocks);
+  // A thread copies inputs of every 32nd row. Eight lanes, which write at once, have two rows of
+  // one block: all banks, once.
+  static_assert(kBlocks == 2);
+  const int part = thread % 4, part_block = thread / 8 % kBlocks,
+            part_row = thread / 16 * 2 + thread / 4 % 2;
   constexpr int kRowStep = kThreads / (4 * kBlocks);
   const uint4* inputs_at = x +
                            (static_cast<size_t>(row + part_row) * static_cast<size_t>(w.blocks) +
@@ -522,7 +529,7 @@ ProductGeometry product_geometry(WeightStorage storage, int tiles, int blocks, i
     g.tile_rows = rows <= 8 ? 8 : rows <= 16 ? 16 : 32;
     g.grid_x = static_cast<unsigned>(tiles);
     g.grid_y = cut(n, g.tile_rows);
-    g.shared_bytes = static_cast<size_t>(kSlices * g.tile_rows * kTile * 4);
+    g.shared_bytes = static_cast<size_t>(kSlices * g.tile_rows * kSumStride * 4);
     return g;
   }
   g.across = true;
