@@ -239,8 +239,11 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+constexpr uint32_t kMostListed = 1024;
 // The least order that stays under top-k (logits equal to the k-th stay), then under top-p: digit
-// by digit from the highest, the one in which the sum from above reaches what is needed.
+// by digit from the highest, the one in which the sum from above reaches what is needed. As soon as
+// few tokens are left, which two passes over a row leave as a rule, they are listed and looked at
+// alone.
 struct BorderSearch {
   uint64_t prefix;  // digits found so far
   uint64_t reached;
@@ -248,17 +251,24 @@ struct BorderSearch {
 };
 __device__ __forceinline__ uint64_t border_of(const AnswerShape& s, const float* row, float best,
                                               uint64_t least, bool by_mass, uint64_t* sums,
-                                              uint32_t* counts, BorderSearch* search) {
+                                              uint32_t* counts, BorderSearch* search,
+                                              int32_t* list) {
   const int thread = static_cast<int>(threadIdx.x);
   const int last = by_mass ? 0 : 32;  // top-k looks at logits alone
-  int shift = 56;
+  int shift = 56, n = s.n_logits;
+  bool listed = false;
   for (;; shift -= 8) {
     if (thread < kDigits) sums[thread] = 0, counts[thread] = 0;
+    if (thread == 0) counts[kDigits] = 0;
     __syncthreads();
     const uint64_t prefix = shift == 56 ? 0 : search->prefix;
-    for (int token = thread; token < s.n_logits; token += kBorderThreads) {
+    const uint32_t left = shift == 56 ? ~0u : search->left;
+    const bool listing = !listed && left <= kMostListed;
+    for (int i = thread; i < n; i += kBorderThreads) {
+      const int token = listed ? list[i] : i;
       const uint64_t order = order_of(row[token], token);
       if (order < least || (shift < 56 && order >> (shift + 8) != prefix)) continue;
+      if (listing) list[atomicAdd(&counts[kDigits], 1u)] = token;
       const auto digit = static_cast<int>(order >> shift & 0xffu);
       if (by_mass) {  // 64 bits in shared memory are a loop of exchanges: only where there is mass
         const uint64_t mass = mass_of(weight_of(row[token], best, s.inverse_temperature));
@@ -290,13 +300,14 @@ __device__ __forceinline__ uint64_t border_of(const AnswerShape& s, const float*
     }
     __syncthreads();
     if (shift == last || search->left <= 1) break;
+    if (listing) listed = true, n = static_cast<int>(left);
   }
   // Read by all before the next search writes it: two of its barriers lie between.
   return search->prefix << shift;
 }
 
-constexpr size_t kBorderShared =
-    sizeof(uint64_t) * (kDigits + 1) + sizeof(uint32_t) * kDigits + sizeof(BorderSearch);
+constexpr size_t kBorderShared = sizeof(uint64_t) * (kDigits + 1) + sizeof(BorderSearch) +
+                                 sizeof(uint32_t) * (kDigits + 1 + kMostListed);
 
 __global__ void __launch_bounds__(kBorderThreads)
     find_borders(AnswerShape s, const float* logits, const uint64_t* result, const double* chances,
@@ -305,13 +316,14 @@ __global__ void __launch_bounds__(kBorderThreads)
   if (chances[row] < 0) return;
   auto* sums = reinterpret_cast<uint64_t*>(evalrun_shared_memory());  // [digits], what is needed
   auto* search = reinterpret_cast<BorderSearch*>(sums + kDigits + 1);
-  auto* counts = reinterpret_cast<uint32_t*>(search + 1);  // [digits]
+  auto* counts = reinterpret_cast<uint32_t*>(search + 1);         // [digits], listed
+  auto* list = reinterpret_cast<int32_t*>(counts + kDigits + 1);  // [most listed]
   const float best = logit_of(result[static_cast<size_t>(row) * static_cast<size_t>(s.stride())]);
   const float* from = row_of(logits, s.n_logits);
   uint64_t border = 0;
   if (s.top_k > 0 && s.top_k < s.n_logits)
-    border = border_of(s, from, best, 0, false, sums, counts, search);
-  if (s.top_p < 1) border = border_of(s, from, best, border, true, sums, counts, search);
+    border = border_of(s, from, best, 0, false, sums, counts, search, list);
+  if (s.top_p < 1) border = border_of(s, from, best, border, true, sums, counts, search, list);
   if (threadIdx.x == 0) borders[row] = border;
 }
 
