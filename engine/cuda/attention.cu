@@ -1,5 +1,6 @@
 // One file: both ways through a context, by chunks and at once, must have the same bits, so they
 // share the steps they are made of.
+#include <cstddef>
 #include <type_traits>
 
 #include "engine/cuda/attention.h"
@@ -197,9 +198,11 @@ __device__ __forceinline__ Queries<D> load_queries(const AttentionArguments& a, 
     const int query_row = row + number / group, head = kv_head * group + number % group;
     r.first[h] = r.length[h] = 0;
     if (used) {
-      const StepRow& of = a.rows[query_row];
-      r.first[h] = a.windowed ? of.first_windowed : of.first;
-      r.length[h] = of.length;
+      static_assert(offsetof(StepRow, first) % 16 == 0 &&
+                    offsetof(StepRow, length) == offsetof(StepRow, first) + 12);
+      const uint4 keys = *reinterpret_cast<const uint4*>(&a.rows[query_row].first);
+      r.first[h] = static_cast<int>(a.windowed ? keys.y : keys.x);
+      r.length[h] = static_cast<int>(keys.w);
     }
 #pragma unroll
     for (int b = 0; b < D / 32; ++b) {

@@ -17,11 +17,13 @@ constexpr int kChunk = 128;   // logical positions of an attention chunk; border
 constexpr int kSegment = 32;  // positions a warp takes of it
 constexpr int kQueries = 16;  // (row, head) pairs of a tile
 
-struct StepRow {
+struct alignas(16) StepRow {
   int32_t token, embedding;  // embedding >= 0: row of the uploaded embeddings
   int32_t position;
   int32_t sequence;
-  int32_t first;  // logical keys [first, length) are seen; first > 0 under a sliding window
+  // These four are loaded as one. Logical keys [first, length) are seen; first > 0 under a sliding
+  // window.
+  int32_t first;
   int32_t first_windowed;  // the same in layers with a window
   int32_t cached;          // keys below this come from the cache, others from rows of the request
   int32_t length;

@@ -142,6 +142,28 @@ TEST_F(DeviceAnswers, DrawsAreTheHosts) {
   EXPECT_GT(cut, 20);
 }
 
+// As many tokens share the logit at the border as the search lists, one fewer or one more.
+TEST_F(DeviceAnswers, TiesAroundTheLengthOfTheListAreTheHosts) {
+  for (const int ties : {1023, 1024, 1025})
+    for (const SamplingParams& params :
+         {SamplingParams{1, 0, 0.5}, SamplingParams{1, ties / 2, 1}, SamplingParams{1, 600, 0.7}}) {
+      base::Rng rng(static_cast<uint64_t>(ties));
+      std::vector<float> row(3000, -1.0f);
+      for (int i = 0; i < ties; ++i) row[static_cast<size_t>(i * 2 + 1)] = 2.0f;
+      AnswerShape shape;
+      shape.draws = true;
+      shape.inverse_temperature = inverse_temperature(params);
+      shape.top_k = params.top_k, shape.top_p = params.top_p;
+      const std::vector<double> chances = {0, 0.3, 1 - 0x1p-53, rng.uniform()};
+      find({row, row, row, row}, shape, chances);
+      WarpScratch scratch;
+      for (int i = 0; i < 4; ++i)
+        EXPECT_EQ(found_.drawn(shape_, i),
+                  draw(row, params, chances[static_cast<size_t>(i)], scratch))
+            << ties << " ties, top-k " << params.top_k << ", top-p " << params.top_p;
+    }
+}
+
 // A drafter's outputs among target ids, or none where they are the same.
 std::vector<int32_t> ids_of(int outputs, int vocab, bool fewer, base::Rng& rng) {
   if (!fewer) return {};

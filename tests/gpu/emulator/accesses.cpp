@@ -6,10 +6,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <map>
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "tests/gpu/emulator/include/emulator.h"
@@ -32,11 +32,11 @@ struct Access {
   uint32_t code : 31 = 0;  // where, from the program's begin
   uint32_t is_atomic : 1 = 0;
 };
-enum class Kind { kRead, kWrite, kAtomic };
-constexpr int kReaders = 3;
+constexpr int kKept = 3;
 struct Cell {
-  // Atomic operations of two threads do not race with each other: the last and one of another.
-  Access write, other_atomic, reads[kReaders];
+  Access write;
+  // Since then, of threads that are not ordered; atomics do not race with each other.
+  Access reads[kKept], atomics[kKept];
 };
 // Four bytes; looked at one by one from the first access to fewer.
 struct Granule {
@@ -72,8 +72,8 @@ struct Seen {  // an atomic operation and what it could have read
 struct Checker {
   bool on = false;  // a kernel of this program has the hooks
   bool checked = true;
-  uint32_t grid = 0, run = 0,
-           block = 0;  // numbers of grids, of blocks in all, of those of the grid
+  uint32_t grid = 0, run = 0, block = 0;  // numbers: grids, blocks in all, blocks of the grid
+  std::unordered_set<const void*> launched;
   std::vector<Segment> segments;
   std::vector<Thread> threads;
   std::vector<Known> known;                                  // to the block
@@ -87,6 +87,7 @@ Checker& checker() {
   static auto* c = new Checker;  // used while others are destroyed
   return *c;
 }
+bool looked_at() { return checker().on && (checker().checked || traffic::counting()); }
 // Host code may run beside kernels, and shares inline functions with them.
 struct Current {
   bool inside = false;
@@ -163,38 +164,43 @@ bool ordered(const Access& a, const Thread& t) {
   return false;
 }
 
-void visit(Cell& cell, const void* p, size_t bytes, Kind kind, uint32_t code) {
-  Thread& t = current();
-  const Access me = {segment_of(t), code, kind == Kind::kAtomic};
-  for (const Access* w : {&cell.write, &cell.other_atomic})
-    if (!ordered(*w, t) && !(w->is_atomic && kind == Kind::kAtomic))
-      report("race", p, bytes, kind, code, w, true);
-  if (kind != Kind::kRead) {
-    for (Access& r : cell.reads) {
-      if (!ordered(r, t)) report("race", p, bytes, kind, code, &r, false);
-      r = {};
+// Keeps an access among `kept`. What is ordered behind it is ordered behind all that are ordered in
+// front of it: they need not stay. Of others, some of different warps.
+void keep(Access (&kept)[kKept], const Access& me, const Thread& t) {
+  for (Access& a : kept)
+    if (ordered(a, t)) {
+      a = me;
+      return;
     }
-    cell.other_atomic = ordered(cell.write, t) ? Access{} : cell.write;
-    cell.write = me;
-    return;
-  }
   const auto group = [](const Access& a) {
     const Segment& s = checker().segments[a.segment];
     return uint64_t{s.block} << 32 | s.thread / 32;
   };
-  // A write that is ordered behind this read is ordered behind all those that are ordered in
-  // front of it: they need not be kept. Of others, some of different warps.
-  for (Access& r : cell.reads)
-    if (ordered(r, t)) {
-      r = me;
-      return;
-    }
-  static_assert(kReaders == 3);
-  if (group(cell.reads[0]) == group(cell.reads[1]))
-    cell.reads[1] = me;
-  else if (group(cell.reads[2]) == group(cell.reads[0]) ||
-           group(cell.reads[2]) == group(cell.reads[1]))
-    cell.reads[2] = me;
+  static_assert(kKept == 3);
+  if (group(kept[0]) == group(kept[1]))
+    kept[1] = me;
+  else if (group(kept[2]) == group(kept[0]) || group(kept[2]) == group(kept[1]))
+    kept[2] = me;
+}
+
+void visit(Cell& cell, const void* p, size_t bytes, Kind kind, uint32_t code) {
+  Thread& t = current();
+  const Access me = {segment_of(t), code, kind == Kind::kAtomic};
+  const auto check = [&](const Access& a, bool writes) {
+    if (!ordered(a, t)) report("race", p, bytes, kind, code, &a, writes);
+  };
+  check(cell.write, true);
+  if (kind != Kind::kAtomic)
+    for (const Access& a : cell.atomics) check(a, true);
+  if (kind == Kind::kRead) return keep(cell.reads, me, t);
+  for (const Access& r : cell.reads) check(r, false);
+  if (kind == Kind::kAtomic) return keep(cell.atomics, me, t);
+  cell = {};
+  cell.write = me;
+}
+// By a store or an atomic operation, of this grid or block.
+bool is_written(const Cell& cell) {
+  return cell.write.segment != 0 || cell.atomics[0].segment != 0;
 }
 
 Granule& granule_at(uintptr_t address, bool shared) {
@@ -279,9 +285,9 @@ void access(const void* p, size_t bytes, Kind kind, uint32_t code, bool read_onl
     if (kind != Kind::kRead && g.read_only)
       report("the grid reads this by the read-only path", p, bytes, kind, code);
     if (read_only) {
-      bool written = g.all.write.segment != 0;
+      bool written = is_written(g.all);
       if (g.bytes != nullptr)
-        for (const Cell& cell : *g.bytes) written = written || cell.write.segment != 0;
+        for (const Cell& cell : *g.bytes) written = written || is_written(cell);
       if (written) report("read-only path, but the grid wrote this", p, bytes, kind, code);
       g.read_only = true;
     }
@@ -293,6 +299,8 @@ uint32_t code_of(const void* pc) {
   return static_cast<uint32_t>(static_cast<const char*>(pc) - &__executable_start);
 }
 
+}  // namespace
+
 void hook(const void* p, size_t bytes, Kind kind, bool aligned, const void* pc) {
   if (!g_current.inside) return;
   const Outside checking;
@@ -300,8 +308,7 @@ void hook(const void* p, size_t bytes, Kind kind, bool aligned, const void* pc) 
     report("misaligned", p, bytes, kind, code_of(pc));
   access(p, bytes, kind, code_of(pc));
 }
-
-}  // namespace
+void switch_on() { checker().on = true; }
 
 std::string source_line(uint32_t code) {
   const void* pc = &__executable_start + code;
@@ -324,14 +331,20 @@ std::string source_line(uint32_t code) {
   return lines.empty() ? text : lines;
 }
 
-void begin_grid(dim3 block) {
+void begin_grid(const void* kernel, dim3 block) {
   Checker& c = checker();
   if (!c.on) return;
+  if (c.checked) c.launched.insert(kernel);
   ++c.grid, c.block = 0;
   c.segments.assign(1, {});
   c.at.clear();
   c.last = {};
   c.threads.resize(size_t{block.x} * block.y * block.z);
+}
+std::vector<std::string> checked_kernels() {
+  std::vector<std::string> names;
+  for (const void* kernel : checker().launched) names.push_back(source_line(code_of(kernel) + 1));
+  return names;
 }
 void begin_block(Range shared) {
   Checker& c = checker();
@@ -346,7 +359,8 @@ void begin_block(Range shared) {
     c.threads[i].now.block = c.block, c.threads[i].now.thread = static_cast<uint32_t>(i);
   }
 }
-void set_checked(bool checked) { checker().checked = checked; }
+Unchecked::Unchecked() : was_checked_(checker().checked) { checker().checked = false; }
+Unchecked::~Unchecked() { checker().checked = was_checked_; }
 
 void enter(int thread, Range stack) { g_current = {false, thread, stack}; }
 void end_of_kernel() { g_current.inside = false; }
@@ -378,7 +392,7 @@ void fence(int thread) {
 }
 void atomic(int thread, void* at, size_t bytes, const void* code) {
   Checker& c = checker();
-  if (!c.on || !(c.checked || traffic::counting())) return;
+  if (!looked_at()) return;
   if (reinterpret_cast<uintptr_t>(at) % bytes != 0)
     report("misaligned", at, bytes, Kind::kAtomic, code_of(code));
   access(at, bytes, Kind::kAtomic, code_of(code));
@@ -399,14 +413,14 @@ void atomic(int thread, void* at, size_t bytes, const void* code) {
 }
 
 void begin_copy(void* shared, const void* global, size_t bytes, size_t given, const void* code) {
-  if (!checker().on || !(checker().checked || traffic::counting())) return;
+  if (!looked_at()) return;
   if (given > 0) access(global, given, Kind::kRead, code_of(code));
   access(shared, bytes, Kind::kWrite, code_of(code));
   if (traffic::counting()) return;
   for_each_granule(shared, bytes, true, [](Granule& g, size_t, size_t) { g.arriving = true; });
 }
 void end_copy(int thread, void* shared, size_t bytes, const void* code) {
-  if (!checker().on || !checker().checked || traffic::counting()) return;
+  if (!looked_at() || traffic::counting()) return;
   Thread& t = checker().threads[static_cast<size_t>(thread)];
   const Access me = {segment_of(t), code_of(code), 0};
   for_each_granule(shared, bytes, true, [&](Granule& g, size_t, size_t) {
@@ -424,7 +438,7 @@ namespace emulator {
 void kernel_arguments(const void* p, size_t bytes) {
   auto& c = accesses::checker();
   c.arguments = {static_cast<const unsigned char*>(p), bytes};
-  accesses::g_current.inside = c.on && (c.checked || traffic::counting());
+  accesses::g_current.inside = accesses::looked_at();
 }
 void store_whole(void* to, const void* from, size_t bytes) {
   const void* pc = __builtin_return_address(0);
@@ -444,57 +458,3 @@ void read_only_load(void* to, const void* p, size_t bytes) {
 }
 
 }  // namespace emulator
-
-// What GCC calls, by its own names.
-extern "C" {
-void __tsan_init() { emulator::accesses::checker().on = true; }
-void __tsan_func_entry(void*) {}
-void __tsan_func_exit() {}
-void __tsan_vptr_update(void*, void*) {}
-void __tsan_vptr_read(void*) {}
-#define HOOKS(bytes)                                                           \
-  void __tsan_read##bytes(void* p) {                                           \
-    emulator::accesses::hook(p, bytes, emulator::accesses::Kind::kRead, true,  \
-                             __builtin_return_address(0));                     \
-  }                                                                            \
-  void __tsan_write##bytes(void* p) {                                          \
-    emulator::accesses::hook(p, bytes, emulator::accesses::Kind::kWrite, true, \
-                             __builtin_return_address(0));                     \
-  }
-#define UNALIGNED_HOOKS(bytes)                                                  \
-  void __tsan_unaligned_read##bytes(void* p) {                                  \
-    emulator::accesses::hook(p, bytes, emulator::accesses::Kind::kRead, false,  \
-                             __builtin_return_address(0));                      \
-  }                                                                             \
-  void __tsan_unaligned_write##bytes(void* p) {                                 \
-    emulator::accesses::hook(p, bytes, emulator::accesses::Kind::kWrite, false, \
-                             __builtin_return_address(0));                      \
-  }
-HOOKS(1)
-HOOKS(2)
-HOOKS(4)
-HOOKS(8)
-HOOKS(16)
-UNALIGNED_HOOKS(2)
-UNALIGNED_HOOKS(4)
-UNALIGNED_HOOKS(8)
-UNALIGNED_HOOKS(16)
-// Atomics of the host's code in those files: shared pointers, guards of static variables.
-signed char __tsan_atomic8_load(const volatile signed char* p, int) {
-  return __atomic_load_n(p, __ATOMIC_SEQ_CST);
-}
-int __tsan_atomic32_fetch_add(volatile int* p, int by, int) {
-  return __atomic_fetch_add(p, by, __ATOMIC_SEQ_CST);
-}
-int __tsan_atomic32_fetch_sub(volatile int* p, int by, int) {
-  return __atomic_fetch_sub(p, by, __ATOMIC_SEQ_CST);
-}
-void __tsan_read_range(void* p, size_t bytes) {
-  emulator::accesses::hook(p, bytes, emulator::accesses::Kind::kRead, false,
-                           __builtin_return_address(0));
-}
-void __tsan_write_range(void* p, size_t bytes) {
-  emulator::accesses::hook(p, bytes, emulator::accesses::Kind::kWrite, false,
-                           __builtin_return_address(0));
-}
-}

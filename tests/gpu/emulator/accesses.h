@@ -5,8 +5,9 @@
 // knows neither blocks nor warps. Kernels compiled without it tell nothing and are not checked.
 //
 // An access is wrong
-//   - outside what was allocated, of a freed block, of the host's memory, of another thread's
-//   locals,
+//   - outside what was allocated, of a freed block, of another thread's locals, of the host's
+//   memory
+//     but for reads of the program's own constants and static variables (threadIdx is one here),
 //   - at an address that is no multiple of its size,
 //   - to bytes that an asynchronous copy is still under way to,
 //   - when another thread's access of the same bytes is not ordered before it, one of the two a
@@ -17,16 +18,20 @@
 //       . blocks of a grid by a fence, an atomic operation, another one that reads it, a fence; a
 //         barrier may stand between a thread's fence and its block's atomic, and behind as well;
 //       . grids by their stream.
-//     Bytes read through the read-only path (ld.global.nc) may not be written in that grid at all.
+//     Bytes that load_once() reads (ld.global.nc) may not be written in that grid at all. Which
+//     other loads nvcc sends that way is not known here.
 // The first one ends the process, with both source lines when addr2line is there.
 //
 // Not checked: two streams at once; reads of memory that was never written, which is not-a-number.
+// Not known, and so taken for races: order between blocks that passes through __syncwarp(), through
+// a third block, or by a fence that is not the thread's last before the atomic.
 #pragma once
 #include <cuda_runtime.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace emulator::accesses {
 
@@ -47,8 +52,14 @@ class Outside {
   bool was_inside_;
 };
 
+// An access, by hooks.cpp; `aligned`: the address must be a multiple of the bytes. `code`: where a
+// call of the kernel returns to.
+enum class Kind { kRead, kWrite, kAtomic };
+void hook(const void* p, size_t bytes, Kind kind, bool aligned, const void* code);
+void switch_on();  // this program has kernels with hooks
+
 // What surrounds the accesses; fibres.cpp says it.
-void begin_grid(dim3 block);
+void begin_grid(const void* kernel, dim3 block);
 void begin_block(Range shared);
 void enter(int thread, Range stack);  // this thread runs
 void end_of_kernel();                 // it is done
@@ -59,8 +70,19 @@ void atomic(int thread, void* at, size_t bytes, const void* code);
 void begin_copy(void* shared, const void* global, size_t bytes, size_t given, const void* code);
 void end_copy(int thread, void* shared, size_t bytes, const void* code);
 
-// Whether accesses are looked at when they are not counted; they are, at first.
-void set_checked(bool checked);
+// Accesses are not looked at but where they are counted, while it lives.
+class Unchecked {
+ public:
+  Unchecked();
+  ~Unchecked();
+  Unchecked(const Unchecked&) = delete;
+  Unchecked& operator=(const Unchecked&) = delete;
+
+ private:
+  bool was_checked_;
+};
+// Functions and lines of the kernels that were launched and looked at so far.
+std::vector<std::string> checked_kernels();
 
 // Function, file and line of code that looked at memory, by addr2line; its address without that.
 std::string source_line(uint32_t code);

@@ -65,6 +65,25 @@ void counted(unsigned* count, unsigned* out, bool barrier) {
   if (barrier) __syncthreads();
   if (threadIdx.x == 0) *out = *count;
 }
+// In natural order the last thread reads last: no later atomic shows the race by itself.
+void counted_in_turns(unsigned* count, unsigned* out, int times, bool in_shared) {
+  unsigned* at = in_shared ? shared<unsigned>() : count;
+  if (in_shared) {
+    if (threadIdx.x == 0) *at = 0;
+    __syncthreads();
+  }
+  for (int i = 0; i < times; ++i) atomicAdd(at, 1u);
+  if (threadIdx.x == kThreads - 1) *out = *at;
+}
+void another_threads_local(int* out) {
+  auto** where = shared<int*>();
+  int own = static_cast<int>(threadIdx.x);
+  if (threadIdx.x == 0) *where = &own;
+  __syncthreads();
+  if (threadIdx.x == 1) *out = **where;
+  __syncthreads();
+  *(out + 1 + threadIdx.x) = own;
+}
 void blocks_write(int* at) {
   if (threadIdx.x == 0) *at = static_cast<int>(blockIdx.x);
 }
@@ -184,6 +203,17 @@ TEST_F(Accesses, AtomicsRaceWithPlainAccessesOnly) {
 TEST_F(Accesses, ACountIsReadBehindABarrier) {
   auto *count = reinterpret_cast<unsigned*>(out_), *read = reinterpret_cast<unsigned*>(in_);
   EXPECT_DEATH(run(1, counted, count, read, false), "race");
+  // Whatever the order of threads, and however often the reader counted itself.
+  for (const uint64_t seed : {0, 1, 2, 3, 4, 5})
+    for (const int times : {1, 2, 3})
+      for (const bool in_shared : {false, true}) {
+        set_schedule_seed(seed);
+        EXPECT_DEATH(run(1, counted_in_turns, count, read, times, in_shared), "race")
+            << seed << " " << times;
+      }
+  set_schedule_seed(1);
+  auto* odd = reinterpret_cast<unsigned*>(reinterpret_cast<char*>(count) + 2);
+  EXPECT_DEATH(run(1, counted, odd, read, true), "misaligned");
 }
 
 TEST_F(Accesses, BlocksAreOrderedByFencesAroundAnAtomic) {
@@ -193,9 +223,13 @@ TEST_F(Accesses, BlocksAreOrderedByFencesAroundAnAtomic) {
   };
   EXPECT_DEATH(parts({true, false, false}), "race(.|\n)*of another block writes");
   EXPECT_DEATH(parts({false, true, false}), "race(.|\n)*of another block writes");
-  parts({true, true, false});
-  EXPECT_EQ(cudaMemset(in_, 0, 4), cudaSuccess);
-  parts({true, true, true});
+  for (const bool own : {false, true}) {
+    EXPECT_EQ(cudaMemset(in_, 0, 8), cudaSuccess);
+    parts({true, true, own});
+    int sum = 0;
+    EXPECT_EQ(cudaMemcpy(&sum, in_ + 1, sizeof sum, cudaMemcpyDeviceToHost), cudaSuccess);
+    EXPECT_EQ(sum, 3 * kThreads);
+  }
 }
 
 TEST_F(Accesses, GridsAreOrderedByTheirStream) {
@@ -217,6 +251,7 @@ TEST_F(Accesses, OnlyMemoryOfTheDeviceAtMultiplesOfTheSize) {
   EXPECT_DEATH(run(1, reads_at, in_ + kInts, out_), "past its end: .* byte 1024 of 1024");
   EXPECT_DEATH(run(1, reads_at, &host, out_), "no memory of the device: .* host memory");
   EXPECT_DEATH(run(1, writes_at, &host), "no memory of the device");
+  EXPECT_DEATH(run(1, another_threads_local, out_), "no memory of the device");
   int* freed = nullptr;
   ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&freed), 64), cudaSuccess);
   ASSERT_EQ(cudaFree(freed), cudaSuccess);

@@ -20,7 +20,8 @@ bool g_left_out = false;
 
 }  // namespace
 
-void leave_out_cublas(bool left_out) { g_left_out = left_out; }
+WithoutCublas::WithoutCublas() { g_left_out = true; }
+WithoutCublas::~WithoutCublas() { g_left_out = false; }
 
 int cublas_property(int which, int* value) {
   *value = which == 0 ? 13 : 0;

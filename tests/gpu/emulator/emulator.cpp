@@ -226,8 +226,8 @@ cudaError_t queue_kernel(const cudaLaunchConfig_t& c, const void* kernel, Work b
                           : std::max(size_t{48} << 10, static_cast<size_t>(allowed->second));
   if (c.dynamicSmemBytes > most) return cudaErrorInvalidValue;
   if (stream_of(c.stream).capture == nullptr) ++state().kernels;
-  queue(c.stream, [grid = c.gridDim, block = c.blockDim, shared = c.dynamicSmemBytes,
-                   b = std::move(body)] { run_grid(grid, block, shared, b); });
+  queue(c.stream, [kernel, grid = c.gridDim, block = c.blockDim, shared = c.dynamicSmemBytes,
+                   b = std::move(body)] { run_grid(kernel, grid, block, shared, b); });
   return cudaSuccess;
 }
 

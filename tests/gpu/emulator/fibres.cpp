@@ -374,9 +374,10 @@ void run_block(int n, size_t shared_bytes) {
 
 }  // namespace
 
-void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& kernel) {
+void run_grid(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes,
+              const std::function<void()>& body) {
   Machine& m = machine();
-  m.kernel = &kernel;
+  m.kernel = &body;
   const int n = static_cast<int>(block.x * block.y * block.z);
   m.fibres.reserve(1024);  // they must not move: parked ones know where they are
   while (m.fibres.size() < static_cast<size_t>(n)) {
@@ -396,7 +397,7 @@ void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<vo
   if (m.seed != 0)
     for (size_t i = blocks.size(); i > 1; --i) std::swap(blocks[i - 1], blocks[next_random() % i]);
   gridDim = grid, blockDim = block;
-  accesses::begin_grid(block);
+  accesses::begin_grid(kernel, block);
   if (traffic::counting()) traffic::begin_grid(static_cast<size_t>(n));
   for (const uint32_t b : blocks) {
     blockIdx = {b % grid.x, b / grid.x % grid.y, b / grid.x / grid.y};

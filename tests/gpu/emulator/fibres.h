@@ -7,6 +7,8 @@
 namespace emulator {
 
 uint64_t seed_of_environment();
-void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& kernel);
+// `kernel`: the function that `body` calls.
+void run_grid(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes,
+              const std::function<void()>& body);
 
 }  // namespace emulator

@@ -62,7 +62,7 @@ struct Counter {
     std::sort(sectors.begin(), sectors.end());
     counts.sectors +=
         static_cast<uint64_t>(std::unique(sectors.begin(), sectors.end()) - sectors.begin());
-    counts.sectors_least += (words(r, 0, kLanes) * kWord + kSector - 1) / kSector;
+    counts.sectors_least += (different_bytes(r) + kSector - 1) / kSector;
     ++counts.requests;
     counts.asked += static_cast<uint64_t>(std::popcount(r.lanes)) * r.bytes;
   }
@@ -77,6 +77,16 @@ struct Counter {
       counts.wavefronts += most;
       counts.wavefronts_least += (n + kBanks - 1) / kBanks;
     }
+  }
+  size_t different_bytes(const Request& r) {
+    places.clear();
+    for (size_t i = 0; i < kLanes; ++i)
+      if ((r.lanes >> i & 1u) != 0) places.push_back(r.at[i]);
+    std::sort(places.begin(), places.end());
+    size_t n = 0;
+    for (size_t i = 0; i < places.size(); ++i)
+      n += i + 1 < places.size() ? std::min(r.bytes, places[i + 1] - places[i]) : r.bytes;
+    return n;
   }
   // Different words of these lanes, in `places`.
   size_t words(const Request& r, size_t begin, size_t end) {

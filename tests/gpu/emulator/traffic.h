@@ -3,7 +3,8 @@
 // with the hooks of accesses.h only; while counting, accesses are not checked.
 //
 // Accesses of a warp's lanes by the same line of code, the same time since lanes last met, are one
-// request. That is what hardware does where lanes do not part ways.
+// request. That is what hardware does where lanes do not part ways. A structure is one request,
+// too, which nvcc may split; atomics count as writes, those on one word as one turn.
 #pragma once
 #include <cstddef>
 #include <cstdint>

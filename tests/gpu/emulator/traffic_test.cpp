@@ -35,6 +35,24 @@ void shares_four(float* to) {
   to[threadIdx.x] = 0;
 }
 
+void shares_two(float* to, int stride) {
+  auto* s = reinterpret_cast<float2*>(evalrun_shared_memory());
+  s[static_cast<int>(threadIdx.x) * stride] = float2{1, 2};
+  __syncthreads();
+  to[threadIdx.x] = 0;
+}
+void copies_apart(float* to, const float* from, int stride) {
+  auto* s = reinterpret_cast<uint4*>(evalrun_shared_memory());
+  copy_async(s + static_cast<int>(threadIdx.x) * stride, from + 4 * threadIdx.x, 16, 16);
+  commit_copies();
+  wait_copies(0);
+  __syncthreads();
+  to[threadIdx.x] = 0;
+}
+void halves_apart(uint16_t* to, const uint16_t* from, int stride) {
+  to[threadIdx.x] = from[static_cast<int>(threadIdx.x) * stride];
+}
+
 class Traffic : public ::testing::Test {
  protected:
   template <typename... P, typename... A>
@@ -85,6 +103,14 @@ TEST_F(Traffic, SixteenBytesAreOneRequest) {
   EXPECT_EQ(c.sectors_least, c.sectors);
 }
 
+TEST_F(Traffic, BytesAreNeededNotWords) {
+  auto* to = reinterpret_cast<uint16_t*>(to_);
+  const auto* from = reinterpret_cast<const uint16_t*>(from_);
+  const traffic::Counts c = of(1, 32, halves_apart, to, from, 16);  // a sector each
+  EXPECT_EQ(c.sectors, 32u + 2);
+  EXPECT_EQ(c.sectors_least, 2u + 2);
+}
+
 TEST_F(Traffic, OneForAllIsOneSector) {
   const traffic::Counts c = of(1, 32, reads_one, to_, from_);
   EXPECT_EQ(c.sectors, 1u + 4);
@@ -105,7 +131,11 @@ TEST_F(Traffic, WordsOfOneBankTakeTurns) {
   EXPECT_EQ(of(1, 32, shares, to_, 32).wavefronts, 32u + 1);
   EXPECT_EQ(of(1, 32, shares, to_, 33).wavefronts, 1u + 1);
   EXPECT_EQ(of(1, 32, shares, to_, 32).wavefronts_least, 1u + 1);
-  EXPECT_EQ(of(1, 32, shares_four, to_).wavefronts, 4u);  // a quarter of the warp at a time
+  EXPECT_EQ(of(1, 32, shares_four, to_).wavefronts, 4u);    // a quarter of the warp at a time
+  EXPECT_EQ(of(1, 32, shares_two, to_, 1).wavefronts, 2u);  // half of it
+  EXPECT_EQ(of(1, 32, shares_two, to_, 2).wavefronts, 4u);
+  EXPECT_EQ(of(1, 32, copies_apart, to_, from_, 1).wavefronts, 4u);
+  EXPECT_EQ(of(1, 32, copies_apart, to_, from_, 2).wavefronts, 8u);
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include "engine/cuda/memory_plan.h"
 #include "engine/cuda/nvml.h"
 #include "tests/gpu/report/markdown.h"
+#include "tests/gpu/report/program.h"
 
 namespace evalrun::engine::gpu_report {
 namespace {
@@ -264,18 +265,6 @@ int run(const std::vector<std::string>& arguments) {
 }  // namespace evalrun::engine::gpu_report
 
 int main(int argc, char** argv) {
-  const std::vector<std::string> arguments(argv + 1, argv + argc);
-  if (arguments == std::vector<std::string>{"--help"}) {
-    std::fputs(evalrun::engine::gpu_report::kUsage, stdout);
-    return 0;
-  }
-  try {
-    return evalrun::engine::gpu_report::run(arguments);
-  } catch (const evalrun::base::Error& e) {
-    std::fprintf(stderr, "error: %s\n", e.what());
-    return static_cast<int>(e.code());
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "error: %s\n", e.what());
-    return 1;
-  }
+  using namespace evalrun::engine::gpu_report;
+  return run_program(argc, argv, kUsage, run);
 }

@@ -32,7 +32,7 @@ class Counting final : public cuda::LaunchObserver {
 }  // namespace
 
 StepTraffic count_step(const Shape& shape, int n_rows, int context) {
-  emulator::accesses::set_checked(false);
+  const emulator::accesses::Unchecked faster;
   const ShapeModel m = make_shape_model(shape, 0, 1);
   SessionOptions o;
   o.device = "cuda";
@@ -41,14 +41,14 @@ StepTraffic count_step(const Shape& shape, int n_rows, int context) {
   EVALRUN_CHECK(setenv("EVALRUN_CUDA_GRAPHS", "0", 1) == 0);
   const auto session = Session::create(m.model, o);
   EVALRUN_CHECK(unsetenv("EVALRUN_CUDA_GRAPHS") == 0);
-  emulator::leave_out_cublas(true);  // what lies in the cache moves no address
-  session->prefill(std::vector<int32_t>(static_cast<size_t>(context), 5));
-  emulator::leave_out_cublas(false);
+  {
+    const emulator::WithoutCublas faster_still;  // what lies in the cache moves no address
+    session->prefill(std::vector<int32_t>(static_cast<size_t>(context), 5));
+  }
   std::vector<Row> rows = random_tree(n_rows, shape.config.vocab_size, 7);
   for (Row& r : rows) r.logits = false, r.top = true;
   Counting counting;
   (void)session->forward({.rows = rows});
-  emulator::accesses::set_checked(true);
   return {std::move(counting.kernels), session->bytes_per_forward(context)};
 }
 

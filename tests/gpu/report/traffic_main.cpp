@@ -8,6 +8,7 @@
 
 #include "engine/base/error.h"
 #include "tests/gpu/emulator/include/emulator.h"
+#include "tests/gpu/report/program.h"
 #include "tests/gpu/report/traffic.h"
 
 namespace evalrun::engine::gpu_report {
@@ -67,9 +68,8 @@ void print(const Shape& shape, int rows, int context) {
   const auto start = std::chrono::steady_clock::now();
   const Step step = whole_step(shape, rows, context);
   std::printf(
-      "\n%s, %d row%s, context %d\n\n| kernel | launches | read, MB | written, MB | asked of the "
-      "L2, "
-      "MB | of it needed | turns of shared memory, M | of it needed |\n"
+      "\n%s, %d row%s, context %d\n\n| kernel | launches | read, MB | written, MB | "
+      "asked of caches, MB | of it needed | turns of shared memory, M | of them needed |\n"
       "|---|--:|--:|--:|--:|--:|--:|--:|\n",
       shape.name.c_str(), rows, rows == 1 ? "" : "s", context);
   const auto line = [](const Kernel& k) {
@@ -103,8 +103,9 @@ int run(const std::vector<std::string>& arguments) {
       tiny = true;
     } else if (a == "--lines") {
       lines = true;
-    } else if (a.find_first_not_of("0123456789") == std::string::npos && a.size() < 4 &&
-               !a.empty()) {
+    } else if (a.find_first_not_of("0123456789") == std::string::npos && !a.empty()) {
+      if (a.size() > 3 || std::stoi(a) < 1 || std::stoi(a) > 512)
+        throw base::usage_error(fmt::format("ROWS: '{}' is not from 1 to 512", a), kUsage);
       rows.push_back(std::stoi(a));
     } else if (only.empty() && a.rfind("--", 0) != 0) {
       only = a;
@@ -114,12 +115,14 @@ int run(const std::vector<std::string>& arguments) {
   }
   if (rows.empty()) rows = tiny ? std::vector<int>{1, 17} : std::vector<int>{1, 16, 64};
   emulator::set_device_memory(size_t{16} << 30);
-  bool found = false;
-  for (const Shape& shape : report_shapes(tiny)) {
-    if (!only.empty() && shape.name != only) continue;
-    found = true;
+  std::vector<Shape> shapes = report_shapes(tiny);
+  std::string names;
+  for (const Shape& shape : shapes) names += (names.empty() ? "" : ", ") + shape.name;
+  if (!only.empty()) std::erase_if(shapes, [&](const Shape& shape) { return shape.name != only; });
+  if (shapes.empty())
+    throw base::usage_error(fmt::format("SHAPE: no '{}'; there are {}", only, names), kUsage);
+  for (const Shape& shape : shapes)
     for (const int n : rows) print(shape, n, tiny ? 70 : 512);
-  }
   if (lines) {
     const auto list = [](const char* what, const std::vector<traffic::Line>& of) {
       std::printf("\n%s\n", what);
@@ -130,7 +133,6 @@ int run(const std::vector<std::string>& arguments) {
     list("Sectors", traffic::lines_of_sectors(10));
     list("Turns of shared memory", traffic::lines_of_wavefronts(10));
   }
-  if (!found) throw base::usage_error(fmt::format("no shape '{}'", only), kUsage);
   return 0;
 }
 
@@ -138,15 +140,6 @@ int run(const std::vector<std::string>& arguments) {
 }  // namespace evalrun::engine::gpu_report
 
 int main(int argc, char** argv) {
-  const std::vector<std::string> arguments(argv + 1, argv + argc);
-  if (arguments == std::vector<std::string>{"--help"}) {
-    std::fputs(evalrun::engine::gpu_report::kUsage, stdout);
-    return 0;
-  }
-  try {
-    return evalrun::engine::gpu_report::run(arguments);
-  } catch (const evalrun::base::Error& e) {
-    std::fprintf(stderr, "error: %s\n", e.what());
-    return static_cast<int>(e.code());
-  }
+  using namespace evalrun::engine::gpu_report;
+  return run_program(argc, argv, kUsage, run);
 }

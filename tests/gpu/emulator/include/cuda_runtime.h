@@ -24,7 +24,7 @@ namespace emulator {
 void store_whole(void* to, const void* from, size_t bytes);
 }
 // A vector is stored as one where accesses are looked at; the compiler would store its parts.
-#if defined(__SANITIZE_THREAD__)
+#if defined(CUDA_EMULATOR_HOOKS)
 #define EMULATED_STORE(type)                           \
   type& operator=(const type& other) {                 \
     emulator::store_whole(this, &other, sizeof other); \

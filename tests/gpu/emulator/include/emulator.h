@@ -35,8 +35,14 @@ size_t live_device_bytes();
 // follow.
 void fail_after(int n, cudaError_t error, bool sticky);
 void clear_fault();
-// The stand-in for cuBLAS writes nothing: for counts that do not depend on values.
-void leave_out_cublas(bool left_out);
+// The stand-in for cuBLAS writes nothing while it lives: for counts that do not depend on values.
+class WithoutCublas {
+ public:
+  WithoutCublas();
+  ~WithoutCublas();
+  WithoutCublas(const WithoutCublas&) = delete;
+  WithoutCublas& operator=(const WithoutCublas&) = delete;
+};
 long kernel_launches();  // outside graphs
 long graph_launches();
 long waits();  // of the host, for streams, events or the device
