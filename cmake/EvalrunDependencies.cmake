@@ -18,7 +18,7 @@ pkg_check_modules(SECCOMP REQUIRED IMPORTED_TARGET libseccomp)
 pkg_check_modules(DIVSUFSORT IMPORTED_TARGET libdivsufsort libdivsufsort64)
 if(NOT DIVSUFSORT_FOUND)
   message(FATAL_ERROR "libdivsufsort and libdivsufsort64 not found (Debian: libdivsufsort-dev). They sort "
-                      "the suffixes of corpora (methods/corpus_text.cpp).")
+                      "the suffixes of corpora (methods/corpus/corpus_text.cpp).")
 endif()
 
 # Drawn by the browser of who reads an HTML report; compiled in, so that a report is one file.

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/cuda/devices.h"
+#include "engine/cuda/runtime/devices.h"
 
 namespace evalrun::engine {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "engine/base/error.h"
-#include "engine/cpu/arith.h"
+#include "engine/cpu/kernels/arith.h"
 
 namespace evalrun::engine {
 

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <limits>
 
-// Set by engine/cuda/device_code.h, which compiles this header for the GPU as well.
+// Set by engine/cuda/kernels/device_code.h, which compiles this header for the GPU as well.
 #ifndef EVALRUN_DEVICE
 #define EVALRUN_DEVICE
 #endif

@@ -5,7 +5,7 @@
 
 #include "engine/backend.h"
 #include "engine/base/error.h"
-#include "engine/cpu/kernels.h"
+#include "engine/cpu/kernels/kernels.h"
 #include "engine/devices.h"
 #include "engine/model/assemble.h"
 #include "engine/rejection.h"

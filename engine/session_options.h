@@ -1,7 +1,7 @@
 // Session options with their defaults filled in; what cannot be had is refused before anything is
 // loaded or allocated. All functions throw usage_error, with what there is.
 #pragma once
-#include "engine/cuda/devices.h"
+#include "engine/cuda/runtime/devices.h"
 #include "engine/session.h"
 
 namespace evalrun::engine {

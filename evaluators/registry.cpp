@@ -2,11 +2,11 @@
 #include <fmt/ranges.h>
 
 #include "engine/base/error.h"
-#include "evaluators/bleu.h"
 #include "evaluators/evaluator.h"
 #include "evaluators/gsm8k.h"
-#include "evaluators/pass.h"
-#include "evaluators/rouge.h"
+#include "evaluators/programs/pass.h"
+#include "evaluators/text/bleu.h"
+#include "evaluators/text/rouge.h"
 
 namespace evalrun::evaluators {
 

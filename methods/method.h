@@ -311,7 +311,7 @@ MethodSpec parse_method(std::string_view text);
 std::shared_ptr<const engine::Model> decoded_model(const MethodSpec& spec,
                                                    const MethodBuildContext& context);
 // "ar,pld:k=4,sps:draft=layers:4" -> items. A comma followed by key= continues the parameters of
-// the method before it. Braces are expanded (methods/braces.h): "pld:k={2,4}" is two items.
+// the method before it. Braces are expanded (engine/base/braces.h): "pld:k={2,4}" is two items.
 std::vector<std::string> split_method_list(std::string_view text);
 
 }  // namespace evalrun::methods

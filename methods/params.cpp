@@ -6,9 +6,9 @@
 #include <limits>
 #include <set>
 
+#include "engine/base/braces.h"
 #include "engine/base/error.h"
 #include "engine/base/text.h"
-#include "methods/braces.h"
 #include "methods/method.h"
 
 namespace evalrun::methods {

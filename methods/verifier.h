@@ -13,10 +13,10 @@
 #include <span>
 #include <vector>
 
+#include "engine/base/function_ref.h"
 #include "engine/base/rng.h"
 #include "engine/sampling.h"
 #include "engine/session.h"
-#include "methods/function_ref.h"
 #include "methods/token_tree.h"
 
 namespace evalrun::methods {

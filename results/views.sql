@@ -117,7 +117,7 @@ FROM v_arm_totals;
 
 -- The arm that speed and tokens of an arm are compared with: the run's baseline arm, or where an arm
 -- decodes another model (a tuned target), the first plain decoding of that model (ar_tuned), which is its
--- own. Quality is compared with the baseline arm always. RunData::reference (reports/run_data.cpp) says
+-- own. Quality is compared with the baseline arm always. RunData::reference (reports/data/run_data.cpp) says
 -- the same.
 CREATE VIEW v_reference AS
 SELECT a.run_id, a.id AS arm_id,

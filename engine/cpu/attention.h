@@ -15,7 +15,7 @@
 
 #include "engine/base/aligned.h"
 #include "engine/base/error.h"
-#include "engine/cpu/kernels.h"
+#include "engine/cpu/kernels/kernels.h"
 #include "engine/cpu/kv_store.h"
 #include "engine/forward_plan.h"
 

@@ -16,9 +16,9 @@
 
 #include "engine/backend.h"
 #include "engine/base/error.h"
-#include "engine/cpu/arith.h"
 #include "engine/cpu/attention.h"
-#include "engine/cpu/kernels.h"
+#include "engine/cpu/kernels/arith.h"
+#include "engine/cpu/kernels/kernels.h"
 #include "engine/cpu/kv_store.h"
 #include "engine/cpu/low_rank_rows.h"
 #include "engine/cpu/prepared_rows.h"

@@ -15,7 +15,7 @@
 #include <type_traits>
 
 #include "engine/base/aligned.h"
-#include "engine/cpu/arith.h"
+#include "engine/cpu/kernels/arith.h"
 #include "engine/model/weight_matrix.h"
 
 namespace evalrun::engine::cpu {

@@ -3,7 +3,7 @@
 #pragma once
 #include <initializer_list>
 
-#include "engine/cpu/kernels.h"
+#include "engine/cpu/kernels/kernels.h"
 #include "engine/cpu/prepared_rows.h"
 #include "engine/cpu/thread_pool.h"
 #include "engine/forward_plan.h"

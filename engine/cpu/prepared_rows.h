@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "engine/base/aligned.h"
-#include "engine/cpu/kernels.h"
+#include "engine/cpu/kernels/kernels.h"
 
 namespace evalrun::engine::cpu {
 

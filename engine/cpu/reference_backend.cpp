@@ -7,7 +7,7 @@
 
 #include "engine/backend.h"
 #include "engine/base/error.h"
-#include "engine/cpu/arith.h"
+#include "engine/cpu/kernels/arith.h"
 #include "engine/cpu/reference_products.h"
 #include "engine/row_program.h"
 #include "engine/sampling.h"

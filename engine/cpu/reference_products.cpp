@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/cpu/arith.h"
+#include "engine/cpu/kernels/arith.h"
 
 namespace evalrun::engine::cpu {
 namespace {

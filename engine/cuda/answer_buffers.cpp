@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "engine/base/error.h"
-#include "engine/cuda/check.h"
+#include "engine/cuda/runtime/check.h"
 #include "engine/sampling_arith.h"
 
 namespace evalrun::engine::cuda {

@@ -3,8 +3,8 @@
 #include <span>
 #include <vector>
 
-#include "engine/cuda/answers.h"
-#include "engine/cuda/memory.h"
+#include "engine/cuda/kernels/answers.h"
+#include "engine/cuda/runtime/memory.h"
 #include "engine/sampling.h"
 
 namespace evalrun::engine::cuda {

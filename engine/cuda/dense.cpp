@@ -8,8 +8,8 @@
 #include <string_view>
 
 #include "engine/base/error.h"
-#include "engine/cuda/devices.h"
-#include "engine/cuda/pack.h"
+#include "engine/cuda/kernels/pack.h"
+#include "engine/cuda/runtime/devices.h"
 
 namespace evalrun::engine::cuda {
 namespace {

@@ -12,8 +12,8 @@
 #include <memory>
 #include <string>
 
-#include "engine/cuda/memory.h"
-#include "engine/cuda/products.h"
+#include "engine/cuda/kernels/products.h"
+#include "engine/cuda/runtime/memory.h"
 
 namespace evalrun::engine::cuda {
 

@@ -2,8 +2,8 @@
 #pragma once
 #include <span>
 
-#include "engine/cuda/answers.h"
-#include "engine/cuda/memory.h"
+#include "engine/cuda/kernels/answers.h"
+#include "engine/cuda/runtime/memory.h"
 #include "engine/session.h"
 
 namespace evalrun::engine::cuda {

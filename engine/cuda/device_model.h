@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/cuda/device_matrix.h"
+#include "engine/cuda/kernels/device_matrix.h"
 #include "engine/model/low_rank.h"
 #include "engine/model/model.h"
 

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <vector>
 
-#include "engine/cuda/device_matrix.h"
-#include "engine/cuda/row_ops.h"
+#include "engine/cuda/kernels/device_matrix.h"
+#include "engine/cuda/kernels/row_ops.h"
 #include "engine/model/weight_matrix.h"
 
 namespace evalrun::engine::cuda {

@@ -1,10 +1,10 @@
 // Keys and values of a session on the device: the cache of its sequences, the rows of the forward
-// under way, the prefix bank. Layouts: KeyValues in engine/cuda/attention.h.
+// under way, the prefix bank. Layouts: KeyValues in engine/cuda/kernels/attention.h.
 #pragma once
 #include <span>
 
-#include "engine/cuda/attention.h"
-#include "engine/cuda/memory.h"
+#include "engine/cuda/kernels/attention.h"
+#include "engine/cuda/runtime/memory.h"
 #include "engine/model/config.h"
 #include "engine/session.h"
 

@@ -3,14 +3,14 @@
 #include <algorithm>
 
 #include "engine/base/error.h"
-#include "engine/cuda/answers.h"
-#include "engine/cuda/attention.h"
-#include "engine/cuda/check.h"
 #include "engine/cuda/dense.h"
-#include "engine/cuda/device_matrix.h"
+#include "engine/cuda/kernels/answers.h"
+#include "engine/cuda/kernels/attention.h"
+#include "engine/cuda/kernels/device_matrix.h"
+#include "engine/cuda/kernels/products.h"
+#include "engine/cuda/kernels/step_record.h"
 #include "engine/cuda/kv_memory.h"
-#include "engine/cuda/products.h"
-#include "engine/cuda/step_record.h"
+#include "engine/cuda/runtime/check.h"
 
 namespace evalrun::engine::cuda {
 namespace {

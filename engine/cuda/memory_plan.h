@@ -3,8 +3,8 @@
 #pragma once
 #include <cstddef>
 
-#include "engine/cuda/answers.h"
-#include "engine/cuda/step_record.h"
+#include "engine/cuda/kernels/answers.h"
+#include "engine/cuda/kernels/step_record.h"
 #include "engine/session.h"
 
 namespace evalrun::engine::cuda {

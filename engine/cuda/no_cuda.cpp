@@ -1,7 +1,7 @@
 // All of engine/cuda/ in a build without the toolkit.
 #include "engine/backend.h"
 #include "engine/base/error.h"
-#include "engine/cuda/devices.h"
+#include "engine/cuda/runtime/devices.h"
 
 namespace evalrun::engine {
 namespace cuda {

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "engine/cuda/device_laws.h"
-#include "engine/cuda/products.h"
-#include "engine/cuda/row_ops.h"
+#include "engine/cuda/kernels/products.h"
+#include "engine/cuda/kernels/row_ops.h"
 
 namespace evalrun::engine::cuda {
 

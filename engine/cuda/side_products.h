@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "engine/cuda/answer_buffers.h"
-#include "engine/cuda/device_matrix.h"
-#include "engine/cuda/graphs.h"
-#include "engine/cuda/products.h"
-#include "engine/cuda/queue.h"
+#include "engine/cuda/kernels/device_matrix.h"
+#include "engine/cuda/kernels/products.h"
+#include "engine/cuda/runtime/graphs.h"
+#include "engine/cuda/runtime/queue.h"
 #include "engine/row_program.h"
 #include "engine/session.h"
 

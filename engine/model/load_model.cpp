@@ -7,7 +7,7 @@
 
 #include "engine/base/error.h"
 #include "engine/model/loaders.h"
-#include "engine/tokenizer/chat_template.h"
+#include "engine/tokenizer/chat/chat_template.h"
 #include "engine/tokenizer/tokenizer.h"
 
 namespace evalrun::engine {

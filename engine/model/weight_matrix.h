@@ -125,7 +125,7 @@ class WeightMatrix {
 // Rounds to bfloat16, ties to even; magnitudes below 2^-50 become zero, so that no product or sum
 // of two such numbers is ever a denormal float32 and all instruction sets agree (denormals are
 // flushed by vdpbf16ps only). Internal linkage: this header is compiled for several instruction
-// sets (engine/cpu/arith.h says more).
+// sets (engine/cpu/kernels/arith.h says more).
 static inline uint16_t float_to_bfloat16(float x) {
   const uint32_t bits = std::bit_cast<uint32_t>(x);
   if (!(std::fabs(x) >= 0x1p-50f) && x == x) return static_cast<uint16_t>(bits >> 16 & 0x8000u);

@@ -5,8 +5,8 @@
 
 #include "engine/base/error.h"
 #include "engine/base/text.h"
-#include "engine/tokenizer/byte_alphabet.h"
-#include "engine/tokenizer/utf8.h"
+#include "engine/base/utf8.h"
+#include "engine/tokenizer/subword/byte_alphabet.h"
 
 namespace evalrun::engine {
 namespace {

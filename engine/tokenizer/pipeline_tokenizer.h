@@ -9,11 +9,11 @@
 #include <utility>
 #include <vector>
 
-#include "engine/tokenizer/added_tokens.h"
 #include "engine/tokenizer/normalizer.h"
 #include "engine/tokenizer/pre_tokenizer.h"
+#include "engine/tokenizer/subword/added_tokens.h"
+#include "engine/tokenizer/subword/vocabulary.h"
 #include "engine/tokenizer/tokenizer.h"
-#include "engine/tokenizer/vocabulary.h"
 
 namespace evalrun::engine {
 

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "engine/base/error.h"
-#include "engine/tokenizer/byte_alphabet.h"
 #include "engine/tokenizer/normalizer.h"
+#include "engine/tokenizer/subword/byte_alphabet.h"
 
 namespace evalrun::engine {
 namespace {

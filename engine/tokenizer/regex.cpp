@@ -7,7 +7,7 @@
 #include <stdexcept>
 
 #include "engine/base/error.h"
-#include "engine/tokenizer/utf8.h"
+#include "engine/base/utf8.h"
 
 namespace evalrun::engine {
 namespace {

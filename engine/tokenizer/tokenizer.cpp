@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "engine/tokenizer/utf8.h"
+#include "engine/base/utf8.h"
 
 namespace evalrun::engine {
 

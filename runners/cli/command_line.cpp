@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "engine/base/text.h"
-#include "runners/environment.h"
+#include "runners/machine/environment.h"
 
 namespace evalrun::cli {
 namespace {

@@ -11,8 +11,8 @@
 
 #include "engine/base/text.h"
 #include "results/store.h"
-#include "runners/build_info.h"
 #include "runners/cli/cli.h"
+#include "runners/machine/build_info.h"
 
 namespace evalrun::cli {
 namespace {

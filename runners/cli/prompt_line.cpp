@@ -5,7 +5,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/text.h"
-#include "engine/tokenizer/chat_template.h"
+#include "engine/tokenizer/chat/chat_template.h"
 #include "engine/tokenizer/tokenizer.h"
 
 namespace evalrun::cli {

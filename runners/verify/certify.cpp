@@ -7,9 +7,9 @@
 #include "engine/base/error.h"
 #include "engine/base/text.h"
 #include "methods/faults.h"
-#include "runners/build_info.h"
-#include "runners/environment.h"
-#include "runners/runner.h"
+#include "runners/machine/build_info.h"
+#include "runners/machine/environment.h"
+#include "runners/measure/runner.h"
 
 namespace evalrun::runners {
 namespace {

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "engine/base/clock.h"
-#include "runners/plan.h"
-#include "runners/progress.h"
+#include "runners/measure/progress.h"
+#include "runners/plan/plan.h"
 #include "runners/verify/certificate.h"
 
 namespace evalrun::runners {

@@ -8,7 +8,7 @@
 #include "engine/base/error.h"
 #include "methods/decode_loop.h"
 #include "methods/replay.h"
-#include "runners/plain_logits.h"
+#include "runners/measure/plain_logits.h"
 
 namespace evalrun::runners {
 namespace {

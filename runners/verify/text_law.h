@@ -17,8 +17,8 @@
 #include "engine/base/clock.h"
 #include "engine/session.h"
 #include "methods/method.h"
-#include "runners/conversation.h"
-#include "runners/plan.h"
+#include "runners/plan/conversation.h"
+#include "runners/plan/plan.h"
 
 namespace evalrun::runners {
 

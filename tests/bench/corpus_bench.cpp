@@ -15,10 +15,10 @@
 #include <string>
 #include <vector>
 
-#include "methods/ngram_corpus.h"
-#include "methods/suffix_corpus.h"
-#include "tests/methods/corpora.h"
-#include "tests/methods/fake_session.h"
+#include "methods/corpus/ngram_corpus.h"
+#include "methods/corpus/suffix_corpus.h"
+#include "tests/methods/support/corpora.h"
+#include "tests/methods/support/fake_session.h"
 
 namespace {
 

@@ -17,8 +17,8 @@
 
 #include "engine/base/aligned.h"
 #include "engine/base/rng.h"
-#include "engine/cpu/arith.h"
-#include "engine/cpu/kernels.h"
+#include "engine/cpu/kernels/arith.h"
+#include "engine/cpu/kernels/kernels.h"
 #include "engine/cpu/prepared_rows.h"
 #include "engine/cpu/reference_products.h"
 

@@ -5,12 +5,12 @@
 
 #include <cmath>
 
-#include "methods/gram_pool.h"
-#include "methods/ngram_index.h"
+#include "methods/lookup/gram_pool.h"
+#include "methods/lookup/ngram_index.h"
 #include "methods/token_tree.h"
 #include "methods/verifier.h"
-#include "tests/methods/fake_session.h"
-#include "tests/methods/harness.h"
+#include "tests/methods/support/fake_session.h"
+#include "tests/methods/support/harness.h"
 
 namespace evalrun::tests {
 namespace {

@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <string>
 
-#include "evaluators/bleu.h"
-#include "evaluators/rouge.h"
+#include "evaluators/text/bleu.h"
+#include "evaluators/text/rouge.h"
 
 namespace evalrun::evaluators {
 namespace {

@@ -1,6 +1,6 @@
 // From the gate's outcome to the cases a CI system sees, where no machine can be made to produce
 // the outcome at will.
-#include "runners/cli/gate_ci.h"
+#include "runners/cli/gate/gate_ci.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // The machine's state as a check of the gate: which verdicts it may overturn.
-#include "runners/cli/gate_environment.h"
+#include "runners/cli/gate/gate_environment.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

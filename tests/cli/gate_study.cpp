@@ -4,7 +4,7 @@
 //
 //   gate_study model FOLDER            writes the small random model
 //   gate_study process FOLDER -m ...   one process: appends to FOLDER/decisions.jsonl
-//   gate_study summary FOLDER          all decisions counted, as runners/cli/gate_study.json
+//   gate_study summary FOLDER          all decisions counted, as runners/cli/gate/gate_study.json
 //   gate_study summary FOLDER --markdown
 //
 // A process first judges itself against the last baseline of the process before it (two sessions,
@@ -26,11 +26,11 @@
 #include "engine/base/text.h"
 #include "engine/formats/safetensors_writer.h"
 #include "engine/session.h"
-#include "runners/build_info.h"
 #include "runners/cli/cli.h"
-#include "runners/cli/gate_drill.h"
-#include "runners/environment.h"
-#include "runners/interrupt.h"
+#include "runners/cli/gate/gate_drill.h"
+#include "runners/machine/build_info.h"
+#include "runners/machine/environment.h"
+#include "runners/measure/interrupt.h"
 
 namespace evalrun::cli {
 namespace {

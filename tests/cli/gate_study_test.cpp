@@ -1,6 +1,6 @@
 // The measured figures about the gate: what the self-test prints, and that those in the repository
 // are what the gate promises.
-#include "runners/cli/gate_study.h"
+#include "runners/cli/gate/gate_study.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -6,10 +6,10 @@
 #include <fstream>
 
 #include "engine/base/error.h"
-#include "runners/cli/corpus_input.h"
 #include "runners/cli/jsonl.h"
 #include "runners/cli/output.h"
 #include "runners/cli/percent.h"
+#include "runners/cli/text/corpus_input.h"
 #include "tests/temp_folder.h"
 
 namespace evalrun::cli {

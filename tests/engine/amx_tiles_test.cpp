@@ -1,7 +1,7 @@
-// The product on AMX tiles (engine/cpu/tiles_impl.h) for machines without AMX: the same code over
-// tiles that do in loops what Intel's manual says of tileloadd, tdpbsud, tdpbf16ps and tilestored.
-// What this leaves unchecked is kernels_amx.cpp, the instructions themselves; EveryKernel checks
-// those where there are any.
+// The product on AMX tiles (engine/cpu/kernels/tiles_impl.h) for machines without AMX: the same
+// code over tiles that do in loops what Intel's manual says of tileloadd, tdpbsud, tdpbf16ps and
+// tilestored. What this leaves unchecked is kernels_amx.cpp, the instructions themselves;
+// EveryKernel checks those where there are any.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,17 +10,17 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "engine/cpu/kernels_portable.h"
+#include "engine/cpu/kernels/kernels_portable.h"
 #include "engine/cpu/prepared_rows.h"
 #include "engine/cpu/reference_products.h"
 #include "tests/engine/random_models.h"
 
 // Each builds on those before it.
 // clang-format off
-#include "engine/cpu/vectors_portable_impl.h"
-#include "engine/cpu/widened_bf16_impl.h"
-#include "engine/cpu/products_impl.h"
-#include "engine/cpu/tiles_impl.h"
+#include "engine/cpu/kernels/vectors_portable_impl.h"
+#include "engine/cpu/kernels/widened_bf16_impl.h"
+#include "engine/cpu/kernels/products_impl.h"
+#include "engine/cpu/kernels/tiles_impl.h"
 // clang-format on
 
 namespace {

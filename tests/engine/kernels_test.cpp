@@ -1,6 +1,6 @@
 // Kernels one by one, at sizes a forward of a small model never has: many panels, partial ones, row
 // counts around every tile and group border.
-#include "engine/cpu/kernels.h"
+#include "engine/cpu/kernels/kernels.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <cmath>
 #include <limits>
 
-#include "engine/cpu/arith.h"
+#include "engine/cpu/kernels/arith.h"
 #include "engine/cpu/prepared_rows.h"
 #include "engine/cpu/reference_products.h"
 #include "tests/engine/random_models.h"

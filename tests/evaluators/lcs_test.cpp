@@ -1,11 +1,11 @@
 // The bit-parallel subsequences against the recursive definition over the whole table.
-#include "evaluators/lcs.h"
+#include "evaluators/text/lcs.h"
 
 #include <gmock/gmock.h>
 
 #include <random>
 
-#include "evaluators/words.h"
+#include "evaluators/text/words.h"
 
 namespace evalrun::evaluators {
 namespace {

@@ -8,9 +8,9 @@
 
 #include "datasets/json_lines.h"
 #include "engine/base/text.h"
-#include "evaluators/bleu.h"
-#include "evaluators/porter.h"
-#include "evaluators/rouge.h"
+#include "evaluators/text/bleu.h"
+#include "evaluators/text/porter.h"
+#include "evaluators/text/rouge.h"
 #include "tests/datasets/test_files.h"
 
 namespace evalrun::evaluators {

@@ -8,7 +8,7 @@
 #include "engine/base/text.h"
 #include "engine/formats/gguf.h"
 #include "engine/model/model.h"
-#include "engine/tokenizer/chat_template.h"
+#include "engine/tokenizer/chat/chat_template.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "tests/formats/test_files.h"
 

@@ -8,8 +8,8 @@
 #include "engine/base/error.h"
 #include "engine/base/rng.h"
 #include "engine/cuda/answer_buffers.h"
-#include "engine/cuda/check.h"
 #include "engine/cuda/device_laws.h"
+#include "engine/cuda/runtime/check.h"
 #include "engine/rejection.h"
 #include "tests/gpu/device_memory.h"
 

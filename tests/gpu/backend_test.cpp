@@ -11,12 +11,12 @@
 
 #include "engine/answers.h"
 #include "engine/base/error.h"
-#include "engine/cuda/attention.h"
 #include "engine/cuda/dense.h"
 #include "engine/cuda/device_model.h"
-#include "engine/cuda/graphs.h"
+#include "engine/cuda/kernels/attention.h"
+#include "engine/cuda/kernels/products.h"
 #include "engine/cuda/memory_plan.h"
-#include "engine/cuda/products.h"
+#include "engine/cuda/runtime/graphs.h"
 #include "engine/device_time.h"
 #include "tests/engine/random_models.h"
 #ifdef EVALRUN_CUDA_EMULATED

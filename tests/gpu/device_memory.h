@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/cuda/memory.h"
+#include "engine/cuda/runtime/memory.h"
 
 namespace evalrun::engine::cuda::testing {
 

@@ -1,6 +1,7 @@
-// A libnvidia-ml of one GPU, for the tests of engine/cuda/nvml.h on machines without a driver. Its
-// energy counter moves by 1500 mJ a call. It has no nvmlDeviceGetCurrentClocksEventReasons, as
-// older drivers, and does not know its GPU's persistence mode.
+// A libnvidia-ml of one GPU, for the tests of engine/cuda/runtime/nvml.h on machines without a
+// driver. Its energy counter moves by 1500 mJ a call. It has no
+// nvmlDeviceGetCurrentClocksEventReasons, as older drivers, and does not know its GPU's persistence
+// mode.
 #include <cstring>
 
 namespace {

@@ -6,7 +6,7 @@
 #include <cstdio>
 
 #include "engine/cuda/dense.h"
-#include "engine/cuda/devices.h"
+#include "engine/cuda/runtime/devices.h"
 #include "engine/devices.h"
 
 namespace {

@@ -1,5 +1,5 @@
 // What a run stores about its GPU, from made-up devices and the stand-in for NVML.
-#include "runners/gpu_state.h"
+#include "runners/machine/gpu_state.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -6,9 +6,9 @@
 #include <cstdlib>
 
 #include "tests/engine/random_models.h"
-#include "tests/methods/adapters.h"
-#include "tests/methods/cheap_draws.h"
-#include "tests/methods/harness.h"
+#include "tests/methods/support/adapters.h"
+#include "tests/methods/support/cheap_draws.h"
+#include "tests/methods/support/harness.h"
 #include "tests/temp_folder.h"
 #ifdef EVALRUN_CUDA_EMULATED
 #include "tests/gpu/emulator/include/emulator.h"

@@ -1,5 +1,5 @@
 // NVML against a library that stands in for the driver's (fake_nvml.cpp). No GPU is needed.
-#include "engine/cuda/nvml.h"
+#include "engine/cuda/runtime/nvml.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

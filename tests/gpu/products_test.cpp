@@ -1,5 +1,5 @@
 // Products on the device against their definition, and the rule that a row's bits are its own.
-#include "engine/cuda/products.h"
+#include "engine/cuda/kernels/products.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,8 +9,8 @@
 #include <string>
 
 #include "engine/cpu/reference_products.h"
-#include "engine/cuda/pack.h"
-#include "engine/cuda/row_ops.h"
+#include "engine/cuda/kernels/pack.h"
+#include "engine/cuda/kernels/row_ops.h"
 #include "tests/engine/random_models.h"
 #include "tests/gpu/device_memory.h"
 

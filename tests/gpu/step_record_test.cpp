@@ -1,5 +1,5 @@
 // What a forward tells the GPU: every key a row sees is in exactly one of its chunks.
-#include "engine/cuda/step_record.h"
+#include "engine/cuda/kernels/step_record.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

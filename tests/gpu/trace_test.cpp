@@ -8,7 +8,7 @@
 #include <string>
 
 #include "tests/engine/random_models.h"
-#include "tests/methods/harness.h"
+#include "tests/methods/support/harness.h"
 
 namespace evalrun::tests {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "engine/cuda/products.h"
+#include "engine/cuda/kernels/products.h"
 
 namespace evalrun::engine::gpu_report {
 namespace {

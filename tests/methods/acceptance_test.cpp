@@ -3,8 +3,8 @@
 
 #include <cmath>
 
-#include "tests/methods/drafters.h"
-#include "tests/methods/harness.h"
+#include "tests/methods/support/drafters.h"
+#include "tests/methods/support/harness.h"
 
 namespace evalrun::tests {
 namespace {

@@ -5,9 +5,9 @@
 #include <gtest/gtest.h>
 
 #include "engine/rejection.h"
-#include "methods/model_drafter.h"
-#include "tests/methods/fake_session.h"
-#include "tests/methods/harness.h"
+#include "methods/model_draft/model_drafter.h"
+#include "tests/methods/support/fake_session.h"
+#include "tests/methods/support/harness.h"
 
 namespace evalrun::tests {
 namespace {

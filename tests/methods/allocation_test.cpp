@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <new>
 
-#include "tests/methods/harness.h"
+#include "tests/methods/support/harness.h"
 
 namespace {
 std::atomic<int64_t> allocations{0};

@@ -5,9 +5,9 @@
 #include <gtest/gtest.h>
 
 #include "engine/base/error.h"
-#include "tests/methods/drafters.h"
-#include "tests/methods/fake_session.h"
-#include "tests/methods/harness.h"
+#include "tests/methods/support/drafters.h"
+#include "tests/methods/support/fake_session.h"
+#include "tests/methods/support/harness.h"
 
 namespace evalrun::tests {
 namespace {

@@ -6,9 +6,9 @@
 #include <cmath>
 
 #include "methods/speculative_method.h"
-#include "tests/methods/cheap_draws.h"
-#include "tests/methods/harness.h"
-#include "tests/methods/statistics.h"
+#include "tests/methods/support/cheap_draws.h"
+#include "tests/methods/support/harness.h"
+#include "tests/methods/support/statistics.h"
 
 namespace evalrun::tests {
 namespace {

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/base/error.h"
-#include "tests/methods/harness.h"
+#include "tests/methods/support/harness.h"
 
 namespace evalrun::tests {
 namespace {

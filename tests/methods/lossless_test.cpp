@@ -2,9 +2,9 @@
 #include <gtest/gtest.h>
 
 #include "engine/base/error.h"
-#include "tests/methods/drafters.h"
-#include "tests/methods/harness.h"
-#include "tests/methods/text_tokens.h"
+#include "tests/methods/support/drafters.h"
+#include "tests/methods/support/harness.h"
+#include "tests/methods/support/text_tokens.h"
 
 namespace evalrun::tests {
 namespace {

@@ -6,9 +6,9 @@
 #include <cmath>
 #include <ostream>
 
-#include "tests/methods/adapters.h"
-#include "tests/methods/corpora.h"
-#include "tests/methods/harness.h"
+#include "tests/methods/support/adapters.h"
+#include "tests/methods/support/corpora.h"
+#include "tests/methods/support/harness.h"
 
 namespace evalrun::tests {
 namespace {

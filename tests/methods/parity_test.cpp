@@ -9,11 +9,11 @@
 #include <ostream>
 
 #include "engine/formats/safetensors.h"
-#include "methods/draft_network.h"
-#include "methods/mask_weights.h"
-#include "methods/medusa_heads.h"
-#include "methods/trained_draft.h"
-#include "tests/methods/harness.h"
+#include "methods/heads/draft_network.h"
+#include "methods/heads/medusa_heads.h"
+#include "methods/heads/trained_draft.h"
+#include "methods/masks/mask_weights.h"
+#include "tests/methods/support/harness.h"
 
 namespace evalrun::tests {
 namespace {

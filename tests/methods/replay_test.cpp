@@ -6,7 +6,7 @@
 
 #include "engine/base/error.h"
 #include "methods/faults.h"
-#include "tests/methods/harness.h"
+#include "tests/methods/support/harness.h"
 
 namespace evalrun::tests {
 namespace {

@@ -9,7 +9,7 @@
 #include <numeric>
 
 #include "engine/base/error.h"
-#include "tests/methods/statistics.h"
+#include "tests/methods/support/statistics.h"
 
 namespace evalrun::tests {
 namespace {

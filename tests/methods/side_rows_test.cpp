@@ -5,9 +5,9 @@
 #include <map>
 #include <set>
 
-#include "methods/gram_pool.h"
-#include "tests/methods/fake_session.h"
-#include "tests/methods/harness.h"
+#include "methods/lookup/gram_pool.h"
+#include "tests/methods/support/fake_session.h"
+#include "tests/methods/support/harness.h"
 
 namespace evalrun::tests {
 namespace {

@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 
 #include "engine/base/rng.h"
-#include "tests/methods/text_tokens.h"
+#include "tests/methods/support/text_tokens.h"
 
 namespace evalrun::tests {
 namespace {

@@ -8,8 +8,8 @@
 #include <map>
 
 #include "engine/base/error.h"
-#include "tests/methods/drafters.h"
-#include "tests/methods/fake_session.h"
+#include "tests/methods/support/drafters.h"
+#include "tests/methods/support/fake_session.h"
 
 namespace evalrun::tests {
 namespace {

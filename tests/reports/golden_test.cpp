@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/base/text.h"
-#include "reports/compare.h"
-#include "reports/gate.h"
-#include "reports/report.h"
+#include "reports/gate/compare.h"
+#include "reports/gate/gate.h"
+#include "reports/table/report.h"
 #include "tests/results/synthetic.h"
 
 namespace evalrun::reports {

@@ -1,5 +1,5 @@
 // Answers against those of the baseline arm, on a store without an engine.
-#include "runners/baseline_similarity.h"
+#include "runners/score/baseline_similarity.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // What a capture saves is what decoding every prompt alone gives, bit for bit, however many are
 // decoded at once, however prompts are cut, and however often it was stopped and begun again.
-#include "runners/capture.h"
+#include "runners/train/capture.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 #include "engine/base/text.h"
 #include "engine/formats/safetensors.h"
 #include "tests/formats/test_files.h"
-#include "tests/methods/harness.h"
+#include "tests/methods/support/harness.h"
 
 namespace evalrun::tests {
 namespace {

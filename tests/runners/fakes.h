@@ -8,7 +8,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/model/model.h"
-#include "engine/tokenizer/chat_template.h"
+#include "engine/tokenizer/chat/chat_template.h"
 #include "engine/tokenizer/tokenizer.h"
 
 namespace evalrun::tests {

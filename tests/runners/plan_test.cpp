@@ -1,5 +1,5 @@
 // Plans over a tiny model: prompts, keys, lengths, refusals.
-#include "runners/plan.h"
+#include "runners/plan/plan.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,9 +12,9 @@
 
 #include "engine/base/error.h"
 #include "engine/base/text.h"
-#include "runners/estimate.h"
-#include "tests/methods/adapters.h"
-#include "tests/methods/fake_session.h"
+#include "runners/plan/estimate.h"
+#include "tests/methods/support/adapters.h"
+#include "tests/methods/support/fake_session.h"
 #include "tests/runners/fakes.h"
 #include "tests/temp_folder.h"
 

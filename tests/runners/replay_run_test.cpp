@@ -7,9 +7,9 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
-#include "runners/runner.h"
+#include "runners/measure/runner.h"
 #include "tests/formats/test_files.h"
-#include "tests/methods/adapters.h"
+#include "tests/methods/support/adapters.h"
 #include "tests/runners/fakes.h"
 
 namespace evalrun::runners {

@@ -1,6 +1,6 @@
 // The cached T(n) table of a run: keys, round trips through the file, broken files, no right to
 // write; and how a run hands the table to its methods.
-#include "runners/row_cost_cache.h"
+#include "runners/machine/row_cost_cache.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include <set>
 
 #include "engine/base/text.h"
-#include "runners/runner.h"
+#include "runners/measure/runner.h"
 #include "tests/runners/fakes.h"
 #include "tests/temp_folder.h"
 

@@ -1,7 +1,7 @@
 // The runner against a fake session, a clock that stands still and scripted methods: order,
 // warm-up, resume, conversations, failures, interruption. Nothing here depends on how fast the
 // machine is. One file: all of it needs the same scripted runner.
-#include "runners/runner.h"
+#include "runners/measure/runner.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 
 #include "engine/base/error.h"
 #include "engine/device_time.h"
-#include "tests/methods/fake_session.h"
+#include "tests/methods/support/fake_session.h"
 #include "tests/runners/fakes.h"
 #include "tests/temp_folder.h"
 

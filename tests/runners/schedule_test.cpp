@@ -1,4 +1,4 @@
-#include "runners/schedule.h"
+#include "runners/plan/schedule.h"
 
 #include <gtest/gtest.h>
 

@@ -7,10 +7,10 @@
 
 #include "engine/base/error.h"
 #include "engine/base/text.h"
-#include "runners/generations_file.h"
-#include "runners/score_export.h"
-#include "runners/score_pool.h"
-#include "runners/score_summary.h"
+#include "evaluators/generations_file.h"
+#include "runners/score/score_export.h"
+#include "runners/score/score_pool.h"
+#include "runners/score/score_summary.h"
 
 namespace evalrun::runners {
 namespace {

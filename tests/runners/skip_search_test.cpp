@@ -1,8 +1,8 @@
-#include "runners/skip_search.h"
+#include "runners/train/skip_search.h"
 
 #include <gtest/gtest.h>
 
-#include "tests/methods/harness.h"
+#include "tests/methods/support/harness.h"
 
 namespace evalrun::tests {
 namespace {

@@ -8,12 +8,12 @@
 #include <thread>
 
 #include "engine/session.h"
-#include "runners/build_info.h"
-#include "runners/environment.h"
-#include "runners/interrupt.h"
-#include "runners/machine_clock.h"
-#include "runners/progress.h"
-#include "runners/warmup.h"
+#include "runners/machine/build_info.h"
+#include "runners/machine/environment.h"
+#include "runners/machine/machine_clock.h"
+#include "runners/measure/interrupt.h"
+#include "runners/measure/progress.h"
+#include "runners/measure/warmup.h"
 #include "tests/runners/fakes.h"
 
 namespace evalrun::runners {

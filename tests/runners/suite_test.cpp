@@ -1,4 +1,4 @@
-#include "runners/suite.h"
+#include "runners/plan/suite.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

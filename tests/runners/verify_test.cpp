@@ -8,10 +8,10 @@
 #include "engine/base/error.h"
 #include "engine/base/rng.h"
 #include "methods/faults.h"
-#include "runners/plain_logits.h"
+#include "runners/measure/plain_logits.h"
 #include "runners/verify/certify.h"
 #include "tests/formats/test_files.h"
-#include "tests/methods/harness.h"
+#include "tests/methods/support/harness.h"
 #include "tests/runners/fakes.h"
 
 namespace evalrun::runners {

@@ -1,4 +1,4 @@
-#include "engine/tokenizer/chat_template.h"
+#include "engine/tokenizer/chat/chat_template.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

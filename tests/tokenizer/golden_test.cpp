@@ -13,7 +13,7 @@
 
 #include "engine/base/text.h"
 #include "engine/formats/gguf.h"
-#include "engine/tokenizer/chat_template.h"
+#include "engine/tokenizer/chat/chat_template.h"
 #include "engine/tokenizer/tokenizer.h"
 
 namespace evalrun::engine {

@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "engine/tokenizer/byte_alphabet.h"
-#include "engine/tokenizer/utf8.h"
+#include "engine/base/utf8.h"
+#include "engine/tokenizer/subword/byte_alphabet.h"
 
 namespace evalrun::engine {
 namespace {

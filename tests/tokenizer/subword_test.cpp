@@ -4,9 +4,9 @@
 #include <algorithm>
 
 #include "engine/base/rng.h"
-#include "engine/tokenizer/added_tokens.h"
-#include "engine/tokenizer/bpe.h"
-#include "engine/tokenizer/spm.h"
+#include "engine/tokenizer/subword/added_tokens.h"
+#include "engine/tokenizer/subword/bpe.h"
+#include "engine/tokenizer/subword/spm.h"
 #include "tests/tokenizer/test_files.h"
 
 namespace evalrun::engine {

@@ -1,9 +1,9 @@
-#include "engine/tokenizer/utf8.h"
+#include "engine/base/utf8.h"
 
 #include <gtest/gtest.h>
 
-#include "engine/tokenizer/byte_alphabet.h"
-#include "engine/tokenizer/vocabulary.h"
+#include "engine/tokenizer/subword/byte_alphabet.h"
+#include "engine/tokenizer/subword/vocabulary.h"
 
 namespace evalrun::engine {
 namespace {

@@ -13,9 +13,9 @@
 
 #include "build_commit.h"
 #include "engine/base/error.h"
-#include "engine/cuda/devices.h"
 #include "engine/cuda/memory_plan.h"
-#include "engine/cuda/nvml.h"
+#include "engine/cuda/runtime/devices.h"
+#include "engine/cuda/runtime/nvml.h"
 #include "tests/gpu/report/markdown.h"
 #include "tests/gpu/report/program.h"
 

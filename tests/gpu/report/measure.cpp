@@ -8,7 +8,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
 #include "engine/base/rng.h"
-#include "engine/cuda/attention.h"
+#include "engine/cuda/kernels/attention.h"
 #include "engine/row_program.h"
 
 namespace evalrun::engine::gpu_report {

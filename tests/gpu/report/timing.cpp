@@ -9,8 +9,8 @@
 #include "engine/base/rng.h"
 #include "engine/base/stats.h"
 #include "engine/cuda/dense.h"
-#include "engine/cuda/device_code.h"
-#include "engine/cuda/graphs.h"
+#include "engine/cuda/kernels/device_code.h"
+#include "engine/cuda/runtime/graphs.h"
 
 namespace evalrun::engine::gpu_report {
 

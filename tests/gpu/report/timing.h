@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine/cuda/check.h"
-#include "engine/cuda/memory.h"
+#include "engine/cuda/runtime/check.h"
+#include "engine/cuda/runtime/memory.h"
 
 namespace evalrun::engine::gpu_report {
 

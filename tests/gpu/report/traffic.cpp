@@ -3,7 +3,7 @@
 #include <cstdlib>
 
 #include "engine/base/error.h"
-#include "engine/cuda/check.h"
+#include "engine/cuda/runtime/check.h"
 #include "engine/session.h"
 #include "tests/gpu/emulator/accesses.h"
 #include "tests/gpu/emulator/include/emulator.h"

@@ -1,0 +1,243 @@
+// V and D (kernels_impl.h, products_impl.h) in AVX2 with FMA and F16C; D in AVX-VNNI where the file
+// is compiled for it. Only for files compiled for these.
+#pragma once
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "engine/cpu/kernels/arith.h"
+#include "engine/cpu/kernels/product_kind.h"
+
+namespace {
+
+using evalrun::engine::cpu::Kind;
+
+// Sixteen lanes in two registers, so that lanes and reductions are those of the wider path.
+struct V {
+  __m256 a, b;
+  static constexpr int kQueries = 2;
+  static __m256i mask8(int n) {
+    alignas(32) static const int32_t kOnes[16] = {-1, -1, -1, -1, -1, -1, -1, -1,
+                                                  0,  0,  0,  0,  0,  0,  0,  0};
+    const int m = n < 0 ? 0 : n > 8 ? 8 : n;
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(kOnes + 8 - m));
+  }
+  static V load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+  static __m256 widen8(const uint16_t* p) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(
+        _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))), 16));
+  }
+  static V load(const uint16_t* p) { return {widen8(p), widen8(p + 8)}; }
+  static V load(const int8_t* p) {
+    const auto* bytes = reinterpret_cast<const __m128i*>(p);
+    return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(bytes))),
+            _mm256_cvtepi32_ps(
+                _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p + 8))))};
+  }
+  static V of_half(const std::byte* p) {
+    const auto* h = reinterpret_cast<const __m128i*>(p);
+    return {_mm256_cvtph_ps(_mm_loadu_si128(h)), _mm256_cvtph_ps(_mm_loadu_si128(h + 1))};
+  }
+  static V load_first(const float* p, int n) {
+    return {_mm256_maskload_ps(p, mask8(n)),
+            n > 8 ? _mm256_maskload_ps(p + 8, mask8(n - 8)) : _mm256_setzero_ps()};
+  }
+  static void store_first(float* p, int n, V x) {
+    _mm256_maskstore_ps(p, mask8(n), x.a);
+    if (n > 8) _mm256_maskstore_ps(p + 8, mask8(n - 8), x.b);
+  }
+  static V zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
+  static V bcast(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+  static V fma(V x, V y, V z) {
+    return {_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)};
+  }
+  static V vmax(V x, V y) { return {_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)}; }
+  static V vmin(V x, V y) { return {_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)}; }
+  static V abs(V x) {
+    const __m256 m = _mm256_castsi256_ps(_mm256_set1_epi32(0x7FFFFFFF));
+    return {_mm256_and_ps(x.a, m), _mm256_and_ps(x.b, m)};
+  }
+  static V select_gt(V p, V q, V x, V y) {
+    return {_mm256_blendv_ps(y.a, x.a, _mm256_cmp_ps(p.a, q.a, _CMP_GT_OQ)),
+            _mm256_blendv_ps(y.b, x.b, _mm256_cmp_ps(p.b, q.b, _CMP_GT_OQ))};
+  }
+  static __m256 exp2i8(__m256 y, __m256 t) {
+    return _mm256_castsi256_ps(
+        _mm256_add_epi32(_mm256_castps_si256(y), _mm256_slli_epi32(_mm256_castps_si256(t), 23)));
+  }
+  static V exp2i(V y, V t) { return {exp2i8(y.a, t.a), exp2i8(y.b, t.b)}; }
+  void store(float* p) const {
+    _mm256_storeu_ps(p, a);
+    _mm256_storeu_ps(p + 8, b);
+  }
+  friend V operator+(V x, V y) { return {_mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b)}; }
+  friend V operator-(V x, V y) { return {_mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b)}; }
+  friend V operator*(V x, V y) { return {_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)}; }
+  friend V operator/(V x, V y) { return {_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b)}; }
+};
+
+// Eight integers of a half, q = lo + 128 hi.
+struct SplitHalf {
+  __m256i lo, hi;
+  int wide;  // mask of bytes with |q| > 127
+};
+inline SplitHalf split_half(__m256 x) {
+  const __m256i q = _mm256_cvtps_epi32(x);
+  const __m256i wide = _mm256_cmpgt_epi32(_mm256_abs_epi32(q), _mm256_set1_epi32(127));
+  const __m256i hi =
+      _mm256_and_si256(wide, _mm256_srai_epi32(_mm256_add_epi32(q, _mm256_set1_epi32(64)), 7));
+  return {_mm256_sub_epi32(q, _mm256_slli_epi32(hi, 7)), hi, _mm256_movemask_epi8(wide)};
+}
+inline int32_t sum_of_ints(__m256i v) {
+  const __m128i h = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+  const __m128i q = _mm_add_epi32(h, _mm_shuffle_epi32(h, 0x4E));
+  return _mm_cvtsi128_si32(_mm_add_epi32(q, _mm_shuffle_epi32(q, 0xB1)));
+}
+
+#if defined(__AVXVNNI__)
+// vpdpbusd on halves.
+struct D {
+  struct Sum {
+    __m256i a, b;
+  };
+  using Line = Sum;
+  using Four = __m256i;
+  using Partial = __m256i;
+  static constexpr int kBytesPerFour = 4;
+  static Sum splat(int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
+  static Line line(const std::byte* p) {
+    const auto* v = reinterpret_cast<const __m256i*>(p);
+    return {_mm256_loadu_si256(v), _mm256_loadu_si256(v + 1)};
+  }
+  static Line low(const std::byte* p) {
+    const Line l = line(p);
+    const __m256i m = _mm256_set1_epi8(15);
+    return {_mm256_and_si256(l.a, m), _mm256_and_si256(l.b, m)};
+  }
+  static Line high(const std::byte* p) {
+    const Line l = line(p);
+    const __m256i m = _mm256_set1_epi8(15);
+    return {_mm256_and_si256(_mm256_srli_epi16(l.a, 4), m),
+            _mm256_and_si256(_mm256_srli_epi16(l.b, 4), m)};
+  }
+  static Four four(const std::byte* p) {
+    int32_t x;
+    __builtin_memcpy(&x, p, sizeof x);
+    return _mm256_set1_epi32(x);
+  }
+  static void dot(Sum& s, const Line& w, Four x) {
+    s.a = _mm256_dpbusd_avx_epi32(s.a, w.a, x);
+    s.b = _mm256_dpbusd_avx_epi32(s.b, w.b, x);
+  }
+  static void pack_lo(const SplitHalf& a, const SplitHalf& b, std::byte* lo) {
+    // Packing works within 128-bit lanes; the permutation puts the four quarters in order.
+    const __m256i words = _mm256_packs_epi32(a.lo, b.lo);
+    const __m256i bytes = _mm256_permutevar8x32_epi32(_mm256_packs_epi16(words, words),
+                                                      _mm256_setr_epi32(0, 4, 1, 5, 0, 0, 0, 0));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(lo), _mm256_castsi256_si128(bytes));
+  }
+  static void arrange(const int32_t* four, int32_t* value) {
+    int8_t bytes[8] = {};
+    for (int i = 0; i < 4; ++i) bytes[i] = static_cast<int8_t>(four[i]);
+    __builtin_memcpy(value, bytes, sizeof bytes);
+  }
+#else
+// vpmaddwd: the bytes of a line widened to 16 bits, even and odd ones apart, against 16-bit inputs
+// in the order (0, 2), (1, 3). (vpmaddubsw would saturate: 255 * 127 * 2 > 32767.)
+struct D {
+  struct Sum {
+    __m256i a, b;
+  };
+  struct Line {
+    __m256i even_a, odd_a, even_b, odd_b;
+  };
+  struct Four {
+    __m256i even, odd;
+  };
+  using Partial = __m256i;
+  static constexpr int kBytesPerFour = 8;
+  static Sum splat(int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
+  static Line widened(__m256i a, __m256i b) {
+    const __m256i m = _mm256_set1_epi16(255);
+    return {_mm256_and_si256(a, m), _mm256_srli_epi16(a, 8), _mm256_and_si256(b, m),
+            _mm256_srli_epi16(b, 8)};
+  }
+  static Line line(const std::byte* p) {
+    const auto* v = reinterpret_cast<const __m256i*>(p);
+    return widened(_mm256_loadu_si256(v), _mm256_loadu_si256(v + 1));
+  }
+  static Line low(const std::byte* p) {
+    const auto* v = reinterpret_cast<const __m256i*>(p);
+    const __m256i m = _mm256_set1_epi8(15);
+    return widened(_mm256_and_si256(_mm256_loadu_si256(v), m),
+                   _mm256_and_si256(_mm256_loadu_si256(v + 1), m));
+  }
+  static Line high(const std::byte* p) {
+    const auto* v = reinterpret_cast<const __m256i*>(p);
+    const __m256i m = _mm256_set1_epi8(15);
+    return widened(_mm256_and_si256(_mm256_srli_epi16(_mm256_loadu_si256(v), 4), m),
+                   _mm256_and_si256(_mm256_srli_epi16(_mm256_loadu_si256(v + 1), 4), m));
+  }
+  static Four four(const std::byte* p) {
+    int32_t x[2];
+    __builtin_memcpy(x, p, sizeof x);
+    return {_mm256_set1_epi32(x[0]), _mm256_set1_epi32(x[1])};
+  }
+  static void dot(Sum& s, const Line& w, const Four& x) {
+    s.a = _mm256_add_epi32(s.a, _mm256_add_epi32(_mm256_madd_epi16(w.even_a, x.even),
+                                                 _mm256_madd_epi16(w.odd_a, x.odd)));
+    s.b = _mm256_add_epi32(s.b, _mm256_add_epi32(_mm256_madd_epi16(w.even_b, x.even),
+                                                 _mm256_madd_epi16(w.odd_b, x.odd)));
+  }
+  static void pack_lo(const SplitHalf& a, const SplitHalf& b, std::byte* lo) {
+    // Each 128-bit lane of a half is one four.
+    const __m256i order = _mm256_broadcastsi128_si256(
+        _mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15));
+    // Lane 0: a0..3 b0..3, lane 1: a4..7 b4..7.
+    const __m256i words = _mm256_shuffle_epi8(_mm256_packs_epi32(a.lo, b.lo), order);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(lo),
+                        _mm256_permute4x64_epi64(words, 0b11011000));
+  }
+  static void arrange(const int32_t* four, int32_t* value) {
+    const int16_t words[4] = {static_cast<int16_t>(four[0]), static_cast<int16_t>(four[2]),
+                              static_cast<int16_t>(four[1]), static_cast<int16_t>(four[3])};
+    __builtin_memcpy(value, words, sizeof words);
+  }
+#endif
+  static Sum shl7(Sum s) { return {_mm256_slli_epi32(s.a, 7), _mm256_slli_epi32(s.b, 7)}; }
+  static Sum add(Sum x, Sum y) { return {_mm256_add_epi32(x.a, y.a), _mm256_add_epi32(x.b, y.b)}; }
+  static V to_float(Sum s) { return {_mm256_cvtepi32_ps(s.a), _mm256_cvtepi32_ps(s.b)}; }
+  static Partial partial_zero() { return _mm256_setzero_si256(); }
+  static int32_t reduce(Partial p) { return sum_of_ints(p); }
+  static bool quantize16(V x, std::byte* lo, int32_t* hi, Partial& sum) {
+    const SplitHalf a = split_half(x.a), b = split_half(x.b);
+    pack_lo(a, b, lo);
+    sum = _mm256_add_epi32(sum, _mm256_add_epi32(a.lo, b.lo));
+    if ((a.wide | b.wide) == 0) return false;
+    _mm256_store_si256(reinterpret_cast<__m256i*>(hi), a.hi);
+    _mm256_store_si256(reinterpret_cast<__m256i*>(hi + 8), b.hi);
+    return true;
+  }
+};
+
+// 16 registers, and every sum takes two.
+constexpr int tile_rows(Kind kind) {
+  return kind == Kind::kF32 || kind == Kind::kBf16 ? 4 : kind == Kind::kChannel ? 4 : 2;
+}
+constexpr int tile_panels(Kind kind, int rows) {
+  if (kind == Kind::kGroup || kind == Kind::kQ4) return rows == 1 ? 2 : 1;
+  return rows == 1 ? 3 : rows == 2 ? 2 : 1;
+}
+
+inline void widen_pairs(const std::byte* p, V& even, V& odd) {
+  const auto* v = reinterpret_cast<const __m256i*>(p);
+  const __m256i a = _mm256_loadu_si256(v), b = _mm256_loadu_si256(v + 1);
+  const __m256i m = _mm256_set1_epi32(static_cast<int>(0xFFFF0000u));
+  even = {_mm256_castsi256_ps(_mm256_slli_epi32(a, 16)),
+          _mm256_castsi256_ps(_mm256_slli_epi32(b, 16))};
+  odd = {_mm256_castsi256_ps(_mm256_and_si256(a, m)), _mm256_castsi256_ps(_mm256_and_si256(b, m))};
+}
+
+}  // namespace

@@ -1,0 +1,122 @@
+// V and D (kernels_impl.h, products_impl.h) in AVX-512 with VNNI. Only for files compiled for it.
+#pragma once
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "engine/cpu/kernels/arith.h"
+#include "engine/cpu/kernels/product_kind.h"
+
+namespace {
+
+using evalrun::engine::cpu::Kind;
+
+struct V {
+  __m512 v;
+  static constexpr int kQueries = 6;
+  static V load(const float* p) { return {_mm512_loadu_ps(p)}; }
+  static V load(const uint16_t* p) {
+    return {_mm512_castsi512_ps(_mm512_slli_epi32(
+        _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))), 16))};
+  }
+  static V load(const int8_t* p) {
+    return {_mm512_cvtepi32_ps(
+        _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
+  }
+  static V of_half(const std::byte* p) {
+    return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
+  }
+  static V load_first(const float* p, int n) {
+    return {_mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << n) - 1), p)};
+  }
+  static void store_first(float* p, int n, V x) {
+    _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1u << n) - 1), x.v);
+  }
+  static V zero() { return {_mm512_setzero_ps()}; }
+  static V bcast(float x) { return {_mm512_set1_ps(x)}; }
+  static V fma(V a, V b, V c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
+  static V vmax(V a, V b) { return {_mm512_max_ps(a.v, b.v)}; }
+  static V vmin(V a, V b) { return {_mm512_min_ps(a.v, b.v)}; }
+  static V abs(V a) { return {_mm512_abs_ps(a.v)}; }
+  static V select_gt(V a, V b, V x, V y) {
+    return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(a.v, b.v, _CMP_GT_OQ), y.v, x.v)};
+  }
+  static V exp2i(V y, V t) {
+    return {_mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(y.v),
+                                                 _mm512_slli_epi32(_mm512_castps_si512(t.v), 23)))};
+  }
+  void store(float* p) const { _mm512_storeu_ps(p, v); }
+  friend V operator+(V a, V b) { return {_mm512_add_ps(a.v, b.v)}; }
+  friend V operator-(V a, V b) { return {_mm512_sub_ps(a.v, b.v)}; }
+  friend V operator*(V a, V b) { return {_mm512_mul_ps(a.v, b.v)}; }
+  friend V operator/(V a, V b) { return {_mm512_div_ps(a.v, b.v)}; }
+};
+
+// vpdpbusd: 16 sums of four unsigned by signed byte products.
+struct D {
+  using Sum = __m512i;
+  using Line = __m512i;
+  using Four = __m512i;
+  using Partial = __m512i;
+  static constexpr int kBytesPerFour = 4;
+  static Sum splat(int32_t x) { return _mm512_set1_epi32(x); }
+  static Sum from_memory(const int32_t* p) { return _mm512_loadu_si512(p); }
+  static Line line(const std::byte* p) { return _mm512_loadu_si512(p); }
+  static Line low(const std::byte* p) {
+    return _mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi8(15));
+  }
+  static Line high(const std::byte* p) {
+    return _mm512_and_si512(_mm512_srli_epi16(_mm512_loadu_si512(p), 4), _mm512_set1_epi8(15));
+  }
+  static Four four(const std::byte* p) {
+    int32_t x;
+    __builtin_memcpy(&x, p, sizeof x);
+    return _mm512_set1_epi32(x);
+  }
+  // As assembly: GCC 12 copies and spills the accumulators of a large tile of intrinsics.
+  [[gnu::always_inline]] static inline void dot(Sum& sum, Line w, Four x) {
+    asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(w), "v"(x));
+  }
+  static Sum shl7(Sum s) { return _mm512_slli_epi32(s, 7); }
+  static Sum add(Sum a, Sum b) { return _mm512_add_epi32(a, b); }
+  static V to_float(Sum s) { return {_mm512_cvtepi32_ps(s)}; }
+
+  static Partial partial_zero() { return _mm512_setzero_si512(); }
+  static int32_t reduce(Partial p) { return _mm512_reduce_add_epi32(p); }
+  static bool quantize16(V x, std::byte* lo, int32_t* hi, Partial& sum) {
+    const __m512i q = _mm512_cvtps_epi32(x.v);
+    const __mmask16 wide = _mm512_cmpgt_epi32_mask(_mm512_abs_epi32(q), _mm512_set1_epi32(127));
+    const __m512i h = _mm512_maskz_srai_epi32(wide, _mm512_add_epi32(q, _mm512_set1_epi32(64)), 7);
+    const __m512i l = _mm512_sub_epi32(q, _mm512_slli_epi32(h, 7));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(lo), _mm512_cvtepi32_epi8(l));
+    sum = _mm512_add_epi32(sum, l);
+    if (wide == 0) return false;
+    _mm512_store_si512(hi, h);
+    return true;
+  }
+  static void arrange(const int32_t* four, int32_t* value) {
+    value[0] = static_cast<int32_t>((static_cast<uint32_t>(four[0]) & 255u) |
+                                    (static_cast<uint32_t>(four[1]) & 255u) << 8 |
+                                    (static_cast<uint32_t>(four[2]) & 255u) << 16 |
+                                    (static_cast<uint32_t>(four[3]) & 255u) << 24);
+    value[1] = 0;
+  }
+};
+
+inline void widen_pairs(const std::byte* p, V& even, V& odd) {
+  const __m512i v = _mm512_loadu_si512(p);
+  even.v = _mm512_castsi512_ps(_mm512_slli_epi32(v, 16));
+  odd.v =
+      _mm512_castsi512_ps(_mm512_and_si512(v, _mm512_set1_epi32(static_cast<int>(0xFFFF0000u))));
+}
+
+// 32 registers: the sums of a tile, its P lines and one input. Grouped kinds hold two sums each.
+constexpr int tile_rows(Kind kind) { return kind == Kind::kGroup || kind == Kind::kQ4 ? 4 : 8; }
+constexpr int tile_panels(Kind kind, int rows) {
+  if (kind == Kind::kGroup || kind == Kind::kQ4) return rows <= 2 ? 6 : 3;
+  return rows <= 4 ? 6 : 3;
+}
+
+}  // namespace

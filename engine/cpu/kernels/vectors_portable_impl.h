@@ -1,0 +1,178 @@
+// V and D (kernels_impl.h, products_impl.h) as loops over 16 lanes: any processor.
+#pragma once
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "engine/cpu/kernels/arith.h"
+#include "engine/cpu/kernels/product_kind.h"
+#include "engine/formats/dtype.h"
+
+namespace {
+
+using evalrun::engine::cpu::Kind;
+
+struct V {
+  float a[16];
+  static constexpr int kQueries = 1;
+  template <typename F>
+  static V each(const F& f) {
+    V r;
+    for (int i = 0; i < 16; ++i) r.a[i] = f(i);
+    return r;
+  }
+  static V load(const float* p) {
+    return each([&](int i) { return p[i]; });
+  }
+  static V load(const uint16_t* p) {
+    return each([&](int i) { return std::bit_cast<float>(static_cast<uint32_t>(p[i]) << 16); });
+  }
+  static V load(const int8_t* p) {
+    return each([&](int i) { return static_cast<float>(p[i]); });
+  }
+  static V of_half(const std::byte* p) {
+    uint16_t h[16];
+    std::memcpy(h, p, sizeof h);
+    return each([&](int i) { return evalrun::engine::half_to_float(h[i]); });
+  }
+  static V load_first(const float* p, int n) {
+    return each([&](int i) { return i < n ? p[i] : 0.0f; });
+  }
+  static void store_first(float* p, int n, const V& x) {
+    for (int i = 0; i < n && i < 16; ++i) p[i] = x.a[i];
+  }
+  static V zero() { return bcast(0); }
+  static V bcast(float x) {
+    return each([&](int) { return x; });
+  }
+  static V fma(const V& x, const V& y, const V& z) {
+    return each([&](int i) { return std::fma(x.a[i], y.a[i], z.a[i]); });
+  }
+  static V vmax(const V& x, const V& y) {
+    return each([&](int i) { return x.a[i] > y.a[i] ? x.a[i] : y.a[i]; });
+  }
+  static V vmin(const V& x, const V& y) {
+    return each([&](int i) { return x.a[i] < y.a[i] ? x.a[i] : y.a[i]; });
+  }
+  static V abs(const V& x) {
+    return each([&](int i) { return std::fabs(x.a[i]); });
+  }
+  static V select_gt(const V& a, const V& b, const V& x, const V& y) {
+    return each([&](int i) { return a.a[i] > b.a[i] ? x.a[i] : y.a[i]; });
+  }
+  static V exp2i(const V& y, const V& t) {
+    return each([&](int i) {
+      return std::bit_cast<float>(std::bit_cast<uint32_t>(y.a[i]) +
+                                  (std::bit_cast<uint32_t>(t.a[i]) << 23));
+    });
+  }
+  void store(float* p) const { std::memcpy(p, a, sizeof a); }
+  friend V operator+(const V& x, const V& y) {
+    return each([&](int i) { return x.a[i] + y.a[i]; });
+  }
+  friend V operator-(const V& x, const V& y) {
+    return each([&](int i) { return x.a[i] - y.a[i]; });
+  }
+  friend V operator*(const V& x, const V& y) {
+    return each([&](int i) { return x.a[i] * y.a[i]; });
+  }
+  friend V operator/(const V& x, const V& y) {
+    return each([&](int i) { return x.a[i] / y.a[i]; });
+  }
+};
+
+struct D {
+  struct Sum {
+    int32_t a[16];
+  };
+  struct Line {
+    uint8_t a[64];
+  };
+  struct Four {
+    int8_t a[4];
+  };
+  using Partial = int32_t;
+  static constexpr int kBytesPerFour = 4;
+  static Sum splat(int32_t x) {
+    Sum s;
+    for (int32_t& v : s.a) v = x;
+    return s;
+  }
+  static Sum from_memory(const int32_t* p) {
+    Sum s;
+    std::memcpy(s.a, p, sizeof s.a);
+    return s;
+  }
+  static Line line(const std::byte* p) {
+    Line l;
+    std::memcpy(l.a, p, sizeof l.a);
+    return l;
+  }
+  static Line low(const std::byte* p) {
+    Line l = line(p);
+    for (uint8_t& v : l.a) v &= 15;
+    return l;
+  }
+  static Line high(const std::byte* p) {
+    Line l = line(p);
+    for (uint8_t& v : l.a) v >>= 4;
+    return l;
+  }
+  static Four four(const std::byte* p) {
+    Four f;
+    std::memcpy(f.a, p, sizeof f.a);
+    return f;
+  }
+  static void dot(Sum& sum, const Line& w, const Four& x) {
+    for (int i = 0; i < 16; ++i)
+      for (int j = 0; j < 4; ++j) sum.a[i] += w.a[4 * i + j] * x.a[j];
+  }
+  static Sum shl7(Sum s) {
+    for (int32_t& v : s.a) v *= 128;
+    return s;
+  }
+  static Sum add(Sum x, const Sum& y) {
+    for (int i = 0; i < 16; ++i) x.a[i] += y.a[i];
+    return x;
+  }
+  static V to_float(const Sum& s) {
+    return V::each([&](int i) { return static_cast<float>(s.a[i]); });
+  }
+  static Partial partial_zero() { return 0; }
+  static int32_t reduce(Partial p) { return p; }
+  static bool quantize16(const V& x, std::byte* lo, int32_t* hi, Partial& sum) {
+    bool wide = false;
+    for (int i = 0; i < 16; ++i) {
+      // A value that is not a number has no integer; its row's scale carries it to the result.
+      const float r = std::nearbyint(x.a[i]);
+      const auto s = evalrun::engine::cpu::split_input(r == r ? static_cast<int>(r) : 0);
+      lo[i] = static_cast<std::byte>(s.lo);
+      hi[i] = s.hi;
+      sum += s.lo;
+      wide = wide || s.hi != 0;
+    }
+    return wide;
+  }
+  static void arrange(const int32_t* four, int32_t* value) {
+    int8_t bytes[8] = {};
+    for (int i = 0; i < 4; ++i) bytes[i] = static_cast<int8_t>(four[i]);
+    std::memcpy(value, bytes, sizeof bytes);
+  }
+};
+
+inline void widen_pairs(const std::byte* p, V& even, V& odd) {
+  uint32_t pair[16];
+  std::memcpy(pair, p, sizeof pair);
+  for (int i = 0; i < 16; ++i) {
+    even.a[i] = std::bit_cast<float>(pair[i] << 16);
+    odd.a[i] = std::bit_cast<float>(pair[i] & 0xFFFF0000u);
+  }
+}
+
+constexpr int tile_rows(Kind) { return 2; }
+constexpr int tile_panels(Kind, int) { return 1; }
+
+}  // namespace

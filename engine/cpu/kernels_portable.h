@@ -1,7 +1,0 @@
-// The kernels for any processor.
-#pragma once
-#include "engine/cpu/kernels.h"
-
-namespace evalrun::engine::cpu {
-const Kernels* portable_kernels();
-}  // namespace evalrun::engine::cpu

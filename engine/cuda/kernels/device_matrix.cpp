@@ -1,0 +1,144 @@
+#include "engine/cuda/kernels/device_matrix.h"
+
+#include <array>
+#include <map>
+#include <mutex>
+
+#include "engine/base/error.h"
+#include "engine/cuda/kernels/pack.h"
+
+namespace evalrun::engine::cuda {
+namespace {
+
+size_t code_bytes(WeightStorage s, int outputs, int in) {
+  const auto rows = static_cast<size_t>(outputs), inputs = static_cast<size_t>(in),
+             padded = static_cast<size_t>(padded_to(in, kBlock));
+  switch (s) {
+    case WeightStorage::kF32:
+      return rows * inputs * 4;
+    case WeightStorage::kBf16:
+      return rows * padded * 2;
+    case WeightStorage::kInt8Channel:
+    case WeightStorage::kInt8Group:
+      return rows * padded;
+    case WeightStorage::kQ4Group:
+      return rows * padded / 2;
+  }
+  return 0;
+}
+size_t scale_bytes(WeightStorage s, int outputs, int in) {
+  const size_t groups =
+      static_cast<size_t>(outputs) * static_cast<size_t>(padded_to(in, kBlock) / kBlock);
+  switch (s) {
+    case WeightStorage::kInt8Channel:
+      return static_cast<size_t>(outputs) * 4;
+    case WeightStorage::kInt8Group:
+      return groups * 2;
+    case WeightStorage::kQ4Group:
+      return groups * 4;
+    case WeightStorage::kF32:
+    case WeightStorage::kBf16:
+      break;
+  }
+  return 0;
+}
+
+}  // namespace
+
+size_t DeviceMatrix::bytes_for(WeightStorage storage, int out, int in) {
+  const int outputs = padded_to(out, kTile);
+  return code_bytes(storage, outputs, in) + scale_bytes(storage, outputs, in);
+}
+
+DeviceMatrix::DeviceMatrix(const WeightMatrix& w, cudaStream_t stream)
+    : DeviceMatrix(std::array<const WeightMatrix*, 1>{&w}, Joint::kBehind, stream) {}
+
+DeviceMatrix::DeviceMatrix(std::span<const WeightMatrix* const> parts, Joint joint,
+                           cudaStream_t stream) {
+  EVALRUN_CHECK(!parts.empty() && parts.size() <= kMaxParts, "{} parts", parts.size());
+  EVALRUN_CHECK(joint == Joint::kBehind || parts.size() == 2, "{} parts in turns", parts.size());
+  ref_.storage = parts[0]->storage();
+  ref_.in = parts[0]->in();
+  ref_.blocks = padded_to(ref_.in, kBlock) / kBlock;
+
+  RowMap map;
+  map.joint = joint;
+  map.n = static_cast<int>(parts.size());
+  std::vector<DeviceBuffer> raw;
+  int outputs = 0;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const WeightMatrix& w = *parts[i];
+    EVALRUN_CHECK(w.storage() == ref_.storage && w.in() == ref_.in,
+                  "parts of one matrix differ in storage or inputs");
+    EVALRUN_CHECK(joint == Joint::kBehind || w.out() == parts[0]->out(), "parts in turns differ");
+    raw.emplace_back(w.size());
+    EVALRUN_CUDA(cudaMemcpyAsync(raw.back().as<void>(), w.bytes().data(), w.size(),
+                                 cudaMemcpyHostToDevice, stream));
+    map.part[i] = {raw.back().as<unsigned char>(), w.panel_bytes(), w.out(), w.in()};
+    map.first[i] = joint == Joint::kTurns ? static_cast<int>(i) * 8 : outputs;
+    first_.push_back(map.first[i]);
+    outputs += padded_to(w.out(), joint == Joint::kTurns ? 8 : kTile);
+  }
+  ref_.tiles = outputs / kTile;
+  codes_ = DeviceBuffer(code_bytes(ref_.storage, outputs, ref_.in));
+  scales_ = DeviceBuffer(scale_bytes(ref_.storage, outputs, ref_.in));
+  ref_.codes = codes_.as<unsigned char>();
+  ref_.scales = scales_.as<unsigned char>();
+
+  pack(map, ref_, codes_.bytes(), scales_.bytes(), stream);
+  EVALRUN_CUDA(cudaStreamSynchronize(stream));  // `raw` goes
+}
+
+namespace {
+
+// A host matrix is where its weights are; of parts, the first tells, because they are joined the
+// same way every time.
+struct Key {
+  int device;
+  const std::byte* data;
+  size_t parts;
+  auto operator<=>(const Key&) const = default;
+};
+struct Entry {
+  std::weak_ptr<const DeviceMatrix> matrix;
+  std::weak_ptr<const std::byte> host;
+};
+std::mutex store_mutex;
+std::map<Key, Entry>& store() {
+  static std::map<Key, Entry> entries;
+  return entries;
+}
+std::shared_ptr<const DeviceMatrix> find(const Key& key) {
+  const auto it = store().find(key);
+  if (it == store().end() || it->second.host.expired()) return nullptr;
+  return it->second.matrix.lock();
+}
+
+}  // namespace
+
+std::shared_ptr<const DeviceMatrix> MatrixStore::get(int device,
+                                                     std::span<const WeightMatrix* const> parts,
+                                                     Joint joint, cudaStream_t stream) {
+  const std::lock_guard lock(store_mutex);
+  const Key key{device, parts[0]->bytes().data(), parts.size()};
+  if (auto there = find(key)) return there;
+  std::erase_if(store(), [](const auto& e) { return e.second.matrix.expired(); });
+  auto made = std::make_shared<const DeviceMatrix>(parts, joint, stream);
+  store()[key] = {made, parts[0]->owner()};
+  return made;
+}
+std::shared_ptr<const DeviceMatrix> MatrixStore::get(int device, const WeightMatrix& w,
+                                                     cudaStream_t stream) {
+  const WeightMatrix* const one[] = {&w};
+  return get(device, one, Joint::kBehind, stream);
+}
+size_t MatrixStore::missing(int device, std::span<const WeightMatrix* const> parts) {
+  const std::lock_guard lock(store_mutex);
+  if (find({device, parts[0]->bytes().data(), parts.size()})) return 0;
+  size_t bytes = 0;
+  for (const WeightMatrix* w : parts)
+    bytes += DeviceMatrix::bytes_for(w->storage(), w->out(), w->in());
+  return bytes;
+}
+
+}  // namespace evalrun::engine::cuda

@@ -1,0 +1,82 @@
+// y = W x for few rows of x: decoding and verification.
+//
+// One reduction plan per matrix, whatever the number of rows: its blocks of 32 inputs are cut into
+// eight slices; a slice is summed block by block on the tensor cores, from zero; neighbours are
+// added to quarters, quarters in order. How many rows and outputs a thread block takes, and whether
+// slices meet in one thread block or in memory, changes nothing about that, so a row's bits do not
+// depend on the rows beside it. In kF32 an output is one chain of fused multiply-adds over its
+// inputs, as on the CPU, and has the CPU's bits.
+//
+// Inputs are bfloat16 (float32 for kF32), sums float32; codes of integer formats enter exactly,
+// each block's sum is scaled in float32.
+#pragma once
+#include "engine/cuda/kernels/device_matrix.h"
+#include "engine/cuda/runtime/memory.h"
+
+namespace evalrun::engine::cuda {
+
+constexpr int kSlices = 8, kQuarters = 4;
+constexpr int kMaxProductRows = 1024;
+
+// Blocks [first, last) of a slice.
+struct Slice {
+  int first, last;
+};
+constexpr Slice slice_of(int blocks, int slice) {
+  return {static_cast<int>(static_cast<long long>(blocks) * slice / kSlices),
+          static_cast<int>(static_cast<long long>(blocks) * (slice + 1) / kSlices)};
+}
+
+// What becomes of the sums. One of y, residual and activated is set.
+struct Epilogue {
+  float* y = nullptr;  // [rows][ldy], outputs below `outputs`
+  int ldy = 0;
+  int outputs = 0;
+  const float* bias = nullptr;  // [outputs of the device matrix], added to every row's sums
+  float* residual = nullptr;    // [rows][ldy]: y is added to it
+  void* activated = nullptr;  // [rows][ldy] silu(gate) * up of a matrix in turns, in the storage's
+                              // input format; `outputs` = of one factor
+};
+
+struct ProductArguments {
+  MatrixRef w;
+  const void* x = nullptr;  // [rows][padded inputs] bfloat16, padding zero; [rows][in] float32
+  int rows = 0;
+  Epilogue out;
+};
+
+// How a product of so many rows is cut into thread blocks: host code, tested by itself.
+struct ProductGeometry {
+  int tile_rows = 0;    // rows a thread block takes
+  bool across = false;  // quarters are computed by different thread blocks
+  unsigned grid_x = 0, grid_y = 0, grid_z = 0;
+  size_t shared_bytes = 0;
+  size_t workspace_bytes = 0, counter_bytes = 0;  // of a batch
+  int batch_rows = 0;  // rows of one launch; more rows are several launches
+};
+// `blocks`: of the inputs; kAnyBlocks is as many as take the most room.
+constexpr int kAnyBlocks = 1 << 20;
+ProductGeometry product_geometry(WeightStorage storage, int tiles, int blocks, int rows);
+
+// Matrices of up to so many weights are not spread over quarters. Tests change it.
+int64_t& small_matrix();
+
+// Where quarters of products meet that are spread over thread blocks. Products of one stream share
+// it.
+struct ProductWorkspace {
+  DeviceBuffer sums, counters;  // counters are zero between products
+  // True when something moved.
+  bool ensure(const ProductGeometry& geometry);
+};
+
+// Once per device, the current one, before the first product.
+void prepare_products();
+
+// What follows a product whose sums [rows][outputs of w] are there already (engine/cuda/dense.h).
+void finish_sums(const ProductArguments& arguments, const float* sums, cudaStream_t stream);
+
+// Queued on `stream`. `workspace`: ensured for product_geometry() of this product.
+void multiply(const ProductArguments& arguments, const ProductWorkspace& workspace,
+              cudaStream_t stream);
+
+}  // namespace evalrun::engine::cuda

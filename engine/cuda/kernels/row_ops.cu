@@ -1,0 +1,335 @@
+#include <limits>
+
+#include "engine/cuda/kernels/row_ops.h"
+#include "engine/cuda/kernels/weight_value.h"
+#include "engine/cuda/runtime/check.h"
+
+namespace evalrun::engine::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+__device__ __forceinline__ void store_input(void* to, size_t at, float value, bool bf16) {
+  if (bf16)
+    static_cast<uint16_t*>(to)[at] = float_to_bf16(value);
+  else
+    static_cast<float*>(to)[at] = value;
+}
+__device__ __forceinline__ size_t row_at(int row, int stride, int column) {
+  return static_cast<size_t>(row) * static_cast<size_t>(stride) + static_cast<size_t>(column);
+}
+
+__global__ void embed(const StepRow* rows, MatrixRef table, const float* embeddings, int width,
+                      int d, float* x, float* e) {
+  const int i = static_cast<int>(blockIdx.x);
+  const StepRow& r = rows[i];
+  const int front = width - d;  // of paired input
+  for (int j = static_cast<int>(threadIdx.x); j < d; j += kThreads) {
+    if (r.embedding < 0) {
+      x[row_at(i, d, j)] = weight_at(table, r.token, j);
+      continue;
+    }
+    x[row_at(i, d, j)] = embeddings[row_at(r.embedding, width, front + j)];
+    if (front > 0) e[row_at(i, d, j)] = embeddings[row_at(r.embedding, width, j)];
+  }
+}
+
+// Sum over `lanes` partial sums in shared memory: halves are added until one is left.
+__device__ __forceinline__ float tree_sum(float* lane, int lanes) {
+  for (int s = lanes / 2; s > 0; s /= 2) {
+    __syncthreads();
+    if (static_cast<int>(threadIdx.x) < s)
+      lane[threadIdx.x] = lane[threadIdx.x] + lane[threadIdx.x + static_cast<unsigned>(s)];
+  }
+  __syncthreads();
+  return lane[0];
+}
+
+__global__ void norm(NormJob job) {
+  auto* lane = reinterpret_cast<float*>(evalrun_shared_memory());  // [lanes]
+  const int i = static_cast<int>(blockIdx.x), thread = static_cast<int>(threadIdx.x);
+  const float* x = job.x + row_at(job.index != nullptr ? job.index[i] : i, job.d, 0);
+  const int lanes = job.to.bf16 ? kThreads : cpu::kLanes;
+  float scale = 1.0f;
+  if (job.weights != nullptr) {
+    if (thread < lanes) {
+      float sum = 0;
+      for (int j = thread; j < job.d; j += lanes) sum = fmaf(x[j], x[j], sum);
+      lane[thread] = sum;
+    }
+    scale = cpu::rms_scale(tree_sum(lane, lanes), job.d, job.eps);
+  }
+  const int end = job.at + job.d;
+  for (int j = thread; j < job.d; j += kThreads) {
+    const float y = job.weights != nullptr ? x[j] * scale * job.weights[j] : x[j];
+    if (job.to.data != nullptr)
+      store_input(job.to.data, row_at(i, job.to.stride, job.at + j), y, job.to.bf16);
+    if (job.hidden != nullptr) job.hidden[row_at(i, job.d, j)] = y;
+  }
+  if (job.to.data != nullptr && job.to.bf16 && job.to.stride - end < kBlock)
+    for (int j = end + thread; j < job.to.stride; j += kThreads)
+      store_input(job.to.data, row_at(i, job.to.stride, j), 0.0f, true);
+}
+
+__global__ void round_to(const float* x, int ldx, int width, float factor, InputRows to) {
+  const int i = static_cast<int>(blockIdx.x);
+  for (int j = static_cast<int>(threadIdx.x); j < to.stride; j += kThreads)
+    store_input(to.data, row_at(i, to.stride, j), j < width ? x[row_at(i, ldx, j)] * factor : 0.0f,
+                to.bf16);
+}
+
+__global__ void convert(InputRows from, int width, InputRows to) {
+  const int i = static_cast<int>(blockIdx.x);
+  for (int j = static_cast<int>(threadIdx.x); j < to.stride; j += kThreads) {
+    const size_t at = row_at(i, from.stride, j);
+    float v = 0;
+    if (j < width)
+      v = from.bf16 ? bf16_to_float(static_cast<const uint16_t*>(from.data)[at])
+                    : static_cast<const float*>(from.data)[at];
+    store_input(to.data, row_at(i, to.stride, j), v, to.bf16);
+  }
+}
+
+// Rows that share what is read of a B.
+constexpr int kUpdateRows = 8;
+
+// Output `o` of a part for rows first .. first + kUpdateRows, those that are flagged.
+__device__ __forceinline__ void add_update(const UpdateJob& job, const LowRankPart& part, int o,
+                                           int first, int n, float (&sum)[kUpdateRows]) {
+  if (part.rank == 0) return;
+  const bool bf16 = part.b.storage != WeightStorage::kF32;
+  float delta[kUpdateRows];
+#pragma unroll
+  for (int r = 0; r < kUpdateRows; ++r) delta[r] = 0;
+  for (int k = 0; k < part.rank; ++k) {
+    const float w = weight_at(part.b, o, k);
+#pragma unroll
+    for (int r = 0; r < kUpdateRows; ++r) {
+      if (first + r >= n) continue;
+      float x = job.inner[row_at(first + r, job.ld_inner, part.inner_at + k)] * part.scale;
+      if (bf16) x = bf16_to_float(float_to_bf16(x));
+      delta[r] = fmaf(x, w, delta[r]);
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < kUpdateRows; ++r)
+    if (first + r < n && job.rows[first + r].low_rank) sum[r] = sum[r] + delta[r];
+}
+
+__device__ __forceinline__ void read_sums(const UpdateJob& job, int at, int first, int n,
+                                          float (&sum)[kUpdateRows]) {
+#pragma unroll
+  for (int r = 0; r < kUpdateRows; ++r)
+    sum[r] = first + r < n ? job.y[row_at(first + r, job.ldy, at)] : 0.0f;
+}
+__device__ __forceinline__ void add_bias(const UpdateJob& job, int at, float (&sum)[kUpdateRows]) {
+  if (job.bias == nullptr) return;
+#pragma unroll
+  for (int r = 0; r < kUpdateRows; ++r) sum[r] = sum[r] + job.bias[at];
+}
+
+// A thread is one output of eight rows.
+__global__ void update(UpdateJob job, int n) {
+  const int j = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x),
+            first = static_cast<int>(blockIdx.y) * kUpdateRows;
+  float sum[kUpdateRows];
+  if (job.joint == Joint::kTurns) {
+    const int stride = job.activated.stride;
+    if (j >= stride) return;
+    const bool padding = j >= job.width;
+    float up[kUpdateRows];
+#pragma unroll
+    for (int r = 0; r < kUpdateRows; ++r) sum[r] = up[r] = 0;
+    if (!padding) {
+      const int at = j / 8 * kTile + j % 8;
+      read_sums(job, at, first, n, sum);
+      add_update(job, job.parts[0], j, first, n, sum);
+      add_bias(job, at, sum);
+      read_sums(job, at + 8, first, n, up);
+      add_update(job, job.parts[1], j, first, n, up);
+      add_bias(job, at + 8, up);
+    }
+#pragma unroll
+    for (int r = 0; r < kUpdateRows; ++r)
+      if (first + r < n)
+        store_input(job.activated.data, row_at(first + r, stride, j),
+                    padding ? 0.0f : cpu::silu_mul(sum[r], up[r]), job.activated.bf16);
+    return;
+  }
+  if (j >= job.width) return;
+  read_sums(job, j, first, n, sum);
+#pragma unroll
+  for (int p = 0; p < UpdateJob::kMostParts; ++p)
+    if (p < job.n_parts && j >= job.parts[p].first && j < job.parts[p].first + job.parts[p].width)
+      add_update(job, job.parts[p], j - job.parts[p].first, first, n, sum);
+  add_bias(job, j, sum);
+#pragma unroll
+  for (int r = 0; r < kUpdateRows; ++r) {
+    if (first + r >= n) continue;
+    if (job.residual == nullptr) {
+      job.y[row_at(first + r, job.ldy, j)] = sum[r];
+    } else {
+      float& x = job.residual[row_at(first + r, job.width, j)];
+      x = x + sum[r];
+    }
+  }
+}
+
+constexpr int kStepCols = 4 * kThreads;
+
+__global__ void row_step(RowStepJob job) {
+  using Op = RowProgram::Op;
+  const int i = static_cast<int>(blockIdx.x), first = static_cast<int>(blockIdx.y) * kStepCols;
+  const int last = first + kStepCols < job.cols ? first + kStepCols : job.cols;
+  for (int j = first + static_cast<int>(threadIdx.x); j < last; j += kThreads) {
+    float& to = job.to[row_at(i, job.ld_to, j)];
+    if (job.op == Op::kEmbed) {
+      to = weight_at(job.table, job.tokens[i], j) * job.factor;
+      continue;
+    }
+    const float* from = job.from + row_at(i, job.ld_from, 0);
+    if (job.op == Op::kLstm) {
+      const int g_at = job.ld_from - 2 * job.cols;  // behind i, or i and f
+      to = cpu::lstm_cell(from[j], from[g_at + j], from[g_at + job.cols + j]);
+    } else if (job.op == Op::kAddSilu) {
+      to = to + cpu::silu_mul(from[j], 1.0f);
+    } else {
+      const float x = from[j] * job.factor;
+      to = job.op == Op::kAdd ? to + x : x;
+    }
+  }
+}
+
+// A thread block is one head of one row: queries, then keys, then values.
+__global__ void rotate(RotateJob job) {
+  auto* x = reinterpret_cast<float*>(evalrun_shared_memory());  // [head_dim], then 16 lanes
+  const int i = static_cast<int>(blockIdx.x), which = static_cast<int>(blockIdx.y);
+  const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
+  const int hd = job.head_dim;
+  const bool is_q = which < job.heads, is_v = which >= job.heads + job.kv_heads;
+  const int head = is_q ? which : (which - job.heads) % job.kv_heads;
+  const StepRow& row = job.rows[i];
+  const float* y = job.y + row_at(i, job.ldy,
+                                  (is_q   ? job.q_at
+                                   : is_v ? job.v_at
+                                          : job.k_at) +
+                                      head * hd);
+  for (int d = thread; d < hd; d += threads) x[d] = y[d];
+  __syncthreads();
+  if (!is_v) {
+    if (const float* weights = is_q ? job.q_norm : job.k_norm; weights != nullptr) {
+      float* lane = x + hd;
+      if (thread < cpu::kLanes) {
+        float sum = 0;
+        for (int d = thread; d < hd; d += cpu::kLanes) sum = fmaf(x[d], x[d], sum);
+        lane[thread] = sum;
+      }
+      const float scale = cpu::rms_scale(tree_sum(lane, cpu::kLanes), hd, job.eps);
+      for (int d = thread; d < hd; d += threads) x[d] = x[d] * scale * weights[d];
+      __syncthreads();
+    }
+    const int half = hd / 2;
+    for (int d = thread; d < half; d += threads) {
+      const float c = job.cos[row_at(row.position, half, d)],
+                  s = job.sin[row_at(row.position, half, d)];
+      const float a = x[d], b = x[d + half];
+      x[d] = a * c - b * s;
+      x[d + half] = b * c + a * s;
+    }
+    __syncthreads();
+  }
+  const int stride = job.bf16 ? job.head_stride : hd;
+  if (is_q) {
+    for (int d = thread; d < stride; d += threads)
+      store_input(job.q, row_at(i * job.heads + head, stride, d), d < hd ? x[d] : 0.0f, job.bf16);
+    return;
+  }
+  const KeyValues& kv = job.direct ? job.cache : job.step;
+  const int position = job.direct ? row.position : job.header->kept + i;
+  const int of_head = (job.direct ? row.sequence * job.kv_heads : 0) + head;
+  void* to = is_v ? kv.v : kv.k;
+  const bool by_dimension = is_v && job.direct && job.bf16;
+  for (int d = thread; d < hd; d += threads) {
+    const size_t at = by_dimension
+                          ? row_at(of_head * stride + d, kv.capacity, position)
+                          : (static_cast<size_t>(of_head) * static_cast<size_t>(kv.capacity) +
+                             static_cast<size_t>(position)) *
+                                    static_cast<size_t>(stride) +
+                                static_cast<size_t>(d);
+    store_input(to, at, x[d], job.bf16);
+  }
+}
+
+__global__ void commit(CommitJob job) {
+  const int j = static_cast<int>(blockIdx.x);
+  const auto head = static_cast<size_t>(blockIdx.y), layer = static_cast<size_t>(blockIdx.z),
+             heads = static_cast<size_t>(job.kv_heads),
+             stride = static_cast<size_t>(job.head_stride),
+             capacity = static_cast<size_t>(job.cache.capacity),
+             position = static_cast<size_t>(job.first + j);
+  const size_t from_head = layer * heads + head;
+  const size_t to_head =
+      (layer * static_cast<size_t>(job.n_sequences) + static_cast<size_t>(job.sequence)) * heads +
+      head;
+  const size_t from_line =
+      (from_head * static_cast<size_t>(job.step.capacity) + static_cast<size_t>(job.rows[j])) *
+      stride;
+  const size_t to_line = (to_head * capacity + position) * stride;
+  for (int i = static_cast<int>(threadIdx.x); i < job.head_dim; i += static_cast<int>(blockDim.x)) {
+    const auto d = static_cast<size_t>(i);
+    if (job.bf16) {
+      static_cast<uint16_t*>(job.cache.k)[to_line + d] =
+          static_cast<const uint16_t*>(job.step.k)[from_line + d];
+      static_cast<uint16_t*>(job.cache.v)[(to_head * stride + d) * capacity + position] =
+          static_cast<const uint16_t*>(job.step.v)[from_line + d];
+    } else {
+      static_cast<float*>(job.cache.k)[to_line + d] =
+          static_cast<const float*>(job.step.k)[from_line + d];
+      static_cast<float*>(job.cache.v)[to_line + d] =
+          static_cast<const float*>(job.step.v)[from_line + d];
+    }
+  }
+}
+
+dim3 per_row(int n) { return dim3(static_cast<unsigned>(n)); }
+
+}  // namespace
+
+void embed_rows(const StepRow* rows, int n, const MatrixRef& table, const float* embeddings,
+                int width, int d, float* x, float* e, cudaStream_t stream) {
+  launch("embed", embed, per_row(n), kThreads, 0, stream, rows, table, embeddings, width, d, x, e);
+}
+void norm_rows(const NormJob& job, int n, cudaStream_t stream) {
+  launch("norm", norm, per_row(n), kThreads, kThreads * sizeof(float), stream, job);
+}
+void round_rows(const float* x, int ldx, int width, float factor, const InputRows& to, int n,
+                cudaStream_t stream) {
+  launch("round_to", round_to, per_row(n), kThreads, 0, stream, x, ldx, width, factor, to);
+}
+void convert_rows(const InputRows& from, int width, const InputRows& to, int n,
+                  cudaStream_t stream) {
+  launch("convert", convert, per_row(n), kThreads, 0, stream, from, width, to);
+}
+void update_rows(const UpdateJob& job, int n, cudaStream_t stream) {
+  const int items = job.joint == Joint::kTurns ? job.activated.stride : job.width;
+  const dim3 grid(static_cast<unsigned>((items + kThreads - 1) / kThreads),
+                  static_cast<unsigned>((n + kUpdateRows - 1) / kUpdateRows));
+  launch("update", update, grid, kThreads, 0, stream, job, n);
+}
+void step_rows(const RowStepJob& job, int n, cudaStream_t stream) {
+  const dim3 grid(static_cast<unsigned>(n),
+                  static_cast<unsigned>((job.cols + kStepCols - 1) / kStepCols));
+  launch("row_step", row_step, grid, kThreads, 0, stream, job);
+}
+void rotate_rows(const RotateJob& job, int n, cudaStream_t stream) {
+  const auto heads = static_cast<unsigned>(job.heads + 2 * job.kv_heads);
+  launch("rotate", rotate, dim3(static_cast<unsigned>(n), heads), 64,
+         static_cast<size_t>(job.head_dim + cpu::kLanes) * sizeof(float), stream, job);
+}
+void commit_rows(const CommitJob& job, int n, int layers, cudaStream_t stream) {
+  const dim3 grid(static_cast<unsigned>(n), static_cast<unsigned>(job.kv_heads),
+                  static_cast<unsigned>(layers));
+  launch("commit", commit, grid, 64, 0, stream, job);
+}
+
+}  // namespace evalrun::engine::cuda

@@ -1,0 +1,207 @@
+#include "engine/cuda/kernels/step_record.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "engine/base/error.h"
+
+namespace evalrun::engine::cuda {
+int rounded_size(int64_t n, int least) {
+  EVALRUN_CHECK(n <= int64_t{1} << 30, "a step of {}", n);
+  int size = least;
+  while (size < n) size *= 2;
+  return size;
+}
+
+StepLayout layout_of(const StepShape& s) {
+  StepLayout l;
+  const auto take = [&](size_t bytes) {
+    const size_t at = l.bytes;
+    l.bytes += (bytes + 15) / 16 * 16;
+    return at;
+  };
+  const auto ints = [](int n) { return static_cast<size_t>(n) * sizeof(int32_t); };
+  l.header = take(sizeof(StepHeader));
+  l.rows = take(static_cast<size_t>(s.rows) * sizeof(StepRow));
+  l.visible = take(ints(s.visible));
+  l.logit_rows = take(ints(s.logits));
+  l.hidden_rows = take(ints(s.hidden));
+  l.answer_rows = take(ints(s.answers));
+  l.chances = take(s.draws ? static_cast<size_t>(s.answers) * sizeof(double) : 0);
+  l.tasks = take(s.tasks ? static_cast<size_t>(s.answers) * sizeof(AnswerTask) : 0);
+  l.children = take(ints(s.children));
+  l.further = take(static_cast<size_t>(s.chances) * sizeof(double));
+  l.items = take(static_cast<size_t>(s.items) * sizeof(AttentionItem));
+  l.items_windowed = take(static_cast<size_t>(s.items_windowed) * sizeof(AttentionItem));
+  return l;
+}
+
+size_t record_bytes(const StepShape& s) {
+  return std::bit_ceil(std::max(layout_of(s).bytes, size_t{4096}));
+}
+
+void StepRecord::build(const ForwardPlan& plan, const ForwardRequest& request,
+                       const StepOptions& o) {
+  const bool direct = plan.prefill();
+  const auto n = static_cast<size_t>(plan.n_rows());
+  rows_.resize(n);
+  int prefix_rows = 0;
+  for (size_t i = 0; i < n; ++i) {
+    const PlanRow& p = plan.rows()[i];
+    StepRow& r = rows_[i];
+    r.token = p.token, r.embedding = p.embedding, r.position = p.position;
+    r.sequence = p.sequence;
+    // In a prefill the rows before one are in the cache by the time it looks.
+    r.cached = direct ? p.context + p.visible_count : p.context;
+    r.length = p.context + p.visible_count;
+    r.visible = direct ? 0 : p.visible_begin;
+    r.prefix = p.prefix, r.low_rank = p.low_rank;
+    r.first = r.first_windowed = 0;
+    if (o.sliding_window > 0) {
+      const int oldest = p.position - o.sliding_window + 1;
+      r.first_windowed = std::clamp(oldest, 0, p.context);
+      // Only when no context is left: visible rows are in order of position.
+      for (const int32_t row : plan.visible(p))
+        r.first_windowed += plan.all_rows()[static_cast<size_t>(row)].position < oldest ? 1 : 0;
+    }
+    prefix_rows += p.prefix ? 1 : 0;
+  }
+  header_ = {static_cast<int32_t>(n), plan.n_kept(), direct ? 1 : 0, 0, 0};
+
+  items_.clear(), items_windowed_.clear();
+  int slots = 1;
+  const bool items = o.items && !o.at_once;
+  if (items) {
+    add_items(o, false, items_);
+    if (o.sliding_window > 0) add_items(o, true, items_windowed_);
+    for (const auto* list : {&items_, &items_windowed_})
+      for (const AttentionItem& item : *list) slots = std::max(slots, item.slot + 1);
+  }
+  header_.n_items = static_cast<int32_t>(items_.size());
+  header_.n_items_windowed = static_cast<int32_t>(items_windowed_.size());
+
+  shape_ = {};
+  shape_.rows = plan.n_rows();
+  shape_.logits = static_cast<int>(plan.logit_rows().size());
+  shape_.hidden = static_cast<int>(plan.hidden_rows().size());
+  shape_.answers = static_cast<int>(plan.answer_rows().size());
+  chances_.clear();
+  for (const int32_t row : plan.answer_rows())
+    chances_.push_back(request.rows[static_cast<size_t>(row)].chance);
+  for (const double chance : chances_) shape_.draws |= chance >= 0;
+  add_tasks(plan, request);
+  shape_.direct = direct, shape_.kv_only = plan.kv_only();
+  shape_.at_once = o.at_once;
+  int visible = 0;
+  if (!direct)
+    for (const StepRow& r : rows_) visible = std::max(visible, r.visible + r.length - r.cached);
+  shape_.visible = rounded_size(visible, 64);
+  shape_.items = items ? rounded_size(header_.n_items, 32) : 0;
+  shape_.items_windowed =
+      items && o.sliding_window > 0 ? rounded_size(header_.n_items_windowed, 32) : 0;
+  shape_.slots = rounded_size(slots, 8);
+}
+
+void StepRecord::add_tasks(const ForwardPlan& plan, const ForwardRequest& request) {
+  tasks_.clear(), children_.clear(), further_.clear();
+  shape_.tasks = !request.law_draws.empty() || !request.trials.empty();
+  if (!shape_.tasks) return;
+  tasks_.resize(plan.answer_rows().size());
+  const auto task_of = [&](int row) -> AnswerTask& {
+    const auto rows = plan.answer_rows();
+    return tasks_[static_cast<size_t>(std::lower_bound(rows.begin(), rows.end(), row) -
+                                      rows.begin())];
+  };
+  for (const LawDraw& d : request.law_draws) {
+    const auto further = d.chances.subspan(1);
+    const auto more = static_cast<int32_t>(further.size());
+    task_of(d.row) = {AnswerTask::kDraws, d.slot, static_cast<int32_t>(further_.size()), more};
+    further_.insert(further_.end(), further.begin(), further.end());
+    shape_.more_draws = std::max(shape_.more_draws, more);
+  }
+  int32_t place = 0;
+  for (const Trial& t : request.trials) {
+    task_of(t.row) = {request.independent ? AnswerTask::kTrialRepeating : AnswerTask::kTrial,
+                      t.slot, static_cast<int32_t>(children_.size()),
+                      static_cast<int32_t>(t.children.size()), place++};
+    children_.insert(children_.end(), t.children.begin(), t.children.end());
+  }
+  if (place > 0) shape_.trials = rounded_size(place, kTrials);
+  shape_.children = rounded_size(static_cast<int>(children_.size()), 16);
+  shape_.chances = rounded_size(static_cast<int>(further_.size()), 16);
+}
+
+void StepRecord::add_items(const StepOptions& o, bool windowed,
+                           std::vector<AttentionItem>& items) const {
+  const int prefix_chunks = (o.prefix_length + kChunk - 1) / kChunk;
+  const auto first_of = [&](const StepRow& r) { return windowed ? r.first_windowed : r.first; };
+  const auto add = [&](int32_t kind, int row, int n_rows, int chunk, int slot, int limit,
+                       int only) {
+    for (int q = 0; q < n_rows * o.group; q += kQueries)
+      items.push_back(
+          {kind, row, q, std::min(kQueries, n_rows * o.group - q), chunk, slot, limit, only});
+  };
+  const int n = static_cast<int>(rows_.size());
+  for (int i = 0; i < n; ++i) {
+    const StepRow& r = rows_[static_cast<size_t>(i)];
+    if (r.prefix)
+      for (int c = 0; c < prefix_chunks; ++c) {
+        if (!o.prefix_per_head) {
+          add(AttentionItem::kPrefix, i, 1, c, c, o.prefix_length, -1);
+          continue;
+        }
+        for (int h = 0; h < o.group; ++h)
+          items.push_back({AttentionItem::kPrefix, i, h, 1, c, c, o.prefix_length, h});
+      }
+    // Chunks that end behind the cache. (In a prefill none do: length == cached.)
+    if (r.length > r.cached)
+      for (int c = std::max(r.cached, first_of(r)) / kChunk; c <= (r.length - 1) / kChunk; ++c)
+        add(AttentionItem::kOwn, i, 1, c, prefix_chunks + c, r.cached, -1);
+  }
+  // Runs of rows of one sequence share the chunks that all of them find in the cache. A tile holds
+  // as many rows as 16 queries take, so that a chunk is looked at only for rows that see it.
+  const int tile_rows = std::max(1, kQueries / o.group);
+  for (int begin = 0; begin < n;) {
+    const int sequence = rows_[static_cast<size_t>(begin)].sequence;
+    int end = begin;
+    int limit = 0;
+    while (end < n && end - begin < tile_rows &&
+           rows_[static_cast<size_t>(end)].sequence == sequence)
+      limit = std::max(limit, rows_[static_cast<size_t>(end++)].cached);
+    int oldest = limit;
+    for (int i = begin; i < end; ++i)
+      oldest = std::min(oldest, first_of(rows_[static_cast<size_t>(i)]));
+    const StepRow& r = rows_[static_cast<size_t>(begin)];
+    const bool direct = r.length == r.cached;
+    const int chunks = direct ? (limit + kChunk - 1) / kChunk : limit / kChunk;
+    for (int c = oldest / kChunk; c < chunks; ++c)
+      add(AttentionItem::kShared, begin, end - begin, c, prefix_chunks + c, limit, -1);
+    begin = end;
+  }
+}
+
+void StepRecord::write(const ForwardPlan& plan, unsigned char* block) const {
+  const StepLayout l = layout_of(shape_);
+  const auto put = [&](size_t at, const void* from, size_t bytes) {
+    if (bytes > 0) std::memcpy(block + at, from, bytes);
+  };
+  put(l.header, &header_, sizeof header_);
+  put(l.rows, rows_.data(), rows_.size() * sizeof(StepRow));
+  size_t visible = 0;
+  if (!shape_.direct)
+    for (const StepRow& r : rows_)
+      visible = std::max(visible, static_cast<size_t>(r.visible + r.length - r.cached));
+  put(l.visible, plan.visible_rows().data(), visible * sizeof(int32_t));
+  put(l.logit_rows, plan.logit_rows().data(), plan.logit_rows().size_bytes());
+  put(l.hidden_rows, plan.hidden_rows().data(), plan.hidden_rows().size_bytes());
+  put(l.answer_rows, plan.answer_rows().data(), plan.answer_rows().size_bytes());
+  if (shape_.draws) put(l.chances, chances_.data(), chances_.size() * sizeof(double));
+  put(l.tasks, tasks_.data(), tasks_.size() * sizeof(AnswerTask));
+  put(l.children, children_.data(), children_.size() * sizeof(int32_t));
+  put(l.further, further_.data(), further_.size() * sizeof(double));
+  put(l.items, items_.data(), items_.size() * sizeof(AttentionItem));
+  put(l.items_windowed, items_windowed_.data(), items_windowed_.size() * sizeof(AttentionItem));
+}
+
+}  // namespace evalrun::engine::cuda

@@ -1,0 +1,95 @@
+// Single weights out of their layouts: of the host's panels (engine/model/weight_matrix.h) and of
+// the device's tiles (engine/cuda/kernels/device_matrix.h). For repacking and for embeddings.
+#pragma once
+#include "engine/cuda/kernels/device_code.h"
+#include "engine/cuda/kernels/device_matrix.h"
+
+namespace evalrun::engine::cuda {
+
+// One host matrix in raw device memory, as it lies in the host's.
+struct PanelRef {
+  const unsigned char* data = nullptr;
+  size_t panel_bytes = 0;
+  int out = 0, in = 0;
+};
+
+// Bytes of a block of 64 inputs of 16 channels, codes and scales.
+constexpr int kInt8Codes = 64 * 16, kQ4Codes = kInt8Codes / 2;
+constexpr int kInt8PanelBlock = kInt8Codes + 2 * 16 * 2, kQ4PanelBlock = kQ4Codes + 4 * 16 * 2;
+
+EVALRUN_DEVICE inline const unsigned char* panel_of(const PanelRef& w, int o) {
+  return w.data + static_cast<size_t>(o / 16) * w.panel_bytes;
+}
+EVALRUN_DEVICE inline float panel_f32(const PanelRef& w, int o, int k) {
+  return reinterpret_cast<const float*>(
+      panel_of(w, o))[static_cast<size_t>(k) * 16 + static_cast<size_t>(o % 16)];
+}
+EVALRUN_DEVICE inline uint16_t panel_bf16(const PanelRef& w, int o, int k) {
+  return reinterpret_cast<const uint16_t*>(
+      panel_of(w, o))[(static_cast<size_t>(k / 2) * 16 + static_cast<size_t>(o % 16)) * 2 +
+                      static_cast<size_t>(k % 2)];
+}
+// w + 128, or 0..15.
+EVALRUN_DEVICE inline unsigned panel_code(const PanelRef& w, WeightStorage s, int o, int k) {
+  const int block = s == WeightStorage::kQ4Group     ? kQ4PanelBlock
+                    : s == WeightStorage::kInt8Group ? kInt8PanelBlock
+                                                     : kInt8Codes;
+  const unsigned char* at = panel_of(w, o) + static_cast<size_t>(k / 64) * block + o % 16 * 4;
+  const int i = k % 64;
+  if (s == WeightStorage::kQ4Group) {
+    const unsigned pair = at[i % 32 / 4 * 64 + i % 4];
+    return i < 32 ? pair & 15u : pair >> 4;
+  }
+  return at[i / 4 * 64 + i % 4];
+}
+EVALRUN_DEVICE inline uint16_t panel_half(const PanelRef& w, WeightStorage s, int o, int group,
+                                          bool offset) {
+  const bool q4 = s == WeightStorage::kQ4Group;
+  const unsigned char* block =
+      panel_of(w, o) + static_cast<size_t>(group / 2) * (q4 ? kQ4PanelBlock : kInt8PanelBlock);
+  const unsigned char* at = block + (q4 ? kQ4Codes : kInt8Codes) + (offset ? 2 * 16 * 2 : 0) +
+                            (group % 2 * 16 + o % 16) * 2;
+  return static_cast<uint16_t>(at[0] | at[1] << 8);
+}
+EVALRUN_DEVICE inline float panel_channel_scale(const PanelRef& w, int o) {
+  return reinterpret_cast<const float*>(panel_of(w, o) + w.panel_bytes)[o % 16 - 16];
+}
+
+// The weight of output o and input k, dequantised.
+EVALRUN_DEVICE inline float weight_at(const MatrixRef& w, int o, int k) {
+  const int tile = o / kTile, g = o % 8, second = o % kTile / 8;
+  const int block = k / kBlock, lane = g * 4 + k % kBlock / 8, i = k % 8;
+  const size_t at =
+      static_cast<size_t>(tile) * static_cast<size_t>(w.blocks) + static_cast<size_t>(block);
+  switch (w.storage) {
+    case WeightStorage::kF32:
+      return reinterpret_cast<const float*>(
+          w.codes)[(static_cast<size_t>(tile) * static_cast<size_t>(w.in) +
+                    static_cast<size_t>(k)) *
+                       kTile +
+                   static_cast<size_t>(o % kTile)];
+    case WeightStorage::kBf16:
+      return bf16_to_float(reinterpret_cast<const uint16_t*>(
+          w.codes)[static_cast<size_t>(o) * static_cast<size_t>(w.blocks) * kBlock +
+                   static_cast<size_t>(k)]);
+    case WeightStorage::kInt8Channel:
+    case WeightStorage::kInt8Group: {
+      const float code = static_cast<float>(
+          static_cast<int>(w.codes[(at * kWarp + lane) * 16 + second * 8 + i]) - 128);
+      if (w.storage == WeightStorage::kInt8Channel)
+        return reinterpret_cast<const float*>(w.scales)[o] * code;
+      const auto* d = reinterpret_cast<const uint16_t*>(w.scales) + (at * 8 + g) * 2;
+      return half_bits_to_float(d[second]) * code;
+    }
+    case WeightStorage::kQ4Group: {
+      const uint32_t word =
+          reinterpret_cast<const uint32_t*>(w.codes)[(at * kWarp + lane) * 2 + second];
+      const float code = static_cast<float>(word >> (4 * (i / 2) + 16 * (i % 2)) & 15u);
+      const auto* s = reinterpret_cast<const uint16_t*>(w.scales) + (at * 8 + g) * 4;
+      return half_bits_to_float(s[second]) * code + half_bits_to_float(s[2 + second]);
+    }
+  }
+  return 0;
+}
+
+}  // namespace evalrun::engine::cuda

@@ -1,0 +1,466 @@
+// EAGLE, three versions: a decoder layer drafts from the target's own features, one token a
+// forward.
+//   eagle   static tree (Li et al. 2024, arXiv 2401.15077); children sampled without replacement
+//   eagle2  the same weights; the tree follows the drafter's confidence (arXiv 2406.16858)
+//   eagle3  features of three layers, a draft vocabulary, dynamic tree (arXiv 2503.01840)
+// Published checkpoints load (methods/heads/adapter.h). Pairs of the text enter the drafter's cache
+// with the target's true features; what a draft computed from predicted ones is dropped after the
+// step.
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "engine/base/error.h"
+#include "methods/adaptive.h"
+#include "methods/builtin_methods.h"
+#include "methods/heads/adapter.h"
+#include "methods/heads/draft_network.h"
+#include "methods/heads/learned_drafter.h"
+#include "methods/heads/rank_tree.h"
+#include "methods/heads/static_draft.h"
+
+namespace evalrun::methods {
+namespace {
+
+// What drafters that predict one token a forward share: the pairs of the text.
+class PairDrafter : public Drafter {
+ public:
+  PairDrafter(std::unique_ptr<DraftNetwork> network, std::vector<int> layers)
+      : network_(std::move(network)), layers_(std::move(layers)) {
+    feature_.resize(static_cast<size_t>(network_->feature_width()));
+    path_.reserve(kChunk);
+  }
+
+  engine::FeatureSet needs() const override {
+    engine::FeatureSet set;
+    set.hidden = layers_.empty();
+    set.residual_layers = layers_;
+    return set;
+  }
+  void start(const GenerationContext& context) override {
+    target_ = context.target;
+    network_->reset();
+    // The last pair waits for the first draft: its token is the root.
+    feed(context.prompt, static_cast<int>(context.prompt.size()) - 1, {});
+  }
+  size_t extra_parameter_bytes() const override { return network_->weight_bytes(); }
+  size_t extra_kv_bytes() const override { return network_->kv_bytes(); }
+
+ protected:
+  static constexpr int kChunk = 256;  // pairs of one forward
+  using Look = DraftNetwork::Look;
+
+  // Commits pairs up to `pairs`; `last` sees the scores of the last one, or its draws of list 0.
+  // Returns that one's row.
+  int feed(std::span<const int32_t> sequence, int pairs, std::optional<Look> last,
+           RankedChoices* choices = nullptr) {
+    int row = -1;
+    while (network_->length() < pairs) {
+      const int begin = network_->length(), end = std::min(pairs, begin + kChunk);
+      network_->begin(false);
+      path_.clear();
+      for (int t = begin; t < end; ++t) {
+        DraftNetwork::Row r;
+        r.token = sequence[static_cast<size_t>(t) + 1];
+        r.feature = true_feature(t);
+        r.parent = t - begin - 1;
+        r.read = last.has_value() && t + 1 == pairs;
+        if (r.read && choices != nullptr && choices->keeps()) r.draw = choices->ask(0, 0);
+        row = network_->add(r);
+        path_.push_back(row);
+      }
+      const auto nobody = [](int, const engine::RowScores&) {};
+      network_->run(last.has_value() ? *last : Look(nobody));
+      network_->commit(path_);
+    }
+    EVALRUN_CHECK(!last || row >= 0, "the drafter is ahead of the text");
+    return row;
+  }
+
+  std::span<const float> true_feature(int position) {
+    if (layers_.empty()) return target_->hidden_features().row(position);
+    size_t at = 0;
+    for (size_t i = 0; i < layers_.size(); ++i) {
+      const auto part = target_->residual_features(static_cast<int>(i)).row(position);
+      std::copy(part.begin(), part.end(), feature_.begin() + static_cast<ptrdiff_t>(at));
+      at += part.size();
+    }
+    return feature_;
+  }
+
+  std::unique_ptr<DraftNetwork> network_;
+  engine::Session* target_ = nullptr;
+
+ private:
+  const std::vector<int> layers_;
+  std::vector<float> feature_;
+  std::vector<int> path_;
+};
+
+// EAGLE-1: which ranks become nodes is fixed. Each level is one forward over the nodes that have
+// children.
+class StaticDrafter final : public PairDrafter {
+ public:
+  StaticDrafter(std::unique_ptr<DraftNetwork> network, std::vector<int> layers, RankTree tree,
+                bool draws, int vocab_size)
+      : PairDrafter(std::move(network), std::move(layers)),
+        tree_(std::move(tree)),
+        draws_(draws),
+        vocab_size_(vocab_size),
+        row_of_(static_cast<size_t>(tree_.plan().size()) + 1) {}
+
+  void start(const GenerationContext& context) override {
+    choices_.start(context, draws_, tree_.plan().size() + 1, tree_.inner() + 1,
+                   tree_.plan().width(), network_->ids(), vocab_size_);
+    network_->want_best(choices_.best());
+    network_->want_draws(choices_.laws(), choices_.sampling());
+    PairDrafter::start(context);
+  }
+
+  void draft(std::span<const int32_t> sequence, int max_depth, TokenTree& tree) override {
+    choices_.clear();
+    tree_.clear();
+    // The root's choices come from the last pair of the text.
+    const auto root = [&](int, const engine::RowScores& scores) { choices_.note(0, scores); };
+    const int last = feed(sequence, static_cast<int>(sequence.size()) - 1, Look(root), &choices_);
+    const auto feature = network_->feature(last);
+    root_feature_.assign(feature.begin(), feature.end());
+    const int depth = std::min(max_depth, tree_.depth());
+    for (int level = 1; level <= depth; ++level) {
+      tree_.add_level(
+          level, choices_, [](int plan_node) { return plan_node; }, tree);
+      if (level < depth) expand(level);
+    }
+  }
+
+  std::span<const double> q_of(int node) const override {
+    return choices_.q(tree_.list_of_node(node));
+  }
+  engine::LawStore* laws() const override { return choices_.laws(); }
+  int law_of(int node) const override { return choices_.law(tree_.list_of_node(node)); }
+
+ private:
+  void expand(int level) {
+    network_->begin(level > 1);
+    rows_.clear();
+    for (const int node : tree_.inner(level)) {
+      if (tree_.node(node) < 0) continue;
+      const int parent = tree_.plan().parent[static_cast<size_t>(node) - 1];
+      DraftNetwork::Row r;
+      r.token = tree_.token(node);
+      r.predicted = true;
+      r.read = true;
+      if (choices_.keeps()) r.draw = choices_.ask(node, 0);
+      if (parent == 0) {
+        r.feature = root_feature_;
+      } else {
+        r.parent = row_of_[static_cast<size_t>(parent)];
+        r.feature = network_->feature(r.parent);
+      }
+      row_of_[static_cast<size_t>(node)] = network_->add(r);
+      rows_.push_back(node);
+    }
+    if (rows_.empty()) return;
+    size_t next = 0;  // rows are looked at in the order they were added
+    const auto look = [&](int, const engine::RowScores& scores) {
+      choices_.note(rows_[next++], scores);
+    };
+    network_->run(Look(look));
+  }
+
+  StaticTree tree_;
+  const bool draws_;
+  const int vocab_size_;
+  RankedChoices choices_;
+  std::vector<float> root_feature_;
+  std::vector<int> row_of_;  // [plan node]
+  std::vector<int> rows_;    // plan nodes of the forward at hand
+};
+
+// EAGLE-2: every level expands the `k` nodes the drafter is surest of (the product of its
+// probabilities along the path); of all nodes it has seen the surest become the draft. `total`
+// nodes, or as many as pay: those whose probability is worth their row at this machine's T(n)/T(1).
+class DynamicDrafter final : public PairDrafter {
+ public:
+  struct Options {
+    int k = 10;      // children looked at behind each node, nodes expanded in each level
+    int levels = 6;  // of the tree
+    int total = 59;  // draft nodes; 0 = as many as pay
+  };
+  DynamicDrafter(std::unique_ptr<DraftNetwork> network, std::vector<int> layers,
+                 const Options& options, const engine::RowCostTable* costs)
+      : PairDrafter(std::move(network), std::move(layers)), options_(options), price_(costs) {
+    const auto k = static_cast<size_t>(options.k);
+    candidates_.reserve(k + static_cast<size_t>(options.levels) * k * k);
+    order_.reserve(candidates_.capacity());
+    node_of_.reserve(candidates_.capacity() + 1);
+    network_->want_best(options.k, true);
+    row_worth_ = price_(2) - 1;
+    for (int n = 3; n <= 64; ++n) row_worth_ = std::min(row_worth_, (price_(n) - 1) / (n - 1));
+  }
+
+  void draft(std::span<const int32_t> sequence, int max_depth, TokenTree& tree) override {
+    candidates_.clear();
+    spent_ = network_->relative_cost();
+    const auto root = [&](int, const engine::RowScores& scores) { note(-1, -1, 1, 0, scores); };
+    const int last = feed(sequence, static_cast<int>(sequence.size()) - 1, Look(root));
+    const auto feature = network_->feature(last);
+    root_feature_.assign(feature.begin(), feature.end());
+    const int levels = std::min(options_.levels, max_depth);
+    size_t level_begin = 0;
+    for (int level = 1; level < levels; ++level) {
+      const size_t level_end = candidates_.size();
+      if (!expand(level, level_begin, level_end)) break;
+      level_begin = level_end;
+    }
+    choose(tree);
+  }
+
+ private:
+  struct Candidate {
+    int32_t token;
+    int parent;  // candidate, -1 = the root
+    int row;     // of its parent in the network: whose feature it goes on from; -1 = the last pair
+    int level;
+    double log_prob;  // of the path
+  };
+
+  // The k best choices behind a node.
+  void note(int parent, int row, int level, double log_prob, const engine::RowScores& scores) {
+    for (const engine::TokenLogit& b : scores.best)
+      candidates_.push_back({network_->token(b.token), parent, row, level,
+                             log_prob + (static_cast<double>(b.logit) - scores.log_sum)});
+  }
+
+  // Stable: the likelier first, then the one seen first, so that parents stand before children.
+  void sort_by_probability(size_t begin, size_t end) {
+    order_.clear();
+    for (size_t i = begin; i < end; ++i) order_.push_back(static_cast<int>(i));
+    std::sort(order_.begin(), order_.end(), [this](int a, int b) {
+      const double x = candidates_[static_cast<size_t>(a)].log_prob,
+                   y = candidates_[static_cast<size_t>(b)].log_prob;
+      return x > y || (x == y && a < b);
+    });
+  }
+
+  bool expand(int level, size_t begin, size_t end) {
+    sort_by_probability(begin, end);
+    if (order_.size() > static_cast<size_t>(options_.k))
+      order_.resize(static_cast<size_t>(options_.k));
+    if (options_.total == 0 && !worth_a_level()) return false;
+    network_->begin(level > 1);
+    expanded_ = order_;
+    for (const int i : expanded_) {
+      const Candidate& c = candidates_[static_cast<size_t>(i)];
+      DraftNetwork::Row r;
+      r.token = c.token;
+      r.predicted = true;
+      r.read = true;
+      r.parent = c.row;
+      r.feature = c.row < 0 ? std::span<const float>(root_feature_) : network_->feature(c.row);
+      network_->add(r);
+    }
+    size_t next = 0;
+    const auto look = [&](int row, const engine::RowScores& scores) {
+      const int parent = expanded_[next++];
+      const double log_prob = candidates_[static_cast<size_t>(parent)].log_prob;
+      note(parent, row, level + 1, log_prob, scores);
+    };
+    network_->run(Look(look));
+    return true;
+  }
+
+  // Keeps the nodes that may have a child worth a row of the target; whether looking behind them
+  // can pay: about half of what they are likely to be reached comes true on top.
+  bool worth_a_level() {
+    double reached = 0;
+    size_t kept = 0;
+    for (; kept < order_.size(); ++kept) {
+      const double p = std::exp(candidates_[static_cast<size_t>(order_[kept])].log_prob);
+      if (p < row_worth_) break;
+      reached += p;
+    }
+    order_.resize(kept);
+    if (kept == 0) return false;
+    const double cost = network_->relative_cost() * price_(static_cast<int>(kept));
+    if (0.5 * reached <= cost) return false;
+    spent_ += cost;
+    return true;
+  }
+
+  void choose(TokenTree& tree) {
+    sort_by_probability(0, candidates_.size());
+    size_t n = std::min(order_.size(), static_cast<size_t>(options_.total));
+    if (options_.total == 0) {
+      double expected = 1, best_speed = 0;
+      for (size_t i = 0; i < order_.size(); ++i) {
+        expected += std::exp(candidates_[static_cast<size_t>(order_[i])].log_prob);
+        const double speed = expected / (price_(2 + static_cast<int>(i)) + spent_);
+        if (speed <= best_speed) continue;
+        best_speed = speed;
+        n = i + 1;
+      }
+    }
+    order_.resize(n);
+    std::sort(order_.begin(), order_.end());  // as seen: parents first
+    node_of_.assign(candidates_.size(), -1);
+    for (const int i : order_) {
+      const Candidate& c = candidates_[static_cast<size_t>(i)];
+      const int parent = c.parent < 0 ? 0 : node_of_[static_cast<size_t>(c.parent)];
+      EVALRUN_CHECK(parent >= 0, "a candidate without its parent");
+      node_of_[static_cast<size_t>(i)] = tree.add(c.token, parent);
+    }
+  }
+
+  const Options options_;
+  RowPrice price_;
+  double row_worth_ = 0;  // least a further row costs, in plain steps
+  double spent_ = 0;      // on drafting this step, in plain steps
+  std::vector<Candidate> candidates_;
+  std::vector<int> order_, expanded_, node_of_;
+  std::vector<float> root_feature_;
+};
+
+struct Opened {
+  OpenedAdapter weights;
+  std::unique_ptr<DraftNetwork> network;
+  std::vector<int> layers;  // EAGLE-3: whose input streams are read
+};
+
+Opened open(const std::string& weights, const MethodParams& params,
+            const MethodBuildContext& context) {
+  Opened opened;
+  opened.weights = open_adapter(weights, params, context);
+  AdapterReader& reader = *opened.weights.reader;
+  DraftNetwork::Options options;
+  options.session = context.session;
+  options.storage = draft_storage(params);
+  if (weights == "eagle3") {
+    options.input = DraftNetwork::Input::kPaired;
+    const int n = context.target->config().n_layers;
+    opened.layers = reader.layers("residual_layers", {2, n / 2, n - 3}, n);
+  }
+  opened.network = std::make_unique<DraftNetwork>(reader, *context.target, options);
+  return opened;
+}
+
+std::unique_ptr<DecodingMethod> build_static(const MethodParams& params,
+                                             const MethodBuildContext& context) {
+  Opened opened = open("eagle", params, context);
+  const double cost = opened.network->relative_cost();
+  RankTree tree = choose_tree(
+      "eagle", params, *opened.weights.adapter, context, engine::kMaxRows,
+      [cost](int depth) { return cost * depth; }, "eagle");
+  return make_speculative_method(std::make_unique<StaticDrafter>(
+      std::move(opened.network), std::move(opened.layers), std::move(tree),
+      params.text("draft") == "drawn", context.target->config().vocab_size));
+}
+
+std::unique_ptr<DecodingMethod> build_dynamic(const std::string& weights,
+                                              const MethodParams& params,
+                                              const MethodBuildContext& context) {
+  Opened opened = open(weights, params, context);
+  DynamicDrafter::Options options;
+  options.k = params.integer("k");
+  options.levels = params.integer("levels");
+  options.total = params.integer("total");
+  return make_speculative_method(std::make_unique<DynamicDrafter>(
+      std::move(opened.network), std::move(opened.layers), options, context.row_cost));
+}
+
+std::vector<ParamInfo> dynamic_parameters() {
+  using Type = ParamInfo::Type;
+  std::vector<ParamInfo> params = adapter_parameters();
+  params.push_back({"k",
+                    "10",
+                    "choices looked at behind a node, and nodes expanded in a level",
+                    Type::kInt,
+                    1,
+                    64,
+                    {}});
+  params.push_back({"levels",
+                    "6",
+                    "deepest draft, one forward of the drafter each (EAGLE-3's paper: 8)",
+                    Type::kInt,
+                    1,
+                    32,
+                    {}});
+  params.push_back({"total",
+                    "0",
+                    "draft nodes of a step; 0 = as many as pay here by the drafter's confidence "
+                    "and T(n)/T(1) (the repository's 60 with the root: 59)",
+                    Type::kInt,
+                    0,
+                    engine::kMaxRows - 1,
+                    {},
+                    Steps::kFollowMachine,
+                    "0"});
+  return params;
+}
+
+void check_dynamic(const std::string& who, const MethodParams& params) {
+  const int k = params.integer("k"), levels = params.integer("levels");
+  if (k * (levels - 1) >= engine::kMaxRows)
+    throw base::usage_error(
+        fmt::format("{}: k={} nodes in each of {} levels are more than the {} rows of a forward",
+                    who, k, levels, engine::kMaxRows),
+        "lower k or levels");
+}
+
+// `weights`: as in open_adapter().
+MethodInfo dynamic_method(const std::string& name, const std::string& weights) {
+  MethodInfo info;
+  info.name = name;
+  info.needs = fmt::format("trained weights (scripts/train {}, or a published {} checkpoint)",
+                           weights, weights == "eagle3" ? "EAGLE-3" : "EAGLE");
+  info.params = dynamic_parameters();
+  info.check = [name](const MethodParams& params) { check_dynamic(name, params); };
+  info.build = [weights](const MethodParams& params, const MethodBuildContext& context) {
+    return build_dynamic(weights, params, context);
+  };
+  info.files = [weights](const MethodParams& params, const MethodBuildContext& context) {
+    return adapter_file(weights, params, context);
+  };
+  return info;
+}
+
+}  // namespace
+
+MethodInfo eagle_method() {
+  MethodInfo info;
+  info.name = "eagle";
+  info.summary = "a decoder layer on the target's features drafts a tree of fixed shape (EAGLE-1)";
+  info.source = "EAGLE, Li et al. 2024, arXiv 2401.15077";
+  info.needs = "trained weights (scripts/train eagle, or a published EAGLE checkpoint)";
+  info.notes =
+      "The released tree has 25 nodes (tree=eagle). Papers count tau with the bonus. The released "
+      "sampling draws the bonus behind a full match from unwarped logits; here it is the target's.";
+  info.params = adapter_parameters();
+  info.params.push_back(draft_parameter("drawn"));
+  info.params.push_back(tree_parameter());
+  info.build = build_static;
+  info.files = [](const MethodParams& params, const MethodBuildContext& context) {
+    return adapter_file("eagle", params, context);
+  };
+  return info;
+}
+
+MethodInfo eagle2_method() {
+  MethodInfo info = dynamic_method("eagle2", "eagle");
+  info.summary = "EAGLE's weights, a tree that follows the drafter's confidence";
+  info.source = "EAGLE-2, Li et al. 2024, arXiv 2406.16858";
+  info.notes =
+      "As released: k=10,levels=6,total=59. Confidence is the drafter's own, at temperature 1 "
+      "whatever is sampled; verification is by rule X.";
+  return info;
+}
+
+MethodInfo eagle3_method() {
+  MethodInfo info = dynamic_method("eagle3", "eagle3");
+  info.summary = "features of three layers, a vocabulary of its own, a tree by confidence";
+  info.source = "EAGLE-3, Li et al. 2025, arXiv 2503.01840";
+  info.notes = "As in the paper: k=10,levels=8,total=59; its released scripts draft six levels.";
+  return info;
+}
+
+}  // namespace evalrun::methods

@@ -1,0 +1,283 @@
+// Falcon (Gao et al. 2025, arXiv 2412.12639): an EAGLE-like drafter whose forward gives the
+// features of the next k positions at once. Rows stand in blocks of k that see each other fully; a
+// tree of depth m k takes m forwards. Within one forward the k places are ranked independently of
+// each other: the children at place 2 come from the same list whatever was chosen at place 1.
+//
+// The last k pairs of the text always form the root block (align=right), as in training with a
+// random border; the released code starts blocks at the first pair that is new (align=chunk), so
+// that the last rows may straddle two. The root block is computed anew in each step: with one layer
+// that changes no key or value, with two it replaces what the first layer saw.
+#include <algorithm>
+
+#include "engine/base/error.h"
+#include "methods/builtin_methods.h"
+#include "methods/heads/draft_network.h"
+#include "methods/heads/learned_drafter.h"
+#include "methods/heads/static_draft.h"
+
+namespace evalrun::methods {
+namespace {
+
+constexpr int kMostSlots = 8;
+
+class FalconDrafter final : public Drafter {
+ public:
+  FalconDrafter(std::unique_ptr<DraftNetwork> network, int k, bool right_aligned, RankTree tree,
+                bool draws, int vocab_size)
+      : network_(std::move(network)),
+        k_(k),
+        right_aligned_(right_aligned),
+        tree_(std::move(tree)),
+        draws_(draws),
+        vocab_size_(vocab_size),
+        block_of_(static_cast<size_t>(tree_.plan().size()) + 1) {
+    path_.reserve(kChunk);
+    root_features_.resize(static_cast<size_t>(k_));
+  }
+
+  engine::FeatureSet needs() const override { return {.hidden = true, .residual_layers = {}}; }
+
+  void start(const GenerationContext& context) override {
+    target_ = context.target;
+    network_->reset();
+    // A list for each place behind the root and behind each node of the plan.
+    choices_.start(context, draws_, (tree_.plan().size() + 1) * k_, (tree_.inner() + 1) * k_,
+                   tree_.plan().width(), network_->ids(), vocab_size_);
+    const int ready = static_cast<int>(context.prompt.size()) - 1;
+    network_->want_best(choices_.best());
+    network_->want_draws(choices_.laws(), choices_.sampling());
+    const auto nobody = [](int, const engine::RowScores&) {};
+    feed(context.prompt, 0, ready, 0, Look(nobody));
+  }
+
+  void draft(std::span<const int32_t> sequence, int max_depth, TokenTree& tree) override {
+    const int pairs = static_cast<int>(sequence.size()) - 1;
+    if (pairs < k_) return;  // no root block yet
+    choices_.clear();
+    tree_.clear();
+    const int root_begin = pairs - k_;
+    const auto look = [&](int row, const engine::RowScores& scores) {
+      choices_.note(row - root_rows_, scores);
+    };
+    const int first = std::min(network_->length(), root_begin);
+    network_->rewind(first);
+    feed(sequence, first, pairs, k_, Look(look));
+    for (int s = 0; s < k_; ++s) {
+      const auto f = network_->feature(root_rows_ + s);
+      root_features_[static_cast<size_t>(s)].assign(f.begin(), f.end());
+    }
+    const int depth = std::min(max_depth, tree_.depth());
+    for (int level = 1; level <= depth; ++level) {
+      tree_.add_level(
+          level, choices_, [this](int node) { return list_behind(node); }, tree);
+      if (level % k_ == 0 && level < depth) expand(level);
+    }
+  }
+
+  std::span<const double> q_of(int node) const override {
+    return choices_.q(tree_.list_of_node(node));
+  }
+  engine::LawStore* laws() const override { return choices_.laws(); }
+  int law_of(int node) const override { return choices_.law(tree_.list_of_node(node)); }
+  size_t extra_parameter_bytes() const override { return network_->weight_bytes(); }
+  size_t extra_kv_bytes() const override { return network_->kv_bytes(); }
+
+ private:
+  static constexpr int kChunk = 256;
+  using Look = DraftNetwork::Look;
+
+  // Commits pairs [first, pairs), in blocks of k; the last `read` rows are looked at.
+  void feed(std::span<const int32_t> sequence, int first, int pairs, int read, Look look) {
+    const auto hidden = target_->hidden_features();
+    // Chunks end at block borders, so that no block is cut and the root block is in the last one.
+    const int border = (right_aligned_ ? pairs : first) % k_;
+    int begin = first;
+    while (begin < pairs) {
+      int end = std::min(pairs, begin + kChunk);
+      if (end < pairs) end -= ((end - border) % k_ + k_) % k_;
+      network_->begin(false);
+      path_.clear();
+      int block = -1, parent = -1;
+      for (int t = begin; t < end; ++t) {
+        if (t == begin || ((t - border) % k_ + k_) % k_ == 0) {  // a new block
+          ++block;
+          parent = t == begin ? -1 : t - 1 - begin;
+        }
+        DraftNetwork::Row r;
+        r.token = sequence[static_cast<size_t>(t) + 1];
+        r.feature = hidden.row(t);
+        r.parent = parent;
+        r.block = block;
+        r.previous = t - begin - 1;
+        r.read = t >= pairs - read;
+        if (r.read && choices_.keeps()) r.draw = choices_.ask(t - (pairs - read), 0);
+        if (t == pairs - read) root_rows_ = t - begin;
+        path_.push_back(network_->add(r));
+      }
+      network_->run(look);
+      network_->commit(path_);
+      begin = end;
+    }
+  }
+
+  // The node whose block tells what follows `node`, and the place in it: level l is told by the
+  // block behind its ancestor at level floor(l / k) k.
+  int list_behind(int node) const {
+    const int level = node == 0 ? 0 : tree_.plan().level[static_cast<size_t>(node) - 1];
+    int ancestor = node;
+    for (int l = level; l % k_ != 0; --l)
+      ancestor = tree_.plan().parent[static_cast<size_t>(ancestor) - 1];
+    return ancestor * k_ + level % k_;
+  }
+
+  // A block of k rows for each node of a level that has descendants: the last k tokens of its path
+  // with the features its parent block predicted.
+  void expand(int level) {
+    network_->begin(level > k_);
+    blocks_.clear();
+    for (const int node : tree_.inner(level)) {
+      if (tree_.node(node) < 0) continue;
+      int path[kMostSlots];
+      int at = node;
+      for (int s = k_ - 1; s >= 0; --s) {
+        path[s] = at;
+        at = tree_.plan().parent[static_cast<size_t>(at) - 1];
+      }
+      const int parent_block = at == 0 ? -1 : block_of_[static_cast<size_t>(at)];
+      for (int s = 0; s < k_; ++s) {
+        DraftNetwork::Row r;
+        r.token = tree_.token(path[s]);
+        r.feature = at == 0 ? std::span<const float>(root_features_[static_cast<size_t>(s)])
+                            : network_->feature(parent_block + s);
+        r.predicted = true;
+        r.parent = at == 0 ? -1 : parent_block + k_ - 1;
+        r.block = static_cast<int>(blocks_.size());
+        r.read = true;
+        if (choices_.keeps()) r.draw = choices_.ask(node * k_ + s, 0);
+        if (s > 0)
+          r.previous = block_of_[static_cast<size_t>(node)] + s - 1;
+        else if (at != 0)
+          r.previous = parent_block + k_ - 1;
+        const int row = network_->add(r);
+        if (s == 0) block_of_[static_cast<size_t>(node)] = row;
+      }
+      blocks_.push_back(node);
+    }
+    if (blocks_.empty()) return;
+    size_t next = 0;
+    const auto look = [&](int, const engine::RowScores& scores) {
+      choices_.note(blocks_[next / static_cast<size_t>(k_)] * k_ +
+                        static_cast<int>(next % static_cast<size_t>(k_)),
+                    scores);
+      ++next;
+    };
+    network_->run(Look(look));
+  }
+
+  std::unique_ptr<DraftNetwork> network_;
+  const int k_;
+  const bool right_aligned_;
+  StaticTree tree_;
+  const bool draws_;
+  const int vocab_size_;
+  RankedChoices choices_;
+  engine::Session* target_ = nullptr;
+  int root_rows_ = 0;                              // first row of the root block in the last feed
+  std::vector<std::vector<float>> root_features_;  // [k]
+  std::vector<int> block_of_;                      // [plan node] first row of the block behind it
+  std::vector<int> blocks_;                        // plan nodes of the forward at hand
+  std::vector<int> path_;
+};
+
+DraftNetwork::Input input_of(const AdapterReader& reader, const MethodParams& params) {
+  const std::string given = params.text("lstm");
+  const std::string stored = reader.text("input", reader.has("fc.weight") ? "fc" : "per_token");
+  const std::string input = given == "auto" ? stored : given == "none" ? "fc" : given;
+  if ((input == "fc") != reader.has("fc.weight"))
+    throw base::usage_error(
+        fmt::format("falcon: lstm={} does not fit these weights, whose input stage is '{}'", given,
+                    stored),
+        "leave lstm=auto, or train with --input " + input);
+  if (input == "fc") return DraftNetwork::Input::kLinear;
+  if (input == "per_token") return DraftNetwork::Input::kPerToken;
+  if (input == "recurrent") return DraftNetwork::Input::kRecurrent;
+  reader.fail("config.input", fmt::format("is '{}', expected fc, per_token or recurrent", input));
+}
+
+std::unique_ptr<DecodingMethod> build(const MethodParams& params,
+                                      const MethodBuildContext& context) {
+  const OpenedAdapter opened = open_adapter("falcon", params, context);
+  AdapterReader& reader = *opened.reader;
+  const int k = reader.integer("k", 1, kMostSlots);
+  if (params.integer("k") != 0 && params.integer("k") != k)
+    throw base::usage_error(fmt::format("falcon: k={}, but these weights were trained for k={}",
+                                        params.integer("k"), k),
+                            "leave k out, or give the adapter that was trained for it");
+  DraftNetwork::Options options;
+  options.session = context.session;
+  options.storage = draft_storage(params);
+  options.layers = reader.integer("layers", 1, 2);
+  options.scale = reader.number("scale", 1);
+  if (!(options.scale > 0)) reader.fail("config.scale", "must be positive");
+  options.input = input_of(reader, params);
+  auto network = std::make_unique<DraftNetwork>(reader, *context.target, options);
+  const double cost = network->relative_cost();
+  RankTree tree = choose_tree(
+      "falcon", params, *opened.adapter, context, engine::kMaxRows,
+      [cost, k](int depth) { return cost * ((depth + k - 1) / k); }, "falcon_small");
+  // All blocks of a draft stay in one forward's rows.
+  const StaticTree levels(tree);
+  size_t blocks = 0;
+  for (int level = k; level < tree.depth(); level += k) blocks += levels.inner(level).size();
+  if (blocks * static_cast<size_t>(k) >= engine::kMaxRows)
+    throw base::usage_error(
+        fmt::format("falcon: this tree needs {} blocks of {} rows, a forward has {}", blocks, k,
+                    engine::kMaxRows),
+        "take a smaller tree");
+  return make_speculative_method(std::make_unique<FalconDrafter>(
+      std::move(network), k, params.text("align") == "right", std::move(tree),
+      params.text("draft") == "drawn", context.target->config().vocab_size));
+}
+
+}  // namespace
+
+MethodInfo falcon_method() {
+  using Type = ParamInfo::Type;
+  MethodInfo info;
+  info.name = "falcon";
+  info.version = "2";
+  info.summary = "k features a forward: a semi-autoregressive drafter with a static tree";
+  info.source = "Falcon, Gao et al. 2025, arXiv 2412.12639, section 3";
+  info.needs = "trained weights (scripts/train falcon, or a published Falcon checkpoint)";
+  info.notes =
+      "The paper's trees are tree=falcon_llama and tree=falcon_vicuna (118 and 156 nodes), its "
+      "chain is chain:8; its tau leaves the bonus out. Its text has an LSTM along the pairs "
+      "(lstm=recurrent), its code one without state (lstm=per_token); the weights decide. The "
+      "released blocks start at the first new pair (align=chunk).";
+  info.params = adapter_parameters();
+  info.params.push_back({"align",
+                         "right",
+                         "blocks end at the last pair, or start at the first new one (chunk)",
+                         Type::kText,
+                         0,
+                         0,
+                         {"right", "chunk"}});
+  info.params.push_back(draft_parameter("best"));
+  info.params.push_back(
+      {"k", "0", "features a forward; 0 = as trained", Type::kInt, 0, kMostSlots, {}});
+  info.params.push_back({"lstm",
+                         "auto",
+                         "input stage: as trained, or the one the weights must have",
+                         Type::kText,
+                         0,
+                         0,
+                         {"auto", "per_token", "recurrent", "none"}});
+  info.params.push_back(tree_parameter());
+  info.build = build;
+  info.files = [](const MethodParams& params, const MethodBuildContext& context) {
+    return adapter_file("falcon", params, context);
+  };
+  return info;
+}
+
+}  // namespace evalrun::methods

@@ -1,0 +1,134 @@
+#include "methods/heads/static_draft.h"
+
+#include <algorithm>
+
+#include "engine/base/error.h"
+
+namespace evalrun::methods {
+
+void RankedChoices::start(const GenerationContext& context, bool draws, int lists, int looks,
+                          int width, const std::vector<int32_t>& ids, int vocab_size) {
+  draws_ = draws && !context.sampling.greedy();
+  width_ = width;
+  vocab_size_ = static_cast<size_t>(vocab_size);
+  sampling_ = context.sampling;
+  rng_ = context.rng;
+  ids_ = &ids;
+  lists_.resize(static_cast<size_t>(lists));
+  keeps_ = draws_ && context.may_keep_laws && width <= engine::kMostBest;
+  if (keeps_ && (laws_ == nullptr || laws_->slots() < looks ||
+                 laws_->device() != context.target->options().device))
+    laws_ = context.target->make_laws(looks, vocab_size, ids);
+  for (List& list : lists_) {
+    list.tokens.reserve(static_cast<size_t>(width));
+    if (keeps_) list.chances.reserve(static_cast<size_t>(width));
+    if (draws_ && !keeps_) list.q.reserve(vocab_size_);
+  }
+  clear();
+}
+
+void RankedChoices::clear() {
+  asked_ = 0;
+  for (List& list : lists_) list.tokens.clear();
+}
+
+engine::LawDraw RankedChoices::ask(int list, int row) {
+  List& to = lists_[static_cast<size_t>(list)];
+  to.law = asked_++;
+  to.chances.clear();
+  for (int i = 0; i < width_; ++i) to.chances.push_back(rng_->uniform());
+  return {row, to.law, to.chances};
+}
+
+void RankedChoices::note(int list, const engine::RowScores& scores) {
+  List& to = lists_[static_cast<size_t>(list)];
+  to.tokens.clear();
+  if (keeps_) {
+    for (const int32_t token : scores.drawn)
+      if (token >= 0) to.tokens.push_back(token);
+    return;
+  }
+  if (draws_) return draw(to, scores.logits);
+  std::span<const engine::TokenLogit> ranked = scores.best;
+  if (best() == 0) {
+    engine::top_k(scores.logits, width_, best_, scratch_);
+    ranked = best_;
+  }
+  for (const engine::TokenLogit& best : ranked)
+    to.tokens.push_back(ids_->empty() ? best.token : (*ids_)[static_cast<size_t>(best.token)]);
+}
+
+void RankedChoices::draw(List& list, std::span<const float> logits) {
+  engine::warp(logits, sampling_, left_, scratch_);
+  if (ids_->empty()) {
+    list.q.assign(left_.begin(), left_.end());
+  } else {
+    list.q.assign(vocab_size_, 0.0);
+    for (size_t i = 0; i < ids_->size(); ++i) list.q[static_cast<size_t>((*ids_)[i])] = left_[i];
+  }
+  for (int i = 0; i < width_; ++i) {
+    if (!(engine::sum(left_) > 0)) break;
+    const int32_t id = engine::draw(left_, *rng_);
+    left_[static_cast<size_t>(id)] = 0;
+    list.tokens.push_back(ids_->empty() ? id : (*ids_)[static_cast<size_t>(id)]);
+  }
+}
+
+int32_t RankedChoices::token(int list, int rank) const {
+  const std::vector<int32_t>& tokens = lists_[static_cast<size_t>(list)].tokens;
+  return static_cast<size_t>(rank) < tokens.size() ? tokens[static_cast<size_t>(rank)] : -1;
+}
+
+std::span<const double> RankedChoices::q(int list) const {
+  if (!draws_ || keeps_) return {};
+  return lists_[static_cast<size_t>(list)].q;
+}
+
+StaticTree::StaticTree(RankTree plan) : plan_(std::move(plan)) {
+  const auto n = static_cast<size_t>(plan_.size());
+  inner_.resize(static_cast<size_t>(plan_.depth()) + 1);
+  std::vector<bool> has_children(n + 1);
+  for (const int parent : plan_.parent) has_children[static_cast<size_t>(parent)] = true;
+  for (size_t i = 0; i < n; ++i)
+    if (has_children[i + 1])
+      inner_[static_cast<size_t>(plan_.level[i])].push_back(static_cast<int>(i) + 1);
+  std::vector<int> children(n + 1);
+  for (const int parent : plan_.parent) place_.push_back(children[static_cast<size_t>(parent)]++);
+  node_.resize(n + 1);
+  token_.resize(n + 1);
+  list_of_node_.resize(n + 1);
+}
+
+std::span<const int> StaticTree::inner(int level) const {
+  return inner_[static_cast<size_t>(level)];
+}
+
+int StaticTree::inner() const {
+  size_t n = 0;
+  for (const std::vector<int>& level : inner_) n += level.size();
+  return static_cast<int>(n);
+}
+
+void StaticTree::clear() {
+  std::fill(node_.begin(), node_.end(), -1);
+  node_[0] = 0;
+}
+
+void StaticTree::add_level(int level, const RankedChoices& choices, FunctionRef<int(int)> list_of,
+                           TokenTree& tree) {
+  for (size_t i = 0; i < plan_.level.size(); ++i) {
+    if (plan_.level[i] != level) continue;
+    const int parent = node_[static_cast<size_t>(plan_.parent[i])];
+    if (parent < 0) continue;
+    const int list = list_of(plan_.parent[i]);
+    // Rule M tests children in the order they were drawn in, and none may have been passed over.
+    const int32_t token = choices.token(list, choices.draws() ? place_[i] : plan_.rank[i]);
+    if (token < 0) continue;
+    const int node = tree.add(token, parent);
+    node_[i + 1] = node;
+    token_[i + 1] = token;
+    list_of_node_[static_cast<size_t>(node)] = list;
+  }
+}
+
+}  // namespace evalrun::methods

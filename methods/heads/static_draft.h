@@ -1,0 +1,97 @@
+// Draft trees of fixed shape: which ranked choice becomes which node is known before the text is
+// (methods/heads/rank_tree.h); the drafter only fills in tokens. Shared by Medusa, EAGLE-1 and
+// Falcon.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/base/function_ref.h"
+#include "engine/sampling.h"
+#include "methods/heads/rank_tree.h"
+#include "methods/method.h"
+
+namespace evalrun::methods {
+
+// Ranked lists of tokens, one per place of the text a drafter looked at: its likeliest tokens in
+// order, or tokens drawn from its warped distribution without replacement, in the order of the
+// draws. Verification knows the law of the k-th child of a node as that of the k-th draw, so drawn
+// children are taken in the order of the draws whatever ranks a tree gives them. Several nodes may
+// take their children from one list: a step visits one of them.
+class RankedChoices {
+ public:
+  // `ids` maps draft ids to the target's, empty = they are the same; must outlive this. Of `lists`
+  // at most `looks` are noted in a step.
+  void start(const GenerationContext& context, bool draws, int lists, int looks, int width,
+             const std::vector<int32_t>& ids, int vocab_size);
+  void clear();  // before each step
+  // How many of a place's best tokens are looked at, 0 where logits must be.
+  int best() const { return draws_ || width_ > engine::kMostBest ? 0 : width_; }
+  // Where laws are kept on the target's device, a list is drawn there: what its row asks for before
+  // it is noted (`row`: of the forward or product).
+  bool keeps() const { return keeps_; }
+  engine::LawDraw ask(int list, int row);
+  engine::LawStore* laws() const { return keeps_ ? laws_.get() : nullptr; }
+  const engine::SamplingParams& sampling() const { return sampling_; }
+  int law(int list) const { return keeps_ ? lists_[static_cast<size_t>(list)].law : -1; }
+  void note(int list, const engine::RowScores& scores);
+  // -1 when the list has not so many: fewer can be drawn than asked for.
+  int32_t token(int list, int rank) const;
+  // What the first of a list was drawn from, over the target's ids; empty when it was not drawn.
+  std::span<const double> q(int list) const;
+  bool draws() const { return draws_; }
+
+ private:
+  struct List {
+    std::vector<int32_t> tokens;
+    std::vector<double> q;
+    int law = -1;                 // slot, where laws are kept
+    std::vector<double> chances;  // of its draws there
+  };
+  void draw(List& list, std::span<const float> logits);
+
+  bool draws_ = false;
+  int width_ = 0;
+  size_t vocab_size_ = 0;
+  engine::SamplingParams sampling_;
+  base::Rng* rng_ = nullptr;
+  const std::vector<int32_t>* ids_ = nullptr;
+  std::vector<List> lists_;
+  std::unique_ptr<engine::LawStore> laws_;
+  bool keeps_ = false;
+  int asked_ = 0;             // lists in this step
+  std::vector<double> left_;  // of a distribution while tokens are drawn from it
+  std::vector<engine::TokenLogit> best_;
+  engine::WarpScratch scratch_;
+};
+
+class StaticTree {
+ public:
+  explicit StaticTree(RankTree plan);
+  const RankTree& plan() const { return plan_; }
+  int depth() const { return plan_.depth(); }
+  // Plan nodes of a level (1..) that have children: what a drafter looks behind.
+  std::span<const int> inner(int level) const;
+  int inner() const;  // of all levels
+  void clear();       // before each step
+  // Adds the nodes of a level whose parents are there; `list_of(p)`: the list that the children of
+  // plan node p (0 = the root) are taken from.
+  void add_level(int level, const RankedChoices& choices, FunctionRef<int(int)> list_of,
+                 TokenTree& tree);
+  // Of a plan node: its node of the draft (-1 = it is not there), and its token.
+  int node(int plan_node) const { return node_[static_cast<size_t>(plan_node)]; }
+  int32_t token(int plan_node) const { return token_[static_cast<size_t>(plan_node)]; }
+  // List a node of the draft came from.
+  int list_of_node(int node) const { return list_of_node_[static_cast<size_t>(node)]; }
+
+ private:
+  const RankTree plan_;
+  std::vector<std::vector<int>> inner_;  // [level]
+  std::vector<int> place_;               // [plan node - 1] among the children of its parent
+  std::vector<int> node_;                // [plan node]
+  std::vector<int32_t> token_;           // [plan node]
+  std::vector<int> list_of_node_;        // [draft node]
+};
+
+}  // namespace evalrun::methods

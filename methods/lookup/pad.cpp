@@ -1,0 +1,68 @@
+// Not a method but an ablation: n random tokens stand behind the prompt before plain decoding goes
+// on. Self-Draft's premise (Gao et al. 2025, Figure 1) is that much of the answer survives this;
+// `evalrun score RUN --against-baseline` says how much. Not lossless, and never ranked with what
+// is.
+//
+// Differs from the figure: the first token of the answer is that of the bare prompt, read before
+// the padding, because prefill is the same calls for every arm.
+#include <utility>
+#include <vector>
+
+#include "methods/builtin_methods.h"
+#include "methods/lookup/random_tokens.h"
+
+namespace evalrun::methods {
+namespace {
+
+class PaddedMethod final : public DecodingMethod {
+ public:
+  PaddedMethod(int n, TokenSource source, int vocab, std::unique_ptr<DecodingMethod> plain)
+      : random_(source, vocab), pad_(static_cast<size_t>(n)), plain_(std::move(plain)) {}
+
+  void start(const GenerationContext& context) override {
+    random_.start(context.prompt);
+    const int room = context.target->capacity() - context.target->length() - 1;
+    const size_t n = std::min(pad_.size(), static_cast<size_t>(std::max(room, 0)));
+    for (size_t i = 0; i < n; ++i) pad_[i] = random_.next();
+    if (n > 0) context.target->prefill(std::span<const int32_t>(pad_).first(n));
+    plain_->start(context);
+  }
+  StepOutcome step(PhaseTimer& timer) override { return plain_->step(timer); }
+
+ private:
+  RandomTokens random_;
+  std::vector<int32_t> pad_;
+  std::unique_ptr<DecodingMethod> plain_;
+};
+
+}  // namespace
+
+MethodInfo padding_ablation() {
+  using Type = ParamInfo::Type;
+  MethodInfo info;
+  info.name = "pad";
+  info.summary = "ablation: plain decoding behind random tokens at the prompt's end";
+  info.source = "Gao et al. 2025, AAAI-25, Figure 1";
+  info.lossless = Lossless::kNone;
+  info.needs = "nothing";
+  info.notes =
+      "Not a decoding method: it shows how much of an answer survives noise in the prompt.";
+  info.params = {
+      {"init",
+       "prompt",
+       "where the random tokens are drawn",
+       Type::kText,
+       0,
+       0,
+       {"prompt", "vocabulary"}},
+      {"n", "4", "random tokens behind the prompt", Type::kInt, 0, 64, {}},
+  };
+  info.build = [](const MethodParams& params, const MethodBuildContext& context) {
+    return std::make_unique<PaddedMethod>(params.integer("n"), token_source(params.text("init")),
+                                          context.target->config().vocab_size,
+                                          autoregressive_method().build({}, context));
+  };
+  return info;
+}
+
+}  // namespace evalrun::methods

@@ -1,0 +1,367 @@
+// Self-Draft (Gao et al. 2025, "Multi-Branch Self-Drafting for LLM Inference Acceleration",
+// AAAI-25; github.com/ZipECHO/Self-Draft): N branches of up to L tokens hang below the newest token
+// and grow by the target's own greedy continuation, in the same forward that verifies the drafts.
+// Grams of the branches fill a context cache (key token -> latest grams); a corpus cache holds
+// frequent grams of general text. What either holds behind the newest tokens is verified.
+//
+// Two geometries (parameter geometry). `paper`: N equal branches, each begun with `pad` random
+// tokens, one token longer a step up to L, then sliding. `code`, as released: columns in a
+// staircase; a warm-up of L-2 steps drops the first column, whose pads the text has reached, so
+// that column 0 continues the text itself and is L-2 long, the others as long and their one or two
+// pads.
+//
+// Readings of Algorithm 1: N branches, not N+1; the warm-up ends when the branches have their
+// length; with j tokens of a draft matched j+1 are emitted, G+1 for a whole gram unless
+// full_match_bonus=false, which is as released. The released context cache lives on from prompt to
+// prompt (persist=true) and takes in the text itself (harvest_text, not in the paper). Its
+// reduction after every other question is not reproduced. The warm-up starts behind the first token
+// instead of inside the prefill, which is the same calls for every method; drafts are verified as
+// soon as there are any.
+#include <algorithm>
+
+#include "engine/base/error.h"
+#include "methods/adaptive.h"
+#include "methods/builtin_methods.h"
+#include "methods/corpus/corpus_files.h"
+#include "methods/lookup/gram_pool.h"
+#include "methods/lookup/random_tokens.h"
+#include "methods/lookup/stop_ids.h"
+
+namespace evalrun::methods {
+namespace {
+
+struct SelfDraftShape {
+  int branches = 6, length = 6, gram = 4, pad = 2;
+  int capacity = 10;          // context grams per key, and the most drafts of both caches but two
+  int corpus_candidates = 3;  // drafts of the corpus cache a step
+  bool staircase = true;      // geometry=code
+  bool context = true, harvest_text = true, persist = false;
+  bool full_match_bonus = true, trie = true;
+  TokenSource init = TokenSource::kPrompt;
+};
+
+class SelfDraftDrafter final : public Drafter {
+ public:
+  // `corpus` may be null.
+  SelfDraftDrafter(const SelfDraftShape& shape, int vocab,
+                   std::shared_ptr<const NgramCorpus> corpus)
+      : shape_(shape),
+        random_(shape.init, vocab),
+        pool_(vocab, shape.gram, shape.capacity),
+        corpus_(std::move(corpus)) {
+    if (corpus_ != nullptr) corpus_->file().load();
+    const auto gram = static_cast<size_t>(shape_.gram);
+    gram_.resize(gram);
+    joint_.reserve(2 * gram + static_cast<size_t>(shape_.length) + 2);
+    tail_.reserve(gram);
+    branches_.resize(static_cast<size_t>(first_columns()));
+    for (Branch& branch : branches_)
+      branch.tokens.reserve(static_cast<size_t>(shape_.length + shape_.pad) + 1);
+  }
+
+  void start(const GenerationContext& context) override {
+    stop_ids_ = context.stop_ids;
+    if (!shape_.persist) pool_.clear();
+    harvested_ = 0;
+    random_.start(context.prompt);
+    warm_ = 0;
+    first_ = 0;
+    used_ = first_columns();
+    for (int i = 0; i < used_; ++i) {
+      Branch& branch = branches_[static_cast<size_t>(i)];
+      branch.tokens.clear();
+      branch.pads = shape_.pad;
+      if (shape_.staircase)  // the first L-2 are reached by the text before they could be longer
+        branch.pads = i < shape_.length - 2
+                          ? 1
+                          : 1 + static_cast<int>(random_.below(std::max(shape_.pad, 1)));
+      for (int p = 0; p < branch.pads; ++p) branch.tokens.push_back(random_.next());
+    }
+  }
+
+  void draft(std::span<const int32_t> sequence, int max_depth, TokenTree& tree) override {
+    root_ = sequence.back();
+    int n_context = 0;
+    if (shape_.context) {
+      if (shape_.harvest_text) harvest(sequence);
+      const auto n = std::min(sequence.size(), gram_.size());
+      tail_.assign(sequence.end() - static_cast<std::ptrdiff_t>(n), sequence.end());
+      n_context = pool_.count(root_);
+      for (int i = 0; i < n_context; ++i)
+        tree.add_path(usable_draft(pool_.gram(root_, i), max_depth, stop_ids_), shape_.trie);
+    }
+    context_nodes_ = tree.size();
+    if (corpus_ != nullptr) draft_from_corpus(sequence, max_depth, n_context, tree);
+  }
+  int draft_class(int node) const override { return node < context_nodes_ ? 0 : 1; }
+  size_t extra_parameter_bytes() const override {
+    return corpus_ == nullptr ? 0 : corpus_->file().info().file_bytes;
+  }
+  double expected(int draft_class, int depth) const override {
+    if (draft_class == 0) return depth == 1 ? 0.3 : 0.7;
+    return depth == 1 ? 0.1 : 0.4;
+  }
+
+  void side_rows(int max_rows, SideRows& side) override {
+    if (!shape_.context) return;  // branches serve no other purpose
+    int needed = 0;
+    for (int i = first_; i < used_; ++i) needed += static_cast<int>(branch(i).tokens.size());
+    if (needed > max_rows) return;
+    for (int i = first_; i < used_; ++i) {
+      int above = -1;
+      for (const int32_t token : branch(i).tokens) above = side.add(token, above, steady());
+      side.read.back() = 1;  // while it grows, only the end of a branch matters
+    }
+  }
+
+  void side_tops(int32_t, std::span<const int32_t> tops) override {
+    size_t at = 0;
+    for (int i = first_; i < used_; ++i) {
+      Branch& b = branch(i);
+      const auto drafts = tops.subspan(at, b.tokens.size());
+      at += b.tokens.size();
+      if (steady()) {
+        harvest_branch(b.tokens, drafts);
+        if (shape_.staircase && i == first_) harvest_seam(b.tokens, drafts.back());
+      }
+      b.tokens.push_back(drafts.back());
+    }
+    if (steady()) {
+      for (int i = first_; i < used_; ++i) branch(i).tokens.erase(branch(i).tokens.begin());
+      return;
+    }
+    ++warm_;
+    if (!shape_.staircase) return;
+    if (warm_ > 1) ++first_;  // the text has reached this column: the next one takes its place
+    Branch& b = branch(first_);
+    b.tokens.erase(b.tokens.begin(), b.tokens.begin() + b.pads);
+    b.pads = 0;
+  }
+
+  int max_accepted() const override {
+    return shape_.full_match_bonus ? engine::kMaxRows : shape_.gram - 1;
+  }
+
+ private:
+  struct Branch {
+    std::vector<int32_t> tokens;
+    int pads = 0;  // random tokens at the front
+  };
+  Branch& branch(int i) { return branches_[static_cast<size_t>(i)]; }
+  int first_columns() const {
+    if (shape_.branches == 0) return 0;
+    return shape_.staircase ? shape_.branches + shape_.length - 3 : shape_.branches;
+  }
+  int warm_steps() const {
+    return shape_.staircase ? shape_.length - 2 : std::max(shape_.length - shape_.pad, 0);
+  }
+  bool steady() const { return warm_ >= warm_steps(); }
+
+  // What the context cache has not proposed, longest key first.
+  void draft_from_corpus(std::span<const int32_t> sequence, int max_depth, int n_context,
+                         TokenTree& tree) {
+    const int left = shape_.capacity - n_context;
+    int wanted = std::min(shape_.corpus_candidates, left > 0 ? left : 2);
+    if (wanted <= 0) return;
+    corpus_->visit_suffixes(sequence, [&](std::span<const int32_t> gram) {
+      const auto path = usable_draft(gram, max_depth, stop_ids_);
+      if (tree.holds(path)) return true;
+      tree.add_path(path, shape_.trie);
+      return --wanted > 0;
+    });
+  }
+
+  // Every window of the branch: its first token is the key, the tokens behind it and the draft
+  // after them the gram.
+  void harvest_branch(std::span<const int32_t> tokens, std::span<const int32_t> drafts) {
+    const size_t gram = gram_.size();
+    for (size_t j = 0; j + gram <= tokens.size(); ++j) {
+      std::copy_n(tokens.begin() + static_cast<std::ptrdiff_t>(j) + 1, gram - 1, gram_.begin());
+      gram_.back() = drafts[j + gram - 1];
+      pool_.insert(tokens[j], gram_);
+    }
+  }
+
+  // Windows that begin in the text and end in column 0 or its draft: the model's guess at how the
+  // text goes on.
+  void harvest_seam(std::span<const int32_t> column, int32_t draft) {
+    joint_.assign(tail_.begin(), tail_.end());
+    joint_.insert(joint_.end(), column.begin(), column.end());
+    joint_.push_back(draft);
+    for (size_t j = 0; j < tail_.size() && j + gram_.size() < joint_.size(); ++j) {
+      pool_.insert(joint_[j], std::span<const int32_t>(joint_).subspan(j + 1, gram_.size()));
+    }
+  }
+
+  void harvest(std::span<const int32_t> sequence) {
+    const size_t gram = gram_.size();
+    for (; harvested_ + gram < sequence.size(); ++harvested_)
+      pool_.insert(sequence[harvested_], sequence.subspan(harvested_ + 1, gram));
+  }
+
+  SelfDraftShape shape_;
+  RandomTokens random_;
+  GramPool pool_;
+  std::shared_ptr<const NgramCorpus> corpus_;
+  std::span<const int32_t> stop_ids_;
+  int32_t root_ = -1;
+  int context_nodes_ = 0;  // of the last draft: those in front come from the context cache
+  size_t harvested_ = 0;   // grams of the text that begin before this place are in
+  int warm_ = 0, first_ = 0, used_ = 0;  // branches first_..used_-1 are alive
+  std::vector<Branch> branches_;
+  std::vector<int32_t> gram_, tail_, joint_;  // tail_: newest tokens of the text, the root last
+};
+
+std::shared_ptr<const NgramCorpus> corpus_of(const MethodParams& params,
+                                             const MethodBuildContext& context) {
+  const std::string& corpus = params.text("corpus");
+  return corpus == "none" ? nullptr : open_ngram_corpus("self_draft", corpus, *context.target);
+}
+
+}  // namespace
+
+MethodInfo self_draft_method() {
+  using Type = ParamInfo::Type;
+  MethodInfo info;
+  info.name = "self_draft";
+  info.summary = "branches of the model's own drafts fill a context cache; a corpus cache helps";
+  info.source = "Gao et al. 2025, AAAI-25, Algorithm 1";
+  info.needs = "nothing (a corpus cache helps: evalrun corpus build --kind ngrams)";
+  info.notes =
+      "Self-Draft rows of its paper use branches=6, length=6, gram=4 with a corpus cache of OANC; "
+      "the released program (geometry=code) harvests the prompt, keeps its cache from prompt to "
+      "prompt (persist=true) and emits at most 4 tokens a step (full_match_bonus=false).";
+  info.params = {
+      adaptive_parameter(),
+      {"corpus",
+       "none",
+       "path or name of a corpus cache (evalrun corpus build --kind ngrams); none",
+       Type::kText,
+       0,
+       0,
+       {}},
+      {"corpus_candidates",
+       "3",
+       "most grams of the corpus cache a step; with the context grams at most capacity",
+       Type::kInt,
+       0,
+       64,
+       {}},
+      {"branches", "6", "draft branches (N)", Type::kInt, 0, 64, {}},
+      {"capacity", "10", "grams the context cache keeps per key", Type::kInt, 1, 128, {}},
+      {"context",
+       "true",
+       "context cache and branches; false is the paper's w/o-Context",
+       Type::kBool,
+       0,
+       0,
+       {}},
+      {"full_match_bonus",
+       "true",
+       "keep the target's own token behind a wholly matched gram",
+       Type::kBool,
+       0,
+       0,
+       {}},
+      {"geometry",
+       "code",
+       "branches as in the released code, or equal ones as in the paper",
+       Type::kText,
+       0,
+       0,
+       {"code", "paper"}},
+      {"gram",
+       "4",
+       "tokens of a gram behind its key (G); at most length - 1 with branches",
+       Type::kInt,
+       2,
+       32,
+       {}},
+      {"harvest_text",
+       "true",
+       "grams of the prompt and the answer go into the context cache",
+       Type::kBool,
+       0,
+       0,
+       {}},
+      {"init",
+       "prompt",
+       "where the branches' first tokens are drawn",
+       Type::kText,
+       0,
+       0,
+       {"prompt", "vocabulary"}},
+      {"length", "6", "longest branch, in tokens (L)", Type::kInt, 2, 64, {}},
+      {"pad",
+       "2",
+       "random tokens a branch begins with; geometry=code draws 1 to this many",
+       Type::kInt,
+       1,
+       16,
+       {}},
+      {"persist",
+       "false",
+       "keep the context cache from prompt to prompt; runs then depend on order",
+       Type::kBool,
+       0,
+       0,
+       {},
+       Steps::kCarryState,
+       "true"},
+      {"trie", "true", "drafts with a common prefix share its rows", Type::kBool, 0, 0, {}},
+  };
+  info.check = [](const MethodParams& params) {
+    const int length = params.integer("length"), gram = params.integer("gram");
+    if (params.text("geometry") == "code" && length < 3)
+      throw base::usage_error(
+          fmt::format("self_draft: length={} is too short for geometry=code", length),
+          "take length=3 or more, or geometry=paper");
+    if (params.text("geometry") == "paper" && params.integer("pad") > length)
+      throw base::usage_error(
+          fmt::format("self_draft: pad={} is longer than length={}", params.integer("pad"), length),
+          "a branch begins with pad random tokens");
+    const int branches = params.integer("branches"), pad = params.integer("pad");
+    int side = branches * (length + pad);
+    if (branches > 0 && params.text("geometry") == "code")
+      for (int f = 1; f <= length - 2; ++f)  // the staircase has its largest step on the way
+        side = std::max(side, (branches + length - 1 - f) * (pad + f - 1));
+    const int rows =
+        side + (params.integer("capacity") + params.integer("corpus_candidates")) * gram + 1;
+    if (rows > engine::kMaxRows)
+      throw base::usage_error(
+          fmt::format("self_draft: up to {} rows a step, {} are possible", rows, engine::kMaxRows),
+          "a step has about branches * length + capacity * gram rows");
+  };
+  info.files = [](const MethodParams& params,
+                  const MethodBuildContext& context) -> std::map<std::string, std::string> {
+    const auto corpus = corpus_of(params, context);
+    if (corpus == nullptr) return {};
+    return {{"corpus", corpus->info().content_hash}};
+  };
+  info.build = [](const MethodParams& params, const MethodBuildContext& context) {
+    SelfDraftShape shape;
+    shape.corpus_candidates = params.integer("corpus_candidates");
+    shape.branches = params.integer("branches");
+    shape.length = params.integer("length");
+    // A branch of L tokens holds windows of no more than L (released code: min(4, L - 1)).
+    shape.gram = params.integer("gram");
+    if (params.boolean("context") && params.integer("branches") > 0)
+      shape.gram = std::min(shape.gram, std::max(params.integer("length") - 1, 1));
+    shape.pad = params.integer("pad");
+    shape.capacity = params.integer("capacity");
+    shape.staircase = params.text("geometry") == "code";
+    shape.context = params.boolean("context");
+    shape.harvest_text = params.boolean("harvest_text");
+    shape.persist = params.boolean("persist");
+    shape.full_match_bonus = params.boolean("full_match_bonus");
+    shape.trie = params.boolean("trie");
+    shape.init = token_source(params.text("init"));
+    return finish_method(
+        std::make_unique<SelfDraftDrafter>(shape, context.target->config().vocab_size,
+                                           corpus_of(params, context)),
+        params, context);
+  };
+  return info;
+}
+
+}  // namespace evalrun::methods

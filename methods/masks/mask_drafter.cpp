@@ -1,0 +1,165 @@
+#include "methods/masks/mask_drafter.h"
+
+#include <algorithm>
+
+#include "engine/base/error.h"
+#include "methods/heads/learned_drafter.h"
+
+namespace evalrun::methods {
+
+namespace {
+
+std::unique_ptr<DecodingMethod> build(const std::string& name, const MethodParams& params,
+                                      const MethodBuildContext& context,
+                                      const std::string& fallback_tree) {
+  const OpenedAdapter opened = open_adapter(name, params, context);
+  MaskWeights weights = read_mask_weights(*opened.reader, *context.target, draft_storage(params));
+  const bool gated = name == "gated_lora";
+  double cost =
+      weights.head_cost(*context.target, context.session.device, params.text("draft") == "drawn");
+  if (gated)
+    cost += static_cast<double>(weights.low_rank.bytes()) /
+            static_cast<double>(context.target->streamed_bytes());
+  MaskPlan plan = choose_mask_plan(name, params, opened.adapter.get(), context, weights.masks, cost,
+                                   fallback_tree);
+  return make_speculative_method(std::make_unique<MaskDrafter>(
+      std::move(weights), std::move(plan), params.text("draft") == "drawn", gated,
+      context.target->config().vocab_size));
+}
+
+}  // namespace
+
+MethodInfo mask_method(const std::string& name, const std::string& fallback_tree) {
+  MethodInfo info;
+  info.name = name;
+  info.params = adapter_parameters();
+  info.params.push_back(draft_parameter("best"));
+  for (ParamInfo& parameter : mask_plan_parameters()) info.params.push_back(std::move(parameter));
+  info.build = [name, fallback_tree](const MethodParams& params,
+                                     const MethodBuildContext& context) {
+    return build(name, params, context, fallback_tree);
+  };
+  info.files = [name](const MethodParams& params, const MethodBuildContext& context) {
+    return adapter_file(name, params, context);
+  };
+  return info;
+}
+
+MaskDrafter::MaskDrafter(MaskWeights weights, MaskPlan plan, bool draws, bool low_rank,
+                         int vocab_size)
+    : weights_(std::move(weights)),
+      plan_(std::move(plan)),
+      draws_(draws),
+      low_rank_(low_rank),
+      vocab_size_(vocab_size),
+      tree_(plan_.tree) {
+  groups_.reserve(plan_.groups.size());
+}
+
+void MaskDrafter::start(const GenerationContext& context) {
+  target_ = context.target;
+  const int width = tree_.plan().width();
+  in_the_forward_ = !weights_.own_head && target_->draws_cheaply() && width <= engine::kMostBest &&
+                    plan_.rows() <= engine::kPlannedRows && (!draws_ || context.sampling.greedy());
+  static const std::vector<int32_t> kAllTokens;
+  choices_.start(context, draws_, plan_.masks, plan_.masks, width,
+                 in_the_forward_ ? kAllTokens : weights_.ids, vocab_size_);
+  states_.resize(static_cast<size_t>(plan_.masks) * static_cast<size_t>(weights_.head->in()));
+  drafted_ = false;
+  skipped_ = 0;
+  groups_.clear();
+}
+
+void MaskDrafter::draft(std::span<const int32_t>, int max_depth, TokenTree& tree) {
+  tree_.clear();
+  if (!drafted_) return;
+  const int depth = std::min({max_depth, tree_.depth(), plan_.masks - skipped_});
+  for (int level = 1; level <= depth; ++level)
+    tree_.add_level(
+        level, choices_, [&](int) { return skipped_ + level - 1; }, tree);
+}
+
+void MaskDrafter::side_rows(int max_rows, SideRows& rows) {
+  groups_.clear();
+  const auto add_group = [&](int node) {
+    if (rows.size() + plan_.masks > max_rows) return;
+    int parent = SideRows::under(node);
+    const int first = rows.size();
+    for (int j = 0; j < plan_.masks; ++j)
+      parent = rows.add(SideRows::mask(weights_.distinct ? j : 0), parent, true);
+    groups_.push_back({node, first});
+  };
+  if (!drafted_) return add_group(0);
+  for (const int plan_node : plan_.groups)
+    if (const int node = tree_.node(plan_node); node >= 0) add_group(node);
+}
+
+SideInputs MaskDrafter::side_inputs() const {
+  return {weights_.embeddings(weights_.head->in()),
+          weights_.prefix.length > 0 ? &weights_.prefix : nullptr,
+          low_rank_ ? &weights_.low_rank : nullptr, in_the_forward_ ? choices_.best() : 0};
+}
+
+void MaskDrafter::side_states(const engine::ForwardResult& result, int first_row) {
+  result_ = result;
+  first_row_ = first_row;
+}
+
+int MaskDrafter::group_at(int node) const {
+  for (size_t g = 0; g < groups_.size(); ++g)
+    if (groups_[g].node == node) return static_cast<int>(g);
+  return -1;
+}
+
+void MaskDrafter::accepted(std::span<const int> path, int32_t) {
+  drafted_ = false;
+  skipped_ = 0;
+  take_masks(path);
+  groups_.clear();  // the last step of an answer has no masks, and must not meet these
+}
+
+void MaskDrafter::take_masks(std::span<const int> path) {
+  int group = group_at(path.empty() ? 0 : path.back());
+  if (plan_.reuse)
+    for (size_t up = path.size(); group < 0 && up-- > 0;) {
+      ++skipped_;
+      group = group_at(up == 0 ? 0 : path[up - 1]);
+    }
+  if (group < 0 || skipped_ >= plan_.masks) return;
+  const int d = weights_.head->in();
+  const int first = first_row_ + groups_[static_cast<size_t>(group)].first;
+  if (in_the_forward_) {
+    drafted_ = true;
+    choices_.clear();
+    for (int j = skipped_; j < plan_.masks; ++j) choices_.note(j, result_.scores(first + j));
+    return;
+  }
+  for (int j = 0; j < plan_.masks; ++j) {
+    const std::span<const float> state = result_.hidden_row(first + j);
+    std::copy(state.begin(), state.end(), states_.begin() + static_cast<ptrdiff_t>(j) * d);
+  }
+  const engine::MatrixView states = {states_.data(), plan_.masks, d};
+  const engine::WeightMatrix* head = weights_.head.get();
+  drafted_ = true;
+  choices_.clear();
+  if (!choices_.keeps()) {
+    const engine::Scores scores = target_->score({&head, 1}, states, choices_.best());
+    for (int j = skipped_; j < plan_.masks; ++j) choices_.note(j, scores.row(j));
+    return;
+  }
+  asked_.clear();
+  for (int j = skipped_; j < plan_.masks; ++j) asked_.push_back(choices_.ask(j, j));
+  auto tokens = target_->draw({&head, 1}, states, {&choices_.sampling(), choices_.laws(), asked_});
+  for (const engine::LawDraw& draw : asked_) {
+    engine::RowScores scores;
+    scores.drawn = tokens.first(draw.chances.size());
+    tokens = tokens.subspan(draw.chances.size());
+    choices_.note(draw.row, scores);
+  }
+}
+
+std::span<const double> MaskDrafter::q_of(int node) const {
+  return choices_.q(tree_.list_of_node(node));
+}
+
+}  // namespace evalrun::methods

@@ -1,0 +1,123 @@
+#include "methods/masks/tuned_target.h"
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+
+#include "engine/base/error.h"
+#include "engine/base/text.h"
+#include "engine/model/low_rank.h"
+#include "engine/tokenizer/tokenizer.h"
+#include "methods/heads/learned_drafter.h"
+#include "methods/masks/mask_weights.h"
+
+namespace evalrun::methods {
+namespace {
+
+using engine::Model;
+
+// Made once, kept while somebody uses it: by the model it was made from and what was done to it.
+// The original is held, too, so that its address is not another's.
+std::shared_ptr<const Model> shared_variant(const std::shared_ptr<const Model>& target,
+                                            const std::string& change,
+                                            FunctionRef<std::shared_ptr<const Model>()> make) {
+  static std::mutex mutex;
+  static std::map<std::pair<const Model*, std::string>, std::weak_ptr<const Model>> made;
+  const std::lock_guard lock(mutex);
+  std::weak_ptr<const Model>& slot = made[{target.get(), change}];
+  if (std::shared_ptr<const Model> known = slot.lock()) return known;
+  struct Held {
+    std::shared_ptr<const Model> original, variant;
+  };
+  auto held = std::make_shared<Held>(Held{target, make()});
+  std::shared_ptr<const Model> variant(held, held->variant.get());
+  slot = variant;
+  return variant;
+}
+
+}  // namespace
+
+std::vector<ParamInfo> tuned_target_parameters() {
+  using Type = ParamInfo::Type;
+  std::vector<ParamInfo> params = adapter_parameters();
+  std::erase_if(params, [](const ParamInfo& p) { return p.name == "dtype"; });
+  params.push_back({"mask_id",
+                    "-1",
+                    "id of the mask in a checkpoint that has it in its vocabulary (then no adapter "
+                    "is read); -1 = none",
+                    Type::kInt,
+                    -1,
+                    1 << 30,
+                    {}});
+  return params;
+}
+
+std::shared_ptr<const Model> tuned_by_parameters(const MethodParams& params,
+                                                 const MethodBuildContext& context) {
+  if (params.integer("mask_id") >= 0) return without_mask_ids(params.integer("mask_id"), context);
+  return tuned_target(params.text("adapter"), params.boolean("any_target"), context);
+}
+
+std::map<std::string, std::string> tuned_target_file(const MethodParams& params,
+                                                     const MethodBuildContext& context) {
+  if (params.integer("mask_id") >= 0) return {};
+  return adapter_file("space", params, context);
+}
+
+std::shared_ptr<const Model> tuned_target(const std::string& value, bool any_target,
+                                          const MethodBuildContext& context) {
+  const std::shared_ptr<const Adapter> adapter = find_adapter("space", value, *context.target);
+  AdapterReader reader(*adapter, "space", *context.target, any_target);
+  if (reader.has("full.0.q") || reader.text("train", "lora") == "full")
+    reader.fail("tensors", "are a whole tuned model, which is no adapter",
+                "write it as a folder (scripts/train merge) and give that with -m");
+  if (!reader.has("lora.0.q.a")) return nullptr;
+  const std::string file = adapter->content_hash();
+  return shared_variant(context.target, file, [&] {
+    const engine::LowRankDelta delta =
+        read_low_rank(reader, context.target->config(), engine::WeightStorage::kF32);
+    return merge_low_rank(*context.target, delta,
+                          fmt::format("{} tuned by {:.8}", context.target->config().name, file),
+                          base::sha256_hex(context.target->hash() + " " + file),
+                          engine::allowed_cores());
+  });
+}
+
+std::shared_ptr<const Model> without_mask_ids(int mask_id, const MethodBuildContext& context) {
+  const Model& target = *context.target;
+  const engine::ModelConfig& c = target.config();
+  const std::string hint =
+      "give the id that the checkpoint trained as its mask: it stands behind all text";
+  if (mask_id >= c.vocab_size)
+    throw base::usage_error(
+        fmt::format("space: mask_id={}, but {} has {} ids", mask_id, c.name, c.vocab_size), hint);
+  if (const engine::Tokenizer* tokenizer = target.tokenizer(); tokenizer != nullptr) {
+    const std::vector<int32_t>& stops = tokenizer->stop_ids();
+    for (int32_t id = mask_id; id < tokenizer->vocab_size(); ++id) {
+      const bool stop = std::find(stops.begin(), stops.end(), id) != stops.end();
+      if (tokenizer->is_special(id) && !stop) continue;
+      throw base::usage_error(
+          fmt::format("space: mask_id={}, but id {} of {} is {} ('{}')", mask_id, id, c.name,
+                      stop ? "a stop token" : "text", tokenizer->token_bytes(id)),
+          hint);
+    }
+  }
+  if (mask_id >= c.n_logits()) return context.target;
+  return shared_variant(context.target, fmt::format("mask_id={}", mask_id), [&] {
+    engine::ModelParts parts = target.parts();
+    const engine::WeightMatrix& whole = target.head();
+    auto head = std::make_shared<engine::WeightMatrix>(whole.storage(), mask_id, whole.in());
+    std::vector<float> row(static_cast<size_t>(whole.in()));
+    for (int o = 0; o < mask_id; ++o) {
+      whole.copy_row(o, row);
+      head->set_row(o, row);
+    }
+    parts.head = std::move(head);
+    parts.config.head_size = mask_id;
+    parts.config.name = fmt::format("{} without ids from {}", c.name, mask_id);
+    if (!parts.hash.empty()) parts.hash += fmt::format("-mask{}", mask_id);
+    return Model::create(std::move(parts));
+  });
+}
+
+}  // namespace evalrun::methods

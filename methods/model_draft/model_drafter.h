@@ -1,0 +1,83 @@
+// Drafts a chain with a model: a second, smaller one with a session of its own (SpS), or the target
+// itself with sublayers left out (self-speculative decoding), which drafts in the target's session
+// and rewinds it. Greedy decoding takes the drafting model's argmax; sampling draws from its warped
+// distribution and keeps the row, on the device where both models are on one, so that the verifier
+// can apply rule S - or takes the argmax as a point mass (rule X).
+//
+// Vocabularies: ids mean the same in both models, but the widths of the logits may differ by
+// padding. Draft logits are cut to the common width before the softmax; the target's stay whole, so
+// that its law is that of the target alone. A token the draft model has no embedding for ends
+// drafting for the rest of the generation, and so does a draft context that is full.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "methods/method.h"
+#include "methods/model_draft/draft_length.h"
+
+namespace evalrun::methods {
+
+class ModelDrafter final : public Drafter {
+ public:
+  struct Options {
+    DraftLengthRule length;
+    int draft_vocab = 0;                // ids the draft model knows
+    int common_vocab = 0;               // width of both models' logits that is compared
+    std::vector<int32_t> ids;           // id of each output of a draft over fewer ids; empty = same
+    size_t extra_weights = 0;           // bytes the draft model adds to the target's
+    bool point_mass = false;            // sampling, too, drafts the argmax
+    std::optional<double> temperature;  // of the draft when sampling; the target's without it
+    engine::SkipSet skip;               // sublayers a draft leaves out
+    double cost = 0;                    // of a drafted token, in plain steps of the target
+  };
+  // Without a session the target's own is used.
+  ModelDrafter(std::unique_ptr<engine::Session> session, const Options& options);
+
+  void start(const GenerationContext& context) override;
+  void draft(std::span<const int32_t> sequence, int max_depth, TokenTree& tree) override;
+  std::span<const double> q_of(int node) const override;
+  engine::LawStore* laws() const override { return keeps_ ? laws_.get() : nullptr; }
+  int law_of(int node) const override { return keeps_ ? node - 1 : -1; }
+  void accepted(std::span<const int> path, int32_t bonus) override;
+  double draft_cost() const override { return options_.cost; }
+  bool must_catch_up() const override { return own_ != nullptr; }
+  size_t extra_parameter_bytes() const override { return options_.extra_weights; }
+  size_t extra_kv_bytes() const override { return own_ == nullptr ? 0 : own_->kv_bytes(); }
+
+ private:
+  // Commits the tokens; returns the token drafted behind the last of them and, when asked for, how
+  // sure the model is of it.
+  int32_t feed(std::span<const int32_t> tokens, int level, double& confidence);
+  int32_t choose(std::span<const float> logits, int level);  // the output chosen
+  bool draws() const { return !sampling_.greedy() && !options_.point_mass; }
+  bool can_keep_laws(const GenerationContext& context) const;
+  // Whether the draft model's own top token is all that is wanted, and none of its ids is cut.
+  bool by_top() const {
+    return !draws() && (!options_.ids.empty() || options_.common_vocab == options_.draft_vocab);
+  }
+  int32_t id_of(int32_t output) const {
+    return options_.ids.empty() ? output : options_.ids[static_cast<size_t>(output)];
+  }
+  bool known(int32_t token) const { return token >= 0 && token < options_.draft_vocab; }
+
+  std::unique_ptr<engine::Session> own_;
+  engine::Session* session_ = nullptr;  // own_ or the target's
+  Options options_;
+  DraftLength length_;
+  engine::SamplingParams sampling_;  // of the draft
+  base::Rng* rng_ = nullptr;
+  bool able_ = true;                        // every token so far is known to the draft model
+  int root_ = 0;                            // position of the root of the last draft
+  int asked_ = 0, drafted_ = 0;             // by the last draft
+  std::vector<std::vector<double>> q_;      // [depth], rows of this step's draft
+  std::unique_ptr<engine::LawStore> laws_;  // the same on the device
+  bool keeps_ = false;                      // and in use: q_ is not
+  std::vector<double> drawn_from_;          // over a draft's own outputs
+  engine::WarpScratch scratch_;
+  std::vector<engine::Row> rows_;
+  std::vector<int> path_;
+};
+
+}  // namespace evalrun::methods

@@ -1,0 +1,184 @@
+// Speculative sampling with a separate draft model (Leviathan et al. 2023, arXiv 2211.17192; Chen
+// et al. 2023, arXiv 2302.01318): drafts of fixed length, of a length that follows the acceptance
+// (the heuristic of transformers' assisted generation), or ended by the draft model's own doubt.
+// The draft: a model given with --draft, a distilled one (draft=trained, scripts/train draft), or
+// the target's own first layers with its final norm and head (draft=layers:N).
+#include <algorithm>
+#include <charconv>
+
+#include "engine/base/error.h"
+#include "engine/model/model.h"
+#include "engine/tokenizer/tokenizer.h"
+#include "methods/adaptive.h"
+#include "methods/builtin_methods.h"
+#include "methods/heads/learned_drafter.h"
+#include "methods/heads/trained_draft.h"
+#include "methods/model_draft/model_drafter.h"
+
+namespace evalrun::methods {
+namespace {
+
+constexpr std::string_view kLayers = "layers:";
+
+// Number of layers of draft=layers:N, 0 for the other kinds; throws for anything else.
+int draft_layers(const MethodParams& params) {
+  const std::string& text = params.text("draft");
+  if (text == "file" || text == "trained") return 0;
+  int layers = 0;
+  if (text.starts_with(kLayers)) {
+    const char* end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data() + kLayers.size(), end, layers);
+    if (error == std::errc{} && stop == end && layers >= 1) return layers;
+  }
+  throw base::usage_error(
+      fmt::format("sps: parameter 'draft' must be file, trained or layers:N, found '{}'", text),
+      "draft=file takes the model given with --draft PATH, draft=trained a distilled one, "
+      "draft=layers:4 the target's own first 4 layers");
+}
+
+std::string describe(const engine::Model& model) {
+  const engine::Tokenizer* tokenizer = model.tokenizer();
+  return fmt::format(
+      "{} ({}, {} ids{})", model.config().name, model.path(), model.config().vocab_size,
+      tokenizer == nullptr ? ", no tokenizer"
+                           : fmt::format(", vocabulary {:.12}", tokenizer->vocabulary_hash()));
+}
+
+// Two models may speculate together iff an id means the same text in both. Widths may then differ
+// by padding. Models without a tokenizer are compared by width alone.
+void check_vocabularies(const engine::Model& target, const engine::Model& draft) {
+  const engine::Tokenizer* a = target.tokenizer();
+  const engine::Tokenizer* b = draft.tokenizer();
+  const bool same = a != nullptr && b != nullptr
+                        ? a->vocabulary_hash() == b->vocabulary_hash()
+                        : target.config().vocab_size == draft.config().vocab_size;
+  if (!same)
+    throw base::usage_error(
+        fmt::format("sps: the draft model has another vocabulary than the target\n  target: {}\n"
+                    "  draft:  {}",
+                    describe(target), describe(draft)),
+        "take a draft model of the same family with --draft, or draft=layers:N");
+}
+
+std::shared_ptr<const engine::Model> draft_model(const MethodParams& params,
+                                                 const MethodBuildContext& context) {
+  const int layers = draft_layers(params);
+  if (layers == 0) {
+    if (context.draft == nullptr)
+      throw base::usage_error(
+          "sps: draft=file, but no draft model was given",
+          "give one with --draft PATH, or use the target's own first layers: sps:draft=layers:4");
+    check_vocabularies(*context.target, *context.draft);
+    return context.draft;
+  }
+  if (layers > context.target->config().n_layers)
+    throw base::usage_error(
+        fmt::format("sps: draft=layers:{}, but {} has {} layers", layers,
+                    context.target->config().name, context.target->config().n_layers),
+        "take fewer layers");
+  return context.target->first_layers(layers);
+}
+
+std::unique_ptr<DecodingMethod> build(const MethodParams& params,
+                                      const MethodBuildContext& context) {
+  ModelDrafter::Options drafting;
+  const bool trained = params.text("draft") == "trained";
+  std::shared_ptr<const engine::Model> draft;
+  if (trained) {
+    TrainedDraft opened = open_trained_draft(*open_adapter("draft", params, context).reader,
+                                             *context.target, draft_storage(params));
+    draft = std::move(opened.model);
+    drafting.ids = std::move(opened.ids);
+    drafting.extra_weights = opened.extra_bytes;
+    drafting.draft_vocab = draft->config().vocab_size;
+    drafting.common_vocab = draft->config().n_logits();
+  } else {
+    draft = draft_model(params, context);
+    drafting.draft_vocab = draft->config().vocab_size;
+    drafting.common_vocab =
+        std::min(draft->config().vocab_size, context.target->config().vocab_size);
+    drafting.extra_weights = draft_layers(params) == 0 ? draft->weight_bytes() : 0;
+  }
+  engine::SessionOptions options = context.session;
+  options.n_sequences = 1;
+  if (trained) options.kv_dtype.clear();
+  if (draft->config().max_context > 0)
+    options.max_tokens = std::min(options.max_tokens, draft->config().max_context);
+  drafting.length.schedule = draft_schedule(params.text("schedule"));
+  drafting.length.k = params.integer("k");
+  drafting.length.most = std::max(params.integer("k"), params.integer("k_max"));
+  drafting.length.threshold = params.number("confidence");
+  if (params.number("draft_temperature") > 0)
+    drafting.temperature = params.number("draft_temperature");
+  drafting.cost = static_cast<double>(draft->streamed_bytes()) /
+                  static_cast<double>(context.target->streamed_bytes());
+  return finish_method(
+      std::make_unique<ModelDrafter>(engine::Session::create(draft, options), drafting), params,
+      context);
+}
+
+}  // namespace
+
+MethodInfo speculative_sampling_method() {
+  using Type = ParamInfo::Type;
+  MethodInfo info;
+  info.name = "sps";
+  info.summary = "speculative sampling: a smaller model drafts a chain";
+  info.source = "Leviathan et al. 2023, arXiv 2211.17192; Chen et al. 2023, arXiv 2302.01318";
+  info.needs = "a draft model (--draft PATH, draft=trained or draft=layers:N)";
+  info.takes_draft_model = true;
+  info.notes =
+      "Papers call it speculative decoding, SpS, SpeDe or assisted generation. Self-Draft and "
+      "Spec-Bench measure transformers' assisted generation: k=5, schedule=heuristic, with a 68M "
+      "draft model. draft=layers:N stands in where no draft model exists, and is no row of any "
+      "paper.";
+  info.params = {
+      adaptive_parameter(),
+      {"confidence",
+       "0",
+       "drafting stops behind a token the draft model gives less probability; 0 = never",
+       Type::kNumber,
+       0,
+       1,
+       {}},
+      {"draft",
+       "file",
+       "file (needs --draft PATH), trained (a distilled draft, see adapter) or layers:N (the "
+       "target's first N layers)",
+       Type::kText,
+       0,
+       0,
+       {}},
+      {"draft_temperature",
+       "0",
+       "temperature of the draft when sampling; 0 = the target's",
+       Type::kNumber,
+       0,
+       100,
+       {}},
+      {"k", "4", "draft length (gamma), in tokens", Type::kInt, 1, engine::kMaxRows - 1, {}},
+      {"k_max", "20", "longest draft of the heuristic", Type::kInt, 1, engine::kMaxRows - 1, {}},
+      {"schedule",
+       "constant",
+       "k tokens; or 2 more after a full match and 1 less otherwise, per answer (transient) or "
+       "from "
+       "answer to answer (heuristic: runs then depend on order)",
+       Type::kText,
+       0,
+       0,
+       {"constant", "transient", "heuristic"},
+       Steps::kCarryState,
+       "heuristic"},
+  };
+  for (ParamInfo& parameter : adapter_parameters()) info.params.push_back(std::move(parameter));
+  info.check = [](const MethodParams& params) { draft_layers(params); };
+  info.build = build;
+  info.files = [](const MethodParams& params,
+                  const MethodBuildContext& context) -> std::map<std::string, std::string> {
+    if (params.text("draft") != "trained") return {};
+    return adapter_file("draft", params, context);
+  };
+  return info;
+}
+
+}  // namespace evalrun::methods

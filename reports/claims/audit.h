@@ -1,0 +1,52 @@
+// Do published numbers agree with each other? The rules are identities and bounds that hold for any
+// honest measurement (docs/claims.md states each with its tolerance). They know metrics and
+// methods, never a paper, and do not read the notes.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "reports/claims/claims.h"
+
+namespace evalrun::reports {
+
+struct AuditRule {
+  const char* name;
+  const char* summary;
+};
+// In the order in which they run.
+const std::vector<AuditRule>& audit_rules();
+
+struct Finding {
+  std::string rule;
+  std::vector<Claim> flagged;     // the first is the figure that `implied` is for
+  std::vector<size_t> against;    // lines of the figures it was held against
+  std::optional<double> implied;  // in the unit of flagged[0]; absent where no figure follows
+  const char* relation = "=";     // of the claimed to the implied figure, as the rule wants it
+  std::string text;               // what is wrong, in a sentence
+};
+
+struct PaperAudit {
+  std::string paper;
+  int64_t rows = 0, values = 0;  // values: rows that state one
+  int64_t checked = 0;           // rows that some rule compared with something
+  int64_t flagged = 0;
+  std::map<std::string, int64_t> comparisons;  // by rule
+};
+
+struct Audit {
+  std::string file;
+  std::vector<PaperAudit> papers;
+  std::vector<Finding> findings;  // by rule, then in the order of the file
+};
+
+Audit audit_claims(const Claims& claims);
+
+std::string to_text(const Audit& audit);
+std::string to_markdown(const Audit& audit);
+std::string to_json(const Audit& audit);
+std::string to_csv(const Audit& audit);  // one line per flagged row
+
+}  // namespace evalrun::reports

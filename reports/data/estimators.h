@@ -1,0 +1,70 @@
+// Speedup estimators over paired prompts (docs/measurement.md): ratio of sums, geometric mean and
+// the ratio of mean speeds that others publish, with t intervals for new prompts from the same
+// population. reports/data/bootstrap.h resamples instead, reports/data/sessions.h takes several
+// processes.
+#pragma once
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "engine/base/stats.h"
+
+namespace evalrun::reports {
+
+enum class Estimator { kSum, kGeo, kLegacy };
+const char* to_string(Estimator e);  // "sum", "geo", "legacy"
+
+// What an interval claims: kPopulation, where the value of new prompts of the same kind would lie;
+// kFixedSet, where that of these prompts would lie when measured again.
+enum class Scope { kPopulation, kFixedSet };
+const char* to_string(Scope s);  // "population", "fixed-set"
+
+// One prompt, both arms: decode tokens (N - 1 per turn) and decode time in nanoseconds.
+struct PromptPair {
+  double base_tokens = 0, base_ns = 0, tokens = 0, ns = 0;
+  double base_fastest_ns = 0, fastest_ns = 0;  // of the fastest repeats instead
+};
+
+struct Estimate {
+  double value = 0;
+  std::optional<base::Interval> interval;  // absent for fewer than two prompts
+  int n = 0;                               // prompts used
+};
+
+// (sum tokens / sum ns) / (sum base_tokens / sum base_ns), interval from the log-delta method: the
+// influence of prompt i on ln S is u_i = M_i/M - U_i/U - N_i/N + T_i/T, its standard error
+// sqrt(n/(n-1) sum u_i^2), the quantile Student's with n - 1 degrees of freedom.
+// nullopt when a total is zero.
+std::optional<Estimate> speedup_sum(std::span<const PromptPair> pairs, double confidence = 0.95);
+
+// exp(mean of ln s_i) with the t interval of the logs; prompts with a zero in either arm (nothing
+// decoded) have no ratio and are left out.
+std::optional<Estimate> speedup_geo(std::span<const PromptPair> pairs, double confidence = 0.95);
+
+// mean(tokens / ns) / mean(base_tokens / base_ns), the means over prompts: the convention of
+// Spec-Bench (evaluation/speed.py) and EAGLE, for comparison with their tables and nothing else:
+// long and short answers count alike, so it is no job's speedup. Interval by the log-delta method
+// as above, with u_i = s_i / sum s - b_i / sum b of the two speeds s and b. Prompts with a zero in
+// either arm have no speed and are left out.
+std::optional<Estimate> speedup_legacy(std::span<const PromptPair> pairs, double confidence = 0.95);
+
+std::optional<Estimate> speedup(std::span<const PromptPair> pairs, Estimator estimator,
+                                double confidence = 0.95);
+
+// One prompt's share in a ratio of two sums, such as emitted tokens and steps of tau.
+struct RatioTerm {
+  double numerator = 0, denominator = 0;
+};
+// sum numerator / sum denominator with the interval of speedup_sum (no baseline: its terms vanish).
+std::optional<Estimate> ratio_of_sums(std::span<const RatioTerm> terms, double confidence = 0.95);
+
+// The speeds of each prompt, the method's over the baseline's, prompts with zeros left out.
+std::vector<RatioTerm> speed_terms(std::span<const PromptPair> pairs);
+// ln of the per-prompt ratios, prompts with zeros left out.
+std::vector<double> log_ratios(std::span<const PromptPair> pairs);
+// The same with the fastest repeat of either arm: what compares a prompt with itself, measured
+// again. The work of its repeats is equal to the bit, and what disturbs a measurement only ever
+// adds time.
+std::vector<double> fastest_log_ratios(std::span<const PromptPair> pairs);
+
+}  // namespace evalrun::reports

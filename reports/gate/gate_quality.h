@@ -1,0 +1,21 @@
+// The gate's check of quality: non-inferiority of every arm's scores, paired by prompt.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "reports/gate/gate.h"
+
+namespace evalrun::reports {
+
+// One per arm and evaluator: the mean over prompts of new minus old score, against a loss of
+// options.max_quality_loss of the old mean, declared before the run; one-sided at options.alpha.
+// Both runs must have the same arms.
+std::vector<Verdict> quality_verdicts(const results::ResultStore& base_store,
+                                      const RunData& was_run, const results::ResultStore& store,
+                                      const RunData& current, const GateOptions& options);
+
+// A verdict without figures.
+Verdict verdict(std::string metric, std::string method, Outcome outcome, std::string reason,
+                int64_t n);
+
+}  // namespace evalrun::reports

@@ -1,0 +1,21 @@
+// What the scripts of the HTML report draw, as one JSON object.
+#pragma once
+#include <string>
+
+#include "reports/table/report.h"
+#include "results/store.h"
+
+namespace evalrun::reports {
+
+// Fits inside a <script> element: no "<" in it. Keys:
+//   datasets         names in the order of the rows, the pooled one last
+//   indicative_below prompts that an interval needs to be more than indicative
+//   rows             of to_json(), the keys that are drawn, and `lossy`
+//   sweeps           find_sweeps()
+//   parts            Report::parts
+//   row_cost         {context, rows: [{rows, ratio, lo, hi, ms}]} with quartiles, or null
+//   step_columns     names of the numbers of a step, times in milliseconds
+//   timelines        load_timelines(), a step as a list of numbers
+std::string html_data(const Report& report, const results::ResultStore& store);
+
+}  // namespace evalrun::reports

@@ -1,0 +1,72 @@
+// A run in the form of a paper's table (paper_form.h), published figures beside the measured ones
+// where a claims file is given. Every figure is in the paper's unit and convention.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "reports/claims/claims.h"
+#include "reports/papers/paper_form.h"
+#include "reports/table/report.h"
+#include "results/store.h"
+
+namespace evalrun::reports {
+
+struct PaperCell {
+  std::optional<double> value;  // absent: not measured, not published
+  std::optional<double> plain;  // where the form asks for it: of plain decoding
+  // Measured:
+  std::optional<base::Interval> interval;
+  std::optional<double> sd;  // over samples
+  int64_t n_prompts = 0;
+  // Published:
+  std::string printed, printed_plain;  // as in the file
+  std::string hardware;
+  std::vector<std::string> findings;  // rules of the audit that flag it
+  std::vector<std::string> tags;
+};
+
+struct PaperColumn {
+  std::string group, label;  // "XSum", "Speedup"
+  FormMetric metric;
+  std::string model;       // published for this one, where models are columns; "" = measured
+  std::string definition;  // anchor of docs/measurement.md
+};
+
+struct PaperRow {
+  bool measured = true;  // false: a published model's. Where models are columns: always true
+  std::string model, label;
+  std::string arm;  // label of the arm; "" where there is none, or where arms are columns
+  bool lossy = false;
+  std::vector<PaperCell> cells;  // one per column
+};
+
+struct PaperTable {
+  const PaperForm* form = nullptr;
+  RunInfo run;
+  std::string model;    // measured
+  std::string caption;  // "SPACE, Table 1: ..."
+  std::vector<PaperColumn> columns;
+  std::vector<PaperRow> rows;
+  std::vector<std::string> notes;  // what was measured, what is published, marks: a sentence each
+  std::vector<std::string>
+      details;  // what the columns are, where the published figures are doubtful
+};
+
+// The tables of `forms` that this run has something for, one per form and model. `claims` with an
+// empty file name: no published figures. Throws usage_error when there is none, saying what would
+// be needed.
+std::vector<PaperTable> paper_tables(const results::ResultStore& store, int64_t run_id,
+                                     const ReportOptions& options,
+                                     const std::vector<const PaperForm*>& forms,
+                                     const Claims& claims);
+
+std::string to_text(const std::vector<PaperTable>& tables);
+std::string to_markdown(const std::vector<PaperTable>& tables);
+std::string to_latex(const std::vector<PaperTable>& tables);
+// One line or object per cell that holds a figure.
+std::string to_csv(const std::vector<PaperTable>& tables);
+std::string to_json(const std::vector<PaperTable>& tables);
+
+}  // namespace evalrun::reports

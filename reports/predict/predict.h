@@ -1,0 +1,94 @@
+// What-if from stored steps (docs/measurement.md): the speedup of an arm with shorter or smaller
+// drafts, on a machine with another T(n), or for several answers decoded together. Nothing is run.
+#pragma once
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "reports/data/estimators.h"
+#include "reports/data/run_data.h"
+#include "reports/predict/step_costs.h"
+#include "reports/predict/tree_places.h"
+
+namespace evalrun::reports {
+
+struct Draft {
+  std::string name = "as measured";
+  int length = 0;              // of a chain
+  std::vector<TreePath> tree;  // otherwise; both empty = as measured
+  bool as_measured() const { return length == 0 && tree.empty(); }
+};
+
+struct Prediction {
+  std::string arm, draft;
+  int batch = 1, n_prompts = 0;
+  double rows = 0;                                    // mean of a step
+  double t_ratio = 0, draft_share = 0, overhead = 0;  // as in the why table
+  std::optional<Estimate> tau, speedup;               // ratio of sums, intervals for new prompts
+};
+
+struct PredictSources {
+  const results::ResultStore& store;
+  const RunData& run;
+  RowTime table = {};  // T(n) as the run measured it
+  RowTime other = {};  // another device's T(n), to predict for that one; empty = this one
+  // Which prompts count, by key; empty = all.
+  std::function<bool(const std::string& key)> prompts = {};
+  // Arm whose verify times must not be used: the one a prediction is held against.
+  int64_t left_out_arm = 0;
+};
+
+// Why nothing can be predicted from this arm: it drafts nothing, or shares no finished prompt with
+// its plain decoding. "" = something can.
+std::string why_not_predicted(const PredictSources& sources, const ArmInfo& arm);
+
+// One arm, read once, predicted many times.
+class Predictor {
+ public:
+  // Throws usage_error where why_not_predicted() says why, or no steps are stored.
+  Predictor(const PredictSources& sources, const ArmInfo& arm);
+  // Throws usage_error where why_not() says why.
+  Prediction predict(const Draft& draft, int batch = 1) const;
+  // Why drafts other than the measured ones cannot be predicted, and why this one cannot; "" = they
+  // can.
+  const std::string& not_cut() const { return not_cut_; }
+  std::string why_not(const Draft& draft) const;
+  bool chain() const { return chain_; }  // no step drafted two tokens for one place
+  int depth() const { return cut_->depth(); }
+  int prompts() const;
+  const TreePlaces& places() const { return places_; }
+  const std::vector<std::string>& notes() const { return notes_; }
+
+ private:
+  struct Base {  // plain decoding of the same prompt and sample
+    double tokens = 0, ns = 0, steps = 0, verify_ns = 0;
+  };
+  using Cell = std::pair<int64_t, int>;  // prompt, sample
+  struct Totals;
+  void load_base(const PredictSources& sources, const ArmInfo& reference);
+  void look_at_steps();
+  // The paths of a draft; none where it is a chain cut from chains.
+  std::vector<TreePath> paths_of(const Draft& draft) const;
+  DraftShape shape_of(const Draft& draft) const;
+  // Verify time of a step of so many rows, `batch` of them together, before the answer's scale.
+  double verify_ns(int rows, int batch) const;
+  Totals add_up(const TracedAnswer& answer, const std::optional<DraftShape>& shape,
+                int batch) const;
+
+  ArmInfo arm_;
+  std::vector<TracedAnswer> answers_;
+  std::map<Cell, Base> base_;
+  std::optional<DraftCut> cut_;
+  std::optional<VerifyCost> verify_;
+  std::optional<DraftCost> draft_;
+  RowTime other_;
+  TreePlaces places_;
+  bool chain_ = true;
+  std::string not_cut_;
+  std::vector<std::string> notes_;
+};
+
+}  // namespace evalrun::reports

@@ -1,0 +1,55 @@
+// What the phases of a step cost in a run, as functions of rows and depth: from its stored steps,
+// and between and beyond them from the run's T(n) table.
+#pragma once
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "reports/predict/step_trace.h"
+
+namespace evalrun::reports {
+
+// Time of a forward of so many rows, in any unit; empty = not known.
+using RowTime = std::function<double(int rows)>;
+
+// Verify time by rows. Row counts of enough steps have their mean (what adds up to a decode time);
+// the others what the table says times how far it was off at the neighbours (a table is measured
+// alone, in front of the run). Without a table: the line through the neighbours.
+class VerifyCost {
+ public:
+  static constexpr size_t kLeastSteps = 50;
+  // Times of forwards by rows, in nanoseconds; one count of rows must have enough of them, or the
+  // most there are is taken.
+  VerifyCost(const std::map<int, std::vector<double>>& times, RowTime table);
+  double ns(int rows) const;
+
+ private:
+  std::map<int, double> known_;
+  RowTime table_;
+};
+
+// Draft time by depth: of steps that drafted nothing their mean, of others the line through the
+// medians of the depths; proportional to depth where the line would start below zero (noise), or
+// where only one depth was drafted often enough.
+class DraftCost {
+ public:
+  static constexpr size_t kLeastSteps = 5;
+  explicit DraftCost(std::span<const TracedAnswer> answers);
+  double ns(int depth) const;
+  // Only one depth was drafted: the line is an assumption.
+  bool assumed() const { return assumed_; }
+
+ private:
+  double nothing_ = 0, base_ = 0, slope_ = 0;
+  bool assumed_ = false;
+};
+
+// Verify times in nanoseconds of all steps of a run by their rows, whatever method took them: arms
+// that decode the model of this hash, but for one that is left out (0 = none).
+std::map<int, std::vector<double>> load_verify_times(const results::ResultStore& store,
+                                                     int64_t run_id, const std::string& model_hash,
+                                                     int64_t left_out_arm);
+
+}  // namespace evalrun::reports

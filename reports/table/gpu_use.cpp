@@ -1,0 +1,136 @@
+#include "reports/table/gpu_use.h"
+
+#include <fmt/format.h>
+
+#include <vector>
+
+#include "reports/table/memory.h"
+#include "reports/table/metric_glossary.h"
+#include "reports/table/report.h"
+
+namespace evalrun::reports {
+
+GpuTotals::GpuTotals(const results::ResultStore& store, const RunData& data) {
+  bool any = false;
+  for (const ArmInfo& a : data.arms) any = any || a.device != "cpu";
+  if (!any) return;
+  store.query(
+      "SELECT arm_id, prompt_id, sum(n_tokens), sum(steps), sum(decode_ns), count(*), "
+      "count(energy_mj), sum(energy_mj), count(verify_ns), sum(draft_ns), sum(verify_ns), "
+      "sum(commit_ns) FROM v_gpu WHERE run_id = ? AND fault = '' GROUP BY arm_id, prompt_id",
+      {data.run.id}, [&](const results::Row& row) {
+        Totals& t = totals_[{row.integer(0), row.integer(1)}];
+        t.tokens = row.number(2), t.steps = row.number(3), t.decode_ns = row.number(4);
+        const int64_t generations = row.integer(5);
+        if (row.integer(6) == generations) t.energy_mj = row.number(7);
+        if (row.integer(8) == generations)
+          t.draft_ns = row.number(9), t.verify_ns = row.number(10), t.commit_ns = row.number(11);
+        return true;
+      });
+  store.query(
+      "SELECT slowed_by, count(*) FROM v_gpu WHERE run_id = ? AND fault = '' GROUP BY slowed_by",
+      {data.run.id}, [&](const results::Row& row) {
+        disturbances_.generations += row.integer(1);
+        if (!row.text(0).empty()) disturbances_.slowed[row.text(0)] = row.integer(1);
+        return true;
+      });
+  store.query(
+      "SELECT a.label, sum(g.graph_misses), sum(g.steps) FROM v_gpu g JOIN arm a ON a.id = "
+      "g.arm_id WHERE g.run_id = ? AND g.fault = '' GROUP BY g.arm_id HAVING "
+      "sum(g.graph_misses) > 0",
+      {data.run.id}, [&](const results::Row& row) {
+        disturbances_.graph_misses[row.text(0)] = {row.integer(1), row.integer(2)};
+        return true;
+      });
+}
+
+std::vector<std::string> gpu_remarks(const GpuDisturbances& d) {
+  std::vector<std::string> remarks, parts;
+  int64_t slowed = 0;
+  for (const auto& [reason, n] : d.slowed)
+    slowed += n, parts.push_back(fmt::format("{} {}", reason, n));
+  if (slowed > 0)
+    remarks.push_back(
+        fmt::format("The driver held the GPU's clock down at the end of {} of {} generations ({}).",
+                    slowed, d.generations, fmt::join(parts, "; ")));
+  parts.clear();
+  for (const auto& [arm, n] : d.graph_misses)
+    parts.push_back(fmt::format("{} {} in {} steps", arm, n.first, n.second));
+  if (!parts.empty())
+    remarks.push_back(fmt::format(
+        "Work that found no CUDA graph yet and was launched kernel by kernel: {}. A longer "
+        "warm-up makes them beforehand (-w N: over N prompts; automatic: warmup_limit_s of the "
+        "suite).",
+        fmt::join(parts, ", ")));
+  return remarks;
+}
+
+const GpuTotals::Totals* GpuTotals::find(int64_t arm, int64_t prompt) const {
+  const auto it = totals_.find({arm, prompt});
+  return it == totals_.end() ? nullptr : &it->second;
+}
+
+std::optional<GpuUse> GpuTotals::of(const ArmInfo& arm, const ArmInfo* reference,
+                                    const std::function<bool(int64_t)>& keep) const {
+  double steps = 0, decode = 0, draft = 0, verify = 0, commit = 0;
+  bool phases = true, any = false;
+  std::vector<RatioTerm> energy;  // joules, tokens
+  std::vector<PromptPair> pairs;  // millijoules where speeds have nanoseconds
+  for (const auto& [key, t] : totals_) {
+    const auto& [arm_id, prompt] = key;
+    if (arm_id != arm.id || !keep(prompt)) continue;
+    any = true;
+    steps += t.steps, decode += t.decode_ns;
+    phases = phases && t.verify_ns;
+    draft += t.draft_ns.value_or(0), verify += t.verify_ns.value_or(0);
+    commit += t.commit_ns.value_or(0);
+    if (!t.energy_mj) continue;
+    energy.push_back({*t.energy_mj / 1e3, t.tokens});
+    if (reference == nullptr || reference->id == arm.id) continue;
+    if (const Totals* base = find(reference->id, prompt); base != nullptr && base->energy_mj)
+      pairs.push_back({.base_tokens = base->tokens,
+                       .base_ns = *base->energy_mj,
+                       .tokens = t.tokens,
+                       .ns = *t.energy_mj});
+  }
+  if (!any) return std::nullopt;
+  GpuUse use;
+  if (phases && steps > 0 && decode > 0) {
+    const double busy = draft + verify + commit;
+    use.draft_ms = draft / steps / 1e6, use.verify_ms = verify / steps / 1e6;
+    use.commit_ms = commit / steps / 1e6, use.host_ms = (decode - busy) / steps / 1e6;
+    use.busy = busy / decode;
+  }
+  use.joules_per_token = ratio_of_sums(energy);
+  use.energy_gain = speedup_sum(pairs);
+  return use;
+}
+
+Table gpu_table(const Report& report) {
+  Table t;
+  t.header = {"method",  "draft ms", "verify ms", "commit ms",
+              "host ms", "busy",     "J/token",   "energy gain"};
+  t.links = {"",
+             definition_of("gpu_draft_ms"),
+             definition_of("gpu_verify_ms"),
+             definition_of("gpu_commit_ms"),
+             definition_of("gpu_host_ms"),
+             definition_of("gpu_busy"),
+             definition_of("joules_per_token"),
+             definition_of("energy_gain")};
+  if (report.rows.empty()) return t;
+  const std::string& dataset = report.rows.back().dataset;  // all of them, where there are several
+  for (const ReportRow& r : report.rows) {
+    if (r.dataset != dataset || r.arm.role == "aa" || !r.gpu) continue;
+    const auto estimate = [&](const std::optional<Estimate>& e, int decimals) {
+      return e ? with_interval(e->value, e->interval, e->n, decimals) : "-";
+    };
+    t.rows.push_back({r.arm.label, number(r.gpu->draft_ms, 3), number(r.gpu->verify_ms, 3),
+                      number(r.gpu->commit_ms, 3), number(r.gpu->host_ms, 3),
+                      percent(r.gpu->busy, 1), estimate(r.gpu->joules_per_token, 3),
+                      estimate(r.gpu->energy_gain, 2)});
+  }
+  return t;
+}
+
+}  // namespace evalrun::reports

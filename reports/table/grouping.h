@@ -1,0 +1,63 @@
+// Speedup, tau and alpha of every method side by side for several models, or for the parts of a
+// data set, with mean and deviation over them, as papers print them.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/base/stats.h"
+#include "reports/table/report.h"
+
+namespace evalrun::reports {
+
+struct GroupCell {
+  std::optional<double> value;  // absent where the method was not measured or has no such figure
+  std::optional<base::Interval> interval;  // as the report's
+  int64_t n_prompts = 0;
+};
+
+struct GroupedRow {
+  std::string figure;  // "speedup", "tau" or "alpha_draft", as in docs/measurement.md
+  std::string method;
+  bool lossy = false;
+  std::vector<GroupCell> cells;  // one per group of the table
+  // Over the groups that have a value: how many, their plain mean, and with two or more of them
+  // their standard deviation (n - 1).
+  int64_t n_groups = 0;
+  std::optional<double> mean, sd;
+};
+
+struct GroupedTable {
+  std::string dataset;
+  std::vector<std::string> groups;  // models in the order of the runs, parts in that of the prompts
+  std::vector<GroupedRow> rows;     // by figure, then methods as in the report, lossy ones behind
+};
+
+struct GroupedReport {
+  std::string axis;  // what the groups are: "model", "category", "language", "category, language"
+  std::vector<RunInfo> runs;
+  Estimator estimator = Estimator::kSum;
+  std::vector<GroupedTable> tables;
+};
+
+// A column per report, named by the model of its baseline arm (and its run, where models repeat); a
+// table per data set of any of them. Plain decoding is left out: it is 1 by definition. Throws
+// usage_error for fewer than two reports, for the same run twice, and where nothing but plain
+// decoding was measured.
+GroupedReport group_by_model(const std::vector<Report>& reports);
+
+// A column per part of a data set, from a report of parts (results::regrouped by `axis`): what
+// stands behind the first " / " of a row's data set, "-" for prompts that have none. Throws
+// usage_error where no data set has parts.
+GroupedReport group_by_part(const Report& report, const std::string& axis);
+
+std::string to_markdown(const GroupedReport& report);
+std::string to_text(const GroupedReport& report);
+std::string to_csv(const GroupedReport& report);    // a line per method, figure and group
+std::string to_json(const GroupedReport& report);   // keys in docs/measurement.md
+std::string to_latex(const GroupedReport& report);  // a booktabs table per data set
+// As one of text, md, csv, json, latex.
+std::string render(const GroupedReport& report, const std::string& format);
+
+}  // namespace evalrun::reports

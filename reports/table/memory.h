@@ -1,0 +1,20 @@
+// What the arms of a report take: weights, what a method keeps beside them, keys and values.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "reports/format.h"
+#include "reports/table/report.h"
+
+namespace evalrun::reports {
+
+// Arms in their order, once each, plain decoding in front; the A/A arm is left out.
+std::vector<const ArmInfo*> arms_of(const Report& report);
+
+// "8.26 MB", powers of 1000, three digits; kB below 0.01 MB; "-" for nothing.
+std::string bytes_text(int64_t bytes);
+
+// Columns: method, weights, extra parameters (adapter, draft model, datastore), KV, peak memory.
+Table memory_table(const Report& report);
+
+}  // namespace evalrun::reports

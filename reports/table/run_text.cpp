@@ -1,0 +1,204 @@
+#include "reports/table/run_text.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "engine/base/error.h"
+#include "reports/data/bootstrap.h"
+#include "reports/format.h"
+
+namespace evalrun::reports {
+
+std::string sampling_text(const ArmInfo& a) {
+  if (a.greedy()) return "greedy";
+  std::string s = fmt::format("temperature {}", a.temperature);
+  if (a.top_k > 0) s += fmt::format(", top-k {}", a.top_k);
+  if (a.top_p < 1) s += fmt::format(", top-p {}", a.top_p);
+  return s;
+}
+
+namespace {
+
+std::string place(const RunInfo& run, const ArmInfo& arm, const std::string& isa) {
+  return arm.device == "cpu" ? fmt::format("cpu{}, {} threads", isa, arm.threads)
+                             : fmt::format("{}{}, {}", arm.device, isa, machine_name(run));
+}
+
+}  // namespace
+
+std::string place_text(const RunInfo& run, const ArmInfo& arm) { return place(run, arm, ""); }
+
+std::string engine_text(const RunInfo& run, const ArmInfo& arm) {
+  return place(run, arm, fmt::format(" ({}{})", arm.isa, setting_text(arm, "bits", " ")));
+}
+
+std::string estimator_text(Estimator estimator) {
+  switch (estimator) {
+    case Estimator::kSum:
+      return "ratio of sums";
+    case Estimator::kGeo:
+      return "geometric mean over prompts";
+    case Estimator::kLegacy:
+      return "mean of speeds over mean of speeds (the convention of Spec-Bench and EAGLE, not of "
+             "this program)";
+  }
+  EVALRUN_CHECK(false, "unknown estimator {}", static_cast<int>(estimator));
+}
+
+std::string interval_text(IntervalKind interval) {
+  return interval == IntervalKind::kStudent
+             ? "Student's t over prompts"
+             : fmt::format("percentiles of a paired bootstrap over prompts, {} resamples",
+                           count(kResamples));
+}
+
+std::string speedup_header(Estimator estimator) {
+  return estimator == Estimator::kLegacy ? "speedup as Spec-Bench/EAGLE" : "speedup";
+}
+
+std::string setting_text(const ArmInfo& arm, const char* name, const char* before) {
+  const nlohmann::json settings = nlohmann::json::parse(arm.settings, nullptr, false);
+  if (!settings.is_object() || !settings.contains(name) || !settings[name].is_string()) return "";
+  return before + settings[name].get<std::string>();
+}
+
+std::string prompts_text(const Report& report, const std::string& dataset, int64_t prompts) {
+  const std::string plain = fmt::format("{} prompts", prompts);
+  const size_t part = dataset.rfind(" / ");  // of a report by category or language
+  const auto found = report.run.environment.find("data." + dataset.substr(0, part));
+  if (found == report.run.environment.end()) return plain;
+  const nlohmann::json data = nlohmann::json::parse(found->second, nullptr, false);
+  if (!data.is_object()) return plain;
+  const auto official = data.value("official", nlohmann::json());
+  const auto verification = data.value("verification", nlohmann::json());
+  std::string text = plain;
+  if (part == std::string::npos && official.is_number_integer() &&
+      official.get<int64_t>() > prompts)
+    text = fmt::format("{} of {} prompts", prompts, official.get<int64_t>());
+  if (verification == "unverified" || verification == "stand-in")
+    text += ", " + verification.get<std::string>();
+  return text;
+}
+
+std::vector<std::string> run_remarks(const Report& report) {
+  std::vector<std::string> remarks;
+  if (report.run.finished.empty())
+    remarks.emplace_back("The run is unfinished: some cells are still to be measured.");
+  if (report.hidden_faults > 0)
+    remarks.push_back(
+        fmt::format("{} generations with planted faults are left out.", report.hidden_faults));
+  if (const std::string conditions = conditions_text(report.conditions); !conditions.empty())
+    remarks.push_back(conditions);
+  for (std::string& remark : gpu_remarks(report.gpu_disturbances))
+    remarks.push_back(std::move(remark));
+  return remarks;
+}
+
+namespace {
+
+// "pld 1.31 [1.20, 1.43], ...": speedups over the answers that do not run in a loop.
+std::string without_loops(const Report& report, const std::string& dataset) {
+  std::vector<std::string> arms;
+  for (const ReportRow& r : report.rows)
+    if (r.dataset == dataset && r.speedup_without_degenerate && r.arm.role != "aa")
+      arms.push_back(
+          fmt::format("{} {}", r.arm.label,
+                      with_interval(r.speedup_without_degenerate,
+                                    r.speedup_without_degenerate_interval, r.n_prompts)));
+  return fmt::format("{}", fmt::join(arms, ", "));
+}
+
+void add_loops(const Report& report, const std::string& dataset, std::vector<std::string>& out) {
+  // Arms of one text have one count: a lossless method loops where plain decoding does.
+  std::vector<std::pair<std::string, std::vector<std::string>>> counts;
+  for (const ReportRow& r : report.rows) {
+    if (r.dataset != dataset || r.degenerate == 0) continue;
+    const std::string count = fmt::format("{} of {}", r.degenerate, r.cells);
+    const auto found =
+        std::find_if(counts.begin(), counts.end(), [&](const auto& c) { return c.first == count; });
+    if (found != counts.end())
+      found->second.push_back(r.arm.label);
+    else
+      counts.push_back({count, {r.arm.label}});
+  }
+  if (counts.empty()) return;
+  std::string what = "Answers that run in a loop, which every drafter predicts: ";
+  for (size_t i = 0; i < counts.size(); ++i)
+    what += fmt::format("{}{} ({})", i > 0 ? "; " : "", counts[i].first,
+                        fmt::join(counts[i].second, ", "));
+  what += ".";
+  if (report.exclude_degenerate) {
+    out.push_back(what + " They are left out of the speed figures, of both arms.");
+    return;
+  }
+  const std::string without = without_loops(report, dataset);
+  out.push_back(what + " They are kept" +
+                (without.empty() ? std::string(".")
+                                 : fmt::format("; the speedup without them: {}.", without)));
+}
+
+void add_replay(const Report& report, const std::string& dataset, std::vector<std::string>& out) {
+  std::vector<std::string> arms;
+  for (const ReportRow& r : report.rows)
+    if (r.dataset == dataset && r.asked && r.arm.role == "method")
+      arms.push_back(fmt::format("{} {}", r.arm.label, replay_text(r)));
+  if (!arms.empty())
+    out.push_back(fmt::format(
+        "Replayed: every arm was led along plain decoding's text while it really drafted and "
+        "verified, so that the tokens are the same by force. Places where an arm would have gone "
+        "on otherwise: {}.",
+        fmt::join(arms, ", ")));
+}
+
+}  // namespace
+
+std::string replay_text(const ReportRow& r) {
+  if (!r.asked) return "-";
+  std::string text = fmt::format("{} of {}", count(static_cast<double>(r.differing)),
+                                 count(static_cast<double>(*r.asked)));
+  if (r.largest_gap) text += fmt::format(", largest gap {}", number(r.largest_gap, 3));
+  return text;
+}
+
+std::vector<std::string> dataset_remarks(const Report& report, const std::string& dataset) {
+  std::vector<std::string> remarks;
+  for (const ReportRow& r : report.rows) {
+    if (r.dataset != dataset) continue;
+    if (r.failed > 0)
+      remarks.push_back(fmt::format("Failed: {} of {} generations of {}; they are in no figure.",
+                                    r.failed, r.generations, r.arm.label));
+    if (r.unpaired > 0)
+      remarks.push_back(fmt::format(
+          "Left out of {} and of its baseline: {} cells that only one of them has finished.",
+          r.arm.label, r.unpaired));
+  }
+  add_loops(report, dataset, remarks);
+  add_replay(report, dataset, remarks);
+  return remarks;
+}
+
+std::string quality_remarks(const Quality& q) {
+  std::string remarks = fmt::format("n={}", q.n);
+  if (q.unscored > 0) remarks += fmt::format(", {} unscored", q.unscored);
+  if (q.suspicious > 0) remarks += fmt::format(", {} suspicious", q.suspicious);
+  if (q.unsandboxed > 0) remarks += fmt::format(", {} UNSANDBOXED", q.unsandboxed);
+  if (q.compared > 0) remarks += fmt::format(", {} differ", q.differing);
+  return remarks;
+}
+
+std::vector<std::string> datasets_of(const Report& report) {
+  std::vector<std::string> names;
+  for (const ReportRow& r : report.rows)
+    if (names.empty() || names.back() != r.dataset) names.push_back(r.dataset);
+  return names;
+}
+
+int64_t prompts_of(const Report& report, const std::string& dataset) {
+  int64_t prompts = 0;
+  for (const ReportRow& r : report.rows)
+    if (r.dataset == dataset) prompts = std::max(prompts, r.n_prompts);
+  return prompts;
+}
+
+}  // namespace evalrun::reports

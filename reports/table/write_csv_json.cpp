@@ -1,0 +1,221 @@
+// The report for programs. Keys and columns: docs/measurement.md; later versions only add some.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <set>
+
+#include "reports/format.h"
+#include "reports/json_values.h"
+#include "reports/table/report.h"
+
+namespace evalrun::reports {
+
+namespace {
+
+// Counters are whole numbers except between two repeats that differ.
+Json counter(double v) { return v == std::floor(v) ? Json(static_cast<int64_t>(v)) : Json(v); }
+
+Json depths(const ReportRow& r, double DepthAcceptance::*field) {
+  Json list = Json::array();
+  for (const DepthAcceptance& d : r.alpha_by_depth) list.push_back(d.*field);
+  return list;
+}
+
+Json nodes(const ReportRow& r) {
+  Json list = Json::array();
+  for (const NodeAcceptance& n : r.acceptance_by_node)
+    list.push_back(
+        {{"depth", n.depth}, {"rank", n.rank}, {"tested", n.tested}, {"accepted", n.accepted}});
+  return list;
+}
+
+Json row_of(const Report& report, const ReportRow& r) {
+  Json quality = Json::object();
+  for (const auto& [name, q] : r.quality) {
+    quality[name] = {{"value", q.n > 0 ? Json(q.value) : Json(nullptr)}, {"n", q.n}};
+    quality[name]["unscored"] = q.unscored;
+    quality[name]["version"] = q.version;
+    quality[name]["lo"] = json_lo(q.interval);
+    quality[name]["hi"] = json_hi(q.interval);
+    if (q.sd) quality[name]["sd"] = *q.sd;
+    quality[name]["suspicious"] = q.suspicious;
+    quality[name]["unsandboxed"] = q.unsandboxed;
+    quality[name]["compared"] = q.compared;
+    quality[name]["differing"] = q.differing;
+    quality[name]["against"] = q.compared > 0 ? Json(report.control) : Json(nullptr);
+    quality[name]["better"] = q.better;
+    quality[name]["worse"] = q.worse;
+    quality[name]["difference"] = json_value(q.difference);
+    quality[name]["difference_lo"] = json_lo(q.difference_interval);
+    quality[name]["difference_hi"] = json_hi(q.difference_interval);
+    quality[name]["statuses"] = q.statuses;
+    Json pass_at = Json::object();
+    for (const auto& [k, share] : q.pass_at) pass_at[std::to_string(k)] = share;
+    if (!q.pass_at.empty()) quality[name]["pass_at"] = pass_at;
+  }
+  const ArmInfo& a = r.arm;
+  const GpuUse gpu = r.gpu.value_or(GpuUse{});
+  const auto estimated = [](const std::optional<Estimate>& e) {
+    return e ? Json(e->value) : Json(nullptr);
+  };
+  const auto interval = [](const std::optional<Estimate>& e) {
+    return e ? e->interval : std::nullopt;
+  };
+  return Json{
+      {"model", a.model},
+      {"method", a.label},
+      {"dataset", r.dataset},
+      {"n_prompts", r.n_prompts},
+      {"samples", r.samples},
+      {"speedup", json_value(r.speedup)},
+      {"speedup_lo", json_lo(r.speedup_interval)},
+      {"speedup_hi", json_hi(r.speedup_interval)},
+      {"tok_s", json_value(r.tok_s)},
+      {"tau", json_value(r.tau)},
+      {"accepted_per_step", json_value(r.accepted_per_step)},
+      {"de", json_value(r.de)},
+      {"alpha_draft", json_value(r.alpha_draft)},
+      {"alpha_share", json_value(r.alpha_share)},
+      {"identical_share", json_value(r.identical_share)},
+      {"steps", counter(r.steps)},
+      {"emitted", counter(r.emitted)},
+      {"t_ratio", json_value(r.t_ratio)},
+      {"draft_share", json_value(r.draft_share)},
+      {"overhead", json_value(r.overhead)},
+      {"residual", json_value(r.residual)},
+      {"dtype", a.dtype},
+      {"isa", a.isa},
+      {"device", a.device},
+      {"lossless", a.lossless},
+      {"quality", quality},
+      // Added to the keys that every version has:
+      {"role", a.role},
+      {"params", a.params},
+      {"estimator", to_string(report.estimator)},
+      {"speedup_geo", json_value(r.speedup_geo)},
+      {"speedup_geo_lo", json_lo(r.speedup_geo_interval)},
+      {"speedup_geo_hi", json_hi(r.speedup_geo_interval)},
+      {"speedup_sample_mean", json_value(r.sample_mean)},
+      {"speedup_sample_sd", json_value(r.sample_sd)},
+      {"repeats", r.repeats},
+      {"generations", r.generations},
+      {"failed", r.failed},
+      {"unpaired", r.unpaired},
+      {"drafted", counter(r.drafted)},
+      {"drafted_depth", counter(r.drafted_depth)},
+      {"accepted", counter(r.accepted)},
+      {"target_forwards", counter(r.target_forwards)},
+      {"alpha_draft_depth", json_value(r.alpha_draft_depth)},
+      {"alpha_cond", depths(r, &DepthAcceptance::conditional)},
+      {"alpha_joint", depths(r, &DepthAcceptance::joint)},
+      {"identical", r.identical},
+      {"compared", r.compared},
+      {"threads", a.threads},
+      {"batch", a.batch},
+      {"max_new", a.max_new},
+      {"ignore_eos", a.ignore_eos},
+      {"temperature", a.temperature},
+      {"top_k", a.top_k},
+      {"top_p", a.top_p},
+      {"weight_bytes", a.weight_bytes},
+      {"extra_parameter_bytes", a.extra_parameter_bytes},
+      {"kv_bytes", a.kv_bytes},
+      {"peak_bytes", a.peak_bytes},
+      {"run", report.run.id},
+      {"run_label", report.run.label},
+      {"suite", report.run.suite},
+      {"commit", report.run.commit},
+      {"no_draft", json_value(r.no_draft)},
+      {"rows_per_step", json_value(r.rows_per_step)},
+      {"undrafted", counter(r.undrafted)},
+      {"rows", counter(r.rows)},
+      {"acceptance_by_node", nodes(r)},
+      {"tau_lo", json_lo(r.tau_interval)},
+      {"tau_hi", json_hi(r.tau_interval)},
+      {"certificate", a.certificate ? Json{{"outcome", a.certificate->outcome},
+                                           {"proven", a.certificate->proven},
+                                           {"created", a.certificate->created}}
+                                    : Json()},
+      {"degenerate", r.degenerate},
+      {"cells", r.cells},
+      {"degenerate_left_out", report.exclude_degenerate},
+      {"speedup_without_degenerate", json_value(r.speedup_without_degenerate)},
+      {"speedup_without_degenerate_lo", json_lo(r.speedup_without_degenerate_interval)},
+      {"speedup_without_degenerate_hi", json_hi(r.speedup_without_degenerate_interval)},
+      {"replay_asked", r.asked ? Json(*r.asked) : Json(nullptr)},
+      {"replay_differing", r.asked ? Json(r.differing) : Json(nullptr)},
+      {"replay_near_ties", r.asked ? Json(r.near_ties) : Json(nullptr)},
+      {"replay_largest_gap", json_value(r.largest_gap)},
+      {"bandwidth_share", json_value(r.bandwidth_share)},
+      {"quotable",
+       report.conditions.generations > 0 ? Json(report.conditions.quotable()) : Json(nullptr)},
+      {"interval", report.interval == IntervalKind::kBootstrap ? "bootstrap" : "t"},
+      {"scope", to_string(Scope::kPopulation)},
+      {"gpu_draft_ms", json_value(gpu.draft_ms)},
+      {"gpu_verify_ms", json_value(gpu.verify_ms)},
+      {"gpu_commit_ms", json_value(gpu.commit_ms)},
+      {"gpu_host_ms", json_value(gpu.host_ms)},
+      {"gpu_busy", json_value(gpu.busy)},
+      {"joules_per_token", estimated(gpu.joules_per_token)},
+      {"joules_per_token_lo", json_lo(interval(gpu.joules_per_token))},
+      {"joules_per_token_hi", json_hi(interval(gpu.joules_per_token))},
+      {"energy_gain", estimated(gpu.energy_gain)},
+      {"energy_gain_lo", json_lo(interval(gpu.energy_gain))},
+      {"energy_gain_hi", json_hi(interval(gpu.energy_gain))},
+  };
+}
+
+std::string csv_cell(const Json& v) {
+  if (v.is_null()) return "";
+  if (v.is_string()) return escape_csv(v.get<std::string>());
+  if (!v.is_array()) return v.dump();
+  std::vector<std::string> items;  // alpha by depth: "0.5;0.4"
+  for (const Json& x : v) items.push_back(x.dump());
+  return fmt::format("{}", fmt::join(items, ";"));
+}
+
+}  // namespace
+
+std::string to_json(const Report& report) {
+  Json rows = Json::array();
+  for (const ReportRow& r : report.rows) rows.push_back(row_of(report, r));
+  return rows.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+// One column per JSON key; `quality` becomes quality_<evaluator> and quality_<evaluator>_n, and
+// acceptance_by_node, a table of its own, is left out.
+std::string to_csv(const Report& report) {
+  std::set<std::string> evaluators;
+  for (const ReportRow& r : report.rows)
+    for (const auto& [name, q] : r.quality) evaluators.insert(name);
+  std::string out;
+  for (const ReportRow& r : report.rows) {
+    const Json row = row_of(report, r);
+    std::vector<std::string> names, cells;
+    for (const auto& [key, v] : row.items()) {
+      if (key == "acceptance_by_node") continue;
+      if (key == "certificate") {
+        names.push_back("certificate");
+        cells.push_back(v.is_null() ? "" : csv_cell(v["outcome"]));
+        continue;
+      }
+      if (key != "quality") {
+        names.push_back(escape_csv(key));
+        cells.push_back(csv_cell(v));
+        continue;
+      }
+      for (const std::string& e : evaluators) {
+        const bool has = v.contains(e);
+        names.push_back(escape_csv(fmt::format("quality_{}", e)));
+        cells.push_back(has ? csv_cell(v[e]["value"]) : "");
+        names.push_back(escape_csv(fmt::format("quality_{}_n", e)));
+        cells.push_back(has ? csv_cell(v[e]["n"]) : "");
+      }
+    }
+    if (out.empty()) out = fmt::format("{}\n", fmt::join(names, ","));
+    out += fmt::format("{}\n", fmt::join(cells, ","));
+  }
+  return out;
+}
+
+}  // namespace evalrun::reports

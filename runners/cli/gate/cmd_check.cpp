@@ -1,0 +1,409 @@
+// evalrun check: the gate. Is this build as correct and as fast as the stored baseline?
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <memory>
+#include <set>
+
+#include "datasets/dataset.h"
+#include "engine/base/text.h"
+#include "runners/cli/cli.h"
+#include "runners/cli/command_line.h"
+#include "runners/cli/gate/gate_against.h"
+#include "runners/cli/gate/gate_ci.h"
+#include "runners/cli/gate/gate_drill.h"
+#include "runners/cli/gate/gate_run.h"
+#include "runners/cli/gate/gate_study.h"
+#include "runners/cli/gate/temporary_folder.h"
+#include "runners/cli/output.h"
+#include "runners/cli/percent.h"
+#include "runners/measure/interrupt.h"
+#include "runners/measure/progress.h"
+
+namespace evalrun::cli {
+namespace {
+
+using base::ExitCode;
+
+struct CheckArguments {
+  ModelOptions model;
+  CiOptions ci;
+  std::string run, baseline = "main", data_root, max_regression = "3%", max_quality_loss = "5%";
+  std::string verdict, suite = "ci";
+  std::vector<std::string> fail_on = {"regression", "no-baseline", "correctness", "environment"};
+  std::string fault;    // of --self-test FAULT
+  std::string against;  // another build's program
+  int sessions = 3;     // processes of each build
+  double alpha = 0.05, limit = 0;
+  int max_extra_runs = 2, repeats = 0, max_new = 0;
+  bool confirm = true, allow_missing = false, self_test = false;
+};
+
+void check_classes(const std::vector<std::string>& fail_on) {
+  const std::vector<std::string> known = {"regression", "no-baseline", "correctness", "environment",
+                                          "inconclusive"};
+  for (const std::string& name : fail_on)
+    if (std::find(known.begin(), known.end(), name) == known.end())
+      throw base::usage_error(fmt::format("--fail-on: unknown class '{}'", name),
+                              base::suggest(name, known));
+}
+
+// The progress and the stop of everything measured here.
+class Instruments {
+ public:
+  explicit Instruments(const GlobalOptions& global)
+      : console_(stderr, ::isatty(STDERR_FILENO) != 0, clock_) {
+    options_.stop = runners::InterruptGuard::requested;
+    options_.row_cost_seconds = kRowCostSeconds;
+    options_.row_cost_cache = row_cost_cache_path();
+    options_.progress =
+        global.verbosity < 0 ? &quiet_ : static_cast<runners::ProgressSink*>(&console_);
+  }
+  base::Clock& clock() { return clock_; }
+  const runners::RunnerOptions& options() const { return options_; }
+
+ private:
+  base::SteadyClock clock_;
+  runners::ConsoleProgress console_;
+  runners::ProgressSink quiet_;
+  runners::InterruptGuard guard_;
+  runners::RunnerOptions options_;
+};
+
+reports::GateOptions gate_options(const CheckArguments& o) {
+  reports::GateOptions gate;
+  gate.max_regression = parse_share("--max-regression", o.max_regression);
+  gate.max_quality_loss = parse_share("--max-quality-loss", o.max_quality_loss);
+  gate.alpha = o.alpha;
+  return gate;
+}
+
+GateRequest make_request(const CheckArguments& o, const runners::Suite& suite, ModelOptions model) {
+  GateRequest request;
+  request.plan.suite = suite;
+  request.plan.session = model.session_options(0);  // capacity follows from the prompts
+  request.plan.data_root = datasets::resolve_data_root(o.data_root);
+  request.plan.label = "check";
+  request.plan.command = shell_line(process_arguments());
+  request.plan.target = model.load();
+  request.plan.draft = model.load_draft();
+  request.gate = gate_options(o);
+  request.max_extra_runs = o.max_extra_runs;
+  request.confirm = o.confirm;
+  return request;
+}
+
+std::string environment_of(const RunReference& run, const std::string& name) {
+  std::string value;
+  run.store->query("SELECT value FROM environment WHERE run_id = ? AND name = ?",
+                   {run.run_id, name}, [&](const results::Row& row) {
+                     value = row.text(0);
+                     return false;
+                   });
+  return value;
+}
+
+// The baseline's suite, model and engine mode; what the command line names goes first, and the gate
+// then says whether the two can still be compared.
+GateRequest request_like(const CheckArguments& o, const RunReference& baseline) {
+  std::string suite_json;
+  ModelOptions model = o.model;
+  baseline.store->query("SELECT suite_json FROM run WHERE id = ?", {baseline.run_id},
+                        [&](const results::Row& row) {
+                          suite_json = row.text(0);
+                          return false;
+                        });
+  baseline.store->query(
+      "SELECT dtype, isa, device, threads FROM arm WHERE run_id = ? AND role = 'baseline'",
+      {baseline.run_id}, [&](const results::Row& row) {
+        model.dtype = row.text(0);
+        if (model.isa.empty()) model.isa = row.text(1);
+        model.device = row.text(2);
+        if (model.threads == 0) model.threads = static_cast<int>(row.integer(3));
+        return false;
+      });
+  if (model.model.empty()) model.model = environment_of(baseline, "model_path");
+  if (model.draft.empty()) model.draft = environment_of(baseline, "draft_path");
+  const std::string where = fmt::format("suite of baseline '{}'", o.baseline);
+  runners::Suite suite = runners::parse_suite(suite_json, where);
+  runners::complete_suite(suite, where);
+  return make_request(o, suite, model);
+}
+
+runners::Suite self_test_suite(const CheckArguments& o) {
+  runners::Suite suite = runners::load_suite(o.suite);
+  if (o.repeats > 0) suite.repeats = o.repeats;
+  if (o.limit != 0) suite.limit = o.limit;
+  if (o.max_new > 0) suite.max_new = o.max_new;
+  if (!suite.models.empty() && o.model.model.empty())
+    throw base::usage_error(fmt::format("suite {} names models of its own", o.suite),
+                            "the self-test measures one: name it with -m");
+  suite.models.clear();
+  runners::complete_suite(suite, o.suite);
+  return suite;
+}
+
+double seconds_since(int64_t begin_ns) {
+  base::SteadyClock clock;
+  return static_cast<double>(clock.now_ns() - begin_ns) * 1e-9;
+}
+
+// Carries `decide` out. An error is told to the CI system, too, and goes on to main(): a job whose
+// report is missing looks like one that never ran.
+template <typename F>
+auto tell_errors(const CheckArguments& o, int64_t begin_ns, const F& decide) {
+  try {
+    return decide();
+  } catch (const std::exception& e) {
+    reports::CiReport report = ci_report(e, o.baseline);
+    report.seconds = seconds_since(begin_ns);
+    try {
+      o.ci.write(report);
+    } catch (const base::Error& unwritten) {
+      spdlog::error("{}", unwritten.message());  // the first error is the one that counts
+    }
+    throw;
+  }
+}
+
+void conclude(const CheckArguments& o, Context& context, const GateOutcome& outcome,
+              int64_t begin_ns) {
+  std::vector<std::string> failing = o.fail_on;
+  if (outcome.baseline_run == 0 && o.allow_missing) std::erase(failing, "no-baseline");
+  if (!o.verdict.empty()) base::write_file_atomic(o.verdict, gate_json(outcome) + "\n");
+  reports::CiReport report = ci_report(outcome, failing);
+  report.seconds = seconds_since(begin_ns);
+  o.ci.write(report);
+  if (context.global.verbosity >= 0 && !outcome.result.verdicts.empty())
+    fmt::print(stderr, "{}\n", reports::to_text(outcome.result));
+  if (context.global.json)
+    print_line(gate_json(outcome));
+  else
+    print_line(gate_line(outcome));
+  const std::string name = failure_class(outcome.code);
+  const bool fails = std::find(failing.begin(), failing.end(), name) != failing.end();
+  if (fails) context.exit_code = static_cast<int>(outcome.code);
+  if (!fails && !name.empty()) spdlog::warn("{}: not a failure here", name);
+}
+
+// All drills; the exit code says whether the gate did what it should.
+void run_self_test(const CheckArguments& o, Context& context, int64_t begin_ns) {
+  const TemporaryFolder folder("self-test");
+  Instruments instruments(context.global);
+  std::vector<std::vector<std::string>> rows;
+  nlohmann::ordered_json array = nlohmann::ordered_json::array();
+  bool passed = true, speed_missed = false;
+  const auto note = [&](const DrillOutcome& d) {
+    const int expected = static_cast<int>(d.drill.expected);
+    const int found = static_cast<int>(d.gate.code);
+    passed = passed && d.passed();
+    // Correctness is judged by equality, so only these can go wrong by the machine's doing.
+    speed_missed = speed_missed || (!d.passed() && (d.drill.expected == ExitCode::kOk ||
+                                                    d.drill.expected == ExitCode::kRegression));
+    spdlog::info("{}: exit code {}, expected {}", d.drill.name, found, expected);
+    rows.push_back({d.drill.name, std::to_string(expected), std::to_string(found),
+                    d.passed() ? "ok" : "WRONG", fmt::format("{:.1f} s", d.seconds),
+                    d.gate.result.summary});
+    array.push_back({{"drill", d.drill.name},
+                     {"expected", expected},
+                     {"found", found},
+                     {"ok", d.passed()},
+                     {"cause", d.drill.cause ? reports::to_string(*d.drill.cause) : ""},
+                     {"seconds", d.seconds},
+                     {"verdict", nlohmann::ordered_json::parse(gate_json(d.gate))}});
+  };
+  reports::CiReport report = tell_errors(o, begin_ns, [&] {
+    const GateRequest request = make_request(o, self_test_suite(o), o.model);
+    return ci_report(run_drills(request, folder.file("runs.db"), instruments.clock(),
+                                instruments.options(), note),
+                     request);
+  });
+  report.seconds = seconds_since(begin_ns);
+  if (!o.verdict.empty()) base::write_file_atomic(o.verdict, array.dump(2) + "\n");
+  o.ci.write(report);
+  if (context.global.json)
+    print_json_document(array);
+  else
+    print_line(aligned_table({"drill", "expected", "found", "", "time", "why"}, rows));
+  if (!context.global.json) print_line("\n" + gate_study_text(gate_study()));
+  if (speed_missed)
+    spdlog::warn(
+        "a drill about speed went wrong: most likely speedups move between runs of this machine by "
+        "as much as the fault. --against measures two builds in turns, --max-regression 10% asks "
+        "for less; docs/measurement.md, \"How often the gate is wrong\"");
+  if (!passed) context.exit_code = static_cast<int>(ExitCode::kCorrectness);
+}
+
+// One planted fault against the baseline (measured first when there is none); planted rows go into
+// a database of their own.
+GateOutcome check_with_fault(const CheckArguments& o, const Context& context) {
+  check_fault(o.fault);  // before anything is measured
+  const TemporaryFolder folder("self-test");
+  Instruments instruments(context.global);
+  const auto store = std::make_shared<results::ResultStore>(folder.file("runs.db"));
+  std::optional<RunReference> baseline = find_baseline(o.baseline, context.global.db);
+  const GateRequest undisturbed =
+      baseline ? request_like(o, *baseline) : make_request(o, self_test_suite(o), o.model);
+  const GateRequest request = with_fault(undisturbed, o.fault);
+  if (!baseline) {
+    spdlog::info("no baseline '{}' in {}: measuring one first", o.baseline, context.global.db);
+    baseline = measure_baseline(undisturbed, store, instruments.clock(), instruments.options());
+  }
+  GateOutcome outcome =
+      measure_and_judge(request, *baseline, *store, instruments.clock(), instruments.options());
+  outcome.baseline = o.baseline;
+  return outcome;
+}
+
+GateOutcome check_against_baseline(const CheckArguments& o, const Context& context) {
+  const std::optional<RunReference> baseline = find_baseline(o.baseline, context.global.db);
+  if (!baseline) return missing_baseline(o.baseline, context.global.db);
+  GateOutcome outcome;
+  if (!o.run.empty()) {
+    outcome = judge_stored(*baseline, find_run(o.run, context.global.db), gate_options(o));
+  } else {
+    const GateRequest request = request_like(o, *baseline);
+    results::ResultStore store(context.global.db);
+    Instruments instruments(context.global);
+    outcome =
+        measure_and_judge(request, *baseline, store, instruments.clock(), instruments.options());
+  }
+  outcome.baseline = o.baseline;
+  return outcome;
+}
+
+// The words of `evalrun run` that measure the suite as asked for, in this build and any other.
+std::vector<std::string> run_words(const CheckArguments& o) {
+  const ModelOptions& m = o.model;
+  std::vector<std::string> words = {o.suite, "-q", "-m", m.path()};
+  const auto add = [&](const char* name, const std::string& value, const std::string& usual = "") {
+    if (value != usual) words.insert(words.end(), {name, value});
+  };
+  add("--draft", m.draft);
+  add("--device", m.device, "cpu");
+  add("--dtype", m.dtype, kDefaultDtype);
+  add("--isa", m.isa);
+  add("--bits", m.bits, "cross-isa");
+  add("--kv-dtype", m.kv_dtype);
+  add("--chat-template", m.chat_template);
+  add("--data-root", o.data_root);
+  add("-t", std::to_string(m.threads), "0");
+  add("-r", std::to_string(o.repeats), "0");
+  add("-n", std::to_string(o.max_new), "0");
+  add("--limit", fmt::format("{}", o.limit), "0");
+  return words;
+}
+
+GateOutcome check_against_build(const CheckArguments& o) {
+  AgainstRequest request;
+  request.program = o.against;
+  request.arguments = run_words(o);
+  request.gate = gate_options(o);
+  request.sessions = o.sessions;
+  request.max_extra_runs = o.max_extra_runs;
+  return check_against(request);
+}
+
+void run_check(const CheckArguments& o, Context& context) {
+  base::SteadyClock clock;
+  const int64_t begin_ns = clock.now_ns();
+  check_classes(o.fail_on);
+  gate_options(o);
+  o.ci.check(context.global);
+  if (o.self_test && !o.run.empty())
+    throw base::usage_error("--self-test measures runs of its own: it takes no RUN");
+  if (!o.against.empty() && (o.self_test || !o.run.empty()))
+    throw base::usage_error(
+        "--against measures both builds now: it takes no RUN and no --self-test");
+  if (o.self_test && o.fault.empty()) return run_self_test(o, context, begin_ns);
+  const GateOutcome outcome = tell_errors(o, begin_ns, [&] {
+    if (!o.against.empty()) return check_against_build(o);
+    return o.self_test ? check_with_fault(o, context) : check_against_baseline(o, context);
+  });
+  conclude(o, context, outcome, begin_ns);
+}
+
+}  // namespace
+
+void add_check_command(CLI::App& app, Context& context) {
+  auto* command = app.add_subcommand("check", "Gate: as correct and as fast as the baseline?");
+  auto options = std::make_shared<CheckArguments>();
+  command
+      ->add_option("run", options->run,
+                   "Stored run to judge (default: measure the baseline's suite now)")
+      ->option_text("[RUN]");
+  options->model.add(*command);
+  command->add_option("--baseline", options->baseline, "Name of the baseline, or FILE:NAME")
+      ->capture_default_str();
+  command->add_option("--data-root", options->data_root, "Folder of the data sets (EVALRUN_DATA)");
+  command
+      ->add_option("--max-regression", options->max_regression,
+                   "Largest slowdown of a method's speedup that passes")
+      ->capture_default_str();
+  command
+      ->add_option("--max-quality-loss", options->max_quality_loss,
+                   "Largest loss of a method's mean score that passes")
+      ->capture_default_str();
+  command->add_option("--alpha", options->alpha, "One-sided level of the tests")
+      ->check(CLI::Range(0.0001, 0.5))
+      ->capture_default_str();
+  command
+      ->add_option("--max-extra-runs", options->max_extra_runs,
+                   "How often the repeats are measured again while inconclusive")
+      ->check(CLI::Range(0, 20))
+      ->capture_default_str();
+  command->add_flag("--confirm,!--no-confirm", options->confirm,
+                    "Measure a slowdown a second time before calling it one (default)");
+  command->add_flag("--allow-missing-baseline", options->allow_missing,
+                    "No baseline yet is not a failure");
+  command
+      ->add_option("--fail-on", options->fail_on,
+                   "Classes that set the exit code: regression, no-baseline, correctness, "
+                   "environment, inconclusive")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--verdict", options->verdict, "File for the verdict as JSON");
+  options->ci.add(*command);
+  auto* drill = command->add_option(
+      "--self-test", options->fault,
+      "Prove that the gate works: plant every fault in turn; with FAULT (slow:5%, ar-slow:5%, "
+      "all-slow:5%, wrong-accept, miscount, device-fault) plant that one and exit with the gate's "
+      "own code");
+  drill->expected(0, 1)->option_text("[FAULT]");
+  command
+      ->add_option(
+          "--against", options->against,
+          "Another build's evalrun: measure both now, in processes that take turns, instead "
+          "of a stored baseline")
+      ->type_name("PROGRAM");
+  command->add_option("--sessions", options->sessions, "Processes of each build with --against")
+      ->check(CLI::Range(2, 100))
+      ->capture_default_str();
+  const char* group = "Self-test and --against";
+  command->add_option("--suite", options->suite, "Suite it measures")
+      ->capture_default_str()
+      ->group(group);
+  command->add_option("--limit", options->limit, "Prompts per data set")->group(group);
+  command->add_option("-r,--repeats", options->repeats, "Repeats")
+      ->check(CLI::PositiveNumber)
+      ->group(group);
+  command->add_option("-n,--max-new", options->max_new, "Tokens per answer")
+      ->check(CLI::PositiveNumber)
+      ->group(group);
+  command->footer(
+      "Exit codes: 0 ok, 1 slower (confirmed), 3 no baseline or not comparable, 4 inconclusive "
+      "(only\n"
+      "with --fail-on), 5 wrong output, 6 machine unfit. One line on standard output says the "
+      "same.\n\n"
+      "Examples:\n"
+      "  evalrun run ci && evalrun baseline save main    once\n"
+      "  evalrun check --verdict verdict.json            after every change\n"
+      "  evalrun check --against old/evalrun             two builds, measured in turns\n"
+      "  evalrun check --self-test slow:5%               does the pipeline turn red?");
+  command->callback([options, &context, drill] {
+    options->self_test = drill->count() > 0;
+    run_check(*options, context);
+  });
+}
+
+}  // namespace evalrun::cli

@@ -1,0 +1,45 @@
+#include "runners/cli/gate/gate_environment.h"
+
+#include <algorithm>
+
+#include "reports/table/conditions.h"
+
+namespace evalrun::cli {
+namespace {
+
+// Why the machine may have made a verdict on speed; "" where it did not.
+std::string unfit(const reports::Conditions& conditions) {
+  if (conditions.steal_share > kMostStolen)
+    return fmt::format(
+        "other guests of this machine took {:.0f} % of its processor time while measuring: measure "
+        "again on a quieter one",
+        100 * conditions.steal_share);
+  if (!conditions.throttling.empty())
+    return fmt::format("the clock was not the same for all arms ({}): measure again when it is",
+                       conditions.throttling.front());
+  return "";
+}
+
+}  // namespace
+
+void judge_environment(const std::vector<MeasuredRun>& runs, GateOutcome& outcome) {
+  const bool about_speed =
+      outcome.code == base::ExitCode::kRegression || outcome.code == base::ExitCode::kInconclusive;
+  for (const MeasuredRun& run : runs) {
+    const reports::Conditions conditions = reports::read_conditions(run.store, run.id);
+    if (conditions.generations == 0) continue;
+    outcome.steal_share = std::max(outcome.steal_share, conditions.steal_share);
+    const std::string reason = about_speed ? unfit(conditions) : "";
+    reports::Verdict verdict;
+    verdict.metric = "environment";
+    verdict.outcome = reason.empty() ? reports::Outcome::kOk : reports::Outcome::kInconclusive;
+    verdict.reason = fmt::format("{}: {}", run.name, reports::conditions_text(conditions));
+    verdict.n = conditions.generations;
+    outcome.result.verdicts.push_back(verdict);
+    if (reason.empty()) continue;
+    outcome.code = base::ExitCode::kEnvironment;
+    outcome.note = reason;
+  }
+}
+
+}  // namespace evalrun::cli

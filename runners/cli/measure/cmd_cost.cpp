@@ -1,0 +1,226 @@
+// evalrun cost: what a forward of n rows costs on this machine, where the time goes, and how far
+// from the speed of memory it is. Several weight formats are measured in turn in one process.
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <optional>
+
+#include "engine/devices.h"
+#include "engine/machine_probes.h"
+#include "engine/row_cost.h"
+#include "runners/cli/cli.h"
+#include "runners/cli/output.h"
+#include "runners/machine/row_cost_cache.h"
+
+namespace evalrun::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr double kBandwidthSeconds = 0.3;  // per format
+constexpr double kRoundSeconds = 2;        // per format, when --rounds is not given
+
+struct CostArguments {
+  ModelOptions model;
+  std::vector<std::string> dtypes = {kDefaultDtype};
+  std::vector<int> rows = engine::RowCostOptions{}.rows;
+  std::optional<std::vector<int>> prefill;
+  std::optional<int> context;
+  int rounds = 0;
+};
+
+constexpr int kContext = 256, kPrefill = 512;  // or the model's context, when that is smaller
+
+// One format: its model, its session and its table stand at the same index.
+struct Measured {
+  std::vector<std::shared_ptr<const engine::Model>> models;
+  std::vector<std::unique_ptr<engine::Session>> sessions;
+  std::vector<engine::RowCostTable> tables;
+  double round_trip_ns = 0;
+};
+
+// What was asked for, with the defaults a model of this size allows.
+engine::RowCostOptions limited(const CostArguments& o, const engine::ModelConfig& config) {
+  const auto check = [&](const char* option, int n) {
+    if (n > config.max_context)
+      throw base::usage_error(
+          fmt::format("{}: {} tokens are more than the model's context", option, n),
+          fmt::format("{} takes 1 to {} tokens, and {} rows behind them", config.name,
+                      config.max_context, engine::kMaxRows));
+  };
+  engine::RowCostOptions options;
+  options.rows = o.rows;
+  options.context = o.context.value_or(std::min(kContext, config.max_context));
+  check("--context", options.context);
+  for (const int n : o.prefill.value_or(std::vector{std::min(kPrefill, config.max_context)})) {
+    check("--prefill", n);
+    if (n > 0) options.prefill.push_back(n);
+  }
+  std::sort(options.prefill.begin(), options.prefill.end());
+  return options;
+}
+
+std::function<void(int, int)> progress_line(const GlobalOptions& global) {
+  if (global.verbosity < 0 || ::isatty(STDERR_FILENO) == 0) return nullptr;
+  const auto last = std::make_shared<std::chrono::steady_clock::time_point>();
+  return [last](int round, int of) {
+    const auto now = std::chrono::steady_clock::now();
+    // Rarely: a write between two forwards lets the pool fall asleep.
+    if (now - *last < std::chrono::milliseconds(250)) return;
+    *last = now;
+    fmt::print(stderr, "\r\x1b[Kround {} of about {}", round, of);
+    std::fflush(stderr);
+  };
+}
+
+Measured measure(const CostArguments& o, const GlobalOptions& global) {
+  Measured m;
+  // Wrong names are said before a model is read for seconds.
+  engine::SessionOptions session = o.model.session_options(0);
+  for (const std::string& name : o.dtypes) engine::weight_format_by_name(name);
+  for (const std::string& name : o.dtypes) {
+    ModelOptions model = o.model;
+    model.dtype = name;
+    m.models.push_back(model.load());
+  }
+  engine::RowCostOptions options = limited(o, m.models.front()->config());
+  options.rounds = o.rounds;
+  options.most_rounds = std::max(options.most_rounds, o.rounds);
+  options.bandwidth_seconds = kBandwidthSeconds;
+  options.seconds = kRoundSeconds * static_cast<double>(o.dtypes.size());
+  options.progress = progress_line(global);
+  session.max_tokens = engine::row_cost_capacity(options);
+  // On a GPU the phases are events between single launches, and decoding runs whole graphs.
+  session.measure_phases = !engine::is_gpu(session.device);
+  for (const auto& model : m.models) m.sessions.push_back(engine::Session::create(model, session));
+  m.round_trip_ns = engine::cache_line_round_trip_ns(m.sessions.front()->n_threads());
+  m.tables = engine::measure_row_cost(m.sessions, options);
+  if (options.progress) fmt::print(stderr, "\r\x1b[K");
+  return m;
+}
+
+Json json_of(const Measured& m, size_t i) {
+  const engine::RowCostTable& table = m.tables[i];
+  Json out{{"model", m.models[i]->config().name},
+           {"dtype", engine::name_of(m.models[i]->format())},
+           {"isa", m.sessions[i]->isa()},
+           {"threads", m.sessions[i]->n_threads()}};
+  out.update(runners::to_json(table));
+  out["tokens_per_s"] = 1e3 / table.ms(1);
+  out["floor_ms"] = table.floor_ms();
+  out["floor_share"] = table.floor_ms() / table.ms(1);
+  out["bandwidth_gb_s"] = table.bandwidth / 1e9;
+  out["pingpong_ns"] = m.round_trip_ns > 0 ? Json(m.round_trip_ns) : Json();
+  out["placement"] = runners::placement_class(m.round_trip_ns, m.sessions[i]->n_threads());
+  out["prefill"] = Json::array();
+  for (const engine::PrefillCost& p : table.prefill)
+    out["prefill"].push_back(
+        {{"tokens", p.tokens}, {"ms", p.ms}, {"tokens_per_s", p.tokens_per_s()}});
+  return out;
+}
+
+std::string table_of(const engine::RowCostTable& table) {
+  std::vector<std::vector<std::string>> cells;
+  for (const engine::RowCost& r : table.rows) {
+    const double total = r.phases.total();
+    const auto share = [&](double ms) {
+      return total > 0 ? fmt::format("{:.0f} %", 100 * ms / total) : std::string("-");
+    };
+    cells.push_back({std::to_string(r.rows), fmt::format("{:.3f}", r.ms),
+                     fmt::format("[{:.3f} {:.3f}]", r.q1_ms, r.q3_ms),
+                     fmt::format("{:.2f}", r.ms / table.rows.front().ms), share(r.phases.weights),
+                     share(r.phases.attention), share(r.phases.norms), share(r.phases.head),
+                     share(r.phases.waits),
+                     fmt::format("{:.1f}", static_cast<double>(table.bytes) / r.ms / 1e6)});
+  }
+  return aligned_table({"rows", "ms", "quartiles", "T(n)/T(1)", "weights", "attention", "norms",
+                        "head", "waits", "GB/s"},
+                       cells);
+}
+
+void print_one(const Measured& m, size_t i) {
+  const engine::RowCostTable& table = m.tables[i];
+  const engine::Session& session = *m.sessions[i];
+  print_line(fmt::format("{} · {} · {} · {} threads · context {} · {} rounds",
+                         m.models[i]->config().name, engine::name_of(m.models[i]->format()),
+                         session.isa(), session.n_threads(), table.context, table.rounds));
+  print_line(table_of(table));
+  const std::string bytes = human_bytes(static_cast<double>(table.bytes));
+  print_line(table.bandwidth > 0
+                 ? fmt::format("floor {:.3f} ms = {} / {:.1f} GB/s; T(1) reaches {:.0f} %; {:.1f} "
+                               "tok/s",
+                               table.floor_ms(), bytes, table.bandwidth / 1e9,
+                               100 * table.floor_ms() / table.ms(1), 1e3 / table.ms(1))
+                 : fmt::format("{} are read, {:.1f} GB/s at T(1); {:.1f} tok/s", bytes,
+                               static_cast<double>(table.bytes) / table.ms(1) / 1e6,
+                               1e3 / table.ms(1)));
+  for (const engine::PrefillCost& p : table.prefill)
+    print_line(fmt::format("prompt of {} tokens: {:.1f} ms, {:.0f} tok/s", p.tokens, p.ms,
+                           p.tokens_per_s()));
+}
+
+void run_cost(const CostArguments& o, const GlobalOptions& global) {
+  const Measured m = measure(o, global);
+  if (global.json) {
+    if (m.tables.size() == 1) return print_json_document(json_of(m, 0));
+    Json all = Json::array();
+    for (size_t i = 0; i < m.tables.size(); ++i) all.push_back(json_of(m, i));
+    return print_json_document({{"formats", all}});
+  }
+  for (size_t i = 0; i < m.tables.size(); ++i) {
+    print_one(m, i);
+    print_line("");
+  }
+  if (m.round_trip_ns > 0)
+    print_line(
+        fmt::format("cache line from core to core and back: {:.0f} ns ({})", m.round_trip_ns,
+                    runners::placement_class(m.round_trip_ns, m.sessions.front()->n_threads())));
+}
+
+}  // namespace
+
+void add_cost_command(CLI::App& app, Context& context) {
+  auto* command =
+      app.add_subcommand("cost", "What a forward of n rows costs here, and how near the floor");
+  auto options = std::make_shared<CostArguments>();
+  options->model.add_without_formats(*command);
+  command
+      ->add_option("--dtype", options->dtypes,
+                   "Weight formats, measured in turn: " + describe_formats())
+      ->delimiter(',')
+      ->capture_default_str()
+      ->group("Model");
+  command->add_option("--rows", options->rows, "Row counts of a forward; 1 is always measured")
+      ->delimiter(',')
+      ->check(CLI::Range(1, engine::kMaxRows))
+      ->capture_default_str();
+  command->add_option("--context", options->context, "Committed tokens below the rows (256)")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--prefill", options->prefill, "Prompt lengths to prefill (512); 0 = none")
+      ->delimiter(',')
+      ->check(CLI::NonNegativeNumber);
+  command
+      ->add_option("--rounds", options->rounds,
+                   "Forwards per row count (default: about two seconds per format)")
+      ->check(CLI::Range(1, 100000));
+  command->footer(
+      "A row is a token behind the context; all rows of a forward form a chain, go through every\n"
+      "layer and the output matrix, and each gives its likeliest token. ms is the median over the\n"
+      "rounds, in which all row counts and formats take turns. Shares are of the time of one "
+      "thread:\n"
+      "products with the layers' weights, attention, norms (with rounding and rotation), output\n"
+      "matrix, and waiting for other threads. The floor is what one forward must read - all "
+      "weights\n"
+      "once, keys and values of the context - at the best speed a plain read of as many bytes "
+      "reached.\n\n"
+      "Examples:\n"
+      "  evalrun cost\n"
+      "  evalrun cost -m model.gguf --dtype f32,bf16,int8 --rows 1,8,16,32 --context 1024\n"
+      "  evalrun cost --rows 340,441,512 --prefill 128,512,2048 --json");
+  command->callback([options, &context] { run_cost(*options, context.global); });
+}
+
+}  // namespace evalrun::cli

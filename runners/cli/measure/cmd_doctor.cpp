@@ -1,0 +1,395 @@
+// evalrun doctor: is this machine, this build and this set-up fit to measure?
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <memory>
+
+#include "datasets/dataset.h"
+#include "datasets/manifest.h"
+#include "engine/base/text.h"
+#include "engine/cuda/runtime/nvml.h"
+#include "engine/devices.h"
+#include "engine/machine_probes.h"
+#include "evaluators/self_test.h"
+#include "results/store.h"
+#include "runners/cli/cli.h"
+#include "runners/cli/measure/doctor_checks.h"
+#include "runners/cli/measure/doctor_code.h"
+#include "runners/cli/output.h"
+#include "runners/machine/build_info.h"
+#include "runners/machine/environment.h"
+
+namespace evalrun::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Of the default model's file (docs of scripts/get-model).
+constexpr const char* kDefaultModelSha256 =
+    "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53";
+constexpr double kOverheadLimitNs =
+    20e3;  // a step of the smallest model worth measuring takes 4 ms
+constexpr double kBandwidthSeconds = 0.2;
+constexpr size_t kBandwidthBytes = size_t{256} << 20;  // more than the last cache of most machines
+constexpr double kLowDiskBytes = 200e6;
+
+struct DoctorArguments {
+  std::string model, data_root;
+  bool code = false;
+  int workers = 0;
+};
+
+enum class Level { kOk, kNote, kWarning, kProblem };
+const char* to_string(Level level) {
+  switch (level) {
+    case Level::kOk:
+      return "ok";
+    case Level::kNote:
+      return "note";
+    case Level::kWarning:
+      return "WARNING";
+    case Level::kProblem:
+      return "PROBLEM";
+  }
+  return "";
+}
+
+struct Finding {
+  std::string name, value;
+  Level level = Level::kOk;
+  std::string hint = {};
+};
+using Findings = std::vector<Finding>;
+
+std::string value_or(const std::map<std::string, std::string>& map, const std::string& key,
+                     const std::string& fallback) {
+  const auto it = map.find(key);
+  return it == map.end() ? fallback : it->second;
+}
+
+void examine_build(Findings& out) {
+  const runners::BuildInfo& build = runners::build_info();
+  Finding f{"build", fmt::format("evalrun {}, commit {}, {}, {}", build.version, build.commit,
+                                 build.build_type, build.compiler)};
+  if (build.build_type != "Release") {
+    f.level = Level::kWarning;
+    f.hint = "times of this build are not comparable: use the release preset";
+  } else if (!build.sanitizers.empty()) {
+    f.level = Level::kWarning;
+    f.hint = "built with sanitizers: times mean nothing";
+  }
+  out.push_back(std::move(f));
+}
+
+void examine_machine(Findings& out) {
+  const auto e = runners::capture_environment();
+  out.push_back({"processor", value_or(e, "cpu", "unknown")});
+  out.push_back({"cores", fmt::format("{} of {} allowed", value_or(e, "cores_allowed", "?"),
+                                      value_or(e, "cores", "?"))});
+  out.push_back({"memory", human_bytes(std::atof(value_or(e, "memory_bytes", "0").c_str()))});
+  out.push_back({"system", fmt::format("{}, {}", value_or(e, "os", "unknown"),
+                                       value_or(e, "kernel", "unknown kernel"))});
+  const std::string governor = value_or(e, "governor", "not readable");
+  out.push_back({"frequency governor", governor,
+                 governor == "powersave" ? Level::kWarning : Level::kNote,
+                 governor == "powersave" ? "set it to performance while measuring" : ""});
+  const double load = std::atof(value_or(e, "load", "0").c_str());
+  const bool busy = load > 0.5 * std::atof(value_or(e, "cores_allowed", "1").c_str());
+  out.push_back({"load (1 min)", fmt::format("{:.2f}", load), busy ? Level::kWarning : Level::kOk,
+                 busy ? "other work is running: measured times will vary" : ""});
+  const double steal = std::atof(value_or(e, "steal_share", "0").c_str());
+  out.push_back({"time taken by other guests", fmt::format("{:.1f} % since boot", 100 * steal),
+                 steal > 0.05 ? Level::kWarning : Level::kOk,
+                 steal > 0.05 ? "a shared machine: trust ratios, not seconds" : ""});
+}
+
+void examine_isas(Findings& out) {
+  const std::vector<std::string> isas = engine::available_isas();
+  Finding f{"instruction set paths", fmt::format("{}", fmt::join(isas, ", "))};
+  std::string chosen = isas.front();
+  if (const char* forced = std::getenv("EVALRUN_ISA"); forced != nullptr && *forced != '\0') {
+    try {
+      check_isa(forced);
+      chosen = fmt::format("{} (EVALRUN_ISA)", forced);
+      f.level = forced == isas.front() ? Level::kOk : Level::kNote;
+    } catch (const base::Error& error) {
+      chosen = "none: " + error.message();
+      f.level = Level::kProblem;
+      f.hint = "unset EVALRUN_ISA or name one of these";
+    }
+  }
+  f.value += "; chosen: " + chosen;
+  out.push_back(std::move(f));
+}
+
+// What is not known is left out.
+void examine_gpu(const engine::cuda::Device& gpu,
+                 const std::optional<engine::cuda::GpuFacts>& facts,
+                 const std::optional<engine::cuda::GpuSample>& sample, Findings& out) {
+  Finding f{fmt::format("cuda:{}", gpu.index),
+            fmt::format("{}, compute {}.{}, {}", gpu.name, gpu.compute_major, gpu.compute_minor,
+                        human_bytes(static_cast<double>(gpu.memory_bytes)))};
+  const auto add = [&](const char* what, const char* unit, const std::optional<double>& now,
+                       const std::optional<double>& most) {
+    if (!now && !most) return;
+    f.value += fmt::format(", {}{}{} {}", what, now ? fmt::format("{:.0f}", *now) : "?",
+                           most ? fmt::format(" of {:.0f}", *most) : "", unit);
+  };
+  const engine::cuda::GpuFacts known = facts.value_or(engine::cuda::GpuFacts{});
+  const engine::cuda::GpuSample now = sample.value_or(engine::cuda::GpuSample{});
+  add("SM ", "MHz", now.sm_mhz, known.sm_mhz_max);
+  add("memory ", "MHz", known.memory_mhz, known.memory_mhz_max);
+  add("", "W", now.power_w, known.power_limit_w);
+  add("", "°C", now.temperature_c, std::nullopt);
+  if (known.memory_free_bytes)
+    f.value += ", free " + human_bytes(static_cast<double>(*known.memory_free_bytes));
+  if (!known.driver_version.empty()) f.value += ", driver " + known.driver_version;
+  if (!facts) f.value += ", clocks and power not available (no NVML)";
+  const std::string reasons = engine::cuda::words_of_reasons(now.reasons.value_or(0));
+  if (!reasons.empty()) f.value += ", clock limited by: " + reasons;
+  const std::string unusable = engine::unusable_because(gpu);
+  if (!unusable.empty()) {
+    f.level = Level::kNote;
+    f.hint = "cannot be used: " + unusable;
+  } else if (engine::cuda::is_slowed(now.reasons.value_or(0))) {
+    f.level = Level::kWarning;
+    f.hint = "its clock is held back: let it cool, or raise its power limit";
+  }
+  out.push_back(std::move(f));
+}
+
+void examine_devices(Findings& out) {
+  using engine::cuda::Nvml;
+  const engine::cuda::DeviceList& cuda = engine::cuda::list_devices();
+  const engine::GpuObstacle obstacle = engine::gpu_obstacle(cuda);
+  out.push_back({"CUDA",
+                 obstacle.why.empty()
+                     ? fmt::format("{}, driver for {}", cuda.runtime_version, cuda.driver_version)
+                     : "cannot be used: " + obstacle.why,
+                 obstacle.why.empty() ? Level::kOk : Level::kNote, obstacle.remedy});
+  const Nvml& nvml = Nvml::of_this_machine();
+  for (const engine::cuda::Device& d : cuda.devices)
+    examine_gpu(d, nvml.facts(d.pci_bus_id), nvml.sample(d.pci_bus_id), out);
+  if (!cuda.devices.empty()) return;
+  for (const engine::cuda::GpuFacts& f : nvml.all())  // there, and of no use to this build
+    out.push_back({"GPU", fmt::format("{}, driver {}", f.name, f.driver_version), Level::kNote});
+}
+
+void examine_model(const std::string& given, Findings& out) {
+  ModelOptions options;
+  options.model = given;
+  try {
+    const std::string path = options.path();
+    if (!given.empty()) {
+      const auto model = engine::load_model(path, {});
+      out.push_back({"model", fmt::format("{}, {}", path, model->config().name)});
+      return;
+    }
+    const bool right = base::sha256_file(path) == kDefaultModelSha256;
+    out.push_back({"model", path + (right ? ", SHA-256 right" : ", wrong SHA-256"),
+                   right ? Level::kOk : Level::kProblem,
+                   right ? "" : "a broken download: run scripts/get-model again"});
+  } catch (const base::Error& error) {
+    out.push_back({"model", error.message(), Level::kProblem, error.hint()});
+  }
+}
+
+void examine_data(const std::string& given, Findings& out) {
+  const std::string root = datasets::resolve_data_root(given);
+  if (root.empty()) {
+    out.push_back({"data root", "none: the built-in samples only", Level::kNote,
+                   "set EVALRUN_DATA for gsm8k, mt_bench and others (evalrun data fetch)"});
+    return;
+  }
+  try {
+    int present = 0, contradicting = 0;
+    std::string names;
+    for (const datasets::FileCheck& check : datasets::verify_data(root)) {
+      present += check.state != datasets::FileState::kMissing ? 1 : 0;
+      if (!check.is_error()) continue;
+      ++contradicting;
+      names += " " + check.file.path;
+    }
+    out.push_back({"data root", fmt::format("{}: {} files known to the manifest", root, present),
+                   contradicting > 0 ? Level::kProblem : Level::kOk,
+                   contradicting > 0 ? "files with wrong bytes:" + names : ""});
+  } catch (const base::Error& error) {
+    out.push_back({"data root", error.message(), Level::kProblem, error.hint()});
+  }
+}
+
+void examine_database(const std::string& path, Findings& out) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::path file = fs::absolute(path, error);
+  const fs::path folder = file.parent_path();
+  const bool exists = fs::exists(file, error);
+  try {
+    if (exists) results::ResultStore(path, results::ResultStore::Mode::kReadOnly);
+    // SQLite writes its journal beside the file, so the folder must be writable too.
+    const bool writable =
+        ::access(folder.c_str(), W_OK) == 0 && (!exists || ::access(file.c_str(), W_OK) == 0);
+    if (!writable)
+      throw base::data_error(path, "", "cannot be written to",
+                             "choose another place with --db or EVALRUN_DB");
+    out.push_back({"result database", file.string() + (exists ? "" : " (will be created)")});
+  } catch (const base::Error& e) {
+    out.push_back({"result database", e.message(), Level::kProblem, e.hint()});
+  }
+  const fs::space_info space = fs::space(folder, error);
+  if (!error)
+    out.push_back(
+        {"free disk space", human_bytes(static_cast<double>(space.available)),
+         static_cast<double>(space.available) < kLowDiskBytes ? Level::kWarning : Level::kOk,
+         static_cast<double>(space.available) < kLowDiskBytes
+             ? "a long run stores tens of megabytes"
+             : ""});
+}
+
+void examine_numerics(Findings& out) {
+  const std::vector<std::string> problems = compare_isa_paths();
+  out.push_back(
+      {"bit identity",
+       problems.empty() ? "all paths agree, alone and in groups of rows" : problems.front(),
+       problems.empty() ? Level::kOk : Level::kProblem,
+       problems.empty() ? "" : "results of this machine cannot be trusted: please report"});
+}
+
+void examine_evaluators(Findings& out) {
+  const evaluators::SelfTestResult result = evaluators::self_test();
+  const bool right = result.problems.empty();
+  out.push_back(
+      {"text evaluators",
+       right ? fmt::format("{}, all {} vectors right", result.n_evaluators, result.n_vectors)
+             : result.problems.front(),
+       right ? Level::kOk : Level::kProblem,
+       right ? "" : "scores of this build cannot be trusted: please report"});
+}
+
+void examine_placement(Findings& out) {
+  const double ns = engine::cache_line_round_trip_ns(engine::allowed_cores());
+  if (ns == 0) return;  // one core
+  const bool far = ns >= engine::kFarRoundTripNs;
+  out.push_back({"cache line between cores and back", fmt::format("{:.0f} ns", ns),
+                 far ? Level::kNote : Level::kOk,
+                 far ? "cores far apart: every barrier costs more, and T(n) rises earlier" : ""});
+}
+
+void examine_speed(Findings& out) {
+  const double overhead = measure_step_overhead_ns();
+  const bool slow = overhead > kOverheadLimitNs;
+  out.push_back({"harness overhead per step", human_time(overhead),
+                 slow ? Level::kWarning : Level::kOk,
+                 slow ? "unusually long: is the machine busy?" : ""});
+  const double bandwidth =
+      engine::read_bandwidth(kBandwidthBytes, engine::allowed_cores(), kBandwidthSeconds);
+  out.push_back({"memory read bandwidth", fmt::format("{:.1f} GB/s", bandwidth / 1e9)});
+}
+
+void examine_code(Findings& out) {
+  for (const CodeCheck& check : check_sandbox_and_toolchains())
+    out.push_back({check.name, check.value,
+                   check.problem ? Level::kProblem
+                   : check.ok    ? Level::kOk
+                                 : Level::kNote,
+                   check.hint});
+}
+
+// Only the official solutions: they take minutes.
+void run_code_doctor(const DoctorArguments& options, Context& context) {
+  const int workers = options.workers > 0 ? options.workers : engine::allowed_cores();
+  const std::vector<SolutionCheck> checks =
+      check_solutions(datasets::resolve_data_root(options.data_root), workers);
+  Json array = Json::array();
+  std::vector<std::vector<std::string>> rows;
+  std::string failures;
+  for (const SolutionCheck& c : checks) {
+    array.push_back({{"language", c.language},
+                     {"version", c.version},
+                     {"problems", c.problems},
+                     {"missing", c.missing},
+                     {"passed", c.passed},
+                     {"total", c.total},
+                     {"median_ms", c.median_ms},
+                     {"p95_ms", c.p95_ms},
+                     {"cpu_ms", c.cpu_ms},
+                     {"programs_per_s", c.per_s},
+                     {"failures", c.failures}});
+    if (c.missing.empty())
+      rows.push_back({c.language, c.version, c.problems, fmt::format("{} / {}", c.passed, c.total),
+                      fmt::format("{:.0f}", c.median_ms), fmt::format("{:.0f}", c.p95_ms),
+                      fmt::format("{:.0f}", c.cpu_ms), fmt::format("{:.1f}", c.per_s)});
+    else
+      rows.push_back({c.language, c.version, c.missing, "not run", "", "", "", ""});
+    for (const std::string& failure : c.failures) failures += "\n" + failure;
+  }
+  if (context.global.json) {
+    print_json_document({{"workers", workers}, {"languages", array}});
+    return;
+  }
+  print_line(aligned_table(
+      {"language", "toolchain", "problems", "passed", "median ms", "p95 ms", "CPU ms", "per s"},
+      rows));
+  print_line(
+      fmt::format("\nofficial solutions, {} workers, compiling and sandbox included", workers));
+  if (!failures.empty()) print_line("not passed:" + failures);
+}
+
+void run_doctor(const DoctorArguments& options, Context& context) {
+  if (options.code) return run_code_doctor(options, context);
+  Findings findings;
+  examine_build(findings);
+  examine_machine(findings);
+  examine_isas(findings);
+  examine_placement(findings);
+  examine_devices(findings);
+  examine_model(options.model, findings);
+  examine_data(options.data_root, findings);
+  examine_database(context.global.db, findings);
+  examine_code(findings);
+  examine_numerics(findings);
+  examine_evaluators(findings);
+  examine_speed(findings);
+
+  Json array = Json::array();
+  std::vector<std::vector<std::string>> rows;
+  int problems = 0;
+  for (const Finding& f : findings) {
+    problems += f.level == Level::kProblem ? 1 : 0;
+    array.push_back(
+        {{"name", f.name}, {"level", to_string(f.level)}, {"value", f.value}, {"hint", f.hint}});
+    rows.push_back({to_string(f.level), f.name, f.value + (f.hint.empty() ? "" : " - " + f.hint)});
+  }
+  if (context.global.json) {
+    print_json_document({{"ok", problems == 0}, {"checks", array}});
+  } else {
+    print_line(aligned_table({"", "what", "found"}, rows));
+    print_line(problems == 0 ? "\nfit to measure" : fmt::format("\n{} problems", problems));
+  }
+  if (problems > 0) context.exit_code = static_cast<int>(base::ExitCode::kEnvironment);
+}
+
+}  // namespace
+
+void add_doctor_command(CLI::App& app, Context& context) {
+  auto* command = app.add_subcommand("doctor", "Is this machine and set-up fit to measure?");
+  auto options = std::make_shared<DoctorArguments>();
+  command->add_option("-m,--model", options->model,
+                      "Model to look at (default: the default model)");
+  command->add_option("--data-root", options->data_root, "Folder of the data sets (EVALRUN_DATA)");
+  command->add_flag("--code", options->code,
+                    "Run the official solutions of all programming languages instead (minutes)");
+  command->add_option("--workers", options->workers, "Programs at once (default: one per core)")
+      ->check(CLI::Range(1, 64));
+  command->footer(
+      "Exit code 6 when something must be mended first.\n\nExamples:\n"
+      "  evalrun doctor\n"
+      "  evalrun doctor --json\n"
+      "  evalrun doctor --code --data-root ~/data\n"
+      "  evalrun doctor -m model.gguf --data-root ~/data");
+  command->callback([options, &context] { run_doctor(*options, context); });
+}
+
+}  // namespace evalrun::cli

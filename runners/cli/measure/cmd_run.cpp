@@ -1,0 +1,394 @@
+// evalrun run: plan, measure, store, print the table.
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <optional>
+
+#include "datasets/dataset.h"
+#include "engine/base/text.h"
+#include "methods/method.h"
+#include "reports/table/grouping.h"
+#include "reports/table/report.h"
+#include "runners/cli/cli.h"
+#include "runners/cli/command_line.h"
+#include "runners/cli/measure/run_plan.h"
+#include "runners/cli/output.h"
+#include "runners/measure/interrupt.h"
+#include "runners/measure/progress.h"
+#include "runners/measure/runner.h"
+
+namespace evalrun::cli {
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  evalrun run quick
+  evalrun run ci -m model.gguf --methods ar,pld:k=10 --label before
+  evalrun run --tasks gsm8k,mt_bench --limit 40 -n 128 --data-root DATA --plan
+
+Equal settings resume a run that was interrupted, and never measure twice; --no-resume starts afresh.)";
+
+// What the command line says on top of the suite; unset = as the suite says.
+struct RunArguments {
+  ModelOptions model;
+  std::string suite;
+  std::vector<std::string> methods, tasks, evaluators;
+  std::optional<int> max_new, max_turns, repeats, samples, top_k;
+  std::optional<double> limit, temperature, top_p;
+  std::optional<uint64_t> seed;
+  std::optional<std::string> warmup, order;
+  std::optional<bool> aa, replay, ignore_eos, kv_cache;
+  std::string data_root, label, nonce, max_time, format = "text";
+  int score_workers = 0;
+  evaluators::ScoringContext scoring;
+  bool resume = true, plan = false, skip_long = false;
+};
+
+void add_suite_options(CLI::App& run, RunArguments& o) {
+  const char* group = "What to measure (on top of the suite)";
+  const auto option = [&](const char* name, auto& value, const char* text) {
+    return run.add_option(name, value, text)->group(group);
+  };
+  // Not add_flag: CLI11 takes an optional<bool> for a counter and sets it to 0, given or not.
+  const auto flag = [&](const char* name, std::optional<bool>& value, const char* text) {
+    run.add_flag_function(
+           name, [&value](int64_t count) { value = count > 0; }, text)
+        ->group(group);
+  };
+  option("--methods", o.methods, "Methods, e.g. ar,pld:k=10 (AR is always measured)");
+  option("--tasks", o.tasks, "Data sets, e.g. gsm8k,mt_bench or jsonl:FILE");
+  option("--evaluators", o.evaluators, "auto, none, or names")->delimiter(',');
+  option("-n,--max-new", o.max_new, "Tokens per answer (default: the data set's)");
+  option("--limit", o.limit, "Prompts per data set: a count, or a share below 1");
+  option("--max-turns", o.max_turns, "Turns per conversation at most");
+  option("-r,--repeats", o.repeats, "Times every prompt is measured, in rounds over the whole set");
+  option("--samples", o.samples, "Seeded generations per prompt (with --temperature)");
+  option("--temperature", o.temperature, "0 = greedy");
+  option("--top-k", o.top_k, "Sample from the k likeliest tokens, 0 = off");
+  option("--top-p", o.top_p, "Sample from the likeliest tokens that hold this share, 1 = off");
+  option("--seed", o.seed, "Seed of sampling and of the order of arms");
+  option("-w,--warmup", o.warmup, "auto, or generations per arm");
+  option("--order", o.order, "interleaved, random or sequential");
+  flag("--aa,!--no-aa", o.aa, "A second AR arm: the noise floor");
+  flag("--replay,!--no-replay", o.replay,
+       "Lead every arm along plain decoding's text; greedy only");
+  flag("--ignore-eos,!--no-ignore-eos", o.ignore_eos, "Always decode --max-new tokens");
+  flag("--kv-cache,!--no-kv-cache", o.kv_cache, "Keep keys and values between steps");
+}
+
+void add_run_options(CLI::App& run, RunArguments& o) {
+  run.add_option("suite", o.suite, "Built-in suite (quick, ci) or JSON file")
+      ->option_text("[SUITE]");
+  o.model.add(run);
+  add_suite_options(run, o);
+  run.add_option("--data-root", o.data_root, "Folder of the data sets' files (EVALRUN_DATA)");
+  run.add_option("--label", o.label, "Name of the run, for report and compare");
+  run.add_flag("--resume,!--no-resume", o.resume,
+               "Continue an earlier run of the same settings (default)");
+  run.add_option("--nonce", o.nonce, "Keep apart from other runs of the same settings");
+  run.add_option("--max-time", o.max_time,
+                 "Stop behind the prompt at hand after, e.g., 90s, 10m, 2h");
+  run.add_option(
+         "--score-workers", o.score_workers,
+         "Programs run at once when answers are judged, behind the timed part (default: the "
+         "cores this process may use)")
+      ->check(CLI::Range(0, 1024));
+  add_scoring_options(run, o.scoring);
+  run.add_flag("--skip-long", o.skip_long, "Leave out prompts longer than the context");
+  run.add_flag("--plan,--dry-run", o.plan,
+               "Show cells, time and detectable effect; measure nothing");
+  run.add_option("-o,--format", o.format, "Table as text, md, csv or json")
+      ->check(CLI::IsMember({"text", "md", "csv", "json"}))
+      ->capture_default_str();
+  run.footer(kExamples);
+}
+
+double parse_duration(const std::string& text) {
+  if (text.empty()) return 0;
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  const std::string unit = end;
+  const double factor = unit.empty() || unit == "s" ? 1 : unit == "m" ? 60 : unit == "h" ? 3600 : 0;
+  if (end == text.c_str() || factor == 0 || !(value > 0))
+    throw base::usage_error(fmt::format("--max-time: '{}' is no duration", text),
+                            "write 90s, 10m or 2h");
+  return value * factor;
+}
+
+int parse_warmup(const std::string& text) {
+  if (text == "auto") return -1;
+  if (text.empty() || text.size() > 4 || text.find_first_not_of("0123456789") != std::string::npos)
+    throw base::usage_error(fmt::format("--warmup: '{}' is neither auto nor a count", text));
+  return std::stoi(text);
+}
+
+void apply(const RunArguments& o, runners::Suite& suite) {
+  if (!o.methods.empty()) {
+    suite.methods.clear();
+    suite.optional_methods.clear();
+    for (const std::string& list : o.methods)
+      for (std::string& method : methods::split_method_list(list))
+        suite.methods.push_back(std::move(method));
+  }
+  if (!o.tasks.empty()) {
+    suite.tasks.clear();
+    for (const std::string& list : o.tasks)
+      for (const std::string& task : datasets::split_dataset_list(list))
+        suite.tasks.push_back({.task = task});
+  }
+  if (!o.evaluators.empty()) {
+    const bool is_auto = o.evaluators == std::vector<std::string>{"auto"};
+    suite.evaluate = o.evaluators != std::vector<std::string>{"none"};
+    suite.evaluators = suite.evaluate && !is_auto ? o.evaluators : std::vector<std::string>{};
+  }
+  // A task's own length or share gives way to the command line as well.
+  if (o.max_new) {
+    suite.max_new = *o.max_new;
+    for (runners::TaskSpec& task : suite.tasks) task.max_new = 0;
+  }
+  if (o.limit) {
+    suite.limit = *o.limit;
+    for (runners::TaskSpec& task : suite.tasks) task.limit = 0;
+  }
+  suite.max_turns = o.max_turns.value_or(suite.max_turns);
+  suite.repeats = o.repeats.value_or(suite.repeats);
+  suite.samples = o.samples.value_or(suite.samples);
+  suite.sampling.temperature = o.temperature.value_or(suite.sampling.temperature);
+  suite.sampling.top_k = o.top_k.value_or(suite.sampling.top_k);
+  suite.sampling.top_p = o.top_p.value_or(suite.sampling.top_p);
+  suite.seed = o.seed.value_or(suite.seed);
+  if (o.warmup) suite.warmup = parse_warmup(*o.warmup);
+  if (o.order) suite.order = runners::parse_order(*o.order, "--order");
+  suite.aa = o.aa.value_or(suite.aa);
+  suite.replay = o.replay.value_or(suite.replay);
+  suite.ignore_eos = o.ignore_eos.value_or(suite.ignore_eos);
+  suite.kv_cache = o.kv_cache.value_or(suite.kv_cache);
+}
+
+void warn_about(const runners::PlanRequest& request) {
+  const runners::Suite& suite = request.suite;
+  if (suite.samples > 1 && suite.sampling.greedy())
+    spdlog::warn("--samples {} with temperature 0: every sample will be the same text",
+                 suite.samples);
+  const auto uses_draft = [](const std::string& method) {
+    return methods::parse_method(method).info->takes_draft_model;
+  };
+  if (request.draft != nullptr &&
+      std::none_of(suite.methods.begin(), suite.methods.end(), uses_draft))
+    spdlog::warn("--draft is given, but no method drafts with a second model");
+}
+
+// What is asked for, whatever the model.
+runners::Suite make_suite(const RunArguments& o) {
+  runners::Suite suite;
+  if (!o.suite.empty()) suite = runners::load_suite(o.suite);
+  apply(o, suite);
+  if (!o.model.model.empty()) suite.models.clear();
+  runners::complete_suite(suite, o.suite.empty() ? "command line" : o.suite);
+  return suite;
+}
+
+std::string make_nonce(const RunArguments& o) {
+  if (o.resume || !o.nonce.empty()) return o.nonce;
+  return fmt::format("{:x}.{:x}", std::chrono::system_clock::now().time_since_epoch().count(),
+                     ::getpid());
+}
+
+// `suite`: of at most one model. `one_of_several`: the label says which.
+runners::PlanRequest make_request(const RunArguments& o, const runners::Suite& suite,
+                                  const std::string& nonce, bool one_of_several) {
+  runners::PlanRequest request;
+  request.suite = suite;
+  ModelOptions model = o.model;
+  if (!suite.models.empty()) model.model = model_path(suite.models.front());
+  request.session = model.session_options(0);  // capacity follows from the prompts
+  request.data_root = datasets::resolve_data_root(o.data_root);
+  request.skip_long = o.skip_long;
+  request.label = o.label;
+  request.nonce = nonce;
+  request.target = model.load();
+  request.draft = model.load_draft();
+  if (one_of_several)
+    request.label =
+        fmt::format("{}@{}", o.label.empty() ? suite.name : o.label, request.target->config().name);
+  request.command = resume_line(process_arguments(), request.nonce);
+  warn_about(request);
+  return request;
+}
+
+int count_stored(const std::string& db, const std::string& run_key) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(db, ignored)) return 0;
+  const results::ResultStore store(db, results::ResultStore::Mode::kReadOnly);
+  int count = 0;
+  store.query(
+      "SELECT count(*) FROM generation JOIN run ON run.id = generation.run_id "
+      "WHERE run.key = ?1",
+      {run_key}, [&](const results::Row& row) {
+        count = static_cast<int>(row.integer(0));
+        return false;
+      });
+  return count;
+}
+
+// What an earlier run of the same arms knows, if this database holds one.
+std::optional<reports::RunHistory> history_of(const std::string& db, const runners::RunPlan& plan) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(db, ignored)) return std::nullopt;
+  std::vector<std::string> keys;
+  for (const runners::PlannedArm& arm : plan.arms) keys.push_back(arm.record.key);
+  const auto& environment = plan.run.environment;
+  auto machine = environment.find("gpu");
+  if (machine == environment.end()) machine = environment.find("cpu");
+  const results::ResultStore store(db, results::ResultStore::Mode::kReadOnly);
+  return reports::find_history(store, keys, machine == environment.end() ? "" : machine->second);
+}
+
+// Calls f with what is planned for one model.
+template <typename F>
+void with_plan(const Context& context, const runners::PlanRequest& request, const F& f) {
+  const runners::RunPlan plan = runners::make_plan(request);
+  const runners::Conversation conversation(*request.target);
+  const datasets::Prompt& first = plan.prompts.front().prompt;
+  base::SteadyClock clock;
+  const auto session =
+      engine::Session::create(request.target, runners::planned_session(request, plan));
+  const auto ids = conversation.encode(first, conversation.render(first, {}));
+  f(PlanReport{plan, runners::calibrate(*session, ids, clock),
+               count_stored(context.global.db, plan.run.key), history_of(context.global.db, plan)});
+}
+
+// As JSON, a document; of several models, a list of them.
+void show_plans(const Context& context, const RunArguments& o,
+                const std::vector<runners::Suite>& suites, const std::string& nonce) {
+  nlohmann::ordered_json documents = nlohmann::json::array();
+  for (const runners::Suite& suite : suites) {
+    const runners::PlanRequest request = make_request(o, suite, nonce, suites.size() > 1);
+    with_plan(context, request, [&](const PlanReport& report) {
+      if (context.global.json) return documents.push_back(plan_json(report));
+      if (suites.size() > 1)
+        print_line(fmt::format("{}model {}, run '{}'", &suite == suites.data() ? "" : "\n",
+                               suite.models.front(), request.label));
+      print_plan(report);
+    });
+  }
+  if (context.global.json) print_json_document(suites.size() > 1 ? documents : documents.front());
+}
+
+int exit_code_of(const runners::RunOutcome& outcome, const std::string& resume_command) {
+  const int stored = outcome.stored_before + outcome.measured;
+  if (outcome.failed > 0)
+    spdlog::warn("{} generations failed; their rows say why (evalrun show)", outcome.failed);
+  for (const std::string& problem : outcome.scoring_problems)
+    spdlog::warn("not judged: {}", problem);
+  if (outcome.steal_share > 0.02)
+    spdlog::warn("other guests of this machine took {:.1f} % of the processor time",
+                 100 * outcome.steal_share);
+  switch (outcome.status) {
+    case runners::RunStatus::kInterrupted:
+      spdlog::warn(
+          "interrupted: {} of {} generations stored{}; resume with\n  {}", stored, outcome.planned,
+          outcome.unscored > 0 ? fmt::format(", {} answers not judged yet", outcome.unscored) : "",
+          resume_command);
+      return static_cast<int>(base::ExitCode::kInterrupted);
+    case runners::RunStatus::kOutOfTime:
+      spdlog::warn("--max-time reached: {} of {} generations stored; go on with\n  {}", stored,
+                   outcome.planned, resume_command);
+      return static_cast<int>(base::ExitCode::kInconclusive);
+    case runners::RunStatus::kComplete:
+      break;
+  }
+  return static_cast<int>(outcome.failed > 0 ? base::ExitCode::kCorrectness : base::ExitCode::kOk);
+}
+
+// The table of one run; of several, one per model, the models side by side.
+std::string table(const results::ResultStore& store, const std::vector<int64_t>& runs,
+                  const std::string& format, bool no_color) {
+  if (runs.size() > 1) {
+    std::vector<reports::Report> reports;
+    for (const int64_t run : runs) reports.push_back(reports::build_report(store, run));
+    return reports::render(reports::group_by_model(reports), format);
+  }
+  const reports::Report report = reports::build_report(store, runs.front());
+  if (format == "md") return reports::to_markdown(report);
+  if (format == "csv") return reports::to_csv(report);
+  if (format == "json") return reports::to_json(report);
+  return reports::to_text(report, colour_wanted(no_color));
+}
+
+// What cannot work for one of several models must fail now, not behind the hours of those before.
+void check_plans(const RunArguments& o, const std::vector<runners::Suite>& suites,
+                 const std::string& nonce) {
+  for (const runners::Suite& suite : suites) model_path(suite.models.front());
+  for (const runners::Suite& suite : suites) try {
+      runners::make_plan(make_request(o, suite, nonce, true));
+    } catch (const base::Error& e) {
+      throw base::Error(e.code(), fmt::format("model {}: {}", suite.models.front(), e.message()),
+                        e.hint());
+    }
+}
+
+void run(Context& context, const RunArguments& o) {
+  const double max_time_s = parse_duration(o.max_time);
+  const std::vector<runners::Suite> suites = runners::one_per_model(make_suite(o));
+  const bool several = suites.size() > 1;
+  const std::string nonce = make_nonce(o);
+  if (o.plan) return show_plans(context, o, suites, nonce);
+  if (several) check_plans(o, suites, nonce);
+
+  base::SteadyClock clock;
+  const int64_t begin_ns = clock.now_ns();
+  std::optional<runners::PlanRequest> request;
+  if (!several) request = make_request(o, suites.front(), nonce, false);
+  results::ResultStore store(context.global.db);
+  const bool terminal = ::isatty(STDERR_FILENO) != 0;
+  runners::ConsoleProgress console(stderr, terminal, clock);
+  runners::ProgressSink quiet;
+  const runners::InterruptGuard guard;
+  runners::RunnerOptions options;
+  options.stop = runners::InterruptGuard::requested;
+  warn_if_unsafe(o.scoring);
+  options.scoring = o.scoring;
+  options.score_workers = o.score_workers;
+  options.row_cost_seconds = kRowCostSeconds;
+  options.row_cost_cache = row_cost_cache_path();
+  options.progress =
+      context.global.verbosity < 0 ? &quiet : static_cast<runners::ProgressSink*>(&console);
+  std::vector<int64_t> runs;  // with something to show
+  runners::RunStatus status = runners::RunStatus::kComplete;
+  for (const runners::Suite& suite : suites) {
+    if (several) request = make_request(o, suite, nonce, true);
+    if (max_time_s > 0) {  // for all models together; the last one may have used it up
+      const double left = max_time_s - 1e-9 * static_cast<double>(clock.now_ns() - begin_ns);
+      options.max_time_s = several ? std::max(left, 1e-3) : max_time_s;
+    }
+    const runners::RunOutcome outcome = runners::run_suite(*request, store, clock, options);
+    status = outcome.status;
+    if (const int code = exit_code_of(outcome, request->command); code != 0)
+      context.exit_code = code;
+    if (outcome.measured == 0 && status == runners::RunStatus::kComplete)
+      spdlog::info("all {} generations were stored already; nothing was measured again",
+                   outcome.planned);
+    spdlog::info("run {} (key {}) in {}", outcome.run_id, outcome.run_key.substr(0, 12),
+                 context.global.db);
+    if (outcome.stored_before + outcome.measured > outcome.failed) runs.push_back(outcome.run_id);
+    if (status != runners::RunStatus::kComplete) break;
+  }
+  // After Ctrl-C the user wants the shell back; the table of what is there is one `report` away.
+  if (status != runners::RunStatus::kInterrupted && !runs.empty())
+    print_line(base::trim(
+        table(store, runs, context.global.json ? "json" : o.format, context.global.no_color)));
+}
+
+}  // namespace
+
+void add_run_command(CLI::App& app, Context& context) {
+  CLI::App* command = app.add_subcommand("run", "Measure a suite, store it, print its table");
+  auto options = std::make_shared<RunArguments>();
+  add_run_options(*command, *options);
+  command->callback([&context, options] { run(context, *options); });
+}
+
+}  // namespace evalrun::cli

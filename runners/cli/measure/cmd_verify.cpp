@@ -1,0 +1,294 @@
+// evalrun verify: is a method lossless? Certificates for every arm, stored and printed.
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <memory>
+
+#include "datasets/dataset.h"
+#include "engine/base/text.h"
+#include "methods/faults.h"
+#include "results/certificates.h"
+#include "runners/cli/cli.h"
+#include "runners/cli/command_line.h"
+#include "runners/cli/output.h"
+#include "runners/measure/interrupt.h"
+#include "runners/measure/progress.h"
+#include "runners/verify/certify.h"
+
+namespace evalrun::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using base::ExitCode;
+
+struct VerifyArguments {
+  ModelOptions model;
+  std::vector<std::string> methods, tasks = {"samples"}, parts = {"greedy", "steps", "texts"};
+  std::string data_root, out, fault;
+  double limit = 12, temperature = 1, top_p = 1;
+  int max_new = 64, top_k = 0, contexts = 4, draws = 200, prompts = 6, samples = 16,
+      sample_tokens = 32;
+  uint64_t seed = 1;
+  bool again = false, kv_cache = true;
+};
+
+bool wants(const VerifyArguments& o, const char* part) {
+  return std::find(o.parts.begin(), o.parts.end(), part) != o.parts.end();
+}
+
+runners::CertifyRequest make_request(const VerifyArguments& o) {
+  // Wrong words are said before a model is read for seconds.
+  engine::validate({o.temperature, o.top_k, o.top_p});
+  if (o.temperature == 0)
+    throw base::usage_error("--temperature 0 is greedy: there is no law to test",
+                            "give one above 0, or --parts greedy");
+  if (!o.fault.empty())
+    methods::plant_fault(methods::parse_method("ar").info->build({}, {}), o.fault);
+  runners::CertifyRequest request;
+  runners::Suite& suite = request.plan.suite;
+  suite.name = "verify";
+  suite.methods = o.methods;
+  for (const std::string& task : o.tasks) suite.tasks.push_back({.task = task});
+  suite.limit = o.limit;
+  suite.max_new = std::max(o.max_new, o.sample_tokens);
+  suite.max_turns = 1;
+  suite.aa = false;
+  suite.evaluate = false;
+  suite.kv_cache = o.kv_cache;
+  suite.seed = o.seed;
+  runners::complete_suite(suite, "command line");
+  request.plan.session = o.model.session_options(0);
+  request.plan.data_root = datasets::resolve_data_root(o.data_root);
+  request.plan.skip_long = true;
+  request.plan.command = shell_line(process_arguments());
+  request.plan.target = o.model.load();
+  request.plan.draft = o.model.load_draft();
+  request.greedy = wants(o, "greedy");
+  request.steps = wants(o, "steps");
+  request.texts = wants(o, "texts");
+  request.contexts = o.contexts;
+  request.text_prompts = o.prompts;
+  request.step_options = {o.draws, {o.temperature, o.top_k, o.top_p}, o.seed};
+  request.text_options = {o.samples, o.sample_tokens, {o.temperature, o.top_k, o.top_p}, o.seed};
+  request.fault = o.fault;
+  request.row_cost_seconds = kRowCostSeconds;
+  request.row_cost_cache = row_cost_cache_path();
+  return request;
+}
+
+std::string p_text(double p) {
+  return p < 1e-4 ? fmt::format("{:.0e}", p) : fmt::format("{:.4f}", p);
+}
+
+// "p .0123 by 18 tests; control refused (3e-09)"
+std::string law_text(const Json& part) {
+  if (part.is_null()) return "-";
+  const Json& result = part["result"];
+  const size_t n = result["tests"].size();
+  if (n == 0) return "nothing to test";
+  const std::string found = fmt::format("p {} by {} tests", p_text(result["p"].get<double>()), n);
+  if (part["outcome"] == "lossy") return found;
+  const bool refused = part["negative_control"]["rejected"].get<bool>();
+  return fmt::format("{}; control {} ({})", found, refused ? "refused" : "NOT refused",
+                     p_text(part["negative_control"]["p"].get<double>()));
+}
+
+std::string greedy_text(const Json& part) {
+  if (part.is_null()) return "-";
+  return fmt::format("{} / {} / {}", part["identical"].get<int>(), part["near_ties"].get<int>(),
+                     part["divergent"].get<int>());
+}
+
+Json part_of(const Json& certificate, const char* name) {
+  return certificate.contains(name) ? certificate[name] : Json();
+}
+
+// What a reader asks first when something differs.
+void print_differences(const Json& certificate) {
+  const Json greedy = part_of(certificate, "greedy");
+  if (greedy.is_null() || greedy["first_differences"].empty()) return;
+  const Json& first = greedy["first_differences"][0];
+  const Json& replay = greedy["replay"];
+  print_line(fmt::format(
+      "{}: first difference at token {} of {} {}: {} and not {}, {} below it ({} spacings of the "
+      "number format); led along plain decoding's text it differs at {} of {} places",
+      certificate["arm"]["method"].get<std::string>(), first["index"].get<int>(),
+      first["task"].get<std::string>(), first["prompt"].get<std::string>(),
+      first["found"].get<int>(), first["expected"].get<int>(),
+      first["gap"].is_null() ? "no logit" : fmt::format("{:.4f}", first["gap"].get<double>()),
+      first["gap"].is_null() || first["spacing"].get<double>() == 0
+          ? "no"
+          : fmt::format("{:.1f}", first["gap"].get<double>() / first["spacing"].get<double>()),
+      replay["differing"].get<int>(), replay["places"].get<int64_t>()));
+}
+
+void print_table(const std::vector<Json>& certificates) {
+  std::vector<std::vector<std::string>> rows;
+  for (const Json& c : certificates)
+    rows.push_back({c["arm"]["method"].get<std::string>(), c["arm"]["claims"].get<std::string>(),
+                    greedy_text(part_of(c, "greedy")), law_text(part_of(c, "steps")),
+                    law_text(part_of(c, "texts")), c["outcome"].get<std::string>(),
+                    c["proven"].get<std::string>().empty() ? "-" : c["proven"].get<std::string>()});
+  print_line(aligned_table({"method", "claims", "same / near tie / other", "law of steps",
+                            "law of texts", "outcome", "proven"},
+                           rows));
+  print_line("");
+  for (const Json& c : certificates) print_differences(c);
+  for (const Json& c : certificates) {
+    const Json texts = part_of(c, "texts");
+    if (texts.is_null()) continue;
+    print_line(fmt::format("Plain decoding against itself, test of texts: p {}.",
+                           p_text(texts["plain_against_plain"]["p"].get<double>())));
+    break;
+  }
+  print_line(fmt::format(
+      "Greedy: prompts with the tokens of plain decoding / with a near tie first / with another "
+      "first difference.\nLaws: a part fails where p, of all its tests together, lies below {}; "
+      "the control ({}) must.",
+      runners::kCertificateLevel, runners::kNegativeControl));
+}
+
+// `text` behind what is there when `append`; an empty one tries whether the file can be written.
+void write_file(const std::string& path, const std::string& text, bool append) {
+  std::ofstream out(path, append ? std::ios::app : std::ios::trunc);
+  out << text << std::flush;
+  if (!out)
+    throw base::data_error(path, "", "cannot be written",
+                           "is there such a folder, and room on the disk?");
+}
+
+int exit_code_of(const std::vector<Json>& certificates) {
+  const auto any = [&](const char* outcome) {
+    return std::any_of(certificates.begin(), certificates.end(),
+                       [&](const Json& c) { return c["outcome"] == outcome; });
+  };
+  if (any("fails")) return static_cast<int>(ExitCode::kCorrectness);
+  if (any("inconclusive")) return static_cast<int>(ExitCode::kInconclusive);
+  return static_cast<int>(ExitCode::kOk);
+}
+
+void run_verify(Context& context, const VerifyArguments& o) {
+  for (const std::string& part : o.parts)
+    if (part != "greedy" && part != "steps" && part != "texts")
+      throw base::usage_error(fmt::format("--parts: unknown part '{}'", part),
+                              base::suggest(part, {"greedy", "steps", "texts"}));
+  if (!o.out.empty()) write_file(o.out, "", true);  // not after minutes of testing
+  runners::CertifyRequest request = make_request(o);
+  results::ResultStore store(context.global.db);
+  base::SteadyClock clock;
+  runners::ConsoleProgress console(stderr, ::isatty(STDERR_FILENO) != 0, clock);
+  const runners::InterruptGuard guard;
+  request.stop = runners::InterruptGuard::requested;
+  if (context.global.verbosity >= 0) request.progress = &console;
+
+  std::vector<Json> certificates;
+  const std::string commit = runners::build_info().commit;
+  // A certificate of a build with local changes could be one of other code.
+  const bool may_keep = !o.again && o.fault.empty() && runners::build_info().id == commit;
+  const auto known = [&](const results::ArmRecord& arm, const std::string& tests) {
+    if (!may_keep) return false;
+    const auto stored = results::find_certificate(store, results::certificate_key(arm, commit));
+    if (!stored) return false;
+    const Json document = Json::parse(stored->document);
+    if (document["tests"].dump() != tests) return false;
+    spdlog::info("{}: certified {}, not tested again (--again does)", arm.label, stored->created);
+    certificates.push_back(document);
+    return true;
+  };
+  const auto done = [&](const runners::Certificate& c) {
+    certificates.push_back(runners::to_json(c));
+    if (!o.fault.empty()) return;
+    const Json& json = certificates.back();
+    results::put_certificate(
+        store, {json["key"], c.created, c.arm.label, json["outcome"], json["proven"], json.dump()});
+  };
+  runners::certify(request, clock, known, done);
+  if (request.progress != nullptr) request.progress->end();
+  if (!o.out.empty()) write_file(o.out, Json(certificates).dump(2) + "\n", false);
+  if (context.global.json)
+    print_json_document(Json(certificates));
+  else
+    print_table(certificates);
+  context.exit_code = exit_code_of(certificates);
+}
+
+}  // namespace
+
+void add_verify_command(CLI::App& app, Context& context) {
+  auto* command = app.add_subcommand("verify", "Prove that methods are lossless: certificates");
+  auto o = std::make_shared<VerifyArguments>();
+  o->model.add(*command);
+  command->add_option("--methods", o->methods, "Methods to certify, e.g. pld,sps:draft=layers:4")
+      ->required();
+  command->add_option("--tasks", o->tasks, "Data sets the prompts come from")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--data-root", o->data_root, "Folder of the data sets (EVALRUN_DATA)");
+  command->add_option("--limit", o->limit, "Prompts per data set: a count or a share below 1")
+      ->capture_default_str();
+  command->add_option("--parts", o->parts, "What to test: greedy, steps, texts")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_flag("!--no-kv-cache", o->kv_cache, "Recompute the context in every step");
+  command->add_option("--out", o->out, "File for the certificates as JSON");
+  command->add_flag("--again", o->again, "Test again what this build has certified already");
+  command->add_option("--fault", o->fault,
+                      "Plant a fault (wrong-accept, wrong-accept:10%) in every method: verify must "
+                      "fail; nothing is stored");
+  const auto positive = CLI::PositiveNumber;
+  const char* group = "Greedy";
+  command->add_option("-n,--max-new", o->max_new, "Tokens per answer")
+      ->check(positive)
+      ->capture_default_str()
+      ->group(group);
+  group = "Sampling";
+  command->add_option("--temperature", o->temperature, "Of the law that is tested")
+      ->capture_default_str()
+      ->group(group);
+  command->add_option("--top-k", o->top_k, "0 = off")->capture_default_str()->group(group);
+  command->add_option("--top-p", o->top_p, "1 = off")->capture_default_str()->group(group);
+  command
+      ->add_option("--contexts", o->contexts, "Places of the step test, early and late in answers")
+      ->check(positive)
+      ->capture_default_str()
+      ->group(group);
+  command->add_option("--draws", o->draws, "Continuations of every place")
+      ->check(CLI::Range(100, 1000000))
+      ->capture_default_str()
+      ->group(group);
+  command->add_option("--prompts", o->prompts, "Prompts of the text test")
+      ->check(positive)
+      ->capture_default_str()
+      ->group(group);
+  command->add_option("--samples", o->samples, "Answers per prompt of the text test")
+      ->check(CLI::Range(2, 100000))
+      ->capture_default_str()
+      ->group(group);
+  command->add_option("--sample-tokens", o->sample_tokens, "Tokens per answer of the text test")
+      ->check(CLI::Range(2, 4096))
+      ->capture_default_str()
+      ->group(group);
+  command->add_option("--seed", o->seed, "Of all draws")->capture_default_str()->group(group);
+  command->footer(
+      "Greedy: the tokens of every prompt must be those of plain decoding. Law of steps: from one "
+      "text the\nnext tokens, drawn many times, must follow the target's own law there "
+      "(chi-square). Law of texts:\nwhole answers must be exchangeable with those of plain "
+      "decoding "
+      "(permutation test). The same method\nwith a planted wrong acceptance must fail both, else "
+      "they have shown nothing. Certificates are\nstored; reports show them beside arms of the "
+      "same build, weights and engine mode.\n"
+      "Exit codes: 0 every claim holds, 4 something is not proven, 5 a claim fails.\n\n"
+      "Examples:\n"
+      "  evalrun verify --methods pld,lookahead,self_draft\n"
+      "  evalrun verify --methods eagle --parts greedy --tasks mt_bench,gsm8k --limit 40 -n 128\n"
+      "  evalrun verify --methods pld --fault wrong-accept:10%      must end with exit code 5");
+  command->callback([&context, o] {
+    std::string list;
+    for (const std::string& m : o->methods) list += (list.empty() ? "" : ",") + m;
+    o->methods = methods::split_method_list(list);
+    run_verify(context, *o);
+  });
+}
+
+}  // namespace evalrun::cli

@@ -1,0 +1,195 @@
+#include "runners/cli/measure/run_plan.h"
+
+#include <algorithm>
+
+#include "runners/cli/output.h"
+#include "runners/measure/progress.h"
+
+namespace evalrun::cli {
+namespace {
+
+// One data set of a plan, or all of them.
+struct Line {
+  std::string task;
+  int prompts = 0, turns = 0, max_new = 0, longest = 0;
+  int64_t generations = 0;
+  double seconds = 0;                    // of all its generations
+  std::optional<double> deviation = {};  // measured; absent: unknown
+  bool measured = false;                 // `seconds` follows from an earlier run
+};
+
+// Standard deviations of per-prompt log differences that are usual for such a run: identical text
+// on a quiet and on an ordinary machine, or sampled text.
+std::vector<double> usual_deviations(const runners::Suite& suite) {
+  return suite.sampling.greedy() ? std::vector<double>{0.01, 0.03}
+                                 : std::vector<double>{0.10, 0.15};
+}
+
+std::vector<double> deviations_of(const Line& line, const runners::Suite& suite) {
+  return line.deviation ? std::vector<double>{*line.deviation} : usual_deviations(suite);
+}
+
+// By data set in the order of the plan, the pooled line last where there are several.
+std::vector<Line> lines_of(const PlanReport& report) {
+  const runners::RunPlan& plan = report.plan;
+  std::vector<Line> lines;
+  for (const runners::PlannedPrompt& p : plan.prompts) {
+    auto line = std::find_if(lines.begin(), lines.end(),
+                             [&](const Line& l) { return l.task == p.record.task; });
+    if (line == lines.end()) line = lines.insert(lines.end(), {.task = p.record.task});
+    ++line->prompts;
+    line->turns += static_cast<int>(p.prompt.turns.size());
+    line->max_new = p.max_new;
+    line->longest = std::max(line->longest, p.first_turn_tokens);
+    line->seconds += runners::estimate_seconds(plan, p, report.calibration);
+  }
+  Line all = {.task = "all"};
+  all.measured = !lines.empty();
+  for (Line& line : lines) {
+    line.generations = static_cast<int64_t>(line.prompts) * static_cast<int64_t>(plan.arms.size()) *
+                       plan.suite.repeats * plan.suite.samples;
+    if (report.history)
+      if (const auto seen = report.history->tasks.find(line.task);
+          seen != report.history->tasks.end()) {
+        line.measured = true;
+        line.seconds = seen->second.generation_s * static_cast<double>(line.generations);
+        line.deviation = seen->second.deviation;
+      }
+    all.prompts += line.prompts, all.turns += line.turns;
+    all.max_new = std::max(all.max_new, line.max_new);
+    all.longest = std::max(all.longest, line.longest);
+    all.generations += line.generations, all.seconds += line.seconds;
+    all.measured = all.measured && line.measured;
+  }
+  if (all.measured) all.deviation = report.history->deviation;
+  if (lines.size() != 1) lines.push_back(all);
+  return lines;
+}
+
+double seconds_left(const PlanReport& report, double seconds) {
+  const auto all = static_cast<double>(report.plan.schedule.size());
+  return seconds * (all - report.stored) / all;
+}
+
+// "0.56 to 1.67 %", "0.40 % (deviation 0.7 %)"
+std::string change_text(const Line& line, const runners::Suite& suite) {
+  const auto percent = [&](double deviation) {
+    return 100 * runners::minimum_detectable_effect(deviation, line.prompts);
+  };
+  const std::vector<double> sd = deviations_of(line, suite);
+  return line.deviation
+             ? fmt::format("{:.2f} % (deviation {:.1f} %)", percent(sd[0]), 100 * sd[0])
+             : fmt::format("{:.2f} to {:.2f} %", percent(sd.front()), percent(sd.back()));
+}
+
+// Names behind one another, in lines of a terminal's width.
+void print_names(const std::string& head, const std::vector<std::string>& names) {
+  constexpr size_t kWidth = 100;
+  std::string line = head;
+  for (size_t i = 0; i < names.size(); ++i) {
+    const std::string word = " " + names[i] + (i + 1 < names.size() ? "," : "");
+    if (line.size() + word.size() > kWidth) {
+      print_line(line);
+      line = " ";
+    }
+    line += word;
+  }
+  print_line(line);
+}
+
+}  // namespace
+
+nlohmann::ordered_json plan_json(const PlanReport& report) {
+  const runners::RunPlan& plan = report.plan;
+  const std::vector<Line> lines = lines_of(report);
+  const Line& all = lines.back();
+  nlohmann::ordered_json json = {
+      {"suite", nlohmann::json::parse(plan.run.suite_json)},
+      {"run_key", plan.run.key},
+      {"generations", plan.schedule.size()},
+      {"stored", report.stored},
+      {"seconds_at_most",
+       seconds_left(report, runners::estimate_seconds(plan, report.calibration))},
+      {"step_seconds", report.calibration.step_s},
+      {"prefill_seconds_per_token", report.calibration.prefill_s_per_token},
+      {"context_tokens", plan.capacity},
+      {"skipped_too_long", plan.skipped},
+      {"left_out", plan.left_out}};
+  json["arms"] = nlohmann::json::array();
+  for (const runners::PlannedArm& arm : plan.arms) json["arms"].push_back(arm.record.label);
+  const auto effects = [&](const Line& line) {
+    nlohmann::ordered_json list = nlohmann::json::array();
+    for (const double sd : deviations_of(line, plan.suite))
+      list.push_back(
+          {{"sd", sd}, {"effect", runners::minimum_detectable_effect(sd, line.prompts)}});
+    return list;
+  };
+  json["tasks"] = nlohmann::json::array();
+  for (const Line& line : lines)
+    if (&line != &all || lines.size() == 1)
+      json["tasks"].push_back({{"task", line.task},
+                               {"prompts", line.prompts},
+                               {"turns", line.turns},
+                               {"max_new", line.max_new},
+                               {"generations", line.generations},
+                               {"seconds", line.seconds},
+                               {"measured", line.measured},
+                               {"detectable_effect", effects(line)}});
+  json["seconds"] = seconds_left(report, all.seconds);
+  json["measured_in_run"] =
+      report.history ? nlohmann::json(report.history->run_id) : nlohmann::json();
+  json["detectable_effect"] = effects(all);
+  return json;
+}
+
+void print_plan(const PlanReport& report) {
+  const runners::RunPlan& plan = report.plan;
+  const runners::Suite& suite = plan.suite;
+  const std::vector<Line> lines = lines_of(report);
+  std::vector<std::vector<std::string>> rows;
+  bool guessed = false;
+  for (const Line& line : lines) {
+    rows.push_back({line.task, std::to_string(line.prompts), std::to_string(line.turns),
+                    std::to_string(line.max_new), std::to_string(line.longest),
+                    std::to_string(plan.arms.size()), std::to_string(line.generations),
+                    (line.measured ? "" : "< ") + runners::format_duration(line.seconds),
+                    change_text(line, suite)});
+    guessed = guessed || !line.deviation;
+  }
+  print_line(aligned_table({"data set", "prompts", "turns", "max new", "longest prompt", "arms",
+                            "generations", "time", "smallest change"},
+                           rows));
+  std::vector<std::string> arms;
+  for (const runners::PlannedArm& arm : plan.arms) arms.push_back(arm.record.label);
+  print_names(fmt::format("{} arms:", arms.size()), arms);
+  for (const std::string& origin : plan.origins) print_line("data: " + origin);
+  for (const std::string& method : plan.left_out) print_line("left out: " + method);
+  if (!plan.skipped.empty())
+    print_line(
+        fmt::format("left out, too long for the context: {}", fmt::join(plan.skipped, ", ")));
+  print_line(fmt::format(
+      "{} generations ({} repeats, {} samples, order {}), {} already stored; session of {} tokens",
+      plan.schedule.size(), suite.repeats, suite.samples, runners::to_string(suite.order),
+      report.stored, plan.capacity));
+  print_line(fmt::format(
+      "time left: {}{}, warm-up up to {}; <: every answer at full length and at the speed of plain "
+      "decoding ({} per step, {} per prompt token)",
+      lines.back().measured ? "" : "at most ",
+      runners::format_duration(seconds_left(report, lines.back().seconds)),
+      runners::format_duration(suite.warmup < 0 ? suite.warmup_limit_s : 0),
+      human_time(report.calibration.step_s * 1e9),
+      human_time(report.calibration.prefill_s_per_token * 1e9)));
+  if (report.history)
+    print_line(fmt::format(
+        "as measured in run {} '{}' of the same arms: times without <, deviations in brackets",
+        report.history->run_id, report.history->label));
+  const std::vector<double> usual = usual_deviations(suite);
+  print_line(fmt::format(
+      "smallest change: of a method against an earlier run, one-sided 5 %, power 80 %{}",
+      guessed ? fmt::format("; not measured yet: if prompts differ by {:.0f} to {:.0f} %",
+                            100 * usual.front(), 100 * usual.back())
+              : ""));
+  print_line("run key: " + plan.run.key);
+}
+
+}  // namespace evalrun::cli

@@ -1,0 +1,100 @@
+// evalrun compare A B: two stored runs, paired per prompt.
+#include <memory>
+
+#include "engine/base/error.h"
+#include "engine/base/text.h"
+#include "reports/gate/compare.h"
+#include "runners/cli/cli.h"
+#include "runners/cli/output.h"
+#include "runners/cli/percent.h"
+#include "runners/cli/run_reference.h"
+
+namespace evalrun::cli {
+namespace {
+
+struct CompareArguments {
+  std::string a, b, format = "text", min_effect = "3%", adjust = "bh", scope = "fixed-set";
+  double confidence = 0.95;
+};
+
+// The runs of one side: a comma between sessions.
+std::vector<RunReference> find_sessions(const std::string& text, const std::string& db) {
+  std::vector<RunReference> sessions;
+  const std::vector<std::string> names = base::split(text, ',');
+  for (const std::string& name : names) {
+    if (name.empty() && names.size() > 1)
+      throw base::usage_error(fmt::format("'{}': a run without a name", text),
+                              "name sessions as A1,A2,A3; a label with a comma by its number");
+    sessions.push_back(find_run(name, db));
+  }
+  return sessions;
+}
+
+std::vector<reports::StoredRun> stored(const std::vector<RunReference>& sessions) {
+  std::vector<reports::StoredRun> runs;
+  for (const RunReference& r : sessions) runs.push_back({r.store.get(), r.run_id});
+  return runs;
+}
+
+void run_compare(const CompareArguments& options, const GlobalOptions& global) {
+  const auto a = find_sessions(options.a, global.db), b = find_sessions(options.b, global.db);
+  reports::CompareOptions compare;
+  compare.min_effect = parse_share("--min-effect", options.min_effect);
+  compare.confidence = options.confidence;
+  compare.adjustment = options.adjust == "holm"   ? base::Adjustment::kHolm
+                       : options.adjust == "none" ? base::Adjustment::kNone
+                                                  : base::Adjustment::kBenjaminiHochberg;
+  if (options.scope == reports::to_string(reports::Scope::kPopulation))
+    compare.scope = reports::Scope::kPopulation;
+  const reports::Comparison c = reports::compare_runs(stored(a), stored(b), compare);
+  const std::string format = global.json ? "json" : options.format;
+  std::string text = format == "json" ? reports::to_json(c)
+                     : format == "md" ? reports::to_markdown(c)
+                                      : reports::to_text(c, colour_wanted(global.no_color));
+  while (text.ends_with('\n')) text.pop_back();
+  print_line(text);
+}
+
+}  // namespace
+
+void add_compare_command(CLI::App& app, Context& context) {
+  auto* command = app.add_subcommand("compare", "Two stored runs, paired per prompt");
+  auto options = std::make_shared<CompareArguments>();
+  command
+      ->add_option("a", options->a,
+                   "Before: number, run:N, label, key or baseline; FILE or FILE:RUN for another "
+                   "database; A1,A2,A3 for several sessions (processes) of the same")
+      ->required();
+  command->add_option("b", options->b, "After, named likewise")->required();
+  command->add_option("-o,--format", options->format, "text, md or json")
+      ->check(CLI::IsMember({"text", "md", "json"}))
+      ->capture_default_str();
+  command
+      ->add_option("--min-effect", options->min_effect, "Changes smaller than this do not matter")
+      ->capture_default_str();
+  command->add_option("--confidence", options->confidence, "Of the interval")
+      ->check(CLI::Range(0.5, 0.9999))
+      ->capture_default_str();
+  command
+      ->add_option(
+          "--adjust", options->adjust,
+          "p over all rows: bh (of the rows called changed, 5 % are not), holm (5 % chance "
+          "of any false one) or none")
+      ->check(CLI::IsMember({"bh", "holm", "none"}))
+      ->capture_default_str();
+  command
+      ->add_option("--scope", options->scope,
+                   "What the interval is for: these prompts measured again, or new prompts")
+      ->check(CLI::IsMember({"fixed-set", "population"}))
+      ->capture_default_str();
+  command->footer(
+      "Prints what changed and exits with 0 whatever it is; `evalrun check` is the gate.\n\n"
+      "Examples:\n"
+      "  evalrun compare before after\n"
+      "  evalrun compare main run:7 --format json\n"
+      "  evalrun compare 1,2,3,4,5 6,7,8,9,10 --adjust holm\n"
+      "  evalrun compare laptop.db:quick server.db:quick");
+  command->callback([options, &context] { run_compare(*options, context.global); });
+}
+
+}  // namespace evalrun::cli

@@ -1,0 +1,470 @@
+// evalrun judge RUN: grades of a stored run's answers; evalrun judge A B: which of two is better.
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <set>
+
+#include "datasets/dataset.h"
+#include "engine/base/stats.h"
+#include "engine/base/text.h"
+#include "runners/cli/cli.h"
+#include "runners/cli/output.h"
+#include "runners/cli/run_reference.h"
+#include "runners/measure/interrupt.h"
+#include "runners/score/judging.h"
+
+namespace evalrun::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using evaluators::PairVerdict;
+using runners::AskOutcome;
+using runners::AskStatus;
+using runners::StoredAnswer;
+
+struct JudgeArguments {
+  std::vector<std::string> runs, arms;
+  std::string arm_a, arm_b, task = "mt_bench", data_root, cache;
+  std::string endpoint, model, replies, requests;
+  int jobs = 4, retries = 6, max_tokens = 2048;
+  double timeout_s = 120, max_time_s = 0, first_wait_s = 1;
+};
+
+// Temperature and length are part of who judges: another length may cut the verdict off.
+std::string judge_id(const JudgeArguments& o) {
+  return fmt::format("{} temperature=0 max_tokens={}", o.model, o.max_tokens);
+}
+
+std::string prompt_folder(const JudgeArguments& o) {
+  const std::string root = datasets::resolve_data_root(o.data_root);
+  if (root.empty())
+    throw base::usage_error("the judge's prompts lie under a data root, and none is given",
+                            "give --data-root DIR or set EVALRUN_DATA; `evalrun data fetch "
+                            "mt_bench` downloads them");
+  return (std::filesystem::path(root) / "mt_bench").string();
+}
+
+std::unique_ptr<evaluators::JudgeClient> make_client(const JudgeArguments& o) {
+  if (!o.replies.empty()) return evaluators::make_recorded_judge(o.replies);
+  evaluators::HttpJudgeOptions http;
+  http.endpoint = o.endpoint;
+  http.model = o.model;
+  http.key = evaluators::judge_key_from_environment();
+  http.max_tokens = o.max_tokens;
+  http.timeout_s = o.timeout_s;
+  http.retries = o.retries;
+  http.first_wait_s = o.first_wait_s;
+  http.stop = runners::InterruptGuard::requested;
+  return evaluators::make_http_judge(http);
+}
+
+// Answers of one run, or a usage error that says what there is.
+std::vector<StoredAnswer> answers_of(const RunReference& run, const JudgeArguments& o,
+                                     const evaluators::JudgePrompts& prompts) {
+  std::vector<StoredAnswer> answers =
+      runners::stored_answers(*run.store, run.run_id, o.task, prompts);
+  if (!answers.empty()) return answers;
+  std::vector<std::string> tasks;
+  run.store->query("SELECT DISTINCT task FROM prompt WHERE run_id = ? ORDER BY 1", {run.run_id},
+                   [&](const results::Row& row) {
+                     tasks.push_back(row.text(0));
+                     return true;
+                   });
+  throw base::usage_error(
+      fmt::format("run {} holds no finished answers to {}", run.run_id, o.task),
+      fmt::format("it holds {}; choose with --task NAME", fmt::join(tasks, ", ")));
+}
+
+std::vector<std::string> arm_labels(const std::vector<StoredAnswer>& answers) {
+  std::vector<std::string> labels;
+  for (const StoredAnswer& answer : answers)
+    if (std::find(labels.begin(), labels.end(), answer.arm) == labels.end())
+      labels.push_back(answer.arm);
+  return labels;
+}
+
+// `wanted` must be an arm; "" is the baseline.
+std::string chosen_arm(const std::vector<StoredAnswer>& answers, const std::string& wanted) {
+  const std::vector<std::string> labels = arm_labels(answers);
+  if (wanted.empty()) {
+    for (const StoredAnswer& answer : answers)
+      if (answer.role == "baseline") return answer.arm;
+    return labels.front();
+  }
+  if (std::find(labels.begin(), labels.end(), wanted) == labels.end())
+    throw base::usage_error(fmt::format("no arm '{}' has answers", wanted),
+                            base::suggest(wanted, labels));
+  return wanted;
+}
+
+// What nobody has answered yet, for a batch service or another day.
+int write_requests(const std::string& path, const std::vector<runners::JudgeQuestion>& questions,
+                   const results::VerdictCache& cache) {
+  std::string text;
+  std::set<std::string> seen;
+  for (const runners::JudgeQuestion& q : questions) {
+    if (cache.find(q.key) || !seen.insert(q.id()).second) continue;
+    const Json line{{"id", q.id()}, {"system", q.request.system}, {"user", q.request.user}};
+    text += line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  }
+  base::write_file_atomic(path, text);
+  return static_cast<int>(seen.size());
+}
+
+AskOutcome ask(const JudgeArguments& o, const std::vector<runners::JudgeQuestion>& questions,
+               results::VerdictCache& cache, const GlobalOptions& global) {
+  runners::AskOptions options;
+  options.jobs = o.jobs;
+  options.max_time_s = o.max_time_s;
+  // Recorded replies are all there or not: every gap is looked at.
+  options.give_up_after = o.replies.empty() ? 4 : static_cast<int>(questions.size()) + 1;
+  options.stop = runners::InterruptGuard::requested;
+  if (global.verbosity >= 0)
+    options.on_progress = [](int done, int pending) {
+      if (done % 10 == 0 || done == pending) fmt::print(stderr, "judged {}/{}\n", done, pending);
+    };
+  const runners::InterruptGuard guard;
+  const bool all_known = std::all_of(questions.begin(), questions.end(),
+                                     [&](const auto& q) { return cache.find(q.key).has_value(); });
+  if (all_known) {  // needs nobody: neither an endpoint nor a key
+    struct Nobody final : evaluators::JudgeClient {
+      evaluators::JudgeReply ask(const std::string&, const evaluators::JudgeRequest&) override {
+        return {};
+      }
+    } nobody;
+    return runners::ask_missing(questions, nobody, cache, options);
+  }
+  return runners::ask_missing(questions, *make_client(o), cache, options);
+}
+
+void report_gaps(const AskOutcome& outcome, Context& context) {
+  const char* keep = "what was answered is kept; run the same command to go on";
+  switch (outcome.status) {
+    case AskStatus::kComplete:
+      return;
+    case AskStatus::kInterrupted:
+      context.exit_code = static_cast<int>(base::ExitCode::kInterrupted);
+      fmt::print(stderr, "interrupted, {} questions open; {}\n", outcome.unanswered, keep);
+      return;
+    case AskStatus::kOutOfTime:
+      context.exit_code = static_cast<int>(base::ExitCode::kInconclusive);
+      fmt::print(stderr, "out of time, {} questions open; {}\n", outcome.unanswered, keep);
+      return;
+    case AskStatus::kGaveUp:
+      context.exit_code = static_cast<int>(base::ExitCode::kData);
+      fmt::print(stderr, "error: the judge left {} of {} questions unanswered: {}\n  hint: {}\n",
+                 outcome.unanswered, outcome.questions, outcome.problem, keep);
+  }
+}
+
+Json outcome_json(const AskOutcome& o) {
+  return {{"questions", o.questions},
+          {"cached", o.cached},
+          {"answered", o.answered},
+          {"unanswered", o.unanswered}};
+}
+
+std::string outcome_text(const AskOutcome& o) {
+  return fmt::format("{} questions: {} from the cache, {} asked now, {} open", o.questions,
+                     o.cached, o.answered, o.unanswered);
+}
+
+// ---- grades ------------------------------------------------------------------------------------
+
+struct Grades {
+  std::vector<double> turn[2], all;
+  std::map<std::string, std::vector<double>> by_category;
+  std::map<std::string, double> by_question;  // mean of its grades
+  int questions = 0, without_rating = 0, incomplete = 0;
+};
+
+std::string mean_text(const std::vector<double>& x) {
+  return x.empty() ? "-" : fmt::format("{:.2f}", base::mean(x));
+}
+
+Json mean_json(const std::vector<double>& x) { return x.empty() ? Json() : Json(base::mean(x)); }
+
+std::map<std::string, Grades> collect(const std::vector<runners::GradedAnswer>& graded) {
+  std::map<std::string, Grades> arms;
+  for (const runners::GradedAnswer& g : graded) {
+    Grades& arm = arms[g.answer->arm];
+    ++arm.questions;
+    if (!g.complete) {
+      ++arm.incomplete;
+      continue;
+    }
+    std::vector<double> rated;
+    for (size_t turn = 0; turn < g.grades.size(); ++turn) {
+      if (!g.grades[turn]) {
+        ++arm.without_rating;
+        continue;
+      }
+      rated.push_back(*g.grades[turn]);
+      arm.turn[turn].push_back(*g.grades[turn]);
+      arm.all.push_back(*g.grades[turn]);
+      arm.by_category[g.answer->category].push_back(*g.grades[turn]);
+    }
+    if (!rated.empty())
+      arm.by_question[fmt::format("{} {} {}", g.answer->task, g.answer->prompt, g.answer->sample)] =
+          base::mean(rated);
+  }
+  return arms;
+}
+
+// Mean difference to the baseline over the questions both have grades of.
+std::optional<base::MeanInterval> difference(const Grades& arm, const Grades& baseline) {
+  std::vector<double> differences;
+  for (const auto& [question, grade] : arm.by_question)
+    if (const auto it = baseline.by_question.find(question); it != baseline.by_question.end())
+      differences.push_back(grade - it->second);
+  return base::t_interval(differences, 0.95);
+}
+
+void print_grades(const std::map<std::string, Grades>& arms, const std::vector<std::string>& labels,
+                  const std::string& baseline) {
+  std::vector<std::vector<std::string>> rows;
+  std::set<std::string> categories;
+  for (const std::string& label : labels) {
+    const Grades& g = arms.at(label);
+    std::string against = "-";
+    if (label != baseline && arms.contains(baseline))
+      if (const auto d = difference(g, arms.at(baseline)))
+        against =
+            fmt::format("{:+.3f} [{:+.3f}, {:+.3f}]", d->mean, d->interval.lo, d->interval.hi);
+    rows.push_back({label, std::to_string(g.questions), mean_text(g.turn[0]), mean_text(g.turn[1]),
+                    mean_text(g.all), against, std::to_string(g.without_rating),
+                    std::to_string(g.incomplete)});
+    for (const auto& [category, grades] : g.by_category) categories.insert(category);
+  }
+  print_line(aligned_table({"arm", "questions", "turn 1", "turn 2", "mean",
+                            "difference to " + baseline + " [95 %]", "no rating", "open"},
+                           rows));
+  std::vector<std::string> header = {"category"};
+  header.insert(header.end(), labels.begin(), labels.end());
+  rows.clear();
+  for (const std::string& category : categories) {
+    std::vector<std::string> row = {category.empty() ? "-" : category};
+    for (const std::string& label : labels) {
+      const auto& by = arms.at(label).by_category;
+      const auto it = by.find(category);
+      row.push_back(it == by.end() ? "-" : mean_text(it->second));
+    }
+    rows.push_back(std::move(row));
+  }
+  print_line("\n" + aligned_table(header, rows));
+}
+
+Json grades_json(const std::map<std::string, Grades>& arms, const std::vector<std::string>& labels,
+                 const std::string& baseline) {
+  Json out = Json::array();
+  for (const std::string& label : labels) {
+    const Grades& g = arms.at(label);
+    Json by_category = Json::object();
+    for (const auto& [category, grades] : g.by_category) by_category[category] = mean_json(grades);
+    Json arm{{"arm", label},
+             {"questions", g.questions},
+             {"turn_1", mean_json(g.turn[0])},
+             {"turn_2", mean_json(g.turn[1])},
+             {"mean", mean_json(g.all)},
+             {"no_rating", g.without_rating},
+             {"open", g.incomplete},
+             {"by_category", by_category}};
+    if (label != baseline && arms.contains(baseline))
+      if (const auto d = difference(g, arms.at(baseline)))
+        arm["difference"] = {{"mean", d->mean}, {"lo", d->interval.lo}, {"hi", d->interval.hi}};
+    out.push_back(std::move(arm));
+  }
+  return out;
+}
+
+void judge_run(const JudgeArguments& o, Context& context) {
+  const RunReference run = find_run(o.runs[0], context.global.db);
+  const auto prompts = evaluators::JudgePrompts::load(prompt_folder(o));
+  std::vector<StoredAnswer> answers = answers_of(run, o, prompts);
+  const std::string baseline = chosen_arm(answers, "");
+  if (!o.arms.empty()) {
+    for (const std::string& arm : o.arms) chosen_arm(answers, arm);
+    std::erase_if(answers, [&](const StoredAnswer& answer) {
+      return std::find(o.arms.begin(), o.arms.end(), answer.arm) == o.arms.end();
+    });
+  }
+  results::VerdictCache cache(o.cache);
+  std::vector<runners::JudgeQuestion> questions;
+  for (const StoredAnswer& answer : answers)
+    for (size_t turn = 0; turn < answer.talk.answers.size(); ++turn)
+      questions.push_back(runners::grade_question(prompts, judge_id(o), answer.talk, turn));
+  if (!o.requests.empty()) {
+    print_line(
+        fmt::format("{}: {} requests", o.requests, write_requests(o.requests, questions, cache)));
+    return;
+  }
+  const AskOutcome outcome = ask(o, questions, cache, context.global);
+
+  results::ResultStore store(run.store->path());
+  std::vector<runners::GradedAnswer> graded;
+  for (const StoredAnswer& answer : answers) {
+    graded.push_back(runners::grade(answer, prompts, judge_id(o), cache));
+    if (graded.back().complete)
+      store.put_score(answer.generation_id, runners::score_of(graded.back(), o.model));
+  }
+  const std::map<std::string, Grades> arms = collect(graded);
+  const std::vector<std::string> labels = arm_labels(answers);
+  if (context.global.json) {
+    print_json_document({{"judge", o.model},
+                         {"run", run.run_id},
+                         {"task", o.task},
+                         {"verdicts", outcome_json(outcome)},
+                         {"arms", grades_json(arms, labels, baseline)}});
+  } else {
+    print_line(fmt::format("judge {} · single-v1, temperature 0 · run {} · {} · {}\n", o.model,
+                           run.run_id, o.task, outcome_text(outcome)));
+    print_grades(arms, labels, baseline);
+  }
+  report_gaps(outcome, context);
+}
+
+// ---- pairs -------------------------------------------------------------------------------------
+
+struct Tally {
+  int win = 0, tie = 0, lose = 0, none = 0, identical = 0, open = 0;
+  void add(const runners::JudgedPair& pair) {
+    identical += pair.identical;
+    open += !pair.complete;
+    if (!pair.complete) return;
+    win += pair.verdict == PairVerdict::kFirst;
+    tie += pair.verdict == PairVerdict::kTie;
+    lose += pair.verdict == PairVerdict::kSecond;
+    none += pair.verdict == PairVerdict::kNone;
+  }
+};
+
+void judge_two(const JudgeArguments& o, Context& context) {
+  const RunReference run_a = find_run(o.runs[0], context.global.db);
+  const RunReference run_b = find_run(o.runs[1], context.global.db);
+  const auto prompts = evaluators::JudgePrompts::load(prompt_folder(o));
+  const std::vector<StoredAnswer> a = answers_of(run_a, o, prompts),
+                                  b = answers_of(run_b, o, prompts);
+  const std::string arm_a = chosen_arm(a, o.arm_a), arm_b = chosen_arm(b, o.arm_b);
+  const std::vector<runners::AnswerPair> pairs = runners::pair_answers(a, arm_a, b, arm_b);
+  if (pairs.empty())
+    throw base::usage_error(fmt::format("{} and {} have no question in common", arm_a, arm_b),
+                            "both runs must have answered the same prompts of one task");
+  results::VerdictCache cache(o.cache);
+  std::vector<runners::JudgeQuestion> questions;
+  for (const runners::AnswerPair& pair : pairs)
+    for (runners::JudgeQuestion& q : runners::questions_of(pair, prompts, judge_id(o)))
+      questions.push_back(std::move(q));
+  if (!o.requests.empty()) {
+    print_line(
+        fmt::format("{}: {} requests", o.requests, write_requests(o.requests, questions, cache)));
+    return;
+  }
+  const AskOutcome outcome = ask(o, questions, cache, context.global);
+
+  Tally overall;
+  std::map<std::string, Tally> by_category;
+  for (const runners::AnswerPair& pair : pairs)
+    for (const runners::JudgedPair& judged :
+         runners::judge_pair(pair, prompts, judge_id(o), cache)) {
+      overall.add(judged);
+      by_category[judged.category].add(judged);
+    }
+  const auto json = [](const std::string& category, const Tally& t) {
+    return Json{{"category", category}, {"win", t.win},   {"tie", t.tie},
+                {"lose", t.lose},       {"none", t.none}, {"identical", t.identical},
+                {"open", t.open}};
+  };
+  if (context.global.json) {
+    Json rows = Json::array();
+    for (const auto& [category, tally] : by_category) rows.push_back(json(category, tally));
+    print_json_document({{"judge", o.model},
+                         {"a", {{"run", run_a.run_id}, {"arm", arm_a}}},
+                         {"b", {{"run", run_b.run_id}, {"arm", arm_b}}},
+                         {"task", o.task},
+                         {"verdicts", outcome_json(outcome)},
+                         {"overall", json("", overall)},
+                         {"by_category", rows}});
+  } else {
+    print_line(fmt::format(
+        "judge {} · pair-v2, temperature 0, both orders · {} · {}\nA: {} of run {} · B: {} of run "
+        "{}\n",
+        o.model, o.task, outcome_text(outcome), arm_a, run_a.run_id, arm_b, run_b.run_id));
+    std::vector<std::vector<std::string>> rows;
+    const auto row = [&](const std::string& name, const Tally& t) {
+      std::vector<std::string> cells = {name};
+      for (int n : {t.win, t.tie, t.lose, t.identical, t.none, t.open})
+        cells.push_back(std::to_string(n));
+      rows.push_back(std::move(cells));
+    };
+    row("all", overall);
+    for (const auto& [category, tally] : by_category)
+      if (!category.empty()) row(category, tally);
+    print_line(aligned_table(
+        {"turns of", "A wins", "tie", "A loses", "identical (ties)", "no verdict", "open"}, rows));
+  }
+  report_gaps(outcome, context);
+}
+
+void run_judge(JudgeArguments& o, Context& context) {
+  if (o.cache.empty()) o.cache = evalrun_home() + "/judge.db";
+  if (o.model.empty())
+    throw base::usage_error("no judge is named",
+                            "give --judge-model NAME, e.g. a dated model of "
+                            "the server; verdicts are kept by this name");
+  if (o.runs.size() == 1)
+    judge_run(o, context);
+  else
+    judge_two(o, context);
+}
+
+}  // namespace
+
+void add_judge_command(CLI::App& app, Context& context) {
+  auto* command = app.add_subcommand("judge", "MT-Bench grades of a run, or the better one of two");
+  auto options = std::make_shared<JudgeArguments>();
+  JudgeArguments& o = *options;
+  command->add_option("run", o.runs, "One run to grade, or two to compare; named as for compare")
+      ->required()
+      ->expected(1, 2);
+  command->add_option("--judge-model", o.model, "Model that judges; part of every verdict's key");
+  command->add_option("--endpoint", o.endpoint, "OpenAI-compatible server, e.g. https://HOST/v1");
+  command->add_option("--replies", o.replies, "Recorded replies instead of a server (JSON Lines)");
+  command->add_option("--requests", o.requests, "Only write the open requests to this file");
+  command->add_option("--task", o.task, "Task whose answers are judged")->capture_default_str();
+  command->add_option("--arm", o.arms, "One run: only these arms (default: all)");
+  command->add_option("--arm-a", o.arm_a, "Two runs: arm of the first (default: its baseline)");
+  command->add_option("--arm-b", o.arm_b, "Two runs: arm of the second (default: its baseline)");
+  command->add_option("--data-root", o.data_root, "Folder of the official data (EVALRUN_DATA)");
+  command->add_option("--cache", o.cache, "Verdicts (default: judge.db under EVALRUN_HOME)");
+  command->add_option("-j,--jobs", o.jobs, "Requests at a time")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  command->add_option("--retries", o.retries, "After 429, 5xx and timeouts, per question")
+      ->check(CLI::Range(0, 20))
+      ->capture_default_str();
+  command->add_option("--retry-wait", o.first_wait_s, "Seconds before the first; doubles")
+      ->check(CLI::Range(0.0, 60.0))
+      ->capture_default_str();
+  command->add_option("--timeout", o.timeout_s, "Seconds for one request")
+      ->check(CLI::Range(0.1, 3600.0))
+      ->capture_default_str();
+  command->add_option("--max-time", o.max_time_s, "Seconds for everything; 0 = no limit")
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--max-tokens", o.max_tokens, "Of a verdict")
+      ->check(CLI::Range(1, 1 << 16))
+      ->capture_default_str();
+  command->footer(
+      "The key comes from EVALRUN_JUDGE_KEY or OPENAI_API_KEY alone and is stored nowhere. An "
+      "answer\n"
+      "that was judged before is not judged again, so a lossless method has its baseline's "
+      "grades.\n"
+      "Interrupt and resume as you like. docs/judge.md\n\nExamples:\n"
+      "  evalrun judge latest --endpoint https://api.openai.com/v1 --judge-model gpt-4-0613\n"
+      "  evalrun judge before after --judge-model gpt-4-0613 --replies replies.jsonl\n"
+      "  evalrun judge latest --judge-model gpt-4-0613 --requests open.jsonl");
+  command->callback([options, &context] { run_judge(*options, context); });
+}
+
+}  // namespace evalrun::cli

@@ -1,0 +1,327 @@
+// evalrun predict: what other drafts, another machine or a batch would have given, from the stored
+// steps of a run.
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <map>
+#include <memory>
+
+#include "engine/base/braces.h"
+#include "engine/base/json_fields.h"
+#include "engine/base/text.h"
+#include "methods/heads/rank_tree.h"
+#include "reports/data/parameters.h"
+#include "reports/predict/predict_report.h"
+#include "runners/cli/cli.h"
+#include "runners/cli/output.h"
+#include "runners/cli/run_reference.h"
+#include "runners/machine/row_cost_cache.h"
+
+namespace evalrun::cli {
+namespace {
+
+constexpr int kMostShown = 8;  // draft lengths, when none are asked for
+
+struct PredictArguments {
+  std::string run, format = "text", cost, confirm;
+  std::vector<std::string> arms, lengths, trees;
+  std::vector<int> batches = {1};
+  bool nodes = false;
+  int budget = 16;
+};
+
+reports::RowTime row_time(const nlohmann::json& json, const std::string& file) {
+  if (json.is_object() && json.contains("formats"))
+    throw base::data_error(file, "formats", "several T(n) tables",
+                           "write one: evalrun cost --dtype NAME --json");
+  const auto table = runners::row_cost_from_json(json);
+  if (!table)
+    throw base::data_error(file, "", "is no table of row costs", "write one: evalrun cost --json");
+  return [table](int rows) { return table->ms(rows); };
+}
+
+// T(n) as a run measured it; empty when it has none.
+reports::RowTime stored_row_time(const reports::RunData& run) {
+  const auto found = run.run.environment.find("row_cost");
+  if (found == run.run.environment.end()) return {};
+  const auto table =
+      runners::row_cost_from_json(nlohmann::json::parse(found->second, nullptr, false));
+  if (!table) return {};
+  return [table](int rows) { return table->ms(rows); };
+}
+
+// --cost: a file of `evalrun cost --json`, or a run.
+reports::RowTime other_row_time(const std::string& text, const std::string& db) {
+  if (std::filesystem::is_regular_file(text)) {
+    const std::string bytes = base::read_file(text);
+    if (!bytes.starts_with("SQLite format 3")) return row_time(base::parse_json(bytes, text), text);
+  }
+  const RunReference other = find_run(text, db);
+  const reports::RowTime time = stored_row_time(reports::load_run(*other.store, other.run_id));
+  if (!time)
+    throw base::data_error(text, "", "the run has no T(n) table",
+                           "measure one: evalrun cost --json > FILE");
+  return time;
+}
+
+std::vector<reports::TreePath> paths_of(const methods::RankTree& tree) {
+  std::vector<reports::TreePath> paths;
+  for (size_t i = 0; i < tree.rank.size(); ++i) {
+    reports::TreePath path;
+    if (tree.parent[i] > 0) path = paths[static_cast<size_t>(tree.parent[i]) - 1];
+    path.push_back(tree.rank[i]);
+    paths.push_back(std::move(path));
+  }
+  return paths;
+}
+
+std::string tree_text(const std::vector<reports::TreePath>& paths) {
+  methods::RankTree tree;
+  std::map<reports::TreePath, int> node_of{{{}, 0}};
+  for (const reports::TreePath& path : paths) {
+    tree.add(node_of.at({path.begin(), path.end() - 1}), path.back());
+    node_of[path] = tree.size();
+  }
+  return tree.text();
+}
+
+// --k: whole numbers and ranges of them.
+std::vector<reports::Draft> chains(const std::vector<std::string>& lengths) {
+  std::vector<reports::Draft> drafts;
+  for (const std::string& piece : lengths)
+    for (const std::string& text : piece.find("..") == std::string::npos
+                                       ? std::vector{piece}
+                                       : methods::expand_braces("{" + piece + "}")) {
+      int k = 0;
+      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), k);
+      if (error != std::errc() || end != text.data() + text.size() || k < 1)
+        throw base::usage_error(fmt::format("--k: '{}' is no draft length", text),
+                                "give whole numbers from 1 and ranges: --k 1..4,8");
+      drafts.push_back({.name = fmt::format("k={}", k), .length = k, .tree = {}});
+    }
+  return drafts;
+}
+
+std::vector<reports::Draft> trees(const std::vector<std::string>& texts) {
+  std::vector<reports::Draft> drafts;
+  for (const std::string& text : texts)
+    drafts.push_back(
+        {.name = "tree=" + text, .tree = paths_of(methods::parse_rank_tree("--tree", text))});
+  return drafts;
+}
+
+// Nothing for trees that weights or the machine decide (auto), and for shapes of other methods.
+std::optional<std::vector<reports::TreePath>> read_tree(const std::string& text) {
+  const std::vector<std::string> names = methods::tree_names();
+  const bool fixed = text.starts_with("chain:") ||
+                     text.find_first_not_of("0123456789.+") == text.npos ||
+                     std::find(names.begin(), names.end(), text) != names.end();
+  if (!fixed) return std::nullopt;
+  return paths_of(methods::parse_rank_tree("tree", text));
+}
+
+class Predict {
+ public:
+  Predict(const PredictArguments& options, const GlobalOptions& global)
+      : options_(options),
+        global_(global),
+        run_(find_run(options.run, global.db)),
+        data_(reports::load_run(*run_.store, run_.run_id)),
+        sources_{*run_.store, data_, stored_row_time(data_)} {
+    report_.run = data_.run;
+    report_.tree_text = tree_text;
+    if (!options.cost.empty()) sources_.other = other_row_time(options.cost, global.db);
+  }
+
+  void run() {
+    if (!options_.confirm.empty())
+      confirm();
+    else if (options_.nodes)
+      for (const reports::ArmInfo* arm : arms()) nodes(*arm);
+    else
+      predict();
+    const std::string format = global_.json ? "json" : options_.format;
+    std::string text = format == "json" ? reports::to_json(report_)
+                       : format == "md" ? reports::to_markdown(report_)
+                                        : reports::to_text(report_);
+    while (text.ends_with('\n')) text.pop_back();
+    print_line(text);
+  }
+
+ private:
+  // Those asked for, or all that draft.
+  std::vector<const reports::ArmInfo*> arms() const {
+    std::vector<const reports::ArmInfo*> chosen;
+    std::vector<std::string> labels;
+    for (const reports::ArmInfo& arm : data_.arms) {
+      if (!arm.drafts()) continue;
+      labels.push_back(arm.label);
+      if (options_.arms.empty()) chosen.push_back(&arm);
+    }
+    for (const std::string& label : options_.arms) {
+      const reports::ArmInfo* arm = data_.arm(label);
+      if (arm == nullptr)
+        throw base::usage_error(
+            fmt::format("--arm: run {} has no arm '{}'", data_.run.id, label),
+            labels.empty() ? "none of its arms drafts" : base::suggest(label, labels));
+      chosen.push_back(arm);
+    }
+    if (chosen.empty())
+      throw base::usage_error(fmt::format("run {} has no arm that drafts", data_.run.id),
+                              "measure one: evalrun run --methods ar,pld");
+    return chosen;
+  }
+
+  // An arm that was named says why it cannot; others stand aside with a note.
+  bool stands_aside(const std::string& why) {
+    if (why.empty() || !options_.arms.empty()) return false;
+    report_.notes.push_back(why);
+    return true;
+  }
+
+  void predict() {
+    const std::vector<reports::Draft> lengths = chains(options_.lengths);
+    const std::vector<reports::Draft> shapes = trees(options_.trees);
+    for (const reports::ArmInfo* arm : arms()) {
+      if (stands_aside(reports::why_not_predicted(sources_, *arm))) continue;
+      const reports::Predictor predictor(sources_, *arm);
+      std::vector<reports::Draft> drafts(1);
+      drafts.insert(drafts.end(), lengths.begin(), lengths.end());
+      drafts.insert(drafts.end(), shapes.begin(), shapes.end());
+      if (drafts.size() == 1) add_lengths(*arm, predictor, drafts);
+      std::erase_if(drafts, [&](const reports::Draft& draft) {
+        return stands_aside(predictor.why_not(draft));
+      });
+      for (const int batch : options_.batches)
+        for (const reports::Draft& draft : drafts)
+          report_.predictions.push_back(predictor.predict(draft, batch));
+      report_.notes.insert(report_.notes.end(), predictor.notes().begin(), predictor.notes().end());
+    }
+    if (report_.predictions.empty())
+      throw base::usage_error(fmt::format("nothing of run {} can be predicted", data_.run.id),
+                              fmt::format("{}", fmt::join(report_.notes, "; ")));
+    say_assumptions();
+  }
+
+  // Every length below the measured one, as far as a table of them is readable.
+  void add_lengths(const reports::ArmInfo& arm, const reports::Predictor& predictor,
+                   std::vector<reports::Draft>& drafts) {
+    if (!predictor.not_cut().empty()) {
+      report_.notes.push_back(
+          fmt::format("{}: no other drafts: {}", arm.label, predictor.not_cut()));
+      return;
+    }
+    const int last = predictor.chain() ? predictor.depth() - 1 : predictor.depth();
+    for (int k = 1; k <= std::min(last, kMostShown); ++k)
+      drafts.push_back({.name = fmt::format("k={}", k), .length = k, .tree = {}});
+  }
+
+  void say_assumptions() {
+    if (sources_.other)
+      report_.notes.push_back(fmt::format(
+          "T(n)/T(1) is that of {}; drafting and overhead keep their share of a plain step",
+          options_.cost));
+    if (std::any_of(options_.batches.begin(), options_.batches.end(), [](int b) { return b > 1; }))
+      report_.notes.push_back(
+          "batch B: B answers step together, against plain decoding of B answers; a forward of n "
+          "rows each takes T(nB)/T(B) of the one-answer table (beyond its last row count on a "
+          "line), so the answers' own contexts are not in it; drafting and overhead keep their "
+          "share of a plain step, and no answer waits for a longer one");
+  }
+
+  void nodes(const reports::ArmInfo& arm) {
+    if (stands_aside(reports::why_not_predicted(sources_, arm))) return;
+    report_.trees.push_back(reports::tree_report(sources_, arm, options_.budget));
+  }
+
+  void confirm() {
+    const RunReference other = find_run(options_.confirm, global_.db);
+    const reports::RunData data = reports::load_run(*other.store, other.run_id);
+    const reports::PredictSources measured{*other.store, data, stored_row_time(data)};
+    report_.confirmations = reports::confirm(sources_, measured, read_tree);
+    report_.confirmed_by = data.run;
+  }
+
+  const PredictArguments& options_;
+  const GlobalOptions& global_;
+  RunReference run_;
+  reports::RunData data_;
+  reports::PredictSources sources_;
+  reports::PredictReport report_;
+};
+
+}  // namespace
+
+void add_predict_command(CLI::App& app, Context& context) {
+  auto* command =
+      app.add_subcommand("predict", "Other drafts, another machine, a batch: from stored steps");
+  auto options = std::make_shared<PredictArguments>();
+  command
+      ->add_option("run", options->run,
+                   "Number, run:N, label, key or baseline; FILE or FILE:RUN for another database "
+                   "(default: the newest run)")
+      ->option_text("[RUN]");
+  auto* arm =
+      command
+          ->add_option("--arm", options->arms, "Arm to predict from, as tables name it; repeatable")
+          ->type_name("METHOD");
+  auto* lengths =
+      command
+          ->add_option(
+              "--k", options->lengths,
+              "Drafts cut to chains of so many tokens: 1..8 or 1,2,4 (default: all shorter "
+              "ones, up to 8)")
+          ->delimiter(',')
+          ->type_name("LIST");
+  auto* trees =
+      command
+          ->add_option(
+              "--tree", options->trees,
+              "Trees cut from the measured one: paths (0+00+1), chain:N or a published name")
+          ->delimiter(',')
+          ->type_name("TREE");
+  auto* cost =
+      command
+          ->add_option("--cost", options->cost,
+                       "T(n) of another device: a file of evalrun cost --json, or a run measured "
+                       "there")
+          ->type_name("FILE|RUN");
+  auto* batch = command
+                    ->add_option("--batch", options->batches,
+                                 "Answers decoded together: T(nB)/T(B) in place of T(n)/T(1)")
+                    ->delimiter(',')
+                    ->check(CLI::Range(1, 1024));
+  auto* confirm =
+      command
+          ->add_option("--confirm", options->confirm,
+                       "Run with measured arms to hold predictions against; may be the same run")
+          ->type_name("RUN2")
+          ->excludes(arm)
+          ->excludes(lengths)
+          ->excludes(trees)
+          ->excludes(cost)
+          ->excludes(batch);
+  auto* nodes = command->add_flag("--nodes", options->nodes,
+                                  "Hit rate of every place of the draft trees, waste, best trees");
+  nodes->excludes(confirm)->excludes(lengths)->excludes(trees)->excludes(cost)->excludes(batch);
+  command->add_option("--budget", options->budget, "With --nodes: nodes of the largest tree")
+      ->check(CLI::Range(1, 512))
+      ->capture_default_str()
+      ->needs(nodes);
+  command->add_option("-o,--format", options->format, "text, md or json")
+      ->check(CLI::IsMember({"text", "md", "json"}))
+      ->capture_default_str();
+  command->footer(
+      "Walks the stored answers once more in steps of other drafts: no model is read, nothing is\n"
+      "run. What is assumed, and how far it was off: docs/measurement.md.\n\n"
+      "Examples:\n"
+      "  evalrun predict                                   # shorter drafts for every arm\n"
+      "  evalrun predict before --arm pld --k 1..8 --batch 1,4,16\n"
+      "  evalrun predict --arm medusa:tree=mc_sim_7b_63 --tree 0+00+1,chain:3\n"
+      "  evalrun predict --cost server-cost.json\n"
+      "  evalrun predict long --confirm short              # predicted and measured\n"
+      "  evalrun predict --nodes --budget 32               # which tree?");
+  command->callback([options, &context] { Predict(*options, context.global).run(); });
+}
+
+}  // namespace evalrun::cli

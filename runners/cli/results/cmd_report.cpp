@@ -1,0 +1,255 @@
+// evalrun report: the table of a run, from stored rows.
+#include <memory>
+
+#include "engine/base/text.h"
+#include "reports/claims/claimed.h"
+#include "reports/papers/paper_table.h"
+#include "reports/table/grouping.h"
+#include "reports/table/report.h"
+#include "results/regroup.h"
+#include "runners/cli/cli.h"
+#include "runners/cli/output.h"
+#include "runners/cli/run_reference.h"
+
+namespace evalrun::cli {
+namespace {
+
+struct ReportArguments {
+  std::vector<std::string> runs;
+  std::vector<std::string> group_by;
+  std::string format = "text", metric = "sum", interval = "t", by = "task", control, out;
+  std::vector<int> pass_k;
+  bool why = false, exclude_degenerate = false;
+  std::string claims;               // CSV file of published numbers
+  std::vector<std::string> papers;  // of it; empty = all
+  std::string as;                   // form of a paper's table
+};
+
+std::string render(const reports::Report& report, const results::ResultStore& store,
+                   const std::string& format, bool colour) {
+  if (format == "md") return reports::to_markdown(report);
+  if (format == "csv") return reports::to_csv(report);
+  if (format == "json") return reports::to_json(report);
+  if (format == "latex") return reports::to_latex(report);
+  if (format == "html") return reports::to_html(report, store);
+  return reports::to_text(report, colour);
+}
+
+// The report with published figures behind its own.
+std::string render_with_claims(const reports::Report& report, const results::ResultStore& store,
+                               const reports::Claims& claims, const std::string& format,
+                               bool colour) {
+  const reports::Claimed claimed = reports::compare_with_claims(report, claims);
+  if (format == "json") return reports::to_json(claimed, report);
+  if (format == "html") return reports::to_html(report, store, &claimed);
+  return render(report, store, format, colour) + (format == "md"
+                                                      ? reports::to_markdown(claimed, report)
+                                                      : reports::to_text(claimed, report));
+}
+
+std::string render(const std::vector<reports::PaperTable>& tables, const std::string& format) {
+  if (format == "md") return reports::to_markdown(tables);
+  if (format == "csv") return reports::to_csv(tables);
+  if (format == "json") return reports::to_json(tables);
+  if (format == "latex") return reports::to_latex(tables);
+  return reports::to_text(tables);
+}
+
+// Throws usage_error where the options do not fit a paper's table.
+void check_as(const ReportArguments& options, const std::string& format) {
+  if (options.as.empty()) return;
+  if (format == "html")
+    throw base::usage_error("--as: no paper's tables in html",
+                            "use -o text, md, latex, csv or json");
+  if (options.by != "task")
+    throw base::usage_error("--as with --by", "a paper's table says itself what it is cut into");
+}
+
+// Throws usage_error where published figures have no place, data_error for a broken file.
+reports::Claims read_claims(const ReportArguments& options, const std::string& format) {
+  if (options.claims.empty()) {
+    if (options.papers.empty()) return {};
+    throw base::usage_error("--paper chooses from published numbers", "add --claims FILE");
+  }
+  if (options.as.empty() && (format == "csv" || format == "latex"))
+    throw base::usage_error(fmt::format("--claims: no published numbers in {}", format),
+                            "use -o text, md, json or html");
+  return reports::select_papers(reports::read_claims(options.claims), options.papers);
+}
+
+reports::ReportOptions report_options(const ReportArguments& options, const GlobalOptions& global) {
+  reports::ReportOptions o;
+  for (const auto e : {reports::Estimator::kGeo, reports::Estimator::kLegacy})
+    if (options.metric == reports::to_string(e)) o.estimator = e;
+  if (options.interval == "bootstrap") o.interval = reports::IntervalKind::kBootstrap;
+  o.why = options.why;
+  o.parts = (global.json ? "json" : options.format) == "html";
+  o.control = options.control;
+  o.exclude_degenerate = options.exclude_degenerate;
+  if (!options.pass_k.empty()) o.pass_k = options.pass_k;
+  return o;
+}
+
+// The parts that `names` cut data sets into; names of no part are left out.
+std::vector<results::Axis> axes_of(const std::vector<std::string>& names) {
+  std::vector<results::Axis> axes;
+  for (const std::string& name : names) {
+    if (name == "category") axes.push_back(results::Axis::kCategory);
+    if (name == "language") axes.push_back(results::Axis::kLanguage);
+  }
+  return axes;
+}
+
+// A run by the name that was given, data sets cut as asked for.
+reports::Report report_of(const std::string& name, const std::vector<results::Axis>& axes,
+                          const ReportArguments& options, const GlobalOptions& global) {
+  const RunReference run = find_run(name, global.db);
+  if (axes.empty()) return build_report(*run.store, run.run_id, report_options(options, global));
+  return build_report(*results::regrouped(*run.store, axes), run.run_id,
+                      report_options(options, global));
+}
+
+// Several runs, or the parts of one, side by side.
+std::string render_grouped(const ReportArguments& options, const std::string& format,
+                           const GlobalOptions& global) {
+  if (options.by != "task")
+    throw base::usage_error(
+        "--by and --group-by are two ways to cut data sets",
+        "--by gives every part a full table, --group-by sets them side by side");
+  if (!options.as.empty())
+    throw base::usage_error("--as: a paper's table shows one run",
+                            "leave out --group-by, and name one run");
+  if (!options.claims.empty())
+    throw base::usage_error("--claims: no published numbers beside groups",
+                            "leave out --group-by, and name one run");
+  if (format == "html")
+    throw base::usage_error("groups side by side are not drawn in html",
+                            "use -o text, md, csv, json or latex; or --by for a page of the parts");
+  std::vector<std::string> parts = options.group_by;
+  const bool by_model = std::erase(parts, "model") > 0 || options.runs.size() > 1;
+  const std::vector<results::Axis> axes = axes_of(parts);
+  reports::GroupedReport grouped;
+  if (by_model) {
+    std::vector<reports::Report> runs;
+    for (const std::string& name : options.runs)
+      runs.push_back(report_of(name, axes, options, global));
+    grouped = reports::group_by_model(runs);
+  } else {
+    grouped = reports::group_by_part(
+        report_of(options.runs.empty() ? "" : options.runs.front(), axes, options, global),
+        fmt::format("{}", fmt::join(parts, ", ")));
+  }
+  return reports::render(grouped, format);
+}
+
+std::string render_run(const ReportArguments& options, const std::string& format,
+                       const GlobalOptions& global) {
+  const reports::Claims claims = read_claims(options, format);
+  check_as(options, format);
+  const auto forms = options.as.empty() ? std::vector<const reports::PaperForm*>()
+                                        : reports::find_paper_forms(options.as);
+  const RunReference run = find_run(options.runs.empty() ? "" : options.runs.front(), global.db);
+  if (!forms.empty())
+    return render(reports::paper_tables(*run.store, run.run_id, report_options(options, global),
+                                        forms, claims),
+                  format);
+  std::unique_ptr<results::ResultStore> parts;
+  if (options.by != "task") parts = results::regrouped(*run.store, axes_of({options.by}));
+  const results::ResultStore& store = parts ? *parts : *run.store;
+  const reports::Report report = build_report(store, run.run_id, report_options(options, global));
+  const bool colour = options.out.empty() && colour_wanted(global.no_color);
+  return claims.file.empty() ? render(report, store, format, colour)
+                             : render_with_claims(report, store, claims, format, colour);
+}
+
+void run_report(const ReportArguments& options, const GlobalOptions& global) {
+  const std::string format = global.json ? "json" : options.format;
+  std::string text = options.group_by.empty() && options.runs.size() < 2
+                         ? render_run(options, format, global)
+                         : render_grouped(options, format, global);
+  if (!options.out.empty()) return base::write_file_atomic(options.out, text);
+  // The renderers end their last line; print_line does so again.
+  while (text.ends_with('\n')) text.pop_back();
+  print_line(text);
+}
+
+}  // namespace
+
+void add_report_command(CLI::App& app, Context& context) {
+  auto* command = app.add_subcommand("report", "Print the table of a stored run");
+  auto options = std::make_shared<ReportArguments>();
+  command
+      ->add_option("run", options->runs,
+                   "Number, run:N, label, key or baseline; FILE or FILE:RUN for another database "
+                   "(default: the newest run). Several, of a model each: side by side")
+      ->option_text("[RUN...]");
+  command->add_option("-o,--format", options->format, "text, md, csv, json, latex or html")
+      ->check(CLI::IsMember({"text", "md", "csv", "json", "latex", "html"}))
+      ->capture_default_str();
+  command->add_option("--out", options->out, "File to write (default: standard output)");
+  command
+      ->add_option("--metric", options->metric,
+                   "Speedup as ratio of sums (sum), geometric mean per prompt (geo), or mean of "
+                   "speeds as Spec-Bench and EAGLE publish it (legacy)")
+      ->check(CLI::IsMember({"sum", "geo", "legacy"}))
+      ->capture_default_str();
+  command
+      ->add_option(
+          "--interval", options->interval,
+          "Of speedups and tau, for new prompts: Student's t (t) or a paired bootstrap over "
+          "prompts, seeded from the run's key (bootstrap)")
+      ->check(CLI::IsMember({"t", "bootstrap"}))
+      ->capture_default_str();
+  command->add_option("--by", options->by, "A table per data set (task), or per part of it")
+      ->check(CLI::IsMember({"task", "category", "language"}))
+      ->capture_default_str();
+  command
+      ->add_option("--group-by", options->group_by,
+                   "Speedup, tau and alpha side by side with mean and deviation: a column per "
+                   "category, language or both, or with model per RUN (data sets then cut by the "
+                   "others)")
+      ->delimiter(',')
+      ->allow_extra_args(false)  // what follows is a run
+      ->check(CLI::IsMember({"category", "language", "model"}))
+      ->type_name("LIST");
+  command
+      ->add_option(
+          "--pass-k", options->pass_k,
+          "k of pass@k; needs as many samples of every problem (default: 1, 10 and 100 where "
+          "there are enough)")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 100));
+  command
+      ->add_option("--quality-against", options->control,
+                   "Arm whose answers' scores quality is compared with, as the table names it "
+                   "(default: the baseline)")
+      ->type_name("METHOD");
+  command->add_flag("--why", options->why,
+                    "Columns that explain the speedup (csv and json always have them)");
+  command->add_flag("--exclude-degenerate", options->exclude_degenerate,
+                    "Leave answers that run in a loop out of the speed figures, of both arms");
+  command
+      ->add_option("--claims", options->claims,
+                   "CSV file of published numbers (docs/claims.md) to set beside the measured ones")
+      ->type_name("FILE");
+  command->add_option("--paper", options->papers, "Only these papers of it")->delimiter(',');
+  command
+      ->add_option(
+          "--as", options->as,
+          "The tables of a paper, or one of them, in the paper's form (evalrun list tables)")
+      ->type_name("PAPER[:TABLE]");
+  command->footer(
+      "Examples:\n"
+      "  evalrun report\n"
+      "  evalrun report before --why -o md\n"
+      "  evalrun report other.db:run:3 -o json\n"
+      "  evalrun report -o html --out report.html\n"
+      "  evalrun report --group-by category -o latex\n"
+      "  evalrun report mine@small mine@large --group-by model\n"
+      "  evalrun report quality --quality-against ar_tuned:adapter=space-sft\n"
+      "  evalrun report --claims claims.csv --paper falcon,eagle\n"
+      "  evalrun report paper-falcon --as falcon:table-1 --claims claims.csv -o latex");
+  command->callback([options, &context] { run_report(*options, context.global); });
+}
+
+}  // namespace evalrun::cli

@@ -1,0 +1,97 @@
+#include "runners/measure/deferred_scores.h"
+
+#include <map>
+
+#include "engine/base/error.h"
+#include "engine/session.h"
+#include "runners/score/score_pool.h"
+
+namespace evalrun::runners {
+
+namespace {
+
+struct Answer {
+  int64_t generation_id = 0;
+  std::vector<std::string> texts;
+};
+
+// Finished answers to a prompt that an evaluator has not judged yet.
+std::vector<Answer> unscored_answers(const results::ResultStore& store, int64_t run_id,
+                                     int64_t prompt_id, const evaluators::EvaluatorInfo& judge,
+                                     const std::string& options) {
+  std::vector<Answer> answers;
+  store.query(
+      "SELECT g.id, t.text FROM v_answer g JOIN turn t ON t.generation_id = g.id "
+      "WHERE g.run_id = ? AND g.prompt_id = ? "
+      "AND NOT EXISTS (SELECT 1 FROM score s WHERE s.generation_id = g.id AND s.evaluator = ? "
+      "  AND s.version = ? AND s.status NOT IN ('sandbox_error', 'toolchain_missing') "
+      "  AND coalesce(json_extract(s.facts, '$.options'), '') = ?) "
+      "ORDER BY g.id, t.idx",
+      {run_id, prompt_id, judge.name, judge.version, options}, [&](const results::Row& row) {
+        if (answers.empty() || answers.back().generation_id != row.integer(0))
+          answers.push_back({row.integer(0), {}});
+        answers.back().texts.push_back(row.text(1));
+        return true;
+      });
+  return answers;
+}
+
+}  // namespace
+
+DeferredScores score_deferred(const RunPlan& plan, const std::vector<int64_t>& prompt_ids,
+                              int64_t run_id, results::ResultStore& store, base::Clock& clock,
+                              const DeferredOptions& options) {
+  EVALRUN_CHECK(prompt_ids.size() == plan.prompts.size());
+  std::vector<Answer> answers;
+  struct Origin {
+    const datasets::Prompt* prompt;
+    const evaluators::EvaluatorEntry* judge;
+  };
+  std::vector<Origin> origins;
+  DeferredScores refused;
+  std::map<const evaluators::EvaluatorEntry*, bool> asked;
+  const auto usable = [&](const evaluators::EvaluatorEntry& judge) {
+    const auto [it, is_new] = asked.try_emplace(&judge, true);
+    if (is_new && judge.prepare) try {
+        judge.prepare(options.context);
+      } catch (const base::Error& error) {
+        it->second = false;
+        refused.problems.push_back(fmt::format("{}: {}", judge.info.id(), error.what()));
+      }
+    return it->second;
+  };
+  for (size_t p = 0; p < plan.prompts.size(); ++p)
+    for (const std::string& id : plan.prompts[p].evaluators) {
+      const evaluators::EvaluatorEntry& judge = evaluators::evaluator_registry().get(id);
+      if (!judge.info.deferred || !usable(judge)) continue;
+      for (Answer& answer : unscored_answers(store, run_id, prompt_ids[p], judge.info,
+                                             judge.options ? judge.options(options.context) : "")) {
+        answers.push_back(std::move(answer));
+        origins.push_back({&plan.prompts[p].prompt, &judge});
+      }
+    }
+  DeferredScores outcome = std::move(refused);
+  if (answers.empty()) return outcome;
+
+  std::vector<ScoreJob> jobs;
+  for (size_t i = 0; i < answers.size(); ++i)
+    jobs.push_back({origins[i].judge, origins[i].prompt, &answers[i].texts});
+  ScorePoolOptions pool;
+  pool.workers = options.workers > 0 ? options.workers : engine::allowed_cores();
+  pool.stop_requested = options.stop;
+  pool.on_score = [&](size_t i, const results::ScoreRecord& score) {
+    store.put_score(answers[i].generation_id, score);
+    ++outcome.scored;
+  };
+  if (options.progress != nullptr)
+    pool.on_progress = [&](const ScoreProgress& p) {
+      options.progress->scoring(static_cast<int>(p.done), static_cast<int>(p.total), p.elapsed_s,
+                                p.left_s);
+    };
+  score_all(jobs, options.context, clock, pool);
+  if (options.progress != nullptr) options.progress->end();
+  outcome.left = static_cast<int>(jobs.size()) - outcome.scored;
+  return outcome;
+}
+
+}  // namespace evalrun::runners

@@ -1,0 +1,44 @@
+#include "runners/measure/interrupt.h"
+
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+
+#include "engine/base/error.h"
+
+namespace evalrun::runners {
+namespace {
+
+volatile std::sig_atomic_t g_signals = 0;
+struct sigaction g_old_int, g_old_term;
+
+extern "C" void on_signal(int) {
+  // Leaving in the middle is safe: SQLite's journal undoes a transaction that was not committed.
+  if (g_signals != 0) ::_exit(static_cast<int>(base::ExitCode::kInterrupted));
+  g_signals = 1;
+  static const char message[] =
+      "\nfinishing this prompt; press Ctrl-C again to leave at once (what is stored stays)\n";
+  [[maybe_unused]] const ssize_t n = ::write(STDERR_FILENO, message, sizeof message - 1);
+}
+
+}  // namespace
+
+InterruptGuard::InterruptGuard() {
+  g_signals = 0;
+  struct sigaction action = {};
+  action.sa_handler = on_signal;
+  sigemptyset(&action.sa_mask);
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGINT, &action, &g_old_int);
+  sigaction(SIGTERM, &action, &g_old_term);
+}
+
+InterruptGuard::~InterruptGuard() {
+  sigaction(SIGINT, &g_old_int, nullptr);
+  sigaction(SIGTERM, &g_old_term, nullptr);
+}
+
+bool InterruptGuard::requested() { return g_signals != 0; }
+
+}  // namespace evalrun::runners

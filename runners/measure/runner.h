@@ -1,0 +1,96 @@
+// Executes a plan: warm-up, interleaved arms, conversations, scores, one transaction per
+// generation, resume.
+#pragma once
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/base/clock.h"
+#include "engine/session.h"
+#include "evaluators/evaluator.h"
+#include "results/store.h"
+#include "runners/measure/progress.h"
+#include "runners/plan/plan.h"
+
+namespace evalrun::runners {
+
+enum class RunStatus { kComplete, kInterrupted, kOutOfTime };
+
+struct RunOutcome {
+  int64_t run_id = 0;
+  std::string run_key;
+  RunStatus status = RunStatus::kComplete;
+  int planned = 0, stored_before = 0, measured = 0, failed = 0;
+  int scored = 0;    // behind the generations, by evaluators that run programs
+  int unscored = 0;  // such scores a stop request left undone
+  std::vector<std::string> scoring_problems;  // why an evaluator could not score on this machine
+  double steal_share = 0;                     // of all cores' time while measuring
+};
+
+struct RunnerOptions {
+  double max_time_s = 0;       // 0 = no limit; checked between prompts
+  std::function<bool()> stop;  // true = finish the prompt and return (Ctrl-C)
+  ProgressSink* progress = nullptr;
+  double row_cost_seconds = 0;  // for the T(n) table of measure_row_cost(); 0 = no table
+  std::string row_cost_cache;   // file of earlier tables, "" = none
+  evaluators::ScoringContext scoring;
+  int score_workers = 0;  // for evaluators that run programs; 0 = the cores allowed
+};
+
+// The session that decodes a model of the plan's arms (PlannedArm::model); it must outlive the run.
+using SessionOf =
+    std::function<engine::Session&(const std::shared_ptr<const engine::Model>& model)>;
+
+// One session per model, made when it is first asked for. Options as of planned_session().
+class ModelSessions {
+ public:
+  explicit ModelSessions(engine::SessionOptions options) : options_(std::move(options)) {}
+  engine::Session& of(const std::shared_ptr<const engine::Model>& model);
+
+ private:
+  engine::SessionOptions options_;
+  std::map<std::shared_ptr<const engine::Model>, std::unique_ptr<engine::Session>> sessions_;
+};
+
+class Runner {
+ public:
+  // Adds run, arms and prompts to the store and finds out what is already there. Everything must
+  // outlive the runner.
+  Runner(const RunPlan& plan, const Conversation& conversation, results::ResultStore& store,
+         base::Clock& clock, RunnerOptions options);
+  ~Runner();
+
+  int pending() const;
+  // Measures what is pending, each arm in its model's session, which is asked for before anything
+  // is measured and must have capacity >= plan.capacity. A session serves all arms of its model,
+  // reset in between. A generation that throws becomes a row with status "failed: ..." and the run
+  // goes on; errors of the store and a DeviceFault end the run (nothing stored is lost, and the
+  // generation at hand is measured when the run is resumed).
+  RunOutcome run(const SessionOf& session_of);
+  // The same for a plan whose arms all decode one model.
+  RunOutcome run(engine::Session& session);
+  // When nothing is pending: no session is needed. Scores that are missing are taken.
+  RunOutcome finish_without_measuring();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Fills in plan.row_cost, the speed of memory included, for the planned session of the request's
+// target, from the cache or by measuring; a tuned target has the same shape, so that it costs the
+// same. Call before any session exists: its idle threads would be in the way. Fails by a
+// DeviceFault alone; without a table the run is the same, and plan.row_cost->problem says why there
+// is none.
+void measure_row_cost(const PlanRequest& request, const RunPlan& plan,
+                      const RunnerOptions& options);
+
+// Plan, session and run in one call: what `evalrun run` and `evalrun check` do.
+RunOutcome run_suite(const PlanRequest& request, results::ResultStore& store, base::Clock& clock,
+                     const RunnerOptions& options);
+
+}  // namespace evalrun::runners

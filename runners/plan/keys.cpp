@@ -1,0 +1,68 @@
+// Keys: SHA-256 over canonical JSON (sorted names) of everything that changes a figure. Equal keys
+// resume, unequal keys never mix.
+#include <nlohmann/json.hpp>
+
+#include "engine/base/text.h"
+#include "runners/plan/plan.h"
+
+namespace evalrun::runners {
+namespace {
+
+std::string hash_json(const nlohmann::json& json) {
+  // Prompts may hold bytes that are not UTF-8; a replaced byte only costs a collision between two
+  // broken texts, a throw would cost the run.
+  return base::sha256_hex(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+
+}  // namespace
+
+std::string arm_key(const results::ArmRecord& arm) {
+  // Byte counts are results, not settings, and the label repeats method and role.
+  return hash_json({{"method", arm.method},
+                    {"params", arm.params},
+                    {"method_version", arm.method_version},
+                    {"role", arm.role},
+                    {"model_hash", arm.model_hash},
+                    {"draft_hash", arm.draft_hash},
+                    {"dtype", arm.dtype},
+                    {"isa", arm.isa},
+                    {"device", arm.device},
+                    {"threads", arm.threads},
+                    {"batch", arm.batch},
+                    {"kv_cache", arm.kv_cache},
+                    {"temperature", arm.temperature},
+                    {"top_p", arm.top_p},
+                    {"top_k", arm.top_k},
+                    {"max_new", arm.max_new},
+                    {"ignore_eos", arm.ignore_eos},
+                    {"settings", arm.settings}});
+}
+
+std::string prompt_key(const results::PromptRecord& prompt, const datasets::StopRules& stop) {
+  // Later turns cannot be rendered before the model answers, so their messages are hashed as they
+  // are.
+  nlohmann::json later = nlohmann::json::array();
+  for (size_t i = 1; i < prompt.turns.size(); ++i) later.push_back(prompt.turns[i]);
+  nlohmann::json key = {{"task", prompt.task},
+                        {"id", prompt.id},
+                        {"rendered", prompt.rendered_hash},
+                        {"later_turns", later}};
+  // Where an answer ends changes its figures. Prompts without such rules keep the keys they had.
+  if (!stop.empty())
+    key["stop"] = {{"strings", stop.strings}, {"closing_brace", stop.closing_brace}};
+  return hash_json(key);
+}
+
+std::string run_key(const Suite& suite, const RunKeyParts& parts) {
+  return hash_json({{"suite", to_json(suite)},
+                    {"arms", parts.arm_keys},
+                    {"prompts", parts.prompt_keys},
+                    {"build", parts.build},
+                    {"machine", parts.machine},
+                    {"label", parts.label},
+                    {"nonce", parts.nonce},
+                    {"faults", parts.faults},
+                    {"evaluators", parts.evaluator_versions}});
+}
+
+}  // namespace evalrun::runners

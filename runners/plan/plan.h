@@ -1,0 +1,90 @@
+// Everything decided before the first token: prompts rendered and checked, arms with their keys,
+// the schedule, the run's key. Making a plan measures nothing and writes nothing.
+#pragma once
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "datasets/dataset.h"
+#include "engine/session.h"
+#include "methods/method.h"
+#include "results/records.h"
+#include "runners/machine/build_info.h"
+#include "runners/machine/row_cost_cache.h"
+#include "runners/plan/conversation.h"
+#include "runners/plan/schedule.h"
+#include "runners/plan/suite.h"
+
+namespace evalrun::runners {
+
+struct PlannedPrompt {
+  datasets::Prompt prompt;
+  results::PromptRecord record;
+  int max_new = 0;
+  int first_turn_tokens = 0;            // of the rendered first turn
+  int least_tokens = 0;                 // of the last turn and a full answer, earlier answers empty
+  int most_tokens = 0;                  // the same with full earlier answers
+  std::vector<std::string> evaluators;  // that apply
+};
+
+struct PlannedArm {
+  results::ArmRecord record;
+  std::string fault;  // planted, tests only
+  // What it decodes: the request's target or what the method makes of it (a tuned target); `record`
+  // describes it. Its sessions are planned_session()'s.
+  std::shared_ptr<const engine::Model> model;
+  std::function<std::unique_ptr<methods::DecodingMethod>()> build;
+};
+
+struct RunPlan {
+  Suite suite;
+  results::RunRecord run;
+  // As in the suite, and plain decoding of each tuned target in front of the first method that
+  // decodes it, unless that stands there already.
+  std::vector<PlannedArm> arms;
+  std::vector<PlannedPrompt> prompts;
+  std::vector<Visit> schedule;
+  std::vector<std::string> skipped;   // prompts left out because they are too long
+  std::vector<std::string> left_out;  // optional methods and why they cannot be measured
+  std::vector<std::string> origins;   // "gsm8k: 40 prompts, official, FILE"
+  int capacity = 0;                   // tokens a session must hold
+  // Its table is offered to the methods of every arm when they are built: empty in a fresh plan,
+  // filled in before a run (measure_row_cost, runners/measure/runner.h).
+  std::shared_ptr<MeasuredRowCost> row_cost = std::make_shared<MeasuredRowCost>();
+};
+
+struct PlanRequest {
+  Suite suite;  // completed (complete_suite)
+  std::shared_ptr<const engine::Model> target;
+  std::shared_ptr<const engine::Model> draft;  // null when none was given
+  engine::SessionOptions session;              // device, isa, threads as asked for
+  std::string data_root;
+  bool skip_long = false;  // leave out prompts longer than the context instead of refusing
+  std::string label, command;
+  std::string nonce;  // not empty: a run of its own although the configuration is an old one's
+  std::map<std::string, std::string> faults;  // arm label -> fault (methods/faults.h); tests only
+};
+
+// Throws usage_error and data_error: unknown names, unreadable data, a prompt longer than the
+// context (named), no prompts left.
+RunPlan make_plan(const PlanRequest& request);
+// The session the plan was made for, defaults resolved.
+engine::SessionOptions planned_session(const PlanRequest& request, const RunPlan& plan);
+
+// Parts of make_plan, also for tests.
+std::string arm_key(const results::ArmRecord& arm);
+std::string prompt_key(const results::PromptRecord& prompt, const datasets::StopRules& stop);
+struct RunKeyParts {
+  std::vector<std::string> arm_keys, prompt_keys;
+  std::string build, machine, label, nonce;
+  std::map<std::string, std::string> faults, evaluator_versions;
+};
+std::string run_key(const Suite& suite, const RunKeyParts& parts);
+
+// Smallest true slowdown a one-sided 5 % test finds with power 80 % when per-prompt log differences
+// have standard deviation `sd` over n prompts.
+double minimum_detectable_effect(double sd, int n);
+
+}  // namespace evalrun::runners

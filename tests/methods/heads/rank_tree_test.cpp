@@ -1,0 +1,71 @@
+#include "methods/heads/rank_tree.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "engine/base/error.h"
+
+namespace evalrun::tests {
+namespace {
+
+using methods::parse_rank_tree;
+using methods::RankTree;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::vector<int> per_level(const RankTree& tree) {
+  std::vector<int> counts(static_cast<size_t>(tree.depth()));
+  for (const int level : tree.level) ++counts[static_cast<size_t>(level) - 1];
+  return counts;
+}
+
+// Nodes per level as the papers and repositories state them (Falcon: counted from its figures).
+TEST(RankTree, PublishedTreesHaveTheirPublishedShapes) {
+  EXPECT_THAT(per_level(parse_rank_tree("t", "mc_sim_7b_63")), ElementsAre(10, 28, 23, 2));
+  EXPECT_THAT(per_level(parse_rank_tree("t", "vicuna_7b_stage1")), ElementsAre(10, 32, 20, 1));
+  EXPECT_THAT(per_level(parse_rank_tree("t", "vicuna_7b_stage2")), ElementsAre(10, 23, 23, 7));
+  EXPECT_THAT(per_level(parse_rank_tree("t", "vicuna_33b_stage1")), ElementsAre(10, 34, 19));
+  EXPECT_THAT(per_level(parse_rank_tree("t", "zephyr_stage2")), ElementsAre(10, 27, 23, 3));
+  EXPECT_THAT(per_level(parse_rank_tree("t", "eagle")), ElementsAre(4, 8, 8, 3, 2));
+  EXPECT_THAT(per_level(parse_rank_tree("t", "falcon_llama")),
+              ElementsAre(20, 19, 19, 15, 16, 10, 10, 9));
+  EXPECT_THAT(per_level(parse_rank_tree("t", "falcon_vicuna")),
+              ElementsAre(19, 15, 18, 22, 20, 22, 18, 22));
+  EXPECT_THAT(per_level(parse_rank_tree("t", "falcon_repo")),
+              ElementsAre(20, 15, 19, 23, 21, 23, 21, 23));
+  for (const std::string& name : methods::tree_names()) {
+    const RankTree tree = parse_rank_tree("t", name);
+    EXPECT_EQ(parse_rank_tree("t", tree.text()).paths(), tree.paths()) << name;
+  }
+}
+
+TEST(RankTree, PathsAndChains) {
+  const RankTree tree = parse_rank_tree("t", "0+1+00+0.12+01");
+  EXPECT_THAT(tree.parent, ElementsAre(0, 0, 1, 1, 1));
+  EXPECT_THAT(tree.rank, ElementsAre(0, 1, 0, 12, 1));
+  EXPECT_EQ(tree.width(), 13);
+  EXPECT_EQ(tree.first(3).text(), "0+1+00");
+  EXPECT_EQ(parse_rank_tree("t", "chain:3").text(), "0+00+000");
+  EXPECT_EQ(parse_rank_tree("t", "12.+12.0").text(), "12.+12.0");
+}
+
+TEST(RankTree, SaysWhatIsWrong) {
+  const auto message = [](const std::string& text) {
+    try {
+      parse_rank_tree("medusa", text);
+    } catch (const base::Error& e) {
+      return std::string(e.what());
+    }
+    return std::string("accepted");
+  };
+  EXPECT_THAT(message("00+0"), HasSubstr("path 00 without 0 in front of it"));
+  EXPECT_THAT(message("0+0"), HasSubstr("path 0 twice"));
+  EXPECT_THAT(message("0+x"), HasSubstr("'x'"));
+  EXPECT_THAT(message("chain:0"), HasSubstr("no chain"));
+  EXPECT_THAT(message("chain:5000"), HasSubstr("chain:5000"));
+  EXPECT_THAT(message(""), HasSubstr("a path belongs"));
+  EXPECT_THAT(message("mc_sim"), HasSubstr("mc_sim_7b_63"));  // the hint lists the names
+}
+
+}  // namespace
+}  // namespace evalrun::tests

@@ -1,0 +1,279 @@
+// SpS: which draft models are taken, what happens at the edges of the draft model, what it costs.
+#include "methods/model_draft/model_drafter.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "engine/base/error.h"
+#include "engine/tokenizer/tokenizer.h"
+#include "tests/methods/support/fake_session.h"
+#include "tests/methods/support/harness.h"
+
+namespace evalrun::tests {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+methods::MethodBuildContext context_of(std::shared_ptr<const engine::Model> target,
+                                       std::shared_ptr<const engine::Model> draft) {
+  methods::MethodBuildContext context;
+  context.target = std::move(target);
+  context.draft = std::move(draft);
+  context.session = session_options();
+  return context;
+}
+
+std::string build_error(const std::string& spec, const methods::MethodBuildContext& context) {
+  const methods::MethodSpec method = methods::parse_method(spec);
+  try {
+    method.info->build(method.params, context);
+  } catch (const base::Error& e) {
+    EXPECT_EQ(e.code(), base::ExitCode::kUsage);
+    return e.what();
+  }
+  return "no error";
+}
+
+TEST(SpsBuild, RefusesWhatCannotDraft) {
+  const auto target = small_model(1);
+  EXPECT_THAT(build_error("sps", context_of(target, nullptr)),
+              AllOf(HasSubstr("no draft model was given"), HasSubstr("--draft PATH"),
+                    HasSubstr("layers:")));
+  EXPECT_THAT(build_error("sps:draft=layers:3", context_of(target, nullptr)),
+              HasSubstr("small random model has 2 layers"));
+  EXPECT_THAT(build_error("sps", context_of(target, small_model(2, 25))),
+              AllOf(HasSubstr("another vocabulary"), HasSubstr("random:1"), HasSubstr("random:2"),
+                    HasSubstr("24 ids"), HasSubstr("25 ids")));
+}
+
+// A vocabulary known by its hash alone.
+class NamedVocabulary final : public engine::Tokenizer {
+ public:
+  explicit NamedVocabulary(std::string hash) : hash_(std::move(hash)) {}
+  Tokens encode(std::string_view, const engine::EncodeOptions&) const override { return {}; }
+  std::string token_bytes(int32_t, bool) const override { return {}; }
+  std::string decode(std::span<const int32_t>, bool) const override { return {}; }
+  int vocab_size() const override { return 24; }
+  bool is_special(int32_t) const override { return false; }
+  std::optional<int32_t> bos_id() const override { return {}; }
+  std::optional<int32_t> id_of(std::string_view) const override { return {}; }
+  const std::vector<int32_t>& stop_ids() const override { return stop_ids_; }
+  const std::string& vocabulary_hash() const override { return hash_; }
+
+ private:
+  std::string hash_;
+  std::vector<int32_t> stop_ids_;
+};
+
+std::shared_ptr<const engine::Model> with_vocabulary(const engine::Model& model,
+                                                     const std::string& hash) {
+  engine::ModelParts parts;
+  parts.config = model.config();
+  parts.path = model.path();
+  parts.embedding = std::make_shared<const engine::WeightMatrix>(model.embedding());
+  parts.head = std::make_shared<const engine::WeightMatrix>(model.head());
+  for (int i = 0; i < model.config().n_layers; ++i)
+    parts.layers.push_back(std::make_shared<const engine::LayerWeights>(model.layer(i)));
+  parts.final_norm = model.final_norm();
+  parts.tokenizer = std::make_shared<const NamedVocabulary>(hash);
+  return engine::Model::create(std::move(parts));
+}
+
+TEST(SpsBuild, TokenizersDecideOverWidths) {
+  const auto target = with_vocabulary(*small_model(1, 24), "aaaa");
+  EXPECT_EQ(build_error("sps", context_of(target, with_vocabulary(*small_model(2, 30), "aaaa"))),
+            "no error");
+  EXPECT_THAT(build_error("sps", context_of(target, with_vocabulary(*small_model(2, 24), "bbbb"))),
+              AllOf(HasSubstr("vocabulary aaaa"), HasSubstr("vocabulary bbbb")));
+}
+
+TEST(SpsBuild, CountsOnlyWhatTheDraftAdds) {
+  const auto target = small_model(1), draft = small_model(2);
+  EXPECT_EQ(build_method("sps:draft=layers:1", target)->extra_parameter_bytes(), 0u);
+  const methods::MethodSpec spec = methods::parse_method("sps");
+  const auto method = spec.info->build(spec.params, context_of(target, draft));
+  EXPECT_EQ(method->extra_parameter_bytes(), draft->weight_bytes());
+  EXPECT_GT(method->extra_kv_bytes(), 0u);
+  EXPECT_EQ(build_method("ar", target)->extra_kv_bytes(), 0u);
+}
+
+// Target and draft as fixed laws, independent of the context.
+struct Pair {
+  Pair(std::vector<double> target_law, std::vector<double> draft_law, int gamma,
+       int draft_capacity = 4000)
+      : p(std::move(target_law)),
+        q(std::move(draft_law)),
+        target(static_cast<int>(p.size()), 4000, table(p)) {
+    auto session =
+        std::make_unique<FakeSession>(static_cast<int>(q.size()), draft_capacity, table(q));
+    draft = session.get();
+    methods::ModelDrafter::Options options;
+    options.length.k = gamma;
+    options.draft_vocab = static_cast<int>(q.size());
+    options.common_vocab = static_cast<int>(std::min(p.size(), q.size()));
+    method = methods::make_speculative_method(
+        std::make_unique<methods::ModelDrafter>(std::move(session), options));
+  }
+  static LogitTable table(const std::vector<double>& law) {
+    return [law](std::span<const int32_t>, std::span<float> logits) {
+      for (size_t i = 0; i < law.size(); ++i) logits[i] = static_cast<float>(std::log(law[i]));
+    };
+  }
+  // Probability that a drafted token is accepted, by definition.
+  double alpha() const {
+    double sum = 0;
+    for (size_t i = 0; i < std::min(p.size(), q.size()); ++i) sum += std::min(p[i], q[i]);
+    return sum;
+  }
+  std::vector<double> p, q;
+  FakeSession target;
+  FakeSession* draft;
+  std::unique_ptr<methods::DecodingMethod> method;
+};
+
+double mean_emitted(const results::TurnRecord& turn, int gamma, double& sum_of_squares, int& n) {
+  double sum = 0;
+  n = 0;
+  sum_of_squares = 0;
+  for (const auto& s : turn.steps) {
+    if (s.drafted < gamma) continue;  // cut by the limit
+    sum += s.emitted;
+    sum_of_squares += static_cast<double>(s.emitted) * s.emitted;
+    ++n;
+  }
+  return sum / n;
+}
+
+TEST(SpsAcceptance, TauFollowsFromTheLaws) {
+  for (int gamma : {1, 3, 6}) {
+    Pair pair({0.5, 0.2, 0.2, 0.1}, {0.3, 0.4, 0.2, 0.1}, gamma);
+    ASSERT_NEAR(pair.alpha(), 0.8, 1e-12);
+    Turn turn{{0}, 0, 3900};
+    turn.sampling = {1.0, 0, 1.0};
+    turn.seed = 3;
+    const auto record = run(*pair.method, pair.target, turn);
+    double squares = 0;
+    int n = 0;
+    const double tau = mean_emitted(record, gamma, squares, n);
+    const double alpha = pair.alpha();
+    const double predicted = (1 - std::pow(alpha, gamma + 1)) / (1 - alpha);
+    // Steps are independent here; four standard errors, the seed is fixed.
+    const double error = std::sqrt((squares / n - tau * tau) / n);
+    EXPECT_NEAR(tau, predicted, 4 * error) << "gamma " << gamma << ", " << n << " steps";
+    // An alpha wrong by 0.05 moves tau by 0.05, 0.27 and 0.48.
+    EXPECT_LT(4 * error, 0.3) << "too few steps to say anything";
+  }
+}
+
+TEST(SpsAcceptance, AcceptanceActsOnTheWarpedLaws) {
+  // With top_k=1 both laws are points on the same token: everything is accepted.
+  Pair same({0.4, 0.3, 0.3}, {0.9, 0.05, 0.05}, 4);
+  Turn turn{{0}, 0, 51};
+  turn.sampling = {1.0, 1, 1.0};
+  for (const auto& s : run(*same.method, same.target, turn).steps) EXPECT_EQ(s.accepted, 4);
+  // On different tokens: nothing is.
+  Pair other({0.4, 0.3, 0.3}, {0.05, 0.9, 0.05}, 4);
+  for (const auto& s : run(*other.method, other.target, turn).steps) EXPECT_EQ(s.accepted, 0);
+}
+
+TEST(ModelDrafter, FeedsEachTokenOnceAndTheLastDraftOnlyWhenAccepted) {
+  Pair pair({0.9, 0.1}, {0.9, 0.1}, 3);  // greedy: all accepted
+  run(*pair.method, pair.target, {{1, 1}, 0, 13});
+  // Three forwards per step of four tokens, none for the first token.
+  EXPECT_EQ(pair.draft->forwards, 9);
+  EXPECT_EQ(pair.draft->committed(), (Tokens{1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}));
+  Pair wrong({0.9, 0.1}, {0.1, 0.9}, 3);  // greedy: none accepted
+  run(*wrong.method, wrong.target, {{1, 1}, 0, 4});
+  EXPECT_EQ(wrong.draft->committed(), (Tokens{1, 1, 0, 0}));
+}
+
+TEST(ModelDrafter, WidthsMayDifferByPadding) {
+  // The wider model's last ids are padding the other lacks; the target keeps all of its own law.
+  for (bool wide_target : {false, true}) {
+    const std::vector<double> wide = {0.3, 0.3, 0.2, 0.1, 0.1}, narrow = {0.5, 0.25, 0.25};
+    Pair pair(wide_target ? wide : narrow, wide_target ? narrow : wide, 3);
+    Turn turn{{0}, 0, 2000};
+    turn.sampling = {1.0, 0, 1.0};
+    const auto record = run(*pair.method, pair.target, turn);
+    EXPECT_EQ(record.tokens.size(), 2000u);
+    const auto widest = *std::max_element(record.tokens.begin(), record.tokens.end());
+    EXPECT_EQ(widest, wide_target ? 4 : 2);
+  }
+}
+
+// Greedy drafts need no logits, unless some of the draft model's ids have to be cut.
+TEST(ModelDrafter, AsksForTopTokensWhereTheyAreEnough) {
+  for (bool wide_draft : {false, true}) {
+    std::vector<double> draft_law = {0.2, 0.3};
+    if (wide_draft) draft_law.push_back(0.5);  // its own top token is none of the target's
+    Pair pair({0.4, 0.6}, draft_law, 3);
+    const auto record = run(*pair.method, pair.target, {{1, 1}, 0, 13});
+    EXPECT_EQ(pair.target.logit_rows, 0);
+    EXPECT_EQ(pair.draft->logit_rows, wide_draft ? 9 : 0);
+    EXPECT_EQ(pair.draft->top_rows, wide_draft ? 0 : 9);
+    for (const auto& s : record.steps) EXPECT_EQ(s.accepted, s.drafted);
+  }
+}
+
+TEST(ModelDrafter, StopsDraftingAtTokensItDoesNotKnow) {
+  Pair pair({0.1, 0.2, 0.7}, {0.6, 0.4}, 3);  // the target's greedy token is unknown to the draft
+  const auto record = run(*pair.method, pair.target, {{0}, 0, 10});
+  EXPECT_EQ(record.tokens, Tokens(10, 2));
+  for (const auto& s : record.steps) EXPECT_EQ(s.drafted, 0);
+  // The next generation starts afresh: a prompt it knows is drafted for again.
+  Pair good({0.7, 0.3, 1e-9}, {0.7, 0.3}, 3);
+  EXPECT_EQ(run(*good.method, good.target, {{2, 0}, 0, 10}).steps.front().drafted, 0);
+  EXPECT_EQ(run(*good.method, good.target, {{1, 0}, 0, 10}).steps.front().drafted, 3);
+}
+
+TEST(ModelDrafter, GoesOnWithoutDraftsWhenItsContextIsFull) {
+  Pair pair({0.9, 0.1}, {0.9, 0.1}, 4, 12);
+  const auto record = run(*pair.method, pair.target, {{1, 1, 1}, 0, 40});
+  EXPECT_EQ(record.tokens, Tokens(40, 0));
+  EXPECT_EQ(record.steps.front().accepted, 4);
+  EXPECT_EQ(record.steps.back().drafted, 0);
+  Pair tiny({0.9, 0.1}, {0.9, 0.1}, 4, 2);  // not even the prompt fits
+  EXPECT_EQ(run(*tiny.method, tiny.target, {{1, 1, 1}, 0, 10}).tokens, Tokens(10, 0));
+}
+
+// A step without a draft teaches nothing: the length that followed the acceptance stays.
+TEST(ModelDrafter, StepsWithoutADraftChangeNothing) {
+  const auto table = Pair::table({0.7, 0.3});
+  FakeSession target(2, 400, table);
+  methods::ModelDrafter::Options options;
+  options.length = {.schedule = methods::DraftLengthRule::Schedule::kTransient, .k = 3, .most = 9};
+  options.draft_vocab = options.common_vocab = 2;
+  methods::ModelDrafter drafter(std::make_unique<FakeSession>(2, 400, table), options);
+  const Tokens prompt = {0, 1, 0};
+  base::Rng rng(1);
+  methods::GenerationContext context;
+  context.target = &target;
+  context.prompt = prompt;
+  context.first_token = 0;
+  context.max_new = 100;
+  context.rng = &rng;
+  drafter.start(context);
+  Tokens text = prompt;
+  text.push_back(0);
+  const auto drafted = [&] {
+    methods::TokenTree tree;
+    tree.reserve(64);
+    tree.reset(text.back());
+    drafter.draft(text, 50, tree);
+    return tree.drafted();
+  };
+  EXPECT_EQ(drafted(), 3);
+  drafter.accepted({}, 1);  // nothing kept: one token less
+  text.push_back(1);
+  for (int i = 0; i < 5; ++i) {  // plain steps
+    drafter.accepted({}, 0);
+    text.push_back(0);
+  }
+  EXPECT_EQ(drafted(), 2);
+}
+
+}  // namespace
+}  // namespace evalrun::tests

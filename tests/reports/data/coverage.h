@@ -1,0 +1,65 @@
+// Simulated measurements whose true value is known, to count how often an interval holds it: the
+// study prints figures, the test keeps them. Length and speedup of a prompt are log-normal and
+// correlated, both arms give the same text, plain decoding takes the same time per token
+// everywhere, and every time has noise of its own.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "engine/base/rng.h"
+#include "engine/base/stats.h"
+#include "reports/data/estimators.h"
+#include "reports/data/sessions.h"
+
+namespace evalrun::tests {
+
+// Standard normal numbers (Box and Muller 1958).
+class Normals {
+ public:
+  explicit Normals(uint64_t seed) : rng_(seed) {}
+  double next();
+
+ private:
+  base::Rng rng_;
+  std::optional<double> second_;
+};
+
+// Standard deviations of logs.
+struct PromptModel {
+  double rho = 0;  // correlation of ln length and ln speedup; below 0: long answers draft worse
+  double typical = 2.5, length_sd = 0.8, speedup_sd = 0.3, timing_sd = 0.02;
+};
+double truth(reports::Estimator estimator, const PromptModel& model);
+std::vector<reports::PromptPair> draw_prompts(const PromptModel& model, int n, Normals& normals);
+
+// Two sides, nothing changed on average: a prompt's own change, what a session does to all its
+// prompts, and the noise of one prompt's ratio in one session.
+struct SessionModel {
+  int prompts = 80, sessions = 5;  // a side
+  double change_sd = 0.03, session_sd = 0.015, timing_sd = 0.02;
+};
+struct SessionDraw {
+  reports::SessionLogs a, b;
+  double change = 0;  // mean over these prompts: the truth of the fixed set; the population's is 0
+};
+SessionDraw draw_sessions(const SessionModel& model, Normals& normals);
+
+// Share of experiments whose interval holds the truth.
+struct Coverage {
+  int covered = 0, experiments = 0;
+  double share() const;
+  double standard_error() const;  // of the simulation
+};
+using Experiment = std::function<bool(Normals&)>;  // did it hold?
+Coverage cover(int experiments, uint64_t seed, const Experiment& experiment);
+
+enum class IntervalOf { kStudent, kBootstrap };
+Coverage cover_prompts(const PromptModel& model, int n, reports::Estimator estimator, IntervalOf by,
+                       int experiments, int resamples = 1000);
+Coverage cover_sessions(const SessionModel& model, reports::Scope scope, int experiments);
+// The sessions' means per prompt taken for one session: what an interval over prompts makes of it.
+Coverage cover_ignoring_sessions(const SessionModel& model, reports::Scope scope, int experiments);
+
+}  // namespace evalrun::tests

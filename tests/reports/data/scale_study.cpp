@@ -1,0 +1,73 @@
+// By hand: a result file as large as years of measuring make it, and what reports of it ask of
+// SQLite. docs/schema.md, "Size and speed", has the figures.
+//
+//   scale_study make FILE [RUNS [ARMS [PROMPTS [STEPS]]]]
+//   scale_study ask FILE RUN OTHER      a report of RUN and a comparison, statement by statement
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "reports/gate/compare.h"
+#include "reports/table/report.h"
+#include "tests/reports/data/query_watch.h"
+#include "tests/reports/data/scale_store.h"
+
+namespace {
+
+using namespace evalrun;
+
+template <typename F>
+double seconds(const F& f) {
+  const auto begin = std::chrono::steady_clock::now();
+  f();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+void make(const std::vector<std::string>& arguments) {
+  tests::ScaleShape shape;
+  int* numbers[] = {&shape.runs, &shape.arms, &shape.prompts, &shape.steps};
+  for (size_t i = 2; i < arguments.size(); ++i) *numbers[i - 2] = std::atoi(arguments[i].c_str());
+  results::ResultStore store(arguments[1]);
+  const double s = seconds([&] { tests::fill_at_scale(store, shape); });
+  fmt::print("{} runs, {} generations of {} steps in {:.1f} s\n", shape.runs,
+             int64_t{shape.runs} * shape.arms * shape.prompts, shape.steps, s);
+}
+
+void ask(const std::vector<std::string>& arguments) {
+  tests::QueryWatch watch;
+  const results::ResultStore store(arguments[1], results::ResultStore::Mode::kReadOnly);
+  const int64_t run = std::atoll(arguments[2].c_str()), other = std::atoll(arguments[3].c_str());
+  watch.take();
+  const auto show = [&](const char* what, double s) {
+    fmt::print("\n{}: {:.3f} s\n", what, s);
+    for (const tests::WatchedQuery& q : watch.take()) {
+      if (q.seconds < 0.001) continue;
+      fmt::print("{:8.3f} s  {}\n", q.seconds, q.sql);
+      for (const std::string& line : tests::query_plan(store, q.sql))
+        fmt::print("            {}\n", line);
+    }
+    watch.take();  // the plans
+  };
+  show("report", seconds([&] { reports::build_report(store, run); }));
+  show("compare", seconds([&] { reports::compare_runs(store, run, store, other); }));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (arguments.size() >= 2 && arguments.size() <= 6 && arguments[0] == "make")
+    make(arguments);
+  else if (arguments.size() == 4 && arguments[0] == "ask")
+    ask(arguments);
+  else
+    return std::fputs(
+               "scale_study make FILE [RUNS [ARMS [PROMPTS [STEPS]]]] | ask FILE RUN OTHER\n",
+               stderr),
+           2;
+  return 0;
+}

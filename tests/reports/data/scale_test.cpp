@@ -1,0 +1,93 @@
+// Reports of one run must not read the others: the plans of all their queries use indexes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "reports/gate/compare.h"
+#include "reports/table/report.h"
+#include "tests/reports/data/query_watch.h"
+#include "tests/reports/data/scale_store.h"
+#include "tests/results/synthetic.h"
+
+namespace evalrun::reports {
+namespace {
+
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+class ScaleTest : public ::testing::Test {
+ protected:
+  ScaleTest() : store_(folder_.file("a.db")) {
+    tests::fill_at_scale(store_, {.runs = 3, .arms = 4, .prompts = 20, .steps = 20});
+    watch_.take();
+  }
+  // Checks every query since the last call; returns how many there were.
+  size_t check_plans() {
+    const std::vector<tests::WatchedQuery> queries = watch_.take();
+    for (const tests::WatchedQuery& q : queries)
+      EXPECT_THAT(tests::full_scans(tests::query_plan(store_, q.sql)), IsEmpty()) << q.sql;
+    watch_.take();
+    return queries.size();
+  }
+  int64_t count(const std::string& table) {
+    int64_t n = 0;
+    store_.query("SELECT count(*) FROM " + table, {}, [&](const results::Row& row) {
+      n = row.integer(0);
+      return false;
+    });
+    return n;
+  }
+  tests::TempFolder folder_;
+  tests::QueryWatch watch_;
+  results::ResultStore store_;
+};
+
+TEST_F(ScaleTest, TheSyntheticFileIsWholeAndAddsUp) {
+  EXPECT_EQ(count("generation"), 3 * 4 * 20);
+  EXPECT_EQ(count("step"), 3 * 4 * 20 * 20);
+  EXPECT_EQ(count("score"), 3 * 4 * 20);
+  EXPECT_EQ(count("v_accounting"), 0);
+  const Report report = build_report(store_, 2);
+  EXPECT_THAT(report.rows, SizeIs(4 * 6)) << "five data sets and all of them";
+  for (const ReportRow& r : report.rows) {
+    EXPECT_EQ(r.generations, r.n_prompts);
+    EXPECT_EQ(r.identical, r.compared);
+    if (!r.arm.drafts()) continue;
+    EXPECT_NEAR(*r.tau, 2.5, 0.3);
+    // Two ways to the same counts: from the steps and from the nodes of the drafted chains.
+    ASSERT_EQ(r.acceptance_by_node.size(), r.alpha_by_depth.size());
+    for (size_t d = 0; d < r.alpha_by_depth.size(); ++d) {
+      EXPECT_EQ(r.alpha_by_depth[d].tested, r.acceptance_by_node[d].tested);
+      EXPECT_EQ(r.alpha_by_depth[d].accepted, r.acceptance_by_node[d].accepted);
+    }
+  }
+}
+
+TEST_F(ScaleTest, EqualShapesGiveEqualFiles) {
+  results::ResultStore other(folder_.file("b.db"));
+  tests::fill_at_scale(other, {.runs = 3, .arms = 4, .prompts = 20, .steps = 20});
+  EXPECT_EQ(to_json(build_report(other, 3)), to_json(build_report(store_, 3)));
+}
+
+TEST_F(ScaleTest, AReportOfOneRunReadsThatRun) {
+  build_report(store_, 2);
+  EXPECT_GT(check_plans(), 5u);
+}
+
+TEST_F(ScaleTest, AComparisonReadsItsTwoRuns) {
+  EXPECT_THAT(compare_runs(store_, 1, store_, 3).arms, SizeIs(2 * 6));
+  EXPECT_GT(check_plans(), 5u);
+}
+
+TEST_F(ScaleTest, AFullScanIsFound) {
+  for (const char* sql :
+       {"SELECT count(*) FROM generation WHERE status = 'ok'", "SELECT sum(rows) FROM step",
+        "SELECT * FROM turn t JOIN generation g ON g.id = t.generation_id", "SELECT * FROM node n",
+        "SELECT * FROM v_sample", "SELECT count(*) FROM score"})
+    EXPECT_THAT(tests::full_scans(tests::query_plan(store_, sql)), SizeIs(1)) << sql;
+  EXPECT_THAT(tests::full_scans(tests::query_plan(store_, "SELECT * FROM run")), IsEmpty());
+}
+
+}  // namespace
+}  // namespace evalrun::reports

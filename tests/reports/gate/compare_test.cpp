@@ -1,0 +1,302 @@
+// Paired comparison: verdicts, causes, and what cannot be compared.
+#include "reports/gate/compare.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "engine/base/error.h"
+#include "engine/base/rng.h"
+#include "tests/results/synthetic.h"
+
+namespace evalrun::reports {
+namespace {
+
+using results::GenerationRecord;
+using results::ResultStore;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using tests::SyntheticArm;
+using tests::SyntheticRun;
+
+class CompareTest : public ::testing::Test {
+ protected:
+  CompareTest() : store_(folder_.file("a.db")) {
+    run_.arms = tests::usual_arms();
+    run_.prompts_per_task = 20;
+  }
+  // Fills a run in which AR takes `ar` and the method `method` times as long, with `noise`
+  // (standard deviation about noise / 3.5) on every generation.
+  int64_t measure(const std::string& key, double ar, double method, double noise = 0) {
+    run_.key = key;
+    auto rng = std::make_shared<base::Rng>(std::hash<std::string>{}(key));
+    const auto spoil = spoil_;
+    run_.change = [=](GenerationRecord& g, const SyntheticArm& a, int prompt, int repeat,
+                      int sample) {
+      const double factor =
+          (a.role == "method" ? method : ar) * (1 + noise * (rng->uniform() - 0.5));
+      g.turns[0].decode_ns = std::llround(factor * static_cast<double>(g.turns[0].decode_ns));
+      if (spoil) spoil(g, a, prompt, repeat, sample);
+    };
+    return tests::fill(store_, run_);
+  }
+  ArmComparison compare(int64_t a, int64_t b) {
+    return compare_runs(store_, a, store_, b).arms.at(0);
+  }
+
+  tests::TempFolder folder_;
+  ResultStore store_;
+  SyntheticRun run_;
+  decltype(SyntheticRun::change) spoil_;
+};
+
+TEST_F(CompareTest, TheSameTwiceIsNoDifference) {
+  const ArmComparison c = compare(measure("a", 1, 1, 0.02), measure("b", 1, 1, 0.02));
+  EXPECT_EQ(c.change, Change::kNoDifference);
+  EXPECT_EQ(c.n_prompts, 20);
+  EXPECT_EQ(c.identical_share, 1);
+  EXPECT_THAT(c.causes, IsEmpty());
+}
+
+TEST_F(CompareTest, ASlowerMethod) {
+  const ArmComparison c = compare(measure("a", 1, 1, 0.02), measure("b", 1, 1.1, 0.02));
+  EXPECT_EQ(c.change, Change::kSlower);
+  EXPECT_NEAR(c.ratio, 1 / 1.1, 0.01);
+  EXPECT_LT(*c.p_value, 1e-6);
+  EXPECT_THAT(c.causes, ElementsAre(Cause::kMethodSlower));
+}
+
+TEST_F(CompareTest, AFasterBaselineLowersTheSpeedupToo) {
+  const ArmComparison c = compare(measure("a", 1, 1), measure("b", 0.8, 1));
+  EXPECT_EQ(c.change, Change::kSlower);
+  EXPECT_NEAR(c.ratio, 0.8, 1e-6);
+  EXPECT_THAT(c.causes, ElementsAre(Cause::kArFaster));
+}
+
+TEST_F(CompareTest, TheRatioHidesBothSlower) {
+  const ArmComparison c = compare(measure("a", 1, 1), measure("b", 1.3, 1.3));
+  EXPECT_EQ(c.change, Change::kNoDifference);
+  EXPECT_THAT(c.causes, ElementsAre(Cause::kBothSlower));
+}
+
+TEST_F(CompareTest, NoiseIsInconclusive) {
+  const ArmComparison c = compare(measure("a", 1, 1, 0.9), measure("b", 1, 1, 0.9));
+  EXPECT_EQ(c.change, Change::kInconclusive);
+}
+
+TEST_F(CompareTest, RatioAndIntervalByHand) {
+  run_.prompts_per_task = 2;
+  spoil_ = [](GenerationRecord& g, const SyntheticArm& a, int prompt, int, int) {
+    if (a.role == "method" && prompt == 1) g.turns[0].decode_ns *= 2;
+  };
+  const int64_t b = measure("b", 1, 1);
+  spoil_ = nullptr;
+  const ArmComparison c = compare(measure("a", 1, 1), b);
+  // d = {0, -ln 2}: mean -ln 2 / 2, SE = sd / sqrt 2 = (ln 2 / sqrt 2) / sqrt 2.
+  EXPECT_NEAR(c.ratio, std::sqrt(0.5), 1e-12);
+  const double half = std::tan(0.475 * M_PI) * std::log(2) / 2;
+  EXPECT_NEAR(c.interval->hi, std::sqrt(0.5) * std::exp(half), 1e-8);
+  // t = -1 with one degree of freedom: P = 1/2.
+  EXPECT_NEAR(*c.p_value, 0.5, 1e-12);
+}
+
+TEST_F(CompareTest, ChangedTextIsSaid) {
+  spoil_ = [](GenerationRecord& g, const SyntheticArm&, int prompt, int, int) {
+    if (prompt < 5) g.turns[0].tokens[2] += 1;
+  };
+  const int64_t b = measure("b", 1, 1);
+  spoil_ = nullptr;
+  const ArmComparison c = compare(measure("a", 1, 1), b);
+  EXPECT_DOUBLE_EQ(c.identical_share, 0.75);
+  EXPECT_THAT(c.causes, ElementsAre(Cause::kTextChanged));
+}
+
+TEST_F(CompareTest, AcrossTwoFiles) {
+  tests::TempFolder other;
+  ResultStore second(other.file("b.db"));
+  const int64_t a = measure("a", 1, 1);
+  tests::fill(second, run_);
+  run_.key = "b";
+  const int64_t b = tests::fill(second, run_);
+  EXPECT_EQ(compare_runs(store_, a, second, b).arms.at(0).change, Change::kNoDifference);
+}
+
+TEST_F(CompareTest, DifferingSettingsAreWarnings) {
+  const int64_t a = measure("a", 1, 1);
+  run_.isa = "avx2";
+  run_.prompts_per_task = 19;
+  const Comparison c = compare_runs(store_, a, store_, measure("b", 1, 1));
+  EXPECT_THAT(c.warnings, Contains(HasSubstr("isa is avx512 in A, avx2 in B")));
+  EXPECT_THAT(c.warnings, Contains(HasSubstr("1 prompts are in A only")));
+}
+
+TEST_F(CompareTest, ATunedTargetHasItsOwnPlainDecoding) {
+  run_.arms = tests::arms_with_a_tuned_target();
+  const int64_t a = measure("a", 1, 1, 0.02), b = measure("b", 1, 1, 0.02);
+  const Comparison c = compare_runs(store_, a, store_, b);
+  ASSERT_EQ(c.arms.size(), 2u);
+  EXPECT_EQ(c.arms[0].method, "pld:k=4");
+  EXPECT_EQ(c.arms[1].method, "space");
+  EXPECT_NEAR(c.arms[0].a.base_tok_s, 100, 3);
+  EXPECT_NEAR(c.arms[1].a.base_tok_s, 125, 3);
+}
+
+TEST_F(CompareTest, SeveralSessionsASideByHand) {
+  run_.prompts_per_task = 5;
+  // ln of the method's time, session by session; the same for every prompt.
+  std::vector<StoredRun> a, b;
+  for (const double shift : {0.00, 0.02, 0.04})
+    a.push_back({&store_, measure(fmt::format("a{}", shift), 1, std::exp(shift))});
+  for (const double shift : {0.10, 0.14})
+    b.push_back({&store_, measure(fmt::format("b{}", shift), 1, std::exp(shift))});
+  const Comparison c = compare_runs(a, b);
+  ASSERT_EQ(c.a.size(), 3u);
+  ASSERT_EQ(c.b.size(), 2u);
+  const ArmComparison& pld = c.arms.at(0);
+  // Means .02 and .12. Squares .0004 x 2 + .0004 x 2 over 3 + 2 - 2 degrees of freedom.
+  EXPECT_NEAR(std::log(pld.ratio), -0.10, 1e-7);
+  const double sd = std::sqrt(0.0016 / 3), se = sd * std::sqrt(1.0 / 3 + 1.0 / 2);
+  EXPECT_NEAR(*pld.session_sd, sd, 1e-7);
+  EXPECT_NEAR(std::log(pld.interval->hi), -0.10 + 3.182446305284263 * se, 1e-6);
+  EXPECT_NEAR(*pld.p_value, 2 * base::student_t_cdf(-0.10 / se, 3), 1e-5);
+  // 5 prompts, 2 of the 5 sessions: times of all sessions are in the totals.
+  EXPECT_NEAR(pld.b.tok_s / pld.a.tok_s,
+              ((1 + std::exp(0.02) + std::exp(0.04)) / 3) / ((std::exp(0.10) + std::exp(0.14)) / 2),
+              1e-6);
+  EXPECT_THAT(c.warnings, Contains(HasSubstr("A has 3 sessions")));
+  EXPECT_THAT(to_text(c), HasSubstr("from the spread between sessions"));
+  EXPECT_THAT(to_text(c), HasSubstr("sd of sessions"));
+  // The same runs, one a side: the spread over prompts is nothing, and the interval with it.
+  const Comparison one = compare_runs({&a[0], 1}, {&b[0], 1});
+  EXPECT_LT(one.arms[0].interval->hi / one.arms[0].interval->lo, 1 + 1e-6);
+  EXPECT_FALSE(one.arms[0].session_sd.has_value());
+  EXPECT_THAT(to_text(one), HasSubstr("what another session would add is not in it"));
+}
+
+TEST_F(CompareTest, EnoughSessionsAreNotWarnedAbout) {
+  std::vector<StoredRun> a, b;
+  for (int r = 0; r < 5; ++r) {
+    a.push_back({&store_, measure(fmt::format("a{}", r), 1, 1, 0.02)});
+    b.push_back({&store_, measure(fmt::format("b{}", r), 1, 1.1, 0.02)});
+  }
+  const Comparison c = compare_runs(a, b, {.scope = Scope::kPopulation});
+  EXPECT_THAT(c.warnings, IsEmpty());
+  EXPECT_EQ(c.arms.at(0).change, Change::kSlower);
+  EXPECT_THAT(to_markdown(c), HasSubstr("(population)"));
+  EXPECT_THAT(to_json(c), HasSubstr("\"scope\": \"population\""));
+}
+
+TEST_F(CompareTest, ChangedTextBetweenSessionsIsSaid) {
+  std::vector<StoredRun> a = {{&store_, measure("a", 1, 1)}};
+  spoil_ = [](GenerationRecord& g, const SyntheticArm& arm, int prompt, int, int) {
+    if (prompt < 5 && arm.role == "method") g.turns[0].tokens[2] += 1;
+  };
+  a.push_back({&store_, measure("a2", 1, 1)});
+  spoil_ = nullptr;
+  const StoredRun b = {&store_, measure("b", 1, 1)};
+  EXPECT_THAT(compare_runs(a, {&b, 1}).warnings,
+              Contains(HasSubstr("of A differ on 5 of 20 prompts")));
+}
+
+TEST_F(CompareTest, SessionsMustBeOfOneThing) {
+  const StoredRun a = {&store_, measure("a", 1, 1)};
+  const auto refused = [&](const std::string& why) {
+    const std::vector<StoredRun> side = {a, {&store_, measure(why, 1, 1)}};
+    try {
+      compare_runs(side, {&a, 1});
+      ADD_FAILURE() << why;
+    } catch (const base::Error& e) {
+      EXPECT_EQ(e.code(), base::ExitCode::kData);
+      EXPECT_THAT(e.what(), HasSubstr(why));
+      EXPECT_THAT(e.hint(), HasSubstr("--no-resume"));
+    }
+  };
+  const SyntheticRun usual = run_;
+  run_.isa = "avx2";
+  refused("isa is avx2, not avx512");
+  run_ = usual;
+  run_.prompts_per_task = 19;
+  refused("lacks the prompt");
+  run_.prompts_per_task = 21;
+  refused("has the prompt");
+  run_ = usual;
+  run_.arms.pop_back();
+  refused("has no arm pld:k=4");
+  run_ = usual;
+  run_.arms.push_back(run_.arms.back());
+  run_.arms.back().label = "sps";
+  refused("has an arm sps more");
+  run_ = usual;
+  run_.environment["cpu"] = "Another CPU";
+  refused("was measured on 'Another CPU', not 'Some CPU'");
+  run_ = usual;
+  run_.commit = "fedcba987654";
+  refused("is of commit fedcba987654");
+  const std::vector<StoredRun> twice = {a, a};
+  EXPECT_THROW(compare_runs(twice, {&a, 1}), base::Error);
+}
+
+TEST_F(CompareTest, RowsAreOneFamily) {
+  // 20 methods without any change, compared 10 times: row by row about one in twenty is called
+  // changed, as a family hardly any.
+  SyntheticArm pld = run_.arms[2];
+  run_.arms.resize(2);
+  for (int i = 0; i < 20; ++i) {
+    pld.label = fmt::format("pld:k={}", i);
+    run_.arms.push_back(pld);
+  }
+  run_.prompts_per_task = 6;
+  const int64_t a = measure("a", 1, 1, 0.6);
+  std::map<base::Adjustment, int> calls;
+  for (int i = 0; i < 10; ++i) {
+    const int64_t b = measure(fmt::format("b{}", i), 1, 1, 0.6);
+    for (const auto how :
+         {base::Adjustment::kNone, base::Adjustment::kHolm, base::Adjustment::kBenjaminiHochberg}) {
+      const Comparison c = compare_runs(store_, a, store_, b, {.adjustment = how});
+      std::vector<double> p;
+      for (const ArmComparison& x : c.arms) p.push_back(*x.p_value);
+      p = base::adjusted_p(p, how);
+      for (size_t row = 0; row < p.size(); ++row) {
+        const ArmComparison& x = c.arms[row];
+        const bool called = x.change == Change::kFaster || x.change == Change::kSlower;
+        calls[how] += called;
+        EXPECT_EQ(called, p[row] < 0.05) << x.method;
+        EXPECT_EQ(x.p_adjusted.has_value(), how != base::Adjustment::kNone);
+        if (x.p_adjusted) {
+          EXPECT_EQ(*x.p_adjusted, p[row]);
+        }
+      }
+    }
+  }
+  EXPECT_GT(calls[base::Adjustment::kNone], calls[base::Adjustment::kBenjaminiHochberg]);
+  EXPECT_GE(calls[base::Adjustment::kBenjaminiHochberg], calls[base::Adjustment::kHolm]);
+}
+
+TEST_F(CompareTest, TheAdjustmentIsNamed) {
+  const int64_t a = measure("a", 1, 1, 0.02), b = measure("b", 1, 1.1, 0.02);
+  const auto text = [&](base::Adjustment how) {
+    return to_text(compare_runs(store_, a, store_, b, {.adjustment = how}));
+  };
+  EXPECT_THAT(text(base::Adjustment::kBenjaminiHochberg), HasSubstr("p adj. (Benjamini-Hochberg"));
+  EXPECT_THAT(text(base::Adjustment::kHolm), HasSubstr("p adj. (Holm"));
+  EXPECT_THAT(text(base::Adjustment::kNone), HasSubstr("not adjusted"));
+  EXPECT_THAT(text(base::Adjustment::kNone), ::testing::Not(HasSubstr("p adj.")));
+  EXPECT_THAT(to_json(compare_runs(store_, a, store_, b)), HasSubstr("\"adjust\": \"bh\""));
+}
+
+TEST_F(CompareTest, NothingInCommonIsAnError) {
+  const int64_t a = measure("a", 1, 1);
+  run_.arms[2].label = "sps";
+  const int64_t b = measure("b", 1, 1);
+  EXPECT_THROW(compare_runs(store_, a, store_, b), base::Error);
+  run_.arms.erase(run_.arms.begin());
+  const int64_t without_ar = measure("c", 1, 1);
+  EXPECT_THROW(compare_runs(store_, a, store_, without_ar), base::Error);
+  EXPECT_THROW(compare_runs(store_, a, store_, 999), base::Error);
+}
+
+}  // namespace
+}  // namespace evalrun::reports

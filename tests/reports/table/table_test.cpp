@@ -1,0 +1,94 @@
+// What stands in a report beside the figures: memory, parts of data sets, colours.
+#include <gmock/gmock.h>
+
+#include <regex>
+
+#include "reports/format.h"
+#include "reports/table/memory.h"
+#include "reports/table/parts.h"
+#include "results/regroup.h"
+#include "tests/reports/report_fixture.h"
+
+namespace evalrun::reports {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class TableTest : public ReportTest {};
+
+TEST_F(TableTest, MemoryIsPerArm) {
+  run_.tasks = {"gsm8k", "samples_chat"};
+  const int64_t id = tests::fill(store_, run_);
+  store_.execute(
+      "UPDATE arm SET weight_bytes = 269100288, kv_bytes = 54558720, "
+      "peak_bytes = 1885011968");
+  store_.execute("UPDATE arm SET extra_parameter_bytes = 8264448 WHERE method = 'pld'");
+  const Report r = build_report(store_, id);
+  const Table t = memory_table(r);
+  ASSERT_EQ(t.rows.size(), 2u) << "once each, A/A left out";
+  EXPECT_EQ(t.rows[0], (std::vector<std::string>{"ar", "269 MB", "-", "54.6 MB", "1885 MB"}));
+  EXPECT_EQ(t.rows[1][2], "8.26 MB");
+  EXPECT_EQ(bytes_text(1000), "1.0 kB");
+  for (const std::string& text : {to_text(r), to_markdown(r), to_latex(r), to_html(r, store_)})
+    EXPECT_THAT(text, HasSubstr("8.26 MB"));
+}
+
+// The same figures as a report of the parts.
+TEST_F(TableTest, PartsAreTheRegroupedReports) {
+  run_.prompts_per_task = 6;
+  run_.change = [](results::GenerationRecord& g, const tests::SyntheticArm& a, int prompt, int,
+                   int) {
+    if (a.role == "method") g.turns[0].decode_ns += 2'000'000 * prompt;
+  };
+  const int64_t id = tests::fill(store_, run_);
+  store_.execute("UPDATE prompt SET category = CASE id % 3 WHEN 0 THEN 'math' ELSE 'prose' END");
+  const Report r = build_report(store_, id, {.parts = true});
+  ASSERT_EQ(r.parts.size(), 2u);
+  const auto regrouped = results::regrouped(store_, {results::Axis::kCategory});
+  const Report by_category = build_report(*regrouped, id);
+  for (const PartSpeed& p : r.parts) {
+    const ReportRow& same = row(by_category, p.arm, p.dataset + " / " + p.part);
+    EXPECT_DOUBLE_EQ(p.speedup, *same.speedup);
+    EXPECT_DOUBLE_EQ(p.interval->lo, same.speedup_interval->lo);
+    EXPECT_DOUBLE_EQ(*p.tau, *same.tau);
+    EXPECT_EQ(p.n_prompts, same.n_prompts);
+  }
+  store_.execute("UPDATE prompt SET category = 'all the same'");
+  EXPECT_TRUE(build_report(store_, id, {.parts = true}).parts.empty()) << "one part is the whole";
+}
+
+TEST_F(TableTest, ColoursMarkTheBestThatMayBeRanked) {
+  tests::SyntheticArm faster = run_.arms.back();
+  faster.label = "pld:k=5";
+  faster.verify_ns = 8'000'000;
+  run_.arms.push_back(faster);
+  faster.label = "fastest";
+  faster.lossless = "none";
+  faster.verify_ns = 5'000'000;
+  run_.arms.push_back(faster);
+  const Report r = report();
+  const std::string plain = to_text(r), coloured = to_text(r, true);
+  EXPECT_THAT(plain, Not(HasSubstr("\033")));
+  EXPECT_EQ(std::regex_replace(coloured, std::regex("\033\\[[0-9;]*m"), ""), plain);
+  const std::regex bold("([^\n ]+) [^\n\033]*\033\\[1m([^\033]*)\033\\[0m");
+  std::vector<std::string> marked;
+  for (auto it = std::sregex_iterator(coloured.begin(), coloured.end(), bold);
+       it != std::sregex_iterator(); ++it)
+    marked.push_back((*it)[1]);
+  EXPECT_EQ(marked, std::vector<std::string>{"pld:k=5"});
+}
+
+TEST(Tables, LinksAndStyles) {
+  Table t;
+  t.header = {"method", "a|b"};
+  t.rows = {{"x", "1"}, {"y", "2"}};
+  t.links = {"", "page#anchor"};
+  t.styles[{1, 1}] = Style::kBad;
+  EXPECT_THAT(t.markdown(), HasSubstr("[a\\|b](page#anchor)"));
+  EXPECT_THAT(t.text(), Not(HasSubstr("page")));
+  EXPECT_THAT(t.text(true), HasSubstr("y         \033[1;31m2\033[0m\n"));
+}
+
+}  // namespace
+}  // namespace evalrun::reports
