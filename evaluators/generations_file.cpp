@@ -7,7 +7,7 @@
 
 #include "datasets/json_lines.h"
 
-namespace evalrun::runners {
+namespace evalrun::evaluators {
 
 namespace {
 
@@ -93,4 +93,4 @@ GenerationsFile read_generations(std::string_view text, const std::string& file,
   return read;
 }
 
-}  // namespace evalrun::runners
+}  // namespace evalrun::evaluators

@@ -16,7 +16,7 @@
 
 #include "datasets/dataset.h"
 
-namespace evalrun::runners {
+namespace evalrun::evaluators {
 
 struct OutsideGeneration {
   std::string id;     // as the file has it
@@ -52,4 +52,4 @@ std::string official_id(const datasets::Prompt& prompt);
 GenerationsFile read_generations(std::string_view text, const std::string& file,
                                  const datasets::LoadedDataset& set);
 
-}  // namespace evalrun::runners
+}  // namespace evalrun::evaluators

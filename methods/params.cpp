@@ -184,7 +184,7 @@ MethodSpec parse_method(std::string_view text) {
 
 std::vector<std::string> split_method_list(std::string_view text) {
   std::vector<std::string> items;
-  for (const std::string& raw : split_outside_braces(text)) {
+  for (const std::string& raw : base::split_outside_braces(text)) {
     const std::string piece(base::trim(raw));
     if (piece.empty())
       throw base::usage_error(fmt::format("empty entry in the list of methods '{}'", text),
@@ -201,10 +201,10 @@ std::vector<std::string> split_method_list(std::string_view text) {
   }
   std::vector<std::string> expanded;
   for (const std::string& item : items)
-    for (std::string& method : expand_braces(item)) expanded.push_back(std::move(method));
-  if (expanded.size() > kMostExpanded)
+    for (std::string& method : base::expand_braces(item)) expanded.push_back(std::move(method));
+  if (expanded.size() > base::kMostExpanded)
     throw base::usage_error(
-        fmt::format("the list '{}' stands for more than {} methods", text, kMostExpanded));
+        fmt::format("the list '{}' stands for more than {} methods", text, base::kMostExpanded));
   return expanded;
 }
 

@@ -22,8 +22,8 @@
 namespace evalrun::methods {
 
 // The target's logits after a node, or the index of the largest of them, or a draw from its law.
-using LogitsOf = FunctionRef<std::span<const float>(int node)>;
-using TokenOf = FunctionRef<int32_t(int node)>;
+using LogitsOf = base::FunctionRef<std::span<const float>(int node)>;
+using TokenOf = base::FunctionRef<int32_t(int node)>;
 
 // What the target says after each node; asked only for visited nodes. Rules G and X need one token
 // a node, and so do S and M where the children were tried with the forward; all others need logits:
@@ -58,7 +58,7 @@ class TargetView {
 // q_of(node) = the distribution the node's parent drew its *first* child from, the same for all
 // siblings; empty = the node was chosen deterministically. May be shorter than the vocabulary (a
 // draft model with fewer ids): what is missing has no mass.
-using QOf = FunctionRef<std::span<const double>(int node)>;
+using QOf = base::FunctionRef<std::span<const double>(int node)>;
 
 // How the children of one node were drawn, in node order.
 enum class Siblings {

@@ -6,7 +6,7 @@
 #include "engine/base/error.h"
 #include "engine/base/text.h"
 
-namespace evalrun::methods {
+namespace evalrun::base {
 namespace {
 
 constexpr const char* kHint =
@@ -14,7 +14,7 @@ constexpr const char* kHint =
     "numbers";
 
 [[noreturn]] void refuse(std::string_view text, const std::string& what) {
-  throw base::usage_error(fmt::format("'{}': {}", text, what), kHint);
+  throw usage_error(fmt::format("'{}': {}", text, what), kHint);
 }
 
 [[noreturn]] void refuse_number(std::string_view text) {
@@ -46,7 +46,7 @@ std::vector<std::string> range(std::string_view text, std::string_view body) {
   std::vector<int64_t> numbers;
   for (size_t at = 0; at != body.npos;) {
     const size_t dots = body.find("..", at);
-    const auto number = whole(base::trim(body.substr(at, dots - at)));
+    const auto number = whole(trim(body.substr(at, dots - at)));
     if (!number)
       refuse(text, fmt::format("'{{{}}}' is no range of whole numbers such as {{2..8}} or "
                                "{{2..8..2}}",
@@ -69,8 +69,8 @@ std::vector<std::string> range(std::string_view text, std::string_view body) {
 std::vector<std::string> values_of(std::string_view text, std::string_view body) {
   if (body.find(',') == body.npos && body.find("..") != body.npos) return range(text, body);
   std::vector<std::string> values;
-  for (const std::string& piece : base::split(body, ',')) {
-    values.emplace_back(base::trim(piece));
+  for (const std::string& piece : split(body, ',')) {
+    values.emplace_back(trim(piece));
     if (values.back().empty()) refuse(text, fmt::format("'{{{}}}' has an empty entry", body));
   }
   return values;
@@ -110,4 +110,4 @@ std::vector<std::string> expand_braces(std::string_view text) {
   return expanded;
 }
 
-}  // namespace evalrun::methods
+}  // namespace evalrun::base

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-namespace evalrun::methods {
+namespace evalrun::base {
 
 inline constexpr size_t kMostExpanded = 1000;  // methods of one list: more is a slip
 
@@ -16,4 +16,4 @@ std::vector<std::string> split_outside_braces(std::string_view text);
 // empty list or entry, no range of whole numbers, more than kMostExpanded.
 std::vector<std::string> expand_braces(std::string_view text);
 
-}  // namespace evalrun::methods
+}  // namespace evalrun::base

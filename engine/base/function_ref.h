@@ -5,7 +5,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace evalrun::methods {
+namespace evalrun::base {
 
 template <typename Signature>
 class FunctionRef;
@@ -29,4 +29,4 @@ class FunctionRef<R(Args...)> {
   R (*call_)(void*, Args...);
 };
 
-}  // namespace evalrun::methods
+}  // namespace evalrun::base

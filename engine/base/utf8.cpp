@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
-namespace evalrun::engine {
+namespace evalrun::base {
 
 Utf8Step utf8_step(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
@@ -83,4 +83,4 @@ size_t utf8_incomplete_tail(std::string_view text) {
   return 0;
 }
 
-}  // namespace evalrun::engine
+}  // namespace evalrun::base

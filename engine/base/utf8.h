@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace evalrun::engine {
+namespace evalrun::base {
 
 inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
 
@@ -27,4 +27,4 @@ void utf8_append(std::string& out, char32_t code);
 // Bytes at the end of `text` that may still become a character when more bytes follow (0 to 3).
 size_t utf8_incomplete_tail(std::string_view text);
 
-}  // namespace evalrun::engine
+}  // namespace evalrun::base

@@ -88,8 +88,8 @@ const PipelineTokenizer::Entry* PipelineTokenizer::entry(int32_t id) const {
 std::vector<int32_t> PipelineTokenizer::encode(std::string_view text,
                                                const EncodeOptions& options) const {
   std::string repaired;
-  if (!utf8_valid(text)) {
-    repaired = utf8_repair(text);
+  if (!base::utf8_valid(text)) {
+    repaired = base::utf8_repair(text);
     text = repaired;
   }
   std::vector<int32_t> ids;

@@ -100,7 +100,7 @@ std::vector<std::pair<size_t, size_t>> Regex::find_all(std::string_view text) co
     at = match[1];
     if (match[0] == match[1]) {  // step over one character, or the same empty match comes again
       if (at == text.size()) break;
-      at += utf8_step(text.substr(at)).length;
+      at += base::utf8_step(text.substr(at)).length;
     }
   }
   return matches;

@@ -25,24 +25,24 @@ std::string StreamDecoder::push(int32_t id) {
 
 std::string StreamDecoder::finish() {
   if (rules_.whole_byte_runs) return strip(take_byte_run());
-  std::string text = utf8_repair(pending_);
+  std::string text = base::utf8_repair(pending_);
   pending_.clear();
   return strip(std::move(text));
 }
 
 std::string StreamDecoder::take_complete() {
-  const size_t complete = pending_.size() - utf8_incomplete_tail(pending_);
-  std::string text = utf8_repair(std::string_view(pending_).substr(0, complete));
+  const size_t complete = pending_.size() - base::utf8_incomplete_tail(pending_);
+  std::string text = base::utf8_repair(std::string_view(pending_).substr(0, complete));
   pending_.erase(0, complete);
   return text;
 }
 
 std::string StreamDecoder::take_byte_run() {
   std::string text;
-  if (utf8_valid(pending_)) {
+  if (base::utf8_valid(pending_)) {
     text = pending_;
   } else {
-    for (size_t i = 0; i < pending_.size(); ++i) text += kReplacementCharacter;
+    for (size_t i = 0; i < pending_.size(); ++i) text += base::kReplacementCharacter;
   }
   pending_.clear();
   return text;

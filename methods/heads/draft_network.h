@@ -69,7 +69,7 @@ class DraftNetwork {
   // Copies what it is given. Returns the row's number.
   int add(const Row& row);
   // `look(row, scores)` for each row that is read, in order; over the draft vocabulary.
-  using Look = FunctionRef<void(int row, const engine::RowScores& scores)>;
+  using Look = base::FunctionRef<void(int row, const engine::RowScores& scores)>;
   void run(Look look);
   // Predicted feature of a row that was read; valid until a run that does not extend its own.
   std::span<const float> feature(int row) const;

@@ -79,7 +79,7 @@ void MedusaHeads::look(engine::Session& session, std::span<const float> hidden, 
 
 void MedusaHeads::draw(engine::Session& session, std::span<const float> hidden, int n,
                        engine::LawStore* laws, const engine::SamplingParams& sampling,
-                       FunctionRef<engine::LawDraw(int head)> ask, See see) {
+                       base::FunctionRef<engine::LawDraw(int head)> ask, See see) {
   draws_.clear();
   for (int k = 0; k < n; ++k) {
     draws_.push_back(ask(k));

@@ -25,12 +25,12 @@ class MedusaHeads {
 
   // The first `n` heads at one final hidden state, over the draft ids: the `n_best` likeliest, 0 =
   // logits.
-  using See = FunctionRef<void(int head, const engine::RowScores& scores)>;
+  using See = base::FunctionRef<void(int head, const engine::RowScores& scores)>;
   void look(engine::Session& session, std::span<const float> hidden, int n, int n_best, See see);
   // The same, drawn where the laws are kept: what `ask` wants of each head.
   void draw(engine::Session& session, std::span<const float> hidden, int n, engine::LawStore* laws,
-            const engine::SamplingParams& sampling, FunctionRef<engine::LawDraw(int head)> ask,
-            See see);
+            const engine::SamplingParams& sampling,
+            base::FunctionRef<engine::LawDraw(int head)> ask, See see);
 
  private:
   struct Head {

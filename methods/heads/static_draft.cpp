@@ -114,8 +114,8 @@ void StaticTree::clear() {
   node_[0] = 0;
 }
 
-void StaticTree::add_level(int level, const RankedChoices& choices, FunctionRef<int(int)> list_of,
-                           TokenTree& tree) {
+void StaticTree::add_level(int level, const RankedChoices& choices,
+                           base::FunctionRef<int(int)> list_of, TokenTree& tree) {
   for (size_t i = 0; i < plan_.level.size(); ++i) {
     if (plan_.level[i] != level) continue;
     const int parent = node_[static_cast<size_t>(plan_.parent[i])];

@@ -77,7 +77,7 @@ class StaticTree {
   void clear();       // before each step
   // Adds the nodes of a level whose parents are there; `list_of(p)`: the list that the children of
   // plan node p (0 = the root) are taken from.
-  void add_level(int level, const RankedChoices& choices, FunctionRef<int(int)> list_of,
+  void add_level(int level, const RankedChoices& choices, base::FunctionRef<int(int)> list_of,
                  TokenTree& tree);
   // Of a plan node: its node of the draft (-1 = it is not there), and its token.
   int node(int plan_node) const { return node_[static_cast<size_t>(plan_node)]; }

@@ -18,9 +18,9 @@ using engine::Model;
 
 // Made once, kept while somebody uses it: by the model it was made from and what was done to it.
 // The original is held, too, so that its address is not another's.
-std::shared_ptr<const Model> shared_variant(const std::shared_ptr<const Model>& target,
-                                            const std::string& change,
-                                            FunctionRef<std::shared_ptr<const Model>()> make) {
+std::shared_ptr<const Model> shared_variant(
+    const std::shared_ptr<const Model>& target, const std::string& change,
+    base::FunctionRef<std::shared_ptr<const Model>()> make) {
   static std::mutex mutex;
   static std::map<std::pair<const Model*, std::string>, std::weak_ptr<const Model>> made;
   const std::lock_guard lock(mutex);

@@ -105,13 +105,13 @@ void check_method_list(std::vector<std::string>& list, const char* field, const 
   };
   std::vector<std::string> expanded;
   for (const std::string& entry : list) try {
-      for (std::string& method : methods::expand_braces(entry)) expanded.push_back(method);
+      for (std::string& method : base::expand_braces(entry)) expanded.push_back(method);
     } catch (const base::Error& e) {
       throw in_field(e);
     }
-  if (expanded.size() > methods::kMostExpanded)
+  if (expanded.size() > base::kMostExpanded)
     throw usage_error(fmt::format("{}: field '{}' stands for {} methods, more than {}", where,
-                                  field, expanded.size(), methods::kMostExpanded));
+                                  field, expanded.size(), base::kMostExpanded));
   list = std::move(expanded);
   for (std::string& method : list) {
     refuse_fault(method, where);

@@ -28,12 +28,12 @@ Json question_id(const std::string& id) {
 std::string human_eval(const ExportRequest& request) {
   std::string out;
   for (size_t i = 0; i < request.generations.size(); ++i) {
-    const OutsideGeneration& generation = request.generations[i];
+    const evaluators::OutsideGeneration& generation = request.generations[i];
     if (generation.texts.size() != 1)
       throw base::usage_error(fmt::format("human-eval has no place for the {} answers of '{}'",
                                           generation.texts.size(), generation.id),
                               "--export spec-bench keeps all turns");
-    Json row{{"task_id", official_id(request.set->prompts[generation.prompt])},
+    Json row{{"task_id", evaluators::official_id(request.set->prompts[generation.prompt])},
              {"completion", generation.texts.front()}};
     if (!request.scores[i].empty()) {
       const results::ScoreRecord& score = request.scores[i].front();
@@ -46,15 +46,15 @@ std::string human_eval(const ExportRequest& request) {
 }
 
 std::string spec_bench(const ExportRequest& request) {
-  std::map<size_t, std::vector<const OutsideGeneration*>> by_prompt;
-  for (const OutsideGeneration& generation : request.generations)
+  std::map<size_t, std::vector<const evaluators::OutsideGeneration*>> by_prompt;
+  for (const evaluators::OutsideGeneration& generation : request.generations)
     by_prompt[generation.prompt].push_back(&generation);
   std::string out;
   for (const auto& [index, samples] : by_prompt) {
     const datasets::Prompt& prompt = request.set->prompts[index];
     Json choices = Json::array();
     std::string all = request.model_id + prompt.id;
-    for (const OutsideGeneration* generation : samples) {
+    for (const evaluators::OutsideGeneration* generation : samples) {
       choices.push_back({{"index", generation->sample}, {"turns", generation->texts}});
       for (const std::string& text : generation->texts) all += '\0' + text;
     }
@@ -78,10 +78,11 @@ std::string filter_of(const evaluators::EvaluatorInfo& info) {
 std::string lm_eval(const ExportRequest& request) {
   std::string out;
   for (size_t i = 0; i < request.generations.size(); ++i) {
-    const OutsideGeneration& generation = request.generations[i];
+    const evaluators::OutsideGeneration& generation = request.generations[i];
     const datasets::Prompt& prompt = request.set->prompts[generation.prompt];
     const std::string target = prompt.reference.value_or("");
-    const Json doc{{"id", official_id(prompt)}, {"turns", prompt.turns}, {"reference", target}};
+    const Json doc{
+        {"id", evaluators::official_id(prompt)}, {"turns", prompt.turns}, {"reference", target}};
     for (size_t e = 0; e < request.evaluators.size(); ++e) {
       const evaluators::EvaluatorInfo& info = request.evaluators[e]->info;
       const results::ScoreRecord& score = request.scores[i][e];

@@ -26,7 +26,7 @@ enum class ExportFormat { kHumanEval, kSpecBench, kLmEval };
 struct ExportRequest {
   ExportFormat format = ExportFormat::kHumanEval;
   const datasets::LoadedDataset* set = nullptr;
-  std::span<const OutsideGeneration> generations;
+  std::span<const evaluators::OutsideGeneration> generations;
   std::vector<const evaluators::EvaluatorEntry*> evaluators;
   // [generations][evaluators]; the first evaluator's is human-eval's verdict.
   std::span<const std::vector<results::ScoreRecord>> scores;

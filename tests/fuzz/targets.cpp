@@ -81,9 +81,9 @@ void jsonl(std::string_view bytes) {
 void generations(std::string_view bytes) {
   static const datasets::LoadedDataset kSet = two_prompts();
   try {
-    const runners::GenerationsFile file = runners::read_generations(
+    const evaluators::GenerationsFile file = evaluators::read_generations(
         datasets::maybe_gunzip(std::string(bytes), "bytes"), "bytes", kSet);
-    for (const runners::OutsideGeneration& generation : file.generations)
+    for (const evaluators::OutsideGeneration& generation : file.generations)
       EVALRUN_CHECK(generation.texts.size() == generation.prompt + 1 && generation.sample >= 0);
   } catch (const base::Error& error) {
     EVALRUN_CHECK(!error.message().empty());

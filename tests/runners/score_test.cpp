@@ -139,17 +139,17 @@ datasets::LoadedDataset small_set() {
 }
 
 TEST(GenerationsFile, KnowsPromptsByTheNamesOfTheSetAndOurs) {
-  const GenerationsFile file =
-      read_generations(R"({"id": "set/0", "text": "a", "model": "ignored"})"
-                       "\n"
-                       R"({"id": 0, "text": "b", "sample": 1})"
-                       "\n\n"
-                       R"({"id": "Python/1", "text": ""})"
-                       "\n"
-                       R"({"id": "set/1", "text": ["c"], "sample": 7})"
-                       "\n"
-                       R"({"id": "two", "text": ["d", "e"]})",
-                       "g.jsonl", small_set());
+  const evaluators::GenerationsFile file =
+      evaluators::read_generations(R"({"id": "set/0", "text": "a", "model": "ignored"})"
+                                   "\n"
+                                   R"({"id": 0, "text": "b", "sample": 1})"
+                                   "\n\n"
+                                   R"({"id": "Python/1", "text": ""})"
+                                   "\n"
+                                   R"({"id": "set/1", "text": ["c"], "sample": 7})"
+                                   "\n"
+                                   R"({"id": "two", "text": ["d", "e"]})",
+                                   "g.jsonl", small_set());
   EXPECT_THAT(file.problems, ElementsAre());
   ASSERT_EQ(file.generations.size(), 5u);
   std::vector<size_t> prompts;
@@ -182,7 +182,8 @@ TEST(GenerationsFile, NamesEveryBrokenLineAndReadsTheOthers) {
       {R"({"id": "set/1", "text": "b"})", ""}};
   std::string text;
   for (const auto& [line, problem] : lines) text += line + "\n";
-  const GenerationsFile file = read_generations(text, "g.jsonl", small_set());
+  const evaluators::GenerationsFile file =
+      evaluators::read_generations(text, "g.jsonl", small_set());
   EXPECT_EQ(file.generations.size(), 2u);
   size_t n = 0;
   for (size_t i = 0; i < lines.size(); ++i) {
@@ -192,7 +193,7 @@ TEST(GenerationsFile, NamesEveryBrokenLineAndReadsTheOthers) {
     EXPECT_THAT(file.problems[n++], HasSubstr(lines[i].second));
   }
   EXPECT_EQ(n, file.problems.size());
-  EXPECT_THROW(read_generations("\n \n", "g.jsonl", small_set()), base::Error);
+  EXPECT_THROW(evaluators::read_generations("\n \n", "g.jsonl", small_set()), base::Error);
 }
 
 TEST(ScoreSummary, IsTheMeanOverPrompts) {
@@ -226,10 +227,10 @@ class Export : public ::testing::Test {
   Export() {
     judges_ = {&evaluators::find_evaluator("gsm8k@evalrun"),
                &evaluators::find_evaluator("gsm8k_strict")};
-    file_ = read_generations(R"({"id": "Python/1", "text": "#### 1"}
+    file_ = evaluators::read_generations(R"({"id": "Python/1", "text": "#### 1"}
 {"id": "set/0", "text": "no"}
 {"id": "set/0", "text": "1.", "sample": 1})",
-                             "g", set_);
+                                         "g", set_);
     for (const OutsideGeneration& g : file_.generations) {
       scores_.emplace_back();
       for (const auto* judge : judges_)
@@ -244,7 +245,7 @@ class Export : public ::testing::Test {
     return rows;
   }
   datasets::LoadedDataset set_ = small_set();
-  GenerationsFile file_;
+  evaluators::GenerationsFile file_;
   std::vector<const evaluators::EvaluatorEntry*> judges_;
   std::vector<std::vector<results::ScoreRecord>> scores_;
 };

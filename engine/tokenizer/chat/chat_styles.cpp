@@ -54,7 +54,7 @@ bool is_python_space(char32_t c) {
 std::string strip(std::string_view text) {
   size_t begin = text.size(), end = 0;
   for (size_t at = 0; at < text.size();) {
-    const Utf8Step step = utf8_step(text.substr(at));
+    const base::Utf8Step step = base::utf8_step(text.substr(at));
     if (!step.valid || !is_python_space(step.code)) {
       if (end == 0) begin = at;
       end = at + step.length;

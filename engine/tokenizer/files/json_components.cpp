@@ -77,7 +77,7 @@ SplitBehavior read_behavior(ObjectReader& reader, const std::string& file) {
 PreTokenizer::Metaspace read_metaspace(ObjectReader& reader, const std::string& file) {
   PreTokenizer::Metaspace step;
   step.mark = reader.required<std::string>("replacement");
-  if (step.mark.empty() || utf8_step(step.mark).length != step.mark.size())
+  if (step.mark.empty() || base::utf8_step(step.mark).length != step.mark.size())
     reader.fail("replacement", "must be one character");
   step.split = reader.optional<bool>("split", true);
   // Before `prepend_scheme` there was only this switch.

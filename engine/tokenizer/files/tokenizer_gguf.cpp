@@ -52,7 +52,8 @@ class GgufReader {
     const std::vector<std::string>& tokens = file_.texts(kTokens);
     if (tokens.empty()) fail(kTokens, "is empty");
     for (size_t id = 0; id < tokens.size(); ++id)
-      if (!utf8_valid(tokens[id])) fail(fmt::format("{}[{}]", kTokens, id), "is not valid UTF-8");
+      if (!base::utf8_valid(tokens[id]))
+        fail(fmt::format("{}[{}]", kTokens, id), "is not valid UTF-8");
     types_.assign(tokens.size(), 1);
     if (file_.has(kTokenType)) types_ = file_.integers(kTokenType);
     require_length(kTokenType, types_.size(), tokens.size());

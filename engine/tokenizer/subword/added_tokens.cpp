@@ -44,15 +44,15 @@ size_t last_character(std::string_view text) {
 }
 
 bool touches_word(std::string_view before, std::string_view after) {
-  if (!before.empty() && is_word(utf8_step(before.substr(last_character(before))).code))
+  if (!before.empty() && is_word(base::utf8_step(before.substr(last_character(before))).code))
     return true;
-  return !after.empty() && is_word(utf8_step(after).code);
+  return !after.empty() && is_word(base::utf8_step(after).code);
 }
 
 size_t skip_space_left(std::string_view text, size_t begin, size_t limit) {
   while (begin > limit) {
     const size_t at = last_character(text.substr(0, begin));
-    if (!is_space(utf8_step(text.substr(at)).code)) break;
+    if (!is_space(base::utf8_step(text.substr(at)).code)) break;
     begin = at;
   }
   return std::max(begin, limit);
@@ -60,7 +60,7 @@ size_t skip_space_left(std::string_view text, size_t begin, size_t limit) {
 
 size_t skip_space_right(std::string_view text, size_t end) {
   while (end < text.size()) {
-    const Utf8Step step = utf8_step(text.substr(end));
+    const base::Utf8Step step = base::utf8_step(text.substr(end));
     if (!is_space(step.code)) break;
     end += step.length;
   }

@@ -59,7 +59,7 @@ std::vector<int32_t> BpeModel::initial_ids(std::string_view word) const {
   std::vector<int32_t> ids;
   bool pending_unk = false;  // emitted late, so that neighbours can be fused into it
   for (size_t at = 0; at < word.size();) {
-    const std::string_view character = word.substr(at, utf8_step(word.substr(at)).length);
+    const std::string_view character = word.substr(at, base::utf8_step(word.substr(at)).length);
     at += character.size();
     if (const auto id = vocabulary_->find(character)) {
       if (pending_unk) ids.push_back(*options_.unk_id);

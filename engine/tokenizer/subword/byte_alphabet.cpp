@@ -20,7 +20,7 @@ struct Alphabet {
     for (int b = 0; b < 256; ++b) {
       const bool printable = (b >= 0x21 && b <= 0x7E) || (b >= 0xA1 && b != 0xAD);
       const char32_t code = printable ? static_cast<char32_t>(b) : next++;
-      utf8_append(text[static_cast<size_t>(b)], code);
+      base::utf8_append(text[static_cast<size_t>(b)], code);
       byte[code] = static_cast<int16_t>(b);
     }
   }
@@ -43,7 +43,7 @@ std::string bytes_to_alphabet(std::string_view bytes) {
 std::string alphabet_to_bytes(std::string_view token) {
   std::string out;
   for (size_t at = 0; at < token.size();) {
-    const Utf8Step step = utf8_step(token.substr(at));
+    const base::Utf8Step step = base::utf8_step(token.substr(at));
     const int byte = step.valid && step.code < kAlphabetEnd ? alphabet().byte[step.code] : -1;
     if (byte < 0) return std::string(token);
     out.push_back(static_cast<char>(byte));

@@ -45,7 +45,7 @@ void SpmModel::encode_word(std::string_view word, std::vector<int32_t>& ids) con
   };
   std::vector<Symbol> symbols;
   for (size_t at = 0; at < word.size();) {
-    const size_t length = utf8_step(word.substr(at)).length;
+    const size_t length = base::utf8_step(word.substr(at)).length;
     const auto i = static_cast<int32_t>(symbols.size());
     symbols.push_back({at, length, i - 1, at + length < word.size() ? i + 1 : -1});
     at += length;

@@ -91,7 +91,7 @@ std::vector<reports::Draft> chains(const std::vector<std::string>& lengths) {
   for (const std::string& piece : lengths)
     for (const std::string& text : piece.find("..") == std::string::npos
                                        ? std::vector{piece}
-                                       : methods::expand_braces("{" + piece + "}")) {
+                                       : base::expand_braces("{" + piece + "}")) {
       int k = 0;
       const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), k);
       if (error != std::errc() || end != text.data() + text.size() || k < 1)

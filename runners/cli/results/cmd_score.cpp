@@ -64,7 +64,7 @@ std::vector<const EvaluatorEntry*> choose_evaluators(const ScoreArguments& optio
 Json value_of(const ScoreRecord& score) { return score.value ? Json(*score.value) : Json(nullptr); }
 
 // The first evaluator's verdict, and the values of the others beside it.
-Json json_line(const runners::OutsideGeneration& generation,
+Json json_line(const evaluators::OutsideGeneration& generation,
                const std::vector<const EvaluatorEntry*>& judges,
                const std::vector<ScoreRecord>& scores) {
   const ScoreRecord& first = scores.front();
@@ -109,11 +109,12 @@ std::string status_text(const runners::ScoreSummary& summary) {
 // then.
 using Scores = std::vector<std::vector<ScoreRecord>>;
 
-Scores score_generations(const runners::GenerationsFile& file, const datasets::LoadedDataset& set,
+Scores score_generations(const evaluators::GenerationsFile& file,
+                         const datasets::LoadedDataset& set,
                          const std::vector<const EvaluatorEntry*>& judges, int workers,
                          const evaluators::ScoringContext& scoring, const Context& context) {
   std::vector<runners::ScoreJob> jobs;
-  for (const runners::OutsideGeneration& generation : file.generations)
+  for (const evaluators::OutsideGeneration& generation : file.generations)
     for (const EvaluatorEntry* judge : judges)
       jobs.push_back({judge, &set.prompts[generation.prompt], &generation.texts});
   Scores scores;
@@ -139,7 +140,7 @@ Scores score_generations(const runners::GenerationsFile& file, const datasets::L
   return scores;
 }
 
-std::vector<runners::ScoreSummary> summarise(const runners::GenerationsFile& file,
+std::vector<runners::ScoreSummary> summarise(const evaluators::GenerationsFile& file,
                                              const Scores& scores, size_t n_judges) {
   std::vector<runners::ScoreSummary> summaries;
   for (size_t e = 0; e < n_judges; ++e) {
@@ -175,7 +176,7 @@ void print_problems(const std::vector<std::string>& problems) {
 }
 
 void write_export(const ScoreArguments& options, const datasets::LoadedDataset& set,
-                  const runners::GenerationsFile& file,
+                  const evaluators::GenerationsFile& file,
                   const std::vector<const EvaluatorEntry*>& judges, const Scores& scores) {
   runners::ExportRequest request;
   for (const auto& [name, format] : export_formats())
@@ -210,7 +211,7 @@ void run_score(const ScoreArguments& options, Context& context) {
   const datasets::LoadedDataset set =
       datasets::load_dataset(options.dataset, datasets::resolve_data_root(options.data_root));
   const std::vector<const EvaluatorEntry*> judges = choose_evaluators(options, set.info);
-  const runners::GenerationsFile file = runners::read_generations(
+  const evaluators::GenerationsFile file = evaluators::read_generations(
       datasets::maybe_gunzip(base::read_file(options.generations), options.generations),
       options.generations, set);
   print_problems(file.problems);
@@ -224,7 +225,7 @@ void run_score(const ScoreArguments& options, Context& context) {
   if (!options.out.empty()) write_export(options, set, file, judges, scores);
 
   std::vector<bool> has_answer(set.prompts.size(), false);
-  for (const runners::OutsideGeneration& generation : file.generations)
+  for (const evaluators::OutsideGeneration& generation : file.generations)
     has_answer[generation.prompt] = true;
   const auto n_prompts = std::count(has_answer.begin(), has_answer.end(), true);
   const size_t n_missing = set.prompts.size() - static_cast<size_t>(n_prompts);
