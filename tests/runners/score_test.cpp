@@ -153,7 +153,7 @@ TEST(GenerationsFile, KnowsPromptsByTheNamesOfTheSetAndOurs) {
   EXPECT_THAT(file.problems, ElementsAre());
   ASSERT_EQ(file.generations.size(), 5u);
   std::vector<size_t> prompts;
-  for (const OutsideGeneration& g : file.generations) prompts.push_back(g.prompt);
+  for (const evaluators::OutsideGeneration& g : file.generations) prompts.push_back(g.prompt);
   EXPECT_THAT(prompts, ElementsAre(0, 0, 1, 1, 2));
   EXPECT_EQ(file.generations[1].id, "0");
   EXPECT_EQ(file.generations[3].sample, 7);
@@ -231,7 +231,7 @@ class Export : public ::testing::Test {
 {"id": "set/0", "text": "no"}
 {"id": "set/0", "text": "1.", "sample": 1})",
                                          "g", set_);
-    for (const OutsideGeneration& g : file_.generations) {
+    for (const evaluators::OutsideGeneration& g : file_.generations) {
       scores_.emplace_back();
       for (const auto* judge : judges_)
         scores_.back().push_back(judge->score(set_.prompts[g.prompt], g.texts, {}));
