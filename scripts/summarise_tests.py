@@ -1,68 +1,201 @@
-"""Counts the tests in a JUnit file written by ctest and lists what failed or was skipped, with reasons.
+"""Counts the tests in a JUnit file written by ctest: where the time went, what was skipped, what failed.
 
-A ctest entry that runs a GoogleTest binary with several cases counts as that many tests. The last
-line printed is "N passed, N failed, N skipped"; the exit code is 1 when a test failed or none ran.
+  python3 scripts/summarise_tests.py JUNIT [--tests JSON] [--whole] [--sanitizers]
+
+JSON is what `ctest --show-only=json-v1` prints: the labels. --whole: nothing was left out by options, so
+an entry of tests/skips.txt that names no test is wrong. A ctest entry that runs a GoogleTest binary with
+several cases counts as that many tests. The last line printed is "N passed, N failed, N skipped"; the
+exit code is 1 when a test failed or none ran and, where CI is set, when a test was skipped that
+tests/skips.txt does not list for a machine like this one. Time over tests/budget.txt is only reported.
 """
+import argparse
 import collections
+import fnmatch
+import json
+import os
+import pathlib
 import re
+import shutil
+import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 GTEST_TOTAL = re.compile(r"^\[==========\] (\d+) tests? from \d+ test suites? ran", re.M)
 GTEST_SKIPPED = re.compile(r"^\[  SKIPPED \] (\d+) tests?, listed below", re.M)
 GTEST_FAILED = re.compile(r"^\[  FAILED  \] (\d+) tests?, listed below", re.M)
-# "file:line: Skipped", then the message up to the closing line of that test.
-GTEST_REASON = re.compile(r": Skipped\n(.*?)\n*\[  SKIPPED \] ", re.S)
+GTEST_FAILURE = re.compile(r"^\[  FAILED  \] (\S+?),? .*\(\d+ ms\)$", re.M)
+GTEST_CASE = re.compile(r"^\[ RUN      \] (\S+)", re.M)
+# "file:line: Skipped", then the message up to the closing line of that test, which names it.
+GTEST_REASON = re.compile(r": Skipped\n(.*?)\n*\[  SKIPPED \] (\S+) \(", re.S)
+CUDA_COMPILER = re.compile(r"^CMAKE_CUDA_COMPILER:\w+=/", re.M)
+
+# One entry of ctest. skips: (test, reason); cases: names of the tests in it.
+Entry = collections.namedtuple("Entry", "name seconds passed failed skips cases failures", defaults=[()])
 
 
-def count_entry(case):
-    """Returns (passed, failed, skipped, reasons) of one ctest entry."""
-    output = case.findtext("system-out") or ""
+def read_entry(case):
+    name, output = case.get("name") or "", case.findtext("system-out") or ""
+    seconds = float(case.get("time") or 0)
     failed_entry = case.find("failure") is not None or case.find("error") is not None
     total = GTEST_TOTAL.search(output)
     if total is None:  # not GoogleTest, or it crashed half-way
         if failed_entry:
-            return 0, 1, 0, []
+            return Entry(name, seconds, 0, 1, [], [name])
         skipped = case.find("skipped")
         if skipped is None and case.get("status") == "run":
-            return 1, 0, 0, []
+            return Entry(name, seconds, 1, 0, [], [name])
         message = (skipped.get("message") if skipped is not None else "") or ""
         if not message.startswith("SKIP_") and case.get("status") != "disabled":
-            return 0, 1, 0, []  # no such binary, a fixture that failed: nobody chose to skip it
-        lines = [line for line in output.splitlines() if line.strip()]
-        return 0, 0, 1, [lines[-1] if lines else "no reason given"]
+            return Entry(name, seconds, 0, 1, [], [name])  # no such binary, or a fixture failed: nobody's choice
+        lines = [line.strip() for line in output.splitlines() if line.strip()]
+        return Entry(name, seconds, 0, 0, [(name, lines[-1] if lines else "no reason given")], [name])
     n = int(total.group(1))
     skipped = sum(int(m) for m in GTEST_SKIPPED.findall(output))
     failed = sum(int(m) for m in GTEST_FAILED.findall(output))
     if failed_entry and failed == 0:  # all cases fine, yet a bad exit (a leak report, a crash at exit)
         failed, skipped = 1, min(skipped, n - 1)
-    reasons = [" ".join(m.split()) or "no reason given" for m in GTEST_REASON.findall(output)]
-    reasons += ["no reason given"] * (skipped - len(reasons))
-    return n - skipped - failed, failed, skipped, reasons[:skipped]
+    skips = [(test, " ".join(why.split()) or "no reason given") for why, test in GTEST_REASON.findall(output)]
+    skips += [(name, "no reason given")] * (skipped - len(skips))
+    return Entry(name, seconds, n - skipped - failed, failed, skips[:skipped], GTEST_CASE.findall(output),
+                 [f for f in GTEST_FAILURE.findall(output) if f != name])
 
 
-def main(path):
+def read_labels(path):
+    """ctest entry -> its labels."""
+    labels = {}
+    for test in json.loads(pathlib.Path(path).read_text()).get("tests", []):
+        of_test = [p["value"] for p in test.get("properties", []) if p["name"] == "LABELS"]
+        labels[test["name"]] = of_test[0] if of_test else []
+    return labels
+
+
+def table(path):
+    """Lines "a | b | c" of a file, without comments."""
+    rows = []
+    for line in pathlib.Path(path).read_text().splitlines():
+        if line.strip() and not line.startswith("#"):
+            rows.append([field.strip() for field in line.split("|")])
+    return rows
+
+
+def conditions(build, sanitizers=False, root=ROOT, env=os.environ):
+    """What tests/skips.txt may say of a machine. None is true everywhere: each test runs somewhere."""
+    shared = pathlib.Path(env.get("EVALRUN_SHARED") or root.parent / "shared")
+    home = pathlib.Path(env.get("EVALRUN_HOME") or pathlib.Path.home() / ".cache/evalrun")
+    cpus = len(os.sched_getaffinity(0))
+    quota = pathlib.Path("/sys/fs/cgroup/cpu.max")
+    quota = quota.read_text().split() if quota.exists() else ["max"]
+    user, mount, namespaces = os.geteuid() == 0, may_mount(), may_sandbox()
+    train = env.get("EVALRUN_TRAIN_PYTHON") or home / "train/bin/python"
+    return {
+        "root": user,
+        "not-root": not user,
+        "no-shared": not (shared / "data").is_dir(),
+        "no-model": not any((home / "models").glob("*.gguf")),
+        "no-git": not (root / ".git").exists(),
+        "no-mount": not mount,
+        "no-user-namespaces": not namespaces,
+        "no-sandbox": not (namespaces or (user and mount)),
+        "sanitizers": sanitizers,
+        "few-cpus": cpus < 2 or (quota[0] != "max" and int(quota[0]) < cpus * int(quota[1])),
+        "no-chromium": not any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))),
+        "no-clang-format-14": "version 14." not in output_of("clang-format", "--version"),
+        "no-shellcheck": not shutil.which("shellcheck"),
+        "no-cuda-build": not any(CUDA_COMPILER.search(cache.read_text()) for cache in build.glob("CMakeCache.txt")),
+        "no-training-environment": not output_of(train, "-c", "import torch, pytest; print(1)"),
+        "no-toolchains": not all(map(shutil.which, ("javac", "node", "go", "rustc", "g++"))),
+    }
+
+
+def output_of(*command):
     try:
-        suite = ElementTree.parse(path).getroot()
+        run = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    except OSError:
+        return ""
+    return run.stdout if run.returncode == 0 else ""
+
+
+def may_mount():
+    unshare = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--map-root-user", "--mount"]
+    return "yes" in output_of(*unshare, "sh", "-c", "mount -t tmpfs none /mnt && echo yes")
+
+
+def may_sandbox():
+    return "yes" in output_of("bwrap", "--unshare-all", "--ro-bind", "/", "/", "echo", "yes")
+
+
+def judge_skips(entries, listed, true_here, whole=False):
+    """Lines to print about skips that are not listed here, and about entries that name no test."""
+    problems = []
+    for where, _, _ in listed:
+        problems += [f"tests/skips.txt: no condition '{w}'" for w in where.split() if w not in true_here]
+    for entry in entries:
+        for test, reason in entry.skips:
+            fits = [where for where, name, says in listed
+                    if fnmatch.fnmatchcase(test, name) and fnmatch.fnmatchcase(reason, says)]
+            if not any(true_here.get(w) for where in fits for w in where.split()):
+                why = "listed only for: " + ", ".join(fits) if fits else "not in tests/skips.txt"
+                problems.append(f"skipped, {why}: {test}: {reason}")
+    if whole:
+        tests = {case for entry in entries for case in entry.cases} | {entry.name for entry in entries}
+        problems += [f"tests/skips.txt: '{name}' is no test" for _, name, _ in listed
+                     if not fnmatch.filter(tests, name)]
+    return problems
+
+
+def time_lines(entries, labels, budget, slowest=15):
+    """Where the time went. Seconds are those of ctest: two tests at a time on two cores take half."""
+    lines = ["slowest:"]
+    for entry in sorted(entries, key=lambda e: -e.seconds)[:slowest]:
+        lines.append(f"{entry.seconds:9.1f} s  {entry.name} ({' '.join(labels.get(entry.name, []))})")
+    sums, counts = collections.Counter(), collections.Counter()
+    for entry in entries:
+        for label in ["all", *labels.get(entry.name, [])]:
+            sums[label] += entry.seconds
+            counts[label] += entry.passed + entry.failed + len(entry.skips)
+    lines.append(f"{'label':10} {'tests':>6} {'seconds':>8} {'budget':>8}   (an entry counts under each of its labels)")
+    for label, seconds in sums.most_common():
+        over = "   over budget" if label in budget and seconds > budget[label] else ""
+        lines.append(f"{label:10} {counts[label]:6d} {seconds:8.0f} {budget.get(label, '-'):>8}{over}")
+    return lines
+
+
+def main(arguments):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("junit")
+    parser.add_argument("--tests")
+    parser.add_argument("--whole", action="store_true")
+    parser.add_argument("--sanitizers", action="store_true", help="of a build with sanitizers")
+    parser.add_argument("--skips", default=ROOT / "tests/skips.txt")
+    parser.add_argument("--budget", default=ROOT / "tests/budget.txt")
+    options = parser.parse_args(arguments)
+    try:
+        suite = ElementTree.parse(options.junit).getroot()
     except (OSError, ElementTree.ParseError) as error:
         print(f"no test results: {error}")
         print("0 passed, 0 failed, 0 skipped")
         return 1
-    totals = [0, 0, 0]
-    failures, reasons = [], collections.Counter()
-    for case in suite.iter("testcase"):
-        passed, failed, skipped, why = count_entry(case)
-        totals = [totals[0] + passed, totals[1] + failed, totals[2] + skipped]
-        if failed:
-            failures.append(case.get("name"))
-        reasons.update(why)
+    entries = [read_entry(case) for case in suite.iter("testcase")]
+    labels = read_labels(options.tests) if options.tests else {}
+    budget = {label: int(seconds) for label, seconds in table(options.budget)}
+    print("\n".join(time_lines(entries, labels, budget)))
+    reasons = collections.Counter(why for entry in entries for _, why in entry.skips)
     for reason, n in reasons.most_common():
         print(f"skipped {n}: {reason}")
-    for name in failures:
-        print(f"failed: {name}")
-    print(f"{totals[0]} passed, {totals[1]} failed, {totals[2]} skipped")
-    return 1 if totals[1] or sum(totals) == 0 else 0
+    problems = judge_skips(entries, table(options.skips), conditions(pathlib.Path(options.junit).parent, options.sanitizers), options.whole)
+    strict = bool(os.environ.get("CI"))
+    for problem in problems:
+        print(("error: " if strict else "note: ") + problem)
+    for entry in entries:
+        if entry.failed:
+            print(f"failed: {entry.name}", *(f"\n  {case}" for case in entry.failures), sep="")
+    passed, failed = sum(e.passed for e in entries), sum(e.failed for e in entries)
+    skipped = sum(len(e.skips) for e in entries)
+    print(f"{passed} passed, {failed} failed, {skipped} skipped")
+    return 1 if failed or passed + failed + skipped == 0 or (strict and problems) else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(sys.argv[1:]))

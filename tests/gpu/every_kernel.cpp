@@ -16,7 +16,8 @@ namespace {
 
 std::set<std::string> kernels_of_source() {
   std::set<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(EVALRUN_SOURCE_DIR "/engine/cuda")) {
+  for (const auto& entry :
+       std::filesystem::recursive_directory_iterator(EVALRUN_SOURCE_DIR "/engine/cuda")) {
     if (entry.path().extension() != ".cu") continue;
     std::ifstream file(entry.path());
     const std::string text{std::istreambuf_iterator<char>(file), {}};
