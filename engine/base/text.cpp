@@ -44,6 +44,10 @@ std::string suggest(std::string_view unknown, const std::vector<std::string>& kn
   return text;
 }
 
+std::string plural(int64_t n, std::string_view noun) {
+  return fmt::format("{} {}{}", n, noun, n == 1 ? "" : "s");
+}
+
 std::vector<std::string> split(std::string_view text, char separator) {
   std::vector<std::string> pieces;
   size_t start = 0;

@@ -1,5 +1,6 @@
 // Small text helpers shared by messages, parsers and reports.
 #pragma once
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,6 +13,9 @@ int edit_distance(std::string_view a, std::string_view b);
 
 // "did you mean 'medusa'? known: ar, pld, sps" - nearest names first, then the whole list.
 std::string suggest(std::string_view unknown, const std::vector<std::string>& known);
+
+// "1 thread", "2 threads", "0 repeats": nouns whose plural takes an s.
+std::string plural(int64_t n, std::string_view noun);
 
 std::vector<std::string> split(std::string_view text, char separator);  // keeps empty pieces
 std::string_view trim(std::string_view text);                           // ASCII white space

@@ -141,16 +141,15 @@ class HtmlRenderer {
                     of([](const ReportRow& r) {
                       return r.arm.dtype + setting_text(r.arm, "kv_dtype", ", KV ");
                     })),
-        fmt::format(
-            "At most {} new tokens · {} · {} repeats · speedup: {}; intervals for new prompts "
-            "(population): {}",
-            of([](const ReportRow& r) {
-              return fmt::format("{}{}", r.arm.max_new,
-                                 r.arm.ignore_eos ? " (stop tokens ignored)" : "");
-            }),
-            of([](const ReportRow& r) { return sampling_text(r.arm); }),
-            of([](const ReportRow& r) { return fmt::format("{}", r.repeats); }),
-            estimator_text(report_.estimator), interval_text(report_.interval))};
+        fmt::format("At most {} new tokens · {} · {} · speedup: {}; intervals for new prompts "
+                    "(population): {}",
+                    of([](const ReportRow& r) {
+                      return fmt::format("{}{}", r.arm.max_new,
+                                         r.arm.ignore_eos ? " (stop tokens ignored)" : "");
+                    }),
+                    of([](const ReportRow& r) { return sampling_text(r.arm); }),
+                    of([](const ReportRow& r) { return base::plural(r.repeats, "repeat"); }),
+                    estimator_text(report_.estimator), interval_text(report_.interval))};
     std::string out;
     for (const std::string& l : lines)
       out += fmt::format("<p class=\"facts\">{}</p>\n", escape_html(l));

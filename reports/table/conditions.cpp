@@ -85,6 +85,13 @@ std::string conditions_text(const Conditions& c) {
   if (c.device_mhz) text += fmt::format("{:.2f} GHz, ", *c.device_mhz / 1000);
   text += fmt::format("{} of the processor time to other processes, {} to other guests",
                       percent(c.others_share, 1), percent(c.steal_share, 1));
+  // Others may have had more than the share a generation may lose, and yet no generation lost it:
+  // the machine was busy between them, or they are short.
+  if (c.quotable() && c.others_share + c.steal_share > kMostOfOthers)
+    return text + fmt::format(
+                      ": quotable all the same, as others took both 50 ms and a tenth of the "
+                      "processor time during {} of {} generations only.",
+                      c.disturbed, c.generations);
   if (c.quotable()) return text + ": quotable.";
   std::vector<std::string> problems = c.throttling;
   problems.insert(problems.end(), c.interference.begin(), c.interference.end());

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/base/error.h"
+#include "engine/base/text.h"
 #include "reports/data/bootstrap.h"
 #include "reports/format.h"
 
@@ -21,7 +22,7 @@ std::string sampling_text(const ArmInfo& a) {
 namespace {
 
 std::string place(const RunInfo& run, const ArmInfo& arm, const std::string& isa) {
-  return arm.device == "cpu" ? fmt::format("cpu{}, {} threads", isa, arm.threads)
+  return arm.device == "cpu" ? fmt::format("cpu{}, {}", isa, base::plural(arm.threads, "thread"))
                              : fmt::format("{}{}, {}", arm.device, isa, machine_name(run));
 }
 
@@ -64,7 +65,7 @@ std::string setting_text(const ArmInfo& arm, const char* name, const char* befor
 }
 
 std::string prompts_text(const Report& report, const std::string& dataset, int64_t prompts) {
-  const std::string plain = fmt::format("{} prompts", prompts);
+  const std::string plain = base::plural(prompts, "prompt");
   const size_t part = dataset.rfind(" / ");  // of a report by category or language
   const auto found = report.run.environment.find("data." + dataset.substr(0, part));
   if (found == report.run.environment.end()) return plain;

@@ -7,6 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "engine/base/text.h"
 #include "reports/format.h"
 #include "reports/table/gpu_use.h"
 #include "reports/table/memory.h"
@@ -62,19 +63,19 @@ class Renderer {
       samples = std::max(samples, r.samples);
     }
     paragraph(fmt::format(
-        "{} · {} · {} · {} · {} prompts · max_new {} · {} · {} · speedup: {}",
+        "{} · {} · {} · {} · {} · max_new {} · {} · {} · speedup: {}",
         distinct([](const ReportRow& r) { return r.arm.model; }), distinct([](const ReportRow& r) {
           return r.arm.dtype + setting_text(r.arm, "kv_dtype", ", KV ");
         }),
         distinct([](const ReportRow& r) { return r.arm.isa + setting_text(r.arm, "bits", " "); }),
-        distinct([&](const ReportRow& r) { return place_text(run, r.arm); }), prompts,
-        distinct([](const ReportRow& r) {
+        distinct([&](const ReportRow& r) { return place_text(run, r.arm); }),
+        base::plural(prompts, "prompt"), distinct([](const ReportRow& r) {
           return fmt::format("{}{}", r.arm.max_new,
                              r.arm.ignore_eos ? " (stop tokens ignored)" : "");
         }),
         distinct([](const ReportRow& r) { return sampling_text(r.arm); }),
-        samples > 1 ? fmt::format("{} samples, {} repeats", samples, repeats)
-                    : fmt::format("{} repeats", repeats),
+        samples > 1 ? fmt::format("{} samples, {}", samples, base::plural(repeats, "repeat"))
+                    : base::plural(repeats, "repeat"),
         estimator()));
     row_cost();
   }

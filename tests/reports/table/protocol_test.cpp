@@ -247,6 +247,18 @@ TEST_F(ConditionsTest, BusyMachinesAreNot) {
   EXPECT_EQ(json_row(busy, "ar")["quotable"], false);
 }
 
+// 90 % to others and yet quotable: short generations, which lose less than 50 ms.
+TEST_F(ConditionsTest, WhyABusyMachineIsQuotableIsSaid) {
+  const Report r = with([](const SyntheticArm&, int) {
+    return results::ClockRecord{std::nullopt, 20 * kMs, 1 * kMs, 18 * kMs, 0, 0};
+  });
+  EXPECT_TRUE(r.conditions.quotable());
+  EXPECT_THAT(to_text(r), HasSubstr("90.0 % of the processor time to other processes, 0.0 % to "
+                                    "other guests: quotable all the same, as others took both 50 "
+                                    "ms and a tenth of the processor time during 0 of 60 "
+                                    "generations only."));
+}
+
 TEST_F(ConditionsTest, WeightsReadAreComparedWithTheMemory) {
   const int64_t id = tests::fill(store_, run_);
   EXPECT_FALSE(row(build_report(store_, id), "ar", "gsm8k").bandwidth_share);

@@ -476,6 +476,13 @@ TEST_F(ReportTest, TwoTurnsEachLoseTheirFirstToken) {
   EXPECT_DOUBLE_EQ(*row(r, "ar", "gsm8k").tok_s, 100);
 }
 
+TEST_F(ReportTest, OneIsNoPlural) {
+  run_.threads = 1, run_.prompts_per_task = 1;
+  EXPECT_THAT(to_text(report()),
+              ::testing::AllOf(HasSubstr(" cpu, 1 thread · 1 prompt · "),
+                               HasSubstr(" · 1 repeat · "), HasSubstr("gsm8k (1 prompt)")));
+}
+
 TEST_F(ReportTest, WithoutABaselineArmThereAreCountersButNoSpeedup) {
   run_.arms.erase(run_.arms.begin(), run_.arms.begin() + 2);
   const Report r = report();
