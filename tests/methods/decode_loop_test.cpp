@@ -61,6 +61,34 @@ TEST_F(DecodeLoop, CountsStepsAndTokens) {
   EXPECT_THAT(column(turn, &results::StepRecord::target_forwards), ElementsAre(1, 1, 1));
 }
 
+// Acceptance by place of the tree: depth and rank among siblings of every node whose parent was
+// kept, whether it stood at the end of the path or beside it.
+TEST_F(DecodeLoop, CountsNodesByDepthAndRank) {
+  const auto method = methods::make_speculative_method(std::make_unique<ScriptedDrafter>(
+      [](std::span<const int32_t> sequence, int max_depth, TokenTree& tree) {
+        if (max_depth < 3) return;
+        const int32_t next = sequence.back() + 1;  // below 50 throughout
+        tree.add(0, 0);
+        tree.add(1, 0);
+        const int right = tree.add(next, 0);         // rank 2
+        tree.add(next + 1, 1);                       // its parent is refused: never tested
+        tree.add(2, right);                          // depth 2, rank 0
+        const int deep = tree.add(next + 1, right);  // rank 1
+        tree.add(3, right);                          // rank 2
+        tree.add(4, deep);                           // depth 3, rank 0, refused
+      }));
+  const auto turn = run(*method, session_, {{1, 2, 3}, 0, 8});
+  EXPECT_THAT(turn.tokens, ElementsAre(4, 5, 6, 7, 8, 9, 10, 11));
+  EXPECT_THAT(column(turn, &results::StepRecord::accepted), ElementsAre(2, 2, 0));
+  EXPECT_EQ(turn.nodes, (std::vector<results::NodeCount>{{1, 0, 2, 0},
+                                                         {1, 1, 2, 0},
+                                                         {1, 2, 2, 2},
+                                                         {2, 0, 2, 0},
+                                                         {2, 1, 2, 2},
+                                                         {2, 2, 2, 0},
+                                                         {3, 0, 2, 0}}));
+}
+
 // Logits cost a write of the vocabulary per row; only sampling needs them.
 TEST_F(DecodeLoop, AsksForLogitsOnlyWhenSampling) {
   Turn turn{{1, 2, 3}, 0, 10};

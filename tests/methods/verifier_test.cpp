@@ -436,6 +436,116 @@ TEST(RejectionRule, AsPublishedGivesTheWorkedExamples) {
   }
 }
 
+// The law behind every node, as logits; temperature 1 gives it back.
+struct TypicalWalk {
+  TokenTree tree;
+  std::vector<std::vector<double>> law;  // [node]
+
+  std::vector<int> path(const methods::TypicalAcceptance& rule, int32_t* bonus = nullptr) const {
+    std::vector<float> logits;
+    const auto logits_of = [&](int node) {
+      logits.clear();
+      for (const double p : law[static_cast<size_t>(node)])
+        logits.push_back(static_cast<float>(std::log(p)));
+      return std::span<const float>(logits);
+    };
+    const auto q_of = [](int) { return std::span<const double>(); };
+    base::Rng rng(1), untouched(1);
+    methods::RngChance chance(rng);
+    Verifier verifier({1.0, 0, 1.0}, Siblings::kWithoutReplacement, rule);
+    const auto result = verifier.verify(tree, TargetView::with_logits(logits_of), q_of, chance);
+    EXPECT_EQ(rng.next(), untouched.next()) << "typical acceptance leaves nothing to chance";
+    if (bonus != nullptr) *bonus = result.bonus;
+    return {result.path.begin(), result.path.end()};
+  }
+  // Whether one child with `token` passes behind a root with this law.
+  static bool passes(const std::vector<double>& law, int32_t token,
+                     const methods::TypicalAcceptance& rule) {
+    TypicalWalk walk;
+    walk.tree.reset(0);
+    walk.tree.add(token, 0);
+    walk.law = {law, law};
+    return !walk.path(rule).empty();
+  }
+};
+
+// p = (1/2, 3/10, 3/20, 1/20): H = 1.1421, exp(-H) = 0.3191; the uniform law of four: 1/4.
+TEST(TypicalAcceptance, ThresholdIsTheSmallerOfEpsilonAndDeltaTimesTheEntropyTerm) {
+  const std::vector<double> law = {0.5, 0.3, 0.15, 0.05};
+  const auto passing = [&](double epsilon, double delta) {
+    std::vector<int32_t> tokens;
+    for (int32_t token = 0; token < 4; ++token)
+      if (TypicalWalk::passes(law, token, {epsilon, delta})) tokens.push_back(token);
+    return tokens;
+  };
+  EXPECT_EQ(passing(0.09, 0.3), (Tokens{0, 1, 2})) << "min(0.09, 0.0957), Medusa's defaults";
+  EXPECT_EQ(passing(0.2, 0.3), (Tokens{0, 1, 2})) << "min(0.2, 0.0957): the entropy decides";
+  EXPECT_EQ(passing(0.09, 1.0), (Tokens{0, 1, 2})) << "min(0.09, 0.3191): epsilon decides";
+  EXPECT_EQ(passing(0.2, 1.0), (Tokens{0, 1})) << "min(0.2, 0.3191)";
+  EXPECT_EQ(passing(0.4, 1.0), (Tokens{0})) << "min(0.4, 0.3191)";
+  EXPECT_EQ(passing(0.04, 1.0), (Tokens{0, 1, 2, 3}));
+  EXPECT_EQ(passing(0.0, 0.0), (Tokens{0, 1, 2, 3})) << "what has any probability passes";
+  // The less certain the target is, the less a token needs.
+  const std::vector<double> uniform(4, 0.25);
+  EXPECT_TRUE(TypicalWalk::passes(uniform, 3, {1.0, 0.9}));  // 0.25 > 0.9 / 4
+  EXPECT_FALSE(TypicalWalk::passes(uniform, 3, {1.0, 1.1}));
+  const std::vector<double> certain = {0.97, 0.01, 0.01, 0.01};  // exp(-H) = 0.846
+  EXPECT_FALSE(TypicalWalk::passes(certain, 1, {1.0, 0.1}));
+  EXPECT_FALSE(TypicalWalk::passes(certain, 0, {0.98, 1.2}));
+}
+
+TEST(TypicalAcceptance, KeepsTheLongestPathAndOfEqualOnesTheLikelier) {
+  const methods::TypicalAcceptance rule{0.09, 1.0};  // every law below: epsilon decides
+  const std::vector<double> flat = {0.4, 0.3, 0.2, 0.1}, sharp = {0.05, 0.85, 0.05, 0.05};
+  TypicalWalk walk;
+  walk.tree.reset(0);
+  const int a = walk.tree.add(0, 0);   // 0.4
+  const int b = walk.tree.add(1, 0);   // 0.3
+  const int aa = walk.tree.add(1, a);  // 0.4 * 0.3
+  const int bb = walk.tree.add(1, b);  // 0.3 * 0.85: likelier, though it begins with less
+  walk.law = {flat, flat, sharp, {0.1, 0.1, 0.1, 0.7}, {0.1, 0.1, 0.7, 0.1}};
+  int32_t bonus = -1;
+  EXPECT_EQ(walk.path(rule, &bonus), (std::vector<int>{b, bb}));
+  EXPECT_EQ(bonus, 2) << "the likeliest token behind the path";
+  // A longer path beats a likelier one, and a shorter one never comes back.
+  const int aaa = walk.tree.add(0, aa);  // 0.1 > 0.09
+  walk.law.push_back(flat);
+  EXPECT_EQ(walk.path(rule, &bonus), (std::vector<int>{a, aa, aaa}));
+  EXPECT_EQ(bonus, 0);
+  // Behind a refused node nothing counts, however likely.
+  const int refused = walk.tree.add(0, bb);
+  walk.law.push_back(flat);
+  walk.law[static_cast<size_t>(bb)] = sharp;  // its token 0 has 0.05
+  int below = refused;
+  for (int i = 0; i < 3; ++i) {
+    below = walk.tree.add(0, below);
+    walk.law.push_back({0.97, 0.01, 0.01, 0.01});
+  }
+  EXPECT_EQ(walk.path(rule), (std::vector<int>{a, aa, aaa}));
+  // Of equal tokens the first is kept.
+  TypicalWalk twins;
+  twins.tree.reset(0);
+  const int first = twins.tree.add(0, 0);
+  twins.tree.add(0, 0);
+  twins.law.assign(3, flat);
+  EXPECT_EQ(twins.path(rule), std::vector<int>{first});
+}
+
+TEST(TypicalAcceptance, GreedyDecodingStaysExact) {
+  TypicalWalk walk;
+  walk.tree.reset(0);
+  walk.tree.add(1, 0);  // likely enough to be typical, and not the likeliest
+  const std::vector<float> logits = {0.6f, 0.5f};
+  const auto logits_of = [&](int) { return std::span<const float>(logits); };
+  const auto q_of = [](int) { return std::span<const double>(); };
+  base::Rng rng(1);
+  methods::RngChance chance(rng);
+  Verifier verifier(SamplingParams{}, Siblings::kWithoutReplacement, methods::TypicalAcceptance{});
+  const auto result = verifier.verify(walk.tree, TargetView::with_logits(logits_of), q_of, chance);
+  EXPECT_TRUE(result.path.empty());
+  EXPECT_EQ(result.bonus, 0);
+}
+
 // Always rejects: what happens where rejection has no probability left but rounding.
 class StubbornChance final : public Chance {
  public:
