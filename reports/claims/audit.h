@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "reports/claims/claims.h"
+#include "reports/claims/finding.h"
 
 namespace evalrun::reports {
 
@@ -18,15 +19,6 @@ struct AuditRule {
 };
 // In the order in which they run.
 const std::vector<AuditRule>& audit_rules();
-
-struct Finding {
-  std::string rule;
-  std::vector<Claim> flagged;     // the first is the figure that `implied` is for
-  std::vector<size_t> against;    // lines of the figures it was held against
-  std::optional<double> implied;  // in the unit of flagged[0]; absent where no figure follows
-  const char* relation = "=";     // of the claimed to the implied figure, as the rule wants it
-  std::string text;               // what is wrong, in a sentence
-};
 
 struct PaperAudit {
   std::string paper;

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "reports/claims/audit.h"
 #include "reports/claims/claims.h"
+#include "reports/claims/finding.h"
 
 namespace evalrun::reports {
 

@@ -67,4 +67,7 @@ std::vector<double> log_ratios(std::span<const PromptPair> pairs);
 // adds time.
 std::vector<double> fastest_log_ratios(std::span<const PromptPair> pairs);
 
+// ln of the speedup, [session][prompt]; the same prompts in the same order in every session.
+using SessionLogs = std::vector<std::vector<double>>;
+
 }  // namespace evalrun::reports

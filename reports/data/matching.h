@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "reports/data/estimators.h"
 #include "reports/data/pairing.h"
 #include "reports/data/run_data.h"
-#include "reports/data/sessions.h"
 
 namespace evalrun::reports {
 

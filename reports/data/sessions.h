@@ -16,9 +16,6 @@ namespace evalrun::reports {
 // With fewer on a side, the variance between sessions is badly estimated.
 inline constexpr int kFewSessions = 5;
 
-// ln of the speedup, [session][prompt]; the same prompts in the same order in every session.
-using SessionLogs = std::vector<std::vector<double>>;
-
 struct SessionChange {
   double mean = 0;  // over prompts: B's mean over sessions minus A's
   double standard_error = 0, dof = 0;

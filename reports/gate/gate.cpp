@@ -5,6 +5,7 @@
 #include <set>
 
 #include "reports/data/matching.h"
+#include "reports/data/sessions.h"
 #include "reports/format.h"
 #include "reports/gate/compare.h"
 #include "reports/gate/gate_quality.h"
@@ -12,24 +13,6 @@
 namespace evalrun::reports {
 
 using results::Row;
-
-const char* to_string(Outcome o) {
-  switch (o) {
-    case Outcome::kCorrectness:
-      return "correctness failure";
-    case Outcome::kIncompatible:
-      return "not comparable";
-    case Outcome::kRegression:
-      return "regression";
-    case Outcome::kInconclusive:
-      return "inconclusive";
-    case Outcome::kImprovement:
-      return "improvement";
-    case Outcome::kOk:
-      return "ok";
-  }
-  EVALRUN_CHECK(false, "unknown outcome {}", static_cast<int>(o));
-}
 
 namespace {
 

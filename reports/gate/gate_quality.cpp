@@ -1,5 +1,7 @@
 #include "reports/gate/gate_quality.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <map>
 #include <utility>
@@ -7,17 +9,6 @@
 namespace evalrun::reports {
 
 using results::Row;
-
-Verdict verdict(std::string metric, std::string method, Outcome outcome, std::string reason,
-                int64_t n) {
-  Verdict v;
-  v.metric = std::move(metric);
-  v.method = std::move(method);
-  v.outcome = outcome;
-  v.reason = std::move(reason);
-  v.n = n;
-  return v;
-}
 
 namespace {
 

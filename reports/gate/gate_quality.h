@@ -3,7 +3,9 @@
 #include <string>
 #include <vector>
 
-#include "reports/gate/gate.h"
+#include "reports/data/run_data.h"
+#include "reports/gate/verdict.h"
+#include "results/store.h"
 
 namespace evalrun::reports {
 
@@ -13,9 +15,5 @@ namespace evalrun::reports {
 std::vector<Verdict> quality_verdicts(const results::ResultStore& base_store,
                                       const RunData& was_run, const results::ResultStore& store,
                                       const RunData& current, const GateOptions& options);
-
-// A verdict without figures.
-Verdict verdict(std::string metric, std::string method, Outcome outcome, std::string reason,
-                int64_t n);
 
 }  // namespace evalrun::reports

@@ -1,11 +1,29 @@
 // What meets in a cell of a paper's table: which arms a form's patterns name, and what a report
 // says in the paper's unit.
 #pragma once
+#include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
-#include "reports/papers/paper_table.h"
+#include "reports/papers/paper_form.h"
+#include "reports/table/report.h"
 
 namespace evalrun::reports {
+
+struct PaperCell {
+  std::optional<double> value;  // absent: not measured, not published
+  std::optional<double> plain;  // where the form asks for it: of plain decoding
+  // Measured:
+  std::optional<base::Interval> interval;
+  std::optional<double> sd;  // over samples
+  int64_t n_prompts = 0;
+  // Published:
+  std::string printed, printed_plain;  // as in the file
+  std::string hardware;
+  std::vector<std::string> findings;  // rules of the audit that flag it
+  std::vector<std::string> tags;
+};
 
 // "space:k=*" names "space:k=3" and "space", whose k is the default, but no arm with another
 // parameter; "space:k=+" does not name "space".

@@ -7,25 +7,12 @@
 #include <vector>
 
 #include "reports/claims/claims.h"
+#include "reports/papers/paper_cells.h"
 #include "reports/papers/paper_form.h"
 #include "reports/table/report.h"
 #include "results/store.h"
 
 namespace evalrun::reports {
-
-struct PaperCell {
-  std::optional<double> value;  // absent: not measured, not published
-  std::optional<double> plain;  // where the form asks for it: of plain decoding
-  // Measured:
-  std::optional<base::Interval> interval;
-  std::optional<double> sd;  // over samples
-  int64_t n_prompts = 0;
-  // Published:
-  std::string printed, printed_plain;  // as in the file
-  std::string hardware;
-  std::vector<std::string> findings;  // rules of the audit that flag it
-  std::vector<std::string> tags;
-};
 
 struct PaperColumn {
   std::string group, label;  // "XSum", "Speedup"

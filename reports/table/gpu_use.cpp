@@ -4,9 +4,7 @@
 
 #include <vector>
 
-#include "reports/table/memory.h"
-#include "reports/table/metric_glossary.h"
-#include "reports/table/report.h"
+#include "reports/format.h"
 
 namespace evalrun::reports {
 
@@ -104,33 +102,6 @@ std::optional<GpuUse> GpuTotals::of(const ArmInfo& arm, const ArmInfo* reference
   use.joules_per_token = ratio_of_sums(energy);
   use.energy_gain = speedup_sum(pairs);
   return use;
-}
-
-Table gpu_table(const Report& report) {
-  Table t;
-  t.header = {"method",  "draft ms", "verify ms", "commit ms",
-              "host ms", "busy",     "J/token",   "energy gain"};
-  t.links = {"",
-             definition_of("gpu_draft_ms"),
-             definition_of("gpu_verify_ms"),
-             definition_of("gpu_commit_ms"),
-             definition_of("gpu_host_ms"),
-             definition_of("gpu_busy"),
-             definition_of("joules_per_token"),
-             definition_of("energy_gain")};
-  if (report.rows.empty()) return t;
-  const std::string& dataset = report.rows.back().dataset;  // all of them, where there are several
-  for (const ReportRow& r : report.rows) {
-    if (r.dataset != dataset || r.arm.role == "aa" || !r.gpu) continue;
-    const auto estimate = [&](const std::optional<Estimate>& e, int decimals) {
-      return e ? with_interval(e->value, e->interval, e->n, decimals) : "-";
-    };
-    t.rows.push_back({r.arm.label, number(r.gpu->draft_ms, 3), number(r.gpu->verify_ms, 3),
-                      number(r.gpu->commit_ms, 3), number(r.gpu->host_ms, 3),
-                      percent(r.gpu->busy, 1), estimate(r.gpu->joules_per_token, 3),
-                      estimate(r.gpu->energy_gain, 2)});
-  }
-  return t;
 }
 
 }  // namespace evalrun::reports

@@ -11,12 +11,9 @@
 
 #include "reports/data/estimators.h"
 #include "reports/data/run_data.h"
-#include "reports/format.h"
 #include "results/store.h"
 
 namespace evalrun::reports {
-
-struct Report;
 
 // Finished generations, all repeats; ratios of sums.
 struct GpuUse {
@@ -60,8 +57,5 @@ class GpuTotals {
   std::map<std::pair<int64_t, int64_t>, Totals> totals_;  // arm id, prompt id
   GpuDisturbances disturbances_;
 };
-
-// A row per arm over all data sets, as memory_table(); no rows for a run on the CPU.
-Table gpu_table(const Report& report);
 
 }  // namespace evalrun::reports

@@ -13,6 +13,7 @@
 #include "reports/table/conditions.h"
 #include "reports/table/gpu_use.h"
 #include "reports/table/parts.h"
+#include "reports/table/run_counts.h"
 #include "results/store.h"
 
 namespace evalrun::reports {
@@ -65,12 +66,6 @@ struct DepthAcceptance {
   int64_t tested = 0, accepted = 0;
   double conditional = 0;  // accepted / tested
   double joint = 0;        // accepted / all steps
-};
-
-// Draft nodes at one place of the tree, over all finished generations (view v_node_acceptance).
-struct NodeAcceptance {
-  int64_t depth = 0, rank = 0;  // as results::NodeCount
-  int64_t tested = 0, accepted = 0;
 };
 
 struct ReportRow {

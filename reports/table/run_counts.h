@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "reports/data/run_data.h"
-#include "reports/table/report.h"
 #include "results/store.h"
 
 namespace evalrun::reports {
@@ -21,6 +20,12 @@ using ArmTask = std::pair<int64_t, std::string>;  // arm id, data set
 struct StepCount {
   int64_t depth = 0, accepted = 0, steps = 0;
   bool cut = false;
+};
+
+// Draft nodes at one place of the tree, over all finished generations (view v_node_acceptance).
+struct NodeAcceptance {
+  int64_t depth = 0, rank = 0;  // as results::NodeCount
+  int64_t tested = 0, accepted = 0;
 };
 
 struct RunCounts {

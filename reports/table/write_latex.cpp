@@ -6,8 +6,7 @@
 #include <set>
 
 #include "reports/format.h"
-#include "reports/table/gpu_use.h"
-#include "reports/table/memory.h"
+#include "reports/table/arm_tables.h"
 #include "reports/table/metric_glossary.h"
 #include "reports/table/report.h"
 #include "reports/table/run_text.h"

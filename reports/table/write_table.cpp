@@ -9,8 +9,7 @@
 
 #include "engine/base/text.h"
 #include "reports/format.h"
-#include "reports/table/gpu_use.h"
-#include "reports/table/memory.h"
+#include "reports/table/arm_tables.h"
 #include "reports/table/metric_glossary.h"
 #include "reports/table/report.h"
 #include "reports/table/run_text.h"

@@ -4,7 +4,7 @@
 #include <regex>
 
 #include "reports/format.h"
-#include "reports/table/memory.h"
+#include "reports/table/arm_tables.h"
 #include "reports/table/parts.h"
 #include "results/regroup.h"
 #include "tests/reports/report_fixture.h"

@@ -1,4 +1,5 @@
-// What the arms of a report take: weights, what a method keeps beside them, keys and values.
+// Tables with a row per arm: memory (weights, what a method keeps beside them, keys and values) and
+// use of the GPU.
 #pragma once
 #include <string>
 #include <vector>
@@ -16,5 +17,8 @@ std::string bytes_text(int64_t bytes);
 
 // Columns: method, weights, extra parameters (adapter, draft model, datastore), KV, peak memory.
 Table memory_table(const Report& report);
+
+// A row per arm over all data sets, as memory_table(); no rows for a run on the CPU.
+Table gpu_table(const Report& report);
 
 }  // namespace evalrun::reports

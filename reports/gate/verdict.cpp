@@ -1,0 +1,38 @@
+#include "reports/gate/verdict.h"
+
+#include <utility>
+
+#include "engine/base/error.h"
+
+namespace evalrun::reports {
+
+const char* to_string(Outcome o) {
+  switch (o) {
+    case Outcome::kCorrectness:
+      return "correctness failure";
+    case Outcome::kIncompatible:
+      return "not comparable";
+    case Outcome::kRegression:
+      return "regression";
+    case Outcome::kInconclusive:
+      return "inconclusive";
+    case Outcome::kImprovement:
+      return "improvement";
+    case Outcome::kOk:
+      return "ok";
+  }
+  EVALRUN_CHECK(false, "unknown outcome {}", static_cast<int>(o));
+}
+
+Verdict verdict(std::string metric, std::string method, Outcome outcome, std::string reason,
+                int64_t n) {
+  Verdict v;
+  v.metric = std::move(metric);
+  v.method = std::move(method);
+  v.outcome = outcome;
+  v.reason = std::move(reason);
+  v.n = n;
+  return v;
+}
+
+}  // namespace evalrun::reports

@@ -1,0 +1,47 @@
+// What the gate is asked for, and what each of its checks says.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "reports/data/run_data.h"
+#include "reports/gate/compare.h"
+
+namespace evalrun::reports {
+
+struct GateOptions {
+  // "ok" means a loss beyond this is excluded; "regression" means a loss beyond it, and beyond
+  // twice the A/A arm's deviation, is proven.
+  double max_regression = 0.03;
+  double alpha = 0.05;  // one-sided
+  int looks = 1;        // planned looks at growing data: each is tested at alpha / looks
+  // Scores may not be worse than the baseline's by more than this share of its mean.
+  double max_quality_loss = 0.05;
+  Faults faults = Faults::kLeaveOut;  // of the new run; kInclude for the self-test
+};
+
+// Worst first: the exit code is that of the worst verdict. A new run that is wrong in itself is
+// wrong whatever the baseline is; nothing is compared with an incompatible one.
+enum class Outcome { kCorrectness, kIncompatible, kRegression, kInconclusive, kImprovement, kOk };
+const char* to_string(Outcome o);
+
+struct Verdict {
+  // "failures", "accounting", "repeats", "lossless": the new run by itself;
+  // "comparable", "complete", "tokens", "counters", "quality", "speed": against the baseline.
+  std::string metric;
+  std::string method;  // arm label, "" for the whole run
+  Outcome outcome = Outcome::kOk;
+  std::string reason;  // one line
+  // Speed only: change of the per-prompt speedup as a factor - 1 (-0.1 = 10 % slower) with its
+  // one-sided limits, the margin used and the one-sided p-value of "slower than the margin" (Holm).
+  std::optional<double> effect, lo, hi, margin, p_value;
+  std::vector<Cause> causes;  // speed only: which side moved; empty where neither did
+  int64_t n = 0;              // what was looked at: prompts, generations
+};
+
+// A verdict without figures.
+Verdict verdict(std::string metric, std::string method, Outcome outcome, std::string reason,
+                int64_t n);
+
+}  // namespace evalrun::reports
