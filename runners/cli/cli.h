@@ -2,6 +2,7 @@
 #pragma once
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,20 +35,28 @@ const std::vector<IsaInfo>& known_isas();
 // Throws usage_error: a name nobody knows, or one this processor lacks, each with what there is.
 void check_isa(const std::string& isa);
 
-// Options of every command that loads a model. `add` registers them on a subcommand.
+// --device and --bits when they are not given.
+inline constexpr const char* kDefaultDevice = "cpu";
+inline constexpr const char* kDefaultBits = "cross-isa";
+
+// Options of every command that loads a model. What is empty was not named: the default holds, and
+// `check` takes the baseline's.
 struct ModelOptions {
-  std::string model;                  // -m; default: the default model under EVALRUN_HOME
-  std::string draft;                  // --draft PATH
-  std::string device = "cpu";         // --device
-  std::string dtype = kDefaultDtype;  // --dtype
-  std::string isa;                    // --isa, EVALRUN_ISA
-  std::string bits = "cross-isa";     // --bits
-  std::string kv_dtype;               // --kv-dtype
-  int threads = 0;                    // -t
-  std::string chat_template;          // --chat-template NAME
-  void add(CLI::App& app);
-  // The same without --dtype and --draft, for commands with their own.
-  void add_without_formats(CLI::App& app);
+  std::string model;                         // -m; default: the default model under EVALRUN_HOME
+  std::string draft;                         // --draft PATH
+  std::optional<std::string> device;         // --device
+  std::optional<std::string> dtype;          // --dtype
+  std::optional<std::string> draft_dtype;    // of the draft model; no option, default: as dtype
+  std::optional<std::string> isa;            // --isa, EVALRUN_ISA
+  std::optional<std::string> bits;           // --bits
+  std::optional<std::string> kv_dtype;       // --kv-dtype
+  std::optional<int> threads;                // -t; 0 = the default
+  std::optional<std::string> chat_template;  // --chat-template NAME
+  // Each registers options on a subcommand; a command takes those that it reads.
+  void add(CLI::App& app);                  // all
+  void add_without_draft(CLI::App& app);    // all but --draft
+  void add_without_formats(CLI::App& app);  // all but --draft and --dtype
+  void add_model(CLI::App& app);            // -m alone
   // The model's file or folder, the default one filled in. data_error when it is not there (with
   // how to get it).
   std::string path() const;

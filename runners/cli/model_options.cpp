@@ -10,6 +10,7 @@
 namespace evalrun::cli {
 namespace {
 
+constexpr const char* kGroup = "Model";
 constexpr const char* kDefaultModel = "SmolLM2-135M-Instruct.Q4_1.gguf";
 
 std::string join(const std::vector<std::string>& names) {
@@ -73,42 +74,48 @@ std::string model_path(const std::string& name) {
 }
 
 void ModelOptions::add(CLI::App& app) {
-  const char* group = "Model";
+  add_without_draft(app);
+  app.add_option("--draft", draft, "Second model, for methods that draft with one")->group(kGroup);
+}
+
+void ModelOptions::add_without_draft(CLI::App& app) {
   add_without_formats(app);
-  app.add_option("--draft", draft, "Second model, for methods that draft with one")->group(group);
   app.add_option("--dtype", dtype, "Weight format to compute with: " + describe_formats())
-      ->capture_default_str()
-      ->group(group);
+      ->default_str(kDefaultDtype)
+      ->group(kGroup);
+}
+
+void ModelOptions::add_model(CLI::App& app) {
+  app.add_option("-m,--model", model, "GGUF file or Hugging Face folder (default: SmolLM2-135M)")
+      ->group(kGroup);
 }
 
 void ModelOptions::add_without_formats(CLI::App& app) {
-  const char* group = "Model";
-  app.add_option("-m,--model", model, "GGUF file or Hugging Face folder (default: SmolLM2-135M)")
-      ->group(group);
+  add_model(app);
   app.add_option("--device", device, "Where to compute: cpu, cuda (the first GPU) or cuda:N")
-      ->capture_default_str()
-      ->group(group);
+      ->default_str(kDefaultDevice)
+      ->group(kGroup);
   app.add_option("--isa", isa, "Instruction set path (default: the best this machine has)")
       ->envname("EVALRUN_ISA")
-      ->group(group);
+      ->group(kGroup);
   app.add_option(
          "--bits", bits,
          "cross-isa: the same bits on every path; one-isa: faster bf16 where the path has it "
          "(AMX), its bits its own")
       ->check(CLI::IsMember({"cross-isa", "one-isa"}))
-      ->capture_default_str()
-      ->group(group);
+      ->default_str(kDefaultBits)
+      ->group(kGroup);
   app.add_option("--kv-dtype", kv_dtype,
                  fmt::format("Keys and values as {} (default: f32 with --dtype f32, else bf16)",
                              fmt::join(engine::kv_dtypes(), ", ")))
-      ->group(group);
+      ->group(kGroup);
   app.add_option(
          "-t,--threads", threads,
          "Threads (default: the cores this process may use); with a GPU only loading takes them")
       ->check(CLI::Range(0, 1024))
-      ->group(group);
+      ->group(kGroup);
   app.add_option("--chat-template", chat_template, "Named chat template instead of the model's own")
-      ->group(group);
+      ->group(kGroup);
 }
 
 std::string ModelOptions::path() const {
@@ -121,30 +128,32 @@ std::string ModelOptions::path() const {
 }
 
 std::shared_ptr<const engine::Model> ModelOptions::load() const {
-  engine::check_device(device);
-  const engine::WeightFormat format = engine::weight_format_by_name(dtype);
-  return engine::load_model(
-      path(), {.format = format, .n_threads = threads, .chat_template = chat_template});
+  engine::check_device(device.value_or(kDefaultDevice));
+  const engine::WeightFormat format = engine::weight_format_by_name(dtype.value_or(kDefaultDtype));
+  return engine::load_model(path(), {.format = format,
+                                     .n_threads = threads.value_or(0),
+                                     .chat_template = chat_template.value_or("")});
 }
 
 std::shared_ptr<const engine::Model> ModelOptions::load_draft() const {
   if (draft.empty()) return nullptr;
-  return engine::load_model(draft, {.format = engine::weight_format_by_name(dtype),
-                                    .n_threads = threads,
-                                    .chat_template = chat_template});
+  const std::string format = draft_dtype.value_or(dtype.value_or(kDefaultDtype));
+  return engine::load_model(draft, {.format = engine::weight_format_by_name(format),
+                                    .n_threads = threads.value_or(0),
+                                    .chat_template = chat_template.value_or("")});
 }
 
 engine::SessionOptions ModelOptions::session_options(int max_tokens) const {
-  engine::check_device(device);
-  if (!isa.empty() && !engine::is_gpu(device)) check_isa(isa);
   engine::SessionOptions options;
   options.max_tokens = max_tokens;
-  options.n_threads = threads;
-  options.device = device;
-  options.isa = isa;
-  options.one_isa = bits == "one-isa";
-  options.kv_dtype = kv_dtype;
-  options.time_device = engine::is_gpu(device);
+  options.n_threads = threads.value_or(0);
+  options.device = device.value_or(kDefaultDevice);
+  options.isa = isa.value_or("");
+  options.one_isa = bits.value_or(kDefaultBits) == "one-isa";
+  options.kv_dtype = kv_dtype.value_or("");
+  options.time_device = engine::is_gpu(options.device);
+  engine::check_device(options.device);
+  if (!options.isa.empty() && !engine::is_gpu(options.device)) check_isa(options.isa);
   return options;
 }
 

@@ -79,6 +79,72 @@ TEST_F(Gate, StoredAndMeasured) {
   EXPECT_EQ(other.exit_code, 3) << other.err << other.out;
 }
 
+// Each engine option: a run with it is restored by `check`, another value is refused.
+struct EngineOption {
+  std::string name, value, other;
+};
+
+class GateEngineMode : public Gate, public ::testing::WithParamInterface<EngineOption> {};
+
+TEST_P(GateEngineMode, IsTheBaselines) {
+  const auto& [name, value, other] = GetParam();
+  std::vector<std::string> words = {"run", "suite.json", "-m", tiny_model(), "--db", "r.db"};
+  words.insert(words.end(), {name, value});
+  const ProgramResult measured = run(words);
+  ASSERT_EQ(measured.exit_code, 0) << measured.err;
+  ASSERT_EQ(run({"baseline", "save", "main", "--db", "r.db"}).exit_code, 0);
+  const std::vector<std::string> wide = {"--max-regression", kWideMargin, "--max-extra-runs", "0"};
+  const ProgramResult same = check(wide);
+  EXPECT_EQ(same.exit_code, 0) << same.err << same.out;
+  const int before = count_stored(folder_.file("r.db"));
+  const ProgramResult changed = check({name, other, "--max-extra-runs", "0"});
+  EXPECT_EQ(changed.exit_code, 3) << changed.err << changed.out;
+  for (const std::string& part : {name, value, other, std::string("leave ") + name + " out"})
+    EXPECT_THAT(changed.err, HasSubstr(part));
+  EXPECT_EQ(count_stored(folder_.file("r.db")), before) << "nothing is measured";
+}
+
+INSTANTIATE_TEST_SUITE_P(Options, GateEngineMode,
+                         ::testing::Values(EngineOption{"--dtype", "f32", "bf16"},
+                                           EngineOption{"--kv-dtype", "int8", "bf16"},
+                                           EngineOption{"--chat-template", "zephyr", "vicuna"},
+                                           EngineOption{"--isa", "portable", "reference"},
+                                           EngineOption{"--device", "cpu", "cuda"},
+                                           EngineOption{"--threads", "1", "2"}),
+                         [](const auto& option) {
+                           std::string name = option.param.name.substr(2);
+                           std::erase(name, '-');
+                           return name;
+                         });
+
+TEST_F(Gate, OptionsOfAnotherModeAreRefused) {
+  save_baseline();
+  const int before = count_stored(folder_.file("r.db"));
+  for (const char* option : {"--suite", "--limit", "-r", "-n"})
+    expect_refused(check({option, "3"}), 2, "stored baseline");
+  expect_refused(check({"--sessions", "3"}), 2, "--against");
+  for (const char* option : {"-m", "--draft", "--dtype", "--kv-dtype", "--device", "--data-root"})
+    expect_refused(check({"run:1", option, "x"}), 2, "measures nothing");
+  expect_refused(check({"--against", "other", "--baseline", "main"}), 2, "--baseline");
+  expect_refused(check({"--self-test", "--baseline", "main"}), 2, "--baseline");
+  expect_refused(check({"--self-test", "--fail-on", "regression"}), 2, "--fail-on");
+  expect_refused(check({"--self-test", "miscount", "--suite", "ci", "--baseline", "main"}), 2,
+                 "--baseline");
+  EXPECT_EQ(count_stored(folder_.file("r.db")), before);
+}
+
+TEST_F(Gate, ADifferingSettingIsNamed) {
+  save_baseline();
+  ASSERT_EQ(run({"run", "suite.json", "-m", tiny_model(), "--db", "r.db", "-t", "1", "--kv-dtype",
+                 "int8"})
+                .exit_code,
+            0);
+  const ProgramResult result = check({"latest"});
+  EXPECT_EQ(result.exit_code, 3) << result.err;
+  EXPECT_THAT(result.out + result.err, HasSubstr("ar: kv_dtype was not set, is int8"));
+  EXPECT_THAT(result.out + result.err, ::testing::Not(HasSubstr("{\"")));
+}
+
 TEST_F(Gate, PlantedFaultsTurnItRed) {
   // Without a stored baseline one is measured first, undisturbed.
   const ProgramResult wrong = self_test("wrong-accept");

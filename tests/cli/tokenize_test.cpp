@@ -33,6 +33,24 @@ TEST_F(Tokenize, SpecialTokensInText) {
   EXPECT_EQ(std::count(ids.begin(), ids.end(), 2), 0);
 }
 
+TEST_F(Tokenize, TakesOnlyTheOptionsItReads) {
+  folder_.write("in.jsonl", "{\"text\": \"a\"}\n");
+  for (const char* option : {"--dtype", "--device", "--isa", "--draft", "--kv-dtype", "--bits",
+                             "--threads", "--chat-template"})
+    expect_refused(run({"tokenize", "-m", tiny_model(), "--in", "in.jsonl", option, "cpu"}), 2,
+                   option);
+}
+
+// Neither loads a second model.
+TEST_F(Tokenize, NoDraftWhereNoneIsRead) {
+  folder_.write("text.txt", "the cat sat on the mat");
+  expect_refused(run({"perplexity", "-m", tiny_model(), "--file", "text.txt", "--draft", "none"}),
+                 2, "--draft");
+  expect_refused(run({"tune", "self_spec", "-m", tiny_model(), "--draft", "none"}), 2, "--draft");
+  expect_refused(run({"tune", "tree", "--method", "medusa", "-m", tiny_model(), "--draft", "none"}),
+                 2, "--draft");
+}
+
 TEST_F(Tokenize, BadInput) {
   folder_.write("broken.jsonl", "{\"text\": \"a\"}\n{\"text\": \n");
   const ProgramResult broken = run({"tokenize", "-m", tiny_model(), "--in", "broken.jsonl"});

@@ -2,11 +2,15 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "datasets/dataset.h"
 #include "engine/base/text.h"
+#include "engine/devices.h"
+#include "engine/tokenizer/chat/chat_template.h"
 #include "runners/cli/cli.h"
 #include "runners/cli/command_line.h"
 #include "runners/cli/gate/gate_against.h"
@@ -37,6 +41,7 @@ struct CheckArguments {
   double alpha = 0.05, limit = 0;
   int max_extra_runs = 2, repeats = 0, max_new = 0;
   bool confirm = true, allow_missing = false, self_test = false;
+  bool own_suite = false;  // --suite, -r, -n or --limit was named
 };
 
 void check_classes(const std::vector<std::string>& fail_on) {
@@ -103,31 +108,104 @@ std::string environment_of(const RunReference& run, const std::string& name) {
   return value;
 }
 
-// The baseline's suite, model and engine mode; what the command line names goes first, and the gate
-// then says whether the two can still be compared.
+[[noreturn]] void not_as_baseline(const CheckArguments& o, const std::string& option,
+                                  const std::string& was, const std::string& given) {
+  const std::string stored = was.empty() ? "the default" : fmt::format("'{}'", was);
+  throw base::Error(
+      ExitCode::kNoBaseline,
+      fmt::format("not comparable: {} is '{}', baseline '{}' was measured with {}", option, given,
+                  o.baseline, stored),
+      fmt::format("leave {} out, or save a baseline measured with it: evalrun run ... {} {}, then "
+                  "evalrun baseline save NAME",
+                  option, option, given));
+}
+
+// The options that plain decoding of `baseline` was measured with. What the command line names must
+// be the same: throws exit code 3 otherwise. Left open is what only the loaded model tells, see
+// load_like().
+struct StoredMode {
+  ModelOptions model;
+  std::string dtype, chat_template;  // as stored; "" = the model has no template
+};
+
+StoredMode stored_mode(const CheckArguments& o, const RunReference& baseline) {
+  StoredMode mode;
+  mode.model = o.model;
+  ModelOptions& m = mode.model;
+  std::string draft_dtype;
+  std::string kv_dtype, bits = kDefaultBits;
+  std::string isa, device;
+  int threads = 0;
+  baseline.store->query(
+      "SELECT dtype, isa, device, threads, settings, role FROM arm WHERE run_id = ?",
+      {baseline.run_id}, [&](const results::Row& row) {
+        const auto settings = nlohmann::json::parse(row.text(4), nullptr, false);
+        const auto setting = [&](const char* name, const std::string& usual) {
+          return settings.is_object() ? settings.value(name, usual) : usual;
+        };
+        if (settings.is_object() && settings.contains("draft_dtype"))
+          draft_dtype = setting("draft_dtype", "");
+        if (row.text(5) != "baseline") return true;
+        mode.dtype = row.text(0);
+        isa = row.text(1);
+        device = row.text(2);
+        threads = static_cast<int>(row.integer(3));
+        kv_dtype = setting("kv_dtype", "");
+        bits = setting("bits", kDefaultBits);
+        mode.chat_template = setting("chat_template", "");
+        return true;
+      });
+  const auto restore = [&](const char* option, std::optional<std::string>& given,
+                           const std::string& was) {
+    if (given && *given != was) not_as_baseline(o, option, was, *given);
+    if (!was.empty()) given = was;
+  };
+  if (m.device == "cuda" && device == "cuda:0") m.device = device;
+  restore("--device", m.device, device);
+  restore("--isa", m.isa, isa);
+  restore("--bits", m.bits, bits);
+  restore("--kv-dtype", m.kv_dtype, kv_dtype);
+  // A GPU's arms say 1 thread whatever -t was: only loading takes them.
+  if (!engine::is_gpu(device)) {
+    if (m.threads.value_or(0) != 0 && *m.threads != threads)
+      not_as_baseline(o, "--threads", std::to_string(threads), std::to_string(*m.threads));
+    m.threads = threads;
+  }
+  if (!m.dtype || *m.dtype != kDefaultDtype) restore("--dtype", m.dtype, mode.dtype);
+  if (m.chat_template) restore("--chat-template", m.chat_template, mode.chat_template);
+  if (!draft_dtype.empty()) m.draft_dtype = draft_dtype;
+  if (m.model.empty()) m.model = environment_of(baseline, "model_path");
+  if (m.draft.empty()) m.draft = environment_of(baseline, "draft_path");
+  return mode;
+}
+
+// The baseline's suite, model and engine mode.
 GateRequest request_like(const CheckArguments& o, const RunReference& baseline) {
   std::string suite_json;
-  ModelOptions model = o.model;
   baseline.store->query("SELECT suite_json FROM run WHERE id = ?", {baseline.run_id},
                         [&](const results::Row& row) {
                           suite_json = row.text(0);
                           return false;
                         });
-  baseline.store->query(
-      "SELECT dtype, isa, device, threads FROM arm WHERE run_id = ? AND role = 'baseline'",
-      {baseline.run_id}, [&](const results::Row& row) {
-        model.dtype = row.text(0);
-        if (model.isa.empty()) model.isa = row.text(1);
-        model.device = row.text(2);
-        if (model.threads == 0) model.threads = static_cast<int>(row.integer(3));
-        return false;
-      });
-  if (model.model.empty()) model.model = environment_of(baseline, "model_path");
-  if (model.draft.empty()) model.draft = environment_of(baseline, "draft_path");
   const std::string where = fmt::format("suite of baseline '{}'", o.baseline);
   runners::Suite suite = runners::parse_suite(suite_json, where);
   runners::complete_suite(suite, where);
-  return make_request(o, suite, model);
+  const StoredMode mode = stored_mode(o, baseline);
+  GateRequest request = make_request(o, suite, mode.model);
+  // `--dtype auto` is what the file gives.
+  const std::string dtype(engine::name_of(request.plan.target->format()));
+  if (dtype != mode.dtype) not_as_baseline(o, "--dtype", mode.dtype, dtype);
+  // The name stored is that of the model's own template or of the one named: which, the model says.
+  const auto* own = request.plan.target->chat_template();
+  if (!mode.chat_template.empty() && (own == nullptr || own->name() != mode.chat_template)) {
+    ModelOptions named = mode.model;
+    named.chat_template = mode.chat_template;
+    request.plan.target = nullptr;  // not two copies of the weights at once
+    request.plan.draft = nullptr;
+    request.plan.target = named.load();
+    request.plan.draft = named.load_draft();
+  }
+  return request;
 }
 
 runners::Suite self_test_suite(const CheckArguments& o) {
@@ -240,13 +318,16 @@ GateOutcome check_with_fault(const CheckArguments& o, const Context& context) {
   check_fault(o.fault);  // before anything is measured
   const TemporaryFolder folder("self-test");
   Instruments instruments(context.global);
+  // A suite that is named is measured; a stored baseline has one of its own.
   const auto store = std::make_shared<results::ResultStore>(folder.file("runs.db"));
-  std::optional<RunReference> baseline = find_baseline(o.baseline, context.global.db);
+  std::optional<RunReference> baseline;
+  if (!o.own_suite) baseline = find_baseline(o.baseline, context.global.db);
   const GateRequest undisturbed =
       baseline ? request_like(o, *baseline) : make_request(o, self_test_suite(o), o.model);
   const GateRequest request = with_fault(undisturbed, o.fault);
   if (!baseline) {
-    spdlog::info("no baseline '{}' in {}: measuring one first", o.baseline, context.global.db);
+    if (!o.own_suite)
+      spdlog::info("no baseline '{}' in {}: measuring one first", o.baseline, context.global.db);
     baseline = measure_baseline(undisturbed, store, instruments.clock(), instruments.options());
   }
   GateOutcome outcome =
@@ -280,14 +361,14 @@ std::vector<std::string> run_words(const CheckArguments& o) {
     if (value != usual) words.insert(words.end(), {name, value});
   };
   add("--draft", m.draft);
-  add("--device", m.device, "cpu");
-  add("--dtype", m.dtype, kDefaultDtype);
-  add("--isa", m.isa);
-  add("--bits", m.bits, "cross-isa");
-  add("--kv-dtype", m.kv_dtype);
-  add("--chat-template", m.chat_template);
+  add("--device", m.device.value_or(""));
+  add("--dtype", m.dtype.value_or(""));
+  add("--isa", m.isa.value_or(""));
+  add("--bits", m.bits.value_or(""));
+  add("--kv-dtype", m.kv_dtype.value_or(""));
+  add("--chat-template", m.chat_template.value_or(""));
   add("--data-root", o.data_root);
-  add("-t", std::to_string(m.threads), "0");
+  add("-t", std::to_string(m.threads.value_or(0)), "0");
   add("-r", std::to_string(o.repeats), "0");
   add("-n", std::to_string(o.max_new), "0");
   add("--limit", fmt::format("{}", o.limit), "0");
@@ -304,17 +385,46 @@ GateOutcome check_against_build(const CheckArguments& o) {
   return check_against(request);
 }
 
+// Refuses what the mode at hand does not read, and notes whether a suite was named.
+void check_mode(CheckArguments& o, const CLI::App& command) {
+  const auto given = [&](const std::string& name) { return command.count(name) > 0; };
+  const auto refuse = [&](const std::vector<std::string>& names, const std::string& why) {
+    for (const std::string& name : names)
+      // A variable (EVALRUN_ISA) is not named by this command line.
+      if (given(name) && (name != "--isa" || std::getenv("EVALRUN_ISA") == nullptr))
+        throw base::usage_error(fmt::format("{} is not for {}", name, why),
+                                "evalrun check --help says what each mode reads");
+  };
+  if (o.self_test && !o.run.empty())
+    throw base::usage_error("--self-test measures runs of its own: it takes no RUN");
+  if (!o.against.empty() && (o.self_test || !o.run.empty()))
+    throw base::usage_error(
+        "--against measures both builds now: it takes no RUN and no --self-test");
+  const std::vector<std::string> suite = {"--suite", "--limit", "--repeats", "--max-new"};
+  o.own_suite = std::any_of(suite.begin(), suite.end(), given);
+  if (o.against.empty()) refuse({"--sessions"}, "a check without --against PROGRAM");
+  if (!o.against.empty())
+    refuse({"--baseline", "--allow-missing-baseline", "--confirm"},
+           "--against, which measures both builds now");
+  else if (o.self_test && o.fault.empty())
+    refuse({"--baseline", "--allow-missing-baseline", "--fail-on"},
+           "--self-test of all faults, which measures baselines of its own");
+  else if (o.self_test && o.own_suite)
+    refuse({"--baseline"}, "--self-test with a suite named: it measures its own baseline");
+  else if (!o.self_test)
+    refuse(suite, "a check against a stored baseline, which measures the baseline's own suite");
+  if (!o.run.empty())
+    refuse({"--model", "--draft", "--device", "--dtype", "--isa", "--bits", "--kv-dtype",
+            "--threads", "--chat-template", "--data-root", "--max-extra-runs", "--confirm"},
+           fmt::format("a check of the stored run '{}', which measures nothing", o.run));
+}
+
 void run_check(const CheckArguments& o, Context& context) {
   base::SteadyClock clock;
   const int64_t begin_ns = clock.now_ns();
   check_classes(o.fail_on);
   gate_options(o);
   o.ci.check(context.global);
-  if (o.self_test && !o.run.empty())
-    throw base::usage_error("--self-test measures runs of its own: it takes no RUN");
-  if (!o.against.empty() && (o.self_test || !o.run.empty()))
-    throw base::usage_error(
-        "--against measures both builds now: it takes no RUN and no --self-test");
   if (o.self_test && o.fault.empty()) return run_self_test(o, context, begin_ns);
   const GateOutcome outcome = tell_errors(o, begin_ns, [&] {
     if (!o.against.empty()) return check_against_build(o);
@@ -400,8 +510,9 @@ void add_check_command(CLI::App& app, Context& context) {
       "  evalrun check --verdict verdict.json            after every change\n"
       "  evalrun check --against old/evalrun             two builds, measured in turns\n"
       "  evalrun check --self-test slow:5%               does the pipeline turn red?");
-  command->callback([options, &context, drill] {
+  command->callback([options, &context, drill, command] {
     options->self_test = drill->count() > 0;
+    check_mode(*options, *command);
     run_check(*options, context);
   });
 }

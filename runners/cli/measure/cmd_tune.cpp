@@ -364,7 +364,7 @@ void add_tree(CLI::App& command, Context& context) {
   auto options = std::make_shared<TuneArguments>();
   options->limit = 24;
   options->max_new = 64;
-  options->model.add(*tree);
+  options->model.add_without_draft(*tree);
   tree->add_option("--method", options->method,
                    "A method that has tree= (medusa, eagle, falcon, bita, ...), its other "
                    "parameters with it")
@@ -403,7 +403,7 @@ void add_tune_command(CLI::App& app, Context& context) {
   auto* self_spec =
       command->add_subcommand("self_spec", "Sublayers a self-speculative draft may leave out");
   auto options = std::make_shared<TuneArguments>();
-  options->model.add(*self_spec);
+  options->model.add_without_draft(*self_spec);
   self_spec->add_option("--task", options->task, "Data set the search takes prompts from")
       ->capture_default_str();
   self_spec->add_option("--data-root", options->data_root,

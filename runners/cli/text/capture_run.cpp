@@ -155,8 +155,8 @@ void run_capture(Context& context, const ModelOptions& model_options, const std:
   settings.kv_dtype = session.kv_dtype.empty()
                           ? engine::Session::create(model, session)->options().kv_dtype
                           : session.kv_dtype;
-  settings.bits = model_options.bits;
-  settings.chat_template = model_options.chat_template;
+  settings.bits = model_options.bits.value_or(kDefaultBits);
+  settings.chat_template = model_options.chat_template.value_or("");
   settings.answers = o.answers;
   settings.max_new = max_new;
   settings.residual_layers = options.residual_layers;

@@ -201,7 +201,7 @@ void run_perplexity(const PerplexityArguments& options) {
 void add_perplexity_command(CLI::App& app, Context&) {
   auto* command = app.add_subcommand("perplexity", "How well a model predicts a text (JSON)");
   auto options = std::make_shared<PerplexityArguments>();
-  options->model.add(*command);
+  options->model.add_without_draft(*command);
   command->add_option("--file", options->file, "Text file (UTF-8)")->required();
   command
       ->add_option("--chunk", options->chunk,

@@ -33,7 +33,7 @@ void run_tokenize(const TokenizeArguments& options) {
 void add_tokenize_command(CLI::App& app, Context&) {
   auto* command = app.add_subcommand("tokenize", "Text to token ids (JSON Lines)");
   auto options = std::make_shared<TokenizeArguments>();
-  options->model.add(*command);
+  options->model.add_model(*command);
   command
       ->add_option("--in", options->in, "Texts, one object {\"text\"} per line; - = standard input")
       ->required();
