@@ -13,15 +13,15 @@ namespace evalrun::reports {
 namespace {
 
 using base::ObjectReader;
-using Json = nlohmann::json;
 
 // One paper's file: what its tables share, by key.
 class FormReader {
  public:
-  FormReader(const Json& json, const std::string& file) : file_(file), reader_(json, file, "") {
+  FormReader(const nlohmann::json& json, const std::string& file)
+      : file_(file), reader_(json, file, "") {
     paper_ = reader_.required<std::string>("paper");
     title_ = reader_.required<std::string>("title");
-    const Json empty = Json::object();
+    const nlohmann::json empty = nlohmann::json::object();
     for (const auto& [key, value] : object("metrics").items()) metrics_[key] = metric(value, key);
     for (const auto& [key, value] : object("data").items()) {
       ObjectReader fields(value, file_, "data." + key);
@@ -35,7 +35,7 @@ class FormReader {
 
   std::vector<PaperForm> forms() {
     std::vector<PaperForm> forms;
-    const Json* list = reader_.raw("tables");
+    const nlohmann::json* list = reader_.raw("tables");
     if (list == nullptr || !list->is_array()) reader_.fail("tables", "must be a list");
     for (size_t i = 0; i < list->size(); ++i)
       forms.push_back(form((*list)[i], fmt::format("tables[{}]", i)));
@@ -44,13 +44,13 @@ class FormReader {
   }
 
  private:
-  const Json& object(const char* key) {
-    const Json* value = reader_.raw(key);
+  const nlohmann::json& object(const char* key) {
+    const nlohmann::json* value = reader_.raw(key);
     if (value == nullptr || !value->is_object()) reader_.fail(key, "must be an object");
     return *value;
   }
 
-  FormMetric metric(const Json& json, const std::string& key) {
+  FormMetric metric(const nlohmann::json& json, const std::string& key) {
     ObjectReader fields(json, file_, "metrics." + key);
     FormMetric m;
     m.label = fields.required<std::string>("label");
@@ -80,7 +80,7 @@ class FormReader {
     return static_cast<size_t>(found - data_keys_.begin());
   }
 
-  PaperForm form(const Json& json, const std::string& place) {
+  PaperForm form(const nlohmann::json& json, const std::string& place) {
     using Strings = std::vector<std::string>;
     ObjectReader fields(json, file_, place);
     PaperForm f;
@@ -100,8 +100,8 @@ class FormReader {
     f.across = fields.optional<std::string>("across", "");
     for (const std::string& key : fields.optional<Strings>("rows", {}))
       f.rows.push_back(data_at(fields, "rows", key));
-    const auto methods = fields.required<Json>("methods"),
-               columns = fields.required<Json>("columns");
+    const auto methods = fields.required<nlohmann::json>("methods"),
+               columns = fields.required<nlohmann::json>("columns");
     for (size_t i = 0; i < methods.size(); ++i)
       f.methods.push_back(method(methods.at(i), fmt::format("{}.methods[{}]", place, i)));
     for (size_t i = 0; i < columns.size(); ++i)
@@ -110,7 +110,7 @@ class FormReader {
     return f;
   }
 
-  FormMethod method(const Json& json, const std::string& place) const {
+  FormMethod method(const nlohmann::json& json, const std::string& place) const {
     ObjectReader fields(json, file_, place);
     FormMethod m{fields.required<std::string>("label"),
                  fields.required<std::vector<std::string>>("arms"),
@@ -121,7 +121,8 @@ class FormReader {
     return m;
   }
 
-  FormColumn column(const PaperForm& form, const Json& json, const std::string& place) const {
+  FormColumn column(const PaperForm& form, const nlohmann::json& json,
+                    const std::string& place) const {
     ObjectReader fields(json, file_, place);
     FormColumn c;
     const char* key = form.methods_as_columns() ? "method" : "data";
@@ -155,7 +156,7 @@ class FormReader {
 }  // namespace
 
 std::vector<PaperForm> parse_paper_forms(std::string_view json, const std::string& file) {
-  const Json parsed = base::parse_json(json, file);
+  const nlohmann::json parsed = base::parse_json(json, file);
   return FormReader(parsed, file).forms();
 }
 
