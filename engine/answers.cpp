@@ -12,8 +12,8 @@ void Answers::begin(const ForwardRequest& request, int vocab) {
   bool any_best = false;
   for (const Row& row : request.rows) {
     any_best |= row.best;
-    EVALRUN_CHECK(row.chance < 1, "a chance of {}", row.chance);
-    EVALRUN_CHECK(row.chance < 0 || (request.sampling != nullptr && !request.sampling->greedy()),
+    EVALRUN_CHECK(row.uniform < 1, "a uniform number of {}", row.uniform);
+    EVALRUN_CHECK(row.uniform < 0 || (request.sampling != nullptr && !request.sampling->greedy()),
                   "a draw without sampling parameters");
   }
   EVALRUN_CHECK(!any_best || (request.best >= 1 && request.best <= kMostBest),
@@ -23,8 +23,8 @@ void Answers::begin(const ForwardRequest& request, int vocab) {
   for (std::vector<int32_t>* list : {&top_, &drawn_, &passed_, &best_of_})
     list->assign(request.rows.size(), -1);
   weight_.assign(request.rows.size(), -1);
-  best_.clear(), log_sums_.clear(), law_tokens_.clear();
-  next_draw_ = next_trial_ = 0;
+  best_.clear(), log_sums_.clear(), drawn_tokens_.clear();
+  next_draw_ = next_rejection_test_ = 0;
 }
 
 void Answers::add_best(int row, std::span<const TokenLogit> best, double log_sum) {
@@ -43,40 +43,42 @@ void Answers::answer(const ForwardRequest& request, int row, std::span<const flo
     add_best(row, row_best_, wants_sums_ ? log_sum(logits) : 0);
   }
   if (r.top) set_top(row, r.best ? row_best_.front().token : argmax(logits));
-  if (r.chance >= 0) answer_by_law(request, row, logits);
+  if (r.uniform >= 0) answer_by_dist(request, row, logits);
 }
 
 namespace {
 
-void keep_and_draw(HostLaws& laws, const LawDraw& draw, std::span<const uint64_t> mass,
-                   uint64_t total, std::vector<int32_t>& tokens) {
-  laws.keep(draw.slot, mass, total);
-  draw_without_replacement(laws.law(draw.slot), draw.chances, tokens);
+void keep_and_draw(HostDistributions& dists, const DistributionDraw& draw,
+                   std::span<const uint64_t> mass, uint64_t total, std::vector<int32_t>& tokens) {
+  dists.keep(draw.slot, mass, total);
+  draw_without_replacement(dists.dist(draw.slot), draw.uniforms, tokens);
 }
 
 }  // namespace
 
-void Answers::answer_by_law(const ForwardRequest& request, int row, std::span<const float> logits) {
-  const double chance = request.rows[static_cast<size_t>(row)].chance;
-  const bool draws =
-      next_draw_ < request.law_draws.size() && request.law_draws[next_draw_].row == row;
-  const bool tries = next_trial_ < request.trials.size() && request.trials[next_trial_].row == row;
-  if (!draws && !tries) return set_drawn(row, draw(logits, *request.sampling, chance, scratch_));
-  auto* laws = dynamic_cast<HostLaws*>(request.laws);
-  EVALRUN_CHECK(laws != nullptr && !(draws && tries), "row {}: laws of a device, or two tasks",
-                row);
-  const uint64_t total = law_masses(logits, *request.sampling, mass_, scratch_);
+void Answers::answer_by_dist(const ForwardRequest& request, int row,
+                             std::span<const float> logits) {
+  const double uniform = request.rows[static_cast<size_t>(row)].uniform;
+  const bool draws = next_draw_ < request.distribution_draws.size() &&
+                     request.distribution_draws[next_draw_].row == row;
+  const bool tries = next_rejection_test_ < request.rejection_tests.size() &&
+                     request.rejection_tests[next_rejection_test_].row == row;
+  if (!draws && !tries) return set_drawn(row, draw(logits, *request.sampling, uniform, scratch_));
+  auto* dists = dynamic_cast<HostDistributions*>(request.dists);
+  EVALRUN_CHECK(dists != nullptr && !(draws && tries),
+                "row {}: distributions of a device, or two tasks", row);
+  const uint64_t total = dist_masses(logits, *request.sampling, mass_, scratch_);
   if (draws) {
-    const LawDraw& d = request.law_draws[next_draw_++];
-    keep_and_draw(*laws, d, mass_, total, tokens_);
+    const DistributionDraw& d = request.distribution_draws[next_draw_++];
+    keep_and_draw(*dists, d, mass_, total, tokens_);
     set_drawn(row, tokens_[0]);
-    set_weight(row, laws->law(d.slot).mass[static_cast<size_t>(tokens_[0])]);
-    for (const int32_t token : tokens_) add_law_token(token);
+    set_weight(row, dists->dist(d.slot).mass[static_cast<size_t>(tokens_[0])]);
+    for (const int32_t token : tokens_) add_drawn_token(token);
     return;
   }
-  const Trial& t = request.trials[next_trial_++];
-  const TrialVerdict verdict =
-      try_children(mass_, total, laws->law(t.slot), t.children, request.independent, chance);
+  const RejectionTest& t = request.rejection_tests[next_rejection_test_++];
+  const RejectionOutcome verdict =
+      try_children(mass_, total, dists->dist(t.slot), t.children, request.independent, uniform);
   set_passed(row, verdict.passed);
   set_drawn(row, verdict.token);
 }
@@ -89,19 +91,19 @@ void Answers::publish(ForwardResult& result) const {
   result.top = top_;
   result.drawn = drawn_;
   result.passed = passed_;
-  result.law_tokens = law_tokens_;
+  result.drawn_tokens = drawn_tokens_;
   result.weight = weight_;
   result.best = {{}, best_, n_best_, log_sums_};
   result.best_of = best_of_;
 }
 
-std::span<const int32_t> HostScores::draw(MatrixView logits, const LawDraws& draws) {
-  auto* laws = dynamic_cast<HostLaws*>(draws.laws);
-  EVALRUN_CHECK(laws != nullptr, "laws of a device");
+std::span<const int32_t> HostScores::draw(MatrixView logits, const DistributionDraws& draws) {
+  auto* dists = dynamic_cast<HostDistributions*>(draws.dists);
+  EVALRUN_CHECK(dists != nullptr, "distributions of a device");
   tokens_.clear();
-  for (const LawDraw& d : draws.rows) {
-    const uint64_t total = law_masses(logits.row(d.row), *draws.sampling, mass_, scratch_);
-    keep_and_draw(*laws, d, mass_, total, row_tokens_);
+  for (const DistributionDraw& d : draws.rows) {
+    const uint64_t total = dist_masses(logits.row(d.row), *draws.sampling, mass_, scratch_);
+    keep_and_draw(*dists, d, mass_, total, row_tokens_);
     tokens_.insert(tokens_.end(), row_tokens_.begin(), row_tokens_.end());
   }
   return tokens_;

@@ -20,10 +20,11 @@ class Answers {
   void set_passed(int row, int child) { passed_[static_cast<size_t>(row)] = child; }
   // Of the drawn token, from its mass (engine/sampling_arith.h).
   void set_weight(int row, uint64_t mass);
-  void add_law_token(int32_t token) { law_tokens_.push_back(token); }  // in order of rows
+  void add_drawn_token(int32_t token) { drawn_tokens_.push_back(token); }  // in order of rows
   // In order of rows. `log_sum` is kept where it was asked for.
   void add_best(int row, std::span<const TokenLogit> best, double log_sum);
-  // Everything this row asks for, from its logits; in order of rows. Laws are HostLaws.
+  // Everything this row asks for, from its logits; in order of rows. Distributions are
+  // HostDistributions.
   void answer(const ForwardRequest& request, int row, std::span<const float> logits);
 
   void publish(ForwardResult& result) const;
@@ -32,14 +33,14 @@ class Answers {
   int n_best_ = 0;
   bool wants_sums_ = false;
   std::vector<int32_t> top_, drawn_, passed_, best_of_;  // [rows]
-  std::vector<int32_t> law_tokens_;
+  std::vector<int32_t> drawn_tokens_;
   std::vector<TokenLogit> best_, row_best_;
-  void answer_by_law(const ForwardRequest& request, int row, std::span<const float> logits);
+  void answer_by_dist(const ForwardRequest& request, int row, std::span<const float> logits);
 
   std::vector<double> log_sums_, weight_;  // weight: [rows]
   std::vector<uint64_t> mass_;             // of the row at hand
   std::vector<int32_t> tokens_;
-  size_t next_draw_ = 0, next_trial_ = 0;  // of the request
+  size_t next_draw_ = 0, next_rejection_test_ = 0;  // of the request
   WarpScratch scratch_;
 };
 
@@ -47,7 +48,8 @@ class Answers {
 class HostScores {
  public:
   Scores of(MatrixView logits, int n_best);
-  std::span<const int32_t> draw(MatrixView logits, const LawDraws& draws);  // laws: HostLaws
+  std::span<const int32_t> draw(
+      MatrixView logits, const DistributionDraws& draws);  // distributions: HostDistributions
 
  private:
   std::vector<TokenLogit> best_, row_best_;

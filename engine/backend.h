@@ -33,8 +33,10 @@ class Backend {
   virtual bool answers() const { return false; }
   // Session::score() with n_best >= 1, and draw(); only where it answers.
   virtual Scores best_of(Session::Heads heads, InputView x, int n_best);
-  virtual std::span<const int32_t> draw(Session::Heads heads, InputView x, const LawDraws& draws);
-  virtual std::unique_ptr<LawStore> make_laws(int slots, int vocab, std::span<const int32_t> ids);
+  virtual std::span<const int32_t> draw(Session::Heads heads, InputView x,
+                                        const DistributionDraws& draws);
+  virtual std::unique_ptr<DistributionStore> make_distributions(int slots, int vocab,
+                                                                std::span<const int32_t> ids);
   virtual void read_kv(int layer, int position, int sequence, std::span<float> k,
                        std::span<float> v) const = 0;
   virtual PhaseTimes phases() const { return {}; }

@@ -86,7 +86,7 @@ void ForwardPlan::build(const ForwardRequest& request, std::span<const int> leng
             fmt::format("row at position {} does not fit: the session holds {} tokens", p.position,
                         max_tokens),
             "shorten the prompt, lower max_new, or create the session with more tokens");
-      const bool best_or_draw = r.best || r.chance >= 0;
+      const bool best_or_draw = r.best || r.uniform >= 0;
       if (r.logits || (best_or_draw && !answers)) {
         logits_of_[static_cast<size_t>(i + m)] = static_cast<int32_t>(logit_rows_.size());
         logit_rows_.push_back(i + m);

@@ -25,42 +25,43 @@ bool holds(std::span<const int32_t> tokens, size_t token) {
 
 }  // namespace
 
-void draw_without_replacement(const MassLaw& law, std::span<const double> chances,
+void draw_without_replacement(const MassDistribution& dist, std::span<const double> uniforms,
                               std::vector<int32_t>& tokens) {
   tokens.clear();
-  uint64_t left = law.total;
-  for (const double chance : chances) {
+  uint64_t left = dist.total;
+  for (const double uniform : uniforms) {
     int32_t token = -1;
     if (left > 0) {
-      token = token_at(law.mass.size(), place_of_draw(chance, left),
-                       [&](size_t i) { return holds(tokens, i) ? 0 : law.mass[i]; });
-      left -= law.mass[static_cast<size_t>(token)];
+      token = token_at(dist.mass.size(), place_of_draw(uniform, left),
+                       [&](size_t i) { return holds(tokens, i) ? 0 : dist.mass[i]; });
+      left -= dist.mass[static_cast<size_t>(token)];
     }
     tokens.push_back(token);
   }
 }
 
-HostLaws::HostLaws(int slots, int vocab, std::span<const int32_t> ids)
-    : LawStore("cpu", slots, vocab, ids),
+HostDistributions::HostDistributions(int slots, int vocab, std::span<const int32_t> ids)
+    : DistributionStore("cpu", slots, vocab, ids),
       ids_(ids.begin(), ids.end()),
       mass_(static_cast<size_t>(slots) * static_cast<size_t>(vocab)),
       total_(static_cast<size_t>(slots)) {}
 
-void HostLaws::keep(int slot, std::span<const uint64_t> mass, uint64_t total) {
+void HostDistributions::keep(int slot, std::span<const uint64_t> mass, uint64_t total) {
   uint64_t* to = &mass_[static_cast<size_t>(slot) * static_cast<size_t>(vocab())];
   for (size_t i = 0; i < mass.size(); ++i)
     to[ids_.empty() ? i : static_cast<size_t>(ids_[i])] = mass[i];
   total_[static_cast<size_t>(slot)] = total;
 }
 
-MassLaw HostLaws::law(int slot) const {
+MassDistribution HostDistributions::dist(int slot) const {
   const auto n = static_cast<size_t>(vocab());
   return {std::span<const uint64_t>(mass_).subspan(static_cast<size_t>(slot) * n, n),
           total_[static_cast<size_t>(slot)]};
 }
 
-TrialVerdict try_children(std::vector<uint64_t>& target, uint64_t total, const MassLaw& draft,
-                          std::span<const int32_t> children, bool independent, double chance) {
+RejectionOutcome try_children(std::vector<uint64_t>& target, uint64_t total,
+                              const MassDistribution& draft, std::span<const int32_t> children,
+                              bool independent, double uniform) {
   uint64_t draft_total = draft.total;
   std::vector<uint64_t> residual(target.size());
   for (size_t c = 0; c < children.size(); ++c) {
@@ -74,13 +75,13 @@ TrialVerdict try_children(std::vector<uint64_t>& target, uint64_t total, const M
     const double norm = 1.0 / static_cast<double>(total),
                  draft_norm = 1.0 / static_cast<double>(draft_total);
     if (passes(static_cast<double>(target[token]) * norm,
-               static_cast<double>(mass(token)) * draft_norm, chance))
+               static_cast<double>(mass(token)) * draft_norm, uniform))
       return {static_cast<int>(c), children[c]};
     uint64_t left = 0;
     for (size_t i = 0; i < target.size(); ++i)
       left += residual[i] = residual_mass(target[i], norm, mass(i), draft_norm);
-    // Nothing is left only where the two laws agree up to rounding. A refusal then had a
-    // probability like that, and the target's own law is as good.
+    // Nothing is left only where the two distributions agree up to rounding. A refusal then had a
+    // probability like that, and the target's own distribution is as good.
     if (left > 0) {
       target.swap(residual);
       total = left;
@@ -88,7 +89,7 @@ TrialVerdict try_children(std::vector<uint64_t>& target, uint64_t total, const M
     if (!independent) draft_total -= mass(token);
   }
   const auto own = [&](size_t i) { return target[i]; };
-  return {-1, token_at(target.size(), place_of_draw(chance, total), own)};
+  return {-1, token_at(target.size(), place_of_draw(uniform, total), own)};
 }
 
 }  // namespace evalrun::engine

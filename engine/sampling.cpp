@@ -1,9 +1,10 @@
-// What sampling costs a step is memory and exp: a law over 49,152 tokens is 393 KB. Hence an exp of
-// our own that the compiler vectorises, sums in independent lanes, and selection instead of sorting
-// (for top-k candidates above a running threshold, for top-p buckets of mass).
+// What sampling costs a step is memory and exp: a distribution over 49,152 tokens is 393 KB. Hence
+// an exp of our own that the compiler vectorises, sums in independent lanes, and selection instead
+// of sorting (for top-k candidates above a running threshold, for top-p buckets of mass).
 //
-// Masses that decide a top-p set are integers, so that the set depends on the law and not on the
-// order of additions: selection, sorting and any vector width give the same set, ties included.
+// Masses that decide a top-p set are integers, so that the set depends on the distribution and not
+// on the order of additions: selection, sorting and any vector width give the same set, ties
+// included.
 #include "engine/sampling.h"
 
 #include <algorithm>
@@ -329,12 +330,12 @@ void warp(std::span<const float> logits, const SamplingParams& params, std::vect
   for (double& p : prob) p *= norm;
 }
 
-int32_t draw(std::span<const float> logits, const SamplingParams& params, double chance,
+int32_t draw(std::span<const float> logits, const SamplingParams& params, double uniform,
              WarpScratch& scratch) {
   EVALRUN_CHECK(logits.size() < kMaxSampledVocab, "a vocabulary of {}", logits.size());
   const std::vector<double>& weight = scratch.weights;
   weigh(logits, params, scratch.weights, scratch);
-  const uint64_t place = place_of_draw(chance, mass_sum(weight.data(), weight.size()));
+  const uint64_t place = place_of_draw(uniform, mass_sum(weight.data(), weight.size()));
   // The block first, then the token in it.
   size_t begin = 0;
   uint64_t before = 0;
@@ -347,8 +348,8 @@ int32_t draw(std::span<const float> logits, const SamplingParams& params, double
   return static_cast<int32_t>(begin);
 }
 
-uint64_t law_masses(std::span<const float> logits, const SamplingParams& params,
-                    std::vector<uint64_t>& mass, WarpScratch& scratch) {
+uint64_t dist_masses(std::span<const float> logits, const SamplingParams& params,
+                     std::vector<uint64_t>& mass, WarpScratch& scratch) {
   EVALRUN_CHECK(logits.size() < kMaxSampledVocab, "a vocabulary of {}", logits.size());
   weigh(logits, params, scratch.weights, scratch);
   mass.resize(logits.size());

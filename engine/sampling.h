@@ -53,17 +53,17 @@ std::vector<TokenLogit> top_k(std::span<const float> logits, int k);
 void top_k(std::span<const float> logits, int k, std::vector<TokenLogit>& best,
            WarpScratch& scratch);
 
-// One draw from the law of `params`, by `chance` in [0, 1) from base::Rng::uniform(): the inverse
-// of the distribution over ids. Masses are integers in units of 2^-44 of the best token's
+// One draw from the distribution of `params`, by `uniform` in [0, 1) from base::Rng::uniform(): the
+// inverse of the distribution over ids. Masses are integers in units of 2^-44 of the best token's
 // (engine/sampling_arith.h), so that a device draws the same token however it divides the work; the
-// law drawn from is within V 2^-45 (4e-9 at 128k tokens) of warp()'s in total variation. Fewer than
-// 2^20 tokens. Throws data_error as warp does.
-int32_t draw(std::span<const float> logits, const SamplingParams& params, double chance,
+// distribution drawn from is within V 2^-45 (4e-9 at 128k tokens) of warp()'s in total variation.
+// Fewer than 2^20 tokens. Throws data_error as warp does.
+int32_t draw(std::span<const float> logits, const SamplingParams& params, double uniform,
              WarpScratch& scratch);
 
 // The masses that draw() goes by, in `mass` [vocab]; returns their sum. Throws data_error as warp.
-uint64_t law_masses(std::span<const float> logits, const SamplingParams& params,
-                    std::vector<uint64_t>& mass, WarpScratch& scratch);
+uint64_t dist_masses(std::span<const float> logits, const SamplingParams& params,
+                     std::vector<uint64_t>& mass, WarpScratch& scratch);
 
 // log of the sum of all exp(logit): a token's log-probability at temperature 1, nothing cut, is its
 // logit less this. From the same integer masses, with their error. Throws data_error as warp does.

@@ -73,9 +73,9 @@ EVALRUN_DEVICE static inline uint64_t nucleus_mass(double top_p, uint64_t total)
 }
 
 // Where a draw falls: the drawn token is the first at which the masses, added by id, exceed this.
-// Of `chance` in [0, 1) the first 53 bits count, all that base::Rng::uniform() gives.
-EVALRUN_DEVICE static inline uint64_t place_of_draw(double chance, uint64_t total) {
-  const auto u = static_cast<uint64_t>(chance * 0x1p53);
+// Of `uniform` in [0, 1) the first 53 bits count, all that base::Rng::uniform() gives.
+EVALRUN_DEVICE static inline uint64_t place_of_draw(double uniform, uint64_t total) {
+  const auto u = static_cast<uint64_t>(uniform * 0x1p53);
   // floor(u total / 2^53): total = high 2^32 + low.
   const uint64_t low = total & 0xffffffffu, high = total >> 32;
   const uint64_t u_low = u & 0xffffffffu, u_high = u >> 32;
@@ -86,20 +86,21 @@ EVALRUN_DEVICE static inline uint64_t place_of_draw(double chance, uint64_t tota
   return (product_high << 11) | (product_low >> 53);
 }
 
-// Rejection (engine/rejection.h). What is left of a token's mass where a draft from another law was
-// refused: max(0, p / all of p - q / all of q), in units of 2^-62. The norms are 1 / all.
+// Rejection (engine/rejection.h). What is left of a token's mass where a draft from another
+// distribution was refused: max(0, p / all of p - q / all of q), in units of 2^-62. The norms are 1
+// / all.
 EVALRUN_DEVICE static inline uint64_t residual_mass(uint64_t p, double p_norm, uint64_t q,
                                                     double q_norm) {
   const double left = static_cast<double>(p) * p_norm - static_cast<double>(q) * q_norm;
   return left > 0 ? static_cast<uint64_t>(left * 0x1p62) : 0;
 }
 // Whether a token passes that the target gives p and its drafter q > 0: with probability
-// min(1, p / q). If not, what is left of the chance is as even as it was.
-EVALRUN_DEVICE static inline bool passes(double p, double q, double& chance) {
+// min(1, p / q). If not, what is left of the uniform is as even as it was.
+EVALRUN_DEVICE static inline bool passes(double p, double q, double& uniform) {
   const double accept = p / q;
-  if (chance < accept) return true;
-  const double left = (chance - accept) / (1.0 - accept);
-  chance = left < 1.0 ? left : 1.0 - 0x1p-53;
+  if (uniform < accept) return true;
+  const double left = (uniform - accept) / (1.0 - accept);
+  uniform = left < 1.0 ? left : 1.0 - 0x1p-53;
   return false;
 }
 

@@ -20,12 +20,13 @@ Scores Backend::best_of(Session::Heads, InputView, int) {
   throw base::InternalError("this device finds no best tokens");
 }
 
-std::span<const int32_t> Backend::draw(Session::Heads, InputView, const LawDraws&) {
+std::span<const int32_t> Backend::draw(Session::Heads, InputView, const DistributionDraws&) {
   throw base::InternalError("this device draws no tokens");
 }
 
-std::unique_ptr<LawStore> Backend::make_laws(int slots, int vocab, std::span<const int32_t> ids) {
-  return std::make_unique<HostLaws>(slots, vocab, ids);
+std::unique_ptr<DistributionStore> Backend::make_distributions(int slots, int vocab,
+                                                               std::span<const int32_t> ids) {
+  return std::make_unique<HostDistributions>(slots, vocab, ids);
 }
 
 uint64_t PrefixBank::next_id() {
@@ -65,11 +66,12 @@ class SessionImpl final : public Session {
   std::string isa() const override { return backend_->isa(); }
   int n_threads() const override { return backend_->n_threads(); }
   bool draws_cheaply() const override { return backend_->answers(); }
-  std::unique_ptr<LawStore> make_laws(int slots, int vocab, std::span<const int32_t> ids) override {
+  std::unique_ptr<DistributionStore> make_distributions(int slots, int vocab,
+                                                        std::span<const int32_t> ids) override {
     EVALRUN_CHECK(slots >= 1 && vocab >= 1 && static_cast<size_t>(vocab) < kMaxSampledVocab,
-                  "{} laws over {} tokens", slots, vocab);
+                  "{} distributions over {} tokens", slots, vocab);
     for (const int32_t id : ids) EVALRUN_CHECK(id >= 0 && id < vocab, "id {} of {}", id, vocab);
-    return backend_->make_laws(slots, vocab, ids);
+    return backend_->make_distributions(slots, vocab, ids);
   }
   int length(int sequence) const override { return at(sequence).length; }
 
@@ -239,11 +241,11 @@ class SessionImpl final : public Session {
     return backend_->best_of(heads, x, std::min(n_best, heads[0]->out()));
   }
 
-  std::span<const int32_t> draw(Heads heads, InputView x, const LawDraws& draws) override {
+  std::span<const int32_t> draw(Heads heads, InputView x, const DistributionDraws& draws) override {
     check_heads(heads, x);
     EVALRUN_CHECK(draws.sampling != nullptr && !draws.sampling->greedy(),
                   "draws from products without sampling");
-    check_draws(draws.rows, draws.laws, heads[0]->out(), x.rows);
+    check_draws(draws.rows, draws.dists, heads[0]->out(), x.rows);
     const Span span("multiply");
     if (!backend_->answers()) return host_scores_.draw(logits(heads, x), draws);
     return backend_->draw(heads, x, draws);
@@ -410,7 +412,7 @@ class SessionImpl final : public Session {
                     "skip set: {} layers needed", layers);
     for (const int l : request.residual_layers)
       EVALRUN_CHECK(l >= 0 && l <= c.n_layers, "residual layer {} of {}", l, c.n_layers);
-    check_laws(request);
+    check_dists(request);
     static const SkipSet kNone;
     const SkipSet& skip = request.skip == nullptr ? kNone : *request.skip;
     for (const Row& r : request.rows) {
@@ -422,49 +424,54 @@ class SessionImpl final : public Session {
   }
 
   // Draws from `outputs` logits, in order of rows.
-  static void check_draws(std::span<const LawDraw> draws, const LawStore* laws, int outputs,
-                          int rows) {
-    EVALRUN_CHECK(laws != nullptr, "no laws to keep");
-    EVALRUN_CHECK(laws->n_ids() == 0 ? outputs <= laws->vocab() : outputs == laws->n_ids(),
-                  "a law of {} outputs among laws of {}", outputs,
-                  laws->n_ids() == 0 ? laws->vocab() : laws->n_ids());
+  static void check_draws(std::span<const DistributionDraw> draws, const DistributionStore* dists,
+                          int outputs, int rows) {
+    EVALRUN_CHECK(dists != nullptr, "no distributions to keep");
+    EVALRUN_CHECK(dists->n_ids() == 0 ? outputs <= dists->vocab() : outputs == dists->n_ids(),
+                  "a distribution of {} outputs among distributions of {}", outputs,
+                  dists->n_ids() == 0 ? dists->vocab() : dists->n_ids());
     int last = -1;
-    std::vector<bool> taken(static_cast<size_t>(laws->slots()));
-    for (const LawDraw& d : draws) {
+    std::vector<bool> taken(static_cast<size_t>(dists->slots()));
+    for (const DistributionDraw& d : draws) {
       EVALRUN_CHECK(d.row > last && d.row < rows, "row {} behind row {} of {}", d.row, last, rows);
-      EVALRUN_CHECK(d.slot >= 0 && d.slot < laws->slots(), "law {} of {}", d.slot, laws->slots());
-      EVALRUN_CHECK(!taken[static_cast<size_t>(d.slot)], "law {} is kept twice", d.slot);
+      EVALRUN_CHECK(d.slot >= 0 && d.slot < dists->slots(), "distribution {} of {}", d.slot,
+                    dists->slots());
+      EVALRUN_CHECK(!taken[static_cast<size_t>(d.slot)], "distribution {} is kept twice", d.slot);
       taken[static_cast<size_t>(d.slot)] = true;
-      EVALRUN_CHECK(!d.chances.empty() && d.chances.size() <= static_cast<size_t>(kMostBest),
-                    "{} draws of a row", d.chances.size());
-      for (const double chance : d.chances)
-        EVALRUN_CHECK(chance >= 0 && chance < 1, "a chance of {}", chance);
+      EVALRUN_CHECK(!d.uniforms.empty() && d.uniforms.size() <= static_cast<size_t>(kMostBest),
+                    "{} draws of a row", d.uniforms.size());
+      for (const double uniform : d.uniforms)
+        EVALRUN_CHECK(uniform >= 0 && uniform < 1, "a uniform number of {}", uniform);
       last = d.row;
     }
   }
-  void check_laws(const ForwardRequest& request) const {
+  void check_dists(const ForwardRequest& request) const {
     const int n = model_->config().n_logits(), rows = static_cast<int>(request.rows.size());
-    if (!request.law_draws.empty()) check_draws(request.law_draws, request.laws, n, rows);
-    for (const LawDraw& d : request.law_draws) {
+    if (!request.distribution_draws.empty())
+      check_draws(request.distribution_draws, request.dists, n, rows);
+    for (const DistributionDraw& d : request.distribution_draws) {
       const Row& r = request.rows[static_cast<size_t>(d.row)];
-      EVALRUN_CHECK(r.chance == d.chances[0] && !r.logits,
-                    "row {} draws by another chance, or has logits", d.row);
+      EVALRUN_CHECK(r.uniform == d.uniforms[0] && !r.logits,
+                    "row {} draws by another uniform, or has logits", d.row);
     }
     int last = -1;
     size_t draws = 0;
-    for (const Trial& t : request.trials) {
-      while (draws < request.law_draws.size() && request.law_draws[draws].row < t.row) ++draws;
-      EVALRUN_CHECK(draws == request.law_draws.size() || request.law_draws[draws].row != t.row,
+    for (const RejectionTest& t : request.rejection_tests) {
+      while (draws < request.distribution_draws.size() &&
+             request.distribution_draws[draws].row < t.row)
+        ++draws;
+      EVALRUN_CHECK(draws == request.distribution_draws.size() ||
+                        request.distribution_draws[draws].row != t.row,
                     "row {} draws and is tried", t.row);
-      EVALRUN_CHECK(request.laws != nullptr, "no laws to try by");
+      EVALRUN_CHECK(request.dists != nullptr, "no distributions to try by");
       EVALRUN_CHECK(t.row > last && t.row < rows, "row {} behind row {} of {}", t.row, last, rows);
-      EVALRUN_CHECK(t.slot >= 0 && t.slot < request.laws->slots(), "law {} of {}", t.slot,
-                    request.laws->slots());
+      EVALRUN_CHECK(t.slot >= 0 && t.slot < request.dists->slots(), "distribution {} of {}", t.slot,
+                    request.dists->slots());
       const Row& r = request.rows[static_cast<size_t>(t.row)];
-      EVALRUN_CHECK(r.chance >= 0 && !r.logits, "row {} is tried without a chance, or has logits",
-                    t.row);
+      EVALRUN_CHECK(r.uniform >= 0 && !r.logits,
+                    "row {} is tried without a uniform number, or has logits", t.row);
       for (const int32_t child : t.children)
-        EVALRUN_CHECK(child >= 0 && child < std::min(n, request.laws->vocab()), "child {} of {}",
+        EVALRUN_CHECK(child >= 0 && child < std::min(n, request.dists->vocab()), "child {} of {}",
                       child, n);
       last = t.row;
     }

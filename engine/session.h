@@ -48,9 +48,9 @@ struct Row {
   // Answers that need no logits in the host's memory; a GPU sends some bytes for each.
   bool top = false;   // wants the index of its largest logit (ties: the smallest index)
   bool best = false;  // wants its ForwardRequest::best largest logits
-  // >= 0: wants draw(logits, *ForwardRequest::sampling, chance), or the row's LawDraw or Trial by
-  // it
-  double chance = -1;
+  // >= 0: wants draw(logits, *ForwardRequest::sampling, uniform), or the row's DistributionDraw or
+  // RejectionTest by it
+  double uniform = -1;
   bool hidden = false;  // wants the hidden state after the final norm
 };
 
@@ -79,7 +79,7 @@ struct RowScores {
   std::span<const float> logits;
   std::span<const TokenLogit> best;
   double log_sum = 0;
-  std::span<const int32_t> drawn = {};  // tokens of its LawDraw
+  std::span<const int32_t> drawn = {};  // tokens of its DistributionDraw
 };
 
 // The same of several rows.
@@ -114,11 +114,11 @@ struct SkipSet {
   bool operator==(const SkipSet&) const = default;
 };
 
-// Laws that drafts were drawn from, kept where the target's logits will be, so that neither crosses
-// the bus (Session::make_laws).
-class LawStore {
+// Distributions that drafts were drawn from, kept where the target's logits will be, so that
+// neither crosses the bus (Session::make_distributions).
+class DistributionStore {
  public:
-  virtual ~LawStore() = default;
+  virtual ~DistributionStore() = default;
   int slots() const { return slots_; }
   int vocab() const { return vocab_; }  // target ids 0..vocab-1
   // Of the drafter's outputs, how many a row that is kept must have; 0 = they are the target's ids.
@@ -126,7 +126,7 @@ class LawStore {
   const std::string& device() const { return device_; }  // as in SessionOptions
 
  protected:
-  LawStore(std::string device, int slots, int vocab, std::span<const int32_t> ids)
+  DistributionStore(std::string device, int slots, int vocab, std::span<const int32_t> ids)
       : device_(std::move(device)),
         slots_(slots),
         vocab_(vocab),
@@ -137,21 +137,21 @@ class LawStore {
   const int slots_, vocab_, n_ids_;
 };
 
-// Draws a row's tokens (target ids), one by each chance, none twice, and keeps the law they came
-// from in a slot.
-struct LawDraw {
+// Draws a row's tokens (target ids), one by each uniform, none twice, and keeps the distribution
+// they came from in a slot.
+struct DistributionDraw {
   int32_t row = 0, slot = 0;
-  std::span<const double> chances = {};  // in [0, 1), 1..kMostBest; the first is Row::chance, too
+  std::span<const double> uniforms = {};  // in [0, 1), 1..kMostBest; the first is Row::uniform, too
 };
 // Draws from logits that no forward computes (Session::draw).
-struct LawDraws {
+struct DistributionDraws {
   const SamplingParams* sampling = nullptr;
-  LawStore* laws = nullptr;
-  std::span<const LawDraw> rows = {};  // in order of rows
+  DistributionStore* dists = nullptr;
+  std::span<const DistributionDraw> rows = {};  // in order of rows
 };
-// Tries children of a row that were drawn from a kept law, in the order of the draws: at most one
-// passes, otherwise a token of the target's own comes (engine/rejection.h).
-struct Trial {
+// Tries children of a row that were drawn from a kept distribution, in the order of the draws: at
+// most one passes, otherwise a token of the target's own comes (engine/rejection.h).
+struct RejectionTest {
   int32_t row = 0, slot = 0;
   std::span<const int32_t> children = {};
 };
@@ -170,12 +170,12 @@ struct ForwardRequest {
                                               // the stream before the final norm (EAGLE-3 features)
   int best = 0;                               // how many, for rows with Row::best; 1..kMostBest
   bool log_sums = false;                      // of rows with Row::best
-  const SamplingParams* sampling = nullptr;   // for rows with Row::chance
+  const SamplingParams* sampling = nullptr;   // for rows with Row::uniform
   // A row has one of these at most, and no logits; in order of rows.
-  LawStore* laws = nullptr;
-  std::span<const LawDraw> law_draws = {};
-  std::span<const Trial> trials = {};
-  bool independent = false;  // children of trials were drawn each from the whole law
+  DistributionStore* dists = nullptr;
+  std::span<const DistributionDraw> distribution_draws = {};
+  std::span<const RejectionTest> rejection_tests = {};
+  bool independent = false;  // children of tests were drawn each from the whole distribution
 };
 
 // What a session remembers of the tokens it commits, for drafters that read the target's features.
@@ -207,11 +207,12 @@ struct ForwardResult {
   std::span<const MatrixView> residual;  // one per residual_layers entry, [rows, d_model]
   std::span<const int32_t> logits_of, hidden_of;
   std::span<const int32_t> top, drawn;  // [rows], -1 for rows that did not ask
-  // [rows], of those with a Trial the child that passed (its token is `drawn`), -1 = none.
+  // [rows], of those with a RejectionTest the child that passed (its token is `drawn`), -1 = none.
   std::span<const int32_t> passed;
-  std::span<const int32_t> law_tokens;  // of all LawDraws in turn; -1 where nothing was left
-  // [rows], of those with a LawDraw: what the drawn token's probability is, the likeliest one's
-  // being 1; -1 for others.
+  std::span<const int32_t>
+      drawn_tokens;  // of all DistributionDraws in turn; -1 where nothing was left
+  // [rows], of those with a DistributionDraw: what the drawn token's probability is, the likeliest
+  // one's being 1; -1 for others.
   std::span<const double> weight;
   Scores best;                       // of the rows that asked, in order
   std::span<const int32_t> best_of;  // row -> number inside `best`, -1 when not asked for
@@ -273,14 +274,14 @@ class Session {
   virtual const SessionOptions& options() const = 0;  // with defaults resolved
   virtual std::string isa() const = 0;                // path in use: "avx512", "reference", "sm_90"
   virtual int n_threads() const = 0;
-  // Whether a draw (Row::chance) costs less than the logits it is made from: a device draws for all
-  // rows of a tree at once; the host better asks for logits and draws where it looks.
+  // Whether a draw (Row::uniform) costs less than the logits it is made from: a device draws for
+  // all rows of a tree at once; the host better asks for logits and draws where it looks.
   virtual bool draws_cheaply() const = 0;
-  // Room for laws over target ids 0..vocab-1, kept by forwards and products of any session on this
-  // device; `ids`: the target ids of a drafter's outputs where they differ. Worth its while where
-  // draws are cheap.
-  virtual std::unique_ptr<LawStore> make_laws(int slots, int vocab,
-                                              std::span<const int32_t> ids) = 0;
+  // Room for distributions over target ids 0..vocab-1, kept by forwards and products of any session
+  // on this device; `ids`: the target ids of a drafter's outputs where they differ. Worth its while
+  // where draws are cheap.
+  virtual std::unique_ptr<DistributionStore> make_distributions(int slots, int vocab,
+                                                                std::span<const int32_t> ids) = 0;
 
   // Number of committed tokens of a sequence.
   virtual int length(int sequence = 0) const = 0;
@@ -329,7 +330,8 @@ class Session {
   using Heads = std::span<const WeightMatrix* const>;
   virtual Scores score(Heads heads, InputView x, int n_best) = 0;
   // The same where only draws are wanted: their tokens in turn.
-  virtual std::span<const int32_t> draw(Heads heads, InputView x, const LawDraws& draws) = 0;
+  virtual std::span<const int32_t> draw(Heads heads, InputView x,
+                                        const DistributionDraws& draws) = 0;
 
   // Raw keys and values of a committed position, for tests: [n_kv_heads * head_dim] each.
   virtual void read_kv(int layer, int position, int sequence, std::span<float> k,

@@ -68,7 +68,7 @@ class AdaptiveDrafter final : public Drafter {
 
   void start(const GenerationContext& context) override {
     GenerationContext passed_on = context;
-    if (free_) passed_on.may_keep_laws = false;  // a part of a draft is no draw
+    if (free_) passed_on.may_keep_dists = false;  // a part of a draft is no draw
     drafter_->start(passed_on);
     acceptance_.start(*drafter_);
     seen_ = context.prompt.size() + 1;
@@ -119,8 +119,8 @@ class AdaptiveDrafter final : public Drafter {
     return free_ ? std::span<const double>() : drafter_->q_of(node);
   }
   Siblings siblings() const override { return drafter_->siblings(); }
-  engine::LawStore* laws() const override { return drafter_->laws(); }
-  int law_of(int node) const override { return drafter_->law_of(node); }
+  engine::DistributionStore* dists() const override { return drafter_->dists(); }
+  int distribution_of(int node) const override { return drafter_->distribution_of(node); }
   void accepted(std::span<const int> path, int32_t bonus) override {
     if (!free_) {
       const int n = static_cast<int>(path.size());

@@ -104,9 +104,9 @@ struct GenerationContext {
   int max_new = 0;                    // tokens the loop will keep at most, first_token included
   engine::SamplingParams sampling;
   base::Rng* rng = nullptr;  // the only source of randomness
-  // Whether drafts may be drawn where Drafter::laws() keeps their laws. Only then is there somebody
-  // who tries them there.
-  bool may_keep_laws = false;
+  // Whether drafts may be drawn where Drafter::distributions() keeps their distributions. Only then
+  // is there somebody who tries them there.
+  bool may_keep_dists = false;
   std::span<const int32_t> stop_ids;
 };
 
@@ -191,10 +191,11 @@ class Drafter {
   // empty when node i was chosen deterministically (PLD): decides the verification rule.
   virtual std::span<const double> q_of(int /*node*/) const { return {}; }
   virtual Siblings siblings() const { return Siblings::kWithoutReplacement; }
-  // Laws that stay on a device instead: then q_of() is empty, and law_of() is the slot of the law
-  // node i and its siblings were drawn from, -1 when node i was chosen deterministically.
-  virtual engine::LawStore* laws() const { return nullptr; }
-  virtual int law_of(int /*node*/) const { return -1; }
+  // Distributions that stay on a device instead: then q_of() is empty, and distribution_of() is the
+  // slot of the distribution node i and its siblings were drawn from, -1 when node i was chosen
+  // deterministically.
+  virtual engine::DistributionStore* dists() const { return nullptr; }
+  virtual int distribution_of(int /*node*/) const { return -1; }
   // For adaptive drafting (methods/adaptive.h). What a drafted token costs, in plain steps of the
   // target; 0 = nothing to speak of, and then the draft depends on `sequence` alone: accepted() may
   // be told about a part of the tree.

@@ -15,11 +15,11 @@ SpeculativeMethod::SpeculativeMethod(std::unique_ptr<Drafter> drafter,
 
 void SpeculativeMethod::start(const GenerationContext& context) {
   context_ = context;
-  // Chances are one a level there, so every rule but the plain one stays with the host.
-  context_.may_keep_laws = !context.sampling.greedy() && !typical_ && rule_.accept_scale == 1 &&
-                           !rule_.whole_bonus && context.target->draws_cheaply();
+  // Uniforms are one a level there, so every rule but the plain one stays with the host.
+  context_.may_keep_dists = !context.sampling.greedy() && !typical_ && rule_.accept_scale == 1 &&
+                            !rule_.whole_bonus && context.target->draws_cheaply();
   verifier_.emplace(context.sampling, drafter_->siblings(), typical_, rule_);
-  chance_.emplace(*context.rng);
+  uniform_.emplace(*context.rng);
   step_ = 0;
   // A step emits at most what the loop still wants, so nothing below grows later.
   sequence_.clear();
@@ -33,12 +33,12 @@ void SpeculativeMethod::start(const GenerationContext& context) {
   side_.read.reserve(engine::kMaxRows);
   tested_.reserve(engine::kMaxRows);
   path_.reserve(engine::kMaxRows);
-  chances_.reserve(engine::kMaxRows);
+  uniforms_.reserve(engine::kMaxRows);
   verifier_->reserve(engine::kMaxRows);
-  trials_.clear();
-  if (context_.may_keep_laws) {
-    trials_.reserve(engine::kMaxRows);
-    for (std::vector<int32_t>* list : {&children_, &first_child_, &law_})
+  rejection_tests_.clear();
+  if (context_.may_keep_dists) {
+    rejection_tests_.reserve(engine::kMaxRows);
+    for (std::vector<int32_t>* list : {&children_, &first_child_, &dist_})
       list->reserve(engine::kMaxRows + 1);
   }
   drafter_->start(context_);
@@ -62,44 +62,45 @@ bool SpeculativeMethod::target_draws() const {
 }
 
 // In order of nodes; children_ by their parents, those of one in order.
-void SpeculativeMethod::add_trials(engine::ForwardRequest& request) {
+void SpeculativeMethod::add_rejection_tests(engine::ForwardRequest& request) {
   const auto n = static_cast<size_t>(tree_.size());
   first_child_.assign(n + 1, 0);
   for (size_t i = 1; i < n; ++i) ++first_child_[static_cast<size_t>(tree_.parent[i]) + 1];
   for (size_t i = 0; i < n; ++i) first_child_[i + 1] += first_child_[i];
   children_.resize(n - 1);
-  law_.assign(n, kNoChild);
+  dist_.assign(n, kNoChild);
   for (size_t i = 1; i < n; ++i) {
     const auto parent = static_cast<size_t>(tree_.parent[i]);
-    const int law = drafter_->law_of(static_cast<int>(i));
-    EVALRUN_CHECK(law_[parent] == kNoChild || law_[parent] == law,
-                  "node {}: children from several laws", parent);
-    law_[parent] = law;
+    const int dist = drafter_->distribution_of(static_cast<int>(i));
+    EVALRUN_CHECK(dist_[parent] == kNoChild || dist_[parent] == dist,
+                  "node {}: children from several distributions", parent);
+    dist_[parent] = dist;
     children_[static_cast<size_t>(first_child_[parent]++)] = tree_.token[i];
   }
-  trials_.clear();
+  rejection_tests_.clear();
   int begin = 0;  // first_child_ has moved on to the ends
   for (size_t node = 0; node < n; ++node) {
     const int end = first_child_[node];
-    if (law_[node] >= 0)
-      trials_.push_back({static_cast<int32_t>(node), law_[node],
-                         std::span<const int32_t>(children_).subspan(
-                             static_cast<size_t>(begin), static_cast<size_t>(end - begin))});
+    if (dist_[node] >= 0)
+      rejection_tests_.push_back(
+          {static_cast<int32_t>(node), dist_[node],
+           std::span<const int32_t>(children_).subspan(static_cast<size_t>(begin),
+                                                       static_cast<size_t>(end - begin))});
     begin = end;
   }
-  request.laws = drafter_->laws();
-  request.trials = trials_;
+  request.dists = drafter_->dists();
+  request.rejection_tests = rejection_tests_;
   request.independent = drafter_->siblings() == Siblings::kIndependent;
 }
 
 engine::ForwardResult SpeculativeMethod::forward() {
   const bool greedy = context_.sampling.greedy();
   ahead_ = target_draws();
-  EVALRUN_CHECK(ahead_ || drafter_->laws() == nullptr,
-                "drafts of kept laws, and nobody to try them");
+  EVALRUN_CHECK(ahead_ || drafter_->dists() == nullptr,
+                "drafts of kept distributions, and nobody to try them");
   if (ahead_) {
-    chances_.resize(static_cast<size_t>(tree_.depth()) + 1);
-    chance_->look_ahead(chances_);
+    uniforms_.resize(static_cast<size_t>(tree_.depth()) + 1);
+    uniform_->look_ahead(uniforms_);
   }
   const SideInputs inputs = drafter_->side_inputs();
   bool masks = false;
@@ -110,7 +111,7 @@ engine::ForwardResult SpeculativeMethod::forward() {
     row.parent = tree_.parent[i];
     row.top = greedy || ahead_;
     row.logits = !row.top;
-    if (ahead_) row.chance = chances_[static_cast<size_t>(tree_.level[i])];
+    if (ahead_) row.uniform = uniforms_[static_cast<size_t>(tree_.level[i])];
     rows_.push_back(row);
   }
   for (size_t i = 0; i < side_.token.size(); ++i) {
@@ -133,7 +134,7 @@ engine::ForwardResult SpeculativeMethod::forward() {
   engine::ForwardRequest request;
   request.rows = rows_;
   request.sampling = &context_.sampling;
-  if (drafter_->laws() != nullptr) add_trials(request);
+  if (drafter_->dists() != nullptr) add_rejection_tests(request);
   if (masks) {
     request.embeddings = inputs.embeddings;
     request.prefix = inputs.prefix;
@@ -178,9 +179,10 @@ StepOutcome SpeculativeMethod::step(PhaseTimer& timer) {
   const auto top_of = [&result](int node) { return result.top[static_cast<size_t>(node)]; };
   const auto drawn_of = [&result](int node) { return result.drawn[static_cast<size_t>(node)]; };
   const auto tried = [&](int node) {
-    const auto at = std::lower_bound(trials_.begin(), trials_.end(), node,
-                                     [](const engine::Trial& t, int n) { return t.row < n; });
-    if (at == trials_.end() || at->row != node) return TargetView::kNotTried;
+    const auto at =
+        std::lower_bound(rejection_tests_.begin(), rejection_tests_.end(), node,
+                         [](const engine::RejectionTest& t, int n) { return t.row < n; });
+    if (at == rejection_tests_.end() || at->row != node) return TargetView::kNotTried;
     return result.passed[static_cast<size_t>(node)];
   };
   const TargetView target = ahead_ ? TargetView::with_draws(top_of, drawn_of, tried)
@@ -188,7 +190,7 @@ StepOutcome SpeculativeMethod::step(PhaseTimer& timer) {
                                                          : TargetView::with_logits(logits_of);
   const auto q_of = [this](int node) { return drafter_->q_of(node); };
   const Verifier::Result verdict =
-      verifier_->verify(tree_, target, q_of, *chance_, drafter_->max_accepted());
+      verifier_->verify(tree_, target, q_of, *uniform_, drafter_->max_accepted());
   path_.assign(1, 0);
   path_.insert(path_.end(), verdict.path.begin(), verdict.path.end());
   int32_t bonus = verdict.bonus;

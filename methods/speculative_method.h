@@ -48,10 +48,10 @@ class SpeculativeMethod final : public DecodingMethod {
   Budget budget() const;
   engine::ForwardResult forward();
   // Whether the target draws the tokens of this step's nodes: where it does so cheaply and no
-  // verification needs a law on the host.
+  // verification needs a distribution on the host.
   bool target_draws() const;
-  // Asks for the trials of nodes whose children were drawn from kept laws.
-  void add_trials(engine::ForwardRequest& request);
+  // Asks for the rejection_tests of nodes whose children were drawn from kept distributions.
+  void add_rejection_tests(engine::ForwardRequest& request);
   void note_tested();
 
   std::unique_ptr<Drafter> drafter_;
@@ -59,20 +59,20 @@ class SpeculativeMethod final : public DecodingMethod {
   RejectionRule rule_;
   GenerationContext context_;
   std::optional<Verifier> verifier_;
-  std::optional<RngChance> chance_;
+  std::optional<RngUniforms> uniform_;
   VerdictHook hook_;
   TokenTree tree_;
   SideRows side_;
   std::vector<engine::Row> rows_;
   std::vector<TestedNode> tested_;
-  bool ahead_ = false;           // target_draws()
-  std::vector<double> chances_;  // [level] of its draws
-  std::vector<engine::Trial> trials_;
+  bool ahead_ = false;            // target_draws()
+  std::vector<double> uniforms_;  // [level] of its draws
+  std::vector<engine::RejectionTest> rejection_tests_;
   static constexpr int32_t kNoChild = -2;
-  std::vector<int32_t> children_;           // tokens, by parent
-  std::vector<int32_t> first_child_, law_;  // [node], of its children
-  std::vector<int> path_;                   // accepted nodes with the root in front
-  std::vector<int32_t> sequence_;           // prompt and everything emitted, the root last
+  std::vector<int32_t> children_;            // tokens, by parent
+  std::vector<int32_t> first_child_, dist_;  // [node], of its children
+  std::vector<int> path_;                    // accepted nodes with the root in front
+  std::vector<int32_t> sequence_;            // prompt and everything emitted, the root last
   int64_t step_ = 0;
 };
 

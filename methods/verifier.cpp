@@ -26,9 +26,9 @@ int nth_child(const TokenTree& tree, int node, int n) {
 }
 
 // target_prob <- norm(target_prob - min(draft_prob / draft_mass, accept_scale target_prob), not
-// below 0); draft_mass = sum of draft_prob. The residual has no mass only when the two laws agree
-// up to rounding; a rejection then had a probability of about 1e-16 and the target's own law is as
-// good as the residual, so it stays.
+// below 0); draft_mass = sum of draft_prob. The residual has no mass only when the two
+// distributions agree up to rounding; a rejection then had a probability of about 1e-16 and the
+// target's own distribution is as good as the residual, so it stays.
 void subtract(std::vector<double>& target_prob, std::span<const double> draft_prob,
               double draft_mass, double accept_scale) {
   const size_t n = std::min(target_prob.size(), draft_prob.size());
@@ -51,7 +51,7 @@ void subtract(std::vector<double>& target_prob, std::span<const double> draft_pr
   for (size_t i = n; i < target_prob.size(); ++i) target_prob[i] *= norm;
 }
 
-// Rejection of a point mass on `token`: what is left of the target's law without it.
+// Rejection of a point mass on `token`: what is left of the target's distribution without it.
 void exclude(std::vector<double>& target_prob, size_t token) {
   const double cut = std::exchange(target_prob[token], 0.0);
   const double sum = engine::sum(target_prob);
@@ -82,13 +82,14 @@ std::span<const float> TargetView::logits(int node) const {
   return (*logits_)(node);
 }
 
-int32_t Chance::draw_token(std::span<const float> logits, const engine::SamplingParams& sampling,
-                           engine::WarpScratch& scratch) {
+int32_t UniformSource::draw_token(std::span<const float> logits,
+                                  const engine::SamplingParams& sampling,
+                                  engine::WarpScratch& scratch) {
   engine::warp(logits, sampling, scratch.weights, scratch);
   return draw(scratch.weights);
 }
 
-void Chance::pass() { throw base::InternalError("this chance made no draws in advance"); }
+void UniformSource::pass() { throw base::InternalError("this uniform made no draws in advance"); }
 
 // The children of all nodes alive that hold `token`, into next_. One pass over the tree, as parents
 // stand before their children.
@@ -108,30 +109,30 @@ void Verifier::note_path(const TokenTree& tree) {
 }
 
 // Rule M (S with one child): tests the children in the order they were drawn; returns the accepted
-// one or -1, and leaves in p_ the law the bonus is drawn from.
-int Verifier::accept_child(const TokenTree& tree, int node, QOf q_of, Chance& chance) {
-  std::span<const double> law;  // what this child was drawn from, not normalised
+// one or -1, and leaves in p_ the distribution the bonus is drawn from.
+int Verifier::accept_child(const TokenTree& tree, int node, QOf q_of, UniformSource& uniform) {
+  std::span<const double> dist;  // what this child was drawn from, not normalised
   for (int child = next_child(tree, node, node); child >= 0;
        child = next_child(tree, node, child)) {
     const auto token = static_cast<size_t>(tree.token[static_cast<size_t>(child)]);
     EVALRUN_CHECK(token < p_.size(), "draft token {} of {}", token, p_.size());
     const std::span<const double> q = q_of(child);
     if (q.empty()) {
-      if (chance.accept(p_[token], 1.0)) return child;
+      if (uniform.accept(p_[token], 1.0)) return child;
       exclude(p_, token);
       continue;
     }
-    if (law.empty() || siblings_ == Siblings::kIndependent) law = q;
-    EVALRUN_CHECK(token < law.size() && law[token] > 0,
+    if (dist.empty() || siblings_ == Siblings::kIndependent) dist = q;
+    EVALRUN_CHECK(token < dist.size() && dist[token] > 0,
                   "the drafter reports no probability for the token {} it drew", token);
-    const double mass = engine::sum(law);
-    if (chance.accept(rule_.accept_scale * p_[token], law[token] / mass)) return child;
-    if (!rule_.whole_bonus) subtract(p_, law, mass, rule_.accept_scale);
+    const double mass = engine::sum(dist);
+    if (uniform.accept(rule_.accept_scale * p_[token], dist[token] / mass)) return child;
+    if (!rule_.whole_bonus) subtract(p_, dist, mass, rule_.accept_scale);
     // A copy of the vocabulary's size, so only where another child will look at it.
     if (siblings_ == Siblings::kWithoutReplacement && next_child(tree, node, child) >= 0) {
-      if (law.data() != q_.data()) q_.assign(law.begin(), law.end());
+      if (dist.data() != q_.data()) q_.assign(dist.begin(), dist.end());
       q_[token] = 0;
-      law = q_;
+      dist = q_;
     }
   }
   return -1;
@@ -168,7 +169,7 @@ Verifier::Result Verifier::verify_typical(const TokenTree& tree, const TargetVie
 }
 
 Verifier::Result Verifier::verify(const TokenTree& tree, const TargetView& target, QOf q_of,
-                                  Chance& chance, int max_accepted) {
+                                  UniformSource& uniform, int max_accepted) {
   if (typical_ && !sampling_.greedy()) return verify_typical(tree, target);
   alive_.assign(1, 0);
   for (int depth = 0;; ++depth) {
@@ -179,7 +180,7 @@ Verifier::Result Verifier::verify(const TokenTree& tree, const TargetView& targe
       match(tree, token);
     } else if (target.has_draws()) {
       token = target.drawn(node);
-      chance.pass();
+      uniform.pass();
       const int32_t child = target.tried(node);
       if (child == TargetView::kNotTried) {
         match(tree, token);
@@ -198,12 +199,12 @@ Verifier::Result Verifier::verify(const TokenTree& tree, const TargetView& targe
         drawn = !q_of(child).empty();
       if (drawn) {
         engine::warp(target.logits(node), sampling_, p_, scratch_);
-        const int accepted = accept_child(tree, node, q_of, chance);
+        const int accepted = accept_child(tree, node, q_of, uniform);
         next_.clear();
         if (accepted >= 0) next_.push_back(accepted);
-        token = accepted >= 0 ? tree.token[static_cast<size_t>(accepted)] : chance.draw(p_);
+        token = accepted >= 0 ? tree.token[static_cast<size_t>(accepted)] : uniform.draw(p_);
       } else {
-        token = chance.draw_token(target.logits(node), sampling_, scratch_);
+        token = uniform.draw_token(target.logits(node), sampling_, scratch_);
         match(tree, token);
       }
     }

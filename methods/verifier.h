@@ -21,7 +21,8 @@
 
 namespace evalrun::methods {
 
-// The target's logits after a node, or the index of the largest of them, or a draw from its law.
+// The target's logits after a node, or the index of the largest of them, or a draw from its
+// distribution.
 using LogitsOf = base::FunctionRef<std::span<const float>(int node)>;
 using TokenOf = base::FunctionRef<int32_t(int node)>;
 
@@ -33,9 +34,10 @@ class TargetView {
  public:
   static TargetView with_logits(LogitsOf logits) { return {logits, std::nullopt, std::nullopt}; }
   static TargetView with_top(TokenOf top) { return {std::nullopt, top, std::nullopt}; }
-  // Drawn with the chances that Chance gives the nodes of each level, in order of levels. `tried`:
-  // of nodes whose children were drawn from laws kept on the device, the child that passed there
-  // (among its siblings, from 0), then drawn() is its token, or kNonePassed; else kNotTried.
+  // Drawn with the uniforms that UniformSource gives the nodes of each level, in order of levels.
+  // `tried`: of nodes whose children were drawn from distributions kept on the device, the child
+  // that passed there (among its siblings, from 0), then drawn() is its token, or kNonePassed; else
+  // kNotTried.
   static TargetView with_draws(TokenOf top, TokenOf drawn, TokenOf tried) {
     return {std::nullopt, top, drawn, tried};
   }
@@ -66,28 +68,28 @@ enum class Siblings {
   kIndependent,         // each from q itself; equal siblings must stay in the tree
 };
 
-// The questions the rules ask of chance. Apart from the Rng behind it, so that tests can walk
+// Uniform numbers that the rules ask for. Apart from the Rng behind it, so that tests can walk
 // through all answers and add up exact probabilities.
-class Chance {
+class UniformSource {
  public:
-  virtual ~Chance() = default;
+  virtual ~UniformSource() = default;
   // True with probability min(1, target_prob / draft_prob); draft_prob > 0.
   virtual bool accept(double target_prob, double draft_prob) = 0;
   virtual int32_t draw(std::span<const double> prob) = 0;
-  // From the law of these logits.
+  // From the distribution of these logits.
   virtual int32_t draw_token(std::span<const float> logits, const engine::SamplingParams& sampling,
                              engine::WarpScratch& scratch);
   // A token was drawn in advance with what would have come next.
   virtual void pass();
 };
 
-class RngChance final : public Chance {
+class RngUniforms final : public UniformSource {
  public:
-  explicit RngChance(base::Rng& rng) : rng_(rng) {}
+  explicit RngUniforms(base::Rng& rng) : rng_(rng) {}
   // What the next draw_token() calls will use, if nothing else is asked in between.
-  void look_ahead(std::span<double> chances) const {
+  void look_ahead(std::span<double> uniforms) const {
     base::Rng ahead = rng_;
-    for (double& chance : chances) chance = ahead.uniform();
+    for (double& uniform : uniforms) uniform = ahead.uniform();
   }
   int32_t draw_token(std::span<const float> logits, const engine::SamplingParams& sampling,
                      engine::WarpScratch& scratch) override {
@@ -105,18 +107,18 @@ class RngChance final : public Chance {
 
 // Medusa's typical acceptance: under sampling a draft token x passes where the target gives it
 // p(x) > min(epsilon, delta exp(-H(p))); of all accepted paths the longest is kept, the likelier of
-// equally long ones, and the target's likeliest token follows. Changes the law of the output:
-// lossy.
+// equally long ones, and the target's likeliest token follows. Changes the distribution of the
+// output: lossy.
 struct TypicalAcceptance {
   double epsilon = 0.09, delta = 0.3;
 };
 
 // How a drawn draft token x with draft probability p and target probability q is taken.
 struct RejectionRule {
-  // Accepted with probability min(1, accept_scale q / p); what is left of the target's law follows,
-  // so that up to 1 this is lossless, only slower. Above 1 it is lossy.
+  // Accepted with probability min(1, accept_scale q / p); what is left of the target's distribution
+  // follows, so that up to 1 this is lossless, only slower. Above 1 it is lossy.
   double accept_scale = 1;
-  // On rejection the bonus is drawn from the target's whole law, as SPACE is published and
+  // On rejection the bonus is drawn from the target's whole distribution, as SPACE is published and
   // released. Lossy: drafts likelier than the target has them come out too often.
   bool whole_bonus = false;
 };
@@ -139,7 +141,7 @@ class Verifier {
   // `target` must offer logits unless sampling is greedy, or it has drawn and tried. A token
   // accepted behind `max_accepted` others becomes the bonus and ends the walk: as lossless, one
   // token shorter.
-  Result verify(const TokenTree& tree, const TargetView& target, QOf q_of, Chance& chance,
+  Result verify(const TokenTree& tree, const TargetView& target, QOf q_of, UniformSource& uniform,
                 int max_accepted = engine::kMaxRows);
   // Avoids growth during steps: room for `depth` accepted nodes.
   void reserve(int depth) {
@@ -152,7 +154,7 @@ class Verifier {
   Result verify_typical(const TokenTree& tree, const TargetView& target);
   void match(const TokenTree& tree, int32_t token);
   void note_path(const TokenTree& tree);
-  int accept_child(const TokenTree& tree, int node, QOf q_of, Chance& chance);
+  int accept_child(const TokenTree& tree, int node, QOf q_of, UniformSource& uniform);
 
   engine::SamplingParams sampling_;
   Siblings siblings_;
@@ -161,7 +163,8 @@ class Verifier {
   std::vector<double> log_prob_;  // typical: of the path to each node, -inf where it is refused
   std::vector<int> path_;
   std::vector<int> alive_, next_;  // nodes whose root paths hold the tokens so far; ascending
-  std::vector<double> p_;  // the target's law at the visited node; the residual after rejections
+  std::vector<double>
+      p_;  // the target's distribution at the visited node; the residual after rejections
   std::vector<double> q_;  // q without the siblings drawn before, not normalised
   engine::WarpScratch scratch_;
 };

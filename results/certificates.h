@@ -17,7 +17,7 @@ struct StoredCertificate {
 
 // Hash of what decides which tokens an arm emits: the build's commit, method with parameters and
 // version, weights of target, draft and adapters, engine mode. Not of what is measured with it
-// (prompts, lengths, seed, order, threads, which change no token's law).
+// (prompts, lengths, seed, order, threads, which change no token's distribution).
 std::string certificate_key(const ArmRecord& arm, const std::string& commit);
 
 // One of the same key is replaced.

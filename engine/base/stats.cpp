@@ -153,9 +153,9 @@ double binomial_upper_p(int64_t k, int64_t n, double p) {
   return k == 0 ? 1 : incomplete_beta(static_cast<double>(k), static_cast<double>(n - k + 1), p);
 }
 
-std::optional<FitTest> fit_test(std::span<const int64_t> counts, std::span<const double> law) {
-  EVALRUN_CHECK(counts.size() == law.size(), "{} counts, {} probabilities", counts.size(),
-                law.size());
+std::optional<FitTest> fit_test(std::span<const int64_t> counts, std::span<const double> dist) {
+  EVALRUN_CHECK(counts.size() == dist.size(), "{} counts, {} probabilities", counts.size(),
+                dist.size());
   int64_t total = 0;
   for (const int64_t c : counts) total += c;
   struct Cell {
@@ -163,9 +163,9 @@ std::optional<FitTest> fit_test(std::span<const int64_t> counts, std::span<const
   };
   std::vector<Cell> cells;
   Cell rare;
-  for (size_t i = 0; i < law.size(); ++i) {
-    const Cell cell = {static_cast<double>(counts[i]), law[i] * static_cast<double>(total)};
-    if (law[i] <= 0 && counts[i] > 0)
+  for (size_t i = 0; i < dist.size(); ++i) {
+    const Cell cell = {static_cast<double>(counts[i]), dist[i] * static_cast<double>(total)};
+    if (dist[i] <= 0 && counts[i] > 0)
       return FitTest{std::numeric_limits<double>::infinity(), 0,
                      static_cast<int>(cells.size()) + 1};
     if (cell.expected >= 5) {

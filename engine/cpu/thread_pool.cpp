@@ -40,9 +40,9 @@ using std::chrono::microseconds;
 // has been taken.
 constexpr microseconds kBarrierSpin{100};
 // Between two forwards lies the work of a method and the loop: some microseconds under greedy
-// decoding, up to a few hundred where laws over the vocabulary are needed. Waking a sleeper takes
-// tens to hundreds of microseconds in a virtual machine, so a worker spins about as long as the
-// sleep would cost and then gives the core to others.
+// decoding, up to a few hundred where distributions over the vocabulary are needed. Waking a
+// sleeper takes tens to hundreds of microseconds in a virtual machine, so a worker spins about as
+// long as the sleep would cost and then gives the core to others.
 constexpr microseconds kIdleSpin{100};
 constexpr int kYields = 50;
 constexpr microseconds kMoveInterval{100'000};  // of the calling thread, at most so often

@@ -64,8 +64,8 @@ int32_t AnswerBuffers::drawn(const AnswerShape& s, int row) const {
 
 int AnswerBuffers::passed(const AnswerShape& s, int row) const {
   const auto child = static_cast<int>(row_of(s, row)[s.n_best + 2]);
-  EVALRUN_CHECK(child != kChildWithoutMass, "row {}: a child without mass in the law it came from",
-                row);
+  EVALRUN_CHECK(child != kChildWithoutMass,
+                "row {}: a child without mass in the distribution it came from", row);
   return child;
 }
 
@@ -73,7 +73,7 @@ uint64_t AnswerBuffers::drawn_mass(const AnswerShape& s, int row) const {
   return row_of(s, row)[s.n_best + 2];
 }
 
-int32_t AnswerBuffers::law_token(const AnswerShape& s, int row, int i) const {
+int32_t AnswerBuffers::drawn_token(const AnswerShape& s, int row, int i) const {
   finite_best(s, row);
   return static_cast<int32_t>(row_of(s, row)[s.n_best + (i == 0 ? 1 : 2 + i)]);
 }

@@ -26,7 +26,7 @@ class AnswerBuffers {
   // turn, -1 = nothing was left.
   int passed(const AnswerShape& shape, int row) const;
   uint64_t drawn_mass(const AnswerShape& shape, int row) const;
-  int32_t law_token(const AnswerShape& shape, int row, int i) const;
+  int32_t drawn_token(const AnswerShape& shape, int row, int i) const;
 
   std::vector<const DeviceBuffer*> buffers() const { return {&logits_, &workspace_, &result_}; }
 

@@ -20,7 +20,7 @@
 #include "engine/base/error.h"
 #include "engine/cuda/answer_buffers.h"
 #include "engine/cuda/dense.h"
-#include "engine/cuda/device_laws.h"
+#include "engine/cuda/device_distributions.h"
 #include "engine/cuda/device_model.h"
 #include "engine/cuda/kernels/attention.h"
 #include "engine/cuda/kernels/products.h"
@@ -106,7 +106,7 @@ class CudaBackend final : public Backend, public LogitSource {
     }
     record_.build(plan, request, o);
     request_ = &request;
-    laws_ = record_.shape().tasks ? &laws_on(*request.laws, device_) : nullptr;
+    dists_ = record_.shape().tasks ? &dists_on(*request.dists, device_) : nullptr;
     answer_shape_ = answer_shape(answers.n_best());
     low_rank_ = request.low_rank == nullptr
                     ? nullptr
@@ -207,14 +207,16 @@ class CudaBackend final : public Backend, public LogitSource {
     return scores;
   }
 
-  std::span<const int32_t> draw(Session::Heads heads, InputView x, const LawDraws& draws) override {
+  std::span<const int32_t> draw(Session::Heads heads, InputView x,
+                                const DistributionDraws& draws) override {
     begin_side();
     const auto tokens = side_->draw(heads, x, draws, device_, *queue_);
     waited();
     return tokens;
   }
-  std::unique_ptr<LawStore> make_laws(int slots, int vocab, std::span<const int32_t> ids) override {
-    return std::make_unique<DeviceLaws>(device_, slots, vocab, ids);
+  std::unique_ptr<DistributionStore> make_distributions(int slots, int vocab,
+                                                        std::span<const int32_t> ids) override {
+    return std::make_unique<DeviceDistributions>(device_, slots, vocab, ids);
   }
 
   void read_kv(int layer, int position, int sequence, std::span<float> k,
@@ -367,11 +369,11 @@ class CudaBackend final : public Backend, public LogitSource {
             answer_shape_.top_k,
             std::bit_cast<int64_t>(answer_shape_.top_p),
             std::bit_cast<int64_t>(answer_shape_.inverse_temperature),
-            laws_ == nullptr ? 0 : static_cast<int64_t>(laws_->id()),
-            s.trials,
+            dists_ == nullptr ? 0 : static_cast<int64_t>(dists_->id()),
+            s.rejection_tests,
             s.more_draws,
             s.children,
-            s.chances,
+            s.uniforms,
             s.visible,
             s.items,
             s.items_windowed,
@@ -624,11 +626,11 @@ class CudaBackend final : public Backend, public LogitSource {
       head(list(layout.answer_rows), s.answers, answer_buffers_.logits());
       const auto doubles = [&](size_t at) { return reinterpret_cast<const double*>(block + at); };
       AnswerInputs in;
-      in.chances = doubles(layout.chances);
-      if (laws_ != nullptr) {
+      in.uniforms = doubles(layout.uniforms);
+      if (dists_ != nullptr) {
         in.tasks = reinterpret_cast<const AnswerTask*>(block + layout.tasks);
-        in.children = list(layout.children), in.further_chances = doubles(layout.further);
-        in.laws = laws_->memory();
+        in.children = list(layout.children), in.further_uniforms = doubles(layout.further);
+        in.dists = dists_->memory();
       }
       answer_buffers_.queue(answer_shape_, in, queue_->stream());
     }
@@ -649,7 +651,8 @@ class CudaBackend final : public Backend, public LogitSource {
     shape.draws = true;
     shape.inverse_temperature = inverse_temperature(*request_->sampling);
     shape.top_k = request_->sampling->top_k, shape.top_p = request_->sampling->top_p;
-    shape.tasks = s.tasks, shape.trials = s.trials, shape.more_draws = s.more_draws;
+    shape.tasks = s.tasks, shape.rejection_tests = s.rejection_tests,
+    shape.more_draws = s.more_draws;
     return shape;
   }
   void read_answer(int i, int32_t row, Answers& answers) {
@@ -659,12 +662,12 @@ class CudaBackend final : public Backend, public LogitSource {
     if (asked.best)
       answers.add_best(row, best_,
                        answer_shape_.sums ? answer_buffers_.log_sum(answer_shape_, i) : 0);
-    if (asked.chance >= 0) answers.set_drawn(row, answer_buffers_.drawn(answer_shape_, i));
+    if (asked.uniform >= 0) answers.set_drawn(row, answer_buffers_.drawn(answer_shape_, i));
     const AnswerTask task = record_.task(i);
     if (task.kind == AnswerTask::kDraws) {
       answers.set_weight(row, answer_buffers_.drawn_mass(answer_shape_, i));
       for (int j = 0; j <= task.count; ++j)
-        answers.add_law_token(answer_buffers_.law_token(answer_shape_, i, j));
+        answers.add_drawn_token(answer_buffers_.drawn_token(answer_shape_, i, j));
     } else if (task.kind != AnswerTask::kNone) {
       answers.set_passed(row, answer_buffers_.passed(answer_shape_, i));
     }
@@ -698,7 +701,7 @@ class CudaBackend final : public Backend, public LogitSource {
   const ForwardRequest* request_ = nullptr;
   AnswerShape answer_shape_;
   const DeviceLowRank* low_rank_ = nullptr;
-  const DeviceLaws* laws_ = nullptr;  // of tasks, if there are any
+  const DeviceDistributions* dists_ = nullptr;  // of tasks, if there are any
   const StepRow* rows_ = nullptr;
   const StepHeader* header_ = nullptr;
   const int32_t* visible_ = nullptr;

@@ -55,7 +55,7 @@ PlannedShapes planned_shapes(const ModelConfig& c, int max_tokens, bool bf16) {
   }
   p.answers.rows = kRows, p.answers.n_logits = c.n_logits();
   p.answers.n_best = std::min(kMostBest, c.n_logits());
-  p.answers.tasks = true, p.answers.trials = kTrials;
+  p.answers.tasks = true, p.answers.rejection_tests = kTrials;
   return p;
 }
 

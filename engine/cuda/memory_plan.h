@@ -15,9 +15,9 @@ namespace evalrun::engine::cuda {
 constexpr int kPromptChunk = 1024;
 
 // The largest shapes that are planned for: a prefill chunk behind a full context, and a step of 64
-// rows with all logits and as many answers, 16 of them trials. A session makes room for both when
-// it is created, so that what others find free is free, and nothing is allocated in a timed step up
-// to this size.
+// rows with all logits and as many answers, 16 of them rejection_tests. A session makes room for
+// both when it is created, so that what others find free is free, and nothing is allocated in a
+// timed step up to this size.
 struct PlannedShapes {
   StepShape prefill, step;
   AnswerShape answers;  // of the step
@@ -28,7 +28,7 @@ struct MemoryPlan {
   size_t weights = 0;  // not on the device yet, and the largest of them as it is uploaded
   size_t caches = 0;
   // Of the planned shapes, whichever takes more of each. Larger steps, low-rank updates and kept
-  // laws come on top.
+  // distributions come on top.
   size_t buffers = 0;
   // Allocations are rounded up to 2 MiB; code is loaded at its first launch, graphs take some.
   size_t driver = size_t{64} << 20;

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include "engine/cuda/device_laws.h"
+#include "engine/cuda/device_distributions.h"
 #include "engine/cuda/kernels/products.h"
 #include "engine/cuda/kernels/row_ops.h"
 
@@ -248,40 +248,40 @@ Scores SideProducts::best_of(Heads heads, InputView x, int n_best, int device, Q
   return {{}, best_, n_best, {}};
 }
 
-std::span<const int32_t> SideProducts::draw(Heads heads, InputView x, const LawDraws& draws,
-                                            int device, Queue& on) {
+std::span<const int32_t> SideProducts::draw(Heads heads, InputView x,
+                                            const DistributionDraws& draws, int device, Queue& on) {
   prepare(heads, x, device, on.stream());
   AnswerShape shape;
   shape.rows = x.rows, shape.n_logits = heads[0]->out();
-  shape.draws = shape.tasks = true;  // no trials
+  shape.draws = shape.tasks = true;  // no rejection_tests
   shape.inverse_temperature = inverse_temperature(*draws.sampling);
   shape.top_k = draws.sampling->top_k, shape.top_p = draws.sampling->top_p;
   tasks_.assign(static_cast<size_t>(x.rows), AnswerTask{});
-  chances_.assign(static_cast<size_t>(x.rows), -1.0);
-  for (const LawDraw& d : draws.rows) {
+  uniforms_.assign(static_cast<size_t>(x.rows), -1.0);
+  for (const DistributionDraw& d : draws.rows) {
     const auto row = static_cast<size_t>(d.row);
-    const auto further = d.chances.subspan(1);
+    const auto further = d.uniforms.subspan(1);
     const auto more = static_cast<int32_t>(further.size());
-    tasks_[row] = {AnswerTask::kDraws, d.slot, static_cast<int32_t>(chances_.size()), more};
-    chances_[row] = d.chances[0];
-    chances_.insert(chances_.end(), further.begin(), further.end());
+    tasks_[row] = {AnswerTask::kDraws, d.slot, static_cast<int32_t>(uniforms_.size()), more};
+    uniforms_[row] = d.uniforms[0];
+    uniforms_.insert(uniforms_.end(), further.begin(), further.end());
     shape.more_draws = std::max(shape.more_draws, more);
   }
   const size_t task_bytes = tasks_.size() * sizeof(AnswerTask),
-               bytes = task_bytes + chances_.size() * sizeof(double);
+               bytes = task_bytes + uniforms_.size() * sizeof(double);
   room(asked_host_, bytes), room(asked_, bytes);
   if (answers_.make_room(shape)) graphs_.clear();
   std::memcpy(asked_host_.as<unsigned char>(), tasks_.data(), task_bytes);
-  std::memcpy(asked_host_.as<unsigned char>() + task_bytes, chances_.data(), bytes - task_bytes);
+  std::memcpy(asked_host_.as<unsigned char>() + task_bytes, uniforms_.data(), bytes - task_bytes);
   AnswerInputs in;
   in.tasks = asked_.as<AnswerTask>();
-  in.chances = in.further_chances =
+  in.uniforms = in.further_uniforms =
       reinterpret_cast<const double*>(asked_.as<unsigned char>() + task_bytes);
-  const DeviceLaws& laws = laws_on(*draws.laws, device);
-  in.laws = laws.memory();
+  const DeviceDistributions& dists = dists_on(*draws.dists, device);
+  in.dists = dists.memory();
 
   start_key(x), add_to_key(shape);
-  key_.insert(key_.end(), {static_cast<int64_t>(bytes), static_cast<int64_t>(laws.id())});
+  key_.insert(key_.end(), {static_cast<int64_t>(bytes), static_cast<int64_t>(dists.id())});
   on.begin();
   graphs_.run(key_, graphs_wanted_ && x.rows <= kGraphRows, on.stream(), [&] {
     EVALRUN_CUDA(cudaMemcpyAsync(asked_.as<void>(), asked_host_.as<void>(), bytes,
@@ -291,9 +291,9 @@ std::span<const int32_t> SideProducts::draw(Heads heads, InputView x, const LawD
   });
   on.wait();
   tokens_.clear();
-  for (const LawDraw& d : draws.rows)
-    for (size_t i = 0; i < d.chances.size(); ++i)
-      tokens_.push_back(answers_.law_token(shape, d.row, static_cast<int>(i)));
+  for (const DistributionDraw& d : draws.rows)
+    for (size_t i = 0; i < d.uniforms.size(); ++i)
+      tokens_.push_back(answers_.drawn_token(shape, d.row, static_cast<int>(i)));
   return tokens_;
 }
 

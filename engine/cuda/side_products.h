@@ -31,9 +31,9 @@ class SideProducts {
   MatrixView multiply(const WeightMatrix& w, InputView x, int device, Queue& on);
   // Of rows of logits, the n_best largest each.
   Scores best_of(Heads heads, InputView x, int n_best, int device, Queue& on);
-  // Draws from rows of logits, their laws kept on this device.
-  std::span<const int32_t> draw(Heads heads, InputView x, const LawDraws& draws, int device,
-                                Queue& on);
+  // Draws from rows of logits, their distributions kept on this device.
+  std::span<const int32_t> draw(Heads heads, InputView x, const DistributionDraws& draws,
+                                int device, Queue& on);
   std::vector<const DeviceBuffer*> buffers() const;
 
  private:
@@ -75,10 +75,10 @@ class SideProducts {
   ProductWorkspace workspace_;
   AnswerBuffers answers_;
   std::vector<TokenLogit> best_, row_best_;
-  PinnedBuffer asked_host_;  // tasks, then chances
+  PinnedBuffer asked_host_;  // tasks, then uniforms
   DeviceBuffer asked_;
   std::vector<AnswerTask> tasks_;
-  std::vector<double> chances_;
+  std::vector<double> uniforms_;
   std::vector<int32_t> tokens_;
   // Drafters ask for the same few again and again: they stay while their host matrix lives.
   struct Kept {

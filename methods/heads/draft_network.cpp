@@ -186,13 +186,13 @@ int DraftNetwork::add(const Row& row) {
   r.embedding = static_cast<int32_t>(i);
   r.parent = row.parent;
   r.block = row.block;
-  r.logits = row.read && best_ == 0 && laws_ == nullptr;
+  r.logits = row.read && best_ == 0 && dists_ == nullptr;
   r.best = row.read && best_ > 0;
   r.hidden = row.read;
-  if (row.read && laws_ != nullptr) {
+  if (row.read && dists_ != nullptr) {
     draws_.push_back(row.draw);
     draws_.back().row = static_cast<int32_t>(i);
-    r.chance = row.draw.chances[0];
+    r.uniform = row.draw.uniforms[0];
   }
   rows_.push_back(r);
   return kept_rows_ + static_cast<int>(i);
@@ -348,7 +348,7 @@ void DraftNetwork::run(Look look) {
   request.extend = extend_;
   request.best = best_;
   request.log_sums = log_sums_;
-  request.laws = laws_, request.law_draws = draws_, request.sampling = sampling_;
+  request.dists = dists_, request.distribution_draws = draws_, request.sampling = sampling_;
   // EAGLE-3 hands on the stream in front of the final norm.
   const int last = net_->config().n_layers;
   const bool paired = options_.input == Input::kPaired;
@@ -368,10 +368,10 @@ void DraftNetwork::run(Look look) {
     if (rows_[i].logits || rows_[i].best)
       look(static_cast<int>(before + i), result.scores(static_cast<int>(i)));
   size_t tokens = 0;
-  for (const engine::LawDraw& draw : draws_) {
+  for (const engine::DistributionDraw& draw : draws_) {
     engine::RowScores scores;
-    scores.drawn = result.law_tokens.subspan(tokens, draw.chances.size());
-    tokens += draw.chances.size();
+    scores.drawn = result.drawn_tokens.subspan(tokens, draw.uniforms.size());
+    tokens += draw.uniforms.size();
     look(static_cast<int>(before) + draw.row, scores);
   }
 }

@@ -44,9 +44,9 @@ class DraftNetwork {
   // What is looked at from now on: the `best` likeliest tokens (and the log of the sum over all),
   // or with 0, the default, logits.
   void want_best(int best, bool log_sums = false) { best_ = best, log_sums_ = log_sums; }
-  // Or draws, by Row::draw, where laws are kept (not null). Outlives every run.
-  void want_draws(engine::LawStore* laws, const engine::SamplingParams& sampling) {
-    laws_ = laws, sampling_ = &sampling;
+  // Or draws, by Row::draw, where distributions are kept (not null). Outlives every run.
+  void want_draws(engine::DistributionStore* dists, const engine::SamplingParams& sampling) {
+    dists_ = dists, sampling_ = &sampling;
   }
 
   // ---- One forward: begin, add rows, run, look at outputs. ----
@@ -64,7 +64,8 @@ class DraftNetwork {
     int block = -1;     // rows of one block see each other
     int previous = -1;  // whose LSTM state it goes on from; -1 = that of the last committed pair
     bool read = false;  // its scores and feature are wanted
-    engine::LawDraw draw = {};  // with want_draws, of rows that are read; its row is set by add()
+    engine::DistributionDraw draw =
+        {};  // with want_draws, of rows that are read; its row is set by add()
   };
   // Copies what it is given. Returns the row's number.
   int add(const Row& row);
@@ -128,9 +129,9 @@ class DraftNetwork {
   bool extend_ = false;
   int best_ = 0;
   bool log_sums_ = false;
-  engine::LawStore* laws_ = nullptr;
+  engine::DistributionStore* dists_ = nullptr;
   const engine::SamplingParams* sampling_ = nullptr;
-  std::vector<engine::LawDraw> draws_;  // of the staged rows
+  std::vector<engine::DistributionDraw> draws_;  // of the staged rows
 };
 
 // Parts of an adapter that are a decoder layer, and the shape of such layers (config.n_heads ...).

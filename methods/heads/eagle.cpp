@@ -113,7 +113,7 @@ class StaticDrafter final : public PairDrafter {
     choices_.start(context, draws_, tree_.plan().size() + 1, tree_.inner() + 1,
                    tree_.plan().width(), network_->ids(), vocab_size_);
     network_->want_best(choices_.best());
-    network_->want_draws(choices_.laws(), choices_.sampling());
+    network_->want_draws(choices_.dists(), choices_.sampling());
     PairDrafter::start(context);
   }
 
@@ -136,8 +136,8 @@ class StaticDrafter final : public PairDrafter {
   std::span<const double> q_of(int node) const override {
     return choices_.q(tree_.list_of_node(node));
   }
-  engine::LawStore* laws() const override { return choices_.laws(); }
-  int law_of(int node) const override { return choices_.law(tree_.list_of_node(node)); }
+  engine::DistributionStore* dists() const override { return choices_.dists(); }
+  int distribution_of(int node) const override { return choices_.dist(tree_.list_of_node(node)); }
 
  private:
   void expand(int level) {

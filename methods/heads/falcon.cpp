@@ -45,7 +45,7 @@ class FalconDrafter final : public Drafter {
                    tree_.plan().width(), network_->ids(), vocab_size_);
     const int ready = static_cast<int>(context.prompt.size()) - 1;
     network_->want_best(choices_.best());
-    network_->want_draws(choices_.laws(), choices_.sampling());
+    network_->want_draws(choices_.dists(), choices_.sampling());
     const auto nobody = [](int, const engine::RowScores&) {};
     feed(context.prompt, 0, ready, 0, Look(nobody));
   }
@@ -77,8 +77,8 @@ class FalconDrafter final : public Drafter {
   std::span<const double> q_of(int node) const override {
     return choices_.q(tree_.list_of_node(node));
   }
-  engine::LawStore* laws() const override { return choices_.laws(); }
-  int law_of(int node) const override { return choices_.law(tree_.list_of_node(node)); }
+  engine::DistributionStore* dists() const override { return choices_.dists(); }
+  int distribution_of(int node) const override { return choices_.dist(tree_.list_of_node(node)); }
   size_t extra_parameter_bytes() const override { return network_->weight_bytes(); }
   size_t extra_kv_bytes() const override { return network_->kv_bytes(); }
 

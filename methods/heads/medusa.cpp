@@ -32,7 +32,7 @@ class MedusaDrafter final : public Drafter {
     const auto state = known.row(known.rows - 1);
     if (choices_.keeps())
       heads_->draw(
-          *target_, state, depth, choices_.laws(), choices_.sampling(),
+          *target_, state, depth, choices_.dists(), choices_.sampling(),
           [&](int head) { return choices_.ask(head, 0); }, look);
     else
       heads_->look(*target_, state, depth, choices_.best(), look);
@@ -44,8 +44,8 @@ class MedusaDrafter final : public Drafter {
   std::span<const double> q_of(int node) const override {
     return choices_.q(tree_.list_of_node(node));
   }
-  engine::LawStore* laws() const override { return choices_.laws(); }
-  int law_of(int node) const override { return choices_.law(tree_.list_of_node(node)); }
+  engine::DistributionStore* dists() const override { return choices_.dists(); }
+  int distribution_of(int node) const override { return choices_.dist(tree_.list_of_node(node)); }
   size_t extra_parameter_bytes() const override { return heads_->bytes(); }
 
  private:

@@ -78,16 +78,16 @@ void MedusaHeads::look(engine::Session& session, std::span<const float> hidden, 
 }
 
 void MedusaHeads::draw(engine::Session& session, std::span<const float> hidden, int n,
-                       engine::LawStore* laws, const engine::SamplingParams& sampling,
-                       base::FunctionRef<engine::LawDraw(int head)> ask, See see) {
+                       engine::DistributionStore* dists, const engine::SamplingParams& sampling,
+                       base::FunctionRef<engine::DistributionDraw(int head)> ask, See see) {
   draws_.clear();
   for (int k = 0; k < n; ++k) {
     draws_.push_back(ask(k));
     draws_.back().row = k;
   }
-  auto tokens = session.draw(outputs(n), compute(session, hidden, n), {&sampling, laws, draws_});
+  auto tokens = session.draw(outputs(n), compute(session, hidden, n), {&sampling, dists, draws_});
   for (int k = 0; k < n; ++k) {
-    const size_t own = draws_[static_cast<size_t>(k)].chances.size();
+    const size_t own = draws_[static_cast<size_t>(k)].uniforms.size();
     engine::RowScores scores;
     scores.drawn = tokens.first(own);
     tokens = tokens.subspan(own);

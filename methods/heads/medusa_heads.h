@@ -27,10 +27,10 @@ class MedusaHeads {
   // logits.
   using See = base::FunctionRef<void(int head, const engine::RowScores& scores)>;
   void look(engine::Session& session, std::span<const float> hidden, int n, int n_best, See see);
-  // The same, drawn where the laws are kept: what `ask` wants of each head.
-  void draw(engine::Session& session, std::span<const float> hidden, int n, engine::LawStore* laws,
-            const engine::SamplingParams& sampling,
-            base::FunctionRef<engine::LawDraw(int head)> ask, See see);
+  // The same, drawn where the distributions are kept: what `ask` wants of each head.
+  void draw(engine::Session& session, std::span<const float> hidden, int n,
+            engine::DistributionStore* dists, const engine::SamplingParams& sampling,
+            base::FunctionRef<engine::DistributionDraw(int head)> ask, See see);
 
  private:
   struct Head {
@@ -51,7 +51,7 @@ class MedusaHeads {
   double relative_cost_ = 0;
   std::vector<const engine::WeightMatrix*> output_list_;  // the same
   engine::RowProgram program_;
-  std::vector<engine::LawDraw> draws_;
+  std::vector<engine::DistributionDraw> draws_;
 };
 
 }  // namespace evalrun::methods

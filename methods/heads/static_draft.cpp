@@ -15,13 +15,13 @@ void RankedChoices::start(const GenerationContext& context, bool draws, int list
   rng_ = context.rng;
   ids_ = &ids;
   lists_.resize(static_cast<size_t>(lists));
-  keeps_ = draws_ && context.may_keep_laws && width <= engine::kMostBest;
-  if (keeps_ && (laws_ == nullptr || laws_->slots() < looks ||
-                 laws_->device() != context.target->options().device))
-    laws_ = context.target->make_laws(looks, vocab_size, ids);
+  keeps_ = draws_ && context.may_keep_dists && width <= engine::kMostBest;
+  if (keeps_ && (dists_ == nullptr || dists_->slots() < looks ||
+                 dists_->device() != context.target->options().device))
+    dists_ = context.target->make_distributions(looks, vocab_size, ids);
   for (List& list : lists_) {
     list.tokens.reserve(static_cast<size_t>(width));
-    if (keeps_) list.chances.reserve(static_cast<size_t>(width));
+    if (keeps_) list.uniforms.reserve(static_cast<size_t>(width));
     if (draws_ && !keeps_) list.q.reserve(vocab_size_);
   }
   clear();
@@ -32,12 +32,12 @@ void RankedChoices::clear() {
   for (List& list : lists_) list.tokens.clear();
 }
 
-engine::LawDraw RankedChoices::ask(int list, int row) {
+engine::DistributionDraw RankedChoices::ask(int list, int row) {
   List& to = lists_[static_cast<size_t>(list)];
-  to.law = asked_++;
-  to.chances.clear();
-  for (int i = 0; i < width_; ++i) to.chances.push_back(rng_->uniform());
-  return {row, to.law, to.chances};
+  to.dist = asked_++;
+  to.uniforms.clear();
+  for (int i = 0; i < width_; ++i) to.uniforms.push_back(rng_->uniform());
+  return {row, to.dist, to.uniforms};
 }
 
 void RankedChoices::note(int list, const engine::RowScores& scores) {

@@ -16,9 +16,9 @@ namespace evalrun::methods {
 
 // Ranked lists of tokens, one per place of the text a drafter looked at: its likeliest tokens in
 // order, or tokens drawn from its warped distribution without replacement, in the order of the
-// draws. Verification knows the law of the k-th child of a node as that of the k-th draw, so drawn
-// children are taken in the order of the draws whatever ranks a tree gives them. Several nodes may
-// take their children from one list: a step visits one of them.
+// draws. Verification knows the distribution of the k-th child of a node as that of the k-th draw,
+// so drawn children are taken in the order of the draws whatever ranks a tree gives them. Several
+// nodes may take their children from one list: a step visits one of them.
 class RankedChoices {
  public:
   // `ids` maps draft ids to the target's, empty = they are the same; must outlive this. Of `lists`
@@ -28,13 +28,13 @@ class RankedChoices {
   void clear();  // before each step
   // How many of a place's best tokens are looked at, 0 where logits must be.
   int best() const { return draws_ || width_ > engine::kMostBest ? 0 : width_; }
-  // Where laws are kept on the target's device, a list is drawn there: what its row asks for before
-  // it is noted (`row`: of the forward or product).
+  // Where distributions are kept on the target's device, a list is drawn there: what its row asks
+  // for before it is noted (`row`: of the forward or product).
   bool keeps() const { return keeps_; }
-  engine::LawDraw ask(int list, int row);
-  engine::LawStore* laws() const { return keeps_ ? laws_.get() : nullptr; }
+  engine::DistributionDraw ask(int list, int row);
+  engine::DistributionStore* dists() const { return keeps_ ? dists_.get() : nullptr; }
   const engine::SamplingParams& sampling() const { return sampling_; }
-  int law(int list) const { return keeps_ ? lists_[static_cast<size_t>(list)].law : -1; }
+  int dist(int list) const { return keeps_ ? lists_[static_cast<size_t>(list)].dist : -1; }
   void note(int list, const engine::RowScores& scores);
   // -1 when the list has not so many: fewer can be drawn than asked for.
   int32_t token(int list, int rank) const;
@@ -46,8 +46,8 @@ class RankedChoices {
   struct List {
     std::vector<int32_t> tokens;
     std::vector<double> q;
-    int law = -1;                 // slot, where laws are kept
-    std::vector<double> chances;  // of its draws there
+    int dist = -1;                 // slot, where distributions are kept
+    std::vector<double> uniforms;  // of its draws there
   };
   void draw(List& list, std::span<const float> logits);
 
@@ -58,7 +58,7 @@ class RankedChoices {
   base::Rng* rng_ = nullptr;
   const std::vector<int32_t>* ids_ = nullptr;
   std::vector<List> lists_;
-  std::unique_ptr<engine::LawStore> laws_;
+  std::unique_ptr<engine::DistributionStore> dists_;
   bool keeps_ = false;
   int asked_ = 0;             // lists in this step
   std::vector<double> left_;  // of a distribution while tokens are drawn from it

@@ -14,7 +14,7 @@
 // is connected and each beginning of it is the best smaller tree. Without a hit it drafts a dummy
 // token, here nothing; a continuation ends in front of a stop token (methods/lookup/stop_ids.h) and
 // at the end of its document. Under sampling it draws for each path on its own, which changes the
-// law; here drafts are verified node by node (methods/verifier.h).
+// distribution; here drafts are verified node by node (methods/verifier.h).
 #include <algorithm>
 
 #include "engine/base/error.h"

@@ -149,8 +149,8 @@ void MaskDrafter::take_masks(std::span<const int> path) {
   }
   asked_.clear();
   for (int j = skipped_; j < plan_.masks; ++j) asked_.push_back(choices_.ask(j, j));
-  auto tokens = target_->draw({&head, 1}, states, {&choices_.sampling(), choices_.laws(), asked_});
-  for (const engine::LawDraw& draw : asked_) {
+  auto tokens = target_->draw({&head, 1}, states, {&choices_.sampling(), choices_.dists(), asked_});
+  for (const engine::DistributionDraw& draw : asked_) {
     engine::RowScores scores;
     scores.drawn = tokens.first(draw.chances.size());
     tokens = tokens.subspan(draw.chances.size());

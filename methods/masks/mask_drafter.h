@@ -35,8 +35,8 @@ class MaskDrafter final : public Drafter {
   void side_states(const engine::ForwardResult& result, int first_row) override;
   void accepted(std::span<const int> path, int32_t bonus) override;
   std::span<const double> q_of(int node) const override;
-  engine::LawStore* laws() const override { return choices_.laws(); }
-  int law_of(int node) const override { return choices_.law(tree_.list_of_node(node)); }
+  engine::DistributionStore* dists() const override { return choices_.dists(); }
+  int distribution_of(int node) const override { return choices_.dist(tree_.list_of_node(node)); }
   size_t extra_parameter_bytes() const override { return weights_.bytes; }
 
  private:
@@ -55,11 +55,11 @@ class MaskDrafter final : public Drafter {
   StaticTree tree_;
   RankedChoices choices_;  // list j - 1: mask j's
   engine::Session* target_ = nullptr;
-  int skipped_ = 0;                     // masks in front that are void (MaskPlan::reuse)
-  bool drafted_ = false;                // choices_ hold the next draft
-  bool in_the_forward_ = false;         // the masks' best tokens come with the target's
-  std::vector<Group> groups_;           // of this step
-  std::vector<engine::LawDraw> asked_;  // of the masks
+  int skipped_ = 0;                              // masks in front that are void (MaskPlan::reuse)
+  bool drafted_ = false;                         // choices_ hold the next draft
+  bool in_the_forward_ = false;                  // the masks' best tokens come with the target's
+  std::vector<Group> groups_;                    // of this step
+  std::vector<engine::DistributionDraw> asked_;  // of the masks
   engine::ForwardResult result_;
   int first_row_ = 0;
   std::vector<float> states_;  // [masks, d_model]

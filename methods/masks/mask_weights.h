@@ -24,7 +24,7 @@ struct MaskWeights {
 
   // Of a step that reads masks, in plain steps of `target`: nothing on a GPU, which has the
   // products of all rows anyway, so that masks want nothing smaller than the target's head (`bytes`
-  // are then without one); drawn drafts (`draws`) have laws of their own.
+  // are then without one); drawn drafts (`draws`) have distributions of their own.
   double head_cost(const engine::Model& target, const std::string& device, bool draws);
   engine::MatrixView embeddings(int d_model) const {
     return {embedding.data(), static_cast<int>(embedding.size()) / d_model, d_model};

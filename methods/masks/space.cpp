@@ -4,8 +4,8 @@
 // Lossless against the tuned model: its plain decoding (ar_tuned) is the baseline of these
 // rows. The mask of a step is the tree of methods/masks/mask_drafter.h; the paper's equation 6 lets
 // the last masks of a group be seen by the first of the next for k >= 3 (its Figure 3 has k = 2).
-// On a rejection the next token is drawn from what is left of the target's law; the paper's
-// Algorithm 1 and its program draw it from the whole law, which is not lossless:
+// On a rejection the next token is drawn from what is left of the target's distribution; the
+// paper's Algorithm 1 and its program draw it from the whole distribution, which is not lossless:
 // sampling=as_published, for comparison only. The first group stands in a step of its own instead
 // of behind the prompt.
 #include <algorithm>
@@ -121,14 +121,15 @@ MethodInfo space_method() {
                          0,
                          kMostMasks,
                          {}});
-  info.params.push_back({"sampling",
-                         "correct",
-                         "bonus behind a rejection: from what is left of the target's law, or from "
-                         "all of it (as_published, lossy)",
-                         Type::kText,
-                         0,
-                         0,
-                         {"correct", "as_published"}});
+  info.params.push_back(
+      {"sampling",
+       "correct",
+       "bonus behind a rejection: from what is left of the target's distribution, or from "
+       "all of it (as_published, lossy)",
+       Type::kText,
+       0,
+       0,
+       {"correct", "as_published"}});
   for (ParamInfo& parameter : mask_plan_parameters()) info.params.push_back(std::move(parameter));
   info.check = check;
   info.build = build;

@@ -26,9 +26,10 @@ void ModelDrafter::start(const GenerationContext& context) {
   rng_ = context.rng;
   length_.start();
   drafted_ = 0;
-  keeps_ = can_keep_laws(context);
-  if (keeps_ && (laws_ == nullptr || laws_->device() != context.target->options().device))
-    laws_ = session_->make_laws(static_cast<int>(q_.size()), options_.draft_vocab, options_.ids);
+  keeps_ = can_keep_dists(context);
+  if (keeps_ && (dists_ == nullptr || dists_->device() != context.target->options().device))
+    dists_ = session_->make_distributions(static_cast<int>(q_.size()), options_.draft_vocab,
+                                          options_.ids);
   if (draws() && !keeps_)
     for (std::vector<double>& row : q_) row.reserve(static_cast<size_t>(options_.draft_vocab));
   able_ = true;
@@ -40,10 +41,10 @@ void ModelDrafter::start(const GenerationContext& context) {
   if (able_) own_->prefill(context.prompt);
 }
 
-// Drafts are drawn on the device by the whole of the draft model's law, not where its ids are cut
-// to the target's.
-bool ModelDrafter::can_keep_laws(const GenerationContext& context) const {
-  return context.may_keep_laws && draws() &&
+// Drafts are drawn on the device by the whole of the draft model's distribution, not where its ids
+// are cut to the target's.
+bool ModelDrafter::can_keep_dists(const GenerationContext& context) const {
+  return context.may_keep_dists && draws() &&
          session_->options().device == context.target->options().device &&
          options_.common_vocab == session_->model().config().n_logits();
 }
@@ -59,7 +60,7 @@ int32_t ModelDrafter::feed(std::span<const int32_t> tokens, int level, double& c
     row.best = last && (by_top() || keeps_) && length_.watches_confidence();
     row.top = last && by_top() && !row.best;
     row.logits = last && !by_top() && !keeps_;
-    if (last && keeps_) row.chance = rng_->uniform();
+    if (last && keeps_) row.uniform = rng_->uniform();
     rows_.push_back(row);
     path_.push_back(static_cast<int>(i));
   }
@@ -68,12 +69,12 @@ int32_t ModelDrafter::feed(std::span<const int32_t> tokens, int level, double& c
   request.best = 1;
   request.log_sums = true;
   if (!options_.skip.empty()) request.skip = &options_.skip;
-  const engine::LawDraw draw{
-      static_cast<int32_t>(tokens.size()) - 1, level, {&rows_.back().chance, 1}};
+  const engine::DistributionDraw draw{
+      static_cast<int32_t>(tokens.size()) - 1, level, {&rows_.back().uniform, 1}};
   if (keeps_) {
     request.sampling = &sampling_;
-    request.laws = laws_.get();
-    request.law_draws = {&draw, 1};
+    request.dists = dists_.get();
+    request.distribution_draws = {&draw, 1};
   }
   const engine::ForwardResult result = session_->forward(request);
   session_->commit(path_);

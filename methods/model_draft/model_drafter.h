@@ -6,8 +6,8 @@
 //
 // Vocabularies: ids mean the same in both models, but the widths of the logits may differ by
 // padding. Draft logits are cut to the common width before the softmax; the target's stay whole, so
-// that its law is that of the target alone. A token the draft model has no embedding for ends
-// drafting for the rest of the generation, and so does a draft context that is full.
+// that its distribution is that of the target alone. A token the draft model has no embedding for
+// ends drafting for the rest of the generation, and so does a draft context that is full.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -38,8 +38,8 @@ class ModelDrafter final : public Drafter {
   void start(const GenerationContext& context) override;
   void draft(std::span<const int32_t> sequence, int max_depth, TokenTree& tree) override;
   std::span<const double> q_of(int node) const override;
-  engine::LawStore* laws() const override { return keeps_ ? laws_.get() : nullptr; }
-  int law_of(int node) const override { return keeps_ ? node - 1 : -1; }
+  engine::DistributionStore* dists() const override { return keeps_ ? dists_.get() : nullptr; }
+  int distribution_of(int node) const override { return keeps_ ? node - 1 : -1; }
   void accepted(std::span<const int> path, int32_t bonus) override;
   double draft_cost() const override { return options_.cost; }
   bool must_catch_up() const override { return own_ != nullptr; }
@@ -52,7 +52,7 @@ class ModelDrafter final : public Drafter {
   int32_t feed(std::span<const int32_t> tokens, int level, double& confidence);
   int32_t choose(std::span<const float> logits, int level);  // the output chosen
   bool draws() const { return !sampling_.greedy() && !options_.point_mass; }
-  bool can_keep_laws(const GenerationContext& context) const;
+  bool can_keep_dists(const GenerationContext& context) const;
   // Whether the draft model's own top token is all that is wanted, and none of its ids is cut.
   bool by_top() const {
     return !draws() && (!options_.ids.empty() || options_.common_vocab == options_.draft_vocab);
@@ -68,13 +68,13 @@ class ModelDrafter final : public Drafter {
   DraftLength length_;
   engine::SamplingParams sampling_;  // of the draft
   base::Rng* rng_ = nullptr;
-  bool able_ = true;                        // every token so far is known to the draft model
-  int root_ = 0;                            // position of the root of the last draft
-  int asked_ = 0, drafted_ = 0;             // by the last draft
-  std::vector<std::vector<double>> q_;      // [depth], rows of this step's draft
-  std::unique_ptr<engine::LawStore> laws_;  // the same on the device
-  bool keeps_ = false;                      // and in use: q_ is not
-  std::vector<double> drawn_from_;          // over a draft's own outputs
+  bool able_ = true;                    // every token so far is known to the draft model
+  int root_ = 0;                        // position of the root of the last draft
+  int asked_ = 0, drafted_ = 0;         // by the last draft
+  std::vector<std::vector<double>> q_;  // [depth], rows of this step's draft
+  std::unique_ptr<engine::DistributionStore> dists_;  // the same on the device
+  bool keeps_ = false;                                // and in use: q_ is not
+  std::vector<double> drawn_from_;                    // over a draft's own outputs
   engine::WarpScratch scratch_;
   std::vector<engine::Row> rows_;
   std::vector<int> path_;

@@ -43,7 +43,8 @@ std::span<const MetricInfo> metric_glossary() {
        "v_identity", "ratios"},
       {"certificate",
        "what `evalrun verify` showed for this method with this build, weights and engine mode: "
-       "greedy, the tokens of plain decoding; sampling, the law of its steps or texts, as drawn "
+       "greedy, the tokens of plain decoding; sampling, the distribution of its steps or texts, as "
+       "drawn "
        "with the temperature, top_k and top_p that are named",
        "certificate", "losslessness-evalrun-verify"},
       {"steps", "target passes that verify a draft; the prefill is none", "v_acceptance",

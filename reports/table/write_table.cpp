@@ -344,7 +344,8 @@ class Renderer {
                     [](const ReportRow& r) { return r.arm.certificate.has_value(); }))
       note(
           "proven lossless: what `evalrun verify` showed for this method with this build, these "
-          "weights and this engine mode: greedy = the tokens of plain decoding; sampling = the law "
+          "weights and this engine mode: greedy = the tokens of plain decoding; sampling = the "
+          "distribution "
           "of its steps or texts, by a test that a planted wrong acceptance fails.");
     if (std::any_of(report_.rows.begin(), report_.rows.end(),
                     [](const ReportRow& r) { return !r.quality.empty(); }))

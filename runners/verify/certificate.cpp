@@ -13,10 +13,10 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 template <class Result>
-Outcome outcome_of_law(const Controlled<Result>& law, const results::ArmRecord& arm) {
+Outcome outcome_of_dist(const Controlled<Result>& dist, const results::ArmRecord& arm) {
   if (arm.lossless != "both") return Outcome::kLossy;
-  if (law.result.rejected(kCertificateLevel)) return Outcome::kFails;
-  return law.control.rejected(kCertificateLevel) ? Outcome::kHolds : Outcome::kInconclusive;
+  if (dist.result.rejected(kCertificateLevel)) return Outcome::kFails;
+  return dist.control.rejected(kCertificateLevel) ? Outcome::kHolds : Outcome::kInconclusive;
 }
 
 Json number(double x) { return std::isfinite(x) ? Json(x) : Json(); }
@@ -55,15 +55,15 @@ Json json_of(const GreedyProof& proof) {
   return out;
 }
 
-Json json_of(const StepLaw& law) {
-  Json out = {{"draws", law.draws},
-              {"drafts_tested", law.tested},
-              {"drafts_accepted", law.accepted},
-              {"p", law.p()},
-              {"smallest_p", law.smallest_p()},
-              {"rejected", law.rejected(kCertificateLevel)}};
+Json json_of(const StepDistribution& dist) {
+  Json out = {{"draws", dist.draws},
+              {"drafts_tested", dist.tested},
+              {"drafts_accepted", dist.accepted},
+              {"p", dist.p()},
+              {"smallest_p", dist.smallest_p()},
+              {"rejected", dist.rejected(kCertificateLevel)}};
   out["tests"] = Json::array();
-  for (const StepTest& t : law.tests)
+  for (const StepTest& t : dist.tests)
     out["tests"].push_back({{"context", t.context},
                             {"depth", t.depth},
                             {"draws", t.draws},
@@ -72,14 +72,14 @@ Json json_of(const StepLaw& law) {
   return out;
 }
 
-Json json_of(const TextLaw& law) {
-  Json out = {{"answers", law.answers},
-              {"tokens", law.tokens},
-              {"p", law.p()},
-              {"smallest_p", law.smallest_p()},
-              {"rejected", law.rejected(kCertificateLevel)}};
+Json json_of(const TextDistribution& dist) {
+  Json out = {{"answers", dist.answers},
+              {"tokens", dist.tokens},
+              {"p", dist.p()},
+              {"smallest_p", dist.smallest_p()},
+              {"rejected", dist.rejected(kCertificateLevel)}};
   out["tests"] = Json::array();
-  for (const TextTest& t : law.tests)
+  for (const TextTest& t : dist.tests)
     out["tests"].push_back(
         {{"counts", t.name}, {"cells", t.cells}, {"statistic", t.statistic}, {"p", t.p}});
   return out;
@@ -123,19 +123,19 @@ Outcome outcome_of(const GreedyProof& proof, const results::ArmRecord& arm) {
   return proof.identical == proof.prompts ? Outcome::kHolds : Outcome::kFails;
 }
 
-Outcome outcome_of(const Controlled<StepLaw>& steps, const results::ArmRecord& arm) {
-  return outcome_of_law(steps, arm);
+Outcome outcome_of(const Controlled<StepDistribution>& steps, const results::ArmRecord& arm) {
+  return outcome_of_dist(steps, arm);
 }
 
-Outcome outcome_of(const Controlled<TextLaw>& texts, const results::ArmRecord& arm) {
-  return outcome_of_law(texts, arm);
+Outcome outcome_of(const Controlled<TextDistribution>& texts, const results::ArmRecord& arm) {
+  return outcome_of_dist(texts, arm);
 }
 
 Outcome outcome_of(const Certificate& c) {
-  std::vector<Outcome> law;
-  if (c.steps) law.push_back(outcome_of(*c.steps, c.arm));
-  if (c.texts) law.push_back(outcome_of(*c.texts, c.arm));
-  std::vector<Outcome> all = law;
+  std::vector<Outcome> dist;
+  if (c.steps) dist.push_back(outcome_of(*c.steps, c.arm));
+  if (c.texts) dist.push_back(outcome_of(*c.texts, c.arm));
+  std::vector<Outcome> all = dist;
   if (c.greedy) all.push_back(outcome_of(*c.greedy, c.arm));
   const auto has = [](const std::vector<Outcome>& list, Outcome o) {
     return std::find(list.begin(), list.end(), o) != list.end();
@@ -143,14 +143,16 @@ Outcome outcome_of(const Certificate& c) {
   if (has(all, Outcome::kFails)) return Outcome::kFails;
   if (all.empty() || (c.greedy && all.back() == Outcome::kInconclusive))
     return Outcome::kInconclusive;
-  // One of the two tests of the law that refused its control is enough: they test the same claim.
-  if (has(law, Outcome::kInconclusive) && !has(law, Outcome::kHolds)) return Outcome::kInconclusive;
+  // One of the two tests of the distribution that refused its control is enough: they test the same
+  // claim.
+  if (has(dist, Outcome::kInconclusive) && !has(dist, Outcome::kHolds))
+    return Outcome::kInconclusive;
   return has(all, Outcome::kHolds) ? Outcome::kHolds : Outcome::kLossy;
 }
 
 namespace {
 
-// "sampling T=0.8 top_p=0.95": a law was tested as it is drawn from then.
+// "sampling T=0.8 top_p=0.95": a distribution was tested as it is drawn from then.
 std::string sampling_text(const Json& tests) {
   std::string text = "sampling";
   if (!tests.contains("temperature")) return text;

@@ -3,10 +3,10 @@
 // (results/certificates.h) is the hash of these, and a report shows it beside arms of the same key
 // only.
 //
-// Three parts, each a struct of its own header: greedy identity (greedy_proof.h), the law of single
-// steps under sampling (step_law.h), the law of whole answers (text_law.h). The last two carry a
-// negative control: the same method with a planted wrong acceptance, which the same test must
-// refuse; else the test has shown nothing.
+// Three parts, each a struct of its own header: greedy identity (greedy_proof.h), the distribution
+// of single steps under sampling (step_distribution.h), the distribution of whole answers
+// (text_distribution.h). The last two carry a negative control: the same method with a planted
+// wrong acceptance, which the same test must refuse; else the test has shown nothing.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -14,8 +14,8 @@
 
 #include "results/certificates.h"
 #include "runners/verify/greedy_proof.h"
-#include "runners/verify/step_law.h"
-#include "runners/verify/text_law.h"
+#include "runners/verify/step_distribution.h"
+#include "runners/verify/text_distribution.h"
 
 namespace evalrun::runners {
 
@@ -36,17 +36,18 @@ struct Certificate {
   std::string commit, created;
   nlohmann::ordered_json settings;  // of the tests: prompts, draws, sampling, seed
   std::optional<GreedyProof> greedy;
-  std::optional<Controlled<StepLaw>> steps;
-  std::optional<Controlled<TextLaw>> texts;
-  std::optional<TextLaw> plain_texts;  // plain decoding against itself, by the test of `texts`
+  std::optional<Controlled<StepDistribution>> steps;
+  std::optional<Controlled<TextDistribution>> texts;
+  std::optional<TextDistribution>
+      plain_texts;  // plain decoding against itself, by the test of `texts`
 };
 
 // Level of one arm's sampling part, shared by its tests (Bonferroni).
 inline constexpr double kCertificateLevel = 0.001;
 
 Outcome outcome_of(const GreedyProof& proof, const results::ArmRecord& arm);
-Outcome outcome_of(const Controlled<StepLaw>& steps, const results::ArmRecord& arm);
-Outcome outcome_of(const Controlled<TextLaw>& texts, const results::ArmRecord& arm);
+Outcome outcome_of(const Controlled<StepDistribution>& steps, const results::ArmRecord& arm);
+Outcome outcome_of(const Controlled<TextDistribution>& texts, const results::ArmRecord& arm);
 // The worst of the parts; kInconclusive without any.
 Outcome outcome_of(const Certificate& certificate);
 // "greedy", "greedy+sampling T=1", ... the parts that hold, and how was sampled then; "" = none.

@@ -19,7 +19,7 @@ enum Stream : uint64_t { kPlain, kPlainAgain, kMethod, kControl };
 
 // Tokens of a draw of the step test, for the share of the work that is done: half of the places
 // have a lead.
-constexpr int kStepWork = kLawDepth + kMostLead / 2;
+constexpr int kStepWork = kDistributionDepth + kMostLead / 2;
 
 // Places looked at for each that is tested.
 constexpr int kCandidates = 4;
@@ -41,7 +41,7 @@ struct Shared {
   PlainAnswers greedy;
   std::vector<StepContext> contexts;
   std::vector<SampledText> texts;
-  std::optional<TextLaw> plain_law;
+  std::optional<TextDistribution> plain_dist;
 };
 
 class Certifier {
@@ -71,7 +71,7 @@ class Certifier {
       prompts.push_back(p.record.task + " " + p.record.id + " " + p.record.rendered_hash);
     if (request_.greedy)
       tests["greedy"] = {{"prompts", plan_.prompts.size()}, {"max_new", longest()}};
-    const auto law = [](const engine::SamplingParams& s) {
+    const auto dist = [](const engine::SamplingParams& s) {
       return nlohmann::ordered_json{
           {"temperature", s.temperature}, {"top_k", s.top_k}, {"top_p", s.top_p}};
     };
@@ -80,14 +80,14 @@ class Certifier {
                         {"draws", request_.step_options.draws},
                         {"lead", kMostLead},
                         {"seed", request_.step_options.seed}};
-      tests["steps"].update(law(request_.step_options.sampling));
+      tests["steps"].update(dist(request_.step_options.sampling));
     }
     if (request_.texts) {
       tests["texts"] = {{"prompts", text_prompts_.size()},
                         {"samples", request_.text_options.samples},
                         {"max_new", request_.text_options.max_new},
                         {"seed", request_.text_options.seed}};
-      tests["texts"].update(law(request_.text_options.sampling));
+      tests["texts"].update(dist(request_.text_options.sampling));
     }
     if (request_.steps || request_.texts) tests["negative_control"] = kNegativeControl;
     tests["prompts_hash"] = base::sha256_hex(prompts.dump());
@@ -135,7 +135,7 @@ class Certifier {
           *method, session, shared.contexts, request_.contexts, request_.step_options, clock_);
       const auto tick = ticker(request_.step_options.draws * kStepWork);
       const auto test = [&](methods::DecodingMethod& m) {
-        return test_step_law(m, session, contexts, request_.step_options, clock_, tick);
+        return test_step_dist(m, session, contexts, request_.step_options, clock_, tick);
       };
       part_ = "steps";
       c.steps.emplace();
@@ -150,7 +150,7 @@ class Certifier {
       c.texts->result = compare(shared.texts, texts(*method, session, kMethod));
       part_ = "texts, negative control";
       if (controlled) c.texts->control = compare(shared.texts, texts(*control, session, kControl));
-      c.plain_texts = shared.plain_law;
+      c.plain_texts = shared.plain_dist;
     }
     return c;
   }
@@ -186,21 +186,22 @@ class Certifier {
   }
 
   void prepare_texts(engine::Session& session, Shared& shared) {
-    if (shared.plain_law) return;
+    if (shared.plain_dist) return;
     part_ = "texts of plain decoding";
     const auto plain = methods::parse_method("ar").info->build({}, {});
     shared.texts = texts(*plain, session, kPlain);
-    shared.plain_law = compare(shared.texts, texts(*plain, session, kPlainAgain));
+    shared.plain_dist = compare(shared.texts, texts(*plain, session, kPlainAgain));
   }
 
   std::vector<SampledText> texts(methods::DecodingMethod& method, engine::Session& session,
                                  Stream stream) {
-    const TextLawOptions& o = request_.text_options;
+    const TextDistributionOptions& o = request_.text_options;
     return sample_texts(method, session, text_prompts_, conversation_, o, stream, clock_,
                         ticker(o.samples * o.max_new));
   }
 
-  TextLaw compare(const std::vector<SampledText>& plain, const std::vector<SampledText>& texts) {
+  TextDistribution compare(const std::vector<SampledText>& plain,
+                           const std::vector<SampledText>& texts) {
     return compare_texts(plain, texts, request_.text_options);
   }
 

@@ -16,8 +16,8 @@ struct CertifyRequest {
   bool greedy = true, steps = true, texts = true;
   int contexts = 4;      // places of the step test, early and late ones
   int text_prompts = 6;  // of the text test
-  StepLawOptions step_options;
-  TextLawOptions text_options;
+  StepDistributionOptions step_options;
+  TextDistributionOptions text_options;
   std::string fault;            // planted in every arm (methods/faults.h), to see that it is found
   double row_cost_seconds = 0;  // as RunnerOptions
   std::string row_cost_cache;

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kVocab = 49152;
 
-// Text in which n-grams recur as in prose: tokens by Zipf's law over 2,000 ids.
+// Text in which n-grams recur as in prose: tokens by Zipf's distribution over 2,000 ids.
 Tokens zipf_text(size_t n) {
   base::Rng rng(7);
   Tokens text(n);

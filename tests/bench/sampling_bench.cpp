@@ -1,7 +1,8 @@
-// What sampling costs a step outside the forward, on laws over 49,152 tokens (the default model's
-// vocabulary): argmax, top-k, the warped law, a draw, a rejection with its residual. `flat` is a
-// law at temperature 3 whose top-p set holds some thirty thousand tokens, `peaked` one at
-// temperature 1 whose set holds a few. Each case checks its result before it is timed.
+// What sampling costs a step outside the forward, on distributions over 49,152 tokens (the default
+// model's vocabulary): argmax, top-k, the warped distribution, a draw, a rejection with its
+// residual. `flat` is a distribution at temperature 3 whose top-p set holds some thirty thousand
+// tokens, `peaked` one at temperature 1 whose set holds a few. Each case checks its result before
+// it is timed.
 //   build/release/bin/sampling_bench
 #include <benchmark/benchmark.h>
 
@@ -109,7 +110,7 @@ class Rejecting final : public methods::Chance {
   base::Rng rng_{1};
 };
 
-// Rule S with one drafted token that is rejected: target law, residual, draw from it.
+// Rule S with one drafted token that is rejected: target distribution, residual, draw from it.
 void reject(benchmark::State& state) {
   const auto l = logits(false);
   std::vector<double> q;

@@ -231,24 +231,24 @@ TEST_P(RowPrograms, FeedHeads) {
     }
     // Draws: their tokens, row by row.
     const SamplingParams sampling{.temperature = 1};
-    const auto laws = s->make_laws(c.n_rows, 70, {});
+    const auto dists = s->make_distributions(c.n_rows, 70, {});
     base::Rng rng(9);
-    std::vector<std::array<double, 2>> chances(static_cast<size_t>(c.n_rows));
-    std::vector<LawDraw> draws;
+    std::vector<std::array<double, 2>> uniforms(static_cast<size_t>(c.n_rows));
+    std::vector<DistributionDraw> draws;
     std::vector<int32_t> want;
     for (int i = 0; i < c.n_rows; ++i) {
-      auto& two = chances[static_cast<size_t>(i)];
+      auto& two = uniforms[static_cast<size_t>(i)];
       two = {rng.uniform(), rng.uniform()};
       draws.push_back({i, i, two});
       const WeightMatrix* head = heads[together ? 0 : static_cast<size_t>(i)];
-      LawDraw alone = draws.back();
+      DistributionDraw alone = draws.back();
       alone.row = 0;
       const auto tokens = s->draw({&head, 1}, {host.data() + i * c.d, 1, c.d},
-                                  {&sampling, laws.get(), {&alone, 1}});
+                                  {&sampling, dists.get(), {&alone, 1}});
       want.insert(want.end(), tokens.begin(), tokens.end());
     }
     EXPECT_EQ(want.size(), 2u * static_cast<size_t>(c.n_rows));
-    const LawDraws all{&sampling, laws.get(), draws};
+    const DistributionDraws all{&sampling, dists.get(), draws};
     EXPECT_TRUE(std::ranges::equal(s->draw(heads, s->compute(p, result), all), want));
     EXPECT_TRUE(std::ranges::equal(s->draw(heads, {host.data(), c.n_rows, c.d}, all), want));
   }

@@ -8,7 +8,7 @@
 #include "engine/base/error.h"
 #include "engine/base/rng.h"
 #include "engine/cuda/answer_buffers.h"
-#include "engine/cuda/device_laws.h"
+#include "engine/cuda/device_distributions.h"
 #include "engine/cuda/runtime/check.h"
 #include "engine/rejection.h"
 #include "tests/gpu/device_memory.h"
@@ -32,7 +32,7 @@ std::vector<float> random_logits(int n, uint64_t seed, bool ties) {
 }
 
 struct Tasks {
-  const DeviceLaws* laws = nullptr;
+  const DeviceDistributions* dists = nullptr;
   std::vector<AnswerTask> list;  // [rows]
   std::vector<int32_t> children;
   std::vector<double> further;
@@ -50,31 +50,32 @@ const T* uploaded(const std::vector<T>& values, DeviceBuffer& to) {
 class DeviceAnswers : public ::testing::Test {
  protected:
   void find(const std::vector<std::vector<float>>& rows, AnswerShape shape,
-            const std::vector<double>& chances, const Tasks& tasks = {}) {
+            const std::vector<double>& uniforms, const Tasks& tasks = {}) {
     shape.rows = static_cast<int>(rows.size());
     shape.n_logits = static_cast<int>(rows[0].size());
     shape.n_best = std::min(shape.n_best, shape.n_logits);
     for (const AnswerTask& task : tasks.list)
-      shape.trials = std::max(shape.trials, task.kind > AnswerTask::kDraws ? task.place + 1 : 0);
+      shape.rejection_tests =
+          std::max(shape.rejection_tests, task.kind > AnswerTask::kDraws ? task.place + 1 : 0);
     shape_ = shape;
     found_.make_room(shape);
     std::vector<float> logits;
     for (const auto& row : rows) logits.insert(logits.end(), row.begin(), row.end());
     EVALRUN_CUDA(cudaMemcpy(found_.logits(), logits.data(), logits.size() * sizeof(float),
                             cudaMemcpyHostToDevice));
-    DeviceBuffer device_chances;
-    device_chances.ensure(chances.size() * sizeof(double));
-    if (!chances.empty())
-      EVALRUN_CUDA(cudaMemcpy(device_chances.as<void>(), chances.data(),
-                              chances.size() * sizeof(double), cudaMemcpyHostToDevice));
+    DeviceBuffer device_uniforms;
+    device_uniforms.ensure(uniforms.size() * sizeof(double));
+    if (!uniforms.empty())
+      EVALRUN_CUDA(cudaMemcpy(device_uniforms.as<void>(), uniforms.data(),
+                              uniforms.size() * sizeof(double), cudaMemcpyHostToDevice));
     AnswerInputs inputs;
-    if (shape.draws) inputs.chances = device_chances.as<double>();
+    if (shape.draws) inputs.uniforms = device_uniforms.as<double>();
     DeviceBuffer list, children, further;
     if (shape.tasks) {
       inputs.tasks = uploaded(tasks.list, list);
       inputs.children = uploaded(tasks.children, children);
-      inputs.further_chances = uploaded(tasks.further, further);
-      inputs.laws = tasks.laws->memory();
+      inputs.further_uniforms = uploaded(tasks.further, further);
+      inputs.dists = tasks.dists->memory();
     }
     found_.queue(shape, inputs, nullptr);
     EVALRUN_CUDA(cudaDeviceSynchronize());
@@ -107,7 +108,7 @@ TEST_F(DeviceAnswers, TheBestAreTheHosts) {
 }
 
 TEST_F(DeviceAnswers, DrawsAreTheHosts) {
-  struct Law {
+  struct Distribution {
     double temperature;
     int top_k;
     double top_p;
@@ -116,28 +117,30 @@ TEST_F(DeviceAnswers, DrawsAreTheHosts) {
   int cut = 0;
   for (const int n : {1, 2, 37, 4096, 4097, 50000})
     for (const bool ties : {false, true})
-      for (const Law& law : {Law{1, 0, 1}, Law{0.3, 0, 1}, Law{2, 0, 0.9}, Law{1, 5, 1},
-                             Law{1.5, 50, 0.5}, Law{8, 300, 0.97}, Law{1, 0, 1e-9}}) {
-        const SamplingParams params{law.temperature, law.top_k, law.top_p};
+      for (const Distribution& dist :
+           {Distribution{1, 0, 1}, Distribution{0.3, 0, 1}, Distribution{2, 0, 0.9},
+            Distribution{1, 5, 1}, Distribution{1.5, 50, 0.5}, Distribution{8, 300, 0.97},
+            Distribution{1, 0, 1e-9}}) {
+        const SamplingParams params{dist.temperature, dist.top_k, dist.top_p};
         AnswerShape shape;
         shape.draws = true;
         shape.inverse_temperature = inverse_temperature(params);
-        shape.top_k = law.top_k, shape.top_p = law.top_p;
+        shape.top_k = dist.top_k, shape.top_p = dist.top_p;
         std::vector<std::vector<float>> rows(4, random_logits(n, rng.next(), ties));
-        const std::vector<double> chances = {0, 1 - 0x1p-53, -1, rng.uniform()};
-        find(rows, shape, chances);
+        const std::vector<double> uniforms = {0, 1 - 0x1p-53, -1, rng.uniform()};
+        find(rows, shape, uniforms);
         WarpScratch scratch;
         for (int row = 0; row < 4; ++row) {
           const auto at = static_cast<size_t>(row);
-          if (chances[at] < 0) {
+          if (uniforms[at] < 0) {
             EXPECT_THROW(found_.drawn(shape_, row), base::InternalError);
             continue;
           }
-          EXPECT_EQ(found_.drawn(shape_, row), draw(rows[at], params, chances[at], scratch))
-              << n << " logits, temperature " << law.temperature << ", top-k " << law.top_k
-              << ", top-p " << law.top_p << ", chance " << chances[at];
+          EXPECT_EQ(found_.drawn(shape_, row), draw(rows[at], params, uniforms[at], scratch))
+              << n << " logits, temperature " << dist.temperature << ", top-k " << dist.top_k
+              << ", top-p " << dist.top_p << ", uniform " << uniforms[at];
         }
-        cut += law.top_p < 1 || law.top_k > 0;
+        cut += dist.top_p < 1 || dist.top_k > 0;
       }
   EXPECT_GT(cut, 20);
 }
@@ -154,12 +157,12 @@ TEST_F(DeviceAnswers, TiesAroundTheLengthOfTheListAreTheHosts) {
       shape.draws = true;
       shape.inverse_temperature = inverse_temperature(params);
       shape.top_k = params.top_k, shape.top_p = params.top_p;
-      const std::vector<double> chances = {0, 0.3, 1 - 0x1p-53, rng.uniform()};
-      find({row, row, row, row}, shape, chances);
+      const std::vector<double> uniforms = {0, 0.3, 1 - 0x1p-53, rng.uniform()};
+      find({row, row, row, row}, shape, uniforms);
       WarpScratch scratch;
       for (int i = 0; i < 4; ++i)
         EXPECT_EQ(found_.drawn(shape_, i),
-                  draw(row, params, chances[static_cast<size_t>(i)], scratch))
+                  draw(row, params, uniforms[static_cast<size_t>(i)], scratch))
             << ties << " ties, top-k " << params.top_k << ", top-p " << params.top_p;
     }
 }
@@ -174,8 +177,9 @@ std::vector<int32_t> ids_of(int outputs, int vocab, bool fewer, base::Rng& rng) 
   return all;
 }
 
-// Laws kept and drawn from by one call, children tried against them by the next, as in a step.
-TEST_F(DeviceAnswers, DrawsAndTrialsOfKeptLawsAreTheHosts) {
+// Distributions kept and drawn from by one call, children tried against them by the next, as in a
+// step.
+TEST_F(DeviceAnswers, DrawsAndTrialsOfKeptDistributionsAreTheHosts) {
   base::Rng rng(5);
   int passed = 0, refused = 0, later = 0;
   for (const int vocab : {1, 3, 40, 511, 4097, 50000})
@@ -186,7 +190,7 @@ TEST_F(DeviceAnswers, DrawsAndTrialsOfKeptLawsAreTheHosts) {
                                  params.temperature));
         const int outputs = fewer ? (vocab + 1) / 2 : vocab;
         const std::vector<int32_t> ids = ids_of(outputs, vocab, fewer, rng);
-        const DeviceLaws laws(0, 3, vocab, ids);
+        const DeviceDistributions dists(0, 3, vocab, ids);
         AnswerShape shape;
         shape.draws = shape.tasks = true;
         shape.inverse_temperature = inverse_temperature(params);
@@ -195,37 +199,38 @@ TEST_F(DeviceAnswers, DrawsAndTrialsOfKeptLawsAreTheHosts) {
         // Rows 0 and 2 draw, row 1 is a plain one.
         std::vector<std::vector<float>> drafts;
         for (int i = 0; i < 3; ++i) drafts.push_back(random_logits(outputs, rng.next(), i == 2));
-        std::vector<double> chances = {rng.uniform(), rng.uniform(), rng.uniform()};
+        std::vector<double> uniforms = {rng.uniform(), rng.uniform(), rng.uniform()};
         Tasks tasks;
-        tasks.laws = &laws;
+        tasks.dists = &dists;
         tasks.further = {rng.uniform(), 0, rng.uniform(), 1 - 0x1p-53, rng.uniform()};
         tasks.list = {{AnswerTask::kDraws, 2, 0, 2}, {}, {AnswerTask::kDraws, 0, 2, 3}};
         shape.more_draws = 3;
-        find(drafts, shape, chances, tasks);
-        std::vector<uint64_t> law[3];
+        find(drafts, shape, uniforms, tasks);
+        std::vector<uint64_t> dist[3];
         std::vector<int32_t> drawn[3];
         uint64_t total[3] = {};
         WarpScratch scratch;
         for (const int row : {0, 2}) {
           const auto r = static_cast<size_t>(row);
           std::vector<uint64_t> own;
-          total[r] = law_masses(drafts[r], params, own, scratch);
-          law[r].assign(static_cast<size_t>(vocab), 0);
+          total[r] = dist_masses(drafts[r], params, own, scratch);
+          dist[r].assign(static_cast<size_t>(vocab), 0);
           for (size_t i = 0; i < own.size(); ++i)
-            law[r][fewer ? static_cast<size_t>(ids[i]) : i] = own[i];
+            dist[r][fewer ? static_cast<size_t>(ids[i]) : i] = own[i];
           const AnswerTask& task = tasks.list[r];
-          std::vector<double> by = {chances[r]};
+          std::vector<double> by = {uniforms[r]};
           by.insert(by.end(), tasks.further.begin() + task.first,
                     tasks.further.begin() + task.first + task.count);
-          draw_without_replacement({law[r], total[r]}, by, drawn[r]);
+          draw_without_replacement({dist[r], total[r]}, by, drawn[r]);
           ASSERT_EQ(found_.drawn(shape_, row), drawn[r][0]);
-          ASSERT_EQ(found_.drawn_mass(shape_, row), law[r][static_cast<size_t>(drawn[r][0])]);
+          ASSERT_EQ(found_.drawn_mass(shape_, row), dist[r][static_cast<size_t>(drawn[r][0])]);
           for (int i = 0; i <= task.count; ++i)
-            ASSERT_EQ(found_.law_token(shape_, row, i), drawn[r][static_cast<size_t>(i)]);
+            ASSERT_EQ(found_.drawn_token(shape_, row, i), drawn[r][static_cast<size_t>(i)]);
         }
-        EXPECT_EQ(found_.drawn(shape_, 1), draw(drafts[1], params, chances[1], scratch));
+        EXPECT_EQ(found_.drawn(shape_, 1), draw(drafts[1], params, uniforms[1], scratch));
 
-        // Their children, tried where the target has laws of its own, and one close to the draft's.
+        // Their children, tried where the target has distributions of its own, and one close to the
+        // draft's.
         std::vector<std::vector<float>> targets;
         std::vector<double> tries;
         tasks.list.clear(), tasks.children.clear();
@@ -242,7 +247,7 @@ TEST_F(DeviceAnswers, DrawsAndTrialsOfKeptLawsAreTheHosts) {
           for (const int32_t token : drawn[from])
             if (token >= 0 && (i < 4 || own.empty())) own.push_back(token);
           if (i == 4) own.push_back(own[0]);  // independent draws may repeat
-          tasks.list.push_back({i == 4 ? AnswerTask::kTrialRepeating : AnswerTask::kTrial,
+          tasks.list.push_back({i == 4 ? AnswerTask::kRejectionRepeating : AnswerTask::kRejection,
                                 from == 0 ? 2 : 0, static_cast<int32_t>(tasks.children.size()),
                                 static_cast<int32_t>(own.size()), i});
           tasks.children.insert(tasks.children.end(), own.begin(), own.end());
@@ -261,9 +266,9 @@ TEST_F(DeviceAnswers, DrawsAndTrialsOfKeptLawsAreTheHosts) {
             continue;
           }
           std::vector<uint64_t> own;
-          const uint64_t all = law_masses(targets[at], params, own, scratch);
-          const TrialVerdict want =
-              try_children(own, all, {law[from], total[from]}, children[at], i == 4, tries[at]);
+          const uint64_t all = dist_masses(targets[at], params, own, scratch);
+          const RejectionOutcome want =
+              try_children(own, all, {dist[from], total[from]}, children[at], i == 4, tries[at]);
           ASSERT_EQ(found_.passed(shape_, i), want.passed);
           ASSERT_EQ(found_.drawn(shape_, i), want.token);
           passed += want.passed >= 0, later += want.passed > 0, refused += want.passed < 0;

@@ -110,13 +110,13 @@ TEST_P(Backend, AnswersAreThoseOfTheLogits) {
     r = {.token = i, .logits = false};
     r.top = i % 2 == 0;
     r.best = i % 3 == 0;
-    if (i % 5 != 1) r.chance = rng.uniform();
-    if (!r.top && !r.best && r.chance < 0) r.logits = true;
+    if (i % 5 != 1) r.uniform = rng.uniform();
+    if (!r.top && !r.best && r.uniform < 0) r.logits = true;
   }
   // Twice each, the second time as a graph.
   for (const bool with_sampling : {true, false}) {
     if (!with_sampling)
-      for (Row& r : rows) r.chance = -1, r.top |= !r.best;
+      for (Row& r : rows) r.uniform = -1, r.top |= !r.best;
     ForwardRequest request{.rows = rows, .best = 7, .log_sums = true};
     if (with_sampling) request.sampling = &sampling;
     for (int time = 0; time < 3; ++time) {
@@ -144,7 +144,7 @@ TEST_P(Backend, AnswersAreThoseOfTheLogits) {
         const auto logits = with.logits_row(i);
         EXPECT_EQ(top[at], r.top ? argmax(logits) : -1) << i;
         EXPECT_EQ(top[at], with.top[at]) << i;
-        EXPECT_EQ(drawn[at], r.chance < 0 ? -1 : draw(logits, sampling, r.chance, scratch)) << i;
+        EXPECT_EQ(drawn[at], r.uniform < 0 ? -1 : draw(logits, sampling, r.uniform, scratch)) << i;
         EXPECT_EQ(drawn[at], with.drawn[at]) << i;
         if (!r.best) continue;
         const auto want = top_k(logits, 7);

@@ -150,36 +150,36 @@ TEST(Adaptive, ADraftModelThatBecomesGoodIsFoundAgain) {
   EXPECT_LE(relative_cost_of_model(counting(), draft, 2000), 0.8);
 }
 
-// Keeps laws when it may, and says so of every node.
+// Keeps distributions when it may, and says so of every node.
 class KeepingDrafter final : public methods::Drafter {
  public:
   explicit KeepingDrafter(double cost, bool* allowed) : cost_(cost), allowed_(allowed) {}
   void start(const methods::GenerationContext& context) override {
-    *allowed_ = context.may_keep_laws;
+    *allowed_ = context.may_keep_dists;
   }
   void draft(std::span<const int32_t>, int, methods::TokenTree&) override {}
-  engine::LawStore* laws() const override { return &laws_; }
-  int law_of(int node) const override { return node + 10; }
+  engine::DistributionStore* dists() const override { return &dists_; }
+  int distribution_of(int node) const override { return node + 10; }
   double draft_cost() const override { return cost_; }
 
  private:
   const double cost_;
   bool* allowed_;
-  mutable engine::HostLaws laws_{1, 4, {}};
+  mutable engine::HostDistributions dists_{1, 4, {}};
 };
 
-TEST(Adaptive, DearDraftsMayKeepLawsFreeOnesAreTakenInParts) {
+TEST(Adaptive, DearDraftsMayKeepDistributionsFreeOnesAreTakenInParts) {
   for (const double cost : {0.2, 0.0}) {
     bool allowed = false;
     const auto drafter =
         methods::make_adaptive(std::make_unique<KeepingDrafter>(cost, &allowed), nullptr);
     methods::GenerationContext context;
-    context.may_keep_laws = true;
+    context.may_keep_dists = true;
     drafter->start(context);
     EXPECT_EQ(allowed, cost > 0);
     if (cost == 0) continue;
-    EXPECT_NE(drafter->laws(), nullptr);
-    EXPECT_EQ(drafter->law_of(3), 13);
+    EXPECT_NE(drafter->dists(), nullptr);
+    EXPECT_EQ(drafter->distribution_of(3), 13);
   }
 }
 

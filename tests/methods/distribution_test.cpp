@@ -1,6 +1,6 @@
 // Lossless sampling on the whole path - prefill, drafts, a real (small, random) model,
-// verification, commit: the law of generated texts is compared with that of plain decoding, which
-// is computed, not sampled. Wrong rules must fail the same test.
+// verification, commit: the distribution of generated texts is compared with that of plain
+// decoding, which is computed, not sampled. Wrong rules must fail the same test.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -29,12 +29,12 @@ size_t cell_of(const Tokens& text) {
 }
 
 // Probability of every text of kTokens tokens under plain decoding.
-std::vector<double> exact_law(engine::Session& session, const engine::SamplingParams& sampling) {
-  std::vector<double> law(static_cast<size_t>(std::pow(kVocab, kTokens)));
+std::vector<double> exact_dist(engine::Session& session, const engine::SamplingParams& sampling) {
+  std::vector<double> dist(static_cast<size_t>(std::pow(kVocab, kTokens)));
   engine::WarpScratch scratch;
   const std::function<void(Tokens&, double)> visit = [&](Tokens& text, double probability) {
     if (text.size() == kTokens) {
-      law[cell_of(text)] = probability;
+      dist[cell_of(text)] = probability;
       return;
     }
     Tokens context = kPrompt;
@@ -55,7 +55,7 @@ std::vector<double> exact_law(engine::Session& session, const engine::SamplingPa
   };
   Tokens text;
   visit(text, 1.0);
-  return law;
+  return dist;
 }
 
 struct Outcome {
@@ -65,8 +65,8 @@ struct Outcome {
 
 Outcome sample(methods::DecodingMethod& method, engine::Session& session,
                const engine::SamplingParams& sampling, uint64_t seed) {
-  const std::vector<double> law = exact_law(session, sampling);
-  std::vector<int64_t> counts(law.size());
+  const std::vector<double> dist = exact_dist(session, sampling);
+  std::vector<int64_t> counts(dist.size());
   Outcome outcome{};
   Turn turn{kPrompt, 0, kTokens};
   turn.sampling = sampling;
@@ -80,7 +80,7 @@ Outcome sample(methods::DecodingMethod& method, engine::Session& session,
       outcome.rejected += s.accepted < s.drafted_depth;
     }
   }
-  outcome.p_value = chi_square_p(counts, law);
+  outcome.p_value = chi_square_p(counts, dist);
   return outcome;
 }
 
@@ -142,7 +142,8 @@ const char* const kDrawingArms[] = {"sps:draft=layers:1,k=1",
 constexpr double kCellLevel =
     kLevel / static_cast<double>((std::size(kArms) + std::size(kDrawingArms)) * std::size(kCells));
 
-// Two children of the root, drawn one after the other without replacement from a law of its own.
+// Two children of the root, drawn one after the other without replacement from a distribution of
+// its own.
 class DrawnTreeDrafter final : public methods::Drafter {
  public:
   // Mistakes of published programs: the children are put in order of their probability; or q is
@@ -150,18 +151,18 @@ class DrawnTreeDrafter final : public methods::Drafter {
   enum class Mistake { kNone, kSortedChildren, kForgottenTemperature };
   explicit DrawnTreeDrafter(Mistake mistake) : mistake_(mistake) {
     if (mistake == Mistake::kForgottenTemperature)
-      for (double& p : law_) p *= p;  // temperature 1/2; q_ stays
+      for (double& p : dist_) p *= p;  // temperature 1/2; q_ stays
   }
   void start(const methods::GenerationContext& context) override { rng_ = context.rng; }
   void draft(std::span<const int32_t>, int, methods::TokenTree& tree) override {
-    std::vector<double> law = law_;
+    std::vector<double> dist = dist_;
     int32_t tokens[2];
     for (int32_t& token : tokens) {
-      token = engine::draw(law, *rng_);
-      law[static_cast<size_t>(token)] = 0;
+      token = engine::draw(dist, *rng_);
+      dist[static_cast<size_t>(token)] = 0;
     }
     if (mistake_ == Mistake::kSortedChildren &&
-        law_[static_cast<size_t>(tokens[0])] < law_[static_cast<size_t>(tokens[1])])
+        dist_[static_cast<size_t>(tokens[0])] < dist_[static_cast<size_t>(tokens[1])])
       std::swap(tokens[0], tokens[1]);
     for (const int32_t token : tokens) tree.add(token, 0);
   }
@@ -170,7 +171,7 @@ class DrawnTreeDrafter final : public methods::Drafter {
  private:
   Mistake mistake_;
   base::Rng* rng_ = nullptr;
-  std::vector<double> q_ = {0.4, 0.25, 0.2, 0.1, 0.05}, law_ = q_;
+  std::vector<double> q_ = {0.4, 0.25, 0.2, 0.1, 0.05}, dist_ = q_;
 };
 
 std::unique_ptr<methods::DecodingMethod> drawn_trees(DrawnTreeDrafter::Mistake mistake) {
@@ -204,10 +205,10 @@ TEST_P(Distribution, IsThatOfPlainDecoding) {
 }
 
 // The same where draws are cheap, as on a GPU: drafts are drawn with the forward that computes
-// their law, and tried with the target's.
-class KeptLaws : public testing::TestWithParam<const char*> {};
+// their distribution, and tried with the target's.
+class KeptDistributions : public testing::TestWithParam<const char*> {};
 
-TEST_P(KeptLaws, GiveThatOfPlainDecoding) {
+TEST_P(KeptDistributions, GiveThatOfPlainDecoding) {
   const auto model = small_model(11, kVocab);
   CheapDraws session(make_session(model, 64));
   const auto method = arm_by_name(GetParam(), model);
@@ -223,15 +224,15 @@ TEST_P(KeptLaws, GiveThatOfPlainDecoding) {
   EXPECT_GT(rejected, kGenerations / 2);
 }
 
-INSTANTIATE_TEST_SUITE_P(Arms, KeptLaws, testing::ValuesIn(kDrawingArms),
+INSTANTIATE_TEST_SUITE_P(Arms, KeptDistributions, testing::ValuesIn(kDrawingArms),
                          [](const auto& arm) { return test_name(arm.param); });
 
 INSTANTIATE_TEST_SUITE_P(Arms, Distribution, testing::ValuesIn(kArms),
                          [](const auto& arm) { return test_name(arm.param); });
 
 // A mistake found in published code: after a rejection the token is drawn anew from the target's
-// law instead of from the residual (rule S), or instead of keeping the token that did not match
-// (rule X).
+// distribution instead of from the residual (rule S), or instead of keeping the token that did not
+// match (rule X).
 class RedrawAfterRejection {
  public:
   void operator()(const methods::SpeculativeMethod::Verdict& verdict) {
@@ -270,8 +271,8 @@ TEST(DistributionControl, RedrawingAfterARejectionIsSeen) {
   }
 }
 
-// SPACE as published draws the bonus behind a rejection from the target's whole law; and drafts
-// that pass too easily come out too often.
+// SPACE as published draws the bonus behind a rejection from the target's whole distribution; and
+// drafts that pass too easily come out too often.
 TEST(DistributionControl, PublishedSpaceAndLargeAcceptScalesAreSeen) {
   const auto model = small_model(11, kVocab);
   const auto session = make_session(model, 64);
@@ -282,7 +283,8 @@ TEST(DistributionControl, PublishedSpaceAndLargeAcceptScalesAreSeen) {
   }
 }
 
-// Rule M needs the children in the order they were drawn in, and the law they were drawn from.
+// Rule M needs the children in the order they were drawn in, and the distribution they were drawn
+// from.
 TEST(DistributionControl, ABiasedTreeOrderAndAForgottenDraftTemperatureAreSeen) {
   const auto model = small_model(11, kVocab);
   const auto session = make_session(model, 64);
@@ -296,21 +298,21 @@ TEST(DistributionControl, ABiasedTreeOrderAndAForgottenDraftTemperatureAreSeen) 
   }
 }
 
-// A verifier that forgets a warper samples from another law; the test must have the power to see
-// it.
+// A verifier that forgets a warper samples from another distribution; the test must have the power
+// to see it.
 TEST(DistributionControl, ForgottenWarpersAreSeen) {
   const auto model = small_model(11, kVocab);
   const auto session = make_session(model, 64);
   const auto ar = build_method("ar", model);
-  const std::vector<double> law = exact_law(*session, {0.9, 0, 1.0});
-  std::vector<int64_t> counts(law.size());
+  const std::vector<double> dist = exact_dist(*session, {0.9, 0, 1.0});
+  std::vector<int64_t> counts(dist.size());
   Turn turn{kPrompt, 0, kTokens};
   turn.sampling = {1.0, 0, 1.0};
   for (int i = 0; i < kGenerations; ++i) {
     turn.seed = static_cast<uint64_t>(i);
     ++counts[cell_of(run(*ar, *session, turn).tokens)];
   }
-  EXPECT_LT(chi_square_p(counts, law), kCellLevel);
+  EXPECT_LT(chi_square_p(counts, dist), kCellLevel);
 }
 
 }  // namespace

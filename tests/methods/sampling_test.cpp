@@ -282,14 +282,14 @@ TEST(Warp, ValidatesParameters) {
 }
 
 TEST(Draw, FollowsTheWeightsWhateverTheirSum) {
-  const std::vector<double> law = {0, 0.1, 0.5, 0, 0.15, 0.25, 0};
+  const std::vector<double> dist = {0, 0.1, 0.5, 0, 0.15, 0.25, 0};
   for (double scale : {1.0, 1e-12, 37.0}) {
     std::vector<double> weights;
-    for (double p : law) weights.push_back(p * scale);
+    for (double p : dist) weights.push_back(p * scale);
     base::Rng rng(4);
-    std::vector<int64_t> counts(law.size());
+    std::vector<int64_t> counts(dist.size());
     for (int i = 0; i < 100000; ++i) ++counts[static_cast<size_t>(engine::draw(weights, rng))];
-    EXPECT_GT(chi_square_p(counts, law), 1e-6) << scale;  // fixed seed: passes or fails for ever
+    EXPECT_GT(chi_square_p(counts, dist), 1e-6) << scale;  // fixed seed: passes or fails for ever
   }
   // Tokens with mass far apart, with empty blocks between and behind them.
   std::vector<double> sparse(2000);
@@ -307,7 +307,7 @@ TEST(Draw, FollowsTheWeightsWhateverTheirSum) {
 }
 
 // By the inverse of the distribution over ids: just inside the ends of a token's share it is drawn.
-TEST(Draw, OfLogitsInvertsTheLaw) {
+TEST(Draw, OfLogitsInvertsTheDistribution) {
   base::Rng rng(8);
   engine::WarpScratch scratch;
   for (const int n : {1, 2, 7, 300, 5000})
@@ -316,25 +316,25 @@ TEST(Draw, OfLogitsInvertsTheLaw) {
           engine::SamplingParams{3, 5, 1}, engine::SamplingParams{2, 40, 0.7}}) {
       std::vector<float> logits(static_cast<size_t>(n));
       for (float& x : logits) x = static_cast<float>(8 * rng.uniform());
-      std::vector<double> law;
-      engine::warp(logits, params, law, scratch);
+      std::vector<double> dist;
+      engine::warp(logits, params, dist, scratch);
       constexpr double kWithin = 1e-8;  // n 2^-45 and the rounding of a sum of n numbers
       double before = 0;
       int drawn = 0;
       for (int32_t token = 0; token < n; ++token) {
-        const double p = law[static_cast<size_t>(token)];
+        const double p = dist[static_cast<size_t>(token)];
         const double begin = before + kWithin, end = before + p - kWithin;
         before += p;
         if (end <= begin) continue;
         ++drawn;
-        for (const double chance : {begin, (begin + end) / 2, end})
-          ASSERT_EQ(engine::draw(logits, params, std::floor(chance * 0x1p53) * 0x1p-53, scratch),
+        for (const double uniform : {begin, (begin + end) / 2, end})
+          ASSERT_EQ(engine::draw(logits, params, std::floor(uniform * 0x1p53) * 0x1p-53, scratch),
                     token)
               << n << " tokens, temperature " << params.temperature;
       }
       EXPECT_GT(drawn, 0);
-      EXPECT_EQ(law[static_cast<size_t>(engine::draw(logits, params, 0, scratch))] > 0, true);
-      EXPECT_EQ(law[static_cast<size_t>(engine::draw(logits, params, 1 - 0x1p-53, scratch))] > 0,
+      EXPECT_EQ(dist[static_cast<size_t>(engine::draw(logits, params, 0, scratch))] > 0, true);
+      EXPECT_EQ(dist[static_cast<size_t>(engine::draw(logits, params, 1 - 0x1p-53, scratch))] > 0,
                 true);
     }
   const std::vector<float> none(5, -std::numeric_limits<float>::infinity());

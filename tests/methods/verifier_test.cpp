@@ -1,5 +1,5 @@
-// The verification rules, exactly: every answer chance can give is walked through and its
-// probability added up, so that the law of the emitted tokens is computed, not sampled.
+// The verification rules, exactly: every answer uniform can give is walked through and its
+// probability added up, so that the distribution of the emitted tokens is computed, not sampled.
 #include "methods/verifier.h"
 
 #include <gtest/gtest.h>
@@ -15,19 +15,19 @@ namespace evalrun::tests {
 namespace {
 
 using engine::SamplingParams;
-using methods::Chance;
 using methods::Siblings;
 using methods::TargetView;
 using methods::TokenTree;
+using methods::UniformSource;
 using methods::Verifier;
 using Tokens = std::vector<int32_t>;
-using Law = std::map<Tokens, double>;
+using Distribution = std::map<Tokens, double>;
 
 // Sums of at most a few ten thousand products of float64 numbers.
 constexpr double kExact = 1e-12;
 
 // Replays a script of choices and advances it like an odometer until all have been taken.
-class EnumeratingChance final : public Chance {
+class EnumeratingUniforms final : public UniformSource {
  public:
   bool accept(double target_prob, double draft_prob) override {
     const double p = std::min(1.0, target_prob / draft_prob);
@@ -70,7 +70,7 @@ class EnumeratingChance final : public Chance {
   double probability_ = 1;
 };
 
-// A target and a draft law over contexts of a toy vocabulary.
+// A target and a draft distribution over contexts of a toy vocabulary.
 struct Toy {
   int vocab, draft_vocab;
   LogitTable target, draft;
@@ -82,13 +82,13 @@ struct Toy {
     target(context, l);
     return l;
   }
-  std::vector<double> target_law(const Tokens& context) const {
+  std::vector<double> target_dist(const Tokens& context) const {
     std::vector<double> p;
     engine::WarpScratch scratch;
     engine::warp(logits(context), sampling, p, scratch);
     return p;
   }
-  std::vector<double> draft_law(const Tokens& context) const {
+  std::vector<double> draft_dist(const Tokens& context) const {
     std::vector<float> l(static_cast<size_t>(draft_vocab));
     draft(context, l);
     std::vector<double> q;
@@ -97,15 +97,15 @@ struct Toy {
     return q;
   }
   // Plain decoding of n tokens.
-  Law autoregressive(int n) const {
-    EnumeratingChance chance;
-    Law law;
+  Distribution autoregressive(int n) const {
+    EnumeratingUniforms uniform;
+    Distribution dist;
     do {
       Tokens text;
-      while (static_cast<int>(text.size()) < n) text.push_back(chance.draw(target_law(text)));
-      law[text] += chance.probability();
-    } while (chance.next());
-    return law;
+      while (static_cast<int>(text.size()) < n) text.push_back(uniform.draw(target_dist(text)));
+      dist[text] += uniform.probability();
+    } while (uniform.next());
+    return dist;
   }
 };
 
@@ -125,16 +125,17 @@ struct Draft {
     return path;
   }
 };
-using MakeDraft = std::function<Draft(const Toy&, Chance&)>;
+using MakeDraft = std::function<Draft(const Toy&, UniformSource&)>;
 
-// Law of the first n tokens when one verified draft comes first and plain decoding fills up.
-Law law_of(const Toy& toy, int n, const MakeDraft& make, Siblings siblings,
-           const methods::RejectionRule& rule = {}) {
-  EnumeratingChance chance;
+// Distribution of the first n tokens when one verified draft comes first and plain decoding fills
+// up.
+Distribution distribution_of(const Toy& toy, int n, const MakeDraft& make, Siblings siblings,
+                             const methods::RejectionRule& rule = {}) {
+  EnumeratingUniforms uniform;
   Verifier verifier(toy.sampling, siblings, std::nullopt, rule);
-  Law law;
+  Distribution dist;
   do {
-    const Draft draft = make(toy, chance);
+    const Draft draft = make(toy, uniform);
     std::vector<float> logits;
     const auto logits_of = [&](int node) {
       logits = toy.logits(draft.path_to(node));
@@ -144,20 +145,20 @@ Law law_of(const Toy& toy, int n, const MakeDraft& make, Siblings siblings,
       return std::span<const double>(draft.q[static_cast<size_t>(node)]);
     };
     const Verifier::Result result =
-        verifier.verify(draft.tree, TargetView::with_logits(logits_of), q_of, chance);
+        verifier.verify(draft.tree, TargetView::with_logits(logits_of), q_of, uniform);
     Tokens text;
     for (int node : result.path) text.push_back(draft.tree.token[static_cast<size_t>(node)]);
     text.push_back(result.bonus);
-    while (static_cast<int>(text.size()) < n) text.push_back(chance.draw(toy.target_law(text)));
+    while (static_cast<int>(text.size()) < n) text.push_back(uniform.draw(toy.target_dist(text)));
     text.resize(static_cast<size_t>(n));
-    law[text] += chance.probability();
-  } while (chance.next());
-  return law;
+    dist[text] += uniform.probability();
+  } while (uniform.next());
+  return dist;
 }
 
-double distance(const Law& a, const Law& b) {
+double distance(const Distribution& a, const Distribution& b) {
   double largest = 0;
-  Law all = a;
+  Distribution all = a;
   for (const auto& [text, p] : b) all[text] += 0;
   for (const auto& [text, unused] : all) {
     const auto x = a.find(text), y = b.find(text);
@@ -169,21 +170,21 @@ double distance(const Law& a, const Law& b) {
 
 // `children` drawn children per node, `depth` levels.
 MakeDraft drawn(int depth, int children, Siblings siblings) {
-  return [=](const Toy& toy, Chance& chance) {
+  return [=](const Toy& toy, UniformSource& uniform) {
     Draft draft;
     draft.tree.reset(0);
     draft.q.emplace_back();
     for (int node = 0; node < draft.tree.size(); ++node) {
       if (draft.tree.level[static_cast<size_t>(node)] == depth) continue;
-      const std::vector<double> q = toy.draft_law(draft.path_to(node));
+      const std::vector<double> q = toy.draft_dist(draft.path_to(node));
       std::vector<double> left = q;
       for (int c = 0; c < children; ++c) {
         double sum = 0;
         for (double v : left) sum += v;
         if (!(sum > 0)) break;  // fewer tokens than children
-        std::vector<double> law = left;
-        for (double& v : law) v /= sum;
-        const int32_t token = chance.draw(law);
+        std::vector<double> dist = left;
+        for (double& v : dist) v /= sum;
+        const int32_t token = uniform.draw(dist);
         draft.tree.add(token, node);
         draft.q.push_back(q);
         if (siblings == Siblings::kWithoutReplacement) left[static_cast<size_t>(token)] = 0;
@@ -195,7 +196,7 @@ MakeDraft drawn(int depth, int children, Siblings siblings) {
 
 // A tree that is always the same; equal siblings and all shapes included.
 MakeDraft fixed(uint64_t seed, int nodes, int depth) {
-  return [=](const Toy& toy, Chance&) {
+  return [=](const Toy& toy, UniformSource&) {
     Draft draft;
     draft.tree.reset(0);
     RandomTreeDrafter drafter(nodes, toy.vocab, seed);
@@ -208,12 +209,12 @@ MakeDraft fixed(uint64_t seed, int nodes, int depth) {
 const SamplingParams kCells[] = {
     {1.0, 0, 1.0}, {0.7, 0, 1.0}, {1.0, 2, 1.0}, {1.0, 0, 0.8}, {1.3, 3, 0.9}};
 
-TEST(VerifierLaw, FixedTreesBySampleThenMatch) {
+TEST(VerifierDistribution, FixedTreesBySampleThenMatch) {
   for (const SamplingParams& cell : kCells) {
     for (uint64_t seed = 1; seed <= 6; ++seed) {
       const Toy toy = make_toy(4, seed, cell);
-      EXPECT_LT(distance(law_of(toy, 4, fixed(seed, 1 + static_cast<int>(seed), 3),
-                                Siblings::kWithoutReplacement),
+      EXPECT_LT(distance(distribution_of(toy, 4, fixed(seed, 1 + static_cast<int>(seed), 3),
+                                         Siblings::kWithoutReplacement),
                          toy.autoregressive(4)),
                 kExact)
           << "seed " << seed << " T " << cell.temperature;
@@ -221,14 +222,14 @@ TEST(VerifierLaw, FixedTreesBySampleThenMatch) {
   }
 }
 
-TEST(VerifierLaw, DrawnChainsByRejection) {
+TEST(VerifierDistribution, DrawnChainsByRejection) {
   for (const SamplingParams& cell : kCells) {
     for (uint64_t seed = 1; seed <= 4; ++seed) {
       Toy toy = make_toy(4, seed, cell);
-      const Law expected = toy.autoregressive(3);
+      const Distribution expected = toy.autoregressive(3);
       const auto test = [&] {
-        return distance(law_of(toy, 3, drawn(2, 1, Siblings::kWithoutReplacement),
-                               Siblings::kWithoutReplacement),
+        return distance(distribution_of(toy, 3, drawn(2, 1, Siblings::kWithoutReplacement),
+                                        Siblings::kWithoutReplacement),
                         expected);
       };
       EXPECT_LT(test(), kExact) << seed;
@@ -240,19 +241,20 @@ TEST(VerifierLaw, DrawnChainsByRejection) {
   }
 }
 
-TEST(VerifierLaw, DrawnTreesByRepeatedRejection) {
+TEST(VerifierDistribution, DrawnTreesByRepeatedRejection) {
   for (Siblings siblings : {Siblings::kWithoutReplacement, Siblings::kIndependent}) {
     for (const SamplingParams& cell : kCells) {
       for (uint64_t seed = 1; seed <= 2; ++seed) {
         for (int children = 1; children <= 3; ++children) {
           Toy toy = make_toy(5, seed, cell);
-          EXPECT_LT(distance(law_of(toy, 2, drawn(1, children, siblings), siblings),
+          EXPECT_LT(distance(distribution_of(toy, 2, drawn(1, children, siblings), siblings),
                              toy.autoregressive(2)),
                     kExact)
               << children << " children, seed " << seed;
         }
         Toy toy = make_toy(3, seed, cell);
-        EXPECT_LT(distance(law_of(toy, 3, drawn(2, 2, siblings), siblings), toy.autoregressive(3)),
+        EXPECT_LT(distance(distribution_of(toy, 3, drawn(2, 2, siblings), siblings),
+                           toy.autoregressive(3)),
                   kExact)
             << "two levels, seed " << seed;
       }
@@ -261,64 +263,68 @@ TEST(VerifierLaw, DrawnTreesByRepeatedRejection) {
 }
 
 // A drawn child beside a fixed one, in both orders.
-TEST(VerifierLaw, DrawnAndFixedSiblingsMix) {
+TEST(VerifierDistribution, DrawnAndFixedSiblingsMix) {
   for (bool fixed_first : {false, true}) {
-    const MakeDraft make = [&](const Toy& toy, Chance& chance) {
+    const MakeDraft make = [&](const Toy& toy, UniformSource& uniform) {
       Draft draft;
       draft.tree.reset(0);
       draft.q.emplace_back();
-      const std::vector<double> q = toy.draft_law({});
+      const std::vector<double> q = toy.draft_dist({});
       for (bool is_fixed : {fixed_first, !fixed_first}) {
-        draft.tree.add(is_fixed ? 1 : chance.draw(q), 0);
+        draft.tree.add(is_fixed ? 1 : uniform.draw(q), 0);
         draft.q.push_back(is_fixed ? std::vector<double>() : q);
       }
       return draft;
     };
     for (const SamplingParams& cell : kCells) {
       const Toy toy = make_toy(4, 9, cell);
-      EXPECT_LT(
-          distance(law_of(toy, 2, make, Siblings::kWithoutReplacement), toy.autoregressive(2)),
-          kExact);
+      EXPECT_LT(distance(distribution_of(toy, 2, make, Siblings::kWithoutReplacement),
+                         toy.autoregressive(2)),
+                kExact);
     }
   }
 }
 
 // The same computation must see rules that are wrong.
-TEST(VerifierLaw, WrongRulesAreSeen) {
+TEST(VerifierDistribution, WrongRulesAreSeen) {
   const double kSeen = 1e-3;  // nine orders above what the right rules leave
   const Toy toy = make_toy(4, 3, {1.0, 0, 1.0});
-  const Law expected = toy.autoregressive(2);
+  const Distribution expected = toy.autoregressive(2);
   // Drawn without replacement, verified as independent draws.
-  EXPECT_GT(
-      distance(law_of(toy, 2, drawn(1, 3, Siblings::kWithoutReplacement), Siblings::kIndependent),
-               expected),
-      kSeen);
+  EXPECT_GT(distance(distribution_of(toy, 2, drawn(1, 3, Siblings::kWithoutReplacement),
+                                     Siblings::kIndependent),
+                     expected),
+            kSeen);
   // The distribution reported is not the one drawn from (temperature forgotten).
-  const MakeDraft misreported = [](const Toy& t, Chance& chance) {
-    Draft draft = drawn(1, 1, Siblings::kWithoutReplacement)(t, chance);
+  const MakeDraft misreported = [](const Toy& t, UniformSource& uniform) {
+    Draft draft = drawn(1, 1, Siblings::kWithoutReplacement)(t, uniform);
     Toy other = t;
     other.draft_sampling.temperature = 2.0;
-    draft.q[1] = other.draft_law({});
+    draft.q[1] = other.draft_dist({});
     return draft;
   };
-  EXPECT_GT(distance(law_of(toy, 2, misreported, Siblings::kWithoutReplacement), expected), kSeen);
+  EXPECT_GT(distance(distribution_of(toy, 2, misreported, Siblings::kWithoutReplacement), expected),
+            kSeen);
   // A drawn token passed off as a fixed one is lossless by rule X only as long as nothing else
   // looks at the value: dropping the draft when it is token 0 makes no difference there...
-  const MakeDraft pruned_fixed = [](const Toy& t, Chance& chance) {
-    Draft draft = drawn(1, 1, Siblings::kWithoutReplacement)(t, chance);
+  const MakeDraft pruned_fixed = [](const Toy& t, UniformSource& uniform) {
+    Draft draft = drawn(1, 1, Siblings::kWithoutReplacement)(t, uniform);
     if (draft.tree.token[1] == 0) draft.tree.truncate(1);
     draft.q.assign(2, {});
     return draft;
   };
-  EXPECT_LT(distance(law_of(toy, 2, pruned_fixed, Siblings::kWithoutReplacement), expected),
-            kExact);
+  EXPECT_LT(
+      distance(distribution_of(toy, 2, pruned_fixed, Siblings::kWithoutReplacement), expected),
+      kExact);
   // ...but voids the distribution under rule S.
-  const MakeDraft pruned_drawn = [](const Toy& t, Chance& chance) {
-    Draft draft = drawn(1, 1, Siblings::kWithoutReplacement)(t, chance);
+  const MakeDraft pruned_drawn = [](const Toy& t, UniformSource& uniform) {
+    Draft draft = drawn(1, 1, Siblings::kWithoutReplacement)(t, uniform);
     if (draft.tree.token[1] == 0) draft.tree.truncate(1);
     return draft;
   };
-  EXPECT_GT(distance(law_of(toy, 2, pruned_drawn, Siblings::kWithoutReplacement), expected), kSeen);
+  EXPECT_GT(
+      distance(distribution_of(toy, 2, pruned_drawn, Siblings::kWithoutReplacement), expected),
+      kSeen);
 }
 
 TEST(Verifier, GreedyWalksTheLongestMatchingPath) {
@@ -347,12 +353,12 @@ TEST(Verifier, GreedyWalksTheLongestMatchingPath) {
   const std::vector<double> q = {0.25, 0.25, 0.25, 0.25};  // greedy looks at no distribution
   const auto q_of = [&](int) { return std::span<const double>(q); };
   base::Rng rng(1), untouched(1);
-  methods::RngChance chance(rng);
+  methods::RngUniforms uniform(rng);
   for (const TargetView& target :
        {TargetView::with_logits(logits_of), TargetView::with_top(top_of)}) {
     asked.clear();
     Verifier verifier{SamplingParams{}};
-    const auto result = verifier.verify(draft.tree, target, q_of, chance);
+    const auto result = verifier.verify(draft.tree, target, q_of, uniform);
     EXPECT_EQ(std::vector<int>(result.path.begin(), result.path.end()), (std::vector<int>{a, b}));
     EXPECT_EQ(result.bonus, 2);
     EXPECT_EQ(asked, (std::vector<int>{0, dead_end, b})) << "one of equal paths is asked";
@@ -370,20 +376,20 @@ TEST(TargetView, RefusesWhatTheForwardWasNotAskedFor) {
   tree.reset(0);
   const auto q_of = [](int) { return std::span<const double>(); };
   base::Rng rng(1);
-  methods::RngChance chance(rng);
+  methods::RngUniforms uniform(rng);
   Verifier sampling({1.0, 0, 1.0});
-  EXPECT_THROW(sampling.verify(tree, tops, q_of, chance), base::InternalError);
+  EXPECT_THROW(sampling.verify(tree, tops, q_of, uniform), base::InternalError);
 }
 
-// SPACE draws each slot from a law that knows nothing of the slots before it.
+// SPACE draws each slot from a distribution that knows nothing of the slots before it.
 MakeDraft drawn_per_level(int depth) {
-  return [=](const Toy& toy, Chance& chance) {
+  return [=](const Toy& toy, UniformSource& uniform) {
     Draft draft;
     draft.tree.reset(0);
     draft.q.emplace_back();
     for (int level = 0; level < depth; ++level) {
-      const std::vector<double> q = toy.draft_law({level});
-      draft.tree.add(chance.draw(q), level);
+      const std::vector<double> q = toy.draft_dist({level});
+      draft.tree.add(uniform.draw(q), level);
       draft.q.push_back(q);
     }
     return draft;
@@ -395,20 +401,24 @@ TEST(RejectionRule, ScalesUpToOneAreLosslessAndOthersAreNot) {
   for (const SamplingParams& sampling :
        {SamplingParams{1.0, 0, 1.0}, SamplingParams{0.8, 3, 0.9}}) {
     const Toy toy = make_toy(4, 21, sampling);
-    const Law plain = toy.autoregressive(3);
+    const Distribution plain = toy.autoregressive(3);
     for (const MakeDraft& make :
          {drawn_per_level(2), drawn(2, 1, siblings), drawn(1, 2, siblings)}) {
       for (const double scale : {1.0, 0.9, 0.3, 0.0})
-        EXPECT_LT(distance(law_of(toy, 3, make, siblings, {.accept_scale = scale}), plain), kExact)
+        EXPECT_LT(distance(distribution_of(toy, 3, make, siblings, {.accept_scale = scale}), plain),
+                  kExact)
             << scale;
       // Nine orders above what the right rules leave.
-      EXPECT_GT(distance(law_of(toy, 3, make, siblings, {.accept_scale = 1.5}), plain), 1e-3);
-      EXPECT_GT(distance(law_of(toy, 3, make, siblings, {.whole_bonus = true}), plain), 1e-3);
+      EXPECT_GT(distance(distribution_of(toy, 3, make, siblings, {.accept_scale = 1.5}), plain),
+                1e-3);
+      EXPECT_GT(distance(distribution_of(toy, 3, make, siblings, {.whole_bonus = true}), plain),
+                1e-3);
     }
   }
 }
 
-// The published rule on laws given by hand: what it emits instead of the target's law.
+// The published rule on distributions given by hand: what it emits instead of the target's
+// distribution.
 TEST(RejectionRule, AsPublishedGivesTheWorkedExamples) {
   struct Example {
     std::vector<double> draft, target, published;
@@ -416,66 +426,67 @@ TEST(RejectionRule, AsPublishedGivesTheWorkedExamples) {
   for (const Example& e : {Example{{1, 0}, {0.5, 0.5}, {0.75, 0.25}},
                            Example{{0.6, 0.3, 0.1}, {0.2, 0.3, 0.5}, {0.28, 0.42, 0.30}}}) {
     const int vocab = static_cast<int>(e.target.size());
-    const auto table = [](const std::vector<double>& law) -> LogitTable {
-      return [law](std::span<const int32_t>, std::span<float> logits) {
-        for (size_t i = 0; i < law.size(); ++i)
-          logits[i] = law[i] > 0 ? static_cast<float>(std::log(law[i])) : -100.0f;
+    const auto table = [](const std::vector<double>& dist) -> LogitTable {
+      return [dist](std::span<const int32_t>, std::span<float> logits) {
+        for (size_t i = 0; i < dist.size(); ++i)
+          logits[i] = dist[i] > 0 ? static_cast<float>(std::log(dist[i])) : -100.0f;
       };
     };
     const SamplingParams sampling{1.0, 0, 1.0};
     const Toy toy{vocab, vocab, table(e.target), table(e.draft), sampling, sampling};
     const Siblings siblings = Siblings::kWithoutReplacement;
-    const Law published = law_of(toy, 1, drawn_per_level(1), siblings, {.whole_bonus = true});
-    const Law correct = law_of(toy, 1, drawn_per_level(1), siblings);
+    const Distribution published =
+        distribution_of(toy, 1, drawn_per_level(1), siblings, {.whole_bonus = true});
+    const Distribution correct = distribution_of(toy, 1, drawn_per_level(1), siblings);
     for (int32_t token = 0; token < vocab; ++token) {
       const auto at = static_cast<size_t>(token);
       EXPECT_NEAR(published.at({token}), e.published[at],
-                  1e-6);  // laws pass through float32 logits
+                  1e-6);  // distributions pass through float32 logits
       EXPECT_NEAR(correct.at({token}), e.target[at], 1e-6);
     }
   }
 }
 
-// The law behind every node, as logits; temperature 1 gives it back.
+// The distribution behind every node, as logits; temperature 1 gives it back.
 struct TypicalWalk {
   TokenTree tree;
-  std::vector<std::vector<double>> law;  // [node]
+  std::vector<std::vector<double>> dist;  // [node]
 
   std::vector<int> path(const methods::TypicalAcceptance& rule, int32_t* bonus = nullptr) const {
     std::vector<float> logits;
     const auto logits_of = [&](int node) {
       logits.clear();
-      for (const double p : law[static_cast<size_t>(node)])
+      for (const double p : dist[static_cast<size_t>(node)])
         logits.push_back(static_cast<float>(std::log(p)));
       return std::span<const float>(logits);
     };
     const auto q_of = [](int) { return std::span<const double>(); };
     base::Rng rng(1), untouched(1);
-    methods::RngChance chance(rng);
+    methods::RngUniforms uniform(rng);
     Verifier verifier({1.0, 0, 1.0}, Siblings::kWithoutReplacement, rule);
-    const auto result = verifier.verify(tree, TargetView::with_logits(logits_of), q_of, chance);
+    const auto result = verifier.verify(tree, TargetView::with_logits(logits_of), q_of, uniform);
     EXPECT_EQ(rng.next(), untouched.next()) << "typical acceptance leaves nothing to chance";
     if (bonus != nullptr) *bonus = result.bonus;
     return {result.path.begin(), result.path.end()};
   }
-  // Whether one child with `token` passes behind a root with this law.
-  static bool passes(const std::vector<double>& law, int32_t token,
+  // Whether one child with `token` passes behind a root with this distribution.
+  static bool passes(const std::vector<double>& dist, int32_t token,
                      const methods::TypicalAcceptance& rule) {
     TypicalWalk walk;
     walk.tree.reset(0);
     walk.tree.add(token, 0);
-    walk.law = {law, law};
+    walk.dist = {dist, dist};
     return !walk.path(rule).empty();
   }
 };
 
-// p = (1/2, 3/10, 3/20, 1/20): H = 1.1421, exp(-H) = 0.3191; the uniform law of four: 1/4.
+// p = (1/2, 3/10, 3/20, 1/20): H = 1.1421, exp(-H) = 0.3191; the uniform distribution of four: 1/4.
 TEST(TypicalAcceptance, ThresholdIsTheSmallerOfEpsilonAndDeltaTimesTheEntropyTerm) {
-  const std::vector<double> law = {0.5, 0.3, 0.15, 0.05};
+  const std::vector<double> dist = {0.5, 0.3, 0.15, 0.05};
   const auto passing = [&](double epsilon, double delta) {
     std::vector<int32_t> tokens;
     for (int32_t token = 0; token < 4; ++token)
-      if (TypicalWalk::passes(law, token, {epsilon, delta})) tokens.push_back(token);
+      if (TypicalWalk::passes(dist, token, {epsilon, delta})) tokens.push_back(token);
     return tokens;
   };
   EXPECT_EQ(passing(0.09, 0.3), (Tokens{0, 1, 2})) << "min(0.09, 0.0957), Medusa's defaults";
@@ -495,7 +506,7 @@ TEST(TypicalAcceptance, ThresholdIsTheSmallerOfEpsilonAndDeltaTimesTheEntropyTer
 }
 
 TEST(TypicalAcceptance, KeepsTheLongestPathAndOfEqualOnesTheLikelier) {
-  const methods::TypicalAcceptance rule{0.09, 1.0};  // every law below: epsilon decides
+  const methods::TypicalAcceptance rule{0.09, 1.0};  // every distribution below: epsilon decides
   const std::vector<double> flat = {0.4, 0.3, 0.2, 0.1}, sharp = {0.05, 0.85, 0.05, 0.05};
   TypicalWalk walk;
   walk.tree.reset(0);
@@ -503,23 +514,23 @@ TEST(TypicalAcceptance, KeepsTheLongestPathAndOfEqualOnesTheLikelier) {
   const int b = walk.tree.add(1, 0);   // 0.3
   const int aa = walk.tree.add(1, a);  // 0.4 * 0.3
   const int bb = walk.tree.add(1, b);  // 0.3 * 0.85: likelier, though it begins with less
-  walk.law = {flat, flat, sharp, {0.1, 0.1, 0.1, 0.7}, {0.1, 0.1, 0.7, 0.1}};
+  walk.dist = {flat, flat, sharp, {0.1, 0.1, 0.1, 0.7}, {0.1, 0.1, 0.7, 0.1}};
   int32_t bonus = -1;
   EXPECT_EQ(walk.path(rule, &bonus), (std::vector<int>{b, bb}));
   EXPECT_EQ(bonus, 2) << "the likeliest token behind the path";
   // A longer path beats a likelier one, and a shorter one never comes back.
   const int aaa = walk.tree.add(0, aa);  // 0.1 > 0.09
-  walk.law.push_back(flat);
+  walk.dist.push_back(flat);
   EXPECT_EQ(walk.path(rule, &bonus), (std::vector<int>{a, aa, aaa}));
   EXPECT_EQ(bonus, 0);
   // Behind a refused node nothing counts, however likely.
   const int refused = walk.tree.add(0, bb);
-  walk.law.push_back(flat);
-  walk.law[static_cast<size_t>(bb)] = sharp;  // its token 0 has 0.05
+  walk.dist.push_back(flat);
+  walk.dist[static_cast<size_t>(bb)] = sharp;  // its token 0 has 0.05
   int below = refused;
   for (int i = 0; i < 3; ++i) {
     below = walk.tree.add(0, below);
-    walk.law.push_back({0.97, 0.01, 0.01, 0.01});
+    walk.dist.push_back({0.97, 0.01, 0.01, 0.01});
   }
   EXPECT_EQ(walk.path(rule), (std::vector<int>{a, aa, aaa}));
   // Of equal tokens the first is kept.
@@ -527,7 +538,7 @@ TEST(TypicalAcceptance, KeepsTheLongestPathAndOfEqualOnesTheLikelier) {
   twins.tree.reset(0);
   const int first = twins.tree.add(0, 0);
   twins.tree.add(0, 0);
-  twins.law.assign(3, flat);
+  twins.dist.assign(3, flat);
   EXPECT_EQ(twins.path(rule), std::vector<int>{first});
 }
 
@@ -539,15 +550,15 @@ TEST(TypicalAcceptance, GreedyDecodingStaysExact) {
   const auto logits_of = [&](int) { return std::span<const float>(logits); };
   const auto q_of = [](int) { return std::span<const double>(); };
   base::Rng rng(1);
-  methods::RngChance chance(rng);
+  methods::RngUniforms uniform(rng);
   Verifier verifier(SamplingParams{}, Siblings::kWithoutReplacement, methods::TypicalAcceptance{});
-  const auto result = verifier.verify(walk.tree, TargetView::with_logits(logits_of), q_of, chance);
+  const auto result = verifier.verify(walk.tree, TargetView::with_logits(logits_of), q_of, uniform);
   EXPECT_TRUE(result.path.empty());
   EXPECT_EQ(result.bonus, 0);
 }
 
 // Always rejects: what happens where rejection has no probability left but rounding.
-class StubbornChance final : public Chance {
+class StubbornUniforms final : public UniformSource {
  public:
   bool accept(double, double) override { return false; }
   int32_t draw(std::span<const double> prob) override {
@@ -565,12 +576,12 @@ TEST(Verifier, ResidualWithoutMassFallsBackToTheTarget) {
   TokenTree tree;
   tree.reset(0);
   tree.add(1, 0);
-  StubbornChance chance;
+  StubbornUniforms uniform;
   Verifier verifier({1.0, 0, 1.0});
   const auto logits_of = [&](int) { return std::span<const float>(logits); };
   const auto q_of = [&](int) { return std::span<const double>(p); };
-  verifier.verify(tree, TargetView::with_logits(logits_of), q_of, chance);
-  EXPECT_EQ(chance.drawn_from, p);
+  verifier.verify(tree, TargetView::with_logits(logits_of), q_of, uniform);
+  EXPECT_EQ(uniform.drawn_from, p);
 }
 
 TEST(Verifier, RefusesADrawThatCouldNotHappen) {
@@ -580,24 +591,24 @@ TEST(Verifier, RefusesADrawThatCouldNotHappen) {
   tree.reset(0);
   tree.add(1, 0);
   base::Rng rng(1);
-  methods::RngChance chance(rng);
+  methods::RngUniforms uniform(rng);
   Verifier verifier({1.0, 0, 1.0});
   const auto logits_of = [&](int) { return std::span<const float>(logits); };
   const auto q_of = [&](int) { return std::span<const double>(q); };
-  EXPECT_THROW(verifier.verify(tree, TargetView::with_logits(logits_of), q_of, chance),
+  EXPECT_THROW(verifier.verify(tree, TargetView::with_logits(logits_of), q_of, uniform),
                base::InternalError);
 }
 
-TEST(RngChance, AcceptsWithTheRatio) {
+TEST(RngUniforms, AcceptsWithTheRatio) {
   base::Rng rng(11);
-  methods::RngChance chance(rng);
+  methods::RngUniforms uniform(rng);
   int accepted = 0;
-  for (int i = 0; i < 100000; ++i) accepted += chance.accept(0.2, 0.5);
+  for (int i = 0; i < 100000; ++i) accepted += uniform.accept(0.2, 0.5);
   EXPECT_NEAR(accepted, 40000, 5 * std::sqrt(100000 * 0.4 * 0.6));  // five standard deviations
   for (int i = 0; i < 1000; ++i) {
-    EXPECT_TRUE(chance.accept(0.5, 0.5));
-    EXPECT_TRUE(chance.accept(0.6, 0.5));
-    EXPECT_FALSE(chance.accept(0.0, 0.5));
+    EXPECT_TRUE(uniform.accept(0.5, 0.5));
+    EXPECT_TRUE(uniform.accept(0.6, 0.5));
+    EXPECT_FALSE(uniform.accept(0.0, 0.5));
   }
 }
 

@@ -38,51 +38,54 @@ TEST(GreedyDifference, IsANearTieWithinTwoSpacings) {
   EXPECT_FALSE(d.near_tie());
 }
 
-// ---- Text law -----------------------------------------------------------------------------------
+// ---- Text distribution
+// -----------------------------------------------------------------------------------
 
 // Answers whose tokens depend on each other: each repeats the one before it with probability 0.7,
-// else it is drawn from `law`.
-std::vector<SampledText> sticky_texts(base::Rng& rng, const std::vector<double>& law) {
+// else it is drawn from `distribution`.
+std::vector<SampledText> sticky_texts(base::Rng& rng, const std::vector<double>& dist) {
   std::vector<SampledText> texts;
   for (int prompt = 0; prompt < 4; ++prompt)
     for (int s = 0; s < 12; ++s) {
       SampledText text{prompt, {}};
       for (int i = 0; i < 24; ++i)
         text.tokens.push_back(i > 0 && rng.uniform() < 0.7 ? text.tokens.back()
-                                                           : engine::draw(law, rng));
+                                                           : engine::draw(dist, rng));
       texts.push_back(std::move(text));
     }
   return texts;
 }
 
-TEST(TextLaw, HoldsItsLevelAlthoughTokensDependOnEachOther) {
-  const std::vector<double> law = {.4, .3, .2, .1};
+TEST(TextDistribution, HoldsItsLevelAlthoughTokensDependOnEachOther) {
+  const std::vector<double> dist = {.4, .3, .2, .1};
   base::Rng rng(1);
-  TextLawOptions options;
+  TextDistributionOptions options;
   options.max_new = 24;
   int rejected = 0, tests = 0;
   for (int i = 0; i < 60; ++i) {
     options.seed = static_cast<uint64_t>(i);
-    const TextLaw result = compare_texts(sticky_texts(rng, law), sticky_texts(rng, law), options);
+    const TextDistribution result =
+        compare_texts(sticky_texts(rng, dist), sticky_texts(rng, dist), options);
     ASSERT_EQ(result.tests.size(), 3u);
     for (const TextTest& test : result.tests) rejected += test.p < 0.1;
     tests += 3;
   }
-  // 18 expected of 180 at this level; a chi-square law would reject most of them.
+  // 18 expected of 180 at this level; a chi-square distribution would reject most of them.
   EXPECT_GE(rejected, 4);
   EXPECT_LE(rejected, 36);
 }
 
-TEST(TextLaw, FindsAnotherLaw) {
+TEST(TextDistribution, FindsAnotherDistribution) {
   base::Rng rng(2);
-  TextLawOptions options;
+  TextDistributionOptions options;
   options.max_new = 24;
-  const TextLaw result = compare_texts(sticky_texts(rng, {.4, .3, .2, .1}),
-                                       sticky_texts(rng, {.1, .2, .3, .4}), options);
+  const TextDistribution result = compare_texts(sticky_texts(rng, {.4, .3, .2, .1}),
+                                                sticky_texts(rng, {.1, .2, .3, .4}), options);
   EXPECT_TRUE(result.rejected(kCertificateLevel)) << result.smallest_p();
 }
 
-// ---- Step law -----------------------------------------------------------------------------------
+// ---- Step distribution
+// -----------------------------------------------------------------------------------
 
 // A random model with text that repeats, so that look-ups find something to draft.
 struct Steps {
@@ -90,36 +93,36 @@ struct Steps {
   std::unique_ptr<engine::Session> session = tests::make_session(model);
   std::vector<StepContext> contexts = {{"t", "a", 1, {1, 2, 3, 4, 1, 2, 3, 4, 1, 2}, {3}},
                                        {"t", "b", 9, {5, 6, 7, 5, 6, 7, 5}, {6, 9, 5, 6}}};
-  StepLawOptions options;
+  StepDistributionOptions options;
   base::SteadyClock clock;
   Steps() {
     options.draws = 600;
     options.sampling = {1.0, 6, 1.0};
   }
-  StepLaw test(const std::string& name, const std::string& fault = "") {
+  StepDistribution test(const std::string& name, const std::string& fault = "") {
     auto method = tests::build_method(name, model);
     if (!fault.empty()) method = methods::plant_fault(std::move(method), fault);
-    return test_step_law(*method, *session, contexts, options, clock, [] {});
+    return test_step_dist(*method, *session, contexts, options, clock, [] {});
   }
 };
 
-TEST(StepLaw, HoldsForLosslessMethods) {
+TEST(StepDistribution, HoldsForLosslessMethods) {
   Steps steps;
   for (const char* name :
        {"ar", "pld:k=3", "pld:k=2,match=frequent,candidates=3", "sps:draft=layers:1,k=3",
         "lookahead:window=2,ngram=3,guesses=3,pool_from_prompt=true"}) {
-    const StepLaw law = steps.test(name);
-    EXPECT_GE(law.tests.size(), 2u) << name;
-    EXPECT_FALSE(law.rejected(kCertificateLevel)) << name << ": " << law.smallest_p();
-    EXPECT_EQ(law.draws, 1200) << name;
+    const StepDistribution dist = steps.test(name);
+    EXPECT_GE(dist.tests.size(), 2u) << name;
+    EXPECT_FALSE(dist.rejected(kCertificateLevel)) << name << ": " << dist.smallest_p();
+    EXPECT_EQ(dist.draws, 1200) << name;
     if (std::string(name) != "ar") {
-      EXPECT_GT(law.tested, 0) << name;
-      EXPECT_GT(law.accepted, 0) << name;
+      EXPECT_GT(dist.tested, 0) << name;
+      EXPECT_GT(dist.accepted, 0) << name;
     }
   }
 }
 
-TEST(StepLaw, RefusesAWrongAcceptance) {
+TEST(StepDistribution, RefusesAWrongAcceptance) {
   Steps steps;
   for (const char* name : {"pld:k=3", "sps:draft=layers:1,k=3"})
     for (const char* fault : {"wrong-accept:100%", kNegativeControl})
@@ -130,19 +133,19 @@ TEST(StepLaw, RefusesAWrongAcceptance) {
 
 // Lookahead drafts from n-grams that its own steps find: at the first step of an answer it has
 // none.
-TEST(StepLaw, ALeadLetsDraftsOfEarlierStepsBeTested) {
+TEST(StepDistribution, ALeadLetsDraftsOfEarlierStepsBeTested) {
   Steps steps;
   const std::string name = "lookahead:window=6,ngram=3,guesses=6";
   const std::vector<int32_t> text = {1, 2, 3, 4, 1, 2};
   steps.contexts = {{"t", "cold", 1, text, {3}}};
-  const StepLaw cold = steps.test(name);
+  const StepDistribution cold = steps.test(name);
   steps.contexts = {{"t", "led", 9, text, {3, 4, 1, 2, 3, 4, 1, 2, 3}}};
-  const StepLaw led = steps.test(name);
+  const StepDistribution led = steps.test(name);
   EXPECT_GT(led.tested, 2 * cold.tested);
   EXPECT_FALSE(led.rejected(kCertificateLevel)) << led.smallest_p();
 }
 
-TEST(StepLaw, PrefersPlacesWhereDraftsAreRefused) {
+TEST(StepDistribution, PrefersPlacesWhereDraftsAreRefused) {
   Steps steps;
   steps.contexts.insert(steps.contexts.begin(),
                         {"t", "nothing recurs", 1, {10, 11, 12, 13, 14, 15}, {16}});
@@ -155,11 +158,11 @@ TEST(StepLaw, PrefersPlacesWhereDraftsAreRefused) {
 }
 
 // One small p among many is what Bonferroni sees, many that are a bit small what Fisher's sum sees.
-TEST(StepLaw, JoinsItsTests) {
+TEST(StepDistribution, JoinsItsTests) {
   const auto joined = [](const std::vector<double>& ps) {
-    StepLaw law;
-    for (const double p : ps) law.tests.push_back({0, 1, 300, 5, p});
-    return law.p();
+    StepDistribution dist;
+    for (const double p : ps) dist.tests.push_back({0, 1, 300, 5, p});
+    return dist.p();
   };
   EXPECT_DOUBLE_EQ(joined({}), 1);
   EXPECT_NEAR(joined({0.01}), 0.02, 1e-12);
@@ -172,14 +175,14 @@ TEST(StepLaw, JoinsItsTests) {
 }
 
 // Of honest draws, its p lies below a level as often as the level says, or less.
-TEST(StepLaw, KeepsItsLevel) {
+TEST(StepDistribution, KeepsItsLevel) {
   base::Rng rng(5);
   int below = 0;
-  constexpr int kLaws = 4000;
-  for (int i = 0; i < kLaws; ++i) {
-    StepLaw law;
-    for (int t = 0; t < 7; ++t) law.tests.push_back({0, 1, 300, 5, 1 - rng.uniform()});
-    below += law.p() < 0.05;
+  constexpr int kDistributions = 4000;
+  for (int i = 0; i < kDistributions; ++i) {
+    StepDistribution dist;
+    for (int t = 0; t < 7; ++t) dist.tests.push_back({0, 1, 300, 5, 1 - rng.uniform()});
+    below += dist.p() < 0.05;
   }
   EXPECT_LT(below, 240);  // 200 at most expected, standard deviation 14
   EXPECT_GT(below, 100);  // what Fisher's sum alone gives at half the level
@@ -187,10 +190,10 @@ TEST(StepLaw, KeepsItsLevel) {
 
 // ---- Outcomes -----------------------------------------------------------------------------------
 
-StepLaw law_of(double p) {
-  StepLaw law;
-  law.tests = {{0, 1, 300, 5, p}};
-  return law;
+StepDistribution distribution_of(double p) {
+  StepDistribution dist;
+  dist.tests = {{0, 1, 300, 5, p}};
+  return dist;
 }
 
 TEST(Certificate, SaysWhatTheTestsAllowToSay) {
@@ -201,17 +204,17 @@ TEST(Certificate, SaysWhatTheTestsAllowToSay) {
   c.greedy->prompts = c.greedy->identical = 3;
   EXPECT_EQ(outcome_of(c), Outcome::kHolds);
   EXPECT_EQ(proven_parts(c), "greedy");
-  c.steps = Controlled<StepLaw>{law_of(0.2), law_of(0.2)};
+  c.steps = Controlled<StepDistribution>{distribution_of(0.2), distribution_of(0.2)};
   EXPECT_EQ(outcome_of(c), Outcome::kInconclusive) << "a control that passes proves nothing";
   EXPECT_EQ(proven_parts(c), "greedy");
-  c.steps->control = law_of(1e-6);
+  c.steps->control = distribution_of(1e-6);
   EXPECT_EQ(outcome_of(c), Outcome::kHolds);
   EXPECT_EQ(proven_parts(c), "greedy+sampling");
   c.settings["steps"] = {{"temperature", 1.0}, {"top_k", 0}, {"top_p", 1.0}};
   EXPECT_EQ(proven_parts(c), "greedy+sampling T=1");
   c.settings["steps"] = {{"temperature", 0.7}, {"top_k", 40}, {"top_p", 0.9}};
   EXPECT_EQ(proven_parts(c), "greedy+sampling T=0.7 top_k=40 top_p=0.9");
-  c.steps->result = law_of(1e-5);
+  c.steps->result = distribution_of(1e-5);
   EXPECT_EQ(outcome_of(c), Outcome::kFails);
   EXPECT_EQ(proven_parts(c), "");
   c.arm.lossless = "greedy";  // claims nothing under sampling
@@ -239,7 +242,7 @@ TEST(Certificate, IsBoundToBuildWeightsAndEngineMode) {
   EXPECT_NE(changed([](auto& a) { a.dtype = "bf16"; }), key);
   EXPECT_NE(changed([](auto& a) { a.model_hash = "x"; }), key);
   EXPECT_NE(changed([](auto& a) { a.params = "k=4"; }), key);
-  // What a run measures with it changes no token's law.
+  // What a run measures with it changes no token's distribution.
   EXPECT_EQ(changed([](auto& a) { a.settings["seed"] = "2"; }), key);
   EXPECT_EQ(changed([](auto& a) { a.max_new = 7; }), key);
   EXPECT_EQ(changed([](auto& a) { a.temperature = 1; }), key);

@@ -30,7 +30,7 @@ EVALRUN_DEVICE constexpr int mass_groups_of(int n) { return (n + kMassGroup - 1)
 
 // Parts of the workspace, in words from its beginning.
 struct Parts {
-  size_t found, refound, masses, borders, laws, end;
+  size_t found, refound, masses, borders, dists, end;
 };
 EVALRUN_DEVICE inline Parts parts_of(const AnswerShape& s) {
   const auto rows = static_cast<size_t>(s.rows);
@@ -40,8 +40,8 @@ EVALRUN_DEVICE inline Parts parts_of(const AnswerShape& s) {
   p.refound = p.found + rows * static_cast<size_t>(found);
   p.masses = p.refound + rows * static_cast<size_t>(groups_of(found) * s.n_best);
   p.borders = p.masses + rows * static_cast<size_t>(mass_groups_of(s.n_logits));
-  p.laws = p.borders + rows;
-  p.end = p.laws + static_cast<size_t>(s.trials) * static_cast<size_t>(s.n_logits);
+  p.dists = p.borders + rows;
+  p.end = p.dists + static_cast<size_t>(s.rejection_tests) * static_cast<size_t>(s.n_logits);
   return p;
 }
 
@@ -132,26 +132,27 @@ __device__ __forceinline__ uint64_t sum_of_warp(uint64_t value) {
   return value;
 }
 
-// Where the masses of a row with a task are: a draw's are kept, a trial's used up.
-__device__ __forceinline__ uint64_t* law_of(const AnswerShape& s, const AnswerTask& task,
-                                            const LawMemory& kept, uint64_t* laws) {
+// Where the masses of a row with a task are: a draw's are kept, a test's used up.
+__device__ __forceinline__ uint64_t* distribution_of(const AnswerShape& s, const AnswerTask& task,
+                                                     const DistributionMemory& kept,
+                                                     uint64_t* dists) {
   if (task.kind == AnswerTask::kDraws)
-    return kept.mass + static_cast<size_t>(task.law) * static_cast<size_t>(kept.vocab);
-  return laws + static_cast<size_t>(task.place) * static_cast<size_t>(s.n_logits);
+    return kept.mass + static_cast<size_t>(task.dist) * static_cast<size_t>(kept.vocab);
+  return dists + static_cast<size_t>(task.place) * static_cast<size_t>(s.n_logits);
 }
 
 // Masses of groups of 4,096 tokens, and of every one of them where the row has a task. Rows without
-// a chance have none; without chances all rows have.
+// a uniform have none; without uniforms all rows have.
 __global__ void __launch_bounds__(kThreads)
     group_masses(AnswerShape s, const float* logits, const uint64_t* result, AnswerInputs in,
-                 const uint64_t* borders, double scale, uint64_t* masses, uint64_t* laws) {
+                 const uint64_t* borders, double scale, uint64_t* masses, uint64_t* dists) {
   const int row = static_cast<int>(blockIdx.y), thread = static_cast<int>(threadIdx.x);
-  if (in.chances != nullptr && in.chances[row] < 0) return;
-  uint64_t* law = nullptr;
+  if (in.uniforms != nullptr && in.uniforms[row] < 0) return;
+  uint64_t* dist = nullptr;
   const int32_t* ids = nullptr;
   if (in.tasks != nullptr && in.tasks[row].kind != AnswerTask::kNone) {
-    law = law_of(s, in.tasks[row], in.laws, laws);
-    if (in.tasks[row].kind == AnswerTask::kDraws) ids = in.laws.ids;
+    dist = distribution_of(s, in.tasks[row], in.dists, dists);
+    if (in.tasks[row].kind == AnswerTask::kDraws) ids = in.dists.ids;
   }
   auto* sums = reinterpret_cast<uint64_t*>(evalrun_shared_memory());  // [warps]
   const float best = logit_of(result[static_cast<size_t>(row) * static_cast<size_t>(s.stride())]);
@@ -165,7 +166,7 @@ __global__ void __launch_bounds__(kThreads)
     if (token >= s.n_logits) continue;
     const uint64_t own = mass_at(from, token, best, scale, border);
     mass += own;
-    if (law != nullptr) law[ids == nullptr ? token : ids[token]] = own;
+    if (dist != nullptr) dist[ids == nullptr ? token : ids[token]] = own;
   }
   mass = sum_of_warp(mass);
   if (thread % kWarp == 0) sums[thread / kWarp] = mass;
@@ -208,10 +209,10 @@ __global__ void __launch_bounds__(kThreads)
   uint64_t* out = result + static_cast<size_t>(row) * static_cast<size_t>(s.stride());
   uint64_t* drawn = out + s.n_best + 1;
   if (thread == 0) *drawn = ~uint64_t{0};
-  const double chance = in.chances[row];
-  if (chance < 0) return;
+  const double uniform = in.uniforms[row];
+  if (uniform < 0) return;
   auto* shared = reinterpret_cast<uint64_t*>(evalrun_shared_memory());  // [threads]
-  uint64_t place = place_of_draw(chance, total_mass(s, masses, shared));
+  uint64_t place = place_of_draw(uniform, total_mass(s, masses, shared));
   int group = 0;
   const int groups = mass_groups_of(s.n_logits);
   for (; group + 1 < groups && shared[group] <= place; ++group) place -= shared[group];
@@ -310,10 +311,10 @@ constexpr size_t kBorderShared = sizeof(uint64_t) * (kDigits + 1) + sizeof(Borde
                                  sizeof(uint32_t) * (kDigits + 1 + kMostListed);
 
 __global__ void __launch_bounds__(kBorderThreads)
-    find_borders(AnswerShape s, const float* logits, const uint64_t* result, const double* chances,
+    find_borders(AnswerShape s, const float* logits, const uint64_t* result, const double* uniforms,
                  uint64_t* borders) {
   const int row = static_cast<int>(blockIdx.y);
-  if (chances[row] < 0) return;
+  if (uniforms[row] < 0) return;
   auto* sums = reinterpret_cast<uint64_t*>(evalrun_shared_memory());  // [digits], what is needed
   auto* search = reinterpret_cast<BorderSearch*>(sums + kDigits + 1);
   auto* counts = reinterpret_cast<uint32_t*>(search + 1);         // [digits], listed
@@ -386,46 +387,47 @@ __device__ __forceinline__ bool holds(const int32_t* tokens, int n, int token) {
   return false;
 }
 
-// draw_without_replacement() of a kept law, whose masses are there.
-__device__ __forceinline__ void keep_and_draw(const AnswerTask& task, uint64_t total, double chance,
-                                              const AnswerInputs& in, const uint64_t* law,
-                                              uint64_t* sums, int32_t* drawn, uint64_t* out) {
-  const int n = in.laws.vocab, thread = static_cast<int>(threadIdx.x);
-  if (thread == 0) in.laws.total[task.law] = total;
-  add_groups(n, sums, [&](int token) { return law[token]; });
+// draw_without_replacement() of a kept distribution, whose masses are there.
+__device__ __forceinline__ void keep_and_draw(const AnswerTask& task, uint64_t total,
+                                              double uniform, const AnswerInputs& in,
+                                              const uint64_t* dist, uint64_t* sums, int32_t* drawn,
+                                              uint64_t* out) {
+  const int n = in.dists.vocab, thread = static_cast<int>(threadIdx.x);
+  if (thread == 0) in.dists.total[task.dist] = total;
+  add_groups(n, sums, [&](int token) { return dist[token]; });
   if (thread >= kWarp) return;
   uint64_t left = total;
   for (int i = 0; i <= task.count; ++i) {
-    if (i > 0) chance = in.further_chances[task.first + i - 1];
-    const auto mass = [&](int token) { return holds(drawn, i, token) ? 0 : law[token]; };
-    const int token = left == 0 ? -1 : find_token(n, sums, place_of_draw(chance, left), mass);
+    if (i > 0) uniform = in.further_uniforms[task.first + i - 1];
+    const auto mass = [&](int token) { return holds(drawn, i, token) ? 0 : dist[token]; };
+    const int token = left == 0 ? -1 : find_token(n, sums, place_of_draw(uniform, left), mass);
     __syncwarp();  // all have read `drawn` and the sums
-    if (token >= 0) left -= law[token];
+    if (token >= 0) left -= dist[token];
     if (thread == 0) {
       drawn[i] = token;
-      if (token >= 0) sums[token / kTaskGroup] -= law[token];
+      if (token >= 0) sums[token / kTaskGroup] -= dist[token];
       out[i == 0 ? 0 : 1 + i] = static_cast<uint64_t>(static_cast<int64_t>(token));
-      if (i == 0) out[1] = token < 0 ? 0 : law[token];
+      if (i == 0) out[1] = token < 0 ? 0 : dist[token];
     }
     __syncwarp();
   }
 }
 
-// try_children(), the target's law being `law`.
+// try_children(), the target's distribution being `distribution`.
 __device__ __forceinline__ void try_children(const AnswerTask& task, int n, uint64_t total,
-                                             double chance, const AnswerInputs& in, uint64_t* law,
+                                             double uniform, const AnswerInputs& in, uint64_t* dist,
                                              uint64_t* sums, uint64_t* out) {
   const int thread = static_cast<int>(threadIdx.x);
   const int32_t* children = in.children + task.first;
   const uint64_t* draft =
-      in.laws.mass + static_cast<size_t>(task.law) * static_cast<size_t>(in.laws.vocab);
-  uint64_t draft_total = in.laws.total[task.law];
+      in.dists.mass + static_cast<size_t>(task.dist) * static_cast<size_t>(in.dists.vocab);
+  uint64_t draft_total = in.dists.total[task.dist];
   const int groups = (n + kTaskGroup - 1) / kTaskGroup;
-  bool added = false;  // the sums are those of the law
+  bool added = false;  // the sums are those of the distribution
   for (int c = 0; c < task.count; ++c) {
-    const int child = children[c], before = task.kind == AnswerTask::kTrial ? c : 0;
+    const int child = children[c], before = task.kind == AnswerTask::kRejection ? c : 0;
     const auto mass = [&](int token) {
-      return token < in.laws.vocab && !holds(children, before, token) ? draft[token] : 0;
+      return token < in.dists.vocab && !holds(children, before, token) ? draft[token] : 0;
     };
     if (mass(child) == 0) {
       if (thread == 0) out[0] = 0, out[1] = static_cast<uint64_t>(int64_t{kChildWithoutMass});
@@ -433,54 +435,54 @@ __device__ __forceinline__ void try_children(const AnswerTask& task, int n, uint
     }
     const double norm = 1.0 / static_cast<double>(total),
                  draft_norm = 1.0 / static_cast<double>(draft_total);
-    if (passes(static_cast<double>(law[child]) * norm,
-               static_cast<double>(mass(child)) * draft_norm, chance)) {
+    if (passes(static_cast<double>(dist[child]) * norm,
+               static_cast<double>(mass(child)) * draft_norm, uniform)) {
       if (thread == 0) out[0] = static_cast<uint64_t>(child), out[1] = static_cast<uint64_t>(c);
       return;
     }
     const auto residual = [&](int token) {  // of nothing nothing is left: most, before long
-      const uint64_t own = law[token];
+      const uint64_t own = dist[token];
       return own == 0 ? 0 : residual_mass(own, norm, mass(token), draft_norm);
     };
     add_groups(n, sums, residual);
     const uint64_t left = sum_of_groups(groups, sums);
     added = left > 0;
     if (left > 0) {
-      for (int token = thread; token < n; token += kTaskThreads) law[token] = residual(token);
+      for (int token = thread; token < n; token += kTaskThreads) dist[token] = residual(token);
       total = left;
     }
     __syncthreads();
-    if (task.kind == AnswerTask::kTrial) draft_total -= draft[child];
+    if (task.kind == AnswerTask::kRejection) draft_total -= draft[child];
   }
-  if (!added) add_groups(n, sums, [&](int token) { return law[token]; });
+  if (!added) add_groups(n, sums, [&](int token) { return dist[token]; });
   if (thread >= kWarp) return;
   const int token =
-      find_token(n, sums, place_of_draw(chance, total), [&](int t) { return law[t]; });
+      find_token(n, sums, place_of_draw(uniform, total), [&](int t) { return dist[t]; });
   if (thread == 0)
     out[0] = static_cast<uint64_t>(static_cast<int64_t>(token)), out[1] = ~uint64_t{0};
 }
 
 __global__ void __launch_bounds__(kTaskThreads)
-    do_tasks(AnswerShape s, AnswerInputs in, const uint64_t* masses, uint64_t* laws,
+    do_tasks(AnswerShape s, AnswerInputs in, const uint64_t* masses, uint64_t* dists,
              uint64_t* result) {
   const int row = static_cast<int>(blockIdx.y);
   const AnswerTask task = in.tasks[row];
-  const double chance = in.chances[row];
-  if (task.kind == AnswerTask::kNone || chance < 0) return;
+  const double uniform = in.uniforms[row];
+  if (task.kind == AnswerTask::kNone || uniform < 0) return;
   auto* sums = reinterpret_cast<uint64_t*>(evalrun_shared_memory());  // [groups]
   const int mass_groups = mass_groups_of(s.n_logits);
   const uint64_t total = sum_of_groups(
       mass_groups, masses + static_cast<size_t>(row) * static_cast<size_t>(mass_groups));
-  uint64_t* law = law_of(s, task, in.laws, laws);
+  uint64_t* dist = distribution_of(s, task, in.dists, dists);
   // The drawn token, the child that passed or the token's mass, further tokens.
   uint64_t* out =
       result + static_cast<size_t>(row) * static_cast<size_t>(s.stride()) + s.n_best + 1;
   if (task.kind == AnswerTask::kDraws) {
-    const int groups = (in.laws.vocab + kTaskGroup - 1) / kTaskGroup;
-    keep_and_draw(task, total, chance, in, law, sums, reinterpret_cast<int32_t*>(sums + groups),
+    const int groups = (in.dists.vocab + kTaskGroup - 1) / kTaskGroup;
+    keep_and_draw(task, total, uniform, in, dist, sums, reinterpret_cast<int32_t*>(sums + groups),
                   out);
   } else {
-    try_children(task, s.n_logits, total, chance, in, law, sums, out);
+    try_children(task, s.n_logits, total, uniform, in, dist, sums, out);
   }
 }
 
@@ -492,16 +494,17 @@ void answer_rows(const AnswerShape& s, const float* logits, const AnswerInputs& 
                  uint64_t* workspace, uint64_t* result, cudaStream_t stream) {
   check_argument(s.n_best >= 1 && s.n_best <= s.n_logits, "the best of a row: 1 to the vocabulary");
   check_argument(static_cast<size_t>(s.n_logits) < kMaxSampledVocab, "fewer than 2^20 tokens");
-  check_argument(!s.draws || in.chances != nullptr, "draws without chances");
-  check_argument(!s.tasks || (s.draws && in.tasks != nullptr && in.laws.mass != nullptr),
-                 "tasks without draws, or without laws");
-  check_argument(static_cast<size_t>(in.laws.vocab) < kMaxSampledVocab, "laws over 2^20 tokens");
+  check_argument(!s.draws || in.uniforms != nullptr, "draws without uniforms");
+  check_argument(!s.tasks || (s.draws && in.tasks != nullptr && in.dists.mass != nullptr),
+                 "tasks without draws, or without distributions");
+  check_argument(static_cast<size_t>(in.dists.vocab) < kMaxSampledVocab,
+                 "distributions over 2^20 tokens");
   const Parts p = parts_of(s);
   const auto grid = [&](int blocks) {
     return dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(s.rows));
   };
   uint64_t *found = workspace + p.found, *masses = workspace + p.masses,
-           *borders = workspace + p.borders, *laws = workspace + p.laws;
+           *borders = workspace + p.borders, *dists = workspace + p.dists;
   launch("best_of_groups", best_of_groups, grid((groups_of(s.n_logits) + kWarps - 1) / kWarps),
          kThreads, 0, stream, s, logits, found);
   launch("best_of_found", best_of_found, grid(1), kThreads, 0, stream, s, found,
@@ -509,7 +512,7 @@ void answer_rows(const AnswerShape& s, const float* logits, const AnswerInputs& 
   const int mass_groups = mass_groups_of(s.n_logits);
   const auto add_masses = [&](const AnswerInputs& of, const uint64_t* behind, double scale) {
     launch("group_masses", group_masses, grid(mass_groups), kThreads, kWarps * sizeof(uint64_t),
-           stream, s, logits, result, of, behind, scale, masses, laws);
+           stream, s, logits, result, of, behind, scale, masses, dists);
   };
   if (s.sums) {
     add_masses({}, nullptr, 1.0);
@@ -523,15 +526,15 @@ void answer_rows(const AnswerShape& s, const float* logits, const AnswerInputs& 
   if (!cut) borders = nullptr;
   if (cut)
     launch("find_borders", find_borders, grid(1), kBorderThreads, kBorderShared, stream, s, logits,
-           result, in.chances, borders);
+           result, in.uniforms, borders);
   add_masses(inputs, borders, s.inverse_temperature);
   launch("draw_token", draw_token, grid(1), kThreads, kThreads * sizeof(uint64_t), stream, s,
          logits, inputs, borders, masses, result);
   if (!s.tasks) return;
-  const int groups = (std::max(s.n_logits, in.laws.vocab) + kTaskGroup - 1) / kTaskGroup;
+  const int groups = (std::max(s.n_logits, in.dists.vocab) + kTaskGroup - 1) / kTaskGroup;
   const size_t shared = static_cast<size_t>(groups) * sizeof(uint64_t) +
                         static_cast<size_t>(s.more_draws + 1) * sizeof(int32_t);
-  launch("do_tasks", do_tasks, grid(1), kTaskThreads, shared, stream, s, inputs, masses, laws,
+  launch("do_tasks", do_tasks, grid(1), kTaskThreads, shared, stream, s, inputs, masses, dists,
          result);
 }
 

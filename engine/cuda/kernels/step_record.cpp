@@ -28,10 +28,10 @@ StepLayout layout_of(const StepShape& s) {
   l.logit_rows = take(ints(s.logits));
   l.hidden_rows = take(ints(s.hidden));
   l.answer_rows = take(ints(s.answers));
-  l.chances = take(s.draws ? static_cast<size_t>(s.answers) * sizeof(double) : 0);
+  l.uniforms = take(s.draws ? static_cast<size_t>(s.answers) * sizeof(double) : 0);
   l.tasks = take(s.tasks ? static_cast<size_t>(s.answers) * sizeof(AnswerTask) : 0);
   l.children = take(ints(s.children));
-  l.further = take(static_cast<size_t>(s.chances) * sizeof(double));
+  l.further = take(static_cast<size_t>(s.uniforms) * sizeof(double));
   l.items = take(static_cast<size_t>(s.items) * sizeof(AttentionItem));
   l.items_windowed = take(static_cast<size_t>(s.items_windowed) * sizeof(AttentionItem));
   return l;
@@ -86,10 +86,10 @@ void StepRecord::build(const ForwardPlan& plan, const ForwardRequest& request,
   shape_.logits = static_cast<int>(plan.logit_rows().size());
   shape_.hidden = static_cast<int>(plan.hidden_rows().size());
   shape_.answers = static_cast<int>(plan.answer_rows().size());
-  chances_.clear();
+  uniforms_.clear();
   for (const int32_t row : plan.answer_rows())
-    chances_.push_back(request.rows[static_cast<size_t>(row)].chance);
-  for (const double chance : chances_) shape_.draws |= chance >= 0;
+    uniforms_.push_back(request.rows[static_cast<size_t>(row)].uniform);
+  for (const double uniform : uniforms_) shape_.draws |= uniform >= 0;
   add_tasks(plan, request);
   shape_.direct = direct, shape_.kv_only = plan.kv_only();
   shape_.at_once = o.at_once;
@@ -105,7 +105,7 @@ void StepRecord::build(const ForwardPlan& plan, const ForwardRequest& request,
 
 void StepRecord::add_tasks(const ForwardPlan& plan, const ForwardRequest& request) {
   tasks_.clear(), children_.clear(), further_.clear();
-  shape_.tasks = !request.law_draws.empty() || !request.trials.empty();
+  shape_.tasks = !request.distribution_draws.empty() || !request.rejection_tests.empty();
   if (!shape_.tasks) return;
   tasks_.resize(plan.answer_rows().size());
   const auto task_of = [&](int row) -> AnswerTask& {
@@ -113,23 +113,23 @@ void StepRecord::add_tasks(const ForwardPlan& plan, const ForwardRequest& reques
     return tasks_[static_cast<size_t>(std::lower_bound(rows.begin(), rows.end(), row) -
                                       rows.begin())];
   };
-  for (const LawDraw& d : request.law_draws) {
-    const auto further = d.chances.subspan(1);
+  for (const DistributionDraw& d : request.distribution_draws) {
+    const auto further = d.uniforms.subspan(1);
     const auto more = static_cast<int32_t>(further.size());
     task_of(d.row) = {AnswerTask::kDraws, d.slot, static_cast<int32_t>(further_.size()), more};
     further_.insert(further_.end(), further.begin(), further.end());
     shape_.more_draws = std::max(shape_.more_draws, more);
   }
   int32_t place = 0;
-  for (const Trial& t : request.trials) {
-    task_of(t.row) = {request.independent ? AnswerTask::kTrialRepeating : AnswerTask::kTrial,
-                      t.slot, static_cast<int32_t>(children_.size()),
-                      static_cast<int32_t>(t.children.size()), place++};
+  for (const RejectionTest& t : request.rejection_tests) {
+    task_of(t.row) = {
+        request.independent ? AnswerTask::kRejectionRepeating : AnswerTask::kRejection, t.slot,
+        static_cast<int32_t>(children_.size()), static_cast<int32_t>(t.children.size()), place++};
     children_.insert(children_.end(), t.children.begin(), t.children.end());
   }
-  if (place > 0) shape_.trials = rounded_size(place, kTrials);
+  if (place > 0) shape_.rejection_tests = rounded_size(place, kTrials);
   shape_.children = rounded_size(static_cast<int>(children_.size()), 16);
-  shape_.chances = rounded_size(static_cast<int>(further_.size()), 16);
+  shape_.uniforms = rounded_size(static_cast<int>(further_.size()), 16);
 }
 
 void StepRecord::add_items(const StepOptions& o, bool windowed,
@@ -196,7 +196,7 @@ void StepRecord::write(const ForwardPlan& plan, unsigned char* block) const {
   put(l.logit_rows, plan.logit_rows().data(), plan.logit_rows().size_bytes());
   put(l.hidden_rows, plan.hidden_rows().data(), plan.hidden_rows().size_bytes());
   put(l.answer_rows, plan.answer_rows().data(), plan.answer_rows().size_bytes());
-  if (shape_.draws) put(l.chances, chances_.data(), chances_.size() * sizeof(double));
+  if (shape_.draws) put(l.uniforms, uniforms_.data(), uniforms_.size() * sizeof(double));
   put(l.tasks, tasks_.data(), tasks_.size() * sizeof(AnswerTask));
   put(l.children, children_.data(), children_.size() * sizeof(int32_t));
   put(l.further, further_.data(), further_.size() * sizeof(double));

@@ -60,12 +60,12 @@ struct StepHeader {
 struct StepShape {
   int rows = 0;
   int logits = 0, hidden = 0, answers = 0;
-  bool draws = false;             // some of the rows that want answers want a draw
-  bool tasks = false;             // or have a law's task
-  int trials = 0;                 // room for so many
-  int more_draws = 0;             // of any task
-  int children = 0, chances = 0;  // lists of the tasks
-  int visible = 0;                // ints of the lists
+  bool draws = false;              // some of the rows that want answers want a draw
+  bool tasks = false;              // or have a distribution's task
+  int rejection_tests = 0;         // room for so many
+  int more_draws = 0;              // of any task
+  int children = 0, uniforms = 0;  // lists of the tasks
+  int visible = 0;                 // ints of the lists
   int items = 0, items_windowed = 0;
   int slots = 0;  // partial results per row and head
   bool direct = false, kv_only = false;
@@ -75,7 +75,7 @@ struct StepShape {
 // Where things lie in the block, in bytes.
 struct StepLayout {
   size_t header = 0, rows = 0, visible = 0, logit_rows = 0, hidden_rows = 0, answer_rows = 0,
-         chances = 0, tasks = 0, children = 0, further = 0, items = 0, items_windowed = 0,
+         uniforms = 0, tasks = 0, children = 0, further = 0, items = 0, items_windowed = 0,
          bytes = 0;
 };
 StepLayout layout_of(const StepShape& shape);
@@ -112,7 +112,7 @@ class StepRecord {
   StepHeader header_{};
   std::vector<StepRow> rows_;
   void add_tasks(const ForwardPlan& plan, const ForwardRequest& request);
-  std::vector<double> chances_;    // of the rows that want answers; < 0: no draw
+  std::vector<double> uniforms_;   // of the rows that want answers; < 0: no draw
   std::vector<AnswerTask> tasks_;  // the same
   std::vector<int32_t> children_;
   std::vector<double> further_;

@@ -41,7 +41,7 @@ runners::CertifyRequest make_request(const VerifyArguments& o) {
   // Wrong words are said before a model is read for seconds.
   engine::validate({o.temperature, o.top_k, o.top_p});
   if (o.temperature == 0)
-    throw base::usage_error("--temperature 0 is greedy: there is no law to test",
+    throw base::usage_error("--temperature 0 is greedy: there is no distribution to test",
                             "give one above 0, or --parts greedy");
   if (!o.fault.empty())
     methods::plant_fault(methods::parse_method("ar").info->build({}, {}), o.fault);
@@ -82,7 +82,7 @@ std::string p_text(double p) {
 }
 
 // "p .0123 by 18 tests; control refused (3e-09)"
-std::string law_text(const Json& part) {
+std::string dist_text(const Json& part) {
   if (part.is_null()) return "-";
   const Json& result = part["result"];
   const size_t n = result["tests"].size();
@@ -127,11 +127,11 @@ void print_table(const std::vector<Json>& certificates) {
   std::vector<std::vector<std::string>> rows;
   for (const Json& c : certificates)
     rows.push_back({c["arm"]["method"].get<std::string>(), c["arm"]["claims"].get<std::string>(),
-                    greedy_text(part_of(c, "greedy")), law_text(part_of(c, "steps")),
-                    law_text(part_of(c, "texts")), c["outcome"].get<std::string>(),
+                    greedy_text(part_of(c, "greedy")), dist_text(part_of(c, "steps")),
+                    dist_text(part_of(c, "texts")), c["outcome"].get<std::string>(),
                     c["proven"].get<std::string>().empty() ? "-" : c["proven"].get<std::string>()});
-  print_line(aligned_table({"method", "claims", "same / near tie / other", "law of steps",
-                            "law of texts", "outcome", "proven"},
+  print_line(aligned_table({"method", "claims", "same / near tie / other", "distribution of steps",
+                            "distribution of texts", "outcome", "proven"},
                            rows));
   print_line("");
   for (const Json& c : certificates) print_differences(c);
@@ -243,7 +243,7 @@ void add_verify_command(CLI::App& app, Context& context) {
       ->capture_default_str()
       ->group(group);
   group = "Sampling";
-  command->add_option("--temperature", o->temperature, "Of the law that is tested")
+  command->add_option("--temperature", o->temperature, "Of the distribution that is tested")
       ->capture_default_str()
       ->group(group);
   command->add_option("--top-k", o->top_k, "0 = off")->capture_default_str()->group(group);
@@ -272,7 +272,7 @@ void add_verify_command(CLI::App& app, Context& context) {
   command->add_option("--seed", o->seed, "Of all draws")->capture_default_str()->group(group);
   command->footer(
       "Greedy: the tokens of every prompt must be those of plain decoding. Law of steps: from one "
-      "text the\nnext tokens, drawn many times, must follow the target's own law there "
+      "text the\nnext tokens, drawn many times, must follow the target's own distribution there "
       "(chi-square). Law of texts:\nwhole answers must be exchangeable with those of plain "
       "decoding "
       "(permutation test). The same method\nwith a planted wrong acceptance must fail both, else "

@@ -100,8 +100,8 @@ TEST(Stats, FitTestByHand) {
 }
 
 TEST(Stats, FitTestPoolsRareCells) {
-  const auto fit = [](std::vector<int64_t> counts, std::vector<double> law) {
-    return fit_test(counts, law);
+  const auto fit = [](std::vector<int64_t> counts, std::vector<double> dist) {
+    return fit_test(counts, dist);
   };
   // 100 draws: two cells expected 3 times are one of 6.
   auto pooled = fit({50, 44, 2, 4}, {0.5, 0.44, 0.03, 0.03});
@@ -133,18 +133,18 @@ TEST(Stats, FitTestPoolsRareCells) {
 }
 
 // Rejections at 5 % of 1,000 samples of 200 draws each.
-int rejections(const std::vector<double>& law) {
+int rejections(const std::vector<double>& dist) {
   Rng rng(9);
   int rejected = 0;
   for (int i = 0; i < 1000; ++i) {
-    std::vector<int64_t> counts(law.size());
+    std::vector<int64_t> counts(dist.size());
     for (int draw = 0; draw < 200; ++draw) {
       double u = rng.uniform();
       size_t cell = 0;
-      while (cell + 1 < law.size() && (u -= law[cell]) >= 0) ++cell;
+      while (cell + 1 < dist.size() && (u -= dist[cell]) >= 0) ++cell;
       ++counts[cell];
     }
-    rejected += fit_test(counts, law)->p < 0.05;
+    rejected += fit_test(counts, dist)->p < 0.05;
   }
   return rejected;
 }

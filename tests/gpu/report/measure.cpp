@@ -98,7 +98,7 @@ Json decode(Session& s, const Workload& w, const SamplingParams* sampling) {
   for (int i = 0; i < w.repeats + 8; ++i) {
     Row row{.token = i, .logits = false};
     row.top = sampling == nullptr;
-    if (sampling != nullptr) row.chance = rng.uniform();
+    if (sampling != nullptr) row.uniform = rng.uniform();
     ForwardRequest request{.rows = {&row, 1}};
     request.sampling = sampling;
     const double start = now_s();
@@ -111,12 +111,12 @@ Json decode(Session& s, const Workload& w, const SamplingParams* sampling) {
 }
 
 // Verification of a chain of five drafts, by what it brings across the bus: greedy tokens, draws
-// for all rows, trials of drafts that were drawn, with sampling from the model as its own drafter.
-// And what drawing a draft and keeping its law adds to a row.
+// for all rows, rejection_tests of drafts that were drawn, with sampling from the model as its own
+// drafter. And what drawing a draft and keeping its distribution adds to a row.
 Json verification(Session& s, const Workload& w) {
   constexpr int kDrafts = 5;
   const SamplingParams sampling{.temperature = 1};
-  const auto laws = s.make_laws(kDrafts, s.model().config().n_logits(), {});
+  const auto dists = s.make_distributions(kDrafts, s.model().config().n_logits(), {});
   base::Rng rng(4);
   std::vector<Row> rows(kDrafts + 1);
   for (int i = 0; i <= kDrafts; ++i)
@@ -124,14 +124,14 @@ Json verification(Session& s, const Workload& w) {
   std::vector<int32_t> children;
   std::vector<double> drawing, plain;
   for (int i = 0; i < w.repeats + 8; ++i) {
-    Row row{.token = i, .logits = false, .chance = rng.uniform()};
-    const LawDraw draw{0, i % kDrafts, {&row.chance, 1}};
+    Row row{.token = i, .logits = false, .uniform = rng.uniform()};
+    const DistributionDraw draw{0, i % kDrafts, {&row.uniform, 1}};
     ForwardRequest request{.rows = {&row, 1}};
     request.sampling = &sampling;
     double start = now_s();
     (void)s.forward(request);
     if (i >= 8) plain.push_back((now_s() - start) * 1e3);
-    request.laws = laws.get(), request.law_draws = {&draw, 1};
+    request.dists = dists.get(), request.distribution_draws = {&draw, 1};
     start = now_s();
     const int32_t token = s.forward(request).drawn[0];
     if (i >= 8) drawing.push_back((now_s() - start) * 1e3);
@@ -139,15 +139,15 @@ Json verification(Session& s, const Workload& w) {
   }
   children = {children.end() - kDrafts, children.end()};
   const int last = w.repeats + 8 - kDrafts;  // whose draft is children[0]
-  std::vector<Trial> trials;
+  std::vector<RejectionTest> rejection_tests;
   for (int i = 0; i < kDrafts; ++i)
-    trials.push_back({i, (last + i) % kDrafts, {&children[static_cast<size_t>(i)], 1}});
+    rejection_tests.push_back({i, (last + i) % kDrafts, {&children[static_cast<size_t>(i)], 1}});
   Json result;
   const auto time = [&](const char* name, auto ask) {
     std::vector<double> ms;
     for (int i = 0; i < w.repeats + 8; ++i) {
       ForwardRequest request;
-      for (Row& row : rows) row.top = false, row.chance = -1;
+      for (Row& row : rows) row.top = false, row.uniform = -1;
       ask(request);
       request.rows = rows;
       const double start = now_s();
@@ -156,17 +156,17 @@ Json verification(Session& s, const Workload& w) {
     }
     result[name] = json_of(summarise(std::move(ms)));
   };
-  const auto give_chances = [&](ForwardRequest& request) {
-    for (Row& row : rows) row.chance = rng.uniform();
+  const auto give_uniforms = [&](ForwardRequest& request) {
+    for (Row& row : rows) row.uniform = rng.uniform();
     request.sampling = &sampling;
   };
   time("6 rows, greedy", [&](ForwardRequest&) {
     for (Row& row : rows) row.top = true;
   });
-  time("6 rows, drawn", give_chances);
+  time("6 rows, drawn", give_uniforms);
   time("6 rows, 5 drafts tried", [&](ForwardRequest& request) {
-    give_chances(request);
-    request.laws = laws.get(), request.trials = trials;
+    give_uniforms(request);
+    request.dists = dists.get(), request.rejection_tests = rejection_tests;
   });
   result["1 row, drawn"] = json_of(summarise(std::move(plain)));
   result["1 row, drawn as a draft"] = json_of(summarise(std::move(drawing)));

@@ -11,7 +11,7 @@
 namespace evalrun::engine::gpu_report {
 
 // Median with the interval that holds the distribution's median in 95 % of cases (order
-// statistics; needs no law). values not empty.
+// statistics; needs no distribution). values not empty.
 struct Summary {
   double median = 0, lo = 0, hi = 0;
   int n = 0;

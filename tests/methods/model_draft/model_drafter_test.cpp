@@ -100,12 +100,12 @@ TEST(SpsBuild, CountsOnlyWhatTheDraftAdds) {
   EXPECT_EQ(build_method("ar", target)->extra_kv_bytes(), 0u);
 }
 
-// Target and draft as fixed laws, independent of the context.
+// Target and draft as fixed distributions, independent of the context.
 struct Pair {
-  Pair(std::vector<double> target_law, std::vector<double> draft_law, int gamma,
+  Pair(std::vector<double> target_dist, std::vector<double> draft_dist, int gamma,
        int draft_capacity = 4000)
-      : p(std::move(target_law)),
-        q(std::move(draft_law)),
+      : p(std::move(target_dist)),
+        q(std::move(draft_dist)),
         target(static_cast<int>(p.size()), 4000, table(p)) {
     auto session =
         std::make_unique<FakeSession>(static_cast<int>(q.size()), draft_capacity, table(q));
@@ -117,9 +117,9 @@ struct Pair {
     method = methods::make_speculative_method(
         std::make_unique<methods::ModelDrafter>(std::move(session), options));
   }
-  static LogitTable table(const std::vector<double>& law) {
-    return [law](std::span<const int32_t>, std::span<float> logits) {
-      for (size_t i = 0; i < law.size(); ++i) logits[i] = static_cast<float>(std::log(law[i]));
+  static LogitTable table(const std::vector<double>& dist) {
+    return [dist](std::span<const int32_t>, std::span<float> logits) {
+      for (size_t i = 0; i < dist.size(); ++i) logits[i] = static_cast<float>(std::log(dist[i]));
     };
   }
   // Probability that a drafted token is accepted, by definition.
@@ -147,7 +147,7 @@ double mean_emitted(const results::TurnRecord& turn, int gamma, double& sum_of_s
   return sum / n;
 }
 
-TEST(SpsAcceptance, TauFollowsFromTheLaws) {
+TEST(SpsAcceptance, TauFollowsFromTheDistributions) {
   for (int gamma : {1, 3, 6}) {
     Pair pair({0.5, 0.2, 0.2, 0.1}, {0.3, 0.4, 0.2, 0.1}, gamma);
     ASSERT_NEAR(pair.alpha(), 0.8, 1e-12);
@@ -168,8 +168,8 @@ TEST(SpsAcceptance, TauFollowsFromTheLaws) {
   }
 }
 
-TEST(SpsAcceptance, AcceptanceActsOnTheWarpedLaws) {
-  // With top_k=1 both laws are points on the same token: everything is accepted.
+TEST(SpsAcceptance, AcceptanceActsOnTheWarpedDistributions) {
+  // With top_k=1 both distributions are points on the same token: everything is accepted.
   Pair same({0.4, 0.3, 0.3}, {0.9, 0.05, 0.05}, 4);
   Turn turn{{0}, 0, 51};
   turn.sampling = {1.0, 1, 1.0};
@@ -191,7 +191,8 @@ TEST(ModelDrafter, FeedsEachTokenOnceAndTheLastDraftOnlyWhenAccepted) {
 }
 
 TEST(ModelDrafter, WidthsMayDifferByPadding) {
-  // The wider model's last ids are padding the other lacks; the target keeps all of its own law.
+  // The wider model's last ids are padding the other lacks; the target keeps all of its own
+  // distribution.
   for (bool wide_target : {false, true}) {
     const std::vector<double> wide = {0.3, 0.3, 0.2, 0.1, 0.1}, narrow = {0.5, 0.25, 0.25};
     Pair pair(wide_target ? wide : narrow, wide_target ? narrow : wide, 3);
@@ -207,9 +208,9 @@ TEST(ModelDrafter, WidthsMayDifferByPadding) {
 // Greedy drafts need no logits, unless some of the draft model's ids have to be cut.
 TEST(ModelDrafter, AsksForTopTokensWhereTheyAreEnough) {
   for (bool wide_draft : {false, true}) {
-    std::vector<double> draft_law = {0.2, 0.3};
-    if (wide_draft) draft_law.push_back(0.5);  // its own top token is none of the target's
-    Pair pair({0.4, 0.6}, draft_law, 3);
+    std::vector<double> draft_dist = {0.2, 0.3};
+    if (wide_draft) draft_dist.push_back(0.5);  // its own top token is none of the target's
+    Pair pair({0.4, 0.6}, draft_dist, 3);
     const auto record = run(*pair.method, pair.target, {{1, 1}, 0, 13});
     EXPECT_EQ(pair.target.logit_rows, 0);
     EXPECT_EQ(pair.draft->logit_rows, wide_draft ? 9 : 0);

@@ -1,6 +1,6 @@
-// A session that says of itself what a GPU's says: that draws are cheap. Methods then keep the laws
-// of their drafts and have them tried in the target's forward, as there; here by the definitions
-// (engine/rejection.h).
+// A session that says of itself what a GPU's says: that draws are cheap. Methods then keep the
+// distributions of their drafts and have them tried in the target's forward, as there; here by the
+// definitions (engine/rejection.h).
 #pragma once
 #include <memory>
 #include <utility>
@@ -13,19 +13,19 @@ class CheapDraws final : public engine::Session {
  public:
   explicit CheapDraws(std::unique_ptr<engine::Session> session) : s_(std::move(session)) {}
   bool draws_cheaply() const override { return true; }
-  int64_t trials = 0;  // asked for so far
+  int64_t rejection_tests = 0;  // asked for so far
 
   engine::ForwardResult forward(const engine::ForwardRequest& request) override {
-    trials += static_cast<int64_t>(request.trials.size());
+    rejection_tests += static_cast<int64_t>(request.rejection_tests.size());
     return s_->forward(request);
   }
   const engine::Model& model() const override { return s_->model(); }
   const engine::SessionOptions& options() const override { return s_->options(); }
   std::string isa() const override { return s_->isa(); }
   int n_threads() const override { return s_->n_threads(); }
-  std::unique_ptr<engine::LawStore> make_laws(int slots, int vocab,
-                                              std::span<const int32_t> ids) override {
-    return s_->make_laws(slots, vocab, ids);
+  std::unique_ptr<engine::DistributionStore> make_distributions(
+      int slots, int vocab, std::span<const int32_t> ids) override {
+    return s_->make_distributions(slots, vocab, ids);
   }
   int length(int sequence) const override { return s_->length(sequence); }
   void prefill(std::span<const int32_t> tokens, int sequence) override {
@@ -52,7 +52,7 @@ class CheapDraws final : public engine::Session {
     return s_->score(heads, x, best);
   }
   std::span<const int32_t> draw(Heads heads, engine::InputView x,
-                                const engine::LawDraws& draws) override {
+                                const engine::DistributionDraws& draws) override {
     return s_->draw(heads, x, draws);
   }
   void read_kv(int layer, int position, int sequence, std::span<float> k,

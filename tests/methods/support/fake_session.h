@@ -1,6 +1,6 @@
 // A session without a network: the logits after a context come from a function of the context's
 // tokens. Everything a method can see of a session is there - tree rows, commit, rewind, capacity -
-// so that the decode loop and the methods can be tested against laws known by heart.
+// so that the decode loop and the methods can be tested against distributions known by heart.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -43,9 +43,9 @@ class FakeSession final : public engine::Session {
   std::string isa() const override { return "fake"; }
   int n_threads() const override { return 1; }
   bool draws_cheaply() const override { return cheap_draws; }
-  std::unique_ptr<engine::LawStore> make_laws(int slots, int vocab,
-                                              std::span<const int32_t> ids) override {
-    return std::make_unique<engine::HostLaws>(slots, vocab, ids);
+  std::unique_ptr<engine::DistributionStore> make_distributions(
+      int slots, int vocab, std::span<const int32_t> ids) override {
+    return std::make_unique<engine::HostDistributions>(slots, vocab, ids);
   }
   int length(int) const override { return static_cast<int>(tokens_.size()); }
 
@@ -75,7 +75,7 @@ class FakeSession final : public engine::Session {
                                                             static_cast<size_t>(vocab_));
       const engine::Row& row = rows_[static_cast<size_t>(i)];
       if (row.embedding >= 0) {
-        EVALRUN_CHECK(masks_ != nullptr && !row.logits && !row.top && row.chance < 0,
+        EVALRUN_CHECK(masks_ != nullptr && !row.logits && !row.top && row.uniform < 0,
                       "a mask without a table");
         note_mask(i, row);
         continue;
@@ -84,7 +84,7 @@ class FakeSession final : public engine::Session {
       // Only what was asked for can be read.
       logit_rows += row.logits;
       top_rows += row.top;
-      drawn_rows += row.chance >= 0;
+      drawn_rows += row.uniform >= 0;
       if (row.logits) rows_of_[static_cast<size_t>(i)] = i;
       answers_.answer(request, i, logits);
     }
@@ -138,7 +138,7 @@ class FakeSession final : public engine::Session {
     return scores_.of(multiply(*heads[0], x), n_best);
   }
   std::span<const int32_t> draw(Heads heads, engine::InputView x,
-                                const engine::LawDraws& draws) override {
+                                const engine::DistributionDraws& draws) override {
     return scores_.draw(multiply(*heads[0], x), draws);
   }
   void read_kv(int, int, int, std::span<float>, std::span<float>) const override {}

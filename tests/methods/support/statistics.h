@@ -32,10 +32,10 @@ inline double chi_square_tail(double x, double df) {
   return scale * h;
 }
 
-// p-value of counts against a law given exactly. Cells expected fewer than five times are pooled,
-// as the chi-square approximation wants; a count in a cell that cannot occur gives 0.
-inline double chi_square_p(const std::vector<int64_t>& counts, const std::vector<double>& law) {
-  EVALRUN_CHECK(counts.size() == law.size());
+// p-value of counts against a distribution given exactly. Cells expected fewer than five times are
+// pooled, as the chi-square approximation wants; a count in a cell that cannot occur gives 0.
+inline double chi_square_p(const std::vector<int64_t>& counts, const std::vector<double>& dist) {
+  EVALRUN_CHECK(counts.size() == dist.size());
   int64_t total = 0;
   for (int64_t c : counts) total += c;
   double statistic = 0, pooled_expected = 0, pooled_count = 0;
@@ -44,12 +44,12 @@ inline double chi_square_p(const std::vector<int64_t>& counts, const std::vector
     statistic += (count - expected) * (count - expected) / expected;
     ++cells;
   };
-  for (size_t i = 0; i < law.size(); ++i) {
-    if (law[i] <= 0) {
+  for (size_t i = 0; i < dist.size(); ++i) {
+    if (dist[i] <= 0) {
       if (counts[i] > 0) return 0;
       continue;
     }
-    const double expected = law[i] * static_cast<double>(total);
+    const double expected = dist[i] * static_cast<double>(total);
     if (expected >= 5) {
       add(static_cast<double>(counts[i]), expected);
     } else {

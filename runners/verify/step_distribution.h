@@ -1,7 +1,7 @@
 // Lossless sampling, step by step: from a fixed text a method decodes the next tokens many times
-// with different seeds; the tokens must follow the target's own law there, which is computed from
-// one plain forward and not sampled. So the test is one-sided in its noise and exact in its
-// hypothesis, on a real model with its real vocabulary.
+// with different seeds; the tokens must follow the target's own distribution there, which is
+// computed from one plain forward and not sampled. So the test is one-sided in its noise and exact
+// in its hypothesis, on a real model with its real vocabulary.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -32,7 +32,7 @@ struct StepTest {
   double p = 1;
 };
 
-struct StepLaw {
+struct StepDistribution {
   std::vector<StepTest> tests;
   int64_t draws = 0;
   // Draft tokens put to the test in these draws, and accepted: without any, nothing is shown.
@@ -46,16 +46,16 @@ struct StepLaw {
   bool rejected(double level) const { return p() < level; }
 };
 
-struct StepLawOptions {
+struct StepDistributionOptions {
   int draws = 200;  // per context
   engine::SamplingParams sampling{1.0, 0, 1.0};
   uint64_t seed = 1;
 };
 
-inline constexpr int kLawDepth = 3;     // tokens behind the lead that are looked at
-inline constexpr int kMostLead = 8;     // tokens a method is led along
-inline constexpr int kLeastDraws = 60;  // of a test
-inline constexpr int kDraftRoom = 32;   // tokens a method may think are wanted
+inline constexpr int kDistributionDepth = 3;  // tokens behind the lead that are looked at
+inline constexpr int kMostLead = 8;           // tokens a method is led along
+inline constexpr int kLeastDraws = 60;        // of a test
+inline constexpr int kDraftRoom = 32;         // tokens a method may think are wanted
 
 // The n of `candidates` where the method refuses a draft most often at a place that is tested, in a
 // few draws with seeds of their own; in their old order. Where nothing is drafted a method is plain
@@ -63,11 +63,12 @@ inline constexpr int kDraftRoom = 32;   // tokens a method may think are wanted
 // shows nothing.
 std::vector<StepContext> most_refused(methods::DecodingMethod& method, engine::Session& session,
                                       std::span<const StepContext> candidates, int n,
-                                      const StepLawOptions& options, base::Clock& clock);
+                                      const StepDistributionOptions& options, base::Clock& clock);
 
 // `session` of the method's model, capacity for the texts and a step. `tick` after every context.
-StepLaw test_step_law(methods::DecodingMethod& method, engine::Session& session,
-                      std::span<const StepContext> contexts, const StepLawOptions& options,
-                      base::Clock& clock, const std::function<void()>& tick);
+StepDistribution test_step_dist(methods::DecodingMethod& method, engine::Session& session,
+                                std::span<const StepContext> contexts,
+                                const StepDistributionOptions& options, base::Clock& clock,
+                                const std::function<void()>& tick);
 
 }  // namespace evalrun::runners

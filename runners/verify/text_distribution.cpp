@@ -1,4 +1,4 @@
-#include "runners/verify/text_law.h"
+#include "runners/verify/text_distribution.h"
 
 #include <algorithm>
 #include <map>
@@ -121,20 +121,20 @@ TextTest permutation_test(const std::string& name, const Pool& pool, uint64_t se
 
 }  // namespace
 
-double TextLaw::smallest_p() const {
+double TextDistribution::smallest_p() const {
   double p = 1;
   for (const TextTest& test : tests) p = std::min(p, test.p);
   return p;
 }
 
-double TextLaw::p() const {
+double TextDistribution::p() const {
   return std::min(1.0, smallest_p() * std::max(1.0, static_cast<double>(tests.size())));
 }
 
 std::vector<SampledText> sample_texts(methods::DecodingMethod& method, engine::Session& session,
                                       std::span<const PlannedPrompt> prompts,
                                       const Conversation& conversation,
-                                      const TextLawOptions& options, uint64_t stream,
+                                      const TextDistributionOptions& options, uint64_t stream,
                                       base::Clock& clock, const std::function<void()>& tick) {
   std::vector<SampledText> texts;
   for (size_t p = 0; p < prompts.size(); ++p) {
@@ -158,12 +158,13 @@ std::vector<SampledText> sample_texts(methods::DecodingMethod& method, engine::S
   return texts;
 }
 
-TextLaw compare_texts(std::span<const SampledText> plain, std::span<const SampledText> method,
-                      const TextLawOptions& options) {
+TextDistribution compare_texts(std::span<const SampledText> plain,
+                               std::span<const SampledText> method,
+                               const TextDistributionOptions& options) {
   EVALRUN_CHECK(plain.size() == method.size(), "{} and {} answers", plain.size(), method.size());
-  TextLaw law;
-  law.answers = static_cast<int64_t>(method.size());
-  for (const SampledText& t : method) law.tokens += static_cast<int64_t>(t.tokens.size());
+  TextDistribution dist;
+  dist.answers = static_cast<int64_t>(method.size());
+  for (const SampledText& t : method) dist.tokens += static_cast<int64_t>(t.tokens.size());
   const auto half = static_cast<size_t>(options.max_new) / 2;
   const std::pair<const char*, std::function<Keys(const std::vector<int32_t>&)>> kinds[] = {
       {"tokens", [](const auto& t) { return single_tokens(t, 0); }},
@@ -172,9 +173,9 @@ TextLaw compare_texts(std::span<const SampledText> plain, std::span<const Sample
   for (const auto& [name, keys_of] : kinds) {
     const Pool pool = make_pool(plain, method, keys_of);
     if (pool.n_cells < 2) continue;  // one cell can still differ in length, but says little
-    law.tests.push_back(permutation_test(name, pool, options.seed));
+    dist.tests.push_back(permutation_test(name, pool, options.seed));
   }
-  return law;
+  return dist;
 }
 
 }  // namespace evalrun::runners

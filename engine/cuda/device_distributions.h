@@ -1,4 +1,4 @@
-// Laws that drafts were drawn from, kept on a device as masses by target id (answers.h).
+// Distributions that drafts were drawn from, kept on a device as masses by target id (answers.h).
 #pragma once
 #include <span>
 
@@ -8,11 +8,11 @@
 
 namespace evalrun::engine::cuda {
 
-class DeviceLaws final : public LawStore {
+class DeviceDistributions final : public DistributionStore {
  public:
-  DeviceLaws(int device, int slots, int vocab, std::span<const int32_t> ids);
-  ~DeviceLaws() override;
-  LawMemory memory() const;
+  DeviceDistributions(int device, int slots, int vocab, std::span<const int32_t> ids);
+  ~DeviceDistributions() override;
+  DistributionMemory memory() const;
   int on() const { return device_; }
   uint64_t id() const { return id_; }  // no other store's, ever
 
@@ -23,6 +23,6 @@ class DeviceLaws final : public LawStore {
 };
 
 // The store as this device's; InternalError when it is not.
-const DeviceLaws& laws_on(const LawStore& store, int device);
+const DeviceDistributions& dists_on(const DistributionStore& store, int device);
 
 }  // namespace evalrun::engine::cuda

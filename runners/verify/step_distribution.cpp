@@ -1,4 +1,4 @@
-#include "runners/verify/step_law.h"
+#include "runners/verify/step_distribution.h"
 
 #include <algorithm>
 #include <array>
@@ -14,7 +14,7 @@ namespace {
 using Tokens = std::vector<int32_t>;
 
 struct Draw {
-  Tokens tokens;             // kLawDepth behind the lead
+  Tokens tokens;             // kDistributionDepth behind the lead
   std::vector<int> refused;  // places in them at which a draft was refused
 };
 
@@ -26,7 +26,7 @@ bool follows(const Draw& draw, const Tokens& way, size_t n) {
 // The commonest token at each place among the draws that took the same way so far.
 Tokens commonest_way(const std::vector<Draw>& draws) {
   Tokens way;
-  for (size_t place = 0; place < kLawDepth; ++place) {
+  for (size_t place = 0; place < kDistributionDepth; ++place) {
     std::map<int32_t, int> counts;
     for (const Draw& d : draws)
       if (follows(d, way, place)) ++counts[d.tokens[place]];
@@ -37,12 +37,13 @@ Tokens commonest_way(const std::vector<Draw>& draws) {
   return way;
 }
 
-// The target's law behind `text` and `more`, by plain forwards; leaves the session with `text`.
-std::vector<double> law_behind(engine::Session& session, size_t text_length,
-                               std::span<const int32_t> more,
-                               const engine::SamplingParams& sampling) {
+// The target's distribution behind `text` and `more`, by plain forwards; leaves the session with
+// `text`.
+std::vector<double> dist_behind(engine::Session& session, size_t text_length,
+                                std::span<const int32_t> more,
+                                const engine::SamplingParams& sampling) {
   session.rewind(static_cast<int>(text_length));
-  std::vector<double> law;
+  std::vector<double> dist;
   for (size_t i = 0; i < more.size(); ++i) {
     engine::Row row;
     row.token = more[i];
@@ -52,20 +53,20 @@ std::vector<double> law_behind(engine::Session& session, size_t text_length,
     const engine::ForwardResult result = session.forward(request);
     if (row.logits) {
       engine::WarpScratch scratch;
-      engine::warp(result.logits_row(0), sampling, law, scratch);
+      engine::warp(result.logits_row(0), sampling, dist, scratch);
     } else {
       const int root = 0;
       session.commit({&root, 1});
     }
   }
   session.rewind(static_cast<int>(text_length));
-  return law;
+  return dist;
 }
 
 class ContextTest {
  public:
   ContextTest(methods::DecodingMethod& method, engine::Session& session, const StepContext& context,
-              const StepLawOptions& options, base::Clock& clock)
+              const StepDistributionOptions& options, base::Clock& clock)
       : method_(method),
         session_(session),
         context_(context),
@@ -75,23 +76,23 @@ class ContextTest {
 
   // What the method decodes behind the lead, `n` times; `stream` tells draws of one purpose from
   // another's.
-  std::vector<Draw> draws(uint64_t stream, int n, StepLaw& law) {
+  std::vector<Draw> draws(uint64_t stream, int n, StepDistribution& dist) {
     commit_text();
     std::vector<Draw> list;
     for (int i = 0; i < n; ++i)
       list.push_back(
-          draw(base::combine_seeds({options_.seed, stream, static_cast<uint64_t>(i)}), law));
-    law.draws += n;
+          draw(base::combine_seeds({options_.seed, stream, static_cast<uint64_t>(i)}), dist));
+    dist.draws += n;
     return list;
   }
 
-  void run(int index, StepLaw& law) {
-    const std::vector<Draw> draws = this->draws(static_cast<uint64_t>(index), options_.draws, law);
+  void run(int index, StepDistribution& dist) {
+    const std::vector<Draw> draws = this->draws(static_cast<uint64_t>(index), options_.draws, dist);
     const Tokens way = commonest_way(draws);
     Tokens before = context_.lead;
-    for (size_t place = 0; place < kLawDepth; ++place) {
+    for (size_t place = 0; place < kDistributionDepth; ++place) {
       const std::vector<double> expected =
-          law_behind(session_, context_.text.size(), before, options_.sampling);
+          dist_behind(session_, context_.text.size(), before, options_.sampling);
       std::vector<int64_t> counts(expected.size());
       int64_t n = 0;
       for (const Draw& d : draws)
@@ -101,7 +102,7 @@ class ContextTest {
         }
       if (n < kLeastDraws) return;
       if (const auto fit = base::fit_test(counts, expected))
-        law.tests.push_back({index, static_cast<int>(place) + 1, n, fit->cells, fit->p});
+        dist.tests.push_back({index, static_cast<int>(place) + 1, n, fit->cells, fit->p});
       before.push_back(way[place]);
     }
   }
@@ -124,7 +125,7 @@ class ContextTest {
     session_.commit({&root, 1});
   }
 
-  Draw draw(uint64_t seed, StepLaw& law) {
+  Draw draw(uint64_t seed, StepDistribution& dist) {
     session_.rewind(static_cast<int>(context_.text.size()));
     base::Rng rng(seed);
     methods::GenerationContext generation;
@@ -137,7 +138,7 @@ class ContextTest {
     method_.start(generation);
     size_t led = 1;  // the first token
     Draw draw;
-    while (draw.tokens.size() < kLawDepth) {
+    while (draw.tokens.size() < kDistributionDepth) {
       timer_.begin_step();
       const methods::StepOutcome step = method_.step(timer_);
       timer_.end_step();
@@ -145,21 +146,22 @@ class ContextTest {
         led += step.tokens.size();
         continue;
       }
-      law.tested += static_cast<int64_t>(step.tested.size());
-      law.accepted += step.accepted;
+      dist.tested += static_cast<int64_t>(step.tested.size());
+      dist.accepted += step.accepted;
       const auto place = draw.tokens.size() + static_cast<size_t>(step.accepted);
-      if (place < kLawDepth && !step.tested.empty() && step.tested.back().depth > step.accepted)
+      if (place < kDistributionDepth && !step.tested.empty() &&
+          step.tested.back().depth > step.accepted)
         draw.refused.push_back(static_cast<int>(place));
       draw.tokens.insert(draw.tokens.end(), step.tokens.begin(), step.tokens.end());
     }
-    draw.tokens.resize(kLawDepth);
+    draw.tokens.resize(kDistributionDepth);
     return draw;
   }
 
   methods::DecodingMethod& method_;
   engine::Session& session_;
   const StepContext& context_;
-  const StepLawOptions& options_;
+  const StepDistributionOptions& options_;
   methods::PhaseTimer timer_;
   methods::LedStart led_;
 };
@@ -167,7 +169,7 @@ class ContextTest {
 // Of these draws, how many the most telling place of the test has with a draft refused there.
 int64_t refusals(const std::vector<Draw>& draws) {
   const Tokens way = commonest_way(draws);
-  std::array<int64_t, kLawDepth> at{};
+  std::array<int64_t, kDistributionDepth> at{};
   for (const Draw& d : draws)
     for (const int place : d.refused)
       at[static_cast<size_t>(place)] += follows(d, way, static_cast<size_t>(place));
@@ -176,13 +178,13 @@ int64_t refusals(const std::vector<Draw>& draws) {
 
 }  // namespace
 
-double StepLaw::smallest_p() const {
+double StepDistribution::smallest_p() const {
   double p = 1;
   for (const StepTest& test : tests) p = std::min(p, test.p);
   return p;
 }
 
-double StepLaw::p() const {
+double StepDistribution::p() const {
   if (tests.empty()) return 1;
   const auto n = static_cast<double>(tests.size());
   double sum = 0;
@@ -195,13 +197,13 @@ double StepLaw::p() const {
 
 std::vector<StepContext> most_refused(methods::DecodingMethod& method, engine::Session& session,
                                       std::span<const StepContext> candidates, int n,
-                                      const StepLawOptions& options, base::Clock& clock) {
+                                      const StepDistributionOptions& options, base::Clock& clock) {
   constexpr int kTries = 10;
   std::vector<std::pair<int64_t, size_t>> order;  // most refusals first, once sorted
   for (size_t i = 0; i < candidates.size(); ++i) {
-    StepLaw law;
+    StepDistribution dist;
     const auto draws = ContextTest(method, session, candidates[i], options, clock)
-                           .draws(~uint64_t{i}, kTries, law);
+                           .draws(~uint64_t{i}, kTries, dist);
     order.emplace_back(-refusals(draws), i);
   }
   std::sort(order.begin(), order.end());
@@ -213,15 +215,16 @@ std::vector<StepContext> most_refused(methods::DecodingMethod& method, engine::S
   return chosen;
 }
 
-StepLaw test_step_law(methods::DecodingMethod& method, engine::Session& session,
-                      std::span<const StepContext> contexts, const StepLawOptions& options,
-                      base::Clock& clock, const std::function<void()>& tick) {
-  StepLaw law;
+StepDistribution test_step_dist(methods::DecodingMethod& method, engine::Session& session,
+                                std::span<const StepContext> contexts,
+                                const StepDistributionOptions& options, base::Clock& clock,
+                                const std::function<void()>& tick) {
+  StepDistribution dist;
   for (size_t i = 0; i < contexts.size(); ++i) {
-    ContextTest(method, session, contexts[i], options, clock).run(static_cast<int>(i), law);
+    ContextTest(method, session, contexts[i], options, clock).run(static_cast<int>(i), dist);
     tick();
   }
-  return law;
+  return dist;
 }
 
 }  // namespace evalrun::runners

@@ -3,10 +3,11 @@
 // ones in one bin, and of the tokens of the later half of the answers alone, where a small fault
 // has had time to grow.
 //
-// Tokens of one answer depend on each other, so no chi-square law holds for such counts. The test
-// is a permutation test instead: under lossless sampling the answers to a prompt are exchangeable
-// between the arms, whatever they depend on inside, and p is the share of exchanges that differ at
-// least as much (Phipson and Smyth 2010: with one added above and below). Exact for any model.
+// Tokens of one answer depend on each other, so no chi-square distribution holds for such counts.
+// The test is a permutation test instead: under lossless sampling the answers to a prompt are
+// exchangeable between the arms, whatever they depend on inside, and p is the share of exchanges
+// that differ at least as much (Phipson and Smyth 2010: with one added above and below). Exact for
+// any model.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -33,7 +34,7 @@ struct TextTest {
   double statistic = 0, p = 1;
 };
 
-struct TextLaw {
+struct TextDistribution {
   std::vector<TextTest> tests;
   int64_t answers = 0, tokens = 0;  // of the method
   double smallest_p() const;        // 1 without tests
@@ -41,7 +42,7 @@ struct TextLaw {
   bool rejected(double level) const { return p() < level; }
 };
 
-struct TextLawOptions {
+struct TextDistributionOptions {
   int samples = 16;  // per prompt and arm
   int max_new = 32;
   engine::SamplingParams sampling{1.0, 0, 1.0};
@@ -55,11 +56,12 @@ inline constexpr int kRareTokens = 10;   // counted less often than this, both a
 std::vector<SampledText> sample_texts(methods::DecodingMethod& method, engine::Session& session,
                                       std::span<const PlannedPrompt> prompts,
                                       const Conversation& conversation,
-                                      const TextLawOptions& options, uint64_t stream,
+                                      const TextDistributionOptions& options, uint64_t stream,
                                       base::Clock& clock, const std::function<void()>& tick);
 
 // Tests `method` against `plain`; as many answers to every prompt on both sides.
-TextLaw compare_texts(std::span<const SampledText> plain, std::span<const SampledText> method,
-                      const TextLawOptions& options);
+TextDistribution compare_texts(std::span<const SampledText> plain,
+                               std::span<const SampledText> method,
+                               const TextDistributionOptions& options);
 
 }  // namespace evalrun::runners

@@ -1,4 +1,4 @@
-#include "engine/cuda/device_laws.h"
+#include "engine/cuda/device_distributions.h"
 
 #include <atomic>
 
@@ -14,8 +14,11 @@ uint64_t next_id() {
 
 }  // namespace
 
-DeviceLaws::DeviceLaws(int device, int slots, int vocab, std::span<const int32_t> ids)
-    : LawStore(fmt::format("cuda:{}", device), slots, vocab, ids), device_(device), id_(next_id()) {
+DeviceDistributions::DeviceDistributions(int device, int slots, int vocab,
+                                         std::span<const int32_t> ids)
+    : DistributionStore(fmt::format("cuda:{}", device), slots, vocab, ids),
+      device_(device),
+      id_(next_id()) {
   EVALRUN_CUDA(cudaSetDevice(device_));
   const auto n = static_cast<size_t>(slots);
   // Cleared: a token that is nobody's output never gets a mass.
@@ -27,17 +30,17 @@ DeviceLaws::DeviceLaws(int device, int slots, int vocab, std::span<const int32_t
   }
 }
 
-DeviceLaws::~DeviceLaws() { (void)cudaSetDevice(device_); }
+DeviceDistributions::~DeviceDistributions() { (void)cudaSetDevice(device_); }
 
-LawMemory DeviceLaws::memory() const {
+DistributionMemory DeviceDistributions::memory() const {
   return {mass_.as<uint64_t>(), total_.as<uint64_t>(), ids_.as<int32_t>(), vocab()};
 }
 
-const DeviceLaws& laws_on(const LawStore& store, int device) {
-  const auto* laws = dynamic_cast<const DeviceLaws*>(&store);
-  EVALRUN_CHECK(laws != nullptr && laws->on() == device, "laws on {}, not on cuda:{}",
+const DeviceDistributions& dists_on(const DistributionStore& store, int device) {
+  const auto* dists = dynamic_cast<const DeviceDistributions*>(&store);
+  EVALRUN_CHECK(dists != nullptr && dists->on() == device, "distributions on {}, not on cuda:{}",
                 store.device(), device);
-  return *laws;
+  return *dists;
 }
 
 }  // namespace evalrun::engine::cuda
