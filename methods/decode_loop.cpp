@@ -46,7 +46,7 @@ int32_t prefill(engine::Session& target, const TurnRequest& request, base::Rng& 
   row.token = request.prompt.back();
   row.top = request.sampling.greedy();
   row.logits = false;
-  if (!row.top) row.chance = rng.uniform();
+  if (!row.top) row.uniform = rng.uniform();
   engine::ForwardRequest last;
   last.rows = {&row, 1};
   last.sampling = &request.sampling;

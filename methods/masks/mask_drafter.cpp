@@ -152,8 +152,8 @@ void MaskDrafter::take_masks(std::span<const int> path) {
   auto tokens = target_->draw({&head, 1}, states, {&choices_.sampling(), choices_.dists(), asked_});
   for (const engine::DistributionDraw& draw : asked_) {
     engine::RowScores scores;
-    scores.drawn = tokens.first(draw.chances.size());
-    tokens = tokens.subspan(draw.chances.size());
+    scores.drawn = tokens.first(draw.uniforms.size());
+    tokens = tokens.subspan(draw.uniforms.size());
     choices_.note(draw.row, scores);
   }
 }

@@ -72,12 +72,12 @@ void verify_chain(benchmark::State& state) {
   methods::Verifier verifier({});
   verifier.reserve(engine::kMaxRows);
   base::Rng rng(1);
-  methods::RngChance chance(rng);
+  methods::RngUniforms uniform(rng);
   const auto top = [](int) { return 1; };
   const auto q = [](int) { return std::span<const double>(); };
   for (auto _ : state)
     benchmark::DoNotOptimize(
-        verifier.verify(tree, methods::TargetView::with_top(top), q, chance).bonus);
+        verifier.verify(tree, methods::TargetView::with_top(top), q, uniform).bonus);
 }
 BENCHMARK(verify_chain)->RangeMultiplier(4)->Range(4, 256);
 

@@ -101,7 +101,7 @@ void log_sum(benchmark::State& state) {
 BENCHMARK(log_sum)->Unit(benchmark::kMicrosecond);
 
 // Rejects every draft; counts what is accepted as nothing.
-class Rejecting final : public methods::Chance {
+class Rejecting final : public methods::UniformSource {
  public:
   bool accept(double, double) override { return false; }
   int32_t draw(std::span<const double> prob) override { return engine::draw(prob, rng_); }
@@ -121,16 +121,16 @@ void reject(benchmark::State& state) {
   tree.reset(0);
   tree.add(17, 0);
   methods::Verifier verifier(params);
-  Rejecting chance;
+  Rejecting uniform;
   const auto logits_of = [&](int) { return std::span<const float>(l); };
   const auto q_of = [&](int) { return std::span<const double>(q); };
 #ifdef EVALRUN_BENCH_BEFORE
   for (auto _ : state)
-    benchmark::DoNotOptimize(verifier.verify(tree, logits_of, q_of, chance).bonus);
+    benchmark::DoNotOptimize(verifier.verify(tree, logits_of, q_of, uniform).bonus);
 #else
   for (auto _ : state)
     benchmark::DoNotOptimize(
-        verifier.verify(tree, methods::TargetView::with_logits(logits_of), q_of, chance).bonus);
+        verifier.verify(tree, methods::TargetView::with_logits(logits_of), q_of, uniform).bonus);
 #endif
 }
 BENCHMARK(reject)->Unit(benchmark::kMicrosecond);

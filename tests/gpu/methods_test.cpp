@@ -110,7 +110,7 @@ TEST_P(OnTheDevice, GreedyTokensAreThoseOfPlainDecoding) {
   }
 }
 
-// Draws are made on the device, for all rows of a tree at once, by the chances that plain decoding
+// Draws are made on the device, for all rows of a tree at once, by the uniform numbers that plain decoding
 // takes one by one.
 TEST_P(OnTheDevice, SampledTokensAreThoseOfPlainDecoding) {
   if (!samples_then_matches(GetParam())) GTEST_SKIP() << "draws its drafts";
