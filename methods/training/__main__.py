@@ -14,8 +14,9 @@ import sys
 
 import torch
 
-from . import (adapter, bita, capture, card, convert, draft, eagle, eagle3, evaluate, falcon, gated,
-               linear, medusa, merge, prompts, space, target, verify, vocabulary)
+from . import adapter, card, convert, evaluate, merge, target, verify, vocabulary
+from .data import capture, prompts
+from .drafters import bita, draft, eagle, eagle3, falcon, gated, linear, medusa, space
 from .errors import Failure
 from .frozen import Frozen
 from .progress import say

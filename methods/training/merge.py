@@ -14,7 +14,7 @@ from . import adapter, parity, target, tensorfile, vocabulary
 from .errors import Failure
 from .frozen import Frozen
 from .progress import say
-from .space import Space
+from .drafters.space import Space
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
                    "vocab.json", "merges.txt", "chat_template.jinja", "generation_config.json")

@@ -22,8 +22,8 @@ import sys
 import torch
 from torch.nn import functional
 
-from . import (adapter, bita, draft, eagle, eagle3, falcon, gated, layers, mask_rows, medusa, space,
-               tensorfile)
+from . import adapter, tensorfile
+from .drafters import bita, draft, eagle, eagle3, falcon, gated, layers, mask_rows, medusa, space
 from .frozen import Frozen
 from .target import open_target
 from .vocabulary import Vocabulary

@@ -2,7 +2,7 @@
 it."""
 import torch
 
-from . import layers
+from .drafters import layers
 from .errors import Failure
 
 LEAST_COSINE = 0.99  # the engine rounds activations and weights, here everything is float32

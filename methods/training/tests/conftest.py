@@ -6,7 +6,8 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 sys.dont_write_bytecode = True
 
-from training import capture, frozen, target, vocabulary  # noqa: E402
+from training import frozen, target, vocabulary  # noqa: E402
+from training.data import capture  # noqa: E402
 from training.tests import made_up  # noqa: E402
 import torch  # noqa: E402
 

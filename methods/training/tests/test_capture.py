@@ -3,7 +3,8 @@ import json
 import pytest
 import torch
 
-from training import batches, capture, target, tensorfile, vocabulary
+from training import target, tensorfile, vocabulary
+from training.data import batches, capture
 from training.errors import Failure
 from training.tests import made_up
 

@@ -2,7 +2,8 @@
 import pytest
 import torch
 
-from training import draft, eagle, evaluate, falcon, losses, medusa
+from training import evaluate
+from training.drafters import draft, eagle, falcon, losses, medusa
 
 
 def one_hot(tokens, size):

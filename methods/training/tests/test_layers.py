@@ -2,7 +2,8 @@
 import pytest
 import torch
 
-from training import draft, eagle, eagle3, falcon, layers, losses, medusa, parity
+from training import parity
+from training.drafters import draft, eagle, eagle3, falcon, layers, losses, medusa
 from training.tests import made_up
 
 

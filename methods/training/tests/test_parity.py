@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from training import __main__ as command
-from training import adapter, frozen, mask_rows, parity, target, tensorfile, vocabulary
+from training import adapter, frozen, parity, target, tensorfile, vocabulary
+from training.drafters import mask_rows
 
 DATA = pathlib.Path(__file__).resolve().parents[3] / "tests" / "data"
 

@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from training import own_prompts, passages, prompts
+from training.data import own_prompts, passages, prompts
 from training.errors import Failure
 
 
@@ -23,7 +23,7 @@ def test_own_list_is_distinct_deterministic_and_large():
 
 def test_examples_in_code_prompts_are_true():
     import random
-    from training.own_prompts import code
+    from training.data.own_prompts import code
     checked = 0
     for seed in range(8000):
         text = code.pipeline_task(random.Random(seed))

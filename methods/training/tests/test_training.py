@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from training import __main__ as command
-from training import adapter, evaluate, falcon, frozen, mask_rows, target, trainer, verify
+from training import adapter, evaluate, frozen, target, trainer, verify
+from training.drafters import falcon, mask_rows
 from training import vocabulary
 from training.errors import Failure
 from training.tests import made_up

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from .target import LAYER_TENSORS
+from ..target import LAYER_TENSORS
 
 
 def rms_norm(x, weight, eps):

@@ -13,10 +13,11 @@ import math
 import torch
 from torch import nn
 
-from . import adapter, layers, linear, losses
+from .. import adapter
+from . import layers, linear, losses
 from .eagle import LR, STARTS, identity_start, linear_start, scale_columns
-from .errors import Failure
-from .target import LAYER_TENSORS
+from ..errors import Failure
+from ..target import LAYER_TENSORS
 from .unroll import FeatureDrafter, add_feature_options, layer_config
 
 RECIPES = {

@@ -15,7 +15,8 @@ import itertools
 import torch
 from torch import nn
 
-from . import batches, layers, linear, losses
+from ..data import batches
+from . import layers, linear, losses
 from .losses import NO_LABEL
 from .unroll import layer_config, layer_shape
 

@@ -12,7 +12,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from . import batches, layers, losses
+from ..data import batches
+from . import layers, losses
 from .losses import NO_LABEL
 
 FEATURE_DRAFTER_OPTIONS = (

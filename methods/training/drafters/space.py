@@ -14,7 +14,8 @@ import math
 import torch
 from torch import nn
 
-from . import batches, layers, losses, mask_rows
+from ..data import batches
+from . import layers, losses, mask_rows
 
 RECIPES = {
     "small": {"masks": 3, "rank": 8, "train": "lora", "layout": "packed", "p_ar": 0.0, "groups": 64,

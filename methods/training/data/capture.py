@@ -14,8 +14,8 @@ import pathlib
 import numpy as np
 import torch
 
-from . import tensorfile
-from .errors import Failure
+from .. import tensorfile
+from ..errors import Failure
 
 FEWEST_ANSWER_TOKENS = 8  # shorter answers have next to no draft position
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from . import layers, linear
 from .eagle import LR, STARTS
-from .errors import Failure
+from ..errors import Failure
 from .unroll import FeatureDrafter, add_feature_options, layer_config
 
 RECIPES = {

@@ -13,7 +13,7 @@ import re
 import numpy as np
 
 from . import own_prompts, passages
-from .errors import Failure
+from ..errors import Failure
 
 SHINGLE = 50
 FACTOR = 0x9E3779B97F4A7C15  # odd, hence invertible modulo 2^64

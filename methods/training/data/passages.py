@@ -6,7 +6,7 @@ import pathlib
 import random
 import re
 
-from .errors import Failure
+from ..errors import Failure
 
 # The passage stands in front of the request or behind it.
 BEHIND = (
