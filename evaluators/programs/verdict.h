@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "evaluators/programs/language.h"
-#include "evaluators/sandbox/box.h"
+#include "evaluators/sandbox/box_request.h"
 
 namespace evalrun::evaluators {
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "evaluators/sandbox/box.h"
+#include "evaluators/sandbox/box_request.h"
 
 namespace evalrun::evaluators {
 

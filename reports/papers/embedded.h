@@ -2,7 +2,7 @@
 #pragma once
 #include <span>
 
-#include "reports/html/assets.h"
+#include "reports/embedded_file.h"
 
 namespace evalrun::reports {
 

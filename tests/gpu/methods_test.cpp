@@ -110,8 +110,8 @@ TEST_P(OnTheDevice, GreedyTokensAreThoseOfPlainDecoding) {
   }
 }
 
-// Draws are made on the device, for all rows of a tree at once, by the uniform numbers that plain decoding
-// takes one by one.
+// Draws are made on the device, for all rows of a tree at once, by the uniform numbers that plain
+// decoding takes one by one.
 TEST_P(OnTheDevice, SampledTokensAreThoseOfPlainDecoding) {
   if (!samples_then_matches(GetParam())) GTEST_SKIP() << "draws its drafts";
   const auto model = small_model(5, 12, WeightFormat::kQ4);

@@ -41,7 +41,7 @@ const std::vector<IncludeRule>& include_rules() {
   static const std::vector<IncludeRule> rules = {
       {"engine/base", {}, {"fmt", "nlohmann", "OpenSSL"}},
       {"engine/formats", {}, {"fmt", "nlohmann"}},
-      {"engine/tokenizer/subword", {}, {"fmt"}},
+      {"engine/tokenizer/subword", {}, {"fmt", "utf8proc"}},
       {"engine/tokenizer", {"engine/tokenizer/subword"}, {"fmt", "nlohmann", "PCRE2", "utf8proc"}},
       {"engine/tokenizer/chat", {"engine/tokenizer"}, {"fmt", "nlohmann"}},
       {"engine/tokenizer/files",
@@ -50,13 +50,17 @@ const std::vector<IncludeRule>& include_rules() {
       {"engine/model",
        {"engine/formats", "engine/tokenizer", "engine/tokenizer/chat"},
        {"fmt", "nlohmann", "xxHash"}},
-      {"engine", {"engine/model", "engine/cpu/kernels/arith.h"}, {"fmt"}},
+      // Of a device's rooms the names of its paths, and the list of GPUs.
+      {"engine",
+       {"engine/model", "engine/cpu/kernels/arith.h", "engine/cpu/kernels/kernels.h",
+        "engine/cuda/runtime/devices.h"},
+       {"fmt"}},
       // They choose among devices, so they know all of them; nothing but programs includes them.
       {"engine/devices.cpp", {"engine", "engine/model", "engine/cuda/runtime"}, {"fmt"}},
       {"engine/session_options.cpp",
        {"engine", "engine/cpu/kernels", "engine/cuda/runtime"},
        {"fmt"}},
-      {"engine/machine_probes.cpp", {"engine", "engine/cpu"}, {"fmt"}},
+      {"engine/machine_probes.cpp", {"engine", "engine/cpu", "engine/model"}, {"fmt"}},
       {"engine/cpu/kernels", {"engine/formats", "engine/model"}, {}},
       {"engine/cpu", {"engine", "engine/cpu/kernels", "engine/model"}, {"fmt"}},
       {"engine/cuda/runtime", {"engine"}, {"fmt", "CUDA"}},

@@ -1,11 +1,10 @@
-#include "engine/tokenizer/chat/chat_template.h"
-
 #include <algorithm>
 #include <functional>
 #include <optional>
 
 #include "engine/base/registry.h"
 #include "engine/tokenizer/chat/chat_styles.h"
+#include "engine/tokenizer/chat/chat_template.h"
 #include "engine/tokenizer/normalizer.h"
 
 namespace evalrun::engine {

@@ -1,11 +1,10 @@
-#include "engine/cpu/kernels/kernels.h"
-
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <optional>
 #include <vector>
 
+#include "engine/cpu/kernels/kernels.h"
 #include "engine/cpu/kernels/kernels_amx.h"
 #include "engine/cpu/kernels/kernels_avx2.h"
 #include "engine/cpu/kernels/kernels_avx512.h"
