@@ -1,9 +1,9 @@
 // What one lane holds of a tile (16 outputs) and block (32 inputs) of a weight matrix: outputs g
 // and g + 8, inputs 8 t .. 8 t + 7, with g = lane / 4 and t = lane % 4
-// (engine/cuda/kernels/device_matrix.h).
+// (engine/cuda/kernels/matrix_ref.h).
 #pragma once
 #include "engine/cuda/kernels/device_code.h"
-#include "engine/cuda/kernels/device_matrix.h"
+#include "engine/cuda/kernels/matrix_ref.h"
 
 namespace evalrun::engine::cuda {
 

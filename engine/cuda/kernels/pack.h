@@ -1,5 +1,5 @@
 // Repacking of host matrices, as they lie in raw device memory, to the layouts of
-// engine/cuda/kernels/device_matrix.h, and from there to plain rows: kernels, so that loading runs
+// engine/cuda/kernels/matrix_ref.h, and from there to plain rows: kernels, so that loading runs
 // at the bus's speed.
 #pragma once
 #include "engine/cuda/kernels/weight_value.h"

@@ -2,7 +2,7 @@
 // sums. Arithmetic of engine/cpu/kernels/arith.h. Each function queues one kernel.
 #pragma once
 #include "engine/cuda/kernels/attention.h"
-#include "engine/cuda/kernels/device_matrix.h"
+#include "engine/cuda/kernels/matrix_ref.h"
 #include "engine/cuda/kernels/step_record.h"
 #include "engine/row_program.h"
 

@@ -1,8 +1,8 @@
 // Single weights out of their layouts: of the host's panels (engine/model/weight_matrix.h) and of
-// the device's tiles (engine/cuda/kernels/device_matrix.h). For repacking and for embeddings.
+// the device's tiles (engine/cuda/kernels/matrix_ref.h). For repacking and for embeddings.
 #pragma once
 #include "engine/cuda/kernels/device_code.h"
-#include "engine/cuda/kernels/device_matrix.h"
+#include "engine/cuda/kernels/matrix_ref.h"
 
 namespace evalrun::engine::cuda {
 

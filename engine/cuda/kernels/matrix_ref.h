@@ -1,0 +1,32 @@
+// A weight matrix as kernels get it, laid out for the products (engine/cuda/kernels/products.h).
+//
+// A tile is 16 output channels, a block 32 inputs; inputs are padded to blocks and outputs to tiles
+// with zeros. In a block lane 4 g + t of a warp holds outputs g and g + 8 at the eight inputs
+// 8 t .. 8 t + 7, so that a lane's weights are whole words in every storage:
+//   kBf16         rows: [out][in] bfloat16. Dense libraries read it as it is.
+//   kInt8Channel  [tile][block][lane] 16 bytes w + 128: output g, then g + 8; float32 scale [out].
+//   kInt8Group    the same codes; [tile][block][g] scales of g and g + 8, float16.
+//   kQ4Group      [tile][block][lane] two words of eight codes (q4_pair in device_code.h);
+//                 [tile][block][g] scales d, d', offsets m, m' of g and g + 8, float16.
+//   kF32          [tile][in][16] float32, the host's panels: one chain per output, the CPU's bits.
+#pragma once
+#include "engine/model/weight_matrix.h"
+
+namespace evalrun::engine::cuda {
+
+constexpr int kTile = 16;
+constexpr int kBlock = 32;
+
+constexpr int padded_to(int n, int multiple) { return (n + multiple - 1) / multiple * multiple; }
+
+// As kernels get it.
+struct MatrixRef {
+  const unsigned char* codes = nullptr;
+  const unsigned char* scales = nullptr;  // nullptr: kF32, kBf16
+  WeightStorage storage = WeightStorage::kF32;
+  int tiles = 0;   // outputs / 16, padding included
+  int in = 0;      // inputs, without padding
+  int blocks = 0;  // inputs / 32, padding included
+};
+
+}  // namespace evalrun::engine::cuda
