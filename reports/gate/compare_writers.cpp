@@ -129,7 +129,7 @@ std::string render(const Comparison& c, bool markdown, bool colour) {
   return out;
 }
 
-Json run_json(const RunInfo& r) {
+Json identity_json(const RunInfo& r) {
   return {{"run", r.id},
           {"label", r.label},
           {"suite", r.suite},
@@ -139,9 +139,9 @@ Json run_json(const RunInfo& r) {
 
 // The first session's keys, as for one run, and all of them.
 Json side_json(const std::vector<RunInfo>& sessions) {
-  Json side = run_json(sessions.front());
+  Json side = identity_json(sessions.front());
   side["sessions"] = Json::array();
-  for (const RunInfo& r : sessions) side["sessions"].push_back(run_json(r));
+  for (const RunInfo& r : sessions) side["sessions"].push_back(identity_json(r));
   return side;
 }
 

@@ -49,7 +49,7 @@ Json sweeps_of(const Report& report) {
   return list;
 }
 
-Json parts_of(const Report& report) {
+Json parts_json(const Report& report) {
   Json list = Json::array();
   for (const PartSpeed& p : report.parts)
     list.push_back({{"method", p.arm},
@@ -117,7 +117,7 @@ std::string html_data(const Report& report, const results::ResultStore& store) {
       {"indicative_below", kIndicativeBelow},
       {"rows", rows_of(report)},
       {"sweeps", sweeps_of(report)},
-      {"parts", parts_of(report)},
+      {"parts", parts_json(report)},
       {"row_cost", row_cost_of(report.run)},
       {"step_columns",
        {"turn", "rows", "drafted", "accepted", "emitted", "draft_ms", "verify_ms", "commit_ms",

@@ -43,7 +43,9 @@ std::string header_of(const std::vector<HeaderCell>& cells) {
   return out;
 }
 
-std::string or_dash(const std::string& text) { return text.empty() ? "-" : escape_html(text); }
+std::string escaped_or_dash(const std::string& text) {
+  return text.empty() ? "-" : escape_html(text);
+}
 
 // "above; flagged: alpha_tau; doubt=bonus_counted"
 std::string remark(const ClaimedFigure& f) {
@@ -67,13 +69,14 @@ std::string figure_row(const ClaimedFigure& f, const ReportRow& row) {
                                      "30 prompts\">*</a>"
                                    : "")
                  : "";
-  return row_of({arm_label(row.arm.label) + (row.arm.lossy() ? " (not lossless)" : ""),
-                 escape_html(f.metric), number(f.measured, 3) + interval, printed,
-                 f.published != 0 ? number(f.measured / f.published, 2) : "-", or_dash(remark(f)),
-                 or_dash(f.claim.model), or_dash(f.claim.hardware),
-                 or_dash(fmt::format("{}: {}", f.claim.paper, fmt::join(f.places, ", "))),
-                 or_dash(f.claim.method + " " + f.claim.config)},
-                5);
+  return row_of(
+      {arm_label(row.arm.label) + (row.arm.lossy() ? " (not lossless)" : ""), escape_html(f.metric),
+       number(f.measured, 3) + interval, printed,
+       f.published != 0 ? number(f.measured / f.published, 2) : "-", escaped_or_dash(remark(f)),
+       escaped_or_dash(f.claim.model), escaped_or_dash(f.claim.hardware),
+       escaped_or_dash(fmt::format("{}: {}", f.claim.paper, fmt::join(f.places, ", "))),
+       escaped_or_dash(f.claim.method + " " + f.claim.config)},
+      5);
 }
 
 }  // namespace

@@ -167,7 +167,7 @@ class Writer {
   std::string out_;
 };
 
-Json run_json(const RunInfo& r) {
+Json predicted_run_json(const RunInfo& r) {
   return {{"run", r.id}, {"label", r.label}, {"commit", r.commit}, {"started", r.started}};
 }
 
@@ -223,7 +223,7 @@ std::string to_markdown(const PredictReport& r) { return Writer(r, true).write()
 std::string to_text(const PredictReport& r) { return Writer(r, false).write(); }
 
 std::string to_json(const PredictReport& r) {
-  Json all{{"run", run_json(r.run)}, {"predictions", Json::array()}};
+  Json all{{"run", predicted_run_json(r.run)}, {"predictions", Json::array()}};
   for (const Prediction& p : r.predictions) {
     all["predictions"].push_back(prediction_json(p));
     all["predictions"].back()["best"] = is_best(p, r.predictions);
@@ -236,7 +236,7 @@ std::string to_json(const PredictReport& r) {
                       {"predicted", prediction_json(c.predicted)},
                       {"measured", prediction_json(c.measured)},
                       {"error", c.error()}});
-    all["confirmed"] = {{"by", run_json(*r.confirmed_by)},
+    all["confirmed"] = {{"by", predicted_run_json(*r.confirmed_by)},
                         {"rows", rows},
                         {"median_error", *r.confirmations->median_error()},
                         {"left_out", r.confirmations->left_out}};

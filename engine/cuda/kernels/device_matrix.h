@@ -13,10 +13,6 @@
 
 namespace evalrun::engine::cuda {
 
-// Where a matrix made of several starts: each part is padded to whole tiles, or two parts (gate and
-// up) lie in turns of eight outputs, so that a tile holds both factors of eight products.
-enum class Joint { kBehind, kTurns };
-
 class DeviceMatrix {
  public:
   // Copies and repacks; parts have one storage and one number of inputs. `stream` has run when this

@@ -29,4 +29,8 @@ struct MatrixRef {
   int blocks = 0;  // inputs / 32, padding included
 };
 
+// Where a matrix made of several starts: each part is padded to whole tiles, or two parts (gate and
+// up) lie in turns of eight outputs, so that a tile holds both factors of eight products.
+enum class Joint { kBehind, kTurns };
+
 }  // namespace evalrun::engine::cuda

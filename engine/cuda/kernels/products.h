@@ -10,7 +10,7 @@
 // Inputs are bfloat16 (float32 for kF32), sums float32; codes of integer formats enter exactly,
 // each block's sum is scaled in float32.
 #pragma once
-#include "engine/cuda/kernels/device_matrix.h"
+#include "engine/cuda/kernels/matrix_ref.h"
 #include "engine/cuda/runtime/memory.h"
 
 namespace evalrun::engine::cuda {
