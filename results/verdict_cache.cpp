@@ -8,7 +8,7 @@ namespace evalrun::results {
 
 namespace {
 
-constexpr int kBusyTimeoutMs = 10000;
+constexpr int kCacheBusyTimeoutMs = 10000;
 constexpr const char* kSchema =
     "CREATE TABLE IF NOT EXISTS verdict ("
     "  judge TEXT NOT NULL,"
@@ -28,7 +28,7 @@ VerdictCache::VerdictCache(const std::string& path) : path_(path) {
       sqlite3_open_v2(path.c_str(), &db_, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, nullptr);
   try {
     if (code != SQLITE_OK) throw_sqlite(db_, code, path_, "opening the verdicts");
-    sqlite3_busy_timeout(db_, kBusyTimeoutMs);
+    sqlite3_busy_timeout(db_, kCacheBusyTimeoutMs);
     run_script(db_, path_, kSchema, "opening the verdicts");
   } catch (...) {
     sqlite3_close(db_);

@@ -18,7 +18,7 @@ std::string line(const Json& value) {
 }
 
 // Their ids are numbers: those at the end of ours.
-Json question_id(const std::string& id) {
+Json exported_id(const std::string& id) {
   const size_t at = id.find_last_not_of("0123456789") + 1;  // 0 when all are digits
   int64_t number = 0;
   const auto [end, error] = std::from_chars(id.data() + at, id.data() + id.size(), number);
@@ -59,7 +59,7 @@ std::string spec_bench(const ExportRequest& request) {
       for (const std::string& text : generation->texts) all += '\0' + text;
     }
     // Theirs is random; ours is the same for the same answers.
-    out += line({{"question_id", question_id(prompt.id)},
+    out += line({{"question_id", exported_id(prompt.id)},
                  {"category", prompt.category},
                  {"answer_id", base::sha256_hex(all).substr(0, 22)},
                  {"model_id", request.model_id},

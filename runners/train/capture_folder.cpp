@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
 constexpr const char* kFormat = "evalrun-capture";
-constexpr int kVersion = 1;
+constexpr int kCaptureVersion = 1;
 constexpr const char* kPartPrefix = "part-";
 constexpr const char* kPartSuffix = ".safetensors";
 constexpr const char* kBrokenPart = "delete this part; its lines are then generated again";
@@ -37,7 +37,7 @@ ordered_json to_json(const CaptureSettings& s) {
   j["format"] = kFormat;
   j["answers"] = s.answers;
   // Versions of this program that know no answers but the model's own must not go on with others.
-  j["version"] = s.answers == "self" ? kVersion : kVersion + 1;
+  j["version"] = s.answers == "self" ? kCaptureVersion : kCaptureVersion + 1;
   j["model"] = {{"name", s.model_name},      {"path", s.model_path}, {"hash", s.model_hash},
                 {"dtype", s.dtype},          {"d_model", s.d_model}, {"n_layers", s.n_layers},
                 {"vocab_size", s.vocab_size}};
@@ -248,7 +248,7 @@ void CaptureFolder::write(std::span<const CapturedSequence> sequences) {
                        bytes_of_values(residual)});
   const std::string name = fmt::format("{}{:05}{}", kPartPrefix, next_part_, kPartSuffix);
   engine::write_safetensors((fs::path(path_) / name).string(), tensors,
-                            {{"format", kFormat}, {"version", std::to_string(kVersion)}});
+                            {{"format", kFormat}, {"version", std::to_string(kCaptureVersion)}});
   for (const CapturedSequence& sequence : sequences)
     held_[static_cast<size_t>(sequence.line)] = true;
   ++next_part_, ++n_parts_;

@@ -37,7 +37,7 @@ bool is_plain(const PlannedArm& arm) {
 }
 
 // What the arms of one model share: made when the first of them needs it.
-struct Shared {
+struct PerModel {
   PlainAnswers greedy;
   std::vector<StepContext> contexts;
   std::vector<SampledText> texts;
@@ -118,7 +118,7 @@ class Certifier {
     c.created = utc_now();
     c.settings = tests();
     engine::Session& session = sessions_->of(arm.model);
-    Shared& shared = shared_[arm.model.get()];
+    PerModel& shared = shared_[arm.model.get()];
     const auto method = build(arm, request_.fault);
     if (request_.greedy) {
       part_ = "greedy";
@@ -163,7 +163,7 @@ class Certifier {
 
   // Two places in a sampled answer of plain decoding: behind its first token, where a method
   // starts, and late in it, where it is led for a while first.
-  void prepare_contexts(engine::Session& session, Shared& shared) {
+  void prepare_contexts(engine::Session& session, PerModel& shared) {
     if (!shared.contexts.empty()) return;
     part_ = "places for the step test";
     const PlainAnswers answers =
@@ -185,7 +185,7 @@ class Certifier {
     }
   }
 
-  void prepare_texts(engine::Session& session, Shared& shared) {
+  void prepare_texts(engine::Session& session, PerModel& shared) {
     if (shared.plain_dist) return;
     part_ = "texts of plain decoding";
     const auto plain = methods::parse_method("ar").info->build({}, {});
@@ -253,7 +253,7 @@ class Certifier {
   std::unique_ptr<ModelSessions> sessions_;
   std::vector<PlannedPrompt> text_prompts_, context_prompts_;
   std::vector<const PlannedArm*> arms_;
-  std::map<const engine::Model*, Shared> shared_;
+  std::map<const engine::Model*, PerModel> shared_;
   std::string label_, part_;
   double work_ = 1, worked_ = 0;
   int64_t begin_ns_ = 0;

@@ -31,7 +31,7 @@ constexpr const char* kDefaultModelSha256 =
     "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53";
 constexpr double kOverheadLimitNs =
     20e3;  // a step of the smallest model worth measuring takes 4 ms
-constexpr double kBandwidthSeconds = 0.2;
+constexpr double kProbeSeconds = 0.2;
 constexpr size_t kBandwidthBytes = size_t{256} << 20;  // more than the last cache of most machines
 constexpr double kLowDiskBytes = 200e6;
 
@@ -284,7 +284,7 @@ void examine_speed(Findings& out) {
                  slow ? Level::kWarning : Level::kOk,
                  slow ? "unusually long: is the machine busy?" : ""});
   const double bandwidth =
-      engine::read_bandwidth(kBandwidthBytes, engine::allowed_cores(), kBandwidthSeconds);
+      engine::read_bandwidth(kBandwidthBytes, engine::allowed_cores(), kProbeSeconds);
   out.push_back({"memory read bandwidth", fmt::format("{:.1f} GB/s", bandwidth / 1e9)});
 }
 

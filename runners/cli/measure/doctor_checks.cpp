@@ -14,7 +14,7 @@
 namespace evalrun::cli {
 namespace {
 
-constexpr int kContext = 4096;
+constexpr int kTinyContext = 4096;
 
 std::shared_ptr<const engine::Model> small_model() {
   engine::ModelConfig c;
@@ -27,7 +27,7 @@ std::shared_ptr<const engine::Model> small_model() {
   c.head_dim = 12;
   c.d_ffn = 112;
   c.vocab_size = 300;
-  c.max_context = kContext;
+  c.max_context = kTinyContext;
   return engine::make_random_model(c, 1);
 }
 
@@ -111,7 +111,7 @@ std::vector<std::string> compare_isa_paths() {
 double measure_step_overhead_ns() {
   const auto model = small_model();
   engine::SessionOptions options;
-  options.max_tokens = kContext;
+  options.max_tokens = kTinyContext;
   options.n_threads = 1;
   const auto session = engine::Session::create(model, options);
   base::SteadyClock clock;

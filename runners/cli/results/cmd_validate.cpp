@@ -25,7 +25,7 @@ struct ValidateArguments {
 };
 
 // What a file is, and one line about it.
-struct Finding {
+struct Validated {
   std::string kind, summary;
 };
 
@@ -37,7 +37,7 @@ std::string first_bytes(const std::string& path) {
   return bytes;
 }
 
-Finding validate_model(const std::string& path, int threads) {
+Validated validate_model(const std::string& path, int threads) {
   engine::LoadOptions options;
   options.n_threads = threads;
   const auto model = engine::load_model(path, options);
@@ -51,13 +51,13 @@ Finding validate_model(const std::string& path, int threads) {
                       c.n_layers, c.vocab_size, c.max_context, chat, model->hash())};
 }
 
-Finding validate_tensors(const std::string& path) {
+Validated validate_tensors(const std::string& path) {
   const engine::SafeTensors tensors(path);
   return {"weights", fmt::format("safetensors, {} tensors in {} files", tensors.tensors().size(),
                                  tensors.files().size())};
 }
 
-Finding validate_database(const std::string& path) {
+Validated validate_database(const std::string& path) {
   const auto store = open_results(path);
   std::string integrity;
   store->query("PRAGMA quick_check(1)", {}, [&](const results::Row& row) {
@@ -90,7 +90,7 @@ Finding validate_database(const std::string& path) {
                                   results::kSchemaVersion, runs, generations)};
 }
 
-Finding validate_suite(const std::string& path) {
+Validated validate_suite(const std::string& path) {
   runners::Suite suite = runners::parse_suite(base::read_file(path), path);
   runners::complete_suite(suite, path);
   for (const std::string& model : suite.models) model_path(model);  // or throws
@@ -100,7 +100,7 @@ Finding validate_suite(const std::string& path) {
                       suite.methods.size(), suite.tasks.size(), suite.repeats)};
 }
 
-Finding validate_prompts(const std::string& path) {
+Validated validate_prompts(const std::string& path) {
   const std::string sha256 = base::sha256_file(path);
   // The official files have schemas of their own; they are known by their bytes.
   for (const datasets::ManifestFile& file : datasets::manifest()) {
@@ -122,7 +122,7 @@ Finding validate_prompts(const std::string& path) {
 }
 
 // By content where bytes tell, by name where they do not.
-Finding validate(const std::string& path, int threads) {
+Validated validate(const std::string& path, int threads) {
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored))
     throw base::data_error(path, "", "there is no such file or folder");
@@ -145,7 +145,7 @@ void run_validate(const ValidateArguments& options, Context& context) {
   Json array = Json::array();
   for (const std::string& path : options.files) {
     try {
-      const Finding finding = validate(path, options.threads);
+      const Validated finding = validate(path, options.threads);
       array.push_back(
           {{"file", path}, {"ok", true}, {"kind", finding.kind}, {"summary", finding.summary}});
       if (!context.global.json)
