@@ -9,7 +9,7 @@ namespace evalrun::reports {
 
 namespace {
 
-using Cells = std::map<Cell, const SampleRow*>;
+using Cells = std::map<PromptSample, const SampleRow*>;
 
 // An arm's cells by data set and part, read once.
 std::map<std::pair<std::string, std::string>, Cells> cells_by_part(
