@@ -10,6 +10,7 @@
 
 #include "reports/claims/claims.h"
 #include "reports/claims/finding.h"
+#include "reports/document/document.h"
 
 namespace evalrun::reports {
 
@@ -36,9 +37,7 @@ struct Audit {
 
 Audit audit_claims(const Claims& claims);
 
-std::string to_text(const Audit& audit);
-std::string to_markdown(const Audit& audit);
+Document document(const Audit& audit);  // CSV has one line per flagged row
 std::string to_json(const Audit& audit);
-std::string to_csv(const Audit& audit);  // one line per flagged row
 
 }  // namespace evalrun::reports

@@ -1,11 +1,11 @@
-// The audit as text, Markdown, JSON and CSV.
+// The audit as a Document and as JSON.
 #include <fmt/format.h>
 
 #include <cmath>
 
+#include "engine/base/text.h"
 #include "reports/claims/audit.h"
 #include "reports/claims/audit_rules.h"
-#include "reports/format.h"
 #include "reports/json_values.h"
 
 namespace evalrun::reports {
@@ -37,19 +37,24 @@ std::string checked_by(const PaperAudit& paper) {
 }
 
 Table paper_table(const Audit& audit) {
-  Table t;
-  t.text_from = 5;
-  t.header = {"paper", "rows", "numbers", "checked", "flagged", "comparisons by rule"};
+  Table t{.columns = {{.name = "paper", .words = true},
+                      {.name = "rows"},
+                      {.name = "numbers"},
+                      {.name = "checked"},
+                      {.name = "flagged"},
+                      {.name = "comparisons by rule", .words = true, .room = Room::kPage}}};
   for (const PaperAudit& p : audit.papers)
     t.rows.push_back({p.paper, std::to_string(p.rows), std::to_string(p.values),
                       std::to_string(p.checked), std::to_string(p.flagged), checked_by(p)});
+  t.caption = "Published rows, and how many of them a rule can check.";
   return t;
 }
 
 Table rule_table(const Audit& audit) {
-  Table t;
-  t.text_from = 3;
-  t.header = {"rule", "comparisons", "findings", "what must hold"};
+  Table t{.columns = {{.name = "rule", .words = true},
+                      {.name = "comparisons"},
+                      {.name = "findings"},
+                      {.name = "what must hold", .words = true}}};
   for (const AuditRule& rule : audit_rules()) {
     int64_t comparisons = 0, findings = 0;
     for (const PaperAudit& p : audit.papers)
@@ -59,6 +64,42 @@ Table rule_table(const Audit& audit) {
     t.rows.push_back(
         {rule.name, std::to_string(comparisons), std::to_string(findings), rule.summary});
   }
+  t.caption = "The rules, and what they found.";
+  return t;
+}
+
+Table finding_table(const Audit& audit) {
+  Table t{.columns = {{.name = "finding", .words = true},
+                      {.name = "paper", .words = true},
+                      {.name = "place", .words = true},
+                      {.name = "row", .words = true},
+                      {.name = "metric", .words = true},
+                      {.name = "claimed"},
+                      {.name = "implied"},
+                      {.name = "why", .words = true}}};
+  for (const Finding& f : audit.findings) {
+    const Claim& c = f.flagged[0];
+    t.rows.push_back({fmt::format("{}, {}", f.rule, lines_text(f)), c.paper, c.place,
+                      c.description(), c.metric, c.value_text, implied_text(f), f.text});
+  }
+  t.caption = "Published figures that do not fit each other.";
+  return t;
+}
+
+// A line for every number that a finding flags; what is implied stands with the first of them.
+Table finding_records(const Audit& audit) {
+  Table t;
+  for (const char* name : {"rule", "paper", "place", "line", "model", "dataset", "category",
+                           "method", "config", "metric", "claimed", "implied", "relation", "text"})
+    t.columns.push_back({.name = name, .words = true});
+  for (const Finding& f : audit.findings)
+    for (const Claim& c : f.flagged) {
+      const bool first = &c == &f.flagged[0] && f.implied;
+      t.rows.push_back({f.rule, c.paper, c.place, std::to_string(c.line), c.model, c.dataset,
+                        c.category, c.method, c.config, c.metric, c.value_text,
+                        first ? fmt::format("{}", *f.implied) : "", first ? f.relation : "",
+                        f.text});
+    }
   return t;
 }
 
@@ -66,9 +107,9 @@ std::string summary(const Audit& audit) {
   int64_t rows = 0, checked = 0, flagged = 0;
   for (const PaperAudit& p : audit.papers)
     rows += p.rows, checked += p.checked, flagged += p.flagged;
-  return fmt::format("{}: {} rows, {} of them checked by a rule, {} flagged in {} finding{}.",
-                     audit.file, rows, checked, flagged, audit.findings.size(),
-                     audit.findings.size() == 1 ? "" : "s");
+  return fmt::format("{}: {} rows, {} of them checked by a rule, {} flagged in {}.", audit.file,
+                     rows, checked, flagged,
+                     base::plural(static_cast<int64_t>(audit.findings.size()), "finding"));
 }
 
 constexpr const char* kReading =
@@ -78,33 +119,15 @@ constexpr const char* kReading =
 
 }  // namespace
 
-std::string to_text(const Audit& audit) {
-  std::string out =
-      summary(audit) + "\n\n" + paper_table(audit).text() + "\n" + rule_table(audit).text();
-  for (const Finding& f : audit.findings) {
-    const Claim& c = f.flagged[0];
-    out += fmt::format("\n{}: {}, {}, {}\n  {}\n  {}: claimed {}, implied {}\n  {}\n", f.rule,
-                       c.paper, c.place, lines_text(f), c.description(), c.metric, c.value_text,
-                       implied_text(f), f.text);
-  }
-  return out + "\n" + kReading + "\n";
-}
-
-std::string to_markdown(const Audit& audit) {
-  std::string out = escape_markdown(summary(audit)) + "\n\n" + paper_table(audit).markdown() +
-                    "\n" + rule_table(audit).markdown();
-  if (!audit.findings.empty()) {
-    Table t;
-    t.text_from = 1;
-    t.header = {"finding", "paper", "place", "row", "metric", "claimed", "implied", "why"};
-    for (const Finding& f : audit.findings) {
-      const Claim& c = f.flagged[0];
-      t.rows.push_back({fmt::format("{}, {}", f.rule, lines_text(f)), c.paper, c.place,
-                        c.description(), c.metric, c.value_text, implied_text(f), f.text});
-    }
-    out += "\n" + t.markdown();
-  }
-  return out + "\n" + kReading + "\n";
+Document document(const Audit& audit) {
+  Document d{.name = "audit"};
+  d.paragraph(summary(audit));
+  d.table(paper_table(audit));
+  d.table(rule_table(audit));
+  if (!audit.findings.empty()) d.table(finding_table(audit));
+  d.paragraph(kReading);
+  d.data = finding_records(audit);
+  return d;
 }
 
 std::string to_json(const Audit& audit) {
@@ -141,33 +164,6 @@ std::string to_json(const Audit& audit) {
   const Json all = {
       {"file", audit.file}, {"papers", papers}, {"rules", rules}, {"findings", findings}};
   return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-}
-
-std::string to_csv(const Audit& audit) {
-  std::string out =
-      "rule,paper,place,line,model,dataset,category,method,config,metric,claimed,implied,relation,"
-      "text\n";
-  for (const Finding& f : audit.findings)
-    for (const Claim& c : f.flagged) {
-      const bool first = &c == &f.flagged[0];
-      std::vector<std::string> cells = {f.rule,
-                                        c.paper,
-                                        c.place,
-                                        std::to_string(c.line),
-                                        c.model,
-                                        c.dataset,
-                                        c.category,
-                                        c.method,
-                                        c.config,
-                                        c.metric,
-                                        c.value_text,
-                                        first && f.implied ? fmt::format("{}", *f.implied) : "",
-                                        first && f.implied ? f.relation : "",
-                                        f.text};
-      for (std::string& cell : cells) cell = escape_csv(cell);
-      out += fmt::format("{}\n", fmt::join(cells, ","));
-    }
-  return out;
 }
 
 }  // namespace evalrun::reports

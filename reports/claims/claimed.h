@@ -55,9 +55,13 @@ const std::vector<std::string>& published_names(const std::string& method);
 // Rows of the report without a published counterpart get no figure; neither does the pooled "all".
 Claimed compare_with_claims(const Report& report, const Claims& claims);
 
-// A table per data set, with the notes that belong to it, to stand behind the report's own.
-std::string to_text(const Claimed& claimed, const Report& report);
-std::string to_markdown(const Claimed& claimed, const Report& report);
+// A data set's published figures beside the measured ones, their ratio, whose they are; no rows
+// where there are none. And what is left out, and how to read it.
+Table claims_table(const Claimed& claimed, const Report& report, const std::string& dataset);
+void add_claims_intro(const Claimed& claimed, Document& document);
+std::vector<std::string> claims_notes(const Claimed& claimed);
+// A table per data set, with the notes that belong to it, to follow the report's own.
+void add_claims(const Claimed& claimed, const Report& report, Document& document);
 // The report's JSON, every row with a list `claims` of its figures.
 std::string to_json(const Claimed& claimed, const Report& report);
 

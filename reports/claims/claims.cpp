@@ -8,6 +8,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/text.h"
+#include "engine/base/utf8.h"
 #include "reports/claims/csv.h"
 
 namespace evalrun::reports {
@@ -41,23 +42,6 @@ const std::vector<std::string>& column_names() {
 }
 
 constexpr const char* kFormat = "docs/claims.md describes the columns";
-
-// nlohmann's parser checks UTF-8, but only of JSON; a check of its own is shorter than a detour.
-bool is_utf8(std::string_view s) {
-  for (size_t i = 0; i < s.size();) {
-    const auto lead = static_cast<unsigned char>(s[i]);
-    const size_t length = lead < 0x80             ? 1
-                          : (lead & 0xE0) == 0xC0 ? 2
-                          : (lead & 0xF0) == 0xE0 ? 3
-                          : (lead & 0xF8) == 0xF0 ? 4
-                                                  : 0;
-    if (length == 0 || i + length > s.size()) return false;
-    for (size_t k = 1; k < length; ++k)
-      if ((static_cast<unsigned char>(s[i + k]) & 0xC0) != 0x80) return false;
-    i += length;
-  }
-  return true;
-}
 
 class Reader {
  public:
@@ -101,7 +85,8 @@ class Reader {
            fmt::format("{} fields, expected {}", record.fields.size(), column_.size()),
            "quote fields that hold commas; every column needs its comma");
     for (const auto& [name, c] : column_)
-      if (!is_utf8(record.fields[c])) fail(record.line, name, "not UTF-8", "save it as UTF-8");
+      if (!base::utf8_valid(record.fields[c]))
+        fail(record.line, name, "not UTF-8", "save it as UTF-8");
     Claim claim;
     claim.line = record.line;
     std::string key;

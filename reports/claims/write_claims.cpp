@@ -1,4 +1,4 @@
-// "Claimed against measured": the tables behind a report, and the keys in its JSON.
+// "Claimed against measured": the tables after a report, and the keys in its JSON.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -6,6 +6,7 @@
 #include "reports/claims/claimed.h"
 #include "reports/format.h"
 #include "reports/json_values.h"
+#include "reports/table/run_text.h"
 
 namespace evalrun::reports {
 
@@ -29,76 +30,72 @@ std::string remarks(const ClaimedFigure& f) {
 
 std::string or_dash(const std::string& s) { return s.empty() ? "-" : s; }
 
-Table table_of(const Claimed& claimed, const Report& report, const std::string& dataset) {
-  Table t;
-  t.text_from = 4;
-  t.header = {"method",          "metric",   "measured [95 %]",  "published", "remark",
-              "published model", "hardware", "paper and places", "as"};
+}  // namespace
+
+Table claims_table(const Claimed& claimed, const Report& report, const std::string& dataset) {
+  Table t{.columns = {{.name = "method", .words = true},
+                      {.name = "metric", .words = true},
+                      {.name = "measured [95 %]", .metric = "interval"},
+                      {.name = "published"},
+                      {.name = "ratio"},
+                      {.name = "remark", .words = true},
+                      {.name = "published model", .words = true, .room = Room::kPage},
+                      {.name = "hardware", .words = true, .room = Room::kPage},
+                      {.name = "paper and places", .words = true},
+                      {.name = "as", .words = true, .room = Room::kPage}}};
   for (const ClaimedFigure& f : claimed.figures) {
     const ReportRow& row = report.rows[f.row];
     if (row.dataset != dataset) continue;
     t.rows.push_back(
-        {row.arm.label, f.metric, with_interval(f.measured, f.interval, row.n_prompts, kDecimals),
-         published_text(f), remarks(f), or_dash(f.claim.model), or_dash(f.claim.hardware),
+        {row.arm.label + (row.arm.lossy() ? " (not lossless)" : ""), f.metric,
+         figure_cell(f.measured, f.interval, row.n_prompts, kDecimals), published_text(f),
+         f.published != 0 ? number(f.measured / f.published, 2) : "-", remarks(f),
+         or_dash(f.claim.model), or_dash(f.claim.hardware),
          fmt::format("{}: {}", f.claim.paper, fmt::join(f.places, ", ")),
          f.claim.config.empty() ? f.claim.method
                                 : fmt::format("{} {}", f.claim.method, f.claim.config)});
   }
+  t.caption = fmt::format("Published and measured figures on {}.", dataset);
+  t.label = dataset + "-claims";
   return t;
 }
 
-std::string render(const Claimed& claimed, const Report& report, bool markdown) {
-  const auto text = [&](const std::string& s) { return markdown ? escape_markdown(s) : s; };
-  std::string out = "\n";
-  std::vector<std::string> datasets;
-  for (const ClaimedFigure& f : claimed.figures) {
-    const std::string& dataset = report.rows[f.row].dataset;
-    if (std::find(datasets.begin(), datasets.end(), dataset) == datasets.end())
-      datasets.push_back(dataset);
-  }
-  for (const std::string& dataset : datasets) {
-    const std::string title = fmt::format("{}, claimed against measured", dataset);
-    out += markdown ? fmt::format("#### {}\n\n", text(title))
-                    : fmt::format("{}\n{:-<{}}\n", title, "", display_width(title));
-    const Table t = table_of(claimed, report, dataset);
-    out += (markdown ? t.markdown() : t.text()) + "\n";
-  }
-  const auto note = [&](const std::string& s) { out += (markdown ? "- " : "  ") + text(s) + "\n"; };
+std::vector<std::string> claims_notes(const Claimed& claimed) {
+  if (claimed.figures.empty()) return {};
+  return {fmt::format(
+              "Published figures are from {}. Their models, hardware and programs are not those of "
+              "this run (the columns say which), and methods may be configured otherwise: a "
+              "difference is no verdict on either.",
+              claimed.file.substr(claimed.file.find_last_of('/') + 1)),
+          "ratio: measured over published. remark: where the published figure lies to the measured "
+          "interval (below, within, above), given its rounding; nothing where the report has no "
+          "interval. flagged: it does not fit other figures of its own paper (evalrun audit). "
+          "name=value: tags of the file.",
+          "published: in the report's terms, what was printed in brackets: tokens per step hold "
+          "the target's own token, shares are of 1, 80 % gain is a speedup of 1.8."};
+}
+
+void add_claims_intro(const Claimed& claimed, Document& d) {
   if (claimed.figures.empty())
-    out += text(fmt::format("{} has no published figure for these methods, data sets and metrics.",
-                            claimed.file)) +
-           "\n";
+    d.paragraph(fmt::format("{} has no published figure for these methods, data sets and metrics.",
+                            claimed.file));
   if (claimed.other_decoding > 0)
-    out += text(fmt::format(
-               "Left out: {} published figures of greedy decoding where the run sampled, or of "
-               "sampling where it was greedy.",
-               claimed.other_decoding)) +
-           "\n";
-  if (claimed.figures.empty()) return out;
-  out += "Claimed against measured:" + std::string(markdown ? "\n\n" : "\n");
-  note(fmt::format(
-      "Published figures are from {}. Their models, hardware and programs are not those of this "
-      "run (the columns say which), and methods may be configured otherwise: a difference is no "
-      "verdict on either.",
-      claimed.file));
-  note(
-      "remark: where the published figure lies to the measured interval (below, within, above), "
-      "given its rounding; nothing where the report has no interval. flagged: it does not fit "
-      "other figures of its own paper (evalrun audit). name=value: tags of the file.");
-  note(
-      "published: in the report's terms, what was printed in brackets: tokens per step hold the "
-      "target's own token, shares are of 1, 80 % gain is a speedup of 1.8.");
-  return out;
+    d.paragraph(fmt::format(
+        "Left out: {} published figures of greedy decoding where the run sampled, or of sampling "
+        "where it was greedy.",
+        claimed.other_decoding));
 }
 
-}  // namespace
-
-std::string to_text(const Claimed& claimed, const Report& report) {
-  return render(claimed, report, false);
-}
-
-std::string to_markdown(const Claimed& claimed, const Report& report) {
-  return render(claimed, report, true);
+void add_claims(const Claimed& claimed, const Report& report, Document& d) {
+  for (const std::string& dataset : datasets_of(report))
+    if (Table t = claims_table(claimed, report, dataset); !t.rows.empty()) {
+      d.heading(fmt::format("{}, claimed against measured", dataset));
+      d.table(std::move(t));
+    }
+  add_claims_intro(claimed, d);
+  const std::vector<std::string> notes = claims_notes(claimed);
+  if (!notes.empty()) d.paragraph("Claimed against measured:");
+  for (const std::string& note : notes) d.note(note);
 }
 
 std::string to_json(const Claimed& claimed, const Report& report) {

@@ -39,23 +39,23 @@ std::optional<Explanation> explain(const Counters& m, const Counters& b) {
   return e;
 }
 
-std::map<Cell, const SampleRow*> cells_of(const RunData& data, int64_t arm_id) {
+std::map<PromptSample, const SampleRow*> cells_of(const RunData& data, int64_t arm_id) {
   struct ByArm {
     bool operator()(const SampleRow& s, int64_t arm) const { return s.arm_id < arm; }
     bool operator()(int64_t arm, const SampleRow& s) const { return arm < s.arm_id; }
   };
   const auto [begin, end] =
       std::equal_range(data.samples.begin(), data.samples.end(), arm_id, ByArm());
-  std::map<Cell, const SampleRow*> cells;
+  std::map<PromptSample, const SampleRow*> cells;
   for (auto s = begin; s != end; ++s)
     cells.insert_or_assign(cells.end(), {s->prompt_id, s->sample}, &*s);
   return cells;
 }
 
-std::set<Cell> looping_cells(const std::map<Cell, const SampleRow*>& method,
-                             const std::map<Cell, const SampleRow*>& base,
-                             const std::function<bool(int64_t)>& keep) {
-  std::set<Cell> found;
+std::set<PromptSample> looping_cells(const std::map<PromptSample, const SampleRow*>& method,
+                                     const std::map<PromptSample, const SampleRow*>& base,
+                                     const std::function<bool(int64_t)>& keep) {
+  std::set<PromptSample> found;
   for (const auto* cells : {&method, &base})
     for (const auto& [cell, s] : *cells)
       if (s->degenerate && keep(cell.first) && method.contains(cell) && base.contains(cell))
@@ -63,14 +63,14 @@ std::set<Cell> looping_cells(const std::map<Cell, const SampleRow*>& method,
   return found;
 }
 
-std::map<Cell, const SampleRow*> without(std::map<Cell, const SampleRow*> cells,
-                                         const std::set<Cell>& left_out) {
-  for (const Cell& cell : left_out) cells.erase(cell);
+std::map<PromptSample, const SampleRow*> without(std::map<PromptSample, const SampleRow*> cells,
+                                                 const std::set<PromptSample>& left_out) {
+  for (const PromptSample& cell : left_out) cells.erase(cell);
   return cells;
 }
 
-Pairing pair_with_reference(const std::map<Cell, const SampleRow*>& method,
-                            const std::map<Cell, const SampleRow*>& base,
+Pairing pair_with_reference(const std::map<PromptSample, const SampleRow*>& method,
+                            const std::map<PromptSample, const SampleRow*>& base,
                             const std::function<bool(int64_t)>& keep) {
   Pairing p;
   for (const auto& [cell, m] : method) {

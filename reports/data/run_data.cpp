@@ -221,6 +221,10 @@ std::string varying_steps(const ArmInfo& arm) { return setting(arm, "steps"); }
 
 bool replayed(const ArmInfo& arm) { return !setting(arm, "replay").empty(); }
 
+std::string run_title(const RunInfo& run) {
+  return fmt::format("run {}{}", run.id, run.label.empty() ? "" : fmt::format(" '{}'", run.label));
+}
+
 std::string machine_name(const RunInfo& run) {
   for (const char* name : {"gpu", "cpu"})
     if (const auto it = run.environment.find(name); it != run.environment.end()) return it->second;

@@ -88,6 +88,8 @@ std::string varying_steps(const ArmInfo& arm);
 // Whether an arm was led along its reference's text: then that it has the same tokens is by force.
 bool replayed(const ArmInfo& arm);
 
+std::string run_title(const RunInfo& run);  // "run 3 'before'"
+
 // What its arms decode on, as it calls itself: a GPU, or else the processor. "" when not stored.
 std::string machine_name(const RunInfo& run);
 // Processor and GPU where both runs stored theirs and they differ: a name each, "processor" or

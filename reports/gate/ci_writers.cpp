@@ -4,7 +4,8 @@
 #include <map>
 
 #include "engine/base/error.h"
-#include "reports/format.h"
+#include "reports/document/document.h"
+#include "reports/document/escape.h"
 #include "reports/gate/ci_report.h"
 
 namespace evalrun::reports {
@@ -87,19 +88,23 @@ std::string junit_xml(const CiReport& report) {
 }
 
 std::string github_summary(const CiReport& report) {
-  Table table;
-  table.header = {"case", "state", "why"};
-  table.text_from = 1;
+  Document d{.name = "check"};
+  d.heading(report.name);
+  d.paragraph(report.summary);
+  Table table{.columns = {{.name = "case", .words = true},
+                          {.name = "state", .words = true},
+                          {.name = "why", .words = true}}};
   for (const CiCase& c : report.cases)
     table.rows.push_back(
         {c.name,
          c.type.empty() ? to_string(c.state) : fmt::format("{}: {}", to_string(c.state), c.type),
          c.text});
+  d.table(std::move(table));
   std::string facts;
   for (const auto& [name, value] : report.properties)
     facts += fmt::format("{}{} {}", facts.empty() ? "" : ", ", name, value);
-  return fmt::format("### {}\n\n{}\n\n{}\n{}\n\n", escape_markdown(report.name),
-                     escape_markdown(report.summary), table.markdown(), escape_markdown(facts));
+  d.paragraph(facts);
+  return render(d, Format::kMarkdown);
 }
 
 std::vector<std::string> github_commands(const CiReport& report) {

@@ -11,6 +11,7 @@
 #include "engine/base/stats.h"
 #include "reports/data/estimators.h"
 #include "reports/data/run_data.h"
+#include "reports/document/document.h"
 #include "results/store.h"
 
 namespace evalrun::reports {
@@ -101,8 +102,7 @@ Comparison compare_runs(const results::ResultStore& store_a, int64_t run_a,
                         const results::ResultStore& store_b, int64_t run_b,
                         const CompareOptions& options = {});
 
-std::string to_markdown(const Comparison& c);
-std::string to_text(const Comparison& c, bool colour = false);  // verdicts stand out
+Document document(const Comparison& c);  // verdicts stand out; CSV has the arms of the JSON
 std::string to_json(const Comparison& c);
 
 }  // namespace evalrun::reports

@@ -3,8 +3,10 @@
 #include <algorithm>
 
 #include "engine/base/error.h"
+#include "reports/document/records.h"
 #include "reports/format.h"
 #include "reports/gate/compare.h"
+#include "reports/gate/run_json.h"
 #include "reports/json_values.h"
 
 namespace evalrun::reports {
@@ -12,8 +14,7 @@ namespace evalrun::reports {
 namespace {
 
 std::string run_name(const RunInfo& r) {
-  return fmt::format("run {}{} · commit {} · {}", r.id,
-                     r.label.empty() ? "" : fmt::format(" '{}'", r.label), r.commit, r.started);
+  return fmt::format("{} · commit {} · {}", run_title(r), r.commit, r.started);
 }
 
 std::string change_of(double a, double b) {  // "1.40 -> 1.26"
@@ -70,78 +71,55 @@ std::string scope_text(const Comparison& c) {
                      : ", from the spread over prompts and between sessions");
 }
 
-std::string render(const Comparison& c, bool markdown, bool colour) {
-  const auto line = [&](const std::string& s) {
-    return markdown ? fmt::format("{}\n\n", escape_markdown(s)) : fmt::format("{}\n", s);
-  };
+Table comparison_table(const Comparison& c, bool from_prompts) {
   const bool several = c.a.size() > 1 || c.b.size() > 1;
   const bool adjusted = c.adjustment != base::Adjustment::kNone;
-  const bool from_prompts = !several || c.scope == Scope::kPopulation;
-  std::string out;
-  for (const auto& [name, runs] : {std::pair{"A", &c.a}, std::pair{"B", &c.b}})
-    for (const RunInfo& r : *runs) out += line(fmt::format("{}: {}", name, run_name(r)));
   Table t;
-  t.header = {"method", "data set", "prompts",
-              fmt::format("B/A [{} %]", number(100 * c.confidence, c.confidence == 0.95 ? 0 : 2))};
-  if (several) t.header.push_back("sd of sessions");
-  t.header.push_back("p");
-  if (adjusted) t.header.push_back("p adj.");
-  for (const char* h : {"verdict", "same tokens", "speedup", "tok/s", "AR tok/s", "tau",
-                        "T(n)/T(1)", "draft", "overhead"})
-    t.header.push_back(h);
-  const size_t verdict = t.header.size() - 9;
+  t.columns = {
+      {.name = "method", .words = true},
+      {.name = "data set", .words = true},
+      {.name = "prompts"},
+      {.name = fmt::format("B/A [{} %]", number(100 * c.confidence, c.confidence == 0.95 ? 0 : 2))},
+      {.name = "p", .room = adjusted ? Room::kPage : Room::kAlways},
+      {.name = "verdict", .words = true},
+      {.name = "same tokens"}};
+  if (several)
+    t.columns.insert(t.columns.begin() + 4, {.name = "sd of sessions", .room = Room::kPage});
+  const auto before_verdict = t.columns.end() - 2;
+  if (adjusted) t.columns.insert(before_verdict, {.name = "p adj."});
+  for (const char* h : {"speedup", "tok/s", "AR tok/s"})
+    t.columns.push_back({.name = h, .room = Room::kPage});
+  for (const char* h : {"tau", "T(n)/T(1)", "draft", "overhead"})
+    t.columns.push_back({.name = h, .room = Room::kWide});
   for (const ArmComparison& x : c.arms) {
-    if (x.change == Change::kFaster) t.styles[{t.rows.size(), verdict}] = Style::kGood;
-    if (x.change == Change::kSlower) t.styles[{t.rows.size(), verdict}] = Style::kBad;
     // A star is for few prompts; where prompts are no sample, their number does not matter.
-    std::vector<std::string> row = {
+    std::vector<Cell> row = {
         x.method, x.dataset, fmt::format("{}", x.n_prompts),
         x.n_prompts > 0
-            ? with_interval(x.ratio, x.interval, from_prompts ? x.n_prompts : kIndicativeBelow, 3)
+            ? figure_cell(x.ratio, x.interval, from_prompts ? x.n_prompts : kIndicativeBelow, 3)
             : "-"};
-    if (several) row.push_back(percent(x.session_sd, 2));
-    row.push_back(p_text(x.p_value));
-    if (adjusted) row.push_back(p_text(x.p_adjusted));
+    if (several) row.emplace_back(percent(x.session_sd, 2));
+    row.emplace_back(p_text(x.p_value));
+    if (adjusted) row.emplace_back(p_text(x.p_adjusted));
+    row.emplace_back(verdict_cell(x), x.change == Change::kFaster   ? Style::kGood
+                                      : x.change == Change::kSlower ? Style::kBad
+                                                                    : Style::kPlain);
     for (std::string cell :
-         {verdict_cell(x), percent(x.identical_share, 1), change_of(x.a.speedup, x.b.speedup),
+         {percent(x.identical_share, 1), change_of(x.a.speedup, x.b.speedup),
           change_of(x.a.tok_s, x.b.tok_s), change_of(x.a.base_tok_s, x.b.base_tok_s),
           change_of(x.a.tau, x.b.tau), change_of(x.a.t_ratio, x.b.t_ratio),
           change_of(x.a.draft_share, x.b.draft_share), change_of(x.a.overhead, x.b.overhead)})
-      row.push_back(std::move(cell));
+      row.emplace_back(std::move(cell));
     t.rows.push_back(std::move(row));
   }
-  out += markdown ? t.markdown() : t.text(colour);
-  out += "\n";
-  for (const std::string& w : c.warnings) out += line(fmt::format("Note: {}", w));
-  const bool indicative =
-      from_prompts && std::any_of(c.arms.begin(), c.arms.end(), [](const auto& x) {
-        return x.interval && x.n_prompts < kIndicativeBelow;
-      });
-  out += line(
-      fmt::format("B/A: factor by which the speedup of a typical prompt changed, paired by prompt; "
-                  "the interval "
-                  "is {}{}.",
-                  scope_text(c), indicative ? "; * fewer than 30 prompts: indicative only" : ""));
-  out += line(verdict_text(c));
-  constexpr const char* kDefinitions = "docs/measurement.md#comparing-two-runs";
-  out += markdown ? fmt::format("[Definitions]({})\n\n", kDefinitions)
-                  : fmt::format("Definitions: {}\n", kDefinitions);
-  return out;
-}
-
-Json identity_json(const RunInfo& r) {
-  return {{"run", r.id},
-          {"label", r.label},
-          {"suite", r.suite},
-          {"commit", r.commit},
-          {"started", r.started}};
+  return t;
 }
 
 // The first session's keys, as for one run, and all of them.
 Json side_json(const std::vector<RunInfo>& sessions) {
-  Json side = identity_json(sessions.front());
+  Json side = run_json(sessions.front());
   side["sessions"] = Json::array();
-  for (const RunInfo& r : sessions) side["sessions"].push_back(identity_json(r));
+  for (const RunInfo& r : sessions) side["sessions"].push_back(run_json(r));
   return side;
 }
 
@@ -155,12 +133,7 @@ Json side_json(const ArmSide& s) {
           {"overhead", s.overhead}};
 }
 
-}  // namespace
-
-std::string to_markdown(const Comparison& c) { return render(c, true, false); }
-std::string to_text(const Comparison& c, bool colour) { return render(c, false, colour); }
-
-std::string to_json(const Comparison& c) {
+Json arms_json(const Comparison& c) {
   Json rows = Json::array();
   for (const ArmComparison& x : c.arms) {
     Json causes = Json::array();
@@ -180,8 +153,37 @@ std::string to_json(const Comparison& c) {
                     {"p_adjusted", json_value(x.p_adjusted)},
                     {"session_sd", json_value(x.session_sd)}});
   }
+  return rows;
+}
+
+}  // namespace
+
+Document document(const Comparison& c) {
+  const bool several = c.a.size() > 1 || c.b.size() > 1;
+  const bool from_prompts = !several || c.scope == Scope::kPopulation;
+  Document d{.name = "compare"};
+  for (const auto& [name, runs] : {std::pair{"A", &c.a}, std::pair{"B", &c.b}})
+    for (const RunInfo& r : *runs) d.paragraph(fmt::format("{}: {}", name, run_name(r)));
+  Table t = comparison_table(c, from_prompts);
+  const bool indicative =
+      std::any_of(t.rows.begin(), t.rows.end(), [](const auto& row) { return row[3].indicative; });
+  t.caption = fmt::format("{} against {}: factor by which the speedup of a typical prompt changed.",
+                          run_name(c.b.front()), run_name(c.a.front()));
+  d.table(std::move(t));
+  for (const std::string& w : c.warnings) d.paragraph(fmt::format("Note: {}", w));
+  d.paragraph(
+      fmt::format("B/A: factor by which the speedup of a typical prompt changed, paired by prompt; "
+                  "the interval is {}{}.",
+                  scope_text(c), indicative ? "; * fewer than 30 prompts: indicative only" : ""));
+  d.paragraph(verdict_text(c));
+  d.note("Definitions", "docs/measurement.md#comparing-two-runs");
+  d.data = records(arms_json(c));
+  return d;
+}
+
+std::string to_json(const Comparison& c) {
   const Json all = {{"a", side_json(c.a)},        {"b", side_json(c.b)},
-                    {"min_effect", c.min_effect}, {"arms", rows},
+                    {"min_effect", c.min_effect}, {"arms", arms_json(c)},
                     {"warnings", c.warnings},     {"scope", to_string(c.scope)},
                     {"confidence", c.confidence}, {"adjust", name_of(c.adjustment)}};
   return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";

@@ -1,21 +1,9 @@
 #include <fmt/format.h>
 
 #include "reports/gate/gate.h"
-#include "reports/json_values.h"
+#include "reports/gate/run_json.h"
 
 namespace evalrun::reports {
-
-namespace {
-
-Json run_json(const RunInfo& r) {
-  return {{"run", r.id},
-          {"label", r.label},
-          {"suite", r.suite},
-          {"commit", r.commit},
-          {"started", r.started}};
-}
-
-}  // namespace
 
 std::string to_json(const GateResult& r) {
   Json verdicts = Json::array();

@@ -7,12 +7,11 @@
 
 namespace evalrun::reports {
 
-// A label of an arm, which narrow columns may break between its parameters.
-std::string arm_label(const std::string& label);
+// Under a title that opens it.
+std::string folded(const std::string& title, const Document& content, bool open = false);
 
-// What the arms take, under a heading that opens it.
-std::string memory_section(const Report& report);
-std::string gpu_section(const Report& report);  // "" for a run on the CPU
+// The tables of every data set, of memory and, for a run on a GPU, of its use.
+std::string dataset_sections(const Report& report);
 
 // A table per data set: measured and published figure, their ratio, whose it is. "" for null.
 std::string claims_section(const Claimed* claimed, const Report& report);

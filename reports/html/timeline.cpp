@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "engine/base/utf8.h"
+
 namespace evalrun::reports {
 
 using results::Row;
@@ -12,9 +14,9 @@ namespace {
 // Not in the middle of a character.
 std::string cut(std::string text) {
   if (text.size() <= kTimelineText) return text;
-  size_t end = kTimelineText;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
-  return text.substr(0, end) + " ...";
+  text.resize(kTimelineText);
+  text.resize(text.size() - base::utf8_incomplete_tail(text));
+  return text + " ...";
 }
 
 std::string first_turn(const std::string& turns) {

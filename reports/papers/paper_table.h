@@ -49,11 +49,8 @@ std::vector<PaperTable> paper_tables(const results::ResultStore& store, int64_t 
                                      const std::vector<const PaperForm*>& forms,
                                      const Claims& claims);
 
-std::string to_text(const std::vector<PaperTable>& tables);
-std::string to_markdown(const std::vector<PaperTable>& tables);
-std::string to_latex(const std::vector<PaperTable>& tables);
-// One line or object per cell that holds a figure.
-std::string to_csv(const std::vector<PaperTable>& tables);
+// CSV and JSON have a line or object per cell that holds a figure.
+Document document(const std::vector<PaperTable>& tables);
 std::string to_json(const std::vector<PaperTable>& tables);
 
 }  // namespace evalrun::reports

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "reports/document/document.h"
 #include "reports/predict/confirm.h"
 #include "reports/predict/tree_report.h"
 
@@ -24,8 +25,8 @@ struct PredictReport {
 // The row with the highest speedup among those of its arm and batch.
 bool is_best(const Prediction& row, const std::vector<Prediction>& rows);
 
-std::string to_markdown(const PredictReport& r);
-std::string to_text(const PredictReport& r);
+// CSV has the confirmations, else the predictions, of the JSON; of --nodes the tables.
+Document document(const PredictReport& r);
 std::string to_json(const PredictReport& r);
 
 }  // namespace evalrun::reports

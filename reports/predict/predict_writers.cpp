@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "reports/document/records.h"
 #include "reports/format.h"
 #include "reports/json_values.h"
 #include "reports/predict/predict_report.h"
@@ -17,8 +18,8 @@ bool is_best(const Prediction& row, const std::vector<Prediction>& rows) {
 
 namespace {
 
-std::string estimate(const std::optional<Estimate>& e, int n_prompts) {
-  return e ? with_interval(e->value, e->interval, n_prompts, 2) : "-";
+Cell estimate(const std::optional<Estimate>& e, int n_prompts) {
+  return e ? figure_cell(e->value, e->interval, n_prompts, 2) : "-";
 }
 
 std::optional<double> value_of(const std::optional<Estimate>& e) {
@@ -29,145 +30,136 @@ std::string both(double predicted, double measured, int decimals) {
   return fmt::format("{} / {}", number(predicted, decimals), number(measured, decimals));
 }
 
-class Writer {
- public:
-  Writer(const PredictReport& report, bool markdown) : report_(report), markdown_(markdown) {}
-
-  std::string write() {
-    const RunInfo& run = report_.run;
-    line(fmt::format("From the stored steps of {}; nothing was run.", name_of(run)));
-    if (report_.confirmations) confirmations(*report_.confirmations);
-    if (!report_.predictions.empty()) predictions();
-    for (const TreeReport& t : report_.trees) tree(t);
-    for (const std::string& note : report_.notes) line(fmt::format("Note: {}", note));
-    return std::move(out_);
+void add_predictions(const std::vector<Prediction>& rows, Document& d) {
+  const bool batches =
+      std::any_of(rows.begin(), rows.end(), [](const Prediction& p) { return p.batch != 1; });
+  Table t{.columns = {{.name = "method", .words = true}, {.name = "draft", .words = true}}};
+  if (batches) t.columns.push_back({.name = "batch"});
+  for (const char* h : {"tau(+bonus)", "rows", "T(n)/T(1)", "draft time", "overhead"})
+    t.columns.push_back({.name = h});
+  t.columns.push_back({.name = "speedup [95 %]"});
+  t.columns.push_back({.name = "", .words = true});
+  bool few = false;
+  for (const Prediction& p : rows) {
+    few = few || p.n_prompts < kIndicativeBelow;
+    std::vector<Cell> row = {p.arm, p.draft};
+    if (batches) row.emplace_back(fmt::format("{}", p.batch));
+    for (const std::string& cell :
+         {number(value_of(p.tau), 3), number(p.rows, 2), number(p.t_ratio, 2),
+          number(p.draft_share, 3), number(p.overhead, 3)})
+      row.emplace_back(cell);
+    row.push_back(estimate(p.speedup, p.n_prompts));
+    row.emplace_back(is_best(p, rows) ? "best" : "");
+    t.rows.push_back(std::move(row));
   }
+  t.caption = "Predicted speedup of other drafts, from stored steps.";
+  d.table(std::move(t));
+  d.paragraph(fmt::format(
+      "Speedup = tau / (T(n)/T(1) + draft time + overhead), each in plain steps; rows of a step "
+      "are a mean. The interval is for new prompts and holds no error of the prediction: "
+      "--confirm RUN measures that.{}",
+      few ? " * fewer than 30 prompts: indicative only." : ""));
+}
 
- private:
-  static std::string name_of(const RunInfo& run) {
-    return fmt::format("run {}{}", run.id,
-                       run.label.empty() ? "" : fmt::format(" '{}'", run.label));
-  }
-  void line(const std::string& s) {
-    out_ += markdown_ ? fmt::format("{}\n\n", escape_markdown(s)) : fmt::format("{}\n", s);
-  }
-  void table(const Table& t) { out_ += (markdown_ ? t.markdown() : t.text()) + "\n"; }
+void add_confirmations(const PredictReport& report, Document& d) {
+  const Confirmations& c = *report.confirmations;
+  Table t{.columns = {{.name = "measured arm", .words = true},
+                      {.name = "predicted from", .words = true},
+                      {.name = "prompts"},
+                      {.name = "tau"},
+                      {.name = "T(n)/T(1)"},
+                      {.name = "draft time"},
+                      {.name = "predicted"},
+                      {.name = "measured [95 %]"},
+                      {.name = "error"}}};
+  for (const Confirmation& x : c.rows)
+    t.rows.push_back({x.arm, x.predicted.arm, fmt::format("{}", x.n_prompts),
+                      both(x.predicted.tau->value, x.measured.tau->value, 3),
+                      both(x.predicted.t_ratio, x.measured.t_ratio, 2),
+                      both(x.predicted.draft_share, x.measured.draft_share, 3),
+                      number(x.predicted.speedup->value, 2),
+                      estimate(x.measured.speedup, x.n_prompts),
+                      fmt::format("{}{}", x.error() > 0 ? "+" : "", percent(x.error(), 1))});
+  t.caption = "Speedup predicted from stored steps, and measured.";
+  d.table(std::move(t));
+  d.paragraph(
+      fmt::format("Median error {} over {} configurations measured by {}; a / b: predicted and "
+                  "measured.",
+                  percent(c.median_error(), 1), c.rows.size(), run_title(*report.confirmed_by)));
+  for (const std::string& left : c.left_out) d.paragraph(fmt::format("Left out: {}", left));
+}
 
-  void predictions() {
-    const std::vector<Prediction>& rows = report_.predictions;
-    const bool batches =
-        std::any_of(rows.begin(), rows.end(), [](const Prediction& p) { return p.batch != 1; });
-    Table t;
-    t.header = {"method",    "draft",      "batch",    "tau(+bonus)",    "rows",
-                "T(n)/T(1)", "draft time", "overhead", "speedup [95 %]", ""};
-    t.text_from = t.header.size() - 1;
-    bool few = false;
-    for (const Prediction& p : rows) {
-      few = few || p.n_prompts < kIndicativeBelow;
-      t.rows.push_back({p.arm, p.draft, fmt::format("{}", p.batch), number(value_of(p.tau), 3),
-                        number(p.rows, 2), number(p.t_ratio, 2), number(p.draft_share, 3),
-                        number(p.overhead, 3), estimate(p.speedup, p.n_prompts),
-                        is_best(p, rows) ? "best" : ""});
+// Rows are depths, columns ranks.
+Table places_table(const TreePlaces& p) {
+  int ranks = 0, depths = 0;
+  for (const auto& [place, counted] : p.count) {
+    depths = std::max(depths, place.first);
+    ranks = std::max(ranks, place.second + 1);
+  }
+  Table t{.columns = {{.name = "hit rate (tested)", .words = true}}};
+  for (int rank = 0; rank < ranks; ++rank)
+    t.columns.push_back(
+        {.name = fmt::format("rank {}", rank), .room = rank < 4 ? Room::kAlways : Room::kWide});
+  for (int depth = 1; depth <= depths; ++depth) {
+    t.rows.push_back({fmt::format("depth {}", depth)});
+    for (int rank = 0; rank < ranks; ++rank) {
+      const auto found = p.count.find({depth, rank});
+      t.rows.back().emplace_back(found == p.count.end()
+                                     ? "-"
+                                     : fmt::format("{} ({})", number(found->second.share(), 3),
+                                                   count(found->second.tested)));
     }
-    if (!batches) {
-      t.header.erase(t.header.begin() + 2);
-      for (auto& row : t.rows) row.erase(row.begin() + 2);
-      --t.text_from;
-    }
-    table(t);
-    line(fmt::format(
-        "Speedup = tau / (T(n)/T(1) + draft time + overhead), each in plain steps; rows of a step "
-        "are a mean. The interval is for new prompts and holds no error of the prediction: "
-        "--confirm RUN measures that.{}",
-        few ? " * fewer than 30 prompts: indicative only." : ""));
   }
+  return t;
+}
 
-  void confirmations(const Confirmations& c) {
-    Table t;
-    t.header = {"measured arm", "predicted from", "prompts",         "tau",  "T(n)/T(1)",
-                "draft time",   "predicted",      "measured [95 %]", "error"};
-    for (const Confirmation& x : c.rows)
-      t.rows.push_back({x.arm, x.predicted.arm, fmt::format("{}", x.n_prompts),
-                        both(x.predicted.tau->value, x.measured.tau->value, 3),
-                        both(x.predicted.t_ratio, x.measured.t_ratio, 2),
-                        both(x.predicted.draft_share, x.measured.draft_share, 3),
-                        number(x.predicted.speedup->value, 2),
-                        estimate(x.measured.speedup, x.n_prompts),
-                        fmt::format("{}{}", x.error() > 0 ? "+" : "", percent(x.error(), 1))});
-    table(t);
-    line(
-        fmt::format("Median error {} over {} configurations measured by {}; a / b: predicted and "
-                    "measured.",
-                    percent(c.median_error(), 1), c.rows.size(), name_of(*report_.confirmed_by)));
-    for (const std::string& left : c.left_out) line(fmt::format("Left out: {}", left));
+void add_trees(const TreeReport& r, const PredictReport& report, Document& d) {
+  Table t{.columns = {{.name = "nodes"},
+                      {.name = "last path"},
+                      {.name = "gain in tau"},
+                      {.name = "tau chosen on", .room = Room::kPage},
+                      {.name = "tau"},
+                      {.name = "T(n)/T(1)"},
+                      {.name = "speedup [95 %]"},
+                      {.name = "", .words = true}}};
+  std::vector<Prediction> rows;
+  for (const BestTree& b : r.trees) rows.push_back(b.others);
+  const BestTree* best = nullptr;
+  for (const BestTree& b : r.trees) {
+    if (is_best(b.others, rows)) best = &b;
+    t.rows.push_back({fmt::format("{}", b.tree.size()),
+                      fmt::format("{}", fmt::join(b.tree.back(), ".")), number(b.gain, 3),
+                      number(b.tau_chosen_on, 3), number(value_of(b.others.tau), 3),
+                      number(b.others.t_ratio, 2), estimate(b.others.speedup, b.others.n_prompts),
+                      is_best(b.others, rows) ? "best" : ""});
   }
+  t.caption = fmt::format("{}: trees of the likeliest paths.", r.arm);
+  d.table(std::move(t));
+  d.paragraph(
+      fmt::format("Trees of the likeliest paths, chosen on {} prompts, predicted for {} others "
+                  "(tau, T(n)/T(1), speedup).",
+                  r.chosen_on, r.scored_on));
+  if (best != nullptr && report.tree_text)
+    d.paragraph(fmt::format("Best: tree={}", report.tree_text(best->tree)));
+}
 
-  void tree(const TreeReport& r) {
-    line(fmt::format(
-        "{}: {} draft nodes in {} steps; {} tested and accepted, {} tested and refused, {} never "
-        "tested (wasted: {})",
-        r.arm, count(r.places.drafted), count(r.steps), count(r.places.accepted),
-        count(r.places.tested - r.places.accepted), count(r.places.drafted - r.places.tested),
-        percent(r.places.drafted > 0 ? 1 - r.places.accepted / r.places.drafted : 0, 1)));
-    if (!r.places.count.empty()) places(r.places);
-    if (!r.no_trees.empty()) return line(fmt::format("No trees: {}.", r.no_trees));
-    best_trees(r);
+void add_tree_report(const TreeReport& r, const PredictReport& report, Document& d) {
+  d.paragraph(fmt::format(
+      "{}: {} draft nodes in {} steps; {} tested and accepted, {} tested and refused, {} never "
+      "tested (wasted: {})",
+      r.arm, count(r.places.drafted), count(r.steps), count(r.places.accepted),
+      count(r.places.tested - r.places.accepted), count(r.places.drafted - r.places.tested),
+      percent(r.places.drafted > 0 ? 1 - r.places.accepted / r.places.drafted : 0, 1)));
+  if (!r.places.count.empty()) {
+    Table t = places_table(r.places);
+    t.caption = fmt::format("{}: accepted over tested by place in the tree.", r.arm);
+    d.table(std::move(t));
   }
+  if (!r.no_trees.empty()) return d.paragraph(fmt::format("No trees: {}.", r.no_trees));
+  add_trees(r, report, d);
+}
 
-  // Rows are depths, columns ranks.
-  void places(const TreePlaces& p) {
-    int ranks = 0, depths = 0;
-    for (const auto& [place, counted] : p.count) {
-      depths = std::max(depths, place.first);
-      ranks = std::max(ranks, place.second + 1);
-    }
-    Table t;
-    t.header = {"hit rate (tested)"};
-    for (int rank = 0; rank < ranks; ++rank) t.header.push_back(fmt::format("rank {}", rank));
-    for (int depth = 1; depth <= depths; ++depth) {
-      t.rows.push_back({fmt::format("depth {}", depth)});
-      for (int rank = 0; rank < ranks; ++rank) {
-        const auto found = p.count.find({depth, rank});
-        t.rows.back().push_back(found == p.count.end()
-                                    ? "-"
-                                    : fmt::format("{} ({})", number(found->second.share(), 3),
-                                                  count(found->second.tested)));
-      }
-    }
-    table(t);
-  }
-
-  void best_trees(const TreeReport& r) {
-    Table t;
-    t.header = {"nodes", "last path", "gain in tau",    "tau chosen on",
-                "tau",   "T(n)/T(1)", "speedup [95 %]", ""};
-    t.text_from = t.header.size() - 1;
-    std::vector<Prediction> rows;
-    for (const BestTree& b : r.trees) rows.push_back(b.others);
-    const BestTree* best = nullptr;
-    for (const BestTree& b : r.trees) {
-      if (is_best(b.others, rows)) best = &b;
-      t.rows.push_back({fmt::format("{}", b.tree.size()),
-                        fmt::format("{}", fmt::join(b.tree.back(), ".")), number(b.gain, 3),
-                        number(b.tau_chosen_on, 3), number(value_of(b.others.tau), 3),
-                        number(b.others.t_ratio, 2), estimate(b.others.speedup, b.others.n_prompts),
-                        is_best(b.others, rows) ? "best" : ""});
-    }
-    table(t);
-    line(
-        fmt::format("Trees of the likeliest paths, chosen on {} prompts, predicted for {} others "
-                    "(tau, T(n)/T(1), speedup).",
-                    r.chosen_on, r.scored_on));
-    if (best != nullptr && report_.tree_text)
-      line(fmt::format("Best: tree={}", report_.tree_text(best->tree)));
-  }
-
-  const PredictReport& report_;
-  const bool markdown_;
-  std::string out_;
-};
-
-Json predicted_run_json(const RunInfo& r) {
+Json predict_run_json(const RunInfo& r) {
   return {{"run", r.id}, {"label", r.label}, {"commit", r.commit}, {"started", r.started}};
 }
 
@@ -189,6 +181,26 @@ Json prediction_json(const Prediction& p) {
   add_estimate(object, "tau", p.tau);
   add_estimate(object, "speedup", p.speedup);
   return object;
+}
+
+Json predictions_json(const PredictReport& r) {
+  Json rows = Json::array();
+  for (const Prediction& p : r.predictions) {
+    rows.push_back(prediction_json(p));
+    rows.back()["best"] = is_best(p, r.predictions);
+  }
+  return rows;
+}
+
+Json confirmations_json(const Confirmations& confirmations) {
+  Json rows = Json::array();
+  for (const Confirmation& c : confirmations.rows)
+    rows.push_back({{"method", c.arm},
+                    {"n_prompts", c.n_prompts},
+                    {"predicted", prediction_json(c.predicted)},
+                    {"measured", prediction_json(c.measured)},
+                    {"error", c.error()}});
+  return rows;
 }
 
 Json tree_json(const TreeReport& r, const PredictReport& report) {
@@ -219,25 +231,25 @@ Json tree_json(const TreeReport& r, const PredictReport& report) {
 
 }  // namespace
 
-std::string to_markdown(const PredictReport& r) { return Writer(r, true).write(); }
-std::string to_text(const PredictReport& r) { return Writer(r, false).write(); }
+Document document(const PredictReport& r) {
+  Document d{.name = "predict"};
+  d.paragraph(fmt::format("From the stored steps of {}; nothing was run.", run_title(r.run)));
+  if (r.confirmations) add_confirmations(r, d);
+  if (!r.predictions.empty()) add_predictions(r.predictions, d);
+  for (const TreeReport& t : r.trees) add_tree_report(t, r, d);
+  for (const std::string& note : r.notes) d.paragraph(fmt::format("Note: {}", note));
+  if (r.confirmations)
+    d.data = records(confirmations_json(*r.confirmations));
+  else if (!r.predictions.empty())
+    d.data = records(predictions_json(r));
+  return d;
+}
 
 std::string to_json(const PredictReport& r) {
-  Json all{{"run", predicted_run_json(r.run)}, {"predictions", Json::array()}};
-  for (const Prediction& p : r.predictions) {
-    all["predictions"].push_back(prediction_json(p));
-    all["predictions"].back()["best"] = is_best(p, r.predictions);
-  }
+  Json all{{"run", predict_run_json(r.run)}, {"predictions", predictions_json(r)}};
   if (r.confirmations) {
-    Json rows = Json::array();
-    for (const Confirmation& c : r.confirmations->rows)
-      rows.push_back({{"method", c.arm},
-                      {"n_prompts", c.n_prompts},
-                      {"predicted", prediction_json(c.predicted)},
-                      {"measured", prediction_json(c.measured)},
-                      {"error", c.error()}});
-    all["confirmed"] = {{"by", predicted_run_json(*r.confirmed_by)},
-                        {"rows", rows},
+    all["confirmed"] = {{"by", predict_run_json(*r.confirmed_by)},
+                        {"rows", confirmations_json(*r.confirmations)},
                         {"median_error", *r.confirmations->median_error()},
                         {"left_out", r.confirmations->left_out}};
   }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "reports/format.h"
 #include "reports/table/metric_glossary.h"
 
 namespace evalrun::reports {
@@ -26,34 +27,41 @@ std::string bytes_text(int64_t bytes) {
 }
 
 Table memory_table(const Report& report) {
-  Table t;
-  t.header = {"method", "weights", "extra parameters", "KV", "peak memory"};
-  t.links = {"", definition_of("weight_bytes"), definition_of("extra_parameter_bytes"),
-             definition_of("kv_bytes"), definition_of("peak_bytes")};
+  Table t{.columns = {{.name = "method", .words = true},
+                      metric_column("weights", "weight_bytes"),
+                      metric_column("extra parameters", "extra_parameter_bytes"),
+                      metric_column("KV", "kv_bytes"),
+                      metric_column("peak memory", "peak_bytes")}};
   for (const ArmInfo* a : arms_of(report))
     t.rows.push_back({a->label, bytes_text(a->weight_bytes), bytes_text(a->extra_parameter_bytes),
                       bytes_text(a->kv_bytes), bytes_text(a->peak_bytes)});
+  t.caption =
+      "Memory: weights of the target, what the method keeps beside it (adapter, draft model, "
+      "datastore), keys and values, most memory of the process.";
+  t.label = "memory";
   return t;
 }
 
 Table gpu_table(const Report& report) {
-  Table t;
-  t.header = {"method",  "draft ms", "verify ms", "commit ms",
-              "host ms", "busy",     "J/token",   "energy gain"};
-  t.links = {"",
-             definition_of("gpu_draft_ms"),
-             definition_of("gpu_verify_ms"),
-             definition_of("gpu_commit_ms"),
-             definition_of("gpu_host_ms"),
-             definition_of("gpu_busy"),
-             definition_of("joules_per_token"),
-             definition_of("energy_gain")};
+  Table t{.columns = {{.name = "method", .words = true},
+                      metric_column("draft ms", "gpu_draft_ms"),
+                      metric_column("verify ms", "gpu_verify_ms"),
+                      metric_column("commit ms", "gpu_commit_ms"),
+                      metric_column("host ms", "gpu_host_ms"),
+                      metric_column("busy", "gpu_busy"),
+                      metric_column("J/token", "joules_per_token"),
+                      metric_column("energy gain", "energy_gain")}};
+  t.caption =
+      "GPU: milliseconds of a step that it was busy with each phase, by its own clock, and that it "
+      "was not (host); its share of decoding; energy of whole generations, and tokens per joule "
+      "over those of the arm that speedup is against.";
+  t.label = "gpu";
   if (report.rows.empty()) return t;
   const std::string& dataset = report.rows.back().dataset;  // all of them, where there are several
   for (const ReportRow& r : report.rows) {
     if (r.dataset != dataset || r.arm.role == "aa" || !r.gpu) continue;
-    const auto estimate = [&](const std::optional<Estimate>& e, int decimals) {
-      return e ? with_interval(e->value, e->interval, e->n, decimals) : "-";
+    const auto estimate = [&](const std::optional<Estimate>& e, int decimals) -> Cell {
+      return e ? figure_cell(e->value, e->interval, e->n, decimals) : "-";
     };
     t.rows.push_back({r.arm.label, number(r.gpu->draft_ms, 3), number(r.gpu->verify_ms, 3),
                       number(r.gpu->commit_ms, 3), number(r.gpu->host_ms, 3),

@@ -4,12 +4,12 @@
 #include <string>
 #include <vector>
 
-#include "reports/format.h"
+#include "reports/document/document.h"
 #include "reports/table/report.h"
 
 namespace evalrun::reports {
 
-// Arms in their order, once each, plain decoding in front; the A/A arm is left out.
+// Arms in their order, once each, plain decoding first; the A/A arm is left out.
 std::vector<const ArmInfo*> arms_of(const Report& report);
 
 // "8.26 MB", powers of 1000, three digits; kB below 0.01 MB; "-" for nothing.

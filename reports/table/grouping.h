@@ -48,16 +48,11 @@ struct GroupedReport {
 GroupedReport group_by_model(const std::vector<Report>& reports);
 
 // A column per part of a data set, from a report of parts (results::regrouped by `axis`): what
-// stands behind the first " / " of a row's data set, "-" for prompts that have none. Throws
+// stands after the first " / " of a row's data set, "-" for prompts that have none. Throws
 // usage_error where no data set has parts.
 GroupedReport group_by_part(const Report& report, const std::string& axis);
 
-std::string to_markdown(const GroupedReport& report);
-std::string to_text(const GroupedReport& report);
-std::string to_csv(const GroupedReport& report);    // a line per method, figure and group
-std::string to_json(const GroupedReport& report);   // keys in docs/measurement.md
-std::string to_latex(const GroupedReport& report);  // a booktabs table per data set
-// As one of text, md, csv, json, latex.
-std::string render(const GroupedReport& report, const std::string& format);
+Document document(const GroupedReport& report);    // CSV has a line per method, figure and group
+std::string to_json(const GroupedReport& report);  // keys in docs/measurement.md
 
 }  // namespace evalrun::reports

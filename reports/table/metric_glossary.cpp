@@ -1,6 +1,7 @@
 #include "reports/table/metric_glossary.h"
 
 #include <array>
+#include <utility>
 
 namespace evalrun::reports {
 
@@ -91,6 +92,10 @@ std::string definition_of(std::string_view metric) {
   for (const MetricInfo& m : metric_glossary())
     if (metric == m.name) return page + "#" + m.anchor;
   return page;
+}
+
+Column metric_column(std::string name, const char* metric, Room room) {
+  return {.name = std::move(name), .room = room, .metric = metric, .link = definition_of(metric)};
 }
 
 }  // namespace evalrun::reports

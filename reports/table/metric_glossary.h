@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "reports/document/document.h"
+
 namespace evalrun::reports {
 
 struct MetricInfo {
@@ -18,5 +20,8 @@ std::span<const MetricInfo> metric_glossary();
 // "docs/measurement.md#ratios" for "tau"; the page itself for a name without an entry. Evaluators
 // ("rougeL", "pass@1") are defined as "quality".
 std::string definition_of(std::string_view metric);
+
+// A column of figures whose header leads to the definition.
+Column metric_column(std::string name, const char* metric, Room room = Room::kAlways);
 
 }  // namespace evalrun::reports

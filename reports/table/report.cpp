@@ -294,10 +294,10 @@ class Builder {
   // Counts answers that run in a loop, says what the speedup is without them, and takes them out of
   // both arms where that was asked for.
   template <typename Keep>
-  void leave_loops(ReportRow& r, std::map<Cell, const SampleRow*>& own,
-                   std::map<Cell, const SampleRow*>& base, const Keep& keep) const {
+  void leave_loops(ReportRow& r, std::map<PromptSample, const SampleRow*>& own,
+                   std::map<PromptSample, const SampleRow*>& base, const Keep& keep) const {
     for (const auto& [cell, s] : own) r.cells += keep(cell.first) && base.contains(cell);
-    const std::set<Cell> loops = looping_cells(own, base, keep);
+    const std::set<PromptSample> loops = looping_cells(own, base, keep);
     r.degenerate = static_cast<int64_t>(loops.size());
     if (loops.empty()) return;
     auto own_sound = without(own, loops), base_sound = without(base, loops);
@@ -354,7 +354,7 @@ class Builder {
   }
 
   template <typename Keep>
-  void add_tau_interval(ReportRow& r, const std::map<Cell, const SampleRow*>& own,
+  void add_tau_interval(ReportRow& r, const std::map<PromptSample, const SampleRow*>& own,
                         const Keep& keep) const {
     std::map<int64_t, RatioTerm> by_prompt;
     for (const auto& [cell, s] : own)
@@ -438,7 +438,7 @@ class Builder {
   bool bootstrap_;
   Resampling resampling_;
   std::unordered_map<int64_t, std::string> task_of_;
-  std::map<int64_t, std::map<Cell, const SampleRow*>> cells_;
+  std::map<int64_t, std::map<PromptSample, const SampleRow*>> cells_;
 };
 
 // What was asked for must be there wherever programs were judged at all.

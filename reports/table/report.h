@@ -10,6 +10,7 @@
 #include "engine/base/stats.h"
 #include "reports/data/estimators.h"
 #include "reports/data/run_data.h"
+#include "reports/document/document.h"
 #include "reports/table/conditions.h"
 #include "reports/table/gpu_use.h"
 #include "reports/table/parts.h"
@@ -137,12 +138,12 @@ Report build_report(const results::ResultStore& store, int64_t run_id,
 // The run `name` means (see ResultStore::find_run; "" = newest), or a usage_error that lists some.
 int64_t require_run(const results::ResultStore& store, const std::string& name);
 
-std::string to_markdown(const Report& report);
-// Aligned, for a terminal; with `colour` the best speedup of a data set and what fails stand out.
-std::string to_text(const Report& report, bool colour = false);
-std::string to_csv(const Report& report);
-std::string to_json(const Report& report);   // array of rows, keys in docs/measurement.md
-std::string to_latex(const Report& report);  // a booktabs table per data set
+// The best speedup of a data set and what fails stand out; LaTeX has a table per data set.
+Document document(const Report& report);
+std::string to_json(const Report& report);  // array of rows, keys in docs/measurement.md
+// Of CSV: a column per key of the JSON; `quality` becomes quality_<evaluator> and
+// quality_<evaluator>_n, and acceptance_by_node, a table of its own, is left out.
+Table report_records(const Report& report);
 struct Claimed;
 // One page that needs nothing beside it: tables, charts, one generation of every arm (from `store`,
 // the one the report was built from), published figures if there are any, definitions.

@@ -11,6 +11,29 @@
 
 namespace evalrun::reports {
 
+std::string run_line(const RunInfo& run) {
+  return fmt::format("evalrun {} · {} · suite {} · commit {} · {}", run.version, run_title(run),
+                     run.suite, run.commit, run.started);
+}
+
+std::string dataset_name(const std::string& dataset) {
+  return dataset == "all" ? "all data sets" : dataset;
+}
+
+std::string weights_text(const ArmInfo& arm) {
+  return arm.dtype + setting_text(arm, "kv_dtype", ", KV ");
+}
+
+std::string max_new_text(const ArmInfo& arm) {
+  return fmt::format("{}{}", arm.max_new, arm.ignore_eos ? " (stop tokens ignored)" : "");
+}
+
+std::string noise_floor_text(const ReportRow& aa) {
+  return fmt::format(
+      "Noise floor: plain decoding against itself gives {}; smaller differences mean nothing.",
+      with_interval(aa.speedup, aa.speedup_interval, aa.n_prompts, 3));
+}
+
 std::string sampling_text(const ArmInfo& a) {
   if (a.greedy()) return "greedy";
   std::string s = fmt::format("temperature {}", a.temperature);

@@ -21,12 +21,18 @@ std::string distinct_over_rows(const Report& report, const F& value) {
   return fmt::format("{}", fmt::join(seen, " / "));
 }
 
+std::string run_line(const RunInfo& run);  // "evalrun 0.1.0 · run 3 'before' · suite quick · ..."
+std::string dataset_name(const std::string& dataset);  // "all data sets" for the pooled one
+std::string weights_text(const ArmInfo& arm);          // "q4", "int8, KV int8"
+std::string max_new_text(const ArmInfo& arm);          // "64", "64 (stop tokens ignored)"
+// "Noise floor: plain decoding against itself gives ...": of the A/A arm.
+std::string noise_floor_text(const ReportRow& aa);
 std::string sampling_text(const ArmInfo& arm);  // "greedy", "temperature 0.8, top-k 40"
 std::string estimator_text(Estimator estimator);
 std::string interval_text(IntervalKind interval);  // "Student's t over prompts"
 // Header of the speedup's column; names whose convention it is where it is not ours.
 std::string speedup_header(Estimator estimator);
-// A setting of the arm that is named only where it is not the usual one, `before` in front of it.
+// A setting of the arm that is named only where it is not the usual one, `before` before it.
 std::string setting_text(const ArmInfo& arm, const char* name, const char* before);
 // "40 of 1319 prompts, unverified": how many the official set has, and whether the file was known.
 // Runs of older versions did not store it.

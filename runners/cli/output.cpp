@@ -1,5 +1,7 @@
 #include "runners/cli/output.h"
 
+#include <spdlog/spdlog.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,26 +11,10 @@
 #include <cstring>
 
 #include "engine/base/error.h"
+#include "engine/base/text.h"
+#include "runners/cli/cli.h"
 
 namespace evalrun::cli {
-namespace {
-
-size_t code_points(std::string_view text) {
-  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) {
-    return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
-  }));
-}
-
-void append_row(std::string& out, const std::vector<std::string>& cells,
-                const std::vector<size_t>& width) {
-  for (size_t i = 0; i < cells.size(); ++i) {
-    out += cells[i];
-    if (i + 1 < cells.size()) out.append(width[i] - code_points(cells[i]) + 2, ' ');
-  }
-  out += '\n';
-}
-
-}  // namespace
 
 void print_line(std::string_view text) {
   errno = 0;
@@ -52,21 +38,57 @@ void print_json_document(const nlohmann::ordered_json& value) {
   print_line(value.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 
+size_t terminal_width() {
+  if (::isatty(STDOUT_FILENO) == 0) return 0;
+  if (const char* set = std::getenv("COLUMNS"); set != nullptr && *set != '\0')
+    return static_cast<size_t>(std::max(0, std::atoi(set)));
+  winsize size{};
+  return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
 std::string aligned_table(const std::vector<std::string>& header,
                           const std::vector<std::vector<std::string>>& rows) {
-  std::vector<size_t> width(header.size(), 0);
-  const auto widen = [&](const std::vector<std::string>& cells) {
-    EVALRUN_CHECK(cells.size() == header.size(), "a row has {} cells, the header {}", cells.size(),
-                  header.size());
-    for (size_t i = 0; i < cells.size(); ++i) width[i] = std::max(width[i], code_points(cells[i]));
-  };
-  widen(header);
-  for (const auto& row : rows) widen(row);
-  std::string out;
-  append_row(out, header, width);
-  for (const auto& row : rows) append_row(out, row, width);
-  out.pop_back();  // print_line adds the last newline
-  return out;
+  reports::Table table;
+  for (const std::string& name : header) table.columns.push_back({.name = name, .words = true});
+  for (const auto& row : rows) table.rows.emplace_back(row.begin(), row.end());
+  std::string text = reports::text_of(table, {.width = terminal_width()});
+  text.pop_back();  // print_line ends the last line
+  return text;
+}
+
+void ReportOutput::add_format(CLI::App& app, const std::vector<reports::Format>& formats) {
+  formats_ = formats;
+  std::vector<std::string> names;
+  for (const reports::Format f : formats)
+    names.push_back(reports::format_names()[static_cast<size_t>(f)]);
+  app.add_option("-o,--format", format,
+                 fmt::format("{}, or a file whose name ends so (page.md)", fmt::join(names, ", ")))
+      ->type_name("FORMAT|FILE")
+      ->capture_default_str();
+}
+
+reports::Format ReportOutput::resolve(const GlobalOptions& global) {
+  if (global.json) return reports::Format::kJson;
+  std::optional<reports::Format> found = reports::format_named(format);
+  if (!found && (found = reports::format_of_file(format))) file = format;
+  if (found && std::find(formats_.begin(), formats_.end(), *found) != formats_.end()) return *found;
+  std::vector<std::string> names;
+  for (const reports::Format f : formats_)
+    names.push_back(reports::format_names()[static_cast<size_t>(f)]);
+  throw base::usage_error(
+      fmt::format("-o: '{}' is no format of this report", format),
+      fmt::format("use {}; or a file's name with such an ending", fmt::join(names, ", ")));
+}
+
+reports::Layout ReportOutput::layout(const GlobalOptions& global) const {
+  if (!file.empty()) return {};
+  return {.width = terminal_width(), .colour = colour_wanted(global.no_color)};
+}
+
+void ReportOutput::deliver(const std::string& text) const {
+  if (file.empty()) return print_line(base::trim(text));
+  base::write_file_atomic(file, text);
+  spdlog::info("wrote {}", file);
 }
 
 std::string human_time(double ns) {

@@ -5,7 +5,15 @@
 #include <string_view>
 #include <vector>
 
+#include "reports/document/document.h"
+
+namespace CLI {
+class App;
+}
+
 namespace evalrun::cli {
+
+struct GlobalOptions;
 
 // Text and a newline, flushed, so that a reader of a pipe sees each result as it is made. Throws
 // data_error when standard output cannot take it (disk full, closed pipe).
@@ -20,8 +28,29 @@ void print_json(const nlohmann::ordered_json& value);
 // The same, indented, for documents people read too.
 void print_json_document(const nlohmann::ordered_json& value);
 
-// Columns padded to their widest cell (UTF-8 code points), two spaces apart, header first; the last
-// column is not padded.
+// Columns of the terminal that standard output is: $COLUMNS, else what the terminal says; 0 where
+// it is none, and lines may be of any length.
+size_t terminal_width();
+
+// Where a report goes, and in which format.
+struct ReportOutput {
+  std::string format = "text";  // -o: a format, or the name of a file whose ending says it
+  std::string file;             // --out; "" = standard output
+  // Registers -o, for the formats that the command has.
+  void add_format(CLI::App& app, const std::vector<reports::Format>& formats);
+  // What -o and --json ask for; a file name of -o goes to `file`. usage_error for other words.
+  reports::Format resolve(const GlobalOptions& global);
+  // Text as wide as the terminal, in colour where it may be; files have neither.
+  reports::Layout layout(const GlobalOptions& global) const;
+  // To the file, which is named in the log, or to standard output.
+  void deliver(const std::string& text) const;
+
+ private:
+  std::vector<reports::Format> formats_;
+};
+
+// Columns of text padded to their widest cell, two spaces apart, header first; as wide as the
+// terminal.
 std::string aligned_table(const std::vector<std::string>& header,
                           const std::vector<std::vector<std::string>>& rows);
 

@@ -56,6 +56,13 @@ TEST_F(StoredRuns, ReportFormatsAndNames) {
               HasSubstr("speedup as Spec-Bench/EAGLE"));
   expect_refused(with_db({"report", "--interval", "z"}), 2, "z not in");
   expect_refused(with_db({"report", "-o", "pdf"}), 2, "pdf");
+  expect_refused(with_db({"report", "-o", "page.pdf"}), 2, "page.pdf");
+  // A file's name says its format, and is named.
+  const ProgramResult page = with_db({"report", "-o", "page.html"});
+  EXPECT_EQ(page.exit_code, 0) << page.err;
+  EXPECT_EQ(page.out, "");
+  EXPECT_THAT(page.err, HasSubstr("wrote page.html"));
+  EXPECT_TRUE(folder_.read("page.html").starts_with("<!DOCTYPE html>"));
   expect_refused(with_db({"report", "frist"}), 2, "first");
 }
 

@@ -200,8 +200,10 @@ void claims(std::string_view bytes) {
       const reports::Audit audit = reports::audit_claims(table);
       for (const reports::Finding& finding : audit.findings)
         EVALRUN_CHECK(!finding.flagged.empty() && !finding.text.empty());
-      EVALRUN_CHECK(!reports::to_text(audit).empty() && !reports::to_json(audit).empty());
-      EVALRUN_CHECK(!reports::to_markdown(audit).empty() && !reports::to_csv(audit).empty());
+      using reports::Format;
+      for (const Format f : {Format::kText, Format::kMarkdown, Format::kCsv, Format::kJson,
+                             Format::kLatex, Format::kHtml})
+        EVALRUN_CHECK(!reports::rendered(audit, f).empty());
     } catch (const base::Error& error) {
       EVALRUN_CHECK(!error.message().empty());
     }

@@ -9,6 +9,7 @@
 #include "reports/gate/compare.h"
 #include "reports/gate/gate.h"
 #include "reports/table/report.h"
+#include "tests/reports/rendered.h"
 #include "tests/results/synthetic.h"
 
 namespace evalrun::reports {

@@ -305,17 +305,15 @@ int exit_code_of(const runners::RunOutcome& outcome, const std::string& resume_c
 
 // The table of one run; of several, one per model, the models side by side.
 std::string table(const results::ResultStore& store, const std::vector<int64_t>& runs,
-                  const std::string& format, bool no_color) {
+                  const std::string& name, bool no_color) {
+  const reports::Format format = reports::format_named(name).value();  // checked by the parser
+  const reports::Layout layout{.width = terminal_width(), .colour = colour_wanted(no_color)};
   if (runs.size() > 1) {
     std::vector<reports::Report> reports;
     for (const int64_t run : runs) reports.push_back(reports::build_report(store, run));
-    return reports::render(reports::group_by_model(reports), format);
+    return reports::rendered(reports::group_by_model(reports), format, layout);
   }
-  const reports::Report report = reports::build_report(store, runs.front());
-  if (format == "md") return reports::to_markdown(report);
-  if (format == "csv") return reports::to_csv(report);
-  if (format == "json") return reports::to_json(report);
-  return reports::to_text(report, colour_wanted(no_color));
+  return reports::rendered(reports::build_report(store, runs.front()), format, layout);
 }
 
 // What cannot work for one of several models must fail now, not behind the hours of those before.

@@ -9,7 +9,8 @@ namespace evalrun::cli {
 namespace {
 
 struct AuditArguments {
-  std::string file, format = "text";
+  std::string file;
+  ReportOutput output;
   std::vector<std::string> papers;
   bool fail_on_findings = false;
 };
@@ -17,13 +18,9 @@ struct AuditArguments {
 void run_audit(const AuditArguments& options, Context& context) {
   const reports::Audit audit = reports::audit_claims(
       reports::select_papers(reports::read_claims(options.file), options.papers));
-  const std::string format = context.global.json ? "json" : options.format;
-  std::string text = format == "json"  ? reports::to_json(audit)
-                     : format == "md"  ? reports::to_markdown(audit)
-                     : format == "csv" ? reports::to_csv(audit)
-                                       : reports::to_text(audit);
-  while (text.ends_with('\n')) text.pop_back();
-  print_line(text);
+  ReportOutput output = options.output;
+  const reports::Format format = output.resolve(context.global);
+  output.deliver(reports::rendered(audit, format, output.layout(context.global)));
   if (options.fail_on_findings && !audit.findings.empty())
     context.exit_code = static_cast<int>(base::ExitCode::kCorrectness);
 }
@@ -37,9 +34,9 @@ void add_audit_command(CLI::App& app, Context& context) {
       ->required();
   command->add_option("--paper", options->papers, "Only these papers (default: all)")
       ->delimiter(',');
-  command->add_option("-o,--format", options->format, "text, md, csv or json")
-      ->check(CLI::IsMember({"text", "md", "csv", "json"}))
-      ->capture_default_str();
+  using reports::Format;
+  options->output.add_format(
+      *command, {Format::kText, Format::kMarkdown, Format::kCsv, Format::kJson, Format::kLatex});
   command->add_flag("--fail-on-findings", options->fail_on_findings,
                     "End with exit code 5 when anything is flagged");
   command->footer(

@@ -13,7 +13,8 @@ namespace evalrun::cli {
 namespace {
 
 struct CompareArguments {
-  std::string a, b, format = "text", min_effect = "3%", adjust = "bh", scope = "fixed-set";
+  ReportOutput output;
+  std::string a, b, min_effect = "3%", adjust = "bh", scope = "fixed-set";
   double confidence = 0.95;
 };
 
@@ -47,12 +48,9 @@ void run_compare(const CompareArguments& options, const GlobalOptions& global) {
   if (options.scope == reports::to_string(reports::Scope::kPopulation))
     compare.scope = reports::Scope::kPopulation;
   const reports::Comparison c = reports::compare_runs(stored(a), stored(b), compare);
-  const std::string format = global.json ? "json" : options.format;
-  std::string text = format == "json" ? reports::to_json(c)
-                     : format == "md" ? reports::to_markdown(c)
-                                      : reports::to_text(c, colour_wanted(global.no_color));
-  while (text.ends_with('\n')) text.pop_back();
-  print_line(text);
+  ReportOutput output = options.output;
+  const reports::Format format = output.resolve(global);
+  output.deliver(reports::rendered(c, format, output.layout(global)));
 }
 
 }  // namespace
@@ -66,9 +64,9 @@ void add_compare_command(CLI::App& app, Context& context) {
                    "database; A1,A2,A3 for several sessions (processes) of the same")
       ->required();
   command->add_option("b", options->b, "After, named likewise")->required();
-  command->add_option("-o,--format", options->format, "text, md or json")
-      ->check(CLI::IsMember({"text", "md", "json"}))
-      ->capture_default_str();
+  using reports::Format;
+  options->output.add_format(
+      *command, {Format::kText, Format::kMarkdown, Format::kCsv, Format::kJson, Format::kLatex});
   command
       ->add_option("--min-effect", options->min_effect, "Changes smaller than this do not matter")
       ->capture_default_str();

@@ -23,7 +23,8 @@ namespace {
 constexpr int kMostShown = 8;  // draft lengths, when none are asked for
 
 struct PredictArguments {
-  std::string run, format = "text", cost, confirm;
+  ReportOutput output;
+  std::string run, cost, confirm;
   std::vector<std::string> arms, lengths, trees;
   std::vector<int> batches = {1};
   bool nodes = false;
@@ -140,12 +141,9 @@ class Predict {
       for (const reports::ArmInfo* arm : arms()) nodes(*arm);
     else
       predict();
-    const std::string format = global_.json ? "json" : options_.format;
-    std::string text = format == "json" ? reports::to_json(report_)
-                       : format == "md" ? reports::to_markdown(report_)
-                                        : reports::to_text(report_);
-    while (text.ends_with('\n')) text.pop_back();
-    print_line(text);
+    ReportOutput output = options_.output;
+    const reports::Format format = output.resolve(global_);
+    output.deliver(reports::rendered(report_, format, output.layout(global_)));
   }
 
  private:
@@ -308,9 +306,9 @@ void add_predict_command(CLI::App& app, Context& context) {
       ->check(CLI::Range(1, 512))
       ->capture_default_str()
       ->needs(nodes);
-  command->add_option("-o,--format", options->format, "text, md or json")
-      ->check(CLI::IsMember({"text", "md", "json"}))
-      ->capture_default_str();
+  using reports::Format;
+  options->output.add_format(
+      *command, {Format::kText, Format::kMarkdown, Format::kCsv, Format::kJson, Format::kLatex});
   command->footer(
       "Walks the stored answers once more in steps of other drafts: no model is read, nothing is\n"
       "run. What is assumed, and how far it was off: docs/measurement.md.\n\n"

@@ -17,7 +17,8 @@ namespace {
 struct ReportArguments {
   std::vector<std::string> runs;
   std::vector<std::string> group_by;
-  std::string format = "text", metric = "sum", interval = "t", by = "task", control, out;
+  ReportOutput output;
+  std::string metric = "sum", interval = "t", by = "task", control;
   std::vector<int> pass_k;
   bool why = false, exclude_degenerate = false;
   std::string claims;               // CSV file of published numbers
@@ -25,40 +26,26 @@ struct ReportArguments {
   std::string as;                   // form of a paper's table
 };
 
+using reports::Format;
+
+// The report, with published figures after its own where there are `claims`.
 std::string render(const reports::Report& report, const results::ResultStore& store,
-                   const std::string& format, bool colour) {
-  if (format == "md") return reports::to_markdown(report);
-  if (format == "csv") return reports::to_csv(report);
-  if (format == "json") return reports::to_json(report);
-  if (format == "latex") return reports::to_latex(report);
-  if (format == "html") return reports::to_html(report, store);
-  return reports::to_text(report, colour);
-}
-
-// The report with published figures behind its own.
-std::string render_with_claims(const reports::Report& report, const results::ResultStore& store,
-                               const reports::Claims& claims, const std::string& format,
-                               bool colour) {
-  const reports::Claimed claimed = reports::compare_with_claims(report, claims);
-  if (format == "json") return reports::to_json(claimed, report);
-  if (format == "html") return reports::to_html(report, store, &claimed);
-  return render(report, store, format, colour) + (format == "md"
-                                                      ? reports::to_markdown(claimed, report)
-                                                      : reports::to_text(claimed, report));
-}
-
-std::string render(const std::vector<reports::PaperTable>& tables, const std::string& format) {
-  if (format == "md") return reports::to_markdown(tables);
-  if (format == "csv") return reports::to_csv(tables);
-  if (format == "json") return reports::to_json(tables);
-  if (format == "latex") return reports::to_latex(tables);
-  return reports::to_text(tables);
+                   const reports::Claims& claims, Format format, const reports::Layout& layout) {
+  std::optional<reports::Claimed> claimed;
+  if (!claims.file.empty()) claimed = reports::compare_with_claims(report, claims);
+  if (format == Format::kHtml)
+    return reports::to_html(report, store, claimed ? &*claimed : nullptr);
+  if (!claimed) return reports::rendered(report, format, layout);
+  if (format == Format::kJson) return reports::to_json(*claimed, report);
+  reports::Document document = reports::document(report);
+  add_claims(*claimed, report, document);
+  return reports::render(document, format, layout);
 }
 
 // Throws usage_error where the options do not fit a paper's table.
-void check_as(const ReportArguments& options, const std::string& format) {
+void check_as(const ReportArguments& options, Format format) {
   if (options.as.empty()) return;
-  if (format == "html")
+  if (format == Format::kHtml)
     throw base::usage_error("--as: no paper's tables in html",
                             "use -o text, md, latex, csv or json");
   if (options.by != "task")
@@ -66,24 +53,24 @@ void check_as(const ReportArguments& options, const std::string& format) {
 }
 
 // Throws usage_error where published figures have no place, data_error for a broken file.
-reports::Claims read_claims(const ReportArguments& options, const std::string& format) {
+reports::Claims read_claims(const ReportArguments& options, Format format) {
   if (options.claims.empty()) {
     if (options.papers.empty()) return {};
     throw base::usage_error("--paper chooses from published numbers", "add --claims FILE");
   }
-  if (options.as.empty() && (format == "csv" || format == "latex"))
-    throw base::usage_error(fmt::format("--claims: no published numbers in {}", format),
-                            "use -o text, md, json or html");
+  if (options.as.empty() && format == Format::kCsv)
+    throw base::usage_error("--claims: no published numbers in csv",
+                            "use -o text, md, latex, json or html");
   return reports::select_papers(reports::read_claims(options.claims), options.papers);
 }
 
-reports::ReportOptions report_options(const ReportArguments& options, const GlobalOptions& global) {
+reports::ReportOptions report_options(const ReportArguments& options, Format format) {
   reports::ReportOptions o;
   for (const auto e : {reports::Estimator::kGeo, reports::Estimator::kLegacy})
     if (options.metric == reports::to_string(e)) o.estimator = e;
   if (options.interval == "bootstrap") o.interval = reports::IntervalKind::kBootstrap;
   o.why = options.why;
-  o.parts = (global.json ? "json" : options.format) == "html";
+  o.parts = format == Format::kHtml;
   o.control = options.control;
   o.exclude_degenerate = options.exclude_degenerate;
   if (!options.pass_k.empty()) o.pass_k = options.pass_k;
@@ -102,16 +89,16 @@ std::vector<results::Axis> axes_of(const std::vector<std::string>& names) {
 
 // A run by the name that was given, data sets cut as asked for.
 reports::Report report_of(const std::string& name, const std::vector<results::Axis>& axes,
-                          const ReportArguments& options, const GlobalOptions& global) {
-  const RunReference run = find_run(name, global.db);
-  if (axes.empty()) return build_report(*run.store, run.run_id, report_options(options, global));
+                          const ReportArguments& options, Format format, const std::string& db) {
+  const RunReference run = find_run(name, db);
+  if (axes.empty()) return build_report(*run.store, run.run_id, report_options(options, format));
   return build_report(*results::regrouped(*run.store, axes), run.run_id,
-                      report_options(options, global));
+                      report_options(options, format));
 }
 
 // Several runs, or the parts of one, side by side.
-std::string render_grouped(const ReportArguments& options, const std::string& format,
-                           const GlobalOptions& global) {
+std::string render_grouped(const ReportArguments& options, Format format,
+                           const reports::Layout& layout, const std::string& db) {
   if (options.by != "task")
     throw base::usage_error(
         "--by and --group-by are two ways to cut data sets",
@@ -122,7 +109,7 @@ std::string render_grouped(const ReportArguments& options, const std::string& fo
   if (!options.claims.empty())
     throw base::usage_error("--claims: no published numbers beside groups",
                             "leave out --group-by, and name one run");
-  if (format == "html")
+  if (format == Format::kHtml)
     throw base::usage_error("groups side by side are not drawn in html",
                             "use -o text, md, csv, json or latex; or --by for a page of the parts");
   std::vector<std::string> parts = options.group_by;
@@ -132,45 +119,41 @@ std::string render_grouped(const ReportArguments& options, const std::string& fo
   if (by_model) {
     std::vector<reports::Report> runs;
     for (const std::string& name : options.runs)
-      runs.push_back(report_of(name, axes, options, global));
+      runs.push_back(report_of(name, axes, options, format, db));
     grouped = reports::group_by_model(runs);
   } else {
     grouped = reports::group_by_part(
-        report_of(options.runs.empty() ? "" : options.runs.front(), axes, options, global),
+        report_of(options.runs.empty() ? "" : options.runs.front(), axes, options, format, db),
         fmt::format("{}", fmt::join(parts, ", ")));
   }
-  return reports::render(grouped, format);
+  return reports::rendered(grouped, format, layout);
 }
 
-std::string render_run(const ReportArguments& options, const std::string& format,
-                       const GlobalOptions& global) {
+std::string render_run(const ReportArguments& options, Format format, const reports::Layout& layout,
+                       const std::string& db) {
   const reports::Claims claims = read_claims(options, format);
   check_as(options, format);
   const auto forms = options.as.empty() ? std::vector<const reports::PaperForm*>()
                                         : reports::find_paper_forms(options.as);
-  const RunReference run = find_run(options.runs.empty() ? "" : options.runs.front(), global.db);
+  const RunReference run = find_run(options.runs.empty() ? "" : options.runs.front(), db);
   if (!forms.empty())
-    return render(reports::paper_tables(*run.store, run.run_id, report_options(options, global),
-                                        forms, claims),
-                  format);
+    return reports::rendered(reports::paper_tables(*run.store, run.run_id,
+                                                   report_options(options, format), forms, claims),
+                             format, layout);
   std::unique_ptr<results::ResultStore> parts;
   if (options.by != "task") parts = results::regrouped(*run.store, axes_of({options.by}));
   const results::ResultStore& store = parts ? *parts : *run.store;
-  const reports::Report report = build_report(store, run.run_id, report_options(options, global));
-  const bool colour = options.out.empty() && colour_wanted(global.no_color);
-  return claims.file.empty() ? render(report, store, format, colour)
-                             : render_with_claims(report, store, claims, format, colour);
+  const reports::Report report = build_report(store, run.run_id, report_options(options, format));
+  return render(report, store, claims, format, layout);
 }
 
 void run_report(const ReportArguments& options, const GlobalOptions& global) {
-  const std::string format = global.json ? "json" : options.format;
-  std::string text = options.group_by.empty() && options.runs.size() < 2
-                         ? render_run(options, format, global)
-                         : render_grouped(options, format, global);
-  if (!options.out.empty()) return base::write_file_atomic(options.out, text);
-  // The renderers end their last line; print_line does so again.
-  while (text.ends_with('\n')) text.pop_back();
-  print_line(text);
+  ReportOutput output = options.output;
+  const Format format = output.resolve(global);
+  const reports::Layout layout = output.layout(global);
+  output.deliver(options.group_by.empty() && options.runs.size() < 2
+                     ? render_run(options, format, layout, global.db)
+                     : render_grouped(options, format, layout, global.db));
 }
 
 }  // namespace
@@ -183,10 +166,9 @@ void add_report_command(CLI::App& app, Context& context) {
                    "Number, run:N, label, key or baseline; FILE or FILE:RUN for another database "
                    "(default: the newest run). Several, of a model each: side by side")
       ->option_text("[RUN...]");
-  command->add_option("-o,--format", options->format, "text, md, csv, json, latex or html")
-      ->check(CLI::IsMember({"text", "md", "csv", "json", "latex", "html"}))
-      ->capture_default_str();
-  command->add_option("--out", options->out, "File to write (default: standard output)");
+  options->output.add_format(*command, {Format::kText, Format::kMarkdown, Format::kCsv,
+                                        Format::kJson, Format::kLatex, Format::kHtml});
+  command->add_option("--out", options->output.file, "File to write (default: standard output)");
   command
       ->add_option("--metric", options->metric,
                    "Speedup as ratio of sums (sum), geometric mean per prompt (geo), or mean of "
@@ -243,7 +225,7 @@ void add_report_command(CLI::App& app, Context& context) {
       "  evalrun report\n"
       "  evalrun report before --why -o md\n"
       "  evalrun report other.db:run:3 -o json\n"
-      "  evalrun report -o html --out report.html\n"
+      "  evalrun report -o report.html\n"
       "  evalrun report --group-by category -o latex\n"
       "  evalrun report mine@small mine@large --group-by model\n"
       "  evalrun report quality --quality-against ar_tuned:adapter=space-sft\n"

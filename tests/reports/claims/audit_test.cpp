@@ -7,6 +7,7 @@
 
 #include "reports/claims/csv.h"
 #include "tests/reports/claims/claims_fixture.h"
+#include "tests/reports/rendered.h"
 
 namespace evalrun::reports {
 namespace {
@@ -269,8 +270,10 @@ TEST(Audit, Formats) {
   const Claims claims = claims_of(
       {"p,Table 1,m_1,d,,x,,speedup,3.61,,,,", "p,Table 1,m_1,d,,x,,tau_with_bonus,3.58,,,,"});
   const Audit audit = audit_claims(claims);
-  EXPECT_THAT(to_text(audit), HasSubstr("speedup_tau: p, Table 1, line 2\n  m_1 d x\n  speedup: "
-                                        "claimed 3.61, implied <= 3.58\n"));
+  EXPECT_THAT(to_text(audit),
+              HasSubstr("\nspeedup_tau, line 2  p      Table 1  m_1 d x  speedup     "
+                        "3.61  <= 3.58  3.61 times as fast"));
+  EXPECT_THAT(to_latex(audit), HasSubstr("speedup\\_tau, line 2 & p & Table 1 &"));
   EXPECT_THAT(to_text(audit),
               HasSubstr("2 rows, 2 of them checked by a rule, 1 flagged in 1 finding."));
   EXPECT_THAT(to_markdown(audit), HasSubstr("| m\\_1 d x |"));

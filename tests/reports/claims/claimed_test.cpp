@@ -7,10 +7,17 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/reports/claims/claims_fixture.h"
+#include "tests/reports/rendered.h"
 #include "tests/reports/report_fixture.h"
 
 namespace evalrun::reports {
 namespace {
+
+std::string with_claims(const Claimed& claimed, const Report& report, Format format) {
+  Document d;
+  add_claims(claimed, report, d);
+  return render(d, format);
+}
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -153,13 +160,13 @@ TEST_F(ClaimedTest, TextSaysWhatIsDoubtful) {
   const Claimed claimed = compare_with_claims(
       r, claims_of({"q,Table 1,llama_7b,gsm8k,,pld,greedy,speedup,3.61,,,A100,caveat=kv_cache; x",
                     "q,Table 2,llama_7b,gsm8k,,pld,greedy,tau_without_bonus,2.50,,,A100,"}));
-  const std::string text = to_text(claimed, r);
+  const std::string text = with_claims(claimed, r, Format::kText);
   EXPECT_THAT(text, HasSubstr("gsm8k, claimed against measured\n"));
   EXPECT_THAT(text, HasSubstr("above; flagged: speedup_tau; caveat=kv_cache"));
   EXPECT_THAT(text, HasSubstr("3.500 (2.50 + the bonus token)"));
   EXPECT_THAT(text, HasSubstr("q: Table 1"));
   EXPECT_THAT(text, HasSubstr("A100"));
-  EXPECT_THAT(to_markdown(claimed, r), HasSubstr("llama\\_7b"));
+  EXPECT_THAT(with_claims(claimed, r, Format::kMarkdown), HasSubstr("llama\\_7b"));
   const auto rows = nlohmann::json::parse(to_json(claimed, r));
   ASSERT_EQ(rows.size(), r.rows.size());
   EXPECT_THAT(rows[0]["claims"], IsEmpty());
@@ -172,7 +179,7 @@ TEST_F(ClaimedTest, TextSaysWhatIsDoubtful) {
 
 TEST_F(ClaimedTest, NothingToCompareIsSaid) {
   const Report r = report();
-  const std::string text = to_text(compare_with_claims(r, claims_of({})), r);
+  const std::string text = with_claims(compare_with_claims(r, claims_of({})), r, Format::kText);
   EXPECT_THAT(text, HasSubstr("test.csv has no published figure"));
   EXPECT_THAT(text, Not(HasSubstr("claimed against measured\n")));
 }

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "reports/document/escape.h"
 #include "reports/format.h"
 
 namespace evalrun::reports {
@@ -70,7 +71,7 @@ TEST(CiReport, XmlHoldsNoForbiddenCharacter) {
   EXPECT_EQ(escape_xml(controls + "x\uFFFE\uFFFF"), "x");
   EXPECT_EQ(escape_xml("caf\u00e9 \U0001F600"), "caf\u00e9 \U0001F600");
   // Not UTF-8: a byte alone, a surrogate, a cut character.
-  EXPECT_EQ(escape_xml("\xff|\xed\xa0\x80|\xe2\x82"), "\uFFFD|\uFFFD\uFFFD\uFFFD|\uFFFD\uFFFD");
+  EXPECT_EQ(escape_xml("\xff|\xed\xa0\x80|\xe2\x82"), "\uFFFD|\uFFFD\uFFFD\uFFFD|\uFFFD");
 }
 
 TEST(CiReport, GithubCommandsStayOnTheirLine) {

@@ -8,6 +8,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/rng.h"
+#include "tests/reports/rendered.h"
 #include "tests/results/synthetic.h"
 
 namespace evalrun::reports {

@@ -8,11 +8,13 @@
 
 #include "engine/base/text.h"
 #include "reports/claims/claimed.h"
+#include "reports/document/escape.h"
 #include "reports/format.h"
 #include "reports/html/html_data.h"
 #include "reports/html/timeline.h"
 #include "tests/e2e/program.h"
 #include "tests/reports/claims/claims_fixture.h"
+#include "tests/reports/rendered.h"
 #include "tests/reports/report_fixture.h"
 
 namespace evalrun::reports {

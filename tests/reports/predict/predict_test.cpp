@@ -7,6 +7,7 @@
 #include "reports/predict/confirm.h"
 #include "reports/predict/predict_report.h"
 #include "reports/table/report.h"
+#include "tests/reports/rendered.h"
 #include "tests/reports/report_fixture.h"
 
 namespace evalrun::reports {

@@ -9,6 +9,7 @@
 #include "reports/gate/compare.h"
 #include "reports/papers/paper_table.h"
 #include "reports/table/metric_glossary.h"
+#include "tests/reports/rendered.h"
 #include "tests/reports/report_fixture.h"
 
 namespace evalrun::reports {

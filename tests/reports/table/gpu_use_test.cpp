@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tests/reports/rendered.h"
 #include "tests/reports/report_fixture.h"
 
 namespace evalrun::reports {

@@ -8,6 +8,7 @@
 
 #include "engine/base/error.h"
 #include "results/regroup.h"
+#include "tests/reports/rendered.h"
 #include "tests/reports/report_fixture.h"
 
 namespace evalrun::reports {
@@ -132,7 +133,7 @@ TEST_F(GroupingTest, Formats) {
   run_.arms.back().label = "pld|k";
   const GroupedReport grouped = group_by_model({build_report(store_, fill_model("a_1", 1.0)),
                                                 build_report(store_, fill_model("b, c", 2.0))});
-  const auto json = nlohmann::json::parse(render(grouped, "json"));
+  const auto json = nlohmann::json::parse(to_json(grouped));
   EXPECT_EQ(json["group_by"], "model");
   EXPECT_EQ(json["runs"].size(), 2u);
   const auto& speedup = json["tables"][0]["rows"][0];
@@ -140,14 +141,17 @@ TEST_F(GroupingTest, Formats) {
   EXPECT_EQ(speedup["groups"][1]["group"], "b, c");
   EXPECT_LT(speedup["groups"][1]["lo"].get<double>(), speedup["groups"][1]["hi"].get<double>());
   EXPECT_EQ(speedup["n_groups"], 2);
-  const std::string csv = render(grouped, "csv");
+  const std::string csv = to_csv(grouped);
   EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 1 + 3 * 2);
   EXPECT_THAT(csv, HasSubstr("gsm8k,speedup,pld|k,model,\"b, c\","));
-  EXPECT_THAT(render(grouped, "md"), HasSubstr("| pld\\|k |"));
-  EXPECT_THAT(render(grouped, "text"), HasSubstr("mean ± sd"));
-  EXPECT_THAT(render(grouped, "text"), HasSubstr("*: from fewer than 30 prompts"));
-  const std::string latex = render(grouped, "latex");
-  EXPECT_THAT(latex, HasSubstr("method & a\\_1 & b, c & mean $\\pm$ sd \\\\"));
+  EXPECT_THAT(to_markdown(grouped), HasSubstr("| pld\\|k         |"));
+  EXPECT_THAT(to_text(grouped), HasSubstr("mean ± sd"));
+  EXPECT_THAT(to_text(grouped), HasSubstr("*: from fewer than 30 prompts"));
+  const std::string latex = to_latex(grouped);
+  EXPECT_THAT(
+      latex,
+      HasSubstr(
+          "method & \\multicolumn{2}{c}{a\\_1} & \\multicolumn{2}{c}{b, c} & mean $\\pm$ sd \\\\"));
   EXPECT_THAT(latex, HasSubstr("\\label{tab:evalrun-gsm8k-by-model}"));
   EXPECT_EQ(latex.find("±"), std::string::npos);
 }

@@ -9,6 +9,7 @@
 #include "engine/base/error.h"
 #include "reports/gate/compare.h"
 #include "reports/gate/gate.h"
+#include "tests/reports/rendered.h"
 #include "tests/reports/report_fixture.h"
 
 namespace evalrun::reports {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "engine/base/error.h"
+#include "tests/reports/rendered.h"
 #include "tests/reports/report_fixture.h"
 
 namespace evalrun::reports {

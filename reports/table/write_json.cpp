@@ -4,6 +4,7 @@
 #include <cmath>
 #include <set>
 
+#include "reports/document/records.h"
 #include "reports/format.h"
 #include "reports/json_values.h"
 #include "reports/table/report.h"
@@ -165,15 +166,6 @@ Json row_of(const Report& report, const ReportRow& r) {
   };
 }
 
-std::string csv_cell(const Json& v) {
-  if (v.is_null()) return "";
-  if (v.is_string()) return escape_csv(v.get<std::string>());
-  if (!v.is_array()) return v.dump();
-  std::vector<std::string> items;  // alpha by depth: "0.5;0.4"
-  for (const Json& x : v) items.push_back(x.dump());
-  return fmt::format("{}", fmt::join(items, ";"));
-}
-
 }  // namespace
 
 std::string to_json(const Report& report) {
@@ -182,40 +174,30 @@ std::string to_json(const Report& report) {
   return rows.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-// One column per JSON key; `quality` becomes quality_<evaluator> and quality_<evaluator>_n, and
-// acceptance_by_node, a table of its own, is left out.
-std::string to_csv(const Report& report) {
+Table report_records(const Report& report) {
   std::set<std::string> evaluators;
   for (const ReportRow& r : report.rows)
     for (const auto& [name, q] : r.quality) evaluators.insert(name);
-  std::string out;
+  Json rows = Json::array();
   for (const ReportRow& r : report.rows) {
+    Json flat = Json::object();
     const Json row = row_of(report, r);
-    std::vector<std::string> names, cells;
     for (const auto& [key, v] : row.items()) {
       if (key == "acceptance_by_node") continue;
       if (key == "certificate") {
-        names.push_back("certificate");
-        cells.push_back(v.is_null() ? "" : csv_cell(v["outcome"]));
-        continue;
-      }
-      if (key != "quality") {
-        names.push_back(escape_csv(key));
-        cells.push_back(csv_cell(v));
-        continue;
-      }
-      for (const std::string& e : evaluators) {
-        const bool has = v.contains(e);
-        names.push_back(escape_csv(fmt::format("quality_{}", e)));
-        cells.push_back(has ? csv_cell(v[e]["value"]) : "");
-        names.push_back(escape_csv(fmt::format("quality_{}_n", e)));
-        cells.push_back(has ? csv_cell(v[e]["n"]) : "");
+        flat[key] = v.is_null() ? Json() : v["outcome"];
+      } else if (key != "quality") {
+        flat[key] = v;
+      } else {
+        for (const std::string& e : evaluators) {
+          flat[fmt::format("quality_{}", e)] = v.contains(e) ? v[e]["value"] : Json();
+          flat[fmt::format("quality_{}_n", e)] = v.contains(e) ? v[e]["n"] : Json();
+        }
       }
     }
-    if (out.empty()) out = fmt::format("{}\n", fmt::join(names, ","));
-    out += fmt::format("{}\n", fmt::join(cells, ","));
+    rows.push_back(std::move(flat));
   }
-  return out;
+  return records(rows);
 }
 
 }  // namespace evalrun::reports

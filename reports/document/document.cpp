@@ -1,0 +1,70 @@
+#include "reports/document/document.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "engine/base/error.h"
+#include "reports/document/writers.h"
+#include "reports/format.h"
+
+namespace evalrun::reports {
+
+const std::vector<std::string>& format_names() {
+  static const std::vector<std::string> names = {"text", "md", "csv", "json", "latex", "html"};
+  return names;
+}
+
+std::optional<Format> format_named(std::string_view name) {
+  const std::vector<std::string>& names = format_names();
+  const auto found = std::find(names.begin(), names.end(), name);
+  if (found == names.end()) return std::nullopt;
+  return static_cast<Format>(found - names.begin());
+}
+
+std::optional<Format> format_of_file(std::string_view file) {
+  const size_t dot = file.rfind('.');
+  if (dot == std::string_view::npos || dot == 0 || file[dot - 1] == '/') return std::nullopt;
+  const std::string_view ending = file.substr(dot + 1);
+  if (ending == "txt") return Format::kText;
+  if (ending == "tex") return Format::kLatex;
+  if (ending == "htm") return Format::kHtml;
+  return ending == "text" || ending == "latex" ? std::nullopt : format_named(ending);
+}
+
+std::string Cell::plain() const {
+  std::string out = text;
+  if (!range.empty()) out += " " + range;
+  if (indicative) out += "*";
+  if (!remark.empty()) out += " (" + remark + ")";
+  return out;
+}
+
+Cell figure_cell(const std::optional<double>& v, const std::optional<base::Interval>& i,
+                 int64_t n_prompts, int decimals) {
+  Cell cell(number(v, decimals));
+  if (!v || !i) return cell;
+  cell.range = bracket(*i, decimals);
+  cell.indicative = n_prompts < kIndicativeBelow;
+  return cell;
+}
+
+std::string render(const Document& document, Format format, const Layout& layout) {
+  switch (format) {
+    case Format::kText:
+      return write_text(document, layout);
+    case Format::kMarkdown:
+      return write_markdown(document);
+    case Format::kCsv:
+      return write_csv(document);
+    case Format::kLatex:
+      return write_latex(document);
+    case Format::kHtml:
+      return write_html(document);
+    case Format::kJson:
+      break;
+  }
+  EVALRUN_CHECK(false, "a document has no JSON");
+}
+
+}  // namespace evalrun::reports

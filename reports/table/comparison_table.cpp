@@ -1,0 +1,324 @@
+#include "reports/table/comparison_table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <set>
+
+#include "reports/format.h"
+#include "reports/table/metric_glossary.h"
+#include "reports/table/run_text.h"
+
+namespace evalrun::reports {
+namespace {
+
+using Rows = std::vector<const ReportRow*>;
+
+struct ReportColumn {
+  Column column;
+  std::function<Cell(const ReportRow&)> cell;
+};
+
+// Rows that are not lossless stand under a line that says so.
+Table table_of_rows(const std::vector<ReportColumn>& columns, const DatasetRows& rows) {
+  Table t;
+  for (const ReportColumn& c : columns) t.columns.push_back(c.column);
+  const Rows all = rows.all();
+  for (const ReportRow* r : all) {
+    t.rows.emplace_back();
+    for (const ReportColumn& c : columns) t.rows.back().push_back(c.cell(*r));
+  }
+  if (!rows.lossy.empty())
+    t.parts[rows.lossless.size()] = rows.lossless.empty()
+                                        ? "Not lossless"
+                                        : "Not lossless, and not to be ranked with the rows above";
+  return t;
+}
+
+ReportColumn metric_figure(const char* name, const char* metric, int decimals,
+                           std::optional<double> ReportRow::*field, Room room = Room::kAlways) {
+  return {metric_column(name, metric, room),
+          [=](const ReportRow& r) { return number(r.*field, decimals); }};
+}
+
+Badge lossless_badge(const ArmInfo& arm) {
+  if (arm.role == "baseline") return {"baseline"};
+  if (arm.lossless == "none") return {"not lossless", Style::kWarn};
+  if (arm.lossless == "both") return {"lossless", Style::kGood};
+  return arm.greedy() ? Badge{"lossless when greedy", Style::kGood}
+                      : Badge{"lossless only when greedy", Style::kWarn};
+}
+
+Cell method_cell(const ReportRow& r) {
+  Cell cell(r.arm.label);
+  cell.badges.push_back(lossless_badge(r.arm));
+  // What was shown beside what is claimed.
+  if (const auto& c = r.arm.certificate; c && c->outcome == "fails")
+    cell.badges.push_back({"fails verify", Style::kBad, "certificate"});
+  else if (c && !c->proven.empty())
+    cell.badges.push_back({"proven: " + c->proven, Style::kGood, "certificate"});
+  if (r.failed > 0) cell.remark = fmt::format("{} failed", r.failed);
+  return cell;
+}
+
+Cell certificate_cell(const ReportRow& r) {
+  const auto& certificate = r.arm.certificate;
+  if (!certificate) return "-";
+  if (certificate->outcome == "fails") return {"FAILS", Style::kBad};
+  return certificate->proven.empty() ? certificate->outcome : certificate->proven;
+}
+
+// A lossless method that decodes greedily promises every token.
+Cell same_tokens_cell(const ReportRow& r) {
+  if (r.reference.empty()) return "-";
+  if (r.asked) return "by force";
+  const bool broken = r.identical_share && *r.identical_share < 1 && r.arm.greedy() &&
+                      !r.arm.lossy() && r.arm.role != "baseline";
+  return {percent(r.identical_share, 1), broken                   ? Style::kBad
+                                         : r.identical_share == 1 ? Style::kGood
+                                                                  : Style::kPlain};
+}
+
+Cell alpha_cell(const ReportRow& r) {
+  Cell cell(number(r.alpha_draft, 3));
+  if (r.drafted != r.drafted_depth)
+    cell.remark = fmt::format("{}/depth", number(r.alpha_draft_depth, 3));
+  return cell;
+}
+
+// A score of one evaluator, or its pass@k for one k (else 0).
+struct QualityColumn {
+  std::string evaluator;
+  int k = 0;
+  bool with_remarks = true;  // the first of an evaluator's columns
+  std::string title() const { return k > 0 ? fmt::format("pass@{}", k) : evaluator; }
+};
+
+std::vector<QualityColumn> quality_columns(const Report& report, const Rows& rows) {
+  std::set<std::string> evaluators;
+  for (const ReportRow* r : rows)
+    for (const auto& [name, q] : r->quality) evaluators.insert(name);
+  std::vector<QualityColumn> columns;
+  for (const std::string& e : evaluators) {
+    const auto any = [&](const auto& is) {
+      return std::any_of(rows.begin(), rows.end(), [&](const ReportRow* r) {
+        const auto q = r->quality.find(e);
+        return q != r->quality.end() && is(q->second);
+      });
+    };
+    const size_t before = columns.size();
+    for (const int k : report.pass_k)
+      if (any([&](const Quality& q) { return q.pass_at.contains(k); }))
+        columns.push_back({e, k, columns.size() == before});
+    if (columns.size() == before) columns.push_back({e});
+  }
+  return columns;
+}
+
+ReportColumn quality_column(const QualityColumn& column, const std::string& name) {
+  return {metric_column(name, "quality"), [column](const ReportRow& r) -> Cell {
+            const auto found = r.quality.find(column.evaluator);
+            if (found == r.quality.end()) return "-";
+            const Quality& q = found->second;
+            Cell cell("-");
+            if (column.with_remarks) cell.remark = quality_remarks(q);
+            if (q.n == 0) return cell;
+            if (column.k > 0 && !q.pass_at.contains(column.k)) return cell;
+            cell.text = number(column.k > 0 ? q.pass_at.at(column.k) : q.value, 3);
+            if (column.k > 1) return cell;
+            if (q.interval) cell.range = bracket(*q.interval, 3);
+            if (q.sd) cell.range += fmt::format("{}± {}", q.interval ? " " : "", number(q.sd, 3));
+            if (column.k == 1) cell.remark = q.version + ", " + cell.remark;
+            return cell;
+          }};
+}
+
+// The best speedup, where it is one, among arms that may be ranked with each other.
+const ReportRow* best_of(const Rows& rows) {
+  const ReportRow* best = nullptr;
+  for (const ReportRow* r : rows)
+    if (r->arm.drafts() && !r->arm.lossy() && r->speedup && *r->speedup > 1 &&
+        (best == nullptr || *r->speedup > *best->speedup))
+      best = r;
+  return best;
+}
+
+std::vector<ReportColumn> comparison_columns(const Report& report, const Rows& rows) {
+  const auto any = [&](auto f) { return std::any_of(rows.begin(), rows.end(), f); };
+  const ReportRow* best = best_of(rows);
+  std::vector<ReportColumn> c = {
+      {{.name = "method", .words = true}, method_cell},
+      {metric_column(speedup_header(report.estimator) + " [95 %]", "speedup"),
+       [best](const ReportRow& r) {
+         Cell cell = figure_cell(r.speedup, r.speedup_interval, r.n_prompts, 2);
+         if (&r == best) cell.style = Style::kBold;
+         return cell;
+       }}};
+  if (any([](const ReportRow* r) { return r->sample_sd.has_value(); }))
+    c.push_back({metric_column("over samples", "speedup", Room::kPage), [](const ReportRow& r) {
+                   return r.sample_sd ? number(r.sample_mean, 2) + " ± " + number(r.sample_sd, 2)
+                                      : "-";
+                 }});
+  c.push_back(metric_figure("tok/s", "tok_s", 1, &ReportRow::tok_s));
+  c.push_back(metric_figure("tau(+bonus)", "tau", 3, &ReportRow::tau));
+  c.push_back(metric_figure("accepted/step", "accepted_per_step", 3, &ReportRow::accepted_per_step,
+                            Room::kPage));
+  c.push_back(metric_figure("DE", "de", 3, &ReportRow::de, Room::kWide));
+  c.push_back({metric_column("no draft", "no_draft", Room::kPage),
+               [](const ReportRow& r) { return percent(r.no_draft, 1); }});
+  c.push_back({metric_column("alpha_draft", "alpha_draft"), alpha_cell});
+  c.push_back(metric_figure("alpha_share", "alpha_share", 3, &ReportRow::alpha_share, Room::kWide));
+  c.push_back(
+      {metric_column("drafted/accepted/emitted", "emitted", Room::kWide), [](const ReportRow& r) {
+         return count(r.drafted) + " / " + count(r.accepted) + " / " + count(r.emitted);
+       }});
+  c.push_back({metric_column("same tokens", "identical_share"), same_tokens_cell});
+  if (any([](const ReportRow* r) { return r->asked.has_value(); }))
+    c.push_back({{.name = "replay: differ", .room = Room::kPage}, replay_text});
+  if (any([](const ReportRow* r) { return r->degenerate > 0; }))
+    c.push_back({{.name = "in a loop", .room = Room::kPage}, [](const ReportRow& r) {
+                   return fmt::format("{} of {}", r.degenerate, r.cells);
+                 }});
+  if (any([](const ReportRow* r) { return r->arm.certificate.has_value(); }))
+    c.push_back({metric_column("proven lossless", "certificate"), certificate_cell});
+  return c;
+}
+
+// For a paper: where and how the table was measured, and what its columns are.
+std::string comparison_caption(const Report& report, const std::string& dataset,
+                               const DatasetRows& rows) {
+  const Rows all = rows.all();
+  const auto any = [&](auto f) { return std::any_of(all.begin(), all.end(), f); };
+  const auto of = [&](const auto& value) {
+    std::vector<std::string> seen;
+    for (const ReportRow* r : all)
+      if (const std::string v = value(*r); std::find(seen.begin(), seen.end(), v) == seen.end())
+        seen.push_back(v);
+    return fmt::format("{}", fmt::join(seen, " / "));
+  };
+  // A GPU is named with the device.
+  std::string machine = machine_name(report.run);
+  machine = machine.empty() || report.run.environment.contains("gpu") ? "" : machine + ", ";
+  std::string text = fmt::format(
+      "Decoding speed on {}: {} ({}), {} on {}{}, {}, at most {} new tokens. Speedup: {} of decode "
+      "speed against plain decoding; brackets: 95 % interval for new prompts of the same kind "
+      "(population; {}){}. τ: tokens per step, the target's own included; α: accepted over drafted "
+      "tokens; same tokens: answers with the token ids of plain decoding.",
+      dataset_name(dataset), of([](const ReportRow& r) { return r.arm.model; }),
+      of([](const ReportRow& r) { return weights_text(r.arm); }),
+      prompts_text(report, dataset, prompts_of(report, dataset)), machine,
+      of([&](const ReportRow& r) { return engine_text(report.run, r.arm); }),
+      of([](const ReportRow& r) {
+        return r.arm.greedy() ? std::string("greedy decoding") : sampling_text(r.arm);
+      }),
+      of([](const ReportRow& r) { return fmt::format("{}", r.arm.max_new); }),
+      estimator_text(report.estimator), interval_text(report.interval),
+      any([](const ReportRow* r) { return r->speedup_interval && r->n_prompts < kIndicativeBelow; })
+          ? "; *: fewer than 30 prompts, indicative only"
+          : "");
+  if (any([](const ReportRow* r) { return r->asked.has_value(); }))
+    text += " By force: methods were led along plain decoding's text.";
+  if (any([](const ReportRow* r) { return r->degenerate > 0; }))
+    text += report.exclude_degenerate ? " Answers that run in a loop are left out."
+                                      : " Some answers run in a loop.";
+  if (any([](const ReportRow* r) { return r->arm.certificate.has_value(); }))
+    text += " Proven lossless: what evalrun verify showed.";
+  if (rows.aa != nullptr && rows.aa->speedup) text += " " + noise_floor_text(*rows.aa);
+  return text;
+}
+
+}  // namespace
+
+DatasetRows::DatasetRows(const Report& report, const std::string& dataset) {
+  for (const ReportRow& r : report.rows) {
+    if (r.dataset != dataset) continue;
+    if (r.arm.role == "aa")
+      aa = &r;
+    else
+      (r.arm.lossy() ? lossy : lossless).push_back(&r);
+  }
+}
+
+std::vector<const ReportRow*> DatasetRows::all() const {
+  Rows rows = lossless;
+  rows.insert(rows.end(), lossy.begin(), lossy.end());
+  return rows;
+}
+
+Table comparison_table(const Report& report, const std::string& dataset, const DatasetRows& rows) {
+  std::vector<ReportColumn> columns = comparison_columns(report, rows.all());
+  if (const auto quality = quality_columns(report, rows.all()); quality.size() == 1)
+    columns.push_back(quality_column(quality[0], quality[0].title() + " [95 %]"));
+  Table t = table_of_rows(columns, rows);
+  t.caption = comparison_caption(report, dataset, rows);
+  t.label = dataset;
+  return t;
+}
+
+Table quality_table(const Report& report, const std::string& dataset, const DatasetRows& rows) {
+  const std::vector<QualityColumn> quality = quality_columns(report, rows.all());
+  if (quality.size() < 2) return {};
+  std::vector<ReportColumn> columns = {
+      {{.name = "quality", .words = true}, [](const ReportRow& r) { return Cell(r.arm.label); }}};
+  for (const QualityColumn& q : quality)
+    columns.push_back(quality_column(q, q.title() + (q.k > 1 ? "" : " [95 %]")));
+  Table t = table_of_rows(columns, rows);
+  t.caption = fmt::format(
+      "Quality on {}: mean scores; brackets: 95 % interval for new prompts of the same kind.",
+      dataset_name(dataset));
+  t.label = dataset + "-quality";
+  return t;
+}
+
+Table control_table(const Report& report, const DatasetRows& rows) {
+  Table t{.columns = {{.name = "quality against " + report.control, .words = true},
+                      metric_column("score", "quality"),
+                      metric_column("difference [95 %]", "quality"),
+                      metric_column("better / equal / worse", "quality")}};
+  t.columns[1].words = true;
+  for (const ReportRow* r : rows.all())
+    for (const auto& [name, q] : r->quality) {
+      if (q.differing == 0) continue;
+      Cell difference(fmt::format("{:+.3f}", *q.difference));
+      if (const auto& i = q.difference_interval)
+        difference.range = fmt::format("[{:+.3f}, {:+.3f}]", i->lo, i->hi);
+      t.rows.push_back({r->arm.label, name, difference,
+                        fmt::format("{} / {} / {}", q.better, q.compared - q.differing, q.worse)});
+    }
+  t.caption = fmt::format("Scores that are not those of {}, paired per prompt.", report.control);
+  return t;
+}
+
+Table why_table(const DatasetRows& rows) {
+  const Rows all = rows.all();
+  std::vector<ReportColumn> c = {
+      {{.name = "why", .words = true}, [](const ReportRow& r) { return Cell(r.arm.label); }},
+      metric_figure("speedup", "speedup", 3, &ReportRow::speedup),
+      metric_figure("= tau", "tau", 3, &ReportRow::tau),
+      metric_figure("/ (T(n)/T(1)", "t_ratio", 3, &ReportRow::t_ratio),
+      metric_figure("+ draft", "draft_share", 3, &ReportRow::draft_share),
+      metric_figure("+ overhead)", "overhead", 3, &ReportRow::overhead),
+      {metric_column("residual", "residual"),
+       [](const ReportRow& r) { return percent(r.residual, 1); }},
+      metric_figure("rows/step", "rows_per_step", 2, &ReportRow::rows_per_step, Room::kPage),
+      {metric_column("alpha_cond by depth", "alpha_cond", Room::kPage), [](const ReportRow& r) {
+         std::string depths;
+         constexpr size_t kShown = 6;
+         for (size_t d = 0; d < std::min(kShown, r.alpha_by_depth.size()); ++d)
+           depths +=
+               fmt::format("{}{}", d > 0 ? " " : "", number(r.alpha_by_depth[d].conditional, 2));
+         if (r.alpha_by_depth.size() > kShown) depths += " ...";
+         return depths.empty() ? "-" : depths;
+       }}};
+  if (std::any_of(all.begin(), all.end(),
+                  [](const ReportRow* r) { return r->bandwidth_share.has_value(); }))
+    c.push_back({{.name = "bandwidth", .room = Room::kPage},
+                 [](const ReportRow& r) { return percent(r.bandwidth_share, 0); }});
+  Table t = table_of_rows(c, rows);
+  t.parts.clear();  // the explanation holds for lossy methods as well
+  t.caption = "What explains the speedup: tau over the cost of a step, in plain steps.";
+  return t;
+}
+
+}  // namespace evalrun::reports

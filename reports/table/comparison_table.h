@@ -1,0 +1,30 @@
+// The tables of one data set: speed, quality, differences from the control, what explains the
+// speedup.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "reports/document/document.h"
+#include "reports/table/report.h"
+
+namespace evalrun::reports {
+
+// A data set's rows as tables show them: plain decoding first, methods that are not lossless last,
+// the A/A arm apart.
+struct DatasetRows {
+  DatasetRows(const Report& report, const std::string& dataset);
+  std::vector<const ReportRow*> lossless, lossy;
+  const ReportRow* aa = nullptr;
+  std::vector<const ReportRow*> all() const;
+};
+
+// Every format has these columns in this order; which it has room for, the columns say.
+Table comparison_table(const Report& report, const std::string& dataset, const DatasetRows& rows);
+// Scores of several evaluators, or several k of pass@k; a single one is in the comparison table,
+// and this one has no rows.
+Table quality_table(const Report& report, const std::string& dataset, const DatasetRows& rows);
+// Scores that are not the control's, paired per prompt.
+Table control_table(const Report& report, const DatasetRows& rows);
+Table why_table(const DatasetRows& rows);
+
+}  // namespace evalrun::reports

@@ -1,0 +1,201 @@
+// Sections of the report, in order: what was measured, a part per data set, memory, GPU, how to
+// read it.
+#include "reports/table/report_document.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <nlohmann/json.hpp>
+
+#include "engine/base/text.h"
+#include "reports/format.h"
+#include "reports/table/arm_tables.h"
+#include "reports/table/comparison_table.h"
+#include "reports/table/metric_glossary.h"
+#include "reports/table/run_text.h"
+
+namespace evalrun::reports {
+namespace {
+
+template <typename F>
+bool any_row(const Report& report, const F& is) {
+  return std::any_of(report.rows.begin(), report.rows.end(), is);
+}
+
+void add_header(const Report& report, Document& d) {
+  const RunInfo& run = report.run;
+  const auto of = [&](const auto& value) { return distinct_over_rows(report, value); };
+  d.paragraph(run_line(run));
+  int64_t prompts = 0, repeats = 0, samples = 0;
+  for (const ReportRow& r : report.rows) {
+    prompts = std::max(prompts, r.n_prompts);
+    repeats = std::max(repeats, r.repeats);
+    samples = std::max(samples, r.samples);
+  }
+  d.paragraph(fmt::format(
+      "{} · {} · {} · {} · {} · max_new {} · {} · {} · speedup: {}",
+      of([](const ReportRow& r) { return r.arm.model; }),
+      of([](const ReportRow& r) { return weights_text(r.arm); }),
+      of([](const ReportRow& r) { return r.arm.isa + setting_text(r.arm, "bits", " "); }),
+      of([&](const ReportRow& r) { return place_text(run, r.arm); }),
+      base::plural(prompts, "prompt"), of([](const ReportRow& r) { return max_new_text(r.arm); }),
+      of([](const ReportRow& r) { return sampling_text(r.arm); }),
+      samples > 1 ? fmt::format("{} samples, {}", samples, base::plural(repeats, "repeat"))
+                  : base::plural(repeats, "repeat"),
+      estimator_text(report.estimator)));
+}
+
+// What a forward of n rows cost when the run began; a broken or missing table shows nothing.
+void add_row_cost(const Report& report, Document& d) {
+  const auto found = report.run.environment.find("row_cost");
+  if (found == report.run.environment.end()) return;
+  const nlohmann::json table = nlohmann::json::parse(found->second, nullptr, false);
+  if (!table.is_object() || !table.contains("rows") || !table["rows"].is_array()) return;
+  const auto value = [](const nlohmann::json& object, const char* key) {
+    return object.is_object() && object.contains(key) && object[key].is_number()
+               ? object[key].get<double>()
+               : 0.0;
+  };
+  std::string ratios;
+  for (const nlohmann::json& row : table["rows"])
+    if (const auto n = static_cast<uint64_t>(value(row, "rows")); n > 1 && std::has_single_bit(n))
+      ratios += fmt::format("{}{:.0f} rows {:.2f}", ratios.empty() ? "" : ", ", value(row, "rows"),
+                            value(row, "ratio"));
+  if (!ratios.empty())
+    d.paragraph(fmt::format("T(n)/T(1) before the run, context {:.0f}: {}", value(table, "context"),
+                            ratios));
+}
+
+// Arms of another model than the baseline's: which, and what their columns are against.
+std::string tuned_text(const Report& report) {
+  const auto base = std::find_if(report.rows.begin(), report.rows.end(),
+                                 [](const ReportRow& r) { return r.arm.role == "baseline"; });
+  if (base == report.rows.end()) return "";
+  std::vector<std::string> arms;  // rows of several data sets say the same
+  for (const ReportRow& r : report.rows) {
+    if (r.arm.model_hash == base->arm.model_hash) continue;
+    const std::string name = r.reference.empty()
+                                 ? r.arm.label
+                                 : fmt::format("{} (against {})", r.arm.label, r.reference);
+    if (std::find(arms.begin(), arms.end(), name) == arms.end()) arms.push_back(name);
+  }
+  if (arms.empty()) return "";
+  return fmt::format(
+      "tuned model: these arms decode a changed target instead of {}: {}. Their speedup and same "
+      "tokens are against plain decoding of that target ({}), their quality against {}'s.",
+      base->arm.model, fmt::join(arms, ", "), kTunedPlain, report.control);
+}
+
+// The sections that the tables' columns are defined in.
+std::string definitions_text(const Report& report) {
+  const bool gpu = !gpu_table(report).rows.empty();
+  std::vector<std::string> sections;
+  for (const MetricInfo& m : metric_glossary())
+    if (const std::string s = std::string("#") + m.anchor;
+        (gpu || s != "#gpu") && std::find(sections.begin(), sections.end(), s) == sections.end())
+      sections.push_back(s);
+  return fmt::format(
+      "definitions: docs/measurement.md ({}); evalrun list metrics prints "
+      "them.",
+      fmt::join(sections, ", "));
+}
+
+std::string speedup_note(const Report& report) {
+  const bool few = any_row(report, [](const ReportRow& r) {
+    return r.speedup_interval && r.n_prompts < kIndicativeBelow;
+  });
+  return fmt::format(
+      "speedup: {} of decode speed, (tokens - 1) / decode time, over the prompts; prefill is not "
+      "in it. Brackets: 95 % interval for new prompts of the same kind (population), {}{}.",
+      estimator_text(report.estimator), interval_text(report.interval),
+      few ? "; * fewer than 30 prompts: indicative only" : "");
+}
+
+void add_quality_notes(const Report& report, Document& d) {
+  if (!any_row(report, [](const ReportRow& r) { return !r.quality.empty(); })) return;
+  d.note(fmt::format(
+      "quality: mean score [95 %]; n answers were scored, of which so many differ in score from "
+      "{}'s answer to the same prompt (a lossless method that decodes the same model greedily: "
+      "none); where some do, the next table gives the mean difference, paired per prompt. pass@k "
+      "needs k samples of every problem; greedy decoding has one, so what SPACE's greedy tables "
+      "call Pass@10 is pass@1 here.",
+      report.control.empty() ? "a baseline" : report.control));
+  if (any_row(report, [](const ReportRow& r) {
+        return std::any_of(r.quality.begin(), r.quality.end(), [](const auto& q) {
+          return q.first.find("-vs-baseline@") != std::string::npos;
+        });
+      }))
+    d.note(
+        "-vs-baseline: likeness to the baseline arm's answer to the same prompt, not to a "
+        "reference; the same text has 1 (bleu: 100).");
+}
+
+void add_notes(const Report& report, Document& d) {
+  d.paragraph("Reading the table:");
+  d.note(definitions_text(report));
+  d.note(speedup_note(report));
+  d.note(
+      "tau(+bonus): tokens per target forward of a step, the one the target itself supplies "
+      "included; plain decoding is 1. accepted/step leaves that one out. DE: tokens per target "
+      "forward, drafting with the target included.");
+  d.note(
+      "no draft: share of steps in which nothing was drafted: they give one token, and alpha_draft "
+      "does not see them.");
+  d.note(
+      "alpha_draft: accepted / drafted. alpha_share: accepted / emitted. alpha_cond: accepted at a "
+      "depth, given that all before it were.");
+  d.note(
+      "same tokens: share of generations whose token ids equal those of the baseline arm. Lossless "
+      "methods must show 100 % under greedy decoding; under sampling they keep the distribution, "
+      "not the draw.");
+  if (any_row(report, [](const ReportRow& r) { return r.arm.certificate.has_value(); }))
+    d.note(
+        "proven lossless: what `evalrun verify` showed for this method with this build, these "
+        "weights and this engine mode: greedy = the tokens of plain decoding; sampling = the "
+        "distribution of its steps or texts, by a test that a planted wrong acceptance fails.");
+  add_quality_notes(report, d);
+  if (const std::string tuned = tuned_text(report); !tuned.empty()) d.note(tuned);
+  if (!report.why) return;
+  d.note(
+      "why: speedup = tau / (T(n)/T(1) + draft + overhead), in units of one plain step; residual: "
+      "what that leaves unexplained. rows/step: rows of the target forward, the root and what a "
+      "method computes beside its draft included.");
+  if (any_row(report, [](const ReportRow& r) { return r.bandwidth_share.has_value(); }))
+    d.note(
+        "bandwidth: weights read by the target's forwards over decode time, as a share of what the "
+        "memory gave before the run.");
+}
+
+}  // namespace
+
+void add_dataset(const Report& report, const std::string& name, Document& d) {
+  const DatasetRows rows(report, name);
+  d.heading(fmt::format("{} ({})", dataset_name(name),
+                        prompts_text(report, name, prompts_of(report, name))));
+  if (!rows.all().empty()) d.table(comparison_table(report, name, rows));
+  if (Table t = quality_table(report, name, rows); !t.rows.empty()) d.table(std::move(t));
+  if (Table t = control_table(report, rows); !t.rows.empty()) d.table(std::move(t));
+  if (report.why) d.table(why_table(rows));
+  if (rows.aa != nullptr && rows.aa->speedup) d.paragraph(noise_floor_text(*rows.aa));
+  for (const std::string& remark : dataset_remarks(report, name)) d.paragraph(remark);
+}
+
+Document document(const Report& report) {
+  Document d{.name = "report"};
+  add_header(report, d);
+  add_row_cost(report, d);
+  for (const std::string& name : datasets_of(report)) add_dataset(report, name, d);
+  d.heading("memory");
+  d.table(memory_table(report));
+  if (Table t = gpu_table(report); !t.rows.empty()) {
+    d.heading("GPU");
+    d.table(std::move(t));
+  }
+  for (const std::string& remark : run_remarks(report)) d.paragraph(remark);
+  add_notes(report, d);
+  d.data = report_records(report);
+  return d;
+}
+
+}  // namespace evalrun::reports
