@@ -22,7 +22,7 @@ SessionOptions resolve_cpu(SessionOptions o) {
   if (o.one_isa && !contains(one_isa_paths(), o.isa))
     throw base::usage_error(
         fmt::format("path '{}' has no bits of its own: one-isa is for AMX with amx_bf16", o.isa),
-        "leave --bits out: its results are the same and as fast");
+        "leave --reproducible out: its results are the same and as fast");
   if (o.n_threads <= 0) o.n_threads = allowed_cores();
   return o;
 }
@@ -38,8 +38,9 @@ SessionOptions resolve_gpu(SessionOptions o, const cuda::DeviceList& gpus) {
         "leave --isa out and unset EVALRUN_ISA");
   o.isa = isa;
   if (o.one_isa)
-    throw base::usage_error("--bits one-isa is for the CPU: a GPU has one path per architecture",
-                            "leave --bits out");
+    throw base::usage_error(
+        "--reproducible one-isa is for the CPU: a GPU has one path per architecture",
+        "leave --reproducible out");
   o.n_threads = 1;
   return o;
 }

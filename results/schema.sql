@@ -1,4 +1,4 @@
--- Tables of an evalrun result database, schema version 7. Raw values only; ratios are born in
+-- Tables of an evalrun result database, schema version 8. Raw values only; ratios are born in
 -- views.sql. Field by field in docs/schema.md. Times are nanoseconds, ids of tokens int32.
 
 CREATE TABLE meta (

@@ -394,7 +394,9 @@ void ResultStore::finish_run(int64_t run_id) {
 
 std::optional<int64_t> ResultStore::find_run(const std::string& name) const {
   if (name.empty() || name == "latest") {
-    Statement s(impl_->db, path_, "SELECT max(id) FROM run HAVING max(id) IS NOT NULL");
+    Statement s(impl_->db, path_,
+                "SELECT id FROM run ORDER BY label = 'check' OR label LIKE 'check with %', id DESC "
+                "LIMIT 1");
     return s.step() ? std::optional(sqlite3_column_int64(s.get(), 0)) : std::nullopt;
   }
   // In this order, so that a label made of digits cannot hide a run's number.

@@ -75,8 +75,9 @@ class ResultStore {
   bool has_generation(int64_t arm_id, int64_t prompt_id, int repeat, int sample) const;
 
   void finish_run(int64_t run_id);  // all cells measured
-  // "" or "latest" = newest run; else by number, key, label (the newest of that label) or name of a
-  // baseline, in this order.
+  // "" or "latest" = newest run; one labelled as `evalrun check` labels its own ("check", "check
+  // with ...") only where there is no other. Else by number, key, label (the newest of that label)
+  // or name of a baseline, in this order.
   std::optional<int64_t> find_run(const std::string& id_key_or_label) const;
 
   // Runs named by baseline; `note` free text.

@@ -53,7 +53,7 @@ def cores():
 
 def common_options(parser):
     parser.add_argument("--data", required=True, nargs="+", metavar="DIR",
-                        help="captures of evalrun generate --save-hidden, of one model")
+                        help="captures of evalrun capture, of one model")
     parser.add_argument("--target", required=True, metavar="MODEL",
                         help="the target: .gguf or Hugging Face folder")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")

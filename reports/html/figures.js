@@ -372,7 +372,7 @@ function drawDatasets() {
   if (names.length < 2 || shown.length === 0)
     return show('fig-datasets', {
       missing:
-          'The run has one data set; evalrun report --by category or --by language cuts it into parts.',
+          'The run has one data set; evalrun report --split-by category or --split-by language cuts it into parts.',
     });
   const drawnNow = drawnArms(shown);
   const plot = bars(

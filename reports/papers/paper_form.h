@@ -5,8 +5,8 @@
 //   paper, title       names of the publication, as --claims files and as people call it
 //   metrics            {key: {label, measured, published, unit, decimals, beside_plain}}
 //     measured         speedup, tau, accepted_per_step, alpha_share, de, tok_s, rows_per_step,
-//     rougeL
-//                      or pass (pass@1 of greedy answers, else pass@10): as `evalrun list metrics`
+//                      rougeL or pass (pass@1 of greedy answers, else pass@10): as `evalrun list
+//                      metrics`
 //     published        metric of a claims file (docs/claims.md)
 //     unit             of the paper: "" as it is, "percent", or "gain" (percent above 1)
 //     beside_plain     the cell holds plain decoding's figure in brackets as well
@@ -17,10 +17,9 @@
 //     decoding         "greedy" or "sampled": other arms do not belong
 //     models           the paper's, in its order; models_as "rows" (default) or "columns"
 //     methods          [{label, arms, published, config, sweep}]; `arms` are labels, "*" for any
-//     value
-//                      of a parameter, the default included, "+" for any that is named; `config`
-//                      what the published figure must say ("*" = the swept value); `sweep` the
-//                      parameter whose values become rows
+//                      value of a parameter, the default included, "+" for any that is named;
+//                      `config` what the published figure must say ("*" = the swept value);
+//                      `sweep` the parameter whose values become rows
 //     rows             data sets, where the columns are methods
 //     columns          [{data or method, metrics}]
 //     across           a second swept parameter, whose values become columns

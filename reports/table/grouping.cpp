@@ -84,7 +84,7 @@ std::vector<std::string> column_names(const std::vector<Report>& reports) {
 GroupedReport group_by_model(const std::vector<Report>& reports) {
   if (reports.size() < 2)
     throw base::usage_error("one run is one model: nothing to set beside it",
-                            "name a run per model: evalrun report RUN1 RUN2 --group-by model");
+                            "name a run per model: evalrun report RUN1 RUN2 --columns-by model");
   GroupedReport grouped{
       .axis = "model", .runs = {}, .estimator = reports.front().estimator, .tables = {}};
   const std::vector<std::string> names = column_names(reports);
@@ -128,7 +128,7 @@ GroupedReport group_by_part(const Report& report, const std::string& axis) {
     throw base::usage_error("this run measured plain decoding only: there is nothing to group");
   if (!parts)
     throw base::usage_error(fmt::format("no prompt of this run has a {}", axis),
-                            "`evalrun report` without --group-by shows the data sets whole");
+                            "`evalrun report` without --columns-by shows the data sets whole");
   for (const std::string& dataset : datasets)
     grouped.tables.push_back(table_of(dataset, tables[dataset]));
   return grouped;

@@ -35,7 +35,7 @@ const std::vector<IsaInfo>& known_isas();
 // Throws usage_error: a name nobody knows, or one this processor lacks, each with what there is.
 void check_isa(const std::string& isa);
 
-// --device and --bits when they are not given.
+// --device and --reproducible when they are not given.
 inline constexpr const char* kDefaultDevice = "cpu";
 inline constexpr const char* kDefaultBits = "cross-isa";
 
@@ -48,7 +48,7 @@ struct ModelOptions {
   std::optional<std::string> dtype;          // --dtype
   std::optional<std::string> draft_dtype;    // of the draft model; no option, default: as dtype
   std::optional<std::string> isa;            // --isa, EVALRUN_ISA
-  std::optional<std::string> bits;           // --bits
+  std::optional<std::string> bits;           // --reproducible
   std::optional<std::string> kv_dtype;       // --kv-dtype
   std::optional<int> threads;                // -t; 0 = the default
   std::optional<std::string> chat_template;  // --chat-template NAME
@@ -66,21 +66,20 @@ struct ModelOptions {
   std::shared_ptr<const engine::Model> load_draft() const;  // null when --draft was not given
   engine::SessionOptions session_options(int max_tokens) const;
 };
+// --data-root, of every command that reads official data files: a folder that is there.
+void add_data_root(CLI::App& app, std::string& data_root);
 // Registers what evaluators that run programs can be told.
 void add_scoring_options(CLI::App& app, evaluators::ScoringContext& scoring);
 void warn_if_unsafe(const evaluators::ScoringContext& scoring);
 // "auto (default), or: f32 = ..., bf16 = ..." for --help.
 std::string describe_formats();
 
-// $EVALRUN_HOME, by default ~/.cache/evalrun; and the default model under it.
-std::string evalrun_home();
+// The default model, under $EVALRUN_HOME. Throws data_error when neither EVALRUN_HOME nor HOME says
+// where that is.
 std::string default_model_path();
 // A model as suites name it: "default", a path, or a file or folder in $EVALRUN_HOME/models, whose
 // ".gguf" may be left out. data_error, with the places looked at, when it is not there.
 std::string model_path(const std::string& name);
-// Where a run keeps the T(n) tables it measured.
-std::string row_cost_cache_path();
-inline constexpr double kRowCostSeconds = 0.3;  // a run spends on one it does not find there
 
 // Each adds its subcommand; the callback does the work and reports its exit code through
 // `exit_code`. Errors are thrown and turned into a message and an exit code in main().
@@ -94,6 +93,7 @@ void add_report_command(CLI::App& app, Context& context);
 void add_compare_command(CLI::App& app, Context& context);
 void add_corpus_command(CLI::App& app, Context& context);
 void add_cost_command(CLI::App& app, Context& context);
+void add_capture_command(CLI::App& app, Context& context);
 void add_check_command(CLI::App& app, Context& context);
 void add_baseline_command(CLI::App& app, Context& context);
 void add_score_command(CLI::App& app, Context& context);

@@ -6,12 +6,14 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <new>
 
 #include "engine/base/text.h"
 #include "results/store.h"
 #include "runners/cli/cli.h"
+#include "runners/cli/given_options.h"
+#include "runners/cli/old_names.h"
+#include "runners/cli/output.h"
 #include "runners/machine/build_info.h"
 
 namespace evalrun::cli {
@@ -48,7 +50,7 @@ void add_global_options(CLI::App& app, GlobalOptions& global) {
 
 // Logs go to standard error; standard output holds results only.
 void start_logging(const GlobalOptions& global) {
-  const bool color = !global.no_color && ::isatty(STDERR_FILENO) && !std::getenv("NO_COLOR");
+  const bool color = colour_wanted(global.no_color, STDERR_FILENO);
   auto logger = color ? spdlog::stderr_color_mt("evalrun") : spdlog::stderr_logger_mt("evalrun");
   logger->set_pattern(color ? "%^%l%$: %v" : "%l: %v");
   logger->set_level(global.verbosity > 0   ? spdlog::level::debug
@@ -63,11 +65,10 @@ int report_error(base::ExitCode code, const std::string& message) {
 }
 
 // What CLI11 found wrong, with the nearest command when the first word was none.
-int report_usage(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
+int report_usage(const CLI::App& app, const CLI::ParseError& error, const std::string& first) {
   std::vector<std::string> names;
   for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; }))
     names.push_back(sub->get_name());
-  const std::string first = argc > 1 ? argv[1] : "";
   if (first.empty() || first[0] == '-' ||
       std::find(names.begin(), names.end(), first) != names.end()) {
     std::string command;
@@ -79,45 +80,54 @@ int report_usage(const CLI::App& app, const CLI::ParseError& error, int argc, ch
                                                           base::suggest(first, names)));
 }
 
+void add_commands(CLI::App& app, Context& context) {
+  using Add = void (*)(CLI::App&, Context&);
+  const std::pair<const char*, std::vector<Add>> groups[] = {
+      {"Measure", {add_run_command, add_report_command, add_compare_command}},
+      {"Gate", {add_check_command, add_baseline_command, add_verify_command}},
+      {"Explain",
+       {add_list_command, add_show_command, add_predict_command, add_cost_command,
+        add_tune_command}},
+      {"Data",
+       {add_data_command, add_score_command, add_judge_command, add_audit_command,
+        add_corpus_command, add_validate_command, add_doctor_command}},
+      {"Tools",
+       {add_tokenize_command, add_generate_command, add_perplexity_command, add_capture_command}},
+  };
+  for (const auto& [name, commands] : groups)
+    for (const Add add : commands) {
+      const size_t before = app.get_subcommands(nullptr).size();
+      add(app, context);
+      app.get_subcommands(nullptr)[before]->group(name);
+    }
+}
+
 int run_main(int argc, char** argv) {
   CLI::App app(
       "evalrun: how much faster is lossless LLM decoding, measured so that it can be trusted",
       "evalrun");
-  app.footer(kFooter);
   app.require_subcommand(1);
   app.fallthrough();  // global options may stand behind the command
   Context context;
   add_global_options(app, context.global);
 
-  add_run_command(app, context);
-  add_report_command(app, context);
-  add_compare_command(app, context);
-  add_predict_command(app, context);
-  add_audit_command(app, context);
-  add_check_command(app, context);
-  add_baseline_command(app, context);
-  add_verify_command(app, context);
-  add_score_command(app, context);
-  add_judge_command(app, context);
-  add_list_command(app, context);
-  add_show_command(app, context);
-  add_validate_command(app, context);
-  add_doctor_command(app, context);
-  add_data_command(app, context);
-  add_corpus_command(app, context);
-  add_tokenize_command(app, context);
-  add_generate_command(app, context);
-  add_perplexity_command(app, context);
-  add_tune_command(app, context);
-  add_cost_command(app, context);
+  add_commands(app, context);
+  app.footer(kFooter);  // after the commands: each new one takes its parent's
 
   // Callbacks run while parsing; the logger must be up before, with the final verbosity.
-  app.parse_complete_callback([&context] { start_logging(context.global); });
+  app.parse_complete_callback([&] {
+    start_logging(context.global);
+    check_format(app, context.global);
+  });
+  const std::vector<std::string> words = with_new_names({argv + 1, argv + argc});
   try {
-    app.parse(argc, argv);
+    app.parse(std::vector<std::string>(words.rbegin(), words.rend()));  // CLI11: last one first
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) return app.exit(e);  // --help, --version
-    return report_usage(app, e, argc, argv);
+    return report_usage(app, e, words.empty() ? "" : words.front());
+  } catch (const base::Error& e) {
+    return report_error(e.code(),
+                        base::Error(e.code(), with_option(app, e.message()), e.hint()).what());
   }
   return context.exit_code;
 }

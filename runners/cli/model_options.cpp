@@ -1,8 +1,8 @@
 // -m, --draft, --device, --dtype, --isa, -t, --chat-template: the same for every command.
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 
+#include "engine/base/home.h"
 #include "engine/base/text.h"
 #include "engine/devices.h"
 #include "runners/cli/cli.h"
@@ -18,14 +18,6 @@ std::string join(const std::vector<std::string>& names) {
 }
 
 }  // namespace
-
-std::string evalrun_home() {
-  if (const char* home = std::getenv("EVALRUN_HOME"); home != nullptr && *home != '\0') return home;
-  const char* user = std::getenv("HOME");
-  return std::string(user != nullptr ? user : ".") + "/.cache/evalrun";
-}
-
-std::string row_cost_cache_path() { return evalrun_home() + "/row-cost.json"; }
 
 const std::vector<IsaInfo>& known_isas() {
   static const std::vector<IsaInfo> known = {
@@ -61,16 +53,30 @@ std::string describe_formats() {
   return text;
 }
 
-std::string default_model_path() { return evalrun_home() + "/models/" + kDefaultModel; }
+std::string default_model_path() {
+  const std::filesystem::path home = base::home_folder();
+  if (home.empty())
+    throw base::data_error(kDefaultModel, "", "nobody knows where the default model is",
+                           "set EVALRUN_HOME, or name a model with -m");
+  return (home / "models" / kDefaultModel).string();
+}
 
 std::string model_path(const std::string& name) {
   if (name == "default") return ModelOptions().path();
-  const std::string at_home = evalrun_home() + "/models/" + name;
-  const std::vector<std::string> places = {name, at_home, at_home + ".gguf"};
+  std::vector<std::string> places = {name};
+  if (const std::filesystem::path home = base::home_folder(); !home.empty()) {
+    places.push_back((home / "models" / name).string());
+    places.push_back(places.back() + ".gguf");
+  }
   std::error_code ignored;
   for (const std::string& path : places)
     if (std::filesystem::exists(path, ignored)) return path;
   throw base::data_error(name, "", "there is no such model", "looked for " + join(places));
+}
+
+void add_data_root(CLI::App& app, std::string& data_root) {
+  app.add_option("--data-root", data_root, "Folder of the tasks' files (default: EVALRUN_DATA)")
+      ->check(CLI::ExistingDirectory);
 }
 
 void ModelOptions::add(CLI::App& app) {
@@ -99,9 +105,9 @@ void ModelOptions::add_without_formats(CLI::App& app) {
       ->envname("EVALRUN_ISA")
       ->group(kGroup);
   app.add_option(
-         "--bits", bits,
-         "cross-isa: the same bits on every path; one-isa: faster bf16 where the path has it "
-         "(AMX), its bits its own")
+         "--reproducible", bits,
+         "cross-isa: the same results on every path; one-isa: faster bf16 where the path has it "
+         "(AMX), with results of its own")
       ->check(CLI::IsMember({"cross-isa", "one-isa"}))
       ->default_str(kDefaultBits)
       ->group(kGroup);

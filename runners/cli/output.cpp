@@ -25,9 +25,9 @@ void print_line(std::string_view text) {
                            "the rest of the output is lost; send it to a file with room");
 }
 
-bool colour_wanted(bool no_color) {
+bool colour_wanted(bool no_color, int file) {
   const char* set = std::getenv("NO_COLOR");
-  return !no_color && (set == nullptr || *set == '\0') && ::isatty(STDOUT_FILENO) != 0;
+  return !no_color && (set == nullptr || *set == '\0') && ::isatty(file) != 0;
 }
 
 void print_json(const nlohmann::ordered_json& value) {

@@ -19,9 +19,9 @@ struct GlobalOptions;
 // data_error when standard output cannot take it (disk full, closed pipe).
 void print_line(std::string_view text);
 
-// Whether text on standard output may hold colours: it is a terminal, and neither --no-color nor
-// NO_COLOR says otherwise.
-bool colour_wanted(bool no_color);
+// Whether what is written to `file`, an open descriptor, may hold colours: it is a terminal, and
+// neither --no-color nor NO_COLOR says otherwise. An empty NO_COLOR is none (no-color.org).
+bool colour_wanted(bool no_color, int file = 1);
 
 // One line of JSON; bytes that are not UTF-8 become U+FFFD.
 void print_json(const nlohmann::ordered_json& value);

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "engine/base/error.h"
+#include "engine/base/home.h"
 #include "engine/base/json_fields.h"
 #include "engine/base/text.h"
 #include "engine/devices.h"
@@ -188,6 +189,11 @@ std::string row_cost_key(const engine::Model& model, const engine::SessionOption
                      engine::name_of(model.format()), session.isa,
                      session.one_isa ? " one-isa" : "", session.n_threads, session.kv_cache ? 1 : 0,
                      session.kv_dtype, cpu, placement, build.version, build.id);
+}
+
+std::string row_cost_cache_path() {
+  const std::filesystem::path home = base::home_folder();
+  return home.empty() ? "" : (home / "row-cost.json").string();
 }
 
 MeasuredRowCost obtain_row_cost(const RowCostRequest& request) {

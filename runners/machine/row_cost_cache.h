@@ -24,6 +24,11 @@ std::string placement_class(double round_trip_ns, int n_threads);
 std::string row_cost_key(const engine::Model& model, const engine::SessionOptions& session,
                          const std::string& cpu, const std::string& placement);
 
+// Where runs keep the tables they measured: row-cost.json in $EVALRUN_HOME; "" when there is no
+// such folder. And what a run spends on a table it does not find there.
+std::string row_cost_cache_path();
+inline constexpr double kRowCostSeconds = 0.3;
+
 struct RowCostRequest {
   std::shared_ptr<const engine::Model> model;
   engine::SessionOptions session;  // isa and threads resolved

@@ -4,45 +4,16 @@
 
 #include "engine/base/error.h"
 #include "engine/session.h"
+#include "results/generation_queries.h"
 #include "runners/score/score_pool.h"
 
 namespace evalrun::runners {
-
-namespace {
-
-struct Answer {
-  int64_t generation_id = 0;
-  std::vector<std::string> texts;
-};
-
-// Finished answers to a prompt that an evaluator has not judged yet.
-std::vector<Answer> unscored_answers(const results::ResultStore& store, int64_t run_id,
-                                     int64_t prompt_id, const evaluators::EvaluatorInfo& judge,
-                                     const std::string& options) {
-  std::vector<Answer> answers;
-  store.query(
-      "SELECT g.id, t.text FROM v_answer g JOIN turn t ON t.generation_id = g.id "
-      "WHERE g.run_id = ? AND g.prompt_id = ? "
-      "AND NOT EXISTS (SELECT 1 FROM score s WHERE s.generation_id = g.id AND s.evaluator = ? "
-      "  AND s.version = ? AND s.status NOT IN ('sandbox_error', 'toolchain_missing') "
-      "  AND coalesce(json_extract(s.facts, '$.options'), '') = ?) "
-      "ORDER BY g.id, t.idx",
-      {run_id, prompt_id, judge.name, judge.version, options}, [&](const results::Row& row) {
-        if (answers.empty() || answers.back().generation_id != row.integer(0))
-          answers.push_back({row.integer(0), {}});
-        answers.back().texts.push_back(row.text(1));
-        return true;
-      });
-  return answers;
-}
-
-}  // namespace
 
 DeferredScores score_deferred(const RunPlan& plan, const std::vector<int64_t>& prompt_ids,
                               int64_t run_id, results::ResultStore& store, base::Clock& clock,
                               const DeferredOptions& options) {
   EVALRUN_CHECK(prompt_ids.size() == plan.prompts.size());
-  std::vector<Answer> answers;
+  std::vector<results::UnscoredAnswer> answers;
   struct Origin {
     const datasets::Prompt* prompt;
     const evaluators::EvaluatorEntry* judge;
@@ -64,8 +35,10 @@ DeferredScores score_deferred(const RunPlan& plan, const std::vector<int64_t>& p
     for (const std::string& id : plan.prompts[p].evaluators) {
       const evaluators::EvaluatorEntry& judge = evaluators::evaluator_registry().get(id);
       if (!judge.info.deferred || !usable(judge)) continue;
-      for (Answer& answer : unscored_answers(store, run_id, prompt_ids[p], judge.info,
-                                             judge.options ? judge.options(options.context) : "")) {
+      const results::EvaluatorName name = {judge.info.name, judge.info.version,
+                                           judge.options ? judge.options(options.context) : ""};
+      for (results::UnscoredAnswer& answer :
+           results::unscored_answers(store, run_id, prompt_ids[p], name)) {
         answers.push_back(std::move(answer));
         origins.push_back({&plan.prompts[p].prompt, &judge});
       }

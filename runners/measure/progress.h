@@ -36,7 +36,7 @@ class ConsoleProgress final : public ProgressSink {
   void scoring(int done, int total, double elapsed_s, double left_s) override;
   void working(const std::string& what, double share_done, double elapsed_s) override;
   void end() override;
-  // Sequences decoded in parallel (evalrun generate --save-hidden); `tokens` are generated ones.
+  // Sequences decoded in parallel (evalrun capture); `tokens` are generated ones.
   void capturing(int64_t done, int64_t total, int64_t tokens, double elapsed_s, double left_s);
 
  private:

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
+#include "results/generation_queries.h"
 #include "runners/measure/plain_logits.h"
 
 namespace evalrun::runners {
@@ -11,16 +11,8 @@ namespace evalrun::runners {
 std::optional<Answers> ReplayPaths::stored(int arm, int prompt) const {
   for (size_t a = 0; a < plan_.arms.size(); ++a) {
     if (plan_.arms[a].model != plan_.arms[static_cast<size_t>(arm)].model) continue;
-    Answers answers;
-    store_.query(
-        "SELECT tokens FROM turn WHERE generation_id = (SELECT min(id) FROM generation WHERE "
-        "arm_id = ? AND prompt_id = ? AND status = 'ok' AND asked IS NOT NULL) ORDER BY idx",
-        {arm_ids_[a], prompt_ids_[static_cast<size_t>(prompt)]}, [&](const results::Row& row) {
-          const std::string bytes = row.blob(0);
-          std::vector<int32_t>& tokens = answers.emplace_back(bytes.size() / sizeof(int32_t));
-          std::memcpy(tokens.data(), bytes.data(), bytes.size());
-          return true;
-        });
+    Answers answers =
+        results::replayed_tokens(store_, arm_ids_[a], prompt_ids_[static_cast<size_t>(prompt)]);
     if (!answers.empty()) return answers;
   }
   return std::nullopt;

@@ -1,6 +1,7 @@
 #include "runners/score/baseline_similarity.h"
 
 #include "engine/base/error.h"
+#include "results/generation_queries.h"
 
 namespace evalrun::runners {
 namespace {
@@ -19,37 +20,23 @@ void check_judges(const std::vector<const evaluators::EvaluatorEntry*>& judges) 
           "against the baseline arm: rouge and bleu, of any convention");
 }
 
-// Texts of the last turns; the answer of a failed counterpart is NULL.
 std::vector<Pair> read_pairs(const results::ResultStore& store, int64_t run_id, int& unpaired) {
   std::vector<Pair> pairs;
-  store.query(
-      "SELECT g.id, a.label, p.task, p.name, g.repeat, g.sample,"
-      "  (SELECT text FROM turn WHERE generation_id = g.id ORDER BY idx DESC LIMIT 1),"
-      "  (SELECT text FROM turn WHERE generation_id = b.id ORDER BY idx DESC LIMIT 1),"
-      "  b.id IS NULL "
-      "FROM v_answer g JOIN arm a ON a.id = g.arm_id JOIN prompt p ON p.id = g.prompt_id "
-      "JOIN arm base ON base.run_id = g.run_id AND base.role = 'baseline' "
-      "LEFT JOIN generation b ON b.arm_id = base.id AND b.prompt_id = g.prompt_id "
-      "  AND b.repeat = g.repeat AND b.sample = g.sample AND b.status = 'ok' AND b.fault = '' "
-      "WHERE g.run_id = ? AND g.fault = '' AND a.id <> base.id "
-      "ORDER BY a.id, p.id, g.sample",
-      {run_id}, [&](const results::Row& row) {
-        if (row.integer(8) != 0) {
-          ++unpaired;
-          return true;
-        }
-        Pair pair;
-        pair.of.generation_id = row.integer(0);
-        pair.of.arm = row.text(1);
-        pair.of.task = row.text(2);
-        pair.of.prompt = row.text(3);
-        pair.of.repeat = static_cast<int>(row.integer(4));
-        pair.of.sample = static_cast<int>(row.integer(5));
-        pair.texts = {row.text(6)};
-        pair.prompt.reference = row.text(7);
-        pairs.push_back(std::move(pair));
-        return true;
-      });
+  for (results::AnswerPairRow& row : results::answers_beside_baseline(store, run_id)) {
+    if (!row.baseline_text) {
+      ++unpaired;
+      continue;
+    }
+    Pair& pair = pairs.emplace_back();
+    pair.of.generation_id = row.generation_id;
+    pair.of.arm = std::move(row.arm);
+    pair.of.task = std::move(row.task);
+    pair.of.prompt = std::move(row.prompt);
+    pair.of.repeat = row.repeat;
+    pair.of.sample = row.sample;
+    pair.texts = {std::move(row.text)};
+    pair.prompt.reference = std::move(row.baseline_text);
+  }
   return pairs;
 }
 

@@ -11,6 +11,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/text.h"
+#include "results/generation_queries.h"
 
 namespace evalrun::runners {
 namespace {
@@ -38,16 +39,6 @@ JudgedConversation without_answers(JudgedConversation talk) {
 // "81" of "mt_bench/81": the official number, by which reference answers are found.
 std::string question_id(const std::string& prompt) { return prompt.substr(prompt.rfind('/') + 1); }
 
-std::vector<std::string> turn_texts(const results::ResultStore& store, int64_t generation_id) {
-  std::vector<std::string> texts;
-  store.query("SELECT text FROM turn WHERE generation_id = ? ORDER BY idx", {generation_id},
-              [&](const results::Row& row) {
-                texts.push_back(row.text(0));
-                return true;
-              });
-  return texts;
-}
-
 void keep_turns(std::vector<std::string>& turns, size_t n) {
   if (turns.size() > n) turns.resize(n);
 }
@@ -57,27 +48,20 @@ void keep_turns(std::vector<std::string>& turns, size_t n) {
 std::vector<StoredAnswer> stored_answers(const results::ResultStore& store, int64_t run_id,
                                          const std::string& task, const JudgePrompts& prompts) {
   std::vector<StoredAnswer> answers;
-  store.query(
-      "SELECT g.id, a.label, a.role, p.task, p.name, p.category, p.turns, g.sample "
-      "FROM v_answer g JOIN arm a ON a.id = g.arm_id JOIN prompt p ON p.id = g.prompt_id "
-      "WHERE g.run_id = ? AND g.fault = '' "
-      "ORDER BY p.id, a.id, g.sample",
-      {run_id}, [&](const results::Row& row) {
-        StoredAnswer answer;
-        answer.task = row.text(3);
-        if (answer.task.substr(0, answer.task.find_first_of("[:")) != task) return true;
-        answer.generation_id = row.integer(0);
-        answer.arm = row.text(1);
-        answer.role = row.text(2);
-        answer.prompt = row.text(4);
-        answer.category = row.text(5);
-        answer.talk.questions = nlohmann::json::parse(row.text(6)).get<std::vector<std::string>>();
-        answer.sample = static_cast<int>(row.integer(7));
-        answers.push_back(std::move(answer));
-        return true;
-      });
+  for (results::AnswerRow& row : results::answers(store, run_id)) {
+    if (row.task.substr(0, row.task.find_first_of("[:")) != task) continue;
+    StoredAnswer& answer = answers.emplace_back();
+    answer.task = std::move(row.task);
+    answer.generation_id = row.generation_id;
+    answer.arm = std::move(row.arm);
+    answer.role = std::move(row.role);
+    answer.prompt = std::move(row.prompt);
+    answer.category = std::move(row.category);
+    answer.talk.questions = std::move(row.questions);
+    answer.sample = row.sample;
+  }
   for (StoredAnswer& answer : answers) {
-    answer.talk.answers = turn_texts(store, answer.generation_id);
+    answer.talk.answers = results::turn_texts(store, answer.generation_id);
     const size_t n =
         std::min({answer.talk.questions.size(), answer.talk.answers.size(), kJudgedTurns});
     keep_turns(answer.talk.questions, n);

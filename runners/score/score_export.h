@@ -1,15 +1,14 @@
 // Generations and their scores as the files of other harnesses, one JSON object per line.
 //
-//   human-eval  {task_id, completion, result, passed}: samples.jsonl of openai/human-eval, the last
-//   two
+//   human-eval  samples.jsonl of openai/human-eval: {task_id, completion}, and {result, passed}
 //               where an evaluator judged
-//   spec-bench  {question_id, category, answer_id, model_id, choices: [{index, turns}], tstamp}:
-//   model
-//               answers of Spec-Bench and FastChat, a choice per sample; without their times
-//   lm-eval     {doc_id, doc, target, arguments, resps, filtered_resps, filter, metrics, hashes,
-//   and the
-//               metric}: samples_*.jsonl of lm-evaluation-harness 0.4.8, a line per generation and
-//               evaluator; `filter` is its name there ("strict-match") or the evaluator's id
+//   spec-bench  model answers of Spec-Bench and FastChat, without their times: {question_id,
+//               category, answer_id, model_id, choices: [{index, turns}], tstamp}; a choice is a
+//               sample
+//   lm-eval     samples_*.jsonl of lm-evaluation-harness 0.4.8, a line per generation and
+//               evaluator: {doc_id, doc, target, arguments, resps, filtered_resps, filter, metrics,
+//               hashes} and the metric; `filter` is its name there ("strict-match") or the
+//               evaluator's id
 #pragma once
 #include <span>
 #include <string>

@@ -30,7 +30,7 @@ constexpr const char* kPartPrefix = "part-";
 constexpr const char* kPartSuffix = ".safetensors";
 constexpr const char* kBrokenPart = "delete this part; its lines are then generated again";
 constexpr const char* kAnotherFolder =
-    "give --save-hidden another folder, or the settings this one was begun with";
+    "give --out another folder, or the settings this one was begun with";
 
 ordered_json to_json(const CaptureSettings& s) {
   ordered_json j;
@@ -64,7 +64,7 @@ void compare(const nlohmann::json& then, const ordered_json& now, const std::str
     const auto early = before_the_field(field);
     if (!then.contains(key) && !early)
       throw base::data_error(file, field, "is missing",
-                             "give --save-hidden another folder; this one is broken");
+                             "give --out another folder; this one is broken");
     const nlohmann::json& old = then.contains(key) ? then[key] : *early;
     if (value.is_object()) {
       compare(old, value, file, field);
@@ -137,7 +137,7 @@ CaptureFolder::CaptureFolder(std::string path, const CaptureSettings& settings)
   if (error || !fs::is_directory(path_, error))
     throw base::data_error(path_, "",
                            error ? "cannot be made: " + error.message() : "is not a folder",
-                           "give --save-hidden a folder you may write to");
+                           "give --out a folder you may write to");
   try {
     lock();
     const std::string file = (fs::path(path_) / "capture.json").string();
@@ -167,7 +167,7 @@ void CaptureFolder::lock() {
   if (lock_ < 0) throw base::data_error(path_, "", std::strerror(errno));
   if (::flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
     throw base::usage_error(fmt::format("{}: another evalrun writes to this folder", path_),
-                            "wait for it, or give --save-hidden another folder");
+                            "wait for it, or give --out another folder");
 }
 
 void CaptureFolder::read_parts() {

@@ -1,4 +1,4 @@
-// What `evalrun generate --save-hidden DIR` leaves behind: greedy answers of a model, or answers of
+// What `evalrun capture --out DIR` leaves behind: greedy answers of a model, or answers of
 // a data set, with the model's hidden states, for training what drafts for it.
 //
 //   DIR/capture.json                 what all parts have in common: CaptureSettings

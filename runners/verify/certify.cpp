@@ -9,7 +9,6 @@
 #include "methods/faults.h"
 #include "runners/machine/build_info.h"
 #include "runners/machine/environment.h"
-#include "runners/measure/runner.h"
 
 namespace evalrun::runners {
 namespace {
@@ -56,9 +55,9 @@ class Certifier {
         context_prompts_(spread(plan_.prompts, kCandidates * request.contexts / 2)) {
     for (const PlannedArm& arm : plan_.arms)
       if (!is_plain(arm)) arms_.push_back(&arm);
-    if (request.progress != nullptr)
+    if (request.runner.progress != nullptr)
       for (const std::string& prompt : plan_.skipped)
-        request.progress->left_out("prompt " + prompt + ", too long for the context");
+        request.runner.progress->left_out("prompt " + prompt + ", too long for the context");
     if (arms_.empty())
       throw base::usage_error("there is no method to verify",
                               "name some with --methods, e.g. pld,lookahead");
@@ -99,10 +98,7 @@ class Certifier {
     const std::string tests_text = tests().dump();
     std::erase_if(arms_, [&](const PlannedArm* arm) { return known(arm->record, tests_text); });
     if (arms_.empty()) return;
-    RunnerOptions costs;
-    costs.row_cost_seconds = request_.row_cost_seconds;
-    costs.row_cost_cache = request_.row_cost_cache;
-    measure_row_cost(request_.plan, plan_, costs);  // before any session exists
+    measure_row_cost(request_.plan, plan_, request_.runner);  // before any session exists
     sessions_ = std::make_unique<ModelSessions>(planned_session(request_.plan, plan_));
     work_ = total_work();
     begin_ns_ = clock_.now_ns();
@@ -236,10 +232,10 @@ class Certifier {
   std::function<void()> ticker(int tokens) {
     return [this, tokens] {
       worked_ += tokens;
-      if (request_.progress != nullptr)
-        request_.progress->working(label_ + ": " + part_, std::min(1.0, worked_ / work_),
-                                   static_cast<double>(clock_.now_ns() - begin_ns_) * 1e-9);
-      if (request_.stop && request_.stop())
+      if (request_.runner.progress != nullptr)
+        request_.runner.progress->working(label_ + ": " + part_, std::min(1.0, worked_ / work_),
+                                          static_cast<double>(clock_.now_ns() - begin_ns_) * 1e-9);
+      if (request_.runner.stop && request_.runner.stop())
         throw base::Error(base::ExitCode::kInterrupted,
                           fmt::format("interrupted at {}: {}", label_, part_),
                           "certificates that are whole are stored; the same command goes on");

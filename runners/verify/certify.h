@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "engine/base/clock.h"
-#include "runners/measure/progress.h"
+#include "runners/measure/runner.h"
 #include "runners/plan/plan.h"
 #include "runners/verify/certificate.h"
 
@@ -18,11 +18,9 @@ struct CertifyRequest {
   int text_prompts = 6;  // of the text test
   StepDistributionOptions step_options;
   TextDistributionOptions text_options;
-  std::string fault;            // planted in every arm (methods/faults.h), to see that it is found
-  double row_cost_seconds = 0;  // as RunnerOptions
-  std::string row_cost_cache;
-  std::function<bool()> stop;  // asked between prompts; true ends with an Error (kInterrupted)
-  ProgressSink* progress = nullptr;
+  std::string fault;  // planted in every arm (methods/faults.h), to see that it is found
+  // Its stop, asked between prompts, ends with an Error (kInterrupted).
+  RunnerOptions runner;
 };
 
 // The planted wrong acceptance that the sampling tests must refuse.

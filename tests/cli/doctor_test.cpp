@@ -51,7 +51,7 @@ TEST_F(Doctor, RunsNoProgramsWithoutASandbox) {
       folder_, {"/bin/sh", "-c", "PATH=/nowhere " + evalrun_command({})[0] + " doctor --code"});
   EXPECT_EQ(result.exit_code, 6) << result.out;
   EXPECT_THAT(result.err, ::testing::HasSubstr("apt-get install bubblewrap"));
-  EXPECT_EQ(run({"doctor", "--code", "--workers", "0"}).exit_code, 2);
+  EXPECT_EQ(run({"doctor", "--code", "--jobs", "0"}).exit_code, 2);
 }
 
 TEST_F(Doctor, SaysWhatMustBeMended) {

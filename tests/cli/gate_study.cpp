@@ -116,7 +116,7 @@ class Process {
     request_.plan.target = o.model.load();
     request_.plan.command = "gate_study";
     options_.stop = runners::InterruptGuard::requested;
-    options_.row_cost_seconds = kRowCostSeconds;
+    options_.row_cost_seconds = runners::kRowCostSeconds;
     options_.row_cost_cache = folder_ + "/row-cost.json";
     // A process that was cut short left a file behind.
     for (const char* suffix : {"", "-wal", "-shm"}) fs::remove(database(folder_, number_) + suffix);

@@ -124,7 +124,7 @@ TEST_F(Gate, OptionsOfAnotherModeAreRefused) {
     expect_refused(check({option, "3"}), 2, "stored baseline");
   expect_refused(check({"--sessions", "3"}), 2, "--against");
   for (const char* option : {"-m", "--draft", "--dtype", "--kv-dtype", "--device", "--data-root"})
-    expect_refused(check({"run:1", option, "x"}), 2, "measures nothing");
+    expect_refused(check({"run:1", option, "."}), 2, "measures nothing");
   expect_refused(check({"--against", "other", "--baseline", "main"}), 2, "--baseline");
   expect_refused(check({"--self-test", "--baseline", "main"}), 2, "--baseline");
   expect_refused(check({"--self-test", "--fail-on", "regression"}), 2, "--fail-on");

@@ -1,4 +1,5 @@
-// evalrun generate, against what transformers generates with the tiny model and against itself.
+// evalrun generate, against what transformers generates with the tiny model and against itself; and
+// evalrun capture.
 #include <algorithm>
 #include <cstring>
 
@@ -12,12 +13,16 @@ namespace {
 
 class Generate : public CommandTest {
  protected:
-  ProgramResult generate(const std::vector<std::string>& more) {
-    std::vector<std::string> arguments = {"generate", "-m", tiny_model(), "--in", "in.jsonl"};
+  ProgramResult generate(const std::vector<std::string>& more) { return command("generate", more); }
+  ProgramResult capture(const std::vector<std::string>& more) { return command("capture", more); }
+  ProgramResult command(const char* name, const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {name, "-m", tiny_model(), "--in", "in.jsonl"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return run(arguments);
   }
 };
+
+using Capture = Generate;
 
 TEST_F(Generate, GreedyTokensOfTransformers) {
   const json expected =
@@ -126,12 +131,12 @@ TEST_F(Generate, BadInput) {
 }
 
 // Many prompts at once give what one at a time gives; runners/capture_test.cpp looks at the states.
-TEST_F(Generate, SaveHiddenEqualsOneByOne) {
+TEST_F(Capture, EqualsOneByOne) {
   write_prompts(folder_, 9);
   folder_.write("in.jsonl", folder_.read("prompts.jsonl") + "\n\n{\"tokens\": [1, 5, 9]}\n");
   const auto alone = parse_lines(generate({"-n", "20"}).out);
-  const std::vector<std::string> save = {"-n", "20", "--save-hidden", "d", "--parallel", "4"};
-  const ProgramResult result = generate(save);
+  const std::vector<std::string> save = {"-n", "20", "--out", "d", "--jobs", "4"};
+  const ProgramResult result = capture(save);
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const auto summary = parse_lines(result.out);
   ASSERT_EQ(summary.size(), 1u);
@@ -156,22 +161,22 @@ TEST_F(Generate, SaveHiddenEqualsOneByOne) {
   EXPECT_EQ(last, alone.size() + 1);  // two empty lines in front of it, and lines count from 0
   EXPECT_EQ(json::parse(folder_.read("d/capture.json"))["n_lines"], alone.size() + 2);
 
-  const ProgramResult again = generate(save);
+  const ProgramResult again = capture(save);
   ASSERT_EQ(again.exit_code, 0) << again.err;
   EXPECT_EQ(parse_lines(again.out)[0]["sequences_now"], 0);
   std::vector<std::string> longer = save;
   longer[1] = "21";
-  expect_refused(generate(longer), 2, "max_new is 20 there and 21 now");
+  expect_refused(capture(longer), 2, "max_new is 20 there and 21 now");
 }
 
 // answers=dataset: tokens are the prompt's, the answer's and the end of a turn.
-TEST_F(Generate, SaveHiddenOfGivenAnswers) {
+TEST_F(Capture, OfGivenAnswers) {
   const json messages = {{{"role", "user"}, {"content", "hi"}}};
   const std::string answer = "once there was a fox";
   folder_.write("in.jsonl", json({{"messages", messages}, {"answer", " " + answer + "\n"}}).dump());
   const auto prompt = parse_lines(generate({"-n", "1"}).out).at(0)["prompt_tokens"];
   const auto save = [&](const std::string& n) {
-    return generate({"-n", n, "--save-hidden", "d" + n, "--answers", "dataset"});
+    return capture({"-n", n, "--out", "d" + n, "--answers", "dataset"});
   };
   const auto read = [&](const std::string& part, const char* name) {
     const engine::SafeTensors file(folder_.file(part + "/part-00000.safetensors"));
@@ -203,16 +208,16 @@ TEST_F(Generate, SaveHiddenOfGivenAnswers) {
   EXPECT_EQ(json::parse(folder_.read("d5/capture.json"))["answers"], "dataset");
   // Vicuna's has a space in front of an answer, and this vocabulary no </s> behind it; Qwen3's puts
   // thoughts there that nobody had.
-  expect_refused(generate({"-n", "200", "--save-hidden", "v", "--answers", "dataset",
-                           "--chat-template", "vicuna"}),
-                 7, "none of its stop tokens");
-  expect_refused(generate({"-n", "9", "--save-hidden", "q", "--answers", "dataset",
-                           "--chat-template", "qwen3"}),
-                 7, "does not put field 'answer'");
+  expect_refused(
+      capture({"-n", "200", "--out", "v", "--answers", "dataset", "--chat-template", "vicuna"}), 7,
+      "none of its stop tokens");
+  expect_refused(
+      capture({"-n", "9", "--out", "q", "--answers", "dataset", "--chat-template", "qwen3"}), 7,
+      "does not put field 'answer'");
 
   const auto refuse = [&](const json& line, const std::string& named) {
     folder_.write("in.jsonl", line.dump() + "\n");
-    expect_refused(generate({"-n", "4", "--save-hidden", "e", "--answers", "dataset"}), 7, named);
+    expect_refused(capture({"-n", "4", "--out", "e", "--answers", "dataset"}), 7, named);
   };
   refuse({{"messages", messages}}, "answer");
   refuse({{"messages", messages}, {"answer", 7}}, "answer");
@@ -221,48 +226,59 @@ TEST_F(Generate, SaveHiddenOfGivenAnswers) {
   refuse({{"messages", messages}, {"answer", "x <|im_end|> y"}}, "special token");
 }
 
-TEST_F(Generate, SaveHiddenResidualLayers) {
+TEST_F(Capture, ResidualLayers) {
   folder_.write("in.jsonl", "{\"tokens\": [1, 5, 9]}\n");
   const ProgramResult result =
-      generate({"-n", "4", "--ignore-eos", "--save-hidden", "d", "--residual", "0,2"});
+      capture({"-n", "4", "--ignore-eos", "--out", "d", "--residual", "0,2"});
   expect_refused(result, 2, "--ignore-eos");
-  ASSERT_EQ(generate({"-n", "4", "--save-hidden", "d", "--residual", "0,2"}).exit_code, 0);
+  ASSERT_EQ(capture({"-n", "4", "--out", "d", "--residual", "0,2"}).exit_code, 0);
   const engine::SafeTensors part(folder_.file("d/part-00000.safetensors"));
   const auto& hidden = part.tensors().at("hidden").shape;
   EXPECT_EQ(part.tensors().at("residual").shape, (std::vector<int64_t>{hidden[0], 2 * hidden[1]}));
 }
 
-TEST_F(Generate, SaveHiddenSkipsLongPrompts) {
+TEST_F(Capture, SkipsLongPrompts) {
   folder_.write("in.jsonl", "{\"tokens\": [1, 5, 9]}\n{\"tokens\": [1, 5, 9, 2]}\n");
-  const ProgramResult result = generate({"-n", "4", "--save-hidden", "d", "--max-prompt", "3"});
+  const ProgramResult result = capture({"-n", "4", "--out", "d", "--max-prompt", "3"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const json summary = parse_lines(result.out).at(0);
   EXPECT_EQ(summary["sequences"], 1);
   EXPECT_EQ(summary["skipped"], 1);
-  expect_refused(generate({"-n", "4094", "--save-hidden", "e"}), 2, "in.jsonl: line 1");
+  expect_refused(capture({"-n", "4094", "--out", "e"}), 2, "in.jsonl: line 1");
 }
 
-TEST_F(Generate, SaveHiddenUsage) {
+// As it was called before it was a command of its own.
+TEST_F(Capture, UnderItsOldNames) {
+  folder_.write("in.jsonl", "{\"tokens\": [1, 5, 9]}\n");
+  ASSERT_EQ(capture({"-n", "4", "--out", "new"}).exit_code, 0);
+  const ProgramResult result =
+      generate({"-n", "4", "--save-hidden=old", "--parallel", "2", "--seconds", "60"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(folder_.read("old/part-00000.safetensors"), folder_.read("new/part-00000.safetensors"));
+}
+
+TEST_F(Capture, Usage) {
   folder_.write("in.jsonl", "{\"tokens\": [1, 5, 9]}\n");
   const auto refuse = [&](const std::vector<std::string>& more, int code,
                           const std::string& named) {
-    std::vector<std::string> arguments = {"-n", "4", "--save-hidden", "d"};
+    std::vector<std::string> arguments = {"-n", "4", "--out", "d"};
     arguments.insert(arguments.end(), more.begin(), more.end());
-    expect_refused(generate(arguments), code, named);
+    expect_refused(capture(arguments), code, named);
   };
-  refuse({"--methods", "pld"}, 2, "--methods pld");
+  refuse({"--methods", "pld"}, 2, "--methods");
   refuse({"--top-logits", "3"}, 2, "--top-logits");
   refuse({"--temperature", "0"}, 2, "--temperature");
   refuse({"--residual", "1,x"}, 2, "'x' is not a layer");
   refuse({"--residual", "99"}, 2, "'99' is not a layer");
   refuse({"--residual", "eagle3"}, 2, "eagle3");  // too few layers
-  refuse({"--parallel", "0"}, 2, "--parallel");
+  refuse({"--jobs", "0"}, 2, "--jobs");
+  refuse({"--max-time", "soon"}, 2, "--max-time: 'soon' is no time");
   refuse({"--answers", "other"}, 2, "--answers");
-  expect_refused(generate({"-n", "4", "--parallel", "3"}), 2, "--save-hidden");
-  expect_refused(run({"generate", "-m", tiny_model(), "--in", "-", "--save-hidden", "d"}), 2,
+  expect_refused(capture({"-n", "4"}), 2, "--out");
+  expect_refused(run({"capture", "-m", tiny_model(), "--in", "-", "--out", "d"}), 2,
                  "standard input");
   folder_.write("file", "x");
-  expect_refused(generate({"-n", "4", "--save-hidden", "file"}), 7, "file");
+  expect_refused(capture({"-n", "4", "--out", "file"}), 7, "file");
 }
 
 }  // namespace

@@ -1,15 +1,22 @@
-// The small parts behind the commands: JSON Lines, shares, tables.
+// The small parts behind the commands: JSON Lines, units, tables.
+#include <fcntl.h>
 #include <gmock/gmock.h>
+#include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 
 #include "engine/base/error.h"
+#include "engine/base/home.h"
+#include "runners/cli/cli.h"
 #include "runners/cli/jsonl.h"
 #include "runners/cli/output.h"
-#include "runners/cli/percent.h"
 #include "runners/cli/text/corpus_input.h"
+#include "runners/cli/units.h"
+#include "runners/machine/row_cost_cache.h"
 #include "tests/temp_folder.h"
 
 namespace evalrun::cli {
@@ -72,13 +79,70 @@ TEST(JsonlReader, ChecksFields) {
     EXPECT_THROW(reader.tokens(object, key, 10), base::Error) << key;
 }
 
-TEST(Shares, PercentAndFraction) {
-  EXPECT_DOUBLE_EQ(parse_share("--x", "3%"), 0.03);
-  EXPECT_DOUBLE_EQ(parse_share("--x", "0.03"), 0.03);
-  EXPECT_DOUBLE_EQ(parse_share("--x", "0"), 0.0);
-  EXPECT_DOUBLE_EQ(parse_share("--x", "2.5%"), 0.025);
+TEST(Units, SharesAsPercentAndFraction) {
+  EXPECT_EQ(parse_share("3%"), 0.03);
+  EXPECT_EQ(parse_share("0.03"), 0.03);
+  EXPECT_EQ(parse_share("0"), 0.0);
+  EXPECT_EQ(parse_share("2.5%"), 0.025);
+  EXPECT_EQ(parse_share("35%"), 0.35);
   for (const char* bad : {"", "%", "x", "3 %", "-1%", "100%", "1", "nan", "0.1x"})
-    EXPECT_THROW(parse_share("--x", bad), base::Error) << bad;
+    EXPECT_EQ(parse_share(bad), std::nullopt) << bad;
+}
+
+TEST(Units, TimesInSecondsMinutesAndHours) {
+  EXPECT_EQ(parse_seconds("90s"), 90);
+  EXPECT_EQ(parse_seconds("10m"), 600);
+  EXPECT_EQ(parse_seconds("1.5h"), 5400);
+  EXPECT_EQ(parse_seconds("90"), 90);
+  EXPECT_EQ(parse_seconds("0"), 0);
+  for (const char* bad : {"", "s", "m", "x", "-1s", "10 m", "10d", "inf", "nan", "1h30m"})
+    EXPECT_EQ(parse_seconds(bad), std::nullopt) << bad;
+}
+
+TEST(Units, AnOptionHoldsTheNumber) {
+  CLI::App app;
+  double share = 0, seconds = 0;
+  app.add_option("--share", share)->transform(as_share());
+  app.add_option("--time", seconds)->transform(as_seconds());
+  app.parse("--share 0.123456789% --time 12345678m");
+  EXPECT_EQ(share, 0.00123456789);
+  EXPECT_EQ(seconds, 740740680);
+  EXPECT_THROW(app.parse("--share lots"), CLI::ValidationError);
+}
+
+TEST(Colours, WantedOnATerminalUnlessToldOtherwise) {
+  const int terminal = ::posix_openpt(O_RDWR | O_NOCTTY);
+  if (terminal < 0) GTEST_SKIP() << "no pseudo-terminals here";
+  ::unsetenv("NO_COLOR");
+  EXPECT_TRUE(colour_wanted(false, terminal));
+  EXPECT_FALSE(colour_wanted(true, terminal));
+  ::setenv("NO_COLOR", "", 1);  // as not set: no-color.org
+  EXPECT_TRUE(colour_wanted(false, terminal));
+  ::setenv("NO_COLOR", "1", 1);
+  EXPECT_FALSE(colour_wanted(false, terminal));
+  ::unsetenv("NO_COLOR");
+  ::close(terminal);
+  tests::TempFolder folder;
+  const int file = ::open(folder.write("x", "").c_str(), O_RDONLY);
+  EXPECT_FALSE(colour_wanted(false, file));
+  ::close(file);
+}
+
+TEST(Home, OneDefinitionForModelsAndCaches) {
+  const auto variable = [](const char* name) {
+    const char* value = std::getenv(name);
+    return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+  };
+  const auto home = variable("HOME"), own = variable("EVALRUN_HOME");
+  ::setenv("EVALRUN_HOME", "/there", 1);
+  EXPECT_EQ(default_model_path().rfind(base::home_folder().string() + "/models/", 0), 0u);
+  EXPECT_EQ(runners::row_cost_cache_path(), "/there/row-cost.json");
+  ::unsetenv("EVALRUN_HOME");
+  ::unsetenv("HOME");
+  EXPECT_EQ(runners::row_cost_cache_path(), "") << "no file in the current folder";
+  EXPECT_THROW(default_model_path(), base::Error);
+  if (home) ::setenv("HOME", home->c_str(), 1);
+  if (own) ::setenv("EVALRUN_HOME", own->c_str(), 1);
 }
 
 TEST(Output, TableAlignsByCodePoints) {

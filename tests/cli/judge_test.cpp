@@ -95,9 +95,8 @@ TEST_F(JudgeCommand, Mistakes) {
   expect_refused(
       run({"judge", "first", "--judge-model", "m", "--data-root", "root", "--db", "r.db"}), 2,
       "it holds jsonl:");
-  expect_refused(
-      run({"judge", "first", "--judge-model", "m", "--data-root", "empty", "--db", "r.db"}), 7,
-      "judge_prompts.jsonl");
+  expect_refused(run({"judge", "first", "--judge-model", "m", "--data-root", ".", "--db", "r.db"}),
+                 7, "judge_prompts.jsonl");
   expect_refused(run({"judge", "first", "--db", "r.db"}), 2, "--judge-model");
 }
 

@@ -77,19 +77,19 @@ TEST_F(Models, ARunPerModelAndATableOfBoth) {
   };
   EXPECT_THAT(report({"1", "2"}).out, HasSubstr("tiny-qwen3"));
   const json parts = json::parse(
-      report({"two@tiny-llama", "2", "--group-by", "model,category", "-o", "json"}).out);
+      report({"two@tiny-llama", "2", "--columns-by", "model,category", "-o", "json"}).out);
   ASSERT_EQ(parts["tables"].size(), 3u);
   EXPECT_THAT(parts["tables"][0]["dataset"].get<std::string>(), HasSubstr(" / even"));
-  const json categories = json::parse(report({"1", "--group-by", "category", "-o", "json"}).out);
+  const json categories = json::parse(report({"1", "--columns-by", "category", "-o", "json"}).out);
   EXPECT_EQ(categories["tables"][0]["rows"][0]["groups"][1]["group"], "odd");
   EXPECT_EQ(categories["tables"][0]["rows"][0]["groups"][1]["n_prompts"], kPrompts / 2);
   for (const char* format : {"text", "md", "csv", "latex"})
-    EXPECT_THAT(report({"1", "--group-by", "category", "-o", format}).out, HasSubstr("even"));
-  expect_refused(report({"1", "--group-by", "model"}), 2, "one run is one model");
-  expect_refused(report({"1", "--group-by", "language"}), 2, "language");
+    EXPECT_THAT(report({"1", "--columns-by", "category", "-o", format}).out, HasSubstr("even"));
+  expect_refused(report({"1", "--columns-by", "model"}), 2, "one run is one model");
+  expect_refused(report({"1", "--columns-by", "language"}), 2, "language");
   expect_refused(report({"1", "2", "-o", "html"}), 2, "html");
-  expect_refused(report({"1", "2", "--by", "category"}), 2, "--by");
-  expect_refused(report({"1", "--group-by", "colour"}), 2, "colour");
+  expect_refused(report({"1", "2", "--split-by", "category"}), 2, "--split-by");
+  expect_refused(report({"1", "--columns-by", "colour"}), 2, "colour");
   expect_refused(report({"1", "9"}), 2, "no run '9'");
 
   // A plan knows how long these arms took.

@@ -38,7 +38,7 @@ class Score : public CommandTest {
     return lines;
   }
   ProgramResult score(std::vector<std::string> more) {
-    std::vector<std::string> arguments = {"score", "--dataset",     "gsm8k",  "--data-root",
+    std::vector<std::string> arguments = {"score", "--task",        "gsm8k",  "--data-root",
                                           "data",  "--generations", "g.jsonl"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return run(arguments);
@@ -76,7 +76,7 @@ TEST_F(Score, AThousandGenerationsWithOneBrokenLine) {
 
 TEST_F(Score, PrintsATable) {
   folder_.write("g.jsonl", generations());
-  const ProgramResult result = score({"--workers", "2"});
+  const ProgramResult result = score({"--jobs", "2"});
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("600 of 600 prompts, 1200 generations"));
   // Mean over prompts of (1 + 0) / 2 for a third of them and 1 for the others.
@@ -111,7 +111,7 @@ TEST_F(Score, OwnPromptsAndEvaluators) {
   folder_.write("g.jsonl",
                 "{\"id\": 1, \"text\": \"the cat\"}\n{\"id\": 2, \"text\": \"the cat\"}\n");
   const auto with = [&](const std::string& evaluator) {
-    return run({"score", "--dataset", "jsonl:mine.jsonl", "--generations", "g.jsonl", "--json",
+    return run({"score", "--task", "jsonl:mine.jsonl", "--generations", "g.jsonl", "--json",
                 "--evaluator", evaluator});
   };
   const ProgramResult result = with("rougeL@pltrdy-1.0.1,bleu");
@@ -130,12 +130,12 @@ TEST_F(Score, RefusesWhatItCannotDo) {
   folder_.write("g.jsonl", "{\"id\": \"gsm8k/3\", \"text\": \"4\"}\n");
   expect_refused(score({"--export", "lm-eval"}), 2, "--out");
   expect_refused(score({"--export", "csv", "--out", "x"}), 2, "csv");
-  expect_refused(run({"score", "--dataset", "gsm9k", "--generations", "g.jsonl"}), 2, "gsm8k");
-  expect_refused(run({"score", "--dataset", "samples/chat", "--generations", "g.jsonl"}), 2,
+  expect_refused(run({"score", "--task", "gsm9k", "--generations", "g.jsonl"}), 2, "gsm8k");
+  expect_refused(run({"score", "--task", "samples/chat", "--generations", "g.jsonl"}), 2,
                  "--evaluator");
   expect_refused(
-      run({"score", "--dataset", "gsm8k", "--data-root", "data", "--generations", "absent.jsonl"}),
-      7, "absent.jsonl");
+      run({"score", "--task", "gsm8k", "--data-root", "data", "--generations", "absent.jsonl"}), 7,
+      "absent.jsonl");
   folder_.write("g.jsonl", "");
   expect_refused(score({}), 7, "g.jsonl");
 }

@@ -50,9 +50,9 @@ TEST_F(StoredRuns, ReportFormatsAndNames) {
     EXPECT_EQ(json::parse(result.out).size(), 3u);
   }
   for (const char* format : {"text", "md", "csv", "latex", "html"})
-    EXPECT_THAT(with_db({"report", "-o", format, "--why", "--metric", "geo"}).out,
+    EXPECT_THAT(with_db({"report", "-o", format, "--why", "--estimator", "geo"}).out,
                 HasSubstr("pld"));
-  EXPECT_THAT(with_db({"report", "--metric", "legacy", "--interval", "bootstrap"}).out,
+  EXPECT_THAT(with_db({"report", "--estimator", "legacy", "--interval", "bootstrap"}).out,
               HasSubstr("speedup as Spec-Bench/EAGLE"));
   expect_refused(with_db({"report", "--interval", "z"}), 2, "z not in");
   expect_refused(with_db({"report", "-o", "pdf"}), 2, "pdf");
@@ -71,7 +71,7 @@ TEST_F(StoredRuns, ReportIntoAFile) {
   EXPECT_THAT(printed, HasSubstr("</html>"));
   for (const char* by : {"task", "category"}) {
     const ProgramResult result =
-        with_db({"report", "-o", "html", "--by", by, "--out", "report.html"});
+        with_db({"report", "-o", "html", "--split-by", by, "--out", "report.html"});
     ASSERT_EQ(result.exit_code, 0) << result.err;
     EXPECT_EQ(result.out, "");
     EXPECT_EQ(folder_.read("report.html"), printed) << "the prompts have no category";
@@ -100,7 +100,7 @@ TEST_F(StoredRuns, ReportInThePapersForm) {
   expect_refused(with_db({"report", "--as", "eagle"}), 2, "space, bita, falcon, self_draft");
   expect_refused(with_db({"report", "--as", "falcon:table-7"}), 2, "table-1, table-2");
   expect_refused(with_db({"report", "--as", "falcon", "-o", "html"}), 2, "--as");
-  expect_refused(with_db({"report", "--as", "falcon", "--by", "category"}), 2, "--by");
+  expect_refused(with_db({"report", "--as", "falcon", "--split-by", "category"}), 2, "--split-by");
 }
 
 TEST_F(StoredRuns, ShowAddsUp) {
@@ -211,8 +211,8 @@ TEST_F(StoredRuns, ScoreAgainstTheBaselineArm) {
   expect_refused(with_db({"score", "frist", "--against", "ar"}), 2, "first");
   expect_refused(with_db({"score", "first", "--against", "ar", "--evaluator", "gsm8k"}), 2,
                  "how alike");
-  expect_refused(with_db({"score", "--against", "ar", "--dataset", "gsm8k"}), 2, "baseline arm");
-  expect_refused(with_db({"score"}), 2, "--dataset");
+  expect_refused(with_db({"score", "--against", "ar", "--task", "gsm8k"}), 2, "baseline arm");
+  expect_refused(with_db({"score"}), 2, "--task");
 }
 
 TEST_F(StoredRuns, CompareWithItself) {

@@ -35,8 +35,8 @@ TEST_F(Tokenize, SpecialTokensInText) {
 
 TEST_F(Tokenize, TakesOnlyTheOptionsItReads) {
   folder_.write("in.jsonl", "{\"text\": \"a\"}\n");
-  for (const char* option : {"--dtype", "--device", "--isa", "--draft", "--kv-dtype", "--bits",
-                             "--threads", "--chat-template"})
+  for (const char* option : {"--dtype", "--device", "--isa", "--draft", "--kv-dtype",
+                             "--reproducible", "--threads", "--chat-template"})
     expect_refused(run({"tokenize", "-m", tiny_model(), "--in", "in.jsonl", option, "cpu"}), 2,
                    option);
 }

@@ -17,6 +17,14 @@ class Verify : public CommandTest {
     arguments.insert(arguments.end(), more.begin(), more.end());
     return run(std::move(arguments));
   }
+  // Of greedy decoding alone, which takes no options of the other parts.
+  ProgramResult verify_greedy(std::vector<std::string> more) {
+    std::vector<std::string> arguments = {"verify",  "-m",     tiny_model(), "--methods", "pld:k=3",
+                                          "--parts", "greedy", "--limit",    "4",         "-n",
+                                          "24",      "--db",   "r.db"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run(std::move(arguments));
+  }
 };
 
 TEST_F(Verify, CertifiesStoresAndShowsInTheReport) {
@@ -42,12 +50,12 @@ TEST_F(Verify, CertifiesStoresAndShowsInTheReport) {
 }
 
 TEST_F(Verify, FindsAPlantedFaultAndStoresNothing) {
-  const ProgramResult greedy = verify({"--parts", "greedy", "--fault", "wrong-accept", "--json"});
+  const ProgramResult greedy = verify_greedy({"--fault", "wrong-accept", "--json"});
   EXPECT_EQ(greedy.exit_code, 5) << greedy.err;
   const json out = json::parse(greedy.out);
   EXPECT_EQ(out[0]["outcome"], "fails");
   EXPECT_GT(out[0]["greedy"]["replay"]["differing"], 0);
-  EXPECT_THAT(verify({"--parts", "greedy", "--fault", "wrong-accept"}).out,
+  EXPECT_THAT(verify_greedy({"--fault", "wrong-accept"}).out,
               HasSubstr("first difference at token"));
   const ProgramResult table =
       run({"run", "-m", tiny_model(), "--methods", "pld:k=3", "--tasks", "samples", "--limit", "2",
@@ -59,7 +67,7 @@ TEST_F(Verify, RefusesWhatItCannotTest) {
   expect_refused(verify({"--parts", "greedy,law"}), 2, "law");
   expect_refused(verify({"--temperature", "0"}), 2, "--temperature 0");
   expect_refused(verify({"--fault", "wrong-accept:0%"}), 2, "wrong-accept:0%");
-  expect_refused(verify({"--out", "no/such/folder/c.json", "--parts", "greedy"}), 7, "c.json");
+  expect_refused(verify_greedy({"--out", "no/such/folder/c.json"}), 7, "c.json");
   expect_refused(run({"verify", "-m", tiny_model(), "--methods", "ar"}), 2, "no method");
   expect_refused(run({"verify", "-m", tiny_model(), "--methods", "pdl"}), 2, "pld");
 }

@@ -197,5 +197,17 @@ TEST_F(TrackedFiles, ShellScriptsPassShellcheck) {
   EXPECT_EQ(result.exit_code, 0) << result.output;
 }
 
+// The version of the result database stands in two texts as well.
+TEST_F(TrackedFiles, NameTheSchemaThatIsWritten) {
+  const std::string root = EVALRUN_SOURCE_DIR "/";
+  const std::string header = base::read_file(root + "results/store.h");
+  std::smatch version;
+  ASSERT_TRUE(std::regex_search(header, version, std::regex(R"(kSchemaVersion = (\d+);)")));
+  for (const char* file : {"docs/schema.md", "results/schema.sql"})
+    EXPECT_NE(base::read_file(root + file).find("schema version " + version.str(1)),
+              std::string::npos)
+        << file << " does not say schema version " << version.str(1);
+}
+
 }  // namespace
 }  // namespace evalrun::tests

@@ -11,7 +11,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 EVALRUN = """#!/usr/bin/env bash
 printf 'evalrun|' >>"$CALLS"; printf '%s|' "$@" >>"$CALLS"; echo >>"$CALLS"
 while (($# > 0)); do
-  if [[ $1 == --save-hidden ]]; then mkdir -p "$2" && echo '{}' >"$2/capture.json"; fi
+  if [[ $1 == --out ]]; then mkdir -p "$2" && echo '{}' >"$2/capture.json"; fi
   shift
 done
 """
@@ -80,8 +80,8 @@ class Scripts(unittest.TestCase):
         self.assertEqual(self.values(second, "--chat-template"), ["chatml"])
         self.assertEqual(self.values(second, "--answers"), ["self"])
         for call, folder in ((first, "out/capture"), (second, "out/capture-chatml")):
-            self.assertEqual(self.values(call, "--save-hidden"), [folder])
-            self.assertEqual(self.values(call, "--seconds"), ["75"])  # a quarter of ten minutes
+            self.assertEqual(self.values(call, "--out"), [folder])
+            self.assertEqual(self.values(call, "--max-time"), ["75"])  # a quarter of ten minutes
         self.assertEqual(self.values(training, "--data"), ["out/capture", "out/capture-chatml"])
         self.assertEqual(self.values(training, "--prompts"), ["list.jsonl", "list.jsonl"])
 

@@ -277,6 +277,19 @@ TEST(ResultStore, FindRunPrefersNumberThenKeyThenNewestLabelThenBaseline) {
   EXPECT_FALSE(store.remove_baseline("main"));
 }
 
+TEST(ResultStore, RunsOfChecksAreNotTheNewest) {
+  TempFolder folder;
+  ResultStore store(folder.file("a.db"));
+  const int64_t check = store.add_run(run_record("ka", "check"));
+  EXPECT_EQ(store.find_run("latest"), check) << "there is no other";
+  const int64_t own = store.add_run(run_record("kb", "checked by hand"));
+  const int64_t fault = store.add_run(run_record("kc", "check with slow:5%"));
+  const int64_t again = store.add_run(run_record("kd", "check"));
+  EXPECT_EQ(store.find_run(""), own);
+  EXPECT_EQ(store.find_run("check"), again) << "they have names all the same";
+  EXPECT_EQ(store.find_run(fmt::format("{}", fault)), fault);
+}
+
 TEST(ResultStore, ArmBytesKeepTheirPeak) {
   TempFolder folder;
   ResultStore store(folder.file("a.db"));

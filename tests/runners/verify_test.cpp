@@ -330,7 +330,9 @@ TEST_F(Certify, FindsAFaultInEveryPart) {
 TEST_F(Certify, StopsBetweenPromptsAndKeepsWhatIsWhole) {
   int asked = 0, whole = 0;
   request_.steps = request_.texts = false;
-  request_.stop = [&] { return ++asked > 5; };  // two plain answers and the first method's two
+  request_.runner.stop = [&] {
+    return ++asked > 5;
+  };  // two plain answers and the first method's two
   try {
     certify(
         request_, clock_, [](const auto&, const auto&) { return false; },
@@ -341,7 +343,7 @@ TEST_F(Certify, StopsBetweenPromptsAndKeepsWhatIsWhole) {
   }
   EXPECT_EQ(whole, 1);
   // Those that are known are left out.
-  request_.stop = nullptr;
+  request_.runner.stop = nullptr;
   int known = 0;
   certify(
       request_, clock_, [&](const auto& arm, const auto&) { return ++known, arm.method == "pld"; },

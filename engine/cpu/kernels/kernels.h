@@ -140,7 +140,7 @@ inline void multiply(const Kernels& k, WeightStorage storage, const Product& p) 
 // What this processor can run, best first; never empty ("portable" is last).
 std::span<const Kernels> available_kernels();
 const Kernels* find_kernels(std::string_view name);  // nullptr when not available
-// The same with products that are faster, but whose bits are this path's own (`--bits one-isa`);
+// The same with faster products, whose bits are this path's own (`--reproducible one-isa`);
 // nullptr where there are none.
 const Kernels* one_isa_kernels(std::string_view name);
 

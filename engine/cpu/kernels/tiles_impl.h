@@ -7,7 +7,7 @@
 // tiles.
 //   int32_t  kInt8Channel. The sums are those of every other path; wide inputs, offsets and scales
 //            follow from memory as there.
-//   float    kBf16 in an order of the instruction's own, hence for `--bits one-isa` only: per 32
+//   float    kBf16 in an order of its own, hence for `--reproducible one-isa` only: per 32
 //            inputs one fma chain over the even ones and one over the odd ones, starting from zero,
 //            their sum added to y. Whatever the number of rows, so a row's bits still depend on the
 //            row alone. Denormals count as zero.

@@ -1,4 +1,4 @@
-"""Reads what `evalrun generate --save-hidden DIR` wrote: token sequences with hidden states.
+"""Reads what `evalrun capture --out DIR` wrote: token sequences with hidden states.
 
 Indices: a sequence holds tokens x_0..x_{n-1}, the first `prompt` of them the prompt. hidden[i] is
 the target's state after its final norm at token i and predicts token i+1; the last row is zero,
@@ -67,7 +67,7 @@ class Capture:
         if not self.sequences:
             raise Failure(self.folders[0], "holds no answers of at least "
                           f"{FEWEST_ANSWER_TOKENS} tokens",
-                          "run evalrun generate --save-hidden until a part is finished")
+                          "run evalrun capture until a part is finished")
 
     @property
     def path(self):
@@ -169,7 +169,7 @@ def read_info(path):
         info = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise Failure(path, f"cannot be read ({error.strerror})",
-                      "give the folder of evalrun generate --save-hidden") from error
+                      "give the folder of evalrun capture") from error
     except ValueError as error:
         raise Failure(path, "is not JSON", "make the capture again") from error
     if info.get("format") != "evalrun-capture" or info.get("version") not in (1, 2):

@@ -6,6 +6,7 @@
 #include "engine/base/text.h"
 #include "reports/table/report.h"
 #include "results/copy_run.h"
+#include "results/queries.h"
 #include "runners/cli/cli.h"
 #include "runners/cli/output.h"
 #include "runners/cli/results/show_data.h"
@@ -21,27 +22,11 @@ struct BaselineArguments {
   bool force = false;
 };
 
-struct Baseline {
-  std::string name, note, saved, label, suite, commit;
-  int64_t run_id = 0;
-};
+using results::BaselineRow;
 
-std::vector<Baseline> read_baselines(const results::ResultStore& store) {
-  std::vector<Baseline> all;
-  store.query(
-      "SELECT b.name, b.note, b.saved, r.label, r.suite, r.commit_id, r.id"
-      " FROM baseline b JOIN run r ON r.id = b.run_id ORDER BY b.name",
-      {}, [&](const results::Row& row) {
-        all.push_back({row.text(0), row.text(1), row.text(2), row.text(3), row.text(4), row.text(5),
-                       row.integer(6)});
-        return true;
-      });
-  return all;
-}
-
-Baseline get_baseline(const results::ResultStore& store, const std::string& name) {
+BaselineRow get_baseline(const results::ResultStore& store, const std::string& name) {
   std::vector<std::string> known;
-  for (const Baseline& b : read_baselines(store)) {
+  for (const BaselineRow& b : results::baselines(store)) {
     if (b.name == name) return b;
     known.push_back(b.name);
   }
@@ -52,36 +37,21 @@ Baseline get_baseline(const results::ResultStore& store, const std::string& name
 
 // What later runs are measured against must itself be whole and honest.
 void refuse_unfit(const results::ResultStore& store, int64_t run_id) {
-  bool finished = false;
-  int64_t stored = 0, failed = 0, planted = 0;
-  store.query("SELECT finished IS NOT NULL FROM run WHERE id = ?", {run_id},
-              [&](const results::Row& row) {
-                finished = row.integer(0) != 0;
-                return false;
-              });
-  store.query(
-      "SELECT count(*), coalesce(sum(status <> 'ok'), 0), coalesce(sum(fault <> ''), 0)"
-      " FROM generation WHERE run_id = ?",
-      {run_id}, [&](const results::Row& row) {
-        stored = row.integer(0);
-        failed = row.integer(1);
-        planted = row.integer(2);
-        return false;
-      });
-  if (planted > 0)
+  const results::GenerationCounts counts = results::count_generations(store, run_id);
+  if (counts.planted > 0)
     throw base::usage_error(
         fmt::format("run {} holds {} generations with a planted fault: it cannot be a baseline",
-                    run_id, planted),
+                    run_id, counts.planted),
         "measure anew without --self-test and save that run");
-  if (!finished)
+  if (results::find_run_row(store, run_id)->finished.empty())
     throw base::usage_error(
         fmt::format("run {} is not finished ({} generations): it cannot be a baseline", run_id,
-                    stored),
+                    counts.stored),
         "resume it with the command it was started with (evalrun show run:N shows it)");
-  if (failed > 0)
+  if (counts.failed > 0)
     throw base::usage_error(
-        fmt::format("{} of the {} generations of run {} failed: it cannot be a baseline", failed,
-                    stored, run_id),
+        fmt::format("{} of the {} generations of run {} failed: it cannot be a baseline",
+                    counts.failed, counts.stored, run_id),
         "see why with evalrun show, and measure again with --no-resume");
 }
 
@@ -94,25 +64,26 @@ void save(const BaselineArguments& options, const GlobalOptions& global) {
   const int64_t run_id = reports::require_run(store, from);
   refuse_unfit(store, run_id);
   store.save_baseline(options.name, run_id, options.note);
-  const Baseline b = get_baseline(store, options.name);
-  if (global.json) return print_json_document({{"name", b.name}, {"run", b.run_id}});
-  print_line(fmt::format("baseline '{}' = run {} ({}, suite {}, {})", b.name, b.run_id, b.label,
-                         b.suite, b.commit));
+  const BaselineRow b = get_baseline(store, options.name);
+  if (global.json) return print_json_document({{"name", b.name}, {"run", b.run.id}});
+  print_line(fmt::format("baseline '{}' = run {} ({}, suite {}, {})", b.name, b.run.id, b.run.label,
+                         b.run.suite, b.run.commit));
 }
 
 void list(const GlobalOptions& global) {
   const auto store = open_results(global.db);
   Json array = Json::array();
   std::vector<std::vector<std::string>> rows;
-  for (const Baseline& b : read_baselines(*store)) {
+  for (const BaselineRow& b : results::baselines(*store)) {
     array.push_back({{"name", b.name},
-                     {"run", b.run_id},
-                     {"label", b.label},
-                     {"suite", b.suite},
-                     {"commit", b.commit},
+                     {"run", b.run.id},
+                     {"label", b.run.label},
+                     {"suite", b.run.suite},
+                     {"commit", b.run.commit},
                      {"saved", b.saved},
                      {"note", b.note}});
-    rows.push_back({b.name, std::to_string(b.run_id), b.label, b.suite, b.commit, b.saved, b.note});
+    rows.push_back({b.name, std::to_string(b.run.id), b.run.label, b.run.suite, b.run.commit,
+                    b.saved, b.note});
   }
   if (global.json) return print_json_document(array);
   if (rows.empty()) return print_line("no baselines yet: evalrun baseline save NAME");
@@ -121,8 +92,8 @@ void list(const GlobalOptions& global) {
 
 void show(const BaselineArguments& options, const GlobalOptions& global) {
   const auto store = open_results(global.db);
-  const Baseline b = get_baseline(*store, options.name);
-  const ShownRun run = read_run(*store, b.run_id);
+  const BaselineRow b = get_baseline(*store, options.name);
+  const ShownRun run = read_run(*store, b.run.id);
   if (global.json) {
     Json out{{"name", b.name}, {"saved", b.saved}, {"note", b.note}};
     out.update(run_json(run));
@@ -143,29 +114,29 @@ void remove(const BaselineArguments& options, const GlobalOptions& global) {
 
 void export_to_file(const BaselineArguments& options, const GlobalOptions& global) {
   const auto store = open_results(global.db);
-  const Baseline b = get_baseline(*store, options.name);
-  refuse_unfit(*store, b.run_id);
+  const BaselineRow b = get_baseline(*store, options.name);
+  refuse_unfit(*store, b.run.id);
   results::export_baseline(*store, b.name, options.file);
   const auto bytes = std::filesystem::file_size(options.file);
   if (global.json)
     return print_json_document(
-        {{"name", b.name}, {"run", b.run_id}, {"file", options.file}, {"bytes", bytes}});
-  print_line(fmt::format("baseline '{}' (run {}, {}, suite {}, {}) is in {}, {}", b.name, b.run_id,
-                         b.label, b.suite, b.commit, options.file,
+        {{"name", b.name}, {"run", b.run.id}, {"file", options.file}, {"bytes", bytes}});
+  print_line(fmt::format("baseline '{}' (run {}, {}, suite {}, {}) is in {}, {}", b.name, b.run.id,
+                         b.run.label, b.run.suite, b.run.commit, options.file,
                          human_bytes(static_cast<double>(bytes))));
 }
 
 // FILE with one baseline, or FILE:NAME.
-Baseline baseline_in(const results::ResultStore& store, const std::string& name) {
+BaselineRow baseline_in(const results::ResultStore& store, const std::string& name) {
   if (!name.empty()) return get_baseline(store, name);
-  const std::vector<Baseline> all = read_baselines(store);
+  const std::vector<BaselineRow> all = results::baselines(store);
   if (all.empty())
     throw base::Error(base::ExitCode::kNoBaseline,
                       fmt::format("{} holds no baseline", store.path()),
                       "evalrun baseline export NAME FILE writes one that does");
   if (all.size() == 1) return all.front();
   std::string names;
-  for (const Baseline& b : all) names += (names.empty() ? "" : ", ") + b.name;
+  for (const BaselineRow& b : all) names += (names.empty() ? "" : ", ") + b.name;
   throw base::usage_error(fmt::format("{} holds {} baselines: {}", store.path(), all.size(), names),
                           fmt::format("name one: {}:{}", store.path(), all.front().name));
 }
@@ -175,23 +146,29 @@ void import_from_file(const BaselineArguments& options, const GlobalOptions& glo
   std::error_code ignored;
   if (!std::filesystem::exists(file, ignored)) std::tie(file, name) = split_file(file, file);
   const auto source = open_results(file);
-  const Baseline from = baseline_in(*source, name);
-  refuse_unfit(*source, from.run_id);
+  const BaselineRow from = baseline_in(*source, name);
+  refuse_unfit(*source, from.run.id);
   results::ResultStore store(global.db);
   results::copy_baseline(*source, from.name, store, options.as.empty() ? from.name : options.as,
                          options.force);
-  const Baseline b = get_baseline(store, options.as.empty() ? from.name : options.as);
-  if (global.json) return print_json_document({{"name", b.name}, {"run", b.run_id}});
-  print_line(fmt::format("baseline '{}' = run {} ({}, suite {}, {}), from {}", b.name, b.run_id,
-                         b.label, b.suite, b.commit, file));
+  const BaselineRow b = get_baseline(store, options.as.empty() ? from.name : options.as);
+  if (global.json) return print_json_document({{"name", b.name}, {"run", b.run.id}});
+  print_line(fmt::format("baseline '{}' = run {} ({}, suite {}, {}), from {}", b.name, b.run.id,
+                         b.run.label, b.run.suite, b.run.commit, file));
 }
 
 }  // namespace
 
 void add_baseline_command(CLI::App& app, Context& context) {
-  auto* command = app.add_subcommand(
-      "baseline", "Runs to judge others against: save, list, show, rm, export, import");
+  auto* command =
+      app.add_subcommand("baseline", "Save, list, show, remove, export and import baseline runs");
   command->require_subcommand(1);
+  command->footer(
+      "Examples:\n"
+      "  evalrun run ci --label before && evalrun baseline save main\n"
+      "  evalrun baseline save v1 --from run:3 --note 'release 1'\n"
+      "  evalrun baseline list --json\n"
+      "  evalrun baseline export main main.db && evalrun baseline import main.db --db other.db");
   auto options = std::make_shared<BaselineArguments>();
 
   auto* save_command = command->add_subcommand("save", "Name a finished run");
@@ -223,13 +200,6 @@ void add_baseline_command(CLI::App& app, Context& context) {
   import_command->add_option("--as", options->as, "Name it gets here (default: the one it has)");
   import_command->add_flag("--force", options->force, "Take the name from another run");
   import_command->callback([options, &context] { import_from_file(*options, context.global); });
-
-  command->footer(
-      "Examples:\n"
-      "  evalrun run ci --label before && evalrun baseline save main\n"
-      "  evalrun baseline save v1 --from run:3 --note 'release 1'\n"
-      "  evalrun baseline list --json\n"
-      "  evalrun baseline export main main.db && evalrun baseline import main.db --db other.db");
 }
 
 }  // namespace evalrun::cli

@@ -2,7 +2,6 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -11,18 +10,18 @@
 #include "engine/base/text.h"
 #include "engine/devices.h"
 #include "engine/tokenizer/chat/chat_template.h"
+#include "results/queries.h"
 #include "runners/cli/cli.h"
 #include "runners/cli/command_line.h"
 #include "runners/cli/gate/gate_against.h"
 #include "runners/cli/gate/gate_ci.h"
 #include "runners/cli/gate/gate_drill.h"
 #include "runners/cli/gate/gate_run.h"
-#include "runners/cli/gate/gate_study.h"
 #include "runners/cli/gate/temporary_folder.h"
+#include "runners/cli/given_options.h"
+#include "runners/cli/instruments.h"
 #include "runners/cli/output.h"
-#include "runners/cli/percent.h"
-#include "runners/measure/interrupt.h"
-#include "runners/measure/progress.h"
+#include "runners/cli/units.h"
 
 namespace evalrun::cli {
 namespace {
@@ -32,13 +31,14 @@ using base::ExitCode;
 struct CheckArguments {
   ModelOptions model;
   CiOptions ci;
-  std::string run, baseline = "main", data_root, max_regression = "3%", max_quality_loss = "5%";
+  std::string run, baseline = "main", data_root;
+  double max_regression = 0.03, max_quality_loss = 0.05;  // shares
   std::string verdict, suite = "ci";
   std::vector<std::string> fail_on = {"regression", "no-baseline", "correctness", "environment"};
   std::string fault;    // of --self-test FAULT
   std::string against;  // another build's program
   int sessions = 3;     // processes of each build
-  double alpha = 0.05, limit = 0;
+  double significance = 0.05, limit = 0;
   int max_extra_runs = 2, repeats = 0, max_new = 0;
   bool confirm = true, allow_missing = false, self_test = false;
   bool own_suite = false;  // --suite, -r, -n or --limit was named
@@ -53,33 +53,11 @@ void check_classes(const std::vector<std::string>& fail_on) {
                               base::suggest(name, known));
 }
 
-// The progress and the stop of everything measured here.
-class Instruments {
- public:
-  explicit Instruments(const GlobalOptions& global)
-      : console_(stderr, ::isatty(STDERR_FILENO) != 0, clock_) {
-    options_.stop = runners::InterruptGuard::requested;
-    options_.row_cost_seconds = kRowCostSeconds;
-    options_.row_cost_cache = row_cost_cache_path();
-    options_.progress =
-        global.verbosity < 0 ? &quiet_ : static_cast<runners::ProgressSink*>(&console_);
-  }
-  base::Clock& clock() { return clock_; }
-  const runners::RunnerOptions& options() const { return options_; }
-
- private:
-  base::SteadyClock clock_;
-  runners::ConsoleProgress console_;
-  runners::ProgressSink quiet_;
-  runners::InterruptGuard guard_;
-  runners::RunnerOptions options_;
-};
-
 reports::GateOptions gate_options(const CheckArguments& o) {
   reports::GateOptions gate;
-  gate.max_regression = parse_share("--max-regression", o.max_regression);
-  gate.max_quality_loss = parse_share("--max-quality-loss", o.max_quality_loss);
-  gate.alpha = o.alpha;
+  gate.max_regression = o.max_regression;
+  gate.max_quality_loss = o.max_quality_loss;
+  gate.alpha = o.significance;
   return gate;
 }
 
@@ -96,16 +74,6 @@ GateRequest make_request(const CheckArguments& o, const runners::Suite& suite, M
   request.max_extra_runs = o.max_extra_runs;
   request.confirm = o.confirm;
   return request;
-}
-
-std::string environment_of(const RunReference& run, const std::string& name) {
-  std::string value;
-  run.store->query("SELECT value FROM environment WHERE run_id = ? AND name = ?",
-                   {run.run_id, name}, [&](const results::Row& row) {
-                     value = row.text(0);
-                     return false;
-                   });
-  return value;
 }
 
 [[noreturn]] void not_as_baseline(const CheckArguments& o, const std::string& option,
@@ -132,29 +100,23 @@ StoredMode stored_mode(const CheckArguments& o, const RunReference& baseline) {
   StoredMode mode;
   mode.model = o.model;
   ModelOptions& m = mode.model;
-  std::string draft_dtype;
-  std::string kv_dtype, bits = kDefaultBits;
-  std::string isa, device;
+  std::string draft_dtype, kv_dtype, bits, isa, device;
   int threads = 0;
-  baseline.store->query(
-      "SELECT dtype, isa, device, threads, settings, role FROM arm WHERE run_id = ?",
-      {baseline.run_id}, [&](const results::Row& row) {
-        const auto settings = nlohmann::json::parse(row.text(4), nullptr, false);
-        const auto setting = [&](const char* name, const std::string& usual) {
-          return settings.is_object() ? settings.value(name, usual) : usual;
-        };
-        if (settings.is_object() && settings.contains("draft_dtype"))
-          draft_dtype = setting("draft_dtype", "");
-        if (row.text(5) != "baseline") return true;
-        mode.dtype = row.text(0);
-        isa = row.text(1);
-        device = row.text(2);
-        threads = static_cast<int>(row.integer(3));
-        kv_dtype = setting("kv_dtype", "");
-        bits = setting("bits", kDefaultBits);
-        mode.chat_template = setting("chat_template", "");
-        return true;
-      });
+  for (const results::ArmRow& arm : results::arms(*baseline.store, baseline.run_id)) {
+    const auto setting = [&](const char* name, const char* usual) {
+      const auto found = arm.record.settings.find(name);
+      return found == arm.record.settings.end() ? std::string(usual) : found->second;
+    };
+    if (arm.record.settings.contains("draft_dtype")) draft_dtype = setting("draft_dtype", "");
+    if (arm.record.role != "baseline") continue;
+    mode.dtype = arm.record.dtype;
+    isa = arm.record.isa;
+    device = arm.record.device;
+    threads = arm.record.threads;
+    kv_dtype = setting("kv_dtype", "");
+    bits = setting("bits", kDefaultBits);
+    mode.chat_template = setting("chat_template", "");
+  }
   const auto restore = [&](const char* option, std::optional<std::string>& given,
                            const std::string& was) {
     if (given && *given != was) not_as_baseline(o, option, was, *given);
@@ -163,7 +125,7 @@ StoredMode stored_mode(const CheckArguments& o, const RunReference& baseline) {
   if (m.device == "cuda" && device == "cuda:0") m.device = device;
   restore("--device", m.device, device);
   restore("--isa", m.isa, isa);
-  restore("--bits", m.bits, bits);
+  restore("--reproducible", m.bits, bits);
   restore("--kv-dtype", m.kv_dtype, kv_dtype);
   // A GPU's arms say 1 thread whatever -t was: only loading takes them.
   if (!engine::is_gpu(device)) {
@@ -174,21 +136,18 @@ StoredMode stored_mode(const CheckArguments& o, const RunReference& baseline) {
   if (!m.dtype || *m.dtype != kDefaultDtype) restore("--dtype", m.dtype, mode.dtype);
   if (m.chat_template) restore("--chat-template", m.chat_template, mode.chat_template);
   if (!draft_dtype.empty()) m.draft_dtype = draft_dtype;
-  if (m.model.empty()) m.model = environment_of(baseline, "model_path");
-  if (m.draft.empty()) m.draft = environment_of(baseline, "draft_path");
+  auto environment = results::environment(*baseline.store, baseline.run_id);
+  if (m.model.empty()) m.model = environment["model_path"];
+  if (m.draft.empty()) m.draft = environment["draft_path"];
   return mode;
 }
 
 // The baseline's suite, model and engine mode.
 GateRequest request_like(const CheckArguments& o, const RunReference& baseline) {
-  std::string suite_json;
-  baseline.store->query("SELECT suite_json FROM run WHERE id = ?", {baseline.run_id},
-                        [&](const results::Row& row) {
-                          suite_json = row.text(0);
-                          return false;
-                        });
   const std::string where = fmt::format("suite of baseline '{}'", o.baseline);
-  runners::Suite suite = runners::parse_suite(suite_json, where);
+  const auto row = results::find_run_row(*baseline.store, baseline.run_id);
+  EVALRUN_CHECK(row.has_value(), "baseline '{}' names no run", o.baseline);
+  runners::Suite suite = runners::parse_suite(row->suite_json, where);
   runners::complete_suite(suite, where);
   const StoredMode mode = stored_mode(o, baseline);
   GateRequest request = make_request(o, suite, mode.model);
@@ -303,7 +262,8 @@ void run_self_test(const CheckArguments& o, Context& context, int64_t begin_ns) 
     print_json_document(array);
   else
     print_line(aligned_table({"drill", "expected", "found", "", "time", "why"}, rows));
-  if (!context.global.json) print_line("\n" + gate_study_text(gate_study()));
+  if (!context.global.json)
+    print_line("\nhow often the gate is wrong: docs/measurement.md; here: scripts/gate-study");
   if (speed_missed)
     spdlog::warn(
         "a drill about speed went wrong: most likely speedups move between runs of this machine by "
@@ -353,7 +313,8 @@ GateOutcome check_against_baseline(const CheckArguments& o, const Context& conte
   return outcome;
 }
 
-// The words of `evalrun run` that measure the suite as asked for, in this build and any other.
+// The words of `evalrun run` that measure the suite as asked for, in this build and any other: old
+// names are known to all.
 std::vector<std::string> run_words(const CheckArguments& o) {
   const ModelOptions& m = o.model;
   std::vector<std::string> words = {o.suite, "-q", "-m", m.path()};
@@ -389,11 +350,7 @@ GateOutcome check_against_build(const CheckArguments& o) {
 void check_mode(CheckArguments& o, const CLI::App& command) {
   const auto given = [&](const std::string& name) { return command.count(name) > 0; };
   const auto refuse = [&](const std::vector<std::string>& names, const std::string& why) {
-    for (const std::string& name : names)
-      // A variable (EVALRUN_ISA) is not named by this command line.
-      if (given(name) && (name != "--isa" || std::getenv("EVALRUN_ISA") == nullptr))
-        throw base::usage_error(fmt::format("{} is not for {}", name, why),
-                                "evalrun check --help says what each mode reads");
+    refuse_given(command, names, why);
   };
   if (o.self_test && !o.run.empty())
     throw base::usage_error("--self-test measures runs of its own: it takes no RUN");
@@ -414,7 +371,7 @@ void check_mode(CheckArguments& o, const CLI::App& command) {
   else if (!o.self_test)
     refuse(suite, "a check against a stored baseline, which measures the baseline's own suite");
   if (!o.run.empty())
-    refuse({"--model", "--draft", "--device", "--dtype", "--isa", "--bits", "--kv-dtype",
+    refuse({"--model", "--draft", "--device", "--dtype", "--isa", "--reproducible", "--kv-dtype",
             "--threads", "--chat-template", "--data-root", "--max-extra-runs", "--confirm"},
            fmt::format("a check of the stored run '{}', which measures nothing", o.run));
 }
@@ -423,7 +380,6 @@ void run_check(const CheckArguments& o, Context& context) {
   base::SteadyClock clock;
   const int64_t begin_ns = clock.now_ns();
   check_classes(o.fail_on);
-  gate_options(o);
   o.ci.check(context.global);
   if (o.self_test && o.fault.empty()) return run_self_test(o, context, begin_ns);
   const GateOutcome outcome = tell_errors(o, begin_ns, [&] {
@@ -445,16 +401,18 @@ void add_check_command(CLI::App& app, Context& context) {
   options->model.add(*command);
   command->add_option("--baseline", options->baseline, "Name of the baseline, or FILE:NAME")
       ->capture_default_str();
-  command->add_option("--data-root", options->data_root, "Folder of the data sets (EVALRUN_DATA)");
+  add_data_root(*command, options->data_root);
   command
       ->add_option("--max-regression", options->max_regression,
                    "Largest slowdown of a method's speedup that passes")
-      ->capture_default_str();
+      ->transform(as_share())
+      ->default_str("3%");
   command
       ->add_option("--max-quality-loss", options->max_quality_loss,
                    "Largest loss of a method's mean score that passes")
-      ->capture_default_str();
-  command->add_option("--alpha", options->alpha, "One-sided level of the tests")
+      ->transform(as_share())
+      ->default_str("5%");
+  command->add_option("--significance", options->significance, "One-sided level of the tests")
       ->check(CLI::Range(0.0001, 0.5))
       ->capture_default_str();
   command
@@ -493,7 +451,9 @@ void add_check_command(CLI::App& app, Context& context) {
   command->add_option("--suite", options->suite, "Suite it measures")
       ->capture_default_str()
       ->group(group);
-  command->add_option("--limit", options->limit, "Prompts per data set")->group(group);
+  command->add_option("--limit", options->limit, "Prompts per task")
+      ->check(CLI::NonNegativeNumber)
+      ->group(group);
   command->add_option("-r,--repeats", options->repeats, "Repeats")
       ->check(CLI::PositiveNumber)
       ->group(group);

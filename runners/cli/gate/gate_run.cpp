@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/session.h"
+#include "results/queries.h"
 #include "runners/cli/gate/gate_environment.h"
 #include "runners/plan/conversation.h"
 
@@ -102,12 +103,10 @@ std::optional<RunReference> find_baseline(const std::string& name, const std::st
   if (!std::filesystem::exists(file, ignored)) return std::nullopt;
   RunReference found;
   found.store = open_results(file);
-  found.store->query("SELECT run_id FROM baseline WHERE name = ?", {wanted},
-                     [&](const results::Row& row) {
-                       found.run_id = row.integer(0);
-                       return false;
-                     });
-  return found.run_id != 0 ? std::optional(found) : std::nullopt;
+  const std::optional<int64_t> run_id = results::baseline_run(*found.store, wanted);
+  if (!run_id) return std::nullopt;
+  found.run_id = *run_id;
+  return found;
 }
 
 GateOutcome missing_baseline(const std::string& name, const std::string& db) {

@@ -376,13 +376,16 @@ void run_doctor(const DoctorArguments& options, Context& context) {
 void add_doctor_command(CLI::App& app, Context& context) {
   auto* command = app.add_subcommand("doctor", "Is this machine and set-up fit to measure?");
   auto options = std::make_shared<DoctorArguments>();
-  command->add_option("-m,--model", options->model,
-                      "Model to look at (default: the default model)");
-  command->add_option("--data-root", options->data_root, "Folder of the data sets (EVALRUN_DATA)");
-  command->add_flag("--code", options->code,
-                    "Run the official solutions of all programming languages instead (minutes)");
-  command->add_option("--workers", options->workers, "Programs at once (default: one per core)")
-      ->check(CLI::Range(1, 64));
+  auto* model = command->add_option("-m,--model", options->model,
+                                    "Model to look at (default: the default model)");
+  add_data_root(*command, options->data_root);
+  auto* code = command->add_flag(
+      "--code", options->code,
+      "Run the official solutions of all programming languages instead (minutes)");
+  code->excludes(model);
+  command->add_option("-j,--jobs", options->workers, "Programs at once (default: one per core)")
+      ->check(CLI::Range(1, 64))
+      ->needs(code);
   command->footer(
       "Exit code 6 when something must be mended first.\n\nExamples:\n"
       "  evalrun doctor\n"

@@ -12,13 +12,14 @@
 #include "methods/method.h"
 #include "reports/table/grouping.h"
 #include "reports/table/report.h"
+#include "results/queries.h"
 #include "runners/cli/cli.h"
 #include "runners/cli/command_line.h"
+#include "runners/cli/given_options.h"
+#include "runners/cli/instruments.h"
 #include "runners/cli/measure/run_plan.h"
 #include "runners/cli/output.h"
-#include "runners/measure/interrupt.h"
-#include "runners/measure/progress.h"
-#include "runners/measure/runner.h"
+#include "runners/cli/units.h"
 
 namespace evalrun::cli {
 namespace {
@@ -40,8 +41,9 @@ struct RunArguments {
   std::optional<uint64_t> seed;
   std::optional<std::string> warmup, order;
   std::optional<bool> aa, replay, ignore_eos, kv_cache;
-  std::string data_root, label, nonce, max_time, format = "text";
-  int score_workers = 0;
+  std::string data_root, label, nonce, format = "text";
+  double max_time_s = 0;
+  int jobs = 0;
   evaluators::ScoringContext scoring;
   bool resume = true, plan = false, skip_long = false;
 };
@@ -58,16 +60,22 @@ void add_suite_options(CLI::App& run, RunArguments& o) {
         ->group(group);
   };
   option("--methods", o.methods, "Methods, e.g. ar,pld:k=10 (AR is always measured)");
-  option("--tasks", o.tasks, "Data sets, e.g. gsm8k,mt_bench or jsonl:FILE");
+  option("--tasks", o.tasks, "Tasks, e.g. gsm8k,mt_bench or jsonl:FILE (evalrun list tasks)");
   option("--evaluators", o.evaluators, "auto, none, or names")->delimiter(',');
-  option("-n,--max-new", o.max_new, "Tokens per answer (default: the data set's)");
-  option("--limit", o.limit, "Prompts per data set: a count, or a share below 1");
-  option("--max-turns", o.max_turns, "Turns per conversation at most");
-  option("-r,--repeats", o.repeats, "Times every prompt is measured, in rounds over the whole set");
-  option("--samples", o.samples, "Seeded generations per prompt (with --temperature)");
-  option("--temperature", o.temperature, "0 = greedy");
-  option("--top-k", o.top_k, "Sample from the k likeliest tokens, 0 = off");
-  option("--top-p", o.top_p, "Sample from the likeliest tokens that hold this share, 1 = off");
+  option("-n,--max-new", o.max_new, "Tokens per answer (default: the task's)")
+      ->check(CLI::NonNegativeNumber);
+  option("--limit", o.limit, "Prompts per task: a count, or a share below 1")
+      ->check(CLI::NonNegativeNumber);
+  option("--max-turns", o.max_turns, "Turns per conversation at most")->check(CLI::Range(0, 1000));
+  option("-r,--repeats", o.repeats, "Times every prompt is measured, in rounds over the whole set")
+      ->check(CLI::Range(1, 100000));
+  option("--samples", o.samples, "Seeded generations per prompt (with --temperature)")
+      ->check(CLI::Range(1, 100000));
+  option("--temperature", o.temperature, "0 = greedy")->check(CLI::Range(0.0, 100.0));
+  option("--top-k", o.top_k, "Sample from the k likeliest tokens, 0 = off")
+      ->check(CLI::NonNegativeNumber);
+  option("--top-p", o.top_p, "Sample from the likeliest tokens that hold this share, 1 = off")
+      ->check(CLI::Range(0.0, 1.0));
   option("--seed", o.seed, "Seed of sampling and of the order of arms");
   option("-w,--warmup", o.warmup, "auto, or generations per arm");
   option("--order", o.order, "interleaved, random or sequential");
@@ -83,17 +91,18 @@ void add_run_options(CLI::App& run, RunArguments& o) {
       ->option_text("[SUITE]");
   o.model.add(run);
   add_suite_options(run, o);
-  run.add_option("--data-root", o.data_root, "Folder of the data sets' files (EVALRUN_DATA)");
+  add_data_root(run, o.data_root);
   run.add_option("--label", o.label, "Name of the run, for report and compare");
   run.add_flag("--resume,!--no-resume", o.resume,
                "Continue an earlier run of the same settings (default)");
   run.add_option("--nonce", o.nonce, "Keep apart from other runs of the same settings");
-  run.add_option("--max-time", o.max_time,
-                 "Stop behind the prompt at hand after, e.g., 90s, 10m, 2h");
+  run.add_option("--max-time", o.max_time_s,
+                 "Stop after this long, once the current prompt is finished: 90s, 10m, 2h")
+      ->transform(as_seconds());
   run.add_option(
-         "--score-workers", o.score_workers,
-         "Programs run at once when answers are judged, behind the timed part (default: the "
-         "cores this process may use)")
+         "-j,--jobs", o.jobs,
+         "Generated programs run at once when answers are judged, after the timed part (default: "
+         "the cores this process may use)")
       ->check(CLI::Range(0, 1024));
   add_scoring_options(run, o.scoring);
   run.add_flag("--skip-long", o.skip_long, "Leave out prompts longer than the context");
@@ -103,18 +112,6 @@ void add_run_options(CLI::App& run, RunArguments& o) {
       ->check(CLI::IsMember({"text", "md", "csv", "json"}))
       ->capture_default_str();
   run.footer(kExamples);
-}
-
-double parse_duration(const std::string& text) {
-  if (text.empty()) return 0;
-  char* end = nullptr;
-  const double value = std::strtod(text.c_str(), &end);
-  const std::string unit = end;
-  const double factor = unit.empty() || unit == "s" ? 1 : unit == "m" ? 60 : unit == "h" ? 3600 : 0;
-  if (end == text.c_str() || factor == 0 || !(value > 0))
-    throw base::usage_error(fmt::format("--max-time: '{}' is no duration", text),
-                            "write 90s, 10m or 2h");
-  return value * factor;
 }
 
 int parse_warmup(const std::string& text) {
@@ -222,15 +219,7 @@ int count_stored(const std::string& db, const std::string& run_key) {
   std::error_code ignored;
   if (!std::filesystem::exists(db, ignored)) return 0;
   const results::ResultStore store(db, results::ResultStore::Mode::kReadOnly);
-  int count = 0;
-  store.query(
-      "SELECT count(*) FROM generation JOIN run ON run.id = generation.run_id "
-      "WHERE run.key = ?1",
-      {run_key}, [&](const results::Row& row) {
-        count = static_cast<int>(row.integer(0));
-        return false;
-      });
-  return count;
+  return static_cast<int>(results::count_of_key(store, run_key));
 }
 
 // What an earlier run of the same arms knows, if this database holds one.
@@ -263,18 +252,19 @@ void with_plan(const Context& context, const runners::PlanRequest& request, cons
 // As JSON, a document; of several models, a list of them.
 void show_plans(const Context& context, const RunArguments& o,
                 const std::vector<runners::Suite>& suites, const std::string& nonce) {
+  const bool json = context.global.json || o.format == "json";
   nlohmann::ordered_json documents = nlohmann::json::array();
   for (const runners::Suite& suite : suites) {
     const runners::PlanRequest request = make_request(o, suite, nonce, suites.size() > 1);
     with_plan(context, request, [&](const PlanReport& report) {
-      if (context.global.json) return documents.push_back(plan_json(report));
+      if (json) return documents.push_back(plan_json(report));
       if (suites.size() > 1)
         print_line(fmt::format("{}model {}, run '{}'", &suite == suites.data() ? "" : "\n",
                                suite.models.front(), request.label));
       print_plan(report);
     });
   }
-  if (context.global.json) print_json_document(suites.size() > 1 ? documents : documents.front());
+  if (json) print_json_document(suites.size() > 1 ? documents : documents.front());
 }
 
 int exit_code_of(const runners::RunOutcome& outcome, const std::string& resume_command) {
@@ -329,38 +319,29 @@ void check_plans(const RunArguments& o, const std::vector<runners::Suite>& suite
 }
 
 void run(Context& context, const RunArguments& o) {
-  const double max_time_s = parse_duration(o.max_time);
   const std::vector<runners::Suite> suites = runners::one_per_model(make_suite(o));
   const bool several = suites.size() > 1;
   const std::string nonce = make_nonce(o);
   if (o.plan) return show_plans(context, o, suites, nonce);
   if (several) check_plans(o, suites, nonce);
 
-  base::SteadyClock clock;
+  Instruments instruments(context.global);
+  base::Clock& clock = instruments.clock();
   const int64_t begin_ns = clock.now_ns();
   std::optional<runners::PlanRequest> request;
   if (!several) request = make_request(o, suites.front(), nonce, false);
   results::ResultStore store(context.global.db);
-  const bool terminal = ::isatty(STDERR_FILENO) != 0;
-  runners::ConsoleProgress console(stderr, terminal, clock);
-  runners::ProgressSink quiet;
-  const runners::InterruptGuard guard;
-  runners::RunnerOptions options;
-  options.stop = runners::InterruptGuard::requested;
+  runners::RunnerOptions& options = instruments.options();
   warn_if_unsafe(o.scoring);
   options.scoring = o.scoring;
-  options.score_workers = o.score_workers;
-  options.row_cost_seconds = kRowCostSeconds;
-  options.row_cost_cache = row_cost_cache_path();
-  options.progress =
-      context.global.verbosity < 0 ? &quiet : static_cast<runners::ProgressSink*>(&console);
+  options.score_workers = o.jobs;
   std::vector<int64_t> runs;  // with something to show
   runners::RunStatus status = runners::RunStatus::kComplete;
   for (const runners::Suite& suite : suites) {
     if (several) request = make_request(o, suite, nonce, true);
-    if (max_time_s > 0) {  // for all models together; the last one may have used it up
-      const double left = max_time_s - 1e-9 * static_cast<double>(clock.now_ns() - begin_ns);
-      options.max_time_s = several ? std::max(left, 1e-3) : max_time_s;
+    if (o.max_time_s > 0) {  // for all models together; the last one may have used it up
+      const double left = o.max_time_s - 1e-9 * static_cast<double>(clock.now_ns() - begin_ns);
+      options.max_time_s = several ? std::max(left, 1e-3) : o.max_time_s;
     }
     const runners::RunOutcome outcome = runners::run_suite(*request, store, clock, options);
     status = outcome.status;
@@ -386,7 +367,12 @@ void add_run_command(CLI::App& app, Context& context) {
   CLI::App* command = app.add_subcommand("run", "Measure a suite, store it, print its table");
   auto options = std::make_shared<RunArguments>();
   add_run_options(*command, *options);
-  command->callback([&context, options] { run(context, *options); });
+  command->callback([&context, options, command] {
+    const bool printable = options->format == "text" || options->format == "json";
+    if (options->plan && !printable)
+      refuse_given(*command, {"--format"}, "--plan, which is printed as text or json");
+    run(context, *options);
+  });
 }
 
 }  // namespace evalrun::cli

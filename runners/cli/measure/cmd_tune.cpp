@@ -12,6 +12,7 @@
 #include "methods/model_draft/skip_layers.h"
 #include "runners/cli/cli.h"
 #include "runners/cli/output.h"
+#include "runners/cli/units.h"
 #include "runners/machine/row_cost_cache.h"
 #include "runners/measure/interrupt.h"
 #include "runners/measure/progress.h"
@@ -111,7 +112,7 @@ class Tuner {
 
   engine::RowCostTable row_costs() const {
     runners::RowCostRequest request{model_, options_.model.session_options(capacity_),
-                                    row_cost_cache_path(), kRowCostSeconds};
+                                    runners::row_cost_cache_path(), runners::kRowCostSeconds};
     runners::MeasuredRowCost costs = runners::obtain_row_cost(request);
     if (costs.table.empty())
       throw base::Error(base::ExitCode::kData,
@@ -166,9 +167,9 @@ class SkipTuner : public Tuner {
                         fmt::format("interrupted after {} sublayers; nothing is recommended that "
                                     "was not measured",
                                     path.size()),
-                        "--seconds ends the search early and measures its best set");
+                        "--max-time ends the search early and measures its best set");
     if (path.empty())
-      throw base::usage_error("the search had no time for a single round", "raise --seconds");
+      throw base::usage_error("the search had no time for a single round", "raise --max-time");
     const auto best = std::max_element(path.begin(), path.end(), [](const auto& a, const auto& b) {
       return a.speedup < b.speedup;
     });
@@ -375,10 +376,8 @@ void add_tree(CLI::App& command, Context& context) {
   tree->add_option("--nodes", options->nodes, "Largest tree considered")
       ->check(CLI::Range(1, 512))
       ->capture_default_str();
-  tree->add_option("--task", options->task, "Data set the prompts come from")
-      ->capture_default_str();
-  tree->add_option("--data-root", options->data_root,
-                   "Folder of the data sets' files (EVALRUN_DATA)");
+  tree->add_option("--task", options->task, "Task the prompts come from")->capture_default_str();
+  add_data_root(*tree, options->data_root);
   tree->add_option("--limit", options->limit, "Prompts, evenly over categories")
       ->check(CLI::Range(2, 1000))
       ->capture_default_str();
@@ -400,14 +399,17 @@ void add_tree(CLI::App& command, Context& context) {
 void add_tune_command(CLI::App& app, Context& context) {
   auto* command = app.add_subcommand("tune", "Search what a method needs for this model");
   command->require_subcommand(1);
+  command->footer(
+      "Examples:\n"
+      "  evalrun tune self_spec\n"
+      "  evalrun tune tree --method medusa --limit 40");
   auto* self_spec =
       command->add_subcommand("self_spec", "Sublayers a self-speculative draft may leave out");
   auto options = std::make_shared<TuneArguments>();
   options->model.add_without_draft(*self_spec);
-  self_spec->add_option("--task", options->task, "Data set the search takes prompts from")
+  self_spec->add_option("--task", options->task, "Task the search takes prompts from")
       ->capture_default_str();
-  self_spec->add_option("--data-root", options->data_root,
-                        "Folder of the data sets' files (EVALRUN_DATA)");
+  add_data_root(*self_spec, options->data_root);
   self_spec->add_option("--limit", options->limit, "Prompts, evenly over categories")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
@@ -417,9 +419,10 @@ void add_tune_command(CLI::App& app, Context& context) {
   self_spec->add_option("--k-max", options->k_max, "Longest draft considered")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
-  self_spec->add_option("--seconds", options->seconds, "Time for the search")
+  self_spec->add_option("--max-time", options->seconds, "Time for the search: 90s, 10m, 2h")
+      ->transform(as_seconds())
       ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+      ->default_str("120s");
   self_spec->footer(
       "Sublayers (attention and MLP of every layer) are left out one by one, each time the one "
       "that\n"
@@ -428,7 +431,7 @@ void add_tune_command(CLI::App& app, Context& context) {
       "measured.\n\n"
       "Examples:\n"
       "  evalrun tune self_spec\n"
-      "  evalrun tune self_spec -m model.gguf --task xsum --limit 8 --seconds 600");
+      "  evalrun tune self_spec -m model.gguf --task xsum --limit 8 --max-time 10m");
   self_spec->callback([options, &context] { SkipTuner(*options, context.global).run(); });
   add_tree(*command, context);
 }

@@ -1,6 +1,5 @@
 // evalrun verify: is a method lossless? Certificates for every arm, stored and printed.
 #include <spdlog/spdlog.h>
-#include <unistd.h>
 
 #include <fstream>
 #include <memory>
@@ -11,9 +10,9 @@
 #include "results/certificates.h"
 #include "runners/cli/cli.h"
 #include "runners/cli/command_line.h"
+#include "runners/cli/given_options.h"
+#include "runners/cli/instruments.h"
 #include "runners/cli/output.h"
-#include "runners/measure/interrupt.h"
-#include "runners/measure/progress.h"
 #include "runners/verify/certify.h"
 
 namespace evalrun::cli {
@@ -30,7 +29,7 @@ struct VerifyArguments {
   int max_new = 64, top_k = 0, contexts = 4, draws = 200, prompts = 6, samples = 16,
       sample_tokens = 32;
   uint64_t seed = 1;
-  bool again = false, kv_cache = true;
+  bool kv_cache = true;
 };
 
 bool wants(const VerifyArguments& o, const char* part) {
@@ -72,8 +71,6 @@ runners::CertifyRequest make_request(const VerifyArguments& o) {
   request.step_options = {o.draws, {o.temperature, o.top_k, o.top_p}, o.seed};
   request.text_options = {o.samples, o.sample_tokens, {o.temperature, o.top_k, o.top_p}, o.seed};
   request.fault = o.fault;
-  request.row_cost_seconds = kRowCostSeconds;
-  request.row_cost_cache = row_cost_cache_path();
   return request;
 }
 
@@ -168,31 +165,39 @@ int exit_code_of(const std::vector<Json>& certificates) {
   return static_cast<int>(ExitCode::kOk);
 }
 
-void run_verify(Context& context, const VerifyArguments& o) {
+// Refuses parts nobody knows, and options of parts that are not tested.
+void check_parts(const VerifyArguments& o, const CLI::App& command) {
   for (const std::string& part : o.parts)
     if (part != "greedy" && part != "steps" && part != "texts")
       throw base::usage_error(fmt::format("--parts: unknown part '{}'", part),
                               base::suggest(part, {"greedy", "steps", "texts"}));
+  const bool steps = wants(o, "steps"), texts = wants(o, "texts");
+  const std::string why = fmt::format("--parts {}", fmt::join(o.parts, ","));
+  if (!steps) refuse_given(command, {"--contexts", "--draws"}, why);
+  if (!texts) refuse_given(command, {"--prompts", "--samples", "--sample-tokens"}, why);
+  if (!steps && !texts) refuse_given(command, {"--temperature", "--top-k", "--top-p"}, why);
+  if (!steps && !wants(o, "greedy")) refuse_given(command, {"--max-new"}, why);
+}
+
+void run_verify(Context& context, const VerifyArguments& o) {
   if (!o.out.empty()) write_file(o.out, "", true);  // not after minutes of testing
   runners::CertifyRequest request = make_request(o);
   results::ResultStore store(context.global.db);
-  base::SteadyClock clock;
-  runners::ConsoleProgress console(stderr, ::isatty(STDERR_FILENO) != 0, clock);
-  const runners::InterruptGuard guard;
-  request.stop = runners::InterruptGuard::requested;
-  if (context.global.verbosity >= 0) request.progress = &console;
+  Instruments instruments(context.global);
+  request.runner = instruments.options();
 
   std::vector<Json> certificates;
   const std::string commit = runners::build_info().commit;
   // A certificate of a build with local changes could be one of other code.
-  const bool may_keep = !o.again && o.fault.empty() && runners::build_info().id == commit;
+  const bool may_keep = o.fault.empty() && runners::build_info().id == commit;
   const auto known = [&](const results::ArmRecord& arm, const std::string& tests) {
     if (!may_keep) return false;
     const auto stored = results::find_certificate(store, results::certificate_key(arm, commit));
     if (!stored) return false;
     const Json document = Json::parse(stored->document);
     if (document["tests"].dump() != tests) return false;
-    spdlog::info("{}: certified {}, not tested again (--again does)", arm.label, stored->created);
+    spdlog::info("{}: certified {}, not tested again (another --db does)", arm.label,
+                 stored->created);
     certificates.push_back(document);
     return true;
   };
@@ -203,8 +208,8 @@ void run_verify(Context& context, const VerifyArguments& o) {
     results::put_certificate(
         store, {json["key"], c.created, c.arm.label, json["outcome"], json["proven"], json.dump()});
   };
-  runners::certify(request, clock, known, done);
-  if (request.progress != nullptr) request.progress->end();
+  runners::certify(request, instruments.clock(), known, done);
+  instruments.progress().end();
   if (!o.out.empty()) write_file(o.out, Json(certificates).dump(2) + "\n", false);
   if (context.global.json)
     print_json_document(Json(certificates));
@@ -221,18 +226,18 @@ void add_verify_command(CLI::App& app, Context& context) {
   o->model.add(*command);
   command->add_option("--methods", o->methods, "Methods to certify, e.g. pld,sps:draft=layers:4")
       ->required();
-  command->add_option("--tasks", o->tasks, "Data sets the prompts come from")
+  command->add_option("--tasks", o->tasks, "Tasks the prompts come from")
       ->delimiter(',')
       ->capture_default_str();
-  command->add_option("--data-root", o->data_root, "Folder of the data sets (EVALRUN_DATA)");
-  command->add_option("--limit", o->limit, "Prompts per data set: a count or a share below 1")
+  add_data_root(*command, o->data_root);
+  command->add_option("--limit", o->limit, "Prompts per task: a count or a share below 1")
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   command->add_option("--parts", o->parts, "What to test: greedy, steps, texts")
       ->delimiter(',')
       ->capture_default_str();
   command->add_flag("!--no-kv-cache", o->kv_cache, "Recompute the context in every step");
   command->add_option("--out", o->out, "File for the certificates as JSON");
-  command->add_flag("--again", o->again, "Test again what this build has certified already");
   command->add_option("--fault", o->fault,
                       "Plant a fault (wrong-accept, wrong-accept:10%) in every method: verify must "
                       "fail; nothing is stored");
@@ -244,10 +249,17 @@ void add_verify_command(CLI::App& app, Context& context) {
       ->group(group);
   group = "Sampling";
   command->add_option("--temperature", o->temperature, "Of the distribution that is tested")
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str()
       ->group(group);
-  command->add_option("--top-k", o->top_k, "0 = off")->capture_default_str()->group(group);
-  command->add_option("--top-p", o->top_p, "1 = off")->capture_default_str()->group(group);
+  command->add_option("--top-k", o->top_k, "0 = off")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str()
+      ->group(group);
+  command->add_option("--top-p", o->top_p, "1 = off")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str()
+      ->group(group);
   command
       ->add_option("--contexts", o->contexts, "Places of the step test, early and late in answers")
       ->check(positive)
@@ -283,7 +295,8 @@ void add_verify_command(CLI::App& app, Context& context) {
       "  evalrun verify --methods pld,lookahead,self_draft\n"
       "  evalrun verify --methods eagle --parts greedy --tasks mt_bench,gsm8k --limit 40 -n 128\n"
       "  evalrun verify --methods pld --fault wrong-accept:10%      must end with exit code 5");
-  command->callback([&context, o] {
+  command->callback([&context, o, command] {
+    check_parts(*o, *command);
     std::string list;
     for (const std::string& m : o->methods) list += (list.empty() ? "" : ",") + m;
     o->methods = methods::split_method_list(list);

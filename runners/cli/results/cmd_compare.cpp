@@ -6,16 +6,16 @@
 #include "reports/gate/compare.h"
 #include "runners/cli/cli.h"
 #include "runners/cli/output.h"
-#include "runners/cli/percent.h"
 #include "runners/cli/run_reference.h"
+#include "runners/cli/units.h"
 
 namespace evalrun::cli {
 namespace {
 
 struct CompareArguments {
   ReportOutput output;
-  std::string a, b, min_effect = "3%", adjust = "bh", scope = "fixed-set";
-  double confidence = 0.95;
+  std::string a, b, adjust = "bh", scope = "fixed-set";
+  double confidence = 0.95, min_effect = 0.03;
 };
 
 // The runs of one side: a comma between sessions.
@@ -40,7 +40,7 @@ std::vector<reports::StoredRun> stored(const std::vector<RunReference>& sessions
 void run_compare(const CompareArguments& options, const GlobalOptions& global) {
   const auto a = find_sessions(options.a, global.db), b = find_sessions(options.b, global.db);
   reports::CompareOptions compare;
-  compare.min_effect = parse_share("--min-effect", options.min_effect);
+  compare.min_effect = options.min_effect;
   compare.confidence = options.confidence;
   compare.adjustment = options.adjust == "holm"   ? base::Adjustment::kHolm
                        : options.adjust == "none" ? base::Adjustment::kNone
@@ -69,7 +69,8 @@ void add_compare_command(CLI::App& app, Context& context) {
       *command, {Format::kText, Format::kMarkdown, Format::kCsv, Format::kJson, Format::kLatex});
   command
       ->add_option("--min-effect", options->min_effect, "Changes smaller than this do not matter")
-      ->capture_default_str();
+      ->transform(as_share())
+      ->default_str("3%");
   command->add_option("--confidence", options->confidence, "Of the interval")
       ->check(CLI::Range(0.5, 0.9999))
       ->capture_default_str();

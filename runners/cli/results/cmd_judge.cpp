@@ -7,11 +7,15 @@
 #include <set>
 
 #include "datasets/dataset.h"
+#include "engine/base/home.h"
 #include "engine/base/stats.h"
 #include "engine/base/text.h"
+#include "results/queries.h"
 #include "runners/cli/cli.h"
+#include "runners/cli/given_options.h"
 #include "runners/cli/output.h"
 #include "runners/cli/run_reference.h"
+#include "runners/cli/units.h"
 #include "runners/measure/interrupt.h"
 #include "runners/score/judging.h"
 
@@ -66,12 +70,7 @@ std::vector<StoredAnswer> answers_of(const RunReference& run, const JudgeArgumen
   std::vector<StoredAnswer> answers =
       runners::stored_answers(*run.store, run.run_id, o.task, prompts);
   if (!answers.empty()) return answers;
-  std::vector<std::string> tasks;
-  run.store->query("SELECT DISTINCT task FROM prompt WHERE run_id = ? ORDER BY 1", {run.run_id},
-                   [&](const results::Row& row) {
-                     tasks.push_back(row.text(0));
-                     return true;
-                   });
+  const std::vector<std::string> tasks = results::tasks(*run.store, run.run_id);
   throw base::usage_error(
       fmt::format("run {} holds no finished answers to {}", run.run_id, o.task),
       fmt::format("it holds {}; choose with --task NAME", fmt::join(tasks, ", ")));
@@ -408,7 +407,13 @@ void judge_two(const JudgeArguments& o, Context& context) {
 }
 
 void run_judge(JudgeArguments& o, Context& context) {
-  if (o.cache.empty()) o.cache = evalrun_home() + "/judge.db";
+  if (o.cache.empty()) {
+    const std::filesystem::path home = base::home_folder();
+    if (home.empty())
+      throw base::usage_error("nobody knows where verdicts are kept",
+                              "give --cache FILE or set EVALRUN_HOME");
+    o.cache = (home / "judge.db").string();
+  }
   if (o.model.empty())
     throw base::usage_error("no judge is named",
                             "give --judge-model NAME, e.g. a dated model of "
@@ -436,7 +441,7 @@ void add_judge_command(CLI::App& app, Context& context) {
   command->add_option("--arm", o.arms, "One run: only these arms (default: all)");
   command->add_option("--arm-a", o.arm_a, "Two runs: arm of the first (default: its baseline)");
   command->add_option("--arm-b", o.arm_b, "Two runs: arm of the second (default: its baseline)");
-  command->add_option("--data-root", o.data_root, "Folder of the official data (EVALRUN_DATA)");
+  add_data_root(*command, o.data_root);
   command->add_option("--cache", o.cache, "Verdicts (default: judge.db under EVALRUN_HOME)");
   command->add_option("-j,--jobs", o.jobs, "Requests at a time")
       ->check(CLI::Range(1, 64))
@@ -450,8 +455,8 @@ void add_judge_command(CLI::App& app, Context& context) {
   command->add_option("--timeout", o.timeout_s, "Seconds for one request")
       ->check(CLI::Range(0.1, 3600.0))
       ->capture_default_str();
-  command->add_option("--max-time", o.max_time_s, "Seconds for everything; 0 = no limit")
-      ->check(CLI::NonNegativeNumber);
+  command->add_option("--max-time", o.max_time_s, "For everything: 90s, 10m, 2h; 0 = no limit")
+      ->transform(as_seconds());
   command->add_option("--max-tokens", o.max_tokens, "Of a verdict")
       ->check(CLI::Range(1, 1 << 16))
       ->capture_default_str();
@@ -464,7 +469,21 @@ void add_judge_command(CLI::App& app, Context& context) {
       "  evalrun judge latest --endpoint https://api.openai.com/v1 --judge-model gpt-4-0613\n"
       "  evalrun judge before after --judge-model gpt-4-0613 --replies replies.jsonl\n"
       "  evalrun judge latest --judge-model gpt-4-0613 --requests open.jsonl");
-  command->callback([options, &context] { run_judge(*options, context); });
+  command->callback([options, command, &context] {
+    if (options->runs.size() == 1)
+      refuse_given(*command, {"--arm-a", "--arm-b"}, "one run: --arm chooses its arms");
+    else
+      refuse_given(*command, {"--arm"}, "two runs: --arm-a and --arm-b choose theirs");
+    if (!options->requests.empty())
+      refuse_given(*command,
+                   {"--endpoint", "--replies", "--jobs", "--retries", "--retry-wait", "--timeout",
+                    "--max-time"},
+                   "--requests, which asks nobody");
+    if (!options->replies.empty())
+      refuse_given(*command, {"--endpoint", "--retries", "--retry-wait", "--timeout"},
+                   "--replies, which asks no server");
+    run_judge(*options, context);
+  });
 }
 
 }  // namespace evalrun::cli

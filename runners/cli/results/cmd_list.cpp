@@ -13,8 +13,9 @@
 #include "methods/method.h"
 #include "reports/papers/paper_form.h"
 #include "reports/table/metric_glossary.h"
-#include "results/store.h"
+#include "results/queries.h"
 #include "runners/cli/cli.h"
+#include "runners/cli/given_options.h"
 #include "runners/cli/output.h"
 #include "runners/cli/results/methods_document.h"
 #include "runners/plan/suite.h"
@@ -196,29 +197,22 @@ Json list_runs(const ListArguments&, const GlobalOptions& global) {
   Json array = Json::array();
   if (!std::filesystem::exists(global.db)) return array;
   const results::ResultStore store(global.db, results::ResultStore::Mode::kReadOnly);
-  store.query(
-      "SELECT r.id, r.label, r.suite, r.started, r.finished, r.commit_id, r.key,"
-      "       (SELECT count(*) FROM generation g WHERE g.run_id = r.id),"
-      "       (SELECT count(*) FROM generation g WHERE g.run_id = r.id AND g.status <> 'ok'),"
-      "       (SELECT max(fault) FROM generation g WHERE g.run_id = r.id),"
-      "       (SELECT group_concat(name, ',') FROM baseline b WHERE b.run_id = r.id)"
-      " FROM run r ORDER BY r.id",
-      {}, [&](const results::Row& row) {
-        const bool finished = !row.is_null(4);
-        Json e = entry(std::to_string(row.integer(0)), finished, finished ? "nothing" : "resuming");
-        e["label"] = row.text(1);
-        e["suite"] = row.text(2);
-        e["started"] = row.text(3);
-        e["finished"] = finished ? Json(row.text(4)) : Json();
-        e["commit"] = row.text(5);
-        e["key"] = row.text(6);
-        e["generations"] = row.integer(7);
-        e["failed"] = row.integer(8);
-        e["fault"] = row.is_null(9) ? "" : row.text(9);
-        e["baselines"] = row.is_null(10) ? "" : row.text(10);
-        array.push_back(std::move(e));
-        return true;
-      });
+  for (const results::ListedRun& listed : results::list_runs(store)) {
+    const results::RunRow& run = listed.run;
+    const bool finished = !run.finished.empty();
+    Json e = entry(std::to_string(run.id), finished, finished ? "nothing" : "resuming");
+    e["label"] = run.label;
+    e["suite"] = run.suite;
+    e["started"] = run.started;
+    e["finished"] = finished ? Json(run.finished) : Json();
+    e["commit"] = run.commit;
+    e["key"] = run.key;
+    e["generations"] = listed.counts.stored;
+    e["failed"] = listed.counts.failed;
+    e["fault"] = listed.fault;
+    e["baselines"] = listed.baselines;
+    array.push_back(std::move(e));
+  }
   return array;
 }
 
@@ -361,15 +355,15 @@ void run_list(const ListArguments& options, const GlobalOptions& global) {
 }  // namespace
 
 void add_list_command(CLI::App& app, Context& context) {
-  auto* command = app.add_subcommand("list", "What can be named, with parameters and defaults");
+  auto* command =
+      app.add_subcommand("list", "List methods, tasks, suites, models, runs, metrics, ...");
   auto options = std::make_shared<ListArguments>();
   command
       ->add_option("what", options->what,
                    "methods, tasks, evaluators, suites, models, runs, metrics, tables, templates, "
                    "formats, isas")
       ->required();
-  command->add_option("--data-root", options->data_root,
-                      "Folder data sets lie under (default: EVALRUN_DATA)");
+  add_data_root(*command, options->data_root);
   command->add_flag("--markdown", options->markdown, "Of methods: the whole docs/methods.md");
   command->footer(
       "With --json: an array of objects with name, lossless (none, greedy, both; null when it "
@@ -379,7 +373,11 @@ void add_list_command(CLI::App& app, Context& context) {
       "  evalrun list methods\n"
       "  evalrun list tasks --data-root ~/data\n"
       "  evalrun list metrics --json");
-  command->callback([options, &context] { run_list(*options, context.global); });
+  command->callback([options, command, &context] {
+    if (options->what != "tasks")
+      refuse_given(*command, {"--data-root"}, "list " + options->what + ", only for tasks");
+    run_list(*options, context.global);
+  });
 }
 
 }  // namespace evalrun::cli

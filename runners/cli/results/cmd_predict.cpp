@@ -251,8 +251,8 @@ class Predict {
 }  // namespace
 
 void add_predict_command(CLI::App& app, Context& context) {
-  auto* command =
-      app.add_subcommand("predict", "Other drafts, another machine, a batch: from stored steps");
+  auto* command = app.add_subcommand(
+      "predict", "Estimate other drafts, machines or batch sizes from a stored run");
   auto options = std::make_shared<PredictArguments>();
   command
       ->add_option("run", options->run,

@@ -8,6 +8,7 @@
 #include "reports/table/report.h"
 #include "results/regroup.h"
 #include "runners/cli/cli.h"
+#include "runners/cli/given_options.h"
 #include "runners/cli/output.h"
 #include "runners/cli/run_reference.h"
 
@@ -49,7 +50,8 @@ void check_as(const ReportArguments& options, Format format) {
     throw base::usage_error("--as: no paper's tables in html",
                             "use -o text, md, latex, csv or json");
   if (options.by != "task")
-    throw base::usage_error("--as with --by", "a paper's table says itself what it is cut into");
+    throw base::usage_error("--as with --split-by",
+                            "a paper's table says itself what it is cut into");
 }
 
 // Throws usage_error where published figures have no place, data_error for a broken file.
@@ -101,17 +103,18 @@ std::string render_grouped(const ReportArguments& options, Format format,
                            const reports::Layout& layout, const std::string& db) {
   if (options.by != "task")
     throw base::usage_error(
-        "--by and --group-by are two ways to cut data sets",
-        "--by gives every part a full table, --group-by sets them side by side");
+        "--split-by and --columns-by are two ways to cut tasks",
+        "--split-by gives every part a full table, --columns-by sets them side by side");
   if (!options.as.empty())
     throw base::usage_error("--as: a paper's table shows one run",
-                            "leave out --group-by, and name one run");
+                            "leave out --columns-by, and name one run");
   if (!options.claims.empty())
     throw base::usage_error("--claims: no published numbers beside groups",
-                            "leave out --group-by, and name one run");
+                            "leave out --columns-by, and name one run");
   if (format == Format::kHtml)
-    throw base::usage_error("groups side by side are not drawn in html",
-                            "use -o text, md, csv, json or latex; or --by for a page of the parts");
+    throw base::usage_error(
+        "groups side by side are not drawn in html",
+        "use -o text, md, csv, json or latex; or --split-by for a page of the parts");
   std::vector<std::string> parts = options.group_by;
   const bool by_model = std::erase(parts, "model") > 0 || options.runs.size() > 1;
   const std::vector<results::Axis> axes = axes_of(parts);
@@ -170,7 +173,7 @@ void add_report_command(CLI::App& app, Context& context) {
                                         Format::kJson, Format::kLatex, Format::kHtml});
   command->add_option("--out", options->output.file, "File to write (default: standard output)");
   command
-      ->add_option("--metric", options->metric,
+      ->add_option("--estimator", options->metric,
                    "Speedup as ratio of sums (sum), geometric mean per prompt (geo), or mean of "
                    "speeds as Spec-Bench and EAGLE publish it (legacy)")
       ->check(CLI::IsMember({"sum", "geo", "legacy"}))
@@ -182,14 +185,14 @@ void add_report_command(CLI::App& app, Context& context) {
           "prompts, seeded from the run's key (bootstrap)")
       ->check(CLI::IsMember({"t", "bootstrap"}))
       ->capture_default_str();
-  command->add_option("--by", options->by, "A table per data set (task), or per part of it")
+  command->add_option("--split-by", options->by, "A table per task, or per part of it")
       ->check(CLI::IsMember({"task", "category", "language"}))
       ->capture_default_str();
   command
-      ->add_option("--group-by", options->group_by,
-                   "Speedup, tau and alpha side by side with mean and deviation: a column per "
-                   "category, language or both, or with model per RUN (data sets then cut by the "
-                   "others)")
+      ->add_option(
+          "--columns-by", options->group_by,
+          "Speedup, tau and alpha side by side with mean and deviation: a column per "
+          "category, language or both, or with model per RUN (tasks then cut by the others)")
       ->delimiter(',')
       ->allow_extra_args(false)  // what follows is a run
       ->check(CLI::IsMember({"category", "language", "model"}))
@@ -226,12 +229,18 @@ void add_report_command(CLI::App& app, Context& context) {
       "  evalrun report before --why -o md\n"
       "  evalrun report other.db:run:3 -o json\n"
       "  evalrun report -o report.html\n"
-      "  evalrun report --group-by category -o latex\n"
-      "  evalrun report mine@small mine@large --group-by model\n"
+      "  evalrun report --columns-by category -o latex\n"
+      "  evalrun report mine@small mine@large --columns-by model\n"
       "  evalrun report quality --quality-against ar_tuned:adapter=space-sft\n"
       "  evalrun report --claims claims.csv --paper falcon,eagle\n"
       "  evalrun report paper-falcon --as falcon:table-1 --claims claims.csv -o latex");
-  command->callback([options, &context] { run_report(*options, context.global); });
+  command->callback([options, command, &context] {
+    const bool grouped = !options->group_by.empty() || options->runs.size() > 1;
+    if (grouped || !options->as.empty())
+      refuse_given(*command, {"--why", "--pass-k", "--quality-against"},
+                   grouped ? "columns side by side" : "a paper's table");
+    run_report(*options, context.global);
+  });
 }
 
 }  // namespace evalrun::cli

@@ -12,6 +12,7 @@
 #include "engine/session.h"
 #include "evaluators/generations_file.h"
 #include "runners/cli/cli.h"
+#include "runners/cli/given_options.h"
 #include "runners/cli/output.h"
 #include "runners/cli/results/score_run.h"
 #include "runners/measure/interrupt.h"
@@ -33,7 +34,7 @@ constexpr double kSecondsBetweenLines = 10;  // of progress, without a terminal
 struct ScoreArguments {
   evaluators::ScoringContext scoring;
   std::string run, against;
-  std::string dataset, generations, data_root, export_format, out, model_id;
+  std::string dataset, generations, data_root, export_format, out;
   std::vector<std::string> evaluators;
   int workers = 0;
 };
@@ -185,9 +186,7 @@ void write_export(const ScoreArguments& options, const datasets::LoadedDataset& 
   request.generations = std::span(file.generations).first(scores.size());
   request.evaluators = judges;
   request.scores = scores;
-  request.model_id = options.model_id.empty()
-                         ? std::filesystem::path(options.generations).stem().string()
-                         : options.model_id;
+  request.model_id = std::filesystem::path(options.generations).stem().string();
   request.unix_time =
       std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   base::write_file_atomic(options.out, runners::export_generations(request));
@@ -203,7 +202,7 @@ void run_score(const ScoreArguments& options, Context& context) {
     return score_run({options.run, options.against, options.evaluators, options.workers}, context);
   }
   if (options.dataset.empty() || options.generations.empty())
-    throw base::usage_error("nothing to score: --dataset and --generations are required",
+    throw base::usage_error("nothing to score: --task and --generations are required",
                             "or a stored run: evalrun score RUN --against ar");
   if (options.export_format.empty() != options.out.empty())
     throw base::usage_error("--export and --out go together",
@@ -264,27 +263,25 @@ void add_score_command(CLI::App& app, Context& context) {
       ->option_text("[RUN]");
   command->add_option("--against", options->against,
                       "ar: score a stored run's answers by their likeness to its baseline arm's");
-  command->add_option("--dataset", options->dataset,
-                      "Data set they answer, e.g. gsm8k, jsonl:FILE");
+  command->add_option("--task", options->dataset, "Task they answer, e.g. gsm8k, jsonl:FILE");
   command->add_option("--generations", options->generations,
                       "JSON Lines with id, text and optionally sample");
   command
       ->add_option("--evaluator", options->evaluators,
-                   "Evaluators (default: those of the data set); the first is the line's own value")
+                   "Evaluators (default: those of the task); the first is the line's own value")
       ->delimiter(',');
-  command->add_option("--data-root", options->data_root, "Folder of the data sets (EVALRUN_DATA)");
+  add_data_root(*command, options->data_root);
   add_scoring_options(*command, options->scoring);
-  command->add_option("--workers", options->workers, "Answers scored at once (default: all cores)")
+  command->add_option("-j,--jobs", options->workers, "Answers scored at once (default: all cores)")
       ->check(CLI::Range(1, 1024));
   std::vector<std::string> formats;
   for (const auto& [name, format] : export_formats()) formats.push_back(name);
   command
       ->add_option("--export", options->export_format,
-                   "Also write generations and scores as this harness does, to --out")
+                   "Also write generations and scores as this harness does, to --out; the model's "
+                   "name there is that of the file of --generations")
       ->check(CLI::IsMember(formats));
   command->add_option("--out", options->out, "File for --export");
-  command->add_option("--model-id", options->model_id,
-                      "Name of the model in the export (default: the file's name)");
   command->footer(
       "A line: {\"id\": \"gsm8k/17\", \"sample\": 0, \"text\": \"... #### 18\"}; text is a list "
       "for\n"
@@ -298,13 +295,20 @@ void add_score_command(CLI::App& app, Context& context) {
       "the\n"
       "same prompt, repeat and sample as reference (rouge1, rouge2, rougeL, bleu, or --evaluator)\n"
       "and stored as NAME-vs-baseline; evalrun report shows the means.\n\nExamples:\n"
-      "  evalrun score --dataset gsm8k --generations answers.jsonl\n"
-      "  evalrun score --dataset xsum --generations answers.jsonl --json > scores.jsonl\n"
-      "  evalrun score --dataset jsonl:mine.jsonl --generations a.jsonl --evaluator "
+      "  evalrun score --task gsm8k --generations answers.jsonl\n"
+      "  evalrun score --task xsum --generations answers.jsonl --json > scores.jsonl\n"
+      "  evalrun score --task jsonl:mine.jsonl --generations a.jsonl --evaluator "
       "bleu,rougeL@pltrdy-1.0.1\n"
-      "  evalrun score --dataset gsm8k --generations a.jsonl --export lm-eval --out samples.jsonl\n"
+      "  evalrun score --task gsm8k --generations a.jsonl --export lm-eval --out samples.jsonl\n"
       "  evalrun score latest --against ar");
-  command->callback([options, &context] { run_score(*options, context); });
+  command->callback([options, command, &context] {
+    if (!options->against.empty() && options->dataset.empty() && options->generations.empty())
+      refuse_given(*command,
+                   {"--data-root", "--allow-unsafe", "--time-scale", "--tool-folder",
+                    "--fix-go-imports", "--export", "--out"},
+                   "a stored run, whose answers are compared as texts");
+    run_score(*options, context);
+  });
 }
 
 }  // namespace evalrun::cli

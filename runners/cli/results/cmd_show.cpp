@@ -11,6 +11,7 @@
 #include "engine/tokenizer/tokenizer.h"
 #include "results/store.h"
 #include "runners/cli/cli.h"
+#include "runners/cli/given_options.h"
 #include "runners/cli/load_tokenizer.h"
 #include "runners/cli/output.h"
 #include "runners/cli/results/show_data.h"
@@ -334,11 +335,13 @@ void show_run(const ShowArguments& options, const GlobalOptions& global) {
   print_line(run_text(run));
 }
 
+bool is_number(const std::string& id) {
+  return !id.empty() &&
+         std::all_of(id.begin(), id.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
+}
+
 void run_show(const ShowArguments& options, const GlobalOptions& global) {
-  const bool number =
-      !options.id.empty() && std::all_of(options.id.begin(), options.id.end(),
-                                         [](unsigned char c) { return std::isdigit(c) != 0; });
-  if (!number) return show_run(options, global);
+  if (!is_number(options.id)) return show_run(options, global);
 
   const auto store_ptr = open_results(global.db);
   const results::ResultStore& store = *store_ptr;
@@ -375,7 +378,12 @@ void add_show_command(CLI::App& app, Context& context) {
       "  evalrun show run:1\n"
       "  evalrun show 17\n"
       "  evalrun show 17 --diff AR");
-  command->callback([options, &context] { run_show(*options, context.global); });
+  command->callback([options, command, &context] {
+    if (!is_number(options->id))
+      refuse_given(*command, {"--model", "--diff"}, "the summary of a run");
+    if (context.global.json) refuse_given(*command, {"--model"}, "--json, which gives token ids");
+    run_show(*options, context.global);
+  });
 }
 
 }  // namespace evalrun::cli

@@ -9,6 +9,7 @@
 #include "engine/base/text.h"
 #include "engine/formats/safetensors.h"
 #include "engine/tokenizer/chat/chat_template.h"
+#include "results/queries.h"
 #include "runners/cli/cli.h"
 #include "runners/cli/output.h"
 #include "runners/cli/run_reference.h"
@@ -59,35 +60,22 @@ Validated validate_tensors(const std::string& path) {
 
 Validated validate_database(const std::string& path) {
   const auto store = open_results(path);
-  std::string integrity;
-  store->query("PRAGMA quick_check(1)", {}, [&](const results::Row& row) {
-    integrity = row.text(0);
-    return false;
-  });
+  const std::string integrity = results::check_file(*store);
   if (integrity != "ok")
     throw base::data_error(path, "", "the database is damaged: " + integrity,
                            "sqlite3 FILE .recover saves what can be read");
-  int64_t runs = 0, generations = 0, problems = 0;
-  std::string first_problem;
-  store->query("SELECT (SELECT count(*) FROM run), (SELECT count(*) FROM generation)", {},
-               [&](const results::Row& row) {
-                 runs = row.integer(0);
-                 generations = row.integer(1);
-                 return false;
-               });
-  store->query("SELECT generation_id, problem FROM v_accounting WHERE fault = ''", {},
-               [&](const results::Row& row) {
-                 if (problems++ == 0)
-                   first_problem = fmt::format("generation {}: {}", row.integer(0), row.text(1));
-                 return true;
-               });
-  if (problems > 0)
+  const std::vector<results::ListedRun> runs = results::list_runs(*store);
+  int64_t generations = 0;
+  for (const results::ListedRun& run : runs) generations += run.counts.stored;
+  const auto problems = results::accounting_problems(*store);
+  if (!problems.empty())
     throw base::Error(
         base::ExitCode::kCorrectness,
-        fmt::format("{}: {} turns break the accounting rules; {}", path, problems, first_problem),
+        fmt::format("{}: {} turns break the accounting rules; generation {}: {}", path,
+                    problems.size(), problems.front().generation_id, problems.front().problem),
         "evalrun show on that generation gives its steps");
   return {"database", fmt::format("schema {}, {} runs, {} generations, accounting right",
-                                  results::kSchemaVersion, runs, generations)};
+                                  results::kSchemaVersion, runs.size(), generations)};
 }
 
 Validated validate_suite(const std::string& path) {

@@ -7,6 +7,7 @@
 
 #include "engine/base/text.h"
 #include "engine/session.h"
+#include "results/queries.h"
 #include "runners/cli/output.h"
 #include "runners/cli/run_reference.h"
 #include "runners/measure/interrupt.h"
@@ -20,14 +21,9 @@ using Json = nlohmann::ordered_json;
 using runners::SimilarityScore;
 
 std::string baseline_label(const results::ResultStore& store, int64_t run_id) {
-  std::string label;
-  store.query("SELECT label FROM arm WHERE run_id = ? AND role = 'baseline'", {run_id},
-              [&](const results::Row& row) {
-                label = row.text(0);
-                return false;
-              });
-  if (label.empty()) throw base::usage_error(fmt::format("run {} has no baseline arm", run_id));
-  return label;
+  for (const results::ArmRow& arm : results::arms(store, run_id))
+    if (arm.record.role == "baseline") return arm.record.label;
+  throw base::usage_error(fmt::format("run {} has no baseline arm", run_id));
 }
 
 // Quality is compared with the baseline arm's, also that of arms of a tuned target.

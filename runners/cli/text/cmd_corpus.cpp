@@ -74,13 +74,13 @@ void check_target(const std::string& path, bool named) {
   if (named) fs::create_directories(folder, error);
   if (!fs::is_directory(folder))
     throw base::data_error(path, "", fmt::format("cannot write: no folder {}", folder.string()),
-                           "make it, or choose another place with -o");
+                           "make it, or choose another place with --out");
   if (::access(folder.c_str(), W_OK) != 0)
     throw base::data_error(path, "",
                            fmt::format("cannot write: no permission for {}", folder.string()),
-                           "choose another place with -o");
+                           "choose another place with --out");
   if (fs::is_directory(path))
-    throw base::data_error(path, "", "cannot write: is a folder", "name a file with -o");
+    throw base::data_error(path, "", "cannot write: is a folder", "name a file with --out");
 }
 
 methods::CorpusText read_text(const CorpusArguments& o, const engine::Tokenizer& tokenizer,
@@ -152,6 +152,11 @@ void run_build(const CorpusArguments& o, const GlobalOptions& global) {
   const CorpusKind kind = methods::corpus_kind(o.kind);
   if (kind != CorpusKind::kNgrams && o.ngram_options_given)
     throw base::usage_error("--max-key, --gram, --top and --min-count belong to --kind ngrams");
+  if (!o.input.fields.empty() && std::none_of(o.files.begin(), o.files.end(), [&](const auto& f) {
+        return is_json_lines(f, o.input);
+      }))
+    throw base::usage_error("--fields is for JSON Lines, and none of the files is one",
+                            "name files *.jsonl or *.jsonl.gz, or leave --fields out");
   const auto tokenizer = load_tokenizer(o.model.path());
   const bool named = o.out.empty();
   const std::string path =
@@ -248,7 +253,7 @@ void add_build(CLI::App& command, Context& context) {
   build->add_option("--kind", options->kind, "suffixes (for rest), or ngrams")->required();
   build->add_option("-m,--model", options->model.model,
                     "Whose tokenizer: GGUF file or Hugging Face folder (default: SmolLM2-135M)");
-  auto* out = build->add_option("-o,--out", options->out, "File to write");
+  auto* out = build->add_option("--out", options->out, "File to write");
   build
       ->add_option("--name", options->name,
                    "Or: a name under EVALRUN_HOME, for every model its own")
@@ -281,7 +286,8 @@ void add_build(CLI::App& command, Context& context) {
       "with. Keep evaluation data out of it. Memory: about 14 bytes a token.\n\nExamples:\n"
       "  evalrun corpus build books/*.txt --kind suffixes\n"
       "  evalrun corpus build code/*.py --raw --kind suffixes --name python\n"
-      "  evalrun corpus build chat.jsonl.gz --fields question,answer --kind ngrams -o chat.ngrams\n"
+      "  evalrun corpus build chat.jsonl.gz --fields question,answer --kind ngrams --out "
+      "chat.ngrams\n"
       "  cat *.txt | evalrun corpus build - --kind ngrams --min-count 3 --name prose");
   build->callback([options, given, &context] {
     for (const CLI::Option* option : given)
@@ -295,17 +301,17 @@ void add_build(CLI::App& command, Context& context) {
 void add_corpus_command(CLI::App& app, Context& context) {
   auto* command = app.add_subcommand("corpus", "Corpora that methods draft from: build, info");
   command->require_subcommand(1);
+  command->footer(
+      "Examples:\n"
+      "  evalrun corpus build books/*.txt --kind suffixes --name books\n"
+      "  evalrun corpus info books\n"
+      "  evalrun run --methods rest:datastore=books --tasks samples");
   add_build(*command, context);
   auto options = std::make_shared<CorpusArguments>();
   auto* info = command->add_subcommand("info", "What a corpus holds, and whether it is intact");
   info->add_option("corpus", options->files, "Files or names")->required();
   info->callback([options, &context] { run_info(*options, context.global); });
   info->footer("Reads the whole file and compares its bytes with what was written.");
-  command->footer(
-      "Examples:\n"
-      "  evalrun corpus build books/*.txt --kind suffixes --name books\n"
-      "  evalrun corpus info books\n"
-      "  evalrun run --methods rest:datastore=books --tasks samples");
 }
 
 }  // namespace evalrun::cli

@@ -18,11 +18,6 @@ struct DataArguments {
   bool force = false;
 };
 
-void add_root_option(CLI::App& command, DataArguments& options) {
-  command.add_option("--data-root", options.data_root,
-                     "Folder the files lie under (default: EVALRUN_DATA)");
-}
-
 // Names must be data sets of the manifest; an empty list means all of them.
 bool chosen(const DataArguments& options, const std::string& dataset) {
   return options.names.empty() ||
@@ -132,17 +127,18 @@ void add_data_command(CLI::App& app, Context& context) {
   auto options = std::make_shared<DataArguments>();
 
   auto* list = command->add_subcommand("list", "What files there are and which are present");
-  add_root_option(*list, *options);
+  add_data_root(*list, options->data_root);
   list->callback([options, &context] { list_files(*options, context.global); });
 
   auto* fetch = command->add_subcommand("fetch", "Download official files and check them");
-  add_root_option(*fetch, *options);
+  fetch->add_option("--data-root", options->data_root,
+                    "Folder the files lie under, made if need be (default: EVALRUN_DATA)");
   fetch->add_option("name", options->names, "Data sets, or 'all'")->required();
   fetch->add_flag("--force", options->force, "Replace a file that is there but not official");
   fetch->callback([options, &context] { fetch_files(*options, context.global); });
 
   auto* verify = command->add_subcommand("verify", "Check sizes and SHA-256 of what is present");
-  add_root_option(*verify, *options);
+  add_data_root(*verify, options->data_root);
   verify->add_option("name", options->names, "Data sets that must be there (default: any)");
   verify->callback([options, &context] { verify_files(*options, context); });
 

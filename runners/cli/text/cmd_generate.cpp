@@ -14,7 +14,6 @@
 #include "runners/cli/jsonl.h"
 #include "runners/cli/output.h"
 #include "runners/cli/prompt_line.h"
-#include "runners/cli/text/capture_run.h"
 #include "runners/measure/runner.h"
 
 namespace evalrun::cli {
@@ -32,7 +31,6 @@ struct GenerateArguments {
   engine::SamplingParams sampling;
   uint64_t seed = 0;
   bool ignore_eos = false;
-  CaptureRunOptions capture;
 };
 
 struct Arm {
@@ -168,23 +166,9 @@ class Generator {
   base::SteadyClock clock_;
 };
 
-// What --save-hidden leaves no choice in. Refused even with its default value where that would hide
-// a misunderstanding.
-void refuse_with_capture(const CLI::App& command, const GenerateArguments& options) {
-  for (const char* name :
-       {"--top-logits", "--temperature", "--top-k", "--top-p", "--seed", "--ignore-eos", "--draft"})
-    if (command.count(name) > 0)
-      throw base::usage_error(fmt::format("{} makes no sense with --save-hidden", name),
-                              "it saves greedy answers up to their stop token: leave it out");
-  if (options.methods != "ar")
-    throw base::usage_error(
-        fmt::format("--methods {} makes no sense with --save-hidden", options.methods),
-        "answers are the same whatever the method; it decodes with ar, many at once");
-}
-
 }  // namespace
 
-void add_generate_command(CLI::App& app, Context& context) {
+void add_generate_command(CLI::App& app, Context&) {
   auto* command = app.add_subcommand("generate", "Decode prompts and show the tokens (JSON Lines)");
   auto options = std::make_shared<GenerateArguments>();
   options->model.add(*command);
@@ -214,7 +198,6 @@ void add_generate_command(CLI::App& app, Context& context) {
       ->capture_default_str();
   command->add_option("--seed", options->seed, "Seed of the draws")->capture_default_str();
   command->add_flag("--ignore-eos", options->ignore_eos, "Do not stop at end-of-text tokens");
-  options->capture.add(*command);
   command->footer(
       "One line per input and method: {\"id\", \"method\", \"prompt_tokens\", \"tokens\", "
       "\"text\"\n"
@@ -224,18 +207,8 @@ void add_generate_command(CLI::App& app, Context& context) {
       "own, \"messages\" go through the model's chat template.\n\nExamples:\n"
       "  echo '{\"id\": 1, \"prompt\": \"Once upon a time\"}' | evalrun generate --in - -n 32\n"
       "  evalrun generate --in prompts.jsonl -n 64 --methods ar,pld:k=5 --top-logits 5\n"
-      "  evalrun generate --in chat.jsonl -n 128 --temperature 0.8 --top-p 0.95 --seed 7\n"
-      "  evalrun generate --in prompts.jsonl -n 256 --save-hidden train --max-prompt 512 "
-      "--residual "
-      "eagle3\n\n"
-      "With --save-hidden, DIR gets capture.json and part-NNNNN.safetensors with tokens, start, "
-      "prompt,\nline, ended, hidden and residual, and standard output one line with totals. "
-      "Ctrl-C finishes the\nanswers that were begun; the same command goes on behind them.");
-  command->callback([options, command, &context] {
-    if (command->count("--save-hidden") == 0) return Generator(*options).run();
-    refuse_with_capture(*command, *options);
-    run_capture(context, options->model, options->in, options->max_new, options->capture);
-  });
+      "  evalrun generate --in chat.jsonl -n 128 --temperature 0.8 --top-p 0.95 --seed 7");
+  command->callback([options] { Generator(*options).run(); });
 }
 
 }  // namespace evalrun::cli

@@ -27,12 +27,6 @@ std::string read_input(const std::string& path) {
   return datasets::maybe_gunzip(std::move(bytes), path);
 }
 
-bool is_json_lines(std::string_view path, const CorpusInput& input) {
-  if (path == "-") return !input.fields.empty();
-  if (path.ends_with(".gz")) path.remove_suffix(3);
-  return path.ends_with(".jsonl");
-}
-
 // Every string within `value`, arrays and objects included, joined by line ends.
 void join_strings(const Json& value, std::string& text) {
   if (value.is_string()) {
@@ -71,6 +65,12 @@ std::string text_of(const Json& object, const CorpusInput& input, const std::str
 }
 
 }  // namespace
+
+bool is_json_lines(std::string_view path, const CorpusInput& input) {
+  if (path == "-") return !input.fields.empty();
+  if (path.ends_with(".gz")) path.remove_suffix(3);
+  return path.ends_with(".jsonl");
+}
 
 std::string collapse_blanks(std::string_view text) {
   std::string out;

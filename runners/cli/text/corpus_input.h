@@ -17,9 +17,11 @@ struct CorpusInput {
   bool raw = false;                 // leave the text alone
 };
 
-// Calls `visit` for each document of a file: the whole of a text file, each line of JSON Lines (by
-// the name, .jsonl; standard input, "-", when fields are given). Gzip is seen by content. Throws
-// data_error naming file, line and field.
+// Whether a file of this name is read line by line; standard input, "-", when fields are given.
+bool is_json_lines(std::string_view path, const CorpusInput& input);
+
+// Calls `visit` for each document of a file: the whole of a text file, each line of JSON Lines.
+// Gzip is seen by content. Throws data_error naming file, line and field.
 void for_each_document(const std::string& path, const CorpusInput& input,
                        const std::function<void(const std::string& text)>& visit);
 

@@ -6,8 +6,8 @@
 //
 // An access is wrong
 //   - outside what was allocated, of a freed block, of another thread's locals, of the host's
-//   memory
-//     but for reads of the program's own constants and static variables (threadIdx is one here),
+//     memory but for reads of the program's own constants and static variables (threadIdx is one
+//     here),
 //   - at an address that is no multiple of its size,
 //   - to bytes that an asynchronous copy is still under way to,
 //   - when another thread's access of the same bytes is not ordered before it, one of the two a

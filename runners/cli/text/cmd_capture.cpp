@@ -1,5 +1,5 @@
-#include "runners/cli/text/capture_run.h"
-
+// evalrun capture: answers to many prompts, decoded at once, and the hidden states of all their
+// tokens: what drafters learn from (runners/train/capture.h).
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
@@ -10,15 +10,25 @@
 #include "engine/base/clock.h"
 #include "engine/base/text.h"
 #include "engine/tokenizer/tokenizer.h"
+#include "runners/cli/cli.h"
 #include "runners/cli/jsonl.h"
 #include "runners/cli/output.h"
 #include "runners/cli/prompt_line.h"
+#include "runners/cli/units.h"
 #include "runners/measure/interrupt.h"
 #include "runners/measure/progress.h"
 #include "runners/train/capture.h"
 
 namespace evalrun::cli {
 namespace {
+
+struct CaptureArguments {
+  ModelOptions model;
+  std::string in, out, residual = "auto", answers = "self";
+  int max_new = 128, jobs = 32;
+  int max_prompt = 0;  // 0 = not given: a prompt that does not fit is an error
+  double max_time_s = 0;
+};
 
 // "auto", "none", "eagle3" or layers such as 2,15,27.
 std::vector<int> parse_residual(const std::string& text, int n_layers) {
@@ -55,21 +65,20 @@ struct Input {
 
 // All prompts before the first forward: a broken line shows now and not after hours, and the
 // longest prompt says how large the caches must be.
-Input read_input(const std::string& path, const engine::Model& model, int max_new,
-                 const CaptureRunOptions& o) {
+Input read_input(const CaptureArguments& o, const engine::Model& model) {
   Input input;
-  JsonlReader reader(path);
+  JsonlReader reader(o.in);
   const int context = model.config().max_context;
   while (const auto object = reader.next()) {
     runners::CapturePrompt prompt{reader.line() - 1, read_prompt(reader, *object, model), {}};
     if (o.answers == "dataset") prompt.answer = read_answer(reader, *object, model);
     const auto n = static_cast<int64_t>(prompt.tokens.size());
-    const bool fits = n + max_new <= context;
+    const bool fits = n + o.max_new <= context;
     if (!fits && o.max_prompt == 0)
       throw base::usage_error(
           fmt::format("{}: the prompt has {} tokens; with -n {} that is more than the model's "
                       "context of {}",
-                      reader.place(), n, max_new, context),
+                      reader.place(), n, o.max_new, context),
           "shorten the prompt, lower -n, or skip long prompts with --max-prompt N");
     if (!fits || (o.max_prompt > 0 && n > o.max_prompt))
       ++input.too_long;
@@ -80,89 +89,35 @@ Input read_input(const std::string& path, const engine::Model& model, int max_ne
   return input;
 }
 
-}  // namespace
-
-void CaptureRunOptions::add(CLI::App& command) {
-  const char* group = "Hidden states";
-  CLI::Option* save =
-      command
-          .add_option("--save-hidden", folder,
-                      "Decode greedily, many prompts at once, and save tokens and final hidden "
-                      "states to this folder; the same command goes on where it ended")
-          ->type_name("DIR")
-          ->group(group);
-  command.add_option("--parallel", parallel, "Prompts decoded at once")
-      ->check(CLI::Range(1, engine::kMaxRows))
-      ->capture_default_str()
-      ->needs(save)
-      ->group(group);
-  command
-      .add_option("--residual", residual,
-                  "Residual streams to save too: the layers they enter, such as 2,15,27; eagle3 = "
-                  "2, L/2, L-3 of L layers; none; auto = none")
-      ->capture_default_str()
-      ->needs(save)
-      ->group(group);
-  command
-      .add_option("--answers", answers,
-                  "self = the model's own, decoded; dataset = field \"answer\" of every line, cut "
-                  "at -n tokens: text to tune the model itself on")
-      ->check(CLI::IsMember({"self", "dataset"}))
-      ->capture_default_str()
-      ->needs(save)
-      ->group(group);
-  command
-      .add_option("--max-prompt", max_prompt,
-                  "Skip and count prompts of more tokens, and those the context does not hold")
-      ->type_name("N")
-      ->check(CLI::PositiveNumber)
-      ->needs(save)
-      ->group(group);
-  command
-      .add_option("--limit-tokens", limit_tokens,
-                  "End once the folder holds so many tokens, prompts included")
-      ->type_name("N")
-      ->check(CLI::PositiveNumber)
-      ->needs(save)
-      ->group(group);
-  command.add_option("--seconds", seconds, "End after so many seconds; begun answers are finished")
-      ->type_name("S")
-      ->check(CLI::PositiveNumber)
-      ->needs(save)
-      ->group(group);
-}
-
-void run_capture(Context& context, const ModelOptions& model_options, const std::string& in,
-                 int max_new, const CaptureRunOptions& o) {
-  if (in == "-")
-    throw base::usage_error("--save-hidden cannot read prompts from standard input",
-                            "give a file with --in: a later start must find the same lines");
-  const std::shared_ptr<const engine::Model> model = model_options.load();
+void run_capture(const CaptureArguments& o, Context& context) {
+  if (o.in == "-")
+    throw base::usage_error("--in: prompts to capture cannot come from standard input",
+                            "give a file: a later start must find the same lines");
+  const std::shared_ptr<const engine::Model> model = o.model.load();
   runners::CaptureOptions options;
-  options.parallel = o.parallel;
-  options.max_new = max_new;
+  options.parallel = o.jobs;
+  options.max_new = o.max_new;
   options.residual_layers = parse_residual(o.residual, model->config().n_layers);
   const auto stop_ids = model->tokenizer()->stop_ids();
   options.stop_ids.assign(stop_ids.begin(), stop_ids.end());
-  options.limit_tokens = o.limit_tokens;
-  options.seconds = o.seconds;
+  options.seconds = o.max_time_s;
   options.stop = runners::InterruptGuard::requested;
 
-  engine::SessionOptions session = model_options.session_options(1);
-  const Input input = read_input(in, *model, max_new, o);
+  engine::SessionOptions session = o.model.session_options(1);
+  const Input input = read_input(o, *model);
   runners::CaptureSettings settings;
   settings.describe(*model);
   settings.kv_dtype = session.kv_dtype.empty()
                           ? engine::Session::create(model, session)->options().kv_dtype
                           : session.kv_dtype;
-  settings.bits = model_options.bits.value_or(kDefaultBits);
-  settings.chat_template = model_options.chat_template.value_or("");
+  settings.bits = o.model.bits.value_or(kDefaultBits);
+  settings.chat_template = o.model.chat_template.value_or("");
   settings.answers = o.answers;
-  settings.max_new = max_new;
+  settings.max_new = o.max_new;
   settings.residual_layers = options.residual_layers;
-  settings.in_hash = base::sha256_file(in);
+  settings.in_hash = base::sha256_file(o.in);
   settings.n_lines = input.n_lines;
-  runners::CaptureFolder folder(o.folder, settings);
+  runners::CaptureFolder folder(o.out, settings);
   const int64_t before = folder.n_sequences();
 
   base::SteadyClock clock;
@@ -196,6 +151,59 @@ void run_capture(Context& context, const ModelOptions& model_options, const std:
           ? std::round(static_cast<double>(outcome.generated) / outcome.seconds * 10) / 10
           : 0.0;
   print_json(line);
+}
+
+}  // namespace
+
+void add_capture_command(CLI::App& app, Context& context) {
+  auto* command = app.add_subcommand("capture", "Answers with hidden states, to train drafters on");
+  auto options = std::make_shared<CaptureArguments>();
+  CaptureArguments& o = *options;
+  o.model.add_without_draft(*command);
+  command
+      ->add_option("--in", o.in,
+                   "Prompts, one object per line: {\"prompt\" | \"messages\" | \"tokens\"}")
+      ->required();
+  command
+      ->add_option("--out", o.out,
+                   "Folder for tokens and final hidden states; the same command goes on where it "
+                   "ended")
+      ->type_name("DIR")
+      ->required();
+  command->add_option("-n,--max-new", o.max_new, "Tokens to generate per prompt")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("-j,--jobs", o.jobs, "Prompts decoded at once")
+      ->check(CLI::Range(1, engine::kMaxRows))
+      ->capture_default_str();
+  command
+      ->add_option("--residual", o.residual,
+                   "Residual streams to save too: the layers they enter, such as 2,15,27; eagle3 = "
+                   "2, L/2, L-3 of L layers; none; auto = none")
+      ->capture_default_str();
+  command
+      ->add_option("--answers", o.answers,
+                   "self = the model's own, decoded greedily; dataset = field \"answer\" of every "
+                   "line, cut at -n tokens: text to tune the model itself on")
+      ->check(CLI::IsMember({"self", "dataset"}))
+      ->capture_default_str();
+  command
+      ->add_option("--max-prompt", o.max_prompt,
+                   "Skip and count prompts of more tokens, and those the context does not hold")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--max-time", o.max_time_s,
+                   "Begin no further answer after this long: 90s, 10m, 2h")
+      ->transform(as_seconds());
+  command->footer(
+      "DIR gets capture.json and part-NNNNN.safetensors with tokens, start, prompt, line, ended,\n"
+      "hidden and residual, and standard output one line with totals. Ctrl-C finishes the answers\n"
+      "that were begun; the same command goes on after them.\n\n"
+      "Examples:\n"
+      "  evalrun capture --in prompts.jsonl -n 256 --out train\n"
+      "  evalrun capture --in prompts.jsonl -n 256 --out train --max-prompt 512 --residual eagle3");
+  command->callback([options, &context] { run_capture(*options, context); });
 }
 
 }  // namespace evalrun::cli

@@ -1,0 +1,243 @@
+#include "results/generation_queries.h"
+
+#include <nlohmann/json.hpp>
+
+namespace evalrun::results {
+namespace {
+
+// Little-endian, as the store packs them.
+std::vector<int32_t> unpack_tokens(const std::string& blob) {
+  std::vector<int32_t> tokens(blob.size() / 4);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const auto byte = [&](size_t k) {
+      return static_cast<uint32_t>(static_cast<unsigned char>(blob[4 * i + k])) << (8 * k);
+    };
+    tokens[i] = static_cast<int32_t>(byte(0) | byte(1) | byte(2) | byte(3));
+  }
+  return tokens;
+}
+
+std::optional<double> number_or_null(const Row& row, int column) {
+  return row.is_null(column) ? std::nullopt : std::optional(row.number(column));
+}
+
+std::vector<NodeCount> read_nodes(const ResultStore& store, int64_t turn_id) {
+  std::vector<NodeCount> nodes;
+  store.query(
+      "SELECT depth, rank, tested, accepted FROM node WHERE turn_id = ? ORDER BY depth, rank",
+      {turn_id}, [&](const Row& row) {
+        nodes.push_back({static_cast<int32_t>(row.integer(0)), static_cast<int32_t>(row.integer(1)),
+                         row.integer(2), row.integer(3)});
+        return true;
+      });
+  return nodes;
+}
+
+std::vector<DivergenceRecord> read_divergences(const ResultStore& store, int64_t turn_id) {
+  std::vector<DivergenceRecord> divergences;
+  store.query(
+      "SELECT idx, expected, found, gap, spacing FROM divergence WHERE turn_id = ? ORDER BY idx",
+      {turn_id}, [&](const Row& row) {
+        divergences.push_back(
+            {static_cast<int32_t>(row.integer(0)), static_cast<int32_t>(row.integer(1)),
+             static_cast<int32_t>(row.integer(2)), number_or_null(row, 3), row.number(4)});
+        return true;
+      });
+  return divergences;
+}
+
+std::vector<StoredTurn> read_turns(const ResultStore& store, int64_t generation_id) {
+  std::vector<StoredTurn> turns;
+  std::vector<int64_t> ids;
+  store.query(
+      "SELECT id, n_prompt_tokens, tokens, text, stop, prefill_ns, draft_prefill_ns, decode_ns"
+      " FROM turn WHERE generation_id = ? ORDER BY idx",
+      {generation_id}, [&](const Row& row) {
+        ids.push_back(row.integer(0));
+        turns.push_back({.n_prompt_tokens = row.integer(1),
+                         .tokens = unpack_tokens(row.blob(2)),
+                         .text = row.text(3),
+                         .stop = row.text(4),
+                         .prefill_ns = row.integer(5),
+                         .draft_prefill_ns = row.integer(6),
+                         .decode_ns = row.integer(7),
+                         .steps = {},
+                         .nodes = {},
+                         .divergences = {}});
+        return true;
+      });
+  for (size_t i = 0; i < ids.size(); ++i) {
+    turns[i].steps = store.steps(ids[i]);
+    turns[i].nodes = read_nodes(store, ids[i]);
+    turns[i].divergences = read_divergences(store, ids[i]);
+  }
+  return turns;
+}
+
+// What the machine did meanwhile.
+void read_machine(const ResultStore& store, StoredGeneration& g) {
+  store.query(
+      "SELECT device_mhz, available_ns, own_ns, others_ns, steal_ns, preempted FROM clock WHERE "
+      "generation_id = ?",
+      {g.id}, [&](const Row& row) {
+        g.clock = {number_or_null(row, 0), row.integer(1), row.integer(2),
+                   row.integer(3),         row.integer(4), row.integer(5)};
+        return false;
+      });
+  store.query(
+      "SELECT temperature_c, power_w, energy_mj, slowed_by, prefill_ns, draft_prefill_ns, "
+      "draft_ns, verify_ns, commit_ns, graph_misses FROM gpu WHERE generation_id = ?",
+      {g.id}, [&](const Row& row) {
+        GpuRecord& gpu = g.gpu.emplace();
+        gpu.temperature_c = number_or_null(row, 0), gpu.power_w = number_or_null(row, 1);
+        if (!row.is_null(2)) gpu.energy_mj = row.integer(2);
+        gpu.slowed_by = row.text(3);
+        if (!row.is_null(4))
+          gpu.busy = {row.integer(4), row.integer(5), row.integer(6),
+                      row.integer(7), row.integer(8), row.integer(9)};
+        return false;
+      });
+}
+
+std::vector<ScoreRecord> read_scores(const ResultStore& store, int64_t generation_id) {
+  std::vector<ScoreRecord> scores;
+  store.query(
+      "SELECT evaluator, version, value, extracted, status, detail, suspicious, facts FROM score "
+      "WHERE generation_id = ? ORDER BY evaluator, version",
+      {generation_id}, [&](const Row& row) {
+        scores.push_back({row.text(0), row.text(1), number_or_null(row, 2), row.text(3),
+                          row.text(4), row.text(5), row.integer(6) != 0, row.text(7)});
+        return true;
+      });
+  return scores;
+}
+
+}  // namespace
+
+std::optional<StoredGeneration> find_generation(const ResultStore& store, int64_t id) {
+  std::optional<StoredGeneration> found;
+  store.query(
+      "SELECT g.id, g.run_id, g.arm_id, g.prompt_id, a.label, p.task, p.name, g.status, g.fault,"
+      " g.repeat, g.sample, g.block, g.slot, g.total_ns, g.asked"
+      " FROM generation g JOIN arm a ON a.id = g.arm_id JOIN prompt p ON p.id = g.prompt_id"
+      " WHERE g.id = ?",
+      {id}, [&](const Row& row) {
+        StoredGeneration& g = found.emplace();
+        int column = 0;
+        for (int64_t* n : {&g.id, &g.run_id, &g.arm_id, &g.prompt_id}) *n = row.integer(column++);
+        for (std::string* text : {&g.arm_label, &g.task, &g.prompt, &g.status, &g.fault})
+          *text = row.text(column++);
+        for (int64_t* n : {&g.repeat, &g.sample, &g.block, &g.slot, &g.total_ns})
+          *n = row.integer(column++);
+        if (!row.is_null(column)) g.asked = row.integer(column);
+        return false;
+      });
+  if (!found) return found;
+  found->turns = read_turns(store, id);
+  store.query("SELECT degenerate FROM v_generation_all WHERE run_id = ? AND generation_id = ?",
+              {found->run_id, id}, [&](const Row& row) {
+                found->degenerate = row.integer(0) != 0;
+                return false;
+              });
+  read_machine(store, *found);
+  found->scores = read_scores(store, id);
+  return found;
+}
+
+std::vector<Counterpart> counterparts(const ResultStore& store, const StoredGeneration& g) {
+  std::vector<Counterpart> all;
+  store.query(
+      "SELECT g.id, a.label, a.method, a.id = (SELECT reference_id FROM v_reference WHERE "
+      "arm_id = ?) FROM generation g JOIN arm a ON a.id = g.arm_id"
+      " WHERE g.run_id = ? AND g.prompt_id = ? AND g.repeat = ? AND g.sample = ? ORDER BY a.id",
+      {g.arm_id, g.run_id, g.prompt_id, g.repeat, g.sample}, [&](const Row& row) {
+        all.push_back({row.integer(0), row.text(1), row.text(2), row.integer(3) != 0});
+        return true;
+      });
+  return all;
+}
+
+std::vector<std::string> turn_texts(const ResultStore& store, int64_t generation_id) {
+  std::vector<std::string> texts;
+  store.query("SELECT text FROM turn WHERE generation_id = ? ORDER BY idx", {generation_id},
+              [&](const Row& row) {
+                texts.push_back(row.text(0));
+                return true;
+              });
+  return texts;
+}
+
+std::vector<std::vector<int32_t>> replayed_tokens(const ResultStore& store, int64_t arm_id,
+                                                  int64_t prompt_id) {
+  std::vector<std::vector<int32_t>> turns;
+  store.query(
+      "SELECT tokens FROM turn WHERE generation_id = (SELECT min(id) FROM generation WHERE "
+      "arm_id = ? AND prompt_id = ? AND status = 'ok' AND asked IS NOT NULL) ORDER BY idx",
+      {arm_id, prompt_id}, [&](const Row& row) {
+        turns.push_back(unpack_tokens(row.blob(0)));
+        return true;
+      });
+  return turns;
+}
+
+std::vector<AnswerRow> answers(const ResultStore& store, int64_t run_id) {
+  std::vector<AnswerRow> all;
+  store.query(
+      "SELECT g.id, a.label, a.role, p.task, p.name, p.category, p.turns, g.sample "
+      "FROM v_answer g JOIN arm a ON a.id = g.arm_id JOIN prompt p ON p.id = g.prompt_id "
+      "WHERE g.run_id = ? AND g.fault = '' "
+      "ORDER BY p.id, a.id, g.sample",
+      {run_id}, [&](const Row& row) {
+        all.push_back({row.integer(0), row.text(1), row.text(2), row.text(3), row.text(4),
+                       row.text(5),
+                       nlohmann::json::parse(row.text(6)).get<std::vector<std::string>>(),
+                       static_cast<int32_t>(row.integer(7))});
+        return true;
+      });
+  return all;
+}
+
+std::vector<AnswerPairRow> answers_beside_baseline(const ResultStore& store, int64_t run_id) {
+  std::vector<AnswerPairRow> pairs;
+  store.query(
+      "SELECT g.id, a.label, p.task, p.name, g.repeat, g.sample,"
+      "  (SELECT text FROM turn WHERE generation_id = g.id ORDER BY idx DESC LIMIT 1),"
+      "  (SELECT text FROM turn WHERE generation_id = b.id ORDER BY idx DESC LIMIT 1),"
+      "  b.id IS NULL "
+      "FROM v_answer g JOIN arm a ON a.id = g.arm_id JOIN prompt p ON p.id = g.prompt_id "
+      "JOIN arm base ON base.run_id = g.run_id AND base.role = 'baseline' "
+      "LEFT JOIN generation b ON b.arm_id = base.id AND b.prompt_id = g.prompt_id "
+      "  AND b.repeat = g.repeat AND b.sample = g.sample AND b.status = 'ok' AND b.fault = '' "
+      "WHERE g.run_id = ? AND g.fault = '' AND a.id <> base.id "
+      "ORDER BY a.id, p.id, g.sample",
+      {run_id}, [&](const Row& row) {
+        pairs.push_back({row.integer(0), row.text(1), row.text(2), row.text(3),
+                         static_cast<int32_t>(row.integer(4)), static_cast<int32_t>(row.integer(5)),
+                         row.text(6),
+                         row.integer(8) != 0 ? std::nullopt : std::optional(row.text(7))});
+        return true;
+      });
+  return pairs;
+}
+
+std::vector<UnscoredAnswer> unscored_answers(const ResultStore& store, int64_t run_id,
+                                             int64_t prompt_id, const EvaluatorName& evaluator) {
+  std::vector<UnscoredAnswer> all;
+  store.query(
+      "SELECT g.id, t.text FROM v_answer g JOIN turn t ON t.generation_id = g.id "
+      "WHERE g.run_id = ? AND g.prompt_id = ? "
+      "AND NOT EXISTS (SELECT 1 FROM score s WHERE s.generation_id = g.id AND s.evaluator = ? "
+      "  AND s.version = ? AND s.status NOT IN ('sandbox_error', 'toolchain_missing') "
+      "  AND coalesce(json_extract(s.facts, '$.options'), '') = ?) "
+      "ORDER BY g.id, t.idx",
+      {run_id, prompt_id, evaluator.name, evaluator.version, evaluator.options},
+      [&](const Row& row) {
+        if (all.empty() || all.back().generation_id != row.integer(0))
+          all.push_back({row.integer(0), {}});
+        all.back().texts.push_back(row.text(1));
+        return true;
+      });
+  return all;
+}
+
+}  // namespace evalrun::results

@@ -1,0 +1,213 @@
+#include "results/queries.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+namespace evalrun::results {
+namespace {
+
+constexpr const char* kRunColumns =
+    "r.id, r.key, r.label, r.suite, r.suite_json, r.commit_id, r.version, r.command, r.started, "
+    "coalesce(r.finished, '')";
+constexpr int kRunColumnCount = 10;
+
+RunRow read_run_row(const Row& row) {
+  RunRow run;
+  run.id = row.integer(0);
+  std::string* texts[] = {&run.key,     &run.label,   &run.suite,   &run.suite_json, &run.commit,
+                          &run.version, &run.command, &run.started, &run.finished};
+  int column = 1;
+  for (std::string* text : texts) *text = row.text(column++);
+  return run;
+}
+
+// Of rows of `generation` under the name g.
+constexpr const char* kCounts =
+    "count(g.id), coalesce(sum(g.status <> 'ok'), 0), coalesce(sum(g.fault <> ''), 0)";
+
+GenerationCounts read_counts(const Row& row, int column) {
+  return {row.integer(column), row.integer(column + 1), row.integer(column + 2)};
+}
+
+ArmRecord read_arm(const Row& row, int column) {
+  ArmRecord arm;
+  for (std::string* text : {&arm.key, &arm.label, &arm.method, &arm.params, &arm.method_version,
+                            &arm.role, &arm.lossless, &arm.model, &arm.model_hash, &arm.draft,
+                            &arm.draft_hash, &arm.dtype, &arm.isa, &arm.device})
+    *text = row.text(column++);
+  arm.threads = static_cast<int32_t>(row.integer(column++));
+  arm.batch = static_cast<int32_t>(row.integer(column++));
+  arm.kv_cache = row.integer(column++) != 0;
+  arm.temperature = row.number(column++);
+  arm.top_p = row.number(column++);
+  arm.top_k = static_cast<int32_t>(row.integer(column++));
+  arm.max_new = static_cast<int32_t>(row.integer(column++));
+  arm.ignore_eos = row.integer(column++) != 0;
+  const auto settings = nlohmann::json::parse(row.text(column++), nullptr, false);
+  if (settings.is_object())
+    for (const auto& [name, value] : settings.items())
+      if (value.is_string()) arm.settings[name] = value.get<std::string>();
+  for (int64_t* bytes :
+       {&arm.weight_bytes, &arm.extra_parameter_bytes, &arm.kv_bytes, &arm.peak_bytes})
+    *bytes = row.integer(column++);
+  return arm;
+}
+
+}  // namespace
+
+std::optional<RunRow> find_run_row(const ResultStore& store, int64_t run_id) {
+  std::optional<RunRow> run;
+  store.query(fmt::format("SELECT {} FROM run r WHERE r.id = ?", kRunColumns), {run_id},
+              [&](const Row& row) {
+                run = read_run_row(row);
+                return false;
+              });
+  return run;
+}
+
+std::map<std::string, std::string> environment(const ResultStore& store, int64_t run_id) {
+  std::map<std::string, std::string> facts;
+  store.query("SELECT name, value FROM environment WHERE run_id = ?", {run_id},
+              [&](const Row& row) {
+                facts[row.text(0)] = row.text(1);
+                return true;
+              });
+  return facts;
+}
+
+std::vector<ArmRow> arms(const ResultStore& store, int64_t run_id) {
+  std::vector<ArmRow> all;
+  store.query(
+      "SELECT id, key, label, method, params, method_version, role, lossless, model, model_hash, "
+      "draft, draft_hash, dtype, isa, device, threads, batch, kv_cache, temperature, top_p, top_k, "
+      "max_new, ignore_eos, settings, weight_bytes, extra_parameter_bytes, kv_bytes, peak_bytes "
+      "FROM arm WHERE run_id = ? ORDER BY id",
+      {run_id}, [&](const Row& row) {
+        all.push_back({row.integer(0), read_arm(row, 1)});
+        return true;
+      });
+  return all;
+}
+
+GenerationCounts count_generations(const ResultStore& store, int64_t run_id) {
+  GenerationCounts counts;
+  store.query(fmt::format("SELECT {} FROM generation g WHERE g.run_id = ?", kCounts), {run_id},
+              [&](const Row& row) {
+                counts = read_counts(row, 0);
+                return false;
+              });
+  return counts;
+}
+
+std::map<int64_t, GenerationCounts> count_by_arm(const ResultStore& store, int64_t run_id) {
+  std::map<int64_t, GenerationCounts> counts;
+  store.query(fmt::format("SELECT g.arm_id, {} FROM generation g WHERE g.run_id = ? GROUP BY "
+                          "g.arm_id",
+                          kCounts),
+              {run_id}, [&](const Row& row) {
+                counts[row.integer(0)] = read_counts(row, 1);
+                return true;
+              });
+  return counts;
+}
+
+int64_t count_of_key(const ResultStore& store, const std::string& run_key) {
+  int64_t count = 0;
+  store.query(
+      "SELECT count(*) FROM generation JOIN run ON run.id = generation.run_id WHERE run.key = ?",
+      {run_key}, [&](const Row& row) {
+        count = row.integer(0);
+        return false;
+      });
+  return count;
+}
+
+IdRange generation_ids(const ResultStore& store, int64_t run_id) {
+  IdRange range;
+  store.query("SELECT coalesce(min(id), 0), coalesce(max(id), 0) FROM generation WHERE run_id = ?",
+              {run_id}, [&](const Row& row) {
+                range = {row.integer(0), row.integer(1)};
+                return false;
+              });
+  return range;
+}
+
+std::vector<std::string> tasks(const ResultStore& store, int64_t run_id) {
+  std::vector<std::string> names;
+  store.query("SELECT DISTINCT task FROM prompt WHERE run_id = ? ORDER BY 1", {run_id},
+              [&](const Row& row) {
+                names.push_back(row.text(0));
+                return true;
+              });
+  return names;
+}
+
+std::vector<BaselineRow> baselines(const ResultStore& store) {
+  std::vector<BaselineRow> all;
+  store.query(fmt::format("SELECT {}, b.name, b.note, b.saved FROM baseline b JOIN run r ON r.id = "
+                          "b.run_id ORDER BY b.name",
+                          kRunColumns),
+              {}, [&](const Row& row) {
+                all.push_back({row.text(kRunColumnCount), row.text(kRunColumnCount + 1),
+                               row.text(kRunColumnCount + 2), read_run_row(row)});
+                return true;
+              });
+  return all;
+}
+
+std::optional<int64_t> baseline_run(const ResultStore& store, const std::string& name) {
+  std::optional<int64_t> run_id;
+  store.query("SELECT run_id FROM baseline WHERE name = ?", {name}, [&](const Row& row) {
+    run_id = row.integer(0);
+    return false;
+  });
+  return run_id;
+}
+
+std::vector<ListedRun> list_runs(const ResultStore& store) {
+  std::vector<ListedRun> all;
+  store.query(
+      fmt::format(
+          "SELECT {}, {}, coalesce(max(g.fault), ''), (SELECT coalesce(group_concat(name, "
+          "','), '') FROM baseline b WHERE b.run_id = r.id) "
+          "FROM run r LEFT JOIN generation g ON g.run_id = r.id GROUP BY r.id ORDER BY r.id",
+          kRunColumns, kCounts),
+      {}, [&](const Row& row) {
+        all.push_back({read_run_row(row), read_counts(row, kRunColumnCount),
+                       row.text(kRunColumnCount + 3), row.text(kRunColumnCount + 4)});
+        return true;
+      });
+  return all;
+}
+
+std::vector<RunRow> newest_runs(const ResultStore& store, int n) {
+  std::vector<RunRow> runs;
+  store.query(fmt::format("SELECT {} FROM run r ORDER BY r.id DESC LIMIT ?", kRunColumns),
+              {int64_t{n}}, [&](const Row& row) {
+                runs.push_back(read_run_row(row));
+                return true;
+              });
+  return runs;
+}
+
+std::string check_file(const ResultStore& store) {
+  std::string result;
+  store.query("PRAGMA quick_check(1)", {}, [&](const Row& row) {
+    result = row.text(0);
+    return false;
+  });
+  return result;
+}
+
+std::vector<AccountingProblem> accounting_problems(const ResultStore& store) {
+  std::vector<AccountingProblem> problems;
+  store.query("SELECT generation_id, problem FROM v_accounting WHERE fault = ''", {},
+              [&](const Row& row) {
+                problems.push_back({row.integer(0), row.text(1)});
+                return true;
+              });
+  return problems;
+}
+
+}  // namespace evalrun::results

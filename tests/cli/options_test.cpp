@@ -1,0 +1,403 @@
+// Every option of every command that takes a value: a wrong one must be refused, by the option's
+// name, and before anything is measured. What --help shows is what is tested, so a new option needs
+// a line in kWrong.
+#include <map>
+#include <regex>
+#include <set>
+
+#include "tests/cli/cli_test.h"
+#include "tests/evaluators/judge_files.h"
+
+namespace evalrun::tests {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Words = std::vector<std::string>;
+
+// A value that no use of the option accepts.
+const std::map<std::string, std::string> kWrong = {
+    {"--adjust", "nonsense"},
+    {"--against", "nonsense"},
+    {"--answers", "nonsense"},
+    {"--arm", "nonsense"},
+    {"--arm-a", "nonsense"},
+    {"--arm-b", "nonsense"},
+    {"--as", "nonsense"},
+    {"--baseline", "nonsense"},
+    {"--batch", "0"},
+    {"--budget", "0"},
+    {"--cache", "suite.json/x"},
+    {"--chat-template", "nonsense"},
+    {"--chunk", "1"},
+    {"--claims", "nowhere.csv"},
+    {"--columns-by", "nonsense"},
+    {"--confidence", "2"},
+    {"--confirm", "nonsense"},
+    {"--context", "0"},
+    {"--contexts", "0"},
+    {"--cost", "nonsense"},
+    {"--data-root", "nowhere"},
+    {"--device", "nonsense"},
+    {"--diff", "nonsense"},
+    {"--draft", "nowhere.gguf"},
+    {"--draws", "1"},
+    {"--dtype", "nonsense"},
+    {"--endpoint", "nonsense"},
+    {"--estimator", "nonsense"},
+    {"--evaluator", "nonsense"},
+    {"--evaluators", "nonsense"},
+    {"--export", "nonsense"},
+    {"--fail-on", "nonsense"},
+    {"--fault", "nonsense"},
+    {"--fields", "nonsense"},
+    {"--file", "nowhere.txt"},
+    {"--format", "nonsense"},
+    {"--from", "nonsense"},
+    {"--generations", "nowhere.jsonl"},
+    {"--gram", "0"},
+    {"--in", "nowhere.jsonl"},
+    {"--interval", "nonsense"},
+    {"--isa", "nonsense"},
+    {"--jobs", "-1"},
+    {"--junit", "suite.json/x"},
+    {"--k", "nonsense"},
+    {"--k-max", "0"},
+    {"--kind", "nonsense"},
+    {"--kv-dtype", "nonsense"},
+    {"--limit", "-1"},
+    {"--max-extra-runs", "-1"},
+    {"--max-key", "0"},
+    {"--max-new", "-1"},
+    {"--max-prompt", "0"},
+    {"--max-quality-loss", "nonsense"},
+    {"--max-regression", "nonsense"},
+    {"--max-time", "nonsense"},
+    {"--max-tokens", "0"},
+    {"--max-turns", "-1"},
+    {"--method", "nonsense"},
+    {"--methods", "nonsense"},
+    {"--min-count", "0"},
+    {"--min-effect", "nonsense"},
+    {"--model", "nowhere.gguf"},
+    {"--nodes", "0"},
+    {"--order", "nonsense"},
+    {"--out", "suite.json/x"},
+    {"--paper", "nonsense"},
+    {"--parts", "nonsense"},
+    {"--pass-k", "0"},
+    {"--prefill", "-1"},
+    {"--prompts", "0"},
+    {"--quality-against", "nonsense"},
+    {"--repeats", "-1"},
+    {"--replies", "nowhere.jsonl"},
+    {"--requests", "suite.json/x"},
+    {"--reproducible", "nonsense"},
+    {"--residual", "nonsense"},
+    {"--retries", "-1"},
+    {"--retry-wait", "-1"},
+    {"--rounds", "0"},
+    {"--rows", "0"},
+    {"--sample-tokens", "0"},
+    {"--samples", "-1"},
+    {"--scope", "nonsense"},
+    {"--seed", "nonsense"},
+    {"--self-test", "nonsense"},
+    {"--sessions", "1"},
+    {"--significance", "2"},
+    {"--split-by", "nonsense"},
+    {"--suite", "nonsense"},
+    {"--task", "nonsense"},
+    {"--tasks", "nonsense"},
+    {"--temperature", "-1"},
+    {"--threads", "-1"},
+    {"--time-scale", "0"},
+    {"--timeout", "0"},
+    {"--tool-folder", "nowhere"},
+    {"--top", "0"},
+    {"--top-k", "-1"},
+    {"--top-logits", "-1"},
+    {"--top-p", "2"},
+    {"--tree", "nonsense"},
+    {"--verdict", "suite.json/x"},
+    {"--warmup", "nonsense"},
+    {"--wide", "nonsense"},
+};
+
+// Options that take any text: no value is wrong.
+const std::map<std::string, std::string> kFree = {
+    {"--as (baseline import)", "a name to be given"},
+    {"--label", "a name to be given"},
+    {"--data-root (data fetch)", "made if need be"},
+    {"--judge-model", "a name that only a server knows"},
+    {"--name", "a name to be given"},
+    {"--nonce", "any text keeps runs apart"},
+    {"--note", "a remark"},
+};
+
+// What else the command line must hold for the option to be read.
+std::map<std::string, Words> needed() {
+  const Words fault = {"--self-test", "miscount", "--model", tiny_model()};
+  return {
+      {"check --against", {"--model", tiny_model()}},
+      {"check --junit", {"run:1"}},
+      {"check --limit", fault},
+      {"check --max-new", fault},
+      {"check --repeats", fault},
+      {"check --sessions", {"--against", "other"}},
+      {"check --suite", fault},
+      {"check --verdict", {"run:1"}},
+      {"doctor --jobs", {"--code"}},
+      {"judge --arm-a", {"first"}},
+      {"judge --arm-b", {"first"}},
+      {"judge --cache", {"--requests", "open.jsonl"}},
+      {"predict --budget", {"--nodes"}},
+      {"report --paper", {"--claims", "claims.csv"}},
+      {"score --out", {"--export", "lm-eval"}},
+      {"verify --fault", {"--parts", "greedy"}},
+  };
+}
+
+// Commands whose help is looked at, with words that make them work on the files below.
+class Options : public CommandTest {
+ protected:
+  void SetUp() override {
+    write_prompts(folder_, 2);
+    ASSERT_EQ(run(run_arguments(8, {"--label", "first"})).exit_code, 0);
+    ASSERT_EQ(run({"baseline", "save", "main", "--db", "r.db"}).exit_code, 0);
+    ASSERT_EQ(run({"baseline", "export", "main", "main.db", "--db", "r.db"}).exit_code, 0);
+    folder_.write("suite.json",
+                  R"({"name": "tiny", "methods": ["ar", "pld"], "tasks": ["jsonl:prompts.jsonl"],
+                      "max_new": 4, "warmup": 0})");
+    folder_.write("in.jsonl", "{\"prompt\": \"the cat\", \"text\": \"the cat\"}\n");
+    folder_.write("text.txt", "the cat sat on the mat and the cat sat there again\n");
+    folder_.write("answers.jsonl", "");
+    folder_.write("claims.csv",
+                  "paper,place,model,dataset,category,method,config,metric,value,sd,unit,"
+                  "hardware,note\n"
+                  "p,Table 1,m,d,,pld,greedy,speedup,2.10,,ratio,A100,\n");
+    folder_.write("data/gsm8k/test.jsonl", "{\"question\": \"1 + 1?\", \"answer\": \"#### 2\"}\n");
+    folder_.write("g.jsonl", "{\"id\": \"gsm8k/0\", \"text\": \"#### 2\"}\n");
+    folder_.write("data/mt_bench/judge_prompts.jsonl", judge_prompts_file());
+    folder_.write("data/mt_bench/reference_answer/gpt-4.jsonl", judge_references_file());
+  }
+  // The words behind `command`, without those that other options bring.
+  std::map<std::string, Words> commands() const {
+    const std::string model = tiny_model();
+    const Words judge = {"first",       "--judge-model", "m",       "--task",  "jsonl",
+                         "--data-root", "data",          "--cache", "judge.db"};
+    return {
+        {"audit", {"claims.csv"}},
+        {"baseline export", {"main", "again.db"}},
+        {"baseline import", {"main.db", "--as", "other"}},
+        {"baseline list", {}},
+        {"baseline rm", {"other"}},
+        {"baseline save", {"second"}},
+        {"baseline show", {"main"}},
+        {"capture", {"--model", model, "--in", "in.jsonl", "--out", "captured", "--max-new", "4"}},
+        {"check", {"--max-regression", "90%"}},
+        {"compare", {"1", "1"}},
+        {"corpus build", {"in.jsonl", "--kind", "ngrams", "--model", model, "--out", "x.ngrams"}},
+        {"corpus info", {"./x.ngrams"}},
+        {"cost", {"--model", model, "--rounds", "1", "--rows", "1"}},
+        {"data fetch", {}},  // the network
+        {"data list", {}},
+        {"data verify", {}},
+        {"doctor", {"--model", model}},
+        {"generate", {"--model", model, "--in", "in.jsonl", "--max-new", "4"}},
+        {"judge", judge},
+        {"list", {"tasks"}},
+        {"perplexity", {"--model", model, "--file", "text.txt"}},
+        {"predict", {}},
+        {"report", {}},
+        {"run", {"suite.json", "--model", model}},
+        {"score", {"--task", "gsm8k", "--data-root", "data", "--generations", "g.jsonl"}},
+        {"show", {"1"}},
+        {"tokenize", {"--model", model, "--in", "in.jsonl"}},
+        {"tune self_spec", {"--model", model}},
+        {"tune tree",
+         {"--model", model, "--method",
+          "medusa:any_target=true,dtype=f32,adapter=" EVALRUN_TEST_DATA
+          "/adapters/medusa.safetensors"}},
+        {"validate", {"suite.json"}},
+        {"verify", {"--model", model, "--methods", "pld", "--tasks", "jsonl:prompts.jsonl"}},
+    };
+  }
+  std::string help_of(const Words& command) {
+    Words words = command;
+    words.push_back("--help");
+    const ProgramResult result = run(words);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result.out;
+  }
+  // `command` and those below it that do something, by their help.
+  void find_commands(const Words& command, std::set<std::string>& found) {
+    static const std::regex name("  ([a-z_]+)  +[A-Z].*");
+    bool leaf = true;
+    std::smatch match;
+    const std::string help = help_of(command);
+    for (const std::string& line : base::split(help.substr(0, help.find("Examples:")), '\n'))
+      if (std::regex_match(line, match, name)) {
+        Words below = command;
+        below.push_back(match[1]);
+        find_commands(below, found);
+        leaf = false;
+      }
+    if (leaf) found.insert(fmt::format("{}", fmt::join(command, " ")));
+  }
+  // Names of the options of a command that take a value, but for the global ones.
+  std::set<std::string> options_with_values(const std::string& command) {
+    static const std::regex option(
+        "  (?:-\\w,)?(--[\\w-]+)(?:,--?[\\w-]+)* "
+        "(?!Needs:|Excludes:)[^ ].*");
+    std::set<std::string> names;
+    std::smatch match;
+    for (const std::string& line : base::split(help_of(base::split(command, ' ')), '\n'))
+      if (std::regex_match(line, match, option)) names.insert(match[1]);
+    return names;
+  }
+};
+
+TEST_F(Options, EveryCommandIsTestedHere) {
+  std::set<std::string> found, known;
+  find_commands({}, found);
+  for (const auto& [command, words] : commands()) known.insert(command);
+  EXPECT_EQ(found, known);
+}
+
+TEST_F(Options, TheWordsOfThisTestAreRight) {
+  const std::set<std::string> slow = {"data fetch", "data verify", "doctor", "tune self_spec",
+                                      "tune tree",  "verify",      "judge",  "cost"};
+  for (const auto& [command, words] : commands()) {
+    if (slow.contains(command)) continue;
+    Words line = base::split(command, ' ');
+    line.insert(line.end(), words.begin(), words.end());
+    line.insert(line.end(), {"--db", "r.db"});
+    const ProgramResult result = run(line);
+    EXPECT_EQ(result.exit_code, 0) << command << ": " << result.err;
+  }
+}
+
+TEST_F(Options, AWrongValueIsRefusedByName) {
+  const std::map<std::string, Words> needs = needed();
+  for (const auto& [command, usual] : commands())
+    for (const std::string& option : options_with_values(command)) {
+      if (kFree.contains(option) || kFree.contains(fmt::format("{} ({})", option, command)))
+        continue;
+      const auto wrong = kWrong.find(option);
+      if (wrong == kWrong.end()) {
+        ADD_FAILURE() << command << ' ' << option << ": add a wrong value to kWrong";
+        continue;
+      }
+      Words line = base::split(command, ' ');
+      for (size_t i = 0; i < usual.size(); ++i)
+        if (usual[i] == option)
+          ++i;  // its value
+        else
+          line.push_back(usual[i]);
+      if (const auto with = needs.find(command + " " + option); with != needs.end())
+        line.insert(line.end(), with->second.begin(), with->second.end());
+      line.insert(line.end(), {"--db", "r.db", option, wrong->second});
+      const ProgramResult result = run(line);
+      const std::string what =
+          fmt::format("{}: {}{}", fmt::join(line, " "), result.out, result.err);
+      EXPECT_GE(result.exit_code, 2) << what;
+      EXPECT_LE(result.exit_code, 7) << what;
+      // Results, which name what they are about.
+      const bool verdict = option == "--baseline" || (command == "doctor" && option == "--model");
+      EXPECT_THAT(result.out + result.err, HasSubstr(verdict ? wrong->second : option)) << what;
+      EXPECT_THAT(result.err, Not(HasSubstr("fault of evalrun"))) << what;
+    }
+}
+
+TEST_F(Options, OptionsOfAnotherModeAreRefused) {
+  const std::string model = tiny_model();
+  const std::vector<std::pair<Words, std::string>> lines = {
+      {{"show", "run:1", "--diff", "ar"}, "--diff"},
+      {{"show", "first", "-m", model}, "--model"},
+      {{"show", "1", "-m", model, "--json"}, "--model"},
+      {{"list", "suites", "--data-root", "data"}, "--data-root"},
+      {{"doctor", "--jobs", "2"}, "--code"},
+      {{"doctor", "--code", "-m", model}, "--model"},
+      {{"score", "first", "--against", "ar", "--data-root", "data"}, "--data-root"},
+      {{"score", "first", "--against", "ar", "--allow-unsafe"}, "--allow-unsafe"},
+      {{"judge", "first", "--judge-model", "m", "--arm-a", "ar"}, "--arm-a"},
+      {{"judge", "1", "1", "--judge-model", "m", "--arm", "ar"}, "--arm"},
+      {{"judge", "1", "--judge-model", "m", "--requests", "o", "--endpoint", "http://x"},
+       "--endpoint"},
+      {{"judge", "1", "--judge-model", "m", "--replies", "o", "--timeout", "3"}, "--timeout"},
+      {{"report", "--columns-by", "category", "--why"}, "--why"},
+      {{"report", "1", "1", "--pass-k", "1"}, "--pass-k"},
+      {{"report", "--as", "falcon", "--quality-against", "ar"}, "--quality-against"},
+      {{"verify", "--methods", "pld", "--parts", "greedy", "--draws", "200"}, "--draws"},
+      {{"verify", "--methods", "pld", "--parts", "steps", "--samples", "9"}, "--samples"},
+      {{"verify", "--methods", "pld", "--parts", "greedy", "--top-k", "9"}, "--top-k"},
+      {{"verify", "--methods", "pld", "--parts", "texts", "-n", "9"}, "--max-new"},
+      {{"corpus", "build", "text.txt", "--kind", "suffixes", "--fields", "text", "-m", model},
+       "--fields"},
+      {{"run", "suite.json", "-m", model, "--plan", "-o", "csv"}, "--format"},
+      {{"report", "--json", "-o", "md"}, "--format md"},
+  };
+  for (auto [line, option] : lines) {
+    line.insert(line.end(), {"--db", "r.db"});
+    const ProgramResult result = run(line);
+    EXPECT_EQ(result.exit_code, 2) << fmt::format("{}", fmt::join(line, " ")) << result.err;
+    EXPECT_THAT(result.err, HasSubstr(option));
+    EXPECT_EQ(result.out, "");
+  }
+}
+
+TEST_F(Options, ExamplesAreTheCommandsOwn) {
+  for (const auto& [command, words] : commands())
+    EXPECT_THAT(help_of(base::split(command, ' ')), Not(HasSubstr("evalrun compare before after\n\n"
+                                                                  "`evalrun COMMAND --help`")))
+        << command;
+  const std::string tune = help_of({"tune"});
+  EXPECT_THAT(tune, HasSubstr("evalrun tune self_spec\n"));
+  EXPECT_THAT(tune, Not(HasSubstr("evalrun report")));
+}
+
+// Every old name does what the new one does.
+TEST_F(Options, OldNames) {
+  const std::string model = tiny_model();
+  const auto same = [&](const Words& command, const Words& before, const Words& now) {
+    ProgramResult results[2];
+    for (const bool old : {false, true}) {
+      Words line = command;
+      const Words& more = old ? before : now;
+      line.insert(line.end(), more.begin(), more.end());
+      line.insert(line.end(), {"--db", "r.db"});
+      results[old] = run(line);
+    }
+    const std::string what = fmt::format("{} {}", fmt::join(command, " "), fmt::join(before, " "));
+    EXPECT_EQ(results[0].exit_code, 0) << what << results[0].err;
+    EXPECT_EQ(results[1].exit_code, 0) << what << results[1].err;
+    EXPECT_EQ(results[0].out, results[1].out) << what;
+  };
+  for (const char* estimator : {"geo", "legacy"})
+    same({"report", "-o", "csv"}, {"--metric", estimator}, {"--estimator", estimator});
+  same({"report", "-o", "csv"}, {"--by=category"}, {"--split-by=category"});
+  EXPECT_THAT(run({"report", "1", "--group-by", "colour", "--db", "r.db"}).err,
+              HasSubstr("--columns-by"));
+  same({"check", "run:1"}, {"--alpha", "0.01"}, {"--significance", "0.01"});
+  same({"score", "--generations", "g.jsonl", "--data-root", "data"},
+       {"--dataset", "gsm8k", "--workers", "1"}, {"--task", "gsm8k", "-j", "1"});
+  same({"perplexity", "-m", model, "--file", "text.txt"}, {"--bits", "cross-isa"},
+       {"--reproducible", "cross-isa"});
+  const Words corpus = {"corpus", "build", "text.txt", "--kind", "ngrams", "-m", model};
+  for (const Words& more : {Words{"-o", "a"}, Words{"-ob"}, Words{"-o=c"}, Words{"--out", "d"}}) {
+    Words line = corpus;
+    line.insert(line.end(), more.begin(), more.end());
+    EXPECT_EQ(run(line).exit_code, 0) << more[0];
+  }
+  for (const char* file : {"a", "b", "c", "d"})
+    EXPECT_TRUE(std::filesystem::exists(folder_.file(file))) << file;
+  for (const Words& line : {Words{"run", "suite.json", "-m", model, "--score-workers", "1"},
+                            Words{"run", "suite.json", "-m", model, "--max-time", "1m"}})
+    EXPECT_EQ(run(line).exit_code, 0) << line[4];
+  EXPECT_THAT(run({"doctor", "--code", "--workers", "0"}).err, HasSubstr("--jobs"));
+  EXPECT_THAT(run({"tune", "self_spec", "--seconds", "never"}).err, HasSubstr("--max-time"));
+}
+
+}  // namespace
+}  // namespace evalrun::tests
