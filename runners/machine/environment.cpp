@@ -14,7 +14,7 @@
 #include <thread>
 
 #include "engine/base/text.h"
-#include "engine/session.h"
+#include "engine/devices.h"
 #include "runners/machine/build_info.h"
 
 extern char** environ;

@@ -3,7 +3,7 @@
 #include <map>
 
 #include "engine/base/error.h"
-#include "engine/session.h"
+#include "engine/devices.h"
 #include "runners/score/score_pool.h"
 
 namespace evalrun::runners {

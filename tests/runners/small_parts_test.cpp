@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <thread>
 
+#include "engine/devices.h"
 #include "engine/session.h"
 #include "runners/machine/build_info.h"
 #include "runners/machine/environment.h"
