@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "engine/base/error.h"
+#include "engine/cpu/kernels/kernels.h"
 
 namespace evalrun::engine {
 namespace {
@@ -34,6 +35,22 @@ base::Error refused(const std::string& device, const std::string& why, const std
 }
 
 }  // namespace
+
+std::vector<std::string> available_isas() {
+  std::vector<std::string> names;
+  for (const cpu::Kernels& k : cpu::available_kernels()) names.push_back(k.name);
+  names.push_back("reference");
+  return names;
+}
+
+std::vector<std::string> one_isa_paths() {
+  std::vector<std::string> names;
+  for (const cpu::Kernels& k : cpu::available_kernels())
+    if (cpu::one_isa_kernels(k.name) != nullptr) names.push_back(k.name);
+  return names;
+}
+
+std::vector<std::string> kv_dtypes() { return {"f32", "bf16", "int8"}; }
 
 bool is_gpu(const std::string& device) { return gpu_index(device).has_value(); }
 

@@ -1,4 +1,5 @@
-// Devices by name, as --device takes them: "cpu", "cuda:N", and "cuda" for "cuda:0".
+// What this machine can compute on: devices by name, as --device takes them ("cpu", "cuda:N", and
+// "cuda" for "cuda:0"), instruction sets, cores, formats of the KV cache.
 #pragma once
 #include <string>
 #include <vector>
@@ -8,6 +9,16 @@
 namespace evalrun::engine {
 
 inline constexpr int kLeastComputeMajor = 8;  // compute capability 8.0: bfloat16, async copies
+
+// Instruction-set paths this machine can run, best first; "reference" is always last. All give the
+// same bits.
+std::vector<std::string> available_isas();
+// Those with bits of their own, faster (SessionOptions::one_isa).
+std::vector<std::string> one_isa_paths();
+// Physical cores this process may use (affinity mask and cgroup quota): the default thread count.
+int allowed_cores();
+// "f32", "bf16", "int8".
+std::vector<std::string> kv_dtypes();
 
 bool is_gpu(const std::string& device);  // a CUDA device by its name, there or not
 

@@ -1,10 +1,100 @@
 #include "engine/forward_plan.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "engine/base/error.h"
 
 namespace evalrun::engine {
+
+uint64_t PrefixBank::next_id() {
+  static std::atomic<uint64_t> next{1};
+  return next++;
+}
+
+void check_draws(std::span<const DistributionDraw> draws, const DistributionStore* dists,
+                 int outputs, int rows) {
+  EVALRUN_CHECK(dists != nullptr, "no distributions to keep");
+  EVALRUN_CHECK(dists->n_ids() == 0 ? outputs <= dists->vocab() : outputs == dists->n_ids(),
+                "a distribution of {} outputs among distributions of {}", outputs,
+                dists->n_ids() == 0 ? dists->vocab() : dists->n_ids());
+  int last = -1;
+  std::vector<bool> taken(static_cast<size_t>(dists->slots()));
+  for (const DistributionDraw& d : draws) {
+    EVALRUN_CHECK(d.row > last && d.row < rows, "row {} after row {} of {}", d.row, last, rows);
+    EVALRUN_CHECK(d.slot >= 0 && d.slot < dists->slots(), "distribution {} of {}", d.slot,
+                  dists->slots());
+    EVALRUN_CHECK(!taken[static_cast<size_t>(d.slot)], "distribution {} is kept twice", d.slot);
+    taken[static_cast<size_t>(d.slot)] = true;
+    EVALRUN_CHECK(!d.uniforms.empty() && d.uniforms.size() <= static_cast<size_t>(kMostBest),
+                  "{} draws of a row", d.uniforms.size());
+    for (const double uniform : d.uniforms)
+      EVALRUN_CHECK(uniform >= 0 && uniform < 1, "a uniform number of {}", uniform);
+    last = d.row;
+  }
+}
+namespace {
+
+void check_dists(const ForwardRequest& request, int n) {
+  const int rows = static_cast<int>(request.rows.size());
+  if (!request.distribution_draws.empty())
+    check_draws(request.distribution_draws, request.dists, n, rows);
+  for (const DistributionDraw& d : request.distribution_draws) {
+    const Row& r = request.rows[static_cast<size_t>(d.row)];
+    EVALRUN_CHECK(r.uniform == d.uniforms[0] && !r.logits,
+                  "row {} draws by another uniform, or has logits", d.row);
+  }
+  int last = -1;
+  size_t draws = 0;
+  for (const RejectionTest& t : request.rejection_tests) {
+    while (draws < request.distribution_draws.size() &&
+           request.distribution_draws[draws].row < t.row)
+      ++draws;
+    EVALRUN_CHECK(draws == request.distribution_draws.size() ||
+                      request.distribution_draws[draws].row != t.row,
+                  "row {} draws and is tried", t.row);
+    EVALRUN_CHECK(request.dists != nullptr, "no distributions to try by");
+    EVALRUN_CHECK(t.row > last && t.row < rows, "row {} after row {} of {}", t.row, last, rows);
+    EVALRUN_CHECK(t.slot >= 0 && t.slot < request.dists->slots(), "distribution {} of {}", t.slot,
+                  request.dists->slots());
+    const Row& r = request.rows[static_cast<size_t>(t.row)];
+    EVALRUN_CHECK(r.uniform >= 0 && !r.logits,
+                  "row {} is tried without a uniform number, or has logits", t.row);
+    for (const int32_t child : t.children)
+      EVALRUN_CHECK(child >= 0 && child < std::min(n, request.dists->vocab()), "child {} of {}",
+                    child, n);
+    last = t.row;
+  }
+}
+
+}  // namespace
+
+void check_request(const ForwardRequest& request, const ModelConfig& c) {
+  const size_t layers = static_cast<size_t>(c.n_layers);
+  if (request.prefix != nullptr) {
+    const PrefixBank& p = *request.prefix;
+    EVALRUN_CHECK(p.heads == 0 || p.heads == c.n_kv_heads || p.heads == c.n_heads,
+                  "prefix bank of {} heads for {} and {}", p.heads, c.n_heads, c.n_kv_heads);
+    const size_t size =
+        static_cast<size_t>(p.length) *
+        static_cast<size_t>(p.heads == c.n_heads ? c.n_heads * c.head_dim : c.kv_dim());
+    EVALRUN_CHECK(p.k.size() == layers && p.v.size() == layers, "prefix bank: {} layers needed",
+                  layers);
+    for (size_t l = 0; l < layers; ++l)
+      EVALRUN_CHECK(p.k[l].size() == size && p.v[l].size() == size,
+                    "prefix bank: layer {} holds {} values, not {}", l, p.k[l].size(), size);
+  }
+  if (request.low_rank != nullptr)
+    EVALRUN_CHECK(request.low_rank->layers.size() == layers, "low-rank delta: {} layers needed",
+                  layers);
+  if (request.skip != nullptr)
+    EVALRUN_CHECK((request.skip->attention.empty() || request.skip->attention.size() == layers) &&
+                      (request.skip->mlp.empty() || request.skip->mlp.size() == layers),
+                  "skip set: {} layers needed", layers);
+  for (const int l : request.residual_layers)
+    EVALRUN_CHECK(l >= 0 && l <= c.n_layers, "residual layer {} of {}", l, c.n_layers);
+  check_dists(request, c.n_logits());
+}
 
 // The list of a row is its parent's list and then itself (or its whole block). When the parent's
 // list ends at the end of the arena it is extended in place, so a chain of n rows costs n entries,

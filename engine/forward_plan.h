@@ -5,9 +5,17 @@
 #include <span>
 #include <vector>
 
-#include "engine/session.h"
+#include "engine/model/config.h"
+#include "engine/rows.h"
 
 namespace evalrun::engine {
+
+// Throws InternalError for a request that does not fit a model of this configuration, whatever the
+// sequences hold.
+void check_request(const ForwardRequest& request, const ModelConfig& config);
+// The same for draws of `rows` rows from `outputs` logits each.
+void check_draws(std::span<const DistributionDraw> draws, const DistributionStore* dists,
+                 int outputs, int rows);
 
 struct PlanRow {
   int32_t token = -1, embedding = -1;
@@ -30,7 +38,7 @@ class ForwardPlan {
   void build(const ForwardRequest& request, std::span<const int> lengths, int max_tokens,
              const ModelConfig& config, bool answers = false);
   // A chain of committed tokens at positions length.., with all hidden states or none. `kv_only`:
-  // nothing behind the last layer's keys and values is wanted.
+  // nothing after the last layer's keys and values is wanted.
   void build_prefill(std::span<const int32_t> tokens, int sequence, int length, bool hidden,
                      bool kv_only);
 

@@ -15,7 +15,7 @@ build_packages=(
   g++ cmake ninja-build pkg-config git ca-certificates curl
   libfmt-dev nlohmann-json3-dev libsqlite3-dev libre2-dev libpcre2-dev libutf8proc-dev libxxhash-dev
   libcli11-dev libspdlog-dev libcurl4-openssl-dev libssl-dev zlib1g-dev libdivsufsort-dev
-  libgtest-dev libgmock-dev libbenchmark-dev libboost-context-dev
+  libgtest-dev libgmock-dev libbenchmark-dev libboost-dev libboost-context-dev
   libjs-chart.js
   bubblewrap libseccomp-dev
   python3 python3-pip

@@ -1,6 +1,10 @@
 #include "engine/base/stats.h"
 
 #include <algorithm>
+#include <boost/math/distributions/binomial.hpp>
+#include <boost/math/distributions/chi_squared.hpp>
+#include <boost/math/distributions/normal.hpp>
+#include <boost/math/distributions/students_t.hpp>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -12,72 +16,12 @@ namespace evalrun::base {
 
 namespace {
 
-constexpr double kEpsilon = std::numeric_limits<double>::epsilon();
-constexpr double kTiny = 1e-300;       // stands for a zero denominator in Lentz's method
-constexpr int kMaxIterations = 10000;  // large dof need some thousand terms
-
-// Continued fraction of the incomplete beta function (NIST DLMF 8.17.22) by the modified Lentz
-// method; converges fast for x < (a + 1) / (a + b + 2).
-double beta_fraction(double a, double b, double x) {
-  double c = 1, d = 1 - (a + b) * x / (a + 1);
-  if (std::fabs(d) < kTiny) d = kTiny;
-  d = 1 / d;
-  double value = d;
-  for (int m = 1; m < kMaxIterations; ++m) {
-    const double even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m));
-    const double odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1));
-    for (const double term : {even, odd}) {
-      d = 1 + term * d;
-      if (std::fabs(d) < kTiny) d = kTiny;
-      d = 1 / d;
-      c = 1 + term / c;
-      if (std::fabs(c) < kTiny) c = kTiny;
-      value *= c * d;
-    }
-    if (std::fabs(c * d - 1) < 2 * kEpsilon) break;
-  }
-  return value;
-}
-
-// Lower incomplete gamma P(a, x) by its power series (DLMF 8.11.4), for x < a + 1.
-double gamma_series(double a, double x) {
-  double term = 1 / a, sum = term;
-  for (int n = 1; n < kMaxIterations; ++n) {
-    term *= x / (a + n);
-    sum += term;
-    if (std::fabs(term) < kEpsilon * std::fabs(sum)) break;
-  }
-  return sum * std::exp(-x + a * std::log(x) - std::lgamma(a));
-}
-
-// Upper incomplete gamma Q(a, x) by its continued fraction (DLMF 8.9.2), for x >= a + 1.
-double gamma_fraction(double a, double x) {
-  double b = x + 1 - a, c = 1 / kTiny, d = 1 / b, value = d;
-  for (int n = 1; n < kMaxIterations; ++n) {
-    const double numerator = -n * (n - a);
-    b += 2;
-    d = numerator * d + b;
-    if (std::fabs(d) < kTiny) d = kTiny;
-    d = 1 / d;
-    c = b + numerator / c;
-    if (std::fabs(c) < kTiny) c = kTiny;
-    value *= c * d;
-    if (std::fabs(c * d - 1) < 2 * kEpsilon) break;
-  }
-  return value * std::exp(-x + a * std::log(x) - std::lgamma(a));
-}
-
-// Inverse of a continuous increasing function by bisection: 200 halvings leave nothing but
-// rounding.
-template <typename F>
-double invert(const F& f, double target, double lo, double hi) {
-  for (int i = 0; i < 200 && lo < hi; ++i) {
-    const double middle = lo + (hi - lo) / 2;
-    if (middle == lo || middle == hi) break;
-    (f(middle) < target ? lo : hi) = middle;
-  }
-  return lo + (hi - lo) / 2;
-}
+// In double throughout: long double costs time and gives these functions no digits that we need.
+using Policy = boost::math::policies::policy<boost::math::policies::promote_double<false>>;
+using StudentT = boost::math::students_t_distribution<double, Policy>;
+using Normal = boost::math::normal_distribution<double, Policy>;
+using ChiSquared = boost::math::chi_squared_distribution<double, Policy>;
+using Binomial = boost::math::binomial_distribution<double, Policy>;
 
 }  // namespace
 
@@ -104,53 +48,34 @@ double sample_sd(std::span<const double> x) {
   return std::sqrt(sum / static_cast<double>(x.size() - 1));
 }
 
-double normal_cdf(double z) { return 0.5 * std::erfc(-z / std::sqrt(2.0)); }
+double normal_cdf(double z) { return boost::math::cdf(Normal(), z); }
 
 double normal_quantile(double p) {
   EVALRUN_CHECK(p > 0 && p < 1, "p = {}", p);
-  if (p > 0.5) return -normal_quantile(1 - p);
-  return invert(normal_cdf, p, -40, 0);
-}
-
-double incomplete_beta(double a, double b, double x) {
-  EVALRUN_CHECK(a > 0 && b > 0 && x >= 0 && x <= 1, "a = {}, b = {}, x = {}", a, b, x);
-  if (x == 0 || x == 1) return x;
-  const double front = std::exp(std::lgamma(a + b) - std::lgamma(a) - std::lgamma(b) +
-                                a * std::log(x) + b * std::log1p(-x));
-  if (x < (a + 1) / (a + b + 2)) return front * beta_fraction(a, b, x) / a;
-  return 1 - front * beta_fraction(b, a, 1 - x) / b;
-}
-
-double incomplete_gamma_upper(double a, double x) {
-  EVALRUN_CHECK(a > 0 && x >= 0, "a = {}, x = {}", a, x);
-  if (x == 0) return 1;
-  return x < a + 1 ? 1 - gamma_series(a, x) : gamma_fraction(a, x);
+  return boost::math::quantile(Normal(), p);
 }
 
 double student_t_cdf(double t, double dof) {
-  EVALRUN_CHECK(dof > 0, "dof = {}", dof);
-  if (t == 0) return 0.5;
-  const double tail = 0.5 * incomplete_beta(dof / 2, 0.5, dof / (dof + t * t));
-  return t > 0 ? 1 - tail : tail;
+  EVALRUN_CHECK(dof > 0 && !std::isnan(t), "t = {}, dof = {}", t, dof);
+  return boost::math::cdf(StudentT(dof), t);
 }
 
 double student_t_quantile(double p, double dof) {
   EVALRUN_CHECK(p > 0 && p < 1 && dof > 0, "p = {}, dof = {}", p, dof);
-  if (p == 0.5) return 0;
-  if (p > 0.5) return -student_t_quantile(1 - p, dof);  // the lower tail keeps its digits
-  double lo = -2;
-  while (student_t_cdf(lo, dof) > p) lo *= 2;
-  return invert([&](double t) { return student_t_cdf(t, dof); }, p, lo, 0);
+  return boost::math::quantile(StudentT(dof), p);
 }
 
 double chi_square_p(double statistic, int dof) {
   EVALRUN_CHECK(dof >= 1 && statistic >= 0, "statistic = {}, dof = {}", statistic, dof);
-  return incomplete_gamma_upper(dof / 2.0, statistic / 2);
+  if (statistic == 0) return 1;  // Boost 1.74 overflows there with many degrees of freedom
+  return boost::math::cdf(boost::math::complement(ChiSquared(dof), statistic));
 }
 
 double binomial_upper_p(int64_t k, int64_t n, double p) {
   EVALRUN_CHECK(k >= 0 && k <= n && p >= 0 && p <= 1, "{} of {}, p = {}", k, n, p);
-  return k == 0 ? 1 : incomplete_beta(static_cast<double>(k), static_cast<double>(n - k + 1), p);
+  if (k == 0) return 1;
+  const Binomial draws(static_cast<double>(n), p);
+  return boost::math::cdf(boost::math::complement(draws, static_cast<double>(k - 1)));
 }
 
 std::optional<FitTest> fit_test(std::span<const int64_t> counts, std::span<const double> dist) {
@@ -219,7 +144,9 @@ Interval wilson_interval(double share, size_t n, double confidence) {
   const double z = normal_quantile((1 + confidence) / 2), trials = static_cast<double>(n);
   const double centre = share + z * z / (2 * trials), scale = 1 + z * z / trials;
   const double half = z * std::sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials));
-  return {std::max(0.0, (centre - half) / scale), std::min(1.0, (centre + half) / scale)};
+  // Exact at the ends, where the difference would leave a rounding error.
+  return {share == 0 ? 0 : std::max(0.0, (centre - half) / scale),
+          share == 1 ? 1 : std::min(1.0, (centre + half) / scale)};
 }
 
 std::vector<double> adjusted_p(std::span<const double> p, Adjustment how) {

@@ -1,6 +1,6 @@
 // Statistics used by reports, the gate and the tests: small, exact enough (about 1e-12 relative
-// unless said otherwise), without state. Arguments outside a function's domain are our own
-// mistakes.
+// unless said otherwise), without state. The distributions are Boost.Math's. Arguments outside a
+// function's domain are our own mistakes.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -37,11 +37,6 @@ struct FitTest {
   int cells = 0;                // of it; 1: the binomial test alone
 };
 std::optional<FitTest> fit_test(std::span<const int64_t> counts, std::span<const double> dist);
-
-// Regularised incomplete beta function I_x(a, b), 0 <= x <= 1, a, b > 0, and upper incomplete gamma
-// function Q(a, x), x >= 0, a > 0.
-double incomplete_beta(double a, double b, double x);
-double incomplete_gamma_upper(double a, double x);
 
 struct Interval {
   double lo = 0, hi = 0;

@@ -10,7 +10,7 @@
 #include <thread>
 #include <tuple>
 
-#include "engine/session.h"
+#include "engine/devices.h"
 
 namespace evalrun::engine {
 namespace cpu {

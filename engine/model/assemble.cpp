@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <filesystem>
 #include <limits>
 #include <optional>
 
@@ -245,14 +246,26 @@ bool is_worth_caching(const ArenaPlan& plan, const SourceModel& source,
 }
 
 CachedWeights cached_weights(const ArenaPlan& plan, const WeightFormatSpec& spec,
-                             const std::string& model_hash) {
-  CachedWeights cached{model_hash, std::string(spec.name), {}, plan.bytes};
+                             const ModelParts& parts) {
+  std::error_code error;
+  const std::filesystem::path source = std::filesystem::absolute(parts.path, error);
+  CachedWeights cached{parts.hash,
+                       std::string(spec.name),
+                       {},
+                       plan.bytes,
+                       error ? parts.path : source.lexically_normal().string()};
   for (const PlannedMatrix& m : plan.matrices)
     cached.matrices.push_back({m.role == m.slot->role ? m.slot->name : m.slot->name + " (head)",
                                m.storage, m.slot->rows, m.slot->cols, m.offset,
                                WeightMatrix::bytes_for(m.storage, m.slot->rows, m.slot->cols)});
   return cached;
 }
+
+// The block of memory that holds all matrices. With it lives the hold on the file they came from.
+struct Arena {
+  std::shared_ptr<std::byte> bytes;
+  WeightFileHold file;
+};
 
 }  // namespace
 
@@ -292,20 +305,21 @@ void assemble(const SourceModel& source, const AssembleOptions& options, ModelPa
       to.emplace(&slot, destination(slot));
   // Every matrix is a part of one block of memory, which lives as long as any of them. Its pages
   // are first touched by the thread that fills them.
-  const std::shared_ptr<std::byte> arena = allocate_weights(plan.bytes);
+  const auto arena = std::make_shared<Arena>();
+  arena->bytes = allocate_weights(plan.bytes);
   for (const PlannedMatrix& m : plan.matrices) {
     Destination& d = to[m.slot];
     if (m.role == Role::kEmbedding) d.matrices[0] = embedding.get();
     if (m.role == Role::kHead) d.matrices[d.matrices[0] == nullptr ? 0 : 1] = head.get();
     *d.matrices[d.matrices[1] == nullptr ? 0 : 1] =
         WeightMatrix(m.storage, m.slot->rows, m.slot->cols,
-                     std::shared_ptr<std::byte>(arena, arena.get() + m.offset));
+                     std::shared_ptr<std::byte>(arena, arena->bytes.get() + m.offset));
   }
 
   std::optional<WeightCache> cache;
   if (!parts.hash.empty() && is_worth_caching(plan, source, options))
-    cache.emplace(cached_weights(plan, spec, parts.hash));
-  const std::span<std::byte> arena_bytes(arena.get(), plan.bytes);
+    cache.emplace(cached_weights(plan, spec, parts), options.cache_limit);
+  const std::span<std::byte> arena_bytes(arena->bytes.get(), plan.bytes);
   const bool is_cached = cache && cache->read(arena_bytes, options.n_threads);
 
   std::vector<Task> tasks;
@@ -324,6 +338,7 @@ void assemble(const SourceModel& source, const AssembleOptions& options, ModelPa
   for (const auto& [name, tensor] : source.tensors)
     if (tensor.mapping != nullptr) tensor.mapping->release(tensor.bytes);
   if (cache && !is_cached) cache->write(arena_bytes, options.n_threads);
+  if (cache) arena->file = cache->take_hold();
 
   parts.layers.assign(layers.begin(), layers.end());
   parts.embedding = embedding;

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -37,6 +38,7 @@ struct AssembleOptions {
   std::function<std::string()> hash;  // makes ModelParts::hash; empty = not wanted
   bool use_cache = true;              // of converted weights (weight_cache.h); needs the hash
   size_t cache_from_bytes = 0;
+  std::optional<int64_t> cache_limit;  // bytes of all files; nullopt = weight_limit()'s
 };
 
 // Fills format (kAuto is resolved), hash, embedding, layers, final_norm and head of `parts` from

@@ -7,6 +7,7 @@
 
 #include "engine/base/error.h"
 #include "engine/model/loaders.h"
+#include "engine/model/weight_files.h"
 #include "engine/tokenizer/chat/chat_template.h"
 #include "engine/tokenizer/tokenizer.h"
 
@@ -34,6 +35,7 @@ AssembleOptions assemble_options(const LoadOptions& options, std::function<std::
   const char* off = std::getenv("EVALRUN_NO_WEIGHT_CACHE");
   result.use_cache = options.cache && (off == nullptr || *off == '\0' || *off == '0');
   result.cache_from_bytes = options.cache_from_bytes;
+  result.cache_limit = weight_limit_variable();
   return result;
 }
 

@@ -93,7 +93,7 @@ struct LoadOptions {
   std::string chat_template;  // name of a known template; "" = the model's own
   bool hash_weights = true;   // false skips reading every byte for the SHA-256
   // Keep weights that had to be rounded in $EVALRUN_HOME/weights (engine/model/weight_cache.h), of
-  // models this large at least. EVALRUN_NO_WEIGHT_CACHE=1 switches it off too.
+  // models this large at least. EVALRUN_NO_WEIGHT_CACHE=1 and EVALRUN_CACHE_MAX=0 switch it off.
   bool cache = true;
   size_t cache_from_bytes = size_t{16} << 20;
 };

@@ -11,8 +11,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <charconv>
-#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -20,7 +18,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/base/error.h"
-#include "engine/base/home.h"
+#include "engine/base/text.h"
 #include "engine/model/loaders.h"
 #include "engine/model/parallel_for.h"
 
@@ -101,23 +99,33 @@ bool write_all(int fd, const void* from, size_t bytes) {
   return true;
 }
 
+std::string megabytes(int64_t bytes) { return fmt::format("{} MB", (bytes + 999'999) / 1'000'000); }
+
 std::string system_reason(int error) { return std::strerror(error); }
 
 }  // namespace
 
-WeightCache::WeightCache(const CachedWeights& contents)
-    : header_(header_text(contents)), bytes_(contents.bytes) {
-  const fs::path home = base::home_folder();
-  if (home.empty()) return;
+WeightCache::WeightCache(const CachedWeights& contents, std::optional<int64_t> limit)
+    : folder_(weight_folder()),
+      header_(header_text(contents)),
+      source_(contents.source),
+      format_(contents.format),
+      bytes_(contents.bytes) {
+  if (folder_.empty()) return;
+  if (limit == 0) {
+    shrink(0);
+    return;
+  }
+  limit_ = weight_limit(folder_, limit);
   stem_ = fmt::format("{}-{}-", contents.model_hash, contents.format);
-  path_ = (home / "weights" / fmt::format("{}{}.bin", stem_, kWeightLayoutVersion)).string();
+  path_ = fmt::format("{}/{}{}.bin", folder_, stem_, kWeightLayoutVersion);
 }
 
 size_t WeightCache::file_bytes() const {
-  return header_.size() + bytes_ + (chunks_of(bytes_) + 1) * sizeof(uint64_t);
+  return header_.size() + bytes_ + (chunks_of(bytes_) + 1) * sizeof(uint64_t) + kSourcePageBytes;
 }
 
-bool WeightCache::read(std::span<std::byte> weights, int n_threads) const {
+bool WeightCache::read(std::span<std::byte> weights, int n_threads) {
   EVALRUN_CHECK(weights.size() == bytes_, "{} bytes for a cache of {}", weights.size(), bytes_);
   if (path_.empty()) return false;
   // O_NONBLOCK: a named pipe in the file's place must not be waited for.
@@ -127,16 +135,23 @@ bool WeightCache::read(std::span<std::byte> weights, int n_threads) const {
   if (fd < 0) {
     reason = fmt::format("cannot be opened ({})", system_reason(errno));
   } else {
-    reason = read_or_reason(fd, weights, n_threads);
-    close(fd);
+    hold_ = WeightFileHold(fd);
+    reason = read_or_reason(weights, n_threads);
   }
-  if (!reason.empty())
+  if (!reason.empty()) {
     fmt::print(stderr, "warning: {}: the stored weights {}; converting the model again\n", path_,
                reason);
-  return reason.empty();
+    hold_ = {};
+    return false;
+  }
+  const struct timespec times[2] = {{0, UTIME_OMIT}, {0, UTIME_NOW}};
+  (void)futimens(fd, times);  // last used; another user's file keeps its time
+  shrink(limit_);
+  return true;
 }
 
-std::string WeightCache::read_or_reason(int fd, std::span<std::byte> weights, int n_threads) const {
+std::string WeightCache::read_or_reason(std::span<std::byte> weights, int n_threads) const {
+  const int fd = hold_.fd();
   struct stat info {};
   if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) return "are not a regular file";
   if (static_cast<size_t>(info.st_size) != file_bytes())
@@ -161,27 +176,57 @@ std::string WeightCache::read_or_reason(int fd, std::span<std::byte> weights, in
   return is_unreadable ? "cannot be read" : is_damaged ? "are damaged" : "";
 }
 
-void WeightCache::write(std::span<const std::byte> weights, int n_threads) const {
+void WeightCache::write(std::span<const std::byte> weights, int n_threads) {
   EVALRUN_CHECK(weights.size() == bytes_, "{} bytes for a cache of {}", weights.size(), bytes_);
   if (path_.empty()) return;
-  if (const std::string reason = write_or_reason(weights, n_threads); !reason.empty())
+  if (const std::string reason = write_or_reason(weights, n_threads); !reason.empty()) {
     fmt::print(stderr, "warning: {}: the converted weights are not kept: {}\n", path_, reason);
+    return;
+  }
+  fmt::print(
+      stderr,
+      "note: {} weights of {} are kept for the next time: {} ({}; `evalrun data cache` lists "
+      "and clears such files, EVALRUN_CACHE_MAX bounds them)\n",
+      format_, source_, path_, megabytes(static_cast<int64_t>(file_bytes())));
+  shrink(limit_);  // for what others put there in the meantime
 }
 
-std::string WeightCache::write_or_reason(std::span<const std::byte> weights, int n_threads) const {
-  std::error_code error;
-  const fs::path folder = fs::path(path_).parent_path();
-  fs::create_directories(folder, error);
-  if (error) return error.message();
-  remove_leftovers();
-  struct statvfs disk {};
-  if (statvfs(folder.c_str(), &disk) != 0) return system_reason(errno);
-  if (const uint64_t room = uint64_t{disk.f_bavail} * disk.f_frsize; room < 2 * file_bytes())
-    return fmt::format("they take {} MB, more than half of the {} MB of free disk",
-                       file_bytes() >> 20, room >> 20);
-  struct rlimit limit {};  // writing past it would end the process
-  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < file_bytes())
+// Brings what lies in the folder down to `limit` and says what went.
+void WeightCache::shrink(int64_t limit) const {
+  const std::vector<WeightFile> removed = shrink_weight_files(folder_, limit);
+  if (removed.empty()) return;
+  fmt::print(stderr, "note: {}: removed {} of converted weights ({}), bound {}\n", folder_,
+             base::plural(static_cast<int64_t>(removed.size()), "file"),
+             megabytes(total_bytes(removed)), megabytes(limit_));
+}
+
+// "", or why there is no room for the file.
+std::string WeightCache::make_room() const {
+  const auto bytes = static_cast<int64_t>(file_bytes());
+  if (bytes > limit_)
+    return fmt::format("they take {}, more than the {} of EVALRUN_CACHE_MAX", megabytes(bytes),
+                       megabytes(limit_));
+  struct rlimit most {};  // writing past it would end the process
+  if (getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur < file_bytes())
     return "files of this size are not allowed here (ulimit -f)";
+  shrink(limit_ - bytes);
+  if (const int64_t left = total_bytes(weight_files(folder_)); left + bytes > limit_)
+    return fmt::format("they take {}, and files in use {} of the {} of EVALRUN_CACHE_MAX",
+                       megabytes(bytes), megabytes(left), megabytes(limit_));
+  struct statvfs disk {};
+  if (statvfs(folder_.c_str(), &disk) != 0) return system_reason(errno);
+  if (const uint64_t room = uint64_t{disk.f_bavail} * disk.f_frsize; room < 2 * file_bytes())
+    return fmt::format("they take {}, more than half of the {} of free disk", megabytes(bytes),
+                       megabytes(static_cast<int64_t>(room)));
+  return {};
+}
+
+std::string WeightCache::write_or_reason(std::span<const std::byte> weights, int n_threads) {
+  std::error_code error;
+  fs::create_directories(folder_, error);
+  if (error) return error.message();
+  remove_older_layouts();
+  if (std::string reason = make_room(); !reason.empty()) return reason;
 
   std::vector<uint64_t> checksums(chunks_of(bytes_));
   parallel_for(n_threads, checksums.size(), [&](size_t i) {
@@ -194,37 +239,29 @@ std::string WeightCache::write_or_reason(std::span<const std::byte> weights, int
   const std::string temporary = fmt::format("{}.tmp.{}.{}", path_, getpid(), counter++);
   const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   if (fd < 0) return system_reason(errno);
+  WeightFileHold hold(fd);
+  const std::string source = source_page(source_);
   int failed = 0;
   if (!write_all(fd, header_.data(), header_.size()) ||
       !write_all(fd, weights.data(), weights.size()) ||
-      !write_all(fd, checksums.data(), checksums.size() * sizeof(uint64_t)) || fsync(fd) != 0)
+      !write_all(fd, checksums.data(), checksums.size() * sizeof(uint64_t)) ||
+      !write_all(fd, source.data(), source.size()) || fsync(fd) != 0)
     failed = errno;
-  if (close(fd) != 0 && failed == 0) failed = errno;
+  const WeightFolderLock lock(folder_);
   if (failed == 0 && rename(temporary.c_str(), path_.c_str()) != 0) failed = errno;
-  if (failed == 0) return {};
-  unlink(temporary.c_str());
-  return system_reason(failed);
+  if (failed != 0) {
+    unlink(temporary.c_str());
+    return system_reason(failed);
+  }
+  hold_ = std::move(hold);
+  return {};
 }
 
-// Files of older layouts of the same model and format, and what killed processes left behind.
-void WeightCache::remove_leftovers() const {
-  std::error_code error;
-  const auto now = fs::file_time_type::clock::now();
-  for (const fs::directory_entry& entry :
-       fs::directory_iterator(fs::path(path_).parent_path(), error)) {
-    const std::string name = entry.path().filename().string();
-    if (name.find(".bin.tmp.") != std::string::npos) {
-      if (now - entry.last_write_time(error) > std::chrono::hours(1) && !error)
-        fs::remove(entry.path(), error);
-      continue;
-    }
-    if (!name.starts_with(stem_) || !name.ends_with(".bin")) continue;
-    int layout = 0;
-    const char* end = name.data() + name.size() - 4;
-    const auto [last, bad] = std::from_chars(name.data() + stem_.size(), end, layout);
-    if (bad == std::errc() && last == end && layout < kWeightLayoutVersion)
-      fs::remove(entry.path(), error);
-  }
+void WeightCache::remove_older_layouts() const {
+  (void)remove_weight_files(folder_, [&](const WeightFile& file) {
+    return !file.is_partial && file.layout < kWeightLayoutVersion &&
+           fs::path(file.path).filename().string().starts_with(stem_);
+  });
 }
 
 }  // namespace evalrun::engine

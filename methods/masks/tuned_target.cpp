@@ -6,6 +6,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/text.h"
+#include "engine/devices.h"
 #include "engine/model/low_rank.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "methods/heads/learned_drafter.h"

@@ -9,17 +9,17 @@ namespace evalrun::reports {
 
 namespace {
 
-using Cells = std::map<PromptSample, const SampleRow*>;
+using SamplesOf = std::map<PromptSample, const SampleRow*>;
 
 // An arm's cells by data set and part, read once.
-std::map<std::pair<std::string, std::string>, Cells> cells_by_part(
-    const Cells& cells, const std::map<int64_t, const PromptInfo*>& prompts,
+std::map<std::pair<std::string, std::string>, SamplesOf> cells_by_part(
+    const SamplesOf& cells, const std::map<int64_t, const PromptInfo*>& prompts,
     std::string PromptInfo::*field) {
-  std::map<std::pair<std::string, std::string>, Cells> parts;
+  std::map<std::pair<std::string, std::string>, SamplesOf> parts;
   for (const auto& [cell, sample] : cells) {
     const PromptInfo& p = *prompts.at(cell.first);
     if (!(p.*field).empty()) {
-      Cells& part = parts[{p.task, p.*field}];
+      SamplesOf& part = parts[{p.task, p.*field}];
       part.emplace_hint(part.end(), cell, sample);
     }
   }
@@ -31,7 +31,7 @@ std::map<std::pair<std::string, std::string>, Cells> cells_by_part(
 std::vector<PartSpeed> speed_by_part(const RunData& data, Estimator estimator) {
   std::map<int64_t, const PromptInfo*> prompts;
   for (const PromptInfo& p : data.prompts) prompts[p.id] = &p;
-  std::map<int64_t, Cells> cells;
+  std::map<int64_t, SamplesOf> cells;
   for (const ArmInfo& arm : data.arms) cells[arm.id] = cells_of(data, arm.id);
   std::vector<PartSpeed> list;
   for (const auto& [axis, field] : {std::pair("category", &PromptInfo::category),

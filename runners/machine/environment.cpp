@@ -14,7 +14,7 @@
 #include <thread>
 
 #include "engine/base/text.h"
-#include "engine/session.h"
+#include "engine/devices.h"
 #include "runners/machine/build_info.h"
 
 extern char** environ;
@@ -83,8 +83,9 @@ std::map<std::string, std::string> evalrun_variables() {
 
 std::map<std::string, std::string> figure_variables() {
   std::map<std::string, std::string> variables = evalrun_variables();
-  for (const char* name : {"EVALRUN_HOME", "EVALRUN_DATA", "EVALRUN_DB", "EVALRUN_SHARED",
-                           "EVALRUN_ISA", "EVALRUN_NO_WEIGHT_CACHE", "EVALRUN_NVML"})
+  for (const char* name :
+       {"EVALRUN_HOME", "EVALRUN_DATA", "EVALRUN_DB", "EVALRUN_SHARED", "EVALRUN_ISA",
+        "EVALRUN_NO_WEIGHT_CACHE", "EVALRUN_CACHE_MAX", "EVALRUN_NVML"})
     variables.erase(name);
   return variables;
 }

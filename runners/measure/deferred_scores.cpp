@@ -3,7 +3,7 @@
 #include <map>
 
 #include "engine/base/error.h"
-#include "engine/session.h"
+#include "engine/devices.h"
 #include "results/generation_queries.h"
 #include "runners/score/score_pool.h"
 

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <map>
 
+#include "engine/devices.h"
 #include "engine/session.h"
 
 namespace {

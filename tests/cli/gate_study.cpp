@@ -24,6 +24,7 @@
 #include "engine/base/rng.h"
 #include "engine/base/stats.h"
 #include "engine/base/text.h"
+#include "engine/devices.h"
 #include "engine/formats/safetensors_writer.h"
 #include "engine/session.h"
 #include "runners/cli/cli.h"

@@ -132,5 +132,46 @@ TEST_F(Listing, VerifyTellsWhatIsWrong) {
   EXPECT_THAT(result.out, HasSubstr("ERROR"));
 }
 
+TEST_F(Listing, ConvertedWeightsAreListedAndCleared) {
+  const auto cache = [&](std::vector<std::string> arguments, const std::string& limit = "5GB") {
+    arguments.insert(arguments.begin(), {"data", "cache"});
+    std::vector<std::string> command = evalrun_command(std::move(arguments));
+    command.insert(command.begin(), {"env", "EVALRUN_HOME=home", "EVALRUN_CACHE_MAX=" + limit});
+    return run_command_in(folder_, command);
+  };
+  EXPECT_THAT(cache({}).out, HasSubstr("0 files of converted weights"));
+  std::filesystem::create_directories(folder_.file("home/weights"));
+  std::string page = json({{"source", "/models/some.gguf"}}).dump();
+  page.resize(4095, ' ');
+  for (const char* name : {"aa-int8-2.bin", "aa-q4-2.bin", "bb-q4-2.bin", "bb-q4-2.bin.tmp.1.0"})
+    folder_.write(std::string("home/weights/") + name, "weights" + page + "\n");
+
+  const ProgramResult listed = cache({});
+  ASSERT_EQ(listed.exit_code, 0) << listed.err;
+  EXPECT_THAT(listed.out, HasSubstr("some.gguf"));
+  EXPECT_THAT(listed.out, HasSubstr("left behind"));
+  EXPECT_THAT(listed.out, HasSubstr("of at most 5 GB (EVALRUN_CACHE_MAX)"));
+  const json all = json::parse(cache({"--json"}).out);
+  EXPECT_EQ(all["limit_bytes"], 5000000000);
+  EXPECT_EQ(all["bytes"], 4 * 4103);
+  ASSERT_EQ(all["files"].size(), 4u);
+  EXPECT_EQ(all["files"][0]["source"], "/models/some.gguf");
+  EXPECT_EQ(all["files"][0]["format"], "int8");
+  EXPECT_EQ(all["files"][0]["model_sha256"], "aa");
+  EXPECT_EQ(all["files"][0]["in_use"], false);
+  EXPECT_EQ(all["files"][3]["complete"], false);
+
+  expect_refused(cache({"--clear", "cc*"}), 2, "cc*");
+  expect_refused(cache({}, "lots"), 2, "EVALRUN_CACHE_MAX is 'lots'");
+  const json cleared = json::parse(cache({"--clear", "int8", "--json"}).out);
+  ASSERT_EQ(cleared["removed"].size(), 1u);
+  EXPECT_EQ(cleared["removed_bytes"], 4103);
+  EXPECT_TRUE(cleared["kept"].empty());
+  EXPECT_THAT(cache({"--clear", "bb*"}).out, HasSubstr("removed 2 files"));
+  EXPECT_EQ(json::parse(cache({"--json"}).out)["files"].size(), 1u);
+  EXPECT_THAT(cache({"--clear"}).out, HasSubstr("removed 1 file,"));
+  EXPECT_TRUE(std::filesystem::is_empty(folder_.file("home/weights")));
+}
+
 }  // namespace
 }  // namespace evalrun::tests

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "engine/base/rng.h"
+#include "engine/devices.h"
 #include "engine/model/model.h"
 #include "engine/session.h"
 

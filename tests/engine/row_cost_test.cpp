@@ -8,6 +8,7 @@
 #include <set>
 
 #include "engine/base/error.h"
+#include "engine/devices.h"
 #include "engine/machine_probes.h"
 #include "tests/engine/random_models.h"
 

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "engine/cpu/cores.h"
+#include "engine/devices.h"
 #include "engine/session.h"
 #include "tests/temp_folder.h"
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/base/text.h"
+#include "engine/devices.h"
 #include "engine/model/model.h"
 #include "engine/sampling.h"
 #include "engine/session.h"

@@ -352,7 +352,7 @@ TEST(WeightMatrix, MisuseIsOurMistake) {
 // Files of converted weights outlive the program. Whoever changes these bytes must raise
 // kWeightLayoutVersion, or old files would be taken for new ones.
 TEST(WeightMatrix, LayoutVersionStandsForTheseBytes) {
-  EXPECT_EQ(kWeightLayoutVersion, 1);
+  EXPECT_EQ(kWeightLayoutVersion, 2);
   const std::vector<std::pair<WeightStorage, std::string>> expected = {
       {WeightStorage::kF32, "db3e26c8faab7b24"},
       {WeightStorage::kBf16, "738248603e4fe8d4"},

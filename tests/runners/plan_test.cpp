@@ -12,6 +12,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/text.h"
+#include "engine/devices.h"
 #include "runners/plan/estimate.h"
 #include "tests/methods/support/adapters.h"
 #include "tests/methods/support/fake_session.h"

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <thread>
 
+#include "engine/devices.h"
 #include "engine/session.h"
 #include "runners/machine/build_info.h"
 #include "runners/machine/environment.h"
@@ -219,12 +220,13 @@ TEST(Environment, ABuildTheCommitDoesNotIdentifyCarriesAHash) {
 }
 
 TEST(Environment, OnlyVariablesThatMoveFiguresCount) {
-  for (const char* name : {"EVALRUN_HOME", "EVALRUN_ISA", "EVALRUN_KERNEL"}) ::setenv(name, "x", 1);
+  const auto names = {"EVALRUN_HOME", "EVALRUN_ISA", "EVALRUN_CACHE_MAX", "EVALRUN_KERNEL"};
+  for (const char* name : names) ::setenv(name, "x", 1);
   const auto variables = figure_variables();
-  for (const char* name : {"EVALRUN_HOME", "EVALRUN_ISA", "EVALRUN_KERNEL"}) ::unsetenv(name);
+  for (const char* name : names) ::unsetenv(name);
   EXPECT_TRUE(variables.contains("EVALRUN_KERNEL"));
-  EXPECT_FALSE(variables.contains("EVALRUN_HOME"));
-  EXPECT_FALSE(variables.contains("EVALRUN_ISA"));
+  for (const char* name : {"EVALRUN_HOME", "EVALRUN_ISA", "EVALRUN_CACHE_MAX"})
+    EXPECT_FALSE(variables.contains(name)) << name;
 }
 
 TEST(Environment, PeakMemoryFollowsAllocations) {

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "engine/base/clock.h"
+#include "engine/devices.h"
 #include "engine/model/model.h"
 #include "engine/session.h"
 #include "methods/decode_loop.h"

@@ -8,6 +8,7 @@
 
 #include "datasets/dataset.h"
 #include "engine/base/text.h"
+#include "engine/devices.h"
 #include "engine/tokenizer/chat/chat_template.h"
 #include "evaluators/evaluator.h"
 #include "methods/method.h"

@@ -9,6 +9,7 @@
 
 #include "datasets/json_lines.h"
 #include "engine/base/text.h"
+#include "engine/devices.h"
 #include "engine/session.h"
 #include "evaluators/generations_file.h"
 #include "runners/cli/cli.h"

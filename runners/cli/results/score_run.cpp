@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "engine/base/text.h"
+#include "engine/devices.h"
 #include "engine/session.h"
 #include "results/queries.h"
 #include "runners/cli/output.h"

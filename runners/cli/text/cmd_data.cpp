@@ -1,4 +1,5 @@
-// evalrun data list|fetch|verify: the official data files under the data root.
+// evalrun data list|fetch|verify: the official data files under the data root; data cache: see
+// data_cache.h.
 #include <algorithm>
 #include <filesystem>
 #include <memory>
@@ -8,6 +9,7 @@
 #include "engine/base/text.h"
 #include "runners/cli/cli.h"
 #include "runners/cli/output.h"
+#include "runners/cli/text/data_cache.h"
 
 namespace evalrun::cli {
 namespace {
@@ -122,7 +124,8 @@ void fetch_files(const DataArguments& options, const GlobalOptions& global) {
 }  // namespace
 
 void add_data_command(CLI::App& app, Context& context) {
-  auto* command = app.add_subcommand("data", "Official data files: list, fetch, verify");
+  auto* command = app.add_subcommand(
+      "data", "Official data files: list, fetch, verify; converted weights: cache");
   command->require_subcommand(1);
   auto options = std::make_shared<DataArguments>();
 
@@ -142,11 +145,14 @@ void add_data_command(CLI::App& app, Context& context) {
   verify->add_option("name", options->names, "Data sets that must be there (default: any)");
   verify->callback([options, &context] { verify_files(*options, context); });
 
+  add_data_cache_command(*command, context);
+
   command->footer(
       "Examples:\n"
       "  evalrun data list\n"
       "  evalrun data fetch gsm8k --data-root ~/data\n"
-      "  EVALRUN_DATA=~/data evalrun data verify");
+      "  EVALRUN_DATA=~/data evalrun data verify\n"
+      "  evalrun data cache --clear '*q4*'");
 }
 
 }  // namespace evalrun::cli

@@ -6,6 +6,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/rng.h"
+#include "engine/devices.h"
 #include "engine/model/parallel_for.h"
 
 namespace evalrun::engine::gpu_report {

@@ -1,0 +1,119 @@
+#include "engine/feature_store.h"
+
+#include <algorithm>
+
+#include "engine/base/error.h"
+
+namespace evalrun::engine {
+namespace {
+
+void copy_feature(std::span<const float> from, int position, std::vector<float>& to) {
+  std::copy(from.begin(), from.end(),
+            to.begin() + static_cast<ptrdiff_t>(position) * static_cast<ptrdiff_t>(from.size()));
+}
+
+}  // namespace
+
+FeatureStore::FeatureStore(const ModelConfig& config, int n_sequences, int max_tokens)
+    : n_layers_(config.n_layers),
+      d_model_(config.d_model),
+      max_tokens_(max_tokens),
+      kept_(static_cast<size_t>(n_sequences)) {}
+
+void FeatureStore::keep(const FeatureSet& set) {
+  for (const int l : set.residual_layers)
+    EVALRUN_CHECK(l >= 0 && l <= n_layers_, "residual layer {} of {}", l, n_layers_);
+  if (set_ == set) return;
+  set_ = set;
+  for (Kept& k : kept_) k.featured = 0;
+}
+
+bool FeatureStore::needs_last_layer() const {
+  return set_.hidden ||
+         std::ranges::find(set_.residual_layers, n_layers_) != set_.residual_layers.end();
+}
+
+ForwardRequest FeatureStore::with_features(const ForwardRequest& given) {
+  ForwardRequest request = given;
+  if (set_.hidden) {
+    rows_.assign(given.rows.begin(), given.rows.end());
+    for (Row& row : rows_) row.hidden = true;
+    request.rows = rows_;
+  }
+  layers_.assign(given.residual_layers.begin(), given.residual_layers.end());
+  layers_.insert(layers_.end(), set_.residual_layers.begin(), set_.residual_layers.end());
+  request.residual_layers = layers_;
+  EVALRUN_CHECK(!given.extend, "features of rows that stay are not kept");
+  return request;
+}
+
+void FeatureStore::take(ForwardResult& result, size_t residuals) {
+  last_ = result;
+  result.residual = result.residual.first(residuals);
+}
+
+FeatureStore::Kept& FeatureStore::with_room(int sequence) {
+  Kept& k = kept_[static_cast<size_t>(sequence)];
+  const size_t size = static_cast<size_t>(max_tokens_) * static_cast<size_t>(d_model_);
+  if (set_.hidden && k.hidden.size() < size) k.hidden.resize(size);
+  k.residual.resize(set_.residual_layers.size());
+  for (std::vector<float>& r : k.residual)
+    if (r.size() < size) r.resize(size);
+  return k;
+}
+
+void FeatureStore::keep_rows(std::span<const int> path, int sequence, int length) {
+  Kept& k = with_room(sequence);
+  const size_t callers = last_.residual.size() - set_.residual_layers.size();
+  for (size_t j = 0; j < path.size(); ++j) {
+    const int position = length + static_cast<int>(j);
+    if (set_.hidden) copy_feature(last_.hidden_row(path[j]), position, k.hidden);
+    for (size_t i = 0; i < k.residual.size(); ++i)
+      copy_feature(last_.residual[callers + i].row(path[j]), position, k.residual[i]);
+  }
+  if (k.featured == length) k.featured = length + static_cast<int>(path.size());
+}
+
+void FeatureStore::keep_chunk(const ForwardResult& chunk, int n, int sequence, int position) {
+  Kept& k = with_room(sequence);
+  for (int row = 0; row < n; ++row) {
+    if (set_.hidden) copy_feature(chunk.hidden.row(row), position + row, k.hidden);
+    for (size_t j = 0; j < k.residual.size(); ++j)
+      copy_feature(chunk.residual[j].row(row), position + row, k.residual[j]);
+  }
+  if (k.featured >= position) k.featured = position + n;
+}
+
+void FeatureStore::rewind(int length, int sequence) {
+  Kept& k = kept_[static_cast<size_t>(sequence)];
+  k.featured = std::min(k.featured, length);
+}
+
+void FeatureStore::fork(int from, int to) {
+  kept_[static_cast<size_t>(to)] = kept_[static_cast<size_t>(from)];
+}
+
+MatrixView FeatureStore::hidden(int sequence, int length) const {
+  EVALRUN_CHECK(set_.hidden, "hidden states are not kept");
+  const Kept& k = kept_[static_cast<size_t>(sequence)];
+  return view(k, k.hidden, length);
+}
+
+MatrixView FeatureStore::residual(int index, int sequence, int length) const {
+  EVALRUN_CHECK(index >= 0 && static_cast<size_t>(index) < set_.residual_layers.size(),
+                "residual stream {} of {}", index, set_.residual_layers.size());
+  const Kept& k = kept_[static_cast<size_t>(sequence)];
+  // Nothing was committed since this set was chosen: `view` says so.
+  static const std::vector<float> kNothing;
+  const auto i = static_cast<size_t>(index);
+  return view(k, i < k.residual.size() ? k.residual[i] : kNothing, length);
+}
+
+MatrixView FeatureStore::view(const Kept& kept, const std::vector<float>& values,
+                              int length) const {
+  EVALRUN_CHECK(kept.featured == length, "{} of {} tokens were committed with features",
+                kept.featured, length);
+  return {values.data(), length, d_model_};
+}
+
+}  // namespace evalrun::engine
