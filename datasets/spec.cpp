@@ -3,11 +3,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 
 #include "datasets/dataset.h"
 #include "engine/base/error.h"
+#include "engine/base/parse_number.h"
 #include "engine/base/text.h"
 
 namespace evalrun::datasets {
@@ -51,14 +51,12 @@ std::string checked_value(const DatasetInfo& info, const OptionInfo& option,
                         base::suggest(value, choices));
     return value;
   }
-  int number = 0;
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-  if (error != std::errc{} || end != value.data() + value.size() || number < option.min ||
-      number > option.max)
+  const auto number = base::parse_number<int>(value);
+  if (!number || *number < option.min || *number > option.max)
     throw usage_error(fmt::format("{}: option '{}' must be a whole number in {}..{}, found '{}'",
                                   info.name, option.name, option.min, option.max, value),
                       fmt::format("{} (default {})", option.summary, option.default_value));
-  return std::to_string(number);
+  return std::to_string(*number);
 }
 
 std::map<std::string, std::string> read_options(std::string_view text, const DatasetInfo& info) {

@@ -1,10 +1,10 @@
 #include "methods/faults.h"
 
-#include <charconv>
 #include <string_view>
 #include <utility>
 
 #include "engine/base/error.h"
+#include "engine/base/parse_number.h"
 #include "methods/speculative_method.h"
 
 namespace evalrun::methods {
@@ -150,17 +150,17 @@ class ShareOfWrongAcceptance {
 
 // The share in percent behind `prefix`, "10%".
 double parse_share(const std::string& fault, std::string_view prefix, double most) {
-  const std::string_view text = std::string_view(fault).substr(prefix.size());
-  double percent = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), percent);
-  if (error != std::errc{} || std::string_view(end, text.data() + text.size()) != "%" ||
-      !(percent > 0 && percent <= most)) {
+  std::string_view text = std::string_view(fault).substr(prefix.size());
+  const bool in_percent = text.ends_with('%');
+  if (in_percent) text.remove_suffix(1);
+  const auto percent = base::parse_number<double>(text);
+  if (!in_percent || !percent || *percent <= 0 || *percent > most) {
     const std::string_view name = prefix.substr(0, prefix.size() - 1);
     throw base::usage_error(
         fmt::format("fault '{}' takes a share in percent, found '{}'", name, fault),
         fmt::format("write {}10%, more than 0 and at most {}", prefix, most));
   }
-  return percent / 100;
+  return *percent / 100;
 }
 
 }  // namespace

@@ -1,13 +1,12 @@
 // Method parameters and the text form `name:key=value,key=value`.
 #include <algorithm>
 #include <cctype>
-#include <charconv>
-#include <cmath>
 #include <limits>
 #include <set>
 
 #include "engine/base/braces.h"
 #include "engine/base/error.h"
+#include "engine/base/parse_number.h"
 #include "engine/base/text.h"
 #include "methods/method.h"
 
@@ -21,12 +20,6 @@ namespace {
       fmt::format("{} (default {})", info.description, info.default_value));
 }
 
-template <typename T>
-bool parse_whole(const std::string& text, T& value) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc{} && end == text.data() + text.size();
-}
-
 void check_range(const std::string& method, const ParamInfo& info, const std::string& text,
                  double value) {
   if (info.min == 0 && info.max == 0) return;
@@ -38,17 +31,16 @@ void check_range(const std::string& method, const ParamInfo& info, const std::st
 std::string normalise(const std::string& method, const ParamInfo& info, const std::string& text) {
   switch (info.type) {
     case ParamInfo::Type::kInt: {
-      int value = 0;
-      if (!parse_whole(text, value)) bad_value(method, info, text, "an integer");
-      check_range(method, info, text, value);
-      return fmt::format("{}", value);
+      const auto value = base::parse_number<int>(text);
+      if (!value) bad_value(method, info, text, "an integer");
+      check_range(method, info, text, *value);
+      return fmt::format("{}", *value);
     }
     case ParamInfo::Type::kNumber: {
-      double value = 0;
-      if (!parse_whole(text, value) || !std::isfinite(value))
-        bad_value(method, info, text, "a number");
-      check_range(method, info, text, value);
-      return fmt::format("{}", value);
+      const auto value = base::parse_number<double>(text);
+      if (!value) bad_value(method, info, text, "a number");
+      check_range(method, info, text, *value);
+      return fmt::format("{}", *value);
     }
     case ParamInfo::Type::kBool:
       if (text == "true" || text == "1") return "true";
@@ -102,15 +94,15 @@ const std::string& MethodParams::text(const std::string& key) const {
 }
 
 int MethodParams::integer(const std::string& key) const {
-  int value = 0;
-  EVALRUN_CHECK(parse_whole(text(key), value), "parameter '{}' is no integer", key);
-  return value;
+  const auto value = base::parse_number<int>(text(key));
+  EVALRUN_CHECK(value, "parameter '{}' is no integer", key);
+  return *value;
 }
 
 double MethodParams::number(const std::string& key) const {
-  double value = 0;
-  EVALRUN_CHECK(parse_whole(text(key), value), "parameter '{}' is no number", key);
-  return value;
+  const auto value = base::parse_number<double>(text(key));
+  EVALRUN_CHECK(value, "parameter '{}' is no number", key);
+  return *value;
 }
 
 bool MethodParams::boolean(const std::string& key) const {

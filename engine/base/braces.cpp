@@ -1,9 +1,7 @@
 #include "engine/base/braces.h"
 
-#include <charconv>
-#include <optional>
-
 #include "engine/base/error.h"
+#include "engine/base/number_range.h"
 #include "engine/base/text.h"
 
 namespace evalrun::base {
@@ -35,33 +33,17 @@ std::vector<bool> inside_braces(std::string_view text) {
   return inside;
 }
 
-std::optional<int64_t> whole(std::string_view text) {
-  int value = 0;  // of the command line: what does not fit is a slip
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
 std::vector<std::string> range(std::string_view text, std::string_view body) {
-  std::vector<int64_t> numbers;
-  for (size_t at = 0; at != body.npos;) {
-    const size_t dots = body.find("..", at);
-    const auto number = whole(trim(body.substr(at, dots - at)));
-    if (!number)
-      refuse(text, fmt::format("'{{{}}}' is no range of whole numbers such as {{2..8}} or "
-                               "{{2..8..2}}",
-                               body));
-    numbers.push_back(*number);
-    at = dots == body.npos ? dots : dots + 2;
-  }
-  if (numbers.size() > 3)
-    refuse(text, fmt::format("'{{{}}}' has more than first..last..step", body));
-  const int64_t first = numbers[0], last = numbers[1], step = numbers.size() > 2 ? numbers[2] : 1;
-  if (first > last || step < 1)
+  const auto numbers = parse_number_range(body);
+  if (!numbers)
+    refuse(text, fmt::format("'{{{}}}' is no range of whole numbers: first..last or "
+                             "first..last..step",
+                             body));
+  if (numbers->empty())
     refuse(text, fmt::format("the range '{{{}}}' is empty: it goes up from first to last", body));
-  if (static_cast<size_t>((last - first) / step) >= kMostExpanded) refuse_number(text);
+  if (numbers->count() > static_cast<int64_t>(kMostExpanded)) refuse_number(text);
   std::vector<std::string> values;
-  for (int64_t v = first; v <= last; v += step) values.push_back(fmt::format("{}", v));
+  for (const int value : numbers->values()) values.push_back(fmt::format("{}", value));
   return values;
 }
 

@@ -1,9 +1,9 @@
 #include "methods/heads/learned_drafter.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include "engine/base/error.h"
+#include "engine/base/parse_number.h"
 #include "methods/adaptive.h"
 
 namespace evalrun::methods {
@@ -107,14 +107,12 @@ GivenTree given_tree(const std::string& who, const std::string& text, const Adap
   RankTree whole = stored ? rank_tree(who + ": " + adapter.path(), adapter.tree_paths())
                           : parse_rank_tree(who, text == "auto" ? fallback : text);
   if (counted) {
-    const std::string digits = text.substr(kStored.size());
-    int n = 0;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), n);
-    if (error != std::errc{} || end != digits.data() + digits.size() || n < 1 || n > whole.size())
+    const auto n = base::parse_number<int>(std::string_view(text).substr(kStored.size()));
+    if (!n || *n < 1 || *n > whole.size())
       throw base::usage_error(
           fmt::format("{}: tree={}: the stored tree has {} nodes", who, text, whole.size()),
           fmt::format("give stored:1 to stored:{}", whole.size()));
-    whole = whole.first(n);
+    whole = whole.first(*n);
   }
   if (whole.depth() > deepest)
     throw base::usage_error(fmt::format("{}: tree '{}' has {} levels, these weights draft {}", who,

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <map>
 
 #include "engine/base/error.h"
+#include "engine/base/parse_number.h"
 #include "engine/base/text.h"
 #include "engine/session.h"
 
@@ -116,12 +116,10 @@ bool digits_only(std::string_view text) {
 }
 
 int number(const std::string& who, std::string_view whole, std::string_view digits) {
-  int n = -1;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), n);
-  if (!digits_only(digits) || error != std::errc{} || end != digits.data() + digits.size() ||
-      n > engine::kMaxRows)
+  const auto n = base::parse_number<int>(digits);
+  if (!n || *n < 0 || *n > engine::kMaxRows || !digits_only(digits))
     fail(who, whole, fmt::format("has '{}' where a rank or a number belongs", digits));
-  return n;
+  return *n;
 }
 
 Path parse_path(const std::string& who, std::string_view whole, std::string_view word) {

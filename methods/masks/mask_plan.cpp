@@ -1,11 +1,11 @@
 #include "methods/masks/mask_plan.h"
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <numeric>
 
 #include "engine/base/error.h"
+#include "engine/base/parse_number.h"
 #include "methods/adaptive.h"
 #include "methods/heads/learned_drafter.h"
 
@@ -16,11 +16,10 @@ constexpr std::string_view kStraightforward = "straightforward";
 
 int number_in(const std::string& who, const std::string& what, std::string_view digits, int lowest,
               const std::string& hint) {
-  int n = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), n);
-  if (error != std::errc{} || end != digits.data() + digits.size() || n < lowest)
+  const auto n = base::parse_number<int>(digits);
+  if (!n || *n < lowest)
     throw base::usage_error(fmt::format("{}: {} is not understood", who, what), hint);
-  return n;
+  return *n;
 }
 
 // Chance that a step stops at the root or a node, [n + 1]: its own path came true and no child's.

@@ -91,8 +91,7 @@ MethodInfo self_speculative_method() {
        {"rejection", "match"}},
   };
   info.check = [](const MethodParams& params) {
-    for (const char* key : {"attention", "mlp"})
-      check_layer_list("self_spec", key, params.text(key));
+    for (const char* key : {"attention", "mlp"}) check_layer_list(key, params.text(key));
   };
   info.build = build;
   return info;

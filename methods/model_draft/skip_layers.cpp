@@ -1,41 +1,26 @@
 #include "methods/model_draft/skip_layers.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include "engine/base/error.h"
+#include "engine/base/number_range.h"
 #include "engine/base/text.h"
 
 namespace evalrun::methods {
 namespace {
 
-struct Range {
-  int first, last;
-};
-
-bool parse_int(std::string_view text, int& value) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc{} && end == text.data() + text.size() && value >= 0;
-}
-
-std::vector<Range> parse_list(const std::string& method, const std::string& key,
-                              const std::string& text) {
-  std::vector<Range> ranges;
+std::vector<base::NumberRange> parse_list(const std::string& key, const std::string& text) {
+  std::vector<base::NumberRange> ranges;
   if (text == "none") return ranges;
   for (const std::string& piece : base::split(text, '+')) {
-    Range range{};
-    const size_t dash = piece.find('-');
-    const std::string_view view = piece;
-    const bool ok = dash == std::string::npos ? parse_int(view, range.first)
-                                              : parse_int(view.substr(0, dash), range.first) &&
-                                                    parse_int(view.substr(dash + 1), range.last);
-    if (dash == std::string::npos) range.last = range.first;
-    if (!ok || range.last < range.first)
+    const auto range = base::parse_number_range(piece);
+    if (!range || range->empty() || range->first < 0)
       throw base::usage_error(
-          fmt::format("{}: parameter '{}' must be auto, none or a list of layers, found '{}'",
-                      method, key, text),
+          fmt::format("self_spec: parameter '{}' must be auto, none or a list of layers, found "
+                      "'{}'",
+                      key, text),
           "write layers and ranges joined by +, for example 8-15+20");
-    ranges.push_back(range);
+    ranges.push_back(*range);
   }
   return ranges;
 }
@@ -53,12 +38,12 @@ std::vector<bool> layers_of(const std::string& key, const std::string& text, boo
                             const engine::ModelConfig& config) {
   if (text == "auto") return rule_of_thumb(config.n_layers, sparse);
   std::vector<bool> layers(static_cast<size_t>(config.n_layers));
-  for (const Range& range : parse_list("self_spec", key, text)) {
+  for (const base::NumberRange& range : parse_list(key, text)) {
     if (range.last >= config.n_layers)
       throw base::usage_error(fmt::format("self_spec: {} names layer {}, but {} has {} layers", key,
                                           range.last, config.name, config.n_layers),
                               "layers are counted from 0");
-    for (int i = range.first; i <= range.last; ++i) layers[static_cast<size_t>(i)] = true;
+    for (const int i : range.values()) layers[static_cast<size_t>(i)] = true;
   }
   return layers;
 }
@@ -72,8 +57,8 @@ int64_t mlp_weights(const engine::ModelConfig& c) { return int64_t{3} * c.d_mode
 
 }  // namespace
 
-void check_layer_list(const std::string& method, const std::string& key, const std::string& text) {
-  if (text != "auto") parse_list(method, key, text);
+void check_layer_list(const std::string& key, const std::string& text) {
+  if (text != "auto") parse_list(key, text);
 }
 
 engine::SkipSet skip_set(const std::string& attention, const std::string& mlp,

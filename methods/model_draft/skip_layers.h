@@ -8,8 +8,9 @@
 
 namespace evalrun::methods {
 
-// "auto", "none" or layers and ranges joined by '+': "8-15+20". Throws usage_error.
-void check_layer_list(const std::string& method, const std::string& key, const std::string& text);
+// "auto", "none" or layers and ranges (engine/base/number_range.h) joined by '+': "8-15+20" or
+// "8..15+20". Throws usage_error.
+void check_layer_list(const std::string& key, const std::string& text);
 // Throws usage_error for layers the model does not have, and for a set that leaves nothing out.
 engine::SkipSet skip_set(const std::string& attention, const std::string& mlp,
                          const engine::ModelConfig& config);

@@ -4,9 +4,9 @@
 // The draft: a model given with --draft, a distilled one (draft=trained, scripts/train draft), or
 // the target's own first layers with its final norm and head (draft=layers:N).
 #include <algorithm>
-#include <charconv>
 
 #include "engine/base/error.h"
+#include "engine/base/parse_number.h"
 #include "engine/model/model.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "methods/adaptive.h"
@@ -24,11 +24,9 @@ constexpr std::string_view kLayers = "layers:";
 int draft_layers(const MethodParams& params) {
   const std::string& text = params.text("draft");
   if (text == "file" || text == "trained") return 0;
-  int layers = 0;
   if (text.starts_with(kLayers)) {
-    const char* end = text.data() + text.size();
-    const auto [stop, error] = std::from_chars(text.data() + kLayers.size(), end, layers);
-    if (error == std::errc{} && stop == end && layers >= 1) return layers;
+    const auto layers = base::parse_number<int>(std::string_view(text).substr(kLayers.size()));
+    if (layers && *layers >= 1) return *layers;
   }
   throw base::usage_error(
       fmt::format("sps: parameter 'draft' must be file, trained or layers:N, found '{}'", text),

@@ -69,11 +69,13 @@ TEST(SkipLayers, ReadsAndWritesLists) {
   const engine::SkipSet skip = methods::skip_set("1+3-5", "none", layers(8));
   EXPECT_EQ(methods::to_text(skip.attention), "1+3-5");
   EXPECT_EQ(methods::to_text(skip.mlp), "none");
+  EXPECT_EQ(methods::skip_set("1+3..5", "none", layers(8)).attention, skip.attention);
+  EXPECT_EQ(methods::to_text(methods::skip_set("0..6..3", "none", layers(8)).attention), "0+3+6");
   const engine::SkipSet rule = methods::skip_set("auto", "auto", layers(8));
   EXPECT_EQ(methods::to_text(rule.attention), "4-6");
   EXPECT_EQ(methods::to_text(rule.mlp), "5");
   for (const char* bad : {"", "x", "3-1", "-2", "1++2", "1-"})
-    EXPECT_THROW(methods::check_layer_list("self_spec", "mlp", bad), base::Error) << bad;
+    EXPECT_THROW(methods::check_layer_list("mlp", bad), base::Error) << bad;
   EXPECT_THROW(methods::skip_set("8", "none", layers(8)), base::Error);
   EXPECT_THROW(methods::skip_set("none", "none", layers(8)), base::Error);
 }
