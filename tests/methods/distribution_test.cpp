@@ -219,7 +219,7 @@ TEST_P(KeptDistributions, GiveThatOfPlainDecoding) {
     accepted += outcome.accepted;
     rejected += outcome.rejected;
   }
-  EXPECT_GT(session.trials, kGenerations);
+  EXPECT_GT(session.rejection_tests, kGenerations);
   EXPECT_GT(accepted, kGenerations / 2);
   EXPECT_GT(rejected, kGenerations / 2);
 }
