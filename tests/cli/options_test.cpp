@@ -127,6 +127,7 @@ const std::map<std::string, std::string> kWrong = {
 // Options that take any text: no value is wrong.
 const std::map<std::string, std::string> kFree = {
     {"--as (baseline import)", "a name to be given"},
+    {"--clear", "a pattern may match nothing"},
     {"--label", "a name to be given"},
     {"--data-root (data fetch)", "made if need be"},
     {"--judge-model", "a name that only a server knows"},
@@ -181,7 +182,7 @@ class Options : public CommandTest {
     folder_.write("data/mt_bench/judge_prompts.jsonl", judge_prompts_file());
     folder_.write("data/mt_bench/reference_answer/gpt-4.jsonl", judge_references_file());
   }
-  // The words behind `command`, without those that other options bring.
+  // The words after `command`, without those that other options bring.
   std::map<std::string, Words> commands() const {
     const std::string model = tiny_model();
     const Words judge = {"first",       "--judge-model", "m",       "--task",  "jsonl",
@@ -200,6 +201,7 @@ class Options : public CommandTest {
         {"corpus build", {"in.jsonl", "--kind", "ngrams", "--model", model, "--out", "x.ngrams"}},
         {"corpus info", {"./x.ngrams"}},
         {"cost", {"--model", model, "--rounds", "1", "--rows", "1"}},
+        {"data cache", {}},
         {"data fetch", {}},  // the network
         {"data list", {}},
         {"data verify", {}},
