@@ -15,12 +15,12 @@ namespace evalrun::reports {
 
 namespace {
 
-struct Column {
+struct ClaimField {
   const char* name;
   std::string Claim::*text;
   bool in_key;
 };
-constexpr std::array<Column, 11> kTextColumns = {{
+constexpr std::array<ClaimField, 11> kTextColumns = {{
     {"paper", &Claim::paper, true},
     {"place", &Claim::place, true},
     {"model", &Claim::model, true},
@@ -90,7 +90,7 @@ class Reader {
     Claim claim;
     claim.line = record.line;
     std::string key;
-    for (const Column& column : kTextColumns) {
+    for (const ClaimField& column : kTextColumns) {
       claim.*column.text = field(record, column.name);
       if (column.in_key) key += claim.*column.text + '\n';
     }
