@@ -27,7 +27,7 @@ class Claims : public CommandTest {
 TEST_F(Claims, AuditFindsAndFails) {
   const ProgramResult text = run({"audit", "claims.csv"});
   ASSERT_EQ(text.exit_code, 0) << text.err;
-  EXPECT_THAT(text.out, HasSubstr("speedup_tau: broken, Table 1, line 4"));
+  EXPECT_THAT(text.out, HasSubstr("speedup_tau, line 4  broken"));
   EXPECT_THAT(run({"audit", "claims.csv", "-o", "md"}).out, HasSubstr("| finding "));
   EXPECT_THAT(run({"audit", "claims.csv", "-o", "csv"}).out, HasSubstr("\nspeedup_tau,broken,"));
   const json all = json::parse(run({"audit", "claims.csv", "--json"}).out);
@@ -66,7 +66,7 @@ TEST_F(Claims, ReportSetsThemBesideTheMeasured) {
     ASSERT_EQ(result.exit_code, 0) << result.err;
     EXPECT_THAT(result.out, HasSubstr("3.100 (2.10 + the bonus token)"));
   }
-  EXPECT_THAT(report({"--claims", "own.csv", "-o", "html"}).out, HasSubstr("<td>3.100 <span"));
+  EXPECT_THAT(report({"--claims", "own.csv", "-o", "html"}).out, HasSubstr("<td>3.100 ("));
   json with = json::parse(report({"--claims", "own.csv", "--json"}).out);
   ASSERT_EQ(with.size(), plain.size());
   int figures = 0;

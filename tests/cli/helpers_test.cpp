@@ -147,7 +147,7 @@ TEST(Home, OneDefinitionForModelsAndCaches) {
 
 TEST(Output, TableAlignsByCodePoints) {
   EXPECT_EQ(aligned_table({"a", "bb"}, {{"\xc3\xa9\xc3\xa9", "x"}, {"1", ""}}),
-            "a   bb\n\xc3\xa9\xc3\xa9  x\n1   ");
+            "a   bb\n\xc3\xa9\xc3\xa9  x\n1");
 }
 
 TEST(Output, HumanNumbers) {
