@@ -83,6 +83,7 @@ TEST_F(Gate, StoredAndMeasured) {
 struct EngineOption {
   std::string name, value, other;
 };
+void PrintTo(const EngineOption& option, std::ostream* os) { *os << option.name; }
 
 class GateEngineMode : public Gate, public ::testing::WithParamInterface<EngineOption> {};
 
