@@ -1,8 +1,9 @@
 // Verification of a drafted tree against the target's verdicts, losslessly.
-// Rules by name (methods_seed_papers 0.4, methods_baselines 9): G greedy walk; X sample-then-match
-// for deterministic drafts (one draw per visited node, emitted when no child matches); S/M
-// rejection with residuals for drafts drawn from a known distribution (single and multi-candidate,
-// with or without replacement).
+// Rules by name: G greedy walk; X sample and match, for deterministic drafts (one draw per visited
+// node, emitted when no child matches); S rejection with residuals, for a draft drawn from a known
+// distribution (Leviathan et al. 2023, arXiv 2211.17192, algorithm 1); M the same for several
+// candidates, with or without replacement (SpecInfer, Miao et al. 2024, arXiv 2305.09781,
+// section 4.3).
 //
 // G applies to greedy sampling, whatever the draft. Otherwise each visited node decides: X when
 // none of its children has a distribution, S/M when they have. A child without one beside children

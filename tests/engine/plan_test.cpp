@@ -38,7 +38,7 @@ TEST(ForwardPlan, PositionsAndVisibilityFollowFromParents) {
 }
 
 TEST(ForwardPlan, SpaceGroupsOfMasksSeeTheirNodeOnly) {
-  // SPACE with k = 2 (methods_seed: nodes 0, 3, 6 are a chain; masks hang behind each node).
+  // SPACE with k = 2: nodes 0, 3, 6 are a chain; masks hang after each node.
   const auto p = plan_of({{.token = 1},
                           {.token = 0, .parent = 0},
                           {.token = 0, .parent = 1},

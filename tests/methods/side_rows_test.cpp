@@ -60,7 +60,8 @@ int32_t greedy(const LogitTable& table, const Tokens& context) {
   return engine::argmax(logits);
 }
 
-// methods_baselines 4.3 to 4.5 with explicit rows, positions and visible tokens instead of parents.
+// Lookahead (Fu et al. 2024, arXiv 2402.02057) with explicit rows, positions and visible tokens
+// instead of parents.
 class ReferenceWindow {
  public:
   ReferenceWindow(int w, int n, Tokens pads) : w_(w), n_(n) {
@@ -165,7 +166,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, LookaheadLayout,
                          testing::Values(std::pair{5, 4}, std::pair{7, 5}, std::pair{3, 3},
                                          std::pair{4, 2}, std::pair{1, 4}));
 
-// The matrix printed in methods_baselines 4.4 for W=5, N=4, row by row of the window.
+// The visibility of the lookahead branch for W=5, N=4, row by row of the window.
 TEST(LookaheadLayoutMatrix, W5N4) {
   const std::vector<std::string> published = {
       "11.............", "111............", "1111...........", "11111..........", "1....1.........",
@@ -208,7 +209,7 @@ TEST(Lookahead, TheWindowIsNotReadWhereItIsNotNewest) {
   EXPECT_EQ(read, seen.turn.steps[5].drafted + 1 + 5) << "tree and the newest row of the window";
 }
 
-// methods_seed_papers 4.3: 29 to 34 draft rows in steady state for N = L = 6; a staircase before.
+// Self-Draft: 29 to 34 draft rows in steady state for N = L = 6; a staircase before.
 TEST(SelfDraftLayout, ReleasedGeometry) {
   Turn turn{{1, 2, 3, 4, 5, 6, 7, 8, 9}};
   turn.max_new = 40;

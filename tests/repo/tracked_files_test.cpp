@@ -34,6 +34,10 @@ std::vector<Forbidden> forbidden() {
       {std::string("\\bTO") + "DO\\b", "unfinished work belongs into an issue"},
       {std::string("\\bFIX") + "ME\\b", "unfinished work belongs into an issue"},
       {std::string("#pragma STDC FP_") + "CONTRACT ON", "see -ffp-contract in cmake/"},
+      // Notes that no reader of the repository has: name the paper and its section.
+      {std::string("\\bmethods_") + "(seed|baselines)", "a document outside the repository"},
+      {std::string("\\b(architecture|statistics|seeds|cuda)_") + "review\\b",
+       "a document outside the repository"},
   };
 }
 
@@ -156,6 +160,7 @@ TEST(ForbiddenText, IsSeen) {
       forbidden_in("a.cmake", std::string("x\nadd_compile_options(-march=") + "native)").size(),
       1u);
   EXPECT_EQ(forbidden_in("a.cpp", std::string("// TO") + "DO: later").size(), 1u);
+  EXPECT_EQ(forbidden_in("a.h", std::string("// as in methods_") + "baselines 9").size(), 1u);
   EXPECT_EQ(forbidden_in("a.cpp", std::string("open(\"/ho") + "me/someone/data\")").size(), 1u);
   EXPECT_THAT(
       forbidden_in("a.md", "see /usr/share/doc and https://example.org/home/page, 1 / 2 /3"),

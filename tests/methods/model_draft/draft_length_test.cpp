@@ -40,7 +40,8 @@ TEST(DraftLength, TransientForgetsAndConstantStays) {
   EXPECT_EQ(constant.length(), 5);
 }
 
-// Constants of the released program: 0.5, 0.9, 0.01, 0.9 (methods_baselines 7.2).
+// Constants of the released program: 0.5, 0.9, 0.01, 0.9 (Self-Speculative Decoding, arXiv
+// 2309.08168).
 TEST(DraftLength, TheThresholdFollowsAcceptance) {
   DraftLength length({.k = 12, .most = 12, .threshold = 0.6, .adapt_threshold = true});
   EXPECT_TRUE(length.watches_confidence());
