@@ -104,6 +104,7 @@ def conditions(build, sanitizers=False, root=ROOT, env=os.environ):
         "no-clang-format-14": "version 14." not in output_of("clang-format", "--version"),
         "no-shellcheck": not shutil.which("shellcheck"),
         "no-cuda-build": not any(CUDA_COMPILER.search(cache.read_text()) for cache in build.glob("CMakeCache.txt")),
+        "no-cuobjdump": not shutil.which("cuobjdump"),
         "no-training-environment": not output_of(train, "-c", "import torch, pytest; print(1)"),
         "no-toolchains": not all(map(shutil.which, ("javac", "node", "go", "rustc", "g++"))),
     }

@@ -91,6 +91,13 @@ inline std::vector<Path> all_paths() {
   return paths;
 }
 
+// Those that give the bits of the reference.
+inline std::vector<Path> paths_of_reference_bits() {
+  std::vector<Path> paths = all_paths();
+  std::erase_if(paths, [](const Path& path) { return path.own_bits(); });
+  return paths;
+}
+
 inline std::vector<NamedModel> feature_models(WeightFormat format = WeightFormat::kF32) {
   std::vector<NamedModel> models;
   models.push_back({"gqa_tied", make_random_model(small_config(), 1, format)});
