@@ -31,6 +31,7 @@ const std::map<std::string, std::string> kWrong = {
     {"--chat-template", "nonsense"},
     {"--chunk", "1"},
     {"--claims", "nowhere.csv"},
+    {"--clear", "nonsense"},
     {"--columns-by", "nonsense"},
     {"--confidence", "2"},
     {"--confirm", "nonsense"},
@@ -127,7 +128,6 @@ const std::map<std::string, std::string> kWrong = {
 // Options that take any text: no value is wrong.
 const std::map<std::string, std::string> kFree = {
     {"--as (baseline import)", "a name to be given"},
-    {"--clear", "a pattern may match nothing"},
     {"--label", "a name to be given"},
     {"--data-root (data fetch)", "made if need be"},
     {"--judge-model", "a name that only a server knows"},

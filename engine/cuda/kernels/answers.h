@@ -21,7 +21,7 @@ struct AnswerShape {
   double top_p = 1;
   bool tasks = false;       // some rows have one
   int rejection_tests = 0;  // room for so many
-  int more_draws = 0;       // behind the first, the most of any task
+  int more_draws = 0;       // after the first, the most of any task
   bool operator==(const AnswerShape&) const = default;
   // Words of a row of the result: the best as order_of() has them, the mass, the drawn token; with
   // tasks the child that passed or the drawn token's mass, then the further draws.
