@@ -9,6 +9,7 @@
 #include <string>
 
 #include "engine/cpu/reference_products.h"
+#include "engine/cuda/kernels/device_matrix.h"
 #include "engine/cuda/kernels/pack.h"
 #include "engine/cuda/kernels/row_ops.h"
 #include "tests/engine/random_models.h"
