@@ -81,6 +81,21 @@ std::vector<std::string> forbidden_in(const std::string& file, std::string_view 
   return found;
 }
 
+// Lines of comment that stand twice in succession: what moves and reflowing leave behind.
+std::vector<std::string> repeated_comments(const std::string& file, std::string_view text) {
+  static const std::regex comment(R"(\s*(//|#|--)\s.*\w\s\w.*)");
+  std::vector<std::string> found;
+  std::string previous;
+  int number = 0;
+  for (const std::string& line : base::split(text, '\n')) {
+    ++number;
+    if (line == previous && std::regex_match(line, comment))
+      found.push_back(fmt::format("{}:{}: twice: {}", file, number, std::string(base::trim(line))));
+    previous = line;
+  }
+  return found;
+}
+
 class TrackedFiles : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -115,6 +130,13 @@ TEST_F(TrackedFiles, HoldNothingForbidden) {
   for (const std::string& file : files_) {
     if (!is_text(file) || is_data(file)) continue;
     EXPECT_THAT(forbidden_in(file, base::read_file(absolute(file))), IsEmpty());
+  }
+}
+
+TEST_F(TrackedFiles, RepeatNoLineOfComment) {
+  for (const std::string& file : files_) {
+    if (!is_text(file) || is_data(file)) continue;
+    EXPECT_THAT(repeated_comments(file, base::read_file(absolute(file))), IsEmpty());
   }
 }
 
@@ -172,6 +194,13 @@ TEST(ForbiddenText, IsSeen) {
       forbidden_in("a.md", "see /usr/share/doc and https://example.org/home/page, 1 / 2 /3"),
       IsEmpty());
   EXPECT_THAT(forbidden_in("a.cpp", "// the last / outermost/ node; s/x/y/"), IsEmpty());
+}
+
+TEST(RepeatedComments, AreSeen) {
+  EXPECT_EQ(repeated_comments("a.h", "// one line\n// one line\n").size(), 1u);
+  EXPECT_EQ(repeated_comments("a.py", "    # one line\n    # one line\n").size(), 1u);
+  EXPECT_THAT(repeated_comments("a.h", "x;  // one line\n// one line\n//\n//\n  f(1);\n  f(1);\n"),
+              IsEmpty());
 }
 
 TEST_F(TrackedFiles, AreFormatted) {
