@@ -1,5 +1,5 @@
 // Rejection in integers, as devices do it where the logits are: which of a node's drawn children
-// the target takes, or the token that comes in their place (rules S and M of methods/verifier.h;
+// the target takes, or the token that comes in their place (rejection sampling, methods/verifier.h;
 // Leviathan et al. 2023, arXiv 2211.17192, algorithm 1; several children: Miao et al. 2024, arXiv
 // 2305.09781, section 4.3). Masses and their sums are integers (engine/sampling_arith.h) and every
 // node uses one uniform, so that a device comes to the very same verdict however it divides the

@@ -108,8 +108,9 @@ void Verifier::note_path(const TokenTree& tree) {
   std::reverse(path_.begin(), path_.end());
 }
 
-// Rule M (S with one child): tests the children in the order they were drawn; returns the accepted
-// one or -1, and leaves in p_ the distribution the bonus is drawn from.
+// Multi-candidate rejection, with one child plain rejection sampling: tests the children in the
+// order they were drawn; returns the accepted one or -1, and leaves in p_ the distribution the
+// bonus is drawn from.
 int Verifier::accept_child(const TokenTree& tree, int node, QOf q_of, UniformSource& uniform) {
   std::span<const double> dist;  // what this child was drawn from, not normalised
   for (int child = next_child(tree, node, node); child >= 0;

@@ -1,13 +1,17 @@
 // Verification of a drafted tree against the target's verdicts, losslessly.
-// Rules by name: G greedy walk; X sample and match, for deterministic drafts (one draw per visited
-// node, emitted when no child matches); S rejection with residuals, for a draft drawn from a known
-// distribution (Leviathan et al. 2023, arXiv 2211.17192, algorithm 1); M the same for several
-// candidates, with or without replacement (SpecInfer, Miao et al. 2024, arXiv 2305.09781,
-// section 4.3).
+// The rules:
+// - greedy walk: follow the target's likeliest tokens;
+// - sample and match, for deterministic drafts: one draw from the target per visited node, emitted
+//   when no child matches;
+// - rejection sampling, for a draft drawn from a known distribution: accept with probability
+//   min(1, p/q), else draw from the residual (Leviathan et al. 2023, arXiv 2211.17192, algorithm
+//   1);
+// - multi-candidate rejection: the same for several children, with or without replacement
+//   (SpecInfer, Miao et al. 2024, arXiv 2305.09781, section 4.3).
 //
-// G applies to greedy sampling, whatever the draft. Otherwise each visited node decides: X when
-// none of its children has a distribution, S/M when they have. A child without one beside children
-// that have one counts as drawn from a point mass.
+// Greedy sampling walks, whatever the draft. Otherwise each visited node decides: sample and match
+// when none of its children has a distribution, rejection when they have. A child without one
+// beside children that have one counts as drawn from a point mass.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -27,10 +31,10 @@ namespace evalrun::methods {
 using LogitsOf = base::FunctionRef<std::span<const float>(int node)>;
 using TokenOf = base::FunctionRef<int32_t(int node)>;
 
-// What the target says after each node; asked only for visited nodes. Rules G and X need one token
-// a node, and so do S and M where the children were tried with the forward; all others need logits:
-// a forward that computed tokens alone spares the logits of a whole vocabulary per row. Borrows
-// what it is made from.
+// What the target says after each node; asked only for visited nodes. The greedy walk and
+// sample and match need one token a node, and so does rejection where the children were tried with
+// the forward; all others need logits: a forward that computed tokens alone spares the logits of a
+// whole vocabulary per row. Borrows what it is made from.
 class TargetView {
  public:
   static TargetView with_logits(LogitsOf logits) { return {logits, std::nullopt, std::nullopt}; }
@@ -134,7 +138,7 @@ class Verifier {
     std::span<const int> path;  // accepted nodes in order, root excluded; valid until the next call
     int32_t bonus;              // token the target supplies behind the path
   };
-  // Equal siblings under rules G and X stay in the race together, so that drafts which share a
+  // Without rejection, equal siblings stay in the race together, so that drafts which share a
   // prefix give the same tokens merged or apart; merging them saves rows. The path is the first of
   // the longest.
   // The tree must have been fixed before any of the randomness used here. Stops behind an accepted

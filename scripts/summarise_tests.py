@@ -3,10 +3,10 @@
   python3 scripts/summarise_tests.py JUNIT [--tests JSON] [--whole] [--sanitizers]
 
 JSON is what `ctest --show-only=json-v1` prints: the labels. --whole: nothing was left out by options, so
-an entry of tests/skips.txt that names no test is wrong. A ctest entry that runs a GoogleTest binary with
+an entry of tests/skips.txt that names no test, or none that was skipped where it says so, is wrong. A ctest entry that runs a GoogleTest binary with
 several cases counts as that many tests. The last line printed is "N passed, N failed, N skipped"; the
 exit code is 1 when a test failed or none ran and, where CI is set, when a test was skipped that
-tests/skips.txt does not list for a machine like this one. Time over tests/budget.txt is only reported.
+tests/skips.txt does not list for a machine like this one, or was not skipped though it lists it. Time over tests/budget.txt is only reported.
 """
 import argparse
 import collections
@@ -128,10 +128,15 @@ def may_sandbox():
 
 
 def judge_skips(entries, listed, true_here, whole=False):
-    """Lines to print about skips that are not listed here, and about entries that name no test."""
+    """Lines to print about skips that are not listed here, and about entries that say what is not so."""
+    environments = {row[0]: row[1].split() for row in listed if len(row) == 2}
+    listed = [row for row in listed if len(row) == 3]
     problems = []
-    for where, _, _ in listed:
+    for where in [row[0] for row in listed] + [" ".join(holds) for holds in environments.values()]:
         problems += [f"tests/skips.txt: no condition '{w}'" for w in where.split() if w not in true_here]
+    for where, name, _ in listed:
+        if environments and all(set(where.split()) & set(holds) for holds in environments.values()):
+            problems.append(f"tests/skips.txt: '{name}' runs in no environment")
     for entry in entries:
         for test, reason in entry.skips:
             fits = [where for where, name, says in listed
@@ -143,6 +148,11 @@ def judge_skips(entries, listed, true_here, whole=False):
         tests = {case for entry in entries for case in entry.cases} | {entry.name for entry in entries}
         problems += [f"tests/skips.txt: '{name}' is no test" for _, name, _ in listed
                      if not fnmatch.filter(tests, name)]
+        skipped = {test for entry in entries for test, _ in entry.skips}
+        # Whatever the reason: where two conditions hold, one may hide the other.
+        problems += [f"tests/skips.txt: '{where}' holds here, yet no '{name}' was skipped" for where, name, _ in listed
+                     if any(true_here.get(w) for w in where.split())
+                     and fnmatch.filter(tests, name) and not fnmatch.filter(skipped, name)]
     return problems
 
 

@@ -451,7 +451,7 @@ MethodInfo eagle2_method() {
   info.source = "EAGLE-2, Li et al. 2024, arXiv 2406.16858";
   info.notes =
       "As released: k=10,levels=6,total=59. Confidence is the drafter's own, at temperature 1 "
-      "whatever is sampled; verification is by rule X.";
+      "whatever is sampled; verification is by sample and match.";
   return info;
 }
 

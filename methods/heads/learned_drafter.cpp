@@ -64,7 +64,7 @@ ParamInfo draft_parameter(const std::string& default_value) {
   return {"draft",
           default_value,
           "children when sampling: drawn from the drafter's distribution without replacement "
-          "(rule M), or its best tokens (rule X)",
+          "(multi-candidate rejection), or its best tokens (sample and match)",
           ParamInfo::Type::kText,
           0,
           0,

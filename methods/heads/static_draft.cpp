@@ -121,7 +121,8 @@ void StaticTree::add_level(int level, const RankedChoices& choices,
     const int parent = node_[static_cast<size_t>(plan_.parent[i])];
     if (parent < 0) continue;
     const int list = list_of(plan_.parent[i]);
-    // Rule M tests children in the order they were drawn in, and none may have been passed over.
+    // Multi-candidate rejection tests children in the order they were drawn in, and none may have
+    // been passed over.
     const int32_t token = choices.token(list, choices.draws() ? place_[i] : plan_.rank[i]);
     if (token < 0) continue;
     const int node = tree.add(token, parent);

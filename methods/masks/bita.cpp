@@ -4,7 +4,8 @@
 //
 // Differs from the released program: keys and values are cached (--no-kv-cache is its setting, for
 // both arms); the first group of masks stands in a step of its own instead of inside the prefill;
-// sampling by rules X (the paper's Algorithm 1) and M beside greedy decoding.
+// sampling by sample and match (the paper's Algorithm 1) and by multi-candidate rejection, beside
+// greedy decoding.
 #include "methods/builtin_methods.h"
 #include "methods/masks/mask_drafter.h"
 

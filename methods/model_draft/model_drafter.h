@@ -2,7 +2,7 @@
 // itself with sublayers left out (self-speculative decoding), which drafts in the target's session
 // and rewinds it. Greedy decoding takes the drafting model's argmax; sampling draws from its warped
 // distribution and keeps the row, on the device where both models are on one, so that the verifier
-// can apply rule S - or takes the argmax as a point mass (rule X).
+// can apply rejection sampling - or takes the argmax as a point mass (sample and match).
 //
 // Vocabularies: ids mean the same in both models, but the widths of the logits may differ by
 // padding. Draft logits are cut to the common width before the softmax; the target's stay whole, so

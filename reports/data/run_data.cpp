@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "engine/base/error.h"
+#include "engine/base/text.h"
 
 namespace evalrun::reports {
 
@@ -28,10 +29,34 @@ const ArmInfo* RunData::reference(const ArmInfo& arm) const {
   return base;
 }
 
+namespace {
+
+// Labels of older runs hold the whole path of a file, newer ones its end.
+bool same_but_for_folders(std::string_view a, std::string_view b) {
+  const std::vector<std::string> x = base::split(a, ','), y = base::split(b, ',');
+  return std::equal(
+      x.begin(), x.end(), y.begin(), y.end(), [](const std::string& one, const std::string& other) {
+        if (one == other) return true;
+        const auto& [file, path] =
+            std::minmax(one, other, [](auto& s, auto& t) { return s.size() < t.size(); });
+        const size_t equals = file.find('=');
+        return equals != file.npos && path.starts_with(file.substr(0, equals + 1)) &&
+               path.ends_with("/" + file.substr(equals + 1));
+      });
+}
+
+}  // namespace
+
 const ArmInfo* RunData::arm(std::string_view label) const {
-  for (const ArmInfo& a : arms)
+  const ArmInfo* found = nullptr;
+  int n = 0;
+  for (const ArmInfo& a : arms) {
     if (a.label == label) return &a;
-  return nullptr;
+    if (!same_but_for_folders(a.label, label)) continue;
+    found = &a;
+    ++n;
+  }
+  return n == 1 ? found : nullptr;
 }
 
 namespace {

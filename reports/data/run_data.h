@@ -70,7 +70,7 @@ struct RunData {
   // there is neither. Quality is compared with one arm for all (ReportOptions::control). As the
   // view v_reference.
   const ArmInfo* reference(const ArmInfo& arm) const;
-  const ArmInfo* arm(std::string_view label) const;
+  const ArmInfo* arm(std::string_view label) const;  // null without one; paths may be cut short
 };
 
 enum class Faults { kLeaveOut, kInclude };  // kInclude: the gate's self-test

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "engine/base/error.h"
@@ -19,6 +20,22 @@ namespace {
 // Room behind the longest conversation for the rows of one step. Methods that want more get less at
 // the end of the longest answers only.
 constexpr int kRowRoom = 512;
+
+// Of a label that must differ from another.
+constexpr int kMostFolders = 64;
+
+// "medusa:adapter=/x/y/z.st" -> "medusa:adapter=y/z.st" for one folder.
+std::string with_folders(const std::string& label, int folders) {
+  std::vector<std::string> pieces = base::split(label, ',');
+  for (std::string& piece : pieces) {
+    const size_t value = piece.find('=') + 1;  // 0 without one
+    size_t slash = piece.rfind('/');
+    for (int i = 0; i < folders && slash != piece.npos; ++i)
+      slash = slash > value ? piece.rfind('/', slash - 1) : piece.npos;
+    if (value > 0 && slash != piece.npos) piece.erase(value, slash + 1 - value);
+  }
+  return fmt::format("{}", fmt::join(pieces, ","));
+}
 
 int max_new_of(const Suite& suite, const TaskSpec& task, const datasets::DatasetInfo& info) {
   if (task.max_new > 0) return task.max_new;
@@ -93,6 +110,7 @@ class Planner {
             fmt::format("{} ({})", methods::parse_method(method).label(), e.message()));
       }
     check_faults();
+    shorten_labels();
     check_engine_mode();
     plan_.schedule =
         make_schedule({static_cast<int>(plan_.prompts.size()), static_cast<int>(plan_.arms.size()),
@@ -203,6 +221,24 @@ class Planner {
   bool has_arm(const std::function<bool(const results::ArmRecord&)>& f) const {
     return std::any_of(plan_.arms.begin(), plan_.arms.end(),
                        [&](const PlannedArm& arm) { return f(arm.record); });
+  }
+
+  // Labels name files, not paths; files of one name in different folders with as many of these as
+  // it takes. The whole path is among the parameters.
+  void shorten_labels() {
+    std::map<std::string, std::vector<std::string*>> same;  // file names alone -> labels
+    for (PlannedArm& arm : plan_.arms)
+      if (arm.record.role != "aa")
+        same[with_folders(arm.record.label, 0)].push_back(&arm.record.label);
+    for (const auto& [name, labels] : same) {
+      int folders = 0;
+      std::set<std::string> told_apart;
+      do {
+        told_apart.clear();
+        for (const std::string* label : labels) told_apart.insert(with_folders(*label, folders));
+      } while (told_apart.size() < labels.size() && ++folders < kMostFolders);
+      for (std::string* label : labels) *label = with_folders(*label, folders);
+    }
   }
 
   // A method that cannot be built (no draft model, another vocabulary) must fail now, not after an

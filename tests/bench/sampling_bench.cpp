@@ -110,7 +110,8 @@ class Rejecting final : public methods::UniformSource {
   base::Rng rng_{1};
 };
 
-// Rule S with one drafted token that is rejected: target distribution, residual, draw from it.
+// Rejection sampling with one drafted token that is rejected: target distribution, residual, draw
+// from it.
 void reject(benchmark::State& state) {
   const auto l = logits(false);
   std::vector<double> q;

@@ -231,8 +231,8 @@ INSTANTIATE_TEST_SUITE_P(Arms, Distribution, testing::ValuesIn(kArms),
                          [](const auto& arm) { return test_name(arm.param); });
 
 // A mistake found in published code: after a rejection the token is drawn anew from the target's
-// distribution instead of from the residual (rule S), or instead of keeping the token that did not
-// match (rule X).
+// distribution instead of from the residual (rejection sampling), or instead of keeping the token
+// that did not match (sample and match).
 class RedrawAfterRejection {
  public:
   void operator()(const methods::SpeculativeMethod::Verdict& verdict) {
@@ -283,8 +283,8 @@ TEST(DistributionControl, PublishedSpaceAndLargeAcceptScalesAreSeen) {
   }
 }
 
-// Rule M needs the children in the order they were drawn in, and the distribution they were drawn
-// from.
+// Multi-candidate rejection needs the children in the order they were drawn in, and the
+// distribution they were drawn from.
 TEST(DistributionControl, ABiasedTreeOrderAndAForgottenDraftTemperatureAreSeen) {
   const auto model = small_model(11, kVocab);
   const auto session = make_session(model, 64);

@@ -263,8 +263,8 @@ TEST_P(EveryMethod, SeedsReproduceAndMatter) {
 INSTANTIATE_TEST_SUITE_P(Registry, EveryMethod, testing::ValuesIn(all_arms()),
                          [](const auto& arm) { return test_name(arm.param.name); });
 
-// Rule X takes one random number per emitted token, as plain decoding does: with the same seed the
-// sampled texts are equal token by token, not only in distribution.
+// Sample and match takes one random number per emitted token, as plain decoding does: with the same
+// seed the sampled texts are equal token by token, not only in distribution.
 TEST(SampleThenMatch, DrawsTheVeryTokensOfPlainDecoding) {
   base::Rng rng(10);
   const auto model = small_model(5, 12);

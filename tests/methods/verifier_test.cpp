@@ -305,8 +305,9 @@ TEST(VerifierDistribution, WrongRulesAreSeen) {
   };
   EXPECT_GT(distance(distribution_of(toy, 2, misreported, Siblings::kWithoutReplacement), expected),
             kSeen);
-  // A drawn token passed off as a fixed one is lossless by rule X only as long as nothing else
-  // looks at the value: dropping the draft when it is token 0 makes no difference there...
+  // A drawn token passed off as a fixed one is lossless by sample and match only as long as
+  // nothing else looks at the value: dropping the draft when it is token 0 makes no difference
+  // there...
   const MakeDraft pruned_fixed = [](const Toy& t, UniformSource& uniform) {
     Draft draft = drawn(1, 1, Siblings::kWithoutReplacement)(t, uniform);
     if (draft.tree.token[1] == 0) draft.tree.truncate(1);
@@ -316,7 +317,7 @@ TEST(VerifierDistribution, WrongRulesAreSeen) {
   EXPECT_LT(
       distance(distribution_of(toy, 2, pruned_fixed, Siblings::kWithoutReplacement), expected),
       kExact);
-  // ...but voids the distribution under rule S.
+  // ...but voids the distribution under rejection sampling.
   const MakeDraft pruned_drawn = [](const Toy& t, UniformSource& uniform) {
     Draft draft = drawn(1, 1, Siblings::kWithoutReplacement)(t, uniform);
     if (draft.tree.token[1] == 0) draft.tree.truncate(1);

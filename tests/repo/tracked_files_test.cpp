@@ -38,6 +38,9 @@ std::vector<Forbidden> forbidden() {
       {std::string("\\bmethods_") + "(seed|baselines)", "a document outside the repository"},
       {std::string("\\b(architecture|statistics|seeds|cuda)_") + "review\\b",
        "a document outside the repository"},
+      // A reader cannot know what a letter stands for.
+      {std::string("\\b[Rr]ule") + "s? [GXSM]\\b",
+       "rules of verification have names: methods/verifier.h"},
   };
 }
 
@@ -78,6 +81,21 @@ std::vector<std::string> forbidden_in(const std::string& file, std::string_view 
   return found;
 }
 
+// Lines of comment that stand twice in succession: what moves and reflowing leave behind.
+std::vector<std::string> repeated_comments(const std::string& file, std::string_view text) {
+  static const std::regex comment(R"(\s*(//|#|--)\s.*\w\s\w.*)");
+  std::vector<std::string> found;
+  std::string previous;
+  int number = 0;
+  for (const std::string& line : base::split(text, '\n')) {
+    ++number;
+    if (line == previous && std::regex_match(line, comment))
+      found.push_back(fmt::format("{}:{}: twice: {}", file, number, std::string(base::trim(line))));
+    previous = line;
+  }
+  return found;
+}
+
 class TrackedFiles : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -112,6 +130,13 @@ TEST_F(TrackedFiles, HoldNothingForbidden) {
   for (const std::string& file : files_) {
     if (!is_text(file) || is_data(file)) continue;
     EXPECT_THAT(forbidden_in(file, base::read_file(absolute(file))), IsEmpty());
+  }
+}
+
+TEST_F(TrackedFiles, RepeatNoLineOfComment) {
+  for (const std::string& file : files_) {
+    if (!is_text(file) || is_data(file)) continue;
+    EXPECT_THAT(repeated_comments(file, base::read_file(absolute(file))), IsEmpty());
   }
 }
 
@@ -161,11 +186,21 @@ TEST(ForbiddenText, IsSeen) {
       1u);
   EXPECT_EQ(forbidden_in("a.cpp", std::string("// TO") + "DO: later").size(), 1u);
   EXPECT_EQ(forbidden_in("a.h", std::string("// as in methods_") + "baselines 9").size(), 1u);
+  EXPECT_EQ(forbidden_in("a.md", std::string("| best choices, ru") + "le X |").size(), 1u);
+  EXPECT_EQ(forbidden_in("a.h", std::string("(ru") + "les S and M)").size(), 1u);
+  EXPECT_THAT(forbidden_in("a.md", "this rule says so, rules Xenon"), IsEmpty());
   EXPECT_EQ(forbidden_in("a.cpp", std::string("open(\"/ho") + "me/someone/data\")").size(), 1u);
   EXPECT_THAT(
       forbidden_in("a.md", "see /usr/share/doc and https://example.org/home/page, 1 / 2 /3"),
       IsEmpty());
   EXPECT_THAT(forbidden_in("a.cpp", "// the last / outermost/ node; s/x/y/"), IsEmpty());
+}
+
+TEST(RepeatedComments, AreSeen) {
+  EXPECT_EQ(repeated_comments("a.h", "// one line\n// one line\n").size(), 1u);
+  EXPECT_EQ(repeated_comments("a.py", "    # one line\n    # one line\n").size(), 1u);
+  EXPECT_THAT(repeated_comments("a.h", "x;  // one line\n// one line\n//\n//\n  f(1);\n  f(1);\n"),
+              IsEmpty());
 }
 
 TEST_F(TrackedFiles, AreFormatted) {

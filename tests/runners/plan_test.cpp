@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <set>
@@ -231,6 +232,33 @@ TEST(Plan, ATunedTargetBringsItsPlainDecodingOnce) {
   const RunPlan without = plan_of({"pld"});
   EXPECT_THAT(names(without), ElementsAre("ar", "pld"));
   EXPECT_EQ(without.left_out.size(), 1u);
+}
+
+// A long path is no name. What it takes to tell two files apart is one.
+TEST(Plan, LabelsHoldAsMuchOfAPathAsTheyNeed) {
+  PlanRequest request = request_for(two_prompts());
+  std::vector<std::string> methods;
+  for (const char* place : {"here/v1", "there/v1", "there/v2"}) {
+    std::filesystem::create_directories(folder().file(place));
+    for (const char* name : {"heads.safetensors", "other.safetensors"}) {
+      if (place != std::string("there/v2") && name[0] == 'o') continue;
+      const std::string path = folder().file(std::string(place) + "/" + name);
+      tests::random_adapter("medusa", *request.target, 7).write(path);
+      methods.push_back("medusa:adapter=" + path);
+    }
+  }
+  request.suite.methods = methods;
+  request.suite.aa = false;
+  complete_suite(request.suite, "test");
+  const RunPlan plan = make_plan(request);
+  std::vector<std::string> labels;
+  for (const PlannedArm& arm : plan.arms) labels.push_back(arm.record.label);
+  EXPECT_THAT(labels, ElementsAre("ar", "medusa:adapter=here/v1/heads.safetensors",
+                                  "medusa:adapter=there/v1/heads.safetensors",
+                                  "medusa:adapter=there/v2/heads.safetensors",
+                                  "medusa:adapter=other.safetensors"));
+  EXPECT_THAT(plan.arms[1].record.params, HasSubstr("adapter=" + folder().path()));
+  EXPECT_NE(plan.arms[1].record.key, plan.arms[2].record.key);
 }
 
 // A speedup compares arms that differ in the method alone.

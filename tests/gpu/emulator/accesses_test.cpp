@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <vector>
 
 #include "tests/gpu/emulator/include/emulator.h"
 
@@ -167,6 +168,12 @@ class Accesses : public ::testing::Test {
     ASSERT_EQ(cudaLaunchKernelEx(&config, kernel, arguments...), cudaSuccess);
     ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
   }
+  static std::vector<int> ints(const int* at, int n) {
+    std::vector<int> values(static_cast<size_t>(n));
+    EXPECT_EQ(cudaMemcpy(values.data(), at, values.size() * sizeof(int), cudaMemcpyDeviceToHost),
+              cudaSuccess);
+    return values;
+  }
   static constexpr int kInts = 4 * kThreads;
   static constexpr size_t kBytes = kInts * sizeof(int);
   int *out_ = nullptr, *in_ = nullptr;
@@ -197,12 +204,14 @@ TEST_F(Accesses, BytesHaveOwnersOfTheirOwn) {
 }
 
 TEST_F(Accesses, AtomicsRaceWithPlainAccessesOnly) {
-  run(1, counted, reinterpret_cast<unsigned*>(out_), reinterpret_cast<unsigned*>(in_), true);
+  auto *count = reinterpret_cast<unsigned*>(out_), *read = reinterpret_cast<unsigned*>(in_);
+  run(1, counted, count, read, true);
+  EXPECT_EQ(ints(in_, 1), std::vector<int>{kThreads});
+  EXPECT_DEATH(run(1, counted, count, read, false), "race");
 }
 
 TEST_F(Accesses, ACountIsReadBehindABarrier) {
   auto *count = reinterpret_cast<unsigned*>(out_), *read = reinterpret_cast<unsigned*>(in_);
-  EXPECT_DEATH(run(1, counted, count, read, false), "race");
   // Whatever the order of threads, and however often the reader counted itself.
   for (const uint64_t seed : {0, 1, 2, 3, 4, 5})
     for (const int times : {1, 2, 3})
@@ -232,10 +241,18 @@ TEST_F(Accesses, BlocksAreOrderedByFencesAroundAnAtomic) {
   }
 }
 
+// What two blocks of one grid may not do, two grids may.
 TEST_F(Accesses, GridsAreOrderedByTheirStream) {
+  std::vector<int> swapped(kThreads);
+  for (int i = 0; i < kThreads; ++i) swapped[static_cast<size_t>(i)] = i ^ 1;
   run(1, neighbours_in_memory, out_, in_, Order::kWarp);
+  EXPECT_EQ(ints(out_, kThreads), swapped);
   run(1, neighbours_in_memory, in_, out_, Order::kWarp);
+  EXPECT_EQ(ints(in_, kThreads), swapped);
   run(1, blocks_write, in_);
+  EXPECT_EQ(ints(in_, 1), std::vector<int>{0});
+  EXPECT_DEATH(run(2, neighbours_in_memory, out_, in_, Order::kWarp), "race");
+  EXPECT_DEATH(run(2, blocks_write, in_), "race");
 }
 
 TEST_F(Accesses, AsynchronousCopiesAreThereBehindTheirWaitAndABarrier) {

@@ -50,7 +50,7 @@ class OracleDrafter final : public methods::Drafter {
 };
 
 // Trees of random shape with random tokens, some repeated among siblings; deterministic in the
-// sequence, so that rule X applies.
+// sequence, so that sample and match applies.
 class RandomTreeDrafter final : public methods::Drafter {
  public:
   RandomTreeDrafter(int nodes, int vocab, uint64_t seed)

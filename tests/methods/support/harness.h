@@ -34,7 +34,7 @@ Arm arm_of(const std::string& spec);  // as on the command line, "@name" standin
 // parameters of each, and random trees through the common verifier.
 std::vector<Arm> all_arms();
 // Whether this arm drafts without random numbers: sampled texts are then those of plain decoding
-// (rule X).
+// (sample and match).
 bool samples_then_matches(const Arm& arm);
 std::unique_ptr<methods::DecodingMethod> build_arm(
     const Arm& arm, const std::shared_ptr<const engine::Model>& model, int max_tokens = 256);

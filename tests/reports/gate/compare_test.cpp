@@ -146,6 +146,39 @@ TEST_F(CompareTest, DifferingSettingsAreWarnings) {
   EXPECT_THAT(c.warnings, Contains(HasSubstr("1 prompts are in A only")));
 }
 
+// Labels of older runs hold whole paths.
+TEST_F(CompareTest, ALabelMayHoldMoreOfAPath) {
+  const auto arms = [&](const std::vector<std::string>& adapters) {
+    run_.arms.resize(2);
+    for (const std::string& adapter : adapters) {
+      run_.arms.push_back(tests::usual_arms()[2]);
+      run_.arms.back().label = "medusa:adapter=" + adapter + ",any_target=true";
+    }
+  };
+  arms({"/some/where/heads.st"});
+  const int64_t one = measure("one", 1, 1, 0.02);
+  arms({"/some/where/heads.st", "/else/where/heads.st"});
+  const int64_t two = measure("two", 1, 1, 0.02);
+  arms({"heads.st"});
+  const int64_t file = measure("file", 1, 1, 0.02);
+  arms({"some/where/heads.st", "else/where/heads.st"});
+  const int64_t tails = measure("tails", 1, 1, 0.02);
+  arms({"eads.st", "heads.st/", "/heads.st,k=2"});
+  const int64_t others = measure("others", 1, 1, 0.02);
+  const auto common = [&](int64_t a, int64_t b) {
+    const Comparison c = compare_runs(store_, a, store_, b);
+    return std::pair(c.arms.size(), c.warnings.size());
+  };
+  EXPECT_EQ(common(one, file), std::pair(size_t{1}, size_t{0}));
+  EXPECT_EQ(common(file, one), std::pair(size_t{1}, size_t{0}));
+  EXPECT_EQ(common(two, tails), std::pair(size_t{2}, size_t{0}));
+  EXPECT_EQ(common(tails, two), std::pair(size_t{2}, size_t{0}));
+  EXPECT_EQ(common(one, tails), std::pair(size_t{1}, size_t{1}));  // and one in B only
+  EXPECT_EQ(common(others, one), std::pair(size_t{0}, size_t{4}));
+  // Which of the two it was, nobody can tell.
+  EXPECT_EQ(common(file, two).first, 0u);
+}
+
 TEST_F(CompareTest, ATunedTargetHasItsOwnPlainDecoding) {
   run_.arms = tests::arms_with_a_tuned_target();
   const int64_t a = measure("a", 1, 1, 0.02), b = measure("b", 1, 1, 0.02);
