@@ -104,7 +104,7 @@ def conditions(build, sanitizers=False, root=ROOT, env=os.environ):
         "no-clang-format-14": "version 14." not in output_of("clang-format", "--version"),
         "no-shellcheck": not shutil.which("shellcheck"),
         "no-cuda-build": not any(CUDA_COMPILER.search(cache.read_text()) for cache in build.glob("CMakeCache.txt")),
-        "no-cuobjdump": not shutil.which("cuobjdump"),
+        "no-cuobjdump": not (shutil.which("cuobjdump") or (home / "tools/cuobjdump").exists()),
         "no-training-environment": not output_of(train, "-c", "import torch, pytest; print(1)"),
         "no-toolchains": not all(map(shutil.which, ("javac", "node", "go", "rustc", "g++"))),
     }
@@ -203,6 +203,9 @@ def main(arguments):
         if entry.failed:
             print(f"failed: {entry.name}", *(f"\n  {case}" for case in entry.failures), sep="")
     passed, failed = sum(e.passed for e in entries), sum(e.failed for e in entries)
+    seed = os.environ.get("EVALRUN_TEST_SEED")
+    if failed and seed and not os.environ.get("EVALRUN_TEST_ALL"):
+        print(f"samples: seed {seed}; EVALRUN_TEST_SEED={seed} scripts/test takes the same ones")
     skipped = sum(len(e.skips) for e in entries)
     print(f"{passed} passed, {failed} failed, {skipped} skipped")
     return 1 if failed or passed + failed + skipped == 0 or (strict and problems) else 0

@@ -48,16 +48,32 @@ CommandResult run_command(const std::string& command) {
   return result;
 }
 
-std::vector<std::string> tracked_files() {
-  // A checkout owned by somebody else (a mounted volume in CI) is still worth checking.
-  const CommandResult git = run_command("git -c safe.directory='*' ls-files");
+namespace {
+
+// Paths that a command of git prints and that are there: a file removed from the working tree but
+// not yet from the index is about to go. A checkout owned by somebody else (a mounted volume in CI)
+// is still worth checking.
+std::vector<std::string> paths_from_git(const std::string& command) {
+  const CommandResult git = run_command("git -c safe.directory='*' " + command);
   if (git.exit_code != 0) return {};
   std::vector<std::string> files;
-  for (std::string& line : base::split(git.output, '\n')) {
-    // A file removed from the working tree but not yet from the index is about to go.
+  for (std::string& line : base::split(git.output, '\n'))
     if (!line.empty() && fs::exists(absolute(line))) files.push_back(std::move(line));
-  }
   return files;
+}
+
+}  // namespace
+
+std::vector<std::string> tracked_files() { return paths_from_git("ls-files"); }
+
+std::vector<std::string> changed_files() {
+  for (const char* main : {"origin/main", "main", "origin/HEAD"}) {
+    const CommandResult base =
+        run_command(fmt::format("git -c safe.directory='*' merge-base HEAD {}", main));
+    if (base.exit_code == 0)
+      return paths_from_git("diff --name-only " + std::string(base::trim(base.output)));
+  }
+  return {};
 }
 
 }  // namespace evalrun::tests

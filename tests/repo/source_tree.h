@@ -26,4 +26,7 @@ CommandResult run_command(const std::string& command);
 // archive).
 std::vector<std::string> tracked_files();
 
+// Files that differ from where this branch left main; empty where git does not know that.
+std::vector<std::string> changed_files();
+
 }  // namespace evalrun::tests

@@ -73,6 +73,16 @@ class Summary(unittest.TestCase):
         self.assertIn("failed: many\n  A.Bad/2\n", out)
         self.assertIn("skipped 1: no golden data at /y", out)
 
+    def test_the_seed_is_told_where_something_failed(self):
+        with mock.patch.dict(os.environ, {"EVALRUN_TEST_SEED": "77"}):
+            os.environ.pop("EVALRUN_TEST_ALL", None)
+            _, out = self.summary(case("many", GROUP, "fail", FAILED))
+            self.assertIn("samples: seed 77; EVALRUN_TEST_SEED=77 scripts/test", out)
+            self.assertRegex(out, r"\n\d+ passed, 1 failed, 1 skipped\n$")
+            self.assertNotIn("seed", self.summary(case("one"))[1])
+            os.environ["EVALRUN_TEST_ALL"] = "1"
+            self.assertNotIn("seed", self.summary(case("many", GROUP, "fail", FAILED))[1])
+
     def test_no_results_are_a_failure(self):
         self.assertEqual(summarise_tests.main(["/nowhere/junit.xml"]), 1)
         self.assertEqual(self.summary()[0], 1)
