@@ -62,7 +62,7 @@ def files(walk, root):
 def commands(walk):
     """Lines of its shell blocks that run the program."""
     lines = "\n".join(body for language, _, body in BLOCK.findall(walk) if language == "sh")
-    return re.findall(r"^build/release/bin/(evalrun .*?)(?: +#.*)?$", lines, re.M)
+    return re.findall(r"^build/release/bin/(evalrun .*?)(?: +[#>].*)?$", lines, re.M)
 
 
 def main():
