@@ -4,7 +4,7 @@
 
 #include "engine/base/error.h"
 #include "methods/lookup/ngram_index.h"
-#include "tests/methods/support/fake_session.h"
+#include "tests/methods/support/first_draft.h"
 #include "tests/methods/support/harness.h"
 
 namespace evalrun::tests {
@@ -56,45 +56,6 @@ TEST(NgramIndex, RefusesSequencesLongerThanPromised) {
   EXPECT_THROW(NgramIndex(0, 3, NgramIndex::Match::kFirst), base::InternalError);
   EXPECT_THROW(NgramIndex(4, 3, NgramIndex::Match::kFirst), base::InternalError);
 }
-
-// What is drafted in the first step: the target never agrees, so that the row count tells the
-// length, and the rows the session sees tell the tokens.
-class FirstDraft {
- public:
-  Tokens of(const std::string& spec, const Tokens& prompt, const Tokens& stop_ids = {},
-            int max_new = 40) {
-    // Token 9 comes next, always: it is the first root, and never part of a draft below.
-    FakeSession session(10, 100, [this](std::span<const int32_t> context, std::span<float> logits) {
-      std::fill(logits.begin(), logits.end(), 0.0f);
-      logits[9] = 1;
-      longest_.assign(context.begin(), context.end());
-      seen_.push_back(longest_);
-    });
-    const methods::MethodSpec method = methods::parse_method(spec);
-    const auto pld = method.info->build(method.params, {});
-    base::SteadyClock clock;
-    base::Rng rng(1);
-    session.prefill(prompt, 0);
-    methods::GenerationContext context;
-    context.target = &session;
-    context.prompt = prompt;
-    context.first_token = 9;
-    context.max_new = max_new;
-    context.rng = &rng;
-    context.stop_ids = stop_ids;
-    pld->start(context);
-    methods::PhaseTimer timer(clock);
-    timer.begin_step();
-    pld->step(timer);
-    // The last row of a chain sees the whole draft behind the root.
-    return {seen_.back().begin() + static_cast<std::ptrdiff_t>(prompt.size()) + 1,
-            seen_.back().end()};
-  }
-
- private:
-  Tokens longest_;
-  std::vector<Tokens> seen_;
-};
 
 TEST(PromptLookup, DraftsWhatFollowedTheEarliestLongestMatch) {
   const Tokens prompt = {1, 9, 3, 4, 5, 1, 9, 6, 7, 8, 2, 1};  // then the root, 9
