@@ -141,7 +141,8 @@ void print_table(const std::vector<Json>& certificates) {
   }
   print_line(fmt::format(
       "Greedy: prompts with the tokens of plain decoding / with a near tie first / with another "
-      "first difference.\nLaws: a part fails where p, of all its tests together, lies below {}; "
+      "first difference.\nDistributions: a part fails where p, of all its tests together, lies "
+      "below {}; "
       "the control ({}) must.",
       runners::kCertificateLevel, runners::kNegativeControl));
 }
@@ -283,13 +284,13 @@ void add_verify_command(CLI::App& app, Context& context) {
       ->group(group);
   command->add_option("--seed", o->seed, "Of all draws")->capture_default_str()->group(group);
   command->footer(
-      "Greedy: the tokens of every prompt must be those of plain decoding. Law of steps: from one "
-      "text the\nnext tokens, drawn many times, must follow the target's own distribution there "
-      "(chi-square). Law of texts:\nwhole answers must be exchangeable with those of plain "
-      "decoding "
-      "(permutation test). The same method\nwith a planted wrong acceptance must fail both, else "
-      "they have shown nothing. Certificates are\nstored; reports show them beside arms of the "
-      "same build, weights and engine mode.\n"
+      "greedy: the tokens of every prompt must be those of plain decoding.\n"
+      "steps: after one text the next tokens, drawn many times, must follow the target's own\n"
+      "distribution there (chi-square test).\n"
+      "texts: whole answers must be exchangeable with those of plain decoding (permutation test).\n"
+      "The same method with a planted wrong acceptance must fail steps and texts; else they have\n"
+      "shown nothing. Certificates are stored. Reports show them beside arms of the same build,\n"
+      "weights and engine mode.\n"
       "Exit codes: 0 every claim holds, 4 something is not proven, 5 a claim fails.\n\n"
       "Examples:\n"
       "  evalrun verify --methods pld,lookahead,self_draft\n"
