@@ -74,15 +74,6 @@ ProgramResult run_command_in(const TempFolder& folder, const std::vector<std::st
   return result;
 }
 
-std::vector<std::string> evalrun_command(std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), EVALRUN_PROGRAM);
-  return arguments;
-}
-
-ProgramResult run_evalrun(const TempFolder& folder, std::vector<std::string> arguments) {
-  return run_command_in(folder, evalrun_command(std::move(arguments)));
-}
-
 std::string tiny_model() { return EVALRUN_TEST_DATA "/models/tiny-llama"; }
 
 void write_prompts(const TempFolder& folder, int n) {

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/temp_folder.h"
@@ -34,9 +35,17 @@ class Child {
 };
 
 ProgramResult run_command_in(const TempFolder& folder, const std::vector<std::string>& command);
+
+#ifdef EVALRUN_PROGRAM  // which of its builds a test is about
 // With the path of `evalrun` in front.
-std::vector<std::string> evalrun_command(std::vector<std::string> arguments);
-ProgramResult run_evalrun(const TempFolder& folder, std::vector<std::string> arguments);
+inline std::vector<std::string> evalrun_command(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), EVALRUN_PROGRAM);
+  return arguments;
+}
+inline ProgramResult run_evalrun(const TempFolder& folder, std::vector<std::string> arguments) {
+  return run_command_in(folder, evalrun_command(std::move(arguments)));
+}
+#endif
 
 // The tiny model among the fixtures.
 std::string tiny_model();

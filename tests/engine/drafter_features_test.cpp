@@ -15,7 +15,7 @@ class DrafterFeatures : public ::testing::TestWithParam<Path> {};
 // A tree grown level by level is the tree in one forward: the same logits, and the same keys and
 // values once a path is committed.
 TEST_P(DrafterFeatures, RowsThatStayAreAsOneForward) {
-  for (const auto& m : feature_models(GetParam().format)) {
+  for (const auto& m : some_models(GetParam().format)) {
     auto whole = open(m.model, GetParam()), grown = open(m.model, GetParam());
     const auto prompt = random_tokens(130, 101, 3);
     whole->prefill(prompt), grown->prefill(prompt);
@@ -64,7 +64,7 @@ TEST_P(DrafterFeatures, RowsStayOnlyUntilSomethingIsCommitted) {
 // Features of prefilled and of committed tokens are those a forward shows, and keeping them changes
 // no key or value.
 TEST_P(DrafterFeatures, KeptFeaturesAreThoseOfTheForward) {
-  for (const auto& m : feature_models(GetParam().format)) {
+  for (const auto& m : some_models(GetParam().format)) {
     auto kept = open(m.model, GetParam()), plain = open(m.model, GetParam());
     kept->keep_features({.hidden = true, .residual_layers = {0, 2}});
     const auto text = random_tokens(270, 101, 5);  // over a border of prefill chunks

@@ -65,7 +65,7 @@ TEST_P(ForwardFeatures, LogitsAndHiddenOnlyWhereAsked) {
 }
 
 TEST_P(ForwardFeatures, HeadOfHiddenEqualsLogits) {
-  for (const auto& m : feature_models(GetParam().format)) {
+  for (const auto& m : some_models(GetParam().format)) {
     auto s = open(m.model, GetParam());
     s->prefill(random_tokens(10, 101, 1));
     const Row row{.token = 5, .hidden = true};
@@ -243,7 +243,7 @@ PrefixBank random_bank(const ModelConfig& c, int length, int heads, double size,
 // Mask rows are many and stand side by side: they go through attention in blocks. With a bank per
 // query head, as published programs have it, each query meets its own keys.
 TEST_P(ForwardFeatures, PrefixRowsInBlocksHaveTheReferencesBits) {
-  for (const auto& m : feature_models(GetParam().format)) {
+  for (const auto& m : some_models(GetParam().format)) {
     const ModelConfig& c = m.model->config();
     auto s = open(m.model, GetParam()), reference = open_reference(m.model, GetParam());
     for (const int heads : {c.n_kv_heads, c.n_heads}) {  // one after the other in one session

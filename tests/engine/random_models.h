@@ -17,6 +17,7 @@
 #include "engine/devices.h"
 #include "engine/model/model.h"
 #include "engine/session.h"
+#include "tests/sample.h"
 
 namespace evalrun::engine::testing {
 
@@ -114,6 +115,11 @@ inline std::vector<NamedModel> feature_models(WeightFormat format = WeightFormat
   mistral.sliding_window = 16, mistral.n_kv_heads = 4;
   models.push_back({"sliding_window_16_mha", make_random_model(mistral, 4, format)});
   return models;
+}
+
+// Half of them: other ones for other paths and formats.
+inline std::vector<NamedModel> some_models(WeightFormat format) {
+  return tests::sample(feature_models(format), 2);
 }
 
 inline std::vector<float> copy(std::span<const float> x) { return {x.begin(), x.end()}; }
@@ -235,7 +241,7 @@ inline std::vector<float> decode_alone(Session& s, const std::vector<int32_t>& p
 // session with the tree's context. `compared` counts the rows.
 inline ::testing::AssertionResult path_has_bits_of_plain(const ForwardResult& tree_logits,
                                                          const std::vector<Row>& tree, int node,
-                                                         Session& plain, int& compared) {
+                                                         Session& plain, size_t& compared) {
   const std::vector<int> path = path_nodes(tree, node);
   std::vector<int32_t> tokens;
   for (const int i : path) tokens.push_back(tree[static_cast<size_t>(i)].token);

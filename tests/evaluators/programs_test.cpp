@@ -7,11 +7,13 @@
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <thread>
 
 #include "engine/base/text.h"
 #include "evaluators/evaluator.h"
 #include "tests/evaluators/code_test.h"
+#include "tests/sample.h"
 #include "tests/temp_folder.h"
 
 namespace evalrun::tests {
@@ -228,9 +230,9 @@ TEST(PassEvaluator, RecordsWhatHappened) {
   EXPECT_GT(facts["wall_ms"].get<double>() + facts["compile_ms"].get<double>(), 0);
 }
 
-// The official solutions. Every tenth of each language; all of them when EVALRUN_ALL_PROGRAMS is
-// set. Faults of the data set: Rust/32 has no test, Go/95 ranges over a map and sometimes fails,
-// and in Go/2, /4 and /44 only the test uses a package (which matters to answers that do not).
+// The official solutions, a tenth of each language. Faults of the data set: Rust/32 has no test,
+// Go/95 ranges over a map and sometimes fails, and in Go/2, /4 and /44 only the test uses a package
+// (which matters to answers that do not).
 std::vector<CodeProblem> official(const std::string& language) {
   const char* shared = std::getenv("EVALRUN_SHARED");
   const std::string root = shared != nullptr ? shared : EVALRUN_SOURCE_DIR "/../shared";
@@ -266,9 +268,9 @@ TEST_P(OfficialSolutions, Pass) {
   SKIP_UNLESS_RUNNABLE(GetParam());
   const std::vector<CodeProblem> problems = official(GetParam());
   if (problems.empty()) GTEST_SKIP() << "no data/humaneval_x in EVALRUN_SHARED";
-  const bool all = std::getenv("EVALRUN_ALL_PROGRAMS") != nullptr;
-  std::vector<size_t> chosen;
-  for (size_t i = 0; i < problems.size(); i += all ? 1 : 10) chosen.push_back(i);
+  std::vector<size_t> chosen(problems.size());
+  std::iota(chosen.begin(), chosen.end(), size_t{0});
+  chosen = sample(chosen, problems.size() / 10);
   std::vector<ProgramResult> results(problems.size());
   std::atomic<size_t> next = 0;
   const auto work = [&] {

@@ -12,6 +12,7 @@
 #include "engine/cuda/runtime/check.h"
 #include "engine/rejection.h"
 #include "tests/gpu/device_memory.h"
+#include "tests/sample.h"
 
 namespace evalrun::engine::cuda::testing {
 namespace {
@@ -86,9 +87,9 @@ class DeviceAnswers : public ::testing::Test {
 };
 
 TEST_F(DeviceAnswers, TheBestAreTheHosts) {
-  for (const int n : {1, 2, 31, 37, 1024, 1025, 4097, 20000, 130001})
+  for (const int n : tests::sample({1, 2, 31, 37, 1024, 1025, 4097, 20000, 130001}, 4))
     for (const bool ties : {false, true})
-      for (const int k : {1, 10, 64}) {
+      for (const int k : tests::sample({1, 10, 64}, 1)) {
         const std::vector<std::vector<float>> rows = {random_logits(n, 1, ties),
                                                       random_logits(n, 2, ties)};
         find(rows, {.n_best = k, .sums = true}, {});
@@ -115,12 +116,16 @@ TEST_F(DeviceAnswers, DrawsAreTheHosts) {
   };
   base::Rng rng(3);
   int cut = 0;
-  for (const int n : {1, 2, 37, 4096, 4097, 50000})
+  for (const int n : tests::sample({1, 2, 37, 4096, 4097, 50000}, 3))
     for (const bool ties : {false, true})
-      for (const Distribution& dist :
-           {Distribution{1, 0, 1}, Distribution{0.3, 0, 1}, Distribution{2, 0, 0.9},
-            Distribution{1, 5, 1}, Distribution{1.5, 50, 0.5}, Distribution{8, 300, 0.97},
-            Distribution{1, 0, 1e-9}}) {
+      for (const Distribution& dist : tests::sample({Distribution{1, 0, 1},
+                                                     {0.3, 0, 1},
+                                                     {2, 0, 0.9},
+                                                     {1, 5, 1},
+                                                     {1.5, 50, 0.5},
+                                                     {8, 300, 0.97},
+                                                     {1, 0, 1e-9}},
+                                                    3)) {
         const SamplingParams params{dist.temperature, dist.top_k, dist.top_p};
         AnswerShape shape;
         shape.draws = true;
@@ -142,12 +147,12 @@ TEST_F(DeviceAnswers, DrawsAreTheHosts) {
         }
         cut += dist.top_p < 1 || dist.top_k > 0;
       }
-  EXPECT_GT(cut, 20);
+  EXPECT_GE(cut, 6);
 }
 
 // As many tokens share the logit at the border as the search lists, one fewer or one more.
 TEST_F(DeviceAnswers, TiesAroundTheLengthOfTheListAreTheHosts) {
-  for (const int ties : {1023, 1024, 1025})
+  for (const int ties : tests::sample({1023, 1024, 1025}, 2))
     for (const SamplingParams& params :
          {SamplingParams{1, 0, 0.5}, SamplingParams{1, ties / 2, 1}, SamplingParams{1, 600, 0.7}}) {
       base::Rng rng(static_cast<uint64_t>(ties));
@@ -182,7 +187,7 @@ std::vector<int32_t> ids_of(int outputs, int vocab, bool fewer, base::Rng& rng) 
 TEST_F(DeviceAnswers, DrawsAndTrialsOfKeptDistributionsAreTheHosts) {
   base::Rng rng(5);
   int passed = 0, refused = 0, later = 0;
-  for (const int vocab : {1, 3, 40, 511, 4097, 50000})
+  for (const int vocab : tests::sample({1, 3, 40, 511, 4097, 50000}, 3))
     for (const bool fewer : {false, true})
       for (const SamplingParams& params :
            {SamplingParams{1, 0, 1}, SamplingParams{0.6, 40, 0.95}, SamplingParams{4, 0, 1}}) {
@@ -274,9 +279,11 @@ TEST_F(DeviceAnswers, DrawsAndTrialsOfKeptDistributionsAreTheHosts) {
           passed += want.passed >= 0, later += want.passed > 0, refused += want.passed < 0;
         }
       }
-  EXPECT_GT(passed, 20);
-  EXPECT_GT(later, 3);
-  EXPECT_GT(refused, 20);
+  EXPECT_GT(passed, 10);
+  EXPECT_GT(refused, 10);
+  if (tests::test_everything()) {
+    EXPECT_GT(later, 3);
+  }
 }
 
 TEST_F(DeviceAnswers, WhatIsNoNumberIsSaid) {

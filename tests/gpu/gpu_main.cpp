@@ -36,6 +36,7 @@ int main(int argc, char** argv) {
   }
   std::printf("GPU: %s, compute capability %d.%d\n", list.devices[0].name.c_str(),
               list.devices[0].compute_major, list.devices[0].compute_minor);
+  setenv("EVALRUN_TEST_ALL", "1", 1);  // a GPU is quick (tests/sample.h)
   // Tests leave it out unless they are about it (backend_test.cpp).
   setenv("EVALRUN_CUDA_CUBLAS", "1", 1);
   std::printf("cuBLAS: %s\n", evalrun::engine::cuda::Dense::find(nullptr) ? "found" : "not found");

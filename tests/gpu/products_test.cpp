@@ -14,6 +14,7 @@
 #include "engine/cuda/kernels/row_ops.h"
 #include "tests/engine/random_models.h"
 #include "tests/gpu/device_memory.h"
+#include "tests/sample.h"
 
 namespace evalrun::engine::cuda::testing {
 namespace {
@@ -71,9 +72,9 @@ class Products : public ::testing::TestWithParam<Way> {
 
 TEST_P(Products, EqualTheDefinitionAtOddShapes) {
   const WeightStorage s = GetParam().storage;
-  for (const auto& [out, in] :
-       {std::pair{1, 1}, {16, 32}, {17, 33}, {48, 80}, {100, 300}, {5, 1000}, {20, 2700}})
-    for (const int rows : {1, 3, 8, 9, 16, 17, 70}) {
+  for (const auto& [out, in] : tests::sample(
+           {std::pair{1, 1}, {16, 32}, {17, 33}, {48, 80}, {100, 300}, {5, 1000}, {20, 2700}}, 3))
+    for (const int rows : tests::sample({1, 3, 8, 9, 16, 17, 70}, 4)) {
       const WeightMatrix w = random_matrix(s, out, in, 5);
       const auto x = random_floats(rows * in, 77);
       const auto y = Product(w)(x, rows, {.outputs = out});
@@ -112,7 +113,7 @@ TEST_P(Products, RowsHaveBitsOfTheirOwn) {
     return std::vector<float>(x.begin() + static_cast<ptrdiff_t>(r) * in,
                               x.begin() + static_cast<ptrdiff_t>(r + 1) * in);
   };
-  for (const int r : {0, 1, 7, 8, 40, 63, 64, 255, 256, 299}) {
+  for (const int r : tests::sample({0, 1, 7, 8, 40, 63, 64, 255, 256, 299}, 4)) {
     const auto alone = product(row_of(r), 1, {.outputs = out});
     ASSERT_TRUE(
         same_bits(alone, {all.data() + static_cast<ptrdiff_t>(r) * out, static_cast<size_t>(out)}))
@@ -121,7 +122,9 @@ TEST_P(Products, RowsHaveBitsOfTheirOwn) {
   // In every company of up to 64 rows, at a place that moves.
   const auto mine = row_of(2);
   const auto alone = product(mine, 1, {.outputs = out});
-  for (int n = 2; n <= 64; n += n < 20 ? 1 : 7) {
+  std::vector<int> companies;
+  for (int n = 2; n <= 64; n += n < 20 ? 1 : 7) companies.push_back(n);
+  for (const int n : tests::sample(companies, 7)) {
     std::vector<float> rows(x.begin(), x.begin() + static_cast<ptrdiff_t>(n) * in);
     const int place = n * 5 % n == 0 ? n / 2 : n - 1;
     std::copy(mine.begin(), mine.end(), rows.begin() + static_cast<ptrdiff_t>(place) * in);
@@ -138,7 +141,7 @@ TEST_P(Products, LongSumsHaveBitsOfTheirOwn) {
   const Product product(random_matrix(GetParam().storage, out, in, 21));
   const auto x = random_floats(70 * in, 13);
   const auto alone = product({x.begin(), x.begin() + in}, 1, {.outputs = out});
-  for (const int n : {9, 16, 17, 32, 33, 64, 70}) {
+  for (const int n : tests::sample({9, 16, 17, 32, 33, 64, 70}, 3)) {
     const auto y =
         product({x.begin(), x.begin() + static_cast<ptrdiff_t>(n) * in}, n, {.outputs = out});
     ASSERT_TRUE(same_bits(alone, {y.data(), static_cast<size_t>(out)})) << n << " rows";
