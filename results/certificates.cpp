@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/base/text.h"
+#include "results/read_rows.h"
 
 namespace evalrun::results {
 namespace {
@@ -44,15 +45,13 @@ void put_certificate(ResultStore& store, const StoredCertificate& c) {
 
 std::optional<StoredCertificate> find_certificate(const ResultStore& store,
                                                   const std::string& key) {
-  std::optional<StoredCertificate> found;
-  store.query(
-      "SELECT key, created, method, outcome, proven, document FROM certificate WHERE key = ?",
-      {key}, [&](const Row& row) {
-        found = StoredCertificate{row.text(0), row.text(1), row.text(2),
-                                  row.text(3), row.text(4), row.text(5)};
-        return false;
-      });
-  return found;
+  return one(store,
+             "SELECT key, created, method, outcome, proven, document FROM certificate "
+             "WHERE key = ?",
+             {key}, [](const Row& row) {
+               return StoredCertificate{row.text(0), row.text(1), row.text(2),
+                                        row.text(3), row.text(4), row.text(5)};
+             });
 }
 
 }  // namespace evalrun::results

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/base/error.h"
+#include "results/read_rows.h"
 
 namespace evalrun::results {
 namespace {
@@ -56,16 +57,6 @@ class Whole {
   bool committed_ = false;
 };
 
-std::optional<int64_t> first_integer(const ResultStore& store, const std::string& sql,
-                                     const std::vector<Value>& parameters = {}) {
-  std::optional<int64_t> found;
-  store.query(sql, parameters, [&](const Row& row) {
-    if (!row.is_null(0)) found = row.integer(0);
-    return false;
-  });
-  return found;
-}
-
 // Column by column, by name: a migrated file has them in another order. `changed` gives the value
 // of columns that are not taken as they are; `which` selects rows of the source, named s.
 void copy_rows(ResultStore& target, const std::string& table, const std::string& which,
@@ -85,9 +76,9 @@ void copy_rows(ResultStore& target, const std::string& table, const std::string&
 
 // What to add to the ids of a table's rows.
 int64_t shift(const ResultStore& target, const std::string& table, const std::string& which) {
-  const auto first = first_integer(
-      target, fmt::format("SELECT min(s.id) FROM source.{} s WHERE {}", table, which));
-  const auto last = first_integer(target, fmt::format("SELECT max(id) FROM main.{}", table));
+  const auto first =
+      one<int64_t>(target, fmt::format("SELECT min(s.id) FROM source.{} s WHERE {}", table, which));
+  const auto last = one<int64_t>(target, fmt::format("SELECT max(id) FROM main.{}", table));
   return first ? last.value_or(0) + 1 - *first : 0;
 }
 
@@ -102,17 +93,17 @@ bool same_measurements(const ResultStore& target, int64_t there, int64_t here) {
   };
   const std::string ours = cells("main", there), theirs = cells("source", here);
   for (const auto& [a, b] : {std::pair(ours, theirs), std::pair(theirs, ours)})
-    if (first_integer(target, fmt::format("SELECT count(*) FROM ({} EXCEPT {})", a, b)) != 0)
+    if (one<int64_t>(target, fmt::format("SELECT count(*) FROM ({} EXCEPT {})", a, b)) != 0)
       return false;
   return true;
 }
 
 // Inside a transaction of the target, with the source attached.
 int64_t copy_run(const ResultStore& source, int64_t run_id, ResultStore& target) {
-  if (const auto known = first_integer(target,
-                                       "SELECT id FROM main.run WHERE key = "
-                                       "(SELECT key FROM source.run WHERE id = ?)",
-                                       {run_id})) {
+  if (const auto known = one<int64_t>(target,
+                                      "SELECT id FROM main.run WHERE key = "
+                                      "(SELECT key FROM source.run WHERE id = ?)",
+                                      {run_id})) {
     if (same_measurements(target, *known, run_id)) return *known;
     throw base::data_error(
         target.path(), fmt::format("run {}", *known),
@@ -130,7 +121,7 @@ int64_t copy_run(const ResultStore& source, int64_t run_id, ResultStore& target)
   const auto plus = [](const char* column, int64_t n) {
     return fmt::format("s.{} + {}", column, n);
   };
-  const int64_t new_id = first_integer(target, "SELECT max(id) FROM main.run").value_or(0) + 1;
+  const int64_t new_id = one<int64_t>(target, "SELECT max(id) FROM main.run").value_or(0) + 1;
   const std::string run = std::to_string(new_id);
   const int64_t arm = shift(target, "arm", of_run), prompt = shift(target, "prompt", of_run);
   const int64_t generation = shift(target, "generation", of_run);
@@ -171,11 +162,11 @@ void remove_database(const std::string& path) {
 
 int64_t copy_baseline(const ResultStore& source, const std::string& name, ResultStore& target,
                       const std::string& as, bool replace) {
-  const auto run_id = first_integer(source, "SELECT run_id FROM baseline WHERE name = ?", {name});
+  const auto run_id = one<int64_t>(source, "SELECT run_id FROM baseline WHERE name = ?", {name});
   EVALRUN_CHECK(run_id.has_value(), "{} has no baseline '{}'", source.path(), name);
   const Attached attached(source, target);
   Whole whole(target);
-  const auto taken = first_integer(target, "SELECT run_id FROM main.baseline WHERE name = ?", {as});
+  const auto taken = one<int64_t>(target, "SELECT run_id FROM main.baseline WHERE name = ?", {as});
   if (taken && !replace)
     throw base::usage_error(
         fmt::format("{} has a baseline '{}' already: run {}", target.path(), as, *taken),

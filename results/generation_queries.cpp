@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "results/read_rows.h"
+
 namespace evalrun::results {
 namespace {
 
@@ -22,28 +24,24 @@ std::optional<double> number_or_null(const Row& row, int column) {
 }
 
 std::vector<NodeCount> read_nodes(const ResultStore& store, int64_t turn_id) {
-  std::vector<NodeCount> nodes;
-  store.query(
+  return all(
+      store,
       "SELECT depth, rank, tested, accepted FROM node WHERE turn_id = ? ORDER BY depth, rank",
-      {turn_id}, [&](const Row& row) {
-        nodes.push_back({static_cast<int32_t>(row.integer(0)), static_cast<int32_t>(row.integer(1)),
-                         row.integer(2), row.integer(3)});
-        return true;
+      {turn_id}, [](const Row& row) {
+        return NodeCount{static_cast<int32_t>(row.integer(0)), static_cast<int32_t>(row.integer(1)),
+                         row.integer(2), row.integer(3)};
       });
-  return nodes;
 }
 
 std::vector<DivergenceRecord> read_divergences(const ResultStore& store, int64_t turn_id) {
-  std::vector<DivergenceRecord> divergences;
-  store.query(
+  return all(
+      store,
       "SELECT idx, expected, found, gap, spacing FROM divergence WHERE turn_id = ? ORDER BY idx",
-      {turn_id}, [&](const Row& row) {
-        divergences.push_back(
-            {static_cast<int32_t>(row.integer(0)), static_cast<int32_t>(row.integer(1)),
-             static_cast<int32_t>(row.integer(2)), number_or_null(row, 3), row.number(4)});
-        return true;
+      {turn_id}, [](const Row& row) {
+        return DivergenceRecord{
+            static_cast<int32_t>(row.integer(0)), static_cast<int32_t>(row.integer(1)),
+            static_cast<int32_t>(row.integer(2)), number_or_null(row, 3), row.number(4)};
       });
-  return divergences;
 }
 
 std::vector<StoredTurn> read_turns(const ResultStore& store, int64_t generation_id) {
@@ -75,54 +73,54 @@ std::vector<StoredTurn> read_turns(const ResultStore& store, int64_t generation_
 }
 
 // What the machine did meanwhile.
-void read_machine(const ResultStore& store, StoredGeneration& g) {
-  store.query(
-      "SELECT device_mhz, available_ns, own_ns, others_ns, steal_ns, preempted FROM clock WHERE "
-      "generation_id = ?",
-      {g.id}, [&](const Row& row) {
-        g.clock = {number_or_null(row, 0), row.integer(1), row.integer(2),
-                   row.integer(3),         row.integer(4), row.integer(5)};
-        return false;
-      });
-  store.query(
-      "SELECT temperature_c, power_w, energy_mj, slowed_by, prefill_ns, draft_prefill_ns, "
-      "draft_ns, verify_ns, commit_ns, graph_misses FROM gpu WHERE generation_id = ?",
-      {g.id}, [&](const Row& row) {
-        GpuRecord& gpu = g.gpu.emplace();
-        gpu.temperature_c = number_or_null(row, 0), gpu.power_w = number_or_null(row, 1);
-        if (!row.is_null(2)) gpu.energy_mj = row.integer(2);
-        gpu.slowed_by = row.text(3);
-        if (!row.is_null(4))
-          gpu.busy = {row.integer(4), row.integer(5), row.integer(6),
-                      row.integer(7), row.integer(8), row.integer(9)};
-        return false;
-      });
+std::optional<ClockRecord> read_clock(const ResultStore& store, int64_t generation_id) {
+  return one(store,
+             "SELECT device_mhz, available_ns, own_ns, others_ns, steal_ns, preempted FROM clock "
+             "WHERE generation_id = ?",
+             {generation_id}, [](const Row& row) {
+               return ClockRecord{number_or_null(row, 0), row.integer(1), row.integer(2),
+                                  row.integer(3),         row.integer(4), row.integer(5)};
+             });
+}
+
+std::optional<GpuRecord> read_gpu(const ResultStore& store, int64_t generation_id) {
+  return one(store,
+             "SELECT temperature_c, power_w, energy_mj, slowed_by, prefill_ns, draft_prefill_ns, "
+             "draft_ns, verify_ns, commit_ns, graph_misses FROM gpu WHERE generation_id = ?",
+             {generation_id}, [](const Row& row) {
+               GpuRecord gpu;
+               gpu.temperature_c = number_or_null(row, 0), gpu.power_w = number_or_null(row, 1);
+               if (!row.is_null(2)) gpu.energy_mj = row.integer(2);
+               gpu.slowed_by = row.text(3);
+               if (!row.is_null(4))
+                 gpu.busy = {row.integer(4), row.integer(5), row.integer(6),
+                             row.integer(7), row.integer(8), row.integer(9)};
+               return gpu;
+             });
 }
 
 std::vector<ScoreRecord> read_scores(const ResultStore& store, int64_t generation_id) {
-  std::vector<ScoreRecord> scores;
-  store.query(
+  return all(
+      store,
       "SELECT evaluator, version, value, extracted, status, detail, suspicious, facts FROM score "
       "WHERE generation_id = ? ORDER BY evaluator, version",
-      {generation_id}, [&](const Row& row) {
-        scores.push_back({row.text(0), row.text(1), number_or_null(row, 2), row.text(3),
-                          row.text(4), row.text(5), row.integer(6) != 0, row.text(7)});
-        return true;
+      {generation_id}, [](const Row& row) {
+        return ScoreRecord{row.text(0), row.text(1), number_or_null(row, 2), row.text(3),
+                           row.text(4), row.text(5), row.integer(6) != 0,    row.text(7)};
       });
-  return scores;
 }
 
 }  // namespace
 
 std::optional<StoredGeneration> find_generation(const ResultStore& store, int64_t id) {
-  std::optional<StoredGeneration> found;
-  store.query(
+  auto found = one(
+      store,
       "SELECT g.id, g.run_id, g.arm_id, g.prompt_id, a.label, p.task, p.name, g.status, g.fault,"
       " g.repeat, g.sample, g.block, g.slot, g.total_ns, g.asked"
       " FROM generation g JOIN arm a ON a.id = g.arm_id JOIN prompt p ON p.id = g.prompt_id"
       " WHERE g.id = ?",
-      {id}, [&](const Row& row) {
-        StoredGeneration& g = found.emplace();
+      {id}, [](const Row& row) {
+        StoredGeneration g;
         int column = 0;
         for (int64_t* n : {&g.id, &g.run_id, &g.arm_id, &g.prompt_id}) *n = row.integer(column++);
         for (std::string* text : {&g.arm_label, &g.task, &g.prompt, &g.status, &g.fault})
@@ -130,76 +128,65 @@ std::optional<StoredGeneration> find_generation(const ResultStore& store, int64_
         for (int64_t* n : {&g.repeat, &g.sample, &g.block, &g.slot, &g.total_ns})
           *n = row.integer(column++);
         if (!row.is_null(column)) g.asked = row.integer(column);
-        return false;
+        return g;
       });
   if (!found) return found;
   found->turns = read_turns(store, id);
-  store.query("SELECT degenerate FROM v_generation_all WHERE run_id = ? AND generation_id = ?",
-              {found->run_id, id}, [&](const Row& row) {
-                found->degenerate = row.integer(0) != 0;
-                return false;
-              });
-  read_machine(store, *found);
+  found->degenerate =
+      one(store, "SELECT degenerate FROM v_generation_all WHERE run_id = ? AND generation_id = ?",
+          {found->run_id, id}, [](const Row& row) { return row.integer(0) != 0; })
+          .value_or(false);
+  found->clock = read_clock(store, id);
+  found->gpu = read_gpu(store, id);
   found->scores = read_scores(store, id);
   return found;
 }
 
 std::vector<Counterpart> counterparts(const ResultStore& store, const StoredGeneration& g) {
-  std::vector<Counterpart> all;
-  store.query(
+  return all(
+      store,
       "SELECT g.id, a.label, a.method, a.id = (SELECT reference_id FROM v_reference WHERE "
       "arm_id = ?) FROM generation g JOIN arm a ON a.id = g.arm_id"
       " WHERE g.run_id = ? AND g.prompt_id = ? AND g.repeat = ? AND g.sample = ? ORDER BY a.id",
-      {g.arm_id, g.run_id, g.prompt_id, g.repeat, g.sample}, [&](const Row& row) {
-        all.push_back({row.integer(0), row.text(1), row.text(2), row.integer(3) != 0});
-        return true;
+      {g.arm_id, g.run_id, g.prompt_id, g.repeat, g.sample}, [](const Row& row) {
+        return Counterpart{row.integer(0), row.text(1), row.text(2), row.integer(3) != 0};
       });
-  return all;
 }
 
 std::vector<std::string> turn_texts(const ResultStore& store, int64_t generation_id) {
-  std::vector<std::string> texts;
-  store.query("SELECT text FROM turn WHERE generation_id = ? ORDER BY idx", {generation_id},
-              [&](const Row& row) {
-                texts.push_back(row.text(0));
-                return true;
-              });
-  return texts;
+  return all<std::string>(store, "SELECT text FROM turn WHERE generation_id = ? ORDER BY idx",
+                          {generation_id});
 }
 
 std::vector<std::vector<int32_t>> replayed_tokens(const ResultStore& store, int64_t arm_id,
                                                   int64_t prompt_id) {
-  std::vector<std::vector<int32_t>> turns;
-  store.query(
-      "SELECT tokens FROM turn WHERE generation_id = (SELECT min(id) FROM generation WHERE "
-      "arm_id = ? AND prompt_id = ? AND status = 'ok' AND asked IS NOT NULL) ORDER BY idx",
-      {arm_id, prompt_id}, [&](const Row& row) {
-        turns.push_back(unpack_tokens(row.blob(0)));
-        return true;
-      });
-  return turns;
+  return all(store,
+             "SELECT tokens FROM turn WHERE generation_id = (SELECT min(id) FROM generation WHERE "
+             "arm_id = ? AND prompt_id = ? AND status = 'ok' AND asked IS NOT NULL) ORDER BY idx",
+             {arm_id, prompt_id}, [](const Row& row) { return unpack_tokens(row.blob(0)); });
 }
 
 std::vector<AnswerRow> answers(const ResultStore& store, int64_t run_id) {
-  std::vector<AnswerRow> all;
-  store.query(
-      "SELECT g.id, a.label, a.role, p.task, p.name, p.category, p.turns, g.sample "
-      "FROM v_answer g JOIN arm a ON a.id = g.arm_id JOIN prompt p ON p.id = g.prompt_id "
-      "WHERE g.run_id = ? AND g.fault = '' "
-      "ORDER BY p.id, a.id, g.sample",
-      {run_id}, [&](const Row& row) {
-        all.push_back({row.integer(0), row.text(1), row.text(2), row.text(3), row.text(4),
-                       row.text(5),
-                       nlohmann::json::parse(row.text(6)).get<std::vector<std::string>>(),
-                       static_cast<int32_t>(row.integer(7))});
-        return true;
-      });
-  return all;
+  return all(store,
+             "SELECT g.id, a.label, a.role, p.task, p.name, p.category, p.turns, g.sample "
+             "FROM v_answer g JOIN arm a ON a.id = g.arm_id JOIN prompt p ON p.id = g.prompt_id "
+             "WHERE g.run_id = ? AND g.fault = '' "
+             "ORDER BY p.id, a.id, g.sample",
+             {run_id}, [](const Row& row) {
+               return AnswerRow{row.integer(0),
+                                row.text(1),
+                                row.text(2),
+                                row.text(3),
+                                row.text(4),
+                                row.text(5),
+                                nlohmann::json::parse(row.text(6)).get<std::vector<std::string>>(),
+                                static_cast<int32_t>(row.integer(7))};
+             });
 }
 
 std::vector<AnswerPairRow> answers_beside_baseline(const ResultStore& store, int64_t run_id) {
-  std::vector<AnswerPairRow> pairs;
-  store.query(
+  return all(
+      store,
       "SELECT g.id, a.label, p.task, p.name, g.repeat, g.sample,"
       "  (SELECT text FROM turn WHERE generation_id = g.id ORDER BY idx DESC LIMIT 1),"
       "  (SELECT text FROM turn WHERE generation_id = b.id ORDER BY idx DESC LIMIT 1),"
@@ -210,14 +197,16 @@ std::vector<AnswerPairRow> answers_beside_baseline(const ResultStore& store, int
       "  AND b.repeat = g.repeat AND b.sample = g.sample AND b.status = 'ok' AND b.fault = '' "
       "WHERE g.run_id = ? AND g.fault = '' AND a.id <> base.id "
       "ORDER BY a.id, p.id, g.sample",
-      {run_id}, [&](const Row& row) {
-        pairs.push_back({row.integer(0), row.text(1), row.text(2), row.text(3),
-                         static_cast<int32_t>(row.integer(4)), static_cast<int32_t>(row.integer(5)),
-                         row.text(6),
-                         row.integer(8) != 0 ? std::nullopt : std::optional(row.text(7))});
-        return true;
+      {run_id}, [](const Row& row) {
+        return AnswerPairRow{row.integer(0),
+                             row.text(1),
+                             row.text(2),
+                             row.text(3),
+                             static_cast<int32_t>(row.integer(4)),
+                             static_cast<int32_t>(row.integer(5)),
+                             row.text(6),
+                             row.integer(8) != 0 ? std::nullopt : std::optional(row.text(7))};
       });
-  return pairs;
 }
 
 std::vector<UnscoredAnswer> unscored_answers(const ResultStore& store, int64_t run_id,

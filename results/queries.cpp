@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "results/read_rows.h"
+
 namespace evalrun::results {
 namespace {
 
@@ -57,13 +59,8 @@ ArmRecord read_arm(const Row& row, int column) {
 }  // namespace
 
 std::optional<RunRow> find_run_row(const ResultStore& store, int64_t run_id) {
-  std::optional<RunRow> run;
-  store.query(fmt::format("SELECT {} FROM run r WHERE r.id = ?", kRunColumns), {run_id},
-              [&](const Row& row) {
-                run = read_run_row(row);
-                return false;
-              });
-  return run;
+  return one(store, fmt::format("SELECT {} FROM run r WHERE r.id = ?", kRunColumns), {run_id},
+             read_run_row);
 }
 
 std::map<std::string, std::string> environment(const ResultStore& store, int64_t run_id) {
@@ -77,27 +74,20 @@ std::map<std::string, std::string> environment(const ResultStore& store, int64_t
 }
 
 std::vector<ArmRow> arms(const ResultStore& store, int64_t run_id) {
-  std::vector<ArmRow> all;
-  store.query(
+  return all(
+      store,
       "SELECT id, key, label, method, params, method_version, role, lossless, model, model_hash, "
       "draft, draft_hash, dtype, isa, device, threads, batch, kv_cache, temperature, top_p, top_k, "
       "max_new, ignore_eos, settings, weight_bytes, extra_parameter_bytes, kv_bytes, peak_bytes "
       "FROM arm WHERE run_id = ? ORDER BY id",
-      {run_id}, [&](const Row& row) {
-        all.push_back({row.integer(0), read_arm(row, 1)});
-        return true;
+      {run_id}, [](const Row& row) {
+        return ArmRow{row.integer(0), read_arm(row, 1)};
       });
-  return all;
 }
 
 GenerationCounts count_generations(const ResultStore& store, int64_t run_id) {
-  GenerationCounts counts;
-  store.query(fmt::format("SELECT {} FROM generation g WHERE g.run_id = ?", kCounts), {run_id},
-              [&](const Row& row) {
-                counts = read_counts(row, 0);
-                return false;
-              });
-  return counts;
+  return *one(store, fmt::format("SELECT {} FROM generation g WHERE g.run_id = ?", kCounts),
+              {run_id}, [](const Row& row) { return read_counts(row, 0); });
 }
 
 std::map<int64_t, GenerationCounts> count_by_arm(const ResultStore& store, int64_t run_id) {
@@ -113,101 +103,67 @@ std::map<int64_t, GenerationCounts> count_by_arm(const ResultStore& store, int64
 }
 
 int64_t count_of_key(const ResultStore& store, const std::string& run_key) {
-  int64_t count = 0;
-  store.query(
+  return *one<int64_t>(
+      store,
       "SELECT count(*) FROM generation JOIN run ON run.id = generation.run_id WHERE run.key = ?",
-      {run_key}, [&](const Row& row) {
-        count = row.integer(0);
-        return false;
-      });
-  return count;
+      {run_key});
 }
 
 IdRange generation_ids(const ResultStore& store, int64_t run_id) {
-  IdRange range;
-  store.query("SELECT coalesce(min(id), 0), coalesce(max(id), 0) FROM generation WHERE run_id = ?",
-              {run_id}, [&](const Row& row) {
-                range = {row.integer(0), row.integer(1)};
-                return false;
+  return *one(store,
+              "SELECT coalesce(min(id), 0), coalesce(max(id), 0) FROM generation WHERE run_id = ?",
+              {run_id}, [](const Row& row) {
+                return IdRange{row.integer(0), row.integer(1)};
               });
-  return range;
 }
 
 std::vector<std::string> tasks(const ResultStore& store, int64_t run_id) {
-  std::vector<std::string> names;
-  store.query("SELECT DISTINCT task FROM prompt WHERE run_id = ? ORDER BY 1", {run_id},
-              [&](const Row& row) {
-                names.push_back(row.text(0));
-                return true;
-              });
-  return names;
+  return all<std::string>(store, "SELECT DISTINCT task FROM prompt WHERE run_id = ? ORDER BY 1",
+                          {run_id});
 }
 
 std::vector<BaselineRow> baselines(const ResultStore& store) {
-  std::vector<BaselineRow> all;
-  store.query(fmt::format("SELECT {}, b.name, b.note, b.saved FROM baseline b JOIN run r ON r.id = "
-                          "b.run_id ORDER BY b.name",
-                          kRunColumns),
-              {}, [&](const Row& row) {
-                all.push_back({row.text(kRunColumnCount), row.text(kRunColumnCount + 1),
-                               row.text(kRunColumnCount + 2), read_run_row(row)});
-                return true;
-              });
-  return all;
+  return all(store,
+             fmt::format("SELECT {}, b.name, b.note, b.saved FROM baseline b JOIN run r ON r.id = "
+                         "b.run_id ORDER BY b.name",
+                         kRunColumns),
+             {}, [](const Row& row) {
+               return BaselineRow{row.text(kRunColumnCount), row.text(kRunColumnCount + 1),
+                                  row.text(kRunColumnCount + 2), read_run_row(row)};
+             });
 }
 
 std::optional<int64_t> baseline_run(const ResultStore& store, const std::string& name) {
-  std::optional<int64_t> run_id;
-  store.query("SELECT run_id FROM baseline WHERE name = ?", {name}, [&](const Row& row) {
-    run_id = row.integer(0);
-    return false;
-  });
-  return run_id;
+  return one<int64_t>(store, "SELECT run_id FROM baseline WHERE name = ?", {name});
 }
 
 std::vector<ListedRun> list_runs(const ResultStore& store) {
-  std::vector<ListedRun> all;
-  store.query(
-      fmt::format(
-          "SELECT {}, {}, coalesce(max(g.fault), ''), (SELECT coalesce(group_concat(name, "
-          "','), '') FROM baseline b WHERE b.run_id = r.id) "
-          "FROM run r LEFT JOIN generation g ON g.run_id = r.id GROUP BY r.id ORDER BY r.id",
-          kRunColumns, kCounts),
-      {}, [&](const Row& row) {
-        all.push_back({read_run_row(row), read_counts(row, kRunColumnCount),
-                       row.text(kRunColumnCount + 3), row.text(kRunColumnCount + 4)});
-        return true;
-      });
-  return all;
+  return all(store,
+             fmt::format(
+                 "SELECT {}, {}, coalesce(max(g.fault), ''), (SELECT coalesce(group_concat(name, "
+                 "','), '') FROM baseline b WHERE b.run_id = r.id) "
+                 "FROM run r LEFT JOIN generation g ON g.run_id = r.id GROUP BY r.id ORDER BY r.id",
+                 kRunColumns, kCounts),
+             {}, [](const Row& row) {
+               return ListedRun{read_run_row(row), read_counts(row, kRunColumnCount),
+                                row.text(kRunColumnCount + 3), row.text(kRunColumnCount + 4)};
+             });
 }
 
 std::vector<RunRow> newest_runs(const ResultStore& store, int n) {
-  std::vector<RunRow> runs;
-  store.query(fmt::format("SELECT {} FROM run r ORDER BY r.id DESC LIMIT ?", kRunColumns),
-              {int64_t{n}}, [&](const Row& row) {
-                runs.push_back(read_run_row(row));
-                return true;
-              });
-  return runs;
+  return all(store, fmt::format("SELECT {} FROM run r ORDER BY r.id DESC LIMIT ?", kRunColumns),
+             {int64_t{n}}, read_run_row);
 }
 
 std::string check_file(const ResultStore& store) {
-  std::string result;
-  store.query("PRAGMA quick_check(1)", {}, [&](const Row& row) {
-    result = row.text(0);
-    return false;
-  });
-  return result;
+  return one<std::string>(store, "PRAGMA quick_check(1)").value_or("");
 }
 
 std::vector<AccountingProblem> accounting_problems(const ResultStore& store) {
-  std::vector<AccountingProblem> problems;
-  store.query("SELECT generation_id, problem FROM v_accounting WHERE fault = ''", {},
-              [&](const Row& row) {
-                problems.push_back({row.integer(0), row.text(1)});
-                return true;
-              });
-  return problems;
+  return all(store, "SELECT generation_id, problem FROM v_accounting WHERE fault = ''", {},
+             [](const Row& row) {
+               return AccountingProblem{row.integer(0), row.text(1)};
+             });
 }
 
 }  // namespace evalrun::results

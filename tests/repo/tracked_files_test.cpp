@@ -164,6 +164,41 @@ TEST_F(TrackedFiles, TextEndsWithANewline) {
   }
 }
 
+// A string that opens with a statement.
+bool asks_the_store(std::string_view source) {
+  for (const char* statement :
+       {"SELECT", "INSERT", "UPDATE", "DELETE FROM", "CREATE", "PRAGMA", "ATTACH", "WITH"})
+    if (source.find(fmt::format("\"{} ", statement)) != source.npos) return true;
+  return false;
+}
+
+// Commands ask by name (results/queries.h). Reports too, but for figures of their own that must be
+// fast: no file joins these.
+TEST_F(TrackedFiles, HoldNoSqlOutsideOfResults) {
+  static const std::set<std::string> reports = {
+      "reports/data/run_data.cpp",      "reports/gate/gate.cpp",
+      "reports/gate/gate_quality.cpp",  "reports/gate/history.cpp",
+      "reports/html/timeline.cpp",      "reports/predict/step_costs.cpp",
+      "reports/predict/step_trace.cpp", "reports/table/conditions.cpp",
+      "reports/table/gpu_use.cpp",      "reports/table/report.cpp",
+      "reports/table/run_counts.cpp"};
+  std::set<std::string> found;
+  for (const std::string& file : files_) {
+    const bool source = file.ends_with(".cpp") || file.ends_with(".h") || file.ends_with(".cu");
+    if (!source || file.starts_with("results/") || file.starts_with("tests/")) continue;
+    if (asks_the_store(base::read_file(absolute(file)))) found.insert(file);
+  }
+  EXPECT_EQ(found, reports);
+}
+
+TEST(Sql, IsSeen) {
+  EXPECT_TRUE(asks_the_store("store.query(\n    \"SELECT id FROM run\", {}, f);"));
+  EXPECT_TRUE(asks_the_store("s = \"SELECT id FROM run\";"));
+  EXPECT_TRUE(asks_the_store("store_.execute(\"DELETE FROM run\");"));
+  EXPECT_FALSE(asks_the_store("find_run_row(store, id); // SELECT a run"));
+  EXPECT_FALSE(asks_the_store("help = \"Select runs\";"));
+}
+
 // Links between our own documents lead somewhere.
 TEST_F(TrackedFiles, DocumentLinksResolve) {
   static const std::regex link(R"(\]\(([^)#:]+)(#[^)]*)?\))");  // a colon means another site
