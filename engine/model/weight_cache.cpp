@@ -19,7 +19,6 @@
 
 #include "engine/base/error.h"
 #include "engine/base/text.h"
-#include "engine/model/loaders.h"
 #include "engine/model/parallel_for.h"
 
 namespace evalrun::engine {

@@ -16,7 +16,6 @@ const std::vector<std::vector<std::string>> kLeft = {
     {"datasets/dataset", "datasets/spec"},
     {"engine/answers", "engine/backend", "engine/rejection", "engine/row_program", "engine/session",
      "engine/session_options"},
-    {"engine/model/assemble", "engine/model/loaders", "engine/model/weight_cache"},
     {"reports/document/document", "reports/document/writers"},
     {"results/migrations", "results/sqlite", "results/store"},
     {"runners/cli/gate/gate_environment", "runners/cli/gate/gate_run"},
