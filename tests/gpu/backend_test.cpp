@@ -19,6 +19,7 @@
 #include "engine/cuda/runtime/graphs.h"
 #include "engine/device_time.h"
 #include "tests/engine/random_models.h"
+#include "tests/sample.h"
 #ifdef EVALRUN_CUDA_EMULATED
 #include "tests/gpu/emulator/include/emulator.h"
 #endif
@@ -240,7 +241,7 @@ std::vector<float> all_of(Session& s, const ModelConfig& c, int n) {
 // 136 dimensions, 1 to 20 a key head, windows, and prompts that begin and end anywhere.
 TEST(CudaBackend, PromptsAtOnceGiveTheSameBits) {
   const Path path = {"", WeightFormat::kBf16, "", false, "cuda"};
-  auto models = some_models(path.format);
+  auto models = tests::sample(feature_models(path.format), 1);
   ModelConfig wide = small_config();
   wide.n_heads = 20, wide.n_kv_heads = 1, wide.head_dim = 136, wide.n_layers = 2;
   models.push_back({"wide_heads", make_random_model(wide, 5, path.format)});

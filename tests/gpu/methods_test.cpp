@@ -9,6 +9,7 @@
 #include "tests/methods/support/adapters.h"
 #include "tests/methods/support/cheap_draws.h"
 #include "tests/methods/support/harness.h"
+#include "tests/sample.h"
 #include "tests/temp_folder.h"
 #ifdef EVALRUN_CUDA_EMULATED
 #include "tests/gpu/emulator/include/emulator.h"
@@ -85,7 +86,8 @@ class OnTheDevice : public ::testing::TestWithParam<Arm> {
 
 TEST_P(OnTheDevice, GreedyTokensAreThoseOfPlainDecoding) {
   int64_t accepted = 0, drafted = 0;
-  for (const WeightFormat format : {WeightFormat::kF32, WeightFormat::kBf16, WeightFormat::kQ4}) {
+  for (const WeightFormat format :
+       tests::sample({WeightFormat::kF32, WeightFormat::kBf16, WeightFormat::kQ4}, 1)) {
     const auto model = small_model(3, kVocab, format);
     const auto ar = build_on_device(plain_decoding(), model);
     const auto method = build_on_device(GetParam(), model);
@@ -99,11 +101,12 @@ TEST_P(OnTheDevice, GreedyTokensAreThoseOfPlainDecoding) {
       for (const auto& s : got.steps) accepted += s.accepted, drafted += s.drafted;
     }
   }
-  // Otherwise nothing was shown. Half of a two-layer model is too dear a draft to be used by
-  // choice, and random weights are right by chance alone.
+  // Over all formats something is drafted and accepted: otherwise nothing was shown. Half of a
+  // two-layer model is too dear a draft to be used by choice, and random weights are right by
+  // chance alone.
   const std::string& name = GetParam().name;
   const bool too_dear = name.starts_with("sps:adaptive") || name.starts_with("self_spec:adaptive");
-  if (name == "ar" || too_dear) return;
+  if (name == "ar" || too_dear || !tests::test_everything()) return;
   EXPECT_GT(drafted, 0);
   if (name.find('@') == name.npos && !name.starts_with("random")) {
     EXPECT_GT(accepted, 0);
