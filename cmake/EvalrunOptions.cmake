@@ -58,7 +58,7 @@ find_package(Threads REQUIRED)
 target_link_libraries(evalrun_options INTERFACE Threads::Threads)
 
 # evalrun_unity(<target...>): may be compiled several files at once. Not for folders in which files repeat names by
-# design: methods, data sets and evaluators have a build(), a row_reader(), a Text each. A missing #include is found by
+# design: data sets and evaluators have a row_reader(), a Text each. A missing #include is found by
 # builds without it (presets debug and asan).
 function(evalrun_unity)
   if(EVALRUN_UNITY)

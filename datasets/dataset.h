@@ -6,9 +6,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "datasets/spec.h"
+#include "engine/base/options.h"
 #include "engine/base/registry.h"
 
 namespace evalrun::datasets {
@@ -63,7 +64,7 @@ struct DatasetInfo {
   std::vector<std::string> files;
   std::vector<std::string> alternatives;  // read in order when files[0] is not there
   std::vector<std::string> parts;         // what name[part] may choose from
-  std::vector<OptionInfo> options;        // what name:key=value may say
+  std::vector<base::OptionInfo> options;  // what name:key=value may say
   std::string family;  // what it is a form or a part of, "samples"; else its name
 };
 
@@ -74,6 +75,18 @@ struct LoadedDataset {
   std::string origin;  // file it came from, or "built in"
   // "built in", "official", "subset (n of N)", "stand-in", "unverified"; by SHA-256 of the file.
   std::string verification;
+};
+
+// A data set as it was asked for (datasets/spec.h), checked.
+struct DatasetSpec {
+  std::string name;
+  std::vector<std::string> parts;  // chosen, in the set's order; empty = all
+  base::OptionValues options;
+  // The one spelling, under which results are stored: parts and options in the set's order, options
+  // at their defaults left out.
+  std::string text;
+
+  bool wants(std::string_view part) const;
 };
 
 struct DatasetEntry {

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "datasets/dataset.h"
 #include "datasets/sets.h"
+#include "datasets/spec.h"
 
 namespace evalrun::datasets {
 
@@ -30,6 +30,10 @@ const base::Registry<DatasetEntry>& dataset_registry() {
     return registry;
   }();
   return kRegistry;
+}
+
+bool DatasetSpec::wants(std::string_view part) const {
+  return parts.empty() || std::find(parts.begin(), parts.end(), part) != parts.end();
 }
 
 LoadedDataset load_dataset(const std::string& spec, const std::string& data_root) {

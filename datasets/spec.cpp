@@ -5,9 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "datasets/dataset.h"
 #include "engine/base/error.h"
-#include "engine/base/parse_number.h"
 #include "engine/base/text.h"
 
 namespace evalrun::datasets {
@@ -41,58 +39,11 @@ std::vector<std::string> read_parts(std::string_view text, const DatasetInfo& in
   return parts.size() == info.parts.size() ? std::vector<std::string>{} : parts;
 }
 
-std::string checked_value(const DatasetInfo& info, const OptionInfo& option,
-                          const std::string& value) {
-  const auto& choices = option.choices;
-  if (!choices.empty()) {
-    if (std::find(choices.begin(), choices.end(), value) == choices.end())
-      throw usage_error(fmt::format("{}: option '{}' cannot be '{}' ({})", info.name, option.name,
-                                    value, option.summary),
-                        base::suggest(value, choices));
-    return value;
-  }
-  const auto number = base::parse_number<int>(value);
-  if (!number || *number < option.min || *number > option.max)
-    throw usage_error(fmt::format("{}: option '{}' must be a whole number in {}..{}, found '{}'",
-                                  info.name, option.name, option.min, option.max, value),
-                      fmt::format("{} (default {})", option.summary, option.default_value));
-  return std::to_string(*number);
-}
-
-std::map<std::string, std::string> read_options(std::string_view text, const DatasetInfo& info) {
-  std::map<std::string, std::string> given;
-  for (const std::string& piece : trimmed_pieces(text)) {
-    const size_t equals = piece.find('=');
-    const std::string key(base::trim(std::string_view(piece).substr(0, equals)));
-    if (equals == std::string::npos || key.empty())
-      throw usage_error(fmt::format("{}: expected key=value, found '{}'", info.name, piece), kForm);
-    const auto option = std::find_if(info.options.begin(), info.options.end(),
-                                     [&](const OptionInfo& o) { return o.name == key; });
-    if (option == info.options.end()) {
-      std::vector<std::string> names;
-      for (const OptionInfo& o : info.options) names.push_back(o.name);
-      throw usage_error(
-          fmt::format("{}: unknown option '{}'", info.name, key),
-          names.empty() ? fmt::format("{} has no options", info.name) : base::suggest(key, names));
-    }
-    const std::string value(base::trim(std::string_view(piece).substr(equals + 1)));
-    if (!given.emplace(key, checked_value(info, *option, value)).second)
-      throw usage_error(fmt::format("{}: option '{}' is given twice", info.name, key));
-  }
-  return given;
-}
-
 std::string spell(const DatasetSpec& spec, const DatasetInfo& info) {
   std::string text = spec.name;
   if (!spec.parts.empty()) text += fmt::format("[{}]", fmt::join(spec.parts, ","));
-  char separator = ':';
-  for (const auto& [key, value] : spec.options)
-    for (const OptionInfo& option : info.options)
-      if (option.name == key && value != option.default_value) {
-        text += fmt::format("{}{}={}", separator, key, value);
-        separator = ',';
-      }
-  return text;
+  const std::string options = spec.options.changed(info.options);
+  return options.empty() ? text : fmt::format("{}:{}", text, options);
 }
 
 // Continues the entry before it: "shots=5" behind "gsm8k:prompt=lm-eval".
@@ -104,18 +55,6 @@ bool is_option(std::string_view piece) {
 
 }  // namespace
 
-bool DatasetSpec::wants(std::string_view part) const {
-  return parts.empty() || std::find(parts.begin(), parts.end(), part) != parts.end();
-}
-
-const std::string& DatasetSpec::option(const std::string& key) const {
-  const auto it = options.find(key);
-  EVALRUN_CHECK(it != options.end(), "{} has no option '{}'", name, key);
-  return it->second;
-}
-
-int DatasetSpec::number(const std::string& key) const { return std::stoi(option(key)); }
-
 DatasetSpec parse_dataset_spec(std::string_view text, const DatasetEntry** entry) {
   text = base::trim(text);
   DatasetSpec spec;
@@ -123,6 +62,8 @@ DatasetSpec parse_dataset_spec(std::string_view text, const DatasetEntry** entry
   spec.name = base::trim(text.substr(0, name_end));
   const DatasetEntry& found = dataset_registry().get(spec.name);
   if (entry != nullptr) *entry = &found;
+  const base::OptionOwner owner{spec.name, "option"};
+  std::map<std::string, std::string> given;
   std::string_view rest = text.substr(name_end);
   if (rest.starts_with('[')) {
     const size_t close = rest.find(']');
@@ -134,10 +75,9 @@ DatasetSpec parse_dataset_spec(std::string_view text, const DatasetEntry** entry
   if (!rest.empty()) {
     if (rest.front() != ':')
       throw usage_error(fmt::format("{}: expected ':' before '{}'", spec.name, rest), kForm);
-    spec.options = read_options(rest.substr(1), found.info);
+    given = base::split_options(rest.substr(1), owner, kForm);
   }
-  for (const OptionInfo& option : found.info.options)
-    spec.options.try_emplace(option.name, option.default_value);
+  spec.options = base::OptionValues(found.info.options, given, owner);
   spec.text = spell(spec, found.info);
   return spec;
 }

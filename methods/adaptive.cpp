@@ -308,23 +308,9 @@ std::unique_ptr<Drafter> make_adaptive(std::unique_ptr<Drafter> drafter,
   return std::make_unique<AdaptiveDrafter>(std::move(drafter), costs);
 }
 
-ParamInfo adaptive_parameter() {
-  return {
-      "adaptive",
-      "false",
-      "verify only as much of a draft as pays here: measured T(n)/T(1) against recent acceptance",
-      ParamInfo::Type::kBool,
-      0,
-      0,
-      {},
-      Steps::kFollowMachine,
-      "true"};
-}
-
-std::unique_ptr<DecodingMethod> finish_method(std::unique_ptr<Drafter> drafter,
-                                              const MethodParams& params,
+std::unique_ptr<DecodingMethod> finish_method(std::unique_ptr<Drafter> drafter, bool adaptive,
                                               const MethodBuildContext& context) {
-  if (params.boolean("adaptive")) drafter = make_adaptive(std::move(drafter), context.row_cost);
+  if (adaptive) drafter = make_adaptive(std::move(drafter), context.row_cost);
   return make_speculative_method(std::move(drafter));
 }
 

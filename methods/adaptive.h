@@ -46,10 +46,17 @@ inline constexpr double kFreeRows = 1.03;
 std::unique_ptr<Drafter> make_adaptive(std::unique_ptr<Drafter> drafter,
                                        const engine::RowCostTable* costs);
 
-// The parameter every method has, and the method built from it.
-ParamInfo adaptive_parameter();
-std::unique_ptr<DecodingMethod> finish_method(std::unique_ptr<Drafter> drafter,
-                                              const MethodParams& params,
+// Parameters of a method that can be adaptive: this one, bound to Shape::adaptive; its own follow.
+template <typename Shape>
+Parameters<Shape> adaptive_parameters() {
+  return Parameters<Shape>{}
+      .add("adaptive", &Shape::adaptive,
+           "verify only as much of a draft as pays here: measured T(n)/T(1) against recent "
+           "acceptance")
+      .with(&ParamInfo::steps_at, {"true", Steps::kFollowMachine});
+}
+// The drafter with the verifier, and adaptive where that is asked for.
+std::unique_ptr<DecodingMethod> finish_method(std::unique_ptr<Drafter> drafter, bool adaptive,
                                               const MethodBuildContext& context);
 
 }  // namespace evalrun::methods

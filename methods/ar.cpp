@@ -10,10 +10,6 @@ class NoDrafter final : public Drafter {
   void draft(std::span<const int32_t>, int, TokenTree&) override {}
 };
 
-std::unique_ptr<DecodingMethod> build(const MethodParams&, const MethodBuildContext&) {
-  return make_speculative_method(std::make_unique<NoDrafter>());
-}
-
 }  // namespace
 
 MethodInfo autoregressive_method() {
@@ -22,7 +18,9 @@ MethodInfo autoregressive_method() {
   info.summary = "plain autoregressive decoding, one token per step (the baseline)";
   info.source = "definition";
   info.needs = "nothing";
-  info.build = build;
+  info.build = [](const MethodParams&, const MethodBuildContext&) {
+    return make_speculative_method(std::make_unique<NoDrafter>());
+  };
   return info;
 }
 

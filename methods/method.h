@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "engine/base/clock.h"
+#include "engine/base/options.h"
 #include "engine/base/registry.h"
 #include "engine/base/rng.h"
 #include "engine/device_time.h"
@@ -223,34 +224,19 @@ std::unique_ptr<DecodingMethod> make_speculative_method(
 // there, because something goes on from prompt to prompt.
 enum class Steps { kFixed, kFollowMachine, kCarryState };
 
-struct ParamInfo {
-  std::string name;
-  std::string default_value;  // as written on the command line
-  std::string description;
-  enum class Type { kInt, kNumber, kText, kBool } type = Type::kInt;
-  double min = 0, max = 0;                // for numbers, both 0 = no limit
-  std::vector<std::string> choices = {};  // for text; empty = free
-  Steps steps = Steps::kFixed;            // at the value `steps_at`
-  std::string steps_at = {};
+// A parameter, `name:key=value`.
+struct ParamInfo : base::OptionInfo {
+  struct StepsAt {
+    std::string value;  // empty = at none
+    Steps steps = Steps::kFixed;
+  };
+  StepsAt steps_at = {};  // the value at which steps are less than fixed
 };
-
-// `name:key=value,key=value`, checked against the ParamInfo list: every parameter has a value.
-class MethodParams {
- public:
-  MethodParams() = default;
-  MethodParams(const std::vector<ParamInfo>& infos, const std::map<std::string, std::string>& given,
-               const std::string& method);  // throws usage_error
-  int integer(const std::string& key) const;
-  double number(const std::string& key) const;
-  bool boolean(const std::string& key) const;
-  const std::string& text(const std::string& key) const;
-  std::string canonical() const;  // "k=4,ngram=3", sorted, all parameters: part of the run key
-  // For methods that write one parameter as others; not checked again.
-  void set(const std::string& key, const std::string& value) { values_[key] = value; }
-
- private:
-  std::map<std::string, std::string> values_;
-};
+// How a method declares its parameters: name, member of its struct, limits and description in one
+// line (engine/base/options.h). MethodParams: the values of all of them, part of an arm's key.
+template <typename Shape>
+using Parameters = base::Options<Shape, ParamInfo>;
+using MethodParams = base::OptionValues;
 
 struct MethodBuildContext {
   std::shared_ptr<const engine::Model> target;
@@ -273,11 +259,11 @@ struct MethodInfo {
   std::string needs;               // "nothing", "a draft model (--draft PATH or draft=layers:N)"
   bool takes_draft_model = false;  // whether --draft is for it
   std::string notes = {};  // what a reader of papers should know: which rows mean this method
-  std::vector<ParamInfo> params;
-  std::string version = "1";  // bumped when its numbers can change
+  std::vector<ParamInfo> params;  // Parameters<...>::infos(), whose bound() makes what follows
+  std::string version = "1";      // bumped when its numbers can change
   std::function<std::unique_ptr<DecodingMethod>(const MethodParams&, const MethodBuildContext&)>
       build;
-  // What the ParamInfo list cannot say (one parameter against another); throws usage_error. May be
+  // What single parameters cannot say (one against another); throws usage_error. May be
   // empty. Called by parse_method, before any model is loaded.
   std::function<void(const MethodParams&)> check = {};
   // The model this method decodes where that is not the run's own (SPACE changes the target); null

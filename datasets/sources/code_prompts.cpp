@@ -1,7 +1,5 @@
 #include "datasets/sources/code_prompts.h"
 
-#include "engine/base/error.h"
-
 namespace evalrun::datasets {
 
 namespace {
@@ -29,34 +27,41 @@ std::string spoken(const std::string& language) {
 
 }  // namespace
 
-OptionInfo code_prompt_option() {
-  return {"prompt",
-          "form of the problem",
-          "completion",
-          {"completion", "chat", "instruct", "space", "bita"}};
+base::Options<CodeOptions> code_options() {
+  return base::Options<CodeOptions>{}.choice("prompt", &CodeOptions::prompt,
+                                             {{"completion", CodePrompt::kCompletion},
+                                              {"chat", CodePrompt::kChat},
+                                              {"instruct", CodePrompt::kInstruct},
+                                              {"space", CodePrompt::kSpace},
+                                              {"bita", CodePrompt::kBita}},
+                                             "form of the problem");
 }
 
-void put_code_problem(const std::string& form, const std::string& text, Prompt& prompt) {
-  prompt.chat = form != "completion";
+void put_code_problem(CodePrompt form, const std::string& text, Prompt& prompt) {
+  prompt.chat = form != CodePrompt::kCompletion;
+  prompt.turns = {text};
   const std::string language = spoken(prompt.language);
-  if (form == "completion") {
-    prompt.turns = {text};
-    prompt.stop = completion_stop_rules(prompt.language);
-  } else if (form == "chat") {
-    prompt.turns = {text};
-  } else if (form == "instruct") {
-    prompt.turns = {
-        fmt::format("Complete the following {} function. Answer with the complete function in one "
-                    "fenced code block, without tests and without explanation.\n\n```{}\n{}\n```",
-                    language, prompt.language, text)};
-  } else if (form == "space") {
-    prompt.turns = {
-        fmt::format("Complete the following {} code. Do not give any explanation or testing "
-                    "examples, just complete the code.\n {}",
-                    language, text)};
-  } else {
-    EVALRUN_CHECK(form == "bita", "no form '{}' of code prompts", form);
-    prompt.turns = {fmt::format("Complete the following {} code\n{}", language, text)};
+  switch (form) {
+    case CodePrompt::kCompletion:
+      prompt.stop = completion_stop_rules(prompt.language);
+      break;
+    case CodePrompt::kChat:
+      break;
+    case CodePrompt::kInstruct:
+      prompt.turns = {fmt::format(
+          "Complete the following {} function. Answer with the complete function in one "
+          "fenced code block, without tests and without explanation.\n\n```{}\n{}\n```",
+          language, prompt.language, text)};
+      break;
+    case CodePrompt::kSpace:
+      prompt.turns = {
+          fmt::format("Complete the following {} code. Do not give any explanation or testing "
+                      "examples, just complete the code.\n {}",
+                      language, text)};
+      break;
+    case CodePrompt::kBita:
+      prompt.turns = {fmt::format("Complete the following {} code\n{}", language, text)};
+      break;
   }
 }
 

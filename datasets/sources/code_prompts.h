@@ -7,16 +7,21 @@
 
 namespace evalrun::datasets {
 
-// Option `prompt` of HumanEval and HumanEval-X.
-OptionInfo code_prompt_option();
-
-// Turns, chat and stop rules of `prompt` for the form named `form`; `text` is the problem as
-// completed.
+// How a problem is put to a model:
 //   completion  the text itself, raw, with stop rules
 //   chat        the text itself as a chat message (Falcon, Self-Draft)
 //   instruct    asks for the whole function in one fenced block
 //   space       SPACE's wording (Yi et al. 2024, appendix); its released code asks otherwise
 //   bita        BiTA's wording (Lin et al. 2024, released code)
-void put_code_problem(const std::string& form, const std::string& text, Prompt& prompt);
+enum class CodePrompt { kCompletion, kChat, kInstruct, kSpace, kBita };
+
+// Of HumanEval and HumanEval-X.
+struct CodeOptions {
+  CodePrompt prompt = CodePrompt::kCompletion;
+};
+base::Options<CodeOptions> code_options();
+
+// Turns, chat and stop rules of `prompt` in this form; `text` is the problem as completed.
+void put_code_problem(CodePrompt form, const std::string& text, Prompt& prompt);
 
 }  // namespace evalrun::datasets

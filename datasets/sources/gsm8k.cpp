@@ -73,21 +73,23 @@ RowReader row_reader(int n_shots, const std::string& shots, std::span<const int>
   };
 }
 
+struct Gsm8kOptions {
+  int shots = 0;
+};
+
 DatasetEntry entry(DatasetInfo info, std::span<const int> only) {
   info.family = "gsm8k";
   info.source = "https://github.com/openai/grade-school-math (grade_school_math/data)";
   info.licence = "MIT";
   info.evaluators = {"gsm8k@evalrun", "gsm8k_strict@lm-eval-3", "gsm8k_flexible@lm-eval-3"};
-  info.options = {{"shots",
-                   "solved examples in front, as a raw prompt; 0 = a chat message",
-                   "0",
-                   {},
-                   0,
-                   kMostShots}};
+  const auto options = base::Options<Gsm8kOptions>{}.add(
+      "shots", &Gsm8kOptions::shots, {0, kMostShots},
+      "solved examples in front, as a raw prompt; 0 = a chat message");
+  info.options = options.infos();
   info.files = {"gsm8k/test.jsonl"};
-  const auto load = [info, only](const std::string& root, const DatasetSpec& spec) {
+  const auto load = [info, only, options](const std::string& root, const DatasetSpec& spec) {
     const FoundFile file = find_data_file(info, root, info.files);
-    const int n_shots = spec.number("shots");
+    const int n_shots = options.of(spec.options).shots;
     const std::string shots = n_shots == 0 ? "" : read_shots(info, root, n_shots);
     return load_one_file(info, spec, file, row_reader(n_shots, shots, only));
   };

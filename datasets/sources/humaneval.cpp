@@ -9,24 +9,26 @@ namespace evalrun::datasets {
 namespace {
 
 RowReader row_reader(const DatasetSpec& spec) {
-  return [form = spec.option("prompt")](const JsonLine&, base::ObjectReader& reader) {
-    constexpr std::string_view kPrefix = "HumanEval/";
-    auto problem = std::make_shared<CodeProblem>();
-    problem->set = CodeProblem::Set::kHumanEval;
-    problem->language = "python";
-    problem->task = reader.required<std::string>("task_id");
-    if (!problem->task.starts_with(kPrefix)) reader.fail("task_id", "must be HumanEval/<number>");
-    problem->prompt = reader.required<std::string>("prompt");
-    problem->test = reader.required<std::string>("test");
-    problem->entry_point = reader.required<std::string>("entry_point");
-    problem->canonical_solution = reader.required<std::string>("canonical_solution");
-    Prompt prompt;
-    prompt.id = "humaneval/" + problem->task.substr(kPrefix.size());
-    prompt.language = "python";
-    put_code_problem(form, problem->prompt, prompt);
-    prompt.code = std::move(problem);
-    return prompt;
-  };
+  return
+      [form = code_options().of(spec.options).prompt](const JsonLine&, base::ObjectReader& reader) {
+        constexpr std::string_view kPrefix = "HumanEval/";
+        auto problem = std::make_shared<CodeProblem>();
+        problem->set = CodeProblem::Set::kHumanEval;
+        problem->language = "python";
+        problem->task = reader.required<std::string>("task_id");
+        if (!problem->task.starts_with(kPrefix))
+          reader.fail("task_id", "must be HumanEval/<number>");
+        problem->prompt = reader.required<std::string>("prompt");
+        problem->test = reader.required<std::string>("test");
+        problem->entry_point = reader.required<std::string>("entry_point");
+        problem->canonical_solution = reader.required<std::string>("canonical_solution");
+        Prompt prompt;
+        prompt.id = "humaneval/" + problem->task.substr(kPrefix.size());
+        prompt.language = "python";
+        put_code_problem(form, problem->prompt, prompt);
+        prompt.code = std::move(problem);
+        return prompt;
+      };
 }
 
 }  // namespace
@@ -41,7 +43,7 @@ DatasetEntry humaneval() {
   info.official_count = 164;
   info.default_max_new = 1024;
   info.evaluators = {"pass@evalrun"};
-  info.options = {code_prompt_option()};
+  info.options = code_options().infos();
   info.files = {"humaneval/HumanEval.jsonl.gz"};
   return {info, file_loader(info, row_reader)};
 }

@@ -42,7 +42,7 @@ CodeProblem read_problem(const Language& language, base::ObjectReader& reader) {
   return problem;
 }
 
-RowReader row_reader(const Language& language, const std::string& form) {
+RowReader row_reader(const Language& language, CodePrompt form) {
   return [language, form](const JsonLine&, base::ObjectReader& reader) {
     auto problem = std::make_shared<CodeProblem>(read_problem(language, reader));
     Prompt prompt;
@@ -64,13 +64,14 @@ FileState combined(FileState a, FileState b) {
 LoadedDataset load(const DatasetInfo& info, const std::string& root, const DatasetSpec& spec) {
   LoadedDataset loaded{info, spec.text, {}, "", ""};
   loaded.info.official_count = 0;
+  const CodePrompt form = code_options().of(spec.options).prompt;
   PromptList prompts;
   std::optional<FileState> state;
   for (size_t i = 0; i < kLanguages.size(); ++i) {
     if (!spec.wants(kLanguages[i].name)) continue;
     const FoundFile file = find_data_file(info, root, {info.files[i]});
-    const FileState one = read_rows(file.path, file.relative,
-                                    row_reader(kLanguages[i], spec.option("prompt")), prompts);
+    const FileState one =
+        read_rows(file.path, file.relative, row_reader(kLanguages[i], form), prompts);
     state = state ? combined(*state, one) : one;
     loaded.info.official_count += kProblems;
     loaded.origin += (loaded.origin.empty() ? "" : ", ") + file.path;
@@ -93,7 +94,7 @@ DatasetEntry humaneval_x() {
   info.official_count = kProblems * static_cast<int>(kLanguages.size());
   info.default_max_new = 1024;
   info.evaluators = {"pass@evalrun"};
-  info.options = {code_prompt_option()};
+  info.options = code_options().infos();
   for (const Language& language : kLanguages) {
     info.parts.emplace_back(language.name);
     info.files.push_back(fmt::format("humaneval_x/humaneval_{}.jsonl.gz", language.name));

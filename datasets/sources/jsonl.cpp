@@ -17,6 +17,7 @@
 
 #include "datasets/json_lines.h"
 #include "datasets/sets.h"
+#include "datasets/spec.h"
 
 namespace evalrun::datasets {
 

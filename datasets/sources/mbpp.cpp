@@ -59,9 +59,29 @@ CodeProblem read_problem(int task, base::ObjectReader& reader) {
   return problem;
 }
 
+struct MbppOptions {
+  bool few_shot = false;
+};
+
+base::Options<MbppOptions> mbpp_options() {
+  return base::Options<MbppOptions>{}.choice("prompt", &MbppOptions::few_shot,
+                                             {{"instruct", false}, {"few-shot", true}},
+                                             "chat message, or the paper's raw three-shot prompt");
+}
+
+struct Mbpp100Options {
+  bool with_tests = true;
+};
+
+base::Options<Mbpp100Options> mbpp_100_options() {
+  return base::Options<Mbpp100Options>{}.choice(
+      "prompt", &Mbpp100Options::with_tests, {{"instruct", true}, {"self-draft", false}},
+      "with the asserts, or the sentence alone as in Self-Draft");
+}
+
 // The examples stand in front of the first test in the file, so that one pass sees them first.
 RowReader row_reader(const DatasetSpec& spec) {
-  const bool few_shot = spec.option("prompt") == "few-shot";
+  const bool few_shot = mbpp_options().of(spec.options).few_shot;
   const auto shots = std::make_shared<std::string>();
   const auto n_shots = std::make_shared<int>(0);
   return [few_shot, shots, n_shots](const JsonLine&,
@@ -98,7 +118,7 @@ RowReader row_reader(const DatasetSpec& spec) {
 }
 
 RowReader row_reader_100(const DatasetSpec& spec) {
-  const bool with_tests = spec.option("prompt") == "instruct";
+  const bool with_tests = mbpp_100_options().of(spec.options).with_tests;
   const auto n_tests = std::make_shared<int>(0);
   return
       [with_tests, n_tests](const JsonLine&, base::ObjectReader& reader) -> std::optional<Prompt> {
@@ -131,10 +151,7 @@ DatasetEntry mbpp() {
   info.official_count = kLastTest - kFirstTest + 1;
   info.default_max_new = 512;
   info.evaluators = {"pass@evalrun"};
-  info.options = {{"prompt",
-                   "chat message, or the paper's raw three-shot prompt",
-                   "instruct",
-                   {"instruct", "few-shot"}}};
+  info.options = mbpp_options().infos();
   info.files = {"mbpp/mbpp.jsonl"};
   return {info, file_loader(info, row_reader)};
 }
@@ -149,10 +166,7 @@ DatasetEntry mbpp_100() {
   info.official_count = static_cast<int>(std::size(kMbpp100));
   info.default_max_new = 1024;
   info.evaluators = {"pass@evalrun"};
-  info.options = {{"prompt",
-                   "with the asserts, or the sentence alone as in Self-Draft",
-                   "instruct",
-                   {"instruct", "self-draft"}}};
+  info.options = mbpp_100_options().infos();
   info.files = {"mbpp/sanitized-mbpp.json"};
   return {info, file_loader(info, row_reader_100)};
 }

@@ -59,29 +59,30 @@ constexpr const char* kProgramsFile = "samples/programs.jsonl";
 const std::vector<std::string> kLanguages = {"python", "cpp", "java", "js", "go", "rust"};
 
 std::vector<Prompt> read_programs(const DatasetSpec& spec) {
+  const CodePrompt form = code_options().of(spec.options).prompt;
   PromptList prompts;
-  for_each_json_record(
-      embedded_text(kProgramsFile), kProgramsFile,
-      [&](const JsonLine& at, base::ObjectReader& reader) {
-        auto problem = std::make_shared<CodeProblem>();
-        problem->set = CodeProblem::Set::kHumanEvalX;
-        problem->language = reader.required<std::string>("language");
-        problem->task = reader.required<std::string>("id");
-        problem->declaration = reader.optional<std::string>("declaration", "");
-        problem->prompt = reader.required<std::string>("prompt");
-        problem->test = reader.required<std::string>("test");
-        problem->test_setup = reader.optional<std::string>("test_setup", "");
-        problem->imports = reader.optional<std::string>("import", "");
-        problem->canonical_solution = reader.required<std::string>("canonical_solution");
-        reader.finish();
-        if (!spec.wants(problem->language)) return;
-        Prompt prompt;
-        prompt.id = "samples/programs/" + problem->task;
-        prompt.language = problem->language;
-        put_code_problem(spec.option("prompt"), problem->declaration + problem->prompt, prompt);
-        prompt.code = std::move(problem);
-        prompts.add(kProgramsFile, at, std::move(prompt));
-      });
+  for_each_json_record(embedded_text(kProgramsFile), kProgramsFile,
+                       [&](const JsonLine& at, base::ObjectReader& reader) {
+                         auto problem = std::make_shared<CodeProblem>();
+                         problem->set = CodeProblem::Set::kHumanEvalX;
+                         problem->language = reader.required<std::string>("language");
+                         problem->task = reader.required<std::string>("id");
+                         problem->declaration = reader.optional<std::string>("declaration", "");
+                         problem->prompt = reader.required<std::string>("prompt");
+                         problem->test = reader.required<std::string>("test");
+                         problem->test_setup = reader.optional<std::string>("test_setup", "");
+                         problem->imports = reader.optional<std::string>("import", "");
+                         problem->canonical_solution =
+                             reader.required<std::string>("canonical_solution");
+                         reader.finish();
+                         if (!spec.wants(problem->language)) return;
+                         Prompt prompt;
+                         prompt.id = "samples/programs/" + problem->task;
+                         prompt.language = problem->language;
+                         put_code_problem(form, problem->declaration + problem->prompt, prompt);
+                         prompt.code = std::move(problem);
+                         prompts.add(kProgramsFile, at, std::move(prompt));
+                       });
   return prompts.take();
 }
 
@@ -104,7 +105,7 @@ std::vector<DatasetEntry> samples() {
   programs.default_max_new = 256;
   programs.evaluators = {"pass@evalrun"};
   programs.parts = kLanguages;
-  programs.options = {code_prompt_option()};
+  programs.options = code_options().infos();
   DatasetInfo all = common_info();
   all.name = "samples";
   all.summary = "all kinds of samples but programs";

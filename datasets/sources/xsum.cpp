@@ -8,12 +8,24 @@ namespace evalrun::datasets {
 
 namespace {
 
+constexpr const char* kBitaRequest =
+    "\nBased on the previous text, provide a brief single summary:";
+constexpr const char* kSpaceRequest =
+    "\n Based on the previous text, provide a brief single summary";
+
+// BiTA (Lin et al. 2024): as its code has it. SPACE (Yi et al. 2024): as the paper prints it.
+struct XsumOptions {
+  std::string request = kBitaRequest;
+};
+
+base::Options<XsumOptions> xsum_options() {
+  return base::Options<XsumOptions>{}.choice("prompt", &XsumOptions::request,
+                                             {{"bita", kBitaRequest}, {"space", kSpaceRequest}},
+                                             "wording of the request");
+}
+
 RowReader row_reader(const DatasetSpec& spec) {
-  // BiTA (Lin et al. 2024): as its code has it. SPACE (Yi et al. 2024): as the paper prints it.
-  const bool bita = spec.option("prompt") == "bita";
-  const std::string request = bita
-                                  ? "\nBased on the previous text, provide a brief single summary:"
-                                  : "\n Based on the previous text, provide a brief single summary";
+  const std::string request = xsum_options().of(spec.options).request;
   return [request](const JsonLine&, base::ObjectReader& reader) {
     Prompt prompt;
     prompt.id = "xsum/" + reader.required<std::string>("id");
@@ -34,7 +46,7 @@ DatasetEntry xsum() {
   info.licence = "not stated (BBC news text)";
   info.official_count = 11334;
   info.default_max_new = 256;
-  info.options = {{"prompt", "wording of the request", "bita", {"bita", "space"}}};
+  info.options = xsum_options().infos();
   info.evaluators = {"rougeL@pltrdy-1.0.1", "rougeL@rouge_score-0.1.2", "rouge1@rouge_score-0.1.2",
                      "rouge2@rouge_score-0.1.2", "rougeLsum@rouge_score-0.1.2"};
   info.files = {"xsum/test.jsonl"};

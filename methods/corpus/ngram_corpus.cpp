@@ -8,8 +8,8 @@
 namespace evalrun::methods {
 namespace {
 
-enum Section { kKeys, kOffsets, kGrams, kCounts, kPerLength };  // for each key length in turn
-enum Param { kMaxKey, kGramLength, kTop, kMinCount };
+enum NgramSection { kKeys, kOffsets, kGrams, kCounts, kPerLength };  // for each key length in turn
+enum NgramParam { kMaxKey, kGramLength, kTop, kMinCount };
 
 // The counts of one key length. The suffixes come in order, so that equal windows of key and gram
 // come one after another, and keys in the order in which they are searched.
@@ -125,7 +125,7 @@ std::vector<Counter> count_windows(const CorpusText& text, const NgramOptions& o
 
 NgramCorpus::NgramCorpus(const std::string& path) : file_(path, CorpusKind::kNgrams) {
   const CorpusInfo& i = info();
-  const auto check = [&](const char* name, Param p, int max) {
+  const auto check = [&](const char* name, NgramParam p, int max) {
     if (i.params[p] < 1 || i.params[p] > static_cast<uint32_t>(max))
       file_.damaged(name, fmt::format("{}, expected 1 to {}", i.params[p], max));
     return static_cast<int>(i.params[p]);
@@ -152,7 +152,7 @@ NgramCorpus::NgramCorpus(const std::string& path) : file_(path, CorpusKind::kNgr
 }
 
 NgramOptions NgramCorpus::options() const {
-  const auto param = [this](Param p) { return static_cast<int>(info().params[p]); };
+  const auto param = [this](NgramParam p) { return static_cast<int>(info().params[p]); };
   return {param(kMaxKey), param(kGramLength), param(kTop), param(kMinCount)};
 }
 

@@ -8,8 +8,8 @@
 namespace evalrun::methods {
 namespace {
 
-enum Section { kText, kPlaces };          // packed tokens; the suffix array
-enum Param { kTokenBytes, kPlaceBytes };  // 2 or 3; 4 or 8
+enum SuffixSection { kText, kPlaces };          // packed tokens; the suffix array
+enum SuffixParam { kTokenBytes, kPlaceBytes };  // 2 or 3; 4 or 8
 
 // First index of [begin, end) for which `before` is false.
 template <typename Before>

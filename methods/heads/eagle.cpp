@@ -185,7 +185,7 @@ class DynamicDrafter final : public PairDrafter {
   struct Options {
     int k = 10;      // children looked at behind each node, nodes expanded in each level
     int levels = 6;  // of the tree
-    int total = 59;  // draft nodes; 0 = as many as pay
+    int total = 0;   // draft nodes; 0 = as many as pay
   };
   DynamicDrafter(std::unique_ptr<DraftNetwork> network, std::vector<int> layers,
                  const Options& options, const engine::RowCostTable* costs)
@@ -321,20 +321,20 @@ class DynamicDrafter final : public PairDrafter {
   std::vector<float> root_feature_;
 };
 
-struct Opened {
+struct OpenedEagle {
   OpenedAdapter weights;
   std::unique_ptr<DraftNetwork> network;
   std::vector<int> layers;  // EAGLE-3: whose input streams are read
 };
 
-Opened open(const std::string& weights, const MethodParams& params,
-            const MethodBuildContext& context) {
-  Opened opened;
-  opened.weights = open_adapter(weights, params, context);
+OpenedEagle open_eagle(const std::string& weights, const AdapterOptions& adapter,
+                       const MethodBuildContext& context) {
+  OpenedEagle opened;
+  opened.weights = open_adapter(weights, adapter, context);
   AdapterReader& reader = *opened.weights.reader;
   DraftNetwork::Options options;
   options.session = context.session;
-  options.storage = draft_storage(params);
+  options.storage = adapter.format;
   if (weights == "eagle3") {
     options.input = DraftNetwork::Input::kPaired;
     const int n = context.target->config().n_layers;
@@ -344,67 +344,43 @@ Opened open(const std::string& weights, const MethodParams& params,
   return opened;
 }
 
-std::unique_ptr<DecodingMethod> build_static(const MethodParams& params,
+struct EagleOptions {
+  AdapterOptions adapter;
+  DraftOptions draft;
+  EagleOptions() { draft.drawn = true; }
+};
+
+std::unique_ptr<DecodingMethod> build_static(const EagleOptions& options,
                                              const MethodBuildContext& context) {
-  Opened opened = open("eagle", params, context);
+  OpenedEagle opened = open_eagle("eagle", options.adapter, context);
   const double cost = opened.network->relative_cost();
   RankTree tree = choose_tree(
-      "eagle", params, *opened.weights.adapter, context, engine::kMaxRows,
+      "eagle", options.draft.tree, *opened.weights.adapter, context, engine::kMaxRows,
       [cost](int depth) { return cost * depth; }, "eagle");
   return make_speculative_method(std::make_unique<StaticDrafter>(
-      std::move(opened.network), std::move(opened.layers), std::move(tree),
-      params.text("draft") == "drawn", context.target->config().vocab_size));
+      std::move(opened.network), std::move(opened.layers), std::move(tree), options.draft.drawn,
+      context.target->config().vocab_size));
 }
 
-std::unique_ptr<DecodingMethod> build_dynamic(const std::string& weights,
-                                              const MethodParams& params,
-                                              const MethodBuildContext& context) {
-  Opened opened = open(weights, params, context);
-  DynamicDrafter::Options options;
-  options.k = params.integer("k");
-  options.levels = params.integer("levels");
-  options.total = params.integer("total");
-  return make_speculative_method(std::make_unique<DynamicDrafter>(
-      std::move(opened.network), std::move(opened.layers), options, context.row_cost));
-}
+struct DynamicOptions {
+  AdapterOptions adapter;
+  DynamicDrafter::Options draft;
+};
 
-std::vector<ParamInfo> dynamic_parameters() {
-  using Type = ParamInfo::Type;
-  std::vector<ParamInfo> params = adapter_parameters();
-  params.push_back({"k",
-                    "10",
-                    "choices looked at behind a node, and nodes expanded in a level",
-                    Type::kInt,
-                    1,
-                    64,
-                    {}});
-  params.push_back({"levels",
-                    "6",
-                    "deepest draft, one forward of the drafter each (EAGLE-3's paper: 8)",
-                    Type::kInt,
-                    1,
-                    32,
-                    {}});
-  params.push_back({"total",
-                    "0",
+Parameters<DynamicOptions> dynamic_parameters() {
+  using Draft = DynamicDrafter::Options;
+  return Parameters<DynamicOptions>{}
+      .add(adapter_parameters(), &DynamicOptions::adapter)
+      .add(Parameters<Draft>{}
+               .add("k", &Draft::k, {1, 64},
+                    "choices looked at behind a node, and nodes expanded in a level")
+               .add("levels", &Draft::levels, {1, 32},
+                    "deepest draft, one forward of the drafter each (EAGLE-3's paper: 8)")
+               .add("total", &Draft::total, {0, engine::kMaxRows - 1},
                     "draft nodes of a step; 0 = as many as pay here by the drafter's confidence "
-                    "and T(n)/T(1) (the repository's 60 with the root: 59)",
-                    Type::kInt,
-                    0,
-                    engine::kMaxRows - 1,
-                    {},
-                    Steps::kFollowMachine,
-                    "0"});
-  return params;
-}
-
-void check_dynamic(const std::string& who, const MethodParams& params) {
-  const int k = params.integer("k"), levels = params.integer("levels");
-  if (k * (levels - 1) >= engine::kMaxRows)
-    throw base::usage_error(
-        fmt::format("{}: k={} nodes in each of {} levels are more than the {} rows of a forward",
-                    who, k, levels, engine::kMaxRows),
-        "lower k or levels");
+                    "and T(n)/T(1) (the repository's 60 with the root: 59)")
+               .with(&ParamInfo::steps_at, {"0", Steps::kFollowMachine}),
+           &DynamicOptions::draft);
 }
 
 // `weights`: as in open_adapter().
@@ -413,14 +389,26 @@ MethodInfo dynamic_method(const std::string& name, const std::string& weights) {
   info.name = name;
   info.needs = fmt::format("trained weights (scripts/train {}, or a published {} checkpoint)",
                            weights, weights == "eagle3" ? "EAGLE-3" : "EAGLE");
-  info.params = dynamic_parameters();
-  info.check = [name](const MethodParams& params) { check_dynamic(name, params); };
-  info.build = [weights](const MethodParams& params, const MethodBuildContext& context) {
-    return build_dynamic(weights, params, context);
-  };
-  info.files = [weights](const MethodParams& params, const MethodBuildContext& context) {
-    return adapter_file(weights, params, context);
-  };
+  const auto parameters = dynamic_parameters();
+  info.params = parameters.infos();
+  info.check = parameters.bound([name](const DynamicOptions& options) {
+    const auto& [k, levels, total] = options.draft;
+    if (k * (levels - 1) >= engine::kMaxRows)
+      throw base::usage_error(
+          fmt::format("{}: k={} nodes in each of {} levels are more than the {} rows of a forward",
+                      name, k, levels, engine::kMaxRows),
+          "lower k or levels");
+  });
+  info.build =
+      parameters.bound([weights](const DynamicOptions& options, const MethodBuildContext& context) {
+        OpenedEagle opened = open_eagle(weights, options.adapter, context);
+        return make_speculative_method(std::make_unique<DynamicDrafter>(
+            std::move(opened.network), std::move(opened.layers), options.draft, context.row_cost));
+      });
+  info.files =
+      parameters.bound([weights](const DynamicOptions& options, const MethodBuildContext& context) {
+        return adapter_file(weights, options.adapter, context);
+      });
   return info;
 }
 
@@ -435,13 +423,15 @@ MethodInfo eagle_method() {
   info.notes =
       "The released tree has 25 nodes (tree=eagle). Papers count tau with the bonus. The released "
       "sampling draws the bonus behind a full match from unwarped logits; here it is the target's.";
-  info.params = adapter_parameters();
-  info.params.push_back(draft_parameter("drawn"));
-  info.params.push_back(tree_parameter());
-  info.build = build_static;
-  info.files = [](const MethodParams& params, const MethodBuildContext& context) {
-    return adapter_file("eagle", params, context);
-  };
+  const auto parameters = Parameters<EagleOptions>{}
+                              .add(adapter_parameters(), &EagleOptions::adapter)
+                              .add(draft_parameter(), &EagleOptions::draft)
+                              .add(tree_parameter(), &EagleOptions::draft);
+  info.params = parameters.infos();
+  info.build = parameters.bound(build_static);
+  info.files = parameters.bound([](const EagleOptions& options, const MethodBuildContext& context) {
+    return adapter_file("eagle", options.adapter, context);
+  });
   return info;
 }
 

@@ -189,8 +189,15 @@ class FalconDrafter final : public Drafter {
   std::vector<int> path_;
 };
 
-DraftNetwork::Input input_of(const AdapterReader& reader, const MethodParams& params) {
-  const std::string given = params.text("lstm");
+struct FalconOptions {
+  AdapterOptions adapter;
+  bool right_aligned = true;  // align=
+  DraftOptions draft;
+  int k = 0;
+  std::string lstm = "auto";
+};
+
+DraftNetwork::Input input_of(const AdapterReader& reader, const std::string& given) {
   const std::string stored = reader.text("input", reader.has("fc.weight") ? "fc" : "per_token");
   const std::string input = given == "auto" ? stored : given == "none" ? "fc" : given;
   if ((input == "fc") != reader.has("fc.weight"))
@@ -204,26 +211,26 @@ DraftNetwork::Input input_of(const AdapterReader& reader, const MethodParams& pa
   reader.fail("config.input", fmt::format("is '{}', expected fc, per_token or recurrent", input));
 }
 
-std::unique_ptr<DecodingMethod> build(const MethodParams& params,
-                                      const MethodBuildContext& context) {
-  const OpenedAdapter opened = open_adapter("falcon", params, context);
+std::unique_ptr<DecodingMethod> build_falcon(const FalconOptions& given,
+                                             const MethodBuildContext& context) {
+  const OpenedAdapter opened = open_adapter("falcon", given.adapter, context);
   AdapterReader& reader = *opened.reader;
   const int k = reader.integer("k", 1, kMostSlots);
-  if (params.integer("k") != 0 && params.integer("k") != k)
-    throw base::usage_error(fmt::format("falcon: k={}, but these weights were trained for k={}",
-                                        params.integer("k"), k),
-                            "leave k out, or give the adapter that was trained for it");
+  if (given.k != 0 && given.k != k)
+    throw base::usage_error(
+        fmt::format("falcon: k={}, but these weights were trained for k={}", given.k, k),
+        "leave k out, or give the adapter that was trained for it");
   DraftNetwork::Options options;
   options.session = context.session;
-  options.storage = draft_storage(params);
+  options.storage = given.adapter.format;
   options.layers = reader.integer("layers", 1, 2);
   options.scale = reader.number("scale", 1);
   if (!(options.scale > 0)) reader.fail("config.scale", "must be positive");
-  options.input = input_of(reader, params);
+  options.input = input_of(reader, given.lstm);
   auto network = std::make_unique<DraftNetwork>(reader, *context.target, options);
   const double cost = network->relative_cost();
   RankTree tree = choose_tree(
-      "falcon", params, *opened.adapter, context, engine::kMaxRows,
+      "falcon", given.draft.tree, *opened.adapter, context, engine::kMaxRows,
       [cost, k](int depth) { return cost * ((depth + k - 1) / k); }, "falcon_small");
   // All blocks of a draft stay in one forward's rows.
   const StaticTree levels(tree);
@@ -234,15 +241,14 @@ std::unique_ptr<DecodingMethod> build(const MethodParams& params,
         fmt::format("falcon: this tree needs {} blocks of {} rows, a forward has {}", blocks, k,
                     engine::kMaxRows),
         "take a smaller tree");
-  return make_speculative_method(std::make_unique<FalconDrafter>(
-      std::move(network), k, params.text("align") == "right", std::move(tree),
-      params.text("draft") == "drawn", context.target->config().vocab_size));
+  return make_speculative_method(
+      std::make_unique<FalconDrafter>(std::move(network), k, given.right_aligned, std::move(tree),
+                                      given.draft.drawn, context.target->config().vocab_size));
 }
 
 }  // namespace
 
 MethodInfo falcon_method() {
-  using Type = ParamInfo::Type;
   MethodInfo info;
   info.name = "falcon";
   info.version = "2";
@@ -254,29 +260,24 @@ MethodInfo falcon_method() {
       "chain is chain:8; its tau leaves the bonus out. Its text has an LSTM along the pairs "
       "(lstm=recurrent), its code one without state (lstm=per_token); the weights decide. The "
       "released blocks start at the first new pair (align=chunk).";
-  info.params = adapter_parameters();
-  info.params.push_back({"align",
-                         "right",
-                         "blocks end at the last pair, or start at the first new one (chunk)",
-                         Type::kText,
-                         0,
-                         0,
-                         {"right", "chunk"}});
-  info.params.push_back(draft_parameter("best"));
-  info.params.push_back(
-      {"k", "0", "features a forward; 0 = as trained", Type::kInt, 0, kMostSlots, {}});
-  info.params.push_back({"lstm",
-                         "auto",
-                         "input stage: as trained, or the one the weights must have",
-                         Type::kText,
-                         0,
-                         0,
-                         {"auto", "per_token", "recurrent", "none"}});
-  info.params.push_back(tree_parameter());
-  info.build = build;
-  info.files = [](const MethodParams& params, const MethodBuildContext& context) {
-    return adapter_file("falcon", params, context);
-  };
+  using Shape = FalconOptions;
+  const std::vector<base::Named<std::string>> stages = {
+      {"auto", "auto"}, {"per_token", "per_token"}, {"recurrent", "recurrent"}, {"none", "none"}};
+  const auto parameters =
+      Parameters<Shape>{}
+          .add(adapter_parameters(), &Shape::adapter)
+          .choice("align", &Shape::right_aligned, {{"right", true}, {"chunk", false}},
+                  "blocks end at the last pair, or start at the first new one (chunk)")
+          .add(draft_parameter(), &Shape::draft)
+          .add("k", &Shape::k, {0, kMostSlots}, "features a forward; 0 = as trained")
+          .choice("lstm", &Shape::lstm, stages,
+                  "input stage: as trained, or the one the weights must have")
+          .add(tree_parameter(), &Shape::draft);
+  info.params = parameters.infos();
+  info.build = parameters.bound(build_falcon);
+  info.files = parameters.bound([](const Shape& options, const MethodBuildContext& context) {
+    return adapter_file("falcon", options.adapter, context);
+  });
   return info;
 }
 

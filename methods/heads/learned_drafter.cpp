@@ -7,92 +7,57 @@
 #include "methods/adaptive.h"
 
 namespace evalrun::methods {
-namespace {
-
-struct DraftFormat {
-  const char* name;
-  engine::WeightStorage storage;
-};
-constexpr DraftFormat kFormats[] = {{"f32", engine::WeightStorage::kF32},
-                                    {"bf16", engine::WeightStorage::kBf16},
-                                    {"int8", engine::WeightStorage::kInt8Group},
-                                    {"q4", engine::WeightStorage::kQ4Group}};
-
-}  // namespace
-
-std::vector<ParamInfo> adapter_parameters() {
-  using Type = ParamInfo::Type;
-  return {
-      {"adapter",
-       "auto",
-       "trained weights: a path (evalrun's own or the published layout), a name, or auto: those "
-       "for this model that come with evalrun or lie in $EVALRUN_HOME/adapters",
-       Type::kText,
-       0,
-       0,
-       {}},
-      {"any_target",
-       "false",
-       "take weights that were trained for another file of the target",
-       Type::kBool,
-       0,
-       0,
-       {}},
-      {"dtype",
-       "int8",
-       "weight format of the drafter",
-       Type::kText,
-       0,
-       0,
-       {"f32", "bf16", "int8", "q4"}}};
+Parameters<AdapterOptions> weights_parameters() {
+  return Parameters<AdapterOptions>{}
+      .add("adapter", &AdapterOptions::adapter,
+           "trained weights: a path (evalrun's own or the published layout), a name, or auto: "
+           "those for this model that come with evalrun or lie in $EVALRUN_HOME/adapters")
+      .add("any_target", &AdapterOptions::any_target,
+           "take weights that were trained for another file of the target");
 }
 
-ParamInfo tree_parameter() {
-  return {"tree",
-          "auto",
-          "auto (of the tree stored with the weights what pays at this machine's T(n)/T(1)), "
-          "stored:N (its first N nodes), a published tree by name, chain:N, or paths: 0+00+1",
-          ParamInfo::Type::kText,
-          0,
-          0,
-          {},
-          Steps::kFollowMachine,
-          "auto"};
+Parameters<AdapterOptions> format_parameter() {
+  using Storage = engine::WeightStorage;
+  return Parameters<AdapterOptions>{}.choice("dtype", &AdapterOptions::format,
+                                             {{"f32", Storage::kF32},
+                                              {"bf16", Storage::kBf16},
+                                              {"int8", Storage::kInt8Group},
+                                              {"q4", Storage::kQ4Group}},
+                                             "weight format of the drafter");
 }
 
-ParamInfo draft_parameter(const std::string& default_value) {
-  return {"draft",
-          default_value,
-          "children when sampling: drawn from the drafter's distribution without replacement "
-          "(multi-candidate rejection), or its best tokens (sample and match)",
-          ParamInfo::Type::kText,
-          0,
-          0,
-          {"drawn", "best"}};
+Parameters<AdapterOptions> adapter_parameters() {
+  return weights_parameters().add(format_parameter());
 }
 
-OpenedAdapter open_adapter(const std::string& weights, const MethodParams& params,
+Parameters<DraftOptions> draft_parameter() {
+  return Parameters<DraftOptions>{}.choice(
+      "draft", &DraftOptions::drawn, {{"drawn", true}, {"best", false}},
+      "children when sampling: drawn from the drafter's distribution without replacement "
+      "(multi-candidate rejection), or its best tokens (sample and match)");
+}
+
+Parameters<DraftOptions> tree_parameter(const std::string& description) {
+  return Parameters<DraftOptions>{}
+      .add("tree", &DraftOptions::tree, description)
+      .with(&ParamInfo::steps_at, {"auto", Steps::kFollowMachine});
+}
+
+OpenedAdapter open_adapter(const std::string& weights, const AdapterOptions& options,
                            const MethodBuildContext& context) {
   EVALRUN_CHECK(context.target != nullptr);
   OpenedAdapter opened;
-  opened.adapter = find_adapter(weights, params.text("adapter"), *context.target);
+  opened.adapter = find_adapter(weights, options.adapter, *context.target);
   opened.reader = std::make_unique<AdapterReader>(*opened.adapter, weights, *context.target,
-                                                  params.boolean("any_target"));
+                                                  options.any_target);
   return opened;
 }
 
 std::map<std::string, std::string> adapter_file(const std::string& weights,
-                                                const MethodParams& params,
+                                                const AdapterOptions& options,
                                                 const MethodBuildContext& context) {
   EVALRUN_CHECK(context.target != nullptr);
-  return {
-      {"adapter", find_adapter(weights, params.text("adapter"), *context.target)->content_hash()}};
-}
-
-engine::WeightStorage draft_storage(const MethodParams& params) {
-  for (const DraftFormat& format : kFormats)
-    if (params.text("dtype") == format.name) return format.storage;
-  EVALRUN_CHECK(false, "unknown format {}", params.text("dtype"));
+  return {{"adapter", find_adapter(weights, options.adapter, *context.target)->content_hash()}};
 }
 
 GivenTree given_tree(const std::string& who, const std::string& text, const Adapter& adapter,
@@ -121,10 +86,10 @@ GivenTree given_tree(const std::string& who, const std::string& text, const Adap
   return {whole, stored && !counted};
 }
 
-RankTree choose_tree(const std::string& who, const MethodParams& params, const Adapter& adapter,
+RankTree choose_tree(const std::string& who, const std::string& tree, const Adapter& adapter,
                      const MethodBuildContext& context, int deepest,
                      const std::function<double(int)>& draft_cost, const std::string& fallback) {
-  const auto [whole, choose] = given_tree(who, params.text("tree"), adapter, deepest, fallback);
+  const auto [whole, choose] = given_tree(who, tree, adapter, deepest, fallback);
   if (!choose) return whole;
   const RowPrice price(context.row_cost);
   int best = 1;

@@ -12,24 +12,36 @@
 
 namespace evalrun::methods {
 
-// adapter=, any_target=, dtype=.
-std::vector<ParamInfo> adapter_parameters();
-ParamInfo tree_parameter();
-// draft=drawn | best: how children are chosen when sampling.
-ParamInfo draft_parameter(const std::string& default_value);
+struct AdapterOptions {
+  std::string adapter = "auto";
+  bool any_target = false;
+  engine::WeightStorage format = engine::WeightStorage::kInt8Group;  // dtype=
+};
+Parameters<AdapterOptions> weights_parameters();  // adapter=, any_target=
+Parameters<AdapterOptions> format_parameter();    // dtype=
+Parameters<AdapterOptions> adapter_parameters();  // all three
+
+struct DraftOptions {
+  bool drawn = false;  // draft=drawn: how children are chosen when sampling
+  std::string tree = "auto";
+};
+Parameters<DraftOptions> draft_parameter();
+inline constexpr const char* kTreeText =
+    "auto (of the tree stored with the weights what pays at this machine's T(n)/T(1)), "
+    "stored:N (its first N nodes), a published tree by name, chain:N, or paths: 0+00+1";
+Parameters<DraftOptions> tree_parameter(const std::string& description = kTreeText);
 
 struct OpenedAdapter {
   std::shared_ptr<const Adapter> adapter;
   std::unique_ptr<AdapterReader> reader;
 };
 // `weights`: the adapter's method name ("eagle" for eagle and eagle2).
-OpenedAdapter open_adapter(const std::string& weights, const MethodParams& params,
+OpenedAdapter open_adapter(const std::string& weights, const AdapterOptions& options,
                            const MethodBuildContext& context);
 // For MethodInfo::files.
 std::map<std::string, std::string> adapter_file(const std::string& weights,
-                                                const MethodParams& params,
+                                                const AdapterOptions& options,
                                                 const MethodBuildContext& context);
-engine::WeightStorage draft_storage(const MethodParams& params);
 
 // What tree= asks for: the whole tree, and whether it is the stored one of which a part is to be
 // chosen (auto). usage_error when it is deeper than `deepest`.
@@ -44,7 +56,7 @@ GivenTree given_tree(const std::string& who, const std::string& text, const Adap
 //   (1 + sum of gains) / (T(1 + nodes) / T(1) + draft_cost(depth)),
 // at most `deepest` levels and at least one node; `fallback` without a stored tree. stored:N: its
 // first N nodes. Anything else is parsed; usage_error when it is deeper than `deepest`.
-RankTree choose_tree(const std::string& who, const MethodParams& params, const Adapter& adapter,
+RankTree choose_tree(const std::string& who, const std::string& tree, const Adapter& adapter,
                      const MethodBuildContext& context, int deepest,
                      const std::function<double(int depth)>& draft_cost,
                      const std::string& fallback);

@@ -57,30 +57,32 @@ class MedusaDrafter final : public Drafter {
   engine::Session* target_ = nullptr;
 };
 
-std::optional<TypicalAcceptance> typical_acceptance(const MethodParams& params) {
-  if (params.text("accept") != "typical") return std::nullopt;
-  return TypicalAcceptance{params.number("epsilon"), params.number("delta")};
-}
+struct MedusaOptions {
+  AdapterOptions adapter;
+  bool typical = false;  // accept=typical
+  double epsilon = 0.09, delta = 0.3;
+  DraftOptions draft;
+};
 
-std::unique_ptr<DecodingMethod> build(const MethodParams& params,
-                                      const MethodBuildContext& context) {
-  const OpenedAdapter opened = open_adapter("medusa", params, context);
+std::unique_ptr<DecodingMethod> build_medusa(const MedusaOptions& options,
+                                             const MethodBuildContext& context) {
+  const OpenedAdapter opened = open_adapter("medusa", options.adapter, context);
   auto heads =
-      std::make_unique<MedusaHeads>(*opened.reader, *context.target, draft_storage(params));
+      std::make_unique<MedusaHeads>(*opened.reader, *context.target, options.adapter.format);
   const double cost = heads->relative_cost();
   RankTree tree = choose_tree(
-      "medusa", params, *opened.adapter, context, heads->n_heads(), [cost](int) { return cost; },
-      "mc_sim_7b_63");
-  auto drafter = std::make_unique<MedusaDrafter>(std::move(heads), std::move(tree),
-                                                 params.text("draft") == "drawn",
-                                                 context.target->config().vocab_size);
-  return make_speculative_method(std::move(drafter), typical_acceptance(params));
+      "medusa", options.draft.tree, *opened.adapter, context, heads->n_heads(),
+      [cost](int) { return cost; }, "mc_sim_7b_63");
+  auto drafter = std::make_unique<MedusaDrafter>(
+      std::move(heads), std::move(tree), options.draft.drawn, context.target->config().vocab_size);
+  std::optional<TypicalAcceptance> typical;
+  if (options.typical) typical = TypicalAcceptance{options.epsilon, options.delta};
+  return make_speculative_method(std::move(drafter), typical);
 }
 
 }  // namespace
 
 MethodInfo medusa_method() {
-  using Type = ParamInfo::Type;
   MethodInfo info;
   info.name = "medusa";
   info.version = "2";
@@ -92,27 +94,24 @@ MethodInfo medusa_method() {
       "acceptance changes the output distribution: accept=typical rows are lossy and in no ranking "
       "of lossless methods. Medusa-2 checkpoints are lossless against their own fine-tuned model "
       "only.";
-  info.params = adapter_parameters();
-  info.params.push_back(
-      {"accept",
-       "exact",
-       "exact, or typical: when sampling, a draft token passes with probability above "
-       "min(epsilon, delta exp(-entropy)); lossy",
-       Type::kText,
-       0,
-       0,
-       {"exact", "typical"}});
-  info.params.push_back({"epsilon", "0.09", "of typical acceptance", Type::kNumber, 0, 1, {}});
-  info.params.push_back({"delta", "0.3", "of typical acceptance", Type::kNumber, 0, 1, {}});
-  info.params.push_back(draft_parameter("best"));
-  info.params.push_back(tree_parameter());
-  info.build = build;
-  info.lossless_with = [](const MethodParams& params) {
-    return params.text("accept") == "typical" ? Lossless::kGreedy : Lossless::kBoth;
-  };
-  info.files = [](const MethodParams& params, const MethodBuildContext& context) {
-    return adapter_file("medusa", params, context);
-  };
+  using Shape = MedusaOptions;
+  const auto parameters =
+      Parameters<Shape>{}
+          .add(adapter_parameters(), &Shape::adapter)
+          .choice("accept", &Shape::typical, {{"exact", false}, {"typical", true}},
+                  "exact, or typical: when sampling, a draft token passes with probability above "
+                  "min(epsilon, delta exp(-entropy)); lossy")
+          .add("epsilon", &Shape::epsilon, {0, 1}, "of typical acceptance")
+          .add("delta", &Shape::delta, {0, 1}, "of typical acceptance")
+          .add(draft_parameter(), &Shape::draft)
+          .add(tree_parameter(), &Shape::draft);
+  info.params = parameters.infos();
+  info.build = parameters.bound(build_medusa);
+  info.lossless_with = parameters.bound(
+      [](const Shape& options) { return options.typical ? Lossless::kGreedy : Lossless::kBoth; });
+  info.files = parameters.bound([](const Shape& options, const MethodBuildContext& context) {
+    return adapter_file("medusa", options.adapter, context);
+  });
   return info;
 }
 

@@ -25,6 +25,7 @@ namespace evalrun::methods {
 namespace {
 
 struct LookaheadShape {
+  bool adaptive = false;
   int window = 7, ngram = 5, guesses = 7;
   bool pool_from_prompt = false, full_match_bonus = false, trie = true;
   TokenSource init = TokenSource::kPrompt;
@@ -151,10 +152,23 @@ class LookaheadDrafter final : public Drafter {
   std::vector<int32_t> next_, gram_;
 };
 
+void check_lookahead(const LookaheadShape& shape) {
+  const int rows = (shape.window + shape.ngram + shape.guesses) * (shape.ngram - 1);
+  if (shape.ngram == 2 && !shape.full_match_bonus)
+    throw base::usage_error(
+        "lookahead: with ngram=2 and full_match_bonus=false no draft can save a step",
+        "a wholly matched gram gives ngram-1 tokens then: take full_match_bonus=true or ngram=3");
+  if (rows > engine::kMaxRows)
+    throw base::usage_error(
+        fmt::format("lookahead: window={}, ngram={}, guesses={} need {} rows a step, at most {} "
+                    "are possible",
+                    shape.window, shape.ngram, shape.guesses, rows, engine::kMaxRows),
+        "a step has about (window + guesses) * (ngram - 1) rows");
+}
+
 }  // namespace
 
 MethodInfo lookahead_method() {
-  using Type = ParamInfo::Type;
   MethodInfo info;
   info.name = "lookahead";
   info.summary =
@@ -166,63 +180,26 @@ MethodInfo lookahead_method() {
       "G=15 for 7B models (120 rows a step), W=10 for 13B, W=7 for 33B; Spec-Bench uses W=7, N=5, "
       "G=7, the default here; Self-Draft states \"the configuration of their paper\". "
       "full_match_bonus=false is as released: a wholly matched gram gives N-1 tokens.";
-  info.params = {
-      adaptive_parameter(),
-      {"full_match_bonus",
-       "false",
-       "keep the target's own token behind a wholly matched gram",
-       Type::kBool,
-       0,
-       0,
-       {}},
-      {"guesses", "7", "grams kept and verified per key (G)", Type::kInt, 1, 128, {}},
-      {"init",
-       "prompt",
-       "where the window's first tokens are drawn",
-       Type::kText,
-       0,
-       0,
-       {"prompt", "vocabulary"}},
-      {"ngram", "5", "length of an n-gram, its key included (N)", Type::kInt, 2, 32, {}},
-      {"pool_from_prompt",
-       "false",
-       "n-grams of the prompt and the answer go into the pool, too",
-       Type::kBool,
-       0,
-       0,
-       {}},
-      {"trie", "true", "grams with a common prefix share its rows", Type::kBool, 0, 0, {}},
-      {"window", "7", "columns of the window (W)", Type::kInt, 1, 256, {}},
-  };
-  info.check = [](const MethodParams& params) {
-    const int rows =
-        (params.integer("window") + params.integer("ngram") + params.integer("guesses")) *
-        (params.integer("ngram") - 1);
-    if (params.integer("ngram") == 2 && !params.boolean("full_match_bonus"))
-      throw base::usage_error(
-          "lookahead: with ngram=2 and full_match_bonus=false no draft can save a step",
-          "a wholly matched gram gives ngram-1 tokens then: take full_match_bonus=true or ngram=3");
-    if (rows > engine::kMaxRows)
-      throw base::usage_error(
-          fmt::format("lookahead: window={}, ngram={}, guesses={} need {} rows a step, at most {} "
-                      "are possible",
-                      params.integer("window"), params.integer("ngram"), params.integer("guesses"),
-                      rows, engine::kMaxRows),
-          "a step has about (window + guesses) * (ngram - 1) rows");
-  };
-  info.build = [](const MethodParams& params, const MethodBuildContext& context) {
-    LookaheadShape shape;
-    shape.window = params.integer("window");
-    shape.ngram = params.integer("ngram");
-    shape.guesses = params.integer("guesses");
-    shape.pool_from_prompt = params.boolean("pool_from_prompt");
-    shape.full_match_bonus = params.boolean("full_match_bonus");
-    shape.trie = params.boolean("trie");
-    shape.init = token_source(params.text("init"));
+  using Shape = LookaheadShape;
+  const auto parameters =
+      adaptive_parameters<Shape>()
+          .add("full_match_bonus", &Shape::full_match_bonus,
+               "keep the target's own token behind a wholly matched gram")
+          .add("guesses", &Shape::guesses, {1, 128}, "grams kept and verified per key (G)")
+          .choice("init", &Shape::init, token_sources(),
+                  "where the window's first tokens are drawn")
+          .add("ngram", &Shape::ngram, {2, 32}, "length of an n-gram, its key included (N)")
+          .add("pool_from_prompt", &Shape::pool_from_prompt,
+               "n-grams of the prompt and the answer go into the pool, too")
+          .add("trie", &Shape::trie, "grams with a common prefix share its rows")
+          .add("window", &Shape::window, {1, 256}, "columns of the window (W)");
+  info.params = parameters.infos();
+  info.check = parameters.bound(check_lookahead);
+  info.build = parameters.bound([](const Shape& shape, const MethodBuildContext& context) {
     return finish_method(
-        std::make_unique<LookaheadDrafter>(shape, context.target->config().vocab_size), params,
-        context);
-  };
+        std::make_unique<LookaheadDrafter>(shape, context.target->config().vocab_size),
+        shape.adaptive, context);
+  });
   return info;
 }
 

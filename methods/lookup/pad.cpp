@@ -14,10 +14,17 @@
 namespace evalrun::methods {
 namespace {
 
+struct PadOptions {
+  TokenSource init = TokenSource::kPrompt;
+  int n = 4;
+};
+
 class PaddedMethod final : public DecodingMethod {
  public:
-  PaddedMethod(int n, TokenSource source, int vocab, std::unique_ptr<DecodingMethod> plain)
-      : random_(source, vocab), pad_(static_cast<size_t>(n)), plain_(std::move(plain)) {}
+  PaddedMethod(const PadOptions& options, int vocab, std::unique_ptr<DecodingMethod> plain)
+      : random_(options.init, vocab),
+        pad_(static_cast<size_t>(options.n)),
+        plain_(std::move(plain)) {}
 
   void start(const GenerationContext& context) override {
     random_.start(context.prompt);
@@ -38,7 +45,6 @@ class PaddedMethod final : public DecodingMethod {
 }  // namespace
 
 MethodInfo padding_ablation() {
-  using Type = ParamInfo::Type;
   MethodInfo info;
   info.name = "pad";
   info.summary = "ablation: plain decoding behind random tokens at the prompt's end";
@@ -47,21 +53,15 @@ MethodInfo padding_ablation() {
   info.needs = "nothing";
   info.notes =
       "Not a decoding method: it shows how much of an answer survives noise in the prompt.";
-  info.params = {
-      {"init",
-       "prompt",
-       "where the random tokens are drawn",
-       Type::kText,
-       0,
-       0,
-       {"prompt", "vocabulary"}},
-      {"n", "4", "random tokens behind the prompt", Type::kInt, 0, 64, {}},
-  };
-  info.build = [](const MethodParams& params, const MethodBuildContext& context) {
-    return std::make_unique<PaddedMethod>(params.integer("n"), token_source(params.text("init")),
-                                          context.target->config().vocab_size,
+  const auto parameters =
+      Parameters<PadOptions>{}
+          .choice("init", &PadOptions::init, token_sources(), "where the random tokens are drawn")
+          .add("n", &PadOptions::n, {0, 64}, "random tokens behind the prompt");
+  info.params = parameters.infos();
+  info.build = parameters.bound([](const PadOptions& options, const MethodBuildContext& context) {
+    return std::make_unique<PaddedMethod>(options, context.target->config().vocab_size,
                                           autoregressive_method().build({}, context));
-  };
+  });
   return info;
 }
 

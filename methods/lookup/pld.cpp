@@ -18,22 +18,27 @@
 namespace evalrun::methods {
 namespace {
 
-enum class Choice { kFirst, kRecent, kFrequent };
+enum class Occurrence { kFirst, kRecent, kFrequent };
+
+struct PromptLookupShape {
+  bool adaptive = false;
+  int candidates = 1, k = 10;
+  Occurrence match = Occurrence::kFirst;
+  int min_ngram = 1, ngram = 3;
+};
+
+constexpr int kOccurrences = 32;  // looked at, newest first
 
 class PromptLookupDrafter final : public Drafter {
  public:
-  struct Shape {
-    int length = 10, min_n = 1, max_n = 3, candidates = 1, occurrences = 32;
-    Choice choice = Choice::kFirst;
-  };
-  explicit PromptLookupDrafter(const Shape& shape)
+  explicit PromptLookupDrafter(const PromptLookupShape& shape)
       : shape_(shape),
-        index_(shape.min_n, shape.max_n,
-               shape.choice == Choice::kFirst ? NgramIndex::Match::kFirst
-                                              : NgramIndex::Match::kRecent) {
-    ends_.reserve(static_cast<size_t>(shape_.occurrences));
-    alive_.reserve(static_cast<size_t>(shape_.occurrences));
-    path_.reserve(static_cast<size_t>(shape_.length));
+        index_(shape.min_ngram, shape.ngram,
+               shape.match == Occurrence::kFirst ? NgramIndex::Match::kFirst
+                                                 : NgramIndex::Match::kRecent) {
+    ends_.reserve(kOccurrences);
+    alive_.reserve(kOccurrences);
+    path_.reserve(static_cast<size_t>(shape_.k));
   }
 
   void start(const GenerationContext& context) override {
@@ -44,12 +49,12 @@ class PromptLookupDrafter final : public Drafter {
   void draft(std::span<const int32_t> sequence, int max_depth, TokenTree& tree) override {
     const int from = index_.find(sequence);
     if (from < 0) return;
-    if (shape_.choice == Choice::kFirst) {
+    if (shape_.match == Occurrence::kFirst) {
       tree.add_path(continuation(sequence, from, max_depth), true);
       return;
     }
     ends_.clear();
-    for (int at = from; at >= 0 && static_cast<int>(ends_.size()) < shape_.occurrences;
+    for (int at = from; at >= 0 && static_cast<int>(ends_.size()) < kOccurrences;
          at = index_.earlier(at))
       ends_.push_back(at);
     for (int i = 0; i < shape_.candidates && !ends_.empty(); ++i)
@@ -66,14 +71,14 @@ class PromptLookupDrafter final : public Drafter {
   std::span<const int32_t> continuation(std::span<const int32_t> sequence, int from,
                                         int max_depth) const {
     const auto begin = static_cast<size_t>(from);
-    const size_t n = std::min(sequence.size() - begin, static_cast<size_t>(shape_.length));
+    const size_t n = std::min(sequence.size() - begin, static_cast<size_t>(shape_.k));
     return usable_draft(sequence.subspan(begin, n), max_depth, stop_ids_);
   }
 
   // The next candidate, newest or most common first; occurrences that continue like it are done
   // with.
   std::span<const int32_t> take_candidate(std::span<const int32_t> sequence, int max_depth) {
-    if (shape_.choice == Choice::kRecent) {
+    if (shape_.match == Occurrence::kRecent) {
       const auto newest = continuation(sequence, ends_.front(), max_depth);
       path_.assign(newest.begin(), newest.end());
     } else {
@@ -91,7 +96,7 @@ class PromptLookupDrafter final : public Drafter {
   void most_common(std::span<const int32_t> sequence, int max_depth) {
     path_.clear();
     alive_ = ends_;
-    while (static_cast<int>(path_.size()) < std::min(shape_.length, max_depth)) {
+    while (static_cast<int>(path_.size()) < std::min(shape_.k, max_depth)) {
       const size_t depth = path_.size();
       const auto token_of = [&](int end) {
         const size_t at = static_cast<size_t>(end) + depth;
@@ -115,17 +120,30 @@ class PromptLookupDrafter final : public Drafter {
     }
   }
 
-  Shape shape_;
+  PromptLookupShape shape_;
   NgramIndex index_;
   std::span<const int32_t> stop_ids_;
   std::vector<int> ends_, alive_;  // positions behind occurrences, newest first
   std::vector<int32_t> path_;
 };
 
+void check_pld(const PromptLookupShape& shape) {
+  if (shape.min_ngram > shape.ngram)
+    throw base::usage_error(
+        fmt::format("pld: min_ngram={} is larger than ngram={}", shape.min_ngram, shape.ngram),
+        "n-grams of ngram down to min_ngram tokens are looked up");
+  if (shape.candidates > 1 && shape.match == Occurrence::kFirst)
+    throw base::usage_error("pld: the first occurrence is one candidate",
+                            "take match=recent or match=frequent with candidates");
+  if (shape.candidates * shape.k >= engine::kMaxRows)
+    throw base::usage_error(fmt::format("pld: {} candidates of {} tokens; a step has {} rows",
+                                        shape.candidates, shape.k, engine::kMaxRows),
+                            "lower k or candidates");
+}
+
 }  // namespace
 
 MethodInfo prompt_lookup_method() {
-  using Type = ParamInfo::Type;
   MethodInfo info;
   info.name = "pld";
   info.summary = "prompt lookup: drafts what followed the last tokens earlier in the text";
@@ -135,58 +153,25 @@ MethodInfo prompt_lookup_method() {
       "The original repository and Spec-Bench use ngram=3, k=10, the first occurrence; "
       "transformers "
       "ngram=2; vLLM calls it \"ngram\".";
-  info.params = {
-      adaptive_parameter(),
-      {"candidates",
-       "1",
-       "continuations drafted as one tree (match=recent or frequent)",
-       Type::kInt,
-       1,
-       32,
-       {}},
-      {"k",
-       "10",
-       "longest draft, in tokens (what a row costs: evalrun cost)",
-       Type::kInt,
-       1,
-       engine::kMaxRows - 1,
-       {}},
-      {"match",
-       "first",
-       "which occurrence is taken",
-       Type::kText,
-       0,
-       0,
-       {"first", "recent", "frequent"}},
-      {"min_ngram", "1", "shortest n-gram looked up", Type::kInt, 1, 32, {}},
-      {"ngram", "3", "longest n-gram looked up", Type::kInt, 1, 32, {}},
-  };
-  info.check = [](const MethodParams& params) {
-    if (params.integer("min_ngram") > params.integer("ngram"))
-      throw base::usage_error(fmt::format("pld: min_ngram={} is larger than ngram={}",
-                                          params.integer("min_ngram"), params.integer("ngram")),
-                              "n-grams of ngram down to min_ngram tokens are looked up");
-    if (params.integer("candidates") > 1 && params.text("match") == "first")
-      throw base::usage_error("pld: the first occurrence is one candidate",
-                              "take match=recent or match=frequent with candidates");
-    if (params.integer("candidates") * params.integer("k") >= engine::kMaxRows)
-      throw base::usage_error(
-          fmt::format("pld: {} candidates of {} tokens; a step has {} rows",
-                      params.integer("candidates"), params.integer("k"), engine::kMaxRows),
-          "lower k or candidates");
-  };
-  info.build = [](const MethodParams& params, const MethodBuildContext& context) {
-    PromptLookupDrafter::Shape shape;
-    shape.length = params.integer("k");
-    shape.min_n = params.integer("min_ngram");
-    shape.max_n = params.integer("ngram");
-    shape.candidates = params.integer("candidates");
-    const std::string& match = params.text("match");
-    shape.choice = match == "first"    ? Choice::kFirst
-                   : match == "recent" ? Choice::kRecent
-                                       : Choice::kFrequent;
-    return finish_method(std::make_unique<PromptLookupDrafter>(shape), params, context);
-  };
+  using Shape = PromptLookupShape;
+  const auto parameters =
+      adaptive_parameters<Shape>()
+          .add("candidates", &Shape::candidates, {1, 32},
+               "continuations drafted as one tree (match=recent or frequent)")
+          .add("k", &Shape::k, {1, engine::kMaxRows - 1},
+               "longest draft, in tokens (what a row costs: evalrun cost)")
+          .choice("match", &Shape::match,
+                  {{"first", Occurrence::kFirst},
+                   {"recent", Occurrence::kRecent},
+                   {"frequent", Occurrence::kFrequent}},
+                  "which occurrence is taken")
+          .add("min_ngram", &Shape::min_ngram, {1, 32}, "shortest n-gram looked up")
+          .add("ngram", &Shape::ngram, {1, 32}, "longest n-gram looked up");
+  info.params = parameters.infos();
+  info.check = parameters.bound(check_pld);
+  info.build = parameters.bound([](const Shape& shape, const MethodBuildContext& context) {
+    return finish_method(std::make_unique<PromptLookupDrafter>(shape), shape.adaptive, context);
+  });
   return info;
 }
 

@@ -4,17 +4,18 @@
 #pragma once
 #include <cstdint>
 #include <span>
-#include <string>
+#include <vector>
 
 #include "engine/base/error.h"
+#include "engine/base/options.h"
 #include "engine/base/rng.h"
 
 namespace evalrun::methods {
 
 enum class TokenSource { kPrompt, kVocabulary };
 
-inline TokenSource token_source(const std::string& name) {
-  return name == "vocabulary" ? TokenSource::kVocabulary : TokenSource::kPrompt;
+inline std::vector<base::Named<TokenSource>> token_sources() {
+  return {{"prompt", TokenSource::kPrompt}, {"vocabulary", TokenSource::kVocabulary}};
 }
 
 class RandomTokens {

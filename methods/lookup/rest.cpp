@@ -27,7 +27,9 @@ namespace evalrun::methods {
 namespace {
 
 struct RestOptions {
-  int min_span, max_span, length, nodes, occurrences;
+  bool adaptive = false;
+  std::string datastore = "default";
+  int max_span = 16, min_span = 2, length = 10, nodes = 64, occurrences = 100;
 };
 
 class RestDrafter final : public Drafter {
@@ -144,16 +146,15 @@ class RestDrafter final : public Drafter {
   std::vector<int32_t> tree_node_;  // trie node -> node of the draft
 };
 
-std::shared_ptr<const SuffixCorpus> datastore(const MethodParams& params,
-                                              const MethodBuildContext& context) {
+std::shared_ptr<const SuffixCorpus> datastore_of(const RestOptions& options,
+                                                 const MethodBuildContext& context) {
   EVALRUN_CHECK(context.target != nullptr);
-  return open_suffix_corpus("rest", params.text("datastore"), *context.target);
+  return open_suffix_corpus("rest", options.datastore, *context.target);
 }
 
 }  // namespace
 
 MethodInfo retrieval_method() {
-  using Type = ParamInfo::Type;
   MethodInfo info;
   info.name = "rest";
   info.summary = "retrieval: drafts what followed the last tokens in a large text";
@@ -163,47 +164,32 @@ MethodInfo retrieval_method() {
       "Acceptance is that of the datastore: keep evaluation data out of it, and name it with the "
       "figures. The paper uses ShareGPT and UltraChat for chat, The Stack for code, spans of 16 to "
       "2, 10 tokens of at most 5,000 occurrences, 64 nodes.";
-  info.params = {
-      adaptive_parameter(),
-      {"datastore", "default", "path or name of the datastore", Type::kText, 0, 0, {}},
-      {"max_span", "16", "longest run of last tokens looked up", Type::kInt, 1, 256, {}},
-      {"min_span", "2", "shortest", Type::kInt, 1, 256, {}},
-      {"length", "10", "tokens of a continuation", Type::kInt, 1, 64, {}},
-      {"nodes",
-       "64",
-       "largest draft tree, in tokens (what a row costs: evalrun cost)",
-       Type::kInt,
-       1,
-       engine::kMaxRows - 1,
-       {}},
-      {"occurrences",
-       "100",
-       "occurrences counted, at even distances over all",
-       Type::kInt,
-       1,
-       10000,
-       {}},
-  };
-  info.check = [](const MethodParams& params) {
-    if (params.integer("min_span") > params.integer("max_span"))
+  using Shape = RestOptions;
+  const auto parameters =
+      adaptive_parameters<Shape>()
+          .add("datastore", &Shape::datastore, "path or name of the datastore")
+          .add("max_span", &Shape::max_span, {1, 256}, "longest run of last tokens looked up")
+          .add("min_span", &Shape::min_span, {1, 256}, "shortest")
+          .add("length", &Shape::length, {1, 64}, "tokens of a continuation")
+          .add("nodes", &Shape::nodes, {1, engine::kMaxRows - 1},
+               "largest draft tree, in tokens (what a row costs: evalrun cost)")
+          .add("occurrences", &Shape::occurrences, {1, 10000},
+               "occurrences counted, at even distances over all");
+  info.params = parameters.infos();
+  info.check = parameters.bound([](const Shape& options) {
+    if (options.min_span > options.max_span)
       throw base::usage_error(fmt::format("rest: min_span={} is larger than max_span={}",
-                                          params.integer("min_span"), params.integer("max_span")),
+                                          options.min_span, options.max_span),
                               "the longest run of min_span to max_span tokens is looked up");
-  };
-  info.files = [](const MethodParams& params,
-                  const MethodBuildContext& context) -> std::map<std::string, std::string> {
-    return {{"datastore", datastore(params, context)->info().content_hash}};
-  };
-  info.build = [](const MethodParams& params, const MethodBuildContext& context) {
-    RestOptions options;
-    options.min_span = params.integer("min_span");
-    options.max_span = params.integer("max_span");
-    options.length = params.integer("length");
-    options.nodes = params.integer("nodes");
-    options.occurrences = params.integer("occurrences");
-    return finish_method(std::make_unique<RestDrafter>(datastore(params, context), options), params,
-                         context);
-  };
+  });
+  info.files = parameters.bound([](const Shape& options, const MethodBuildContext& context) {
+    return std::map<std::string, std::string>{
+        {"datastore", datastore_of(options, context)->info().content_hash}};
+  });
+  info.build = parameters.bound([](const Shape& options, const MethodBuildContext& context) {
+    return finish_method(std::make_unique<RestDrafter>(datastore_of(options, context), options),
+                         options.adaptive, context);
+  });
   return info;
 }
 

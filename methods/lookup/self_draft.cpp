@@ -31,12 +31,13 @@ namespace evalrun::methods {
 namespace {
 
 struct SelfDraftShape {
-  int branches = 6, length = 6, gram = 4, pad = 2;
-  int capacity = 10;          // context grams per key, and the most drafts of both caches but two
-  int corpus_candidates = 3;  // drafts of the corpus cache a step
-  bool staircase = true;      // geometry=code
-  bool context = true, harvest_text = true, persist = false;
-  bool full_match_bonus = true, trie = true;
+  bool adaptive = false;
+  std::string corpus = "none";
+  int corpus_candidates = 3;
+  int capacity = 10;  // context grams per key, and the most drafts of both caches but two
+  int branches = 6, gram = 4, length = 6, pad = 2;
+  bool staircase = true;  // geometry=code
+  bool context = true, full_match_bonus = true, harvest_text = true, persist = false, trie = true;
   TokenSource init = TokenSource::kPrompt;
 };
 
@@ -212,16 +213,35 @@ class SelfDraftDrafter final : public Drafter {
   std::vector<int32_t> gram_, tail_, joint_;  // tail_: newest tokens of the text, the root last
 };
 
-std::shared_ptr<const NgramCorpus> corpus_of(const MethodParams& params,
+void check_self_draft(const SelfDraftShape& shape) {
+  const int length = shape.length, branches = shape.branches, pad = shape.pad;
+  if (shape.staircase && length < 3)
+    throw base::usage_error(
+        fmt::format("self_draft: length={} is too short for geometry=code", length),
+        "take length=3 or more, or geometry=paper");
+  if (!shape.staircase && pad > length)
+    throw base::usage_error(fmt::format("self_draft: pad={} is longer than length={}", pad, length),
+                            "a branch begins with pad random tokens");
+  int side = branches * (length + pad);
+  if (branches > 0 && shape.staircase)
+    for (int f = 1; f <= length - 2; ++f)  // the staircase has its largest step on the way
+      side = std::max(side, (branches + length - 1 - f) * (pad + f - 1));
+  const int rows = side + (shape.capacity + shape.corpus_candidates) * shape.gram + 1;
+  if (rows > engine::kMaxRows)
+    throw base::usage_error(
+        fmt::format("self_draft: up to {} rows a step, {} are possible", rows, engine::kMaxRows),
+        "a step has about branches * length + capacity * gram rows");
+}
+
+std::shared_ptr<const NgramCorpus> corpus_of(const SelfDraftShape& shape,
                                              const MethodBuildContext& context) {
-  const std::string& corpus = params.text("corpus");
-  return corpus == "none" ? nullptr : open_ngram_corpus("self_draft", corpus, *context.target);
+  return shape.corpus == "none" ? nullptr
+                                : open_ngram_corpus("self_draft", shape.corpus, *context.target);
 }
 
 }  // namespace
 
 MethodInfo self_draft_method() {
-  using Type = ParamInfo::Type;
   MethodInfo info;
   info.name = "self_draft";
   info.summary = "branches of the model's own drafts fill a context cache; a corpus cache helps";
@@ -231,136 +251,51 @@ MethodInfo self_draft_method() {
       "Self-Draft rows of its paper use branches=6, length=6, gram=4 with a corpus cache of OANC; "
       "the released program (geometry=code) harvests the prompt, keeps its cache from prompt to "
       "prompt (persist=true) and emits at most 4 tokens a step (full_match_bonus=false).";
-  info.params = {
-      adaptive_parameter(),
-      {"corpus",
-       "none",
-       "path or name of a corpus cache (evalrun corpus build --kind ngrams); none",
-       Type::kText,
-       0,
-       0,
-       {}},
-      {"corpus_candidates",
-       "3",
-       "most grams of the corpus cache a step; with the context grams at most capacity",
-       Type::kInt,
-       0,
-       64,
-       {}},
-      {"branches", "6", "draft branches (N)", Type::kInt, 0, 64, {}},
-      {"capacity", "10", "grams the context cache keeps per key", Type::kInt, 1, 128, {}},
-      {"context",
-       "true",
-       "context cache and branches; false is the paper's w/o-Context",
-       Type::kBool,
-       0,
-       0,
-       {}},
-      {"full_match_bonus",
-       "true",
-       "keep the target's own token behind a wholly matched gram",
-       Type::kBool,
-       0,
-       0,
-       {}},
-      {"geometry",
-       "code",
-       "branches as in the released code, or equal ones as in the paper",
-       Type::kText,
-       0,
-       0,
-       {"code", "paper"}},
-      {"gram",
-       "4",
-       "tokens of a gram behind its key (G); at most length - 1 with branches",
-       Type::kInt,
-       2,
-       32,
-       {}},
-      {"harvest_text",
-       "true",
-       "grams of the prompt and the answer go into the context cache",
-       Type::kBool,
-       0,
-       0,
-       {}},
-      {"init",
-       "prompt",
-       "where the branches' first tokens are drawn",
-       Type::kText,
-       0,
-       0,
-       {"prompt", "vocabulary"}},
-      {"length", "6", "longest branch, in tokens (L)", Type::kInt, 2, 64, {}},
-      {"pad",
-       "2",
-       "random tokens a branch begins with; geometry=code draws 1 to this many",
-       Type::kInt,
-       1,
-       16,
-       {}},
-      {"persist",
-       "false",
-       "keep the context cache from prompt to prompt; runs then depend on order",
-       Type::kBool,
-       0,
-       0,
-       {},
-       Steps::kCarryState,
-       "true"},
-      {"trie", "true", "drafts with a common prefix share its rows", Type::kBool, 0, 0, {}},
-  };
-  info.check = [](const MethodParams& params) {
-    const int length = params.integer("length"), gram = params.integer("gram");
-    if (params.text("geometry") == "code" && length < 3)
-      throw base::usage_error(
-          fmt::format("self_draft: length={} is too short for geometry=code", length),
-          "take length=3 or more, or geometry=paper");
-    if (params.text("geometry") == "paper" && params.integer("pad") > length)
-      throw base::usage_error(
-          fmt::format("self_draft: pad={} is longer than length={}", params.integer("pad"), length),
-          "a branch begins with pad random tokens");
-    const int branches = params.integer("branches"), pad = params.integer("pad");
-    int side = branches * (length + pad);
-    if (branches > 0 && params.text("geometry") == "code")
-      for (int f = 1; f <= length - 2; ++f)  // the staircase has its largest step on the way
-        side = std::max(side, (branches + length - 1 - f) * (pad + f - 1));
-    const int rows =
-        side + (params.integer("capacity") + params.integer("corpus_candidates")) * gram + 1;
-    if (rows > engine::kMaxRows)
-      throw base::usage_error(
-          fmt::format("self_draft: up to {} rows a step, {} are possible", rows, engine::kMaxRows),
-          "a step has about branches * length + capacity * gram rows");
-  };
-  info.files = [](const MethodParams& params,
-                  const MethodBuildContext& context) -> std::map<std::string, std::string> {
-    const auto corpus = corpus_of(params, context);
-    if (corpus == nullptr) return {};
-    return {{"corpus", corpus->info().content_hash}};
-  };
-  info.build = [](const MethodParams& params, const MethodBuildContext& context) {
-    SelfDraftShape shape;
-    shape.corpus_candidates = params.integer("corpus_candidates");
-    shape.branches = params.integer("branches");
-    shape.length = params.integer("length");
+  using Shape = SelfDraftShape;
+  const auto parameters =
+      adaptive_parameters<Shape>()
+          .add("corpus", &Shape::corpus,
+               "path or name of a corpus cache (evalrun corpus build --kind ngrams); none")
+          .add("corpus_candidates", &Shape::corpus_candidates, {0, 64},
+               "most grams of the corpus cache a step; with the context grams at most capacity")
+          .add("branches", &Shape::branches, {0, 64}, "draft branches (N)")
+          .add("capacity", &Shape::capacity, {1, 128}, "grams the context cache keeps per key")
+          .add("context", &Shape::context,
+               "context cache and branches; false is the paper's w/o-Context")
+          .add("full_match_bonus", &Shape::full_match_bonus,
+               "keep the target's own token behind a wholly matched gram")
+          .choice("geometry", &Shape::staircase, {{"code", true}, {"paper", false}},
+                  "branches as in the released code, or equal ones as in the paper")
+          .add("gram", &Shape::gram, {2, 32},
+               "tokens of a gram behind its key (G); at most length - 1 with branches")
+          .add("harvest_text", &Shape::harvest_text,
+               "grams of the prompt and the answer go into the context cache")
+          .choice("init", &Shape::init, token_sources(),
+                  "where the branches' first tokens are drawn")
+          .add("length", &Shape::length, {2, 64}, "longest branch, in tokens (L)")
+          .add("pad", &Shape::pad, {1, 16},
+               "random tokens a branch begins with; geometry=code draws 1 to this many")
+          .add("persist", &Shape::persist,
+               "keep the context cache from prompt to prompt; runs then depend on order")
+          .with(&ParamInfo::steps_at, {"true", Steps::kCarryState})
+          .add("trie", &Shape::trie, "drafts with a common prefix share its rows");
+  info.params = parameters.infos();
+  info.check = parameters.bound(check_self_draft);
+  info.files =
+      parameters.bound([](const Shape& shape,
+                          const MethodBuildContext& context) -> std::map<std::string, std::string> {
+        const auto corpus = corpus_of(shape, context);
+        if (corpus == nullptr) return {};
+        return {{"corpus", corpus->info().content_hash}};
+      });
+  info.build = parameters.bound([](Shape shape, const MethodBuildContext& context) {
     // A branch of L tokens holds windows of no more than L (released code: min(4, L - 1)).
-    shape.gram = params.integer("gram");
-    if (params.boolean("context") && params.integer("branches") > 0)
-      shape.gram = std::min(shape.gram, std::max(params.integer("length") - 1, 1));
-    shape.pad = params.integer("pad");
-    shape.capacity = params.integer("capacity");
-    shape.staircase = params.text("geometry") == "code";
-    shape.context = params.boolean("context");
-    shape.harvest_text = params.boolean("harvest_text");
-    shape.persist = params.boolean("persist");
-    shape.full_match_bonus = params.boolean("full_match_bonus");
-    shape.trie = params.boolean("trie");
-    shape.init = token_source(params.text("init"));
-    return finish_method(
-        std::make_unique<SelfDraftDrafter>(shape, context.target->config().vocab_size,
-                                           corpus_of(params, context)),
-        params, context);
-  };
+    if (shape.context && shape.branches > 0)
+      shape.gram = std::min(shape.gram, std::max(shape.length - 1, 1));
+    return finish_method(std::make_unique<SelfDraftDrafter>(
+                             shape, context.target->config().vocab_size, corpus_of(shape, context)),
+                         shape.adaptive, context);
+  });
   return info;
 }
 

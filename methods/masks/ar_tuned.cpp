@@ -15,10 +15,11 @@ MethodInfo tuned_autoregressive_method() {
       "Added to a run by itself where space needs it. Its own speedup and same tokens are against "
       "itself, its quality against the original target: adapter= takes controls that were trained "
       "without masks (scripts/train space --p-ar 1), too.";
-  info.params = tuned_target_parameters();
+  const auto parameters = tuned_target_parameters();
+  info.params = parameters.infos();
   info.build = autoregressive_method().build;
-  info.tuned = tuned_by_parameters;
-  info.files = tuned_target_file;
+  info.tuned = parameters.bound(tuned_by_options);
+  info.files = parameters.bound(tuned_target_file);
   return info;
 }
 

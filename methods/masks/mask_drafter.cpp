@@ -9,39 +9,46 @@ namespace evalrun::methods {
 
 namespace {
 
-std::unique_ptr<DecodingMethod> build(const std::string& name, const MethodParams& params,
-                                      const MethodBuildContext& context,
-                                      const std::string& fallback_tree) {
-  const OpenedAdapter opened = open_adapter(name, params, context);
-  MaskWeights weights = read_mask_weights(*opened.reader, *context.target, draft_storage(params));
-  const bool gated = name == "gated_lora";
-  double cost =
-      weights.head_cost(*context.target, context.session.device, params.text("draft") == "drawn");
+struct FrozenTargetOptions {
+  AdapterOptions adapter;
+  MaskOptions masks;
+};
+
+std::unique_ptr<DecodingMethod> build_mask_method(const std::string& name,
+                                                  const std::string& fallback_tree,
+                                                  const FrozenTargetOptions& options,
+                                                  const MethodBuildContext& context) {
+  const OpenedAdapter opened = open_adapter(name, options.adapter, context);
+  MaskWeights weights = read_mask_weights(*opened.reader, *context.target, options.adapter.format);
+  const bool gated = name == "gated_lora", drawn = options.masks.draft.drawn;
+  double cost = weights.head_cost(*context.target, context.session.device, drawn);
   if (gated)
     cost += static_cast<double>(weights.low_rank.bytes()) /
             static_cast<double>(context.target->streamed_bytes());
-  MaskPlan plan = choose_mask_plan(name, params, opened.adapter.get(), context, weights.masks, cost,
-                                   fallback_tree);
+  MaskPlan plan = choose_mask_plan(name, options.masks, opened.adapter.get(), context,
+                                   weights.masks, cost, fallback_tree);
   return make_speculative_method(std::make_unique<MaskDrafter>(
-      std::move(weights), std::move(plan), params.text("draft") == "drawn", gated,
-      context.target->config().vocab_size));
+      std::move(weights), std::move(plan), drawn, gated, context.target->config().vocab_size));
 }
 
 }  // namespace
 
 MethodInfo mask_method(const std::string& name, const std::string& fallback_tree) {
+  using Shape = FrozenTargetOptions;
   MethodInfo info;
   info.name = name;
-  info.params = adapter_parameters();
-  info.params.push_back(draft_parameter("best"));
-  for (ParamInfo& parameter : mask_plan_parameters()) info.params.push_back(std::move(parameter));
-  info.build = [name, fallback_tree](const MethodParams& params,
-                                     const MethodBuildContext& context) {
-    return build(name, params, context, fallback_tree);
-  };
-  info.files = [name](const MethodParams& params, const MethodBuildContext& context) {
-    return adapter_file(name, params, context);
-  };
+  const auto parameters =
+      Parameters<Shape>{}
+          .add(adapter_parameters(), &Shape::adapter)
+          .add(Parameters<MaskOptions>{}.add(draft_parameter(), &MaskOptions::draft), &Shape::masks)
+          .add(mask_plan_parameters(), &Shape::masks);
+  info.params = parameters.infos();
+  info.build = parameters.bound([=](const Shape& options, const MethodBuildContext& context) {
+    return build_mask_method(name, fallback_tree, options, context);
+  });
+  info.files = parameters.bound([=](const Shape& options, const MethodBuildContext& context) {
+    return adapter_file(name, options.adapter, context);
+  });
   return info;
 }
 

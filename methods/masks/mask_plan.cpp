@@ -7,7 +7,6 @@
 #include "engine/base/error.h"
 #include "engine/base/parse_number.h"
 #include "methods/adaptive.h"
-#include "methods/heads/learned_drafter.h"
 
 namespace evalrun::methods {
 namespace {
@@ -57,7 +56,7 @@ std::vector<double> gains_of(const RankTree& tree, const Adapter* adapter) {
   return gains;
 }
 
-struct Choice {
+struct PlanChoice {
   int nodes = 0, groups = 0;
   double speed = 0;
 };
@@ -69,7 +68,7 @@ class PlanSearch {
       : whole_(whole), gains_(gains), price_(price), mask_cost_(mask_cost) {}
 
   // groups: 0 = as many as pay, otherwise fixed (at most one per node and the root).
-  Choice of(int nodes, int groups) const {
+  PlanChoice of(int nodes, int groups) const {
     const RankTree tree = whole_.first(nodes);
     const int masks = tree.depth();
     const std::vector<double> gains(gains_.begin(), gains_.begin() + nodes);
@@ -77,7 +76,7 @@ class PlanSearch {
     const std::vector<int> order = by_chance(stop);
     const double accepted = std::accumulate(gains.begin(), gains.end(), 0.0);
     const double bare = price_(1 + masks) + mask_cost_;
-    Choice best;
+    PlanChoice best;
     double missed = 1;
     for (int g = 1; g <= nodes + 1 && 1 + nodes + g * masks <= engine::kMaxRows; ++g) {
       missed = std::max(0.0, missed - stop[static_cast<size_t>(order[static_cast<size_t>(g) - 1])]);
@@ -131,16 +130,16 @@ std::optional<RankTree> bita_tree(const std::string& who, const std::string& tex
   return tree;
 }
 
-MaskPlan choose_mask_plan(const std::string& who, const MethodParams& params,
+MaskPlan choose_mask_plan(const std::string& who, const MaskOptions& options,
                           const Adapter* adapter, const MethodBuildContext& context, int most,
                           double mask_cost, const std::string& fallback) {
-  const int masks = params.integer("masks") == 0 ? most : params.integer("masks");
+  const int masks = options.masks == 0 ? most : options.masks;
   if (masks > most)
     throw base::usage_error(
         fmt::format("{}: masks={}, but these weights were trained with {}", who, masks, most),
         fmt::format("give at most {}, or train more (scripts/train, --masks)", most));
-  const std::string& text = params.text("tree");
-  const std::string& asked = params.text("groups");
+  const std::string& text = options.draft.tree;
+  const std::string& asked = options.groups;
   MaskPlan plan;
   if (text == kStraightforward) {
     plan.tree = parse_rank_tree(who, fmt::format("chain:{}", masks));
@@ -174,14 +173,14 @@ MaskPlan choose_mask_plan(const std::string& who, const MethodParams& params,
   else if (asked != "auto")
     n_groups = number_in(who, "groups=" + asked, asked, 1, "give auto, all, or a number");
   const RowPrice price(context.row_cost);
-  Choice best;
+  PlanChoice best;
   if (gains.empty()) {  // nothing is known of the nodes: the papers' groups, or the first so many
     best = {given.tree.size(),
             n_groups == 0 ? given.tree.size() + 1 : std::min(n_groups, given.tree.size() + 1), 1};
   } else {
     const PlanSearch search(given.tree, gains, price, mask_cost);
     for (int n = given.choose ? 1 : given.tree.size(); n <= given.tree.size(); ++n) {
-      const Choice c = search.of(n, n_groups);
+      const PlanChoice c = search.of(n, n_groups);
       if (c.speed > best.speed) best = c;
     }
   }
@@ -204,33 +203,21 @@ MaskPlan choose_mask_plan(const std::string& who, const MethodParams& params,
   return plan;
 }
 
-std::vector<ParamInfo> mask_plan_parameters() {
-  using Type = ParamInfo::Type;
-  ParamInfo tree = tree_parameter();
-  tree.description =
-      "auto (of the tree stored with the weights what pays at this machine's T(n)/T(1)), stored:N, "
-      "efficient:K, upper-triangle:K or full:K (K candidates a level), chain:N, straightforward "
-      "(one group, its masks used again; groups= says nothing then), or paths: 0+00+1";
-  ParamInfo groups = {"groups",
-                      "auto",
-                      "mask groups of a step: all (behind every node, as published), a number "
-                      "(behind the likeliest stops; a step that stops elsewhere goes on without "
-                      "drafts), or auto (as many as pay; all where the tree's chances are unknown)",
-                      Type::kText,
-                      0,
-                      0,
-                      {},
-                      Steps::kFollowMachine,
-                      "auto"};
-  return {tree,
-          groups,
-          {"masks",
-           "0",
-           "masks of a group at most; 0 = as many as were trained",
-           Type::kInt,
-           0,
-           64,
-           {}}};
+Parameters<MaskOptions> mask_plan_parameters() {
+  return Parameters<MaskOptions>{}
+      .add(tree_parameter(
+               "auto (of the tree stored with the weights what pays at this machine's T(n)/T(1)), "
+               "stored:N, efficient:K, upper-triangle:K or full:K (K candidates a level), chain:N, "
+               "straightforward (one group, its masks used again; groups= says nothing then), or "
+               "paths: 0+00+1"),
+           &MaskOptions::draft)
+      .add("groups", &MaskOptions::groups,
+           "mask groups of a step: all (behind every node, as published), a number (behind the "
+           "likeliest stops; a step that stops elsewhere goes on without drafts), or auto (as "
+           "many as pay; all where the tree's chances are unknown)")
+      .with(&ParamInfo::steps_at, {"auto", Steps::kFollowMachine})
+      .add("masks", &MaskOptions::masks, {0, 64},
+           "masks of a group at most; 0 = as many as were trained");
 }
 
 }  // namespace evalrun::methods

@@ -9,9 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "methods/heads/adapter.h"
-#include "methods/heads/rank_tree.h"
-#include "methods/method.h"
+#include "methods/heads/learned_drafter.h"
 
 namespace evalrun::methods {
 
@@ -31,14 +29,19 @@ struct MaskPlan {
 // full = all k below every node. nullopt when `text` is none of them ("efficient:5").
 std::optional<RankTree> bita_tree(const std::string& who, const std::string& text, int n);
 
+struct MaskOptions {
+  DraftOptions draft;
+  std::string groups = "auto";
+  int masks = 0;
+};
+Parameters<MaskOptions> mask_plan_parameters();  // tree=, groups=, masks=
+
 // tree=, groups= and masks= with the trained weights. `most` masks were trained. auto: the part of
 // the stored tree and the number of groups with the largest
 //   (1 + gains + p) / (T(rows) + p T(1 + M)),  p = chance to stop at a node without a group,
 // gains = expected accepted tokens, T relative to one row, `mask_cost` the draft's own work.
-MaskPlan choose_mask_plan(const std::string& who, const MethodParams& params,
+MaskPlan choose_mask_plan(const std::string& who, const MaskOptions& options,
                           const Adapter* adapter, const MethodBuildContext& context, int most,
                           double mask_cost, const std::string& fallback);
-
-std::vector<ParamInfo> mask_plan_parameters();
 
 }  // namespace evalrun::methods

@@ -10,8 +10,6 @@ namespace {
 using engine::WeightMatrix;
 using engine::WeightStorage;
 
-constexpr int kMostMasks = 64;
-
 // Files hold B as [rank, out], with one scale per component.
 WeightMatrix transposed(const WeightMatrix& w) {
   WeightMatrix result(WeightStorage::kF32, w.in(), w.out());

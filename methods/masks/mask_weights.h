@@ -11,6 +11,8 @@
 
 namespace evalrun::methods {
 
+inline constexpr int kMostMasks = 64;  // of a group
+
 struct MaskWeights {
   int masks = 0;                  // of a group, at most (M, k)
   bool distinct = true;           // an embedding per mask; else one for all of them

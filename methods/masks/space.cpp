@@ -19,72 +19,78 @@
 namespace evalrun::methods {
 namespace {
 
-constexpr int kMostMasks = 64, kPaperMasks = 5;
+constexpr int kPaperMasks = 5;
 
-bool in_vocabulary(const MethodParams& params) { return params.integer("mask_id") >= 0; }
+struct SpaceOptions {
+  TunedOptions tuned;
+  double accept_scale = 1;
+  int k = 0;
+  bool as_published = false;  // sampling=
+  MaskOptions masks;
+  SpaceOptions() { masks.draft.drawn = true; }
+};
 
 // A checkpoint published with the mask as an ordinary row of its vocabulary.
-MaskWeights weights_in_vocabulary(const MethodParams& params, const engine::Model& target) {
+MaskWeights weights_in_vocabulary(int mask_id, const engine::Model& target) {
   MaskWeights weights;
   weights.masks = kMostMasks;
   weights.distinct = false;
   weights.embedding.resize(static_cast<size_t>(target.config().d_model));
-  target.embed(params.integer("mask_id"), weights.embedding);
+  target.embed(mask_id, weights.embedding);
   weights.head = target.shared_head();
   return weights;
 }
 
 // k=N and its chain; the papers' groups unless others are asked for.
-MethodParams with_k(const MethodParams& params) {
-  if (params.integer("k") == 0) return params;
-  MethodParams changed = params;
-  changed.set("tree", fmt::format("chain:{}", params.integer("k")));
-  if (params.text("groups") == "auto") changed.set("groups", "all");
-  return changed;
+MaskOptions with_k(MaskOptions masks, int k) {
+  if (k == 0) return masks;
+  masks.draft.tree = fmt::format("chain:{}", k);
+  if (masks.groups == "auto") masks.groups = "all";
+  return masks;
 }
 
-std::unique_ptr<DecodingMethod> build(const MethodParams& params,
-                                      const MethodBuildContext& context) {
+std::unique_ptr<DecodingMethod> build_space(const SpaceOptions& options,
+                                            const MethodBuildContext& context) {
   OpenedAdapter opened;
   MaskWeights weights;
-  if (in_vocabulary(params)) {
-    weights = weights_in_vocabulary(params, *tuned_by_parameters(params, context));
+  if (options.tuned.in_vocabulary()) {
+    weights =
+        weights_in_vocabulary(options.tuned.mask_id, *tuned_by_options(options.tuned, context));
   } else {
-    opened = open_adapter("space", params, context);
-    weights = read_mask_weights(*opened.reader, *context.target, draft_storage(params));
+    opened = open_adapter("space", options.tuned.adapter, context);
+    weights = read_mask_weights(*opened.reader, *context.target, options.tuned.adapter.format);
     weights.bytes -= weights.low_rank.bytes();
     weights.low_rank = {};  // part of the tuned model, and of its size
   }
-  const int k = params.integer("k");
+  const int k = options.k;
   if (k > weights.masks)
     throw base::usage_error(
         fmt::format("space: k={}, but these weights were trained with {} masks", k, weights.masks),
         fmt::format("give k=1 to {}, or train more (scripts/train space --masks {})", weights.masks,
                     k));
-  const double cost =
-      weights.head_cost(*context.target, context.session.device, params.text("draft") == "drawn");
-  MaskPlan plan =
-      choose_mask_plan("space", with_k(params), opened.adapter.get(), context, weights.masks, cost,
-                       fmt::format("chain:{}", std::min(kPaperMasks, weights.masks)));
+  const bool drawn = options.masks.draft.drawn;
+  const double cost = weights.head_cost(*context.target, context.session.device, drawn);
+  MaskPlan plan = choose_mask_plan("space", with_k(options.masks, k), opened.adapter.get(), context,
+                                   weights.masks, cost,
+                                   fmt::format("chain:{}", std::min(kPaperMasks, weights.masks)));
   RejectionRule rule;
-  rule.accept_scale = params.number("accept_scale");
-  rule.whole_bonus = params.text("sampling") == "as_published";
+  rule.accept_scale = options.accept_scale;
+  rule.whole_bonus = options.as_published;
   return make_speculative_method(
-      std::make_unique<MaskDrafter>(std::move(weights), std::move(plan),
-                                    params.text("draft") == "drawn", false,
+      std::make_unique<MaskDrafter>(std::move(weights), std::move(plan), drawn, false,
                                     context.target->config().vocab_size),
       std::nullopt, rule);
 }
 
-void check(const MethodParams& params) {
-  if (params.integer("k") > 0 && params.text("tree") != "auto")
+void check_space(const SpaceOptions& options) {
+  if (options.k > 0 && options.masks.draft.tree != "auto")
     throw base::usage_error("space: k and tree are two ways to say the same",
                             "k=5 is tree=chain:5 with a group behind every node");
-  const bool drawn = params.text("draft") == "drawn";
-  if (!drawn && params.text("sampling") == "as_published")
+  if (options.masks.draft.drawn) return;
+  if (options.as_published)
     throw base::usage_error("space: sampling=as_published needs draft=drawn",
                             "its fault is in how drawn drafts are rejected");
-  if (!drawn && params.number("accept_scale") != 1)
+  if (options.accept_scale != 1)
     throw base::usage_error("space: accept_scale needs draft=drawn",
                             "drafts that are not drawn have no probability to scale");
 }
@@ -92,7 +98,6 @@ void check(const MethodParams& params) {
 }  // namespace
 
 MethodInfo space_method() {
-  using Type = ParamInfo::Type;
   MethodInfo info;
   info.name = "space";
   info.summary = "a target tuned to fill masks drafts in its own forward (changes the target)";
@@ -103,47 +108,37 @@ MethodInfo space_method() {
       "tokens of these rows are against that arm, quality against the original. The paper's "
       "setting is k=5 (36 rows a step); k=0 takes what pays here. Its sampling is "
       "draft=drawn,sampling=as_published and changes the output's distribution.";
-  info.params = tuned_target_parameters();
-  for (ParamInfo& parameter : adapter_parameters())
-    if (parameter.name == "dtype") info.params.push_back(std::move(parameter));
-  info.params.push_back({"accept_scale",
-                         "1",
-                         "accept a drawn draft with min(1, c q/p): lossless up to 1, lossy above",
-                         Type::kNumber,
-                         0,
-                         100,
-                         {}});
-  info.params.push_back(draft_parameter("drawn"));
-  info.params.push_back({"k",
-                         "0",
-                         "candidates of a step, a chain; 0 = as tree= says",
-                         Type::kInt,
-                         0,
-                         kMostMasks,
-                         {}});
-  info.params.push_back(
-      {"sampling",
-       "correct",
-       "bonus behind a rejection: from what is left of the target's distribution, or from "
-       "all of it (as_published, lossy)",
-       Type::kText,
-       0,
-       0,
-       {"correct", "as_published"}});
-  for (ParamInfo& parameter : mask_plan_parameters()) info.params.push_back(std::move(parameter));
-  info.check = check;
-  info.build = build;
-  info.tuned = tuned_by_parameters;
-  info.plain = [](const MethodParams& params) {
-    return fmt::format("ar_tuned:adapter={},any_target={},mask_id={}", params.text("adapter"),
-                       params.text("any_target"), params.text("mask_id"));
-  };
-  info.lossless_with = [](const MethodParams& params) {
-    const bool lossy =
-        params.text("sampling") == "as_published" || params.number("accept_scale") > 1;
-    return lossy ? Lossless::kGreedy : Lossless::kBoth;
-  };
-  info.files = tuned_target_file;
+  using Shape = SpaceOptions;
+  const auto parameters =
+      Parameters<Shape>{}
+          .add(tuned_target_parameters(), &Shape::tuned)
+          .add(Parameters<TunedOptions>{}.add(format_parameter(), &TunedOptions::adapter),
+               &Shape::tuned)
+          .add("accept_scale", &Shape::accept_scale, {0, 100},
+               "accept a drawn draft with min(1, c q/p): lossless up to 1, lossy above")
+          .add(Parameters<MaskOptions>{}.add(draft_parameter(), &MaskOptions::draft), &Shape::masks)
+          .add("k", &Shape::k, {0, kMostMasks}, "candidates of a step, a chain; 0 = as tree= says")
+          .choice("sampling", &Shape::as_published, {{"correct", false}, {"as_published", true}},
+                  "bonus behind a rejection: from what is left of the target's distribution, or "
+                  "from all of it (as_published, lossy)")
+          .add(mask_plan_parameters(), &Shape::masks);
+  info.params = parameters.infos();
+  info.check = parameters.bound(check_space);
+  info.build = parameters.bound(build_space);
+  info.tuned = parameters.bound([](const Shape& options, const MethodBuildContext& context) {
+    return tuned_by_options(options.tuned, context);
+  });
+  info.plain = parameters.bound([](const Shape& options) {
+    const auto& [adapter, mask_id] = options.tuned;
+    return fmt::format("ar_tuned:adapter={},any_target={},mask_id={}", adapter.adapter,
+                       adapter.any_target, mask_id);
+  });
+  info.lossless_with = parameters.bound([](const Shape& options) {
+    return options.as_published || options.accept_scale > 1 ? Lossless::kGreedy : Lossless::kBoth;
+  });
+  info.files = parameters.bound([](const Shape& options, const MethodBuildContext& context) {
+    return tuned_target_file(options.tuned, context);
+  });
   return info;
 }
 

@@ -9,7 +9,6 @@
 #include "engine/devices.h"
 #include "engine/model/low_rank.h"
 #include "engine/tokenizer/tokenizer.h"
-#include "methods/heads/learned_drafter.h"
 #include "methods/masks/mask_weights.h"
 
 namespace evalrun::methods {
@@ -38,31 +37,24 @@ std::shared_ptr<const Model> shared_variant(
 
 }  // namespace
 
-std::vector<ParamInfo> tuned_target_parameters() {
-  using Type = ParamInfo::Type;
-  std::vector<ParamInfo> params = adapter_parameters();
-  std::erase_if(params, [](const ParamInfo& p) { return p.name == "dtype"; });
-  params.push_back({"mask_id",
-                    "-1",
-                    "id of the mask in a checkpoint that has it in its vocabulary (then no adapter "
-                    "is read); -1 = none",
-                    Type::kInt,
-                    -1,
-                    1 << 30,
-                    {}});
-  return params;
+Parameters<TunedOptions> tuned_target_parameters() {
+  return Parameters<TunedOptions>{}
+      .add(weights_parameters(), &TunedOptions::adapter)
+      .add("mask_id", &TunedOptions::mask_id, {-1, 1 << 30},
+           "id of the mask in a checkpoint that has it in its vocabulary (then no adapter "
+           "is read); -1 = none");
 }
 
-std::shared_ptr<const Model> tuned_by_parameters(const MethodParams& params,
-                                                 const MethodBuildContext& context) {
-  if (params.integer("mask_id") >= 0) return without_mask_ids(params.integer("mask_id"), context);
-  return tuned_target(params.text("adapter"), params.boolean("any_target"), context);
+std::shared_ptr<const Model> tuned_by_options(const TunedOptions& options,
+                                              const MethodBuildContext& context) {
+  if (options.in_vocabulary()) return without_mask_ids(options.mask_id, context);
+  return tuned_target(options.adapter.adapter, options.adapter.any_target, context);
 }
 
-std::map<std::string, std::string> tuned_target_file(const MethodParams& params,
+std::map<std::string, std::string> tuned_target_file(const TunedOptions& options,
                                                      const MethodBuildContext& context) {
-  if (params.integer("mask_id") >= 0) return {};
-  return adapter_file("space", params, context);
+  if (options.in_vocabulary()) return {};
+  return adapter_file("space", options.adapter, context);
 }
 
 std::shared_ptr<const Model> tuned_target(const std::string& value, bool any_target,

@@ -5,19 +5,22 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <vector>
 
-#include "methods/heads/adapter.h"
+#include "methods/heads/learned_drafter.h"
 #include "methods/method.h"
 
 namespace evalrun::methods {
 
-// adapter=, any_target=, mask_id=.
-std::vector<ParamInfo> tuned_target_parameters();
+struct TunedOptions {
+  AdapterOptions adapter;
+  int mask_id = -1;
+  bool in_vocabulary() const { return mask_id >= 0; }
+};
+Parameters<TunedOptions> tuned_target_parameters();  // adapter=, any_target=, mask_id=
 // What they ask for; for MethodInfo::tuned and MethodInfo::files.
-std::shared_ptr<const engine::Model> tuned_by_parameters(const MethodParams& params,
-                                                         const MethodBuildContext& context);
-std::map<std::string, std::string> tuned_target_file(const MethodParams& params,
+std::shared_ptr<const engine::Model> tuned_by_options(const TunedOptions& options,
+                                                      const MethodBuildContext& context);
+std::map<std::string, std::string> tuned_target_file(const TunedOptions& options,
                                                      const MethodBuildContext& context);
 
 // The target with the adapter's updates merged; null when it has none (then it was trained for

@@ -6,22 +6,13 @@
 
 namespace evalrun::methods {
 
-using Schedule = DraftLengthRule::Schedule;
-
-Schedule draft_schedule(const std::string& name) {
-  if (name == "constant") return Schedule::kConstant;
-  if (name == "transient") return Schedule::kTransient;
-  EVALRUN_CHECK(name == "heuristic", "unknown schedule '{}'", name);
-  return Schedule::kHeuristic;
-}
-
 DraftLength::DraftLength(const DraftLengthRule& rule)
     : rule_(rule), length_(rule.k), threshold_(rule.threshold) {
   EVALRUN_CHECK(rule.k >= 1 && rule.most >= rule.k, "k = {} of {}", rule.k, rule.most);
 }
 
 void DraftLength::start() {
-  if (rule_.schedule != Schedule::kHeuristic) length_ = rule_.k;
+  if (rule_.schedule != DraftLengthRule::Schedule::kHeuristic) length_ = rule_.k;
   if (!rule_.carry_threshold) threshold_ = rule_.threshold;
   acceptance_ = 0;
 }
@@ -29,7 +20,7 @@ void DraftLength::start() {
 int DraftLength::length() const { return static_cast<int>(length_); }
 
 void DraftLength::verified(int drafted, int matched, int asked) {
-  if (rule_.schedule != Schedule::kConstant)
+  if (rule_.schedule != DraftLengthRule::Schedule::kConstant)
     length_ = matched == drafted ? std::min(length_ + 2, static_cast<double>(rule_.most))
                                  : std::max(length_ - 1, 1.0);
   if (!rule_.adapt_threshold) return;

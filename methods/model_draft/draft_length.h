@@ -10,7 +10,6 @@
 //  - adaptive threshold (Zhang et al. 2024, "Draft & Verify", arXiv 2309.08168, section 4.2;
 //    constants of the released program): the threshold follows the acceptance rate.
 #pragma once
-#include <string>
 
 namespace evalrun::methods {
 
@@ -22,7 +21,6 @@ struct DraftLengthRule {
   bool adapt_threshold = false;
   bool carry_threshold = false;  // from one generation to the next
 };
-DraftLengthRule::Schedule draft_schedule(const std::string& name);  // "constant", "transient", ...
 
 class DraftLength {
  public:

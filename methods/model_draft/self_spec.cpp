@@ -15,28 +15,36 @@
 namespace evalrun::methods {
 namespace {
 
-std::unique_ptr<DecodingMethod> build(const MethodParams& params,
-                                      const MethodBuildContext& context) {
+struct SelfSpecOptions {
+  bool adaptive = false;
+  bool adaptive_threshold = true, carry_threshold = false;
+  std::string attention = "auto", mlp = "auto";
+  int k = 12;
+  double threshold = 0.6;
+  bool match = false;  // verify=match
+};
+
+std::unique_ptr<DecodingMethod> build_self_spec(const SelfSpecOptions& options,
+                                                const MethodBuildContext& context) {
   if (!context.session.kv_cache)
     throw base::usage_error("self_spec: needs the KV cache",
                             "the draft is kept in the target's cache until it is verified");
   ModelDrafter::Options drafting;
-  drafting.length.k = params.integer("k");
-  drafting.length.most = params.integer("k");
-  drafting.length.threshold = params.number("threshold");
-  drafting.length.adapt_threshold = params.boolean("adaptive_threshold");
-  drafting.length.carry_threshold = params.boolean("carry_threshold");
+  drafting.length.k = drafting.length.most = options.k;
+  drafting.length.threshold = options.threshold;
+  drafting.length.adapt_threshold = options.adaptive_threshold;
+  drafting.length.carry_threshold = options.carry_threshold;
   drafting.draft_vocab = drafting.common_vocab = context.target->config().vocab_size;
-  drafting.point_mass = params.text("verify") == "match";
-  drafting.skip = skip_set(params.text("attention"), params.text("mlp"), context.target->config());
+  drafting.point_mass = options.match;
+  drafting.skip = skip_set(options.attention, options.mlp, context.target->config());
   drafting.cost = kept_share(drafting.skip, context.target->config());
-  return finish_method(std::make_unique<ModelDrafter>(nullptr, drafting), params, context);
+  return finish_method(std::make_unique<ModelDrafter>(nullptr, drafting), options.adaptive,
+                       context);
 }
 
 }  // namespace
 
 MethodInfo self_speculative_method() {
-  using Type = ParamInfo::Type;
   MethodInfo info;
   info.name = "self_spec";
   info.summary = "the target drafts for itself with sublayers left out";
@@ -48,52 +56,28 @@ MethodInfo self_speculative_method() {
       "from prompt to prompt. verify=rejection is the released program's \"sss\", match its "
       "\"essg\".";
   const std::string list = "layers (0-based) drafted without their ";
-  info.params = {
-      adaptive_parameter(),
-      {"adaptive_threshold",
-       "true",
-       "the threshold follows the acceptance rate",
-       Type::kBool,
-       0,
-       0,
-       {}},
-      {"attention",
-       "auto",
-       list + "attention: auto, none or a list like 8-15+20",
-       Type::kText,
-       0,
-       0,
-       {}},
-      {"carry_threshold",
-       "false",
-       "the threshold goes on from answer to answer; runs then depend on order",
-       Type::kBool,
-       0,
-       0,
-       {},
-       Steps::kCarryState,
-       "true"},
-      {"k", "12", "longest draft, in tokens", Type::kInt, 1, engine::kMaxRows - 1, {}},
-      {"mlp", "auto", list + "MLP: auto, none or a list like 8-15+20", Type::kText, 0, 0, {}},
-      {"threshold",
-       "0.6",
-       "drafting stops behind a token the draft gives less probability; 0 = never",
-       Type::kNumber,
-       0,
-       1,
-       {}},
-      {"verify",
-       "rejection",
-       "when sampling: rejection of drawn drafts, or match of likely ones",
-       Type::kText,
-       0,
-       0,
-       {"rejection", "match"}},
-  };
-  info.check = [](const MethodParams& params) {
-    for (const char* key : {"attention", "mlp"}) check_layer_list(key, params.text(key));
-  };
-  info.build = build;
+  using Shape = SelfSpecOptions;
+  const auto parameters =
+      adaptive_parameters<Shape>()
+          .add("adaptive_threshold", &Shape::adaptive_threshold,
+               "the threshold follows the acceptance rate")
+          .add("attention", &Shape::attention,
+               list + "attention: auto, none or a list like 8-15+20")
+          .add("carry_threshold", &Shape::carry_threshold,
+               "the threshold goes on from answer to answer; runs then depend on order")
+          .with(&ParamInfo::steps_at, {"true", Steps::kCarryState})
+          .add("k", &Shape::k, {1, engine::kMaxRows - 1}, "longest draft, in tokens")
+          .add("mlp", &Shape::mlp, list + "MLP: auto, none or a list like 8-15+20")
+          .add("threshold", &Shape::threshold, {0, 1},
+               "drafting stops behind a token the draft gives less probability; 0 = never")
+          .choice("verify", &Shape::match, {{"rejection", false}, {"match", true}},
+                  "when sampling: rejection of drawn drafts, or match of likely ones");
+  info.params = parameters.infos();
+  info.check = parameters.bound([](const Shape& options) {
+    check_layer_list("attention", options.attention);
+    check_layer_list("mlp", options.mlp);
+  });
+  info.build = parameters.bound(build_self_spec);
   return info;
 }
 

@@ -20,9 +20,18 @@ namespace {
 
 constexpr std::string_view kLayers = "layers:";
 
+struct SpsOptions {
+  bool adaptive = false;
+  double confidence = 0;
+  std::string draft = "file";
+  double draft_temperature = 0;
+  int k = 4, k_max = 20;
+  DraftLengthRule::Schedule schedule = DraftLengthRule::Schedule::kConstant;
+  AdapterOptions adapter;  // of draft=trained
+};
+
 // Number of layers of draft=layers:N, 0 for the other kinds; throws for anything else.
-int draft_layers(const MethodParams& params) {
-  const std::string& text = params.text("draft");
+int draft_layers(const std::string& text) {
   if (text == "file" || text == "trained") return 0;
   if (text.starts_with(kLayers)) {
     const auto layers = base::parse_number<int>(std::string_view(text).substr(kLayers.size()));
@@ -58,9 +67,9 @@ void check_vocabularies(const engine::Model& target, const engine::Model& draft)
         "take a draft model of the same family with --draft, or draft=layers:N");
 }
 
-std::shared_ptr<const engine::Model> draft_model(const MethodParams& params,
+std::shared_ptr<const engine::Model> draft_model(const std::string& text,
                                                  const MethodBuildContext& context) {
-  const int layers = draft_layers(params);
+  const int layers = draft_layers(text);
   if (layers == 0) {
     if (context.draft == nullptr)
       throw base::usage_error(
@@ -77,48 +86,47 @@ std::shared_ptr<const engine::Model> draft_model(const MethodParams& params,
   return context.target->first_layers(layers);
 }
 
-std::unique_ptr<DecodingMethod> build(const MethodParams& params,
-                                      const MethodBuildContext& context) {
+std::unique_ptr<DecodingMethod> build_sps(const SpsOptions& options,
+                                          const MethodBuildContext& context) {
   ModelDrafter::Options drafting;
-  const bool trained = params.text("draft") == "trained";
+  const bool trained = options.draft == "trained";
   std::shared_ptr<const engine::Model> draft;
   if (trained) {
-    TrainedDraft opened = open_trained_draft(*open_adapter("draft", params, context).reader,
-                                             *context.target, draft_storage(params));
+    TrainedDraft opened =
+        open_trained_draft(*open_adapter("draft", options.adapter, context).reader, *context.target,
+                           options.adapter.format);
     draft = std::move(opened.model);
     drafting.ids = std::move(opened.ids);
     drafting.extra_weights = opened.extra_bytes;
     drafting.draft_vocab = draft->config().vocab_size;
     drafting.common_vocab = draft->config().n_logits();
   } else {
-    draft = draft_model(params, context);
+    draft = draft_model(options.draft, context);
     drafting.draft_vocab = draft->config().vocab_size;
     drafting.common_vocab =
         std::min(draft->config().vocab_size, context.target->config().vocab_size);
-    drafting.extra_weights = draft_layers(params) == 0 ? draft->weight_bytes() : 0;
+    drafting.extra_weights = draft_layers(options.draft) == 0 ? draft->weight_bytes() : 0;
   }
-  engine::SessionOptions options = context.session;
-  options.n_sequences = 1;
-  if (trained) options.kv_dtype.clear();
+  engine::SessionOptions session = context.session;
+  session.n_sequences = 1;
+  if (trained) session.kv_dtype.clear();
   if (draft->config().max_context > 0)
-    options.max_tokens = std::min(options.max_tokens, draft->config().max_context);
-  drafting.length.schedule = draft_schedule(params.text("schedule"));
-  drafting.length.k = params.integer("k");
-  drafting.length.most = std::max(params.integer("k"), params.integer("k_max"));
-  drafting.length.threshold = params.number("confidence");
-  if (params.number("draft_temperature") > 0)
-    drafting.temperature = params.number("draft_temperature");
+    session.max_tokens = std::min(session.max_tokens, draft->config().max_context);
+  drafting.length.schedule = options.schedule;
+  drafting.length.k = options.k;
+  drafting.length.most = std::max(options.k, options.k_max);
+  drafting.length.threshold = options.confidence;
+  if (options.draft_temperature > 0) drafting.temperature = options.draft_temperature;
   drafting.cost = static_cast<double>(draft->streamed_bytes()) /
                   static_cast<double>(context.target->streamed_bytes());
   return finish_method(
-      std::make_unique<ModelDrafter>(engine::Session::create(draft, options), drafting), params,
-      context);
+      std::make_unique<ModelDrafter>(engine::Session::create(draft, session), drafting),
+      options.adaptive, context);
 }
 
 }  // namespace
 
 MethodInfo speculative_sampling_method() {
-  using Type = ParamInfo::Type;
   MethodInfo info;
   info.name = "sps";
   info.summary = "speculative sampling: a smaller model drafts a chain";
@@ -130,52 +138,36 @@ MethodInfo speculative_sampling_method() {
       "Spec-Bench measure transformers' assisted generation: k=5, schedule=heuristic, with a 68M "
       "draft model. draft=layers:N stands in where no draft model exists, and is no row of any "
       "paper.";
-  info.params = {
-      adaptive_parameter(),
-      {"confidence",
-       "0",
-       "drafting stops behind a token the draft model gives less probability; 0 = never",
-       Type::kNumber,
-       0,
-       1,
-       {}},
-      {"draft",
-       "file",
-       "file (needs --draft PATH), trained (a distilled draft, see adapter) or layers:N (the "
-       "target's first N layers)",
-       Type::kText,
-       0,
-       0,
-       {}},
-      {"draft_temperature",
-       "0",
-       "temperature of the draft when sampling; 0 = the target's",
-       Type::kNumber,
-       0,
-       100,
-       {}},
-      {"k", "4", "draft length (gamma), in tokens", Type::kInt, 1, engine::kMaxRows - 1, {}},
-      {"k_max", "20", "longest draft of the heuristic", Type::kInt, 1, engine::kMaxRows - 1, {}},
-      {"schedule",
-       "constant",
-       "k tokens; or 2 more after a full match and 1 less otherwise, per answer (transient) or "
-       "from "
-       "answer to answer (heuristic: runs then depend on order)",
-       Type::kText,
-       0,
-       0,
-       {"constant", "transient", "heuristic"},
-       Steps::kCarryState,
-       "heuristic"},
-  };
-  for (ParamInfo& parameter : adapter_parameters()) info.params.push_back(std::move(parameter));
-  info.check = [](const MethodParams& params) { draft_layers(params); };
-  info.build = build;
-  info.files = [](const MethodParams& params,
-                  const MethodBuildContext& context) -> std::map<std::string, std::string> {
-    if (params.text("draft") != "trained") return {};
-    return adapter_file("draft", params, context);
-  };
+  using Shape = SpsOptions;
+  using Schedule = DraftLengthRule::Schedule;
+  const auto parameters =
+      adaptive_parameters<Shape>()
+          .add("confidence", &Shape::confidence, {0, 1},
+               "drafting stops behind a token the draft model gives less probability; 0 = never")
+          .add("draft", &Shape::draft,
+               "file (needs --draft PATH), trained (a distilled draft, see adapter) or layers:N "
+               "(the target's first N layers)")
+          .add("draft_temperature", &Shape::draft_temperature, {0, 100},
+               "temperature of the draft when sampling; 0 = the target's")
+          .add("k", &Shape::k, {1, engine::kMaxRows - 1}, "draft length (gamma), in tokens")
+          .add("k_max", &Shape::k_max, {1, engine::kMaxRows - 1}, "longest draft of the heuristic")
+          .choice("schedule", &Shape::schedule,
+                  {{"constant", Schedule::kConstant},
+                   {"transient", Schedule::kTransient},
+                   {"heuristic", Schedule::kHeuristic}},
+                  "k tokens; or 2 more after a full match and 1 less otherwise, per answer "
+                  "(transient) or from answer to answer (heuristic: runs then depend on order)")
+          .with(&ParamInfo::steps_at, {"heuristic", Steps::kCarryState})
+          .add(adapter_parameters(), &Shape::adapter);
+  info.params = parameters.infos();
+  info.check = parameters.bound([](const Shape& options) { draft_layers(options.draft); });
+  info.build = parameters.bound(build_sps);
+  info.files =
+      parameters.bound([](const Shape& options,
+                          const MethodBuildContext& context) -> std::map<std::string, std::string> {
+        if (options.draft != "trained") return {};
+        return adapter_file("draft", options.adapter, context);
+      });
   return info;
 }
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "datasets/dataset.h"
+#include "datasets/spec.h"
 #include "engine/base/braces.h"
 #include "engine/base/error.h"
 #include "engine/base/json_fields.h"

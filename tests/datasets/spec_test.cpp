@@ -3,7 +3,6 @@
 
 #include <gmock/gmock.h>
 
-#include "datasets/dataset.h"
 #include "tests/datasets/test_files.h"
 
 namespace evalrun::datasets {

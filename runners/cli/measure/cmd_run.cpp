@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <optional>
 
-#include "datasets/dataset.h"
+#include "datasets/spec.h"
 #include "engine/base/text.h"
 #include "methods/method.h"
 #include "reports/table/grouping.h"

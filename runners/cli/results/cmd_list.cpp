@@ -59,11 +59,8 @@ Json param_json(const methods::ParamInfo& p) {
       break;
   }
   out["description"] = p.description;
-  const bool limited = p.min != 0 || p.max != 0;
-  if (limited && (p.type == Type::kInt || p.type == Type::kNumber)) {
-    out["min"] = p.min;
-    out["max"] = p.max;
-  }
+  if (p.bounds.least) out["min"] = *p.bounds.least;
+  if (p.bounds.most) out["max"] = *p.bounds.most;
   if (!p.choices.empty()) out["choices"] = p.choices;
   return out;
 }
@@ -84,13 +81,12 @@ Json list_methods(const ListArguments&, const GlobalOptions&) {
   return array;
 }
 
-Json option_json(const datasets::OptionInfo& option) {
+Json option_json(const base::OptionInfo& option) {
   Json out{{"name", option.name}, {"default", option.default_value}};
-  if (option.choices.empty())
-    out["min"] = option.min, out["max"] = option.max;
-  else
-    out["choices"] = option.choices;
-  out["summary"] = option.summary;
+  if (option.bounds.least) out["min"] = static_cast<int>(*option.bounds.least);
+  if (option.bounds.most) out["max"] = static_cast<int>(*option.bounds.most);
+  if (!option.choices.empty()) out["choices"] = option.choices;
+  out["summary"] = option.description;
   return out;
 }
 
@@ -117,7 +113,7 @@ Json list_tasks(const ListArguments& options, const GlobalOptions&) {
     e["evaluators"] = info.evaluators;
     e["parts"] = info.parts;
     e["options"] = Json::array();
-    for (const datasets::OptionInfo& o : info.options) e["options"].push_back(option_json(o));
+    for (const base::OptionInfo& o : info.options) e["options"].push_back(option_json(o));
     e["licence"] = info.licence;
     e["source"] = info.source;
     e["version"] = info.version;

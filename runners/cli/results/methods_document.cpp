@@ -73,8 +73,9 @@ std::string anchor(const std::string& name) {
 }
 
 std::string values_of(const ParamInfo& p) {
-  const bool limited = p.min != 0 || p.max != 0;
-  const std::string range = limited ? fmt::format(" from {} to {}", p.min, p.max) : "";
+  std::string range;
+  if (p.bounds.least) range += fmt::format(" from {}", *p.bounds.least);
+  if (p.bounds.most) range += fmt::format(" to {}", *p.bounds.most);
   switch (p.type) {
     case ParamInfo::Type::kInt:
       return "whole number" + range;

@@ -252,8 +252,8 @@ TEST(BitaTree, HasTheRowsOfThePaper) {
   EXPECT_EQ(rows("full:5", 4), 3905);
 }
 
-methods::MethodParams plan_params(const std::string& spec) {
-  return methods::parse_method(spec).params;
+methods::MaskOptions plan_options(const std::string& spec) {
+  return methods::mask_plan_parameters().of(methods::parse_method(spec).params);
 }
 
 engine::RowCostTable linear_costs(double per_row) {
@@ -277,7 +277,7 @@ TEST(MaskPlan, FollowsWhatRowsCost) {
   const auto plan_at = [&](double per_row, const std::string& spec) {
     const engine::RowCostTable costs = linear_costs(per_row);
     context.row_cost = &costs;
-    return methods::choose_mask_plan("bita", plan_params(spec), adapter.get(), context, 3, 0.0,
+    return methods::choose_mask_plan("bita", plan_options(spec), adapter.get(), context, 3, 0.0,
                                      "chain:1");
   };
   const methods::MaskPlan free = plan_at(1e-9, "bita");
