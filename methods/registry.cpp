@@ -6,12 +6,25 @@ namespace evalrun::methods {
 const base::Registry<MethodInfo>& method_registry() {
   static const base::Registry<MethodInfo> registry = [] {
     base::Registry<MethodInfo> r("method");
-    for (MethodInfo info :
-         {autoregressive_method(), bita_method(), eagle_method(), eagle2_method(), eagle3_method(),
-          falcon_method(), gated_lora_method(), lookahead_method(), medusa_method(),
-          padding_ablation(), prompt_lookup_method(), retrieval_method(), self_draft_method(),
-          self_speculative_method(), space_method(), speculative_sampling_method(),
-          tuned_autoregressive_method()}) {
+    for (MethodInfo info : {
+             autoregressive_method(),
+             bita_method(),
+             eagle_method(),
+             eagle2_method(),
+             eagle3_method(),
+             falcon_method(),
+             gated_lora_method(),
+             lookahead_method(),
+             medusa_method(),
+             padding_ablation(),
+             prompt_lookup_method(),
+             retrieval_method(),
+             self_draft_method(),
+             self_speculative_method(),
+             space_method(),
+             speculative_sampling_method(),
+             tuned_autoregressive_method(),
+         }) {
       const std::string name = info.name;
       r.add(name, std::move(info));
     }
