@@ -24,7 +24,7 @@
 #include <memory>
 
 #include "engine/row_cost.h"
-#include "methods/method.h"
+#include "methods/registration.h"
 
 namespace evalrun::methods {
 
@@ -53,7 +53,7 @@ Parameters<Shape> adaptive_parameters() {
       .add("adaptive", &Shape::adaptive,
            "verify only as much of a draft as pays here: measured T(n)/T(1) against recent "
            "acceptance")
-      .with(&ParamInfo::steps_at, {"true", Steps::kFollowMachine});
+      .with(&ParamInfo::steps_at, {"true", StepReproducibility::kFollowMachine});
 }
 // The drafter with the verifier, and adaptive where that is asked for.
 std::unique_ptr<DecodingMethod> finish_method(std::unique_ptr<Drafter> drafter, bool adaptive,

@@ -1,7 +1,7 @@
 // The built-in methods. A new one is a source file that defines its MethodInfo, a line here and a
 // line in registry.cpp; tests, `list` and the runner find it from there.
 #pragma once
-#include "methods/method.h"
+#include "methods/registration.h"
 
 namespace evalrun::methods {
 

@@ -5,6 +5,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/parse_number.h"
+#include "engine/base/text.h"
 #include "methods/speculative_method.h"
 
 namespace evalrun::methods {

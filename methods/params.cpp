@@ -4,7 +4,7 @@
 #include "engine/base/braces.h"
 #include "engine/base/error.h"
 #include "engine/base/text.h"
-#include "methods/method.h"
+#include "methods/registration.h"
 
 namespace evalrun::methods {
 namespace {
@@ -27,8 +27,8 @@ std::string MethodSpec::label() const {
   return parameters.empty() ? info->name : fmt::format("{}:{}", info->name, parameters);
 }
 
-Steps MethodSpec::steps() const {
-  Steps steps = Steps::kFixed;
+StepReproducibility MethodSpec::steps() const {
+  StepReproducibility steps = StepReproducibility::kFixed;
   for (const ParamInfo& parameter : info->params)
     if (params.text(parameter.name) == parameter.steps_at.value)
       steps = std::max(steps, parameter.steps_at.steps);

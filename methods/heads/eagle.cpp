@@ -379,7 +379,7 @@ Parameters<DynamicOptions> dynamic_parameters() {
                .add("total", &Draft::total, {0, engine::kMaxRows - 1},
                     "draft nodes of a step; 0 = as many as pay here by the drafter's confidence "
                     "and T(n)/T(1) (the repository's 60 with the root: 59)")
-               .with(&ParamInfo::steps_at, {"0", Steps::kFollowMachine}),
+               .with(&ParamInfo::steps_at, {"0", StepReproducibility::kFollowMachine}),
            &DynamicOptions::draft);
 }
 

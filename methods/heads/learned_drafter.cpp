@@ -40,7 +40,7 @@ Parameters<DraftOptions> draft_parameter() {
 Parameters<DraftOptions> tree_parameter(const std::string& description) {
   return Parameters<DraftOptions>{}
       .add("tree", &DraftOptions::tree, description)
-      .with(&ParamInfo::steps_at, {"auto", Steps::kFollowMachine});
+      .with(&ParamInfo::steps_at, {"auto", StepReproducibility::kFollowMachine});
 }
 
 OpenedAdapter open_adapter(const std::string& weights, const AdapterOptions& options,

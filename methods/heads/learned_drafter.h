@@ -8,7 +8,7 @@
 
 #include "methods/heads/adapter.h"
 #include "methods/heads/rank_tree.h"
-#include "methods/method.h"
+#include "methods/registration.h"
 
 namespace evalrun::methods {
 

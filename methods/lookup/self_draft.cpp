@@ -277,7 +277,7 @@ MethodInfo self_draft_method() {
                "random tokens a branch begins with; geometry=code draws 1 to this many")
           .add("persist", &Shape::persist,
                "keep the context cache from prompt to prompt; runs then depend on order")
-          .with(&ParamInfo::steps_at, {"true", Steps::kCarryState})
+          .with(&ParamInfo::steps_at, {"true", StepReproducibility::kCarryState})
           .add("trie", &Shape::trie, "drafts with a common prefix share its rows");
   info.params = parameters.infos();
   info.check = parameters.bound(check_self_draft);

@@ -215,7 +215,7 @@ Parameters<MaskOptions> mask_plan_parameters() {
            "mask groups of a step: all (behind every node, as published), a number (behind the "
            "likeliest stops; a step that stops elsewhere goes on without drafts), or auto (as "
            "many as pay; all where the tree's chances are unknown)")
-      .with(&ParamInfo::steps_at, {"auto", Steps::kFollowMachine})
+      .with(&ParamInfo::steps_at, {"auto", StepReproducibility::kFollowMachine})
       .add("masks", &MaskOptions::masks, {0, 64},
            "masks of a group at most; 0 = as many as were trained");
 }

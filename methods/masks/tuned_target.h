@@ -7,7 +7,7 @@
 #include <string>
 
 #include "methods/heads/learned_drafter.h"
-#include "methods/method.h"
+#include "methods/registration.h"
 
 namespace evalrun::methods {
 

@@ -65,7 +65,7 @@ MethodInfo self_speculative_method() {
                list + "attention: auto, none or a list like 8-15+20")
           .add("carry_threshold", &Shape::carry_threshold,
                "the threshold goes on from answer to answer; runs then depend on order")
-          .with(&ParamInfo::steps_at, {"true", Steps::kCarryState})
+          .with(&ParamInfo::steps_at, {"true", StepReproducibility::kCarryState})
           .add("k", &Shape::k, {1, engine::kMaxRows - 1}, "longest draft, in tokens")
           .add("mlp", &Shape::mlp, list + "MLP: auto, none or a list like 8-15+20")
           .add("threshold", &Shape::threshold, {0, 1},

@@ -157,7 +157,7 @@ MethodInfo speculative_sampling_method() {
                    {"heuristic", Schedule::kHeuristic}},
                   "k tokens; or 2 more after a full match and 1 less otherwise, per answer "
                   "(transient) or from answer to answer (heuristic: runs then depend on order)")
-          .with(&ParamInfo::steps_at, {"heuristic", Steps::kCarryState})
+          .with(&ParamInfo::steps_at, {"heuristic", StepReproducibility::kCarryState})
           .add(adapter_parameters(), &Shape::adapter);
   info.params = parameters.infos();
   info.check = parameters.bound([](const Shape& options) { draft_layers(options.draft); });

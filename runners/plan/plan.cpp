@@ -262,9 +262,10 @@ class Planner {
       // `auto` may give the draft model another format than the target.
       r.settings["draft_dtype"] = engine::name_of(request_.draft->format());
     }
-    if (spec.steps() != methods::Steps::kFixed)
-      r.settings["steps"] =
-          spec.steps() == methods::Steps::kCarryState ? "carry state" : "follow the machine";
+    if (spec.steps() != methods::StepReproducibility::kFixed)
+      r.settings["steps"] = spec.steps() == methods::StepReproducibility::kCarryState
+                                ? "carry state"
+                                : "follow the machine";
     if (spec.info->files)
       for (const auto& [name, hash] : spec.info->files(spec.params, context))
         r.settings[name] = hash;

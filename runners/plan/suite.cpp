@@ -10,7 +10,7 @@
 #include "engine/base/text.h"
 #include "evaluators/evaluator.h"
 #include "methods/faults.h"
-#include "methods/method.h"
+#include "methods/registration.h"
 #include "runners/plan/embedded_suites.h"
 
 namespace evalrun::runners {

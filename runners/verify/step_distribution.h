@@ -11,7 +11,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/session.h"
-#include "methods/method.h"
+#include "methods/registration.h"
 
 namespace evalrun::runners {
 

@@ -17,7 +17,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/session.h"
-#include "methods/method.h"
+#include "methods/registration.h"
 #include "runners/plan/conversation.h"
 #include "runners/plan/plan.h"
 

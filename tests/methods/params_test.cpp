@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/base/error.h"
-#include "methods/method.h"
+#include "methods/registration.h"
 
 namespace evalrun::tests {
 namespace {

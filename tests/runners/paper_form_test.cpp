@@ -6,7 +6,7 @@
 #include <set>
 
 #include "engine/base/error.h"
-#include "methods/method.h"
+#include "methods/registration.h"
 #include "reports/claims/claimed.h"
 #include "reports/papers/paper_cells.h"
 #include "runners/plan/suite.h"

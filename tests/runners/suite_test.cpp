@@ -7,7 +7,7 @@
 #include <set>
 
 #include "engine/base/error.h"
-#include "methods/method.h"
+#include "methods/registration.h"
 #include "tests/temp_folder.h"
 
 namespace evalrun::runners {

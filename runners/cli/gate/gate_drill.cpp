@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "methods/faults.h"
-#include "methods/method.h"
+#include "methods/registration.h"
 
 namespace evalrun::cli {
 namespace {

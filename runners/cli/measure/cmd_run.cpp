@@ -9,7 +9,7 @@
 
 #include "datasets/spec.h"
 #include "engine/base/text.h"
-#include "methods/method.h"
+#include "methods/registration.h"
 #include "reports/table/grouping.h"
 #include "reports/table/report.h"
 #include "results/queries.h"

@@ -11,7 +11,7 @@
 #include "engine/devices.h"
 #include "engine/tokenizer/chat/chat_template.h"
 #include "evaluators/evaluator.h"
-#include "methods/method.h"
+#include "methods/registration.h"
 #include "reports/papers/paper_form.h"
 #include "reports/table/metric_glossary.h"
 #include "results/queries.h"

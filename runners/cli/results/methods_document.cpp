@@ -5,7 +5,7 @@
 
 #include <cctype>
 
-#include "methods/method.h"
+#include "methods/registration.h"
 
 namespace evalrun::cli {
 namespace {

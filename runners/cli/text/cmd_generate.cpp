@@ -9,7 +9,7 @@
 #include "engine/base/rng.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "methods/decode_loop.h"
-#include "methods/method.h"
+#include "methods/registration.h"
 #include "runners/cli/cli.h"
 #include "runners/cli/jsonl.h"
 #include "runners/cli/output.h"

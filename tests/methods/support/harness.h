@@ -10,7 +10,7 @@
 #include "engine/model/model.h"
 #include "engine/session.h"
 #include "methods/decode_loop.h"
-#include "methods/method.h"
+#include "methods/registration.h"
 
 namespace evalrun::tests {
 
