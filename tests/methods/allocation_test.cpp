@@ -68,9 +68,7 @@ TEST_P(SteadyState, StepsAllocateNothing) {
     ASSERT_GT(many, few + 20);
     // A draft model that is asked now and then may catch up once in a long turn and never in a
     // short.
-    const bool seldom = GetParam().name.starts_with("sps:adaptive") ||
-                        GetParam().name.starts_with("self_spec:adaptive");
-    if (seldom)
+    if (is_too_dear(GetParam()))
       EXPECT_LE(long_turn, short_turn + 4) << many << " steps against " << few;
     else
       EXPECT_EQ(long_turn, short_turn) << many << " steps against " << few;
@@ -78,7 +76,13 @@ TEST_P(SteadyState, StepsAllocateNothing) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Registry, SteadyState, testing::ValuesIn(all_arms()),
+// What is carried from answer to answer may grow, and buffers with it: not these.
+std::vector<Arm> steady_arms() {
+  std::vector<Arm> arms = all_arms();
+  std::erase_if(arms, [](const Arm& arm) { return arm.carries_state; });
+  return arms;
+}
+INSTANTIATE_TEST_SUITE_P(Registry, SteadyState, testing::ValuesIn(steady_arms()),
                          [](const auto& arm) { return test_name(arm.param.name); });
 
 }  // namespace

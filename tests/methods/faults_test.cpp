@@ -25,7 +25,9 @@ TEST(Faults, WrongAcceptanceChangesTheTextOfEveryMethod) {
       EXPECT_NE(record.tokens, expected) << arm.name << ", model " << seed;
       EXPECT_EQ(record.tokens.size(), 64u) << "the generation goes on";
       // Deterministic, also in the generation after another one.
-      EXPECT_EQ(run(*faulty, *session, kTurn).tokens, record.tokens) << arm.name;
+      if (!arm.carries_state) {
+        EXPECT_EQ(run(*faulty, *session, kTurn).tokens, record.tokens) << arm.name;
+      }
       for (const auto& s : record.steps)
         EXPECT_EQ(s.emitted, s.accepted + 1) << "counts stay honest";
     }

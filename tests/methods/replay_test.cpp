@@ -26,6 +26,7 @@ TEST(Replay, OfAHonestMethodAsksEveryPlaceAndFindsNothing) {
       EXPECT_EQ(led.tokens, expected) << arm.name;
       EXPECT_EQ(replay.trace().asked, 63) << arm.name << ": all but the prefill's token";
       EXPECT_TRUE(replay.trace().disagreements.empty()) << arm.name;
+      if (arm.carries_state) continue;
       // Nothing else changed either: the same steps.
       ASSERT_EQ(led.steps.size(), alone.steps.size()) << arm.name;
       for (size_t i = 0; i < led.steps.size(); ++i)

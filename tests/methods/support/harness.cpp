@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cctype>
+#include <limits>
 #include <map>
 
+#include "engine/base/error.h"
 #include "methods/corpus/ngram_corpus.h"
 #include "methods/corpus/suffix_corpus.h"
 #include "tests/methods/support/adapters.h"
@@ -47,11 +49,158 @@ methods::MethodSpec parse_with_files(std::string spec, const engine::Model& mode
   return methods::parse_method(spec);
 }
 
-// Methods whose default is a datastore or weights that the user has.
-bool needs_files(const methods::MethodInfo& info) {
-  return std::any_of(info.params.begin(), info.params.end(), [&](const methods::ParamInfo& p) {
-    return p.name == "datastore" || (p.name == "adapter" && info.name != "sps");
-  });
+// What a method needs before it can be built: its first arm.
+std::string first_arm(const std::string& name) {
+  static const std::map<std::string, std::string> kFiles = {
+      {"rest", "datastore=@suffixes"}, {"medusa", "adapter=@medusa"},
+      {"eagle", "adapter=@eagle"},     {"eagle2", "adapter=@eagle"},
+      {"eagle3", "adapter=@eagle3"},   {"falcon", "adapter=@falcon"},
+      {"bita", "adapter=@bita"},       {"gated_lora", "adapter=@gated_lora"},
+      {"space", "adapter=@space"}};
+  const auto files = kFiles.find(name);
+  return files == kFiles.end() ? name : name + ":" + files->second;
+}
+
+// Numbers, texts and combinations that no list of choices holds: shapes of drafts, trees, windows,
+// the ends of ranges. Choices and switches are added to these, see all_specs().
+const std::vector<std::string> kShapes = {
+    "pld:k=1,ngram=1",
+    "pld:k=64,ngram=5,min_ngram=2",
+    "pld:k=5,match=frequent,candidates=3",
+    "pld:adaptive=true,match=frequent,candidates=3",
+    "pld:k=4,match=recent,candidates=4",
+    "sps:k=1",
+    "sps:draft=layers:1",
+    "sps:draft=layers:2,k=6",
+    "sps:k=3,schedule=transient,k_max=8,draft_temperature=0.7",
+    "sps:k=6,confidence=0.3",
+    "sps:adaptive=true,draft=layers:1,k=6",
+    "sps:draft=trained,adapter=@draft,k=7,confidence=0.1",
+    "sps:draft=trained,adapter=@draft,k=9",
+    "self_spec:adaptive=true,attention=1,mlp=none,k=5",
+    "self_spec:attention=1,mlp=none,k=5",
+    "self_spec:attention=none,mlp=0-1",
+    "lookahead:window=3,ngram=3,guesses=2",
+    "lookahead:window=5,ngram=2,guesses=4,full_match_bonus=true,init=vocabulary",
+    "lookahead:window=4,ngram=4,guesses=9,pool_from_prompt=true,trie=false",
+    "lookahead:adaptive=true,pool_from_prompt=true",
+    "self_draft:adaptive=true",
+    "self_draft:geometry=paper,branches=3,length=5",
+    "self_draft:harvest_text=false",
+    "self_draft:branches=0,gram=6,full_match_bonus=false,trie=false",
+    "self_draft:branches=2,length=3,gram=2,capacity=3",
+    "self_draft:corpus=@ngrams",
+    "self_draft:context=false,corpus=@ngrams,corpus_candidates=9",
+    "self_draft:corpus=@ngrams,adaptive=true,branches=0,trie=false",
+    "rest:datastore=@suffixes,min_span=1,nodes=3,length=2",
+    "rest:datastore=@suffixes,nodes=1023,length=64",
+    "rest:datastore=@suffixes,min_span=1,max_span=3,occurrences=1",
+    "medusa:adapter=@medusa,tree=chain:3",
+    "medusa:adapter=@medusa,tree=0+00+1+000+01+2+0000",
+    "eagle:adapter=@eagle,tree=chain:4",
+    "eagle:adapter=@eagle,tree=0+00+1+000+01+2+0000+02",
+    "eagle2:adapter=@eagle,k=3,levels=8,total=20",
+    "eagle3:adapter=@eagle3,k=4,levels=5,total=12",
+    "falcon:adapter=@falcon,tree=falcon_llama",
+    "falcon:adapter=@falcon,tree=chain:5",
+    "falcon:adapter=@falcon3,tree=0+00+1+000+0000+01+00000+10+1.0.0+000000",
+    "falcon:adapter=@falcon_recurrent",
+    "falcon:adapter=@falcon_recurrent,tree=chain:6",
+    "bita:adapter=@bita,tree=full:2",
+    "bita:adapter=@bita_heads,tree=efficient:3",
+    "bita:adapter=@bita,tree=straightforward",
+    "bita:adapter=@bita,tree=chain:2,groups=1",
+    "gated_lora:adapter=@gated_lora,tree=0+00+1+01,groups=2",
+    "space:adapter=@space,k=1,draft=best",
+    "space:adapter=@space,k=3,accept_scale=0.6",
+    "space:adapter=@space,tree=upper-triangle:4,masks=3,draft=best"};
+
+using Value = std::pair<std::string, std::string>;  // parameter, value
+
+// What a value goes with: weights of that kind, or the draft that the parameter is about.
+bool fits(const std::string& spec, const Value& value) {
+  const auto has = [&](const char* text) { return spec.find(text) != spec.npos; };
+  if (value == Value{"lstm", "none"}) return has("@falcon") && !has("@falcon3") && !has("@falcon_");
+  if (value == Value{"lstm", "per_token"}) return has("@falcon3");
+  if (value == Value{"lstm", "recurrent"}) return has("@falcon_recurrent");
+  if (spec.starts_with("sps") && (value.first == "dtype" || value.first == "any_target"))
+    return has("draft=trained");
+  return true;
+}
+
+std::string with(const std::string& spec, const Value& value) {
+  return fmt::format("{}{}{}={}", spec, spec.find(':') == spec.npos ? ':' : ',', value.first,
+                     value.second);
+}
+bool says(const std::string& spec, const std::string& parameter) {
+  return spec.find(":" + parameter + "=") != spec.npos ||
+         spec.find("," + parameter + "=") != spec.npos;
+}
+bool allowed(const std::string& spec) {
+  try {
+    methods::parse_method(spec);
+  } catch (const base::Error&) {
+    return false;
+  }
+  return true;
+}
+std::string value_of(const std::string& spec, const std::string& parameter) {
+  return methods::parse_method(spec).params.text(parameter);
+}
+
+// Each choice and each state of a switch, in the order of the parameters.
+std::vector<Value> values_of(const methods::MethodInfo& info) {
+  std::vector<Value> values;
+  for (const methods::ParamInfo& p : info.params)
+    if (p.type == methods::ParamInfo::Type::kBool)
+      values.insert(values.end(), {{p.name, "false"}, {p.name, "true"}});
+    else
+      for (const std::string& choice : p.choices) values.emplace_back(p.name, choice);
+  return values;
+}
+
+// Steps that depend on earlier answers, or output that is no longer lossless: some properties allow
+// neither, so that what shares an arm with such a value would be tested less.
+bool stands_alone(const methods::MethodInfo& info, const std::string& spec) {
+  const methods::MethodSpec parsed = methods::parse_method(spec);
+  return parsed.steps() == methods::Steps::kCarryState || parsed.lossless() != info.lossless;
+}
+
+// Arms of one method: its first, its shapes, and every value of the registry that none of these
+// has: added to a shape (the one that got the fewest), or else in an arm of its own.
+std::vector<std::string> specs_of(const methods::MethodInfo& info) {
+  std::vector<std::string> specs = {first_arm(info.name)};
+  for (const std::string& shape : kShapes)
+    if (shape.starts_with(info.name + ":")) specs.push_back(shape);
+  const std::vector<std::string> plain = specs;
+  constexpr int kNoMore = std::numeric_limits<int>::max();
+  std::vector<int> added(specs.size(), 0);
+  added[0] = kNoMore;
+  for (const Value& value : values_of(info)) {
+    // The first arm keeps the defaults; others get more values, so that theirs must be said.
+    bool there = false;
+    for (size_t i = 0; i < specs.size(); ++i)
+      there |= (i == 0 || says(specs[i], value.first)) && fits(specs[i], value) &&
+               value_of(specs[i], value.first) == value.second;
+    if (there) continue;
+    const auto can = [&](const std::string& spec) {
+      return !says(spec, value.first) && fits(spec, value) && allowed(with(spec, value));
+    };
+    const auto able = std::find_if(plain.begin(), plain.end(), can);
+    if (able == plain.end()) continue;  // values_without_an_arm() tells
+    const std::string own = with(*able, value);
+    size_t best = 0;
+    for (size_t i = 1; i < specs.size(); ++i)
+      if (added[i] < added[best] && can(specs[i])) best = i;
+    if (best == 0 || stands_alone(info, own)) {
+      specs.push_back(own);
+      added.push_back(stands_alone(info, own) ? kNoMore : 1);
+    } else {
+      specs[best] = with(specs[best], value);
+      ++added[best];
+    }
+  }
+  return specs;
 }
 
 }  // namespace
@@ -85,82 +234,41 @@ std::unique_ptr<engine::Session> make_session(const std::shared_ptr<const engine
 }
 
 Arm arm_of(const std::string& spec) {
-  return {spec, [spec](const methods::MethodBuildContext& context) {
+  const methods::MethodSpec parsed = methods::parse_method(spec);
+  return {spec,
+          [spec](const methods::MethodBuildContext& context) {
             const methods::MethodSpec method = parse_with_files(spec, *context.target);
             return method.info->build(method.params, context);
-          }};
+          },
+          parsed.steps() == methods::Steps::kCarryState,
+          parsed.lossless() != methods::Lossless::kBoth};
+}
+
+std::vector<std::string> all_specs() {
+  std::vector<std::string> specs;
+  for (const auto& [name, info] : methods::method_registry().entries())
+    if (info.lossless != methods::Lossless::kNone && name != "ar_tuned")
+      for (std::string& spec : specs_of(info)) specs.push_back(std::move(spec));
+  return specs;
+}
+
+std::vector<std::string> values_without_an_arm() {
+  const std::vector<std::string> specs = all_specs();
+  std::vector<std::string> missing;
+  for (const auto& [name, info] : methods::method_registry().entries())
+    for (const Value& value : values_of(info)) {
+      const bool there = std::any_of(specs.begin(), specs.end(), [&](const std::string& spec) {
+        return spec.substr(0, spec.find(':')) == name && fits(spec, value) &&
+               value_of(spec, value.first) == value.second;
+      });
+      if (!there) missing.push_back(fmt::format("{}:{}={}", name, value.first, value.second));
+    }
+  return missing;
 }
 
 std::vector<Arm> all_arms() {
   std::vector<Arm> arms;
-  const auto add = [&arms](const std::string& spec) { arms.push_back(arm_of(spec)); };
-  for (const auto& [name, info] : methods::method_registry().entries())
-    if (info.lossless != methods::Lossless::kNone && !needs_files(info)) add(name);
-  for (const char* spec :
-       {"pld:k=1,ngram=1",
-        "pld:k=3,match=recent",
-        "pld:k=64,ngram=5,min_ngram=2",
-        "pld:k=6,match=frequent",
-        "pld:k=5,match=frequent,candidates=3",
-        "pld:k=4,match=recent,candidates=4",
-        "sps:k=1",
-        "sps:k=9",
-        "sps:draft=layers:1",
-        "sps:draft=layers:2,k=6",
-        "sps:k=3,schedule=transient,k_max=8,draft_temperature=0.7",
-        "sps:k=6,confidence=0.3",
-        "pld:adaptive=true,match=frequent,candidates=3",
-        "lookahead:adaptive=true,pool_from_prompt=true",
-        "self_draft:adaptive=true",
-        "sps:adaptive=true,draft=layers:1,k=6",
-        "self_spec:adaptive=true,attention=1,mlp=none,k=5",
-        "self_spec:attention=1,mlp=none,k=5",
-        "self_spec:attention=none,mlp=0-1,verify=match",
-        "lookahead:window=3,ngram=3,guesses=2,full_match_bonus=true",
-        "lookahead:window=5,ngram=2,guesses=4,full_match_bonus=true,init=vocabulary",
-        "lookahead:window=4,ngram=4,guesses=9,pool_from_prompt=true,trie=false",
-        "self_draft:geometry=paper,branches=3,length=5",
-        "self_draft:harvest_text=false",
-        "self_draft:branches=0,gram=6,full_match_bonus=false,trie=false",
-        "self_draft:branches=2,length=3,gram=2,capacity=3,init=vocabulary",
-        "self_draft:corpus=@ngrams",
-        "self_draft:context=false,corpus=@ngrams,corpus_candidates=9",
-        "self_draft:corpus=@ngrams,adaptive=true,branches=0,trie=false",
-        "rest:datastore=@suffixes",
-        "rest:datastore=@suffixes,min_span=1,nodes=3,length=2",
-        "rest:datastore=@suffixes,nodes=1023,length=64",
-        "rest:datastore=@suffixes,adaptive=true",
-        "rest:datastore=@suffixes,min_span=1,max_span=3,occurrences=1",
-        "medusa:adapter=@medusa",
-        "medusa:adapter=@medusa,tree=chain:3,draft=drawn",
-        "medusa:adapter=@medusa,tree=0+00+1+000+01+2+0000,dtype=bf16",
-        "eagle:adapter=@eagle",
-        "eagle:adapter=@eagle,tree=chain:4,draft=best",
-        "eagle:adapter=@eagle,tree=0+00+1+000+01+2+0000+02,dtype=f32",
-        "eagle2:adapter=@eagle",
-        "eagle2:adapter=@eagle,k=3,levels=8,total=20",
-        "eagle3:adapter=@eagle3,k=4,levels=5,total=12",
-        "eagle3:adapter=@eagle3",
-        "falcon:adapter=@falcon",
-        "falcon:adapter=@falcon,tree=falcon_llama,align=chunk",
-        "falcon:adapter=@falcon,tree=chain:5,draft=drawn",
-        "falcon:adapter=@falcon3,tree=0+00+1+000+0000+01+00000+10+1.0.0+000000",
-        "falcon:adapter=@falcon_recurrent,align=chunk",
-        "falcon:adapter=@falcon_recurrent,tree=chain:6",
-        "bita:adapter=@bita",
-        "bita:adapter=@bita,tree=full:2,draft=drawn",
-        "bita:adapter=@bita_heads,tree=efficient:3",
-        "bita:adapter=@bita,tree=straightforward",
-        "bita:adapter=@bita,tree=chain:2,groups=1",
-        "gated_lora:adapter=@gated_lora",
-        "gated_lora:adapter=@gated_lora,tree=0+00+1+01,groups=2,draft=drawn",
-        "space:adapter=@space",
-        "space:adapter=@space,k=1,draft=best",
-        "space:adapter=@space,k=3,accept_scale=0.6",
-        "space:adapter=@space,tree=upper-triangle:4,masks=3,draft=best",
-        "sps:draft=trained,adapter=@draft",
-        "sps:draft=trained,adapter=@draft,k=7,confidence=0.1"})
-    add(spec);
+  for (const std::string& spec : all_specs()) arms.push_back(arm_of(spec));
   for (int nodes : {5, 40}) {
     arms.push_back({"random trees of " + std::to_string(nodes),
                     [nodes](const methods::MethodBuildContext& context) {
@@ -173,7 +281,7 @@ std::vector<Arm> all_arms() {
 
 bool samples_then_matches(const Arm& arm) {
   const auto has = [&](const char* text) { return arm.name.find(text) != arm.name.npos; };
-  if (arm.name.starts_with("sps") || has("draft=drawn")) return false;
+  if (arm.lossy || arm.name.starts_with("sps") || has("draft=drawn")) return false;
   if (arm.name.starts_with("space:") && !has("draft=best")) return false;
   if (arm.name.starts_with("eagle:") && !has("draft=best")) return false;
   return !arm.name.starts_with("self_spec") || has("verify=match");

@@ -26,13 +26,22 @@ std::unique_ptr<engine::Session> make_session(const std::shared_ptr<const engine
 struct Arm {
   std::string name;
   std::function<std::unique_ptr<methods::DecodingMethod>(const methods::MethodBuildContext&)> build;
+  bool carries_state = false;  // from answer to answer: steps depend on what ran before
+  bool lossy = false;          // when sampling
 };
 inline void PrintTo(const Arm& arm, std::ostream* out) { *out << arm.name; }
 Arm arm_of(const std::string& spec);  // as on the command line, "@name" standing for test files
-// Every registry entry with its defaults (a one-layer draft where one is needed, a datastore of
-// random tokens), further
-// parameters of each, and random trees through the common verifier.
+// Arms of every lossless method of the registry: its defaults (a one-layer draft where one is
+// needed, random weights or tokens where files are), shapes that are worth a test, and every choice
+// and both states of every switch at least once; and random trees through the common verifier.
 std::vector<Arm> all_arms();
+// "method:parameter=value" of the choices and switches that no arm has.
+std::vector<std::string> values_without_an_arm();
+// An adaptive method whose draft model, half of a toy target or more, is asked now and then only.
+inline bool is_too_dear(const Arm& arm) {
+  return arm.name.find("adaptive=true") != arm.name.npos &&
+         (arm.name.starts_with("sps:") || arm.name.starts_with("self_spec:"));
+}
 // Whether this arm drafts without random numbers: sampled texts are then those of plain decoding
 // (sample and match).
 bool samples_then_matches(const Arm& arm);
