@@ -70,16 +70,16 @@ class Converter {
       figure_.conversion += " gain";
       speedup();
     } else if (claim.metric == "tau_with_bonus") {
-      add("tau(+bonus)", row_.tau);
+      add("tau(+bonus)", row_.acceptance.tau);
     } else if (claim.metric == "tau_without_bonus") {
       figure_.published += 1;
       figure_.conversion = claim.value_text + " + the bonus token";
-      add("tau(+bonus)", row_.tau);
+      add("tau(+bonus)", row_.acceptance.tau);
     } else if (claim.metric == "decoding_efficiency") {
-      add("DE", row_.de);
+      add("DE", row_.acceptance.de);
     } else if (claim.metric == "alpha_share") {
       from_percent();
-      add("alpha_share", row_.alpha_share);
+      add("alpha_share", row_.acceptance.alpha_share);
     } else if (claim.metric == "rouge_l") {
       from_percent();
       for (const auto& [name, q] : row_.quality)
@@ -110,7 +110,7 @@ class Converter {
 
   // What is its own reference has a speedup of 1 by definition.
   void speedup() {
-    if (!row_.reference.empty()) add("speedup", row_.speedup, row_.speedup_interval);
+    if (!row_.reference.empty()) add("speedup", row_.speed.speedup, row_.speed.interval);
   }
 
   void pass_at() {

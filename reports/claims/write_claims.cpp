@@ -48,7 +48,7 @@ Table claims_table(const Claimed& claimed, const Report& report, const std::stri
     if (row.dataset != dataset) continue;
     t.rows.push_back(
         {row.arm.label + (row.arm.lossy() ? " (not lossless)" : ""), f.metric,
-         figure_cell(f.measured, f.interval, row.n_prompts, kDecimals), published_text(f),
+         figure_cell(f.measured, f.interval, row.counts.prompts, kDecimals), published_text(f),
          f.published != 0 ? number(f.measured / f.published, 2) : "-", remarks(f),
          or_dash(f.claim.model), or_dash(f.claim.hardware),
          fmt::format("{}: {}", f.claim.paper, fmt::join(f.places, ", ")),

@@ -119,7 +119,7 @@ class HtmlRenderer {
                     "(population): {}",
                     of([](const ReportRow& r) { return max_new_text(r.arm); }),
                     of([](const ReportRow& r) { return sampling_text(r.arm); }),
-                    of([](const ReportRow& r) { return base::plural(r.repeats, "repeat"); }),
+                    of([](const ReportRow& r) { return base::plural(r.counts.repeats, "repeat"); }),
                     estimator_text(report_.estimator), interval_text(report_.interval))};
     std::string out;
     for (const std::string& l : lines)
@@ -141,7 +141,7 @@ class HtmlRenderer {
           return fmt::format("{}", r.arm.threads);
         }));
     for (const ReportRow& r : report_.rows)
-      if (r.arm.role == "aa" && r.speedup && r.dataset == report_.rows.back().dataset)
+      if (r.arm.role == "aa" && r.speed.speedup && r.dataset == report_.rows.back().dataset)
         add("noise floor", noise_floor_text(r));
     for (const auto& [name, value] : run.environment)
       // The table of row costs is drawn; of a path, a reader elsewhere needs the last part only.

@@ -1,4 +1,5 @@
 // The HTML and LaTeX reports: escapes, what is where, an independent parser, and a browser.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -115,7 +116,7 @@ TEST_F(PageTest, DataHoldsWhatIsDrawn) {
   for (size_t i = 0; i < report.rows.size(); ++i) {
     EXPECT_EQ(data["rows"][i]["method"], report.rows[i].arm.label);
     EXPECT_EQ(data["rows"][i]["lossy"], report.rows[i].arm.lossy());
-    EXPECT_EQ(data["rows"][i]["speedup"], *report.rows[i].speedup);
+    EXPECT_EQ(data["rows"][i]["speedup"], *report.rows[i].speed.speedup);
     EXPECT_EQ(data["rows"][i]["tau_lo"].is_number(), report.rows[i].arm.drafts());
   }
   EXPECT_EQ(data["row_cost"]["rows"][1],
