@@ -1,5 +1,7 @@
 #include "runners/cli/gate/gate_environment.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "reports/table/conditions.h"
