@@ -1,6 +1,4 @@
 // The built-in forms: that they fit the suites they name, and what a broken file is told.
-#include "reports/papers/paper_form.h"
-
 #include <gmock/gmock.h>
 
 #include <set>
@@ -8,7 +6,8 @@
 #include "engine/base/error.h"
 #include "methods/method.h"
 #include "reports/claims/claimed.h"
-#include "reports/papers/paper_cells.h"
+#include "reports/papers/cells.h"
+#include "reports/papers/form.h"
 #include "runners/plan/suite.h"
 
 namespace evalrun::reports {

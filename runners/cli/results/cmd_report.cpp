@@ -3,7 +3,7 @@
 
 #include "engine/base/text.h"
 #include "reports/claims/claimed.h"
-#include "reports/papers/paper_table.h"
+#include "reports/papers/table.h"
 #include "reports/table/grouping.h"
 #include "reports/table/report.h"
 #include "results/regroup.h"

@@ -1,4 +1,4 @@
-#include "reports/papers/paper_cells.h"
+#include "reports/papers/cells.h"
 
 #include <algorithm>
 

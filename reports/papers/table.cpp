@@ -1,4 +1,4 @@
-#include "reports/papers/paper_table.h"
+#include "reports/papers/table.h"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@
 #include "reports/claims/claimed.h"
 #include "reports/data/parameters.h"
 #include "reports/format.h"
-#include "reports/papers/paper_cells.h"
+#include "reports/papers/cells.h"
 #include "reports/table/metric_glossary.h"
 #include "reports/table/run_text.h"
 #include "results/regroup.h"
