@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "reports/claims/claimed.h"
+#include "reports/claims/published_vs_measured.h"
 #include "reports/format.h"
 #include "reports/json_values.h"
 #include "reports/table/run_text.h"

@@ -2,7 +2,7 @@
 #pragma once
 #include <string>
 
-#include "reports/claims/claimed.h"
+#include "reports/claims/published_vs_measured.h"
 #include "reports/table/report.h"
 
 namespace evalrun::reports {

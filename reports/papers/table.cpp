@@ -7,7 +7,7 @@
 #include <set>
 
 #include "engine/base/error.h"
-#include "reports/claims/claimed.h"
+#include "reports/claims/published_vs_measured.h"
 #include "reports/data/parameters.h"
 #include "reports/format.h"
 #include "reports/papers/cells.h"

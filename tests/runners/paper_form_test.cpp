@@ -5,7 +5,7 @@
 
 #include "engine/base/error.h"
 #include "methods/method.h"
-#include "reports/claims/claimed.h"
+#include "reports/claims/published_vs_measured.h"
 #include "reports/papers/cells.h"
 #include "reports/papers/form.h"
 #include "runners/plan/suite.h"

@@ -2,7 +2,7 @@
 #include <memory>
 
 #include "engine/base/text.h"
-#include "reports/claims/claimed.h"
+#include "reports/claims/published_vs_measured.h"
 #include "reports/papers/table.h"
 #include "reports/table/grouping.h"
 #include "reports/table/report.h"

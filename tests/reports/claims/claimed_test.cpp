@@ -1,11 +1,10 @@
 // Published figures beside measured ones: which rows meet, in which convention, with which remarks.
 // The synthetic run: pld on gsm8k has speedup 2.11, tau 152/60, alpha_share 93/152 (report_test).
-#include "reports/claims/claimed.h"
-
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
 
+#include "reports/claims/published_vs_measured.h"
 #include "tests/reports/claims/claims_fixture.h"
 #include "tests/reports/rendered.h"
 #include "tests/reports/report_fixture.h"

@@ -8,7 +8,7 @@
 #include <regex>
 
 #include "engine/base/text.h"
-#include "reports/claims/claimed.h"
+#include "reports/claims/published_vs_measured.h"
 #include "reports/document/escape.h"
 #include "reports/format.h"
 #include "reports/html/html_data.h"

@@ -1,4 +1,4 @@
-#include "reports/claims/claimed.h"
+#include "reports/claims/published_vs_measured.h"
 
 #include <fmt/format.h>
 
