@@ -14,9 +14,9 @@
 #include "engine/base/error.h"
 #include "engine/base/home.h"
 #include "engine/base/text.h"
+#include "evaluators/programs/program_outcome.h"
 #include "evaluators/programs/result_cache.h"
 #include "evaluators/programs/tool_folders.h"
-#include "evaluators/programs/verdict.h"
 
 namespace evalrun::evaluators {
 

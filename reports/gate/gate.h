@@ -10,7 +10,7 @@
 #include "engine/base/error.h"
 #include "engine/base/stats.h"
 #include "reports/data/run_data.h"
-#include "reports/gate/verdict.h"
+#include "reports/gate/gate_check.h"
 #include "results/store.h"
 
 namespace evalrun::reports {

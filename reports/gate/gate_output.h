@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "reports/data/run_data.h"
-#include "reports/gate/verdict.h"
+#include "reports/gate/gate_check.h"
 #include "results/store.h"
 
 namespace evalrun::reports {

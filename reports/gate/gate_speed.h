@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "reports/data/run_data.h"
-#include "reports/gate/verdict.h"
+#include "reports/gate/gate_check.h"
 
 namespace evalrun::reports {
 

@@ -11,8 +11,8 @@
 
 #include "evaluators/judge/judge.h"
 #include "evaluators/judge/judge_client.h"
+#include "results/judge_replies.h"
 #include "results/store.h"
-#include "results/verdict_cache.h"
 
 namespace evalrun::runners {
 

@@ -1,8 +1,8 @@
 // The precedence of statuses, by hand-made endings.
-#include "evaluators/programs/verdict.h"
-
 #include <gtest/gtest.h>
 #include <signal.h>
+
+#include "evaluators/programs/program_outcome.h"
 
 namespace evalrun::tests {
 namespace {

@@ -12,7 +12,7 @@
 #include "engine/base/rng.h"
 #include "engine/base/text.h"
 #include "evaluators/judge/judge_client.h"
-#include "results/verdict_cache.h"
+#include "results/judge_replies.h"
 #include "runners/machine/environment.h"
 #include "runners/score/judge_summary.h"
 #include "runners/score/judging.h"

@@ -1,4 +1,4 @@
-#include "evaluators/programs/verdict.h"
+#include "evaluators/programs/program_outcome.h"
 
 #include <re2/re2.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-#include "results/verdict_cache.h"
+#include "results/judge_replies.h"
 
 #include <filesystem>
 

@@ -1,4 +1,4 @@
-#include "reports/gate/verdict.h"
+#include "reports/gate/gate_check.h"
 
 #include <utility>
 
