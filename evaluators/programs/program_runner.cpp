@@ -142,7 +142,7 @@ class Execution {
  private:
   void note(const BoxResult* compiled, const BoxResult* ran, const std::string& nonce,
             ProgramResult& result) const {
-    const Verdict verdict = judge(language_, compiled, ran, nonce);
+    const ProgramOutcome verdict = judge(language_, compiled, ran, nonce);
     result.status = verdict.status;
     result.detail = verdict.detail;
     const BoxResult& last = ran != nullptr ? *ran : *compiled;

@@ -38,36 +38,36 @@ struct RunInStore {
   const RunData& data;
 };
 
-void append(std::vector<Verdict>& to, std::vector<Verdict> from) {
+void append(std::vector<GateCheck>& to, std::vector<GateCheck> from) {
   to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
 }
 
-bool comparable(const std::vector<Verdict>& verdicts) {
-  return std::none_of(verdicts.begin(), verdicts.end(),
-                      [](const Verdict& v) { return v.outcome == Outcome::kIncompatible; });
+bool comparable(const std::vector<GateCheck>& checks) {
+  return std::none_of(checks.begin(), checks.end(),
+                      [](const GateCheck& v) { return v.outcome == Outcome::kIncompatible; });
 }
 
 // Everything but speed; nothing is compared with an incompatible baseline.
-std::vector<Verdict> all_but_speed(const RunInStore& base, const RunInStore& current,
-                                   const GateOptions& options) {
-  std::vector<Verdict> verdicts = output_verdicts(current.store, current.data, options.faults);
-  append(verdicts, comparable_verdicts(base.data, current.data));
-  if (!comparable(verdicts)) return verdicts;
-  append(verdicts, complete_verdicts(base.data, current.data));
-  append(verdicts, equality_verdicts(base.data, current.data));
-  append(verdicts, quality_verdicts(base.store, base.data, current.store, current.data, options));
-  return verdicts;
+std::vector<GateCheck> all_but_speed(const RunInStore& base, const RunInStore& current,
+                                     const GateOptions& options) {
+  std::vector<GateCheck> checks = output_checks(current.store, current.data, options.faults);
+  append(checks, comparable_checks(base.data, current.data));
+  if (!comparable(checks)) return checks;
+  append(checks, complete_checks(base.data, current.data));
+  append(checks, equality_checks(base.data, current.data));
+  append(checks, quality_checks(base.store, base.data, current.store, current.data, options));
+  return checks;
 }
 
 // The worst verdict first; it gives the exit code and the summary.
 void conclude(GateResult& result, const GateOptions& options) {
-  std::stable_sort(result.verdicts.begin(), result.verdicts.end(),
-                   [](const Verdict& x, const Verdict& y) { return x.outcome < y.outcome; });
-  const Verdict& worst = result.verdicts.front();
+  std::stable_sort(result.checks.begin(), result.checks.end(),
+                   [](const GateCheck& x, const GateCheck& y) { return x.outcome < y.outcome; });
+  const GateCheck& worst = result.checks.front();
   result.code = exit_code(worst.outcome);
   if (worst.outcome == Outcome::kOk)
     result.summary = fmt::format("check: ok - {} checks passed, no speedup fell by more than {}",
-                                 result.verdicts.size(), percent(options.max_regression, 1));
+                                 result.checks.size(), percent(options.max_regression, 1));
   else
     result.summary = fmt::format("check: {} - {}{}{}", to_string(worst.outcome), worst.method,
                                  worst.method.empty() ? "" : ": ", worst.reason);
@@ -87,7 +87,7 @@ std::vector<RunData> load_sessions(const Sessions& side, Faults faults) {
 
 bool GateResult::more_repeats_help() const {
   return code == base::ExitCode::kInconclusive &&
-         std::any_of(verdicts.begin(), verdicts.end(), [](const Verdict& v) {
+         std::any_of(checks.begin(), checks.end(), [](const GateCheck& v) {
            return v.metric == "speed" && v.outcome == Outcome::kInconclusive;
          });
 }
@@ -101,19 +101,19 @@ GateResult evaluate_gate(const Sessions& base, const Sessions& current,
   result.base = bases[0].run;
   result.current = news[0].run;
   for (size_t i = 1; i < news.size(); ++i)
-    for (Verdict& v : all_but_speed(first_base, {current.store, news[i]}, options)) {
+    for (GateCheck& v : all_but_speed(first_base, {current.store, news[i]}, options)) {
       if (v.outcome == Outcome::kOk) continue;
       v.reason = fmt::format("session {}: {}", i + 1, v.reason);
-      result.verdicts.push_back(std::move(v));
+      result.checks.push_back(std::move(v));
     }
-  std::vector<Verdict> first = all_but_speed(first_base, {current.store, news[0]}, options);
+  std::vector<GateCheck> first = all_but_speed(first_base, {current.store, news[0]}, options);
   const bool test_speed = comparable(first);
-  append(result.verdicts, std::move(first));
+  append(result.checks, std::move(first));
   if (test_speed) {
-    SpeedVerdicts speed = speed_verdicts(bases, news, options);
+    SpeedChecks speed = speed_checks(bases, news, options);
     result.noise_floor = speed.noise_floor;
     result.margin = speed.margin;
-    append(result.verdicts, std::move(speed.verdicts));
+    append(result.checks, std::move(speed.checks));
   }
   conclude(result, options);
   return result;

@@ -17,7 +17,7 @@ namespace evalrun::reports {
 
 struct GateResult {
   base::ExitCode code = base::ExitCode::kOk;
-  std::vector<Verdict> verdicts;
+  std::vector<GateCheck> checks;
   double noise_floor = 0;  // |mean log ratio| of the A/A arms, the larger of the two runs
   double margin = 0;       // a proven loss beyond this is a regression
   std::string summary;     // one line for stdout

@@ -38,7 +38,7 @@ std::string setting_text(const ArmInfo& arm, const std::string& name) {
 
 }  // namespace
 
-std::vector<Verdict> comparable_verdicts(const RunData& base, const RunData& current) {
+std::vector<GateCheck> comparable_checks(const RunData& base, const RunData& current) {
   std::vector<std::string> reasons;
   const auto differs = [&](const std::string& what, const std::string& was, const std::string& is) {
     if (was != is) reasons.push_back(fmt::format("{} was {}, is {}", what, was, is));
@@ -72,17 +72,17 @@ std::vector<Verdict> comparable_verdicts(const RunData& base, const RunData& cur
     reasons.push_back(fmt::format("{} prompts of the baseline are missing", n));
   if (const auto n = missing(is, was))
     reasons.push_back(fmt::format("{} prompts are not in the baseline", n));
-  std::vector<Verdict> verdicts;
+  std::vector<GateCheck> checks;
   for (const std::string& r : reasons)
-    verdicts.push_back(verdict("comparable", "", Outcome::kIncompatible, r, 0));
+    checks.push_back(gate_check("comparable", "", Outcome::kIncompatible, r, 0));
   if (reasons.empty())
-    verdicts.push_back(verdict("comparable", "", Outcome::kOk,
-                               "same model, prompts, settings and engine mode",
-                               static_cast<int64_t>(was.size())));
-  return verdicts;
+    checks.push_back(gate_check("comparable", "", Outcome::kOk,
+                                "same model, prompts, settings and engine mode",
+                                static_cast<int64_t>(was.size())));
+  return checks;
 }
 
-std::vector<Verdict> complete_verdicts(const RunData& base, const RunData& current) {
+std::vector<GateCheck> complete_checks(const RunData& base, const RunData& current) {
   const auto cells = [](const RunData& d) {
     std::map<int64_t, std::string> arm, prompt;
     for (const ArmInfo& a : d.arms) arm[a.id] = a.label;
@@ -97,9 +97,9 @@ std::vector<Verdict> complete_verdicts(const RunData& base, const RunData& curre
       std::count_if(was.begin(), was.end(), [&](const auto& c) { return !is.contains(c); });
   if (missing == 0) return {};
   return {
-      verdict("complete", "", Outcome::kInconclusive,
-              fmt::format("{} of the baseline's {} cells are not measured", missing, was.size()),
-              static_cast<int64_t>(was.size()))};
+      gate_check("complete", "", Outcome::kInconclusive,
+                 fmt::format("{} of the baseline's {} cells are not measured", missing, was.size()),
+                 static_cast<int64_t>(was.size()))};
 }
 
 }  // namespace evalrun::reports

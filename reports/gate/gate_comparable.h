@@ -9,9 +9,9 @@ namespace evalrun::reports {
 
 // "comparable": kIncompatible for every difference of machine, arms, settings, engine mode and
 // prompts; one kOk where there is none.
-std::vector<Verdict> comparable_verdicts(const RunData& base, const RunData& current);
+std::vector<GateCheck> comparable_checks(const RunData& base, const RunData& current);
 
 // "complete": kInconclusive where cells of the baseline are not measured, else empty.
-std::vector<Verdict> complete_verdicts(const RunData& base, const RunData& current);
+std::vector<GateCheck> complete_checks(const RunData& base, const RunData& current);
 
 }  // namespace evalrun::reports

@@ -20,13 +20,13 @@ class OutputChecks {
   OutputChecks(const results::ResultStore& store, const RunData& run, Faults faults)
       : store_(store), run_(run), faults_(faults) {}
 
-  std::vector<Verdict> all() {
+  std::vector<GateCheck> all() {
     check_failures();
     check_accounting();
     check_repeats();
     check_lossless();
     check_replay();
-    return std::move(verdicts_);
+    return std::move(checks_);
   }
 
  private:
@@ -35,7 +35,7 @@ class OutputChecks {
   void check_repeats();
   void check_lossless();
   void check_replay();
-  void add(Verdict v) { verdicts_.push_back(std::move(v)); }
+  void add(GateCheck v) { checks_.push_back(std::move(v)); }
   std::string fault_filter() const {
     return faults_ == Faults::kLeaveOut ? " AND v.fault = ''" : "";
   }
@@ -43,7 +43,7 @@ class OutputChecks {
   const results::ResultStore& store_;
   const RunData& run_;
   Faults faults_;
-  std::vector<Verdict> verdicts_;
+  std::vector<GateCheck> checks_;
 };
 
 std::string prompt_name(const RunData& data, int64_t id) {
@@ -61,12 +61,12 @@ void OutputChecks::check_failures() {
       {run_.run.id}, [&](const Row& r) {
         all += r.integer(1), failed += r.integer(2);
         if (r.integer(2) > 0)
-          add(verdict("failures", r.text(0), Outcome::kCorrectness,
-                      fmt::format("{} of {} generations failed", r.integer(2), r.integer(1)),
-                      r.integer(1)));
+          add(gate_check("failures", r.text(0), Outcome::kCorrectness,
+                         fmt::format("{} of {} generations failed", r.integer(2), r.integer(1)),
+                         r.integer(1)));
         return true;
       });
-  if (failed == 0) add(verdict("failures", "", Outcome::kOk, "no generation failed", all));
+  if (failed == 0) add(gate_check("failures", "", Outcome::kOk, "no generation failed", all));
 }
 
 void OutputChecks::check_accounting() {
@@ -77,14 +77,14 @@ void OutputChecks::check_accounting() {
           fault_filter() + " GROUP BY a.id, v.problem ORDER BY a.id",
       {run_.run.id}, [&](const Row& r) {
         found = true;
-        add(verdict("accounting", r.text(0), Outcome::kCorrectness,
-                    fmt::format("miscounted: {} ({} turns)", r.text(1), r.integer(2)),
-                    r.integer(2)));
+        add(gate_check("accounting", r.text(0), Outcome::kCorrectness,
+                       fmt::format("miscounted: {} ({} turns)", r.text(1), r.integer(2)),
+                       r.integer(2)));
         return true;
       });
   if (!found)
-    add(verdict("accounting", "", Outcome::kOk, "every step and token is accounted for",
-                static_cast<int64_t>(run_.samples.size())));
+    add(gate_check("accounting", "", Outcome::kOk, "every step and token is accounted for",
+                   static_cast<int64_t>(run_.samples.size())));
 }
 
 void OutputChecks::check_repeats() {
@@ -94,14 +94,14 @@ void OutputChecks::check_repeats() {
   for (const ArmInfo& a : run_.arms)
     // Arms that carry state are checked by the tokens of their median repeats only, below.
     if (unstable.contains(a.id) && varying_steps(a) != "carry state")
-      add(verdict(
+      add(gate_check(
           "repeats", a.label, Outcome::kCorrectness,
           fmt::format("repeats of the same seed gave other tokens or counters on {} prompts",
                       unstable.at(a.id)),
           unstable.at(a.id)));
   if (unstable.empty())
-    add(verdict("repeats", "", Outcome::kOk, "every repeat gave the same tokens and counters",
-                static_cast<int64_t>(run_.samples.size())));
+    add(gate_check("repeats", "", Outcome::kOk, "every repeat gave the same tokens and counters",
+                   static_cast<int64_t>(run_.samples.size())));
 }
 
 // Greedy outputs of a lossless method equal the run's own plain decoding of the same model, token
@@ -112,10 +112,11 @@ void OutputChecks::check_lossless() {
     if (plain == nullptr || a.id == plain->id || a.lossy() || !a.greedy()) continue;
     if (replayed(a)) continue;  // same tokens by force: check_replay()
     if (plain->model_hash != a.model_hash) {
-      add(verdict("lossless", a.label, Outcome::kInconclusive,
-                  "no arm of this run is plain decoding of the same model: measure ar_tuned with "
-                  "its weights, too",
-                  0));
+      add(gate_check(
+          "lossless", a.label, Outcome::kInconclusive,
+          "no arm of this run is plain decoding of the same model: measure ar_tuned with "
+          "its weights, too",
+          0));
       continue;
     }
     const auto reference = cells_of(run_, plain->id);
@@ -129,12 +130,12 @@ void OutputChecks::check_lossless() {
       if (different++ == 0) first = prompt_name(run_, cell.first);
     }
     if (different > 0)
-      add(verdict("lossless", a.label, Outcome::kCorrectness,
-                  fmt::format("tokens differ from plain decoding on {} of {} prompts, first {}",
-                              different, compared, first),
-                  compared));
+      add(gate_check("lossless", a.label, Outcome::kCorrectness,
+                     fmt::format("tokens differ from plain decoding on {} of {} prompts, first {}",
+                                 different, compared, first),
+                     compared));
     else
-      add(verdict("lossless", a.label, Outcome::kOk, "same tokens as plain decoding", compared));
+      add(gate_check("lossless", a.label, Outcome::kOk, "same tokens as plain decoding", compared));
   }
 }
 
@@ -152,45 +153,45 @@ void OutputChecks::check_replay() {
           return false;
         });
     if (differing > 0)
-      add(verdict("lossless", a.label, Outcome::kCorrectness,
-                  fmt::format("led along plain decoding's text, it would have gone on otherwise "
-                              "at {} of {} places",
-                              differing, asked),
-                  asked));
+      add(gate_check("lossless", a.label, Outcome::kCorrectness,
+                     fmt::format("led along plain decoding's text, it would have gone on otherwise "
+                                 "at {} of {} places",
+                                 differing, asked),
+                     asked));
     else
-      add(verdict("lossless", a.label, Outcome::kOk,
-                  "led along plain decoding's text, it wanted the same tokens", asked));
+      add(gate_check("lossless", a.label, Outcome::kOk,
+                     "led along plain decoding's text, it wanted the same tokens", asked));
   }
 }
 
 }  // namespace
 
-std::vector<Verdict> output_verdicts(const results::ResultStore& store, const RunData& run,
+std::vector<GateCheck> output_checks(const results::ResultStore& store, const RunData& run,
                                      Faults faults) {
   return OutputChecks(store, run, faults).all();
 }
 
-std::vector<Verdict> equality_verdicts(const RunData& base, const RunData& current) {
-  std::vector<Verdict> verdicts;
+std::vector<GateCheck> equality_checks(const RunData& base, const RunData& current) {
+  std::vector<GateCheck> checks;
   for (const ArmInfo& a : base.arms) {
     if (!a.greedy() && (base.run.commit != current.run.commit || !varying_steps(a).empty()))
       continue;
     const MatchedArm m = match_arm(base, current, a.label, "");
     if (m.same_tokens < m.cells)
-      verdicts.push_back(
-          verdict("tokens", a.label, Outcome::kCorrectness,
-                  fmt::format("tokens differ from the baseline's on {} of {} prompts, first {}",
-                              m.cells - m.same_tokens, m.cells, m.first_changed),
-                  m.cells));
+      checks.push_back(
+          gate_check("tokens", a.label, Outcome::kCorrectness,
+                     fmt::format("tokens differ from the baseline's on {} of {} prompts, first {}",
+                                 m.cells - m.same_tokens, m.cells, m.first_changed),
+                     m.cells));
     else
-      verdicts.push_back(
-          verdict("tokens", a.label, Outcome::kOk, "same tokens as the baseline", m.cells));
+      checks.push_back(
+          gate_check("tokens", a.label, Outcome::kOk, "same tokens as the baseline", m.cells));
     if (!varying_steps(a).empty())
-      verdicts.push_back(verdict("counters", a.label, Outcome::kOk,
-                                 "not compared: its steps follow the machine or what ran before",
-                                 m.cells));
+      checks.push_back(gate_check("counters", a.label, Outcome::kOk,
+                                  "not compared: its steps follow the machine or what ran before",
+                                  m.cells));
     else if (m.same_steps < m.cells)
-      verdicts.push_back(verdict(
+      checks.push_back(gate_check(
           "counters", a.label, Outcome::kCorrectness,
           fmt::format("drafted, accepted or emitted counts differ from the baseline's on {} of {} "
                       "prompts, first {} (tau {:.4f} -> {:.4f})",
@@ -199,10 +200,10 @@ std::vector<Verdict> equality_verdicts(const RunData& base, const RunData& curre
                       m.b.method.steps > 0 ? m.b.method.emitted / m.b.method.steps : 0.0),
           m.cells));
     else
-      verdicts.push_back(
-          verdict("counters", a.label, Outcome::kOk, "same steps as the baseline", m.cells));
+      checks.push_back(
+          gate_check("counters", a.label, Outcome::kOk, "same steps as the baseline", m.cells));
   }
-  return verdicts;
+  return checks;
 }
 
 }  // namespace evalrun::reports

@@ -10,12 +10,12 @@
 namespace evalrun::reports {
 
 // "failures", "accounting", "repeats" and "lossless" of a run, whatever the baseline is.
-std::vector<Verdict> output_verdicts(const results::ResultStore& store, const RunData& run,
+std::vector<GateCheck> output_checks(const results::ResultStore& store, const RunData& run,
                                      Faults faults);
 
 // "tokens" and "counters": the same build, model and prompts must give the same tokens and, for the
 // same tokens, the same steps (so tau and the acceptance histogram are equal to the last digit). A
 // draw is only comparable when the same program drew it. Both runs must have the same arms.
-std::vector<Verdict> equality_verdicts(const RunData& base, const RunData& current);
+std::vector<GateCheck> equality_checks(const RunData& base, const RunData& current);
 
 }  // namespace evalrun::reports

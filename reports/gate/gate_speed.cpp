@@ -20,19 +20,19 @@ class SpeedTest {
  public:
   SpeedTest(const std::vector<RunData>& bases, const std::vector<RunData>& news,
             const GateOptions& options);
-  SpeedVerdicts judge();
+  SpeedChecks judge();
 
  private:
   // p-values of an arm that has enough prompts.
   struct Tested {
-    size_t verdict;  // its place in verdicts
-    double fell;     // of "the speedup fell beyond the margin"
-    double rose;     // of "the speedup rose beyond the margin"
+    size_t check;  // its place in the result
+    double fell;   // of "the speedup fell beyond the margin"
+    double rose;   // of "the speedup rose beyond the margin"
   };
   void test(const std::string& arm);
   void adjust();  // Holm, both sides by themselves
   void decide(const Tested& t);
-  void describe(Verdict& v) const;
+  void describe(GateCheck& v) const;
 
   const std::vector<RunData>& bases_;
   const std::vector<RunData>& news_;
@@ -40,7 +40,7 @@ class SpeedTest {
   // Changes of ln of the speedup: the margin, and the loss that was asked for.
   double worst_ = 0, allowed_ = 0;
   std::vector<Tested> tested_;
-  SpeedVerdicts result_;
+  SpeedChecks result_;
 };
 
 // |mean log ratio| of the A/A arms over all sessions of a side, the largest.
@@ -90,18 +90,18 @@ SpeedTest::SpeedTest(const std::vector<RunData>& bases, const std::vector<RunDat
   allowed_ = std::log1p(-std::min(options.max_regression, 0.99));
 }
 
-SpeedVerdicts SpeedTest::judge() {
+SpeedChecks SpeedTest::judge() {
   for (const ArmInfo& a : bases_.front().arms)
     if (a.drafts()) test(a.label);
   adjust();
   for (const Tested& t : tested_) decide(t);
-  for (Verdict& v : result_.verdicts) describe(v);
+  for (GateCheck& v : result_.checks) describe(v);
   return std::move(result_);
 }
 
 void SpeedTest::test(const std::string& arm) {
   const MatchedSessions m = match_sessions(bases_, news_, arm, "");
-  Verdict v = verdict("speed", arm, Outcome::kInconclusive, "", 0);
+  GateCheck v = gate_check("speed", arm, Outcome::kInconclusive, "", 0);
   v.n = static_cast<int64_t>(m.logs_a.front().size());
   v.margin = result_.margin;
   const auto t = session_change(m.logs_a, m.logs_b, Scope::kFixedSet, 1 - 2 * alpha_);
@@ -118,9 +118,9 @@ void SpeedTest::test(const std::string& arm) {
     v.reason = tok_s_text(m);
     v.causes = causes_of(m.a, m.b, m.same_tokens < m.cells,
                          -allowed_);  // what is below the limit is no cause
-    tested_.push_back({result_.verdicts.size(), p_below(*t, worst_), 1 - p_below(*t, -worst_)});
+    tested_.push_back({result_.checks.size(), p_below(*t, worst_), 1 - p_below(*t, -worst_)});
   }
-  result_.verdicts.push_back(std::move(v));
+  result_.checks.push_back(std::move(v));
 }
 
 void SpeedTest::adjust() {
@@ -133,7 +133,7 @@ void SpeedTest::adjust() {
 }
 
 void SpeedTest::decide(const Tested& t) {
-  Verdict& v = result_.verdicts[t.verdict];
+  GateCheck& v = result_.checks[t.check];
   v.p_value = t.fell;
   if (t.fell < alpha_) v.outcome = Outcome::kRegression;
   // A speedup that rose because plain decoding lost speed is a loss of this engine, and one
@@ -145,7 +145,7 @@ void SpeedTest::decide(const Tested& t) {
     v.outcome = Outcome::kInconclusive;
 }
 
-void SpeedTest::describe(Verdict& v) const {
+void SpeedTest::describe(GateCheck& v) const {
   if (v.outcome == Outcome::kInconclusive) v.causes.clear();  // nothing is shown
   if (v.effect)
     v.reason = fmt::format("{}speedup {:+.1f} % [{:+.1f}, {:+.1f}], margin {:.1f} %; {}",
@@ -155,8 +155,8 @@ void SpeedTest::describe(Verdict& v) const {
 
 }  // namespace
 
-SpeedVerdicts speed_verdicts(const std::vector<RunData>& bases, const std::vector<RunData>& news,
-                             const GateOptions& options) {
+SpeedChecks speed_checks(const std::vector<RunData>& bases, const std::vector<RunData>& news,
+                         const GateOptions& options) {
   return SpeedTest(bases, news, options).judge();
 }
 

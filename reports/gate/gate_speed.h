@@ -8,12 +8,12 @@
 namespace evalrun::reports {
 
 // A side is one session or several; sessions.h says how they are pooled.
-struct SpeedVerdicts {
-  std::vector<Verdict> verdicts;  // one per arm of the baseline that drafts
+struct SpeedChecks {
+  std::vector<GateCheck> checks;  // one per arm of the baseline that drafts
   double noise_floor = 0;         // as GateResult
   double margin = 0;
 };
-SpeedVerdicts speed_verdicts(const std::vector<RunData>& bases, const std::vector<RunData>& news,
-                             const GateOptions& options);
+SpeedChecks speed_checks(const std::vector<RunData>& bases, const std::vector<RunData>& news,
+                         const GateOptions& options);
 
 }  // namespace evalrun::reports

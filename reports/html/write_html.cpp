@@ -62,7 +62,8 @@ std::string fill(std::string_view page, const std::map<std::string_view, std::st
 
 class HtmlRenderer {
  public:
-  HtmlRenderer(const Report& report, const results::ResultStore& store, const Claimed* claimed)
+  HtmlRenderer(const Report& report, const results::ResultStore& store,
+               const PublishedVsMeasured* claimed)
       : report_(report), store_(store), claimed_(claimed) {}
 
   std::string render() {
@@ -161,13 +162,13 @@ class HtmlRenderer {
 
   const Report& report_;
   const results::ResultStore& store_;
-  const Claimed* claimed_;
+  const PublishedVsMeasured* claimed_;
 };
 
 }  // namespace
 
 std::string to_html(const Report& report, const results::ResultStore& store,
-                    const Claimed* claimed) {
+                    const PublishedVsMeasured* claimed) {
   return HtmlRenderer(report, store, claimed).render();
 }
 

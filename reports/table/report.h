@@ -64,10 +64,10 @@ std::string to_json(const Report& report);  // array of rows, keys in docs/measu
 // Of CSV: a column per key of the JSON; `quality` becomes quality_<evaluator> and
 // quality_<evaluator>_n, and acceptance_by_node, a table of its own, is left out.
 Table report_records(const Report& report);
-struct Claimed;
+struct PublishedVsMeasured;
 // One page that needs nothing beside it: tables, charts, one generation of every arm (from `store`,
 // the one the report was built from), published figures if there are any, definitions.
 std::string to_html(const Report& report, const results::ResultStore& store,
-                    const Claimed* claimed = nullptr);
+                    const PublishedVsMeasured* claimed = nullptr);
 
 }  // namespace evalrun::reports

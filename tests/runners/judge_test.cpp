@@ -356,7 +356,7 @@ class Judging : public ::testing::Test {
   JudgePrompts prompts_ = prompts();
   TempFolder folder_;
   results::ResultStore store_;
-  results::VerdictCache cache_;
+  results::JudgeReplies cache_;
   int64_t run_id_ = 0;
   std::vector<runners::StoredAnswer> answers_;
 };
@@ -628,18 +628,18 @@ TEST_F(JudgeSummary, TalliesOfPairs) {
   EXPECT_EQ(tally.open, 1);
 }
 
-TEST(VerdictCacheTest, KeepsTheFirstReplyAndRefusesForeignFiles) {
+TEST(JudgeRepliesTest, KeepsTheFirstReplyAndRefusesForeignFiles) {
   TempFolder folder;
   {
-    results::VerdictCache cache(folder.file("sub/judge.db"));
+    results::JudgeReplies cache(folder.file("sub/judge.db"));
     cache.add({"j", "p", "a"}, "first");
     cache.add({"j", "p", "a"}, "second");
     EXPECT_EQ(cache.find({"j", "p", "a"}), "first");
     EXPECT_EQ(cache.find({"k", "p", "a"}), std::nullopt);
   }
-  EXPECT_EQ(results::VerdictCache(folder.file("sub/judge.db")).size(), 1);
+  EXPECT_EQ(results::JudgeReplies(folder.file("sub/judge.db")).size(), 1);
   base::write_file_atomic(folder.file("text.db"), std::string(4096, 'x'));
-  EXPECT_THAT(data_error_of([&] { results::VerdictCache cache(folder.file("text.db")); }),
+  EXPECT_THAT(data_error_of([&] { results::JudgeReplies cache(folder.file("text.db")); }),
               HasSubstr("text.db"));
 }
 

@@ -98,7 +98,7 @@ std::string chosen_arm(const std::vector<StoredAnswer>& answers, const std::stri
 
 // What nobody has answered yet, for a batch service or another day.
 int write_requests(const std::string& path, const std::vector<runners::JudgeQuestion>& questions,
-                   const results::VerdictCache& cache) {
+                   const results::JudgeReplies& cache) {
   std::string text;
   std::set<std::string> seen;
   for (const runners::JudgeQuestion& q : questions) {
@@ -111,7 +111,7 @@ int write_requests(const std::string& path, const std::vector<runners::JudgeQues
 }
 
 AskOutcome ask(const JudgeArguments& o, const std::vector<runners::JudgeQuestion>& questions,
-               results::VerdictCache& cache, const GlobalOptions& global) {
+               results::JudgeReplies& cache, const GlobalOptions& global) {
   runners::AskOptions options;
   options.jobs = o.jobs;
   options.max_time_s = o.max_time_s;
@@ -181,7 +181,7 @@ void judge_run(const JudgeArguments& o, Context& context) {
       return std::find(o.arms.begin(), o.arms.end(), answer.arm) == o.arms.end();
     });
   }
-  results::VerdictCache cache(o.cache);
+  results::JudgeReplies cache(o.cache);
   std::vector<runners::JudgeQuestion> questions;
   for (const StoredAnswer& answer : answers)
     for (size_t turn = 0; turn < answer.talk.answers.size(); ++turn)
@@ -228,7 +228,7 @@ void judge_two(const JudgeArguments& o, Context& context) {
   if (pairs.empty())
     throw base::usage_error(fmt::format("{} and {} have no question in common", arm_a, arm_b),
                             "both runs must have answered the same prompts of one task");
-  results::VerdictCache cache(o.cache);
+  results::JudgeReplies cache(o.cache);
   std::vector<runners::JudgeQuestion> questions;
   for (const runners::AnswerPair& pair : pairs)
     for (runners::JudgeQuestion& q : runners::questions_of(pair, prompts, judge_id(o)))

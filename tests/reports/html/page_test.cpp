@@ -91,7 +91,7 @@ class PageTest : public ReportTest {
   }
   std::string page(int64_t id) {
     const Report r = build_report(store_, id, {.parts = true});
-    const Claimed claimed = compare_with_claims(
+    const PublishedVsMeasured claimed = compare_with_claims(
         r, claims_of(
                {"q,Table <1>,llama-7b,gsm8k,,pld,greedy,tau_without_bonus,2.40,,,A&100,caveat=x; y",
                 "q,Table 2,llama-7b,gsm8k,,pld,greedy,speedup,3.60,,,A&100,",
@@ -338,7 +338,7 @@ TEST_F(PageTest, PublishedFiguresHaveASection) {
   EXPECT_THAT(section, HasSubstr("<td>3.60</td><td>0.59</td>"));
   const Report r = build_report(store_, id);
   EXPECT_EQ(to_html(r, store_).find("id=\"claims\""), std::string::npos);
-  const Claimed none = compare_with_claims(r, claims_of({}));
+  const PublishedVsMeasured none = compare_with_claims(r, claims_of({}));
   EXPECT_THAT(to_html(r, store_, &none), HasSubstr("has no published figure for these methods"));
 }
 

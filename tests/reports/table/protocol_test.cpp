@@ -171,7 +171,7 @@ TEST_F(ReplayReport, TheGateRefusesALosslessMethodThatWantedOtherTokens) {
   const int64_t sound = fill(0, "sound"), wrong = fill(1, "wrong");
   const auto lossless = [&](int64_t id) {
     const GateResult g = evaluate_gate(store_, sound, store_, id);
-    for (const Verdict& v : g.verdicts)
+    for (const GateCheck& v : g.checks)
       if (v.metric == "lossless" && v.method == "pld:k=4") return std::pair(g.code, v);
     throw std::runtime_error("no verdict");
   };
