@@ -32,27 +32,9 @@ bool less_number(const std::string& a, const std::string& b) {
 class TableBuilder {
  public:
   TableBuilder(const PaperForm& form, std::string model, const std::vector<Report>& reports,
-               const Claims& claims, const FindingsByLine& findings)
-      : form_(form), reports_(reports), claims_(claims), findings_(findings) {
-    table_.form = &form;
-    table_.run = reports.front().run;
-    table_.model = std::move(model);
-    table_.caption = fmt::format("{}, {}: {}", form.title, form.place, form.caption);
-    for (const FormMethod& m : form.methods) entries_.push_back(entries_of(m));
-  }
-
+               const Claims& claims, const FindingsByLine& findings);
   // Nothing measured: nothing.
-  std::optional<PaperTable> build() {
-    add_columns();
-    form_.methods_as_columns() ? add_data_rows() : add_method_rows();
-    drop_empty_columns();
-    // One point is no curve.
-    const bool curve = std::any_of(form_.methods.begin(), form_.methods.end(),
-                                   [](const FormMethod& m) { return !m.sweep.empty(); });
-    if (arms_.size() < (curve ? 2 : 1)) return std::nullopt;
-    add_notes();
-    return std::move(table_);
-  }
+  std::optional<PaperTable> build();
 
  private:
   // Where the figures of a row, or of a column, come from.
@@ -61,253 +43,28 @@ class TableBuilder {
     const Entry* entry = nullptr;
     std::string swept, across;
   };
-
-  std::vector<Entry> entries_of(const FormMethod& method) const {
-    std::vector<Entry> entries;
-    std::set<int64_t> known;
-    for (const std::string& pattern : method.arms)
-      for (const ReportRow& r : reports_.front().rows) {
-        const ArmInfo& arm = r.arm;
-        if (arm.role == "aa" || model_of(arm) != table_.model ||
-            decoding_of(arm) != form_.decoding || !names_arm(pattern, arm.label) ||
-            !known.insert(arm.id).second)
-          continue;
-        const auto parameters = parse_parameters(arm.params);
-        const auto value = [&](const std::string& name) {
-          const auto found = parameters.find(name);
-          return found == parameters.end() ? "" : found->second;
-        };
-        entries.push_back({&arm, value(method.sweep), value(form_.across)});
-      }
-    if (!method.sweep.empty())
-      std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
-        return less_number(a.swept, b.swept);
-      });
-    return entries;
-  }
-
+  std::vector<Entry> entries_of(const FormMethod& method) const;
   bool with_claims() const { return !claims_.file.empty(); }
-
-  void add_columns() {
-    for (const FormColumn& c : form_.columns)
-      for (const FormMetric& metric : c.metrics) {
-        Source source;
-        PaperColumn column;
-        column.metric = metric;
-        column.label = metric.label;
-        column.definition = definition_of(metric.measured);
-        (form_.methods_as_columns() ? source.method : source.data) = c.at;
-        column.group =
-            form_.methods_as_columns() ? form_.methods[c.at].label : form_.data[c.at].label;
-        if (!form_.across.empty()) {
-          for (const std::string& value : across_values()) {
-            source.across = value;
-            column.label = fmt::format("{} = {}", form_.across, value);
-            push_column(column, source);
-          }
-          continue;
-        }
-        push_column(column, source);
-        if (!form_.models_as_columns || !with_claims()) continue;
-        for (const std::string& model : form_.models) {
-          column.model = model;
-          push_column(column, source);
-        }
-      }
-  }
-  void push_column(const PaperColumn& column, const Source& source) {
-    table_.columns.push_back(column);
-    columns_.push_back(source);
-  }
-
-  std::vector<std::string> across_values() const {
-    std::vector<std::string> values;
-    for (const auto& entries : entries_)
-      for (const Entry& e : entries)
-        if (std::find(values.begin(), values.end(), e.across) == values.end())
-          values.push_back(e.across);
-    std::sort(values.begin(), values.end(), less_number);
-    return values;
-  }
-
-  void add_method_rows() {
-    for (size_t m = 0; m < form_.methods.size(); ++m) add_measured_rows(m);
-    std::stable_partition(table_.rows.begin(), table_.rows.end(),
-                          [](const PaperRow& r) { return !r.lossy; });
-    if (form_.models_as_columns || !with_claims()) return;
-    for (const std::string& model : form_.models)
-      for (size_t m = 0; m < form_.methods.size(); ++m) {
-        PaperRow row{false, model, form_.methods[m].label, "", false, {}};
-        Source source;
-        source.method = m;
-        add_row(std::move(row), source);
-      }
-  }
-
-  void add_measured_rows(size_t m) {
-    const FormMethod& method = form_.methods[m];
-    Source source;
-    source.method = m;
-    const auto add = [&](const Entry* entry) {
-      PaperRow row{true,
-                   table_.model,
-                   method.label,
-                   entry ? entry->arm->label : "",
-                   entry && entry->arm->lossy(),
-                   {}};
-      source.entry = entry;
-      if (!method.sweep.empty())
-        row.label = fmt::format("{}{} = {}", form_.methods.size() > 1 ? method.label + ", " : "",
-                                method.sweep, source.swept);
-      add_row(std::move(row), source);
-    };
-    if (method.sweep.empty()) {
-      for (const Entry& e : entries_[m]) add(&e);
-      if (entries_[m].empty()) add(nullptr);
-      return;
-    }
-    std::vector<std::string> values = published_values(method);
-    for (const Entry& e : entries_[m])
-      if (std::find(values.begin(), values.end(), e.swept) == values.end())
-        values.push_back(e.swept);
-    std::sort(values.begin(), values.end(), less_number);
-    for (const std::string& value : values) {
-      source.swept = value;
-      const auto found = std::find_if(entries_[m].begin(), entries_[m].end(),
-                                      [&](const Entry& e) { return e.swept == value; });
-      add(found == entries_[m].end() ? nullptr : &*found);
-    }
-  }
-
+  void add_columns();
+  void push_column(const PaperColumn& column, const Source& source);
+  std::vector<std::string> across_values() const;
+  void add_method_rows();
+  void add_measured_rows(size_t m);
   // Of the swept parameter, as far as figures are published for them.
-  std::vector<std::string> published_values(const FormMethod& method) const {
-    std::vector<std::string> values;
-    for (const auto& [name, wanted] : method.config)
-      for (const Claim& c : claims_.rows)
-        if (wanted == "*" && c.paper == form_.paper && c.place == form_.place && c.value)
-          if (const auto value = c.number(name);
-              value &&
-              std::find(values.begin(), values.end(), std::to_string(*value)) == values.end())
-            values.push_back(std::to_string(*value));
-    return values;
-  }
-
-  void add_data_rows() {
-    for (const size_t d : form_.rows) {
-      Source source;
-      source.data = d;
-      add_row({true, table_.model, form_.data[d].label, "", false, {}}, source);
-      if (!with_claims()) continue;
-      for (const std::string& model : form_.models)
-        add_row({false, model, form_.data[d].label, "", false, {}}, source);
-    }
-  }
-
+  std::vector<std::string> published_values(const FormMethod& method) const;
+  void add_data_rows();
   // A published row without a figure is none of the paper's.
-  void add_row(PaperRow row, const Source& source) {
-    bool any = false;
-    for (size_t c = 0; c < table_.columns.size(); ++c) {
-      const PaperColumn& column = table_.columns[c];
-      Source s = source;
-      s.across = columns_[c].across;
-      (form_.methods_as_columns() ? s.method : s.data) =
-          form_.methods_as_columns() ? columns_[c].method : columns_[c].data;
-      const bool measured = row.measured && column.model.empty();
-      const std::string& model = column.model.empty() ? row.model : column.model;
-      row.cells.push_back(measured ? measured_cell(s, column.metric)
-                                   : published_cell(model, s, column.metric));
-      any = any || row.cells.back().value;
-      if (measured && row.cells.back().value) note_measured(s, row.cells.back());
-    }
-    if (any || row.measured) table_.rows.push_back(std::move(row));
-  }
-
+  void add_row(PaperRow row, const Source& source);
   // Published columns without a figure.
-  void drop_empty_columns() {
-    for (size_t c = table_.columns.size(); c-- > 0;) {
-      const bool used = std::any_of(table_.rows.begin(), table_.rows.end(),
-                                    [&](const PaperRow& r) { return r.cells[c].value; });
-      if (used || table_.columns[c].model.empty()) continue;
-      table_.columns.erase(table_.columns.begin() + static_cast<std::ptrdiff_t>(c));
-      for (PaperRow& r : table_.rows)
-        r.cells.erase(r.cells.begin() + static_cast<std::ptrdiff_t>(c));
-    }
-  }
-
-  const Entry* entry_of(const Source& s) const {
-    if (s.entry != nullptr && form_.across.empty()) return s.entry;
-    if (!form_.across.empty()) {
-      for (const Entry& e : entries_[s.method])
-        if (e.swept == s.swept && e.across == s.across) return &e;
-      return nullptr;
-    }
-    if (!form_.methods_as_columns() || entries_[s.method].empty()) return nullptr;
-    return &entries_[s.method].front();  // the one the form names first
-  }
-
-  PaperCell measured_cell(const Source& s, const FormMetric& metric) const {
-    const Entry* entry = entry_of(s);
-    if (entry == nullptr) return {};
-    for (const Report& report : reports_)
-      for (const ReportRow& r : report.rows) {
-        if (r.arm.id != entry->arm->id || !is_data(r.dataset, form_.data[s.data])) continue;
-        PaperCell cell = measured_value(r, metric);
-        if (!cell.value) continue;
-        if (metric.beside_plain)
-          for (const ReportRow& plain : report.rows)
-            if (plain.dataset == r.dataset && plain.arm.label == r.reference)
-              cell.plain = measured_value(plain, metric).value;
-        return cell;
-      }
-    return {};
-  }
-
-  static bool is_data(const std::string& dataset, const FormData& wanted) {
-    const PublishedData data = published_data(dataset);
-    return data.single && data.dataset == wanted.dataset && data.part == wanted.category;
-  }
-
+  void drop_empty_columns();
+  const Entry* entry_of(const Source& s) const;
+  PaperCell measured_cell(const Source& s, const FormMetric& metric) const;
+  static bool is_data(const std::string& dataset, const FormData& wanted);
   bool is_claim(const Claim& c, const std::string& model, const std::string& method,
-                const FormData& data, const FormMetric& metric) const {
-    const bool category = data.category.empty() ? c.category.empty() || c.category == "overall"
-                                                : c.category == data.category;
-    return c.paper == form_.paper && c.place == form_.place && c.model == model &&
-           c.method == method && c.dataset == data.dataset && category &&
-           c.metric == metric.published && c.value && c.measured();
-  }
-
+                const FormData& data, const FormMetric& metric) const;
   PaperCell published_cell(const std::string& model, const Source& s,
-                           const FormMetric& metric) const {
-    const FormMethod& method = form_.methods[s.method];
-    const FormData& data = form_.data[s.data];
-    PaperCell cell;
-    const auto configured = [&](const Claim& c) {
-      return std::all_of(method.config.begin(), method.config.end(), [&](const auto& setting) {
-        return c.option(setting.first) == (setting.second == "*" ? s.swept : setting.second);
-      });
-    };
-    for (const Claim& c : claims_.rows) {
-      if (is_claim(c, model, method.published, data, metric) && configured(c)) {
-        if (!cell.value) cell.value = c.value, cell.sd = c.sd;
-        cell.printed += (cell.printed.empty() ? "" : " / ") + c.value_text;
-        cell.hardware = c.hardware;
-        cell.tags.insert(cell.tags.end(), c.tags.begin(), c.tags.end());
-        if (const auto found = findings_.find(c.line); found != findings_.end())
-          cell.findings.insert(cell.findings.end(), found->second.begin(), found->second.end());
-      }
-      if (metric.beside_plain && is_claim(c, model, "ar", data, metric))
-        cell.plain = c.value, cell.printed_plain = c.value_text;
-    }
-    return cell;
-  }
-
-  void note_measured(const Source& s, const PaperCell& cell) {
-    int64_t& prompts = prompts_[form_.data[s.data].label];
-    prompts = std::max(prompts, cell.n_prompts);
-    const ArmInfo* arm = entry_of(s)->arm;
-    if (std::find(arms_.begin(), arms_.end(), arm) == arms_.end()) arms_.push_back(arm);
-  }
-
+                           const FormMetric& metric) const;
+  void note_measured(const Source& s, const PaperCell& cell);
   void add_notes();
 
   const PaperForm& form_;
@@ -320,6 +77,267 @@ class TableBuilder {
   std::map<std::string, int64_t> prompts_;  // by data set
   std::vector<const ArmInfo*> arms_;        // that have a cell
 };
+
+TableBuilder::TableBuilder(const PaperForm& form, std::string model,
+                           const std::vector<Report>& reports, const Claims& claims,
+                           const FindingsByLine& findings)
+    : form_(form), reports_(reports), claims_(claims), findings_(findings) {
+  table_.form = &form;
+  table_.run = reports.front().run;
+  table_.model = std::move(model);
+  table_.caption = fmt::format("{}, {}: {}", form.title, form.place, form.caption);
+  for (const FormMethod& m : form.methods) entries_.push_back(entries_of(m));
+}
+
+std::optional<PaperTable> TableBuilder::build() {
+  add_columns();
+  form_.methods_as_columns() ? add_data_rows() : add_method_rows();
+  drop_empty_columns();
+  // One point is no curve.
+  const bool curve = std::any_of(form_.methods.begin(), form_.methods.end(),
+                                 [](const FormMethod& m) { return !m.sweep.empty(); });
+  if (arms_.size() < (curve ? 2 : 1)) return std::nullopt;
+  add_notes();
+  return std::move(table_);
+}
+
+std::vector<Entry> TableBuilder::entries_of(const FormMethod& method) const {
+  std::vector<Entry> entries;
+  std::set<int64_t> known;
+  for (const std::string& pattern : method.arms)
+    for (const ReportRow& r : reports_.front().rows) {
+      const ArmInfo& arm = r.arm;
+      if (arm.role == "aa" || model_of(arm) != table_.model || decoding_of(arm) != form_.decoding ||
+          !names_arm(pattern, arm.label) || !known.insert(arm.id).second)
+        continue;
+      const auto parameters = parse_parameters(arm.params);
+      const auto value = [&](const std::string& name) {
+        const auto found = parameters.find(name);
+        return found == parameters.end() ? "" : found->second;
+      };
+      entries.push_back({&arm, value(method.sweep), value(form_.across)});
+    }
+  if (!method.sweep.empty())
+    std::stable_sort(entries.begin(), entries.end(),
+                     [](const Entry& a, const Entry& b) { return less_number(a.swept, b.swept); });
+  return entries;
+}
+
+void TableBuilder::add_columns() {
+  for (const FormColumn& c : form_.columns)
+    for (const FormMetric& metric : c.metrics) {
+      Source source;
+      PaperColumn column;
+      column.metric = metric;
+      column.label = metric.label;
+      column.definition = definition_of(metric.measured);
+      (form_.methods_as_columns() ? source.method : source.data) = c.at;
+      column.group =
+          form_.methods_as_columns() ? form_.methods[c.at].label : form_.data[c.at].label;
+      if (!form_.across.empty()) {
+        for (const std::string& value : across_values()) {
+          source.across = value;
+          column.label = fmt::format("{} = {}", form_.across, value);
+          push_column(column, source);
+        }
+        continue;
+      }
+      push_column(column, source);
+      if (!form_.models_as_columns || !with_claims()) continue;
+      for (const std::string& model : form_.models) {
+        column.model = model;
+        push_column(column, source);
+      }
+    }
+}
+
+void TableBuilder::push_column(const PaperColumn& column, const Source& source) {
+  table_.columns.push_back(column);
+  columns_.push_back(source);
+}
+
+std::vector<std::string> TableBuilder::across_values() const {
+  std::vector<std::string> values;
+  for (const auto& entries : entries_)
+    for (const Entry& e : entries)
+      if (std::find(values.begin(), values.end(), e.across) == values.end())
+        values.push_back(e.across);
+  std::sort(values.begin(), values.end(), less_number);
+  return values;
+}
+
+void TableBuilder::add_method_rows() {
+  for (size_t m = 0; m < form_.methods.size(); ++m) add_measured_rows(m);
+  std::stable_partition(table_.rows.begin(), table_.rows.end(),
+                        [](const PaperRow& r) { return !r.lossy; });
+  if (form_.models_as_columns || !with_claims()) return;
+  for (const std::string& model : form_.models)
+    for (size_t m = 0; m < form_.methods.size(); ++m) {
+      PaperRow row{false, model, form_.methods[m].label, "", false, {}};
+      Source source;
+      source.method = m;
+      add_row(std::move(row), source);
+    }
+}
+
+void TableBuilder::add_measured_rows(size_t m) {
+  const FormMethod& method = form_.methods[m];
+  Source source;
+  source.method = m;
+  const auto add = [&](const Entry* entry) {
+    PaperRow row{true,
+                 table_.model,
+                 method.label,
+                 entry ? entry->arm->label : "",
+                 entry && entry->arm->lossy(),
+                 {}};
+    source.entry = entry;
+    if (!method.sweep.empty())
+      row.label = fmt::format("{}{} = {}", form_.methods.size() > 1 ? method.label + ", " : "",
+                              method.sweep, source.swept);
+    add_row(std::move(row), source);
+  };
+  if (method.sweep.empty()) {
+    for (const Entry& e : entries_[m]) add(&e);
+    if (entries_[m].empty()) add(nullptr);
+    return;
+  }
+  std::vector<std::string> values = published_values(method);
+  for (const Entry& e : entries_[m])
+    if (std::find(values.begin(), values.end(), e.swept) == values.end()) values.push_back(e.swept);
+  std::sort(values.begin(), values.end(), less_number);
+  for (const std::string& value : values) {
+    source.swept = value;
+    const auto found = std::find_if(entries_[m].begin(), entries_[m].end(),
+                                    [&](const Entry& e) { return e.swept == value; });
+    add(found == entries_[m].end() ? nullptr : &*found);
+  }
+}
+
+std::vector<std::string> TableBuilder::published_values(const FormMethod& method) const {
+  std::vector<std::string> values;
+  for (const auto& [name, wanted] : method.config)
+    for (const Claim& c : claims_.rows)
+      if (wanted == "*" && c.paper == form_.paper && c.place == form_.place && c.value)
+        if (const auto value = c.number(name);
+            value &&
+            std::find(values.begin(), values.end(), std::to_string(*value)) == values.end())
+          values.push_back(std::to_string(*value));
+  return values;
+}
+
+void TableBuilder::add_data_rows() {
+  for (const size_t d : form_.rows) {
+    Source source;
+    source.data = d;
+    add_row({true, table_.model, form_.data[d].label, "", false, {}}, source);
+    if (!with_claims()) continue;
+    for (const std::string& model : form_.models)
+      add_row({false, model, form_.data[d].label, "", false, {}}, source);
+  }
+}
+
+void TableBuilder::add_row(PaperRow row, const Source& source) {
+  bool any = false;
+  for (size_t c = 0; c < table_.columns.size(); ++c) {
+    const PaperColumn& column = table_.columns[c];
+    Source s = source;
+    s.across = columns_[c].across;
+    (form_.methods_as_columns() ? s.method : s.data) =
+        form_.methods_as_columns() ? columns_[c].method : columns_[c].data;
+    const bool measured = row.measured && column.model.empty();
+    const std::string& model = column.model.empty() ? row.model : column.model;
+    row.cells.push_back(measured ? measured_cell(s, column.metric)
+                                 : published_cell(model, s, column.metric));
+    any = any || row.cells.back().value;
+    if (measured && row.cells.back().value) note_measured(s, row.cells.back());
+  }
+  if (any || row.measured) table_.rows.push_back(std::move(row));
+}
+
+void TableBuilder::drop_empty_columns() {
+  for (size_t c = table_.columns.size(); c-- > 0;) {
+    const bool used = std::any_of(table_.rows.begin(), table_.rows.end(),
+                                  [&](const PaperRow& r) { return r.cells[c].value; });
+    if (used || table_.columns[c].model.empty()) continue;
+    table_.columns.erase(table_.columns.begin() + static_cast<std::ptrdiff_t>(c));
+    for (PaperRow& r : table_.rows) r.cells.erase(r.cells.begin() + static_cast<std::ptrdiff_t>(c));
+  }
+}
+
+const Entry* TableBuilder::entry_of(const Source& s) const {
+  if (s.entry != nullptr && form_.across.empty()) return s.entry;
+  if (!form_.across.empty()) {
+    for (const Entry& e : entries_[s.method])
+      if (e.swept == s.swept && e.across == s.across) return &e;
+    return nullptr;
+  }
+  if (!form_.methods_as_columns() || entries_[s.method].empty()) return nullptr;
+  return &entries_[s.method].front();  // the one the form names first
+}
+
+PaperCell TableBuilder::measured_cell(const Source& s, const FormMetric& metric) const {
+  const Entry* entry = entry_of(s);
+  if (entry == nullptr) return {};
+  for (const Report& report : reports_)
+    for (const ReportRow& r : report.rows) {
+      if (r.arm.id != entry->arm->id || !is_data(r.dataset, form_.data[s.data])) continue;
+      PaperCell cell = measured_value(r, metric);
+      if (!cell.value) continue;
+      if (metric.beside_plain)
+        for (const ReportRow& plain : report.rows)
+          if (plain.dataset == r.dataset && plain.arm.label == r.reference)
+            cell.plain = measured_value(plain, metric).value;
+      return cell;
+    }
+  return {};
+}
+
+bool TableBuilder::is_data(const std::string& dataset, const FormData& wanted) {
+  const PublishedData data = published_data(dataset);
+  return data.single && data.dataset == wanted.dataset && data.part == wanted.category;
+}
+
+bool TableBuilder::is_claim(const Claim& c, const std::string& model, const std::string& method,
+                            const FormData& data, const FormMetric& metric) const {
+  const bool category = data.category.empty() ? c.category.empty() || c.category == "overall"
+                                              : c.category == data.category;
+  return c.paper == form_.paper && c.place == form_.place && c.model == model &&
+         c.method == method && c.dataset == data.dataset && category &&
+         c.metric == metric.published && c.value && c.measured();
+}
+
+PaperCell TableBuilder::published_cell(const std::string& model, const Source& s,
+                                       const FormMetric& metric) const {
+  const FormMethod& method = form_.methods[s.method];
+  const FormData& data = form_.data[s.data];
+  PaperCell cell;
+  const auto configured = [&](const Claim& c) {
+    return std::all_of(method.config.begin(), method.config.end(), [&](const auto& setting) {
+      return c.option(setting.first) == (setting.second == "*" ? s.swept : setting.second);
+    });
+  };
+  for (const Claim& c : claims_.rows) {
+    if (is_claim(c, model, method.published, data, metric) && configured(c)) {
+      if (!cell.value) cell.value = c.value, cell.sd = c.sd;
+      cell.printed += (cell.printed.empty() ? "" : " / ") + c.value_text;
+      cell.hardware = c.hardware;
+      cell.tags.insert(cell.tags.end(), c.tags.begin(), c.tags.end());
+      if (const auto found = findings_.find(c.line); found != findings_.end())
+        cell.findings.insert(cell.findings.end(), found->second.begin(), found->second.end());
+    }
+    if (metric.beside_plain && is_claim(c, model, "ar", data, metric))
+      cell.plain = c.value, cell.printed_plain = c.value_text;
+  }
+  return cell;
+}
+
+void TableBuilder::note_measured(const Source& s, const PaperCell& cell) {
+  int64_t& prompts = prompts_[form_.data[s.data].label];
+  prompts = std::max(prompts, cell.n_prompts);
+  const ArmInfo* arm = entry_of(s)->arm;
+  if (std::find(arms_.begin(), arms_.end(), arm) == arms_.end()) arms_.push_back(arm);
+}
 
 template <typename F>
 std::string distinct(const std::vector<const ArmInfo*>& arms, const F& value) {
