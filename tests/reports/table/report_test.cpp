@@ -303,7 +303,8 @@ TEST_F(ReportTest, IdentitiesWithoutACut) {
   const ReportRow& pld = row(r, "pld:k=4", "gsm8k");
   EXPECT_DOUBLE_EQ(*pld.acceptance.tau, 1 + *pld.acceptance.accepted_per_step);
   EXPECT_NEAR(*pld.acceptance.alpha_share, (*pld.acceptance.tau - 1) / *pld.acceptance.tau, 1e-15);
-  EXPECT_NEAR(*pld.acceptance.accepted_per_step, *pld.acceptance.alpha_share / (1 - *pld.acceptance.alpha_share), 1e-14);
+  EXPECT_NEAR(*pld.acceptance.accepted_per_step,
+              *pld.acceptance.alpha_share / (1 - *pld.acceptance.alpha_share), 1e-14);
 }
 
 TEST_F(ReportTest, EqualsTheViews) {
@@ -342,8 +343,10 @@ TEST_F(ReportTest, EqualsTheViews) {
         EXPECT_EQ(x.counts.prompts, v.integer(2));
         int column = 3;
         for (const auto& value :
-             {x.speed.tok_s, x.speed.speedup, x.acceptance.tau, x.why.t_ratio, x.why.draft_share, x.why.overhead, x.why.residual,
-              x.acceptance.accepted_per_step, x.acceptance.de, x.acceptance.alpha_draft, x.acceptance.alpha_share, x.acceptance.no_draft, x.acceptance.rows_per_step})
+             {x.speed.tok_s, x.speed.speedup, x.acceptance.tau, x.why.t_ratio, x.why.draft_share,
+              x.why.overhead, x.why.residual, x.acceptance.accepted_per_step, x.acceptance.de,
+              x.acceptance.alpha_draft, x.acceptance.alpha_share, x.acceptance.no_draft,
+              x.acceptance.rows_per_step})
           same(value, v, column++);
         EXPECT_EQ(x.acceptance.steps, v.number(column++));
         EXPECT_EQ(x.acceptance.emitted, v.number(column++));
@@ -533,7 +536,8 @@ TEST_F(ReportTest, ABootstrapIsNamedAndAlwaysTheSame) {
     const Report closed = build_report(store_, id, {.estimator = e});
     EXPECT_EQ(row(closed, "pld:k=4", "gsm8k").speed.speedup, pld.speed.speedup);
     EXPECT_NE(row(closed, "pld:k=4", "gsm8k").speed.interval->lo, pld.speed.interval->lo);
-    EXPECT_NE(pld.acceptance.tau_interval->lo, row(t, "pld:k=4", "gsm8k").acceptance.tau_interval->lo);
+    EXPECT_NE(pld.acceptance.tau_interval->lo,
+              row(t, "pld:k=4", "gsm8k").acceptance.tau_interval->lo);
     EXPECT_THAT(to_json(r), HasSubstr("\"interval\": \"bootstrap\""));
     for (const std::string& text : {to_text(r), to_markdown(r), to_latex(r), to_html(r, store_)}) {
       EXPECT_THAT(text, HasSubstr("paired bootstrap over prompts, 10,000 resamples"));
