@@ -14,9 +14,9 @@
 #include "engine/base/error.h"
 #include "engine/base/home.h"
 #include "engine/base/text.h"
+#include "evaluators/programs/program_outcome.h"
 #include "evaluators/programs/result_cache.h"
 #include "evaluators/programs/tool_folders.h"
-#include "evaluators/programs/verdict.h"
 
 namespace evalrun::evaluators {
 
@@ -142,7 +142,7 @@ class Execution {
  private:
   void note(const BoxResult* compiled, const BoxResult* ran, const std::string& nonce,
             ProgramResult& result) const {
-    const Verdict verdict = judge(language_, compiled, ran, nonce);
+    const ProgramOutcome verdict = judge(language_, compiled, ran, nonce);
     result.status = verdict.status;
     result.detail = verdict.detail;
     const BoxResult& last = ran != nullptr ? *ran : *compiled;

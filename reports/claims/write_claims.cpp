@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "reports/claims/claimed.h"
+#include "reports/claims/published_vs_measured.h"
 #include "reports/format.h"
 #include "reports/json_values.h"
 #include "reports/table/run_text.h"
@@ -14,13 +14,13 @@ namespace {
 
 constexpr int kDecimals = 3;
 
-std::string published_text(const ClaimedFigure& f) {
+std::string published_text(const PublishedFigure& f) {
   if (f.conversion.empty()) return f.claim.value_text;
   return fmt::format("{} ({})", number(f.published, kDecimals), f.conversion);
 }
 
 // "above; flagged: alpha_tau; doubt=bonus_counted".
-std::string remarks(const ClaimedFigure& f) {
+std::string remarks(const PublishedFigure& f) {
   std::vector<std::string> parts;
   if (!f.position().empty()) parts.push_back(f.position());
   if (!f.findings.empty()) parts.push_back(fmt::format("flagged: {}", fmt::join(f.findings, ", ")));
@@ -32,7 +32,8 @@ std::string or_dash(const std::string& s) { return s.empty() ? "-" : s; }
 
 }  // namespace
 
-Table claims_table(const Claimed& claimed, const Report& report, const std::string& dataset) {
+Table claims_table(const PublishedVsMeasured& claimed, const Report& report,
+                   const std::string& dataset) {
   Table t{.columns = {{.name = "method", .words = true},
                       {.name = "metric", .words = true},
                       {.name = "measured [95 %]", .metric = "interval"},
@@ -43,12 +44,12 @@ Table claims_table(const Claimed& claimed, const Report& report, const std::stri
                       {.name = "hardware", .words = true, .room = Room::kPage},
                       {.name = "paper and places", .words = true},
                       {.name = "as", .words = true, .room = Room::kPage}}};
-  for (const ClaimedFigure& f : claimed.figures) {
+  for (const PublishedFigure& f : claimed.figures) {
     const ReportRow& row = report.rows[f.row];
     if (row.dataset != dataset) continue;
     t.rows.push_back(
         {row.arm.label + (row.arm.lossy() ? " (not lossless)" : ""), f.metric,
-         figure_cell(f.measured, f.interval, row.n_prompts, kDecimals), published_text(f),
+         figure_cell(f.measured, f.interval, row.counts.prompts, kDecimals), published_text(f),
          f.published != 0 ? number(f.measured / f.published, 2) : "-", remarks(f),
          or_dash(f.claim.model), or_dash(f.claim.hardware),
          fmt::format("{}: {}", f.claim.paper, fmt::join(f.places, ", ")),
@@ -60,7 +61,7 @@ Table claims_table(const Claimed& claimed, const Report& report, const std::stri
   return t;
 }
 
-std::vector<std::string> claims_notes(const Claimed& claimed) {
+std::vector<std::string> claims_notes(const PublishedVsMeasured& claimed) {
   if (claimed.figures.empty()) return {};
   return {fmt::format(
               "Published figures are from {}. Their models, hardware and programs are not those of "
@@ -75,7 +76,7 @@ std::vector<std::string> claims_notes(const Claimed& claimed) {
           "the target's own token, shares are of 1, 80 % gain is a speedup of 1.8."};
 }
 
-void add_claims_intro(const Claimed& claimed, Document& d) {
+void add_claims_intro(const PublishedVsMeasured& claimed, Document& d) {
   if (claimed.figures.empty())
     d.paragraph(fmt::format("{} has no published figure for these methods, data sets and metrics.",
                             claimed.file));
@@ -86,7 +87,7 @@ void add_claims_intro(const Claimed& claimed, Document& d) {
         claimed.other_decoding));
 }
 
-void add_claims(const Claimed& claimed, const Report& report, Document& d) {
+void add_claims(const PublishedVsMeasured& claimed, const Report& report, Document& d) {
   for (const std::string& dataset : datasets_of(report))
     if (Table t = claims_table(claimed, report, dataset); !t.rows.empty()) {
       d.heading(fmt::format("{}, claimed against measured", dataset));
@@ -98,10 +99,10 @@ void add_claims(const Claimed& claimed, const Report& report, Document& d) {
   for (const std::string& note : notes) d.note(note);
 }
 
-std::string to_json(const Claimed& claimed, const Report& report) {
+std::string to_json(const PublishedVsMeasured& claimed, const Report& report) {
   Json rows = Json::parse(to_json(report));
   for (Json& row : rows) row["claims"] = Json::array();
-  for (const ClaimedFigure& f : claimed.figures) {
+  for (const PublishedFigure& f : claimed.figures) {
     const std::string position = f.position();
     rows[f.row]["claims"].push_back({
         {"metric", f.metric},

@@ -39,38 +39,33 @@ std::optional<Explanation> explain(const Counters& m, const Counters& b) {
   return e;
 }
 
-std::map<PromptSample, const SampleRow*> cells_of(const RunData& data, int64_t arm_id) {
+ArmCells cells_of(const RunData& data, int64_t arm_id) {
   struct ByArm {
     bool operator()(const SampleRow& s, int64_t arm) const { return s.arm_id < arm; }
     bool operator()(int64_t arm, const SampleRow& s) const { return arm < s.arm_id; }
   };
   const auto [begin, end] =
       std::equal_range(data.samples.begin(), data.samples.end(), arm_id, ByArm());
-  std::map<PromptSample, const SampleRow*> cells;
+  ArmCells cells;
   for (auto s = begin; s != end; ++s)
     cells.insert_or_assign(cells.end(), {s->prompt_id, s->sample}, &*s);
   return cells;
 }
 
-std::set<PromptSample> looping_cells(const std::map<PromptSample, const SampleRow*>& method,
-                                     const std::map<PromptSample, const SampleRow*>& base,
-                                     const std::function<bool(int64_t)>& keep) {
+std::set<PromptSample> looping_cells(const ArmCells& method, const ArmCells& base) {
   std::set<PromptSample> found;
   for (const auto* cells : {&method, &base})
     for (const auto& [cell, s] : *cells)
-      if (s->degenerate && keep(cell.first) && method.contains(cell) && base.contains(cell))
-        found.insert(cell);
+      if (s->degenerate && method.contains(cell) && base.contains(cell)) found.insert(cell);
   return found;
 }
 
-std::map<PromptSample, const SampleRow*> without(std::map<PromptSample, const SampleRow*> cells,
-                                                 const std::set<PromptSample>& left_out) {
+ArmCells without(ArmCells cells, const std::set<PromptSample>& left_out) {
   for (const PromptSample& cell : left_out) cells.erase(cell);
   return cells;
 }
 
-Pairing pair_with_reference(const std::map<PromptSample, const SampleRow*>& method,
-                            const std::map<PromptSample, const SampleRow*>& base,
+Pairing pair_with_reference(const ArmCells& method, const ArmCells& base,
                             const std::function<bool(int64_t)>& keep) {
   Pairing p;
   for (const auto& [cell, m] : method) {

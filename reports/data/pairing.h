@@ -37,14 +37,12 @@ std::optional<Explanation> explain(const Counters& method, const Counters& base)
 using PromptSample = std::pair<int64_t, int>;  // prompt id, sample
 
 // The cells of one arm (and of one planted fault, "" for none).
-std::map<PromptSample, const SampleRow*> cells_of(const RunData& data, int64_t arm_id);
+using ArmCells = std::map<PromptSample, const SampleRow*>;
+ArmCells cells_of(const RunData& data, int64_t arm_id);
 
 // Cells whose answer runs in a loop in either arm: to be kept in both or left out of both.
-std::set<PromptSample> looping_cells(const std::map<PromptSample, const SampleRow*>& method,
-                                     const std::map<PromptSample, const SampleRow*>& base,
-                                     const std::function<bool(int64_t prompt_id)>& keep);
-std::map<PromptSample, const SampleRow*> without(std::map<PromptSample, const SampleRow*> cells,
-                                                 const std::set<PromptSample>& left_out);
+std::set<PromptSample> looping_cells(const ArmCells& method, const ArmCells& base);
+ArmCells without(ArmCells cells, const std::set<PromptSample>& left_out);
 
 struct Pairing {
   Counters method, base;
@@ -53,8 +51,7 @@ struct Pairing {
   int64_t unpaired = 0;                              // cells of either arm without partner
 };
 // `keep` says which prompts take part.
-Pairing pair_with_reference(const std::map<PromptSample, const SampleRow*>& method,
-                            const std::map<PromptSample, const SampleRow*>& base,
+Pairing pair_with_reference(const ArmCells& method, const ArmCells& base,
                             const std::function<bool(int64_t prompt_id)>& keep);
 
 std::vector<PromptPair> values_of(const std::map<int64_t, PromptPair>& prompts);

@@ -1,11 +1,7 @@
 #include "reports/document/document.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
-#include "engine/base/error.h"
-#include "reports/document/writers.h"
 #include "reports/format.h"
 
 namespace evalrun::reports {
@@ -47,24 +43,6 @@ Cell figure_cell(const std::optional<double>& v, const std::optional<base::Inter
   cell.range = bracket(*i, decimals);
   cell.indicative = n_prompts < kIndicativeBelow;
   return cell;
-}
-
-std::string render(const Document& document, Format format, const Layout& layout) {
-  switch (format) {
-    case Format::kText:
-      return write_text(document, layout);
-    case Format::kMarkdown:
-      return write_markdown(document);
-    case Format::kCsv:
-      return write_csv(document);
-    case Format::kLatex:
-      return write_latex(document);
-    case Format::kHtml:
-      return write_html(document);
-    case Format::kJson:
-      break;
-  }
-  EVALRUN_CHECK(false, "a document has no JSON");
 }
 
 }  // namespace evalrun::reports

@@ -10,14 +10,14 @@
 #include "engine/base/error.h"
 #include "engine/base/stats.h"
 #include "reports/data/run_data.h"
-#include "reports/gate/verdict.h"
+#include "reports/gate/gate_check.h"
 #include "results/store.h"
 
 namespace evalrun::reports {
 
 struct GateResult {
   base::ExitCode code = base::ExitCode::kOk;
-  std::vector<Verdict> verdicts;
+  std::vector<GateCheck> checks;
   double noise_floor = 0;  // |mean log ratio| of the A/A arms, the larger of the two runs
   double margin = 0;       // a proven loss beyond this is a regression
   std::string summary;     // one line for stdout

@@ -36,22 +36,22 @@ struct Pairs {  // one entry per prompt
   bool changed = false;
 };
 
-Verdict judge(const std::string& label, const std::string& evaluator, const Pairs& p,
-              const GateOptions& options) {
+GateCheck judge(const std::string& label, const std::string& evaluator, const Pairs& p,
+                const GateOptions& options) {
   const auto n = static_cast<int64_t>(p.base.size());
   if (!p.changed)
-    return verdict("quality", label, Outcome::kOk,
-                   fmt::format("{}: same scores as the baseline", evaluator), n);
+    return gate_check("quality", label, Outcome::kOk,
+                      fmt::format("{}: same scores as the baseline", evaluator), n);
   const double mean = base::mean(p.base);
   const double allowed = -options.max_quality_loss * std::fabs(mean);
   const auto t = base::t_interval(p.differences, 1 - 2 * options.alpha);
   if (!t)
-    return verdict("quality", label, Outcome::kInconclusive,
-                   fmt::format("{}: one prompt only", evaluator), n);
+    return gate_check("quality", label, Outcome::kInconclusive,
+                      fmt::format("{}: one prompt only", evaluator), n);
   const Outcome outcome = t->interval.hi < allowed   ? Outcome::kCorrectness
                           : t->interval.lo > allowed ? Outcome::kOk
                                                      : Outcome::kInconclusive;
-  return verdict(
+  return gate_check(
       "quality", label, outcome,
       fmt::format("{} {:+.3f} [{:+.3f}, {:+.3f}] from {:.3f}; a loss of {:.3f} ({:.0f} %) passes",
                   evaluator, t->mean, t->interval.lo, t->interval.hi, mean, -allowed,
@@ -61,10 +61,10 @@ Verdict judge(const std::string& label, const std::string& evaluator, const Pair
 
 }  // namespace
 
-std::vector<Verdict> quality_verdicts(const results::ResultStore& base_store,
+std::vector<GateCheck> quality_checks(const results::ResultStore& base_store,
                                       const RunData& was_run, const results::ResultStore& store,
                                       const RunData& current, const GateOptions& options) {
-  std::vector<Verdict> verdicts;
+  std::vector<GateCheck> checks;
   for (const ArmInfo& a : was_run.arms) {
     if (a.role == "aa") continue;
     const Scores was = scores_of(base_store, was_run, a.label, Faults::kLeaveOut);
@@ -79,9 +79,9 @@ std::vector<Verdict> quality_verdicts(const results::ResultStore& base_store,
       p.changed = p.changed || p.differences.back() != 0;
     }
     for (const auto& [evaluator, p] : by_evaluator)
-      verdicts.push_back(judge(a.label, evaluator, p, options));
+      checks.push_back(judge(a.label, evaluator, p, options));
   }
-  return verdicts;
+  return checks;
 }
 
 }  // namespace evalrun::reports

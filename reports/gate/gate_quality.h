@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "reports/data/run_data.h"
-#include "reports/gate/verdict.h"
+#include "reports/gate/gate_check.h"
 #include "results/store.h"
 
 namespace evalrun::reports {
@@ -12,7 +12,7 @@ namespace evalrun::reports {
 // One per arm and evaluator: the mean over prompts of new minus old score, against a loss of
 // options.max_quality_loss of the old mean, declared before the run; one-sided at options.alpha.
 // Both runs must have the same arms.
-std::vector<Verdict> quality_verdicts(const results::ResultStore& base_store,
+std::vector<GateCheck> quality_checks(const results::ResultStore& base_store,
                                       const RunData& was_run, const results::ResultStore& store,
                                       const RunData& current, const GateOptions& options);
 

@@ -6,36 +6,36 @@
 namespace evalrun::reports {
 
 std::string to_json(const GateResult& r) {
-  Json verdicts = Json::array();
-  for (const Verdict& v : r.verdicts) {
+  Json checks = Json::array();
+  for (const GateCheck& v : r.checks) {
     Json causes = Json::array();
     for (const Cause c : v.causes) causes.push_back(to_string(c));
-    verdicts.push_back({{"metric", v.metric},
-                        {"method", v.method},
-                        {"outcome", to_string(v.outcome)},
-                        {"reason", v.reason},
-                        {"effect", json_value(v.effect)},
-                        {"lo", json_value(v.lo)},
-                        {"hi", json_value(v.hi)},
-                        {"margin", json_value(v.margin)},
-                        {"p_value", json_value(v.p_value)},
-                        {"causes", causes},
-                        {"n", v.n}});
+    checks.push_back({{"metric", v.metric},
+                      {"method", v.method},
+                      {"outcome", to_string(v.outcome)},
+                      {"reason", v.reason},
+                      {"effect", json_value(v.effect)},
+                      {"lo", json_value(v.lo)},
+                      {"hi", json_value(v.hi)},
+                      {"margin", json_value(v.margin)},
+                      {"p_value", json_value(v.p_value)},
+                      {"causes", causes},
+                      {"n", v.n}});
   }
   const Json all = {{"exit_code", static_cast<int>(r.code)},
-                    {"outcome", r.verdicts.empty() ? "ok" : to_string(r.verdicts.front().outcome)},
+                    {"outcome", r.checks.empty() ? "ok" : to_string(r.checks.front().outcome)},
                     {"summary", r.summary},
                     {"margin", r.margin},
                     {"noise_floor", r.noise_floor},
                     {"baseline", run_json(r.base)},
                     {"run", run_json(r.current)},
-                    {"verdicts", verdicts}};
+                    {"verdicts", checks}};
   return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 std::string to_text(const GateResult& r) {
   std::string out;
-  for (const Verdict& v : r.verdicts)
+  for (const GateCheck& v : r.checks)
     out += fmt::format("{:<20} {:<11} {}{}{}\n", to_string(v.outcome), v.metric, v.method,
                        v.method.empty() ? "" : ": ", v.reason);
   return fmt::format("{}{}\n", out, r.summary);

@@ -30,7 +30,7 @@ std::string dataset_sections(const Report& report) {
   return out;
 }
 
-std::string claims_section(const Claimed* claimed, const Report& report) {
+std::string claims_section(const PublishedVsMeasured* claimed, const Report& report) {
   if (claimed == nullptr) return "";
   Document intro;
   add_claims_intro(*claimed, intro);

@@ -2,7 +2,7 @@
 #pragma once
 #include <string>
 
-#include "reports/claims/claimed.h"
+#include "reports/claims/published_vs_measured.h"
 #include "reports/table/report.h"
 
 namespace evalrun::reports {
@@ -14,6 +14,6 @@ std::string folded(const std::string& title, const Document& content, bool open 
 std::string dataset_sections(const Report& report);
 
 // A table per data set: measured and published figure, their ratio, whose it is. "" for null.
-std::string claims_section(const Claimed* claimed, const Report& report);
+std::string claims_section(const PublishedVsMeasured* claimed, const Report& report);
 
 }  // namespace evalrun::reports

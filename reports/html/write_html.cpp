@@ -62,7 +62,8 @@ std::string fill(std::string_view page, const std::map<std::string_view, std::st
 
 class HtmlRenderer {
  public:
-  HtmlRenderer(const Report& report, const results::ResultStore& store, const Claimed* claimed)
+  HtmlRenderer(const Report& report, const results::ResultStore& store,
+               const PublishedVsMeasured* claimed)
       : report_(report), store_(store), claimed_(claimed) {}
 
   std::string render() {
@@ -119,7 +120,7 @@ class HtmlRenderer {
                     "(population): {}",
                     of([](const ReportRow& r) { return max_new_text(r.arm); }),
                     of([](const ReportRow& r) { return sampling_text(r.arm); }),
-                    of([](const ReportRow& r) { return base::plural(r.repeats, "repeat"); }),
+                    of([](const ReportRow& r) { return base::plural(r.counts.repeats, "repeat"); }),
                     estimator_text(report_.estimator), interval_text(report_.interval))};
     std::string out;
     for (const std::string& l : lines)
@@ -141,7 +142,7 @@ class HtmlRenderer {
           return fmt::format("{}", r.arm.threads);
         }));
     for (const ReportRow& r : report_.rows)
-      if (r.arm.role == "aa" && r.speedup && r.dataset == report_.rows.back().dataset)
+      if (r.arm.role == "aa" && r.speed.speedup && r.dataset == report_.rows.back().dataset)
         add("noise floor", noise_floor_text(r));
     for (const auto& [name, value] : run.environment)
       // The table of row costs is drawn; of a path, a reader elsewhere needs the last part only.
@@ -161,13 +162,13 @@ class HtmlRenderer {
 
   const Report& report_;
   const results::ResultStore& store_;
-  const Claimed* claimed_;
+  const PublishedVsMeasured* claimed_;
 };
 
 }  // namespace
 
 std::string to_html(const Report& report, const results::ResultStore& store,
-                    const Claimed* claimed) {
+                    const PublishedVsMeasured* claimed) {
   return HtmlRenderer(report, store, claimed).render();
 }
 

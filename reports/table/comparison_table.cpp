@@ -36,10 +36,12 @@ Table table_of_rows(const std::vector<ReportColumn>& columns, const DatasetRows&
   return t;
 }
 
+template <typename Group>
 ReportColumn metric_figure(const char* name, const char* metric, int decimals,
-                           std::optional<double> ReportRow::*field, Room room = Room::kAlways) {
+                           Group ReportRow::*group, std::optional<double> Group::*field,
+                           Room room = Room::kAlways) {
   return {metric_column(name, metric, room),
-          [=](const ReportRow& r) { return number(r.*field, decimals); }};
+          [=](const ReportRow& r) { return number(r.*group.*field, decimals); }};
 }
 
 Badge lossless_badge(const ArmInfo& arm) {
@@ -58,7 +60,7 @@ Cell method_cell(const ReportRow& r) {
     cell.badges.push_back({"fails verify", Style::kBad, "certificate"});
   else if (c && !c->proven.empty())
     cell.badges.push_back({"proven: " + c->proven, Style::kGood, "certificate"});
-  if (r.failed > 0) cell.remark = fmt::format("{} failed", r.failed);
+  if (r.counts.failed > 0) cell.remark = fmt::format("{} failed", r.counts.failed);
   return cell;
 }
 
@@ -72,18 +74,18 @@ Cell certificate_cell(const ReportRow& r) {
 // A lossless method that decodes greedily promises every token.
 Cell same_tokens_cell(const ReportRow& r) {
   if (r.reference.empty()) return "-";
-  if (r.asked) return "by force";
-  const bool broken = r.identical_share && *r.identical_share < 1 && r.arm.greedy() &&
+  if (r.replay) return "by force";
+  const bool broken = r.same_tokens.share && *r.same_tokens.share < 1 && r.arm.greedy() &&
                       !r.arm.lossy() && r.arm.role != "baseline";
-  return {percent(r.identical_share, 1), broken                   ? Style::kBad
-                                         : r.identical_share == 1 ? Style::kGood
-                                                                  : Style::kPlain};
+  return {percent(r.same_tokens.share, 1), broken                     ? Style::kBad
+                                           : r.same_tokens.share == 1 ? Style::kGood
+                                                                      : Style::kPlain};
 }
 
 Cell alpha_cell(const ReportRow& r) {
-  Cell cell(number(r.alpha_draft, 3));
-  if (r.drafted != r.drafted_depth)
-    cell.remark = fmt::format("{}/depth", number(r.alpha_draft_depth, 3));
+  Cell cell(number(r.acceptance.alpha_draft, 3));
+  if (r.acceptance.drafted != r.acceptance.drafted_depth)
+    cell.remark = fmt::format("{}/depth", number(r.acceptance.alpha_draft_depth, 3));
   return cell;
 }
 
@@ -138,8 +140,8 @@ ReportColumn quality_column(const QualityColumn& column, const std::string& name
 const ReportRow* best_of(const Rows& rows) {
   const ReportRow* best = nullptr;
   for (const ReportRow* r : rows)
-    if (r->arm.drafts() && !r->arm.lossy() && r->speedup && *r->speedup > 1 &&
-        (best == nullptr || *r->speedup > *best->speedup))
+    if (r->arm.drafts() && !r->arm.lossy() && r->speed.speedup && *r->speed.speedup > 1 &&
+        (best == nullptr || *r->speed.speedup > *best->speed.speedup))
       best = r;
   return best;
 }
@@ -151,34 +153,37 @@ std::vector<ReportColumn> comparison_columns(const Report& report, const Rows& r
       {{.name = "method", .words = true}, method_cell},
       {metric_column(speedup_header(report.estimator) + " [95 %]", "speedup"),
        [best](const ReportRow& r) {
-         Cell cell = figure_cell(r.speedup, r.speedup_interval, r.n_prompts, 2);
+         Cell cell = figure_cell(r.speed.speedup, r.speed.interval, r.counts.prompts, 2);
          if (&r == best) cell.style = Style::kBold;
          return cell;
        }}};
-  if (any([](const ReportRow* r) { return r->sample_sd.has_value(); }))
+  if (any([](const ReportRow* r) { return r->speed.sample_sd.has_value(); }))
     c.push_back({metric_column("over samples", "speedup", Room::kPage), [](const ReportRow& r) {
-                   return r.sample_sd ? number(r.sample_mean, 2) + " ± " + number(r.sample_sd, 2)
-                                      : "-";
+                   return r.speed.sample_sd ? number(r.speed.sample_mean, 2) + " ± " +
+                                                  number(r.speed.sample_sd, 2)
+                                            : "-";
                  }});
-  c.push_back(metric_figure("tok/s", "tok_s", 1, &ReportRow::tok_s));
-  c.push_back(metric_figure("tau(+bonus)", "tau", 3, &ReportRow::tau));
-  c.push_back(metric_figure("accepted/step", "accepted_per_step", 3, &ReportRow::accepted_per_step,
-                            Room::kPage));
-  c.push_back(metric_figure("DE", "de", 3, &ReportRow::de, Room::kWide));
+  c.push_back(metric_figure("tok/s", "tok_s", 1, &ReportRow::speed, &SpeedFigures::tok_s));
+  c.push_back(metric_figure("tau(+bonus)", "tau", 3, &ReportRow::acceptance, &Acceptance::tau));
+  c.push_back(metric_figure("accepted/step", "accepted_per_step", 3, &ReportRow::acceptance,
+                            &Acceptance::accepted_per_step, Room::kPage));
+  c.push_back(metric_figure("DE", "de", 3, &ReportRow::acceptance, &Acceptance::de, Room::kWide));
   c.push_back({metric_column("no draft", "no_draft", Room::kPage),
-               [](const ReportRow& r) { return percent(r.no_draft, 1); }});
+               [](const ReportRow& r) { return percent(r.acceptance.no_draft, 1); }});
   c.push_back({metric_column("alpha_draft", "alpha_draft"), alpha_cell});
-  c.push_back(metric_figure("alpha_share", "alpha_share", 3, &ReportRow::alpha_share, Room::kWide));
+  c.push_back(metric_figure("alpha_share", "alpha_share", 3, &ReportRow::acceptance,
+                            &Acceptance::alpha_share, Room::kWide));
   c.push_back(
       {metric_column("drafted/accepted/emitted", "emitted", Room::kWide), [](const ReportRow& r) {
-         return count(r.drafted) + " / " + count(r.accepted) + " / " + count(r.emitted);
+         return count(r.acceptance.drafted) + " / " + count(r.acceptance.accepted) + " / " +
+                count(r.acceptance.emitted);
        }});
   c.push_back({metric_column("same tokens", "identical_share"), same_tokens_cell});
-  if (any([](const ReportRow* r) { return r->asked.has_value(); }))
+  if (any([](const ReportRow* r) { return r->replay.has_value(); }))
     c.push_back({{.name = "replay: differ", .room = Room::kPage}, replay_text});
-  if (any([](const ReportRow* r) { return r->degenerate > 0; }))
+  if (any([](const ReportRow* r) { return r->loops.degenerate > 0; }))
     c.push_back({{.name = "in a loop", .room = Room::kPage}, [](const ReportRow& r) {
-                   return fmt::format("{} of {}", r.degenerate, r.cells);
+                   return fmt::format("{} of {}", r.loops.degenerate, r.loops.cells);
                  }});
   if (any([](const ReportRow* r) { return r->arm.certificate.has_value(); }))
     c.push_back({metric_column("proven lossless", "certificate"), certificate_cell});
@@ -214,17 +219,19 @@ std::string comparison_caption(const Report& report, const std::string& dataset,
       }),
       of([](const ReportRow& r) { return fmt::format("{}", r.arm.max_new); }),
       estimator_text(report.estimator), interval_text(report.interval),
-      any([](const ReportRow* r) { return r->speedup_interval && r->n_prompts < kIndicativeBelow; })
+      any([](const ReportRow* r) {
+        return r->speed.interval && r->counts.prompts < kIndicativeBelow;
+      })
           ? "; *: fewer than 30 prompts, indicative only"
           : "");
-  if (any([](const ReportRow* r) { return r->asked.has_value(); }))
+  if (any([](const ReportRow* r) { return r->replay.has_value(); }))
     text += " By force: methods were led along plain decoding's text.";
-  if (any([](const ReportRow* r) { return r->degenerate > 0; }))
+  if (any([](const ReportRow* r) { return r->loops.degenerate > 0; }))
     text += report.exclude_degenerate ? " Answers that run in a loop are left out."
                                       : " Some answers run in a loop.";
   if (any([](const ReportRow* r) { return r->arm.certificate.has_value(); }))
     text += " Proven lossless: what evalrun verify showed.";
-  if (rows.aa != nullptr && rows.aa->speedup) text += " " + noise_floor_text(*rows.aa);
+  if (rows.aa != nullptr && rows.aa->speed.speedup) text += " " + noise_floor_text(*rows.aa);
   return text;
 }
 
@@ -294,27 +301,28 @@ Table why_table(const DatasetRows& rows) {
   const Rows all = rows.all();
   std::vector<ReportColumn> c = {
       {{.name = "why", .words = true}, [](const ReportRow& r) { return Cell(r.arm.label); }},
-      metric_figure("speedup", "speedup", 3, &ReportRow::speedup),
-      metric_figure("= tau", "tau", 3, &ReportRow::tau),
-      metric_figure("/ (T(n)/T(1)", "t_ratio", 3, &ReportRow::t_ratio),
-      metric_figure("+ draft", "draft_share", 3, &ReportRow::draft_share),
-      metric_figure("+ overhead)", "overhead", 3, &ReportRow::overhead),
+      metric_figure("speedup", "speedup", 3, &ReportRow::speed, &SpeedFigures::speedup),
+      metric_figure("= tau", "tau", 3, &ReportRow::acceptance, &Acceptance::tau),
+      metric_figure("/ (T(n)/T(1)", "t_ratio", 3, &ReportRow::why, &SpeedReasons::t_ratio),
+      metric_figure("+ draft", "draft_share", 3, &ReportRow::why, &SpeedReasons::draft_share),
+      metric_figure("+ overhead)", "overhead", 3, &ReportRow::why, &SpeedReasons::overhead),
       {metric_column("residual", "residual"),
-       [](const ReportRow& r) { return percent(r.residual, 1); }},
-      metric_figure("rows/step", "rows_per_step", 2, &ReportRow::rows_per_step, Room::kPage),
+       [](const ReportRow& r) { return percent(r.why.residual, 1); }},
+      metric_figure("rows/step", "rows_per_step", 2, &ReportRow::acceptance,
+                    &Acceptance::rows_per_step, Room::kPage),
       {metric_column("alpha_cond by depth", "alpha_cond", Room::kPage), [](const ReportRow& r) {
          std::string depths;
          constexpr size_t kShown = 6;
-         for (size_t d = 0; d < std::min(kShown, r.alpha_by_depth.size()); ++d)
-           depths +=
-               fmt::format("{}{}", d > 0 ? " " : "", number(r.alpha_by_depth[d].conditional, 2));
-         if (r.alpha_by_depth.size() > kShown) depths += " ...";
+         for (size_t d = 0; d < std::min(kShown, r.acceptance.by_depth.size()); ++d)
+           depths += fmt::format("{}{}", d > 0 ? " " : "",
+                                 number(r.acceptance.by_depth[d].conditional, 2));
+         if (r.acceptance.by_depth.size() > kShown) depths += " ...";
          return depths.empty() ? "-" : depths;
        }}};
   if (std::any_of(all.begin(), all.end(),
-                  [](const ReportRow* r) { return r->bandwidth_share.has_value(); }))
+                  [](const ReportRow* r) { return r->why.bandwidth.has_value(); }))
     c.push_back({{.name = "bandwidth", .room = Room::kPage},
-                 [](const ReportRow& r) { return percent(r.bandwidth_share, 0); }});
+                 [](const ReportRow& r) { return percent(r.why.bandwidth, 0); }});
   Table t = table_of_rows(c, rows);
   t.parts.clear();  // the explanation holds for lossy methods as well
   t.caption = "What explains the speedup: tau over the cost of a step, in plain steps.";

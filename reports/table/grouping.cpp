@@ -26,9 +26,9 @@ struct Cells {
 };
 
 GroupCell cell_of(const ReportRow& row, const std::string& figure) {
-  if (figure == "speedup") return {row.speedup, row.speedup_interval, row.n_prompts};
-  if (figure == "tau") return {row.tau, row.tau_interval, row.n_prompts};
-  return {row.alpha_draft, std::nullopt, row.n_prompts};
+  if (figure == "speedup") return {row.speed.speedup, row.speed.interval, row.counts.prompts};
+  if (figure == "tau") return {row.acceptance.tau, row.acceptance.tau_interval, row.counts.prompts};
+  return {row.acceptance.alpha_draft, std::nullopt, row.counts.prompts};
 }
 
 GroupedTable table_of(const std::string& dataset, const Cells& cells) {

@@ -29,9 +29,9 @@ void add_header(const Report& report, Document& d) {
   d.paragraph(run_line(run));
   int64_t prompts = 0, repeats = 0, samples = 0;
   for (const ReportRow& r : report.rows) {
-    prompts = std::max(prompts, r.n_prompts);
-    repeats = std::max(repeats, r.repeats);
-    samples = std::max(samples, r.samples);
+    prompts = std::max(prompts, r.counts.prompts);
+    repeats = std::max(repeats, r.counts.repeats);
+    samples = std::max(samples, r.counts.samples);
   }
   d.paragraph(fmt::format(
       "{} · {} · {} · {} · {} · max_new {} · {} · {} · speedup: {}",
@@ -103,7 +103,7 @@ std::string definitions_text(const Report& report) {
 
 std::string speedup_note(const Report& report) {
   const bool few = any_row(report, [](const ReportRow& r) {
-    return r.speedup_interval && r.n_prompts < kIndicativeBelow;
+    return r.speed.interval && r.counts.prompts < kIndicativeBelow;
   });
   return fmt::format(
       "speedup: {} of decode speed, (tokens - 1) / decode time, over the prompts; prefill is not "
@@ -161,7 +161,7 @@ void add_notes(const Report& report, Document& d) {
       "why: speedup = tau / (T(n)/T(1) + draft + overhead), in units of one plain step; residual: "
       "what that leaves unexplained. rows/step: rows of the target forward, the root and what a "
       "method computes beside its draft included.");
-  if (any_row(report, [](const ReportRow& r) { return r.bandwidth_share.has_value(); }))
+  if (any_row(report, [](const ReportRow& r) { return r.why.bandwidth.has_value(); }))
     d.note(
         "bandwidth: weights read by the target's forwards over decode time, as a share of what the "
         "memory gave before the run.");
@@ -177,7 +177,7 @@ void add_dataset(const Report& report, const std::string& name, Document& d) {
   if (Table t = quality_table(report, name, rows); !t.rows.empty()) d.table(std::move(t));
   if (Table t = control_table(report, rows); !t.rows.empty()) d.table(std::move(t));
   if (report.why) d.table(why_table(rows));
-  if (rows.aa != nullptr && rows.aa->speedup) d.paragraph(noise_floor_text(*rows.aa));
+  if (rows.aa != nullptr && rows.aa->speed.speedup) d.paragraph(noise_floor_text(*rows.aa));
   for (const std::string& remark : dataset_remarks(report, name)) d.paragraph(remark);
 }
 

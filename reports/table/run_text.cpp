@@ -31,7 +31,7 @@ std::string max_new_text(const ArmInfo& arm) {
 std::string noise_floor_text(const ReportRow& aa) {
   return fmt::format(
       "Noise floor: plain decoding against itself gives {}; smaller differences mean nothing.",
-      with_interval(aa.speedup, aa.speedup_interval, aa.n_prompts, 3));
+      with_interval(aa.speed.speedup, aa.speed.interval, aa.counts.prompts, 3));
 }
 
 std::string sampling_text(const ArmInfo& a) {
@@ -125,11 +125,10 @@ namespace {
 std::string without_loops(const Report& report, const std::string& dataset) {
   std::vector<std::string> arms;
   for (const ReportRow& r : report.rows)
-    if (r.dataset == dataset && r.speedup_without_degenerate && r.arm.role != "aa")
-      arms.push_back(
-          fmt::format("{} {}", r.arm.label,
-                      with_interval(r.speedup_without_degenerate,
-                                    r.speedup_without_degenerate_interval, r.n_prompts)));
+    if (r.dataset == dataset && r.loops.speedup_without && r.arm.role != "aa")
+      arms.push_back(fmt::format(
+          "{} {}", r.arm.label,
+          with_interval(r.loops.speedup_without, r.loops.interval_without, r.counts.prompts)));
   return fmt::format("{}", fmt::join(arms, ", "));
 }
 
@@ -137,8 +136,8 @@ void add_loops(const Report& report, const std::string& dataset, std::vector<std
   // Arms of one text have one count: a lossless method loops where plain decoding does.
   std::vector<std::pair<std::string, std::vector<std::string>>> counts;
   for (const ReportRow& r : report.rows) {
-    if (r.dataset != dataset || r.degenerate == 0) continue;
-    const std::string count = fmt::format("{} of {}", r.degenerate, r.cells);
+    if (r.dataset != dataset || r.loops.degenerate == 0) continue;
+    const std::string count = fmt::format("{} of {}", r.loops.degenerate, r.loops.cells);
     const auto found =
         std::find_if(counts.begin(), counts.end(), [&](const auto& c) { return c.first == count; });
     if (found != counts.end())
@@ -165,7 +164,7 @@ void add_loops(const Report& report, const std::string& dataset, std::vector<std
 void add_replay(const Report& report, const std::string& dataset, std::vector<std::string>& out) {
   std::vector<std::string> arms;
   for (const ReportRow& r : report.rows)
-    if (r.dataset == dataset && r.asked && r.arm.role == "method")
+    if (r.dataset == dataset && r.replay && r.arm.role == "method")
       arms.push_back(fmt::format("{} {}", r.arm.label, replay_text(r)));
   if (!arms.empty())
     out.push_back(fmt::format(
@@ -178,10 +177,11 @@ void add_replay(const Report& report, const std::string& dataset, std::vector<st
 }  // namespace
 
 std::string replay_text(const ReportRow& r) {
-  if (!r.asked) return "-";
-  std::string text = fmt::format("{} of {}", count(static_cast<double>(r.differing)),
-                                 count(static_cast<double>(*r.asked)));
-  if (r.largest_gap) text += fmt::format(", largest gap {}", number(r.largest_gap, 3));
+  if (!r.replay) return "-";
+  std::string text = fmt::format("{} of {}", count(static_cast<double>(r.replay->differing)),
+                                 count(static_cast<double>(r.replay->asked)));
+  if (r.replay->largest_gap)
+    text += fmt::format(", largest gap {}", number(r.replay->largest_gap, 3));
   return text;
 }
 
@@ -189,13 +189,13 @@ std::vector<std::string> dataset_remarks(const Report& report, const std::string
   std::vector<std::string> remarks;
   for (const ReportRow& r : report.rows) {
     if (r.dataset != dataset) continue;
-    if (r.failed > 0)
+    if (r.counts.failed > 0)
       remarks.push_back(fmt::format("Failed: {} of {} generations of {}; they are in no figure.",
-                                    r.failed, r.generations, r.arm.label));
-    if (r.unpaired > 0)
+                                    r.counts.failed, r.counts.generations, r.arm.label));
+    if (r.counts.unpaired > 0)
       remarks.push_back(fmt::format(
           "Left out of {} and of its baseline: {} cells that only one of them has finished.",
-          r.arm.label, r.unpaired));
+          r.arm.label, r.counts.unpaired));
   }
   add_loops(report, dataset, remarks);
   add_replay(report, dataset, remarks);
@@ -221,7 +221,7 @@ std::vector<std::string> datasets_of(const Report& report) {
 int64_t prompts_of(const Report& report, const std::string& dataset) {
   int64_t prompts = 0;
   for (const ReportRow& r : report.rows)
-    if (r.dataset == dataset) prompts = std::max(prompts, r.n_prompts);
+    if (r.dataset == dataset) prompts = std::max(prompts, r.counts.prompts);
   return prompts;
 }
 

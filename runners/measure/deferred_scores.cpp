@@ -9,6 +9,18 @@
 
 namespace evalrun::runners {
 
+std::vector<results::ScoreRecord> score_now(const PlannedPrompt& planned,
+                                            const std::vector<std::string>& texts,
+                                            const evaluators::ScoringContext& context) {
+  std::vector<results::ScoreRecord> scores;
+  if (!planned.prompt.reference.has_value()) return scores;
+  for (const std::string& id : planned.evaluators) {
+    const evaluators::EvaluatorEntry& judge = evaluators::evaluator_registry().get(id);
+    if (!judge.info.deferred) scores.push_back(judge.score(planned.prompt, texts, context));
+  }
+  return scores;
+}
+
 DeferredScores score_deferred(const RunPlan& plan, const std::vector<int64_t>& prompt_ids,
                               int64_t run_id, results::ResultStore& store, base::Clock& clock,
                               const DeferredOptions& options) {

@@ -1,6 +1,7 @@
-// Scores that are taken behind the timed generations: evaluators that run programs.
+// Scores of generations: at once, and by evaluators that run programs after the timed generations.
 #pragma once
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "engine/base/clock.h"
@@ -10,6 +11,11 @@
 #include "runners/plan/plan.h"
 
 namespace evalrun::runners {
+
+// By the evaluators of the prompt that are not deferred; none without a reference.
+std::vector<results::ScoreRecord> score_now(const PlannedPrompt& planned,
+                                            const std::vector<std::string>& texts,
+                                            const evaluators::ScoringContext& context);
 
 struct DeferredScores {
   int scored = 0;  // now

@@ -1,7 +1,13 @@
-// When is the machine warm: step times of a decoding run, watched until they stop moving.
+// Warm-up before anything is measured: generations that are thrown away, until the machine is warm.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <vector>
+
+#include "engine/base/clock.h"
+#include "runners/measure/generation.h"
+#include "runners/measure/progress.h"
+#include "runners/plan/plan.h"
 
 namespace evalrun::runners {
 
@@ -16,5 +22,11 @@ class SteadyState {
  private:
   std::vector<int64_t> times_;
 };
+
+// Warms up every arm as the plan's suite says. `stop` may be empty. A method that fails here fails
+// again in its first measured generation, where the failure is stored; a DeviceFault is thrown.
+void warm_up(const RunPlan& plan, const std::vector<const Visit*>& pending,
+             const GenerationDecoder& decoder, base::Clock& clock, std::vector<RunningArm>& arms,
+             ProgressSink& progress, const std::function<bool()>& stop);
 
 }  // namespace evalrun::runners

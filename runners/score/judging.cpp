@@ -100,7 +100,7 @@ JudgeQuestion pair_question(const JudgePrompts& prompts, const std::string& judg
 }
 
 AskOutcome ask_missing(const std::vector<JudgeQuestion>& questions, evaluators::JudgeClient& client,
-                       results::VerdictCache& cache, const AskOptions& options) {
+                       results::JudgeReplies& cache, const AskOptions& options) {
   AskOutcome outcome;
   std::vector<const JudgeQuestion*> pending;
   std::set<std::pair<std::string, std::string>> seen;
@@ -173,7 +173,7 @@ AskOutcome ask_missing(const std::vector<JudgeQuestion>& questions, evaluators::
 }
 
 GradedAnswer grade(const StoredAnswer& answer, const JudgePrompts& prompts,
-                   const std::string& judge, const results::VerdictCache& cache) {
+                   const std::string& judge, const results::JudgeReplies& cache) {
   GradedAnswer graded;
   graded.answer = &answer;
   for (size_t turn = 0; turn < answer.talk.answers.size(); ++turn) {
@@ -242,7 +242,7 @@ std::vector<JudgeQuestion> questions_of(const AnswerPair& pair, const JudgePromp
 }
 
 std::vector<JudgedPair> judge_pair(const AnswerPair& pair, const JudgePrompts& prompts,
-                                   const std::string& judge, const results::VerdictCache& cache) {
+                                   const std::string& judge, const results::JudgeReplies& cache) {
   std::vector<JudgedPair> judged;
   for (size_t turn = 0; turn < pair.a->talk.answers.size(); ++turn) {
     JudgedPair j;

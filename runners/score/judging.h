@@ -11,8 +11,8 @@
 
 #include "evaluators/judge/judge.h"
 #include "evaluators/judge/judge_client.h"
+#include "results/judge_replies.h"
 #include "results/store.h"
-#include "results/verdict_cache.h"
 
 namespace evalrun::runners {
 
@@ -33,7 +33,7 @@ std::vector<StoredAnswer> stored_answers(const results::ResultStore& store, int6
 
 // One question to a judge. Equal keys are equal questions.
 struct JudgeQuestion {
-  results::VerdictKey key;
+  results::JudgeReplyKey key;
   evaluators::JudgeRequest request;
   std::string id() const;  // of recorded requests and replies
 };
@@ -67,7 +67,7 @@ struct AskOutcome {
 // Asks what the cache does not hold and puts the replies there. Errors of the cache are thrown;
 // what was answered before stays.
 AskOutcome ask_missing(const std::vector<JudgeQuestion>& questions, evaluators::JudgeClient& client,
-                       results::VerdictCache& cache, const AskOptions& options);
+                       results::JudgeReplies& cache, const AskOptions& options);
 
 // One grade per turn; nothing where the reply holds none. `complete` is false when a reply is still
 // missing.
@@ -77,7 +77,7 @@ struct GradedAnswer {
   bool complete = true;
 };
 GradedAnswer grade(const StoredAnswer& answer, const evaluators::JudgePrompts& prompts,
-                   const std::string& judge, const results::VerdictCache& cache);
+                   const std::string& judge, const results::JudgeReplies& cache);
 // "mt_bench_judge", version "single-v1:<model>": the mean of its grades.
 results::ScoreRecord score_of(const GradedAnswer& graded, const std::string& model);
 
@@ -100,6 +100,6 @@ std::vector<JudgeQuestion> questions_of(const AnswerPair& pair,
                                         const evaluators::JudgePrompts& prompts,
                                         const std::string& judge);
 std::vector<JudgedPair> judge_pair(const AnswerPair& pair, const evaluators::JudgePrompts& prompts,
-                                   const std::string& judge, const results::VerdictCache& cache);
+                                   const std::string& judge, const results::JudgeReplies& cache);
 
 }  // namespace evalrun::runners

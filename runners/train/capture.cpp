@@ -30,176 +30,27 @@ class Batch {
         clock_(clock),
         slots_(static_cast<size_t>(session.options().n_sequences)),
         begin_ns_(clock.now_ns()) {}
-
-  CaptureOutcome run() {
-    while (true) {
-      if (!ending_) ending_ = must_end();
-      if (!ending_) admit();
-      plan_rows();
-      if (rows_.empty()) break;
-      step();
-      if (tokens_waiting_ >= options_.part_tokens) write();
-      report();
-    }
-    write();
-    outcome_.left = static_cast<int64_t>(prompts_.size() - next_);
-    outcome_.seconds = elapsed();
-    return outcome_;
-  }
+  CaptureOutcome run();
 
  private:
   double elapsed() const { return static_cast<double>(clock_.now_ns() - begin_ns_) * 1e-9; }
-
   // Tokens of the folder once the sequences that were begun are written, as far as known.
   int64_t tokens_so_far() const { return folder_.n_tokens() + tokens_waiting_ + tokens_in_slots_; }
-
-  bool must_end() {
-    if (options_.stop && options_.stop()) return outcome_.interrupted = true;
-    return (options_.limit_tokens > 0 && tokens_so_far() >= options_.limit_tokens) ||
-           (options_.seconds > 0 && elapsed() >= options_.seconds);
-  }
-
-  void admit() {
-    for (size_t i = 0; i < slots_.size() && next_ < prompts_.size(); ++i) {
-      Slot& slot = slots_[i];
-      if (slot.busy) continue;
-      const CapturePrompt& prompt = *prompts_[next_++];
-      session_.rewind(0, static_cast<int>(i));
-      slot.busy = true;
-      slot.fed = 0;
-      slot.text = {};
-      slot.text.line = prompt.line;
-      slot.text.n_prompt = static_cast<int>(prompt.tokens.size());
-      slot.text.tokens = prompt.tokens;
-      slot.given = !prompt.answer.empty();
-      if (slot.given) take_answer(slot.text, prompt.answer);
-      slot.known = static_cast<int>(slot.text.tokens.size()) - (slot.given ? 1 : 0);
-      tokens_in_slots_ += static_cast<int64_t>(slot.text.tokens.size());
-    }
-  }
-
-  void take_answer(CapturedSequence& text, std::span<const int32_t> answer) const {
-    const auto n = std::min(answer.size(), static_cast<size_t>(options_.max_new));
-    text.tokens.insert(text.tokens.end(), answer.begin(), answer.begin() + static_cast<long>(n));
-    text.ended = is_stop(text.tokens.back());
-  }
-
+  bool must_end();
+  void admit();
+  void take_answer(CapturedSequence& text, std::span<const int32_t> answer) const;
   // One row of every sequence that decodes, then as much of what is known as fits.
-  void plan_rows() {
-    rows_.clear();
-    for (Slot& slot : slots_) slot.path.clear();
-    for (size_t i = 0; i < slots_.size(); ++i)
-      if (slots_[i].busy && !slots_[i].in_known()) add_rows(i, 1);
-    const int decoding = static_cast<int>(rows_.size());
-    int room = std::min(options_.prompt_rows, engine::kMaxRows - decoding);
-    for (size_t i = 0; i < slots_.size() && room > 0; ++i) {
-      Slot& slot = slots_[i];
-      if (!slot.busy || !slot.in_known()) continue;
-      const int count = std::min(room, slot.known - slot.fed);
-      add_rows(i, count);
-      room -= count;
-    }
-  }
-
+  void plan_rows();
   // The next `count` tokens of a sequence; the row behind which its text ends wants a token.
-  void add_rows(size_t sequence, int count) {
-    Slot& slot = slots_[sequence];
-    for (int k = 0; k < count; ++k) {
-      engine::Row row;
-      row.token = slot.text.tokens[static_cast<size_t>(slot.fed + k)];
-      row.parent = k == 0 ? -1 : static_cast<int32_t>(rows_.size()) - 1;
-      row.sequence = static_cast<int32_t>(sequence);
-      row.logits = false;
-      row.hidden = true;
-      row.top = static_cast<size_t>(slot.fed + k) + 1 == slot.text.tokens.size();
-      slot.path.push_back(static_cast<int>(rows_.size()));
-      rows_.push_back(row);
-    }
-  }
-
-  void step() {
-    engine::ForwardRequest request;
-    request.rows = rows_;
-    request.residual_layers = options_.residual_layers;
-    const engine::ForwardResult result = session_.forward(request);
-    for (size_t i = 0; i < slots_.size(); ++i) {
-      Slot& slot = slots_[i];
-      if (slot.path.empty()) continue;
-      for (const int row : slot.path) keep_states(slot.text, result, row);
-      slot.fed += static_cast<int>(slot.path.size());
-      const int32_t token = result.top[static_cast<size_t>(slot.path.back())];
-      const bool ends = slot.given ? !slot.in_known() : token >= 0 && take_token(slot, token);
-      if (ends)
-        finish(slot);
-      else
-        session_.commit(slot.path, static_cast<int>(i));
-    }
-  }
-
-  void keep_states(CapturedSequence& text, const engine::ForwardResult& result, int row) const {
-    const auto round = [](std::span<const float> values, std::vector<uint16_t>& to) {
-      for (const float x : values) to.push_back(engine::float_to_bfloat16(x));
-    };
-    round(result.hidden_row(row), text.hidden);
-    for (const engine::MatrixView& layer : result.residual) round(layer.row(row), text.residual);
-  }
-
+  void add_rows(size_t sequence, int count);
+  void step();
+  void keep_states(CapturedSequence& text, const engine::ForwardResult& result, int row) const;
   // Whether the answer ends with it.
-  bool take_token(Slot& slot, int32_t token) {
-    CapturedSequence& text = slot.text;
-    text.tokens.push_back(token);
-    ++tokens_in_slots_, ++outcome_.generated;
-    text.ended = is_stop(token);
-    return text.ended ||
-           text.tokens.size() == static_cast<size_t>(text.n_prompt + options_.max_new);
-  }
-
-  bool is_stop(int32_t token) const {
-    return std::find(options_.stop_ids.begin(), options_.stop_ids.end(), token) !=
-           options_.stop_ids.end();
-  }
-
-  void finish(Slot& slot) {
-    CapturedSequence& text = slot.text;
-    const size_t n = text.tokens.size();
-    const auto d = static_cast<size_t>(session_.model().config().d_model);
-    text.hidden.resize(n * d);  // the last token was never fed: zeros
-    text.residual.resize(n * d * options_.residual_layers.size());
-    ++outcome_.sequences;
-    outcome_.prompt_tokens += text.n_prompt;
-    if (slot.given) outcome_.generated += static_cast<int64_t>(n) - text.n_prompt;
-    tokens_in_slots_ -= static_cast<int64_t>(n);
-    tokens_waiting_ += static_cast<int64_t>(n);
-    waiting_.push_back(std::move(text));
-    slot.busy = false;
-  }
-
-  void write() {
-    if (waiting_.empty()) return;
-    folder_.write(waiting_);
-    waiting_.clear();
-    tokens_waiting_ = 0;
-  }
-
-  void report() {
-    if (!options_.progress || outcome_.sequences == 0) return;
-    CaptureProgress p;
-    p.done = outcome_.sequences, p.total = static_cast<int64_t>(prompts_.size());
-    p.generated = outcome_.generated;
-    p.elapsed_s = elapsed();
-    // By what is done of this run; the limit that comes first ends it.
-    const auto left = [&](int64_t done, int64_t todo) {
-      return done <= 0 ? std::numeric_limits<double>::max()
-                       : p.elapsed_s / static_cast<double>(done) * static_cast<double>(todo);
-    };
-    p.left_s = left(p.done, p.total - p.done);
-    if (options_.limit_tokens > 0)
-      p.left_s = std::min(p.left_s, left(outcome_.prompt_tokens + outcome_.generated,
-                                         options_.limit_tokens - tokens_so_far()));
-    if (options_.seconds > 0) p.left_s = std::min(p.left_s, options_.seconds - p.elapsed_s);
-    p.left_s = std::max(p.left_s, 0.0);
-    options_.progress(p);
-  }
+  bool take_token(Slot& slot, int32_t token);
+  bool is_stop(int32_t token) const;
+  void finish(Slot& slot);
+  void write();
+  void report();
 
   engine::Session& session_;
   std::vector<const CapturePrompt*> prompts_;
@@ -215,6 +66,167 @@ class Batch {
   bool ending_ = false;
   CaptureOutcome outcome_;
 };
+
+CaptureOutcome Batch::run() {
+  while (true) {
+    if (!ending_) ending_ = must_end();
+    if (!ending_) admit();
+    plan_rows();
+    if (rows_.empty()) break;
+    step();
+    if (tokens_waiting_ >= options_.part_tokens) write();
+    report();
+  }
+  write();
+  outcome_.left = static_cast<int64_t>(prompts_.size() - next_);
+  outcome_.seconds = elapsed();
+  return outcome_;
+}
+
+bool Batch::must_end() {
+  if (options_.stop && options_.stop()) return outcome_.interrupted = true;
+  return (options_.limit_tokens > 0 && tokens_so_far() >= options_.limit_tokens) ||
+         (options_.seconds > 0 && elapsed() >= options_.seconds);
+}
+
+void Batch::admit() {
+  for (size_t i = 0; i < slots_.size() && next_ < prompts_.size(); ++i) {
+    Slot& slot = slots_[i];
+    if (slot.busy) continue;
+    const CapturePrompt& prompt = *prompts_[next_++];
+    session_.rewind(0, static_cast<int>(i));
+    slot.busy = true;
+    slot.fed = 0;
+    slot.text = {};
+    slot.text.line = prompt.line;
+    slot.text.n_prompt = static_cast<int>(prompt.tokens.size());
+    slot.text.tokens = prompt.tokens;
+    slot.given = !prompt.answer.empty();
+    if (slot.given) take_answer(slot.text, prompt.answer);
+    slot.known = static_cast<int>(slot.text.tokens.size()) - (slot.given ? 1 : 0);
+    tokens_in_slots_ += static_cast<int64_t>(slot.text.tokens.size());
+  }
+}
+
+void Batch::take_answer(CapturedSequence& text, std::span<const int32_t> answer) const {
+  const auto n = std::min(answer.size(), static_cast<size_t>(options_.max_new));
+  text.tokens.insert(text.tokens.end(), answer.begin(), answer.begin() + static_cast<long>(n));
+  text.ended = is_stop(text.tokens.back());
+}
+
+void Batch::plan_rows() {
+  rows_.clear();
+  for (Slot& slot : slots_) slot.path.clear();
+  for (size_t i = 0; i < slots_.size(); ++i)
+    if (slots_[i].busy && !slots_[i].in_known()) add_rows(i, 1);
+  const int decoding = static_cast<int>(rows_.size());
+  int room = std::min(options_.prompt_rows, engine::kMaxRows - decoding);
+  for (size_t i = 0; i < slots_.size() && room > 0; ++i) {
+    Slot& slot = slots_[i];
+    if (!slot.busy || !slot.in_known()) continue;
+    const int count = std::min(room, slot.known - slot.fed);
+    add_rows(i, count);
+    room -= count;
+  }
+}
+
+void Batch::add_rows(size_t sequence, int count) {
+  Slot& slot = slots_[sequence];
+  for (int k = 0; k < count; ++k) {
+    engine::Row row;
+    row.token = slot.text.tokens[static_cast<size_t>(slot.fed + k)];
+    row.parent = k == 0 ? -1 : static_cast<int32_t>(rows_.size()) - 1;
+    row.sequence = static_cast<int32_t>(sequence);
+    row.logits = false;
+    row.hidden = true;
+    row.top = static_cast<size_t>(slot.fed + k) + 1 == slot.text.tokens.size();
+    slot.path.push_back(static_cast<int>(rows_.size()));
+    rows_.push_back(row);
+  }
+}
+
+void Batch::step() {
+  engine::ForwardRequest request;
+  request.rows = rows_;
+  request.residual_layers = options_.residual_layers;
+  const engine::ForwardResult result = session_.forward(request);
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    Slot& slot = slots_[i];
+    if (slot.path.empty()) continue;
+    for (const int row : slot.path) keep_states(slot.text, result, row);
+    slot.fed += static_cast<int>(slot.path.size());
+    const int32_t token = result.top[static_cast<size_t>(slot.path.back())];
+    const bool ends = slot.given ? !slot.in_known() : token >= 0 && take_token(slot, token);
+    if (ends)
+      finish(slot);
+    else
+      session_.commit(slot.path, static_cast<int>(i));
+  }
+}
+
+void Batch::keep_states(CapturedSequence& text, const engine::ForwardResult& result,
+                        int row) const {
+  const auto round = [](std::span<const float> values, std::vector<uint16_t>& to) {
+    for (const float x : values) to.push_back(engine::float_to_bfloat16(x));
+  };
+  round(result.hidden_row(row), text.hidden);
+  for (const engine::MatrixView& layer : result.residual) round(layer.row(row), text.residual);
+}
+
+bool Batch::take_token(Slot& slot, int32_t token) {
+  CapturedSequence& text = slot.text;
+  text.tokens.push_back(token);
+  ++tokens_in_slots_, ++outcome_.generated;
+  text.ended = is_stop(token);
+  return text.ended || text.tokens.size() == static_cast<size_t>(text.n_prompt + options_.max_new);
+}
+
+bool Batch::is_stop(int32_t token) const {
+  return std::find(options_.stop_ids.begin(), options_.stop_ids.end(), token) !=
+         options_.stop_ids.end();
+}
+
+void Batch::finish(Slot& slot) {
+  CapturedSequence& text = slot.text;
+  const size_t n = text.tokens.size();
+  const auto d = static_cast<size_t>(session_.model().config().d_model);
+  text.hidden.resize(n * d);  // the last token was never fed: zeros
+  text.residual.resize(n * d * options_.residual_layers.size());
+  ++outcome_.sequences;
+  outcome_.prompt_tokens += text.n_prompt;
+  if (slot.given) outcome_.generated += static_cast<int64_t>(n) - text.n_prompt;
+  tokens_in_slots_ -= static_cast<int64_t>(n);
+  tokens_waiting_ += static_cast<int64_t>(n);
+  waiting_.push_back(std::move(text));
+  slot.busy = false;
+}
+
+void Batch::write() {
+  if (waiting_.empty()) return;
+  folder_.write(waiting_);
+  waiting_.clear();
+  tokens_waiting_ = 0;
+}
+
+void Batch::report() {
+  if (!options_.progress || outcome_.sequences == 0) return;
+  CaptureProgress p;
+  p.done = outcome_.sequences, p.total = static_cast<int64_t>(prompts_.size());
+  p.generated = outcome_.generated;
+  p.elapsed_s = elapsed();
+  // By what is done of this run; the limit that comes first ends it.
+  const auto left = [&](int64_t done, int64_t todo) {
+    return done <= 0 ? std::numeric_limits<double>::max()
+                     : p.elapsed_s / static_cast<double>(done) * static_cast<double>(todo);
+  };
+  p.left_s = left(p.done, p.total - p.done);
+  if (options_.limit_tokens > 0)
+    p.left_s = std::min(p.left_s, left(outcome_.prompt_tokens + outcome_.generated,
+                                       options_.limit_tokens - tokens_so_far()));
+  if (options_.seconds > 0) p.left_s = std::min(p.left_s, options_.seconds - p.elapsed_s);
+  p.left_s = std::max(p.left_s, 0.0);
+  options_.progress(p);
+}
 
 }  // namespace
 

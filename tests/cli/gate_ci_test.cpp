@@ -25,11 +25,11 @@ GateOutcome slower() {
   GateOutcome outcome;
   outcome.run_id = 7, outcome.baseline_run = 3;
   outcome.baseline = "main";
-  reports::Verdict speed, tokens;
+  reports::GateCheck speed, tokens;
   speed.metric = "speed", speed.method = "pld", speed.reason = "speedup -10 %";
   speed.outcome = Outcome::kRegression;
   tokens.metric = "tokens", tokens.method = "pld", tokens.reason = "same tokens";
-  outcome.result.verdicts = {speed, tokens};
+  outcome.result.checks = {speed, tokens};
   outcome.result.summary = "check: regression - pld";
   outcome.result.current.environment["model_path"] = "/models/some/tiny.gguf";
   outcome.code = outcome.result.code = ExitCode::kRegression;
@@ -72,8 +72,8 @@ TEST(GateCi, NothingToJudge) {
   EXPECT_EQ(told(ci_report(missing_baseline("main", "r.db"), kFailing).cases.at(0)),
             "baseline failed no-baseline");
   GateOutcome other = slower();
-  other.result.verdicts[0].metric = "comparable";
-  other.result.verdicts[0].outcome = Outcome::kIncompatible;
+  other.result.checks[0].metric = "comparable";
+  other.result.checks[0].outcome = Outcome::kIncompatible;
   other.code = other.result.code = ExitCode::kNoBaseline;
   EXPECT_EQ(told(ci_report(other, kFailing).cases[0]), "comparable pld failed no-baseline");
 }

@@ -43,25 +43,24 @@ TEST_F(GateEnvironment, ThrottlingOverturnsVerdictsAboutSpeedOnly) {
     const GateOutcome outcome = judged(code, 1900, 0);
     EXPECT_EQ(outcome.code, ExitCode::kEnvironment);
     EXPECT_THAT(outcome.note, HasSubstr("pld:k=4 ran at a clock -5.0 % off ar's"));
-    ASSERT_EQ(outcome.result.verdicts.size(), 1u);
-    EXPECT_EQ(outcome.result.verdicts[0].metric, "environment");
-    EXPECT_EQ(outcome.result.verdicts[0].outcome, reports::Outcome::kInconclusive);
+    ASSERT_EQ(outcome.result.checks.size(), 1u);
+    EXPECT_EQ(outcome.result.checks[0].metric, "environment");
+    EXPECT_EQ(outcome.result.checks[0].outcome, reports::Outcome::kInconclusive);
   }
   for (const ExitCode code : {ExitCode::kOk, ExitCode::kCorrectness, ExitCode::kNoBaseline}) {
     const GateOutcome outcome = judged(code, 1900, 0);
     EXPECT_EQ(outcome.code, code);
     EXPECT_EQ(outcome.note, "");
-    EXPECT_EQ(outcome.result.verdicts.at(0).outcome, reports::Outcome::kOk);
-    EXPECT_THAT(outcome.result.verdicts[0].reason, HasSubstr("NOT QUOTABLE"));
+    EXPECT_EQ(outcome.result.checks.at(0).outcome, reports::Outcome::kOk);
+    EXPECT_THAT(outcome.result.checks[0].reason, HasSubstr("NOT QUOTABLE"));
   }
 }
 
 TEST_F(GateEnvironment, OtherProcessesAreToldAndOverturnNothing) {
   const GateOutcome outcome = judged(ExitCode::kRegression, 2000, 500'000'000);
   EXPECT_EQ(outcome.code, ExitCode::kRegression);
-  EXPECT_THAT(outcome.result.verdicts.at(0).reason, HasSubstr("NOT QUOTABLE, others had more"));
-  EXPECT_THAT(judged(ExitCode::kOk, 2000, 0).result.verdicts.at(0).reason,
-              HasSubstr(": quotable."));
+  EXPECT_THAT(outcome.result.checks.at(0).reason, HasSubstr("NOT QUOTABLE, others had more"));
+  EXPECT_THAT(judged(ExitCode::kOk, 2000, 0).result.checks.at(0).reason, HasSubstr(": quotable."));
 }
 
 TEST_F(GateEnvironment, OtherGuestsOverturnVerdictsAboutSpeedAboveAFifth) {
@@ -80,13 +79,13 @@ TEST_F(GateEnvironment, OneUnfitRunOfSeveralIsEnough) {
   const int64_t throttled = judged(ExitCode::kOk, 1900, 0, 100'000'000).run_id;
   for (const auto& order : {std::pair(quiet, throttled), std::pair(throttled, quiet)}) {
     outcome.code = ExitCode::kRegression;
-    outcome.result.verdicts.clear();
+    outcome.result.checks.clear();
     judge_environment({{store_, order.first, "one"}, {store_, order.second, "two"}}, outcome);
     EXPECT_EQ(outcome.code, ExitCode::kEnvironment);
     EXPECT_DOUBLE_EQ(outcome.steal_share, 0.1) << "the worst";
-    ASSERT_EQ(outcome.result.verdicts.size(), 2u);
-    EXPECT_THAT(outcome.result.verdicts[0].reason, HasSubstr("one: Machine"));
-    EXPECT_THAT(outcome.result.verdicts[1].reason, HasSubstr("two: Machine"));
+    ASSERT_EQ(outcome.result.checks.size(), 2u);
+    EXPECT_THAT(outcome.result.checks[0].reason, HasSubstr("one: Machine"));
+    EXPECT_THAT(outcome.result.checks[1].reason, HasSubstr("two: Machine"));
   }
 }
 
@@ -95,7 +94,7 @@ TEST_F(GateEnvironment, RunsWithoutClocksHaveNoSuchCheck) {
   outcome.code = ExitCode::kRegression;
   outcome.run_id = tests::fill(store_, run_);
   judge_environment({{store_, outcome.run_id, "this run"}}, outcome);
-  EXPECT_TRUE(outcome.result.verdicts.empty());
+  EXPECT_TRUE(outcome.result.checks.empty());
   EXPECT_EQ(outcome.code, ExitCode::kRegression);
 }
 

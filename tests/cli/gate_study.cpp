@@ -163,7 +163,7 @@ class Process {
                  {"noise_floor", outcome.result.noise_floor},
                  {"steal_share", outcome.steal_share},
                  {"seconds", static_cast<double>(clock_.now_ns() - begin) * 1e-9}};
-    for (const reports::Verdict& v : outcome.result.verdicts)
+    for (const reports::GateCheck& v : outcome.result.checks)
       if (v.metric == "speed" && v.effect)
         line["effect"] = *v.effect, line["lo"] = *v.lo, line["hi"] = *v.hi;
     std::ofstream out(decisions_file(folder_), std::ios::app);

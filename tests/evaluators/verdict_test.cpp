@@ -1,8 +1,8 @@
 // The precedence of statuses, by hand-made endings.
-#include "evaluators/programs/verdict.h"
-
 #include <gtest/gtest.h>
 #include <signal.h>
+
+#include "evaluators/programs/program_outcome.h"
 
 namespace evalrun::tests {
 namespace {
@@ -20,11 +20,11 @@ BoxResult ended(End end, const std::string& control = "", const std::string& err
   return r;
 }
 std::string status(const Language& l, const BoxResult& run, const BoxResult* compile = nullptr) {
-  const evaluators::Verdict v = judge(l, compile, &run, "n0nce");
+  const evaluators::ProgramOutcome v = judge(l, compile, &run, "n0nce");
   return v.detail.empty() ? v.status : v.status + ": " + v.detail;
 }
 
-TEST(Verdict, OnlyTheExactNoncePasses) {
+TEST(ProgramOutcome, OnlyTheExactNoncePasses) {
   const Language plain;
   EXPECT_EQ(status(plain, ended(End::kExited, "n0nce")), "passed");
   EXPECT_EQ(status(plain, ended(End::kExited)), "failed: early_exit");
@@ -35,7 +35,7 @@ TEST(Verdict, OnlyTheExactNoncePasses) {
   EXPECT_EQ(status(plain, bad), "failed: exit code 1");
 }
 
-TEST(Verdict, Precedence) {
+TEST(ProgramOutcome, Precedence) {
   const Language plain;
   BoxResult broken = ended(End::kBroken, "n0nce");
   broken.problem = "no namespaces";
@@ -58,7 +58,7 @@ TEST(Verdict, Precedence) {
   EXPECT_EQ(status(plain, signalled), "failed: assertion");
 }
 
-TEST(Verdict, CompilersComeFirst) {
+TEST(ProgramOutcome, CompilersComeFirst) {
   const Language plain;
   const BoxResult run = ended(End::kExited, "n0nce");
   BoxResult compile = ended(End::kExited);
@@ -75,7 +75,7 @@ TEST(Verdict, CompilersComeFirst) {
   EXPECT_EQ(status(own, ended(End::kTimeout, "C")), "timeout: wall clock");
 }
 
-TEST(Verdict, OfLanguages) {
+TEST(ProgramOutcome, OfLanguages) {
   Language silent;
   silent.must_be_silent = true;
   EXPECT_EQ(status(silent, ended(End::kExited, "n0nce")), "passed");

@@ -15,9 +15,7 @@ using ::testing::IsEmpty;
 const std::vector<std::vector<std::string>> kLeft = {
     {"engine/answers", "engine/backend", "engine/rejection", "engine/row_program", "engine/session",
      "engine/session_options"},
-    {"reports/document/document", "reports/document/writers"},
     {"results/migrations", "results/sqlite", "results/store"},
-    {"runners/cli/gate/gate_environment", "runners/cli/gate/gate_run"},
     {"tests/methods/support/adapters", "tests/methods/support/corpora",
      "tests/methods/support/harness"}};
 

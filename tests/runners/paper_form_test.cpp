@@ -1,14 +1,13 @@
 // The built-in forms: that they fit the suites they name, and what a broken file is told.
-#include "reports/papers/paper_form.h"
-
 #include <gmock/gmock.h>
 
 #include <set>
 
 #include "engine/base/error.h"
 #include "methods/registration.h"
-#include "reports/claims/claimed.h"
-#include "reports/papers/paper_cells.h"
+#include "reports/claims/published_vs_measured.h"
+#include "reports/papers/cells.h"
+#include "reports/papers/form.h"
 #include "runners/plan/suite.h"
 
 namespace evalrun::reports {

@@ -211,7 +211,7 @@ void conclude(const CheckArguments& o, Context& context, const GateOutcome& outc
   reports::CiReport report = ci_report(outcome, failing);
   report.seconds = seconds_since(begin_ns);
   o.ci.write(report);
-  if (context.global.verbosity >= 0 && !outcome.result.verdicts.empty())
+  if (context.global.verbosity >= 0 && !outcome.result.checks.empty())
     fmt::print(stderr, "{}\n", reports::to_text(outcome.result));
   if (context.global.json)
     print_line(gate_json(outcome));

@@ -124,7 +124,7 @@ CiReport ci_report(const GateOutcome& outcome, const std::vector<std::string>& f
 
   const std::string overruled =
       outcome.code == result.code ? "" : failure_class(result.code);  // by what `note` tells
-  for (const reports::Verdict& v : result.verdicts) {
+  for (const reports::GateCheck& v : result.checks) {
     std::string type = class_of(v.outcome), text = v.reason;
     if (!type.empty() && type == overruled) {
       type = failure_class(outcome.code);
@@ -134,7 +134,7 @@ CiReport ci_report(const GateOutcome& outcome, const std::vector<std::string>& f
         make_case(v.method.empty() ? v.metric : fmt::format("{} {}", v.metric, v.method), type,
                   text, failing));
   }
-  if (result.verdicts.empty())
+  if (result.checks.empty())
     report.cases.push_back(make_case("baseline", failure_class(outcome.code),
                                      result.summary + "\n" + outcome.note, failing));
   return report;

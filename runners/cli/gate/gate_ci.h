@@ -1,4 +1,4 @@
-// What `evalrun check` tells a CI system: its verdicts, or the drills of its self-test, as cases
+// What `evalrun check` tells a CI system: its checks, or the drills of its self-test, as cases
 // (reports/gate/ci_report.h), and where they go.
 #pragma once
 #include <CLI/CLI.hpp>

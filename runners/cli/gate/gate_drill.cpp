@@ -35,7 +35,7 @@ DrillOutcome run_drill(const Drill& drill, const GateRequest& undisturbed,
 }  // namespace
 
 std::vector<reports::Cause> speed_causes_of(const reports::GateResult& result) {
-  for (const reports::Verdict& v : result.verdicts)
+  for (const reports::GateCheck& v : result.checks)
     if (v.metric == "speed") return v.causes;  // worst first
   return {};
 }

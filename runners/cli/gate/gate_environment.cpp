@@ -1,5 +1,7 @@
 #include "runners/cli/gate/gate_environment.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "reports/table/conditions.h"
@@ -30,12 +32,12 @@ void judge_environment(const std::vector<MeasuredRun>& runs, GateOutcome& outcom
     if (conditions.generations == 0) continue;
     outcome.steal_share = std::max(outcome.steal_share, conditions.steal_share);
     const std::string reason = about_speed ? unfit(conditions) : "";
-    reports::Verdict verdict;
-    verdict.metric = "environment";
-    verdict.outcome = reason.empty() ? reports::Outcome::kOk : reports::Outcome::kInconclusive;
-    verdict.reason = fmt::format("{}: {}", run.name, reports::conditions_text(conditions));
-    verdict.n = conditions.generations;
-    outcome.result.verdicts.push_back(verdict);
+    reports::GateCheck check;
+    check.metric = "environment";
+    check.outcome = reason.empty() ? reports::Outcome::kOk : reports::Outcome::kInconclusive;
+    check.reason = fmt::format("{}: {}", run.name, reports::conditions_text(conditions));
+    check.n = conditions.generations;
+    outcome.result.checks.push_back(check);
     if (reason.empty()) continue;
     outcome.code = base::ExitCode::kEnvironment;
     outcome.note = reason;

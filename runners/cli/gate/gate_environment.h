@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "results/store.h"
-#include "runners/cli/gate/gate_run.h"
+#include "runners/cli/gate/gate_outcome.h"
 
 namespace evalrun::cli {
 

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "engine/session.h"
 #include "results/queries.h"
@@ -157,44 +156,6 @@ GateOutcome measure_and_judge(const GateRequest& request, const RunReference& ba
     if (run != 0) measured.push_back({store, run, fmt::format("run {}", run)});
   judge_environment(measured, outcome);
   return outcome;
-}
-
-std::string failure_class(ExitCode code) {
-  switch (code) {
-    case ExitCode::kRegression:
-      return "regression";
-    case ExitCode::kNoBaseline:
-      return "no-baseline";
-    case ExitCode::kInconclusive:
-      return "inconclusive";
-    case ExitCode::kCorrectness:
-      return "correctness";
-    case ExitCode::kEnvironment:
-      return "environment";
-    default:
-      return "";
-  }
-}
-
-std::string gate_json(const GateOutcome& outcome) {
-  auto json = nlohmann::ordered_json::parse(reports::to_json(outcome.result));
-  const std::string name = failure_class(outcome.code);
-  json["exit_code"] = static_cast<int>(outcome.code);
-  json["class"] = name.empty() ? "ok" : name;
-  json["note"] = outcome.note;
-  json["baseline"] = outcome.baseline;
-  json["baseline_run"] = outcome.baseline_run;
-  json["run"] = outcome.run_id;
-  json["looks"] = outcome.looks;
-  json["confirming_run"] = outcome.confirming_run;
-  json["steal_share"] = outcome.steal_share;
-  return json.dump(2);
-}
-
-std::string gate_line(const GateOutcome& outcome) {
-  if (outcome.code != outcome.result.code)
-    return fmt::format("check: {} - {}", failure_class(outcome.code), outcome.note);
-  return outcome.result.summary + (outcome.note.empty() ? "" : "; " + outcome.note);
 }
 
 }  // namespace evalrun::cli

@@ -2,13 +2,13 @@
 // while the evidence is thin, and measure a red speed verdict once more. The decision itself is
 // reports/gate/gate.h.
 #pragma once
-#include <cstdint>
 #include <optional>
 #include <string>
 
 #include "engine/base/clock.h"
 #include "reports/gate/gate.h"
 #include "results/store.h"
+#include "runners/cli/gate/gate_outcome.h"
 #include "runners/cli/run_reference.h"
 #include "runners/measure/runner.h"
 #include "runners/plan/plan.h"
@@ -20,19 +20,6 @@ struct GateRequest {
   reports::GateOptions gate;  // `looks` is set from max_extra_runs
   int max_extra_runs = 2;     // times the suite's repeats are measured again while inconclusive
   bool confirm = true;        // a slowdown must show in a second, separate run too
-};
-
-struct GateOutcome {
-  reports::GateResult result;
-  base::ExitCode code = base::ExitCode::kOk;  // result.code, unless the machine or the second run
-                                              // say otherwise; then `note` tells why
-  std::string baseline;                       // name, as asked for
-  int64_t baseline_run = 0;                   // 0 = none
-  int64_t run_id = 0;          // what was judged, in the database of the new runs; 0 = nothing
-  int looks = 0;               // times the evidence was looked at
-  int64_t confirming_run = 0;  // second run of a red verdict, 0 = none was needed
-  double steal_share = 0;      // processor time taken by other guests, the worst run
-  std::string note;
 };
 
 // NAME of a baseline in `db`, or FILE:NAME; nullopt when there is none by that name.
@@ -47,11 +34,5 @@ GateOutcome judge_stored(const RunReference& baseline, const RunReference& run,
 GateOutcome measure_and_judge(const GateRequest& request, const RunReference& baseline,
                               results::ResultStore& store, base::Clock& clock,
                               const runners::RunnerOptions& options);
-
-// The class of a code on the command line: "regression", "no-baseline", ... "" for kOk.
-std::string failure_class(base::ExitCode code);
-
-std::string gate_json(const GateOutcome& outcome);  // the gate's JSON with what was done around it
-std::string gate_line(const GateOutcome& outcome);  // the one line for standard output
 
 }  // namespace evalrun::cli

@@ -1,6 +1,5 @@
 // evalrun judge RUN: grades of a stored run's answers; evalrun judge A B: which of two is better.
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -8,12 +7,12 @@
 
 #include "datasets/dataset.h"
 #include "engine/base/home.h"
-#include "engine/base/stats.h"
 #include "engine/base/text.h"
 #include "results/queries.h"
 #include "runners/cli/cli.h"
 #include "runners/cli/given_options.h"
 #include "runners/cli/output.h"
+#include "runners/cli/results/judge_tables.h"
 #include "runners/cli/run_reference.h"
 #include "runners/cli/units.h"
 #include "runners/measure/interrupt.h"
@@ -23,7 +22,6 @@ namespace evalrun::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using evaluators::PairVerdict;
 using runners::AskOutcome;
 using runners::AskStatus;
 using runners::StoredAnswer;
@@ -100,7 +98,7 @@ std::string chosen_arm(const std::vector<StoredAnswer>& answers, const std::stri
 
 // What nobody has answered yet, for a batch service or another day.
 int write_requests(const std::string& path, const std::vector<runners::JudgeQuestion>& questions,
-                   const results::VerdictCache& cache) {
+                   const results::JudgeReplies& cache) {
   std::string text;
   std::set<std::string> seen;
   for (const runners::JudgeQuestion& q : questions) {
@@ -113,7 +111,7 @@ int write_requests(const std::string& path, const std::vector<runners::JudgeQues
 }
 
 AskOutcome ask(const JudgeArguments& o, const std::vector<runners::JudgeQuestion>& questions,
-               results::VerdictCache& cache, const GlobalOptions& global) {
+               results::JudgeReplies& cache, const GlobalOptions& global) {
   runners::AskOptions options;
   options.jobs = o.jobs;
   options.max_time_s = o.max_time_s;
@@ -172,112 +170,6 @@ std::string outcome_text(const AskOutcome& o) {
 
 // ---- grades ------------------------------------------------------------------------------------
 
-struct Grades {
-  std::vector<double> turn[2], all;
-  std::map<std::string, std::vector<double>> by_category;
-  std::map<std::string, double> by_question;  // mean of its grades
-  int questions = 0, without_rating = 0, incomplete = 0;
-};
-
-std::string mean_text(const std::vector<double>& x) {
-  return x.empty() ? "-" : fmt::format("{:.2f}", base::mean(x));
-}
-
-Json mean_json(const std::vector<double>& x) { return x.empty() ? Json() : Json(base::mean(x)); }
-
-std::map<std::string, Grades> collect(const std::vector<runners::GradedAnswer>& graded) {
-  std::map<std::string, Grades> arms;
-  for (const runners::GradedAnswer& g : graded) {
-    Grades& arm = arms[g.answer->arm];
-    ++arm.questions;
-    if (!g.complete) {
-      ++arm.incomplete;
-      continue;
-    }
-    std::vector<double> rated;
-    for (size_t turn = 0; turn < g.grades.size(); ++turn) {
-      if (!g.grades[turn]) {
-        ++arm.without_rating;
-        continue;
-      }
-      rated.push_back(*g.grades[turn]);
-      arm.turn[turn].push_back(*g.grades[turn]);
-      arm.all.push_back(*g.grades[turn]);
-      arm.by_category[g.answer->category].push_back(*g.grades[turn]);
-    }
-    if (!rated.empty())
-      arm.by_question[fmt::format("{} {} {}", g.answer->task, g.answer->prompt, g.answer->sample)] =
-          base::mean(rated);
-  }
-  return arms;
-}
-
-// Mean difference to the baseline over the questions both have grades of.
-std::optional<base::MeanInterval> difference(const Grades& arm, const Grades& baseline) {
-  std::vector<double> differences;
-  for (const auto& [question, grade] : arm.by_question)
-    if (const auto it = baseline.by_question.find(question); it != baseline.by_question.end())
-      differences.push_back(grade - it->second);
-  return base::t_interval(differences, 0.95);
-}
-
-void print_grades(const std::map<std::string, Grades>& arms, const std::vector<std::string>& labels,
-                  const std::string& baseline) {
-  std::vector<std::vector<std::string>> rows;
-  std::set<std::string> categories;
-  for (const std::string& label : labels) {
-    const Grades& g = arms.at(label);
-    std::string against = "-";
-    if (label != baseline && arms.contains(baseline))
-      if (const auto d = difference(g, arms.at(baseline)))
-        against =
-            fmt::format("{:+.3f} [{:+.3f}, {:+.3f}]", d->mean, d->interval.lo, d->interval.hi);
-    rows.push_back({label, std::to_string(g.questions), mean_text(g.turn[0]), mean_text(g.turn[1]),
-                    mean_text(g.all), against, std::to_string(g.without_rating),
-                    std::to_string(g.incomplete)});
-    for (const auto& [category, grades] : g.by_category) categories.insert(category);
-  }
-  print_line(aligned_table({"arm", "questions", "turn 1", "turn 2", "mean",
-                            "difference to " + baseline + " [95 %]", "no rating", "open"},
-                           rows));
-  std::vector<std::string> header = {"category"};
-  header.insert(header.end(), labels.begin(), labels.end());
-  rows.clear();
-  for (const std::string& category : categories) {
-    std::vector<std::string> row = {category.empty() ? "-" : category};
-    for (const std::string& label : labels) {
-      const auto& by = arms.at(label).by_category;
-      const auto it = by.find(category);
-      row.push_back(it == by.end() ? "-" : mean_text(it->second));
-    }
-    rows.push_back(std::move(row));
-  }
-  print_line("\n" + aligned_table(header, rows));
-}
-
-Json grades_json(const std::map<std::string, Grades>& arms, const std::vector<std::string>& labels,
-                 const std::string& baseline) {
-  Json out = Json::array();
-  for (const std::string& label : labels) {
-    const Grades& g = arms.at(label);
-    Json by_category = Json::object();
-    for (const auto& [category, grades] : g.by_category) by_category[category] = mean_json(grades);
-    Json arm{{"arm", label},
-             {"questions", g.questions},
-             {"turn_1", mean_json(g.turn[0])},
-             {"turn_2", mean_json(g.turn[1])},
-             {"mean", mean_json(g.all)},
-             {"no_rating", g.without_rating},
-             {"open", g.incomplete},
-             {"by_category", by_category}};
-    if (label != baseline && arms.contains(baseline))
-      if (const auto d = difference(g, arms.at(baseline)))
-        arm["difference"] = {{"mean", d->mean}, {"lo", d->interval.lo}, {"hi", d->interval.hi}};
-    out.push_back(std::move(arm));
-  }
-  return out;
-}
-
 void judge_run(const JudgeArguments& o, Context& context) {
   const RunReference run = find_run(o.runs[0], context.global.db);
   const auto prompts = evaluators::JudgePrompts::load(prompt_folder(o));
@@ -289,7 +181,7 @@ void judge_run(const JudgeArguments& o, Context& context) {
       return std::find(o.arms.begin(), o.arms.end(), answer.arm) == o.arms.end();
     });
   }
-  results::VerdictCache cache(o.cache);
+  results::JudgeReplies cache(o.cache);
   std::vector<runners::JudgeQuestion> questions;
   for (const StoredAnswer& answer : answers)
     for (size_t turn = 0; turn < answer.talk.answers.size(); ++turn)
@@ -308,36 +200,22 @@ void judge_run(const JudgeArguments& o, Context& context) {
     if (graded.back().complete)
       store.put_score(answer.generation_id, runners::score_of(graded.back(), o.model));
   }
-  const std::map<std::string, Grades> arms = collect(graded);
-  const std::vector<std::string> labels = arm_labels(answers);
+  const GradeTables tables{runners::grades_by_arm(graded), arm_labels(answers), baseline};
   if (context.global.json) {
     print_json_document({{"judge", o.model},
                          {"run", run.run_id},
                          {"task", o.task},
                          {"verdicts", outcome_json(outcome)},
-                         {"arms", grades_json(arms, labels, baseline)}});
+                         {"arms", tables.json()}});
   } else {
     print_line(fmt::format("judge {} · single-v1, temperature 0 · run {} · {} · {}\n", o.model,
                            run.run_id, o.task, outcome_text(outcome)));
-    print_grades(arms, labels, baseline);
+    print_line(tables.text());
   }
   report_gaps(outcome, context);
 }
 
 // ---- pairs -------------------------------------------------------------------------------------
-
-struct Tally {
-  int win = 0, tie = 0, lose = 0, none = 0, identical = 0, open = 0;
-  void add(const runners::JudgedPair& pair) {
-    identical += pair.identical;
-    open += !pair.complete;
-    if (!pair.complete) return;
-    win += pair.verdict == PairVerdict::kFirst;
-    tie += pair.verdict == PairVerdict::kTie;
-    lose += pair.verdict == PairVerdict::kSecond;
-    none += pair.verdict == PairVerdict::kNone;
-  }
-};
 
 void judge_two(const JudgeArguments& o, Context& context) {
   const RunReference run_a = find_run(o.runs[0], context.global.db);
@@ -350,7 +228,7 @@ void judge_two(const JudgeArguments& o, Context& context) {
   if (pairs.empty())
     throw base::usage_error(fmt::format("{} and {} have no question in common", arm_a, arm_b),
                             "both runs must have answered the same prompts of one task");
-  results::VerdictCache cache(o.cache);
+  results::JudgeReplies cache(o.cache);
   std::vector<runners::JudgeQuestion> questions;
   for (const runners::AnswerPair& pair : pairs)
     for (runners::JudgeQuestion& q : runners::questions_of(pair, prompts, judge_id(o)))
@@ -362,46 +240,24 @@ void judge_two(const JudgeArguments& o, Context& context) {
   }
   const AskOutcome outcome = ask(o, questions, cache, context.global);
 
-  Tally overall;
-  std::map<std::string, Tally> by_category;
+  PairTables tables;
   for (const runners::AnswerPair& pair : pairs)
-    for (const runners::JudgedPair& judged :
-         runners::judge_pair(pair, prompts, judge_id(o), cache)) {
-      overall.add(judged);
-      by_category[judged.category].add(judged);
-    }
-  const auto json = [](const std::string& category, const Tally& t) {
-    return Json{{"category", category}, {"win", t.win},   {"tie", t.tie},
-                {"lose", t.lose},       {"none", t.none}, {"identical", t.identical},
-                {"open", t.open}};
-  };
+    for (const runners::JudgedPair& judged : runners::judge_pair(pair, prompts, judge_id(o), cache))
+      tables.add(judged);
   if (context.global.json) {
-    Json rows = Json::array();
-    for (const auto& [category, tally] : by_category) rows.push_back(json(category, tally));
     print_json_document({{"judge", o.model},
                          {"a", {{"run", run_a.run_id}, {"arm", arm_a}}},
                          {"b", {{"run", run_b.run_id}, {"arm", arm_b}}},
                          {"task", o.task},
                          {"verdicts", outcome_json(outcome)},
-                         {"overall", json("", overall)},
-                         {"by_category", rows}});
+                         {"overall", tables.overall_json()},
+                         {"by_category", tables.by_category_json()}});
   } else {
     print_line(fmt::format(
         "judge {} · pair-v2, temperature 0, both orders · {} · {}\nA: {} of run {} · B: {} of run "
         "{}\n",
         o.model, o.task, outcome_text(outcome), arm_a, run_a.run_id, arm_b, run_b.run_id));
-    std::vector<std::vector<std::string>> rows;
-    const auto row = [&](const std::string& name, const Tally& t) {
-      std::vector<std::string> cells = {name};
-      for (int n : {t.win, t.tie, t.lose, t.identical, t.none, t.open})
-        cells.push_back(std::to_string(n));
-      rows.push_back(std::move(cells));
-    };
-    row("all", overall);
-    for (const auto& [category, tally] : by_category)
-      if (!category.empty()) row(category, tally);
-    print_line(aligned_table(
-        {"turns of", "A wins", "tie", "A loses", "identical (ties)", "no verdict", "open"}, rows));
+    print_line(tables.text());
   }
   report_gaps(outcome, context);
 }

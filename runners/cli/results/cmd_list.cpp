@@ -12,7 +12,7 @@
 #include "engine/tokenizer/chat/chat_template.h"
 #include "evaluators/evaluator.h"
 #include "methods/registration.h"
-#include "reports/papers/paper_form.h"
+#include "reports/papers/form.h"
 #include "reports/table/metric_glossary.h"
 #include "results/queries.h"
 #include "runners/cli/cli.h"

@@ -2,8 +2,8 @@
 #include <memory>
 
 #include "engine/base/text.h"
-#include "reports/claims/claimed.h"
-#include "reports/papers/paper_table.h"
+#include "reports/claims/published_vs_measured.h"
+#include "reports/papers/table.h"
 #include "reports/table/grouping.h"
 #include "reports/table/report.h"
 #include "results/regroup.h"
@@ -32,7 +32,7 @@ using reports::Format;
 // The report, with published figures after its own where there are `claims`.
 std::string render(const reports::Report& report, const results::ResultStore& store,
                    const reports::Claims& claims, Format format, const reports::Layout& layout) {
-  std::optional<reports::Claimed> claimed;
+  std::optional<reports::PublishedVsMeasured> claimed;
   if (!claims.file.empty()) claimed = reports::compare_with_claims(report, claims);
   if (format == Format::kHtml)
     return reports::to_html(report, store, claimed ? &*claimed : nullptr);

@@ -1,11 +1,10 @@
 // Published figures beside measured ones: which rows meet, in which convention, with which remarks.
 // The synthetic run: pld on gsm8k has speedup 2.11, tau 152/60, alpha_share 93/152 (report_test).
-#include "reports/claims/claimed.h"
-
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
 
+#include "reports/claims/published_vs_measured.h"
 #include "tests/reports/claims/claims_fixture.h"
 #include "tests/reports/rendered.h"
 #include "tests/reports/report_fixture.h"
@@ -13,7 +12,7 @@
 namespace evalrun::reports {
 namespace {
 
-std::string with_claims(const Claimed& claimed, const Report& report, Format format) {
+std::string with_claims(const PublishedVsMeasured& claimed, const Report& report, Format format) {
   Document d;
   add_claims(claimed, report, d);
   return render(d, format);
@@ -26,11 +25,11 @@ using ::testing::Not;
 
 class ClaimedTest : public ReportTest {
  protected:
-  std::vector<ClaimedFigure> figures(std::initializer_list<const char*> lines) {
+  std::vector<PublishedFigure> figures(std::initializer_list<const char*> lines) {
     return compare_with_claims(report(), claims_of(lines)).figures;
   }
   // The only figure for pld, with metric, value, unit given.
-  ClaimedFigure one(const std::string& metric_and_value) {
+  PublishedFigure one(const std::string& metric_and_value) {
     const std::string line =
         "q,Table 1,llama-7b,gsm8k,,pld,greedy," + metric_and_value + ",,,A100,";
     const auto found = figures({line.c_str()});
@@ -41,14 +40,14 @@ class ClaimedTest : public ReportTest {
 };
 
 TEST_F(ClaimedTest, SpeedupsInEveryForm) {
-  const ClaimedFigure speed = one("speedup,2.40");
+  const PublishedFigure speed = one("speedup,2.40");
   EXPECT_EQ(speed.metric, "speedup");
   EXPECT_NEAR(speed.measured, 1.52 / 0.72, 1e-9);
   ASSERT_TRUE(speed.interval.has_value());
   EXPECT_EQ(speed.position(), "above");
   EXPECT_EQ(one("speedup,1.5").position(), "below");
   EXPECT_EQ(one("speedup,2.11").position(), "within");
-  const ClaimedFigure gain = one("throughput_gain,80");
+  const PublishedFigure gain = one("throughput_gain,80");
   EXPECT_DOUBLE_EQ(gain.published, 1.8);
   EXPECT_DOUBLE_EQ(gain.rounding, 0.005);
   EXPECT_EQ(gain.conversion, "80 % gain");
@@ -56,17 +55,17 @@ TEST_F(ClaimedTest, SpeedupsInEveryForm) {
 }
 
 TEST_F(ClaimedTest, TokensPerStepAreComparedWithTheBonusToken) {
-  const ClaimedFigure with = one("tau_with_bonus,2.50");
+  const PublishedFigure with = one("tau_with_bonus,2.50");
   EXPECT_EQ(with.metric, "tau(+bonus)");
   EXPECT_DOUBLE_EQ(with.published, 2.5);
   EXPECT_EQ(with.conversion, "");
   EXPECT_NEAR(with.measured, 152.0 / 60, 1e-9);
   EXPECT_EQ(with.position(), "") << "the report has no interval for it";
-  const ClaimedFigure without = one("tau_without_bonus,1.50");
+  const PublishedFigure without = one("tau_without_bonus,1.50");
   EXPECT_EQ(without.metric, "tau(+bonus)");
   EXPECT_DOUBLE_EQ(without.published, 2.5);
   EXPECT_EQ(without.conversion, "1.50 + the bonus token");
-  const ClaimedFigure share = one("alpha_share,61.2");
+  const PublishedFigure share = one("alpha_share,61.2");
   EXPECT_DOUBLE_EQ(share.published, 0.612);
   EXPECT_NEAR(share.measured, 93.0 / 152, 1e-9);
   EXPECT_EQ(one("decoding_efficiency,2.4").metric, "DE");
@@ -94,12 +93,12 @@ TEST_F(ClaimedTest, PartsOfADataSetMeetCategories) {
        "q,t,,mt_bench,overall,pld,,speedup,4,,,,", "q,t,,gsm8k_100,,pld,,speedup,5,,,,",
        "q,t,,humaneval_x,go,pld,,speedup,6,,,,", "q,t,,cip,,pld,,speedup,7,,,,"});
   std::vector<double> published;
-  for (const ClaimedFigure& f : found) published.push_back(f.published);
+  for (const PublishedFigure& f : found) published.push_back(f.published);
   EXPECT_THAT(published, ElementsAre(2, 3, 4, 5)) << "a stand-in is not the data set";
 }
 
 TEST_F(ClaimedTest, GreedyIsNotComparedWithSampling) {
-  const Claimed claimed = compare_with_claims(
+  const PublishedVsMeasured claimed = compare_with_claims(
       report(),
       claims_of({"q,t,,gsm8k,,pld,temperature=1,speedup,2,,,,",
                  "q,t,,gsm8k,,pld,greedy,speedup,3,,,,", "q,t,,gsm8k,,pld,,speedup,4,,,,"}));
@@ -157,7 +156,7 @@ TEST_F(ClaimedTest, TunedTargetsAreComparedToo) {
 
 TEST_F(ClaimedTest, TextSaysWhatIsDoubtful) {
   const Report r = report();
-  const Claimed claimed = compare_with_claims(
+  const PublishedVsMeasured claimed = compare_with_claims(
       r, claims_of({"q,Table 1,llama_7b,gsm8k,,pld,greedy,speedup,3.61,,,A100,caveat=kv_cache; x",
                     "q,Table 2,llama_7b,gsm8k,,pld,greedy,tau_without_bonus,2.50,,,A100,"}));
   const std::string text = with_claims(claimed, r, Format::kText);

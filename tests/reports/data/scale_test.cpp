@@ -51,15 +51,15 @@ TEST_F(ScaleTest, TheSyntheticFileIsWholeAndAddsUp) {
   const Report report = build_report(store_, 2);
   EXPECT_THAT(report.rows, SizeIs(4 * 6)) << "five data sets and all of them";
   for (const ReportRow& r : report.rows) {
-    EXPECT_EQ(r.generations, r.n_prompts);
-    EXPECT_EQ(r.identical, r.compared);
+    EXPECT_EQ(r.counts.generations, r.counts.prompts);
+    EXPECT_EQ(r.same_tokens.identical, r.same_tokens.compared);
     if (!r.arm.drafts()) continue;
-    EXPECT_NEAR(*r.tau, 2.5, 0.3);
+    EXPECT_NEAR(*r.acceptance.tau, 2.5, 0.3);
     // Two ways to the same counts: from the steps and from the nodes of the drafted chains.
-    ASSERT_EQ(r.acceptance_by_node.size(), r.alpha_by_depth.size());
-    for (size_t d = 0; d < r.alpha_by_depth.size(); ++d) {
-      EXPECT_EQ(r.alpha_by_depth[d].tested, r.acceptance_by_node[d].tested);
-      EXPECT_EQ(r.alpha_by_depth[d].accepted, r.acceptance_by_node[d].accepted);
+    ASSERT_EQ(r.acceptance.by_node.size(), r.acceptance.by_depth.size());
+    for (size_t d = 0; d < r.acceptance.by_depth.size(); ++d) {
+      EXPECT_EQ(r.acceptance.by_depth[d].tested, r.acceptance.by_node[d].tested);
+      EXPECT_EQ(r.acceptance.by_depth[d].accepted, r.acceptance.by_node[d].accepted);
     }
   }
 }

@@ -48,9 +48,9 @@ class GateTest : public ::testing::Test {
   GateResult gate(int64_t base, int64_t current, const GateOptions& options = {}) {
     return evaluate_gate(store_, base, store_, current, options);
   }
-  static const Verdict& find(const GateResult& g, const std::string& metric,
-                             const std::string& method) {
-    for (const Verdict& v : g.verdicts)
+  static const GateCheck& find(const GateResult& g, const std::string& metric,
+                               const std::string& method) {
+    for (const GateCheck& v : g.checks)
       if (v.metric == metric && v.method == method) return v;
     throw std::runtime_error("no verdict " + metric);
   }
@@ -83,7 +83,7 @@ TEST_F(GateTest, ARunAgainstItselfIsOk) {
 TEST_F(GateTest, TenPercentSlowerIsARegression) {
   const GateResult g = gate(measure("a"), measure("b", slower(1.1)));
   EXPECT_EQ(g.code, ExitCode::kRegression) << to_text(g);
-  const Verdict& v = find(g, "speed", "pld:k=4");
+  const GateCheck& v = find(g, "speed", "pld:k=4");
   EXPECT_NEAR(*v.effect, 1 / 1.1 - 1, 0.01);
   EXPECT_LT(*v.hi, -0.03);
   EXPECT_LT(*v.p_value, 0.001);
@@ -140,7 +140,7 @@ TEST_F(GateTest, TheCauseIsTold) {
     const Case& c = cases[i];
     const GateResult g = gate(a, measure(fmt::format("b{}", i), times(c.plain, c.method)));
     EXPECT_EQ(g.code, c.code) << i << "\n" << to_text(g);
-    const Verdict& v = find(g, "speed", "pld:k=4");
+    const GateCheck& v = find(g, "speed", "pld:k=4");
     EXPECT_EQ(v.causes, c.causes) << i << "\n" << to_text(g);
     EXPECT_THAT(v.reason, HasSubstr(to_string(c.causes.front())));
   }
@@ -157,7 +157,7 @@ TEST_F(GateTest, SessionsAreJudgedByTheirSpread) {
   EXPECT_EQ(gate(base[0], same[0]).code, ExitCode::kRegression);  // what one session would say
   const GateResult all = evaluate_gate({store_, base}, {store_, same});
   EXPECT_EQ(all.code, ExitCode::kInconclusive) << to_text(all);
-  const Verdict& v = find(all, "speed", "pld:k=4");
+  const GateCheck& v = find(all, "speed", "pld:k=4");
   EXPECT_LT(std::fabs(*v.effect), 0.02);
   EXPECT_GT(*v.hi - *v.lo, 0.1);  // t with 4 degrees of freedom, sd 5 %
   // Sessions that agree: 10 % is found.
@@ -222,7 +222,7 @@ TEST_F(GateQuality, NotInferiorWithinTheMargin) {
   EXPECT_THAT(outcome("b", 0, 0).reason, HasSubstr("exact@1: same scores"));
   EXPECT_EQ(outcome("c", -0.01, 0.01).outcome, Outcome::kOk);  // 2 % lost, 5 % may be
   EXPECT_EQ(outcome("d", 0.1, 0.01).outcome, Outcome::kOk);
-  const Verdict worse = outcome("e", -0.05, 0.01);
+  const GateCheck worse = outcome("e", -0.05, 0.01);
   EXPECT_EQ(worse.outcome, Outcome::kCorrectness);
   EXPECT_THAT(worse.reason, HasSubstr("from 0.500; a loss of 0.025 (5 %) passes"));
   EXPECT_EQ(worse.n, 24);
@@ -269,7 +269,7 @@ TEST_F(GateTest, AWrongAcceptanceIsACorrectnessFailure) {
              if (arm.role == "method" && prompt == 7) r.turns[0].tokens[9] += 1;
            }));
   EXPECT_EQ(g.code, ExitCode::kCorrectness);
-  const Verdict& own = find(g, "lossless", "pld:k=4");
+  const GateCheck& own = find(g, "lossless", "pld:k=4");
   EXPECT_EQ(own.outcome, Outcome::kCorrectness);
   EXPECT_THAT(own.reason, HasSubstr("on 1 of 24 prompts, first gsm8k/7"));
   EXPECT_EQ(find(g, "tokens", "pld:k=4").outcome, Outcome::kCorrectness);
@@ -311,7 +311,7 @@ TEST_F(GateTest, ATunedTargetWithoutItsPlainDecodingIsInconclusive) {
   std::erase_if(run_.arms, [](const SyntheticArm& a) { return a.method == "ar_tuned"; });
   const GateResult g = gate(measure("a"), measure("b"));
   EXPECT_EQ(g.code, ExitCode::kInconclusive) << to_text(g);
-  const Verdict& v = find(g, "lossless", "space");
+  const GateCheck& v = find(g, "lossless", "space");
   EXPECT_EQ(v.outcome, Outcome::kInconclusive);
   EXPECT_THAT(v.reason, HasSubstr("measure ar_tuned"));
 }
@@ -458,7 +458,7 @@ TEST_F(GateTest, HolmOverMethods) {
   const GateResult g =
       gate(measure("a", nullptr, 0.2), measure("b", nullptr, 0.2), {.max_regression = 0});
   std::vector<double> p, alone;  // alone: worked out again from the limits
-  for (const Verdict& v : g.verdicts)
+  for (const GateCheck& v : g.checks)
     if (v.metric == "speed") {
       p.push_back(*v.p_value);
       const double mean = std::log1p(*v.effect), dof = static_cast<double>(v.n - 1);
@@ -494,7 +494,7 @@ TEST_F(GateTest, JsonSaysTheSame) {
   EXPECT_EQ(j["exit_code"], 1);
   EXPECT_EQ(j["outcome"], "regression");
   EXPECT_EQ(j["verdicts"][0]["metric"], "speed");
-  EXPECT_EQ(j["verdicts"].size(), g.verdicts.size());
+  EXPECT_EQ(j["verdicts"].size(), g.checks.size());
 }
 
 }  // namespace

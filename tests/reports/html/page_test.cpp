@@ -1,4 +1,5 @@
 // The HTML and LaTeX reports: escapes, what is where, an independent parser, and a browser.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,7 +8,7 @@
 #include <regex>
 
 #include "engine/base/text.h"
-#include "reports/claims/claimed.h"
+#include "reports/claims/published_vs_measured.h"
 #include "reports/document/escape.h"
 #include "reports/format.h"
 #include "reports/html/html_data.h"
@@ -90,7 +91,7 @@ class PageTest : public ReportTest {
   }
   std::string page(int64_t id) {
     const Report r = build_report(store_, id, {.parts = true});
-    const Claimed claimed = compare_with_claims(
+    const PublishedVsMeasured claimed = compare_with_claims(
         r, claims_of(
                {"q,Table <1>,llama-7b,gsm8k,,pld,greedy,tau_without_bonus,2.40,,,A&100,caveat=x; y",
                 "q,Table 2,llama-7b,gsm8k,,pld,greedy,speedup,3.60,,,A&100,",
@@ -115,7 +116,7 @@ TEST_F(PageTest, DataHoldsWhatIsDrawn) {
   for (size_t i = 0; i < report.rows.size(); ++i) {
     EXPECT_EQ(data["rows"][i]["method"], report.rows[i].arm.label);
     EXPECT_EQ(data["rows"][i]["lossy"], report.rows[i].arm.lossy());
-    EXPECT_EQ(data["rows"][i]["speedup"], *report.rows[i].speedup);
+    EXPECT_EQ(data["rows"][i]["speedup"], *report.rows[i].speed.speedup);
     EXPECT_EQ(data["rows"][i]["tau_lo"].is_number(), report.rows[i].arm.drafts());
   }
   EXPECT_EQ(data["row_cost"]["rows"][1],
@@ -337,7 +338,7 @@ TEST_F(PageTest, PublishedFiguresHaveASection) {
   EXPECT_THAT(section, HasSubstr("<td>3.60</td><td>0.59</td>"));
   const Report r = build_report(store_, id);
   EXPECT_EQ(to_html(r, store_).find("id=\"claims\""), std::string::npos);
-  const Claimed none = compare_with_claims(r, claims_of({}));
+  const PublishedVsMeasured none = compare_with_claims(r, claims_of({}));
   EXPECT_THAT(to_html(r, store_, &none), HasSubstr("has no published figure for these methods"));
 }
 

@@ -1,13 +1,12 @@
 // A synthetic run in the form of papers' tables. pld-like arms have speedup 2.11, tau 152/60 and
 // alpha_share 93/152 on gsm8k (report_test).
-#include "reports/papers/paper_table.h"
-
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
 #include <regex>
 
 #include "engine/base/error.h"
+#include "reports/papers/table.h"
 #include "tests/reports/claims/claims_fixture.h"
 #include "tests/reports/rendered.h"
 #include "tests/reports/report_fixture.h"

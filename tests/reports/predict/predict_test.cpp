@@ -252,12 +252,12 @@ TEST_F(PredictorTest, AsMeasuredIsWhatTheReportSays) {
   const Report r = build_report(store_, id_);
   const Prediction p = predictor().predict({});
   const ReportRow& expected = row(r, "pld:k=4", "gsm8k");
-  EXPECT_NEAR(p.speedup->value, *expected.speedup, 1e-9);
-  EXPECT_NEAR(p.speedup->interval->lo, expected.speedup_interval->lo, 1e-9);
+  EXPECT_NEAR(p.speedup->value, *expected.speed.speedup, 1e-9);
+  EXPECT_NEAR(p.speedup->interval->lo, expected.speed.interval->lo, 1e-9);
   EXPECT_NEAR(p.tau->value, 2, 1e-12);
-  EXPECT_NEAR(p.t_ratio, *expected.t_ratio, 1e-9);
-  EXPECT_NEAR(p.draft_share, *expected.draft_share, 1e-9);
-  EXPECT_NEAR(p.overhead, *expected.overhead, 1e-9);
+  EXPECT_NEAR(p.t_ratio, *expected.why.t_ratio, 1e-9);
+  EXPECT_NEAR(p.draft_share, *expected.why.draft_share, 1e-9);
+  EXPECT_NEAR(p.overhead, *expected.why.overhead, 1e-9);
 }
 
 TEST_F(PredictorTest, ShorterDraftsCostLess) {

@@ -5,9 +5,9 @@
 #include <set>
 
 #include "engine/base/text.h"
-#include "reports/claims/claimed.h"
+#include "reports/claims/published_vs_measured.h"
 #include "reports/gate/compare.h"
-#include "reports/papers/paper_table.h"
+#include "reports/papers/table.h"
 #include "reports/table/metric_glossary.h"
 #include "tests/reports/rendered.h"
 #include "tests/reports/report_fixture.h"

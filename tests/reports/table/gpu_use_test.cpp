@@ -93,7 +93,8 @@ TEST_F(GpuUseTest, WhatDisturbedTheTimesIsSaid) {
   run_.key = "another";
   forget_ = [](results::GpuRecord& g) { g.slowed_by = "power cap", g.busy->graph_misses = 3; };
   const Report r = report();
-  const auto steps = static_cast<int64_t>(row(r, "pld:k=4", r.rows.back().dataset).steps);
+  const auto steps =
+      static_cast<int64_t>(row(r, "pld:k=4", r.rows.back().dataset).acceptance.steps);
   EXPECT_THAT(to_text(r), HasSubstr("at the end of 1 of 12 generations (power cap 1)."));
   EXPECT_THAT(
       gpu_remarks(r.gpu_disturbances),

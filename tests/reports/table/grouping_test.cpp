@@ -60,16 +60,16 @@ TEST_F(GroupingTest, ModelsSideBySide) {
     EXPECT_THAT(t.groups, ElementsAre("small", "large"));
     ASSERT_EQ(t.rows.size(), 3u) << "one method, three figures; plain decoding is left out";
     const GroupedRow& speedup = row(t, "speedup");
-    const double x = *ReportTest::row(a, "pld:k=4", t.dataset).speedup;
+    const double x = *ReportTest::row(a, "pld:k=4", t.dataset).speed.speedup;
     EXPECT_DOUBLE_EQ(*speedup.cells[0].value, x);
     EXPECT_NEAR(*speedup.cells[1].value, x / 2, 1e-6);
     EXPECT_NEAR(*speedup.mean, 0.75 * x, 1e-6);
     EXPECT_NEAR(*speedup.sd, 0.5 * x / std::sqrt(2.0), 1e-6);
     EXPECT_EQ(speedup.cells[0].interval->lo,
-              ReportTest::row(a, "pld:k=4", t.dataset).speedup_interval->lo);
+              ReportTest::row(a, "pld:k=4", t.dataset).speed.interval->lo);
     EXPECT_EQ(*row(t, "tau").sd, 0.0);
     EXPECT_DOUBLE_EQ(*row(t, "alpha_draft").mean,
-                     *ReportTest::row(a, "pld:k=4", t.dataset).alpha_draft);
+                     *ReportTest::row(a, "pld:k=4", t.dataset).acceptance.alpha_draft);
   }
 }
 
@@ -113,8 +113,8 @@ TEST_F(GroupingTest, PartsOfADataSet) {
   ASSERT_EQ(grouped.tables.size(), 1u);
   EXPECT_EQ(grouped.tables[0].dataset, "gsm8k");
   EXPECT_THAT(grouped.tables[0].groups, ElementsAre("math", "prose"));
-  const double x = *ReportTest::row(cut, "pld:k=4", "gsm8k / math").speedup;
-  const double y = *ReportTest::row(cut, "pld:k=4", "gsm8k / prose").speedup;
+  const double x = *ReportTest::row(cut, "pld:k=4", "gsm8k / math").speed.speedup;
+  const double y = *ReportTest::row(cut, "pld:k=4", "gsm8k / prose").speed.speedup;
   EXPECT_NE(x, y);
   EXPECT_DOUBLE_EQ(*row(grouped.tables[0], "speedup").mean, (x + y) / 2);
   EXPECT_NEAR(*row(grouped.tables[0], "speedup").sd, std::fabs(x - y) / std::sqrt(2.0), 1e-12);

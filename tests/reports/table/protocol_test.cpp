@@ -43,9 +43,9 @@ class ProtocolTest : public ReportTest {
 
 TEST_F(ProtocolTest, WithoutLoopsNothingIsSaid) {
   const Report r = report();
-  EXPECT_EQ(row(r, "pld:k=4", "gsm8k").degenerate, 0);
-  EXPECT_EQ(row(r, "pld:k=4", "gsm8k").cells, 4);
-  EXPECT_FALSE(row(r, "pld:k=4", "gsm8k").speedup_without_degenerate);
+  EXPECT_EQ(row(r, "pld:k=4", "gsm8k").loops.degenerate, 0);
+  EXPECT_EQ(row(r, "pld:k=4", "gsm8k").loops.cells, 4);
+  EXPECT_FALSE(row(r, "pld:k=4", "gsm8k").loops.speedup_without);
   EXPECT_THAT(to_text(r), Not(HasSubstr("loop")));
 }
 
@@ -61,21 +61,21 @@ TEST_F(ProtocolTest, LoopsAreKeptAndCountedOrLeftOutOfBothArms) {
   const ReportRow& with = row(kept, "pld:k=4", "gsm8k");
   const ReportRow& without = row(left, "pld:k=4", "gsm8k");
   for (const ReportRow* r : {&with, &without}) {
-    EXPECT_EQ(r->degenerate, 2);
-    EXPECT_EQ(r->cells, 4);
-    EXPECT_EQ(r->compared, 4) << "tokens and quality are about all answers";
+    EXPECT_EQ(r->loops.degenerate, 2);
+    EXPECT_EQ(r->loops.cells, 4);
+    EXPECT_EQ(r->same_tokens.compared, 4) << "tokens and quality are about all answers";
   }
-  EXPECT_EQ(row(kept, "ar", "gsm8k").degenerate, 1);
-  EXPECT_EQ(row(kept, "ar (A/A)", "gsm8k").degenerate, 1);
-  EXPECT_EQ(with.n_prompts, 4);
-  EXPECT_EQ(without.n_prompts, 2);
+  EXPECT_EQ(row(kept, "ar", "gsm8k").loops.degenerate, 1);
+  EXPECT_EQ(row(kept, "ar (A/A)", "gsm8k").loops.degenerate, 1);
+  EXPECT_EQ(with.counts.prompts, 4);
+  EXPECT_EQ(without.counts.prompts, 2);
   // Prompts 0 and 3 emit 60 and 72 tokens in steps; 10 tokens in 4 steps of 12 ms against 10 ms
   // each.
-  EXPECT_EQ(without.emitted, 60 + 72);
-  EXPECT_DOUBLE_EQ(*without.speedup, 132.0 * 10 / ((24 + 29) * 12));
-  EXPECT_DOUBLE_EQ(*with.speedup_without_degenerate, *without.speedup);
-  EXPECT_EQ(with.speedup_without_degenerate_interval->lo, without.speedup_interval->lo);
-  EXPECT_GT(*with.speedup, *without.speedup);
+  EXPECT_EQ(without.acceptance.emitted, 60 + 72);
+  EXPECT_DOUBLE_EQ(*without.speed.speedup, 132.0 * 10 / ((24 + 29) * 12));
+  EXPECT_DOUBLE_EQ(*with.loops.speedup_without, *without.speed.speedup);
+  EXPECT_EQ(with.loops.interval_without->lo, without.speed.interval->lo);
+  EXPECT_GT(*with.speed.speedup, *without.speed.speedup);
   // The same by the view.
   double by_view = 0;
   store_.query(
@@ -85,7 +85,7 @@ TEST_F(ProtocolTest, LoopsAreKeptAndCountedOrLeftOutOfBothArms) {
         by_view = r.number(0);
         return false;
       });
-  EXPECT_DOUBLE_EQ(by_view, *without.speedup);
+  EXPECT_DOUBLE_EQ(by_view, *without.speed.speedup);
 
   for (const std::string& text : {to_text(kept), to_markdown(kept)}) {
     EXPECT_THAT(text, HasSubstr("in a loop"));
@@ -100,15 +100,15 @@ TEST_F(ProtocolTest, LoopsAreKeptAndCountedOrLeftOutOfBothArms) {
   const nlohmann::json arm = json_row(kept, "pld:k=4");
   EXPECT_EQ(arm["degenerate"], 2);
   EXPECT_EQ(arm["degenerate_left_out"], false);
-  EXPECT_DOUBLE_EQ(arm["speedup_without_degenerate"].get<double>(), *without.speedup);
+  EXPECT_DOUBLE_EQ(arm["speedup_without_degenerate"].get<double>(), *without.speed.speedup);
   EXPECT_EQ(json_row(left, "pld:k=4")["degenerate_left_out"], true);
 }
 
 TEST_F(ProtocolTest, NothingButLoopsLeavesNoSpeedup) {
   run_.change = [](GenerationRecord& g, const SyntheticArm&, int, int, int) { loop(g); };
   const Report r = report({.exclude_degenerate = true});
-  EXPECT_FALSE(row(r, "pld:k=4", "gsm8k").speedup);
-  EXPECT_EQ(row(r, "pld:k=4", "gsm8k").degenerate, 4);
+  EXPECT_FALSE(row(r, "pld:k=4", "gsm8k").speed.speedup);
+  EXPECT_EQ(row(r, "pld:k=4", "gsm8k").loops.degenerate, 4);
   EXPECT_THAT(to_text(r), HasSubstr("4 of 4"));
 }
 
@@ -134,13 +134,14 @@ class ReplayReport : public ProtocolTest {
 TEST_F(ReplayReport, ShowsDisagreementsAndThatTokensAreEqualByForce) {
   const Report r = build_report(store_, fill(3));
   const ReportRow& pld = row(r, "pld:k=4", "gsm8k");
-  EXPECT_EQ(pld.asked, 60 + 64 + 68 + 72);
-  EXPECT_EQ(pld.differing, 3);
-  EXPECT_EQ(pld.near_ties, 2);  // gaps of 0 and 0.25, two spacings of 0.125
-  EXPECT_EQ(pld.largest_gap, 0.5);
-  EXPECT_FALSE(pld.identical_share) << "by force, so it shows nothing";
-  EXPECT_TRUE(pld.speedup.has_value());
-  EXPECT_EQ(row(r, "ar", "gsm8k").differing, 0);
+  ASSERT_TRUE(pld.replay);
+  EXPECT_EQ(pld.replay->asked, 60 + 64 + 68 + 72);
+  EXPECT_EQ(pld.replay->differing, 3);
+  EXPECT_EQ(pld.replay->near_ties, 2);  // gaps of 0 and 0.25, two spacings of 0.125
+  EXPECT_EQ(pld.replay->largest_gap, 0.5);
+  EXPECT_FALSE(pld.same_tokens.share) << "by force, so it shows nothing";
+  EXPECT_TRUE(pld.speed.speedup.has_value());
+  EXPECT_EQ(row(r, "ar", "gsm8k").replay->differing, 0);
   for (const std::string& text : {to_text(r), to_markdown(r)}) {
     EXPECT_THAT(text, HasSubstr("by force"));
     EXPECT_THAT(text, HasSubstr("replay: differ"));
@@ -160,7 +161,7 @@ TEST_F(ReplayReport, ShowsDisagreementsAndThatTokensAreEqualByForce) {
 
 TEST_F(ReplayReport, OfARunThatWasNotOneIsSilent) {
   const Report r = report();
-  EXPECT_FALSE(row(r, "pld:k=4", "gsm8k").asked);
+  EXPECT_FALSE(row(r, "pld:k=4", "gsm8k").replay);
   EXPECT_THAT(to_text(r), Not(HasSubstr("replay")));
   EXPECT_TRUE(json_row(r, "pld:k=4")["replay_asked"].is_null());
 }
@@ -170,7 +171,7 @@ TEST_F(ReplayReport, TheGateRefusesALosslessMethodThatWantedOtherTokens) {
   const int64_t sound = fill(0, "sound"), wrong = fill(1, "wrong");
   const auto lossless = [&](int64_t id) {
     const GateResult g = evaluate_gate(store_, sound, store_, id);
-    for (const Verdict& v : g.verdicts)
+    for (const GateCheck& v : g.checks)
       if (v.metric == "lossless" && v.method == "pld:k=4") return std::pair(g.code, v);
     throw std::runtime_error("no verdict");
   };
@@ -262,13 +263,13 @@ TEST_F(ConditionsTest, WhyABusyMachineIsQuotableIsSaid) {
 
 TEST_F(ConditionsTest, WeightsReadAreComparedWithTheMemory) {
   const int64_t id = tests::fill(store_, run_);
-  EXPECT_FALSE(row(build_report(store_, id), "ar", "gsm8k").bandwidth_share);
+  EXPECT_FALSE(row(build_report(store_, id), "ar", "gsm8k").why.bandwidth);
   store_.add_environment(id, "read_bandwidth", "20000000000");
   store_.add_environment(id, "forward_bytes", "100000000");
   const Report r = build_report(store_, id);
   // 0.1 GB in each step of 10 ms and of 12 ms, of 20 GB/s.
-  EXPECT_DOUBLE_EQ(*row(r, "ar", "gsm8k").bandwidth_share, 0.5);
-  EXPECT_DOUBLE_EQ(*row(r, "pld:k=4", "gsm8k").bandwidth_share, 0.5 / 1.2);
+  EXPECT_DOUBLE_EQ(*row(r, "ar", "gsm8k").why.bandwidth, 0.5);
+  EXPECT_DOUBLE_EQ(*row(r, "pld:k=4", "gsm8k").why.bandwidth, 0.5 / 1.2);
   EXPECT_THAT(to_text(r), HasSubstr("bandwidth"));
   EXPECT_DOUBLE_EQ(json_row(r, "ar")["bandwidth_share"].get<double>(), 0.5);
 }

@@ -29,20 +29,20 @@ TEST_F(ReferenceTest, ATunedTargetIsComparedWithItsOwnPlainDecoding) {
   const Report r = build_report(store_, run_id);
   const ReportRow& pld = row(r, "pld:k=4", "gsm8k");
   EXPECT_EQ(pld.reference, "ar");
-  EXPECT_DOUBLE_EQ(*pld.speedup, 152.0 * 10 / (60 * 12));
-  EXPECT_EQ(pld.identical_share, 1.0);
+  EXPECT_DOUBLE_EQ(*pld.speed.speedup, 152.0 * 10 / (60 * 12));
+  EXPECT_EQ(pld.same_tokens.share, 1.0);
   const ReportRow& plain = row(r, "ar_tuned", "gsm8k");
   EXPECT_EQ(plain.reference, "");
-  EXPECT_EQ(plain.speedup, 1.0);
-  EXPECT_FALSE(plain.speedup_interval.has_value());
-  EXPECT_FALSE(plain.no_draft.has_value());
-  EXPECT_DOUBLE_EQ(*plain.tok_s, 125);
+  EXPECT_EQ(plain.speed.speedup, 1.0);
+  EXPECT_FALSE(plain.speed.interval.has_value());
+  EXPECT_FALSE(plain.acceptance.no_draft.has_value());
+  EXPECT_DOUBLE_EQ(*plain.speed.tok_s, 125);
   const ReportRow& space = row(r, "space", "gsm8k");
   EXPECT_EQ(space.reference, "ar_tuned");
-  EXPECT_DOUBLE_EQ(*space.speedup, 152.0 * 8 / (60 * 12));
-  EXPECT_TRUE(space.speedup_interval.has_value());
-  EXPECT_DOUBLE_EQ(*space.t_ratio, 11.5 / 7.9);
-  EXPECT_EQ(space.identical_share, 1.0);
+  EXPECT_DOUBLE_EQ(*space.speed.speedup, 152.0 * 8 / (60 * 12));
+  EXPECT_TRUE(space.speed.interval.has_value());
+  EXPECT_DOUBLE_EQ(*space.why.t_ratio, 11.5 / 7.9);
+  EXPECT_EQ(space.same_tokens.share, 1.0);
   EXPECT_EQ(space.quality.at("exact@1").compared, 3);  // with the answers of ar
   store_.execute(
       "UPDATE score SET value = 1 - value WHERE generation_id IN (SELECT g.id FROM "

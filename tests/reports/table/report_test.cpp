@@ -110,37 +110,37 @@ TEST_F(ReportTest, ByHand) {
   const Report r = report();
   ASSERT_EQ(r.rows.size(), 3u);
   const ReportRow& ar = row(r, "ar", "gsm8k");
-  EXPECT_EQ(ar.n_prompts, 4);
-  EXPECT_EQ(ar.samples, 1);
-  EXPECT_EQ(ar.repeats, 1);
-  EXPECT_EQ(ar.steps, 152);
-  EXPECT_EQ(ar.tau, 1.0);  // exactly
-  EXPECT_EQ(ar.de, 1.0);
-  EXPECT_EQ(ar.speedup, 1.0);
-  EXPECT_FALSE(ar.speedup_interval.has_value());
-  EXPECT_DOUBLE_EQ(*ar.tok_s, 100);
-  EXPECT_EQ(ar.accepted_per_step, 0.0);
-  EXPECT_FALSE(ar.alpha_draft.has_value());  // nothing drafted: no ratio, not zero
-  EXPECT_DOUBLE_EQ(*ar.t_ratio, 1);
-  EXPECT_DOUBLE_EQ(*ar.overhead, 0.01);  // 0.1 of 10 ms
-  EXPECT_NEAR(*ar.residual, 0.01, 1e-15);
+  EXPECT_EQ(ar.counts.prompts, 4);
+  EXPECT_EQ(ar.counts.samples, 1);
+  EXPECT_EQ(ar.counts.repeats, 1);
+  EXPECT_EQ(ar.acceptance.steps, 152);
+  EXPECT_EQ(ar.acceptance.tau, 1.0);  // exactly
+  EXPECT_EQ(ar.acceptance.de, 1.0);
+  EXPECT_EQ(ar.speed.speedup, 1.0);
+  EXPECT_FALSE(ar.speed.interval.has_value());
+  EXPECT_DOUBLE_EQ(*ar.speed.tok_s, 100);
+  EXPECT_EQ(ar.acceptance.accepted_per_step, 0.0);
+  EXPECT_FALSE(ar.acceptance.alpha_draft.has_value());  // nothing drafted: no ratio, not zero
+  EXPECT_DOUBLE_EQ(*ar.why.t_ratio, 1);
+  EXPECT_DOUBLE_EQ(*ar.why.overhead, 0.01);  // 0.1 of 10 ms
+  EXPECT_NEAR(*ar.why.residual, 0.01, 1e-15);
 
   const ReportRow& pld = row(r, "pld:k=4", "gsm8k");
-  EXPECT_EQ(pld.steps, 13 + 14 + 16 + 17);
-  EXPECT_EQ(pld.emitted, 152);
-  EXPECT_EQ(pld.drafted, 4 * 60);
-  EXPECT_EQ(pld.accepted, 20 + 22 + 24 + 27);
-  EXPECT_DOUBLE_EQ(*pld.tau, 152.0 / 60);
-  EXPECT_DOUBLE_EQ(*pld.accepted_per_step, 93.0 / 60);
-  EXPECT_DOUBLE_EQ(*pld.alpha_draft, 93.0 / 240);
-  EXPECT_DOUBLE_EQ(*pld.alpha_share, 93.0 / 152);
-  EXPECT_DOUBLE_EQ(*pld.tok_s, 152 / (60 * 0.012));
-  EXPECT_DOUBLE_EQ(*pld.speedup, 152.0 * 10 / (60 * 12));
-  EXPECT_DOUBLE_EQ(*pld.t_ratio, 11.5 / 9.9);
-  EXPECT_DOUBLE_EQ(*pld.draft_share, 0.2 / 10);
-  EXPECT_NEAR(*pld.overhead, 0.3 / 10, 1e-15);
-  EXPECT_EQ(pld.identical_share, 1.0);
-  EXPECT_EQ(pld.compared, 4);
+  EXPECT_EQ(pld.acceptance.steps, 13 + 14 + 16 + 17);
+  EXPECT_EQ(pld.acceptance.emitted, 152);
+  EXPECT_EQ(pld.acceptance.drafted, 4 * 60);
+  EXPECT_EQ(pld.acceptance.accepted, 20 + 22 + 24 + 27);
+  EXPECT_DOUBLE_EQ(*pld.acceptance.tau, 152.0 / 60);
+  EXPECT_DOUBLE_EQ(*pld.acceptance.accepted_per_step, 93.0 / 60);
+  EXPECT_DOUBLE_EQ(*pld.acceptance.alpha_draft, 93.0 / 240);
+  EXPECT_DOUBLE_EQ(*pld.acceptance.alpha_share, 93.0 / 152);
+  EXPECT_DOUBLE_EQ(*pld.speed.tok_s, 152 / (60 * 0.012));
+  EXPECT_DOUBLE_EQ(*pld.speed.speedup, 152.0 * 10 / (60 * 12));
+  EXPECT_DOUBLE_EQ(*pld.why.t_ratio, 11.5 / 9.9);
+  EXPECT_DOUBLE_EQ(*pld.why.draft_share, 0.2 / 10);
+  EXPECT_NEAR(*pld.why.overhead, 0.3 / 10, 1e-15);
+  EXPECT_EQ(pld.same_tokens.share, 1.0);
+  EXPECT_EQ(pld.same_tokens.compared, 4);
   // Interval: ln S delta with dof 3, from the per-prompt numbers above.
   const double tokens[] = {32, 36, 40, 44}, steps[] = {13, 14, 16, 17};
   double squares = 0;
@@ -149,8 +149,8 @@ TEST_F(ReportTest, ByHand) {
     squares += u * u;
   }
   const double half = 3.182446305283708 * std::sqrt(4.0 / 3 * squares);  // t_{3, .975}
-  EXPECT_NEAR(pld.speedup_interval->lo, *pld.speedup * std::exp(-half), 1e-9);
-  EXPECT_NEAR(pld.speedup_interval->hi, *pld.speedup * std::exp(half), 1e-9);
+  EXPECT_NEAR(pld.speed.interval->lo, *pld.speed.speedup * std::exp(-half), 1e-9);
+  EXPECT_NEAR(pld.speed.interval->hi, *pld.speed.speedup * std::exp(half), 1e-9);
   // exact scores 1, 0, 1 and one unscored.
   const Quality& q = pld.quality.at("exact@1");
   EXPECT_EQ(q.n, 3);
@@ -220,17 +220,17 @@ TEST_F(ReportTest, PartsOfADataSetAddUpToIt) {
     const ReportRow& even = row(r, arm, "gsm8k / even");
     const ReportRow& odd = row(r, arm, "gsm8k / odd");
     const ReportRow& both = row(whole, arm, "gsm8k");
-    EXPECT_EQ(even.n_prompts, 2);
-    EXPECT_EQ(even.n_prompts + odd.n_prompts, both.n_prompts);
-    EXPECT_EQ(even.steps + odd.steps, both.steps);
-    EXPECT_EQ(even.accepted + odd.accepted, both.accepted);
-    EXPECT_EQ(*row(r, arm, "all").tok_s, *both.tok_s);
+    EXPECT_EQ(even.counts.prompts, 2);
+    EXPECT_EQ(even.counts.prompts + odd.counts.prompts, both.counts.prompts);
+    EXPECT_EQ(even.acceptance.steps + odd.acceptance.steps, both.acceptance.steps);
+    EXPECT_EQ(even.acceptance.accepted + odd.acceptance.accepted, both.acceptance.accepted);
+    EXPECT_EQ(*row(r, arm, "all").speed.tok_s, *both.speed.tok_s);
     EXPECT_EQ(even.quality.at("exact@1").n + odd.quality.at("exact@1").n,
               both.quality.at("exact@1").n);
   }
   // No language was given: nothing is cut.
   const auto same = results::regrouped(store_, {results::Axis::kLanguage});
-  EXPECT_EQ(row(build_report(*same, id), "ar", "gsm8k").n_prompts, 4);
+  EXPECT_EQ(row(build_report(*same, id), "ar", "gsm8k").counts.prompts, 4);
 }
 
 TEST_F(ReportTest, AcceptanceByDepthByHand) {
@@ -240,15 +240,15 @@ TEST_F(ReportTest, AcceptanceByDepthByHand) {
   // 13 steps of depth 4: three rounds of 3, 1, 0, 2 and one step cut after 2 accepted tokens.
   // Depth 1: all 13 tested, 3 x (3, 1, 2) + 1 accepted. Depth 2: 10 tested, 3 x (3, 2) + 1.
   // Depth 3: 3 x (3, 2) tested, the cut step is unknown there. Depth 4: 3 tested, none accepted.
-  ASSERT_EQ(pld.alpha_by_depth.size(), 4u);
+  ASSERT_EQ(pld.acceptance.by_depth.size(), 4u);
   const int64_t tested[] = {13, 10, 6, 3}, accepted[] = {10, 7, 3, 0};
   double joint = 0;
   for (size_t d = 0; d < 4; ++d) {
-    EXPECT_EQ(pld.alpha_by_depth[d].tested, tested[d]) << d;
-    EXPECT_EQ(pld.alpha_by_depth[d].accepted, accepted[d]) << d;
-    joint += pld.alpha_by_depth[d].joint;
+    EXPECT_EQ(pld.acceptance.by_depth[d].tested, tested[d]) << d;
+    EXPECT_EQ(pld.acceptance.by_depth[d].accepted, accepted[d]) << d;
+    joint += pld.acceptance.by_depth[d].joint;
   }
-  EXPECT_NEAR(joint, *pld.accepted_per_step, 1e-12);  // sum of P(at least d accepted)
+  EXPECT_NEAR(joint, *pld.acceptance.accepted_per_step, 1e-12);  // sum of P(at least d accepted)
 }
 
 TEST_F(ReportTest, NodesArePooledByTheirPlace) {
@@ -257,21 +257,21 @@ TEST_F(ReportTest, NodesArePooledByTheirPlace) {
   const Report r = report();
   const ReportRow& part = row(r, "pld:k=4", "gsm8k");
   const ReportRow& all = row(r, "pld:k=4", "all");
-  ASSERT_EQ(part.acceptance_by_node.size(), 4u);
-  ASSERT_EQ(all.acceptance_by_node.size(), 4u);
+  ASSERT_EQ(part.acceptance.by_node.size(), 4u);
+  ASSERT_EQ(all.acceptance.by_node.size(), 4u);
   for (size_t d = 0; d < 4; ++d) {
-    const NodeAcceptance& n = all.acceptance_by_node[d];
+    const NodeAcceptance& n = all.acceptance.by_node[d];
     EXPECT_EQ(n.depth, static_cast<int64_t>(d) + 1);
     EXPECT_EQ(n.rank, 0);
-    EXPECT_EQ(n.tested, 2 * part.acceptance_by_node[d].tested);
+    EXPECT_EQ(n.tested, 2 * part.acceptance.by_node[d].tested);
     // A chain's nodes are its depths; only the cut of a last step is seen by the nodes alone.
-    EXPECT_GE(n.tested, all.alpha_by_depth[d].tested);
-    EXPECT_LE(n.tested, all.alpha_by_depth[d].tested + 2 * 2 * 4);
+    EXPECT_GE(n.tested, all.acceptance.by_depth[d].tested);
+    EXPECT_LE(n.tested, all.acceptance.by_depth[d].tested + 2 * 2 * 4);
   }
-  EXPECT_TRUE(row(r, "ar", "gsm8k").acceptance_by_node.empty());
+  EXPECT_TRUE(row(r, "ar", "gsm8k").acceptance.by_node.empty());
   const auto json = nlohmann::json::parse(to_json(r));
   EXPECT_EQ(json[0]["acceptance_by_node"], nlohmann::json::array());
-  EXPECT_EQ(json[2]["acceptance_by_node"][0]["tested"], part.acceptance_by_node[0].tested);
+  EXPECT_EQ(json[2]["acceptance_by_node"][0]["tested"], part.acceptance.by_node[0].tested);
   EXPECT_THAT(to_csv(r), Not(HasSubstr("acceptance_by_node")));
 }
 
@@ -286,14 +286,14 @@ TEST_F(ReportTest, AMethodThatDraftsNothingShowsIt) {
   };
   const Report r = report();
   const ReportRow& pld = row(r, "pld:k=4", "gsm8k");
-  EXPECT_GT(*pld.no_draft, 0.8);
-  EXPECT_DOUBLE_EQ(*pld.no_draft, pld.undrafted / pld.steps);
-  EXPECT_FALSE(row(r, "ar", "gsm8k").no_draft.has_value());
-  EXPECT_DOUBLE_EQ(*row(r, "ar", "gsm8k").rows_per_step, 1);
+  EXPECT_GT(*pld.acceptance.no_draft, 0.8);
+  EXPECT_DOUBLE_EQ(*pld.acceptance.no_draft, pld.acceptance.undrafted / pld.acceptance.steps);
+  EXPECT_FALSE(row(r, "ar", "gsm8k").acceptance.no_draft.has_value());
+  EXPECT_DOUBLE_EQ(*row(r, "ar", "gsm8k").acceptance.rows_per_step, 1);
   ReportOptions plain;
   plain.why = false;
   EXPECT_THAT(to_text(build_report(store_, 1, plain)),
-              HasSubstr(fmt::format("{:.1f} %", 100 * *pld.no_draft)));
+              HasSubstr(fmt::format("{:.1f} %", 100 * *pld.acceptance.no_draft)));
 }
 
 TEST_F(ReportTest, IdentitiesWithoutACut) {
@@ -301,9 +301,10 @@ TEST_F(ReportTest, IdentitiesWithoutACut) {
   run_.prompts_per_task = 1;  // 40 = 4 whole rounds: every step ends with a token of the target
   const Report r = report();
   const ReportRow& pld = row(r, "pld:k=4", "gsm8k");
-  EXPECT_DOUBLE_EQ(*pld.tau, 1 + *pld.accepted_per_step);
-  EXPECT_NEAR(*pld.alpha_share, (*pld.tau - 1) / *pld.tau, 1e-15);
-  EXPECT_NEAR(*pld.accepted_per_step, *pld.alpha_share / (1 - *pld.alpha_share), 1e-14);
+  EXPECT_DOUBLE_EQ(*pld.acceptance.tau, 1 + *pld.acceptance.accepted_per_step);
+  EXPECT_NEAR(*pld.acceptance.alpha_share, (*pld.acceptance.tau - 1) / *pld.acceptance.tau, 1e-15);
+  EXPECT_NEAR(*pld.acceptance.accepted_per_step,
+              *pld.acceptance.alpha_share / (1 - *pld.acceptance.alpha_share), 1e-14);
 }
 
 TEST_F(ReportTest, EqualsTheViews) {
@@ -339,22 +340,24 @@ TEST_F(ReportTest, EqualsTheViews) {
       "JOIN v_quality q ON q.arm_id = s.arm_id AND q.task = s.task WHERE s.run_id = ?",
       {run_id}, [&](const Row& v) {
         const ReportRow& x = row(r, v.text(0), v.text(1));
-        EXPECT_EQ(x.n_prompts, v.integer(2));
+        EXPECT_EQ(x.counts.prompts, v.integer(2));
         int column = 3;
         for (const auto& value :
-             {x.tok_s, x.speedup, x.tau, x.t_ratio, x.draft_share, x.overhead, x.residual,
-              x.accepted_per_step, x.de, x.alpha_draft, x.alpha_share, x.no_draft, x.rows_per_step})
+             {x.speed.tok_s, x.speed.speedup, x.acceptance.tau, x.why.t_ratio, x.why.draft_share,
+              x.why.overhead, x.why.residual, x.acceptance.accepted_per_step, x.acceptance.de,
+              x.acceptance.alpha_draft, x.acceptance.alpha_share, x.acceptance.no_draft,
+              x.acceptance.rows_per_step})
           same(value, v, column++);
-        EXPECT_EQ(x.steps, v.number(column++));
-        EXPECT_EQ(x.emitted, v.number(column++));
-        EXPECT_DOUBLE_EQ(*x.identical_share, v.number(column++));
+        EXPECT_EQ(x.acceptance.steps, v.number(column++));
+        EXPECT_EQ(x.acceptance.emitted, v.number(column++));
+        EXPECT_DOUBLE_EQ(*x.same_tokens.share, v.number(column++));
         EXPECT_DOUBLE_EQ(x.quality.at("exact@1").value, v.number(column++));
         EXPECT_EQ(x.quality.at("exact@1").n, v.integer(column++));
         ++checked;
         return true;
       });
   EXPECT_EQ(checked, 6);
-  EXPECT_LT(*row(r, "pld:k=4", "all").identical_share, 1);
+  EXPECT_LT(*row(r, "pld:k=4", "all").same_tokens.share, 1);
 }
 
 TEST_F(ReportTest, AMigratedRunKeepsItsReport) {
@@ -384,9 +387,9 @@ TEST_F(ReportTest, TheMedianRepeatCounts) {
     if (repeat == 1) g.turns[0].decode_ns *= 50;  // somebody else used the machine
   };
   const ReportRow& pld = row(report(), "pld:k=4", "gsm8k");
-  EXPECT_EQ(pld.repeats, 3);
-  EXPECT_DOUBLE_EQ(*pld.speedup, 152.0 * 10 / (60 * 12));
-  EXPECT_EQ(pld.steps, 60);  // of one repeat, not of three
+  EXPECT_EQ(pld.counts.repeats, 3);
+  EXPECT_DOUBLE_EQ(*pld.speed.speedup, 152.0 * 10 / (60 * 12));
+  EXPECT_EQ(pld.acceptance.steps, 60);  // of one repeat, not of three
 }
 
 TEST_F(ReportTest, FailuresAreCountedAndLeftOutOfBothArms) {
@@ -397,13 +400,13 @@ TEST_F(ReportTest, FailuresAreCountedAndLeftOutOfBothArms) {
   };
   const Report r = report();
   const ReportRow& pld = row(r, "pld:k=4", "gsm8k");
-  EXPECT_EQ(pld.failed, 1);
-  EXPECT_EQ(pld.generations, 4);
-  EXPECT_EQ(pld.n_prompts, 3);
-  EXPECT_EQ(pld.unpaired, 1);
+  EXPECT_EQ(pld.counts.failed, 1);
+  EXPECT_EQ(pld.counts.generations, 4);
+  EXPECT_EQ(pld.counts.prompts, 3);
+  EXPECT_EQ(pld.counts.unpaired, 1);
   // 108 tokens in 43 steps; AR over the same three prompts.
-  EXPECT_DOUBLE_EQ(*pld.speedup, 108.0 * 10 / (43 * 12));
-  EXPECT_EQ(row(r, "ar", "gsm8k").n_prompts, 4);
+  EXPECT_DOUBLE_EQ(*pld.speed.speedup, 108.0 * 10 / (43 * 12));
+  EXPECT_EQ(row(r, "ar", "gsm8k").counts.prompts, 4);
   EXPECT_THAT(to_markdown(r), HasSubstr("Failed: 1 of 4 generations of pld:k=4"));
   EXPECT_THAT(to_text(r), HasSubstr("pld:k=4 (1 failed)"));
 }
@@ -416,9 +419,9 @@ TEST_F(ReportTest, AnArmThatOnlyFailedHasARowWithoutFigures) {
   };
   const Report r = report();
   const ReportRow& pld = row(r, "pld:k=4", "gsm8k");
-  EXPECT_EQ(pld.failed, 4);
-  EXPECT_FALSE(pld.speedup.has_value());
-  EXPECT_FALSE(pld.tok_s.has_value());
+  EXPECT_EQ(pld.counts.failed, 4);
+  EXPECT_FALSE(pld.speed.speedup.has_value());
+  EXPECT_FALSE(pld.speed.tok_s.has_value());
   const auto json = nlohmann::json::parse(to_json(r));
   EXPECT_TRUE(json[2]["speedup"].is_null());
   EXPECT_EQ(json[2]["failed"], 4);
@@ -453,12 +456,12 @@ TEST_F(ReportTest, SamplesHaveMeanAndDeviation) {
   };
   const Report r = report();
   const ReportRow& pld = row(r, "pld:k=4", "gsm8k");
-  EXPECT_EQ(pld.samples, 3);
-  EXPECT_EQ(pld.n_prompts, 4);  // samples are not more prompts
+  EXPECT_EQ(pld.counts.samples, 3);
+  EXPECT_EQ(pld.counts.prompts, 4);  // samples are not more prompts
   const double one = 152.0 * 10 / (60 * 12), s[] = {one, one / 1.1, one / 1.2};
-  EXPECT_NEAR(*pld.sample_mean, (s[0] + s[1] + s[2]) / 3, 1e-9);
-  EXPECT_NEAR(*pld.sample_sd, base::sample_sd(s), 1e-9);
-  EXPECT_NEAR(*pld.speedup, one / 1.1, 1e-9);  // pooled time is 3.3 of 3
+  EXPECT_NEAR(*pld.speed.sample_mean, (s[0] + s[1] + s[2]) / 3, 1e-9);
+  EXPECT_NEAR(*pld.speed.sample_sd, base::sample_sd(s), 1e-9);
+  EXPECT_NEAR(*pld.speed.speedup, one / 1.1, 1e-9);  // pooled time is 3.3 of 3
   ASSERT_TRUE(pld.quality.at("exact@1").sd.has_value());
   EXPECT_EQ(*pld.quality.at("exact@1").sd, 0);
   EXPECT_THAT(to_markdown(r), HasSubstr("over samples"));
@@ -472,9 +475,9 @@ TEST_F(ReportTest, TwoTurnsEachLoseTheirFirstToken) {
     g.texts.push_back("");
   };
   const Report r = report();
-  EXPECT_EQ(row(r, "ar", "gsm8k").emitted, 64);  // 2 x (33 - 1)
-  EXPECT_EQ(row(r, "ar", "gsm8k").tau, 1.0);
-  EXPECT_DOUBLE_EQ(*row(r, "ar", "gsm8k").tok_s, 100);
+  EXPECT_EQ(row(r, "ar", "gsm8k").acceptance.emitted, 64);  // 2 x (33 - 1)
+  EXPECT_EQ(row(r, "ar", "gsm8k").acceptance.tau, 1.0);
+  EXPECT_DOUBLE_EQ(*row(r, "ar", "gsm8k").speed.tok_s, 100);
 }
 
 TEST_F(ReportTest, OneIsNoPlural) {
@@ -488,16 +491,16 @@ TEST_F(ReportTest, WithoutABaselineArmThereAreCountersButNoSpeedup) {
   run_.arms.erase(run_.arms.begin(), run_.arms.begin() + 2);
   const Report r = report();
   ASSERT_EQ(r.rows.size(), 1u);
-  EXPECT_FALSE(r.rows[0].speedup.has_value());
-  EXPECT_DOUBLE_EQ(*r.rows[0].tau, 152.0 / 60);
-  EXPECT_FALSE(r.rows[0].identical_share.has_value());
+  EXPECT_FALSE(r.rows[0].speed.speedup.has_value());
+  EXPECT_DOUBLE_EQ(*r.rows[0].acceptance.tau, 152.0 / 60);
+  EXPECT_FALSE(r.rows[0].same_tokens.share.has_value());
 }
 
 TEST_F(ReportTest, TheGeometricMeanIsNamed) {
   const Report r = report({.estimator = Estimator::kGeo});
   const ReportRow& pld = row(r, "pld:k=4", "gsm8k");
-  EXPECT_EQ(pld.speedup, pld.speedup_geo);
-  EXPECT_NE(*pld.speedup, 152.0 * 10 / (60 * 12));
+  EXPECT_EQ(pld.speed.speedup, pld.speed.geo);
+  EXPECT_NE(*pld.speed.speedup, 152.0 * 10 / (60 * 12));
   EXPECT_THAT(to_markdown(r), HasSubstr("geometric mean over prompts"));
 }
 
@@ -506,7 +509,7 @@ TEST_F(ReportTest, TheLegacyEstimatorIsAskedForAndNamed) {
   EXPECT_THAT(to_text(build_report(store_, id)), Not(HasSubstr("Spec-Bench")));
   const Report r = build_report(store_, id, {.estimator = Estimator::kLegacy});
   // Tokens per prompt over steps of 12 ms each, against one token per 10 ms everywhere.
-  EXPECT_NEAR(*row(r, "pld:k=4", "gsm8k").speedup,
+  EXPECT_NEAR(*row(r, "pld:k=4", "gsm8k").speed.speedup,
               (32.0 / 13 + 36.0 / 14 + 40.0 / 16 + 44.0 / 17) / 4 * 10 / 12, 1e-9);
   for (const std::string& text : {to_text(r), to_markdown(r), to_latex(r), to_html(r, store_)}) {
     EXPECT_THAT(text, HasSubstr("speedup as Spec-Bench/EAGLE"));
@@ -527,13 +530,14 @@ TEST_F(ReportTest, ABootstrapIsNamedAndAlwaysTheSame) {
     const Report r = build_report(store_, id, options);
     EXPECT_EQ(to_json(r), to_json(build_report(store_, id, options)));
     const ReportRow& pld = row(r, "pld:k=4", "gsm8k");
-    ASSERT_TRUE(pld.speedup_interval && pld.tau_interval);
-    EXPECT_LT(pld.speedup_interval->lo, *pld.speedup);
-    EXPECT_GT(pld.speedup_interval->hi, *pld.speedup);
+    ASSERT_TRUE(pld.speed.interval && pld.acceptance.tau_interval);
+    EXPECT_LT(pld.speed.interval->lo, *pld.speed.speedup);
+    EXPECT_GT(pld.speed.interval->hi, *pld.speed.speedup);
     const Report closed = build_report(store_, id, {.estimator = e});
-    EXPECT_EQ(row(closed, "pld:k=4", "gsm8k").speedup, pld.speedup);
-    EXPECT_NE(row(closed, "pld:k=4", "gsm8k").speedup_interval->lo, pld.speedup_interval->lo);
-    EXPECT_NE(pld.tau_interval->lo, row(t, "pld:k=4", "gsm8k").tau_interval->lo);
+    EXPECT_EQ(row(closed, "pld:k=4", "gsm8k").speed.speedup, pld.speed.speedup);
+    EXPECT_NE(row(closed, "pld:k=4", "gsm8k").speed.interval->lo, pld.speed.interval->lo);
+    EXPECT_NE(pld.acceptance.tau_interval->lo,
+              row(t, "pld:k=4", "gsm8k").acceptance.tau_interval->lo);
     EXPECT_THAT(to_json(r), HasSubstr("\"interval\": \"bootstrap\""));
     for (const std::string& text : {to_text(r), to_markdown(r), to_latex(r), to_html(r, store_)}) {
       EXPECT_THAT(text, HasSubstr("paired bootstrap over prompts, 10,000 resamples"));
@@ -551,8 +555,8 @@ TEST_F(ReportTest, RowsOfSeveralDataSetsAndThePool) {
   EXPECT_EQ(r.rows[0].dataset, "zebra");  // order of measurement, not of names
   EXPECT_EQ(r.rows[3].dataset, "ant");
   EXPECT_EQ(r.rows[6].dataset, "all");
-  EXPECT_EQ(r.rows[8].n_prompts, 8);
-  EXPECT_EQ(r.rows[8].steps, 120);
+  EXPECT_EQ(r.rows[8].counts.prompts, 8);
+  EXPECT_EQ(r.rows[8].acceptance.steps, 120);
   EXPECT_EQ(r.rows[8].quality.at("exact@1").n, 6);
 }
 
@@ -597,9 +601,9 @@ TEST_F(ReportTest, TwentyThousandGenerations) {
                       std::chrono::steady_clock::now() - start)
                       .count();
   int64_t n = 0;
-  for (const ReportRow& x : r.rows) n += x.generations;
+  for (const ReportRow& x : r.rows) n += x.counts.generations;
   EXPECT_GT(n, 20'000);
-  EXPECT_EQ(row(r, "pld:k=4", "gsm8k").n_prompts, 1112);
+  EXPECT_EQ(row(r, "pld:k=4", "gsm8k").counts.prompts, 1112);
   std::printf("report over %lld generations: %lld ms\n", static_cast<long long>(n),
               static_cast<long long>(ms));
 }

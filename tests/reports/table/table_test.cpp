@@ -52,10 +52,10 @@ TEST_F(TableTest, PartsAreTheRegroupedReports) {
   const Report by_category = build_report(*regrouped, id);
   for (const PartSpeed& p : r.parts) {
     const ReportRow& same = row(by_category, p.arm, p.dataset + " / " + p.part);
-    EXPECT_DOUBLE_EQ(p.speedup, *same.speedup);
-    EXPECT_DOUBLE_EQ(p.interval->lo, same.speedup_interval->lo);
-    EXPECT_DOUBLE_EQ(*p.tau, *same.tau);
-    EXPECT_EQ(p.n_prompts, same.n_prompts);
+    EXPECT_DOUBLE_EQ(p.speedup, *same.speed.speedup);
+    EXPECT_DOUBLE_EQ(p.interval->lo, same.speed.interval->lo);
+    EXPECT_DOUBLE_EQ(*p.tau, *same.acceptance.tau);
+    EXPECT_EQ(p.n_prompts, same.counts.prompts);
   }
   store_.execute("UPDATE prompt SET category = 'all the same'");
   EXPECT_TRUE(build_report(store_, id, {.parts = true}).parts.empty()) << "one part is the whole";

@@ -26,7 +26,7 @@ struct GateOptions {
 enum class Outcome { kCorrectness, kIncompatible, kRegression, kInconclusive, kImprovement, kOk };
 const char* to_string(Outcome o);
 
-struct Verdict {
+struct GateCheck {
   // "failures", "accounting", "repeats", "lossless": the new run by itself;
   // "comparable", "complete", "tokens", "counters", "quality", "speed": against the baseline.
   std::string metric;
@@ -41,7 +41,7 @@ struct Verdict {
 };
 
 // A verdict without figures.
-Verdict verdict(std::string metric, std::string method, Outcome outcome, std::string reason,
-                int64_t n);
+GateCheck gate_check(std::string metric, std::string method, Outcome outcome, std::string reason,
+                     int64_t n);
 
 }  // namespace evalrun::reports

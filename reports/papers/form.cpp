@@ -1,4 +1,4 @@
-#include "reports/papers/paper_form.h"
+#include "reports/papers/form.h"
 
 #include <fmt/format.h>
 

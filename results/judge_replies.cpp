@@ -1,4 +1,4 @@
-#include "results/verdict_cache.h"
+#include "results/judge_replies.h"
 
 #include <filesystem>
 
@@ -21,7 +21,7 @@ constexpr const char* kSchema =
 
 }  // namespace
 
-VerdictCache::VerdictCache(const std::string& path) : path_(path) {
+JudgeReplies::JudgeReplies(const std::string& path) : path_(path) {
   std::error_code ignored;
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
   const int code =
@@ -36,9 +36,9 @@ VerdictCache::VerdictCache(const std::string& path) : path_(path) {
   }
 }
 
-VerdictCache::~VerdictCache() { sqlite3_close(db_); }
+JudgeReplies::~JudgeReplies() { sqlite3_close(db_); }
 
-std::optional<std::string> VerdictCache::find(const VerdictKey& key) const {
+std::optional<std::string> JudgeReplies::find(const JudgeReplyKey& key) const {
   const std::scoped_lock lock(mutex_);
   Statement s(db_, path_,
               "SELECT reply FROM verdict WHERE judge = ? AND prompt_hash = ? AND answer_hash = ?");
@@ -47,7 +47,7 @@ std::optional<std::string> VerdictCache::find(const VerdictKey& key) const {
   return Row(s.get()).text(0);
 }
 
-void VerdictCache::add(const VerdictKey& key, const std::string& reply) {
+void JudgeReplies::add(const JudgeReplyKey& key, const std::string& reply) {
   const std::scoped_lock lock(mutex_);
   Statement s(db_, path_,
               "INSERT OR IGNORE INTO verdict (judge, prompt_hash, answer_hash, reply) "
@@ -56,7 +56,7 @@ void VerdictCache::add(const VerdictKey& key, const std::string& reply) {
   s.run();
 }
 
-int64_t VerdictCache::size() const {
+int64_t JudgeReplies::size() const {
   const std::scoped_lock lock(mutex_);
   Statement s(db_, path_, "SELECT count(*) FROM verdict");
   return s.step() ? Row(s.get()).integer(0) : 0;

@@ -1,4 +1,4 @@
-#include "evaluators/programs/verdict.h"
+#include "evaluators/programs/program_outcome.h"
 
 #include <re2/re2.h>
 #include <signal.h>
@@ -33,26 +33,26 @@ std::string ending(const BoxResult& r) {
 }
 
 // Killed from outside.
-std::optional<Verdict> stopped(const BoxResult& r) {
+std::optional<ProgramOutcome> stopped(const BoxResult& r) {
   switch (r.end) {
     case End::kTimeout:
-      return Verdict{"timeout", "wall clock"};
+      return ProgramOutcome{"timeout", "wall clock"};
     case End::kMemory:
-      return Verdict{"memory", "all processes together"};
+      return ProgramOutcome{"memory", "all processes together"};
     case End::kOutput:
-      return Verdict{"output_limit", "standard output or error"};
+      return ProgramOutcome{"output_limit", "standard output or error"};
     case End::kControlFlood:
-      return Verdict{"output_limit", "control channel"};
+      return ProgramOutcome{"output_limit", "control channel"};
     default:
       return std::nullopt;
   }
 }
 
-std::optional<Verdict> judge_compiler(const BoxResult& r) {
+std::optional<ProgramOutcome> judge_compiler(const BoxResult& r) {
   if (r.end == End::kExited && r.exit_code == 0) return std::nullopt;
-  if (const auto why = stopped(r)) return Verdict{"compile_error", why->status};
-  if (says_out_of_memory(r)) return Verdict{"compile_error", "memory"};
-  return Verdict{"compile_error", ending(r)};
+  if (const auto why = stopped(r)) return ProgramOutcome{"compile_error", why->status};
+  if (says_out_of_memory(r)) return ProgramOutcome{"compile_error", "memory"};
+  return ProgramOutcome{"compile_error", ending(r)};
 }
 
 std::string failure(const BoxResult& r) {
@@ -77,8 +77,8 @@ int tests_passed(const std::string& out) {
 
 }  // namespace
 
-Verdict judge(const Language& language, const BoxResult* compile, const BoxResult* run,
-              const std::string& nonce) {
+ProgramOutcome judge(const Language& language, const BoxResult* compile, const BoxResult* run,
+                     const std::string& nonce) {
   for (const BoxResult* r : {compile, run})
     if (r != nullptr && r->end == End::kBroken) return {"sandbox_error", r->problem};
   if (compile != nullptr)

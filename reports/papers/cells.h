@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "reports/papers/paper_form.h"
+#include "reports/papers/form.h"
 #include "reports/table/report.h"
 
 namespace evalrun::reports {

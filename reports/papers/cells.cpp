@@ -1,4 +1,4 @@
-#include "reports/papers/paper_cells.h"
+#include "reports/papers/cells.h"
 
 #include <algorithm>
 
@@ -28,26 +28,26 @@ std::string decoding_of(const ArmInfo& arm) { return arm.greedy() ? "greedy" : "
 
 PaperCell measured_value(const ReportRow& r, const FormMetric& metric) {
   PaperCell cell;
-  cell.n_prompts = r.n_prompts;
+  cell.n_prompts = r.counts.prompts;
   const auto quality = [&](std::string_view evaluator) -> const Quality* {
     for (const auto& [name, q] : r.quality)
       if (q.n > 0 && name.starts_with(evaluator)) return &q;
     return nullptr;
   };
   if (metric.measured == "speedup") {
-    cell.value = r.speedup, cell.interval = r.speedup_interval, cell.sd = r.sample_sd;
+    cell.value = r.speed.speedup, cell.interval = r.speed.interval, cell.sd = r.speed.sample_sd;
   } else if (metric.measured == "tau") {
-    cell.value = r.tau, cell.interval = r.tau_interval;
+    cell.value = r.acceptance.tau, cell.interval = r.acceptance.tau_interval;
   } else if (metric.measured == "accepted_per_step") {
-    cell.value = r.accepted_per_step;
+    cell.value = r.acceptance.accepted_per_step;
   } else if (metric.measured == "alpha_share") {
-    cell.value = r.alpha_share;
+    cell.value = r.acceptance.alpha_share;
   } else if (metric.measured == "de") {
-    cell.value = r.de;
+    cell.value = r.acceptance.de;
   } else if (metric.measured == "tok_s") {
-    cell.value = r.tok_s;
+    cell.value = r.speed.tok_s;
   } else if (metric.measured == "rows_per_step") {
-    cell.value = r.rows_per_step;
+    cell.value = r.acceptance.rows_per_step;
   } else if (metric.measured == "rougeL") {
     if (const Quality* q = quality("rougeL@"))
       cell.value = q->value, cell.interval = q->interval, cell.sd = q->sd;

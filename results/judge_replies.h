@@ -13,23 +13,23 @@ namespace evalrun::results {
 
 // What a reply depends on. The hashes are SHA-256: of everything in the prompt but the answers, and
 // of the answers.
-struct VerdictKey {
+struct JudgeReplyKey {
   std::string judge;  // model and settings: "gpt-4-0613 temperature=0 max_tokens=2048"
   std::string prompt_hash, answer_hash;
 };
 
-class VerdictCache {
+class JudgeReplies {
  public:
   // Opens or creates. Throws data_error: no database, another one, no permission, no space.
-  explicit VerdictCache(const std::string& path);
-  ~VerdictCache();
-  VerdictCache(const VerdictCache&) = delete;
-  VerdictCache& operator=(const VerdictCache&) = delete;
+  explicit JudgeReplies(const std::string& path);
+  ~JudgeReplies();
+  JudgeReplies(const JudgeReplies&) = delete;
+  JudgeReplies& operator=(const JudgeReplies&) = delete;
 
   // Both may be called from several threads.
-  std::optional<std::string> find(const VerdictKey& key) const;
+  std::optional<std::string> find(const JudgeReplyKey& key) const;
   // The first reply stays when another process was faster.
-  void add(const VerdictKey& key, const std::string& reply);
+  void add(const JudgeReplyKey& key, const std::string& reply);
   int64_t size() const;
 
  private:

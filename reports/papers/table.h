@@ -1,4 +1,4 @@
-// A run in the form of a paper's table (paper_form.h), published figures beside the measured ones
+// A run in the form of a paper's table (form.h), published figures beside the measured ones
 // where a claims file is given. Every figure is in the paper's unit and convention.
 #pragma once
 #include <cstdint>
@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "reports/claims/claims.h"
-#include "reports/papers/paper_cells.h"
-#include "reports/papers/paper_form.h"
+#include "reports/papers/cells.h"
+#include "reports/papers/form.h"
 #include "reports/table/report.h"
 #include "results/store.h"
 

@@ -1,4 +1,4 @@
-#include "reports/gate/verdict.h"
+#include "reports/gate/gate_check.h"
 
 #include <utility>
 
@@ -24,9 +24,9 @@ const char* to_string(Outcome o) {
   EVALRUN_CHECK(false, "unknown outcome {}", static_cast<int>(o));
 }
 
-Verdict verdict(std::string metric, std::string method, Outcome outcome, std::string reason,
-                int64_t n) {
-  Verdict v;
+GateCheck gate_check(std::string metric, std::string method, Outcome outcome, std::string reason,
+                     int64_t n) {
+  GateCheck v;
   v.metric = std::move(metric);
   v.method = std::move(method);
   v.outcome = outcome;

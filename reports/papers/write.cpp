@@ -6,7 +6,7 @@
 #include "reports/document/records.h"
 #include "reports/format.h"
 #include "reports/json_values.h"
-#include "reports/papers/paper_table.h"
+#include "reports/papers/table.h"
 
 namespace evalrun::reports {
 

@@ -13,7 +13,7 @@
 
 namespace evalrun::reports {
 
-struct ClaimedFigure {
+struct PublishedFigure {
   size_t row = 0;                      // of Report::rows
   Claim claim;                         // as printed
   std::vector<std::string> places;     // where its paper prints it
@@ -29,9 +29,9 @@ struct ClaimedFigure {
   std::string position() const;
 };
 
-struct Claimed {
+struct PublishedVsMeasured {
   std::string file;
-  std::vector<ClaimedFigure> figures;  // by report row, then metric, then the order of the file
+  std::vector<PublishedFigure> figures;  // by report row, then metric, then the order of the file
   int64_t other_decoding = 0;  // left out: greedy decoding measured and sampling published, or back
 };
 
@@ -53,16 +53,17 @@ FindingsByLine findings_by_line(const Claims& claims);
 const std::vector<std::string>& published_names(const std::string& method);
 
 // Rows of the report without a published counterpart get no figure; neither does the pooled "all".
-Claimed compare_with_claims(const Report& report, const Claims& claims);
+PublishedVsMeasured compare_with_claims(const Report& report, const Claims& claims);
 
 // A data set's published figures beside the measured ones, their ratio, whose they are; no rows
 // where there are none. And what is left out, and how to read it.
-Table claims_table(const Claimed& claimed, const Report& report, const std::string& dataset);
-void add_claims_intro(const Claimed& claimed, Document& document);
-std::vector<std::string> claims_notes(const Claimed& claimed);
+Table claims_table(const PublishedVsMeasured& claimed, const Report& report,
+                   const std::string& dataset);
+void add_claims_intro(const PublishedVsMeasured& claimed, Document& document);
+std::vector<std::string> claims_notes(const PublishedVsMeasured& claimed);
 // A table per data set, with the notes that belong to it, to follow the report's own.
-void add_claims(const Claimed& claimed, const Report& report, Document& document);
+void add_claims(const PublishedVsMeasured& claimed, const Report& report, Document& document);
 // The report's JSON, every row with a list `claims` of its figures.
-std::string to_json(const Claimed& claimed, const Report& report);
+std::string to_json(const PublishedVsMeasured& claimed, const Report& report);
 
 }  // namespace evalrun::reports

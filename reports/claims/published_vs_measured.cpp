@@ -1,4 +1,4 @@
-#include "reports/claims/claimed.h"
+#include "reports/claims/published_vs_measured.h"
 
 #include <fmt/format.h>
 
@@ -56,8 +56,8 @@ class Converter {
 
   // Nothing where the row has no such metric; several where quality was scored by several
   // conventions.
-  std::vector<ClaimedFigure> convert(const Claim& claim) {
-    figure_ = ClaimedFigure{};
+  std::vector<PublishedFigure> convert(const Claim& claim) {
+    figure_ = PublishedFigure{};
     figure_.claim = claim;
     figure_.published = *claim.value;
     figure_.rounding = claim.rounding();
@@ -70,16 +70,16 @@ class Converter {
       figure_.conversion += " gain";
       speedup();
     } else if (claim.metric == "tau_with_bonus") {
-      add("tau(+bonus)", row_.tau);
+      add("tau(+bonus)", row_.acceptance.tau);
     } else if (claim.metric == "tau_without_bonus") {
       figure_.published += 1;
       figure_.conversion = claim.value_text + " + the bonus token";
-      add("tau(+bonus)", row_.tau);
+      add("tau(+bonus)", row_.acceptance.tau);
     } else if (claim.metric == "decoding_efficiency") {
-      add("DE", row_.de);
+      add("DE", row_.acceptance.de);
     } else if (claim.metric == "alpha_share") {
       from_percent();
-      add("alpha_share", row_.alpha_share);
+      add("alpha_share", row_.acceptance.alpha_share);
     } else if (claim.metric == "rouge_l") {
       from_percent();
       for (const auto& [name, q] : row_.quality)
@@ -110,7 +110,7 @@ class Converter {
 
   // What is its own reference has a speedup of 1 by definition.
   void speedup() {
-    if (!row_.reference.empty()) add("speedup", row_.speedup, row_.speedup_interval);
+    if (!row_.reference.empty()) add("speedup", row_.speed.speedup, row_.speed.interval);
   }
 
   void pass_at() {
@@ -127,12 +127,12 @@ class Converter {
   }
 
   const ReportRow& row_;
-  ClaimedFigure figure_;
-  std::vector<ClaimedFigure> figures_;
+  PublishedFigure figure_;
+  std::vector<PublishedFigure> figures_;
 };
 
 // The metrics in the order of the report's columns, quality last.
-int metric_order(const ClaimedFigure& f) {
+int metric_order(const PublishedFigure& f) {
   static const std::vector<std::string> columns = {"speedup", "tau(+bonus)", "DE", "alpha_share"};
   return static_cast<int>(std::find(columns.begin(), columns.end(), f.metric) - columns.begin());
 }
@@ -169,16 +169,16 @@ const std::vector<std::string>& published_names(const std::string& method) {
   return found == names.end() ? none : found->second;
 }
 
-std::string ClaimedFigure::position() const {
+std::string PublishedFigure::position() const {
   if (!interval) return "";
   if (published + rounding < interval->lo) return "below";
   if (published - rounding > interval->hi) return "above";
   return "within";
 }
 
-Claimed compare_with_claims(const Report& report, const Claims& claims) {
+PublishedVsMeasured compare_with_claims(const Report& report, const Claims& claims) {
   const FindingsByLine rules = findings_by_line(claims);
-  Claimed claimed;
+  PublishedVsMeasured claimed;
   claimed.file = claims.file;
   for (size_t r = 0; r < report.rows.size(); ++r) {
     const ReportRow& row = report.rows[r];
@@ -186,18 +186,18 @@ Claimed compare_with_claims(const Report& report, const Claims& claims) {
     const std::vector<std::string>& names = published_names(row.arm.method);
     const PublishedData data = published_data(row.dataset);
     Converter converter(row);
-    std::vector<ClaimedFigure> of_row;
+    std::vector<PublishedFigure> of_row;
     for (const Claim& claim : claims.rows) {
       if (!claim.value || !claim.measured() || !same_data(claim, data) ||
           std::find(names.begin(), names.end(), claim.method) == names.end())
         continue;
-      std::vector<ClaimedFigure> figures = converter.convert(claim);
+      std::vector<PublishedFigure> figures = converter.convert(claim);
       const std::string decoding = claim.decoding();
       if (!decoding.empty() && decoding != (row.arm.greedy() ? "greedy" : "sampled")) {
         claimed.other_decoding += figures.empty() ? 0 : 1;
         continue;
       }
-      for (ClaimedFigure& f : figures) {
+      for (PublishedFigure& f : figures) {
         const auto known = std::find_if(of_row.begin(), of_row.end(), [&](const auto& other) {
           return other.metric == f.metric && printed_again(other.claim, claim);
         });
@@ -215,7 +215,7 @@ Claimed compare_with_claims(const Report& report, const Claims& claims) {
     std::stable_sort(of_row.begin(), of_row.end(), [](const auto& a, const auto& b) {
       return metric_order(a) < metric_order(b);
     });
-    for (ClaimedFigure& f : of_row) claimed.figures.push_back(std::move(f));
+    for (PublishedFigure& f : of_row) claimed.figures.push_back(std::move(f));
   }
   return claimed;
 }

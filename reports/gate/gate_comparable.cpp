@@ -1,0 +1,105 @@
+#include "reports/gate/gate_comparable.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+
+#include "reports/data/matching.h"
+
+namespace evalrun::reports {
+
+namespace {
+
+nlohmann::json settings_of(const ArmInfo& arm) {
+  nlohmann::json settings = nlohmann::json::parse(arm.settings, nullptr, false);
+  return settings.is_object() ? settings : nlohmann::json::object();
+}
+
+// Every setting that either arm has.
+std::set<std::string> setting_names(const ArmInfo& a, const ArmInfo& b) {
+  std::set<std::string> names;
+  for (const ArmInfo* arm : {&a, &b}) {
+    const nlohmann::json settings = settings_of(*arm);
+    for (const auto& item : settings.items()) names.insert(item.key());
+  }
+  return names;
+}
+
+std::string setting_text(const ArmInfo& arm, const std::string& name) {
+  const nlohmann::json settings = settings_of(arm);
+  const auto it = settings.find(name);
+  if (it == settings.end()) return "not set";
+  return it->is_string() ? it->get<std::string>() : it->dump();
+}
+
+}  // namespace
+
+std::vector<GateCheck> comparable_checks(const RunData& base, const RunData& current) {
+  std::vector<std::string> reasons;
+  const auto differs = [&](const std::string& what, const std::string& was, const std::string& is) {
+    if (was != is) reasons.push_back(fmt::format("{} was {}, is {}", what, was, is));
+  };
+  if (base.baseline() == nullptr) reasons.push_back("the baseline has no plain-decoding arm");
+  if (current.baseline() == nullptr) reasons.push_back("the run has no plain-decoding arm");
+  for (const OtherMachine& m : other_machines(base.run, current.run))
+    differs("the " + m.what, m.first, m.second);
+  int methods = 0;
+  for (const ArmInfo& a : base.arms) {
+    const ArmInfo* other = current.arm(a.label);
+    if (other == nullptr) {
+      reasons.push_back(fmt::format("{} is in the baseline only", a.label));
+      continue;
+    }
+    methods += a.drafts();
+    const auto was = engine_mode(a), is = engine_mode(*other);
+    for (const auto& [name, value] : was)
+      if (name != "settings") differs(fmt::format("{}: {}", a.label, name), value, is.at(name));
+    for (const std::string& name : setting_names(a, *other))
+      differs(fmt::format("{}: {}", a.label, name), setting_text(a, name),
+              setting_text(*other, name));
+  }
+  if (methods == 0 && reasons.empty()) reasons.push_back("the baseline has no method to compare");
+  const auto was = prompts_by_key(base), is = prompts_by_key(current);
+  const auto missing = [](const auto& from, const auto& in) {
+    return std::count_if(from.begin(), from.end(),
+                         [&](const auto& p) { return !in.contains(p.first); });
+  };
+  if (const auto n = missing(was, is))
+    reasons.push_back(fmt::format("{} prompts of the baseline are missing", n));
+  if (const auto n = missing(is, was))
+    reasons.push_back(fmt::format("{} prompts are not in the baseline", n));
+  std::vector<GateCheck> checks;
+  for (const std::string& r : reasons)
+    checks.push_back(gate_check("comparable", "", Outcome::kIncompatible, r, 0));
+  if (reasons.empty())
+    checks.push_back(gate_check("comparable", "", Outcome::kOk,
+                                "same model, prompts, settings and engine mode",
+                                static_cast<int64_t>(was.size())));
+  return checks;
+}
+
+std::vector<GateCheck> complete_checks(const RunData& base, const RunData& current) {
+  const auto cells = [](const RunData& d) {
+    std::map<int64_t, std::string> arm, prompt;
+    for (const ArmInfo& a : d.arms) arm[a.id] = a.label;
+    for (const PromptInfo& p : d.prompts) prompt[p.id] = p.key;
+    std::set<std::string> set;
+    for (const SampleRow& s : d.samples)
+      set.insert(fmt::format("{}\n{}\n{}", arm[s.arm_id], prompt[s.prompt_id], s.sample));
+    return set;
+  };
+  const auto was = cells(base), is = cells(current);
+  const auto missing =
+      std::count_if(was.begin(), was.end(), [&](const auto& c) { return !is.contains(c); });
+  if (missing == 0) return {};
+  return {
+      gate_check("complete", "", Outcome::kInconclusive,
+                 fmt::format("{} of the baseline's {} cells are not measured", missing, was.size()),
+                 static_cast<int64_t>(was.size()))};
+}
+
+}  // namespace evalrun::reports

@@ -1,0 +1,163 @@
+#include "reports/gate/gate_speed.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "reports/data/matching.h"
+#include "reports/data/sessions.h"
+
+namespace evalrun::reports {
+
+namespace {
+
+// Tests every arm that drafts. The p-values are adjusted over all of them.
+class SpeedTest {
+ public:
+  SpeedTest(const std::vector<RunData>& bases, const std::vector<RunData>& news,
+            const GateOptions& options);
+  SpeedChecks judge();
+
+ private:
+  // p-values of an arm that has enough prompts.
+  struct Tested {
+    size_t check;  // its place in the result
+    double fell;   // of "the speedup fell beyond the margin"
+    double rose;   // of "the speedup rose beyond the margin"
+  };
+  void test(const std::string& arm);
+  void adjust();  // Holm, both sides by themselves
+  void decide(const Tested& t);
+  void describe(GateCheck& v) const;
+
+  const std::vector<RunData>& bases_;
+  const std::vector<RunData>& news_;
+  double alpha_;
+  // Changes of ln of the speedup: the margin, and the loss that was asked for.
+  double worst_ = 0, allowed_ = 0;
+  std::vector<Tested> tested_;
+  SpeedChecks result_;
+};
+
+// |mean log ratio| of the A/A arms over all sessions of a side, the largest.
+double floor_of(const std::vector<RunData>& sessions) {
+  std::map<std::string, std::vector<double>> means;
+  for (const RunData& data : sessions)
+    for (const ArmInfo& a : data.arms) {
+      if (a.role != "aa") continue;
+      const Pairing p =
+          pair_with_reference(cells_of(data, a.id), cells_of(data, data.reference(a)->id),
+                              [](int64_t) { return true; });
+      const std::vector<double> logs = fastest_log_ratios(values_of(p.prompts));
+      if (!logs.empty()) means[a.label].push_back(base::mean(logs));
+    }
+  double floor = 0;
+  for (const auto& [label, of_sessions] : means)
+    floor = std::max(floor, std::fabs(base::mean(of_sessions)));
+  return floor;
+}
+
+// Chance of a mean as low as this if the true change were `limit`. Without any spread the test
+// degenerates to a comparison.
+double p_below(const SessionChange& t, double limit) {
+  if (t.standard_error > 0) return base::student_t_cdf((t.mean - limit) / t.standard_error, t.dof);
+  return t.mean < limit ? 0.0 : 1.0;
+}
+
+std::string causes_text(const std::vector<Cause>& causes) {
+  std::string text;
+  for (const Cause c : causes) text += fmt::format("{}{}", text.empty() ? "" : ", ", to_string(c));
+  return text.empty() ? "" : text + ": ";
+}
+
+// The ratio hides what moved: tokens/s of both arms tell.
+std::string tok_s_text(const MatchedSessions& m) {
+  return fmt::format("method {:.1f} -> {:.1f} tok/s, AR {:.1f} -> {:.1f} tok/s",
+                     m.a.method.fastest_tok_s(), m.b.method.fastest_tok_s(),
+                     m.a.base.fastest_tok_s(), m.b.base.fastest_tok_s());
+}
+
+SpeedTest::SpeedTest(const std::vector<RunData>& bases, const std::vector<RunData>& news,
+                     const GateOptions& options)
+    : bases_(bases), news_(news), alpha_(options.alpha / std::max(1, options.looks)) {
+  result_.noise_floor = std::max(floor_of(bases_), floor_of(news_));
+  result_.margin = std::max(options.max_regression, 2 * result_.noise_floor);
+  worst_ = std::log1p(-std::min(result_.margin, 0.99));
+  allowed_ = std::log1p(-std::min(options.max_regression, 0.99));
+}
+
+SpeedChecks SpeedTest::judge() {
+  for (const ArmInfo& a : bases_.front().arms)
+    if (a.drafts()) test(a.label);
+  adjust();
+  for (const Tested& t : tested_) decide(t);
+  for (GateCheck& v : result_.checks) describe(v);
+  return std::move(result_);
+}
+
+void SpeedTest::test(const std::string& arm) {
+  const MatchedSessions m = match_sessions(bases_, news_, arm, "");
+  GateCheck v = gate_check("speed", arm, Outcome::kInconclusive, "", 0);
+  v.n = static_cast<int64_t>(m.logs_a.front().size());
+  v.margin = result_.margin;
+  const auto t = session_change(m.logs_a, m.logs_b, Scope::kFixedSet, 1 - 2 * alpha_);
+  if (!t) {
+    v.reason = "fewer than two prompts have a speedup in both runs";
+  } else {
+    v.effect = std::expm1(t->mean), v.lo = std::expm1(t->interval.lo),
+    v.hi = std::expm1(t->interval.hi);
+    // Noise widens what may be called a change, but never what may pass: a loss beyond the
+    // asked-for limit that the data do not exclude stays open.
+    v.outcome = t->interval.lo > -worst_    ? Outcome::kImprovement
+                : t->interval.lo > allowed_ ? Outcome::kOk
+                                            : Outcome::kInconclusive;
+    v.reason = tok_s_text(m);
+    v.causes = causes_of(m.a, m.b, m.same_tokens < m.cells,
+                         -allowed_);  // what is below the limit is no cause
+    tested_.push_back({result_.checks.size(), p_below(*t, worst_), 1 - p_below(*t, -worst_)});
+  }
+  result_.checks.push_back(std::move(v));
+}
+
+void SpeedTest::adjust() {
+  for (double Tested::*side : {&Tested::fell, &Tested::rose}) {
+    std::vector<double> p;
+    for (const Tested& t : tested_) p.push_back(t.*side);
+    p = base::adjusted_p(p, base::Adjustment::kHolm);
+    for (size_t k = 0; k < tested_.size(); ++k) tested_[k].*side = p[k];
+  }
+}
+
+void SpeedTest::decide(const Tested& t) {
+  GateCheck& v = result_.checks[t.check];
+  v.p_value = t.fell;
+  if (t.fell < alpha_) v.outcome = Outcome::kRegression;
+  // A speedup that rose because plain decoding lost speed is a loss of this engine, and one
+  // that may have done so is not fine yet.
+  if (v.causes.empty() || v.causes.front() != Cause::kArSlower) return;
+  if (t.rose < alpha_)
+    v.outcome = Outcome::kRegression;
+  else if (std::log1p(*v.hi) > -allowed_)
+    v.outcome = Outcome::kInconclusive;
+}
+
+void SpeedTest::describe(GateCheck& v) const {
+  if (v.outcome == Outcome::kInconclusive) v.causes.clear();  // nothing is shown
+  if (v.effect)
+    v.reason = fmt::format("{}speedup {:+.1f} % [{:+.1f}, {:+.1f}], margin {:.1f} %; {}",
+                           causes_text(v.causes), 100 * *v.effect, 100 * *v.lo, 100 * *v.hi,
+                           100 * *v.margin, v.reason);
+}
+
+}  // namespace
+
+SpeedChecks speed_checks(const std::vector<RunData>& bases, const std::vector<RunData>& news,
+                         const GateOptions& options) {
+  return SpeedTest(bases, news, options).judge();
+}
+
+}  // namespace evalrun::reports

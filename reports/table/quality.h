@@ -1,0 +1,65 @@
+// Scores of answers as a row of the report shows them: a mean with its interval, and the paired
+// difference from a control arm.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/base/stats.h"
+#include "reports/data/run_data.h"
+#include "reports/table/run_counts.h"
+#include "results/store.h"
+
+namespace evalrun::reports {
+
+struct Quality {
+  std::string version;
+  double value = 0;
+  // 95 %, for new prompts of the same kind: Wilson's for scores of 0 and 1, else Student's t over
+  // the prompts' means. Absent for a single prompt.
+  std::optional<base::Interval> interval;
+  int64_t n = 0;             // scored
+  int64_t unscored = 0;      // evaluator could not tell
+  int64_t suspicious = 0;    // scored, by means that deserve a look
+  int64_t unsandboxed = 0;   // programs that ran unprotected (--allow-unsafe)
+  std::optional<double> sd;  // over samples, when there are several
+  // Against the control arm: answers scored in both, how many of them scored
+  // otherwise there, higher here, lower here; the mean difference of the prompts that both have,
+  // and its 95 % interval for new prompts (Student's t over the prompts' differences, so answers to
+  // one prompt count as one; absent where all are equal). Absent for the control itself, and where
+  // the machine kept some of its answers from being judged.
+  int64_t compared = 0, differing = 0, better = 0, worse = 0;
+  std::optional<double> difference;
+  std::optional<base::Interval> difference_interval;
+  std::map<std::string, int64_t> statuses;  // of the answers: "ok", "passed", "timeout", ...
+  std::map<int, double> pass_at;            // k -> pass@k, where the evaluator is one; not pooled
+};
+
+// One answer's score by one evaluator; without a value where it could not tell.
+struct Score {
+  int64_t prompt = 0;
+  int sample = 0;
+  std::string evaluator, version, status;
+  std::optional<double> value, control;  // control: the same answer's of the control arm
+  bool suspicious = false, unsandboxed = false;
+};
+
+struct RunScores {
+  std::map<ArmTask, std::vector<Score>> scores;
+  std::map<std::pair<ArmTask, std::string>, std::map<int, double>> pass_at;  // by convention
+};
+
+// The arm that quality is compared with: the one of that label, or the baseline for "". Null
+// without a baseline; usage_error for an unknown label.
+const ArmInfo* control_of(const std::vector<ArmInfo>& arms, const std::string& label);
+
+// All scores of a run, with those of the control arm beside them.
+RunScores read_scores(const results::ResultStore& store, int64_t run_id, const ArmInfo* control);
+
+// By evaluator@version. Quality::pass_at stays empty.
+std::map<std::string, Quality> pool_scores(const std::vector<Score>& scores);
+
+}  // namespace evalrun::reports

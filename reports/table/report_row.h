@@ -1,0 +1,101 @@
+// One row of a report: an arm on one data set, or on all of them. A group of figures each, with
+// what they are made of.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/base/stats.h"
+#include "reports/data/run_data.h"
+#include "reports/table/gpu_use.h"
+#include "reports/table/quality.h"
+#include "reports/table/run_counts.h"
+
+namespace evalrun::reports {
+
+// What was measured.
+struct RowCounts {
+  int64_t prompts = 0, samples = 0, repeats = 0;
+  int64_t generations = 0, failed = 0;
+  int64_t unpaired = 0;  // (prompt, sample) cells left out because the reference arm lacks them
+};
+
+// Against the row's reference arm, but for tok_s.
+struct SpeedFigures {
+  std::optional<double> speedup;  // 1 for an arm that is its own reference; absent without one
+  std::optional<base::Interval> interval;  // absent where speedup is 1 by definition, n < 2
+  std::optional<double> geo;
+  std::optional<base::Interval> geo_interval;  // always Student's t
+  // Of the speedup over samples, when there are several.
+  std::optional<double> sample_mean, sample_sd;
+  std::optional<double> tok_s;
+};
+
+// Acceptance at one depth (1 = first draft token), pooled over steps.
+struct DepthAcceptance {
+  int64_t tested = 0, accepted = 0;
+  double conditional = 0;  // accepted / tested
+  double joint = 0;        // accepted / all steps
+};
+
+struct Acceptance {
+  double steps = 0, drafted = 0, drafted_depth = 0, accepted = 0, emitted = 0, target_forwards = 0;
+  double rows = 0, undrafted = 0;
+  std::optional<double> tau, accepted_per_step, de, rows_per_step;
+  std::optional<base::Interval> tau_interval;  // as the speedup's; absent for plain decoding
+  // Share of steps in which nothing was drafted; absent for plain decoding, which never drafts.
+  std::optional<double> no_draft;
+  std::optional<double> alpha_draft, alpha_draft_depth, alpha_share;
+  std::vector<DepthAcceptance> by_depth;
+  std::vector<NodeAcceptance> by_node;  // by depth, then rank
+};
+
+// What explains the speedup (Explanation, pairing.h).
+struct SpeedReasons {
+  std::optional<double> t_ratio, draft_share, overhead, residual;
+  // Bytes per second of the weights that the target's forwards read, over what this machine's
+  // memory gave before the run; absent where that was not measured.
+  std::optional<double> bandwidth;
+};
+
+// Answers with the token ids of the reference's; none is compared where they are equal by force.
+struct SameTokens {
+  int64_t identical = 0, compared = 0;
+  std::optional<double> share;
+};
+
+// Cells (prompt, sample) of the arm and its reference in which an answer of either runs in a loop,
+// out of those both have; the speedup over the others, where that is another figure.
+struct LoopCounts {
+  int64_t degenerate = 0, cells = 0;
+  std::optional<double> speedup_without;
+  std::optional<base::Interval> interval_without;
+};
+
+// Of an arm that was led along its reference's text (view v_divergence): places at which it had a
+// say, at how many it would have gone on otherwise, of these near ties, and the largest gap.
+struct ReplayCounts {
+  int64_t asked = 0, differing = 0, near_ties = 0;
+  std::optional<double> largest_gap;
+};
+
+struct ReportRow {
+  ArmInfo arm;
+  std::string dataset;  // task name, or "all" for the pooled row when there are several
+  // Label of the arm that speedup, what explains it and same tokens are against
+  // (RunData::reference); "" without one, and where the arm is its own.
+  std::string reference;
+  RowCounts counts;
+  SpeedFigures speed;
+  Acceptance acceptance;
+  SpeedReasons why;
+  SameTokens same_tokens;
+  std::map<std::string, Quality> quality;  // by evaluator
+  LoopCounts loops;
+  std::optional<ReplayCounts> replay;
+  std::optional<GpuUse> gpu;
+};
+
+}  // namespace evalrun::reports

@@ -1,0 +1,311 @@
+#include "reports/table/row_builder.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace evalrun::reports {
+
+using results::Row;
+
+namespace {
+
+std::optional<double> ratio(double numerator, double denominator) {
+  return denominator > 0 ? std::optional(numerator / denominator) : std::nullopt;
+}
+
+bool any_prompt(int64_t) { return true; }
+
+// What `by_task` holds of the arm, task by task.
+template <typename T, typename F>
+void for_tasks(const std::map<ArmTask, T>& by_task, const ArmInfo& arm,
+               const std::set<std::string>& tasks, const F& use) {
+  for (const std::string& task : tasks)
+    if (const auto it = by_task.find({arm.id, task}); it != by_task.end()) use(it->second);
+}
+
+// All entries of the arm's lists.
+template <typename T>
+std::vector<T> joined(const std::map<ArmTask, std::vector<T>>& by_task, const ArmInfo& arm,
+                      const std::set<std::string>& tasks) {
+  std::vector<T> all;
+  for_tasks(by_task, arm, tasks,
+            [&](const std::vector<T>& part) { all.insert(all.end(), part.begin(), part.end()); });
+  return all;
+}
+
+// An arm without reference has its own totals, and pairs with nothing.
+Pairing totals_of(const ArmCells& own) {
+  Pairing alone;
+  for (const auto& [cell, s] : own) alone.method.add(*s);
+  return alone;
+}
+
+int64_t prompts_in(const ArmCells& cells) {
+  std::set<int64_t> prompts;
+  for (const auto& [cell, s] : cells) prompts.insert(cell.first);
+  return static_cast<int64_t>(prompts.size());
+}
+
+SpeedReasons reasons(const Pairing& pairing) {
+  SpeedReasons r;
+  if (const auto why = explain(pairing.method, pairing.base)) {
+    r.t_ratio = why->t_ratio;
+    r.draft_share = why->draft_share;
+    r.overhead = why->overhead;
+    r.residual = why->residual;
+  }
+  return r;
+}
+
+// A position is tested when it was drafted and all before it were accepted; the one behind the cut
+// of a truncated step is unknown, not rejected.
+std::vector<DepthAcceptance> acceptance_by_depth(const std::vector<StepCount>& histogram) {
+  std::vector<DepthAcceptance> depths;
+  int64_t steps = 0;
+  for (const StepCount& h : histogram) {
+    steps += h.steps;
+    const int64_t tested = std::min(h.depth, h.accepted + (h.cut ? 0 : 1));
+    if (static_cast<int64_t>(depths.size()) < tested) depths.resize(static_cast<size_t>(tested));
+    for (int64_t d = 1; d <= tested; ++d) {
+      depths[static_cast<size_t>(d - 1)].tested += h.steps;
+      if (d <= h.accepted) depths[static_cast<size_t>(d - 1)].accepted += h.steps;
+    }
+  }
+  for (DepthAcceptance& d : depths) {
+    d.conditional = static_cast<double>(d.accepted) / static_cast<double>(d.tested);
+    d.joint = static_cast<double>(d.accepted) / static_cast<double>(steps);
+  }
+  return depths;
+}
+
+}  // namespace
+
+Aggregates load_aggregates(const results::ResultStore& store, const RunData& data,
+                           const ArmInfo* control) {
+  Aggregates a;
+  a.counts = count_run(store, data);
+  a.quality = read_scores(store, data.run.id, control);
+  a.gpu = GpuTotals(store, data);
+  if (std::any_of(data.arms.begin(), data.arms.end(), replayed))
+    store.query(
+        "SELECT arm_id, task, asked, differing, near_ties, largest_gap FROM v_divergence "
+        "WHERE run_id = ? AND fault = ''",
+        {data.run.id}, [&](const Row& r) {
+          a.replays[{r.integer(0), r.text(1)}] = {
+              r.integer(2), r.integer(3), r.integer(4),
+              r.is_null(5) ? std::nullopt : std::optional(r.number(5))};
+          return true;
+        });
+  return a;
+}
+
+RowBuilder::RowBuilder(const RunData& data, const Aggregates& aggregates,
+                       const ReportOptions& options)
+    : data_(data),
+      aggregates_(aggregates),
+      estimator_(options.estimator),
+      exclude_degenerate_(options.exclude_degenerate),
+      bootstrap_(options.interval == IntervalKind::kBootstrap),
+      resampling_{.seed = seed_of(data.run.key)} {
+  for (const PromptInfo& p : data.prompts) task_of_[p.id] = p.task;
+  for (const ArmInfo& a : data.arms) cells_[a.id] = cells_of(data, a.id);
+}
+
+ReportRow RowBuilder::row(const ArmInfo& arm, const std::string& name, const Tasks& tasks) const {
+  ReportRow r;
+  r.arm = arm;
+  r.dataset = name;
+  ArmCells own = cells(arm, tasks);
+  const ArmInfo* reference = data_.reference(arm);
+  Pairing pairing;
+  if (reference == nullptr) {
+    pairing = totals_of(own);
+  } else {
+    const bool against_itself = reference->id == arm.id;
+    if (!against_itself) r.reference = reference->label;
+    ArmCells base = cells(*reference, tasks);
+    const std::set<PromptSample> looping = looping_cells(own, base);
+    r.loops = loops(own, base, looping, against_itself);
+    if (exclude_degenerate_) {
+      own = without(std::move(own), looping);
+      base = without(std::move(base), looping);
+    }
+    pairing = pair_with_reference(own, base, any_prompt);
+    r.speed = speed(pairing, against_itself);
+    r.why = reasons(pairing);
+  }
+  r.counts = counts(arm, own, tasks);
+  r.counts.prompts =
+      reference == nullptr ? prompts_in(own) : static_cast<int64_t>(pairing.prompts.size());
+  r.counts.unpaired = pairing.unpaired;
+  r.speed.tok_s = ratio(1e9 * pairing.method.n_decode, pairing.method.decode_ns);
+  r.acceptance = acceptance(arm, pairing.method, own, tasks);
+  r.why.bandwidth = bandwidth(pairing.method);
+  r.same_tokens = same_tokens(arm, tasks);
+  r.quality = quality(arm, tasks);
+  r.replay = replay(arm, tasks);
+  r.gpu = aggregates_.gpu.of(arm, reference,
+                             [&](int64_t prompt) { return tasks.contains(task_of_.at(prompt)); });
+  return r;
+}
+
+ArmCells RowBuilder::cells(const ArmInfo& arm, const Tasks& tasks) const {
+  ArmCells found;
+  for (const auto& [cell, s] : cells_.at(arm.id))
+    if (tasks.contains(task_of_.at(cell.first))) found.emplace_hint(found.end(), cell, s);
+  return found;
+}
+
+std::optional<Estimate> RowBuilder::headline(std::span<const PromptPair> pairs) const {
+  auto estimate = speedup(pairs, estimator_);
+  if (estimate && bootstrap_)
+    estimate->interval = bootstrap_interval(pairs, estimator_, resampling_);
+  return estimate;
+}
+
+RowCounts RowBuilder::counts(const ArmInfo& arm, const ArmCells& own, const Tasks& tasks) const {
+  RowCounts c;
+  std::set<int> samples;
+  for (const auto& [cell, s] : own) {
+    samples.insert(cell.second);
+    c.repeats = std::max<int64_t>(c.repeats, s->n_repeats);
+  }
+  c.samples = static_cast<int64_t>(samples.size());
+  for_tasks(aggregates_.counts.generations, arm, tasks,
+            [&](const auto& n) { c.generations += n.first, c.failed += n.second; });
+  return c;
+}
+
+SpeedFigures RowBuilder::speed(const Pairing& pairing, bool against_itself) const {
+  SpeedFigures f;
+  if (against_itself) {  // no estimate, no interval
+    if (pairing.method.decode_ns > 0) f.speedup = f.geo = 1;
+    return f;
+  }
+  const std::vector<PromptPair> pairs = values_of(pairing.prompts);
+  if (const auto geo = speedup_geo(pairs)) {
+    f.geo = geo->value;
+    f.geo_interval = geo->interval;
+  }
+  if (const auto estimate = headline(pairs)) {
+    f.speedup = estimate->value;
+    f.interval = estimate->interval;
+  }
+  std::vector<double> per_sample;
+  for (const auto& [sample, p] : pairing.by_sample)
+    if (const auto estimate = speedup(p, estimator_)) per_sample.push_back(estimate->value);
+  if (per_sample.size() > 1) {
+    f.sample_mean = base::mean(per_sample);
+    f.sample_sd = base::sample_sd(per_sample);
+  }
+  return f;
+}
+
+Acceptance RowBuilder::acceptance(const ArmInfo& arm, const Counters& c, const ArmCells& own,
+                                  const Tasks& tasks) const {
+  Acceptance a;
+  a.steps = c.steps, a.drafted = c.drafted, a.drafted_depth = c.drafted_depth;
+  a.accepted = c.accepted, a.emitted = c.emitted, a.target_forwards = c.target_forwards;
+  a.rows = c.rows, a.undrafted = c.undrafted;
+  a.tau = ratio(c.emitted, c.steps);
+  a.accepted_per_step = ratio(c.accepted, c.steps);
+  a.de = ratio(c.emitted, c.target_forwards);
+  a.rows_per_step = ratio(c.rows, c.steps);
+  if (arm.drafts()) {
+    a.tau_interval = tau_interval(own);
+    a.no_draft = ratio(c.undrafted, c.steps);
+  }
+  a.alpha_draft = ratio(c.accepted, c.drafted);
+  a.alpha_draft_depth = ratio(c.accepted, c.drafted_depth);
+  a.alpha_share = ratio(c.accepted, c.emitted);
+  a.by_depth = acceptance_by_depth(joined(aggregates_.counts.steps, arm, tasks));
+  a.by_node = acceptance_by_node(arm, tasks);
+  return a;
+}
+
+std::optional<base::Interval> RowBuilder::tau_interval(const ArmCells& own) const {
+  std::map<int64_t, RatioTerm> by_prompt;
+  for (const auto& [cell, s] : own) {
+    by_prompt[cell.first].numerator += s->emitted;
+    by_prompt[cell.first].denominator += s->steps;
+  }
+  std::vector<RatioTerm> terms;
+  for (const auto& [prompt, term] : by_prompt) terms.push_back(term);
+  if (bootstrap_) return bootstrap_interval(terms, resampling_);
+  const auto estimate = ratio_of_sums(terms);
+  return estimate ? estimate->interval : std::nullopt;
+}
+
+std::vector<NodeAcceptance> RowBuilder::acceptance_by_node(const ArmInfo& arm,
+                                                           const Tasks& tasks) const {
+  std::map<std::pair<int64_t, int64_t>, NodeAcceptance> nodes;
+  for (const NodeAcceptance& n : joined(aggregates_.counts.nodes, arm, tasks)) {
+    NodeAcceptance& sum = nodes[{n.depth, n.rank}];
+    sum.depth = n.depth, sum.rank = n.rank;
+    sum.tested += n.tested, sum.accepted += n.accepted;
+  }
+  std::vector<NodeAcceptance> list;
+  for (const auto& [place, node] : nodes) list.push_back(node);
+  return list;
+}
+
+// Of the weights: what target forwards must read, whatever else the time went into.
+std::optional<double> RowBuilder::bandwidth(const Counters& c) const {
+  const auto number = [&](const char* name) {
+    const auto found = data_.run.environment.find(name);
+    return found == data_.run.environment.end() ? 0.0 : std::strtod(found->second.c_str(), nullptr);
+  };
+  const double bytes = number("forward_bytes"), memory = number("read_bandwidth");
+  if (bytes <= 0 || memory <= 0 || c.decode_ns <= 0) return std::nullopt;
+  return 1e9 * bytes * c.target_forwards / c.decode_ns / memory;
+}
+
+SameTokens RowBuilder::same_tokens(const ArmInfo& arm, const Tasks& tasks) const {
+  SameTokens s;
+  if (replayed(arm)) return s;  // by force: it shows nothing
+  for_tasks(aggregates_.counts.identity, arm, tasks,
+            [&](const auto& n) { s.compared += n.first, s.identical += n.second; });
+  s.share = ratio(static_cast<double>(s.identical), static_cast<double>(s.compared));
+  return s;
+}
+
+std::map<std::string, Quality> RowBuilder::quality(const ArmInfo& arm, const Tasks& tasks) const {
+  std::map<std::string, Quality> pooled =
+      pool_scores(joined(aggregates_.quality.scores, arm, tasks));
+  if (tasks.size() != 1) return pooled;
+  for (auto& [name, q] : pooled) {
+    if (name != "pass@" + q.version) continue;
+    const auto& pass_at = aggregates_.quality.pass_at;
+    if (const auto it = pass_at.find({{arm.id, *tasks.begin()}, q.version}); it != pass_at.end())
+      q.pass_at = it->second;
+  }
+  return pooled;
+}
+
+LoopCounts RowBuilder::loops(const ArmCells& own, const ArmCells& base,
+                             const std::set<PromptSample>& looping, bool against_itself) const {
+  LoopCounts l;
+  for (const auto& [cell, s] : own) l.cells += base.contains(cell);
+  l.degenerate = static_cast<int64_t>(looping.size());
+  if (looping.empty() || against_itself) return l;
+  const Pairing sound =
+      pair_with_reference(without(own, looping), without(base, looping), any_prompt);
+  if (const auto estimate = headline(values_of(sound.prompts))) {
+    l.speedup_without = estimate->value;
+    l.interval_without = estimate->interval;
+  }
+  return l;
+}
+
+std::optional<ReplayCounts> RowBuilder::replay(const ArmInfo& arm, const Tasks& tasks) const {
+  std::optional<ReplayCounts> sum;
+  for_tasks(aggregates_.replays, arm, tasks, [&](const ReplayCounts& r) {
+    if (!sum) sum.emplace();
+    sum->asked += r.asked, sum->differing += r.differing, sum->near_ties += r.near_ties;
+    if (r.largest_gap)
+      sum->largest_gap = std::max(sum->largest_gap.value_or(*r.largest_gap), *r.largest_gap);
+  });
+  return sum;
+}
+
+}  // namespace evalrun::reports

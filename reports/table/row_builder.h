@@ -1,0 +1,67 @@
+// Makes the rows of a report from what the store says about a run.
+#pragma once
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "reports/data/bootstrap.h"
+#include "reports/data/pairing.h"
+#include "reports/table/quality.h"
+#include "reports/table/report.h"
+
+namespace evalrun::reports {
+
+// Figures of the store by arm and data set; a pooled row adds data sets up.
+struct Aggregates {
+  RunCounts counts;
+  RunScores quality;
+  std::map<ArmTask, ReplayCounts> replays;
+  GpuTotals gpu;
+};
+Aggregates load_aggregates(const results::ResultStore& store, const RunData& data,
+                           const ArmInfo* control);
+
+class RowBuilder {
+ public:
+  // Both must outlive the builder.
+  RowBuilder(const RunData& data, const Aggregates& aggregates, const ReportOptions& options);
+
+  // `tasks`: one, or all of them for the pooled row.
+  ReportRow row(const ArmInfo& arm, const std::string& name,
+                const std::set<std::string>& tasks) const;
+
+ private:
+  using Tasks = std::set<std::string>;
+
+  ArmCells cells(const ArmInfo& arm, const Tasks& tasks) const;
+  std::optional<Estimate> headline(std::span<const PromptPair> pairs) const;
+
+  // A group of the row each.
+  RowCounts counts(const ArmInfo& arm, const ArmCells& own, const Tasks& tasks) const;
+  SpeedFigures speed(const Pairing& pairing, bool against_itself) const;
+  Acceptance acceptance(const ArmInfo& arm, const Counters& counters, const ArmCells& own,
+                        const Tasks& tasks) const;
+  std::optional<base::Interval> tau_interval(const ArmCells& own) const;
+  std::vector<NodeAcceptance> acceptance_by_node(const ArmInfo& arm, const Tasks& tasks) const;
+  std::optional<double> bandwidth(const Counters& counters) const;
+  SameTokens same_tokens(const ArmInfo& arm, const Tasks& tasks) const;
+  std::map<std::string, Quality> quality(const ArmInfo& arm, const Tasks& tasks) const;
+  LoopCounts loops(const ArmCells& own, const ArmCells& base, const std::set<PromptSample>& looping,
+                   bool against_itself) const;
+  std::optional<ReplayCounts> replay(const ArmInfo& arm, const Tasks& tasks) const;
+
+  const RunData& data_;
+  const Aggregates& aggregates_;
+  Estimator estimator_;
+  bool exclude_degenerate_;
+  bool bootstrap_;
+  Resampling resampling_;
+  std::unordered_map<int64_t, std::string> task_of_;  // by prompt
+  std::map<int64_t, ArmCells> cells_;                 // by arm
+};
+
+}  // namespace evalrun::reports

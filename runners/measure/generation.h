@@ -1,0 +1,73 @@
+// One generation: a conversation decoded turn by turn in an arm's session, and what the machine did
+// meanwhile.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "engine/base/clock.h"
+#include "engine/device_time.h"
+#include "engine/session.h"
+#include "methods/decode_loop.h"
+#include "methods/method.h"
+#include "results/records.h"
+#include "runners/machine/gpu_state.h"
+#include "runners/machine/machine_clock.h"
+#include "runners/measure/replay_paths.h"
+#include "runners/plan/plan.h"
+
+namespace evalrun::runners {
+
+// An arm while it is measured. The session is its model's: other arms may have the same one.
+struct RunningArm {
+  const PlannedArm* planned = nullptr;
+  engine::Session* session = nullptr;
+  std::unique_ptr<methods::DecodingMethod> method;
+  void build() { method = planned->build(); }
+};
+
+class GenerationDecoder {
+ public:
+  // All must outlive the decoder.
+  GenerationDecoder(const RunPlan& plan, const Conversation& conversation, base::Clock& clock)
+      : plan_(plan), conversation_(conversation), clock_(clock) {}
+
+  // All turns of one conversation from seed g.seed, led along `path` where there is one. Adds
+  // turns, texts and the times of tokenising and detokenising, which are no decode times.
+  void converse(const PlannedPrompt& planned, engine::Session& session,
+                methods::DecodingMethod& method, const Answers* path,
+                results::GenerationRecord& g) const;
+  // What plain decoding answers.
+  Answers plain_answers(const PlannedPrompt& planned, engine::Session& session) const;
+  // The first turn alone, `max_new` tokens whatever they are, to warm the arm up.
+  results::TurnRecord warm_turn(const PlannedPrompt& planned, RunningArm& arm, int max_new) const;
+
+ private:
+  methods::TurnRequest turn_request(const PlannedPrompt& planned, std::span<const int32_t> ids,
+                                    uint64_t seed) const;
+  results::TurnRecord replay_turn(methods::DecodingMethod& method, engine::Session& session,
+                                  const methods::TurnRequest& request,
+                                  const std::vector<int32_t>& answer) const;
+
+  const RunPlan& plan_;
+  const Conversation& conversation_;
+  base::Clock& clock_;
+};
+
+// Looks at the machine before a generation and after it.
+class MachineWatch {
+ public:
+  explicit MachineWatch(const engine::Session& session);
+  // Fills in clock and GPU of what was measured since.
+  void describe(results::GenerationRecord& g) const;
+
+ private:
+  const engine::SessionOptions& options_;
+  std::optional<engine::cuda::GpuSample> gpu_;
+  engine::DeviceTime busy_;
+  MachineCounters counters_;
+};
+
+}  // namespace evalrun::runners

@@ -1,0 +1,15 @@
+// The arms of a plan: methods that can be built, their engine mode, their keys.
+#pragma once
+#include <map>
+#include <string>
+
+#include "runners/plan/plan.h"
+
+namespace evalrun::runners {
+
+// Adds an arm per method of the suite, the A/A arm, and plain decoding of tuned targets.
+// plan.capacity is set already; `max_new`: by task. Throws as make_plan().
+void plan_arms(const PlanRequest& request, const std::map<std::string, int>& max_new,
+               RunPlan& plan);
+
+}  // namespace evalrun::runners
