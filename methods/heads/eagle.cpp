@@ -373,7 +373,7 @@ std::vector<ParamInfo> dynamic_parameters() {
   std::vector<ParamInfo> params = adapter_parameters();
   params.push_back({"k",
                     "10",
-                    "choices looked at behind a node, and nodes expanded in a level",
+                    "choices looked at after a node, and nodes expanded in a level",
                     Type::kInt,
                     1,
                     64,
@@ -434,7 +434,7 @@ MethodInfo eagle_method() {
   info.needs = "trained weights (scripts/train eagle, or a published EAGLE checkpoint)";
   info.notes =
       "The released tree has 25 nodes (tree=eagle). Papers count tau with the bonus. The released "
-      "sampling draws the bonus behind a full match from unwarped logits; here it is the target's.";
+      "sampling draws the bonus after a full match from unwarped logits; here it is the target's.";
   info.params = adapter_parameters();
   info.params.push_back(draft_parameter("drawn"));
   info.params.push_back(tree_parameter());

@@ -170,7 +170,7 @@ MethodInfo lookahead_method() {
       adaptive_parameter(),
       {"full_match_bonus",
        "false",
-       "keep the target's own token behind a wholly matched gram",
+       "keep the target's own token after a wholly matched gram",
        Type::kBool,
        0,
        0,

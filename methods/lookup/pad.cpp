@@ -41,7 +41,7 @@ MethodInfo padding_ablation() {
   using Type = ParamInfo::Type;
   MethodInfo info;
   info.name = "pad";
-  info.summary = "ablation: plain decoding behind random tokens at the prompt's end";
+  info.summary = "ablation: plain decoding after random tokens at the prompt's end";
   info.source = "Gao et al. 2025, AAAI-25, Figure 1";
   info.lossless = Lossless::kNone;
   info.needs = "nothing";
@@ -55,7 +55,7 @@ MethodInfo padding_ablation() {
        0,
        0,
        {"prompt", "vocabulary"}},
-      {"n", "4", "random tokens behind the prompt", Type::kInt, 0, 64, {}},
+      {"n", "4", "random tokens after the prompt", Type::kInt, 0, 64, {}},
   };
   info.build = [](const MethodParams& params, const MethodBuildContext& context) {
     return std::make_unique<PaddedMethod>(params.integer("n"), token_source(params.text("init")),

@@ -213,8 +213,8 @@ std::vector<ParamInfo> mask_plan_parameters() {
       "(one group, its masks used again; groups= says nothing then), or paths: 0+00+1";
   ParamInfo groups = {"groups",
                       "auto",
-                      "mask groups of a step: all (behind every node, as published), a number "
-                      "(behind the likeliest stops; a step that stops elsewhere goes on without "
+                      "mask groups of a step: all (after every node, as published), a number "
+                      "(after the likeliest stops; a step that stops elsewhere goes on without "
                       "drafts), or auto (as many as pay; all where the tree's chances are unknown)",
                       Type::kText,
                       0,

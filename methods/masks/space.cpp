@@ -79,7 +79,7 @@ std::unique_ptr<DecodingMethod> build(const MethodParams& params,
 void check(const MethodParams& params) {
   if (params.integer("k") > 0 && params.text("tree") != "auto")
     throw base::usage_error("space: k and tree are two ways to say the same",
-                            "k=5 is tree=chain:5 with a group behind every node");
+                            "k=5 is tree=chain:5 with a group after every node");
   const bool drawn = params.text("draft") == "drawn";
   if (!drawn && params.text("sampling") == "as_published")
     throw base::usage_error("space: sampling=as_published needs draft=drawn",
@@ -124,7 +124,7 @@ MethodInfo space_method() {
   info.params.push_back(
       {"sampling",
        "correct",
-       "bonus behind a rejection: from what is left of the target's distribution, or from "
+       "bonus after a rejection: from what is left of the target's distribution, or from "
        "all of it (as_published, lossy)",
        Type::kText,
        0,

@@ -77,7 +77,7 @@ MethodInfo self_speculative_method() {
       {"mlp", "auto", list + "MLP: auto, none or a list like 8-15+20", Type::kText, 0, 0, {}},
       {"threshold",
        "0.6",
-       "drafting stops behind a token the draft gives less probability; 0 = never",
+       "drafting stops after a token the draft gives less probability; 0 = never",
        Type::kNumber,
        0,
        1,

@@ -134,7 +134,7 @@ MethodInfo speculative_sampling_method() {
       adaptive_parameter(),
       {"confidence",
        "0",
-       "drafting stops behind a token the draft model gives less probability; 0 = never",
+       "drafting stops after a token the draft model gives less probability; 0 = never",
        Type::kNumber,
        0,
        1,

@@ -185,7 +185,7 @@ class Gate {
     }
   }
 
-  // A lossless method that was led along plain decoding's text wanted no other token anywhere.
+  // A lossless method that was made to follow plain decoding's text wanted no other token anywhere.
   void check_replay() {
     for (const ArmInfo& a : new_.arms) {
       if (!replayed(a) || a.lossy()) continue;
@@ -200,13 +200,13 @@ class Gate {
           });
       if (differing > 0)
         add(verdict("lossless", a.label, Outcome::kCorrectness,
-                    fmt::format("led along plain decoding's text, it would have gone on otherwise "
+                    fmt::format("following plain decoding's text, it would have gone on otherwise "
                                 "at {} of {} places",
                                 differing, asked),
                     asked));
       else
         add(verdict("lossless", a.label, Outcome::kOk,
-                    "led along plain decoding's text, it wanted the same tokens", asked));
+                    "following plain decoding's text, it wanted the same tokens", asked));
     }
   }
 

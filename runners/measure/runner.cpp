@@ -95,8 +95,8 @@ struct Runner::Impl {
     return request;
   }
 
-  // All turns of one conversation, led along `path` where there is one. Tokenising and detokenising
-  // stand outside the decode times.
+  // All turns of one conversation, made to follow `path` where there is one. Tokenising and
+  // detokenising stand outside the decode times.
   void converse(const PlannedPrompt& planned, engine::Session& session,
                 methods::DecodingMethod& method, const Answers* path,
                 results::GenerationRecord& g) {
