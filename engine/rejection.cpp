@@ -16,7 +16,7 @@ int32_t token_at(size_t n, uint64_t place, Mass mass) {
     if (place < own) return static_cast<int32_t>(i);
     place -= own;
   }
-  throw base::InternalError("a place behind all masses");
+  throw base::InternalError("a place after all masses");
 }
 
 bool holds(std::span<const int32_t> tokens, size_t token) {

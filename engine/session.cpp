@@ -4,6 +4,7 @@
 
 #include "engine/backend.h"
 #include "engine/base/error.h"
+#include "engine/base/units.h"
 #include "engine/devices.h"
 #include "engine/feature_store.h"
 #include "engine/model/assemble.h"
@@ -384,8 +385,8 @@ void check_memory(const Model& model, const SessionOptions& o) {
   if (needed > available)
     throw base::data_error(
         model.path(), "KV cache",
-        fmt::format("{} tokens x {} sequences need {:.1f} GiB, {:.1f} GiB are free", o.max_tokens,
-                    o.n_sequences, needed / 0x1p30, available / 0x1p30),
+        fmt::format("{} tokens x {} sequences need {}, {} are free", o.max_tokens, o.n_sequences,
+                    base::format_bytes(needed), base::format_bytes(available)),
         "lower the context length (prompt + max_new) or the number of sequences");
 }
 

@@ -1,7 +1,7 @@
-// Reference replay: a method is led along a given text while its drafting, its forward passes and
-// its verification really run. Where the target as the method asked it (in a forward of many rows)
-// would have gone on otherwise, that is noted and the reference is followed. Texts are then equal
-// by force, and a fault shows as a count of positions instead of one early divergence.
+// Reference replay: a method is made to follow a given text while its drafting, its forward passes
+// and its verification really run. Where the target as the method asked it (in a forward of many
+// rows) would have gone on otherwise, that is noted and the reference is followed. Texts are then
+// equal by force, and a fault shows as a count of positions instead of one early divergence.
 //
 // Greedy only: a rejection rule decides by comparing draws, and which draft it would have refused
 // on the way to a given token is not a question it can answer.

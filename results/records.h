@@ -30,8 +30,8 @@ struct NodeCount {
   bool operator==(const NodeCount&) const = default;
 };
 
-// A place of the answer at which a method that was led along its reference's text would have gone
-// on otherwise.
+// A place of the answer at which a method that was made to follow its reference's text would have
+// gone on otherwise.
 struct DivergenceRecord {
   int32_t index = 0;                  // of the answer's tokens
   int32_t expected = -1, found = -1;  // the reference's token, the method's own
@@ -54,7 +54,8 @@ struct TurnRecord {
   int64_t draft_prefill_ns = 0;  // DecodingMethod::start
   int64_t decode_ns = 0;         // steps only, draft_prefill excluded
   std::vector<NodeCount> nodes;  // by depth, then rank; places never tested are left out
-  // Of a method led along a given text (replay): places at which it had a say; absent otherwise.
+  // Of a method made to follow a given text (replay): places at which it had a say; absent
+  // otherwise.
   std::optional<int64_t> asked;
   std::vector<DivergenceRecord> divergences;  // by index
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/base/error.h"
+#include "engine/base/units.h"
 #include "engine/cuda/dense.h"
 #include "engine/cuda/kernels/answers.h"
 #include "engine/cuda/kernels/attention.h"
@@ -159,14 +160,14 @@ void check_memory(const MemoryPlan& plan, const Model& model, const SessionOptio
   size_t free = 0, total = 0;
   EVALRUN_CUDA(cudaMemGetInfo(&free, &total));
   if (plan.total() <= free) return;
-  const auto gib = [](size_t bytes) { return static_cast<double>(bytes) / 0x1p30; };
   throw base::data_error(
       model.path(), "GPU memory",
       fmt::format(
-          "needs {:.2f} GiB ({:.2f} of weights, {:.2f} for {} tokens x {} sequences, {:.2f} "
-          "to compute in), {:.2f} of {:.2f} GiB are free",
-          gib(plan.total()), gib(plan.weights), gib(plan.caches), o.max_tokens, o.n_sequences,
-          gib(plan.buffers), gib(free), gib(total)),
+          "needs {} ({} of weights, {} for {} tokens x {} sequences, {} to compute in), {} of {} "
+          "are free",
+          base::format_bytes(plan.total()), base::format_bytes(plan.weights),
+          base::format_bytes(plan.caches), o.max_tokens, o.n_sequences,
+          base::format_bytes(plan.buffers), base::format_bytes(free), base::format_bytes(total)),
       "a smaller weight format (--dtype int8 or q4), a shorter context (prompt + max_new), or a "
       "larger GPU");
 }

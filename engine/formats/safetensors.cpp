@@ -118,12 +118,12 @@ void check_layout(const Shard& shard, std::span<const uint8_t> data) {
     if (t->bytes.data() != end)
       fail(t->file, fmt::format("tensor {}", shown(t->name)),
            t->bytes.data() < end ? "its bytes overlap another tensor's"
-                                 : "there are unused bytes in front of it");
+                                 : "there are unused bytes before it");
     end += t->bytes.size();
   }
   if (end != data.data() + data.size())
     fail(shard.file->path(), "data",
-         fmt::format("{} bytes behind the last tensor", data.data() + data.size() - end));
+         fmt::format("{} bytes after the last tensor", data.data() + data.size() - end));
 }
 
 Shard read_shard(const std::string& path) {

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "engine/base/error.h"
+#include "engine/base/units.h"
 #include "engine/model/parallel_for.h"
 #include "engine/model/weight_cache.h"
 
@@ -224,13 +225,11 @@ void check_memory(const std::string& path, const std::vector<TensorSlot>& slots,
   for (const TensorSlot& s : slots)
     if (s.cols == 0) needed += s.rows * int64_t{sizeof(float)};
   const int64_t available = available_memory_bytes();
-  constexpr double kGiB = 1024.0 * 1024 * 1024;
   if (needed > available)
     throw base::data_error(
         path, "",
-        fmt::format("the weights need {:.2f} GiB of memory as {}, but only {:.2f} GiB are free",
-                    static_cast<double>(needed) / kGiB, spec.name,
-                    static_cast<double>(available) / kGiB),
+        fmt::format("the weights need {} of memory as {}, but only {} are free",
+                    base::format_bytes(needed), spec.name, base::format_bytes(available)),
         "choose a smaller --dtype or model, or free memory");
 }
 

@@ -19,6 +19,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/text.h"
+#include "engine/base/units.h"
 #include "engine/model/parallel_for.h"
 
 namespace evalrun::engine {
@@ -97,8 +98,6 @@ bool write_all(int fd, const void* from, size_t bytes) {
   }
   return true;
 }
-
-std::string megabytes(int64_t bytes) { return fmt::format("{} MB", (bytes + 999'999) / 1'000'000); }
 
 std::string system_reason(int error) { return std::strerror(error); }
 
@@ -186,7 +185,7 @@ void WeightCache::write(std::span<const std::byte> weights, int n_threads) {
       stderr,
       "note: {} weights of {} are kept for the next time: {} ({}; `evalrun data cache` lists "
       "and clears such files, EVALRUN_CACHE_MAX bounds them)\n",
-      format_, source_, path_, megabytes(static_cast<int64_t>(file_bytes())));
+      format_, source_, path_, base::format_bytes(file_bytes()));
   shrink(limit_);  // for what others put there in the meantime
 }
 
@@ -196,27 +195,28 @@ void WeightCache::shrink(int64_t limit) const {
   if (removed.empty()) return;
   fmt::print(stderr, "note: {}: removed {} of converted weights ({}), bound {}\n", folder_,
              base::plural(static_cast<int64_t>(removed.size()), "file"),
-             megabytes(total_bytes(removed)), megabytes(limit_));
+             base::format_bytes(total_bytes(removed)), base::format_bytes(limit_));
 }
 
 // "", or why there is no room for the file.
 std::string WeightCache::make_room() const {
   const auto bytes = static_cast<int64_t>(file_bytes());
   if (bytes > limit_)
-    return fmt::format("they take {}, more than the {} of EVALRUN_CACHE_MAX", megabytes(bytes),
-                       megabytes(limit_));
+    return fmt::format("they take {}, more than the {} of EVALRUN_CACHE_MAX",
+                       base::format_bytes(bytes), base::format_bytes(limit_));
   struct rlimit most {};  // writing past it would end the process
   if (getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur < file_bytes())
     return "files of this size are not allowed here (ulimit -f)";
   shrink(limit_ - bytes);
   if (const int64_t left = total_bytes(weight_files(folder_)); left + bytes > limit_)
     return fmt::format("they take {}, and files in use {} of the {} of EVALRUN_CACHE_MAX",
-                       megabytes(bytes), megabytes(left), megabytes(limit_));
+                       base::format_bytes(bytes), base::format_bytes(left),
+                       base::format_bytes(limit_));
   struct statvfs disk {};
   if (statvfs(folder_.c_str(), &disk) != 0) return system_reason(errno);
   if (const uint64_t room = uint64_t{disk.f_bavail} * disk.f_frsize; room < 2 * file_bytes())
-    return fmt::format("they take {}, more than half of the {} of free disk", megabytes(bytes),
-                       megabytes(static_cast<int64_t>(room)));
+    return fmt::format("they take {}, more than half of the {} of free disk",
+                       base::format_bytes(bytes), base::format_bytes(room));
   return {};
 }
 

@@ -392,7 +392,7 @@ std::vector<int32_t> AdapterReader::draft_vocabulary() {
                        target_.config().vocab_size),
            "the adapter belongs to a model with another vocabulary");
     if (!ids.empty() && id <= ids.back())
-      fail(where, fmt::format("entry {} is id {} behind {}: ids must ascend", i, id, ids.back()));
+      fail(where, fmt::format("entry {} is id {} after {}: ids must ascend", i, id, ids.back()));
     ids.push_back(static_cast<int32_t>(id));
   }
   if (ids.empty()) fail(where, "is empty");

@@ -373,7 +373,7 @@ Parameters<DynamicOptions> dynamic_parameters() {
       .add(adapter_parameters(), &DynamicOptions::adapter)
       .add(Parameters<Draft>{}
                .add("k", &Draft::k, {1, 64},
-                    "choices looked at behind a node, and nodes expanded in a level")
+                    "choices looked at after a node, and nodes expanded in a level")
                .add("levels", &Draft::levels, {1, 32},
                     "deepest draft, one forward of the drafter each (EAGLE-3's paper: 8)")
                .add("total", &Draft::total, {0, engine::kMaxRows - 1},
@@ -422,7 +422,7 @@ MethodInfo eagle_method() {
   info.needs = "trained weights (scripts/train eagle, or a published EAGLE checkpoint)";
   info.notes =
       "The released tree has 25 nodes (tree=eagle). Papers count tau with the bonus. The released "
-      "sampling draws the bonus behind a full match from unwarped logits; here it is the target's.";
+      "sampling draws the bonus after a full match from unwarped logits; here it is the target's.";
   const auto parameters = Parameters<EagleOptions>{}
                               .add(adapter_parameters(), &EagleOptions::adapter)
                               .add(draft_parameter(), &EagleOptions::draft)

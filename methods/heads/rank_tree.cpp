@@ -107,7 +107,7 @@ std::string text_of(const Path& path) {
   throw base::usage_error(fmt::format("{}: tree '{}' {}", who, text, what),
                           "give a published tree (" +
                               fmt::format("{}", fmt::join(tree_names(), ", ")) +
-                              "), chain:N, or paths like 0+00+1+01, parents in front of children");
+                              "), chain:N, or paths like 0+00+1+01, parents before children");
 }
 
 bool digits_only(std::string_view text) {
@@ -143,7 +143,7 @@ class TreeBuilder {
     const auto parent = node_of_.find(front);
     if (!front.empty() && parent == node_of_.end())
       fail(who_, whole_,
-           fmt::format("has path {} without {} in front of it", text_of(path), text_of(front)));
+           fmt::format("has path {} without {} before it", text_of(path), text_of(front)));
     if (tree_.size() + 1 >= engine::kMaxRows)
       fail(who_, whole_, fmt::format("has more than {} nodes", engine::kMaxRows - 1));
     if (!node_of_.emplace(path, tree_.size() + 1).second)

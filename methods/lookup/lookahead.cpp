@@ -184,7 +184,7 @@ MethodInfo lookahead_method() {
   const auto parameters =
       adaptive_parameters<Shape>()
           .add("full_match_bonus", &Shape::full_match_bonus,
-               "keep the target's own token behind a wholly matched gram")
+               "keep the target's own token after a wholly matched gram")
           .add("guesses", &Shape::guesses, {1, 128}, "grams kept and verified per key (G)")
           .choice("init", &Shape::init, token_sources(),
                   "where the window's first tokens are drawn")

@@ -47,7 +47,7 @@ class PaddedMethod final : public DecodingMethod {
 MethodInfo padding_ablation() {
   MethodInfo info;
   info.name = "pad";
-  info.summary = "ablation: plain decoding behind random tokens at the prompt's end";
+  info.summary = "ablation: plain decoding after random tokens at the prompt's end";
   info.source = "Gao et al. 2025, AAAI-25, Figure 1";
   info.lossless = Lossless::kNone;
   info.needs = "nothing";
@@ -56,7 +56,7 @@ MethodInfo padding_ablation() {
   const auto parameters =
       Parameters<PadOptions>{}
           .choice("init", &PadOptions::init, token_sources(), "where the random tokens are drawn")
-          .add("n", &PadOptions::n, {0, 64}, "random tokens behind the prompt");
+          .add("n", &PadOptions::n, {0, 64}, "random tokens after the prompt");
   info.params = parameters.infos();
   info.build = parameters.bound([](const PadOptions& options, const MethodBuildContext& context) {
     return std::make_unique<PaddedMethod>(options, context.target->config().vocab_size,

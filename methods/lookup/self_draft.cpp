@@ -263,11 +263,11 @@ MethodInfo self_draft_method() {
           .add("context", &Shape::context,
                "context cache and branches; false is the paper's w/o-Context")
           .add("full_match_bonus", &Shape::full_match_bonus,
-               "keep the target's own token behind a wholly matched gram")
+               "keep the target's own token after a wholly matched gram")
           .choice("geometry", &Shape::staircase, {{"code", true}, {"paper", false}},
                   "branches as in the released code, or equal ones as in the paper")
           .add("gram", &Shape::gram, {2, 32},
-               "tokens of a gram behind its key (G); at most length - 1 with branches")
+               "tokens of a gram after its key (G); at most length - 1 with branches")
           .add("harvest_text", &Shape::harvest_text,
                "grams of the prompt and the answer go into the context cache")
           .choice("init", &Shape::init, token_sources(),

@@ -212,7 +212,7 @@ Parameters<MaskOptions> mask_plan_parameters() {
                "paths: 0+00+1"),
            &MaskOptions::draft)
       .add("groups", &MaskOptions::groups,
-           "mask groups of a step: all (behind every node, as published), a number (behind the "
+           "mask groups of a step: all (after every node, as published), a number (after the "
            "likeliest stops; a step that stops elsewhere goes on without drafts), or auto (as "
            "many as pay; all where the tree's chances are unknown)")
       .with(&ParamInfo::steps_at, {"auto", StepReproducibility::kFollowMachine})

@@ -85,7 +85,7 @@ std::unique_ptr<DecodingMethod> build_space(const SpaceOptions& options,
 void check_space(const SpaceOptions& options) {
   if (options.k > 0 && options.masks.draft.tree != "auto")
     throw base::usage_error("space: k and tree are two ways to say the same",
-                            "k=5 is tree=chain:5 with a group behind every node");
+                            "k=5 is tree=chain:5 with a group after every node");
   if (options.masks.draft.drawn) return;
   if (options.as_published)
     throw base::usage_error("space: sampling=as_published needs draft=drawn",
@@ -119,7 +119,7 @@ MethodInfo space_method() {
           .add(Parameters<MaskOptions>{}.add(draft_parameter(), &MaskOptions::draft), &Shape::masks)
           .add("k", &Shape::k, {0, kMostMasks}, "candidates of a step, a chain; 0 = as tree= says")
           .choice("sampling", &Shape::as_published, {{"correct", false}, {"as_published", true}},
-                  "bonus behind a rejection: from what is left of the target's distribution, or "
+                  "bonus after a rejection: from what is left of the target's distribution, or "
                   "from all of it (as_published, lossy)")
           .add(mask_plan_parameters(), &Shape::masks);
   info.params = parameters.infos();

@@ -80,7 +80,7 @@ std::shared_ptr<const Model> without_mask_ids(int mask_id, const MethodBuildCont
   const Model& target = *context.target;
   const engine::ModelConfig& c = target.config();
   const std::string hint =
-      "give the id that the checkpoint trained as its mask: it stands behind all text";
+      "give the id that the checkpoint trained as its mask: it comes after all text";
   if (mask_id >= c.vocab_size)
     throw base::usage_error(
         fmt::format("space: mask_id={}, but {} has {} ids", mask_id, c.name, c.vocab_size), hint);

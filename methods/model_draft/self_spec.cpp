@@ -69,7 +69,7 @@ MethodInfo self_speculative_method() {
           .add("k", &Shape::k, {1, engine::kMaxRows - 1}, "longest draft, in tokens")
           .add("mlp", &Shape::mlp, list + "MLP: auto, none or a list like 8-15+20")
           .add("threshold", &Shape::threshold, {0, 1},
-               "drafting stops behind a token the draft gives less probability; 0 = never")
+               "drafting stops after a token the draft gives less probability; 0 = never")
           .choice("verify", &Shape::match, {{"rejection", false}, {"match", true}},
                   "when sampling: rejection of drawn drafts, or match of likely ones");
   info.params = parameters.infos();

@@ -143,7 +143,7 @@ MethodInfo speculative_sampling_method() {
   const auto parameters =
       adaptive_parameters<Shape>()
           .add("confidence", &Shape::confidence, {0, 1},
-               "drafting stops behind a token the draft model gives less probability; 0 = never")
+               "drafting stops after a token the draft model gives less probability; 0 = never")
           .add("draft", &Shape::draft,
                "file (needs --draft PATH), trained (a distilled draft, see adapter) or layers:N "
                "(the target's first N layers)")

@@ -22,7 +22,7 @@ class CsvParser {
       do record.fields.push_back(field());
       while (take(","));
       if (at_ < text_.size() && !take_line_end())
-        fail(line_, "text behind a closing quote", "double the quotes inside a quoted field");
+        fail(line_, "text after a closing quote", "double the quotes inside a quoted field");
       records.push_back(std::move(record));
     }
     return records;

@@ -85,7 +85,8 @@ RunData load_run(const results::ResultStore& store, int64_t run_id,
 // same in any case.
 std::string varying_steps(const ArmInfo& arm);
 
-// Whether an arm was led along its reference's text: then that it has the same tokens is by force.
+// Whether an arm was made to follow its reference's text: then that it has the same tokens is by
+// force.
 bool replayed(const ArmInfo& arm);
 
 std::string run_title(const RunInfo& run);  // "run 3 'before'"

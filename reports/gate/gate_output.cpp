@@ -139,7 +139,7 @@ void OutputChecks::check_lossless() {
   }
 }
 
-// A lossless method that was led along plain decoding's text wanted no other token anywhere.
+// A lossless method that was made to follow plain decoding's text wanted no other token anywhere.
 void OutputChecks::check_replay() {
   for (const ArmInfo& a : run_.arms) {
     if (!replayed(a) || a.lossy()) continue;
@@ -154,13 +154,13 @@ void OutputChecks::check_replay() {
         });
     if (differing > 0)
       add(gate_check("lossless", a.label, Outcome::kCorrectness,
-                     fmt::format("led along plain decoding's text, it would have gone on otherwise "
+                     fmt::format("following plain decoding's text, it would have gone on otherwise "
                                  "at {} of {} places",
                                  differing, asked),
                      asked));
     else
       add(gate_check("lossless", a.label, Outcome::kOk,
-                     "led along plain decoding's text, it wanted the same tokens", asked));
+                     "following plain decoding's text, it wanted the same tokens", asked));
   }
 }
 

@@ -19,12 +19,11 @@ std::vector<const ArmInfo*> arms_of(const Report& report) {
   return arms;
 }
 
-std::string bytes_text(int64_t bytes) {
-  const double mb = static_cast<double>(bytes) / 1e6;
-  if (bytes <= 0) return "-";
-  if (mb < 0.01) return fmt::format("{:.1f} kB", 1000 * mb);
-  return fmt::format("{:.{}f} MB", mb, mb < 9.995 ? 2 : mb < 99.95 ? 1 : 0);
-}
+namespace {
+
+std::string bytes_text(int64_t bytes) { return bytes > 0 ? base::format_bytes(bytes) : "-"; }
+
+}  // namespace
 
 Table memory_table(const Report& report) {
   Table t{.columns = {{.name = "method", .words = true},

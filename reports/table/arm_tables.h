@@ -12,9 +12,6 @@ namespace evalrun::reports {
 // Arms in their order, once each, plain decoding first; the A/A arm is left out.
 std::vector<const ArmInfo*> arms_of(const Report& report);
 
-// "8.26 MB", powers of 1000, three digits; kB below 0.01 MB; "-" for nothing.
-std::string bytes_text(int64_t bytes);
-
 // Columns: method, weights, extra parameters (adapter, draft model, datastore), KV, peak memory.
 Table memory_table(const Report& report);
 

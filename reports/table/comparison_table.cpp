@@ -225,7 +225,7 @@ std::string comparison_caption(const Report& report, const std::string& dataset,
           ? "; *: fewer than 30 prompts, indicative only"
           : "");
   if (any([](const ReportRow* r) { return r->replay.has_value(); }))
-    text += " By force: methods were led along plain decoding's text.";
+    text += " By force: methods were made to follow plain decoding's text.";
   if (any([](const ReportRow* r) { return r->loops.degenerate > 0; }))
     text += report.exclude_degenerate ? " Answers that run in a loop are left out."
                                       : " Some answers run in a loop.";

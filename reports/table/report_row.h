@@ -74,8 +74,8 @@ struct LoopCounts {
   std::optional<base::Interval> interval_without;
 };
 
-// Of an arm that was led along its reference's text (view v_divergence): places at which it had a
-// say, at how many it would have gone on otherwise, of these near ties, and the largest gap.
+// Of an arm that was made to follow its reference's text (view v_divergence): places at which it
+// had a say, at how many it would have gone on otherwise, of these near ties, and the largest gap.
 struct ReplayCounts {
   int64_t asked = 0, differing = 0, near_ties = 0;
   std::optional<double> largest_gap;

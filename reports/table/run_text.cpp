@@ -168,7 +168,7 @@ void add_replay(const Report& report, const std::string& dataset, std::vector<st
       arms.push_back(fmt::format("{} {}", r.arm.label, replay_text(r)));
   if (!arms.empty())
     out.push_back(fmt::format(
-        "Replayed: every arm was led along plain decoding's text while it really drafted and "
+        "Replayed: every arm was made to follow plain decoding's text while it really drafted and "
         "verified, so that the tokens are the same by force. Places where an arm would have gone "
         "on otherwise: {}.",
         fmt::join(arms, ", ")));

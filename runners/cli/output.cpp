@@ -91,18 +91,4 @@ void ReportOutput::deliver(const std::string& text) const {
   spdlog::info("wrote {}", file);
 }
 
-std::string human_time(double ns) {
-  if (ns < 1e3) return fmt::format("{:.3g} ns", ns);
-  if (ns < 1e6) return fmt::format("{:.3g} us", ns / 1e3);
-  if (ns < 1e9) return fmt::format("{:.3g} ms", ns / 1e6);
-  return fmt::format("{:.4g} s", ns / 1e9);
-}
-
-std::string human_bytes(double bytes) {
-  if (bytes < 1e3) return fmt::format("{:.0f} B", bytes);
-  if (bytes < 1e6) return fmt::format("{:.3g} kB", bytes / 1e3);
-  if (bytes < 1e9) return fmt::format("{:.3g} MB", bytes / 1e6);
-  return fmt::format("{:.3g} GB", bytes / 1e9);
-}
-
 }  // namespace evalrun::cli

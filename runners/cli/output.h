@@ -54,9 +54,4 @@ struct ReportOutput {
 std::string aligned_table(const std::vector<std::string>& header,
                           const std::vector<std::vector<std::string>>& rows);
 
-// "3 ms", "1.5 s", "412 ns": three significant digits.
-std::string human_time(double ns);
-// "138 MB", "3.4 GB" (powers of 1000).
-std::string human_bytes(double bytes);
-
 }  // namespace evalrun::cli

@@ -2,19 +2,16 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
+#include <string>
+
+#include "engine/base/parse_number.h"
+#include "engine/base/units.h"
 
 namespace evalrun::cli {
 namespace {
 
-std::optional<double> number(const std::string& text) {
-  double value = 0;
-  if (!CLI::detail::lexical_cast(text, value) || !std::isfinite(value)) return std::nullopt;
-  return value;
-}
-
 // Replaces the text by what `parse` makes of it, so that CLI11 reads a plain number.
-CLI::Validator as_number(std::optional<double> (*parse)(const std::string&), const char* complaint,
+CLI::Validator as_number(std::optional<double> (*parse)(std::string_view), const char* complaint,
                          const char* type) {
   const auto convert = [=](std::string& text) {
     const std::optional<double> value = parse(text);
@@ -27,20 +24,13 @@ CLI::Validator as_number(std::optional<double> (*parse)(const std::string&), con
 
 }  // namespace
 
-std::optional<double> parse_share(const std::string& text) {
+std::optional<double> parse_share(std::string_view text) {
   const bool percent = text.ends_with('%');
-  const std::optional<double> value = number(percent ? text.substr(0, text.size() - 1) : text);
+  if (percent) text.remove_suffix(1);
+  const auto value = base::parse_number<double>(text);
   if (!value) return value;
   const double share = percent ? *value / 100 : *value;
   return share >= 0 && share < 1 ? std::optional(share) : std::nullopt;
-}
-
-std::optional<double> parse_seconds(const std::string& text) {
-  const char unit = text.empty() ? '\0' : text.back();
-  const double factor = unit == 's' ? 1 : unit == 'm' ? 60 : unit == 'h' ? 3600 : 0;
-  const std::optional<double> value = number(factor == 0 ? text : text.substr(0, text.size() - 1));
-  if (!value || *value < 0) return std::nullopt;
-  return factor == 0 ? *value : *value * factor;
 }
 
 CLI::Validator as_share() {
@@ -48,7 +38,7 @@ CLI::Validator as_share() {
 }
 
 CLI::Validator as_seconds() {
-  return as_number(parse_seconds, "is no time: write 90s, 10m or 2h", "TIME");
+  return as_number(base::parse_duration, "is no time: write 90s, 10m or 2h", "TIME");
 }
 
 }  // namespace evalrun::cli

@@ -34,7 +34,7 @@ class GenerationDecoder {
   GenerationDecoder(const RunPlan& plan, const Conversation& conversation, base::Clock& clock)
       : plan_(plan), conversation_(conversation), clock_(clock) {}
 
-  // All turns of one conversation from seed g.seed, led along `path` where there is one. Adds
+  // All turns of one conversation from seed g.seed, made to follow `path` where there is one. Adds
   // turns, texts and the times of tokenising and detokenising, which are no decode times.
   void converse(const PlannedPrompt& planned, engine::Session& session,
                 methods::DecodingMethod& method, const Answers* path,

@@ -6,13 +6,6 @@
 
 namespace evalrun::runners {
 
-std::string format_duration(double seconds) {
-  const auto s = static_cast<int64_t>(seconds + 0.5);
-  if (s >= 3600) return fmt::format("{}h{:02}m", s / 3600, s % 3600 / 60);
-  if (s >= 60) return fmt::format("{}m{:02}s", s / 60, s % 60);
-  return fmt::format("{}s", s);
-}
-
 void ConsoleProgress::left_out(const std::string& method) {
   fmt::print(out_, "left out: {}\n", method);
 }
@@ -39,21 +32,21 @@ void ConsoleProgress::generation_done(const std::string& arm, const std::string&
   const double elapsed = static_cast<double>(clock_.now_ns() - start_ns_) * 1e-9;
   const double left = elapsed / done_ * (pending_ - done_);
   show(fmt::format("[{}/{}] {} elapsed, {} left{}  {}  {}", stored_ + done_, stored_ + pending_,
-                   format_duration(elapsed), format_duration(left),
+                   base::format_duration(elapsed), base::format_duration(left),
                    failed_ > 0 ? fmt::format(", {} FAILED", failed_) : "", prompt, arm),
        done_ == pending_);
 }
 
 void ConsoleProgress::scoring(int done, int total, double elapsed_s, double left_s) {
-  show(fmt::format("scoring [{}/{}] {} elapsed, {} left", done, total, format_duration(elapsed_s),
-                   format_duration(left_s)),
+  show(fmt::format("scoring [{}/{}] {} elapsed, {} left", done, total,
+                   base::format_duration(elapsed_s), base::format_duration(left_s)),
        done == total);
 }
 
 void ConsoleProgress::capturing(int64_t done, int64_t total, int64_t tokens, double elapsed_s,
                                 double left_s) {
   show(fmt::format("[{}/{}] {} elapsed, {} left, {:.0f} tokens/s", done, total,
-                   format_duration(elapsed_s), format_duration(left_s),
+                   base::format_duration(elapsed_s), base::format_duration(left_s),
                    elapsed_s > 0 ? static_cast<double>(tokens) / elapsed_s : 0.0),
        done == total);
 }
@@ -61,7 +54,7 @@ void ConsoleProgress::capturing(int64_t done, int64_t total, int64_t tokens, dou
 void ConsoleProgress::working(const std::string& what, double share_done, double elapsed_s) {
   const double left = share_done > 0 ? elapsed_s / share_done * (1 - share_done) : 0;
   show(fmt::format("[{:.0f} %] {} elapsed, {} left  {}", 100 * share_done,
-                   format_duration(elapsed_s), format_duration(left), what),
+                   base::format_duration(elapsed_s), base::format_duration(left), what),
        share_done >= 1);
 }
 

@@ -49,7 +49,4 @@ class ConsoleProgress final : public ProgressSink {
   size_t last_width_ = 0;
 };
 
-// "1h02m", "3m05s", "12s"
-std::string format_duration(double seconds);
-
 }  // namespace evalrun::runners

@@ -1,4 +1,4 @@
-// What `replay` needs in a run: the text every arm is led along, and how near to a tie plain
+// What `replay` needs in a run: the text every arm is made to follow, and how near to a tie plain
 // decoding was where an arm would have left it.
 #pragma once
 #include <cstdint>
@@ -27,8 +27,8 @@ class ReplayPaths {
       : plan_(plan), store_(store), arm_ids_(arm_ids), prompt_ids_(prompt_ids) {}
 
   // Plain decoding's answers to a prompt by the model of an arm. They come from the store when an
-  // arm of that model has been measured there (it was led along them, plain decoding as well), so
-  // that a resumed run follows the same text; else from `decode`, once.
+  // arm of that model has been measured there (it was made to follow them, plain decoding as well),
+  // so that a resumed run follows the same text; else from `decode`, once.
   const Answers& of(int arm, int prompt, const std::function<Answers()>& decode);
 
   // Fills in the gaps of a finished generation's divergences. Computes in `session`, the arm's.

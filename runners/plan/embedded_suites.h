@@ -1,4 +1,5 @@
-// The built-in suites (runners/suites/*.json), compiled into the library.
+// The built-in suites (runners/suites/*.json, then runners/suites/papers/*.json), compiled into the
+// library.
 #pragma once
 #include <span>
 #include <string_view>

@@ -318,7 +318,8 @@ const std::vector<BuiltinSuite>& builtin_suites() {
   static const std::vector<BuiltinSuite> suites = [] {
     std::vector<BuiltinSuite> list;
     for (const EmbeddedFile& file : embedded_suites())
-      list.push_back({std::filesystem::path(file.name).stem().string(), std::string(file.text)});
+      list.push_back({std::filesystem::path(file.name).stem().string(), std::string(file.text),
+                      file.name.starts_with("papers/")});
     return list;
   }();
   return suites;

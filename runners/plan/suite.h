@@ -53,7 +53,7 @@ struct Suite {
   int warmup = -1;             // generations per arm; -1 = until step times settle
   double warmup_limit_s = 10;  // longest warm-up when it is automatic
   Order order = Order::kInterleaved;
-  // Every arm is led along plain decoding's text while it really drafts and verifies.
+  // Every arm is made to follow plain decoding's text while it really drafts and verifies.
   bool replay = false;
   bool ignore_eos = false;
   bool kv_cache = true;
@@ -81,7 +81,9 @@ nlohmann::json to_json(const Suite& suite);
 struct BuiltinSuite {
   std::string name;
   std::string text;  // JSON
+  bool paper;        // reproduces figures of one
 };
+// Those of papers come last.
 const std::vector<BuiltinSuite>& builtin_suites();
 
 }  // namespace evalrun::runners

@@ -43,7 +43,7 @@ methods::RankTree tree_of(const std::vector<TreeCounts::Path>& paths, int n) {
   for (int i = 0; i < std::min(n, static_cast<int>(paths.size())); ++i) {
     const std::vector<int>& ranks = paths[static_cast<size_t>(i)].ranks;
     const auto parent = node_of.find(std::vector<int>(ranks.begin(), ranks.end() - 1));
-    EVALRUN_CHECK(parent != node_of.end(), "a path in front of its parent");
+    EVALRUN_CHECK(parent != node_of.end(), "a path before its parent");
     tree.add(parent->second, ranks.back());
     node_of.emplace(ranks, tree.size());
   }

@@ -15,8 +15,8 @@
 
 namespace evalrun::runners {
 
-// A place to go on from: `text` is committed, then the method is led along `lead` (at least one
-// token; methods/replay.h), because many draft from what earlier steps gave them.
+// A place to go on from: `text` is committed, then the method is made to follow `lead` (at least
+// one token; methods/replay.h), because many draft from what earlier steps gave them.
 struct StepContext {
   std::string task, prompt;
   int position = 0;  // tokens of the answer in front of the first one drawn here
@@ -53,7 +53,7 @@ struct StepDistributionOptions {
 };
 
 inline constexpr int kDistributionDepth = 3;  // tokens behind the lead that are looked at
-inline constexpr int kMostLead = 8;           // tokens a method is led along
+inline constexpr int kMostLead = 8;           // tokens a method is made to follow
 inline constexpr int kLeastDraws = 60;        // of a test
 inline constexpr int kDraftRoom = 32;         // tokens a method may think are wanted
 

@@ -89,16 +89,6 @@ TEST(Units, SharesAsPercentAndFraction) {
     EXPECT_EQ(parse_share(bad), std::nullopt) << bad;
 }
 
-TEST(Units, TimesInSecondsMinutesAndHours) {
-  EXPECT_EQ(parse_seconds("90s"), 90);
-  EXPECT_EQ(parse_seconds("10m"), 600);
-  EXPECT_EQ(parse_seconds("1.5h"), 5400);
-  EXPECT_EQ(parse_seconds("90"), 90);
-  EXPECT_EQ(parse_seconds("0"), 0);
-  for (const char* bad : {"", "s", "m", "x", "-1s", "10 m", "10d", "inf", "nan", "1h30m"})
-    EXPECT_EQ(parse_seconds(bad), std::nullopt) << bad;
-}
-
 TEST(Units, AnOptionHoldsTheNumber) {
   CLI::App app;
   double share = 0, seconds = 0;
@@ -148,14 +138,6 @@ TEST(Home, OneDefinitionForModelsAndCaches) {
 TEST(Output, TableAlignsByCodePoints) {
   EXPECT_EQ(aligned_table({"a", "bb"}, {{"\xc3\xa9\xc3\xa9", "x"}, {"1", ""}}),
             "a   bb\n\xc3\xa9\xc3\xa9  x\n1");
-}
-
-TEST(Output, HumanNumbers) {
-  EXPECT_EQ(human_time(412), "412 ns");
-  EXPECT_EQ(human_time(3.14159e6), "3.14 ms");
-  EXPECT_EQ(human_time(90.5e9), "90.5 s");
-  EXPECT_EQ(human_bytes(999), "999 B");
-  EXPECT_EQ(human_bytes(138e6), "138 MB");
 }
 
 TEST(CollapseBlanks, KeepsWordsLinesAndParagraphs) {

@@ -1,4 +1,6 @@
 // evalrun list and evalrun data.
+#include <map>
+
 #include "tests/cli/cli_test.h"
 
 namespace evalrun::tests {
@@ -25,6 +27,22 @@ TEST_F(Listing, EveryKindHasTheCommonKeys) {
     EXPECT_EQ(table.exit_code, 0) << table.err;
     EXPECT_FALSE(table.out.empty());
   }
+}
+
+TEST_F(Listing, SuitesOfPapersOnRequest) {
+  const std::string own = run({"list", "suites"}).out;
+  EXPECT_THAT(own, ::testing::AllOf(HasSubstr("\nquick "), HasSubstr("list suites --papers")));
+  EXPECT_THAT(own, ::testing::Not(HasSubstr("\npaper-bita ")));
+  const std::string papers = run({"list", "suites", "--papers"}).out;
+  EXPECT_THAT(papers, ::testing::AllOf(HasSubstr("\npaper-bita "), HasSubstr("\nsd-pad ")));
+  EXPECT_THAT(papers, ::testing::Not(HasSubstr("\nquick ")));
+  std::map<std::string, bool> paper;
+  for (const json& suite : json::parse(run({"list", "suites", "--json"}).out))
+    paper[suite["name"]] = suite["paper"];
+  EXPECT_FALSE(paper.at("quick"));
+  EXPECT_TRUE(paper.at("paper-bita"));
+  EXPECT_EQ(run({"run", "paper-bita", "--plan", "--data-root", "."}).err.find("unknown suite"),
+            std::string::npos);
 }
 
 TEST_F(Listing, MethodsSayWhatTheyKeepAndTake) {

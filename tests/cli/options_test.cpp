@@ -319,6 +319,7 @@ TEST_F(Options, OptionsOfAnotherModeAreRefused) {
       {{"show", "first", "-m", model}, "--model"},
       {{"show", "1", "-m", model, "--json"}, "--model"},
       {{"list", "suites", "--data-root", "data"}, "--data-root"},
+      {{"list", "tasks", "--papers"}, "--papers"},
       {{"doctor", "--jobs", "2"}, "--code"},
       {{"doctor", "--code", "-m", model}, "--model"},
       {{"score", "first", "--against", "ar", "--data-root", "data"}, "--data-root"},

@@ -403,7 +403,7 @@ TEST(LoadGguf, SaysWhenMemoryIsShort) {
   std::filesystem::resize_file(path, b.bytes().size() + offset, error);
   if (error) GTEST_SKIP() << "no sparse file of this size here: " << error.message();
   expect_data_error([&] { (void)load_model(path, weights_only()); },
-                    {"GiB of memory as f32", "are free", "smaller --dtype or model"});
+                    {"B of memory as f32", "are free", "smaller --dtype or model"});
 }
 
 TEST(RandomModel, SeedDecides) {

@@ -93,7 +93,7 @@ TEST_F(Safe, RefusesOverlapsAndHoles) {
   refuse(R"({"v":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
          R"("w":{"dtype":"F32","shape":[1],"data_offsets":[8,12]}})",
          12, {"\"w\"", "unused bytes"});
-  refuse(kGood, 30, {"8 bytes behind the last tensor"});
+  refuse(kGood, 30, {"8 bytes after the last tensor"});
   refuse("{}", 5, {"behind the last tensor"});
 }
 

@@ -18,6 +18,7 @@
 #include <thread>
 
 #include "engine/base/text.h"
+#include "engine/base/units.h"
 #include "tests/formats/weight_models.h"
 
 namespace evalrun::engine {
@@ -92,7 +93,7 @@ class WeightCacheTest : public ::testing::Test {
 TEST_F(WeightCacheTest, SecondLoadReadsTheSameBytes) {
   const auto first = load();
   EXPECT_THAT(stderr_, HasSubstr("int8-fast weights of " + model_ + " are kept"));
-  EXPECT_THAT(stderr_, HasSubstr(file() + " (3 MB"));
+  EXPECT_THAT(stderr_, HasSubstr(file() + " (" + base::format_bytes(fs::file_size(file()))));
   EXPECT_THAT(stderr_, HasSubstr("evalrun data cache"));
   EXPECT_EQ(std::count(stderr_.begin(), stderr_.end(), '\n'), 1);
   ASSERT_EQ(files(), std::vector<fs::path>{file()});

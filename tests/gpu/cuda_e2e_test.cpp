@@ -174,7 +174,7 @@ TEST(OnCuda, TooLittleMemoryIsRefusedWithWhatIsNeeded) {
       evalrun_with(folder, {"CUDA_EMULATOR_MEMORY=100000"}, run_on("cuda", "ar"));
   EXPECT_EQ(result.exit_code, 7) << result.err;
   EXPECT_THAT(result.err, HasSubstr("GPU memory: needs "));
-  EXPECT_THAT(result.err, HasSubstr("GiB are free"));
+  EXPECT_THAT(result.err, HasSubstr("B are free"));
   EXPECT_THAT(result.err, HasSubstr("hint: a smaller weight format"));
   EXPECT_EQ(count_stored(folder.file("r.db")), 0);
 }

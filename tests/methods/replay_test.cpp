@@ -1,4 +1,4 @@
-// Methods led along a text that is given: the text comes out, and every place where the method
+// Methods made to follow a text that is given: the text comes out, and every place where the method
 // would have gone on otherwise is counted.
 #include "methods/replay.h"
 

@@ -1,4 +1,5 @@
-// Whole runs in which every arm is led along plain decoding's text: tiny models, nothing faked.
+// Whole runs in which every arm is made to follow plain decoding's text: tiny models, nothing
+// faked.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

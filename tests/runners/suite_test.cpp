@@ -155,7 +155,16 @@ TEST(Suite, PlantedFaultsAreRefused) {
 
 TEST(Suite, BuiltInSuitesAreSoundAndLargeEnough) {
   std::vector<std::string> names;
-  for (const BuiltinSuite& builtin : builtin_suites()) names.push_back(builtin.name);
+  bool papers = false;  // last
+  for (const BuiltinSuite& builtin : builtin_suites()) {
+    names.push_back(builtin.name);
+    EXPECT_TRUE(builtin.paper || !papers) << builtin.name;
+    papers = builtin.paper;
+    EXPECT_EQ(builtin.paper, builtin.name.starts_with("paper-") ||
+                                 builtin.name.starts_with("sd-") ||
+                                 builtin.name.starts_with("space-"))
+        << builtin.name;
+  }
   EXPECT_THAT(names, ::testing::IsSupersetOf({"quick", "ci", "training-free", "paper-self-draft",
                                               "sd-pad", "cache-mismatch"}));
   for (const std::string& name : names) {

@@ -1,6 +1,7 @@
 #include "engine/cuda/runtime/memory.h"
 
 #include "engine/base/error.h"
+#include "engine/base/units.h"
 
 namespace evalrun::engine::cuda {
 
@@ -20,10 +21,10 @@ void* PinnedKind::allocate(size_t bytes) {
   void* p = nullptr;
   const cudaError_t e = cudaMallocHost(&p, bytes);
   if (e == cudaErrorMemoryAllocation)
-    throw base::Error(base::ExitCode::kData,
-                      fmt::format("no {:.1f} MiB of page-locked memory for copies to the GPU",
-                                  static_cast<double>(bytes) / 0x1p20),
-                      "free memory of the host, or raise its limit (ulimit -l, the container's)");
+    throw base::Error(
+        base::ExitCode::kData,
+        fmt::format("no {} of page-locked memory for copies to the GPU", base::format_bytes(bytes)),
+        "free memory of the host, or raise its limit (ulimit -l, the container's)");
   EVALRUN_CUDA(e);
   return p;
 }

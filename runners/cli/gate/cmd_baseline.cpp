@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "engine/base/text.h"
+#include "engine/base/units.h"
 #include "reports/table/report.h"
 #include "results/copy_run.h"
 #include "results/queries.h"
@@ -123,7 +124,7 @@ void export_to_file(const BaselineArguments& options, const GlobalOptions& globa
         {{"name", b.name}, {"run", b.run.id}, {"file", options.file}, {"bytes", bytes}});
   print_line(fmt::format("baseline '{}' (run {}, {}, suite {}, {}) is in {}, {}", b.name, b.run.id,
                          b.run.label, b.run.suite, b.run.commit, options.file,
-                         human_bytes(static_cast<double>(bytes))));
+                         base::format_bytes(bytes)));
 }
 
 // FILE with one baseline, or FILE:NAME.

@@ -8,6 +8,7 @@
 
 #include "datasets/dataset.h"
 #include "engine/base/text.h"
+#include "engine/base/units.h"
 #include "engine/devices.h"
 #include "engine/tokenizer/chat/chat_template.h"
 #include "results/queries.h"
@@ -239,7 +240,7 @@ void run_self_test(const CheckArguments& o, Context& context, int64_t begin_ns) 
                                                     d.drill.expected == ExitCode::kRegression));
     spdlog::info("{}: exit code {}, expected {}", d.drill.name, found, expected);
     rows.push_back({d.drill.name, std::to_string(expected), std::to_string(found),
-                    d.passed() ? "ok" : "WRONG", fmt::format("{:.1f} s", d.seconds),
+                    d.passed() ? "ok" : "WRONG", base::format_duration(d.seconds),
                     d.gate.result.summary});
     array.push_back({{"drill", d.drill.name},
                      {"expected", expected},

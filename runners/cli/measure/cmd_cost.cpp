@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 
+#include "engine/base/units.h"
 #include "engine/devices.h"
 #include "engine/machine_probes.h"
 #include "engine/row_cost.h"
@@ -48,7 +49,7 @@ engine::RowCostOptions limited(const CostArguments& o, const engine::ModelConfig
     if (n > config.max_context)
       throw base::usage_error(
           fmt::format("{}: {} tokens are more than the model's context", option, n),
-          fmt::format("{} takes 1 to {} tokens, and {} rows behind them", config.name,
+          fmt::format("{} takes 1 to {} tokens, and {} rows after them", config.name,
                       config.max_context, engine::kMaxRows));
   };
   engine::RowCostOptions options;
@@ -148,7 +149,7 @@ void print_one(const Measured& m, size_t i) {
                          m.models[i]->config().name, engine::name_of(m.models[i]->format()),
                          session.isa(), session.n_threads(), table.context, table.rounds));
   print_line(table_of(table));
-  const std::string bytes = human_bytes(static_cast<double>(table.bytes));
+  const std::string bytes = base::format_bytes(table.bytes);
   print_line(table.bandwidth > 0
                  ? fmt::format("floor {:.3f} ms = {} / {:.1f} GB/s; T(1) reaches {:.0f} %; {:.1f} "
                                "tok/s",
@@ -207,7 +208,7 @@ void add_cost_command(CLI::App& app, Context& context) {
                    "Forwards per row count (default: about two seconds per format)")
       ->check(CLI::Range(1, 100000));
   command->footer(
-      "A row is a token behind the context; all rows of a forward form a chain, go through every\n"
+      "A row is a token after the context; all rows of a forward form a chain, go through every\n"
       "layer and the output matrix, and each gives its likeliest token. ms is the median over the\n"
       "rounds, in which all row counts and formats take turns. Shares are of the time of one "
       "thread:\n"

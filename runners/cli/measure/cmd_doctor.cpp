@@ -9,6 +9,7 @@
 #include "datasets/dataset.h"
 #include "datasets/manifest.h"
 #include "engine/base/text.h"
+#include "engine/base/units.h"
 #include "engine/cuda/runtime/nvml.h"
 #include "engine/devices.h"
 #include "engine/machine_probes.h"
@@ -88,7 +89,8 @@ void examine_machine(Findings& out) {
   out.push_back({"processor", value_or(e, "cpu", "unknown")});
   out.push_back({"cores", fmt::format("{} of {} allowed", value_or(e, "cores_allowed", "?"),
                                       value_or(e, "cores", "?"))});
-  out.push_back({"memory", human_bytes(std::atof(value_or(e, "memory_bytes", "0").c_str()))});
+  out.push_back(
+      {"memory", base::format_bytes(std::atof(value_or(e, "memory_bytes", "0").c_str()))});
   out.push_back({"system", fmt::format("{}, {}", value_or(e, "os", "unknown"),
                                        value_or(e, "kernel", "unknown kernel"))});
   const std::string governor = value_or(e, "governor", "not readable");
@@ -130,7 +132,7 @@ void examine_gpu(const engine::cuda::Device& gpu,
                  const std::optional<engine::cuda::GpuSample>& sample, Findings& out) {
   Finding f{fmt::format("cuda:{}", gpu.index),
             fmt::format("{}, compute {}.{}, {}", gpu.name, gpu.compute_major, gpu.compute_minor,
-                        human_bytes(static_cast<double>(gpu.memory_bytes)))};
+                        base::format_bytes(gpu.memory_bytes))};
   const auto add = [&](const char* what, const char* unit, const std::optional<double>& now,
                        const std::optional<double>& most) {
     if (!now && !most) return;
@@ -143,8 +145,7 @@ void examine_gpu(const engine::cuda::Device& gpu,
   add("memory ", "MHz", known.memory_mhz, known.memory_mhz_max);
   add("", "W", now.power_w, known.power_limit_w);
   add("", "°C", now.temperature_c, std::nullopt);
-  if (known.memory_free_bytes)
-    f.value += ", free " + human_bytes(static_cast<double>(*known.memory_free_bytes));
+  if (known.memory_free_bytes) f.value += ", free " + base::format_bytes(*known.memory_free_bytes);
   if (!known.driver_version.empty()) f.value += ", driver " + known.driver_version;
   if (!facts) f.value += ", clocks and power not available (no NVML)";
   const std::string reasons = engine::cuda::words_of_reasons(now.reasons.value_or(0));
@@ -241,7 +242,7 @@ void examine_database(const std::string& path, Findings& out) {
   const fs::space_info space = fs::space(folder, error);
   if (!error)
     out.push_back(
-        {"free disk space", human_bytes(static_cast<double>(space.available)),
+        {"free disk space", base::format_bytes(space.available),
          static_cast<double>(space.available) < kLowDiskBytes ? Level::kWarning : Level::kOk,
          static_cast<double>(space.available) < kLowDiskBytes
              ? "a long run stores tens of megabytes"
@@ -280,7 +281,7 @@ void examine_placement(Findings& out) {
 void examine_speed(Findings& out) {
   const double overhead = measure_step_overhead_ns();
   const bool slow = overhead > kOverheadLimitNs;
-  out.push_back({"harness overhead per step", human_time(overhead),
+  out.push_back({"harness overhead per step", base::format_duration(1e-9 * overhead),
                  slow ? Level::kWarning : Level::kOk,
                  slow ? "unusually long: is the machine busy?" : ""});
   const double bandwidth =

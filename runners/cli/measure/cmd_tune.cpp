@@ -7,6 +7,7 @@
 
 #include "datasets/dataset.h"
 #include "engine/base/clock.h"
+#include "engine/base/units.h"
 #include "methods/adaptive.h"
 #include "methods/decode_loop.h"
 #include "methods/model_draft/skip_layers.h"
@@ -196,8 +197,8 @@ class SkipTuner : public Tuner {
     search.progress = [&](const runners::SkipEstimate& best, int skipped, double elapsed) {
       if (!terminal) return;
       fmt::print(stderr, "\r\x1b[K{} of at most {}: {} sublayers left out, best so far {:.2f}x",
-                 runners::format_duration(elapsed), runners::format_duration(options_.seconds),
-                 skipped, best.speedup);
+                 base::format_duration(elapsed), base::format_duration(options_.seconds), skipped,
+                 best.speedup);
       std::fflush(stderr);
     };
     const auto s = engine::Session::create(model_, session);

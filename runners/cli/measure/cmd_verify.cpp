@@ -109,7 +109,7 @@ void print_differences(const Json& certificate) {
   const Json& replay = greedy["replay"];
   print_line(fmt::format(
       "{}: first difference at token {} of {} {}: {} and not {}, {} below it ({} spacings of the "
-      "number format); led along plain decoding's text it differs at {} of {} places",
+      "number format); following plain decoding's text it differs at {} of {} places",
       certificate["arm"]["method"].get<std::string>(), first["index"].get<int>(),
       first["task"].get<std::string>(), first["prompt"].get<std::string>(),
       first["found"].get<int>(), first["expected"].get<int>(),

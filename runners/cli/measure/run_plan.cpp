@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/base/units.h"
 #include "runners/cli/output.h"
 #include "runners/measure/progress.h"
 
@@ -152,7 +153,7 @@ void print_plan(const PlanReport& report) {
     rows.push_back({line.task, std::to_string(line.prompts), std::to_string(line.turns),
                     std::to_string(line.max_new), std::to_string(line.longest),
                     std::to_string(plan.arms.size()), std::to_string(line.generations),
-                    (line.measured ? "" : "< ") + runners::format_duration(line.seconds),
+                    (line.measured ? "" : "< ") + base::format_duration(line.seconds),
                     change_text(line, suite)});
     guessed = guessed || !line.deviation;
   }
@@ -175,10 +176,10 @@ void print_plan(const PlanReport& report) {
       "time left: {}{}, warm-up up to {}; <: every answer at full length and at the speed of plain "
       "decoding ({} per step, {} per prompt token)",
       lines.back().measured ? "" : "at most ",
-      runners::format_duration(seconds_left(report, lines.back().seconds)),
-      runners::format_duration(suite.warmup < 0 ? suite.warmup_limit_s : 0),
-      human_time(report.calibration.step_s * 1e9),
-      human_time(report.calibration.prefill_s_per_token * 1e9)));
+      base::format_duration(seconds_left(report, lines.back().seconds)),
+      base::format_duration(suite.warmup < 0 ? suite.warmup_limit_s : 0),
+      base::format_duration(report.calibration.step_s),
+      base::format_duration(report.calibration.prefill_s_per_token)));
   if (report.history)
     print_line(fmt::format(
         "as measured in run {} '{}' of the same arms: times without <, deviations in brackets",

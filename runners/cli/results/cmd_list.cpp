@@ -30,6 +30,7 @@ struct ListArguments {
   std::string what;
   std::string data_root;
   bool markdown = false;
+  bool papers = false;
 };
 
 // Every entry starts with the same five keys, so that one reader serves all lists.
@@ -138,9 +139,11 @@ Json list_evaluators(const ListArguments&, const GlobalOptions&) {
   return array;
 }
 
-Json list_suites(const ListArguments&, const GlobalOptions&) {
+// For people those of papers on request: they are many.
+Json list_suites(const ListArguments& options, const GlobalOptions& global) {
   Json array = Json::array();
   for (const runners::BuiltinSuite& builtin : runners::builtin_suites()) {
+    if (builtin.paper != options.papers && !global.json) continue;
     const runners::Suite suite = runners::parse_suite(builtin.text, builtin.name);
     Json tasks = Json::array();
     for (const runners::TaskSpec& t : suite.tasks) tasks.push_back(t.task);
@@ -151,6 +154,7 @@ Json list_suites(const ListArguments&, const GlobalOptions&) {
     e["tasks"] = tasks;
     e["max_new"] = suite.max_new;
     e["repeats"] = suite.repeats;
+    e["paper"] = builtin.paper;
     array.push_back(std::move(e));
   }
   return array;
@@ -347,6 +351,8 @@ void run_list(const ListArguments& options, const GlobalOptions& global) {
     header.push_back(std::string(column) == "available" && options.what == "runs" ? "finished"
                                                                                   : column);
   print_line(aligned_table(header, rows));
+  if (options.what == "suites" && !options.papers)
+    print_line("\nWhat reproduces figures of papers: evalrun list suites --papers");
 }
 
 }  // namespace
@@ -361,6 +367,8 @@ void add_list_command(CLI::App& app, Context& context) {
                    "formats, isas")
       ->required();
   add_data_root(*command, options->data_root);
+  command->add_flag("--papers", options->papers,
+                    "Of suites: those that reproduce figures of papers");
   command->add_flag("--markdown", options->markdown, "Of methods: the whole docs/methods.md");
   command->footer(
       "With --json: an array of objects with name, lossless (none, greedy, both; null when it "
@@ -373,6 +381,8 @@ void add_list_command(CLI::App& app, Context& context) {
   command->callback([options, command, &context] {
     if (options->what != "tasks")
       refuse_given(*command, {"--data-root"}, "list " + options->what + ", only for tasks");
+    if (options->what != "suites")
+      refuse_given(*command, {"--papers"}, "list " + options->what + ", only for suites");
     run_list(*options, context.global);
   });
 }

@@ -9,6 +9,7 @@
 
 #include "datasets/json_lines.h"
 #include "engine/base/text.h"
+#include "engine/base/units.h"
 #include "engine/devices.h"
 #include "engine/session.h"
 #include "evaluators/generations_file.h"
@@ -94,9 +95,9 @@ void show_progress(const runners::ScoreProgress& progress, bool terminal, double
   // Silent when there was nothing to wait for.
   if (progress.elapsed_s - last_shown_s < every_s && !(finished && last_shown_s > 0)) return;
   last_shown_s = progress.elapsed_s;
-  fmt::print(stderr, "{}[{}/{}] {} elapsed, {} left{}", terminal ? "\r" : "", progress.done,
-             progress.total, runners::format_duration(progress.elapsed_s),
-             runners::format_duration(progress.left_s), terminal && !finished ? "  " : "\n");
+  fmt::print(stderr, "{}[{}/{}] {} elapsed, {} left{}", terminal ? "\r\x1b[K" : "", progress.done,
+             progress.total, base::format_duration(progress.elapsed_s),
+             base::format_duration(progress.left_s), terminal && !finished ? "" : "\n");
 }
 
 std::string status_text(const runners::ScoreSummary& summary) {

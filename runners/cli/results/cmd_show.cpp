@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "engine/base/text.h"
+#include "engine/base/units.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "results/store.h"
 #include "runners/cli/cli.h"
@@ -177,7 +178,9 @@ Json generation_json(const ShownGeneration& g) {
 
 // Below the status: what the machine did, as far as it is known.
 void print_machine(const ShownGeneration& g) {
-  const auto time = [](int64_t ns) { return human_time(static_cast<double>(ns)); };
+  const auto time = [](int64_t ns) {
+    return base::format_duration(1e-9 * static_cast<double>(ns));
+  };
   if (g.clock) {
     const results::ClockRecord& c = *g.clock;
     print_line(fmt::format(
@@ -211,7 +214,7 @@ void print_generation(const ShownGeneration& g, const TokenPrinter& tokens) {
       g.run_id, g.arm_label, g.task, g.prompt, g.repeat, g.sample, g.block, g.slot));
   print_line(fmt::format("status: {}{}, total {}", g.status,
                          g.fault.empty() ? "" : fmt::format(" (planted fault {})", g.fault),
-                         human_time(static_cast<double>(g.total_ns))));
+                         base::format_duration(1e-9 * static_cast<double>(g.total_ns))));
   if (g.degenerate)
     print_line("the answer runs in a loop, which every drafter predicts (docs/measurement.md)");
   if (g.asked) {
@@ -231,9 +234,9 @@ void print_generation(const ShownGeneration& g, const TokenPrinter& tokens) {
         fmt::format("\nturn {}: {} prompt tokens, {} emitted, stopped by {}; prefill {}, draft "
                     "prefill {}, decode {}",
                     t + 1, turn.n_prompt_tokens, turn.tokens.size(), turn.stop,
-                    human_time(static_cast<double>(turn.prefill_ns)),
-                    human_time(static_cast<double>(turn.draft_prefill_ns)),
-                    human_time(static_cast<double>(turn.decode_ns))));
+                    base::format_duration(1e-9 * static_cast<double>(turn.prefill_ns)),
+                    base::format_duration(1e-9 * static_cast<double>(turn.draft_prefill_ns)),
+                    base::format_duration(1e-9 * static_cast<double>(turn.decode_ns))));
     std::vector<std::vector<std::string>> rows;
     rows.push_back(
         {"prefill", "", "", "", "", "", "", "", "", "", tokens.text(slice(turn.tokens, 0, 1))});

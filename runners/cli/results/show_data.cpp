@@ -7,6 +7,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/text.h"
+#include "engine/base/units.h"
 #include "reports/data/pairing.h"
 #include "reports/data/run_data.h"
 #include "runners/cli/output.h"
@@ -109,7 +110,7 @@ std::string run_text(const ShownRun& run) {
                     std::to_string(arm.failed), fmt::format("{:.3f}", arm.tau),
                     fmt::format("{:.1f}", arm.tok_s),
                     arm.no_draft ? fmt::format("{:.1f} %", 100 * *arm.no_draft) : "-",
-                    human_bytes(static_cast<double>(arm.peak_bytes))});
+                    base::format_bytes(arm.peak_bytes)});
   out += aligned_table(
       {"arm", "role", "generations", "failed", "tau", "tok/s", "no draft", "peak memory"}, rows);
   rows.clear();

@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "engine/base/text.h"
+#include "engine/base/units.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "methods/corpus/corpus_files.h"
 #include "runners/cli/cli.h"
@@ -107,7 +108,7 @@ std::vector<std::vector<std::string>> common_rows(const std::string& path,
                                                   const methods::CorpusInfo& info) {
   return {{"file", path},
           {"kind", methods::to_string(info.kind)},
-          {"size", human_bytes(static_cast<double>(info.file_bytes))},
+          {"size", base::format_bytes(info.file_bytes)},
           {"tokens", std::to_string(info.source.tokens)},
           {"documents", std::to_string(info.source.documents)},
           {"files", std::to_string(info.source.files)},
@@ -188,8 +189,8 @@ void run_build(const CorpusArguments& o, const GlobalOptions& global) {
     return print_json_document(out);
   }
   auto rows = common_rows(path, info);
-  rows.push_back({"tokenized in", human_time(read_s * 1e9)});
-  rows.push_back({"built in", human_time(build_s * 1e9)});
+  rows.push_back({"tokenized in", base::format_duration(read_s)});
+  rows.push_back({"built in", base::format_duration(build_s)});
   print_line(aligned_table({"corpus", named ? o.name : o.out}, rows));
   if (!ngrams.table.empty()) print_line(ngrams.table);
   if (kind == CorpusKind::kSuffixes)

@@ -7,6 +7,7 @@
 #include "datasets/dataset.h"
 #include "datasets/manifest.h"
 #include "engine/base/text.h"
+#include "engine/base/units.h"
 #include "runners/cli/cli.h"
 #include "runners/cli/output.h"
 #include "runners/cli/text/data_cache.h"
@@ -53,8 +54,7 @@ void list_files(const DataArguments& options, const GlobalOptions& global) {
                      {"stand_in", file.stand_in},
                      {"url", file.url},
                      {"note", file.note}});
-    rows.push_back({file.dataset, file.path,
-                    file.bytes > 0 ? human_bytes(static_cast<double>(file.bytes)) : "-",
+    rows.push_back({file.dataset, file.path, file.bytes > 0 ? base::format_bytes(file.bytes) : "-",
                     file.count > 0 ? std::to_string(file.count) : "-",
                     file.licence.empty() ? "-" : file.licence, file.fetchable() ? "yes" : "by hand",
                     present ? "yes" : "no"});

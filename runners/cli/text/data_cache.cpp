@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "engine/base/text.h"
+#include "engine/base/units.h"
 #include "engine/model/weight_files.h"
 #include "runners/cli/output.h"
 
@@ -52,13 +53,11 @@ nlohmann::ordered_json to_json(const std::vector<WeightFile>& files) {
   return array;
 }
 
-std::string size_text(int64_t bytes) { return human_bytes(static_cast<double>(bytes)); }
-
 std::string table_of(const std::vector<WeightFile>& files) {
   std::vector<std::vector<std::string>> rows;
   for (const WeightFile& file : files)
     rows.push_back({file.source.empty() ? "-" : file_name(file.source), file.format,
-                    size_text(file.bytes), utc_text(file.last_used_ns), state_of(file),
+                    base::format_bytes(file.bytes), utc_text(file.last_used_ns), state_of(file),
                     file_name(file.path)});
   return aligned_table({"model", "format", "size", "last used", "", "file"}, rows);
 }
@@ -80,7 +79,7 @@ void list(const std::string& folder, const GlobalOptions& global) {
   if (!files.empty()) print_line(table_of(files) + "\n");
   print_line(fmt::format("{}: {} of converted weights, {} of at most {} (EVALRUN_CACHE_MAX)",
                          folder, base::plural(static_cast<int64_t>(files.size()), "file"),
-                         size_text(total), size_text(limit)));
+                         base::format_bytes(total), base::format_bytes(limit)));
 }
 
 void clear(const std::string& folder, const std::string& pattern, const GlobalOptions& global) {
@@ -107,7 +106,7 @@ void clear(const std::string& folder, const std::string& pattern, const GlobalOp
   if (!removed.empty()) print_line(table_of(removed) + "\n");
   print_line(fmt::format("{}: removed {}, {}", folder,
                          base::plural(static_cast<int64_t>(removed.size()), "file"),
-                         size_text(bytes)));
+                         base::format_bytes(bytes)));
   for (const WeightFile& file : kept) print_line(fmt::format("kept, in use: {}", file.path));
 }
 

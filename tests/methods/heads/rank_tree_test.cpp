@@ -58,7 +58,7 @@ TEST(RankTree, SaysWhatIsWrong) {
     }
     return std::string("accepted");
   };
-  EXPECT_THAT(message("00+0"), HasSubstr("path 00 without 0 in front of it"));
+  EXPECT_THAT(message("00+0"), HasSubstr("path 00 without 0 before it"));
   EXPECT_THAT(message("0+0"), HasSubstr("path 0 twice"));
   EXPECT_THAT(message("0+x"), HasSubstr("'x'"));
   EXPECT_THAT(message("chain:0"), HasSubstr("no chain"));

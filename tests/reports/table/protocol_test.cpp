@@ -150,7 +150,8 @@ TEST_F(ReplayReport, ShowsDisagreementsAndThatTokensAreEqualByForce) {
   }
   EXPECT_THAT(to_html(r, store_), HasSubstr("Places where an arm would have gone on otherwise"));
   EXPECT_THAT(to_html(r, store_), HasSubstr("<td>by force</td>"));
-  EXPECT_THAT(to_latex(r), AllOf(HasSubstr("& by force"), HasSubstr("led along plain decoding")));
+  EXPECT_THAT(to_latex(r),
+              AllOf(HasSubstr("& by force"), HasSubstr("made to follow plain decoding")));
   const nlohmann::json arm = json_row(r, "pld:k=4");
   EXPECT_EQ(arm["replay_asked"], 264);
   EXPECT_EQ(arm["replay_differing"], 3);
