@@ -32,6 +32,12 @@ std::string checked_number(const OptionOwner& owner, const OptionInfo& info,
   return fmt::format("{}", *value);
 }
 
+// "did you mean 'first'? ", or nothing: the message has named the choices already.
+std::string neighbour(const std::string& text, const std::vector<std::string>& choices) {
+  const std::string hint = suggest(text, choices);
+  return hint.substr(0, hint.find("known: "));
+}
+
 // The one spelling of a value: 04 -> 4, 0.50 -> 0.5, 1 -> true.
 std::string checked_value(const OptionOwner& owner, const OptionInfo& info,
                           const std::string& text) {
@@ -48,7 +54,7 @@ std::string checked_value(const OptionOwner& owner, const OptionInfo& info,
       if (text.empty()) refuse_value(owner, info, text, "a text");
       if (!info.choices.empty() && std::ranges::find(info.choices, text) == info.choices.end())
         refuse_value(owner, info, text, fmt::format("one of {}", fmt::join(info.choices, ", ")),
-                     suggest(text, info.choices) + "; ");
+                     neighbour(text, info.choices));
       return text;
   }
   EVALRUN_CHECK(false, "type of option '{}'", info.name);

@@ -91,6 +91,8 @@ TEST_F(PredictCommand, Refuses) {
   expect_refused(with_db({"--arm", "pld:k=6", "--k", "9"}), 2, "at most 6");
   expect_refused(with_db({"--arm", "pld:k=6", "--k", "x"}), 2, "'x'");
   expect_refused(with_db({"--arm", "pld:k=6", "--k", "0"}), 2, "'0'");
+  expect_refused(with_db({"--arm", "pld:k=6", "--k", "4..2"}), 2, "'4..2'");
+  expect_refused(with_db({"--arm", "pld:k=6", "--k", "1..1001"}), 2, "more than 1000");
   expect_refused(with_db({"--arm", "pld:k=6", "--tree", "0+1"}), 2, "tested at 1");
   expect_refused(with_db({"--arm", "pld:k=6", "--tree", "00"}), 2, "--tree");
   expect_refused(with_db({"--arm", "lookahead", "--k", "2"}), 2, "rows beside the draft");

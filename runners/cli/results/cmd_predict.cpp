@@ -1,13 +1,12 @@
 // evalrun predict: what other drafts, another machine or a batch would have given, from the stored
 // steps of a run.
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <map>
 #include <memory>
 
-#include "engine/base/braces.h"
 #include "engine/base/json_fields.h"
+#include "engine/base/number_range.h"
 #include "engine/base/text.h"
 #include "methods/heads/rank_tree.h"
 #include "reports/data/parameters.h"
@@ -88,18 +87,19 @@ std::string tree_text(const std::vector<reports::TreePath>& paths) {
 
 // --k: whole numbers and ranges of them.
 std::vector<reports::Draft> chains(const std::vector<std::string>& lengths) {
+  constexpr int kMostLengths = 1000;  // more is a slip
   std::vector<reports::Draft> drafts;
-  for (const std::string& piece : lengths)
-    for (const std::string& text : piece.find("..") == std::string::npos
-                                       ? std::vector{piece}
-                                       : base::expand_braces("{" + piece + "}")) {
-      int k = 0;
-      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), k);
-      if (error != std::errc() || end != text.data() + text.size() || k < 1)
-        throw base::usage_error(fmt::format("--k: '{}' is no draft length", text),
-                                "give whole numbers from 1 and ranges: --k 1..4,8");
+  for (const std::string& text : lengths) {
+    const auto range = base::parse_number_range(text);
+    if (!range || range->empty() || range->first < 1)
+      throw base::usage_error(fmt::format("--k: '{}' is no draft length", text),
+                              "give whole numbers from 1 and ranges: --k 1..4,8");
+    if (range->count() > kMostLengths)
+      throw base::usage_error(
+          fmt::format("--k: '{}' is more than {} draft lengths", text, kMostLengths));
+    for (const int k : range->values())
       drafts.push_back({.name = fmt::format("k={}", k), .length = k, .tree = {}});
-    }
+  }
   return drafts;
 }
 
