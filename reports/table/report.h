@@ -11,30 +11,11 @@
 #include "reports/table/conditions.h"
 #include "reports/table/gpu_use.h"
 #include "reports/table/parts.h"
+#include "reports/table/report_options.h"
 #include "reports/table/report_row.h"
 #include "results/store.h"
 
 namespace evalrun::reports {
-
-// How the intervals of the "speedup" column and of tau are made: Student's t (estimators.h), or
-// resampled prompts (bootstrap.h) with the run's key as seed. Both are for new prompts of the same
-// kind (population).
-enum class IntervalKind { kStudent, kBootstrap };
-
-struct ReportOptions {
-  Estimator estimator = Estimator::kSum;  // of the "speedup" column
-  bool why = true;     // the columns that explain the speedup, in Markdown and text
-  bool parts = false;  // Report::parts, which only the page shows
-  // Which pass@k to show, 1 to 100; empty = 1, 10 and 100 where there are samples enough. Asked for
-  // without samples enough: usage_error.
-  std::vector<int> pass_k = {};
-  // Label of the arm that quality is compared with; "" = the baseline. Unknown: usage_error.
-  std::string control = {};
-  // Leaves answers that run in a loop out of the speed figures of both arms. Otherwise they are
-  // kept; they are counted in any case.
-  bool exclude_degenerate = false;
-  IntervalKind interval = IntervalKind::kStudent;
-};
 
 struct Report {
   RunInfo run;

@@ -11,7 +11,9 @@
 #include "reports/data/bootstrap.h"
 #include "reports/data/pairing.h"
 #include "reports/table/quality.h"
-#include "reports/table/report.h"
+#include "reports/table/report_options.h"
+#include "reports/table/report_row.h"
+#include "results/store.h"
 
 namespace evalrun::reports {
 

@@ -1,0 +1,70 @@
+#include <algorithm>
+#include <set>
+
+#include "evaluators/evaluator.h"
+#include "runners/machine/environment.h"
+#include "runners/machine/gpu_state.h"
+#include "runners/plan/plan.h"
+#include "runners/plan/plan_arms.h"
+#include "runners/plan/plan_prompts.h"
+
+namespace evalrun::runners {
+namespace {
+
+// Room behind the longest conversation for the rows of one step. Methods that want more get less at
+// the end of the longest answers only.
+constexpr int kRowRoom = 512;
+
+// Where and by what the run is measured, and its key.
+void describe_run(const PlanRequest& request, const std::set<std::string>& evaluator_ids,
+                  RunPlan& plan) {
+  results::RunRecord& run = plan.run;
+  run.environment.merge(capture_environment());
+  run.environment.merge(gpu_environment(plan.arms.front().record.device));
+  run.environment["model_path"] = request.target->path();
+  run.environment["model_hash"] = request.target->hash();
+  if (request.draft != nullptr) run.environment["draft_path"] = request.draft->path();
+  run.label = request.label.empty() ? plan.suite.name : request.label;
+  run.suite = plan.suite.name;
+  run.suite_json = to_json(plan.suite).dump(2);
+  run.commit = build_info().commit;
+  run.version = build_info().version;
+  run.started = utc_now();
+  run.command = request.command;
+  RunKeyParts parts;
+  for (const PlannedArm& arm : plan.arms) parts.arm_keys.push_back(arm.record.key);
+  for (const PlannedPrompt& prompt : plan.prompts) parts.prompt_keys.push_back(prompt.record.key);
+  const BuildInfo& build = build_info();
+  parts.build = fmt::format("{} {} {} {} {}", build.version, build.id, build.build_type,
+                            build.compiler, build.sanitizers);
+  parts.machine =
+      fmt::format("{}, {} cores", run.environment["cpu"], run.environment["cores_allowed"]);
+  if (const auto gpu = run.environment.find("gpu"); gpu != run.environment.end())
+    parts.machine += ", " + gpu->second;
+  parts.label = run.label;
+  parts.nonce = request.nonce;
+  parts.faults = request.faults;
+  for (const std::string& name : evaluator_ids)
+    parts.evaluator_versions[name] = evaluators::evaluator_registry().get(name).info.version;
+  run.key = run_key(plan.suite, parts);
+}
+
+}  // namespace
+
+RunPlan make_plan(const PlanRequest& request) {
+  RunPlan plan;
+  plan.suite = request.suite;
+  const PlannedData data = plan_prompts(request, plan);
+  int most = 0;
+  for (const PlannedPrompt& p : plan.prompts) most = std::max(most, p.most_tokens);
+  plan.capacity = std::min(most + kRowRoom, request.target->config().max_context);
+  plan_arms(request, data.max_new, plan);
+  plan.schedule =
+      make_schedule({static_cast<int>(plan.prompts.size()), static_cast<int>(plan.arms.size()),
+                     plan.suite.repeats, plan.suite.samples},
+                    plan.suite.order, plan.suite.seed);
+  describe_run(request, data.evaluators, plan);
+  return plan;
+}
+
+}  // namespace evalrun::runners
