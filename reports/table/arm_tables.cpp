@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "engine/base/units.h"
 #include "reports/format.h"
 #include "reports/table/metric_glossary.h"
 
