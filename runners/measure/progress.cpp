@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "engine/base/units.h"
+
 namespace evalrun::runners {
 
 void ConsoleProgress::left_out(const std::string& method) {
