@@ -4,6 +4,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/rng.h"
+#include "methods/registration.h"
 #include "methods/replay.h"
 
 namespace evalrun::runners {

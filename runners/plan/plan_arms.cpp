@@ -9,6 +9,7 @@
 #include "engine/base/text.h"
 #include "engine/session_options.h"
 #include "methods/faults.h"
+#include "methods/registration.h"
 #include "methods/speculative_method.h"
 #include "runners/machine/environment.h"
 

@@ -7,6 +7,7 @@
 #include "engine/base/error.h"
 #include "engine/base/text.h"
 #include "methods/faults.h"
+#include "methods/registration.h"
 #include "runners/machine/build_info.h"
 #include "runners/machine/environment.h"
 

@@ -7,6 +7,7 @@
 
 #include "engine/base/error.h"
 #include "methods/decode_loop.h"
+#include "methods/registration.h"
 #include "methods/replay.h"
 #include "runners/measure/plain_logits.h"
 

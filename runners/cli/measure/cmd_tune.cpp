@@ -11,6 +11,7 @@
 #include "methods/adaptive.h"
 #include "methods/decode_loop.h"
 #include "methods/model_draft/skip_layers.h"
+#include "methods/registration.h"
 #include "runners/cli/cli.h"
 #include "runners/cli/output.h"
 #include "runners/cli/units.h"

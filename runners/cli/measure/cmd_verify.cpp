@@ -7,6 +7,7 @@
 #include "datasets/dataset.h"
 #include "engine/base/text.h"
 #include "methods/faults.h"
+#include "methods/registration.h"
 #include "results/certificates.h"
 #include "runners/cli/cli.h"
 #include "runners/cli/command_line.h"
