@@ -163,7 +163,8 @@ std::vector<Value> values_of(const methods::MethodInfo& info) {
 // neither, so that what shares an arm with such a value would be tested less.
 bool stands_alone(const methods::MethodInfo& info, const std::string& spec) {
   const methods::MethodSpec parsed = methods::parse_method(spec);
-  return parsed.steps() == methods::Steps::kCarryState || parsed.lossless() != info.lossless;
+  return parsed.steps() == methods::StepReproducibility::kCarryState ||
+         parsed.lossless() != info.lossless;
 }
 
 // Arms of one method: its first, its shapes, and every value of the registry that none of these
@@ -240,7 +241,7 @@ Arm arm_of(const std::string& spec) {
             const methods::MethodSpec method = parse_with_files(spec, *context.target);
             return method.info->build(method.params, context);
           },
-          parsed.steps() == methods::Steps::kCarryState,
+          parsed.steps() == methods::StepReproducibility::kCarryState,
           parsed.lossless() != methods::Lossless::kBoth};
 }
 
