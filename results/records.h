@@ -25,7 +25,7 @@ struct StepRecord {
 struct NodeCount {
   static constexpr int kDepths = 64, kRanks = 16;
   int32_t depth = 0;  // 1 = child of the root, 64 = 64 and deeper
-  int32_t rank = 0;   // siblings in front of it, 15 = 15 and more
+  int32_t rank = 0;   // siblings before it, 15 = 15 and more
   int64_t tested = 0, accepted = 0;
   bool operator==(const NodeCount&) const = default;
 };

@@ -54,7 +54,7 @@ class ResultStore {
 
   // Each returns the row id; equal keys give the existing row (its settings are not changed).
   int64_t add_run(const RunRecord& run);
-  // A fact about the machine learnt behind add_run; one that is there already stays.
+  // A fact about the machine learnt after add_run; one that is there already stays.
   void add_environment(int64_t run_id, const std::string& name, const std::string& value);
   int64_t add_arm(int64_t run_id, const ArmRecord& arm);
   int64_t add_prompt(int64_t run_id, const PromptRecord& prompt);

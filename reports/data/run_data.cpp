@@ -47,7 +47,7 @@ bool same_but_for_folders(std::string_view a, std::string_view b) {
 
 }  // namespace
 
-const ArmInfo* RunData::arm(std::string_view label) const {
+const ArmInfo* arm_of(const std::vector<ArmInfo>& arms, std::string_view label) {
   const ArmInfo* found = nullptr;
   int n = 0;
   for (const ArmInfo& a : arms) {
@@ -58,6 +58,8 @@ const ArmInfo* RunData::arm(std::string_view label) const {
   }
   return n == 1 ? found : nullptr;
 }
+
+const ArmInfo* RunData::arm(std::string_view label) const { return arm_of(arms, label); }
 
 namespace {
 

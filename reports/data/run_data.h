@@ -70,8 +70,12 @@ struct RunData {
   // there is neither. Quality is compared with one arm for all (ReportOptions::control). As the
   // view v_reference.
   const ArmInfo* reference(const ArmInfo& arm) const;
-  const ArmInfo* arm(std::string_view label) const;  // null without one; paths may be cut short
+  const ArmInfo* arm(std::string_view label) const;  // as arm_of()
 };
+
+// The arm of this label, or the only one whose label differs in the folders of paths alone: those
+// of older runs hold whole paths. Null without one.
+const ArmInfo* arm_of(const std::vector<ArmInfo>& arms, std::string_view label);
 
 enum class Faults { kLeaveOut, kInclude };  // kInclude: the gate's self-test
 

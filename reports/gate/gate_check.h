@@ -40,7 +40,7 @@ struct GateCheck {
   int64_t n = 0;              // what was looked at: prompts, generations
 };
 
-// A verdict without figures.
+// A check without figures.
 GateCheck gate_check(std::string metric, std::string method, Outcome outcome, std::string reason,
                      int64_t n);
 

@@ -83,13 +83,16 @@ std::vector<GateCheck> comparable_checks(const RunData& base, const RunData& cur
 }
 
 std::vector<GateCheck> complete_checks(const RunData& base, const RunData& current) {
-  const auto cells = [](const RunData& d) {
+  // By the labels of the baseline: those of the other run may hold less of a path (RunData::arm).
+  const auto cells = [&base](const RunData& d) {
     std::map<int64_t, std::string> arm, prompt;
-    for (const ArmInfo& a : d.arms) arm[a.id] = a.label;
+    for (const ArmInfo& a : base.arms)
+      if (const ArmInfo* same = d.arm(a.label)) arm[same->id] = a.label;
     for (const PromptInfo& p : d.prompts) prompt[p.id] = p.key;
     std::set<std::string> set;
     for (const SampleRow& s : d.samples)
-      set.insert(fmt::format("{}\n{}\n{}", arm[s.arm_id], prompt[s.prompt_id], s.sample));
+      if (const auto a = arm.find(s.arm_id); a != arm.end())
+        set.insert(fmt::format("{}\n{}\n{}", a->second, prompt[s.prompt_id], s.sample));
     return set;
   };
   const auto was = cells(base), is = cells(current);

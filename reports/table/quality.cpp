@@ -45,9 +45,11 @@ void add_difference(Quality& q, const std::map<int64_t, std::vector<double>>& by
 }  // namespace
 
 const ArmInfo* control_of(const std::vector<ArmInfo>& arms, const std::string& label) {
+  if (!label.empty())
+    if (const ArmInfo* arm = arm_of(arms, label)) return arm;
   std::vector<std::string> labels;
   for (const ArmInfo& arm : arms) {
-    if (label.empty() ? arm.role == "baseline" : arm.label == label) return &arm;
+    if (label.empty() && arm.role == "baseline") return &arm;
     labels.push_back(arm.label);
   }
   if (label.empty()) return nullptr;

@@ -181,7 +181,7 @@ void Runner::Impl::measure(const Visit& v) {
     if (path != nullptr) paths.add_gaps(v.arm, v.prompt, conversation, session, g);
     scores = score_now(prompt(v), g.texts, options.scoring);
   } catch (const base::DeviceFault& fault) {
-    // Every generation behind it would fail, too: this one is left to the next process.
+    // Every generation after it would fail, too: this one is left to the next process.
     throw base::DeviceFault(
         fmt::format("arm {}, prompt {} ({} of {} generations are stored)", arm(v).record.label,
                     prompt(v).record.id, outcome.stored_before + outcome.measured, outcome.planned),

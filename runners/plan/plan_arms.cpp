@@ -16,7 +16,7 @@
 namespace evalrun::runners {
 namespace {
 
-// Of a label that must differ from another.
+// Folders of a path that a label may hold: labels that differ in nothing else are left as they are.
 constexpr int kMostFolders = 64;
 
 // "medusa:adapter=/x/y/z.st" -> "medusa:adapter=y/z.st" for one folder.
@@ -32,6 +32,8 @@ std::string with_folders(const std::string& label, int folders) {
   return fmt::format("{}", fmt::join(pieces, ","));
 }
 
+constexpr const char* kAgain = " (A/A)";
+
 class ArmPlanner {
  public:
   ArmPlanner(const PlanRequest& request, const std::map<std::string, int>& max_new, RunPlan& plan)
@@ -44,8 +46,8 @@ class ArmPlanner {
   PlannedArm make_arm(const methods::MethodSpec& spec, const std::string& role) const;
   engine::SessionOptions session_options() const;
   void describe_engine(const engine::Model& model, results::ArmRecord& r) const;
-  void check_faults() const;
   void shorten_labels();
+  void plant_faults();
   void check_engine_mode() const;
 
   const PlanRequest& request_;
@@ -65,8 +67,8 @@ void ArmPlanner::add_all() {
       plan_.left_out.push_back(
           fmt::format("{} ({})", methods::parse_method(method).label(), e.message()));
     }
-  check_faults();
   shorten_labels();
+  plant_faults();
   check_engine_mode();
 }
 
@@ -98,7 +100,7 @@ PlannedArm ArmPlanner::make_arm(const methods::MethodSpec& spec, const std::stri
   PlannedArm arm;
   arm.model = methods::decoded_model(spec, context);
   results::ArmRecord& r = arm.record;
-  r.label = role == "aa" ? spec.label() + " (A/A)" : spec.label();
+  r.label = role == "aa" ? spec.label() + kAgain : spec.label();
   r.method = spec.info->name;
   r.params = spec.params.canonical();
   r.method_version = spec.info->version;
@@ -117,13 +119,10 @@ PlannedArm ArmPlanner::make_arm(const methods::MethodSpec& spec, const std::stri
                               : "follow the machine";
   if (spec.info->files)
     for (const auto& [name, hash] : spec.info->files(spec.params, context)) r.settings[name] = hash;
-  if (const auto it = request_.faults.find(r.label); it != request_.faults.end())
-    arm.fault = it->second;
-  arm.build = [spec, context, fault = arm.fault, costs = plan_.row_cost] {
+  arm.build = [spec, context, costs = plan_.row_cost] {
     methods::MethodBuildContext now = context;
     if (!costs->table.empty()) now.row_cost = &costs->table;
-    std::unique_ptr<methods::DecodingMethod> method = spec.info->build(spec.params, now);
-    return fault.empty() ? std::move(method) : methods::plant_fault(std::move(method), fault);
+    return spec.info->build(spec.params, now);
   };
   const std::unique_ptr<methods::DecodingMethod> method = arm.build();
   if (request_.suite.replay) methods::with_verdicts(*method, fmt::format("{}: replay", r.label));
@@ -168,11 +167,15 @@ void ArmPlanner::describe_engine(const engine::Model& model, results::ArmRecord&
     r.settings["chat_template"] = request_.target->chat_template()->name();
 }
 
-void ArmPlanner::check_faults() const {
-  for (const auto& [label, fault] : request_.faults)
-    EVALRUN_CHECK(std::any_of(plan_.arms.begin(), plan_.arms.end(),
-                              [&](const PlannedArm& arm) { return arm.record.label == label; }),
-                  "no arm '{}' to plant '{}' in", label, fault);
+// By the labels that the plan has in the end.
+void ArmPlanner::plant_faults() {
+  for (const auto& [label, fault] : request_.faults) {
+    const auto arm = std::find_if(plan_.arms.begin(), plan_.arms.end(),
+                                  [&](const PlannedArm& a) { return a.record.label == label; });
+    EVALRUN_CHECK(arm != plan_.arms.end(), "no arm '{}' to plant '{}' in", label, fault);
+    arm->fault = fault;
+    arm->build = [sound = arm->build, text = fault] { return methods::plant_fault(sound(), text); };
+  }
 }
 
 // Labels name files, not paths; files of one name in different folders with as many of these as it
@@ -191,6 +194,8 @@ void ArmPlanner::shorten_labels() {
     } while (told_apart.size() < labels.size() && ++folders < kMostFolders);
     for (std::string* label : labels) *label = with_folders(*label, folders);
   }
+  for (PlannedArm& arm : plan_.arms)
+    if (arm.record.role == "aa") arm.record.label = plan_.arms.front().record.label + kAgain;
 }
 
 // A speedup compares arms that differ in the method alone (reports refuse anything else).

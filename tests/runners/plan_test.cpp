@@ -249,6 +249,7 @@ TEST(Plan, LabelsHoldAsMuchOfAPathAsTheyNeed) {
   }
   request.suite.methods = methods;
   request.suite.aa = false;
+  request.faults["medusa:adapter=other.safetensors"] = "slow:10%";
   complete_suite(request.suite, "test");
   const RunPlan plan = make_plan(request);
   std::vector<std::string> labels;
@@ -259,6 +260,8 @@ TEST(Plan, LabelsHoldAsMuchOfAPathAsTheyNeed) {
                                   "medusa:adapter=other.safetensors"));
   EXPECT_THAT(plan.arms[1].record.params, HasSubstr("adapter=" + folder().path()));
   EXPECT_NE(plan.arms[1].record.key, plan.arms[2].record.key);
+  EXPECT_EQ(plan.arms[1].fault, "");
+  EXPECT_EQ(plan.arms.back().fault, "slow:10%");
 }
 
 // A speedup compares arms that differ in the method alone.

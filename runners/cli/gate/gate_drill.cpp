@@ -21,7 +21,7 @@ DrillOutcome run_drill(const Drill& drill, const GateRequest& undisturbed,
   const std::string name = drill.name == "missing-baseline" ? "never-saved" : kBaseline;
   if (const auto baseline = find_baseline(name, store->path())) {
     GateRequest request = drill.fault.empty() ? undisturbed : with_fault(undisturbed, drill.fault);
-    // Equality needs no repeats: these verdicts come before any time is looked at.
+    // Equality needs no repeats: these checks come before any time is looked at.
     if (drill.expected == base::ExitCode::kCorrectness) request.plan.suite.repeats = 1;
     outcome.gate = measure_and_judge(request, *baseline, *store, clock, options);
   } else {

@@ -139,7 +139,7 @@ Json list_evaluators(const ListArguments&, const GlobalOptions&) {
   return array;
 }
 
-// For people those of papers on request: they are many.
+// The table leaves out suites of papers unless asked: they are many. JSON has all.
 Json list_suites(const ListArguments& options, const GlobalOptions& global) {
   Json array = Json::array();
   for (const runners::BuiltinSuite& builtin : runners::builtin_suites()) {
@@ -352,7 +352,7 @@ void run_list(const ListArguments& options, const GlobalOptions& global) {
                                                                                   : column);
   print_line(aligned_table(header, rows));
   if (options.what == "suites" && !options.papers)
-    print_line("\nWhat reproduces figures of papers: evalrun list suites --papers");
+    print_line("\nSuites that reproduce figures of papers: evalrun list suites --papers");
 }
 
 }  // namespace
@@ -367,8 +367,9 @@ void add_list_command(CLI::App& app, Context& context) {
                    "formats, isas")
       ->required();
   add_data_root(*command, options->data_root);
-  command->add_flag("--papers", options->papers,
-                    "Of suites: those that reproduce figures of papers");
+  command->add_flag(
+      "--papers", options->papers,
+      "Of suites: those that reproduce figures of papers (with --json all are listed)");
   command->add_flag("--markdown", options->markdown, "Of methods: the whole docs/methods.md");
   command->footer(
       "With --json: an array of objects with name, lossless (none, greedy, both; null when it "
@@ -377,6 +378,7 @@ void add_list_command(CLI::App& app, Context& context) {
       "Examples:\n"
       "  evalrun list methods\n"
       "  evalrun list tasks --data-root ~/data\n"
+      "  evalrun list suites --papers\n"
       "  evalrun list metrics --json");
   command->callback([options, command, &context] {
     if (options->what != "tasks")

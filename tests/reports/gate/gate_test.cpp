@@ -66,6 +66,21 @@ class GateTest : public ::testing::Test {
   SyntheticRun run_;
 };
 
+// Baselines of older versions hold whole paths.
+TEST_F(GateTest, ALabelMayHoldMoreOfAPath) {
+  const auto adapter = [&](const std::string& path) {
+    run_.arms.back().label = "medusa:adapter=" + path;
+  };
+  adapter("/some/where/heads.st");
+  const int64_t base = measure("base");
+  adapter("heads.st");
+  const GateResult same = gate(base, measure("file"));
+  EXPECT_EQ(same.code, ExitCode::kOk) << same.summary;
+  for (const GateCheck& check : same.checks) EXPECT_NE(check.metric, "complete");
+  adapter("tails.st");
+  EXPECT_NE(gate(base, measure("other")).code, ExitCode::kOk);
+}
+
 TEST_F(GateTest, UnchangedIsOk) {
   const GateResult g = gate(measure("a"), measure("b"));
   EXPECT_EQ(g.code, ExitCode::kOk) << to_text(g);
