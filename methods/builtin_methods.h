@@ -1,5 +1,6 @@
-// The built-in methods. A new one is a source file that defines its MethodInfo, a line here and a
-// line in registry.cpp; tests, `list` and the runner find it from there.
+// The built-in methods. A new one is a source file that defines its MethodInfo, and three lines: in
+// its family's CMakeLists.txt, here and in registry.cpp (docs/add-a-method.md). Tests, `list` and
+// the runner find it from there.
 #pragma once
 #include "methods/registration.h"
 

@@ -54,12 +54,12 @@ struct MethodInfo {
   std::string needs;               // "nothing", "a draft model (--draft PATH or draft=layers:N)"
   bool takes_draft_model = false;  // whether --draft is for it
   std::string notes = {};  // what a reader of papers should know: which rows mean this method
-  std::vector<ParamInfo> params;  // Parameters<...>::infos(), whose bound() makes what follows
+  std::vector<ParamInfo> params;  // Parameters<...>::infos(); its bound() makes the functions below
   std::string version = "1";      // bumped when its numbers can change
   std::function<std::unique_ptr<DecodingMethod>(const MethodParams&, const MethodBuildContext&)>
       build;
-  // What single parameters cannot say (one against another); throws usage_error. May be
-  // empty. Called by parse_method, before any model is loaded.
+  // What one parameter's limits cannot say (one against another); throws usage_error. May be empty.
+  // Called by parse_method, before any model is loaded.
   std::function<void(const MethodParams&)> check = {};
   // The model this method decodes where that is not the run's own (SPACE changes the target); null
   // or empty = the run's own. `build` gets the run's own in its context all the same.

@@ -74,7 +74,7 @@ class DeviceFault : public Error {
  private:
   explicit DeviceFault(std::string message)
       : Error(ExitCode::kDevice, std::move(message),
-              "run the same command again: it starts the device anew and goes on behind what is "
+              "run the same command again: it starts the device anew and goes on after what is "
               "stored; if it fails again, see `evalrun doctor` and the kernel's log (dmesg)") {}
 };
 

@@ -208,6 +208,7 @@ class Options {
       EVALRUN_CHECK(other.name != info.name, "option '{}' is declared twice", info.name);
     Shape defaults;
     info.default_value = spell(defaults);
+    EVALRUN_CHECK(!info.default_value.empty(), "option '{}' has no default", info.name);
     infos_.push_back(std::move(info));
     members_.push_back({std::move(read), std::move(spell)});
     return *this;

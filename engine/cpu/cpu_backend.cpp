@@ -1,5 +1,6 @@
 // The vector path: kernels of one instruction set on a thread pool. One parallel region per
-// forward. Workspace has the memory, Layers computes up to the last layer, Outputs the rest.
+// forward. Workspace and KvMemory have the memory, ForwardThreads who does what, Layers computes up
+// to the last layer, Outputs the rest.
 #include "engine/backend.h"
 #include "engine/cpu/forward_threads.h"
 #include "engine/cpu/kernels/kernels.h"

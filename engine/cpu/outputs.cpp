@@ -56,7 +56,7 @@ void Outputs::run(int thread) {
   threads_.mark(thread, &PhaseTimes::head);
 }
 
-// The argmax of rows [first, first + n) of the prepared head inputs, strip by strip: no row of
+// The argmax of rows [first, first + rows) of the prepared head inputs, strip by strip: no row of
 // logits is ever written to memory.
 void Outputs::find_top(int thread, int first, int rows) {
   const WeightMatrix& w = model_.head();

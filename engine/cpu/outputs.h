@@ -1,6 +1,7 @@
 // The end of a forward: final norm, output matrix, and what its rows want of that.
 #pragma once
 #include <atomic>
+#include <vector>
 
 #include "engine/answers.h"
 #include "engine/cpu/forward_threads.h"

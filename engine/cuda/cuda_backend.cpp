@@ -15,7 +15,6 @@
 #include <cstring>
 
 #include "engine/backend.h"
-#include "engine/base/error.h"
 #include "engine/cuda/answer_reader.h"
 #include "engine/cuda/device_distributions.h"
 #include "engine/cuda/device_session.h"

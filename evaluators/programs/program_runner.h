@@ -21,7 +21,7 @@ struct TimeLimits {
 TimeLimits time_limits(const datasets::CodeProblem& problem, CodeConvention convention);
 
 struct ProgramResult {
-  std::string status, detail;  // see verdict.h
+  std::string status, detail;  // see program_outcome.h
   bool suspicious = false;
   std::string toolchain, sandbox;
   double wall_ms = 0, compile_ms = 0;

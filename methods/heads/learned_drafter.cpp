@@ -7,6 +7,7 @@
 #include "methods/adaptive.h"
 
 namespace evalrun::methods {
+
 Parameters<AdapterOptions> weights_parameters() {
   return Parameters<AdapterOptions>{}
       .add("adapter", &AdapterOptions::adapter,

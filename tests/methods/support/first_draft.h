@@ -9,17 +9,17 @@
 
 namespace evalrun::tests {
 
-// A chain of tokens below 10. The first root is 9, and the target takes 9 after everything. The rows
-// that the session sees tell the draft.
+// A chain of tokens below 10. The first root is 9, and the target takes 9 after everything. The
+// rows that the session sees tell the draft.
 class FirstDraft {
  public:
   Tokens of(const std::string& spec, const Tokens& prompt, const Tokens& stop_ids = {},
             int max_new = 40) {
+    seen_.clear();
     FakeSession session(10, 100, [this](std::span<const int32_t> context, std::span<float> logits) {
       std::fill(logits.begin(), logits.end(), 0.0f);
       logits[9] = 1;
-      longest_.assign(context.begin(), context.end());
-      seen_.push_back(longest_);
+      seen_.emplace_back(context.begin(), context.end());
     });
     const methods::MethodSpec method = methods::parse_method(spec);
     methods::MethodBuildContext build;
@@ -45,7 +45,6 @@ class FirstDraft {
   }
 
  private:
-  Tokens longest_;
   std::vector<Tokens> seen_;
 };
 
