@@ -202,8 +202,9 @@ void WeightCache::shrink(int64_t limit) const {
 std::string WeightCache::make_room() const {
   const auto bytes = static_cast<int64_t>(file_bytes());
   if (bytes > limit_)
-    return fmt::format("they take {}, more than the {} of EVALRUN_CACHE_MAX",
-                       base::format_bytes(bytes), base::format_bytes(limit_));
+    return fmt::format("they take {}, {} more than the {} of EVALRUN_CACHE_MAX",
+                       base::format_bytes(bytes), base::format_bytes(bytes - limit_),
+                       base::format_bytes(limit_));
   struct rlimit most {};  // writing past it would end the process
   if (getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur < file_bytes())
     return "files of this size are not allowed here (ulimit -f)";

@@ -205,7 +205,7 @@ TEST_F(WeightFilesTest, WhatDoesNotFitIsNotKept) {
   const auto file_bytes = static_cast<int64_t>(first.file_bytes());
   store(first, kBytes);  // and holds it
   WeightCache large(contents("bb", kBytes), file_bytes - 1);
-  EXPECT_THAT(store(large, kBytes), HasSubstr("more than the 1 MB of EVALRUN_CACHE_MAX"));
+  EXPECT_THAT(store(large, kBytes), HasSubstr("1 B more than the 108 kB of EVALRUN_CACHE_MAX"));
   EXPECT_THAT(names(), ElementsAre("aa-int8-2.bin"));
   WeightCache second(contents("bb", kBytes), 2 * file_bytes - 1);
   EXPECT_THAT(store(second, kBytes), HasSubstr("files in use"));
