@@ -55,7 +55,8 @@ Replay::Replay(DecodingMethod& method, const std::vector<int32_t>& reference)
 Replay::~Replay() { method_.set_verdict_hook(std::move(before_)); }
 
 LedStart::LedStart(DecodingMethod& method, const std::vector<int32_t>& start)
-    : method_(with_verdicts(method, "a start that follows a text")), before_(method_.verdict_hook()) {
+    : method_(with_verdicts(method, "a start that follows a text")),
+      before_(method_.verdict_hook()) {
   method_.set_verdict_hook(
       [this, &start, emitted = size_t{1}](const SpeculativeMethod::Verdict& verdict) mutable {
         if (verdict.step == 0) emitted = 1;  // the prefill's token

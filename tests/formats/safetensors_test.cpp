@@ -94,7 +94,7 @@ TEST_F(Safe, RefusesOverlapsAndHoles) {
          R"("w":{"dtype":"F32","shape":[1],"data_offsets":[8,12]}})",
          12, {"\"w\"", "unused bytes"});
   refuse(kGood, 30, {"8 bytes after the last tensor"});
-  refuse("{}", 5, {"behind the last tensor"});
+  refuse("{}", 5, {"after the last tensor"});
 }
 
 class Index : public Safe {

@@ -174,7 +174,7 @@ TEST_F(CompareTest, ALabelMayHoldMoreOfAPath) {
   EXPECT_EQ(common(two, tails), std::pair(size_t{2}, size_t{0}));
   EXPECT_EQ(common(tails, two), std::pair(size_t{2}, size_t{0}));
   EXPECT_EQ(common(one, tails), std::pair(size_t{1}, size_t{1}));  // and one in B only
-  EXPECT_THROW(common(others, one), base::Error);  // no method is in both
+  EXPECT_THROW(common(others, one), base::Error);                  // no method is in both
   // Which of the two it was, nobody can tell.
   EXPECT_THROW(common(file, two), base::Error);
 }
