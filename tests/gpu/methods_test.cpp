@@ -101,13 +101,13 @@ TEST_P(OnTheDevice, GreedyTokensAreThoseOfPlainDecoding) {
       for (const auto& s : got.steps) accepted += s.accepted, drafted += s.drafted;
     }
   }
-  // Something is drafted, and over all formats accepted: otherwise nothing was shown. Half of a
+  // Over all formats something is drafted and accepted: otherwise nothing was shown (of one format,
+  // tests/methods/lossless_test.cpp shows it). Half of a
   // two-layer model is too dear a draft to be used by choice, and random weights are right by
   // chance alone.
   const std::string& name = GetParam().name;
-  if (name == "ar" || is_too_dear(GetParam())) return;
+  if (name == "ar" || is_too_dear(GetParam()) || !tests::test_everything()) return;
   EXPECT_GT(drafted, 0);
-  if (!tests::test_everything()) return;  // in one format it may be none
   if (name.find('@') == name.npos && !name.starts_with("random")) {
     EXPECT_GT(accepted, 0);
   }

@@ -614,12 +614,17 @@ TEST_F(JudgeSummary, SamplesOfAPromptAreQuestionsOfTheirOwn) {
 
 TEST_F(JudgeSummary, TalliesOfPairs) {
   runners::PairTally tally;
+  const auto add = [&tally](PairVerdict verdict, bool identical, bool complete) {
+    runners::JudgedPair pair;
+    pair.verdict = verdict, pair.identical = identical, pair.complete = complete;
+    tally.add(pair);
+  };
   for (const PairVerdict v :
        {PairVerdict::kFirst, PairVerdict::kFirst, PairVerdict::kFirst, PairVerdict::kTie,
         PairVerdict::kTie, PairVerdict::kSecond, PairVerdict::kNone})
-    tally.add({.verdict = v});
-  tally.add({.identical = true, .verdict = PairVerdict::kTie});
-  tally.add({.complete = false, .verdict = PairVerdict::kFirst});
+    add(v, false, true);
+  add(PairVerdict::kTie, true, true);
+  add(PairVerdict::kFirst, false, false);
   EXPECT_EQ(tally.win, 3) << "an open pair has no winner";
   EXPECT_EQ(tally.tie, 3) << "an identical answer is a tie";
   EXPECT_EQ(tally.lose, 1);
