@@ -3,7 +3,7 @@
 
     tests/walk/apply_walk.py --out FOLDER   # only the files that it makes or changes, under FOLDER
     tests/walk/apply_walk.py --out .        # in this checkout, to try the walk by hand
-    tests/walk/apply_walk.py --list         # their names
+    tests/walk/apply_walk.py --list         # their names; none where the walk is applied already
     tests/walk/apply_walk.py --commands     # the commands of the walk that run the program, one a line
 
 A block of code says what it is in its first line: ```cpp file=PATH is a whole new file, ```diff file=PATH
@@ -12,6 +12,7 @@ changes a file. The lines it starts from must stand in the file once, or the wal
 import argparse
 import pathlib
 import re
+import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -20,7 +21,17 @@ BLOCK = re.compile(r"^```(\w+)(?: file=(\S+))?\n(.*?)^```$", re.M | re.S)
 
 
 class Rotten(Exception):
-    pass
+    """The walk does not fit the sources."""
+
+
+class Applied(Exception):
+    """Somebody tries the walk in this checkout: its new files are there, and not committed."""
+
+
+def is_committed(root, path):
+    done = subprocess.run(["git", "-C", str(root), "ls-files", "--error-unmatch", path], stdout=subprocess.DEVNULL,
+                          stderr=subprocess.DEVNULL, check=False)
+    return done.returncode == 0
 
 
 def changed(text, diff, path):
@@ -50,8 +61,10 @@ def files(walk, root):
             if path not in made and not (root / path).exists():
                 raise Rotten(f"{path}: not there, so it cannot be changed")
             made[path] = changed(made.get(path) or (root / path).read_text(), body, path)
-        elif path in made or (root / path).exists():
+        elif path in made or is_committed(root, path):
             raise Rotten(f"{path}: is there already, so it is no new file")
+        elif (root / path).exists():
+            raise Applied(path)
         else:
             made[path] = body
     if not made:
@@ -81,6 +94,9 @@ def main():
     except Rotten as error:
         print(f"{WALK}: {error}", file=sys.stderr)
         return 1
+    except Applied as path:
+        print(f"{WALK}: {path} is there, so the walk is applied here", file=sys.stderr)
+        return 0 if options.list else 1
     for path, text in made.items():
         if options.list:
             print(path)

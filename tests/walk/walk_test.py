@@ -54,12 +54,21 @@ class ARottenWalk(unittest.TestCase):
     def test_a_new_file_is_made(self):
         self.assertEqual(self.files("cpp file=a/new.cpp\nint a;"), {"a/new.cpp": "int a;\n"})
 
+    def test_a_walk_that_somebody_tries_is_not_rotten(self):
+        with self.assertRaises(apply_walk.Applied):
+            self.files("cpp file=list.txt\nint a;")
+
+    def test_a_committed_file_is_no_new_one(self):
+        for command in (["init", "-q"], ["add", "list.txt"]):
+            subprocess.run(["git", "-C", str(self.root), *command], check=True)
+        with self.assertRaises(apply_walk.Rotten):
+            self.files("cpp file=list.txt\nint a;")
+
     def test_what_no_longer_fits_is_refused(self):
         for block in ["diff file=list.txt\n four\n+five",    # the line is gone
                       "diff file=list.txt\n+two\n one",      # it stands there twice
                       "diff file=list.txt\none\n+two",       # no mark
                       "diff file=gone.txt\n one\n+two",      # the file is gone
-                      "cpp file=list.txt\nint a;",           # the new file is there
                       "cpp\nint a;"]:                        # nothing to apply
             with self.assertRaises(apply_walk.Rotten, msg=block):
                 self.files(block)
