@@ -9,7 +9,7 @@
 
 #include "engine/base/options.h"
 #include "engine/base/registry.h"
-#include "engine/row_cost.h"
+#include "engine/cost/row_cost.h"
 #include "methods/method.h"
 
 namespace evalrun::methods {

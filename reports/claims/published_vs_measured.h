@@ -9,7 +9,7 @@
 
 #include "engine/base/stats.h"
 #include "reports/claims/claims.h"
-#include "reports/table/report.h"
+#include "reports/figures/report.h"
 
 namespace evalrun::reports {
 

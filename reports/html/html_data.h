@@ -2,7 +2,7 @@
 #pragma once
 #include <string>
 
-#include "reports/table/report.h"
+#include "reports/figures/report.h"
 #include "results/store.h"
 
 namespace evalrun::reports {

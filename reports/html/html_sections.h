@@ -3,7 +3,7 @@
 #include <string>
 
 #include "reports/claims/published_vs_measured.h"
-#include "reports/table/report.h"
+#include "reports/figures/report.h"
 
 namespace evalrun::reports {
 

@@ -8,11 +8,11 @@
 #include "engine/base/error.h"
 #include "engine/base/text.h"
 #include "reports/document/escape.h"
+#include "reports/figures/report.h"
 #include "reports/html/assets.h"
 #include "reports/html/html_data.h"
 #include "reports/html/html_sections.h"
 #include "reports/table/metric_glossary.h"
-#include "reports/table/report.h"
 #include "reports/table/run_text.h"
 
 namespace evalrun::reports {

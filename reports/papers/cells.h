@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "reports/figures/report.h"
 #include "reports/papers/form.h"
-#include "reports/table/report.h"
 
 namespace evalrun::reports {
 

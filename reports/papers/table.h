@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "reports/claims/claims.h"
+#include "reports/figures/report.h"
 #include "reports/papers/cells.h"
 #include "reports/papers/form.h"
-#include "reports/table/report.h"
 #include "results/store.h"
 
 namespace evalrun::reports {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "reports/document/document.h"
-#include "reports/table/report.h"
+#include "reports/figures/report.h"
 
 namespace evalrun::reports {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/base/stats.h"
-#include "reports/table/report.h"
+#include "reports/figures/report.h"
 
 namespace evalrun::reports {
 

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "reports/document/document.h"
-#include "reports/table/report.h"
+#include "reports/figures/report.h"
 
 namespace evalrun::reports {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "reports/table/report.h"
+#include "reports/figures/report.h"
 
 namespace evalrun::reports {
 

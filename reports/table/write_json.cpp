@@ -5,9 +5,9 @@
 #include <set>
 
 #include "reports/document/records.h"
+#include "reports/figures/report.h"
 #include "reports/format.h"
 #include "reports/json_values.h"
-#include "reports/table/report.h"
 
 namespace evalrun::reports {
 

@@ -4,7 +4,7 @@
 #include <tuple>
 
 #include "engine/base/error.h"
-#include "reports/table/report.h"
+#include "reports/figures/report.h"
 
 namespace evalrun::cli {
 namespace {

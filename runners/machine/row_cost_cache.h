@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "engine/row_cost.h"
+#include "engine/cost/row_cost.h"
 
 namespace evalrun::runners {
 
@@ -17,7 +17,7 @@ nlohmann::ordered_json to_json(const engine::RowCostTable& table);
 // of another version.
 std::optional<engine::RowCostTable> row_cost_from_json(const nlohmann::json& json);
 
-// "near" or "far" (engine/machine_probes.h), "one" with one thread.
+// "near" or "far" (engine/cost/machine_probes.h), "one" with one thread.
 std::string placement_class(double round_trip_ns, int n_threads);
 
 // Everything that moves a table, readable. "" for models without a hash: nothing tells two apart.

@@ -16,7 +16,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/row_cost.h"
+#include "engine/cost/row_cost.h"
 #include "engine/session.h"
 
 namespace evalrun::runners {

@@ -1,6 +1,6 @@
 // The T(n) table: what it holds, how it is read between its rows, what measuring leaves behind. No
 // test looks at how long anything took.
-#include "engine/row_cost.h"
+#include "engine/cost/row_cost.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,8 +8,8 @@
 #include <set>
 
 #include "engine/base/error.h"
+#include "engine/cost/machine_probes.h"
 #include "engine/devices.h"
-#include "engine/machine_probes.h"
 #include "tests/engine/random_models.h"
 
 namespace evalrun::engine {

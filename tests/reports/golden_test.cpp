@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/base/text.h"
+#include "reports/figures/report.h"
 #include "reports/gate/compare.h"
 #include "reports/gate/gate.h"
-#include "reports/table/report.h"
 #include "tests/reports/rendered.h"
 #include "tests/results/synthetic.h"
 

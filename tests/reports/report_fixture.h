@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "reports/table/report.h"
+#include "reports/figures/report.h"
 #include "tests/results/synthetic.h"
 
 namespace evalrun::reports {

@@ -5,7 +5,7 @@
 
 #include "engine/base/text.h"
 #include "engine/base/units.h"
-#include "reports/table/report.h"
+#include "reports/figures/report.h"
 #include "results/copy_run.h"
 #include "results/queries.h"
 #include "runners/cli/cli.h"

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "reports/table/conditions.h"
+#include "reports/figures/conditions.h"
 
 namespace evalrun::cli {
 namespace {

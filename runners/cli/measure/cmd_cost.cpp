@@ -9,9 +9,9 @@
 #include <optional>
 
 #include "engine/base/units.h"
+#include "engine/cost/machine_probes.h"
+#include "engine/cost/row_cost.h"
 #include "engine/devices.h"
-#include "engine/machine_probes.h"
-#include "engine/row_cost.h"
 #include "runners/cli/cli.h"
 #include "runners/cli/output.h"
 #include "runners/machine/row_cost_cache.h"

@@ -3,9 +3,9 @@
 
 #include "engine/base/text.h"
 #include "reports/claims/published_vs_measured.h"
+#include "reports/figures/report.h"
 #include "reports/papers/table.h"
 #include "reports/table/grouping.h"
-#include "reports/table/report.h"
 #include "results/regroup.h"
 #include "runners/cli/cli.h"
 #include "runners/cli/given_options.h"

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "reports/figures/report.h"
 #include "reports/gate/compare.h"
-#include "reports/table/report.h"
 #include "tests/reports/data/query_watch.h"
 #include "tests/reports/data/scale_store.h"
 

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
+#include "reports/figures/report.h"
 #include "reports/gate/compare.h"
-#include "reports/table/report.h"
 #include "tests/reports/data/query_watch.h"
 #include "tests/reports/data/scale_store.h"
 #include "tests/results/synthetic.h"

@@ -4,9 +4,9 @@
 #include <gmock/gmock.h>
 
 #include "engine/base/error.h"
+#include "reports/figures/report.h"
 #include "reports/predict/confirm.h"
 #include "reports/predict/predict_report.h"
-#include "reports/table/report.h"
 #include "tests/reports/rendered.h"
 #include "tests/reports/report_fixture.h"
 

@@ -3,9 +3,9 @@
 
 #include <regex>
 
+#include "reports/figures/parts.h"
 #include "reports/format.h"
 #include "reports/table/arm_tables.h"
-#include "reports/table/parts.h"
 #include "results/regroup.h"
 #include "tests/reports/rendered.h"
 #include "tests/reports/report_fixture.h"

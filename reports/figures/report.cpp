@@ -1,10 +1,10 @@
-#include "reports/table/report.h"
+#include "reports/figures/report.h"
 
 #include <algorithm>
 #include <set>
 
 #include "engine/base/error.h"
-#include "reports/table/row_builder.h"
+#include "reports/figures/row_builder.h"
 
 namespace evalrun::reports {
 

@@ -1,4 +1,4 @@
-#include "engine/machine_probes.h"
+#include "engine/cost/machine_probes.h"
 
 #include <sched.h>
 

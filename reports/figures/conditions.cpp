@@ -1,4 +1,4 @@
-#include "reports/table/conditions.h"
+#include "reports/figures/conditions.h"
 
 #include <fmt/format.h>
 

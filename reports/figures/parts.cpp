@@ -1,4 +1,4 @@
-#include "reports/table/parts.h"
+#include "reports/figures/parts.h"
 
 #include <map>
 #include <set>

@@ -1,4 +1,4 @@
-#include "reports/table/gpu_use.h"
+#include "reports/figures/gpu_use.h"
 
 #include <fmt/format.h>
 

@@ -9,9 +9,9 @@
 
 #include "engine/base/stats.h"
 #include "reports/data/run_data.h"
-#include "reports/table/gpu_use.h"
-#include "reports/table/quality.h"
-#include "reports/table/run_counts.h"
+#include "reports/figures/gpu_use.h"
+#include "reports/figures/quality.h"
+#include "reports/figures/run_counts.h"
 
 namespace evalrun::reports {
 

@@ -1,4 +1,4 @@
-#include "reports/table/run_counts.h"
+#include "reports/figures/run_counts.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,5 +1,5 @@
 // What arms took of a GPU, against sums by hand.
-#include "reports/table/gpu_use.h"
+#include "reports/figures/gpu_use.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

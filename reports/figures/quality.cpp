@@ -1,4 +1,4 @@
-#include "reports/table/quality.h"
+#include "reports/figures/quality.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -10,7 +10,7 @@
 
 #include "engine/base/stats.h"
 #include "reports/data/run_data.h"
-#include "reports/table/run_counts.h"
+#include "reports/figures/run_counts.h"
 #include "results/store.h"
 
 namespace evalrun::reports {

@@ -1,5 +1,5 @@
 // The table's numbers, by hand and against the documented views.
-#include "reports/table/report.h"
+#include "reports/figures/report.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

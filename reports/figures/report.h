@@ -8,11 +8,11 @@
 #include "reports/data/estimators.h"
 #include "reports/data/run_data.h"
 #include "reports/document/document.h"
-#include "reports/table/conditions.h"
-#include "reports/table/gpu_use.h"
-#include "reports/table/parts.h"
-#include "reports/table/report_options.h"
-#include "reports/table/report_row.h"
+#include "reports/figures/conditions.h"
+#include "reports/figures/gpu_use.h"
+#include "reports/figures/parts.h"
+#include "reports/figures/report_options.h"
+#include "reports/figures/report_row.h"
 #include "results/store.h"
 
 namespace evalrun::reports {

@@ -1,4 +1,4 @@
-#include "reports/table/row_builder.h"
+#include "reports/figures/row_builder.h"
 
 #include <algorithm>
 #include <cstdlib>

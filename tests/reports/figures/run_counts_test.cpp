@@ -1,5 +1,5 @@
 // What is added up while a run is read equals the documented views.
-#include "reports/table/run_counts.h"
+#include "reports/figures/run_counts.h"
 
 #include <algorithm>
 #include <set>

@@ -1,12 +1,12 @@
-#include "engine/row_cost.h"
+#include "engine/cost/row_cost.h"
 
 #include <algorithm>
 #include <chrono>
 
 #include "engine/base/error.h"
 #include "engine/base/stats.h"
+#include "engine/cost/machine_probes.h"
 #include "engine/devices.h"
-#include "engine/machine_probes.h"
 
 namespace evalrun::engine {
 namespace {

@@ -10,9 +10,9 @@
 
 #include "reports/data/bootstrap.h"
 #include "reports/data/pairing.h"
-#include "reports/table/quality.h"
-#include "reports/table/report_options.h"
-#include "reports/table/report_row.h"
+#include "reports/figures/quality.h"
+#include "reports/figures/report_options.h"
+#include "reports/figures/report_row.h"
 #include "results/store.h"
 
 namespace evalrun::reports {
