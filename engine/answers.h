@@ -5,7 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "engine/session.h"
+#include "engine/results.h"
+#include "engine/rows.h"
 
 namespace evalrun::engine {
 

@@ -7,9 +7,13 @@
 
 #include "engine/answers.h"
 #include "engine/forward_plan.h"
-#include "engine/session.h"
+#include "engine/model/model.h"
+#include "engine/results.h"
+#include "engine/session_options.h"
 
 namespace evalrun::engine {
+
+class RowProgram;  // engine/row_program.h
 
 class Backend {
  public:
@@ -32,9 +36,8 @@ class Backend {
   // Whether it finds the best of a row and draws itself. Otherwise only top tokens are asked of it.
   virtual bool answers() const { return false; }
   // Session::score() with n_best >= 1, and draw(); only where it answers.
-  virtual Scores best_of(Session::Heads heads, InputView x, int n_best);
-  virtual std::span<const int32_t> draw(Session::Heads heads, InputView x,
-                                        const DistributionDraws& draws);
+  virtual Scores best_of(Heads heads, InputView x, int n_best);
+  virtual std::span<const int32_t> draw(Heads heads, InputView x, const DistributionDraws& draws);
   virtual std::unique_ptr<DistributionStore> make_distributions(int slots, int vocab,
                                                                 std::span<const int32_t> ids);
   virtual void read_kv(int layer, int position, int sequence, std::span<float> k,

@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/session.h"
+#include "engine/distributions.h"
 
 namespace evalrun::engine {
 

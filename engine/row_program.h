@@ -9,7 +9,8 @@
 #include <span>
 #include <vector>
 
-#include "engine/session.h"
+#include "engine/model/model.h"
+#include "engine/rows.h"
 
 namespace evalrun::engine {
 

@@ -14,7 +14,8 @@ namespace evalrun::engine {
 inline constexpr int kMaxRows = 1024;  // rows of one forward
 // Rows of a step, with logits, that a device plans its memory for; more may find none.
 inline constexpr int kPlannedRows = 64;
-inline constexpr int kMostBest = 64;  // best tokens of a row
+inline constexpr int kMostBest = 64;       // best tokens of a row
+inline constexpr int kPrefillChunk = 256;  // tokens, on the CPU; a device may have its own
 
 // One row of a forward request.
 struct Row {
@@ -55,6 +56,9 @@ struct InputView : MatrixView {
   InputView(const MatrixView& host) : MatrixView(host) {}  // NOLINT: the host's rows are the rule
   bool computed = false;
 };
+
+// Output matrices of a score or a draw: one for all rows, or one for each.
+using Heads = std::span<const WeightMatrix* const>;
 
 // Extra keys and values per layer, visible to flagged rows only, in front of the context
 // (BiTA, Lin et al. 2024, arXiv 2401.12522, section 3). k, v: [n_layers][length * heads *

@@ -16,11 +16,11 @@
 
 namespace evalrun::engine {
 
-Scores Backend::best_of(Session::Heads, InputView, int) {
+Scores Backend::best_of(Heads, InputView, int) {
   throw base::InternalError("this device finds no best tokens");
 }
 
-std::span<const int32_t> Backend::draw(Session::Heads, InputView, const DistributionDraws&) {
+std::span<const int32_t> Backend::draw(Heads, InputView, const DistributionDraws&) {
   throw base::InternalError("this device draws no tokens");
 }
 
@@ -297,7 +297,7 @@ void SessionImpl::fork(int from, int to) {
 
 // --- products beside the model's own ------------------------------------------------------------
 
-void check_heads(Session::Heads heads, const InputView& x) {
+void check_heads(Heads heads, const InputView& x) {
   EVALRUN_CHECK(x.rows >= 1 && (heads.size() == 1 || heads.size() == static_cast<size_t>(x.rows)),
                 "{} heads of {} rows", heads.size(), x.rows);
   for (const WeightMatrix* w : heads)

@@ -25,31 +25,11 @@
 #include "engine/model/model.h"
 #include "engine/results.h"
 #include "engine/rows.h"
+#include "engine/session_options.h"
 
 namespace evalrun::engine {
 
-inline constexpr int kPrefillChunk = 256;  // tokens, on the CPU; a device may have its own
-
 class RowProgram;  // engine/row_program.h
-
-struct SessionOptions {
-  int max_tokens = 2048;  // committed tokens a sequence can hold; <= what memory allows
-  int n_sequences = 1;
-  int n_threads = 0;     // 0 = cores allowed (affinity and cgroup); always 1 on a GPU
-  bool kv_cache = true;  // false: every forward recomputes the committed tokens (BiTA's and SPACE's
-                         // released decoders ran so; for honest comparison with them)
-  std::string device = "cpu";  // or "cuda", "cuda:N": engine/devices.h
-  std::string isa;             // "" = best available, see available_isas(); on a GPU its "sm_90"
-  // Gives up equal bits across instruction sets where that is faster; a row's bits still depend on
-  // the row alone. Only paths of one_isa_paths() have this.
-  bool one_isa = false;
-  // Keys and values: "f32", "bf16" or "int8" (one scale per position and head); "" = float32 with
-  // f32 weights, bfloat16 otherwise. A GPU has the latter two only.
-  std::string kv_dtype;
-  bool measure_phases = false;
-  // On a GPU: adds to device_time(). Two events around what is queued, no synchronisation.
-  bool time_device = false;
-};
 
 class Session {
  public:
@@ -113,10 +93,8 @@ class Session {
   // The rows of the program's value `result`. A device queues the work and waits for nothing: that
   // is left to the forward, score or draw that takes them in. Valid until the next compute().
   virtual InputView compute(const RowProgram& program, int result) = 0;
-  // Heads: one matrix for all rows of x, or one for each. Their products are logits of which only
-  // the `n_best` largest are wanted, 1..kMostBest; 0 = the logits themselves, of the host's rows or
-  // computed ones.
-  using Heads = std::span<const WeightMatrix* const>;
+  // Of the products' logits only the `n_best` largest are wanted, 1..kMostBest; 0 = the logits
+  // themselves, of the host's rows or computed ones.
   virtual Scores score(Heads heads, InputView x, int n_best) = 0;
   // The same where only draws are wanted: their tokens in turn.
   virtual std::span<const int32_t> draw(Heads heads, InputView x,

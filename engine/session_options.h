@@ -1,10 +1,35 @@
-// Session options with their defaults filled in; what cannot be had is refused before anything is
-// loaded or allocated. All functions throw usage_error, with what there is.
+// What a session is asked to be, and the same with its defaults filled in; what cannot be had is
+// refused before anything is loaded or allocated. All functions throw usage_error, with what there
+// is.
 #pragma once
-#include "engine/cuda/runtime/devices.h"
-#include "engine/session.h"
+#include <string>
+
+#include "engine/model/weight_matrix.h"
 
 namespace evalrun::engine {
+
+namespace cuda {
+struct DeviceList;  // engine/cuda/runtime/devices.h
+}
+
+struct SessionOptions {
+  int max_tokens = 2048;  // committed tokens a sequence can hold; <= what memory allows
+  int n_sequences = 1;
+  int n_threads = 0;     // 0 = cores allowed (affinity and cgroup); always 1 on a GPU
+  bool kv_cache = true;  // false: every forward recomputes the committed tokens (BiTA's and SPACE's
+                         // released decoders ran so; for honest comparison with them)
+  std::string device = "cpu";  // or "cuda", "cuda:N": engine/devices.h
+  std::string isa;             // "" = best available, see available_isas(); on a GPU its "sm_90"
+  // Gives up equal bits across instruction sets where that is faster; a row's bits still depend on
+  // the row alone. Only paths of one_isa_paths() have this.
+  bool one_isa = false;
+  // Keys and values: "f32", "bf16" or "int8" (one scale per position and head); "" = float32 with
+  // f32 weights, bfloat16 otherwise. A GPU has the latter two only.
+  std::string kv_dtype;
+  bool measure_phases = false;
+  // On a GPU: adds to device_time(). Two events around what is queued, no synchronisation.
+  bool time_device = false;
+};
 
 // Device, path and threads, the same for sessions of any model. On the CPU `isa` becomes the best
 // path and `n_threads` the cores allowed. On a GPU `device` becomes "cuda:N", `isa` its

@@ -57,9 +57,8 @@ class CudaBackend final : public Backend, public LogitSource {
   // Its wait is that of the forward, score or draw behind it.
   InputView compute(const RowProgram& program, int result) override;
   MatrixView multiply(const WeightMatrix& w, InputView x) override;
-  Scores best_of(Session::Heads heads, InputView x, int n_best) override;
-  std::span<const int32_t> draw(Session::Heads heads, InputView x,
-                                const DistributionDraws& draws) override;
+  Scores best_of(Heads heads, InputView x, int n_best) override;
+  std::span<const int32_t> draw(Heads heads, InputView x, const DistributionDraws& draws) override;
   std::unique_ptr<DistributionStore> make_distributions(int slots, int vocab,
                                                         std::span<const int32_t> ids) override;
 
@@ -323,14 +322,14 @@ MatrixView CudaBackend::multiply(const WeightMatrix& w, InputView x) {
   return y;
 }
 
-Scores CudaBackend::best_of(Session::Heads heads, InputView x, int n_best) {
+Scores CudaBackend::best_of(Heads heads, InputView x, int n_best) {
   begin_side();
   Scores scores = side_.best_of(heads, x, n_best, session_.device, session_.queue);
   waited();
   return scores;
 }
 
-std::span<const int32_t> CudaBackend::draw(Session::Heads heads, InputView x,
+std::span<const int32_t> CudaBackend::draw(Heads heads, InputView x,
                                            const DistributionDraws& draws) {
   begin_side();
   const auto tokens = side_.draw(heads, x, draws, session_.device, session_.queue);

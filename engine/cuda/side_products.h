@@ -21,7 +21,6 @@ class SideProducts {
   static constexpr int kGraphRows = kPlannedRows;
 
   explicit SideProducts(bool graphs) : graphs_wanted_(graphs) {}
-  using Heads = Session::Heads;
   // Queues the steps and waits for nothing; nothing queued before may still read what the last
   // call was given. `embedding`: of the session's model. The view is of device memory.
   InputView compute(const RowProgram& program, int result, const DeviceMatrix& embedding,

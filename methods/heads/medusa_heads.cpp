@@ -46,8 +46,8 @@ void MedusaHeads::read_head(AdapterReader& adapter, engine::WeightStorage storag
   heads_.push_back(std::move(head));
 }
 
-engine::Session::Heads MedusaHeads::outputs(int n) const {
-  const engine::Session::Heads all = output_list_;
+engine::Heads MedusaHeads::outputs(int n) const {
+  const engine::Heads all = output_list_;
   return all.first(tied() ? 1 : static_cast<size_t>(n));
 }
 

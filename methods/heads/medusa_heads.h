@@ -41,7 +41,7 @@ class MedusaHeads {
   // What the first `n` heads hand to their output matrices.
   engine::InputView compute(engine::Session& session, std::span<const float> hidden, int n);
   bool tied() const { return outputs_.size() == 1; }
-  engine::Session::Heads outputs(int n) const;
+  engine::Heads outputs(int n) const;
 
   int d_ = 0;
   std::vector<Head> heads_;

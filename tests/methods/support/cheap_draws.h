@@ -48,10 +48,10 @@ class CheapDraws final : public engine::Session {
   engine::InputView compute(const engine::RowProgram& program, int result) override {
     return s_->compute(program, result);
   }
-  engine::Scores score(Heads heads, engine::InputView x, int best) override {
+  engine::Scores score(engine::Heads heads, engine::InputView x, int best) override {
     return s_->score(heads, x, best);
   }
-  std::span<const int32_t> draw(Heads heads, engine::InputView x,
+  std::span<const int32_t> draw(engine::Heads heads, engine::InputView x,
                                 const engine::DistributionDraws& draws) override {
     return s_->draw(heads, x, draws);
   }

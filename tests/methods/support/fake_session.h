@@ -134,10 +134,10 @@ class FakeSession final : public engine::Session {
   engine::InputView compute(const engine::RowProgram&, int) override {
     throw base::InternalError("a table computes no layers");
   }
-  engine::Scores score(Heads heads, engine::InputView x, int n_best) override {
+  engine::Scores score(engine::Heads heads, engine::InputView x, int n_best) override {
     return scores_.of(multiply(*heads[0], x), n_best);
   }
-  std::span<const int32_t> draw(Heads heads, engine::InputView x,
+  std::span<const int32_t> draw(engine::Heads heads, engine::InputView x,
                                 const engine::DistributionDraws& draws) override {
     return scores_.draw(multiply(*heads[0], x), draws);
   }
