@@ -107,6 +107,21 @@ TEST_F(Generate, SamplesFollowTheSeed) {
   EXPECT_NE(lines[0]["tokens"], lines[1]["tokens"]) << "lines are independent draws";
 }
 
+// The likeliest of 512 tokens has more than a thousandth, so it is alone in the nucleus, however
+// hot.
+TEST_F(Generate, TheLeastNucleusIsGreedy) {
+  folder_.write("in.jsonl", "{\"prompt\": \"the\"}\n");
+  const auto tokens = [&](const std::vector<std::string>& sampling) {
+    std::vector<std::string> arguments = {"-n", "24", "--ignore-eos"};
+    arguments.insert(arguments.end(), sampling.begin(), sampling.end());
+    return parse_lines(generate(arguments).out).at(0)["tokens"];
+  };
+  const json greedy = tokens({});
+  EXPECT_EQ(tokens({"--temperature", "5", "--top-p", "0.001"}), greedy);
+  EXPECT_EQ(tokens({"--temperature", "5", "--top-k", "1"}), greedy);
+  EXPECT_NE(tokens({"--temperature", "5", "--top-p", "1"}), greedy);
+}
+
 TEST_F(Generate, BadInput) {
   const auto refuse = [&](const std::string& line, int code, const std::string& named,
                           const std::vector<std::string>& more = {}) {

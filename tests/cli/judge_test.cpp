@@ -77,10 +77,11 @@ TEST_F(JudgeCommand, AServerThatGradesAndOneThatRefuses) {
   JudgeServer server([](int n, const std::string&) {
     return n == 0 ? http_response(429, "") : completion("[[6]]");
   });
-  const ProgramResult result =
-      judge({"first", "--endpoint", server.endpoint(), "--retry-wait", "0.01"});
+  const ProgramResult result = judge(
+      {"first", "--endpoint", server.endpoint(), "--retry-wait", "0.01", "--max-tokens", "300"});
   ::unsetenv("OPENAI_API_KEY");
   EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(server.first_request(), HasSubstr(R"("max_tokens":300)"));
   EXPECT_THAT(result.out, AllOf(HasSubstr("2 asked now"), HasSubstr("6.00")));
   EXPECT_EQ(server.requests(), 3);
   for (const char* file : {"r.db", "judge.db"})

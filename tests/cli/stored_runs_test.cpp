@@ -218,7 +218,11 @@ TEST_F(StoredRuns, ScoreAgainstTheBaselineArm) {
 TEST_F(StoredRuns, CompareWithItself) {
   const ProgramResult result = with_db({"compare", "first", "r.db:run:1", "--format", "json"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_TRUE(json::accept(result.out)) << result.out;
+  const json c = json::parse(result.out);
+  EXPECT_EQ(c["confidence"], 0.95);
+  const json less =
+      json::parse(with_db({"compare", "1", "1", "--confidence", "0.8", "--format", "json"}).out);
+  EXPECT_EQ(less["confidence"], 0.8);
   for (const char* format : {"text", "md"})
     EXPECT_THAT(with_db({"compare", "1", "1", "-o", format}).out, HasSubstr("pld"));
   expect_refused(with_db({"compare", "1", "none"}), 2, "none");

@@ -49,6 +49,27 @@ TEST_F(Verify, CertifiesStoresAndShowsInTheReport) {
   EXPECT_THAT(table.out, HasSubstr("greedy"));
 }
 
+TEST_F(Verify, OnlyThePartsAskedFor) {
+  const auto parts = [&](const std::vector<std::string>& asked) {
+    std::vector<std::string> arguments = {"verify",  "-m", tiny_model(), "--methods", "pld:k=3",
+                                          "--limit", "2",  "--db",       "r.db",      "--json"};
+    arguments.insert(arguments.end(), asked.begin(), asked.end());
+    const ProgramResult result = run(arguments);
+    std::vector<std::string> found;
+    const json out = json::parse(result.out);
+    for (const char* part : {"greedy", "steps", "texts"})
+      if (out[0].contains(part)) found.emplace_back(part);
+    return found;
+  };
+  using ::testing::ElementsAre;
+  EXPECT_THAT(parts({"--parts", "greedy", "-n", "8"}), ElementsAre("greedy"));
+  EXPECT_THAT(parts({"--parts", "steps", "--contexts", "1", "--draws", "100", "--top-k", "5"}),
+              ElementsAre("steps"));
+  EXPECT_THAT(parts({"--parts", "texts", "--prompts", "1", "--samples", "4", "--sample-tokens", "8",
+                     "--top-k", "5"}),
+              ElementsAre("texts"));
+}
+
 TEST_F(Verify, FindsAPlantedFaultAndStoresNothing) {
   const ProgramResult greedy = verify_greedy({"--fault", "wrong-accept", "--json"});
   EXPECT_EQ(greedy.exit_code, 5) << greedy.err;

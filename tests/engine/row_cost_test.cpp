@@ -97,6 +97,7 @@ TEST_F(MeasureRowCost, RowsAscendWithoutRepeatsAndBeginAtOne) {
     EXPECT_EQ(table.bandwidth, 0);
     for (const RowCost& r : table.rows) {
       EXPECT_GT(r.ms, 0);
+      EXPECT_GT(r.q1_ms, 1e-6) << "less than a nanosecond";
       EXPECT_LE(r.q1_ms, r.ms);
       EXPECT_GE(r.q3_ms, r.ms);
     }

@@ -82,6 +82,9 @@ TEST(ProgramOutcome, OfLanguages) {
   EXPECT_EQ(status(silent, ended(End::kExited, "n0nce", "x")), "failed: printed");
   EXPECT_EQ(status(silent, ended(End::kExited, "N")), "no_tests: no assertion was reached");
   EXPECT_EQ(status(silent, ended(End::kExited, "", "Assertion failed")), "failed: assertion");
+  EXPECT_EQ(status(silent, ended(End::kExited)), "failed: early_exit");
+  EXPECT_EQ(status(Language(), ended(End::kExited, "", "Assertion failed")), "failed: early_exit")
+      << "any program may print that";
   Language counting;
   counting.counts_tests = true;
   BoxResult run = ended(End::kExited, "n0nce");

@@ -137,6 +137,10 @@ TEST(OnCuda, DoctorListsTheDevice) {
   const ProgramResult result = run_evalrun(folder, {"doctor"});
   EXPECT_THAT(result.out, HasSubstr("cuda:0"));
   EXPECT_THAT(result.out, HasSubstr("emulated device, compute 8.0"));
+  const ProgramResult watched = evalrun_with(
+      folder, {std::string("EVALRUN_NVML=") + EVALRUN_FAKE_NVML}, {"doctor", "--json"});
+  EXPECT_THAT(watched.out, HasSubstr("SM 1410 of 1980 MHz"));
+  EXPECT_THAT(watched.out, HasSubstr("312 of 700 W"));
 }
 
 TEST(OnCuda, AnotherDeviceIsRefusedWithTheList) {

@@ -32,8 +32,9 @@ struct Seen {
   Tokens text;  // prompt and answer
 };
 
-Seen watch(const std::string& spec, const Turn& turn, const LogitTable& table, int vocab = kVocab) {
-  FakeSession session(vocab, 4000, table);
+Seen watch(const std::string& spec, const Turn& turn, const LogitTable& table, int vocab = kVocab,
+           int capacity = 4000) {
+  FakeSession session(vocab, capacity, table);
   Seen seen;
   session.watch = [&](const engine::ForwardRequest& request) {
     seen.steps.push_back({{request.rows.begin(), request.rows.end()}, session.length(0)});
@@ -207,6 +208,21 @@ TEST(Lookahead, TheWindowIsNotReadWhereItIsNotNewest) {
   int read = 0;
   for (const engine::Row& row : step.rows) read += row.top;
   EXPECT_EQ(read, seen.turn.steps[5].drafted + 1 + 5) << "tree and the newest row of the window";
+}
+
+// Five columns, the root's among them. Counting is never in the pool: the columns count as the text
+// does, from tokens of the prompt. So every step drafts nothing and emits one token, and the room
+// falls from 20 rows by one a step: the window goes on until the root and it fill the room.
+TEST(Lookahead, TheWindowStaysWhileItHasRoom) {
+  Turn turn{{1, 2, 3, 4, 5, 6, 7, 8}};
+  turn.max_new = 20;
+  const Seen seen = watch("lookahead:window=5,ngram=2,full_match_bonus=true", turn,
+                          counting(kVocab), kVocab, 8 + 20);
+  std::vector<size_t> rows;
+  for (const SeenStep& step : seen.steps) rows.push_back(step.rows.size());
+  std::vector<size_t> expected(16, 5);
+  expected.insert(expected.end(), 3, 1);
+  EXPECT_EQ(rows, expected);
 }
 
 // Self-Draft: 29 to 34 draft rows in steady state for N = L = 6; a staircase before.

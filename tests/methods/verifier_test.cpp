@@ -630,5 +630,22 @@ TEST(TokenTree, KeepsLevelsAndCutsFromTheEnd) {
   EXPECT_THROW(tree.add(1, 1), base::InternalError);
 }
 
+TEST(TokenTree, HoldsThePathsThatBeginBelowItsRoot) {
+  TokenTree tree;
+  tree.reset(7);
+  const Tokens none;
+  EXPECT_TRUE(tree.holds(none)) << "nothing to add";
+  EXPECT_FALSE(tree.holds(Tokens{1}));
+  tree.add_path(Tokens{1, 2}, true);
+  tree.add_path(Tokens{1, 3}, true);
+  EXPECT_EQ(tree.token, (Tokens{7, 1, 2, 3})) << "the two share a node";
+  EXPECT_TRUE(tree.holds(none));
+  EXPECT_TRUE(tree.holds(Tokens{1}));
+  EXPECT_TRUE(tree.holds(Tokens{1, 3}));
+  EXPECT_FALSE(tree.holds(Tokens{3}));
+  EXPECT_FALSE(tree.holds(Tokens{1, 2, 3}));
+  EXPECT_FALSE(tree.holds(Tokens{7, 1}));
+}
+
 }  // namespace
 }  // namespace evalrun::tests

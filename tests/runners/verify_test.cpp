@@ -300,6 +300,23 @@ TEST_F(Certify, LosslessMethods) {
       << to_json(list[1]).dump();
 }
 
+// The step test looks at places of drawn answers; the seed chooses them.
+TEST_F(Certify, PlainAnswersAreDrawnAsAsked) {
+  const RunPlan plan = make_plan(request_.plan);
+  const Conversation conversation(*request_.plan.target);
+  const auto session =
+      engine::Session::create(request_.plan.target, planned_session(request_.plan, plan));
+  const auto answers = [&](const engine::SamplingParams& sampling, uint64_t seed) {
+    return decode_plainly(*session, plan.prompts, conversation, sampling, seed, clock_, [] {})
+        .answer;
+  };
+  const engine::SamplingParams hot = {5.0, 0, 1.0};
+  EXPECT_EQ(answers({}, 1), answers({}, 2)) << "greedy";
+  EXPECT_EQ(answers(hot, 1), answers(hot, 1));
+  EXPECT_NE(answers(hot, 1), answers(hot, 2));
+  EXPECT_NE(answers(hot, 1), answers({}, 1));
+}
+
 TEST_F(Certify, FindsAFaultInEveryPart) {
   request_.fault = "wrong-accept";
   request_.plan.suite.max_new = 40;  // where every draft is right the fault takes its time

@@ -90,6 +90,13 @@ TEST(Audit, TauInTwoConventions) {
   EXPECT_THAT(flagged(claims_of(
                   {"p,t,,d,,m,,tau_with_bonus,3.1,,,,", "p,t,,d,,m,,decoding_efficiency,2.1,,,,"})),
               ElementsAre("tau_conventions 3"));
+  // 5.00 tokens per step leave 2 % of themselves and both roundings: 0.11 beside 4.00.
+  EXPECT_THAT(flagged(claims_of(
+                  {"p,t,,d,,m,,tau_with_bonus,5.00,,,,", "p,t,,d,,m,,tau_without_bonus,4.10,,,,"})),
+              IsEmpty());
+  EXPECT_THAT(flagged(claims_of(
+                  {"p,t,,d,,m,,tau_with_bonus,5.00,,,,", "p,t,,d,,m,,tau_without_bonus,4.12,,,,"})),
+              ElementsAre("tau_conventions 3"));
 }
 
 TEST(Audit, SpeedupIsAtMostTokensPerStep) {
