@@ -385,8 +385,9 @@ void check_memory(const Model& model, const SessionOptions& o) {
   if (needed > available)
     throw base::data_error(
         model.path(), "KV cache",
-        fmt::format("{} tokens x {} sequences need {}, {} are free", o.max_tokens, o.n_sequences,
-                    base::format_bytes(needed), base::format_bytes(available)),
+        fmt::format("{} tokens x {} sequences need {}, {} are free: {} too few", o.max_tokens,
+                    o.n_sequences, base::format_bytes(needed), base::format_bytes(available),
+                    base::format_bytes(needed - available)),
         "lower the context length (prompt + max_new) or the number of sequences");
 }
 

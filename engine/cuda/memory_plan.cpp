@@ -164,10 +164,11 @@ void check_memory(const MemoryPlan& plan, const Model& model, const SessionOptio
       model.path(), "GPU memory",
       fmt::format(
           "needs {} ({} of weights, {} for {} tokens x {} sequences, {} to compute in), {} of {} "
-          "are free",
+          "are free: {} too few",
           base::format_bytes(plan.total()), base::format_bytes(plan.weights),
           base::format_bytes(plan.caches), o.max_tokens, o.n_sequences,
-          base::format_bytes(plan.buffers), base::format_bytes(free), base::format_bytes(total)),
+          base::format_bytes(plan.buffers), base::format_bytes(free), base::format_bytes(total),
+          base::format_bytes(plan.total() - free)),
       "a smaller weight format (--dtype int8 or q4), a shorter context (prompt + max_new), or a "
       "larger GPU");
 }

@@ -228,8 +228,9 @@ void check_memory(const std::string& path, const std::vector<TensorSlot>& slots,
   if (needed > available)
     throw base::data_error(
         path, "",
-        fmt::format("the weights need {} of memory as {}, but only {} are free",
-                    base::format_bytes(needed), spec.name, base::format_bytes(available)),
+        fmt::format("the weights need {} of memory as {}, but only {} are free: {} too few",
+                    base::format_bytes(needed), spec.name, base::format_bytes(available),
+                    base::format_bytes(needed - available)),
         "choose a smaller --dtype or model, or free memory");
 }
 

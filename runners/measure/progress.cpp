@@ -3,10 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "engine/base/units.h"
 
 namespace evalrun::runners {
+namespace {
+
+// Whole seconds: a line that is written over and over should not change its width.
+std::string whole(double seconds) { return base::format_duration(std::round(seconds)); }
+
+}  // namespace
 
 void ConsoleProgress::left_out(const std::string& method) {
   fmt::print(out_, "left out: {}\n", method);
@@ -34,29 +41,28 @@ void ConsoleProgress::generation_done(const std::string& arm, const std::string&
   const double elapsed = static_cast<double>(clock_.now_ns() - start_ns_) * 1e-9;
   const double left = elapsed / done_ * (pending_ - done_);
   show(fmt::format("[{}/{}] {} elapsed, {} left{}  {}  {}", stored_ + done_, stored_ + pending_,
-                   base::format_duration(elapsed), base::format_duration(left),
+                   whole(elapsed), whole(left),
                    failed_ > 0 ? fmt::format(", {} FAILED", failed_) : "", prompt, arm),
        done_ == pending_);
 }
 
 void ConsoleProgress::scoring(int done, int total, double elapsed_s, double left_s) {
-  show(fmt::format("scoring [{}/{}] {} elapsed, {} left", done, total,
-                   base::format_duration(elapsed_s), base::format_duration(left_s)),
+  show(fmt::format("scoring [{}/{}] {} elapsed, {} left", done, total, whole(elapsed_s),
+                   whole(left_s)),
        done == total);
 }
 
 void ConsoleProgress::capturing(int64_t done, int64_t total, int64_t tokens, double elapsed_s,
                                 double left_s) {
-  show(fmt::format("[{}/{}] {} elapsed, {} left, {:.0f} tokens/s", done, total,
-                   base::format_duration(elapsed_s), base::format_duration(left_s),
-                   elapsed_s > 0 ? static_cast<double>(tokens) / elapsed_s : 0.0),
+  show(fmt::format("[{}/{}] {} elapsed, {} left, {:.0f} tokens/s", done, total, whole(elapsed_s),
+                   whole(left_s), elapsed_s > 0 ? static_cast<double>(tokens) / elapsed_s : 0.0),
        done == total);
 }
 
 void ConsoleProgress::working(const std::string& what, double share_done, double elapsed_s) {
   const double left = share_done > 0 ? elapsed_s / share_done * (1 - share_done) : 0;
-  show(fmt::format("[{:.0f} %] {} elapsed, {} left  {}", 100 * share_done,
-                   base::format_duration(elapsed_s), base::format_duration(left), what),
+  show(fmt::format("[{:.0f} %] {} elapsed, {} left  {}", 100 * share_done, whole(elapsed_s),
+                   whole(left), what),
        share_done >= 1);
 }
 

@@ -147,7 +147,7 @@ TEST_F(DeviceAnswers, DrawsAreTheHosts) {
         }
         cut += dist.top_p < 1 || dist.top_k > 0;
       }
-  EXPECT_GE(cut, 6);
+  EXPECT_GT(cut, tests::test_everything() ? 20 : 5);  // 3 of 6 sizes, 3 of 7 distributions
 }
 
 // As many tokens share the logit at the border as the search lists, one fewer or one more.
@@ -279,8 +279,9 @@ TEST_F(DeviceAnswers, DrawsAndTrialsOfKeptDistributionsAreTheHosts) {
           passed += want.passed >= 0, later += want.passed > 0, refused += want.passed < 0;
         }
       }
-  EXPECT_GT(passed, 10);
-  EXPECT_GT(refused, 10);
+  const int least = tests::test_everything() ? 20 : 10;  // half of the sizes
+  EXPECT_GT(passed, least);
+  EXPECT_GT(refused, least);
   if (tests::test_everything()) {
     EXPECT_GT(later, 3);
   }

@@ -210,10 +210,10 @@ TEST_P(Products, EmbeddingsAreTheWeights) {
   }
 }
 
-// What cuBLAS is given instead of codes: the weights, rounded, zeros in the padding.
 // Of storages that are packed.
 class PackedProducts : public Products {};
 
+// What cuBLAS is given instead of codes: the weights, rounded, zeros in the padding.
 TEST_P(PackedProducts, UnpackedWeightsAreTheWeights) {
   const WeightStorage s = GetParam().storage;
   for (const auto& [out, in] : {std::pair{1, 1}, {17, 33}, {40, 300}}) {
