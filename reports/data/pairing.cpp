@@ -82,6 +82,9 @@ Pairing pair_with_reference(const ArmCells& method, const ArmCells& base,
     sum.base_tokens += b.n_decode, sum.base_ns += b.decode_ns;
     sum.tokens += m->n_decode, sum.ns += m->decode_ns;
     sum.base_fastest_ns += b.fastest_ns, sum.fastest_ns += m->fastest_ns;
+    PromptPair& request = p.requests[cell.first];
+    request.base_tokens += b.n_tokens, request.base_ns += b.request_ns();
+    request.tokens += m->n_tokens, request.ns += m->request_ns();
     p.by_sample[cell.second].push_back({b.n_decode, b.decode_ns, m->n_decode, m->decode_ns});
   }
   for (const auto& [cell, b] : base)

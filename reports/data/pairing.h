@@ -47,6 +47,7 @@ ArmCells without(ArmCells cells, const std::set<PromptSample>& left_out);
 struct Pairing {
   Counters method, base;
   std::map<int64_t, PromptPair> prompts;             // by prompt id, sums over samples
+  std::map<int64_t, PromptPair> requests;            // all tokens, prefill and decode time
   std::map<int, std::vector<PromptPair>> by_sample;  // by sample index, one entry per prompt
   int64_t unpaired = 0;                              // cells of either arm without partner
 };

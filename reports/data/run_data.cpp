@@ -115,7 +115,7 @@ constexpr double SampleRow::*kNumbers[] = {
     &SampleRow::drafted,   &SampleRow::drafted_depth,   &SampleRow::accepted,
     &SampleRow::emitted,   &SampleRow::target_forwards, &SampleRow::rows,
     &SampleRow::undrafted, &SampleRow::draft_ns,        &SampleRow::verify_ns,
-    &SampleRow::decode_ns};
+    &SampleRow::decode_ns, &SampleRow::prefill_ns,      &SampleRow::draft_prefill_ns};
 
 // The repeats of one sample, ordered by decode time, as one row: the middle one or the mean of the
 // middle two.
@@ -143,7 +143,8 @@ std::vector<SampleRow> load_samples(const results::ResultStore& store, int64_t r
       "SELECT arm_id, prompt_id, sample, fault, tokens_hash, steps_hash, repeat, n_tokens, "
       "n_decode, "
       "steps, drafted, drafted_depth, accepted, emitted, target_forwards, rows, undrafted, "
-      "draft_ns, verify_ns, decode_ns, degenerate FROM v_generation_all WHERE run_id = ? AND ok";
+      "draft_ns, verify_ns, decode_ns, prefill_ns, draft_prefill_ns, degenerate FROM "
+      "v_generation_all WHERE run_id = ? AND ok";
   if (faults == Faults::kLeaveOut) sql += " AND fault = ''";
   std::vector<SampleRow> generations;
   store.query(sql, {run_id}, [&](const Row& r) {

@@ -56,7 +56,9 @@ struct SampleRow {
   double n_tokens = 0, n_decode = 0, steps = 0, drafted = 0, drafted_depth = 0, accepted = 0;
   double emitted = 0, target_forwards = 0, rows = 0, undrafted = 0;
   double draft_ns = 0, verify_ns = 0, decode_ns = 0;
-  double fastest_ns = 0;  // decode time of the fastest repeat
+  double prefill_ns = 0, draft_prefill_ns = 0;  // the target's and the drafter's, before any step
+  double fastest_ns = 0;                        // decode time of the fastest repeat
+  double request_ns() const { return prefill_ns + draft_prefill_ns + decode_ns; }
 };
 
 struct RunData {

@@ -16,7 +16,22 @@ namespace {
 constexpr size_t kGap = 2;              // between columns
 constexpr size_t kNarrowestWords = 24;  // a column of words is not wrapped to less
 
-// Lines of at most `width` columns, broken at spaces and after commas; a longer word stays whole.
+// `word` in pieces of at most `width` columns, where no space or comma breaks it.
+std::vector<std::string> pieces(const std::string& word, size_t width) {
+  std::vector<std::string> found(1);
+  for (size_t at = 0; at < word.size();) {
+    size_t end = at + 1;
+    while (end < word.size() && (static_cast<unsigned char>(word[end]) & 0xC0) == 0x80) ++end;
+    const std::string letter = word.substr(at, end - at);
+    if (!found.back().empty() && display_width(found.back()) + display_width(letter) > width)
+      found.emplace_back();
+    found.back() += letter;
+    at = end;
+  }
+  return found;
+}
+
+// Lines of at most `width` columns, broken at spaces and after commas, and else where they must be.
 std::vector<std::string> wrapped(const std::string& text, size_t width) {
   if (width == 0 || display_width(text) <= width) return {text};
   std::vector<std::string> lines(1);
@@ -27,7 +42,14 @@ std::vector<std::string> wrapped(const std::string& text, size_t width) {
     const std::string_view shown = base::trim(word);
     if (!lines.back().empty() && display_width(lines.back()) + display_width(shown) > width)
       lines.emplace_back();
-    lines.back() += word;
+    if (display_width(shown) > width) {
+      for (const std::string& piece : pieces(word, width)) {
+        if (!lines.back().empty()) lines.emplace_back();
+        lines.back() = piece;
+      }
+    } else {
+      lines.back() += word;
+    }
     at = end;
   }
   for (std::string& line : lines) line.erase(line.find_last_not_of(' ') + 1);
@@ -64,12 +86,15 @@ class TextTable {
     std::vector<Cell> header;
     for (const Column& column : table_.columns) header.emplace_back(column.name);
     std::string out;
-    line(header, out);
-    for (size_t r = 0; r < table_.rows.size(); ++r) {
-      if (const auto part = table_.parts.find(r);
-          part != table_.parts.end() && !part->second.empty())
-        for (const std::string& l : wrapped(part->second, layout_.width)) out += l + "\n";
-      line(table_.rows[r], out);
+    for (const std::vector<size_t>& panel : panels()) {
+      if (!out.empty()) out += "\n";
+      line(header, panel, out);
+      for (size_t r = 0; r < table_.rows.size(); ++r) {
+        if (const auto part = table_.parts.find(r);
+            part != table_.parts.end() && !part->second.empty())
+          for (const std::string& l : wrapped(part->second, layout_.width)) out += l + "\n";
+        line(table_.rows[r], panel, out);
+      }
     }
     if (!left_out_.empty())
       for (const std::string& l : wrapped(
@@ -86,10 +111,39 @@ class TextTable {
     return sum == 0 ? 0 : sum - kGap;
   }
 
+  // Columns that go beside each other: all, or as many as fit, the first of the table before each.
+  std::vector<std::vector<size_t>> panels() const {
+    if (layout_.width == 0 || total() <= layout_.width) return {shown_};
+    std::vector<std::vector<size_t>> found;
+    size_t width = 0;
+    for (size_t i = 1; i < shown_.size(); ++i) {
+      const size_t c = shown_[i];
+      if (found.empty() || width + kGap + widths_[c] > layout_.width) {
+        found.push_back({shown_[0]});
+        width = widths_[shown_[0]];
+      }
+      found.back().push_back(c);
+      width += kGap + widths_[c];
+    }
+    if (found.empty()) found.push_back(shown_);
+    return found;
+  }
+
   // Columns are left out, those that explain first and from the right, until the rest fits with its
-  // words wrapped as far as they may be; then words get what room there is.
+  // words wrapped as far as they may be; then words get what room there is. What names the rows is
+  // wrapped last.
   void fit() {
-    if (layout_.width == 0) return;
+    if (layout_.width == 0 || total() <= layout_.width) return;
+    // Headers of figures first: two words need not stand on one line.
+    for (size_t c = 1; c < widths_.size(); ++c)
+      if (!table_.columns[c].words) {
+        size_t widest = 0;
+        for (const std::string& word : base::split(table_.columns[c].name, ' '))
+          widest = std::max(widest, display_width(word));
+        for (const auto& row : table_.rows)
+          widest = std::max(widest, display_width(row[c].plain()));
+        widths_[c] = widest;
+      }
     for (size_t c = 1; c < widths_.size(); ++c)
       if (table_.columns[c].words) widths_[c] = std::min(natural_[c], kNarrowestWords);
     for (const Room room : {Room::kWide, Room::kPage})
@@ -98,22 +152,30 @@ class TextTable {
           left_out_.insert(left_out_.begin(), column.name);
           shown_.erase(shown_.begin() + static_cast<std::ptrdiff_t>(i));
         }
+    if (total() > layout_.width) {
+      if (table_.columns[0].words)
+        widths_[0] = std::min(natural_[0], std::min(kNarrowestWords, layout_.width / 3));
+      const size_t left = layout_.width - std::min(layout_.width - 1, widths_[0] + kGap);
+      for (const size_t c : shown_)
+        if (c > 0) widths_[c] = std::min(widths_[c], left);
+    }
     for (auto c = shown_.rbegin(); c != shown_.rend() && total() < layout_.width; ++c)
       if (table_.columns[*c].words)
         widths_[*c] = std::min(natural_[*c], widths_[*c] + layout_.width - total());
   }
 
-  void line(const std::vector<Cell>& cells, std::string& out) const {
-    std::vector<std::vector<std::string>> lines;  // of each column shown
+  void line(const std::vector<Cell>& cells, const std::vector<size_t>& panel,
+            std::string& out) const {
+    std::vector<std::vector<std::string>> lines;  // of each column
     size_t height = 1;
-    for (const size_t c : shown_) {
-      lines.push_back(wrapped(cells[c].plain(), table_.columns[c].words && c > 0 ? widths_[c] : 0));
+    for (const size_t c : panel) {
+      lines.push_back(wrapped(cells[c].plain(), layout_.width == 0 ? 0 : widths_[c]));
       height = std::max(height, lines.back().size());
     }
     for (size_t l = 0; l < height; ++l) {
       std::string text;
-      for (size_t i = 0; i < shown_.size(); ++i) {
-        const size_t c = shown_[i];
+      for (size_t i = 0; i < panel.size(); ++i) {
+        const size_t c = panel[i];
         const std::string piece = l < lines[i].size() ? lines[i][l] : "";
         const std::string fill(widths_[c] - std::min(widths_[c], display_width(piece)), ' ');
         const std::string styled = layout_.colour && cells[c].style != Style::kPlain
@@ -152,6 +214,7 @@ std::string write_text(const Document& document, const Layout& layout) {
       out += fmt::format("{}\n{:-<{}}\n", heading->text, "", display_width(heading->text));
     } else if (const Paragraph* paragraph = std::get_if<Paragraph>(&block)) {
       lines(paragraph->text, "");
+      if (paragraph->apart) out += "\n";
     } else if (const Note* note = std::get_if<Note>(&block)) {
       lines(note->link.empty() ? note->text : fmt::format("{}: {}", note->text, note->link), "  ");
     } else {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <span>
 
 #include "engine/base/error.h"
 #include "reports/figures/row_builder.h"
@@ -41,6 +42,8 @@ Report build_report(const results::ResultStore& store, int64_t run_id,
   report.interval = options.interval;
   if (!options.pass_k.empty()) report.pass_k = options.pass_k;
   report.why = options.why;
+  report.explain = options.explain;
+  report.columns = options.columns;
   report.exclude_degenerate = options.exclude_degenerate;
   report.conditions = read_conditions(store, run_id);
   report.gpu_disturbances = aggregates.gpu.disturbances();
@@ -65,10 +68,12 @@ Report build_report(const results::ResultStore& store, int64_t run_id,
                    [](const ArmInfo* a, const ArmInfo* b) { return a->lossy() < b->lossy(); });
   const RowBuilder builder(data, aggregates, options);
   const auto add = [&](const std::string& name, const std::set<std::string>& of) {
+    const size_t first = report.rows.size();
     for (const ArmInfo* arm : arms) {
       ReportRow row = builder.row(*arm, name, of);
       if (row.counts.generations > 0) report.rows.push_back(std::move(row));
     }
+    builder.rank(std::span(report.rows).subspan(first), of);
   };
   for (const std::string& task : tasks) add(task, {task});
   if (tasks.size() > 1) add(kAll, measured);

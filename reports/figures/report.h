@@ -21,7 +21,8 @@ struct Report {
   RunInfo run;
   Estimator estimator = Estimator::kSum;
   IntervalKind interval = IntervalKind::kStudent;
-  bool why = true;
+  bool why = true, explain = false;
+  std::vector<std::string> columns;  // as ReportOptions::columns
   std::vector<int> pass_k = {1, 10, 100};
   std::string control;  // label of the arm that quality is compared with; "" without a baseline
   std::vector<PartSpeed> parts;  // speed by category and language

@@ -14,7 +14,11 @@ enum class IntervalKind { kStudent, kBootstrap };
 
 struct ReportOptions {
   Estimator estimator = Estimator::kSum;  // of the "speedup" column
-  bool why = true;     // the columns that explain the speedup, in Markdown and text
+  bool why = true;       // the columns that explain the speedup, in Markdown and text
+  bool explain = false;  // what every column means, in Markdown and text
+  // Columns of the comparison table by their names on the command line (comparison_columns());
+  // empty = the usual ones, "all" = every one. Unknown: usage_error.
+  std::vector<std::string> columns = {};
   bool parts = false;  // Report::parts, which only the page shows
   // Which pass@k to show, 1 to 100; empty = 1, 10 and 100 where there are samples enough. Asked for
   // without samples enough: usage_error.

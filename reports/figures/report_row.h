@@ -31,6 +31,16 @@ struct SpeedFigures {
   // Of the speedup over samples, when there are several.
   std::optional<double> sample_mean, sample_sd;
   std::optional<double> tok_s;
+  // Of whole requests: all tokens over prefill, the drafter's prefill and decoding.
+  std::optional<double> request;
+  std::optional<base::Interval> request_interval;
+};
+
+// Among the lossless arms of the baseline's model, on the prompts all of them decoded (best_set.h).
+struct Ranking {
+  bool fastest = false;         // the largest estimate
+  bool may_be_fastest = false;  // not shown to be slower than any other; holds for `fastest`
+  int n = 0;                    // prompts
 };
 
 // Acceptance at one depth (1 = first draft token), pooled over steps.
@@ -89,6 +99,7 @@ struct ReportRow {
   std::string reference;
   RowCounts counts;
   SpeedFigures speed;
+  std::optional<Ranking> ranking;  // absent for arms that are not to be ranked, and for one prompt
   Acceptance acceptance;
   SpeedReasons why;
   SameTokens same_tokens;

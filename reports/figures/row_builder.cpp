@@ -179,7 +179,7 @@ RowCounts RowBuilder::counts(const ArmInfo& arm, const ArmCells& own, const Task
 SpeedFigures RowBuilder::speed(const Pairing& pairing, bool against_itself) const {
   SpeedFigures f;
   if (against_itself) {  // no estimate, no interval
-    if (pairing.method.decode_ns > 0) f.speedup = f.geo = 1;
+    if (pairing.method.decode_ns > 0) f.speedup = f.geo = f.request = 1;
     return f;
   }
   const std::vector<PromptPair> pairs = values_of(pairing.prompts);
@@ -190,6 +190,10 @@ SpeedFigures RowBuilder::speed(const Pairing& pairing, bool against_itself) cons
   if (const auto estimate = headline(pairs)) {
     f.speedup = estimate->value;
     f.interval = estimate->interval;
+  }
+  if (const auto request = headline(values_of(pairing.requests))) {
+    f.request = request->value;
+    f.request_interval = request->interval;
   }
   std::vector<double> per_sample;
   for (const auto& [sample, p] : pairing.by_sample)
@@ -306,6 +310,53 @@ std::optional<ReplayCounts> RowBuilder::replay(const ArmInfo& arm, const Tasks& 
       sum->largest_gap = std::max(sum->largest_gap.value_or(*r.largest_gap), *r.largest_gap);
   });
   return sum;
+}
+
+namespace {
+
+// Plain decoding of the baseline's model, and the methods that gave its tokens where they had to.
+bool may_be_ranked(const ReportRow& r, const ArmInfo& baseline) {
+  if (r.arm.id == baseline.id) return true;
+  const bool other_tokens = r.arm.greedy() && r.same_tokens.share && *r.same_tokens.share < 1;
+  return r.arm.role == "method" && !r.arm.lossy() && !other_tokens &&
+         r.reference == baseline.label && r.arm.model_hash == baseline.model_hash;
+}
+
+}  // namespace
+
+void RowBuilder::rank(std::span<ReportRow> rows, const Tasks& tasks) const {
+  const ArmInfo* baseline = data_.baseline();
+  if (baseline == nullptr) return;
+  std::vector<ReportRow*> ranked;
+  std::vector<ArmCells> cells_of_ranked;
+  for (ReportRow& r : rows)
+    if (may_be_ranked(r, *baseline)) {
+      ranked.push_back(&r);
+      cells_of_ranked.push_back(cells(r.arm, tasks));
+    }
+  if (ranked.size() < 2) return;
+  // By prompt, sums over the samples that all have; in the order of prompts.
+  std::map<int64_t, std::vector<TokensAndTime>> prompts;
+  for (const auto& [cell, unused] : cells_of_ranked.front()) {
+    std::vector<const SampleRow*> samples;
+    for (const ArmCells& of : cells_of_ranked)
+      if (const auto found = of.find(cell); found != of.end()) samples.push_back(found->second);
+    if (samples.size() < ranked.size()) continue;
+    if (exclude_degenerate_ && std::any_of(samples.begin(), samples.end(),
+                                           [](const SampleRow* s) { return s->degenerate; }))
+      continue;
+    auto& sums = prompts[cell.first];
+    sums.resize(ranked.size());
+    for (size_t a = 0; a < samples.size(); ++a)
+      sums[a].tokens += samples[a]->n_decode, sums[a].ns += samples[a]->decode_ns;
+  }
+  std::vector<std::vector<TokensAndTime>> arms(ranked.size());
+  for (const auto& [prompt, sums] : prompts)
+    for (size_t a = 0; a < sums.size(); ++a) arms[a].push_back(sums[a]);
+  const auto best = best_set(arms, estimator_, resampling_.seed);
+  for (size_t a = 0; best && a < ranked.size(); ++a)
+    ranked[a]->ranking =
+        Ranking{.fastest = a == best->fastest, .may_be_fastest = best->member[a], .n = best->n};
 }
 
 }  // namespace evalrun::reports

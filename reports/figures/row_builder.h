@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "reports/data/best_set.h"
 #include "reports/data/bootstrap.h"
 #include "reports/data/pairing.h"
 #include "reports/figures/quality.h"
@@ -35,6 +36,8 @@ class RowBuilder {
   // `tasks`: one, or all of them for the pooled row.
   ReportRow row(const ArmInfo& arm, const std::string& name,
                 const std::set<std::string>& tasks) const;
+  // Ranks those of `rows`, all of one data set (or of all, `tasks`), that may be ranked.
+  void rank(std::span<ReportRow> rows, const std::set<std::string>& tasks) const;
 
  private:
   using Tasks = std::set<std::string>;

@@ -18,11 +18,11 @@ std::string dataset_sections(const Report& report) {
   // The pooled rows first; the data sets after them on demand.
   const std::vector<std::string> datasets = datasets_of(report);
   Document pooled;
-  add_dataset(report, datasets.back(), pooled);
+  add_dataset(report, datasets.back(), true, pooled);
   std::string out = render(pooled, Format::kHtml);
   for (size_t i = 0; i + 1 < datasets.size(); ++i) {
     Document part;
-    add_dataset(report, datasets[i], part);
+    add_dataset(report, datasets[i], true, part);
     out += folded(datasets[i], part);
   }
   out += folded("memory", {.blocks = {memory_table(report)}});

@@ -18,6 +18,8 @@ using Rows = std::vector<const ReportRow*>;
 struct ReportColumn {
   Column column;
   std::function<Cell(const ReportRow&)> cell;
+  std::string id = {};  // for --columns
+  bool usual = true;    // shown when nothing else is asked for
 };
 
 // Rows that are not lossless stand under a line that says so.
@@ -82,13 +84,6 @@ Cell same_tokens_cell(const ReportRow& r) {
                                                                       : Style::kPlain};
 }
 
-Cell alpha_cell(const ReportRow& r) {
-  Cell cell(number(r.acceptance.alpha_draft, 3));
-  if (r.acceptance.drafted != r.acceptance.drafted_depth)
-    cell.remark = fmt::format("{}/depth", number(r.acceptance.alpha_draft_depth, 3));
-  return cell;
-}
-
 // A score of one evaluator, or its pass@k for one k (else 0).
 struct QualityColumn {
   std::string evaluator;
@@ -136,58 +131,86 @@ ReportColumn quality_column(const QualityColumn& column, const std::string& name
           }};
 }
 
-// The best speedup, where it is one, among arms that may be ranked with each other.
-const ReportRow* best_of(const Rows& rows) {
-  const ReportRow* best = nullptr;
-  for (const ReportRow* r : rows)
-    if (r->arm.drafts() && !r->arm.lossy() && r->speed.speedup && *r->speed.speedup > 1 &&
-        (best == nullptr || *r->speed.speedup > *best->speed.speedup))
-      best = r;
-  return best;
+// Among arms that may be ranked with each other.
+bool is_best(const ReportRow& r) {
+  return r.ranking && r.ranking->fastest && r.arm.drafts() && r.speed.speedup &&
+         *r.speed.speedup > 1;
 }
 
-std::vector<ReportColumn> comparison_columns(const Report& report, const Rows& rows) {
+// All there are for these rows, in order.
+std::vector<ReportColumn> possible_columns(const Report& report, const Rows& rows) {
   const auto any = [&](auto f) { return std::any_of(rows.begin(), rows.end(), f); };
-  const ReportRow* best = best_of(rows);
-  std::vector<ReportColumn> c = {
-      {{.name = "method", .words = true}, method_cell},
-      {metric_column(speedup_header(report.estimator) + " [95 %]", "speedup"),
-       [best](const ReportRow& r) {
-         Cell cell = figure_cell(r.speed.speedup, r.speed.interval, r.counts.prompts, 2);
-         if (&r == best) cell.style = Style::kBold;
-         return cell;
-       }}};
-  if (any([](const ReportRow* r) { return r->speed.sample_sd.has_value(); }))
-    c.push_back({metric_column("over samples", "speedup", Room::kPage), [](const ReportRow& r) {
-                   return r.speed.sample_sd ? number(r.speed.sample_mean, 2) + " ± " +
-                                                  number(r.speed.sample_sd, 2)
-                                            : "-";
-                 }});
-  c.push_back(metric_figure("tok/s", "tok_s", 1, &ReportRow::speed, &SpeedFigures::tok_s));
-  c.push_back(metric_figure("tau(+bonus)", "tau", 3, &ReportRow::acceptance, &Acceptance::tau));
-  c.push_back(metric_figure("accepted/step", "accepted_per_step", 3, &ReportRow::acceptance,
-                            &Acceptance::accepted_per_step, Room::kPage));
-  c.push_back(metric_figure("DE", "de", 3, &ReportRow::acceptance, &Acceptance::de, Room::kWide));
-  c.push_back({metric_column("no draft", "no_draft", Room::kPage),
-               [](const ReportRow& r) { return percent(r.acceptance.no_draft, 1); }});
-  c.push_back({metric_column("alpha_draft", "alpha_draft"), alpha_cell});
-  c.push_back(metric_figure("alpha_share", "alpha_share", 3, &ReportRow::acceptance,
-                            &Acceptance::alpha_share, Room::kWide));
-  c.push_back(
-      {metric_column("drafted/accepted/emitted", "emitted", Room::kWide), [](const ReportRow& r) {
+  std::vector<ReportColumn> c = {{{.name = "method", .words = true}, method_cell, "method"}};
+  const auto add = [&](const char* id, ReportColumn column, bool usual = true) {
+    column.id = id;
+    column.usual = usual;
+    c.push_back(std::move(column));
+  };
+  const auto acceptance = [](const char* name, const char* metric,
+                             std::optional<double> Acceptance::*field) {
+    return metric_figure(name, metric, 3, &ReportRow::acceptance, field);
+  };
+  add("speedup", {metric_column(speedup_header(report.estimator) + " [95 %]", "speedup"),
+                  [](const ReportRow& r) {
+                    Cell cell = figure_cell(r.speed.speedup, r.speed.interval, r.counts.prompts, 2);
+                    if (is_best(r)) cell.style = Style::kBold;
+                    return cell;
+                  }});
+  add("samples",
+      {metric_column("over samples", "speedup", Room::kPage),
+       [](const ReportRow& r) {
+         return r.speed.sample_sd
+                    ? number(r.speed.sample_mean, 2) + " ± " + number(r.speed.sample_sd, 2)
+                    : "-";
+       }},
+      any([](const ReportRow* r) { return r->speed.sample_sd.has_value(); }));
+  add("request",
+      metric_figure("request", "request_speedup", 2, &ReportRow::speed, &SpeedFigures::request));
+  add("tok_s", metric_figure("tok/s", "tok_s", 1, &ReportRow::speed, &SpeedFigures::tok_s));
+  add("tau", acceptance("tau", "tau", &Acceptance::tau));
+  add("accepted_per_step",
+      acceptance("accepted/step", "accepted_per_step", &Acceptance::accepted_per_step), false);
+  add("de", acceptance("DE", "de", &Acceptance::de), false);
+  add("no_draft",
+      {metric_column("no draft", "no_draft"),
+       [](const ReportRow& r) { return percent(r.acceptance.no_draft, 1); }},
+      false);
+  add("alpha", acceptance("alpha", "alpha_draft", &Acceptance::alpha_draft));
+  add("alpha_depth", acceptance("alpha/depth", "alpha_draft_depth", &Acceptance::alpha_draft_depth),
+      false);
+  add("alpha_share", acceptance("alpha_share", "alpha_share", &Acceptance::alpha_share), false);
+  add("counts",
+      {metric_column("drafted/accepted/emitted", "emitted"),
+       [](const ReportRow& r) {
          return count(r.acceptance.drafted) + " / " + count(r.acceptance.accepted) + " / " +
                 count(r.acceptance.emitted);
-       }});
-  c.push_back({metric_column("same tokens", "identical_share"), same_tokens_cell});
-  if (any([](const ReportRow* r) { return r->replay.has_value(); }))
-    c.push_back({{.name = "replay: differ", .room = Room::kPage}, replay_text});
-  if (any([](const ReportRow* r) { return r->loops.degenerate > 0; }))
-    c.push_back({{.name = "in a loop", .room = Room::kPage}, [](const ReportRow& r) {
-                   return fmt::format("{} of {}", r.loops.degenerate, r.loops.cells);
-                 }});
-  if (any([](const ReportRow* r) { return r->arm.certificate.has_value(); }))
-    c.push_back({metric_column("proven lossless", "certificate"), certificate_cell});
+       }},
+      false);
+  add("same_tokens", {metric_column("same tokens", "identical_share"), same_tokens_cell});
+  add("replay", {{.name = "replay: differ", .room = Room::kPage}, replay_text},
+      any([](const ReportRow* r) { return r->replay.has_value(); }));
+  add("loops",
+      {{.name = "in a loop", .room = Room::kPage},
+       [](const ReportRow& r) {
+         return fmt::format("{} of {}", r.loops.degenerate, r.loops.cells);
+       }},
+      any([](const ReportRow* r) { return r->loops.degenerate > 0; }));
+  add("certificate", {metric_column("proven lossless", "certificate"), certificate_cell},
+      any([](const ReportRow* r) { return r->arm.certificate.has_value(); }));
   return c;
+}
+
+// Those asked for; the method always.
+std::vector<ReportColumn> comparison_columns(const Report& report, const Rows& rows) {
+  std::vector<ReportColumn> shown = possible_columns(report, rows);
+  const auto asked = [&](const std::string& id) {
+    return std::find(report.columns.begin(), report.columns.end(), id) != report.columns.end();
+  };
+  const bool all = asked("all");
+  std::erase_if(shown, [&](const ReportColumn& c) {
+    return c.id != "method" && !all && !(report.columns.empty() ? c.usual : asked(c.id));
+  });
+  return shown;
 }
 
 // For a paper: where and how the table was measured, and what its columns are.
@@ -208,7 +231,8 @@ std::string comparison_caption(const Report& report, const std::string& dataset,
   std::string text = fmt::format(
       "Decoding speed on {}: {} ({}), {} on {}{}, {}, at most {} new tokens. Speedup: {} of decode "
       "speed against plain decoding; brackets: 95 % interval for new prompts of the same kind "
-      "(population; {}){}. τ: tokens per step, the target's own included; α: accepted over drafted "
+      "(population; {}){}. Request: the same with prefill. τ: tokens per step, the target's own "
+      "included; α: accepted over drafted "
       "tokens; same tokens: answers with the token ids of plain decoding.",
       dataset_name(dataset), of([](const ReportRow& r) { return r.arm.model; }),
       of([](const ReportRow& r) { return weights_text(r.arm); }),
@@ -253,11 +277,15 @@ std::vector<const ReportRow*> DatasetRows::all() const {
   return rows;
 }
 
+std::vector<std::string> column_names() {
+  std::vector<std::string> names = {"all"};
+  for (const ReportColumn& c : possible_columns({}, {}))
+    if (c.id != "method") names.push_back(c.id);
+  return names;
+}
+
 Table comparison_table(const Report& report, const std::string& dataset, const DatasetRows& rows) {
-  std::vector<ReportColumn> columns = comparison_columns(report, rows.all());
-  if (const auto quality = quality_columns(report, rows.all()); quality.size() == 1)
-    columns.push_back(quality_column(quality[0], quality[0].title() + " [95 %]"));
-  Table t = table_of_rows(columns, rows);
+  Table t = table_of_rows(comparison_columns(report, rows.all()), rows);
   t.caption = comparison_caption(report, dataset, rows);
   t.label = dataset;
   return t;
@@ -265,7 +293,7 @@ Table comparison_table(const Report& report, const std::string& dataset, const D
 
 Table quality_table(const Report& report, const std::string& dataset, const DatasetRows& rows) {
   const std::vector<QualityColumn> quality = quality_columns(report, rows.all());
-  if (quality.size() < 2) return {};
+  if (quality.empty()) return {};
   std::vector<ReportColumn> columns = {
       {{.name = "quality", .words = true}, [](const ReportRow& r) { return Cell(r.arm.label); }}};
   for (const QualityColumn& q : quality)

@@ -20,8 +20,9 @@ struct DatasetRows {
 
 // Every format has these columns in this order; which it has room for, the columns say.
 Table comparison_table(const Report& report, const std::string& dataset, const DatasetRows& rows);
-// Scores of several evaluators, or several k of pass@k; a single one is in the comparison table,
-// and this one has no rows.
+// What ReportOptions::columns may name: "all", then the columns in their order.
+std::vector<std::string> column_names();
+// A column per evaluator, or per k of pass@k; no rows where nothing was scored.
 Table quality_table(const Report& report, const std::string& dataset, const DatasetRows& rows);
 // Scores that are not the control's, paired per prompt.
 Table control_table(const Report& report, const DatasetRows& rows);

@@ -15,6 +15,13 @@ std::span<const MetricInfo> metric_glossary() {
       {"speedup_lo", "lower end of the 95 % interval of speedup (new prompts of this kind)",
        "v_pair", "speedup"},
       {"speedup_hi", "upper end of the 95 % interval of speedup", "v_pair", "speedup"},
+      {"request_speedup",
+       "the same for whole requests: all tokens over prefill, the drafter's prefill and decoding",
+       "v_sample", "speedup"},
+      {"may_be_fastest",
+       "whether the arm is in the set that holds the fastest lossless one with 95 %; null for arms "
+       "that are not ranked",
+       "v_sample", "the-fastest-arm"},
       {"tok_s", "decoded tokens over decode seconds, summed over prompts", "v_speed", "accounting"},
       {"tau",
        "emitted tokens over steps, the target's own (bonus) token included; 1 for plain decoding",

@@ -10,6 +10,7 @@
 
 #include "engine/base/text.h"
 #include "reports/format.h"
+#include "reports/table/answer.h"
 #include "reports/table/arm_tables.h"
 #include "reports/table/comparison_table.h"
 #include "reports/table/metric_glossary.h"
@@ -34,7 +35,9 @@ void add_header(const Report& report, Document& d) {
     samples = std::max(samples, r.counts.samples);
   }
   d.paragraph(fmt::format(
-      "{} · {} · {} · {} · {} · max_new {} · {} · {} · speedup: {}",
+      "{} · {} · {} · {} · {} · max_new {} · {} · {} · speedup: {} · intervals: 95 %, new prompts "
+      "of "
+      "the same kind (population), {}",
       of([](const ReportRow& r) { return r.arm.model; }),
       of([](const ReportRow& r) { return weights_text(r.arm); }),
       of([](const ReportRow& r) { return r.arm.isa + setting_text(r.arm, "bits", " "); }),
@@ -43,7 +46,7 @@ void add_header(const Report& report, Document& d) {
       of([](const ReportRow& r) { return sampling_text(r.arm); }),
       samples > 1 ? fmt::format("{} samples, {}", samples, base::plural(repeats, "repeat"))
                   : base::plural(repeats, "repeat"),
-      estimator_text(report.estimator)));
+      estimator_text(report.estimator), interval_text(report.interval)));
 }
 
 // What a forward of n rows cost when the run began; a broken or missing table shows nothing.
@@ -112,39 +115,21 @@ std::string speedup_note(const Report& report) {
       few ? "; * fewer than 30 prompts: indicative only" : "");
 }
 
-void add_quality_notes(const Report& report, Document& d) {
-  if (!any_row(report, [](const ReportRow& r) { return !r.quality.empty(); })) return;
-  d.note(fmt::format(
-      "quality: mean score [95 %]; n answers were scored, of which so many differ in score from "
-      "{}'s answer to the same prompt (a lossless method that decodes the same model greedily: "
-      "none); where some do, the next table gives the mean difference, paired per prompt. pass@k "
-      "needs k samples of every problem; greedy decoding has one, so what SPACE's greedy tables "
-      "call Pass@10 is pass@1 here.",
-      report.control.empty() ? "a baseline" : report.control));
-  if (any_row(report, [](const ReportRow& r) {
-        return std::any_of(r.quality.begin(), r.quality.end(), [](const auto& q) {
-          return q.first.find("-vs-baseline@") != std::string::npos;
-        });
-      }))
-    d.note(
-        "-vs-baseline: likeness to the baseline arm's answer to the same prompt, not to a "
-        "reference; the same text has 1 (bleu: 100).");
-}
-
-void add_notes(const Report& report, Document& d) {
+// What the columns mean: the same for every run.
+void add_explanations(const Report& report, Document& d) {
   d.paragraph("Reading the table:");
   d.note(definitions_text(report));
   d.note(speedup_note(report));
   d.note(
-      "tau(+bonus): tokens per target forward of a step, the one the target itself supplies "
+      "request: the same speedup for whole requests, prefill and the drafter's prefill included.");
+  d.note(
+      "tau: tokens per target forward of a step, the one the target itself supplies (the bonus) "
       "included; plain decoding is 1. accepted/step leaves that one out. DE: tokens per target "
       "forward, drafting with the target included.");
   d.note(
-      "no draft: share of steps in which nothing was drafted: they give one token, and alpha_draft "
-      "does not see them.");
-  d.note(
-      "alpha_draft: accepted / drafted. alpha_share: accepted / emitted. alpha_cond: accepted at a "
-      "depth, given that all before it were.");
+      "alpha: accepted / drafted. alpha_share: accepted / emitted. alpha_cond: accepted at a "
+      "depth, given that all before it were. no draft: share of steps in which nothing was "
+      "drafted; alpha does not see them.");
   d.note(
       "same tokens: share of generations whose token ids equal those of the baseline arm. Lossless "
       "methods must show 100 % under greedy decoding; under sampling they keep the distribution, "
@@ -154,38 +139,92 @@ void add_notes(const Report& report, Document& d) {
         "proven lossless: what `evalrun verify` showed for this method with this build, these "
         "weights and this engine mode: greedy = the tokens of plain decoding; sampling = the "
         "distribution of its steps or texts, by a test that a planted wrong acceptance fails.");
-  add_quality_notes(report, d);
-  if (const std::string tuned = tuned_text(report); !tuned.empty()) d.note(tuned);
-  if (!report.why) return;
+  if (any_row(report, [](const ReportRow& r) { return !r.quality.empty(); })) {
+    d.note(fmt::format(
+        "quality: mean score [95 %]; n answers were scored, of which so many differ in score from "
+        "{}'s answer to the same prompt (a lossless method that decodes the same model greedily: "
+        "none). pass@k needs k samples of every problem; greedy decoding has one, so what SPACE's "
+        "greedy tables call Pass@10 is pass@1 here.",
+        report.control.empty() ? "a baseline" : report.control));
+    d.note(
+        "-vs-baseline: likeness to the baseline arm's answer to the same prompt, not to a "
+        "reference; the same text has 1 (bleu: 100).");
+  }
   d.note(
       "why: speedup = tau / (T(n)/T(1) + draft + overhead), in units of one plain step; residual: "
       "what that leaves unexplained. rows/step: rows of the target forward, the root and what a "
-      "method computes beside its draft included.");
-  if (any_row(report, [](const ReportRow& r) { return r.why.bandwidth.has_value(); }))
-    d.note(
-        "bandwidth: weights read by the target's forwards over decode time, as a share of what the "
-        "memory gave before the run.");
+      "method computes beside its draft included. bandwidth: weights read by the target's forwards "
+      "over decode time, as a share of what the memory gave before the run.");
+}
+
+// What this run needs to be read rightly, and where the rest is.
+void add_notes(const Report& report, Document& d) {
+  if (const std::string tuned = tuned_text(report); !tuned.empty()) d.note(tuned);
+  if (any_row(report, [](const ReportRow& r) {
+        return r.speed.interval && r.counts.prompts < kIndicativeBelow;
+      }))
+    d.note("*: an interval from fewer than 30 prompts is indicative only.");
+  if (report.explain)
+    add_explanations(report, d);
+  else
+    d.note("What the columns mean: evalrun report --explain, or docs/measurement.md.");
+}
+
+// One line where every method's scores are the control's; else a table.
+bool same_scores(const Report& report, const DatasetRows& rows) {
+  if (report.control.empty()) return false;
+  bool compared = false;
+  for (const ReportRow* r : rows.all())
+    for (const auto& [name, q] : r->quality) {
+      if (r->arm.label == report.control) continue;
+      if (q.compared == 0 || q.differing > 0) return false;
+      compared = true;
+    }
+  return compared;
+}
+
+void add_quality(const Report& report, const std::string& name, const DatasetRows& rows,
+                 Document& d) {
+  Table t = quality_table(report, name, rows);
+  if (t.rows.empty()) return;
+  if (same_scores(report, rows)) {
+    std::vector<std::string> scores;
+    for (size_t c = 1; c < t.columns.size(); ++c)
+      scores.push_back(fmt::format("{} {}",
+                                   t.columns[c].name.substr(0, t.columns[c].name.find(" [")),
+                                   t.rows.front()[c].plain()));
+    d.paragraph(fmt::format("Quality: every answer scores as {}'s does: {}.", report.control,
+                            fmt::join(scores, "; ")));
+    return;
+  }
+  d.table(std::move(t));
+  if (Table c = control_table(report, rows); !c.rows.empty()) d.table(std::move(c));
 }
 
 }  // namespace
 
-void add_dataset(const Report& report, const std::string& name, Document& d) {
+void add_dataset(const Report& report, const std::string& name, bool with_answer, Document& d) {
   const DatasetRows rows(report, name);
   d.heading(fmt::format("{} ({})", dataset_name(name),
                         prompts_text(report, name, prompts_of(report, name))));
+  if (const std::string text = with_answer ? answer(report, name) : ""; !text.empty())
+    d.paragraph(text, true);
   if (!rows.all().empty()) d.table(comparison_table(report, name, rows));
-  if (Table t = quality_table(report, name, rows); !t.rows.empty()) d.table(std::move(t));
-  if (Table t = control_table(report, rows); !t.rows.empty()) d.table(std::move(t));
-  if (report.why) d.table(why_table(rows));
   if (rows.aa != nullptr && rows.aa->speed.speedup) d.paragraph(noise_floor_text(*rows.aa));
+  add_quality(report, name, rows, d);
+  if (report.why) d.table(why_table(rows));
   for (const std::string& remark : dataset_remarks(report, name)) d.paragraph(remark);
 }
 
 Document document(const Report& report) {
   Document d{.name = "report"};
+  // Of several data sets, the pooled rows answer.
+  const std::vector<std::string> datasets = datasets_of(report);
+  if (const std::string text = answer(report, datasets.back()); !text.empty())
+    d.paragraph(text, true);
   add_header(report, d);
   add_row_cost(report, d);
-  for (const std::string& name : datasets_of(report)) add_dataset(report, name, d);
+  for (const std::string& name : datasets) add_dataset(report, name, datasets.size() > 1, d);
   d.heading("memory");
   d.table(memory_table(report));
   if (Table t = gpu_table(report); !t.rows.empty()) {

@@ -163,6 +163,10 @@ Json row_of(const Report& report, const ReportRow& r) {
       {"energy_gain", estimated(gpu.energy_gain)},
       {"energy_gain_lo", json_lo(interval(gpu.energy_gain))},
       {"energy_gain_hi", json_hi(interval(gpu.energy_gain))},
+      {"request_speedup", json_value(r.speed.request)},
+      {"request_speedup_lo", json_lo(r.speed.request_interval)},
+      {"request_speedup_hi", json_hi(r.speed.request_interval)},
+      {"may_be_fastest", r.ranking ? Json(r.ranking->may_be_fastest) : Json(nullptr)},
   };
 }
 

@@ -46,6 +46,19 @@ size_t terminal_width() {
   return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }
 
+namespace {
+
+constexpr size_t kElsewhere = 100;  // in a pipe, a file, a log
+
+}  // namespace
+
+size_t report_width() {
+  if (::isatty(STDOUT_FILENO) != 0) return terminal_width();
+  const char* set = std::getenv("COLUMNS");
+  return set != nullptr && *set != '\0' ? static_cast<size_t>(std::max(0, std::atoi(set)))
+                                        : kElsewhere;
+}
+
 std::string aligned_table(const std::vector<std::string>& header,
                           const std::vector<std::vector<std::string>>& rows) {
   reports::Table table;
@@ -81,8 +94,8 @@ reports::Format ReportOutput::resolve(const GlobalOptions& global) {
 }
 
 reports::Layout ReportOutput::layout(const GlobalOptions& global) const {
-  if (!file.empty()) return {};
-  return {.width = terminal_width(), .colour = colour_wanted(global.no_color)};
+  if (!file.empty()) return {.width = kElsewhere};
+  return {.width = report_width(), .colour = colour_wanted(global.no_color)};
 }
 
 void ReportOutput::deliver(const std::string& text) const {

@@ -32,6 +32,9 @@ void print_json_document(const nlohmann::ordered_json& value);
 // it is none, and lines may be of any length.
 size_t terminal_width();
 
+// Of a report: terminal_width(), and 100 in a pipe or a file unless $COLUMNS says otherwise.
+size_t report_width();
+
 // Where a report goes, and in which format.
 struct ReportOutput {
   std::string format = "text";  // -o: a format, or the name of a file whose ending says it
@@ -40,7 +43,7 @@ struct ReportOutput {
   void add_format(CLI::App& app, const std::vector<reports::Format>& formats);
   // What -o and --json ask for; a file name of -o goes to `file`. usage_error for other words.
   reports::Format resolve(const GlobalOptions& global);
-  // Text as wide as the terminal, in colour where it may be; files have neither.
+  // Text of report_width(), in colour on a terminal.
   reports::Layout layout(const GlobalOptions& global) const;
   // To the file, which is named in the log, or to standard output.
   void deliver(const std::string& text) const;

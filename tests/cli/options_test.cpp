@@ -34,6 +34,7 @@ const std::map<std::string, std::string> kWrong = {
     {"--clear", "nonsense"},
     {"--columns-by", "nonsense"},
     {"--confidence", "2"},
+    {"--columns", "nonsense"},
     {"--confirm", "nonsense"},
     {"--context", "0"},
     {"--contexts", "0"},

@@ -199,7 +199,7 @@ TEST_F(StoredRuns, ScoreAgainstTheBaselineArm) {
     EXPECT_NEAR(quality["value"].get<double>(), row["role"] == "aa" ? 1 : 0.8, 1e-12);
     EXPECT_EQ(quality["n"], kRunPrompts);
   }
-  const ProgramResult table = with_db({"report"});
+  const ProgramResult table = with_db({"report", "--explain"});
   EXPECT_THAT(table.out, HasSubstr("bleu-vs-baseline@sacrebleu-2.6.0"));
   EXPECT_THAT(table.out, HasSubstr("-vs-baseline: likeness to the baseline arm's answer"));
   const auto lines = parse_lines(

@@ -297,7 +297,7 @@ int exit_code_of(const runners::RunOutcome& outcome, const std::string& resume_c
 std::string table(const results::ResultStore& store, const std::vector<int64_t>& runs,
                   const std::string& name, bool no_color) {
   const reports::Format format = reports::format_named(name).value();  // checked by the parser
-  const reports::Layout layout{.width = terminal_width(), .colour = colour_wanted(no_color)};
+  const reports::Layout layout{.width = report_width(), .colour = colour_wanted(no_color)};
   if (runs.size() > 1) {
     std::vector<reports::Report> reports;
     for (const int64_t run : runs) reports.push_back(reports::build_report(store, run));

@@ -1,10 +1,12 @@
 // evalrun report: the table of a run, from stored rows.
+#include <algorithm>
 #include <memory>
 
 #include "engine/base/text.h"
 #include "reports/claims/published_vs_measured.h"
 #include "reports/figures/report.h"
 #include "reports/papers/table.h"
+#include "reports/table/comparison_table.h"
 #include "reports/table/grouping.h"
 #include "results/regroup.h"
 #include "runners/cli/cli.h"
@@ -21,7 +23,8 @@ struct ReportArguments {
   ReportOutput output;
   std::string metric = "sum", interval = "t", by = "task", control;
   std::vector<int> pass_k;
-  bool why = false, exclude_degenerate = false;
+  bool why = false, explain = false, wide = false, exclude_degenerate = false;
+  std::vector<std::string> columns;
   std::string claims;               // CSV file of published numbers
   std::vector<std::string> papers;  // of it; empty = all
   std::string as;                   // form of a paper's table
@@ -72,6 +75,8 @@ reports::ReportOptions report_options(const ReportArguments& options, Format for
     if (options.metric == reports::to_string(e)) o.estimator = e;
   if (options.interval == "bootstrap") o.interval = reports::IntervalKind::kBootstrap;
   o.why = options.why;
+  o.explain = options.explain;
+  o.columns = options.columns;
   o.parts = format == Format::kHtml;
   o.control = options.control;
   o.exclude_degenerate = options.exclude_degenerate;
@@ -153,7 +158,8 @@ std::string render_run(const ReportArguments& options, Format format, const repo
 void run_report(const ReportArguments& options, const GlobalOptions& global) {
   ReportOutput output = options.output;
   const Format format = output.resolve(global);
-  const reports::Layout layout = output.layout(global);
+  reports::Layout layout = output.layout(global);
+  if (options.wide) layout.width = 0;
   output.deliver(options.group_by.empty() && options.runs.size() < 2
                      ? render_run(options, format, layout, global.db)
                      : render_grouped(options, format, layout, global.db));
@@ -211,6 +217,20 @@ void add_report_command(CLI::App& app, Context& context) {
       ->type_name("METHOD");
   command->add_flag("--why", options->why,
                     "Columns that explain the speedup (csv and json always have them)");
+  command->add_flag("--explain", options->explain, "What every column means, after the tables");
+  command
+      ->add_option("--columns", options->columns,
+                   fmt::format("Columns of the table: {} (default: the usual ones)",
+                               fmt::join(reports::column_names(), ", ")))
+      ->delimiter(',')
+      ->allow_extra_args(false)  // what follows is a run
+      ->check([](const std::string& name) -> std::string {
+        const std::vector<std::string> known = reports::column_names();
+        if (std::find(known.begin(), known.end(), name) != known.end()) return "";
+        return fmt::format("no column '{}'; {}", name, base::suggest(name, known));
+      })
+      ->type_name("LIST");
+  command->add_flag("--wide", options->wide, "Lines of any length, nothing wrapped or left out");
   command->add_flag("--exclude-degenerate", options->exclude_degenerate,
                     "Leave answers that run in a loop out of the speed figures, of both arms");
   command
@@ -237,7 +257,7 @@ void add_report_command(CLI::App& app, Context& context) {
   command->callback([options, command, &context] {
     const bool grouped = !options->group_by.empty() || options->runs.size() > 1;
     if (grouped || !options->as.empty())
-      refuse_given(*command, {"--why", "--pass-k", "--quality-against"},
+      refuse_given(*command, {"--why", "--explain", "--columns", "--pass-k", "--quality-against"},
                    grouped ? "columns side by side" : "a paper's table");
     run_report(*options, context.global);
   });

@@ -127,4 +127,40 @@ Coverage cover_ignoring_sessions(const SessionModel& model, Scope scope, int exp
   });
 }
 
+namespace {
+
+std::vector<std::vector<reports::TokensAndTime>> draw_arms(const ArmsModel& m, int n,
+                                                           Estimator estimator, Normals& normals) {
+  std::vector<std::vector<reports::TokensAndTime>> arms(static_cast<size_t>(m.arms));
+  for (int i = 0; i < n; ++i) {
+    const double tokens = 100 * std::exp(m.length_sd * normals.next()), shared = normals.next();
+    for (int a = 0; a < m.arms; ++a) {
+      const double sd = m.least_sd + (m.largest_sd - m.least_sd) * a / (m.arms - 1);
+      // So that the figure estimated is the same for all (truth() above).
+      const double half_variance = sd * sd / 2;
+      const double level = estimator == Estimator::kSum      ? half_variance
+                           : estimator == Estimator::kLegacy ? -half_variance
+                                                             : 0;
+      const double log_speed =
+          level + sd * (std::sqrt(m.shared) * shared + std::sqrt(1 - m.shared) * normals.next());
+      arms[static_cast<size_t>(a)].push_back(
+          {tokens, tokens * 1e7 * std::exp(m.timing_sd * normals.next() - log_speed)});
+    }
+  }
+  return arms;
+}
+
+}  // namespace
+
+Coverage cover_best_set(const ArmsModel& model, int n, Estimator estimator, int experiments,
+                        double confidence) {
+  uint64_t seed = 0;
+  return cover(experiments, 1, [&](Normals& normals) {
+    const size_t chosen = seed % 2 == 0 ? 0 : static_cast<size_t>(model.arms) - 1;
+    const auto best =
+        reports::best_set(draw_arms(model, n, estimator, normals), estimator, ++seed, confidence);
+    return bool{best->member[chosen]};
+  });
+}
+
 }  // namespace evalrun::tests

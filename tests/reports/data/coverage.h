@@ -10,6 +10,7 @@
 
 #include "engine/base/rng.h"
 #include "engine/base/stats.h"
+#include "reports/data/best_set.h"
 #include "reports/data/estimators.h"
 #include "reports/data/sessions.h"
 
@@ -59,6 +60,18 @@ enum class IntervalOf { kStudent, kBootstrap };
 Coverage cover_prompts(const PromptModel& model, int n, reports::Estimator estimator, IntervalOf by,
                        int experiments, int resamples = 1000);
 Coverage cover_sessions(const SessionModel& model, reports::Scope scope, int experiments);
+// Arms that are equally fast, none being the baseline: the hardest case for the set of the best.
+// ln speed of an arm on a prompt is normal with a deviation of its own, its correlation between two
+// arms `shared`; lengths are as above.
+struct ArmsModel {
+  int arms = 5;
+  double least_sd = 0.3, largest_sd = 0.3;  // of ln speed, evenly over the arms
+  double shared = 0.5, length_sd = 0.8, timing_sd = 0.02;
+};
+// Share of experiments in which the set holds an arm that was chosen beforehand: the first and the
+// last in turn.
+Coverage cover_best_set(const ArmsModel& model, int n, reports::Estimator estimator,
+                        int experiments, double confidence = 0.95);
 // The sessions' means per prompt taken for one session: what an interval over prompts makes of it.
 Coverage cover_ignoring_sessions(const SessionModel& model, reports::Scope scope, int experiments);
 

@@ -55,10 +55,29 @@ void print_sessions() {
   }
 }
 
+void print_best_sets() {
+  constexpr int kBestExperiments = 4'000;
+  fmt::print(
+      "\n| arms | prompts | sum, equal sd | sum, sd 0.1 to 0.5 | geo, equal sd | geo, sd 0.1 to "
+      "0.5 |\n"
+      "|--:|--:|--:|--:|--:|--:|\n");
+  for (const int arms : {5, 20})
+    for (const int n : {10, 30, 80}) {
+      fmt::print("| {} | {}", arms, n);
+      for (const auto estimator : {Estimator::kSum, Estimator::kGeo})
+        for (const ArmsModel& model :
+             {ArmsModel{.arms = arms}, {.arms = arms, .least_sd = 0.1, .largest_sd = 0.5}})
+          fmt::print(" | {}", cell(cover_best_set(model, n, estimator, kBestExperiments)));
+      fmt::print(" |\n");
+      std::fflush(stdout);
+    }
+}
+
 }  // namespace
 }  // namespace evalrun::tests
 
 int main() {
   evalrun::tests::print_prompts();
   evalrun::tests::print_sessions();
+  evalrun::tests::print_best_sets();
 }

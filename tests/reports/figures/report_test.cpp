@@ -290,9 +290,7 @@ TEST_F(ReportTest, AMethodThatDraftsNothingShowsIt) {
   EXPECT_DOUBLE_EQ(*pld.acceptance.no_draft, pld.acceptance.undrafted / pld.acceptance.steps);
   EXPECT_FALSE(row(r, "ar", "gsm8k").acceptance.no_draft.has_value());
   EXPECT_DOUBLE_EQ(*row(r, "ar", "gsm8k").acceptance.rows_per_step, 1);
-  ReportOptions plain;
-  plain.why = false;
-  EXPECT_THAT(to_text(build_report(store_, 1, plain)),
+  EXPECT_THAT(to_text(build_report(store_, 1, {.why = false, .columns = {"no_draft"}})),
               HasSubstr(fmt::format("{:.1f} %", 100 * *pld.acceptance.no_draft)));
 }
 

@@ -1,0 +1,38 @@
+// Which arms may be the fastest: a confidence set, from the prompts that all of them decoded.
+// docs/measurement.md says how it is made and how often it holds the truth.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "reports/data/estimators.h"
+
+namespace evalrun::reports {
+
+// Decode tokens and decode time of one prompt; 0 tokens or 0 ns: nothing was decoded.
+struct TokensAndTime {
+  double tokens = 0, ns = 0;
+};
+
+struct BestSet {
+  size_t fastest = 0;        // the arm of the largest estimate; always a member
+  std::vector<bool> member;  // one per arm
+  int n = 0;                 // prompts
+};
+
+// Holds the truly fastest arm with at least `confidence`. An arm is left out when some other arm is
+// faster beyond the arm's own bound: one-sided tests against all others at once, paired by prompt
+// (Hsu 1981, "Simultaneous confidence intervals for all distances from the best"; Mogstad, Romano,
+// Shaikh, Wilhelm 2024, section 3). The estimate is the mean log speed for kGeo, and the log of the
+// ratio of sums or of the mean speed else; its standard error is the jackknife's. Degrees of
+// freedom are n_eff - 1, n_eff = 1 / sum of the squares of the prompts' shares of all time: few
+// long answers count as few prompts. The bound is the quantile of the largest of correlated normal
+// numbers, the correlations shrunk towards 0 by k / (k + n - 1) for k rivals, since those of few
+// prompts are too good to be true.
+// arms[a][i]: arm a on prompt i. All arms have the same prompts. Prompts in which an arm decoded
+// nothing are left out. nullopt for fewer than two arms or two prompts.
+std::optional<BestSet> best_set(std::span<const std::vector<TokensAndTime>> arms,
+                                Estimator estimator, uint64_t seed, double confidence = 0.95);
+
+}  // namespace evalrun::reports

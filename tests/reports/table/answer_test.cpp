@@ -1,0 +1,155 @@
+// What the first lines of a report say.
+#include "reports/table/answer.h"
+
+#include <gmock/gmock.h>
+
+#include "reports/format.h"
+#include "reports/table/comparison_table.h"
+#include "tests/reports/rendered.h"
+#include "tests/reports/report_fixture.h"
+
+namespace evalrun::reports {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+class AnswerTest : public ReportTest {
+ protected:
+  AnswerTest() {
+    run_.prompts_per_task = 40;
+    // Prompts differ, as do the arms on each.
+    run_.change = [](results::GenerationRecord& g, const tests::SyntheticArm& a, int prompt, int,
+                     int) {
+      const int64_t own = static_cast<int64_t>(std::hash<std::string>()(a.label) % 7);
+      g.turns[0].decode_ns += 1'000'000 * ((prompt * 3 + own * prompt) % 5);
+    };
+  }
+  void add(const std::string& label, int64_t verify_ns, const std::string& lossless = "both") {
+    tests::SyntheticArm arm = run_.arms.back();
+    arm.label = label, arm.verify_ns = verify_ns, arm.lossless = lossless;
+    run_.arms.push_back(arm);
+  }
+  std::string text() { return answer(report(), "gsm8k"); }
+};
+
+TEST_F(AnswerTest, NamesTheFastestWithBothSpeedups) {
+  add("lossy", 1'000'000, "none");
+  add("slow", 60'000'000);
+  const Report r = report();
+  const ReportRow& pld = row(r, "pld:k=4", "gsm8k");
+  EXPECT_EQ(
+      answer(r, "gsm8k"),
+      fmt::format("Fastest lossless here: pld:k=4, {}x {} in decoding, {}x for whole requests. "
+                  "Slower than plain decoding: slow.",
+                  number(pld.speed.speedup, 2), bracket(*pld.speed.interval, 2),
+                  number(pld.speed.request, 2)));
+  EXPECT_FALSE(row(r, "lossy", "gsm8k").ranking);
+  EXPECT_THAT(to_text(r), StartsWith("Fastest lossless here: pld:k=4"));
+}
+
+TEST_F(AnswerTest, NamesWhatCannotBeToldApart) {
+  add("pld:k=5", run_.arms.back().verify_ns);
+  EXPECT_THAT(text(), HasSubstr("Cannot be told apart from it: pld:k="));
+}
+
+TEST_F(AnswerTest, NeverCallsAWinnerThatThePromptsDoNotSupport) {
+  // As fast as plain decoding, by construction.
+  run_.arms.resize(2);
+  add("even", run_.arms[0].verify_ns);
+  run_.arms.back().role = "method";
+  run_.arms.back().accepted = {0};
+  const std::string said = text();
+  EXPECT_THAT(said, ::testing::AnyOf(HasSubstr("is faster than plain decoding here"),
+                                     HasSubstr("is shown to be faster than plain decoding")));
+  EXPECT_THAT(said, Not(HasSubstr("Fastest lossless")));
+}
+
+TEST_F(AnswerTest, LeavesOutAMethodThatGaveOtherTokens) {
+  add("wrong", 1'000'000);
+  auto change = run_.change;
+  run_.change = [change](results::GenerationRecord& g, const tests::SyntheticArm& a, int prompt,
+                         int repeat, int sample) {
+    change(g, a, prompt, repeat, sample);
+    if (a.label == "wrong" && prompt == 3) g.turns[0].tokens.back() += 1;
+  };
+  EXPECT_THAT(text(), StartsWith("Fastest lossless here: pld:k=4"));
+}
+
+TEST_F(AnswerTest, FewPromptsAreSaid) {
+  run_.prompts_per_task = 4;
+  EXPECT_THAT(text(), HasSubstr("From 4 prompts: indicative only."));
+  run_.key = "one";
+  run_.prompts_per_task = 1;
+  EXPECT_EQ(text(), "");
+}
+
+TEST_F(AnswerTest, ARequestHoldsThePrefill) {
+  const Report r = report();
+  const ReportRow& pld = row(r, "pld:k=4", "gsm8k");
+  double base = 0, own = 0;
+  store_.query(
+      "SELECT role, sum(s.prefill_ns + s.draft_prefill_ns + s.decode_ns) FROM v_sample s "
+      "JOIN arm a ON a.id = s.arm_id WHERE role IN ('baseline', 'method') GROUP BY role",
+      {}, [&](const results::Row& x) {
+        (x.text(0) == "baseline" ? base : own) = x.number(1);
+        return true;
+      });
+  EXPECT_NEAR(*pld.speed.request, base / own, 1e-12);  // the tokens are the same
+  EXPECT_LT(*pld.speed.request, *pld.speed.speedup);
+  EXPECT_TRUE(pld.speed.request_interval);
+  EXPECT_EQ(*row(r, "ar", "gsm8k").speed.request, 1);
+}
+
+TEST_F(AnswerTest, ColumnsAreThoseAskedFor) {
+  const int64_t id = tests::fill(store_, run_);
+  const auto header = [&](const std::vector<std::string>& columns) {
+    const Report r = build_report(store_, id, {.columns = columns});
+    std::vector<std::string> names;
+    for (const Column& c : comparison_table(r, "gsm8k", DatasetRows(r, "gsm8k")).columns)
+      names.push_back(c.name);
+    return names;
+  };
+  EXPECT_EQ(header({}), (std::vector<std::string>{"method", "speedup [95 %]", "request", "tok/s",
+                                                  "tau", "alpha", "same tokens"}));
+  EXPECT_EQ(header({"de", "tau"}), (std::vector<std::string>{"method", "tau", "DE"}));
+  EXPECT_EQ(header({"all"}).size(), column_names().size());
+}
+
+// The terminal's width is never passed, whatever is shown.
+TEST_F(AnswerTest, NoLineIsWiderThanTheTerminal) {
+  run_.tasks = {"gsm8k", "mt_bench"};
+  add("self_spec:attn_skip=1;2;3;4;5;6;7;8;9;10;11;12,mlp_skip=1;2;3;4;5;6", 3'000'000);
+  add("sps:draft=layers:10,k=4,accept=exact,adaptive=true", 90'000'000);
+  const int64_t id = tests::fill(store_, run_);
+  for (const size_t width : {40u, 60u, 80u, 100u, 132u}) {
+    for (const bool all : {false, true}) {
+      ReportOptions options{.explain = all};
+      if (all) options.columns = {"all"};
+      const std::string text =
+          render(document(build_report(store_, id, options)), Format::kText, {.width = width});
+      for (size_t at = 0; at < text.size();) {
+        const size_t end = text.find('\n', at);
+        size_t columns = 0;
+        for (size_t i = at; i < end; ++i)
+          columns += (static_cast<unsigned char>(text[i]) & 0xC0) != 0x80;
+        EXPECT_LE(columns, width) << text.substr(at, end - at);
+        at = end + 1;
+      }
+    }
+  }
+}
+
+TEST_F(AnswerTest, QualityIsOneLineWhereNothingDiffers) {
+  const int64_t id = tests::fill(store_, run_);
+  EXPECT_THAT(to_text(build_report(store_, id)),
+              HasSubstr("Quality: every answer scores as ar's does: exact@1 0.513"));
+  store_.execute(
+      "UPDATE score SET value = 1 - value WHERE generation_id IN (SELECT g.id FROM "
+      "generation g JOIN arm a ON a.id = g.arm_id WHERE a.role = 'method' LIMIT 1)");
+  EXPECT_THAT(to_text(build_report(store_, id)), HasSubstr("quality against ar"));
+}
+
+}  // namespace
+}  // namespace evalrun::reports
