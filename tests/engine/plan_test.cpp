@@ -37,6 +37,13 @@ TEST(ForwardPlan, PositionsAndVisibilityFollowFromParents) {
   EXPECT_EQ(p.rows()[5].position, 13);
 }
 
+TEST(ForwardPlan, ARejectionTestNeedsItsDistributions) {
+  const std::vector<Row> rows = {{.token = 1, .uniform = 0.5}};
+  const std::vector<RejectionTest> tests = {{.row = 0}};
+  EXPECT_THROW(check_request({.rows = rows, .rejection_tests = tests}, small_config()),
+               base::InternalError);
+}
+
 TEST(ForwardPlan, SpaceGroupsOfMasksSeeTheirNodeOnly) {
   // SPACE with k = 2: nodes 0, 3, 6 are a chain; masks hang after each node.
   const auto p = plan_of({{.token = 1},

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/base/error.h"
+#include "engine/base/units.h"
 #include "tests/engine/random_models.h"
 
 namespace evalrun::engine::testing {
@@ -125,6 +126,30 @@ TEST(Session, TooLargeACacheIsRefusedBeforeAllocating) {
     EXPECT_EQ(e.code(), base::ExitCode::kData);
     EXPECT_THAT(e.what(), HasSubstr("B are free"));
   }
+}
+
+// Keys and values of a token: a byte each, and a float per head.
+TEST(Session, TheNeedOfACacheOfBytesIsCountedAsItIs) {
+  SessionOptions o;
+  o.max_tokens = 2'000'000'000;
+  ModelConfig c = small_config();
+  c.n_layers = 64;
+  const auto model = make_random_model(c, 1);
+  const auto needed = [&](const char* kv_dtype) -> std::string {
+    o.kv_dtype = kv_dtype;
+    try {
+      (void)Session::create(model, o);
+    } catch (const base::Error& e) {
+      const std::string text = e.what();
+      const size_t at = text.find(" need ");
+      return text.substr(at + 6, text.find(',', at) - at - 6);
+    }
+    return "";
+  };
+  const double floats = 2.0 * c.n_layers * c.kv_dim(), rope = 4.0 * c.head_dim;
+  EXPECT_EQ(needed("f32"), base::format_bytes(o.max_tokens * (4 * floats + rope)));
+  EXPECT_EQ(needed("int8"),
+            base::format_bytes(o.max_tokens * ((1 + 4.0 / c.head_dim) * floats + rope)));
 }
 
 TEST(Session, SeveralModelsAtOnceDoNotDisturbEachOther) {

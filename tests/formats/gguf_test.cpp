@@ -72,12 +72,16 @@ TEST_F(Gguf, ReadsArrays) {
   append_text(texts, "");
   for (const int32_t v : {3, -1, 1}) append(numbers, v);
   append(floats, 1.5f);
+  std::string unsigned_numbers;
+  for (const uint64_t v : {7ull, 1ull << 40}) append(unsigned_numbers, v);
   GgufBuilder b;
+  b.array("u", GgufBuilder::kU64, 2, unsigned_numbers);
   b.array("t", GgufBuilder::kString, 2, texts).array("n", GgufBuilder::kI32, 3, numbers);
   b.array("f", GgufBuilder::kF32, 1, floats).array("e", GgufBuilder::kU8, 0, "");
   const GgufFile f = open(b);
   EXPECT_EQ(f.texts("t"), (std::vector<std::string>{"ab", ""}));
   EXPECT_EQ(f.integers("n"), (std::vector<int64_t>{3, -1, 1}));
+  EXPECT_EQ(f.integers("u"), (std::vector<int64_t>{7, 1ll << 40}));
   EXPECT_EQ(f.numbers("f"), (std::vector<double>{1.5}));
   EXPECT_TRUE(f.integers("e").empty());
 }

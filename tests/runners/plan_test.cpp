@@ -129,6 +129,15 @@ TEST(Plan, TheFormatIsTheModelsOwn) {
   EXPECT_LT(other.arms[0].record.weight_bytes, plan.arms[0].record.weight_bytes);
 }
 
+TEST(Plan, AnArmSaysWhyItsStepsMayVary) {
+  PlanRequest request = request_for(two_prompts());
+  request.suite.methods = {"ar", "pld:adaptive=true", "self_draft:persist=true"};
+  const RunPlan plan = make_plan(request);
+  EXPECT_FALSE(plan.arms[0].record.settings.contains("steps"));
+  EXPECT_EQ(plan.arms[plan.arms.size() - 2].record.settings.at("steps"), "follow the machine");
+  EXPECT_EQ(plan.arms.back().record.settings.at("steps"), "carry state");
+}
+
 TEST(Plan, TheDraftModelsFormatIsASettingOfItsOwn) {
   PlanRequest request = request_for(two_prompts());
   request.suite.methods = {"ar", "sps"};

@@ -1,6 +1,7 @@
 // Warm-up rule, progress lines, interruption, environment.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <csignal>
 #include <cstdio>
@@ -130,6 +131,18 @@ TEST(Progress, ALogGetsALineEveryTenSecondsAndTheLast) {
             "[20/40] 10 s elapsed, 20 s left, 1 FAILED  p9  ar\n"
             "[30/40] 20 s elapsed, 10 s left, 1 FAILED  p19  ar\n"
             "[40/40] 30 s elapsed, 0 s left, 1 FAILED  p29  ar\n");
+}
+
+TEST(Progress, ALineIsInTheFileAtOnce) {
+  tests::FakeClock clock;
+  ProgressFile file;
+  ConsoleProgress progress(file.get(), /*is_terminal=*/false, clock);
+  progress.begin(30, 10);
+  struct stat written {};
+  ASSERT_EQ(::fstat(::fileno(file.get()), &written), 0);
+  EXPECT_EQ(static_cast<size_t>(written.st_size),
+            std::string("30 generations to measure, 10 already stored\n").size())
+      << "a log is read while the run goes on";
 }
 
 TEST(Progress, ASecondRunCountsFromItsOwnBeginning) {

@@ -74,6 +74,19 @@ TEST(TokenizerJson, TemplateAddsWhatItSays) {
   EXPECT_THAT(tokenizer->encode("he"), ElementsAre(5));
 }
 
+// Added tokens that are looked for in the normalised text; ids begin at 0.
+TEST(TokenizerJson, ANormalizedAddedTokenMayHaveTheFirstId) {
+  json root = small_bpe_json();
+  root["added_tokens"].push_back({{"id", 0},
+                                  {"content", "h"},
+                                  {"single_word", false},
+                                  {"lstrip", false},
+                                  {"rstrip", false},
+                                  {"normalized", true},
+                                  {"special", false}});
+  EXPECT_THAT(load(root)->encode("hell"), ElementsAre(0, 1, 6)) << "no merge goes across it";
+}
+
 TEST(TokenizerJson, NormalizersRunInOrder) {
   json root = small_bpe_json();
   root["normalizer"] = json::parse(R"({"type": "Sequence", "normalizers": [

@@ -184,6 +184,7 @@ TEST(StepCosts, TableBetweenWhatWasMeasured) {
   EXPECT_NEAR(with.ns(9), 26 * 30.0 / 18, 1e-12);
   EXPECT_DOUBLE_EQ(without.ns(3), 20);
   EXPECT_DOUBLE_EQ(without.ns(9), 50);
+  EXPECT_THROW(VerifyCost({}, table), base::InternalError);
 }
 
 TEST(StepCosts, DraftTimeIsALineInDepth) {

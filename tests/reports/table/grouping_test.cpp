@@ -67,6 +67,7 @@ TEST_F(GroupingTest, ModelsSideBySide) {
     EXPECT_NEAR(*speedup.sd, 0.5 * x / std::sqrt(2.0), 1e-6);
     EXPECT_EQ(speedup.cells[0].interval->lo,
               ReportTest::row(a, "pld:k=4", t.dataset).speed.interval->lo);
+    EXPECT_THAT(to_text(grouped), HasSubstr("Brackets: 95 % interval"));
     EXPECT_EQ(*row(t, "tau").sd, 0.0);
     EXPECT_DOUBLE_EQ(*row(t, "alpha_draft").mean,
                      *ReportTest::row(a, "pld:k=4", t.dataset).acceptance.alpha_draft);

@@ -89,7 +89,7 @@ TEST_F(ProtocolTest, LoopsAreKeptAndCountedOrLeftOutOfBothArms) {
 
   for (const std::string& text : {to_text(kept), to_markdown(kept)}) {
     EXPECT_THAT(text, HasSubstr("in a loop"));
-    EXPECT_THAT(text, HasSubstr("2 of 4"));
+    EXPECT_THAT(text, HasSubstr("1 of 4 (ar, ar (A/A)); 2 of 4 (pld:k=4)."));
     EXPECT_THAT(text, HasSubstr("They are kept; the speedup without them: pld:k=4 2.08 ["));
   }
   EXPECT_THAT(to_text(left), HasSubstr("2 of 4"));
