@@ -69,7 +69,7 @@ struct Heading {
 };
 struct Paragraph {
   std::string text;
-  bool apart = false;  // an empty line after it, in text; other formats always have one
+  bool is_answer = false;  // the answer: an empty line after it in text, larger on the page
 };
 // One of a list of remarks.
 struct Note {
@@ -84,8 +84,8 @@ struct Document {
   std::optional<Table> data = {};
 
   void heading(std::string text) { blocks.emplace_back(Heading{std::move(text)}); }
-  void paragraph(std::string text, bool apart = false) {
-    blocks.emplace_back(Paragraph{std::move(text), apart});
+  void paragraph(std::string text, bool is_answer = false) {
+    blocks.emplace_back(Paragraph{std::move(text), is_answer});
   }
   void note(std::string text, std::string link = {}) {
     blocks.emplace_back(Note{std::move(text), std::move(link)});

@@ -76,7 +76,8 @@ std::string write_html(const Document& document) {
     if (const Heading* heading = std::get_if<Heading>(&block))
       out += fmt::format("<h3>{}</h3>\n", escape_html(heading->text));
     else if (const Paragraph* paragraph = std::get_if<Paragraph>(&block))
-      out += fmt::format("<p class=\"note\">{}</p>\n", escape_html(paragraph->text));
+      out += fmt::format("<p class=\"{}\">{}</p>\n", paragraph->is_answer ? "answer" : "note",
+                         escape_html(paragraph->text));
     else if (const Note* note = std::get_if<Note>(&block))
       out += fmt::format("<p class=\"note\">{}</p>\n", escape_html(note->text));
     else

@@ -214,7 +214,7 @@ std::string write_text(const Document& document, const Layout& layout) {
       out += fmt::format("{}\n{:-<{}}\n", heading->text, "", display_width(heading->text));
     } else if (const Paragraph* paragraph = std::get_if<Paragraph>(&block)) {
       lines(paragraph->text, "");
-      if (paragraph->apart) out += "\n";
+      if (paragraph->is_answer) out += "\n";
     } else if (const Note* note = std::get_if<Note>(&block)) {
       lines(note->link.empty() ? note->text : fmt::format("{}: {}", note->text, note->link), "  ");
     } else {
