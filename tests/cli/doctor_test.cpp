@@ -1,10 +1,21 @@
 // evalrun doctor.
+#include <set>
+
 #include "tests/cli/cli_test.h"
 
 namespace evalrun::tests {
 namespace {
 
-using Doctor = CommandTest;
+class Doctor : public CommandTest {
+ protected:
+  // With further environment variables: "NAME=value".
+  ProgramResult run_in(std::vector<std::string> environment,
+                       const std::vector<std::string>& arguments) {
+    environment.insert(environment.begin(), "/usr/bin/env");
+    for (const std::string& word : evalrun_command(arguments)) environment.push_back(word);
+    return run_command_in(folder_, environment);
+  }
+};
 
 json finding(const json& report, const std::string& name) {
   for (const json& f : report["checks"])
@@ -27,6 +38,36 @@ TEST_F(Doctor, FitWithAModel) {
       finding(report, "instruction set paths")["value"].get<std::string>(),
       ::testing::AllOf(::testing::HasSubstr("reference"), ::testing::HasSubstr("chosen: ")));
   EXPECT_EQ(run({"doctor", "-m", tiny_model()}).exit_code, 0);
+}
+
+// What holds on any machine, fit or not.
+TEST_F(Doctor, TheTableHoldsEveryFinding) {
+  const ProgramResult table = run_in({}, {"doctor"});
+  const json report = json::parse(run_in({}, {"doctor", "--json"}).out);
+  for (const json& f : report["checks"])
+    EXPECT_THAT(table.out, ::testing::HasSubstr("  " + f["name"].get<std::string>() + "  "));
+  EXPECT_THAT(table.out, ::testing::HasSubstr("is not there - fetch it with scripts/get-model"));
+  // Where there is a sandbox, hostile programs have been tried in it.
+  std::set<std::string> names;
+  for (const json& f : report["checks"]) names.insert(f["name"]);
+  EXPECT_EQ(names.contains("sandbox self-test"), finding(report, "sandbox")["level"] == "ok");
+}
+
+TEST_F(Doctor, SaysWhichPathIsTaken) {
+  const auto paths = [&](const std::string& isa) {
+    return finding(json::parse(run_in({"EVALRUN_ISA=" + isa}, {"doctor", "--json"}).out),
+                   "instruction set paths");
+  };
+  const std::string all = paths("")["value"];
+  const std::string best = all.substr(0, all.find_first_of(",;"));
+  EXPECT_THAT(all, ::testing::EndsWith("; chosen: " + best));
+  for (const std::string& forced : {best, std::string("reference")}) {
+    const json f = paths(forced);
+    EXPECT_EQ(f["level"], forced == best ? "ok" : "note");
+    EXPECT_THAT(f["value"].get<std::string>(),
+                ::testing::EndsWith("; chosen: " + forced + " (EVALRUN_ISA)"));
+    EXPECT_EQ(f["hint"], "");
+  }
 }
 
 TEST_F(Doctor, SaysWhatGpusThereAre) {
@@ -67,7 +108,10 @@ TEST_F(Doctor, SaysWhatMustBeMended) {
   EXPECT_EQ(no_path.exit_code, 6);
   const json path = finding(json::parse(no_path.out), "instruction set paths");
   EXPECT_EQ(path["level"], "PROBLEM");
-  EXPECT_THAT(path["value"].get<std::string>(), ::testing::HasSubstr("mmx"));
+  EXPECT_THAT(
+      path["value"].get<std::string>(),
+      ::testing::AllOf(::testing::HasSubstr("; chosen: none: "), ::testing::HasSubstr("mmx")));
+  EXPECT_EQ(path["hint"], "unset EVALRUN_ISA or name one of these");
   folder_.write("text.db", "no database at all, but long enough to be looked at by a reader\n");
   const ProgramResult no_database =
       run({"doctor", "-m", tiny_model(), "--db", "text.db", "--json"});

@@ -14,6 +14,7 @@
 #include "engine/cuda/runtime/nvml.h"
 #include "engine/devices.h"
 #include "evaluators/self_test.h"
+#include "reports/format.h"
 #include "results/store.h"
 #include "runners/cli/cli.h"
 #include "runners/cli/measure/doctor_checks.h"
@@ -102,7 +103,7 @@ void examine_machine(Findings& out) {
   out.push_back({"load (1 min)", fmt::format("{:.2f}", load), busy ? Level::kWarning : Level::kOk,
                  busy ? "other work is running: measured times will vary" : ""});
   const double steal = std::atof(value_or(e, "steal_share", "0").c_str());
-  out.push_back({"time taken by other guests", fmt::format("{:.1f} % since boot", 100 * steal),
+  out.push_back({"time taken by other guests", reports::percent(steal, 1) + " since boot",
                  steal > 0.05 ? Level::kWarning : Level::kOk,
                  steal > 0.05 ? "a shared machine: trust ratios, not seconds" : ""});
 }
@@ -301,41 +302,8 @@ void examine_code(Findings& out) {
 // Only the official solutions: they take minutes.
 void run_code_doctor(const DoctorArguments& options, Context& context) {
   const int workers = options.workers > 0 ? options.workers : engine::allowed_cores();
-  const std::vector<SolutionCheck> checks =
-      check_solutions(datasets::resolve_data_root(options.data_root), workers);
-  Json array = Json::array();
-  std::vector<std::vector<std::string>> rows;
-  std::string failures;
-  for (const SolutionCheck& c : checks) {
-    array.push_back({{"language", c.language},
-                     {"version", c.version},
-                     {"problems", c.problems},
-                     {"missing", c.missing},
-                     {"passed", c.passed},
-                     {"total", c.total},
-                     {"median_ms", c.median_ms},
-                     {"p95_ms", c.p95_ms},
-                     {"cpu_ms", c.cpu_ms},
-                     {"programs_per_s", c.per_s},
-                     {"failures", c.failures}});
-    if (c.missing.empty())
-      rows.push_back({c.language, c.version, c.problems, fmt::format("{} / {}", c.passed, c.total),
-                      fmt::format("{:.0f}", c.median_ms), fmt::format("{:.0f}", c.p95_ms),
-                      fmt::format("{:.0f}", c.cpu_ms), fmt::format("{:.1f}", c.per_s)});
-    else
-      rows.push_back({c.language, c.version, c.missing, "not run", "", "", "", ""});
-    for (const std::string& failure : c.failures) failures += "\n" + failure;
-  }
-  if (context.global.json) {
-    print_json_document({{"workers", workers}, {"languages", array}});
-    return;
-  }
-  print_line(aligned_table(
-      {"language", "toolchain", "problems", "passed", "median ms", "p95 ms", "CPU ms", "per s"},
-      rows));
-  print_line(
-      fmt::format("\nofficial solutions, {} workers, compiling and sandbox included", workers));
-  if (!failures.empty()) print_line("not passed:" + failures);
+  print_solutions(check_solutions(datasets::resolve_data_root(options.data_root), workers), workers,
+                  context.global.json);
 }
 
 void run_doctor(const DoctorArguments& options, Context& context) {
