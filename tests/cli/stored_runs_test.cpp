@@ -139,7 +139,9 @@ TEST_F(StoredRuns, ShowCountsTheStepsWithoutADraft) {
   }
   ASSERT_GT(undrafted, 0);
   ASSERT_GT(steps, undrafted);
-  for (const json& arm : json::parse(with_db({"show", "run:1", "--json"}).out)["arms"])
+  const json shown = json::parse(with_db({"show", "run:1", "--json"}).out);
+  ASSERT_EQ(shown["arms"].size(), 3u);
+  for (const json& arm : shown["arms"])
     if (arm["role"] == "method")
       EXPECT_DOUBLE_EQ(arm["no_draft"].get<double>(), undrafted / steps);
     else
@@ -304,8 +306,10 @@ TEST_F(StoredRuns, BaselineAsAFile) {
   for (json* rows : {&here, &there})
     for (json& row : *rows) row.erase("run");  // the number
   EXPECT_EQ(there, here);
-  for (const json& row :
-       json::parse(with_db({"compare", "main", "other.db:main", "--format", "json"}).out)["arms"])
+  const json compared =
+      json::parse(with_db({"compare", "main", "other.db:main", "--format", "json"}).out);
+  EXPECT_FALSE(compared["arms"].empty());
+  for (const json& row : compared["arms"])
     EXPECT_TRUE(row["ratio"] == 1.0 && row["identical_share"] == 1.0) << row;
   const ProgramResult gate = with_db({"check", "main", "--baseline", "main.db:main"});
   EXPECT_EQ(gate.exit_code, 0) << gate.out << gate.err;
