@@ -1,4 +1,6 @@
 // evalrun doctor.
+#include <set>
+
 #include "tests/cli/cli_test.h"
 
 namespace evalrun::tests {
@@ -60,6 +62,11 @@ TEST_F(Doctor, SaysWhatMustBeMended) {
   const json model = finding(json::parse(no_model.out), "model");
   EXPECT_EQ(model["level"], "PROBLEM");
   EXPECT_THAT(model["hint"].get<std::string>(), ::testing::HasSubstr("get-model"));
+  // Where there is a sandbox, hostile programs have been tried in it.
+  std::set<std::string> names;
+  const json report = json::parse(no_model.out);
+  for (const json& f : report["checks"]) names.insert(f["name"]);
+  EXPECT_EQ(names.contains("sandbox self-test"), finding(report, "sandbox")["level"] == "ok");
   const ProgramResult no_path = run_command_in(
       folder_,
       {"sh", "-c",
@@ -67,7 +74,10 @@ TEST_F(Doctor, SaysWhatMustBeMended) {
   EXPECT_EQ(no_path.exit_code, 6);
   const json path = finding(json::parse(no_path.out), "instruction set paths");
   EXPECT_EQ(path["level"], "PROBLEM");
-  EXPECT_THAT(path["value"].get<std::string>(), ::testing::HasSubstr("mmx"));
+  EXPECT_THAT(
+      path["value"].get<std::string>(),
+      ::testing::AllOf(::testing::HasSubstr("; chosen: none: "), ::testing::HasSubstr("mmx")));
+  EXPECT_EQ(path["hint"], "unset EVALRUN_ISA or name one of these");
   folder_.write("text.db", "no database at all, but long enough to be looked at by a reader\n");
   const ProgramResult no_database =
       run({"doctor", "-m", tiny_model(), "--db", "text.db", "--json"});

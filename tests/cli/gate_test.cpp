@@ -12,6 +12,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // Times of a tiny model on a busy machine vary by tens of percent; where speed is not what a test
 // is about, only a collapse would matter.
@@ -98,6 +99,7 @@ TEST_P(GateEngineMode, IsTheBaselines) {
   const ProgramResult same = check(wide);
   EXPECT_EQ(same.exit_code, 0) << same.err << same.out;
   const int before = count_stored(folder_.file("r.db"));
+  EXPECT_EQ(before, 2 * 36) << "as many generations as the baseline has";
   const ProgramResult changed = check({name, other, "--max-extra-runs", "0"});
   EXPECT_EQ(changed.exit_code, 3) << changed.err << changed.out;
   for (const std::string& part : {name, value, other, std::string("leave ") + name + " out"})
@@ -207,6 +209,46 @@ TEST_F(Gate, AgainstAnotherBuild) {
   expect_refused(against(other, {}), 8, "cuda:0: lost");
   expect_refused(against("no/such/evalrun", {}), 2, "no/such/evalrun");
   expect_refused(against(other, {"run:1"}), 2, "--against");
+}
+
+TEST_F(Gate, TheOtherBuildMeasuresWhatIsAskedFor) {
+  const std::string other =
+      folder_.write_program("other-evalrun", "#!/bin/sh\necho \"$@\" > log\nexit 7\n");
+  const auto words_for = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"--against", other, "--suite", "suite.json", "-m", tiny_model()});
+    expect_refused(check(more), 7, "other-evalrun");
+    return folder_.read("log");
+  };
+  const std::string usual = "run suite.json -q -m " + tiny_model();
+  EXPECT_THAT(words_for({}), ::testing::AllOf(HasSubstr(usual), Not(HasSubstr("--device"))));
+  const std::string draft = EVALRUN_TEST_DATA "/models/tiny-draft";
+  EXPECT_THAT(words_for({"--draft",
+                         draft,
+                         "--device",
+                         "cpu",
+                         "--dtype",
+                         "f32",
+                         "--isa",
+                         "reference",
+                         "--reproducible",
+                         "one-isa",
+                         "--kv-dtype",
+                         "bf16",
+                         "--chat-template",
+                         "zephyr",
+                         "--data-root",
+                         ".",
+                         "-t",
+                         "1",
+                         "-r",
+                         "3",
+                         "-n",
+                         "9",
+                         "--limit",
+                         "2"}),
+              HasSubstr(usual + " --draft " + draft +
+                        " --device cpu --dtype f32 --isa reference --bits one-isa --kv-dtype bf16 "
+                        "--chat-template zephyr --data-root . -t 1 -r 3 -n 9 --limit 2"));
 }
 
 // ---- what CI systems read ----

@@ -11,8 +11,11 @@
 
 #include "engine/base/error.h"
 #include "engine/base/home.h"
+#include "engine/devices.h"
 #include "runners/cli/cli.h"
 #include "runners/cli/jsonl.h"
+#include "runners/cli/measure/doctor_code.h"
+#include "runners/cli/measure/doctor_findings.h"
 #include "runners/cli/output.h"
 #include "runners/cli/text/corpus_input.h"
 #include "runners/cli/units.h"
@@ -133,6 +136,88 @@ TEST(Home, OneDefinitionForModelsAndCaches) {
   EXPECT_THROW(default_model_path(), base::Error);
   if (home) ::setenv("HOME", home->c_str(), 1);
   if (own) ::setenv("EVALRUN_HOME", own->c_str(), 1);
+}
+
+TEST(Model, OnlyTheDefaultIsLookedFor) {
+  const char* value = std::getenv("EVALRUN_HOME");
+  const auto own = value ? std::optional<std::string>(value) : std::nullopt;
+  tests::TempFolder home;
+  ::setenv("EVALRUN_HOME", home.path().c_str(), 1);
+  ModelOptions options;
+  EXPECT_THROW(options.path(), base::Error);
+  const std::filesystem::path file = default_model_path();
+  std::filesystem::create_directories(file.parent_path());
+  std::ofstream(file) << "weights";
+  EXPECT_EQ(options.path(), file);
+  options.model = home.file("none.gguf");
+  EXPECT_EQ(options.path(), options.model) << "refused by name where it is read";
+  own ? ::setenv("EVALRUN_HOME", own->c_str(), 1) : ::unsetenv("EVALRUN_HOME");
+}
+
+TEST(Doctor, SaysWhichPathIsTaken) {
+  const char* value = std::getenv("EVALRUN_ISA");
+  const auto own = value ? std::optional<std::string>(value) : std::nullopt;
+  const auto paths = [](const std::string& isa) {
+    ::setenv("EVALRUN_ISA", isa.c_str(), 1);
+    Findings found;
+    examine_isas(found);
+    return found.at(0);
+  };
+  const std::string best = engine::available_isas().front();
+  EXPECT_THAT(paths("").value, testing::EndsWith("; chosen: " + best));
+  for (const std::string& forced : {best, std::string("reference")}) {
+    const Finding f = paths(forced);
+    EXPECT_EQ(f.level, forced == best ? Level::kOk : Level::kNote);
+    EXPECT_THAT(f.value, testing::EndsWith("; chosen: " + forced + " (EVALRUN_ISA)"));
+    EXPECT_EQ(f.hint, "");
+  }
+  const Finding wrong = paths("mmx");
+  EXPECT_EQ(wrong.level, Level::kProblem);
+  EXPECT_THAT(wrong.value, HasSubstr("; chosen: none: "));
+  EXPECT_EQ(wrong.hint, "unset EVALRUN_ISA or name one of these");
+  own ? ::setenv("EVALRUN_ISA", own->c_str(), 1) : ::unsetenv("EVALRUN_ISA");
+}
+
+TEST(Doctor, FindingsAsTableAndDocument) {
+  const auto printed = [](const Findings& findings, bool as_json) {
+    testing::internal::CaptureStdout();
+    print_findings(findings, as_json);
+    return testing::internal::GetCapturedStdout();
+  };
+  const Findings fit = {{"cores", "2"}, {"load", "9", Level::kWarning, "wait"}};
+  const Findings broken = {{"model", "none", Level::kProblem, "get one"}};
+  EXPECT_THAT(printed(fit, false),
+              testing::ContainsRegex("ok +cores +2 *\nWARNING +load +9 - wait"));
+  EXPECT_THAT(printed(fit, false), HasSubstr("\n\nfit to measure\n"));
+  EXPECT_THAT(printed(broken, false), HasSubstr("\n\n1 problems\n"));
+  EXPECT_EQ(nlohmann::json::parse(printed(fit, true))["ok"], true);
+  const auto document = nlohmann::json::parse(printed(broken, true));
+  EXPECT_EQ(document["ok"], false);
+  EXPECT_EQ(document["checks"].dump(),
+            R"([{"hint":"get one","level":"PROBLEM","name":"model","value":"none"}])");
+}
+
+TEST(Doctor, SolutionsAsTableAndDocument) {
+  SolutionCheck go, rust;
+  go.language = "Go", go.version = "go1.19", go.problems = "our own";
+  go.passed = 1, go.total = 2, go.median_ms = 80.4;
+  go.failures = {"Go/1 failed ()"};
+  rust.language = "Rust", rust.missing = "apt-get x";
+  const auto printed = [&](bool as_json) {
+    testing::internal::CaptureStdout();
+    print_solutions({go, rust}, 3, as_json);
+    return testing::internal::GetCapturedStdout();
+  };
+  const auto document = nlohmann::json::parse(printed(true));
+  EXPECT_EQ(document["workers"], 3);
+  ASSERT_EQ(document["languages"].size(), 2u);
+  EXPECT_EQ(document["languages"][0]["median_ms"], 80.4);
+  EXPECT_EQ(document["languages"][1]["missing"], "apt-get x");
+  const std::string table = printed(false);
+  EXPECT_THAT(table, testing::ContainsRegex("Go +go1.19 +our own +1 / 2 +80 "));
+  EXPECT_THAT(table, testing::ContainsRegex("Rust +apt-get x +not run"));
+  EXPECT_THAT(table, HasSubstr("official solutions, 3 workers"));
+  EXPECT_THAT(table, HasSubstr("not passed:\nGo/1 failed ()"));
 }
 
 TEST(Output, TableAlignsByCodePoints) {

@@ -148,6 +148,15 @@ TEST_F(Listing, VerifyTellsWhatIsWrong) {
   const ProgramResult result = run({"data", "verify", "--data-root", "."});
   EXPECT_EQ(result.exit_code, 7);
   EXPECT_THAT(result.out, HasSubstr("ERROR"));
+  const ProgramResult document = run({"data", "verify", "mt_bench", "--data-root", ".", "--json"});
+  EXPECT_EQ(document.exit_code, 7);
+  bool told = false;
+  for (const json& file : json::parse(document.out)) {
+    EXPECT_EQ(file["dataset"], "mt_bench");
+    if (file["path"] == "mt_bench/question.jsonl")
+      told = file["ok"] == false && file["bytes"] == bytes;
+  }
+  EXPECT_TRUE(told) << document.out;
 }
 
 TEST_F(Listing, ConvertedWeightsAreListedAndCleared) {

@@ -116,6 +116,18 @@ TEST_F(Models, APlanWithoutHistoryGuessesAndSaysSo) {
                           Not(HasSubstr("as measured"))));
 }
 
+TEST_F(Models, APlanKnowsTheWarmUp) {
+  const auto warmup = [&](const std::string& value) {
+    const ProgramResult plan = measure({"--plan", "-m", tiny_model(), "-w", value});
+    EXPECT_EQ(plan.exit_code, 0) << plan.err;
+    const size_t at = plan.out.find("warm-up up to");
+    return plan.out.substr(at, plan.out.find(';', at) - at);
+  };
+  EXPECT_EQ(warmup("auto"), "warm-up up to 10 s");
+  EXPECT_EQ(warmup("3"), "warm-up up to 0 s");
+  expect_refused(measure({"-w", "none"}), 2, "'none' is neither auto nor a count");
+}
+
 TEST_F(Models, WhatCannotWorkIsRefusedBeforeAnythingIsMeasured) {
   write_suite({tiny_model(), "no-such-model"});
   expect_refused(measure(), 7, "no-such-model");

@@ -1,6 +1,7 @@
 // Every option of every command that takes a value: a wrong one must be refused, by the option's
 // name, and before anything is measured. What --help shows is what is tested, so a new option needs
 // a line in kWrong.
+#include <cstdlib>
 #include <map>
 #include <regex>
 #include <set>
@@ -279,6 +280,27 @@ TEST_F(Options, TheWordsOfThisTestAreRight) {
     const ProgramResult result = run(line);
     EXPECT_EQ(result.exit_code, 0) << command << ": " << result.err;
   }
+}
+
+// After a wanted change: EVALRUN_UPDATE_GOLDEN=1 bin/cli_test --gtest_filter=Options.Defaults
+TEST_F(Options, Defaults) {
+  static const std::regex line(
+      "  (?:-\\w,)?(--[\\w-]+)(?:,--?[\\w-]+)* ([A-Z|]+(?::[^ =]*(?: in \\[[^\\]]*\\])?)?=\\S+)(?: "
+      ".*)?");
+  std::string text;
+  std::smatch match;
+  const auto add = [&](const std::string& command) {
+    const std::string help = command.empty() ? help_of({}) : help_of(base::split(command, ' '));
+    for (const std::string& l : base::split(help, '\n'))
+      if (std::regex_match(l, match, line))
+        text += fmt::format("{} {} {}\n", command.empty() ? "evalrun" : command, match[1].str(),
+                            match[2].str());
+  };
+  add("");
+  for (const auto& [command, words] : commands()) add(command);
+  const std::string path = EVALRUN_TEST_DATA "/golden/option_defaults.txt";
+  if (std::getenv("EVALRUN_UPDATE_GOLDEN") != nullptr) base::write_file_atomic(path, text);
+  EXPECT_EQ(base::read_file(path), text);
 }
 
 TEST_F(Options, AWrongValueIsRefusedByName) {

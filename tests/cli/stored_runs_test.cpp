@@ -127,6 +127,27 @@ TEST_F(StoredRuns, ShowAddsUp) {
   EXPECT_EQ(json::parse(with_db({"show", "run:1", "--json"}).out)["arms"].size(), 3u);
 }
 
+TEST_F(StoredRuns, ShowCountsTheStepsWithoutADraft) {
+  double steps = 0, undrafted = 0;
+  for (int id = 1; id <= 3 * kRunPrompts; ++id) {
+    const json g = json::parse(with_db({"show", std::to_string(id), "--json"}).out);
+    if (!g["arm"].get<std::string>().starts_with("pld")) continue;
+    for (const json& step : g["turns"][0]["steps"]) {
+      ++steps;
+      undrafted += step["drafted"] == 0 ? 1 : 0;
+    }
+  }
+  ASSERT_GT(undrafted, 0);
+  ASSERT_GT(steps, undrafted);
+  const json shown = json::parse(with_db({"show", "run:1", "--json"}).out);
+  ASSERT_EQ(shown["arms"].size(), 3u);
+  for (const json& arm : shown["arms"])
+    if (arm["role"] == "method")
+      EXPECT_DOUBLE_EQ(arm["no_draft"].get<double>(), undrafted / steps);
+    else
+      EXPECT_TRUE(arm["no_draft"].is_null()) << arm;
+}
+
 TEST_F(StoredRuns, ShowSaysWhatTheMachineDidAndWhereAReplayDiffered) {
   execute("DELETE FROM clock WHERE generation_id IN (1, 2)");
   execute("INSERT INTO clock VALUES (1, 2500, 4000000000, 3000000000, 500000000, 0, 7)");
@@ -142,6 +163,7 @@ TEST_F(StoredRuns, ShowSaysWhatTheMachineDidAndWhereAReplayDiffered) {
   EXPECT_THAT(text, HasSubstr("runs in a loop"));
   EXPECT_THAT(text, HasSubstr("of 15 places the method would have gone on otherwise at 1"));
   EXPECT_THAT(text, HasSubstr("logits 0.25 apart"));
+  EXPECT_THAT(with_db({"show", "1"}).out, HasSubstr("\ntoken 2: 6 instead of 5, logits"));
   const json g = json::parse(with_db({"show", "1", "--json"}).out);
   EXPECT_EQ(g["clock"]["preempted"], 7);
   EXPECT_EQ(g["gpu"]["busy"]["verify_ns"], 5000000);
@@ -284,8 +306,10 @@ TEST_F(StoredRuns, BaselineAsAFile) {
   for (json* rows : {&here, &there})
     for (json& row : *rows) row.erase("run");  // the number
   EXPECT_EQ(there, here);
-  for (const json& row :
-       json::parse(with_db({"compare", "main", "other.db:main", "--format", "json"}).out)["arms"])
+  const json compared =
+      json::parse(with_db({"compare", "main", "other.db:main", "--format", "json"}).out);
+  EXPECT_FALSE(compared["arms"].empty());
+  for (const json& row : compared["arms"])
     EXPECT_TRUE(row["ratio"] == 1.0 && row["identical_share"] == 1.0) << row;
   const ProgramResult gate = with_db({"check", "main", "--baseline", "main.db:main"});
   EXPECT_EQ(gate.exit_code, 0) << gate.out << gate.err;

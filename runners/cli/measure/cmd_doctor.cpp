@@ -14,18 +14,17 @@
 #include "engine/cuda/runtime/nvml.h"
 #include "engine/devices.h"
 #include "evaluators/self_test.h"
+#include "reports/format.h"
 #include "results/store.h"
 #include "runners/cli/cli.h"
 #include "runners/cli/measure/doctor_checks.h"
 #include "runners/cli/measure/doctor_code.h"
-#include "runners/cli/output.h"
+#include "runners/cli/measure/doctor_findings.h"
 #include "runners/machine/build_info.h"
 #include "runners/machine/environment.h"
 
 namespace evalrun::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 // Of the default model's file (docs of scripts/get-model).
 constexpr const char* kDefaultModelSha256 =
@@ -41,28 +40,6 @@ struct DoctorArguments {
   bool code = false;
   int workers = 0;
 };
-
-enum class Level { kOk, kNote, kWarning, kProblem };
-const char* to_string(Level level) {
-  switch (level) {
-    case Level::kOk:
-      return "ok";
-    case Level::kNote:
-      return "note";
-    case Level::kWarning:
-      return "WARNING";
-    case Level::kProblem:
-      return "PROBLEM";
-  }
-  return "";
-}
-
-struct Finding {
-  std::string name, value;
-  Level level = Level::kOk;
-  std::string hint = {};
-};
-using Findings = std::vector<Finding>;
 
 std::string value_or(const std::map<std::string, std::string>& map, const std::string& key,
                      const std::string& fallback) {
@@ -102,28 +79,9 @@ void examine_machine(Findings& out) {
   out.push_back({"load (1 min)", fmt::format("{:.2f}", load), busy ? Level::kWarning : Level::kOk,
                  busy ? "other work is running: measured times will vary" : ""});
   const double steal = std::atof(value_or(e, "steal_share", "0").c_str());
-  out.push_back({"time taken by other guests", fmt::format("{:.1f} % since boot", 100 * steal),
+  out.push_back({"time taken by other guests", reports::percent(steal, 1) + " since boot",
                  steal > 0.05 ? Level::kWarning : Level::kOk,
                  steal > 0.05 ? "a shared machine: trust ratios, not seconds" : ""});
-}
-
-void examine_isas(Findings& out) {
-  const std::vector<std::string> isas = engine::available_isas();
-  Finding f{"instruction set paths", fmt::format("{}", fmt::join(isas, ", "))};
-  std::string chosen = isas.front();
-  if (const char* forced = std::getenv("EVALRUN_ISA"); forced != nullptr && *forced != '\0') {
-    try {
-      check_isa(forced);
-      chosen = fmt::format("{} (EVALRUN_ISA)", forced);
-      f.level = forced == isas.front() ? Level::kOk : Level::kNote;
-    } catch (const base::Error& error) {
-      chosen = "none: " + error.message();
-      f.level = Level::kProblem;
-      f.hint = "unset EVALRUN_ISA or name one of these";
-    }
-  }
-  f.value += "; chosen: " + chosen;
-  out.push_back(std::move(f));
 }
 
 // What is not known is left out.
@@ -301,41 +259,8 @@ void examine_code(Findings& out) {
 // Only the official solutions: they take minutes.
 void run_code_doctor(const DoctorArguments& options, Context& context) {
   const int workers = options.workers > 0 ? options.workers : engine::allowed_cores();
-  const std::vector<SolutionCheck> checks =
-      check_solutions(datasets::resolve_data_root(options.data_root), workers);
-  Json array = Json::array();
-  std::vector<std::vector<std::string>> rows;
-  std::string failures;
-  for (const SolutionCheck& c : checks) {
-    array.push_back({{"language", c.language},
-                     {"version", c.version},
-                     {"problems", c.problems},
-                     {"missing", c.missing},
-                     {"passed", c.passed},
-                     {"total", c.total},
-                     {"median_ms", c.median_ms},
-                     {"p95_ms", c.p95_ms},
-                     {"cpu_ms", c.cpu_ms},
-                     {"programs_per_s", c.per_s},
-                     {"failures", c.failures}});
-    if (c.missing.empty())
-      rows.push_back({c.language, c.version, c.problems, fmt::format("{} / {}", c.passed, c.total),
-                      fmt::format("{:.0f}", c.median_ms), fmt::format("{:.0f}", c.p95_ms),
-                      fmt::format("{:.0f}", c.cpu_ms), fmt::format("{:.1f}", c.per_s)});
-    else
-      rows.push_back({c.language, c.version, c.missing, "not run", "", "", "", ""});
-    for (const std::string& failure : c.failures) failures += "\n" + failure;
-  }
-  if (context.global.json) {
-    print_json_document({{"workers", workers}, {"languages", array}});
-    return;
-  }
-  print_line(aligned_table(
-      {"language", "toolchain", "problems", "passed", "median ms", "p95 ms", "CPU ms", "per s"},
-      rows));
-  print_line(
-      fmt::format("\nofficial solutions, {} workers, compiling and sandbox included", workers));
-  if (!failures.empty()) print_line("not passed:" + failures);
+  print_solutions(check_solutions(datasets::resolve_data_root(options.data_root), workers), workers,
+                  context.global.json);
 }
 
 void run_doctor(const DoctorArguments& options, Context& context) {
@@ -354,22 +279,9 @@ void run_doctor(const DoctorArguments& options, Context& context) {
   examine_evaluators(findings);
   examine_speed(findings);
 
-  Json array = Json::array();
-  std::vector<std::vector<std::string>> rows;
-  int problems = 0;
-  for (const Finding& f : findings) {
-    problems += f.level == Level::kProblem ? 1 : 0;
-    array.push_back(
-        {{"name", f.name}, {"level", to_string(f.level)}, {"value", f.value}, {"hint", f.hint}});
-    rows.push_back({to_string(f.level), f.name, f.value + (f.hint.empty() ? "" : " - " + f.hint)});
-  }
-  if (context.global.json) {
-    print_json_document({{"ok", problems == 0}, {"checks", array}});
-  } else {
-    print_line(aligned_table({"", "what", "found"}, rows));
-    print_line(problems == 0 ? "\nfit to measure" : fmt::format("\n{} problems", problems));
-  }
-  if (problems > 0) context.exit_code = static_cast<int>(base::ExitCode::kEnvironment);
+  print_findings(findings, context.global.json);
+  if (count_problems(findings) > 0)
+    context.exit_code = static_cast<int>(base::ExitCode::kEnvironment);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "evaluators/evaluator.h"
 #include "evaluators/programs/program_runner.h"
 #include "evaluators/programs/self_check.h"
+#include "runners/cli/output.h"
 
 namespace evalrun::cli {
 namespace {
@@ -177,6 +178,42 @@ std::vector<SolutionCheck> check_solutions(const std::string& data_root, int wor
     checks.push_back(std::move(check));
   }
   return checks;
+}
+
+void print_solutions(const std::vector<SolutionCheck>& checks, int workers, bool json) {
+  nlohmann::ordered_json array = nlohmann::ordered_json::array();
+  std::vector<std::vector<std::string>> rows;
+  std::string failures;
+  for (const SolutionCheck& c : checks) {
+    array.push_back({{"language", c.language},
+                     {"version", c.version},
+                     {"problems", c.problems},
+                     {"missing", c.missing},
+                     {"passed", c.passed},
+                     {"total", c.total},
+                     {"median_ms", c.median_ms},
+                     {"p95_ms", c.p95_ms},
+                     {"cpu_ms", c.cpu_ms},
+                     {"programs_per_s", c.per_s},
+                     {"failures", c.failures}});
+    if (c.missing.empty())
+      rows.push_back({c.language, c.version, c.problems, fmt::format("{} / {}", c.passed, c.total),
+                      fmt::format("{:.0f}", c.median_ms), fmt::format("{:.0f}", c.p95_ms),
+                      fmt::format("{:.0f}", c.cpu_ms), fmt::format("{:.1f}", c.per_s)});
+    else
+      rows.push_back({c.language, c.version, c.missing, "not run", "", "", "", ""});
+    for (const std::string& failure : c.failures) failures += "\n" + failure;
+  }
+  if (json) {
+    print_json_document({{"workers", workers}, {"languages", array}});
+    return;
+  }
+  print_line(aligned_table(
+      {"language", "toolchain", "problems", "passed", "median ms", "p95 ms", "CPU ms", "per s"},
+      rows));
+  print_line(
+      fmt::format("\nofficial solutions, {} workers, compiling and sandbox included", workers));
+  if (!failures.empty()) print_line("not passed:" + failures);
 }
 
 }  // namespace evalrun::cli

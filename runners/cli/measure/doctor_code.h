@@ -32,4 +32,7 @@ struct SolutionCheck {
 // Prepares toolchains where needed (a minute, once).
 std::vector<SolutionCheck> check_solutions(const std::string& data_root, int workers);
 
+// As a table, or as one JSON document.
+void print_solutions(const std::vector<SolutionCheck>& checks, int workers, bool json);
+
 }  // namespace evalrun::cli
