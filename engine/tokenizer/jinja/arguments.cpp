@@ -11,13 +11,14 @@ Bound::Bound(std::string who, const Arguments& arguments, std::initializer_list<
     throw Fault(fmt::format("{} takes at most {} arguments, not {}", who_, names_.size(),
                             arguments.positional.size()));
   for (size_t i = 0; i < arguments.positional.size(); ++i) values_[i] = &arguments.positional[i];
-  for (const auto& [name, value] : arguments.named) {
+  for (const auto& argument : arguments.named) {
+    const std::string& name = argument.first;
     const auto at =
         std::find_if(names_.begin(), names_.end(), [&](const char* n) { return name == n; });
     if (at == names_.end()) throw Fault(fmt::format("{} has no argument '{}'", who_, name));
     const Value*& place = values_[static_cast<size_t>(at - names_.begin())];
     if (place != nullptr) throw Fault(fmt::format("{} got argument '{}' twice", who_, name));
-    place = &value;
+    place = &argument.second;
   }
   for (size_t i = 0; i < required; ++i)
     if (values_[i] == nullptr)

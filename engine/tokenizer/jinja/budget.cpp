@@ -50,15 +50,16 @@ Value Budget::view(const char* name, Values items) {
 Value Budget::dict(Entries entries) {
   repeated(2 * sizeof(Value), entries.size());
   auto made = std::make_shared<Dict>();
-  for (auto& [key, value] : entries) {
-    require_hashable(key);
-    made->depth = std::max({made->depth, 1 + nested(key), 1 + nested(value)});
-    const auto same = std::find_if(made->entries.begin(), made->entries.end(),
-                                   [&](const auto& e) { return equal(e.first, key, *this); });
+  for (auto& entry : entries) {
+    require_hashable(entry.first);
+    made->depth = std::max({made->depth, 1 + nested(entry.first), 1 + nested(entry.second)});
+    const auto same = std::find_if(made->entries.begin(), made->entries.end(), [&](const auto& e) {
+      return equal(e.first, entry.first, *this);
+    });
     if (same == made->entries.end())
-      made->entries.emplace_back(std::move(key), std::move(value));
+      made->entries.push_back(std::move(entry));
     else
-      same->second = std::move(value);
+      same->second = std::move(entry.second);
   }
   return {Kind::kDict, std::move(made)};
 }

@@ -214,7 +214,7 @@ Value Machine::call_text_method(const std::string& self, const std::string& name
   }
   if (name == "splitlines") {
     const Bound bound(who, arguments, {"keepends"}, 0);
-    return budget_.list(texts(python::split_lines(self, bound.truth_or(0, false)), budget_));
+    return budget_.list(texts(python::split_lines(self, bound.whole_or(0, 0) != 0), budget_));
   }
   if (name == "partition" || name == "rpartition") {
     const Bound bound(who, arguments, {"sep"}, 1);
