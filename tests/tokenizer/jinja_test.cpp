@@ -100,6 +100,12 @@ TEST(Jinja, HostileTemplatesAreRefusedInTime) {
         "{{ range(10 ** 5) | join('x' * 10 ** 5) }}", "{{ [1] | batch(10 ** 12, 0) | list }}",
         "{{ [1] | slice(10 ** 12) | list }}"})
     EXPECT_THAT(error_of(text), HasSubstr("MiB")) << text;
+  // A list of ten million letters would take a hundred times their bytes.
+  EXPECT_THAT(error_of("{{ ('x' * 10 ** 7) | list | length }}"), HasSubstr("MiB"));
+  EXPECT_THAT(error_of("{% for i in range(5000) %}{% for m in messages %}{% endfor %}{% set x = i "
+                       "%}{% endfor %}",
+                       {1000, 1 << 20, 600}),
+              HasSubstr("1000 steps"));
   EXPECT_THAT(error_of("{{ '%1000000000d' % 1 }}"), HasSubstr("width"));
   EXPECT_THAT(error_of("{{ '{:1000000000}'.format(1) }}"), HasSubstr("width"));
   EXPECT_THAT(error_of("{{ 9223372036854775807 + 1 }}"), HasSubstr("64 bits"));

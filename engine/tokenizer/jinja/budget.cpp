@@ -6,6 +6,12 @@
 
 namespace evalrun::engine::jinja {
 
+namespace {
+
+constexpr size_t kObjectBytes = 64;  // of an object and its counts, beside what it holds
+
+}  // namespace
+
 void Budget::fail_steps() const {
   throw Fault(fmt::format("takes more than {} steps; does it loop for ever?", limits_.steps));
 }
@@ -21,7 +27,7 @@ void Budget::repeated(size_t size, size_t times) {
 }
 
 Value Budget::text(std::string text) {
-  bytes(text.size());
+  bytes(kObjectBytes + text.size());
   return {Kind::kText, std::make_shared<Text>(std::move(text))};
 }
 
@@ -34,6 +40,7 @@ int Budget::nested(const Value& value) {
 }
 
 Value Budget::sequence(Kind kind, Values items) {
+  bytes(kObjectBytes);
   repeated(sizeof(Value), items.size());
   auto made = std::make_shared<Sequence>();
   for (const Value& item : items) made->depth = std::max(made->depth, 1 + nested(item));
@@ -48,6 +55,7 @@ Value Budget::view(const char* name, Values items) {
 }
 
 Value Budget::dict(Entries entries) {
+  bytes(kObjectBytes);
   repeated(2 * sizeof(Value), entries.size());
   auto made = std::make_shared<Dict>();
   for (auto& entry : entries) {
@@ -74,6 +82,7 @@ Value Budget::name_space(Entries entries) {
 
 Value Budget::method(Value self, std::string name) {
   nested(self);
+  bytes(kObjectBytes);
   auto made = std::make_shared<Method>();
   made->self = std::move(self);
   made->name = std::move(name);

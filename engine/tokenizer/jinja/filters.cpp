@@ -238,7 +238,9 @@ bool Machine::filter_of_value(const std::string& name, const Value& value,
                                     : python::capitalize(self));
   } else if (name == "escape" || name == "e" || name == "forceescape") {
     bind({});
-    result = text(escaped(str(value, budget_)));
+    const std::string self = str(value, budget_);
+    budget_.repeated(self.size(), 4);  // escapes are longer
+    result = text(escaped(self));
   } else if (name == "replace") {
     const Bound bound = bind({"old", "new", "count"}, 2);
     Arguments same;

@@ -387,7 +387,7 @@ std::string repr(const Value& value, Budget& budget) {
       out = number_text(value.real());
       break;
     case Kind::kText:
-      budget.read(value.text().size());
+      budget.repeated(value.text().size(), 4);  // escapes are longer
       out = python::quoted(value.text());
       break;
     case Kind::kList:

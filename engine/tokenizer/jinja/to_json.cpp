@@ -95,6 +95,7 @@ class Writer {
     close('}', entries.empty(), level);
   }
   void write_text(std::string_view text) {
+    budget_.repeated(text.size(), 4);  // escapes are longer
     std::string out = "\"";
     while (!text.empty()) {
       const base::Utf8Step step = base::utf8_step(text);
