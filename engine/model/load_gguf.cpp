@@ -1,6 +1,7 @@
 // GGUF files as models. Keys and tensors as llama.cpp's converters write them.
 #include <filesystem>
 #include <limits>
+#include <utility>
 
 #include "engine/base/error.h"
 #include "engine/formats/gguf.h"
@@ -148,6 +149,17 @@ std::string token_text(const GgufFile& file, const char* id_key) {
   return id >= 0 && id < static_cast<int64_t>(tokens.size()) ? tokens[static_cast<size_t>(id)] : "";
 }
 
+SpecialTokens special_tokens(const GgufFile& file) {
+  SpecialTokens tokens;
+  for (const auto& [name, key] : {std::pair("bos_token", "tokenizer.ggml.bos_token_id"),
+                                  std::pair("eos_token", "tokenizer.ggml.eos_token_id"),
+                                  std::pair("unk_token", "tokenizer.ggml.unknown_token_id"),
+                                  std::pair("pad_token", "tokenizer.ggml.padding_token_id")})
+    if (std::string text = token_text(file, key); !text.empty())
+      tokens.emplace_back(name, std::move(text));
+  return tokens;
+}
+
 }  // namespace
 
 std::shared_ptr<const Model> load_gguf(const std::string& path, const LoadOptions& options) {
@@ -167,9 +179,8 @@ std::shared_ptr<const Model> load_gguf(const std::string& path, const LoadOption
   if (options.need_tokenizer) {
     parts.tokenizer = tokenizer_from_gguf(file);
     check_vocabulary(parts);
-    choose_chat_template(options, file.text_or("tokenizer.chat_template", ""),
-                         token_text(file, "tokenizer.ggml.bos_token_id"),
-                         token_text(file, "tokenizer.ggml.eos_token_id"), parts);
+    choose_chat_template(
+        options, {file.text_or("tokenizer.chat_template", ""), path, special_tokens(file)}, parts);
   }
   parts.format = options.format;
   assemble(source, assemble_options(options, [&] { return weights_sha256(path); }), parts);

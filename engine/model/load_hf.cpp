@@ -48,21 +48,35 @@ std::string token_text(const json& config, const char* key) {
   return {};
 }
 
-// Jinja text of the template, "" when the folder has none. Newer folders keep it in a file of its
-// own, older ones in tokenizer_config.json: one text, or a list of named ones.
-std::string template_source(const fs::path& folder, const json& config) {
+// The template, its text "" when the folder has none. Newer folders keep it in a file of its own,
+// older ones in tokenizer_config.json: one text, or a list of named ones.
+OwnTemplate own_template(const fs::path& folder, const json& config) {
+  OwnTemplate own;
+  for (const char* name :
+       {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"})
+    if (std::string text = token_text(config, name); !text.empty())
+      own.tokens.emplace_back(name, std::move(text));
   std::error_code error;
-  if (const fs::path file = folder / "chat_template.jinja"; fs::exists(file, error))
-    return base::read_file(file.string());
+  if (const fs::path file = folder / "chat_template.jinja"; fs::exists(file, error)) {
+    own.place = file.string();
+    own.source = base::read_file(own.place);
+    return own;
+  }
+  own.place = (folder / "tokenizer_config.json").string();
   const auto it = config.find("chat_template");
-  if (it == config.end() || it->is_null()) return {};
-  if (it->is_string()) return it->get<std::string>();
+  if (it == config.end() || it->is_null()) return own;
+  if (it->is_string()) {
+    own.source = it->get<std::string>();
+    return own;
+  }
   if (it->is_array())
     for (const json& entry : *it)
       if (entry.is_object() && entry.value("name", json()) == "default" &&
-          entry.value("template", json()).is_string())
-        return entry.at("template").get<std::string>();
-  throw base::data_error((folder / "tokenizer_config.json").string(), "chat_template",
+          entry.value("template", json()).is_string()) {
+        own.source = entry.at("template").get<std::string>();
+        return own;
+      }
+  throw base::data_error(own.place, "chat_template",
                          "must be a text or a list with an entry named 'default'");
 }
 
@@ -119,9 +133,7 @@ std::shared_ptr<const Model> load_hugging_face(const std::string& folder,
     parts.tokenizer = tokenizer_from_folder(folder);
     check_vocabulary(parts);
     const json tokenizer_config = read_json_if_there(fs::path(folder) / "tokenizer_config.json");
-    choose_chat_template(options, template_source(folder, tokenizer_config),
-                         token_text(tokenizer_config, "bos_token"),
-                         token_text(tokenizer_config, "eos_token"), parts);
+    choose_chat_template(options, own_template(folder, tokenizer_config), parts);
   }
   parts.format = options.format;
   assemble(make_source(folder, weights, parts.config),

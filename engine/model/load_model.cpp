@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "engine/base/error.h"
+#include "engine/base/text.h"
 #include "engine/model/loaders.h"
 #include "engine/model/weight_files.h"
 #include "engine/tokenizer/chat/chat_template.h"
@@ -18,6 +19,28 @@ std::string known_templates() {
   std::string names;
   for (const std::string& name : chat_template_names()) names += (names.empty() ? "" : ", ") + name;
   return names;
+}
+
+// A name has no place in a folder, and none is known that ends like a file.
+bool is_template_file(const std::string& option) {
+  std::error_code error;
+  const auto names = chat_template_names();
+  return std::find(names.begin(), names.end(), option) == names.end() &&
+         (option.find('/') != std::string::npos || option.ends_with(".jinja") ||
+          std::filesystem::is_regular_file(option, error));
+}
+
+std::string template_file(const std::string& path) {
+  constexpr size_t kMaxBytes = size_t{4} << 20;  // the longest known have 100 KB
+  const std::string hint =
+      "give the path of a file with a chat template in Jinja, or a name: " + known_templates();
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error))
+    throw base::usage_error(fmt::format("--chat-template {}: there is no such file", path), hint);
+  if (std::filesystem::file_size(path, error) > kMaxBytes)
+    throw base::usage_error(
+        fmt::format("--chat-template {}: the file is larger than any chat template", path), hint);
+  return base::read_file(path);
 }
 
 int allowed_cores() {
@@ -39,23 +62,25 @@ AssembleOptions assemble_options(const LoadOptions& options, std::function<std::
   return result;
 }
 
-void choose_chat_template(const LoadOptions& options, const std::string& source,
-                          const std::string& bos, const std::string& eos, ModelParts& parts) {
+void choose_chat_template(const LoadOptions& options, const OwnTemplate& own, ModelParts& parts) {
   if (!options.chat_template.empty()) {
-    parts.chat_template = chat_template_by_name(options.chat_template);
+    parts.chat_template = is_template_file(options.chat_template)
+                              ? chat_template_from_jinja(template_file(options.chat_template),
+                                                         own.tokens, options.chat_template)
+                              : chat_template_by_name(options.chat_template);
     return;
   }
-  if (source.empty()) {
+  if (own.source.empty()) {
     parts.chat_template_error =
         fmt::format("{}: the model has no chat template\n  hint: name one of: {}", parts.path,
                     known_templates());
     return;
   }
   try {
-    parts.chat_template = chat_template_from_jinja(source, bos, eos);
+    parts.chat_template = chat_template_from_jinja(own.source, own.tokens, own.place);
   } catch (const base::Error& error) {
     // Prompts that need no template must still run; whoever needs it shows this text.
-    parts.chat_template_error = fmt::format("{}: {}", parts.path, error.what());
+    parts.chat_template_error = error.what();
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include "engine/model/assemble.h"
 #include "engine/model/model.h"
+#include "engine/tokenizer/chat/chat_template.h"
 
 namespace evalrun::engine {
 
@@ -18,10 +19,16 @@ std::shared_ptr<const Model> load_hugging_face(const std::string& folder,
 // What assemble() needs of the options; `hash` makes the model's hash.
 AssembleOptions assemble_options(const LoadOptions& options, std::function<std::string()> hash);
 
-// Sets chat_template, or chat_template_error when the model's own is absent or unknown. A template
-// named in the options must exist (usage_error). `source` is the Jinja text, "" when there is none.
-void choose_chat_template(const LoadOptions& options, const std::string& source,
-                          const std::string& bos, const std::string& eos, ModelParts& parts);
+// The template a model carries, and the tokens it may refer to.
+struct OwnTemplate {
+  std::string source;  // Jinja, "" when the model has none
+  std::string place;   // the file that holds it
+  SpecialTokens tokens;
+};
+
+// Sets chat_template, or chat_template_error when the model's own is absent or cannot be read. What
+// the options name must exist (usage_error): a named template, or a file with Jinja text.
+void choose_chat_template(const LoadOptions& options, const OwnTemplate& own, ModelParts& parts);
 
 // The tokenizer must not produce ids the model has no embedding for.
 void check_vocabulary(const ModelParts& parts);

@@ -90,7 +90,7 @@ struct LoadOptions {
   WeightFormat format = WeightFormat::kF32;
   int n_threads = 0;  // 0 = all cores allowed
   bool need_tokenizer = true;
-  std::string chat_template;  // name of a known template; "" = the model's own
+  std::string chat_template;  // a known name or a file with Jinja text; "" = the model's own
   bool hash_weights = true;   // false skips reading every byte for the SHA-256
   // Keep weights that had to be rounded in $EVALRUN_HOME/weights (engine/model/weight_cache.h), of
   // models this large at least. EVALRUN_NO_WEIGHT_CACHE=1 and EVALRUN_CACHE_MAX=0 switch it off.

@@ -51,7 +51,7 @@ struct ModelOptions {
   std::optional<std::string> bits;           // --reproducible
   std::optional<std::string> kv_dtype;       // --kv-dtype
   std::optional<int> threads;                // -t; 0 = the default
-  std::optional<std::string> chat_template;  // --chat-template NAME
+  std::optional<std::string> chat_template;  // --chat-template NAME|FILE
   // Each registers options on a subcommand; a command takes those that it reads.
   void add(CLI::App& app);                  // all
   void add_without_draft(CLI::App& app);    // all but --draft

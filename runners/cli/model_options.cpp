@@ -120,7 +120,9 @@ void ModelOptions::add_without_formats(CLI::App& app) {
          "Threads (default: the cores this process may use); with a GPU only loading takes them")
       ->check(CLI::Range(0, 1024))
       ->group(kGroup);
-  app.add_option("--chat-template", chat_template, "Named chat template instead of the model's own")
+  app.add_option("--chat-template", chat_template,
+                 "Chat template instead of the model's own: a name (evalrun list templates), or a "
+                 "file with Jinja text")
       ->group(kGroup);
 }
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <set>
 
+#include "engine/tokenizer/chat/chat_template.h"
 #include "evaluators/evaluator.h"
 #include "runners/machine/environment.h"
 #include "runners/machine/gpu_state.h"
@@ -24,6 +25,14 @@ void describe_run(const PlanRequest& request, const std::set<std::string>& evalu
   run.environment["model_path"] = request.target->path();
   run.environment["model_hash"] = request.target->hash();
   if (request.draft != nullptr) run.environment["draft_path"] = request.draft->path();
+  // A named template is code of ours. A text can be another one tomorrow.
+  if (const engine::ChatTemplate* chat = request.target->chat_template();
+      chat != nullptr && !chat->sha256().empty()) {
+    run.environment["chat_template"] = chat->name();
+    run.environment["chat_template_sha256"] = chat->sha256();
+    run.environment["chat_template_file"] = chat->place();
+    if (!chat->date().empty()) run.environment["chat_template_date"] = chat->date();
+  }
   run.label = request.label.empty() ? plan.suite.name : request.label;
   run.suite = plan.suite.name;
   run.suite_json = to_json(plan.suite).dump(2);

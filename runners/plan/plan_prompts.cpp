@@ -67,6 +67,16 @@ std::vector<std::string> evaluators_of(const Suite& suite, const datasets::Loade
   return names;
 }
 
+// The last turn behind empty answers. Some templates refuse those; a letter says as much.
+std::string last_turn(const Conversation& conversation, const datasets::Prompt& prompt) {
+  const size_t n_answers = prompt.turns.size() - 1;
+  try {
+    return conversation.render(prompt, std::vector<std::string>(n_answers));
+  } catch (const base::Error&) {
+    return conversation.render(prompt, std::vector<std::string>(n_answers, "."));
+  }
+}
+
 // Tokens of the longest turn when every answer is empty, and of the first turn.
 void measure_lengths(const Conversation& conversation, PlannedPrompt& planned) {
   const auto n_turns = planned.prompt.turns.size();
@@ -76,8 +86,7 @@ void measure_lengths(const Conversation& conversation, PlannedPrompt& planned) {
   planned.first_turn_tokens = static_cast<int>(conversation.encode(planned.prompt, first).size());
   int longest = planned.first_turn_tokens;
   if (n_turns > 1) {
-    const std::vector<std::string> empty(n_turns - 1);
-    const std::string last = conversation.render(planned.prompt, empty);
+    const std::string last = last_turn(conversation, planned.prompt);
     longest = static_cast<int>(conversation.encode(planned.prompt, last).size());
   }
   planned.least_tokens = longest + planned.max_new;

@@ -31,7 +31,7 @@ struct CaptureSettings {
   std::string model_name, model_path, model_hash, dtype;
   int d_model = 0, n_layers = 0, vocab_size = 0;
   std::string kv_dtype, bits;    // bits: "cross-isa" or "one-isa"
-  std::string chat_template;     // --chat-template, "" = the model's own
+  std::string chat_template;     // what --chat-template names, "" = the model's own
   std::string answers = "self";  // "self" or "dataset"
   int max_new = 0;
   std::vector<int> residual_layers;

@@ -136,6 +136,26 @@ TEST(Load, ChatTemplate) {
   LoadOptions named;
   named.chat_template = "llama3";
   EXPECT_EQ(load_model(data_path("tiny-llama"), named)->chat_template()->name(), "llama3");
+  // A file with Jinja text, and the model's own tokens.
+  const TempFolder folder;
+  named.chat_template = folder.write("other.jinja", "{{ eos_token }}{{ messages[0].content }}");
+  const auto by_file = load_model(data_path("tiny-llama"), named);
+  EXPECT_EQ(by_file->chat_template()->render({{"user", "Hi"}}, true), "<|im_end|>Hi");
+  EXPECT_EQ(by_file->chat_template()->place(), named.chat_template);
+  folder.write("other.jinja", "{% if %}");
+  expect_data_error([&] { (void)load_model(data_path("tiny-llama"), named); },
+                    {"other.jinja: chat template, line 1", "expected an expression"});
+  named.chat_template = folder.file("none.jinja");
+  try {
+    (void)load_model(data_path("tiny-llama"), named);
+    FAIL() << "no error was thrown";
+  } catch (const base::Error& e) {
+    EXPECT_EQ(e.code(), base::ExitCode::kUsage);
+    EXPECT_THAT(e.what(),
+                ::testing::AllOf(::testing::HasSubstr("--chat-template " + named.chat_template),
+                                 ::testing::HasSubstr("no such file"),
+                                 ::testing::HasSubstr("a name: chatml")));
+  }
   named.chat_template = "lama3";
   EXPECT_THROW((void)load_model(data_path("tiny-llama"), named), base::Error);
 }
@@ -281,11 +301,19 @@ TEST_F(Damaged, TokenizerAndTemplate) {
 
   copy("tiny-qwen3");
   json tokenizer = json::parse(base::read_file(folder_.file("tokenizer_config.json")));
-  tokenizer["chat_template"] = "{{ messages[0] }} of no known family";
+  tokenizer["chat_template"] = "{{ messages[0].content }} of no known family";
   folder_.write("tokenizer_config.json", tokenizer.dump());
-  const auto unknown = load_model(folder_.path());  // not an error of loading
-  EXPECT_EQ(unknown->chat_template(), nullptr);
-  EXPECT_THAT(unknown->chat_template_error(), ::testing::HasSubstr("chatml"));
+  const auto other = load_model(folder_.path());
+  ASSERT_NE(other->chat_template(), nullptr) << other->chat_template_error();
+  EXPECT_EQ(other->chat_template()->render({{"user", "Hi"}}, true), "Hi of no known family");
+  EXPECT_THAT(other->chat_template()->name(), ::testing::StartsWith("jinja-"));
+  tokenizer["chat_template"] = "\n{{ messages[0 }}";
+  folder_.write("tokenizer_config.json", tokenizer.dump());
+  const auto broken = load_model(folder_.path());  // not an error of loading
+  EXPECT_EQ(broken->chat_template(), nullptr);
+  EXPECT_THAT(broken->chat_template_error(),
+              ::testing::AllOf(::testing::HasSubstr("tokenizer_config.json: chat template, line 2"),
+                               ::testing::HasSubstr("--chat-template NAME (chatml")));
   tokenizer.erase("chat_template");
   folder_.write("tokenizer_config.json", tokenizer.dump());
   EXPECT_THAT(load_model(folder_.path())->chat_template_error(),

@@ -36,7 +36,14 @@ std::string changed(std::string_view seed, std::mt19937& rng) {
                                                  "$",
                                                  " ",
                                                  "\xe2\x80\xa8",
-                                                 "y"};
+                                                 "y",
+                                                 "{{",
+                                                 "-%}",
+                                                 "{% for x in ",
+                                                 " | ",
+                                                 "(",
+                                                 ")",
+                                                 "'"};
   std::string text(seed);
   for (uint32_t edits = 1 + rng() % 6; edits > 0; --edits) {
     const size_t at = rng() % (text.size() + 1);

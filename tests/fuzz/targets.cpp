@@ -261,6 +261,27 @@ const std::vector<Target>& targets() {
         "p,Section 1,all,d,,x,versus=a_2,speedup_over_method,1.5,,,,\n"sv,
         "p,Table 1,,a,,,,train_samples,1,,,,\np,Table 1,,b,,,,train_samples,2,,,,\n"
         "p,Table 1,,c,,,,train_samples,3,,,,\np,A,,d,,,,train_samples,70,,,,\n"sv}},
+      {"chat_template",
+       &chat_template,
+       {"{%- for m in messages %}\n  {%- if m.role == 'assistant' and '</think>' in m.content "
+        "%}\n{%- set c = m.content.split('</think>')[-1].lstrip('\n') %}{%- else %}{%- set c ="
+        " m['content'] | trim %}{%- endif %}\n{{- '<|' + m.role + '|>\\n' ~ c }}{{ loop.index0"
+        " }}{{ loop.previtem is defined }}\n{%- endfor %}{% if add_generation_prompt %}{{ bos_"
+        "token }}{% endif %}"sv,
+        "{% set ns = namespace(a=1, l=[]) %}{% macro f(x, y='d') %}{{ x }}{{ y }}{{ varargs }}"
+        "{{ kwargs }}{% if x > 0 %}{{ f(x - 1) }}{% endif %}{{ caller() if caller }}{% endmacr"
+        "o %}{{ f(3, 1, 2, z=n) }}{% call(q) f(0) %}{{ q }}{% endcall %}{% for k, v in {'b': 1"
+        ", 'a': [2.5, none]}.items() if v %}{% set ns.a = ns.a + 1 %}{% continue %}{% else %}x"
+        "{% endfor %}{{ ns.a }}"sv,
+        "{{ messages | selectattr('role', 'equalto', 'user') | map(attribute='content') | join"
+        "(', ') }}{{ messages[::-1][1:3] | tojson(indent=2) }}{{ ['b', 'A'] | sort | unique | "
+        "list }}{{ {'a': 1} | dictsort }}{{ 'a\\nb' | indent(2, true) | replace('a', 'b', 1) |"
+        " title }}{{ '12' | int // 5 ** 2 % -3 }}{{ f | round(1) }}"sv,
+        "{# c -#}{% raw %}{{ x }}{% endraw %}{% filter upper %}a{% endfilter %}{% set t %}b{% "
+        "endset %}{% with a = 1 %}{{ a }}{% endwith %}{{ '{:>5}|{x!r}'.format('a', x=[1]) }}{{"
+        " '%05.1f|%s' % (f, 'x') }}{{ 'abcabc'.rfind('c') }}{{ ' a b '.rsplit(none, 1) }}{{ st"
+        "rftime_now('%d %b %Y') }}{{ range(3) | batch(2, 'x') | list }}{{ 1 if n is divisibleb"
+        "y 7 else raise_exception('no') }}{{ \"it's\\u00e9\\x41\" }}"sv}},
   };
   return kTargets;
 }

@@ -14,9 +14,10 @@ void generations(std::string_view bytes);  // the file of `evalrun score`
 void gsm8k(std::string_view bytes);        // extraction, by all conventions
 void rouge(std::string_view bytes);        // answer and reference, with 0xff between them
 void bleu(std::string_view bytes);
-void judge(std::string_view bytes);       // replies of a judge, bodies of its server, its files
-void completion(std::string_view bytes);  // answers that hold programs, in all languages
-void claims(std::string_view bytes);      // tables of published numbers, and their audit
+void judge(std::string_view bytes);          // replies of a judge, bodies of its server, its files
+void completion(std::string_view bytes);     // answers that hold programs, in all languages
+void claims(std::string_view bytes);         // tables of published numbers, and their audit
+void chat_template(std::string_view bytes);  // Jinja that a model carries, rendered
 
 struct Target {
   const char* name;

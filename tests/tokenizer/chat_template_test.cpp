@@ -143,11 +143,12 @@ TEST(ChatTemplate, UnknownNamesSuggestKnownOnes) {
               AllOf(HasSubstr("lama3"), HasSubstr("llama3"), HasSubstr("zephyr")));
 }
 
-// ---- recognition ----
+// ---- templates in Jinja ----
 
-std::string recognised(const std::string& source) {
-  return chat_template_from_jinja(source, "<s>", "</s>")->name();
+std::shared_ptr<const ChatTemplate> own(const std::string& source) {
+  return chat_template_from_jinja(source, {{"bos_token", "<s>"}, {"eos_token", "</s>"}}, "x.gguf");
 }
+std::string recognised(const std::string& source) { return own(source)->name(); }
 
 const std::string kLoop = "{% for message in messages %}";
 const std::string kTurn =
@@ -161,11 +162,11 @@ std::string chatml_with(const std::string& system) {
          system + "<|im_end|>\\n' }}{% endif %}" + kTurn + kEnd;
 }
 
-TEST(Recognition, ChatMlByItsDefaultSystemPrompt) {
+TEST(OwnTemplate, IsNamedByWhatItWrites) {
   EXPECT_EQ(recognised(kLoop + kTurn + kEnd), "chatml");
-  EXPECT_EQ(recognised("{%- for message in messages -%}\n<|im_start|>{{ message.role }}\n"
+  EXPECT_EQ(recognised("{%- for message in messages -%}\n{{ '<|im_start|>' ~ message.role }}\n"
                        "{{ message.content }}<|im_end|>\n{% endfor %}"
-                       "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"),
+                       "{% if add_generation_prompt %}<|im_start|>assistant\n{{ '' }}{% endif %}"),
             "chatml");
   EXPECT_EQ(
       recognised(chatml_with("You are a helpful AI assistant named SmolLM, trained by Hugging "
@@ -175,21 +176,28 @@ TEST(Recognition, ChatMlByItsDefaultSystemPrompt) {
   EXPECT_EQ(recognised(chatml_with("You are a helpful assistant.")), "qwen2");
 }
 
-TEST(Recognition, OtherSystemPromptsAreNotGuessedAt) {
-  EXPECT_THAT(usage_error_of([] { recognised(chatml_with("You are a pirate.")); }),
-              AllOf(HasSubstr("--chat-template NAME"), HasSubstr("chatml"), HasSubstr("vicuna")));
-  EXPECT_THAT(usage_error_of(
-                  [] { recognised("{% set system_message = 'Ahoy' %}" + kLoop + kTurn + kEnd); }),
-              HasSubstr("none of those known"));
-}
-
-TEST(Recognition, ATemplateThatStripsIsNotPlainChatMl) {
+TEST(OwnTemplate, WhatWritesLikeNoNamedOneIsNamedByItsText) {
+  const auto pirate = own(chatml_with("You are a pirate."));
+  EXPECT_EQ(pirate->name(), "jinja-" + pirate->sha256().substr(0, 12));
+  EXPECT_EQ(pirate->sha256().size(), 64u);
+  EXPECT_EQ(pirate->place(), "x.gguf");
+  EXPECT_EQ(pirate->date(), "");
+  EXPECT_FALSE(pirate->add_special());
+  EXPECT_EQ(pirate->render({{"user", "x"}}, true),
+            "<|im_start|>system\nYou are a pirate.<|im_end|>\n<|im_start|>user\nx<|im_end|>\n"
+            "<|im_start|>assistant\n");
+  EXPECT_NE(pirate->name(), recognised(chatml_with("You are a sailor.")));
+  // A begin token, a stripped content, or a single blank make another template.
+  EXPECT_THAT(recognised("{{ bos_token }}" + kLoop + kTurn + kEnd), HasSubstr("jinja-"));
   std::string source = kLoop + kTurn + kEnd;
   source.replace(source.find("message['content']"), 18, "message['content'] | trim");
-  usage_error_of([&] { recognised(source); });
+  EXPECT_THAT(recognised(source), HasSubstr("jinja-"));
+  EXPECT_THAT(recognised(kLoop + kTurn + kEnd + " "), HasSubstr("jinja-"));
+  for (const char* odd : {"", "{{ messages[0].content }}", "<|im_start|><|im_end|>"})
+    EXPECT_THAT(recognised(odd), HasSubstr("jinja-")) << odd;
 }
 
-TEST(Recognition, MistralByItsSpaces) {
+TEST(OwnTemplate, MistralByItsSpaces) {
   const auto source = [](const char* open, const char* close, const char* answer) {
     return std::string(
                "{{ bos_token }}{% for message in messages %}{% if message['role'] == 'user' %}{{ "
@@ -202,27 +210,55 @@ TEST(Recognition, MistralByItsSpaces) {
             "mistral-v0.2");
   EXPECT_EQ(recognised(source("[INST] ", " [/INST]", "message['content'] + eos_token + ' ' ")),
             "mistral-v0.1");
-  usage_error_of(
-      [&] { recognised(source("[INST]", "[/INST]", "message['content'] + eos_token")); });
+  EXPECT_THAT(recognised(source("[INST]", "[/INST]", "message['content'] + eos_token")),
+              HasSubstr("jinja-"));
 }
 
-TEST(Recognition, BeginAndEndTokensAreTheModels) {
+TEST(OwnTemplate, BeginAndEndTokensAreTheModels) {
   const auto chat = chat_template_from_jinja(
       "{% for message in messages %}{% set content = '<|start_header_id|>' + message['role'] + "
       "'<|end_header_id|>\\n\\n' + message['content'] | trim + '<|eot_id|>' %}{% if loop.index0 == "
-      "0 "
-      "%}{% set content = bos_token + content %}{% endif %}{{ content }}{% endfor %}",
-      "<BOS>", "");
+      "0 %}{% set content = bos_token + content %}{% endif %}{{ content }}{% endfor %}"
+      "{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}"
+      "{% endif %}",
+      {{"bos_token", "<BOS>"}}, "x.gguf");
   EXPECT_EQ(chat->name(), "llama3");
   EXPECT_EQ(chat->render({{"user", "x"}}, false),
             "<BOS><|start_header_id|>user<|end_header_id|>\n\nx<|eot_id|>");
 }
 
-TEST(Recognition, NonsenseListsTheNames) {
-  for (const char* source : {"", "{{ messages }}", "<|im_start|><|im_end|>", "[INST] <<SYS>>"})
-    EXPECT_THAT(usage_error_of([&] { recognised(source); }),
-                AllOf(HasSubstr("--chat-template NAME"), HasSubstr("llama3.1")))
-        << source;
+TEST(OwnTemplate, TellsTheDateThatItWasGiven) {
+  const auto dated = own("{{ strftime_now('%d %b %Y') }}{{ messages | length }}");
+  EXPECT_EQ(dated->render({{"user", "x"}}, true), "26 Jul 20241");
+  EXPECT_EQ(dated->date(), "2024-07-26");
+}
+
+TEST(OwnTemplate, ToolsAndDocumentsAreNone) {
+  EXPECT_EQ(own("{{ tools }}{{ documents }}{{ pad_token is defined }}")->render({}, true),
+            "NoneNoneFalse");
+}
+
+TEST(OwnTemplate, ErrorsNameFileLineAndRemedy) {
+  const auto strict = own("\n{{ raise_exception('only ' ~ messages | length ~ ' roles') }}");
+  EXPECT_THAT(usage_error_of([&] {
+                strict->render({{"user", "x"}}, true);
+              }),
+              AllOf(HasSubstr("x.gguf: chat template, line 2: the template refuses the "
+                              "conversation: only 1 roles"),
+                    HasSubstr("--chat-template NAME"), HasSubstr("llama3.1")));
+  const auto endless = own("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}");
+  EXPECT_THAT(usage_error_of([&] {
+                endless->render({{"user", "x"}}, true);
+              }),
+              AllOf(HasSubstr("x.gguf: chat template, line 1"), HasSubstr("itself")));
+  try {
+    own("a\n{% for %}");
+    ADD_FAILURE() << "no error was thrown";
+  } catch (const base::Error& e) {
+    EXPECT_EQ(e.code(), base::ExitCode::kData);
+    EXPECT_THAT(e.what(), AllOf(HasSubstr("x.gguf: chat template, line 2"),
+                                HasSubstr("--chat-template NAME"), HasSubstr("vicuna")));
+  }
 }
 
 }  // namespace

@@ -119,7 +119,8 @@ TEST(TinyModelTemplate, QwenTemplateIsPlainChatMl) {
   SKIP_WITHOUT(folder);
   const json config = json::parse(base::read_file(folder + "/tokenizer_config.json"));
   const auto chat =
-      chat_template_from_jinja(config["chat_template"].get<std::string>(), "", "<|im_end|>");
+      chat_template_from_jinja(config["chat_template"].get<std::string>(),
+                               {{"eos_token", "<|im_end|>"}}, "tokenizer_config.json");
   EXPECT_EQ(chat->name(), "chatml");
   EXPECT_FALSE(chat->add_special());
   EXPECT_EQ(chat->render({{"user", " Hi "}}, true),
@@ -178,8 +179,9 @@ TEST(SmolLm2, WritesEveryChat) {
   SKIP_WITHOUT(default_model());
   const GgufFile file(default_model());
   const auto tokenizer = tokenizer_from_gguf(file);
-  const auto chat =
-      chat_template_from_jinja(file.text("tokenizer.chat_template"), "<|im_start|>", "<|im_end|>");
+  const auto chat = chat_template_from_jinja(
+      file.text("tokenizer.chat_template"),
+      {{"bos_token", "<|im_start|>"}, {"eos_token", "<|im_end|>"}}, default_model());
   EXPECT_EQ(chat->name(), "chatml-smollm2");
   const json cases = json::parse(base::read_file(chats));
   EXPECT_EQ(cases.size(), 20u);

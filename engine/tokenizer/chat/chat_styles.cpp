@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "engine/base/error.h"
-#include "engine/base/utf8.h"
+#include "engine/tokenizer/jinja/python_text.h"
 
 namespace evalrun::engine {
 namespace {
@@ -44,25 +44,7 @@ class Style : public ChatTemplate {
 
 bool starts_with_system(const Messages& messages) { return messages[0].role == "system"; }
 
-// White space as Python's str.strip() (and so Jinja's trim) sees it.
-bool is_python_space(char32_t c) {
-  return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 ||
-         c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F ||
-         c == 0x205F || c == 0x3000;
-}
-
-std::string strip(std::string_view text) {
-  size_t begin = text.size(), end = 0;
-  for (size_t at = 0; at < text.size();) {
-    const base::Utf8Step step = base::utf8_step(text.substr(at));
-    if (!step.valid || !is_python_space(step.code)) {
-      if (end == 0) begin = at;
-      end = at + step.length;
-    }
-    at += step.length;
-  }
-  return end == 0 ? std::string() : std::string(text.substr(begin, end - begin));
-}
+std::string strip(std::string_view text) { return std::string(python::strip(text)); }
 
 std::string strip_newlines(std::string_view text, bool left, bool right) {
   while (left && text.starts_with('\n')) text.remove_prefix(1);

@@ -2,7 +2,9 @@
 // Sources: the chat templates in the models' own tokenizer_config.json files; Vicuna: FastChat's
 // conversation "vicuna_v1.1".
 #pragma once
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -51,5 +53,12 @@ std::shared_ptr<const ChatTemplate> zephyr_style(EdgeTokens edges);
 // Vicuna v1.1: "SYSTEM USER: ... ASSISTANT: ...</s>"; the tokenizer adds the begin token. Without
 // default_system a conversation without a system message has none.
 std::shared_ptr<const ChatTemplate> vicuna_style(std::string name, bool default_system);
+
+// What a template writes for a conversation, with or without a generation prompt; nothing when it
+// refuses.
+using WriteChat = std::function<std::optional<std::string>(const std::vector<ChatMessage>&, bool)>;
+// The named template that writes the same with the model's tokens, as far as it can write at all;
+// "" when none does. Calls `write` once for each of a dozen conversations.
+std::string name_of_same_style(const WriteChat& write, const EdgeTokens& edges);
 
 }  // namespace evalrun::engine

@@ -2,6 +2,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -89,12 +90,18 @@ GateRequest make_request(const CheckArguments& o, const runners::Suite& suite, M
                   option, option, given));
 }
 
+bool is_named_template(const std::string& name) {
+  const std::vector<std::string> known = engine::chat_template_names();
+  return std::find(known.begin(), known.end(), name) != known.end();
+}
+
 // The options that plain decoding of `baseline` was measured with. What the command line names must
 // be the same: throws exit code 3 otherwise. Left open is what only the loaded model tells, see
 // load_like().
 struct StoredMode {
   ModelOptions model;
   std::string dtype, chat_template;  // as stored; "" = the model has no template
+  std::string template_file;         // that held the template's text, "" = a named template
 };
 
 StoredMode stored_mode(const CheckArguments& o, const RunReference& baseline) {
@@ -135,12 +142,39 @@ StoredMode stored_mode(const CheckArguments& o, const RunReference& baseline) {
     m.threads = threads;
   }
   if (!m.dtype || *m.dtype != kDefaultDtype) restore("--dtype", m.dtype, mode.dtype);
-  if (m.chat_template) restore("--chat-template", m.chat_template, mode.chat_template);
+  // What a file's template is called, the loaded model tells.
+  if (m.chat_template && is_named_template(*m.chat_template))
+    restore("--chat-template", m.chat_template, mode.chat_template);
   if (!draft_dtype.empty()) m.draft_dtype = draft_dtype;
   auto environment = results::environment(*baseline.store, baseline.run_id);
   if (m.model.empty()) m.model = environment["model_path"];
   if (m.draft.empty()) m.draft = environment["draft_path"];
+  mode.template_file = environment["chat_template_file"];
   return mode;
+}
+
+// Loads the models with the template that the baseline was measured with, or throws exit code 3.
+void load_with_template(const CheckArguments& o, const StoredMode& mode, GateRequest& request) {
+  const auto name = [&] {
+    const auto* chat = request.plan.target->chat_template();
+    return chat == nullptr ? std::string("none") : chat->name();
+  };
+  ModelOptions named = mode.model;
+  std::error_code error;
+  const bool by_file = mode.template_file.ends_with(".jinja") &&
+                       std::filesystem::is_regular_file(mode.template_file, error);
+  if (is_named_template(mode.chat_template))
+    named.chat_template = mode.chat_template;
+  else if (by_file && !named.chat_template)
+    named.chat_template = mode.template_file;
+  else
+    not_as_baseline(o, "--chat-template", mode.chat_template, name());
+  request.plan.target = nullptr;  // not two copies of the weights at once
+  request.plan.draft = nullptr;
+  request.plan.target = named.load();
+  request.plan.draft = named.load_draft();
+  if (name() != mode.chat_template)
+    not_as_baseline(o, "--chat-template", mode.chat_template, name());
 }
 
 // The baseline's suite, model and engine mode.
@@ -157,14 +191,8 @@ GateRequest request_like(const CheckArguments& o, const RunReference& baseline) 
   if (dtype != mode.dtype) not_as_baseline(o, "--dtype", mode.dtype, dtype);
   // The name stored is that of the model's own template or of the one named: which, the model says.
   const auto* own = request.plan.target->chat_template();
-  if (!mode.chat_template.empty() && (own == nullptr || own->name() != mode.chat_template)) {
-    ModelOptions named = mode.model;
-    named.chat_template = mode.chat_template;
-    request.plan.target = nullptr;  // not two copies of the weights at once
-    request.plan.draft = nullptr;
-    request.plan.target = named.load();
-    request.plan.draft = named.load_draft();
-  }
+  if (!mode.chat_template.empty() && (own == nullptr || own->name() != mode.chat_template))
+    load_with_template(o, mode, request);
   return request;
 }
 

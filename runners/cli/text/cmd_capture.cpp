@@ -9,6 +9,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/text.h"
+#include "engine/tokenizer/chat/chat_template.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "runners/cli/cli.h"
 #include "runners/cli/jsonl.h"
@@ -111,7 +112,9 @@ void run_capture(const CaptureArguments& o, Context& context) {
                           ? engine::Session::create(model, session)->options().kv_dtype
                           : session.kv_dtype;
   settings.bits = o.model.bits.value_or(kDefaultBits);
-  settings.chat_template = o.model.chat_template.value_or("");
+  // A file is known by what it holds: another text must not go on with this one's captures.
+  if (o.model.chat_template && model->chat_template() != nullptr)
+    settings.chat_template = model->chat_template()->name();
   settings.answers = o.answers;
   settings.max_new = o.max_new;
   settings.residual_layers = options.residual_layers;
