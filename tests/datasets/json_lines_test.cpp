@@ -52,6 +52,7 @@ TEST_F(Jsonl, ReadsEveryField) {
   EXPECT_EQ(set.verification, "unverified");
   EXPECT_EQ(set.origin, dir_.file("p.jsonl"));
   EXPECT_EQ(set.info.name, "jsonl:" + dir_.file("p.jsonl"));
+  EXPECT_EQ(set.info.summary, "own prompts");
 }
 
 TEST_F(Jsonl, MessagesAndRawCompletion) {

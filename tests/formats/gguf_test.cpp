@@ -37,6 +37,14 @@ GgufBuilder small() {
   return b;
 }
 
+TEST_F(Gguf, TensorsOfWholeNumbersHaveTheirTypes) {
+  GgufBuilder b;
+  b.tensor("i", {4}, 26, 0).tensor("l", {4}, 27, 32).data(std::string(64, '\1'));
+  const GgufFile f = open(b);
+  EXPECT_EQ(f.tensors().at("i").dtype, DType::kI32);
+  EXPECT_EQ(f.tensors().at("l").dtype, DType::kI64);
+}
+
 TEST_F(Gguf, ReadsScalarsOfEveryType) {
   GgufBuilder b;
   b.scalar<uint8_t>("u8", GgufBuilder::kU8, 200).scalar<int8_t>("i8", GgufBuilder::kI8, -100);

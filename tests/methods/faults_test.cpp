@@ -150,7 +150,7 @@ TEST(Faults, UnknownOnesAreRefused) {
     }
   };
   for (const char* fault : {"slow:", "slow:10", "slow:%", "slow:-5%", "slow:0%", "slow:nan%",
-                            "slow:10%%", "slow:5000%"})
+                            "slow:10%%", "slow:5000%", "slow:1000.5%"})
     refuse(fault, "slow:10%");
   refuse("wrong-acept", "wrong-accept");
   refuse("", "miscount");

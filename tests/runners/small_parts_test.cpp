@@ -99,6 +99,15 @@ TEST(MachineClock, ReadsThisMachine) {
   }
 }
 
+TEST(Environment, NamesTheProcessor) {
+  std::ifstream file("/proc/cpuinfo");
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  const size_t at = text.find("model name");
+  ASSERT_NE(at, text.npos);
+  const size_t begin = text.find(": ", at) + 2;
+  EXPECT_EQ(capture_environment().at("cpu"), text.substr(begin, text.find('\n', begin) - begin));
+}
+
 // What a sink wrote to its file.
 class ProgressFile {
  public:

@@ -166,6 +166,7 @@ TEST_F(ClaimedTest, TextSaysWhatIsDoubtful) {
   EXPECT_THAT(text, HasSubstr("q: Table 1"));
   EXPECT_THAT(text, HasSubstr("A100"));
   EXPECT_THAT(with_claims(claimed, r, Format::kMarkdown), HasSubstr("llama\\_7b"));
+  EXPECT_THAT(to_json(claimed, r), ::testing::StartsWith("[\n  {\n    \""));
   const auto rows = nlohmann::json::parse(to_json(claimed, r));
   ASSERT_EQ(rows.size(), r.rows.size());
   EXPECT_THAT(rows[0]["claims"], IsEmpty());

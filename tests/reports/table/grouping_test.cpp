@@ -74,6 +74,13 @@ TEST_F(GroupingTest, ModelsSideBySide) {
   }
 }
 
+TEST_F(GroupingTest, OfManyPromptsNothingIsIndicative) {
+  run_.prompts_per_task = 30;
+  const Report a = build_report(store_, fill_model("small", 1.0));
+  const Report b = build_report(store_, fill_model("large", 2.0));
+  EXPECT_THAT(to_text(group_by_model({a, b})), ::testing::Not(HasSubstr("indicative")));
+}
+
 TEST_F(GroupingTest, WhatAModelLacksIsInNoMean) {
   const Report a = build_report(store_, fill_model("small", 1.0));
   run_.tasks = {"xsum"};
