@@ -17,8 +17,9 @@ void chat_template(std::string_view bytes) {
     try {
       const jinja::Template made(bytes);
       const auto turn = [&](const char* role, const char* content) {
-        return budget.dict({{budget.text("role"), budget.text(role)},
-                            {budget.text("content"), budget.text(content)}});
+        return jinja::make_dict({{budget.text("role"), budget.text(role)},
+                                 {budget.text("content"), budget.text(content)}},
+                                budget);
       };
       const jinja::Value talk =
           budget.list({turn("system", " Be brief.\n"), turn("user", "Gr\xc3\xbc\xc3\x9f"),

@@ -30,7 +30,7 @@ inline Value from_json(const nlohmann::ordered_json& j, Budget& budget) {
       Entries entries;
       for (const auto& [key, value] : j.items())
         entries.emplace_back(budget.text(key), from_json(value, budget));
-      return budget.dict(std::move(entries));
+      return make_dict(std::move(entries), budget);
     }
     default:
       return Value::none();

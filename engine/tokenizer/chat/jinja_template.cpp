@@ -74,8 +74,9 @@ class JinjaTemplate final : public ChatTemplate {
     jinja::Budget budget(limits);
     jinja::Values talk;
     for (const ChatMessage& m : messages)
-      talk.push_back(budget.dict({{budget.text("role"), budget.text(m.role)},
-                                  {budget.text("content"), budget.text(m.content)}}));
+      talk.push_back(jinja::make_dict({{budget.text("role"), budget.text(m.role)},
+                                       {budget.text("content"), budget.text(m.content)}},
+                                      budget));
     jinja::Variables variables;
     for (const auto& [name, text] : tokens_) variables.emplace_back(name, budget.text(text));
     variables.emplace_back("messages", budget.list(std::move(talk)));

@@ -2,15 +2,7 @@
 
 #include <algorithm>
 
-#include "engine/tokenizer/jinja/operators.h"
-
 namespace evalrun::engine::jinja {
-
-namespace {
-
-constexpr size_t kObjectBytes = 64;  // of an object and its counts, beside what it holds
-
-}  // namespace
 
 void Budget::fail_steps() const {
   throw Fault(fmt::format("takes more than {} steps; does it loop for ever?", limits_.steps));
@@ -52,32 +44,6 @@ Value Budget::view(const char* name, Values items) {
   Value made = sequence(Kind::kView, std::move(items));
   static_cast<Sequence*>(made.object())->name = name;
   return made;
-}
-
-Value Budget::dict(Entries entries) {
-  bytes(kObjectBytes);
-  repeated(2 * sizeof(Value), entries.size());
-  auto made = std::make_shared<Dict>();
-  for (auto& entry : entries) {
-    require_hashable(entry.first);
-    made->depth = std::max({made->depth, 1 + nested(entry.first), 1 + nested(entry.second)});
-    const auto same = std::find_if(made->entries.begin(), made->entries.end(), [&](const auto& e) {
-      return equal(e.first, entry.first, *this);
-    });
-    if (same == made->entries.end())
-      made->entries.push_back(std::move(entry));
-    else
-      same->second = std::move(entry.second);
-  }
-  return {Kind::kDict, std::move(made)};
-}
-
-Value Budget::name_space(Entries entries) {
-  const Value unique = dict(std::move(entries));
-  auto made = std::make_shared<Namespace>();
-  for (const auto& [key, value] : unique.entries())
-    if (key.is_text()) made->entries.emplace_back(key.text(), value);
-  return {Kind::kNamespace, std::move(made)};
 }
 
 Value Budget::method(Value self, std::string name) {

@@ -16,6 +16,7 @@ struct Limits {
 };
 
 inline constexpr int kMaxValueDepth = 60;      // containers in containers
+inline constexpr size_t kObjectBytes = 64;     // of an object and its counts, beside what it holds
 inline constexpr int64_t kMaxRange = 100'000;  // items of range(), as Jinja's sandbox has it
 
 class Budget {
@@ -42,9 +43,6 @@ class Budget {
   Value tuple(Values items) { return sequence(Kind::kTuple, std::move(items)); }
   Value generator(Values items) { return sequence(Kind::kGenerator, std::move(items)); }
   Value view(const char* name, Values items);
-  // Of equal keys the last value counts, at the place of the first.
-  Value dict(Entries entries);
-  Value name_space(Entries entries);
   Value method(Value self, std::string name);
   // What may be put into a container or a namespace; gives the value's depth.
   static int nested(const Value& value);

@@ -1,5 +1,6 @@
 #include "engine/tokenizer/jinja/machine.h"
 #include "engine/tokenizer/jinja/operators.h"
+#include "engine/tokenizer/jinja/python_format.h"
 #include "engine/tokenizer/jinja/python_text.h"
 
 namespace evalrun::engine::jinja {
@@ -88,7 +89,7 @@ Value Machine::eval_container(const Expression& e, Scope& scope) {
       entries.emplace_back(std::move(key), eval(*e.operands[i + 1], scope));
     }
     line_ = e.line;
-    return budget_.dict(std::move(entries));
+    return make_dict(std::move(entries), budget_);
   }
   Values items;
   for (const ExpressionPtr& item : e.operands) items.push_back(eval(*item, scope));
@@ -151,6 +152,10 @@ Value Machine::eval_arithmetic(const Expression& e, Scope& scope) {
       break;
     default:
       op = Operator::kMod;
+  }
+  if (op == Operator::kMod && a.is_text()) {
+    require_defined(b);
+    return budget_.text(percent_format(a.text(), b, budget_));
   }
   return calculate(op, a, b, budget_);
 }

@@ -272,7 +272,7 @@ bool Machine::filter_of_value(const std::string& name, const Value& value,
     Entries named;
     for (const auto& [key, given] : arguments.named) named.emplace_back(text(key), given);
     const Value values =
-        named.empty() ? budget_.tuple(arguments.positional) : budget_.dict(std::move(named));
+        named.empty() ? budget_.tuple(arguments.positional) : make_dict(std::move(named), budget_);
     result = text(percent_format(str(value, budget_), values, budget_));
   } else if (name == "int") {
     result = to_int(value, bind({"default", "base"}));

@@ -70,8 +70,9 @@ bool is_function_name(std::string_view name) {
 
 Value Machine::call_function(const std::string& name, const Arguments& arguments) {
   if (name == "range") return range(arguments, budget_);
-  if (name == "dict") return budget_.dict(entries_of("dict", arguments, budget_));
-  if (name == "namespace") return budget_.name_space(entries_of("namespace", arguments, budget_));
+  if (name == "dict") return make_dict(entries_of("dict", arguments, budget_), budget_);
+  if (name == "namespace")
+    return make_namespace(entries_of("namespace", arguments, budget_), budget_);
   if (name == "strftime_now") {
     const Bound bound(name, arguments, {"format"}, 1);
     return budget_.text(formatted(date_, std::string(bound.text_or(0, ""))));

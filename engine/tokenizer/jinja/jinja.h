@@ -9,20 +9,13 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include "engine/tokenizer/jinja/budget.h"
+#include "engine/tokenizer/jinja/dicts.h"
 #include "engine/tokenizer/jinja/value.h"
+#include "engine/tokenizer/jinja/variables.h"
 
 namespace evalrun::engine::jinja {
-
-// What strftime_now() tells.
-struct Date {
-  int year = 0, month = 0, day = 0;
-};
-
-using Variables = std::vector<std::pair<std::string, Value>>;
 
 class Template {
  public:

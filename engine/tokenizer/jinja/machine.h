@@ -10,7 +10,8 @@
 #include "engine/tokenizer/jinja/arguments.h"
 #include "engine/tokenizer/jinja/ast.h"
 #include "engine/tokenizer/jinja/budget.h"
-#include "engine/tokenizer/jinja/jinja.h"
+#include "engine/tokenizer/jinja/dicts.h"
+#include "engine/tokenizer/jinja/variables.h"
 
 namespace evalrun::engine::jinja {
 

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstring>
 
-#include "engine/tokenizer/jinja/python_format.h"
 #include "engine/tokenizer/jinja/python_text.h"
 
 namespace evalrun::engine::jinja {
@@ -245,10 +244,6 @@ Value calculate(Operator op, const Value& a, const Value& b, Budget& budget) {
   if (op == Operator::kMul) {
     if ((a.is_text() || a.is_sequence()) && b.is_whole()) return repeat(a, b.whole(), budget);
     if ((b.is_text() || b.is_sequence()) && a.is_whole()) return repeat(b, a.whole(), budget);
-  }
-  if (op == Operator::kMod && a.is_text()) {
-    require_defined(b);
-    return budget.text(percent_format(a.text(), b, budget));
   }
   fail_operands(symbol(op), a, b);
 }

@@ -271,7 +271,7 @@ Value Machine::call_macro(const Macro& macro, const Arguments& arguments) {
     else
       throw Fault(fmt::format("macro '{}' takes no argument '{}'", code.name, named[i].first));
   }
-  if (code.uses_kwargs) scope->set("kwargs", budget_.dict(std::move(rest)));
+  if (code.uses_kwargs) scope->set("kwargs", make_dict(std::move(rest), budget_));
   if (arguments.positional.size() > n && !code.uses_varargs)
     throw Fault(fmt::format("macro '{}' takes at most {} arguments", code.name, n));
   if (code.uses_varargs) {
