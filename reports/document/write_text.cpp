@@ -204,6 +204,7 @@ std::string text_of(const Table& table, const Layout& layout) {
 
 std::string write_text(const Document& document, const Layout& layout) {
   std::string out;
+  bool after_paragraph = false;
   const auto lines = [&](const std::string& text, const std::string& indent) {
     const size_t width = layout.width > indent.size() ? layout.width - indent.size() : 0;
     for (const std::string& line : wrapped(text, width)) out += indent + line + "\n";
@@ -218,8 +219,10 @@ std::string write_text(const Document& document, const Layout& layout) {
     } else if (const Note* note = std::get_if<Note>(&block)) {
       lines(note->link.empty() ? note->text : fmt::format("{}: {}", note->text, note->link), "  ");
     } else {
+      if (after_paragraph && !out.ends_with("\n\n")) out += "\n";
       out += text_of(std::get<Table>(block), layout) + "\n";
     }
+    after_paragraph = std::holds_alternative<Paragraph>(block);
   }
   return out;
 }
