@@ -143,6 +143,18 @@ class Run(unittest.TestCase):
         with self.assertRaisesRegex(SystemExit, "(?s)fails without a fault.*OfOne"):
             self.mutants("--n", "1")
 
+    def test_a_case_that_fails_once_is_left_out(self):
+        test = self.root / "tests/shop/price_test.cpp"
+        test.write_text("#include <fstream>\n" + test.read_text() + """
+TEST(Price, Unsteady) {
+  const bool seen = std::ifstream("seen").good();
+  std::ofstream("seen").put('x');
+  EXPECT_TRUE(seen);
+}
+""")
+        _, output = self.mutants("--n", "1")
+        self.assertIn("left out, failed once without a fault: Price.Unsteady", output)
+
 
 if __name__ == "__main__":
     unittest.main()
