@@ -67,7 +67,7 @@ std::vector<std::string> evaluators_of(const Suite& suite, const datasets::Loade
   return names;
 }
 
-// The last turn behind empty answers. Some templates refuse those; a letter says as much.
+// The last turn after empty answers. Some templates refuse an empty answer; those get one letter.
 std::string last_turn(const Conversation& conversation, const datasets::Prompt& prompt) {
   const size_t n_answers = prompt.turns.size() - 1;
   try {

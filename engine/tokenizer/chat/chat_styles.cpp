@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "engine/base/error.h"
-#include "engine/tokenizer/jinja/python_text.h"
+#include "engine/tokenizer/jinja/values/python_text.h"
 
 namespace evalrun::engine {
 namespace {

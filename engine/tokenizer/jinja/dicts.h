@@ -1,6 +1,6 @@
 // Makers of dicts and namespaces.
 #pragma once
-#include "engine/tokenizer/jinja/budget.h"
+#include "engine/tokenizer/jinja/values/budget.h"
 
 namespace evalrun::engine::jinja {
 

@@ -7,8 +7,8 @@
 #include "engine/tokenizer/jinja/machine.h"
 #include "engine/tokenizer/jinja/operators.h"
 #include "engine/tokenizer/jinja/python_format.h"
-#include "engine/tokenizer/jinja/python_text.h"
 #include "engine/tokenizer/jinja/to_json.h"
+#include "engine/tokenizer/jinja/values/python_text.h"
 
 namespace evalrun::engine::jinja {
 namespace {
@@ -47,7 +47,7 @@ std::string escaped(std::string_view text) {
   return out;
 }
 
-// Jinja's own rule: a word begins behind white space, a hyphen or an opening bracket.
+// Jinja's own rule: a word begins after white space, a hyphen or an opening bracket.
 std::string titled(std::string_view text) {
   std::string out;
   bool begins = true;

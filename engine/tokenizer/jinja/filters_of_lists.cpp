@@ -4,13 +4,13 @@
 
 #include "engine/tokenizer/jinja/machine.h"
 #include "engine/tokenizer/jinja/operators.h"
-#include "engine/tokenizer/jinja/python_text.h"
+#include "engine/tokenizer/jinja/values/python_text.h"
 
 namespace evalrun::engine::jinja {
 namespace {
 
-// Arguments behind the first `n`.
-Arguments behind(const Arguments& arguments, size_t n) {
+// All but the first `n` arguments.
+Arguments all_but_first(const Arguments& arguments, size_t n) {
   Arguments rest = arguments;
   rest.positional.erase(
       rest.positional.begin(),
@@ -146,7 +146,7 @@ Value Machine::map(const Value& value, const Arguments& arguments) {
     }
   } else {
     const std::string name = text_argument("filter 'map'", arguments, 0);
-    const Arguments rest = behind(arguments, 1);
+    const Arguments rest = all_but_first(arguments, 1);
     const Depth depth(*this);
     for (const Value& item : iterate(value, budget_)) mapped.push_back(filter(name, item, rest));
   }
@@ -161,7 +161,7 @@ Value Machine::select(const std::string& name, const Value& value, const Argumen
   const std::string path = by_attribute ? text_argument(name.c_str(), arguments, 0) : "";
   const bool has_test = arguments.positional.size() > n;
   const std::string test_name = has_test ? text_argument(name.c_str(), arguments, n) : "";
-  const Arguments rest = behind(arguments, n + 1);
+  const Arguments rest = all_but_first(arguments, n + 1);
   Values kept;
   for (Value& item : iterate(value, budget_)) {
     const Value tested = by_attribute ? item_by_path(item, path) : item;

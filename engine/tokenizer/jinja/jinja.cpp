@@ -1,7 +1,7 @@
 #include "engine/tokenizer/jinja/jinja.h"
 
 #include "engine/tokenizer/jinja/machine.h"
-#include "engine/tokenizer/jinja/parser.h"
+#include "engine/tokenizer/jinja/syntax/parser.h"
 
 namespace evalrun::engine::jinja {
 

@@ -10,9 +10,9 @@
 #include <string>
 #include <string_view>
 
-#include "engine/tokenizer/jinja/budget.h"
 #include "engine/tokenizer/jinja/dicts.h"
-#include "engine/tokenizer/jinja/value.h"
+#include "engine/tokenizer/jinja/values/budget.h"
+#include "engine/tokenizer/jinja/values/value.h"
 #include "engine/tokenizer/jinja/variables.h"
 
 namespace evalrun::engine::jinja {

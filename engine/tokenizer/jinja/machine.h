@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "engine/tokenizer/jinja/arguments.h"
-#include "engine/tokenizer/jinja/ast.h"
-#include "engine/tokenizer/jinja/budget.h"
 #include "engine/tokenizer/jinja/dicts.h"
+#include "engine/tokenizer/jinja/syntax/ast.h"
+#include "engine/tokenizer/jinja/values/budget.h"
 #include "engine/tokenizer/jinja/variables.h"
 
 namespace evalrun::engine::jinja {

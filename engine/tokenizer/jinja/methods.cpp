@@ -6,7 +6,7 @@
 #include "engine/tokenizer/jinja/machine.h"
 #include "engine/tokenizer/jinja/operators.h"
 #include "engine/tokenizer/jinja/python_format.h"
-#include "engine/tokenizer/jinja/python_text.h"
+#include "engine/tokenizer/jinja/values/python_text.h"
 
 namespace evalrun::engine::jinja {
 namespace {
@@ -55,7 +55,7 @@ bool has_end(std::string_view self, const Value& ends, bool front) {
 }
 
 // The part of `self` between two character positions, as find(part, begin, end) has it, and the
-// characters in front of it.
+// characters before it.
 struct Window {
   std::string_view text;
   int64_t before = 0;

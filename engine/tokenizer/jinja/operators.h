@@ -3,8 +3,8 @@
 #include <string>
 #include <string_view>
 
-#include "engine/tokenizer/jinja/budget.h"
-#include "engine/tokenizer/jinja/value.h"
+#include "engine/tokenizer/jinja/values/budget.h"
+#include "engine/tokenizer/jinja/values/value.h"
 
 namespace evalrun::engine::jinja {
 

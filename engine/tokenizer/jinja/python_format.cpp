@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "engine/tokenizer/jinja/operators.h"
-#include "engine/tokenizer/jinja/python_text.h"
+#include "engine/tokenizer/jinja/values/python_text.h"
 
 namespace evalrun::engine::jinja {
 namespace {
@@ -15,7 +15,7 @@ constexpr size_t kMaxPrecision = 100;
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// Digits at `at`, moved behind them; nothing when there are none.
+// Digits at `at`, which is moved past them; nothing when there are none.
 std::optional<size_t> read_number(std::string_view text, size_t& at, size_t most,
                                   const char* what) {
   if (at == text.size() || !is_digit(text[at])) return std::nullopt;
@@ -61,7 +61,7 @@ Spec read_spec(std::string_view text) {
   spec.width = read_number(text, at, kMaxWidth, "the width").value_or(0);
   if (take(".") != '\0') {
     spec.precision = read_number(text, at, kMaxPrecision, "the precision");
-    if (!spec.precision) throw Fault("a format has no precision behind its dot");
+    if (!spec.precision) throw Fault("a format has no precision after its dot");
   }
   spec.type = take("sdioxXbeEfFgG%");
   if (at != text.size()) throw Fault(fmt::format("the format '{}' is not supported", text));
@@ -308,7 +308,7 @@ std::string brace_format(std::string_view pattern, const Arguments& arguments, B
     }
     char conversion = 0;
     if (const size_t mark = field.find('!'); mark != std::string_view::npos) {
-      if (mark + 2 != field.size()) throw Fault("a format has a bad conversion behind '!'");
+      if (mark + 2 != field.size()) throw Fault("a format has a bad conversion after '!'");
       conversion = field.back();
       field = field.substr(0, mark);
     }
@@ -333,7 +333,7 @@ std::string brace_format(std::string_view pattern, const Arguments& arguments, B
     else if (conversion == 0)
       text = format_value(*value, spec, budget);
     else
-      throw Fault("a format has a bad conversion behind '!'");
+      throw Fault("a format has a bad conversion after '!'");
     budget.bytes(text.size());
     out += text;
   }

@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "engine/tokenizer/jinja/arguments.h"
-#include "engine/tokenizer/jinja/budget.h"
+#include "engine/tokenizer/jinja/values/budget.h"
 
 namespace evalrun::engine::jinja {
 

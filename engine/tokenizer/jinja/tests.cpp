@@ -4,7 +4,7 @@
 
 #include "engine/tokenizer/jinja/machine.h"
 #include "engine/tokenizer/jinja/operators.h"
-#include "engine/tokenizer/jinja/python_text.h"
+#include "engine/tokenizer/jinja/values/python_text.h"
 
 namespace evalrun::engine::jinja {
 namespace {

@@ -3,7 +3,7 @@
 #include <optional>
 #include <string>
 
-#include "engine/tokenizer/jinja/budget.h"
+#include "engine/tokenizer/jinja/values/budget.h"
 
 namespace evalrun::engine::jinja {
 

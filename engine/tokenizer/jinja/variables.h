@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/tokenizer/jinja/value.h"
+#include "engine/tokenizer/jinja/values/value.h"
 
 namespace evalrun::engine::jinja {
 

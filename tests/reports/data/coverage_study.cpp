@@ -1,6 +1,6 @@
-// Prints the tables of "Coverage of the intervals" in docs/measurement.md: how often intervals of
-// nominal 95 % hold the truth. Run by hand: build/release/bin/coverage_study; the seeds are fixed,
-// so that every run prints the same.
+// Prints the tables of "Coverage of the intervals" and "The fastest arm" in docs/measurement.md:
+// how often intervals of nominal 95 % hold the truth. Run by hand:
+// build/release/bin/coverage_study; the seeds are fixed, so that every run prints the same.
 #include <fmt/format.h>
 
 #include <cstdio>

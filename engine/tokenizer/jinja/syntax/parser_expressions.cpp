@@ -1,4 +1,4 @@
-#include "engine/tokenizer/jinja/parser.h"
+#include "engine/tokenizer/jinja/syntax/parser.h"
 
 namespace evalrun::engine::jinja {
 

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine/tokenizer/jinja/ast.h"
-#include "engine/tokenizer/jinja/lexer.h"
+#include "engine/tokenizer/jinja/syntax/ast.h"
+#include "engine/tokenizer/jinja/syntax/lexer.h"
 
 namespace evalrun::engine::jinja {
 

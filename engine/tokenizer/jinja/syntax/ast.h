@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/tokenizer/jinja/value.h"
+#include "engine/tokenizer/jinja/values/value.h"
 
 namespace evalrun::engine::jinja {
 
@@ -18,7 +18,7 @@ struct Expression {
   enum class Type {
     kConstant,    // value
     kName,        // name
-    kCaptured,    // the text of a block, in front of its filters
+    kCaptured,    // the text of a block, before its filters
     kList,        // operands
     kTuple,       // operands
     kDict,        // operands: key, value, key, value, ...

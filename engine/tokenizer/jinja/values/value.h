@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/tokenizer/jinja/fault.h"
+#include "engine/tokenizer/jinja/values/fault.h"
 
 namespace evalrun::engine::jinja {
 

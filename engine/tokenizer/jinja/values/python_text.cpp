@@ -1,4 +1,4 @@
-#include "engine/tokenizer/jinja/python_text.h"
+#include "engine/tokenizer/jinja/values/python_text.h"
 
 #include <fmt/format.h>
 #include <string.h>
@@ -246,7 +246,7 @@ std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends)
 std::string replace(std::string_view text, std::string_view from, std::string_view to,
                     int64_t max) {
   std::string out;
-  if (from.empty()) {  // in front of every character, and behind the last
+  if (from.empty()) {  // before every character, and after the last
     int64_t n = 0;
     const auto insert = [&] {
       if (max < 0 || n++ < max) out += to;

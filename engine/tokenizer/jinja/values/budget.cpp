@@ -1,4 +1,4 @@
-#include "engine/tokenizer/jinja/budget.h"
+#include "engine/tokenizer/jinja/values/budget.h"
 
 #include <algorithm>
 

@@ -1,12 +1,12 @@
-#include "engine/tokenizer/jinja/lexer.h"
+#include "engine/tokenizer/jinja/syntax/lexer.h"
 
 #include <algorithm>
 #include <charconv>
 #include <optional>
 
 #include "engine/base/utf8.h"
-#include "engine/tokenizer/jinja/fault.h"
-#include "engine/tokenizer/jinja/python_text.h"
+#include "engine/tokenizer/jinja/values/fault.h"
+#include "engine/tokenizer/jinja/values/python_text.h"
 
 namespace evalrun::engine::jinja {
 namespace {
@@ -19,7 +19,7 @@ bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 bool is_hex(char c) { return is_digit(c) || (lower(c) >= 'a' && lower(c) <= 'f'); }
 
-// One kind of line end, and none behind the last line.
+// One kind of line end, and none after the last line.
 std::string with_newlines(std::string_view source) {
   std::string out;
   out.reserve(source.size());
@@ -232,7 +232,7 @@ class Lexer {
     at_ = end + 1;
   }
 
-  // Digits of a base, with single "_" between them. Gives the place behind them.
+  // Digits of a base, with single "_" between them. Gives the place after them.
   template <typename Digit>
   size_t skip_digits(size_t place, Digit digit) const {
     while (digit(at(place)) || (at(place) == '_' && digit(at(place + 1)))) ++place;

@@ -1,4 +1,4 @@
-#include "engine/tokenizer/jinja/value.h"
+#include "engine/tokenizer/jinja/values/value.h"
 
 namespace evalrun::engine::jinja {
 

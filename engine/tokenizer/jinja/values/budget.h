@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "engine/tokenizer/jinja/value.h"
+#include "engine/tokenizer/jinja/values/value.h"
 
 namespace evalrun::engine::jinja {
 

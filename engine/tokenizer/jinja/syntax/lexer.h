@@ -1,5 +1,5 @@
 // A template's text as tokens. White space around tags is gone as `trim_blocks` and `lstrip_blocks`
-// have it: the line end behind a statement or a comment, and the blanks in front of one.
+// have it: the line end after a statement or a comment, and the blanks before one.
 #pragma once
 #include <cstdint>
 #include <string>
