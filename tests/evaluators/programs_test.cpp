@@ -228,6 +228,7 @@ TEST(PassEvaluator, RecordsWhatHappened) {
   EXPECT_EQ(facts["language"], "python");
   EXPECT_EQ(facts["limits"]["run_s"], 5.0);
   EXPECT_GT(facts["wall_ms"].get<double>() + facts["compile_ms"].get<double>(), 0);
+  EXPECT_GT(facts["peak_rss_bytes"].get<int64_t>(), 1000000);  // an interpreter
 }
 
 // The official solutions, a tenth of each language. Faults of the data set: Rust/32 has no test,

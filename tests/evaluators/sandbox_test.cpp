@@ -92,7 +92,9 @@ TEST_F(Box, WallClockEndsIt) {
   const auto begin = std::chrono::steady_clock::now();
   BoxRequest request = shell("sleep 60");
   request.limits.wall_s = 0.3;
-  EXPECT_EQ(run(request).end, End::kTimeout);
+  const BoxResult r = run(request);
+  EXPECT_EQ(r.end, End::kTimeout);
+  EXPECT_GT(r.peak_rss, 100000) << "the largest tree seen, since no report of the end came";
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(3));
 }
 
@@ -300,6 +302,22 @@ TEST(NoSandbox, UnsafeOnRequestOnly) {
   context.time_scale = 0.1;
   EXPECT_EQ(verdict("    while True: pass\n").status, "timeout");
   ::setenv("PATH", path.c_str(), 1);
+}
+
+TEST(NoSandbox, ProgramsSeeAnEnvironmentOfTheirOwn) {
+  const auto sandbox = Sandbox::open({.allow_unsafe = true}, Sandbox::Kind::kNone);
+  const auto job = sandbox->open_job();
+  BoxRequest request = shell("exec /usr/bin/env");
+  request.environment = {{"ASKED_FOR", "yes"}};
+  ::setenv("EVALRUN_TEST_SECRET", "1", 1);
+  const BoxResult r = sandbox->run(*job, request);
+  ::unsetenv("EVALRUN_TEST_SECRET");
+  EXPECT_EQ(r.end, End::kExited) << r.problem;
+  EXPECT_NE(r.out.find("PATH=/usr/bin\n"), std::string::npos) << r.out;
+  EXPECT_NE(r.out.find("HOME=" + sandbox->job_path(*job) + "\n"), std::string::npos) << r.out;
+  EXPECT_NE(r.out.find("LANG=C.UTF-8\n"), std::string::npos) << r.out;
+  EXPECT_NE(r.out.find("ASKED_FOR=yes\n"), std::string::npos) << r.out;
+  EXPECT_EQ(r.out.find("EVALRUN_TEST_SECRET"), std::string::npos) << r.out;
 }
 
 }  // namespace

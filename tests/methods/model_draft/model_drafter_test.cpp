@@ -90,6 +90,26 @@ TEST(SpsBuild, TokenizersDecideOverWidths) {
               AllOf(HasSubstr("vocabulary aaaa"), HasSubstr("vocabulary bbbb")));
 }
 
+// A draft model may have ids that the target has not, and the other way round: only what both have
+// is drafted, and the tokens stay those of plain decoding.
+TEST(SpsBuild, OfTwoWidthsTheNarrowerIsDrafted) {
+  const Turn turn{{1, 2, 3}, 0, 48};
+  for (const auto& [target_width, draft_width] : {std::pair{24, 30}, std::pair{30, 24}}) {
+    const auto target = with_vocabulary(*small_model(1, target_width), "aaaa");
+    const auto draft = with_vocabulary(*small_model(1, draft_width), "aaaa");
+    const methods::MethodSpec spec = methods::parse_method("sps:k=3");
+    const auto method = spec.info->build(spec.params, context_of(target, draft));
+    const auto session = make_session(target);
+    Turn sampled = turn;
+    sampled.sampling = {4.0, 0, 1.0};  // flat enough that a draft would draw the ids beyond
+    int drafted = 0;
+    for (const auto& s : run(*method, *session, sampled).steps) drafted += s.drafted;
+    EXPECT_GT(drafted, 0);
+    EXPECT_EQ(run(*method, *session, turn).tokens,
+              run(*build_method("ar", target), *session, turn).tokens);
+  }
+}
+
 TEST(SpsBuild, CountsOnlyWhatTheDraftAdds) {
   const auto target = small_model(1), draft = small_model(2);
   EXPECT_EQ(build_method("sps:draft=layers:1", target)->extra_parameter_bytes(), 0u);

@@ -269,9 +269,9 @@ TEST_F(ReportTest, NodesArePooledByTheirPlace) {
     EXPECT_LE(n.tested, all.acceptance.by_depth[d].tested + 2 * 2 * 4);
   }
   EXPECT_TRUE(row(r, "ar", "gsm8k").acceptance.by_node.empty());
-  const auto json = nlohmann::json::parse(to_json(r));
-  EXPECT_EQ(json[0]["acceptance_by_node"], nlohmann::json::array());
-  EXPECT_EQ(json[2]["acceptance_by_node"][0]["tested"], part.acceptance.by_node[0].tested);
+  const auto written = nlohmann::json::parse(to_json(r));
+  EXPECT_EQ(written[0]["acceptance_by_node"], nlohmann::json::array());
+  EXPECT_EQ(written[2]["acceptance_by_node"][0]["tested"], part.acceptance.by_node[0].tested);
   EXPECT_THAT(to_csv(r), Not(HasSubstr("acceptance_by_node")));
 }
 
@@ -420,9 +420,9 @@ TEST_F(ReportTest, AnArmThatOnlyFailedHasARowWithoutFigures) {
   EXPECT_EQ(pld.counts.failed, 4);
   EXPECT_FALSE(pld.speed.speedup.has_value());
   EXPECT_FALSE(pld.speed.tok_s.has_value());
-  const auto json = nlohmann::json::parse(to_json(r));
-  EXPECT_TRUE(json[2]["speedup"].is_null());
-  EXPECT_EQ(json[2]["failed"], 4);
+  const auto written = nlohmann::json::parse(to_json(r));
+  EXPECT_TRUE(written[2]["speedup"].is_null());
+  EXPECT_EQ(written[2]["failed"], 4);
 }
 
 TEST_F(ReportTest, PlantedFaultsAreLeftOutAndSaidSo) {

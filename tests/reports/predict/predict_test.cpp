@@ -112,6 +112,9 @@ TEST(DraftCut, DraftsThatEndedByThemselvesStayShort) {
   EXPECT_DOUBLE_EQ(three.steps, 2);
   EXPECT_DOUBLE_EQ(three.rows, 4 + 3);
   EXPECT_THROW(walk(cut, turn, chain_shape(5)), base::InternalError);
+  // Six tokens in all leave the second draft room for three; it had two, so it ended by itself.
+  const Walk roomy = walk(DraftCut(std::vector{answer({turn})}, 6), turn, chain_shape(3));
+  EXPECT_DOUBLE_EQ(roomy.rows, 4 + 3);
 }
 
 TEST(DraftCut, FallingPoolsRises) {
