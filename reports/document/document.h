@@ -101,6 +101,9 @@ struct Layout {
 // Any format but JSON. HTML is a part of a page. `layout` is of text. Ends with a line break.
 std::string render(const Document& document, Format format, const Layout& layout = {});
 std::string text_of(const Table& table, const Layout& layout = {});
+// Lines of at most `width` columns, broken at spaces and after commas, and else where they must be.
+// 0 = of any length.
+std::vector<std::string> wrapped(const std::string& text, size_t width);
 
 // A report in any format: `document` and `to_json` are found by its type.
 template <typename Report>

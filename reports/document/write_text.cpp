@@ -31,31 +31,6 @@ std::vector<std::string> pieces(const std::string& word, size_t width) {
   return found;
 }
 
-// Lines of at most `width` columns, broken at spaces and after commas, and else where they must be.
-std::vector<std::string> wrapped(const std::string& text, size_t width) {
-  if (width == 0 || display_width(text) <= width) return {text};
-  std::vector<std::string> lines(1);
-  for (size_t at = 0; at < text.size();) {
-    size_t end = text.find_first_of(" ,", at);
-    end = end == std::string::npos ? text.size() : end + 1;
-    const std::string word = text.substr(at, end - at);
-    const std::string_view shown = base::trim(word);
-    if (!lines.back().empty() && display_width(lines.back()) + display_width(shown) > width)
-      lines.emplace_back();
-    if (display_width(shown) > width) {
-      for (const std::string& piece : pieces(word, width)) {
-        if (!lines.back().empty()) lines.emplace_back();
-        lines.back() = piece;
-      }
-    } else {
-      lines.back() += word;
-    }
-    at = end;
-  }
-  for (std::string& line : lines) line.erase(line.find_last_not_of(' ') + 1);
-  return lines;
-}
-
 std::string in_style(const std::string& text, Style style) {
   const char* codes = style == Style::kGood   ? "1;32"
                       : style == Style::kBad  ? "1;31"
@@ -197,6 +172,30 @@ class TextTable {
 };
 
 }  // namespace
+
+std::vector<std::string> wrapped(const std::string& text, size_t width) {
+  if (width == 0 || display_width(text) <= width) return {text};
+  std::vector<std::string> lines(1);
+  for (size_t at = 0; at < text.size();) {
+    size_t end = text.find_first_of(" ,", at);
+    end = end == std::string::npos ? text.size() : end + 1;
+    const std::string word = text.substr(at, end - at);
+    const std::string_view shown = base::trim(word);
+    if (!lines.back().empty() && display_width(lines.back()) + display_width(shown) > width)
+      lines.emplace_back();
+    if (display_width(shown) > width) {
+      for (const std::string& piece : pieces(word, width)) {
+        if (!lines.back().empty()) lines.emplace_back();
+        lines.back() = piece;
+      }
+    } else {
+      lines.back() += word;
+    }
+    at = end;
+  }
+  for (std::string& line : lines) line.erase(line.find_last_not_of(' ') + 1);
+  return lines;
+}
 
 std::string text_of(const Table& table, const Layout& layout) {
   return TextTable(table, layout).write();

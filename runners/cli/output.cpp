@@ -15,6 +15,11 @@
 #include "runners/cli/cli.h"
 
 namespace evalrun::cli {
+namespace {
+
+constexpr size_t kElsewhere = 100;  // in a pipe, a file, a log
+
+}  // namespace
 
 void print_line(std::string_view text) {
   errno = 0;
@@ -38,25 +43,12 @@ void print_json_document(const nlohmann::ordered_json& value) {
   print_line(value.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 
-size_t terminal_width() {
-  if (::isatty(STDOUT_FILENO) == 0) return 0;
+size_t report_width() {
   if (const char* set = std::getenv("COLUMNS"); set != nullptr && *set != '\0')
     return static_cast<size_t>(std::max(0, std::atoi(set)));
+  if (::isatty(STDOUT_FILENO) == 0) return kElsewhere;
   winsize size{};
   return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
-}
-
-namespace {
-
-constexpr size_t kElsewhere = 100;  // in a pipe, a file, a log
-
-}  // namespace
-
-size_t report_width() {
-  if (::isatty(STDOUT_FILENO) != 0) return terminal_width();
-  const char* set = std::getenv("COLUMNS");
-  return set != nullptr && *set != '\0' ? static_cast<size_t>(std::max(0, std::atoi(set)))
-                                        : kElsewhere;
 }
 
 std::string aligned_table(const std::vector<std::string>& header,
@@ -64,7 +56,7 @@ std::string aligned_table(const std::vector<std::string>& header,
   reports::Table table;
   for (const std::string& name : header) table.columns.push_back({.name = name, .words = true});
   for (const auto& row : rows) table.rows.emplace_back(row.begin(), row.end());
-  std::string text = reports::text_of(table, {.width = terminal_width()});
+  std::string text = reports::text_of(table, {.width = report_width()});
   text.pop_back();  // print_line ends the last line
   return text;
 }

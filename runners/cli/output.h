@@ -28,11 +28,8 @@ void print_json(const nlohmann::ordered_json& value);
 // The same, indented, for documents people read too.
 void print_json_document(const nlohmann::ordered_json& value);
 
-// Columns of the terminal that standard output is: $COLUMNS, else what the terminal says; 0 where
-// it is none, and lines may be of any length.
-size_t terminal_width();
-
-// Of a report: terminal_width(), and 100 in a pipe or a file unless $COLUMNS says otherwise.
+// Columns of what is printed: $COLUMNS, else the terminal's, and 100 in a pipe or a file. 0 where
+// lines may be of any length (COLUMNS=0).
 size_t report_width();
 
 // Where a report goes, and in which format.
@@ -52,8 +49,8 @@ struct ReportOutput {
   std::vector<reports::Format> formats_;
 };
 
-// Columns of text padded to their widest cell, two spaces apart, header first; as wide as the
-// terminal.
+// Columns of text padded to their widest cell, two spaces apart, header first; at most
+// report_width() wide.
 std::string aligned_table(const std::vector<std::string>& header,
                           const std::vector<std::vector<std::string>>& rows);
 

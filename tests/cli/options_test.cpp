@@ -282,6 +282,26 @@ TEST_F(Options, TheWordsOfThisTestAreRight) {
   }
 }
 
+size_t columns(const std::string& line) {
+  return static_cast<size_t>(std::count_if(line.begin(), line.end(), [](unsigned char c) {
+    return (c & 0xC0) != 0x80;  // not inside a code point
+  }));
+}
+
+TEST_F(Options, HelpIsNoWiderThanTheTerminal) {
+  for (const size_t width : {40u, 60u, 80u, 100u, 132u}) {
+    ::setenv("COLUMNS", fmt::format("{}", width).c_str(), 1);
+    Words all;
+    for (const auto& [command, words] : commands()) all.push_back(command);
+    all.emplace_back("");
+    for (const std::string& command : all)
+      for (const std::string& line :
+           base::split(help_of(command.empty() ? Words{} : base::split(command, ' ')), '\n'))
+        EXPECT_LE(columns(line), width) << command << ": " << line;
+  }
+  ::unsetenv("COLUMNS");
+}
+
 // After a wanted change: EVALRUN_UPDATE_GOLDEN=1 bin/cli_test --gtest_filter=Options.Defaults
 TEST_F(Options, Defaults) {
   static const std::regex line(

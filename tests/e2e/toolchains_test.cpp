@@ -39,10 +39,12 @@ TEST(Toolchains, WhatIsMissingIsNamed) {
   const ProgramResult probe = run({"true"});
   if (probe.exit_code != 0) GTEST_SKIP() << "bubblewrap does not run here: " << probe.err;
 
+  ::setenv("COLUMNS", "0", 1);  // a finding is one line
   const std::string whole = run_evalrun(folder, {"doctor"}).out;
   EXPECT_THAT(line_of(whole, "Java"), Not(HasSubstr("apt-get")));
   EXPECT_THAT(line_of(whole, "Rust"), Not(HasSubstr("apt-get")));
   const std::string hidden = run(evalrun_command({"doctor"})).out;
+  ::unsetenv("COLUMNS");
   EXPECT_THAT(line_of(hidden, "Java"), HasSubstr("apt-get install default-jdk-headless"));
   EXPECT_THAT(line_of(hidden, "Rust"),
               HasSubstr("apt-get install librust-regex-dev librust-regex+perf-dev "
