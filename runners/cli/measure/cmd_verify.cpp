@@ -7,6 +7,7 @@
 #include "datasets/dataset.h"
 #include "engine/base/text.h"
 #include "methods/faults.h"
+#include "methods/method_lists.h"
 #include "methods/registration.h"
 #include "results/certificates.h"
 #include "runners/cli/cli.h"
@@ -301,7 +302,7 @@ void add_verify_command(CLI::App& app, Context& context) {
     check_parts(*o, *command);
     std::string list;
     for (const std::string& m : o->methods) list += (list.empty() ? "" : ",") + m;
-    o->methods = methods::split_method_list(list);
+    o->methods = methods::expanded_method_lists(methods::split_method_list(list));
     run_verify(context, *o);
   });
 }

@@ -9,6 +9,7 @@
 #include "engine/base/rng.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "methods/decode_loop.h"
+#include "methods/method_lists.h"
 #include "methods/registration.h"
 #include "runners/cli/cli.h"
 #include "runners/cli/jsonl.h"
@@ -46,7 +47,8 @@ class Generator {
  public:
   explicit Generator(const GenerateArguments& options)
       : options_(options), model_(options.model.load()) {
-    for (const std::string& text : methods::split_method_list(options.methods))
+    for (const std::string& text :
+         methods::expanded_method_lists(methods::split_method_list(options.methods)))
       arms_.push_back({text, methods::parse_method(text), nullptr, nullptr, nullptr});
     draft_ = options.model.load_draft();
   }

@@ -1,0 +1,63 @@
+// Named lists of methods.
+#include "methods/method_lists.h"
+
+#include <gmock/gmock.h>
+
+#include "engine/base/error.h"
+#include "methods/registration.h"
+
+namespace evalrun::tests {
+namespace {
+
+using methods::expand_method_lists;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+using Names = std::vector<std::string>;
+
+TEST(MethodLists, HoldMethodsThatParse) {
+  for (const methods::MethodList& list : methods::method_lists()) {
+    EXPECT_EQ(methods::method_registry().find(list.name), nullptr) << "a method has that name";
+    EXPECT_FALSE(list.methods.empty());
+    for (const Names* names : {&list.methods, &list.optional})
+      for (const std::string& method : *names) EXPECT_NO_THROW(methods::parse_method(method));
+    EXPECT_THAT(methods::describe_method_lists(), HasSubstr(list.name + " (" + list.summary));
+  }
+}
+
+TEST(MethodLists, AllIsTheRegistryWithoutPlainDecodingAndTheAblation) {
+  const methods::MethodList& all = *methods::find_method_list("all");
+  EXPECT_EQ(all.methods.size() + all.optional.size() + 3,
+            methods::method_registry().entries().size());
+  EXPECT_THAT(all.methods, Contains("self_draft")) << "a corpus helps, but is not needed";
+  EXPECT_THAT(all.optional, Contains("medusa"));
+}
+
+TEST(MethodLists, ExpandInPlaceAndOnce) {
+  Names methods = {"medusa", "fast", "self_draft:adaptive=true,k=2",
+                   "pld:match=frequent,candidates=3,adaptive=true"};
+  Names optional;
+  expand_method_lists(methods, optional);
+  EXPECT_THAT(methods, ElementsAre("medusa", "lookahead:adaptive=true,pool_from_prompt=true",
+                                   "self_draft:adaptive=true", "self_draft:adaptive=true,k=2",
+                                   "pld:match=frequent,candidates=3,adaptive=true"))
+      << "what is named beside the list is not there twice";
+  EXPECT_THAT(optional, ElementsAre());
+  methods = {"all", "medusa"};
+  expand_method_lists(methods, optional);
+  EXPECT_THAT(methods, Contains("medusa"));
+  EXPECT_THAT(optional, Not(Contains("medusa")));
+  EXPECT_THAT(optional, Contains("eagle"));
+  Names unknown = {"nothing"};
+  expand_method_lists(unknown, optional);
+  EXPECT_THAT(unknown, ElementsAre("nothing")) << "for parse_method() to refuse";
+}
+
+TEST(MethodLists, WhereNothingIsOptional) {
+  EXPECT_EQ(methods::expanded_method_lists({"fast"}).size(), 3u);
+  EXPECT_THROW(methods::expanded_method_lists({"all"}), base::Error);
+}
+
+}  // namespace
+}  // namespace evalrun::tests
