@@ -1,11 +1,13 @@
 // evalrun list and evalrun data.
 #include <map>
+#include <regex>
 
 #include "tests/cli/cli_test.h"
 
 namespace evalrun::tests {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using Listing = CommandTest;
 
@@ -71,6 +73,32 @@ TEST_F(Listing, TheDocumentOfTheMethodsIsCurrent) {
       EXPECT_THAT(result.out, HasSubstr("| `" + p["name"].get<std::string>() + "` |")) << name;
   }
   expect_refused(run({"list", "tasks", "--markdown"}), 2, "list methods --markdown");
+}
+
+// A page of measurements either has the methods of today, or says that it is stale.
+TEST_F(Listing, MeasurementsAreDatedAndTheStaleOnesSaySo) {
+  const std::string docs = EVALRUN_SOURCE_DIR "/docs/";
+  const std::string overview = base::read_file(docs + "README.md");
+  const std::regex row(
+      R"(\| \[([a-z-]+\.md)\]\([^)]*\)[^|]*\| (\d{4}-\d\d-\d\d) \| (none|version (\d+)) \| `([^`]+)` \|)");
+  const json methods = json::parse(run({"list", "methods", "--json"}).out);
+  int pages = 0;
+  for (std::sregex_iterator it(overview.begin(), overview.end(), row), end; it != end; ++it) {
+    ++pages;
+    const std::string name = (*it)[1], page = base::read_file(docs + name);
+    EXPECT_THAT(page, HasSubstr((*it)[2].str())) << name << " has another date";
+    EXPECT_THAT(page, HasSubstr((*it)[5].str())) << name << " names no such command";
+    if ((*it)[4].str().empty()) continue;
+    for (const json& m : methods) {
+      const std::string method = m["name"];
+      if (page.find("`" + method) == page.npos) continue;
+      if (std::stoi(m["version"].get<std::string>()) > std::stoi((*it)[4])) {
+        EXPECT_THAT(page, ContainsRegex("[*][*]Stale[.][*][*][^*]*`" + method + "`"))
+            << name << ": " << method << " has version " << m["version"] << " today";
+      }
+    }
+  }
+  EXPECT_EQ(pages, 6) << "rows of the table of measurements in docs/README.md";
 }
 
 TEST_F(Listing, TasksKnowTheirFiles) {
