@@ -1,5 +1,5 @@
-// Speedup, tau and alpha of every method side by side for several models, or for the parts of a
-// data set, with mean and deviation over them, as papers print them.
+// Speedup, tau and alpha of every method side by side for several models or settings, or for the
+// parts of a data set, with mean and deviation over them, as papers print them.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -18,7 +18,7 @@ struct GroupCell {
 };
 
 struct GroupedRow {
-  std::string figure;  // "speedup", "tau" or "alpha_draft", as in docs/measurement.md
+  std::string figure;  // "speedup", "tok_s", "tau" or "alpha_draft", as in docs/measurement.md
   std::string method;
   bool lossy = false;
   std::vector<GroupCell> cells;  // one per group of the table
@@ -30,22 +30,26 @@ struct GroupedRow {
 
 struct GroupedTable {
   std::string dataset;
-  std::vector<std::string> groups;  // models in the order of the runs, parts in that of the prompts
-  std::vector<GroupedRow> rows;     // by figure, then methods as in the report, lossy ones behind
+  std::vector<std::string> groups;  // in the order of the runs, parts in that of the prompts
+  std::vector<GroupedRow> rows;     // by figure, then methods as in the report, lossy ones last
 };
 
 struct GroupedReport {
-  std::string axis;  // what the groups are: "model", "category", "language", "category, language"
+  // What the groups are: "model", "setting", "model, setting", "category", "category, language",
+  // ...
+  std::string axis;
   std::vector<RunInfo> runs;
   Estimator estimator = Estimator::kSum;
   std::vector<GroupedTable> tables;
 };
 
-// A column per report, named by the model of its baseline arm (and its run, where models repeat); a
-// table per data set of any of them. Plain decoding is left out: it is 1 by definition. Throws
-// usage_error for fewer than two reports, for the same run twice, and where nothing but plain
-// decoding was measured.
-GroupedReport group_by_model(const std::vector<Report>& reports);
+// A column per report, named by the model of its baseline arm; where models repeat, by the settings
+// that differ as well, such as "dtype=q4, threads=2"; and where none does, by the run. A table per
+// data set of any of them. Where settings differ, tokens per second are a figure, too: there plain
+// decoding has a row; elsewhere it is left out, for it is 1 by definition. Throws usage_error for
+// fewer than two reports, for the same run twice, and where nothing but plain decoding was
+// measured.
+GroupedReport group_by_run(const std::vector<Report>& reports);
 
 // A column per part of a data set, from a report of parts (results::regrouped by `axis`): what
 // stands after the first " / " of a row's data set, "-" for prompts that have none. Throws

@@ -32,6 +32,9 @@ Cell group_cell(const GroupCell& cell, bool intervals) {
                    : number(cell.value, 3);
 }
 
+// Settings are alternatives: a mean over them says nothing.
+bool has_means(const GroupedReport& report) { return !report.axis.ends_with("setting"); }
+
 // What is shown of these tables, for the end of the page or the caption of one.
 std::string explanation(const GroupedReport& report, std::span<const GroupedTable> tables) {
   bool brackets = false, few = false;
@@ -43,12 +46,16 @@ std::string explanation(const GroupedReport& report, std::span<const GroupedTabl
         few = few || (cell.interval && cell.n_prompts < kIndicativeBelow);
       }
   }
+  const std::string same = !has_means(report)       ? "column"
+                           : report.axis == "model" ? "model"
+                                                    : "prompts";
   std::string text = fmt::format(
-      "speedup: {} of decode speed against plain decoding of the same {}; tau: tokens per step, "
-      "the "
-      "target's own included; alpha_draft: accepted over drafted tokens. Mean and standard "
-      "deviation (n - 1) are over the columns, each counted once.",
-      estimator_text(report.estimator), report.axis == "model" ? "model" : "prompts");
+      "speedup: {} of decode speed against plain decoding of the same {};{} tau: tokens per "
+      "step, the target's own included; alpha_draft: accepted over drafted tokens.",
+      estimator_text(report.estimator), same,
+      has_means(report) ? "" : " tok_s: tokens per second of decoding;");
+  if (has_means(report))
+    text += " Mean and standard deviation (n - 1) are over the columns, each counted once.";
   if (brackets) text += " Brackets: 95 % interval for new prompts of the same kind.";
   if (few)
     text += fmt::format(" *: from fewer than {} prompts, indicative only.", kIndicativeBelow);
@@ -60,14 +67,14 @@ Table grouped_table(const GroupedReport& report, const GroupedTable& table) {
   const bool intervals = table.groups.size() <= kGroupsWithIntervals;
   Table t{.columns = {{.name = "method", .words = true}}};
   for (const std::string& group : table.groups) t.columns.push_back({.name = group});
-  t.columns.push_back({.name = "mean ± sd"});
+  if (has_means(report)) t.columns.push_back({.name = "mean ± sd"});
   std::string figure;
   for (const GroupedRow& row : table.rows) {
     if (row.figure != figure) t.parts[t.rows.size()] = row.figure;
     figure = row.figure;
     t.rows.push_back({row.method + (row.lossy ? " (not lossless)" : "")});
     for (const GroupCell& cell : row.cells) t.rows.back().push_back(group_cell(cell, intervals));
-    t.rows.back().emplace_back(mean_text(row));
+    if (has_means(report)) t.rows.back().emplace_back(mean_text(row));
   }
   t.caption = fmt::format("{} by {}. {}", dataset_name(table.dataset), report.axis,
                           explanation(report, {&table, 1}));

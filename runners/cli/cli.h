@@ -66,6 +66,15 @@ struct ModelOptions {
   std::shared_ptr<const engine::Model> load_draft() const;  // null when --draft was not given
   engine::SessionOptions session_options(int max_tokens) const;
 };
+// The same options for a command that takes several values of each: -m again and again, the others
+// with commas (--dtype q4,bf16).
+struct ModelLists {
+  std::vector<std::string> model, device, dtype, isa, bits, kv_dtype;
+  std::vector<int> threads;
+  std::string draft;
+  std::optional<std::string> chat_template;
+  void add(CLI::App& app);  // all
+};
 // --data-root, of every command that reads official data files: a folder that is there.
 void add_data_root(CLI::App& app, std::string& data_root);
 // Registers what evaluators that run programs can be told.

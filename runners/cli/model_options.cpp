@@ -17,6 +17,60 @@ std::string join(const std::vector<std::string>& names) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
+template <typename T>
+CLI::Option* listed(CLI::Option* option, const std::optional<T>&) {
+  return option;
+}
+// Without extra arguments: the word after the value is the suite's name.
+template <typename T>
+CLI::Option* listed(CLI::Option* option, const std::vector<T>&) {
+  return option->delimiter(',')->allow_extra_args(false);
+}
+
+void add_model_option(CLI::App& app, std::string& model) {
+  app.add_option("-m,--model", model, "GGUF file or Hugging Face folder (default: SmolLM2-135M)")
+      ->group(kGroup);
+}
+
+void add_draft_option(CLI::App& app, std::string& draft) {
+  app.add_option("--draft", draft, "Second model, for methods that draft with one")->group(kGroup);
+}
+
+// `o`: ModelOptions or ModelLists.
+template <typename Options>
+void add_engine_options(CLI::App& app, Options& o) {
+  const auto option = [&](const char* name, auto& value, const std::string& text) {
+    return listed(app.add_option(name, value, text), value)->group(kGroup);
+  };
+  option("--device", o.device, "Where to compute: cpu, cuda (the first GPU) or cuda:N")
+      ->default_str(kDefaultDevice);
+  option("--isa", o.isa, "Instruction set path (default: the best this machine has)")
+      ->envname("EVALRUN_ISA");
+  option("--reproducible", o.bits,
+         "cross-isa: the same results on every path; one-isa: faster bf16 where the path has it "
+         "(AMX), with results of its own")
+      ->check(CLI::IsMember({"cross-isa", "one-isa"}))
+      ->default_str(kDefaultBits);
+  option("--kv-dtype", o.kv_dtype,
+         fmt::format("Keys and values as {} (default: f32 with --dtype f32, else bf16)",
+                     fmt::join(engine::kv_dtypes(), ", ")));
+  option("-t,--threads", o.threads,
+         "Threads (default: the cores this process may use); with a GPU only loading takes them")
+      ->check(CLI::Range(0, 1024));
+  app.add_option("--chat-template", o.chat_template,
+                 "Chat template instead of the model's own: a name (evalrun list templates), or a "
+                 "file with Jinja text")
+      ->group(kGroup);
+}
+
+template <typename Options>
+void add_dtype_option(CLI::App& app, Options& o) {
+  listed(app.add_option("--dtype", o.dtype, "Weight format to compute with: " + describe_formats()),
+         o.dtype)
+      ->default_str(kDefaultDtype)
+      ->group(kGroup);
+}
+
 }  // namespace
 
 const std::vector<IsaInfo>& known_isas() {
@@ -81,49 +135,29 @@ void add_data_root(CLI::App& app, std::string& data_root) {
 
 void ModelOptions::add(CLI::App& app) {
   add_without_draft(app);
-  app.add_option("--draft", draft, "Second model, for methods that draft with one")->group(kGroup);
+  add_draft_option(app, draft);
 }
 
 void ModelOptions::add_without_draft(CLI::App& app) {
   add_without_formats(app);
-  app.add_option("--dtype", dtype, "Weight format to compute with: " + describe_formats())
-      ->default_str(kDefaultDtype)
-      ->group(kGroup);
-}
-
-void ModelOptions::add_model(CLI::App& app) {
-  app.add_option("-m,--model", model, "GGUF file or Hugging Face folder (default: SmolLM2-135M)")
-      ->group(kGroup);
+  add_dtype_option(app, *this);
 }
 
 void ModelOptions::add_without_formats(CLI::App& app) {
   add_model(app);
-  app.add_option("--device", device, "Where to compute: cpu, cuda (the first GPU) or cuda:N")
-      ->default_str(kDefaultDevice)
+  add_engine_options(app, *this);
+}
+
+void ModelOptions::add_model(CLI::App& app) { add_model_option(app, model); }
+
+void ModelLists::add(CLI::App& app) {
+  app.add_option("-m,--model", model,
+                 "GGUF file or Hugging Face folder (default: SmolLM2-135M); again for another")
+      ->allow_extra_args(false)
       ->group(kGroup);
-  app.add_option("--isa", isa, "Instruction set path (default: the best this machine has)")
-      ->envname("EVALRUN_ISA")
-      ->group(kGroup);
-  app.add_option(
-         "--reproducible", bits,
-         "cross-isa: the same results on every path; one-isa: faster bf16 where the path has it "
-         "(AMX), with results of its own")
-      ->check(CLI::IsMember({"cross-isa", "one-isa"}))
-      ->default_str(kDefaultBits)
-      ->group(kGroup);
-  app.add_option("--kv-dtype", kv_dtype,
-                 fmt::format("Keys and values as {} (default: f32 with --dtype f32, else bf16)",
-                             fmt::join(engine::kv_dtypes(), ", ")))
-      ->group(kGroup);
-  app.add_option(
-         "-t,--threads", threads,
-         "Threads (default: the cores this process may use); with a GPU only loading takes them")
-      ->check(CLI::Range(0, 1024))
-      ->group(kGroup);
-  app.add_option("--chat-template", chat_template,
-                 "Chat template instead of the model's own: a name (evalrun list templates), or a "
-                 "file with Jinja text")
-      ->group(kGroup);
+  add_engine_options(app, *this);
+  add_dtype_option(app, *this);
+  add_draft_option(app, draft);
 }
 
 std::string ModelOptions::path() const {

@@ -1,4 +1,5 @@
-// A suite of several models, runs side by side, and what a plan says about them.
+// A suite of several models, options with several values, runs side by side, and what a plan says
+// about them.
 #include <filesystem>
 
 #include "tests/cli/cli_test.h"
@@ -140,6 +141,92 @@ TEST_F(Models, WhatCannotWorkIsRefusedBeforeAnythingIsMeasured) {
   expect_refused(run({"check", "--self-test", "--suite", "two.json"}), 2, "-m");
   write_suite({tiny_model(), tiny_model()});
   expect_refused(measure(), 2, "twice");
+}
+
+// Every combination is a run with a label of its own, and one table shows them.
+TEST_F(Models, OptionsWithSeveralValuesMultiply) {
+  const std::vector<std::string> line = {"run",       "--tasks",  "jsonl:prompts.jsonl",
+                                         "--methods", "pld",      "--db",
+                                         "r.db",      "--model",  tiny_model(),
+                                         "--dtype",   "f32,bf16", "-t",
+                                         "1",         "-n",       "8,12",
+                                         "-w",        "0",        "--label",
+                                         "mine",      "--json"};
+  const ProgramResult first = run(line);
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  EXPECT_EQ(value("SELECT group_concat(label, ' ') FROM (SELECT label FROM run ORDER BY id)"),
+            "mine@dtype=f32,max-new=8 mine@dtype=f32,max-new=12 mine@dtype=bf16,max-new=8 "
+            "mine@dtype=bf16,max-new=12");
+  EXPECT_EQ(value("SELECT count(*) FROM run JOIN arm ON arm.run_id = run.id WHERE "
+                  "arm.dtype = 'bf16' AND arm.max_new = 8 AND run.label LIKE '%bf16,max-new=8'"),
+            "3");
+  const json grouped = json::parse(first.out);
+  EXPECT_EQ(grouped["group_by"], "setting");
+  const json& rows = grouped["tables"][0]["rows"];
+  EXPECT_EQ(rows[0]["groups"][2]["group"], "dtype=bf16, max-new=8");
+  EXPECT_EQ(rows[1]["figure"], "tok_s");
+  EXPECT_EQ(rows[1]["method"], "ar");
+  EXPECT_GT(rows[1]["groups"][3]["value"].get<double>(), 0);
+  const ProgramResult again = run(line);
+  EXPECT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_EQ(again.out, first.out) << "all was stored already";
+}
+
+TEST_F(Models, SeveralModelsOnTheCommandLine) {
+  const ProgramResult both = run({"run",
+                                  "--tasks",
+                                  "jsonl:prompts.jsonl",
+                                  "--methods",
+                                  "pld",
+                                  "--db",
+                                  "r.db",
+                                  "-m",
+                                  tiny_model(),
+                                  "-m",
+                                  other_vocabulary(),
+                                  "-t",
+                                  "1",
+                                  "-n",
+                                  "4",
+                                  "-w",
+                                  "0",
+                                  "--dtype",
+                                  "f32",
+                                  "--json"});
+  ASSERT_EQ(both.exit_code, 0) << both.err;
+  EXPECT_EQ(json::parse(both.out)["group_by"], "model");
+  EXPECT_EQ(value("SELECT group_concat(label, ' ') FROM run"),
+            "custom@tiny-llama custom@tiny-qwen3");
+}
+
+TEST_F(Models, WrongListsAreRefusedBeforeAnythingIsMeasured) {
+  const auto refused = [&](std::vector<std::string> more, const std::string& named) {
+    more.insert(more.begin(), {"run", "two.json", "--db", "r.db", "-m", tiny_model()});
+    expect_refused(run(more), 2, named);
+    EXPECT_FALSE(std::filesystem::exists(folder_.file("r.db")));
+  };
+  refused({"--dtype", "f32,f32"}, "--dtype names f32 twice");
+  refused({"--dtype", "f32,nope"}, "nope");
+  refused({"-t", "1,2,many"}, "many");
+  refused({"--max-new", "1,2,3,4,5,6,7,8,9", "-t", "1,2,3,4,5,6,7,8"}, "72 runs, more than 64");
+}
+
+TEST_F(Models, NamedListsOfMethods) {
+  const auto labels = [&](const std::string& methods) {
+    std::filesystem::remove(folder_.file("r.db"));
+    const ProgramResult r =
+        run({"run", "--tasks", "jsonl:prompts.jsonl", "--methods", methods, "--db", "r.db", "-m",
+             tiny_model(), "-t", "1", "-n", "2", "-w", "0", "--no-aa", "--limit", "1"});
+    EXPECT_EQ(r.exit_code, 0) << r.err;
+    return value("SELECT group_concat(DISTINCT method) FROM (SELECT method FROM arm ORDER BY id)");
+  };
+  EXPECT_EQ(labels("fast"), "ar,pld,lookahead,self_draft");
+  const std::string all = labels("all");
+  for (const char* method : {"pld", "lookahead", "self_draft", "self_spec"})
+    EXPECT_THAT(all, HasSubstr(method));
+  EXPECT_THAT(all, Not(HasSubstr("medusa"))) << "nobody trained one for this model";
+  expect_refused(run({"verify", "--methods", "all", "-m", tiny_model()}), 2,
+                 "the list 'all' holds methods that need a draft model or a file");
 }
 
 }  // namespace

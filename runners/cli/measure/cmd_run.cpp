@@ -9,6 +9,7 @@
 
 #include "datasets/spec.h"
 #include "engine/base/text.h"
+#include "methods/method_lists.h"
 #include "methods/registration.h"
 #include "reports/figures/report.h"
 #include "reports/table/grouping.h"
@@ -18,6 +19,7 @@
 #include "runners/cli/given_options.h"
 #include "runners/cli/instruments.h"
 #include "runners/cli/measure/run_plan.h"
+#include "runners/cli/measure/run_settings.h"
 #include "runners/cli/output.h"
 #include "runners/cli/units.h"
 
@@ -29,15 +31,19 @@ constexpr const char* kExamples = R"(Examples:
   evalrun run ci -m model.gguf --methods ar,pld:k=10 --label before
   evalrun run --tasks gsm8k,mt_bench --limit 40 -n 128 --data-root DATA --plan
 
+Several values of -m, --device, --dtype, --isa, --kv-dtype, -t, -n or --temperature are as many runs, each
+with a label of its own, and one table: evalrun run quick --dtype q4,bf16 -t 1,2
 Equal settings resume a run that was interrupted, and never measure twice; --no-resume starts afresh.)";
 
 // What the command line says on top of the suite; unset = as the suite says.
 struct RunArguments {
-  ModelOptions model;
+  ModelLists model;
   std::string suite;
   std::vector<std::string> methods, tasks, evaluators;
-  std::optional<int> max_new, max_turns, repeats, samples, top_k;
-  std::optional<double> limit, temperature, top_p;
+  std::vector<int> max_new;
+  std::vector<double> temperature;
+  std::optional<int> max_turns, repeats, samples, top_k;
+  std::optional<double> limit, top_p;
   std::optional<uint64_t> seed;
   std::optional<std::string> warmup, order;
   std::optional<bool> aa, replay, ignore_eos, kv_cache;
@@ -50,7 +56,7 @@ struct RunArguments {
 
 void add_suite_options(CLI::App& run, RunArguments& o) {
   const char* group = "What to measure (on top of the suite)";
-  const auto option = [&](const char* name, auto& value, const char* text) {
+  const auto option = [&](const char* name, auto& value, const std::string& text) {
     return run.add_option(name, value, text)->group(group);
   };
   // Not add_flag: CLI11 takes an optional<bool> for a counter and sets it to 0, given or not.
@@ -59,10 +65,14 @@ void add_suite_options(CLI::App& run, RunArguments& o) {
            name, [&value](int64_t count) { value = count > 0; }, text)
         ->group(group);
   };
-  option("--methods", o.methods, "Methods, e.g. ar,pld:k=10 (AR is always measured)");
+  option("--methods", o.methods,
+         fmt::format("Methods, e.g. ar,pld:k=10 (AR is always measured); or lists: {}",
+                     methods::describe_method_lists()));
   option("--tasks", o.tasks, "Tasks, e.g. gsm8k,mt_bench or jsonl:FILE (evalrun list tasks)");
   option("--evaluators", o.evaluators, "auto, none, or names")->delimiter(',');
   option("-n,--max-new", o.max_new, "Tokens per answer (default: the task's)")
+      ->delimiter(',')
+      ->allow_extra_args(false)
       ->check(CLI::NonNegativeNumber);
   option("--limit", o.limit, "Prompts per task: a count, or a share below 1")
       ->check(CLI::NonNegativeNumber);
@@ -71,7 +81,10 @@ void add_suite_options(CLI::App& run, RunArguments& o) {
       ->check(CLI::Range(1, 100000));
   option("--samples", o.samples, "Seeded generations per prompt (with --temperature)")
       ->check(CLI::Range(1, 100000));
-  option("--temperature", o.temperature, "0 = greedy")->check(CLI::Range(0.0, 100.0));
+  option("--temperature", o.temperature, "0 = greedy")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::Range(0.0, 100.0));
   option("--top-k", o.top_k, "Sample from the k likeliest tokens, 0 = off")
       ->check(CLI::NonNegativeNumber);
   option("--top-p", o.top_p, "Sample from the likeliest tokens that hold this share, 1 = off")
@@ -121,7 +134,7 @@ int parse_warmup(const std::string& text) {
   return std::stoi(text);
 }
 
-void apply(const RunArguments& o, runners::Suite& suite) {
+void apply(const RunArguments& o, const RunSetting& setting, runners::Suite& suite) {
   if (!o.methods.empty()) {
     suite.methods.clear();
     suite.optional_methods.clear();
@@ -141,8 +154,8 @@ void apply(const RunArguments& o, runners::Suite& suite) {
     suite.evaluators = suite.evaluate && !is_auto ? o.evaluators : std::vector<std::string>{};
   }
   // A task's own length or share gives way to the command line as well.
-  if (o.max_new) {
-    suite.max_new = *o.max_new;
+  if (setting.max_new) {
+    suite.max_new = *setting.max_new;
     for (runners::TaskSpec& task : suite.tasks) task.max_new = 0;
   }
   if (o.limit) {
@@ -152,7 +165,7 @@ void apply(const RunArguments& o, runners::Suite& suite) {
   suite.max_turns = o.max_turns.value_or(suite.max_turns);
   suite.repeats = o.repeats.value_or(suite.repeats);
   suite.samples = o.samples.value_or(suite.samples);
-  suite.sampling.temperature = o.temperature.value_or(suite.sampling.temperature);
+  suite.sampling.temperature = setting.temperature.value_or(suite.sampling.temperature);
   suite.sampling.top_k = o.top_k.value_or(suite.sampling.top_k);
   suite.sampling.top_p = o.top_p.value_or(suite.sampling.top_p);
   suite.seed = o.seed.value_or(suite.seed);
@@ -178,13 +191,34 @@ void warn_about(const runners::PlanRequest& request) {
 }
 
 // What is asked for, whatever the model.
-runners::Suite make_suite(const RunArguments& o) {
+runners::Suite make_suite(const RunArguments& o, const RunSetting& setting) {
   runners::Suite suite;
   if (!o.suite.empty()) suite = runners::load_suite(o.suite);
-  apply(o, suite);
+  apply(o, setting, suite);
   if (!o.model.model.empty()) suite.models.clear();
+  if (o.model.model.size() > 1) suite.models = o.model.model;
   runners::complete_suite(suite, o.suite.empty() ? "command line" : o.suite);
   return suite;
+}
+
+// One of the runs of a command.
+struct OneRun {
+  runners::Suite suite;  // of at most one model
+  RunSetting setting;
+};
+
+// All of them, model by model.
+std::vector<OneRun> make_runs(const RunArguments& o) {
+  std::vector<std::vector<OneRun>> by_model;
+  for (const RunSetting& setting : every_setting(o.model, o.max_new, o.temperature)) {
+    const std::vector<runners::Suite> suites = runners::one_per_model(make_suite(o, setting));
+    by_model.resize(suites.size());
+    for (size_t m = 0; m < suites.size(); ++m) by_model[m].push_back({suites[m], setting});
+  }
+  std::vector<OneRun> runs;
+  for (const std::vector<OneRun>& of_model : by_model)
+    runs.insert(runs.end(), of_model.begin(), of_model.end());
+  return runs;
 }
 
 std::string make_nonce(const RunArguments& o) {
@@ -193,13 +227,13 @@ std::string make_nonce(const RunArguments& o) {
                      ::getpid());
 }
 
-// `suite`: of at most one model. `one_of_several`: the label says which.
-runners::PlanRequest make_request(const RunArguments& o, const runners::Suite& suite,
+// `one_of_several`: the label says which.
+runners::PlanRequest make_request(const RunArguments& o, const OneRun& run,
                                   const std::string& nonce, bool one_of_several) {
   runners::PlanRequest request;
-  request.suite = suite;
-  ModelOptions model = o.model;
-  if (!suite.models.empty()) model.model = model_path(suite.models.front());
+  request.suite = run.suite;
+  ModelOptions model = run.setting.model;
+  if (!run.suite.models.empty()) model.model = model_path(run.suite.models.front());
   request.session = model.session_options(0);  // capacity follows from the prompts
   request.data_root = datasets::resolve_data_root(o.data_root);
   request.skip_long = o.skip_long;
@@ -207,9 +241,12 @@ runners::PlanRequest make_request(const RunArguments& o, const runners::Suite& s
   request.nonce = nonce;
   request.target = model.load();
   request.draft = model.load_draft();
-  if (one_of_several)
+  if (one_of_several) {
+    std::string which = run.suite.models.empty() ? "" : request.target->config().name;
+    if (!which.empty() && !run.setting.name.empty()) which += ",";
     request.label =
-        fmt::format("{}@{}", o.label.empty() ? suite.name : o.label, request.target->config().name);
+        fmt::format("{}@{}{}", o.label.empty() ? run.suite.name : o.label, which, run.setting.name);
+  }
   request.command = resume_line(process_arguments(), request.nonce);
   warn_about(request);
   return request;
@@ -249,22 +286,30 @@ void with_plan(const Context& context, const runners::PlanRequest& request, cons
                count_stored(context.global.db, plan.run.key), history_of(context.global.db, plan)});
 }
 
-// As JSON, a document; of several models, a list of them.
-void show_plans(const Context& context, const RunArguments& o,
-                const std::vector<runners::Suite>& suites, const std::string& nonce) {
+// "model small.gguf, dtype=q4": which of several runs it is.
+std::string which(const OneRun& run) {
+  std::string text;
+  if (!run.suite.models.empty()) text = "model " + run.suite.models.front();
+  if (!run.setting.name.empty()) text += (text.empty() ? "" : ", ") + run.setting.name;
+  return text;
+}
+
+// As JSON, a document; of several runs, a list of them.
+void show_plans(const Context& context, const RunArguments& o, const std::vector<OneRun>& runs,
+                const std::string& nonce) {
   const bool json = context.global.json || o.format == "json";
   nlohmann::ordered_json documents = nlohmann::json::array();
-  for (const runners::Suite& suite : suites) {
-    const runners::PlanRequest request = make_request(o, suite, nonce, suites.size() > 1);
+  for (const OneRun& run : runs) {
+    const runners::PlanRequest request = make_request(o, run, nonce, runs.size() > 1);
     with_plan(context, request, [&](const PlanReport& report) {
       if (json) return documents.push_back(plan_json(report));
-      if (suites.size() > 1)
-        print_line(fmt::format("{}model {}, run '{}'", &suite == suites.data() ? "" : "\n",
-                               suite.models.front(), request.label));
+      if (runs.size() > 1)
+        print_line(fmt::format("{}{}, run '{}'", &run == runs.data() ? "" : "\n", which(run),
+                               request.label));
       print_plan(report);
     });
   }
-  if (json) print_json_document(suites.size() > 1 ? documents : documents.front());
+  if (json) print_json_document(runs.size() > 1 ? documents : documents.front());
 }
 
 int exit_code_of(const runners::RunOutcome& outcome, const std::string& resume_command) {
@@ -293,7 +338,7 @@ int exit_code_of(const runners::RunOutcome& outcome, const std::string& resume_c
   return static_cast<int>(outcome.failed > 0 ? base::ExitCode::kCorrectness : base::ExitCode::kOk);
 }
 
-// The table of one run; of several, one per model, the models side by side.
+// The table of one run; of several, the runs side by side.
 std::string table(const results::ResultStore& store, const std::vector<int64_t>& runs,
                   const std::string& name, bool no_color) {
   const reports::Format format = reports::format_named(name).value();  // checked by the parser
@@ -301,35 +346,34 @@ std::string table(const results::ResultStore& store, const std::vector<int64_t>&
   if (runs.size() > 1) {
     std::vector<reports::Report> reports;
     for (const int64_t run : runs) reports.push_back(reports::build_report(store, run));
-    return reports::rendered(reports::group_by_model(reports), format, layout);
+    return reports::rendered(reports::group_by_run(reports), format, layout);
   }
   return reports::rendered(reports::build_report(store, runs.front()), format, layout);
 }
 
-// What cannot work for one of several models must fail now, not behind the hours of those before.
-void check_plans(const RunArguments& o, const std::vector<runners::Suite>& suites,
-                 const std::string& nonce) {
-  for (const runners::Suite& suite : suites) model_path(suite.models.front());
-  for (const runners::Suite& suite : suites) try {
-      runners::make_plan(make_request(o, suite, nonce, true));
+// What cannot work for one of several runs must fail now, not after the hours of those before.
+void check_plans(const RunArguments& o, const std::vector<OneRun>& runs, const std::string& nonce) {
+  for (const OneRun& run : runs)
+    if (!run.suite.models.empty()) model_path(run.suite.models.front());
+  for (const OneRun& run : runs) try {
+      runners::make_plan(make_request(o, run, nonce, true));
     } catch (const base::Error& e) {
-      throw base::Error(e.code(), fmt::format("model {}: {}", suite.models.front(), e.message()),
-                        e.hint());
+      throw base::Error(e.code(), fmt::format("{}: {}", which(run), e.message()), e.hint());
     }
 }
 
 void run(Context& context, const RunArguments& o) {
-  const std::vector<runners::Suite> suites = runners::one_per_model(make_suite(o));
-  const bool several = suites.size() > 1;
+  const std::vector<OneRun> all = make_runs(o);
+  const bool several = all.size() > 1;
   const std::string nonce = make_nonce(o);
-  if (o.plan) return show_plans(context, o, suites, nonce);
-  if (several) check_plans(o, suites, nonce);
+  if (o.plan) return show_plans(context, o, all, nonce);
+  if (several) check_plans(o, all, nonce);
 
   Instruments instruments(context.global);
   base::Clock& clock = instruments.clock();
   const int64_t begin_ns = clock.now_ns();
   std::optional<runners::PlanRequest> request;
-  if (!several) request = make_request(o, suites.front(), nonce, false);
+  if (!several) request = make_request(o, all.front(), nonce, false);
   results::ResultStore store(context.global.db);
   runners::RunnerOptions& options = instruments.options();
   warn_if_unsafe(o.scoring);
@@ -337,9 +381,12 @@ void run(Context& context, const RunArguments& o) {
   options.score_workers = o.jobs;
   std::vector<int64_t> runs;  // with something to show
   runners::RunStatus status = runners::RunStatus::kComplete;
-  for (const runners::Suite& suite : suites) {
-    if (several) request = make_request(o, suite, nonce, true);
-    if (o.max_time_s > 0) {  // for all models together; the last one may have used it up
+  for (const OneRun& one : all) {
+    if (several) {
+      request = make_request(o, one, nonce, true);
+      spdlog::info("run {} of {}: {}", &one - all.data() + 1, all.size(), which(one));
+    }
+    if (o.max_time_s > 0) {  // for all runs together; the last one may have used it up
       const double left = o.max_time_s - 1e-9 * static_cast<double>(clock.now_ns() - begin_ns);
       options.max_time_s = several ? std::max(left, 1e-3) : o.max_time_s;
     }

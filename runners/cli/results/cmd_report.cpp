@@ -128,7 +128,7 @@ std::string render_grouped(const ReportArguments& options, Format format,
     std::vector<reports::Report> runs;
     for (const std::string& name : options.runs)
       runs.push_back(report_of(name, axes, options, format, db));
-    grouped = reports::group_by_model(runs);
+    grouped = reports::group_by_run(runs);
   } else {
     grouped = reports::group_by_part(
         report_of(options.runs.empty() ? "" : options.runs.front(), axes, options, format, db),

@@ -53,7 +53,7 @@ TEST_F(GroupingTest, ModelsSideBySide) {
   run_.tasks = {"gsm8k", "xsum"};
   const Report a = build_report(store_, fill_model("small", 1.0));
   const Report b = build_report(store_, fill_model("large", 2.0));
-  const GroupedReport grouped = group_by_model({a, b});
+  const GroupedReport grouped = group_by_run({a, b});
   ASSERT_EQ(grouped.tables.size(), 3u);
   EXPECT_EQ(grouped.tables[2].dataset, "all");
   for (const GroupedTable& t : grouped.tables) {
@@ -78,7 +78,7 @@ TEST_F(GroupingTest, OfManyPromptsNothingIsIndicative) {
   run_.prompts_per_task = 30;
   const Report a = build_report(store_, fill_model("small", 1.0));
   const Report b = build_report(store_, fill_model("large", 2.0));
-  EXPECT_THAT(to_text(group_by_model({a, b})), ::testing::Not(HasSubstr("indicative")));
+  EXPECT_THAT(to_text(group_by_run({a, b})), ::testing::Not(HasSubstr("indicative")));
 }
 
 TEST_F(GroupingTest, WhatAModelLacksIsInNoMean) {
@@ -86,7 +86,7 @@ TEST_F(GroupingTest, WhatAModelLacksIsInNoMean) {
   run_.tasks = {"xsum"};
   run_.arms.back().label = "pld:k=2";
   const Report b = build_report(store_, fill_model("large", 1.0));
-  const GroupedReport grouped = group_by_model({a, b});
+  const GroupedReport grouped = group_by_run({a, b});
   ASSERT_EQ(grouped.tables.size(), 2u) << "neither run has several data sets to pool";
   const GroupedRow& only = row(grouped.tables[0], "speedup");
   EXPECT_EQ(grouped.tables[0].dataset, "gsm8k");
@@ -104,10 +104,36 @@ TEST_F(GroupingTest, RunsOfOneModelAreToldApartByNumber) {
   const Report b = build_report(store_, tests::fill(store_, run_));
   store_.execute("UPDATE arm SET model = 'small'");
   const Report again = build_report(store_, b.run.id);
-  EXPECT_THAT(group_by_model({a, again}).tables[0].groups,
+  EXPECT_THAT(group_by_run({a, again}).tables[0].groups,
               ElementsAre("small (run 1)", "small (run 2)"));
-  EXPECT_THAT(message([&] { group_by_model({a, a}); }), HasSubstr("small (run 1)"));
-  EXPECT_THAT(message([&] { group_by_model({a}); }), HasSubstr("one model"));
+  EXPECT_THAT(message([&] { group_by_run({a, a}); }), HasSubstr("small (run 1)"));
+  EXPECT_THAT(message([&] { group_by_run({a}); }), HasSubstr("one model"));
+}
+
+// Runs of one model in several engine modes: columns are named by what differs, and speeds stand
+// beside the ratios.
+TEST_F(GroupingTest, SettingsSideBySide) {
+  const int64_t first = fill_model("small", 1.0);
+  run_.key = "other";
+  run_.threads = 1;
+  const int64_t second = tests::fill(store_, run_);
+  store_.execute("UPDATE arm SET model = 'small'");
+  store_.execute("UPDATE arm SET temperature = 0.5 WHERE run_id = ?", {second});
+  const Report a = build_report(store_, first), b = build_report(store_, second);
+  const GroupedReport grouped = group_by_run({a, b});
+  EXPECT_EQ(grouped.axis, "setting");
+  const GroupedTable& t = grouped.tables[0];
+  EXPECT_THAT(t.groups, ElementsAre("threads=2, temperature=0", "threads=1, temperature=0.5"));
+  const GroupedRow& plain = row(t, "tok_s");
+  EXPECT_EQ(plain.method, "ar");
+  EXPECT_EQ(*plain.cells[1].value, *ReportTest::row(b, "ar", "gsm8k").speed.tok_s);
+  EXPECT_EQ(row(t, "speedup").method, "pld:k=4") << "plain decoding has a speed only";
+  EXPECT_THAT(to_text(grouped), HasSubstr("tok_s: tokens per second of decoding"));
+  run_.key = "third";
+  const int64_t third = fill_model("large", 1.0);
+  const GroupedReport three = group_by_run({a, b, build_report(store_, third)});
+  EXPECT_EQ(three.axis, "model, setting");
+  EXPECT_THAT(three.tables[0].groups[2], HasSubstr("large, threads=1"));
 }
 
 TEST_F(GroupingTest, PartsOfADataSet) {
@@ -139,8 +165,8 @@ TEST_F(GroupingTest, PartsOfADataSet) {
 
 TEST_F(GroupingTest, Formats) {
   run_.arms.back().label = "pld|k";
-  const GroupedReport grouped = group_by_model({build_report(store_, fill_model("a_1", 1.0)),
-                                                build_report(store_, fill_model("b, c", 2.0))});
+  const GroupedReport grouped = group_by_run({build_report(store_, fill_model("a_1", 1.0)),
+                                              build_report(store_, fill_model("b, c", 2.0))});
   const auto json = nlohmann::json::parse(to_json(grouped));
   EXPECT_EQ(json["group_by"], "model");
   EXPECT_EQ(json["runs"].size(), 2u);
