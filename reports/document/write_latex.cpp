@@ -28,6 +28,17 @@ std::string latex_text(const std::string& text) {
   return out;
 }
 
+// May be broken after a comma: a method with many parameters has no space.
+std::string breakable_latex(const std::string& latex) {
+  std::string out;
+  for (size_t i = 0; i < latex.size(); ++i) {
+    out += latex[i];
+    const bool is_thin_space = i > 0 && latex[i - 1] == '\\';
+    if (latex[i] == ',' && !is_thin_space) out += "\\allowbreak{}";
+  }
+  return out;
+}
+
 // Metrics as papers write them.
 std::string latex_header(const std::string& name) {
   std::string out = latex_text(name);
@@ -86,10 +97,11 @@ class LatexTable {
       const bool is_long = std::any_of(
           table_.rows.begin(), table_.rows.end(),
           [&](const auto& row) { return display_width(row[shown_[i]].text) > kLongWords; });
-      columns += splits(i)                 ? "r@{ }l"
-                 : !column.words           ? "r"
-                 : is_long && column.words ? "p{0.3\\textwidth}"
-                                           : "l";
+      paragraph_.push_back(!splits(i) && is_long && column.words);
+      columns += splits(i)           ? "r@{ }l"
+                 : !column.words     ? "r"
+                 : paragraph_.back() ? "p{0.3\\textwidth}"
+                                     : "l";
       const std::string name = latex_header(column.name);
       header += (i > 0 ? " & " : "") +
                 (splits(i) ? fmt::format("\\multicolumn{{2}}{{c}}{{{}}}", name) : name);
@@ -113,7 +125,8 @@ class LatexTable {
     bool any = false;
     for (size_t i = 0; i < shown_.size(); ++i) {
       const Cell& cell = cells[shown_[i]];
-      figures += (i > 0 ? " & " : "") + latex_text(cell.text);
+      const std::string text = latex_text(cell.text);
+      figures += (i > 0 ? " & " : "") + (paragraph_[i] ? breakable_latex(text) : text);
       if (splits(i)) figures += " & " + range_text(cell);
       below += i > 0 ? " & " : "";
       if (beside_ || cell.range.empty()) continue;
@@ -127,7 +140,7 @@ class LatexTable {
   const Table& table_;
   std::string& out_;
   std::vector<size_t> shown_;
-  std::vector<bool> ranges_;  // by place among the columns shown
+  std::vector<bool> ranges_, paragraph_;  // by place among the columns shown
   size_t n_ranges_ = 0;
   bool beside_ = true;
 };

@@ -96,6 +96,12 @@ TEST(Document, Latex) {
   EXPECT_THAT(text, HasSubstr("    x & 1.42 & {[}1.31, 1.54]$^{*}$ & one two"));
   EXPECT_THAT(text, HasSubstr("\\multicolumn{4}{l}{\\emph{Not ranked}} \\\\\n"));
   EXPECT_THAT(text, HasSubstr("y:k=2,n=3 & 2 &  & 50\\,\\% \\\\"));
+  // A long name without a space may be broken after its commas.
+  Document of_long;
+  of_long.table({.columns = {{.name = "method", .words = true}},
+                 .rows = {{"z:first=one,second=two,third=three,fourth=four"}}});
+  EXPECT_THAT(render(of_long, Format::kLatex),
+              HasSubstr("z:first=one,\\allowbreak{}second=two,\\allowbreak{}third"));
   // Many intervals stand below their figures.
   Table t = example();
   for (const char* name : {"c", "d"}) {
