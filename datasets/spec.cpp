@@ -53,6 +53,11 @@ bool is_option(std::string_view piece) {
          piece.substr(0, equals).find_first_of(":[") == piece.npos;
 }
 
+// "prompts.jsonl": nothing else ends so, and people leave "jsonl:" out.
+bool is_bare_file(std::string_view text) {
+  return !text.starts_with(kJsonlPrefix) && text.ends_with(".jsonl");
+}
+
 }  // namespace
 
 DatasetSpec parse_dataset_spec(std::string_view text, const DatasetEntry** entry) {
@@ -83,6 +88,7 @@ DatasetSpec parse_dataset_spec(std::string_view text, const DatasetEntry** entry
 }
 
 std::string checked_dataset_spec(std::string_view text) {
+  if (is_bare_file(text)) return std::string(kJsonlPrefix) + std::string(text);
   if (!text.starts_with(kJsonlPrefix)) return parse_dataset_spec(text).text;
   if (text.size() == kJsonlPrefix.size())
     throw usage_error("'jsonl:' needs a file", "write jsonl:FILE, e.g. jsonl:prompts.jsonl");
@@ -93,7 +99,8 @@ std::vector<std::string> split_dataset_list(std::string_view text) {
   const std::vector<std::string> pieces = base::split(text, ',');
   std::vector<std::string> items;
   for (size_t i = 0; i < pieces.size(); ++i) {
-    const std::string piece(base::trim(pieces[i]));
+    std::string piece(base::trim(pieces[i]));
+    if (is_bare_file(piece)) piece.insert(0, kJsonlPrefix);
     if (piece.starts_with(kJsonlPrefix)) {
       std::string longest = piece, joined = piece;
       size_t end = i;

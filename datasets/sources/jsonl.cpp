@@ -23,9 +23,10 @@ namespace evalrun::datasets {
 
 namespace {
 
-std::string read_id(base::ObjectReader& reader) {
+// Without one, the line's number: such prompts are told apart by their place in the file.
+std::string read_id(const JsonLine& line, base::ObjectReader& reader) {
   const nlohmann::json* id = reader.raw("id");
-  if (id == nullptr) reader.fail("id", "is missing", "give every line a unique string or number");
+  if (id == nullptr) return line.place();
   if (id->is_number_integer()) return id->dump();
   const auto text = reader.required<std::string>("id");
   if (text.empty()) reader.fail("id", "is empty");
@@ -60,9 +61,9 @@ std::vector<std::string> read_turns(base::ObjectReader& reader) {
   return read_messages(reader, *reader.raw("messages"));
 }
 
-Prompt read_prompt(const JsonLine&, base::ObjectReader& reader) {
+Prompt read_prompt(const JsonLine& line, base::ObjectReader& reader) {
   Prompt prompt;
-  prompt.id = read_id(reader);
+  prompt.id = read_id(line, reader);
   prompt.turns = read_turns(reader);
   prompt.category = reader.optional<std::string>("category", "");
   prompt.language = reader.optional<std::string>("language", "");

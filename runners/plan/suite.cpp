@@ -242,6 +242,10 @@ Suite load_suite(const std::string& name_or_path) {
     throw usage_error(
         fmt::format("unknown suite '{}': neither a built-in suite nor a file", name_or_path),
         base::suggest(name_or_path, names));
+  if (name_or_path.ends_with(".jsonl"))
+    throw usage_error(
+        fmt::format("{}: prompts are not a suite", name_or_path),
+        fmt::format("to measure them: evalrun run --tasks {} --methods fast", name_or_path));
   return parse_suite(base::read_file(name_or_path), name_or_path);
 }
 

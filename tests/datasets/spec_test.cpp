@@ -39,6 +39,8 @@ TEST(Spec, Mistakes) {
 
 TEST(Spec, FilesOfOnesOwnKeepColonsAndCommas) {
   EXPECT_EQ(checked_dataset_spec("jsonl:a:b,c=d[e].jsonl"), "jsonl:a:b,c=d[e].jsonl");
+  EXPECT_EQ(checked_dataset_spec("my/a.jsonl"), "jsonl:my/a.jsonl") << "the prefix is optional";
+  EXPECT_THAT(split_dataset_list("a.jsonl,gsm8k"), ElementsAre("jsonl:a.jsonl", "gsm8k"));
   EXPECT_THAT(refused("jsonl:"), HasSubstr("jsonl:FILE"));
   const TempFolder dir;
   const std::string path = dir.write("a:b,c.jsonl", R"({"id":"x","prompt":"y"})");

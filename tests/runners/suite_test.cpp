@@ -71,6 +71,18 @@ TEST(Suite, BracesAreExpandedWhenItIsCompleted) {
                                      spelled("pld:k=4")));
 }
 
+TEST(Suite, PromptsInPlaceOfASuiteAreNamed) {
+  const tests::TempFolder folder;
+  folder.write("mine.jsonl", "{\"prompt\": \"x\"}\n");
+  try {
+    load_suite(folder.file("mine.jsonl"));
+    FAIL();
+  } catch (const base::Error& e) {
+    EXPECT_THAT(e.message(), HasSubstr("prompts are not a suite"));
+    EXPECT_THAT(e.hint(), HasSubstr("--tasks " + folder.file("mine.jsonl")));
+  }
+}
+
 TEST(Suite, ModelsAreSplitIntoRunsOfOne) {
   Suite s = parse_suite(R"({"tasks": ["samples"], "models": ["default", "b.gguf"]})", "f.json");
   complete_suite(s, "f.json");
