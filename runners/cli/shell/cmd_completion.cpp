@@ -1,4 +1,4 @@
-// evalrun completion bash|zsh|fish: the script that a shell completes command lines with.
+// evalrun completion SHELL: the script that a shell completes command lines with.
 #include <memory>
 
 #include "runners/cli/cli.h"
