@@ -4,6 +4,7 @@ set(EVALRUN_CUDA ON CACHE STRING "Compile the CUDA part: ON = when nvcc >= 12 is
 set_property(CACHE EVALRUN_CUDA PROPERTY STRINGS ON REQUIRED OFF)
 option(EVALRUN_WERROR "Treat warnings as errors" OFF)
 option(EVALRUN_FUZZ "Build the libFuzzer programs, with address and undefined-behaviour sanitizers (Clang)" OFF)
+option(EVALRUN_STATIC "Link evalrun with static libraries where Debian has them, for a program to be carried elsewhere" OFF)
 option(EVALRUN_UNITY "Compile files together: from nothing in 60 % of the time, after a change of one file in more" OFF)
 set(EVALRUN_SANITIZE "" CACHE STRING "Sanitizers to build with, e.g. address,undefined")
 
@@ -31,9 +32,18 @@ target_include_directories(evalrun_options INTERFACE ${CMAKE_SOURCE_DIR})
 target_compile_options(evalrun_options INTERFACE
   "$<$<COMPILE_LANGUAGE:C,CXX>:-Wall;-Wextra;-Wpedantic;-Wshadow;-ffp-contract=off>")
 # The same for nvcc: -fmad=false is -ffp-contract=off of kernels. No -Wpedantic: what nvcc generates breaks it.
-# -lineinfo, for profilers, costs nothing at run time. fmt 9 takes nvcc for older than it is.
+# -lineinfo, for profilers, costs nothing at run time, but names the sources by their whole paths: not in packages,
+# which are built without tests. fmt 9 takes nvcc for older than it is.
+set(lineinfo)
+if(EVALRUN_TESTS)
+  set(lineinfo "-lineinfo;")
+endif()
 target_compile_options(evalrun_options INTERFACE
-  "$<$<COMPILE_LANGUAGE:CUDA>:-DFMT_USE_CONSTEXPR=1;-fmad=false;--expt-relaxed-constexpr;-lineinfo;-Xcompiler=-Wall,-Wextra,-Wshadow,-ffp-contract=off>")
+  "$<$<COMPILE_LANGUAGE:CUDA>:-DFMT_USE_CONSTEXPR=1;-fmad=false;--expt-relaxed-constexpr;${lineinfo}-Xcompiler=-Wall,-Wextra,-Wshadow,-ffp-contract=off>")
+# Messages name files from the root of the tree: a program that is given away holds no path of who built it.
+target_compile_options(evalrun_options INTERFACE
+  "$<$<COMPILE_LANGUAGE:C,CXX>:-fmacro-prefix-map=${CMAKE_SOURCE_DIR}/=>"
+  "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-fmacro-prefix-map=${CMAKE_SOURCE_DIR}/=>")
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # std::string concatenation at -O3 draws a false warning (GCC bug 105651).
   target_compile_options(evalrun_options INTERFACE "$<$<COMPILE_LANGUAGE:C,CXX>:-Wno-restrict>")

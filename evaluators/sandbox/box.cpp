@@ -20,6 +20,7 @@
 #include <mutex>
 
 #include "engine/base/error.h"
+#include "engine/base/install_paths.h"
 #include "engine/base/text.h"
 #include "evaluators/sandbox/box_process.h"
 
@@ -46,8 +47,11 @@ std::string find_in_path(const std::string& program) {
 std::string helper_program() {
   if (const char* named = std::getenv("EVALRUN_BOX_INIT"); named != nullptr && *named != '\0')
     return named;
-  std::error_code error;
-  return (fs::read_symlink("/proc/self/exe", error).parent_path() / "evalrun-box-init").string();
+  // Built, it lies beside the program; installed, it is no command of a user's.
+  const fs::path beside = base::program_folder() / "evalrun-box-init";
+  const fs::path installed = base::shipped_path("libexec/evalrun/evalrun-box-init");
+  return ::access(beside.c_str(), X_OK) != 0 && !installed.empty() ? installed.string()
+                                                                   : beside.string();
 }
 
 // Memory where it can run programs, otherwise the usual place for temporary files.

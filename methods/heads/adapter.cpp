@@ -11,6 +11,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/home.h"
+#include "engine/base/install_paths.h"
 #include "engine/base/json_fields.h"
 #include "engine/base/text.h"
 
@@ -480,7 +481,8 @@ std::shared_ptr<const Adapter> find_adapter(const std::string& method, const std
     folders.emplace_back(given);
   if (const fs::path home = base::home_folder(); !home.empty())
     folders.push_back(home / "adapters");
-  folders.emplace_back(EVALRUN_ADAPTERS_DIR);
+  if (const fs::path shipped = base::shipped_path("share/evalrun/adapters"); !shipped.empty())
+    folders.push_back(shipped);
   std::vector<std::string> others;
   for (const fs::path& folder : folders) {
     std::vector<std::string> files;

@@ -107,7 +107,7 @@ class AdapterReader {
 
 // The adapter of parameter adapter=VALUE: a path (with a slash or an extension), the name of a file
 // (falcon-k3), or auto: a file named like the method. Names are looked for in $EVALRUN_ADAPTERS,
-// $EVALRUN_HOME/adapters and the project's methods/adapters, among files of this method that were
+// $EVALRUN_HOME/adapters and among those that come with the program, of this method, that were
 // trained for this target. Throws usage_error with the way to get one.
 std::shared_ptr<const Adapter> find_adapter(const std::string& method, const std::string& value,
                                             const engine::Model& target);

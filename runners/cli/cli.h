@@ -99,6 +99,7 @@ struct Context {
 void add_audit_command(CLI::App& app, Context& context);
 void add_run_command(CLI::App& app, Context& context);
 void add_report_command(CLI::App& app, Context& context);
+void add_completion_command(CLI::App& app, Context& context);
 void add_compare_command(CLI::App& app, Context& context);
 void add_corpus_command(CLI::App& app, Context& context);
 void add_cost_command(CLI::App& app, Context& context);
@@ -108,6 +109,7 @@ void add_baseline_command(CLI::App& app, Context& context);
 void add_score_command(CLI::App& app, Context& context);
 void add_judge_command(CLI::App& app, Context& context);
 void add_list_command(CLI::App& app, Context& context);
+void add_man_command(CLI::App& app, Context& context);
 void add_predict_command(CLI::App& app, Context& context);
 void add_show_command(CLI::App& app, Context& context);
 void add_verify_command(CLI::App& app, Context& context);

@@ -93,7 +93,8 @@ void add_commands(CLI::App& app, Context& context) {
        {add_data_command, add_score_command, add_judge_command, add_audit_command,
         add_corpus_command, add_validate_command, add_doctor_command}},
       {"Tools",
-       {add_tokenize_command, add_generate_command, add_perplexity_command, add_capture_command}},
+       {add_tokenize_command, add_generate_command, add_perplexity_command, add_capture_command,
+        add_man_command, add_completion_command}},
   };
   for (const auto& [name, commands] : groups)
     for (const Add add : commands) {

@@ -165,7 +165,7 @@ std::string ModelOptions::path() const {
   std::error_code ignored;
   if (model.empty() && !std::filesystem::exists(path, ignored))
     throw base::data_error(path, "", "the default model is not there",
-                           "fetch it with scripts/get-model, or name a model with -m");
+                           "fetch it with `evalrun data model`, or name a model with -m");
   return path;
 }
 

@@ -61,7 +61,7 @@ TEST_F(Doctor, SaysWhatMustBeMended) {
   EXPECT_EQ(no_model.exit_code, 6);
   const json model = finding(json::parse(no_model.out), "model");
   EXPECT_EQ(model["level"], "PROBLEM");
-  EXPECT_THAT(model["hint"].get<std::string>(), ::testing::HasSubstr("get-model"));
+  EXPECT_THAT(model["hint"].get<std::string>(), ::testing::HasSubstr("evalrun data model"));
   // Where there is a sandbox, hostile programs have been tried in it.
   std::set<std::string> names;
   const json report = json::parse(no_model.out);

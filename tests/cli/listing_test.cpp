@@ -121,7 +121,7 @@ TEST_F(Listing, TheModelThatIsNotThere) {
   const json models = json::parse(run({"list", "models", "--json"}).out);
   ASSERT_EQ(models.size(), 1u);
   EXPECT_EQ(models[0]["available"], false);
-  EXPECT_THAT(models[0]["needs"].get<std::string>(), HasSubstr("get-model"));
+  EXPECT_THAT(models[0]["needs"].get<std::string>(), HasSubstr("evalrun data model"));
 }
 
 TEST_F(Listing, ThePathThatIsTaken) {

@@ -88,7 +88,7 @@ TEST_F(BadInput, Prompts) {
 }
 
 TEST_F(BadInput, Models) {
-  expect_refused(run_evalrun(folder_, {"run", "quick"}), 7, "scripts/get-model");
+  expect_refused(run_evalrun(folder_, {"run", "quick"}), 7, "evalrun data model");
   expect_refused(run_evalrun(folder_, {"run", "quick", "-m", "nowhere.gguf"}), 7, "nowhere.gguf");
   folder_.write("text.gguf", "GGUF? no");
   expect_refused(run_evalrun(folder_, {"run", "quick", "-m", "text.gguf"}), 7, "text.gguf");

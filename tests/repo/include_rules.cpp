@@ -150,7 +150,7 @@ const std::vector<IncludeRule>& include_rules() {
   static const std::vector<IncludeRule> all = [] {
     std::vector<IncludeRule> list = rules;
     const IncludeRule frame = list.back();  // every room of commands may do what the frame may
-    for (const char* room : {"measure", "results", "text", "gate"}) {
+    for (const char* room : {"measure", "results", "shell", "text", "gate"}) {
       IncludeRule rule = frame;
       rule.folder = fmt::format("runners/cli/{}", room);
       rule.ours.push_back("runners/cli");

@@ -285,6 +285,37 @@ TEST_F(TrackedFiles, ShellScriptsPassShellcheck) {
   EXPECT_EQ(result.exit_code, 0) << result.output;
 }
 
+// The program's version stands in two texts as well.
+TEST_F(TrackedFiles, NameTheVersion) {
+  const std::string root = EVALRUN_SOURCE_DIR "/";
+  const std::string project = base::read_file(root + "CMakeLists.txt");
+  std::smatch version;
+  ASSERT_TRUE(std::regex_search(project, version, std::regex(R"(VERSION (\d+\.\d+\.\d+) )")));
+  const std::string citation = base::read_file(root + "CITATION.cff");
+  EXPECT_NE(citation.find("version: " + version.str(1) + "\n"), citation.npos);
+  const std::string changes = base::read_file(root + "CHANGELOG.md");
+  EXPECT_NE(changes.find("## " + version.str(1) + "\n"), changes.npos);
+}
+
+// Tests that docs/stability.md names are there: `Suite.Name`, or `Suite.*`.
+TEST_F(TrackedFiles, PromisesNameTestsThatExist) {
+  std::string tests;
+  for (const std::string& file : files_)
+    if (file.starts_with("tests/") && file.ends_with("_test.cpp"))
+      tests += base::read_file(absolute(file));
+  static const std::regex name(R"(`([A-Z]\w*[a-z]\w*)\.(\w+|\*)`)");
+  const std::string page = base::read_file(EVALRUN_SOURCE_DIR "/docs/stability.md");
+  int named = 0;
+  for (std::sregex_iterator it(page.begin(), page.end(), name), end; it != end; ++it, ++named) {
+    const std::string suite = (*it)[1], test = (*it)[2];
+    EXPECT_TRUE(
+        std::regex_search(tests, std::regex(fmt::format(R"(TEST(_F|_P)?\({},\s+{})", suite,
+                                                        test == "*" ? "\\w+" : test + "\\)"))))
+        << it->str();
+  }
+  EXPECT_GT(named, 8);
+}
+
 // The version of the result database stands in two texts as well.
 TEST_F(TrackedFiles, NameTheSchemaThatIsWritten) {
   const std::string root = EVALRUN_SOURCE_DIR "/";

@@ -149,7 +149,7 @@ void examine_model(const std::string& given, Findings& out) {
     const bool right = base::sha256_file(path) == kDefaultModelSha256;
     out.push_back({"model", path + (right ? ", SHA-256 right" : ", wrong SHA-256"),
                    right ? Level::kOk : Level::kProblem,
-                   right ? "" : "a broken download: run scripts/get-model again"});
+                   right ? "" : "a broken download: run `evalrun data model` again"});
   } catch (const base::Error& error) {
     out.push_back({"model", error.message(), Level::kProblem, error.hint()});
   }

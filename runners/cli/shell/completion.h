@@ -1,0 +1,27 @@
+// Scripts that complete command lines of evalrun, for three shells.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "runners/cli/shell/command_texts.h"
+
+namespace evalrun::cli {
+
+// Words that an option or an unnamed word may be; empty where it may be anything.
+struct CompletionWords {
+  std::vector<std::string> words;
+  bool list = false;  // several, with commas
+};
+CompletionWords completion_words(const OptionText& option);
+
+// The command's options, and those of the program behind them.
+std::vector<OptionText> named_options(const CommandText& command,
+                                      const std::vector<CommandText>& all);
+// The first unnamed word of the command that has completion words; no words where there is none.
+CompletionWords argument_words(const CommandText& command);
+
+std::string bash_completion(const std::vector<CommandText>& commands);
+std::string zsh_completion(const std::vector<CommandText>& commands);
+std::string fish_completion(const std::vector<CommandText>& commands);
+
+}  // namespace evalrun::cli

@@ -1,0 +1,79 @@
+#include <algorithm>
+#include <set>
+
+#include "datasets/dataset.h"
+#include "engine/devices.h"
+#include "engine/tokenizer/chat/chat_template.h"
+#include "evaluators/evaluator.h"
+#include "methods/registration.h"
+#include "runners/cli/cli.h"
+#include "runners/cli/shell/completion.h"
+#include "runners/plan/suite.h"
+
+namespace evalrun::cli {
+namespace {
+
+template <typename Registry>
+std::vector<std::string> names_of(const Registry& registry) {
+  std::vector<std::string> names;
+  for (const auto& [name, entry] : registry.entries()) names.push_back(name);
+  return names;
+}
+
+std::vector<std::string> suite_names() {
+  std::vector<std::string> names;
+  for (const runners::BuiltinSuite& suite : runners::builtin_suites()) names.push_back(suite.name);
+  return names;
+}
+
+std::vector<std::string> isa_names() {
+  std::vector<std::string> names;
+  for (const IsaInfo& isa : known_isas()) names.push_back(isa.name);
+  return names;
+}
+
+std::vector<std::string> format_names() {
+  std::vector<std::string> names = {kDefaultDtype};
+  for (const engine::WeightFormatSpec& format : engine::weight_formats())
+    names.emplace_back(format.name);
+  return names;
+}
+
+}  // namespace
+
+CompletionWords completion_words(const OptionText& option) {
+  if (!option.choices.empty()) return {option.choices, option.repeats};
+  const std::string& name = option.main_name();
+  // What is compiled in needs no question to the program while somebody waits for a key.
+  if (name == "--methods") return {names_of(methods::method_registry()), true};
+  if (name == "--method") return {names_of(methods::method_registry()), false};
+  if (name == "--tasks") return {names_of(datasets::dataset_registry()), true};
+  if (name == "--task") return {names_of(datasets::dataset_registry()), false};
+  if (name == "--evaluators") return {names_of(evaluators::evaluator_registry()), true};
+  if (name == "--suite" || name == "suite") return {suite_names(), false};
+  if (name == "--isa") return {isa_names(), false};
+  if (name == "--dtype") return {format_names(), false};
+  if (name == "--kv-dtype") return {engine::kv_dtypes(), false};
+  if (name == "--device") return {{"cpu", "cuda"}, false};
+  if (name == "--chat-template") return {engine::chat_template_names(), false};
+  return {};
+}
+
+std::vector<OptionText> named_options(const CommandText& command,
+                                      const std::vector<CommandText>& all) {
+  std::vector<OptionText> options;
+  std::set<std::string> seen;
+  for (const CommandText* of : {&command, &all.front()})
+    for (const OptionText& option : of->options)
+      if (!option.positional && seen.insert(option.main_name()).second) options.push_back(option);
+  return options;
+}
+
+CompletionWords argument_words(const CommandText& command) {
+  for (const OptionText& option : command.options)
+    if (option.positional)
+      if (CompletionWords words = completion_words(option); !words.words.empty()) return words;
+  return {};
+}
+
+}  // namespace evalrun::cli

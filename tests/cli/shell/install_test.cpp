@@ -1,0 +1,97 @@
+// `cmake --install` into a folder that is moved afterwards.
+#include <sys/stat.h>
+
+#include <filesystem>
+
+#include "tests/cli/cli_test.h"
+
+namespace evalrun::tests {
+namespace {
+namespace fs = std::filesystem;
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class Installed : public CommandTest {
+ protected:
+  void SetUp() override {
+    const ProgramResult result = run_command_in(
+        folder_, {"cmake", "--install", EVALRUN_BINARY_DIR, "--prefix", folder_.file("before")});
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    fs::rename(folder_.file("before"), folder_.file("P"));
+  }
+  ProgramResult run_installed(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), folder_.file("P/bin/evalrun"));
+    return run_command_in(folder_, arguments);
+  }
+};
+
+TEST_F(Installed, FilesAndWhatTheProgramFinds) {
+  for (const char* file :
+       {"bin/evalrun", "libexec/evalrun/evalrun-box-init", "libexec/evalrun/get-model",
+        "libexec/evalrun/fetch.sh", "share/evalrun/adapters/smollm2-135m/medusa.safetensors",
+        "share/evalrun/suites/quick.json", "share/man/man1/evalrun.1",
+        "share/man/man1/evalrun-baseline-save.1", "share/bash-completion/completions/evalrun",
+        "share/zsh/site-functions/_evalrun", "share/fish/vendor_completions.d/evalrun.fish",
+        "share/doc/evalrun/README.md", "share/doc/evalrun/LICENSE",
+        "share/doc/evalrun/CHANGELOG.md", "share/doc/evalrun/docs/commands.md"})
+    EXPECT_TRUE(fs::exists(folder_.file("P/") + file)) << file;
+
+  // Adapters: for another model, so the message names where they are.
+  folder_.write("prompts.jsonl", "{\"id\": 1, \"prompt\": \"a\", \"chat\": false}\n");
+  const ProgramResult adapters = run_installed({"run", "-m", tiny_model(), "--methods", "medusa",
+                                                "--tasks", "jsonl:prompts.jsonl", "-n", "4"});
+  EXPECT_EQ(adapters.exit_code, 2);
+  EXPECT_THAT(adapters.err, HasSubstr("P/share/evalrun/adapters/smollm2-135m/medusa.safetensors"));
+
+  // The script that fetches the model, and a home that nothing can be written to.
+  const ProgramResult check = run_installed({"data", "model", "--check"});
+  EXPECT_EQ(check.exit_code, 7);
+  EXPECT_EQ(check.out, "");
+  EXPECT_THAT(check.err, HasSubstr("evalrun data model"));
+  const ProgramResult read_only =
+      run_command_in(folder_, {"sh", "-c", "EVALRUN_HOME=/proc/nothing P/bin/evalrun data model"});
+  EXPECT_EQ(read_only.exit_code, 7);
+  EXPECT_THAT(read_only.err, HasSubstr("set EVALRUN_HOME to a folder you may write to"));
+  const ProgramResult no_pip = run_command_in(
+      folder_,
+      {"sh", "-c",
+       "mkdir bin && for p in bash dirname cut mkdir sha256sum flock; do "
+       "ln -s \"$(command -v $p)\" bin; done; printf '#!/bin/sh\\nexit 1\\n' >bin/python3; "
+       "chmod +x bin/python3; ln -s \"$(command -v env)\" bin; PATH=$PWD/bin P/bin/evalrun "
+       "data model"});
+  EXPECT_EQ(no_pip.exit_code, 7);
+  EXPECT_THAT(no_pip.err, HasSubstr("apt-get install python3-pip"));
+
+  // Suites are examples; those compiled in are the same.
+  EXPECT_EQ(run_installed({"validate", "P/share/evalrun/suites/quick.json"}).exit_code, 0);
+
+  fs::remove_all(folder_.file("P/libexec"));
+  expect_refused(run_installed({"data", "model"}), 6, "install evalrun again");
+}
+
+TEST_F(Installed, TheSandboxHelperIsFound) {
+  const ProgramResult result = run_installed({"doctor", "--json"});
+  const json report = json::parse(result.out);
+  for (const json& check : report["checks"]) {
+    if (check["name"] != "sandbox self-test") continue;
+    EXPECT_EQ(check["level"], "ok") << check;
+  }
+}
+
+TEST_F(Installed, HoldsNoPathOfTheBuild) {
+  const std::string version = run_installed({"--version"}).out;
+  if (version.find("Release") == version.npos) return;  // debug information names its sources
+  for (const char* file : {"P/bin/evalrun", "P/libexec/evalrun/evalrun-box-init",
+                           "P/share/man/man1/evalrun.1", "P/libexec/evalrun/get-model"}) {
+    // Kernels of CUDA name theirs for profilers where tests are built (cmake/EvalrunOptions.cmake).
+    const std::string root = EVALRUN_SOURCE_DIR "/", text = folder_.read(file);
+    for (size_t at = 0; (at = text.find(root, at)) != text.npos; at += root.size()) {
+      EXPECT_THAT(version, Not(HasSubstr("CUDA not compiled in"))) << file << text.substr(at, 99);
+      EXPECT_EQ(text.substr(at + root.size(), 6), "engine") << file;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace evalrun::tests

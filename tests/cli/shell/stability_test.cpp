@@ -1,0 +1,134 @@
+// What docs/stability.md promises about commands, JSON and older databases. After a wanted change:
+// EVALRUN_UPDATE_GOLDEN=1 bin/cli_test --gtest_filter=Stability.* && git diff tests/data/golden
+#include <sqlite3.h>
+
+#include <cstdlib>
+#include <set>
+
+#include "tests/cli/cli_test.h"
+#include "tests/e2e/stored_run.h"
+
+namespace evalrun::tests {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+void expect_golden(const std::string& name, const std::string& text) {
+  const std::string path = EVALRUN_TEST_DATA "/golden/" + name;
+  if (std::getenv("EVALRUN_UPDATE_GOLDEN") != nullptr) base::write_file_atomic(path, text);
+  EXPECT_EQ(base::read_file(path), text) << name;
+}
+
+// "rows[].speedup" of every key below `value`.
+void find_keys(const json& value, const std::string& path, std::set<std::string>& keys) {
+  if (value.is_object())
+    for (const auto& [key, below] : value.items()) {
+      keys.insert(path + key);
+      find_keys(below, path + key + ".", keys);
+    }
+  if (value.is_array())
+    for (const json& item : value)
+      find_keys(item, (path.empty() ? "" : path.substr(0, path.size() - 1)) + "[].", keys);
+}
+
+class Stability : public CommandTest {};
+
+// Every command with its options and their types: none goes or changes unseen.
+TEST_F(Stability, CommandsAndOptions) {
+  const ProgramResult list = run({"man", "--list"});
+  EXPECT_EQ(list.exit_code, 0);
+  expect_golden("commands.txt", list.out);
+}
+
+TEST_F(Stability, JsonKeys) {
+  write_prompts(folder_, 2);
+  ASSERT_EQ(run(run_arguments(8, {"--label", "first"})).exit_code, 0);
+  ASSERT_EQ(run({"baseline", "save", "main", "--db", "r.db"}).exit_code, 0);
+  folder_.write("text.txt", "the cat sat on the mat and the cat sat there again\n");
+  folder_.write("in.jsonl", "{\"prompt\": \"the cat\", \"text\": \"the cat\"}\n");
+  const std::string model = tiny_model();
+  const std::vector<std::vector<std::string>> commands = {
+      {"baseline", "list"},
+      {"check", "run:1", "--max-regression", "90%"},
+      {"compare", "1", "1"},
+      {"data", "cache"},
+      {"data", "list"},
+      {"generate", "-m", model, "--in", "in.jsonl", "-n", "4"},
+      {"list", "evaluators"},
+      {"list", "formats"},
+      {"list", "isas"},
+      {"list", "methods"},
+      {"list", "metrics"},
+      {"list", "runs"},
+      {"list", "suites"},
+      {"list", "tables"},
+      {"list", "tasks"},
+      {"list", "templates"},
+      {"perplexity", "-m", model, "--file", "text.txt"},
+      {"predict"},
+      {"report"},
+      {"show", "1"},
+      {"show", "run:1"},
+      {"tokenize", "-m", model, "--in", "in.jsonl"},
+      {"validate", "text.txt", "r.db"},
+  };
+  std::string text;
+  for (std::vector<std::string> words : commands) {
+    const std::string name = words.size() > 1 && words[1][0] != '-' && words[1] != "text.txt"
+                                 ? words[0] + " " + words[1]
+                                 : words[0];
+    words.insert(words.end(), {"--json", "--db", "r.db"});
+    const ProgramResult result = run(words);
+    std::set<std::string> keys;
+    if (result.out.starts_with("{\"") || json::accept(result.out) == false)
+      for (const json& line : parse_lines(result.out)) find_keys(line, "", keys);
+    else
+      find_keys(json::parse(result.out), "", keys);
+    for (const std::string& key : keys) text += name + ": " + key + "\n";
+  }
+  expect_golden("json_keys.txt", text);
+}
+
+class Version010 : public CommandTest {
+ protected:
+  void SetUp() override {
+    sqlite3* db = nullptr;
+    ASSERT_EQ(sqlite3_open(folder_.file("old.db").c_str(), &db), SQLITE_OK);
+    const std::string sql = base::read_file(EVALRUN_TEST_DATA "/results/evalrun-0.1.0.sql");
+    char* message = nullptr;
+    EXPECT_EQ(sqlite3_exec(db, sql.c_str(), nullptr, nullptr, &message), SQLITE_OK)
+        << (message == nullptr ? "" : message);
+    sqlite3_close(db);
+  }
+};
+
+TEST_F(Version010, ItsDatabaseGivesTheSameReport) {
+  const ProgramResult result = run({"report", "--db", "old.db", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json now = json::parse(result.out);
+  const json before =
+      json::parse(base::read_file(EVALRUN_TEST_DATA "/results/evalrun-0.1.0.report.json"));
+  ASSERT_EQ(now.size(), before.size());
+  for (size_t row = 0; row < before.size(); ++row)
+    for (const auto& [key, value] : before[row].items())
+      EXPECT_EQ(now[row].value(key, json("missing")), value) << row << " " << key;
+  EXPECT_THAT(run({"baseline", "list", "--db", "old.db"}).out, HasSubstr("main"));
+  EXPECT_EQ(run({"compare", "old", "main", "--db", "old.db"}).exit_code, 0);
+}
+
+// Versions name builds; what may be compared is decided by model, prompts and engine mode.
+TEST_F(Version010, ABaselineOfItIsComparable) {
+  write_prompts(folder_, 2);
+  ASSERT_EQ(run(run_arguments(8, {"--label", "first"})).exit_code, 0);
+  ASSERT_EQ(run({"baseline", "save", "main", "--db", "r.db"}).exit_code, 0);
+  change_stored(folder_.file("r.db"),
+                "UPDATE run SET version = '0.1.0'; "
+                "UPDATE environment SET value = '0.1.0' WHERE name = 'version'");
+  const ProgramResult result = run({"check", "--max-regression", "90%", "--db", "r.db"});
+  EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+  EXPECT_THAT(result.out + result.err, Not(HasSubstr("not comparable")));
+}
+
+}  // namespace
+}  // namespace evalrun::tests
