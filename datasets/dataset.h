@@ -22,10 +22,10 @@ struct CodeProblem {
   std::string language;     // python, cpp, java, js, go, rust
   std::string task;         // official id: "CPP/0", "HumanEval/0", "11" in MBPP
   std::string declaration;  // imports and signature; HumanEval-X only. Rust programs need it
-                            // in front of the prompt, in the others the prompt holds it
+                            // before the prompt, in the others the prompt holds it
   std::string prompt;       // the official prompt, whatever is shown to the model; "" in MBPP
   std::string test;         // official tests; MBPP's asserts joined by newlines
-  std::string test_setup;   // Go: package and imports of the tests; MBPP: code in front of them
+  std::string test_setup;   // Go: package and imports of the tests; MBPP: code before them
   std::string imports;      // Go: the import block, which the prompt holds (but in Go/65)
   std::string entry_point;  // HumanEval: what check() is called with
   std::string canonical_solution;  // continues the prompt; a whole program in MBPP
@@ -62,7 +62,7 @@ struct DatasetInfo {
   std::vector<std::string> evaluators;
   // Relative to the data root; none for built-in sets. More than one: the files of `parts`.
   std::vector<std::string> files;
-  std::vector<std::string> alternatives;  // read in order when files[0] is not there
+  std::vector<std::string> alternatives;  // read in order when files[0] does not exist
   std::vector<std::string> parts;         // what name[part] may choose from
   std::vector<base::OptionInfo> options;  // what name:key=value may say
   std::string family;  // what it is a form or a part of, "samples"; else its name

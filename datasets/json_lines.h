@@ -60,9 +60,8 @@ using RowReader =
 FileState read_rows(const std::string& path, const std::string& relative, const RowReader& row,
                     PromptList& prompts);
 
-// Full path of the first of `candidates` (relative to the data root) that is there, and which one
-// it is. Throws usage_error without a data root, data_error when none is there; both say how to get
-// it.
+// Full path of the first of `candidates` (relative to the data root) that exists, and which one it
+// is. Throws usage_error without a data root, data_error when none exists; both say how to get it.
 struct FoundFile {
   std::string path, relative;
 };

@@ -91,7 +91,7 @@ struct FetchProgress {
 
 struct FetchOptions {
   std::string data_root;
-  bool force = false;  // replace a file that is there but is not the official one
+  bool force = false;  // replace a file that exists but is not the official one
   int connect_timeout_s = 20;
   int stall_timeout_s = 60;  // give up when nothing arrives for so long
   // Called often, from the calling thread; return false to stop (Ctrl-C). May be empty.
@@ -109,8 +109,8 @@ struct FetchResult {
 // Downloads one file beside its target, checks size and SHA-256, and renames it into place: the
 // target is the old file or the complete new one, never a part. Throws data_error with what to do
 // by hand (URL, target, checksum) when the network or the bytes are not as they should be,
-// usage_error when there is no data root, the file cannot be fetched, or another file is there and
-// force is not set; kInterrupted when progress said stop.
+// usage_error when there is no data root, the file cannot be fetched, or another file has its name
+// and force is not set; kInterrupted when progress said stop.
 FetchResult fetch_file(const ManifestFile& file, const FetchOptions& options);
 
 // All fetchable files of one set, or of every set for "all". Throws usage_error for an unknown

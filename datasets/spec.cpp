@@ -46,7 +46,7 @@ std::string spell(const DatasetSpec& spec, const DatasetInfo& info) {
   return options.empty() ? text : fmt::format("{}:{}", text, options);
 }
 
-// Continues the entry before it: "shots=5" behind "gsm8k:prompt=lm-eval".
+// Continues the entry before it: "shots=5" after "gsm8k:prompt=lm-eval".
 bool is_option(std::string_view piece) {
   const size_t equals = piece.find('=');
   return equals != std::string_view::npos &&

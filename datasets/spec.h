@@ -24,7 +24,7 @@ inline constexpr std::string_view kJsonlPrefix = "jsonl:";
 std::string checked_dataset_spec(std::string_view text);
 
 // Splits "gsm8k:shots=5,humaneval_x[cpp,go],xsum" at the commas between data sets. A file name
-// behind "jsonl:" keeps a comma when a file of that name exists.
+// after "jsonl:" keeps a comma when a file of that name exists.
 std::vector<std::string> split_dataset_list(std::string_view text);
 
 }  // namespace evalrun::datasets

@@ -26,7 +26,7 @@ class Backend {
   // Fills logits, hidden and residual of `result`, and the answers of plan.answer_rows().
   virtual void forward(const ForwardPlan& plan, const ForwardRequest& request,
                        ForwardResult& result, Answers& answers) = 0;
-  // Session::prefill() computes so many tokens at a time at most, and ends chunks at multiples.
+  // Session::prefill() computes at most this many tokens at a time, and ends chunks at multiples.
   virtual int prefill_chunk() const { return kPrefillChunk; }
   // Copies K/V of these rows of the last forward to positions first, first + 1, ... of a sequence.
   virtual void commit(std::span<const int> rows, int first, int sequence) = 0;

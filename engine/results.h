@@ -42,7 +42,7 @@ class LogitSource {
 // asked for.
 struct ForwardResult {
   MatrixView logits;                     // [rows that asked, vocab]; read by logits_row()
-  LogitSource* source = nullptr;         // not null: rows of `logits` are there once it was asked
+  LogitSource* source = nullptr;         // not null: rows of `logits` are filled once it was asked
   MatrixView hidden;                     // [rows that asked, d_model]
   std::span<const MatrixView> residual;  // one per residual_layers entry, [rows, d_model]
   std::span<const int32_t> logits_of, hidden_of;

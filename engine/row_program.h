@@ -1,4 +1,4 @@
-// Small layers beside a model's own: what drafters put in front of their network or of a head. A
+// Small layers beside a model's own: what drafters put before their network or before a head. A
 // drafter says all of it at once (Session::compute), so that a device queues it without coming back
 // to the host between one product and the next; what follows (a forward, scores, draws) takes the
 // rows where they are.

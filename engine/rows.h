@@ -27,7 +27,7 @@ struct Row {
   int32_t sequence = 0;   // which KV cache
   int32_t block = -1;   // rows with the same block >= 0 see each other (Falcon); they are adjacent
                         // and share one parent, which is outside the block
-  bool prefix = false;  // sees ForwardRequest::prefix in front of the context (BiTA mask rows)
+  bool prefix = false;  // sees ForwardRequest::prefix before the context (BiTA mask rows)
   bool low_rank = false;  // ForwardRequest::low_rank applies to this row
   bool logits = true;     // wants logits
   // Answers that need no logits in the host's memory; a GPU sends some bytes for each.
@@ -60,7 +60,7 @@ struct InputView : MatrixView {
 // Output matrices of a score or a draw: one for all rows, or one for each.
 using Heads = std::span<const WeightMatrix* const>;
 
-// Extra keys and values per layer, visible to flagged rows only, in front of the context
+// Extra keys and values per layer, visible to flagged rows only, before the context
 // (BiTA, Lin et al. 2024, arXiv 2401.12522, section 3). k, v: [n_layers][length * heads *
 // head_dim], used as given (no rotation is applied).
 struct PrefixBank {

@@ -1,6 +1,7 @@
-// What sampling costs a step is memory and exp: a distribution over 49,152 tokens is 393 KB. Hence
-// an exp of our own that the compiler vectorises, sums in independent lanes, and selection instead
-// of sorting (for top-k candidates above a running threshold, for top-p buckets of mass).
+// What sampling costs a step is memory and exp: a distribution over 49,152 tokens is 393 KB. So
+// there is an exp of our own that the compiler vectorises. Sums run in independent lanes. Selection
+// takes the place of sorting: for top-k candidates above a running threshold, for top-p buckets of
+// mass.
 //
 // Masses that decide a top-p set are integers, so that the set depends on the distribution and not
 // on the order of additions: selection, sorting and any vector width give the same set, ties
@@ -59,7 +60,7 @@ Largest largest_logit(std::span<const float> logits) {
   constexpr float kLowest = -std::numeric_limits<float>::infinity();
   Largest largest{kLowest, 0};
   QuadMask nan[kQuads] = {};
-  bool odd_nan = false;  // behind the last full set of lanes
+  bool odd_nan = false;  // after the last full set of lanes
   for (size_t begin = 0; begin < logits.size(); begin += kArgmaxBlock) {
     const size_t end = std::min(begin + kArgmaxBlock, logits.size());
     Quad best[kQuads];
@@ -198,7 +199,7 @@ int32_t border_of(std::span<const float> logits, std::span<const double> prob, u
   return ids[i];
 }
 
-// Zeroes everything behind the smallest set (best first) whose mass reaches top_p of all.
+// Zeroes everything outside the smallest set (best first) whose mass reaches top_p of all.
 // prob = exp((logits - best) * scale), or 0 where top-k has cut.
 void keep_nucleus(std::span<const float> logits, double best, double scale, double top_p,
                   std::vector<double>& prob, std::vector<int32_t>& order) {

@@ -105,7 +105,7 @@ EVALRUN_DEVICE static inline bool passes(double p, double q, double& uniform) {
 }
 
 // A token's place in the one order used everywhere - the larger logit, then the lower id - as a
-// number: the larger one stands first. NaN stands in front of everything.
+// number: the larger one comes first. NaN comes before everything.
 constexpr uint64_t kNoNumber = ~uint64_t{0};
 EVALRUN_DEVICE static inline uint32_t ordered_bits(float logit) {
   const uint32_t bits = logit == 0.0f ? 0u : std::bit_cast<uint32_t>(logit);  // -0 is no less

@@ -1,6 +1,5 @@
 // One model's mutable state: KV caches of one or more sequences, and the forward pass over a token
-// tree. Methods, runners and tests see only this interface; devices differ behind it
-// (engine/backend.h).
+// tree. Methods, runners and tests see only this interface, whatever the device (engine/backend.h).
 //
 // A step, in the notation of methods/: C tokens of a sequence are committed (positions 0..C-1, K/V
 // in the cache). `forward(rows)` computes rows that see the whole committed context, their
@@ -61,7 +60,7 @@ class Session {
   // calls whatever method runs. Throws usage_error when they do not fit. Does not compute logits.
   virtual void prefill(std::span<const int32_t> tokens, int sequence = 0) = 0;
 
-  // Throws usage_error when rows do not fit behind the context, InternalError for malformed trees.
+  // Throws usage_error when rows do not fit after the context, InternalError for malformed trees.
   virtual ForwardResult forward(const ForwardRequest& request) = 0;
 
   // Appends rows of the last forward to their sequence: path[0] has parent -1, each next one sees
@@ -69,7 +68,7 @@ class Session {
   virtual void commit(std::span<const int> path, int sequence = 0) = 0;
 
   virtual void rewind(int length,
-                      int sequence = 0) = 0;  // forgets everything behind `length` tokens
+                      int sequence = 0) = 0;  // forgets everything after the first `length` tokens
   virtual void fork(int from, int to) = 0;    // copies a sequence's cache onto another
   // Forgets all sequences. Afterwards the session behaves as a new one.
   void reset() {

@@ -19,7 +19,7 @@ struct EvaluatorInfo {
   bool higher_is_better = true;
   // Says how alike two texts are, so that another answer can stand in for the reference.
   bool similarity = false;
-  // Runs programs or asks a server: scored behind the timed generations, not between them.
+  // Runs programs or asks a server: scored after the timed generations, not between them.
   bool deferred = false;
 
   std::string id() const { return name + "@" + version; }

@@ -28,7 +28,7 @@ std::string extract_gsm8k_decimal(std::string_view text);
 // One spelling per value for what extract_gsm8k_decimal() returns: "1,000.00" is "1000", "-0" is
 // "0".
 std::string canonical_decimal(std::string_view number);
-// The number behind the last "#### " of a reference (of all of it where there is none).
+// The number after the last "#### " of a reference; the whole reference where there is none.
 std::string gsm8k_reference(std::string_view reference);
 
 EvaluatorEntry gsm8k_strict();

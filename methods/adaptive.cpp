@@ -14,10 +14,10 @@ constexpr double kUnknownRow = 0.05;  // price of a row without a table
 // Drafts that cost something may lose this share of an answer, and this share of what goes by
 // plainly.
 constexpr double kTrialShare = 0.02, kAllowance = 0.005;
-constexpr int kAdvance = 64;  // tokens whose share is there at the start
+constexpr int kAdvance = 64;  // tokens whose share is granted at the start
 constexpr double kTrial = 8;  // steps side rows must be affordable for, to begin with
-// The table holds forwards back to back at one context; between other work, and behind longer
-// texts, rows were seen to cost about a fifth more.
+// The table holds forwards back to back at one context. Between other work, and after longer texts,
+// rows were measured about a fifth more expensive.
 constexpr double kCaution = 1.2;
 
 // Acceptance of nodes, by class, depth and rank.
@@ -42,7 +42,7 @@ class Acceptance {
   }
 
  private:
-  static constexpr int kDepths = 3, kRanks = 3;  // the last one and all behind it
+  static constexpr int kDepths = 3, kRanks = 3;  // the last one and all after it
   struct Cell {
     double tested, accepted;
   };
@@ -189,7 +189,7 @@ class AdaptiveDrafter final : public Drafter {
           acceptance_.of(drafter_->draft_class(static_cast<int>(i)), full_.level[i], rank_[i]);
     order_.clear();
     for (int i = 1; i < full_.size();
-         ++i)  // behind a cap a match gives what the target says anyway
+         ++i)  // beyond a cap a match gives what the target says anyway
       if (full_.level[static_cast<size_t>(i)] <= drafter_->max_accepted()) order_.push_back(i);
     std::sort(order_.begin(), order_.end(), [this](int a, int b) {
       const double x = joint_[static_cast<size_t>(a)], y = joint_[static_cast<size_t>(b)];
@@ -241,7 +241,7 @@ class AdaptiveDrafter final : public Drafter {
     return depth;
   }
 
-  // What the last step earned or lost against plain decoding, where it tried something dear.
+  // What the last step earned or lost against plain decoding, where it tried something expensive.
   void settle(int emitted) {
     allowance_ += (free_ ? kFreeRows - 1 : kAllowance) * emitted;
     if (side_ > 0) {  // gains pay back what was lost, and finance no more than that

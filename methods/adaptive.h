@@ -1,6 +1,7 @@
 // Cost-aware drafting (adaptive=true of every method): how much of a draft is worth verifying, from
-// what rows cost on this machine (T(n)/T(1), engine/cost/row_cost.h) and what of the recent drafts
-// came true. Wraps any drafter; the tokens are the same, only steps and speed differ.
+// what rows cost on this machine (T(n)/T(1), engine/cost/row_cost.h) and from how much of the
+// recent drafts was accepted. Wraps any drafter; the tokens are the same, only steps and speed
+// differ.
 //
 // The model: a drafted node is accepted with probability alpha(class, depth, rank), given that its
 // parent was; alpha is estimated from the nodes of this generation, newer ones counting more, and

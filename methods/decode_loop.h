@@ -30,12 +30,12 @@ struct TurnRequest {
 //
 // Accounting (docs/measurement.md): the first token comes from the prefill's last row, counts in
 // `tokens` and in no step; sum over steps of emitted = tokens - 1 (checked). A stop token counts
-// once and ends the generation; so does the token that completes a stop text, which a stop token
-// comes before. What a step produced behind it, or behind max_new, is cut and
-// counted nowhere: the last step's `emitted` is the number of its tokens kept, and its `accepted`
-// is the number of draft tokens among them (equal to `emitted` when the bonus was cut, emitted - 1
-// otherwise). `emitted` is counted here from the tokens; `accepted`, `drafted`, `rows` and
-// `target_forwards` are the method's word.
+// once and ends the generation; so does the token that completes a stop text. A stop token takes
+// precedence. What a step produced after it, or beyond max_new, is cut and counted nowhere: the
+// last step's `emitted` is the number of its tokens kept, and its `accepted` is the number of draft
+// tokens among them (equal to `emitted` when the bonus was cut, emitted - 1 otherwise). `emitted`
+// is counted here from the tokens; `accepted`, `drafted`, `rows` and `target_forwards` are the
+// method's word.
 //
 // A generation that fills the session ends with kContextFull, at the same token for every method.
 // Decode time (decode_ns) runs from the end of `start` to the end of the last step, the loop's own

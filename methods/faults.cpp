@@ -105,10 +105,10 @@ int rejected_child(const SpeculativeMethod::Verdict& verdict) {
   return -1;
 }
 
-// Keeps a rejected draft token every few steps. Where none is rejected for a while (nothing is
-// drafted, as in autoregressive decoding, or the draft is always right), it changes the target's
-// own token: a token nobody verified. What is emitted is what is committed, so that the generation
-// goes on.
+// Accepts a rejected draft token every few steps. Sometimes none is rejected for a while: nothing
+// is drafted, as in autoregressive decoding, or the draft is always right. Then it changes the
+// target's own token to one that nobody verified. What is emitted is what is committed, so the
+// generation goes on.
 class WrongAcceptance {
  public:
   void operator()(const SpeculativeMethod::Verdict& verdict) {
@@ -130,8 +130,8 @@ class WrongAcceptance {
   int64_t last_ = -1;  // step of the last planted error
 };
 
-// Keeps a share of the rejected draft tokens, evenly, counted over all generations. What follows
-// is the target's likeliest token behind the kept one.
+// Accepts a share of the rejected draft tokens, evenly, counted over all generations. What follows
+// is the target's likeliest token after it.
 class ShareOfWrongAcceptance {
  public:
   explicit ShareOfWrongAcceptance(double share) : share_(share) {}
@@ -149,7 +149,7 @@ class ShareOfWrongAcceptance {
   double share_, owed_ = 0;
 };
 
-// The share in percent behind `prefix`, "10%".
+// The share in percent after `prefix`, "10%".
 double parse_share(const std::string& fault, std::string_view prefix, double most) {
   std::string_view text = std::string_view(fault).substr(prefix.size());
   const bool in_percent = text.ends_with('%');

@@ -19,7 +19,7 @@
 
 namespace evalrun::methods {
 
-// One draft node the verification asked about. `rank` counts the siblings in front of it.
+// One draft node the verification asked about. `rank` counts the siblings before it.
 struct TestedNode {
   int depth = 0;  // 1 = child of the root
   int rank = 0;
@@ -46,11 +46,11 @@ struct GenerationContext {
   engine::Session* target = nullptr;  // prompt committed, `first_token` pending
   std::span<const int32_t> prompt;    // the whole committed context, earlier turns included
   int32_t first_token = -1;           // read from the prefill: the first root
-  int max_new = 0;                    // tokens the loop will keep at most, first_token included
+  int max_new = 0;                    // the most tokens that the loop will keep, first_token included
   engine::SamplingParams sampling;
   base::Rng* rng = nullptr;  // the only source of randomness
-  // Whether drafts may be drawn where Drafter::distributions() keeps their distributions. Only then
-  // is there somebody who tries them there.
+  // Whether drafts may be drawn where Drafter::dists() keeps their distributions. Only then are
+  // they verified there.
   bool may_keep_dists = false;
   std::span<const int32_t> stop_ids;
 };
@@ -61,7 +61,7 @@ class DecodingMethod {
  public:
   virtual ~DecodingMethod() = default;
   // Work before the first step that belongs to this prompt (prefill of a draft model, n-gram
-  // tables). Timed apart from steps ("draft prefill").
+  // tables). Timed separately from steps ("draft prefill").
   virtual void start(const GenerationContext& context) = 0;
   // One step: draft, one target forward, verify, commit. Must commit accepted rows and the root.
   virtual StepOutcome step(PhaseTimer& timer) = 0;
@@ -69,7 +69,7 @@ class DecodingMethod {
   virtual size_t extra_kv_bytes() const { return 0; }
   // Features of the target's tokens the method reads (engine/session.h): kept from the prefill on.
   virtual engine::FeatureSet needs() const { return {}; }
-  // The method that a planted fault (methods/faults.h) stands in front of.
+  // The method that a planted fault (methods/faults.h) wraps.
   virtual DecodingMethod* wrapped() { return nullptr; }
 };
 
@@ -95,8 +95,8 @@ class Drafter {
   // valid until the session's next forward, prefill, head or multiply. Only when there were side
   // rows.
   virtual void side_states(const engine::ForwardResult& /*result*/, int /*first_row*/) {}
-  // Draft tokens a step keeps at most; one accepted behind them is emitted in the bonus's place and
-  // the bonus dropped, as some released programs do. Lossless either way.
+  // The most draft tokens that a step accepts. One more is emitted in the bonus's place and the
+  // bonus is dropped, as some released programs do. Lossless either way.
   virtual int max_accepted() const { return engine::kMaxRows; }
   // Distribution node i was drawn from (after warping; see QOf in methods/verifier.h for siblings),
   // empty when node i was chosen deterministically (PLD): decides the verification rule.
@@ -113,12 +113,14 @@ class Drafter {
   virtual double draft_cost() const { return 0; }
   // Whether tokens that went by without a draft must be computed by the drafter before the next.
   virtual bool must_catch_up() const { return false; }
-  // Nodes of one class come true about equally often: how long the matched text was, which cache
-  // they come from. 0..kDraftClasses-1, with what to expect of one at first, its parent accepted.
+  // Nodes of one class are accepted about equally often. A class says how long the matched text
+  // was, or which cache the nodes come from. 0..kDraftClasses-1. expected(): how often a node is
+  // accepted at first, given that its parent was.
   static constexpr int kDraftClasses = 8;
   virtual int draft_class(int /*node*/) const { return 0; }
   virtual double expected(int /*draft_class*/, int depth) const { return depth == 1 ? 0.4 : 0.7; }
-  // Told what was kept: `path` are accepted nodes in order (root excluded), `bonus` the next root.
+  // Told what was accepted: `path` are accepted nodes in order (root excluded), `bonus` the next
+  // root.
   virtual void accepted(std::span<const int> /*path*/, int32_t /*bonus*/) {}
   virtual size_t extra_parameter_bytes() const { return 0; }
   virtual size_t extra_kv_bytes() const { return 0; }

@@ -22,7 +22,7 @@ MethodList fast_methods() {
 }
 
 MethodList all_methods() {
-  MethodList all{"all", "every method at its defaults, as far as what it needs is there", {}, {}};
+  MethodList all{"all", "every method at its defaults, if what it needs is installed", {}, {}};
   for (const auto& [name, info] : method_registry().entries())
     if (name != "ar" && name != "ar_tuned" && name != "pad")
       (info.needs.starts_with("nothing") ? all.methods : all.optional).push_back(name);

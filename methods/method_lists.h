@@ -9,7 +9,7 @@ namespace evalrun::methods {
 struct MethodList {
   std::string name, summary;
   std::vector<std::string> methods;   // as on the command line
-  std::vector<std::string> optional;  // need a draft model or a file: measured where that is there
+  std::vector<std::string> optional;  // need a draft model or a file: measured where that exists
 };
 
 // "fast": the look-ups that are faster than plain decoding on most text (docs/full.md). "all":

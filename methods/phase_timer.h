@@ -10,7 +10,7 @@ namespace evalrun::methods {
 
 // Splits the wall time of a step; a method calls enter() when it moves on. Time not claimed by
 // draft, verify or commit is overhead. Reads the clock once per call; the three are spans for
-// profilers, too, and what a device does meanwhile is counted apart (engine/device_time.h).
+// profilers, too. What a device does meanwhile is counted separately (engine/device_time.h).
 class PhaseTimer {
  public:
   enum Phase { kDraft, kVerify, kCommit, kOther, kCount };

@@ -26,7 +26,7 @@ struct ReplayTrace {
 };
 
 // While an object lives, every generation of `method` follows `reference`: the tokens of an answer,
-// the prefill's among them; behind its end the method goes its own way. Both must outlive the
+// the prefill's among them; after its end the method goes its own way. Both must outlive the
 // object. usage_error for a method that lacks the common verifier, InternalError in a generation
 // that is not greedy.
 class Replay {

@@ -10,7 +10,7 @@ namespace evalrun::methods {
 // Rows that ride along in the target's forward without being tested: the Jacobi window of
 // Lookahead, the branches of Self-Draft, the masks of SPACE and BiTA. They see a node of the draft
 // tree with its ancestors, and their own ancestors. Tokens that are read get the target's greedy
-// continuation, masks their state behind the final norm; that is what such methods draft with.
+// continuation, masks their state after the final norm. Such methods draft with these.
 struct SideRows {
   std::vector<int32_t> token;   // [n], a token, or -1 - e for embedding e of SideInputs (a mask)
   std::vector<int32_t> parent;  // [n], under(node) of the tree, else an earlier side row
@@ -36,8 +36,8 @@ struct SideInputs {
   engine::MatrixView embeddings = {};  // [masks, d_model]
   const engine::PrefixBank* prefix = nullptr;
   const engine::LowRankDelta* low_rank = nullptr;
-  // Of masks that are read: so many of their best tokens by the target's own head; 0 = their hidden
-  // states.
+  // Of masks that are read: this many of their best tokens by the target's own head; 0 = their
+  // hidden states.
   int best = 0;
 };
 

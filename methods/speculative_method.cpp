@@ -147,7 +147,7 @@ engine::ForwardResult SpeculativeMethod::forward() {
 // The children of every node on the path: those were the questions the verification asked.
 void SpeculativeMethod::note_tested() {
   tested_.clear();
-  // Behind the most a step keeps, nothing is tested.
+  // Nothing is tested beyond the most that a step accepts.
   const size_t levels = std::min(path_.size(), static_cast<size_t>(drafter_->max_accepted()));
   for (size_t level = 0; level < levels; ++level) {
     const int accepted = level + 1 < path_.size() ? path_[level + 1] : -1;
@@ -168,7 +168,7 @@ StepOutcome SpeculativeMethod::step(PhaseTimer& timer) {
                 tree_.depth(), limit.depth);
   tree_.truncate(limit.rows);  // by place, never by value: what is left was drawn as if it were all
   side_.clear();
-  // What they teach is for later steps, and in front of the last token there is none.
+  // Side rows help later steps only, and before the last token there is no later step.
   if (limit.depth > 0) drafter_->side_rows(limit.rows - tree_.size(), side_);
   EVALRUN_CHECK(side_.size() <= limit.rows - tree_.size(), "{} side rows, room for {}",
                 side_.size(), limit.rows - tree_.size());

@@ -40,8 +40,8 @@ class SpeculativeMethod final : public DecodingMethod {
   const VerdictHook& verdict_hook() const { return hook_; }
 
  private:
-  // How deep and how many rows this step may go: no deeper than the tokens still wanted, no more
-  // rows than fit behind the context.
+  // How deep this step may go, and with how many rows: at most as deep as tokens are still wanted,
+  // at most as many rows as fit after the context.
   struct Budget {
     int depth, rows;
   };

@@ -23,7 +23,7 @@ class StopText {
   StopText(const engine::Tokenizer& tokenizer, StopTextRules rules);
 
   void begin();  // of an answer
-  // Whether the answer, with this token behind the earlier ones, completes a rule for the first
+  // Whether the answer, with this token after the earlier ones, completes a rule for the first
   // time. Asked once per token in order; not asked again once it was true.
   bool completed_by(int32_t token);
 

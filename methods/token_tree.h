@@ -20,8 +20,8 @@ struct TokenTree {
   int child(int parent_node, int32_t t) const;
   // Whether a path below the root holds these tokens.
   bool holds(std::span<const int32_t> tokens) const;
-  // A path below the root. `merge` shares the nodes that are there already, so that a prefix two
-  // drafts have in common is computed once.
+  // A path below the root. `merge` shares the nodes that exist already, so a prefix that two drafts
+  // have in common is computed once.
   void add_path(std::span<const int32_t> tokens, bool merge);
   void truncate(int nodes);  // keeps the first `nodes` nodes, at least the root
   int size() const { return static_cast<int>(token.size()); }

@@ -11,7 +11,7 @@
 namespace evalrun::methods {
 namespace {
 
-// First child of `node` behind `after`, -1 when there is none.
+// First child of `node` after `after`, -1 when there is none.
 int next_child(const TokenTree& tree, int node, int after) {
   for (int i = std::max(after, node) + 1; i < tree.size(); ++i)
     if (tree.parent[static_cast<size_t>(i)] == node) return i;
@@ -174,7 +174,7 @@ Verifier::Result Verifier::verify(const TokenTree& tree, const TargetView& targe
   if (typical_ && !sampling_.greedy()) return verify_typical(tree, target);
   alive_.assign(1, 0);
   for (int depth = 0;; ++depth) {
-    const int node = alive_.front();  // what the target says behind equal paths is equal
+    const int node = alive_.front();  // what the target says after equal paths is equal
     int32_t token = -1;
     if (sampling_.greedy()) {
       token = target.top(node);

@@ -73,7 +73,7 @@ enum class Siblings {
   kIndependent,         // each from q itself; equal siblings must stay in the tree
 };
 
-// Uniform numbers that the rules ask for. Apart from the Rng behind it, so that tests can walk
+// Uniform numbers that the rules ask for. Separate from the Rng that gives them, so tests can walk
 // through all answers and add up exact probabilities.
 class UniformSource {
  public:
@@ -136,16 +136,16 @@ class Verifier {
       : sampling_(sampling), siblings_(siblings), typical_(typical), rule_(rule) {}
   struct Result {
     std::span<const int> path;  // accepted nodes in order, root excluded; valid until the next call
-    int32_t bonus;              // token the target supplies behind the path
+    int32_t bonus;              // token the target supplies after the path
   };
-  // Without rejection, equal siblings stay in the race together, so that drafts which share a
-  // prefix give the same tokens merged or apart; merging them saves rows. The path is the first of
-  // the longest.
-  // The tree must have been fixed before any of the randomness used here. Stops behind an accepted
-  // token only by the loop's stop rule, not here.
+  // Without rejection, equal siblings stay in the race together. So drafts that share a prefix give
+  // the same tokens whether they are merged or not; merging them saves rows. The path is the first
+  // of the longest.
+  // The tree must have been fixed before any of the randomness used here. Stopping after an
+  // accepted token is up to the loop's stop rule and does not happen here.
   // `target` must offer logits unless sampling is greedy, or it has drawn and tried. A token
-  // accepted behind `max_accepted` others becomes the bonus and ends the walk: as lossless, one
-  // token shorter.
+  // accepted after `max_accepted` others becomes the bonus and ends the walk. This is as lossless,
+  // and one token shorter.
   Result verify(const TokenTree& tree, const TargetView& target, QOf q_of, UniformSource& uniform,
                 int max_accepted = engine::kMaxRows);
   // Avoids growth during steps: room for `depth` accepted nodes.

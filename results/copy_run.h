@@ -18,8 +18,8 @@ namespace evalrun::results {
 int64_t copy_baseline(const ResultStore& source, const std::string& name, ResultStore& target,
                       const std::string& as, bool replace);
 
-// A new file with this one baseline and its run: one file, no log beside it, complete or not there
-// at all. Throws data_error when the file exists.
+// A new file with this one baseline and its run: one file, no log beside it. It is complete, or it
+// does not exist. Throws data_error when the file exists.
 void export_baseline(const ResultStore& source, const std::string& name, const std::string& path);
 
 }  // namespace evalrun::results

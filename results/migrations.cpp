@@ -58,7 +58,7 @@ constexpr std::array<Migration, kSchemaVersion> kMigrations = {{
      "'{}' FROM old_score;"
      "DROP TABLE old_score;"
      "CREATE TABLE rendered (hash TEXT PRIMARY KEY, text TEXT NOT NULL) WITHOUT ROWID;"},
-    // The turns are copied, not altered: an added column would stand behind the wide ones.
+    // The turns are copied, not altered: an added column would come after the wide ones.
     {"steps without a draft; outcomes of draft nodes",
      "CREATE TABLE new_turn ("
      "  id INTEGER PRIMARY KEY,"
@@ -111,7 +111,7 @@ constexpr std::array<Migration, kSchemaVersion> kMigrations = {{
      "  proven TEXT NOT NULL,"
      "  document TEXT NOT NULL"
      ") WITHOUT ROWID;"},
-    // distinct_share() and cycle() are ours (add_functions): the tokens are there to be asked.
+    // distinct_share() and cycle() are ours (add_functions): the stored tokens answer them.
     {"how much answers repeat themselves; replays; what the machine did meanwhile",
      "ALTER TABLE generation ADD COLUMN distinct_share REAL;"
      "ALTER TABLE generation ADD COLUMN cycle INTEGER NOT NULL DEFAULT 0;"

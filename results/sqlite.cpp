@@ -15,8 +15,8 @@
 
 namespace evalrun::results {
 
-// Opening and closing the file to ask fcntl() would drop our own SQLite's locks on it (POSIX),
-// hence the detour through /proc/locks.
+// Opening and closing the file to ask fcntl() would drop our own SQLite's locks on it (POSIX), so
+// this goes through /proc/locks.
 std::string lock_holder(const std::string& path) {
   struct stat info;
   // The write-ahead log's locks live on its shared-memory file.

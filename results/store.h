@@ -54,7 +54,7 @@ class ResultStore {
 
   // Each returns the row id; equal keys give the existing row (its settings are not changed).
   int64_t add_run(const RunRecord& run);
-  // A fact about the machine learnt after add_run; one that is there already stays.
+  // A fact about the machine learnt after add_run. A fact that is stored already stays.
   void add_environment(int64_t run_id, const std::string& name, const std::string& value);
   int64_t add_arm(int64_t run_id, const ArmRecord& arm);
   int64_t add_prompt(int64_t run_id, const PromptRecord& prompt);
@@ -64,7 +64,7 @@ class ResultStore {
   // One transaction: generation, turns, steps, nodes, divergences, tokens, clock, scores, and how
   // much its tokens repeat themselves (results/repetition.h). Returns its id. A second
   // generation with the same (arm, prompt, repeat, sample) is refused with an InternalError: resume
-  // never measures twice. On a full disk nothing of it is stored and what was there stays.
+  // never measures twice. On a full disk nothing of it is stored and earlier records stay.
   int64_t add_generation(int64_t run_id, int64_t arm_id, int64_t prompt_id,
                          const GenerationRecord& g, const std::vector<ScoreRecord>& scores);
   // A score taken later; one of the same evaluator and convention is replaced.

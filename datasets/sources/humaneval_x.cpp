@@ -1,6 +1,6 @@
 // HumanEval-X (Zheng et al. 2023, CodeGeeX; the Rust part was contributed later): the problems of
 // HumanEval in six languages, one file each. Answers are judged by running them; see CodeProblem.
-// Rust prompts hold no signature: the declaration is shown in front of them, as the program has it.
+// Rust prompts hold no signature: the declaration is shown before them, as the program has it.
 #include <array>
 
 #include "datasets/json_lines.h"

@@ -79,7 +79,7 @@ base::Options<Mbpp100Options> mbpp_100_options() {
       "with the asserts, or the sentence alone as in Self-Draft");
 }
 
-// The examples stand in front of the first test in the file, so that one pass sees them first.
+// The examples come before the first test in the file, so one pass sees them first.
 RowReader row_reader(const DatasetSpec& spec) {
   const bool few_shot = mbpp_options().of(spec.options).few_shot;
   const auto shots = std::make_shared<std::string>();

@@ -19,7 +19,8 @@ constexpr const char* kHint =
   refuse(text, fmt::format("stands for more than {} methods", kMostExpanded));
 }
 
-// Inside a pair of braces behind each character; checks that they come in pairs.
+// For each character: whether the text after it is inside a pair of braces. Checks that braces come
+// in pairs.
 std::vector<bool> inside_braces(std::string_view text) {
   std::vector<bool> inside;
   bool open = false;

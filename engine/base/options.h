@@ -46,7 +46,7 @@ struct OptionOwner {
 };
 
 // "key=value,key=value" as a map. Throws usage_error for a piece without a key, whose hint is
-// `form`, and for a key that is there twice.
+// `form`, and for a key that occurs twice.
 std::map<std::string, std::string> split_options(std::string_view text, const OptionOwner& owner,
                                                  const std::string& form);
 

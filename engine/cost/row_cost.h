@@ -54,7 +54,7 @@ struct RowCostOptions {
   int most_rounds = 1000;
   double seconds = 1;  // for the rounds, all sessions together
   double bandwidth_seconds =
-      0;  // per session, half before and half behind the rounds; 0 = no probe; GPUs have none
+      0;  // per session, half before and half after the rounds; 0 = no probe; GPUs have none
   // Row counts whose first forward shows that three rounds would take longer are left out, the
   // largest first; 0 = none are.
   double limit_seconds = 0;
@@ -67,7 +67,7 @@ int row_cost_capacity(const RowCostOptions& options);
 
 // Resets the sessions, commits `context` tokens, and then measures all row counts of all sessions
 // in turn, round by round, so that a drift of the machine falls on all of them alike. The rows are
-// a chain behind the context, each asks for its largest logit, and nothing is committed. Prompt
+// a chain after the context, each asks for its largest logit, and nothing is committed. Prompt
 // lengths come last. Leaves the sessions empty.
 std::vector<RowCostTable> measure_row_cost(std::span<const std::unique_ptr<Session>> sessions,
                                            const RowCostOptions& options);

@@ -1,11 +1,11 @@
 // Softmax attention of a forward's rows over the caches of their sequences and over each other, in
-// chunks of 128 logical positions with absolute borders (arith.h), online: no more than one chunk
+// chunks of 128 logical positions with absolute borders (arith.h). It is online: at most one chunk
 // of scores per query is held.
 //
-// Neighbouring rows of one sequence see the whole committed context alike, so they are taken in
+// Neighbouring rows of one sequence all see the whole committed context, so they are taken in
 // blocks of up to 24 query vectors per kv head: keys and values are read (and widened) once per
 // block. Work units are (block, kv head), or, when these are too few for the threads, (block, kv
-// head, chunk) with the chunks merged afterwards - in the same order, hence to the same bits.
+// head, chunk) with the chunks merged afterwards. The order is the same, so the bits are, too.
 #pragma once
 #include <algorithm>
 #include <cmath>

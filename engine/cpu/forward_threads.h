@@ -1,7 +1,7 @@
 // The threads of one forward: who does which rows and outputs, where they meet, where time goes.
 //
 // A row phase costs less than a barrier when there are few rows. Then every thread does all rows
-// for itself, in a space of its own (Workspace), and the barrier behind the phase is left out.
+// for itself, in a space of its own (Workspace), and the barrier after the phase is left out.
 #pragma once
 #include <chrono>
 #include <cstddef>
@@ -42,7 +42,7 @@ class ForwardThreads {
     pool_.barrier();
     mark(thread, &PhaseTimes::waits);
   }
-  // Behind a row phase: others need the rows, unless everybody has them.
+  // After a row phase: other threads need the rows, unless every thread has them.
   void row_barrier(int thread) {
     if (!own_) barrier(thread);
   }

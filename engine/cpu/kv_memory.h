@@ -23,7 +23,7 @@ class KvMemory {
   KvStore<T>& rows(size_t space, int layer) { return rows_[space][static_cast<size_t>(layer)]; }
   const KvStore<T>& prefix(int layer) const { return prefix_[static_cast<size_t>(layer)]; }
 
-  // Room for the rows of a forward, in the first `spaces`; keeps those that are there.
+  // Room for the rows of a forward, in the first `spaces`; keeps the rows that they hold.
   void room_for_rows(size_t spaces, int rows);
   void load_prefix(const PrefixBank& bank);
   // Rows of the last forward to positions first, first + 1, ... of a sequence.

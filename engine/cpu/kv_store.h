@@ -4,7 +4,7 @@
 // are committed or not.
 //   K: blocks of 16 positions, [kv head][position / 16][head_dim][16]: a block is one column of a
 //   score tile. V: rows, [kv head][position][padded head_dim].
-//   Bytes have their scales behind them: 16 floats behind a block of K, one behind a row of V.
+//   Bytes are followed by their scales: 16 floats after a block of K, one after a row of V.
 // One store holds one layer of one sequence (or the rows of a forward, position = row).
 #pragma once
 #include <algorithm>
@@ -38,7 +38,7 @@ class KvStore {
     k_.assign(heads_ * (n / kLanes) * block_, T{});
     v_.assign(heads_ * n * row_, T{});
   }
-  // Room for `positions`; keeps what there is.
+  // Room for `positions`; keeps what it holds.
   void grow(int positions) {
     const size_t held = capacity_;
     if (static_cast<size_t>(positions) <= held) return;

@@ -18,7 +18,7 @@ class Outputs {
 
   // Of the forward that run() is about to end.
   void begin(const ForwardPlan& plan);
-  // By all threads at once, behind the layers.
+  // By all threads at once, after the layers.
   void run(int thread);
   // Once all threads are done.
   void read(ForwardResult& result, Answers& answers);

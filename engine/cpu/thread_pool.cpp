@@ -36,8 +36,8 @@ namespace {
 using SteadyClock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 
-// At a barrier the others are a few microseconds away, tens behind a large product, or their core
-// has been taken.
+// At a barrier the others are a few microseconds away, after a large product tens of them. Else
+// their core has been taken.
 constexpr microseconds kBarrierSpin{100};
 // Between two forwards lies the work of a method and the loop: some microseconds under greedy
 // decoding, up to a few hundred where distributions over the vocabulary are needed. Waking a

@@ -27,7 +27,7 @@ struct Workspace {
 
   explicit Workspace(int n_threads)
       : spaces(static_cast<size_t>(n_threads)), best(static_cast<size_t>(n_threads)) {}
-  // For a forward in the first `used` spaces, with so many residual streams.
+  // For a forward in the first `used` spaces, with this many residual streams.
   void make_room(const Model& model, const Kernels& kernels, const ForwardPlan& plan, size_t used,
                  size_t residuals);
   size_t bytes() const;

@@ -20,7 +20,7 @@ class AnswerReader {
  public:
   AnswerReader(DeviceSession& session, StepBuffers& buffers) : session_(session), b_(buffers) {}
 
-  // Behind the layers (LayerQueue::queue).
+  // After the layers (LayerQueue::queue).
   void queue(const ForwardStep& step);
   // Everything in `result` but its source; logits only where has_logits() says so.
   void read(const ForwardStep& step, const ForwardPlan& plan, ForwardResult& result,

@@ -54,7 +54,7 @@ class CudaBackend final : public Backend, public LogitSource {
   void read_kv(int layer, int position, int sequence, std::span<float> k,
                std::span<float> v) const override;
 
-  // Its wait is that of the forward, score or draw behind it.
+  // It does not wait: the forward, score or draw after it does.
   InputView compute(const RowProgram& program, int result) override;
   MatrixView multiply(const WeightMatrix& w, InputView x) override;
   Scores best_of(Heads heads, InputView x, int n_best) override;

@@ -20,7 +20,7 @@ constexpr int kFloat32 = 0, kBfloat16 = 14;
 constexpr int kCompute32 = 68;
 constexpr int kDefaultAlgorithm = -1;
 
-// Behind a failure the handle is of no use, and often nor is the device.
+// After a failure the handle is of no use, and often neither is the device.
 void check_status(int status, const char* call) {
   if (status == 0) return;
   int device = 0;

@@ -38,11 +38,11 @@ class DeviceModel {
   const float* cos() const { return cos_; }  // [max_tokens][head_dim / 2]
   const float* sin() const { return sin_; }
 
-  // Device memory a model takes that is not there yet, with the piece weights are repacked from.
+  // Device memory that a model still needs, including the piece that weights are repacked from.
   static size_t missing_bytes(const Model& model, int device);
 
  private:
-  // All vectors, one behind the other.
+  // All vectors, in sequence.
   size_t add(std::span<const float> values);
   std::optional<size_t> add_if(const std::vector<float>& values);
   std::optional<size_t> add_bias(const DeviceMatrix& m,
@@ -79,7 +79,7 @@ struct DeviceLowRank {
 
 class LowRankStore {
  public:
-  // The adapter's factors on the device, copied when they are not there yet.
+  // The adapter's factors on the device. Copies them the first time.
   const DeviceLowRank& get(const LowRankDelta& delta, int device, cudaStream_t stream);
 
  private:

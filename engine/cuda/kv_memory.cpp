@@ -78,7 +78,7 @@ bool KvMemory::room_for_rows(int rows, bool keep, cudaStream_t stream) {
 
 bool KvMemory::load_prefix(const PrefixBank& bank, cudaStream_t stream) {
   if (bank.id != 0 && bank.id == prefix_id_) return false;
-  prefix_id_ = 0;  // until it is there
+  prefix_id_ = 0;  // until it is copied
   prefix_heads_ = bank.heads == 0 ? kv_heads_ : bank.heads;
   prefix_capacity_ = padded_to(std::max(bank.length, 1), kChunk);
   const auto stride = static_cast<size_t>(stride_), hd = static_cast<size_t>(head_dim_),

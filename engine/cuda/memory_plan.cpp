@@ -23,7 +23,7 @@ size_t floats(int rows, int width) {
   return static_cast<size_t>(rows) * static_cast<size_t>(width) * sizeof(float);
 }
 
-// Attention's work list behind a full context. A tile of queries shares the chunks in the cache;
+// Attention's work list after a full context. A tile of queries shares the chunks in the cache;
 // rows of a step have two more each of their own.
 void set_items(StepShape& s, int chunks, const ModelConfig& c) {
   const PromptTiles tiles = prompt_tiles_of(s.rows, c.n_heads / c.n_kv_heads);

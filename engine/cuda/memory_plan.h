@@ -14,7 +14,7 @@ namespace evalrun::engine::cuda {
 // multiprocessors.
 constexpr int kPromptChunk = 1024;
 
-// The largest shapes that are planned for: a prefill chunk behind a full context, and a step of 64
+// The largest shapes that are planned for: a prefill chunk after a full context, and a step of 64
 // rows with all logits and as many answers, 16 of them rejection_tests. A session makes room for
 // both when it is created, so that what others find free is free, and nothing is allocated in a
 // timed step up to this size.

@@ -17,7 +17,7 @@ std::string cublas_version() { return "none"; }
 
 }  // namespace cuda
 
-// Behind resolve_engine(), which refuses the device, nobody gets here.
+// Nobody gets here: resolve_engine() refuses the device first.
 std::unique_ptr<Backend> make_cuda_backend(std::shared_ptr<const Model>, const SessionOptions&) {
   throw base::usage_error("this build has no CUDA", "use --device cpu");
 }

@@ -203,7 +203,7 @@ uint64_t least_bytes(MetaType type) {
     case MetaType::kF32:
       return 4;
     default:
-      return 8;  // 64-bit numbers, and the length in front of a string
+      return 8;  // 64-bit numbers, and the length before a string
   }
 }
 

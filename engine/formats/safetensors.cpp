@@ -184,7 +184,7 @@ std::string find_weights(const fs::path& folder) {
   const bool pickled = fs::exists(folder / "pytorch_model.bin", error) ||
                        fs::exists(folder / "pytorch_model.bin.index.json", error);
   fail(folder.string(), "", "holds neither model.safetensors nor model.safetensors.index.json",
-       pickled ? "only pickled weights are there; save the model as safetensors (transformers: "
+       pickled ? "the folder has only pickled weights; save the model as safetensors (transformers: "
                  "save_pretrained(..., safe_serialization=True))"
                : "download the weights of the model into this folder");
 }

@@ -50,7 +50,7 @@ void write_safetensors(const std::string& path, std::span<const TensorToWrite> t
   size_t offset = 0;
   for (const TensorToWrite* t : order) {
     EVALRUN_CHECK(t->name != "__metadata__" && !header.contains(t->name),
-                  "tensor {} is there twice, or has the name of the metadata", t->name);
+                  "tensor {} occurs twice, or has the name of the metadata", t->name);
     header[t->name] = {{"dtype", dtype_name(t->dtype)},
                        {"shape", t->shape},
                        {"data_offsets", {offset, offset + t->bytes.size()}}};

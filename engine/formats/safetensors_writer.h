@@ -17,7 +17,7 @@ struct TensorToWrite {
   std::span<const uint8_t> bytes;  // exactly bytes_of(dtype, product of shape), little-endian
 };
 
-// The bytes of values that lie one behind the other.
+// The bytes of values that lie in sequence.
 template <typename T>
 std::span<const uint8_t> bytes_of_values(const std::vector<T>& values) {
   return {reinterpret_cast<const uint8_t*>(values.data()), values.size() * sizeof(T)};

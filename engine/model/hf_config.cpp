@@ -13,7 +13,7 @@ namespace {
 using base::ObjectReader;
 using nlohmann::json;
 
-// A key that is there and not null.
+// A key that exists and is not null.
 bool given(ObjectReader& r, const std::string& key) {
   const json* value = r.raw(key);
   return value != nullptr && !value->is_null();

@@ -28,7 +28,7 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kNsPerSecond = 1'000'000'000;
 constexpr std::string_view kEnding = ".bin", kPartial = ".bin.tmp.";
-// A file that is being written is locked as soon as it is there. The time between is far shorter.
+// A file that is being written is locked as soon as it exists. The time between is far shorter.
 constexpr int64_t kLockedAfterNs = 60 * kNsPerSecond;
 // Where there are no locks, a file that was not written to for so long is nobody's.
 constexpr int64_t kAbandonedAfterNs = 3600 * kNsPerSecond;

@@ -69,7 +69,7 @@ std::optional<int64_t> weight_limit_variable();
 // `chosen`, else the larger of 10 GB and 10 % of the disk that would be free without these files.
 int64_t weight_limit(const std::string& folder, std::optional<int64_t> chosen);
 
-// What is there, the file that was not used for the longest time first.
+// The stored files, least recently used first.
 std::vector<WeightFile> weight_files(const std::string& folder);
 int64_t total_bytes(const std::vector<WeightFile>& files);
 

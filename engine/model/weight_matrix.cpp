@@ -455,7 +455,7 @@ void WeightMatrix::set_row_exactly(int o, DType source, std::span<const uint8_t>
           c[i] = nibbles[i] & 15;
           c[i + kGroup / 2] = nibbles[i] >> 4;
         }
-        // Q4_0 is d * (code - 8): the offset -8 d is a power of two away from d, hence exact. It
+        // Q4_0 is d * (code - 8): the offset -8 d is a power of two away from d, so it is exact. It
         // can only overflow when every weight of the group is zero (see largest()).
         uint16_t m = source == DType::kQ4_1 ? half_at(b + 2) : float_to_half(-8 * half_to_float(d));
         if (source == DType::kQ4_0 && (m & 0x7FFF) == 0x7C00) d = m = 0;

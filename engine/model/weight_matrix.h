@@ -134,8 +134,8 @@ static inline uint16_t float_to_bfloat16(float x) {
 
 // Memory for weights, 64-byte aligned and cleared; large blocks ask for huge pages.
 std::shared_ptr<std::byte> allocate_weights(size_t bytes);
-// Moves matrices into one such piece of memory, one behind the other: each for itself may be too
-// small for large pages, and plain decoding of 210 matrices apart was seen to be a seventh slower.
+// Moves matrices into one such piece of memory, in sequence. One matrix alone may be too small for
+// large pages. Plain decoding with 210 separate matrices was measured a seventh slower.
 void gather_weights(std::span<WeightMatrix* const> matrices);
 
 }  // namespace evalrun::engine

@@ -55,7 +55,7 @@ struct NamedPreTokenizer {
   bool adds_bos = false;       // unless the file says otherwise
 };
 
-// The pipeline behind a GGUF file's `tokenizer.ggml.pre`; nullopt for an unknown name.
+// The pipeline that a GGUF file's `tokenizer.ggml.pre` names; nullopt for an unknown name.
 std::optional<NamedPreTokenizer> pre_tokenizer_by_name(std::string_view name);
 std::vector<std::string> pre_tokenizer_names();
 

@@ -7,7 +7,7 @@
 namespace evalrun::engine {
 
 std::string StreamDecoder::push(int32_t id) {
-  if (skip_special_ && tokenizer_.is_special(id)) return {};  // as if it were not there
+  if (skip_special_ && tokenizer_.is_special(id)) return {};  // skipped
   std::string bytes = tokenizer_.token_bytes(id);
   if (bytes.empty()) return {};
   if (first_ && rules_.strip_first_token) std::erase(bytes, ' ');

@@ -59,7 +59,7 @@ class JudgePrompts {
 std::optional<double> parse_grade(std::string_view reply);
 
 enum class PairVerdict { kFirst, kSecond, kTie, kNone };
-// [[A]], [[B]] or [[C]], looked for in this order as FastChat does; kNone when none is there.
+// [[A]], [[B]] or [[C]], looked for in this order as FastChat does; kNone when none occurs.
 PairVerdict parse_pair_verdict(std::string_view reply);
 
 // Of the two orders: `straight` with a first, `swapped` with b first. Agreement, else a tie;

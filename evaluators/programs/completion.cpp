@@ -29,7 +29,7 @@ std::string_view up_to_last(std::string_view text, std::string_view word) {
   return text.substr(0, text.rfind(word));
 }
 
-// Everything in front of the first line that begins in column 0 with something.
+// Everything before the first line with text in column 0.
 std::string_view indented_lines(std::string_view text) {
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = std::min(text.find('\n', begin), text.size());
@@ -67,7 +67,7 @@ std::string java_tail(std::string_view text, int missing) {
   return code;
 }
 
-// Name of what `header`, the text in front of an opening brace, defines.
+// Name of what `header`, the text before an opening brace, defines.
 std::string defined_name(std::string_view header) {
   static const re2::RE2 keyword(R"(\b(?:const|let|var|function|func|fn)\s+(\w+))",
                                 re2::RE2::Latin1),
@@ -78,8 +78,9 @@ std::string defined_name(std::string_view header) {
   return name;
 }
 
-// The function that `text` completes, and those behind it that it or the test calls: helpers, or,
-// in a few Rust problems, the function itself, where the open signature is that of a helper.
+// The function that `text` completes, and the later ones that it or the test calls. These are
+// helpers. In a few Rust problems the open signature is that of a helper, and the function itself
+// follows.
 std::string_view with_called_functions(const CodeProblem& problem, std::string_view text) {
   std::string_view code = balanced(text, 1);
   // A bound, because every function looks for calls in all before it.
@@ -237,7 +238,7 @@ std::string entry_point(const CodeProblem& problem) {
   const bool in_declaration = problem.language == "rust" || problem.language == "go";
   const std::string& text =
       in_declaration && !problem.declaration.empty() ? problem.declaration : problem.prompt;
-  // The last signature counts: helpers stand in front of it.
+  // The last signature counts: helpers come before it.
   const char* pattern = problem.language == "python" ? R"((?m)^def\s+(\w+)\s*\()"
                         : problem.language == "js"
                             ? R"((?m)^\s*(?:const|let|var|function)\s+(\w+)\s*[=(])"

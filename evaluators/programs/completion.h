@@ -33,8 +33,8 @@ std::string entry_point(const datasets::CodeProblem& problem);
 // Does `code` define the function `name`?
 bool defines_function(std::string_view language, std::string_view code, const std::string& name);
 
-// Offset behind the brace that closes the one at `open`, npos when it stays open. Strings,
-// character literals and comments of the C family are skipped.
+// Offset after the brace that closes the one at `open`, npos when it stays open. Strings, character
+// literals and comments of the C family are skipped.
 size_t matching_brace(std::string_view code, size_t open);
 
 }  // namespace evalrun::evaluators

@@ -32,8 +32,8 @@ std::string missing_lines(const Lines& lines, const std::string& prompt) {
   return text;
 }
 
-// What stands in front of the signature: comment, includes, helpers. The helpers stay out when the
-// answer brings its own.
+// What comes before the signature: comment, includes, helpers. The helpers stay out when the answer
+// brings its own.
 std::string header_of(const CodeProblem& problem, const Answer& answer) {
   const std::string header = without_last_line(problem.prompt);
   if (header.find('{') == std::string::npos) return header;

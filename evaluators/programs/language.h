@@ -30,7 +30,7 @@ struct Assembly {
 
 // New for each run and unknown to the program's author.
 struct Secrets {
-  std::string nonce;           // 128 bits, hex; written to descriptor 3 behind the last assertion
+  std::string nonce;           // 128 bits, hex; written to descriptor 3 after the last assertion
   std::string name_a, name_b;  // identifiers
 };
 

@@ -21,7 +21,7 @@ std::string readable(const std::string& bytes) {
   return ordered_json::parse(dump(bytes.substr(0, kExtractedKept))).get<std::string>();
 }
 
-// What changes verdicts, hence when an answer is to be judged anew.
+// What changes verdicts. When it differs, an answer is judged anew.
 std::string options_of(const ScoringContext& context) {
   return fmt::format("time x {}{}", context.time_scale,
                      context.fix_go_imports ? ", go imports fixed" : "");

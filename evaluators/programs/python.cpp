@@ -27,7 +27,7 @@ Assembly assemble(const CodeProblem& problem, const Answer& answer, const Assemb
     if (names_numpy(problem.prompt + answer.code + problem.test))
       program.code += "import numpy\nimport numpy as np\n";
   }
-  // In front of a whole function the prompt's own one is closed: its imports and helpers remain.
+  // Before a whole function the prompt's own one is closed: its imports and helpers remain.
   if (problem.set != CodeProblem::Set::kMbpp)
     program.code += problem.prompt + (answer.whole ? "\n    pass\n" : "");
   program.code += answer.code + "\n";

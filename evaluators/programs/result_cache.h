@@ -6,7 +6,7 @@
 namespace evalrun::evaluators {
 
 // One small file per result under `root`/programs. Safe for several processes: files are written
-// beside and renamed. A file that cannot be read or written is as if it were not there.
+// beside and renamed. A file that cannot be read or written counts as missing.
 class ResultCache {
  public:
   explicit ResultCache(std::string root) : root_(std::move(root)) {}

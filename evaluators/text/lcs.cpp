@@ -79,7 +79,7 @@ size_t Lcs::length(std::span<const WordId> a) {
   if (b_.empty()) return 0;
   rows_.assign(n_blocks_, ~uint64_t{0});
   for (const WordId word : a) next_row(rows_.data(), word, rows_.data());
-  // Bits behind the last word of b stay set but for carries out of it, which are not counted.
+  // Bits after the last word of b stay set, except for carries out of it, which are not counted.
   size_t zeros = 0;
   for (size_t k = 0; k < n_blocks_; ++k) {
     const size_t n = std::min<size_t>(64, b_.size() - 64 * k);

@@ -11,7 +11,7 @@ namespace {
 // Letters before the end of a word, as the paper's conditions see them.
 bool is_vowel_letter(char c) { return c == 'a' || c == 'e' || c == 'i' || c == 'o' || c == 'u'; }
 
-// A y is a consonant at the start and behind a vowel. Only the run of y's before `at` decides.
+// A y is a consonant at the start and after a vowel. Only the run of y's before `at` decides.
 bool is_consonant(std::string_view word, size_t at) {
   bool flipped = false;
   while (at > 0 && word[at] == 'y') {
@@ -66,8 +66,8 @@ std::string joined(std::string_view stem, std::string_view end) {
   return word;
 }
 
-// The first rule whose suffix is there decides: it is applied where the measure of what is in front
-// of the suffix is above `above`, else the word stays.
+// The first rule whose suffix the word has decides. It is applied where the measure of what comes
+// before the suffix is above `above`, else the word stays.
 std::string apply(std::string word, std::span<const Rule> rules, int above) {
   for (const Rule& rule : rules) {
     if (!word.ends_with(rule.suffix)) continue;

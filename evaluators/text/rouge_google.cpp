@@ -120,7 +120,7 @@ std::span<const WordId> line_of(const Text& text, size_t line) {
 }
 
 // Which of several longest subsequences counts: the original goes to the shorter reference where
-// both directions are as good, hence the reference as b (lcs.h).
+// both directions are as good, so the reference is b (lcs.h).
 RougeScore summary_level_lcs(const Text& answer, const Text& reference, size_t n_ids) {
   size_t per_line = 0, per_word = 0;
   for (size_t r = 0; r < reference.ends.size(); ++r) {

@@ -32,7 +32,7 @@ struct Vocabulary {
   int size = 0;  // ids are 0..size-1
 };
 inline constexpr int kMaxVocabulary =
-    (1 << 24) - 2;  // an id, or the separator behind, fits 3 bytes
+    (1 << 24) - 2;  // an id, or the separator after them, fits 3 bytes
 
 // Where the text came from.
 struct CorpusSource {

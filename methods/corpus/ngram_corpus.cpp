@@ -74,7 +74,7 @@ class Counter {
     candidates_.clear();
   }
 
-  // Candidates come in order of their ids, and a stable sort keeps equal counts so.
+  // Candidates come in order of their ids, and a stable sort keeps this order for equal counts.
   void keep_top() {
     std::stable_sort(candidates_.begin(), candidates_.end(),
                      [](const Candidate& a, const Candidate& b) { return a.count > b.count; });

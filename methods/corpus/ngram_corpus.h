@@ -1,6 +1,6 @@
 // Which tokens most often follow one to four tokens in a large text: the corpus cache of Self-Draft
 // ("Draft Cache Initialization" in Gao et al. 2025, AAAI-25). For every key of 1..max_key tokens
-// the grams of `gram` tokens behind it are counted; the `top` most frequent are kept, and of those
+// the grams of `gram` tokens after it are counted. The `top` most frequent are kept, and of those
 // the ones that occurred `min_count` times.
 //
 // Documents do not run into each other; a gram that its document cuts short does not count.

@@ -56,7 +56,7 @@ uint64_t SuffixCorpus::place(uint64_t index) const {
   return at;
 }
 
-// The id, the separator included; behind the end of the text the separator again.
+// The id, the separator included; after the end of the text the separator again.
 uint32_t SuffixCorpus::id_behind(uint64_t place, uint64_t depth) const {
   const auto separator = static_cast<uint32_t>(info().vocabulary.size);
   if (depth >= text_.length - place) return separator;

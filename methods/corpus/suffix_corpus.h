@@ -35,14 +35,13 @@ class SuffixCorpus {
   // The suffixes that begin with `pattern`; all of them for an empty one.
   Range find(std::span<const int32_t> pattern) const;
 
-  // Token `depth` places behind the start of a suffix (index < size()); -1 from the end of its
+  // Token `depth` places after the start of a suffix (index < size()); -1 from the end of its
   // document on.
   int32_t token_at(uint64_t index, uint64_t depth) const {
     return token_behind(place(index), depth);
   }
-  // The same in two steps, for whoever reads several tokens: the place of a suffix in the text, and
-  // a token behind it. -1 is said at the end of the document; what lies beyond it is of another
-  // one.
+  // The same in two steps, for readers of several tokens: the place of a suffix in the text, and a
+  // token after it. -1 is said at the end of the document; what lies beyond belongs to another one.
   uint64_t place(uint64_t index) const;
   int32_t token_behind(uint64_t place, uint64_t depth) const;
   void prefetch(uint64_t place) const {  // the text at a place is read soon

@@ -155,7 +155,7 @@ std::vector<int64_t> integers(const SafeTensor& tensor) {
 
 void Adapter::add(const std::string& own_name, const SafeTensor& tensor) {
   if (!entries_.emplace(own_name, Entry{&tensor, tensor.name}).second)
-    throw base::data_error(path_, "tensor " + tensor.name, "is there twice, under two names",
+    throw base::data_error(path_, "tensor " + tensor.name, "occurs twice, under two names",
                            kRetrain);
 }
 

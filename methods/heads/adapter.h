@@ -75,7 +75,7 @@ class AdapterReader {
     return has(name) ? vector(name, size) : std::vector<float>();
   }
   const std::string& path() const { return adapter_.path(); }
-  int rows(const std::string& name) const;  // 0 when it is not there
+  int rows(const std::string& name) const;  // 0 when it does not exist
   // Ids the drafter can propose, ascending; empty = all of the target's.
   std::vector<int32_t> draft_vocabulary();
   // Those rows of the target's output matrix (all, shared, when ids is empty and the storage is the

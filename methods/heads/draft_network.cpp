@@ -349,7 +349,7 @@ void DraftNetwork::run(Look look) {
   request.best = best_;
   request.log_sums = log_sums_;
   request.dists = dists_, request.distribution_draws = draws_, request.sampling = sampling_;
-  // EAGLE-3 hands on the stream in front of the final norm.
+  // EAGLE-3 hands on the stream before the final norm.
   const int last = net_->config().n_layers;
   const bool paired = options_.input == Input::kPaired;
   if (paired) request.residual_layers = {&last, 1};

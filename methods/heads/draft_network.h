@@ -1,5 +1,5 @@
 // The small transformers of EAGLE and Falcon, which read the target's features: one or two decoder
-// layers behind an input stage, with a KV cache of their own, in an engine session of their own.
+// layers after an input stage, with a KV cache of their own, in an engine session of their own.
 //
 // A pair is (feature of position t, embedding of the token at t + 1); it stands at position t of
 // the network's cache and predicts the feature of the next position(s), whose token the head tells

@@ -183,7 +183,7 @@ class StaticDrafter final : public PairDrafter {
 class DynamicDrafter final : public PairDrafter {
  public:
   struct Options {
-    int k = 10;      // children looked at behind each node, nodes expanded in each level
+    int k = 10;      // children looked at after each node, nodes expanded in each level
     int levels = 6;  // of the tree
     int total = 0;   // draft nodes; 0 = as many as pay
   };
@@ -225,7 +225,7 @@ class DynamicDrafter final : public PairDrafter {
     double log_prob;  // of the path
   };
 
-  // The k best choices behind a node.
+  // The k best choices after a node.
   void note(int parent, int row, int level, double log_prob, const engine::RowScores& scores) {
     for (const engine::TokenLogit& b : scores.best)
       candidates_.push_back({network_->token(b.token), parent, row, level,
@@ -270,8 +270,8 @@ class DynamicDrafter final : public PairDrafter {
     return true;
   }
 
-  // Keeps the nodes that may have a child worth a row of the target; whether looking behind them
-  // can pay: about half of what they are likely to be reached comes true on top.
+  // Keeps the nodes that may have a child worth a row of the target. Returns whether one more level
+  // can pay: about half of the probability of reaching these nodes is gained in accepted tokens.
   bool worth_a_level() {
     double reached = 0;
     size_t kept = 0;

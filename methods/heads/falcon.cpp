@@ -40,7 +40,7 @@ class FalconDrafter final : public Drafter {
   void start(const GenerationContext& context) override {
     target_ = context.target;
     network_->reset();
-    // A list for each place behind the root and behind each node of the plan.
+    // A list for each place after the root and after each node of the plan.
     choices_.start(context, draws_, (tree_.plan().size() + 1) * k_, (tree_.inner() + 1) * k_,
                    tree_.plan().width(), network_->ids(), vocab_size_);
     const int ready = static_cast<int>(context.prompt.size()) - 1;
@@ -121,7 +121,7 @@ class FalconDrafter final : public Drafter {
   }
 
   // The node whose block tells what follows `node`, and the place in it: level l is told by the
-  // block behind its ancestor at level floor(l / k) k.
+  // block after its ancestor at level floor(l / k) k.
   int list_behind(int node) const {
     const int level = node == 0 ? 0 : tree_.plan().level[static_cast<size_t>(node) - 1];
     int ancestor = node;
@@ -184,7 +184,7 @@ class FalconDrafter final : public Drafter {
   engine::Session* target_ = nullptr;
   int root_rows_ = 0;                              // first row of the root block in the last feed
   std::vector<std::vector<float>> root_features_;  // [k]
-  std::vector<int> block_of_;                      // [plan node] first row of the block behind it
+  std::vector<int> block_of_;                      // [plan node] first row of the block after it
   std::vector<int> blocks_;                        // plan nodes of the forward at hand
   std::vector<int> path_;
 };

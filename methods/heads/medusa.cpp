@@ -1,6 +1,6 @@
 // Medusa (Cai et al. 2024, arXiv 2401.10774): heads on the target's final hidden state, one per
-// depth, each a stack of residual blocks in front of an output matrix. Head k at position t
-// predicts token t + 2 + k whatever the tokens between are, so one look drafts a whole tree.
+// depth, each a stack of residual blocks before an output matrix. Head k at position t predicts
+// token t + 2 + k whatever the tokens between are. So one look drafts a whole tree.
 #include <algorithm>
 
 #include "methods/builtin_methods.h"

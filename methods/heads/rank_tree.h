@@ -1,6 +1,6 @@
 // Draft trees by rank, as Medusa, EAGLE-1 and Falcon publish theirs: which of a drafter's ranked
 // choices become nodes, the same in every step. A path is the ranks of the choices from the root:
-// "01" is the second choice behind the first one, "0.12" the thirteenth.
+// "01" is the second choice after the first one, "0.12" the thirteenth.
 #pragma once
 #include <span>
 #include <string>
@@ -10,7 +10,7 @@
 namespace evalrun::methods {
 
 struct RankTree {
-  // Node i + 1 of the draft (node 0 is the root); parents stand in front of their children.
+  // Node i + 1 of the draft (node 0 is the root); parents come before their children.
   std::vector<int> parent;  // [n] 0 = the root
   std::vector<int> rank;    // [n]
   std::vector<int> level;   // [n] edges from the root
@@ -24,7 +24,7 @@ struct RankTree {
 };
 
 // `text`: a published tree by name (tree_names()), chain:N, or paths joined by '+' ("0+00+1+01");
-// a parent stands in front of its children. Throws usage_error that names `who` and the path.
+// a parent comes before its children. Throws usage_error that names `who` and the path.
 RankTree parse_rank_tree(const std::string& who, std::string_view text);
 RankTree rank_tree(const std::string& who, std::span<const std::string> paths);
 std::vector<std::string> tree_names();

@@ -36,7 +36,7 @@ class RankedChoices {
   const engine::SamplingParams& sampling() const { return sampling_; }
   int dist(int list) const { return keeps_ ? lists_[static_cast<size_t>(list)].dist : -1; }
   void note(int list, const engine::RowScores& scores);
-  // -1 when the list has not so many: fewer can be drawn than asked for.
+  // -1 when the list is shorter: fewer can be drawn than asked for.
   int32_t token(int list, int rank) const;
   // What the first of a list was drawn from, over the target's ids; empty when it was not drawn.
   std::span<const double> q(int list) const;
@@ -71,15 +71,15 @@ class StaticTree {
   explicit StaticTree(RankTree plan);
   const RankTree& plan() const { return plan_; }
   int depth() const { return plan_.depth(); }
-  // Plan nodes of a level (1..) that have children: what a drafter looks behind.
+  // Plan nodes of a level (1..) that have children: a drafter looks at what follows them.
   std::span<const int> inner(int level) const;
   int inner() const;  // of all levels
   void clear();       // before each step
-  // Adds the nodes of a level whose parents are there; `list_of(p)`: the list that the children of
-  // plan node p (0 = the root) are taken from.
+  // Adds the nodes of a level whose parents are in the draft; `list_of(p)`: the list that the
+  // children of plan node p (0 = the root) are taken from.
   void add_level(int level, const RankedChoices& choices, base::FunctionRef<int(int)> list_of,
                  TokenTree& tree);
-  // Of a plan node: its node of the draft (-1 = it is not there), and its token.
+  // Of a plan node: its node of the draft (-1 = none), and its token.
   int node(int plan_node) const { return node_[static_cast<size_t>(plan_node)]; }
   int32_t token(int plan_node) const { return token_[static_cast<size_t>(plan_node)]; }
   // List a node of the draft came from.

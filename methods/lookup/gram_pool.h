@@ -11,12 +11,12 @@ namespace evalrun::methods {
 
 class GramPool {
  public:
-  // `vocab` ids; grams of `length` tokens behind the key, `capacity` of them per key.
+  // `vocab` ids; grams of `length` tokens after the key, `capacity` of them per key.
   GramPool(int vocab, int length, int capacity);
 
   void clear();
-  // Becomes the newest gram of its key; one that is there already moves, and where there are too
-  // many the oldest goes.
+  // Becomes the newest gram of its key. A gram that the key has already moves. Where there are too
+  // many, the oldest goes.
   void insert(int32_t key, std::span<const int32_t> gram);
   int count(int32_t key) const;
   // The i-th gram of a key, 0 = least recently inserted. Valid until the next insert.

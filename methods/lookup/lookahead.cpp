@@ -1,17 +1,17 @@
 // Lookahead decoding (Fu et al. 2024, arXiv 2402.02057, section 3; github.com/hao-ai-lab/
 // LookaheadDecoding): a window of W columns and N-1 rows holds a Jacobi trajectory. Each step the
 // target continues the newest row greedily; the diagonals that close are N-grams of what the model
-// tends to say, and go into a pool. Grams behind the newest token are verified in the same forward.
+// tends to say, and go into a pool. Grams after the newest token are verified in the same forward.
 //
 // Window row r, column c stands at position root + r + c and sees row 0 up to column c, then its
 // own column (the root is row 0, column 0): a forest, so that no mask is needed. The window moves
 // by one column a step however many tokens were accepted, as released.
 //
-// Differs from the released program: the window starts behind the first token instead of inside the
+// Differs from the released program: the window starts after the first token instead of inside the
 // prefill, which is the same calls for every method; grams are verified as soon as the pool has
 // any, which is earlier only with pool_from_prompt; grams with a common prefix share its rows
-// (trie=false verifies them apart, with the same tokens). Near the end of the context or of the
-// answer, where the window does not fit, it stands still.
+// (trie=false verifies them separately, with the same tokens). Near the end of the context or of
+// the answer, where the window does not fit, it stands still.
 #include <algorithm>
 
 #include "engine/base/error.h"
@@ -90,7 +90,7 @@ class LookaheadDrafter final : public Drafter {
   }
 
   void side_tops(int32_t root_top, std::span<const int32_t> tops) override {
-    // What stands behind the newest row, column by column.
+    // What comes after the newest row, column by column.
     next_.clear();
     if (filled_ == 1) next_.push_back(root_top);
     for (size_t i = static_cast<size_t>(first_read_); i < tops.size(); ++i)

@@ -51,7 +51,7 @@ int NgramIndex::find(std::span<const int32_t> sequence) {
   matched_ = 0;
   for (Table& table : tables_) {
     // Every table is extended, also when a longer n-gram has matched: occurrences with a token
-    // behind them start before length - n.
+    // after them start before length - n.
     for (; table.indexed < length - table.n; ++table.indexed) {
       int32_t& slot = table.start[slot_of(table, sequence, table.indexed)];
       if (match_ == Match::kRecent)

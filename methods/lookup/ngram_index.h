@@ -21,13 +21,13 @@ class NgramIndex {
   // Forgets everything and makes room for sequences of up to `max_length` tokens.
   void start(int max_length);
 
-  // Longest n first: an occurrence of the last n tokens that has a token behind it. Returns the
-  // position behind the occurrence, -1 when there is none. `sequence` must extend that of the call
-  // before. The end of the sequence does not match itself, since nothing is behind it.
+  // Longest n first: an occurrence of the last n tokens that has a token after it. Returns the
+  // position after the occurrence, -1 when there is none. `sequence` must extend that of the call
+  // before. The end of the sequence does not match itself, since nothing comes after it.
   int find(std::span<const int32_t> sequence);
   int matched() const { return matched_; }  // n of the last find(), 0 = none
-  // kRecent: the position behind the occurrence before the one whose end is `position`, of the
-  // n-gram the last find() has matched; -1 when there is none.
+  // kRecent, for the n-gram that the last find() matched: the position after the occurrence before
+  // the one that ends at `position`; -1 when there is none.
   int earlier(int position) const;
 
  private:

@@ -1,4 +1,4 @@
-// Not a method but an ablation: n random tokens stand behind the prompt before plain decoding goes
+// Not a method but an ablation: n random tokens come after the prompt before plain decoding goes
 // on. Self-Draft's premise (Gao et al. 2025, Figure 1) is that much of the answer survives this;
 // `evalrun score RUN --against-baseline` says how much. Not lossless, and never ranked with what
 // is.

@@ -5,8 +5,8 @@
 // default; match=recent takes the latest, match=frequent the continuation most common among the
 // latest occurrences. candidates > 1 drafts several of them as one tree, shared prefixes once. A
 // draft may be shorter than k where the sequence ends (as in transformers; the original drafts
-// nothing then). It ends in front of a stop token (methods/lookup/stop_ids.h). Without a match
-// nothing is drafted (Spec-Bench drafts a dummy token, which costs a row per miss).
+// nothing then). It ends before a stop token (methods/lookup/stop_ids.h). Without a match nothing
+// is drafted (Spec-Bench drafts a dummy token, which costs a row per miss).
 #include <algorithm>
 
 #include "engine/base/error.h"
@@ -123,7 +123,7 @@ class PromptLookupDrafter final : public Drafter {
   PromptLookupShape shape_;
   NgramIndex index_;
   std::span<const int32_t> stop_ids_;
-  std::vector<int> ends_, alive_;  // positions behind occurrences, newest first
+  std::vector<int> ends_, alive_;  // positions after occurrences, newest first
   std::vector<int32_t> path_;
 };
 

@@ -12,8 +12,8 @@
 // until at most 64 nodes are left, and sometimes fails to; here nodes are taken one by one by count
 // (then depth, then order of ids): no parent has a smaller count than its child, so that the tree
 // is connected and each beginning of it is the best smaller tree. Without a hit it drafts a dummy
-// token, here nothing; a continuation ends in front of a stop token (methods/lookup/stop_ids.h) and
-// at the end of its document. Under sampling it draws for each path on its own, which changes the
+// token, here nothing; a continuation ends before a stop token (methods/lookup/stop_ids.h) and at
+// the end of its document. Under sampling it draws for each path on its own, which changes the
 // distribution; here drafts are verified node by node (methods/verifier.h).
 #include <algorithm>
 

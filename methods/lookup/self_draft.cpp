@@ -2,7 +2,7 @@
 // AAAI-25; github.com/ZipECHO/Self-Draft): N branches of up to L tokens hang below the newest token
 // and grow by the target's own greedy continuation, in the same forward that verifies the drafts.
 // Grams of the branches fill a context cache (key token -> latest grams); a corpus cache holds
-// frequent grams of general text. What either holds behind the newest tokens is verified.
+// frequent grams of general text. What either holds after the newest tokens is verified.
 //
 // Two geometries (parameter geometry). `paper`: N equal branches, each begun with `pad` random
 // tokens, one token longer a step up to L, then sliding. `code`, as released: columns in a
@@ -14,7 +14,7 @@
 // length; with j tokens of a draft matched j+1 are emitted, G+1 for a whole gram unless
 // full_match_bonus=false, which is as released. The released context cache lives on from prompt to
 // prompt (persist=true) and takes in the text itself (harvest_text, not in the paper). Its
-// reduction after every other question is not reproduced. The warm-up starts behind the first token
+// reduction after every other question is not reproduced. The warm-up starts after the first token
 // instead of inside the prefill, which is the same calls for every method; drafts are verified as
 // soon as there are any.
 #include <algorithm>
@@ -172,8 +172,8 @@ class SelfDraftDrafter final : public Drafter {
     });
   }
 
-  // Every window of the branch: its first token is the key, the tokens behind it and the draft
-  // after them the gram.
+  // Every window of the branch: its first token is the key; the tokens after it and the draft after
+  // them are the gram.
   void harvest_branch(std::span<const int32_t> tokens, std::span<const int32_t> drafts) {
     const size_t gram = gram_.size();
     for (size_t j = 0; j + gram <= tokens.size(); ++j) {
@@ -183,8 +183,8 @@ class SelfDraftDrafter final : public Drafter {
     }
   }
 
-  // Windows that begin in the text and end in column 0 or its draft: the model's guess at how the
-  // text goes on.
+  // Windows that begin in the text and end in column 0 or its draft: how the model expects the text
+  // to go on.
   void harvest_seam(std::span<const int32_t> column, int32_t draft) {
     joint_.assign(tail_.begin(), tail_.end());
     joint_.insert(joint_.end(), column.begin(), column.end());

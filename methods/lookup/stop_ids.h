@@ -1,5 +1,5 @@
-// Drafts end in front of a stop token: the target supplies that token as the bonus of the same
-// step, so that drafting it would cost a row and save none.
+// Drafts end before a stop token. The target supplies that token as the bonus of the same step, so
+// drafting it would cost a row and save none.
 #pragma once
 #include <algorithm>
 #include <cstdint>

@@ -1,14 +1,14 @@
 // Drafts from mask rows in the target's own forward (SPACE, BiTA, gated low-rank adapters): a step
-// verifies the tree and computes masks behind the nodes where it may stop; those behind the node
-// where it does stop are the next step's draft.
+// verifies the tree and computes masks after the nodes where it may stop. Those after the node
+// where it does stop give the next step's draft.
 //
 // Row graph of a step (node = row of the tree, C committed tokens):
 //   node g at C + depth(g), sees its ancestors; mask j = 1..M of its group at C + depth(g) + j,
 //   sees the node, its ancestors and the masks before it in the group; prefix and low-rank updates
-//   are for masks only. Mask j gives candidates for the token j places behind the next root.
-// A device finds the best tokens of all masks in the target's forward, whose head they have then:
-// no second pass over it, no second wait (docs/gpu.md says when). Else the head is computed for the
-// masks that are read.
+//   are for masks only. Mask j gives candidates for the token j places after the next root.
+// A device finds the best tokens of all masks in the target's forward, with its head. There is no
+// second pass over the head and no second wait (docs/gpu.md says when). Else the head is computed
+// for the masks that are read.
 // Near the end of the context or of the answer groups are left out, the least likely stops first.
 #pragma once
 #include <memory>
@@ -45,7 +45,7 @@ class MaskDrafter final : public Drafter {
     int first;  // side row of its first mask
   };
   int group_at(int node) const;  // index into groups_, -1
-  // The next draft, from the masks behind the last accepted node.
+  // The next draft, from the masks after the last accepted node.
   void take_masks(std::span<const int> path);
 
   const MaskWeights weights_;

@@ -21,7 +21,8 @@ int number_in(const std::string& who, const std::string& what, std::string_view 
   return *n;
 }
 
-// Chance that a step stops at the root or a node, [n + 1]: its own path came true and no child's.
+// Probability that a step stops at the root or a node, [n + 1]: its own path was accepted and no
+// child.
 std::vector<double> stopping(const RankTree& tree, const std::vector<double>& gains) {
   std::vector<double> stop(static_cast<size_t>(tree.size()) + 1);
   stop[0] = 1;
@@ -41,7 +42,7 @@ std::vector<int> by_chance(const std::vector<double>& stop) {
   return order;
 }
 
-// How often the nodes of a tree come true, where the stored tree knows all of them; else empty.
+// How often the nodes of a tree are accepted, where the stored tree knows all of them; else empty.
 std::vector<double> gains_of(const RankTree& tree, const Adapter* adapter) {
   std::vector<double> gains;
   if (adapter == nullptr) return gains;
@@ -174,7 +175,7 @@ MaskPlan choose_mask_plan(const std::string& who, const MaskOptions& options,
     n_groups = number_in(who, "groups=" + asked, asked, 1, "give auto, all, or a number");
   const RowPrice price(context.row_cost);
   PlanChoice best;
-  if (gains.empty()) {  // nothing is known of the nodes: the papers' groups, or the first so many
+  if (gains.empty()) {  // nothing is known of the nodes: the papers' groups, or the first of them
     best = {given.tree.size(),
             n_groups == 0 ? given.tree.size() + 1 : std::min(n_groups, given.tree.size() + 1), 1};
   } else {

@@ -1,7 +1,7 @@
-// What a step of SPACE, BiTA and their kin computes: which of the masks' ranked choices become
-// nodes, and behind which nodes a group of masks stands to draft for the next step.
+// What a step of SPACE, BiTA and similar methods computes: which of the masks' ranked choices
+// become nodes, and after which nodes a group of masks stands to draft for the next step.
 //
-// A step that stops at a node drafts from the group behind it. The papers give every node and the
+// A step that stops at a node drafts from the group after it. The papers give every node and the
 // root a group: 1 + n + M (n + 1) rows for n nodes. Budgeted groups (ours) stand only where a step
 // is likely to stop; one that stops elsewhere has no draft, and the next computes the root and one
 // group, nothing else.

@@ -33,8 +33,8 @@ struct MaskWeights {
   }
 };
 
-// Everything of an adapter. Low-rank updates are there for gated adapters and for SPACE, where they
-// are part of the tuned model (methods/masks/tuned_target.h) and not applied to single rows.
+// Everything of an adapter. Gated adapters and SPACE have low-rank updates. In SPACE they are part
+// of the tuned model (methods/masks/tuned_target.h) and not applied to single rows.
 MaskWeights read_mask_weights(AdapterReader& reader, const engine::Model& target,
                               engine::WeightStorage head_storage);
 // The updates alone, A in this storage (B is float32: its rank is too short for blocks of 64

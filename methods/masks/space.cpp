@@ -1,5 +1,5 @@
 // SPACE (Yi et al. 2024, arXiv 2402.11809): the target is fine-tuned to fill masks; a step verifies
-// k candidates and, behind every place where it may stop, computes k masks for the next one.
+// k candidates and, after every place where it may stop, computes k masks for the next one.
 //
 // Lossless against the tuned model: its plain decoding (ar_tuned) is the baseline of these
 // rows. The mask of a step is the tree of methods/masks/mask_drafter.h; the paper's equation 6 lets
@@ -7,7 +7,7 @@
 // On a rejection the next token is drawn from what is left of the target's distribution; the
 // paper's Algorithm 1 and its program draw it from the whole distribution, which is not lossless:
 // sampling=as_published, for comparison only. The first group stands in a step of its own instead
-// of behind the prompt.
+// of after the prompt.
 #include <algorithm>
 
 #include "engine/base/error.h"

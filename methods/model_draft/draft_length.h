@@ -4,9 +4,9 @@
 //  - heuristic (transformers' assisted generation): k tokens at first, two more after a draft that
 //    was wholly right, one less after any other. Forgotten with the generation (transient), or
 //    carried on from one to the next (heuristic).
-//  - threshold: drafting stops behind a token the drafting model itself gave less probability than
-//    this, at temperature 1; that token is still submitted, so that what is tested does not depend
-//    on its value.
+//  - threshold: drafting stops after a token that the drafting model gave less probability than
+//    this, at temperature 1. That token is still submitted, so what is tested does not depend on
+//    its value.
 //  - adaptive threshold (Zhang et al. 2024, "Draft & Verify", arXiv 2309.08168, section 4.2;
 //    constants of the released program): the threshold follows the acceptance rate.
 #pragma once
@@ -31,7 +31,7 @@ class DraftLength {
   bool stops_behind(double probability) const { return probability < threshold_; }
   double threshold() const { return threshold_; }
   // After a verification of `drafted` > 0 tokens of which `matched` were accepted; `asked` is what
-  // length() and the room behind the context allowed.
+  // length() and the room after the context allowed.
   void verified(int drafted, int matched, int asked);
 
  private:

@@ -122,8 +122,8 @@ void ModelDrafter::draft(std::span<const int32_t> sequence, int max_depth, Token
   drafted_ = 0;
   asked_ = std::min({length_.length(), max_depth, session_->capacity() - root_});
   if (!able_ || asked_ <= 0) return;
-  // New since the last draft: the root, and in front of it the last draft token when all were
-  // accepted, which had no need to be fed then; more where steps went by without a draft.
+  // New since the last draft: the root. When all draft tokens were accepted, the last of them comes
+  // before it, because it was not fed then. There are more where steps went by without a draft.
   auto fresh = sequence.subspan(static_cast<size_t>(session_->length()));
   EVALRUN_CHECK(!fresh.empty(), "the drafting model is ahead of the text");
   able_ = std::all_of(fresh.begin(), fresh.end(), [this](int32_t t) { return known(t); }) &&

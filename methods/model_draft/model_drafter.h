@@ -47,7 +47,7 @@ class ModelDrafter final : public Drafter {
   size_t extra_kv_bytes() const override { return own_ == nullptr ? 0 : own_->kv_bytes(); }
 
  private:
-  // Commits the tokens; returns the token drafted behind the last of them and, when asked for, how
+  // Commits the tokens; returns the token drafted after the last of them and, when asked for, how
   // sure the model is of it.
   int32_t feed(std::span<const int32_t> tokens, int level, double& confidence);
   int32_t choose(std::span<const float> logits, int level);  // the output chosen

@@ -1,8 +1,8 @@
 """Held-out acceptance by simulated decoding, and the static tree that an adapter carries.
 
 `ranks[b, i]` says at which rank a drafter that starts at base b puts the true token of draft
-position i, given that the earlier ones are right. Decoding is then a walk: at a base so many tokens
-are accepted, the next base is behind them and the bonus token. Averages over all bases would
+position i, given that the earlier ones are right. Decoding is then a walk: at a base some tokens
+are accepted, and the next base comes after them and the bonus token. Averages over all bases would
 flatter: after a rejection the next position is harder than average.
 """
 import collections
@@ -60,11 +60,10 @@ def tree_depths(paths, tree):
 
 
 def best_paths(sequences, n, visited=None):
-    """[(path, share)]: the n paths that come true most often, every prefix of the list a tree.
+    """[(path, share)]: the n paths that are accepted most often, every prefix of the list a tree.
 
     sequences: paths at every base of each sequence; visited: which bases count (default: all).
-    A path never comes true more often than its prefix, so that sorting by count is the greedy
-    choice.
+    A path is never accepted more often than its prefix, so sorting by count is the greedy choice.
     """
     counts, bases = collections.Counter(), 0
     for i, paths in enumerate(sequences):
@@ -77,7 +76,7 @@ def best_paths(sequences, n, visited=None):
 
 
 def find_tree(sequences, rows, rounds=3):
-    """Paths for a tree of so many rows, best first, counted at the bases that decoding with it
+    """Paths for a tree of `rows` rows, best first, counted at the bases that decoding with it
     visits."""
     visited = None
     for _ in range(rounds):

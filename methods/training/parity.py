@@ -11,7 +11,7 @@ NAME.safetensors there is NAME.expected.safetensors. Pair drafters (eagle, eagle
       ancestors and itself
   tree.features, tree.logits                  outputs of the m rows
 bita, gated, space: tokens I32 [n], text.logits F32 [n, V] of the (tuned) target, mask.logits F32
-[M, Vd] of a group behind the last token.
+[M, Vd] of a group after the last token.
 draft: tokens I32 [n], chain.logits; tree.tokens, tree.parent (row, -1 = the last token),
 tree.logits. medusa: features F32 [n, d], logits F32 [n, heads, Vd]. Logits are over the draft
 vocabulary. Everything is computed row by row, without the code of training.
@@ -220,7 +220,7 @@ def expected_medusa(module, generator):
 
 
 def mask_states(module, tokens):
-    """(states [n, d] of the text, states [M, d] of the masks behind it), row by row.
+    """(states [n, d] of the text, states [M, d] of the masks after it), row by row.
 
     Every row is [input, position, is it a mask]; a mask sees the prefix, all of the text and the
     masks before it.

@@ -16,7 +16,7 @@ struct Claim {
   std::optional<double> value, sd;
   std::string unit, hardware, note;
   std::vector<std::string> flags;  // `config`, taken apart at ';'
-  std::vector<std::string> tags;   // "doubt=...", "caveat=...", ... in front of `note`
+  std::vector<std::string> tags;   // "doubt=...", "caveat=...", ... before `note`
 
   // The value of `name=value` in config; nullopt without it.
   std::optional<std::string> option(std::string_view name) const;

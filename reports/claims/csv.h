@@ -1,6 +1,6 @@
 // A comma-separated file as records of text, by RFC 4180: fields may be quoted, a quote in a quoted
 // field is doubled, quoted fields may hold commas and line ends; lines end with LF or CR LF.
-// Strict: what the RFC does not allow is an error, never a guess.
+// Strict: what the RFC does not allow is an error.
 #pragma once
 #include <cstddef>
 #include <string>

@@ -1,4 +1,4 @@
-// The writers behind render(), one file each.
+// The writers that render() calls, one file each.
 #pragma once
 #include <string>
 

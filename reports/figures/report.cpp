@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* kAll = "all";
 
-// What was asked for must be there wherever programs were judged at all.
+// What was asked for must exist wherever programs were judged at all.
 void check_pass_k(const std::vector<ReportRow>& rows, const std::vector<int>& asked) {
   for (const ReportRow& r : rows)
     for (const auto& [name, q] : r.quality)

@@ -26,7 +26,7 @@ struct Report {
   std::vector<int> pass_k = {1, 10, 100};
   std::string control;  // label of the arm that quality is compared with; "" without a baseline
   std::vector<PartSpeed> parts;  // speed by category and language
-  std::vector<ReportRow> rows;   // by data set ("all" last), arms in order, lossy ones behind
+  std::vector<ReportRow> rows;   // by data set ("all" last), arms in order, lossy ones last
   bool exclude_degenerate = false;
   Conditions conditions;  // of the machine while the run was measured
   GpuDisturbances gpu_disturbances;

@@ -57,7 +57,7 @@ SpeedReasons reasons(const Pairing& pairing) {
   return r;
 }
 
-// A position is tested when it was drafted and all before it were accepted; the one behind the cut
+// A position is tested when it was drafted and all before it were accepted; the one after the cut
 // of a truncated step is unknown, not rejected.
 std::vector<DepthAcceptance> acceptance_by_depth(const std::vector<StepCount>& histogram) {
   std::vector<DepthAcceptance> depths;

@@ -15,8 +15,8 @@ namespace evalrun::reports {
 
 using ArmTask = std::pair<int64_t, std::string>;  // arm id, data set
 
-// Steps in which `depth` was the longest drafted path and `accepted` tokens were kept; `cut`: the
-// stop rule ended the step, so that what lies behind is unknown.
+// Steps in which `depth` was the longest drafted path and `accepted` tokens were accepted; `cut`:
+// the stop rule ended the step, so what comes after is unknown.
 struct StepCount {
   int64_t depth = 0, accepted = 0, steps = 0;
   bool cut = false;

@@ -120,8 +120,8 @@ ArmComparison compare_arm(const std::vector<RunData>& a, const std::vector<RunDa
   return c;
 }
 
-// All rows with a p-value are one family: data sets, methods and the pooled rows alike, because all
-// of them are there to be read.
+// All rows with a p-value are one family: data sets, methods and the pooled rows. A reader looks at
+// all of them.
 void adjust(Comparison& c) {
   if (c.adjustment == base::Adjustment::kNone) return;
   std::vector<ArmComparison*> family;

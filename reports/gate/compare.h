@@ -1,5 +1,5 @@
 // Paired comparison of two runs: per prompt, did the speedup change, and which of its causes moved?
-// Machine speed cancels in a speedup, which also hides what a faster baseline arm does to it; hence
+// Machine speed cancels in a speedup. That also hides what a faster baseline arm does to it, so
 // tokens/s of both arms stand beside it (docs/measurement.md).
 #pragma once
 #include <cstdint>
@@ -21,8 +21,8 @@ struct CompareOptions {
   double min_effect = 0.03;  // changes smaller than this do not matter
   Faults faults = Faults::kLeaveOut;
   // Over all rows of the comparison. The default explores: a row that is called changed is one to
-  // look at, and looking at a false one now and then costs less than missing a true one. The gate,
-  // where one false call stops a build, keeps Holm.
+  // look at. Looking at a false one now and then costs less than missing a true one. In the gate
+  // one false call stops a build, so the gate uses Holm.
   base::Adjustment adjustment = base::Adjustment::kBenjaminiHochberg;
   Scope scope = Scope::kFixedSet;
 };
@@ -48,8 +48,8 @@ const char* to_string(Cause c);
 // What made a speedup change, or left it as it was while both sides moved. `method` and `ar` are
 // the logs of each side's change in tokens/s, `margin` (> 0) the smallest that counts. Where the
 // two moved apart, the side that moved further is named: drift between two sessions falls on both,
-// so it is the other one that stood still. Where both moved, the lesser mover stands behind it;
-// where they moved together, that is said.
+// so it is the other one that stood still. Where both moved, the one that moved less comes second.
+// Where they moved together, that is said.
 std::vector<Cause> speed_causes(double method, double ar, double margin);
 struct Pairing;
 // Of one arm in two runs, from the fastest repeats of both.

@@ -52,8 +52,8 @@ std::vector<Timeline> load_timelines(const results::ResultStore& store, int64_t 
   for (const auto& [arm, label] : arms) {
     Timeline t;
     t.arm = label;
-    // The unique index on (arm_id, prompt_id, repeat, sample) gives this order, so that only the
-    // first rows are read; the prompt is looked up behind it.
+    // The unique index on (arm_id, prompt_id, repeat, sample) gives this order, so only the first
+    // rows are read; the prompt is looked up afterwards.
     store.query(
         "SELECT g.id, p.task, p.name, p.turns FROM (SELECT id, prompt_id FROM generation WHERE "
         "arm_id = ? AND status = 'ok' AND fault = '' ORDER BY prompt_id, repeat, sample LIMIT 1) g "

@@ -1,4 +1,4 @@
-// The report as one HTML page. Tables and texts are written here, so that they are there without
+// The report as one HTML page. Tables and texts are written here, so they can be read without
 // scripts; reports/html holds the template, the style and the scripts that draw the charts.
 #include <fmt/format.h>
 

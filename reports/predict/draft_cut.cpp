@@ -13,7 +13,7 @@ namespace {
 
 size_t at(int depth) { return static_cast<size_t>(depth - 1); }
 
-// Cut by the stop rule: its token of the target is not there.
+// Cut by the stop rule: it has no token of the target.
 bool is_cut(const StepRecord& s) { return s.emitted <= s.accepted; }
 
 }  // namespace
@@ -52,7 +52,7 @@ DepthCounts count_depths(std::span<const TracedAnswer> answers) {
   return counts;
 }
 
-// First draft tokens of steps right behind a step that kept some: a text that was easy stays so.
+// First draft tokens of steps right after a step that accepted some: a text that was easy stays so.
 struct Count {
   double tested = 0, accepted = 0;
 };

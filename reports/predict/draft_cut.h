@@ -2,13 +2,13 @@
 // of every emitted token whether a draft had it, and the answers are walked once more in other
 // steps.
 //
-// A step that keeps less than it did before ends earlier, and the next one begins where no stored
-// step began. What it drafts there is known as far as the stored step got: its tokens came true, so
-// a drafter that sees the text so far says them again. Where the stored step erred, a drafter errs
-// again, unless it now looks there from nearer by: drafts get worse with depth, and the measured
-// fall of alpha_cond with depth says by how much. What stood behind a wholly accepted draft nobody
-// has seen; it comes true like the tokens in the deeper half of the drafts do. Expectations are
-// exact under these assumptions, nothing is drawn.
+// A step that accepts fewer tokens than before ends earlier, and the next one begins where no
+// stored step began. What it drafts there is known as far as the stored step got: its tokens were
+// accepted, so a drafter that sees the text so far says them again. Where the stored step erred, a
+// drafter errs again, unless it now looks there from nearer by. Drafts get worse with depth, and
+// the measured fall of alpha_cond with depth says by how much. Nobody has seen what would follow a
+// wholly accepted draft. It is taken to be accepted as often as the tokens in the deeper half of
+// the drafts. Expectations are exact under these assumptions, nothing is drawn.
 #pragma once
 #include <functional>
 #include <span>
@@ -21,14 +21,14 @@ namespace evalrun::reports {
 // A draft of one shape in every step; fewer levels where the answer's limit leaves no room.
 struct DraftShape {
   std::vector<int> nodes;    // [depth - 1] nodes of that depth; a chain has one
-  std::vector<double> kept;  // [depth - 1] of what the measured drafts get right there behind a
+  std::vector<double> kept;  // [depth - 1] of what the measured drafts get right there after a
                              // path this one holds, the share it gets right, too; a chain: 1
   int depth() const { return static_cast<int>(nodes.size()); }
   int nodes_within(int levels) const;
 };
 DraftShape chain_shape(int length);
 
-// alpha_cond of an arm as counts: index = depth - 1. Behind the cut of a truncated step nothing is
+// alpha_cond of an arm as counts: index = depth - 1. After the cut of a truncated step nothing is
 // known.
 struct DepthCounts {
   std::vector<double> tested, accepted;
@@ -48,7 +48,7 @@ class DraftCut {
   int depth() const { return counts_.depth(); }
   const DepthCounts& counts() const { return counts_; }
 
-  // Called for every place where a step may begin: how likely one does, with so many rows behind a
+  // Called for every place where a step may begin: how likely one does, with this many rows after a
   // draft of this depth (0 = nothing drafted).
   using Visit = std::function<void(double share, int rows, int draft_depth)>;
   // The turn in steps of another shape, not deeper than depth().
@@ -68,10 +68,10 @@ class DraftCut {
 
   int max_new_;
   DepthCounts counts_;
-  // alpha_cond without its rises; at depth 1 that of steps behind one that kept draft tokens, as
-  // only in such places steps begin anew.
+  // alpha_cond without its rises; at depth 1 that of steps after one that accepted draft tokens,
+  // because steps begin anew only in such places.
   std::vector<double> by_depth_;
-  double behind_ = 0;  // chance of a token behind a wholly accepted draft
+  double behind_ = 0;  // probability of a token after a wholly accepted draft
 };
 
 }  // namespace evalrun::reports

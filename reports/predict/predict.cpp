@@ -155,8 +155,8 @@ double Predictor::verify_ns(int rows, int batch) const {
 
 Predictor::Totals Predictor::add_up(const TracedAnswer& answer,
                                     const std::optional<DraftShape>& shape, int batch) const {
-  // What the measured steps cost, and what the fits say they should have: answers differ, by the
-  // length of their prompts for one, and a prediction keeps that.
+  // What the measured steps cost, and what the fits say they should have: answers differ, for one
+  // by the length of their prompts, and a prediction keeps that.
   Totals measured, fitted, result;
   for (const TracedTurn& turn : answer.turns)
     for (const StepRecord& s : turn.steps) {

@@ -73,7 +73,7 @@ class Predictor {
   // The paths of a draft; none where it is a chain cut from chains.
   std::vector<TreePath> paths_of(const Draft& draft) const;
   DraftShape shape_of(const Draft& draft) const;
-  // Verify time of a step of so many rows, `batch` of them together, before the answer's scale.
+  // Verify time of a step of `rows` rows, `batch` steps together, before the answer's scale.
   double verify_ns(int rows, int batch) const;
   Totals add_up(const TracedAnswer& answer, const std::optional<DraftShape>& shape,
                 int batch) const;

@@ -11,12 +11,12 @@
 
 namespace evalrun::reports {
 
-// Time of a forward of so many rows, in any unit; empty = not known.
+// Time of a forward by its number of rows, in any unit; empty = not known.
 using RowTime = std::function<double(int rows)>;
 
-// Verify time by rows. Row counts of enough steps have their mean (what adds up to a decode time);
-// the others what the table says times how far it was off at the neighbours (a table is measured
-// alone, in front of the run). Without a table: the line through the neighbours.
+// Verify time by rows. Row counts of enough steps have their mean (what adds up to a decode time).
+// The others have what the table says, times how far it was off at the neighbours: a table is
+// measured alone, before the run. Without a table: the line through the neighbours.
 class VerifyCost {
  public:
   static constexpr size_t kLeastSteps = 50;

@@ -12,7 +12,7 @@
 
 namespace evalrun::reports {
 
-// Ranks from the root: {0, 2} is the third choice behind the first one.
+// Ranks from the root: {0, 2} is the third choice after the first one.
 using TreePath = std::vector<int>;
 
 struct PlaceCount {
@@ -23,14 +23,15 @@ struct PlaceCount {
 struct TreePlaces {
   std::map<std::pair<int, int>, PlaceCount> count;  // (depth, rank)
   double drafted = 0, tested = 0, accepted = 0;     // nodes, of all steps
-  // Chance that all of a path comes true: the product of its places' shares, as if it mattered only
-  // how deep a parent is and not which one. nullopt where one of the places was never tested.
+  // Probability that all of a path is accepted: the product of its places' shares, as if it
+  // mattered only how deep a parent is and not which one. nullopt where one of the places was never
+  // tested.
   std::optional<double> chance(const TreePath& path) const;
 };
 TreePlaces count_places(std::span<const TracedAnswer> answers);
 
 // A tree of paths whose chances are known, not deeper than `depths`, as a shape. Parents need not
-// stand in front of their children.
+// come before their children.
 DraftShape tree_shape(std::span<const TreePath> tree, const TreePlaces& places,
                       const DepthCounts& depths);
 

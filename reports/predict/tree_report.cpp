@@ -45,7 +45,7 @@ TreeReport tree_report(const PredictSources& sources, const ArmInfo& arm, int no
   report.scored_on = judge.prompts();
   Draft draft;
   for (const RankedPath& path : best_paths(chooser.places(), nodes)) {
-    // A place the other half never tested says nothing there; the trees end in front of it.
+    // A place that the other half never tested says nothing there; the trees end before it.
     if (!judge.places().chance(path.path)) break;
     draft.tree.push_back(path.path);
     draft.name = fmt::format("{} nodes", draft.tree.size());
@@ -53,7 +53,7 @@ TreeReport tree_report(const PredictSources& sources, const ArmInfo& arm, int no
     report.trees.push_back(
         {draft.tree, path.gain, on_choice.tau ? on_choice.tau->value : 0, judge.predict(draft)});
   }
-  if (report.trees.empty()) report.no_trees = "no draft ever came true";
+  if (report.trees.empty()) report.no_trees = "no draft was ever accepted";
   return report;
 }
 

@@ -1,5 +1,5 @@
-// Tree analytics of an arm: how often each place of its drafts came true, what was wasted, and the
-// best tree of every size, chosen on half of the prompts and scored on the others.
+// Tree analytics of an arm: how often each place of its drafts was accepted, what was wasted, and
+// the best tree of every size, chosen on half of the prompts and scored on the others.
 #pragma once
 #include <optional>
 #include <string>

@@ -93,8 +93,8 @@ void add(float* x, const float* y, int n) {
     V::store_first(x + i, n - i, V::load_first(x + i, n - i) + V::load_first(y + i, n - i));
 }
 
-// Keys and values as bytes carry their scales behind them (kv_store.h): 16 floats behind a block of
-// keys, one behind a row of values. An element is widened to float(q) * scale.
+// Keys and values as bytes are followed by their scales (kv_store.h): 16 floats after a block of
+// keys, one after a row of values. An element is widened to float(q) * scale.
 template <typename T>
 constexpr bool kScaled = std::is_same_v<T, int8_t>;
 template <typename T>

@@ -7,8 +7,8 @@
 //      D::four(p), D::dot(sum, line, four), D::shl7(sum), D::add(a, b), D::to_float(sum) -> V,
 //      D::kBytesPerFour.
 //   B  bfloat16: Line, Pair; B::line(p), B::pair(p), B::dot(V, Line, Pair), B::kBytesPerInput.
-//   tile_rows(kind), tile_panels(kind, rows): the largest tile, and how many panels one of so many
-//      rows spans.
+//   tile_rows(kind), tile_panels(kind, rows): the largest tile, and how many panels a tile of that
+//      many rows spans.
 //
 // A tile is R rows x P panels of sums that stay in registers while the inputs are walked once.
 // Panels are separate streams: at one row the loop is bound by memory, and on some processors

@@ -7,10 +7,10 @@
 // tiles.
 //   int32_t  kInt8Channel. The sums are those of every other path; wide inputs, offsets and scales
 //            follow from memory as there.
-//   float    kBf16 in an order of its own, hence for `--reproducible one-isa` only: per 32
-//            inputs one fma chain over the even ones and one over the odd ones, starting from zero,
-//            their sum added to y. Whatever the number of rows, so a row's bits still depend on the
-//            row alone. Denormals count as zero.
+//   float    kBf16 in an order of its own, so only for `--reproducible one-isa`: per 32 inputs one
+//            fma chain over the even ones and one over the odd ones, starting from zero, their sum
+//            added to y. Whatever the number of rows, so a row's bits still depend on the row
+//            alone. Denormals count as zero.
 namespace {
 
 // Offsets, wide inputs and scales of the sums of one panel.

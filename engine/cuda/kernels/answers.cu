@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Of one token: its mass, 0 behind the border.
+// The mass of one token; 0 beyond the border.
 __device__ __forceinline__ uint64_t mass_at(const float* row, int token, float best, double scale,
                                             uint64_t border) {
   const float logit = row[token];
@@ -227,7 +227,7 @@ __global__ void __launch_bounds__(kThreads)
     own += mass_at(from, token, best, s.inverse_temperature, border);
   shared[thread] = own;
   __syncthreads();
-  // Whose turn it is: in front of this thread's tokens stand those of warps and of lanes before it.
+  // Whose turn it is: the tokens of earlier warps and lanes come before this thread's.
   uint64_t before = 0;
   for (int t = 0; t < thread; ++t) before += shared[t];
   if (place < before || place >= before + own) return;
@@ -387,7 +387,7 @@ __device__ __forceinline__ bool holds(const int32_t* tokens, int n, int token) {
   return false;
 }
 
-// draw_without_replacement() of a kept distribution, whose masses are there.
+// draw_without_replacement() of a kept distribution, whose masses are known.
 __device__ __forceinline__ void keep_and_draw(const AnswerTask& task, uint64_t total,
                                               double uniform, const AnswerInputs& in,
                                               const uint64_t* dist, uint64_t* sums, int32_t* drawn,

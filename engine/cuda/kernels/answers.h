@@ -20,7 +20,7 @@ struct AnswerShape {
   int top_k = 0;  // 0: off
   double top_p = 1;
   bool tasks = false;       // some rows have one
-  int rejection_tests = 0;  // room for so many
+  int rejection_tests = 0;  // room for this many
   int more_draws = 0;       // after the first, the most of any task
   bool operator==(const AnswerShape&) const = default;
   // Words of a row of the result: the best as order_of() has them, the mass, the drawn token; with

@@ -144,7 +144,8 @@ __device__ __forceinline__ void mix_segment(const Source& s, int base, int g, in
     }
     return;
   }
-  // Value by value; where there is no such key, any that is there, which then counts as zero.
+  // Value by value. A key that does not exist is replaced by one that does, which then counts as
+  // zero.
   const uint16_t* at[8];
   int step[8];
   uint32_t there = 0;  // bits

@@ -147,7 +147,7 @@ __device__ __forceinline__ uint2 load_once(const uint2* p) {
 
 // Copies of 4, 8 or 16 bytes into shared memory that go on while the thread does (cp.async, past
 // the first-level cache where hardware can); zeros when not `given`. A thread commits its copies in
-// groups and waits for all groups but its last few. Other threads see them behind a barrier, too.
+// groups and waits for all groups but its last few. Other threads see them after a barrier, too.
 template <int kBytes>
 __device__ __forceinline__ void copy_async(void* shared, const void* global, bool given = true) {
 #if defined(__CUDA_ARCH__)

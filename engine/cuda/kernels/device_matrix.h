@@ -46,7 +46,7 @@ class MatrixStore {
                                                  Joint joint, cudaStream_t stream);
   static std::shared_ptr<const DeviceMatrix> get(int device, const WeightMatrix& w,
                                                  cudaStream_t stream);
-  // Bytes that get() would still have to allocate; 0 when it is there.
+  // Bytes that get() would still have to allocate; 0 when the matrix is on the device.
   static size_t missing(int device, std::span<const WeightMatrix* const> parts);
 };
 

@@ -73,9 +73,9 @@ __device__ __forceinline__ LaneWeights<S> load_weights(const MatrixRef& w, int t
   return r;
 }
 
-// The same by way of shared memory, block after block: all lanes copy (copy_async); behind a
-// barrier each finds its own with fetched_weights(). A block takes kCodeBytes and kScaleBytes
-// there, 16-byte aligned.
+// The same by way of shared memory, block after block: all lanes copy (copy_async); after a barrier
+// each finds its own with fetched_weights(). A block takes kCodeBytes and kScaleBytes there,
+// 16-byte aligned.
 template <WeightStorage S>
 class WeightStream {
  public:
@@ -87,7 +87,7 @@ class WeightStream {
                    : w.codes + block_index(w, tile, block) * L::kCodeBytes + lane * kLane),
         scales_(w.scales + block_index(w, tile, block) * L::kScaleBytes + lane * kScale),
         second_(static_cast<size_t>(w.blocks) * 8 * kBlock * 2) {}
-  // The block `u` behind the one it stands at.
+  // The block `u` places after the current one.
   __device__ __forceinline__ void fetch(int u, int lane, unsigned char* to) const {
     copy_async<kLane>(to + lane * kLane, codes_ + u * kStep);
     if constexpr (S == WeightStorage::kBf16)

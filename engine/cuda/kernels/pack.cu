@@ -155,7 +155,7 @@ void unpack(const MatrixRef& w, uint16_t* rows, cudaStream_t stream) {
 
 void pack(const RowMap& map, const MatrixRef& to, size_t code_bytes, size_t scale_bytes,
           cudaStream_t stream) {
-  // Of a matrix made here, hence not const.
+  // The matrix was made here, so it is not const.
   auto* codes = const_cast<unsigned char*>(to.codes);
   auto* scales = const_cast<unsigned char*>(to.scales);
   switch (to.storage) {

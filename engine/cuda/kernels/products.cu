@@ -11,8 +11,9 @@ namespace {
 constexpr int kWarps = 8;
 constexpr int kThreads = kWarps * kWarp;
 constexpr int kAhead = 4;  // blocks whose weights are under way before the first is used
-// Up to so many rows, and for small matrices, all slices of a tile meet in one thread block: there
-// inputs are few beside weights, or thread blocks cost more to bring together than either.
+// Up to this many rows, and for small matrices, all slices of a tile meet in one thread block. With
+// few rows the inputs are small beside the weights. For small matrices, bringing thread blocks
+// together costs more than either.
 constexpr int kNarrowRows = 16;
 constexpr int kBatchRows = 256;  // of one launch
 constexpr int kChainRows = 4;    // rows of a thread in kF32
@@ -158,9 +159,8 @@ __device__ __forceinline__ void finish(const MatrixRef& w, const Epilogue& out, 
     out.y[at] = sum;
 }
 
-// Sums of a warp in shared memory, [row][16 outputs] floats with a gap behind each second row:
-// lanes that hold four pairs of rows write to banks of their own, and so do those that read two
-// rows.
+// Sums of a warp in shared memory, [row][16 outputs] floats with a gap after each second row: lanes
+// that hold four pairs of rows write to banks of their own, and so do those that read two rows.
 constexpr int kSumStride = kTile + 4;  // of a row, on average
 __device__ __forceinline__ int sum_at(int row, int o) { return row * kTile + row / 2 * 8 + o; }
 __device__ __forceinline__ void store_sums(float* to, const float (&d)[4], int row, int lane) {
@@ -239,7 +239,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   constexpr int kRows = Shape::kRows, kBlocks = Shape::kBlocks, kStages = Shape::kStages;
   constexpr int kSaved = Shape::kSaved;
   constexpr bool kOffset = LaneWeights<S>::kOffset;
-  constexpr int kLead = kOffset ? 1 : 0;  // stages whose inputs are there before their turn
+  constexpr int kLead = kOffset ? 1 : 0;  // stages whose inputs arrive before their turn
   unsigned char* shared = evalrun_shared_memory();
   auto* input_sums = reinterpret_cast<float*>(shared + kStages * Shape::kStageBytes);
   const int thread = static_cast<int>(threadIdx.x), warp = thread / kWarp, lane = thread % kWarp;
@@ -350,7 +350,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
   for (int s = 0; s < n_stages; ++s) {
     wait_copies<kStages - 2 - kLead>();
-    __syncthreads();  // this stage is there for all, and nobody needs the one before any more
+    __syncthreads();  // all threads have this stage, and nobody needs the one before any more
     if (s + kStages - 1 < n_stages) fetch(s + kStages - 1);
     commit_copies();
     if constexpr (kOffset)

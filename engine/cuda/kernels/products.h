@@ -45,7 +45,7 @@ struct ProductArguments {
   Epilogue out;
 };
 
-// How a product of so many rows is cut into thread blocks: host code, tested by itself.
+// How a product is cut into thread blocks, by its number of rows: host code, tested by itself.
 struct ProductGeometry {
   int tile_rows = 0;    // rows a thread block takes
   bool across = false;  // quarters are computed by different thread blocks
@@ -58,7 +58,7 @@ struct ProductGeometry {
 constexpr int kAnyBlocks = 1 << 20;
 ProductGeometry product_geometry(WeightStorage storage, int tiles, int blocks, int rows);
 
-// Matrices of up to so many weights are not spread over quarters. Tests change it.
+// Matrices of at most this many weights are not spread over quarters. Tests change it.
 int64_t& small_matrix();
 
 // Where quarters of products meet that are spread over thread blocks. Products of one stream share
@@ -72,7 +72,7 @@ struct ProductWorkspace {
 // Once per device, the current one, before the first product.
 void prepare_products();
 
-// What follows a product whose sums [rows][outputs of w] are there already (engine/cuda/dense.h).
+// What follows a product whose sums [rows][outputs of w] are known already (engine/cuda/dense.h).
 void finish_sums(const ProductArguments& arguments, const float* sums, cudaStream_t stream);
 
 // Queued on `stream`. `workspace`: ensured for product_geometry() of this product.

@@ -189,7 +189,7 @@ __global__ void row_step(RowStepJob job) {
     }
     const float* from = job.from + row_at(i, job.ld_from, 0);
     if (job.op == Op::kLstm) {
-      const int g_at = job.ld_from - 2 * job.cols;  // behind i, or i and f
+      const int g_at = job.ld_from - 2 * job.cols;  // after i, or i and f
       to = cpu::lstm_cell(from[j], from[g_at + j], from[g_at + job.cols + j]);
     } else if (job.op == Op::kAddSilu) {
       to = to + cpu::silu_mul(from[j], 1.0f);

@@ -20,8 +20,9 @@ void embed_rows(const StepRow* rows, int n, const MatrixRef& table, const float*
                 int width, int d, float* x, float* e, cudaStream_t stream);
 
 // to[i][at .. at + d) = x[index ? index[i] : i] / rms * weights, rounded as `to` wants; without
-// weights x itself. Behind it the padding, when this is the row's end. `hidden`, when given, gets
-// the same in float32 [n][d]. Lanes of the sum of squares: 16 as on the CPU for float32, else 256.
+// weights x itself. The padding comes after it, when this is the row's end. `hidden`, when given,
+// gets the same in float32 [n][d]. Lanes of the sum of squares: 16 as on the CPU for float32, else
+// 256.
 struct NormJob {
   const float* x = nullptr;
   int d = 0;
@@ -100,7 +101,7 @@ struct RotateJob {
 void rotate_rows(const RotateJob& job, int n, cudaStream_t stream);
 
 // Copies n rows of a forward to positions first, first + 1, ... of a sequence's cache, in all
-// layers by one kernel. `step` and `cache` are those of layer 0; layers lie one behind the other.
+// layers by one kernel. `step` and `cache` are those of layer 0; layers lie in sequence.
 struct CommitJob {
   const int32_t* rows = nullptr;
   int first = 0, sequence = 0, n_sequences = 1;

@@ -154,7 +154,7 @@ void StepRecord::add_items(const StepOptions& o, bool windowed,
         for (int h = 0; h < o.group; ++h)
           items.push_back({AttentionItem::kPrefix, i, h, 1, c, c, o.prefix_length, h});
       }
-    // Chunks that end behind the cache. (In a prefill none do: length == cached.)
+    // Chunks that end after the cache. In a prefill none do: length == cached.
     if (r.length > r.cached)
       for (int c = std::max(r.cached, first_of(r)) / kChunk; c <= (r.length - 1) / kChunk; ++c)
         add(AttentionItem::kOwn, i, 1, c, prefix_chunks + c, r.cached, -1);

@@ -62,7 +62,7 @@ struct StepShape {
   int logits = 0, hidden = 0, answers = 0;
   bool draws = false;              // some of the rows that want answers want a draw
   bool tasks = false;              // or have a distribution's task
-  int rejection_tests = 0;         // room for so many
+  int rejection_tests = 0;         // room for this many
   int more_draws = 0;              // of any task
   int children = 0, uniforms = 0;  // lists of the tasks
   int visible = 0;                 // ints of the lists
@@ -119,7 +119,7 @@ class StepRecord {
   std::vector<AttentionItem> items_, items_windowed_;
 };
 
-constexpr int kTrials = 16;  // room for so many at least; each takes a mass for every token
+constexpr int kTrials = 16;  // room for at least this many; each takes a mass for every token
 
 // The next power of two, at least `least`: how sizes are rounded.
 int rounded_size(int64_t n, int least);

@@ -1,4 +1,4 @@
-// The prompt formats behind the chat templates: one class for each way of writing a conversation.
+// The prompt formats that chat templates produce: one class for each way of writing a conversation.
 // Sources: the chat templates in the models' own tokenizer_config.json files; Vicuna: FastChat's
 // conversation "vicuna_v1.1".
 #pragma once

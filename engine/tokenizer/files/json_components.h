@@ -1,6 +1,6 @@
 // The normalizer, pre-tokenizer, decoder and post-processor objects of a tokenizer.json. A
-// component or setting we do not know is a data_error that names file and field: a guess would give
-// wrong ids.
+// component or setting that we do not know is a data_error that names file and field: guessing
+// would give wrong ids.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json.hpp>

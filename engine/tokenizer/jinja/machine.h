@@ -15,8 +15,8 @@
 
 namespace evalrun::engine::jinja {
 
-// Names by scope: the template, a loop's turn, a macro's call. Names are the tree's, which is there
-// for longer.
+// Names by scope: the template, a loop's turn, a macro's call. Names are the tree's, which lives
+// longer.
 struct Scope {
   explicit Scope(Scope* around) : parent(around) {}
   void set(std::string_view name, Value value);

@@ -28,13 +28,13 @@ class Batch:
     block: int
 
     def rows(self):
-        """int64 [B, A]: the window's rows; those behind the end repeat the last one and have no
+        """int64 [B, A]: the window's rows; those after the end repeat the last one and have no
         target."""
         rows = self.first[:, None] + torch.arange(self.window, device=self.first.device)
         return rows.clamp(max=self.hidden.shape[1] - 1)
 
     def tokens_at(self, q):
-        """Ids at positions q [B, A]; positions behind the end give any."""
+        """Ids at positions q [B, A]; positions after the end give any."""
         return self.tokens.gather(1, q.clamp(max=self.tokens.shape[1] - 1))
 
     def targets(self, step):
@@ -49,7 +49,7 @@ class Batch:
 
 
 def make(capture, sequences, steps, block=1, offsets=None, residual=False, device="cpu"):
-    """`steps`: unrolled steps, so many blocks of tokens are needed behind the rows."""
+    """`steps`: unrolled steps; one block of tokens after the rows is needed for each."""
     offsets = offsets or [0] * len(sequences)
     n = torch.tensor([s.n - o for s, o in zip(sequences, offsets)])
     prompt = torch.tensor([s.prompt - o for s, o in zip(sequences, offsets)])

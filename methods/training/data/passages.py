@@ -1,5 +1,5 @@
 """Prompts about longer texts: a passage of a document and a request, for drafters that are to work
-behind long prompts too. The documents are given (plain text; a line that holds only a form feed
+after long prompts too. The documents are given (plain text; a line that holds only a form feed
 separates them); the requests are this project's.
 """
 import pathlib
@@ -8,7 +8,7 @@ import re
 
 from ..errors import Failure
 
-# The passage stands in front of the request or behind it.
+# The passage comes before the request or after it.
 BEHIND = (
     "Summarize the text above in one sentence.", "Give a brief summary of this text.",
     "What is the text above about? Answer in two sentences.",

@@ -16,7 +16,7 @@ from . import own_prompts, passages
 from ..errors import Failure
 
 SHINGLE = 50
-FACTOR = 0x9E3779B97F4A7C15  # odd, hence invertible modulo 2^64
+FACTOR = 0x9E3779B97F4A7C15  # odd, so invertible modulo 2^64
 
 
 def open_text(path):
@@ -46,7 +46,7 @@ def json_lines(path):
 
 
 def read(path):
-    """The rows of a prompt list; every field must be there and be a text."""
+    """The rows of a prompt list; every field must exist and be a text."""
     rows = []
     for number, row in json_lines(path):
         for field in ("id", "source", "prompt"):
@@ -230,7 +230,7 @@ def add_options(parser):
     parser.add_argument("--passages", nargs="*", default=[], metavar="FILE:N",
                         help="plain texts (.txt, .txt.gz) and how many prompts about passages of "
                         "each to write")
-    parser.add_argument("--limit", type=int, default=None, metavar="N", help="write only so many")
+    parser.add_argument("--limit", type=int, default=None, metavar="N", help="write at most N")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", required=True, metavar="FILE")
 

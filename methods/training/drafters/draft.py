@@ -4,10 +4,10 @@ distilled.
 The embedding is the target's; `layers` decoder layers, the norm, a matrix `out` and, tied, the rows
 of the output matrix in the draft vocabulary. Trained on the answers against the target's
 distribution (its 16 most probable tokens by default). Differs: published draft models are trained
-on their own; cutting one from the target makes it usable after minutes instead of days. What the
-first layers write is nothing the output matrix can read: `out` begins as the least squares map from
-there to the final states, which gives 0.21 top-1 behind two layers of the default model before any
-training, and 0.05 without. The engine multiplies it into the output matrix, so it costs nothing.
+on their own; cutting one from the target makes it usable after minutes instead of days. The output
+matrix cannot read what the first layers write. So `out` begins as the least squares map from there
+to the final states. After two layers of the default model this gives 0.21 top-1 before any
+training, and 0.05 without it. The engine multiplies it into the output matrix, so it costs nothing.
 """
 import argparse
 import itertools
@@ -101,7 +101,7 @@ class Draft(nn.Module):
         return batches.Sequences(sequences, options.batch, options.seed)
 
     def raw_states(self, tokens, rows):
-        """States [B, A, d] of the tokens at rows [B, A], behind the last layer, of unit size."""
+        """States [B, A, d] of the tokens at rows [B, A], after the last layer, of unit size."""
         n = tokens.shape[1]
         cos, sin = layers.rope_tables(self.shape, n, tokens.device)
         x = self.frozen.embed[tokens]

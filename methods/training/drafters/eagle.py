@@ -3,9 +3,9 @@ features.
 
 x = fc([embedding of t+1 ; feature of t]); one Llama layer; its residual stream is the next feature;
 the target's own output matrix, restricted to the draft vocabulary, makes logits of it. EAGLE-2
-drafts with the same weights. Differs: the published layer has no norm in front of attention
-(`published_layout`); by default it is kept, the layer then starts as the target's last one. Start
-and losses: see RECIPES and start().
+drafts with the same weights. Differs: the published layer has no norm before attention
+(`published_layout`). By default the norm is kept, and the layer starts as the target's last one.
+Start and losses: see RECIPES and start().
 """
 import torch
 from torch import nn
@@ -14,7 +14,7 @@ from . import layers
 from .unroll import FeatureDrafter, add_feature_options, layer_config
 
 STARTS = ("linear", "repeat")
-# From a good start the higher rate first destroys what is there (measured with Falcon begun as
+# From a good start the higher rate first destroys what was learned (measured with Falcon begun as
 # EAGLE: the loss rose from 8.7 to 14 under 8e-4, and fell under 1e-4).
 LR = {"linear": 2e-4, "repeat": 8e-4}
 RECIPES = {
@@ -51,7 +51,7 @@ class Eagle(FeatureDrafter):
         parser.add_argument("--start", choices=STARTS, help="of the input layer: least squares to "
                             "the next feature, or the feature itself")
         parser.add_argument("--published-layout", action="store_true", default=None,
-                            help="no norm in front of attention, as in published EAGLE-1 weights")
+                            help="no norm before attention, as in published EAGLE-1 weights")
 
     @staticmethod
     def configure(options, shape):

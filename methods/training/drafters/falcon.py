@@ -158,7 +158,7 @@ class Falcon(FeatureDrafter):
                                  "the "
                             "paper's rate, tokens only, at random rows (ablation)")
         parser.add_argument("--published-layout", action="store_true", default=None,
-                            help="no norm in front of the first attention, as in published weights")
+                            help="no norm before the first attention, as in published weights")
 
     @staticmethod
     def configure(options, shape):
@@ -279,7 +279,7 @@ class Falcon(FeatureDrafter):
     def go_on(self, e, features, state):
         if self.input != "recurrent":
             return self.begin(e, features.to(e.dtype))
-        # Every block goes on from the state behind it: [B * blocks, k, ...].
+        # Every block goes on from the state before it: [B * blocks, k, ...].
         k, (batch, n, d) = self.block, e.shape
         both = torch.cat([e * self.embed_scale, features.to(e.dtype)], -1)
         x = (both / self.scale).view(batch * n // k, k, 2 * d)
@@ -361,7 +361,7 @@ def glanced_rows(batch, budgets, rng):
 
 
 def random_rows(batch, budgets, rng):
-    """bool [B, T]: so many rows anywhere in the window."""
+    """bool [B, T]: a budget of rows anywhere in the window."""
     chosen = torch.zeros(batch.hidden.shape[:2], dtype=torch.bool)
     for b, budget in enumerate(budgets):
         budget = int(math.floor(budget + float(torch.rand(1, generator=rng))))

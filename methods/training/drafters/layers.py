@@ -92,7 +92,7 @@ class DecoderLayer(nn.Module):
         return x.view(*x.shape[:2], heads, self.shape.head_dim).transpose(1, 2)
 
     def finish(self, x, mixed):
-        """Residual stream behind the layer, from the one before it and the heads' output."""
+        """Residual stream after the layer, from the one before it and the heads' output."""
         x = x + self.o(mixed)
         h = rms_norm(x, self.ffn_norm, self.shape.norm_eps)
         return x + self.down(functional.silu(self.gate(h)) * self.up(h))

@@ -10,7 +10,7 @@ import torch
 
 from .layers import rms_norm
 
-ROWS = 150_000  # pairs fitted, if there are so many
+ROWS = 150_000  # pairs fitted at most
 RIDGE = 1e-3  # of the mean of the diagonal
 
 

@@ -1,8 +1,8 @@
 """What SPACE, BiTA and gated LoRA share: rows of mask tokens that run through the whole target.
 
-A group of M masks stands behind a token x_t. Mask j (1..M) is at position t+j, sees x_0..x_t and
-the masks before it in its group, and gives the token x_{t+1+j}: x_{t+1} is what the row of x_t
-itself gives. Many groups of a sequence are trained in one pass, each sees its own text only.
+A group of M masks comes after a token x_t. Mask j (1..M) is at position t+j, sees x_0..x_t and the
+masks before it in its group, and gives the token x_{t+1+j}: x_{t+1} is what the row of x_t itself
+gives. Many groups of a sequence are trained in one pass, each sees its own text only.
 
 Shapes: B sequences of T tokens, G groups each, R = G*M mask rows, d = d_model.
 """
@@ -71,7 +71,7 @@ class MaskRows(nn.Module):
     residual = False
     bf16_tensors = ("mask_embed",)
     unit = "mask rows"
-    score_rows = 48000  # masks behind the held-out text, in evaluation: they are dear
+    score_rows = 48000  # masks after the held-out text, in evaluation: they are expensive
 
     def __init__(self, frozen, config):
         super().__init__()
@@ -124,7 +124,7 @@ class MaskRows(nn.Module):
         return None
 
     def prefix(self, index, batch):
-        """(keys, values) [B, KV, P, head_dim] that mask rows see in front of the text, or None."""
+        """(keys, values) [B, KV, P, head_dim] that mask rows see before the text, or None."""
         return None
 
     def linear(self, index, name, x, is_mask):
@@ -136,8 +136,8 @@ class MaskRows(nn.Module):
         return x.view(*x.shape[:2], heads, self.shape.head_dim).transpose(1, 2)
 
     def layer(self, index, x, turn, seen, allowed, is_mask):
-        """(x behind the layer, its own (keys, values)). seen: [(keys, values)] in front of its
-        own, allowed bool [B, 1, rows, all keys]."""
+        """(x after the layer, its own (keys, values)). seen: [(keys, values)] before its own,
+        allowed bool [B, 1, rows, all keys]."""
         shape, eps = self.shape, self.shape.norm_eps
         h = layers.rms_norm(x, self.weights(index)["attn_norm"], eps)
         queries = layers.rotate(self.split(self.linear(index, "q", h, is_mask), shape.n_heads),
@@ -159,7 +159,7 @@ class MaskRows(nn.Module):
         return tables[0][positions].unsqueeze(1), tables[1][positions].unsqueeze(1)
 
     def run_text(self, tokens):
-        """(x [B, T, d] in front of the final norm, [(keys, values)] per layer) of real rows."""
+        """(x [B, T, d] before the final norm, [(keys, values)] per layer) of real rows."""
         n = tokens.shape[1]
         tables = layers.rope_tables(self.shape, n, tokens.device)
         positions = torch.arange(n, device=tokens.device).expand(len(tokens), -1)
@@ -172,8 +172,8 @@ class MaskRows(nn.Module):
         return x, kept
 
     def run_masks(self, text, bases):
-        """States [B, G, M, d] of mask groups behind rows `bases` [B, G] of text (run_text's keys
-        and values)."""
+        """States [B, G, M, d] of mask groups after rows `bases` [B, G] of text (run_text's keys and
+        values)."""
         batch, groups = bases.shape
         n, m = text[0][0].shape[2], self.n_masks
         device = bases.device
@@ -216,8 +216,8 @@ class MaskRows(nn.Module):
                                  options.seed)
 
     def choose_bases(self, sequences, options, rng):
-        """int64 [B, G] rows of the text behind which groups stand; -1 = no group. A base needs one
-        target at least."""
+        """int64 [B, G] rows of the text after which groups stand; -1 = no group. A base needs at
+        least one target."""
         chosen = torch.full((len(sequences), options.groups), -1)
         for b, s in enumerate(sequences):
             n = s.n_bases
@@ -276,7 +276,7 @@ class MaskRows(nn.Module):
     # Evaluation ----------------------------------------------------------------------------------
     @torch.no_grad()
     def ranks(self, capture, sequences, depth=None):
-        """[int64 [bases, M]] per sequence; of those behind `score_rows` masks nothing."""
+        """[int64 [bases, M]] per sequence, for the first `score_rows` masks; nothing for later ones."""
         out, left, at_once = [], self.score_rows // self.n_masks, 64
         for s in sequences:
             if left <= 0:
@@ -307,7 +307,7 @@ class MaskRows(nn.Module):
         return torch.cat(parts) if parts else torch.zeros(0, self.n_masks, dtype=torch.int64)
 
     def note_text(self, x, batch, s):
-        """For modules that change the target: x [1, T, d] in front of the final norm."""
+        """For modules that change the target: x [1, T, d] before the final norm."""
 
     def extra_scores(self):
         """What evaluation reports besides acceptance, of the sequences ranks() saw."""

@@ -4,10 +4,10 @@ learns to fill masks.
 Changes the target: the tuned model has greedy answers of its own, and SPACE is lossless against
 these. `train`: lora (low-rank updates of every matrix, real rows and mask rows alike; merged when
 the adapter is loaded) or full (the paper's; exported as a Hugging Face folder by `merge`).
-`layout`: packed (ours: the whole answer, with groups behind many of its tokens) or paper (one
-group, everything behind it dropped; with probability p_ar none). p_ar = 1 is ordinary fine-tuning
-with the same data: the control. `ar_loss`: kl (to the original's distribution, which keeps the
-tuned model close) or hard (the tokens).
+`layout`: packed (ours: the whole answer, with groups after many of its tokens) or paper (one group,
+everything after it dropped; with probability p_ar none). p_ar = 1 is ordinary fine-tuning with the
+same data: the control. `ar_loss`: kl (to the original's distribution, which keeps the tuned model
+close) or hard (the tokens).
 """
 import math
 
@@ -113,15 +113,15 @@ class Space(mask_rows.MaskRows):
             return bases
         bases = torch.full((len(sequences), 1), -1)
         for b, s in enumerate(sequences):
-            # Every mask has a real target: k tokens are there behind the next one.
+            # Every mask has a real target: k tokens follow the next one.
             last = s.n - 2 - self.n_masks
             if not plain[b] and last >= s.prompt - 1:
                 bases[b, 0] = int(torch.randint(s.prompt - 1, last + 1, (1,), generator=rng))
         return bases
 
     def loss(self, sequences, options, rng, fraction):
-        """Text and masks with gradients; the text's rows count up to the one the group stands
-        behind (paper) or all (packed)."""
+        """Text and masks with gradients; the text's rows count up to the one before the group
+        (paper) or all (packed)."""
         device = self.frozen.device
         batch = batches.make(self.capture, sequences, 1, device=device)
         bases = self.choose_bases(sequences, options, rng).to(device)

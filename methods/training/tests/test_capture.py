@@ -133,7 +133,7 @@ def test_batch_windows_hold_every_target(world, block):
         q, valid = batch.targets(0)
         wanted = set(range(s.prompt - offset + 1, s.n - offset))
         got = set(q[b][valid[b]].tolist())
-        # Rows in front of pair 0 do not exist: at most the first targets are out of reach.
+        # Rows before pair 0 do not exist: at most the first targets are out of reach.
         assert got <= wanted and len(wanted - got) <= max(0, block - (s.prompt - offset))
         for j in range(2):
             q, valid = batch.targets(j)

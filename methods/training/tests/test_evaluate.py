@@ -61,7 +61,7 @@ def test_draft_model_is_asked_for_the_right_token(world):
     module = Oracle(frozen, {"layers": 1})
     s = world.held[0]
     module.chosen = [s]
-    # The last token is an input of no pair, so it stands behind the padded tokens of one sequence.
+    # The last token is an input of no pair, so it comes after the padded tokens of one sequence.
     ranks = module.ranks(world.capture, [s])[0]
     assert ranks.shape == (s.n_bases, draft.DEPTH)
     assert (ranks[:-1, 0] == 0).all()

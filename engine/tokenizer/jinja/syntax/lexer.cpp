@@ -144,7 +144,7 @@ class Lexer {
     if (!text.empty()) add(Type::kData, std::string(text));
   }
 
-  // The length of a closing at `place`, and of the white space that goes with it; 0 = not there.
+  // The length of a closing at `place`, and of the white space that goes with it; 0 = none.
   size_t closing(size_t place, std::string_view bracket, bool trims) const {
     if (is_at(bracket, place))
       return bracket.size() + (trims && at(place + bracket.size()) == '\n' ? 1 : 0);
@@ -247,7 +247,7 @@ class Lexer {
       const size_t sign = at(real_end + 1) == '+' || at(real_end + 1) == '-' ? 1 : 0;
       if (is_digit(at(real_end + 1 + sign))) real_end = skip_digits(real_end + 1 + sign, is_digit);
     }
-    // Behind a dot (messages.0.1) digits are an index.
+    // After a dot (messages.0.1) digits are an index.
     if (real_end > end && (at_ == 0 || source_[at_ - 1] != '.')) {
       add_number(Type::kFloat, real_end, 10, 0);
       return;

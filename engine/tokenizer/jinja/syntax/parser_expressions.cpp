@@ -272,7 +272,7 @@ ExpressionPtr Parser::parse_subscript(ExpressionPtr e) {
   return make(Kinds::kItem, token.line, listed(std::move(e), std::move(index)));
 }
 
-// Behind "[": an index, several of them (a tuple), or a slice.
+// After "[": an index, several of them (a tuple), or a slice.
 ExpressionPtr Parser::parse_subscribed(ExpressionPtr of, int line) {
   std::vector<ExpressionPtr> indices;
   const auto none = [&] {

@@ -25,7 +25,7 @@ std::vector<std::string_view> split_right(std::string_view text, std::string_vie
                                           int64_t max);
 std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends);
 
-// In time that grows with the text alone; npos when it is not there.
+// In time that grows with the text alone; npos when `part` does not occur.
 size_t find(std::string_view text, std::string_view part, size_t from = 0);
 std::string replace(std::string_view text, std::string_view from, std::string_view to,
                     int64_t max = -1);
