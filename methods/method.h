@@ -46,7 +46,7 @@ struct GenerationContext {
   engine::Session* target = nullptr;  // prompt committed, `first_token` pending
   std::span<const int32_t> prompt;    // the whole committed context, earlier turns included
   int32_t first_token = -1;           // read from the prefill: the first root
-  int max_new = 0;                    // the most tokens that the loop will keep, first_token included
+  int max_new = 0;  // the most tokens that the loop will keep, first_token included
   engine::SamplingParams sampling;
   base::Rng* rng = nullptr;  // the only source of randomness
   // Whether drafts may be drawn where Drafter::dists() keeps their distributions. Only then are

@@ -184,9 +184,10 @@ std::string find_weights(const fs::path& folder) {
   const bool pickled = fs::exists(folder / "pytorch_model.bin", error) ||
                        fs::exists(folder / "pytorch_model.bin.index.json", error);
   fail(folder.string(), "", "holds neither model.safetensors nor model.safetensors.index.json",
-       pickled ? "the folder has only pickled weights; save the model as safetensors (transformers: "
-                 "save_pretrained(..., safe_serialization=True))"
-               : "download the weights of the model into this folder");
+       pickled
+           ? "the folder has only pickled weights; save the model as safetensors (transformers: "
+             "save_pretrained(..., safe_serialization=True))"
+           : "download the weights of the model into this folder");
 }
 
 }  // namespace

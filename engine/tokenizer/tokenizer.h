@@ -16,7 +16,7 @@ class GgufFile;
 
 // How the pieces of a decoded text are joined; what a StreamDecoder needs to know of a tokenizer.
 struct DecodeRules {
-  int strip_leading_spaces = 0;  // SentencePiece: at most this many spaces before the whole text
+  int strip_leading_spaces = 0;    // SentencePiece: at most this many spaces before the whole text
   bool strip_first_token = false;  // Metaspace: every space of the first token
   // Byte-fallback tokens stand for their bytes only if a whole run of them is valid UTF-8, else
   // each of them is one U+FFFD. Otherwise bytes of all tokens are joined and repaired together.

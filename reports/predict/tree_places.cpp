@@ -38,7 +38,8 @@ TreePlaces count_places(std::span<const TracedAnswer> answers) {
 DraftShape tree_shape(std::span<const TreePath> tree, const TreePlaces& places,
                       const DepthCounts& depths) {
   DraftShape shape;
-  std::vector<double> reached;  // per depth: probability that a path of this tree is accepted so far
+  std::vector<double>
+      reached;  // per depth: probability that a path of this tree is accepted so far
   for (const TreePath& path : tree) {
     const auto chance = places.chance(path);
     const int d = static_cast<int>(path.size());

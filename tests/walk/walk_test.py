@@ -4,6 +4,7 @@ model; and shows that a walk that has rotted is refused.
 
     walk_test.py PROGRAM
 """
+import os
 import pathlib
 import shlex
 import subprocess
@@ -27,7 +28,8 @@ class TheWalk(unittest.TestCase):
                 words = shlex.split(command)[1:]
                 model = [] if words[0] == "list" else ["-m", str(MODEL)]
                 done = subprocess.run([PROGRAM, *words, *model], cwd=folder, stdout=subprocess.PIPE,
-                                      stderr=subprocess.PIPE, text=True)
+                                      stderr=subprocess.PIPE, text=True,
+                                      env={**os.environ, "COLUMNS": "0"})  # a row is one line
                 self.assertEqual(done.returncode, 0, f"{command}:\n{done.stdout}{done.stderr}")
                 if "--markdown" not in words:
                     outputs[words[0]] = [line for line in done.stdout.split("\n") if line.startswith("bigram")]
