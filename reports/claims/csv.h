@@ -14,7 +14,7 @@ struct CsvRecord {
   std::vector<std::string> fields;
 };
 
-// Throws data_error naming `file` and the line. A byte order mark in front is skipped.
+// Throws data_error naming `file` and the line. A byte order mark at the start is skipped.
 std::vector<CsvRecord> parse_csv(std::string_view text, const std::string& file);
 
 }  // namespace evalrun::reports

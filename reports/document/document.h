@@ -1,4 +1,4 @@
-// A report apart from its format. Every report builds one Document (and its JSON, whose keys are
+// A report without its format. Every report builds one Document (and its JSON, whose keys are
 // promised); the writers of this folder turn any Document into text, Markdown, CSV, LaTeX or HTML.
 #pragma once
 #include <map>

@@ -31,7 +31,7 @@ struct Sessions {
   const results::ResultStore& store;
   std::vector<int64_t> runs;  // not empty
 };
-// Every session of `current` is held against the first of `base`; the speed is judged over all, by
+// Compares every session of `current` with the first of `base`. The speed is judged over all, by
 // the spread between sessions where a side has several (sessions.h). Throws data_error where a
 // side's sessions did not measure the same.
 GateResult evaluate_gate(const Sessions& base, const Sessions& current,

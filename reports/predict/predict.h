@@ -37,7 +37,7 @@ struct PredictSources {
   RowTime other = {};  // another device's T(n), to predict for that one; empty = this one
   // Which prompts count, by key; empty = all.
   std::function<bool(const std::string& key)> prompts = {};
-  // Arm whose verify times must not be used: the one a prediction is held against.
+  // Arm whose verify times must not be used: a prediction is compared with it.
   int64_t left_out_arm = 0;
 };
 

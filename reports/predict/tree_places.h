@@ -30,8 +30,8 @@ struct TreePlaces {
 };
 TreePlaces count_places(std::span<const TracedAnswer> answers);
 
-// A tree of paths whose chances are known, not deeper than `depths`, as a shape. Parents need not
-// come before their children.
+// A tree of paths whose probabilities are known, not deeper than `depths`, as a shape. Parents need
+// not come before their children.
 DraftShape tree_shape(std::span<const TreePath> tree, const TreePlaces& places,
                       const DepthCounts& depths);
 

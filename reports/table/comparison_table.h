@@ -10,7 +10,7 @@
 namespace evalrun::reports {
 
 // A data set's rows as tables show them: plain decoding first, methods that are not lossless last,
-// the A/A arm apart.
+// the A/A arm separately.
 struct DatasetRows {
   DatasetRows(const Report& report, const std::string& dataset);
   std::vector<const ReportRow*> lossless, lossy;
