@@ -75,7 +75,7 @@ struct ModelLists {
   std::optional<std::string> chat_template;
   void add(CLI::App& app);  // all
 };
-// --data-root, of every command that reads official data files: a folder that is there.
+// --data-root, of every command that reads official data files: a folder that exists.
 void add_data_root(CLI::App& app, std::string& data_root);
 // Registers what evaluators that run programs can be told.
 void add_scoring_options(CLI::App& app, evaluators::ScoringContext& scoring);

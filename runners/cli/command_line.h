@@ -10,7 +10,7 @@ namespace evalrun::cli {
 std::vector<std::string> process_arguments();
 // One line a POSIX shell reads back as the same words.
 std::string shell_line(const std::vector<std::string>& words);
-// The line that continues this run: EVALRUN_* variables in front, and --no-resume replaced by the
+// The line that continues this run: EVALRUN_* variables first, and --no-resume replaced by the
 // nonce it drew (not empty then).
 std::string resume_line(std::vector<std::string> arguments, const std::string& nonce);
 

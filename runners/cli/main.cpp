@@ -110,7 +110,7 @@ int run_main(int argc, char** argv) {
       "evalrun");
   app.formatter(std::make_shared<HelpFormatter>());  // before the commands, which take it over
   app.require_subcommand(1);
-  app.fallthrough();  // global options may stand behind the command
+  app.fallthrough();  // global options may stand after the command
   Context context;
   add_global_options(app, context.global);
 

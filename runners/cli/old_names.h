@@ -5,7 +5,7 @@
 
 namespace evalrun::cli {
 
-// The words behind the program's name, with every old name replaced by the one it has now.
+// The words after the program's name, with every old name replaced by the one it has now.
 std::vector<std::string> with_new_names(std::vector<std::string> words);
 
 }  // namespace evalrun::cli

@@ -11,7 +11,7 @@
 namespace evalrun::cli {
 namespace {
 
-// The chat, with an assistant's `answer` behind it when given and else open for one.
+// The chat, followed by an assistant's `answer`. Without one it is open for an answer.
 std::string render_messages(const JsonlReader& reader, const nlohmann::json& messages,
                             const engine::Model& model,
                             const std::optional<std::string>& answer = {}) {

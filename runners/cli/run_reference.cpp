@@ -29,7 +29,7 @@ std::shared_ptr<results::ResultStore> open_results(const std::string& path) {
 }
 
 std::pair<std::string, std::string> split_file(const std::string& text, const std::string& db) {
-  // A label may hold a colon, so the part in front counts as a file only when there is one.
+  // A label may hold a colon, so the part before one counts as a file only when that file exists.
   for (size_t colon = text.find(':'); colon != std::string::npos; colon = text.find(':', colon + 1))
     if (is_file(text.substr(0, colon))) return {text.substr(0, colon), text.substr(colon + 1)};
   return {db, text};

@@ -29,7 +29,7 @@ std::string first_line(const char* path) {
   return line;
 }
 
-// The value behind "name : value" of the first line of /proc/cpuinfo or the like that has it.
+// The value of the first line "name : value" with this name, in /proc/cpuinfo or a similar file.
 std::string field_of(const char* path, std::string_view name) {
   std::ifstream in(path);
   for (std::string line; std::getline(in, line);) {

@@ -47,7 +47,7 @@ MachineCounters read_machine_counters() {
   for (std::string line; std::getline(in, line) && line.starts_with("cpu");) {
     std::istringstream fields(line);
     std::string label;
-    // Guest times behind these are part of user.
+    // Guest times, which come after these, are part of user and nice.
     int64_t user = 0, nice = 0, system = 0, idle = 0, iowait = 0, irq = 0, softirq = 0, steal = 0;
     fields >> label >> user >> nice >> system >> idle >> iowait >> irq >> softirq >> steal;
     if (!fields || !std::binary_search(cores.begin(), cores.end(), core_of(label))) continue;

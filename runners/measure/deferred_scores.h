@@ -35,7 +35,7 @@ struct DeferredOptions {
 // Scores all finished generations of a run that lack a score of a deferred evaluator of their
 // prompt, or have one that says the machine was at fault (sandbox_error, toolchain_missing) or that
 // was taken under other options (time limits). Of several timing repeats the first is scored. Each
-// score is stored as soon as it is there, so an interrupted run goes on where it was. `prompt_ids`:
+// score is stored as soon as it is known, so an interrupted run goes on where it was. `prompt_ids`:
 // the stored rows of plan.prompts.
 DeferredScores score_deferred(const RunPlan& plan, const std::vector<int64_t>& prompt_ids,
                               int64_t run_id, results::ResultStore& store, base::Clock& clock,

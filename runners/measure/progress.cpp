@@ -26,7 +26,7 @@ void ConsoleProgress::warming_up(const std::string& arm) {
 void ConsoleProgress::begin(int pending, int already_stored) {
   pending_ = pending;
   stored_ = already_stored;
-  done_ = failed_ = 0;  // `check` measures several runs one after the other
+  done_ = failed_ = 0;  // `check` measures several runs in sequence
   start_ns_ = clock_.now_ns();
   show(already_stored > 0
            ? fmt::format("{} generations to measure, {} already stored", pending, already_stored)

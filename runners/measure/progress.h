@@ -17,7 +17,7 @@ class ProgressSink {
   virtual void begin(int /*pending*/, int /*already_stored*/) {}
   virtual void generation_done(const std::string& /*arm*/, const std::string& /*prompt*/,
                                bool /*failed*/) {}
-  // Answers judged behind the timed generations.
+  // Answers judged after the timed generations.
   virtual void scoring(int /*done*/, int /*total*/, double /*elapsed_s*/, double /*left_s*/) {}
   // Work of many kinds, in units of about equal time: `what` is under way.
   virtual void working(const std::string& /*what*/, double /*share_done*/, double /*elapsed_s*/) {}

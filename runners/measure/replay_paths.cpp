@@ -31,7 +31,7 @@ void ReplayPaths::add_gaps(int arm, int prompt, const Conversation& conversation
   const engine::Model* model = plan_.arms[static_cast<size_t>(arm)].model.get();
   const PlannedPrompt& planned = plan_.prompts[static_cast<size_t>(prompt)];
   const std::string dtype(engine::name_of(session.model().format()));
-  std::vector<std::string> earlier;  // answers in front of the turn at hand
+  std::vector<std::string> earlier;  // answers before the turn at hand
   for (size_t turn = 0; turn < g.turns.size(); ++turn) {
     std::vector<int32_t> ids;
     std::optional<PlainLogits> logits;

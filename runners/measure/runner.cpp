@@ -219,8 +219,8 @@ void Runner::Impl::note_bytes(size_t arm_index) {
   store.update_arm_bytes(arm_ids[arm_index], bytes);
 }
 
-// Programs run when no time is taken any more. Also for a run that was cut short: what is there is
-// scored, unless the user wants the shell back.
+// Programs run when no time is taken any more. This holds for a run that was cut short, too: what
+// it stored is scored, unless the user wants the shell back.
 RunOutcome Runner::Impl::finish() {
   if (outcome.status != RunStatus::kInterrupted) {
     const DeferredScores scores =

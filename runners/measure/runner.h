@@ -25,7 +25,7 @@ struct RunOutcome {
   std::string run_key;
   RunStatus status = RunStatus::kComplete;
   int planned = 0, stored_before = 0, measured = 0, failed = 0;
-  int scored = 0;    // behind the generations, by evaluators that run programs
+  int scored = 0;    // after the generations, by evaluators that run programs
   int unscored = 0;  // such scores a stop request left undone
   std::vector<std::string> scoring_problems;  // why an evaluator could not score on this machine
   double steal_share = 0;                     // of all cores' time while measuring

@@ -12,8 +12,8 @@
 namespace evalrun::runners {
 namespace {
 
-// Room behind the longest conversation for the rows of one step. Methods that want more get less at
-// the end of the longest answers only.
+// Room after the longest conversation for the rows of one step. Methods that need more get less,
+// but only at the end of the longest answers.
 constexpr int kRowRoom = 512;
 
 // Where and by what the run is measured, and its key.

@@ -41,8 +41,8 @@ struct PlannedArm {
 struct RunPlan {
   Suite suite;
   results::RunRecord run;
-  // As in the suite, and plain decoding of each tuned target in front of the first method that
-  // decodes it, unless that stands there already.
+  // As in the suite, and plain decoding of each tuned target before the first method that
+  // decodes it, unless the suite has it already.
   std::vector<PlannedArm> arms;
   std::vector<PlannedPrompt> prompts;
   std::vector<Visit> schedule;

@@ -38,8 +38,8 @@ struct Suite {
   // Paths or names of models (docs/suites.md); empty: the one of the command line. A run is of one
   // model: of several, one_per_model() makes as many suites.
   std::vector<std::string> models;
-  std::vector<std::string> methods;  // "pld:k=10"; "ar" is put in front when it is missing
-  // Measured when what they need is there (a draft model, a corpus), else left out with a warning.
+  std::vector<std::string> methods;  // "pld:k=10"; "ar" is put first when it is missing
+  // Measured when what they need (a draft model, a corpus) exists, else left out with a warning.
   std::vector<std::string> optional_methods;
   bool aa = true;  // a second AR arm: the noise floor of the session
   std::vector<TaskSpec> tasks;
@@ -67,7 +67,7 @@ Suite parse_suite(std::string_view json_text, const std::string& file);
 Suite load_suite(const std::string& name_or_path);
 
 // Checks the values, the methods and the data sets against their registries; gives methods and data
-// sets their one spelling; puts AR in front.
+// sets their one spelling; puts AR first.
 // `where` starts the messages ("suite.json", "command line"). Throws usage_error.
 void complete_suite(Suite& suite, const std::string& where);
 
@@ -75,7 +75,7 @@ void complete_suite(Suite& suite, const std::string& where);
 std::vector<Suite> one_per_model(const Suite& suite);
 
 // The effective configuration: every field with its value, as stored with the run and hashed.
-// `models` is there only where the suite names some, so that other suites keep their keys.
+// It has `models` only where the suite names some, so that other suites keep their keys.
 nlohmann::json to_json(const Suite& suite);
 
 struct BuiltinSuite {

@@ -12,7 +12,7 @@
 
 namespace evalrun::runners {
 
-// Behind the evaluator's name, so that these scores are never taken for those against a reference:
+// After the evaluator's name, so that these scores are never taken for those against a reference:
 // "rougeL-vs-baseline".
 inline constexpr const char* kVsBaseline = "-vs-baseline";
 

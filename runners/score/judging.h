@@ -46,7 +46,7 @@ JudgeQuestion pair_question(const evaluators::JudgePrompts& prompts, const std::
 struct AskOptions {
   int jobs = 4;           // questions at a time
   double max_time_s = 0;  // of everything; 0 = no limit
-  // So many questions in a row without a reply, and nothing more is asked.
+  // After this many questions in a row without a reply, nothing more is asked.
   int give_up_after = 4;
   std::function<bool()> stop;  // Ctrl-C; may be empty
   std::function<void(int done, int pending)>

@@ -28,7 +28,7 @@ struct ScoreProgress {
 struct ScorePoolOptions {
   int workers = 1;  // >= 1
   // All called on the calling thread, never two at once.
-  // A score as soon as it and all before it are there: index into the jobs, ascending.
+  // A score as soon as it and all before it are known: index into the jobs, ascending.
   std::function<void(size_t, const results::ScoreRecord&)> on_score;
   std::function<void(const ScoreProgress&)> on_progress;  // after every score, in any order
   std::function<bool()> stop_requested;                   // asked several times a second

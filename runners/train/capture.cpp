@@ -41,7 +41,7 @@ class Batch {
   void take_answer(CapturedSequence& text, std::span<const int32_t> answer) const;
   // One row of every sequence that decodes, then as much of what is known as fits.
   void plan_rows();
-  // The next `count` tokens of a sequence; the row behind which its text ends wants a token.
+  // The next `count` tokens of a sequence. The row after which its text ends asks for a token.
   void add_rows(size_t sequence, int count);
   void step();
   void keep_states(CapturedSequence& text, const engine::ForwardResult& result, int row) const;

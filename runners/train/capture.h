@@ -36,10 +36,10 @@ struct CaptureOptions {
   int max_new = 0;    // tokens of an answer; a given one is cut there
   std::vector<int> residual_layers;
   std::vector<int32_t> stop_ids;
-  // A part is written when its sequences have so many tokens; it is held in memory until then.
+  // A part is written when its sequences have this many tokens; it is held in memory until then.
   int64_t part_tokens = int64_t{1} << 16;
   int prompt_rows = 256;     // most rows of prompts in one forward
-  int64_t limit_tokens = 0;  // end when the folder holds so many tokens, earlier parts included
+  int64_t limit_tokens = 0;  // end when the folder holds this many tokens, earlier parts included
   double seconds = 0;        // end after so long; 0 = no limit, as above
   std::function<bool()> stop = {};  // asked before each forward; true = end
   std::function<void(const CaptureProgress&)> progress = {};

@@ -1,4 +1,4 @@
-// What `evalrun capture --out DIR` leaves behind: greedy answers of a model, or answers of
+// What `evalrun capture --out DIR` writes: greedy answers of a model, or answers of
 // a data set, with the model's hidden states, for training what drafts for it.
 //
 //   DIR/capture.json                 what all parts have in common: CaptureSettings
@@ -11,7 +11,7 @@
 //   prompt   I32  [S]           prompt tokens
 //   line     I64  [S]           line of the input file, from 0, empty lines counted
 //   ended    U8   [S]           1 = the last token is a stop token
-//   hidden   BF16 [N, d_model]  behind the final norm: row i is what token i+1 is read from. The
+//   hidden   BF16 [N, d_model]  after the final norm: row i is what token i+1 is read from. The
 //                               last token of a sequence was never fed; its row is zero
 //   residual BF16 [N, layers*d_model]  streams entering CaptureSettings::residual_layers, side by
 //                               side; not there without such layers; zero in last rows too

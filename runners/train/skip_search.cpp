@@ -10,7 +10,7 @@ namespace evalrun::runners {
 namespace {
 
 // Sublayers looked at again in each round: agreement changes slowly, so that those that were far
-// behind need not be tried every time.
+// from the best need not be tried every time.
 constexpr size_t kShortList = 10;
 constexpr int kFullRoundEvery = 6;
 
@@ -67,7 +67,7 @@ class Search {
       path.push_back(found);
       if (found.speedup > best.speedup || path.size() == 1) best = found;
       if (options_.progress) options_.progress(best, round + 1, elapsed());
-      if (agreement < 0.05) break;  // nothing behind this drafts anything
+      if (agreement < 0.05) break;  // no later set drafts anything
     }
     return path;
   }

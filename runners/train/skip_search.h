@@ -3,7 +3,7 @@
 //
 // Zhang et al. 2024 (arXiv 2309.08168, section 4.1) let Bayesian optimisation try 1,000 sets, each
 // timed on whole generations. Here a set is judged without decoding: one forward over texts the
-// target itself wrote tells at every place whether the draft would have said the same, hence where
+// target itself wrote tells at every place whether the draft would have said the same, and so where
 // drafts of every length would have ended; T(n)/T(1) and the share of weights that is left tell
 // what they would have cost. The search leaves out sublayers one by one, each time the one that
 // keeps most agreement for the weights it saves, and takes the best set it passes. The estimate

@@ -29,7 +29,7 @@ std::vector<TreeCounts::Path> TreeCounts::best(int n) const {
   std::vector<Path> paths;
   for (const auto& [ranks, count] : accepted_)
     paths.push_back({ranks, static_cast<double>(count) / static_cast<double>(steps_)});
-  // Equal counts: the shorter first, so that parents stand in front.
+  // Equal counts: the shorter first, so that parents come first.
   std::stable_sort(paths.begin(), paths.end(), [](const Path& a, const Path& b) {
     return a.gain != b.gain ? a.gain > b.gain : a.ranks.size() < b.ranks.size();
   });

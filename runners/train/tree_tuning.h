@@ -1,4 +1,4 @@
-// Which choices of a drafter come true, and the tree that follows: a method drafts a wide tree
+// Which choices of a drafter are accepted, and the tree that follows: a method drafts a wide tree
 // along real answers, and of every path it is counted how often all of it was accepted. The best
 // tree of n nodes takes the n paths with the largest counts; they are connected, because a path is
 // never counted more often than the one it continues (Medusa's search, without its assumption that

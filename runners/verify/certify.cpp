@@ -55,7 +55,7 @@ class Certifier {
   Certificate certify_arm(const PlannedArm& arm);
   std::unique_ptr<methods::DecodingMethod> build(const PlannedArm& arm,
                                                  const std::string& fault) const;
-  // Two places in a sampled answer of plain decoding: behind its first token, where a method
+  // Two places in a sampled answer of plain decoding: after its first token, where a method
   // starts, and late in it, where it is led for a while first.
   void prepare_contexts(engine::Session& session, PerModel& shared);
   void prepare_texts(engine::Session& session, PerModel& shared);

@@ -14,11 +14,11 @@ namespace {
 using Tokens = std::vector<int32_t>;
 
 struct Draw {
-  Tokens tokens;             // kDistributionDepth behind the lead
+  Tokens tokens;             // kDistributionDepth after the lead
   std::vector<int> refused;  // places in them at which a draft was refused
 };
 
-// Whether the draw takes the way in front of place `n`.
+// Whether the draw follows `way` before place `n`.
 bool follows(const Draw& draw, const Tokens& way, size_t n) {
   return std::equal(way.begin(), way.begin() + static_cast<std::ptrdiff_t>(n), draw.tokens.begin());
 }
@@ -37,7 +37,7 @@ Tokens commonest_way(const std::vector<Draw>& draws) {
   return way;
 }
 
-// The target's distribution behind `text` and `more`, by plain forwards; leaves the session with
+// The target's distribution after `text` and `more`, by plain forwards; leaves the session with
 // `text`.
 std::vector<double> dist_behind(engine::Session& session, size_t text_length,
                                 std::span<const int32_t> more,
@@ -74,7 +74,7 @@ class ContextTest {
         timer_(clock),
         led_(method, context.lead) {}
 
-  // What the method decodes behind the lead, `n` times; `stream` tells draws of one purpose from
+  // What the method decodes after the lead, `n` times; `stream` tells draws of one purpose from
   // another's.
   std::vector<Draw> draws(uint64_t stream, int n, StepDistribution& dist) {
     commit_text();

@@ -19,11 +19,11 @@ namespace evalrun::runners {
 // one token; methods/replay.h), because many draft from what earlier steps gave them.
 struct StepContext {
   std::string task, prompt;
-  int position = 0;  // tokens of the answer in front of the first one drawn here
+  int position = 0;  // tokens of the answer before the first one drawn here
   std::vector<int32_t> text, lead;
 };
 
-// One test: the tokens drawn `depth` behind the lead (1 = the next one), where the ones between are
+// One test: the tokens drawn `depth` after the lead (1 = the next one), where the ones between are
 // the commonest of all draws.
 struct StepTest {
   int context = 0, depth = 0;
@@ -52,7 +52,7 @@ struct StepDistributionOptions {
   uint64_t seed = 1;
 };
 
-inline constexpr int kDistributionDepth = 3;  // tokens behind the lead that are looked at
+inline constexpr int kDistributionDepth = 3;  // tokens after the lead that are looked at
 inline constexpr int kMostLead = 8;           // tokens a method is made to follow
 inline constexpr int kLeastDraws = 60;        // of a test
 inline constexpr int kDraftRoom = 32;         // tokens a method may think are wanted

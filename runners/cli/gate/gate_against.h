@@ -10,7 +10,7 @@ namespace evalrun::cli {
 
 struct AgainstRequest {
   std::string program;                 // the other build's evalrun
-  std::vector<std::string> arguments;  // of `run` behind its name, the same for both builds
+  std::vector<std::string> arguments;  // of `run` after its name, the same for both builds
   reports::GateOptions gate;           // `looks` is set from max_extra_runs
   int sessions = 3;                    // processes of each build, per look
   int max_extra_runs = 2;              // further looks while inconclusive

@@ -300,7 +300,7 @@ void add_doctor_command(CLI::App& app, Context& context) {
       ->check(CLI::Range(1, 64))
       ->needs(code);
   command->footer(
-      "Exit code 6 when something must be mended first.\n\nExamples:\n"
+      "Exit code 6 when something must be fixed first.\n\nExamples:\n"
       "  evalrun doctor\n"
       "  evalrun doctor --json\n"
       "  evalrun doctor --code --data-root ~/data\n"

@@ -108,7 +108,7 @@ void add_run_options(CLI::App& run, RunArguments& o) {
   run.add_option("--label", o.label, "Name of the run, for report and compare");
   run.add_flag("--resume,!--no-resume", o.resume,
                "Continue an earlier run of the same settings (default)");
-  run.add_option("--nonce", o.nonce, "Keep apart from other runs of the same settings");
+  run.add_option("--nonce", o.nonce, "Keep separate from other runs of the same settings");
   run.add_option("--max-time", o.max_time_s,
                  "Stop after this long, once the current prompt is finished: 90s, 10m, 2h")
       ->transform(as_seconds());
@@ -402,7 +402,7 @@ void run(Context& context, const RunArguments& o) {
     if (outcome.stored_before + outcome.measured > outcome.failed) runs.push_back(outcome.run_id);
     if (status != runners::RunStatus::kComplete) break;
   }
-  // After Ctrl-C the user wants the shell back; the table of what is there is one `report` away.
+  // After Ctrl-C the user wants the shell back; `report` prints the table of what is stored.
   if (status != runners::RunStatus::kInterrupted && !runs.empty())
     print_line(base::trim(
         table(store, runs, context.global.json ? "json" : o.format, context.global.no_color)));

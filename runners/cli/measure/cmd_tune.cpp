@@ -35,7 +35,7 @@ struct TuneArguments {
   double seconds = 120;
 };
 
-constexpr int kRowRoom = 512;  // rows of a step behind the longest text
+constexpr int kRowRoom = 512;  // rows of a step after the longest text
 
 // Prompts of a data set, and what they are decoded with.
 class Tuner {
@@ -279,7 +279,7 @@ class TreeTuner : public Tuner {
         decoded != model_ && wide.info->plain ? wide.info->plain(wide.params) : "ar";
     const auto paths = counts.best(options_.nodes);
     if (paths.empty())
-      throw base::usage_error("no draft of the wide tree ever came true",
+      throw base::usage_error("no draft of the wide tree was ever accepted",
                               "is the adapter one for this model? See evalrun report --why");
     prompts_.assign(all.begin() + static_cast<ptrdiff_t>(half), all.end());
     const Decoded before = decode_all(plain_text, costs);
@@ -388,8 +388,8 @@ void add_tree(CLI::App& command, Context& context) {
       ->capture_default_str();
   tree->footer(
       "Half of the prompts are decoded with the wide tree; of every path it is counted how often\n"
-      "all of it came true. Trees of the most frequent paths are then measured on the other half,\n"
-      "between two runs of plain decoding.\n\n"
+      "all of it was accepted. Trees of the most frequent paths are then measured on the other\n"
+      "half, between two runs of plain decoding.\n\n"
       "Examples:\n"
       "  evalrun tune tree --method medusa\n"
       "  evalrun tune tree --method eagle:dtype=q4 --task mt_bench --limit 40 --nodes 32");

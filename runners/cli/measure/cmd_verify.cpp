@@ -149,13 +149,14 @@ void print_table(const std::vector<Json>& certificates) {
       runners::kCertificateLevel, runners::kNegativeControl));
 }
 
-// `text` behind what is there when `append`; an empty one tries whether the file can be written.
+// Writes `text`; with `append` after what the file holds. An empty text tests whether the file can
+// be written.
 void write_file(const std::string& path, const std::string& text, bool append) {
   std::ofstream out(path, append ? std::ios::app : std::ios::trunc);
   out << text << std::flush;
   if (!out)
     throw base::data_error(path, "", "cannot be written",
-                           "is there such a folder, and room on the disk?");
+                           "does the folder exist, and has the disk space left?");
 }
 
 int exit_code_of(const std::vector<Json>& certificates) {

@@ -32,7 +32,7 @@ std::shared_ptr<const engine::Model> small_model() {
   return engine::make_random_model(c, 1);
 }
 
-// Logits of the rows behind a prompt that crosses a chunk border: each alone, then all in one
+// Logits of the rows after a prompt that crosses a chunk border: each alone, then all in one
 // forward.
 std::vector<std::vector<float>> probe(const std::shared_ptr<const engine::Model>& model,
                                       const std::string& isa, bool together) {

@@ -1,4 +1,4 @@
-// The measurements behind `evalrun doctor`, each a second at most.
+// The measurements of `evalrun doctor`, each a second at most.
 #pragma once
 #include <string>
 #include <vector>

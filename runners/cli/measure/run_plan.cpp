@@ -83,7 +83,7 @@ std::string change_text(const Line& line, const runners::Suite& suite) {
              : fmt::format("{:.2f} to {:.2f} %", percent(sd.front()), percent(sd.back()));
 }
 
-// Names behind one another, in lines of a terminal's width.
+// Names in sequence, in lines of a terminal's width.
 void print_names(const std::string& head, const std::vector<std::string>& names) {
   constexpr size_t kWidth = 100;
   std::string line = head;

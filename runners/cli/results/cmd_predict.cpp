@@ -267,7 +267,7 @@ void add_predict_command(CLI::App& app, Context& context) {
       command
           ->add_option(
               "--k", options->lengths,
-              "Drafts cut to chains of so many tokens: 1..8 or 1,2,4 (default: all shorter "
+              "Cut drafts to chains of this many tokens: 1..8 or 1,2,4 (default: all shorter "
               "ones, up to 8)")
           ->delimiter(',')
           ->type_name("LIST");

@@ -14,7 +14,7 @@ struct CompletionWords {
 };
 CompletionWords completion_words(const OptionText& option);
 
-// The command's options, and those of the program behind them.
+// The command's options, and after them those of the program.
 std::vector<OptionText> named_options(const CommandText& command,
                                       const std::vector<CommandText>& all);
 // The first unnamed word of the command that has completion words; no words where there is none.

@@ -63,7 +63,7 @@ std::string fish_completion(const std::vector<CommandText>& commands) {
     }
     for (const OptionText& option : command.options)
       if (!option.positional) out += fish_option_line(command, option);
-    // Options of the program stand behind every command, too.
+    // Options of the program may stand after every command, too.
     if (!command.words.empty())
       for (const OptionText& option : commands.front().options)
         if (!option.positional && option.main_name() != "--help" &&

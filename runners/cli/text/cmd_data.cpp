@@ -139,7 +139,7 @@ void add_data_command(CLI::App& app, Context& context) {
   fetch->add_option("--data-root", options->data_root,
                     "Folder the files lie under, made if need be (default: EVALRUN_DATA)");
   fetch->add_option("name", options->names, "Data sets, or 'all'")->required();
-  fetch->add_flag("--force", options->force, "Replace a file that is there but not official");
+  fetch->add_flag("--force", options->force, "Replace a file that exists but is not official");
   fetch->callback([options, &context] { fetch_files(*options, context.global); });
 
   auto* verify = command->add_subcommand("verify", "Check sizes and SHA-256 of what is present");

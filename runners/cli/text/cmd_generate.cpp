@@ -79,7 +79,7 @@ class Generator {
                       "context of {}",
                       reader.place(), prompt_tokens, options_.max_new, context),
           "shorten the prompt or lower -n");
-    // Rows in flight stand behind the context, so a step needs room for a whole tree.
+    // Rows in flight stand after the context, so a step needs room for a whole tree.
     const int needed = prompt_tokens + options_.max_new + kForcedRows;
     if (capacity_ >= needed) return;
     capacity_ = (needed + kCapacityStep - 1) / kCapacityStep * kCapacityStep;
@@ -117,7 +117,7 @@ class Generator {
   }
 
   // The K largest target logits at the position of each emitted token. They come from a second pass
-  // over the emitted tokens as a chain behind the prompt, in the same session: the engine's outputs
+  // over the emitted tokens as a chain after the prompt, in the same session: the engine's outputs
   // for a row do not depend on what else was in the request (engine/session.h), so these are the
   // same bits as the rows that verified the tokens, whatever tree they stood in. The check below
   // catches an engine or a method that breaks that rule.
