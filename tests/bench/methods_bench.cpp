@@ -25,7 +25,7 @@ Tokens zipf_text(size_t n) {
   return text;
 }
 
-// One look-up behind each of kMore tokens, the text growing.
+// One look-up after each of kMore tokens, the text growing.
 constexpr int kMore = 20000;
 void lookup(benchmark::State& state) {
   const auto n = static_cast<size_t>(state.range(0));
@@ -81,7 +81,7 @@ void verify_chain(benchmark::State& state) {
 }
 BENCHMARK(verify_chain)->RangeMultiplier(4)->Range(4, 256);
 
-// Drafting time of whole steps behind prompts of n tokens, per step, as the harness counts it. The
+// Drafting time of whole steps after prompts of n tokens, per step, as the harness counts it. The
 // session's forward is outside.
 void draft_time(benchmark::State& state, const char* spec) {
   const auto n = static_cast<size_t>(state.range(0));

@@ -167,13 +167,13 @@ TEST_F(Capture, EqualsOneByOne) {
   size_t last = 0;
   for (size_t s = 0; 2 * s < line.size(); ++s) {
     const auto l = static_cast<size_t>(line[2 * s]);
-    const json& expected = alone.at(std::min(l, alone.size() - 1));  // the last one is behind two
+    const json& expected = alone.at(std::min(l, alone.size() - 1));  // the last one is after two
     std::vector<int32_t> both = expected["prompt_tokens"];           // empty lines
     for (const int32_t t : expected["tokens"]) both.push_back(t);
     EXPECT_EQ(std::vector(tokens.begin() + start[2 * s], tokens.begin() + start[2 * s + 2]), both);
     last = std::max(last, l);
   }
-  EXPECT_EQ(last, alone.size() + 1);  // two empty lines in front of it, and lines count from 0
+  EXPECT_EQ(last, alone.size() + 1);  // two empty lines before it, and lines count from 0
   EXPECT_EQ(json::parse(folder_.read("d/capture.json"))["n_lines"], alone.size() + 2);
 
   const ProgramResult again = capture(save);
@@ -221,7 +221,7 @@ TEST_F(Capture, OfGivenAnswers) {
   EXPECT_EQ(cut, std::vector(whole.begin(), whole.begin() + static_cast<long>(prompt.size()) + 5));
   EXPECT_EQ(read("d5", "ended"), std::vector<uint8_t>{0});
   EXPECT_EQ(json::parse(folder_.read("d5/capture.json"))["answers"], "dataset");
-  // Vicuna's has a space in front of an answer, and this vocabulary no </s> behind it; Qwen3's puts
+  // Vicuna's has a space before an answer, and this vocabulary no </s> after it; Qwen3's puts
   // thoughts there that nobody had.
   expect_refused(
       capture({"-n", "200", "--out", "v", "--answers", "dataset", "--chat-template", "vicuna"}), 7,

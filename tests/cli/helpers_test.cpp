@@ -1,4 +1,4 @@
-// The small parts behind the commands: JSON Lines, units, tables.
+// The small parts of the commands: JSON Lines, units, tables.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <unistd.h>

@@ -38,7 +38,7 @@ TEST_F(JudgeCommand, RequestsRepliesGradesAndReport) {
     EXPECT_THAT(request["user"].get<std::string>(), HasSubstr("grade: "));
     replies += json{{"id", request["id"]}, {"reply", "Rating: [[8]]"}}.dump() + "\n";
   }
-  // One of two is recorded: what is there is kept, the gap is an error that says how to go on.
+  // One of two is recorded: that one is kept, and the gap is an error that says how to go on.
   folder_.write("replies.jsonl", replies.substr(0, replies.find('\n') + 1));
   const ProgramResult half = judge({"first", "--replies", "replies.jsonl"});
   EXPECT_EQ(half.exit_code, 7);

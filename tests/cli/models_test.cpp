@@ -62,7 +62,7 @@ TEST_F(Models, ARunPerModelAndATableOfBoth) {
       value("SELECT count(*) FROM run r WHERE json_array_length(r.suite_json, '$.models') = 1"),
       "2");
   const int stored = count_stored(folder_.file("r.db"));
-  // Again: nothing is measured twice. One model of them: a run of its own, as ever.
+  // Again: nothing is measured twice. One model of them: a run of its own, as before.
   const ProgramResult again = measure();
   ASSERT_EQ(again.exit_code, 0) << again.err;
   EXPECT_EQ(count_stored(folder_.file("r.db")), stored);

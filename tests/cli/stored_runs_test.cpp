@@ -291,7 +291,7 @@ TEST_F(StoredRuns, BaselineAsAFile) {
       json::parse(with_db({"baseline", "export", "main", "main.db", "--json"}).out);
   EXPECT_EQ(written["bytes"], std::filesystem::file_size(folder_.file("main.db")));
   EXPECT_EQ(check_integrity(folder_.file("main.db")), "ok");
-  // Behind a run of another length, so that every number changes.
+  // After a run of another length, so that every number changes.
   const ProgramResult other =
       run({"run", "-m", tiny_model(), "--db", "other.db", "--tasks", "jsonl:prompts.jsonl",
            "--methods", "ar,pld", "-n", "8", "-w", "0", "-t", "1"});

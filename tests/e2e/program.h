@@ -37,7 +37,7 @@ class Child {
 ProgramResult run_command_in(const TempFolder& folder, const std::vector<std::string>& command);
 
 #ifdef EVALRUN_PROGRAM  // which of its builds a test is about
-// With the path of `evalrun` in front.
+// With the path of `evalrun` first.
 inline std::vector<std::string> evalrun_command(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), EVALRUN_PROGRAM);
   return arguments;

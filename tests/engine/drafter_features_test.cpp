@@ -99,7 +99,7 @@ TEST_P(DrafterFeatures, KeptFeaturesAreThoseOfTheForward) {
     }
     kept->rewind(100);
     EXPECT_EQ(kept->hidden_features().rows, 100);
-    // The stream behind the last layer, without hidden states: prefill must still go through it.
+    // The stream after the last layer, without hidden states: prefill must still go through it.
     kept->reset();
     kept->keep_features({.hidden = false, .residual_layers = {2}});
     kept->prefill(front);

@@ -115,7 +115,7 @@ TEST_P(ForwardFeatures, PrefixBankActsAsTheTokensItWasTakenFrom) {
   const Row row{.token = 33, .position = 9, .prefix = true};
   const ForwardResult r = empty->forward({.rows = {&row, 1}, .prefix = &bank});
   if (GetParam().own_bits() && GetParam().device != "cpu") {
-    EXPECT_TRUE(as_reference(GetParam(), r.logits_row(0), want));  // its keys are merged apart
+    EXPECT_TRUE(as_reference(GetParam(), r.logits_row(0), want));  // its keys are merged separately
     return;
   }
   for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(r.logits_row(0)[i], want[i], 2e-4) << i;
@@ -246,7 +246,7 @@ TEST_P(ForwardFeatures, PrefixRowsInBlocksHaveTheReferencesBits) {
   for (const auto& m : some_models(GetParam().format)) {
     const ModelConfig& c = m.model->config();
     auto s = open(m.model, GetParam()), reference = open_reference(m.model, GetParam());
-    for (const int heads : {c.n_kv_heads, c.n_heads}) {  // one after the other in one session
+    for (const int heads : {c.n_kv_heads, c.n_heads}) {  // in sequence in one session
       const PrefixBank bank = random_bank(c, 7, heads, 2.0, 5);
       s->reset(), reference->reset();
       const std::vector<int32_t> prompt = {5, 6, 7};
@@ -307,7 +307,7 @@ LowRankDelta random_delta(const ModelConfig& c, int rank, uint64_t seed,
   return delta;
 }
 
-// As adapters have them: bfloat16 in front, many rows at once, some of them flagged, a rank that
+// As adapters have them: bfloat16 first, many rows at once, some of them flagged, a rank that
 // fills no panel.
 TEST_P(ForwardFeatures, LowRankRowsHaveTheReferencesBitsHoweverManyThereAre) {
   const auto m = feature_models(GetParam().format)[0];

@@ -59,7 +59,7 @@ TEST_P(EveryKernel, ProductsAreTheDefinitions) {
           ASSERT_TRUE(same_bits({got, static_cast<size_t>(out)}, want[static_cast<size_t>(r)]))
               << "storage " << static_cast<int>(storage) << ", " << out << " x " << in << ", row "
               << r << " of " << rows;
-          ASSERT_EQ(got[out], -77.0f) << "written behind the row";
+          ASSERT_EQ(got[out], -77.0f) << "written past the row";
         }
       }
     }

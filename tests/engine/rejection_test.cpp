@@ -143,13 +143,13 @@ TEST(Rejection, WrongRulesAreSeen) {
   const auto far = [&](int children, bool independent, const RejectionTest& test) {
     return distance(emitted(target, draft, children, independent, test), target) > 1e-3;
   };
-  // Held against a distribution that was not theirs.
+  // Compared with a distribution that was not theirs.
   const Distribution other = random_dist(rng, 5, 4, {1, 0, 1});
   EXPECT_TRUE(far(1, false, honest(target, other, false)));
   // Taken for independent draws, or the other way round.
   EXPECT_TRUE(far(2, false, honest(target, draft, true)));
   // Matching: the target draws, and a child passes when it was drawn. Lossless, unless the draw
-  // behind a refusal is another one.
+  // after a rejection is another one.
   EXPECT_TRUE(far(1, false, [&](std::span<const int32_t> children, double uniform) {
     RejectionOutcome v = honest(target, draft, false)(children, uniform);
     if (v.passed < 0) {  // the whole distribution in place of what is left

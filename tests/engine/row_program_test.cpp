@@ -255,7 +255,7 @@ TEST_P(RowPrograms, FeedHeads) {
 }
 
 #ifdef EVALRUN_CUDA_EMULATED
-// Whatever a drafter computes in front of a forward or a head costs no wait of its own.
+// Whatever a drafter computes before a forward or a head costs no wait of its own.
 TEST_P(RowPrograms, WaitForNothing) {
   const Case c(feature_models(GetParam().format)[0].model);
   auto s = open(c.model, GetParam());

@@ -46,7 +46,7 @@ TEST(ThreadPool, SharesCoverEverythingOnce) {
   }
 }
 
-// Every thread writes plain memory before a barrier and reads all of it behind: wrong sums, or a
+// Every thread writes plain memory before a barrier and reads all of it after it: wrong sums, or a
 // report of the thread sanitizer, if a barrier lets anyone through too early.
 void expect_ordered_phases(int threads, int rounds) {
   ThreadPool pool(threads);

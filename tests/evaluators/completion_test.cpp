@@ -103,7 +103,7 @@ TEST(ReadAnswer, ChoosesTheBlockThatDefinesTheFunction) {
   EXPECT_EQ(chat("").code, "");
 }
 
-// Whatever the bytes, reading an answer ends, and takes no more than is there.
+// Whatever the bytes, reading an answer ends, and takes nothing past their end.
 TEST(ReadAnswer, AnyBytes) {
   base::Rng rng(7);
   const std::string letters = "{}()`~'\"/*\\\n\t adef=fn#@\0\xff\xc3";

@@ -105,7 +105,7 @@ std::string mutate(std::string bytes, size_t range, base::Rng& rng) {
 TEST(Mutation, FlippedGgufNeverCrashes) {
   const TempFolder folder;
   const std::string whole = base::read_file(data_path("tiny-qwen3.gguf"));
-  // The bytes in front of the first tensor, vocabulary and merges included.
+  // The bytes before the first tensor, vocabulary and merges included.
   const GgufFile intact(data_path("tiny-qwen3.gguf"));
   size_t header = whole.size();
   for (const auto& [name, t] : intact.tensors())

@@ -357,7 +357,7 @@ TEST_F(WeightCacheTest, ProcessesMayLoadAtOnce) {
   EXPECT_EQ(files(), std::vector<fs::path>{file()});
 }
 
-// Damage done to the model does not hide behind the cache: another hash is another file.
+// The cache does not hide damage done to the model: another hash is another file.
 TEST_F(WeightCacheTest, AnotherModelInTheSamePlaceIsConverted) {
   const auto first = load();
   write_gguf(folder_, "m.gguf", {.type = DType::kBF16, .vocabulary = 3000, .seed = 2});

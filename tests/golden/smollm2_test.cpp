@@ -109,7 +109,7 @@ TEST_F(SmolLM2, LayerTrace) {
   rows.back().hidden = true;
   const ForwardResult r = session_->forward({.rows = rows, .residual_layers = layers});
   const int last = static_cast<int>(ids.size()) - 1;
-  // hidden[l] is the residual stream behind layer l, the last entry stands behind the final norm.
+  // hidden[l] is the residual stream after layer l, the last entry the state after the final norm.
   ASSERT_EQ(t["hidden"].size(), static_cast<size_t>(n_layers) + 1);
   for (size_t l = 0; l < static_cast<size_t>(n_layers); ++l)
     expect_trace(r.residual[l].row(last), t["hidden"][l], "hidden " + std::to_string(l));
@@ -144,7 +144,7 @@ TEST_F(SmolLM2, GreedyTokensLogitsAndMargins) {
       const Row row{.token = token};
       const ForwardResult r = session_->forward({.rows = {&row, 1}});
       const auto logits = r.logits_row(0);
-      // Behind the end token the texts are still valid argmaxes of the reference.
+      // After the end token the texts are still valid argmaxes of the reference.
       ASSERT_EQ(argmax(logits), greedy[i]) << id << " token " << i;
       EXPECT_NEAR(log_probability(logits, greedy[i]), c["logprob"][i].get<double>(), kTolerance)
           << id << " " << i;

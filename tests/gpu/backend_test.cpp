@@ -222,7 +222,7 @@ TEST_P(Backend, BatchesOfChunksGiveTheSameBits) {
   EXPECT_TRUE(same_bits(got, decode_alone(*large, {5})));
 }
 
-// Every key and value of the first `n` tokens, and logits behind them.
+// Every key and value of the first `n` tokens, and logits after them.
 std::vector<float> all_of(Session& s, const ModelConfig& c, int n) {
   std::vector<float> all;
   std::vector<float> k(static_cast<size_t>(c.kv_dim())), v(k.size());
@@ -387,7 +387,7 @@ TEST(CudaBackend, AContextThatDoesNotFitIsRefusedBeforeAnythingIsAllocated) {
 
 #ifdef EVALRUN_CUDA_EMULATED
 // A session that is not refused finds what it needs, and is not refused for much more: the longest
-// prompt and full steps behind it take what was planned for them.
+// prompt and full steps after it take what was planned for them.
 TEST(CudaBackend, TheMemoryPlanIsWhatIsTaken) {
   ASSERT_EQ(setenv("EVALRUN_CUDA_CUBLAS", "1", 1), 0);
   for (const WeightFormat format : {WeightFormat::kF32, WeightFormat::kBf16, WeightFormat::kQ4})

@@ -12,7 +12,7 @@
 namespace {
 
 // A device fault fails every later test of its process, which says nothing about them: the process
-// ends, and tests/gpu/run goes on behind the test.
+// ends, and tests/gpu/run goes on after the test.
 constexpr int kFault = 8;
 class StopAtFault final : public ::testing::EmptyTestEventListener {
   void OnTestEnd(const ::testing::TestInfo& test) override {

@@ -64,7 +64,7 @@ std::vector<Turn> turns(WeightFormat format) {
   return {shorter, longer, turn(random_tokens(rng, 9, kVocab), 64), turn({0}, 64)};
 }
 
-// Keys and values behind equal texts are equal bits, whatever was drafted on the way.
+// Keys and values of equal texts are equal bits, whatever was drafted on the way.
 void same_cache(const engine::Session& a, const engine::Session& b, const engine::ModelConfig& c) {
   const int n = std::min(a.length(), b.length());
   const auto width = static_cast<size_t>(c.kv_dim());
@@ -86,7 +86,7 @@ class OnTheDevice : public ::testing::TestWithParam<Arm> {
 
 TEST_P(OnTheDevice, GreedyTokensAreThoseOfPlainDecoding) {
   // Something must be drafted and accepted, or nothing was shown. Half of a two-layer model is too
-  // dear a draft to be used by choice, and random weights are right by chance alone.
+  // expensive a draft to be used by choice, and random weights are right by chance alone.
   const std::string& name = GetParam().name;
   const bool drafts = name != "ar" && !is_too_dear(GetParam());
   const bool accepts = drafts && name.find('@') == name.npos && !name.starts_with("random");
@@ -146,7 +146,7 @@ TEST_P(SampledOnTheDevice, TokensAreThoseOfPlainDecoding) {
 
 #ifdef EVALRUN_CUDA_EMULATED
 // A step waits for the device once to verify and once for every forward, or look of heads, that its
-// draft follows from: layers beside them are queued in front.
+// draft follows from: layers beside them are queued before them.
 struct Waits {
   const char* arm;
   int drafting;  // of a step

@@ -93,7 +93,7 @@ TEST_P(Products, EqualTheDefinitionAtOddShapes) {
             const double term =
                 static_cast<double>(w.at(o, k)) * rounded(row[static_cast<size_t>(k)]);
             sum += term, size += std::fabs(term);
-            // Scaled codes and offsets are summed apart and cancel.
+            // Scaled codes and offsets are summed separately and cancel.
             if (s == WeightStorage::kQ4Group)
               size += std::fabs(w.group_offset(o, k / 32) * rounded(row[static_cast<size_t>(k)]));
           }

@@ -28,7 +28,7 @@ class GpuRun : public ::testing::Test {
                                      "'\necho '========= ERROR SUMMARY: 0 errors'\n");
   }
 
-  // gpu_tests with three tests; `behind` comes behind the first line of each, with its name in $t.
+  // gpu_tests with three tests; `behind` comes after the first line of each, with its name in $t.
   void tests(const std::string& behind) const {
     program("bin/gpu_tests",
             "echo 'GPU: stand-in, compute capability 9.0'\n"
@@ -95,7 +95,7 @@ TEST_F(GpuRun, AFailedTestFailsTheWholeAndIsShown) {
                     HasSubstr("1 failed"), HasSubstr("other bits"), HasSubstr("| report | pass")));
 }
 
-// What comes behind a test that took the device or the process down is run all the same.
+// What comes after a test that took the device or the process down is run all the same.
 TEST_F(GpuRun, BehindAFaultANewProcessGoesOn) {
   for (const auto& [end, said] :
        {std::pair{"{ echo '[  FAULT   ] A.one: illegal address'; exit 8; }",

@@ -142,7 +142,8 @@ TEST(StepRecord, TheBlockHoldsWhatTheLayoutSays) {
     const auto want = plan.visible(plan.rows()[static_cast<size_t>(i)]);
     EXPECT_TRUE(std::equal(want.begin(), want.end(), visible + r.visible));
   }
-  for (size_t i = l.bytes; i < block.size(); ++i) EXPECT_EQ(block[i], 0xAB) << "written behind";
+  for (size_t i = l.bytes; i < block.size(); ++i)
+    EXPECT_EQ(block[i], 0xAB) << "written past the end";
 }
 
 }  // namespace

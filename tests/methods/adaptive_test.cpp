@@ -92,7 +92,7 @@ TEST(Adaptive, VerifiesMoreWhereRowsAreCheaper) {
   EXPECT_LE(dear, 1.0);
 }
 
-// A second model as a fixed table, a tenth as dear as the target.
+// A second model as a fixed table, a tenth as expensive as the target.
 double relative_cost_of_model(const LogitTable& target, const LogitTable& draft, int max_new,
                               int* drafted = nullptr, double kCost = 0.1) {
   const engine::RowCostTable costs = prices(0.1);

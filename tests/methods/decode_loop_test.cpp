@@ -123,7 +123,7 @@ TEST_F(DecodeLoop, DrawsInAdvanceAreThoseOnTheWay) {
   }
   EXPECT_EQ(in_advance.logit_rows, 0);
   EXPECT_GT(in_advance.drawn_rows, 50 * 10);
-  EXPECT_EQ(on_the_way.drawn_rows, 50);  // behind the prompts
+  EXPECT_EQ(on_the_way.drawn_rows, 50);  // after the prompts
   EXPECT_GT(on_the_way.logit_rows, 50 * 10);
 }
 
@@ -219,7 +219,7 @@ TEST_F(DecodeLoop, PrefillIsTheSameCallsForEveryMethodAndTurn) {
     const auto first = run(*method, session, {{9, 8, 7, 6, 5}, 0, 6});
     EXPECT_THAT(session.prefills, ElementsAre(4));  // the last prompt token takes the decode path
     EXPECT_THAT(first.tokens, ElementsAre(6, 7, 8, 9, 10, 11));
-    // Second turn: the answer and the new question are prefilled behind the first prompt.
+    // Second turn: the answer and the new question are prefilled after the first prompt.
     Tokens second = {9, 8, 7, 6, 5};
     second.insert(second.end(), first.tokens.begin(), first.tokens.end());
     second.insert(second.end(), {30, 31});
@@ -296,7 +296,7 @@ TEST_F(DecodeLoop, TimesAddUp) {
   EXPECT_EQ(turn.draft_prefill_ns, 1000);
   int64_t in_steps = 0;
   for (const auto& s : turn.steps) {
-    EXPECT_EQ(s.draft_ns, 2000);  // drafting, and the drafter's clearing up behind the commit
+    EXPECT_EQ(s.draft_ns, 2000);  // drafting, and the drafter's clearing up after the commit
     EXPECT_EQ(s.verify_ns, 1000);
     EXPECT_EQ(s.commit_ns, 1000);
     EXPECT_EQ(s.other_ns, 2000);

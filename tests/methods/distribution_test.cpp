@@ -271,7 +271,7 @@ TEST(DistributionControl, RedrawingAfterARejectionIsSeen) {
   }
 }
 
-// SPACE as published draws the bonus behind a rejection from the target's whole distribution; and
+// SPACE as published draws the bonus after a rejection from the target's whole distribution; and
 // drafts that pass too easily come out too often.
 TEST(DistributionControl, PublishedSpaceAndLargeAcceptScalesAreSeen) {
   const auto model = small_model(11, kVocab);

@@ -40,7 +40,7 @@ TEST(Faults, WrongAcceptanceKeepsARejectedDraftAndGoesOnFromIt) {
   const auto honest = run(*build_method("pld", model), *session, kTurn);
   const auto faulty =
       run(*methods::plant_fault(build_method("pld", model), "wrong-accept"), *session, kTurn);
-  // Up to the divergence the texts agree, and each token behind it is the greedy one after the text
+  // Up to the divergence the texts agree, and each token after it is the greedy one after the text
   // as emitted, except where the fault struck again.
   size_t d = 0;
   while (faulty.tokens[d] == honest.tokens[d]) ++d;

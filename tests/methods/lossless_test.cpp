@@ -50,7 +50,7 @@ void check_cache(const engine::Session& session, const std::shared_ptr<const eng
                  const Turn& asked, const TurnRecord& turn) {
   Tokens text = asked.prompt;
   text.insert(text.end(), turn.tokens.begin(), turn.tokens.end());
-  // A cut last step has committed tokens behind the ones kept; those are not compared.
+  // A cut last step has committed tokens after the ones kept; those are not compared.
   const int n = std::min(session.length(), static_cast<int>(text.size()));
   ASSERT_GE(n, static_cast<int>(asked.prompt.size()));
   const auto plain = make_session(model, session.capacity());
@@ -109,7 +109,7 @@ TEST_P(EveryMethod, GreedyTokensAreThoseOfPlainDecoding) {
     }
   }
   // Guards against a test that passes because nothing is ever accepted. Half of a two-layer model
-  // is too dear a draft to be used much by choice.
+  // is too expensive a draft to be used much by choice.
   const bool too_dear = is_too_dear(GetParam());
   if (GetParam().name != "ar" && !too_dear) {
     EXPECT_GT(accepted, 20);
@@ -310,7 +310,7 @@ TEST(SpeculativeSampling, DraftEqualToTheTargetIsAlwaysAccepted) {
        {engine::SamplingParams{}, engine::SamplingParams{1.0, 0, 1.0},
         engine::SamplingParams{0.7, 10, 0.9}}) {
     for (uint64_t seed = 0; seed < 10; ++seed) {
-      Turn turn{{5, 6, 7, 5}, 0, 61};  // 60 tokens behind the first: ten steps of six
+      Turn turn{{5, 6, 7, 5}, 0, 61};  // 60 tokens after the first: ten steps of six
       turn.sampling = sampling;
       turn.seed = seed;
       const TurnRecord got = run(*method, *session, turn);

@@ -75,7 +75,7 @@ void empty_layers(AdapterFile& file, int n, int first_input = kIds) {
 
 const std::string kShape = R"("n_heads": 2, "n_kv_heads": 1, "head_dim": 16, "d_ffn": 32)";
 
-// `off` moves what the drafter says by so many tokens: 0 is right.
+// `off` moves what the drafter says by that many tokens: 0 is right.
 struct Oracle {
   const char* name;
   const char* spec;  // without adapter=

@@ -277,7 +277,7 @@ TEST(Parity, DistilledDraftEqualsPyTorch) {
     expect_logits(result.logits_row(last + 1 + i), branches.row(i), fmt::format("branch {}", i));
 }
 
-// Masks behind a text, through the target's own forward: prefix, updates and embeddings as trained;
+// Masks after a text, through the target's own forward: prefix, updates and embeddings as trained;
 // for SPACE the text's rows, too, which run through the tuned target.
 class MaskParity : public testing::TestWithParam<std::pair<const char*, const char*>> {};
 

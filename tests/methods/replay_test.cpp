@@ -46,7 +46,7 @@ TEST(Replay, FollowsAnyTextAndCountsWhereItIsNotTheModels) {
       other[place] = (other[place] + 1) % 24;
       const methods::Replay replay(*method, other);
       const auto led = run(*method, *session, kTurn);
-      // Behind the foreign token the model may want other tokens than those of the text, too.
+      // After the foreign token the model may want other tokens than those of the text, too.
       EXPECT_EQ(led.tokens, other) << name;
       ASSERT_FALSE(replay.trace().disagreements.empty()) << name;
       EXPECT_EQ(replay.trace().disagreements.front().index, static_cast<int>(place)) << name;
@@ -66,7 +66,7 @@ TEST(Replay, SeesAPlantedFaultAndKeepsTheText) {
     {
       const methods::Replay replay(*faulty, expected);
       EXPECT_EQ(run(*faulty, *session, kTurn).tokens, expected) << name;
-      // One fault is one place here; left alone, all behind it differs.
+      // One fault is one place here; left alone, all after it differs.
       EXPECT_GE(replay.trace().disagreements.size(), 2u) << name;
       EXPECT_LE(replay.trace().disagreements.size(), 20u) << name;
     }
@@ -98,11 +98,11 @@ TEST(LedStart, BeginsEveryAnswerAndEndsAStep) {
           if (at >= length) break;
           at += static_cast<size_t>(step.emitted);
         }
-        EXPECT_EQ(at, length) << arm.name << ": a step goes on behind the start";
+        EXPECT_EQ(at, length) << arm.name << ": a step goes on after the start";
       }
 }
 
-// A fault that is planted acts behind the start only, and the hook is given back.
+// A fault that is planted acts after the start only, and the hook is given back.
 TEST(LedStart, LeavesFaultsToTheFreeSteps) {
   const auto model = small_model(2);
   const auto session = make_session(model);
@@ -115,7 +115,7 @@ TEST(LedStart, LeavesFaultsToTheFreeSteps) {
     const methods::LedStart led(*faulty, start);
     const Tokens answer = run(*faulty, *session, kTurn).tokens;
     EXPECT_EQ(Tokens(answer.begin(), answer.begin() + 40), start);
-    EXPECT_NE(answer, own) << "the fault shows behind it";
+    EXPECT_NE(answer, own) << "the fault shows after it";
   }
   EXPECT_EQ(run(*faulty, *session, kTurn).tokens, alone);
 }

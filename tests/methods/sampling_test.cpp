@@ -291,7 +291,7 @@ TEST(Draw, FollowsTheWeightsWhateverTheirSum) {
     for (int i = 0; i < 100000; ++i) ++counts[static_cast<size_t>(engine::draw(weights, rng))];
     EXPECT_GT(chi_square_p(counts, dist), 1e-6) << scale;  // fixed seed: passes or fails for ever
   }
-  // Tokens with mass far apart, with empty blocks between and behind them.
+  // Tokens with mass far apart, with empty blocks between and after them.
   std::vector<double> sparse(2000);
   sparse[3] = 1, sparse[700] = 2, sparse[1500] = 1;
   base::Rng far(6);

@@ -47,7 +47,7 @@ Seen watch(const std::string& spec, const Turn& turn, const LogitTable& table, i
   return seen;
 }
 
-// The next token is the one behind the last: drafts of the model itself are always right.
+// The next token is the one after the last: drafts of the model itself are always right.
 LogitTable counting(int vocab) {
   return [vocab](std::span<const int32_t> context, std::span<float> logits) {
     std::fill(logits.begin(), logits.end(), 0.0f);
@@ -106,7 +106,7 @@ class ReferenceWindow {
 
  private:
   int w_, n_;
-  std::vector<Tokens> rows_;  // row 0 with the root's place in front
+  std::vector<Tokens> rows_;  // row 0 with the root's place first
 };
 
 class LookaheadLayout : public testing::TestWithParam<std::pair<int, int>> {};
@@ -122,7 +122,7 @@ TEST_P(LookaheadLayout, IsThePublishedWindow) {
             turn, table);
   ASSERT_GT(seen.steps.size(), 10u);
 
-  const auto side = [&](const SeenStep& step) {  // rows behind the tree: only they are never tested
+  const auto side = [&](const SeenStep& step) {  // rows after the tree: only they are never tested
     const size_t step_index = static_cast<size_t>(&step - seen.steps.data());
     return static_cast<int>(step.rows.size()) - seen.turn.steps[step_index].drafted - 1;
   };
@@ -230,7 +230,7 @@ TEST(SelfDraftLayout, ReleasedGeometry) {
   Turn turn{{1, 2, 3, 4, 5, 6, 7, 8, 9}};
   turn.max_new = 40;
   const Seen seen = watch("self_draft", turn, markov_table(4, 2, 4));
-  const auto branches = [&](size_t s) {  // lengths of the chains behind the tree
+  const auto branches = [&](size_t s) {  // lengths of the chains after the tree
     const SeenStep& step = seen.steps[s];
     std::vector<int> lengths;
     for (int i = seen.turn.steps[s].drafted + 1; i < static_cast<int>(step.rows.size()); ++i) {

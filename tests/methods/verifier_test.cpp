@@ -338,7 +338,7 @@ TEST(Verifier, GreedyWalksTheLongestMatchingPath) {
   Draft draft;
   draft.tree.reset(3);
   draft.tree.add(2, 0);                       // wrong
-  const int dead_end = draft.tree.add(0, 0);  // right, and wrong behind it
+  const int dead_end = draft.tree.add(0, 0);  // right, and wrong after it
   const int a = draft.tree.add(0, 0);         // equal sibling: stays in the race
   draft.tree.add(3, dead_end);
   const int b = draft.tree.add(1, a);
@@ -448,7 +448,7 @@ TEST(RejectionRule, AsPublishedGivesTheWorkedExamples) {
   }
 }
 
-// The distribution behind every node, as logits; temperature 1 gives it back.
+// The distribution after every node, as logits; temperature 1 gives it back.
 struct TypicalWalk {
   TokenTree tree;
   std::vector<std::vector<double>> dist;  // [node]
@@ -470,7 +470,7 @@ struct TypicalWalk {
     if (bonus != nullptr) *bonus = result.bonus;
     return {result.path.begin(), result.path.end()};
   }
-  // Whether one child with `token` passes behind a root with this distribution.
+  // Whether one child with `token` passes after a root with this distribution.
   static bool passes(const std::vector<double>& dist, int32_t token,
                      const methods::TypicalAcceptance& rule) {
     TypicalWalk walk;
@@ -518,13 +518,13 @@ TEST(TypicalAcceptance, KeepsTheLongestPathAndOfEqualOnesTheLikelier) {
   walk.dist = {flat, flat, sharp, {0.1, 0.1, 0.1, 0.7}, {0.1, 0.1, 0.7, 0.1}};
   int32_t bonus = -1;
   EXPECT_EQ(walk.path(rule, &bonus), (std::vector<int>{b, bb}));
-  EXPECT_EQ(bonus, 2) << "the likeliest token behind the path";
+  EXPECT_EQ(bonus, 2) << "the likeliest token after the path";
   // A longer path beats a likelier one, and a shorter one never comes back.
   const int aaa = walk.tree.add(0, aa);  // 0.1 > 0.09
   walk.dist.push_back(flat);
   EXPECT_EQ(walk.path(rule, &bonus), (std::vector<int>{a, aa, aaa}));
   EXPECT_EQ(bonus, 0);
-  // Behind a refused node nothing counts, however likely.
+  // After a rejected node nothing counts, however likely.
   const int refused = walk.tree.add(0, bb);
   walk.dist.push_back(flat);
   walk.dist[static_cast<size_t>(bb)] = sharp;  // its token 0 has 0.05

@@ -42,7 +42,7 @@ TEST(Headers, CompileAlone) {
   std::string list;
   for (const std::string& header : headers) list += header + "\n";
   // Syntax only, no optimisation: about a second each, most of it in third-party headers. Those of
-  // engine/cuda with the emulator's runtime, which is there without the CUDA Toolkit.
+  // engine/cuda with the emulator's runtime, which exists without the CUDA Toolkit.
   const std::string one = fmt::format(
       "{} -std=c++20 -fsyntax-only -I. -Itests/gpu/emulator/include -DEVALRUN_CUDA_EMULATED -x c++ "
       "-include \"$1\" /dev/null || echo \"not alone: $1\"",

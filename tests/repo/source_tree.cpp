@@ -50,7 +50,7 @@ CommandResult run_command(const std::string& command) {
 
 namespace {
 
-// Paths that a command of git prints and that are there: a file removed from the working tree but
+// Paths that a command of git prints and that exist: a file removed from the working tree but
 // not yet from the index is about to go. A checkout owned by somebody else (a mounted volume in CI)
 // is still worth checking.
 std::vector<std::string> paths_from_git(const std::string& command) {

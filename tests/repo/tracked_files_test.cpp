@@ -269,7 +269,7 @@ TEST_F(TrackedFiles, AreFormatted) {
     if (line.find(": error: code should be clang-formatted") != std::string::npos)
       bad.insert(line.substr(0, line.find(':')));
   EXPECT_EQ(result.exit_code, 0);
-  EXPECT_THAT(bad, IsEmpty()) << "clang-format -i on these files mends it";
+  EXPECT_THAT(bad, IsEmpty()) << "clang-format -i on these files fixes it";
 }
 
 TEST_F(TrackedFiles, ShellScriptsPassShellcheck) {
@@ -297,7 +297,7 @@ TEST_F(TrackedFiles, NameTheVersion) {
   EXPECT_NE(changes.find("## " + version.str(1) + "\n"), changes.npos);
 }
 
-// Tests that docs/stability.md names are there: `Suite.Name`, or `Suite.*`.
+// Tests that docs/stability.md names exist: `Suite.Name`, or `Suite.*`.
 TEST_F(TrackedFiles, PromisesNameTestsThatExist) {
   std::string tests;
   for (const std::string& file : files_)

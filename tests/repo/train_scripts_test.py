@@ -56,7 +56,7 @@ class Scripts(unittest.TestCase):
 
     @staticmethod
     def values(call, option):
-        """The words behind an option, up to the next one."""
+        """The words after an option, up to the next one."""
         at = call.index(option) + 1
         end = next((i for i in range(at, len(call)) if call[i].startswith("--")), len(call))
         return call[at:end]
@@ -130,7 +130,7 @@ class Scripts(unittest.TestCase):
             paired = name in ("space-sft", "space-sar")
             self.assertEqual("--updates" in call, paired, name)
             self.assertEqual("--cpu-seconds" in call, not paired, name)
-        # Interrupted: what is there stays, and the rest has the same text.
+        # Interrupted: what exists stays, and the rest has the same text.
         for name in ("space-shared", "space-sar"):
             (self.path / "home" / "adapters" / f"{name}.safetensors").unlink()
         status, calls, error = ablations("--reference-data", "ref", "--cpu-seconds", "7")

@@ -15,7 +15,7 @@ std::vector<int32_t> counting(int n) {
   std::iota(tokens.begin(), tokens.end(), 0);
   return tokens;
 }
-// `n` tokens of a circle of `period`, behind `head` tokens that are all different.
+// `n` tokens of a circle of `period`, after `head` tokens that are all different.
 std::vector<int32_t> loop(int head, int n, int period) {
   std::vector<int32_t> tokens = counting(head);
   for (int i = 0; i < n; ++i) tokens.push_back(1000 + i % period);

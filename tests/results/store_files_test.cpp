@@ -432,7 +432,7 @@ TEST(Migration, FromVersionSevenGivesGpusTheirTimes) {
 // ---- kill -9 ----
 
 // A child stores generation after generation and says so on a pipe; the parent kills it at a random
-// moment. Everything the child reported is there afterwards, whole, and the file is sound.
+// moment. Everything the child reported is stored afterwards, whole, and the file is sound.
 TEST(KillNine, WhatWasReportedIsStored) {
   TempFolder folder;
   const std::string path = folder.file("a.db");

@@ -351,7 +351,7 @@ TEST(Views, ArmsOfATunedTargetAreComparedWithItsPlainDecoding) {
   ResultStore store(folder.file("a.db"));
   SyntheticRun run = usual();
   run.arms = tests::arms_with_a_tuned_target();
-  // The plain decoding may stand behind the method, and need not be there at all.
+  // The plain decoding may stand after the method, and need not exist at all.
   std::swap(run.arms[3], run.arms[4]);
   run.arms.push_back(run.arms[3]);
   run.arms.back().label = "space:k=2";

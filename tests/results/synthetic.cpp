@@ -97,7 +97,7 @@ GenerationRecord generation(const SyntheticRun& run, const SyntheticArm& a, int 
     s.commit_ns = a.commit_ns, s.other_ns = a.other_ns;
     t.decode_ns += s.draft_ns + s.verify_ns + s.commit_ns + s.other_ns;
     left -= s.emitted;
-    // A chain: a node is tested when the one in front of it was accepted.
+    // A chain: a node is tested when the one before it was accepted.
     for (int d = 1; d <= std::min(a.depth, accepted + 1); ++d) {
       NodeCount& node = t.nodes[static_cast<size_t>(d - 1)];
       ++node.tested, node.accepted += d <= accepted;

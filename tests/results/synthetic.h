@@ -47,7 +47,7 @@ struct SyntheticRun {
 
 // AR, its A/A twin and "pld:k=4" (accepts 3, 1, 0, 2 in turn of 4 drafted; steps take 12 ms).
 std::vector<SyntheticArm> usual_arms();
-// Behind them "ar_tuned" (steps of 8 ms) and "space" (as pld), which decode another model.
+// After them "ar_tuned" (steps of 8 ms) and "space" (as pld), which decode another model.
 std::vector<SyntheticArm> arms_with_a_tuned_target();
 
 results::ArmRecord arm_record(const SyntheticRun& run, const SyntheticArm& arm);

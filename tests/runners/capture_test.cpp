@@ -208,7 +208,7 @@ TEST_F(Capture, EqualsDecodingAlone) {
   for (const auto& [line, sequence] : alone) ended += sequence.ended;
   EXPECT_GT(ended, 0);
   EXPECT_LT(ended, static_cast<int>(alone.size()));
-  // All at once and one after the other, prompts whole and in single rows.
+  // All at once and in sequence, prompts whole and in single rows.
   for (const auto& [parallel, rows] : {std::pair{1, 256}, {7, 50}, {30, 1}, {64, 1024}}) {
     SCOPED_TRACE(fmt::format("parallel {}, prompt rows {}", parallel, rows));
     options_.parallel = parallel, options_.prompt_rows = rows;

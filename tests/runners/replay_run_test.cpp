@@ -119,7 +119,7 @@ TEST_F(ReplayRun, AWrongAcceptanceIsAFewPlacesAndNoCascade) {
               ElementsAre("0"));
 }
 
-// What stands in front of a method does not keep it from being led.
+// What stands before a method does not keep it from being led.
 TEST_F(ReplayRun, OtherFaultsAreLedAsWell) {
   for (const char* fault : {"slow:10%", "miscount"}) {
     complete_suite(request_.suite, "test");
@@ -134,7 +134,7 @@ TEST_F(ReplayRun, OtherFaultsAreLedAsWell) {
 TEST_F(ReplayRun, AResumedRunFollowsTheTextThatIsStored) {
   request_.suite.methods = {"pld"};
   RunnerOptions options;
-  // Behind the first block: prompt a in repeat 0.
+  // After the first block: prompt a in repeat 0.
   options.stop = [this] { return rows("SELECT id FROM generation").size() >= 3; };
   EXPECT_EQ(run(options).measured, 3);
   // Another text than the model's, so that whoever decodes it anew is found out.

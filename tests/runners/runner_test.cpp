@@ -44,7 +44,7 @@ class ScriptedMethod final : public methods::DecodingMethod {
     int* starts;
     const int*
         device_fails_at;     // entry of the journal whose first step breaks the device, -1 = none
-    const int* cold_starts;  // so many starts of the arm lack a CUDA graph
+    const int* cold_starts;  // this many starts of the arm lack a CUDA graph
   };
   explicit ScriptedMethod(Script script) : s_(std::move(script)) {}
   void start(const methods::GenerationContext& context) override {
@@ -216,7 +216,7 @@ TEST_F(RunnerTest, EveryArmIsMeasuredInTheSessionOfItsModel) {
     return model == own ? session_ : other;
   };
   EXPECT_EQ(Runner(p, conversation_, store, clock_, {}).run(session_of).measured, 6);
-  EXPECT_EQ(measured_before, 0u) << "sessions are there before measuring starts";
+  EXPECT_EQ(measured_before, 0u) << "sessions exist before measuring starts";
   std::map<std::string, std::set<std::string>> texts;
   store.query(
       "SELECT a.label, t.text FROM turn t JOIN generation g ON g.id = t.generation_id "
@@ -411,7 +411,7 @@ TEST_F(RunnerTest, ARunKilledInTheMiddleOfAPromptGoesOnWithItsNextArm) {
 TEST_F(RunnerTest, MaxTimeEndsTheRunBehindAPrompt) {
   const RunPlan p = plan(5, {"ar", "x"});
   RunnerOptions options;
-  // A generation takes 3 steps: 6 us per prompt; 10 us are over behind the second.
+  // A generation takes 3 steps: 6 us per prompt; 10 us are over after the second.
   options.max_time_s = 10e-6;
   const RunOutcome outcome = execute(p, options);
   EXPECT_EQ(outcome.status, RunStatus::kOutOfTime);
@@ -579,7 +579,7 @@ TEST_F(RunnerTest, StopTextsEndAnswersAndAreStoredAsTheReason) {
               ::testing::Each("limit"));
 }
 
-// Answers that are programs: judged behind the generations, once per answer however often it was
+// Answers that are programs: judged after the generations, once per answer however often it was
 // timed; what is missing, or what the machine was at fault for, is judged by the next run.
 TEST_F(RunnerTest, ProgramsAreJudgedBehindTheTimedPart) {
   Suite suite = fixed_suite();

@@ -48,7 +48,7 @@ TEST(Schedule, EveryArmStandsInEverySlotEquallyOften) {
 }
 
 TEST(Schedule, ArmsPrecedeEachOtherAboutEquallyOften) {
-  // Rotations alone would keep one arm right behind another for ever; the drawn permutations must
+  // Rotations alone would keep one arm right after another for ever; the drawn permutations must
   // not. In each of 300 groups an ordered pair stands three times (its arms are neighbours in the
   // permutation, probability 1/3) or never: mean 300, variance 300 * 2, four standard
   // deviations 98.

@@ -1,4 +1,4 @@
-// Scoring apart from a run: the pool, files of generations, means, exports.
+// Scoring separately from a run: the pool, files of generations, means, exports.
 #include <gmock/gmock.h>
 
 #include <atomic>
@@ -93,7 +93,7 @@ TEST_F(ScorePool, StopsWhenAsked) {
   const auto scores = score_all(jobs_, {}, clock_, options_);
   EXPECT_GT(delivered, 3u);
   EXPECT_LT(delivered, 100000u);
-  // What was begun was finished, and nothing behind it was begun.
+  // What was begun was finished, and nothing after it was begun.
   const auto n = static_cast<size_t>(
       std::count_if(scores.begin(), scores.end(), [](const auto& s) { return s.has_value(); }));
   EXPECT_EQ(n, delivered);

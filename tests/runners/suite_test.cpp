@@ -91,7 +91,7 @@ TEST(Suite, ModelsAreSplitIntoRunsOfOne) {
   EXPECT_THAT(runs[1].models, ElementsAre("b.gguf"));
   EXPECT_EQ(to_json(runs[1])["models"], nlohmann::json({"b.gguf"}));
   EXPECT_EQ(to_json(parse_suite(to_json(s).dump(), "stored")), to_json(s));
-  // Without the field a suite is one run, and its stored form, hence its key, what it was.
+  // Without the field a suite is one run, and its stored form, and so its key, what it was.
   s.models.clear();
   EXPECT_EQ(one_per_model(s).size(), 1u);
   EXPECT_FALSE(to_json(s).contains("models"));

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Applies docs/add-a-method.md: its new files, and its changes of files that are there.
+"""Applies docs/add-a-method.md: its new files, and its changes of files that exist.
 
     tests/walk/apply_walk.py --out FOLDER   # only the files that it makes or changes, under FOLDER
     tests/walk/apply_walk.py --out .        # in this checkout, to try the walk by hand
@@ -25,7 +25,7 @@ class Rotten(Exception):
 
 
 class Applied(Exception):
-    """Somebody tries the walk in this checkout: its new files are there, and not committed."""
+    """Somebody tries the walk in this checkout: its new files exist, and are not committed."""
 
 
 def is_committed(root, path):
@@ -62,7 +62,7 @@ def files(walk, root):
                 raise Rotten(f"{path}: not there, so it cannot be changed")
             made[path] = changed(made.get(path) or (root / path).read_text(), body, path)
         elif path in made or is_committed(root, path):
-            raise Rotten(f"{path}: is there already, so it is no new file")
+            raise Rotten(f"{path}: exists already, so it is no new file")
         elif (root / path).exists():
             raise Applied(path)
         else:
@@ -95,7 +95,7 @@ def main():
         print(f"{WALK}: {error}", file=sys.stderr)
         return 1
     except Applied as path:
-        print(f"{WALK}: {path} is there, so the walk is applied here", file=sys.stderr)
+        print(f"{WALK}: {path} exists, so the walk is applied here", file=sys.stderr)
         return 0 if options.list else 1
     for path, text in made.items():
         if options.list:

@@ -108,7 +108,7 @@ TEST(Stats, FitTestPoolsRareCells) {
   ASSERT_TRUE(pooled);
   EXPECT_EQ(pooled->cells, 3);
   expect_close(pooled->statistic, 0);
-  // One cell expected twice is tested apart, the others given how many they are.
+  // One cell expected twice is tested separately, the others given how many they are.
   pooled = fit({50, 48, 2}, {0.5, 0.48, 0.02});
   ASSERT_TRUE(pooled);
   EXPECT_EQ(pooled->cells, 2);
@@ -191,7 +191,7 @@ TEST(AdjustedP, ByHand) {
 TEST(AdjustedP, NeverAboveOneAndNeverLessThanP) {
   const std::vector<double> high = {0.9, 0.8}, one = {0.3};
   EXPECT_EQ(adjusted_p(high, Adjustment::kHolm), (std::vector<double>{1, 1}));
-  // 2 x .8 is more than the .9 behind it.
+  // 2 x .8 is more than the .9 after it.
   EXPECT_EQ(adjusted_p(high, Adjustment::kBenjaminiHochberg), (std::vector<double>{0.9, 0.9}));
   for (const auto how : {Adjustment::kNone, Adjustment::kHolm, Adjustment::kBenjaminiHochberg}) {
     EXPECT_EQ(adjusted_p(one, how), one);

@@ -150,7 +150,7 @@ bool ordered(const Access& a, const Thread& t) {
   if (s.block == t.now.block)
     return s.thread == t.now.thread || s.barriers < t.now.barriers ||
            (s.thread / 32 == t.now.thread / 32 && s.warp_syncs < t.now.warp_syncs);
-  // An atomic that another one has read is itself in front of what follows that one.
+  // An atomic that another one has read also comes before what follows that one.
   for (const Seen& seen : c.seen) {
     if (!a.is_atomic || (seen.thread != t.now.thread && seen.barriers >= t.now.barriers)) continue;
     for (const Release& r : seen.releases)
@@ -164,8 +164,8 @@ bool ordered(const Access& a, const Thread& t) {
   return false;
 }
 
-// Keeps an access among `kept`. What is ordered behind it is ordered behind all that are ordered in
-// front of it: they need not stay. Of others, some of different warps.
+// Keeps an access among `kept`. What is ordered after it is also ordered after all that are ordered
+// before it, so these need not stay. Of others, some of different warps stay.
 void keep(Access (&kept)[kKept], const Access& me, const Thread& t) {
   for (Access& a : kept)
     if (ordered(a, t)) {
@@ -268,7 +268,7 @@ Where place(const void* p, size_t bytes, Kind kind, uint32_t code) {
   }
   if (r.begin != nullptr || within(c.shared, p, 1)) report("past its end", p, bytes, kind, code);
   const auto* at = static_cast<const char*>(p);
-  // Constants, and threadIdx and its kin.
+  // Constants, and threadIdx and similar variables.
   if (kind == Kind::kRead && at >= &__executable_start && at + bytes <= &_end) return Where::kFree;
   report("no memory of the device", p, bytes, kind, code);
 }
@@ -385,7 +385,7 @@ void fence(int thread) {
   Thread& t = c.threads[static_cast<size_t>(thread)];
   step(t);
   t.fenced = true, t.fence_barriers = t.now.barriers, t.fence_clock = t.now.clock;
-  // What atomics of this thread, or of others in front of a barrier, have read is there now.
+  // What atomics of this thread, or of others before a barrier, have read is known now.
   for (const Seen& s : c.seen)
     if ((s.thread == t.now.thread || s.barriers < t.now.barriers) && !s.releases.empty())
       c.known.push_back({t.now.thread, t.now.barriers, s.releases});

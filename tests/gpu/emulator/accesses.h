@@ -1,8 +1,9 @@
 // Every access to memory of kernels that are compiled with -fsanitize=thread, checked as they run:
 // what compute-sanitizer's memcheck and racecheck look for, and what they do not see (races in
-// global memory, between blocks too). GCC puts a call in front of every load and store,
-// `__tsan_read4` and its kin; these answer them instead of the thread sanitizer's library, which
-// knows neither blocks nor warps. Kernels compiled without it tell nothing and are not checked.
+// global memory, between blocks too). GCC puts a call before every load and store,
+// `__tsan_read4` and similar functions. This file answers them instead of the thread sanitizer's
+// library, which knows neither blocks nor warps. Kernels compiled without it tell nothing and are
+// not checked.
 //
 // An access is wrong
 //   - outside what was allocated, of a freed block, of another thread's locals, of the host's
@@ -11,16 +12,16 @@
 //   - at an address that is no multiple of its size,
 //   - to bytes that an asynchronous copy is still under way to,
 //   - when another thread's access of the same bytes is not ordered before it, one of the two a
-//     write. Threads run one after the other here, so what matters is not who came first but what
+//     write. Threads run in sequence here, so what matters is not who came first but what
 //     the source ordered (PTX ISA, "Memory Consistency Model"):
 //       . threads of a block by __syncthreads(), lanes of a warp by __syncwarp(). Shuffles, ballots
 //         and mma order nothing;
 //       . blocks of a grid by a fence, an atomic operation, another one that reads it, a fence; a
-//         barrier may stand between a thread's fence and its block's atomic, and behind as well;
+//         barrier may stand between a thread's fence and its block's atomic, and after it as well;
 //       . grids by their stream.
 //     Bytes that load_once() reads (ld.global.nc) may not be written in that grid at all. Which
 //     other loads nvcc sends that way is not known here.
-// The first one ends the process, with both source lines when addr2line is there.
+// The first one ends the process, with both source lines when addr2line is installed.
 //
 // Not checked: two streams at once; reads of memory that was never written, which is not-a-number.
 // Not known, and so taken for races: order between blocks that passes through __syncwarp(), through

@@ -91,7 +91,7 @@ void blocks_write(int* at) {
 
 // Each block leaves a value of every thread; the last one to count adds them.
 struct Parts {
-  bool fence_before, fence_behind, own_fence;  // own: the counting thread's alone, behind a barrier
+  bool fence_before, fence_behind, own_fence;  // own: the counting thread's alone, after a barrier
 };
 void add_parts(int* parts, unsigned* count, int* sum, Parts with) {
   const auto i = static_cast<int>(threadIdx.x), b = static_cast<int>(blockIdx.x);

@@ -56,7 +56,7 @@ uint64_t number_of(const char* name, uint64_t otherwise, std::string* rest = nul
 struct State {
   int devices = 1;
   size_t memory = size_t{1} << 30, used = 0;
-  std::map<unsigned char*, size_t> device;              // start behind the guard -> bytes
+  std::map<unsigned char*, size_t> device;              // start after the guard -> bytes
   std::deque<std::pair<unsigned char*, size_t>> freed;  // given back, watched for late writes
   size_t freed_bytes = 0;
   std::map<unsigned char*, size_t> pinned;
@@ -75,7 +75,7 @@ struct State {
     fault = cudaErrorIllegalAddress, sticky = rest == ":sticky", stuck = false;
     if (!rest.empty() && !sticky) {
       std::fprintf(stderr,
-                   "emulator: CUDA_EMULATOR_FAIL: '%s' behind the number; expected "
+                   "emulator: CUDA_EMULATOR_FAIL: '%s' after the number; expected "
                    "nothing or :sticky\n",
                    rest.c_str());
       std::abort();
@@ -133,7 +133,7 @@ void check_freed(const unsigned char* p, size_t bytes) {
       std::abort();
     }
 }
-// Given back in full only when others have come behind it.
+// Given back in full only when others have come after it.
 void retire(unsigned char* p, size_t bytes) {
   std::memset(p, kGuardByte, bytes);
   state().freed.emplace_back(p, bytes);
@@ -185,7 +185,7 @@ accesses::Range accesses::device_block(const void* p) {
   auto it = state().device.upper_bound(at);
   if (it == state().device.begin()) return {};
   --it;
-  // What lies just behind belongs to its guard, and to no other.
+  // What lies just past its end belongs to its guard, and to no other.
   return at < it->first + it->second + kGuard ? Range{it->first, it->second} : Range{};
 }
 

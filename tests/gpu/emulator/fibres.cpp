@@ -43,7 +43,7 @@ struct Fibre {
   uint3 place{};
   At at = At::kDone;
   std::vector<Copy> copies;    // not there yet
-  std::vector<size_t> groups;  // sizes of the committed groups; what is behind them is in none yet
+  std::vector<size_t> groups;  // sizes of the committed groups; later copies are in none yet
   ctx::fcontext_t context = nullptr;
   std::unique_ptr<unsigned char[]> stack;
   void* fake_stack = nullptr;  // of the address sanitizer

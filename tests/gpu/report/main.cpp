@@ -206,7 +206,7 @@ class Report {
         {{"what", fmt::format("{}, {} (the rest of it)", name, what)}, {"why", why}});
   }
 
-  // After each part: what is there stays when the program is stopped.
+  // After each part: what was written stays when the program is stopped.
   void write() {
     json_["seconds"] = deadline_.elapsed();
     const std::string name =

@@ -165,12 +165,12 @@ std::string markdown(const Json& report) {
     line(out, "Dense bf16 peak: not measured, there is no cuBLAS.");
   line(out,
        "\nWall time: what a caller of a forward waits, as a graph. Device time: that graph alone, "
-       "its copies from and to the host included, behind a copy that empties the caches. Host: "
+       "its copies from and to the host included, after a copy that empties the caches. Host: "
        "wall less device (whose caches were emptied, so it is low where a model fits the L2). "
        "Medians with the 95 % interval of the median. Floor: bytes of weights "
        "and of the context's keys and values / copy bandwidth; its share is of the device time. "
        "T(n)/T(1) is the cost curve a method with n rows a step pays. Times by kernel: launch by "
-       "launch behind a copy that hides the host, each with the two events around it: {:.1f} us of "
+       "launch after a copy that hides the host, each with the two events around it: {:.1f} us of "
        "every launch are theirs.",
        number(report, "empty_span_us"));
   for (const Json& s : report.at("shapes")) shape(out, s, peak);

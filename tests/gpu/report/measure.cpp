@@ -41,7 +41,7 @@ std::unique_ptr<Session> open(const std::shared_ptr<const Model>& model, const W
   return session;
 }
 
-// Longer or shorter, to so many committed tokens.
+// Longer or shorter, to this many committed tokens.
 void set_length(Session& s, int length) {
   if (s.length() > length) s.rewind(length);
   if (s.length() < length)
@@ -89,7 +89,7 @@ Json step(Session& s, const std::vector<Row>& rows, const Workload& w, const Cop
           {"share_of_floor", floor_ms / device_ms.median}};
 }
 
-// Plain decoding as the harness times it: forward, then commit, one token behind the other; greedy,
+// Plain decoding as the harness times it: forward, then commit, token by token; greedy,
 // or drawn on the device.
 Json decode(Session& s, const Workload& w, const SamplingParams* sampling) {
   const int before = s.length(), zero = 0;
@@ -229,7 +229,7 @@ void measure_prefill(Session& s, const Workload& w, const Copies& copies, Json& 
   };
   const Summary time = prefills();
   // By kernel, launch by launch; what is missing of the whole is cuBLAS, which leaves a mark: our
-  // kernel behind its products.
+  // kernel after its products.
   KernelTimer timer(copies, 0);
   {
     const Watching watching(timer);

@@ -17,7 +17,7 @@ struct Workload {
   std::vector<int> rows = {1, 2, 4, 8, 16, 32, 64};
   int context = 512, long_context = 8192, prefill = 2048;
   int repeats = 30, profiled_steps = 10;
-  int bit_rows = 64;    // trees of 1 to so many rows are compared
+  int bit_rows = 64;    // trees of 1 to this many rows are compared
   double warm_s = 0.5;  // before the first step is timed: an idle device has low clocks
   double busy_ms = 20;  // more than a step takes the host to queue, kernel by kernel
 };

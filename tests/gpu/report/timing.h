@@ -32,7 +32,7 @@ class Event {
 };
 
 // Copies from one large piece of device memory to another: what a device can move, and something
-// to keep it busy with while the host queues what is to be timed behind it, so that no gap between
+// to keep it busy with while the host queues what is to be timed after it, so that no gap between
 // launches is counted.
 class Copies {
  public:
@@ -41,7 +41,7 @@ class Copies {
   // Bytes read and written per second, best of ten copies.
   double bytes_per_second() const { return bytes_per_second_; }
   size_t bytes() const { return from_.bytes(); }
-  // About so many milliseconds of work; nothing of what was in the caches is left there.
+  // About this many milliseconds of work; nothing of what was in the caches is left there.
   void queue(double ms, cudaStream_t stream) const;
 
  private:

@@ -18,7 +18,7 @@ struct StepTraffic {
   size_t floor = 0;  // bytes of all weights, and of the keys and values of the context
 };
 
-// A tree of `rows` behind `context` tokens, the likeliest token of each asked for.
+// A tree of `rows` after `context` tokens, the likeliest token of each asked for.
 StepTraffic count_step(const Shape& shape, int rows, int context);
 
 }  // namespace evalrun::engine::gpu_report

@@ -56,7 +56,7 @@ std::vector<Tokens> sorted_suffixes(const Documents& documents) {
     const auto [x, y] =
         std::mismatch(a.begin(), a.begin() + static_cast<std::ptrdiff_t>(n), b.begin());
     if (x != a.begin() + static_cast<std::ptrdiff_t>(n)) return *x < *y;
-    return a.size() > b.size();  // the separator behind the shorter one is the largest id
+    return a.size() > b.size();  // the separator after the shorter one is the largest id
   });
   return all;
 }
@@ -266,7 +266,7 @@ TEST(NgramCorpus, DefaultsAreThoseOfThePaperAndNothingIsFine) {
 
 TEST(NgramCorpus, VisitsLongKeysFirst) {
   const TempFolder folder;
-  // Behind 1 2: 3 twice, 4 once. Behind any 2: 5 three times too.
+  // After 1 2: 3 twice, 4 once. After any 2: 5 three times too.
   const Documents documents = {{1, 2, 3}, {1, 2, 3}, {1, 2, 4}, {7, 2, 5}, {7, 2, 5}, {7, 2, 5}};
   methods::build_ngram_corpus(folder.file("n.ngrams"), corpus_text(documents, {"", 9}),
                               {2, 1, 20, 1});
@@ -365,7 +365,7 @@ TEST_P(DamagedCorpus, CutAnywhereIsRefused) {
 }
 
 TEST_P(DamagedCorpus, EveryChangeOfTheHeaderIsRefused) {
-  for (size_t at = 12; at < 1024; ++at) {  // behind magic and version
+  for (size_t at = 12; at < 1024; ++at) {  // after magic and version
     std::string bytes = whole_;
     bytes[at] = static_cast<char>(bytes[at] ^ (1 << at % 8));
     const std::string path = folder_.write("flip", bytes);

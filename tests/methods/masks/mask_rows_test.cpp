@@ -27,7 +27,7 @@ LogitTable counting() {
   };
 }
 
-// Masks that know the text: the one in the slot of token x gives the token behind it, `off` places
+// Masks that know the text: the one in the slot of token x gives the token after it, `off` places
 // further. With distinct masks, mask j must stand in place j.
 FakeSession::MaskTable knowing(bool distinct, int off) {
   return [=](std::span<const int32_t> context, int place, int embedding, std::span<float> state) {
@@ -138,7 +138,7 @@ INSTANTIATE_TEST_SUITE_P(
                     MaskOracle{"bita_4", "bita", "tree=efficient:5", 4, true, 4, 105}),
     [](const auto& oracle) { return std::string(oracle.param.name); });
 
-// With one group, masks in front of the stop are void, and a whole match leaves none: the paper's
+// With one group, masks before the stop are void, and a whole match leaves none: the paper's
 // figure has drafts of 3 and of none in turn.
 TEST(Straightforward, DraftsWithWhatIsLeftOfOneGroup) {
   const std::string path = mask_adapter("bita", 3, true);
@@ -149,7 +149,7 @@ TEST(Straightforward, DraftsWithWhatIsLeftOfOneGroup) {
     EXPECT_EQ(seen.turn.steps[i].drafted, i % 2 == 0 ? 0 : 3) << i;
     EXPECT_EQ(seen.turn.steps[i].accepted, i % 2 == 0 ? 0 : 3) << i;
   }
-  // Stopping behind one of three: the third mask alone is of use.
+  // Stopping after one of three: the third mask alone is of use.
   int call = 0;
   const Watched partly = watch(
       fmt::format("bita:adapter={},dtype=f32,tree=straightforward", path),
@@ -161,10 +161,10 @@ TEST(Straightforward, DraftsWithWhatIsLeftOfOneGroup) {
       26);
   EXPECT_EQ(partly.turn.steps[1].drafted, 3);
   EXPECT_EQ(partly.turn.steps[1].accepted, 1);
-  EXPECT_EQ(partly.turn.steps[2].drafted, 2) << "masks 2 and 3 go on behind the accepted token";
+  EXPECT_EQ(partly.turn.steps[2].drafted, 2) << "masks 2 and 3 go on after the accepted token";
 }
 
-// SPACE, rows in the paper's order: node g at g (k + 1), its masks behind it.
+// SPACE, rows in the paper's order: node g at g (k + 1), its masks after it.
 struct Visibility {
   std::map<int, std::set<int>> sees;  // by the paper's row number, itself included
   int n = 0;
@@ -266,7 +266,8 @@ engine::RowCostTable linear_costs(double per_row) {
   return table;
 }
 
-// Free rows: everything. Dear ones: a short chain with few groups, and a step more for the rest.
+// Free rows: everything. Expensive ones: a short chain with few groups, and one more step for the
+// rest.
 TEST(MaskPlan, FollowsWhatRowsCost) {
   AdapterFile file = random_adapter("bita", *small_model(1, kIds), 3);
   file.metadata["tree"] =

@@ -1,5 +1,5 @@
 // A session without a network: the logits after a context come from a function of the context's
-// tokens. Everything a method can see of a session is there - tree rows, commit, rewind, capacity -
+// tokens. It has everything a method can see of a session - tree rows, commit, rewind, capacity -
 // so that the decode loop and the methods can be tested against distributions known by heart.
 #pragma once
 #include <cstdint>
@@ -33,7 +33,7 @@ class FakeSession final : public engine::Session {
   const engine::Model& model() const override {
     throw base::InternalError("a fake session has no model");
   }
-  // What a mask row's state is, from the tokens it sees and its place among the masks behind them
+  // What a mask row's state is, from the tokens it sees and its place among the masks after them
   // (1..); masks are told apart by their embedding's number.
   using MaskTable = std::function<void(std::span<const int32_t> context, int place, int embedding,
                                        std::span<float> state)>;
@@ -57,7 +57,7 @@ class FakeSession final : public engine::Session {
 
   engine::ForwardResult forward(const engine::ForwardRequest& request) override {
     const int n = static_cast<int>(request.rows.size());
-    EVALRUN_CHECK(n >= 1 && length(0) + n <= capacity(), "{} rows behind {} of {}", n, length(0),
+    EVALRUN_CHECK(n >= 1 && length(0) + n <= capacity(), "{} rows after {} of {}", n, length(0),
                   capacity());
     ++forwards;
     if (watch) watch(request);

@@ -39,7 +39,7 @@ class FirstDraft {
     methods::PhaseTimer timer(clock);
     timer.begin_step();
     drafts->step(timer);
-    // The last row of a chain sees the whole draft behind the root.
+    // The last row of a chain sees the whole draft after the root.
     return {seen_.back().begin() + static_cast<std::ptrdiff_t>(prompt.size()) + 1,
             seen_.back().end()};
   }

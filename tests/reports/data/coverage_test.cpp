@@ -54,8 +54,8 @@ TEST(Coverage, OfTIntervalsOfFewPrompts) {
 }
 
 TEST(Coverage, OfTheBootstrap) {
-  // Two standard errors of 600 experiments are 2 points; without the pairing (arms resampled apart)
-  // every interval here holds the truth.
+  // Two standard errors of 600 experiments are 2 points; without the pairing (arms resampled
+  // separately) every interval here holds the truth.
   const Coverage c = cover_prompts({}, 40, Estimator::kSum, IntervalOf::kBootstrap, 600, 400);
   EXPECT_GT(c.share(), 0.89);
   EXPECT_LT(c.share(), 0.97);

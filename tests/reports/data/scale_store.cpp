@@ -71,7 +71,7 @@ void add_generations(ResultStore& store, int64_t run_id, int64_t first, int64_t 
   store.execute(
       "INSERT INTO step SELECT turn_id, idx, rows, depth, depth, accepted, emitted, 1, draft_ns, "
       "verify_ns, commit_ns, other_ns FROM drawn ORDER BY turn_id, idx");
-  // A chain: a node is tested when the one in front of it was accepted.
+  // A chain: a node is tested when the one before it was accepted.
   store.execute(
       "INSERT INTO node SELECT turn_id, d, 0, sum(accepted >= d - 1), sum(accepted >= d) "
       "FROM drawn CROSS JOIN (SELECT 1 AS d UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT "

@@ -268,7 +268,7 @@ TEST_F(PageTest, ABrowserDrawsEveryChart) {
   EXPECT_EQ(count(body, "<table class=\"heat\""), 2);
   EXPECT_EQ(count(body, "<details class=\"figures\""), 9) << "a table for every figure";
   // The page asked for nothing; Chromium's own errands have another isolation key. The log is
-  // whole only when Chromium ended well, hence its first words.
+  // whole only when Chromium ended well, so the test looks for its first words.
   const auto requests = [&] {
     const std::vector<std::string> lines = base::split(scratch_.read("net.json"), '\n');
     return std::count_if(lines.begin(), lines.end(), [](const std::string& line) {

@@ -40,7 +40,7 @@ Walk walk(const DraftCut& cut, const TracedTurn& turn, const DraftShape& shape) 
   return w;
 }
 
-constexpr int kFar = 1000;  // max_new far behind the end
+constexpr int kFar = 1000;  // max_new far past the end
 
 TEST(DraftCut, SameDraftsGiveTheSameSteps) {
   const TracedTurn turn{.steps = {step(4, 4, 5), step(4, 1, 2), step(0, 0, 1), step(4, 2, 2)}};
@@ -51,7 +51,7 @@ TEST(DraftCut, SameDraftsGiveTheSameSteps) {
   EXPECT_DOUBLE_EQ(w.depth, 12);
 }
 
-// Tokens: a1 a2 a3 a4 b | a1 r2 | n | a1 a2 r3, with a accepted, r refused at that depth, b behind
+// Tokens: a1 a2 a3 a4 b | a1 r2 | n | a1 a2 r3, with a accepted, r refused at that depth, b after
 // a wholly accepted draft, n nothing drafted. alpha_cond is 3/3, 2/3, 1/2, 1/1; without rises 1,
 // 2/3, 2/3, 2/3. In the deeper half 2 of 3 were right: so is b with 2/3.
 // Cut to 2 tokens, steps begin at: a1 (3 tokens), a4 (2 tokens if b is wrong, else 3), then with
@@ -78,7 +78,7 @@ TEST(DraftCut, RisingAcceptanceIsSelectionNotSkill) {
   EXPECT_DOUBLE_EQ(w.rows, 6);
 }
 
-// alpha_cond of depth 2 is 1/4; of depth 1, behind steps that kept something, 2/3. a1 a2 b | a1 r2
+// alpha_cond of depth 2 is 1/4; of depth 1, after steps that kept something, 2/3. a1 a2 b | a1 r2
 // | r1, cut to one token: at a1; at b, right with 1/4; with 3/4 at the second a1, with 1/4 at r2,
 // which is right from nearer by with (2/3 - 1/4) / (3/4) and then covers r1; else at r1.
 TEST(DraftCut, FallingAcceptanceHelpsFromNearerBy) {
@@ -92,7 +92,7 @@ TEST(DraftCut, FallingAcceptanceHelpsFromNearerBy) {
               1 + 1 + 0.75 + 0.25 + 0.75 + 0.25 * (1 - from_nearer), 1e-12);
 }
 
-// Seven tokens in all, the first from the prefill: behind three accepted ones and the target's own
+// Seven tokens in all, the first from the prefill: after three accepted ones and the target's own
 // a draft has room for one token.
 TEST(DraftCut, TheLimitLeavesNoRoom) {
   const TracedTurn turn{.steps = {step(4, 4, 5), step(0, 0, 1)}};
@@ -125,8 +125,8 @@ TEST(DraftCut, FallingPoolsRises) {
   EXPECT_TRUE(falling({}, {}).empty());
 }
 
-// Of 10 steps the first choice came true in 5, the second in 2; behind them a first choice in 4 of
-// 7.
+// Of 10 steps the first choice was accepted in 5, the second in 2; after them a first choice in 4
+// of 7.
 TracedAnswer tree_answer() {
   TracedAnswer a = answer({{}});
   a.turns[0].nodes = {{.depth = 1, .rank = 0, .tested = 10, .accepted = 5},
@@ -152,9 +152,9 @@ TEST(TreePlaces, ShapeKeepsItsShareOfWhatTheMeasuredTreeGot) {
   const DraftShape shape = tree_shape(tree, places, depths);
   EXPECT_THAT(shape.nodes, ElementsAre(1, 1));
   EXPECT_NEAR(shape.kept[0], 0.5 / 0.7, 1e-12);
-  EXPECT_NEAR(shape.kept[1], 1, 1e-12) << "whatever is behind the first choice is in the tree";
+  EXPECT_NEAR(shape.kept[1], 1, 1e-12) << "whatever follows the first choice is in the tree";
   const DraftCut cut(answers, kFar);
-  // One of seven tokens the measured tree got right is lost, and with it all behind it.
+  // One of seven tokens the measured tree got right is lost, and with it all after it.
   const Walk w = walk(cut, answers[0].turns[0], shape);
   EXPECT_GT(w.steps, 10);
   EXPECT_THROW(tree_shape(std::vector<TreePath>{{2}}, places, depths), base::InternalError);
@@ -370,7 +370,7 @@ TEST_F(PredictorTest, TreesAreChosenAndScoredOnHalvesOfThePrompts) {
   const TreeReport r = tree_report(sources(), *data_.arm("pld:k=4"), 16);
   EXPECT_EQ(r.chosen_on, 2);
   EXPECT_EQ(r.scored_on, 2);
-  ASSERT_EQ(r.trees.size(), 2u) << "what never came true is in no tree";
+  ASSERT_EQ(r.trees.size(), 2u) << "what was never accepted is in no tree";
   EXPECT_EQ(r.trees[1].tree, (std::vector<TreePath>{{0}, {1}}));
   EXPECT_NEAR(r.trees[1].tau_chosen_on, 2, 1e-9);
   EXPECT_NEAR(r.trees[1].others.tau->value, 2, 1e-9);

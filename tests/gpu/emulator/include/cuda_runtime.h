@@ -175,7 +175,7 @@ void sync_threads();
 enum class Collective { kSync, kShuffle, kBallot, kMma };
 uint64_t meet(Collective what, uint64_t word, int from_lane);
 void mma_m16n8k16_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]);
-// cp.async: `given` of the bytes, zeros behind them. A copy happens at once or when its group is
+// cp.async: `given` of the bytes, zeros after them. A copy happens at once or when its group is
 // waited for, at random.
 void copy_async(void* shared, const void* global, int bytes, int given);
 void commit_copies();

@@ -5,7 +5,7 @@
 //     collectives, threads that leave while others wait: an abort that says where.
 //   - streams run when somebody waits for them and not before; page-locked memory is read when the
 //     copy runs. Two streams know nothing of each other.
-//   - device and shared memory starts as not-a-number and has guard zones behind and in front;
+//   - device and shared memory starts as not-a-number and has guard zones before and after;
 //     device memory lately freed is watched for writes.
 //   - any call can be made to fail.
 // Programs are told by their environment, at the first call; not by EVALRUN_ variables, which are
