@@ -24,7 +24,7 @@ build_packages=(
 check_packages=(clang-format shellcheck)
 
 # shellcheck disable=SC2034
-# Languages whose programs can be scored (docs/sandbox.md); g++ is there already.
+# Languages whose programs can be scored (docs/sandbox.md); g++ is installed already.
 code_packages=(
   python3 python3-numpy libboost-dev libssl-dev default-jdk-headless nodejs
   golang-go golang-github-stretchr-testify-dev

