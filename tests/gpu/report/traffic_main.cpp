@@ -19,7 +19,7 @@ namespace traffic = emulator::traffic;
 constexpr const char* kUsage = R"(usage: gpu_traffic [--lines] [--tiny | SHAPE] [ROWS...]
 
   SHAPE   one of those that gpu_report measures, "SmolLM2-135M bf16"; without it all
-  ROWS    rows of a step (default 1 16 64), a tree behind a context of 512
+  ROWS    rows of a step (default 1 16 64), a tree after a context of 512
   --tiny  shapes of a few kilobytes, to try the program
   --lines the lines of code, too, that ask for more than they need
 )";
