@@ -9,7 +9,7 @@ set(CPACK_PACKAGE_DESCRIPTION
 whether the output is still the model's own. Every method runs on the same
 engine, with the same prompts, decode loop and clock as plain decoding; every
 figure has an interval; every output is compared token by token.")
-set(CPACK_PACKAGE_FILE_NAME evalrun-${PROJECT_VERSION}-linux-x86_64)
+set(CPACK_PACKAGE_FILE_NAME evalrun-${PROJECT_VERSION}-linux-${CMAKE_SYSTEM_PROCESSOR})
 set(CPACK_RESOURCE_FILE_LICENSE ${PROJECT_SOURCE_DIR}/LICENSE)
 set(CPACK_STRIP_FILES ON)
 set(CPACK_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS ${CMAKE_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS})

@@ -121,4 +121,7 @@ void add_tune_command(CLI::App& app, Context& context);
 void add_generate_command(CLI::App& app, Context& context);
 void add_perplexity_command(CLI::App& app, Context& context);
 
+// Of --help: as wide as report_width().
+std::shared_ptr<CLI::FormatterBase> help_formatter();
+
 }  // namespace evalrun::cli

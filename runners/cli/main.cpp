@@ -12,7 +12,6 @@
 #include "results/store.h"
 #include "runners/cli/cli.h"
 #include "runners/cli/given_options.h"
-#include "runners/cli/help.h"
 #include "runners/cli/old_names.h"
 #include "runners/cli/output.h"
 #include "runners/machine/build_info.h"
@@ -108,7 +107,7 @@ int run_main(int argc, char** argv) {
   CLI::App app(
       "evalrun: how much faster is lossless LLM decoding, measured so that it can be trusted",
       "evalrun");
-  app.formatter(std::make_shared<HelpFormatter>());  // before the commands, which take it over
+  app.formatter(help_formatter());  // before the commands, which take it over
   app.require_subcommand(1);
   app.fallthrough();  // global options may stand after the command
   Context context;

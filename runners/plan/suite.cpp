@@ -10,9 +10,9 @@
 #include "engine/base/text.h"
 #include "evaluators/evaluator.h"
 #include "methods/faults.h"
-#include "methods/method_lists.h"
 #include "methods/registration.h"
 #include "runners/plan/embedded_suites.h"
+#include "runners/plan/method_lists.h"
 
 namespace evalrun::runners {
 namespace {
@@ -129,7 +129,7 @@ void check_method_list(std::vector<std::string>& list, const char* field, const 
 }
 
 void check_methods(Suite& suite, const std::string& where) {
-  methods::expand_method_lists(suite.methods, suite.optional_methods);
+  expand_method_lists(suite.methods, suite.optional_methods);
   std::vector<std::string> seen;
   check_method_list(suite.methods, "methods", where, seen);
   check_method_list(suite.optional_methods, "optional_methods", where, seen);

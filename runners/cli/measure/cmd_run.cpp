@@ -9,7 +9,6 @@
 
 #include "datasets/spec.h"
 #include "engine/base/text.h"
-#include "methods/method_lists.h"
 #include "methods/registration.h"
 #include "reports/figures/report.h"
 #include "reports/table/grouping.h"
@@ -22,6 +21,7 @@
 #include "runners/cli/measure/run_settings.h"
 #include "runners/cli/output.h"
 #include "runners/cli/units.h"
+#include "runners/plan/method_lists.h"
 
 namespace evalrun::cli {
 namespace {
@@ -67,7 +67,7 @@ void add_suite_options(CLI::App& run, RunArguments& o) {
   };
   option("--methods", o.methods,
          fmt::format("Methods, e.g. ar,pld:k=10 (AR is always measured); or lists: {}",
-                     methods::describe_method_lists()));
+                     runners::describe_method_lists()));
   option("--tasks", o.tasks, "Tasks, e.g. gsm8k,mt_bench or jsonl:FILE (evalrun list tasks)");
   option("--evaluators", o.evaluators, "auto, none, or names")->delimiter(',');
   option("-n,--max-new", o.max_new, "Tokens per answer (default: the task's)")

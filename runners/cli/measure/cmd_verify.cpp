@@ -7,7 +7,6 @@
 #include "datasets/dataset.h"
 #include "engine/base/text.h"
 #include "methods/faults.h"
-#include "methods/method_lists.h"
 #include "methods/registration.h"
 #include "results/certificates.h"
 #include "runners/cli/cli.h"
@@ -15,6 +14,7 @@
 #include "runners/cli/given_options.h"
 #include "runners/cli/instruments.h"
 #include "runners/cli/output.h"
+#include "runners/plan/method_lists.h"
 #include "runners/verify/certify.h"
 
 namespace evalrun::cli {
@@ -303,7 +303,7 @@ void add_verify_command(CLI::App& app, Context& context) {
     check_parts(*o, *command);
     std::string list;
     for (const std::string& m : o->methods) list += (list.empty() ? "" : ",") + m;
-    o->methods = methods::expanded_method_lists(methods::split_method_list(list));
+    o->methods = runners::expanded_method_lists(methods::split_method_list(list));
     run_verify(context, *o);
   });
 }

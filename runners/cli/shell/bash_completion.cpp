@@ -45,9 +45,7 @@ std::string bash_value_cases(const std::vector<CommandText>& commands) {
   for (const CommandText& command : commands)
     for (const OptionText& option : named_options(command, commands)) {
       if (option.flag() || option.value_may_lack) continue;
-      std::string pattern;
-      for (const std::string& name : option.names)
-        pattern += fmt::format("{}'{} {}'", pattern.empty() ? "" : " | ", command.name(), name);
+      const std::string pattern = value_pattern(command, option, " | ");
       const CompletionWords words = completion_words(option);
       out += words.words.empty()
                  ? fmt::format("    {}) return ;;\n", pattern)
@@ -74,12 +72,7 @@ std::string bash_word_cases(const std::vector<CommandText>& commands) {
 }  // namespace
 
 std::string bash_completion(const std::vector<CommandText>& commands) {
-  std::string out = kBashHead;
-  for (const CommandText& command : commands) {
-    if (command.words.empty()) continue;
-    out += fmt::format("      '{} {}') command='{}' ;;\n", command.above(), command.words.back(),
-                       command.name());
-  }
+  std::string out = kBashHead + command_cases(commands);
   out += "    esac\n  done\n";
   out += bash_value_cases(commands) + bash_word_cases(commands);
   return out + (kBashTail + 1);  // its first line is empty

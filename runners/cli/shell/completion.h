@@ -1,6 +1,7 @@
 // Scripts that complete command lines of evalrun, for three shells.
 #pragma once
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runners/cli/shell/command_texts.h"
@@ -19,6 +20,12 @@ std::vector<OptionText> named_options(const CommandText& command,
                                       const std::vector<CommandText>& all);
 // The first unnamed word of the command that has completion words; no words where there is none.
 CompletionWords argument_words(const CommandText& command);
+
+// What bash and zsh have in common: the cases of a `case` over "COMMAND WORD" that follow the words
+// to the command they name; and the pattern of one over "COMMAND OPTION" for the option's names.
+std::string command_cases(const std::vector<CommandText>& commands);
+std::string value_pattern(const CommandText& command, const OptionText& option,
+                          std::string_view separator);
 
 std::string bash_completion(const std::vector<CommandText>& commands);
 std::string zsh_completion(const std::vector<CommandText>& commands);

@@ -8,6 +8,7 @@
 #include "methods/registration.h"
 #include "runners/cli/cli.h"
 #include "runners/cli/shell/completion.h"
+#include "runners/plan/method_lists.h"
 #include "runners/plan/suite.h"
 
 namespace evalrun::cli {
@@ -17,6 +18,12 @@ template <typename Registry>
 std::vector<std::string> names_of(const Registry& registry) {
   std::vector<std::string> names;
   for (const auto& [name, entry] : registry.entries()) names.push_back(name);
+  return names;
+}
+
+std::vector<std::string> method_and_list_names() {
+  std::vector<std::string> names = names_of(methods::method_registry());
+  for (const runners::MethodList& list : runners::method_lists()) names.push_back(list.name);
   return names;
 }
 
@@ -45,18 +52,35 @@ CompletionWords completion_words(const OptionText& option) {
   if (!option.choices.empty()) return {option.choices, option.repeats};
   const std::string& name = option.main_name();
   // What is compiled in needs no question to the program while somebody waits for a key.
-  if (name == "--methods") return {names_of(methods::method_registry()), true};
+  if (name == "--methods") return {method_and_list_names(), true};
   if (name == "--method") return {names_of(methods::method_registry()), false};
   if (name == "--tasks") return {names_of(datasets::dataset_registry()), true};
   if (name == "--task") return {names_of(datasets::dataset_registry()), false};
   if (name == "--evaluators") return {names_of(evaluators::evaluator_registry()), true};
   if (name == "--suite" || name == "suite") return {suite_names(), false};
-  if (name == "--isa") return {isa_names(), false};
-  if (name == "--dtype") return {format_names(), false};
-  if (name == "--kv-dtype") return {engine::kv_dtypes(), false};
-  if (name == "--device") return {{"cpu", "cuda"}, false};
+  if (name == "--isa") return {isa_names(), option.repeats};
+  if (name == "--dtype") return {format_names(), option.repeats};
+  if (name == "--kv-dtype") return {engine::kv_dtypes(), option.repeats};
+  if (name == "--device") return {{"cpu", "cuda"}, option.repeats};
   if (name == "--chat-template") return {engine::chat_template_names(), false};
   return {};
+}
+
+std::string command_cases(const std::vector<CommandText>& commands) {
+  std::string out;
+  for (const CommandText& command : commands)
+    if (!command.words.empty())
+      out += fmt::format("      '{} {}') command='{}' ;;\n", command.above(), command.words.back(),
+                         command.name());
+  return out;
+}
+
+std::string value_pattern(const CommandText& command, const OptionText& option,
+                          std::string_view separator) {
+  std::vector<std::string> patterns;
+  for (const std::string& name : option.names)
+    patterns.push_back(fmt::format("'{} {}'", command.name(), name));
+  return fmt::format("{}", fmt::join(patterns, separator));
 }
 
 std::vector<OptionText> named_options(const CommandText& command,

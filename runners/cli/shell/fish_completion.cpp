@@ -57,10 +57,9 @@ std::string fish_completion(const std::vector<CommandText>& commands) {
   for (const CommandText& command : commands) {
     const std::string here =
         fmt::format("complete -c evalrun -n \"__evalrun_is '{}'\"", command.name());
-    if (!command.words.empty()) {
+    if (!command.words.empty())
       out += fmt::format("complete -c evalrun -n \"__evalrun_is '{}'\" -a {} -d {}\n",
                          command.above(), command.words.back(), fish_quoted(command.summary));
-    }
     for (const OptionText& option : command.options)
       if (!option.positional) out += fish_option_line(command, option);
     // Options of the program may stand after every command, too.

@@ -51,9 +51,7 @@ std::string zsh_value_cases(const std::vector<CommandText>& commands) {
   for (const CommandText& command : commands)
     for (const OptionText& option : named_options(command, commands)) {
       if (option.flag() || option.value_may_lack) continue;
-      std::string pattern;
-      for (const std::string& name : option.names)
-        pattern += fmt::format("{}'{} {}'", pattern.empty() ? "" : "|", command.name(), name);
+      const std::string pattern = value_pattern(command, option, "|");
       out += fmt::format("    {}) {}; return ;;\n", pattern, zsh_values(completion_words(option)));
     }
   return out + "  esac\n";
@@ -93,12 +91,7 @@ std::string zsh_word_cases(const std::vector<CommandText>& commands) {
 }  // namespace
 
 std::string zsh_completion(const std::vector<CommandText>& commands) {
-  std::string out = kZshHead;
-  for (const CommandText& command : commands) {
-    if (command.words.empty()) continue;
-    out += fmt::format("      '{} {}') command='{}' ;;\n", command.above(), command.words.back(),
-                       command.name());
-  }
+  std::string out = kZshHead + command_cases(commands);
   out += "    esac\n  done\n";
   out += zsh_value_cases(commands) + zsh_option_cases(commands) + zsh_word_cases(commands);
   // Autoloaded, the file is the function's body; read by hand, it registers itself.

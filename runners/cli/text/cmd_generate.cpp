@@ -9,13 +9,13 @@
 #include "engine/base/rng.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "methods/decode_loop.h"
-#include "methods/method_lists.h"
 #include "methods/registration.h"
 #include "runners/cli/cli.h"
 #include "runners/cli/jsonl.h"
 #include "runners/cli/output.h"
 #include "runners/cli/prompt_line.h"
 #include "runners/measure/runner.h"
+#include "runners/plan/method_lists.h"
 
 namespace evalrun::cli {
 namespace {
@@ -48,7 +48,7 @@ class Generator {
   explicit Generator(const GenerateArguments& options)
       : options_(options), model_(options.model.load()) {
     for (const std::string& text :
-         methods::expanded_method_lists(methods::split_method_list(options.methods)))
+         runners::expanded_method_lists(methods::split_method_list(options.methods)))
       arms_.push_back({text, methods::parse_method(text), nullptr, nullptr, nullptr});
     draft_ = options.model.load_draft();
   }

@@ -101,6 +101,9 @@ TEST_F(Completion, CommandsOptionsAndChoices) {
   EXPECT_THAT(offered({"evalrun", "run", "qu"}), ElementsAre("quick"));
   EXPECT_THAT(offered({"evalrun", "run", "--methods", "ar,med"}), ElementsAre("ar,medusa"));
   EXPECT_THAT(offered({"evalrun", "run", "--tasks", "gsm"}), Contains("gsm8k"));
+  EXPECT_THAT(offered({"evalrun", "run", "--methods", "fa"}), ElementsAre("falcon", "fast"));
+  EXPECT_THAT(offered({"evalrun", "run", "--dtype", "q4,bf"}), ElementsAre("q4,bf16"));
+  EXPECT_THAT(offered({"evalrun", "check", "--dtype", "bf"}), ElementsAre("bf16"));
   EXPECT_THAT(offered({"evalrun", "list", "meth"}), ElementsAre("methods"));
   EXPECT_THAT(offered({"evalrun", "run", "--isa", "port"}), ElementsAre("portable"));
   // Files are the shell's own.

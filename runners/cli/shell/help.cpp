@@ -1,7 +1,10 @@
-#include "runners/cli/help.h"
+// Help as wide as the terminal (report_width() in output.h), with the text of CLI11.
+#include <CLI/CLI.hpp>
+#include <memory>
 
 #include "engine/base/text.h"
 #include "reports/document/document.h"
+#include "runners/cli/cli.h"
 #include "runners/cli/output.h"
 
 namespace evalrun::cli {
@@ -20,7 +23,21 @@ std::string block(const std::string& text, size_t first, size_t indent, size_t w
   return out;
 }
 
-}  // namespace
+class HelpFormatter final : public CLI::Formatter {
+ public:
+  std::string make_help(const CLI::App* app, std::string name,
+                        CLI::AppFormatMode mode) const override;
+  std::string make_option(const CLI::Option* option, bool is_positional) const override;
+  std::string make_subcommand(const CLI::App* command) const override;
+  std::string make_group(std::string group, bool is_positional,
+                         std::vector<const CLI::Option*> options) const override;
+  std::string make_description(const CLI::App* app) const override;
+  std::string make_usage(const CLI::App* app, std::string name) const override;
+  std::string make_footer(const CLI::App* app) const override;
+
+ private:
+  std::string entry(const std::string& name, const std::string& text) const;
+};
 
 std::string HelpFormatter::entry(const std::string& name, const std::string& text) const {
   const size_t width = report_width();
@@ -75,5 +92,9 @@ std::string HelpFormatter::make_footer(const CLI::App* app) const {
   }
   return out;
 }
+
+}  // namespace
+
+std::shared_ptr<CLI::FormatterBase> help_formatter() { return std::make_shared<HelpFormatter>(); }
 
 }  // namespace evalrun::cli

@@ -1,5 +1,5 @@
 // Named lists of methods.
-#include "methods/method_lists.h"
+#include "runners/plan/method_lists.h"
 
 #include <gmock/gmock.h>
 
@@ -9,7 +9,7 @@
 namespace evalrun::tests {
 namespace {
 
-using methods::expand_method_lists;
+using runners::expand_method_lists;
 using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -17,17 +17,17 @@ using testing::Not;
 using Names = std::vector<std::string>;
 
 TEST(MethodLists, HoldMethodsThatParse) {
-  for (const methods::MethodList& list : methods::method_lists()) {
+  for (const runners::MethodList& list : runners::method_lists()) {
     EXPECT_EQ(methods::method_registry().find(list.name), nullptr) << "a method has that name";
     EXPECT_FALSE(list.methods.empty());
     for (const Names* names : {&list.methods, &list.optional})
       for (const std::string& method : *names) EXPECT_NO_THROW(methods::parse_method(method));
-    EXPECT_THAT(methods::describe_method_lists(), HasSubstr(list.name + " (" + list.summary));
+    EXPECT_THAT(runners::describe_method_lists(), HasSubstr(list.name + " (" + list.summary));
   }
 }
 
 TEST(MethodLists, AllIsTheRegistryWithoutPlainDecodingAndTheAblation) {
-  const methods::MethodList& all = *methods::find_method_list("all");
+  const runners::MethodList& all = *runners::find_method_list("all");
   EXPECT_EQ(all.methods.size() + all.optional.size() + 3,
             methods::method_registry().entries().size());
   EXPECT_THAT(all.methods, Contains("self_draft")) << "a corpus helps, but is not needed";
@@ -55,8 +55,8 @@ TEST(MethodLists, ExpandInPlaceAndOnce) {
 }
 
 TEST(MethodLists, WhereNothingIsOptional) {
-  EXPECT_EQ(methods::expanded_method_lists({"fast"}).size(), 3u);
-  EXPECT_THROW(methods::expanded_method_lists({"all"}), base::Error);
+  EXPECT_EQ(runners::expanded_method_lists({"fast"}).size(), 3u);
+  EXPECT_THROW(runners::expanded_method_lists({"all"}), base::Error);
 }
 
 }  // namespace

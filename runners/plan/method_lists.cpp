@@ -1,4 +1,4 @@
-#include "methods/method_lists.h"
+#include "runners/plan/method_lists.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -10,7 +10,7 @@
 #include "engine/base/text.h"
 #include "methods/registration.h"
 
-namespace evalrun::methods {
+namespace evalrun::runners {
 namespace {
 
 MethodList fast_methods() {
@@ -23,7 +23,7 @@ MethodList fast_methods() {
 
 MethodList all_methods() {
   MethodList all{"all", "every method at its defaults, if what it needs is installed", {}, {}};
-  for (const auto& [name, info] : method_registry().entries())
+  for (const auto& [name, info] : methods::method_registry().entries())
     if (name != "ar" && name != "ar_tuned" && name != "pad")
       (info.needs.starts_with("nothing") ? all.methods : all.optional).push_back(name);
   return all;
@@ -32,7 +32,7 @@ MethodList all_methods() {
 // One spelling for every way to write a method; what is none stays for a later check to refuse.
 std::string spelling(const std::string& method) {
   try {
-    return parse_method(method).canonical();
+    return methods::parse_method(method).canonical();
   } catch (const base::Error&) {
     return method;
   }
@@ -96,4 +96,4 @@ std::vector<std::string> expanded_method_lists(std::vector<std::string> methods)
   return methods;
 }
 
-}  // namespace evalrun::methods
+}  // namespace evalrun::runners

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-namespace evalrun::methods {
+namespace evalrun::runners {
 
 struct MethodList {
   std::string name, summary;
@@ -24,4 +24,4 @@ void expand_method_lists(std::vector<std::string>& methods, std::vector<std::str
 // The same where nothing is optional. Throws usage_error for a list with optional methods.
 std::vector<std::string> expanded_method_lists(std::vector<std::string> methods);
 
-}  // namespace evalrun::methods
+}  // namespace evalrun::runners
