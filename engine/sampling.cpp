@@ -381,10 +381,12 @@ double sum(std::span<const double> values) {
   return all;
 }
 
-int32_t draw(std::span<const double> prob, base::Rng& rng) {
+int32_t draw(std::span<const double> prob, base::Rng& rng) { return draw(prob, rng.uniform()); }
+
+int32_t draw(std::span<const double> prob, double uniform) {
   const double all = sum(prob);
   EVALRUN_CHECK(all > 0 && std::isfinite(all), "cannot draw from a sum of {}", all);
-  const double u = rng.uniform() * all;
+  const double u = uniform * all;
   // The block first, then the token in it. Rounding can leave u at the very end: then the last
   // block with any mass, and the last possible token in it.
   size_t chosen = 0;

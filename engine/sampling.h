@@ -73,7 +73,9 @@ double log_sum_of(float best, uint64_t mass);  // from the largest logit and the
 // Sum in a fixed order of independent lanes.
 double sum(std::span<const double> values);
 
-// One draw from what warp() gave or what is left of it; prob need not be normalised (sum > 0).
+// One draw, by `uniform` in [0, 1), from what warp() gave or what is left of it; prob need not be
+// normalised (sum > 0).
+int32_t draw(std::span<const double> prob, double uniform);
 int32_t draw(std::span<const double> prob, base::Rng& rng);
 
 }  // namespace evalrun::engine

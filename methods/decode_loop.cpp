@@ -36,7 +36,8 @@ void check_request(const TurnRequest& request, const engine::Session& target) {
 
 // Commits the prompt and returns the token read from its last row. That row takes the decode path,
 // the rows before it prefill: the same calls whatever method runs.
-int32_t prefill(engine::Session& target, const TurnRequest& request, base::Rng& rng) {
+int32_t prefill(engine::Session& target, const TurnRequest& request,
+                const base::KeyedChance& chance) {
   const auto keep = static_cast<size_t>(request.keep);
   target.rewind(request.keep);
   const auto body = request.prompt.subspan(keep, request.prompt.size() - 1 - keep);
@@ -46,7 +47,7 @@ int32_t prefill(engine::Session& target, const TurnRequest& request, base::Rng& 
   row.token = request.prompt.back();
   row.top = request.sampling.greedy();
   row.logits = false;
-  if (!row.top) row.uniform = rng.uniform();
+  if (!row.top) row.uniform = chance.target(0);
   engine::ForwardRequest last;
   last.rows = {&row, 1};
   last.sampling = &request.sampling;
@@ -123,7 +124,7 @@ results::StepRecord keep_step(const StepOutcome& outcome, const PhaseTimer& time
 results::TurnRecord decode_turn(DecodingMethod& method, engine::Session& target,
                                 const TurnRequest& request, base::Clock& clock) {
   check_request(request, target);
-  base::Rng rng(request.seed);
+  const base::KeyedChance chance(request.seed);
   results::TurnRecord turn;
   turn.n_prompt_tokens = static_cast<int32_t>(request.prompt.size());
   turn.tokens.reserve(static_cast<size_t>(request.max_new));
@@ -132,7 +133,7 @@ results::TurnRecord decode_turn(DecodingMethod& method, engine::Session& target,
   target.keep_features(method.needs());
   engine::device_phase() = engine::DevicePhase::kPrefill;
   const int64_t begin = clock.now_ns();
-  const int32_t first = prefill(target, request, rng);
+  const int32_t first = prefill(target, request, chance);
   const int64_t available = clock.now_ns();
   turn.prefill_ns = available - begin;
   turn.tokens.push_back(first);
@@ -150,7 +151,7 @@ results::TurnRecord decode_turn(DecodingMethod& method, engine::Session& target,
   context.first_token = first;
   context.max_new = request.max_new;
   context.sampling = request.sampling;
-  context.rng = &rng;
+  context.chance = chance;
   context.stop_ids = request.stop_ids;
   engine::device_phase() = engine::DevicePhase::kDraftPrefill;
   method.start(context);

@@ -48,7 +48,10 @@ struct GenerationContext {
   int32_t first_token = -1;           // read from the prefill: the first root
   int max_new = 0;  // the most tokens that the loop will keep, first_token included
   engine::SamplingParams sampling;
-  base::Rng* rng = nullptr;  // the only source of randomness
+  base::KeyedChance chance;  // the only source of randomness
+  // What drafts are drawn with: `chance.drafts()` of the step. For drafters, who get it from the
+  // common method; null before.
+  base::Rng* rng = nullptr;
   // Whether drafts may be drawn where Drafter::dists() keeps their distributions. Only then are
   // they verified there.
   bool may_keep_dists = false;

@@ -19,7 +19,8 @@ void SpeculativeMethod::start(const GenerationContext& context) {
   context_.may_keep_dists = !context.sampling.greedy() && !typical_ && rule_.accept_scale == 1 &&
                             !rule_.whole_bonus && context.target->draws_cheaply();
   verifier_.emplace(context.sampling, drafter_->siblings(), typical_, rule_);
-  uniform_.emplace(*context.rng);
+  uniform_.emplace(context.chance);
+  context_.rng = &draft_rng_;
   step_ = 0;
   // A step emits at most what the loop still wants, so nothing below grows later.
   sequence_.clear();
@@ -99,8 +100,9 @@ engine::ForwardResult SpeculativeMethod::forward() {
   EVALRUN_CHECK(ahead_ || drafter_->dists() == nullptr,
                 "drafts of kept distributions, and nobody to try them");
   if (ahead_) {
-    uniforms_.resize(static_cast<size_t>(tree_.depth()) + 1);
-    uniform_->look_ahead(uniforms_);
+    uniforms_.clear();
+    for (int level = 0; level <= tree_.depth(); ++level)
+      uniforms_.push_back(uniform_->target(level));
   }
   const SideInputs inputs = drafter_->side_inputs();
   bool masks = false;
@@ -162,6 +164,9 @@ void SpeculativeMethod::note_tested() {
 StepOutcome SpeculativeMethod::step(PhaseTimer& timer) {
   timer.enter(PhaseTimer::kDraft);
   const Budget limit = budget();
+  const auto position = static_cast<int64_t>(sequence_.size() - context_.prompt.size());
+  uniform_->begin_step(position);
+  draft_rng_ = context_.chance.drafts(position);
   tree_.reset(sequence_.back());
   if (limit.depth > 0) drafter_->draft(sequence_, limit.depth, tree_);
   EVALRUN_CHECK(tree_.depth() <= limit.depth, "draft of depth {}, at most {} asked for",

@@ -59,7 +59,8 @@ class SpeculativeMethod final : public DecodingMethod {
   RejectionRule rule_;
   GenerationContext context_;
   std::optional<Verifier> verifier_;
-  std::optional<RngUniforms> uniform_;
+  std::optional<KeyedUniforms> uniform_;
+  base::Rng draft_rng_{0};
   VerdictHook hook_;
   TokenTree tree_;
   SideRows side_;

@@ -89,8 +89,6 @@ int32_t UniformSource::draw_token(std::span<const float> logits,
   return draw(scratch.weights);
 }
 
-void UniformSource::pass() { throw base::InternalError("this uniform made no draws in advance"); }
-
 // The children of all nodes alive that hold `token`, into next_. One pass over the tree, as parents
 // stand before their children.
 void Verifier::match(const TokenTree& tree, int32_t token) {
@@ -176,12 +174,12 @@ Verifier::Result Verifier::verify(const TokenTree& tree, const TargetView& targe
   for (int depth = 0;; ++depth) {
     const int node = alive_.front();  // what the target says after equal paths is equal
     int32_t token = -1;
+    uniform.at(depth);
     if (sampling_.greedy()) {
       token = target.top(node);
       match(tree, token);
     } else if (target.has_draws()) {
       token = target.drawn(node);
-      uniform.pass();
       const int32_t child = target.tried(node);
       if (child == TargetView::kNotTried) {
         match(tree, token);

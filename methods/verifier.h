@@ -39,7 +39,7 @@ class TargetView {
  public:
   static TargetView with_logits(LogitsOf logits) { return {logits, std::nullopt, std::nullopt}; }
   static TargetView with_top(TokenOf top) { return {std::nullopt, top, std::nullopt}; }
-  // Drawn with the uniforms that UniformSource gives the nodes of each level, in order of levels.
+  // Drawn with the numbers that the UniformSource has for the nodes' levels.
   // `tried`: of nodes whose children were drawn from distributions kept on the device, the child
   // that passed there (among its siblings, from 0), then drawn() is its token, or kNonePassed; else
   // kNotTried.
@@ -73,41 +73,47 @@ enum class Siblings {
   kIndependent,         // each from q itself; equal siblings must stay in the tree
 };
 
-// Uniform numbers that the rules ask for. Separate from the Rng that gives them, so tests can walk
-// through all answers and add up exact probabilities.
+// Uniform numbers that the rules ask for. Separate from where they come from, so that tests can
+// walk through all answers and add up exact probabilities.
 class UniformSource {
  public:
   virtual ~UniformSource() = default;
+  // What is asked next is for the token after a node of this level, 0 = the root.
+  virtual void at(int /*level*/) {}
   // True with probability min(1, target_prob / draft_prob); draft_prob > 0.
   virtual bool accept(double target_prob, double draft_prob) = 0;
   virtual int32_t draw(std::span<const double> prob) = 0;
   // From the distribution of these logits.
   virtual int32_t draw_token(std::span<const float> logits, const engine::SamplingParams& sampling,
                              engine::WarpScratch& scratch);
-  // A token was drawn in advance with what would have come next.
-  virtual void pass();
 };
 
-class RngUniforms final : public UniformSource {
+// Numbers keyed by the position that they decide. A position is decided once: by the draw of plain
+// decoding, whatever was drafted, or by tests of drawn drafts and a draw from what they leave. So
+// methods that sample and match give plain decoding's tokens.
+class KeyedUniforms final : public UniformSource {
  public:
-  explicit RngUniforms(base::Rng& rng) : rng_(rng) {}
-  // What the next draw_token() calls will use, if nothing else is asked in between.
-  void look_ahead(std::span<double> uniforms) const {
-    base::Rng ahead = rng_;
-    for (double& uniform : uniforms) uniform = ahead.uniform();
-  }
+  explicit KeyedUniforms(const base::KeyedChance& chance) : chance_(chance) {}
+  // Before each step: the position of the token after the root.
+  void begin_step(int64_t position) { first_ = position_ = position, trial_ = 0; }
+  // By what draw_token() will draw after nodes of this level.
+  double target(int level) const { return chance_.target(first_ + level); }
+  void at(int level) override { position_ = first_ + level, trial_ = 0; }
   int32_t draw_token(std::span<const float> logits, const engine::SamplingParams& sampling,
                      engine::WarpScratch& scratch) override {
-    return engine::draw(logits, sampling, rng_.uniform(), scratch);
+    return engine::draw(logits, sampling, chance_.target(position_), scratch);
   }
-  void pass() override { rng_.next(); }
   bool accept(double target_prob, double draft_prob) override {
-    return rng_.uniform() * draft_prob < target_prob;
+    return chance_.accept(position_, trial_++) * draft_prob < target_prob;
   }
-  int32_t draw(std::span<const double> prob) override { return engine::draw(prob, rng_); }
+  int32_t draw(std::span<const double> prob) override {
+    return engine::draw(prob, chance_.target(position_));
+  }
 
  private:
-  base::Rng& rng_;
+  base::KeyedChance chance_;
+  int64_t first_ = 0, position_ = 0;
+  int trial_ = 0;
 };
 
 // Medusa's typical acceptance: under sampling a draft token x passes where the target gives it

@@ -56,4 +56,30 @@ class Rng {
   uint64_t state_[4];
 };
 
+// Random numbers by key instead of by turn: what decides one place of an answer is the same however
+// many numbers were asked for before it, so that no drafter can shift plain decoding's draws. The
+// key is (seed of the generation, purpose, position); positions count the answer's tokens from 0,
+// the prefill's first. Numbers of different keys are independent of each other.
+class KeyedChance {
+ public:
+  explicit constexpr KeyedChance(uint64_t seed = 0) : seed_(seed) {}
+  // For the target's token at `position`: uniform in [0, 1), 53 bits.
+  double target(int64_t position) const { return unit(key(kTarget, position)); }
+  // Whether the `trial`-th draft token for `position` passes a rejection test.
+  double accept(int64_t position, int trial) const {
+    return unit(mix64(key(kAccept, position) ^ static_cast<uint64_t>(trial)));
+  }
+  // What the drafts of a step are drawn with, whose first is for `position`.
+  Rng drafts(int64_t position) const { return Rng(key(kDraft, position)); }
+
+ private:
+  enum Purpose : uint64_t { kTarget = 1, kAccept, kDraft };
+  uint64_t key(Purpose purpose, int64_t position) const {
+    return combine_seeds({seed_, purpose, static_cast<uint64_t>(position)});
+  }
+  static double unit(uint64_t key) { return static_cast<double>(key >> 11) * 0x1.0p-53; }
+
+  uint64_t seed_;
+};
+
 }  // namespace evalrun::base

@@ -127,14 +127,13 @@ class ContextTest {
 
   Draw draw(uint64_t seed, StepDistribution& dist) {
     session_.rewind(static_cast<int>(context_.text.size()));
-    base::Rng rng(seed);
     methods::GenerationContext generation;
     generation.target = &session_;
     generation.prompt = context_.text;
     generation.first_token = context_.lead.front();
     generation.max_new = static_cast<int>(context_.lead.size()) + kDraftRoom;
     generation.sampling = options_.sampling;
-    generation.rng = &rng;
+    generation.chance = base::KeyedChance(seed);
     method_.start(generation);
     size_t led = 1;  // the first token
     Draw draw;

@@ -71,8 +71,7 @@ void verify_chain(benchmark::State& state) {
   for (int i = 0; i < n; ++i) tree.add(1, i);
   methods::Verifier verifier({});
   verifier.reserve(engine::kMaxRows);
-  base::Rng rng(1);
-  methods::RngUniforms uniform(rng);
+  methods::KeyedUniforms uniform{base::KeyedChance(1)};
   const auto top = [](int) { return 1; };
   const auto q = [](int) { return std::span<const double>(); };
   for (auto _ : state)

@@ -70,6 +70,13 @@ class EnumeratingUniforms final : public UniformSource {
   double probability_ = 1;
 };
 
+// Fails the test when a rule leaves something to chance.
+class UntouchedUniforms final : public UniformSource {
+ public:
+  bool accept(double, double) override { return ADD_FAILURE() << "a test of a draft", false; }
+  int32_t draw(std::span<const double>) override { return ADD_FAILURE() << "a draw", 0; }
+};
+
 // A target and a draft distribution over contexts of a toy vocabulary.
 struct Toy {
   int vocab, draft_vocab;
@@ -353,8 +360,7 @@ TEST(Verifier, GreedyWalksTheLongestMatchingPath) {
   const auto top_of = [&](int node) { return engine::argmax(logits_of(node)); };
   const std::vector<double> q = {0.25, 0.25, 0.25, 0.25};  // greedy looks at no distribution
   const auto q_of = [&](int) { return std::span<const double>(q); };
-  base::Rng rng(1), untouched(1);
-  methods::RngUniforms uniform(rng);
+  UntouchedUniforms uniform;
   for (const TargetView& target :
        {TargetView::with_logits(logits_of), TargetView::with_top(top_of)}) {
     asked.clear();
@@ -364,7 +370,6 @@ TEST(Verifier, GreedyWalksTheLongestMatchingPath) {
     EXPECT_EQ(result.bonus, 2);
     EXPECT_EQ(asked, (std::vector<int>{0, dead_end, b})) << "one of equal paths is asked";
   }
-  EXPECT_EQ(rng.next(), untouched.next()) << "greedy verification drew a random number";
 }
 
 TEST(TargetView, RefusesWhatTheForwardWasNotAskedFor) {
@@ -376,8 +381,7 @@ TEST(TargetView, RefusesWhatTheForwardWasNotAskedFor) {
   TokenTree tree;
   tree.reset(0);
   const auto q_of = [](int) { return std::span<const double>(); };
-  base::Rng rng(1);
-  methods::RngUniforms uniform(rng);
+  methods::KeyedUniforms uniform{base::KeyedChance(1)};
   Verifier sampling({1.0, 0, 1.0});
   EXPECT_THROW(sampling.verify(tree, tops, q_of, uniform), base::InternalError);
 }
@@ -462,11 +466,9 @@ struct TypicalWalk {
       return std::span<const float>(logits);
     };
     const auto q_of = [](int) { return std::span<const double>(); };
-    base::Rng rng(1), untouched(1);
-    methods::RngUniforms uniform(rng);
+    UntouchedUniforms uniform;  // typical acceptance leaves nothing to chance
     Verifier verifier({1.0, 0, 1.0}, Siblings::kWithoutReplacement, rule);
     const auto result = verifier.verify(tree, TargetView::with_logits(logits_of), q_of, uniform);
-    EXPECT_EQ(rng.next(), untouched.next()) << "typical acceptance leaves nothing to chance";
     if (bonus != nullptr) *bonus = result.bonus;
     return {result.path.begin(), result.path.end()};
   }
@@ -550,8 +552,7 @@ TEST(TypicalAcceptance, GreedyDecodingStaysExact) {
   const std::vector<float> logits = {0.6f, 0.5f};
   const auto logits_of = [&](int) { return std::span<const float>(logits); };
   const auto q_of = [](int) { return std::span<const double>(); };
-  base::Rng rng(1);
-  methods::RngUniforms uniform(rng);
+  methods::KeyedUniforms uniform{base::KeyedChance(1)};
   Verifier verifier(SamplingParams{}, Siblings::kWithoutReplacement, methods::TypicalAcceptance{});
   const auto result = verifier.verify(walk.tree, TargetView::with_logits(logits_of), q_of, uniform);
   EXPECT_TRUE(result.path.empty());
@@ -591,8 +592,7 @@ TEST(Verifier, RefusesADrawThatCouldNotHappen) {
   TokenTree tree;
   tree.reset(0);
   tree.add(1, 0);
-  base::Rng rng(1);
-  methods::RngUniforms uniform(rng);
+  methods::KeyedUniforms uniform{base::KeyedChance(1)};
   Verifier verifier({1.0, 0, 1.0});
   const auto logits_of = [&](int) { return std::span<const float>(logits); };
   const auto q_of = [&](int) { return std::span<const double>(q); };
@@ -600,16 +600,38 @@ TEST(Verifier, RefusesADrawThatCouldNotHappen) {
                base::InternalError);
 }
 
-TEST(RngUniforms, AcceptsWithTheRatio) {
-  base::Rng rng(11);
-  methods::RngUniforms uniform(rng);
+TEST(KeyedUniforms, AcceptsWithTheRatio) {
+  methods::KeyedUniforms uniform{base::KeyedChance(11)};
   int accepted = 0;
-  for (int i = 0; i < 100000; ++i) accepted += uniform.accept(0.2, 0.5);
+  for (int i = 0; i < 1000; ++i) {
+    uniform.begin_step(i);
+    for (int trial = 0; trial < 100; ++trial) accepted += uniform.accept(0.2, 0.5);
+  }
   EXPECT_NEAR(accepted, 40000, 5 * std::sqrt(100000 * 0.4 * 0.6));  // five standard deviations
   for (int i = 0; i < 1000; ++i) {
     EXPECT_TRUE(uniform.accept(0.5, 0.5));
     EXPECT_TRUE(uniform.accept(0.6, 0.5));
     EXPECT_FALSE(uniform.accept(0.0, 0.5));
+  }
+}
+
+// What decides a position depends on nothing that was asked before: neither on where the step began
+// nor on how many drafts were tried on the way.
+TEST(KeyedUniforms, BelongToPositions) {
+  const std::vector<double> even(1000, 1e-3);
+  methods::KeyedUniforms one{base::KeyedChance(5)}, other{base::KeyedChance(5)};
+  one.begin_step(3);
+  one.at(4);
+  other.begin_step(6);
+  other.at(0);
+  for (int i = 0; i < 9; ++i) other.accept(0.1, 1);
+  other.at(1);
+  EXPECT_EQ(one.target(4), other.target(1));
+  EXPECT_EQ(one.draw(even), other.draw(even));
+  for (const double p : {0.1, 0.3, 0.5, 0.7, 0.9}) {
+    one.at(4);
+    other.at(1);
+    for (int trial = 0; trial < 20; ++trial) EXPECT_EQ(one.accept(p, 1), other.accept(p, 1));
   }
 }
 

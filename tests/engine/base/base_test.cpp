@@ -7,6 +7,7 @@
 #include "engine/base/json_fields.h"
 #include "engine/base/registry.h"
 #include "engine/base/rng.h"
+#include "engine/base/stats.h"
 #include "engine/base/text.h"
 #include "tests/temp_folder.h"
 
@@ -94,6 +95,55 @@ TEST(Rng, StreamIsFixedAndUniform) {
     const double u = c.uniform();
     EXPECT_TRUE(u >= 0 && u < 1);
   }
+}
+
+// Numbers of neighbouring keys have nothing to do with each other: pairs fill the square evenly.
+TEST(KeyedChance, NumbersOfDifferentKeysAreIndependent) {
+  constexpr int kSide = 16, kEach = 100;
+  constexpr int kPairs = kSide * kSide * kEach;
+  const auto even = [](const std::function<std::pair<double, double>(uint64_t)>& pair) {
+    std::vector<int64_t> counts(kSide * kSide);
+    for (uint64_t i = 0; i < kPairs; ++i) {
+      const auto [x, y] = pair(i);
+      EXPECT_TRUE(x >= 0 && x < 1 && y >= 0 && y < 1);
+      ++counts[static_cast<size_t>(x * kSide) * kSide + static_cast<size_t>(y * kSide)];
+    }
+    const std::vector<double> expected(counts.size(), 1.0 / (kSide * kSide));
+    return fit_test(counts, expected)->p;
+  };
+  const auto at = [](uint64_t i) { return static_cast<int64_t>(i); };
+  using Pair = std::pair<double, double>;
+  const KeyedChance chance(7);
+  EXPECT_GT(even([&](uint64_t i) {
+              return Pair{chance.target(at(i)), chance.target(at(i) + 1)};
+            }),
+            1e-4)
+      << "positions";
+  EXPECT_GT(even([&](uint64_t i) {
+              return Pair{KeyedChance(i).target(3), KeyedChance(i + 1).target(3)};
+            }),
+            1e-4)
+      << "seeds";
+  EXPECT_GT(even([&](uint64_t i) {
+              return Pair{chance.target(at(i)), chance.accept(at(i), 0)};
+            }),
+            1e-4)
+      << "purposes";
+  EXPECT_GT(even([&](uint64_t i) {
+              return Pair{chance.accept(at(i), 0), chance.accept(at(i), 1)};
+            }),
+            1e-4)
+      << "trials";
+  EXPECT_GT(even([&](uint64_t i) {
+              return Pair{chance.target(at(i)), chance.drafts(at(i)).uniform()};
+            }),
+            1e-4)
+      << "drafts and the target's token";
+  EXPECT_GT(even([&](uint64_t i) {
+              return Pair{chance.drafts(at(i)).uniform(), chance.drafts(at(i) + 1).uniform()};
+            }),
+            1e-4)
+      << "drafts of two steps";
 }
 
 }  // namespace
