@@ -16,6 +16,7 @@
 #include <limits>
 
 #include "engine/base/error.h"
+#include "engine/gumbel.h"
 #include "engine/sampling_arith.h"
 
 namespace evalrun::engine {
@@ -55,7 +56,7 @@ struct Largest {
   float logit;
   size_t block;  // first id of the block
 };
-Largest largest_logit(std::span<const float> logits) {
+Largest find_largest(std::span<const float> logits) {
   EVALRUN_CHECK(!logits.empty(), "no logits");
   constexpr float kLowest = -std::numeric_limits<float>::infinity();
   Largest largest{kLowest, 0};
@@ -263,13 +264,24 @@ void validate(const SamplingParams& params) {
                             "1 is off");
 }
 
+const char* to_string(Sampler sampler) {
+  return sampler == Sampler::kInverse ? "inverse" : "gumbel";
+}
+
+Sampler parse_sampler(std::string_view text, std::string_view where) {
+  for (const Sampler sampler : {Sampler::kInverse, Sampler::kGumbel})
+    if (text == to_string(sampler)) return sampler;
+  throw base::usage_error(fmt::format("{} must be inverse or gumbel, found '{}'", where, text),
+                          "inverse draws as usual; gumbel lets drafters draw by the same noise");
+}
+
 double inverse_temperature(const SamplingParams& params) {
   // Below 1e-300 the reciprocal would overflow; any logit but the best has no mass long before.
   return 1.0 / std::max(params.temperature, 1e-300);
 }
 
 int32_t argmax(std::span<const float> logits) {
-  const auto [best, block] = largest_logit(logits);
+  const auto [best, block] = find_largest(logits);
   size_t i = block;
   while (logits[i] != best) ++i;
   return static_cast<int32_t>(i);
@@ -278,7 +290,7 @@ int32_t argmax(std::span<const float> logits) {
 void top_k(std::span<const float> logits, int k, std::vector<TokenLogit>& best,
            WarpScratch& scratch) {
   EVALRUN_CHECK(k > 0, "k = {}", k);
-  largest_logit(logits);  // for its NaN check
+  find_largest(logits);  // for its NaN check
   std::vector<int32_t>& ids = scratch.order;
   select_best(logits, static_cast<size_t>(k), ids);
   std::sort(ids.begin(), ids.end(), Before{logits});
@@ -293,15 +305,22 @@ std::vector<TokenLogit> top_k(std::span<const float> logits, int k) {
   return best;
 }
 
+float largest_logit(std::span<const float> logits) { return find_largest(logits).logit; }
+
+void check_finite_best(float best) {
+  if (!std::isfinite(best)) bad_logits("no finite logit, or an infinite one");
+}
+
 namespace {
 
 float finite_best(std::span<const float> logits) {
-  const float best = largest_logit(logits).logit;
-  if (!std::isfinite(best)) bad_logits("no finite logit, or an infinite one");
+  const float best = largest_logit(logits);
+  check_finite_best(best);
   return best;
 }
 
-// prob <- exp((logits - best) / temperature), 0 where top-k or top-p cut.
+}  // namespace
+
 void weigh(std::span<const float> logits, const SamplingParams& params, std::vector<double>& prob,
            WarpScratch& scratch) {
   EVALRUN_CHECK(params.temperature > 0, "greedy decoding has no distribution");
@@ -322,8 +341,6 @@ void weigh(std::span<const float> logits, const SamplingParams& params, std::vec
   if (params.top_p < 1) keep_nucleus(logits, best, scale, params.top_p, prob, scratch.order);
 }
 
-}  // namespace
-
 void warp(std::span<const float> logits, const SamplingParams& params, std::vector<double>& prob,
           WarpScratch& scratch) {
   weigh(logits, params, prob, scratch);
@@ -334,6 +351,10 @@ void warp(std::span<const float> logits, const SamplingParams& params, std::vect
 int32_t draw(std::span<const float> logits, const SamplingParams& params, double uniform,
              WarpScratch& scratch) {
   EVALRUN_CHECK(logits.size() < kMaxSampledVocab, "a vocabulary of {}", logits.size());
+  if (params.sampler == Sampler::kGumbel) {
+    draw_by_noise(logits, params, uniform, 1, {}, scratch.tokens, scratch);
+    return scratch.tokens.front();
+  }
   const std::vector<double>& weight = scratch.weights;
   weigh(logits, params, scratch.weights, scratch);
   const uint64_t place = place_of_draw(uniform, mass_sum(weight.data(), weight.size()));

@@ -5,16 +5,26 @@
 #pragma once
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "engine/base/rng.h"
 
 namespace evalrun::engine {
 
+// How a token is found by a random number. Both follow the distribution exactly.
+enum class Sampler {
+  kInverse,  // the inverse of the distribution, over ids
+  kGumbel,   // noise of every token (engine/gumbel.h): drafters can draw by the same
+};
+const char* to_string(Sampler sampler);                                // "inverse", "gumbel"
+Sampler parse_sampler(std::string_view text, std::string_view where);  // or usage_error
+
 struct SamplingParams {
   double temperature = 0.0;  // 0 = greedy (argmax of raw logits, lowest id on ties)
   int top_k = 0;             // 0 = off
   double top_p = 1.0;        // 1 = off
+  Sampler sampler = Sampler::kInverse;
   bool greedy() const { return temperature == 0.0; }
   bool operator==(const SamplingParams&) const = default;
 };
@@ -40,8 +50,8 @@ struct TokenLogit {
 // data_error for logits that give no distribution (NaN, +inf, nothing finite). Not for greedy
 // parameters.
 struct WarpScratch {
-  std::vector<int32_t> order;
-  std::vector<double> weights;
+  std::vector<int32_t> order, tokens;
+  std::vector<double> weights, bounds, speeds;
 };
 void warp(std::span<const float> logits, const SamplingParams& params, std::vector<double>& prob,
           WarpScratch& scratch);
@@ -53,11 +63,20 @@ std::vector<TokenLogit> top_k(std::span<const float> logits, int k);
 void top_k(std::span<const float> logits, int k, std::vector<TokenLogit>& best,
            WarpScratch& scratch);
 
-// One draw from the distribution of `params`, by `uniform` in [0, 1) from base::Rng::uniform(): the
-// inverse of the distribution over ids. Masses are integers in units of 2^-44 of the best token's
+// What warp() does before it makes the sum 1: exp((logit - the largest) / temperature), 0 where
+// top-k or top-p cut.
+void weigh(std::span<const float> logits, const SamplingParams& params, std::vector<double>& weight,
+           WarpScratch& scratch);
+// Throws data_error for NaN logits; -inf where all are.
+float largest_logit(std::span<const float> logits);
+// Throws data_error for a largest logit of which no distribution can be made.
+void check_finite_best(float best);
+
+// One draw from the distribution of `params`, by `uniform` in [0, 1), 53 bits, and by the sampler
+// of `params`. kInverse: masses are integers in units of 2^-44 of the best token's
 // (engine/sampling_arith.h), so that a device draws the same token however it divides the work; the
 // distribution drawn from is within V 2^-45 (4e-9 at 128k tokens) of warp()'s in total variation.
-// Fewer than 2^20 tokens. Throws data_error as warp does.
+// Fewer than 2^20 tokens. kGumbel: the uniform seeds the noise. Throws data_error as warp does.
 int32_t draw(std::span<const float> logits, const SamplingParams& params, double uniform,
              WarpScratch& scratch);
 

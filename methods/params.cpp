@@ -39,6 +39,10 @@ Lossless MethodSpec::lossless() const {
   return info->lossless_with ? info->lossless_with(params) : info->lossless;
 }
 
+SampledAnswers MethodSpec::sampled(const engine::SamplingParams& sampling) const {
+  return info->sampled ? info->sampled(params, sampling) : SampledAnswers::kSameTokens;
+}
+
 MethodSpec parse_method(std::string_view text) {
   text = base::trim(text);
   const size_t colon = text.find(':');

@@ -10,6 +10,7 @@
 #include "engine/base/options.h"
 #include "engine/base/registry.h"
 #include "engine/cost/row_cost.h"
+#include "methods/draft_rule.h"
 #include "methods/method.h"
 
 namespace evalrun::methods {
@@ -72,6 +73,9 @@ struct MethodInfo {
   // that was built anew does not resume an old run. May be empty.
   std::function<std::map<std::string, std::string>(const MethodParams&, const MethodBuildContext&)>
       files = {};
+  // What sampled answers share with plain decoding's, where nothing is lossy; empty = the tokens.
+  // usage_error for a rule that needs another sampler.
+  std::function<SampledAnswers(const MethodParams&, const engine::SamplingParams&)> sampled = {};
   // Where parameters give losslessness up; empty = they never do.
   std::function<Lossless(const MethodParams&)> lossless_with = {};
 };
@@ -87,6 +91,7 @@ struct MethodSpec {
   std::string label() const;          // "pld:k=4": those that are not the default, for tables
   StepReproducibility steps() const;  // what its parameters leave of it
   Lossless lossless() const;
+  SampledAnswers sampled(const engine::SamplingParams& sampling) const;
 };
 MethodSpec parse_method(std::string_view text);
 // The model a method decodes: the run's own, or what it makes of it.

@@ -11,7 +11,9 @@
 //
 // Greedy sampling walks, whatever the draft. Otherwise each visited node decides: sample and match
 // when none of its children has a distribution, rejection when they have. A child without one
-// beside children that have one counts as drawn from a point mass.
+// beside children that have one counts as drawn from a point mass. Sample and match gives plain
+// decoding's tokens; rejection its distribution. Drafters whose rule is match or gumbel report no
+// distribution for what they drew.
 #pragma once
 #include <cstdint>
 #include <optional>

@@ -11,7 +11,7 @@ namespace {
 // Settings of a run that change no token's distribution.
 bool is_of_the_run(const std::string& name) {
   return name == "seed" || name == "order" || name == "max_turns" || name == "steps" ||
-         name == "replay" || name.starts_with("max_new.");
+         name == "replay" || name == "sampler" || name == "sampled" || name.starts_with("max_new.");
 }
 
 }  // namespace

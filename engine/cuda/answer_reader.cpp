@@ -19,6 +19,7 @@ AnswerShape answer_shape(const StepShape& s, const ForwardRequest& request, int 
   shape.draws = true;
   shape.inverse_temperature = inverse_temperature(*request.sampling);
   shape.top_k = request.sampling->top_k, shape.top_p = request.sampling->top_p;
+  shape.noise = request.sampling->sampler == Sampler::kGumbel;
   shape.tasks = s.tasks, shape.rejection_tests = s.rejection_tests;
   shape.more_draws = s.more_draws;
   return shape;

@@ -213,6 +213,7 @@ const GraphCache::Key& CudaBackend::graph_key() {
           a.top_k,
           std::bit_cast<int64_t>(a.top_p),
           std::bit_cast<int64_t>(a.inverse_temperature),
+          a.noise,
           step_.dists == nullptr ? 0 : static_cast<int64_t>(step_.dists->id()),
           s.rejection_tests,
           s.more_draws,

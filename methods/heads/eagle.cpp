@@ -102,16 +102,17 @@ class PairDrafter : public Drafter {
 class StaticDrafter final : public PairDrafter {
  public:
   StaticDrafter(std::unique_ptr<DraftNetwork> network, std::vector<int> layers, RankTree tree,
-                bool draws, int vocab_size)
+                DraftRule rule, int vocab_size)
       : PairDrafter(std::move(network), std::move(layers)),
         tree_(std::move(tree)),
-        draws_(draws),
+        rule_(rule),
         vocab_size_(vocab_size),
         row_of_(static_cast<size_t>(tree_.plan().size()) + 1) {}
 
   void start(const GenerationContext& context) override {
-    choices_.start(context, draws_, tree_.plan().size() + 1, tree_.inner() + 1,
-                   tree_.plan().width(), network_->ids(), vocab_size_);
+    prompt_ = context.prompt.size();
+    choices_.start(context, rule_, tree_.plan().size() + 1, tree_.inner() + 1, tree_.plan().width(),
+                   network_->ids(), vocab_size_);
     network_->want_best(choices_.best());
     network_->want_draws(choices_.dists(), choices_.sampling());
     PairDrafter::start(context);
@@ -121,7 +122,10 @@ class StaticDrafter final : public PairDrafter {
     choices_.clear();
     tree_.clear();
     // The root's choices come from the last pair of the text.
-    const auto root = [&](int, const engine::RowScores& scores) { choices_.note(0, scores); };
+    const auto position = static_cast<int64_t>(sequence.size() - prompt_);
+    const auto root = [&](int, const engine::RowScores& scores) {
+      choices_.note(0, position, scores);
+    };
     const int last = feed(sequence, static_cast<int>(sequence.size()) - 1, Look(root), &choices_);
     const auto feature = network_->feature(last);
     root_feature_.assign(feature.begin(), feature.end());
@@ -129,7 +133,7 @@ class StaticDrafter final : public PairDrafter {
     for (int level = 1; level <= depth; ++level) {
       tree_.add_level(
           level, choices_, [](int plan_node) { return plan_node; }, tree);
-      if (level < depth) expand(level);
+      if (level < depth) expand(level, position + level);
     }
   }
 
@@ -140,7 +144,7 @@ class StaticDrafter final : public PairDrafter {
   int distribution_of(int node) const override { return choices_.dist(tree_.list_of_node(node)); }
 
  private:
-  void expand(int level) {
+  void expand(int level, int64_t position) {
     network_->begin(level > 1);
     rows_.clear();
     for (const int node : tree_.inner(level)) {
@@ -163,13 +167,14 @@ class StaticDrafter final : public PairDrafter {
     if (rows_.empty()) return;
     size_t next = 0;  // rows are looked at in the order they were added
     const auto look = [&](int, const engine::RowScores& scores) {
-      choices_.note(rows_[next++], scores);
+      choices_.note(rows_[next++], position, scores);
     };
     network_->run(Look(look));
   }
 
   StaticTree tree_;
-  const bool draws_;
+  const DraftRule rule_;
+  size_t prompt_ = 0;  // tokens
   const int vocab_size_;
   RankedChoices choices_;
   std::vector<float> root_feature_;
@@ -347,7 +352,7 @@ OpenedEagle open_eagle(const std::string& weights, const AdapterOptions& adapter
 struct EagleOptions {
   AdapterOptions adapter;
   DraftOptions draft;
-  EagleOptions() { draft.drawn = true; }
+  EagleOptions() { draft.rule = DraftRule::kAuto; }
 };
 
 std::unique_ptr<DecodingMethod> build_static(const EagleOptions& options,
@@ -358,7 +363,7 @@ std::unique_ptr<DecodingMethod> build_static(const EagleOptions& options,
       "eagle", options.draft.tree, *opened.weights.adapter, context, engine::kMaxRows,
       [cost](int depth) { return cost * depth; }, "eagle");
   return make_speculative_method(std::make_unique<StaticDrafter>(
-      std::move(opened.network), std::move(opened.layers), std::move(tree), options.draft.drawn,
+      std::move(opened.network), std::move(opened.layers), std::move(tree), options.draft.rule,
       context.target->config().vocab_size));
 }
 
@@ -428,6 +433,10 @@ MethodInfo eagle_method() {
                               .add(draft_parameter(), &EagleOptions::draft)
                               .add(tree_parameter(), &EagleOptions::draft);
   info.params = parameters.infos();
+  info.sampled =
+      parameters.bound([](const EagleOptions& options, const engine::SamplingParams& sampling) {
+        return sampled_answers(options.draft.rule, sampling);
+      });
   info.build = parameters.bound(build_static);
   info.files = parameters.bound([](const EagleOptions& options, const MethodBuildContext& context) {
     return adapter_file("eagle", options.adapter, context);

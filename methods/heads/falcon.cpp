@@ -23,12 +23,12 @@ constexpr int kMostSlots = 8;
 class FalconDrafter final : public Drafter {
  public:
   FalconDrafter(std::unique_ptr<DraftNetwork> network, int k, bool right_aligned, RankTree tree,
-                bool draws, int vocab_size)
+                DraftRule rule, int vocab_size)
       : network_(std::move(network)),
         k_(k),
         right_aligned_(right_aligned),
         tree_(std::move(tree)),
-        draws_(draws),
+        rule_(rule),
         vocab_size_(vocab_size),
         block_of_(static_cast<size_t>(tree_.plan().size()) + 1) {
     path_.reserve(kChunk);
@@ -41,7 +41,8 @@ class FalconDrafter final : public Drafter {
     target_ = context.target;
     network_->reset();
     // A list for each place after the root and after each node of the plan.
-    choices_.start(context, draws_, (tree_.plan().size() + 1) * k_, (tree_.inner() + 1) * k_,
+    prompt_ = context.prompt.size();
+    choices_.start(context, rule_, (tree_.plan().size() + 1) * k_, (tree_.inner() + 1) * k_,
                    tree_.plan().width(), network_->ids(), vocab_size_);
     const int ready = static_cast<int>(context.prompt.size()) - 1;
     network_->want_best(choices_.best());
@@ -56,8 +57,9 @@ class FalconDrafter final : public Drafter {
     choices_.clear();
     tree_.clear();
     const int root_begin = pairs - k_;
+    const auto position = static_cast<int64_t>(sequence.size() - prompt_);
     const auto look = [&](int row, const engine::RowScores& scores) {
-      choices_.note(row - root_rows_, scores);
+      choices_.note(row - root_rows_, position + row - root_rows_, scores);
     };
     const int first = std::min(network_->length(), root_begin);
     network_->rewind(first);
@@ -70,7 +72,7 @@ class FalconDrafter final : public Drafter {
     for (int level = 1; level <= depth; ++level) {
       tree_.add_level(
           level, choices_, [this](int node) { return list_behind(node); }, tree);
-      if (level % k_ == 0 && level < depth) expand(level);
+      if (level % k_ == 0 && level < depth) expand(level, position + level);
     }
   }
 
@@ -132,7 +134,7 @@ class FalconDrafter final : public Drafter {
 
   // A block of k rows for each node of a level that has descendants: the last k tokens of its path
   // with the features its parent block predicted.
-  void expand(int level) {
+  void expand(int level, int64_t position) {
     network_->begin(level > k_);
     blocks_.clear();
     for (const int node : tree_.inner(level)) {
@@ -166,9 +168,8 @@ class FalconDrafter final : public Drafter {
     if (blocks_.empty()) return;
     size_t next = 0;
     const auto look = [&](int, const engine::RowScores& scores) {
-      choices_.note(blocks_[next / static_cast<size_t>(k_)] * k_ +
-                        static_cast<int>(next % static_cast<size_t>(k_)),
-                    scores);
+      const auto slot = static_cast<int>(next % static_cast<size_t>(k_));
+      choices_.note(blocks_[next / static_cast<size_t>(k_)] * k_ + slot, position + slot, scores);
       ++next;
     };
     network_->run(Look(look));
@@ -178,7 +179,8 @@ class FalconDrafter final : public Drafter {
   const int k_;
   const bool right_aligned_;
   StaticTree tree_;
-  const bool draws_;
+  const DraftRule rule_;
+  size_t prompt_ = 0;  // tokens
   const int vocab_size_;
   RankedChoices choices_;
   engine::Session* target_ = nullptr;
@@ -243,7 +245,7 @@ std::unique_ptr<DecodingMethod> build_falcon(const FalconOptions& given,
         "take a smaller tree");
   return make_speculative_method(
       std::make_unique<FalconDrafter>(std::move(network), k, given.right_aligned, std::move(tree),
-                                      given.draft.drawn, context.target->config().vocab_size));
+                                      given.draft.rule, context.target->config().vocab_size));
 }
 
 }  // namespace
@@ -274,6 +276,9 @@ MethodInfo falcon_method() {
                   "input stage: as trained, or the one the weights must have")
           .add(tree_parameter(), &Shape::draft);
   info.params = parameters.infos();
+  info.sampled = parameters.bound([](const Shape& options, const engine::SamplingParams& sampling) {
+    return sampled_answers(options.draft.rule, sampling);
+  });
   info.build = parameters.bound(build_falcon);
   info.files = parameters.bound([](const Shape& options, const MethodBuildContext& context) {
     return adapter_file("falcon", options.adapter, context);

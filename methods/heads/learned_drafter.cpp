@@ -33,9 +33,11 @@ Parameters<AdapterOptions> adapter_parameters() {
 
 Parameters<DraftOptions> draft_parameter() {
   return Parameters<DraftOptions>{}.choice(
-      "draft", &DraftOptions::drawn, {{"drawn", true}, {"best", false}},
+      "draft", &DraftOptions::rule,
+      {{"drawn", DraftRule::kAuto}, {"best", DraftRule::kArgmax}, {"matched", DraftRule::kMatch}},
       "children when sampling: drawn from the drafter's distribution without replacement "
-      "(multi-candidate rejection), or its best tokens (sample and match)");
+      "(multi-candidate rejection; with --sampler gumbel by the target's noise), its best tokens, "
+      "or drawn and kept where the target's own draw is one of them (matched)");
 }
 
 Parameters<DraftOptions> tree_parameter(const std::string& description) {

@@ -22,7 +22,7 @@ Parameters<AdapterOptions> format_parameter();    // dtype=
 Parameters<AdapterOptions> adapter_parameters();  // all three
 
 struct DraftOptions {
-  bool drawn = false;  // draft=drawn: how children are chosen when sampling
+  DraftRule rule = DraftRule::kArgmax;  // draft=: how children are chosen when sampling
   std::string tree = "auto";
 };
 Parameters<DraftOptions> draft_parameter();

@@ -13,20 +13,22 @@ namespace {
 
 class MedusaDrafter final : public Drafter {
  public:
-  MedusaDrafter(std::unique_ptr<MedusaHeads> heads, RankTree tree, bool draws, int vocab_size)
-      : heads_(std::move(heads)), tree_(std::move(tree)), draws_(draws), vocab_size_(vocab_size) {}
+  MedusaDrafter(std::unique_ptr<MedusaHeads> heads, RankTree tree, DraftRule rule, int vocab_size)
+      : heads_(std::move(heads)), tree_(std::move(tree)), rule_(rule), vocab_size_(vocab_size) {}
 
   engine::FeatureSet needs() const override { return {.hidden = true, .residual_layers = {}}; }
   void start(const GenerationContext& context) override {
     target_ = context.target;
-    choices_.start(context, draws_, tree_.depth(), tree_.depth(), tree_.plan().width(),
+    prompt_ = context.prompt.size();
+    choices_.start(context, rule_, tree_.depth(), tree_.depth(), tree_.plan().width(),
                    heads_->ids(), vocab_size_);
   }
-  void draft(std::span<const int32_t>, int max_depth, TokenTree& tree) override {
+  void draft(std::span<const int32_t> sequence, int max_depth, TokenTree& tree) override {
+    const auto position = static_cast<int64_t>(sequence.size() - prompt_);
     const int depth = std::min(max_depth, tree_.depth());
     const engine::MatrixView known = target_->hidden_features();
     const auto look = [&](int head, const engine::RowScores& scores) {
-      choices_.note(head, scores);
+      choices_.note(head, position + head, scores);
     };
     choices_.clear();
     const auto state = known.row(known.rows - 1);
@@ -51,7 +53,8 @@ class MedusaDrafter final : public Drafter {
  private:
   std::unique_ptr<MedusaHeads> heads_;
   StaticTree tree_;
-  const bool draws_;
+  const DraftRule rule_;
+  size_t prompt_ = 0;  // tokens
   const int vocab_size_;
   RankedChoices choices_;
   engine::Session* target_ = nullptr;
@@ -74,7 +77,7 @@ std::unique_ptr<DecodingMethod> build_medusa(const MedusaOptions& options,
       "medusa", options.draft.tree, *opened.adapter, context, heads->n_heads(),
       [cost](int) { return cost; }, "mc_sim_7b_63");
   auto drafter = std::make_unique<MedusaDrafter>(
-      std::move(heads), std::move(tree), options.draft.drawn, context.target->config().vocab_size);
+      std::move(heads), std::move(tree), options.draft.rule, context.target->config().vocab_size);
   std::optional<TypicalAcceptance> typical;
   if (options.typical) typical = TypicalAcceptance{options.epsilon, options.delta};
   return make_speculative_method(std::move(drafter), typical);
@@ -106,6 +109,9 @@ MethodInfo medusa_method() {
           .add(draft_parameter(), &Shape::draft)
           .add(tree_parameter(), &Shape::draft);
   info.params = parameters.infos();
+  info.sampled = parameters.bound([](const Shape& options, const engine::SamplingParams& sampling) {
+    return sampled_answers(options.draft.rule, sampling);
+  });
   info.build = parameters.bound(build_medusa);
   info.lossless_with = parameters.bound(
       [](const Shape& options) { return options.typical ? Lossless::kGreedy : Lossless::kBoth; });

@@ -3,26 +3,29 @@
 #include <algorithm>
 
 #include "engine/base/error.h"
+#include "engine/gumbel.h"
 
 namespace evalrun::methods {
 
-void RankedChoices::start(const GenerationContext& context, bool draws, int lists, int looks,
+void RankedChoices::start(const GenerationContext& context, DraftRule rule, int lists, int looks,
                           int width, const std::vector<int32_t>& ids, int vocab_size) {
-  draws_ = draws && !context.sampling.greedy();
+  rule_ = rule_in(rule, context.sampling);
+  draws_ = rule_ != DraftRule::kArgmax;
+  chance_ = context.chance;
   width_ = width;
   vocab_size_ = static_cast<size_t>(vocab_size);
   sampling_ = context.sampling;
   rng_ = context.rng;
   ids_ = &ids;
   lists_.resize(static_cast<size_t>(lists));
-  keeps_ = draws_ && context.may_keep_dists && width <= engine::kMostBest;
+  keeps_ = rejects() && context.may_keep_dists && width <= engine::kMostBest;
   if (keeps_ && (dists_ == nullptr || dists_->slots() < looks ||
                  dists_->device() != context.target->options().device))
     dists_ = context.target->make_distributions(looks, vocab_size, ids);
   for (List& list : lists_) {
     list.tokens.reserve(static_cast<size_t>(width));
     if (keeps_) list.uniforms.reserve(static_cast<size_t>(width));
-    if (draws_ && !keeps_) list.q.reserve(vocab_size_);
+    if (rejects() && !keeps_) list.q.reserve(vocab_size_);
   }
   clear();
 }
@@ -40,12 +43,18 @@ engine::DistributionDraw RankedChoices::ask(int list, int row) {
   return {row, to.dist, to.uniforms};
 }
 
-void RankedChoices::note(int list, const engine::RowScores& scores) {
+void RankedChoices::note(int list, int64_t position, const engine::RowScores& scores) {
   List& to = lists_[static_cast<size_t>(list)];
   to.tokens.clear();
   if (keeps_) {
     for (const int32_t token : scores.drawn)
       if (token >= 0) to.tokens.push_back(token);
+    return;
+  }
+  if (rule_ == DraftRule::kGumbel) {
+    engine::draw_by_noise(scores.logits, sampling_, chance_.target(position), width_, *ids_,
+                          outputs_, scratch_);
+    for (const int32_t output : outputs_) to.tokens.push_back(token_of(output));
     return;
   }
   if (draws_) return draw(to, scores.logits);
@@ -54,13 +63,14 @@ void RankedChoices::note(int list, const engine::RowScores& scores) {
     engine::top_k(scores.logits, width_, best_, scratch_);
     ranked = best_;
   }
-  for (const engine::TokenLogit& best : ranked)
-    to.tokens.push_back(ids_->empty() ? best.token : (*ids_)[static_cast<size_t>(best.token)]);
+  for (const engine::TokenLogit& best : ranked) to.tokens.push_back(token_of(best.token));
 }
 
 void RankedChoices::draw(List& list, std::span<const float> logits) {
   engine::warp(logits, sampling_, left_, scratch_);
-  if (ids_->empty()) {
+  if (!rejects()) {
+    list.q.clear();
+  } else if (ids_->empty()) {
     list.q.assign(left_.begin(), left_.end());
   } else {
     list.q.assign(vocab_size_, 0.0);
@@ -70,7 +80,7 @@ void RankedChoices::draw(List& list, std::span<const float> logits) {
     if (!(engine::sum(left_) > 0)) break;
     const int32_t id = engine::draw(left_, *rng_);
     left_[static_cast<size_t>(id)] = 0;
-    list.tokens.push_back(ids_->empty() ? id : (*ids_)[static_cast<size_t>(id)]);
+    list.tokens.push_back(token_of(id));
   }
 }
 
@@ -80,7 +90,7 @@ int32_t RankedChoices::token(int list, int rank) const {
 }
 
 std::span<const double> RankedChoices::q(int list) const {
-  if (!draws_ || keeps_) return {};
+  if (!rejects() || keeps_) return {};
   return lists_[static_cast<size_t>(list)].q;
 }
 
@@ -123,7 +133,7 @@ void StaticTree::add_level(int level, const RankedChoices& choices,
     const int list = list_of(plan_.parent[i]);
     // Multi-candidate rejection tests children in the order they were drawn in, and none may have
     // been passed over.
-    const int32_t token = choices.token(list, choices.draws() ? place_[i] : plan_.rank[i]);
+    const int32_t token = choices.token(list, choices.rejects() ? place_[i] : plan_.rank[i]);
     if (token < 0) continue;
     const int node = tree.add(token, parent);
     node_[i + 1] = node;

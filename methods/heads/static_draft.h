@@ -9,6 +9,7 @@
 
 #include "engine/base/function_ref.h"
 #include "engine/sampling.h"
+#include "methods/draft_rule.h"
 #include "methods/heads/rank_tree.h"
 #include "methods/method.h"
 
@@ -16,14 +17,14 @@ namespace evalrun::methods {
 
 // Ranked lists of tokens, one per place of the text a drafter looked at: its likeliest tokens in
 // order, or tokens drawn from its warped distribution without replacement, in the order of the
-// draws. Verification knows the distribution of the k-th child of a node as that of the k-th draw,
-// so drawn children are taken in the order of the draws whatever ranks a tree gives them. Several
-// nodes may take their children from one list: a step visits one of them.
+// draws. Rejection knows the distribution of the k-th child of a node as that of the k-th draw, so
+// its children are taken in the order of the draws whatever ranks a tree gives them. Several nodes
+// may take their children from one list: a step visits one of them.
 class RankedChoices {
  public:
   // `ids` maps draft ids to the target's, empty = they are the same; must outlive this. Of `lists`
   // at most `looks` are noted in a step.
-  void start(const GenerationContext& context, bool draws, int lists, int looks, int width,
+  void start(const GenerationContext& context, DraftRule rule, int lists, int looks, int width,
              const std::vector<int32_t>& ids, int vocab_size);
   void clear();  // before each step
   // How many of a place's best tokens are looked at, 0 where logits must be.
@@ -35,12 +36,13 @@ class RankedChoices {
   engine::DistributionStore* dists() const { return keeps_ ? dists_.get() : nullptr; }
   const engine::SamplingParams& sampling() const { return sampling_; }
   int dist(int list) const { return keeps_ ? lists_[static_cast<size_t>(list)].dist : -1; }
-  void note(int list, const engine::RowScores& scores);
+  // `position` of the answer's token that the list is for (base::KeyedChance).
+  void note(int list, int64_t position, const engine::RowScores& scores);
   // -1 when the list is shorter: fewer can be drawn than asked for.
   int32_t token(int list, int rank) const;
-  // What the first of a list was drawn from, over the target's ids; empty when it was not drawn.
+  // What the first of a list was drawn from, over the target's ids; empty where no rejection asks.
   std::span<const double> q(int list) const;
-  bool draws() const { return draws_; }
+  bool rejects() const { return rule_ == DraftRule::kRejection; }
 
  private:
   struct List {
@@ -50,8 +52,13 @@ class RankedChoices {
     std::vector<double> uniforms;  // of its draws there
   };
   void draw(List& list, std::span<const float> logits);
+  int32_t token_of(int32_t output) const {
+    return ids_->empty() ? output : (*ids_)[static_cast<size_t>(output)];
+  }
 
-  bool draws_ = false;
+  DraftRule rule_ = DraftRule::kArgmax;  // in this run, never kAuto
+  bool draws_ = false;                   // all but kArgmax
+  base::KeyedChance chance_;
   int width_ = 0;
   size_t vocab_size_ = 0;
   engine::SamplingParams sampling_;
@@ -63,6 +70,7 @@ class RankedChoices {
   int asked_ = 0;             // lists in this step
   std::vector<double> left_;  // of a distribution while tokens are drawn from it
   std::vector<engine::TokenLogit> best_;
+  std::vector<int32_t> outputs_;
   engine::WarpScratch scratch_;
 };
 

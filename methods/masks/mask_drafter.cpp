@@ -20,15 +20,17 @@ std::unique_ptr<DecodingMethod> build_mask_method(const std::string& name,
                                                   const MethodBuildContext& context) {
   const OpenedAdapter opened = open_adapter(name, options.adapter, context);
   MaskWeights weights = read_mask_weights(*opened.reader, *context.target, options.adapter.format);
-  const bool gated = name == "gated_lora", drawn = options.masks.draft.drawn;
-  double cost = weights.head_cost(*context.target, context.session.device, drawn);
+  const bool gated = name == "gated_lora";
+  const DraftRule rule = options.masks.draft.rule;
+  double cost =
+      weights.head_cost(*context.target, context.session.device, rule != DraftRule::kArgmax);
   if (gated)
     cost += static_cast<double>(weights.low_rank.bytes()) /
             static_cast<double>(context.target->streamed_bytes());
   MaskPlan plan = choose_mask_plan(name, options.masks, opened.adapter.get(), context,
                                    weights.masks, cost, fallback_tree);
   return make_speculative_method(std::make_unique<MaskDrafter>(
-      std::move(weights), std::move(plan), drawn, gated, context.target->config().vocab_size));
+      std::move(weights), std::move(plan), rule, gated, context.target->config().vocab_size));
 }
 
 }  // namespace
@@ -43,6 +45,9 @@ MethodInfo mask_method(const std::string& name, const std::string& fallback_tree
           .add(Parameters<MaskOptions>{}.add(draft_parameter(), &MaskOptions::draft), &Shape::masks)
           .add(mask_plan_parameters(), &Shape::masks);
   info.params = parameters.infos();
+  info.sampled = parameters.bound([](const Shape& options, const engine::SamplingParams& sampling) {
+    return sampled_answers(options.masks.draft.rule, sampling);
+  });
   info.build = parameters.bound([=](const Shape& options, const MethodBuildContext& context) {
     return build_mask_method(name, fallback_tree, options, context);
   });
@@ -52,11 +57,11 @@ MethodInfo mask_method(const std::string& name, const std::string& fallback_tree
   return info;
 }
 
-MaskDrafter::MaskDrafter(MaskWeights weights, MaskPlan plan, bool draws, bool low_rank,
+MaskDrafter::MaskDrafter(MaskWeights weights, MaskPlan plan, DraftRule rule, bool low_rank,
                          int vocab_size)
     : weights_(std::move(weights)),
       plan_(std::move(plan)),
-      draws_(draws),
+      rule_(rule),
       low_rank_(low_rank),
       vocab_size_(vocab_size),
       tree_(plan_.tree) {
@@ -67,9 +72,12 @@ void MaskDrafter::start(const GenerationContext& context) {
   target_ = context.target;
   const int width = tree_.plan().width();
   in_the_forward_ = !weights_.own_head && target_->draws_cheaply() && width <= engine::kMostBest &&
-                    plan_.rows() <= engine::kPlannedRows && (!draws_ || context.sampling.greedy());
+                    plan_.rows() <= engine::kPlannedRows &&
+                    rule_in(rule_, context.sampling) == DraftRule::kArgmax;
   static const std::vector<int32_t> kAllTokens;
-  choices_.start(context, draws_, plan_.masks, plan_.masks, width,
+  prompt_ = context.prompt.size();
+  position_ = 1;
+  choices_.start(context, rule_, plan_.masks, plan_.masks, width,
                  in_the_forward_ ? kAllTokens : weights_.ids, vocab_size_);
   states_.resize(static_cast<size_t>(plan_.masks) * static_cast<size_t>(weights_.head->in()));
   drafted_ = false;
@@ -77,7 +85,8 @@ void MaskDrafter::start(const GenerationContext& context) {
   groups_.clear();
 }
 
-void MaskDrafter::draft(std::span<const int32_t>, int max_depth, TokenTree& tree) {
+void MaskDrafter::draft(std::span<const int32_t> sequence, int max_depth, TokenTree& tree) {
+  position_ = static_cast<int64_t>(sequence.size() - prompt_);
   tree_.clear();
   if (!drafted_) return;
   const int depth = std::min({max_depth, tree_.depth(), plan_.masks - skipped_});
@@ -121,6 +130,7 @@ int MaskDrafter::group_at(int node) const {
 void MaskDrafter::accepted(std::span<const int> path, int32_t) {
   drafted_ = false;
   skipped_ = 0;
+  position_ += static_cast<int64_t>(path.size()) + 1;
   take_masks(path);
   groups_.clear();  // the last step of an answer has no masks, and must not meet these
 }
@@ -138,7 +148,7 @@ void MaskDrafter::take_masks(std::span<const int> path) {
   if (in_the_forward_) {
     drafted_ = true;
     choices_.clear();
-    for (int j = skipped_; j < plan_.masks; ++j) choices_.note(j, result_.scores(first + j));
+    for (int j = skipped_; j < plan_.masks; ++j) note(j, result_.scores(first + j));
     return;
   }
   for (int j = 0; j < plan_.masks; ++j) {
@@ -151,7 +161,7 @@ void MaskDrafter::take_masks(std::span<const int> path) {
   choices_.clear();
   if (!choices_.keeps()) {
     const engine::Scores scores = target_->score({&head, 1}, states, choices_.best());
-    for (int j = skipped_; j < plan_.masks; ++j) choices_.note(j, scores.row(j));
+    for (int j = skipped_; j < plan_.masks; ++j) note(j, scores.row(j));
     return;
   }
   asked_.clear();
@@ -161,7 +171,7 @@ void MaskDrafter::take_masks(std::span<const int> path) {
     engine::RowScores scores;
     scores.drawn = tokens.first(draw.uniforms.size());
     tokens = tokens.subspan(draw.uniforms.size());
-    choices_.note(draw.row, scores);
+    note(draw.row, scores);
   }
 }
 

@@ -25,8 +25,7 @@ MethodInfo mask_method(const std::string& name, const std::string& fallback_tree
 
 class MaskDrafter final : public Drafter {
  public:
-  // `draws`: children are drawn from the masks' distributions (sampling), else their best tokens.
-  MaskDrafter(MaskWeights weights, MaskPlan plan, bool draws, bool low_rank, int vocab_size);
+  MaskDrafter(MaskWeights weights, MaskPlan plan, DraftRule rule, bool low_rank, int vocab_size);
 
   void start(const GenerationContext& context) override;
   void draft(std::span<const int32_t> sequence, int max_depth, TokenTree& tree) override;
@@ -47,14 +46,20 @@ class MaskDrafter final : public Drafter {
   int group_at(int node) const;  // index into groups_, -1
   // The next draft, from the masks after the last accepted node.
   void take_masks(std::span<const int> path);
+  void note(int list, const engine::RowScores& scores) {
+    choices_.note(list, position_ + list - skipped_, scores);
+  }
 
   const MaskWeights weights_;
   const MaskPlan plan_;
-  const bool draws_, low_rank_;
+  const DraftRule rule_;
+  const bool low_rank_;
   const int vocab_size_;
   StaticTree tree_;
   RankedChoices choices_;  // list j - 1: mask j's
   engine::Session* target_ = nullptr;
+  size_t prompt_ = 0;                            // tokens
+  int64_t position_ = 0;                         // of the token after this step's root
   int skipped_ = 0;                              // masks in front that are void (MaskPlan::reuse)
   bool drafted_ = false;                         // choices_ hold the next draft
   bool in_the_forward_ = false;                  // the masks' best tokens come with the target's

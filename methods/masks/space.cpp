@@ -27,7 +27,7 @@ struct SpaceOptions {
   int k = 0;
   bool as_published = false;  // sampling=
   MaskOptions masks;
-  SpaceOptions() { masks.draft.drawn = true; }
+  SpaceOptions() { masks.draft.rule = DraftRule::kAuto; }
 };
 
 // A checkpoint published with the mask as an ordinary row of its vocabulary.
@@ -49,6 +49,12 @@ MaskOptions with_k(MaskOptions masks, int k) {
   return masks;
 }
 
+// What changes how drafts are rejected asks for rejection, whatever the run's sampler is.
+DraftRule rule_of(const SpaceOptions& options) {
+  const bool rejects = options.as_published || options.accept_scale != 1;
+  return rejects ? DraftRule::kRejection : options.masks.draft.rule;
+}
+
 std::unique_ptr<DecodingMethod> build_space(const SpaceOptions& options,
                                             const MethodBuildContext& context) {
   OpenedAdapter opened;
@@ -68,25 +74,26 @@ std::unique_ptr<DecodingMethod> build_space(const SpaceOptions& options,
         fmt::format("space: k={}, but these weights were trained with {} masks", k, weights.masks),
         fmt::format("give k=1 to {}, or train more (scripts/train space --masks {})", weights.masks,
                     k));
-  const bool drawn = options.masks.draft.drawn;
-  const double cost = weights.head_cost(*context.target, context.session.device, drawn);
+  const DraftRule rule = rule_of(options);
+  const double cost =
+      weights.head_cost(*context.target, context.session.device, rule != DraftRule::kArgmax);
   MaskPlan plan = choose_mask_plan("space", with_k(options.masks, k), opened.adapter.get(), context,
                                    weights.masks, cost,
                                    fmt::format("chain:{}", std::min(kPaperMasks, weights.masks)));
-  RejectionRule rule;
-  rule.accept_scale = options.accept_scale;
-  rule.whole_bonus = options.as_published;
+  RejectionRule rejection;
+  rejection.accept_scale = options.accept_scale;
+  rejection.whole_bonus = options.as_published;
   return make_speculative_method(
-      std::make_unique<MaskDrafter>(std::move(weights), std::move(plan), drawn, false,
+      std::make_unique<MaskDrafter>(std::move(weights), std::move(plan), rule, false,
                                     context.target->config().vocab_size),
-      std::nullopt, rule);
+      std::nullopt, rejection);
 }
 
 void check_space(const SpaceOptions& options) {
   if (options.k > 0 && options.masks.draft.tree != "auto")
     throw base::usage_error("space: k and tree are two ways to say the same",
                             "k=5 is tree=chain:5 with a group after every node");
-  if (options.masks.draft.drawn) return;
+  if (options.masks.draft.rule == DraftRule::kAuto) return;
   if (options.as_published)
     throw base::usage_error("space: sampling=as_published needs draft=drawn",
                             "its fault is in how drawn drafts are rejected");
@@ -132,6 +139,9 @@ MethodInfo space_method() {
     const auto& [adapter, mask_id] = options.tuned;
     return fmt::format("ar_tuned:adapter={},any_target={},mask_id={}", adapter.adapter,
                        adapter.any_target, mask_id);
+  });
+  info.sampled = parameters.bound([](const Shape& options, const engine::SamplingParams& sampling) {
+    return sampled_answers(rule_of(options), sampling);
   });
   info.lossless_with = parameters.bound([](const Shape& options) {
     return options.as_published || options.accept_scale > 1 ? Lossless::kGreedy : Lossless::kBoth;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "engine/base/error.h"
+#include "engine/gumbel.h"
 
 namespace evalrun::methods {
 
@@ -23,14 +24,17 @@ void ModelDrafter::start(const GenerationContext& context) {
   session_ = own_ != nullptr ? own_.get() : context.target;
   sampling_ = context.sampling;
   if (!sampling_.greedy() && options_.temperature) sampling_.temperature = *options_.temperature;
+  rule_ = rule_in(options_.rule, context.sampling);
+  chance_ = context.chance;
   rng_ = context.rng;
+  prompt_ = context.prompt.size();
   length_.start();
   drafted_ = 0;
   keeps_ = can_keep_dists(context);
   if (keeps_ && (dists_ == nullptr || dists_->device() != context.target->options().device))
     dists_ = session_->make_distributions(static_cast<int>(q_.size()), options_.draft_vocab,
                                           options_.ids);
-  if (draws() && !keeps_)
+  if (rejects() && !keeps_)
     for (std::vector<double>& row : q_) row.reserve(static_cast<size_t>(options_.draft_vocab));
   able_ = true;
   if (own_ == nullptr) return;  // the target's cache is all it needs
@@ -44,7 +48,7 @@ void ModelDrafter::start(const GenerationContext& context) {
 // Drafts are drawn on the device by the whole of the draft model's distribution, not where its ids
 // are cut to the target's.
 bool ModelDrafter::can_keep_dists(const GenerationContext& context) const {
-  return context.may_keep_dists && draws() &&
+  return context.may_keep_dists && rejects() &&
          session_->options().device == context.target->options().device &&
          options_.common_vocab == session_->model().config().n_logits();
 }
@@ -105,12 +109,19 @@ int32_t ModelDrafter::feed(std::span<const int32_t> tokens, int level, double& c
 
 int32_t ModelDrafter::choose(std::span<const float> logits, int level) {
   if (!draws()) return engine::argmax(logits);
+  if (rule_ == DraftRule::kGumbel) {
+    const auto position = root_ + 1 - static_cast<int64_t>(prompt_) + level;
+    engine::draw_by_noise(logits, sampling_, chance_.target(position), 1, options_.ids, outputs_,
+                          scratch_);
+    return outputs_.front();
+  }
   std::vector<double>& q = q_[static_cast<size_t>(level)];
-  if (options_.ids.empty()) {
+  if (options_.ids.empty() && rejects()) {
     engine::warp(logits, sampling_, q, scratch_);
     return engine::draw(q, *rng_);
   }
   engine::warp(logits, sampling_, drawn_from_, scratch_);
+  if (!rejects()) return engine::draw(drawn_from_, *rng_);
   q.assign(static_cast<size_t>(options_.draft_vocab), 0.0);
   for (size_t i = 0; i < drawn_from_.size(); ++i)
     q[static_cast<size_t>(options_.ids[i])] = drawn_from_[i];
@@ -146,7 +157,7 @@ void ModelDrafter::draft(std::span<const int32_t> sequence, int max_depth, Token
 }
 
 std::span<const double> ModelDrafter::q_of(int node) const {
-  if (!draws() || keeps_) return {};
+  if (!rejects() || keeps_) return {};
   return q_[static_cast<size_t>(node) - 1];
 }
 

@@ -1,8 +1,8 @@
 // Drafts a chain with a model: a second, smaller one with a session of its own (SpS), or the target
 // itself with sublayers left out (self-speculative decoding), which drafts in the target's session
-// and rewinds it. Greedy decoding takes the drafting model's argmax; sampling draws from its warped
-// distribution and keeps the row, on the device where both models are on one, so that the verifier
-// can apply rejection sampling - or takes the argmax as a point mass (sample and match).
+// and rewinds it. Greedy decoding takes the drafting model's argmax. Sampling draws from its warped
+// distribution, by the rule that is asked for (methods/draft_rule.h); for rejection the row is
+// kept, on the device where both models are on one.
 //
 // Vocabularies: ids mean the same in both models, but the widths of the logits may differ by
 // padding. Draft logits are cut to the common width before the softmax; the target's stay whole, so
@@ -14,10 +14,17 @@
 #include <optional>
 #include <vector>
 
+#include "methods/draft_rule.h"
 #include "methods/method.h"
 #include "methods/model_draft/draft_length.h"
 
 namespace evalrun::methods {
+
+// Of verify=.
+inline constexpr const char* kRuleText =
+    "when sampling: rejection of drawn drafts; match, drawn drafts that the target draws too; "
+    "argmax, the draft's likeliest tokens that the target draws; gumbel, drafts by the target's "
+    "noise (--sampler gumbel); auto = gumbel where the run has it, else rejection";
 
 class ModelDrafter final : public Drafter {
  public:
@@ -27,7 +34,7 @@ class ModelDrafter final : public Drafter {
     int common_vocab = 0;               // width of both models' logits that is compared
     std::vector<int32_t> ids;           // id of each output of a draft over fewer ids; empty = same
     size_t extra_weights = 0;           // bytes the draft model adds to the target's
-    bool point_mass = false;            // sampling, too, drafts the argmax
+    DraftRule rule = DraftRule::kAuto;  // when sampling
     std::optional<double> temperature;  // of the draft when sampling; the target's without it
     engine::SkipSet skip;               // sublayers a draft leaves out
     double cost = 0;                    // of a drafted token, in plain steps of the target
@@ -51,7 +58,8 @@ class ModelDrafter final : public Drafter {
   // sure the model is of it.
   int32_t feed(std::span<const int32_t> tokens, int level, double& confidence);
   int32_t choose(std::span<const float> logits, int level);  // the output chosen
-  bool draws() const { return !sampling_.greedy() && !options_.point_mass; }
+  bool draws() const { return rule_ != DraftRule::kArgmax; }
+  bool rejects() const { return rule_ == DraftRule::kRejection; }
   bool can_keep_dists(const GenerationContext& context) const;
   // Whether the draft model's own top token is all that is wanted, and none of its ids is cut.
   bool by_top() const {
@@ -66,8 +74,11 @@ class ModelDrafter final : public Drafter {
   engine::Session* session_ = nullptr;  // own_ or the target's
   Options options_;
   DraftLength length_;
-  engine::SamplingParams sampling_;  // of the draft
+  engine::SamplingParams sampling_;      // of the draft
+  DraftRule rule_ = DraftRule::kArgmax;  // in this run
+  base::KeyedChance chance_;
   base::Rng* rng_ = nullptr;
+  size_t prompt_ = 0;                   // tokens
   bool able_ = true;                    // every token so far is known to the draft model
   int root_ = 0;                        // position of the root of the last draft
   int asked_ = 0, drafted_ = 0;         // by the last draft
@@ -75,6 +86,7 @@ class ModelDrafter final : public Drafter {
   std::unique_ptr<engine::DistributionStore> dists_;  // the same on the device
   bool keeps_ = false;                                // and in use: q_ is not
   std::vector<double> drawn_from_;                    // over a draft's own outputs
+  std::vector<int32_t> outputs_;
   engine::WarpScratch scratch_;
   std::vector<engine::Row> rows_;
   std::vector<int> path_;

@@ -21,7 +21,7 @@ struct SelfSpecOptions {
   std::string attention = "auto", mlp = "auto";
   int k = 12;
   double threshold = 0.6;
-  bool match = false;  // verify=match
+  DraftRule rule = DraftRule::kAuto;
 };
 
 std::unique_ptr<DecodingMethod> build_self_spec(const SelfSpecOptions& options,
@@ -35,7 +35,7 @@ std::unique_ptr<DecodingMethod> build_self_spec(const SelfSpecOptions& options,
   drafting.length.adapt_threshold = options.adaptive_threshold;
   drafting.length.carry_threshold = options.carry_threshold;
   drafting.draft_vocab = drafting.common_vocab = context.target->config().vocab_size;
-  drafting.point_mass = options.match;
+  drafting.rule = options.rule;
   drafting.skip = skip_set(options.attention, options.mlp, context.target->config());
   drafting.cost = kept_share(drafting.skip, context.target->config());
   return finish_method(std::make_unique<ModelDrafter>(nullptr, drafting), options.adaptive,
@@ -47,14 +47,15 @@ std::unique_ptr<DecodingMethod> build_self_spec(const SelfSpecOptions& options,
 MethodInfo self_speculative_method() {
   MethodInfo info;
   info.name = "self_spec";
+  info.version = "2";  // verify=match became argmax
   info.summary = "the target drafts for itself with sublayers left out";
   info.source = "Zhang et al. 2024, arXiv 2309.08168, sections 3 and 4";
   info.needs = "nothing (a skip set for the model: evalrun tune self_spec)";
   info.notes =
       "Draft & Verify, \"Self-SD\" in some papers. Their rows use sets found by Bayesian "
       "optimisation for the model at hand, k=12, a threshold from 0.6 that adapts and is carried "
-      "from prompt to prompt. verify=rejection is the released program's \"sss\", match its "
-      "\"essg\".";
+      "from prompt to prompt. verify=rejection is the released program's \"sss\", argmax "
+      "its \"essg\".";
   const std::string list = "layers (0-based) drafted without their ";
   using Shape = SelfSpecOptions;
   const auto parameters =
@@ -70,14 +71,22 @@ MethodInfo self_speculative_method() {
           .add("mlp", &Shape::mlp, list + "MLP: auto, none or a list like 8-15+20")
           .add("threshold", &Shape::threshold, {0, 1},
                "drafting stops after a token the draft gives less probability; 0 = never")
-          .choice("verify", &Shape::match, {{"rejection", false}, {"match", true}},
-                  "when sampling: rejection of drawn drafts, or match of likely ones");
+          .choice("verify", &Shape::rule,
+                  {{"auto", DraftRule::kAuto},
+                   {"rejection", DraftRule::kRejection},
+                   {"match", DraftRule::kMatch},
+                   {"argmax", DraftRule::kArgmax},
+                   {"gumbel", DraftRule::kGumbel}},
+                  kRuleText);
   info.params = parameters.infos();
   info.check = parameters.bound([](const Shape& options) {
     check_layer_list("attention", options.attention);
     check_layer_list("mlp", options.mlp);
   });
   info.build = parameters.bound(build_self_spec);
+  info.sampled = parameters.bound([](const Shape& options, const engine::SamplingParams& sampling) {
+    return sampled_answers(options.rule, sampling);
+  });
   return info;
 }
 

@@ -27,6 +27,7 @@ struct SpsOptions {
   double draft_temperature = 0;
   int k = 4, k_max = 20;
   DraftLengthRule::Schedule schedule = DraftLengthRule::Schedule::kConstant;
+  DraftRule rule = DraftRule::kAuto;
   AdapterOptions adapter;  // of draft=trained
 };
 
@@ -112,6 +113,7 @@ std::unique_ptr<DecodingMethod> build_sps(const SpsOptions& options,
   if (trained) session.kv_dtype.clear();
   if (draft->config().max_context > 0)
     session.max_tokens = std::min(session.max_tokens, draft->config().max_context);
+  drafting.rule = options.rule;
   drafting.length.schedule = options.schedule;
   drafting.length.k = options.k;
   drafting.length.most = std::max(options.k, options.k_max);
@@ -158,10 +160,20 @@ MethodInfo speculative_sampling_method() {
                   "k tokens; or 2 more after a full match and 1 less otherwise, per answer "
                   "(transient) or from answer to answer (heuristic: runs then depend on order)")
           .with(&ParamInfo::steps_at, {"heuristic", StepReproducibility::kCarryState})
+          .choice("verify", &Shape::rule,
+                  {{"auto", DraftRule::kAuto},
+                   {"rejection", DraftRule::kRejection},
+                   {"match", DraftRule::kMatch},
+                   {"argmax", DraftRule::kArgmax},
+                   {"gumbel", DraftRule::kGumbel}},
+                  kRuleText)
           .add(adapter_parameters(), &Shape::adapter);
   info.params = parameters.infos();
   info.check = parameters.bound([](const Shape& options) { draft_layers(options.draft); });
   info.build = parameters.bound(build_sps);
+  info.sampled = parameters.bound([](const Shape& options, const engine::SamplingParams& sampling) {
+    return sampled_answers(options.rule, sampling);
+  });
   info.files =
       parameters.bound([](const Shape& options,
                           const MethodBuildContext& context) -> std::map<std::string, std::string> {

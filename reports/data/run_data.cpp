@@ -105,7 +105,7 @@ void check_engine_mode(const ArmInfo& arm, const ArmInfo& reference) {
   check("threads", std::to_string(arm.threads), std::to_string(reference.threads));
   check("batch", std::to_string(arm.batch), std::to_string(reference.batch));
   check("KV cache", arm.kv_cache ? "on" : "off", reference.kv_cache ? "on" : "off");
-  for (const char* name : {"kv_dtype", "bits", "replay"})
+  for (const char* name : {"kv_dtype", "bits", "replay", "sampler"})
     check(name, setting(arm, name), setting(reference, name));
 }
 
@@ -246,6 +246,10 @@ RunData load_run(const results::ResultStore& store, int64_t run_id, Faults fault
 }
 
 std::string varying_steps(const ArmInfo& arm) { return setting(arm, "steps"); }
+
+bool promises_tokens(const ArmInfo& arm) {
+  return !arm.lossy() && (arm.greedy() || setting(arm, "sampled") == "same tokens");
+}
 
 bool replayed(const ArmInfo& arm) { return !setting(arm, "replay").empty(); }
 

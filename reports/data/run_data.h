@@ -95,6 +95,11 @@ std::string varying_steps(const ArmInfo& arm);
 // force.
 bool replayed(const ArmInfo& arm);
 
+// Whether an arm promises plain decoding's tokens: greedy, or sampled by what is keyed by position
+// where no draft is put to a rejection test (methods/draft_rule.h). Runs of 1.0 and before say
+// nothing of sampling.
+bool promises_tokens(const ArmInfo& arm);
+
 std::string run_title(const RunInfo& run);  // "run 3 'before'"
 
 // What its arms decode on, as it calls itself: a GPU, or else the processor. "" when not stored.

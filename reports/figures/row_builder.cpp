@@ -317,7 +317,8 @@ namespace {
 // Plain decoding of the baseline's model, and the methods that gave its tokens where they had to.
 bool may_be_ranked(const ReportRow& r, const ArmInfo& baseline) {
   if (r.arm.id == baseline.id) return true;
-  const bool other_tokens = r.arm.greedy() && r.same_tokens.share && *r.same_tokens.share < 1;
+  const bool other_tokens =
+      promises_tokens(r.arm) && r.same_tokens.share && *r.same_tokens.share < 1;
   return r.arm.role == "method" && !r.arm.lossy() && !other_tokens &&
          r.reference == baseline.label && r.arm.model_hash == baseline.model_hash;
 }

@@ -104,12 +104,12 @@ void OutputChecks::check_repeats() {
                    static_cast<int64_t>(run_.samples.size())));
 }
 
-// Greedy outputs of a lossless method equal the run's own plain decoding of the same model, token
+// Outputs of a method that promises it equal the run's own plain decoding of the same model, token
 // by token.
 void OutputChecks::check_lossless() {
   for (const ArmInfo& a : run_.arms) {
     const ArmInfo* plain = run_.reference(a);
-    if (plain == nullptr || a.id == plain->id || a.lossy() || !a.greedy()) continue;
+    if (plain == nullptr || a.id == plain->id || !promises_tokens(a)) continue;
     if (replayed(a)) continue;  // same tokens by force: check_replay()
     if (plain->model_hash != a.model_hash) {
       add(gate_check(
@@ -174,7 +174,7 @@ std::vector<GateCheck> output_checks(const results::ResultStore& store, const Ru
 std::vector<GateCheck> equality_checks(const RunData& base, const RunData& current) {
   std::vector<GateCheck> checks;
   for (const ArmInfo& a : base.arms) {
-    if (!a.greedy() && (base.run.commit != current.run.commit || !varying_steps(a).empty()))
+    if (!promises_tokens(a) && (base.run.commit != current.run.commit || !varying_steps(a).empty()))
       continue;
     const MatchedArm m = match_arm(base, current, a.label, "");
     if (m.same_tokens < m.cells)

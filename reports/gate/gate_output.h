@@ -14,8 +14,9 @@ std::vector<GateCheck> output_checks(const results::ResultStore& store, const Ru
                                      Faults faults);
 
 // "tokens" and "counters": the same build, model and prompts must give the same tokens and, for the
-// same tokens, the same steps (so tau and the acceptance histogram are equal to the last digit). A
-// draw is only comparable when the same program drew it. Both runs must have the same arms.
+// same tokens, the same steps (so tau and the acceptance histogram are equal to the last digit).
+// Draws that a method does not promise are comparable when the same program drew them only. Both
+// runs must have the same arms.
 std::vector<GateCheck> equality_checks(const RunData& base, const RunData& current);
 
 }  // namespace evalrun::reports

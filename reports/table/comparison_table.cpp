@@ -73,12 +73,11 @@ Cell certificate_cell(const ReportRow& r) {
   return certificate->proven.empty() ? certificate->outcome : certificate->proven;
 }
 
-// A lossless method that decodes greedily promises every token.
 Cell same_tokens_cell(const ReportRow& r) {
   if (r.reference.empty()) return "-";
   if (r.replay) return "by force";
-  const bool broken = r.same_tokens.share && *r.same_tokens.share < 1 && r.arm.greedy() &&
-                      !r.arm.lossy() && r.arm.role != "baseline";
+  const bool broken = r.same_tokens.share && *r.same_tokens.share < 1 && promises_tokens(r.arm) &&
+                      r.arm.role != "baseline";
   return {percent(r.same_tokens.share, 1), broken                     ? Style::kBad
                                            : r.same_tokens.share == 1 ? Style::kGood
                                                                       : Style::kPlain};

@@ -132,8 +132,8 @@ void add_explanations(const Report& report, Document& d) {
       "drafted; alpha does not see them.");
   d.note(
       "same tokens: share of generations whose token ids equal those of the baseline arm. Lossless "
-      "methods must show 100 % under greedy decoding; under sampling they keep the distribution, "
-      "not the draw.");
+      "methods must show 100 % under greedy decoding, and when sampling unless they put drawn "
+      "drafts to a rejection test: those keep the distribution, not the draw.");
   if (any_row(report, [](const ReportRow& r) { return r.arm.certificate.has_value(); }))
     d.note(
         "proven lossless: what `evalrun verify` showed for this method with this build, these "

@@ -106,6 +106,13 @@ PlannedArm ArmPlanner::make_arm(const methods::MethodSpec& spec, const std::stri
   r.method_version = spec.info->version;
   r.role = role;
   r.lossless = methods::to_string(spec.lossless());
+  if (const engine::SamplingParams& sampling = request_.suite.sampling; !sampling.greedy()) {
+    r.settings["sampler"] = engine::to_string(sampling.sampler);
+    if (spec.lossless() == methods::Lossless::kBoth)
+      r.settings["sampled"] = spec.sampled(sampling) == methods::SampledAnswers::kSameTokens
+                                  ? "same tokens"
+                                  : "same distribution";
+  }
   describe_engine(*arm.model, r);
   if (request_.draft != nullptr && spec.info->takes_draft_model) {
     r.draft = request_.draft->path();
@@ -154,7 +161,7 @@ void ArmPlanner::describe_engine(const engine::Model& model, results::ArmRecord&
   for (const auto& [task, max_new] : max_new_) r.max_new = std::max(r.max_new, max_new);
   r.ignore_eos = suite.ignore_eos;
   r.weight_bytes = static_cast<int64_t>(model.weight_bytes());
-  r.settings = figure_variables();
+  r.settings.merge(figure_variables());
   for (const auto& [task, max_new] : max_new_)
     if (max_new != r.max_new) r.settings["max_new." + task] = std::to_string(max_new);
   if (options.one_isa) r.settings["bits"] = "one-isa";

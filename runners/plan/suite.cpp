@@ -217,6 +217,9 @@ Suite parse_suite(std::string_view json_text, const std::string& file) {
   suite.sampling.temperature = reader.optional<double>("temperature", suite.sampling.temperature);
   suite.sampling.top_k = reader.optional<int>("top_k", suite.sampling.top_k);
   suite.sampling.top_p = reader.optional<double>("top_p", suite.sampling.top_p);
+  if (reader.has("sampler"))
+    suite.sampling.sampler =
+        engine::parse_sampler(reader.required<std::string>("sampler"), file + ": field 'sampler'");
   suite.seed = reader.optional<uint64_t>("seed", suite.seed);
   read_warmup(reader, suite);
   suite.warmup_limit_s = reader.optional<double>("warmup_limit_s", suite.warmup_limit_s);
@@ -308,6 +311,9 @@ nlohmann::json to_json(const Suite& suite) {
                          {"replay", suite.replay},
                          {"ignore_eos", suite.ignore_eos},
                          {"kv_cache", suite.kv_cache}};
+  // Runs that draw as ever keep the keys they had.
+  if (suite.sampling.sampler != engine::Sampler::kInverse)
+    json["sampler"] = engine::to_string(suite.sampling.sampler);
   json["warmup"] = suite.warmup < 0 ? nlohmann::json("auto") : nlohmann::json(suite.warmup);
   json["summary"] = suite.summary;
   if (!suite.models.empty()) json["models"] = suite.models;

@@ -94,6 +94,12 @@ void draw_of_logits(benchmark::State& state, const engine::SamplingParams& param
 }
 BENCHMARK_CAPTURE(draw_of_logits, flat_T3, {3.0, 0, 1.0})->Unit(benchmark::kMicrosecond);
 BENCHMARK_CAPTURE(draw_of_logits, flat_T3_top_p_95, {3.0, 0, 0.95})->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(draw_of_logits, peaked_T1_noise, {1.0, 0, 1.0, engine::Sampler::kGumbel})
+    ->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(draw_of_logits, flat_T3_noise, {3.0, 0, 1.0, engine::Sampler::kGumbel})
+    ->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(draw_of_logits, flat_T3_top_p_95_noise, {3.0, 0, 0.95, engine::Sampler::kGumbel})
+    ->Unit(benchmark::kMicrosecond);
 void log_sum(benchmark::State& state) {
   const auto l = logits(false);
   for (auto _ : state) benchmark::DoNotOptimize(engine::log_sum(l));

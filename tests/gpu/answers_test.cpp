@@ -126,24 +126,29 @@ TEST_F(DeviceAnswers, DrawsAreTheHosts) {
                                                      {8, 300, 0.97},
                                                      {1, 0, 1e-9}},
                                                     3)) {
-        const SamplingParams params{dist.temperature, dist.top_k, dist.top_p};
+        SamplingParams params{dist.temperature, dist.top_k, dist.top_p};
         AnswerShape shape;
         shape.draws = true;
         shape.inverse_temperature = inverse_temperature(params);
         shape.top_k = dist.top_k, shape.top_p = dist.top_p;
-        std::vector<std::vector<float>> rows(4, random_logits(n, rng.next(), ties));
+        const std::vector<std::vector<float>> rows(4, random_logits(n, rng.next(), ties));
         const std::vector<double> uniforms = {0, 1 - 0x1p-53, -1, rng.uniform()};
-        find(rows, shape, uniforms);
         WarpScratch scratch;
-        for (int row = 0; row < 4; ++row) {
-          const auto at = static_cast<size_t>(row);
-          if (uniforms[at] < 0) {
-            EXPECT_THROW(found_.drawn(shape_, row), base::InternalError);
-            continue;
+        for (const Sampler sampler : {Sampler::kInverse, Sampler::kGumbel}) {
+          params.sampler = sampler;
+          shape.noise = sampler == Sampler::kGumbel;
+          find(rows, shape, uniforms);
+          for (int row = 0; row < 4; ++row) {
+            const auto at = static_cast<size_t>(row);
+            if (uniforms[at] < 0) {
+              EXPECT_THROW(found_.drawn(shape_, row), base::InternalError);
+              continue;
+            }
+            EXPECT_EQ(found_.drawn(shape_, row), draw(rows[at], params, uniforms[at], scratch))
+                << to_string(sampler) << ", " << n << " logits, temperature " << dist.temperature
+                << ", top-k " << dist.top_k << ", top-p " << dist.top_p << ", uniform "
+                << uniforms[at];
           }
-          EXPECT_EQ(found_.drawn(shape_, row), draw(rows[at], params, uniforms[at], scratch))
-              << n << " logits, temperature " << dist.temperature << ", top-k " << dist.top_k
-              << ", top-p " << dist.top_p << ", uniform " << uniforms[at];
         }
         cut += dist.top_p < 1 || dist.top_k > 0;
       }

@@ -98,7 +98,7 @@ const char* const kArms[] = {
     "sps:draft=layers:1,k=2,draft_temperature=1.6",
     "sps:draft=layers:1,k=2,confidence=0.3",
     "self_spec:attention=1,mlp=none,k=2,threshold=0.2",
-    "self_spec:attention=none,mlp=0,k=2,threshold=0,verify=match",
+    "self_spec:attention=none,mlp=0,k=2,threshold=0,verify=argmax",
     "lookahead:window=2,ngram=3,guesses=3,pool_from_prompt=true",
     "lookahead:window=2,ngram=3,guesses=3,pool_from_prompt=true,full_match_bonus=true",
     "self_draft:branches=2,length=3,gram=2",

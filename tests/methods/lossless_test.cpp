@@ -127,7 +127,7 @@ TEST_P(EveryMethod, StopTokensAndLimitsCutWherePlainDecodingIsCut) {
       Turn turn{random_tokens(rng, 1 + static_cast<int>(rng.below(12)), 10)};
       turn.max_new = 1 + static_cast<int>(rng.below(30));
       if (round % 5 != 0) turn.stop_ids = random_tokens(rng, 1, 10);
-      if (round % 2 == 0) turn.sampling = {0.8, 0, 0.95};
+      if (round % 2 == 0) turn.sampling = sampling_for(GetParam(), {0.8, 0, 0.95});
       turn.seed = rng.next();
       if (!turn.sampling.greedy()) {
         check_accounting(run(*method, *session, turn), turn);
@@ -222,7 +222,7 @@ TEST_P(EveryMethod, GenerationsDoNotDependOnWhatRanBefore) {
   for (int i = 0; i < 6; ++i) {
     Turn turn{random_tokens(rng, 1 + static_cast<int>(rng.below(20)), 24)};
     turn.max_new = 1 + static_cast<int>(rng.below(40));
-    if (i % 2 == 0) turn.sampling = {1.0, 0, 0.9};
+    if (i % 2 == 0) turn.sampling = sampling_for(GetParam(), {1.0, 0, 0.9});
     if (i % 3 == 0) turn.stop_ids = {7};
     turn.seed = rng.next();
     turns.push_back(turn);
@@ -251,7 +251,7 @@ TEST_P(EveryMethod, SeedsReproduceAndMatter) {
   const auto method = build(model);
   const auto session = make_session(model);
   Turn turn{{1, 2, 3, 1, 2, 3, 1, 2}};
-  turn.sampling = {1.0, 0, 1.0};
+  turn.sampling = sampling_for(GetParam(), {1.0, 0, 1.0});
   std::vector<Tokens> seen;
   for (uint64_t seed = 1; seed <= 5; ++seed) {
     turn.seed = seed;
@@ -281,24 +281,48 @@ TEST(Arms, HaveEveryChoiceAndSwitchOfTheRegistry) {
   EXPECT_THAT(values_without_an_arm(), testing::UnorderedElementsAreArray(left_out));
 }
 
-// Sample and match takes one random number per emitted token, as plain decoding does: with the same
-// seed the sampled texts are equal token by token, not only in distribution.
-TEST(SampleThenMatch, DrawsTheVeryTokensOfPlainDecoding) {
+// What decides a position is keyed by it (base::KeyedChance): where no draft is drawn, where drawn
+// ones must match the target's own draw, and where both draw by the same noise, sampled texts are
+// plain decoding's token by token, not only in distribution.
+class SampledTokens : public testing::TestWithParam<Arm> {};
+
+TEST_P(SampledTokens, AreThoseOfPlainDecoding) {
   base::Rng rng(10);
   const auto model = small_model(5, 12);
   const auto plain = make_session(model), session = make_session(model);
   const auto ar = build_method("ar", model);
-  for (const Arm& arm : all_arms()) {
-    if (!samples_then_matches(arm)) continue;
-    const auto method = build_arm(arm, model);
-    for (int i = 0; i < 10; ++i) {
-      Turn turn{random_tokens(rng, 10, 12)};
-      turn.sampling = {0.9, 8, 0.95};
-      turn.seed = rng.next();
-      ASSERT_EQ(run(*method, *session, turn).tokens, run(*ar, *plain, turn).tokens) << arm.name;
+  const Arm& arm = GetParam();
+  const auto method = build_arm(arm, model);
+  int equal = 0, accepted = 0;
+  for (const engine::Sampler sampler : {engine::Sampler::kInverse, engine::Sampler::kGumbel})
+    for (const engine::SamplingParams& way :
+         {engine::SamplingParams{0.9, 8, 0.95}, engine::SamplingParams{0.5, 0, 1},
+          engine::SamplingParams{1.2, 0, 1}}) {
+      Turn turn;
+      turn.sampling = sampling_for(arm, way);
+      if (turn.sampling.sampler == engine::Sampler::kInverse) turn.sampling.sampler = sampler;
+      if (arm.lossy || !gives_the_same_tokens(arm, turn.sampling)) continue;
+      for (int i = 0; i < 6; ++i) {
+        turn.prompt = random_tokens(rng, 10, 12);
+        turn.seed = rng.next();
+        const TurnRecord got = run(*method, *session, turn);
+        ASSERT_EQ(got.tokens, run(*ar, *plain, turn).tokens);
+        ++equal;
+        for (const auto& step : got.steps) accepted += step.accepted;
+      }
     }
+  const bool rejects = arm.name.find("verify=rejection") != arm.name.npos ||
+                       arm.name.find("accept_scale") != arm.name.npos;
+  if (!arm.lossy && !rejects) {
+    EXPECT_GE(equal, 18) << "by one of the samplers at least";
+  }
+  if (equal > 0 && arm.name != "ar" && arm.name.find("adaptive=true") == arm.name.npos) {
+    EXPECT_GT(accepted, 0) << "nothing was accepted: nothing is shown";
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Registry, SampledTokens, testing::ValuesIn(all_arms()),
+                         [](const auto& arm) { return test_name(arm.param.name); });
 
 // The oldest sanity check of speculative sampling: a draft model equal to the target is always
 // right.

@@ -36,7 +36,7 @@ TEST(ParseMethod, FillsInDefaultsAndSpellsCanonically) {
   EXPECT_EQ(parse_method("sps:draft=layers:4").canonical(),
             "sps:adapter=auto,adaptive=false,any_target=false,confidence=0,draft=layers:4,"
             "draft_temperature=0,dtype=int8,k=4,k_max=20,"
-            "schedule=constant");
+            "schedule=constant,verify=auto");
   EXPECT_EQ(parse_method("pld:k=10,ngram=3").label(), "pld");
   EXPECT_EQ(parse_method("pld:ngram=4,k=02").label(), "pld:k=2,ngram=4");
   const auto spec = parse_method("pld:match=recent");

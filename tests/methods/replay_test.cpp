@@ -82,6 +82,7 @@ TEST(LedStart, BeginsEveryAnswerAndEndsAStep) {
       for (const size_t length : {size_t{1}, size_t{2}, size_t{13}}) {
         Turn turn = kTurn;
         turn.sampling.temperature = temperature;
+        turn.sampling = sampling_for(arm, turn.sampling);
         // A text that repeats, so that drafts are accepted on the way, and not the model's own.
         Tokens start;
         for (size_t i = 0; i < length; ++i) start.push_back(static_cast<int32_t>(1 + (i + 2) % 3));

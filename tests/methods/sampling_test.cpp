@@ -9,6 +9,8 @@
 #include <numeric>
 
 #include "engine/base/error.h"
+#include "engine/gumbel.h"
+#include "engine/noise_arith.h"
 #include "tests/methods/support/statistics.h"
 
 namespace evalrun::tests {
@@ -339,6 +341,125 @@ TEST(Draw, OfLogitsInvertsTheDistribution) {
     }
   const std::vector<float> none(5, -std::numeric_limits<float>::infinity());
   EXPECT_THROW(engine::draw(none, {1, 0, 1}, 0.5, scratch), base::Error);
+}
+
+// Everybody's arrival, without blocks that are passed over.
+std::vector<int32_t> whole_race(const std::vector<float>& logits, const SamplingParams& params,
+                                double uniform, int k, const std::vector<int32_t>& ids) {
+  engine::WarpScratch scratch;
+  std::vector<double> weight;
+  engine::weigh(logits, params, weight, scratch);
+  const engine::TokenNoise noise(uniform);
+  std::vector<std::pair<double, int32_t>> order;  // -speed, output
+  for (size_t i = 0; i < weight.size(); ++i) {
+    const auto output = static_cast<int32_t>(i);
+    if (weight[i] > 0)
+      order.emplace_back(-weight[i] / noise.arrival(ids.empty() ? output : ids[i]), output);
+  }
+  std::sort(order.begin(), order.end());
+  std::vector<int32_t> first;
+  for (const auto& [speed, output] : order)
+    if (static_cast<int>(first.size()) < k) first.push_back(output);
+  return first;
+}
+
+TEST(DrawByNoise, IsTheFirstOfTheWholeRace) {
+  base::Rng rng(31);
+  engine::WarpScratch scratch;
+  const double temperatures[] = {0.05, 0.3, 1, 4};
+  const double top_ps[] = {1, 1, 0.9, 0.3};
+  const int top_ks[] = {0, 0, 3, 50};
+  for (int round = 0; round < 3000; ++round) {
+    const auto logits = random_logits(rng, 1 + rng.below(1500), round % 3 == 0, round % 2 == 0);
+    SamplingParams params{temperatures[rng.below(4)], top_ks[rng.below(4)], top_ps[rng.below(4)],
+                          engine::Sampler::kGumbel};
+    std::vector<int32_t> ids;
+    if (round % 4 == 0)  // each of them once, in no order
+      for (size_t i = 0; i < logits.size(); ++i)
+        ids.push_back(static_cast<int32_t>((i * 7919 + 13) % 2003));
+    const double uniform = rng.uniform();
+    const int k = 1 + static_cast<int>(rng.below(8));
+    std::vector<int32_t> drawn;
+    engine::draw_by_noise(logits, params, uniform, k, ids, drawn, scratch);
+    ASSERT_EQ(drawn, whole_race(logits, params, uniform, k, ids)) << "round " << round;
+    if (ids.empty()) {
+      ASSERT_EQ(engine::draw(logits, params, uniform, scratch), drawn[0]);
+    }
+  }
+  std::vector<int32_t> drawn;
+  EXPECT_THROW(
+      engine::draw_by_noise(std::vector<float>(5, -kInf), {1, 0, 1}, 0.5, 1, {}, drawn, scratch),
+      base::Error);
+  EXPECT_THROW(
+      engine::draw_by_noise(std::vector<float>{1, kNan}, {1, 0, 1}, 0.5, 1, {}, drawn, scratch),
+      base::Error);
+}
+
+// Over three blocks, of which the last is not full; the second draw is from the rest.
+TEST(DrawByNoise, FollowsTheDistribution) {
+  engine::WarpScratch scratch;
+  std::vector<float> logits(600, -kInf);
+  const std::vector<size_t> places = {0, 1, 255, 256, 300, 511, 512, 599};
+  for (size_t i = 0; i < places.size(); ++i) logits[places[i]] = 0.4f * static_cast<float>(i);
+  for (const SamplingParams& params :
+       {SamplingParams{1, 0, 1}, SamplingParams{0.5, 0, 0.9}, SamplingParams{2, 5, 1}}) {
+    std::vector<double> p;
+    engine::warp(logits, params, p, scratch);
+    std::vector<int64_t> first(logits.size()), second(logits.size());
+    base::Rng rng(32);
+    std::vector<int32_t> drawn;
+    constexpr int kDraws = 200000;
+    for (int i = 0; i < kDraws; ++i) {
+      engine::draw_by_noise(logits, params, rng.uniform(), 2, {}, drawn, scratch);
+      ++first[static_cast<size_t>(drawn.at(0))];
+      ++second[static_cast<size_t>(drawn.at(1))];
+    }
+    EXPECT_GT(chi_square_p(first, p), 1e-6);
+    std::vector<double> then(p.size());
+    for (size_t a = 0; a < p.size(); ++a)
+      for (size_t b = 0; b < p.size(); ++b)
+        if (a != b && p[a] > 0) then[b] += p[a] * p[b] / (1 - p[a]);
+    EXPECT_GT(chi_square_p(second, then), 1e-6);
+  }
+}
+
+// Daliri, Musco, Suresh 2024, theorem 3: two that draw by the same noise agree at least so often.
+TEST(DrawByNoise, TwoDistributionsAgreeAsOftenAsTheBoundSays) {
+  base::Rng rng(33);
+  engine::WarpScratch scratch;
+  for (int round = 0; round < 10; ++round) {
+    const auto p = random_logits(rng, 300, false, false);
+    auto q = p;
+    for (float& x : q) x += static_cast<float>(rng.uniform() * round / 4);
+    const SamplingParams params{1, 0, 1, engine::Sampler::kGumbel};
+    std::vector<double> a, b;
+    engine::warp(p, params, a, scratch);
+    engine::warp(q, params, b, scratch);
+    double distance = 0;
+    for (size_t i = 0; i < a.size(); ++i) distance += std::abs(a[i] - b[i]) / 2;
+    int equal = 0;
+    constexpr int kDraws = 20000;
+    for (int i = 0; i < kDraws; ++i) {
+      const double uniform = rng.uniform();
+      equal +=
+          engine::draw(p, params, uniform, scratch) == engine::draw(q, params, uniform, scratch);
+    }
+    const double share = equal / double{kDraws}, bound = (1 - distance) / (1 + distance);
+    EXPECT_GE(share, bound - 5 * std::sqrt(bound * (1 - bound) / kDraws))
+        << "distance " << distance;
+    EXPECT_LT(share, 1 - distance + 5 * std::sqrt(distance * (1 - distance) / kDraws) + 1e-9);
+  }
+}
+
+TEST(MinusLog, IsThatOfTheLibrary) {
+  base::Rng rng(34);
+  EXPECT_EQ(engine::minus_log(1), 0);
+  for (int i = 0; i < 200000; ++i) {
+    const double x = i % 2 == 0 ? 1 - rng.uniform() : 1 - std::ldexp(rng.uniform(), -20);
+    const double want = -std::log(x);
+    ASSERT_NEAR(engine::minus_log(x), want, 1e-15 * want + 1e-16) << x;
+  }
+  EXPECT_NEAR(engine::minus_log(0x1p-53), 53 * std::log(2.0), 1e-14);
 }
 
 TEST(LogSum, IsThatOfTheExponentials) {

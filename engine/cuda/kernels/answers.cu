@@ -8,6 +8,7 @@
 #include "engine/cuda/kernels/answers.h"
 #include "engine/cuda/kernels/device_code.h"
 #include "engine/cuda/runtime/check.h"
+#include "engine/noise_arith.h"
 #include "engine/sampling_arith.h"
 
 namespace evalrun::engine::cuda {
@@ -238,6 +239,46 @@ __global__ void __launch_bounds__(kThreads)
       return;
     }
   }
+}
+
+// The token that arrives first (engine/gumbel.h): a thread for each token of a noise block, one
+// block after the other. Of equal speeds the lower id wins, as a thread meets its ids in order.
+static_assert(kThreads == kNoiseBlock);
+__global__ void __launch_bounds__(kThreads)
+    draw_by_noise(AnswerShape s, const float* logits, const double* uniforms,
+                  const uint64_t* borders, uint64_t* result) {
+  const int row = static_cast<int>(blockIdx.y), thread = static_cast<int>(threadIdx.x);
+  uint64_t* out = result + static_cast<size_t>(row) * static_cast<size_t>(s.stride());
+  uint64_t* drawn = out + s.n_best + 1;
+  const double uniform = uniforms[row];
+  if (uniform < 0) {
+    if (thread == 0) *drawn = ~uint64_t{0};
+    return;
+  }
+  auto* speeds = reinterpret_cast<double*>(evalrun_shared_memory());  // [threads]
+  auto* tokens = reinterpret_cast<int32_t*>(speeds + kThreads);       // [threads]
+  const float best = logit_of(out[0]);
+  const uint64_t border = borders == nullptr ? 0 : borders[row];
+  const float* from = row_of(logits, s.n_logits);
+  const TokenNoise noise(uniform);
+  double fastest = 0;
+  int32_t own = -1;
+  for (int token = thread; token < s.n_logits; token += kThreads) {
+    const float logit = from[token];
+    if (border > 0 && order_of(logit, token) < border) continue;
+    const double weight = weight_of(logit, best, s.inverse_temperature);
+    const TokenNoise::First first = noise.first(token / kNoiseBlock);
+    if (weight / first.arrival <= fastest) continue;
+    const double speed = weight / noise.arrival(token, first);
+    if (speed > fastest) fastest = speed, own = token;
+  }
+  speeds[thread] = fastest, tokens[thread] = own;
+  __syncthreads();
+  if (thread > 0) return;
+  for (int t = 1; t < kThreads; ++t)
+    if (tokens[t] >= 0 && (speeds[t] > fastest || (speeds[t] == fastest && tokens[t] < own)))
+      fastest = speeds[t], own = tokens[t];
+  *drawn = static_cast<uint64_t>(static_cast<int64_t>(own));
 }
 
 constexpr uint32_t kMostListed = 1024;
@@ -497,6 +538,7 @@ void answer_rows(const AnswerShape& s, const float* logits, const AnswerInputs& 
   check_argument(!s.draws || in.uniforms != nullptr, "draws without uniforms");
   check_argument(!s.tasks || (s.draws && in.tasks != nullptr && in.dists.mass != nullptr),
                  "tasks without draws, or without distributions");
+  check_argument(!s.tasks || !s.noise, "tasks draw by the inverse of a distribution");
   check_argument(static_cast<size_t>(in.dists.vocab) < kMaxSampledVocab,
                  "distributions over 2^20 tokens");
   const Parts p = parts_of(s);
@@ -527,6 +569,12 @@ void answer_rows(const AnswerShape& s, const float* logits, const AnswerInputs& 
   if (cut)
     launch("find_borders", find_borders, grid(1), kBorderThreads, kBorderShared, stream, s, logits,
            result, in.uniforms, borders);
+  if (s.noise) {
+    launch("draw_by_noise", draw_by_noise, grid(1), kThreads,
+           kThreads * (sizeof(double) + sizeof(int32_t)), stream, s, logits, in.uniforms, borders,
+           result);
+    return;
+  }
   add_masses(inputs, borders, s.inverse_temperature);
   launch("draw_token", draw_token, grid(1), kThreads, kThreads * sizeof(uint64_t), stream, s,
          logits, inputs, borders, masses, result);

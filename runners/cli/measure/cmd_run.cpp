@@ -11,6 +11,7 @@
 #include "engine/base/text.h"
 #include "methods/registration.h"
 #include "reports/figures/report.h"
+#include "reports/gate/gate_output.h"
 #include "reports/table/grouping.h"
 #include "results/queries.h"
 #include "runners/cli/cli.h"
@@ -44,6 +45,7 @@ struct RunArguments {
   std::vector<double> temperature;
   std::optional<int> max_turns, repeats, samples, top_k;
   std::optional<double> limit, top_p;
+  std::optional<std::string> sampler;
   std::optional<uint64_t> seed;
   std::optional<std::string> warmup, order;
   std::optional<bool> aa, replay, ignore_eos, kv_cache;
@@ -89,6 +91,10 @@ void add_suite_options(CLI::App& run, RunArguments& o) {
       ->check(CLI::NonNegativeNumber);
   option("--top-p", o.top_p, "Sample from the likeliest tokens that hold this share, 1 = off")
       ->check(CLI::Range(0.0, 1.0));
+  option("--sampler", o.sampler,
+         "inverse, or gumbel: plain decoding and drafters draw by the same noise, so that every "
+         "method gives the same tokens")
+      ->check(CLI::IsMember({"inverse", "gumbel"}));
   option("--seed", o.seed, "Seed of sampling and of the order of arms");
   option("-w,--warmup", o.warmup, "auto, or generations per arm");
   option("--order", o.order, "interleaved, random or sequential");
@@ -168,6 +174,7 @@ void apply(const RunArguments& o, const RunSetting& setting, runners::Suite& sui
   suite.sampling.temperature = setting.temperature.value_or(suite.sampling.temperature);
   suite.sampling.top_k = o.top_k.value_or(suite.sampling.top_k);
   suite.sampling.top_p = o.top_p.value_or(suite.sampling.top_p);
+  if (o.sampler) suite.sampling.sampler = engine::parse_sampler(*o.sampler, "--sampler");
   suite.seed = o.seed.value_or(suite.seed);
   if (o.warmup) suite.warmup = parse_warmup(*o.warmup);
   if (o.order) suite.order = runners::parse_order(*o.order, "--order");
@@ -362,6 +369,20 @@ void check_plans(const RunArguments& o, const std::vector<OneRun>& runs, const s
     }
 }
 
+// Methods that promise plain decoding's tokens and gave others: whatever the table says of their
+// speed, their output is wrong.
+bool tokens_as_promised(const results::ResultStore& store, int64_t run_id) {
+  const reports::RunData run = reports::load_run(store, run_id);
+  bool kept = true;
+  for (const reports::GateCheck& check :
+       reports::output_checks(store, run, reports::Faults::kLeaveOut)) {
+    if (check.metric != "lossless" || check.outcome != reports::Outcome::kCorrectness) continue;
+    spdlog::error("{}: {}", check.method, check.reason);
+    kept = false;
+  }
+  return kept;
+}
+
 void run(Context& context, const RunArguments& o) {
   const std::vector<OneRun> all = make_runs(o);
   const bool several = all.size() > 1;
@@ -406,6 +427,10 @@ void run(Context& context, const RunArguments& o) {
   if (status != runners::RunStatus::kInterrupted && !runs.empty())
     print_line(base::trim(
         table(store, runs, context.global.json ? "json" : o.format, context.global.no_color)));
+  if (status != runners::RunStatus::kInterrupted)
+    for (const int64_t run : runs)
+      if (!tokens_as_promised(store, run) && context.exit_code == 0)
+        context.exit_code = static_cast<int>(base::ExitCode::kCorrectness);
 }
 
 }  // namespace

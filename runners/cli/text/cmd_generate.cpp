@@ -198,6 +198,15 @@ void add_generate_command(CLI::App& app, Context&) {
   command->add_option("--top-p", options->sampling.top_p, "1 = off")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
+  command
+      ->add_option_function<std::string>(
+          "--sampler",
+          [options](const std::string& text) {
+            options->sampling.sampler = engine::parse_sampler(text, "--sampler");
+          },
+          "inverse, or gumbel: drafters draw by the target's noise")
+      ->check(CLI::IsMember({"inverse", "gumbel"}))
+      ->default_str("inverse");
   command->add_option("--seed", options->seed, "Seed of the draws")->capture_default_str();
   command->add_flag("--ignore-eos", options->ignore_eos, "Do not stop at end-of-text tokens");
   command->footer(

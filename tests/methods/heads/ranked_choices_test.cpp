@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
+#include <set>
 
 #include "engine/base/rng.h"
 #include "methods/heads/static_draft.h"
@@ -30,11 +32,11 @@ struct Choices {
     context.sampling = {temperature, 0, 1.0};
     context.rng = &rng;
     context.may_keep_dists = false;
-    choices.start(context, true, 1, 1, 2, ids, vocab_size);
+    choices.start(context, methods::DraftRule::kAuto, 1, 1, 2, ids, vocab_size);
   }
   void note() {
     choices.clear();
-    choices.note(0, scores);
+    choices.note(0, 1, scores);
   }
   base::Rng rng{7};
   std::vector<int32_t> ids;
@@ -86,13 +88,36 @@ TEST(RankedChoices, TokensAreDrawnFromItWithoutReplacement) {
 TEST(RankedChoices, LikeliestTokensHaveNoDistribution) {
   Choices c({4, 1, 2}, 5);
   c.context.sampling = {};
-  c.choices.start(c.context, true, 1, 1, 2, c.ids, 5);
+  c.choices.start(c.context, methods::DraftRule::kAuto, 1, 1, 2, c.ids, 5);
   const std::vector<engine::TokenLogit> best = {{0, 1.0f}, {2, 0.5f}};
   c.scores = {{}, best};
   c.note();
-  EXPECT_FALSE(c.choices.draws());
+  EXPECT_FALSE(c.choices.rejects());
   EXPECT_TRUE(c.choices.q(0).empty());
   EXPECT_THAT((std::vector{c.choices.token(0, 0), c.choices.token(0, 1)}), ElementsAre(4, 2));
+}
+
+// By the target's noise: one list of the width is a draw of that many, first the one that the
+// target would draw from the same logits.
+TEST(RankedChoices, NoiseIsThatOfThePosition) {
+  Choices c({4, 1, 2}, 5);
+  c.context.sampling.sampler = engine::Sampler::kGumbel;
+  c.context.chance = base::KeyedChance(3);
+  c.choices.start(c.context, methods::DraftRule::kAuto, 1, 1, 2, c.ids, 5);
+  engine::WarpScratch scratch;
+  std::vector<float> target(5, -std::numeric_limits<float>::infinity());
+  for (size_t i = 0; i < 3; ++i) target[static_cast<size_t>(c.ids[i])] = c.row[i];
+  std::set<int32_t> first;
+  for (int64_t position = 1; position < 200; ++position) {
+    c.choices.note(0, position, c.scores);
+    const double uniform = c.context.chance.target(position);
+    EXPECT_EQ(c.choices.token(0, 0), engine::draw(target, c.context.sampling, uniform, scratch));
+    EXPECT_NE(c.choices.token(0, 0), c.choices.token(0, 1));
+    EXPECT_EQ(c.choices.token(0, 2), -1);
+    EXPECT_TRUE(c.choices.q(0).empty());
+    first.insert(c.choices.token(0, 0));
+  }
+  EXPECT_EQ(first.size(), 3u);
 }
 
 }  // namespace

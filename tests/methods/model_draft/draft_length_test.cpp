@@ -99,7 +99,7 @@ TEST(SelfSpec, VerifyMatchAndRejectionAgreeUnderGreedy) {
   const auto session = make_session(model);
   const auto one = build_method("self_spec:attention=1,mlp=none,k=4,threshold=0", model);
   const auto two =
-      build_method("self_spec:attention=1,mlp=none,k=4,threshold=0,verify=match", model);
+      build_method("self_spec:attention=1,mlp=none,k=4,threshold=0,verify=argmax", model);
   Turn turn{{1, 2, 3, 4}};
   const auto a = run(*one, *session, turn);
   session->reset();

@@ -79,6 +79,9 @@ const std::vector<std::string> kShapes = {
     "sps:draft=trained,adapter=@draft,k=9",
     "self_spec:adaptive=true,attention=1,mlp=none,k=5",
     "self_spec:attention=1,mlp=none,k=5",
+    "self_spec:attention=1,mlp=none,k=4,threshold=0.2,verify=gumbel",
+    "sps:draft=layers:1,k=3,verify=match",
+    "sps:draft=trained,adapter=@draft,k=3,verify=gumbel",
     "self_spec:attention=none,mlp=0-1",
     "lookahead:window=3,ngram=3,guesses=2",
     "lookahead:window=5,ngram=2,guesses=4,full_match_bonus=true,init=vocabulary",
@@ -280,12 +283,15 @@ std::vector<Arm> all_arms() {
   return arms;
 }
 
-bool samples_then_matches(const Arm& arm) {
-  const auto has = [&](const char* text) { return arm.name.find(text) != arm.name.npos; };
-  if (arm.lossy || arm.name.starts_with("sps") || has("draft=drawn")) return false;
-  if (arm.name.starts_with("space:") && !has("draft=best")) return false;
-  if (arm.name.starts_with("eagle:") && !has("draft=best")) return false;
-  return !arm.name.starts_with("self_spec") || has("verify=match");
+engine::SamplingParams sampling_for(const Arm& arm, engine::SamplingParams sampling) {
+  if (arm.name.find("verify=gumbel") != arm.name.npos) sampling.sampler = engine::Sampler::kGumbel;
+  return sampling;
+}
+
+bool gives_the_same_tokens(const Arm& arm, const engine::SamplingParams& sampling) {
+  if (arm.lossy) return false;
+  if (arm.name.starts_with("random trees")) return true;
+  return methods::parse_method(arm.name).sampled(sampling) == methods::SampledAnswers::kSameTokens;
 }
 
 std::unique_ptr<methods::DecodingMethod> build_arm(

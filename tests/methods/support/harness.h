@@ -42,9 +42,10 @@ inline bool is_too_dear(const Arm& arm) {
   return arm.name.find("adaptive=true") != arm.name.npos &&
          (arm.name.starts_with("sps:") || arm.name.starts_with("self_spec:"));
 }
-// Whether this arm drafts without random numbers: sampled texts are then those of plain decoding
-// (sample and match).
-bool samples_then_matches(const Arm& arm);
+// Whether sampled texts of this arm are those of plain decoding, token by token.
+bool gives_the_same_tokens(const Arm& arm, const engine::SamplingParams& sampling);
+// `sampling`, drawn as this arm needs it.
+engine::SamplingParams sampling_for(const Arm& arm, engine::SamplingParams sampling);
 std::unique_ptr<methods::DecodingMethod> build_arm(
     const Arm& arm, const std::shared_ptr<const engine::Model>& model, int max_tokens = 256);
 std::unique_ptr<methods::DecodingMethod> build_method(

@@ -1,0 +1,37 @@
+// How a drafter chooses its drafts when sampling, and so what decides about them. Acceptance of one
+// draft token, p the target's distribution and q the drafter's: docs/methods.md, "Four rules".
+#pragma once
+#include "engine/base/error.h"
+#include "engine/sampling.h"
+
+namespace evalrun::methods {
+
+enum class DraftRule {
+  kAuto,       // kGumbel where the run draws so, else kRejection
+  kRejection,  // drawn from q, accepted with min(1, p/q), else a draw from what is left of p
+  kMatch,      // drawn from q, accepted where the target's own draw is the same token
+  kArgmax,     // the likeliest of q, accepted where the target's own draw is one of them
+  kGumbel,     // drawn from q by the noise that the target draws by, accepted where both are equal
+};
+
+// What lossless sampling means for a method: plain decoding's tokens for the same seed, or tokens
+// of the same distribution.
+enum class SampledAnswers { kSameTokens, kSameDistribution };
+
+// The rule in a run that samples like this. usage_error for kGumbel where the run does not.
+inline DraftRule rule_in(DraftRule rule, const engine::SamplingParams& sampling) {
+  if (sampling.greedy()) return DraftRule::kArgmax;
+  const bool noise = sampling.sampler == engine::Sampler::kGumbel;
+  if (rule == DraftRule::kAuto) return noise ? DraftRule::kGumbel : DraftRule::kRejection;
+  if (rule == DraftRule::kGumbel && !noise)
+    throw base::usage_error("verify=gumbel, but the run does not draw by noise",
+                            "add --sampler gumbel (suite: \"sampler\": \"gumbel\"), then plain "
+                            "decoding draws by the same noise");
+  return rule;
+}
+inline SampledAnswers sampled_answers(DraftRule rule, const engine::SamplingParams& sampling) {
+  return rule_in(rule, sampling) == DraftRule::kRejection ? SampledAnswers::kSameDistribution
+                                                          : SampledAnswers::kSameTokens;
+}
+
+}  // namespace evalrun::methods
