@@ -1,4 +1,4 @@
-// The report for programs. Keys and columns: docs/measurement.md; later versions only add some.
+// The report for programs. Keys and columns: docs/json.md; later versions only add some.
 #include <fmt/format.h>
 
 #include <cmath>
