@@ -27,12 +27,6 @@ METHODS = {"medusa": (medusa, medusa.Medusa), "eagle": (eagle, eagle.Eagle),
            "draft": (draft, draft.Draft), "bita": (bita, bita.Bita),
            "gated_lora": (gated, gated.Gated), "space": (space, space.Space)}
 CLASSES = {name: kind for name, (_, kind) in METHODS.items()}
-# Of the sources that prompts.py may be given and whose licence is known to us.
-LICENCES = {"own_code": "Apache-2.0 (this project)", "own_text": "Apache-2.0 (this project)",
-            "mbpp": "CC BY 4.0", "gpteacher_roleplay": "MIT", "hh_rlhf_helpful": "MIT", "gsm8k_train": "MIT",
-            "self_instruct_seed": "Apache-2.0",
-            "masc_text": "MASC (free, commercial development included)",
-            "us_presidential_addresses": "public domain", "gutenberg_books": "public domain"}
 # Not part of what makes a training the same one.
 FREE_OPTIONS = {"threads", "save_every", "out", "data", "target", "prompts", "restart", "method",
                 "name", "residual_layers", "dry_run", "recompute"}
@@ -256,7 +250,7 @@ def export(options, data, training, held, model, words, covered, module, state):
                        "coverage": round(covered, 4)}}
     size = adapter.set_metadata(path, tree=tree, training=record)
     _, metadata = adapter.read(path)
-    card.write(path.with_suffix(".md"), metadata, size, LICENCES)
+    card.write(path.with_suffix(".md"), metadata, size)
     say(f"{path}: {size / 1e6:.2f} MB, sha256 {hashlib.sha256(path.read_bytes()).hexdigest()[:12]}")
     print(json.dumps({"adapter": str(path), "bytes": size, "tokens_seen": state.tokens,
                       "cpu_seconds": round(state.cpu_seconds, 1), **acceptance}))

@@ -1,5 +1,20 @@
-"""The model card that is written beside an adapter."""
+"""The model card that is written beside an adapter.
+
+`python3 methods/training/card.py ADAPTER...` writes the cards of adapters again. It needs no
+PyTorch: all that a card says is in the adapter's metadata.
+"""
 import json
+import pathlib
+import sys
+import textwrap
+
+COLUMNS = 100
+# Of the sources that prompts.py may be given and whose licence is known to us.
+LICENCES = {"own_code": "Apache-2.0 (this project)", "own_text": "Apache-2.0 (this project)",
+            "mbpp": "CC BY 4.0", "gpteacher_roleplay": "MIT", "hh_rlhf_helpful": "MIT", "gsm8k_train": "MIT",
+            "self_instruct_seed": "Apache-2.0",
+            "masc_text": "MASC (free, commercial development included)",
+            "us_presidential_addresses": "public domain", "gutenberg_books": "public domain"}
 
 TEXTS = {"self": "the target's own greedy answers to the prompts below (answers=self); no answers of "
                  "others",
@@ -11,8 +26,20 @@ OWNERS = {"self": "the target's own output",
           "dataset": "answers of data sets, whose licences are above"}
 
 
-def write(path, metadata, size, licences):
-    """Markdown from the adapter's own metadata. licences: {source: licence} for those known."""
+def wrapped(lines):
+    """Prose and list items of at most COLUMNS; tables, headings and code as they are."""
+    is_code = False
+    for line in lines:
+        is_code ^= line.startswith("```")
+        if is_code or line.startswith(("|", "#", "```")):
+            yield line
+        else:
+            yield textwrap.fill(line, COLUMNS, break_long_words=False, break_on_hyphens=False,
+                                subsequent_indent="  " if line.startswith("- ") else "")
+
+
+def write(path, metadata, size):
+    """Markdown from the adapter's own metadata."""
     training, config = metadata["training"], metadata["config"]
     accept, vocabulary = training["acceptance"], training.get("vocabulary", {})
     answers = training.get("answers", "self")
@@ -34,7 +61,7 @@ def write(path, metadata, size, licences):
                   "tokens, which cover "
                   f"{vocabulary['coverage']:.1%} of the held-out answers.", ""]
     lines += ["| prompts of | number | licence |", "|---|---|---|"]
-    lines += [f"| {name} | {number} | {licences.get(name, 'see its source')} |"
+    lines += [f"| {name} | {number} | {LICENCES.get(name, 'see its source')} |"
               for name, number in training["sources"].items()]
     lines += ["", "## Acceptance", "",
               f"Simulated greedy decoding {WALKS[answers]} of "
@@ -54,4 +81,21 @@ def write(path, metadata, size, licences):
     lines += ["## Made with", "", "```sh", training["command"], "```", "", "## Licence", "",
               f"Apache-2.0, as the project. The weights are trained on {OWNERS[answers]}; the "
               "target's licence applies to the target.", ""]
-    path.write_text("\n".join(lines), encoding="utf-8")
+    path.write_text("\n".join(wrapped(lines)), encoding="utf-8")
+
+
+def stored_metadata(path):
+    """Of the safetensors header, with its JSON values read."""
+    with path.open("rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))["__metadata__"]
+    return {**header, "config": json.loads(header["config"]),
+            "training": json.loads(header["training"])}
+
+
+def main(adapters):
+    for path in map(pathlib.Path, adapters):
+        write(path.with_suffix(".md"), stored_metadata(path), path.stat().st_size)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

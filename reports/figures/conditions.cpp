@@ -79,22 +79,23 @@ Conditions read_conditions(const results::ResultStore& store, int64_t run_id) {
   return c;
 }
 
-std::string conditions_text(const Conditions& c) {
+std::string conditions_text(const Conditions& c, const std::vector<std::string>& noise) {
   if (c.generations == 0) return "";
   std::string text = "Machine while measuring: ";
   if (c.device_mhz) text += fmt::format("{:.2f} GHz, ", *c.device_mhz / 1000);
   text += fmt::format("{} of the processor time to other processes, {} to other guests",
                       percent(c.others_share, 1), percent(c.steal_share, 1));
+  std::vector<std::string> problems = noise;
+  problems.insert(problems.end(), c.throttling.begin(), c.throttling.end());
+  problems.insert(problems.end(), c.interference.begin(), c.interference.end());
   // Others may have had more than the share a generation may lose, and yet no generation lost it:
   // the machine was busy between them, or they are short.
-  if (c.quotable() && c.others_share + c.steal_share > kMostOfOthers)
+  if (problems.empty() && c.others_share + c.steal_share > kMostOfOthers)
     return text + fmt::format(
                       ": quotable all the same, as others took both 50 ms and a tenth of the "
                       "processor time during {} of {} generations only.",
                       c.disturbed, c.generations);
-  if (c.quotable()) return text + ": quotable.";
-  std::vector<std::string> problems = c.throttling;
-  problems.insert(problems.end(), c.interference.begin(), c.interference.end());
+  if (problems.empty()) return text + ": quotable.";
   return text + fmt::format(": NOT QUOTABLE, {}.", fmt::join(problems, "; "));
 }
 

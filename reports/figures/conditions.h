@@ -34,6 +34,8 @@ inline constexpr int64_t kFewestClocks = 5;       // of an arm, for a median
 Conditions read_conditions(const results::ResultStore& store, int64_t run_id);
 
 // One sentence: what it was like, and whether the figures may be quoted. "" without clocks.
-std::string conditions_text(const Conditions& conditions);
+// `noise`: what else speaks against quoting, a clause each.
+std::string conditions_text(const Conditions& conditions,
+                            const std::vector<std::string>& noise = {});
 
 }  // namespace evalrun::reports

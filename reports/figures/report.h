@@ -42,7 +42,7 @@ int64_t require_run(const results::ResultStore& store, const std::string& name);
 
 // The best speedup of a data set and what fails stand out; LaTeX has a table per data set.
 Document document(const Report& report);
-std::string to_json(const Report& report);  // array of rows, keys in docs/measurement.md
+std::string to_json(const Report& report);  // array of rows, keys in docs/json.md
 // Of CSV: a column per key of the JSON; `quality` becomes quality_<evaluator> and
 // quality_<evaluator>_n, and acceptance_by_node, a table of its own, is left out.
 Table report_records(const Report& report);

@@ -9,7 +9,7 @@ function seriesColour(label) {
   const at = methods.indexOf(label);
   return colour(at < 0 ? 'series-plain' : `series-${at % kColours}`);
 }
-// A second sign behind the colour, for readers and printers without it.
+// A second sign beside the colour, for readers and printers without it.
 function seriesStyle(label) {
   const round = Math.max(0, methods.indexOf(label));
   return {

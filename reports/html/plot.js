@@ -18,7 +18,7 @@ function element(tag, text, className) {
   return made;
 }
 
-// Lines of at most `width` characters, broken behind punctuation where there is some.
+// Lines of at most `width` characters, broken after punctuation where there is some.
 function wrap(label, width) {
   const lines = [];
   let line = '';
@@ -105,7 +105,7 @@ const reference = {
   },
 };
 
-// Text behind the end of horizontal bars, and a diamond on them:
+// Text after the end of horizontal bars, and a diamond on them:
 // options.plugins.marks = {ends: [value], texts: [text], diamonds: [value]}.
 const marks = {
   id: 'marks',

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "engine/base/text.h"
+#include "reports/figures/quotable.h"
 #include "reports/format.h"
 
 namespace evalrun::reports {
@@ -39,9 +40,7 @@ std::string figures(const ReportRow& r) {
 // Slower than plain decoding by the whole interval.
 bool slower(const ReportRow& r) { return r.speed.interval && r.speed.interval->hi < 1; }
 
-}  // namespace
-
-std::string answer(const Report& report, const std::string& dataset) {
+std::string fastest_text(const Report& report, const std::string& dataset) {
   Rows ranked;
   for (const ReportRow& r : report.rows)
     if (r.dataset == dataset && r.ranking) ranked.push_back(&r);
@@ -83,6 +82,14 @@ std::string answer(const Report& report, const std::string& dataset) {
     lines.push_back(
         fmt::format("From {}: indicative only.", base::plural(best.ranking->n, "prompt")));
   return fmt::format("{}", fmt::join(lines, " "));
+}
+
+}  // namespace
+
+std::string answer(const Report& report, const std::string& dataset) {
+  const std::string warning = not_quotable_text(report, dataset);
+  const std::string fastest = fastest_text(report, dataset);
+  return warning + (warning.empty() || fastest.empty() ? "" : " ") + fastest;
 }
 
 }  // namespace evalrun::reports

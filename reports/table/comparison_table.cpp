@@ -6,6 +6,7 @@
 #include <functional>
 #include <set>
 
+#include "reports/figures/quotable.h"
 #include "reports/format.h"
 #include "reports/table/metric_glossary.h"
 #include "reports/table/run_text.h"
@@ -255,6 +256,8 @@ std::string comparison_caption(const Report& report, const std::string& dataset,
   if (any([](const ReportRow* r) { return r->arm.certificate.has_value(); }))
     text += " Proven lossless: what evalrun verify showed.";
   if (rows.aa != nullptr && rows.aa->speed.speedup) text += " " + noise_floor_text(*rows.aa);
+  if (const std::string warning = not_quotable_text(report, dataset); !warning.empty())
+    text += " " + warning;
   return text;
 }
 

@@ -7,6 +7,7 @@
 #include "engine/base/error.h"
 #include "engine/base/text.h"
 #include "reports/data/bootstrap.h"
+#include "reports/figures/quotable.h"
 #include "reports/format.h"
 
 namespace evalrun::reports {
@@ -112,8 +113,11 @@ std::vector<std::string> run_remarks(const Report& report) {
   if (report.hidden_faults > 0)
     remarks.push_back(
         fmt::format("{} generations with planted faults are left out.", report.hidden_faults));
-  if (const std::string conditions = conditions_text(report.conditions); !conditions.empty())
-    remarks.push_back(conditions);
+  // Of several data sets, the pooled rows answer.
+  const std::string conditions = conditions_text(
+      report.conditions, report.rows.empty() ? std::vector<std::string>()
+                                             : too_noisy(report, report.rows.back().dataset));
+  if (!conditions.empty()) remarks.push_back(conditions);
   for (std::string& remark : gpu_remarks(report.gpu_disturbances))
     remarks.push_back(std::move(remark));
   return remarks;

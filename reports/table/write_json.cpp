@@ -1,10 +1,11 @@
-// The report for programs. Keys and columns: docs/measurement.md; later versions only add some.
+// The report for programs. Keys and columns: docs/json.md; later versions only add some.
 #include <fmt/format.h>
 
 #include <cmath>
 #include <set>
 
 #include "reports/document/records.h"
+#include "reports/figures/quotable.h"
 #include "reports/figures/report.h"
 #include "reports/format.h"
 #include "reports/json_values.h"
@@ -56,6 +57,7 @@ Json row_of(const Report& report, const ReportRow& r) {
   }
   const ArmInfo& a = r.arm;
   const GpuUse gpu = r.gpu.value_or(GpuUse{});
+  const std::optional<bool> may_be_quoted = quotable(report, r.dataset);
   const auto estimated = [](const std::optional<Estimate>& e) {
     return e ? Json(e->value) : Json(nullptr);
   };
@@ -148,8 +150,7 @@ Json row_of(const Report& report, const ReportRow& r) {
       {"replay_near_ties", r.replay ? Json(r.replay->near_ties) : Json(nullptr)},
       {"replay_largest_gap", r.replay ? json_value(r.replay->largest_gap) : Json(nullptr)},
       {"bandwidth_share", json_value(r.why.bandwidth)},
-      {"quotable",
-       report.conditions.generations > 0 ? Json(report.conditions.quotable()) : Json(nullptr)},
+      {"quotable", may_be_quoted ? Json(*may_be_quoted) : Json(nullptr)},
       {"interval", report.interval == IntervalKind::kBootstrap ? "bootstrap" : "t"},
       {"scope", to_string(Scope::kPopulation)},
       {"gpu_draft_ms", json_value(gpu.draft_ms)},

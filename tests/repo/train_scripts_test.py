@@ -1,8 +1,11 @@
 """scripts/train and scripts/train-ablations: which programs they call with what. Stubs stand for
-evalrun and for Python's training, so neither a model nor PyTorch is needed."""
+evalrun and for Python's training, so neither a model nor PyTorch is needed. And the cards of the
+adapters that come with the program."""
 import os
 import pathlib
+import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -141,6 +144,22 @@ class Scripts(unittest.TestCase):
                           "space-sar-dataset": "ref", "space-shared": "abl/space-sft/capture"})
         self.assertEqual(ablations("--data")[0], 2)
         self.assertEqual(ablations("--answers", "dataset")[0], 2)
+
+
+class Cards(unittest.TestCase):
+    def test_are_what_the_generator_writes(self):
+        adapters = sorted((ROOT / "methods" / "adapters").glob("*/*.safetensors"))
+        self.assertGreater(len(adapters), 0)
+        with tempfile.TemporaryDirectory() as folder:
+            for adapter in adapters:
+                copy = pathlib.Path(folder) / adapter.name
+                shutil.copyfile(adapter, copy)
+                subprocess.run([sys.executable, "-B", ROOT / "methods/training/card.py", copy],
+                               check=True)
+                card = adapter.with_suffix(".md").read_text(encoding="utf-8")
+                self.assertEqual(copy.with_suffix(".md").read_text(encoding="utf-8"), card)
+                prose = "".join(card.split("```")[::2])
+                self.assertLessEqual(max(map(len, prose.splitlines())), 100, adapter.name)
 
 
 if __name__ == "__main__":

@@ -87,6 +87,34 @@ TEST_F(Installed, TheSandboxHelperIsFound) {
   EXPECT_EQ(installed, levels(run({"doctor", "--json"})));
 }
 
+// What `cpack -G DEB` does to the files before it packs them; scripts/package asks lintian.
+TEST_F(Installed, TheDebianPackageIsCompressedAndHasItsChangelog) {
+  fs::create_directory(folder_.file("D"));
+  fs::copy(folder_.file("P"), folder_.file("D/usr"), fs::copy_options::recursive);
+  const auto prepare = [&](const std::string& generator, const std::string& version) {
+    return run_command_in(
+        folder_, {"cmake", "-DCPACK_GENERATOR=" + generator, "-DCPACK_PACKAGE_VERSION=" + version,
+                  "-DCPACK_PACKAGE_NAME=evalrun", "-DCPACK_PACKAGE_CONTACT=Us <us@example.org>",
+                  "-DCPACK_TEMPORARY_INSTALL_DIRECTORY=" + folder_.file("D"), "-P",
+                  EVALRUN_SOURCE_DIR "/cmake/debian_files.cmake"});
+  };
+  EXPECT_EQ(prepare("TGZ", "1.0.0").exit_code, 0);
+  EXPECT_TRUE(fs::exists(folder_.file("D/usr/share/man/man1/evalrun.1")));
+  EXPECT_THAT(prepare("DEB", "9.9.9").err, HasSubstr("CHANGELOG.md has no section 9.9.9"));
+  const ProgramResult result = prepare("DEB", "1.0.0");
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  for (const auto& page : fs::directory_iterator(folder_.file("D/usr/share/man/man1")))
+    EXPECT_EQ(page.path().extension(), ".gz") << page.path();
+  EXPECT_TRUE(fs::exists(folder_.file("D/usr/share/doc/evalrun/copyright")));
+  EXPECT_TRUE(fs::exists(folder_.file("D/usr/share/lintian/overrides/evalrun")));
+  const std::string changes =
+      run_command_in(folder_, {"gzip", "-dc", "D/usr/share/doc/evalrun/changelog.gz"}).out;
+  EXPECT_THAT(changes, ::testing::StartsWith("evalrun (1.0.0) unstable; urgency=medium\n\n  The"));
+  EXPECT_THAT(changes, HasSubstr("\n  - **Engine.** GGUF"));
+  EXPECT_THAT(changes, HasSubstr("\n\n -- Us <us@example.org>  "));
+  EXPECT_THAT(changes, Not(HasSubstr("0.1.0\n\nThe state")));
+}
+
 TEST_F(Installed, HoldsNoPathOfTheBuild) {
   const std::string version = run_installed({"--version"}).out;
   if (version.find("Release") == version.npos) return;  // debug information names its sources

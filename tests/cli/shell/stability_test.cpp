@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <set>
 
+#include "engine/base/text.h"
 #include "tests/cli/cli_test.h"
 #include "tests/e2e/stored_run.h"
 
@@ -88,6 +89,56 @@ TEST_F(Stability, JsonKeys) {
     for (const std::string& key : keys) text += name + ": " + key + "\n";
   }
   expect_golden("json_keys.txt", text);
+}
+
+// What the first cell of a row of a table holds in code spans: "| `a`, `b` | ... |" -> a, b.
+std::vector<std::string> code_spans(const std::string& text) {
+  std::vector<std::string> spans;
+  for (size_t begin = text.find('`'); begin != text.npos; begin = text.find('`', begin)) {
+    const size_t end = text.find('`', begin + 1);
+    spans.push_back(text.substr(begin + 1, end - begin - 1));
+    begin = end + 1;
+  }
+  return spans;
+}
+
+// docs/json.md as lines of json_keys.txt. A heading names a command of the list, or several by
+// their first word; "a.*" stands for every key below a.
+std::set<std::string> documented_keys(const std::set<std::string>& listed) {
+  std::set<std::string> commands, keys;
+  for (const std::string& line : listed) commands.insert(line.substr(0, line.find(": ")));
+  std::string command;
+  for (const std::string& line :
+       base::split(base::read_file(EVALRUN_SOURCE_DIR "/docs/json.md"), '\n')) {
+    if (line.starts_with("## ")) command = code_spans(line).at(0);
+    if (!line.starts_with("| `")) continue;
+    for (const std::string& key : code_spans(line.substr(0, line.find(" | "))))
+      for (const std::string& name : commands) {
+        if (name != command && !name.starts_with(command + " ")) continue;
+        if (!key.ends_with(".*")) {
+          EXPECT_TRUE(keys.insert(name + ": " + key).second) << "twice: " << name << ": " << key;
+          continue;
+        }
+        const std::string below = name + ": " + key.substr(0, key.size() - 1);
+        for (const std::string& known : listed)
+          if (known.starts_with(below)) keys.insert(known);
+      }
+  }
+  return keys;
+}
+
+// Every key that a command prints has a row in docs/json.md, and every row is a key.
+TEST(StabilityDocs, JsonKeysAreDescribed) {
+  const std::vector<std::string> lines =
+      base::split(base::read_file(EVALRUN_TEST_DATA "/golden/json_keys.txt"), '\n');
+  std::set<std::string> listed(lines.begin(), lines.end());
+  listed.erase("");
+  const std::set<std::string> documented = documented_keys(listed);
+  EXPECT_GT(documented.size(), 400u);
+  for (const std::string& line : listed)
+    EXPECT_TRUE(documented.contains(line)) << "without a row in docs/json.md: " << line;
+  for (const std::string& line : documented)
+    EXPECT_TRUE(listed.contains(line)) << "in docs/json.md, but not printed: " << line;
 }
 
 class Version010 : public CommandTest {

@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include <nlohmann/json.hpp>
+
 #include "reports/format.h"
 #include "reports/table/comparison_table.h"
 #include "tests/reports/rendered.h"
@@ -83,6 +85,50 @@ TEST_F(AnswerTest, FewPromptsAreSaid) {
   run_.key = "one";
   run_.prompts_per_task = 1;
   EXPECT_EQ(text(), "");
+}
+
+// Every form of the report says it before it names a method.
+TEST_F(AnswerTest, BeginsWithWhyTheRunIsNotQuotable) {
+  const auto with_noise = [&](int64_t percent) {
+    const auto change = run_.change;
+    run_.key += "x";
+    run_.change = [=](results::GenerationRecord& g, const tests::SyntheticArm& a, int prompt,
+                      int repeat, int sample) {
+      change(g, a, prompt, repeat, sample);
+      if (a.role == "aa") g.turns[0].decode_ns += g.turns[0].decode_ns * percent / 100;
+    };
+    const Report r = report();
+    run_.change = change;
+    return r;
+  };
+  const Report noisy = with_noise(25);
+  const std::string aa = number(row(noisy, "ar (A/A)", "gsm8k").speed.speedup, 2);
+  const std::string warning =
+      "Not quotable: plain decoding against itself gives " + aa +
+      ", so no speedup here can be trusted. Measure again on a quiet machine.";
+  EXPECT_THAT(answer(noisy, "gsm8k"), StartsWith(warning + " Fastest lossless here: pld:k=4"));
+  EXPECT_THAT(to_text(noisy), StartsWith("Not quotable: "));
+  EXPECT_THAT(to_markdown(noisy), StartsWith(warning));
+  EXPECT_THAT(to_html(noisy, store_), HasSubstr(warning));
+  EXPECT_THAT(to_latex(noisy), HasSubstr("% " + warning + " Fastest lossless here"));
+  EXPECT_THAT(to_latex(noisy), HasSubstr("smaller differences mean nothing. " + warning));
+  for (const auto& r : nlohmann::json::parse(to_json(noisy))) EXPECT_EQ(r["quotable"], false);
+
+  const Report quiet = with_noise(2);
+  EXPECT_THAT(to_html(quiet, store_) + to_text(quiet) + to_latex(quiet),
+              Not(HasSubstr("Not quotable")));
+  EXPECT_TRUE(nlohmann::json::parse(to_json(quiet))[0]["quotable"].is_null());
+}
+
+// Where nothing can be ranked, too.
+TEST_F(AnswerTest, TheWarningNeedsNoWinner) {
+  run_.prompts_per_task = 1;
+  run_.change = [](results::GenerationRecord& g, const tests::SyntheticArm& a, int, int, int) {
+    if (a.role == "aa") g.turns[0].decode_ns *= 2;
+  };
+  const std::string said = text();
+  EXPECT_THAT(said, StartsWith("Not quotable: plain decoding against itself gives 0.50"));
+  EXPECT_THAT(said, ::testing::EndsWith("Measure again on a quiet machine."));
 }
 
 TEST_F(AnswerTest, ARequestHoldsThePrefill) {

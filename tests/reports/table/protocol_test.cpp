@@ -19,6 +19,7 @@ using results::GenerationRecord;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 using tests::SyntheticArm;
 
 constexpr int64_t kMs = 1'000'000;
@@ -218,17 +219,21 @@ TEST_F(ConditionsTest, QuietMachinesAreQuotable) {
 }
 
 TEST_F(ConditionsTest, ClocksThatDifferBetweenArmsOrDriftAreNot) {
+  Report last;
   const auto at = [&](const std::function<double(const SyntheticArm&, int)>& mhz) {
-    return with([=](const SyntheticArm& a, int n) {
-             return results::ClockRecord{mhz(a, n), 1000 * kMs, 900 * kMs, 0, 0, 0};
-           })
-        .conditions.throttling;
+    last = with([=](const SyntheticArm& a, int n) {
+      return results::ClockRecord{mhz(a, n), 1000 * kMs, 900 * kMs, 0, 0, 0};
+    });
+    return last.conditions.throttling;
   };
   using ::testing::ElementsAre;
   EXPECT_THAT(at([](const SyntheticArm& a, int) { return a.role == "method" ? 2019 : 2000; }),
               ElementsAre());
   EXPECT_THAT(at([](const SyntheticArm& a, int) { return a.role == "method" ? 1960 : 2000; }),
               ElementsAre(HasSubstr("pld:k=4 ran at a clock -2.0 % off ar's")));
+  EXPECT_THAT(to_text(last), StartsWith("Not quotable: pld:k=4 ran at a clock -2.0 % off ar's, so "
+                                        "no speedup here can be trusted. Measure again at a steady "
+                                        "clock. "));
   EXPECT_THAT(at([](const SyntheticArm&, int n) { return n < 15 ? 2000 : 1901; }), ElementsAre());
   EXPECT_THAT(at([](const SyntheticArm&, int n) { return n < 10 ? 2000 : 1890; }),
               ElementsAre(HasSubstr("moved by -5.5 % within the run")));
@@ -247,6 +252,10 @@ TEST_F(ConditionsTest, BusyMachinesAreNot) {
   EXPECT_THAT(to_text(busy), HasSubstr("NOT QUOTABLE, others had more than a tenth of the "
                                        "processor time during 7 of 60 generations."));
   EXPECT_THAT(to_text(busy), Not(HasSubstr("GHz")));
+  EXPECT_THAT(to_text(busy), StartsWith("Not quotable: others had more than a tenth of the "
+                                        "processor time during 7 of 60 generations, so no "
+                                        "speedup here can be trusted. Measure again on a quiet "
+                                        "machine. "));
   EXPECT_EQ(json_row(busy, "ar")["quotable"], false);
 }
 

@@ -1,0 +1,40 @@
+#include "reports/figures/quotable.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "reports/format.h"
+
+namespace evalrun::reports {
+
+std::vector<std::string> too_noisy(const Report& report, const std::string& dataset) {
+  for (const ReportRow& r : report.rows)
+    if (r.dataset == dataset && r.arm.role == "aa" && r.speed.speedup &&
+        std::abs(*r.speed.speedup - 1) > kMostNoise)
+      return {fmt::format("plain decoding against itself gives {}", number(r.speed.speedup, 2))};
+  return {};
+}
+
+std::vector<std::string> not_quotable(const Report& report, const std::string& dataset) {
+  std::vector<std::string> reasons = too_noisy(report, dataset);
+  for (const auto& more : {report.conditions.throttling, report.conditions.interference})
+    reasons.insert(reasons.end(), more.begin(), more.end());
+  return reasons;
+}
+
+std::optional<bool> quotable(const Report& report, const std::string& dataset) {
+  if (!not_quotable(report, dataset).empty()) return false;
+  return report.conditions.generations > 0 ? std::optional(true) : std::nullopt;
+}
+
+std::string not_quotable_text(const Report& report, const std::string& dataset) {
+  const std::vector<std::string> reasons = not_quotable(report, dataset);
+  if (reasons.empty()) return "";
+  const bool clock_alone = reasons.size() == report.conditions.throttling.size();
+  return fmt::format("Not quotable: {}, so no speedup here can be trusted. Measure again {}.",
+                     fmt::join(reasons, "; "),
+                     clock_alone ? "at a steady clock" : "on a quiet machine");
+}
+
+}  // namespace evalrun::reports
