@@ -49,9 +49,6 @@ struct GenerationContext {
   int max_new = 0;  // the most tokens that the loop will keep, first_token included
   engine::SamplingParams sampling;
   base::KeyedChance chance;  // the only source of randomness
-  // What drafts are drawn with: `chance.drafts()` of the step. For drafters, who get it from the
-  // common method; null before.
-  base::Rng* rng = nullptr;
   // Whether drafts may be drawn where Drafter::dists() keeps their distributions. Only then are
   // they verified there.
   bool may_keep_dists = false;
@@ -74,6 +71,11 @@ class DecodingMethod {
   virtual engine::FeatureSet needs() const { return {}; }
   // The method that a planted fault (methods/faults.h) wraps.
   virtual DecodingMethod* wrapped() { return nullptr; }
+};
+
+// The `draw`-th token of a list of draws in a step; list -1: not drawn.
+struct DraftDraw {
+  int list = -1, draw = 0;
 };
 
 // Proposes tokens. Combined with a verifier by make_speculative_method(), or by finish_method()
@@ -105,6 +107,9 @@ class Drafter {
   // empty when node i was chosen deterministically (PLD): decides the verification rule.
   virtual std::span<const double> q_of(int /*node*/) const { return {}; }
   virtual Siblings siblings() const { return Siblings::kWithoutReplacement; }
+  // Which number node i was drawn by where q_of() has a distribution: chance.draft() of the step.
+  // So that an audit (runners/verify/decision_audit.h) can draw it again.
+  virtual DraftDraw draw_of(int /*node*/) const { return {}; }
   // Distributions that stay on a device instead: then q_of() is empty, and distribution_of() is the
   // slot of the distribution node i and its siblings were drawn from, -1 when node i was chosen
   // deterministically.

@@ -21,7 +21,6 @@ void SpeculativeMethod::start(const GenerationContext& context) {
       !typical_ && rule_.accept_scale == 1 && !rule_.whole_bonus && context.target->draws_cheaply();
   verifier_.emplace(context.sampling, drafter_->siblings(), typical_, rule_);
   uniform_.emplace(context.chance);
-  context_.rng = &draft_rng_;
   step_ = 0;
   // A step emits at most what the loop still wants, so nothing below grows later.
   sequence_.clear();
@@ -167,7 +166,6 @@ StepOutcome SpeculativeMethod::step(PhaseTimer& timer) {
   const Budget limit = budget();
   const auto position = static_cast<int64_t>(sequence_.size() - context_.prompt.size());
   uniform_->begin_step(position);
-  draft_rng_ = context_.chance.drafts(position);
   tree_.reset(sequence_.back());
   if (limit.depth > 0) drafter_->draft(sequence_, limit.depth, tree_);
   EVALRUN_CHECK(tree_.depth() <= limit.depth, "draft of depth {}, at most {} asked for",
@@ -200,7 +198,7 @@ StepOutcome SpeculativeMethod::step(PhaseTimer& timer) {
   path_.assign(1, 0);
   path_.insert(path_.end(), verdict.path.begin(), verdict.path.end());
   int32_t bonus = verdict.bonus;
-  if (hook_) hook_({tree_, target, path_, bonus, step_, context_});
+  if (hook_) hook_({tree_, target, path_, bonus, step_, context_, *drafter_, rule_, position});
   note_tested();
 
   timer.enter(PhaseTimer::kCommit);

@@ -26,7 +26,7 @@ class SpeculativeMethod final : public DecodingMethod {
 
   // Called between verification and commit; may change what is kept. `path` holds node ids in
   // order, root included; `bonus` follows it. `step` counts from 0 in each generation. For planted
-  // faults, negative controls and methods/replay.h only.
+  // faults, negative controls, audits and methods/replay.h only.
   struct Verdict {
     const TokenTree& tree;
     const TargetView& target;  // logits only where the verifier needs them
@@ -34,6 +34,9 @@ class SpeculativeMethod final : public DecodingMethod {
     int32_t& bonus;
     int64_t step;
     const GenerationContext& context;
+    const Drafter& drafter;
+    const RejectionRule& rule;
+    int64_t position;  // of the answer's token after the root
   };
   using VerdictHook = std::function<void(const Verdict&)>;
   void set_verdict_hook(VerdictHook hook) { hook_ = std::move(hook); }
@@ -60,7 +63,6 @@ class SpeculativeMethod final : public DecodingMethod {
   GenerationContext context_;
   std::optional<Verifier> verifier_;
   std::optional<KeyedUniforms> uniform_;
-  base::Rng draft_rng_{0};
   VerdictHook hook_;
   TokenTree tree_;
   SideRows side_;

@@ -69,8 +69,11 @@ class KeyedChance {
   double accept(int64_t position, int trial) const {
     return unit(mix64(key(kAccept, position) ^ static_cast<uint64_t>(trial)));
   }
-  // What the drafts of a step are drawn with, whose first is for `position`.
-  Rng drafts(int64_t position) const { return Rng(key(kDraft, position)); }
+  // For the `draw`-th draft token of a list, in the step whose first draft token is for `position`.
+  double draft(int64_t position, int list, int draw) const {
+    const auto place = static_cast<uint64_t>(list) << 32 | static_cast<uint32_t>(draw);
+    return unit(mix64(key(kDraft, position) ^ mix64(place)));
+  }
 
  private:
   enum Purpose : uint64_t { kTarget = 1, kAccept, kDraft };

@@ -119,10 +119,10 @@ class StaticDrafter final : public PairDrafter {
   }
 
   void draft(std::span<const int32_t> sequence, int max_depth, TokenTree& tree) override {
-    choices_.clear();
+    const auto position = static_cast<int64_t>(sequence.size() - prompt_);
+    choices_.clear(position);
     tree_.clear();
     // The root's choices come from the last pair of the text.
-    const auto position = static_cast<int64_t>(sequence.size() - prompt_);
     const auto root = [&](int, const engine::RowScores& scores) {
       choices_.note(0, position, scores);
     };
@@ -140,6 +140,7 @@ class StaticDrafter final : public PairDrafter {
   std::span<const double> q_of(int node) const override {
     return choices_.q(tree_.list_of_node(node));
   }
+  DraftDraw draw_of(int node) const override { return tree_.draw_of_node(node); }
   engine::DistributionStore* dists() const override { return choices_.dists(); }
   int distribution_of(int node) const override { return choices_.dist(tree_.list_of_node(node)); }
 

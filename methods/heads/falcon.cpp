@@ -54,10 +54,10 @@ class FalconDrafter final : public Drafter {
   void draft(std::span<const int32_t> sequence, int max_depth, TokenTree& tree) override {
     const int pairs = static_cast<int>(sequence.size()) - 1;
     if (pairs < k_) return;  // no root block yet
-    choices_.clear();
+    const auto position = static_cast<int64_t>(sequence.size() - prompt_);
+    choices_.clear(position);
     tree_.clear();
     const int root_begin = pairs - k_;
-    const auto position = static_cast<int64_t>(sequence.size() - prompt_);
     const auto look = [&](int row, const engine::RowScores& scores) {
       choices_.note(row - root_rows_, position + row - root_rows_, scores);
     };
@@ -79,6 +79,7 @@ class FalconDrafter final : public Drafter {
   std::span<const double> q_of(int node) const override {
     return choices_.q(tree_.list_of_node(node));
   }
+  DraftDraw draw_of(int node) const override { return tree_.draw_of_node(node); }
   engine::DistributionStore* dists() const override { return choices_.dists(); }
   int distribution_of(int node) const override { return choices_.dist(tree_.list_of_node(node)); }
   size_t extra_parameter_bytes() const override { return network_->weight_bytes(); }

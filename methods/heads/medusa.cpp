@@ -30,7 +30,7 @@ class MedusaDrafter final : public Drafter {
     const auto look = [&](int head, const engine::RowScores& scores) {
       choices_.note(head, position + head, scores);
     };
-    choices_.clear();
+    choices_.clear(position);
     const auto state = known.row(known.rows - 1);
     if (choices_.keeps())
       heads_->draw(
@@ -46,6 +46,7 @@ class MedusaDrafter final : public Drafter {
   std::span<const double> q_of(int node) const override {
     return choices_.q(tree_.list_of_node(node));
   }
+  DraftDraw draw_of(int node) const override { return tree_.draw_of_node(node); }
   engine::DistributionStore* dists() const override { return choices_.dists(); }
   int distribution_of(int node) const override { return choices_.dist(tree_.list_of_node(node)); }
   size_t extra_parameter_bytes() const override { return heads_->bytes(); }

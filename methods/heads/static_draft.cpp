@@ -15,7 +15,6 @@ void RankedChoices::start(const GenerationContext& context, DraftRule rule, int 
   width_ = width;
   vocab_size_ = static_cast<size_t>(vocab_size);
   sampling_ = context.sampling;
-  rng_ = context.rng;
   ids_ = &ids;
   lists_.resize(static_cast<size_t>(lists));
   keeps_ = rejects() && context.may_keep_dists && width <= engine::kMostBest;
@@ -27,10 +26,11 @@ void RankedChoices::start(const GenerationContext& context, DraftRule rule, int 
     if (keeps_) list.uniforms.reserve(static_cast<size_t>(width));
     if (rejects() && !keeps_) list.q.reserve(vocab_size_);
   }
-  clear();
+  clear(1);
 }
 
-void RankedChoices::clear() {
+void RankedChoices::clear(int64_t position) {
+  position_ = position;
   asked_ = 0;
   for (List& list : lists_) list.tokens.clear();
 }
@@ -39,7 +39,7 @@ engine::DistributionDraw RankedChoices::ask(int list, int row) {
   List& to = lists_[static_cast<size_t>(list)];
   to.dist = asked_++;
   to.uniforms.clear();
-  for (int i = 0; i < width_; ++i) to.uniforms.push_back(rng_->uniform());
+  for (int i = 0; i < width_; ++i) to.uniforms.push_back(chance_.draft(position_, list, i));
   return {row, to.dist, to.uniforms};
 }
 
@@ -57,7 +57,7 @@ void RankedChoices::note(int list, int64_t position, const engine::RowScores& sc
     for (const int32_t output : outputs_) to.tokens.push_back(token_of(output));
     return;
   }
-  if (draws_) return draw(to, scores.logits);
+  if (draws_) return draw(list, scores.logits);
   std::span<const engine::TokenLogit> ranked = scores.best;
   if (best() == 0) {
     engine::top_k(scores.logits, width_, best_, scratch_);
@@ -66,7 +66,8 @@ void RankedChoices::note(int list, int64_t position, const engine::RowScores& sc
   for (const engine::TokenLogit& best : ranked) to.tokens.push_back(token_of(best.token));
 }
 
-void RankedChoices::draw(List& list, std::span<const float> logits) {
+void RankedChoices::draw(int index, std::span<const float> logits) {
+  List& list = lists_[static_cast<size_t>(index)];
   engine::warp(logits, sampling_, left_, scratch_);
   if (!rejects()) {
     list.q.clear();
@@ -78,7 +79,7 @@ void RankedChoices::draw(List& list, std::span<const float> logits) {
   }
   for (int i = 0; i < width_; ++i) {
     if (!(engine::sum(left_) > 0)) break;
-    const int32_t id = engine::draw(left_, *rng_);
+    const int32_t id = engine::draw(left_, chance_.draft(position_, index, i));
     left_[static_cast<size_t>(id)] = 0;
     list.tokens.push_back(token_of(id));
   }
@@ -107,6 +108,7 @@ StaticTree::StaticTree(RankTree plan) : plan_(std::move(plan)) {
   node_.resize(n + 1);
   token_.resize(n + 1);
   list_of_node_.resize(n + 1);
+  draw_of_node_.resize(n + 1);
 }
 
 std::span<const int> StaticTree::inner(int level) const {
@@ -139,6 +141,7 @@ void StaticTree::add_level(int level, const RankedChoices& choices,
     node_[i + 1] = node;
     token_[i + 1] = token;
     list_of_node_[static_cast<size_t>(node)] = list;
+    draw_of_node_[static_cast<size_t>(node)] = place_[i];
   }
 }
 

@@ -26,7 +26,8 @@ class RankedChoices {
   // at most `looks` are noted in a step.
   void start(const GenerationContext& context, DraftRule rule, int lists, int looks, int width,
              const std::vector<int32_t>& ids, int vocab_size);
-  void clear();  // before each step
+  // Before each step; `position` of its first draft token.
+  void clear(int64_t position);
   // How many of a place's best tokens are looked at, 0 where logits must be.
   int best() const { return draws_ || width_ > engine::kMostBest ? 0 : width_; }
   // Where distributions are kept on the target's device, a list is drawn there: what its row asks
@@ -51,7 +52,7 @@ class RankedChoices {
     int dist = -1;                 // slot, where distributions are kept
     std::vector<double> uniforms;  // of its draws there
   };
-  void draw(List& list, std::span<const float> logits);
+  void draw(int list, std::span<const float> logits);
   int32_t token_of(int32_t output) const {
     return ids_->empty() ? output : (*ids_)[static_cast<size_t>(output)];
   }
@@ -62,7 +63,7 @@ class RankedChoices {
   int width_ = 0;
   size_t vocab_size_ = 0;
   engine::SamplingParams sampling_;
-  base::Rng* rng_ = nullptr;
+  int64_t position_ = 0;
   const std::vector<int32_t>* ids_ = nullptr;
   std::vector<List> lists_;
   std::unique_ptr<engine::DistributionStore> dists_;
@@ -90,6 +91,11 @@ class StaticTree {
   // Of a plan node: its node of the draft (-1 = none), and its token.
   int node(int plan_node) const { return node_[static_cast<size_t>(plan_node)]; }
   int32_t token(int plan_node) const { return token_[static_cast<size_t>(plan_node)]; }
+  // Of a node of a rejecting drafter: which draw it is.
+  DraftDraw draw_of_node(int node) const {
+    const auto at = static_cast<size_t>(node);
+    return {list_of_node_[at], draw_of_node_[at]};
+  }
   // List a node of the draft came from.
   int list_of_node(int node) const { return list_of_node_[static_cast<size_t>(node)]; }
 
@@ -99,6 +105,7 @@ class StaticTree {
   std::vector<int> place_;               // [plan node - 1] among the children of its parent
   std::vector<int> node_;                // [plan node]
   std::vector<int32_t> token_;           // [plan node]
+  std::vector<int> draw_of_node_;        // [draft node]
   std::vector<int> list_of_node_;        // [draft node]
 };
 

@@ -147,7 +147,7 @@ void MaskDrafter::take_masks(std::span<const int> path) {
   const int first = first_row_ + groups_[static_cast<size_t>(group)].first;
   if (in_the_forward_) {
     drafted_ = true;
-    choices_.clear();
+    choices_.clear(position_);
     for (int j = skipped_; j < plan_.masks; ++j) note(j, result_.scores(first + j));
     return;
   }
@@ -158,7 +158,7 @@ void MaskDrafter::take_masks(std::span<const int> path) {
   const engine::MatrixView states = {states_.data(), plan_.masks, d};
   const engine::WeightMatrix* head = weights_.head.get();
   drafted_ = true;
-  choices_.clear();
+  choices_.clear(position_);
   if (!choices_.keeps()) {
     const engine::Scores scores = target_->score({&head, 1}, states, choices_.best());
     for (int j = skipped_; j < plan_.masks; ++j) note(j, scores.row(j));

@@ -34,6 +34,7 @@ class MaskDrafter final : public Drafter {
   void side_states(const engine::ForwardResult& result, int first_row) override;
   void accepted(std::span<const int> path, int32_t bonus) override;
   std::span<const double> q_of(int node) const override;
+  DraftDraw draw_of(int node) const override { return tree_.draw_of_node(node); }
   engine::DistributionStore* dists() const override { return choices_.dists(); }
   int distribution_of(int node) const override { return choices_.dist(tree_.list_of_node(node)); }
   size_t extra_parameter_bytes() const override { return weights_.bytes; }

@@ -26,7 +26,6 @@ void ModelDrafter::start(const GenerationContext& context) {
   if (!sampling_.greedy() && options_.temperature) sampling_.temperature = *options_.temperature;
   rule_ = rule_in(options_.rule, context.sampling);
   chance_ = context.chance;
-  rng_ = context.rng;
   prompt_ = context.prompt.size();
   length_.start();
   drafted_ = 0;
@@ -64,7 +63,7 @@ int32_t ModelDrafter::feed(std::span<const int32_t> tokens, int level, double& c
     row.best = last && (by_top() || keeps_) && length_.watches_confidence();
     row.top = last && by_top() && !row.best;
     row.logits = last && !by_top() && !keeps_;
-    if (last && keeps_) row.uniform = rng_->uniform();
+    if (last && keeps_) row.uniform = draft_number(level);
     rows_.push_back(row);
     path_.push_back(static_cast<int>(i));
   }
@@ -110,22 +109,21 @@ int32_t ModelDrafter::feed(std::span<const int32_t> tokens, int level, double& c
 int32_t ModelDrafter::choose(std::span<const float> logits, int level) {
   if (!draws()) return engine::argmax(logits);
   if (rule_ == DraftRule::kGumbel) {
-    const auto position = root_ + 1 - static_cast<int64_t>(prompt_) + level;
-    engine::draw_by_noise(logits, sampling_, chance_.target(position), 1, options_.ids, outputs_,
-                          scratch_);
+    engine::draw_by_noise(logits, sampling_, chance_.target(position() + level), 1, options_.ids,
+                          outputs_, scratch_);
     return outputs_.front();
   }
   std::vector<double>& q = q_[static_cast<size_t>(level)];
   if (options_.ids.empty() && rejects()) {
     engine::warp(logits, sampling_, q, scratch_);
-    return engine::draw(q, *rng_);
+    return engine::draw(q, draft_number(level));
   }
   engine::warp(logits, sampling_, drawn_from_, scratch_);
-  if (!rejects()) return engine::draw(drawn_from_, *rng_);
+  if (!rejects()) return engine::draw(drawn_from_, draft_number(level));
   q.assign(static_cast<size_t>(options_.draft_vocab), 0.0);
   for (size_t i = 0; i < drawn_from_.size(); ++i)
     q[static_cast<size_t>(options_.ids[i])] = drawn_from_[i];
-  return engine::draw(drawn_from_, *rng_);
+  return engine::draw(drawn_from_, draft_number(level));
 }
 
 void ModelDrafter::draft(std::span<const int32_t> sequence, int max_depth, TokenTree& tree) {

@@ -47,6 +47,7 @@ class ModelDrafter final : public Drafter {
   std::span<const double> q_of(int node) const override;
   engine::DistributionStore* dists() const override { return keeps_ ? dists_.get() : nullptr; }
   int distribution_of(int node) const override { return keeps_ ? node - 1 : -1; }
+  DraftDraw draw_of(int node) const override { return {node - 1, 0}; }
   void accepted(std::span<const int> path, int32_t bonus) override;
   double draft_cost() const override { return options_.cost; }
   bool must_catch_up() const override { return own_ != nullptr; }
@@ -59,6 +60,9 @@ class ModelDrafter final : public Drafter {
   int32_t feed(std::span<const int32_t> tokens, int level, double& confidence);
   int32_t choose(std::span<const float> logits, int level);  // the output chosen
   bool draws() const { return rule_ != DraftRule::kArgmax; }
+  // Of the answer's token that the first draft token is for.
+  int64_t position() const { return root_ + 1 - static_cast<int64_t>(prompt_); }
+  double draft_number(int level) const { return chance_.draft(position(), level, 0); }
   bool rejects() const { return rule_ == DraftRule::kRejection; }
   bool can_keep_dists(const GenerationContext& context) const;
   // Whether the draft model's own top token is all that is wanted, and none of its ids is cut.
@@ -77,7 +81,6 @@ class ModelDrafter final : public Drafter {
   engine::SamplingParams sampling_;      // of the draft
   DraftRule rule_ = DraftRule::kArgmax;  // in this run
   base::KeyedChance chance_;
-  base::Rng* rng_ = nullptr;
   size_t prompt_ = 0;                   // tokens
   bool able_ = true;                    // every token so far is known to the draft model
   int root_ = 0;                        // position of the root of the last draft

@@ -145,7 +145,6 @@ void rest_draft(benchmark::State& state) {
     context.prompt = prompt;
     context.first_token = *prompt.end();
     context.max_new = 32;
-    context.rng = &rng;
     method->start(context);
     timer.begin_step();
     drafted += method->step(timer).drafted;

@@ -153,12 +153,17 @@ class DrawnTreeDrafter final : public methods::Drafter {
     if (mistake == Mistake::kForgottenTemperature)
       for (double& p : dist_) p *= p;  // temperature 1/2; q_ stays
   }
-  void start(const methods::GenerationContext& context) override { rng_ = context.rng; }
-  void draft(std::span<const int32_t>, int, methods::TokenTree& tree) override {
+  void start(const methods::GenerationContext& context) override {
+    chance_ = context.chance;
+    prompt_ = context.prompt.size();
+  }
+  void draft(std::span<const int32_t> sequence, int, methods::TokenTree& tree) override {
+    const auto position = static_cast<int64_t>(sequence.size() - prompt_);
     std::vector<double> dist = dist_;
     int32_t tokens[2];
+    int draw = 0;
     for (int32_t& token : tokens) {
-      token = engine::draw(dist, *rng_);
+      token = engine::draw(dist, chance_.draft(position, 0, draw++));
       dist[static_cast<size_t>(token)] = 0;
     }
     if (mistake_ == Mistake::kSortedChildren &&
@@ -167,10 +172,12 @@ class DrawnTreeDrafter final : public methods::Drafter {
     for (const int32_t token : tokens) tree.add(token, 0);
   }
   std::span<const double> q_of(int) const override { return q_; }
+  methods::DraftDraw draw_of(int node) const override { return {0, node - 1}; }
 
  private:
   Mistake mistake_;
-  base::Rng* rng_ = nullptr;
+  base::KeyedChance chance_;
+  size_t prompt_ = 0;
   std::vector<double> q_ = {0.4, 0.25, 0.2, 0.1, 0.05}, dist_ = q_;
 };
 
@@ -242,7 +249,7 @@ class RedrawAfterRejection {
       rejected |= verdict.tree.parent[static_cast<size_t>(i)] == last;
     if (!rejected) return;
     engine::warp(verdict.target.logits(last), verdict.context.sampling, p_, scratch_);
-    verdict.bonus = engine::draw(p_, *verdict.context.rng);
+    verdict.bonus = engine::draw(p_, verdict.context.chance.accept(verdict.position, 99));
   }
 
  private:

@@ -135,12 +135,12 @@ TEST(KeyedChance, NumbersOfDifferentKeysAreIndependent) {
             1e-4)
       << "trials";
   EXPECT_GT(even([&](uint64_t i) {
-              return Pair{chance.target(at(i)), chance.drafts(at(i)).uniform()};
+              return Pair{chance.target(at(i)), chance.draft(at(i), 0, 0)};
             }),
             1e-4)
       << "drafts and the target's token";
   EXPECT_GT(even([&](uint64_t i) {
-              return Pair{chance.drafts(at(i)).uniform(), chance.drafts(at(i) + 1).uniform()};
+              return Pair{chance.draft(at(i), 0, 0), chance.draft(at(i) + 1, 0, 0)};
             }),
             1e-4)
       << "drafts of two steps";

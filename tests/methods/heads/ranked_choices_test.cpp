@@ -30,15 +30,15 @@ struct Choices {
   explicit Choices(std::vector<int32_t> to_target, int vocab_size, double temperature = 1)
       : ids(std::move(to_target)) {
     context.sampling = {temperature, 0, 1.0};
-    context.rng = &rng;
+    context.chance = base::KeyedChance(7);
     context.may_keep_dists = false;
     choices.start(context, methods::DraftRule::kAuto, 1, 1, 2, ids, vocab_size);
   }
   void note() {
-    choices.clear();
+    choices.clear(++step);
     choices.note(0, 1, scores);
   }
-  base::Rng rng{7};
+  int64_t step = 0;
   std::vector<int32_t> ids;
   std::vector<float> row = logits();
   engine::RowScores scores{row, {}};

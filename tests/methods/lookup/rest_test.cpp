@@ -40,7 +40,6 @@ std::vector<Tokens> draft_of(const Settings& s, const std::string& path, const T
   const auto model = small_model(1, vocab);
   const auto method = build_method(spec_of(s, path), model);
   base::SteadyClock clock;
-  base::Rng rng(1);
   const auto before = std::span<const int32_t>(prompt).first(prompt.size() - 1);
   session.prefill(before, 0);
   methods::GenerationContext context;
@@ -48,7 +47,6 @@ std::vector<Tokens> draft_of(const Settings& s, const std::string& path, const T
   context.prompt = before;
   context.first_token = prompt.back();
   context.max_new = s.max_new;
-  context.rng = &rng;
   context.stop_ids = s.stop_ids;
   method->start(context);
   methods::PhaseTimer timer(clock);

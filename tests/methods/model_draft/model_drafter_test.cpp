@@ -269,13 +269,11 @@ TEST(ModelDrafter, StepsWithoutADraftChangeNothing) {
   options.draft_vocab = options.common_vocab = 2;
   methods::ModelDrafter drafter(std::make_unique<FakeSession>(2, 400, table), options);
   const Tokens prompt = {0, 1, 0};
-  base::Rng rng(1);
   methods::GenerationContext context;
   context.target = &target;
   context.prompt = prompt;
   context.first_token = 0;
   context.max_new = 100;
-  context.rng = &rng;
   drafter.start(context);
   Tokens text = prompt;
   text.push_back(0);

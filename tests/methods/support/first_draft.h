@@ -26,14 +26,12 @@ class FirstDraft {
     build.target = small_model(1, 10);
     const auto drafts = method.info->build(method.params, build);
     base::SteadyClock clock;
-    base::Rng rng(1);
     session.prefill(prompt, 0);
     methods::GenerationContext context;
     context.target = &session;
     context.prompt = prompt;
     context.first_token = 9;
     context.max_new = max_new;
-    context.rng = &rng;
     context.stop_ids = stop_ids;
     drafts->start(context);
     methods::PhaseTimer timer(clock);
