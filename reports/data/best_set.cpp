@@ -8,6 +8,7 @@
 #include "engine/base/error.h"
 #include "engine/base/rng.h"
 #include "engine/base/stats.h"
+#include "reports/data/jackknife.h"
 
 namespace evalrun::reports {
 namespace {
@@ -59,9 +60,9 @@ LogSpeeds log_speeds(const std::vector<TokensAndTime>& prompts, Estimator estima
 double effective_prompts(const Arms& arms) {
   double smallest = std::numeric_limits<double>::infinity();
   for (const auto& prompts : arms) {
-    double sum = 0, squares = 0;
-    for (const TokensAndTime& p : prompts) sum += p.ns, squares += p.ns * p.ns;
-    smallest = std::min(smallest, sum * sum / squares);
+    std::vector<double> times;
+    for (const TokensAndTime& p : prompts) times.push_back(p.ns);
+    smallest = std::min(smallest, effective_count(times));
   }
   return smallest;
 }
@@ -222,7 +223,8 @@ std::optional<BestSet> best_set(std::span<const std::vector<TokensAndTime>> arms
   const double n = estimator == Estimator::kSum ? effective_prompts(decoded)
                                                 : static_cast<double>(decoded.front().size());
   const Comparison comparison(logs, std::max(1.0, n - 1), seed, confidence);
-  BestSet best{.fastest = 0, .member = {}, .n = static_cast<int>(decoded.front().size())};
+  BestSet best{
+      .fastest = 0, .member = {}, .n = static_cast<int>(decoded.front().size()), .n_eff = n};
   for (size_t a = 0; a < logs.size(); ++a) {
     if (logs[a].all > logs[best.fastest].all) best.fastest = a;
     best.member.push_back(comparison.may_be_fastest(a));

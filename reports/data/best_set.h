@@ -19,6 +19,7 @@ struct BestSet {
   size_t fastest = 0;        // the arm of the largest estimate; always a member
   std::vector<bool> member;  // one per arm
   int n = 0;                 // prompts
+  double n_eff = 0;          // of equal weight, the smallest over arms; n for kGeo and kLegacy
 };
 
 // Holds the truly fastest arm with at least `confidence`. An arm is left out when some other arm is

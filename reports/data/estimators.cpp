@@ -1,8 +1,10 @@
 #include "reports/data/estimators.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "engine/base/error.h"
+#include "reports/data/jackknife.h"
 
 namespace evalrun::reports {
 
@@ -30,32 +32,34 @@ const char* to_string(Estimator e) {
 const char* to_string(Scope s) { return s == Scope::kPopulation ? "population" : "fixed-set"; }
 
 std::optional<Estimate> speedup_sum(std::span<const PromptPair> pairs, double confidence) {
-  double base_tokens = 0, base_ns = 0, tokens = 0, ns = 0;
+  std::vector<Sums> prompts;
+  std::vector<double> times, base_times;
+  Sums all = {};
   for (const PromptPair& p : pairs) {
-    base_tokens += p.base_tokens, base_ns += p.base_ns;
-    tokens += p.tokens, ns += p.ns;
+    const Sums sums = {p.tokens, p.ns, p.base_tokens, p.base_ns};
+    if (sums == Sums{}) continue;  // nothing decoded: it is in no sum
+    prompts.push_back(sums);
+    times.push_back(p.ns), base_times.push_back(p.base_ns);
+    for (size_t k = 0; k < all.size(); ++k) all[k] += sums[k];
   }
-  if (base_tokens <= 0 || base_ns <= 0 || tokens <= 0 || ns <= 0) return std::nullopt;
+  if (std::any_of(all.begin(), all.end(), [](double sum) { return sum <= 0; })) return std::nullopt;
   Estimate e;
-  e.value = (tokens / ns) / (base_tokens / base_ns);
-  e.n = static_cast<int>(pairs.size());
-  if (e.n < 2) return e;
-  double sum_of_squares = 0;
-  for (const PromptPair& p : pairs) {
-    const double u =
-        p.tokens / tokens - p.ns / ns - p.base_tokens / base_tokens + p.base_ns / base_ns;
-    sum_of_squares += u * u;
+  e.value = (all[0] / all[1]) / (all[2] / all[3]);
+  e.n = static_cast<int>(prompts.size());
+  e.n_eff = std::min(effective_count(times), effective_count(base_times));
+  if (const auto j = jackknife(prompts, log_ratio)) {
+    const base::Interval logs =
+        student_interval(*j, std::min(e.n_eff - 1, j->kurtosis_dof()), confidence);
+    e.interval = base::Interval{std::exp(logs.lo), std::exp(logs.hi)};
   }
-  const double standard_error = std::sqrt(e.n / (e.n - 1.0) * sum_of_squares);
-  const double half = base::student_t_quantile((1 + confidence) / 2, e.n - 1) * standard_error;
-  e.interval = base::Interval{e.value * std::exp(-half), e.value * std::exp(half)};
   return e;
 }
 
 std::optional<Estimate> ratio_of_sums(std::span<const RatioTerm> terms, double confidence) {
   std::vector<PromptPair> pairs;
   for (const RatioTerm& t : terms)
-    pairs.push_back({.base_tokens = 1, .base_ns = 1, .tokens = t.numerator, .ns = t.denominator});
+    if (t.numerator != 0 || t.denominator != 0)
+      pairs.push_back({.base_tokens = 1, .base_ns = 1, .tokens = t.numerator, .ns = t.denominator});
   return speedup_sum(pairs, confidence);
 }
 
@@ -86,6 +90,7 @@ std::optional<Estimate> speedup_geo(std::span<const PromptPair> pairs, double co
   Estimate e;
   e.value = std::exp(base::mean(logs));
   e.n = static_cast<int>(logs.size());
+  e.n_eff = e.n;
   if (const auto t = base::t_interval(logs, confidence))
     e.interval = base::Interval{std::exp(t->interval.lo), std::exp(t->interval.hi)};
   return e;

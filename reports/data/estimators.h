@@ -29,12 +29,16 @@ struct Estimate {
   double value = 0;
   std::optional<base::Interval> interval;  // absent for fewer than two prompts
   int n = 0;                               // prompts used
+  // As many prompts of equal weight would say as much: few long answers count as few prompts. n for
+  // the geometric mean, in which all have one weight.
+  double n_eff = 0;
 };
 
-// (sum tokens / sum ns) / (sum base_tokens / sum base_ns), interval from the log-delta method: the
-// influence of prompt i on ln S is u_i = M_i/M - U_i/U - N_i/N + T_i/T, its standard error
-// sqrt(n/(n-1) sum u_i^2), the quantile Student's with n - 1 degrees of freedom.
-// nullopt when a total is zero.
+// (sum tokens / sum ns) / (sum base_tokens / sum base_ns). Interval of its log: the jackknife's
+// standard error and Student's t. Degrees of freedom are the smaller of n_eff - 1, n_eff = 1 / sum
+// of the squares of the prompts' shares of an arm's time (the smaller one over both arms), and what
+// the kurtosis of the prompts' influences leaves (Jackknife::kurtosis_dof); 1 at least. No interval
+// where one prompt has all tokens of an arm. nullopt when a total is zero.
 std::optional<Estimate> speedup_sum(std::span<const PromptPair> pairs, double confidence = 0.95);
 
 // exp(mean of ln s_i) with the t interval of the logs; prompts with a zero in either arm (nothing
@@ -43,9 +47,8 @@ std::optional<Estimate> speedup_geo(std::span<const PromptPair> pairs, double co
 
 // mean(tokens / ns) / mean(base_tokens / base_ns), the means over prompts: the convention of
 // Spec-Bench (evaluation/speed.py) and EAGLE, for comparison with their tables and nothing else:
-// long and short answers count alike, so it is no job's speedup. Interval by the log-delta method
-// as above, with u_i = s_i / sum s - b_i / sum b of the two speeds s and b. Prompts with a zero in
-// either arm have no speed and are left out.
+// long and short answers count alike, so it is no job's speedup. Interval as above, with speeds for
+// tokens and times. Prompts with a zero in either arm have no speed and are left out.
 std::optional<Estimate> speedup_legacy(std::span<const PromptPair> pairs, double confidence = 0.95);
 
 std::optional<Estimate> speedup(std::span<const PromptPair> pairs, Estimator estimator,

@@ -62,6 +62,7 @@ std::vector<PartSpeed> speed_by_part(const RunData& data, Estimator estimator) {
                          static_cast<int64_t>(pairs.size()),
                          estimate->value,
                          estimate->interval,
+                         estimate->n_eff,
                          std::nullopt};
           if (pairing.method.steps > 0) part.tau = pairing.method.emitted / pairing.method.steps;
           list.push_back(std::move(part));

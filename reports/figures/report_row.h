@@ -26,6 +26,7 @@ struct RowCounts {
 struct SpeedFigures {
   std::optional<double> speedup;  // 1 for an arm that is its own reference; absent without one
   std::optional<base::Interval> interval;  // absent where speedup is 1 by definition, n < 2
+  double n_eff = 0;                        // of the speedup (Estimate); 0 where it is no estimate
   std::optional<double> geo;
   std::optional<base::Interval> geo_interval;  // always Student's t
   // Of the speedup over samples, when there are several.
@@ -41,6 +42,7 @@ struct Ranking {
   bool fastest = false;         // the largest estimate
   bool may_be_fastest = false;  // not shown to be slower than any other; holds for `fastest`
   int n = 0;                    // prompts
+  double n_eff = 0;             // as BestSet
 };
 
 // Acceptance at one depth (1 = first draft token), pooled over steps.
@@ -55,6 +57,7 @@ struct Acceptance {
   double rows = 0, undrafted = 0;
   std::optional<double> tau, accepted_per_step, de, rows_per_step;
   std::optional<base::Interval> tau_interval;  // as the speedup's; absent for plain decoding
+  double tau_n_eff = 0;                        // 0 where tau has no interval
   // Share of steps in which nothing was drafted; absent for plain decoding, which never drafts.
   std::optional<double> no_draft;
   std::optional<double> alpha_draft, alpha_draft_depth, alpha_share;
@@ -82,6 +85,7 @@ struct LoopCounts {
   int64_t degenerate = 0, cells = 0;
   std::optional<double> speedup_without;
   std::optional<base::Interval> interval_without;
+  double n_eff_without = 0;
 };
 
 // Of an arm that was made to follow its reference's text (view v_divergence): places at which it

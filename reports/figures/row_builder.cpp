@@ -190,6 +190,7 @@ SpeedFigures RowBuilder::speed(const Pairing& pairing, bool against_itself) cons
   if (const auto estimate = headline(pairs)) {
     f.speedup = estimate->value;
     f.interval = estimate->interval;
+    f.n_eff = estimate->n_eff;
   }
   if (const auto request = headline(values_of(pairing.requests))) {
     f.request = request->value;
@@ -216,7 +217,8 @@ Acceptance RowBuilder::acceptance(const ArmInfo& arm, const Counters& c, const A
   a.de = ratio(c.emitted, c.target_forwards);
   a.rows_per_step = ratio(c.rows, c.steps);
   if (arm.drafts()) {
-    a.tau_interval = tau_interval(own);
+    if (const auto estimate = tau(own); estimate && estimate->interval)
+      a.tau_interval = estimate->interval, a.tau_n_eff = estimate->n_eff;
     a.no_draft = ratio(c.undrafted, c.steps);
   }
   a.alpha_draft = ratio(c.accepted, c.drafted);
@@ -227,7 +229,7 @@ Acceptance RowBuilder::acceptance(const ArmInfo& arm, const Counters& c, const A
   return a;
 }
 
-std::optional<base::Interval> RowBuilder::tau_interval(const ArmCells& own) const {
+std::optional<Estimate> RowBuilder::tau(const ArmCells& own) const {
   std::map<int64_t, RatioTerm> by_prompt;
   for (const auto& [cell, s] : own) {
     by_prompt[cell.first].numerator += s->emitted;
@@ -235,9 +237,9 @@ std::optional<base::Interval> RowBuilder::tau_interval(const ArmCells& own) cons
   }
   std::vector<RatioTerm> terms;
   for (const auto& [prompt, term] : by_prompt) terms.push_back(term);
-  if (bootstrap_) return bootstrap_interval(terms, resampling_);
-  const auto estimate = ratio_of_sums(terms);
-  return estimate ? estimate->interval : std::nullopt;
+  auto estimate = ratio_of_sums(terms);
+  if (estimate && bootstrap_) estimate->interval = bootstrap_interval(terms, resampling_);
+  return estimate;
 }
 
 std::vector<NodeAcceptance> RowBuilder::acceptance_by_node(const ArmInfo& arm,
@@ -297,6 +299,7 @@ LoopCounts RowBuilder::loops(const ArmCells& own, const ArmCells& base,
   if (const auto estimate = headline(values_of(sound.prompts))) {
     l.speedup_without = estimate->value;
     l.interval_without = estimate->interval;
+    l.n_eff_without = estimate->n_eff;
   }
   return l;
 }
@@ -355,8 +358,10 @@ void RowBuilder::rank(std::span<ReportRow> rows, const Tasks& tasks) const {
     for (size_t a = 0; a < sums.size(); ++a) arms[a].push_back(sums[a]);
   const auto best = best_set(arms, estimator_, resampling_.seed);
   for (size_t a = 0; best && a < ranked.size(); ++a)
-    ranked[a]->ranking =
-        Ranking{.fastest = a == best->fastest, .may_be_fastest = best->member[a], .n = best->n};
+    ranked[a]->ranking = Ranking{.fastest = a == best->fastest,
+                                 .may_be_fastest = best->member[a],
+                                 .n = best->n,
+                                 .n_eff = best->n_eff};
 }
 
 }  // namespace evalrun::reports

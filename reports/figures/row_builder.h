@@ -50,7 +50,7 @@ class RowBuilder {
   SpeedFigures speed(const Pairing& pairing, bool against_itself) const;
   Acceptance acceptance(const ArmInfo& arm, const Counters& counters, const ArmCells& own,
                         const Tasks& tasks) const;
-  std::optional<base::Interval> tau_interval(const ArmCells& own) const;
+  std::optional<Estimate> tau(const ArmCells& own) const;
   std::vector<NodeAcceptance> acceptance_by_node(const ArmInfo& arm, const Tasks& tasks) const;
   std::optional<double> bandwidth(const Counters& counters) const;
   SameTokens same_tokens(const ArmInfo& arm, const Tasks& tasks) const;

@@ -174,7 +174,7 @@ Document document(const Comparison& c) {
   d.paragraph(
       fmt::format("B/A: factor by which the speedup of a typical prompt changed, paired by prompt; "
                   "the interval is {}{}.",
-                  scope_text(c), indicative ? "; * fewer than 30 prompts: indicative only" : ""));
+                  scope_text(c), indicative ? fmt::format("; *: {}", kIndicative) : ""));
   d.paragraph(verdict_text(c));
   d.note("Definitions", "docs/measurement.md#comparing-two-runs");
   d.data = records(arms_json(c));

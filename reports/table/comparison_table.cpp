@@ -152,7 +152,7 @@ std::vector<ReportColumn> possible_columns(const Report& report, const Rows& row
   };
   add("speedup", {metric_column(speedup_header(report.estimator) + " [95 %]", "speedup"),
                   [](const ReportRow& r) {
-                    Cell cell = figure_cell(r.speed.speedup, r.speed.interval, r.counts.prompts, 2);
+                    Cell cell = figure_cell(r.speed.speedup, r.speed.interval, r.speed.n_eff, 2);
                     if (is_best(r)) cell.style = Style::kBold;
                     return cell;
                   }});
@@ -243,10 +243,8 @@ std::string comparison_caption(const Report& report, const std::string& dataset,
       }),
       of([](const ReportRow& r) { return fmt::format("{}", r.arm.max_new); }),
       estimator_text(report.estimator), interval_text(report.interval),
-      any([](const ReportRow* r) {
-        return r->speed.interval && r->counts.prompts < kIndicativeBelow;
-      })
-          ? "; *: fewer than 30 prompts, indicative only"
+      any([](const ReportRow* r) { return r->speed.interval && r->speed.n_eff < kIndicativeBelow; })
+          ? fmt::format("; *: {}", kIndicative)
           : "");
   if (any([](const ReportRow* r) { return r->replay.has_value(); }))
     text += " By force: methods were made to follow plain decoding's text.";

@@ -106,13 +106,13 @@ std::string definitions_text(const Report& report) {
 
 std::string speedup_note(const Report& report) {
   const bool few = any_row(report, [](const ReportRow& r) {
-    return r.speed.interval && r.counts.prompts < kIndicativeBelow;
+    return r.speed.interval && r.speed.n_eff < kIndicativeBelow;
   });
   return fmt::format(
       "speedup: {} of decode speed, (tokens - 1) / decode time, over the prompts; prefill is not "
       "in it. Brackets: 95 % interval for new prompts of the same kind (population), {}{}.",
       estimator_text(report.estimator), interval_text(report.interval),
-      few ? "; * fewer than 30 prompts: indicative only" : "");
+      few ? fmt::format("; *: {}", kIndicative) : "");
 }
 
 // What the columns mean: the same for every run.
@@ -161,9 +161,9 @@ void add_explanations(const Report& report, Document& d) {
 void add_notes(const Report& report, Document& d) {
   if (const std::string tuned = tuned_text(report); !tuned.empty()) d.note(tuned);
   if (any_row(report, [](const ReportRow& r) {
-        return r.speed.interval && r.counts.prompts < kIndicativeBelow;
+        return r.speed.interval && r.speed.n_eff < kIndicativeBelow;
       }))
-    d.note("*: an interval from fewer than 30 prompts is indicative only.");
+    d.note(fmt::format("*: {}.", kIndicative));
   if (report.explain)
     add_explanations(report, d);
   else

@@ -31,7 +31,7 @@ std::string max_new_text(const ArmInfo& arm) {
 std::string noise_floor_text(const ReportRow& aa) {
   return fmt::format(
       "Noise floor: plain decoding against itself gives {}; smaller differences mean nothing.",
-      with_interval(aa.speed.speedup, aa.speed.interval, aa.counts.prompts, 3));
+      with_interval(aa.speed.speedup, aa.speed.interval, aa.speed.n_eff, 3));
 }
 
 std::string sampling_text(const ArmInfo& a) {
@@ -128,7 +128,7 @@ std::string without_loops(const Report& report, const std::string& dataset) {
     if (r.dataset == dataset && r.loops.speedup_without && r.arm.role != "aa")
       arms.push_back(fmt::format(
           "{} {}", r.arm.label,
-          with_interval(r.loops.speedup_without, r.loops.interval_without, r.counts.prompts)));
+          with_interval(r.loops.speedup_without, r.loops.interval_without, r.loops.n_eff_without)));
   return fmt::format("{}", fmt::join(arms, ", "));
 }
 
@@ -159,6 +159,23 @@ void add_loops(const Report& report, const std::string& dataset, std::vector<std
   out.push_back(what + " They are kept" +
                 (without.empty() ? std::string(".")
                                  : fmt::format("; the speedup without them: {}.", without)));
+}
+
+// Where few long answers take most of the time, an interval rests on them.
+void add_weights(const Report& report, const std::string& dataset, std::vector<std::string>& out) {
+  std::vector<std::string> arms;
+  int64_t prompts = 0;
+  for (const ReportRow& r : report.rows) {
+    const auto n = static_cast<double>(r.counts.prompts);
+    if (r.dataset != dataset || !r.speed.interval || r.speed.n_eff >= n / 2) continue;
+    prompts = std::max(prompts, r.counts.prompts);
+    arms.push_back(fmt::format("{} {}", r.arm.label, number(r.speed.n_eff, 1)));
+  }
+  if (!arms.empty())
+    out.push_back(
+        fmt::format("Few answers take most of the time: {} count as so many of equal weight "
+                    "(n_eff): {}.",
+                    base::plural(prompts, "prompt"), fmt::join(arms, ", ")));
 }
 
 void add_replay(const Report& report, const std::string& dataset, std::vector<std::string>& out) {
@@ -197,6 +214,7 @@ std::vector<std::string> dataset_remarks(const Report& report, const std::string
           "Left out of {} and of its baseline: {} cells that only one of them has finished.",
           r.arm.label, r.counts.unpaired));
   }
+  add_weights(report, dataset, remarks);
   add_loops(report, dataset, remarks);
   add_replay(report, dataset, remarks);
   return remarks;

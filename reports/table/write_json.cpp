@@ -166,6 +166,8 @@ Json row_of(const Report& report, const ReportRow& r) {
       {"request_speedup", json_value(r.speed.request)},
       {"request_speedup_lo", json_lo(r.speed.request_interval)},
       {"request_speedup_hi", json_hi(r.speed.request_interval)},
+      {"speedup_n_eff", r.speed.interval ? Json(r.speed.n_eff) : Json(nullptr)},
+      {"tau_n_eff", r.acceptance.tau_interval ? Json(r.acceptance.tau_n_eff) : Json(nullptr)},
       {"may_be_fastest", r.ranking ? Json(r.ranking->may_be_fastest) : Json(nullptr)},
   };
 }

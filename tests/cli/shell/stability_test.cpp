@@ -103,6 +103,11 @@ class Version010 : public CommandTest {
   }
 };
 
+// Made otherwise since then: "Numbers change" of the changelog.
+bool is_interval_of_a_ratio(const std::string& key) {
+  return (key.ends_with("_lo") || key.ends_with("_hi")) && !key.starts_with("speedup_geo");
+}
+
 TEST_F(Version010, ItsDatabaseGivesTheSameReport) {
   const ProgramResult result = run({"report", "--db", "old.db", "--json"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
@@ -112,7 +117,8 @@ TEST_F(Version010, ItsDatabaseGivesTheSameReport) {
   ASSERT_EQ(now.size(), before.size());
   for (size_t row = 0; row < before.size(); ++row)
     for (const auto& [key, value] : before[row].items())
-      EXPECT_EQ(now[row].value(key, json("missing")), value) << row << " " << key;
+      if (!is_interval_of_a_ratio(key))
+        EXPECT_EQ(now[row].value(key, json("missing")), value) << row << " " << key;
   EXPECT_THAT(run({"baseline", "list", "--db", "old.db"}).out, HasSubstr("main"));
   EXPECT_EQ(run({"compare", "old", "main", "--db", "old.db"}).exit_code, 0);
 }

@@ -5,6 +5,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -31,6 +32,10 @@ class Normals {
 struct PromptModel {
   double rho = 0;  // correlation of ln length and ln speedup; below 0: long answers draft worse
   double typical = 2.5, length_sd = 0.8, speedup_sd = 0.3, timing_sd = 0.02;
+  double cut = std::numeric_limits<double>::infinity();  // the limit of tokens; typical is 100
+  double pareto = 0;  // above 0: lengths of that Pareto exponent, from 50 tokens on
+  // Share of answers that run in a loop: to the limit, and with a typical speedup of 6.
+  double looping = 0;
 };
 double truth(reports::Estimator estimator, const PromptModel& model);
 std::vector<reports::PromptPair> draw_prompts(const PromptModel& model, int n, Normals& normals);
@@ -56,9 +61,14 @@ struct Coverage {
 using Experiment = std::function<bool(Normals&)>;  // did it hold?
 Coverage cover(int experiments, uint64_t seed, const Experiment& experiment);
 
-enum class IntervalOf { kStudent, kBootstrap };
+// kLinearised: as the ratio of sums had it before, with linear influences and n - 1 degrees of
+// freedom; legacy likewise.
+enum class IntervalOf { kStudent, kBootstrap, kLinearised };
 Coverage cover_prompts(const PromptModel& model, int n, reports::Estimator estimator, IntervalOf by,
                        int experiments, int resamples = 1000);
+// Median width of the interval (ends' logs) over that of the linearised one.
+double relative_width(const PromptModel& model, int n, reports::Estimator estimator,
+                      int experiments);
 Coverage cover_sessions(const SessionModel& model, reports::Scope scope, int experiments);
 // Arms that are equally fast, none being the baseline: the hardest case for the set of the best.
 // ln speed of an arm on a prompt is normal with a deviation of its own, its correlation between two

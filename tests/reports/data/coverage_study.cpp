@@ -1,9 +1,14 @@
 // Prints the tables of "Coverage of the intervals" and "The fastest arm" in docs/measurement.md:
 // how often intervals of nominal 95 % hold the truth. Run by hand:
-// build/release/bin/coverage_study; the seeds are fixed, so that every run prints the same.
+// build/release/bin/coverage_study [prompts] [lengths] [sessions] [best]; the seeds are fixed, so
+// that every run prints the same.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <limits>
+#include <string_view>
+#include <utility>
 
 #include "tests/reports/data/coverage.h"
 
@@ -35,6 +40,41 @@ void print_prompts() {
                          model, n, estimator, by,
                          by == IntervalOf::kStudent ? kExperiments : kBootstrapExperiments)));
       fmt::print(" |\n");
+      std::fflush(stdout);
+    }
+}
+
+void print_lengths() {
+  struct Case {
+    const char* name;
+    PromptModel model;
+  };
+  const double inf = std::numeric_limits<double>::infinity();
+  const PromptModel worse = {.rho = -0.5};
+  const auto with = [&](double cut, double pareto, double looping) {
+    PromptModel m = worse;
+    m.cut = cut, m.pareto = pareto, m.looping = looping;
+    return m;
+  };
+  fmt::print(
+      "\n| answers | prompts | sum, before | sum | its width, relative | geo | legacy, before | "
+      "legacy |\n|:--|--:|--:|--:|--:|--:|--:|--:|\n");
+  for (const Case& c :
+       {Case{"rho 0", {}}, Case{"rho -0.5", worse}, Case{"rho -0.5, cut at 400", with(400, 0, 0)},
+        Case{"rho -0.5, cut at 120", with(120, 0, 0)},
+        Case{"rho -0.5, Pareto 2.1", with(inf, 2.1, 0)},
+        Case{"rho 0, 15 % in a loop", {.cut = 400, .looping = 0.15}}})
+    for (const int n : {8, 20, 40, 80, 480}) {
+      const auto covered = [&](Estimator estimator, IntervalOf by) {
+        return cell(cover_prompts(c.model, n, estimator, by, kExperiments));
+      };
+      fmt::print("| {} | {} | {} | {} | {:.2f} | {} | {} | {} |\n", c.name, n,
+                 covered(Estimator::kSum, IntervalOf::kLinearised),
+                 covered(Estimator::kSum, IntervalOf::kStudent),
+                 relative_width(c.model, n, Estimator::kSum, 2'000),
+                 covered(Estimator::kGeo, IntervalOf::kStudent),
+                 covered(Estimator::kLegacy, IntervalOf::kLinearised),
+                 covered(Estimator::kLegacy, IntervalOf::kStudent));
       std::fflush(stdout);
     }
 }
@@ -76,8 +116,12 @@ void print_best_sets() {
 }  // namespace
 }  // namespace evalrun::tests
 
-int main() {
-  evalrun::tests::print_prompts();
-  evalrun::tests::print_sessions();
-  evalrun::tests::print_best_sets();
+int main(int argc, char** argv) {
+  const std::pair<std::string_view, void (*)()> parts[] = {
+      {"prompts", evalrun::tests::print_prompts},
+      {"lengths", evalrun::tests::print_lengths},
+      {"sessions", evalrun::tests::print_sessions},
+      {"best", evalrun::tests::print_best_sets}};
+  for (const auto& [name, print] : parts)
+    if (argc < 2 || std::find(argv + 1, argv + argc, name) != argv + argc) print();
 }

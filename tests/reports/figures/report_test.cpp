@@ -141,14 +141,20 @@ TEST_F(ReportTest, ByHand) {
   EXPECT_NEAR(*pld.why.overhead, 0.3 / 10, 1e-15);
   EXPECT_EQ(pld.same_tokens.share, 1.0);
   EXPECT_EQ(pld.same_tokens.compared, 4);
-  // Interval: ln S delta with dof 3, from the per-prompt numbers above.
+  // Interval: the jackknife of ln S, from the per-prompt numbers above; the AR terms cancel, for
+  // T_i is N_i steps.
   const double tokens[] = {32, 36, 40, 44}, steps[] = {13, 14, 16, 17};
+  std::vector<double> logs;
   double squares = 0;
   for (int i = 0; i < 4; ++i) {
-    const double u = tokens[i] / 152 - steps[i] / 60;  // the AR terms cancel: T_i is N_i steps
-    squares += u * u;
+    logs.push_back(std::log((152 - tokens[i]) / (60 - steps[i])));
+    squares += tokens[i] * tokens[i];
   }
-  const double half = 3.182446305283708 * std::sqrt(4.0 / 3 * squares);  // t_{3, .975}
+  // Degrees of freedom: n_eff - 1, the baseline's being the smaller one; the kurtosis leaves more.
+  const double n_eff = 152 * 152 / squares;
+  EXPECT_NEAR(pld.speed.n_eff, n_eff, 1e-9);
+  const double half = base::student_t_quantile(0.975, n_eff - 1) * 3 / 2 *
+                      base::sample_sd(logs);  // (n - 1) / sqrt(n)
   EXPECT_NEAR(pld.speed.interval->lo, *pld.speed.speedup * std::exp(-half), 1e-9);
   EXPECT_NEAR(pld.speed.interval->hi, *pld.speed.speedup * std::exp(half), 1e-9);
   // exact scores 1, 0, 1 and one unscored.
@@ -164,6 +170,30 @@ TEST_F(ReportTest, ByHand) {
   EXPECT_EQ(q.differing, 0);
   EXPECT_EQ(q.statuses, (std::map<std::string, int64_t>{{"nothing found", 1}, {"ok", 3}}));
   EXPECT_EQ(row(r, "ar", "gsm8k").quality.at("exact@1").compared, 0) << "not with itself";
+}
+
+// One answer of forty takes half of all time: 1 / (1/4 + 39 / 78^2) prompts of equal weight.
+TEST_F(ReportTest, FewLongAnswersAreSaid) {
+  run_.prompts_per_task = 40;
+  run_.change = [](results::GenerationRecord& g, const tests::SyntheticArm& a, int prompt, int,
+                   int) {
+    if (a.role == "method") g.turns[0].decode_ns = prompt == 7 ? 39'000'000 : 1'000'000;
+  };
+  const Report r = report();
+  const ReportRow& pld = row(r, "pld:k=4", "gsm8k");
+  EXPECT_NEAR(pld.speed.n_eff, 1 / (0.25 + 39.0 / (78 * 78)), 1e-9);
+  const std::string text = to_text(r);
+  EXPECT_THAT(text,
+              ::testing::HasSubstr("Few answers take most of the time: 40 prompts count as so "
+                                   "many of equal weight (n_eff): pld:k=4 3.9."));
+  EXPECT_THAT(text, ::testing::HasSubstr("]* ")) << "fewer than 20 of equal weight";
+  EXPECT_THAT(text, ::testing::HasSubstr("From 40 prompts that weigh as 3.9: indicative only."));
+  run_.change = nullptr;
+  run_.key = "even";
+  run_.tokens = 400;  // and 4 more from prompt to prompt
+  const std::string even = to_text(report());
+  EXPECT_THAT(even, ::testing::Not(::testing::HasSubstr("n_eff")));
+  EXPECT_THAT(even, ::testing::Not(::testing::HasSubstr("]*")));
 }
 
 // n and c of four problems; with one sample fewer or one not judged, pass@k is not reported.
