@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "engine/base/error.h"
 #include "reports/data/jackknife.h"
@@ -94,6 +95,18 @@ std::optional<Estimate> speedup_geo(std::span<const PromptPair> pairs, double co
   if (const auto t = base::t_interval(logs, confidence))
     e.interval = base::Interval{std::exp(t->interval.lo), std::exp(t->interval.hi)};
   return e;
+}
+
+std::optional<EstimatorGap> gap_of_estimators(std::span<const PromptPair> pairs) {
+  const std::vector<double> logs = log_ratios(pairs);
+  if (logs.empty()) return std::nullopt;
+  std::vector<PromptPair> decoded;
+  std::copy_if(pairs.begin(), pairs.end(), std::back_inserter(decoded), has_speeds);
+  std::vector<double> inverse;
+  for (const double log : logs) inverse.push_back(std::exp(-log));
+  const double harmonic = -std::log(base::mean(inverse));
+  return EstimatorGap{.by_length = std::log(speedup_sum(decoded)->value) - harmonic,
+                      .by_spread = harmonic - base::mean(logs)};
 }
 
 // Over the same prompts a ratio of means is a ratio of sums.

@@ -45,6 +45,15 @@ std::optional<Estimate> speedup_sum(std::span<const PromptPair> pairs, double co
 // decoded) have no ratio and are left out.
 std::optional<Estimate> speedup_geo(std::span<const PromptPair> pairs, double confidence = 0.95);
 
+// Why the ratio of sums is not the geometric mean: ln S - ln G = by_length + by_spread. With H the
+// harmonic mean of the prompts' speedups, by_length = ln S / H is below 0 where long answers gain
+// less, and by_spread = ln H / G is 0 or less: slow prompts take more of the time. Prompts with a
+// zero in either arm are left out.
+struct EstimatorGap {
+  double by_length = 0, by_spread = 0;
+};
+std::optional<EstimatorGap> gap_of_estimators(std::span<const PromptPair> pairs);
+
 // mean(tokens / ns) / mean(base_tokens / base_ns), the means over prompts: the convention of
 // Spec-Bench (evaluation/speed.py) and EAGLE, for comparison with their tables and nothing else:
 // long and short answers count alike, so it is no job's speedup. Interval as above, with speeds for

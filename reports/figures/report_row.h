@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/base/stats.h"
+#include "reports/data/estimators.h"
 #include "reports/data/run_data.h"
 #include "reports/figures/gpu_use.h"
 #include "reports/figures/quality.h"
@@ -29,6 +30,8 @@ struct SpeedFigures {
   double n_eff = 0;                        // of the speedup (Estimate); 0 where it is no estimate
   std::optional<double> geo;
   std::optional<base::Interval> geo_interval;  // always Student's t
+  // Where the speedup is a ratio of sums, and it and `geo` lie outside each other's interval: why.
+  std::optional<EstimatorGap> gap;
   // Of the speedup over samples, when there are several.
   std::optional<double> sample_mean, sample_sd;
   std::optional<double> tok_s;

@@ -176,6 +176,18 @@ RowCounts RowBuilder::counts(const ArmInfo& arm, const ArmCells& own, const Task
   return c;
 }
 
+namespace {
+
+// Whether ratio of sums and geometric mean lie outside each other's interval.
+bool apart(const SpeedFigures& f) {
+  const auto outside = [](const std::optional<double>& v, const std::optional<base::Interval>& i) {
+    return v && i && (*v < i->lo || *v > i->hi);
+  };
+  return outside(f.geo, f.interval) && outside(f.speedup, f.geo_interval);
+}
+
+}  // namespace
+
 SpeedFigures RowBuilder::speed(const Pairing& pairing, bool against_itself) const {
   SpeedFigures f;
   if (against_itself) {  // no estimate, no interval
@@ -192,6 +204,7 @@ SpeedFigures RowBuilder::speed(const Pairing& pairing, bool against_itself) cons
     f.interval = estimate->interval;
     f.n_eff = estimate->n_eff;
   }
+  if (estimator_ == Estimator::kSum && apart(f)) f.gap = gap_of_estimators(pairs);
   if (const auto request = headline(values_of(pairing.requests))) {
     f.request = request->value;
     f.request_interval = request->interval;

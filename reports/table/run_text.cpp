@@ -1,6 +1,7 @@
 #include "reports/table/run_text.h"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -178,6 +179,26 @@ void add_weights(const Report& report, const std::string& dataset, std::vector<s
                     base::plural(prompts, "prompt"), fmt::join(arms, ", ")));
 }
 
+// Where the whole job gains another factor than a typical prompt, and why.
+void add_gaps(const Report& report, const std::string& dataset, std::vector<std::string>& out) {
+  std::vector<std::string> arms;
+  for (const ReportRow& r : report.rows) {
+    if (r.dataset != dataset || !r.speed.gap || r.arm.role != "method") continue;
+    const EstimatorGap& gap = *r.speed.gap;
+    const char* why = -gap.by_spread > std::fabs(gap.by_length)
+                          ? "slow prompts take more of the time"
+                      : gap.by_length < 0 ? "long answers gain less"
+                                          : "long answers gain more";
+    arms.push_back(fmt::format("{} {} and {} ({})", r.arm.label, number(r.speed.speedup, 2),
+                               number(r.speed.geo, 2), why));
+  }
+  if (!arms.empty())
+    out.push_back(
+        fmt::format("The speedup of the whole job (ratio of sums) and that of a typical prompt "
+                    "(geometric mean) lie outside each other's interval: {}.",
+                    fmt::join(arms, ", ")));
+}
+
 void add_replay(const Report& report, const std::string& dataset, std::vector<std::string>& out) {
   std::vector<std::string> arms;
   for (const ReportRow& r : report.rows)
@@ -215,6 +236,7 @@ std::vector<std::string> dataset_remarks(const Report& report, const std::string
           r.arm.label, r.counts.unpaired));
   }
   add_weights(report, dataset, remarks);
+  add_gaps(report, dataset, remarks);
   add_loops(report, dataset, remarks);
   add_replay(report, dataset, remarks);
   return remarks;

@@ -193,6 +193,21 @@ TEST(SpeedupGeo, ByHandAndSymmetric) {
   EXPECT_NEAR(forward->interval->lo * backward->interval->hi, 1, 1e-12);
 }
 
+TEST(EstimatorGap, ByHand) {
+  // Speedups 1 and 4: geo 2, harmonic mean 8/5. One second each way: 100 tokens of the slow one.
+  const std::vector<PromptPair> worse = {{100, 100, 100, 100}, {10, 10, 10, 2.5}, {}};
+  const auto g = gap_of_estimators(worse);
+  EXPECT_NEAR(g->by_spread, std::log(1.6 / 2), 1e-12);
+  EXPECT_NEAR(g->by_length, std::log(110 / 102.5 / 1.6), 1e-12);
+  EXPECT_LT(g->by_length, 0);
+  const std::vector<PromptPair> better = {{10, 10, 10, 10}, {100, 100, 100, 25}};
+  EXPECT_NEAR(gap_of_estimators(better)->by_spread, std::log(1.6 / 2), 1e-12);
+  EXPECT_NEAR(gap_of_estimators(better)->by_length, std::log(110.0 / 35 / 1.6), 1e-12);
+  const std::vector<PromptPair> equal = {{10, 10, 10, 10}, {10, 10, 10, 2.5}};
+  EXPECT_NEAR(gap_of_estimators(equal)->by_length, 0, 1e-12);
+  EXPECT_FALSE(gap_of_estimators({}));
+}
+
 TEST(SpeedupLegacy, TwoPromptsByHand) {
   // AR: 10 in 10 and 30 in 60, speeds 1 and .5. Method: 10 in 5 and 30 in 60, speeds 2 and .5:
   // mean 1.25 over mean .75. The ratio of sums would be (40/65) / (40/70).

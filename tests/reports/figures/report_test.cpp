@@ -196,6 +196,32 @@ TEST_F(ReportTest, FewLongAnswersAreSaid) {
   EXPECT_THAT(even, ::testing::Not(::testing::HasSubstr("]*")));
 }
 
+// A hundred answers of 32 to 428 tokens; the speedup follows the length, the tokens, or neither.
+TEST_F(ReportTest, WhyTheJobGainsAnotherFactorThanATypicalPrompt) {
+  run_.prompts_per_task = 100;
+  const auto said = [&](const std::string& key, const std::function<double(int)>& speedup) {
+    run_.key = key;
+    run_.change = [&](results::GenerationRecord& g, const tests::SyntheticArm& a, int prompt, int,
+                      int) {
+      if (a.role == "method")
+        g.turns[0].decode_ns = static_cast<int64_t>((32 + 4 * prompt) * 1e7 / speedup(prompt));
+    };
+    return to_text(report());
+  };
+  const std::string line = "(geometric mean) lie outside each other's interval: pld:k=4 ";
+  const auto steady = [](int prompt) { return 2 + 0.01 * (prompt % 3); };
+  EXPECT_THAT(said("steady", steady), ::testing::Not(::testing::HasSubstr("each other's")));
+  EXPECT_THAT(said("worse", [](int prompt) { return prompt < 50 ? 2.6 : 2; }),
+              ::testing::AllOf(::testing::HasSubstr(line),
+                               ::testing::HasSubstr("(long answers gain less).")));
+  EXPECT_THAT(said("better", [](int prompt) { return prompt < 50 ? 2 : 2.6; }),
+              ::testing::AllOf(::testing::HasSubstr(line),
+                               ::testing::HasSubstr("(long answers gain more).")));
+  EXPECT_THAT(said("wide", [](int prompt) { return prompt % 2 == 0 ? 1 : 30; }),
+              ::testing::AllOf(::testing::HasSubstr(line),
+                               ::testing::HasSubstr("(slow prompts take more of the time).")));
+}
+
 // n and c of four problems; with one sample fewer or one not judged, pass@k is not reported.
 TEST_F(ReportTest, PassAtKIsTheUnbiasedEstimator) {
   run_.samples = 10;
