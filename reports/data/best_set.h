@@ -32,8 +32,11 @@ struct BestSet {
 // numbers, the correlations shrunk towards 0 by k / (k + n - 1) for k rivals, since those of few
 // prompts are too good to be true.
 // arms[a][i]: arm a on prompt i. All arms have the same prompts. Prompts in which an arm decoded
-// nothing are left out. nullopt for fewer than two arms or two prompts.
+// nothing are left out. nullopt for fewer than two arms or two units.
+// With a design, its units stand for prompts above, and its number of strata for the 1 that is
+// taken from n and n_eff.
 std::optional<BestSet> best_set(std::span<const std::vector<TokensAndTime>> arms,
-                                Estimator estimator, uint64_t seed, double confidence = 0.95);
+                                Estimator estimator, uint64_t seed, double confidence = 0.95,
+                                const Design& design = {});
 
 }  // namespace evalrun::reports

@@ -30,38 +30,49 @@ const char* to_string(Estimator e) {
   EVALRUN_CHECK(false, "unknown estimator {}", static_cast<int>(e));
 }
 
-const char* to_string(Scope s) { return s == Scope::kPopulation ? "population" : "fixed-set"; }
-
-std::optional<Estimate> speedup_sum(std::span<const PromptPair> pairs, double confidence) {
+std::optional<Estimate> speedup_sum(std::span<const PromptPair> pairs, const Design& design,
+                                    double confidence) {
   std::vector<Sums> prompts;
-  std::vector<double> times, base_times;
+  std::vector<size_t> places;
   Sums all = {};
-  for (const PromptPair& p : pairs) {
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    const PromptPair& p = pairs[i];
     const Sums sums = {p.tokens, p.ns, p.base_tokens, p.base_ns};
     if (sums == Sums{}) continue;  // nothing decoded: it is in no sum
     prompts.push_back(sums);
-    times.push_back(p.ns), base_times.push_back(p.base_ns);
+    places.push_back(i);
     for (size_t k = 0; k < all.size(); ++k) all[k] += sums[k];
   }
   if (std::any_of(all.begin(), all.end(), [](double sum) { return sum <= 0; })) return std::nullopt;
+  const Units units = units_of(prompts, design.of(places));
   Estimate e;
   e.value = (all[0] / all[1]) / (all[2] / all[3]);
   e.n = static_cast<int>(prompts.size());
-  e.n_eff = std::min(effective_count(times), effective_count(base_times));
-  if (const auto j = jackknife(prompts, log_ratio)) {
+  e.n_eff = std::min(effective_count(units.column(1)), effective_count(units.column(3)));
+  if (const auto j = jackknife(units, log_ratio)) {
     const base::Interval logs =
-        student_interval(*j, std::min(e.n_eff - 1, j->kurtosis_dof()), confidence);
+        student_interval(*j, std::min(units.degrees(e.n_eff), j->kurtosis_dof()), confidence);
     e.interval = base::Interval{std::exp(logs.lo), std::exp(logs.hi)};
   }
   return e;
 }
 
-std::optional<Estimate> ratio_of_sums(std::span<const RatioTerm> terms, double confidence) {
+std::optional<Estimate> ratio_of_sums(std::span<const RatioTerm> terms, const Design& design,
+                                      double confidence) {
   std::vector<PromptPair> pairs;
-  for (const RatioTerm& t : terms)
+  for (const RatioTerm& t : terms) {
+    PromptPair& p = pairs.emplace_back();
     if (t.numerator != 0 || t.denominator != 0)
-      pairs.push_back({.base_tokens = 1, .base_ns = 1, .tokens = t.numerator, .ns = t.denominator});
-  return speedup_sum(pairs, confidence);
+      p = {.base_tokens = 1, .base_ns = 1, .tokens = t.numerator, .ns = t.denominator};
+  }
+  return speedup_sum(pairs, design, confidence);
+}
+
+std::vector<size_t> places_with_speeds(std::span<const PromptPair> pairs) {
+  std::vector<size_t> places;
+  for (size_t i = 0; i < pairs.size(); ++i)
+    if (has_speeds(pairs[i])) places.push_back(i);
+  return places;
 }
 
 std::vector<RatioTerm> speed_terms(std::span<const PromptPair> pairs) {
@@ -85,15 +96,25 @@ std::vector<double> fastest_log_ratios(std::span<const PromptPair> pairs) {
   return log_ratios(fastest);
 }
 
-std::optional<Estimate> speedup_geo(std::span<const PromptPair> pairs, double confidence) {
+std::optional<Estimate> speedup_geo(std::span<const PromptPair> pairs, const Design& design,
+                                    double confidence) {
   const std::vector<double> logs = log_ratios(pairs);
   if (logs.empty()) return std::nullopt;
   Estimate e;
   e.value = std::exp(base::mean(logs));
   e.n = static_cast<int>(logs.size());
   e.n_eff = e.n;
-  if (const auto t = base::t_interval(logs, confidence))
-    e.interval = base::Interval{std::exp(t->interval.lo), std::exp(t->interval.hi)};
+  const Design of_logs = design.of(places_with_speeds(pairs));
+  std::optional<base::Interval> interval;
+  if (of_logs.empty()) {
+    if (const auto t = base::t_interval(logs, confidence)) interval = t->interval;
+  } else if (const auto mean = mean_interval(logs, of_logs, confidence)) {
+    interval = mean->interval;
+    e.n_eff = mean->n_eff;
+  } else {
+    e.n_eff = 1;
+  }
+  if (interval) e.interval = base::Interval{std::exp(interval->lo), std::exp(interval->hi)};
   return e;
 }
 
@@ -110,19 +131,20 @@ std::optional<EstimatorGap> gap_of_estimators(std::span<const PromptPair> pairs)
 }
 
 // Over the same prompts a ratio of means is a ratio of sums.
-std::optional<Estimate> speedup_legacy(std::span<const PromptPair> pairs, double confidence) {
-  return ratio_of_sums(speed_terms(pairs), confidence);
+std::optional<Estimate> speedup_legacy(std::span<const PromptPair> pairs, const Design& design,
+                                       double confidence) {
+  return ratio_of_sums(speed_terms(pairs), design.of(places_with_speeds(pairs)), confidence);
 }
 
 std::optional<Estimate> speedup(std::span<const PromptPair> pairs, Estimator estimator,
-                                double confidence) {
+                                const Design& design, double confidence) {
   switch (estimator) {
     case Estimator::kSum:
-      return speedup_sum(pairs, confidence);
+      return speedup_sum(pairs, design, confidence);
     case Estimator::kGeo:
-      return speedup_geo(pairs, confidence);
+      return speedup_geo(pairs, design, confidence);
     case Estimator::kLegacy:
-      return speedup_legacy(pairs, confidence);
+      return speedup_legacy(pairs, design, confidence);
   }
   EVALRUN_CHECK(false, "unknown estimator {}", static_cast<int>(estimator));
 }

@@ -230,8 +230,8 @@ std::string comparison_caption(const Report& report, const std::string& dataset,
   machine = machine.empty() || report.run.environment.contains("gpu") ? "" : machine + ", ";
   std::string text = fmt::format(
       "Decoding speed on {}: {} ({}), {} on {}{}, {}, at most {} new tokens. Speedup: {} of decode "
-      "speed against plain decoding; brackets: 95 % interval for new prompts of the same kind "
-      "(population; {}){}. Request: the same with prefill. τ: tokens per step, the target's own "
+      "speed against plain decoding; brackets: 95 % interval for {}, {}{}. Request: the same with "
+      "prefill. τ: tokens per step, the target's own "
       "included; α: accepted over drafted "
       "tokens; same tokens: answers with the token ids of plain decoding.",
       dataset_name(dataset), of([](const ReportRow& r) { return r.arm.model; }),
@@ -242,7 +242,7 @@ std::string comparison_caption(const Report& report, const std::string& dataset,
         return r.arm.greedy() ? std::string("greedy decoding") : sampling_text(r.arm);
       }),
       of([](const ReportRow& r) { return fmt::format("{}", r.arm.max_new); }),
-      estimator_text(report.estimator), interval_text(report.interval),
+      estimator_text(report.estimator), scope_text(report.scope), interval_text(report.interval),
       any([](const ReportRow* r) { return r->speed.interval && r->speed.n_eff < kIndicativeBelow; })
           ? fmt::format("; *: {}", kIndicative)
           : "");
@@ -297,9 +297,8 @@ Table quality_table(const Report& report, const std::string& dataset, const Data
   for (const QualityColumn& q : quality)
     columns.push_back(quality_column(q, q.title() + (q.k > 1 ? "" : " [95 %]")));
   Table t = table_of_rows(columns, rows);
-  t.caption = fmt::format(
-      "Quality on {}: mean scores; brackets: 95 % interval for new prompts of the same kind.",
-      dataset_name(dataset));
+  t.caption = fmt::format("Quality on {}: mean scores; brackets: 95 % interval for {}.",
+                          dataset_name(dataset), scope_text(report.scope));
   t.label = dataset + "-quality";
   return t;
 }

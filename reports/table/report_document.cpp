@@ -35,9 +35,7 @@ void add_header(const Report& report, Document& d) {
     samples = std::max(samples, r.counts.samples);
   }
   d.paragraph(fmt::format(
-      "{} · {} · {} · {} · {} · max_new {} · {} · {} · speedup: {} · intervals: 95 %, new prompts "
-      "of "
-      "the same kind (population), {}",
+      "{} · {} · {} · {} · {} · max_new {} · {} · {} · speedup: {} · intervals: 95 %, {}, {}",
       of([](const ReportRow& r) { return r.arm.model; }),
       of([](const ReportRow& r) { return weights_text(r.arm); }),
       of([](const ReportRow& r) { return r.arm.isa + setting_text(r.arm, "bits", " "); }),
@@ -46,7 +44,7 @@ void add_header(const Report& report, Document& d) {
       of([](const ReportRow& r) { return sampling_text(r.arm); }),
       samples > 1 ? fmt::format("{} samples, {}", samples, base::plural(repeats, "repeat"))
                   : base::plural(repeats, "repeat"),
-      estimator_text(report.estimator), interval_text(report.interval)));
+      estimator_text(report.estimator), scope_text(report.scope), interval_text(report.interval)));
 }
 
 // What a forward of n rows cost when the run began; a broken or missing table shows nothing.
@@ -110,8 +108,8 @@ std::string speedup_note(const Report& report) {
   });
   return fmt::format(
       "speedup: {} of decode speed, (tokens - 1) / decode time, over the prompts; prefill is not "
-      "in it. Brackets: 95 % interval for new prompts of the same kind (population), {}{}.",
-      estimator_text(report.estimator), interval_text(report.interval),
+      "in it. Brackets: 95 % interval for {}, {}{}.",
+      estimator_text(report.estimator), scope_text(report.scope), interval_text(report.interval),
       few ? fmt::format("; *: {}", kIndicative) : "");
 }
 

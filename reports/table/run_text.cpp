@@ -162,7 +162,8 @@ void add_loops(const Report& report, const std::string& dataset, std::vector<std
                                  : fmt::format("; the speedup without them: {}.", without)));
 }
 
-// Where few long answers take most of the time, an interval rests on them.
+// Where few long answers take most of the time, or prompts belong together, an interval rests on
+// few.
 void add_weights(const Report& report, const std::string& dataset, std::vector<std::string>& out) {
   std::vector<std::string> arms;
   int64_t prompts = 0;
@@ -174,9 +175,16 @@ void add_weights(const Report& report, const std::string& dataset, std::vector<s
   }
   if (!arms.empty())
     out.push_back(
-        fmt::format("Few answers take most of the time: {} count as so many of equal weight "
-                    "(n_eff): {}.",
+        fmt::format("Prompts of equal weight, each on its own, that {} are worth (n_eff): {}.",
                     base::plural(prompts, "prompt"), fmt::join(arms, ", ")));
+}
+
+bool one_kind(const Report& report, const std::string& dataset) {
+  return report.scope == Scope::kNewKinds &&
+         std::any_of(report.rows.begin(), report.rows.end(), [&](const ReportRow& r) {
+           return r.dataset == dataset && r.speed.n_eff > 0 && r.counts.prompts > 1 &&
+                  !r.speed.interval;
+         });
 }
 
 // Where the whole job gains another factor than a typical prompt, and why.
@@ -236,6 +244,8 @@ std::vector<std::string> dataset_remarks(const Report& report, const std::string
           r.arm.label, r.counts.unpaired));
   }
   add_weights(report, dataset, remarks);
+  if (one_kind(report, dataset))
+    remarks.push_back("No interval for new kinds: all prompts here are of one kind.");
   add_gaps(report, dataset, remarks);
   add_loops(report, dataset, remarks);
   add_replay(report, dataset, remarks);

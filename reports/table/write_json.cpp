@@ -151,7 +151,7 @@ Json row_of(const Report& report, const ReportRow& r) {
       {"quotable",
        report.conditions.generations > 0 ? Json(report.conditions.quotable()) : Json(nullptr)},
       {"interval", report.interval == IntervalKind::kBootstrap ? "bootstrap" : "t"},
-      {"scope", to_string(Scope::kPopulation)},
+      {"scope", to_string(report.scope)},
       {"gpu_draft_ms", json_value(gpu.draft_ms)},
       {"gpu_verify_ms", json_value(gpu.verify_ms)},
       {"gpu_commit_ms", json_value(gpu.commit_ms)},

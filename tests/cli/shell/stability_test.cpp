@@ -103,7 +103,7 @@ class Version010 : public CommandTest {
   }
 };
 
-// Made otherwise since then: "Numbers change" of the changelog.
+// Made otherwise since then: "Numbers change" of the changelog. So is what scopes are called.
 bool is_interval_of_a_ratio(const std::string& key) {
   return (key.ends_with("_lo") || key.ends_with("_hi")) && !key.starts_with("speedup_geo");
 }
@@ -117,7 +117,7 @@ TEST_F(Version010, ItsDatabaseGivesTheSameReport) {
   ASSERT_EQ(now.size(), before.size());
   for (size_t row = 0; row < before.size(); ++row)
     for (const auto& [key, value] : before[row].items()) {
-      if (is_interval_of_a_ratio(key)) continue;
+      if (is_interval_of_a_ratio(key) || key == "scope") continue;
       EXPECT_EQ(now[row].value(key, json("missing")), value) << row << " " << key;
     }
   EXPECT_THAT(run({"baseline", "list", "--db", "old.db"}).out, HasSubstr("main"));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
 #include <utility>
 
 #include "reports/data/bootstrap.h"
@@ -77,6 +78,59 @@ std::vector<PromptPair> draw_prompts(const PromptModel& m, int n, Normals& norma
     pairs.push_back(p);
   }
   return pairs;
+}
+
+GroupCoverage cover_groups(const GroupModel& m, Scope question, Estimator estimator,
+                           int experiments) {
+  std::vector<reports::PromptInfo> prompts;
+  std::vector<int64_t> ids;
+  for (int g = 0; g < m.groups; ++g)
+    for (int i = 0; i < m.members; ++i) {
+      reports::PromptInfo p;
+      p.id = static_cast<int64_t>(prompts.size());
+      p.key = std::to_string(p.id), p.task = "task";
+      (m.are_kinds ? p.category : p.group) = std::to_string(g);
+      ids.push_back(p.id);
+      prompts.push_back(p);
+    }
+  const reports::Design design = reports::PromptDesigns(prompts, question).of(ids);
+  GroupCoverage c;
+  std::vector<double> widths;
+  Normals normals(1);
+  for (int e = 0; e < experiments; ++e) {
+    std::vector<PromptPair> pairs;
+    double sum_of_logs = 0, sum_of_inverses = 0;  // of the groups that there are
+    for (int g = 0; g < m.groups; ++g) {
+      const double level = std::log(m.typical) + m.between_sd * normals.next();
+      sum_of_logs += level, sum_of_inverses += std::exp(-level);
+      for (int i = 0; i < m.members; ++i) {
+        PromptPair p;
+        p.tokens = p.base_tokens = 100 * std::exp(m.length_sd * normals.next());
+        p.base_ns = p.tokens * 1e7 * std::exp(m.timing_sd * normals.next());
+        p.ns = p.tokens * 1e7 * std::exp(m.timing_sd * normals.next()) /
+               std::exp(level + m.within_sd * normals.next());
+        pairs.push_back(p);
+      }
+    }
+    // Of these kinds, or of new ones; lengths are independent of speeds.
+    const bool fixed = m.are_kinds && question == Scope::kSameKind;
+    double value = fixed ? std::exp(sum_of_logs / m.groups) : m.typical;
+    if (estimator == Estimator::kSum) {
+      value = fixed ? m.groups / sum_of_inverses
+                    : m.typical * std::exp(-m.between_sd * m.between_sd / 2);
+      value *= std::exp(-m.within_sd * m.within_sd / 2);
+    }
+    const auto alone = reports::speedup(pairs, estimator)->interval;
+    const auto designed = reports::speedup(pairs, estimator, design)->interval;
+    for (const auto& [interval, of] :
+         {std::pair(alone, &c.on_their_own), std::pair(designed, &c.designed)}) {
+      ++of->experiments;
+      of->covered += interval && interval->lo <= value && value <= interval->hi ? 1 : 0;
+    }
+    widths.push_back(std::log(designed->hi / designed->lo) / std::log(alone->hi / alone->lo));
+  }
+  c.relative_width = base::median(widths);
+  return c;
 }
 
 SessionDraw draw_sessions(const SessionModel& m, Normals& normals) {

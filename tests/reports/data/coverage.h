@@ -40,6 +40,15 @@ struct PromptModel {
 double truth(reports::Estimator estimator, const PromptModel& model);
 std::vector<reports::PromptPair> draw_prompts(const PromptModel& model, int n, Normals& normals);
 
+// Prompts that belong together: `kinds` fixed ones (or drawn anew), or groups such as problems in
+// several languages, with `members` prompts each. ln speed is the sum of a normal number of the
+// kind or group and one of the prompt.
+struct GroupModel {
+  int groups = 20, members = 6;
+  bool are_kinds = false;  // categories: strata or clusters, by the question; else groups
+  double between_sd = 0.15, within_sd = 0.15, length_sd = 0.8, timing_sd = 0.02, typical = 2.5;
+};
+
 // Two sides, nothing changed on average: a prompt's own change, what a session does to all its
 // prompts, and the noise of one prompt's ratio in one session.
 struct SessionModel {
@@ -69,6 +78,13 @@ Coverage cover_prompts(const PromptModel& model, int n, reports::Estimator estim
 // Median width of the interval (ends' logs) over that of the linearised one.
 double relative_width(const PromptModel& model, int n, reports::Estimator estimator,
                       int experiments);
+// kFixedSet: as if every prompt were on its own; the question is still `question`.
+struct GroupCoverage {
+  Coverage on_their_own, designed;
+  double relative_width = 0;  // median, designed over on their own
+};
+GroupCoverage cover_groups(const GroupModel& model, reports::Scope question,
+                           reports::Estimator estimator, int experiments);
 Coverage cover_sessions(const SessionModel& model, reports::Scope scope, int experiments);
 // Arms that are equally fast, none being the baseline: the hardest case for the set of the best.
 // ln speed of an arm on a prompt is normal with a deviation of its own, its correlation between two

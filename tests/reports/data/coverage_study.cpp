@@ -1,7 +1,7 @@
 // Prints the tables of "Coverage of the intervals" and "The fastest arm" in docs/measurement.md:
 // how often intervals of nominal 95 % hold the truth. Run by hand:
-// build/release/bin/coverage_study [prompts] [lengths] [sessions] [best]; the seeds are fixed, so
-// that every run prints the same.
+// build/release/bin/coverage_study [prompts] [lengths] [groups] [sessions] [best]; the seeds are
+// fixed, so that every run prints the same.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -79,6 +79,47 @@ void print_lengths() {
     }
 }
 
+void print_groups() {
+  struct Case {
+    const char* name;
+    GroupModel model;
+    Scope question;
+  };
+  const auto kinds = [](int groups, int members, double between, double within) {
+    return GroupModel{.groups = groups,
+                      .members = members,
+                      .are_kinds = true,
+                      .between_sd = between,
+                      .within_sd = within};
+  };
+  const auto problems = [](int groups, double between, double within) {
+    return GroupModel{.groups = groups, .between_sd = between, .within_sd = within};
+  };
+  fmt::print(
+      "\n| prompts | sd between, within | question | sum, on their own | sum | its width | geo, on "
+      "their own | geo | its width |\n|:--|:--|:--|--:|--:|--:|--:|--:|--:|\n");
+  for (const Case& c : {Case{"6 categories x 6", kinds(6, 6, 0.2, 0.2), Scope::kSameKind},
+                        Case{"13 categories x 6", kinds(13, 6, 0.2, 0.25), Scope::kSameKind},
+                        Case{"8 categories x 10", kinds(8, 10, 0.1, 0.25), Scope::kSameKind},
+                        Case{"20 categories x 2", kinds(20, 2, 0.2, 0.25), Scope::kSameKind},
+                        Case{"6 categories x 6", kinds(6, 6, 0.2, 0.2), Scope::kNewKinds},
+                        Case{"13 categories x 6", kinds(13, 6, 0.2, 0.25), Scope::kNewKinds},
+                        Case{"8 categories x 10", kinds(8, 10, 0.1, 0.25), Scope::kNewKinds},
+                        Case{"20 problems x 6", problems(20, 0.15, 0.15), Scope::kSameKind},
+                        Case{"164 problems x 6", problems(164, 0.15, 0.15), Scope::kSameKind},
+                        Case{"40 problems x 6", problems(40, 0.1, 0.2), Scope::kSameKind}}) {
+    fmt::print("| {} | {}, {} | {}", c.name, c.model.between_sd, c.model.within_sd,
+               c.model.are_kinds ? to_string(c.question) : "new problems");
+    for (const Estimator estimator : {Estimator::kSum, Estimator::kGeo}) {
+      const GroupCoverage g =
+          cover_groups(c.model, c.question, estimator, c.model.groups > 100 ? 4'000 : 10'000);
+      fmt::print(" | {} | {} | {:.2f}", cell(g.on_their_own), cell(g.designed), g.relative_width);
+    }
+    fmt::print(" |\n");
+    std::fflush(stdout);
+  }
+}
+
 void print_sessions() {
   fmt::print(
       "\n| sessions a side | fixed set | population | fixed set, sessions ignored | population, "
@@ -86,9 +127,9 @@ void print_sessions() {
   for (const int sessions : {1, 3, 5, 10}) {
     const SessionModel model = {.sessions = sessions};
     fmt::print("| {}", sessions);
-    for (const Scope scope : {Scope::kFixedSet, Scope::kPopulation})
+    for (const Scope scope : {Scope::kFixedSet, Scope::kSameKind})
       fmt::print(" | {}", sessions == 1 ? "-" : cell(cover_sessions(model, scope, kExperiments)));
-    for (const Scope scope : {Scope::kFixedSet, Scope::kPopulation})
+    for (const Scope scope : {Scope::kFixedSet, Scope::kSameKind})
       fmt::print(" | {}", cell(cover_ignoring_sessions(model, scope, kExperiments)));
     fmt::print(" |\n");
     std::fflush(stdout);
@@ -120,6 +161,7 @@ int main(int argc, char** argv) {
   const std::pair<std::string_view, void (*)()> parts[] = {
       {"prompts", evalrun::tests::print_prompts},
       {"lengths", evalrun::tests::print_lengths},
+      {"groups", evalrun::tests::print_groups},
       {"sessions", evalrun::tests::print_sessions},
       {"best", evalrun::tests::print_best_sets}};
   for (const auto& [name, print] : parts)

@@ -67,6 +67,26 @@ TEST(Coverage, OfTIntervalsOfFewPrompts) {
   }
 }
 
+TEST(Coverage, OfPromptsThatBelongTogether) {
+  const GroupModel kinds = {
+      .groups = 8, .members = 10, .are_kinds = true, .between_sd = 0.2, .within_sd = 0.2};
+  for (const Estimator estimator : {Estimator::kSum, Estimator::kGeo}) {
+    SCOPED_TRACE(to_string(estimator));
+    const auto share = [&](const GroupModel& model, Scope question) {
+      return cover_groups(model, question, estimator, 3'000);
+    };
+    const GroupCoverage same = share(kinds, Scope::kSameKind);
+    EXPECT_NEAR(same.designed.share(), 0.95, 0.015);
+    EXPECT_GT(same.on_their_own.share(), 0.97);
+    const GroupCoverage others = share(kinds, Scope::kNewKinds);
+    EXPECT_NEAR(others.designed.share(), 0.95, 0.015);
+    EXPECT_LT(others.on_their_own.share(), 0.85);
+    const GroupCoverage problems = share({}, Scope::kSameKind);
+    EXPECT_NEAR(problems.designed.share(), 0.95, 0.015);
+    EXPECT_LT(problems.on_their_own.share(), 0.85);
+  }
+}
+
 TEST(Coverage, OfTheBootstrap) {
   // Two standard errors of 600 experiments are 2 points; without the pairing (arms resampled
   // separately) every interval here holds the truth.
@@ -77,7 +97,7 @@ TEST(Coverage, OfTheBootstrap) {
 
 TEST(Coverage, OfTwoLevels) {
   for (const int sessions : {3, 10})
-    for (const Scope scope : {Scope::kFixedSet, Scope::kPopulation}) {
+    for (const Scope scope : {Scope::kFixedSet, Scope::kSameKind}) {
       const SessionModel model = {.prompts = 40, .sessions = sessions};
       EXPECT_TRUE(is_near(cover_sessions(model, scope, kExperiments), 0.953)) << sessions;
       EXPECT_LT(cover_ignoring_sessions(model, scope, kExperiments).share(), 0.88) << sessions;

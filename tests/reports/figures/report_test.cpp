@@ -183,9 +183,9 @@ TEST_F(ReportTest, FewLongAnswersAreSaid) {
   const ReportRow& pld = row(r, "pld:k=4", "gsm8k");
   EXPECT_NEAR(pld.speed.n_eff, 1 / (0.25 + 39.0 / (78 * 78)), 1e-9);
   const std::string text = to_text(r);
-  EXPECT_THAT(text,
-              ::testing::HasSubstr("Few answers take most of the time: 40 prompts count as so "
-                                   "many of equal weight (n_eff): pld:k=4 3.9."));
+  EXPECT_THAT(text, ::testing::HasSubstr(
+                        "Prompts of equal weight, each on its own, that 40 prompts are worth "
+                        "(n_eff): pld:k=4 3.9."));
   EXPECT_THAT(text, ::testing::HasSubstr("]* ")) << "fewer than 20 of equal weight";
   EXPECT_THAT(text, ::testing::HasSubstr("From 40 prompts that weigh as 3.9: indicative only."));
   run_.change = nullptr;
@@ -194,6 +194,51 @@ TEST_F(ReportTest, FewLongAnswersAreSaid) {
   const std::string even = to_text(report());
   EXPECT_THAT(even, ::testing::Not(::testing::HasSubstr("n_eff")));
   EXPECT_THAT(even, ::testing::Not(::testing::HasSubstr("]*")));
+}
+
+// Forty prompts in eight groups of five, as translations of a problem, and in two categories.
+TEST_F(ReportTest, GroupsAndKindsDecideTheIntervals) {
+  run_.prompts_per_task = 40;
+  run_.change = [](results::GenerationRecord& g, const tests::SyntheticArm& a, int prompt, int,
+                   int) {
+    if (a.role == "method") g.turns[0].decode_ns *= 4 + prompt / 5;
+  };
+  const int64_t id = tests::fill(store_, run_);
+  store_.execute(
+      "UPDATE score SET value = (SELECT (prompt_id - 1) / 5 % 2 FROM generation WHERE id = "
+      "generation_id)");
+  const auto width = [&](const Report& r) {
+    const ReportRow& pld = row(r, "pld:k=4", "gsm8k");
+    return std::log(pld.speed.interval->hi / pld.speed.interval->lo);
+  };
+  const Report alone = build_report(store_, id);
+  EXPECT_GT(row(alone, "pld:k=4", "gsm8k").speed.n_eff, 25);
+  store_.execute("UPDATE prompt SET group_name = (id - 1) / 5");
+  const Report grouped = build_report(store_, id);
+  const ReportRow& pld = row(grouped, "pld:k=4", "gsm8k");
+  EXPECT_GT(width(grouped), 2 * width(alone));
+  EXPECT_LT(pld.speed.n_eff, 8);
+  EXPECT_LT(pld.acceptance.tau_n_eff, 8.001);
+  const auto quality = [&](const Report& r) {
+    const auto& i = row(r, "ar", "gsm8k").quality.at("exact@1").interval;
+    return i->hi - i->lo;
+  };
+  EXPECT_GT(quality(grouped), 1.5 * quality(alone));
+  EXPECT_THAT(to_text(grouped), ::testing::HasSubstr("that 40 prompts are worth (n_eff): "));
+  store_.execute("UPDATE prompt SET group_name = '', category = (id - 1) / 20");
+  const Report kinds = build_report(store_, id);
+  EXPECT_LT(width(kinds), width(alone)) << "the difference of the categories is no chance";
+  EXPECT_THAT(to_text(kinds), ::testing::HasSubstr("new prompts of the same kind (same-kind)"));
+  const Report others = build_report(store_, id, {.scope = Scope::kNewKinds});
+  EXPECT_GT(width(others), 5 * width(alone)) << "two clusters";
+  EXPECT_THAT(to_text(others), ::testing::HasSubstr("new kinds of prompts (new-kinds)"));
+  EXPECT_THAT(to_json(others), ::testing::HasSubstr("\"scope\": \"new-kinds\""));
+  store_.execute("UPDATE prompt SET category = 'one'");
+  const Report one = build_report(store_, id, {.scope = Scope::kNewKinds});
+  EXPECT_FALSE(row(one, "pld:k=4", "gsm8k").speed.interval);
+  const std::string text = to_text(one);
+  EXPECT_THAT(text, ::testing::HasSubstr("No interval for new kinds: all prompts here are of one"));
+  EXPECT_THAT(text, ::testing::Not(::testing::HasSubstr("nan")));
 }
 
 // A hundred answers of 32 to 428 tokens; the speedup follows the length, the tokens, or neither.
@@ -595,11 +640,11 @@ TEST_F(ReportTest, ABootstrapIsNamedAndAlwaysTheSame) {
     EXPECT_THAT(to_json(r), HasSubstr("\"interval\": \"bootstrap\""));
     for (const std::string& text : {to_text(r), to_markdown(r), to_latex(r), to_html(r, store_)}) {
       EXPECT_THAT(text, HasSubstr("paired bootstrap over prompts, 10,000 resamples"));
-      EXPECT_THAT(text, HasSubstr("population"));
+      EXPECT_THAT(text, HasSubstr("same kind"));
     }
   }
   EXPECT_THAT(to_json(t), HasSubstr("\"interval\": \"t\""));
-  EXPECT_THAT(to_text(t), HasSubstr("(population), Student's t over prompts"));
+  EXPECT_THAT(to_text(t), HasSubstr("(same-kind), Student's t over prompts"));
 }
 
 TEST_F(ReportTest, RowsOfSeveralDataSetsAndThePool) {
