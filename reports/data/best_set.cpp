@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <numbers>
+#include <utility>
 
 #include "engine/base/error.h"
 #include "engine/base/rng.h"
@@ -155,6 +156,56 @@ class Comparison {
     return rivals.empty() || largest <= bound(a, rivals, errors);
   }
 
+  // By how many standard errors, as normal numbers, all of these differences may be off at once.
+  using Pairs = std::vector<std::pair<size_t, size_t>>;
+  double bound_of(const Pairs& pairs) const {
+    const double together = std::sqrt(1 - shrink_), apart = std::sqrt(shrink_ / 2);
+    std::vector<double> errors;
+    for (const auto& [a, b] : pairs) errors.push_back(standard_error(a, b));
+    std::vector<double> largest;
+    for (int draw = 0; draw < kDraws; ++draw) {
+      const double* error = draws_.errors.data() + static_cast<size_t>(draw) * m_;
+      const double* own = draws_.own.data() + static_cast<size_t>(draw) * m_;
+      double z = 0;
+      for (size_t p = 0; p < pairs.size(); ++p) {
+        const auto& [a, b] = pairs[p];
+        if (errors[p] == 0) continue;
+        z = std::max(
+            z, std::fabs(together * (error[b] - error[a]) / errors[p] + apart * (own[b] - own[a])));
+      }
+      largest.push_back(z);
+    }
+    const auto at = largest.begin() + static_cast<std::ptrdiff_t>(confidence_ * kDraws);
+    std::nth_element(largest.begin(), at, largest.end());
+    return *at;
+  }
+
+  std::vector<ArmRank> ranks(size_t fastest) const {
+    std::vector<ArmRank> ranks(m_);
+    for (ArmRank& r : ranks) r.highest = static_cast<int>(m_);
+    Pairs all;
+    for (size_t a = 0; a < m_; ++a)
+      for (size_t b = a + 1; b < m_; ++b) all.emplace_back(a, b);
+    const double bound = bound_of(all);
+    for (const auto& [a, b] : all) {
+      const double ahead = logs_[a].value - logs_[b].value, error = standard_error(a, b);
+      const bool apart =
+          error == 0 ? ahead != 0 : std::fabs(as_normal(ahead / error, dof_)) > bound;
+      if (!apart) continue;
+      ++ranks[ahead > 0 ? b : a].lowest;
+      --ranks[ahead > 0 ? a : b].highest;
+    }
+    // The bound as a t of these degrees of freedom.
+    const double t = base::student_t_quantile(base::normal_cdf(bound), dof_);
+    for (size_t a = 0; a < m_; ++a) {
+      ranks[a].log_ratio = logs_[a].value - logs_[fastest].value;
+      const double half = t * standard_error(a, fastest);
+      if (a != fastest)
+        ranks[a].behind = base::Interval{ranks[a].log_ratio - half, ranks[a].log_ratio + half};
+    }
+    return ranks;
+  }
+
  private:
   double standard_error(size_t a, size_t b) const {
     const double variance =
@@ -203,6 +254,7 @@ std::optional<BestSet> best_set(std::span<const std::vector<TokensAndTime>> arms
   std::vector<Jackknife> logs;
   BestSet best{.fastest = 0,
                .member = {},
+               .ranks = {},
                .n = static_cast<int>(decoded.front().size()),
                .n_eff = std::numeric_limits<double>::infinity()};
   double degrees = 0, dof = std::numeric_limits<double>::infinity();
@@ -222,6 +274,7 @@ std::optional<BestSet> best_set(std::span<const std::vector<TokensAndTime>> arms
     best.member.push_back(comparison.may_be_fastest(a));
   }
   best.member[best.fastest] = true;
+  best.ranks = comparison.ranks(best.fastest);
   return best;
 }
 

@@ -46,6 +46,10 @@ struct Ranking {
   bool may_be_fastest = false;  // not shown to be slower than any other; holds for `fastest`
   int n = 0;                    // prompts
   double n_eff = 0;             // as BestSet
+  // Its speed over the fastest arm's, with a simultaneous interval: 1 and none for that arm.
+  double against_fastest = 1;
+  std::optional<base::Interval> against_fastest_interval = {};
+  int lowest = 1, highest = 1;  // its rank, for all arms at once (ArmRank)
 };
 
 // Acceptance at one depth (1 = first draft token), pooled over steps.

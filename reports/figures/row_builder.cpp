@@ -1,6 +1,7 @@
 #include "reports/figures/row_builder.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 
 namespace evalrun::reports {
@@ -336,6 +337,11 @@ std::optional<ReplayCounts> RowBuilder::replay(const ArmInfo& arm, const Tasks& 
 
 namespace {
 
+std::optional<base::Interval> factors(const std::optional<base::Interval>& logs) {
+  if (!logs) return std::nullopt;
+  return base::Interval{std::exp(logs->lo), std::exp(logs->hi)};
+}
+
 // Plain decoding of the baseline's model, and the methods that gave its tokens where they had to.
 bool may_be_ranked(const ReportRow& r, const ArmInfo& baseline) {
   if (r.arm.id == baseline.id) return true;
@@ -382,7 +388,11 @@ void RowBuilder::rank(std::span<ReportRow> rows, const Tasks& tasks) const {
     ranked[a]->ranking = Ranking{.fastest = a == best->fastest,
                                  .may_be_fastest = best->member[a],
                                  .n = best->n,
-                                 .n_eff = best->n_eff};
+                                 .n_eff = best->n_eff,
+                                 .against_fastest = std::exp(best->ranks[a].log_ratio),
+                                 .against_fastest_interval = factors(best->ranks[a].behind),
+                                 .lowest = best->ranks[a].lowest,
+                                 .highest = best->ranks[a].highest};
 }
 
 }  // namespace evalrun::reports

@@ -289,6 +289,31 @@ Table comparison_table(const Report& report, const std::string& dataset, const D
   return t;
 }
 
+Table ranking_table(const DatasetRows& rows) {
+  Table t{.columns = {{.name = "compared with each other", .words = true},
+                      metric_column("speed / fastest's [95 %]", "may_be_fastest"),
+                      metric_column("rank", "may_be_fastest")}};
+  Rows ranked;
+  for (const ReportRow* r : rows.all())
+    if (r->ranking) ranked.push_back(r);
+  constexpr size_t kPlainAndTwoMethods = 3;
+  if (ranked.size() <= kPlainAndTwoMethods) return t;
+  std::stable_sort(ranked.begin(), ranked.end(), [](const ReportRow* a, const ReportRow* b) {
+    return a->ranking->against_fastest > b->ranking->against_fastest;
+  });
+  for (const ReportRow* r : ranked) {
+    const Ranking& k = *r->ranking;
+    t.rows.push_back({Cell(r->arm.label, k.may_be_fastest ? Style::kBold : Style::kPlain),
+                      figure_cell(k.against_fastest, k.against_fastest_interval, k.n_eff, 3),
+                      k.lowest == k.highest ? fmt::format("{}", k.lowest)
+                                            : fmt::format("{} to {}", k.lowest, k.highest)});
+  }
+  t.caption =
+      "Arms compared with each other, paired by prompt: intervals and ranks hold for all arms at "
+      "once. Bold: may be the fastest.";
+  return t;
+}
+
 Table quality_table(const Report& report, const std::string& dataset, const DatasetRows& rows) {
   const std::vector<QualityColumn> quality = quality_columns(report, rows.all());
   if (quality.empty()) return {};

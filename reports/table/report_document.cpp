@@ -209,6 +209,12 @@ void add_dataset(const Report& report, const std::string& name, bool with_answer
     d.paragraph(text, true);
   if (!rows.all().empty()) d.table(comparison_table(report, name, rows));
   if (rows.aa != nullptr && rows.aa->speed.speedup) d.paragraph(noise_floor_text(*rows.aa));
+  if (Table t = ranking_table(rows); !t.rows.empty()) {
+    d.table(std::move(t));
+    d.paragraph(
+        "Paired by prompt; these intervals and ranks hold for all arms at once. The intervals of "
+        "the speedups are against plain decoding and say little about two arms.");
+  }
   add_quality(report, name, rows, d);
   if (report.why) d.table(why_table(rows));
   for (const std::string& remark : dataset_remarks(report, name)) d.paragraph(remark);

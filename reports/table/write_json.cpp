@@ -30,6 +30,10 @@ Json nodes(const ReportRow& r) {
   return list;
 }
 
+std::optional<base::Interval> behind(const ReportRow& r) {
+  return r.ranking ? r.ranking->against_fastest_interval : std::nullopt;
+}
+
 Json row_of(const Report& report, const ReportRow& r) {
   Json quality = Json::object();
   for (const auto& [name, q] : r.quality) {
@@ -169,6 +173,11 @@ Json row_of(const Report& report, const ReportRow& r) {
       {"speedup_n_eff", r.speed.interval ? Json(r.speed.n_eff) : Json(nullptr)},
       {"tau_n_eff", r.acceptance.tau_interval ? Json(r.acceptance.tau_n_eff) : Json(nullptr)},
       {"may_be_fastest", r.ranking ? Json(r.ranking->may_be_fastest) : Json(nullptr)},
+      {"against_fastest", r.ranking ? Json(r.ranking->against_fastest) : Json(nullptr)},
+      {"against_fastest_lo", json_lo(behind(r))},
+      {"against_fastest_hi", json_hi(behind(r))},
+      {"rank_lo", r.ranking ? Json(r.ranking->lowest) : Json(nullptr)},
+      {"rank_hi", r.ranking ? Json(r.ranking->highest) : Json(nullptr)},
   };
 }
 

@@ -286,4 +286,26 @@ Coverage cover_best_set(const ArmsModel& model, int n, Estimator estimator, int 
   });
 }
 
+Coverage cover_ranks(const ArmsModel& model, double steps, int n, Estimator estimator,
+                     int experiments) {
+  uint64_t seed = 0;
+  return cover(experiments, 3, [&](Normals& normals) {
+    auto arms = draw_arms(model, n, estimator, normals);
+    for (size_t a = 0; a < arms.size(); ++a)
+      for (reports::TokensAndTime& p : arms[a]) p.ns *= std::exp(-steps * static_cast<double>(a));
+    const auto best = reports::best_set(arms, estimator, ++seed);
+    bool held = true;
+    for (size_t a = 0; a < arms.size(); ++a) {
+      const reports::ArmRank& r = best->ranks[a];
+      const double behind = steps * (static_cast<double>(a) - static_cast<double>(best->fastest));
+      const int rank = static_cast<int>(arms.size() - a);
+      held = held && (steps == 0 ? r.lowest == 1 && r.highest == static_cast<int>(arms.size())
+                                 : r.lowest <= rank && rank <= r.highest);
+      held = held && (!r.behind || (r.behind->lo <= behind && behind <= r.behind->hi));
+      held = held && (!best->member[a] || r.lowest == 1);
+    }
+    return held;
+  });
+}
+
 }  // namespace evalrun::tests

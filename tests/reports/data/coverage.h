@@ -98,6 +98,11 @@ struct ArmsModel {
 // last in turn.
 Coverage cover_best_set(const ArmsModel& model, int n, reports::Estimator estimator,
                         int experiments, double confidence = 0.95);
+// Share of experiments in which all rank sets hold the ranks, and all intervals of the differences
+// from the arm with the largest estimate the true ones. `steps`: ln speeds of the arms rise by
+// that; with 0 all are equal, and no two may be told apart.
+Coverage cover_ranks(const ArmsModel& model, double steps, int n, reports::Estimator estimator,
+                     int experiments);
 // The sessions' means per prompt taken for one session: what an interval over prompts makes of it.
 Coverage cover_ignoring_sessions(const SessionModel& model, reports::Scope scope, int experiments);
 

@@ -1,7 +1,7 @@
 // Prints the tables of "Coverage of the intervals" and "The fastest arm" in docs/measurement.md:
 // how often intervals of nominal 95 % hold the truth. Run by hand:
-// build/release/bin/coverage_study [prompts] [lengths] [groups] [sessions] [best]; the seeds are
-// fixed, so that every run prints the same.
+// build/release/bin/coverage_study [prompts] [lengths] [groups] [sessions] [best] [ranks]; the
+// seeds are fixed, so that every run prints the same.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -154,16 +154,29 @@ void print_best_sets() {
     }
 }
 
+void print_ranks() {
+  fmt::print(
+      "\n| arms | prompts | sum, equal arms | sum, 2 % apart | geo, equal arms | geo, 2 % apart "
+      "|\n|--:|--:|--:|--:|--:|--:|\n");
+  for (const int arms : {3, 5, 11, 20})
+    for (const int n : {10, 30, 80}) {
+      fmt::print("| {} | {}", arms, n);
+      for (const auto estimator : {Estimator::kSum, Estimator::kGeo})
+        for (const double steps : {0.0, 0.02})
+          fmt::print(" | {}", cell(cover_ranks({.arms = arms}, steps, n, estimator, 2'000)));
+      fmt::print(" |\n");
+      std::fflush(stdout);
+    }
+}
+
 }  // namespace
 }  // namespace evalrun::tests
 
 int main(int argc, char** argv) {
   const std::pair<std::string_view, void (*)()> parts[] = {
-      {"prompts", evalrun::tests::print_prompts},
-      {"lengths", evalrun::tests::print_lengths},
-      {"groups", evalrun::tests::print_groups},
-      {"sessions", evalrun::tests::print_sessions},
-      {"best", evalrun::tests::print_best_sets}};
+      {"prompts", evalrun::tests::print_prompts}, {"lengths", evalrun::tests::print_lengths},
+      {"groups", evalrun::tests::print_groups},   {"sessions", evalrun::tests::print_sessions},
+      {"best", evalrun::tests::print_best_sets},  {"ranks", evalrun::tests::print_ranks}};
   for (const auto& [name, print] : parts)
     if (argc < 2 || std::find(argv + 1, argv + argc, name) != argv + argc) print();
 }
