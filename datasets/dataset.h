@@ -39,9 +39,12 @@ struct StopRules {
 };
 
 struct Prompt {
-  std::string id;                  // unique inside its set, e.g. "gsm8k/17"
-  std::string category;            // "" when the set has none
-  std::string language;            // programming or natural language, "" when it does not matter
+  std::string id;        // unique inside its set, e.g. "gsm8k/17"
+  std::string category;  // "" when the set has none
+  std::string language;  // programming or natural language, "" when it does not matter
+  // Prompts of a set with one group belong together and count as one in intervals: a problem in
+  // several languages, say, or questions about one document. "" = on its own.
+  std::string group = {};
   std::vector<std::string> turns;  // user messages; later ones follow the model's own answers
   // What evaluators compare with, in the set's own convention; each set's source says which.
   std::optional<std::string> reference;

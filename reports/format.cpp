@@ -26,10 +26,10 @@ std::string count(double v) {
 }
 
 std::string with_interval(const std::optional<double>& v, const std::optional<base::Interval>& i,
-                          int64_t n_prompts, int decimals) {
+                          double n_eff, int decimals) {
   if (!v || !i) return number(v, decimals);
   return fmt::format("{} {}{}", number(v, decimals), bracket(*i, decimals),
-                     n_prompts < kIndicativeBelow ? "*" : "");
+                     n_eff < kIndicativeBelow ? "*" : "");
 }
 
 std::string bracket(const base::Interval& i, int decimals) {

@@ -11,11 +11,13 @@ namespace evalrun::reports {
 std::string number(const std::optional<double>& v, int decimals);
 std::string percent(const std::optional<double>& v, int decimals);  // 0.25 -> "25.0 %"
 std::string count(double v);                                        // 12345 -> "12,345"
-// "1.42 [1.31, 1.54]", a star after it when the interval is from fewer than kIndicativeBelow
-// prompts.
-inline constexpr int kIndicativeBelow = 30;
+// Prompts of equal weight (Estimate::n_eff) that an interval needs to be more than indicative.
+inline constexpr int kIndicativeBelow = 20;
+inline constexpr const char* kIndicative =
+    "from fewer than 20 prompts of equal weight, indicative only";
+// "1.42 [1.31, 1.54]", a star after it when n_eff is below kIndicativeBelow.
 std::string with_interval(const std::optional<double>& v, const std::optional<base::Interval>& i,
-                          int64_t n_prompts, int decimals = 2);
+                          double n_eff, int decimals = 2);
 
 std::string bracket(const base::Interval& i, int decimals);  // "[1.31, 1.54]"
 

@@ -57,13 +57,17 @@ class Whole {
   bool committed_ = false;
 };
 
-// Column by column, by name: a migrated file has them in another order. `changed` gives the value
+// Column by column, by name: a migrated file has them in another order, and an older source lacks
+// some, which have defaults. `changed` gives the value
 // of columns that are not taken as they are; `which` selects rows of the source, named s.
 void copy_rows(ResultStore& target, const std::string& table, const std::string& which,
                const std::map<std::string, std::string>& changed = {},
                const std::string& insert = "INSERT") {
   std::vector<std::string> columns, values;
-  target.query("SELECT name FROM pragma_table_info(?)", {table}, [&](const Row& row) {
+  const char* common =
+      "SELECT name FROM pragma_table_info(?1, 'main') WHERE name IN "
+      "(SELECT name FROM pragma_table_info(?1, 'source'))";
+  target.query(common, {table}, [&](const Row& row) {
     columns.push_back(row.text(0));
     const auto other = changed.find(columns.back());
     values.push_back(other != changed.end() ? other->second : "s." + columns.back());

@@ -11,7 +11,7 @@ namespace evalrun::results {
 // rendered text, generations down to steps, nodes, divergences, clocks and scores, certificates -
 // under new numbers, names it there with the note and date it has here, and returns the run's
 // number there. A run of the same key with the same measurements is the same run and is not copied
-// again. Both stores are files of this program's schema version, or the target is in memory. All or
+// again. The target is of this program's schema version, the source one that it reads. All or
 // nothing. Throws data_error when the target holds other measurements under the run's key,
 // usage_error when it has a baseline `as` already, unless `replace`. Expects the source to have
 // `name`.

@@ -151,6 +151,8 @@ constexpr std::array<Migration, kSchemaVersion> kMigrations = {{
      "ALTER TABLE gpu ADD COLUMN verify_ns INTEGER;"
      "ALTER TABLE gpu ADD COLUMN commit_ns INTEGER;"
      "ALTER TABLE gpu ADD COLUMN graph_misses INTEGER;"},
+    {"prompts that belong together",
+     "ALTER TABLE prompt ADD COLUMN group_name TEXT NOT NULL DEFAULT '';"},
 }};
 
 // results/repetition.h over a token blob, for migrations.
@@ -269,6 +271,7 @@ void prepare_schema(sqlite3* db, const std::string& path, bool writable) {
         "use the evalrun that wrote it (or a newer one), or choose another file with --db");
   EVALRUN_CHECK(*version >= 0, "schema version {}", *version);
   if (*version == kSchemaVersion) return;
+  if (!writable && *version >= kOldestReadable) return;
   if (!writable)
     throw base::data_error(
         path, "schema version",

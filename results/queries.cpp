@@ -166,4 +166,11 @@ std::vector<AccountingProblem> accounting_problems(const ResultStore& store) {
              });
 }
 
+bool has_groups(const ResultStore& store) {
+  constexpr int64_t kFirstWithGroups = 9;
+  return one<int64_t>(store,
+                      "SELECT CAST(value AS INTEGER) FROM meta WHERE name = 'schema_version'") >=
+         kFirstWithGroups;
+}
+
 }  // namespace evalrun::results

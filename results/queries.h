@@ -35,6 +35,9 @@ GenerationCounts count_generations(const ResultStore& store, int64_t run_id);
 std::map<int64_t, GenerationCounts> count_by_arm(const ResultStore& store, int64_t run_id);
 int64_t count_of_key(const ResultStore& store, const std::string& run_key);
 
+// Whether prompts have groups: not in files before version 9.
+bool has_groups(const ResultStore& store);
+
 struct IdRange {
   int64_t first = 0, last = 0;  // 0 where there is none
 };

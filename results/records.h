@@ -140,6 +140,7 @@ struct ArmRecord {
 struct PromptRecord {
   std::string key;  // hash of task, id and rendered first turn
   std::string task, id, category, language;
+  std::string group = {};     // datasets::Prompt
   std::string rendered = {};  // first turn as the model reads it
   std::string rendered_hash;  // its SHA-256
   std::vector<std::string> turns;

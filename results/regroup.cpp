@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "results/queries.h"
+
 namespace evalrun::results {
 
 std::unique_ptr<ResultStore> regrouped(const ResultStore& store, const std::vector<Axis>& axes) {
@@ -16,8 +18,8 @@ std::unique_ptr<ResultStore> regrouped(const ResultStore& store, const std::vect
   // Unqualified names mean temporary tables and views first, in temporary views as well.
   parts->execute(fmt::format(
       "CREATE TEMP VIEW prompt AS SELECT id, run_id, key, {} AS task, name, category, language, "
-      "rendered_hash, turns, reference FROM main.prompt",
-      task));
+      "rendered_hash, turns, reference{} FROM main.prompt",
+      task, has_groups(store) ? ", group_name" : ""));
   constexpr std::string_view kCreate = "CREATE VIEW";
   std::vector<std::string> views;
   parts->query("SELECT sql FROM main.sqlite_schema WHERE type = 'view'", {}, [&](const Row& row) {

@@ -1,4 +1,4 @@
--- Tables of an evalrun result database, schema version 8. Raw values only; ratios are born in
+-- Tables of an evalrun result database, schema version 9. Raw values only; ratios are born in
 -- views.sql. Field by field in docs/schema.md. Times are nanoseconds, ids of tokens int32.
 
 CREATE TABLE meta (
@@ -72,6 +72,7 @@ CREATE TABLE prompt (
   rendered_hash TEXT NOT NULL,
   turns         TEXT NOT NULL,              -- JSON array of the user messages
   reference     TEXT,
+  group_name    TEXT NOT NULL DEFAULT '',   -- prompts of a task that belong together; '' = on its own
   UNIQUE (run_id, key)
 );
 

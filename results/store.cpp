@@ -257,13 +257,14 @@ int64_t ResultStore::add_prompt(int64_t run_id, const PromptRecord& p) {
   Statement s(
       impl_->db, path_,
       "INSERT INTO prompt (run_id, key, task, name, category, language, rendered_hash, turns, "
-      "reference) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)");
+      "reference, group_name) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
   s << run_id << p.key << p.task << p.id << p.category << p.language << p.rendered_hash
     << json_of(nlohmann::json(p.turns));
   if (p.reference)
     s << *p.reference;
   else
     s << nullptr;
+  s << p.group;
   s.run();
   const int64_t id = impl_->last_id();
   if (!p.rendered.empty())

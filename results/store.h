@@ -19,7 +19,10 @@ struct sqlite3_stmt;
 
 namespace evalrun::results {
 
-inline constexpr int kSchemaVersion = 8;
+inline constexpr int kSchemaVersion = 9;
+// Older versions are read as they are, if nothing is written: what came after it are columns that
+// may be absent.
+inline constexpr int kOldestReadable = 8;
 
 // One row of a query, read while stepping. Columns are 0-based.
 class Row {
@@ -41,6 +44,7 @@ using Value = std::variant<std::nullptr_t, int64_t, double, std::string>;
 
 class ResultStore {
  public:
+  // kReadOnly changes nothing, and reads files from kOldestReadable on.
   enum class Mode { kReadWrite, kReadOnly };
   // Opens or creates. Throws data_error: not a database, a newer schema (names both versions),
   // locked by another process (who, if known), no space, no permission. Older schemas are migrated

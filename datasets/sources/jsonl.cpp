@@ -8,6 +8,7 @@
 //              the model's own answers
 //              (exactly one of prompt, turns, messages)
 //   category, language, reference       optional strings
+//   group      optional string: prompts of one group belong together (Prompt::group)
 //   stop       optional list of strings, each of which ends an answer
 //   chat       optional, default true; false = raw completion without a chat template, of one turn
 //   meta       optional, anything; ignored
@@ -67,6 +68,7 @@ Prompt read_prompt(const JsonLine& line, base::ObjectReader& reader) {
   prompt.turns = read_turns(reader);
   prompt.category = reader.optional<std::string>("category", "");
   prompt.language = reader.optional<std::string>("language", "");
+  prompt.group = reader.optional<std::string>("group", "");
   const nlohmann::json* reference = reader.raw("reference");
   if (reference != nullptr && !reference->is_null())
     prompt.reference = reader.required<std::string>("reference");

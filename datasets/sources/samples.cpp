@@ -78,6 +78,7 @@ std::vector<Prompt> read_programs(const DatasetSpec& spec) {
                          if (!spec.wants(problem->language)) return;
                          Prompt prompt;
                          prompt.id = "samples/programs/" + problem->task;
+                         prompt.group = problem->task.substr(problem->task.find('/') + 1);
                          prompt.language = problem->language;
                          put_code_problem(form, problem->declaration + problem->prompt, prompt);
                          prompt.code = std::move(problem);

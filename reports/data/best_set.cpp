@@ -4,10 +4,12 @@
 #include <cmath>
 #include <limits>
 #include <numbers>
+#include <utility>
 
 #include "engine/base/error.h"
 #include "engine/base/rng.h"
 #include "engine/base/stats.h"
+#include "reports/data/jackknife.h"
 
 namespace evalrun::reports {
 namespace {
@@ -16,72 +18,50 @@ constexpr int kDraws = 4000;  // enough for the second digit of a 95 % point
 
 using Arms = std::vector<std::vector<TokensAndTime>>;
 
-Arms decoded_by_all(std::span<const std::vector<TokensAndTime>> arms) {
+Arms decoded_by_all(std::span<const std::vector<TokensAndTime>> arms, std::vector<size_t>& places) {
   Arms kept(arms.size());
   for (size_t i = 0; i < arms.front().size(); ++i) {
     const bool decoded = std::all_of(arms.begin(), arms.end(),
                                      [&](const auto& a) { return a[i].tokens > 0 && a[i].ns > 0; });
+    if (decoded) places.push_back(i);
     for (size_t a = 0; decoded && a < arms.size(); ++a) kept[a].push_back(arms[a][i]);
   }
   return kept;
 }
 
-// ln speed of all prompts, and of all but one.
-struct LogSpeeds {
-  double all = 0;
-  std::vector<double> without;
-};
-
-LogSpeeds log_speeds(const std::vector<TokensAndTime>& prompts, Estimator estimator) {
-  EVALRUN_CHECK(prompts.size() >= 2, "{} prompts", prompts.size());
-  double first = 0, second = 0;
-  const auto terms = [&](const TokensAndTime& p) {
+// An arm's prompts as sums whose statistic is its ln speed.
+Units units_of_arm(const std::vector<TokensAndTime>& prompts, Estimator estimator,
+                   const Design& design) {
+  std::vector<Sums> sums;
+  for (const TokensAndTime& p : prompts) {
     switch (estimator) {
       case Estimator::kSum:
-        return std::pair(p.tokens, p.ns);
+        sums.push_back({p.tokens, p.ns, 1, 1});
+        continue;
       case Estimator::kGeo:
-        return std::pair(std::log(p.tokens / p.ns), 1.0);
+        sums.push_back({std::log(p.tokens / p.ns), 1, 1, 1});
+        continue;
       case Estimator::kLegacy:
-        return std::pair(p.tokens / p.ns, 1.0);
+        sums.push_back({p.tokens / p.ns, 1, 1, 1});
+        continue;
     }
     EVALRUN_CHECK(false, "unknown estimator {}", static_cast<int>(estimator));
-  };
-  const auto log_of = [&](double a, double b) {
-    return estimator == Estimator::kGeo ? a / b : std::log(a / b);
-  };
-  for (const TokensAndTime& p : prompts) first += terms(p).first, second += terms(p).second;
-  LogSpeeds logs{.all = log_of(first, second), .without = {}};
-  for (const TokensAndTime& p : prompts)
-    logs.without.push_back(log_of(first - terms(p).first, second - terms(p).second));
-  return logs;
-}
-
-double effective_prompts(const Arms& arms) {
-  double smallest = std::numeric_limits<double>::infinity();
-  for (const auto& prompts : arms) {
-    double sum = 0, squares = 0;
-    for (const TokensAndTime& p : prompts) sum += p.ns, squares += p.ns * p.ns;
-    smallest = std::min(smallest, sum * sum / squares);
   }
-  return smallest;
+  return units_of(sums, design);
 }
 
 // Row-major m x m matrices.
 using Matrix = std::vector<double>;
 
 // The jackknife's covariances of the estimates.
-Matrix covariances(const std::vector<LogSpeeds>& logs) {
-  const size_t m = logs.size(), n = logs.front().without.size();
-  std::vector<double> means(m);
-  for (size_t a = 0; a < m; ++a) means[a] = base::mean(logs[a].without);
+Matrix covariances(const std::vector<Jackknife>& logs) {
+  const size_t m = logs.size(), n = logs.front().deviations.size();
   Matrix c(m * m);
-  const double scale = (static_cast<double>(n) - 1) / static_cast<double>(n);
   for (size_t a = 0; a < m; ++a)
     for (size_t b = 0; b <= a; ++b) {
       double sum = 0;
-      for (size_t i = 0; i < n; ++i)
-        sum += (logs[a].without[i] - means[a]) * (logs[b].without[i] - means[b]);
-      c[a * m + b] = c[b * m + a] = scale * sum;
+      for (size_t i = 0; i < n; ++i) sum += logs[a].deviations[i] * logs[b].deviations[i];
+      c[a * m + b] = c[b * m + a] = sum;
     }
   return c;
 }
@@ -145,15 +125,17 @@ double as_normal(double t, double dof) {
 
 class Comparison {
  public:
-  Comparison(const std::vector<LogSpeeds>& logs, double dof, uint64_t seed, double confidence)
+  // degrees: units less strata.
+  Comparison(const std::vector<Jackknife>& logs, double dof, double degrees, uint64_t seed,
+             double confidence)
       : logs_(logs),
         m_(logs.size()),
         dof_(dof),
         confidence_(confidence),
         covariance_(covariances(logs)),
         draws_(draw(covariance_, m_, seed)) {
-    const auto k = static_cast<double>(m_ - 1), n = static_cast<double>(logs[0].without.size());
-    shrink_ = k / (k + n - 1);
+    const auto k = static_cast<double>(m_ - 1);
+    shrink_ = k / (k + degrees);
   }
 
   // Whether no other arm is faster than `a` beyond chance.
@@ -163,7 +145,7 @@ class Comparison {
     std::vector<double> errors;
     for (size_t b = 0; b < m_; ++b) {
       if (b == a) continue;
-      const double ahead = logs_[b].all - logs_[a].all, error = standard_error(a, b);
+      const double ahead = logs_[b].value - logs_[a].value, error = standard_error(a, b);
       // Arms of the same times to the bit differ by nothing, and by no chance.
       if (error == 0 && ahead > 0) return false;
       if (error == 0) continue;
@@ -172,6 +154,56 @@ class Comparison {
       errors.push_back(error);
     }
     return rivals.empty() || largest <= bound(a, rivals, errors);
+  }
+
+  // By how many standard errors, as normal numbers, all of these differences may be off at once.
+  using Pairs = std::vector<std::pair<size_t, size_t>>;
+  double bound_of(const Pairs& pairs) const {
+    const double together = std::sqrt(1 - shrink_), apart = std::sqrt(shrink_ / 2);
+    std::vector<double> errors;
+    for (const auto& [a, b] : pairs) errors.push_back(standard_error(a, b));
+    std::vector<double> largest;
+    for (int draw = 0; draw < kDraws; ++draw) {
+      const double* error = draws_.errors.data() + static_cast<size_t>(draw) * m_;
+      const double* own = draws_.own.data() + static_cast<size_t>(draw) * m_;
+      double z = 0;
+      for (size_t p = 0; p < pairs.size(); ++p) {
+        const auto& [a, b] = pairs[p];
+        if (errors[p] == 0) continue;
+        z = std::max(
+            z, std::fabs(together * (error[b] - error[a]) / errors[p] + apart * (own[b] - own[a])));
+      }
+      largest.push_back(z);
+    }
+    const auto at = largest.begin() + static_cast<std::ptrdiff_t>(confidence_ * kDraws);
+    std::nth_element(largest.begin(), at, largest.end());
+    return *at;
+  }
+
+  std::vector<ArmRank> ranks(size_t fastest) const {
+    std::vector<ArmRank> ranks(m_);
+    for (ArmRank& r : ranks) r.highest = static_cast<int>(m_);
+    Pairs all;
+    for (size_t a = 0; a < m_; ++a)
+      for (size_t b = a + 1; b < m_; ++b) all.emplace_back(a, b);
+    const double bound = bound_of(all);
+    for (const auto& [a, b] : all) {
+      const double ahead = logs_[a].value - logs_[b].value, error = standard_error(a, b);
+      const bool apart =
+          error == 0 ? ahead != 0 : std::fabs(as_normal(ahead / error, dof_)) > bound;
+      if (!apart) continue;
+      ++ranks[ahead > 0 ? b : a].lowest;
+      --ranks[ahead > 0 ? a : b].highest;
+    }
+    // The bound as a t of these degrees of freedom.
+    const double t = base::student_t_quantile(base::normal_cdf(bound), dof_);
+    for (size_t a = 0; a < m_; ++a) {
+      ranks[a].log_ratio = logs_[a].value - logs_[fastest].value;
+      const double half = t * standard_error(a, fastest);
+      if (a != fastest)
+        ranks[a].behind = base::Interval{ranks[a].log_ratio - half, ranks[a].log_ratio + half};
+    }
+    return ranks;
   }
 
  private:
@@ -200,7 +232,7 @@ class Comparison {
     return *at;
   }
 
-  const std::vector<LogSpeeds>& logs_;
+  const std::vector<Jackknife>& logs_;
   size_t m_;
   double dof_, confidence_, shrink_ = 0;
   Matrix covariance_;
@@ -210,24 +242,39 @@ class Comparison {
 }  // namespace
 
 std::optional<BestSet> best_set(std::span<const std::vector<TokensAndTime>> arms,
-                                Estimator estimator, uint64_t seed, double confidence) {
+                                Estimator estimator, uint64_t seed, double confidence,
+                                const Design& design) {
   EVALRUN_CHECK(confidence > 0 && confidence < 1, "confidence {}", confidence);
   if (arms.size() < 2) return std::nullopt;
   for (const auto& prompts : arms)
     EVALRUN_CHECK(prompts.size() == arms.front().size(), "arms of different prompts");
-  const Arms decoded = decoded_by_all(arms);
-  if (decoded.front().size() < 2) return std::nullopt;
-  std::vector<LogSpeeds> logs;
-  for (const auto& prompts : decoded) logs.push_back(log_speeds(prompts, estimator));
-  const double n = estimator == Estimator::kSum ? effective_prompts(decoded)
-                                                : static_cast<double>(decoded.front().size());
-  const Comparison comparison(logs, std::max(1.0, n - 1), seed, confidence);
-  BestSet best{.fastest = 0, .member = {}, .n = static_cast<int>(decoded.front().size())};
+  std::vector<size_t> places;
+  const Arms decoded = decoded_by_all(arms, places);
+  const Design of_decoded = design.of(places);
+  std::vector<Jackknife> logs;
+  BestSet best{.fastest = 0,
+               .member = {},
+               .ranks = {},
+               .n = static_cast<int>(decoded.front().size()),
+               .n_eff = std::numeric_limits<double>::infinity()};
+  double degrees = 0, dof = std::numeric_limits<double>::infinity();
+  for (const auto& prompts : decoded) {
+    const Units units = units_of_arm(prompts, estimator, of_decoded);
+    const auto j = jackknife(units, estimator == Estimator::kGeo ? quotient : log_ratio);
+    if (!j) return std::nullopt;
+    logs.push_back(*j);
+    const double n_eff = effective_count(units.column(1));
+    degrees = static_cast<double>(units.sums.size()) - units.n_strata();
+    dof = std::min(dof, units.degrees(n_eff));
+    best.n_eff = std::min(best.n_eff, n_eff);
+  }
+  const Comparison comparison(logs, std::max(1.0, dof), std::max(1.0, degrees), seed, confidence);
   for (size_t a = 0; a < logs.size(); ++a) {
-    if (logs[a].all > logs[best.fastest].all) best.fastest = a;
+    if (logs[a].value > logs[best.fastest].value) best.fastest = a;
     best.member.push_back(comparison.may_be_fastest(a));
   }
   best.member[best.fastest] = true;
+  best.ranks = comparison.ranks(best.fastest);
   return best;
 }
 

@@ -1,42 +1,46 @@
 #include "reports/data/bootstrap.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <vector>
 
 #include "engine/base/error.h"
 #include "engine/base/rng.h"
+#include "reports/data/jackknife.h"
 
 namespace evalrun::reports {
 
 namespace {
 
-// Every estimator is a function of K sums over the prompts; `statistic` is that function.
-template <size_t K, typename F>
-std::optional<base::Interval> percentile_interval(const std::vector<std::array<double, K>>& prompts,
-                                                  const Resampling& resampling,
+// Every estimator is a function of sums over the prompts; `statistic` is that function.
+template <typename F>
+std::optional<base::Interval> percentile_interval(const Units& units, const Resampling& resampling,
                                                   const F& statistic) {
   EVALRUN_CHECK(resampling.resamples >= 1 && resampling.confidence > 0 && resampling.confidence < 1,
                 "{} resamples, confidence {}", resampling.resamples, resampling.confidence);
-  const uint64_t n = prompts.size();
-  if (n < 2) return std::nullopt;
+  if (units.sums.size() < 2) return std::nullopt;
+  std::vector<std::vector<Sums>> strata(units.sizes.size());
+  for (size_t u = 0; u < units.sums.size(); ++u)
+    strata[static_cast<size_t>(units.stratum[u])].push_back(units.sums[u]);
   base::Rng rng(resampling.seed);
   std::vector<double> estimates;
   estimates.reserve(static_cast<size_t>(resampling.resamples));
   for (int b = 0; b < resampling.resamples; ++b) {
-    // Two prompts per random number and two chains of sums: twice as fast. The chance of a prompt
-    // is off by less than 2^-32.
-    std::array<double, K> sums = {}, more = {};
-    for (uint64_t drawn = 0; drawn < n; drawn += 2) {
-      const uint64_t bits = rng.next();
-      const std::array<double, K>& x = prompts[((bits >> 32) * n) >> 32];
-      for (size_t k = 0; k < K; ++k) sums[k] += x[k];
-      if (drawn + 1 == n) break;
-      const std::array<double, K>& y = prompts[((bits & 0xFFFFFFFFu) * n) >> 32];
-      for (size_t k = 0; k < K; ++k) more[k] += y[k];
+    // Two units per random number and two chains of sums: twice as fast. The chance of a unit is
+    // off by less than 2^-32.
+    Sums sums = {}, more = {};
+    for (const std::vector<Sums>& of : strata) {
+      const uint64_t n = of.size();
+      for (uint64_t drawn = 0; drawn < n; drawn += 2) {
+        const uint64_t bits = rng.next();
+        const Sums& x = of[((bits >> 32) * n) >> 32];
+        for (size_t k = 0; k < sums.size(); ++k) sums[k] += x[k];
+        if (drawn + 1 == n) break;
+        const Sums& y = of[((bits & 0xFFFFFFFFu) * n) >> 32];
+        for (size_t k = 0; k < sums.size(); ++k) more[k] += y[k];
+      }
     }
-    for (size_t k = 0; k < K; ++k) sums[k] += more[k];
+    for (size_t k = 0; k < sums.size(); ++k) sums[k] += more[k];
     const double estimate = statistic(sums);
     if (std::isfinite(estimate)) estimates.push_back(estimate);
   }
@@ -63,27 +67,29 @@ uint64_t seed_of(std::string_view key) {
 }
 
 std::optional<base::Interval> bootstrap_interval(std::span<const RatioTerm> terms,
-                                                 const Resampling& resampling) {
-  std::vector<std::array<double, 2>> prompts;
-  for (const RatioTerm& t : terms) prompts.push_back({t.numerator, t.denominator});
-  return percentile_interval(prompts, resampling, [](const auto& s) { return s[0] / s[1]; });
+                                                 const Resampling& resampling,
+                                                 const Design& design) {
+  std::vector<Sums> prompts;
+  for (const RatioTerm& t : terms) prompts.push_back({t.numerator, t.denominator, 1, 1});
+  return percentile_interval(units_of(prompts, design), resampling,
+                             [](const Sums& s) { return s[0] / s[1]; });
 }
 
 std::optional<base::Interval> bootstrap_interval(std::span<const PromptPair> pairs,
-                                                 Estimator estimator,
-                                                 const Resampling& resampling) {
-  if (estimator == Estimator::kLegacy) return bootstrap_interval(speed_terms(pairs), resampling);
+                                                 Estimator estimator, const Resampling& resampling,
+                                                 const Design& design) {
+  const Design with_speeds = design.of(places_with_speeds(pairs));
+  if (estimator == Estimator::kLegacy)
+    return bootstrap_interval(speed_terms(pairs), resampling, with_speeds);
+  std::vector<Sums> prompts;
   if (estimator == Estimator::kGeo) {
-    std::vector<std::array<double, 1>> prompts;
-    for (const double log : log_ratios(pairs)) prompts.push_back({log});
-    return percentile_interval(prompts, resampling, [&](const auto& s) {
-      return std::exp(s[0] / static_cast<double>(prompts.size()));
-    });
+    for (const double log : log_ratios(pairs)) prompts.push_back({log, 1, 1, 1});
+    return percentile_interval(units_of(prompts, with_speeds), resampling,
+                               [](const Sums& s) { return std::exp(s[0] / s[1]); });
   }
-  std::vector<std::array<double, 4>> prompts;
   for (const PromptPair& p : pairs) prompts.push_back({p.tokens, p.ns, p.base_tokens, p.base_ns});
-  return percentile_interval(prompts, resampling,
-                             [](const auto& s) { return (s[0] / s[1]) / (s[2] / s[3]); });
+  return percentile_interval(units_of(prompts, design), resampling,
+                             [](const Sums& s) { return (s[0] / s[1]) / (s[2] / s[3]); });
 }
 
 }  // namespace evalrun::reports

@@ -21,14 +21,16 @@ struct Resampling {
   double confidence = 0.95;
 };
 
-// Percentile interval: prompts are drawn with replacement, as many as there are, each with all its
-// numbers, and the estimate is made anew; of B such estimates the k-th smallest and k-th largest
-// are the ends, k = floor((B + 1)(1 - confidence) / 2). Draws without an estimate (nothing decoded
-// in any prompt drawn) are left out. nullopt for fewer than two prompts.
+// Percentile interval: units of the design are drawn with replacement from their stratum, as many
+// as it has, each with all its numbers, and the estimate is made anew; of B such estimates the k-th
+// smallest and k-th largest are the ends, k = floor((B + 1)(1 - confidence) / 2). Draws without an
+// estimate (nothing decoded in any prompt drawn) are left out. nullopt for fewer than two units.
 std::optional<base::Interval> bootstrap_interval(std::span<const PromptPair> pairs,
-                                                 Estimator estimator, const Resampling& resampling);
+                                                 Estimator estimator, const Resampling& resampling,
+                                                 const Design& design = {});
 // The same of sum numerator / sum denominator.
 std::optional<base::Interval> bootstrap_interval(std::span<const RatioTerm> terms,
-                                                 const Resampling& resampling);
+                                                 const Resampling& resampling,
+                                                 const Design& design = {});
 
 }  // namespace evalrun::reports

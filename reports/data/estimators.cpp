@@ -1,8 +1,11 @@
 #include "reports/data/estimators.h"
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "engine/base/error.h"
+#include "reports/data/jackknife.h"
 
 namespace evalrun::reports {
 
@@ -27,36 +30,49 @@ const char* to_string(Estimator e) {
   EVALRUN_CHECK(false, "unknown estimator {}", static_cast<int>(e));
 }
 
-const char* to_string(Scope s) { return s == Scope::kPopulation ? "population" : "fixed-set"; }
-
-std::optional<Estimate> speedup_sum(std::span<const PromptPair> pairs, double confidence) {
-  double base_tokens = 0, base_ns = 0, tokens = 0, ns = 0;
-  for (const PromptPair& p : pairs) {
-    base_tokens += p.base_tokens, base_ns += p.base_ns;
-    tokens += p.tokens, ns += p.ns;
+std::optional<Estimate> speedup_sum(std::span<const PromptPair> pairs, const Design& design,
+                                    double confidence) {
+  std::vector<Sums> prompts;
+  std::vector<size_t> places;
+  Sums all = {};
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    const PromptPair& p = pairs[i];
+    const Sums sums = {p.tokens, p.ns, p.base_tokens, p.base_ns};
+    if (sums == Sums{}) continue;  // nothing decoded: it is in no sum
+    prompts.push_back(sums);
+    places.push_back(i);
+    for (size_t k = 0; k < all.size(); ++k) all[k] += sums[k];
   }
-  if (base_tokens <= 0 || base_ns <= 0 || tokens <= 0 || ns <= 0) return std::nullopt;
+  if (std::any_of(all.begin(), all.end(), [](double sum) { return sum <= 0; })) return std::nullopt;
+  const Units units = units_of(prompts, design.of(places));
   Estimate e;
-  e.value = (tokens / ns) / (base_tokens / base_ns);
-  e.n = static_cast<int>(pairs.size());
-  if (e.n < 2) return e;
-  double sum_of_squares = 0;
-  for (const PromptPair& p : pairs) {
-    const double u =
-        p.tokens / tokens - p.ns / ns - p.base_tokens / base_tokens + p.base_ns / base_ns;
-    sum_of_squares += u * u;
+  e.value = (all[0] / all[1]) / (all[2] / all[3]);
+  e.n = static_cast<int>(prompts.size());
+  e.n_eff = std::min(effective_count(units.column(1)), effective_count(units.column(3)));
+  if (const auto j = jackknife(units, log_ratio)) {
+    const base::Interval logs =
+        student_interval(*j, std::min(units.degrees(e.n_eff), j->kurtosis_dof()), confidence);
+    e.interval = base::Interval{std::exp(logs.lo), std::exp(logs.hi)};
   }
-  const double standard_error = std::sqrt(e.n / (e.n - 1.0) * sum_of_squares);
-  const double half = base::student_t_quantile((1 + confidence) / 2, e.n - 1) * standard_error;
-  e.interval = base::Interval{e.value * std::exp(-half), e.value * std::exp(half)};
   return e;
 }
 
-std::optional<Estimate> ratio_of_sums(std::span<const RatioTerm> terms, double confidence) {
+std::optional<Estimate> ratio_of_sums(std::span<const RatioTerm> terms, const Design& design,
+                                      double confidence) {
   std::vector<PromptPair> pairs;
-  for (const RatioTerm& t : terms)
-    pairs.push_back({.base_tokens = 1, .base_ns = 1, .tokens = t.numerator, .ns = t.denominator});
-  return speedup_sum(pairs, confidence);
+  for (const RatioTerm& t : terms) {
+    PromptPair& p = pairs.emplace_back();
+    if (t.numerator != 0 || t.denominator != 0)
+      p = {.base_tokens = 1, .base_ns = 1, .tokens = t.numerator, .ns = t.denominator};
+  }
+  return speedup_sum(pairs, design, confidence);
+}
+
+std::vector<size_t> places_with_speeds(std::span<const PromptPair> pairs) {
+  std::vector<size_t> places;
+  for (size_t i = 0; i < pairs.size(); ++i)
+    if (has_speeds(pairs[i])) places.push_back(i);
+  return places;
 }
 
 std::vector<RatioTerm> speed_terms(std::span<const PromptPair> pairs) {
@@ -80,31 +96,55 @@ std::vector<double> fastest_log_ratios(std::span<const PromptPair> pairs) {
   return log_ratios(fastest);
 }
 
-std::optional<Estimate> speedup_geo(std::span<const PromptPair> pairs, double confidence) {
+std::optional<Estimate> speedup_geo(std::span<const PromptPair> pairs, const Design& design,
+                                    double confidence) {
   const std::vector<double> logs = log_ratios(pairs);
   if (logs.empty()) return std::nullopt;
   Estimate e;
   e.value = std::exp(base::mean(logs));
   e.n = static_cast<int>(logs.size());
-  if (const auto t = base::t_interval(logs, confidence))
-    e.interval = base::Interval{std::exp(t->interval.lo), std::exp(t->interval.hi)};
+  e.n_eff = e.n;
+  const Design of_logs = design.of(places_with_speeds(pairs));
+  std::optional<base::Interval> interval;
+  if (of_logs.empty()) {
+    if (const auto t = base::t_interval(logs, confidence)) interval = t->interval;
+  } else if (const auto mean = mean_interval(logs, of_logs, confidence)) {
+    interval = mean->interval;
+    e.n_eff = mean->n_eff;
+  } else {
+    e.n_eff = 1;
+  }
+  if (interval) e.interval = base::Interval{std::exp(interval->lo), std::exp(interval->hi)};
   return e;
 }
 
+std::optional<EstimatorGap> gap_of_estimators(std::span<const PromptPair> pairs) {
+  const std::vector<double> logs = log_ratios(pairs);
+  if (logs.empty()) return std::nullopt;
+  std::vector<PromptPair> decoded;
+  std::copy_if(pairs.begin(), pairs.end(), std::back_inserter(decoded), has_speeds);
+  std::vector<double> inverse;
+  for (const double log : logs) inverse.push_back(std::exp(-log));
+  const double harmonic = -std::log(base::mean(inverse));
+  return EstimatorGap{.by_length = std::log(speedup_sum(decoded)->value) - harmonic,
+                      .by_spread = harmonic - base::mean(logs)};
+}
+
 // Over the same prompts a ratio of means is a ratio of sums.
-std::optional<Estimate> speedup_legacy(std::span<const PromptPair> pairs, double confidence) {
-  return ratio_of_sums(speed_terms(pairs), confidence);
+std::optional<Estimate> speedup_legacy(std::span<const PromptPair> pairs, const Design& design,
+                                       double confidence) {
+  return ratio_of_sums(speed_terms(pairs), design.of(places_with_speeds(pairs)), confidence);
 }
 
 std::optional<Estimate> speedup(std::span<const PromptPair> pairs, Estimator estimator,
-                                double confidence) {
+                                const Design& design, double confidence) {
   switch (estimator) {
     case Estimator::kSum:
-      return speedup_sum(pairs, confidence);
+      return speedup_sum(pairs, design, confidence);
     case Estimator::kGeo:
-      return speedup_geo(pairs, confidence);
+      return speedup_geo(pairs, design, confidence);
     case Estimator::kLegacy:
-      return speedup_legacy(pairs, confidence);
+      return speedup_legacy(pairs, design, confidence);
   }
   EVALRUN_CHECK(false, "unknown estimator {}", static_cast<int>(estimator));
 }

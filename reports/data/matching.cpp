@@ -88,13 +88,15 @@ struct Side {
 };
 
 // Of the prompts that have a speedup in every session of both sides.
-std::pair<SessionLogs, SessionLogs> common_logs(const Side& a, const Side& b) {
+std::pair<SessionLogs, SessionLogs> common_logs(const Side& a, const Side& b,
+                                                std::vector<std::string>& keys) {
   SessionLogs of_a(a.logs.size()), of_b(b.logs.size());
   for (const auto& [key, log] : a.logs.front()) {
     const auto has = [&](const auto& session) { return session.contains(key); };
     if (!std::all_of(a.logs.begin(), a.logs.end(), has) ||
         !std::all_of(b.logs.begin(), b.logs.end(), has))
       continue;
+    keys.push_back(key);
     for (size_t r = 0; r < of_a.size(); ++r) of_a[r].push_back(a.logs[r].at(key));
     for (size_t r = 0; r < of_b.size(); ++r) of_b[r].push_back(b.logs[r].at(key));
   }
@@ -115,7 +117,10 @@ MatchedSessions match_sessions(const std::vector<RunData>& a, const std::vector<
     matched.cells += m.cells, matched.same_tokens += m.same_tokens;
   }
   for (size_t r = 1; r < a.size(); ++r) side_a.add(a[r], match_arm(a[r], b[0], label, task).a);
-  std::tie(matched.logs_a, matched.logs_b) = common_logs(side_a, side_b);
+  std::vector<std::string> keys;
+  std::tie(matched.logs_a, matched.logs_b) = common_logs(side_a, side_b, keys);
+  const auto by_key = prompts_by_key(a[0]);
+  for (const std::string& key : keys) matched.prompts.push_back(by_key.at(key)->id);
   matched.a = std::move(side_a.total);
   matched.b = std::move(side_b.total);
   return matched;

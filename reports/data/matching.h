@@ -29,6 +29,7 @@ MatchedArm match_arm(const RunData& a, const RunData& b, const std::string& labe
 struct MatchedSessions {
   Pairing a, b;  // totals over the sessions of a side
   SessionLogs logs_a, logs_b;
+  std::vector<int64_t> prompts;        // of the logs, by their ids in the first session of A
   int64_t same_tokens = 0, cells = 0;  // of every session of B against the first of A
 };
 // As match_arm(); neither side is empty.

@@ -92,6 +92,12 @@ Pairing pair_with_reference(const ArmCells& method, const ArmCells& base,
   return p;
 }
 
+std::vector<int64_t> ids_of(const std::map<int64_t, PromptPair>& prompts) {
+  std::vector<int64_t> ids;
+  for (const auto& [id, pair] : prompts) ids.push_back(id);
+  return ids;
+}
+
 std::vector<PromptPair> values_of(const std::map<int64_t, PromptPair>& prompts) {
   std::vector<PromptPair> values;
   for (const auto& [id, pair] : prompts) values.push_back(pair);

@@ -55,6 +55,7 @@ struct Pairing {
 Pairing pair_with_reference(const ArmCells& method, const ArmCells& base,
                             const std::function<bool(int64_t prompt_id)>& keep);
 
+std::vector<int64_t> ids_of(const std::map<int64_t, PromptPair>& prompts);
 std::vector<PromptPair> values_of(const std::map<int64_t, PromptPair>& prompts);
 
 }  // namespace evalrun::reports

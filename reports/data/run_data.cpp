@@ -7,6 +7,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/text.h"
+#include "results/queries.h"
 
 namespace evalrun::reports {
 
@@ -234,13 +235,14 @@ RunData load_run(const results::ResultStore& store, int64_t run_id, Faults fault
   for (ArmInfo& a : data.arms)
     a.certificate =
         results::find_certificate(store, results::certificate_key(record_of(a), data.run.commit));
-  store.query(
-      "SELECT id, key, task, name, category, language FROM prompt WHERE run_id = ? ORDER BY id",
-      {run_id}, [&](const Row& r) {
-        data.prompts.push_back(
-            {r.integer(0), r.text(1), r.text(2), r.text(3), r.text(4), r.text(5)});
-        return true;
-      });
+  store.query(fmt::format("SELECT id, key, task, name, category, language, {} FROM prompt WHERE "
+                          "run_id = ? ORDER BY id",
+                          results::has_groups(store) ? "group_name" : "''"),
+              {run_id}, [&](const Row& r) {
+                data.prompts.push_back({r.integer(0), r.text(1), r.text(2), r.text(3), r.text(4),
+                                        r.text(5), r.text(6)});
+                return true;
+              });
   data.samples = load_samples(store, run_id, faults);
   return data;
 }

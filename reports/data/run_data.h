@@ -42,6 +42,7 @@ struct ArmInfo {
 struct PromptInfo {
   int64_t id = 0;
   std::string key, task, name, category, language;
+  std::string group = {};  // results::PromptRecord
 };
 
 // Times in nanoseconds; counters of the median repeat (real numbers: an even number of repeats

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "engine/base/error.h"
+#include "reports/data/jackknife.h"
 #include "reports/data/matching.h"
 
 namespace evalrun::reports {
@@ -59,7 +60,7 @@ std::string difference(const RunData& first, const RunData& other) {
 }  // namespace
 
 std::optional<SessionChange> session_change(const SessionLogs& a, const SessionLogs& b, Scope scope,
-                                            double confidence) {
+                                            double confidence, const Design& design) {
   EVALRUN_CHECK(!a.empty() && !b.empty() && a.front().size() == b.front().size(),
                 "{} and {} sessions", a.size(), b.size());
   if (a.front().empty()) return std::nullopt;
@@ -69,8 +70,14 @@ std::optional<SessionChange> session_change(const SessionLogs& a, const SessionL
 
   SessionChange c;
   c.mean = base::mean(differences);
-  const double n = static_cast<double>(differences.size()), prompt_dof = n - 1;
-  const double prompt_sd = base::sample_sd(differences), over_prompts = prompt_sd * prompt_sd / n;
+  const auto n = static_cast<double>(differences.size());
+  const double prompt_sd = base::sample_sd(differences);
+  double over_prompts = prompt_sd * prompt_sd / n, prompt_dof = n - 1;
+  if (!design.empty()) {
+    const auto mean = mean_interval(differences, design, confidence);
+    over_prompts = mean ? mean->standard_error * mean->standard_error : 0;
+    prompt_dof = mean ? mean->dof : 0;
+  }
   const double of_a = static_cast<double>(a.size()), of_b = static_cast<double>(b.size());
   const double session_dof = of_a + of_b - 2;
   double variance = over_prompts;
@@ -82,7 +89,7 @@ std::optional<SessionChange> session_change(const SessionLogs& a, const SessionL
     variance = over_sessions;
     c.dof = session_dof;
     // Satterthwaite: the degrees of freedom that a sum of two estimated variances is worth.
-    if (scope == Scope::kPopulation) {
+    if (scope != Scope::kFixedSet) {
       variance = over_prompts + over_sessions;
       if (over_prompts > 0)
         c.dof = variance * variance /
@@ -90,7 +97,7 @@ std::optional<SessionChange> session_change(const SessionLogs& a, const SessionL
                  over_sessions * over_sessions / session_dof);
     }
   }
-  if (c.dof < 1 || (scope == Scope::kPopulation && prompt_dof < 1)) return std::nullopt;
+  if (c.dof < 1 || (scope != Scope::kFixedSet && prompt_dof < 1)) return std::nullopt;
   c.standard_error = std::sqrt(variance);
   const double half = base::student_t_quantile((1 + confidence) / 2, c.dof) * c.standard_error;
   c.interval = {c.mean - half, c.mean + half};

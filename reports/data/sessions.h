@@ -28,12 +28,12 @@ struct SessionChange {
 // Change from A to B, with n prompts, R_A and R_B sessions; v_p = variance over prompts of B's mean
 // minus A's / n, v_s = session_sd^2 (1/R_A + 1/R_B). Student's t with
 //   kFixedSet: v_s, R_A + R_B - 2 degrees of freedom: sessions are repeated, prompts are not;
-//   kPopulation: v_p + v_s, degrees of freedom by Satterthwaite (1946). Timing noise is in both, so
-//   this is a little wide.
-// With one session on either side there is v_p alone (n - 1), for both scopes. nullopt where that
-// leaves no degree of freedom.
+//   kSameKind, kNewKinds: v_p + v_s, degrees of freedom by Satterthwaite (1946), v_p of the design.
+//   Timing noise is in both, so this is a little wide.
+// With one session on either side there is v_p alone, for all scopes. nullopt where that leaves no
+// degree of freedom. `design`: of the prompts, in their order; empty for kFixedSet.
 std::optional<SessionChange> session_change(const SessionLogs& a, const SessionLogs& b, Scope scope,
-                                            double confidence = 0.95);
+                                            double confidence = 0.95, const Design& design = {});
 
 // Throws data_error unless `other` measured the same as `first` in another process: same commit,
 // processor, arms, engine modes and prompts, but not the same run. `path`: the file of `other`.

@@ -37,11 +37,11 @@ std::string Cell::plain() const {
 }
 
 Cell figure_cell(const std::optional<double>& v, const std::optional<base::Interval>& i,
-                 int64_t n_prompts, int decimals) {
+                 double n_eff, int decimals) {
   Cell cell(number(v, decimals));
   if (!v || !i) return cell;
   cell.range = bracket(*i, decimals);
-  cell.indicative = n_prompts < kIndicativeBelow;
+  cell.indicative = n_eff < kIndicativeBelow;
   return cell;
 }
 

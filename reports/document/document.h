@@ -41,9 +41,9 @@ struct Cell {
   std::vector<Badge> badges = {};
   std::string plain() const;  // all but the badges: "1.42 [1.31, 1.54]* (n=40)"
 };
-// "-" for an absent value.
+// "-" for an absent value. n_eff: as with_interval().
 Cell figure_cell(const std::optional<double>& v, const std::optional<base::Interval>& i,
-                 int64_t n_prompts, int decimals);
+                 double n_eff, int decimals);
 
 // Where a column is shown: everywhere; not in LaTeX, whose page is narrow; neither there nor in
 // HTML. Text leaves out kWide columns, then kPage ones, from the right, where the line is too long.

@@ -4,6 +4,7 @@
 #include "engine/base/text.h"
 #include "reports/document/escape.h"
 #include "reports/document/writers.h"
+#include "reports/format.h"
 
 namespace evalrun::reports {
 namespace {
@@ -35,7 +36,7 @@ std::string html_cell(const Cell& cell, bool names_row) {
   if (!cell.range.empty())
     out += fmt::format(" <span class=\"range\">{}</span>", escape_html(cell.range));
   if (cell.indicative)
-    out += "<a href=\"#def-indicative\" title=\"indicative: fewer than 30 prompts\">*</a>";
+    out += fmt::format("<a href=\"#def-indicative\" title=\"{}\">*</a>", kIndicative);
   for (const Badge& b : cell.badges)
     out += " " + linked(b.metric, badge(b.style, escape_html(b.text)));
   if (!cell.remark.empty())

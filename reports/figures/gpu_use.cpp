@@ -69,10 +69,12 @@ const GpuTotals::Totals* GpuTotals::find(int64_t arm, int64_t prompt) const {
 }
 
 std::optional<GpuUse> GpuTotals::of(const ArmInfo& arm, const ArmInfo* reference,
-                                    const std::function<bool(int64_t)>& keep) const {
+                                    const std::function<bool(int64_t)>& keep,
+                                    const PromptDesigns& designs) const {
   double steps = 0, decode = 0, draft = 0, verify = 0, commit = 0;
   bool phases = true, any = false;
   std::vector<RatioTerm> energy;  // joules, tokens
+  std::vector<int64_t> of_energy, of_pairs;
   std::vector<PromptPair> pairs;  // millijoules where speeds have nanoseconds
   for (const auto& [key, t] : totals_) {
     const auto& [arm_id, prompt] = key;
@@ -83,13 +85,16 @@ std::optional<GpuUse> GpuTotals::of(const ArmInfo& arm, const ArmInfo* reference
     draft += t.draft_ns.value_or(0), verify += t.verify_ns.value_or(0);
     commit += t.commit_ns.value_or(0);
     if (!t.energy_mj) continue;
+    of_energy.push_back(prompt);
     energy.push_back({*t.energy_mj / 1e3, t.tokens});
     if (reference == nullptr || reference->id == arm.id) continue;
-    if (const Totals* base = find(reference->id, prompt); base != nullptr && base->energy_mj)
+    if (const Totals* base = find(reference->id, prompt); base != nullptr && base->energy_mj) {
+      of_pairs.push_back(prompt);
       pairs.push_back({.base_tokens = base->tokens,
                        .base_ns = *base->energy_mj,
                        .tokens = t.tokens,
                        .ns = *t.energy_mj});
+    }
   }
   if (!any) return std::nullopt;
   GpuUse use;
@@ -99,8 +104,8 @@ std::optional<GpuUse> GpuTotals::of(const ArmInfo& arm, const ArmInfo* reference
     use.commit_ms = commit / steps / 1e6, use.host_ms = (decode - busy) / steps / 1e6;
     use.busy = busy / decode;
   }
-  use.joules_per_token = ratio_of_sums(energy);
-  use.energy_gain = speedup_sum(pairs);
+  use.joules_per_token = ratio_of_sums(energy, designs.of(of_energy));
+  use.energy_gain = speedup_sum(pairs, designs.of(of_pairs));
   return use;
 }
 

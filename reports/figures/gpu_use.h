@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "reports/data/design.h"
 #include "reports/data/estimators.h"
 #include "reports/data/run_data.h"
 #include "results/store.h"
@@ -45,7 +46,8 @@ class GpuTotals {
   GpuTotals(const results::ResultStore& store, const RunData& data);
   // nullopt when nothing is known of these prompts.
   std::optional<GpuUse> of(const ArmInfo& arm, const ArmInfo* reference,
-                           const std::function<bool(int64_t prompt_id)>& keep) const;
+                           const std::function<bool(int64_t prompt_id)>& keep,
+                           const PromptDesigns& designs = {}) const;
   const GpuDisturbances& disturbances() const { return disturbances_; }
 
  private:

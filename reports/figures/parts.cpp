@@ -31,6 +31,7 @@ std::map<std::pair<std::string, std::string>, SamplesOf> cells_by_part(
 std::vector<PartSpeed> speed_by_part(const RunData& data, Estimator estimator) {
   std::map<int64_t, const PromptInfo*> prompts;
   for (const PromptInfo& p : data.prompts) prompts[p.id] = &p;
+  const PromptDesigns designs(data.prompts, Scope::kSameKind);
   std::map<int64_t, SamplesOf> cells;
   for (const ArmInfo& arm : data.arms) cells[arm.id] = cells_of(data, arm.id);
   std::vector<PartSpeed> list;
@@ -53,7 +54,8 @@ std::vector<PartSpeed> speed_by_part(const RunData& data, Estimator estimator) {
           const Pairing pairing =
               pair_with_reference(mine->second, theirs->second, [](int64_t) { return true; });
           const std::vector<PromptPair> pairs = values_of(pairing.prompts);
-          const auto estimate = reports::speedup(pairs, estimator);
+          const auto estimate =
+              reports::speedup(pairs, estimator, designs.of(ids_of(pairing.prompts)));
           if (!estimate) continue;
           PartSpeed part{arm.label,
                          task,
@@ -62,6 +64,7 @@ std::vector<PartSpeed> speed_by_part(const RunData& data, Estimator estimator) {
                          static_cast<int64_t>(pairs.size()),
                          estimate->value,
                          estimate->interval,
+                         estimate->n_eff,
                          std::nullopt};
           if (pairing.method.steps > 0) part.tau = pairing.method.emitted / pairing.method.steps;
           list.push_back(std::move(part));

@@ -17,6 +17,7 @@ struct PartSpeed {
   int64_t n_prompts = 0;                 // paired with the reference arm
   double speedup = 0;                    // ratio of sums, or geometric mean
   std::optional<base::Interval> interval;
+  double n_eff = 0;  // Estimate
   std::optional<double> tau;
 };
 

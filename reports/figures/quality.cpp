@@ -4,9 +4,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "engine/base/error.h"
+#include "reports/data/jackknife.h"
 
 namespace evalrun::reports {
 
@@ -19,27 +21,52 @@ bool machine_at_fault(const std::string& status) {
   return status == "sandbox_error" || status == "toolchain_missing";
 }
 
-std::optional<base::Interval> quality_interval(
-    const std::map<int64_t, std::vector<double>>& by_prompt) {
+// Means of the prompts, in the order of their ids.
+struct PromptMeans {
+  std::vector<int64_t> prompts;
   std::vector<double> means;
-  bool binary = true;
-  for (const auto& [prompt, values] : by_prompt) {
-    means.push_back(base::mean(values));
-    binary = binary && values.size() == 1 && (values[0] == 0 || values[0] == 1);
+  explicit PromptMeans(const std::map<int64_t, std::vector<double>>& by_prompt) {
+    for (const auto& [prompt, values] : by_prompt)
+      prompts.push_back(prompt), means.push_back(base::mean(values));
   }
-  if (means.size() < 2) return std::nullopt;
-  if (binary) return base::wilson_interval(base::mean(means), means.size(), 0.95);
-  const auto t = base::t_interval(means, 0.95);
+};
+
+std::optional<base::Interval> student(const PromptMeans& m, const PromptDesigns& designs) {
+  const Design design = designs.of(m.prompts);
+  if (design.empty()) {
+    const auto t = base::t_interval(m.means, 0.95);
+    return t ? std::optional(t->interval) : std::nullopt;
+  }
+  const auto t = mean_interval(m.means, design);
   return t ? std::optional(t->interval) : std::nullopt;
 }
 
-void add_difference(Quality& q, const std::map<int64_t, std::vector<double>>& by_prompt) {
+std::optional<base::Interval> quality_interval(
+    const std::map<int64_t, std::vector<double>>& by_prompt, const PromptDesigns& designs) {
+  const bool binary = std::all_of(by_prompt.begin(), by_prompt.end(), [](const auto& p) {
+    return p.second.size() == 1 && (p.second[0] == 0 || p.second[0] == 1);
+  });
+  const PromptMeans m(by_prompt);
+  if (m.means.size() < 2) return std::nullopt;
+  if (!binary) return student(m, designs);
+  auto trials = static_cast<double>(m.means.size());
+  if (const Design design = designs.of(m.prompts); !design.empty()) {
+    const auto designed = mean_interval(m.means, design);
+    if (!designed) return std::nullopt;
+    const double sd = base::sample_sd(m.means), error = designed->standard_error;
+    const double least = std::min(trials, designed->n_eff);
+    trials = error > 0 ? std::clamp(sd * sd / (error * error), 1.0, trials) : least;
+  }
+  return base::wilson_interval(base::mean(m.means), static_cast<size_t>(std::floor(trials)), 0.95);
+}
+
+void add_difference(Quality& q, const std::map<int64_t, std::vector<double>>& by_prompt,
+                    const PromptDesigns& designs) {
   if (by_prompt.empty()) return;
-  std::vector<double> means;
-  for (const auto& [prompt, differences] : by_prompt) means.push_back(base::mean(differences));
-  q.difference = base::mean(means);
-  const auto t = base::t_interval(means, 0.95);
-  if (t && t->interval.lo < t->interval.hi) q.difference_interval = t->interval;
+  const PromptMeans m(by_prompt);
+  q.difference = base::mean(m.means);
+  const auto interval = student(m, designs);
+  if (interval && interval->lo < interval->hi) q.difference_interval = interval;
 }
 
 }  // namespace
@@ -110,7 +137,8 @@ RunScores read_scores(const results::ResultStore& store, int64_t run_id, const A
   return a;
 }
 
-std::map<std::string, Quality> pool_scores(const std::vector<Score>& scores) {
+std::map<std::string, Quality> pool_scores(const std::vector<Score>& scores,
+                                           const PromptDesigns& designs) {
   struct Sum {
     Quality quality;
     double total = 0;
@@ -153,12 +181,12 @@ std::map<std::string, Quality> pool_scores(const std::vector<Score>& scores) {
       continue;
     }
     if (q.n > 0) q.value = sum.total / static_cast<double>(q.n);
-    q.interval = quality_interval(sum.by_prompt);
+    q.interval = quality_interval(sum.by_prompt, designs);
     std::vector<double> means;
     for (const auto& [sample, values] : sum.by_sample) means.push_back(base::mean(values));
     if (means.size() > 1) q.sd = base::sample_sd(means);
     q.differing = q.better + q.worse;
-    add_difference(q, sum.differences);
+    add_difference(q, sum.differences, designs);
     quality[name] = q;
   }
   return quality;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/base/stats.h"
+#include "reports/data/design.h"
 #include "reports/data/run_data.h"
 #include "reports/figures/run_counts.h"
 #include "results/store.h"
@@ -18,8 +19,9 @@ namespace evalrun::reports {
 struct Quality {
   std::string version;
   double value = 0;
-  // 95 %, for new prompts of the same kind: Wilson's for scores of 0 and 1, else Student's t over
-  // the prompts' means. Absent for a single prompt.
+  // 95 %, for what the report's scope says: Wilson's for scores of 0 and 1, else Student's t over
+  // the prompts' means. Absent for a single unit of the design. Where prompts belong together,
+  // Wilson's is of as many independent ones as would have the design's standard error, at most all.
   std::optional<base::Interval> interval;
   int64_t n = 0;             // scored
   int64_t unscored = 0;      // evaluator could not tell
@@ -60,6 +62,7 @@ const ArmInfo* control_of(const std::vector<ArmInfo>& arms, const std::string& l
 RunScores read_scores(const results::ResultStore& store, int64_t run_id, const ArmInfo* control);
 
 // By evaluator@version. Quality::pass_at stays empty.
-std::map<std::string, Quality> pool_scores(const std::vector<Score>& scores);
+std::map<std::string, Quality> pool_scores(const std::vector<Score>& scores,
+                                           const PromptDesigns& designs);
 
 }  // namespace evalrun::reports

@@ -40,6 +40,7 @@ Report build_report(const results::ResultStore& store, int64_t run_id,
   report.run = data.run;
   report.estimator = options.estimator;
   report.interval = options.interval;
+  report.scope = options.scope;
   if (!options.pass_k.empty()) report.pass_k = options.pass_k;
   report.why = options.why;
   report.explain = options.explain;

@@ -21,6 +21,7 @@ struct Report {
   RunInfo run;
   Estimator estimator = Estimator::kSum;
   IntervalKind interval = IntervalKind::kStudent;
+  Scope scope = Scope::kSameKind;
   bool why = true, explain = false;
   std::vector<std::string> columns;  // as ReportOptions::columns
   std::vector<int> pass_k = {1, 10, 100};

@@ -8,8 +8,7 @@
 namespace evalrun::reports {
 
 // How the intervals of the "speedup" column and of tau are made: Student's t (estimators.h), or
-// resampled prompts (bootstrap.h) with the run's key as seed. Both are for new prompts of the same
-// kind (population).
+// resampled prompts (bootstrap.h) with the run's key as seed.
 enum class IntervalKind { kStudent, kBootstrap };
 
 struct ReportOptions {
@@ -29,6 +28,7 @@ struct ReportOptions {
   // kept; they are counted in any case.
   bool exclude_degenerate = false;
   IntervalKind interval = IntervalKind::kStudent;
+  Scope scope = Scope::kSameKind;  // of all intervals; the fixed set is a question for compare
 };
 
 }  // namespace evalrun::reports

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/base/stats.h"
+#include "reports/data/estimators.h"
 #include "reports/data/run_data.h"
 #include "reports/figures/gpu_use.h"
 #include "reports/figures/quality.h"
@@ -26,8 +27,11 @@ struct RowCounts {
 struct SpeedFigures {
   std::optional<double> speedup;  // 1 for an arm that is its own reference; absent without one
   std::optional<base::Interval> interval;  // absent where speedup is 1 by definition, n < 2
+  double n_eff = 0;                        // of the speedup (Estimate); 0 where it is no estimate
   std::optional<double> geo;
   std::optional<base::Interval> geo_interval;  // always Student's t
+  // Where the speedup is a ratio of sums, and it and `geo` lie outside each other's interval: why.
+  std::optional<EstimatorGap> gap;
   // Of the speedup over samples, when there are several.
   std::optional<double> sample_mean, sample_sd;
   std::optional<double> tok_s;
@@ -41,6 +45,11 @@ struct Ranking {
   bool fastest = false;         // the largest estimate
   bool may_be_fastest = false;  // not shown to be slower than any other; holds for `fastest`
   int n = 0;                    // prompts
+  double n_eff = 0;             // as BestSet
+  // Its speed over the fastest arm's, with a simultaneous interval: 1 and none for that arm.
+  double against_fastest = 1;
+  std::optional<base::Interval> against_fastest_interval = {};
+  int lowest = 1, highest = 1;  // its rank, for all arms at once (ArmRank)
 };
 
 // Acceptance at one depth (1 = first draft token), pooled over steps.
@@ -55,6 +64,7 @@ struct Acceptance {
   double rows = 0, undrafted = 0;
   std::optional<double> tau, accepted_per_step, de, rows_per_step;
   std::optional<base::Interval> tau_interval;  // as the speedup's; absent for plain decoding
+  double tau_n_eff = 0;                        // 0 where tau has no interval
   // Share of steps in which nothing was drafted; absent for plain decoding, which never drafts.
   std::optional<double> no_draft;
   std::optional<double> alpha_draft, alpha_draft_depth, alpha_share;
@@ -82,6 +92,7 @@ struct LoopCounts {
   int64_t degenerate = 0, cells = 0;
   std::optional<double> speedup_without;
   std::optional<base::Interval> interval_without;
+  double n_eff_without = 0;
 };
 
 // Of an arm that was made to follow its reference's text (view v_divergence): places at which it

@@ -1,6 +1,7 @@
 #include "reports/figures/row_builder.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 
 namespace evalrun::reports {
@@ -106,7 +107,8 @@ RowBuilder::RowBuilder(const RunData& data, const Aggregates& aggregates,
       estimator_(options.estimator),
       exclude_degenerate_(options.exclude_degenerate),
       bootstrap_(options.interval == IntervalKind::kBootstrap),
-      resampling_{.seed = seed_of(data.run.key)} {
+      resampling_{.seed = seed_of(data.run.key)},
+      designs_(data.prompts, options.scope) {
   for (const PromptInfo& p : data.prompts) task_of_[p.id] = p.task;
   for (const ArmInfo& a : data.arms) cells_[a.id] = cells_of(data, a.id);
 }
@@ -144,8 +146,9 @@ ReportRow RowBuilder::row(const ArmInfo& arm, const std::string& name, const Tas
   r.same_tokens = same_tokens(arm, tasks);
   r.quality = quality(arm, tasks);
   r.replay = replay(arm, tasks);
-  r.gpu = aggregates_.gpu.of(arm, reference,
-                             [&](int64_t prompt) { return tasks.contains(task_of_.at(prompt)); });
+  r.gpu = aggregates_.gpu.of(
+      arm, reference, [&](int64_t prompt) { return tasks.contains(task_of_.at(prompt)); },
+      designs_);
   return r;
 }
 
@@ -156,10 +159,12 @@ ArmCells RowBuilder::cells(const ArmInfo& arm, const Tasks& tasks) const {
   return found;
 }
 
-std::optional<Estimate> RowBuilder::headline(std::span<const PromptPair> pairs) const {
-  auto estimate = speedup(pairs, estimator_);
+std::optional<Estimate> RowBuilder::headline(const std::map<int64_t, PromptPair>& prompts) const {
+  const std::vector<PromptPair> pairs = values_of(prompts);
+  const Design design = designs_.of(ids_of(prompts));
+  auto estimate = speedup(pairs, estimator_, design);
   if (estimate && bootstrap_)
-    estimate->interval = bootstrap_interval(pairs, estimator_, resampling_);
+    estimate->interval = bootstrap_interval(pairs, estimator_, resampling_, design);
   return estimate;
 }
 
@@ -176,6 +181,18 @@ RowCounts RowBuilder::counts(const ArmInfo& arm, const ArmCells& own, const Task
   return c;
 }
 
+namespace {
+
+// Whether ratio of sums and geometric mean lie outside each other's interval.
+bool apart(const SpeedFigures& f) {
+  const auto outside = [](const std::optional<double>& v, const std::optional<base::Interval>& i) {
+    return v && i && (*v < i->lo || *v > i->hi);
+  };
+  return outside(f.geo, f.interval) && outside(f.speedup, f.geo_interval);
+}
+
+}  // namespace
+
 SpeedFigures RowBuilder::speed(const Pairing& pairing, bool against_itself) const {
   SpeedFigures f;
   if (against_itself) {  // no estimate, no interval
@@ -183,15 +200,17 @@ SpeedFigures RowBuilder::speed(const Pairing& pairing, bool against_itself) cons
     return f;
   }
   const std::vector<PromptPair> pairs = values_of(pairing.prompts);
-  if (const auto geo = speedup_geo(pairs)) {
+  if (const auto geo = speedup_geo(pairs, designs_.of(ids_of(pairing.prompts)))) {
     f.geo = geo->value;
     f.geo_interval = geo->interval;
   }
-  if (const auto estimate = headline(pairs)) {
+  if (const auto estimate = headline(pairing.prompts)) {
     f.speedup = estimate->value;
     f.interval = estimate->interval;
+    f.n_eff = estimate->n_eff;
   }
-  if (const auto request = headline(values_of(pairing.requests))) {
+  if (estimator_ == Estimator::kSum && apart(f)) f.gap = gap_of_estimators(pairs);
+  if (const auto request = headline(pairing.requests)) {
     f.request = request->value;
     f.request_interval = request->interval;
   }
@@ -216,7 +235,8 @@ Acceptance RowBuilder::acceptance(const ArmInfo& arm, const Counters& c, const A
   a.de = ratio(c.emitted, c.target_forwards);
   a.rows_per_step = ratio(c.rows, c.steps);
   if (arm.drafts()) {
-    a.tau_interval = tau_interval(own);
+    if (const auto estimate = tau(own); estimate && estimate->interval)
+      a.tau_interval = estimate->interval, a.tau_n_eff = estimate->n_eff;
     a.no_draft = ratio(c.undrafted, c.steps);
   }
   a.alpha_draft = ratio(c.accepted, c.drafted);
@@ -227,17 +247,19 @@ Acceptance RowBuilder::acceptance(const ArmInfo& arm, const Counters& c, const A
   return a;
 }
 
-std::optional<base::Interval> RowBuilder::tau_interval(const ArmCells& own) const {
+std::optional<Estimate> RowBuilder::tau(const ArmCells& own) const {
   std::map<int64_t, RatioTerm> by_prompt;
   for (const auto& [cell, s] : own) {
     by_prompt[cell.first].numerator += s->emitted;
     by_prompt[cell.first].denominator += s->steps;
   }
   std::vector<RatioTerm> terms;
-  for (const auto& [prompt, term] : by_prompt) terms.push_back(term);
-  if (bootstrap_) return bootstrap_interval(terms, resampling_);
-  const auto estimate = ratio_of_sums(terms);
-  return estimate ? estimate->interval : std::nullopt;
+  std::vector<int64_t> prompts;
+  for (const auto& [prompt, term] : by_prompt) terms.push_back(term), prompts.push_back(prompt);
+  const Design design = designs_.of(prompts);
+  auto estimate = ratio_of_sums(terms, design);
+  if (estimate && bootstrap_) estimate->interval = bootstrap_interval(terms, resampling_, design);
+  return estimate;
 }
 
 std::vector<NodeAcceptance> RowBuilder::acceptance_by_node(const ArmInfo& arm,
@@ -275,7 +297,7 @@ SameTokens RowBuilder::same_tokens(const ArmInfo& arm, const Tasks& tasks) const
 
 std::map<std::string, Quality> RowBuilder::quality(const ArmInfo& arm, const Tasks& tasks) const {
   std::map<std::string, Quality> pooled =
-      pool_scores(joined(aggregates_.quality.scores, arm, tasks));
+      pool_scores(joined(aggregates_.quality.scores, arm, tasks), designs_);
   if (tasks.size() != 1) return pooled;
   for (auto& [name, q] : pooled) {
     if (name != "pass@" + q.version) continue;
@@ -294,9 +316,10 @@ LoopCounts RowBuilder::loops(const ArmCells& own, const ArmCells& base,
   if (looping.empty() || against_itself) return l;
   const Pairing sound =
       pair_with_reference(without(own, looping), without(base, looping), any_prompt);
-  if (const auto estimate = headline(values_of(sound.prompts))) {
+  if (const auto estimate = headline(sound.prompts)) {
     l.speedup_without = estimate->value;
     l.interval_without = estimate->interval;
+    l.n_eff_without = estimate->n_eff;
   }
   return l;
 }
@@ -313,6 +336,11 @@ std::optional<ReplayCounts> RowBuilder::replay(const ArmInfo& arm, const Tasks& 
 }
 
 namespace {
+
+std::optional<base::Interval> factors(const std::optional<base::Interval>& logs) {
+  if (!logs) return std::nullopt;
+  return base::Interval{std::exp(logs->lo), std::exp(logs->hi)};
+}
 
 // Plain decoding of the baseline's model, and the methods that gave its tokens where they had to.
 bool may_be_ranked(const ReportRow& r, const ArmInfo& baseline) {
@@ -354,10 +382,18 @@ void RowBuilder::rank(std::span<ReportRow> rows, const Tasks& tasks) const {
   std::vector<std::vector<TokensAndTime>> arms(ranked.size());
   for (const auto& [prompt, sums] : prompts)
     for (size_t a = 0; a < sums.size(); ++a) arms[a].push_back(sums[a]);
-  const auto best = best_set(arms, estimator_, resampling_.seed);
+  std::vector<int64_t> ids;
+  for (const auto& [prompt, sums] : prompts) ids.push_back(prompt);
+  const auto best = best_set(arms, estimator_, resampling_.seed, 0.95, designs_.of(ids));
   for (size_t a = 0; best && a < ranked.size(); ++a)
-    ranked[a]->ranking =
-        Ranking{.fastest = a == best->fastest, .may_be_fastest = best->member[a], .n = best->n};
+    ranked[a]->ranking = Ranking{.fastest = a == best->fastest,
+                                 .may_be_fastest = best->member[a],
+                                 .n = best->n,
+                                 .n_eff = best->n_eff,
+                                 .against_fastest = std::exp(best->ranks[a].log_ratio),
+                                 .against_fastest_interval = factors(best->ranks[a].behind),
+                                 .lowest = best->ranks[a].lowest,
+                                 .highest = best->ranks[a].highest};
 }
 
 }  // namespace evalrun::reports

@@ -43,14 +43,14 @@ class RowBuilder {
   using Tasks = std::set<std::string>;
 
   ArmCells cells(const ArmInfo& arm, const Tasks& tasks) const;
-  std::optional<Estimate> headline(std::span<const PromptPair> pairs) const;
+  std::optional<Estimate> headline(const std::map<int64_t, PromptPair>& prompts) const;
 
   // A group of the row each.
   RowCounts counts(const ArmInfo& arm, const ArmCells& own, const Tasks& tasks) const;
   SpeedFigures speed(const Pairing& pairing, bool against_itself) const;
   Acceptance acceptance(const ArmInfo& arm, const Counters& counters, const ArmCells& own,
                         const Tasks& tasks) const;
-  std::optional<base::Interval> tau_interval(const ArmCells& own) const;
+  std::optional<Estimate> tau(const ArmCells& own) const;
   std::vector<NodeAcceptance> acceptance_by_node(const ArmInfo& arm, const Tasks& tasks) const;
   std::optional<double> bandwidth(const Counters& counters) const;
   SameTokens same_tokens(const ArmInfo& arm, const Tasks& tasks) const;
@@ -65,6 +65,7 @@ class RowBuilder {
   bool exclude_degenerate_;
   bool bootstrap_;
   Resampling resampling_;
+  PromptDesigns designs_;
   std::unordered_map<int64_t, std::string> task_of_;  // by prompt
   std::map<int64_t, ArmCells> cells_;                 // by arm
 };

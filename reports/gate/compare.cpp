@@ -104,7 +104,10 @@ ArmComparison compare_arm(const std::vector<RunData>& a, const std::vector<RunDa
   c.n_prompts = static_cast<int>(m.logs_a.front().size());
   if (m.cells > 0)
     c.identical_share = static_cast<double>(m.same_tokens) / static_cast<double>(m.cells);
-  if (const auto t = session_change(m.logs_a, m.logs_b, options.scope, options.confidence)) {
+  const Design design = PromptDesigns(a.front().prompts, options.scope).of(m.prompts);
+  c.n_eff = design.empty() ? c.n_prompts : static_cast<double>(design.units());
+  if (const auto t =
+          session_change(m.logs_a, m.logs_b, options.scope, options.confidence, design)) {
     c.ratio = std::exp(t->mean);
     c.interval = base::Interval{std::exp(t->interval.lo), std::exp(t->interval.hi)};
     c.session_sd = t->session_sd;

@@ -58,10 +58,9 @@ std::string verdict_text(const Comparison& c) {
 }
 
 // What B/A's interval is for and made from.
-std::string scope_text(const Comparison& c) {
+std::string interval_source(const Comparison& c) {
   const bool several = c.a.size() > 1 || c.b.size() > 1;
-  std::string text = c.scope == Scope::kFixedSet ? "for these prompts measured again (fixed set)"
-                                                 : "for new prompts of the same kind (population)";
+  std::string text = "for " + scope_text(c.scope);
   if (!several)
     return text +
            ", from the spread over prompts within one session a side: what another session "
@@ -96,7 +95,7 @@ Table comparison_table(const Comparison& c, bool from_prompts) {
     std::vector<Cell> row = {
         x.method, x.dataset, fmt::format("{}", x.n_prompts),
         x.n_prompts > 0
-            ? figure_cell(x.ratio, x.interval, from_prompts ? x.n_prompts : kIndicativeBelow, 3)
+            ? figure_cell(x.ratio, x.interval, from_prompts ? x.n_eff : kIndicativeBelow, 3)
             : "-"};
     if (several) row.emplace_back(percent(x.session_sd, 2));
     row.emplace_back(p_text(x.p_value));
@@ -160,7 +159,7 @@ Json arms_json(const Comparison& c) {
 
 Document document(const Comparison& c) {
   const bool several = c.a.size() > 1 || c.b.size() > 1;
-  const bool from_prompts = !several || c.scope == Scope::kPopulation;
+  const bool from_prompts = !several || c.scope != Scope::kFixedSet;
   Document d{.name = "compare"};
   for (const auto& [name, runs] : {std::pair{"A", &c.a}, std::pair{"B", &c.b}})
     for (const RunInfo& r : *runs) d.paragraph(fmt::format("{}: {}", name, run_name(r)));
@@ -174,7 +173,7 @@ Document document(const Comparison& c) {
   d.paragraph(
       fmt::format("B/A: factor by which the speedup of a typical prompt changed, paired by prompt; "
                   "the interval is {}{}.",
-                  scope_text(c), indicative ? "; * fewer than 30 prompts: indicative only" : ""));
+                  interval_source(c), indicative ? fmt::format("; *: {}", kIndicative) : ""));
   d.paragraph(verdict_text(c));
   d.note("Definitions", "docs/measurement.md#comparing-two-runs");
   d.data = records(arms_json(c));

@@ -26,7 +26,7 @@ const rowsOf = (name) => data.rows.filter((r) => r.dataset === name && r.role !=
 const rowOf = (label, name) => data.rows.find((r) => r.dataset === name && r.method === label);
 const named = (r) => r.method + (r.lossy ? ' (not lossless)' : '');
 const speedupText = (r) => withRange(r.speedup, r.speedup_lo, r.speedup_hi, 2) +
-    (isNumber(r.speedup_lo) && r.n_prompts < data.indicative_below ? '*' : '');
+    (isNumber(r.speedup_lo) && r.speedup_n_eff < data.indicative_below ? '*' : '');
 const highest = (values) => Math.max(0, ...values.filter(isNumber));
 
 const title = (text) => ({display: true, text});

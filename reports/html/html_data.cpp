@@ -15,9 +15,9 @@ namespace {
 Json rows_of(const Report& report) {
   // Not all keys: a run of a hundred rows shall stay a small file.
   static constexpr const char* kDrawn[] = {
-      "method",     "dataset",  "role",        "n_prompts",  "speedup",    "speedup_lo",
-      "speedup_hi", "tok_s",    "tau",         "tau_lo",     "tau_hi",     "t_ratio",
-      "residual",   "overhead", "draft_share", "alpha_cond", "alpha_joint"};
+      "method",     "dataset",  "role",        "n_prompts",  "speedup",     "speedup_lo",
+      "speedup_hi", "tok_s",    "tau",         "tau_lo",     "tau_hi",      "t_ratio",
+      "residual",   "overhead", "draft_share", "alpha_cond", "alpha_joint", "speedup_n_eff"};
   const Json all = Json::parse(to_json(report));
   Json rows = Json::array();
   for (size_t i = 0; i < report.rows.size(); ++i) {
@@ -57,6 +57,7 @@ Json parts_json(const Report& report) {
                     {"axis", p.axis},
                     {"part", p.part},
                     {"n_prompts", p.n_prompts},
+                    {"speedup_n_eff", p.n_eff},
                     {"speedup", p.speedup},
                     {"speedup_lo", json_lo(p.interval)},
                     {"speedup_hi", json_hi(p.interval)},

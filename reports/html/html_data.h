@@ -9,7 +9,7 @@ namespace evalrun::reports {
 
 // Fits inside a <script> element: no "<" in it. Keys:
 //   datasets         names in the order of the rows, the pooled one last
-//   indicative_below prompts that an interval needs to be more than indicative
+//   indicative_below prompts of equal weight that an interval needs to be more than indicative
 //   rows             of to_json(), the keys that are drawn, and `lossy`
 //   sweeps           find_sweeps()
 //   parts            Report::parts

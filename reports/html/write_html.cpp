@@ -116,12 +116,12 @@ class HtmlRenderer {
         fmt::format("{}{} · weights {}", cpu == run.environment.end() ? "" : cpu->second + " · ",
                     of([&](const ReportRow& r) { return engine_text(run, r.arm); }),
                     of([](const ReportRow& r) { return weights_text(r.arm); })),
-        fmt::format("At most {} new tokens · {} · {} · speedup: {}; intervals for new prompts "
-                    "(population): {}",
+        fmt::format("At most {} new tokens · {} · {} · speedup: {}; intervals for {}: {}",
                     of([](const ReportRow& r) { return max_new_text(r.arm); }),
                     of([](const ReportRow& r) { return sampling_text(r.arm); }),
                     of([](const ReportRow& r) { return base::plural(r.counts.repeats, "repeat"); }),
-                    estimator_text(report_.estimator), interval_text(report_.interval))};
+                    estimator_text(report_.estimator), scope_text(report_.scope),
+                    interval_text(report_.interval))};
     std::string out;
     for (const std::string& l : lines)
       out += fmt::format("<p class=\"facts\">{}</p>\n", escape_html(l));

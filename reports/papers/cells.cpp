@@ -29,6 +29,7 @@ std::string decoding_of(const ArmInfo& arm) { return arm.greedy() ? "greedy" : "
 PaperCell measured_value(const ReportRow& r, const FormMetric& metric) {
   PaperCell cell;
   cell.n_prompts = r.counts.prompts;
+  cell.n_eff = static_cast<double>(r.counts.prompts);
   const auto quality = [&](std::string_view evaluator) -> const Quality* {
     for (const auto& [name, q] : r.quality)
       if (q.n > 0 && name.starts_with(evaluator)) return &q;
@@ -36,8 +37,10 @@ PaperCell measured_value(const ReportRow& r, const FormMetric& metric) {
   };
   if (metric.measured == "speedup") {
     cell.value = r.speed.speedup, cell.interval = r.speed.interval, cell.sd = r.speed.sample_sd;
+    cell.n_eff = r.speed.n_eff;
   } else if (metric.measured == "tau") {
     cell.value = r.acceptance.tau, cell.interval = r.acceptance.tau_interval;
+    cell.n_eff = r.acceptance.tau_n_eff;
   } else if (metric.measured == "accepted_per_step") {
     cell.value = r.acceptance.accepted_per_step;
   } else if (metric.measured == "alpha_share") {

@@ -18,6 +18,7 @@ struct PaperCell {
   std::optional<base::Interval> interval;
   std::optional<double> sd;  // over samples
   int64_t n_prompts = 0;
+  double n_eff = 0;  // of the interval; the number of prompts where all have one weight
   // Published:
   std::string printed, printed_plain;  // as in the file
   std::string hardware;

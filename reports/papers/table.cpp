@@ -370,7 +370,7 @@ void TableBuilder::add_notes() {
   bool indicative = false;
   for (const PaperRow& r : table_.rows)
     for (const PaperCell& c : r.cells) {
-      if (c.interval && c.n_prompts < kIndicativeBelow) indicative = true;
+      if (c.interval && c.n_eff < kIndicativeBelow) indicative = true;
       if (c.printed.empty()) continue;
       ++published;
       if (!c.hardware.empty()) hardware.insert(c.hardware);
@@ -420,8 +420,7 @@ void TableBuilder::add_notes() {
                                    entries_[m].front().arm->lossy() ? " (not lossless)" : ""));
     table_.details.push_back(fmt::format("Arms: {}.", fmt::join(arms, ", ")));
   }
-  if (indicative)
-    table_.notes.push_back("*: interval from fewer than 30 prompts, indicative only.");
+  if (indicative) table_.notes.push_back(fmt::format("*: interval {}.", kIndicative));
 }
 
 // Some forms ask for parts of what the run has whole: its reports by category and by language, too.

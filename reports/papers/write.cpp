@@ -23,7 +23,7 @@ Cell paper_cell(const PaperCell& c, int decimals) {
     cell.text += fmt::format(" ({})", published ? c.printed_plain : number(c.plain, decimals));
   if (!c.interval) return cell;
   cell.range = bracket(*c.interval, decimals);
-  cell.indicative = c.n_prompts < kIndicativeBelow;
+  cell.indicative = c.n_eff < kIndicativeBelow;
   return cell;
 }
 

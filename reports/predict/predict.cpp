@@ -52,7 +52,7 @@ struct Predictor::Totals {
 };
 
 Predictor::Predictor(const PredictSources& sources, const ArmInfo& arm)
-    : arm_(arm), other_(sources.other) {
+    : arm_(arm), designs_(sources.run.prompts, Scope::kSameKind), other_(sources.other) {
   if (const std::string why = why_not_predicted(sources, arm); !why.empty())
     throw base::usage_error(why, "evalrun report shows what a run holds; evalrun run finishes it");
   load_base(sources, *sources.run.reference(arm));
@@ -215,7 +215,9 @@ Prediction Predictor::predict(const Draft& draft, int batch) const {
   }
   std::vector<PromptPair> pairs;
   std::vector<RatioTerm> steps;
+  std::vector<int64_t> ids;
   for (const auto& [id, p] : prompts) {
+    ids.push_back(id);
     pairs.push_back({p.base.tokens, p.base.ns, p.totals.tokens, p.totals.ns()});
     steps.push_back({p.totals.tokens, p.totals.steps});
   }
@@ -223,8 +225,8 @@ Prediction Predictor::predict(const Draft& draft, int batch) const {
                     .draft = draft.name,
                     .batch = batch,
                     .n_prompts = static_cast<int>(prompts.size()),
-                    .tau = ratio_of_sums(steps),
-                    .speedup = speedup_sum(pairs)};
+                    .tau = ratio_of_sums(steps, designs_.of(ids)),
+                    .speedup = speedup_sum(pairs, designs_.of(ids))};
   result.rows = all.rows / all.steps;
   if (base.steps > 0 && base.verify_ns > 0 && base.ns > 0) {
     const double plain_step = base.ns / base.steps;

@@ -79,6 +79,7 @@ class Predictor {
                 int batch) const;
 
   ArmInfo arm_;
+  PromptDesigns designs_;
   std::vector<TracedAnswer> answers_;
   std::map<Cell, Base> base_;
   std::optional<DraftCut> cut_;

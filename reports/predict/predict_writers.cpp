@@ -18,8 +18,8 @@ bool is_best(const Prediction& row, const std::vector<Prediction>& rows) {
 
 namespace {
 
-Cell estimate(const std::optional<Estimate>& e, int n_prompts) {
-  return e ? figure_cell(e->value, e->interval, n_prompts, 2) : "-";
+Cell estimate(const std::optional<Estimate>& e) {
+  return e ? figure_cell(e->value, e->interval, e->n_eff, 2) : "-";
 }
 
 std::optional<double> value_of(const std::optional<Estimate>& e) {
@@ -41,14 +41,14 @@ void add_predictions(const std::vector<Prediction>& rows, Document& d) {
   t.columns.push_back({.name = "", .words = true});
   bool few = false;
   for (const Prediction& p : rows) {
-    few = few || p.n_prompts < kIndicativeBelow;
+    few = few || (p.speedup && p.speedup->n_eff < kIndicativeBelow);
     std::vector<Cell> row = {p.arm, p.draft};
     if (batches) row.emplace_back(fmt::format("{}", p.batch));
     for (const std::string& cell :
          {number(value_of(p.tau), 3), number(p.rows, 2), number(p.t_ratio, 2),
           number(p.draft_share, 3), number(p.overhead, 3)})
       row.emplace_back(cell);
-    row.push_back(estimate(p.speedup, p.n_prompts));
+    row.push_back(estimate(p.speedup));
     row.emplace_back(is_best(p, rows) ? "best" : "");
     t.rows.push_back(std::move(row));
   }
@@ -58,7 +58,7 @@ void add_predictions(const std::vector<Prediction>& rows, Document& d) {
       "Speedup = tau / (T(n)/T(1) + draft time + overhead), each in plain steps; rows of a step "
       "are a mean. The interval is for new prompts and holds no error of the prediction: "
       "--confirm RUN measures that.{}",
-      few ? " * fewer than 30 prompts: indicative only." : ""));
+      few ? fmt::format(" *: {}.", kIndicative) : ""));
 }
 
 void add_confirmations(const PredictReport& report, Document& d) {
@@ -77,8 +77,7 @@ void add_confirmations(const PredictReport& report, Document& d) {
                       both(x.predicted.tau->value, x.measured.tau->value, 3),
                       both(x.predicted.t_ratio, x.measured.t_ratio, 2),
                       both(x.predicted.draft_share, x.measured.draft_share, 3),
-                      number(x.predicted.speedup->value, 2),
-                      estimate(x.measured.speedup, x.n_prompts),
+                      number(x.predicted.speedup->value, 2), estimate(x.measured.speedup),
                       fmt::format("{}{}", x.error() > 0 ? "+" : "", percent(x.error(), 1))});
   t.caption = "Speedup predicted from stored steps, and measured.";
   d.table(std::move(t));
@@ -130,7 +129,7 @@ void add_trees(const TreeReport& r, const PredictReport& report, Document& d) {
     t.rows.push_back({fmt::format("{}", b.tree.size()),
                       fmt::format("{}", fmt::join(b.tree.back(), ".")), number(b.gain, 3),
                       number(b.tau_chosen_on, 3), number(value_of(b.others.tau), 3),
-                      number(b.others.t_ratio, 2), estimate(b.others.speedup, b.others.n_prompts),
+                      number(b.others.t_ratio, 2), estimate(b.others.speedup),
                       is_best(b.others, rows) ? "best" : ""});
   }
   t.caption = fmt::format("{}: trees of the likeliest paths.", r.arm);
@@ -167,6 +166,7 @@ void add_estimate(Json& object, const std::string& name, const std::optional<Est
   object[name] = e ? Json(e->value) : Json();
   object[name + "_lo"] = e && e->interval ? Json(e->interval->lo) : Json();
   object[name + "_hi"] = e && e->interval ? Json(e->interval->hi) : Json();
+  object[name + "_n_eff"] = e ? Json(e->n_eff) : Json();
 }
 
 Json prediction_json(const Prediction& p) {

@@ -81,6 +81,9 @@ std::string fastest_text(const Report& report, const std::string& dataset) {
   if (best.ranking->n < kIndicativeBelow)
     lines.push_back(
         fmt::format("From {}: indicative only.", base::plural(best.ranking->n, "prompt")));
+  else if (best.ranking->n_eff < kIndicativeBelow)
+    lines.push_back(fmt::format("From {} prompts that weigh as {}: indicative only.",
+                                best.ranking->n, number(best.ranking->n_eff, 1)));
   return fmt::format("{}", fmt::join(lines, " "));
 }
 

@@ -152,7 +152,7 @@ std::vector<ReportColumn> possible_columns(const Report& report, const Rows& row
   };
   add("speedup", {metric_column(speedup_header(report.estimator) + " [95 %]", "speedup"),
                   [](const ReportRow& r) {
-                    Cell cell = figure_cell(r.speed.speedup, r.speed.interval, r.counts.prompts, 2);
+                    Cell cell = figure_cell(r.speed.speedup, r.speed.interval, r.speed.n_eff, 2);
                     if (is_best(r)) cell.style = Style::kBold;
                     return cell;
                   }});
@@ -230,8 +230,8 @@ std::string comparison_caption(const Report& report, const std::string& dataset,
   machine = machine.empty() || report.run.environment.contains("gpu") ? "" : machine + ", ";
   std::string text = fmt::format(
       "Decoding speed on {}: {} ({}), {} on {}{}, {}, at most {} new tokens. Speedup: {} of decode "
-      "speed against plain decoding; brackets: 95 % interval for new prompts of the same kind "
-      "(population; {}){}. Request: the same with prefill. τ: tokens per step, the target's own "
+      "speed against plain decoding; brackets: 95 % interval for {}, {}{}. Request: the same with "
+      "prefill. τ: tokens per step, the target's own "
       "included; α: accepted over drafted "
       "tokens; same tokens: answers with the token ids of plain decoding.",
       dataset_name(dataset), of([](const ReportRow& r) { return r.arm.model; }),
@@ -242,11 +242,9 @@ std::string comparison_caption(const Report& report, const std::string& dataset,
         return r.arm.greedy() ? std::string("greedy decoding") : sampling_text(r.arm);
       }),
       of([](const ReportRow& r) { return fmt::format("{}", r.arm.max_new); }),
-      estimator_text(report.estimator), interval_text(report.interval),
-      any([](const ReportRow* r) {
-        return r->speed.interval && r->counts.prompts < kIndicativeBelow;
-      })
-          ? "; *: fewer than 30 prompts, indicative only"
+      estimator_text(report.estimator), scope_text(report.scope), interval_text(report.interval),
+      any([](const ReportRow* r) { return r->speed.interval && r->speed.n_eff < kIndicativeBelow; })
+          ? fmt::format("; *: {}", kIndicative)
           : "");
   if (any([](const ReportRow* r) { return r->replay.has_value(); }))
     text += " By force: methods were made to follow plain decoding's text.";
@@ -293,6 +291,31 @@ Table comparison_table(const Report& report, const std::string& dataset, const D
   return t;
 }
 
+Table ranking_table(const DatasetRows& rows) {
+  Table t{.columns = {{.name = "compared with each other", .words = true},
+                      metric_column("speed / fastest's [95 %]", "may_be_fastest"),
+                      metric_column("rank", "may_be_fastest")}};
+  Rows ranked;
+  for (const ReportRow* r : rows.all())
+    if (r->ranking) ranked.push_back(r);
+  constexpr size_t kPlainAndTwoMethods = 3;
+  if (ranked.size() <= kPlainAndTwoMethods) return t;
+  std::stable_sort(ranked.begin(), ranked.end(), [](const ReportRow* a, const ReportRow* b) {
+    return a->ranking->against_fastest > b->ranking->against_fastest;
+  });
+  for (const ReportRow* r : ranked) {
+    const Ranking& k = *r->ranking;
+    t.rows.push_back({Cell(r->arm.label, k.may_be_fastest ? Style::kBold : Style::kPlain),
+                      figure_cell(k.against_fastest, k.against_fastest_interval, k.n_eff, 3),
+                      k.lowest == k.highest ? fmt::format("{}", k.lowest)
+                                            : fmt::format("{} to {}", k.lowest, k.highest)});
+  }
+  t.caption =
+      "Arms compared with each other, paired by prompt: intervals and ranks hold for all arms at "
+      "once. Bold: may be the fastest.";
+  return t;
+}
+
 Table quality_table(const Report& report, const std::string& dataset, const DatasetRows& rows) {
   const std::vector<QualityColumn> quality = quality_columns(report, rows.all());
   if (quality.empty()) return {};
@@ -301,9 +324,8 @@ Table quality_table(const Report& report, const std::string& dataset, const Data
   for (const QualityColumn& q : quality)
     columns.push_back(quality_column(q, q.title() + (q.k > 1 ? "" : " [95 %]")));
   Table t = table_of_rows(columns, rows);
-  t.caption = fmt::format(
-      "Quality on {}: mean scores; brackets: 95 % interval for new prompts of the same kind.",
-      dataset_name(dataset));
+  t.caption = fmt::format("Quality on {}: mean scores; brackets: 95 % interval for {}.",
+                          dataset_name(dataset), scope_text(report.scope));
   t.label = dataset + "-quality";
   return t;
 }

@@ -23,6 +23,9 @@ Table comparison_table(const Report& report, const std::string& dataset, const D
 // What ReportOptions::columns may name: "all", then the columns in their order.
 std::vector<std::string> column_names();
 // A column per evaluator, or per k of pass@k; no rows where nothing was scored.
+// Arms that are ranked, the fastest first: differences from it and ranks. No rows for fewer than
+// three methods.
+Table ranking_table(const DatasetRows& rows);
 Table quality_table(const Report& report, const std::string& dataset, const DatasetRows& rows);
 // Scores that are not the control's, paired per prompt.
 Table control_table(const Report& report, const DatasetRows& rows);

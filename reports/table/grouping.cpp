@@ -38,9 +38,12 @@ struct Cells {
 };
 
 GroupCell cell_of(const ReportRow& row, const std::string& figure) {
-  if (figure == "speedup") return {row.speed.speedup, row.speed.interval, row.counts.prompts};
+  if (figure == "speedup")
+    return {row.speed.speedup, row.speed.interval, row.counts.prompts, row.speed.n_eff};
   if (figure == "tok_s") return {row.speed.tok_s, std::nullopt, row.counts.prompts};
-  if (figure == "tau") return {row.acceptance.tau, row.acceptance.tau_interval, row.counts.prompts};
+  if (figure == "tau")
+    return {row.acceptance.tau, row.acceptance.tau_interval, row.counts.prompts,
+            row.acceptance.tau_n_eff};
   return {row.acceptance.alpha_draft, std::nullopt, row.counts.prompts};
 }
 

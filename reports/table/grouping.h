@@ -15,6 +15,7 @@ struct GroupCell {
   std::optional<double> value;  // absent where the method was not measured or has no such figure
   std::optional<base::Interval> interval;  // as the report's
   int64_t n_prompts = 0;
+  double n_eff = 0;  // of the interval
 };
 
 struct GroupedRow {

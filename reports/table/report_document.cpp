@@ -35,9 +35,7 @@ void add_header(const Report& report, Document& d) {
     samples = std::max(samples, r.counts.samples);
   }
   d.paragraph(fmt::format(
-      "{} · {} · {} · {} · {} · max_new {} · {} · {} · speedup: {} · intervals: 95 %, new prompts "
-      "of "
-      "the same kind (population), {}",
+      "{} · {} · {} · {} · {} · max_new {} · {} · {} · speedup: {} · intervals: 95 %, {}, {}",
       of([](const ReportRow& r) { return r.arm.model; }),
       of([](const ReportRow& r) { return weights_text(r.arm); }),
       of([](const ReportRow& r) { return r.arm.isa + setting_text(r.arm, "bits", " "); }),
@@ -46,7 +44,7 @@ void add_header(const Report& report, Document& d) {
       of([](const ReportRow& r) { return sampling_text(r.arm); }),
       samples > 1 ? fmt::format("{} samples, {}", samples, base::plural(repeats, "repeat"))
                   : base::plural(repeats, "repeat"),
-      estimator_text(report.estimator), interval_text(report.interval)));
+      estimator_text(report.estimator), scope_text(report.scope), interval_text(report.interval)));
 }
 
 // What a forward of n rows cost when the run began; a broken or missing table shows nothing.
@@ -106,13 +104,13 @@ std::string definitions_text(const Report& report) {
 
 std::string speedup_note(const Report& report) {
   const bool few = any_row(report, [](const ReportRow& r) {
-    return r.speed.interval && r.counts.prompts < kIndicativeBelow;
+    return r.speed.interval && r.speed.n_eff < kIndicativeBelow;
   });
   return fmt::format(
       "speedup: {} of decode speed, (tokens - 1) / decode time, over the prompts; prefill is not "
-      "in it. Brackets: 95 % interval for new prompts of the same kind (population), {}{}.",
-      estimator_text(report.estimator), interval_text(report.interval),
-      few ? "; * fewer than 30 prompts: indicative only" : "");
+      "in it. Brackets: 95 % interval for {}, {}{}.",
+      estimator_text(report.estimator), scope_text(report.scope), interval_text(report.interval),
+      few ? fmt::format("; *: {}", kIndicative) : "");
 }
 
 // What the columns mean: the same for every run.
@@ -161,9 +159,9 @@ void add_explanations(const Report& report, Document& d) {
 void add_notes(const Report& report, Document& d) {
   if (const std::string tuned = tuned_text(report); !tuned.empty()) d.note(tuned);
   if (any_row(report, [](const ReportRow& r) {
-        return r.speed.interval && r.counts.prompts < kIndicativeBelow;
+        return r.speed.interval && r.speed.n_eff < kIndicativeBelow;
       }))
-    d.note("*: an interval from fewer than 30 prompts is indicative only.");
+    d.note(fmt::format("*: {}.", kIndicative));
   if (report.explain)
     add_explanations(report, d);
   else
@@ -211,6 +209,12 @@ void add_dataset(const Report& report, const std::string& name, bool with_answer
     d.paragraph(text, true);
   if (!rows.all().empty()) d.table(comparison_table(report, name, rows));
   if (rows.aa != nullptr && rows.aa->speed.speedup) d.paragraph(noise_floor_text(*rows.aa));
+  if (Table t = ranking_table(rows); !t.rows.empty()) {
+    d.table(std::move(t));
+    d.paragraph(
+        "Paired by prompt; these intervals and ranks hold for all arms at once. The intervals of "
+        "the speedups are against plain decoding and say little about two arms.");
+  }
   add_quality(report, name, rows, d);
   if (report.why) d.table(why_table(rows));
   for (const std::string& remark : dataset_remarks(report, name)) d.paragraph(remark);

@@ -1,6 +1,7 @@
 #include "reports/table/run_text.h"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -32,7 +33,7 @@ std::string max_new_text(const ArmInfo& arm) {
 std::string noise_floor_text(const ReportRow& aa) {
   return fmt::format(
       "Noise floor: plain decoding against itself gives {}; smaller differences mean nothing.",
-      with_interval(aa.speed.speedup, aa.speed.interval, aa.counts.prompts, 3));
+      with_interval(aa.speed.speedup, aa.speed.interval, aa.speed.n_eff, 3));
 }
 
 std::string sampling_text(const ArmInfo& a) {
@@ -132,7 +133,7 @@ std::string without_loops(const Report& report, const std::string& dataset) {
     if (r.dataset == dataset && r.loops.speedup_without && r.arm.role != "aa")
       arms.push_back(fmt::format(
           "{} {}", r.arm.label,
-          with_interval(r.loops.speedup_without, r.loops.interval_without, r.counts.prompts)));
+          with_interval(r.loops.speedup_without, r.loops.interval_without, r.loops.n_eff_without)));
   return fmt::format("{}", fmt::join(arms, ", "));
 }
 
@@ -163,6 +164,51 @@ void add_loops(const Report& report, const std::string& dataset, std::vector<std
   out.push_back(what + " They are kept" +
                 (without.empty() ? std::string(".")
                                  : fmt::format("; the speedup without them: {}.", without)));
+}
+
+// Where few long answers take most of the time, or prompts belong together, an interval rests on
+// few.
+void add_weights(const Report& report, const std::string& dataset, std::vector<std::string>& out) {
+  std::vector<std::string> arms;
+  int64_t prompts = 0;
+  for (const ReportRow& r : report.rows) {
+    const auto n = static_cast<double>(r.counts.prompts);
+    if (r.dataset != dataset || !r.speed.interval || r.speed.n_eff >= n / 2) continue;
+    prompts = std::max(prompts, r.counts.prompts);
+    arms.push_back(fmt::format("{} {}", r.arm.label, number(r.speed.n_eff, 1)));
+  }
+  if (!arms.empty())
+    out.push_back(
+        fmt::format("Prompts of equal weight, each on its own, that {} are worth (n_eff): {}.",
+                    base::plural(prompts, "prompt"), fmt::join(arms, ", ")));
+}
+
+bool one_kind(const Report& report, const std::string& dataset) {
+  return report.scope == Scope::kNewKinds &&
+         std::any_of(report.rows.begin(), report.rows.end(), [&](const ReportRow& r) {
+           return r.dataset == dataset && r.speed.n_eff > 0 && r.counts.prompts > 1 &&
+                  !r.speed.interval;
+         });
+}
+
+// Where the whole job gains another factor than a typical prompt, and why.
+void add_gaps(const Report& report, const std::string& dataset, std::vector<std::string>& out) {
+  std::vector<std::string> arms;
+  for (const ReportRow& r : report.rows) {
+    if (r.dataset != dataset || !r.speed.gap || r.arm.role != "method") continue;
+    const EstimatorGap& gap = *r.speed.gap;
+    const char* why = -gap.by_spread > std::fabs(gap.by_length)
+                          ? "slow prompts take more of the time"
+                      : gap.by_length < 0 ? "long answers gain less"
+                                          : "long answers gain more";
+    arms.push_back(fmt::format("{} {} and {} ({})", r.arm.label, number(r.speed.speedup, 2),
+                               number(r.speed.geo, 2), why));
+  }
+  if (!arms.empty())
+    out.push_back(
+        fmt::format("The speedup of the whole job (ratio of sums) and that of a typical prompt "
+                    "(geometric mean) lie outside each other's interval: {}.",
+                    fmt::join(arms, ", ")));
 }
 
 void add_replay(const Report& report, const std::string& dataset, std::vector<std::string>& out) {
@@ -201,6 +247,10 @@ std::vector<std::string> dataset_remarks(const Report& report, const std::string
           "Left out of {} and of its baseline: {} cells that only one of them has finished.",
           r.arm.label, r.counts.unpaired));
   }
+  add_weights(report, dataset, remarks);
+  if (one_kind(report, dataset))
+    remarks.push_back("No interval for new kinds: all prompts here are of one kind.");
+  add_gaps(report, dataset, remarks);
   add_loops(report, dataset, remarks);
   add_replay(report, dataset, remarks);
   return remarks;

@@ -28,8 +28,7 @@ std::string mean_text(const GroupedRow& row) {
 }
 
 Cell group_cell(const GroupCell& cell, bool intervals) {
-  return intervals ? figure_cell(cell.value, cell.interval, cell.n_prompts, 3)
-                   : number(cell.value, 3);
+  return intervals ? figure_cell(cell.value, cell.interval, cell.n_eff, 3) : number(cell.value, 3);
 }
 
 // Settings are alternatives: a mean over them says nothing.
@@ -43,7 +42,7 @@ std::string explanation(const GroupedReport& report, std::span<const GroupedTabl
     for (const GroupedRow& row : table.rows)
       for (const GroupCell& cell : row.cells) {
         brackets = brackets || cell.interval.has_value();
-        few = few || (cell.interval && cell.n_prompts < kIndicativeBelow);
+        few = few || (cell.interval && cell.n_eff < kIndicativeBelow);
       }
   }
   const std::string same = !has_means(report)       ? "column"
@@ -57,8 +56,7 @@ std::string explanation(const GroupedReport& report, std::span<const GroupedTabl
   if (has_means(report))
     text += " Mean and standard deviation (n - 1) are over the columns, each counted once.";
   if (brackets) text += " Brackets: 95 % interval for new prompts of the same kind.";
-  if (few)
-    text += fmt::format(" *: from fewer than {} prompts, indicative only.", kIndicativeBelow);
+  if (few) text += fmt::format(" *: {}.", kIndicative);
   return text;
 }
 

@@ -31,6 +31,10 @@ Json nodes(const ReportRow& r) {
   return list;
 }
 
+std::optional<base::Interval> behind(const ReportRow& r) {
+  return r.ranking ? r.ranking->against_fastest_interval : std::nullopt;
+}
+
 Json row_of(const Report& report, const ReportRow& r) {
   Json quality = Json::object();
   for (const auto& [name, q] : r.quality) {
@@ -152,7 +156,7 @@ Json row_of(const Report& report, const ReportRow& r) {
       {"bandwidth_share", json_value(r.why.bandwidth)},
       {"quotable", may_be_quoted ? Json(*may_be_quoted) : Json(nullptr)},
       {"interval", report.interval == IntervalKind::kBootstrap ? "bootstrap" : "t"},
-      {"scope", to_string(Scope::kPopulation)},
+      {"scope", to_string(report.scope)},
       {"gpu_draft_ms", json_value(gpu.draft_ms)},
       {"gpu_verify_ms", json_value(gpu.verify_ms)},
       {"gpu_commit_ms", json_value(gpu.commit_ms)},
@@ -167,7 +171,14 @@ Json row_of(const Report& report, const ReportRow& r) {
       {"request_speedup", json_value(r.speed.request)},
       {"request_speedup_lo", json_lo(r.speed.request_interval)},
       {"request_speedup_hi", json_hi(r.speed.request_interval)},
+      {"speedup_n_eff", r.speed.interval ? Json(r.speed.n_eff) : Json(nullptr)},
+      {"tau_n_eff", r.acceptance.tau_interval ? Json(r.acceptance.tau_n_eff) : Json(nullptr)},
       {"may_be_fastest", r.ranking ? Json(r.ranking->may_be_fastest) : Json(nullptr)},
+      {"against_fastest", r.ranking ? Json(r.ranking->against_fastest) : Json(nullptr)},
+      {"against_fastest_lo", json_lo(behind(r))},
+      {"against_fastest_hi", json_hi(behind(r))},
+      {"rank_lo", r.ranking ? Json(r.ranking->lowest) : Json(nullptr)},
+      {"rank_hi", r.ranking ? Json(r.ranking->highest) : Json(nullptr)},
   };
 }
 

@@ -134,6 +134,7 @@ void PromptPlanner::add_prompt(const std::string& task, PlannedPrompt planned) {
   record.id = planned.prompt.id;
   record.category = planned.prompt.category;
   record.language = planned.prompt.language;
+  record.group = planned.prompt.group;
   record.turns = planned.prompt.turns;
   record.reference = planned.prompt.reference;
   EVALRUN_CHECK(!record.turns.empty(), "prompt {} has no turns", record.id);

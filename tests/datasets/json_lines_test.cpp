@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 constexpr const char* kTwoLines =
     R"({"id":"a","prompt":"one"})"
     "\n"
-    R"({"id":2,"turns":["two","three"],"category":"c","language":"de","reference":"r"})"
+    R"({"id":2,"turns":["two","three"],"category":"c","language":"de","group":"g","reference":"r"})"
     "\n";
 
 std::vector<std::string> ids(const LoadedDataset& set) {
@@ -48,6 +48,8 @@ void expect_two_lines(const LoadedDataset& set) {
   EXPECT_EQ(set.prompts[1].id, "2");
   EXPECT_THAT(set.prompts[1].turns, ElementsAre("two", "three"));
   EXPECT_EQ(set.prompts[1].category, "c");
+  EXPECT_EQ(set.prompts[1].group, "g");
+  EXPECT_EQ(set.prompts[0].group, "");
   EXPECT_EQ(set.prompts[1].language, "de");
   EXPECT_EQ(set.prompts[1].reference, "r");
 }
@@ -108,9 +110,10 @@ TEST_F(Jsonl, GzipByContentAndInSeveralMembers) {
 }
 
 TEST_F(Jsonl, OneArrayInsteadOfLines) {
-  const std::string one = R"({"id":"a","prompt":"one"})",
-                    two = R"({"id":2,"turns":["two","three"],"category":"c","language":"de",)"
-                          R"("reference":"r"})";
+  const std::string
+      one = R"({"id":"a","prompt":"one"})",
+      two = R"({"id":2,"turns":["two","three"],"category":"c","language":"de","group":"g",)"
+            R"("reference":"r"})";
   expect_two_lines(load("\n [" + one + ",\n" + two + "]\n"));
   EXPECT_THAT(refused("[" + one + ",1]"), AllOf(HasSubstr("record 2"), HasSubstr("an object")));
   EXPECT_THAT(refused("[" + one + "," + one + "]"), HasSubstr("record 2"));

@@ -88,6 +88,7 @@ TEST_F(OfficialFiles, HumanEvalXInSixLanguages) {
     ++languages[prompt.language];
     EXPECT_EQ(code.language, prompt.language);
     EXPECT_EQ(prompt.id.substr(prompt.id.rfind('/')), code.task.substr(code.task.rfind('/')));
+    EXPECT_EQ("/" + prompt.group, code.task.substr(code.task.rfind('/')));
     EXPECT_FALSE(code.test.empty());
     EXPECT_FALSE(code.canonical_solution.empty());
     EXPECT_FALSE(code.declaration.empty());

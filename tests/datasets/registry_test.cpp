@@ -67,6 +67,7 @@ TEST(Samples, FourProgramsInSixLanguages) {
     const CodeProblem& code = *prompt.code;
     problems[code.language].insert(code.task.substr(code.task.find('/')));
     EXPECT_TRUE(code.task.starts_with(code.language + "/"));
+    EXPECT_EQ(code.task, code.language + "/" + prompt.group) << "one group in all languages";
     EXPECT_EQ(prompt.turns[0], code.declaration + code.prompt);
     EXPECT_EQ(code.declaration.empty(), code.language != "rust");
     EXPECT_EQ(code.test_setup.empty(), code.language != "go");

@@ -121,6 +121,14 @@ TEST_F(CopyRun, EveryRowUnderNewNumbers) {
   EXPECT_TRUE(find_certificate(target_, "k").has_value());
 }
 
+TEST_F(CopyRun, FromAFileThatHasNoGroups) {
+  tests::to_version_8(source_);
+  const ResultStore old(folder_.file("a.db"), ResultStore::Mode::kReadOnly);
+  const int64_t copied = copy_baseline(old, "main", target_, "theirs", false);
+  EXPECT_EQ(integer(target_, "SELECT count(*) FROM prompt WHERE group_name = ''"), kPrompts);
+  EXPECT_GT(integer(target_, "SELECT count(*) FROM turn"), 0) << copied;
+}
+
 TEST_F(CopyRun, TheSameRunIsNotCopiedTwice) {
   const int64_t first = copy_baseline(source_, "main", target_, "main", false);
   const int64_t before = rows(target_);

@@ -15,6 +15,7 @@
 #include "engine/base/error.h"
 #include "engine/base/rng.h"
 #include "engine/base/text.h"
+#include "results/queries.h"
 #include "results/regroup.h"
 #include "results/store.h"
 #include "tests/results/store_queries.h"
@@ -427,6 +428,25 @@ TEST(Migration, FromVersionSevenGivesGpusTheirTimes) {
   EXPECT_EQ(text(store, columns), layout);
   EXPECT_EQ(integer(store, "SELECT sum(energy_mj) FROM gpu"), 60);
   EXPECT_EQ(integer(store, "SELECT count(verify_ns) FROM gpu"), 0) << "was not measured";
+}
+
+TEST(Migration, FromVersionEightLeavesPromptsOnTheirOwn) {
+  TempFolder folder;
+  const std::string path = folder.file("a.db");
+  {
+    ResultStore store(path);
+    tests::fill(store, usual());
+    tests::to_version_8(store);
+  }
+  {
+    const ResultStore old(path, ResultStore::Mode::kReadOnly);
+    EXPECT_FALSE(has_groups(old)) << "read as it is";
+    EXPECT_FALSE(std::filesystem::exists(path + ".bak-v8"));
+  }
+  ResultStore store(path);
+  EXPECT_TRUE(has_groups(store));
+  EXPECT_EQ(integer(store, "SELECT count(*) FROM prompt WHERE group_name = ''"), 4);
+  EXPECT_TRUE(std::filesystem::exists(path + ".bak-v8"));
 }
 
 // ---- kill -9 ----

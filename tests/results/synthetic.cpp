@@ -151,7 +151,13 @@ int64_t fill(ResultStore& store, const SyntheticRun& run) {
   return run_id;
 }
 
+void to_version_8(ResultStore& store) {
+  store.execute("ALTER TABLE prompt DROP COLUMN group_name");
+  store.execute("UPDATE meta SET value = '8' WHERE name = 'schema_version'");
+}
+
 void to_version_7(ResultStore& store) {
+  to_version_8(store);
   store.execute("DROP VIEW v_gpu");
   // As that version wrote it: SQLite keeps the text, comments too, and adds columns to it.
   store.execute(
@@ -171,6 +177,7 @@ void to_version_7(ResultStore& store) {
 }
 
 void to_version_6(ResultStore& store) {
+  to_version_8(store);
   store.execute("DROP TABLE gpu");
   store.execute("UPDATE meta SET value = '6' WHERE name = 'schema_version'");
 }

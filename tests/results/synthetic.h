@@ -60,6 +60,7 @@ int64_t fill(results::ResultStore& store, const SyntheticRun& run);
 // Takes the layout back to what that version wrote (without its views); the next writer migrates
 // it.
 void to_version_7(results::ResultStore& store);
+void to_version_8(results::ResultStore& store);
 void to_version_6(results::ResultStore& store);
 void to_version_5(results::ResultStore& store);
 void to_version_2(results::ResultStore& store);

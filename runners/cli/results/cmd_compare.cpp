@@ -45,8 +45,7 @@ void run_compare(const CompareArguments& options, const GlobalOptions& global) {
   compare.adjustment = options.adjust == "holm"   ? base::Adjustment::kHolm
                        : options.adjust == "none" ? base::Adjustment::kNone
                                                   : base::Adjustment::kBenjaminiHochberg;
-  if (options.scope == reports::to_string(reports::Scope::kPopulation))
-    compare.scope = reports::Scope::kPopulation;
+  compare.scope = reports::scope_named(options.scope);
   const reports::Comparison c = reports::compare_runs(stored(a), stored(b), compare);
   ReportOutput output = options.output;
   const reports::Format format = output.resolve(global);
@@ -83,8 +82,9 @@ void add_compare_command(CLI::App& app, Context& context) {
       ->capture_default_str();
   command
       ->add_option("--scope", options->scope,
-                   "What the interval is for: these prompts measured again, or new prompts")
-      ->check(CLI::IsMember({"fixed-set", "population"}))
+                   "What the interval is for: these prompts measured again (fixed-set), new "
+                   "prompts of the same kinds (same-kind; also: population), or new kinds")
+      ->check(CLI::IsMember({"fixed-set", "same-kind", "new-kinds", "population"}))
       ->capture_default_str();
   command->footer(
       "Prints what changed and exits with 0 whatever it is; `evalrun check` is the gate.\n\n"

@@ -21,7 +21,7 @@ struct ReportArguments {
   std::vector<std::string> runs;
   std::vector<std::string> group_by;
   ReportOutput output;
-  std::string metric = "sum", interval = "t", by = "task", control;
+  std::string metric = "sum", interval = "t", scope = "same-kind", by = "task", control;
   std::vector<int> pass_k;
   bool why = false, explain = false, wide = false, exclude_degenerate = false;
   std::vector<std::string> columns;
@@ -74,6 +74,7 @@ reports::ReportOptions report_options(const ReportArguments& options, Format for
   for (const auto e : {reports::Estimator::kGeo, reports::Estimator::kLegacy})
     if (options.metric == reports::to_string(e)) o.estimator = e;
   if (options.interval == "bootstrap") o.interval = reports::IntervalKind::kBootstrap;
+  o.scope = reports::scope_named(options.scope);
   o.why = options.why;
   o.explain = options.explain;
   o.columns = options.columns;
@@ -190,6 +191,12 @@ void add_report_command(CLI::App& app, Context& context) {
           "Of speedups and tau, for new prompts: Student's t (t) or a paired bootstrap over "
           "prompts, seeded from the run's key (bootstrap)")
       ->check(CLI::IsMember({"t", "bootstrap"}))
+      ->capture_default_str();
+  command
+      ->add_option("--scope", options->scope,
+                   "What intervals are for: new prompts of the same kinds, which are data sets and "
+                   "categories (same-kind; also: population), or new kinds")
+      ->check(CLI::IsMember({"same-kind", "new-kinds", "population"}))
       ->capture_default_str();
   command->add_option("--split-by", options->by, "A table per task, or per part of it")
       ->check(CLI::IsMember({"task", "category", "language"}))

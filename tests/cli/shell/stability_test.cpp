@@ -154,6 +154,11 @@ class Version010 : public CommandTest {
   }
 };
 
+// Made otherwise since then: "Numbers change" of the changelog. So is what scopes are called.
+bool is_interval_of_a_ratio(const std::string& key) {
+  return (key.ends_with("_lo") || key.ends_with("_hi")) && !key.starts_with("speedup_geo");
+}
+
 TEST_F(Version010, ItsDatabaseGivesTheSameReport) {
   const ProgramResult result = run({"report", "--db", "old.db", "--json"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
@@ -162,8 +167,10 @@ TEST_F(Version010, ItsDatabaseGivesTheSameReport) {
       json::parse(base::read_file(EVALRUN_TEST_DATA "/results/evalrun-0.1.0.report.json"));
   ASSERT_EQ(now.size(), before.size());
   for (size_t row = 0; row < before.size(); ++row)
-    for (const auto& [key, value] : before[row].items())
+    for (const auto& [key, value] : before[row].items()) {
+      if (is_interval_of_a_ratio(key) || key == "scope") continue;
       EXPECT_EQ(now[row].value(key, json("missing")), value) << row << " " << key;
+    }
   EXPECT_THAT(run({"baseline", "list", "--db", "old.db"}).out, HasSubstr("main"));
   EXPECT_EQ(run({"compare", "old", "main", "--db", "old.db"}).exit_code, 0);
 }

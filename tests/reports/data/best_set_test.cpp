@@ -42,6 +42,50 @@ TEST(BestSet, LeavesOutWhatIsSlowerBeyondDoubt) {
   }
 }
 
+TEST(BestSet, RanksOfWhatIsClear) {
+  // The second and the third are as fast; 5 % are clear, 30 % anyhow.
+  const Arms arms = arms_ahead({0, 0.30, 0.2999, 0.25}, 0.02, 20);
+  const auto best = best_set(arms, Estimator::kGeo, 1);
+  std::vector<std::pair<int, int>> ranks;
+  for (const auto& r : best->ranks) ranks.emplace_back(r.lowest, r.highest);
+  EXPECT_EQ(ranks, (std::vector<std::pair<int, int>>{{4, 4}, {1, 2}, {1, 2}, {3, 3}}));
+  EXPECT_FALSE(best->ranks[1].behind);
+  ASSERT_TRUE(best->ranks[3].behind);
+  EXPECT_NEAR(best->ranks[3].log_ratio, -0.05, 0.001);
+  EXPECT_LT(best->ranks[3].behind->hi, 0);
+  EXPECT_GT(best->ranks[2].behind->hi, 0);
+}
+
+TEST(BestSet, TwoArmsHaveATwoSidedInterval) {
+  const int n = 10;
+  Arms arms(2);
+  for (int i = 0; i < n; ++i) {
+    arms[0].push_back({100, 1e9});
+    arms[1].push_back({100, 1e9 * std::exp(-0.001 * (0.1 + (i % 2 == 0 ? 1 : -1)))});
+  }
+  const auto best = best_set(arms, Estimator::kGeo, 1);
+  const double half = 0.001 * base::student_t_quantile(0.975, n - 1) * std::sqrt(1.0 / (n - 1));
+  EXPECT_NEAR((best->ranks[0].behind->hi - best->ranks[0].behind->lo) / 2 / half, 1, 0.03);
+}
+
+TEST(BestSet, RanksHoldForAllArmsAtOnce) {
+  for (const double steps : {0.0, 0.02}) {
+    const Coverage c = cover_ranks({.arms = 6}, steps, 30, Estimator::kSum, 1'000);
+    EXPECT_GT(c.share(), 0.93) << steps;
+    EXPECT_LT(c.share(), 0.99) << steps << ", or the bound sees no correlation";
+  }
+}
+
+TEST(BestSet, ArmsOfTheSameTimesShareTheirRanks) {
+  const Arms arms(3, std::vector<TokensAndTime>(5, {100, 1e9}));
+  const auto best = best_set(arms, Estimator::kSum, 1);
+  for (const auto& r : best->ranks) {
+    EXPECT_EQ(r.lowest, 1);
+    EXPECT_EQ(r.highest, 3);
+    EXPECT_EQ(r.log_ratio, 0);
+  }
+}
+
 // Two arms, differences of the logs known: the bound is Student's, one-sided.
 TEST(BestSet, OfTwoArmsIsATTest) {
   const int n = 10;

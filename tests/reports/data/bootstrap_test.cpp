@@ -48,7 +48,7 @@ TEST(Bootstrap, AsWideAsTheClosedForm) {
   // The widths agree to O(1/n), where one end may be nearer; the ends of 10,000 resamples have a
   // standard error of about 2 % of the half width.
   tests::Normals normals(5);
-  const auto pairs = tests::draw_prompts({.rho = -0.5}, 1001, normals);
+  const auto pairs = tests::draw_prompts({.rho = -0.5, .cut = 400}, 1001, normals);
   for (const Estimator e : {Estimator::kSum, Estimator::kGeo, Estimator::kLegacy}) {
     const auto closed = speedup(pairs, e)->interval, resampled = bootstrap_interval(pairs, e, {});
     EXPECT_NEAR(std::log(resampled->hi / resampled->lo) / std::log(closed->hi / closed->lo), 1,

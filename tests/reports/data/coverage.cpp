@@ -1,6 +1,8 @@
 #include "tests/reports/data/coverage.h"
 
+#include <algorithm>
 #include <cmath>
+#include <string>
 #include <utility>
 
 #include "reports/data/bootstrap.h"
@@ -19,21 +21,46 @@ double Normals::next() {
   return radius * std::cos(angle);
 }
 
-// With z, w standard normal of correlation rho, length L = exp(l z) and speedup s = t exp(v w):
-// sum = E L / E(L / s), and L / s is log-normal with variance l^2 + v^2 - 2 rho l v; geo = exp E ln
-// s; legacy = E s, the baseline's speed being the same everywhere. The noise of times has the same
-// mean factor above and below.
+namespace {
+
+constexpr double kLoopingSpeedup = 6;
+
+// Of an answer that does not loop, z standard normal.
+double length_of(const PromptModel& m, double z) {
+  const double length = m.pareto > 0 ? 50 * std::pow(base::normal_cdf(-z), -1 / m.pareto)
+                                     : 100 * std::exp(m.length_sd * z);
+  return std::min(length, m.cut);
+}
+
+}  // namespace
+
+// With z, w standard normal of correlation rho, length L(z) and speedup s = t exp(v w): sum = E L /
+// E(L / s), geo = exp E ln s, legacy = E s, the baseline's speed being the same everywhere. Given
+// z, ln s is normal with mean ln t + v rho z and variance v^2 (1 - rho^2). The noise of times has
+// the same mean factor above and below.
 double truth(Estimator estimator, const PromptModel& m) {
-  const double half_variance = m.speedup_sd * m.speedup_sd / 2;
-  switch (estimator) {
-    case Estimator::kSum:
-      return m.typical * std::exp(m.rho * m.length_sd * m.speedup_sd - half_variance);
-    case Estimator::kGeo:
-      return m.typical;
-    case Estimator::kLegacy:
-      return m.typical * std::exp(half_variance);
+  const double variance = m.speedup_sd * m.speedup_sd;
+  const double rest = (1 - m.looping), loops = m.looping;
+  if (estimator == Estimator::kGeo)
+    return std::exp(rest * std::log(m.typical) +
+                    (loops > 0 ? loops * std::log(kLoopingSpeedup) : 0));
+  if (estimator == Estimator::kLegacy)
+    return (rest * m.typical + loops * kLoopingSpeedup) * std::exp(variance / 2);
+  double lengths = 0, times = 0;
+  constexpr double kStep = 0.002;
+  for (double z = -9; z < 18; z += kStep) {
+    const double density = kStep * std::exp(-z * z / 2) / std::sqrt(2 * M_PI);
+    const double length = density * length_of(m, z);
+    const double mean = std::log(m.typical) + m.speedup_sd * m.rho * z;
+    lengths += length;
+    times += length * std::exp(-mean + variance * (1 - m.rho * m.rho) / 2);
   }
-  return 0;
+  lengths *= rest, times *= rest;
+  if (loops > 0) {
+    lengths += loops * m.cut;
+    times += loops * m.cut / kLoopingSpeedup * std::exp(variance / 2);
+  }
+  return lengths / times;
 }
 
 std::vector<PromptPair> draw_prompts(const PromptModel& m, int n, Normals& normals) {
@@ -41,14 +68,69 @@ std::vector<PromptPair> draw_prompts(const PromptModel& m, int n, Normals& norma
   for (int i = 0; i < n; ++i) {
     const double z = normals.next();
     const double w = m.rho * z + std::sqrt(1 - m.rho * m.rho) * normals.next();
+    const bool loops = m.looping > 0 && base::normal_cdf(normals.next()) < m.looping;
+    const double typical = loops ? kLoopingSpeedup : m.typical;
     PromptPair p;
-    p.tokens = p.base_tokens = 100 * std::exp(m.length_sd * z);
+    p.tokens = p.base_tokens = loops ? m.cut : length_of(m, z);
     p.base_ns = p.tokens * 1e7 * std::exp(m.timing_sd * normals.next());
-    p.ns = p.tokens * 1e7 / (m.typical * std::exp(m.speedup_sd * w)) *
+    p.ns = p.tokens * 1e7 / (typical * std::exp(m.speedup_sd * w)) *
            std::exp(m.timing_sd * normals.next());
     pairs.push_back(p);
   }
   return pairs;
+}
+
+GroupCoverage cover_groups(const GroupModel& m, Scope question, Estimator estimator,
+                           int experiments) {
+  std::vector<reports::PromptInfo> prompts;
+  std::vector<int64_t> ids;
+  for (int g = 0; g < m.groups; ++g)
+    for (int i = 0; i < m.members; ++i) {
+      reports::PromptInfo p;
+      p.id = static_cast<int64_t>(prompts.size());
+      p.key = std::to_string(p.id), p.task = "task";
+      (m.are_kinds ? p.category : p.group) = std::to_string(g);
+      ids.push_back(p.id);
+      prompts.push_back(p);
+    }
+  const reports::Design design = reports::PromptDesigns(prompts, question).of(ids);
+  GroupCoverage c;
+  std::vector<double> widths;
+  Normals normals(1);
+  for (int e = 0; e < experiments; ++e) {
+    std::vector<PromptPair> pairs;
+    double sum_of_logs = 0, sum_of_inverses = 0;  // of the groups that there are
+    for (int g = 0; g < m.groups; ++g) {
+      const double level = std::log(m.typical) + m.between_sd * normals.next();
+      sum_of_logs += level, sum_of_inverses += std::exp(-level);
+      for (int i = 0; i < m.members; ++i) {
+        PromptPair p;
+        p.tokens = p.base_tokens = 100 * std::exp(m.length_sd * normals.next());
+        p.base_ns = p.tokens * 1e7 * std::exp(m.timing_sd * normals.next());
+        p.ns = p.tokens * 1e7 * std::exp(m.timing_sd * normals.next()) /
+               std::exp(level + m.within_sd * normals.next());
+        pairs.push_back(p);
+      }
+    }
+    // Of these kinds, or of new ones; lengths are independent of speeds.
+    const bool fixed = m.are_kinds && question == Scope::kSameKind;
+    double value = fixed ? std::exp(sum_of_logs / m.groups) : m.typical;
+    if (estimator == Estimator::kSum) {
+      value = fixed ? m.groups / sum_of_inverses
+                    : m.typical * std::exp(-m.between_sd * m.between_sd / 2);
+      value *= std::exp(-m.within_sd * m.within_sd / 2);
+    }
+    const auto alone = reports::speedup(pairs, estimator)->interval;
+    const auto designed = reports::speedup(pairs, estimator, design)->interval;
+    for (const auto& [interval, of] :
+         {std::pair(alone, &c.on_their_own), std::pair(designed, &c.designed)}) {
+      ++of->experiments;
+      of->covered += interval && interval->lo <= value && value <= interval->hi ? 1 : 0;
+    }
+    widths.push_back(std::log(designed->hi / designed->lo) / std::log(alone->hi / alone->lo));
+  }
+  c.relative_width = base::median(widths);
+  return c;
 }
 
 SessionDraw draw_sessions(const SessionModel& m, Normals& normals) {
@@ -90,6 +172,33 @@ bool holds(const std::optional<base::Interval>& interval, double value) {
 
 }  // namespace
 
+namespace {
+
+std::optional<base::Interval> linearised_interval(const std::vector<PromptPair>& pairs,
+                                                  Estimator estimator) {
+  PromptPair sum;
+  for (const PromptPair& p : pairs) {
+    sum.tokens += p.tokens, sum.ns += p.ns;
+    sum.base_tokens += p.base_tokens, sum.base_ns += p.base_ns;
+  }
+  double squares = 0, speeds = 0, base_speeds = 0;
+  for (const PromptPair& p : pairs)
+    speeds += p.tokens / p.ns, base_speeds += p.base_tokens / p.base_ns;
+  for (const PromptPair& p : pairs) {
+    const double u = estimator == Estimator::kSum
+                         ? p.tokens / sum.tokens - p.ns / sum.ns - p.base_tokens / sum.base_tokens +
+                               p.base_ns / sum.base_ns
+                         : p.tokens / p.ns / speeds - p.base_tokens / p.base_ns / base_speeds;
+    squares += u * u;
+  }
+  const auto n = static_cast<double>(pairs.size());
+  const double half = base::student_t_quantile(0.975, n - 1) * std::sqrt(n / (n - 1) * squares);
+  const double value = reports::speedup(pairs, estimator)->value;
+  return base::Interval{value * std::exp(-half), value * std::exp(half)};
+}
+
+}  // namespace
+
 Coverage cover_prompts(const PromptModel& model, int n, Estimator estimator, IntervalOf by,
                        int experiments, int resamples) {
   const double value = truth(estimator, model);
@@ -100,8 +209,22 @@ Coverage cover_prompts(const PromptModel& model, int n, Estimator estimator, Int
       return holds(
           reports::bootstrap_interval(pairs, estimator, {.seed = ++seed, .resamples = resamples}),
           value);
+    if (by == IntervalOf::kLinearised && estimator != Estimator::kGeo)
+      return holds(linearised_interval(pairs, estimator), value);
     return holds(reports::speedup(pairs, estimator)->interval, value);
   });
+}
+
+double relative_width(const PromptModel& model, int n, Estimator estimator, int experiments) {
+  Normals normals(1);
+  std::vector<double> ratios;
+  const auto width = [](const base::Interval& i) { return std::log(i.hi / i.lo); };
+  for (int e = 0; e < experiments; ++e) {
+    const std::vector<PromptPair> pairs = draw_prompts(model, n, normals);
+    ratios.push_back(width(*reports::speedup(pairs, estimator)->interval) /
+                     width(*linearised_interval(pairs, estimator)));
+  }
+  return base::median(ratios);
 }
 
 Coverage cover_sessions(const SessionModel& model, Scope scope, int experiments) {
@@ -160,6 +283,28 @@ Coverage cover_best_set(const ArmsModel& model, int n, Estimator estimator, int 
     const auto best =
         reports::best_set(draw_arms(model, n, estimator, normals), estimator, ++seed, confidence);
     return bool{best->member[chosen]};
+  });
+}
+
+Coverage cover_ranks(const ArmsModel& model, double steps, int n, Estimator estimator,
+                     int experiments) {
+  uint64_t seed = 0;
+  return cover(experiments, 3, [&](Normals& normals) {
+    auto arms = draw_arms(model, n, estimator, normals);
+    for (size_t a = 0; a < arms.size(); ++a)
+      for (reports::TokensAndTime& p : arms[a]) p.ns *= std::exp(-steps * static_cast<double>(a));
+    const auto best = reports::best_set(arms, estimator, ++seed);
+    bool held = true;
+    for (size_t a = 0; a < arms.size(); ++a) {
+      const reports::ArmRank& r = best->ranks[a];
+      const double behind = steps * (static_cast<double>(a) - static_cast<double>(best->fastest));
+      const int rank = static_cast<int>(arms.size() - a);
+      held = held && (steps == 0 ? r.lowest == 1 && r.highest == static_cast<int>(arms.size())
+                                 : r.lowest <= rank && rank <= r.highest);
+      held = held && (!r.behind || (r.behind->lo <= behind && behind <= r.behind->hi));
+      held = held && (!best->member[a] || r.lowest == 1);
+    }
+    return held;
   });
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -31,9 +32,22 @@ class Normals {
 struct PromptModel {
   double rho = 0;  // correlation of ln length and ln speedup; below 0: long answers draft worse
   double typical = 2.5, length_sd = 0.8, speedup_sd = 0.3, timing_sd = 0.02;
+  double cut = std::numeric_limits<double>::infinity();  // the limit of tokens; typical is 100
+  double pareto = 0;  // above 0: lengths of that Pareto exponent, from 50 tokens on
+  // Share of answers that run in a loop: to the limit, and with a typical speedup of 6.
+  double looping = 0;
 };
 double truth(reports::Estimator estimator, const PromptModel& model);
 std::vector<reports::PromptPair> draw_prompts(const PromptModel& model, int n, Normals& normals);
+
+// Prompts that belong together: `kinds` fixed ones (or drawn anew), or groups such as problems in
+// several languages, with `members` prompts each. ln speed is the sum of a normal number of the
+// kind or group and one of the prompt.
+struct GroupModel {
+  int groups = 20, members = 6;
+  bool are_kinds = false;  // categories: strata or clusters, by the question; else groups
+  double between_sd = 0.15, within_sd = 0.15, length_sd = 0.8, timing_sd = 0.02, typical = 2.5;
+};
 
 // Two sides, nothing changed on average: a prompt's own change, what a session does to all its
 // prompts, and the noise of one prompt's ratio in one session.
@@ -56,9 +70,21 @@ struct Coverage {
 using Experiment = std::function<bool(Normals&)>;  // did it hold?
 Coverage cover(int experiments, uint64_t seed, const Experiment& experiment);
 
-enum class IntervalOf { kStudent, kBootstrap };
+// kLinearised: as the ratio of sums had it before, with linear influences and n - 1 degrees of
+// freedom; legacy likewise.
+enum class IntervalOf { kStudent, kBootstrap, kLinearised };
 Coverage cover_prompts(const PromptModel& model, int n, reports::Estimator estimator, IntervalOf by,
                        int experiments, int resamples = 1000);
+// Median width of the interval (ends' logs) over that of the linearised one.
+double relative_width(const PromptModel& model, int n, reports::Estimator estimator,
+                      int experiments);
+// kFixedSet: as if every prompt were on its own; the question is still `question`.
+struct GroupCoverage {
+  Coverage on_their_own, designed;
+  double relative_width = 0;  // median, designed over on their own
+};
+GroupCoverage cover_groups(const GroupModel& model, reports::Scope question,
+                           reports::Estimator estimator, int experiments);
 Coverage cover_sessions(const SessionModel& model, reports::Scope scope, int experiments);
 // Arms that are equally fast, none being the baseline: the hardest case for the set of the best.
 // ln speed of an arm on a prompt is normal with a deviation of its own, its correlation between two
@@ -72,6 +98,11 @@ struct ArmsModel {
 // last in turn.
 Coverage cover_best_set(const ArmsModel& model, int n, reports::Estimator estimator,
                         int experiments, double confidence = 0.95);
+// Share of experiments in which all rank sets hold the ranks, and all intervals of the differences
+// from the arm with the largest estimate the true ones. `steps`: ln speeds of the arms rise by
+// that; with 0 all are equal, and no two may be told apart.
+Coverage cover_ranks(const ArmsModel& model, double steps, int n, reports::Estimator estimator,
+                     int experiments);
 // The sessions' means per prompt taken for one session: what an interval over prompts makes of it.
 Coverage cover_ignoring_sessions(const SessionModel& model, reports::Scope scope, int experiments);
 

@@ -1,9 +1,14 @@
 // Prints the tables of "Coverage of the intervals" and "The fastest arm" in docs/measurement.md:
 // how often intervals of nominal 95 % hold the truth. Run by hand:
-// build/release/bin/coverage_study; the seeds are fixed, so that every run prints the same.
+// build/release/bin/coverage_study [prompts] [lengths] [groups] [sessions] [best] [ranks]; the
+// seeds are fixed, so that every run prints the same.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <limits>
+#include <string_view>
+#include <utility>
 
 #include "tests/reports/data/coverage.h"
 
@@ -39,6 +44,82 @@ void print_prompts() {
     }
 }
 
+void print_lengths() {
+  struct Case {
+    const char* name;
+    PromptModel model;
+  };
+  const double inf = std::numeric_limits<double>::infinity();
+  const PromptModel worse = {.rho = -0.5};
+  const auto with = [&](double cut, double pareto, double looping) {
+    PromptModel m = worse;
+    m.cut = cut, m.pareto = pareto, m.looping = looping;
+    return m;
+  };
+  fmt::print(
+      "\n| answers | prompts | sum, before | sum | its width, relative | geo | legacy, before | "
+      "legacy |\n|:--|--:|--:|--:|--:|--:|--:|--:|\n");
+  for (const Case& c :
+       {Case{"rho 0", {}}, Case{"rho -0.5", worse}, Case{"rho -0.5, cut at 400", with(400, 0, 0)},
+        Case{"rho -0.5, cut at 120", with(120, 0, 0)},
+        Case{"rho -0.5, Pareto 2.1", with(inf, 2.1, 0)},
+        Case{"rho 0, 15 % in a loop", {.cut = 400, .looping = 0.15}}})
+    for (const int n : {8, 20, 40, 80, 480}) {
+      const auto covered = [&](Estimator estimator, IntervalOf by) {
+        return cell(cover_prompts(c.model, n, estimator, by, kExperiments));
+      };
+      fmt::print("| {} | {} | {} | {} | {:.2f} | {} | {} | {} |\n", c.name, n,
+                 covered(Estimator::kSum, IntervalOf::kLinearised),
+                 covered(Estimator::kSum, IntervalOf::kStudent),
+                 relative_width(c.model, n, Estimator::kSum, 2'000),
+                 covered(Estimator::kGeo, IntervalOf::kStudent),
+                 covered(Estimator::kLegacy, IntervalOf::kLinearised),
+                 covered(Estimator::kLegacy, IntervalOf::kStudent));
+      std::fflush(stdout);
+    }
+}
+
+void print_groups() {
+  struct Case {
+    const char* name;
+    GroupModel model;
+    Scope question;
+  };
+  const auto kinds = [](int groups, int members, double between, double within) {
+    return GroupModel{.groups = groups,
+                      .members = members,
+                      .are_kinds = true,
+                      .between_sd = between,
+                      .within_sd = within};
+  };
+  const auto problems = [](int groups, double between, double within) {
+    return GroupModel{.groups = groups, .between_sd = between, .within_sd = within};
+  };
+  fmt::print(
+      "\n| prompts | sd between, within | question | sum, on their own | sum | its width | geo, on "
+      "their own | geo | its width |\n|:--|:--|:--|--:|--:|--:|--:|--:|--:|\n");
+  for (const Case& c : {Case{"6 categories x 6", kinds(6, 6, 0.2, 0.2), Scope::kSameKind},
+                        Case{"13 categories x 6", kinds(13, 6, 0.2, 0.25), Scope::kSameKind},
+                        Case{"8 categories x 10", kinds(8, 10, 0.1, 0.25), Scope::kSameKind},
+                        Case{"20 categories x 2", kinds(20, 2, 0.2, 0.25), Scope::kSameKind},
+                        Case{"6 categories x 6", kinds(6, 6, 0.2, 0.2), Scope::kNewKinds},
+                        Case{"13 categories x 6", kinds(13, 6, 0.2, 0.25), Scope::kNewKinds},
+                        Case{"8 categories x 10", kinds(8, 10, 0.1, 0.25), Scope::kNewKinds},
+                        Case{"20 problems x 6", problems(20, 0.15, 0.15), Scope::kSameKind},
+                        Case{"164 problems x 6", problems(164, 0.15, 0.15), Scope::kSameKind},
+                        Case{"40 problems x 6", problems(40, 0.1, 0.2), Scope::kSameKind}}) {
+    fmt::print("| {} | {}, {} | {}", c.name, c.model.between_sd, c.model.within_sd,
+               c.model.are_kinds ? to_string(c.question) : "new problems");
+    for (const Estimator estimator : {Estimator::kSum, Estimator::kGeo}) {
+      const GroupCoverage g =
+          cover_groups(c.model, c.question, estimator, c.model.groups > 100 ? 4'000 : 10'000);
+      fmt::print(" | {} | {} | {:.2f}", cell(g.on_their_own), cell(g.designed), g.relative_width);
+    }
+    fmt::print(" |\n");
+    std::fflush(stdout);
+  }
+}
+
 void print_sessions() {
   fmt::print(
       "\n| sessions a side | fixed set | population | fixed set, sessions ignored | population, "
@@ -46,9 +127,9 @@ void print_sessions() {
   for (const int sessions : {1, 3, 5, 10}) {
     const SessionModel model = {.sessions = sessions};
     fmt::print("| {}", sessions);
-    for (const Scope scope : {Scope::kFixedSet, Scope::kPopulation})
+    for (const Scope scope : {Scope::kFixedSet, Scope::kSameKind})
       fmt::print(" | {}", sessions == 1 ? "-" : cell(cover_sessions(model, scope, kExperiments)));
-    for (const Scope scope : {Scope::kFixedSet, Scope::kPopulation})
+    for (const Scope scope : {Scope::kFixedSet, Scope::kSameKind})
       fmt::print(" | {}", cell(cover_ignoring_sessions(model, scope, kExperiments)));
     fmt::print(" |\n");
     std::fflush(stdout);
@@ -73,11 +154,29 @@ void print_best_sets() {
     }
 }
 
+void print_ranks() {
+  fmt::print(
+      "\n| arms | prompts | sum, equal arms | sum, 2 % apart | geo, equal arms | geo, 2 % apart "
+      "|\n|--:|--:|--:|--:|--:|--:|\n");
+  for (const int arms : {3, 5, 11, 20})
+    for (const int n : {10, 30, 80}) {
+      fmt::print("| {} | {}", arms, n);
+      for (const auto estimator : {Estimator::kSum, Estimator::kGeo})
+        for (const double steps : {0.0, 0.02})
+          fmt::print(" | {}", cell(cover_ranks({.arms = arms}, steps, n, estimator, 2'000)));
+      fmt::print(" |\n");
+      std::fflush(stdout);
+    }
+}
+
 }  // namespace
 }  // namespace evalrun::tests
 
-int main() {
-  evalrun::tests::print_prompts();
-  evalrun::tests::print_sessions();
-  evalrun::tests::print_best_sets();
+int main(int argc, char** argv) {
+  const std::pair<std::string_view, void (*)()> parts[] = {
+      {"prompts", evalrun::tests::print_prompts}, {"lengths", evalrun::tests::print_lengths},
+      {"groups", evalrun::tests::print_groups},   {"sessions", evalrun::tests::print_sessions},
+      {"best", evalrun::tests::print_best_sets},  {"ranks", evalrun::tests::print_ranks}};
+  for (const auto& [name, print] : parts)
+    if (argc < 2 || std::find(argv + 1, argv + argc, name) != argv + argc) print();
 }

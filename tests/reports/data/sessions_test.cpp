@@ -24,7 +24,7 @@ TEST(SessionChange, FixedSetByHand) {
 }
 
 TEST(SessionChange, PopulationByHand) {
-  const auto c = session_change(kA, kB, Scope::kPopulation);
+  const auto c = session_change(kA, kB, Scope::kSameKind);
   // Variance over prompts 2 / 2 = 1 with 1 degree of freedom, between sessions 2 with 2: together
   // 3, with 9 / (1/1 + 4/2) = 3.
   EXPECT_DOUBLE_EQ(c->mean, 2);
@@ -34,7 +34,7 @@ TEST(SessionChange, PopulationByHand) {
 }
 
 TEST(SessionChange, OneSessionASideIsStudentsTOverPrompts) {
-  for (const Scope scope : {Scope::kFixedSet, Scope::kPopulation}) {
+  for (const Scope scope : {Scope::kFixedSet, Scope::kSameKind}) {
     const auto c = session_change({{0, 2, 1}}, {{1, 5, 1}}, scope);
     const double d[] = {1, 3, 0};
     const auto t = base::t_interval(d, 0.95);
@@ -59,7 +59,7 @@ TEST(SessionChange, WhatCannotBeKnown) {
   EXPECT_FALSE(session_change({{1}}, {{2}}, Scope::kFixedSet).has_value());
   // One prompt, two sessions a side: these prompts can be spoken of, others cannot.
   EXPECT_TRUE(session_change({{1}, {2}}, {{2}, {4}}, Scope::kFixedSet).has_value());
-  EXPECT_FALSE(session_change({{1}, {2}}, {{2}, {4}}, Scope::kPopulation).has_value());
+  EXPECT_FALSE(session_change({{1}, {2}}, {{2}, {4}}, Scope::kSameKind).has_value());
 }
 
 TEST(SessionChange, AShiftOfASessionIsSeenAndOneOfAPromptIsNot) {
@@ -67,7 +67,7 @@ TEST(SessionChange, AShiftOfASessionIsSeenAndOneOfAPromptIsNot) {
   const auto same = session_change({{0, 0}, {0, 0}}, {{1, 9}, {1, 9}}, Scope::kFixedSet);
   EXPECT_EQ(same->standard_error, 0);
   EXPECT_EQ(same->mean, 5);
-  EXPECT_GT(session_change({{0, 0}, {0, 0}}, {{1, 9}, {1, 9}}, Scope::kPopulation)->standard_error,
+  EXPECT_GT(session_change({{0, 0}, {0, 0}}, {{1, 9}, {1, 9}}, Scope::kSameKind)->standard_error,
             3);
 }
 

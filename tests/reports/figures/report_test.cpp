@@ -141,14 +141,20 @@ TEST_F(ReportTest, ByHand) {
   EXPECT_NEAR(*pld.why.overhead, 0.3 / 10, 1e-15);
   EXPECT_EQ(pld.same_tokens.share, 1.0);
   EXPECT_EQ(pld.same_tokens.compared, 4);
-  // Interval: ln S delta with dof 3, from the per-prompt numbers above.
+  // Interval: the jackknife of ln S, from the per-prompt numbers above; the AR terms cancel, for
+  // T_i is N_i steps.
   const double tokens[] = {32, 36, 40, 44}, steps[] = {13, 14, 16, 17};
+  std::vector<double> logs;
   double squares = 0;
   for (int i = 0; i < 4; ++i) {
-    const double u = tokens[i] / 152 - steps[i] / 60;  // the AR terms cancel: T_i is N_i steps
-    squares += u * u;
+    logs.push_back(std::log((152 - tokens[i]) / (60 - steps[i])));
+    squares += tokens[i] * tokens[i];
   }
-  const double half = 3.182446305283708 * std::sqrt(4.0 / 3 * squares);  // t_{3, .975}
+  // Degrees of freedom: n_eff - 1, the baseline's being the smaller one; the kurtosis leaves more.
+  const double n_eff = 152 * 152 / squares;
+  EXPECT_NEAR(pld.speed.n_eff, n_eff, 1e-9);
+  const double half = base::student_t_quantile(0.975, n_eff - 1) * 3 / 2 *
+                      base::sample_sd(logs);  // (n - 1) / sqrt(n)
   EXPECT_NEAR(pld.speed.interval->lo, *pld.speed.speedup * std::exp(-half), 1e-9);
   EXPECT_NEAR(pld.speed.interval->hi, *pld.speed.speedup * std::exp(half), 1e-9);
   // exact scores 1, 0, 1 and one unscored.
@@ -164,6 +170,101 @@ TEST_F(ReportTest, ByHand) {
   EXPECT_EQ(q.differing, 0);
   EXPECT_EQ(q.statuses, (std::map<std::string, int64_t>{{"nothing found", 1}, {"ok", 3}}));
   EXPECT_EQ(row(r, "ar", "gsm8k").quality.at("exact@1").compared, 0) << "not with itself";
+}
+
+// One answer of forty takes half of all time: 1 / (1/4 + 39 / 78^2) prompts of equal weight.
+TEST_F(ReportTest, FewLongAnswersAreSaid) {
+  run_.prompts_per_task = 40;
+  run_.change = [](results::GenerationRecord& g, const tests::SyntheticArm& a, int prompt, int,
+                   int) {
+    if (a.role == "method") g.turns[0].decode_ns = prompt == 7 ? 39'000'000 : 1'000'000;
+  };
+  const Report r = report();
+  const ReportRow& pld = row(r, "pld:k=4", "gsm8k");
+  EXPECT_NEAR(pld.speed.n_eff, 1 / (0.25 + 39.0 / (78 * 78)), 1e-9);
+  const std::string text = to_text(r);
+  EXPECT_THAT(text, ::testing::HasSubstr(
+                        "Prompts of equal weight, each on its own, that 40 prompts are worth "
+                        "(n_eff): pld:k=4 3.9."));
+  EXPECT_THAT(text, ::testing::HasSubstr("]* ")) << "fewer than 20 of equal weight";
+  EXPECT_THAT(text, ::testing::HasSubstr("From 40 prompts that weigh as 3.9: indicative only."));
+  run_.change = nullptr;
+  run_.key = "even";
+  run_.tokens = 400;  // and 4 more from prompt to prompt
+  const std::string even = to_text(report());
+  EXPECT_THAT(even, ::testing::Not(::testing::HasSubstr("n_eff")));
+  EXPECT_THAT(even, ::testing::Not(::testing::HasSubstr("]*")));
+}
+
+// Forty prompts in eight groups of five, as translations of a problem, and in two categories.
+TEST_F(ReportTest, GroupsAndKindsDecideTheIntervals) {
+  run_.prompts_per_task = 40;
+  run_.change = [](results::GenerationRecord& g, const tests::SyntheticArm& a, int prompt, int,
+                   int) {
+    if (a.role == "method") g.turns[0].decode_ns *= 4 + prompt / 5;
+  };
+  const int64_t id = tests::fill(store_, run_);
+  store_.execute(
+      "UPDATE score SET value = (SELECT (prompt_id - 1) / 5 % 2 FROM generation WHERE id = "
+      "generation_id)");
+  const auto width = [&](const Report& r) {
+    const ReportRow& pld = row(r, "pld:k=4", "gsm8k");
+    return std::log(pld.speed.interval->hi / pld.speed.interval->lo);
+  };
+  const Report alone = build_report(store_, id);
+  EXPECT_GT(row(alone, "pld:k=4", "gsm8k").speed.n_eff, 25);
+  store_.execute("UPDATE prompt SET group_name = (id - 1) / 5");
+  const Report grouped = build_report(store_, id);
+  const ReportRow& pld = row(grouped, "pld:k=4", "gsm8k");
+  EXPECT_GT(width(grouped), 2 * width(alone));
+  EXPECT_LT(pld.speed.n_eff, 8);
+  EXPECT_LT(pld.acceptance.tau_n_eff, 8.001);
+  const auto quality = [&](const Report& r) {
+    const auto& i = row(r, "ar", "gsm8k").quality.at("exact@1").interval;
+    return i->hi - i->lo;
+  };
+  EXPECT_GT(quality(grouped), 1.5 * quality(alone));
+  EXPECT_THAT(to_text(grouped), ::testing::HasSubstr("that 40 prompts are worth (n_eff): "));
+  store_.execute("UPDATE prompt SET group_name = '', category = (id - 1) / 20");
+  const Report kinds = build_report(store_, id);
+  EXPECT_LT(width(kinds), width(alone)) << "the difference of the categories is no chance";
+  EXPECT_THAT(to_text(kinds), ::testing::HasSubstr("new prompts of the same kind (same-kind)"));
+  const Report others = build_report(store_, id, {.scope = Scope::kNewKinds});
+  EXPECT_GT(width(others), 5 * width(alone)) << "two clusters";
+  EXPECT_THAT(to_text(others), ::testing::HasSubstr("new kinds of prompts (new-kinds)"));
+  EXPECT_THAT(to_json(others), ::testing::HasSubstr("\"scope\": \"new-kinds\""));
+  store_.execute("UPDATE prompt SET category = 'one'");
+  const Report one = build_report(store_, id, {.scope = Scope::kNewKinds});
+  EXPECT_FALSE(row(one, "pld:k=4", "gsm8k").speed.interval);
+  const std::string text = to_text(one);
+  EXPECT_THAT(text, ::testing::HasSubstr("No interval for new kinds: all prompts here are of one"));
+  EXPECT_THAT(text, ::testing::Not(::testing::HasSubstr("nan")));
+}
+
+// A hundred answers of 32 to 428 tokens; the speedup follows the length, the tokens, or neither.
+TEST_F(ReportTest, WhyTheJobGainsAnotherFactorThanATypicalPrompt) {
+  run_.prompts_per_task = 100;
+  const auto said = [&](const std::string& key, const std::function<double(int)>& speedup) {
+    run_.key = key;
+    run_.change = [&](results::GenerationRecord& g, const tests::SyntheticArm& a, int prompt, int,
+                      int) {
+      if (a.role == "method")
+        g.turns[0].decode_ns = static_cast<int64_t>((32 + 4 * prompt) * 1e7 / speedup(prompt));
+    };
+    return to_text(report());
+  };
+  const std::string line = "(geometric mean) lie outside each other's interval: pld:k=4 ";
+  const auto steady = [](int prompt) { return 2 + 0.01 * (prompt % 3); };
+  EXPECT_THAT(said("steady", steady), ::testing::Not(::testing::HasSubstr("each other's")));
+  EXPECT_THAT(said("worse", [](int prompt) { return prompt < 50 ? 2.6 : 2; }),
+              ::testing::AllOf(::testing::HasSubstr(line),
+                               ::testing::HasSubstr("(long answers gain less).")));
+  EXPECT_THAT(said("better", [](int prompt) { return prompt < 50 ? 2 : 2.6; }),
+              ::testing::AllOf(::testing::HasSubstr(line),
+                               ::testing::HasSubstr("(long answers gain more).")));
+  EXPECT_THAT(said("wide", [](int prompt) { return prompt % 2 == 0 ? 1 : 30; }),
+              ::testing::AllOf(::testing::HasSubstr(line),
+                               ::testing::HasSubstr("(slow prompts take more of the time).")));
 }
 
 // n and c of four problems; with one sample fewer or one not judged, pass@k is not reported.
@@ -539,11 +640,11 @@ TEST_F(ReportTest, ABootstrapIsNamedAndAlwaysTheSame) {
     EXPECT_THAT(to_json(r), HasSubstr("\"interval\": \"bootstrap\""));
     for (const std::string& text : {to_text(r), to_markdown(r), to_latex(r), to_html(r, store_)}) {
       EXPECT_THAT(text, HasSubstr("paired bootstrap over prompts, 10,000 resamples"));
-      EXPECT_THAT(text, HasSubstr("population"));
+      EXPECT_THAT(text, HasSubstr("same kind"));
     }
   }
   EXPECT_THAT(to_json(t), HasSubstr("\"interval\": \"t\""));
-  EXPECT_THAT(to_text(t), HasSubstr("(population), Student's t over prompts"));
+  EXPECT_THAT(to_text(t), HasSubstr("(same-kind), Student's t over prompts"));
 }
 
 TEST_F(ReportTest, RowsOfSeveralDataSetsAndThePool) {

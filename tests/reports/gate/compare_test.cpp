@@ -228,11 +228,11 @@ TEST_F(CompareTest, EnoughSessionsAreNotWarnedAbout) {
     a.push_back({&store_, measure(fmt::format("a{}", r), 1, 1, 0.02)});
     b.push_back({&store_, measure(fmt::format("b{}", r), 1, 1.1, 0.02)});
   }
-  const Comparison c = compare_runs(a, b, {.scope = Scope::kPopulation});
+  const Comparison c = compare_runs(a, b, {.scope = Scope::kSameKind});
   EXPECT_THAT(c.warnings, IsEmpty());
   EXPECT_EQ(c.arms.at(0).change, Change::kSlower);
-  EXPECT_THAT(to_markdown(c), HasSubstr("(population)"));
-  EXPECT_THAT(to_json(c), HasSubstr("\"scope\": \"population\""));
+  EXPECT_THAT(to_markdown(c), HasSubstr("(same-kind)"));
+  EXPECT_THAT(to_json(c), HasSubstr("\"scope\": \"same-kind\""));
 }
 
 TEST_F(CompareTest, ChangedTextBetweenSessionsIsSaid) {

@@ -79,6 +79,24 @@ TEST_F(AnswerTest, LeavesOutAMethodThatGaveOtherTokens) {
   EXPECT_THAT(text(), StartsWith("Fastest lossless here: pld:k=4"));
 }
 
+TEST_F(AnswerTest, ArmsAreComparedWithEachOther) {
+  EXPECT_THAT(text(), Not(HasSubstr("compared with each other"))) << "one method";
+  run_.key = "more";
+  add("slower", 15'000'000);
+  add("slowest", 40'000'000);
+  const Report r = report();
+  const std::string said = to_text(r);
+  EXPECT_THAT(said, HasSubstr("compared with each other"));
+  EXPECT_THAT(said, HasSubstr("hold for all arms at once"));
+  const Ranking& best = *row(r, "pld:k=4", "gsm8k").ranking;
+  const Ranking& last = *row(r, "slowest", "gsm8k").ranking;
+  EXPECT_EQ(best.lowest, 1);
+  EXPECT_FALSE(best.against_fastest_interval);
+  EXPECT_GT(last.lowest, best.highest);
+  EXPECT_LT(last.against_fastest_interval->hi, 1);
+  EXPECT_THAT(to_json(r), HasSubstr("\"rank_lo\": 1"));
+}
+
 TEST_F(AnswerTest, FewPromptsAreSaid) {
   run_.prompts_per_task = 4;
   EXPECT_THAT(text(), HasSubstr("From 4 prompts: indicative only."));

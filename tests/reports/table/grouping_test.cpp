@@ -180,7 +180,7 @@ TEST_F(GroupingTest, Formats) {
   EXPECT_THAT(csv, HasSubstr("gsm8k,speedup,pld|k,model,\"b, c\","));
   EXPECT_THAT(to_markdown(grouped), HasSubstr("| pld\\|k         |"));
   EXPECT_THAT(to_text(grouped), HasSubstr("mean ± sd"));
-  EXPECT_THAT(to_text(grouped), HasSubstr("*: from fewer than 30 prompts"));
+  EXPECT_THAT(to_text(grouped), HasSubstr("*: from fewer than 20 prompts"));
   const std::string latex = to_latex(grouped);
   EXPECT_THAT(
       latex,

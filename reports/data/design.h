@@ -1,0 +1,52 @@
+// Which prompts of an estimate belong together, and what is fixed: what an interval says depends on
+// what would be drawn anew.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "reports/data/run_data.h"
+
+namespace evalrun::reports {
+
+// What an interval claims. Prompts of one group (PromptInfo::group) count as one in the first two.
+// The kind of a prompt is its data set and category.
+//   kSameKind  where the value of new prompts of the same kinds would lie, kinds in the same shares
+//   kNewKinds  where that of new kinds would lie; of new groups, where a row has no kinds
+//   kFixedSet  where that of these prompts would lie when measured again
+enum class Scope { kSameKind, kNewKinds, kFixedSet };
+const char* to_string(Scope s);  // "same-kind", "new-kinds", "fixed-set"
+// As on the command line; "population" is an older name of the same kind.
+Scope scope_named(std::string_view name);
+std::string scope_text(Scope s);  // "new prompts of the same kind (same-kind)"
+
+// The units that are independent of each other, and the fixed strata that they are of. Empty: every
+// prompt is a unit, of one stratum.
+struct Design {
+  std::vector<int> unit;     // by prompt
+  std::vector<int> stratum;  // by unit
+  bool empty() const { return unit.empty(); }
+  size_t units() const { return stratum.size(); }
+  Design of(std::span<const size_t> prompts) const;  // of a part of the prompts, by their places
+};
+
+// Designs of prompts of a run, by their ids.
+class PromptDesigns {
+ public:
+  PromptDesigns() = default;  // every prompt is a unit
+  PromptDesigns(const std::vector<PromptInfo>& prompts, Scope scope);
+  Design of(std::span<const int64_t> prompt_ids) const;
+
+ private:
+  struct Place {
+    int kind = 0, group = 0;
+    bool named = false;  // the kind has a category
+  };
+  Scope scope_ = Scope::kFixedSet;
+  std::unordered_map<int64_t, Place> places_;
+};
+
+}  // namespace evalrun::reports

@@ -1,0 +1,166 @@
+// Which prompts are units and strata, by what an interval is asked.
+#include "reports/data/design.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "reports/data/bootstrap.h"
+#include "reports/data/estimators.h"
+#include "reports/data/jackknife.h"
+
+namespace evalrun::reports {
+namespace {
+
+struct Named {
+  const char *task, *category, *group;
+};
+
+Design design(Scope scope, const std::vector<Named>& named) {
+  std::vector<PromptInfo> prompts;
+  std::vector<int64_t> ids;
+  for (const Named& n : named) {
+    PromptInfo p;
+    p.id = static_cast<int64_t>(100 + prompts.size());
+    p.key = std::to_string(p.id);
+    p.task = n.task, p.category = n.category, p.group = n.group;
+    ids.push_back(p.id);
+    prompts.push_back(p);
+  }
+  return PromptDesigns(prompts, scope).of(ids);
+}
+
+using Ints = std::vector<int>;
+constexpr Scope kScopes[] = {Scope::kSameKind, Scope::kNewKinds, Scope::kFixedSet};
+
+TEST(Design, PromptsOnTheirOwnNeedNone) {
+  for (const Scope scope : kScopes)
+    EXPECT_TRUE(design(scope, {{"a", "", ""}, {"a", "", ""}, {"a", "", "g"}}).empty());
+}
+
+TEST(Design, CategoriesAreStrataOrClusters) {
+  const std::vector<Named> prompts = {
+      {"a", "x", ""}, {"a", "y", ""}, {"a", "x", ""}, {"a", "y", ""}};
+  const Design same = design(Scope::kSameKind, prompts);
+  EXPECT_EQ(same.unit, (Ints{0, 1, 2, 3}));
+  EXPECT_EQ(same.stratum, (Ints{0, 1, 0, 1}));
+  const Design others = design(Scope::kNewKinds, prompts);
+  EXPECT_EQ(others.unit, (Ints{0, 1, 0, 1}));
+  EXPECT_EQ(others.stratum, (Ints{0, 0}));
+  EXPECT_TRUE(design(Scope::kFixedSet, prompts).empty());
+}
+
+TEST(Design, AGroupIsAUnitOfItsDataSet) {
+  const std::vector<Named> prompts = {
+      {"a", "", "1"}, {"a", "", "1"}, {"a", "", "2"}, {"a", "", "2"}, {"a", "", ""}};
+  for (const Scope scope : {Scope::kSameKind, Scope::kNewKinds}) {
+    EXPECT_EQ(design(scope, prompts).unit, (Ints{0, 0, 1, 1, 2}));
+    EXPECT_EQ(design(scope, prompts).stratum, (Ints{0, 0, 0}));
+  }
+  // The problem of the same number of another set is another problem.
+  EXPECT_EQ(design(Scope::kSameKind, {{"a", "", "1"}, {"b", "", "1"}}).units(), 2u);
+  EXPECT_EQ(design(Scope::kNewKinds, {{"a", "", "1"}, {"a", "", "2"}, {"b", "", ""}}).unit,
+            (Ints{0, 0, 1}))
+      << "several data sets are kinds";
+}
+
+TEST(Design, AGroupOfTwoCategoriesIsOfNeither) {
+  const Design d = design(Scope::kSameKind, {{"a", "x", "1"},
+                                             {"a", "y", "1"},
+                                             {"a", "x", ""},
+                                             {"a", "x", ""},
+                                             {"a", "y", "2"},
+                                             {"a", "x", "2"}});
+  EXPECT_EQ(d.unit, (Ints{0, 0, 1, 2, 3, 3}));
+  EXPECT_EQ(d.stratum, (Ints{0, 1, 1, 0}));
+}
+
+TEST(Design, APartKeepsWhatBelongsTogether) {
+  const Design d = design(Scope::kSameKind,
+                          {{"a", "x", "1"}, {"a", "x", "1"}, {"a", "y", "2"}, {"a", "y", "2"}});
+  const std::vector<size_t> places = {1, 2, 3};
+  EXPECT_EQ(d.of(places).unit, (Ints{0, 1, 1}));
+  EXPECT_EQ(d.of(places).stratum, (Ints{0, 1}));
+}
+
+TEST(Units, SingleOnesArePooled) {
+  const std::vector<Sums> prompts(7, Sums{1, 2, 3, 4});
+  const auto strata = [&](const Ints& of) {
+    Design d;
+    for (size_t i = 0; i < of.size(); ++i) d.unit.push_back(static_cast<int>(i));
+    d.stratum = of;
+    return units_of(std::span(prompts).first(of.size()), d).stratum;
+  };
+  EXPECT_EQ(strata({5, 6, 5, 6}), (Ints{0, 1, 0, 1}));
+  EXPECT_EQ(strata({5, 6, 5, 7}), (Ints{0, 1, 0, 1})) << "two single ones together";
+  EXPECT_EQ(strata({5, 5, 5, 7, 6, 6}), (Ints{0, 0, 0, 1, 1, 1})) << "one: to the smallest";
+  EXPECT_EQ(strata({1, 2, 3}), (Ints{0, 0, 0}));
+  EXPECT_EQ(strata({4}), (Ints{0}));
+}
+
+TEST(MeanInterval, OfStrataByHand) {
+  // 1, 3 | 10, 14, 18: variances 2 and 16, of the mean (2 * 2 + 3 * 16) / 25 = 2.08; 5 - 2 dof.
+  const std::vector<double> values = {1, 10, 3, 14, 18};
+  const Design d = {.unit = {0, 1, 2, 3, 4}, .stratum = {0, 1, 0, 1, 1}};
+  const auto m = mean_interval(values, d);
+  EXPECT_NEAR(m->standard_error, std::sqrt(2.08), 1e-12);
+  EXPECT_DOUBLE_EQ(m->dof, 3);
+  EXPECT_NEAR((m->interval.lo + m->interval.hi) / 2, 9.2, 1e-12);
+}
+
+TEST(MeanInterval, OfClustersByHand) {
+  // Means 2, 6 and 7 of two each: of the mean sd / sqrt(3), 2 degrees of freedom.
+  const std::vector<double> values = {1, 3, 5, 7, 6, 8};
+  const Design d = {.unit = {0, 0, 1, 1, 2, 2}, .stratum = {0, 0, 0}};
+  const auto m = mean_interval(values, d);
+  EXPECT_NEAR(m->standard_error, std::sqrt(7.0 / 3), 1e-12);
+  EXPECT_DOUBLE_EQ(m->dof, 2);
+  EXPECT_DOUBLE_EQ(m->n_eff, 3);
+}
+
+TEST(Design, RepeatingEveryPromptInItsGroupAddsNothing) {
+  std::vector<PromptPair> once;
+  for (int i = 0; i < 12; ++i) {
+    const double tokens = 20 + 7 * (i % 5);
+    once.push_back({tokens, tokens, tokens, tokens / (1.5 + 0.1 * (i % 4))});
+  }
+  std::vector<PromptPair> thrice;
+  Design groups;
+  for (int i = 0; i < 12; ++i)
+    for (int copy = 0; copy < 3; ++copy)
+      thrice.push_back(once[static_cast<size_t>(i)]), groups.unit.push_back(i);
+  groups.stratum.assign(12, 0);
+  for (const Estimator e : {Estimator::kSum, Estimator::kGeo, Estimator::kLegacy}) {
+    SCOPED_TRACE(to_string(e));
+    const auto a = speedup(once, e), b = speedup(thrice, e, groups);
+    EXPECT_NEAR(a->value, b->value, 1e-12);
+    EXPECT_NEAR(a->interval->lo, b->interval->lo, 1e-9);
+    EXPECT_NEAR(a->interval->hi, b->interval->hi, 1e-9);
+    EXPECT_NEAR(a->n_eff, b->n_eff, 1e-9);
+    EXPECT_LT(speedup(thrice, e)->interval->hi, b->interval->hi);
+    const auto x = bootstrap_interval(once, e, {.seed = 3}),
+               y = bootstrap_interval(thrice, e, {.seed = 3}, groups);
+    EXPECT_NEAR(x->hi, y->hi, 1e-9);
+  }
+}
+
+TEST(Design, OneClusterHasNoInterval) {
+  const std::vector<PromptPair> pairs(6, {10, 10, 10, 5});
+  const Design one = {.unit = Ints(6, 0), .stratum = {0}};
+  for (const Estimator e : {Estimator::kSum, Estimator::kGeo, Estimator::kLegacy}) {
+    const auto s = speedup(pairs, e, one);
+    EXPECT_NEAR(s->value, 2, 1e-12);
+    EXPECT_FALSE(s->interval) << to_string(e);
+    EXPECT_EQ(s->n_eff, 1);
+    EXPECT_FALSE(bootstrap_interval(pairs, e, {}, one));
+  }
+  EXPECT_FALSE(mean_interval(std::vector<double>{1, 2}, {.unit = {0, 0}, .stratum = {0}}));
+}
+
+TEST(Scope, OldNameOfTheSameKind) {
+  EXPECT_EQ(scope_named("population"), Scope::kSameKind);
+  for (const Scope s : kScopes) EXPECT_EQ(scope_named(to_string(s)), s);
+}
+
+}  // namespace
+}  // namespace evalrun::reports
