@@ -6,7 +6,6 @@
 #include <boost/math/distributions/normal.hpp>
 #include <boost/math/distributions/students_t.hpp>
 #include <cmath>
-#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -76,54 +75,6 @@ double binomial_upper_p(int64_t k, int64_t n, double p) {
   if (k == 0) return 1;
   const Binomial draws(static_cast<double>(n), p);
   return boost::math::cdf(boost::math::complement(draws, static_cast<double>(k - 1)));
-}
-
-std::optional<FitTest> fit_test(std::span<const int64_t> counts, std::span<const double> dist) {
-  EVALRUN_CHECK(counts.size() == dist.size(), "{} counts, {} probabilities", counts.size(),
-                dist.size());
-  int64_t total = 0;
-  for (const int64_t c : counts) total += c;
-  struct Cell {
-    double count = 0, expected = 0;
-  };
-  std::vector<Cell> cells;
-  Cell rare;
-  for (size_t i = 0; i < dist.size(); ++i) {
-    const Cell cell = {static_cast<double>(counts[i]), dist[i] * static_cast<double>(total)};
-    if (dist[i] <= 0 && counts[i] > 0)
-      return FitTest{std::numeric_limits<double>::infinity(), 0,
-                     static_cast<int>(cells.size()) + 1};
-    if (cell.expected >= 5) {
-      cells.push_back(cell);
-    } else {
-      rare.count += cell.count;
-      rare.expected += cell.expected;
-    }
-  }
-  if (cells.empty()) return std::nullopt;
-  std::optional<double> too_many;
-  if (rare.expected >= 5) {
-    cells.push_back(rare);
-  } else if (rare.expected > 0) {
-    const auto n = static_cast<double>(total);
-    too_many = binomial_upper_p(std::llround(rare.count), total, rare.expected / n);
-    // The others, given how many they are.
-    const double share = (n - rare.count) / (n - rare.expected);
-    for (Cell& cell : cells) cell.expected *= share;
-  }
-  FitTest test;
-  test.cells = static_cast<int>(cells.size());
-  if (test.cells < 2) {
-    if (!too_many) return std::nullopt;
-    test.p = *too_many;
-    return test;
-  }
-  for (const Cell& cell : cells)
-    if (cell.expected > 0)
-      test.statistic += (cell.count - cell.expected) * (cell.count - cell.expected) / cell.expected;
-  test.p = chi_square_p(test.statistic, test.cells - 1);
-  if (too_many) test.p = std::min(1.0, 2 * std::min(test.p, *too_many));
-  return test;
 }
 
 std::optional<MeanInterval> t_interval(std::span<const double> x, double confidence) {

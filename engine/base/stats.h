@@ -27,17 +27,6 @@ double chi_square_p(double statistic, int dof);
 // P(X >= k) for X of n trials with probability p each, exactly.
 double binomial_upper_p(int64_t k, int64_t n, double p);
 
-// Counts against a distribution given exactly. Cells expected fewer than five times are pooled into
-// one. That is a cell of Pearson's chi-square test when it is expected five times; otherwise the
-// test is over the others, and the pool has a binomial test of its own, against too many: the two
-// are independent, and p is twice the smaller. A count in a cell of probability 0 gives p = 0.
-// nullopt when all are rare, or one cell has everything: then there is nothing to test.
-struct FitTest {
-  double statistic = 0, p = 1;  // statistic: Pearson's
-  int cells = 0;                // of it; 1: the binomial test alone
-};
-std::optional<FitTest> fit_test(std::span<const int64_t> counts, std::span<const double> dist);
-
 struct Interval {
   double lo = 0, hi = 0;
 };

@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <map>
 
-#include "engine/base/stats.h"
+#include "engine/base/fit_power.h"
 #include "methods/replay.h"
 
 namespace evalrun::runners {
@@ -18,18 +17,24 @@ struct Draw {
   std::vector<int> refused;  // places in them at which a draft was refused
 };
 
-// Whether the draw follows `way` before place `n`.
-bool follows(const Draw& draw, const Tokens& way, size_t n) {
-  return std::equal(way.begin(), way.begin() + static_cast<std::ptrdiff_t>(n), draw.tokens.begin());
+// Whether a draw follows `way` before place `n`.
+bool follows(const Tokens& draw, const Tokens& way, size_t n) {
+  return std::equal(way.begin(), way.begin() + static_cast<std::ptrdiff_t>(n), draw.begin());
+}
+
+StepDraws tokens_of(const std::vector<Draw>& draws) {
+  StepDraws tokens;
+  for (const Draw& d : draws) tokens.push_back(d.tokens);
+  return tokens;
 }
 
 // The commonest token at each place among the draws that took the same way so far.
-Tokens commonest_way(const std::vector<Draw>& draws) {
+Tokens commonest_way(const StepDraws& draws) {
   Tokens way;
   for (size_t place = 0; place < kDistributionDepth; ++place) {
     std::map<int32_t, int> counts;
-    for (const Draw& d : draws)
-      if (follows(d, way, place)) ++counts[d.tokens[place]];
+    for (const Tokens& d : draws)
+      if (follows(d, way, place)) ++counts[d[place]];
     way.push_back(std::max_element(counts.begin(), counts.end(), [](const auto& a, const auto& b) {
                     return a.second < b.second;
                   })->first);
@@ -87,24 +92,13 @@ class ContextTest {
   }
 
   void run(int index, StepDistribution& dist) {
-    const std::vector<Draw> draws = this->draws(static_cast<uint64_t>(index), options_.draws, dist);
-    const Tokens way = commonest_way(draws);
-    Tokens before = context_.lead;
-    for (size_t place = 0; place < kDistributionDepth; ++place) {
-      const std::vector<double> expected =
-          dist_behind(session_, context_.text.size(), before, options_.sampling);
-      std::vector<int64_t> counts(expected.size());
-      int64_t n = 0;
-      for (const Draw& d : draws)
-        if (follows(d, way, place)) {
-          ++counts[static_cast<size_t>(d.tokens[place])];
-          ++n;
-        }
-      if (n < kLeastDraws) return;
-      if (const auto fit = base::fit_test(counts, expected))
-        dist.tests.push_back({index, static_cast<int>(place) + 1, n, fit->cells, fit->p});
-      before.push_back(way[place]);
-    }
+    const auto dist_after = [&](std::span<const int32_t> way) {
+      Tokens before = context_.lead;
+      before.insert(before.end(), way.begin(), way.end());
+      return dist_behind(session_, context_.text.size(), before, options_.sampling);
+    };
+    test_draws(index, tokens_of(draws(static_cast<uint64_t>(index), options_.draws, dist)),
+               dist_after, options_.seed, dist);
   }
 
  private:
@@ -167,11 +161,11 @@ class ContextTest {
 
 // Of these draws, how many the most telling place of the test has with a draft refused there.
 int64_t refusals(const std::vector<Draw>& draws) {
-  const Tokens way = commonest_way(draws);
+  const Tokens way = commonest_way(tokens_of(draws));
   std::array<int64_t, kDistributionDepth> at{};
   for (const Draw& d : draws)
     for (const int place : d.refused)
-      at[static_cast<size_t>(place)] += follows(d, way, static_cast<size_t>(place));
+      at[static_cast<size_t>(place)] += follows(d.tokens, way, static_cast<size_t>(place));
   return *std::max_element(at.begin(), at.end());
 }
 
@@ -184,14 +178,38 @@ double StepDistribution::smallest_p() const {
 }
 
 double StepDistribution::p() const {
-  if (tests.empty()) return 1;
-  const auto n = static_cast<double>(tests.size());
-  double sum = 0;
-  int spread = 0;
-  for (const StepTest& test : tests)
-    if (test.cells > 1) sum -= 2 * std::log(test.p), ++spread;
-  const double fisher = spread == 0 ? 1 : std::isinf(sum) ? 0 : base::chi_square_p(sum, 2 * spread);
-  return std::min(1.0, 2 * std::min(n * smallest_p(), fisher));
+  std::vector<base::TestP> list;
+  for (const StepTest& test : tests) list.push_back({test.p, test.cells > 1});
+  return base::joint_p(list);
+}
+
+void StepDistribution::find_power(double level, uint64_t seed) {
+  smallest_found = base::smallest_variation_found(fits, level, seed);
+}
+
+void test_draws(int context, const StepDraws& draws,
+                const std::function<std::vector<double>(std::span<const int32_t>)>& dist_after,
+                uint64_t seed, StepDistribution& dist) {
+  const Tokens way = commonest_way(draws);
+  for (size_t place = 0; place < kDistributionDepth; ++place) {
+    const std::vector<double> expected = dist_after(std::span(way).first(place));
+    std::vector<int64_t> counts(expected.size());
+    int64_t n = 0;
+    for (const Tokens& d : draws)
+      if (follows(d, way, place)) {
+        ++counts[static_cast<size_t>(d[place])];
+        ++n;
+      }
+    if (n < kLeastDraws) return;
+    base::GoodnessOfFit fit(expected, n);
+    // Four parts: no seed of a draw, which has three.
+    const double p = fit.p(counts, base::combine_seeds({seed, static_cast<uint64_t>(context), place,
+                                                        static_cast<uint64_t>(n)}));
+    // Where a token is certain there is nothing to test, but another one must not occur.
+    if (fit.certain() && p > 0) continue;
+    dist.tests.push_back({context, static_cast<int>(place) + 1, n, fit.cells(), p});
+    dist.fits.push_back(std::move(fit));
+  }
 }
 
 std::vector<StepContext> most_refused(methods::DecodingMethod& method, engine::Session& session,

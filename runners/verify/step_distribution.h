@@ -5,11 +5,13 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "engine/base/clock.h"
+#include "engine/base/goodness_of_fit.h"
 #include "engine/session.h"
 #include "methods/registration.h"
 
@@ -28,7 +30,7 @@ struct StepContext {
 struct StepTest {
   int context = 0, depth = 0;
   int64_t draws = 0;
-  int cells = 0;
+  int cells = 0;  // base::GoodnessOfFit's
   double p = 1;
 };
 
@@ -38,12 +40,15 @@ struct StepDistribution {
   // Draft tokens put to the test in these draws, and accepted: without any, nothing is shown.
   int64_t tested = 0, accepted = 0;
   double smallest_p() const;  // 1 without tests
-  // Of all tests together, which are independent: a fault may show much at one place (Bonferroni)
-  // or a little at many (Fisher's sum of -2 ln p, Statistical Methods for Research Workers, 1932,
-  // 21.1; without places where all but one token are rare, whose p is 1 or next to nothing); twice
-  // the smaller of the two.
+  // Of all tests together, which are independent (base::joint_p).
   double p() const;
   bool rejected(double level) const { return p() < level; }
+  std::vector<base::GoodnessOfFit> fits;  // of the tests, for find_power()
+  // The smallest total variation that the tests would have found at `level` with a probability of
+  // 95 % (base::smallest_variation_found, which says of which faults); 1 where none. Not computed
+  // before find_power(level), which takes a second or a few.
+  std::optional<double> smallest_found;
+  void find_power(double level, uint64_t seed);
 };
 
 struct StepDistributionOptions {
@@ -64,6 +69,13 @@ inline constexpr int kDraftRoom = 32;         // tokens a method may think are w
 std::vector<StepContext> most_refused(methods::DecodingMethod& method, engine::Session& session,
                                       std::span<const StepContext> candidates, int n,
                                       const StepDistributionOptions& options, base::Clock& clock);
+
+// The tests of one context, into `dist`: of `draws`, each kDistributionDepth tokens, against the
+// distribution that `dist_after` gives after some tokens of a draw.
+using StepDraws = std::vector<std::vector<int32_t>>;
+void test_draws(int context, const StepDraws& draws,
+                const std::function<std::vector<double>(std::span<const int32_t>)>& dist_after,
+                uint64_t seed, StepDistribution& dist);
 
 // `session` of the method's model, capacity for the texts and a step. `tick` after every context.
 StepDistribution test_step_dist(methods::DecodingMethod& method, engine::Session& session,

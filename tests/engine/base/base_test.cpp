@@ -4,10 +4,10 @@
 #include <filesystem>
 #include <functional>
 
+#include "engine/base/goodness_of_fit.h"
 #include "engine/base/json_fields.h"
 #include "engine/base/registry.h"
 #include "engine/base/rng.h"
-#include "engine/base/stats.h"
 #include "engine/base/text.h"
 #include "tests/temp_folder.h"
 
@@ -109,7 +109,7 @@ TEST(KeyedChance, NumbersOfDifferentKeysAreIndependent) {
       ++counts[static_cast<size_t>(x * kSide) * kSide + static_cast<size_t>(y * kSide)];
     }
     const std::vector<double> expected(counts.size(), 1.0 / (kSide * kSide));
-    return fit_test(counts, expected)->p;
+    return GoodnessOfFit(expected, kPairs).p(counts, 1, 20'000);
   };
   const auto at = [](uint64_t i) { return static_cast<int64_t>(i); };
   using Pair = std::pair<double, double>;
