@@ -1,11 +1,23 @@
-#include "engine/gumbel.h"
-
+// Draws by noise (the Gumbel-max trick), keyed so that all who draw for one position use the same
+// noise. Target and drafter each draw from their own distribution; a draft token passes when the
+// target draws the same one. So what is emitted depends on the target and the seed alone, never on
+// the drafter: every method gives plain decoding's tokens (Daliri, Musco, Suresh 2024, "Coupling
+// without communication and drafter-invariant speculative decoding", arXiv 2408.07978, section 4).
+// Two distributions at a total variation of D agree with probability (1 - D) / (1 + D) or more.
+//
+// The noise is a race: token i arrives at time e_i / w_i, e_i ~ Exp(1), w_i its weight, and the
+// first to arrive is drawn: with probability w_i / sum w. (ln w_i - ln e_i is its logit plus Gumbel
+// noise.) Tokens come in blocks of 256 ids. In a block the least e_i is Exp(256), its place even,
+// and the others come Exp(1) after it (memorylessness). So one number bounds what a block can do,
+// and few blocks are looked at, as in A* sampling (Maddison, Tarlow, Minka 2014, arXiv 1411.0030).
+// Noise belongs to a token id, whatever the width of the logits.
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "engine/base/error.h"
 #include "engine/noise_arith.h"
+#include "engine/sampling.h"
 
 namespace evalrun::engine {
 namespace {

@@ -1,4 +1,4 @@
-// Arithmetic of draws by noise (engine/gumbel.h) that a device must do with the same bits as the
+// Arithmetic of draws by noise (engine/gumbel.cpp) that a device must do with the same bits as the
 // host: the arrival times of the race. Additions, products and divisions only.
 #pragma once
 #include <bit>

@@ -16,7 +16,6 @@
 #include <limits>
 
 #include "engine/base/error.h"
-#include "engine/gumbel.h"
 #include "engine/sampling_arith.h"
 
 namespace evalrun::engine {

@@ -15,7 +15,7 @@ namespace evalrun::engine {
 // How a token is found by a random number. Both follow the distribution exactly.
 enum class Sampler {
   kInverse,  // the inverse of the distribution, over ids
-  kGumbel,   // noise of every token (engine/gumbel.h): drafters can draw by the same
+  kGumbel,   // noise of every token (engine/gumbel.cpp): drafters can draw by the same
 };
 const char* to_string(Sampler sampler);                                // "inverse", "gumbel"
 Sampler parse_sampler(std::string_view text, std::string_view where);  // or usage_error
@@ -79,6 +79,15 @@ void check_finite_best(float best);
 // Fewer than 2^20 tokens. kGumbel: the uniform seeds the noise. Throws data_error as warp does.
 int32_t draw(std::span<const float> logits, const SamplingParams& params, double uniform,
              WarpScratch& scratch);
+
+// Draws by noise (engine/gumbel.cpp): the k tokens that arrive first, in their order. Each is a
+// draw from the distribution of `params` without those before it (Kool, van Hoof, Welling 2019,
+// arXiv 1903.06059). Fewer where fewer have any weight. `uniform` in [0, 1): 53 bits, of which the
+// noise is made (base::KeyedChance). `ids`: the target's token of each output; empty = they are the
+// same. `outputs`: which logits were drawn. Throws data_error as warp() does.
+void draw_by_noise(std::span<const float> logits, const SamplingParams& params, double uniform,
+                   int k, std::span<const int32_t> ids, std::vector<int32_t>& outputs,
+                   WarpScratch& scratch);
 
 // The masses that draw() goes by, in `mass` [vocab]; returns their sum. Throws data_error as warp.
 uint64_t dist_masses(std::span<const float> logits, const SamplingParams& params,

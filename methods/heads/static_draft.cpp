@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "engine/base/error.h"
-#include "engine/gumbel.h"
 
 namespace evalrun::methods {
 

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "engine/base/error.h"
-#include "engine/gumbel.h"
 
 namespace evalrun::methods {
 

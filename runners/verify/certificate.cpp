@@ -62,6 +62,7 @@ Json json_of(const StepDistribution& dist) {
               {"p", dist.p()},
               {"smallest_p", dist.smallest_p()},
               {"rejected", dist.rejected(kCertificateLevel)}};
+  if (dist.smallest_found) out["smallest_variation_found"] = *dist.smallest_found;
   out["tests"] = Json::array();
   for (const StepTest& t : dist.tests)
     out["tests"].push_back({{"context", t.context},

@@ -171,6 +171,7 @@ Certificate Certifier::certify_arm(const PlannedArm& arm) {
     part_ = "steps";
     c.steps.emplace();
     c.steps->result = test(*method);
+    c.steps->result.find_power(kCertificateLevel, request_.step_options.seed);
     part_ = "steps, negative control";
     if (controlled) c.steps->control = test(*control);
   }

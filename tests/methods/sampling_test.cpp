@@ -9,7 +9,6 @@
 #include <numeric>
 
 #include "engine/base/error.h"
-#include "engine/gumbel.h"
 #include "engine/noise_arith.h"
 #include "tests/methods/support/statistics.h"
 

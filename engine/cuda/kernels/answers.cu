@@ -241,7 +241,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// The token that arrives first (engine/gumbel.h): a thread for each token of a noise block, one
+// The token that arrives first (engine/gumbel.cpp): a thread for each token of a noise block, one
 // block after the other. Of equal speeds the lower id wins, as a thread meets its ids in order.
 static_assert(kThreads == kNoiseBlock);
 __global__ void __launch_bounds__(kThreads)

@@ -19,7 +19,7 @@ struct AnswerShape {
   double inverse_temperature = 1;
   int top_k = 0;  // 0: off
   double top_p = 1;
-  bool noise = false;       // draws are by noise (engine/gumbel.h); without tasks then
+  bool noise = false;       // draws are by noise (engine/gumbel.cpp); without tasks then
   bool tasks = false;       // some rows have one
   int rejection_tests = 0;  // room for this many
   int more_draws = 0;       // after the first, the most of any task
