@@ -47,7 +47,6 @@ std::unique_ptr<DecodingMethod> build_self_spec(const SelfSpecOptions& options,
 MethodInfo self_speculative_method() {
   MethodInfo info;
   info.name = "self_spec";
-  info.version = "2";  // verify=match became argmax
   info.summary = "the target drafts for itself with sublayers left out";
   info.source = "Zhang et al. 2024, arXiv 2309.08168, sections 3 and 4";
   info.needs = "nothing (a skip set for the model: evalrun tune self_spec)";

@@ -27,8 +27,9 @@ A method is written `name` or `name:parameter=value,parameter=value`, on the com
 parameter may take several values, `name:parameter={2,4,8}` or `{2..8..2}`, which makes an arm of
 each. Plain decoding is always measured, as the baseline.
 
-Lossless modes: *greedy* means the same tokens as plain decoding at temperature 0, *sampling* the same
-distribution at other temperatures. What a method needs and where it departs from its source stands
+Lossless modes: *greedy* means the same tokens as plain decoding at temperature 0. *sampling* means
+the same tokens for the same seed at other temperatures, or the same distribution where drawn drafts
+are put to a rejection test ([four rules](measurement.md#four-rules)). What a method needs and where it departs from its source stands
 below; the reasons stand at the top of its file in `methods/`.
 )";
 
