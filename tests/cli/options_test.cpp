@@ -103,6 +103,7 @@ const std::map<std::string, std::string> kWrong = {
     {"--rounds", "0"},
     {"--rows", "0"},
     {"--sample-tokens", "0"},
+    {"--sampler", "nonsense"},
     {"--samples", "-1"},
     {"--scope", "nonsense"},
     {"--seed", "nonsense"},

@@ -56,11 +56,12 @@ class SteadyState : public testing::TestWithParam<Arm> {};
 TEST_P(SteadyState, StepsAllocateNothing) {
   const auto model = small_model(3);
   for (const engine::SamplingParams& sampling :
-       {engine::SamplingParams{}, engine::SamplingParams{1.0, 8, 0.9}}) {
+       {engine::SamplingParams{}, engine::SamplingParams{1.0, 8, 0.9},
+        engine::SamplingParams{1.0, 0, 1, engine::Sampler::kGumbel}}) {
     const auto session = make_session(model, 512);
     const auto method = build_arm(GetParam(), model, 512);
     Turn turn{{1, 2, 3, 1, 2, 3, 1, 2}};
-    turn.sampling = sampling;
+    turn.sampling = sampling_for(GetParam(), sampling);
     size_t few = 0, many = 0;
     allocations_of(*method, *session, turn, 400, many);  // buffers reach their size
     const int64_t short_turn = allocations_of(*method, *session, turn, 40, few);
