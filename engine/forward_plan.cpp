@@ -39,6 +39,9 @@ void check_dists(const ForwardRequest& request, int n) {
   const int rows = static_cast<int>(request.rows.size());
   if (!request.distribution_draws.empty())
     check_draws(request.distribution_draws, request.dists, n, rows);
+  EVALRUN_CHECK(request.dists == nullptr || request.sampling == nullptr ||
+                    request.sampling->sampler == Sampler::kInverse,
+                "kept distributions are drawn from by their inverse, not by noise");
   for (const DistributionDraw& d : request.distribution_draws) {
     const Row& r = request.rows[static_cast<size_t>(d.row)];
     EVALRUN_CHECK(r.uniform == d.uniforms[0] && !r.logits,

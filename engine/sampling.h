@@ -12,7 +12,7 @@
 
 namespace evalrun::engine {
 
-// How a token is found by a random number. Both follow the distribution exactly.
+// How a token is found by a random number. Both follow the distribution, but for rounding.
 enum class Sampler {
   kInverse,  // the inverse of the distribution, over ids
   kGumbel,   // noise of every token (engine/gumbel.cpp): drafters can draw by the same

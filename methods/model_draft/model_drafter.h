@@ -14,13 +14,19 @@
 #include <optional>
 #include <vector>
 
+#include "engine/base/options.h"
 #include "methods/draft_rule.h"
 #include "methods/method.h"
 #include "methods/model_draft/draft_length.h"
 
 namespace evalrun::methods {
 
-// Of verify=.
+// Of the parameter verify=.
+inline const std::vector<base::Named<DraftRule>> kRules = {{"auto", DraftRule::kAuto},
+                                                           {"rejection", DraftRule::kRejection},
+                                                           {"match", DraftRule::kMatch},
+                                                           {"argmax", DraftRule::kArgmax},
+                                                           {"gumbel", DraftRule::kGumbel}};
 inline constexpr const char* kRuleText =
     "when sampling: rejection of drawn drafts; match, drawn drafts that the target draws too; "
     "argmax, the draft's likeliest tokens that the target draws; gumbel, drafts by the target's "

@@ -70,13 +70,7 @@ MethodInfo self_speculative_method() {
           .add("mlp", &Shape::mlp, list + "MLP: auto, none or a list like 8-15+20")
           .add("threshold", &Shape::threshold, {0, 1},
                "drafting stops after a token the draft gives less probability; 0 = never")
-          .choice("verify", &Shape::rule,
-                  {{"auto", DraftRule::kAuto},
-                   {"rejection", DraftRule::kRejection},
-                   {"match", DraftRule::kMatch},
-                   {"argmax", DraftRule::kArgmax},
-                   {"gumbel", DraftRule::kGumbel}},
-                  kRuleText);
+          .choice("verify", &Shape::rule, kRules, kRuleText);
   info.params = parameters.infos();
   info.check = parameters.bound([](const Shape& options) {
     check_layer_list("attention", options.attention);

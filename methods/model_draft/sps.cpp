@@ -160,13 +160,7 @@ MethodInfo speculative_sampling_method() {
                   "k tokens; or 2 more after a full match and 1 less otherwise, per answer "
                   "(transient) or from answer to answer (heuristic: runs then depend on order)")
           .with(&ParamInfo::steps_at, {"heuristic", StepReproducibility::kCarryState})
-          .choice("verify", &Shape::rule,
-                  {{"auto", DraftRule::kAuto},
-                   {"rejection", DraftRule::kRejection},
-                   {"match", DraftRule::kMatch},
-                   {"argmax", DraftRule::kArgmax},
-                   {"gumbel", DraftRule::kGumbel}},
-                  kRuleText)
+          .choice("verify", &Shape::rule, kRules, kRuleText)
           .add(adapter_parameters(), &Shape::adapter);
   info.params = parameters.infos();
   info.check = parameters.bound([](const Shape& options) { draft_layers(options.draft); });

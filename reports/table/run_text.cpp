@@ -41,6 +41,10 @@ std::string sampling_text(const ArmInfo& a) {
   std::string s = fmt::format("temperature {}", a.temperature);
   if (a.top_k > 0) s += fmt::format(", top-k {}", a.top_k);
   if (a.top_p < 1) s += fmt::format(", top-p {}", a.top_p);
+  // Runs of 1.0 and before have no sampler; the usual one is not worth a word.
+  if (const std::string sampler = setting_text(a, "sampler", "drawn by ");
+      sampler == "drawn by gumbel")
+    s += ", " + sampler + " noise";
   return s;
 }
 

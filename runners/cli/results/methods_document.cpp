@@ -29,8 +29,8 @@ each. Plain decoding is always measured, as the baseline.
 
 Lossless modes: *greedy* means the same tokens as plain decoding at temperature 0. *sampling* means
 the same tokens for the same seed at other temperatures, or the same distribution where drawn drafts
-are put to a rejection test ([four rules](measurement.md#four-rules)). What a method needs and where it departs from its source stands
-below; the reasons stand at the top of its file in `methods/`.
+are put to a rejection test ([four rules](measurement.md#four-rules)). What a method needs and where
+it departs from its source stands below; the reasons stand at the top of its file in `methods/`.
 )";
 
 // Text of a method in a paragraph or a cell. Its own `code` stays, and nothing else becomes markup.
