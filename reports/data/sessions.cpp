@@ -104,6 +104,10 @@ std::optional<SessionChange> session_change(const SessionLogs& a, const SessionL
   return c;
 }
 
+bool sessions_of_one_thing(const RunData& first, const RunData& other) {
+  return difference(first, other).empty();
+}
+
 void require_sessions_of_one_thing(const RunData& first, const RunData& other,
                                    const std::string& path) {
   const std::string what = difference(first, other);

@@ -35,6 +35,9 @@ struct SessionChange {
 std::optional<SessionChange> session_change(const SessionLogs& a, const SessionLogs& b, Scope scope,
                                             double confidence = 0.95, const Design& design = {});
 
+// Whether `other` measured the same as `first` in another process, as below.
+bool sessions_of_one_thing(const RunData& first, const RunData& other);
+
 // Throws data_error unless `other` measured the same as `first` in another process: same commit,
 // processor, arms, engine modes and prompts, but not the same run. `path`: the file of `other`.
 void require_sessions_of_one_thing(const RunData& first, const RunData& other,

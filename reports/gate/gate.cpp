@@ -8,7 +8,9 @@
 
 #include "reports/data/sessions.h"
 #include "reports/format.h"
+#include "reports/gate/equal_repeats.h"
 #include "reports/gate/gate_comparable.h"
+#include "reports/gate/gate_lock_step.h"
 #include "reports/gate/gate_output.h"
 #include "reports/gate/gate_quality.h"
 #include "reports/gate/gate_speed.h"
@@ -66,8 +68,9 @@ void conclude(GateResult& result, const GateOptions& options) {
   const GateCheck& worst = result.checks.front();
   result.code = exit_code(worst.outcome);
   if (worst.outcome == Outcome::kOk)
-    result.summary = fmt::format("check: ok - {} checks passed, no speedup fell by more than {}",
-                                 result.checks.size(), percent(options.max_regression, 1));
+    result.summary = fmt::format("check: ok - {} checks passed, no speedup{} fell by more than {}",
+                                 result.checks.size(), options.lock_step ? " and no arm" : "",
+                                 percent(options.max_regression, 1));
   else
     result.summary = fmt::format("check: {} - {}{}{}", to_string(worst.outcome), worst.method,
                                  worst.method.empty() ? "" : ": ", worst.reason);
@@ -88,14 +91,15 @@ std::vector<RunData> load_sessions(const Sessions& side, Faults faults) {
 bool GateResult::more_repeats_help() const {
   return code == base::ExitCode::kInconclusive &&
          std::any_of(checks.begin(), checks.end(), [](const GateCheck& v) {
-           return v.metric == "speed" && v.outcome == Outcome::kInconclusive;
+           return (v.metric == "speed" || v.metric == "tok_s") &&
+                  v.outcome == Outcome::kInconclusive;
          });
 }
 
 GateResult evaluate_gate(const Sessions& base, const Sessions& current,
                          const GateOptions& options) {
-  const std::vector<RunData> bases = load_sessions(base, Faults::kLeaveOut);
-  const std::vector<RunData> news = load_sessions(current, options.faults);
+  std::vector<RunData> bases = load_sessions(base, Faults::kLeaveOut);
+  std::vector<RunData> news = load_sessions(current, options.faults);
   const RunInStore first_base = {base.store, bases[0]};
   GateResult result;
   result.base = bases[0].run;
@@ -110,7 +114,12 @@ GateResult evaluate_gate(const Sessions& base, const Sessions& current,
   const bool test_speed = comparable(first);
   append(result.checks, std::move(first));
   if (test_speed) {
-    SpeedChecks speed = speed_checks(bases, news, options);
+    std::vector<StoredRunData> all;
+    for (RunData& run : bases) all.push_back({&base.store, &run});
+    for (RunData& run : news) all.push_back({&current.store, &run, options.faults});
+    equalise_repeats(all);
+    SpeedChecks speed = options.lock_step ? lock_step_checks(bases, news, options)
+                                          : speed_checks(bases, news, options);
     result.noise_floor = speed.noise_floor;
     result.margin = speed.margin;
     append(result.checks, std::move(speed.checks));

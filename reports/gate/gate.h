@@ -33,7 +33,8 @@ struct Sessions {
 };
 // Compares every session of `current` with the first of `base`. The speed is judged over all, by
 // the spread between sessions where a side has several (sessions.h). Throws data_error where a
-// side's sessions did not measure the same.
+// side's sessions did not measure the same. With options.lock_step, session i of both sides took
+// turns, and the sides have as many.
 GateResult evaluate_gate(const Sessions& base, const Sessions& current,
                          const GateOptions& options = {});
 GateResult evaluate_gate(const results::ResultStore& base_store, int64_t base_run,

@@ -19,6 +19,7 @@ struct GateOptions {
   // Scores may not be worse than the baseline's by more than this share of its mean.
   double max_quality_loss = 0.05;
   Faults faults = Faults::kLeaveOut;  // of the new run; kInclude for the self-test
+  bool lock_step = false;             // session i of both builds took turns: gate_lock_step.h
 };
 
 // Worst first: the exit code is that of the worst verdict. A new run that is wrong in itself is
@@ -28,13 +29,15 @@ const char* to_string(Outcome o);
 
 struct GateCheck {
   // "failures", "accounting", "repeats", "lossless": the new run by itself;
-  // "comparable", "complete", "tokens", "counters", "quality", "speed": against the baseline.
+  // "comparable", "complete", "tokens", "counters", "quality", "speed": against the baseline;
+  // "tok_s": the same in lock step.
   std::string metric;
   std::string method;  // arm label, "" for the whole run
   Outcome outcome = Outcome::kOk;
   std::string reason;  // one line
-  // Speed only: change of the per-prompt speedup as a factor - 1 (-0.1 = 10 % slower) with its
-  // one-sided limits, the margin used and the one-sided p-value of "slower than the margin" (Holm).
+  // "speed" and "tok_s" only: change of the speedup, or of tokens per second, as a factor - 1 (-0.1
+  // = 10 % slower) with its one-sided limits, the margin used and the one-sided p-value of "slower
+  // than the margin" (Holm).
   std::optional<double> effect, lo, hi, margin, p_value;
   std::vector<Cause> causes;  // speed only: which side moved; empty where neither did
   int64_t n = 0;              // what was looked at: prompts, generations

@@ -1,0 +1,78 @@
+#include "reports/gate/equal_repeats.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <tuple>
+
+#include "engine/base/error.h"
+
+namespace evalrun::reports {
+
+double expected_fastest(std::vector<double> times, int k) {
+  const int n = static_cast<int>(times.size());
+  EVALRUN_CHECK(k >= 1 && k <= n, "{} of {} repeats", k, n);
+  std::sort(times.begin(), times.end());
+  // The i-th fastest is the fastest of a choice that leaves out all before it: C(n-1-i, k-1) of
+  // C(n, k). The first has the share k / n; each next one a part of the one before.
+  double share = 1.0 * k / n, sum = 0;
+  for (int i = 0; i + k <= n; ++i) {
+    sum += share * times[static_cast<size_t>(i)];
+    if (i + k < n) share *= 1.0 * (n - i - k) / (n - 1 - i);
+  }
+  return sum;
+}
+
+namespace {
+
+using RepeatedCell = std::tuple<std::string, std::string, int>;  // arm label, prompt key, sample
+
+RepeatedCell repeated_cell(const SampleRow& s, const RunData& data) {
+  const auto arm = std::find_if(data.arms.begin(), data.arms.end(),
+                                [&](const ArmInfo& a) { return a.id == s.arm_id; });
+  const auto prompt = std::find_if(data.prompts.begin(), data.prompts.end(),
+                                   [&](const PromptInfo& p) { return p.id == s.prompt_id; });
+  return {arm->label, prompt->key, s.sample};
+}
+
+// Decode times of every repeat, by arm, prompt and sample.
+using RepeatTimes = std::map<std::tuple<int64_t, int64_t, int64_t>, std::vector<double>>;
+
+RepeatTimes repeat_times(const StoredRunData& run) {
+  RepeatTimes times;
+  run.store->query(
+      std::string(
+          "SELECT arm_id, prompt_id, sample, decode_ns FROM v_generation_all WHERE run_id = "
+          "? AND ok") +
+          (run.faults == Faults::kLeaveOut ? " AND fault = ''" : ""),
+      {run.data->run.id}, [&](const results::Row& r) {
+        times[{r.integer(0), r.integer(1), r.integer(2)}].push_back(r.number(3));
+        return true;
+      });
+  return times;
+}
+
+}  // namespace
+
+void equalise_repeats(const std::vector<StoredRunData>& runs) {
+  std::map<RepeatedCell, int> fewest, most;
+  for (const StoredRunData& run : runs)
+    for (const SampleRow& s : run.data->samples) {
+      const RepeatedCell cell = repeated_cell(s, *run.data);
+      const auto [it, is_new] = fewest.try_emplace(cell, s.n_repeats);
+      if (!is_new) it->second = std::min(it->second, s.n_repeats);
+      most[cell] = std::max(most[cell], s.n_repeats);
+    }
+  if (fewest == most) return;
+  for (const StoredRunData& run : runs) {
+    const RepeatTimes times = repeat_times(run);
+    for (SampleRow& s : run.data->samples) {
+      const int k = fewest.at(repeated_cell(s, *run.data));
+      const auto found = times.find({s.arm_id, s.prompt_id, s.sample});
+      if (found != times.end() && static_cast<int>(found->second.size()) > k)
+        s.fastest_ns = expected_fastest(found->second, k);
+    }
+  }
+}
+
+}  // namespace evalrun::reports

@@ -1,0 +1,60 @@
+#include "reports/gate/session_spread.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/base/error.h"
+#include "engine/base/stats.h"
+#include "reports/data/matching.h"
+#include "reports/data/sessions.h"
+#include "results/queries.h"
+
+namespace evalrun::reports {
+
+std::vector<int64_t> sessions_like(const results::ResultStore& store, int64_t run_id) {
+  const RunData first = load_run(store, run_id);
+  std::vector<int64_t> sessions;
+  for (const results::ListedRun& listed : results::list_runs(store)) {
+    const results::RunRow& run = listed.run;
+    const bool fit = !run.finished.empty() && listed.fault.empty() && listed.counts.failed == 0;
+    if (run.id == run_id || (fit && run.commit == first.run.commit &&
+                             sessions_of_one_thing(first, load_run(store, run.id))))
+      sessions.push_back(run.id);
+  }
+  return sessions;
+}
+
+std::optional<double> session_spread(const results::ResultStore& store,
+                                     const std::vector<int64_t>& sessions) {
+  if (sessions.size() < 2) return std::nullopt;
+  std::vector<RunData> runs;
+  for (const int64_t run : sessions) runs.push_back(load_run(store, run));
+  std::optional<double> largest;
+  for (const ArmInfo& arm : runs.front().arms) {
+    if (!arm.drafts()) continue;
+    std::vector<double> means;
+    for (const RunData& run : runs) {
+      const MatchedArm m = match_arm(run, run, arm.label, "");
+      const std::vector<double> logs = fastest_log_ratios(values_of(m.a.prompts));
+      if (!logs.empty()) means.push_back(base::mean(logs));
+    }
+    if (means.size() == runs.size())
+      largest = std::max(largest.value_or(0), base::sample_sd(means));
+  }
+  return largest;
+}
+
+double detectable_slowdown(double spread, int baseline_sessions, int history, double margin,
+                           double alpha) {
+  EVALRUN_CHECK(baseline_sessions >= 1 && history >= 2, "{} and {} sessions", baseline_sessions,
+                history);
+  constexpr double kPower = 0.8;
+  const double dof = history - 1;
+  const double standard_error = spread * std::sqrt(1.0 / baseline_sessions + 1);
+  const double beyond =
+      (base::student_t_quantile(1 - alpha, dof) + base::student_t_quantile(kPower, dof)) *
+      standard_error;
+  return 1 - (1 - margin) * std::exp(-beyond);
+}
+
+}  // namespace evalrun::reports

@@ -1,0 +1,27 @@
+// How much sessions of one thing differ on a machine, from what is stored, and what a stored
+// baseline can judge where they do.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "results/store.h"
+
+namespace evalrun::reports {
+
+// This run and all finished ones of the same build, machine, arms and prompts, without planted
+// faults: sessions of an A/A history. Oldest first.
+std::vector<int64_t> sessions_like(const results::ResultStore& store, int64_t run_id);
+
+// Standard deviation between sessions of the mean ln of the speedup over prompts, of the arm in
+// which it is largest. nullopt for fewer than two sessions.
+std::optional<double> session_spread(const results::ResultStore& store,
+                                     const std::vector<int64_t>& sessions);
+
+// The smallest slowdown (0.05 = 5 %) that is proven to be more than `margin` in four of five checks
+// at one-sided level `alpha`: one new session against `baseline_sessions`, with a spread estimated
+// from `history` sessions (two at least).
+double detectable_slowdown(double spread, int baseline_sessions, int history, double margin,
+                           double alpha);
+
+}  // namespace evalrun::reports

@@ -1,0 +1,63 @@
+// By hand, a minute: how often the gate is wrong on simulated machines, for the three ways in which
+// it measures; the table of docs/measurement.md, "How often the gate is wrong".
+//
+//   gate_simulation_study [TRIALS]                     (1000)
+//   gate_simulation_study TRIALS lock-step PROMPTS REPEATS SESSIONS LOOKS
+//
+// The second form tries another size of a session in lock step.
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "reports/gate/simulated_gate.h"
+
+namespace {
+
+using namespace evalrun::reports;
+
+constexpr double kSlow = 1.05;
+constexpr uint64_t kSeed = 34;
+
+void print(const MachineKind& kind, SimulatedWay way, const char* name, const SimulatedSize& size,
+           int trials) {
+  const struct {
+    const char* name;
+    SimulatedFault fault;
+  } faults[] = {{"unchanged", {}},
+                {"slow:5%", {1, kSlow}},
+                {"ar-slow:5%", {kSlow, 1}},
+                {"all-slow:5%", {kSlow, kSlow}}};
+  std::string cells;
+  for (const auto& fault : faults) {
+    const SimulatedRates r = simulated_rates(kind, way, fault.fault, size, trials, kSeed);
+    cells += fmt::format(" {:.1f} / {:.1f} / {:.0f} |", 100 * r.share(r.slower),
+                         100 * r.share(r.inconclusive), r.median_s);
+  }
+  fmt::print("| {} | {} |{}\n", kind.name, name, cells);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int trials = argc > 1 ? std::atoi(argv[1]) : 1000;
+  fmt::print(
+      "Of 100 checks: called slower / inconclusive / median seconds\n\n"
+      "| machine | way | unchanged | slow:5% | ar-slow:5% | all-slow:5% |\n"
+      "|:--|:--|--:|--:|--:|--:|\n");
+  for (const MachineKind& kind : machine_kinds()) {
+    SimulatedSize size = usual_size(SimulatedWay::kLockStep);
+    if (argc > 6) {
+      size.prompts = std::atoi(argv[3]), size.repeats = std::atoi(argv[4]);
+      size.sessions = std::atoi(argv[5]), size.looks = std::atoi(argv[6]);
+    } else {
+      SimulatedSize stored = usual_size(SimulatedWay::kStored);
+      print(kind, SimulatedWay::kStored, "stored, 1 session", stored, trials);
+      stored.baseline_sessions = 8;
+      print(kind, SimulatedWay::kStored, "stored, 8 sessions", stored, trials);
+      print(kind, SimulatedWay::kTurns, "turns", usual_size(SimulatedWay::kTurns), trials);
+    }
+    print(kind, SimulatedWay::kLockStep, "lock step", size, trials);
+  }
+  return 0;
+}
