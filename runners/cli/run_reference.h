@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "results/store.h"
 
@@ -21,6 +22,12 @@ std::pair<std::string, std::string> split_file(const std::string& text, const st
 struct RunReference {
   std::shared_ptr<results::ResultStore> store;
   int64_t run_id = 0;
+  std::vector<int64_t> more_sessions = {};  // of a baseline that has several
+  std::vector<int64_t> sessions() const {
+    std::vector<int64_t> all = {run_id};
+    all.insert(all.end(), more_sessions.begin(), more_sessions.end());
+    return all;
+  }
 };
 
 // TEXT: "" or "latest" (the newest), a number, "run:N", a key, a label or the name of a baseline,

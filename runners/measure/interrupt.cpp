@@ -12,6 +12,7 @@ namespace {
 
 volatile std::sig_atomic_t g_signals = 0;
 struct sigaction g_old_int, g_old_term;
+int g_guards = 0;
 
 extern "C" void on_signal(int) {
   // Leaving in the middle is safe: SQLite's journal undoes a transaction that was not committed.
@@ -25,6 +26,7 @@ extern "C" void on_signal(int) {
 }  // namespace
 
 InterruptGuard::InterruptGuard() {
+  if (g_guards++ > 0) return;
   g_signals = 0;
   struct sigaction action = {};
   action.sa_handler = on_signal;
@@ -35,6 +37,7 @@ InterruptGuard::InterruptGuard() {
 }
 
 InterruptGuard::~InterruptGuard() {
+  if (--g_guards > 0) return;
   sigaction(SIGINT, &g_old_int, nullptr);
   sigaction(SIGTERM, &g_old_term, nullptr);
 }

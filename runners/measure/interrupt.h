@@ -4,7 +4,7 @@
 
 namespace evalrun::runners {
 
-// Handlers are in place while an object lives.
+// Handlers are in place while an object lives; one inside another changes nothing.
 class InterruptGuard {
  public:
   InterruptGuard();

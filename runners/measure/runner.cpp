@@ -137,8 +137,13 @@ void Runner::Impl::measure_pending() {
       }
       block = v->block;
     }
+    if (options.turns != nullptr && !options.turns->next()) {
+      outcome.status = RunStatus::kInterrupted;
+      return;
+    }
     measure(*v);
   }
+  if (options.turns != nullptr) options.turns->next();  // the last visit is done
 }
 
 results::GenerationRecord Runner::Impl::record_of(const Visit& v) const {
@@ -301,6 +306,11 @@ RunOutcome run_suite(const PlanRequest& request, results::ResultStore& store, ba
     for (const std::string& method : plan.left_out) options.progress->left_out(method);
   Runner runner(plan, conversation, store, clock, options);
   if (runner.pending() == 0) return runner.finish_without_measuring();
+  if (options.turns != nullptr) {
+    options.turns->announce(runner.pending(), plan.suite.repeats * plan.suite.samples);
+    if (!options.turns->next())
+      throw base::Error(base::ExitCode::kInterrupted, "interrupted: no turn was given");
+  }
   measure_row_cost(request, plan, options);
   ModelSessions sessions(planned_session(request, plan));
   return runner.run([&](const auto& model) -> engine::Session& { return sessions.of(model); });

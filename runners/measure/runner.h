@@ -14,6 +14,7 @@
 #include "evaluators/evaluator.h"
 #include "results/store.h"
 #include "runners/measure/progress.h"
+#include "runners/measure/turns.h"
 #include "runners/plan/plan.h"
 
 namespace evalrun::runners {
@@ -35,6 +36,7 @@ struct RunnerOptions {
   double max_time_s = 0;       // 0 = no limit; checked between prompts
   std::function<bool()> stop;  // true = finish the prompt and return (Ctrl-C)
   ProgressSink* progress = nullptr;
+  Turns* turns = nullptr;       // waits for its turn before the warm-up and before every visit
   double row_cost_seconds = 0;  // for the T(n) table of measure_row_cost(); 0 = no table
   std::string row_cost_cache;   // file of earlier tables, "" = none
   evaluators::ScoringContext scoring;

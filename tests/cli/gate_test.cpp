@@ -1,8 +1,13 @@
 // evalrun check: every exit code by planting its cause.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <map>
 #include <set>
 #include <stdexcept>
+#include <thread>
 
 #include "tests/cli/cli_test.h"
 #include "tests/e2e/stored_run.h"
@@ -185,13 +190,19 @@ TEST_F(Gate, AgainstAnotherBuild) {
   const ProgramResult same =
       against(other, {"--max-regression", kWideMargin, "--verdict", "v.json"});
   EXPECT_EQ(same.exit_code, 0) << same.err << same.out;
-  EXPECT_THAT(same.out, HasSubstr("2 sessions of each build, in turns"));
+  EXPECT_THAT(same.out, HasSubstr("2 sessions of each build, in lock step"));
   EXPECT_EQ(folder_.read("log"), "started\nstarted\n");
   EXPECT_FALSE(std::filesystem::exists(folder_.file("r.db")));
   const json verdict = json::parse(folder_.read("v.json"));
   EXPECT_EQ(verdict["baseline"], other);
   EXPECT_EQ(verdict["class"], "ok");
-  std::set<std::string> sessions;
+  EXPECT_EQ(verdict["way"], "lock-step");
+  EXPECT_EQ(verdict["sessions"], 2);
+  std::set<std::string> sessions, speeds;
+  for (const json& v : verdict["verdicts"])
+    if (v["metric"] == "tok_s" || v["metric"] == "speed")
+      speeds.insert(v["method"].get<std::string>() + " " + v["metric"].get<std::string>());
+  EXPECT_THAT(speeds, ElementsAre("ar tok_s", "pld speed", "pld tok_s"));
   for (const json& v : verdict["verdicts"])
     if (const auto reason = v["reason"].get<std::string>(); v["metric"] == "environment")
       sessions.insert(reason.substr(0, reason.find(':')));
@@ -209,6 +220,125 @@ TEST_F(Gate, AgainstAnotherBuild) {
   expect_refused(against(other, {}), 8, "cuda:0: lost");
   expect_refused(against("no/such/evalrun", {}), 2, "no/such/evalrun");
   expect_refused(against(other, {"run:1"}), 2, "--against");
+}
+
+// A build from before lock step refuses the option; then whole sessions take turns.
+TEST_F(Gate, AgainstABuildThatCannotTakeTurns) {
+  const std::string old = folder_.write_program(
+      "old-evalrun",
+      "#!/bin/sh\nfor word in \"$@\"; do\n  case $word in --lock-step*)\n    echo \"error: The "
+      "following argument was not expected: --lock-step\" >&2; exit 2;;\n  esac\ndone\n"
+      "exec " EVALRUN_PROGRAM " \"$@\"\n");
+  const std::vector<std::string> words = {"--against",
+                                          old,
+                                          "--suite",
+                                          "suite.json",
+                                          "-m",
+                                          tiny_model(),
+                                          "-t",
+                                          "1",
+                                          "--sessions",
+                                          "2",
+                                          "-r",
+                                          "1",
+                                          "--max-extra-runs",
+                                          "0",
+                                          "--max-regression",
+                                          "80%",
+                                          "--json"};
+  const ProgramResult result = check(words);
+  EXPECT_EQ(result.exit_code, 0) << result.err << result.out;
+  EXPECT_EQ(json::parse(result.out)["way"], "turns");
+  EXPECT_EQ(json::parse(result.out)["sessions"], 2);
+  EXPECT_THAT(result.err, HasSubstr("old-evalrun is older and cannot be told when to measure"));
+  std::vector<std::string> planted = words;
+  planted.insert(planted.end(), {"--self-test", "slow:50%"});
+  expect_refused(check(planted), 2, "--lock-step");
+}
+
+// Both builds are loaded at once and take turns; a fault in this one is found by its arm.
+TEST_F(Gate, LockStepFindsWhatAStoredBaselineCannot) {
+  const auto planted = [&](const std::string& fault) {
+    const ProgramResult result =
+        check({"--against", EVALRUN_PROGRAM, "--self-test", fault, "--suite", "suite.json", "-m",
+               tiny_model(), "-t", "1", "--json"});
+    EXPECT_EQ(result.exit_code, fault == "wrong-accept" ? 5 : 1) << result.err;
+    std::set<std::string> found;
+    const json verdict = json::parse(result.out);
+    for (const json& v : verdict["verdicts"])
+      if (v["outcome"] == "regression")
+        found.insert(v["method"].get<std::string>() + " " + v["metric"].get<std::string>());
+    return found;
+  };
+  // Three times as slow: beyond what other processes do to neighbours in time.
+  EXPECT_THAT(planted("slow:200%"), ::testing::IsSupersetOf({"pld speed", "pld tok_s"}));
+  EXPECT_THAT(planted("ar-slow:200%"), ::testing::Contains("ar tok_s"));
+  EXPECT_THAT(planted("all-slow:200%"), ::testing::IsSupersetOf({"ar tok_s", "pld tok_s"}));
+  planted("wrong-accept");
+  expect_refused(check({"--against", EVALRUN_PROGRAM, "--self-test"}), 2, "FAULT");
+  expect_refused(check({"--against", EVALRUN_PROGRAM, "--self-test", "slow"}), 2, "slow:10%");
+}
+
+TEST_F(Gate, AChildThatIsKilledOrHangsIsNamed) {
+  // The second process of the other build dies in the middle of its work.
+  const std::string other = folder_.write_program(
+      "dying-evalrun", "#!/bin/sh\necho lock-step 1 9 1\nread a\necho done\nread b\nkill -9 $$\n");
+  const ProgramResult result = check({"--against", other, "--suite", "suite.json", "-m",
+                                      tiny_model(), "-t", "1", "--sessions", "2"});
+  expect_refused(result, 7, "was killed by signal 9");
+  EXPECT_THAT(result.err, HasSubstr("dying-evalrun"));
+  EXPECT_THAT(result.err, HasSubstr("other build, session 1, in visit 1 of 9"));
+}
+
+TEST_F(Gate, CtrlCInLockStepEndsBothBuilds) {
+  const std::string other = folder_.write_program(
+      "slow-evalrun", std::string("#!/bin/sh\necho $$ > '") + folder_.file("pid") +
+                          "'\necho lock-step 1 9 1\nread a\nexec sleep 600\n");
+  Child child(folder_, evalrun_command({"check", "--against", other, "--suite", "suite.json", "-m",
+                                        tiny_model(), "-t", "1"}));
+  for (int i = 0; i < 200 && !std::filesystem::exists(folder_.file("pid")); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  child.send(SIGINT);
+  EXPECT_EQ(child.wait(), 130);
+  const pid_t pid = std::stoi(folder_.read("pid"));
+  EXPECT_NE(::kill(pid, 0), 0) << "the other build's process still runs";
+}
+
+TEST_F(Gate, BaselinesOfSeveralSessionsKnowTheirSpread) {
+  save_baseline();
+  const ProgramResult one = check({"--plan"});
+  EXPECT_EQ(one.exit_code, 4) << one.err;
+  EXPECT_THAT(one.out, HasSubstr("1 session\n"));
+  EXPECT_THAT(one.out, HasSubstr("use --against"));
+  expect_refused(run({"baseline", "save", "other", "--add", "--db", "r.db"}), 2, "--add");
+  expect_refused(run({"baseline", "save", "main", "--add", "--from", "1", "--db", "r.db"}), 2,
+                 "already");
+  for (int i = 2; i <= 3; ++i) {
+    ASSERT_EQ(
+        run({"run", "suite.json", "-m", tiny_model(), "--db", "r.db", "-t", "1", "--no-resume"})
+            .exit_code,
+        0);
+    const ProgramResult added = run({"baseline", "save", "main", "--add", "--db", "r.db"});
+    ASSERT_EQ(added.exit_code, 0) << added.err;
+    EXPECT_THAT(added.out, HasSubstr(fmt::format("'main', session {}", i)));
+  }
+  const ProgramResult planned = check({"--plan", "--json", "--max-regression", kWideMargin});
+  const json plan = json::parse(planned.out);
+  EXPECT_EQ(plan["sessions"], 3);
+  EXPECT_EQ(plan["history"], 3);
+  EXPECT_GT(plan["session_spread"], 0);
+  EXPECT_GE(plan["detectable"], 0.8);
+  EXPECT_EQ(planned.exit_code, plan["able"] == true ? 0 : 4);
+  const ProgramResult judged = check({"run:1", "--max-regression", "99%", "--json"});
+  EXPECT_EQ(judged.exit_code, 0) << judged.err << judged.out;
+  // All of them travel, and go.
+  ASSERT_EQ(run({"baseline", "export", "main", "main.db", "--db", "r.db"}).exit_code, 0);
+  ASSERT_EQ(run({"baseline", "import", "main.db", "--as", "far", "--db", "new.db"}).exit_code, 0);
+  EXPECT_THAT(run({"baseline", "list", "--db", "new.db"}).out, HasSubstr("far#3"));
+  ASSERT_EQ(run({"baseline", "rm", "far", "--db", "new.db"}).exit_code, 0);
+  EXPECT_THAT(run({"baseline", "list", "--db", "new.db"}).out, Not(HasSubstr("far")));
+  expect_refused(check({"--plan", "run:1"}), 2, "--plan");
 }
 
 TEST_F(Gate, TheOtherBuildMeasuresWhatIsAskedFor) {
@@ -348,15 +478,28 @@ TEST_F(GateInCi, JunitWhereNothingWasJudged) {
 }
 
 TEST_F(GateInCi, JunitOfTheSelfTest) {
-  const ProgramResult result = check(
-      {"--self-test", "--junit", "v.xml", "-m", tiny_model(), "-t", "1", "--suite", "suite.json"});
+  const ProgramResult result =
+      check({"--self-test", "--junit", "v.xml", "-m", tiny_model(), "-t", "1", "--suite",
+             "suite.json", "--sessions", "2", "--max-extra-runs", "0", "--verdict", "v.json"});
   // Whether a tiny model's slowdown of 5 % shows on a busy machine is not what is tested here.
   const Junit drills = junit("v.xml");
   EXPECT_EQ(drills.suite, "evalrun check --self-test");
-  ASSERT_EQ(drills.cases.size(), 6u) << result.err;
+  ASSERT_EQ(drills.cases.size(), 7u) << result.err;
   for (const char* certain : {"wrong-accept", "miscount", "missing-baseline"})
     EXPECT_EQ(drills[certain].state, "system-out") << drills[certain].text;
   EXPECT_EQ(result.exit_code, drills.failures == "0" ? 0 : 5);
+  // The simulated machines beside the real one.
+  std::map<std::string, double> red;
+  for (const json& drill : json::parse(folder_.read("v.json")))
+    if (drill.contains("simulated"))
+      for (const json& s : drill["simulated"])
+        red[drill["drill"].get<std::string>() + ", " + s["machine"].get<std::string>() + ", " +
+            s["way"].get<std::string>()] = s["called_slower"];
+  EXPECT_EQ(red.size(), 2u * 5 * 2);
+  EXPECT_GE(red.at("slow:5%, quiet virtual machine, lock-step"), 0.95);
+  EXPECT_LE(red.at("unchanged, quiet virtual machine, lock-step"), 0.005);
+  EXPECT_LE(red.at("slow:5%, quiet virtual machine, stored"), 0.9);
+  EXPECT_THAT(result.out, HasSubstr("simulated machine"));
 }
 
 TEST_F(GateInCi, GithubSummaryAndAnnotations) {

@@ -9,6 +9,7 @@
 #include "results/copy_run.h"
 #include "results/queries.h"
 #include "runners/cli/cli.h"
+#include "runners/cli/gate/baseline_sessions.h"
 #include "runners/cli/output.h"
 #include "runners/cli/results/show_data.h"
 #include "runners/cli/run_reference.h"
@@ -20,7 +21,7 @@ using Json = nlohmann::ordered_json;
 
 struct BaselineArguments {
   std::string name, from, note, file, as;
-  bool force = false;
+  bool force = false, add = false;
 };
 
 using results::BaselineRow;
@@ -64,11 +65,19 @@ void save(const BaselineArguments& options, const GlobalOptions& global) {
   if (from.starts_with("run:")) from = from.substr(4);
   const int64_t run_id = reports::require_run(store, from);
   refuse_unfit(store, run_id);
-  store.save_baseline(options.name, run_id, options.note);
-  const BaselineRow b = get_baseline(store, options.name);
-  if (global.json) return print_json_document({{"name", b.name}, {"run", b.run.id}});
-  print_line(fmt::format("baseline '{}' = run {} ({}, suite {}, {})", b.name, b.run.id, b.run.label,
-                         b.run.suite, b.run.commit));
+  if (options.add) {
+    add_baseline_session(store, options.name, run_id, options.note);
+  } else {
+    remove_further_sessions(store, options.name);
+    store.save_baseline(options.name, run_id, options.note);
+  }
+  const auto sessions = static_cast<int>(baseline_sessions(store, options.name).size());
+  const BaselineRow b = get_baseline(store, session_name(options.name, sessions));
+  if (global.json)
+    return print_json_document({{"name", b.name}, {"run", b.run.id}, {"sessions", sessions}});
+  print_line(fmt::format("baseline '{}'{} = run {} ({}, suite {}, {})", options.name,
+                         options.add ? fmt::format(", session {}", sessions) : "", b.run.id,
+                         b.run.label, b.run.suite, b.run.commit));
 }
 
 void list(const GlobalOptions& global) {
@@ -109,6 +118,7 @@ void remove(const BaselineArguments& options, const GlobalOptions& global) {
   open_results(global.db);
   results::ResultStore store(global.db);
   get_baseline(store, options.name);  // an unknown name is an error that lists the known ones
+  remove_further_sessions(store, options.name);
   store.remove_baseline(options.name);
   if (!global.json) print_line(fmt::format("baseline '{}' removed; its run stays", options.name));
 }
@@ -118,6 +128,13 @@ void export_to_file(const BaselineArguments& options, const GlobalOptions& globa
   const BaselineRow b = get_baseline(*store, options.name);
   refuse_unfit(*store, b.run.id);
   results::export_baseline(*store, b.name, options.file);
+  if (const auto n = static_cast<int>(baseline_sessions(*store, b.name).size()); n > 1) {
+    results::ResultStore target(options.file);
+    for (int i = 2; i <= n; ++i) {
+      const std::string name = session_name(b.name, i);
+      results::copy_baseline(*store, name, target, name, false);
+    }
+  }
   const auto bytes = std::filesystem::file_size(options.file);
   if (global.json)
     return print_json_document(
@@ -135,7 +152,8 @@ BaselineRow baseline_in(const results::ResultStore& store, const std::string& na
     throw base::Error(base::ExitCode::kNoBaseline,
                       fmt::format("{} holds no baseline", store.path()),
                       "evalrun baseline export NAME FILE writes one that does");
-  if (all.size() == 1) return all.front();
+  // By name, so that further sessions follow the first.
+  if (all.size() == baseline_sessions(store, all.front().name).size()) return all.front();
   std::string names;
   for (const BaselineRow& b : all) names += (names.empty() ? "" : ", ") + b.name;
   throw base::usage_error(fmt::format("{} holds {} baselines: {}", store.path(), all.size(), names),
@@ -150,9 +168,14 @@ void import_from_file(const BaselineArguments& options, const GlobalOptions& glo
   const BaselineRow from = baseline_in(*source, name);
   refuse_unfit(*source, from.run.id);
   results::ResultStore store(global.db);
-  results::copy_baseline(*source, from.name, store, options.as.empty() ? from.name : options.as,
-                         options.force);
-  const BaselineRow b = get_baseline(store, options.as.empty() ? from.name : options.as);
+  const std::string as = options.as.empty() ? from.name : options.as;
+  results::copy_baseline(*source, from.name, store, as, options.force);
+  if (options.force) remove_further_sessions(store, as);
+  const auto n = static_cast<int>(baseline_sessions(*source, from.name).size());
+  for (int i = 2; i <= n; ++i)
+    results::copy_baseline(*source, session_name(from.name, i), store, session_name(as, i),
+                           options.force);
+  const BaselineRow b = get_baseline(store, as);
   if (global.json) return print_json_document({{"name", b.name}, {"run", b.run.id}});
   print_line(fmt::format("baseline '{}' = run {} ({}, suite {}, {}), from {}", b.name, b.run.id,
                          b.run.label, b.run.suite, b.run.commit, file));
@@ -176,6 +199,8 @@ void add_baseline_command(CLI::App& app, Context& context) {
   save_command->add_option("name", options->name, "Name; `check` looks for 'main'")->required();
   save_command->add_option("--from", options->from, "Run to name (default: the newest)");
   save_command->add_option("--note", options->note, "Free text kept with it");
+  save_command->add_flag("--add", options->add,
+                         "As a further session of the baseline: another run of the same build");
   save_command->callback([options, &context] { save(*options, context.global); });
 
   auto* list_command = command->add_subcommand("list", "All baselines");

@@ -2,69 +2,43 @@
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
-#include <sys/wait.h>
 
-#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 
-#include "engine/base/text.h"
 #include "runners/cli/command_line.h"
 #include "runners/cli/gate/gate_environment.h"
+#include "runners/cli/gate/other_program.h"
 #include "runners/cli/gate/temporary_folder.h"
 
 namespace evalrun::cli {
 namespace {
 
-namespace fs = std::filesystem;
-using base::ExitCode;
-
-std::string last_line(const std::string& file) {
-  std::string last;
-  for (const std::string& line : base::split(base::read_file(file), '\n'))
-    if (!base::trim(line).empty()) last = base::trim(line);
-  return last;
-}
-
-// One session. A generation that failed (exit code 5) is the gate's business.
+// One session.
 void measure(const std::string& program, std::vector<std::string> words, const std::string& log) {
   words.insert(words.begin(), {program, "run"});
   const int status = std::system((shell_line(words) + " > " + shell_line({log}) + " 2>&1").c_str());
-  const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  if (code == 0 || code == static_cast<int>(ExitCode::kCorrectness)) return;
-  if (code == static_cast<int>(ExitCode::kInterrupted) || code == 128 + SIGINT)
-    throw base::Error(ExitCode::kInterrupted, "interrupted: the check has no verdict",
-                      "start it again; it measures anew");
-  if (code == 126 || code == 127)
-    throw base::usage_error(fmt::format("--against: '{}' cannot be started", program),
-                            "name the evalrun of the other build");
-  if (code == static_cast<int>(ExitCode::kDevice))
-    throw base::Error(ExitCode::kDevice,
-                      fmt::format("{}: {}: {}", program, shell_line(words), last_line(log)),
-                      "see `evalrun doctor` and the kernel's log (dmesg), then start it again; it "
-                      "measures anew");
-  throw base::data_error(program, shell_line(words),
-                         fmt::format("ended with exit code {}: {}", code, last_line(log)),
-                         "run it by hand; both builds must know the suite and its options");
+  require_measured(words, exit_code_of_status(status), log);
 }
 
-}  // namespace
-
-GateOutcome check_against(const AgainstRequest& request) {
+// Sessions one after the other, each a process that measures everything.
+GateOutcome check_in_turns(const AgainstRequest& request) {
   const TemporaryFolder folder("against");
   struct Build {
     std::string program, database;
     std::vector<int64_t> runs;
   };
   Build builds[] = {{request.program, folder.file("other.db"), {}},
-                    {fs::read_symlink("/proc/self/exe").string(), folder.file("this.db"), {}}};
+                    {own_program(), folder.file("this.db"), {}}};
+  const int per_look = request.sessions.value_or(kInTurnsBudget.sessions);
   reports::GateOptions gate = request.gate;
-  gate.looks = 1 + request.max_extra_runs;
+  gate.looks = 1 + request.max_extra_runs.value_or(kInTurnsBudget.extra_runs);
   GateOutcome outcome;
   outcome.baseline = request.program;
+  outcome.way = GateWay::kTurns;
   outcome.baseline_run = outcome.run_id = 1;  // new databases: sessions are their runs 1, 2, ...
   for (int session = 0;;) {
-    for (int i = 0; i < request.sessions; ++i, ++session)
+    for (int i = 0; i < per_look; ++i, ++session)
       for (int turn = 0; turn < 2; ++turn) {
         Build& build = builds[(session + turn) % 2];
         std::vector<std::string> words = request.arguments;
@@ -79,6 +53,7 @@ GateOutcome check_against(const AgainstRequest& request) {
     outcome.result =
         reports::evaluate_gate({other, builds[0].runs}, {current, builds[1].runs}, gate);
     ++outcome.looks;
+    outcome.sessions = session;
     if (outcome.looks < gate.looks && outcome.result.more_repeats_help()) continue;
     outcome.code = outcome.result.code;
     outcome.note = fmt::format("{} sessions of each build, in turns", builds[1].runs.size());
@@ -90,6 +65,24 @@ GateOutcome check_against(const AgainstRequest& request) {
     judge_environment(measured, outcome);
     return outcome;
   }
+}
+
+}  // namespace
+
+std::string own_program() { return std::filesystem::read_symlink("/proc/self/exe").string(); }
+
+GateOutcome check_against(const AgainstRequest& request) {
+  if (auto outcome = check_in_lock_step(request)) return std::move(*outcome);
+  if (!request.fault.empty())
+    throw base::usage_error(
+        fmt::format("--against: '{}' cannot be told when to measure (--lock-step): it is older",
+                    request.program),
+        "a fault is planted in lock step only; name a build from 1.1 on");
+  spdlog::warn(
+      "{} is older and cannot be told when to measure: whole sessions take turns instead of "
+      "prompts, which needs a quieter machine",
+      request.program);
+  return check_in_turns(request);
 }
 
 }  // namespace evalrun::cli

@@ -140,11 +140,12 @@ CiReport ci_report(const GateOutcome& outcome, const std::vector<std::string>& f
   return report;
 }
 
-CiReport ci_report(const std::vector<DrillOutcome>& drills, const GateRequest& request) {
+CiReport ci_report(const std::vector<DrillOutcome>& drills, const std::string& suite,
+                   const std::string& model_path) {
   CiReport report = start_report("evalrun check --self-test");
   report.properties = {{"commit", runners::build_info().id},
-                       {"model", model_name(request.plan.target->path())},
-                       {"suite", request.plan.suite.name},
+                       {"model", model_name(model_path)},
+                       {"suite", suite},
                        {"baseline", "self-test"}};
   size_t passed = 0;
   for (const DrillOutcome& d : drills) {

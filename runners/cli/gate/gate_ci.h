@@ -28,8 +28,9 @@ struct CiOptions {
 // among `failing`; any other that is not ok warns. What the gate decided beyond a verdict (a
 // slowdown that was not confirmed, an unfit machine) takes the verdict's place.
 reports::CiReport ci_report(const GateOutcome& outcome, const std::vector<std::string>& failing);
-// One case for each drill.
-reports::CiReport ci_report(const std::vector<DrillOutcome>& drills, const GateRequest& request);
+// One case for each drill, of a suite on a model.
+reports::CiReport ci_report(const std::vector<DrillOutcome>& drills, const std::string& suite,
+                            const std::string& model_path);
 // The one case of a check that an error ended.
 reports::CiReport ci_report(const std::exception& error, const std::string& baseline);
 

@@ -1,16 +1,13 @@
 #include "runners/cli/gate/gate_drill.h"
 
 #include <algorithm>
-#include <string_view>
 
-#include "methods/faults.h"
-#include "methods/registration.h"
+#include "runners/plan/planted_faults.h"
 
 namespace evalrun::cli {
 namespace {
 
 constexpr const char* kBaseline = "self-test";
-constexpr std::string_view kArSlow = "ar-slow:", kAllSlow = "all-slow:";
 
 DrillOutcome run_drill(const Drill& drill, const GateRequest& undisturbed,
                        const std::shared_ptr<results::ResultStore>& store, base::Clock& clock,
@@ -20,9 +17,8 @@ DrillOutcome run_drill(const Drill& drill, const GateRequest& undisturbed,
   // The name decides, as it does for the command: one that nobody saved is the drill of that.
   const std::string name = drill.name == "missing-baseline" ? "never-saved" : kBaseline;
   if (const auto baseline = find_baseline(name, store->path())) {
-    GateRequest request = drill.fault.empty() ? undisturbed : with_fault(undisturbed, drill.fault);
-    // Equality needs no repeats: these checks come before any time is looked at.
-    if (drill.expected == base::ExitCode::kCorrectness) request.plan.suite.repeats = 1;
+    const GateRequest request =
+        drill.fault.empty() ? undisturbed : with_fault(undisturbed, drill.fault);
     outcome.gate = measure_and_judge(request, *baseline, *store, clock, options);
   } else {
     outcome.gate = missing_baseline(name, store->path());
@@ -32,12 +28,25 @@ DrillOutcome run_drill(const Drill& drill, const GateRequest& undisturbed,
   return outcome;
 }
 
+DrillOutcome run_in_lock_step(const Drill& drill, const DrillMeans& means) {
+  DrillOutcome outcome{drill, {}, 0};
+  const int64_t begin = means.clock.now_ns();
+  AgainstRequest request = means.against;
+  request.fault = drill.fault;
+  outcome.gate = check_against(request);
+  outcome.seconds = static_cast<double>(means.clock.now_ns() - begin) * 1e-9;
+  return outcome;
+}
+
 }  // namespace
 
 std::vector<reports::Cause> speed_causes_of(const reports::GateResult& result) {
+  std::vector<reports::Cause> causes;
   for (const reports::GateCheck& v : result.checks)
-    if (v.metric == "speed") return v.causes;  // worst first
-  return {};
+    if (v.metric == "speed" || v.metric == "tok_s")
+      for (const reports::Cause cause : v.causes)
+        if (std::find(causes.begin(), causes.end(), cause) == causes.end()) causes.push_back(cause);
+  return causes;
 }
 
 bool DrillOutcome::passed() const {
@@ -49,41 +58,17 @@ bool DrillOutcome::passed() const {
 std::vector<Drill> gate_drills() {
   using base::ExitCode;
   using reports::Cause;
-  return {{"unchanged", "", ExitCode::kOk},
-          {"slow:5%", "slow:5%", ExitCode::kRegression, Cause::kMethodSlower},
-          {"ar-slow:5%", "ar-slow:5%", ExitCode::kRegression, Cause::kArSlower},
+  return {{"unchanged", "", ExitCode::kOk, {}, true},
+          {"slow:5%", "slow:5%", ExitCode::kRegression, Cause::kMethodSlower, true},
+          {"ar-slow:5%", "ar-slow:5%", ExitCode::kRegression, Cause::kArSlower, true},
+          {"all-slow:5%", "all-slow:5%", ExitCode::kRegression, Cause::kBothSlower, true},
           {"wrong-accept", "wrong-accept", ExitCode::kCorrectness},
           {"miscount", "miscount", ExitCode::kCorrectness},
           {"missing-baseline", "", ExitCode::kNoBaseline}};
 }
 
-void check_fault(const std::string& fault) {
-  std::vector<std::string> known = methods::known_faults();
-  known.insert(known.end(), {"ar-slow:5%", "all-slow:5%"});
-  const bool slow =
-      fault.starts_with("slow:") || fault.starts_with(kArSlow) || fault.starts_with(kAllSlow);
-  // How much is read when it is planted, which is before anything is measured, too.
-  if (!(slow && fault.ends_with("%")) &&
-      std::find(known.begin(), known.end(), fault) == known.end())
-    throw base::usage_error(fmt::format("unknown fault '{}'", fault), base::suggest(fault, known));
-}
-
 GateRequest with_fault(GateRequest request, const std::string& fault) {
-  const auto& methods = request.plan.suite.methods;
-  if (methods.size() < 2)
-    throw base::usage_error(
-        fmt::format("suite {} measures AR only: a fault is planted in another method",
-                    request.plan.suite.name),
-        "take a suite with a method such as pld");
-  const bool plain = fault.starts_with(kArSlow), all = fault.starts_with(kAllSlow);
-  // "slow:5%" of "ar-slow:5%".
-  const std::string planted = plain || all ? fault.substr(fault.find('-') + 1) : fault;
-  request.plan.faults.clear();
-  if (plain || all) {
-    request.plan.faults["ar"] = planted;
-    if (request.plan.suite.aa) request.plan.faults["ar (A/A)"] = planted;
-  }
-  if (!plain) request.plan.faults[methods::parse_method(methods[1]).label()] = planted;
+  request.plan.faults = runners::planted_faults(request.plan.suite, fault);
   request.plan.label = "check with " + fault;
   request.gate.faults = reports::Faults::kInclude;
   return request;
@@ -101,16 +86,21 @@ RunReference measure_baseline(const GateRequest& request,
   return {store, run.run_id};
 }
 
-std::vector<DrillOutcome> run_drills(const GateRequest& request, const std::string& database,
-                                     base::Clock& clock, const runners::RunnerOptions& options,
+std::vector<DrillOutcome> run_drills(const DrillMeans& means,
                                      const std::function<void(const DrillOutcome&)>& done) {
-  const auto store = std::make_shared<results::ResultStore>(database);
-  measure_baseline(request, store, clock, options);
   std::vector<DrillOutcome> outcomes;
-  for (const Drill& drill : gate_drills()) {
-    outcomes.push_back(run_drill(drill, request, store, clock, options));
+  const auto add = [&](DrillOutcome outcome) {
+    outcomes.push_back(std::move(outcome));
     done(outcomes.back());
-  }
+  };
+  for (const Drill& drill : gate_drills())
+    if (drill.lock_step) add(run_in_lock_step(drill, means));
+  const auto store = std::make_shared<results::ResultStore>(means.database);
+  GateRequest request = means.request();
+  request.plan.suite.repeats = 1;  // equality comes before any time is looked at
+  measure_baseline(request, store, means.clock, means.options);
+  for (const Drill& drill : gate_drills())
+    if (!drill.lock_step) add(run_drill(drill, request, store, means.clock, means.options));
   return outcomes;
 }
 

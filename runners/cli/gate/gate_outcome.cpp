@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "engine/base/error.h"
+
 namespace evalrun::cli {
 
 std::string failure_class(base::ExitCode code) {
@@ -23,6 +25,18 @@ std::string failure_class(base::ExitCode code) {
   }
 }
 
+const char* to_string(GateWay way) {
+  switch (way) {
+    case GateWay::kStored:
+      return "stored";
+    case GateWay::kTurns:
+      return "turns";
+    case GateWay::kLockStep:
+      return "lock-step";
+  }
+  EVALRUN_CHECK(false, "unknown way {}", static_cast<int>(way));
+}
+
 std::string gate_json(const GateOutcome& outcome) {
   auto json = nlohmann::ordered_json::parse(reports::to_json(outcome.result));
   const std::string name = failure_class(outcome.code);
@@ -32,6 +46,8 @@ std::string gate_json(const GateOutcome& outcome) {
   json["baseline"] = outcome.baseline;
   json["baseline_run"] = outcome.baseline_run;
   json["run"] = outcome.run_id;
+  json["way"] = to_string(outcome.way);
+  json["sessions"] = outcome.sessions;
   json["looks"] = outcome.looks;
   json["confirming_run"] = outcome.confirming_run;
   json["steal_share"] = outcome.steal_share;

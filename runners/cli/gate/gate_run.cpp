@@ -8,6 +8,7 @@
 
 #include "engine/session.h"
 #include "results/queries.h"
+#include "runners/cli/gate/baseline_sessions.h"
 #include "runners/cli/gate/gate_environment.h"
 #include "runners/plan/conversation.h"
 
@@ -86,8 +87,8 @@ GateOutcome look(const GateRequest& request, const RunReference& baseline,
   outcome.baseline_run = baseline.run_id;
   do {
     outcome.run_id = measurement.extend();
-    outcome.result =
-        reports::evaluate_gate(*baseline.store, baseline.run_id, store, outcome.run_id, gate);
+    outcome.result = reports::evaluate_gate({*baseline.store, baseline.sessions()},
+                                            {store, {outcome.run_id}}, gate);
     ++outcome.looks;
   } while (outcome.result.more_repeats_help() && outcome.looks < gate.looks);
   outcome.code = outcome.result.code;
@@ -102,9 +103,10 @@ std::optional<RunReference> find_baseline(const std::string& name, const std::st
   if (!std::filesystem::exists(file, ignored)) return std::nullopt;
   RunReference found;
   found.store = open_results(file);
-  const std::optional<int64_t> run_id = results::baseline_run(*found.store, wanted);
-  if (!run_id) return std::nullopt;
-  found.run_id = *run_id;
+  const std::vector<int64_t> sessions = baseline_sessions(*found.store, wanted);
+  if (sessions.empty()) return std::nullopt;
+  found.run_id = sessions.front();
+  found.more_sessions.assign(sessions.begin() + 1, sessions.end());
   return found;
 }
 
@@ -124,8 +126,8 @@ GateOutcome missing_baseline(const std::string& name, const std::string& db) {
 GateOutcome judge_stored(const RunReference& baseline, const RunReference& run,
                          const reports::GateOptions& options) {
   GateOutcome outcome;
-  outcome.result =
-      reports::evaluate_gate(*baseline.store, baseline.run_id, *run.store, run.run_id, options);
+  outcome.result = reports::evaluate_gate({*baseline.store, baseline.sessions()},
+                                          {*run.store, {run.run_id}}, options);
   outcome.code = outcome.result.code;
   outcome.baseline_run = baseline.run_id;
   outcome.run_id = run.run_id;
@@ -142,6 +144,10 @@ GateOutcome measure_and_judge(const GateRequest& request, const RunReference& ba
     outcome.confirming_run = second.run_id;
     if (second.code == ExitCode::kRegression) {
       outcome.note = fmt::format("confirmed by a second run ({})", second.run_id);
+      if (baseline.more_sessions.empty())
+        outcome.note +=
+            "; the baseline has one session, and by how much sessions differ here is "
+            "not in the interval: --against measures both builds now";
     } else if (second.code == ExitCode::kCorrectness) {
       outcome.result = second.result;
       outcome.code = second.code;

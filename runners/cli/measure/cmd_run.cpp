@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <iostream>
 #include <optional>
 
 #include "datasets/spec.h"
@@ -22,7 +23,9 @@
 #include "runners/cli/measure/run_settings.h"
 #include "runners/cli/output.h"
 #include "runners/cli/units.h"
+#include "runners/measure/turns.h"
 #include "runners/plan/method_lists.h"
+#include "runners/plan/planted_faults.h"
 
 namespace evalrun::cli {
 namespace {
@@ -54,6 +57,8 @@ struct RunArguments {
   int jobs = 0;
   evaluators::ScoringContext scoring;
   bool resume = true, plan = false, skip_long = false;
+  bool lock_step = false;
+  std::string fault;  // of --lock-step=FAULT
 };
 
 void add_suite_options(CLI::App& run, RunArguments& o) {
@@ -130,6 +135,11 @@ void add_run_options(CLI::App& run, RunArguments& o) {
   run.add_option("-o,--format", o.format, "Table as text, md, csv or json")
       ->check(CLI::IsMember({"text", "md", "csv", "json"}))
       ->capture_default_str();
+  // Hidden: `check --against` starts this and says when to measure. A fault is planted for `check
+  // --self-test` alone; its rows are stamped as such.
+  run.add_option("--lock-step", o.fault, "Measure when told to on standard input")
+      ->expected(0, 1)
+      ->group("");
   run.footer(kExamples);
 }
 
@@ -386,6 +396,8 @@ bool tokens_as_promised(const results::ResultStore& store, int64_t run_id) {
 void run(Context& context, const RunArguments& o) {
   const std::vector<OneRun> all = make_runs(o);
   const bool several = all.size() > 1;
+  if (o.lock_step && (several || o.plan))
+    throw base::usage_error("--lock-step measures one run: see `evalrun check --against`");
   const std::string nonce = make_nonce(o);
   if (o.plan) return show_plans(context, o, all, nonce);
   if (several) check_plans(o, all, nonce);
@@ -400,6 +412,9 @@ void run(Context& context, const RunArguments& o) {
   warn_if_unsafe(o.scoring);
   options.scoring = o.scoring;
   options.score_workers = o.jobs;
+  runners::LineTurns turns(std::cin, std::cout);
+  if (o.lock_step) options.turns = &turns;
+  if (!o.fault.empty()) request->faults = runners::planted_faults(request->suite, o.fault);
   std::vector<int64_t> runs;  // with something to show
   runners::RunStatus status = runners::RunStatus::kComplete;
   for (const OneRun& one : all) {
@@ -424,7 +439,7 @@ void run(Context& context, const RunArguments& o) {
     if (status != runners::RunStatus::kComplete) break;
   }
   // After Ctrl-C the user wants the shell back; `report` prints the table of what is stored.
-  if (status != runners::RunStatus::kInterrupted && !runs.empty())
+  if (status != runners::RunStatus::kInterrupted && !runs.empty() && !o.lock_step)
     print_line(base::trim(
         table(store, runs, context.global.json ? "json" : o.format, context.global.no_color)));
   if (status != runners::RunStatus::kInterrupted)
@@ -443,6 +458,7 @@ void add_run_command(CLI::App& app, Context& context) {
     const bool printable = options->format == "text" || options->format == "json";
     if (options->plan && !printable)
       refuse_given(*command, {"--format"}, "--plan, which is printed as text or json");
+    options->lock_step = command->count("--lock-step") > 0;
     run(context, *options);
   });
 }
