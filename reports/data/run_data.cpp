@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <span>
-#include <tuple>
 
 #include "engine/base/error.h"
 #include "engine/base/text.h"
+#include "reports/data/generations.h"
 #include "results/queries.h"
 
 namespace evalrun::reports {
@@ -110,76 +109,6 @@ void check_engine_mode(const ArmInfo& arm, const ArmInfo& reference) {
     check(name, setting(arm, name), setting(reference, name));
 }
 
-// Numbers of a sample, in the order of load_samples' columns.
-constexpr double SampleRow::*kNumbers[] = {
-    &SampleRow::n_tokens,  &SampleRow::n_decode,        &SampleRow::steps,
-    &SampleRow::drafted,   &SampleRow::drafted_depth,   &SampleRow::accepted,
-    &SampleRow::emitted,   &SampleRow::target_forwards, &SampleRow::rows,
-    &SampleRow::undrafted, &SampleRow::draft_ns,        &SampleRow::verify_ns,
-    &SampleRow::decode_ns, &SampleRow::prefill_ns,      &SampleRow::draft_prefill_ns};
-
-// The repeats of one sample, ordered by decode time, as one row: the middle one or the mean of the
-// middle two.
-SampleRow median_of(std::span<const SampleRow> repeats) {
-  const size_t n = repeats.size();
-  const SampleRow &low = repeats[(n - 1) / 2], &high = repeats[n / 2];
-  SampleRow median = low;
-  median.fastest_ns = repeats.front().decode_ns;
-  median.degenerate = low.degenerate || high.degenerate;
-  median.n_repeats = static_cast<int>(n);
-  for (double SampleRow::*number : kNumbers) median.*number = (low.*number + high.*number) / 2;
-  median.tokens_hash = std::min(low.tokens_hash, high.tokens_hash);
-  median.steps_hash = std::min(low.steps_hash, high.steps_hash);
-  median.stable = std::all_of(repeats.begin(), repeats.end(), [&](const SampleRow& r) {
-    return r.tokens_hash == low.tokens_hash && r.steps_hash == low.steps_hash;
-  });
-  return median;
-}
-
-// What the view v_sample says about one run. Reading the view itself would window every run in the
-// file: SQLite moves no condition through its aggregate.
-std::vector<SampleRow> load_samples(const results::ResultStore& store, int64_t run_id,
-                                    Faults faults) {
-  std::string sql =
-      "SELECT arm_id, prompt_id, sample, fault, tokens_hash, steps_hash, repeat, n_tokens, "
-      "n_decode, "
-      "steps, drafted, drafted_depth, accepted, emitted, target_forwards, rows, undrafted, "
-      "draft_ns, verify_ns, decode_ns, prefill_ns, draft_prefill_ns, degenerate FROM "
-      "v_generation_all WHERE run_id = ? AND ok";
-  if (faults == Faults::kLeaveOut) sql += " AND fault = ''";
-  std::vector<SampleRow> generations;
-  store.query(sql, {run_id}, [&](const Row& r) {
-    SampleRow s;
-    s.arm_id = r.integer(0);
-    s.prompt_id = r.integer(1);
-    s.sample = static_cast<int>(r.integer(2));
-    s.fault = r.text(3);
-    s.tokens_hash = r.text(4);
-    s.steps_hash = r.text(5);
-    s.n_repeats = static_cast<int>(r.integer(6));  // which one it is, until they are counted
-    int column = 7;
-    for (double SampleRow::*number : kNumbers) s.*number = r.number(column++);
-    s.degenerate = r.integer(column) != 0;
-    generations.push_back(std::move(s));
-    return true;
-  });
-  const auto cell = [](const SampleRow& s) {
-    return std::tie(s.arm_id, s.prompt_id, s.sample, s.fault);
-  };
-  std::sort(generations.begin(), generations.end(), [&](const SampleRow& a, const SampleRow& b) {
-    return std::tuple_cat(cell(a), std::tie(a.decode_ns, a.n_repeats)) <
-           std::tuple_cat(cell(b), std::tie(b.decode_ns, b.n_repeats));
-  });
-  std::vector<SampleRow> samples;
-  for (auto begin = generations.begin(); begin != generations.end();) {
-    const auto end = std::find_if(begin, generations.end(),
-                                  [&](const SampleRow& s) { return cell(s) != cell(*begin); });
-    samples.push_back(median_of({begin, end}));
-    begin = end;
-  }
-  return samples;
-}
-
 }  // namespace
 
 RunData load_run(const results::ResultStore& store, int64_t run_id, Faults faults) {
@@ -243,7 +172,7 @@ RunData load_run(const results::ResultStore& store, int64_t run_id, Faults fault
                                         r.text(5), r.text(6)});
                 return true;
               });
-  data.samples = load_samples(store, run_id, faults);
+  read_generations(store, faults, data);
   return data;
 }
 

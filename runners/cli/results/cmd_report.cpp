@@ -79,6 +79,10 @@ reports::ReportOptions report_options(const ReportArguments& options, Format for
   o.explain = options.explain;
   o.columns = options.columns;
   o.parts = format == Format::kHtml;
+  const bool all_figures =
+      format == Format::kJson || format == Format::kCsv || format == Format::kHtml;
+  const bool side_by_side = !options.group_by.empty() || options.runs.size() > 1;
+  o.step_detail = (all_figures || options.why) && !side_by_side && options.as.empty();
   o.control = options.control;
   o.exclude_degenerate = options.exclude_degenerate;
   if (!options.pass_k.empty()) o.pass_k = options.pass_k;
