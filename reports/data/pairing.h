@@ -49,14 +49,24 @@ using PromptPairs = SortedMap<int64_t, PromptPair>;
 
 struct Pairing {
   Counters method, base;
-  PromptPairs prompts;                               // by prompt id, sums over samples
-  PromptPairs requests;                              // all tokens, prefill and decode time
-  std::map<int, std::vector<PromptPair>> by_sample;  // by sample index, one entry per prompt
-  int64_t unpaired = 0;                              // cells of either arm without partner
+  PromptPairs prompts;    // by prompt id, sums over samples
+  PromptPairs requests;   // all tokens, prefill and decode time
+  PromptPairs published;  // the same as Spec-Bench counts tokens
+  // By sample index, one entry per prompt.
+  std::map<int, std::vector<PromptPair>> by_sample, published_by_sample;
+  int64_t unpaired = 0;  // cells of either arm without partner
 };
 // `keep` says which prompts take part.
 Pairing pair_with_reference(const ArmCells& method, const ArmCells& base,
                             const std::function<bool(int64_t prompt_id)>& keep);
+
+// What an estimator takes: decode tokens and decode time, or for kLegacy whole requests as
+// Spec-Bench divides them. Its script (evaluation/speed.py) takes the wall time of a whole answer,
+// prefill included. It has the method's own count of new tokens, and for the baseline the tokens of
+// its text, in which no stop token is.
+const PromptPairs& headline_pairs(const Pairing& pairing, Estimator estimator);
+const std::map<int, std::vector<PromptPair>>& headline_samples(const Pairing& pairing,
+                                                               Estimator estimator);
 
 std::vector<int64_t> ids_of(const PromptPairs& prompts);
 std::vector<PromptPair> values_of(const PromptPairs& prompts);

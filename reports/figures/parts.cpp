@@ -48,9 +48,9 @@ std::vector<PartSpeed> speed_by_part(const RunData& data, Estimator estimator) {
           if (mine == own.end() || theirs == base.end()) continue;
           const Pairing pairing =
               pair_with_reference(mine->second, theirs->second, [](int64_t) { return true; });
-          const std::vector<PromptPair> pairs = values_of(pairing.prompts);
-          const auto estimate =
-              reports::speedup(pairs, estimator, designs.of(ids_of(pairing.prompts)));
+          const PromptPairs& prompts_of = headline_pairs(pairing, estimator);
+          const std::vector<PromptPair> pairs = values_of(prompts_of);
+          const auto estimate = reports::speedup(pairs, estimator, designs.of(ids_of(prompts_of)));
           if (!estimate) continue;
           PartSpeed part{arm.label,
                          task,

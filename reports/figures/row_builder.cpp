@@ -215,7 +215,7 @@ SpeedFigures RowBuilder::speed(const Pairing& pairing, bool against_itself) cons
     f.geo = geo->value;
     f.geo_interval = geo->interval;
   }
-  if (const auto estimate = headline(pairing.prompts)) {
+  if (const auto estimate = headline(headline_pairs(pairing, estimator_))) {
     f.speedup = estimate->value;
     f.interval = estimate->interval;
     f.n_eff = estimate->n_eff;
@@ -226,7 +226,7 @@ SpeedFigures RowBuilder::speed(const Pairing& pairing, bool against_itself) cons
     f.request_interval = request->interval;
   }
   std::vector<double> per_sample;
-  for (const auto& [sample, p] : pairing.by_sample)
+  for (const auto& [sample, p] : headline_samples(pairing, estimator_))
     if (const auto estimate = speedup(p, estimator_)) per_sample.push_back(estimate->value);
   if (per_sample.size() > 1) {
     f.sample_mean = base::mean(per_sample);
@@ -326,7 +326,7 @@ LoopCounts RowBuilder::loops(const ArmCells& own, const ArmCells& base,
   if (looping.empty() || against_itself) return l;
   const Pairing sound =
       pair_with_reference(without(own, looping), without(base, looping), any_prompt);
-  if (const auto estimate = headline(sound.prompts)) {
+  if (const auto estimate = headline(headline_pairs(sound, estimator_))) {
     l.speedup_without = estimate->value;
     l.interval_without = estimate->interval;
     l.n_eff_without = estimate->n_eff;
@@ -395,8 +395,13 @@ void RowBuilder::rank(std::span<ReportRow> rows, const Tasks& tasks) const {
       ids.push_back(cell.first);
       for (auto& of_arm : arms) of_arm.emplace_back();
     }
-    for (size_t a = 0; a < samples.size(); ++a)
-      arms[a].back().tokens += samples[a]->n_decode, arms[a].back().ns += samples[a]->decode_ns;
+    for (size_t a = 0; a < samples.size(); ++a) {
+      const SampleRow& s = *samples[a];
+      const bool whole = estimator_ == Estimator::kLegacy;  // as headline_pairs()
+      const double stops = ranked[a]->arm.id == baseline->id ? s.stop_tokens : 0;
+      arms[a].back().tokens += whole ? s.n_tokens - stops : s.n_decode;
+      arms[a].back().ns += whole ? s.request_ns() : s.decode_ns;
+    }
   }
   const auto best = best_set(arms, estimator_, resampling_.seed, 0.95, designs_.of(ids));
   for (size_t a = 0; best && a < ranked.size(); ++a)

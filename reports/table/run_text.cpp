@@ -70,8 +70,11 @@ std::string estimator_text(Estimator estimator) {
     case Estimator::kGeo:
       return "geometric mean over prompts";
     case Estimator::kLegacy:
-      return "mean of speeds over mean of speeds (the convention of Spec-Bench and EAGLE, not of "
-             "this program)";
+      return "mean of speeds over mean of speeds, of whole requests (the convention of Spec-Bench "
+             "and EAGLE, not of this program)";
+    case Estimator::kLegacyDecode:
+      return "mean of speeds over mean of speeds, of decoding alone (Spec-Bench and EAGLE time the "
+             "prefill, too)";
   }
   EVALRUN_CHECK(false, "unknown estimator {}", static_cast<int>(estimator));
 }
@@ -84,7 +87,14 @@ std::string interval_text(IntervalKind interval) {
 }
 
 std::string speedup_header(Estimator estimator) {
-  return estimator == Estimator::kLegacy ? "speedup as Spec-Bench/EAGLE" : "speedup";
+  switch (estimator) {
+    case Estimator::kLegacy:
+      return "speedup as Spec-Bench/EAGLE";
+    case Estimator::kLegacyDecode:
+      return "speedup of mean speeds";
+    default:
+      return "speedup";
+  }
 }
 
 std::string setting_text(const ArmInfo& arm, const char* name, const char* before) {

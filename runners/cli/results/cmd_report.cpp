@@ -71,7 +71,8 @@ reports::Claims read_claims(const ReportArguments& options, Format format) {
 
 reports::ReportOptions report_options(const ReportArguments& options, Format format) {
   reports::ReportOptions o;
-  for (const auto e : {reports::Estimator::kGeo, reports::Estimator::kLegacy})
+  for (const auto e :
+       {reports::Estimator::kGeo, reports::Estimator::kLegacy, reports::Estimator::kLegacyDecode})
     if (options.metric == reports::to_string(e)) o.estimator = e;
   if (options.interval == "bootstrap") o.interval = reports::IntervalKind::kBootstrap;
   o.scope = reports::scope_named(options.scope);
@@ -186,8 +187,9 @@ void add_report_command(CLI::App& app, Context& context) {
   command
       ->add_option("--estimator", options->metric,
                    "Speedup as ratio of sums (sum), geometric mean per prompt (geo), or mean of "
-                   "speeds as Spec-Bench and EAGLE publish it (legacy)")
-      ->check(CLI::IsMember({"sum", "geo", "legacy"}))
+                   "speeds: of whole requests, as Spec-Bench and EAGLE publish it (legacy), or of "
+                   "decoding alone (legacy-decode)")
+      ->check(CLI::IsMember({"sum", "geo", "legacy", "legacy-decode"}))
       ->capture_default_str();
   command
       ->add_option(
