@@ -197,12 +197,10 @@ void add_weights(const Report& report, const std::string& dataset, std::vector<s
                     base::plural(prompts, "prompt"), fmt::join(arms, ", ")));
 }
 
-bool one_kind(const Report& report, const std::string& dataset) {
-  return report.scope == Scope::kNewKinds &&
-         std::any_of(report.rows.begin(), report.rows.end(), [&](const ReportRow& r) {
-           return r.dataset == dataset && r.speed.n_eff > 0 && r.counts.prompts > 1 &&
-                  !r.speed.interval;
-         });
+bool one_unit(const Report& report, const std::string& dataset) {
+  return std::any_of(report.rows.begin(), report.rows.end(), [&](const ReportRow& r) {
+    return r.dataset == dataset && r.speed.n_eff == 1 && r.counts.prompts > 1 && !r.speed.interval;
+  });
 }
 
 // Where the whole job gains another factor than a typical prompt, and why.
@@ -262,8 +260,10 @@ std::vector<std::string> dataset_remarks(const Report& report, const std::string
           r.arm.label, r.counts.unpaired));
   }
   add_weights(report, dataset, remarks);
-  if (one_kind(report, dataset))
-    remarks.push_back("No interval for new kinds: all prompts here are of one kind.");
+  if (one_unit(report, dataset))
+    remarks.push_back(report.scope == Scope::kNewKinds
+                          ? "No interval for new kinds: all prompts here are of one kind."
+                          : "No interval: all prompts here are of one group.");
   add_gaps(report, dataset, remarks);
   add_loops(report, dataset, remarks);
   add_replay(report, dataset, remarks);
