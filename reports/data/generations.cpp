@@ -54,6 +54,13 @@ class Reader {
   }
 
   void read(const results::ResultStore& store) {
+    store.query("SELECT count(*) FROM generation WHERE run_id = ?", {data_.run.id},
+                [&](const Row& r) {
+                  const auto n = static_cast<size_t>(r.integer(0));
+                  for (auto& [arm, rows] : finished_) rows.reserve(n / finished_.size() + 1);
+                  data_.generations.finished.reserve(n);
+                  return false;
+                });
     store.query(fmt::format(kTurns, results::kLeastDistinctShare, results::kLongestCycle),
                 {data_.run.id}, [&](const Row& r) {
                   if (r.integer(0) != id_) begin(r);
@@ -70,6 +77,7 @@ class Reader {
     std::vector<int64_t> arms;
     for (const ArmInfo& a : data_.arms) arms.push_back(a.id);
     std::sort(arms.begin(), arms.end());
+    data_.samples.reserve(data_.generations.finished.size());
     for (const int64_t arm : arms) take_medians(finished_.at(arm));
     data_.generations.counts = places_.by_name(std::move(counts_));
     data_.generations.identity = places_.by_name(std::move(identity_));

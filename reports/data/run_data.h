@@ -107,6 +107,9 @@ enum class Faults { kLeaveOut, kInclude };  // kInclude: the gate's self-test
 RunData load_run(const results::ResultStore& store, int64_t run_id,
                  Faults faults = Faults::kLeaveOut);
 
+// Of ArmInfo::settings; "" where the arm has none of that name.
+std::string arm_setting(const ArmInfo& arm, const char* name);
+
 // Why equal generations of an arm may take other steps: "follow the machine" (adaptive drafting,
 // from run to run), "carry state" (from prompt to prompt), "" = they may not. Greedy tokens are the
 // same in any case.

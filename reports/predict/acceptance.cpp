@@ -12,10 +12,10 @@ namespace {
 using results::StepRecord;
 
 // Cut by the stop rule: it has no token of the target.
-bool is_cut(const StepRecord& s) { return s.emitted <= s.accepted; }
+bool is_truncated(const StepRecord& s) { return s.emitted <= s.accepted; }
 
 bool first_is_known(const StepRecord& s) {
-  return s.drafted_depth > 0 && (s.accepted > 0 || !is_cut(s));
+  return s.drafted_depth > 0 && (s.accepted > 0 || !is_truncated(s));
 }
 
 Before outcome(const StepRecord& s) {
@@ -34,7 +34,7 @@ void add_depths(std::vector<DepthOutcome>& depths, const StepRecord& s, double w
   };
   for (int d = 1; d <= s.accepted; ++d) at(d).accepted += weight;
   DepthOutcome& next = at(s.accepted + 1);
-  if (is_cut(s))
+  if (is_truncated(s))
     next.cut += weight;
   else if (s.accepted < s.drafted_depth)
     next.refused += weight;
@@ -51,7 +51,7 @@ void add_turn(ArmAcceptance& a, const TracedTurn& turn, double weight) {
                       static_cast<size_t>(std::max(1, tokens));
     AnswerPart& of = a.parts[std::min(part, ArmAcceptance::kParts - 1)];
     of.steps += weight, of.emitted += weight * s.emitted;
-    const bool refused = !is_cut(s) && s.accepted < s.drafted_depth;
+    const bool refused = !is_truncated(s) && s.accepted < s.drafted_depth;
     add(of.tokens, s.accepted, refused, weight);
     add_depths(a.depths, s, weight);
     if (first_is_known(s)) {

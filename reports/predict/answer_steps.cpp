@@ -10,7 +10,7 @@
 namespace evalrun::reports {
 namespace {
 
-using Cell = std::pair<int64_t, int>;  // prompt, sample
+using AnswerKey = std::pair<int64_t, int>;  // prompt, sample
 
 int tokens_of(const TracedTurn& turn) {
   int n = 0;
@@ -27,8 +27,8 @@ std::string why_not_shared(const ArmInfo& arm, const ArmInfo& plain) {
 }
 
 // By cell: the hash of its tokens; cells whose repeats differ are not here.
-std::map<Cell, std::string> hashes(const RunData& run, const ArmInfo& arm) {
-  std::map<Cell, std::string> of;
+std::map<AnswerKey, std::string> hashes(const RunData& run, const ArmInfo& arm) {
+  std::map<AnswerKey, std::string> of;
   for (const SampleRow& s : run.samples)
     if (s.arm_id == arm.id && s.fault.empty() && s.stable)
       of[{s.prompt_id, s.sample}] = s.tokens_hash;
@@ -65,9 +65,9 @@ SharedAnswers load_shared_answers(const results::ResultStore& store, const RunDa
     else
       shared.notes.push_back("left out: " + why);
   }
-  std::vector<std::map<Cell, std::string>> hash;
-  std::vector<std::map<Cell, TracedAnswer>> traces;
-  std::set<Cell> cells;
+  std::vector<std::map<AnswerKey, std::string>> hash;
+  std::vector<std::map<AnswerKey, TracedAnswer>> traces;
+  std::set<AnswerKey> cells;
   for (const ArmInfo* arm : shared.arms) {
     hash.push_back(hashes(run, *arm));
     traces.emplace_back();
@@ -76,7 +76,7 @@ SharedAnswers load_shared_answers(const results::ResultStore& store, const RunDa
       traces.back().try_emplace({a.prompt_id, a.sample}, std::move(a));
     }
   }
-  for (const Cell& cell : cells) {
+  for (const AnswerKey& cell : cells) {
     SharedAnswer answer{.prompt_id = cell.first, .sample = cell.second, .turns = {}};
     std::vector<const TracedAnswer*> of;
     for (size_t a = 0; a < shared.arms.size(); ++a) {

@@ -133,10 +133,10 @@ TEST_F(AcceptanceTest, SelectionIsTakenOutAtSharedPlaces) {
     EXPECT_THAT(text, HasSubstr("not drafted"));
     EXPECT_THAT(text, HasSubstr("last quarter"));
   }
-  const Json json = Json::parse(to_json(report))["acceptance"];
-  EXPECT_EQ(json[0]["quarters"].size(), 4u);
-  EXPECT_EQ(json[1]["first_shared"]["tested"], arms[1].first_shared->tested);
-  EXPECT_EQ(json[0]["first_after"][0]["after"], "the answer began");
+  const Json parsed = Json::parse(to_json(report))["acceptance"];
+  EXPECT_EQ(parsed[0]["quarters"].size(), 4u);
+  EXPECT_EQ(parsed[1]["first_shared"]["tested"], arms[1].first_shared->tested);
+  EXPECT_EQ(parsed[0]["first_after"][0]["after"], "the answer began");
 }
 
 }  // namespace
