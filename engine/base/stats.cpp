@@ -33,10 +33,11 @@ double mean(std::span<const double> x) {
 
 double median(std::span<const double> x) {
   EVALRUN_CHECK(!x.empty(), "median of nothing");
-  std::vector<double> sorted(x.begin(), x.end());
-  std::sort(sorted.begin(), sorted.end());
-  const size_t n = sorted.size();
-  return (sorted[(n - 1) / 2] + sorted[n / 2]) / 2;
+  std::vector<double> values(x.begin(), x.end());
+  const auto high = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), high, values.end());
+  const double low = values.size() % 2 == 1 ? *high : *std::max_element(values.begin(), high);
+  return (low + *high) / 2;
 }
 
 double sample_sd(std::span<const double> x) {

@@ -42,6 +42,7 @@ Units units_of_arm(const std::vector<TokensAndTime>& prompts, Estimator estimato
         sums.push_back({std::log(p.tokens / p.ns), 1, 1, 1});
         continue;
       case Estimator::kLegacy:
+      case Estimator::kLegacyDecode:
         sums.push_back({p.tokens / p.ns, 1, 1, 1});
         continue;
     }

@@ -28,7 +28,7 @@ struct BestSet {
   std::vector<bool> member;  // one per arm
   std::vector<ArmRank> ranks;
   int n = 0;         // prompts
-  double n_eff = 0;  // of equal weight, the smallest over arms; n for kGeo and kLegacy
+  double n_eff = 0;  // of equal weight, the smallest over arms; n for all but kSum
 };
 
 // Holds the truly fastest arm with at least `confidence`. An arm is left out when some other arm is

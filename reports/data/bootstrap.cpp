@@ -78,11 +78,13 @@ std::optional<base::Interval> bootstrap_interval(std::span<const RatioTerm> term
 std::optional<base::Interval> bootstrap_interval(std::span<const PromptPair> pairs,
                                                  Estimator estimator, const Resampling& resampling,
                                                  const Design& design) {
-  const Design with_speeds = design.of(places_with_speeds(pairs));
-  if (estimator == Estimator::kLegacy)
-    return bootstrap_interval(speed_terms(pairs), resampling, with_speeds);
+  if (estimator == Estimator::kLegacy || estimator == Estimator::kLegacyDecode) {
+    const SpeedTerms speeds = speed_terms(pairs, estimator);
+    return bootstrap_interval(speeds.terms, resampling, design.of(speeds.places));
+  }
   std::vector<Sums> prompts;
   if (estimator == Estimator::kGeo) {
+    const Design with_speeds = design.of(places_with_speeds(pairs));
     for (const double log : log_ratios(pairs)) prompts.push_back({log, 1, 1, 1});
     return percentile_interval(units_of(prompts, with_speeds), resampling,
                                [](const Sums& s) { return std::exp(s[0] / s[1]); });

@@ -51,6 +51,7 @@ std::string scope_text(Scope s) {
 Design Design::of(std::span<const size_t> prompts) const {
   Design part;
   if (empty()) return part;
+  if (prompts.size() == unit.size()) return *this;  // places are in order, so these are all
   std::map<int, int> units;
   for (const size_t p : prompts) {
     part.unit.push_back(number_of(units, unit[p]));
@@ -71,6 +72,15 @@ PromptDesigns::PromptDesigns(const std::vector<PromptInfo>& prompts, Scope scope
 
 Design PromptDesigns::of(std::span<const int64_t> prompt_ids) const {
   if (scope_ == Scope::kFixedSet) return {};
+  // Arms mostly have the same prompts, and a row asks for them several times.
+  if (!std::equal(prompt_ids.begin(), prompt_ids.end(), last_ids_.begin(), last_ids_.end())) {
+    last_ = make(prompt_ids);
+    last_ids_.assign(prompt_ids.begin(), prompt_ids.end());
+  }
+  return last_;
+}
+
+Design PromptDesigns::make(std::span<const int64_t> prompt_ids) const {
   std::set<int> kinds_seen;
   bool named = false;
   for (const int64_t id : prompt_ids) {

@@ -30,10 +30,11 @@ struct Design {
   std::vector<int> stratum;  // by unit
   bool empty() const { return unit.empty(); }
   size_t units() const { return stratum.size(); }
-  Design of(std::span<const size_t> prompts) const;  // of a part of the prompts, by their places
+  // Of a part of the prompts, by their places: in their order, each once.
+  Design of(std::span<const size_t> prompts) const;
 };
 
-// Designs of prompts of a run, by their ids.
+// Designs of prompts of a run, by their ids. It remembers the last one: not for several threads.
 class PromptDesigns {
  public:
   PromptDesigns() = default;  // every prompt is a unit
@@ -45,7 +46,10 @@ class PromptDesigns {
     int kind = 0, group = 0;
     bool named = false;  // the kind has a category
   };
+  Design make(std::span<const int64_t> prompt_ids) const;
   Scope scope_ = Scope::kFixedSet;
+  mutable std::vector<int64_t> last_ids_;
+  mutable Design last_;
   std::unordered_map<int64_t, Place> places_;
 };
 

@@ -26,6 +26,8 @@ const char* to_string(Estimator e) {
       return "geo";
     case Estimator::kLegacy:
       return "legacy";
+    case Estimator::kLegacyDecode:
+      return "legacy-decode";
   }
   EVALRUN_CHECK(false, "unknown estimator {}", static_cast<int>(e));
 }
@@ -75,11 +77,15 @@ std::vector<size_t> places_with_speeds(std::span<const PromptPair> pairs) {
   return places;
 }
 
-std::vector<RatioTerm> speed_terms(std::span<const PromptPair> pairs) {
-  std::vector<RatioTerm> terms;
-  for (const PromptPair& p : pairs)
-    if (has_speeds(p)) terms.push_back({p.tokens / p.ns, p.base_tokens / p.base_ns});
-  return terms;
+SpeedTerms speed_terms(std::span<const PromptPair> pairs, Estimator estimator) {
+  SpeedTerms speeds;
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    const PromptPair& p = pairs[i];
+    if (estimator == Estimator::kLegacy ? p.ns <= 0 || p.base_ns <= 0 : !has_speeds(p)) continue;
+    speeds.terms.push_back({p.tokens / p.ns, p.base_tokens / p.base_ns});
+    speeds.places.push_back(i);
+  }
+  return speeds;
 }
 
 std::vector<double> log_ratios(std::span<const PromptPair> pairs) {
@@ -131,9 +137,10 @@ std::optional<EstimatorGap> gap_of_estimators(std::span<const PromptPair> pairs)
 }
 
 // Over the same prompts a ratio of means is a ratio of sums.
-std::optional<Estimate> speedup_legacy(std::span<const PromptPair> pairs, const Design& design,
-                                       double confidence) {
-  return ratio_of_sums(speed_terms(pairs), design.of(places_with_speeds(pairs)), confidence);
+std::optional<Estimate> speedup_legacy(std::span<const PromptPair> pairs, Estimator estimator,
+                                       const Design& design, double confidence) {
+  const SpeedTerms speeds = speed_terms(pairs, estimator);
+  return ratio_of_sums(speeds.terms, design.of(speeds.places), confidence);
 }
 
 std::optional<Estimate> speedup(std::span<const PromptPair> pairs, Estimator estimator,
@@ -144,7 +151,8 @@ std::optional<Estimate> speedup(std::span<const PromptPair> pairs, Estimator est
     case Estimator::kGeo:
       return speedup_geo(pairs, design, confidence);
     case Estimator::kLegacy:
-      return speedup_legacy(pairs, design, confidence);
+    case Estimator::kLegacyDecode:
+      return speedup_legacy(pairs, estimator, design, confidence);
   }
   EVALRUN_CHECK(false, "unknown estimator {}", static_cast<int>(estimator));
 }

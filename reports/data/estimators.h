@@ -13,8 +13,10 @@
 
 namespace evalrun::reports {
 
-enum class Estimator { kSum, kGeo, kLegacy };
-const char* to_string(Estimator e);  // "sum", "geo", "legacy"
+// kLegacy and kLegacyDecode are one formula over other tokens and times (headline_pairs(),
+// pairing.h).
+enum class Estimator { kSum, kGeo, kLegacy, kLegacyDecode };
+const char* to_string(Estimator e);  // "sum", "geo", "legacy", "legacy-decode"
 
 // One prompt, both arms: decode tokens (N - 1 per turn) and decode time in nanoseconds.
 struct PromptPair {
@@ -56,9 +58,10 @@ std::optional<EstimatorGap> gap_of_estimators(std::span<const PromptPair> pairs)
 // mean(tokens / ns) / mean(base_tokens / base_ns), the means over prompts: the convention of
 // Spec-Bench (evaluation/speed.py) and EAGLE, for comparison with their tables and nothing else:
 // long and short answers count alike, so it is no job's speedup. Interval as above, with speeds for
-// tokens and times. Prompts with a zero in either arm have no speed and are left out.
-std::optional<Estimate> speedup_legacy(std::span<const PromptPair> pairs, const Design& design = {},
-                                       double confidence = 0.95);
+// tokens and times. Left out are the prompts that speed_terms() leaves out.
+std::optional<Estimate> speedup_legacy(std::span<const PromptPair> pairs,
+                                       Estimator estimator = Estimator::kLegacyDecode,
+                                       const Design& design = {}, double confidence = 0.95);
 
 std::optional<Estimate> speedup(std::span<const PromptPair> pairs, Estimator estimator,
                                 const Design& design = {}, double confidence = 0.95);
@@ -73,8 +76,14 @@ std::optional<Estimate> ratio_of_sums(std::span<const RatioTerm> terms, const De
 
 // Prompts that decoded something in both arms.
 std::vector<size_t> places_with_speeds(std::span<const PromptPair> pairs);
-// The speeds of each prompt, the method's over the baseline's, prompts with zeros left out.
-std::vector<RatioTerm> speed_terms(std::span<const PromptPair> pairs);
+// The speeds of each prompt, the method's and the baseline's, with the prompts' places. kLegacy has
+// those that took time in both arms: an answer without tokens has speed 0, as in the script.
+// kLegacyDecode has those that decoded something in both.
+struct SpeedTerms {
+  std::vector<RatioTerm> terms;
+  std::vector<size_t> places;
+};
+SpeedTerms speed_terms(std::span<const PromptPair> pairs, Estimator estimator);
 // ln of the per-prompt ratios, prompts with zeros left out.
 std::vector<double> log_ratios(std::span<const PromptPair> pairs);
 // The same with the fastest repeat of either arm: what compares a prompt with itself, measured

@@ -47,8 +47,8 @@ ArmCells cells_of(const RunData& data, int64_t arm_id) {
   const auto [begin, end] =
       std::equal_range(data.samples.begin(), data.samples.end(), arm_id, ByArm());
   ArmCells cells;
-  for (auto s = begin; s != end; ++s)
-    cells.insert_or_assign(cells.end(), {s->prompt_id, s->sample}, &*s);
+  cells.reserve(static_cast<size_t>(end - begin));
+  for (auto s = begin; s != end; ++s) cells[{s->prompt_id, s->sample}] = &*s;
   return cells;
 }
 
@@ -60,21 +60,36 @@ std::set<PromptSample> looping_cells(const ArmCells& method, const ArmCells& bas
   return found;
 }
 
+int64_t common_cells(const ArmCells& a, const ArmCells& b) {
+  int64_t n = 0;
+  auto it = b.begin();
+  for (const auto& [cell, s] : a) {
+    while (it != b.end() && it->first < cell) ++it;
+    n += it != b.end() && it->first == cell;
+  }
+  return n;
+}
+
 ArmCells without(ArmCells cells, const std::set<PromptSample>& left_out) {
-  for (const PromptSample& cell : left_out) cells.erase(cell);
+  if (!left_out.empty())
+    cells.erase_if([&](const auto& entry) { return left_out.contains(entry.first); });
   return cells;
 }
 
 Pairing pair_with_reference(const ArmCells& method, const ArmCells& base,
                             const std::function<bool(int64_t)>& keep) {
   Pairing p;
+  // Both are in the order of their cells.
+  auto it = base.begin();
+  int64_t met = 0, of_base = 0;
   for (const auto& [cell, m] : method) {
     if (!keep(cell.first)) continue;
-    const auto it = base.find(cell);
-    if (it == base.end()) {
+    while (it != base.end() && it->first < cell) ++it;
+    if (it == base.end() || it->first != cell) {
       ++p.unpaired;
       continue;
     }
+    ++met;
     const SampleRow& b = *it->second;
     p.method.add(*m);
     p.base.add(b);
@@ -85,20 +100,35 @@ Pairing pair_with_reference(const ArmCells& method, const ArmCells& base,
     PromptPair& request = p.requests[cell.first];
     request.base_tokens += b.n_tokens, request.base_ns += b.request_ns();
     request.tokens += m->n_tokens, request.ns += m->request_ns();
+    const PromptPair as_published = {b.n_tokens - b.stop_tokens, b.request_ns(), m->n_tokens,
+                                     m->request_ns()};
+    PromptPair& published = p.published[cell.first];
+    published.base_tokens += as_published.base_tokens, published.base_ns += as_published.base_ns;
+    published.tokens += as_published.tokens, published.ns += as_published.ns;
+    p.published_by_sample[cell.second].push_back(as_published);
     p.by_sample[cell.second].push_back({b.n_decode, b.decode_ns, m->n_decode, m->decode_ns});
   }
-  for (const auto& [cell, b] : base)
-    if (keep(cell.first) && !method.contains(cell)) ++p.unpaired;
+  for (const auto& [cell, b] : base) of_base += keep(cell.first);
+  p.unpaired += of_base - met;
   return p;
 }
 
-std::vector<int64_t> ids_of(const std::map<int64_t, PromptPair>& prompts) {
+const PromptPairs& headline_pairs(const Pairing& p, Estimator estimator) {
+  return estimator == Estimator::kLegacy ? p.published : p.prompts;
+}
+
+const std::map<int, std::vector<PromptPair>>& headline_samples(const Pairing& p,
+                                                               Estimator estimator) {
+  return estimator == Estimator::kLegacy ? p.published_by_sample : p.by_sample;
+}
+
+std::vector<int64_t> ids_of(const PromptPairs& prompts) {
   std::vector<int64_t> ids;
   for (const auto& [id, pair] : prompts) ids.push_back(id);
   return ids;
 }
 
-std::vector<PromptPair> values_of(const std::map<int64_t, PromptPair>& prompts) {
+std::vector<PromptPair> values_of(const PromptPairs& prompts) {
   std::vector<PromptPair> values;
   for (const auto& [id, pair] : prompts) values.push_back(pair);
   return values;

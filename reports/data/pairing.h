@@ -6,12 +6,12 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "reports/data/estimators.h"
 #include "reports/data/run_data.h"
+#include "reports/data/sorted_map.h"
 
 namespace evalrun::reports {
 
@@ -37,25 +37,38 @@ std::optional<Explanation> explain(const Counters& method, const Counters& base)
 using PromptSample = std::pair<int64_t, int>;  // prompt id, sample
 
 // The cells of one arm (and of one planted fault, "" for none).
-using ArmCells = std::map<PromptSample, const SampleRow*>;
+using ArmCells = SortedMap<PromptSample, const SampleRow*>;
 ArmCells cells_of(const RunData& data, int64_t arm_id);
 
 // Cells whose answer runs in a loop in either arm: to be kept in both or left out of both.
 std::set<PromptSample> looping_cells(const ArmCells& method, const ArmCells& base);
+int64_t common_cells(const ArmCells& a, const ArmCells& b);
 ArmCells without(ArmCells cells, const std::set<PromptSample>& left_out);
+
+using PromptPairs = SortedMap<int64_t, PromptPair>;
 
 struct Pairing {
   Counters method, base;
-  std::map<int64_t, PromptPair> prompts;             // by prompt id, sums over samples
-  std::map<int64_t, PromptPair> requests;            // all tokens, prefill and decode time
-  std::map<int, std::vector<PromptPair>> by_sample;  // by sample index, one entry per prompt
-  int64_t unpaired = 0;                              // cells of either arm without partner
+  PromptPairs prompts;    // by prompt id, sums over samples
+  PromptPairs requests;   // all tokens, prefill and decode time
+  PromptPairs published;  // the same as Spec-Bench counts tokens
+  // By sample index, one entry per prompt.
+  std::map<int, std::vector<PromptPair>> by_sample, published_by_sample;
+  int64_t unpaired = 0;  // cells of either arm without partner
 };
 // `keep` says which prompts take part.
 Pairing pair_with_reference(const ArmCells& method, const ArmCells& base,
                             const std::function<bool(int64_t prompt_id)>& keep);
 
-std::vector<int64_t> ids_of(const std::map<int64_t, PromptPair>& prompts);
-std::vector<PromptPair> values_of(const std::map<int64_t, PromptPair>& prompts);
+// What an estimator takes: decode tokens and decode time, or for kLegacy whole requests as
+// Spec-Bench divides them. Its script (evaluation/speed.py) takes the wall time of a whole answer,
+// prefill included. It has the method's own count of new tokens, and for the baseline the tokens of
+// its text, in which no stop token is.
+const PromptPairs& headline_pairs(const Pairing& pairing, Estimator estimator);
+const std::map<int, std::vector<PromptPair>>& headline_samples(const Pairing& pairing,
+                                                               Estimator estimator);
+
+std::vector<int64_t> ids_of(const PromptPairs& prompts);
+std::vector<PromptPair> values_of(const PromptPairs& prompts);
 
 }  // namespace evalrun::reports

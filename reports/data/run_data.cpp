@@ -2,16 +2,11 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <span>
-#include <tuple>
 
 #include "engine/base/error.h"
 #include "engine/base/text.h"
-#include "results/queries.h"
 
 namespace evalrun::reports {
-
-using results::Row;
 
 const ArmInfo* RunData::baseline() const {
   for (const ArmInfo& a : arms)
@@ -62,198 +57,19 @@ const ArmInfo* arm_of(const std::vector<ArmInfo>& arms, std::string_view label) 
 
 const ArmInfo* RunData::arm(std::string_view label) const { return arm_of(arms, label); }
 
-namespace {
-
-// What decides a certificate's key.
-results::ArmRecord record_of(const ArmInfo& a) {
-  results::ArmRecord r;
-  r.method = a.method;
-  r.params = a.params;
-  r.method_version = a.method_version;
-  r.model_hash = a.model_hash;
-  r.draft_hash = a.draft_hash;
-  r.dtype = a.dtype;
-  r.isa = a.isa;
-  r.device = a.device;
-  r.kv_cache = a.kv_cache;
-  const nlohmann::json settings = nlohmann::json::parse(a.settings, nullptr, false);
-  if (settings.is_object())
-    for (const auto& [name, value] : settings.items())
-      if (value.is_string()) r.settings[name] = value.get<std::string>();
-  return r;
-}
-
-// "" where the arm has no such setting.
-std::string setting(const ArmInfo& arm, const char* name) {
+std::string arm_setting(const ArmInfo& arm, const char* name) {
   const nlohmann::json settings = nlohmann::json::parse(arm.settings, nullptr, false);
   if (!settings.is_object() || !settings.contains(name) || !settings[name].is_string()) return "";
   return settings[name].get<std::string>();
 }
 
-// What an arm and its reference must share. The planner gives all arms the same; a file may say
-// otherwise.
-void check_engine_mode(const ArmInfo& arm, const ArmInfo& reference) {
-  const auto check = [&](const char* what, const std::string& own, const std::string& other) {
-    if (own == other) return;
-    throw base::Error(base::ExitCode::kEnvironment,
-                      fmt::format("{} was measured with {} '{}', {} with '{}'", arm.label, what,
-                                  own, reference.label, other),
-                      "a speedup compares arms of one engine mode: measure both anew in one run");
-  };
-  check("dtype", arm.dtype, reference.dtype);
-  check("isa", arm.isa, reference.isa);
-  check("device", arm.device, reference.device);
-  check("threads", std::to_string(arm.threads), std::to_string(reference.threads));
-  check("batch", std::to_string(arm.batch), std::to_string(reference.batch));
-  check("KV cache", arm.kv_cache ? "on" : "off", reference.kv_cache ? "on" : "off");
-  for (const char* name : {"kv_dtype", "bits", "replay", "sampler"})
-    check(name, setting(arm, name), setting(reference, name));
-}
-
-// Numbers of a sample, in the order of load_samples' columns.
-constexpr double SampleRow::*kNumbers[] = {
-    &SampleRow::n_tokens,  &SampleRow::n_decode,        &SampleRow::steps,
-    &SampleRow::drafted,   &SampleRow::drafted_depth,   &SampleRow::accepted,
-    &SampleRow::emitted,   &SampleRow::target_forwards, &SampleRow::rows,
-    &SampleRow::undrafted, &SampleRow::draft_ns,        &SampleRow::verify_ns,
-    &SampleRow::decode_ns, &SampleRow::prefill_ns,      &SampleRow::draft_prefill_ns};
-
-// The repeats of one sample, ordered by decode time, as one row: the middle one or the mean of the
-// middle two.
-SampleRow median_of(std::span<const SampleRow> repeats) {
-  const size_t n = repeats.size();
-  const SampleRow &low = repeats[(n - 1) / 2], &high = repeats[n / 2];
-  SampleRow median = low;
-  median.fastest_ns = repeats.front().decode_ns;
-  median.degenerate = low.degenerate || high.degenerate;
-  median.n_repeats = static_cast<int>(n);
-  for (double SampleRow::*number : kNumbers) median.*number = (low.*number + high.*number) / 2;
-  median.tokens_hash = std::min(low.tokens_hash, high.tokens_hash);
-  median.steps_hash = std::min(low.steps_hash, high.steps_hash);
-  median.stable = std::all_of(repeats.begin(), repeats.end(), [&](const SampleRow& r) {
-    return r.tokens_hash == low.tokens_hash && r.steps_hash == low.steps_hash;
-  });
-  return median;
-}
-
-// What the view v_sample says about one run. Reading the view itself would window every run in the
-// file: SQLite moves no condition through its aggregate.
-std::vector<SampleRow> load_samples(const results::ResultStore& store, int64_t run_id,
-                                    Faults faults) {
-  std::string sql =
-      "SELECT arm_id, prompt_id, sample, fault, tokens_hash, steps_hash, repeat, n_tokens, "
-      "n_decode, "
-      "steps, drafted, drafted_depth, accepted, emitted, target_forwards, rows, undrafted, "
-      "draft_ns, verify_ns, decode_ns, prefill_ns, draft_prefill_ns, degenerate FROM "
-      "v_generation_all WHERE run_id = ? AND ok";
-  if (faults == Faults::kLeaveOut) sql += " AND fault = ''";
-  std::vector<SampleRow> generations;
-  store.query(sql, {run_id}, [&](const Row& r) {
-    SampleRow s;
-    s.arm_id = r.integer(0);
-    s.prompt_id = r.integer(1);
-    s.sample = static_cast<int>(r.integer(2));
-    s.fault = r.text(3);
-    s.tokens_hash = r.text(4);
-    s.steps_hash = r.text(5);
-    s.n_repeats = static_cast<int>(r.integer(6));  // which one it is, until they are counted
-    int column = 7;
-    for (double SampleRow::*number : kNumbers) s.*number = r.number(column++);
-    s.degenerate = r.integer(column) != 0;
-    generations.push_back(std::move(s));
-    return true;
-  });
-  const auto cell = [](const SampleRow& s) {
-    return std::tie(s.arm_id, s.prompt_id, s.sample, s.fault);
-  };
-  std::sort(generations.begin(), generations.end(), [&](const SampleRow& a, const SampleRow& b) {
-    return std::tuple_cat(cell(a), std::tie(a.decode_ns, a.n_repeats)) <
-           std::tuple_cat(cell(b), std::tie(b.decode_ns, b.n_repeats));
-  });
-  std::vector<SampleRow> samples;
-  for (auto begin = generations.begin(); begin != generations.end();) {
-    const auto end = std::find_if(begin, generations.end(),
-                                  [&](const SampleRow& s) { return cell(s) != cell(*begin); });
-    samples.push_back(median_of({begin, end}));
-    begin = end;
-  }
-  return samples;
-}
-
-}  // namespace
-
-RunData load_run(const results::ResultStore& store, int64_t run_id, Faults faults) {
-  RunData data;
-  store.query(
-      "SELECT id, key, label, suite, commit_id, version, started, finished FROM run WHERE id = ?",
-      {run_id}, [&](const Row& r) {
-        data.run = {.id = r.integer(0),
-                    .key = r.text(1),
-                    .label = r.text(2),
-                    .suite = r.text(3),
-                    .commit = r.text(4),
-                    .version = r.text(5),
-                    .started = r.text(6),
-                    .finished = r.text(7),
-                    .environment = {}};
-        return false;
-      });
-  if (data.run.id == 0)
-    throw base::data_error(store.path(), "", fmt::format("has no run {}", run_id),
-                           "evalrun list runs shows what there is");
-  store.query("SELECT name, value FROM environment WHERE run_id = ?", {run_id}, [&](const Row& r) {
-    data.run.environment[r.text(0)] = r.text(1);
-    return true;
-  });
-  store.query(
-      "SELECT id, label, method, params, method_version, role, lossless, model, model_hash, draft, "
-      "draft_hash, dtype, isa, device, settings, threads, batch, top_k, max_new, weight_bytes, "
-      "extra_parameter_bytes, kv_bytes, peak_bytes, temperature, top_p, kv_cache, ignore_eos "
-      "FROM arm WHERE run_id = ? ORDER BY id",
-      {run_id}, [&](const Row& r) {
-        ArmInfo a;
-        a.id = r.integer(0);
-        std::string* texts[] = {&a.label,  &a.method,     &a.params, &a.method_version,
-                                &a.role,   &a.lossless,   &a.model,  &a.model_hash,
-                                &a.draft,  &a.draft_hash, &a.dtype,  &a.isa,
-                                &a.device, &a.settings};
-        int column = 1;
-        for (std::string* t : texts) *t = r.text(column++);
-        int64_t* numbers[] = {&a.threads,  &a.batch,        &a.top_k,
-                              &a.max_new,  &a.weight_bytes, &a.extra_parameter_bytes,
-                              &a.kv_bytes, &a.peak_bytes};
-        for (int64_t* n : numbers) *n = r.integer(column++);
-        a.temperature = r.number(column++);
-        a.top_p = r.number(column++);
-        a.kv_cache = r.integer(column++) != 0;
-        a.ignore_eos = r.integer(column++) != 0;
-        data.arms.push_back(std::move(a));
-        return true;
-      });
-  for (const ArmInfo& a : data.arms)
-    if (const ArmInfo* reference = data.reference(a)) check_engine_mode(a, *reference);
-  for (ArmInfo& a : data.arms)
-    a.certificate =
-        results::find_certificate(store, results::certificate_key(record_of(a), data.run.commit));
-  store.query(fmt::format("SELECT id, key, task, name, category, language, {} FROM prompt WHERE "
-                          "run_id = ? ORDER BY id",
-                          results::has_groups(store) ? "group_name" : "''"),
-              {run_id}, [&](const Row& r) {
-                data.prompts.push_back({r.integer(0), r.text(1), r.text(2), r.text(3), r.text(4),
-                                        r.text(5), r.text(6)});
-                return true;
-              });
-  data.samples = load_samples(store, run_id, faults);
-  return data;
-}
-
-std::string varying_steps(const ArmInfo& arm) { return setting(arm, "steps"); }
+std::string varying_steps(const ArmInfo& arm) { return arm_setting(arm, "steps"); }
 
 bool promises_tokens(const ArmInfo& arm) {
-  return !arm.lossy() && (arm.greedy() || setting(arm, "sampled") == "same tokens");
+  return !arm.lossy() && (arm.greedy() || arm_setting(arm, "sampled") == "same tokens");
 }
 
-bool replayed(const ArmInfo& arm) { return !setting(arm, "replay").empty(); }
+bool replayed(const ArmInfo& arm) { return !arm_setting(arm, "replay").empty(); }
 
 std::string run_title(const RunInfo& run) {
   return fmt::format("run {}{}", run.id, run.label.empty() ? "" : fmt::format(" '{}'", run.label));

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "results/certificates.h"
@@ -58,8 +59,26 @@ struct SampleRow {
   double emitted = 0, target_forwards = 0, rows = 0, undrafted = 0;
   double draft_ns = 0, verify_ns = 0, decode_ns = 0;
   double prefill_ns = 0, draft_prefill_ns = 0;  // the target's and the drafter's, before any step
+  double stop_tokens = 0;                       // turns that a stop token ended
   double fastest_ns = 0;                        // decode time of the fastest repeat
   double request_ns() const { return prefill_ns + draft_prefill_ns + decode_ns; }
+};
+
+using ArmTask = std::pair<int64_t, std::string>;  // arm id, data set
+
+// A finished generation without a planted fault.
+struct Generation {
+  int64_t id = 0, arm_id = 0, prompt_id = 0;
+  int sample = 0;
+  bool judged = false;  // scores count: the first repeat that finished (view v_answer)
+};
+
+struct Generations {
+  std::vector<Generation> finished;                         // by id
+  std::map<ArmTask, std::pair<int64_t, int64_t>> counts;    // all, failed (view v_count)
+  std::map<ArmTask, std::pair<int64_t, int64_t>> identity;  // compared, identical (v_identity)
+  int64_t hidden_faults = 0;           // generations with a planted fault, in none of the above
+  int64_t first = 0, last = 0, n = 0;  // ids and number of all that the run has
 };
 
 struct RunData {
@@ -67,6 +86,7 @@ struct RunData {
   std::vector<ArmInfo> arms;        // in the order they were added
   std::vector<PromptInfo> prompts;  // likewise
   std::vector<SampleRow> samples;   // finished generations only; by arm, prompt, sample, fault
+  Generations generations;
   const ArmInfo* baseline() const;  // the arm with role "baseline", null when there is none
   // What speed and tokens of an arm are compared with: the baseline, or where it decodes another
   // model (a tuned target), the first plain decoding of that model, which is its own. Null when
@@ -86,6 +106,9 @@ enum class Faults { kLeaveOut, kInclude };  // kInclude: the gate's self-test
 // reference were not measured in the same engine mode: no figure of two modes means anything.
 RunData load_run(const results::ResultStore& store, int64_t run_id,
                  Faults faults = Faults::kLeaveOut);
+
+// Of ArmInfo::settings; "" where the arm has none of that name.
+std::string arm_setting(const ArmInfo& arm, const char* name);
 
 // Why equal generations of an arm may take other steps: "follow the machine" (adaptive drafting,
 // from run to run), "carry state" (from prompt to prompt), "" = they may not. Greedy tokens are the

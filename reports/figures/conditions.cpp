@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 
 #include "engine/base/stats.h"
+#include "reports/data/generations.h"
 #include "reports/format.h"
 
 namespace evalrun::reports {
@@ -40,43 +42,78 @@ void judge_clocks(const std::map<int64_t, ArmClocks>& arms, int64_t baseline,
     c.throttling.push_back(fmt::format("the clock moved by {:+.1f} % within the run", 100 * drift));
 }
 
+// The clocks of a run's generations, in the order of these.
+class Clocks {
+ public:
+  void add_arm(int64_t id, const std::string& label, const std::string& role) {
+    labels_[id] = label;
+    if (role == "baseline") baseline_ = id;
+  }
+  // The row has kColumns from `column` on.
+  void add(int64_t arm, const results::Row& row, int column) {
+    const int64_t available = row.integer(column + 1), others = row.integer(column + 2);
+    const int64_t steal = row.integer(column + 3);
+    ++generations_, available_ += available, others_ += others, steal_ += steal;
+    disturbed_ += static_cast<double>(others + steal) >
+                  std::max(kMostOfOthers * static_cast<double>(available), kFewestNs);
+    if (row.is_null(column)) return;
+    arms_[arm].mhz.push_back(row.number(column));
+    in_order_.push_back(row.number(column));
+  }
+  Conditions conditions() {
+    Conditions c;
+    c.generations = generations_, c.disturbed = disturbed_;
+    if (generations_ == 0) return c;
+    if (available_ > 0) {
+      c.others_share = static_cast<double>(others_) / static_cast<double>(available_);
+      c.steal_share = static_cast<double>(steal_) / static_cast<double>(available_);
+    }
+    for (auto& [id, arm] : arms_) arm.label = labels_.at(id);
+    if (!in_order_.empty()) c.device_mhz = base::median(in_order_);
+    judge_clocks(arms_, baseline_, in_order_, c);
+    const double share = static_cast<double>(c.disturbed) / static_cast<double>(c.generations);
+    if (share > kMostDisturbed)
+      c.interference.push_back(fmt::format(
+          "others had more than a tenth of the processor time during {} of {} generations",
+          c.disturbed, c.generations));
+    return c;
+  }
+  static constexpr const char* kColumns = "device_mhz, available_ns, others_ns, steal_ns";
+
+ private:
+  static constexpr double kFewestNs = 50e6;  // view v_clock
+  int64_t generations_ = 0, disturbed_ = 0, available_ = 0, others_ = 0, steal_ = 0, baseline_ = 0;
+  std::map<int64_t, std::string> labels_;
+  std::map<int64_t, ArmClocks> arms_;
+  std::vector<double> in_order_;
+};
+
 }  // namespace
 
 Conditions read_conditions(const results::ResultStore& store, int64_t run_id) {
-  Conditions c;
-  double available = 0, others = 0, steal = 0;
-  store.query(
-      "SELECT count(*), sum(disturbed), sum(available_ns), sum(others_ns), sum(steal_ns) FROM "
-      "v_clock WHERE run_id = ? AND fault = ''",
-      {run_id}, [&](const results::Row& row) {
-        c.generations = row.integer(0), c.disturbed = row.integer(1);
-        available = row.number(2), others = row.number(3), steal = row.number(4);
-        return false;
-      });
-  if (c.generations == 0) return c;
-  if (available > 0) c.others_share = others / available, c.steal_share = steal / available;
-  std::map<int64_t, ArmClocks> arms;
-  int64_t baseline = 0;
-  std::vector<double> in_order;
-  store.query(
-      "SELECT c.arm_id, a.label, a.role, c.device_mhz FROM v_clock c JOIN arm a ON a.id = c.arm_id "
-      "WHERE c.run_id = ? AND c.fault = '' AND c.device_mhz IS NOT NULL ORDER BY c.generation_id",
-      {run_id}, [&](const results::Row& row) {
-        ArmClocks& arm = arms[row.integer(0)];
-        arm.label = row.text(1);
-        if (row.text(2) == "baseline") baseline = row.integer(0);
-        arm.mhz.push_back(row.number(3));
-        in_order.push_back(row.number(3));
-        return true;
-      });
-  if (!in_order.empty()) c.device_mhz = base::median(in_order);
-  judge_clocks(arms, baseline, in_order, c);
-  const double share = static_cast<double>(c.disturbed) / static_cast<double>(c.generations);
-  if (share > kMostDisturbed)
-    c.interference.push_back(fmt::format(
-        "others had more than a tenth of the processor time during {} of {} generations",
-        c.disturbed, c.generations));
-  return c;
+  Clocks clocks;
+  store.query("SELECT id, label, role FROM arm WHERE run_id = ?", {run_id},
+              [&](const results::Row& row) {
+                clocks.add_arm(row.integer(0), row.text(1), row.text(2));
+                return true;
+              });
+  store.query(fmt::format("SELECT arm_id, {} FROM v_clock WHERE run_id = ? AND fault = '' "
+                          "ORDER BY generation_id",
+                          Clocks::kColumns),
+              {run_id}, [&](const results::Row& row) {
+                clocks.add(row.integer(0), row, 1);
+                return true;
+              });
+  return clocks.conditions();
+}
+
+Conditions read_conditions(const results::ResultStore& store, const RunData& data) {
+  Clocks clocks;
+  for (const ArmInfo& a : data.arms) clocks.add_arm(a.id, a.label, a.role);
+  for_generation_rows(
+      store, data, "clock", fmt::format("generation_id, {}", Clocks::kColumns),
+      [&](const Generation& g, const results::Row& row) { clocks.add(g.arm_id, row, 1); });
+  return clocks.conditions();
 }
 
 std::string conditions_text(const Conditions& c, const std::vector<std::string>& noise) {

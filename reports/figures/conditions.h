@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "reports/data/run_data.h"
 #include "results/store.h"
 
 namespace evalrun::reports {
@@ -32,6 +33,7 @@ inline constexpr double kMostDrift = 0.05;        // clock, last third against f
 inline constexpr int64_t kFewestClocks = 5;       // of an arm, for a median
 
 Conditions read_conditions(const results::ResultStore& store, int64_t run_id);
+Conditions read_conditions(const results::ResultStore& store, const RunData& data);
 
 // One sentence: what it was like, and whether the figures may be quoted. "" without clocks.
 // `noise`: what else speaks against quoting, a clause each.

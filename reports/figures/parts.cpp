@@ -9,19 +9,14 @@ namespace evalrun::reports {
 
 namespace {
 
-using SamplesOf = std::map<PromptSample, const SampleRow*>;
-
 // An arm's cells by data set and part, read once.
-std::map<std::pair<std::string, std::string>, SamplesOf> cells_by_part(
-    const SamplesOf& cells, const std::map<int64_t, const PromptInfo*>& prompts,
+std::map<std::pair<std::string, std::string>, ArmCells> cells_by_part(
+    const ArmCells& cells, const std::map<int64_t, const PromptInfo*>& prompts,
     std::string PromptInfo::*field) {
-  std::map<std::pair<std::string, std::string>, SamplesOf> parts;
+  std::map<std::pair<std::string, std::string>, ArmCells> parts;
   for (const auto& [cell, sample] : cells) {
     const PromptInfo& p = *prompts.at(cell.first);
-    if (!(p.*field).empty()) {
-      SamplesOf& part = parts[{p.task, p.*field}];
-      part.emplace_hint(part.end(), cell, sample);
-    }
+    if (!(p.*field).empty()) parts[{p.task, p.*field}][cell] = sample;
   }
   return parts;
 }
@@ -32,7 +27,7 @@ std::vector<PartSpeed> speed_by_part(const RunData& data, Estimator estimator) {
   std::map<int64_t, const PromptInfo*> prompts;
   for (const PromptInfo& p : data.prompts) prompts[p.id] = &p;
   const PromptDesigns designs(data.prompts, Scope::kSameKind);
-  std::map<int64_t, SamplesOf> cells;
+  std::map<int64_t, ArmCells> cells;
   for (const ArmInfo& arm : data.arms) cells[arm.id] = cells_of(data, arm.id);
   std::vector<PartSpeed> list;
   for (const auto& [axis, field] : {std::pair("category", &PromptInfo::category),
@@ -53,9 +48,9 @@ std::vector<PartSpeed> speed_by_part(const RunData& data, Estimator estimator) {
           if (mine == own.end() || theirs == base.end()) continue;
           const Pairing pairing =
               pair_with_reference(mine->second, theirs->second, [](int64_t) { return true; });
-          const std::vector<PromptPair> pairs = values_of(pairing.prompts);
-          const auto estimate =
-              reports::speedup(pairs, estimator, designs.of(ids_of(pairing.prompts)));
+          const PromptPairs& prompts_of = headline_pairs(pairing, estimator);
+          const std::vector<PromptPair> pairs = values_of(prompts_of);
+          const auto estimate = reports::speedup(pairs, estimator, designs.of(ids_of(prompts_of)));
           if (!estimate) continue;
           PartSpeed part{arm.label,
                          task,

@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
+#include <tuple>
 
 #include "engine/base/error.h"
+#include "reports/data/arm_tasks.h"
+#include "reports/data/generations.h"
 #include "reports/data/jackknife.h"
 
 namespace evalrun::reports {
@@ -21,13 +23,26 @@ bool machine_at_fault(const std::string& status) {
   return status == "sandbox_error" || status == "toolchain_missing";
 }
 
+// Scores of prompts, in the order of their ids once they are all there.
+using PromptScores = std::vector<std::pair<int64_t, double>>;
+
 // Means of the prompts, in the order of their ids.
 struct PromptMeans {
   std::vector<int64_t> prompts;
   std::vector<double> means;
-  explicit PromptMeans(const std::map<int64_t, std::vector<double>>& by_prompt) {
-    for (const auto& [prompt, values] : by_prompt)
-      prompts.push_back(prompt), means.push_back(base::mean(values));
+  bool single = true;  // a score each
+  explicit PromptMeans(PromptScores scores) {
+    const auto by_prompt = [](const auto& a, const auto& b) { return a.first < b.first; };
+    if (!std::is_sorted(scores.begin(), scores.end(), by_prompt))
+      std::stable_sort(scores.begin(), scores.end(), by_prompt);
+    std::vector<double> values;
+    for (size_t i = 0; i < scores.size(); ++i) {
+      values.push_back(scores[i].second);
+      if (i + 1 < scores.size() && scores[i + 1].first == scores[i].first) continue;
+      prompts.push_back(scores[i].first), means.push_back(base::mean(values));
+      single = single && values.size() == 1;
+      values.clear();
+    }
   }
 };
 
@@ -41,12 +56,9 @@ std::optional<base::Interval> student(const PromptMeans& m, const PromptDesigns&
   return t ? std::optional(t->interval) : std::nullopt;
 }
 
-std::optional<base::Interval> quality_interval(
-    const std::map<int64_t, std::vector<double>>& by_prompt, const PromptDesigns& designs) {
-  const bool binary = std::all_of(by_prompt.begin(), by_prompt.end(), [](const auto& p) {
-    return p.second.size() == 1 && (p.second[0] == 0 || p.second[0] == 1);
-  });
-  const PromptMeans m(by_prompt);
+std::optional<base::Interval> quality_interval(const PromptMeans& m, const PromptDesigns& designs) {
+  const bool binary = m.single && std::all_of(m.means.begin(), m.means.end(),
+                                              [](double x) { return x == 0 || x == 1; });
   if (m.means.size() < 2) return std::nullopt;
   if (!binary) return student(m, designs);
   auto trials = static_cast<double>(m.means.size());
@@ -60,10 +72,9 @@ std::optional<base::Interval> quality_interval(
   return base::wilson_interval(base::mean(m.means), static_cast<size_t>(std::floor(trials)), 0.95);
 }
 
-void add_difference(Quality& q, const std::map<int64_t, std::vector<double>>& by_prompt,
-                    const PromptDesigns& designs) {
-  if (by_prompt.empty()) return;
-  const PromptMeans m(by_prompt);
+void add_difference(Quality& q, PromptScores differences, const PromptDesigns& designs) {
+  if (differences.empty()) return;
+  const PromptMeans m(std::move(differences));
   q.difference = base::mean(m.means);
   const auto interval = student(m, designs);
   if (interval && interval->lo < interval->hi) q.difference_interval = interval;
@@ -84,52 +95,84 @@ const ArmInfo* control_of(const std::vector<ArmInfo>& arms, const std::string& l
                           fmt::format("it has {}", fmt::join(labels, ", ")));
 }
 
-RunScores read_scores(const results::ResultStore& store, int64_t run_id, const ArmInfo* control) {
+namespace {
+
+// The number of `value` in `list`, where it is added if it is new. Lists are short.
+template <typename T>
+int number_in(std::vector<T>& list, const T& value) {
+  const auto found = std::find(list.begin(), list.end(), value);
+  const auto number = static_cast<int>(found - list.begin());
+  if (found == list.end()) list.push_back(value);
+  return number;
+}
+
+// The control arm's values, by prompt, sample and evaluator.
+class ControlScores {
+ public:
+  void add(const Score& s) { values_.emplace_back(place(s), *s.value); }
+  void sort() { std::sort(values_.begin(), values_.end()); }
+  std::optional<double> of(const Score& s) const {
+    const auto found =
+        std::lower_bound(values_.begin(), values_.end(), place(s),
+                         [](const auto& entry, const auto& key) { return entry.first < key; });
+    if (found == values_.end() || found->first != place(s)) return std::nullopt;
+    return found->second;
+  }
+
+ private:
+  using Place = std::tuple<int64_t, int, int>;
+  static Place place(const Score& s) { return {s.prompt, s.sample, s.evaluator}; }
+  std::vector<std::pair<Place, double>> values_;
+};
+
+}  // namespace
+
+// Rows as in the view v_score.
+RunScores read_scores(const results::ResultStore& store, const RunData& data,
+                      const ArmInfo* control) {
   RunScores a;
-  struct Key {
-    int64_t prompt;
-    int sample;
-    std::string evaluator, version;
-    auto operator<=>(const Key&) const = default;
-  };
-  std::map<Key, double> of_control;
-  std::set<std::pair<std::string, std::string>> unjudged;  // evaluators of the control
-  bool has_pass = false;
-  store.query(
-      "SELECT arm_id, task, prompt_id, sample, evaluator, version, status, value, suspicious, "
-      "unsandboxed "
-      "FROM v_score WHERE run_id = ? AND fault = ''",
-      {run_id}, [&](const Row& r) {
-        Score s{.prompt = r.integer(2),
-                .sample = static_cast<int>(r.integer(3)),
-                .evaluator = r.text(4),
-                .version = r.text(5),
-                .status = r.text(6),
+  const ArmTasks places(data.arms, data.prompts);
+  std::vector<std::vector<Score>> scores(places.size());
+  ControlScores of_control;
+  std::vector<bool> unjudged;  // evaluators of the control
+  // Only facts that name a sandbox are parsed.
+  for_generation_rows(
+      store, data, "score",
+      "generation_id, evaluator, version, status, value, suspicious, instr(facts, 'sandbox') > 0 "
+      "AND coalesce(json_extract(facts, '$.sandbox'), '') = 'none'",
+      [&](const Generation& g, const Row& r) {
+        if (!g.judged) return;
+        Score s{.prompt = g.prompt_id,
+                .sample = g.sample,
+                .evaluator = number_in(a.evaluators, {r.text(1), r.text(2)}),
+                .status = number_in(a.statuses, r.text(3)),
                 .value = std::nullopt,
                 .control = std::nullopt,
-                .suspicious = r.integer(8) != 0,
-                .unsandboxed = r.integer(9) != 0};
-        has_pass = has_pass || s.evaluator == "pass";
-        const bool of_the_control = control != nullptr && r.integer(0) == control->id;
-        if (of_the_control && machine_at_fault(s.status)) unjudged.emplace(s.evaluator, s.version);
-        if (!r.is_null(7)) {
-          s.value = r.number(7);
-          if (of_the_control) of_control[{s.prompt, s.sample, s.evaluator, s.version}] = *s.value;
+                .suspicious = r.integer(5) != 0,
+                .unsandboxed = r.integer(6) != 0};
+        unjudged.resize(a.evaluators.size());
+        const bool of_the_control = control != nullptr && g.arm_id == control->id;
+        if (of_the_control && machine_at_fault(a.statuses[static_cast<size_t>(s.status)]))
+          unjudged[static_cast<size_t>(s.evaluator)] = true;
+        if (!r.is_null(4)) {
+          s.value = r.number(4);
+          if (of_the_control) of_control.add(s);
         }
-        a.scores[{r.integer(0), r.text(1)}].push_back(std::move(s));
-        return true;
+        scores[places.of(g.arm_id, g.prompt_id)].push_back(s);
       });
-  for (auto& [key, scores] : a.scores) {
+  of_control.sort();
+  a.scores = places.by_name(std::move(scores));
+  for (auto& [key, of_arm] : a.scores) {
     if (control == nullptr || key.first == control->id) continue;
-    for (Score& s : scores)
-      if (const auto it = of_control.find({s.prompt, s.sample, s.evaluator, s.version});
-          it != of_control.end() && !unjudged.contains({s.evaluator, s.version}))
-        s.control = it->second;
+    for (Score& s : of_arm)
+      if (!unjudged[static_cast<size_t>(s.evaluator)]) s.control = of_control.of(s);
   }
+  const bool has_pass = std::any_of(a.evaluators.begin(), a.evaluators.end(),
+                                    [](const auto& e) { return e.first == "pass"; });
   if (!has_pass) return a;
   store.query(
       "SELECT arm_id, task, version, k, value FROM v_pass_at_k WHERE run_id = ? AND fault = ''",
-      {run_id}, [&](const Row& r) {
+      {data.run.id}, [&](const Row& r) {
         a.pass_at[{{r.integer(0), r.text(1)}, r.text(2)}][static_cast<int>(r.integer(3))] =
             r.number(4);
         return true;
@@ -137,36 +180,52 @@ RunScores read_scores(const results::ResultStore& store, int64_t run_id, const A
   return a;
 }
 
-std::map<std::string, Quality> pool_scores(const std::vector<Score>& scores,
+std::map<std::string, Quality> pool_scores(const RunScores& all, const ArmInfo& arm,
+                                           const std::set<std::string>& tasks,
                                            const PromptDesigns& designs) {
   struct Sum {
     Quality quality;
     double total = 0;
+    std::vector<int64_t> statuses;
     std::map<int, std::vector<double>> by_sample;
-    std::map<int64_t, std::vector<double>> by_prompt, differences;
+    PromptScores by_prompt, differences;
   };
-  std::map<std::string, Sum> sums;
-  for (const Score& s : scores) {
-    Sum& sum = sums[s.evaluator + "@" + s.version];
+  std::vector<std::optional<Sum>> by_evaluator(all.evaluators.size());
+  const auto add = [&](const Score& s) {
+    std::optional<Sum>& slot = by_evaluator[static_cast<size_t>(s.evaluator)];
+    if (!slot) slot.emplace().statuses.resize(all.statuses.size());
+    Sum& sum = *slot;
     Quality& q = sum.quality;
-    q.version = s.version;
-    ++q.statuses[s.status];
+    ++sum.statuses[static_cast<size_t>(s.status)];
     q.suspicious += s.suspicious ? 1 : 0;
     q.unsandboxed += s.unsandboxed ? 1 : 0;
     if (!s.value) {
       ++q.unscored;
-      continue;
+      return;
     }
     ++q.n;
     sum.total += *s.value;
     sum.by_sample[s.sample].push_back(*s.value);
-    sum.by_prompt[s.prompt].push_back(*s.value);
+    sum.by_prompt.emplace_back(s.prompt, *s.value);
     if (s.control) {
       ++q.compared;
       q.better += *s.value > *s.control ? 1 : 0;
       q.worse += *s.value < *s.control ? 1 : 0;
-      sum.differences[s.prompt].push_back(*s.value - *s.control);
+      sum.differences.emplace_back(s.prompt, *s.value - *s.control);
     }
+  };
+  for (const std::string& task : tasks)
+    if (const auto of = all.scores.find({arm.id, task}); of != all.scores.end())
+      for (const Score& s : of->second) add(s);
+  std::map<std::string, Sum> sums;
+  for (size_t e = 0; e < by_evaluator.size(); ++e) {
+    if (!by_evaluator[e]) continue;
+    Sum& sum = *by_evaluator[e];
+    const auto& [name, version] = all.evaluators[e];
+    sum.quality.version = version;
+    for (size_t s = 0; s < sum.statuses.size(); ++s)
+      if (sum.statuses[s] > 0) sum.quality.statuses[all.statuses[s]] = sum.statuses[s];
+    sums.emplace(name + "@" + version, std::move(sum));
   }
   std::map<std::string, Quality> quality;
   for (auto& [name, sum] : sums) {
@@ -181,12 +240,12 @@ std::map<std::string, Quality> pool_scores(const std::vector<Score>& scores,
       continue;
     }
     if (q.n > 0) q.value = sum.total / static_cast<double>(q.n);
-    q.interval = quality_interval(sum.by_prompt, designs);
+    q.interval = quality_interval(PromptMeans(std::move(sum.by_prompt)), designs);
     std::vector<double> means;
     for (const auto& [sample, values] : sum.by_sample) means.push_back(base::mean(values));
     if (means.size() > 1) q.sd = base::sample_sd(means);
     q.differing = q.better + q.worse;
-    add_difference(q, sum.differences, designs);
+    add_difference(q, std::move(sum.differences), designs);
     quality[name] = q;
   }
   return quality;

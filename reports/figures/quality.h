@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,7 +12,6 @@
 #include "engine/base/stats.h"
 #include "reports/data/design.h"
 #include "reports/data/run_data.h"
-#include "reports/figures/run_counts.h"
 #include "results/store.h"
 
 namespace evalrun::reports {
@@ -40,16 +40,18 @@ struct Quality {
   std::map<int, double> pass_at;            // k -> pass@k, where the evaluator is one; not pooled
 };
 
-// One answer's score by one evaluator; without a value where it could not tell.
+// One answer's score by one evaluator; without a value where it could not tell. Evaluators and
+// statuses are numbers in the lists of RunScores.
 struct Score {
   int64_t prompt = 0;
-  int sample = 0;
-  std::string evaluator, version, status;
+  int sample = 0, evaluator = 0, status = 0;
   std::optional<double> value, control;  // control: the same answer's of the control arm
   bool suspicious = false, unsandboxed = false;
 };
 
 struct RunScores {
+  std::vector<std::pair<std::string, std::string>> evaluators;  // name, version
+  std::vector<std::string> statuses;
   std::map<ArmTask, std::vector<Score>> scores;
   std::map<std::pair<ArmTask, std::string>, std::map<int, double>> pass_at;  // by convention
 };
@@ -59,10 +61,12 @@ struct RunScores {
 const ArmInfo* control_of(const std::vector<ArmInfo>& arms, const std::string& label);
 
 // All scores of a run, with those of the control arm beside them.
-RunScores read_scores(const results::ResultStore& store, int64_t run_id, const ArmInfo* control);
+RunScores read_scores(const results::ResultStore& store, const RunData& data,
+                      const ArmInfo* control);
 
-// By evaluator@version. Quality::pass_at stays empty.
-std::map<std::string, Quality> pool_scores(const std::vector<Score>& scores,
+// Those of an arm on some data sets, by evaluator@version. Quality::pass_at stays empty.
+std::map<std::string, Quality> pool_scores(const RunScores& all, const ArmInfo& arm,
+                                           const std::set<std::string>& tasks,
                                            const PromptDesigns& designs);
 
 }  // namespace evalrun::reports

@@ -34,7 +34,7 @@ Report build_report(const results::ResultStore& store, int64_t run_id,
                     const ReportOptions& options) {
   const RunData data = load_run(store, run_id);
   const ArmInfo* control = control_of(data.arms, options.control);
-  const Aggregates aggregates = load_aggregates(store, data, control);
+  const Aggregates aggregates = load_aggregates(store, data, control, options.step_detail);
   Report report;
   if (control != nullptr) report.control = control->label;
   report.run = data.run;
@@ -46,19 +46,19 @@ Report build_report(const results::ResultStore& store, int64_t run_id,
   report.explain = options.explain;
   report.columns = options.columns;
   report.exclude_degenerate = options.exclude_degenerate;
-  report.conditions = read_conditions(store, run_id);
+  report.conditions = read_conditions(store, data);
   report.gpu_disturbances = aggregates.gpu.disturbances();
   if (options.parts) report.parts = speed_by_part(data, options.estimator);
-  report.hidden_faults = aggregates.counts.hidden_faults;
-  if (aggregates.counts.generations.empty())
+  report.hidden_faults = data.generations.hidden_faults;
+  if (data.generations.counts.empty())
     throw base::data_error(store.path(), fmt::format("run {}", run_id),
-                           aggregates.counts.hidden_faults > 0
+                           data.generations.hidden_faults > 0
                                ? "holds only generations with planted faults"
                                : "has no generations yet",
                            "measure first: evalrun run");
   // What was measured, in the order of the prompts.
   std::set<std::string> measured;
-  for (const auto& [key, count] : aggregates.counts.generations) measured.insert(key.second);
+  for (const auto& [key, count] : data.generations.counts) measured.insert(key.second);
   std::vector<std::string> tasks;
   for (const PromptInfo& p : data.prompts)
     if (measured.contains(p.task) && std::find(tasks.begin(), tasks.end(), p.task) == tasks.end())

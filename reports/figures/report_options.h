@@ -19,6 +19,9 @@ struct ReportOptions {
   // empty = the usual ones, "all" = every one. Unknown: usage_error.
   std::vector<std::string> columns = {};
   bool parts = false;  // Report::parts, which only the page shows
+  // Acceptance by depth and by node: every step of the run is read for it, which takes longer than
+  // all else. Without, Acceptance::by_depth and by_node are empty.
+  bool step_detail = true;
   // Which pass@k to show, 1 to 100; empty = 1, 10 and 100 where there are samples enough. Asked for
   // without samples enough: usage_error.
   std::vector<int> pass_k = {};

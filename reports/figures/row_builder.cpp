@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <utility>
+
+#include "reports/data/arm_tasks.h"
 
 namespace evalrun::reports {
 
@@ -82,10 +85,10 @@ std::vector<DepthAcceptance> acceptance_by_depth(const std::vector<StepCount>& h
 }  // namespace
 
 Aggregates load_aggregates(const results::ResultStore& store, const RunData& data,
-                           const ArmInfo* control) {
+                           const ArmInfo* control, bool step_detail) {
   Aggregates a;
-  a.counts = count_run(store, data);
-  a.quality = read_scores(store, data.run.id, control);
+  if (step_detail) a.counts = count_run(store, data);
+  a.quality = read_scores(store, data, control);
   a.gpu = GpuTotals(store, data);
   if (std::any_of(data.arms.begin(), data.arms.end(), replayed))
     store.query(
@@ -110,38 +113,45 @@ RowBuilder::RowBuilder(const RunData& data, const Aggregates& aggregates,
       resampling_{.seed = seed_of(data.run.key)},
       designs_(data.prompts, options.scope) {
   for (const PromptInfo& p : data.prompts) task_of_[p.id] = p.task;
-  for (const ArmInfo& a : data.arms) cells_[a.id] = cells_of(data, a.id);
+  const ArmTasks places(data.arms, data.prompts);
+  std::vector<ArmCells> parts(places.size());
+  for (const ArmInfo& a : data.arms) {
+    ArmCells& all = cells_[a.id] = cells_of(data, a.id);
+    for (const auto& [cell, s] : all) parts[places.of(a.id, cell.first)][cell] = s;
+  }
+  cells_of_task_ = places.by_name(std::move(parts));
 }
 
 ReportRow RowBuilder::row(const ArmInfo& arm, const std::string& name, const Tasks& tasks) const {
   ReportRow r;
   r.arm = arm;
   r.dataset = name;
-  ArmCells own = cells(arm, tasks);
+  const ArmCells* own = &cells(arm, tasks);
+  ArmCells sound, sound_base;
   const ArmInfo* reference = data_.reference(arm);
   Pairing pairing;
   if (reference == nullptr) {
-    pairing = totals_of(own);
+    pairing = totals_of(*own);
   } else {
     const bool against_itself = reference->id == arm.id;
     if (!against_itself) r.reference = reference->label;
-    ArmCells base = cells(*reference, tasks);
-    const std::set<PromptSample> looping = looping_cells(own, base);
-    r.loops = loops(own, base, looping, against_itself);
+    const ArmCells* base = &cells(*reference, tasks);
+    const std::set<PromptSample> looping = looping_cells(*own, *base);
+    r.loops = loops(*own, *base, looping, against_itself);
     if (exclude_degenerate_) {
-      own = without(std::move(own), looping);
-      base = without(std::move(base), looping);
+      sound = without(*own, looping), own = &sound;
+      sound_base = without(*base, looping), base = &sound_base;
     }
-    pairing = pair_with_reference(own, base, any_prompt);
+    pairing = pair_with_reference(*own, *base, any_prompt);
     r.speed = speed(pairing, against_itself);
     r.why = reasons(pairing);
   }
-  r.counts = counts(arm, own, tasks);
+  r.counts = counts(arm, *own, tasks);
   r.counts.prompts =
-      reference == nullptr ? prompts_in(own) : static_cast<int64_t>(pairing.prompts.size());
+      reference == nullptr ? prompts_in(*own) : static_cast<int64_t>(pairing.prompts.size());
   r.counts.unpaired = pairing.unpaired;
   r.speed.tok_s = ratio(1e9 * pairing.method.n_decode, pairing.method.decode_ns);
-  r.acceptance = acceptance(arm, pairing.method, own, tasks);
+  r.acceptance = acceptance(arm, pairing.method, *own, tasks);
   r.why.bandwidth = bandwidth(pairing.method);
   r.same_tokens = same_tokens(arm, tasks);
   r.quality = quality(arm, tasks);
@@ -152,14 +162,15 @@ ReportRow RowBuilder::row(const ArmInfo& arm, const std::string& name, const Tas
   return r;
 }
 
-ArmCells RowBuilder::cells(const ArmInfo& arm, const Tasks& tasks) const {
-  ArmCells found;
-  for (const auto& [cell, s] : cells_.at(arm.id))
-    if (tasks.contains(task_of_.at(cell.first))) found.emplace_hint(found.end(), cell, s);
-  return found;
+// Rows are of one data set or of all of them.
+const ArmCells& RowBuilder::cells(const ArmInfo& arm, const Tasks& tasks) const {
+  if (tasks.size() != 1) return cells_.at(arm.id);
+  static const ArmCells kNone;
+  const auto found = cells_of_task_.find({arm.id, *tasks.begin()});
+  return found == cells_of_task_.end() ? kNone : found->second;
 }
 
-std::optional<Estimate> RowBuilder::headline(const std::map<int64_t, PromptPair>& prompts) const {
+std::optional<Estimate> RowBuilder::headline(const PromptPairs& prompts) const {
   const std::vector<PromptPair> pairs = values_of(prompts);
   const Design design = designs_.of(ids_of(prompts));
   auto estimate = speedup(pairs, estimator_, design);
@@ -176,7 +187,7 @@ RowCounts RowBuilder::counts(const ArmInfo& arm, const ArmCells& own, const Task
     c.repeats = std::max<int64_t>(c.repeats, s->n_repeats);
   }
   c.samples = static_cast<int64_t>(samples.size());
-  for_tasks(aggregates_.counts.generations, arm, tasks,
+  for_tasks(data_.generations.counts, arm, tasks,
             [&](const auto& n) { c.generations += n.first, c.failed += n.second; });
   return c;
 }
@@ -204,7 +215,7 @@ SpeedFigures RowBuilder::speed(const Pairing& pairing, bool against_itself) cons
     f.geo = geo->value;
     f.geo_interval = geo->interval;
   }
-  if (const auto estimate = headline(pairing.prompts)) {
+  if (const auto estimate = headline(headline_pairs(pairing, estimator_))) {
     f.speedup = estimate->value;
     f.interval = estimate->interval;
     f.n_eff = estimate->n_eff;
@@ -215,7 +226,7 @@ SpeedFigures RowBuilder::speed(const Pairing& pairing, bool against_itself) cons
     f.request_interval = request->interval;
   }
   std::vector<double> per_sample;
-  for (const auto& [sample, p] : pairing.by_sample)
+  for (const auto& [sample, p] : headline_samples(pairing, estimator_))
     if (const auto estimate = speedup(p, estimator_)) per_sample.push_back(estimate->value);
   if (per_sample.size() > 1) {
     f.sample_mean = base::mean(per_sample);
@@ -248,10 +259,10 @@ Acceptance RowBuilder::acceptance(const ArmInfo& arm, const Counters& c, const A
 }
 
 std::optional<Estimate> RowBuilder::tau(const ArmCells& own) const {
-  std::map<int64_t, RatioTerm> by_prompt;
+  SortedMap<int64_t, RatioTerm> by_prompt;
   for (const auto& [cell, s] : own) {
-    by_prompt[cell.first].numerator += s->emitted;
-    by_prompt[cell.first].denominator += s->steps;
+    RatioTerm& term = by_prompt[cell.first];
+    term.numerator += s->emitted, term.denominator += s->steps;
   }
   std::vector<RatioTerm> terms;
   std::vector<int64_t> prompts;
@@ -289,15 +300,14 @@ std::optional<double> RowBuilder::bandwidth(const Counters& c) const {
 SameTokens RowBuilder::same_tokens(const ArmInfo& arm, const Tasks& tasks) const {
   SameTokens s;
   if (replayed(arm)) return s;  // by force: it shows nothing
-  for_tasks(aggregates_.counts.identity, arm, tasks,
+  for_tasks(data_.generations.identity, arm, tasks,
             [&](const auto& n) { s.compared += n.first, s.identical += n.second; });
   s.share = ratio(static_cast<double>(s.identical), static_cast<double>(s.compared));
   return s;
 }
 
 std::map<std::string, Quality> RowBuilder::quality(const ArmInfo& arm, const Tasks& tasks) const {
-  std::map<std::string, Quality> pooled =
-      pool_scores(joined(aggregates_.quality.scores, arm, tasks), designs_);
+  std::map<std::string, Quality> pooled = pool_scores(aggregates_.quality, arm, tasks, designs_);
   if (tasks.size() != 1) return pooled;
   for (auto& [name, q] : pooled) {
     if (name != "pass@" + q.version) continue;
@@ -311,12 +321,12 @@ std::map<std::string, Quality> RowBuilder::quality(const ArmInfo& arm, const Tas
 LoopCounts RowBuilder::loops(const ArmCells& own, const ArmCells& base,
                              const std::set<PromptSample>& looping, bool against_itself) const {
   LoopCounts l;
-  for (const auto& [cell, s] : own) l.cells += base.contains(cell);
+  l.cells = common_cells(own, base);
   l.degenerate = static_cast<int64_t>(looping.size());
   if (looping.empty() || against_itself) return l;
   const Pairing sound =
       pair_with_reference(without(own, looping), without(base, looping), any_prompt);
-  if (const auto estimate = headline(sound.prompts)) {
+  if (const auto estimate = headline(headline_pairs(sound, estimator_))) {
     l.speedup_without = estimate->value;
     l.interval_without = estimate->interval;
     l.n_eff_without = estimate->n_eff;
@@ -357,33 +367,42 @@ void RowBuilder::rank(std::span<ReportRow> rows, const Tasks& tasks) const {
   const ArmInfo* baseline = data_.baseline();
   if (baseline == nullptr) return;
   std::vector<ReportRow*> ranked;
-  std::vector<ArmCells> cells_of_ranked;
+  std::vector<const ArmCells*> cells_of_ranked;
   for (ReportRow& r : rows)
     if (may_be_ranked(r, *baseline)) {
       ranked.push_back(&r);
-      cells_of_ranked.push_back(cells(r.arm, tasks));
+      cells_of_ranked.push_back(&cells(r.arm, tasks));
     }
   if (ranked.size() < 2) return;
   // By prompt, sums over the samples that all have; in the order of prompts.
-  std::map<int64_t, std::vector<TokensAndTime>> prompts;
-  for (const auto& [cell, unused] : cells_of_ranked.front()) {
-    std::vector<const SampleRow*> samples;
-    for (const ArmCells& of : cells_of_ranked)
-      if (const auto found = of.find(cell); found != of.end()) samples.push_back(found->second);
+  std::vector<std::vector<TokensAndTime>> arms(ranked.size());
+  std::vector<int64_t> ids;
+  std::vector<ArmCells::const_iterator> at;
+  for (const ArmCells* of : cells_of_ranked) at.push_back(of->begin());
+  std::vector<const SampleRow*> samples;
+  for (const auto& [cell, unused] : *cells_of_ranked.front()) {
+    samples.clear();
+    for (size_t a = 0; a < ranked.size(); ++a) {
+      const auto end = cells_of_ranked[a]->end();
+      while (at[a] != end && at[a]->first < cell) ++at[a];
+      if (at[a] != end && at[a]->first == cell) samples.push_back(at[a]->second);
+    }
     if (samples.size() < ranked.size()) continue;
     if (exclude_degenerate_ && std::any_of(samples.begin(), samples.end(),
                                            [](const SampleRow* s) { return s->degenerate; }))
       continue;
-    auto& sums = prompts[cell.first];
-    sums.resize(ranked.size());
-    for (size_t a = 0; a < samples.size(); ++a)
-      sums[a].tokens += samples[a]->n_decode, sums[a].ns += samples[a]->decode_ns;
+    if (ids.empty() || ids.back() != cell.first) {
+      ids.push_back(cell.first);
+      for (auto& of_arm : arms) of_arm.emplace_back();
+    }
+    for (size_t a = 0; a < samples.size(); ++a) {
+      const SampleRow& s = *samples[a];
+      const bool whole = estimator_ == Estimator::kLegacy;  // as headline_pairs()
+      const double stops = ranked[a]->arm.id == baseline->id ? s.stop_tokens : 0;
+      arms[a].back().tokens += whole ? s.n_tokens - stops : s.n_decode;
+      arms[a].back().ns += whole ? s.request_ns() : s.decode_ns;
+    }
   }
-  std::vector<std::vector<TokensAndTime>> arms(ranked.size());
-  for (const auto& [prompt, sums] : prompts)
-    for (size_t a = 0; a < sums.size(); ++a) arms[a].push_back(sums[a]);
-  std::vector<int64_t> ids;
-  for (const auto& [prompt, sums] : prompts) ids.push_back(prompt);
   const auto best = best_set(arms, estimator_, resampling_.seed, 0.95, designs_.of(ids));
   for (size_t a = 0; best && a < ranked.size(); ++a)
     ranked[a]->ranking = Ranking{.fastest = a == best->fastest,

@@ -20,13 +20,13 @@ namespace evalrun::reports {
 
 // Figures of the store by arm and data set; a pooled row adds data sets up.
 struct Aggregates {
-  RunCounts counts;
+  RunCounts counts;  // empty unless asked for
   RunScores quality;
   std::map<ArmTask, ReplayCounts> replays;
   GpuTotals gpu;
 };
 Aggregates load_aggregates(const results::ResultStore& store, const RunData& data,
-                           const ArmInfo* control);
+                           const ArmInfo* control, bool step_detail);
 
 class RowBuilder {
  public:
@@ -42,8 +42,8 @@ class RowBuilder {
  private:
   using Tasks = std::set<std::string>;
 
-  ArmCells cells(const ArmInfo& arm, const Tasks& tasks) const;
-  std::optional<Estimate> headline(const std::map<int64_t, PromptPair>& prompts) const;
+  const ArmCells& cells(const ArmInfo& arm, const Tasks& tasks) const;
+  std::optional<Estimate> headline(const PromptPairs& prompts) const;
 
   // A group of the row each.
   RowCounts counts(const ArmInfo& arm, const ArmCells& own, const Tasks& tasks) const;
@@ -68,6 +68,7 @@ class RowBuilder {
   PromptDesigns designs_;
   std::unordered_map<int64_t, std::string> task_of_;  // by prompt
   std::map<int64_t, ArmCells> cells_;                 // by arm
+  std::map<ArmTask, ArmCells> cells_of_task_;
 };
 
 }  // namespace evalrun::reports

@@ -1,19 +1,15 @@
-// What the views v_count, v_identity, v_acceptance_histogram and v_node_acceptance say about one
-// run, added up while its rows are read once, in the order they lie in the file: a sum in SQL would
-// sort them first, which takes longer than all the reading.
+// What the views v_acceptance_histogram and v_node_acceptance say about one run, added up while its
+// rows are read once, in the order they lie in the file: a sum in SQL would sort them first, which
+// takes longer than all the reading.
 #pragma once
 #include <cstdint>
 #include <map>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "reports/data/run_data.h"
 #include "results/store.h"
 
 namespace evalrun::reports {
-
-using ArmTask = std::pair<int64_t, std::string>;  // arm id, data set
 
 // Steps in which `depth` was the longest drafted path and `accepted` tokens were accepted; `cut`:
 // the stop rule ended the step, so what comes after is unknown.
@@ -29,11 +25,8 @@ struct NodeAcceptance {
 };
 
 struct RunCounts {
-  std::map<ArmTask, std::pair<int64_t, int64_t>> generations;  // all, failed
-  std::map<ArmTask, std::pair<int64_t, int64_t>> identity;     // compared, identical
-  std::map<ArmTask, std::vector<StepCount>> steps;             // of arms that draft
-  std::map<ArmTask, std::vector<NodeAcceptance>> nodes;        // by depth, then rank
-  int64_t hidden_faults = 0;  // generations with a planted fault, in none of the above
+  std::map<ArmTask, std::vector<StepCount>> steps;       // of arms that draft
+  std::map<ArmTask, std::vector<NodeAcceptance>> nodes;  // by depth, then rank
 };
 
 RunCounts count_run(const results::ResultStore& store, const RunData& data);

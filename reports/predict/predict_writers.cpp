@@ -237,11 +237,15 @@ Document document(const PredictReport& r) {
   if (r.confirmations) add_confirmations(r, d);
   if (!r.predictions.empty()) add_predictions(r.predictions, d);
   for (const TreeReport& t : r.trees) add_tree_report(t, r, d);
+  if (!r.acceptance.empty()) add_acceptance(r.acceptance, d);
+  if (r.oracle) add_oracle(*r.oracle, d);
   for (const std::string& note : r.notes) d.paragraph(fmt::format("Note: {}", note));
   if (r.confirmations)
     d.data = records(confirmations_json(*r.confirmations));
   else if (!r.predictions.empty())
     d.data = records(predictions_json(r));
+  else if (r.oracle)
+    d.data = records(oracle_json(*r.oracle)["rows"]);
   return d;
 }
 
@@ -257,6 +261,8 @@ std::string to_json(const PredictReport& r) {
     all["trees"] = Json::array();
     for (const TreeReport& t : r.trees) all["trees"].push_back(tree_json(t, r));
   }
+  if (!r.acceptance.empty()) all["acceptance"] = acceptance_json(r.acceptance);
+  if (r.oracle) all["oracle"] = oracle_json(*r.oracle);
   all["notes"] = r.notes;
   return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }

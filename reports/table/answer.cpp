@@ -25,14 +25,11 @@ std::string names(const Rows& rows) {
 
 bool plain(const ReportRow& r) { return r.arm.role == "baseline"; }
 
-std::string in_decoding(const ReportRow& r) {
-  std::string text = number(r.speed.speedup, 2) + "x";
+std::string figures(const ReportRow& r, Estimator estimator) {
+  std::string text = fmt::format("{}, {}x", r.arm.label, number(r.speed.speedup, 2));
   if (r.speed.interval) text += " " + bracket(*r.speed.interval, 2);
-  return text + " in decoding";
-}
-
-std::string figures(const ReportRow& r) {
-  std::string text = fmt::format("{}, {}", r.arm.label, in_decoding(r));
+  if (estimator == Estimator::kLegacy) return text + " for whole requests";
+  text += " in decoding";
   if (r.speed.request) text += fmt::format(", {}x for whole requests", number(r.speed.request, 2));
   return text;
 }
@@ -69,11 +66,11 @@ std::string fastest_text(const Report& report, const std::string& dataset) {
   } else if (plain_may_be) {
     lines.push_back(fmt::format(
         "No lossless method is shown to be faster than plain decoding here. Largest estimate: {}.",
-        figures(best)));
+        figures(best, report.estimator)));
     if (!equals.empty())
       lines.push_back(fmt::format("Cannot be told apart from it either: {}.", names(equals)));
   } else {
-    lines.push_back(fmt::format("Fastest lossless here: {}.", figures(best)));
+    lines.push_back(fmt::format("Fastest lossless here: {}.", figures(best, report.estimator)));
     if (!equals.empty())
       lines.push_back(fmt::format("Cannot be told apart from it: {}.", names(equals)));
   }

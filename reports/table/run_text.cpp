@@ -70,8 +70,11 @@ std::string estimator_text(Estimator estimator) {
     case Estimator::kGeo:
       return "geometric mean over prompts";
     case Estimator::kLegacy:
-      return "mean of speeds over mean of speeds (the convention of Spec-Bench and EAGLE, not of "
-             "this program)";
+      return "mean of speeds over mean of speeds, of whole requests (the convention of Spec-Bench "
+             "and EAGLE, not of this program)";
+    case Estimator::kLegacyDecode:
+      return "mean of speeds over mean of speeds, of decoding alone (Spec-Bench and EAGLE time the "
+             "prefill, too)";
   }
   EVALRUN_CHECK(false, "unknown estimator {}", static_cast<int>(estimator));
 }
@@ -84,7 +87,14 @@ std::string interval_text(IntervalKind interval) {
 }
 
 std::string speedup_header(Estimator estimator) {
-  return estimator == Estimator::kLegacy ? "speedup as Spec-Bench/EAGLE" : "speedup";
+  switch (estimator) {
+    case Estimator::kLegacy:
+      return "speedup as Spec-Bench/EAGLE";
+    case Estimator::kLegacyDecode:
+      return "speedup of mean speeds";
+    default:
+      return "speedup";
+  }
 }
 
 std::string setting_text(const ArmInfo& arm, const char* name, const char* before) {
@@ -187,12 +197,10 @@ void add_weights(const Report& report, const std::string& dataset, std::vector<s
                     base::plural(prompts, "prompt"), fmt::join(arms, ", ")));
 }
 
-bool one_kind(const Report& report, const std::string& dataset) {
-  return report.scope == Scope::kNewKinds &&
-         std::any_of(report.rows.begin(), report.rows.end(), [&](const ReportRow& r) {
-           return r.dataset == dataset && r.speed.n_eff > 0 && r.counts.prompts > 1 &&
-                  !r.speed.interval;
-         });
+bool one_unit(const Report& report, const std::string& dataset) {
+  return std::any_of(report.rows.begin(), report.rows.end(), [&](const ReportRow& r) {
+    return r.dataset == dataset && r.speed.n_eff == 1 && r.counts.prompts > 1 && !r.speed.interval;
+  });
 }
 
 // Where the whole job gains another factor than a typical prompt, and why.
@@ -252,8 +260,10 @@ std::vector<std::string> dataset_remarks(const Report& report, const std::string
           r.arm.label, r.counts.unpaired));
   }
   add_weights(report, dataset, remarks);
-  if (one_kind(report, dataset))
-    remarks.push_back("No interval for new kinds: all prompts here are of one kind.");
+  if (one_unit(report, dataset))
+    remarks.push_back(report.scope == Scope::kNewKinds
+                          ? "No interval for new kinds: all prompts here are of one kind."
+                          : "No interval: all prompts here are of one group.");
   add_gaps(report, dataset, remarks);
   add_loops(report, dataset, remarks);
   add_replay(report, dataset, remarks);

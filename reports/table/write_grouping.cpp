@@ -145,7 +145,7 @@ std::string to_json(const GroupedReport& report) {
     tables.push_back({{"dataset", table.dataset}, {"rows", std::move(rows)}});
   }
   const Json document = {{"group_by", report.axis},
-                         {"estimator", report.estimator == Estimator::kGeo ? "geo" : "sum"},
+                         {"estimator", to_string(report.estimator)},
                          {"runs", std::move(runs)},
                          {"tables", std::move(tables)}};
   return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";

@@ -426,7 +426,7 @@ TEST_F(Options, OldNames) {
     EXPECT_EQ(results[1].exit_code, 0) << what << results[1].err;
     EXPECT_EQ(results[0].out, results[1].out) << what;
   };
-  for (const char* estimator : {"geo", "legacy"})
+  for (const char* estimator : {"geo", "legacy", "legacy-decode"})
     same({"report", "-o", "csv"}, {"--metric", estimator}, {"--estimator", estimator});
   same({"report", "-o", "csv"}, {"--by=category"}, {"--split-by=category"});
   EXPECT_THAT(run({"report", "1", "--group-by", "colour", "--db", "r.db"}).err,

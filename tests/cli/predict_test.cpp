@@ -61,6 +61,33 @@ TEST_F(PredictCommand, EveryFormatAndWhatIsLeftOut) {
   EXPECT_THAT(confirmed.out, HasSubstr("over 1 configurations"));
 }
 
+TEST_F(PredictCommand, LooksBackAtTheSteps) {
+  const ProgramResult result = with_db({"--acceptance", "--oracle", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json all = json::parse(result.out);
+  ASSERT_EQ(all["acceptance"].size(), 4u);
+  double first_depth = 0;
+  for (const auto& [name, steps] : all["acceptance"][0]["depths"][0].items())
+    first_depth += steps.get<double>();
+  const json report = json::parse(run({"report", "-o", "json", "--db", "r.db"}).out);
+  const auto own = std::find_if(report.begin(), report.end(),
+                                [](const json& row) { return row["method"] == "pld:k=6"; });
+  ASSERT_NE(own, report.end());
+  EXPECT_EQ(first_depth, (*own)["steps"].get<double>()) << "every step is at depth 1";
+  const json rows = all["oracle"]["rows"];
+  ASSERT_EQ(rows.size(), 5u);
+  EXPECT_EQ(all["oracle"]["answers"], 3);
+  EXPECT_NEAR(rows[0]["tau"].get<double>(), (*own)["tau"].get<double>(), 1e-9);
+  for (const json& row : rows) {
+    EXPECT_GE(row["best_tau"]["least"].get<double>(), row["tau"].get<double>() - 1e-9);
+    EXPECT_GE(rows[4]["best_tau"]["least"].get<double>(),
+              row["best_tau"]["least"].get<double>() - 1e-9);
+  }
+  for (const char* format : {"text", "md", "csv", "latex"})
+    EXPECT_EQ(with_db({"--acceptance", "--oracle", "-o", format}).exit_code, 0) << format;
+  EXPECT_EQ(with_db({"--acceptance", "--arm", "pld:k=2"}).exit_code, 0);
+}
+
 TEST_F(PredictCommand, AnotherDevice) {
   EXPECT_EQ(with_db({"--cost", "r.db:first", "--arm", "pld:k=6"}).exit_code, 0);
   // Every step a millisecond here: a machine with other work must not decide.
@@ -100,7 +127,11 @@ TEST_F(PredictCommand, Refuses) {
   expect_refused(with_db({"--confirm", "frist"}), 2, "first");
   expect_refused(with_db({"--confirm", "first", "--batch", "2"}), 2, "--batch");
   expect_refused(with_db({"--nodes", "--k", "2"}), 2, "--k");
+  expect_refused(with_db({"--oracle", "--k", "2"}), 2, "--k");
+  expect_refused(with_db({"--oracle", "--arm", "pld:k=2"}), 2, "--arm");
+  expect_refused(with_db({"--acceptance", "--nodes"}), 2, "--nodes");
   ASSERT_EQ(run(methods("ar", "plain")).exit_code, 0);
+  expect_refused(with_db({"plain", "--oracle"}), 2, "no answer that its arms share");
   expect_refused(with_db({"plain"}), 2, "no arm that drafts");
 }
 

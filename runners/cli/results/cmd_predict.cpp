@@ -26,7 +26,7 @@ struct PredictArguments {
   std::string run, cost, confirm;
   std::vector<std::string> arms, lengths, trees;
   std::vector<int> batches = {1};
-  bool nodes = false;
+  bool nodes = false, acceptance = false, oracle = false;
   int budget = 16;
 };
 
@@ -139,6 +139,8 @@ class Predict {
       confirm();
     else if (options_.nodes)
       for (const reports::ArmInfo* arm : arms()) nodes(*arm);
+    else if (options_.acceptance || options_.oracle)
+      look_back();
     else
       predict();
     ReportOutput output = options_.output;
@@ -232,6 +234,15 @@ class Predict {
     report_.trees.push_back(reports::tree_report(sources_, arm, options_.budget));
   }
 
+  // Of the stored steps themselves: how drafts fared, and what perfect choices would have given.
+  void look_back() {
+    const reports::SharedAnswers shared = reports::load_shared_answers(*run_.store, data_);
+    if (options_.acceptance)
+      report_.acceptance = reports::acceptance_of_arms(*run_.store, data_, arms(), shared);
+    if (options_.oracle)
+      report_.oracle = reports::oracle_report(*run_.store, data_, shared, stored_row_time(data_));
+  }
+
   void confirm() {
     const RunReference other = find_run(options_.confirm, global_.db);
     const reports::RunData data = reports::load_run(*other.store, other.run_id);
@@ -306,6 +317,20 @@ void add_predict_command(CLI::App& app, Context& context) {
       ->check(CLI::Range(1, 512))
       ->capture_default_str()
       ->needs(nodes);
+  auto* acceptance = command->add_flag(
+      "--acceptance", options->acceptance,
+      "How drafts fared: along the answer, by depth (refused, not drafted), by where steps began");
+  auto* oracle = command->add_flag(
+      "--oracle", options->oracle,
+      "What perfect choices of the draft's length and of the drafter would have given");
+  for (CLI::Option* look_back : {acceptance, oracle})
+    look_back->excludes(confirm)
+        ->excludes(lengths)
+        ->excludes(trees)
+        ->excludes(cost)
+        ->excludes(batch)
+        ->excludes(nodes);
+  oracle->excludes(arm);
   using reports::Format;
   options->output.add_format(
       *command, {Format::kText, Format::kMarkdown, Format::kCsv, Format::kJson, Format::kLatex});
@@ -318,7 +343,9 @@ void add_predict_command(CLI::App& app, Context& context) {
       "  evalrun predict --arm medusa:tree=mc_sim_7b_63 --tree 0+00+1,chain:3\n"
       "  evalrun predict --cost server-cost.json\n"
       "  evalrun predict long --confirm short              # predicted and measured\n"
-      "  evalrun predict --nodes --budget 32               # which tree?");
+      "  evalrun predict --nodes --budget 32               # which tree?\n"
+      "  evalrun predict --acceptance --arm pld            # where are drafts refused?\n"
+      "  evalrun predict --oracle                          # how far from perfect choices?");
   command->callback([options, &context] { Predict(*options, context.global).run(); });
 }
 

@@ -71,7 +71,8 @@ reports::Claims read_claims(const ReportArguments& options, Format format) {
 
 reports::ReportOptions report_options(const ReportArguments& options, Format format) {
   reports::ReportOptions o;
-  for (const auto e : {reports::Estimator::kGeo, reports::Estimator::kLegacy})
+  for (const auto e :
+       {reports::Estimator::kGeo, reports::Estimator::kLegacy, reports::Estimator::kLegacyDecode})
     if (options.metric == reports::to_string(e)) o.estimator = e;
   if (options.interval == "bootstrap") o.interval = reports::IntervalKind::kBootstrap;
   o.scope = reports::scope_named(options.scope);
@@ -79,6 +80,10 @@ reports::ReportOptions report_options(const ReportArguments& options, Format for
   o.explain = options.explain;
   o.columns = options.columns;
   o.parts = format == Format::kHtml;
+  const bool all_figures =
+      format == Format::kJson || format == Format::kCsv || format == Format::kHtml;
+  const bool side_by_side = !options.group_by.empty() || options.runs.size() > 1;
+  o.step_detail = (all_figures || options.why) && !side_by_side && options.as.empty();
   o.control = options.control;
   o.exclude_degenerate = options.exclude_degenerate;
   if (!options.pass_k.empty()) o.pass_k = options.pass_k;
@@ -182,8 +187,9 @@ void add_report_command(CLI::App& app, Context& context) {
   command
       ->add_option("--estimator", options->metric,
                    "Speedup as ratio of sums (sum), geometric mean per prompt (geo), or mean of "
-                   "speeds as Spec-Bench and EAGLE publish it (legacy)")
-      ->check(CLI::IsMember({"sum", "geo", "legacy"}))
+                   "speeds: of whole requests, as Spec-Bench and EAGLE publish it (legacy), or of "
+                   "decoding alone (legacy-decode)")
+      ->check(CLI::IsMember({"sum", "geo", "legacy", "legacy-decode"}))
       ->capture_default_str();
   command
       ->add_option(

@@ -94,10 +94,10 @@ TEST_F(Completion, CommandsOptionsAndChoices) {
   EXPECT_THAT(offered({"evalrun", "--db", "x.db", "report", "--esti"}), ElementsAre("--estimator"));
   EXPECT_THAT(offered({"evalrun", "report", "--js"}), ElementsAre("--json"));
   EXPECT_THAT(offered({"evalrun", "report", "--estimator", ""}),
-              ElementsAre("sum", "geo", "legacy"));
+              ElementsAre("sum", "geo", "legacy", "legacy-decode"));
   EXPECT_THAT(offered({"evalrun", "report", "--estimator", "=", "g"}), ElementsAre("geo"));
   EXPECT_THAT(offered({"evalrun", "report", "--estimator", "="}),
-              ElementsAre("sum", "geo", "legacy"));
+              ElementsAre("sum", "geo", "legacy", "legacy-decode"));
   EXPECT_THAT(offered({"evalrun", "run", "qu"}), ElementsAre("quick"));
   EXPECT_THAT(offered({"evalrun", "run", "--methods", "ar,med"}), ElementsAre("ar,medusa"));
   EXPECT_THAT(offered({"evalrun", "run", "--tasks", "gsm"}), Contains("gsm8k"));

@@ -49,7 +49,8 @@ TEST(Bootstrap, AsWideAsTheClosedForm) {
   // standard error of about 2 % of the half width.
   tests::Normals normals(5);
   const auto pairs = tests::draw_prompts({.rho = -0.5, .cut = 400}, 1001, normals);
-  for (const Estimator e : {Estimator::kSum, Estimator::kGeo, Estimator::kLegacy}) {
+  for (const Estimator e :
+       {Estimator::kSum, Estimator::kGeo, Estimator::kLegacy, Estimator::kLegacyDecode}) {
     const auto closed = speedup(pairs, e)->interval, resampled = bootstrap_interval(pairs, e, {});
     EXPECT_NEAR(std::log(resampled->hi / resampled->lo) / std::log(closed->hi / closed->lo), 1,
                 0.05)
@@ -74,7 +75,8 @@ TEST(Bootstrap, TheSeedDecides) {
 TEST(Bootstrap, EdgeCases) {
   const PromptPair nothing = {0, 0, 0, 0}, two = {10, 10, 10, 5};
   const std::vector<PromptPair> one = {two}, half = {nothing, two}, none = {nothing, nothing};
-  for (const Estimator e : {Estimator::kSum, Estimator::kGeo, Estimator::kLegacy}) {
+  for (const Estimator e :
+       {Estimator::kSum, Estimator::kGeo, Estimator::kLegacy, Estimator::kLegacyDecode}) {
     EXPECT_FALSE(bootstrap_interval({}, e, {}).has_value());
     EXPECT_FALSE(bootstrap_interval(one, e, {}).has_value());
     EXPECT_FALSE(bootstrap_interval(none, e, {}).has_value());

@@ -128,7 +128,8 @@ TEST(SpeedupSum, ThePromptThatHasAllTheTimeSaysItAll) {
 TEST(SpeedupSum, EqualPromptsHaveAnIntervalOfNoWidth) {
   for (const size_t n : {2u, 3u, 40u}) {
     const std::vector<PromptPair> pairs(n, {10, 10, 10, 5});
-    for (const Estimator e : {Estimator::kSum, Estimator::kGeo, Estimator::kLegacy}) {
+    for (const Estimator e :
+         {Estimator::kSum, Estimator::kGeo, Estimator::kLegacy, Estimator::kLegacyDecode}) {
       const auto s = speedup(pairs, e);
       EXPECT_NEAR(s->value, 2, 1e-12);
       EXPECT_NEAR(s->n_eff, static_cast<double>(n), 1e-9);
@@ -254,6 +255,16 @@ TEST(Speedup, TheNamedEstimatorIsTaken) {
   EXPECT_EQ(speedup(pairs, Estimator::kSum)->value, speedup_sum(pairs)->value);
   EXPECT_EQ(speedup(pairs, Estimator::kGeo)->value, speedup_geo(pairs)->value);
   EXPECT_EQ(speedup(pairs, Estimator::kLegacy)->value, speedup_legacy(pairs)->value);
+  EXPECT_EQ(speedup(pairs, Estimator::kLegacyDecode)->value, speedup_legacy(pairs)->value);
+}
+
+// An answer of the baseline without a token has speed 0 in the published mean; where only decoding
+// counts, it has no speed.
+TEST(SpeedupLegacy, AnAnswerWithoutTokens) {
+  const std::vector<PromptPair> pairs = {{10, 10, 10, 5}, {0, 10, 1, 10}};
+  EXPECT_DOUBLE_EQ(speedup(pairs, Estimator::kLegacy)->value, (2 + 0.1) / 2 / (1.0 / 2));
+  EXPECT_EQ(speedup(pairs, Estimator::kLegacy)->n, 2);
+  EXPECT_DOUBLE_EQ(speedup(pairs, Estimator::kLegacyDecode)->value, 2);
 }
 
 TEST(Explain, TheIdentityHolds) {

@@ -36,7 +36,7 @@ TEST(Counters, EveryTimeIsPooledFromItsOwn) {
 
 TEST(Pairing, PromptsKeepMedianAndFastestApart) {
   const SampleRow b = sample(1, 2), m = sample(1, 1);
-  const std::map<PromptSample, const SampleRow*> base = {{{1, 0}, &b}}, method = {{{1, 0}, &m}};
+  const ArmCells base = {{{1, 0}, &b}}, method = {{{1, 0}, &m}};
   const Pairing p = pair_with_reference(method, base, [](int64_t) { return true; });
   EXPECT_EQ(p.prompts.at(1).base_ns, 2000);
   EXPECT_EQ(p.prompts.at(1).ns, 1000);

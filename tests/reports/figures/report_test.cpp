@@ -606,10 +606,13 @@ TEST_F(ReportTest, TheGeometricMeanIsNamed) {
 TEST_F(ReportTest, TheLegacyEstimatorIsAskedForAndNamed) {
   const int64_t id = tests::fill(store_, run_);
   EXPECT_THAT(to_text(build_report(store_, id)), Not(HasSubstr("Spec-Bench")));
-  const Report r = build_report(store_, id, {.estimator = Estimator::kLegacy});
   // Tokens per prompt over steps of 12 ms each, against one token per 10 ms everywhere.
-  EXPECT_NEAR(*row(r, "pld:k=4", "gsm8k").speed.speedup,
+  const Report decoding = build_report(store_, id, {.estimator = Estimator::kLegacyDecode});
+  EXPECT_NEAR(*row(decoding, "pld:k=4", "gsm8k").speed.speedup,
               (32.0 / 13 + 36.0 / 14 + 40.0 / 16 + 44.0 / 17) / 4 * 10 / 12, 1e-9);
+  EXPECT_THAT(to_text(decoding), HasSubstr("of decoding alone"));
+  EXPECT_THAT(to_json(decoding), HasSubstr("\"estimator\": \"legacy-decode\""));
+  const Report r = build_report(store_, id, {.estimator = Estimator::kLegacy});
   for (const std::string& text : {to_text(r), to_markdown(r), to_latex(r), to_html(r, store_)}) {
     EXPECT_THAT(text, HasSubstr("speedup as Spec-Bench/EAGLE"));
     EXPECT_THAT(text, HasSubstr("mean of speeds over mean of speeds"));
@@ -624,7 +627,8 @@ TEST_F(ReportTest, ABootstrapIsNamedAndAlwaysTheSame) {
   };
   const int64_t id = tests::fill(store_, run_);
   const Report t = build_report(store_, id);
-  for (const Estimator e : {Estimator::kSum, Estimator::kGeo, Estimator::kLegacy}) {
+  for (const Estimator e :
+       {Estimator::kSum, Estimator::kGeo, Estimator::kLegacy, Estimator::kLegacyDecode}) {
     const ReportOptions options = {.estimator = e, .interval = IntervalKind::kBootstrap};
     const Report r = build_report(store_, id, options);
     EXPECT_EQ(to_json(r), to_json(build_report(store_, id, options)));

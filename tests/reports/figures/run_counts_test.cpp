@@ -91,9 +91,9 @@ TEST_F(RunCountsTest, CountsAreThoseOfTheViews) {
                  identity[{r.integer(0), r.text(1)}] = {r.integer(2), r.integer(3)};
                  return true;
                });
-  EXPECT_EQ(counts.generations, generations);
-  EXPECT_EQ(counts.identity, identity);
-  EXPECT_EQ(counts.hidden_faults, faults);
+  EXPECT_EQ(data.generations.counts, generations);
+  EXPECT_EQ(data.generations.identity, identity);
+  EXPECT_EQ(data.generations.hidden_faults, faults);
   EXPECT_GT(faults, 0);
   // By arm, data set, and then: depth, accepted, cut -> steps; depth, rank -> tested, accepted.
   using Row4 = std::tuple<int64_t, std::string, int64_t, int64_t, int64_t, int64_t>;

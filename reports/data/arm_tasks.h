@@ -1,0 +1,49 @@
+// Numbers for the pairs of an arm and a data set of a run: what is added up for each of 10^6 rows
+// is found by a number, not by a name.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "reports/data/run_data.h"
+
+namespace evalrun::reports {
+
+class ArmTasks {
+ public:
+  ArmTasks(const std::vector<ArmInfo>& arms, const std::vector<PromptInfo>& prompts);
+
+  // 0 .. size() - 1. Both must be the run's.
+  size_t of(int64_t arm_id, int64_t prompt_id) const {
+    return arms_.at(arm_id) * tasks_.size() + tasks_of_.at(prompt_id);
+  }
+  size_t size() const { return arms_.size() * tasks_.size(); }
+
+  // What a vector of size() holds, by name: but for empty containers, and zeros.
+  template <typename T>
+  std::map<ArmTask, T> by_name(std::vector<T> values) const {
+    std::map<ArmTask, T> named;
+    for (const auto& [arm, number] : arms_)
+      for (size_t task = 0; task < tasks_.size(); ++task)
+        if (T& value = values[number * tasks_.size() + task]; !is_empty(value))
+          named.emplace(ArmTask(arm, tasks_[task]), std::move(value));
+    return named;
+  }
+
+ private:
+  template <typename T>
+  static bool is_empty(const T& value) {
+    if constexpr (requires { value.empty(); })
+      return value.empty();
+    else
+      return value == T();
+  }
+
+  std::unordered_map<int64_t, size_t> arms_, tasks_of_;  // by arm; by prompt
+  std::vector<std::string> tasks_;
+};
+
+}  // namespace evalrun::reports

@@ -1,0 +1,124 @@
+// A run read back: its arms, prompts and generations.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "engine/base/error.h"
+#include "reports/data/generations.h"
+#include "reports/data/run_data.h"
+#include "results/queries.h"
+
+namespace evalrun::reports {
+
+using results::Row;
+
+namespace {
+
+// What decides a certificate's key.
+results::ArmRecord record_of(const ArmInfo& a) {
+  results::ArmRecord r;
+  r.method = a.method;
+  r.params = a.params;
+  r.method_version = a.method_version;
+  r.model_hash = a.model_hash;
+  r.draft_hash = a.draft_hash;
+  r.dtype = a.dtype;
+  r.isa = a.isa;
+  r.device = a.device;
+  r.kv_cache = a.kv_cache;
+  const nlohmann::json settings = nlohmann::json::parse(a.settings, nullptr, false);
+  if (settings.is_object())
+    for (const auto& [name, value] : settings.items())
+      if (value.is_string()) r.settings[name] = value.get<std::string>();
+  return r;
+}
+
+// What an arm and its reference must share. The planner gives all arms the same; a file may say
+// otherwise.
+void check_engine_mode(const ArmInfo& arm, const ArmInfo& reference) {
+  const auto check = [&](const char* what, const std::string& own, const std::string& other) {
+    if (own == other) return;
+    throw base::Error(base::ExitCode::kEnvironment,
+                      fmt::format("{} was measured with {} '{}', {} with '{}'", arm.label, what,
+                                  own, reference.label, other),
+                      "a speedup compares arms of one engine mode: measure both anew in one run");
+  };
+  check("dtype", arm.dtype, reference.dtype);
+  check("isa", arm.isa, reference.isa);
+  check("device", arm.device, reference.device);
+  check("threads", std::to_string(arm.threads), std::to_string(reference.threads));
+  check("batch", std::to_string(arm.batch), std::to_string(reference.batch));
+  check("KV cache", arm.kv_cache ? "on" : "off", reference.kv_cache ? "on" : "off");
+  for (const char* name : {"kv_dtype", "bits", "replay", "sampler"})
+    check(name, arm_setting(arm, name), arm_setting(reference, name));
+}
+
+}  // namespace
+
+RunData load_run(const results::ResultStore& store, int64_t run_id, Faults faults) {
+  RunData data;
+  store.query(
+      "SELECT id, key, label, suite, commit_id, version, started, finished FROM run WHERE id = ?",
+      {run_id}, [&](const Row& r) {
+        data.run = {.id = r.integer(0),
+                    .key = r.text(1),
+                    .label = r.text(2),
+                    .suite = r.text(3),
+                    .commit = r.text(4),
+                    .version = r.text(5),
+                    .started = r.text(6),
+                    .finished = r.text(7),
+                    .environment = {}};
+        return false;
+      });
+  if (data.run.id == 0)
+    throw base::data_error(store.path(), "", fmt::format("has no run {}", run_id),
+                           "evalrun list runs shows what there is");
+  store.query("SELECT name, value FROM environment WHERE run_id = ?", {run_id}, [&](const Row& r) {
+    data.run.environment[r.text(0)] = r.text(1);
+    return true;
+  });
+  store.query(
+      "SELECT id, label, method, params, method_version, role, lossless, model, model_hash, draft, "
+      "draft_hash, dtype, isa, device, settings, threads, batch, top_k, max_new, weight_bytes, "
+      "extra_parameter_bytes, kv_bytes, peak_bytes, temperature, top_p, kv_cache, ignore_eos "
+      "FROM arm WHERE run_id = ? ORDER BY id",
+      {run_id}, [&](const Row& r) {
+        ArmInfo a;
+        a.id = r.integer(0);
+        std::string* texts[] = {&a.label,  &a.method,     &a.params, &a.method_version,
+                                &a.role,   &a.lossless,   &a.model,  &a.model_hash,
+                                &a.draft,  &a.draft_hash, &a.dtype,  &a.isa,
+                                &a.device, &a.settings};
+        int column = 1;
+        for (std::string* t : texts) *t = r.text(column++);
+        int64_t* numbers[] = {&a.threads,  &a.batch,        &a.top_k,
+                              &a.max_new,  &a.weight_bytes, &a.extra_parameter_bytes,
+                              &a.kv_bytes, &a.peak_bytes};
+        for (int64_t* n : numbers) *n = r.integer(column++);
+        a.temperature = r.number(column++);
+        a.top_p = r.number(column++);
+        a.kv_cache = r.integer(column++) != 0;
+        a.ignore_eos = r.integer(column++) != 0;
+        data.arms.push_back(std::move(a));
+        return true;
+      });
+  for (const ArmInfo& a : data.arms)
+    if (const ArmInfo* reference = data.reference(a)) check_engine_mode(a, *reference);
+  for (ArmInfo& a : data.arms)
+    a.certificate =
+        results::find_certificate(store, results::certificate_key(record_of(a), data.run.commit));
+  store.query(fmt::format("SELECT id, key, task, name, category, language, {} FROM prompt WHERE "
+                          "run_id = ? ORDER BY id",
+                          results::has_groups(store) ? "group_name" : "''"),
+              {run_id}, [&](const Row& r) {
+                data.prompts.push_back({r.integer(0), r.text(1), r.text(2), r.text(3), r.text(4),
+                                        r.text(5), r.text(6)});
+                return true;
+              });
+  read_generations(store, faults, data);
+  return data;
+}
+
+}  // namespace evalrun::reports
