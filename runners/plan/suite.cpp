@@ -174,8 +174,8 @@ void read_temperature(ObjectReader& reader, Suite& suite) {
   if (value == nullptr) return;
   const std::string wanted = "must be a number, or a list of different numbers";
   const bool is_list = value->is_array();
-  const auto list = is_list ? value->get<std::vector<nlohmann::json>>()
-                            : std::vector<nlohmann::json>{*value};
+  const auto list =
+      is_list ? value->get<std::vector<nlohmann::json>>() : std::vector<nlohmann::json>{*value};
   std::vector<double> temperatures;
   for (const nlohmann::json& item : list) {
     if (!item.is_number()) reader.fail("temperature", wanted);
