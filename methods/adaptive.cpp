@@ -118,6 +118,7 @@ class AdaptiveDrafter final : public Drafter {
   std::span<const double> q_of(int node) const override {
     return free_ ? std::span<const double>() : drafter_->q_of(node);
   }
+  DraftDraw draw_of(int node) const override { return drafter_->draw_of(node); }
   Siblings siblings() const override { return drafter_->siblings(); }
   engine::DistributionStore* dists() const override { return drafter_->dists(); }
   int distribution_of(int node) const override { return drafter_->distribution_of(node); }

@@ -7,6 +7,7 @@
 #include "engine/base/parse_number.h"
 #include "engine/base/text.h"
 #include "methods/speculative_method.h"
+#include "methods/verifier_faults.h"
 
 namespace evalrun::methods {
 namespace {
@@ -167,7 +168,9 @@ double parse_share(const std::string& fault, std::string_view prefix, double mos
 }  // namespace
 
 std::vector<std::string> known_faults() {
-  return {"slow:10%", "wrong-accept", "miscount", "device-fault"};
+  std::vector<std::string> known = {"slow:10%", "wrong-accept", "miscount", "device-fault"};
+  for (const VerifierFault& fault : verifier_faults()) known.emplace_back(fault.example);
+  return known;
 }
 
 std::unique_ptr<DecodingMethod> plant_fault(std::unique_ptr<DecodingMethod> method,
@@ -184,6 +187,13 @@ std::unique_ptr<DecodingMethod> plant_fault(std::unique_ptr<DecodingMethod> meth
   if (fault.starts_with(kWrongAccept)) {
     with_verdicts(*method, "fault 'wrong-accept'")
         .set_verdict_hook(ShareOfWrongAcceptance{parse_share(fault, kWrongAccept, 100)});
+    return method;
+  }
+  for (const VerifierFault& known : verifier_faults()) {
+    const std::string prefix = fmt::format("{}{}", known.name, known.most > 0 ? ":" : "");
+    if (known.most > 0 ? !fault.starts_with(prefix) : fault != prefix) continue;
+    plant_verifier_fault(*method, known,
+                         known.most > 0 ? parse_share(fault, prefix, known.most) : 1.0);
     return method;
   }
   throw base::usage_error(fmt::format("unknown fault '{}'", fault),

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "methods/method.h"
@@ -41,6 +42,11 @@ class SpeculativeMethod final : public DecodingMethod {
   using VerdictHook = std::function<void(const Verdict&)>;
   void set_verdict_hook(VerdictHook hook) { hook_ = std::move(hook); }
   const VerdictHook& verdict_hook() const { return hook_; }
+  // For planted faults only; between generations.
+  void replace_drafter(
+      const std::function<std::unique_ptr<Drafter>(std::unique_ptr<Drafter>)>& replace) {
+    drafter_ = replace(std::move(drafter_));
+  }
 
  private:
   // How deep this step may go, and with how many rows: at most as deep as tokens are still wanted,

@@ -14,6 +14,11 @@ bool is_of_the_run(const std::string& name) {
          name == "replay" || name == "sampler" || name == "sampled" || name.starts_with("max_new.");
 }
 
+bool has_grades(const StoredCertificate& certificate) {
+  const auto document = nlohmann::json::parse(certificate.document, nullptr, false);
+  return document.is_object() && document.contains("grades");
+}
+
 }  // namespace
 
 std::string certificate_key(const ArmRecord& arm, const std::string& commit) {
@@ -49,9 +54,18 @@ std::optional<StoredCertificate> find_certificate(const ResultStore& store,
              "SELECT key, created, method, outcome, proven, document FROM certificate "
              "WHERE key = ?",
              {key}, [](const Row& row) {
-               return StoredCertificate{row.text(0), row.text(1), row.text(2),
-                                        row.text(3), row.text(4), row.text(5)};
+               StoredCertificate c{row.text(0), row.text(1), row.text(2),
+                                   row.text(3), row.text(4), row.text(5)};
+               if (!has_grades(c)) c.proven = c.proven.starts_with("greedy") ? "greedy" : "";
+               return c;
              });
+}
+
+std::string shown_by(const StoredCertificate& certificate) {
+  const auto document = nlohmann::json::parse(certificate.document, nullptr, false);
+  if (document.is_object() && document.contains("shown") && document["shown"].is_string())
+    return document["shown"].get<std::string>();
+  return certificate.proven;
 }
 
 }  // namespace evalrun::results

@@ -11,16 +11,22 @@
 namespace evalrun::results {
 
 struct StoredCertificate {
-  std::string key, created, method, outcome, proven;
-  std::string document;  // JSON, all that was tested
+  std::string key, created, method, outcome;
+  std::string proven;    // by equal tokens or audited decisions; "" = nothing
+  std::string document;  // JSON, all that was looked at
 };
+
+// What a certificate shows: what is proven, and laws that tests did not refute, with the smallest
+// fault that they would have found. "" = nothing.
+std::string shown_by(const StoredCertificate& certificate);
 
 // Hash of what decides which tokens an arm emits: the build's commit, method with parameters and
 // version, weights of target, draft and adapters, engine mode. Not of what is measured with it
 // (prompts, lengths, seed, order, threads, which change no token's distribution).
 std::string certificate_key(const ArmRecord& arm, const std::string& commit);
 
-// One of the same key is replaced.
+// One of the same key is replaced. Certificates before version 2 called a law proven that a test
+// had not refuted; what is read of them as proven is their greedy part.
 void put_certificate(ResultStore& store, const StoredCertificate& certificate);
 std::optional<StoredCertificate> find_certificate(const ResultStore& store, const std::string& key);
 

@@ -71,7 +71,8 @@ Cell certificate_cell(const ReportRow& r) {
   const auto& certificate = r.arm.certificate;
   if (!certificate) return "-";
   if (certificate->outcome == "fails") return {"FAILS", Style::kBad};
-  return certificate->proven.empty() ? certificate->outcome : certificate->proven;
+  const std::string shown = results::shown_by(*certificate);
+  return shown.empty() ? certificate->outcome : shown;
 }
 
 Cell same_tokens_cell(const ReportRow& r) {
@@ -195,7 +196,7 @@ std::vector<ReportColumn> possible_columns(const Report& report, const Rows& row
          return fmt::format("{} of {}", r.loops.degenerate, r.loops.cells);
        }},
       any([](const ReportRow* r) { return r->loops.degenerate > 0; }));
-  add("certificate", {metric_column("proven lossless", "certificate"), certificate_cell},
+  add("certificate", {metric_column("shown lossless", "certificate"), certificate_cell},
       any([](const ReportRow* r) { return r->arm.certificate.has_value(); }));
   return c;
 }
@@ -252,7 +253,7 @@ std::string comparison_caption(const Report& report, const std::string& dataset,
     text += report.exclude_degenerate ? " Answers that run in a loop are left out."
                                       : " Some answers run in a loop.";
   if (any([](const ReportRow* r) { return r->arm.certificate.has_value(); }))
-    text += " Proven lossless: what evalrun verify showed.";
+    text += " Shown lossless: by evalrun verify.";
   if (rows.aa != nullptr && rows.aa->speed.speedup) text += " " + noise_floor_text(*rows.aa);
   if (const std::string warning = not_quotable_text(report, dataset); !warning.empty())
     text += " " + warning;

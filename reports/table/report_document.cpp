@@ -134,9 +134,10 @@ void add_explanations(const Report& report, Document& d) {
       "drafts to a rejection test: those keep the distribution, not the draw.");
   if (any_row(report, [](const ReportRow& r) { return r.arm.certificate.has_value(); }))
     d.note(
-        "proven lossless: what `evalrun verify` showed for this method with this build, these "
-        "weights and this engine mode: greedy = the tokens of plain decoding; sampling = the "
-        "distribution of its steps or texts, by a test that a planted wrong acceptance fails.");
+        "shown lossless: what `evalrun verify` found for this method with this build, these "
+        "weights and this engine mode. identical: the tokens of plain decoding; decisions audited: "
+        "every draw and every acceptance made again by a second implementation. Both are proofs. "
+        "law not refuted: tests found nothing, and would have found a fault of the size they say.");
   if (any_row(report, [](const ReportRow& r) { return !r.quality.empty(); })) {
     d.note(fmt::format(
         "quality: mean score [95 %]; n answers were scored, of which so many differ in score from "

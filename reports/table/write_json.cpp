@@ -141,6 +141,7 @@ Json row_of(const Report& report, const ReportRow& r) {
       {"tau_hi", json_hi(r.acceptance.tau_interval)},
       {"certificate", a.certificate ? Json{{"outcome", a.certificate->outcome},
                                            {"proven", a.certificate->proven},
+                                           {"shown", results::shown_by(*a.certificate)},
                                            {"created", a.certificate->created}}
                                     : Json()},
       {"degenerate", r.loops.degenerate},

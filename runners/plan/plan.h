@@ -9,6 +9,7 @@
 
 #include "datasets/dataset.h"
 #include "engine/session.h"
+#include "methods/draft_rule.h"
 #include "methods/method.h"
 #include "results/records.h"
 #include "runners/machine/build_info.h"
@@ -36,6 +37,8 @@ struct PlannedArm {
   // describes it. Its sessions are planned_session()'s.
   std::shared_ptr<const engine::Model> model;
   std::function<std::unique_ptr<methods::DecodingMethod>()> build;
+  // What its sampled answers share with plain decoding's (MethodSpec::sampled()).
+  std::function<methods::SampledAnswers(const engine::SamplingParams&)> sampled = {};
 };
 
 struct RunPlan {

@@ -126,6 +126,7 @@ PlannedArm ArmPlanner::make_arm(const methods::MethodSpec& spec, const std::stri
                               : "follow the machine";
   if (spec.info->files)
     for (const auto& [name, hash] : spec.info->files(spec.params, context)) r.settings[name] = hash;
+  arm.sampled = [spec](const engine::SamplingParams& sampling) { return spec.sampled(sampling); };
   arm.build = [spec, context, costs = plan_.row_cost] {
     methods::MethodBuildContext now = context;
     if (!costs->table.empty()) now.row_cost = &costs->table;

@@ -168,6 +168,27 @@ void check_tasks(Suite& suite, const std::string& where) {
   }
 }
 
+// One number, or a list of them.
+void read_temperature(ObjectReader& reader, Suite& suite) {
+  const nlohmann::json* value = reader.raw("temperature");
+  if (value == nullptr) return;
+  const std::string wanted = "must be a number, or a list of different numbers";
+  const bool is_list = value->is_array();
+  const auto list =
+      is_list ? value->get<std::vector<nlohmann::json>>() : std::vector<nlohmann::json>{*value};
+  std::vector<double> temperatures;
+  for (const nlohmann::json& item : list) {
+    if (!item.is_number()) reader.fail("temperature", wanted);
+    if (std::find(temperatures.begin(), temperatures.end(), item.get<double>()) !=
+        temperatures.end())
+      reader.fail("temperature", wanted);
+    temperatures.push_back(item.get<double>());
+  }
+  if (temperatures.empty()) reader.fail("temperature", wanted);
+  suite.sampling.temperature = temperatures.front();
+  if (is_list) suite.temperatures = temperatures;
+}
+
 }  // namespace
 
 const char* to_string(Order order) {
@@ -214,7 +235,7 @@ Suite parse_suite(std::string_view json_text, const std::string& file) {
   suite.max_turns = reader.optional<int>("max_turns", suite.max_turns);
   suite.repeats = reader.optional<int>("repeats", suite.repeats);
   suite.samples = reader.optional<int>("samples", suite.samples);
-  suite.sampling.temperature = reader.optional<double>("temperature", suite.sampling.temperature);
+  read_temperature(reader, suite);
   suite.sampling.top_k = reader.optional<int>("top_k", suite.sampling.top_k);
   suite.sampling.top_p = reader.optional<double>("top_p", suite.sampling.top_p);
   if (reader.has("sampler"))
@@ -261,6 +282,7 @@ void complete_suite(Suite& suite, const std::string& where) {
   check_range(where, "repeats", suite.repeats, 1, 100000);
   check_range(where, "samples", suite.samples, 1, 100000);
   check_range(where, "temperature", suite.sampling.temperature, 0, 100);
+  for (const double t : suite.temperatures) check_range(where, "temperature", t, 0, 100);
   check_range(where, "top_k", suite.sampling.top_k, 0, 1 << 30);
   check_range(where, "top_p", suite.sampling.top_p, 0, 1);
   if (suite.sampling.top_p == 0)
@@ -317,6 +339,7 @@ nlohmann::json to_json(const Suite& suite) {
   json["warmup"] = suite.warmup < 0 ? nlohmann::json("auto") : nlohmann::json(suite.warmup);
   json["summary"] = suite.summary;
   if (!suite.models.empty()) json["models"] = suite.models;
+  if (suite.temperatures.size() > 1) json["temperature"] = suite.temperatures;
   if (!suite.evaluate)
     json["evaluators"] = "none";
   else if (suite.evaluators.empty())

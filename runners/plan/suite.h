@@ -49,6 +49,8 @@ struct Suite {
   int repeats = 1;
   int samples = 1;  // seeded generations per prompt
   engine::SamplingParams sampling;
+  // More than one: as many runs (`evalrun run`), `sampling` has the first.
+  std::vector<double> temperatures;
   uint64_t seed = 1;
   int warmup = -1;             // generations per arm; -1 = until step times settle
   double warmup_limit_s = 10;  // longest warm-up when it is automatic

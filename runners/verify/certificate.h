@@ -3,27 +3,44 @@
 // (results/certificates.h) is the hash of these, and a report shows it beside arms of the same key
 // only.
 //
-// Three parts, each a struct of its own header: greedy identity (greedy_proof.h), the distribution
-// of single steps under sampling (step_distribution.h), the distribution of whole answers
-// (text_distribution.h). The last two carry a negative control: the same method with a planted
-// wrong acceptance, which the same test must refuse; else the test has shown nothing.
+// Parts, each a struct of its own header. Two prove:
+// - equality of tokens with plain decoding, greedy and sampled (token_identity.h);
+// - for methods that keep the distribution and not the tokens, an audit of every decision
+//   (decision_audit.h).
+// Three test laws and say how small a fault they would have found: plain decoding's own draws
+// (plain_law.h), single steps (step_distribution.h), whole answers (text_distribution.h). The last
+// two carry a negative control: the same method with a planted wrong acceptance, which the same
+// test must refuse; else the test has shown nothing.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
 #include "results/certificates.h"
-#include "runners/verify/greedy_proof.h"
+#include "runners/verify/decision_audit.h"
+#include "runners/verify/plain_law.h"
 #include "runners/verify/step_distribution.h"
 #include "runners/verify/text_distribution.h"
+#include "runners/verify/token_identity.h"
 
 namespace evalrun::runners {
 
-// kFails: what the method claims is not so. kInconclusive: nothing spoke against it, but a test
-// that did not refuse its negative control either, or had nothing to test, proves nothing.
-// kLossy: the method claims nothing (of what was tested), so nothing is judged.
+// kHolds: what the method claims is so, of all that was looked at. kFails: it is not so.
+// kInconclusive: nothing spoke against it, but something could not be looked at, or a test did not
+// refuse its negative control either, or had nothing to test. kLossy: the method claims nothing (of
+// what was tested), so nothing is judged.
 enum class Outcome { kHolds, kFails, kInconclusive, kLossy };
 const char* to_string(Outcome outcome);  // "holds", "fails", "inconclusive", "lossy"
+
+// What is known of a claim, weakest first. Only the last two are proofs.
+enum class Grade {
+  kNotShown,
+  kNotRefuted,  // tests of laws found nothing; they say how small a fault they would have found
+  kAudited,     // every decision was made again and was equal
+  kIdentical,   // the tokens are plain decoding's
+};
+// "not shown", "law not refuted", "decisions audited", "identical"
+const char* to_string(Grade grade);
 
 // A test and its negative control.
 template <class Result>
@@ -35,7 +52,13 @@ struct Certificate {
   results::ArmRecord arm;
   std::string commit, created;
   nlohmann::ordered_json settings;  // of the tests: prompts, draws, sampling, seed
-  std::optional<GreedyProof> greedy;
+  std::optional<TokenIdentity> greedy;
+  // Of sampled answers: one of the two, by what the method promises (MethodSpec::sampled()).
+  std::optional<TokenIdentity> sampled;
+  std::optional<DecisionAudit> audit;
+  // Of plain decoding of the same model, which both rest on: the audit of its draws, and their law.
+  std::optional<DecisionAudit> plain_audit;
+  std::optional<PlainLaw> law;
   std::optional<Controlled<StepDistribution>> steps;
   std::optional<Controlled<TextDistribution>> texts;
   std::optional<TextDistribution>
@@ -45,13 +68,25 @@ struct Certificate {
 // Level of one arm's sampling part, shared by its tests (Bonferroni).
 inline constexpr double kCertificateLevel = 0.001;
 
-Outcome outcome_of(const GreedyProof& proof, const results::ArmRecord& arm);
+Outcome outcome_of_greedy(const TokenIdentity& identity, const results::ArmRecord& arm);
+// Of `sampled` or `audit`, with plain decoding's audit; nullopt without either.
+std::optional<Outcome> outcome_of_sampled(const Certificate& certificate);
+Outcome outcome_of(const PlainLaw& law);
 Outcome outcome_of(const Controlled<StepDistribution>& steps, const results::ArmRecord& arm);
 Outcome outcome_of(const Controlled<TextDistribution>& texts, const results::ArmRecord& arm);
 // The worst of the parts; kInconclusive without any.
 Outcome outcome_of(const Certificate& certificate);
-// "greedy", "greedy+sampling T=1", ... the parts that hold, and how was sampled then; "" = none.
+
+Grade greedy_grade(const Certificate& certificate);
+Grade sampling_grade(const Certificate& certificate);
+// The smallest total variation that what the grade rests on finds with a probability of 95 %; 0 for
+// kIdentical, nullopt for kNotShown and where no power was computed.
+std::optional<double> smallest_found(const Certificate& certificate);
+// What is proven: "greedy: identical; sampling T=1: decisions audited"; "" = nothing. Nothing is
+// where any part fails.
 std::string proven_parts(const Certificate& certificate);
+// The same with tests of laws: "...; sampling T=1: law not refuted (would find 0.12)".
+std::string shown_parts(const Certificate& certificate);
 
 nlohmann::ordered_json to_json(const Certificate& certificate);
 

@@ -21,6 +21,9 @@ enum Stream : uint64_t { kPlain, kPlainAgain, kMethod, kControl };
 // have a lead.
 constexpr int kStepWork = kDistributionDepth + kMostLead / 2;
 
+// Of a row of the test of plain decoding's law, a second or a few.
+constexpr int kLawWork = 300;
+
 // Places looked at for each that is tested.
 constexpr int kCandidates = 4;
 
@@ -32,13 +35,28 @@ std::vector<PlannedPrompt> spread(const std::vector<PlannedPrompt>& prompts, int
   return chosen;
 }
 
+std::vector<float> logits_after(engine::Session& session, std::span<const int32_t> text) {
+  session.keep_features({});  // forgets what a method wanted kept
+  session.reset();
+  if (text.size() > 1) session.prefill(text.first(text.size() - 1));
+  engine::Row row;
+  row.token = text.back();
+  engine::ForwardRequest request;
+  request.rows = {&row, 1};
+  const engine::ForwardResult result = session.forward(request);
+  const auto logits = result.logits_row(0);
+  return {logits.begin(), logits.end()};
+}
+
 bool is_plain(const PlannedArm& arm) {
   return arm.record.role != "method" || arm.record.method == "ar_tuned";
 }
 
 // What the arms of one model share: made when the first of them needs it.
 struct PerModel {
-  PlainAnswers greedy;
+  PlainAnswers greedy, sampled;
+  std::optional<DecisionAudit> plain_audit;
+  std::optional<PlainLaw> law;
   std::vector<StepContext> contexts;
   std::vector<SampledText> texts;
   std::optional<TextDistribution> plain_dist;
@@ -53,6 +71,10 @@ class Certifier {
 
  private:
   Certificate certify_arm(const PlannedArm& arm);
+  void certify_sampled(const PlannedArm& arm, methods::DecodingMethod& method,
+                       engine::Session& session, PerModel& shared, Certificate& c);
+  DecisionAudit audit(methods::DecodingMethod& method, const PlannedArm& arm, PerModel& shared);
+  void test_law(engine::Session& session, PerModel& shared);
   std::unique_ptr<methods::DecodingMethod> build(const PlannedArm& arm,
                                                  const std::string& fault) const;
   // Two places in a sampled answer of plain decoding: after its first token, where a method
@@ -73,6 +95,7 @@ class Certifier {
   RunPlan plan_;
   Conversation conversation_;
   std::unique_ptr<ModelSessions> sessions_;
+  std::unique_ptr<ModelSessions> beside_;  // for audits
   std::vector<PlannedPrompt> text_prompts_, context_prompts_;
   std::vector<const PlannedArm*> arms_;
   std::map<const engine::Model*, PerModel> shared_;
@@ -89,8 +112,11 @@ Certifier::Certifier(const CertifyRequest& request, base::Clock& clock)
       sessions_(nullptr),
       text_prompts_(spread(plan_.prompts, request.text_prompts)),
       context_prompts_(spread(plan_.prompts, kCandidates * request.contexts / 2)) {
-  for (const PlannedArm& arm : plan_.arms)
-    if (!is_plain(arm)) arms_.push_back(&arm);
+  for (const PlannedArm& arm : plan_.arms) {
+    if (is_plain(arm)) continue;
+    arms_.push_back(&arm);
+    if (request.sampled) (void)arm.sampled(request.answers.sampling);  // a rule may need a sampler
+  }
   if (request.runner.progress != nullptr)
     for (const std::string& prompt : plan_.skipped)
       request.runner.progress->left_out("prompt " + prompt + ", too long for the context");
@@ -107,9 +133,24 @@ nlohmann::ordered_json Certifier::tests() const {
   if (request_.greedy)
     tests["greedy"] = {{"prompts", plan_.prompts.size()}, {"max_new", longest()}};
   const auto dist = [](const engine::SamplingParams& s) {
-    return nlohmann::ordered_json{
-        {"temperature", s.temperature}, {"top_k", s.top_k}, {"top_p", s.top_p}};
+    return nlohmann::ordered_json{{"temperature", s.temperature},
+                                  {"top_k", s.top_k},
+                                  {"top_p", s.top_p},
+                                  {"sampler", engine::to_string(s.sampler)}};
   };
+  if (request_.sampled) {
+    tests["sampled"] = {{"prompts", plan_.prompts.size()},
+                        {"answers_per_prompt", request_.answers.per_prompt},
+                        {"max_new", longest()},
+                        {"seed", request_.answers.seed}};
+    tests["sampled"].update(dist(request_.answers.sampling));
+  }
+  if (request_.law) {
+    tests["law"] = {{"rows", request_.contexts},
+                    {"draws", request_.law_options.draws},
+                    {"seed", request_.law_options.seed}};
+    tests["law"].update(dist(request_.law_options.sampling));
+  }
   if (request_.steps) {
     tests["steps"] = {{"contexts", request_.contexts},
                       {"draws", request_.step_options.draws},
@@ -136,6 +177,7 @@ void Certifier::run(const std::function<bool(const results::ArmRecord&, const st
   if (arms_.empty()) return;
   measure_row_cost(request_.plan, plan_, request_.runner);  // before any session exists
   sessions_ = std::make_unique<ModelSessions>(planned_session(request_.plan, plan_));
+  beside_ = std::make_unique<ModelSessions>(planned_session(request_.plan, plan_));
   work_ = total_work();
   begin_ns_ = clock_.now_ns();
   for (const PlannedArm* arm : arms_) done(certify_arm(*arm));
@@ -153,8 +195,13 @@ Certificate Certifier::certify_arm(const PlannedArm& arm) {
   const auto method = build(arm, request_.fault);
   if (request_.greedy) {
     part_ = "greedy";
-    c.greedy = prove_greedy(*method, session, plan_.prompts, conversation_, shared.greedy, clock_,
-                            ticker(longest()));
+    c.greedy = compare_tokens(*method, session, plan_.prompts, conversation_, {}, shared.greedy,
+                              clock_, ticker(longest()));
+  }
+  if (request_.sampled) certify_sampled(arm, *method, session, shared, c);
+  if (request_.law) {
+    test_law(session, shared);
+    c.law = shared.law;
   }
   // Nothing to control where nothing is claimed.
   const bool controlled = arm.record.lossless == "both";
@@ -187,6 +234,54 @@ Certificate Certifier::certify_arm(const PlannedArm& arm) {
   return c;
 }
 
+// Equality where the method promises it, and where it promises nothing, which is not judged.
+void Certifier::certify_sampled(const PlannedArm& arm, methods::DecodingMethod& method,
+                                engine::Session& session, PerModel& shared, Certificate& c) {
+  if (shared.sampled.answer.empty()) {
+    part_ = "sampled answers of plain decoding";
+    shared.sampled = decode_plainly(session, plan_.prompts, conversation_, request_.answers, clock_,
+                                    ticker(longest()));
+  }
+  if (arm.record.lossless == "both") {
+    if (!shared.plain_audit) {
+      part_ = "audit of plain decoding";
+      const auto plain = methods::parse_method("ar").info->build({}, {});
+      shared.plain_audit = audit(*plain, arm, shared);
+    }
+    c.plain_audit = shared.plain_audit;
+  }
+  const bool by_tokens = arm.record.lossless != "both" || arm.sampled(request_.answers.sampling) ==
+                                                              methods::SampledAnswers::kSameTokens;
+  part_ = by_tokens ? "sampled" : "audit";
+  if (by_tokens)
+    c.sampled = compare_tokens(method, session, plan_.prompts, conversation_, request_.answers,
+                               shared.sampled, clock_, ticker(longest()));
+  else
+    c.audit = audit(method, arm, shared);
+}
+
+DecisionAudit Certifier::audit(methods::DecodingMethod& method, const PlannedArm& arm,
+                               PerModel& shared) {
+  return audit_decisions(method, sessions_->of(arm.model), beside_->of(arm.model), plan_.prompts,
+                         shared.sampled, conversation_, request_.answers, clock_,
+                         ticker(2 * longest()));
+}
+
+// On the rows after the texts of the step test's places.
+void Certifier::test_law(engine::Session& session, PerModel& shared) {
+  if (shared.law) return;
+  prepare_contexts(session, shared);
+  std::vector<std::vector<float>> rows;
+  const auto n = static_cast<size_t>(request_.contexts);
+  for (size_t i = 0; i < std::min(n, shared.contexts.size()); ++i)
+    rows.push_back(logits_after(
+        session,
+        shared.contexts[i * shared.contexts.size() / std::min(n, shared.contexts.size())].text));
+  part_ = "law of plain decoding";
+  shared.law = test_plain_law(rows, request_.law_options, clock_, ticker(kLawWork));
+  shared.law->find_power(kCertificateLevel, request_.law_options.seed);
+}
+
 std::unique_ptr<methods::DecodingMethod> Certifier::build(const PlannedArm& arm,
                                                           const std::string& fault) const {
   auto method = arm.build();
@@ -196,9 +291,9 @@ std::unique_ptr<methods::DecodingMethod> Certifier::build(const PlannedArm& arm,
 void Certifier::prepare_contexts(engine::Session& session, PerModel& shared) {
   if (!shared.contexts.empty()) return;
   part_ = "places for the step test";
-  const PlainAnswers answers =
-      decode_plainly(session, context_prompts_, conversation_, request_.step_options.sampling,
-                     request_.step_options.seed, clock_, ticker(longest()));
+  const PlainAnswers answers = decode_plainly(
+      session, context_prompts_, conversation_,
+      {request_.step_options.sampling, request_.step_options.seed, 1}, clock_, ticker(longest()));
   for (size_t i = 0; i < context_prompts_.size(); ++i) {
     const std::vector<int32_t>& answer = answers.answer[i];
     const results::PromptRecord& prompt = context_prompts_[i].record;
@@ -252,10 +347,14 @@ double Certifier::total_work() const {
   const auto m = static_cast<double>(models.size());
   const auto tests = n + twice;
   double work = 0;
-  if (request_.greedy) work += (n + m) * static_cast<double>(plan_.prompts.size()) * longest();
-  if (request_.steps)
-    work += tests * request_.contexts * request_.step_options.draws * kStepWork +
-            m * static_cast<double>(context_prompts_.size()) * longest();
+  const double answers = static_cast<double>(plan_.prompts.size()) * longest();
+  if (request_.greedy) work += (n + m) * answers;
+  // An audit of plain decoding, and of methods that reject, is about twice their work.
+  if (request_.sampled) work += (2 * n + 3 * m) * answers * request_.answers.per_prompt;
+  if (request_.steps || request_.law)
+    work += m * static_cast<double>(context_prompts_.size()) * longest();
+  if (request_.law) work += m * request_.contexts * kLawWork;
+  if (request_.steps) work += tests * request_.contexts * request_.step_options.draws * kStepWork;
   if (request_.texts)
     work += (tests + 2 * m) * static_cast<double>(text_prompts_.size()) *
             request_.text_options.samples * request_.text_options.max_new;

@@ -13,9 +13,11 @@ namespace evalrun::runners {
 
 struct CertifyRequest {
   PlanRequest plan;  // greedy suite: methods, tasks, max_new; first turns are decoded
-  bool greedy = true, steps = true, texts = true;
-  int contexts = 4;      // places of the step test, early and late ones
-  int text_prompts = 6;  // of the text test
+  bool greedy = true, sampled = true, law = true, steps = true, texts = true;
+  AnswerOptions answers{{1.0, 0, 1.0}, 1, 1};  // of `sampled`
+  PlainLawOptions law_options;                 // on the rows of the step test's places
+  int contexts = 4;                            // places of the step test, early and late ones
+  int text_prompts = 6;                        // of the text test
   StepDistributionOptions step_options;
   TextDistributionOptions text_options;
   std::string fault;  // planted in every arm (methods/faults.h), to see that it is found

@@ -1,13 +1,12 @@
 #include "runners/verify/plain_law.h"
 
 #include <algorithm>
-#include <cmath>
-#include <numeric>
 
 #include "engine/base/error.h"
 #include "engine/base/fit_power.h"
 #include "engine/base/rng.h"
 #include "engine/sampling_arith.h"
+#include "runners/verify/plain_distribution.h"
 
 namespace evalrun::runners {
 namespace {
@@ -53,39 +52,6 @@ class InverseTable {
 };
 
 }  // namespace
-
-std::vector<double> plain_distribution(std::span<const float> logits,
-                                       const engine::SamplingParams& sampling) {
-  EVALRUN_CHECK(sampling.temperature > 0 && !logits.empty(), "nothing to draw from");
-  const size_t n = logits.size();
-  std::vector<size_t> order(n);  // largest first, lowest id first on ties
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return logits[a] > logits[b]; });
-  const long double best = logits[order.front()];
-  std::vector<long double> weight(n);  // in that order
-  for (size_t i = 0; i < n; ++i)
-    weight[i] = std::exp((static_cast<long double>(logits[order[i]]) - best) /
-                         static_cast<long double>(sampling.temperature));
-  const auto k = static_cast<size_t>(sampling.top_k);
-  if (k > 0 && k < n)
-    for (size_t i = k; i < n; ++i)
-      if (logits[order[i]] < logits[order[k - 1]]) weight[i] = 0;
-  // Smallest first, for the digits.
-  long double all = std::accumulate(weight.rbegin(), weight.rend(), 0.0L);
-  if (sampling.top_p < 1) {
-    const long double wanted = static_cast<long double>(sampling.top_p) * all * (1 - 1e-12L);
-    long double reached = 0;
-    for (long double& w : weight) {
-      if (reached >= wanted) w = 0;
-      reached += w;
-    }
-    all = std::accumulate(weight.rbegin(), weight.rend(), 0.0L);
-  }
-  std::vector<double> dist(n);
-  for (size_t i = 0; i < n; ++i) dist[order[i]] = static_cast<double>(weight[i] / all);
-  return dist;
-}
 
 PlainCounts count_draws(std::span<const float> logits, const PlainLawOptions& options, size_t row,
                         double most_seconds, base::Clock& clock) {
@@ -153,7 +119,7 @@ PlainLaw test_plain_law(std::span<const std::vector<float>> rows, const PlainLaw
   for (size_t i = 0; i < rows.size(); ++i) {
     law.add(
         count_draws(rows[i], options, i, options.seconds / static_cast<double>(rows.size()), clock),
-        plain_distribution(rows[i], options.sampling), options.seed);
+        plain_distribution(rows[i], options.sampling).prob, options.seed);
     tick();
   }
   return law;

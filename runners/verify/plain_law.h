@@ -2,8 +2,7 @@
 // should, which every method that gives plain decoding's tokens rests on. No forward is needed: a
 // row of logits is enough for as many draws as one likes.
 //
-// What is expected is computed here by a second, plain implementation in long double, which sorts
-// the whole vocabulary and shares no code with engine/sampling.cpp.
+// What is expected is computed by a second implementation (plain_distribution.h).
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -33,12 +32,6 @@ struct PlainLawOptions {
   int64_t compared = 10'000;  // of each row, where a table is used
   uint64_t seed = 1;
 };
-
-// The distribution after temperature, top-k, top-p, in the order and with the ties of
-// engine::warp(). A set that reaches top_p but for 1e-12 of it reaches it: masses of the engine
-// have a unit, and sums that should be equal differ by rounding.
-std::vector<double> plain_distribution(std::span<const float> logits,
-                                       const engine::SamplingParams& sampling);
 
 // Draws of `row`, for positions 0, 1, ... of a generation. At most `most_seconds` by `clock`, but a
 // thousand draws at least.

@@ -46,6 +46,7 @@ const std::map<std::string, std::string> kWrong = {
     {"--diff", "nonsense"},
     {"--draft", "nowhere.gguf"},
     {"--draws", "1"},
+    {"--law-draws", "5"},
     {"--dtype", "nonsense"},
     {"--endpoint", "nonsense"},
     {"--estimator", "nonsense"},

@@ -13,7 +13,8 @@ class Verify : public CommandTest {
         "verify", "-m",        tiny_model(), "--methods",  "pld:k=3", "--limit",
         "4",      "-n",        "24",         "--contexts", "2",       "--draws",
         "200",    "--prompts", "2",          "--samples",  "8",       "--sample-tokens",
-        "12",     "--top-k",   "5",          "--db",       "r.db"};
+        "12",     "--top-k",   "5",          "--db",       "r.db",    "--law-draws",
+        "100000"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return run(std::move(arguments));
   }
@@ -36,6 +37,13 @@ TEST_F(Verify, CertifiesStoresAndShowsInTheReport) {
   EXPECT_EQ(out[0]["arm"]["method"], "pld:k=3");
   EXPECT_EQ(out[0]["greedy"]["identical"], 4);
   EXPECT_EQ(out[0]["greedy"]["outcome"], "holds");
+  EXPECT_EQ(out[0]["sampled"]["outcome"], "holds");
+  EXPECT_EQ(out[0]["sampled"]["identical"], 4);
+  EXPECT_EQ(out[0]["sampled"]["plain_decoding"]["equal"], 4);
+  EXPECT_EQ(out[0]["grades"]["sampling"], "identical");
+  EXPECT_EQ(out[0]["proven"], "greedy: identical; sampling T=1 top_k=5: identical");
+  EXPECT_EQ(out[0]["law"]["draws"], 200000);
+  EXPECT_FALSE(out[0]["law"]["rejected"].get<bool>());
   EXPECT_FALSE(out[0]["steps"]["result"]["rejected"].get<bool>());
   EXPECT_FALSE(out[0]["texts"]["result"]["rejected"].get<bool>());
   EXPECT_FALSE(out[0]["texts"]["plain_against_plain"]["rejected"].get<bool>());
@@ -45,7 +53,7 @@ TEST_F(Verify, CertifiesStoresAndShowsInTheReport) {
       run({"run", "-m", tiny_model(), "--methods", "pld:k=3", "--tasks", "samples", "--limit", "2",
            "-n", "8", "--no-aa", "--db", "r.db"});
   ASSERT_EQ(table.exit_code, 0) << table.err;
-  EXPECT_THAT(table.out, HasSubstr("proven lossless"));
+  EXPECT_THAT(table.out, HasSubstr("shown lossless"));
   EXPECT_THAT(table.out, HasSubstr("greedy"));
 }
 
@@ -57,12 +65,16 @@ TEST_F(Verify, OnlyThePartsAskedFor) {
     const ProgramResult result = run(arguments);
     std::vector<std::string> found;
     const json out = json::parse(result.out);
-    for (const char* part : {"greedy", "steps", "texts"})
+    for (const char* part : {"greedy", "sampled", "law", "steps", "texts"})
       if (out[0].contains(part)) found.emplace_back(part);
     return found;
   };
   using ::testing::ElementsAre;
   EXPECT_THAT(parts({"--parts", "greedy", "-n", "8"}), ElementsAre("greedy"));
+  EXPECT_THAT(parts({"--parts", "sampled", "-n", "8", "--answers", "2", "--sampler", "gumbel"}),
+              ElementsAre("sampled"));
+  EXPECT_THAT(parts({"--parts", "law", "--contexts", "1", "--law-draws", "1000"}),
+              ElementsAre("law"));
   EXPECT_THAT(parts({"--parts", "steps", "--contexts", "1", "--draws", "100", "--top-k", "5"}),
               ElementsAre("steps"));
   EXPECT_THAT(parts({"--parts", "texts", "--prompts", "1", "--samples", "4", "--sample-tokens", "8",
@@ -81,11 +93,35 @@ TEST_F(Verify, FindsAPlantedFaultAndStoresNothing) {
   const ProgramResult table =
       run({"run", "-m", tiny_model(), "--methods", "pld:k=3", "--tasks", "samples", "--limit", "2",
            "-n", "8", "--no-aa", "--db", "r.db"});
-  EXPECT_THAT(table.out, ::testing::Not(HasSubstr("proven lossless")));
+  EXPECT_THAT(table.out, ::testing::Not(HasSubstr("shown lossless")));
+}
+
+TEST_F(Verify, AnAuditFindsAFaultOfTheVerifier) {
+  const auto audit = [&](const std::string& fault) {
+    std::vector<std::string> arguments = {
+        "verify",  "-m",      tiny_model(), "--methods", "sps:draft=layers:1,k=3",
+        "--parts", "sampled", "--limit",    "4",         "-n",
+        "40",      "--db",    "r.db"};
+    if (!fault.empty()) arguments.insert(arguments.end(), {"--fault", fault});
+    return run(arguments);
+  };
+  const ProgramResult honest = audit("");
+  EXPECT_EQ(honest.exit_code, 0) << honest.err;
+  EXPECT_THAT(honest.out, HasSubstr("sampling T=1: decisions audited"));
+  EXPECT_THAT(honest.out, HasSubstr("decisions made again"));
+  const ProgramResult faulty = audit("verify-temperature:80%");
+  EXPECT_EQ(faulty.exit_code, 5) << faulty.err;
+  EXPECT_THAT(faulty.out, HasSubstr("first difference when sampling at token"));
+  EXPECT_THAT(faulty.out, HasSubstr("the decision made again gives"));
 }
 
 TEST_F(Verify, RefusesWhatItCannotTest) {
-  expect_refused(verify({"--parts", "greedy,law"}), 2, "law");
+  expect_refused(verify({"--parts", "greedy,laws"}), 2, "law");
+  expect_refused(verify_greedy({"--sampler", "gumbel"}), 2, "--sampler");
+  expect_refused(verify_greedy({"--answers", "2"}), 2, "--answers");
+  expect_refused(
+      run({"verify", "-m", tiny_model(), "--methods", "sps:draft=layers:1,verify=gumbel"}), 2,
+      "--sampler gumbel");
   expect_refused(verify({"--temperature", "0"}), 2, "--temperature 0");
   expect_refused(verify({"--fault", "wrong-accept:0%"}), 2, "wrong-accept:0%");
   expect_refused(verify_greedy({"--out", "no/such/folder/c.json"}), 7, "c.json");

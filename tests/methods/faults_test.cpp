@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/base/error.h"
+#include "methods/verifier_faults.h"
 #include "tests/methods/support/harness.h"
 
 namespace evalrun::tests {
@@ -138,6 +139,30 @@ TEST(Faults, SlowLeavesTheTextAlone) {
   EXPECT_EQ(slow.steps.size(), honest.steps.size());
 }
 
+// They change the law, not greedy decoding, and none of them counts wrongly.
+TEST(Faults, OfTheVerifierActOnSampledAnswersOnly) {
+  const auto model = small_model(3);
+  const auto session = make_session(model);
+  const std::string name = "sps:draft=layers:1,k=3";
+  Turn turn = kTurn;
+  for (const methods::VerifierFault& fault : methods::verifier_faults()) {
+    const auto faulty = methods::plant_fault(build_method(name, model), std::string(fault.example));
+    turn.sampling = {};
+    EXPECT_EQ(run(*faulty, *session, turn).tokens,
+              run(*build_method(name, model), *session, turn).tokens)
+        << fault.example;
+    turn.sampling = {1.0, 0, 1.0};
+    int differing = 0;
+    for (turn.seed = 1; turn.seed <= 30; ++turn.seed) {
+      const auto record = run(*faulty, *session, turn);
+      differing += record.tokens != run(*build_method(name, model), *session, turn).tokens;
+      for (const auto& s : record.steps) ASSERT_GE(s.emitted, s.accepted) << fault.example;
+    }
+    // 0.1 % of a vocabulary of 24 is hardly anything.
+    if (fault.name != "drop-below") EXPECT_GT(differing, 0) << fault.example;
+  }
+}
+
 TEST(Faults, UnknownOnesAreRefused) {
   const auto model = small_model(1);
   const auto refuse = [&](const std::string& fault, const std::string& message) {
@@ -153,6 +178,9 @@ TEST(Faults, UnknownOnesAreRefused) {
                             "slow:10%%", "slow:5000%", "slow:1000.5%"})
     refuse(fault, "slow:10%");
   refuse("wrong-acept", "wrong-accept");
+  refuse("redraw-from-target:5%", "redraw-from-target");
+  refuse("verify-temperature", "verify-temperature:95%");
+  refuse("verify-top-p:101%", "verify-top-p:10%");
   refuse("", "miscount");
   WorkClock clock;
   EXPECT_THROW(methods::plant_fault(std::make_unique<Working>(clock), "wrong-accept"), base::Error);

@@ -36,14 +36,27 @@ TEST(Certificates, OneOfAKeyReplacesTheOlderOne) {
   EXPECT_FALSE(find_certificate(store, "k"));
   put_certificate(store, {"k", "t1", "pld", "inconclusive", "greedy", "{}"});
   put_certificate(store, {"other", "t1", "sps", "fails", "", "{}"});
-  put_certificate(store, {"k", "t2", "pld", "holds", "greedy+sampling", R"({"a": 1})"});
+  const std::string document =
+      R"({"grades": {}, "shown": "greedy: identical; sampling T=1: law not refuted"})";
+  put_certificate(store, {"k", "t2", "pld", "holds", "greedy: identical", document});
   const auto found = find_certificate(store, "k");
   ASSERT_TRUE(found);
   EXPECT_EQ(found->created, "t2");
   EXPECT_EQ(found->outcome, "holds");
-  EXPECT_EQ(found->proven, "greedy+sampling");
-  EXPECT_EQ(found->document, R"({"a": 1})");
+  EXPECT_EQ(found->proven, "greedy: identical");
+  EXPECT_EQ(found->document, document);
+  EXPECT_EQ(shown_by(*found), "greedy: identical; sampling T=1: law not refuted");
   EXPECT_EQ(find_certificate(store, "other")->outcome, "fails");
+}
+
+TEST(Certificates, ALawThatWasNotRefutedIsNoLongerCalledProven) {
+  const TempFolder folder;
+  ResultStore store(folder.file("r.db"));
+  put_certificate(store, {"old", "t1", "sps", "holds", "greedy+sampling T=1", "{}"});
+  EXPECT_EQ(find_certificate(store, "old")->proven, "greedy");
+  EXPECT_EQ(shown_by(*find_certificate(store, "old")), "greedy");
+  put_certificate(store, {"older", "t1", "sps", "holds", "sampling T=1", "not JSON"});
+  EXPECT_EQ(find_certificate(store, "older")->proven, "");
 }
 
 TEST(ResultStore, RoundTrip) {

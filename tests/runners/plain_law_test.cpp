@@ -10,6 +10,7 @@
 
 #include "engine/base/error.h"
 #include "runners/verify/certificate.h"
+#include "runners/verify/plain_distribution.h"
 
 namespace evalrun::runners {
 namespace {
@@ -41,8 +42,8 @@ class PlainLawTest : public ::testing::Test {
     options.sampling = by;
     options.draws = draws;
     PlainLaw law;
-    law.add(count_draws(drawn, options, 0, 60, clock_), plain_distribution(row, options_.sampling),
-            1);
+    law.add(count_draws(drawn, options, 0, 60, clock_),
+            plain_distribution(row, options_.sampling).prob, 1);
     return law;
   }
   PlainLawOptions options_{.draws = 300'000, .compared = 2000};
@@ -116,7 +117,7 @@ TEST_F(PlainLawTest, TiesAndCertainTokens) {
 TEST_F(PlainLawTest, TheDistributionByHand) {
   const float two = std::log(2.0f), four = std::log(4.0f);
   const Row row = {0, two, four, 0};
-  const auto dist = [&](const SamplingParams& s) { return plain_distribution(row, s); };
+  const auto dist = [&](const SamplingParams& s) { return plain_distribution(row, s).prob; };
   const auto near = [](const std::vector<double>& a, const std::vector<double>& b) {
     ASSERT_EQ(a.size(), b.size());
     for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 1e-7) << i;
@@ -133,7 +134,7 @@ TEST_F(PlainLawTest, FindsPlantedFaults) {
   const Row row = model_row(150, 5);
   const SamplingParams plain{1.0, 0, 1.0};
   options_.sampling = plain;
-  const std::vector<double> dist = plain_distribution(row, plain);
+  const std::vector<double> dist = plain_distribution(row, plain).prob;
   Row dropped = row, swapped = row;
   std::vector<size_t> order(row.size());  // likeliest first
   for (size_t i = 0; i < row.size(); ++i) {
@@ -154,8 +155,8 @@ TEST_F(PlainLawTest, FindsPlantedFaults) {
 TEST_F(PlainLawTest, SaysWhatItWouldHaveFound) {
   const Row row = model_row(150, 5);
   options_.sampling = {1.0, 0, 1.0};
-  const auto right = plain_distribution(row, {1.0, 0, 1.0});
-  const auto wrong = plain_distribution(row, {0.98, 0, 1.0});
+  const auto right = plain_distribution(row, {1.0, 0, 1.0}).prob;
+  const auto wrong = plain_distribution(row, {0.98, 0, 1.0}).prob;
   double variation = 0;
   for (size_t i = 0; i < right.size(); ++i) variation += std::abs(right[i] - wrong[i]) / 2;
   PlainLaw few = faulty(row, row, {0.98, 0, 1.0}, 1000);

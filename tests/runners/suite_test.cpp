@@ -29,6 +29,17 @@ std::string error_of(const std::string& json) {
   return "no error";
 }
 
+TEST(Suite, TemperatureCanBeAList) {
+  const Suite s = parse_suite(R"({"tasks": ["samples"], "temperature": [0.5, 1, 0]})", "f.json");
+  EXPECT_THAT(s.temperatures, ElementsAre(0.5, 1, 0));
+  EXPECT_EQ(s.sampling.temperature, 0.5);
+  EXPECT_EQ(to_json(s)["temperature"], nlohmann::json({0.5, 1, 0}));
+  for (const char* wrong : {"[]", "[1, 1]", "[\"hot\"]", "\"hot\"", "true"})
+    EXPECT_THAT(error_of(fmt::format(R"({{"tasks": ["samples"], "temperature": {}}})", wrong)),
+                HasSubstr("temperature"));
+  EXPECT_THAT(error_of(R"({"tasks": ["samples"], "temperature": [1, 101]})"), HasSubstr("101"));
+}
+
 TEST(Suite, ReadsEveryField) {
   const Suite s = parse_suite(R"({
     "name": "n", "summary": "s", "methods": ["pld:k=4"], "aa": false,

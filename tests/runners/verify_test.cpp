@@ -27,8 +27,8 @@ TEST(FormatSpacing, IsThatOfTheNumberFormat) {
   EXPECT_EQ(format_spacing(0, "bf16"), 0);
 }
 
-TEST(GreedyDifference, IsANearTieWithinTwoSpacings) {
-  GreedyDifference d;
+TEST(TokenDifference, IsANearTieWithinTwoSpacings) {
+  TokenDifference d;
   d.spacing = 0.125;
   d.gap = 0.25;
   EXPECT_TRUE(d.near_tie());
@@ -200,30 +200,78 @@ TEST(Certificate, SaysWhatTheTestsAllowToSay) {
   c.arm.lossless = "both";
   EXPECT_EQ(outcome_of(c), Outcome::kInconclusive);
   c.greedy.emplace();
-  c.greedy->prompts = c.greedy->identical = 3;
+  c.greedy->answers = c.greedy->identical = 3;
   EXPECT_EQ(outcome_of(c), Outcome::kHolds);
-  EXPECT_EQ(proven_parts(c), "greedy");
+  EXPECT_EQ(proven_parts(c), "greedy: identical");
+  EXPECT_EQ(sampling_grade(c), Grade::kNotShown);
   c.steps = Controlled<StepDistribution>{distribution_of(0.2), distribution_of(0.2)};
-  EXPECT_EQ(outcome_of(c), Outcome::kInconclusive) << "a control that passes proves nothing";
-  EXPECT_EQ(proven_parts(c), "greedy");
+  EXPECT_EQ(outcome_of(c), Outcome::kInconclusive) << "a control that passes shows nothing";
+  EXPECT_EQ(sampling_grade(c), Grade::kNotShown);
   c.steps->control = distribution_of(1e-6);
-  EXPECT_EQ(outcome_of(c), Outcome::kHolds);
-  EXPECT_EQ(proven_parts(c), "greedy+sampling");
-  c.settings["steps"] = {{"temperature", 1.0}, {"top_k", 0}, {"top_p", 1.0}};
-  EXPECT_EQ(proven_parts(c), "greedy+sampling T=1");
+  c.steps->result.smallest_found = 0.12;
   c.settings["steps"] = {{"temperature", 0.7}, {"top_k", 40}, {"top_p", 0.9}};
-  EXPECT_EQ(proven_parts(c), "greedy+sampling T=0.7 top_k=40 top_p=0.9");
+  EXPECT_EQ(outcome_of(c), Outcome::kHolds);
+  EXPECT_EQ(sampling_grade(c), Grade::kNotRefuted);
+  EXPECT_EQ(smallest_found(c), 0.12);
+  EXPECT_EQ(proven_parts(c), "greedy: identical") << "a law that is not refuted is not proven";
+  EXPECT_EQ(shown_parts(c),
+            "greedy: identical; sampling T=0.7 top_k=40 top_p=0.9: law not refuted (would find "
+            "0.12)");
   c.steps->result = distribution_of(1e-5);
   EXPECT_EQ(outcome_of(c), Outcome::kFails);
   EXPECT_EQ(proven_parts(c), "");
   c.arm.lossless = "greedy";  // claims nothing under sampling
   EXPECT_EQ(outcome_of(c), Outcome::kHolds);
-  EXPECT_EQ(proven_parts(c), "greedy");
+  EXPECT_EQ(proven_parts(c), "greedy: identical");
   c.greedy->identical = 2;
   c.greedy->near_ties = 1;
   EXPECT_EQ(outcome_of(c), Outcome::kFails) << "the same tokens are claimed, not similar ones";
   c.arm.lossless = "none";
   EXPECT_EQ(outcome_of(c), Outcome::kLossy);
+}
+
+TEST(Certificate, OnlyEqualityAndAnAuditProve) {
+  Certificate c;
+  c.arm.lossless = "both";
+  c.settings["sampled"] = {
+      {"temperature", 1.0}, {"top_k", 0}, {"top_p", 1.0}, {"sampler", "gumbel"}};
+  c.sampled.emplace();
+  c.sampled->answers = 5;
+  c.sampled->identical = 4;
+  EXPECT_EQ(outcome_of(c), Outcome::kFails);
+  c.sampled->identical = 5;
+  EXPECT_EQ(proven_parts(c), "sampling T=1 by gumbel: identical");
+  EXPECT_EQ(smallest_found(c), 0);
+  c.sampled.reset();
+
+  c.audit.emplace();
+  c.audit->answers = c.audit->equal = 2;
+  c.audit->draws = 100;
+  EXPECT_EQ(outcome_of(c), Outcome::kInconclusive) << "no draft was refused";
+  c.audit->tests = 100;
+  c.audit->refused = 40;
+  EXPECT_EQ(sampling_grade(c), Grade::kAudited);
+  EXPECT_NEAR(*smallest_found(c), 3.0 / 200, 2e-4);
+  c.plain_audit = c.audit;
+  EXPECT_EQ(sampling_grade(c), Grade::kAudited);
+  c.plain_audit->first.push_back({"t", "p", 0, "wrong"});
+  EXPECT_EQ(outcome_of(c), Outcome::kFails) << "plain decoding does not draw from its law";
+  c.plain_audit.reset();
+  c.audit->undecided = 50;
+  EXPECT_EQ(outcome_of(c), Outcome::kInconclusive) << "too many are within rounding";
+  c.audit->undecided = 0;
+  c.audit->blocked = "on the device";
+  EXPECT_EQ(outcome_of(c), Outcome::kInconclusive);
+  c.audit->blocked.clear();
+  // A proof stands beside a test that could not have seen a fault, not beside one that saw it.
+  c.steps = Controlled<StepDistribution>{distribution_of(0.2), distribution_of(0.2)};
+  EXPECT_EQ(outcome_of(c), Outcome::kHolds);
+  c.steps->result = distribution_of(1e-6);
+  EXPECT_EQ(outcome_of(c), Outcome::kFails);
+  c.steps.reset();
+  c.law.emplace();
+  c.law->rows.push_back({1000, 0, 0, 7, 1e-5});
+  EXPECT_EQ(outcome_of(c), Outcome::kFails) << "every method rests on plain decoding's law";
 }
 
 TEST(Certificate, IsBoundToBuildWeightsAndEngineMode) {
@@ -266,6 +314,9 @@ class Certify : public ::testing::Test {
     complete_suite(request_.plan.suite, "test");
     request_.contexts = 3;
     request_.text_prompts = 2;
+    request_.answers = {{1.0, 5, 1.0}, 1, 3};
+    request_.law_options.sampling = {1.0, 5, 1.0};
+    request_.law_options.draws = 100'000;
     request_.step_options = {400, {1.0, 5, 1.0}, 1};
     request_.text_options = {40, 12, {1.0, 5, 1.0}, 1};
   }
@@ -289,10 +340,16 @@ TEST_F(Certify, LosslessMethods) {
     EXPECT_EQ(c.greedy->identical, 2) << text;
     EXPECT_EQ(c.greedy->tokens, 32) << text;
     EXPECT_NE(outcome_of(c), Outcome::kFails) << text;
-    EXPECT_THAT(proven_parts(c), HasSubstr("greedy")) << text;
+    EXPECT_THAT(proven_parts(c), HasSubstr("greedy: identical")) << text;
+    EXPECT_FALSE(c.law->rejected(kCertificateLevel)) << text;
+    EXPECT_EQ(c.plain_audit->equal, 6) << text;
     EXPECT_EQ(c.plain_texts->rejected(kCertificateLevel), false) << text;
   }
   EXPECT_EQ(outcome_of(*list[0].steps, list[0].arm), Outcome::kHolds) << to_json(list[0]).dump();
+  EXPECT_EQ(list[0].sampled->identical, 6) << "look-ups give plain decoding's tokens";
+  EXPECT_EQ(sampling_grade(list[0]), Grade::kIdentical);
+  ASSERT_TRUE(list[1].audit.has_value());
+  EXPECT_EQ(list[1].audit->equal, 6) << to_json(list[1]).dump();
   // Its draft is the whole of this model, so that nothing is ever refused and the control has
   // nothing to keep: no proof.
   EXPECT_EQ(outcome_of(*list[1].steps, list[1].arm), Outcome::kInconclusive)
@@ -306,7 +363,7 @@ TEST_F(Certify, PlainAnswersAreDrawnAsAsked) {
   const auto session =
       engine::Session::create(request_.plan.target, planned_session(request_.plan, plan));
   const auto answers = [&](const engine::SamplingParams& sampling, uint64_t seed) {
-    return decode_plainly(*session, plan.prompts, conversation, sampling, seed, clock_, [] {})
+    return decode_plainly(*session, plan.prompts, conversation, {sampling, seed, 1}, clock_, [] {})
         .answer;
   };
   const engine::SamplingParams hot = {5.0, 0, 1.0};
@@ -319,20 +376,26 @@ TEST_F(Certify, PlainAnswersAreDrawnAsAsked) {
 TEST_F(Certify, FindsAFaultInEveryPart) {
   request_.fault = "wrong-accept";
   request_.plan.suite.max_new = 40;  // where every draft is right the fault takes its time
-  request_.steps = request_.texts = false;
+  request_.sampled = request_.law = request_.steps = request_.texts = false;
   for (const Certificate& c : certify_all()) {
     EXPECT_EQ(outcome_of(c), Outcome::kFails) << to_json(c).dump();
     EXPECT_GT(c.greedy->divergent, 0);
     EXPECT_FALSE(c.greedy->first.empty());
     EXPECT_GT(c.greedy->replayed, 0);
     EXPECT_FALSE(c.greedy->replay.empty());
-    for (const GreedyDifference& d : c.greedy->first) {
+    for (const TokenDifference& d : c.greedy->first) {
       EXPECT_GT(d.gap, 0) << "plain decoding took its likeliest token";
       EXPECT_GT(d.spacing, 0);
     }
   }
   request_.fault = "wrong-accept:100%";
   request_.greedy = false;
+  request_.sampled = true;
+  for (const Certificate& c : certify_all()) {
+    EXPECT_EQ(outcome_of_sampled(c), c.sampled ? Outcome::kFails : Outcome::kInconclusive)
+        << "the draft is the whole of this model: nothing is refused, or kept wrongly";
+  }
+  request_.sampled = false;
   request_.steps = true;
   request_.plan.suite.methods = {"ar", "pld:k=2,ngram=1"};
   for (const Certificate& c : certify_all())
@@ -345,7 +408,7 @@ TEST_F(Certify, FindsAFaultInEveryPart) {
 
 TEST_F(Certify, StopsBetweenPromptsAndKeepsWhatIsWhole) {
   int asked = 0, whole = 0;
-  request_.steps = request_.texts = false;
+  request_.sampled = request_.law = request_.steps = request_.texts = false;
   request_.runner.stop = [&] {
     return ++asked > 5;
   };  // two plain answers and the first method's two

@@ -182,6 +182,7 @@ void apply(const RunArguments& o, const RunSetting& setting, runners::Suite& sui
   suite.repeats = o.repeats.value_or(suite.repeats);
   suite.samples = o.samples.value_or(suite.samples);
   suite.sampling.temperature = setting.temperature.value_or(suite.sampling.temperature);
+  suite.temperatures.clear();  // this is the run of one of them
   suite.sampling.top_k = o.top_k.value_or(suite.sampling.top_k);
   suite.sampling.top_p = o.top_p.value_or(suite.sampling.top_p);
   if (o.sampler) suite.sampling.sampler = engine::parse_sampler(*o.sampler, "--sampler");
@@ -227,7 +228,10 @@ struct OneRun {
 // All of them, model by model.
 std::vector<OneRun> make_runs(const RunArguments& o) {
   std::vector<std::vector<OneRun>> by_model;
-  for (const RunSetting& setting : every_setting(o.model, o.max_new, o.temperature)) {
+  std::vector<double> temperatures = o.temperature;
+  if (temperatures.empty() && !o.suite.empty())
+    temperatures = runners::load_suite(o.suite).temperatures;
+  for (const RunSetting& setting : every_setting(o.model, o.max_new, temperatures)) {
     const std::vector<runners::Suite> suites = runners::one_per_model(make_suite(o, setting));
     by_model.resize(suites.size());
     for (size_t m = 0; m < suites.size(); ++m) by_model[m].push_back({suites[m], setting});

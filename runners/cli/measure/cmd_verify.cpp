@@ -23,13 +23,16 @@ namespace {
 using Json = nlohmann::ordered_json;
 using base::ExitCode;
 
+const std::vector<std::string> kParts = {"greedy", "sampled", "law", "steps", "texts"};
+
 struct VerifyArguments {
   ModelOptions model;
-  std::vector<std::string> methods, tasks = {"samples"}, parts = {"greedy", "steps", "texts"};
-  std::string data_root, out, fault;
+  std::vector<std::string> methods, tasks = {"samples"}, parts = kParts;
+  std::string data_root, out, fault, sampler = "inverse";
   double limit = 12, temperature = 1, top_p = 1;
   int max_new = 64, top_k = 0, contexts = 4, draws = 200, prompts = 6, samples = 16,
-      sample_tokens = 32;
+      sample_tokens = 32, answers = 1;
+  int64_t law_draws = 100'000'000;
   uint64_t seed = 1;
   bool kv_cache = true;
 };
@@ -40,7 +43,9 @@ bool wants(const VerifyArguments& o, const char* part) {
 
 runners::CertifyRequest make_request(const VerifyArguments& o) {
   // Wrong words are said before a model is read for seconds.
-  engine::validate({o.temperature, o.top_k, o.top_p});
+  const engine::SamplingParams sampling{o.temperature, o.top_k, o.top_p,
+                                        engine::parse_sampler(o.sampler, "--sampler")};
+  engine::validate(sampling);
   if (o.temperature == 0)
     throw base::usage_error("--temperature 0 is greedy: there is no distribution to test",
                             "give one above 0, or --parts greedy");
@@ -66,12 +71,18 @@ runners::CertifyRequest make_request(const VerifyArguments& o) {
   request.plan.target = o.model.load();
   request.plan.draft = o.model.load_draft();
   request.greedy = wants(o, "greedy");
+  request.sampled = wants(o, "sampled");
+  request.law = wants(o, "law");
   request.steps = wants(o, "steps");
   request.texts = wants(o, "texts");
   request.contexts = o.contexts;
   request.text_prompts = o.prompts;
-  request.step_options = {o.draws, {o.temperature, o.top_k, o.top_p}, o.seed};
-  request.text_options = {o.samples, o.sample_tokens, {o.temperature, o.top_k, o.top_p}, o.seed};
+  request.answers = {sampling, o.seed, o.answers};
+  request.law_options.sampling = sampling;
+  request.law_options.draws = o.law_draws;
+  request.law_options.seed = o.seed;
+  request.step_options = {o.draws, sampling, o.seed};
+  request.text_options = {o.samples, o.sample_tokens, sampling, o.seed};
   request.fault = o.fault;
   return request;
 }
@@ -103,12 +114,38 @@ std::string greedy_text(const Json& part) {
                      part["divergent"].get<int>());
 }
 
+// "40 of 40 the same tokens", "2,113 decisions in 40 answers".
+std::string sampled_text(const Json& part) {
+  if (part.is_null()) return "-";
+  if (part["shown_by"] == "tokens")
+    return fmt::format("{} of {} the same tokens", part["identical"].get<int>(),
+                       part["answers"].get<int>());
+  if (const auto blocked = part["blocked"].get<std::string>(); !blocked.empty())
+    return "not audited: " + blocked;
+  const auto wrong = part["first_differences"].size();
+  const int64_t decisions = part["tests"].get<int64_t>() + part["draws"].get<int64_t>();
+  if (wrong > 0)
+    return fmt::format("{} of {} answers with a wrong decision", wrong, part["answers"].get<int>());
+  return fmt::format("{} decisions made again", decisions);
+}
+
 Json part_of(const Json& certificate, const char* name) {
   return certificate.contains(name) ? certificate[name] : Json();
 }
 
 // What a reader asks first when something differs.
 void print_differences(const Json& certificate) {
+  if (const Json sampled = part_of(certificate, "sampled");
+      !sampled.is_null() && !sampled["first_differences"].empty()) {
+    const Json& first = sampled["first_differences"][0];
+    print_line(
+        fmt::format("{}: first difference when sampling at token {} of {} {}: {}",
+                    certificate["arm"]["method"].get<std::string>(), first["index"].get<int>(),
+                    first["task"].get<std::string>(), first["prompt"].get<std::string>(),
+                    first.contains("what") ? first["what"].get<std::string>()
+                                           : fmt::format("{} and not {}", first["found"].get<int>(),
+                                                         first["expected"].get<int>())));
+  }
   const Json greedy = part_of(certificate, "greedy");
   if (greedy.is_null() || greedy["first_differences"].empty()) return;
   const Json& first = greedy["first_differences"][0];
@@ -126,31 +163,63 @@ void print_differences(const Json& certificate) {
       replay["differing"].get<int>(), replay["places"].get<int64_t>()));
 }
 
-void print_table(const std::vector<Json>& certificates) {
-  std::vector<std::vector<std::string>> rows;
-  for (const Json& c : certificates)
-    rows.push_back({c["arm"]["method"].get<std::string>(), c["arm"]["claims"].get<std::string>(),
-                    greedy_text(part_of(c, "greedy")), dist_text(part_of(c, "steps")),
-                    dist_text(part_of(c, "texts")), c["outcome"].get<std::string>(),
-                    c["proven"].get<std::string>().empty() ? "-" : c["proven"].get<std::string>()});
-  print_line(aligned_table({"method", "claims", "same / near tie / other", "distribution of steps",
-                            "distribution of texts", "outcome", "proven"},
-                           rows));
-  print_line("");
-  for (const Json& c : certificates) print_differences(c);
-  for (const Json& c : certificates) {
-    const Json texts = part_of(c, "texts");
-    if (texts.is_null()) continue;
+// One of the parts that plain decoding has once: of the first certificate that holds it.
+void print_plain_parts(const std::vector<Json>& certificates) {
+  const auto first_with = [&](auto part) {
+    for (const Json& c : certificates)
+      if (const Json found = part(c); !found.is_null()) return found;
+    return Json();
+  };
+  const Json audit = first_with([](const Json& c) {
+    const Json sampled = part_of(c, "sampled");
+    return sampled.is_null() ? Json() : part_of(sampled, "plain_decoding");
+  });
+  if (!audit.is_null()) print_line(fmt::format("Plain decoding, audit: {}.", sampled_text(audit)));
+  const Json law = first_with([](const Json& c) { return part_of(c, "law"); });
+  if (!law.is_null())
+    print_line(fmt::format(
+        "Plain decoding, law of its draws: p {} by {} draws of {} rows{}.",
+        p_text(law["p"].get<double>()), law["draws"].get<int64_t>(), law["rows"].size(),
+        law.contains("smallest_variation_found")
+            ? fmt::format(", would find {:.2g}", law["smallest_variation_found"].get<double>())
+            : ""));
+  const Json texts = first_with([](const Json& c) { return part_of(c, "texts"); });
+  if (!texts.is_null())
     print_line(fmt::format("Plain decoding against itself, test of texts: p {}.",
                            p_text(texts["plain_against_plain"]["p"].get<double>())));
-    break;
+}
+
+void print_table(const std::vector<Json>& certificates) {
+  std::vector<std::vector<std::string>> rows;
+  for (const Json& c : certificates) {
+    const auto shown = c["shown"].get<std::string>();
+    rows.push_back({c["arm"]["method"].get<std::string>(), c["arm"]["claims"].get<std::string>(),
+                    greedy_text(part_of(c, "greedy")), sampled_text(part_of(c, "sampled")),
+                    dist_text(part_of(c, "steps")), dist_text(part_of(c, "texts")),
+                    c["outcome"].get<std::string>(), shown.empty() ? "-" : shown});
   }
+  // Parts that nobody asked for are no columns.
+  std::vector<std::string> head = {"method",  "claims",       "same / near tie / other",
+                                   "sampled", "law of steps", "law of texts",
+                                   "outcome", "shown"};
+  for (size_t column = 6; column-- > 2;) {
+    const auto at = static_cast<std::ptrdiff_t>(column);
+    if (std::any_of(rows.begin(), rows.end(), [&](const auto& r) { return r[column] != "-"; }))
+      continue;
+    head.erase(head.begin() + at);
+    for (auto& row : rows) row.erase(row.begin() + at);
+  }
+  print_line(aligned_table(head, rows));
+  print_line("");
+  for (const Json& c : certificates) print_differences(c);
+  print_plain_parts(certificates);
   print_line(fmt::format(
+      "Identical: the tokens of plain decoding. Decisions audited: every draw, test and draw after "
+      "a refusal made again by a second implementation, and equal. Both are proofs. Law not "
+      "refuted: tests found nothing, and would have found a total variation of that size at every "
+      "place in 95 of 100 tests; they fail below p {}, and must refuse a planted fault ({}).\n"
       "Greedy: prompts with the tokens of plain decoding / with a near tie first / with another "
-      "first difference.\nDistributions: a part fails where p, of all its tests together, lies "
-      "below {}; "
-      "the control ({}) must. \"Would find\": the smallest fault of the distribution, as total "
-      "variation at every place, that is found in 95 of 100 tests. Smaller ones stay unseen.",
+      "first difference.",
       runners::kCertificateLevel, runners::kNegativeControl));
 }
 
@@ -177,15 +246,20 @@ int exit_code_of(const std::vector<Json>& certificates) {
 // Refuses parts nobody knows, and options of parts that are not tested.
 void check_parts(const VerifyArguments& o, const CLI::App& command) {
   for (const std::string& part : o.parts)
-    if (part != "greedy" && part != "steps" && part != "texts")
+    if (std::find(kParts.begin(), kParts.end(), part) == kParts.end())
       throw base::usage_error(fmt::format("--parts: unknown part '{}'", part),
-                              base::suggest(part, {"greedy", "steps", "texts"}));
+                              base::suggest(part, kParts));
   const bool steps = wants(o, "steps"), texts = wants(o, "texts");
+  const bool sampled = wants(o, "sampled"), law = wants(o, "law");
   const std::string why = fmt::format("--parts {}", fmt::join(o.parts, ","));
-  if (!steps) refuse_given(command, {"--contexts", "--draws"}, why);
+  if (!sampled) refuse_given(command, {"--answers"}, why);
+  if (!law) refuse_given(command, {"--law-draws"}, why);
+  if (!steps) refuse_given(command, {"--draws"}, why);
+  if (!steps && !law) refuse_given(command, {"--contexts"}, why);
   if (!texts) refuse_given(command, {"--prompts", "--samples", "--sample-tokens"}, why);
-  if (!steps && !texts) refuse_given(command, {"--temperature", "--top-k", "--top-p"}, why);
-  if (!steps && !wants(o, "greedy")) refuse_given(command, {"--max-new"}, why);
+  if (!steps && !texts && !sampled && !law)
+    refuse_given(command, {"--temperature", "--top-k", "--top-p", "--sampler"}, why);
+  if (!steps && !sampled && !law && !wants(o, "greedy")) refuse_given(command, {"--max-new"}, why);
 }
 
 void run_verify(Context& context, const VerifyArguments& o) {
@@ -230,7 +304,7 @@ void run_verify(Context& context, const VerifyArguments& o) {
 }  // namespace
 
 void add_verify_command(CLI::App& app, Context& context) {
-  auto* command = app.add_subcommand("verify", "Prove that methods are lossless: certificates");
+  auto* command = app.add_subcommand("verify", "Show that methods are lossless: certificates");
   auto o = std::make_shared<VerifyArguments>();
   o->model.add(*command);
   command->add_option("--methods", o->methods, "Methods to certify, e.g. pld,sps:draft=layers:4")
@@ -242,14 +316,15 @@ void add_verify_command(CLI::App& app, Context& context) {
   command->add_option("--limit", o->limit, "Prompts per task: a count or a share below 1")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  command->add_option("--parts", o->parts, "What to test: greedy, steps, texts")
+  command->add_option("--parts", o->parts, "What to look at: greedy, sampled, law, steps, texts")
       ->delimiter(',')
       ->capture_default_str();
   command->add_flag("!--no-kv-cache", o->kv_cache, "Recompute the context in every step");
   command->add_option("--out", o->out, "File for the certificates as JSON");
-  command->add_option("--fault", o->fault,
-                      "Plant a fault (wrong-accept, wrong-accept:10%) in every method: verify must "
-                      "fail; nothing is stored");
+  command->add_option(
+      "--fault", o->fault,
+      "Plant a fault (wrong-accept:10%, verify-temperature:95%, ...) in every method: "
+      "verify must fail; nothing is stored");
   const auto positive = CLI::PositiveNumber;
   const char* group = "Greedy";
   command->add_option("-n,--max-new", o->max_new, "Tokens per answer")
@@ -270,7 +345,21 @@ void add_verify_command(CLI::App& app, Context& context) {
       ->capture_default_str()
       ->group(group);
   command
-      ->add_option("--contexts", o->contexts, "Places of the step test, early and late in answers")
+      ->add_option("--sampler", o->sampler,
+                   "How tokens are drawn: inverse, or gumbel (noise that drafters share)")
+      ->capture_default_str()
+      ->group(group);
+  command->add_option("--answers", o->answers, "Sampled answers per prompt of the part sampled")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str()
+      ->group(group);
+  command->add_option("--law-draws", o->law_draws, "Draws of each row of the part law")
+      ->check(CLI::Range(int64_t{1000}, int64_t{10'000'000'000}))
+      ->capture_default_str()
+      ->group(group);
+  command
+      ->add_option("--contexts", o->contexts,
+                   "Places of the parts steps and law, early and late in answers")
       ->check(positive)
       ->capture_default_str()
       ->group(group);
@@ -293,16 +382,23 @@ void add_verify_command(CLI::App& app, Context& context) {
   command->add_option("--seed", o->seed, "Of all draws")->capture_default_str()->group(group);
   command->footer(
       "greedy: the tokens of every prompt must be those of plain decoding.\n"
+      "sampled: the same for sampled answers with the same seeds. Methods that put drawn drafts "
+      "to\n"
+      "a rejection test keep the distribution and not the tokens; of these every decision is made\n"
+      "again by a second implementation.\n"
+      "law: plain decoding's own draws must follow the distribution of its logits.\n"
       "steps: after one text the next tokens, drawn many times, must follow the target's own\n"
-      "distribution there (chi-square test).\n"
+      "distribution there (test of fit).\n"
       "texts: whole answers must be exchangeable with those of plain decoding (permutation test).\n"
       "The same method with a planted wrong acceptance must fail steps and texts; else they have\n"
-      "shown nothing. Certificates are stored. Reports show them beside arms of the same build,\n"
+      "shown nothing. Only greedy and sampled prove; the others say how small a fault they would\n"
+      "have found. Certificates are stored. Reports show them beside arms of the same build,\n"
       "weights and engine mode.\n"
-      "Exit codes: 0 every claim holds, 4 something is not proven, 5 a claim fails.\n\n"
+      "Exit codes: 0 every claim holds, 4 something could not be shown, 5 a claim fails.\n\n"
       "Examples:\n"
       "  evalrun verify --methods pld,lookahead,self_draft\n"
       "  evalrun verify --methods eagle --parts greedy --tasks mt_bench,gsm8k --limit 40 -n 128\n"
+      "  evalrun verify --methods sps:draft=trained --parts sampled --answers 3\n"
       "  evalrun verify --methods pld --fault wrong-accept:10%      must end with exit code 5");
   command->callback([&context, o, command] {
     check_parts(*o, *command);

@@ -45,24 +45,25 @@ TEST_F(ReportTest, RowCostsOfTheRunAreShownWhenTheyAreThere) {
 
 TEST_F(ReportTest, CertificatesStandBesideTheArmsTheyHoldFor) {
   const int64_t id = tests::fill(store_, run_);
-  EXPECT_THAT(to_text(build_report(store_, id)), Not(HasSubstr("proven lossless")));
+  EXPECT_THAT(to_text(build_report(store_, id)), Not(HasSubstr("shown lossless")));
   EXPECT_TRUE(nlohmann::json::parse(to_json(build_report(store_, id)))[0]["certificate"].is_null());
   results::ArmRecord arm = tests::arm_record(run_, run_.arms[2]);
   const std::string commit = build_report(store_, id).run.commit;
   const auto put = [&](const std::string& build, const char* outcome, const char* proven) {
-    results::put_certificate(store_, {results::certificate_key(arm, build), "2026-01-02", arm.label,
-                                      outcome, proven, "{}"});
+    results::put_certificate(
+        store_, {results::certificate_key(arm, build), "2026-01-02", arm.label, outcome, proven,
+                 nlohmann::json{{"grades", nlohmann::json::object()}, {"shown", proven}}.dump()});
   };
   // Of another build: not shown.
-  put(commit + "x", "holds", "greedy+sampling");
-  EXPECT_THAT(to_text(build_report(store_, id)), Not(HasSubstr("proven lossless")));
-  put(commit, "holds", "greedy+sampling");
+  put(commit + "x", "holds", "greedy: identical");
+  EXPECT_THAT(to_text(build_report(store_, id)), Not(HasSubstr("shown lossless")));
+  put(commit, "holds", "greedy: identical");
   const Report report = build_report(store_, id);
   for (const ReportRow& r : report.rows)
     EXPECT_EQ(r.arm.certificate.has_value(), r.arm.label == arm.label) << r.arm.label;
   for (const std::string& text : {to_text(report), to_markdown(report)}) {
-    EXPECT_THAT(text, HasSubstr("proven lossless"));
-    EXPECT_THAT(text, HasSubstr("greedy+sampling"));
+    EXPECT_THAT(text, HasSubstr("shown lossless"));
+    EXPECT_THAT(text, HasSubstr("greedy: identical"));
   }
   for (const nlohmann::json& row : nlohmann::json::parse(to_json(report))) {
     if (row["method"] == arm.label) {
@@ -70,12 +71,12 @@ TEST_F(ReportTest, CertificatesStandBesideTheArmsTheyHoldFor) {
     }
   }
   EXPECT_THAT(to_csv(report), HasSubstr(",holds"));
-  EXPECT_THAT(to_latex(report), HasSubstr(" & greedy+sampling"));
-  EXPECT_THAT(to_latex(report), HasSubstr("Proven lossless: what evalrun verify showed"));
-  EXPECT_THAT(to_html(report, store_), HasSubstr("proven: greedy+sampling"));
+  EXPECT_THAT(to_latex(report), HasSubstr(" & greedy: identical"));
+  EXPECT_THAT(to_latex(report), HasSubstr("Shown lossless: by evalrun verify"));
+  EXPECT_THAT(to_html(report, store_), HasSubstr("proven: greedy: identical"));
   // A report by category knows it, too.
   const auto parts = results::regrouped(store_, {results::Axis::kCategory});
-  EXPECT_THAT(to_text(build_report(*parts, id)), HasSubstr("greedy+sampling"));
+  EXPECT_THAT(to_text(build_report(*parts, id)), HasSubstr("greedy: identical"));
   put(commit, "fails", "");
   EXPECT_THAT(to_text(build_report(store_, id)), HasSubstr("FAILS"));
   EXPECT_THAT(to_html(build_report(store_, id), store_), HasSubstr("fails verify"));
