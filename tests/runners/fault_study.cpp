@@ -1,6 +1,6 @@
 // Which planted faults of graded size the audit of decisions finds, and after how many decisions:
-// fault_study MODEL METHOD [SEEDS] [TOKENS] [FAULT...]. A trial decodes the twelve sample prompts by
-// the sampler's default, T = 1, until a decision is wrong. Minutes on the default model.
+// fault_study MODEL METHOD [SEEDS] [TOKENS] [FAULT...]. A trial decodes the twelve sample prompts
+// by the sampler's default, T = 1, until a decision is wrong. Minutes on the default model.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -76,11 +76,10 @@ int run(int argc, char** argv) {
       const AnswerOptions options{{1.0, 0, 1.0}, static_cast<uint64_t>(seed), 1};
       DecisionAuditor auditor(*method, *beside, clock);
       for (size_t i = 0; i < plan.prompts.size() && auditor.audit().first.empty(); ++i) {
-        auditor.begin(plain.prompt[i], options.sampling,
-                      base::combine_seeds({options.seed, i}));
-        auditor.end(decode_answer(*method, *session, plan.prompts, plain, i, conversation, options,
-                                  clock),
-                    "", "");
+        auditor.begin(plain.prompt[i], options.sampling, base::combine_seeds({options.seed, i}));
+        auditor.end(
+            decode_answer(*method, *session, plan.prompts, plain, i, conversation, options, clock),
+            "", "");
       }
       const DecisionAudit& audit = auditor.audit();
       trials.push_back({audit.decisions(), audit.tokens, !audit.first.empty()});
