@@ -89,6 +89,21 @@ TEST_F(GateEnvironment, OneUnfitRunOfSeveralIsEnough) {
   }
 }
 
+TEST_F(GateEnvironment, InLockStepHalfOfTheSessionsMayBeUnfit) {
+  GateOutcome outcome = judged(ExitCode::kRegression, 2000, 0);
+  const int64_t quiet = outcome.run_id;
+  const int64_t throttled = judged(ExitCode::kOk, 1900, 0).run_id;
+  const auto code = [&](const std::vector<int64_t>& runs) {
+    std::vector<MeasuredRun> measured;
+    for (const int64_t run : runs) measured.push_back({store_, run, "a session"});
+    outcome.code = ExitCode::kRegression;
+    judge_environment(measured, outcome, measured.size() / 2 + 1);
+    return outcome.code;
+  };
+  EXPECT_EQ(code({quiet, throttled}), ExitCode::kRegression);
+  EXPECT_EQ(code({quiet, throttled, throttled}), ExitCode::kEnvironment);
+}
+
 TEST_F(GateEnvironment, RunsWithoutClocksHaveNoSuchCheck) {
   GateOutcome outcome;
   outcome.code = ExitCode::kRegression;

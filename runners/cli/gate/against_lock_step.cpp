@@ -92,7 +92,7 @@ void LockStep::judge_machine(GateOutcome& outcome) const {
     measured.push_back({other, run, fmt::format("session {}, other build", run)});
     measured.push_back({current, run, fmt::format("session {}, this build", run)});
   }
-  judge_environment(measured, outcome);
+  judge_environment(measured, outcome, measured.size() / 2 + 1);
 }
 
 }  // namespace

@@ -92,8 +92,8 @@ GateOutcome check_against_baseline(const CheckArguments& o, const Context& conte
 }
 
 GateOutcome check_against_build(const CheckArguments& o) {
-  AgainstRequest request = against_request(o, o.against);
   if (o.self_test) runners::check_fault_name(o.fault);
+  AgainstRequest request = against_request(o, o.against);
   request.fault = o.fault;
   return check_against(request);
 }

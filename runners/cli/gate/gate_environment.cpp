@@ -24,7 +24,8 @@ std::string unfit(const reports::Conditions& conditions) {
 
 }  // namespace
 
-void judge_environment(const std::vector<MeasuredRun>& runs, GateOutcome& outcome) {
+void judge_environment(const std::vector<MeasuredRun>& runs, GateOutcome& outcome, size_t enough) {
+  size_t unfit_runs = 0;
   const bool about_speed =
       outcome.code == base::ExitCode::kRegression || outcome.code == base::ExitCode::kInconclusive;
   for (const MeasuredRun& run : runs) {
@@ -38,7 +39,7 @@ void judge_environment(const std::vector<MeasuredRun>& runs, GateOutcome& outcom
     check.reason = fmt::format("{}: {}", run.name, reports::conditions_text(conditions));
     check.n = conditions.generations;
     outcome.result.checks.push_back(check);
-    if (reason.empty()) continue;
+    if (reason.empty() || ++unfit_runs < enough) continue;
     outcome.code = base::ExitCode::kEnvironment;
     outcome.note = reason;
   }

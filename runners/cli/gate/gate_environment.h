@@ -23,7 +23,10 @@ inline constexpr double kMostStolen = 0.20;
 // generations, and sets `steal_share` to the worst. Exit code 6 only where the verdict is about
 // speed and a clock that differs between the arms, or within the run, or other guests of the
 // machine may have made it. Other processes do not change a verdict: blocks put them on both arms
-// alike, and what they add in noise ends as inconclusive.
-void judge_environment(const std::vector<MeasuredRun>& runs, GateOutcome& outcome);
+// alike, and what they add in noise ends as inconclusive. `enough`: as many unfit runs change a
+// verdict. In lock step both builds had the same machine, and a session is short, so that one of
+// many says little.
+void judge_environment(const std::vector<MeasuredRun>& runs, GateOutcome& outcome,
+                       size_t enough = 1);
 
 }  // namespace evalrun::cli
