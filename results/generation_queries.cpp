@@ -229,4 +229,16 @@ std::vector<UnscoredAnswer> unscored_answers(const ResultStore& store, int64_t r
   return all;
 }
 
+std::vector<RepeatTimeRow> repeat_times(const ResultStore& store, int64_t run_id, bool planted) {
+  std::vector<RepeatTimeRow> rows;
+  store.query(
+      "SELECT arm_id, prompt_id, sample, decode_ns FROM v_generation_all WHERE run_id = ? AND ok "
+      "AND (? OR fault = '')",
+      {run_id, static_cast<int64_t>(planted)}, [&](const Row& r) {
+        rows.push_back({r.integer(0), r.integer(1), r.integer(2), r.number(3)});
+        return true;
+      });
+  return rows;
+}
+
 }  // namespace evalrun::results

@@ -79,4 +79,12 @@ struct EvaluatorName {
 std::vector<UnscoredAnswer> unscored_answers(const ResultStore& store, int64_t run_id,
                                              int64_t prompt_id, const EvaluatorName& evaluator);
 
+// Decode time of one repeat of a cell.
+struct RepeatTimeRow {
+  int64_t arm_id = 0, prompt_id = 0, sample = 0;
+  double decode_ns = 0;
+};
+// Of the finished generations of a run; those with a planted fault where they are asked for.
+std::vector<RepeatTimeRow> repeat_times(const ResultStore& store, int64_t run_id, bool planted);
+
 }  // namespace evalrun::results

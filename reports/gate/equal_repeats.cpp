@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "engine/base/error.h"
+#include "results/generation_queries.h"
 
 namespace evalrun::reports {
 
@@ -38,17 +39,11 @@ RepeatedCell repeated_cell(const SampleRow& s, const RunData& data) {
 // Decode times of every repeat, by arm, prompt and sample.
 using RepeatTimes = std::map<std::tuple<int64_t, int64_t, int64_t>, std::vector<double>>;
 
-RepeatTimes repeat_times(const StoredRunData& run) {
+RepeatTimes times_of(const StoredRunData& run) {
   RepeatTimes times;
-  run.store->query(
-      std::string(
-          "SELECT arm_id, prompt_id, sample, decode_ns FROM v_generation_all WHERE run_id = "
-          "? AND ok") +
-          (run.faults == Faults::kLeaveOut ? " AND fault = ''" : ""),
-      {run.data->run.id}, [&](const results::Row& r) {
-        times[{r.integer(0), r.integer(1), r.integer(2)}].push_back(r.number(3));
-        return true;
-      });
+  for (const results::RepeatTimeRow& row :
+       results::repeat_times(*run.store, run.data->run.id, run.faults == Faults::kInclude))
+    times[{row.arm_id, row.prompt_id, row.sample}].push_back(row.decode_ns);
   return times;
 }
 
@@ -65,7 +60,7 @@ void equalise_repeats(const std::vector<StoredRunData>& runs) {
     }
   if (fewest == most) return;
   for (const StoredRunData& run : runs) {
-    const RepeatTimes times = repeat_times(run);
+    const RepeatTimes times = times_of(run);
     for (SampleRow& s : run.data->samples) {
       const int k = fewest.at(repeated_cell(s, *run.data));
       const auto found = times.find({s.arm_id, s.prompt_id, s.sample});

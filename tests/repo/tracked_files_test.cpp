@@ -176,14 +176,13 @@ bool asks_the_store(std::string_view source) {
 // fast: no file joins these.
 TEST_F(TrackedFiles, HoldNoSqlOutsideOfResults) {
   static const std::set<std::string> reports = {
-      "reports/data/generations.cpp",   "reports/data/load_run.cpp",
-      "reports/gate/equal_repeats.cpp", "reports/gate/gate_output.cpp",
-      "reports/gate/gate_quality.cpp",  "reports/gate/history.cpp",
-      "reports/html/timeline.cpp",      "reports/predict/step_costs.cpp",
-      "reports/predict/step_trace.cpp", "reports/figures/conditions.cpp",
-      "reports/figures/gpu_use.cpp",    "reports/figures/quality.cpp",
-      "reports/figures/report.cpp",     "reports/figures/row_builder.cpp",
-      "reports/figures/run_counts.cpp"};
+      "reports/data/generations.cpp",    "reports/data/load_run.cpp",
+      "reports/gate/gate_output.cpp",    "reports/gate/gate_quality.cpp",
+      "reports/gate/history.cpp",        "reports/html/timeline.cpp",
+      "reports/predict/step_costs.cpp",  "reports/predict/step_trace.cpp",
+      "reports/figures/conditions.cpp",  "reports/figures/gpu_use.cpp",
+      "reports/figures/quality.cpp",     "reports/figures/report.cpp",
+      "reports/figures/row_builder.cpp", "reports/figures/run_counts.cpp"};
   std::set<std::string> found;
   for (const std::string& file : files_) {
     const bool source = file.ends_with(".cpp") || file.ends_with(".h") || file.ends_with(".cu");

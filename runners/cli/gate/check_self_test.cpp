@@ -98,10 +98,11 @@ void run_self_test(const CheckArguments& o, Context& context, int64_t begin_ns) 
   };
   reports::CiReport report;
   try {
+    // First: a suite that cannot be measured is said to be one before a model is looked for.
+    const std::string suite = self_test_suite(o).name;
     const DrillMeans means{against_request(o, own_program()),
                            [&] { return make_request(o, self_test_suite(o), o.model); },
                            folder.file("runs.db"), instruments.clock(), instruments.options()};
-    const std::string suite = self_test_suite(o).name;  // before anything is measured
     report = ci_report(run_drills(means, note), suite, o.model.path());
   } catch (const std::exception& e) {
     tell_error(o, begin_ns, e);
