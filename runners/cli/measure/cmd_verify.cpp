@@ -214,11 +214,13 @@ void print_table(const std::vector<Json>& certificates) {
   for (const Json& c : certificates) print_differences(c);
   print_plain_parts(certificates);
   print_line(fmt::format(
-      "Identical: the tokens of plain decoding. Decisions audited: every draw, test and draw after "
-      "a refusal made again by a second implementation, and equal. Both are proofs. Law not "
-      "refuted: tests found nothing, and would have found a total variation of that size at every "
-      "place in 95 of 100 tests; they fail below p {}, and must refuse a planted fault ({}).\n"
-      "Greedy: prompts with the tokens of plain decoding / with a near tie first / with another "
+      "Identical: the tokens of plain decoding. Decisions audited: every draw, every test and "
+      "every\n"
+      "draw after a refusal was made again by a second implementation, and was equal. Both prove.\n"
+      "Law not refuted: tests found nothing. They would have found a total variation of that size\n"
+      "at every place in 95 of 100 tests. They fail below p {}, and must refuse a planted fault\n"
+      "({}).\n"
+      "Greedy: prompts with the tokens of plain decoding / with a near tie first / with another\n"
       "first difference.",
       runners::kCertificateLevel, runners::kNegativeControl));
 }
