@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 #include <tuple>
+#include <unordered_map>
 
 #include "engine/base/error.h"
 #include "results/generation_queries.h"
@@ -28,13 +29,20 @@ namespace {
 
 using RepeatedCell = std::tuple<std::string, std::string, int>;  // arm label, prompt key, sample
 
-RepeatedCell repeated_cell(const SampleRow& s, const RunData& data) {
-  const auto arm = std::find_if(data.arms.begin(), data.arms.end(),
-                                [&](const ArmInfo& a) { return a.id == s.arm_id; });
-  const auto prompt = std::find_if(data.prompts.begin(), data.prompts.end(),
-                                   [&](const PromptInfo& p) { return p.id == s.prompt_id; });
-  return {arm->label, prompt->key, s.sample};
-}
+// Of the rows of one run.
+class RepeatedCells {
+ public:
+  explicit RepeatedCells(const RunData& data) {
+    for (const ArmInfo& a : data.arms) labels_[a.id] = &a.label;
+    for (const PromptInfo& p : data.prompts) keys_[p.id] = &p.key;
+  }
+  RepeatedCell of(const SampleRow& s) const {
+    return {*labels_.at(s.arm_id), *keys_.at(s.prompt_id), s.sample};
+  }
+
+ private:
+  std::unordered_map<int64_t, const std::string*> labels_, keys_;
+};
 
 // Decode times of every repeat, by arm, prompt and sample.
 using RepeatTimes = std::map<std::tuple<int64_t, int64_t, int64_t>, std::vector<double>>;
@@ -51,18 +59,21 @@ RepeatTimes times_of(const StoredRunData& run) {
 
 void equalise_repeats(const std::vector<StoredRunData>& runs) {
   std::map<RepeatedCell, int> fewest, most;
-  for (const StoredRunData& run : runs)
+  for (const StoredRunData& run : runs) {
+    const RepeatedCells cells(*run.data);
     for (const SampleRow& s : run.data->samples) {
-      const RepeatedCell cell = repeated_cell(s, *run.data);
+      const RepeatedCell cell = cells.of(s);
       const auto [it, is_new] = fewest.try_emplace(cell, s.n_repeats);
       if (!is_new) it->second = std::min(it->second, s.n_repeats);
       most[cell] = std::max(most[cell], s.n_repeats);
     }
+  }
   if (fewest == most) return;
   for (const StoredRunData& run : runs) {
     const RepeatTimes times = times_of(run);
+    const RepeatedCells cells(*run.data);
     for (SampleRow& s : run.data->samples) {
-      const int k = fewest.at(repeated_cell(s, *run.data));
+      const int k = fewest.at(cells.of(s));
       const auto found = times.find({s.arm_id, s.prompt_id, s.sample});
       if (found != times.end() && static_cast<int>(found->second.size()) > k)
         s.fastest_ns = expected_fastest(found->second, k);

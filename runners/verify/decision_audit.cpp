@@ -298,7 +298,7 @@ class DecisionAuditor::Impl {
 };
 
 double DecisionAudit::smallest_found() const {
-  const auto n = static_cast<double>(decisions());
+  const auto n = static_cast<double>(places());
   return n > 0 ? 1 - std::pow(0.05, 1 / n) : 1;
 }
 

@@ -12,8 +12,8 @@
 // changes.
 //
 // What it does not see: a fault that changed no decision of these steps. By the same numbers a
-// fault of total variation D changes a share D of the decisions or more, so one of 3/N is found in
-// N decisions with a probability of 95 %.
+// fault of total variation D gives another token at a share D of the places or more. So one of 3/N
+// is found in N places with a probability of 95 %. A place with several decisions counts once.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -51,8 +51,10 @@ struct DecisionAudit {
   double step_seconds = 0, audit_seconds = 0;
 
   int64_t decisions() const { return tests + draws; }
-  // The smallest total variation, on average over the decisions, that is found in as many with a
-  // probability of 95 %; 1 without decisions.
+  // Tokens that were decided: a test that passed, or a draw, ends the decisions about one.
+  int64_t places() const { return tests - refused + draws; }
+  // The smallest total variation, on average over the places, that is found in as many with a
+  // probability of 95 %; 1 without any.
   double smallest_found() const;
 };
 
