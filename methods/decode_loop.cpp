@@ -164,6 +164,7 @@ results::TurnRecord decode_turn(DecodingMethod& method, engine::Session& target,
   while (!stopped && !full()) {
     // Where even the root finds no room, the generation ends at the same token for every method.
     if (target.length() >= target.capacity()) break;
+    if (request.before_step) request.before_step();
     timer.begin_step();
     const StepOutcome outcome = method.step(timer);
     end = timer.end_step();

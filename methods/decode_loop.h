@@ -2,6 +2,7 @@
 // every method, AR included.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -23,6 +24,8 @@ struct TurnRequest {
   StopText* stop_text = nullptr;      // watched besides; null = none
   engine::SamplingParams sampling;
   uint64_t seed = 0;
+  // Called before every step, where set. The clock must stand still meanwhile.
+  std::function<void()> before_step = {};
 };
 
 // Runs one turn: rewinds the session to `keep`, prefills, decodes. Afterwards the session holds the

@@ -241,4 +241,30 @@ std::vector<RepeatTimeRow> repeat_times(const ResultStore& store, int64_t run_id
   return rows;
 }
 
+std::vector<StepTimesRow> step_times(const ResultStore& store, int64_t run_id, bool planted) {
+  std::vector<StepTimesRow> rows;
+  int64_t generation = 0;
+  store.query(
+      "SELECT g.id, g.arm_id, g.prompt_id, g.sample, g.repeat, g.steps_hash, s.emitted,"
+      "  s.draft_ns + s.verify_ns + s.commit_ns + s.other_ns "
+      "FROM generation g JOIN turn t ON t.generation_id = g.id JOIN step s ON s.turn_id = t.id "
+      "WHERE g.run_id = ? AND g.status = 'ok' AND (? OR g.fault = '') "
+      "ORDER BY g.id, t.idx, s.idx",
+      {run_id, static_cast<int64_t>(planted)}, [&](const Row& r) {
+        if (r.integer(0) != generation) {
+          generation = r.integer(0);
+          rows.push_back({.arm_id = r.integer(1),
+                          .prompt_id = r.integer(2),
+                          .sample = r.integer(3),
+                          .repeat = r.integer(4),
+                          .steps_hash = r.text(5),
+                          .ns = {}});
+        }
+        rows.back().emitted += r.integer(6);
+        rows.back().ns.push_back(r.number(7));
+        return true;
+      });
+  return rows;
+}
+
 }  // namespace evalrun::results

@@ -87,4 +87,13 @@ struct RepeatTimeRow {
 // Of the finished generations of a run; those with a planted fault where they are asked for.
 std::vector<RepeatTimeRow> repeat_times(const ResultStore& store, int64_t run_id, bool planted);
 
+// The steps of such a generation, over all its turns.
+struct StepTimesRow {
+  int64_t arm_id = 0, prompt_id = 0, sample = 0, repeat = 0;
+  std::string steps_hash;  // equal where drafted, depth, accepted and emitted of all steps are
+  int64_t emitted = 0;     // tokens
+  std::vector<double> ns;  // by step
+};
+std::vector<StepTimesRow> step_times(const ResultStore& store, int64_t run_id, bool planted);
+
 }  // namespace evalrun::results

@@ -86,6 +86,14 @@ std::vector<RunData> load_sessions(const Sessions& side, Faults faults) {
   return runs;
 }
 
+std::vector<LockStepRun> with_steps(const results::ResultStore& store,
+                                    const std::vector<RunData>& runs, Faults faults) {
+  std::vector<LockStepRun> all;
+  for (const RunData& run : runs)
+    all.push_back({run, results::step_times(store, run.run.id, faults == Faults::kInclude)});
+  return all;
+}
+
 }  // namespace
 
 bool GateResult::more_repeats_help() const {
@@ -118,8 +126,11 @@ GateResult evaluate_gate(const Sessions& base, const Sessions& current,
     for (RunData& run : bases) all.push_back({&base.store, &run});
     for (RunData& run : news) all.push_back({&current.store, &run, options.faults});
     equalise_repeats(all);
-    SpeedChecks speed = options.lock_step ? lock_step_checks(bases, news, options)
-                                          : speed_checks(bases, news, options);
+    SpeedChecks speed =
+        options.lock_step
+            ? lock_step_checks(with_steps(base.store, bases, Faults::kLeaveOut),
+                               with_steps(current.store, news, options.faults), options)
+            : speed_checks(bases, news, options);
     result.noise_floor = speed.noise_floor;
     result.margin = speed.margin;
     append(result.checks, std::move(speed.checks));

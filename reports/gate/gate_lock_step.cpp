@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <string>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "engine/base/error.h"
 #include "reports/data/matching.h"
@@ -17,63 +20,64 @@ namespace evalrun::reports {
 
 namespace {
 
-// (prompt key, sample) -> decode time per token.
-using TokenTimes = std::map<std::pair<std::string, int>, double>;
+using Answer = std::tuple<std::string, int64_t, int64_t>;  // prompt key, sample, repeat
 
-TokenTimes token_times(const RunData& run, const std::string& label) {
-  TokenTimes times;
-  const ArmInfo* arm = run.arm(label);
-  if (arm == nullptr) return times;
-  std::map<int64_t, std::string> keys;
-  for (const PromptInfo& p : run.prompts) keys[p.id] = p.key;
-  for (const auto& [cell, s] : cells_of(run, arm->id))
-    if (s->n_decode > 0 && s->fastest_ns > 0)
-      times[{keys.at(cell.first), cell.second}] = s->fastest_ns / s->n_decode;
-  return times;
+std::map<Answer, const results::StepTimesRow*> answers_of(const LockStepRun& run,
+                                                          const std::string& label) {
+  std::map<Answer, const results::StepTimesRow*> answers;
+  const ArmInfo* arm = run.data.arm(label);
+  if (arm == nullptr) return answers;
+  std::map<int64_t, const std::string*> keys;
+  for (const PromptInfo& p : run.data.prompts) keys[p.id] = &p.key;
+  for (const results::StepTimesRow& g : run.generations)
+    if (g.arm_id == arm->id && g.emitted > 0)
+      answers[{*keys.at(g.prompt_id), g.sample, g.repeat}] = &g;
+  return answers;
 }
 
-// ln of how many times faster the new build was, cell by cell.
-TokenTimes gains(const RunData& base, const RunData& current, const std::string& label) {
-  TokenTimes gains = token_times(base, label);
-  const TokenTimes now = token_times(current, label);
-  for (auto it = gains.begin(); it != gains.end();) {
-    const auto other = now.find(it->first);
-    if (other == now.end()) {
-      it = gains.erase(it);
-    } else {
-      it->second = std::log(it->second / other->second);
-      ++it;
+// Times of both builds, side by side.
+struct Pairs {
+  std::vector<double> base, now;
+  int64_t answers = 0;
+  bool empty() const { return base.empty(); }
+  double gain() const { return paired_gain(base, now); }
+};
+
+double total_ns(const results::StepTimesRow& g) {
+  return std::accumulate(g.ns.begin(), g.ns.end(), 0.0);
+}
+
+Pairs pairs(const LockStepRun& base, const LockStepRun& current, const std::string& label) {
+  Pairs pairs;
+  const auto now = answers_of(current, label);
+  for (const auto& [answer, before] : answers_of(base, label)) {
+    const auto it = now.find(answer);
+    if (it == now.end()) continue;
+    const results::StepTimesRow& after = *it->second;
+    ++pairs.answers;
+    if (before->steps_hash == after.steps_hash && before->ns.size() == after.ns.size()) {
+      pairs.base.insert(pairs.base.end(), before->ns.begin(), before->ns.end());
+      pairs.now.insert(pairs.now.end(), after.ns.begin(), after.ns.end());
+    } else {  // for as many tokens
+      pairs.base.push_back(total_ns(*before));
+      pairs.now.push_back(total_ns(after) * static_cast<double>(before->emitted) /
+                          static_cast<double>(after.emitted));
     }
   }
-  return gains;
+  return pairs;
 }
 
-std::vector<double> values_in(const TokenTimes& cells) {
-  std::vector<double> of;
-  for (const auto& [cell, value] : cells) of.push_back(value);
-  return of;
-}
-
-// Gains of the ratio of an arm to its reference.
-TokenTimes ratio_to(const TokenTimes& arm, const TokenTimes& reference) {
-  TokenTimes ratio;
-  for (const auto& [cell, gain] : arm)
-    if (const auto it = reference.find(cell); it != reference.end())
-      ratio[cell] = gain - it->second;
-  return ratio;
-}
-
-double overall_tok_s(const std::vector<RunData>& sessions, const std::string& label) {
+double overall_tok_s(const std::vector<LockStepRun>& sessions, const std::string& label) {
   Counters sum;
-  for (const RunData& run : sessions)
-    if (const ArmInfo* arm = run.arm(label))
-      for (const auto& [cell, s] : cells_of(run, arm->id)) sum.add(*s);
+  for (const LockStepRun& run : sessions)
+    if (const ArmInfo* arm = run.data.arm(label))
+      for (const auto& [cell, s] : cells_of(run.data, arm->id)) sum.add(*s);
   return sum.fastest_tok_s();
 }
 
 class LockStepTest {
  public:
-  LockStepTest(const std::vector<RunData>& bases, const std::vector<RunData>& news,
+  LockStepTest(const std::vector<LockStepRun>& bases, const std::vector<LockStepRun>& news,
                const GateOptions& options)
       : bases_(bases),
         news_(news),
@@ -98,33 +102,32 @@ class LockStepTest {
   std::vector<Cause> causes_of_speed(const std::vector<double>& arm,
                                      const std::vector<double>& reference) const;
 
-  const std::vector<RunData>& bases_;
-  const std::vector<RunData>& news_;
+  const std::vector<LockStepRun>& bases_;
+  const std::vector<LockStepRun>& news_;
   double alpha_, allowed_;
   std::vector<Tested> tested_;
   SpeedChecks result_;
 };
 
 SpeedChecks LockStepTest::judge() {
-  for (const ArmInfo& arm : bases_.front().arms)
+  for (const ArmInfo& arm : bases_.front().data.arms)
     if (arm.role != "aa") test(arm);
   decide();
   return std::move(result_);
 }
 
 void LockStepTest::test(const ArmInfo& arm) {
-  const ArmInfo* reference = bases_.front().reference(arm);
+  const ArmInfo* reference = bases_.front().data.reference(arm);
   std::vector<double> of_arm, of_reference, of_ratio;  // of the sessions that have any
   int64_t n = 0;
   for (size_t r = 0; r < bases_.size(); ++r) {
-    const TokenTimes own = gains(bases_[r], news_[r], arm.label);
-    const TokenTimes plain = gains(bases_[r], news_[r], reference->label);
-    const TokenTimes ratio = ratio_to(own, plain);
-    if (ratio.empty()) continue;
-    n += static_cast<int64_t>(ratio.size());
-    of_arm.push_back(session_effect(values_in(own)));
-    of_reference.push_back(session_effect(values_in(plain)));
-    of_ratio.push_back(session_effect(values_in(ratio)));
+    const Pairs own = pairs(bases_[r], news_[r], arm.label);
+    const Pairs plain = pairs(bases_[r], news_[r], reference->label);
+    if (own.empty() || plain.empty()) continue;
+    n += own.answers;
+    of_arm.push_back(own.gain());
+    of_reference.push_back(plain.gain());
+    of_ratio.push_back(of_arm.back() - of_reference.back());
   }
   const std::vector<Cause> causes = causes_of_speed(of_arm, of_reference);
   if (arm.drafts()) add("speed", arm, of_ratio, causes, n);
@@ -195,7 +198,7 @@ void LockStepTest::name_both() {
       return v.metric == "tok_s" && v.method == arm && v.outcome == Outcome::kRegression;
     });
   };
-  const RunData& run = bases_.front();
+  const RunData& run = bases_.front().data;
   for (GateCheck& v : result_.checks) {
     const ArmInfo& arm = *run.arm(v.method);
     if (v.metric == "tok_s" && arm.drafts() && slower(v.method) &&
@@ -206,8 +209,8 @@ void LockStepTest::name_both() {
 
 }  // namespace
 
-SpeedChecks lock_step_checks(const std::vector<RunData>& bases, const std::vector<RunData>& news,
-                             const GateOptions& options) {
+SpeedChecks lock_step_checks(const std::vector<LockStepRun>& bases,
+                             const std::vector<LockStepRun>& news, const GateOptions& options) {
   return LockStepTest(bases, news, options).judge();
 }
 

@@ -7,11 +7,18 @@
 
 namespace evalrun::reports {
 
-double session_effect(std::vector<double> differences) {
-  EVALRUN_CHECK(!differences.empty(), "a session without prompts");
-  std::sort(differences.begin(), differences.end());
-  const size_t cut = differences.size() / 4;
-  return base::mean(std::span(differences).subspan(cut, differences.size() - 2 * cut));
+double paired_gain(std::span<const double> base, std::span<const double> now) {
+  EVALRUN_CHECK(!base.empty() && base.size() == now.size(), "{} times beside {}", base.size(),
+                now.size());
+  std::vector<double> ratios;
+  for (size_t i = 0; i < base.size(); ++i) ratios.push_back(now[i] / base[i]);
+  const double middle = base::median(ratios);
+  double sum_base = 0, sum_now = 0;
+  for (size_t i = 0; i < base.size(); ++i) {
+    sum_base += std::min(base[i], kSpike * now[i] / middle);
+    sum_now += std::min(now[i], kSpike * middle * base[i]);
+  }
+  return std::log(sum_base / sum_now);
 }
 
 // Without any spread the test degenerates to a comparison.

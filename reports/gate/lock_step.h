@@ -1,7 +1,7 @@
-// The statistic of two builds in lock step: both are loaded at once and take turns, visit by visit,
-// so that each generation of one has a neighbour in time of the other. Noise of the machine falls
-// on both; what a process does to all of its prompts alike (memory layout) is new in every session,
-// a fresh pair of processes. So sessions are what is counted.
+// The statistic of two builds in lock step: both are loaded at once and take turns, a few steps
+// each, so that each step of one has the same step of the other as its neighbour in time. Noise of
+// the machine falls on both; what a process does to all of its steps alike (memory layout) is new
+// in every session, a fresh pair of processes. So sessions are what is counted.
 #pragma once
 #include <optional>
 #include <span>
@@ -11,9 +11,13 @@
 
 namespace evalrun::reports {
 
-// Of one session: the mean of the middle half of the prompts' log differences, so that a quarter of
-// them may be hit by spikes on either side. Not empty.
-double session_effect(std::vector<double> differences);
+// ln of the ratio of two sums, `base` to `now`, over pairs of times: how many times faster the
+// second is. Where a pair's ratio is more than kSpike times off that of the middle pair, the longer
+// time counts as if it were just that: longer ones are the machine's, which took the processor
+// away. So what all steps share shows in full, and so does a step that a build made up to kSpike
+// times as slow; one that it made slower still, in part. Not empty, and all > 0.
+inline constexpr double kSpike = 1.5;
+double paired_gain(std::span<const double> base, std::span<const double> now);
 
 // Mean over sessions with Student's t on their spread. nullopt for one session.
 struct LockStepChange {

@@ -25,9 +25,12 @@ struct MachineKind {
   double spike_share, spike_size;
   // The ratio jumps by phase_size and back, after phase_s on average.
   double phase_size, phase_s;
+  // Change of all speeds within fractions of a second: other guests' use of memory and caches.
+  double quick_sd = 0, quick_s = 1;
 };
 
-// Dedicated, quiet virtual machine, hosted CI runner, the same with jumps, bad neighbour.
+// Dedicated, quiet virtual machine, hosted CI runner, the same with jumps, bad neighbour, and a
+// guest of a shared host as it was measured.
 std::span<const MachineKind> machine_kinds();
 
 // Plain decoding is arm 0, a method arm 1.
@@ -43,7 +46,13 @@ class NoisyMachine {
   Process start_process();
   // Seconds that a generation of `arm` takes that takes `nominal_s` on a machine without noise. The
   // machine's time goes on, by `around_s` (prefill, storing) more.
-  double generation(const Process& process, int arm, double nominal_s, double around_s);
+  double generation(const Process& process, int arm, double nominal_s, double around_s) {
+    const double seconds = part(process, arm, nominal_s, 1);
+    pass(around_s);
+    return seconds;
+  }
+  // The share `share` of such a generation, without what is around it.
+  double part(const Process& process, int arm, double nominal_s, double share);
   void pass(double seconds);
   double now_s() const { return now_s_; }
 
@@ -53,7 +62,7 @@ class NoisyMachine {
   const MachineKind& kind_;
   base::Rng rng_;
   double now_s_ = 0;
-  double session_ = 0, ratio_ = 0, speed_ = 0;  // ln
+  double session_ = 0, ratio_ = 0, speed_ = 0, quick_ = 0;  // ln
   bool phase_ = false;
 };
 

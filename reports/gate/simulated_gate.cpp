@@ -17,6 +17,8 @@ namespace {
 constexpr double kPlainS = 0.18, kMethodS = 0.15, kAroundS = 0.08;
 constexpr int64_t kPlainArm = 1, kMethodArm = 2, kAaArm = 3;
 constexpr double kDecoded = 63;
+// Of a turn in lock step. Real ones are shorter still.
+constexpr int kTurnTokens = 8, kUsualTurns = 64 / kTurnTokens;
 
 // A run of one process, growing by repeats, as load_run() would have it.
 class SimulatedRun {
@@ -47,10 +49,9 @@ class SimulatedRun {
   void visit(NoisyMachine& machine, const NoisyMachine::Process& process, size_t arm,
              size_t prompt) {
     const bool method = data_.arms[arm].id == kMethodArm;
-    const double nominal = method ? kMethodS * fault_.method : kPlainS * fault_.plain;
     SampleRow& s = data_.samples[arm * data_.prompts.size() + prompt];
     std::vector<double>& times = times_[arm * data_.prompts.size() + prompt];
-    times.push_back(1e9 * machine.generation(process, method ? 1 : 0, nominal, kAroundS));
+    times.push_back(1e9 * machine.generation(process, method ? 1 : 0, nominal_s(method), kAroundS));
     // As many repeats of both sides are compared (equal_repeats.h).
     s.fastest_ns = expected_fastest(times, std::min(size_.repeats, static_cast<int>(times.size())));
     s.decode_ns = s.fastest_ns;
@@ -62,13 +63,35 @@ class SimulatedRun {
         visit(machine, process, (i + p) % data_.arms.size(), p);
   }
   const RunData& data() const { return data_; }
+  // A visit in turns: its next part, of `parts`.
+  void part(NoisyMachine& machine, const NoisyMachine::Process& process, size_t arm, size_t prompt,
+            size_t parts) {
+    if (steps_.empty() || steps_.back().arm_id != data_.arms[arm].id ||
+        steps_.back().prompt_id != data_.prompts[prompt].id || steps_.back().ns.size() == parts)
+      steps_.push_back({.arm_id = data_.arms[arm].id,
+                        .prompt_id = data_.prompts[prompt].id,
+                        .sample = 0,
+                        .repeat = 0,
+                        .steps_hash = "",
+                        .emitted = static_cast<int64_t>(kDecoded),
+                        .ns = {}});
+    const bool method = data_.arms[arm].id == kMethodArm;
+    steps_.back().ns.push_back(
+        1e9 * machine.part(process, method ? 1 : 0, nominal_s(method), 1.0 / kUsualTurns));
+  }
+  LockStepRun in_lock_step() && { return {std::move(data_), std::move(steps_)}; }
   size_t arms() const { return data_.arms.size(); }
 
  private:
+  double nominal_s(bool method) const {
+    return method ? kMethodS * fault_.method : kPlainS * fault_.plain;
+  }
+
   SimulatedSize size_;
   SimulatedFault fault_;
   RunData data_;
   std::vector<std::vector<double>> times_;  // of the repeats, as data_.samples
+  std::vector<results::StepTimesRow> steps_;
 };
 
 SimulatedVerdict verdict_of(const SpeedChecks& checks) {
@@ -126,7 +149,9 @@ SimulatedDecision check_with_sessions(NoisyMachine& machine, SimulatedWay way,
                                       const SimulatedFault& fault, const SimulatedSize& size,
                                       const GateOptions& options) {
   std::vector<RunData> bases, news;
+  std::vector<LockStepRun> stepped_bases, stepped_news;
   SimulatedDecision d;
+  const auto parts = static_cast<size_t>(size.tokens / kTurnTokens);
   const auto session = [&] {
     SimulatedRun a(size, {}), b(size, fault);
     const NoisyMachine::Process of_a = machine.start_process(), of_b = machine.start_process();
@@ -141,16 +166,24 @@ SimulatedDecision check_with_sessions(NoisyMachine& machine, SimulatedWay way,
       start(), start();
       for (int r = 0; r < size.repeats; ++r)
         for (int p = 0, v = 0; p < size.prompts; ++p)
-          for (size_t i = 0; i < a.arms(); ++i, ++v)
-            for (int turn = 0; turn < 2; ++turn) {
-              const bool ours = (v + r + d.sessions + turn) % 2 == 1;
+          for (size_t i = 0; i < a.arms(); ++i, ++v) {
+            machine.pass(2 * kAroundS);
+            for (size_t turn = 0; turn < 2 * parts; ++turn) {
+              // AB BA AB
+              const bool ours = (static_cast<size_t>(v + r + d.sessions) + (turn + 1) / 2) % 2 == 1;
               (ours ? b : a)
-                  .visit(machine, ours ? of_b : of_a, (i + static_cast<size_t>(p)) % a.arms(),
-                         static_cast<size_t>(p));
+                  .part(machine, ours ? of_b : of_a, (i + static_cast<size_t>(p)) % a.arms(),
+                        static_cast<size_t>(p), parts);
             }
+          }
     }
-    bases.push_back(a.data());
-    news.push_back(b.data());
+    if (way == SimulatedWay::kTurns) {
+      bases.push_back(a.data());
+      news.push_back(b.data());
+    } else {
+      stepped_bases.push_back(std::move(a).in_lock_step());
+      stepped_news.push_back(std::move(b).in_lock_step());
+    }
     ++d.sessions;
   };
   d.verdict = look(
@@ -159,8 +192,9 @@ SimulatedDecision check_with_sessions(NoisyMachine& machine, SimulatedWay way,
         for (int i = 0; i < size.sessions; ++i) session();
       },
       [&] {
-        return verdict_of(way == SimulatedWay::kTurns ? speed_checks(bases, news, options)
-                                                      : lock_step_checks(bases, news, options));
+        return verdict_of(way == SimulatedWay::kTurns
+                              ? speed_checks(bases, news, options)
+                              : lock_step_checks(stepped_bases, stepped_news, options));
       });
   d.seconds = machine.now_s();
   return d;
@@ -175,7 +209,7 @@ SimulatedSize usual_size(SimulatedWay way) {
     case SimulatedWay::kTurns:
       return {.sessions = 3};
     case SimulatedWay::kLockStep:
-      return {.prompts = 8, .repeats = 1, .sessions = 4, .looks = 6, .aa = false};
+      return {.prompts = 8, .repeats = 1, .sessions = 5, .looks = 5, .aa = false};
   }
   return {};
 }

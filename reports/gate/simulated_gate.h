@@ -18,6 +18,7 @@ struct SimulatedFault {
 
 struct SimulatedSize {
   int prompts = 24, repeats = 3;
+  int tokens = 64;            // of an answer
   int sessions = 1;           // per look
   int baseline_sessions = 1;  // of a stored baseline, each on a day of its own
   int looks = 3;

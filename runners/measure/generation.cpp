@@ -35,6 +35,7 @@ void GenerationDecoder::converse(const PlannedPrompt& planned, engine::Session& 
     methods::TurnRequest request =
         turn_request(planned, ids, turn == 0 ? g.seed : base::combine_seeds({g.seed, turn}));
     request.stop_text = stop_text ? &*stop_text : nullptr;
+    if (turns_ != nullptr) request.before_step = [this] { turns_->before_step(); };
     // The last prompt token is always computed again: its logits give the first answer token.
     request.keep = std::min(common_prefix(previous, ids), static_cast<int>(ids.size()) - 1);
     g.turns.push_back(path == nullptr ? methods::decode_turn(method, session, request, clock_)
@@ -82,14 +83,19 @@ results::TurnRecord GenerationDecoder::warm_turn(const PlannedPrompt& planned, R
   return methods::decode_turn(*arm.method, *arm.session, request, clock_);
 }
 
-MachineWatch::MachineWatch(const engine::Session& session)
+MachineWatch::MachineWatch(const engine::Session& session, const Turns* turns)
     : options_(session.options()),
       gpu_(sample_gpu(options_.device)),
       busy_(engine::device_time()),
-      counters_(read_machine_counters()) {}
+      counters_(read_machine_counters()),
+      turns_(turns),
+      other_build_ns_(turns == nullptr ? 0 : turns->other_ns()) {}
 
 void MachineWatch::describe(results::GenerationRecord& g) const {
   g.clock = clock_between(counters_, read_machine_counters());
+  if (g.clock && turns_ != nullptr)
+    g.clock->others_ns =
+        std::max<int64_t>(0, g.clock->others_ns - (turns_->other_ns() - other_build_ns_));
   const auto gpu = sample_gpu(options_.device);
   std::optional<results::GpuBusy> busy;
   if (options_.time_device) busy = busy_between(busy_, engine::device_time());

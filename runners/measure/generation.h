@@ -16,6 +16,7 @@
 #include "runners/machine/gpu_state.h"
 #include "runners/machine/machine_clock.h"
 #include "runners/measure/replay_paths.h"
+#include "runners/measure/turns.h"
 #include "runners/plan/plan.h"
 
 namespace evalrun::runners {
@@ -31,8 +32,10 @@ struct RunningArm {
 class GenerationDecoder {
  public:
   // All must outlive the decoder.
-  GenerationDecoder(const RunPlan& plan, const Conversation& conversation, base::Clock& clock)
-      : plan_(plan), conversation_(conversation), clock_(clock) {}
+  // `turns`: asked before every step of what is measured; null without.
+  GenerationDecoder(const RunPlan& plan, const Conversation& conversation, base::Clock& clock,
+                    Turns* turns)
+      : plan_(plan), conversation_(conversation), clock_(clock), turns_(turns) {}
 
   // All turns of one conversation from seed g.seed, made to follow `path` where there is one. Adds
   // turns, texts and the times of tokenising and detokenising, which are no decode times.
@@ -54,12 +57,14 @@ class GenerationDecoder {
   const RunPlan& plan_;
   const Conversation& conversation_;
   base::Clock& clock_;
+  Turns* turns_;
 };
 
 // Looks at the machine before a generation and after it.
 class MachineWatch {
  public:
-  explicit MachineWatch(const engine::Session& session);
+  // Processor time of the process it takes turns with is not that of others.
+  explicit MachineWatch(const engine::Session& session, const Turns* turns);
   // Fills in clock and GPU of what was measured since.
   void describe(results::GenerationRecord& g) const;
 
@@ -68,6 +73,8 @@ class MachineWatch {
   std::optional<engine::cuda::GpuSample> gpu_;
   engine::DeviceTime busy_;
   MachineCounters counters_;
+  const Turns* turns_;
+  int64_t other_build_ns_;
 };
 
 }  // namespace evalrun::runners

@@ -77,7 +77,7 @@ Runner::Impl::Impl(const RunPlan& p, const Conversation& c, results::ResultStore
       store(s),
       clock(k),
       options(std::move(o)),
-      decoder(plan, conversation, clock),
+      decoder(plan, conversation, clock, options.turns),
       paths(plan, store, arm_ids, prompt_ids) {
   outcome.run_id = store.add_run(plan.run);
   outcome.run_key = plan.run.key;
@@ -178,7 +178,7 @@ void Runner::Impl::measure(const Visit& v) {
     const Answers* path = plan.suite.replay ? &path_of(v) : nullptr;
     reset_peak_memory();
     session.reset();
-    const MachineWatch watch(session);
+    const MachineWatch watch(session, options.turns);
     begin = clock.now_ns();
     decoder.converse(prompt(v), session, *running.method, path, g);
     g.total_ns = clock.now_ns() - begin;

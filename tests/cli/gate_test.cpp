@@ -282,7 +282,7 @@ TEST_F(Gate, LockStepFindsWhatAStoredBaselineCannot) {
 TEST_F(Gate, AChildThatIsKilledOrHangsIsNamed) {
   // The second process of the other build dies in the middle of its work.
   const std::string other = folder_.write_program(
-      "dying-evalrun", "#!/bin/sh\necho lock-step 1 9 1\nread a\necho done\nread b\nkill -9 $$\n");
+      "dying-evalrun", "#!/bin/sh\necho lock-step 2 9 1\nread a\necho done\nread b\nkill -9 $$\n");
   const ProgramResult result = check({"--against", other, "--suite", "suite.json", "-m",
                                       tiny_model(), "-t", "1", "--sessions", "2"});
   expect_refused(result, 7, "was killed by signal 9");
@@ -293,7 +293,7 @@ TEST_F(Gate, AChildThatIsKilledOrHangsIsNamed) {
 TEST_F(Gate, CtrlCInLockStepEndsBothBuilds) {
   const std::string other = folder_.write_program(
       "slow-evalrun", std::string("#!/bin/sh\necho $$ > '") + folder_.file("pid") +
-                          "'\necho lock-step 1 9 1\nread a\nexec sleep 600\n");
+                          "'\necho lock-step 2 9 1\nread a\nexec sleep 600\n");
   Child child(folder_, evalrun_command({"check", "--against", other, "--suite", "suite.json", "-m",
                                         tiny_model(), "-t", "1"}));
   for (int i = 0; i < 200 && !std::filesystem::exists(folder_.file("pid")); ++i)
@@ -495,7 +495,7 @@ TEST_F(GateInCi, JunitOfTheSelfTest) {
       for (const json& s : drill["simulated"])
         red[drill["drill"].get<std::string>() + ", " + s["machine"].get<std::string>() + ", " +
             s["way"].get<std::string>()] = s["called_slower"];
-  EXPECT_EQ(red.size(), 2u * 5 * 2);
+  EXPECT_EQ(red.size(), 2u * 6 * 2);
   EXPECT_GE(red.at("slow:5%, quiet virtual machine, lock-step"), 0.95);
   EXPECT_LE(red.at("unchanged, quiet virtual machine, lock-step"), 0.005);
   EXPECT_LE(red.at("slow:5%, quiet virtual machine, stored"), 0.9);

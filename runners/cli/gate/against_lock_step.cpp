@@ -1,10 +1,13 @@
-// Two builds in lock step: sessions of two processes that take turns visit by visit.
+// Two builds in lock step: sessions of two processes that take turns every few steps.
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <array>
+#include <limits>
 #include <memory>
 
+#include "engine/base/clock.h"
 #include "runners/cli/gate/gate_against.h"
 #include "runners/cli/gate/gate_environment.h"
 #include "runners/cli/gate/temporary_folder.h"
@@ -24,7 +27,9 @@ class LockStep {
   void judge_machine(GateOutcome& outcome) const;
 
  private:
+  using Builds = std::array<TurnChild*, 2>;  // the other one, this one
   std::unique_ptr<TurnChild> start(bool ours) const;
+  void visit(const Builds& builds, int visit, size_t first);
   std::string database(bool ours) const { return folder_.file(ours ? "this.db" : "other.db"); }
   std::vector<int64_t> runs() const {  // new databases: sessions are their runs 1, 2, ...
     std::vector<int64_t> ids;
@@ -35,7 +40,9 @@ class LockStep {
   const AgainstRequest& request_;
   TemporaryFolder folder_;
   runners::InterruptGuard guard_;
+  base::SteadyClock clock_;
   int sessions_ = 0;
+  int steps_ = 1;  // of a turn
 };
 
 std::unique_ptr<TurnChild> LockStep::start(bool ours) const {
@@ -54,26 +61,51 @@ std::unique_ptr<TurnChild> LockStep::start(bool ours) const {
                                      request_.patience_s);
 }
 
-// Each turn goes to both, and who is first alternates: from visit to visit, from repeat to repeat
-// of a visit and from session to session. So a steady drift cancels within two turns of a prompt.
+// A turn lasts so long at least: far shorter than what a shared machine's speed needs to change
+// (some tenths of a second), far longer than handing over (a tenth of a millisecond).
+constexpr double kTurnS = 5e-3;
+constexpr int kMostSteps = 64;
+
+// Both builds answer one prompt by one method. Each turn goes to both, as many steps of each, and
+// who is first changes from turn to turn: a steady drift cancels within two of them. Prompts are
+// read in turns of their own.
+void LockStep::visit(const Builds& builds, int visit, size_t first) {
+  std::array<bool, 2> done = {visit >= builds[0]->visits(), visit >= builds[1]->visits()};
+  for (size_t turn = 0; turn < 2; ++turn)
+    if (const size_t b = (first + turn) % 2; !done[b])
+      done[b] = builds[b]->begin(builds[1 - b]->processor_ns());
+  for (size_t next = first + 1; !done[0] || !done[1]; ++next) {
+    double shortest = std::numeric_limits<double>::infinity();
+    for (size_t turn = 0; turn < 2; ++turn) {
+      const size_t b = (next + turn) % 2;
+      if (done[b]) continue;
+      const int64_t begin = clock_.now_ns();
+      done[b] = builds[b]->go_on(steps_, builds[1 - b]->processor_ns());
+      // The last turn of an answer may hold fewer steps.
+      if (!done[b])
+        shortest = std::min(shortest, 1e-9 * static_cast<double>(clock_.now_ns() - begin));
+    }
+    if (shortest < kTurnS) steps_ = std::min(2 * steps_, kMostSteps);
+  }
+}
+
 bool LockStep::session() {
   // The other build first: if it cannot, nothing was loaded twice.
   std::unique_ptr<TurnChild> other = start(false);
   if (sessions_ == 0 && !other->ready()) return false;
   const std::unique_ptr<TurnChild> ours = start(true);
-  TurnChild* builds[] = {other.get(), ours.get()};
+  const Builds builds = {other.get(), ours.get()};
   for (TurnChild* build : builds)
     if (build->visits() == 0 && !build->ready())
       throw base::data_error(request_.program, "", "took turns before and does no longer",
                              "was it replaced meanwhile? Start the check again");
-  for (int turn = 0; turn < 2; ++turn) builds[(sessions_ + turn) % 2]->turn();  // the warm-up
-  const int visits = std::max(other->visits(), ours->visits());
+  for (size_t turn = 0; turn < 2; ++turn)
+    builds[(static_cast<size_t>(sessions_) + turn) % 2]->begin(0);  // the warm-up
+  // Who reads a prompt first alternates: by visit, by repeat of a visit, by session.
   const int round = std::max(1, ours->visits() / ours->repeats());
+  const int visits = std::max(other->visits(), ours->visits());
   for (int v = 0; v < visits; ++v)
-    for (int turn = 0; turn < 2; ++turn) {
-      TurnChild* build = builds[(v % round + v / round + sessions_ + turn) % 2];
-      if (v < build->visits()) build->turn();
-    }
+    visit(builds, v, static_cast<size_t>(v % round + v / round + sessions_));
   for (TurnChild* build : builds) build->finish();
   ++sessions_;
   return true;

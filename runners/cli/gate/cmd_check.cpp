@@ -226,8 +226,8 @@ void add_check_command(CLI::App& app, Context& context) {
   command
       ->add_option(
           "--against", options->against,
-          "Another build's evalrun: measure both now, in processes that take turns prompt by "
-          "prompt, instead of a stored baseline; with --self-test FAULT, this build has the fault")
+          "Another build's evalrun: measure both now, in processes that take turns every few "
+          "steps, instead of a stored baseline; with --self-test FAULT, this build has the fault")
       ->type_name("PROGRAM");
   command
       ->add_option("--sessions", options->sessions,

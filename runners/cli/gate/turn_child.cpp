@@ -10,6 +10,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <ctime>
 #include <thread>
 #include <utility>
 
@@ -173,6 +174,8 @@ int TurnChild::wait_for_end() {
 bool TurnChild::ready() {
   const std::string line = read_line();
   const std::string hello = runners::kTurnsHello;
+  // A build that takes turns in another way: as one that cannot.
+  if (!line.starts_with(hello) && line.starts_with("lock-step ")) return false;
   if (line.starts_with(hello)) {
     const std::vector<std::string> numbers = base::split(line.substr(hello.size()), ' ');
     if (numbers.size() == 2) {
@@ -196,11 +199,26 @@ bool TurnChild::ready() {
                          fmt::format("ended without a word{}", when()), "run it by hand");
 }
 
-void TurnChild::turn() {
+bool TurnChild::begin(int64_t other_ns) {
   ++turns_;
-  write_line(runners::kTurnsGo);
+  return turn(0, other_ns);
+}
+
+bool TurnChild::go_on(int steps, int64_t other_ns) { return turn(steps, other_ns); }
+
+int64_t TurnChild::processor_ns() const {
+  clockid_t clock;
+  timespec t;
+  if (ended_ || ::clock_getcpuclockid(pid_, &clock) != 0 || ::clock_gettime(clock, &t) != 0)
+    return 0;
+  return static_cast<int64_t>(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
+}
+
+bool TurnChild::turn(int steps, int64_t other_ns) {
+  write_line(fmt::format("{}{} {}", runners::kTurnsGo, steps, other_ns));
   const std::string line = read_line();
-  if (line == runners::kTurnsDone) return;
+  if (line == runners::kTurnsDone) return true;
+  if (line == runners::kTurnsPause) return false;
   if (line.empty()) require_measured(words_, wait_for_end(), log_, when());
   throw base::data_error(words_.front(), shell_line(words_),
                          fmt::format("answered '{}'{}", line.substr(0, 80), when()),

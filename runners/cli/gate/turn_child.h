@@ -3,6 +3,7 @@
 #pragma once
 #include <sys/types.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -23,12 +24,17 @@ class TurnChild {
   bool ready();
   int visits() const { return visits_; }
   int repeats() const { return repeats_; }
-  // One turn: the warm-up first, then a visit each.
-  void turn();
+  // Begins the next turn, the warm-up first, then a visit each. True: it is done. False: a step of
+  // it waits to be told. `other_ns`: processor time of the process it takes turns with.
+  bool begin(int64_t other_ns);
+  // Goes on for so many steps. True as above.
+  bool go_on(int steps, int64_t other_ns);
+  int64_t processor_ns() const;  // of the process, since it began; 0 where it cannot be read
   // After the last visit: until it has ended.
   void finish();
 
  private:
+  bool turn(int steps, int64_t other_ns);
   std::string when() const;
   std::string read_line();  // "" at the end
   void write_line(const std::string& line);

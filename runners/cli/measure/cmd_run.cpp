@@ -416,7 +416,7 @@ void run(Context& context, const RunArguments& o) {
   warn_if_unsafe(o.scoring);
   options.scoring = o.scoring;
   options.score_workers = o.jobs;
-  runners::LineTurns turns(std::cin, std::cout);
+  runners::LineTurns turns(std::cin, std::cout, clock);
   if (o.lock_step) options.turns = &turns;
   if (!o.fault.empty()) request->faults = runners::planted_faults(request->suite, o.fault);
   std::vector<int64_t> runs;  // with something to show
@@ -430,7 +430,8 @@ void run(Context& context, const RunArguments& o) {
       const double left = o.max_time_s - 1e-9 * static_cast<double>(clock.now_ns() - begin_ns);
       options.max_time_s = several ? std::max(left, 1e-3) : o.max_time_s;
     }
-    const runners::RunOutcome outcome = runners::run_suite(*request, store, clock, options);
+    const runners::RunOutcome outcome =
+        runners::run_suite(*request, store, o.lock_step ? turns.clock() : clock, options);
     status = outcome.status;
     if (const int code = exit_code_of(outcome, request->command); code != 0)
       context.exit_code = code;

@@ -2,7 +2,7 @@
 // it measures; the table of docs/measurement.md, "How often the gate is wrong".
 //
 //   gate_simulation_study [TRIALS]                     (1000)
-//   gate_simulation_study TRIALS lock-step PROMPTS REPEATS SESSIONS LOOKS
+//   gate_simulation_study TRIALS lock-step PROMPTS TOKENS SESSIONS LOOKS
 //
 // The second form tries another size of a session in lock step.
 #include <fmt/format.h>
@@ -48,7 +48,7 @@ int main(int argc, char** argv) {
   for (const MachineKind& kind : machine_kinds()) {
     SimulatedSize size = usual_size(SimulatedWay::kLockStep);
     if (argc > 6) {
-      size.prompts = std::atoi(argv[3]), size.repeats = std::atoi(argv[4]);
+      size.prompts = std::atoi(argv[3]), size.tokens = std::atoi(argv[4]);
       size.sessions = std::atoi(argv[5]), size.looks = std::atoi(argv[6]);
     } else {
       SimulatedSize stored = usual_size(SimulatedWay::kStored);
