@@ -72,12 +72,24 @@ std::optional<base::Interval> quality_interval(const PromptMeans& m, const Promp
   return base::wilson_interval(base::mean(m.means), static_cast<size_t>(std::floor(trials)), 0.95);
 }
 
-void add_difference(Quality& q, PromptScores differences, const PromptDesigns& designs) {
-  if (differences.empty()) return;
-  const PromptMeans m(std::move(differences));
-  q.difference = base::mean(m.means);
-  const auto interval = student(m, designs);
-  if (interval && interval->lo < interval->hi) q.difference_interval = interval;
+// The differences of one evaluator.
+void add_differences(const std::vector<Quality*>& arms, const std::vector<PromptMeans>& differences,
+                     const PromptDesigns& designs, uint64_t seed) {
+  std::vector<int64_t> prompts;
+  for (const PromptMeans& of_arm : differences)
+    prompts.insert(prompts.end(), of_arm.prompts.begin(), of_arm.prompts.end());
+  std::sort(prompts.begin(), prompts.end());
+  prompts.erase(std::unique(prompts.begin(), prompts.end()), prompts.end());
+  std::vector<std::vector<std::optional<double>>> by_prompt;
+  for (const PromptMeans& of_arm : differences) {
+    auto& values = by_prompt.emplace_back(prompts.size());
+    for (size_t i = 0, at = 0; i < of_arm.prompts.size(); ++i) {
+      while (prompts[at] != of_arm.prompts[i]) ++at;
+      values[at] = of_arm.means[i];
+    }
+  }
+  const auto found = control_differences(by_prompt, seed, 0.95, designs.of(prompts));
+  for (size_t a = 0; a < arms.size(); ++a) arms[a]->difference = found[a];
 }
 
 }  // namespace
@@ -180,9 +192,17 @@ RunScores read_scores(const results::ResultStore& store, const RunData& data,
   return a;
 }
 
-std::map<std::string, Quality> pool_scores(const RunScores& all, const ArmInfo& arm,
-                                           const std::set<std::string>& tasks,
-                                           const PromptDesigns& designs) {
+namespace {
+
+// What an arm has of one evaluator.
+struct Pooled {
+  Quality quality;
+  PromptScores differences;
+};
+
+std::map<std::string, Pooled> pool_arm(const RunScores& all, const ArmInfo& arm,
+                                       const std::set<std::string>& tasks,
+                                       const PromptDesigns& designs) {
   struct Sum {
     Quality quality;
     double total = 0;
@@ -227,7 +247,7 @@ std::map<std::string, Quality> pool_scores(const RunScores& all, const ArmInfo& 
       if (sum.statuses[s] > 0) sum.quality.statuses[all.statuses[s]] = sum.statuses[s];
     sums.emplace(name + "@" + version, std::move(sum));
   }
-  std::map<std::string, Quality> quality;
+  std::map<std::string, Pooled> pooled;
   for (auto& [name, sum] : sums) {
     Quality& q = sum.quality;
     // Where the machine was at fault for some answers, a mean over the others would be another
@@ -236,7 +256,7 @@ std::map<std::string, Quality> pool_scores(const RunScores& all, const ArmInfo& 
                     [](const auto& status) { return machine_at_fault(status.first); })) {
       q.unscored += q.n;
       q.n = q.compared = q.better = q.worse = 0;
-      quality[name] = q;
+      pooled[name].quality = q;
       continue;
     }
     if (q.n > 0) q.value = sum.total / static_cast<double>(q.n);
@@ -245,9 +265,29 @@ std::map<std::string, Quality> pool_scores(const RunScores& all, const ArmInfo& 
     for (const auto& [sample, values] : sum.by_sample) means.push_back(base::mean(values));
     if (means.size() > 1) q.sd = base::sample_sd(means);
     q.differing = q.better + q.worse;
-    add_difference(q, std::move(sum.differences), designs);
-    quality[name] = q;
+    pooled[name] = {q, std::move(sum.differences)};
   }
+  return pooled;
+}
+
+}  // namespace
+
+std::vector<std::map<std::string, Quality>> pool_scores(const RunScores& all,
+                                                        std::span<const ArmInfo* const> arms,
+                                                        const std::set<std::string>& tasks,
+                                                        const PromptDesigns& designs,
+                                                        uint64_t seed) {
+  std::vector<std::map<std::string, Quality>> quality(arms.size());
+  std::map<std::string, std::pair<std::vector<Quality*>, std::vector<PromptMeans>>> families;
+  for (size_t a = 0; a < arms.size(); ++a)
+    for (auto& [name, pooled] : pool_arm(all, *arms[a], tasks, designs)) {
+      Quality& q = quality[a][name] = pooled.quality;
+      auto& [members, differences] = families[name];
+      members.push_back(&q);
+      differences.emplace_back(std::move(pooled.differences));
+    }
+  for (const auto& [name, family] : families)
+    add_differences(family.first, family.second, designs, seed);
   return quality;
 }
 

@@ -5,11 +5,13 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "engine/base/stats.h"
+#include "reports/data/control_differences.h"
 #include "reports/data/design.h"
 #include "reports/data/run_data.h"
 #include "results/store.h"
@@ -28,14 +30,12 @@ struct Quality {
   int64_t suspicious = 0;    // scored, by means that deserve a look
   int64_t unsandboxed = 0;   // programs that ran unprotected (--allow-unsafe)
   std::optional<double> sd;  // over samples, when there are several
-  // Against the control arm: answers scored in both, how many of them scored
-  // otherwise there, higher here, lower here; the mean difference of the prompts that both have,
-  // and its 95 % interval for new prompts (Student's t over the prompts' differences, so answers to
-  // one prompt count as one; absent where all are equal). Absent for the control itself, and where
-  // the machine kept some of its answers from being judged.
+  // Against the control arm: answers scored in both, how many of them scored otherwise there,
+  // higher here, lower here; the mean difference of the prompts that both have, with its interval
+  // and p for all arms at once. Answers to one prompt count as one. Absent for the control itself,
+  // and where the machine kept some of its answers from being judged.
   int64_t compared = 0, differing = 0, better = 0, worse = 0;
-  std::optional<double> difference;
-  std::optional<base::Interval> difference_interval;
+  std::optional<ControlDifference> difference;
   std::map<std::string, int64_t> statuses;  // of the answers: "ok", "passed", "timeout", ...
   std::map<int, double> pass_at;            // k -> pass@k, where the evaluator is one; not pooled
 };
@@ -64,9 +64,12 @@ const ArmInfo* control_of(const std::vector<ArmInfo>& arms, const std::string& l
 RunScores read_scores(const results::ResultStore& store, const RunData& data,
                       const ArmInfo* control);
 
-// Those of an arm on some data sets, by evaluator@version. Quality::pass_at stays empty.
-std::map<std::string, Quality> pool_scores(const RunScores& all, const ArmInfo& arm,
-                                           const std::set<std::string>& tasks,
-                                           const PromptDesigns& designs);
+// Those of each arm on some data sets, by evaluator@version. Differences from the control are a
+// family of their own for every evaluator; `seed` is of their draws. Quality::pass_at stays empty.
+std::vector<std::map<std::string, Quality>> pool_scores(const RunScores& all,
+                                                        std::span<const ArmInfo* const> arms,
+                                                        const std::set<std::string>& tasks,
+                                                        const PromptDesigns& designs,
+                                                        uint64_t seed);
 
 }  // namespace evalrun::reports

@@ -74,7 +74,9 @@ Report build_report(const results::ResultStore& store, int64_t run_id,
       ReportRow row = builder.row(*arm, name, of);
       if (row.counts.generations > 0) report.rows.push_back(std::move(row));
     }
-    builder.rank(std::span(report.rows).subspan(first), of);
+    const auto rows = std::span(report.rows).subspan(first);
+    builder.score(rows, of);
+    builder.rank(rows, of);
   };
   for (const std::string& task : tasks) add(task, {task});
   if (tasks.size() > 1) add(kAll, measured);

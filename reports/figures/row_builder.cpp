@@ -154,7 +154,6 @@ ReportRow RowBuilder::row(const ArmInfo& arm, const std::string& name, const Tas
   r.acceptance = acceptance(arm, pairing.method, *own, tasks);
   r.why.bandwidth = bandwidth(pairing.method);
   r.same_tokens = same_tokens(arm, tasks);
-  r.quality = quality(arm, tasks);
   r.replay = replay(arm, tasks);
   r.gpu = aggregates_.gpu.of(
       arm, reference, [&](int64_t prompt) { return tasks.contains(task_of_.at(prompt)); },
@@ -306,16 +305,20 @@ SameTokens RowBuilder::same_tokens(const ArmInfo& arm, const Tasks& tasks) const
   return s;
 }
 
-std::map<std::string, Quality> RowBuilder::quality(const ArmInfo& arm, const Tasks& tasks) const {
-  std::map<std::string, Quality> pooled = pool_scores(aggregates_.quality, arm, tasks, designs_);
-  if (tasks.size() != 1) return pooled;
-  for (auto& [name, q] : pooled) {
-    if (name != "pass@" + q.version) continue;
-    const auto& pass_at = aggregates_.quality.pass_at;
-    if (const auto it = pass_at.find({{arm.id, *tasks.begin()}, q.version}); it != pass_at.end())
-      q.pass_at = it->second;
+void RowBuilder::score(std::span<ReportRow> rows, const Tasks& tasks) const {
+  std::vector<const ArmInfo*> arms;
+  for (const ReportRow& r : rows) arms.push_back(&r.arm);
+  auto pooled = pool_scores(aggregates_.quality, arms, tasks, designs_, resampling_.seed);
+  for (size_t a = 0; a < rows.size(); ++a) {
+    rows[a].quality = std::move(pooled[a]);
+    if (tasks.size() != 1) continue;
+    for (auto& [name, q] : rows[a].quality) {
+      if (name != "pass@" + q.version) continue;
+      const auto& pass_at = aggregates_.quality.pass_at;
+      const auto it = pass_at.find({{rows[a].arm.id, *tasks.begin()}, q.version});
+      if (it != pass_at.end()) q.pass_at = it->second;
+    }
   }
-  return pooled;
 }
 
 LoopCounts RowBuilder::loops(const ArmCells& own, const ArmCells& base,

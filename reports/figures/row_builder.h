@@ -33,10 +33,13 @@ class RowBuilder {
   // Both must outlive the builder.
   RowBuilder(const RunData& data, const Aggregates& aggregates, const ReportOptions& options);
 
-  // `tasks`: one, or all of them for the pooled row.
+  // `tasks`: one, or all of them for the pooled row. Without what score() and rank() add.
   ReportRow row(const ArmInfo& arm, const std::string& name,
                 const std::set<std::string>& tasks) const;
-  // Ranks those of `rows`, all of one data set (or of all, `tasks`), that may be ranked.
+  // What compares arms with each other, of `rows` of one data set (or of all, `tasks`): quality
+  // with its differences from the control,
+  void score(std::span<ReportRow> rows, const std::set<std::string>& tasks) const;
+  // and ranks of those that may be ranked.
   void rank(std::span<ReportRow> rows, const std::set<std::string>& tasks) const;
 
  private:
@@ -54,7 +57,6 @@ class RowBuilder {
   std::vector<NodeAcceptance> acceptance_by_node(const ArmInfo& arm, const Tasks& tasks) const;
   std::optional<double> bandwidth(const Counters& counters) const;
   SameTokens same_tokens(const ArmInfo& arm, const Tasks& tasks) const;
-  std::map<std::string, Quality> quality(const ArmInfo& arm, const Tasks& tasks) const;
   LoopCounts loops(const ArmCells& own, const ArmCells& base, const std::set<PromptSample>& looping,
                    bool against_itself) const;
   std::optional<ReplayCounts> replay(const ArmInfo& arm, const Tasks& tasks) const;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <set>
 
@@ -130,6 +131,28 @@ ReportColumn quality_column(const QualityColumn& column, const std::string& name
             if (column.k == 1) cell.remark = q.version + ", " + cell.remark;
             return cell;
           }};
+}
+
+Cell difference_cell(const ControlDifference& d) {
+  Cell cell(fmt::format("{:+.3f}", d.value));
+  if (!d.interval) {
+    cell.remark = d.spread == Spread::kEqual      ? "no prompt's mean differs"
+                  : d.spread == Spread::kConstant ? "no spread"
+                  : d.prompts == 1                ? "one prompt"
+                                                  : "one group of prompts";
+    return cell;
+  }
+  cell.range = fmt::format("[{:+.3f}, {:+.3f}]", d.interval->lo, d.interval->hi);
+  cell.indicative = d.differing < kIndicativeBelow;
+  if (cell.indicative) cell.remark = fmt::format("{} of {} prompts differ", d.differing, d.prompts);
+  return cell;
+}
+
+// Rounded down: 0.050 stands for no p below 0.05, as its interval does not leave 0 out. Draws of
+// the largest error tell none apart that are far smaller than 0.001.
+std::string p_text(const ControlDifference& d) {
+  if (!d.p) return "-";
+  return *d.p < 0.001 ? "< 0.001" : fmt::format("{:.3f}", std::floor(*d.p * 1000) / 1000);
 }
 
 // Among arms that may be ranked with each other.
@@ -331,22 +354,28 @@ Table quality_table(const Report& report, const std::string& dataset, const Data
   return t;
 }
 
+bool few_prompts_differ(const Table& control_table) {
+  return std::any_of(control_table.rows.begin(), control_table.rows.end(),
+                     [](const auto& row) { return row[2].indicative; });
+}
+
 Table control_table(const Report& report, const DatasetRows& rows) {
   Table t{.columns = {{.name = "quality against " + report.control, .words = true},
                       metric_column("score", "quality"),
                       metric_column("difference [95 %]", "quality"),
+                      metric_column("p", "quality"),
                       metric_column("better / equal / worse", "quality")}};
   t.columns[1].words = true;
   for (const ReportRow* r : rows.all())
     for (const auto& [name, q] : r->quality) {
       if (q.differing == 0) continue;
-      Cell difference(fmt::format("{:+.3f}", *q.difference));
-      if (const auto& i = q.difference_interval)
-        difference.range = fmt::format("[{:+.3f}, {:+.3f}]", i->lo, i->hi);
-      t.rows.push_back({r->arm.label, name, difference,
+      t.rows.push_back({r->arm.label, name, difference_cell(*q.difference), p_text(*q.difference),
                         fmt::format("{} / {} / {}", q.better, q.compared - q.differing, q.worse)});
     }
-  t.caption = fmt::format("Scores that are not those of {}, paired per prompt.", report.control);
+  t.caption = fmt::format(
+      "Scores that are not those of {}, paired by prompt: the intervals of a score hold for all "
+      "arms at once; p is below 0.05 just where the interval leaves 0 out{}.",
+      report.control, few_prompts_differ(t) ? fmt::format("; *: {}", kFewPromptsDiffer) : "");
   return t;
 }
 

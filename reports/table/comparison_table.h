@@ -22,11 +22,14 @@ struct DatasetRows {
 Table comparison_table(const Report& report, const std::string& dataset, const DatasetRows& rows);
 // What ReportOptions::columns may name: "all", then the columns in their order.
 std::vector<std::string> column_names();
-// A column per evaluator, or per k of pass@k; no rows where nothing was scored.
 // Arms that are ranked, the fastest first: differences from it and ranks. No rows for fewer than
 // three methods.
 Table ranking_table(const DatasetRows& rows);
+// A column per evaluator, or per k of pass@k; no rows where nothing was scored.
 Table quality_table(const Report& report, const std::string& dataset, const DatasetRows& rows);
+// Whether a difference of the table has a star: few prompts differ.
+bool few_prompts_differ(const Table& control_table);
+inline constexpr const char* kFewPromptsDiffer = "fewer than 20 prompts differ, indicative only";
 // Scores that are not the control's, paired per prompt.
 Table control_table(const Report& report, const DatasetRows& rows);
 Table why_table(const DatasetRows& rows);

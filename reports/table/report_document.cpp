@@ -145,6 +145,13 @@ void add_explanations(const Report& report, Document& d) {
         "none). pass@k needs k samples of every problem; greedy decoding has one, so what SPACE's "
         "greedy tables call Pass@10 is pass@1 here.",
         report.control.empty() ? "a baseline" : report.control));
+    d.note(fmt::format(
+        "difference: mean over prompts of score minus {}'s, paired. Intervals and p of a score "
+        "hold for all arms at once (max-t): p is below 0.05 just where the interval leaves 0 out. "
+        "Where few prompts differ, they count as few. An arm that scores as {} does on every "
+        "prompt has neither and is not among them.",
+        report.control.empty() ? "the baseline" : report.control,
+        report.control.empty() ? "the baseline" : report.control));
     d.note(
         "-vs-baseline: likeness to the baseline arm's answer to the same prompt, not to a "
         "reference; the same text has 1 (bleu: 100).");
@@ -197,7 +204,14 @@ void add_quality(const Report& report, const std::string& name, const DatasetRow
     return;
   }
   d.table(std::move(t));
-  if (Table c = control_table(report, rows); !c.rows.empty()) d.table(std::move(c));
+  if (Table c = control_table(report, rows); !c.rows.empty()) {
+    const bool few = few_prompts_differ(c);
+    d.table(std::move(c));
+    d.paragraph(fmt::format(
+        "Paired by prompt; the intervals of a score hold for all arms at once. p is below 0.05 "
+        "just where the interval leaves 0 out.{}",
+        few ? fmt::format(" *: {}.", kFewPromptsDiffer) : ""));
+  }
 }
 
 }  // namespace

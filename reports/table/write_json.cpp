@@ -51,9 +51,13 @@ Json row_of(const Report& report, const ReportRow& r) {
     quality[name]["against"] = q.compared > 0 ? Json(report.control) : Json(nullptr);
     quality[name]["better"] = q.better;
     quality[name]["worse"] = q.worse;
-    quality[name]["difference"] = json_value(q.difference);
-    quality[name]["difference_lo"] = json_lo(q.difference_interval);
-    quality[name]["difference_hi"] = json_hi(q.difference_interval);
+    const ControlDifference d = q.difference.value_or(ControlDifference{});
+    quality[name]["difference"] = q.difference ? Json(d.value) : Json(nullptr);
+    quality[name]["difference_lo"] = json_lo(d.interval);
+    quality[name]["difference_hi"] = json_hi(d.interval);
+    quality[name]["difference_p"] = json_value(d.p);
+    quality[name]["prompts_compared"] = d.prompts;
+    quality[name]["prompts_differing"] = d.differing;
     quality[name]["statuses"] = q.statuses;
     Json pass_at = Json::object();
     for (const auto& [k, share] : q.pass_at) pass_at[std::to_string(k)] = share;

@@ -61,6 +61,36 @@ TEST_F(GoldenTest, Table) {
   expect_golden("table.tex", to_latex(r));
 }
 
+// Arms that score otherwise now and then, mostly, and on every prompt by as much.
+TEST_F(GoldenTest, Quality) {
+  run_.tasks = {"gsm8k"};
+  run_.prompts_per_task = 40;
+  for (const char* label : {"seldom", "often", "always"}) {
+    tests::SyntheticArm arm = run_.arms.back();
+    arm.label = label;
+    run_.arms.push_back(arm);
+  }
+  const int64_t id = tests::fill(store_, run_);
+  const auto score = [&](const std::string& arm, const std::string& value) {
+    store_.execute("UPDATE score SET value = (SELECT " + value +
+                   " FROM generation g WHERE g.id = generation_id) WHERE value IS NOT NULL AND "
+                   "generation_id IN (SELECT g.id FROM generation g JOIN arm a ON a.id = g.arm_id "
+                   "WHERE a.label = '" +
+                   arm + "')");
+  };
+  score("seldom", "CASE WHEN g.prompt_id % 9 = 0 THEN 1 - value ELSE value END");
+  score("often", "CASE WHEN g.prompt_id % 4 > 0 THEN 0.5 - value / 4 ELSE value END");
+  score("always", "value - 0.25");
+  const Report r = build_report(store_, id);
+  const auto part = [](const std::string& text, const char* first, const char* behind) {
+    const size_t from = text.find(first);
+    return text.substr(from, text.find(behind, from) - from);
+  };
+  expect_golden("quality.md", part(to_markdown(r), "| quality", "| why"));
+  expect_golden("quality.txt", part(to_text(r), "quality", "why"));
+  expect_golden("quality.tex", part(to_latex(r), "\\caption{Quality", "\\caption{What"));
+}
+
 TEST_F(GoldenTest, JsonKeys) {
   const Report r = build_report(store_, tests::fill(store_, run_));
   const auto rows = nlohmann::ordered_json::parse(to_json(r));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -306,6 +307,66 @@ Coverage cover_ranks(const ArmsModel& model, double steps, int n, Estimator esti
     }
     return held;
   });
+}
+
+namespace {
+
+constexpr double kBinaryLevel = 0.7;                      // 76 % of the control's answers are right
+constexpr double kRougeLevel = -0.7, kRougeSpread = 0.3;  // mean 0.25, sd 0.1
+
+double score_of(const ScoresModel& m, double quality) {
+  return m.binary ? (quality > -kBinaryLevel ? 1 : 0)
+                  : base::normal_cdf(kRougeLevel + kRougeSpread * quality);
+}
+
+// The mean score of answers whose quality is normal around `level`.
+double mean_score(const ScoresModel& m, double level) {
+  if (m.binary) return base::normal_cdf(kBinaryLevel + level);
+  return base::normal_cdf((kRougeLevel + kRougeSpread * level) /
+                          std::sqrt(1 + kRougeSpread * kRougeSpread));
+}
+
+}  // namespace
+
+QualityCoverage cover_quality(const ScoresModel& m, int n, int experiments) {
+  using Differences = std::vector<std::vector<std::optional<double>>>;
+  const auto n_arms = static_cast<size_t>(m.arms);
+  std::vector<double> levels, truths;
+  for (int a = 1; a <= m.arms; ++a) {
+    levels.push_back(-m.steps * a);
+    truths.push_back((1 - m.same) * (mean_score(m, levels.back()) - mean_score(m, 0)));
+  }
+  QualityCoverage c;
+  uint64_t seed = 0;
+  const auto held = [&](const std::optional<reports::ControlDifference>& d, size_t a) {
+    return !d->interval || (d->interval->lo <= truths[a] && truths[a] <= d->interval->hi);
+  };
+  const double own = std::sqrt((1 - m.shared) / 2);
+  c.at_once = cover(experiments, 4, [&](Normals& normals) {
+    Differences arms(n_arms);
+    for (int i = 0; i < n; ++i) {
+      const double control = normals.next(), common = normals.next();
+      for (size_t a = 0; a < n_arms; ++a) {
+        const bool same = base::normal_cdf(normals.next()) < m.same;
+        const double quality =
+            levels[a] + std::sqrt(m.shared) * control + own * (common + normals.next());
+        arms[a].push_back(same ? 0 : score_of(m, quality) - score_of(m, control));
+      }
+    }
+    const auto found = reports::control_differences(arms, ++seed);
+    bool all = true, each = true;
+    for (size_t a = 0; a < n_arms; ++a) {
+      all = all && held(found[a], a);
+      each = each && held(reports::control_differences(std::span(arms).subspan(a, 1), seed)[0], a);
+      const double of_all = static_cast<double>(n_arms) * experiments;
+      c.without += (found[a]->interval ? 0 : 1) / of_all;
+      c.differing += found[a]->differing / of_all;
+    }
+    ++c.alone.experiments;
+    c.alone.covered += each ? 1 : 0;
+    return all;
+  });
+  return c;
 }
 
 }  // namespace evalrun::tests

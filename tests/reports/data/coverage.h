@@ -12,6 +12,7 @@
 #include "engine/base/rng.h"
 #include "engine/base/stats.h"
 #include "reports/data/best_set.h"
+#include "reports/data/control_differences.h"
 #include "reports/data/estimators.h"
 #include "reports/data/sessions.h"
 
@@ -103,6 +104,26 @@ Coverage cover_best_set(const ArmsModel& model, int n, reports::Estimator estima
 // that; with 0 all are equal, and no two may be told apart.
 Coverage cover_ranks(const ArmsModel& model, double steps, int n, reports::Estimator estimator,
                      int experiments);
+
+// Scores of answers beside a control's. An arm gives the control's answer with the chance `same`;
+// else it has one of its own, whose quality has the correlation `shared` with the control's and as
+// large a share in common with the other arms. Quality is normal. The score is 1 where it is above
+// 0 (binary), else it rises with it from 0 to 1, about 0.25 with sd 0.1, as ROUGE-L does.
+struct ScoresModel {
+  int arms = 5;
+  bool binary = true;
+  double same = 0, shared = 0.5;
+  double steps = 0;  // by which each arm's quality is below the one's before; the control is first
+};
+// Share of experiments in which the intervals of all arms' differences hold the true ones. An arm
+// without an interval says nothing and so holds; `without` is the share of such arms, `differing`
+// the mean number of prompts on which an arm scores otherwise. `alone`: the same with the interval
+// that an arm would have by itself.
+struct QualityCoverage {
+  Coverage at_once, alone;
+  double without = 0, differing = 0;
+};
+QualityCoverage cover_quality(const ScoresModel& model, int n, int experiments);
 // The sessions' means per prompt taken for one session: what an interval over prompts makes of it.
 Coverage cover_ignoring_sessions(const SessionModel& model, reports::Scope scope, int experiments);
 

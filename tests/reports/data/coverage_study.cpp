@@ -1,7 +1,7 @@
-// Prints the tables of "Coverage of the intervals" and "The fastest arm" in docs/measurement.md:
-// how often intervals of nominal 95 % hold the truth. Run by hand:
-// build/release/bin/coverage_study [prompts] [lengths] [groups] [sessions] [best] [ranks]; the
-// seeds are fixed, so that every run prints the same.
+// Prints the tables of simulations in docs/measurement.md ("The fastest arm" and what follows it,
+// "Coverage of the intervals", "Quality"): how often intervals of nominal 95 % hold the truth. Run
+// by hand: build/release/bin/coverage_study [prompts] [lengths] [groups] [sessions] [best] [ranks]
+// [quality]; the seeds are fixed, so that every run prints the same.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -169,6 +169,33 @@ void print_ranks() {
     }
 }
 
+void print_quality() {
+  constexpr int kQualityExperiments = 2'000;
+  struct Case {
+    const char* name;
+    ScoresModel model;
+  };
+  fmt::print(
+      "\n| scores | arms | prompts | differ | no interval | equal arms | one by one | apart | one "
+      "by one |\n|:--|--:|--:|--:|--:|--:|--:|--:|--:|\n");
+  for (const Case& c : {Case{"0 or 1, answers of their own", {.binary = true}},
+                        Case{"0 or 1, 70 % the control's", {.binary = true, .same = 0.7}},
+                        Case{"ROUGE-L, answers of their own", {.binary = false}},
+                        Case{"ROUGE-L, 70 % the control's", {.binary = false, .same = 0.7}}})
+    for (const int arms : {1, 5, 12})
+      for (const int n : {40, 80}) {
+        ScoresModel model = c.model;
+        model.arms = arms;
+        const QualityCoverage equal = cover_quality(model, n, kQualityExperiments);
+        model.steps = 0.05;
+        const QualityCoverage apart = cover_quality(model, n, kQualityExperiments);
+        fmt::print("| {} | {} | {} | {:.1f} | {:.1f} | {} | {} | {} | {} |\n", c.name, arms, n,
+                   equal.differing, 100 * equal.without, cell(equal.at_once), cell(equal.alone),
+                   cell(apart.at_once), cell(apart.alone));
+        std::fflush(stdout);
+      }
+}
+
 }  // namespace
 }  // namespace evalrun::tests
 
@@ -176,7 +203,8 @@ int main(int argc, char** argv) {
   const std::pair<std::string_view, void (*)()> parts[] = {
       {"prompts", evalrun::tests::print_prompts}, {"lengths", evalrun::tests::print_lengths},
       {"groups", evalrun::tests::print_groups},   {"sessions", evalrun::tests::print_sessions},
-      {"best", evalrun::tests::print_best_sets},  {"ranks", evalrun::tests::print_ranks}};
+      {"best", evalrun::tests::print_best_sets},  {"ranks", evalrun::tests::print_ranks},
+      {"quality", evalrun::tests::print_quality}};
   for (const auto& [name, print] : parts)
     if (argc < 2 || std::find(argv + 1, argv + argc, name) != argv + argc) print();
 }

@@ -47,7 +47,11 @@ class FewUnitsTest : public ReportTest {
       }
       for (const auto& [name, q] : row.quality) {
         EXPECT_TRUE(std::isfinite(q.value)) << name;
-        EXPECT_TRUE(sound(q.interval) && sound(q.difference_interval)) << name;
+        EXPECT_TRUE(sound(q.interval)) << name;
+        if (!q.difference) continue;
+        EXPECT_TRUE(std::isfinite(q.difference->value) && sound(q.difference->interval)) << name;
+        EXPECT_EQ(q.difference->p.has_value(), q.difference->interval.has_value());
+        if (q.difference->p) EXPECT_TRUE(*q.difference->p > 0 && *q.difference->p <= 1) << name;
       }
     }
     static const std::regex kNoNumber("(^|[^a-z])(nan|inf)([^a-z]|$)");
@@ -87,8 +91,9 @@ TEST_F(FewUnitsTest, OneClusterHasNoIntervalAndIsNamed) {
   EXPECT_FALSE(pld(r).ranking);
   const Quality& q = pld(r).quality.begin()->second;
   EXPECT_FALSE(q.interval);
-  EXPECT_FALSE(q.difference_interval);
-  EXPECT_TRUE(q.difference);
+  ASSERT_TRUE(q.difference);
+  EXPECT_FALSE(q.difference->interval);
+  EXPECT_THAT(to_text(r), HasSubstr("(one group of prompts)"));
   EXPECT_THAT(to_text(r), HasSubstr("No interval: all prompts here are of one group."));
   EXPECT_THAT(to_text(build_report(store_, id, {.scope = Scope::kNewKinds})),
               HasSubstr("No interval for new kinds"));
@@ -112,10 +117,14 @@ TEST_F(FewUnitsTest, StrataOfOnePromptArePooled) {
 
 TEST_F(FewUnitsTest, OnePrompt) {
   const int64_t id = fill(1);
+  store_.execute(
+      "UPDATE score SET value = 1 - value WHERE generation_id IN (SELECT g.id FROM generation g "
+      "JOIN arm a ON a.id = g.arm_id WHERE a.role = 'method')");
   expect_sound(id);
   const Report r = build_report(store_, id);
   EXPECT_FALSE(pld(r).speed.interval);
   EXPECT_FALSE(pld(r).ranking);
+  EXPECT_THAT(to_text(r), HasSubstr("(one prompt)"));
 }
 
 }  // namespace

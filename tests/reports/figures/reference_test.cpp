@@ -52,16 +52,17 @@ TEST_F(ReferenceTest, ATunedTargetIsComparedWithItsOwnPlainDecoding) {
   EXPECT_EQ(q.differing, 3);
   EXPECT_EQ(q.better, 1);  // 0 1 0 instead of 1 0 1
   EXPECT_EQ(q.worse, 2);
-  EXPECT_DOUBLE_EQ(*q.difference, -1.0 / 3);
-  // Student's t with 2 degrees of freedom over -1, 1, -1.
-  EXPECT_NEAR(q.difference_interval->hi, -1.0 / 3 + 4.302652729911275 * std::sqrt(4.0 / 9), 1e-9);
+  EXPECT_DOUBLE_EQ(q.difference->value, -1.0 / 3);
+  // Student's t with 2 degrees of freedom over -1, 1, -1: no other arm scores otherwise.
+  EXPECT_NEAR(q.difference->interval->hi, -1.0 / 3 + 4.302652729911275 * std::sqrt(4.0 / 9), 1e-9);
+  EXPECT_NEAR(*q.difference->p, 2.0 / 3, 1e-9);
   EXPECT_EQ(row(other, "space", "gsm8k").quality.at("exact@1").differing, 0);
   EXPECT_THAT(to_text(other), HasSubstr("quality against ar"));
   EXPECT_THAT(to_text(other), HasSubstr("1 / 0 / 2"));
   EXPECT_THAT(to_text(r), Not(HasSubstr("better / equal / worse")));  // nothing differs
 
   const Report control = build_report(store_, run_id, {.control = "ar_tuned"});
-  EXPECT_DOUBLE_EQ(*row(control, "space", "gsm8k").quality.at("exact@1").difference, 1.0 / 3);
+  EXPECT_DOUBLE_EQ(row(control, "space", "gsm8k").quality.at("exact@1").difference->value, 1.0 / 3);
   EXPECT_EQ(row(control, "ar", "gsm8k").quality.at("exact@1").better, 2);
   EXPECT_EQ(row(control, "ar_tuned", "gsm8k").quality.at("exact@1").compared, 0);
   EXPECT_THAT(to_text(control), HasSubstr("quality against ar_tuned"));
