@@ -4,6 +4,7 @@
 #pragma once
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -62,6 +63,14 @@ std::vector<T> sample(const std::vector<T>& all, size_t n) {
 template <typename T>
 std::vector<T> sample(std::initializer_list<T> all, size_t n) {
   return sample(std::vector<T>(all), n);
+}
+
+// Whether case number `i` of `of` is among the `n` that a usual run does in full, of cases that are
+// tests of their own and differ in a format or path only.
+inline bool in_sample(size_t i, size_t of, size_t n, const std::string& name) {
+  if (test_everything() || n >= of) return true;
+  const std::vector<size_t> chosen = choose(of, n, sample_seed(), name);
+  return std::find(chosen.begin(), chosen.end(), i) != chosen.end();
 }
 
 }  // namespace evalrun::tests

@@ -46,7 +46,8 @@ TEST_P(BitIdentity, RowAloneEqualsNodeOfAnyTree) {
   EXPECT_GE(compared, 2 * models.size() * contexts.size() * trees.size());  // rows
 }
 
-// Sizes of the largest trees of the papers. One model: what matters is how many rows there are.
+// Sizes of the largest trees of the papers. One model: what matters is how many rows there are. On
+// the emulator one format has as many, the others have more than a chunk of keys.
 TEST_P(BitIdentity, NodeOfAVeryLargeTree) {
   const auto model = feature_models(GetParam().format).front().model;
   const int vocab = model->config().vocab_size;
@@ -54,8 +55,9 @@ TEST_P(BitIdentity, NodeOfAVeryLargeTree) {
   auto plain = open(model, GetParam(), 1, 1024);
   const auto prompt = random_tokens(250, vocab, 7);
   session->prefill(prompt), plain->prefill(prompt);
-  for (const int rows :
-       tests::sample(kFewCases ? std::vector{340} : std::vector{340, 441, 512}, 1)) {
+  std::vector<int> sizes = {340, 441, 512};
+  if (kFewCases) sizes = {in_full(GetParam(), "a very large tree") ? 340 : 140};
+  for (const int rows : tests::sample(sizes, 1)) {
     const auto tree = random_tree(rows, vocab, static_cast<uint64_t>(rows), 4);
     const ForwardResult r = session->forward({.rows = tree});
     size_t compared = 0;

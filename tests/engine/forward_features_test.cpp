@@ -379,21 +379,24 @@ TEST_P(ForwardFeatures, WithoutKvCacheTheBitsAreTheSame) {
   EXPECT_EQ(off->length(), 273);
 }
 
+// On the emulator one format has all the rows, another one in other runs: room, borders of chunks
+// and the merge of keys are no matter of the format, and 300 rows meet its products.
 TEST_P(ForwardFeatures, AThousandRowsInOneForward) {
+  const int n = !kFewCases || in_full(GetParam(), "a thousand rows") ? kMaxRows : 300;
   const auto m = feature_models(GetParam().format)[0];
   auto s = open(m.model, GetParam(), 2, 2048);
   s->prefill(random_tokens(33, 101, 1));
-  auto chain = random_tree(kMaxRows, 101, 1, 1);
+  auto chain = random_tree(n, 101, 1, 1);
   for (Row& r : chain) r.hidden = false, r.logits = false;
   chain.back().logits = true;
-  const auto last = copy(s->forward({.rows = chain}).logits_row(kMaxRows - 1));
+  const auto last = copy(s->forward({.rows = chain}).logits_row(n - 1));
   std::vector<int32_t> tokens;
   for (const Row& r : chain) tokens.push_back(r.token);
   auto fresh = open(m.model, GetParam(), 2, 2048);
   fresh->prefill(random_tokens(33, 101, 1));
   fresh->prefill(std::span(tokens).subspan(0, tokens.size() - 1));
   EXPECT_TRUE(same_bits(last, decode_alone(*fresh, {tokens.back()})));
-  chain.push_back(chain.back());
+  chain.resize(kMaxRows + 1, chain.back());
   EXPECT_THROW((void)s->forward({.rows = chain}), InternalError);
 }
 

@@ -92,6 +92,15 @@ inline std::vector<Path> all_paths() {
   return paths;
 }
 
+// Whether this is the path that a usual run tests with the largest sizes; another one in other
+// runs.
+inline bool in_full(const Path& path, const std::string& test) {
+  std::vector<std::string> names;
+  for (const Path& p : all_paths()) names.push_back(p.name());
+  const auto at = std::find(names.begin(), names.end(), path.name()) - names.begin();
+  return tests::in_sample(static_cast<size_t>(at), names.size(), 1, test);
+}
+
 // Those that give the bits of the reference.
 inline std::vector<Path> paths_of_reference_bits() {
   std::vector<Path> paths = all_paths();
@@ -117,9 +126,10 @@ inline std::vector<NamedModel> feature_models(WeightFormat format = WeightFormat
   return models;
 }
 
-// Half of them: other ones for other paths and formats.
+// Half of them: other ones for other paths, formats and tests. On the emulator one: five formats
+// and a dozen tests meet all of them in every run.
 inline std::vector<NamedModel> some_models(WeightFormat format) {
-  return tests::sample(feature_models(format), 2);
+  return tests::sample(feature_models(format), kFewCases ? 1 : 2);
 }
 
 inline std::vector<float> copy(std::span<const float> x) { return {x.begin(), x.end()}; }

@@ -14,6 +14,7 @@
 #include "engine/sampling.h"
 #include "engine/session.h"
 #include "engine/tokenizer/tokenizer.h"
+#include "tests/sample.h"
 
 namespace evalrun::engine {
 namespace {
@@ -130,13 +131,19 @@ TEST_F(SmolLM2, LayerTrace) {
   expect_trace(v, t["layer0"]["v_proj"], "v_proj");
 }
 
+// All prompts are tokenized. A quarter of them is continued, other ones in other runs: 192 tokens
+// with their probabilities and margins, and the best five of 48. A prompt takes 8 s, and a forward
+// that is wrong for one text is hardly right for two others.
 TEST_F(SmolLM2, GreedyTokensLogitsAndMargins) {
-  const Json cases = read("greedy.json")["cases"];
+  const std::vector<Json> cases = read("greedy.json")["cases"];
   ASSERT_EQ(cases.size(), 12u);
-  for (const Json& c : cases) {
+  for (const Json& c : cases)
+    EXPECT_EQ(model_->tokenizer()->encode(c["prompt"].get<std::string>()),
+              c["prompt_ids"].get<std::vector<int32_t>>())
+        << c["id"];
+  for (const Json& c : tests::sample(cases, 3)) {
     const std::string id = c["id"];
     const std::vector<int32_t> prompt = c["prompt_ids"], greedy = c["greedy_ids"];
-    EXPECT_EQ(model_->tokenizer()->encode(c["prompt"].get<std::string>()), prompt) << id;
     session_->reset();
     session_->prefill(std::span(prompt).first(prompt.size() - 1));
     int32_t token = prompt.back();
@@ -161,10 +168,16 @@ TEST_F(SmolLM2, GreedyTokensLogitsAndMargins) {
   }
 }
 
+// The text of 512 tokens each time, token by token. The one of 4096 takes two minutes, and has one
+// figure of the whole; what a long context adds is tested every time by parts: the angles of far
+// positions (Rope.TablesOfPublishedModels), sums over many chunks of keys (bit identity of small
+// models).
 TEST_F(SmolLM2, Perplexity) {
   const Json p = read("perplexity.json");
+  ASSERT_EQ(p["texts"].size(), 2u);
   for (const Json& text : p["texts"]) {
     const std::string file = text["file"];
+    if (text["n_tokens"].get<int>() > 512 && !tests::test_everything()) continue;
     const auto ids = model_->tokenizer()->encode(base::read_file(shared_folder() + file));
     ASSERT_EQ(ids.size(), text["n_tokens"].get<size_t>()) << file;
     if (text.contains("ids")) {

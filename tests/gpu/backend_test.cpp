@@ -38,6 +38,10 @@ using ::testing::HasSubstr;
 
 class Backend : public ::testing::TestWithParam<Path> {};
 
+// cuda_checked looks at every access, which takes ten times the emulator's time. It is to launch
+// every kernel over borders of its blocks; that results are right is shown by the other run.
+bool looks_at_accesses() { return std::getenv("CUDA_EMULATOR_EVERY_KERNEL") != nullptr; }
+
 // Logits, hidden states and residual streams: the CPU's bits in float32. Elsewhere the numbers of
 // the same weights in float32, but for the rounding of inputs, keys and probabilities to bfloat16:
 // 1 % of these small models' logits (the CPU's bf16 path: 1 %, too).
@@ -45,7 +49,9 @@ TEST_P(Backend, EqualsTheCpu) {
   // All models in one format: every kernel is met in every run.
   const WeightFormat format = GetParam().format;
   for (const NamedModel& m :
-       format == WeightFormat::kBf16 ? feature_models(format) : some_models(format)) {
+       format == WeightFormat::kBf16
+           ? feature_models(format)
+           : tests::sample(feature_models(format), looks_at_accesses() ? 1 : 2)) {
     const int vocab = m.model->config().vocab_size;
     const bool exact = GetParam().format == WeightFormat::kF32;
     auto gpu = open(m.model, GetParam());
@@ -88,7 +94,7 @@ TEST_P(Backend, PrefillByCublasGivesTheSameNumbers) {
   ASSERT_EQ(setenv("EVALRUN_CUDA_CUBLAS", "0", 1), 0);
   if (!found) GTEST_SKIP() << "no cuBLAS here";
   for (const NamedModel& m : some_models(GetParam().format)) {
-    const auto prompt = random_tokens(300, m.model->config().vocab_size, 3);
+    const auto prompt = random_tokens(200, m.model->config().vocab_size, 3);
     auto own = open(m.model, GetParam());
     ASSERT_EQ(setenv("EVALRUN_CUDA_CUBLAS", "1", 1), 0);
     auto dense = open(m.model, GetParam()), again = open(m.model, GetParam());
@@ -212,7 +218,7 @@ TEST_P(Backend, GraphsGiveTheBitsOfSingleLaunches) {
 TEST_P(Backend, BatchesOfChunksGiveTheSameBits) {
   const int usual = std::exchange(merge_batch(), 2);
   const auto m = feature_models(GetParam().format)[0];
-  const auto prompt = random_tokens(700, 101, 5);
+  const auto prompt = random_tokens(530, 101, 5);  // five chunks: three batches, one not full
   auto small = open(m.model, GetParam(), 1, 1024);
   small->prefill(prompt);
   const auto got = decode_alone(*small, {5});
@@ -243,12 +249,15 @@ TEST(CudaBackend, PromptsAtOnceGiveTheSameBits) {
   const Path path = {"", WeightFormat::kBf16, "", false, "cuda"};
   auto models = tests::sample(feature_models(path.format), 1);
   ModelConfig wide = small_config();
-  wide.n_heads = 20, wide.n_kv_heads = 1, wide.head_dim = 136, wide.n_layers = 2;
+  wide.n_heads = 20, wide.n_kv_heads = 1, wide.head_dim = 136;
+  wide.n_layers =
+      looks_at_accesses() ? 1 : 2;  // with one, most results meet nothing that sees them
   models.push_back({"wide_heads", make_random_model(wide, 5, path.format)});
   for (const NamedModel& m : models) {
     SCOPED_TRACE(m.name);
     const ModelConfig& c = m.model->config();
-    const int ends[] = {1, 130, 169, m.name == "wide_heads" ? 180 : 290};
+    const int last = m.name != "wide_heads" ? 290 : looks_at_accesses() ? 172 : 180;
+    const int ends[] = {1, 130, 169, last};
     const auto prompt = random_tokens(static_cast<size_t>(ends[3]), c.vocab_size, 5);
     const auto run = [&](int enough) {
       const int usual = std::exchange(enough_prompt_tiles(), enough);
@@ -391,7 +400,7 @@ TEST(CudaBackend, AContextThatDoesNotFitIsRefusedBeforeAnythingIsAllocated) {
 TEST(CudaBackend, TheMemoryPlanIsWhatIsTaken) {
   ASSERT_EQ(setenv("EVALRUN_CUDA_CUBLAS", "1", 1), 0);
   for (const WeightFormat format : {WeightFormat::kF32, WeightFormat::kBf16, WeightFormat::kQ4})
-    for (const NamedModel& m : feature_models(format)) {
+    for (const NamedModel& m : tests::sample(feature_models(format), 2)) {
       SCOPED_TRACE(fmt::format("{}, {}", m.name, name_of(format)));
       const bool bf16 = format != WeightFormat::kF32;
       SessionOptions o;
@@ -523,7 +532,9 @@ TEST(CudaBackend, AnErrorOnTheWayLeavesNothingStale) {
   small[0].token = 3, small[0].logits = false, small[0].hidden = small[0].top = true;
   const auto large = random_tree(100, 101, 5, 2);  // more than there is room for at first
   int failures = 0;
-  for (int call = 0; call < 140; call += 3) {  // the large one takes more than a hundred
+  // The large one takes more than a hundred calls. One of five, others in other runs.
+  const int step = tests::test_everything() ? 1 : 5;
+  for (int call = static_cast<int>(tests::sample_seed()) % step; call < 140; call += step) {
     SessionOptions o;
     o.device = "cuda", o.max_tokens = 128;
     auto s = Session::create(m.model, o);
@@ -540,7 +551,7 @@ TEST(CudaBackend, AnErrorOnTheWayLeavesNothingStale) {
     for (int i = 0; i < 3; ++i)
       ASSERT_TRUE(same_bits(s->forward({.rows = small}).hidden_row(0), expected)) << call;
   }
-  EXPECT_GT(failures, 20);
+  EXPECT_GE(failures, 100 / step);
 }
 #endif
 

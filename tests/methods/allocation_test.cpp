@@ -7,6 +7,7 @@
 #include <new>
 
 #include "tests/methods/support/harness.h"
+#include "tests/sample.h"
 
 namespace {
 std::atomic<int64_t> allocations{0};
@@ -55,9 +56,11 @@ class SteadyState : public testing::TestWithParam<Arm> {};
 
 TEST_P(SteadyState, StepsAllocateNothing) {
   const auto model = small_model(3);
+  // Two of the three an arm: others for other arms of a method.
   for (const engine::SamplingParams& sampling :
-       {engine::SamplingParams{}, engine::SamplingParams{1.0, 8, 0.9},
-        engine::SamplingParams{1.0, 0, 1, engine::Sampler::kGumbel}}) {
+       sample({engine::SamplingParams{}, engine::SamplingParams{1.0, 8, 0.9},
+               engine::SamplingParams{1.0, 0, 1, engine::Sampler::kGumbel}},
+              2)) {
     const auto session = make_session(model, 512);
     const auto method = build_arm(GetParam(), model, 512);
     Turn turn{{1, 2, 3, 1, 2, 3, 1, 2}};

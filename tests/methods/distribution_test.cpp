@@ -9,6 +9,7 @@
 #include "tests/methods/support/cheap_draws.h"
 #include "tests/methods/support/harness.h"
 #include "tests/methods/support/statistics.h"
+#include "tests/sample.h"
 
 namespace evalrun::tests {
 namespace {
@@ -21,6 +22,19 @@ const Tokens kPrompt = {0, 1, 2, 3, 4, 0,
 
 const engine::SamplingParams kCells[] = {
     {1.0, 0, 1.0}, {1.0, 3, 1.0}, {1.0, 0, 0.8}, {0.7, 4, 0.9}};
+
+// One of the first two and one of the last for an arm in a usual run, others for other arms and in
+// other runs. Draws of a cell stay as many, and so does what a cell finds; 37 arms meet each cell
+// some 18 times a run.
+std::vector<size_t> cells_for(const std::string& arm) {
+  if (test_everything()) return {0, 1, 2, 3};
+  return {choose(2, 1, sample_seed(), arm)[0], 2 + choose(2, 1, sample_seed(), arm + ", cut")[0]};
+}
+// Drafts that must be accepted, and rejected, in these cells together: some arms do little of one
+// of them in half of the cells, and their adapters are random.
+int64_t enough(const std::vector<size_t>& cells) {
+  return kGenerations / (cells.size() == std::size(kCells) ? 2 : 5);
+}
 
 size_t cell_of(const Tokens& text) {
   size_t cell = 0;
@@ -200,15 +214,16 @@ TEST_P(Distribution, IsThatOfPlainDecoding) {
   const auto session = make_session(model, 64);
   const auto method = arm_by_name(GetParam(), model);
   int64_t accepted = 0, rejected = 0;
-  for (size_t cell = 0; cell < std::size(kCells); ++cell) {
+  const std::vector<size_t> cells = cells_for(GetParam());
+  for (const size_t cell : cells) {
     const Outcome outcome = sample(*method, *session, kCells[cell], 1000 + cell);
     EXPECT_GT(outcome.p_value, kCellLevel) << GetParam() << ", cell " << cell;
     accepted += outcome.accepted;
     rejected += outcome.rejected;
   }
   if (std::string(GetParam()) == "ar") return;
-  EXPECT_GT(accepted, kGenerations / 2) << "a test in which nothing is accepted shows nothing";
-  EXPECT_GT(rejected, kGenerations / 2) << "nor one in which nothing is rejected";
+  EXPECT_GT(accepted, enough(cells)) << "a test in which nothing is accepted shows nothing";
+  EXPECT_GT(rejected, enough(cells)) << "nor one in which nothing is rejected";
 }
 
 // The same where draws are cheap, as on a GPU: drafts are drawn with the forward that computes
@@ -220,15 +235,16 @@ TEST_P(KeptDistributions, GiveThatOfPlainDecoding) {
   CheapDraws session(make_session(model, 64));
   const auto method = arm_by_name(GetParam(), model);
   int64_t accepted = 0, rejected = 0;
-  for (size_t cell = 0; cell < std::size(kCells); ++cell) {
+  const std::vector<size_t> cells = cells_for(GetParam());
+  for (const size_t cell : cells) {
     const Outcome outcome = sample(*method, session, kCells[cell], 2000 + cell);
     EXPECT_GT(outcome.p_value, kCellLevel) << GetParam() << ", cell " << cell;
     accepted += outcome.accepted;
     rejected += outcome.rejected;
   }
-  EXPECT_GT(session.rejection_tests, kGenerations);
-  EXPECT_GT(accepted, kGenerations / 2);
-  EXPECT_GT(rejected, kGenerations / 2);
+  EXPECT_GT(session.rejection_tests, 2 * enough(cells));
+  EXPECT_GT(accepted, enough(cells));
+  EXPECT_GT(rejected, enough(cells));
 }
 
 INSTANTIATE_TEST_SUITE_P(Arms, KeptDistributions, testing::ValuesIn(kDrawingArms),
@@ -270,11 +286,12 @@ TEST(DistributionControl, RedrawingAfterARejectionIsSeen) {
     ASSERT_NE(speculative, nullptr);
     speculative->set_verdict_hook(RedrawAfterRejection{});
     // Random heads seldom draft what a small top-p leaves, so that little is rejected there.
-    const size_t cells =
-        std::string_view(arm).find('@') == std::string_view::npos ? std::size(kCells) : 2;
-    for (size_t cell = 0; cell < cells; ++cell)
+    const bool random_heads = std::string_view(arm).find('@') != std::string_view::npos;
+    for (const size_t cell : cells_for(arm)) {
+      if (random_heads && cell > 1) continue;
       EXPECT_LT(sample(*method, *session, kCells[cell], 1000 + cell).p_value, kCellLevel)
           << arm << ", cell " << cell;
+    }
   }
 }
 

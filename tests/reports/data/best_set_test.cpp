@@ -137,7 +137,8 @@ TEST(BestSet, FewLongAnswersCountAsFewPrompts) {
 
 // Nominal 95 % (docs/measurement.md has all figures: 95.6 and 97.9 here). The standard error of 400
 // experiments is 1.1 points: the lower bound is two of them below 95 %, the upper one would see a
-// set that always holds all. A set for 50 % must hold the arm far less often.
+// set that always holds all. A set for 50 % must hold the arm far less often, which a quarter of
+// the experiments shows.
 TEST(BestSet, HoldsTheFastestAsOftenAsItSays) {
   for (const int arms : {5, 20}) {
     const double share =
@@ -145,7 +146,7 @@ TEST(BestSet, HoldsTheFastestAsOftenAsItSays) {
             .share();
     EXPECT_GE(share, 0.925) << arms;
     EXPECT_LE(share, 0.997) << arms;
-    EXPECT_LT(cover_best_set({.arms = arms}, 10, Estimator::kGeo, 400, 0.5).share(), 0.75);
+    EXPECT_LT(cover_best_set({.arms = arms}, 10, Estimator::kGeo, 100, 0.5).share(), 0.75);
   }
 }
 
