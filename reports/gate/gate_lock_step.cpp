@@ -36,7 +36,7 @@ std::map<Answer, const results::StepTimesRow*> answers_of(const LockStepRun& run
 }
 
 // Times of both builds, side by side.
-struct Pairs {
+struct StepPairs {
   std::vector<double> base, now;
   int64_t answers = 0;
   bool empty() const { return base.empty(); }
@@ -47,8 +47,8 @@ double total_ns(const results::StepTimesRow& g) {
   return std::accumulate(g.ns.begin(), g.ns.end(), 0.0);
 }
 
-Pairs pairs(const LockStepRun& base, const LockStepRun& current, const std::string& label) {
-  Pairs pairs;
+StepPairs pairs(const LockStepRun& base, const LockStepRun& current, const std::string& label) {
+  StepPairs pairs;
   const auto now = answers_of(current, label);
   for (const auto& [answer, before] : answers_of(base, label)) {
     const auto it = now.find(answer);
@@ -121,8 +121,8 @@ void LockStepTest::test(const ArmInfo& arm) {
   std::vector<double> of_arm, of_reference, of_ratio;  // of the sessions that have any
   int64_t n = 0;
   for (size_t r = 0; r < bases_.size(); ++r) {
-    const Pairs own = pairs(bases_[r], news_[r], arm.label);
-    const Pairs plain = pairs(bases_[r], news_[r], reference->label);
+    const StepPairs own = pairs(bases_[r], news_[r], arm.label);
+    const StepPairs plain = pairs(bases_[r], news_[r], reference->label);
     if (own.empty() || plain.empty()) continue;
     n += own.answers;
     of_arm.push_back(own.gain());
