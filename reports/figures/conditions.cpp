@@ -62,7 +62,7 @@ class Clocks {
   }
   Conditions conditions() {
     Conditions c;
-    c.generations = generations_, c.disturbed = disturbed_;
+    c.generations = generations_, c.disturbed = disturbed_, c.steal_ns = steal_;
     if (generations_ == 0) return c;
     if (available_ > 0) {
       c.others_share = static_cast<double>(others_) / static_cast<double>(available_);

@@ -17,6 +17,7 @@ struct Conditions {
   int64_t disturbed = 0;
   double others_share = 0;           // of the processor time: other processes and the kernel
   double steal_share = 0;            // other guests of the host
+  int64_t steal_ns = 0;              // the same as processor time, in ticks of some milliseconds
   std::optional<double> device_mhz;  // median; absent when not readable
   std::vector<std::string> throttling = {};    // problems, one sentence each
   std::vector<std::string> interference = {};  // likewise

@@ -21,11 +21,12 @@ class GateEnvironment : public ::testing::Test {
   }
   // The outcome of a check that had said `code`, with the method at `mhz`, and of each second
   // `others_ns` taken by other processes, `steal_ns` by other guests.
-  GateOutcome judged(ExitCode code, double mhz, int64_t others_ns, int64_t steal_ns = 0) {
+  GateOutcome judged(ExitCode code, double mhz, int64_t others_ns, int64_t steal_ns = 0,
+                     int64_t available_ns = 1'000'000'000) {
     run_.key += "x";
     run_.change = [=](results::GenerationRecord& g, const SyntheticArm& a, int, int, int) {
       g.clock = results::ClockRecord{
-          a.role == "method" ? mhz : 2000.0, 1'000'000'000, 800'000'000, others_ns, steal_ns, 0};
+          a.role == "method" ? mhz : 2000.0, available_ns, 0, others_ns, steal_ns, 0};
     };
     GateOutcome outcome;
     outcome.code = outcome.result.code = code;
@@ -71,6 +72,13 @@ TEST_F(GateEnvironment, OtherGuestsOverturnVerdictsAboutSpeedAboveAFifth) {
   EXPECT_EQ(more.code, ExitCode::kEnvironment);
   EXPECT_THAT(more.note, HasSubstr("took 21 % of its processor time"));
   EXPECT_EQ(judged(ExitCode::kOk, 2000, 0, 210'000'000).code, ExitCode::kOk);
+}
+
+// A quarter of a run of some milliseconds is a tick or two of the kernel's clock.
+TEST_F(GateEnvironment, FewTicksOfOtherGuestsSayNothing) {
+  const GateOutcome outcome = judged(ExitCode::kRegression, 2000, 0, 100'000, 400'000);
+  EXPECT_EQ(outcome.code, ExitCode::kRegression);
+  EXPECT_DOUBLE_EQ(outcome.steal_share, 0.25);
 }
 
 TEST_F(GateEnvironment, OneUnfitRunOfSeveralIsEnough) {

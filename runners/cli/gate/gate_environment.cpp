@@ -11,7 +11,7 @@ namespace {
 
 // Why the machine may have made a verdict on speed; "" where it did not.
 std::string unfit(const reports::Conditions& conditions) {
-  if (conditions.steal_share > kMostStolen)
+  if (conditions.steal_share > kMostStolen && conditions.steal_ns >= kFewestStolenNs)
     return fmt::format(
         "other guests of this machine took {:.0f} % of its processor time while measuring: measure "
         "again on a quieter one",

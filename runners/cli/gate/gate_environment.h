@@ -1,6 +1,7 @@
 // The check "environment" of the gate: was the machine fit to measure, and may its state have made
 // the speed verdict?
 #pragma once
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,8 @@ struct MeasuredRun {
 // Interleaving puts what other guests take on all arms alike, up to a point: where they had a fifth
 // of the processor time, step times say more about them than about us.
 inline constexpr double kMostStolen = 0.20;
+// The kernel counts it in ticks of 10 ms: of a run of some milliseconds less says nothing.
+inline constexpr int64_t kFewestStolenNs = 100'000'000;
 
 // Adds the check to a measured outcome, one verdict per run, from what these stored with their
 // generations, and sets `steal_share` to the worst. Exit code 6 only where the verdict is about
