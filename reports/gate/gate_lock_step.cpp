@@ -39,6 +39,11 @@ std::map<Answer, const results::StepTimesRow*> answers_of(const LockStepRun& run
 struct StepPairs {
   std::vector<double> base, now;
   int64_t answers = 0;
+  // A clock may be too coarse for a step.
+  void add(double before_ns, double now_ns) {
+    base.push_back(std::max(before_ns, 1.0));
+    now.push_back(std::max(now_ns, 1.0));
+  }
   bool empty() const { return base.empty(); }
   double gain() const { return paired_gain(base, now); }
 };
@@ -56,12 +61,10 @@ StepPairs pairs(const LockStepRun& base, const LockStepRun& current, const std::
     const results::StepTimesRow& after = *it->second;
     ++pairs.answers;
     if (before->steps_hash == after.steps_hash && before->ns.size() == after.ns.size()) {
-      pairs.base.insert(pairs.base.end(), before->ns.begin(), before->ns.end());
-      pairs.now.insert(pairs.now.end(), after.ns.begin(), after.ns.end());
+      for (size_t k = 0; k < after.ns.size(); ++k) pairs.add(before->ns[k], after.ns[k]);
     } else {  // for as many tokens
-      pairs.base.push_back(total_ns(*before));
-      pairs.now.push_back(total_ns(after) * static_cast<double>(before->emitted) /
-                          static_cast<double>(after.emitted));
+      pairs.add(total_ns(*before), total_ns(after) * static_cast<double>(before->emitted) /
+                                       static_cast<double>(after.emitted));
     }
   }
   return pairs;

@@ -209,7 +209,7 @@ SimulatedSize usual_size(SimulatedWay way) {
     case SimulatedWay::kTurns:
       return {.sessions = 3};
     case SimulatedWay::kLockStep:
-      return {.prompts = 8, .repeats = 1, .sessions = 5, .looks = 5, .aa = false};
+      return {.prompts = 8, .repeats = 1, .sessions = 6, .looks = 4, .aa = false};
   }
   return {};
 }

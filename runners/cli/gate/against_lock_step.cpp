@@ -42,7 +42,6 @@ class LockStep {
   runners::InterruptGuard guard_;
   base::SteadyClock clock_;
   int sessions_ = 0;
-  int steps_ = 1;  // of a turn
 };
 
 std::unique_ptr<TurnChild> LockStep::start(bool ours) const {
@@ -74,18 +73,19 @@ void LockStep::visit(const Builds& builds, int visit, size_t first) {
   for (size_t turn = 0; turn < 2; ++turn)
     if (const size_t b = (first + turn) % 2; !done[b])
       done[b] = builds[b]->begin(builds[1 - b]->processor_ns());
+  int steps = 1;  // of a turn: what takes kTurnS differs from method to method
   for (size_t next = first + 1; !done[0] || !done[1]; ++next) {
     double shortest = std::numeric_limits<double>::infinity();
     for (size_t turn = 0; turn < 2; ++turn) {
       const size_t b = (next + turn) % 2;
       if (done[b]) continue;
       const int64_t begin = clock_.now_ns();
-      done[b] = builds[b]->go_on(steps_, builds[1 - b]->processor_ns());
+      done[b] = builds[b]->go_on(steps, builds[1 - b]->processor_ns());
       // The last turn of an answer may hold fewer steps.
       if (!done[b])
         shortest = std::min(shortest, 1e-9 * static_cast<double>(clock_.now_ns() - begin));
     }
-    if (shortest < kTurnS) steps_ = std::min(2 * steps_, kMostSteps);
+    if (shortest < kTurnS) steps = std::min(2 * steps, kMostSteps);
   }
 }
 
