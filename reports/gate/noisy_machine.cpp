@@ -16,9 +16,9 @@ std::span<const MachineKind> machine_kinds() {
       {"hosted runner", 0.02, 0.01, 0.02, 60, 0.02, 0.05, 0.2, 0, 0},
       {"hosted runner, phases", 0.02, 0.01, 0.02, 60, 0.02, 0.05, 0.2, 0.05, 60},
       {"bad neighbour", 0.04, 0.02, 0.03, 30, 0.04, 0.1, 0.4, 0, 0},
-      // Two cores of a shared host, plain decoding of the default model, 4,000 steps of 5 ms: white
-      // noise of 8 % a step, changes of 8 % that last a third of a second, processes that differ by
-      // 0.7 %; one step in sixty takes three times as long.
+      // Follows, by eye, two cores of a shared host (plain decoding of the default model, 5 ms a
+      // step): white noise of 8 % a step, changes of 8 % that last a third of a second, processes
+      // that differ by 0.7 %; one step in sixty takes three times as long.
       {"shared host", 0.02, 0.007, 0.03, 60, 0.01, 1, 0.03, 0, 0, 0.08, 0.3},
   }};
   return kinds;

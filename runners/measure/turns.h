@@ -16,8 +16,8 @@ class Turns {
   virtual ~Turns() = default;
   // Before anything is measured: what is to come.
   virtual void announce(int visits, int repeats) = 0;
-  // Says that the visit at hand is done and sleeps until the next one may begin. False: no more.
-  // The first turn holds the whole warm-up, each one after it begins a visit.
+  // Says that the visit is done. Sleeps until the next one may begin. False: there is none. The
+  // first turn holds the whole warm-up, each one after it begins a visit.
   virtual bool next() = 0;
   // Before every step of a visit: sleeps where it is not this process's turn.
   virtual void before_step() = 0;

@@ -201,10 +201,8 @@ bool TurnChild::ready() {
 
 bool TurnChild::begin(int64_t other_ns) {
   ++turns_;
-  return turn(0, other_ns);
+  return go_on(0, other_ns);
 }
-
-bool TurnChild::go_on(int steps, int64_t other_ns) { return turn(steps, other_ns); }
 
 int64_t TurnChild::processor_ns() const {
   clockid_t clock;
@@ -214,7 +212,7 @@ int64_t TurnChild::processor_ns() const {
   return static_cast<int64_t>(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
 }
 
-bool TurnChild::turn(int steps, int64_t other_ns) {
+bool TurnChild::go_on(int steps, int64_t other_ns) {
   write_line(fmt::format("{}{} {}", runners::kTurnsGo, steps, other_ns));
   const std::string line = read_line();
   if (line == runners::kTurnsDone) return true;

@@ -34,7 +34,6 @@ class TurnChild {
   void finish();
 
  private:
-  bool turn(int steps, int64_t other_ns);
   std::string when() const;
   std::string read_line();  // "" at the end
   void write_line(const std::string& line);
