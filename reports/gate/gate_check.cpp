@@ -24,6 +24,11 @@ const char* to_string(Outcome o) {
   EVALRUN_CHECK(false, "unknown outcome {}", static_cast<int>(o));
 }
 
+double GateOptions::level() const {
+  if (looks <= 1) return alpha;
+  return look == 0 ? alpha / 2 : alpha / 2 / (looks - 1);
+}
+
 GateCheck gate_check(std::string metric, std::string method, Outcome outcome, std::string reason,
                      int64_t n) {
   GateCheck v;

@@ -15,7 +15,11 @@ struct GateOptions {
   // twice the A/A arm's deviation, is proven.
   double max_regression = 0.03;
   double alpha = 0.05;  // one-sided
-  int looks = 1;        // planned looks at growing data: each is tested at alpha / looks
+  // Planned looks at growing data, and which of them this is (0 = the first). The first one gets
+  // half of alpha, the others share the rest: most verdicts should need one look, and by Bonferroni
+  // all looks together err at most as often as alpha says.
+  int looks = 1, look = 0;
+  double level() const;
   // Scores may not be worse than the baseline's by more than this share of its mean.
   double max_quality_loss = 0.05;
   Faults faults = Faults::kLeaveOut;  // of the new run; kInclude for the self-test

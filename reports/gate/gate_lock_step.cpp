@@ -84,7 +84,7 @@ class LockStepTest {
                const GateOptions& options)
       : bases_(bases),
         news_(news),
-        alpha_(options.alpha / std::max(1, options.looks)),
+        alpha_(options.level()),
         allowed_(std::log1p(-std::min(options.max_regression, 0.99))) {
     EVALRUN_CHECK(bases.size() == news.size(), "{} sessions take turns with {}", bases.size(),
                   news.size());

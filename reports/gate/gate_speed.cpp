@@ -83,7 +83,7 @@ std::string tok_s_text(const MatchedSessions& m) {
 
 SpeedTest::SpeedTest(const std::vector<RunData>& bases, const std::vector<RunData>& news,
                      const GateOptions& options)
-    : bases_(bases), news_(news), alpha_(options.alpha / std::max(1, options.looks)) {
+    : bases_(bases), news_(news), alpha_(options.level()) {
   result_.noise_floor = std::max(floor_of(bases_), floor_of(news_));
   result_.margin = std::max(options.max_regression, 2 * result_.noise_floor);
   worst_ = std::log1p(-std::min(result_.margin, 0.99));

@@ -104,11 +104,12 @@ SimulatedVerdict verdict_of(const SpeedChecks& checks) {
 
 // One look after the other at what `grow` adds, as the commands do.
 template <typename Grow, typename Judge>
-SimulatedVerdict look(int looks, const Grow& grow, const Judge& judge) {
+SimulatedVerdict look(GateOptions options, const Grow& grow, const Judge& judge) {
   SimulatedVerdict verdict = SimulatedVerdict::kInconclusive;
-  for (int i = 0; i < looks && verdict == SimulatedVerdict::kInconclusive; ++i) {
+  for (; options.look < options.looks && verdict == SimulatedVerdict::kInconclusive;
+       ++options.look) {
     grow();
-    verdict = judge();
+    verdict = judge(options);
   }
   return verdict;
 }
@@ -129,11 +130,13 @@ SimulatedDecision check_stored(NoisyMachine& machine, const SimulatedFault& faul
   const auto measure = [&] {
     SimulatedRun run(size, fault);
     return look(
-        size.looks,
+        options,
         [&] {
           for (int r = 0; r < size.repeats; ++r) run.repeat(machine, now);
         },
-        [&] { return verdict_of(speed_checks(baselines, {run.data()}, options)); });
+        [&](const GateOptions& now) {
+          return verdict_of(speed_checks(baselines, {run.data()}, now));
+        });
   };
   SimulatedDecision d;
   d.verdict = measure();
@@ -187,14 +190,14 @@ SimulatedDecision check_with_sessions(NoisyMachine& machine, SimulatedWay way,
     ++d.sessions;
   };
   d.verdict = look(
-      size.looks,
+      options,
       [&] {
         for (int i = 0; i < size.sessions; ++i) session();
       },
-      [&] {
+      [&](const GateOptions& now) {
         return verdict_of(way == SimulatedWay::kTurns
-                              ? speed_checks(bases, news, options)
-                              : lock_step_checks(stepped_bases, stepped_news, options));
+                              ? speed_checks(bases, news, now)
+                              : lock_step_checks(stepped_bases, stepped_news, now));
       });
   d.seconds = machine.now_s();
   return d;
@@ -209,7 +212,7 @@ SimulatedSize usual_size(SimulatedWay way) {
     case SimulatedWay::kTurns:
       return {.sessions = 3};
     case SimulatedWay::kLockStep:
-      return {.prompts = 8, .repeats = 1, .sessions = 6, .looks = 4, .aa = false};
+      return {.prompts = 4, .repeats = 1, .sessions = 8, .looks = 6, .aa = false};
   }
   return {};
 }

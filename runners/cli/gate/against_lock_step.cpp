@@ -146,6 +146,7 @@ std::optional<GateOutcome> check_in_lock_step(const AgainstRequest& request) {
                    per_look * gate.looks, request.program);
       if (!lock_step.session()) return std::nullopt;
     }
+    gate.look = outcome.looks;
     outcome.result = lock_step.judge(gate);
     ++outcome.looks;
   } while (outcome.looks < gate.looks && outcome.result.more_repeats_help());

@@ -48,6 +48,7 @@ GateOutcome check_in_turns(const AgainstRequest& request) {
         measure(build.program, words, folder.file("log"));
         build.runs.push_back(static_cast<int64_t>(build.runs.size()) + 1);
       }
+    gate.look = outcome.looks;
     // The other build may write an older schema: opening for writing takes it along.
     const results::ResultStore other(builds[0].database), current(builds[1].database);
     outcome.result =

@@ -51,7 +51,7 @@ GatePlan plan_gate(const std::string& name, const RunReference& baseline,
   if (plan.spread)
     plan.detectable =
         reports::detectable_slowdown(*plan.spread, plan.sessions, plan.history,
-                                     options.max_regression, options.alpha / options.looks);
+                                     options.max_regression, options.level());
   return plan;
 }
 

@@ -87,6 +87,7 @@ GateOutcome look(const GateRequest& request, const RunReference& baseline,
   outcome.baseline_run = baseline.run_id;
   do {
     outcome.run_id = measurement.extend();
+    gate.look = outcome.looks;
     outcome.result = reports::evaluate_gate({*baseline.store, baseline.sessions()},
                                             {store, {outcome.run_id}}, gate);
     ++outcome.looks;
