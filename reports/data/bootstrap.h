@@ -1,5 +1,5 @@
 // Paired cluster bootstrap over prompts: an interval that assumes no shape, for new prompts of the
-// same kind (population). docs/measurement.md says how well it covers beside the t intervals.
+// same kind (population). docs/coverage.md says how well it covers beside the t intervals.
 #pragma once
 #include <cstdint>
 #include <optional>

@@ -1,6 +1,6 @@
 // The decision of `evalrun check`: is the new run as correct and as fast as the stored baseline?
 // Correctness first, by equality, without statistics; then speed, with a three-way verdict
-// (docs/measurement.md). Measuring, extending and confirming are the command's business.
+// (docs/gate.md). Measuring, extending and confirming are the command's business.
 #pragma once
 #include <cstdint>
 #include <optional>

@@ -1,4 +1,4 @@
-// What-if from stored steps (docs/measurement.md): the speedup of an arm with shorter or smaller
+// What-if from stored steps (docs/predict.md): the speedup of an arm with shorter or smaller
 // drafts, on a machine with another T(n), or for several answers decoded together. Nothing is run.
 #pragma once
 #include <functional>

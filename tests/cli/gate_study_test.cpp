@@ -1,4 +1,4 @@
-// The measured figures about the gate (scripts/gate-study, docs/measurement.md) are what it
+// The measured figures about the gate (scripts/gate-study, docs/gate.md) are what it
 // promises.
 #include <gtest/gtest.h>
 

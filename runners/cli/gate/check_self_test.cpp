@@ -122,7 +122,7 @@ void run_self_test(const CheckArguments& o, Context& context, int64_t begin_ns) 
   } else {
     print_line(aligned_table({"drill", "expected", "found", "", "time", "why"}, rows));
     print_line(
-        fmt::format("\nof {} simulated checks (docs/measurement.md, \"How often the gate is "
+        fmt::format("\nof {} simulated checks (docs/gate.md, \"How often the gate is "
                     "wrong\"):\n{}",
                     kSimulatedTrials, shares_text(unchanged, slow)));
   }
@@ -130,7 +130,7 @@ void run_self_test(const CheckArguments& o, Context& context, int64_t begin_ns) 
     spdlog::warn(
         "a drill about speed went wrong: processes of this machine differ by more than a fault of "
         "5 % lets. More sessions (--sessions 8, --max-extra-runs 8) average that out, "
-        "--max-regression 10% asks for less; docs/measurement.md, \"How often the gate is wrong\"");
+        "--max-regression 10% asks for less; docs/gate.md, \"How often the gate is wrong\"");
   if (!passed) context.exit_code = static_cast<int>(ExitCode::kCorrectness);
 }
 

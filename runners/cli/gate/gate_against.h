@@ -1,5 +1,5 @@
 // `evalrun check --against PROGRAM`: this build against another one, both measured now
-// (docs/measurement.md, "Two builds in lock step"). No drift between two days is in it.
+// (docs/gate.md, "Two builds in lock step"). No drift between two days is in it.
 #pragma once
 #include <optional>
 #include <string>

@@ -336,7 +336,7 @@ void add_predict_command(CLI::App& app, Context& context) {
       *command, {Format::kText, Format::kMarkdown, Format::kCsv, Format::kJson, Format::kLatex});
   command->footer(
       "Walks the stored answers once more in steps of other drafts: no model is read, nothing is\n"
-      "run. What is assumed, and how far it was off: docs/measurement.md.\n\n"
+      "run. What is assumed, and how far it was off: docs/predict.md.\n\n"
       "Examples:\n"
       "  evalrun predict                                   # shorter drafts for every arm\n"
       "  evalrun predict before --arm pld --k 1..8 --batch 1,4,16\n"

@@ -1,5 +1,5 @@
-// Prints the tables of simulations in docs/measurement.md ("The fastest arm" and what follows it,
-// "Coverage of the intervals", "Quality"): how often intervals of nominal 95 % hold the truth. Run
+// Prints the tables of simulations in docs/coverage.md and docs/measurement.md ("The fastest arm"
+// and what follows it, "Quality"): how often intervals of nominal 95 % hold the truth. Run
 // by hand: build/release/bin/coverage_study [prompts] [lengths] [groups] [sessions] [best] [ranks]
 // [quality]; the seeds are fixed, so that every run prints the same.
 #include <fmt/format.h>

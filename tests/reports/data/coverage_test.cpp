@@ -1,4 +1,4 @@
-// A short form of the coverage study (docs/measurement.md): intervals hold the truth about as often
+// A short form of the coverage study (docs/coverage.md): intervals hold the truth about as often
 // as they say, and the bounds would see the faults that such formulas have. Seeds are fixed, so
 // that a bound is passed always or never.
 #include "tests/reports/data/coverage.h"

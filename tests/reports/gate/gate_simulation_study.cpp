@@ -1,5 +1,5 @@
 // By hand, a minute: how often the gate is wrong on simulated machines, for the three ways in which
-// it measures; the table of docs/measurement.md, "How often the gate is wrong".
+// it measures; the table of docs/gate.md, "How often the gate is wrong".
 //
 //   gate_simulation_study [TRIALS]                     (1000)
 //   gate_simulation_study TRIALS lock-step PROMPTS TOKENS SESSIONS LOOKS
