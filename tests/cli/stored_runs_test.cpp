@@ -40,6 +40,19 @@ TEST_F(StoredRuns, AnOlderFileIsMigratedByTheCommandThatItsRefusalNames) {
   EXPECT_TRUE(std::filesystem::exists(folder_.file("r.db.bak-v5")));
 }
 
+// Whatever the table says of its speed, a lossless method with other tokens ends a run in red.
+TEST_F(StoredRuns, RunEndsWithFiveWhereALosslessMethodsTokensDiffer) {
+  const auto again = [&] { return run(run_arguments(kMaxNew, {"--label", "first"})); };
+  ASSERT_EQ(again().exit_code, 0);  // all is stored; nothing is measured again
+  execute(
+      "UPDATE generation SET tokens_hash = 'x' WHERE id = (SELECT max(g.id) FROM generation g JOIN "
+      "arm a ON a.id = g.arm_id WHERE a.method = 'pld')");
+  const ProgramResult wrong = again();
+  EXPECT_EQ(wrong.exit_code, 5) << wrong.err;
+  EXPECT_THAT(wrong.err, HasSubstr("tokens differ from plain decoding"));
+  EXPECT_THAT(wrong.err, HasSubstr("pld"));
+}
+
 TEST_F(StoredRuns, ReportFormatsAndNames) {
   for (const char* name : {"", "1", "run:1", "first", "r.db", "r.db:first", "r.db:run:1"}) {
     SCOPED_TRACE(name);
