@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "reports/compare/compare.h"
 #include "reports/data/run_data.h"
-#include "reports/gate/compare.h"
 
 namespace evalrun::reports {
 

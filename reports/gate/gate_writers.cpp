@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
+#include "reports/compare/run_json.h"
 #include "reports/gate/gate.h"
-#include "reports/gate/run_json.h"
 
 namespace evalrun::reports {
 

@@ -178,7 +178,7 @@ TEST_F(TrackedFiles, HoldNoSqlOutsideOfResults) {
   static const std::set<std::string> reports = {
       "reports/data/generations.cpp",    "reports/data/load_run.cpp",
       "reports/gate/gate_output.cpp",    "reports/gate/gate_quality.cpp",
-      "reports/gate/history.cpp",        "reports/html/timeline.cpp",
+      "reports/compare/history.cpp",     "reports/html/timeline.cpp",
       "reports/predict/step_costs.cpp",  "reports/predict/step_trace.cpp",
       "reports/figures/conditions.cpp",  "reports/figures/gpu_use.cpp",
       "reports/figures/quality.cpp",     "reports/figures/report.cpp",

@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/base/text.h"
+#include "reports/compare/compare.h"
 #include "reports/figures/report.h"
-#include "reports/gate/compare.h"
 #include "reports/gate/gate.h"
 #include "tests/reports/rendered.h"
 #include "tests/results/synthetic.h"

@@ -140,7 +140,7 @@ std::vector<std::string> run_words(const CheckArguments& o) {
 
 // Of a session in lock step: every prompt once, as many sessions are measured. Of the built-in
 // suite two prompts of each task: a short session leaves time for more of them, and it is their
-// number that counts (usual_size(), reports/gate/simulated_gate.h).
+// number that counts (usual_size(), reports/gate/simulated/simulated_gate.h).
 std::vector<std::string> lock_step_words(const CheckArguments& o) {
   std::vector<std::string> words;
   if (o.repeats == 0) words.insert(words.end(), {"-r", "1"});

@@ -6,7 +6,7 @@
 
 #include "engine/base/text.h"
 #include "engine/base/units.h"
-#include "reports/gate/simulated_gate.h"
+#include "reports/gate/simulated/simulated_gate.h"
 #include "runners/cli/gate/check_arguments.h"
 #include "runners/cli/gate/gate_drill.h"
 #include "runners/cli/gate/temporary_folder.h"

@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "reports/gate/history.h"
+#include "reports/compare/history.h"
 #include "runners/plan/estimate.h"
 #include "runners/plan/plan.h"
 

@@ -3,7 +3,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/text.h"
-#include "reports/gate/compare.h"
+#include "reports/compare/compare.h"
 #include "runners/cli/cli.h"
 #include "runners/cli/output.h"
 #include "runners/cli/run_reference.h"

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "reports/compare/compare.h"
 #include "reports/figures/report.h"
-#include "reports/gate/compare.h"
 #include "tests/reports/data/query_watch.h"
 #include "tests/reports/data/scale_store.h"
 

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
+#include "reports/compare/compare.h"
 #include "reports/figures/report.h"
-#include "reports/gate/compare.h"
 #include "tests/reports/data/query_watch.h"
 #include "tests/reports/data/scale_store.h"
 #include "tests/results/synthetic.h"

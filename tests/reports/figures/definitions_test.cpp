@@ -6,7 +6,7 @@
 
 #include "engine/base/text.h"
 #include "reports/claims/published_vs_measured.h"
-#include "reports/gate/compare.h"
+#include "reports/compare/compare.h"
 #include "reports/papers/table.h"
 #include "reports/table/metric_glossary.h"
 #include "tests/reports/rendered.h"

@@ -10,7 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "reports/gate/simulated_gate.h"
+#include "reports/gate/simulated/simulated_gate.h"
 
 namespace {
 

@@ -9,7 +9,7 @@
 
 #include "engine/base/rng.h"
 #include "reports/gate/gate_lock_step.h"
-#include "reports/gate/simulated_gate.h"
+#include "reports/gate/simulated/simulated_gate.h"
 
 namespace evalrun::reports {
 namespace {

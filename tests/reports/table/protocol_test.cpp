@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/base/error.h"
-#include "reports/gate/compare.h"
+#include "reports/compare/compare.h"
 #include "reports/gate/gate.h"
 #include "tests/reports/rendered.h"
 #include "tests/reports/report_fixture.h"

@@ -1,4 +1,4 @@
-#include "reports/gate/simulated_gate.h"
+#include "reports/gate/simulated/simulated_gate.h"
 
 #include <algorithm>
 #include <optional>

@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "engine/base/error.h"
+#include "reports/compare/compare.h"
+#include "reports/compare/run_json.h"
 #include "reports/document/records.h"
 #include "reports/format.h"
-#include "reports/gate/compare.h"
-#include "reports/gate/run_json.h"
 #include "reports/json_values.h"
 
 namespace evalrun::reports {

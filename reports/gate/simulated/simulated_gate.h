@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "reports/gate/noisy_machine.h"
+#include "reports/gate/simulated/noisy_machine.h"
 
 namespace evalrun::reports {
 

@@ -1,4 +1,4 @@
-#include "reports/gate/noisy_machine.h"
+#include "reports/gate/simulated/noisy_machine.h"
 
 #include <cmath>
 

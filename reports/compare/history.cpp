@@ -1,4 +1,4 @@
-#include "reports/gate/history.h"
+#include "reports/compare/history.h"
 
 #include <cmath>
 #include <functional>

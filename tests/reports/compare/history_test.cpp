@@ -1,5 +1,5 @@
 // What an earlier run tells a plan, worked out by hand from a synthetic one.
-#include "reports/gate/history.h"
+#include "reports/compare/history.h"
 
 #include <cmath>
 

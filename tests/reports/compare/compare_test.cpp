@@ -1,5 +1,5 @@
 // Paired comparison: verdicts, causes, and what cannot be compared.
-#include "reports/gate/compare.h"
+#include "reports/compare/compare.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
