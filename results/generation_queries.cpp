@@ -1,7 +1,10 @@
 #include "results/generation_queries.h"
 
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 
+#include "results/queries.h"
 #include "results/read_rows.h"
 
 namespace evalrun::results {
@@ -75,11 +78,14 @@ std::vector<StoredTurn> read_turns(const ResultStore& store, int64_t generation_
 // What the machine did meanwhile.
 std::optional<ClockRecord> read_clock(const ResultStore& store, int64_t generation_id) {
   return one(store,
-             "SELECT device_mhz, available_ns, own_ns, others_ns, steal_ns, preempted FROM clock "
-             "WHERE generation_id = ?",
+             fmt::format("SELECT device_mhz, available_ns, own_ns, others_ns, steal_ns, preempted, "
+                         "{} FROM clock WHERE generation_id = ?",
+                         has_processor_energy(store) ? "energy_mj" : "NULL"),
              {generation_id}, [](const Row& row) {
-               return ClockRecord{number_or_null(row, 0), row.integer(1), row.integer(2),
-                                  row.integer(3),         row.integer(4), row.integer(5)};
+               ClockRecord clock{number_or_null(row, 0), row.integer(1), row.integer(2),
+                                 row.integer(3),         row.integer(4), row.integer(5)};
+               if (!row.is_null(6)) clock.energy_mj = row.integer(6);
+               return clock;
              });
 }
 

@@ -153,6 +153,7 @@ constexpr std::array<Migration, kSchemaVersion> kMigrations = {{
      "ALTER TABLE gpu ADD COLUMN graph_misses INTEGER;"},
     {"prompts that belong together",
      "ALTER TABLE prompt ADD COLUMN group_name TEXT NOT NULL DEFAULT '';"},
+    {"energy of the processor", "ALTER TABLE clock ADD COLUMN energy_mj INTEGER;"},
 }};
 
 // results/repetition.h over a token blob, for migrations.

@@ -166,11 +166,28 @@ std::vector<AccountingProblem> accounting_problems(const ResultStore& store) {
              });
 }
 
-bool has_groups(const ResultStore& store) {
-  constexpr int64_t kFirstWithGroups = 9;
+namespace {
+
+int64_t version_of(const ResultStore& store) {
   return one<int64_t>(store,
-                      "SELECT CAST(value AS INTEGER) FROM meta WHERE name = 'schema_version'") >=
-         kFirstWithGroups;
+                      "SELECT CAST(value AS INTEGER) FROM meta WHERE name = 'schema_version'")
+      .value_or(0);
+}
+
+}  // namespace
+
+bool has_groups(const ResultStore& store) { return version_of(store) >= 9; }
+bool has_processor_energy(const ResultStore& store) { return version_of(store) >= 10; }
+
+std::vector<EnergyRow> energy_by_prompt(const ResultStore& store, int64_t run_id) {
+  return all(store,
+             fmt::format("SELECT arm_id, prompt_id, sum(n_tokens), sum(energy_mj) FROM {} WHERE "
+                         "run_id = ? AND fault = '' GROUP BY arm_id, prompt_id HAVING "
+                         "count(energy_mj) = count(*)",
+                         has_processor_energy(store) ? "v_energy" : "v_gpu"),
+             {run_id}, [](const Row& row) {
+               return EnergyRow{row.integer(0), row.integer(1), row.integer(2), row.integer(3)};
+             });
 }
 
 }  // namespace evalrun::results

@@ -37,6 +37,14 @@ int64_t count_of_key(const ResultStore& store, const std::string& run_key);
 
 // Whether prompts have groups: not in files before version 9.
 bool has_groups(const ResultStore& store);
+// Whether clocks have the energy of the processor: not in files before version 10.
+bool has_processor_energy(const ResultStore& store);
+
+// Sums over the finished generations of an arm and a prompt, all of which have their energy.
+struct EnergyRow {
+  int64_t arm_id = 0, prompt_id = 0, tokens = 0, energy_mj = 0;
+};
+std::vector<EnergyRow> energy_by_prompt(const ResultStore& store, int64_t run_id);
 
 struct IdRange {
   int64_t first = 0, last = 0;  // 0 where there is none

@@ -69,6 +69,8 @@ struct ClockRecord {
   int64_t others_ns = 0;                  // of all other processes and the kernel
   int64_t steal_ns = 0;                   // other guests of the host had the cores
   int64_t preempted = 0;                  // involuntary context switches of this process
+  // Of processor and memory, from beginning to end; absent: not readable, or decoded on a GPU.
+  std::optional<int64_t> energy_mj = {};
 };
 
 // How long a GPU was busy with each phase of a generation, by its own clock. draft_prefill_ns:

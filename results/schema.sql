@@ -1,4 +1,4 @@
--- Tables of an evalrun result database, schema version 9. Raw values only; ratios are born in
+-- Tables of an evalrun result database, schema version 10. Raw values only; ratios are born in
 -- views.sql. Field by field in docs/schema.md. Times are nanoseconds, ids of tokens int32.
 
 CREATE TABLE meta (
@@ -184,7 +184,8 @@ CREATE TABLE clock (
   own_ns        INTEGER NOT NULL,           -- processor time of this process
   others_ns     INTEGER NOT NULL,           -- of other processes and the kernel
   steal_ns      INTEGER NOT NULL,           -- other guests of the host had the cores
-  preempted     INTEGER NOT NULL            -- involuntary context switches
+  preempted     INTEGER NOT NULL,           -- involuntary context switches
+  energy_mj     INTEGER                     -- of processor and memory; NULL = not readable
 );
 
 -- What the GPU did that a generation ran on. None in runs on the CPU.

@@ -124,9 +124,9 @@ struct ResultStore::Impl {
     s.run();
   }
   void insert(int64_t generation_id, const ClockRecord& c) {
-    Statement& s = prepared(insert_clock, "INSERT INTO clock VALUES (?, ?, ?, ?, ?, ?, ?)");
+    Statement& s = prepared(insert_clock, "INSERT INTO clock VALUES (?, ?, ?, ?, ?, ?, ?, ?)");
     s << generation_id << c.device_mhz << c.available_ns << c.own_ns << c.others_ns << c.steal_ns
-      << c.preempted;
+      << c.preempted << c.energy_mj;
     s.run();
   }
   void insert(int64_t generation_id, const GpuRecord& g) {

@@ -19,7 +19,7 @@ struct sqlite3_stmt;
 
 namespace evalrun::results {
 
-inline constexpr int kSchemaVersion = 9;
+inline constexpr int kSchemaVersion = 10;
 // Older versions are read as they are, if nothing is written: what came after it are columns that
 // may be absent.
 inline constexpr int kOldestReadable = 8;

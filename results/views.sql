@@ -169,7 +169,7 @@ GROUP BY g.run_id, g.arm_id, p.task, g.fault;
 -- use. `disturbed`: others had more than a tenth of it, and more than the kernel's counting can be off.
 CREATE VIEW v_clock AS
 SELECT g.run_id, g.arm_id, g.id AS generation_id, g.fault, c.device_mhz, c.available_ns, c.own_ns,
-       c.others_ns, c.steal_ns, c.preempted,
+       c.others_ns, c.steal_ns, c.preempted, c.energy_mj,
        1.0 * c.others_ns / nullif(c.available_ns, 0) AS others_share,
        1.0 * c.steal_ns / nullif(c.available_ns, 0) AS steal_share,
        c.others_ns + c.steal_ns > max(0.1 * c.available_ns, 50000000) AS disturbed
@@ -190,6 +190,18 @@ JOIN prompt p ON p.id = g.prompt_id
 JOIN turn t ON t.generation_id = g.id
 WHERE g.status = 'ok'
 GROUP BY g.run_id, g.id;
+
+-- Energy of each finished generation that has it, prompts included: of the GPU's board, or of the
+-- processor and its memory.
+CREATE VIEW v_energy AS
+SELECT g.run_id, g.arm_id, g.prompt_id, p.task, g.id AS generation_id, g.fault,
+       (SELECT sum(t.n_tokens) FROM turn t WHERE t.generation_id = g.id) AS n_tokens,
+       CASE WHEN u.generation_id IS NULL THEN c.energy_mj ELSE u.energy_mj END AS energy_mj
+FROM generation g
+JOIN prompt p ON p.id = g.prompt_id
+LEFT JOIN gpu u ON u.generation_id = g.id
+LEFT JOIN clock c ON c.generation_id = g.id
+WHERE g.status = 'ok';
 
 -- Speed of each arm against its reference arm: ratio of sums, and the "why" columns.
 -- docs/measurement.md states the identity they fulfil.

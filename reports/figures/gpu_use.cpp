@@ -13,16 +13,14 @@ GpuTotals::GpuTotals(const results::ResultStore& store, const RunData& data) {
   for (const ArmInfo& a : data.arms) any = any || a.device != "cpu";
   if (!any) return;
   store.query(
-      "SELECT arm_id, prompt_id, sum(n_tokens), sum(steps), sum(decode_ns), count(*), "
-      "count(energy_mj), sum(energy_mj), count(verify_ns), sum(draft_ns), sum(verify_ns), "
-      "sum(commit_ns) FROM v_gpu WHERE run_id = ? AND fault = '' GROUP BY arm_id, prompt_id",
+      "SELECT arm_id, prompt_id, sum(steps), sum(decode_ns), count(*), count(verify_ns), "
+      "sum(draft_ns), sum(verify_ns), sum(commit_ns) FROM v_gpu WHERE run_id = ? AND fault = '' "
+      "GROUP BY arm_id, prompt_id",
       {data.run.id}, [&](const results::Row& row) {
         Totals& t = totals_[{row.integer(0), row.integer(1)}];
-        t.tokens = row.number(2), t.steps = row.number(3), t.decode_ns = row.number(4);
-        const int64_t generations = row.integer(5);
-        if (row.integer(6) == generations) t.energy_mj = row.number(7);
-        if (row.integer(8) == generations)
-          t.draft_ns = row.number(9), t.verify_ns = row.number(10), t.commit_ns = row.number(11);
+        t.steps = row.number(2), t.decode_ns = row.number(3);
+        if (row.integer(5) == row.integer(4))
+          t.draft_ns = row.number(6), t.verify_ns = row.number(7), t.commit_ns = row.number(8);
         return true;
       });
   store.query(
@@ -63,19 +61,10 @@ std::vector<std::string> gpu_remarks(const GpuDisturbances& d) {
   return remarks;
 }
 
-const GpuTotals::Totals* GpuTotals::find(int64_t arm, int64_t prompt) const {
-  const auto it = totals_.find({arm, prompt});
-  return it == totals_.end() ? nullptr : &it->second;
-}
-
-std::optional<GpuUse> GpuTotals::of(const ArmInfo& arm, const ArmInfo* reference,
-                                    const std::function<bool(int64_t)>& keep,
-                                    const PromptDesigns& designs) const {
+std::optional<GpuUse> GpuTotals::of(const ArmInfo& arm,
+                                    const std::function<bool(int64_t)>& keep) const {
   double steps = 0, decode = 0, draft = 0, verify = 0, commit = 0;
   bool phases = true, any = false;
-  std::vector<RatioTerm> energy;  // joules, tokens
-  std::vector<int64_t> of_energy, of_pairs;
-  std::vector<PromptPair> pairs;  // millijoules where speeds have nanoseconds
   for (const auto& [key, t] : totals_) {
     const auto& [arm_id, prompt] = key;
     if (arm_id != arm.id || !keep(prompt)) continue;
@@ -84,17 +73,6 @@ std::optional<GpuUse> GpuTotals::of(const ArmInfo& arm, const ArmInfo* reference
     phases = phases && t.verify_ns;
     draft += t.draft_ns.value_or(0), verify += t.verify_ns.value_or(0);
     commit += t.commit_ns.value_or(0);
-    if (!t.energy_mj) continue;
-    of_energy.push_back(prompt);
-    energy.push_back({*t.energy_mj / 1e3, t.tokens});
-    if (reference == nullptr || reference->id == arm.id) continue;
-    if (const Totals* base = find(reference->id, prompt); base != nullptr && base->energy_mj) {
-      of_pairs.push_back(prompt);
-      pairs.push_back({.base_tokens = base->tokens,
-                       .base_ns = *base->energy_mj,
-                       .tokens = t.tokens,
-                       .ns = *t.energy_mj});
-    }
   }
   if (!any) return std::nullopt;
   GpuUse use;
@@ -104,8 +82,6 @@ std::optional<GpuUse> GpuTotals::of(const ArmInfo& arm, const ArmInfo* reference
     use.commit_ms = commit / steps / 1e6, use.host_ms = (decode - busy) / steps / 1e6;
     use.busy = busy / decode;
   }
-  use.joules_per_token = ratio_of_sums(energy, designs.of(of_energy));
-  use.energy_gain = speedup_sum(pairs, designs.of(of_pairs));
   return use;
 }
 

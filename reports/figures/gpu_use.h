@@ -1,5 +1,5 @@
-// What arms took of the GPU they ran on: how long it was busy with a step, what the host added,
-// energy. From the view v_gpu; docs/measurement.md, "GPU".
+// What arms took of the GPU they ran on: how long it was busy with a step, what the host added.
+// From the view v_gpu; docs/measurement.md, "GPU".
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -9,24 +9,17 @@
 #include <utility>
 #include <vector>
 
-#include "reports/data/design.h"
-#include "reports/data/estimators.h"
 #include "reports/data/run_data.h"
 #include "results/store.h"
 
 namespace evalrun::reports {
 
-// Finished generations, all repeats; ratios of sums.
+// Finished generations, all repeats; sums over sums.
 struct GpuUse {
   // Milliseconds of a step: the GPU was busy with each phase, by its own clock; the rest of the
   // step's wall time was the host's. Absent where that was not measured.
   std::optional<double> draft_ms, verify_ms, commit_ms, host_ms;
   std::optional<double> busy;  // share of the wall time of decoding
-  // Of whole generations, prompts included; absent where the driver does not tell.
-  std::optional<Estimate> joules_per_token;
-  // Tokens per joule over the reference arm's, same prompts: 2 = half the energy. Absent for an arm
-  // that is its own reference.
-  std::optional<Estimate> energy_gain;
 };
 
 // What disturbed the times of a run on a GPU.
@@ -45,17 +38,15 @@ class GpuTotals {
   // Asks only for runs with an arm on a GPU.
   GpuTotals(const results::ResultStore& store, const RunData& data);
   // nullopt when nothing is known of these prompts.
-  std::optional<GpuUse> of(const ArmInfo& arm, const ArmInfo* reference,
-                           const std::function<bool(int64_t prompt_id)>& keep,
-                           const PromptDesigns& designs = {}) const;
+  std::optional<GpuUse> of(const ArmInfo& arm,
+                           const std::function<bool(int64_t prompt_id)>& keep) const;
   const GpuDisturbances& disturbances() const { return disturbances_; }
 
  private:
   struct Totals {
-    double tokens = 0, steps = 0, decode_ns = 0;
-    std::optional<double> energy_mj, draft_ns, verify_ns, commit_ns;  // of all, or absent
+    double steps = 0, decode_ns = 0;
+    std::optional<double> draft_ns, verify_ns, commit_ns;  // of all, or absent
   };
-  const Totals* find(int64_t arm, int64_t prompt) const;
   std::map<std::pair<int64_t, int64_t>, Totals> totals_;  // arm id, prompt id
   GpuDisturbances disturbances_;
 };

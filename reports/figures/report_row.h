@@ -10,6 +10,7 @@
 #include "engine/base/stats.h"
 #include "reports/data/estimators.h"
 #include "reports/data/run_data.h"
+#include "reports/figures/energy_use.h"
 #include "reports/figures/gpu_use.h"
 #include "reports/figures/quality.h"
 #include "reports/figures/run_counts.h"
@@ -118,6 +119,7 @@ struct ReportRow {
   LoopCounts loops;
   std::optional<ReplayCounts> replay;
   std::optional<GpuUse> gpu;
+  std::optional<EnergyUse> energy;  // of its board, or of the processor
 };
 
 }  // namespace evalrun::reports

@@ -90,6 +90,7 @@ Aggregates load_aggregates(const results::ResultStore& store, const RunData& dat
   if (step_detail) a.counts = count_run(store, data);
   a.quality = read_scores(store, data, control);
   a.gpu = GpuTotals(store, data);
+  a.energy = EnergyTotals(store, data);
   if (std::any_of(data.arms.begin(), data.arms.end(), replayed))
     store.query(
         "SELECT arm_id, task, asked, differing, near_ties, largest_gap FROM v_divergence "
@@ -155,9 +156,9 @@ ReportRow RowBuilder::row(const ArmInfo& arm, const std::string& name, const Tas
   r.why.bandwidth = bandwidth(pairing.method);
   r.same_tokens = same_tokens(arm, tasks);
   r.replay = replay(arm, tasks);
-  r.gpu = aggregates_.gpu.of(
-      arm, reference, [&](int64_t prompt) { return tasks.contains(task_of_.at(prompt)); },
-      designs_);
+  const auto kept = [&](int64_t prompt) { return tasks.contains(task_of_.at(prompt)); };
+  r.gpu = aggregates_.gpu.of(arm, kept);
+  r.energy = aggregates_.energy.of(arm, reference, kept, designs_);
   return r;
 }
 

@@ -24,6 +24,7 @@ struct Aggregates {
   RunScores quality;
   std::map<ArmTask, ReplayCounts> replays;
   GpuTotals gpu;
+  EnergyTotals energy;
 };
 Aggregates load_aggregates(const results::ResultStore& store, const RunData& data,
                            const ArmInfo* control, bool step_detail);

@@ -27,6 +27,7 @@ std::string dataset_sections(const Report& report) {
   }
   out += folded("memory", {.blocks = {memory_table(report)}});
   if (Table t = gpu_table(report); !t.rows.empty()) out += folded("GPU", {.blocks = {t}});
+  if (Table t = energy_table(report); !t.rows.empty()) out += folded("energy", {.blocks = {t}});
   return out;
 }
 

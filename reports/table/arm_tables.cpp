@@ -42,32 +42,56 @@ Table memory_table(const Report& report) {
   return t;
 }
 
+namespace {
+
+// Arms over all data sets, where there are several; the A/A arm is left out.
+std::vector<const ReportRow*> pooled_rows(const Report& report) {
+  std::vector<const ReportRow*> rows;
+  for (const ReportRow& r : report.rows)
+    if (r.dataset == report.rows.back().dataset && r.arm.role != "aa") rows.push_back(&r);
+  return rows;
+}
+
+}  // namespace
+
 Table gpu_table(const Report& report) {
   Table t{.columns = {{.name = "method", .words = true},
                       metric_column("draft ms", "gpu_draft_ms"),
                       metric_column("verify ms", "gpu_verify_ms"),
                       metric_column("commit ms", "gpu_commit_ms"),
                       metric_column("host ms", "gpu_host_ms"),
-                      metric_column("busy", "gpu_busy"),
-                      metric_column("J/token", "joules_per_token"),
-                      metric_column("energy gain", "energy_gain")}};
+                      metric_column("busy", "gpu_busy")}};
   t.caption =
       "GPU: milliseconds of a step that it was busy with each phase, by its own clock, and that it "
-      "was not (host); its share of decoding; energy of whole generations, and tokens per joule "
-      "over those of the arm that speedup is against.";
+      "was not (host); its share of decoding.";
   t.label = "gpu";
-  if (report.rows.empty()) return t;
-  const std::string& dataset = report.rows.back().dataset;  // all of them, where there are several
-  for (const ReportRow& r : report.rows) {
-    if (r.dataset != dataset || r.arm.role == "aa" || !r.gpu) continue;
-    const auto estimate = [&](const std::optional<Estimate>& e, int decimals) -> Cell {
-      return e ? figure_cell(e->value, e->interval, e->n, decimals) : "-";
-    };
-    t.rows.push_back({r.arm.label, number(r.gpu->draft_ms, 3), number(r.gpu->verify_ms, 3),
-                      number(r.gpu->commit_ms, 3), number(r.gpu->host_ms, 3),
-                      percent(r.gpu->busy, 1), estimate(r.gpu->joules_per_token, 3),
-                      estimate(r.gpu->energy_gain, 2)});
+  for (const ReportRow* r : pooled_rows(report))
+    if (r->gpu)
+      t.rows.push_back({r->arm.label, number(r->gpu->draft_ms, 3), number(r->gpu->verify_ms, 3),
+                        number(r->gpu->commit_ms, 3), number(r->gpu->host_ms, 3),
+                        percent(r->gpu->busy, 1)});
+  return t;
+}
+
+Table energy_table(const Report& report) {
+  Table t{.columns = {{.name = "method", .words = true},
+                      metric_column("J/token", "joules_per_token"),
+                      metric_column("energy gain", "energy_gain")}};
+  t.label = "energy";
+  const auto cell = [](const Estimate& e, int decimals) {
+    return figure_cell(e.value, e.interval, e.n, decimals);
+  };
+  bool gpu = false;
+  for (const ReportRow* r : pooled_rows(report)) {
+    if (!r->energy) continue;
+    gpu = r->arm.device != "cpu";
+    t.rows.push_back({r->arm.label, cell(r->energy->joules_per_token, 3),
+                      r->energy->gain ? cell(*r->energy->gain, 2) : Cell("-")});
   }
+  t.caption = fmt::format(
+      "Energy of whole generations, {}, and tokens per joule over those of the arm that speedup is "
+      "against.",
+      gpu ? "of the GPU's board" : "of the processor and its memory, whatever else ran there");
   return t;
 }
 

@@ -1,5 +1,5 @@
-// Tables with a row per arm: memory (weights, what a method keeps beside them, keys and values) and
-// use of the GPU.
+// Tables with a row per arm: memory (weights, what a method keeps beside them, keys and values),
+// use of the GPU, energy.
 #pragma once
 #include <string>
 #include <vector>
@@ -17,5 +17,7 @@ Table memory_table(const Report& report);
 
 // A row per arm over all data sets, as memory_table(); no rows for a run on the CPU.
 Table gpu_table(const Report& report);
+// The same; no rows where no energy was read.
+Table energy_table(const Report& report);
 
 }  // namespace evalrun::reports

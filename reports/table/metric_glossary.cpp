@@ -86,9 +86,9 @@ std::span<const MetricInfo> metric_glossary() {
       {"gpu_host_ms", "wall time of a step in which the GPU had nothing to do", "v_gpu", "gpu"},
       {"gpu_busy", "share of the wall time of decoding in which the GPU was busy", "v_gpu", "gpu"},
       {"joules_per_token", "energy of whole generations, prompts included, over their tokens",
-       "v_gpu", "gpu"},
-      {"energy_gain", "tokens per joule over those of the arm that speedup is against", "v_gpu",
-       "gpu"},
+       "v_energy", "energy"},
+      {"energy_gain", "tokens per joule over those of the arm that speedup is against", "v_energy",
+       "energy"},
   });
   return kMetrics;
 }

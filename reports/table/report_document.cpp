@@ -90,11 +90,12 @@ std::string tuned_text(const Report& report) {
 
 // The sections that the tables' columns are defined in.
 std::string definitions_text(const Report& report) {
-  const bool gpu = !gpu_table(report).rows.empty();
+  const bool gpu = !gpu_table(report).rows.empty(), energy = !energy_table(report).rows.empty();
   std::vector<std::string> sections;
   for (const MetricInfo& m : metric_glossary())
     if (const std::string s = std::string("#") + m.anchor;
-        (gpu || s != "#gpu") && std::find(sections.begin(), sections.end(), s) == sections.end())
+        (gpu || s != "#gpu") && (energy || s != "#energy") &&
+        std::find(sections.begin(), sections.end(), s) == sections.end())
       sections.push_back(s);
   return fmt::format(
       "definitions: docs/measurement.md ({}); evalrun list metrics prints "
@@ -248,6 +249,10 @@ Document document(const Report& report) {
   d.table(memory_table(report));
   if (Table t = gpu_table(report); !t.rows.empty()) {
     d.heading("GPU");
+    d.table(std::move(t));
+  }
+  if (Table t = energy_table(report); !t.rows.empty()) {
+    d.heading("energy");
     d.table(std::move(t));
   }
   for (const std::string& remark : run_remarks(report)) d.paragraph(remark);

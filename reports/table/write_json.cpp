@@ -65,6 +65,9 @@ Json row_of(const Report& report, const ReportRow& r) {
   }
   const ArmInfo& a = r.arm;
   const GpuUse gpu = r.gpu.value_or(GpuUse{});
+  const std::optional<Estimate> joules =
+      r.energy ? std::optional(r.energy->joules_per_token) : std::nullopt;
+  const std::optional<Estimate> gain = r.energy ? r.energy->gain : std::nullopt;
   const std::optional<bool> may_be_quoted = quotable(report, r.dataset);
   const auto estimated = [](const std::optional<Estimate>& e) {
     return e ? Json(e->value) : Json(nullptr);
@@ -167,12 +170,12 @@ Json row_of(const Report& report, const ReportRow& r) {
       {"gpu_commit_ms", json_value(gpu.commit_ms)},
       {"gpu_host_ms", json_value(gpu.host_ms)},
       {"gpu_busy", json_value(gpu.busy)},
-      {"joules_per_token", estimated(gpu.joules_per_token)},
-      {"joules_per_token_lo", json_lo(interval(gpu.joules_per_token))},
-      {"joules_per_token_hi", json_hi(interval(gpu.joules_per_token))},
-      {"energy_gain", estimated(gpu.energy_gain)},
-      {"energy_gain_lo", json_lo(interval(gpu.energy_gain))},
-      {"energy_gain_hi", json_hi(interval(gpu.energy_gain))},
+      {"joules_per_token", estimated(joules)},
+      {"joules_per_token_lo", json_lo(interval(joules))},
+      {"joules_per_token_hi", json_hi(interval(joules))},
+      {"energy_gain", estimated(gain)},
+      {"energy_gain_lo", json_lo(interval(gain))},
+      {"energy_gain_hi", json_hi(interval(gain))},
       {"request_speedup", json_value(r.speed.request)},
       {"request_speedup_lo", json_lo(r.speed.request_interval)},
       {"request_speedup_hi", json_hi(r.speed.request_interval)},

@@ -12,10 +12,12 @@
 #include <set>
 #include <sstream>
 #include <thread>
+#include <vector>
 
 #include "engine/base/text.h"
 #include "engine/devices.h"
 #include "runners/machine/build_info.h"
+#include "runners/machine/processor_energy.h"
 
 extern char** environ;
 
@@ -85,7 +87,7 @@ std::map<std::string, std::string> figure_variables() {
   std::map<std::string, std::string> variables = evalrun_variables();
   for (const char* name :
        {"EVALRUN_HOME", "EVALRUN_DATA", "EVALRUN_DB", "EVALRUN_SHARED", "EVALRUN_ISA",
-        "EVALRUN_NO_WEIGHT_CACHE", "EVALRUN_CACHE_MAX", "EVALRUN_NVML"})
+        "EVALRUN_NO_WEIGHT_CACHE", "EVALRUN_CACHE_MAX", "EVALRUN_NVML", "EVALRUN_POWERCAP"})
     variables.erase(name);
   return variables;
 }
@@ -122,6 +124,9 @@ std::map<std::string, std::string> capture_environment() {
   e["os"] = os_name();
   e["governor"] = first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
   e["load"] = first_line("/proc/loadavg");
+  std::vector<std::string> domains;
+  for (const auto& [folder, counter] : read_energy().domains) domains.push_back(folder);
+  e["energy_domains"] = fmt::format("{}", fmt::join(domains, " "));
   const CpuTimes times = read_cpu_times();
   if (times.total > 0)
     e["steal_share"] =

@@ -7,15 +7,15 @@
 namespace evalrun::runners {
 
 // Machine and build: cpu, cpu_flags, cores_allowed, cores, memory_bytes, kernel, os, governor,
-// load, steal_share, compiler, build_type, commit, version, and every EVALRUN_* variable as
-// env.NAME. What cannot be read is absent.
+// load, energy_domains (of processor_energy.h), steal_share, compiler, build_type, commit, version,
+// and every EVALRUN_* variable as env.NAME. What cannot be read is absent.
 std::map<std::string, std::string> capture_environment();
 
 // Every EVALRUN_* variable of this process.
 std::map<std::string, std::string> evalrun_variables();
 // Those that may change a figure: all but the ones that only say where files are (EVALRUN_HOME,
-// EVALRUN_DATA, EVALRUN_DB, EVALRUN_SHARED, EVALRUN_NVML) and EVALRUN_ISA, whose effect is a field
-// of its own.
+// EVALRUN_DATA, EVALRUN_DB, EVALRUN_SHARED, EVALRUN_NVML, EVALRUN_POWERCAP) and EVALRUN_ISA, whose
+// effect is a field of its own.
 std::map<std::string, std::string> figure_variables();
 
 // Jiffies since boot over all cores: time another guest had our cores, and all time.

@@ -4,6 +4,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/rng.h"
+#include "engine/devices.h"
 #include "methods/registration.h"
 #include "methods/replay.h"
 
@@ -88,6 +89,8 @@ MachineWatch::MachineWatch(const engine::Session& session, const Turns* turns)
       gpu_(sample_gpu(options_.device)),
       busy_(engine::device_time()),
       counters_(read_machine_counters()),
+      energy_(engine::is_gpu(options_.device) || turns != nullptr ? EnergyReading{}
+                                                                  : read_energy()),
       turns_(turns),
       other_build_ns_(turns == nullptr ? 0 : turns->other_ns()) {}
 
@@ -100,7 +103,9 @@ void MachineWatch::describe(results::GenerationRecord& g) const {
   std::optional<results::GpuBusy> busy;
   if (options_.time_device) busy = busy_between(busy_, engine::device_time());
   g.gpu = gpu_between(gpu_, gpu, busy);
-  if (g.clock) g.clock->device_mhz = gpu ? gpu->sm_mhz : processor_mhz();
+  if (!g.clock) return;
+  g.clock->device_mhz = gpu ? gpu->sm_mhz : processor_mhz();
+  if (!energy_.domains.empty()) g.clock->energy_mj = energy_between_mj(energy_, read_energy());
 }
 
 }  // namespace evalrun::runners

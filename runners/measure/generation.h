@@ -15,6 +15,7 @@
 #include "results/records.h"
 #include "runners/machine/gpu_state.h"
 #include "runners/machine/machine_clock.h"
+#include "runners/machine/processor_energy.h"
 #include "runners/measure/replay_paths.h"
 #include "runners/measure/turns.h"
 #include "runners/plan/plan.h"
@@ -73,6 +74,7 @@ class MachineWatch {
   std::optional<engine::cuda::GpuSample> gpu_;
   engine::DeviceTime busy_;
   MachineCounters counters_;
+  EnergyReading energy_;  // none on a GPU, or beside another process in turns
   const Turns* turns_;
   int64_t other_build_ns_;
 };

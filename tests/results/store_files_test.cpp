@@ -15,6 +15,7 @@
 #include "engine/base/error.h"
 #include "engine/base/rng.h"
 #include "engine/base/text.h"
+#include "results/generation_queries.h"
 #include "results/queries.h"
 #include "results/regroup.h"
 #include "results/store.h"
@@ -428,6 +429,31 @@ TEST(Migration, FromVersionSevenGivesGpusTheirTimes) {
   EXPECT_EQ(text(store, columns), layout);
   EXPECT_EQ(integer(store, "SELECT sum(energy_mj) FROM gpu"), 60);
   EXPECT_EQ(integer(store, "SELECT count(verify_ns) FROM gpu"), 0) << "was not measured";
+}
+
+TEST(Migration, FromVersionNineLeavesEnergiesUnknown) {
+  TempFolder folder;
+  const std::string path = folder.file("a.db");
+  {
+    ResultStore store(path);
+    SyntheticRun run = usual();
+    run.change = [](GenerationRecord& g, const tests::SyntheticArm&, int, int, int) {
+      g.clock = ClockRecord{.available_ns = 5};
+      g.gpu = GpuRecord{.energy_mj = 5};
+    };
+    tests::fill(store, run);
+    tests::to_version_9(store);
+  }
+  {
+    const ResultStore old(path, ResultStore::Mode::kReadOnly);
+    EXPECT_FALSE(has_processor_energy(old)) << "read as it is";
+    EXPECT_FALSE(energy_by_prompt(old, 1).empty()) << "a GPU's was stored before";
+    EXPECT_EQ(find_generation(old, 1)->clock->energy_mj, std::nullopt);
+  }
+  ResultStore store(path);
+  EXPECT_TRUE(has_processor_energy(store));
+  EXPECT_EQ(integer(store, "SELECT count(*) FROM clock"), 12);
+  EXPECT_EQ(integer(store, "SELECT count(energy_mj) FROM clock"), 0);
 }
 
 TEST(Migration, FromVersionEightLeavesPromptsOnTheirOwn) {

@@ -75,7 +75,7 @@ TEST(ResultStore, RoundTrip) {
   g.turns[1].asked = 2;
   g.turns[1].divergences = {{.index = 1, .expected = 0, .found = 7, .gap = -0.5, .spacing = 0.125},
                             {.index = 2, .expected = 5, .found = 6, .gap = std::nullopt}};
-  g.clock = ClockRecord{2600.5, 80, 60, 10, 5, 3};
+  g.clock = ClockRecord{2600.5, 80, 60, 10, 5, 3, 7'000'000'000};
   g.gpu = GpuRecord{61.5, {}, 5'000'000'000, "power cap", GpuBusy{1, 2, 3, 4, 5, 6}};
   {
     ResultStore store(folder.file("a.db"));

@@ -151,7 +151,15 @@ int64_t fill(ResultStore& store, const SyntheticRun& run) {
   return run_id;
 }
 
+void to_version_9(ResultStore& store) {
+  store.execute("DROP VIEW v_clock");  // a column can only be dropped when no view uses it
+  store.execute("DROP VIEW v_energy");
+  store.execute("ALTER TABLE clock DROP COLUMN energy_mj");
+  store.execute("UPDATE meta SET value = '9' WHERE name = 'schema_version'");
+}
+
 void to_version_8(ResultStore& store) {
+  to_version_9(store);
   store.execute("ALTER TABLE prompt DROP COLUMN group_name");
   store.execute("UPDATE meta SET value = '8' WHERE name = 'schema_version'");
 }

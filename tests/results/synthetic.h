@@ -61,6 +61,7 @@ int64_t fill(results::ResultStore& store, const SyntheticRun& run);
 // it.
 void to_version_7(results::ResultStore& store);
 void to_version_8(results::ResultStore& store);
+void to_version_9(results::ResultStore& store);
 void to_version_6(results::ResultStore& store);
 void to_version_5(results::ResultStore& store);
 void to_version_2(results::ResultStore& store);

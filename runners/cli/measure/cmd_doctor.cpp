@@ -22,6 +22,7 @@
 #include "runners/cli/measure/doctor_findings.h"
 #include "runners/machine/build_info.h"
 #include "runners/machine/environment.h"
+#include "runners/machine/processor_energy.h"
 
 namespace evalrun::cli {
 namespace {
@@ -74,6 +75,11 @@ void examine_machine(Findings& out) {
   out.push_back({"frequency governor", governor,
                  governor == "powersave" ? Level::kWarning : Level::kNote,
                  governor == "powersave" ? "set it to performance while measuring" : ""});
+  const runners::EnergyReading energy = runners::read_energy();
+  out.push_back({"energy of the processor",
+                 energy.domains.empty() ? "not readable: " + energy.refusal
+                                        : value_or(e, "energy_domains", ""),
+                 Level::kNote, energy.remedy});
   const double load = std::atof(value_or(e, "load", "0").c_str());
   const bool busy = load > 0.5 * std::atof(value_or(e, "cores_allowed", "1").c_str());
   out.push_back({"load (1 min)", fmt::format("{:.2f}", load), busy ? Level::kWarning : Level::kOk,

@@ -10,6 +10,7 @@
 
 #include "datasets/spec.h"
 #include "engine/base/text.h"
+#include "engine/devices.h"
 #include "methods/registration.h"
 #include "reports/figures/report.h"
 #include "reports/gate/gate_output.h"
@@ -23,6 +24,8 @@
 #include "runners/cli/measure/run_settings.h"
 #include "runners/cli/output.h"
 #include "runners/cli/units.h"
+#include "runners/machine/gpu_state.h"
+#include "runners/machine/processor_energy.h"
 #include "runners/measure/turns.h"
 #include "runners/plan/method_lists.h"
 #include "runners/plan/planted_faults.h"
@@ -57,6 +60,7 @@ struct RunArguments {
   int jobs = 0;
   evaluators::ScoringContext scoring;
   bool resume = true, plan = false, skip_long = false;
+  bool energy = false;
   bool lock_step = false;
   std::string fault;  // of --lock-step=FAULT
 };
@@ -129,6 +133,7 @@ void add_run_options(CLI::App& run, RunArguments& o) {
          "the cores this process may use)")
       ->check(CLI::Range(0, 1024));
   add_scoring_options(run, o.scoring);
+  run.add_flag("--energy", o.energy, "End at once where the energy of what decodes cannot be read");
   run.add_flag("--skip-long", o.skip_long, "Leave out prompts longer than the context");
   run.add_flag("--plan,--dry-run", o.plan,
                "Show cells, time and detectable effect; measure nothing");
@@ -383,6 +388,21 @@ void check_plans(const RunArguments& o, const std::vector<OneRun>& runs, const s
     }
 }
 
+// Energy is stored where it can be read; who asks for it must not learn after hours that it was
+// not.
+void require_energy(const std::string& device) {
+  const auto refuse = [](const std::string& what, const std::string& remedy) {
+    throw base::Error(base::ExitCode::kEnvironment, fmt::format("--energy: {}", what), remedy);
+  };
+  if (engine::is_gpu(device)) {
+    if (const auto sample = runners::sample_gpu(device); !sample || !sample->energy_mj)
+      refuse(fmt::format("the driver does not tell the energy of {}", device),
+             "cards since Volta have the counter: `evalrun doctor` says whether NVML is found");
+  } else if (const runners::EnergyReading energy = runners::read_energy(); energy.domains.empty()) {
+    refuse(energy.refusal, energy.remedy);
+  }
+}
+
 // Methods that promise plain decoding's tokens and gave others: whatever the table says of their
 // speed, their output is wrong.
 bool tokens_as_promised(const results::ResultStore& store, int64_t run_id) {
@@ -406,6 +426,7 @@ void run(Context& context, const RunArguments& o) {
   if (o.plan) return show_plans(context, o, all, nonce);
   if (several) check_plans(o, all, nonce);
 
+  if (o.energy) require_energy(o.model.session_options(0).device);
   Instruments instruments(context.global);
   base::Clock& clock = instruments.clock();
   const int64_t begin_ns = clock.now_ns();

@@ -104,7 +104,8 @@ Json clock_json(const std::optional<results::ClockRecord>& c) {
           {"own_ns", c->own_ns},
           {"others_ns", c->others_ns},
           {"steal_ns", c->steal_ns},
-          {"preempted", c->preempted}};
+          {"preempted", c->preempted},
+          {"energy_mj", c->energy_mj ? Json(*c->energy_mj) : Json()}};
 }
 
 Json gpu_json(const std::optional<results::GpuRecord>& g) {
@@ -185,9 +186,10 @@ void print_machine(const ShownGeneration& g) {
     const results::ClockRecord& c = *g.clock;
     print_line(fmt::format(
         "processor: {} for this process, {} for others, {} for other guests, of {} (wall time x "
-        "cores); preempted {} times{}",
+        "cores); preempted {} times{}{}",
         time(c.own_ns), time(c.others_ns), time(c.steal_ns), time(c.available_ns), c.preempted,
-        c.device_mhz ? fmt::format("; clock {:.2f} GHz", *c.device_mhz / 1000) : ""));
+        c.device_mhz ? fmt::format("; clock {:.2f} GHz", *c.device_mhz / 1000) : "",
+        c.energy_mj ? fmt::format("; {:.2f} J", static_cast<double>(*c.energy_mj) / 1e3) : ""));
   }
   if (!g.gpu) return;
   const results::GpuRecord& gpu = *g.gpu;

@@ -1,4 +1,4 @@
-// What arms took of a GPU, against sums by hand.
+// What arms took of a GPU, and their energy, against sums by hand.
 #include "reports/figures/gpu_use.h"
 
 #include <fmt/format.h>
@@ -46,7 +46,7 @@ class GpuUseTest : public ReportTest {
   std::function<void(results::GpuRecord&)> forget_;
 };
 
-TEST_F(GpuUseTest, TimesOfAStepAndEnergyOfAToken) {
+TEST_F(GpuUseTest, TimesOfAStep) {
   const Report r = report();
   const std::string all = r.rows.back().dataset;
   const GpuUse ar = *row(r, "ar", all).gpu, pld = *row(r, "pld:k=4", all).gpu;
@@ -55,18 +55,24 @@ TEST_F(GpuUseTest, TimesOfAStepAndEnergyOfAToken) {
   EXPECT_DOUBLE_EQ(*ar.commit_ms, 0.1);
   EXPECT_NEAR(*ar.host_ms, 0.1, 1e-12);
   EXPECT_DOUBLE_EQ(*ar.busy, 0.99);
-  EXPECT_DOUBLE_EQ(ar.joules_per_token->value, 1);
-  EXPECT_FALSE(ar.energy_gain) << "it is its own reference";
   EXPECT_DOUBLE_EQ(*pld.draft_ms, 0.05);
   EXPECT_DOUBLE_EQ(*pld.verify_ms, 11);
   EXPECT_NEAR(*pld.host_ms, 12 - 11.15, 1e-12);
+}
+
+TEST_F(GpuUseTest, EnergyOfAToken) {
+  const Report r = report();
+  const std::string all = r.rows.back().dataset;
+  const EnergyUse ar = *row(r, "ar", all).energy, pld = *row(r, "pld:k=4", all).energy;
+  EXPECT_DOUBLE_EQ(ar.joules_per_token.value, 1);
+  EXPECT_FALSE(ar.gain) << "it is its own reference";
   double tokens = 0, joules = 0;
   for (const auto& [prompt, n] : tokens_) tokens += n, joules += n * (prompt % 2 == 1 ? 0.5 : 0.6);
-  EXPECT_NEAR(pld.joules_per_token->value, joules / tokens, 1e-12);
-  EXPECT_NEAR(pld.energy_gain->value, tokens / joules, 1e-12);
-  ASSERT_TRUE(pld.energy_gain->interval);
-  EXPECT_LT(pld.energy_gain->interval->lo, tokens / joules);
-  EXPECT_GT(pld.energy_gain->interval->hi, tokens / joules);
+  EXPECT_NEAR(pld.joules_per_token.value, joules / tokens, 1e-12);
+  EXPECT_NEAR(pld.gain->value, tokens / joules, 1e-12);
+  ASSERT_TRUE(pld.gain->interval);
+  EXPECT_LT(pld.gain->interval->lo, tokens / joules);
+  EXPECT_GT(pld.gain->interval->hi, tokens / joules);
 }
 
 TEST_F(GpuUseTest, WhatWasNotMeasuredIsAbsentNotZero) {
@@ -80,12 +86,12 @@ TEST_F(GpuUseTest, WhatWasNotMeasuredIsAbsentNotZero) {
 TEST_F(GpuUseTest, EnergyIsOverThePromptsThatHaveIt) {
   forget_ = [](results::GpuRecord& g) { g.energy_mj.reset(); };
   const Report r = report();
-  const GpuUse pld = *row(r, "pld:k=4", r.rows.back().dataset).gpu;
+  const EnergyUse pld = *row(r, "pld:k=4", r.rows.back().dataset).energy;
   double tokens = 0, joules = 0;
   for (const auto& [prompt, n] : tokens_)
     if (prompt != 1) tokens += n, joules += n * (prompt % 2 == 1 ? 0.5 : 0.6);
-  EXPECT_NEAR(pld.joules_per_token->value, joules / tokens, 1e-12);
-  EXPECT_NEAR(pld.energy_gain->value, tokens / joules, 1e-12);
+  EXPECT_NEAR(pld.joules_per_token.value, joules / tokens, 1e-12);
+  EXPECT_NEAR(pld.gain->value, tokens / joules, 1e-12);
 }
 
 TEST_F(GpuUseTest, WhatDisturbedTheTimesIsSaid) {
@@ -111,6 +117,9 @@ TEST_F(GpuUseTest, EveryFormatHasIt) {
   EXPECT_THAT(to_html(r, store_), HasSubstr("Some CPU · cuda:0 (sm_90), Some GPU · weights"));
   EXPECT_THAT(to_markdown(r), HasSubstr("docs/measurement.md#gpu"));
   EXPECT_THAT(to_latex(r), HasSubstr("tab:evalrun-gpu"));
+  EXPECT_THAT(to_latex(r), HasSubstr("tab:evalrun-energy"));
+  EXPECT_THAT(to_markdown(r), HasSubstr("docs/measurement.md#energy"));
+  EXPECT_THAT(to_text(r), HasSubstr("of the GPU's board"));
   EXPECT_THAT(to_html(r, store_), HasSubstr("<summary>GPU</summary>"));
   const nlohmann::json rows = nlohmann::json::parse(to_json(r));
   EXPECT_DOUBLE_EQ(rows[0]["gpu_verify_ms"].get<double>(), 9.8);
@@ -123,9 +132,32 @@ TEST_F(GpuUseTest, ARunOnTheCpuHasNone) {
   run_.environment.erase("gpu");
   const Report r = report();
   EXPECT_FALSE(r.rows[0].gpu);
-  EXPECT_THAT(to_text(r), Not(HasSubstr("GPU")));
+  EXPECT_FALSE(r.rows[0].energy);
+  EXPECT_THAT(to_text(r), AllOf(Not(HasSubstr("GPU")), Not(HasSubstr("J/token"))));
   EXPECT_THAT(to_html(r, store_), Not(HasSubstr("<summary>GPU")));
   EXPECT_TRUE(nlohmann::json::parse(to_json(r))[0]["gpu_busy"].is_null());
+}
+
+// 2 J a token of plain decoding, half of it with pld.
+TEST_F(GpuUseTest, OnTheCpuItIsTheProcessorsEnergy) {
+  for (tests::SyntheticArm& a : run_.arms) a.device = "cpu";
+  run_.environment.erase("gpu");
+  run_.environment["energy_domains"] = "intel-rapl:0";
+  run_.change = [](results::GenerationRecord& g, const tests::SyntheticArm& a, int, int, int) {
+    if (!g.clock) g.clock.emplace();
+    g.clock->energy_mj =
+        static_cast<int64_t>(g.turns[0].tokens.size()) * (a.method == "pld" ? 1000 : 2000);
+  };
+  const Report r = report();
+  EXPECT_FALSE(r.rows[0].gpu);
+  const std::string all = r.rows.back().dataset;
+  EXPECT_DOUBLE_EQ(row(r, "ar", all).energy->joules_per_token.value, 2);
+  EXPECT_DOUBLE_EQ(row(r, "pld:k=4", all).energy->joules_per_token.value, 1);
+  EXPECT_DOUBLE_EQ(row(r, "pld:k=4", all).energy->gain->value, 2);
+  EXPECT_THAT(to_text(r), HasSubstr("of the processor and its memory"));
+  EXPECT_THAT(to_html(r, store_), HasSubstr("<summary>energy</summary>"));
+  const nlohmann::json rows = nlohmann::json::parse(to_json(r));
+  EXPECT_DOUBLE_EQ(rows[0]["joules_per_token"].get<double>(), 2);
 }
 
 }  // namespace

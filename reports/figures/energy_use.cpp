@@ -1,0 +1,49 @@
+#include "reports/figures/energy_use.h"
+
+#include <vector>
+
+#include "results/queries.h"
+
+namespace evalrun::reports {
+
+EnergyTotals::EnergyTotals(const results::ResultStore& store, const RunData& data) {
+  // The stored rows of a large run are not read for nothing.
+  bool any = data.environment.contains("energy_domains");
+  for (const ArmInfo& a : data.arms) any = any || a.device != "cpu";
+  if (!any) return;
+  for (const results::EnergyRow& row : results::energy_by_prompt(store, data.run.id))
+    totals_[{row.arm_id, row.prompt_id}] = {static_cast<double>(row.tokens),
+                                            static_cast<double>(row.energy_mj)};
+}
+
+const EnergyTotals::Total* EnergyTotals::find(int64_t arm, int64_t prompt) const {
+  const auto it = totals_.find({arm, prompt});
+  return it == totals_.end() ? nullptr : &it->second;
+}
+
+std::optional<EnergyUse> EnergyTotals::of(const ArmInfo& arm, const ArmInfo* reference,
+                                          const std::function<bool(int64_t)>& keep,
+                                          const PromptDesigns& designs) const {
+  std::vector<RatioTerm> energy;  // joules, tokens
+  std::vector<int64_t> of_energy, of_pairs;
+  std::vector<PromptPair> pairs;  // millijoules where speeds have nanoseconds
+  for (auto it = totals_.lower_bound({arm.id, 0}); it != totals_.end() && it->first.first == arm.id;
+       ++it) {
+    const int64_t prompt = it->first.second;
+    const Total& own = it->second;
+    if (!keep(prompt)) continue;
+    of_energy.push_back(prompt);
+    energy.push_back({own.mj / 1e3, own.tokens});
+    if (reference == nullptr || reference->id == arm.id) continue;
+    if (const Total* base = find(reference->id, prompt); base != nullptr) {
+      of_pairs.push_back(prompt);
+      pairs.push_back(
+          {.base_tokens = base->tokens, .base_ns = base->mj, .tokens = own.tokens, .ns = own.mj});
+    }
+  }
+  const auto joules_per_token = ratio_of_sums(energy, designs.of(of_energy));
+  if (!joules_per_token) return std::nullopt;
+  return EnergyUse{*joules_per_token, speedup_sum(pairs, designs.of(of_pairs))};
+}
+
+}  // namespace evalrun::reports
