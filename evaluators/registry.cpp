@@ -7,6 +7,7 @@
 #include "evaluators/programs/pass.h"
 #include "evaluators/text/bleu.h"
 #include "evaluators/text/rouge.h"
+#include "evaluators/text/style.h"
 
 namespace evalrun::evaluators {
 
@@ -22,6 +23,7 @@ const base::Registry<EvaluatorEntry>& evaluator_registry() {
     add(gsm8k_decimal());
     for (EvaluatorEntry& entry : rouge()) add(std::move(entry));
     add(bleu());
+    for (EvaluatorEntry& entry : style()) add(std::move(entry));
     add(pass_evalrun());
     add(pass_codegeex());
     add(pass_bigcode());

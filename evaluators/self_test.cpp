@@ -25,6 +25,20 @@ constexpr std::array<Text, 3> kSummaries{
      {"a b c b a\nc a b", "b a c\na b c a"},
      {"The Café, open 9-5; 中文 well", "the café open 9-5 well"}}};
 
+// Thirty words: ten at the beginning, ten in the middle, ten at the end.
+#define EVALRUN_MIDDLE "and then and then and then and then and then "
+constexpr std::array<Text, 3> kTopics{
+    {{"whale ocean whale ocean whale ocean whale ocean whale ocean " EVALRUN_MIDDLE
+      "ocean whale ocean whale ocean whale ocean whale ocean whale",
+      ""},
+     {"whale ocean whale ocean whale ocean whale ocean whale ocean " EVALRUN_MIDDLE
+      "whale sand whale sand whale sand whale sand whale sand",
+      ""},
+     {"one two six ten one two six ten one whale " EVALRUN_MIDDLE
+      "Whale! bread butter one two six ten one two six",
+      ""}}};
+#undef EVALRUN_MIDDLE
+
 constexpr std::array<Text, 5> kNumbers{{{"So #### 18. No: 20", "... #### 18"},
                                         {"She earns $1,000.00", "#### 1,000"},
                                         {"from 7-5", "#### 5"},
@@ -40,7 +54,11 @@ const std::vector<Expected>& summary_values() {
       {"rouge2@rouge_score-0.1.2", {0.6666666666666666, 0.7692307692307692, 1.0}},
       {"rougeL@rouge_score-0.1.2", {0.42857142857142855, 0.6666666666666666, 1.0}},
       {"rougeLsum@rouge_score-0.1.2", {0.42857142857142855, 0.7999999999999999, 1.0}},
-      {"bleu@sacrebleu-2.6.0", {33.9132609103075, 63.894310424627285, 27.77619034011791}}};
+      {"bleu@sacrebleu-2.6.0", {33.9132609103075, 63.894310424627285, 27.77619034011791}},
+      // By hand, of the answers alone.
+      {"type_token_ratio@evalrun", {6.0 / 7, 3.0 / 8, 1}},
+      {"repeats@evalrun", {0, 0, 0}},
+      {"sentence_words@evalrun", {3.5, 4, 6}}};
   return kValues;
 }
 
@@ -48,6 +66,11 @@ const std::vector<Expected>& number_values() {
   static const std::vector<Expected> kValues = {{"gsm8k_strict@lm-eval-3", {1, 0, 0, 0, 0}},
                                                 {"gsm8k_flexible@lm-eval-3", {0, 0, 0, 0, 0}},
                                                 {"gsm8k@evalrun", {0, 1, 1, 1, 0}}};
+  return kValues;
+}
+
+const std::vector<Expected>& topic_values() {
+  static const std::vector<Expected> kValues = {{"kept_topic@evalrun", {1, 0.5, 1.0 / 3}}};
   return kValues;
 }
 
@@ -79,6 +102,7 @@ SelfTestResult self_test() {
     if (entry.info.deferred) continue;
     ++result.n_evaluators;
     const int n = check(entry, kSummaries, summary_values(), result.problems) +
+                  check(entry, kTopics, topic_values(), result.problems) +
                   check(entry, kNumbers, number_values(), result.problems);
     if (n == 0) result.problems.push_back(id + ": no vector in evaluators/self_test.cpp");
     result.n_vectors += n;
