@@ -549,9 +549,9 @@ def test_glanced_rows_are_prefixes_of_blocks(world, k):
     loop = falcon.Falcon(world.frozen(), {"k": k, "layers": 1, "input": "fc"})
     batch = loop.make_batch(world.capture, world.train[:6], 1, [0, 1] * 3)
     rng = torch.Generator().manual_seed(0)
-    for budget in (0, 1, 3, 1000):
-        rows = falcon.glanced_rows(batch, [budget] * 6, rng)
-        assert (rows.sum(1) <= max(budget, 0)).all()
+    for most in (0, 1, 3, 1000):
+        rows = falcon.glanced_rows(batch, [most] * 6, rng)
+        assert (rows.sum(1) <= max(most, 0)).all()
         for b in range(6):
             first, n = int(batch.first[b]), int(batch.n[b])
             chosen = rows[b].nonzero().flatten().tolist()
