@@ -108,9 +108,11 @@ class Bita(mask_rows.MaskRows):
         if self.prompt != "deep":
             return None
         bank, shape = self.banks[index], self.shape
+        spread = (x.view(self.length, -1, shape.head_dim).transpose(0, 1).expand(batch, -1, -1, -1)
+                  for x in (bank.k, bank.v))
+        # Drawn for every sample, as in the program.
         return tuple(functional.dropout(x, self.dropout, self.training and self.dropout > 0)
-                     .view(self.length, -1, shape.head_dim).transpose(0, 1)
-                     .expand(batch, -1, -1, -1) for x in (bank.k, bank.v))
+                     for x in spread)
 
     @torch.no_grad()
     def fold(self):

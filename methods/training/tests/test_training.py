@@ -268,6 +268,16 @@ def test_bita_has_a_mask_more_above_13b(world, tmp_path):
         assert options.masks == wanted, "what the settings of a checkpoint hold"
 
 
+def test_bita_drops_of_every_samples_prefix(world, tmp_path):
+    loop, _ = loop_of(world, "bita", tmp_path, "--dropout", "0.5", "--updates", "1")
+    keys, values = loop.module.prefix(0, 2)
+    for x in (keys, values):
+        assert 0.2 < float((x[0] == 0).float().mean()) < 0.8 and not torch.equal(x[0], x[1])
+    loop.module.eval()
+    keys, _ = loop.module.prefix(0, 2)
+    assert (keys != 0).all() and torch.equal(keys[0], keys[1])
+
+
 def test_falcons_lstm_is_the_published_one(world, tmp_path):
     """No scale in front or behind, PyTorch's initial values, noise as large as the paper says."""
     loop, _ = loop_of(world, "falcon", tmp_path / "paper", *SMALLER, "--updates", "1")
