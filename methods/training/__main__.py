@@ -201,6 +201,7 @@ def settings_of(options, data, train):
     """What must be equal for a checkpoint to be of the same training."""
     settings = {name: value for name, value in vars(options).items() if name not in FREE_OPTIONS}
     settings["capture"] = data.fingerprint()
+    settings["text"] = budget.text_of(data, train)
     settings["training sequences"] = len(train)
     return settings
 
@@ -264,7 +265,7 @@ def export(options, data, training, held, model, words, covered, module, state, 
         "tokens_seen": state.tokens, "updates": state.step,
         "unit": getattr(module, "unit", "answer tokens"),
         "unique_tokens": capture.answer_tokens(training),
-        "budget": budget.of(options, state, data, training),
+        "budget": budget.of(options, state, budget.text_of(data, training)),
         "answers": data.answers, "sources": dict(sorted(sources.items())),
         "device": device_name(options.device),
         "torch": torch.__version__, "acceptance": acceptance, "loss": state.curve,

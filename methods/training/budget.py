@@ -27,7 +27,7 @@ def optimiser_of(options):
     return ", ".join(parts)
 
 
-def of(options, state, data, sequences):
+def of(options, state, text):
     """The object that an adapter holds. `tokens` counts what the training counts (its `unit`)."""
-    return {"text": text_of(data, sequences), "updates": state.step, "tokens": state.tokens,
-            "batch": options.batch, "recipe": options.recipe, "optimiser": optimiser_of(options)}
+    return {"text": text, "updates": state.step, "tokens": state.tokens, "batch": options.batch,
+            "recipe": options.recipe, "optimiser": optimiser_of(options)}

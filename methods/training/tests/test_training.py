@@ -663,9 +663,13 @@ def test_merged_target_is_the_tuned_one(world, tmp_path, kind):
         loop, _ = loop_of(world, "space", out, "--train", kind, "--tokens", "4000",
                           "--lr", "0.01")
         loop.run(steps=15)
+    text = loop.settings["text"]
+    spent = budget.of(loop.options, loop.state, text)
+    assert text == budget.text_of(world.capture, world.train)
     if kind == "lora":
         source = tmp_path / "space.safetensors"
-        adapter.write(source, loop.module, world.capture.model | {"hash": ""}, "f32")
+        adapter.write(source, loop.module, world.capture.model | {"hash": ""}, "f32",
+                      training={"budget": spent})
     else:
         source = loop.checkpoint
     folder = tmp_path / "tuned"
@@ -681,7 +685,8 @@ def test_merged_target_is_the_tuned_one(world, tmp_path, kind):
     # training moved.
     moved = (want - original).abs().max()
     assert (got - want).abs().max() < 0.1 * moved, (moved, (got - want).abs().max())
-    assert (tmp_path / "tuned.space.safetensors").is_file()
+    masks = adapter.read(tmp_path / "tuned.space.safetensors")[1]
+    assert masks["training"]["budget"] == spent and spent["updates"] == 15
 
 
 def test_one_sample_of_the_paper_has_one_group_or_none(world, tmp_path):
