@@ -14,13 +14,14 @@ import sys
 
 import torch
 
-from . import adapter, card, convert, evaluate, merge, target, verify, vocabulary
+from . import (adapter, budget, card, convert, evaluate, merge, recipes, target, verify,
+               vocabulary)
 from .data import capture, prompts
 from .drafters import bita, draft, eagle, eagle3, falcon, gated, linear, medusa, space
 from .errors import Failure
 from .frozen import Frozen
 from .progress import say
-from .trainer import Budget, Interrupted, Trainer
+from .trainer import SCHEDULES, Budget, Interrupted, Trainer
 
 METHODS = {"medusa": (medusa, medusa.Medusa), "eagle": (eagle, eagle.Eagle),
            "eagle3": (eagle3, eagle3.Eagle3), "falcon": (falcon, falcon.Falcon),
@@ -68,8 +69,9 @@ def training_options(parser, name):
     parser.add_argument("--out", required=True, metavar="DIR",
                         help="checkpoint, adapter and model card")
     parser.add_argument("--name", default=name, help="of the adapter: NAME.safetensors and NAME.md")
-    parser.add_argument("--recipe", choices=("small", "paper"), default="small",
-                        help="defaults of everything below: ours for small models, or the paper's")
+    parser.add_argument("--recipe", choices=tuple(recipes.RECIPES[name]), default="small",
+                        help="defaults of everything below: ours for small models, or the paper's "
+                             "where it has values (docs/recipes.md)")
     parser.add_argument("--minutes", type=float, default=None, help="wall time of training")
     parser.add_argument("--cpu-seconds", type=float, default=None,
                         help="budget in CPU time instead")
@@ -87,8 +89,14 @@ def training_options(parser, name):
                         help="of the adapter")
     parser.add_argument("--batch", type=int, help="sequences (medusa: positions) per step")
     parser.add_argument("--lr", type=float, help="highest learning rate")
-    parser.add_argument("--warmup", type=float, help="steps, or a share of the budget when below 1")
+    parser.add_argument("--betas", type=float, nargs=2, metavar=("B1", "B2"), help="of AdamW")
+    parser.add_argument("--schedule", choices=tuple(SCHEDULES),
+                        help="how the rate falls over the budget, to zero")
+    parser.add_argument("--warmup", type=float,
+                        help="steps, or a share of the budget when below 1; 0 = none")
     parser.add_argument("--clip", type=float, help="of gradients; 0 = off")
+    parser.add_argument("--clip-kind", choices=("norm", "value"),
+                        help="whether --clip is for the norm of all or for every value")
     parser.add_argument("--weight-decay", type=float)
     parser.add_argument("--vocabulary", type=int, metavar="N", help="draft tokens; 0 = all")
     if name != "medusa":
@@ -123,8 +131,7 @@ def parse(arguments):
 
 def apply_recipe(parser, options):
     """Fills what was not given from the recipe of the method."""
-    recipe = METHODS[options.method][0].RECIPES[options.recipe]
-    for name, value in recipe.items():
+    for name, value in recipes.RECIPES[options.method][options.recipe].items():
         if getattr(options, name, None) is None:
             setattr(options, name, value)
     if isinstance(options.lr, dict):  # by how the method starts
@@ -135,6 +142,8 @@ def apply_recipe(parser, options):
     for name in ("batch", "lr", "steps", "heads", "layers"):
         if getattr(options, name, 1) is not None and getattr(options, name, 1) <= 0:
             parser.error(f"--{name} must be above 0")
+    if not all(0 <= beta < 1 for beta in options.betas):
+        parser.error("--betas {:g} {:g}: both must be from 0 to below 1".format(*options.betas))
 
 
 def prepare(options):
@@ -192,6 +201,7 @@ def settings_of(options, data, train):
     """What must be equal for a checkpoint to be of the same training."""
     settings = {name: value for name, value in vars(options).items() if name not in FREE_OPTIONS}
     settings["capture"] = data.fingerprint()
+    settings["text"] = budget.text_of(data, train)
     settings["training sequences"] = len(train)
     return settings
 
@@ -210,9 +220,9 @@ def train(options):
     module.start(model, statistics_of(data, training, module.residual))
     module.to(frozen.device)
     module.capture = data
-    budget = Budget(None if options.minutes is None else 60 * options.minutes, options.cpu_seconds,
+    limits = Budget(None if options.minutes is None else 60 * options.minutes, options.cpu_seconds,
                     options.tokens, options.epochs, options.updates)
-    loop = Trainer(module, module.feed(data, training, options), options, budget, options.out,
+    loop = Trainer(module, module.feed(data, training, options), options, limits, options.out,
                    settings_of(options, data, training))
     if options.restart:
         loop.checkpoint.unlink(missing_ok=True)
@@ -221,11 +231,21 @@ def train(options):
     n = sum(p.numel() for p in module.parameters())
     say(f"{options.method}: {n / 1e6:.2f} M weights, recipe {options.recipe}, {options.precision} "
         f"on {options.device}, {torch.get_num_threads()} threads")
+    say(budget.optimiser_of(options))
+    weights = token_weights_of(module, loop.feed, options)
     loop.run()
-    export(options, data, training, held, model, words, covered, module, loop.state)
+    export(options, data, training, held, model, words, covered, module, loop.state, weights)
 
 
-def export(options, data, training, held, model, words, covered, module, state):
+def token_weights_of(module, feed, options):
+    """What a mask row weighs beside a row of text, of methods that train both; else None."""
+    weights = module.token_weights(feed, options) if hasattr(module, "token_weights") else None
+    if weights:
+        say(card.token_weights(weights))
+    return weights
+
+
+def export(options, data, training, held, model, words, covered, module, state, weights):
     """Adapter, its evaluation as stored, model card."""
     path = pathlib.Path(options.out) / f"{options.name}.safetensors"
     adapter.write(path, module, data.model, options.weights)
@@ -242,12 +262,17 @@ def export(options, data, training, held, model, words, covered, module, state):
         "recipe": options.recipe, "command": recorded_command(), "seed": options.seed,
         "options": {k: v for k, v in sorted(vars(options).items()) if k not in FREE_OPTIONS},
         "cpu_seconds": round(state.cpu_seconds, 1), "wall_seconds": round(state.wall_seconds, 1),
-        "tokens_seen": state.tokens, "updates": state.step, "unit": getattr(module, "unit", "answer tokens"),
+        "tokens_seen": state.tokens, "updates": state.step,
+        "unit": getattr(module, "unit", "answer tokens"),
         "unique_tokens": capture.answer_tokens(training),
-        "answers": data.answers, "sources": dict(sorted(sources.items())), "device": device_name(options.device),
+        "budget": budget.of(options, state, budget.text_of(data, training)),
+        "answers": data.answers, "sources": dict(sorted(sources.items())),
+        "device": device_name(options.device),
         "torch": torch.__version__, "acceptance": acceptance, "loss": state.curve,
         "vocabulary": {"size": words.size, "target_size": words.target_size,
                        "coverage": round(covered, 4)}}
+    if weights:
+        record["token_weights"] = weights
     size = adapter.set_metadata(path, tree=tree, training=record)
     _, metadata = adapter.read(path)
     card.write(path.with_suffix(".md"), metadata, size)

@@ -38,6 +38,22 @@ def wrapped(lines):
                                 subsequent_indent="  " if line.startswith("- ") else "")
 
 
+def token_weights(weights):
+    """One sentence; by the other `loss_by` for comparison."""
+    row, chosen = weights["mask_row"], weights["loss_by"]
+    other = next(name for name in row if name != chosen)
+    return (f"token weights: a mask row weighs {row[chosen]:,.3g} times what a row of text does "
+            f"(loss by {chosen}; {row[other]:,.3g} times by {other}); counted in the first "
+            f"{weights['updates']} updates, {weights['text_rows']:,.1f} rows of text and "
+            f"{weights['mask_rows']:,.1f} mask rows in each")
+
+
+def budget(one):
+    """One sentence that names what must be equal for two adapters to be compared."""
+    return (f"budget: {one['updates']:,} updates, batch {one['batch']:,}, "
+            f"text `{one['text'][:16]}`, {one['optimiser']}")
+
+
 def write(path, metadata, size):
     """Markdown from the adapter's own metadata."""
     training, config = metadata["training"], metadata["config"]
@@ -54,6 +70,8 @@ def write(path, metadata, size):
         f"{training['unique_tokens']:,} answer tokens",
         f"- {training['cpu_seconds']:,.0f} CPU-seconds, {training['wall_seconds']:,.0f} seconds of "
         "wall time (training alone, without generating the text)",
+        *(["- " + budget(training["budget"])] if "budget" in training else []),
+        *(["- " + token_weights(training["token_weights"])] if "token_weights" in training else []),
         "- text: " + TEXTS[answers],
         f"- configuration: `{json.dumps(config)}`", ""]
     if vocabulary:

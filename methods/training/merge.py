@@ -7,10 +7,11 @@ with this folder as its target). Other programs load the folder as any Llama mod
 import json
 import pathlib
 import shutil
+import types
 
 import torch
 
-from . import adapter, parity, target, tensorfile, vocabulary
+from . import adapter, budget, parity, target, tensorfile, vocabulary
 from .errors import Failure
 from .frozen import Frozen
 from .progress import say
@@ -33,7 +34,7 @@ def run(options):
     out = pathlib.Path(options.out)
     if (out / "model.safetensors").exists():
         raise Failure(out, "holds a model already", "give another --out")
-    module, ids = open_tuned(options.source, original)
+    module, ids, spent = open_tuned(options.source, original)
     layers, embed, head, norm = module.merged()
     tensors = {"model.embed_tokens.weight": embed, "model.norm.weight": norm}
     for i, layer in enumerate(layers):
@@ -56,12 +57,13 @@ def run(options):
         "format": adapter.FORMAT, "version": adapter.VERSION, "method": "space",
         "target_name": out.name, "target_hash": parity.folder_hash(out),
         "d_model": str(shape.d_model), "vocab_size": str(shape.vocab_size),
-        "config": json.dumps({"masks": module.n_masks, "distinct": module.distinct})})
+        "config": json.dumps({"masks": module.n_masks, "distinct": module.distinct}),
+        **({"training": json.dumps({"budget": spent})} if spent else {})})
     say(f"{out}: {size / 1e6:.0f} MB; masks: {out}.space.safetensors (space:adapter=)")
 
 
 def open_tuned(source, original):
-    """(module with its weights, draft ids or None)."""
+    """(module with its weights, draft ids or None, budget of its training or None)."""
     if str(source).endswith(".pt"):
         return open_checkpoint(source, original)
 
@@ -76,13 +78,14 @@ def open_tuned(source, original):
         raise Failure(source, f"was trained for the target {metadata['target_hash'][:12]}, "
                               f"{original.path} is {digest[:12]}", "give its target")
     words = module.frozen.vocabulary
-    return module, None if words.is_complete else words.ids
+    spent = metadata.get("training", {}).get("budget")
+    return module, None if words.is_complete else words.ids, spent
 
 
 def open_checkpoint(source, original):
     try:
         saved = torch.load(source, map_location="cpu", weights_only=True)
-        weights, settings = saved["weights"], saved["settings"]
+        weights, settings, state = saved["weights"], saved["settings"], saved["state"]
     except Exception as error:  # torch raises many kinds for a broken file
         raise Failure(source, f"cannot be read ({error})", "train it again") from error
     size = original.shape.vocab_size
@@ -96,7 +99,11 @@ def open_checkpoint(source, original):
             raise Failure(source, f"has no weights {name} of {list(parameter.shape)}",
                           "is it a checkpoint of space, of this target?")
         parameter.data.copy_(weights[name])
-    return module, None
+    spent = None
+    if "text" in settings:  # checkpoints of earlier versions do not have it
+        spent = budget.of(types.SimpleNamespace(**settings), types.SimpleNamespace(**state),
+                          settings["text"])
+    return module, None, spent
 
 
 def config_of(original, out):

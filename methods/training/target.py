@@ -43,6 +43,17 @@ class Shape:
     norm_eps: float
     rope_theta: float
 
+    @property
+    def n_layer_weights(self):
+        """Of the matrices of all layers."""
+        heads = (2 * self.n_heads + 2 * self.n_kv_heads) * self.head_dim
+        return self.n_layers * self.d_model * (heads + 3 * self.d_ffn)
+
+    @property
+    def n_weights(self):
+        """All matrices, the embedding and an output matrix of its own included."""
+        return self.n_layer_weights + 2 * self.vocab_size * self.d_model
+
 
 class Target:
     def __init__(self, path, name, shape, load, tied, hash_of_file=None,

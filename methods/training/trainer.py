@@ -17,6 +17,10 @@ from .errors import Failure
 from .progress import Progress, say
 
 CURVE_POINTS = 50  # of the loss, in the adapter's metadata
+# What is left of the rate at a share of the budget.
+SCHEDULES = {"cosine": lambda share: 0.5 * (1 + math.cos(math.pi * share)),
+             "linear": lambda share: 1 - share,
+             "constant": lambda share: 1.0}
 
 
 @dataclasses.dataclass
@@ -52,20 +56,23 @@ class State:
     mean_loss: float = 0.0
 
 
-def generator(*values):
-    """Random numbers that are a function of the values alone."""
+def seed_of(*values):
     number = 0
     for value in values:
         number = (number * 1_000_003 + int(value)) % (1 << 62)
-    return torch.Generator().manual_seed(number)
+    return number
 
 
-def learning_rate(step, share, warmup, least=0.0):
-    """Factor of the rate: linear warm-up (steps, or a share of the budget below 1), cosine to
-    `least`."""
+def generator(*values):
+    """Random numbers that are a function of the values alone."""
+    return torch.Generator().manual_seed(seed_of(*values))
+
+
+def learning_rate(step, share, warmup, schedule="cosine"):
+    """Factor of the rate: linear warm-up (steps, or a share of the budget below 1, 0 = none), and
+    the schedule over the whole budget."""
     risen = (step + 1) / warmup if warmup >= 1 else (share + 1e-3) / max(warmup, 1e-3)
-    rise = min(1.0, risen)
-    return rise * (least + (1 - least) * 0.5 * (1 + math.cos(math.pi * share)))
+    return min(1.0, risen) * SCHEDULES[schedule](share)
 
 
 class Interrupted(Exception):
@@ -83,7 +90,8 @@ class Trainer:
         self.optimiser = torch.optim.AdamW(
             [{"params": [p], "rate": rate_of(name, options)} for name, p
              in module.named_parameters() if p.requires_grad],
-            lr=options.lr, betas=(0.9, 0.95), weight_decay=options.weight_decay, foreach=True)
+            lr=options.lr, betas=tuple(options.betas), weight_decay=options.weight_decay,
+            foreach=True)
         self.stop = False
 
     @property
@@ -178,15 +186,17 @@ class Trainer:
         if state.index >= self.feed.n_batches(state.epoch):
             state.epoch, state.index = state.epoch + 1, 0
         share = self.share()
+        rate = options.lr * learning_rate(state.step, share, options.warmup, options.schedule)
         for group in self.optimiser.param_groups:
-            group["lr"] = group["rate"] * options.lr * learning_rate(state.step, share,
-                                                                     options.warmup)
+            group["lr"] = group["rate"] * rate
         batch = self.feed.batch(state.epoch, state.index)
+        # Dropout draws from PyTorch's own generator. A training that goes on must draw the same.
+        torch.manual_seed(seed_of(options.seed, state.step))
         with self.module.frozen.autocast():
             loss, _, tokens = self.module.loss(batch, options, generator(options.seed, state.step),
                                                share)
         loss.backward()
-        if options.clip and getattr(options, "clip_kind", "norm") == "value":
+        if options.clip and options.clip_kind == "value":
             torch.nn.utils.clip_grad_value_(self.parameters, options.clip)
         elif options.clip:
             torch.nn.utils.clip_grad_norm_(self.parameters, options.clip)

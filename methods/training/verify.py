@@ -34,9 +34,8 @@ def check_states(target, capture, sequences, most=200):
     """Least mean cosine of captured and recomputed states (and residual streams) of one short
     answer."""
     shape = target.shape
-    size = shape.n_layers * shape.d_model * (3 * shape.d_ffn + 2 * shape.n_heads * shape.head_dim)
     fitting = [s for s in sequences if s.n <= most]
-    if size > LARGEST or not fitting:
+    if shape.n_layer_weights > LARGEST or not fitting:
         return None
     s = max(fitting, key=lambda s: s.n)
     wanted = capture.residual_layers

@@ -1,6 +1,7 @@
 """scripts/train and scripts/train-ablations: which programs they call with what. Stubs stand for
 evalrun and for Python's training, so neither a model nor PyTorch is needed. And the cards of the
-adapters that come with the program."""
+adapters that come with the program, and the papers' recipes."""
+import copy
 import os
 import pathlib
 import shutil
@@ -10,6 +11,9 @@ import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "methods"))
+
+from training import card, recipes  # noqa: E402
 
 EVALRUN = """#!/usr/bin/env bash
 printf 'evalrun|' >>"$CALLS"; printf '%s|' "$@" >>"$CALLS"; echo >>"$CALLS"
@@ -160,6 +164,58 @@ class Cards(unittest.TestCase):
                 self.assertEqual(copy.with_suffix(".md").read_text(encoding="utf-8"), card)
                 prose = "".join(card.split("```")[::2])
                 self.assertLessEqual(max(map(len, prose.splitlines())), 100, adapter.name)
+
+    def test_say_what_must_be_equal_to_compare(self):
+        budget = {"text": "abcdef0123456789" * 4, "updates": 1225, "tokens": 9, "batch": 2,
+                  "recipe": "small", "optimiser": "AdamW, lr 0.001"}
+        self.assertEqual(card.budget(budget), "budget: 1,225 updates, batch 2, text "
+                                              "`abcdef0123456789`, AdamW, lr 0.001")
+        weights = {"loss_by": "mean", "updates": 32, "text_rows": 3501.5, "mask_rows": 78.2,
+                   "mask_row": {"token": 1.0, "mean": 44.77}}
+        self.assertIn("a mask row weighs 44.8 times what a row of text does (loss by mean; 1 times "
+                      "by token)", card.token_weights(weights))
+
+
+class Recipes(unittest.TestCase):
+    """`--recipe paper` against papers.json, in both directions."""
+
+    def found(self, change):
+        """What contradictions() says of BiTA after a change of its recipe and rows."""
+        recipe = copy.deepcopy(recipes.RECIPES["bita"]["paper"])
+        rows = copy.deepcopy(recipes.papers()["bita"]["rows"])
+        change(recipe, rows)
+        return recipes.contradictions("bita", recipe, rows)
+
+    def test_are_the_papers(self):
+        published = recipes.papers()
+        self.assertEqual(set(published),
+                         {name for name, all_ in recipes.RECIPES.items() if "paper" in all_})
+        for method, entry in published.items():
+            recipe = recipes.RECIPES[method]["paper"]
+            self.assertEqual(recipes.contradictions(method, recipe, entry["rows"]), [])
+            # Every option has a default in either recipe, or a training would have none.
+            self.assertEqual(set(recipe), set(recipes.RECIPES[method]["small"]), method)
+
+    def test_drift_is_found(self):
+        self.assertEqual(self.found(lambda recipe, rows: None), [])
+        for change, named in (
+                (lambda recipe, rows: recipe.update(lr=1e-3), "bita.lr: the recipe has 0.001"),
+                (lambda recipe, rows: recipe.update(betas=[0.9, 0.95]), "bita.betas"),
+                (lambda recipe, rows: recipe.update(new=1), "bita.new: the recipe has it"),
+                (lambda recipe, rows: recipe.pop("start"), "bita.start: papers.json has a row"),
+                (lambda recipe, rows: rows.pop("dropout"), "bita.dropout: the recipe has it"),
+                (lambda recipe, rows: rows["lr"].update(paper=0.3), "demands 0.3"),
+                (lambda recipe, rows: rows["groups"].pop("why"), "come together"),
+                (lambda recipe, rows: rows["lr"].update(recipe=0.03, why="x"), "does not differ"),
+                (lambda recipe, rows: rows["lr"].update(where=""), "`where` is missing"),
+                (lambda recipe, rows: rows["distinct"].pop("program"), "neither paper nor")):
+            found = self.found(change)
+            self.assertEqual(len([line for line in found if named in line]), 1, (named, found))
+
+    def test_page_is_what_the_command_prints(self):
+        done = subprocess.run([ROOT / "scripts" / "train", "recipes"], capture_output=True,
+                              text=True, check=True)
+        self.assertEqual(done.stdout, (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8"))
 
 
 if __name__ == "__main__":

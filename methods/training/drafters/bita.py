@@ -1,8 +1,21 @@
 """BiTA (Lin et al. 2024, arXiv 2401.12522): mask embeddings and a prefix that only mask rows see.
 
 The target is frozen. `prompt`: deep (keys and values of P tokens in every layer), shallow (P input
-embeddings that run through the target once, at positions 0..P-1) or none. A shallow prompt sees
-itself alone, so that the adapter holds its keys and values like a deep one's.
+embeddings that run through the target once, at positions 0..P-1) or none.
+
+Differs, whatever the recipe: (1) mask j after y_0..y_k learns y_(k+1+j). Equation 1, read
+literally, gives it y_(k+j), of which y_(k+1) is what the last real row says already. The paper's
+decoding and its program need the former. (2) A shallow prompt sees itself alone, so that the
+adapter holds its keys and values like a deep one's, and has no dropout. Nothing is released for it.
+(3) The last groups of an answer stay, with the masks whose tokens exist; the program ends where all
+M exist. (4) The loss is a mean over the mask rows of the whole batch, the program's over those of a
+device.
+Differs in the recipe `paper`: (5) 64 neighbouring groups share one pass over a sample's text, as in
+the program; the text draws one place a sample.
+Differs in the recipe `small`: (6) the prefix has the target's key/value heads, the program's all
+query heads. (7) Masks begin near frequent tokens, a shallow prompt as such (`start`); the paper's
+begin normal. (8) Groups stand at random places of one answer, labels are soft, mask j weighs
+0.8^(j-1), no dropout, a draft vocabulary, rate and optimiser: recipes.py.
 """
 import torch
 from torch import nn
@@ -11,19 +24,8 @@ from torch.nn import functional
 from . import layers, mask_rows
 
 PROMPTS = ("deep", "shallow", "none")
-RECIPES = {
-    "small": {"masks": 3, "prefix_length": 16, "prompt": "deep", "prefix_heads": "kv", "groups": 64,
-              "batch": 1, "lr": 1e-2, "mask_rate": 1.0, "warmup": 20, "clip": 1.0,
-              "clip_kind": "norm", "weight_decay": 0.0, "decay": 0.8, "labels": "16",
-              "hard_share": 0.0, "splits": "random", "distinct": True, "dropout": 0.0,
-              "vocabulary": 12288},
-    # The paper's and its program's: consecutive splits, hard labels, dropout on the prefix.
-    "paper": {"masks": 3, "prefix_length": 16, "prompt": "deep", "prefix_heads": "all",
-              "groups": 64, "batch": 128, "lr": 3e-2, "mask_rate": 1.0, "warmup": 1, "clip": 1.0,
-              "clip_kind": "norm", "weight_decay": 0.01, "decay": 1.0, "labels": "full",
-              "hard_share": 1.0, "splits": "consecutive", "distinct": True, "dropout": 0.1,
-              "vocabulary": 0},
-}
+# Weights of the largest target with the fewer masks: the paper's "13B" models have 13.02e9.
+FEW_MASKS = 14e9
 
 
 class Bita(mask_rows.MaskRows):
@@ -58,7 +60,9 @@ class Bita(mask_rows.MaskRows):
 
     @staticmethod
     def configure(options, shape):
-        return {"masks": options.masks, "prompt": options.prompt,
+        if isinstance(options.masks, dict):  # by the size of the target
+            options.masks = options.masks["13B" if shape.n_weights <= FEW_MASKS else "larger"]
+        return {"masks": options.masks, "prompt": options.prompt, "start": options.start,
                 "prefix_length": 0 if options.prompt == "none" else options.prefix_length,
                 "prefix_heads": "kv" if options.prompt == "shallow" else options.prefix_heads,
                 "dropout": options.dropout, "distinct": options.distinct}
@@ -76,7 +80,9 @@ class Bita(mask_rows.MaskRows):
     @torch.no_grad()
     def start(self, target, statistics):
         super().start(target, statistics)
-        if self.soft is not None:
+        if self.soft is not None and self.start_kind == "normal":
+            self.soft.normal_(0, mask_rows.NORMAL)
+        elif self.soft is not None:
             frequent = self.frozen.embed[self.frozen.vocabulary.most_frequent(200)].float()
             self.soft.copy_(frequent[torch.randperm(len(frequent))[:self.length]])
 
@@ -102,9 +108,11 @@ class Bita(mask_rows.MaskRows):
         if self.prompt != "deep":
             return None
         bank, shape = self.banks[index], self.shape
+        spread = (x.view(self.length, -1, shape.head_dim).transpose(0, 1).expand(batch, -1, -1, -1)
+                  for x in (bank.k, bank.v))
+        # Drawn for every sample, as in the program.
         return tuple(functional.dropout(x, self.dropout, self.training and self.dropout > 0)
-                     .view(self.length, -1, shape.head_dim).transpose(0, 1)
-                     .expand(batch, -1, -1, -1) for x in (bank.k, bank.v))
+                     for x in spread)
 
     @torch.no_grad()
     def fold(self):

@@ -3,9 +3,16 @@ features.
 
 x = fc([embedding of t+1 ; feature of t]); one Llama layer; its residual stream is the next feature;
 the target's own output matrix, restricted to the draft vocabulary, makes logits of it. EAGLE-2
-drafts with the same weights. Differs: the published layer has no norm before attention
-(`published_layout`). By default the norm is kept, and the layer starts as the target's last one.
-Start and losses: see RECIPES and start().
+drafts with the same weights.
+
+Differs, whatever the recipe: (1) a row counts by the token that it predicts; in the program by its
+own, so that the rows at the end of a prompt are never trained. (2) The feature noise has one size;
+the program's shrinks with the length. (3) Text is the target's own answers by default, the paper's
+ShareGPT's.
+Differs in the recipe `small`: (4) the published layer has no norm before attention; here it is kept
+(`published_layout`). (5) Layer and input begin as start() says, and constants bring embeddings to
+the features' size (`input_scale`); published ones begin at random. (6) Unrolled steps, soft labels
+of 16 tokens, a draft vocabulary, weights of the losses, rate: recipes.py.
 """
 import torch
 from torch import nn
@@ -13,23 +20,7 @@ from torch import nn
 from . import layers
 from .unroll import FeatureDrafter, add_feature_options, layer_config
 
-STARTS = ("linear", "repeat")
-# From a good start the higher rate first destroys what was learned (measured with Falcon begun as
-# EAGLE: the loss rose from 8.7 to 14 under 8e-4, and fell under 1e-4).
-LR = {"linear": 2e-4, "repeat": 8e-4}
-RECIPES = {
-    # Ours for small models and little text: soft labels of 16 tokens, four unrolled steps.
-    "small": {"batch": 4, "lr": LR, "warmup": 30, "clip": 1.0, "clip_kind": "norm",
-              "weight_decay": 0.01,
-              "steps": 4, "decay": 0.8, "head_weight": 1.0, "hard_share": 0.0, "labels": "16",
-              "feature_weight": 0.1, "feature_scale": "rms", "noise": 0.0, "vocabulary": 12288,
-              "published_layout": False, "start": "linear"},
-    # EAGLE-1's: features first, no unrolling, the target's whole distribution, value clipping.
-    "paper": {"batch": 4, "lr": 3e-5, "warmup": 2000, "clip": 0.5, "clip_kind": "value",
-              "weight_decay": 0.0, "steps": 1, "decay": 1.0, "head_weight": 0.1, "hard_share": 0.0,
-              "labels": "full", "feature_weight": 1.0, "feature_scale": "none", "noise": 0.1,
-              "vocabulary": 0, "published_layout": True, "start": "repeat"},
-}
+STARTS = ("linear", "repeat", "random")
 
 
 class Eagle(FeatureDrafter):
@@ -40,7 +31,9 @@ class Eagle(FeatureDrafter):
         super().__init__(frozen, config)
         d = frozen.shape.d_model
         self.embed_scale = 1.0  # a constant of training that is folded into fc in the adapter
+        # How it starts; not in the adapter.
         self.start_kind = config.get("start", "repeat")
+        self.input_scale = config.get("input_scale", "rms")
         self.fc = nn.Linear(2 * d, d, bias=config.get("bias", True))
         self.layers = nn.ModuleList([layers.DecoderLayer(self.shape,
                                                          config.get("attn_norm", True))])
@@ -48,15 +41,17 @@ class Eagle(FeatureDrafter):
     @staticmethod
     def add_options(parser):
         add_feature_options(parser)
-        parser.add_argument("--start", choices=STARTS, help="of the input layer: least squares to "
-                            "the next feature, or the feature itself")
+        parser.add_argument("--start", choices=STARTS, help="linear, repeat: the input layer is "
+                            "least squares to the next feature, or the feature itself, and the "
+                            "layer the target's last; random: PyTorch's initial values, as "
+                            "published")
         parser.add_argument("--published-layout", action="store_true", default=None,
                             help="no norm before attention, as in published EAGLE-1 weights")
 
     @staticmethod
     def configure(options, shape):
         return layer_config(shape) | {"attn_norm": not options.published_layout,
-                                      "start": options.start}
+                                      "start": options.start, "input_scale": options.input_scale}
 
     @classmethod
     def config_of(cls, tensors, config):
@@ -66,12 +61,16 @@ class Eagle(FeatureDrafter):
     @torch.no_grad()
     def start(self, target, statistics):
         """Begins as the best linear drafter, or "repeat the feature"; the layer adds nothing yet.
+        Or at random, with what PyTorch's modules hold.
 
         The layer is a copy of the target's last one except for zero outputs; copied whole it writes
         a residual stream far larger than a normed feature and training diverges.
         """
         self.feature_rms = statistics["feature_rms"]
-        self.embed_scale = statistics["feature_rms"] / target.embed_rms()
+        if self.input_scale == "rms":
+            self.embed_scale = statistics["feature_rms"] / target.embed_rms()
+        if self.start_kind == "random":
+            return
         identity_start(self.fc)
         if self.start_kind == "linear":
             linear_start(self.fc, *statistics["next_feature"](target.embed, self.embed_scale))

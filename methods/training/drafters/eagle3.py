@@ -3,28 +3,24 @@
 g = fc([three residual streams of token t]); attention reads [norm(embedding of t+1) ; norm(g)], the
 residual path is g; the un-normed output replaces g for the next draft position; logits come from
 the output matrix on its norm. Unrolled in training ("training-time test"), loss 0.8^i CE against
-the target's distribution. Differs: the output matrix is the target's own and frozen by default
-(`own_head` trains a copy, as published).
+the target's distribution.
+
+Differs, whatever the recipe: (1) the draft vocabulary is counted in the answers that are trained
+on. (2) The warm-up rises evenly, the program's with the logarithm of the step. (3) The loss is a
+mean over the rows that count, the program's over all rows.
+Differs in the recipe `small`: (4) the output matrix is the target's own and frozen (`own_head`
+trains one, as published). (5) Layer and input begin as start() says, and constants bring the
+streams' columns to one size (`input_scale`); published ones begin at random. (6) Five unrolled
+steps for seven, soft labels of 16 tokens, rate: recipes.py.
 """
 import torch
 from torch import nn
 
 from . import layers, linear
-from .eagle import LR, STARTS
+from .eagle import STARTS
 from ..errors import Failure
 from .unroll import FeatureDrafter, add_feature_options, layer_config
 
-RECIPES = {
-    "small": {"batch": 4, "lr": LR, "warmup": 30, "clip": 1.0, "clip_kind": "norm",
-              "weight_decay": 0.01,
-              "steps": 5, "decay": 0.8, "head_weight": 1.0, "hard_share": 0.0, "labels": "16",
-              "feature_weight": 0.0, "feature_scale": "rms", "noise": 0.0, "vocabulary": 12288,
-              "own_head": False, "start": "linear"},
-    "paper": {"batch": 4, "lr": 5e-5, "warmup": 12000, "clip": 0.5, "clip_kind": "value",
-              "weight_decay": 0.0, "steps": 7, "decay": 0.8, "head_weight": 1.0, "hard_share": 0.0,
-              "labels": "full", "feature_weight": 0.0, "feature_scale": "none", "noise": 0.0,
-              "vocabulary": 32000, "own_head": True, "start": "repeat"},
-}
 # A linear prediction falls short of the feature's size; brought to full size, it is too sure.
 LINEAR_NORM = 0.7
 
@@ -37,7 +33,9 @@ class Eagle3(FeatureDrafter):
     def __init__(self, frozen, config):
         super().__init__(frozen, config)
         d = frozen.shape.d_model
-        self.start_kind = config.get("start", "repeat")  # not in the adapter
+        # How it starts; not in the adapter.
+        self.start_kind = config.get("start", "repeat")
+        self.input_scale = config.get("input_scale", "rms")
         self.residual_layers = list(config["residual_layers"])
         self.fc = nn.Linear(3 * d, d, bias=False)
         # Constant scale of every input column, folded into fc in the adapter: streams hold few
@@ -53,14 +51,16 @@ class Eagle3(FeatureDrafter):
     @staticmethod
     def add_options(parser):
         add_feature_options(parser)
-        parser.add_argument("--start", choices=STARTS, help="least squares to the next feature, or "
-                            "the last of the streams")
+        parser.add_argument("--start", choices=STARTS, help="linear, repeat: least squares to the "
+                            "next feature, or the last of the streams, and the target's last "
+                            "layer; random: PyTorch's initial values, as published")
         parser.add_argument("--own-head", action="store_true", default=None,
                             help="train an output matrix of its own instead of using the target's")
 
     @staticmethod
     def configure(options, shape):
         return layer_config(shape) | {"own_head": options.own_head, "start": options.start,
+                                      "input_scale": options.input_scale,
                                       "residual_layers": options.residual_layers}
 
     @classmethod
@@ -77,17 +77,21 @@ class Eagle3(FeatureDrafter):
     @torch.no_grad()
     def start(self, target, statistics):
         """Begins as the best linear drafter, or as the last of the streams; norm is the target's.
+        Or at random, with what PyTorch's modules hold.
 
         linear: fc has the streams' part of it; attention begins by looking at the row itself and
         adding the embedding's part, as far as its values are wide enough.
         """
         d = target.shape.d_model
         self.feature_rms = 1.0
-        self.column_scale = 1.0 / statistics["residual_rms"].clamp(min=1e-3).to(self.fc.weight)
+        sizes = statistics["residual_rms"].clamp(min=1e-3).to(self.fc.weight)
+        self.column_scale = 1.0 / sizes if self.input_scale == "rms" else torch.ones_like(sizes)
+        if self.start_kind == "random":
+            return
         self.fc.weight.normal_(0, 0.01)
-        # Columns are scaled to unit size; this brings the last stream back to its own proportions.
-        late = statistics["residual_rms"][2 * d:]
-        self.fc.weight[:, 2 * d:] += torch.diag(late / late.pow(2).mean().sqrt()).to(self.fc.weight)
+        # Whatever its columns were scaled by: the last stream in its own proportions, of unit size.
+        late = self.column_scale[2 * d:] * sizes[2 * d:].pow(2).mean().sqrt()
+        self.fc.weight[:, 2 * d:] += torch.diag(1.0 / late)
         self.layers[0].copy_from(target.layer(target.shape.n_layers - 1), zero_outputs=True)
         self.norm.copy_(target.norm)
         if self.start_kind == "linear":

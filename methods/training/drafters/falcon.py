@@ -3,10 +3,24 @@
 Row p predicts feature p+k and with it token p+k+1; blocks of k rows see each other fully. Training
 (coupled sequential glancing distillation): a pass without gradient counts the wrong rows d; N =
 lambda*d rows then see the answer, feature and token, in place of their own inputs; lambda falls
-during training. Differs: (1) rows that see the answer are the first 1..k-1 of whole blocks (the
-released code does not align them); (2) blocks start at a random pair of each sample, as decoding
-may start anywhere; (3) every sample is glanced at by its own errors (the code: the first of a
-batch); (4) two unrolled blocks by default; (5) no dropout in the LSTM. The input layer: see INPUTS.
+during training.
+
+Differs, whatever the recipe: (1) rows that see the answer are the first 1..k-1 of whole blocks (the
+released code does not align them). (2) Blocks start at a random pair of each sample, as decoding
+may start anywhere. (3) Every sample is glanced at by its own errors (the code: the first of a
+batch). (4) No dropout in the LSTM (the code: 0.1). (5) The hard label is the text's token (the code
+draws it from the target's distribution), and the soft loss has the temperature 1 (the code: 0.95
+inside the logarithms). (6) The noise has one size, as in the paper's text (the code's shrinks with
+the length). (7) A row counts by the token that it predicts (in the code by its own, so that the
+rows at the end of a prompt are never trained). (8) Text is the target's own answers by default, the
+paper's ShareGPT's.
+Differs in the recipe `paper`: (9) `input` is per_token, what the code computes; the paper's text is
+`--input recurrent`.
+Differs in the recipe `small`: (10) the input layer is EAGLE's (`input`), and there is one decoder
+layer, with the norm before attention and as many key/value heads as heads. (11) Layers and input
+begin as start() says; published ones begin at random. (12) Constants bring embeddings to the
+features' size, and what an LSTM reads and writes to unit size (`input_scale`). (13) Two unrolled
+blocks, soft labels of 16 tokens, a draft vocabulary, weights of the losses, rate: recipes.py.
 """
 import math
 
@@ -15,27 +29,11 @@ from torch import nn
 
 from .. import adapter
 from . import layers, linear, losses
-from .eagle import LR, STARTS, identity_start, linear_start, scale_columns
+from .eagle import STARTS, identity_start, linear_start, scale_columns
 from ..errors import Failure
 from ..target import LAYER_TENSORS
 from .unroll import FeatureDrafter, add_feature_options, layer_config
 
-RECIPES = {
-    "small": {"k": 2, "layers": 1, "kv_heads": -1, "start": "linear", "start_from": None,
-              "input": "fc", "skip": False, "glance": "paper", "batch": 4, "lr": LR, "warmup": 30,
-              "clip": 1.0,
-              "clip_kind": "norm", "weight_decay": 0.01, "steps": 2, "decay": 0.8,
-              "head_weight": 1.0, "hard_share": 0.0, "labels": "16", "feature_weight": 0.1,
-              "feature_scale": "rms", "noise": 0.0, "vocabulary": 12288, "published_layout": False},
-    # The paper's losses, rate and input layer. (The code draws its hard label; the captured token
-    # is used.)
-    "paper": {"k": 2, "layers": 2, "kv_heads": 0, "start": "repeat", "start_from": None,
-              "input": "per_token", "skip": False, "glance": "paper", "batch": 4, "lr": 3e-5,
-              "warmup": 2000,
-              "clip": 0.5, "clip_kind": "value", "weight_decay": 0.0, "steps": 1, "decay": 1.0,
-              "head_weight": 0.1, "hard_share": 0.1, "labels": "full", "feature_weight": 1.0,
-              "feature_scale": "none", "noise": 0.1, "vocabulary": 0, "published_layout": True},
-}
 INPUTS = {
     "fc": "a linear layer, as in EAGLE",
     "per_token": "two LSTM cells without state, as the released code computes (it iterates over "
@@ -77,6 +75,14 @@ class PerToken(nn.Module):
                     self.weight[rows] = fitted
             else:
                 self.bias[rows] = -2.0 if gate == "f" else 3.0
+
+    @torch.no_grad()
+    def start_random(self):
+        """As PyTorch's LSTM begins; its two biases are one here, their sum."""
+        bound = (self.weight.shape[0] // len(self.gates)) ** -0.5
+        self.weight.uniform_(-bound, bound)
+        self.bias.uniform_(-bound, bound)
+        self.bias += torch.empty_like(self.bias).uniform_(-bound, bound)
 
     def forward(self, x):
         i, g, o = nn.functional.linear(x, self.weight, self.bias).float().chunk(3, -1)
@@ -124,6 +130,7 @@ class Falcon(FeatureDrafter):
         self.skip = config.get("skip", False)
         # How it starts; not in the adapter.
         self.start_kind, self.start_from = config.get("start", "repeat"), config.get("start_from")
+        self.input_scale = config.get("input_scale", "rms")
         if self.input == "fc":
             self.fc = nn.Linear(2 * d, d, bias=config.get("bias", True))
         else:
@@ -150,7 +157,8 @@ class Falcon(FeatureDrafter):
                             help="a linear path beside the LSTM (ours)")
         parser.add_argument("--start", choices=STARTS, help="linear: least squares to the next "
                             "feature, and attention that fetches it from the block's last row; "
-                            "repeat: the feature itself, no attention")
+                            "repeat: the feature itself, no attention; random: PyTorch's initial "
+                            "values, as published")
         parser.add_argument("--start-from", metavar="ADAPTER",
                             help="begin as this EAGLE adapter (ours; two layers, input fc)")
         parser.add_argument("--glance", choices=GLANCES,
@@ -173,6 +181,7 @@ class Falcon(FeatureDrafter):
                                       "layers": options.layers, "input": options.input,
                                       "skip": bool(options.skip) and options.input != "fc",
                                       "start": options.start, "start_from": options.start_from,
+                                      "input_scale": options.input_scale,
                                       "attn_norm": not options.published_layout}
 
     @classmethod
@@ -182,8 +191,15 @@ class Falcon(FeatureDrafter):
 
     @torch.no_grad()
     def start(self, target, statistics):
-        self.feature_rms = self.scale = statistics["feature_rms"]
-        self.embed_scale = statistics["feature_rms"] / target.embed_rms()
+        self.feature_rms = statistics["feature_rms"]
+        if self.input_scale == "rms":
+            self.scale = statistics["feature_rms"]
+            self.embed_scale = statistics["feature_rms"] / target.embed_rms()
+        if self.start_kind == "random" and not self.start_from:
+            if self.input != "fc":
+                self.lstm["0"].start_random()
+                self.lstm["1"].start_random()
+            return
         n = len(self.layers)
         if self.input == "fc":
             identity_start(self.fc)

@@ -3,21 +3,9 @@ untouched, its mask rows run through low-rank updates of every matrix.
 
 After "Your LLM Knows the Future": gated LoRA, so that real rows give the same bits as before.
 Differs: no sampler head, no consistency loss; drafts form a tree of the masks' own choices; soft
-labels.
+labels. Its rates were not at hand, so there is no recipe `paper`.
 """
 from . import mask_rows
-
-RECIPES = {
-    "small": {"masks": 3, "rank": 16, "groups": 64, "batch": 1, "lr": 1e-3, "mask_rate": 5.0,
-              "warmup": 20, "clip": 1.0, "clip_kind": "norm", "weight_decay": 0.0, "decay": 0.8,
-              "labels": "16", "hard_share": 0.0, "splits": "random", "distinct": True,
-              "vocabulary": 12288},
-    # Of the size of the paper's models, with hard labels; its own rates were not at hand.
-    "paper": {"masks": 8, "rank": 128, "groups": 32, "batch": 4, "lr": 2e-4, "mask_rate": 1.0,
-              "warmup": 2000, "clip": 1.0, "clip_kind": "norm", "weight_decay": 0.0, "decay": 1.0,
-              "labels": "full", "hard_share": 1.0, "splits": "random", "distinct": True,
-              "vocabulary": 0},
-}
 
 
 class Gated(mask_rows.MaskRows):
@@ -35,7 +23,8 @@ class Gated(mask_rows.MaskRows):
 
     @staticmethod
     def configure(options, shape):
-        return {"masks": options.masks, "rank": options.rank, "distinct": options.distinct}
+        return {"masks": options.masks, "rank": options.rank, "distinct": options.distinct,
+                "start": options.start}
 
     def config(self):
         return super().config() | {"rank": self.rank, "scale": self.scale}

@@ -18,6 +18,8 @@ from .losses import NO_LABEL
 
 PROJECTIONS = ("q", "k", "v", "o", "gate", "up", "down")
 SPLITS = ("random", "consecutive")
+STARTS = ("tokens", "normal")
+NORMAL = 0.02  # standard deviation
 
 
 class Factor(nn.Module):
@@ -40,8 +42,8 @@ class Bank(nn.Module):
 
     def __init__(self, length, width):
         super().__init__()
-        self.k = nn.Parameter(0.02 * torch.randn(length, width))
-        self.v = nn.Parameter(0.02 * torch.randn(length, width))
+        self.k = nn.Parameter(NORMAL * torch.randn(length, width))
+        self.v = nn.Parameter(NORMAL * torch.randn(length, width))
 
 
 def projection_widths(shape):
@@ -78,6 +80,7 @@ class MaskRows(nn.Module):
         self.frozen, self.shape = frozen, frozen.shape
         self.n_masks = config["masks"]
         self.distinct = config.get("distinct", True)
+        self.start_kind = config.get("start", "tokens")  # not in the adapter
         self.mask_embed = nn.Parameter(torch.zeros(self.n_masks if self.distinct else 1,
                                                    frozen.shape.d_model))
 
@@ -86,6 +89,8 @@ class MaskRows(nn.Module):
         parser.add_argument("--masks", type=int, help="mask tokens of a group (M, k)")
         parser.add_argument("--groups", type=int, help="mask groups per sequence and step")
         parser.add_argument("--splits", choices=SPLITS, help="where the groups of a sequence stand")
+        parser.add_argument("--start", choices=STARTS, help="of masks and shallow prompts. tokens: "
+                            "near frequent tokens; normal: N(0, 0.02), as the papers say")
         parser.add_argument("--decay", type=float, help="weight of mask j is decay^(j-1)")
         parser.add_argument("--hard-share", type=float, help="share of the hard label in the loss")
         parser.add_argument("--distinct", action=argparse.BooleanOptionalAction, default=None,
@@ -105,7 +110,11 @@ class MaskRows(nn.Module):
 
     @torch.no_grad()
     def start(self, target, statistics):
-        """Every mask begins as the mean of frequent tokens, with noise to tell them apart."""
+        """Every mask begins as the mean of frequent tokens, with noise to tell them apart, or
+        normal."""
+        if self.start_kind == "normal":
+            self.mask_embed.normal_(0, NORMAL)
+            return
         frequent = self.frozen.embed[self.frozen.vocabulary.most_frequent(200)].float()
         noise = torch.randn(self.mask_embed.shape) * float(frequent.pow(2).mean().sqrt())
         self.mask_embed.copy_(frequent.mean(0) + 0.3 * noise.to(self.mask_embed.device))
@@ -235,15 +244,22 @@ class MaskRows(nn.Module):
         q = bases[:, :, None] + 2 + torch.arange(self.n_masks, device=tokens.device)
         return q, (bases[:, :, None] >= 0) & (q < n[:, None, None])
 
-    def mask_loss(self, states, batch, q, valid, options):
-        """Weighted cross entropy of states [B, G, M, d] against the target's own distribution or
-        the tokens."""
-        frozen, head = self.frozen, self.draft_head()
-        tokens = batch.tokens_at(q.flatten(1)).view(q.shape)
-        places = frozen.vocabulary.place[tokens]
-        weights = valid & (places != NO_LABEL)
+    def places_of(self, batch, q):
+        """Places in the draft vocabulary of the tokens at q [B, G, M], NO_LABEL outside it."""
+        return self.frozen.vocabulary.place[batch.tokens_at(q.flatten(1)).view(q.shape)]
+
+    def mask_weights(self, batch, q, valid, options):
+        """[B, G, M]: what the row of a mask weighs beside those of the others, 1 on average over a
+        group; 0 where its token does not exist or is not in the draft vocabulary."""
         share = options.decay ** torch.arange(self.n_masks, device=q.device).float()
-        weights = (weights * (share / share.mean()))[valid]
+        return (valid & (self.places_of(batch, q) != NO_LABEL)) * (share / share.mean())
+
+    def mask_loss(self, states, batch, q, valid, options):
+        """Cross entropy of states [B, G, M, d] against the target's own distribution or the tokens,
+        a mean by mask_weights()."""
+        frozen, head = self.frozen, self.draft_head()
+        places = self.places_of(batch, q)
+        weights = self.mask_weights(batch, q, valid, options)[valid]
         weights = weights / weights.sum().clamp(min=1e-6)
         picked, total = states[valid], 0.0
         if options.hard_share < 1:

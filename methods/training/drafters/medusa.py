@@ -2,9 +2,15 @@
 on.
 
 Head k at position t gives token t+2+k from h_t: h <- h + SiLU(W h + b), `blocks` times, then the
-output matrix. Differs: the output matrix is the target's own, restricted to the draft vocabulary
-and frozen (the published heads train a copy of it each), because a small target is all output
-matrix.
+output matrix.
+
+Differs, whatever the recipe: (1) the output matrix is the target's own, restricted to the draft
+vocabulary and frozen. The published heads train a copy of it each; a small target is all output
+matrix. (2) A batch is of positions, drawn from all answers. The program's is of whole sequences.
+(3) The first head weighs 1, the paper's 0.8: a factor of the whole loss. (4) AdamW is in float32,
+the program's in 8 bits. (5) Text is the target's own answers by default, the paper's ShareGPT's.
+Differs in the recipe `small`: (6) four heads for five, a draft vocabulary, rate and optimiser:
+recipes.py.
 """
 import torch
 from torch import nn
@@ -12,15 +18,6 @@ from torch.nn import functional
 
 from . import losses
 from .losses import NO_LABEL
-
-RECIPES = {
-    # Ours for small models: measured to be as good as larger batches with less data.
-    "small": {"heads": 4, "blocks": 1, "batch": 256, "lr": 3e-3, "warmup": 0.03, "decay": 0.8,
-              "weight_decay": 0.01, "clip": 0.0, "vocabulary": 8192, "labels": "hard"},
-    # The paper's: all tokens, smaller rate. (Its own output matrices per head are left out.)
-    "paper": {"heads": 5, "blocks": 1, "batch": 1024, "lr": 1e-3, "warmup": 0.1, "decay": 0.8,
-              "weight_decay": 0.0, "clip": 0.0, "vocabulary": 0, "labels": "hard"},
-}
 
 
 class Medusa(nn.Module):

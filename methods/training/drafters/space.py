@@ -7,7 +7,19 @@ the adapter is loaded) or full (the paper's; exported as a Hugging Face folder b
 `layout`: packed (ours: the whole answer, with groups after many of its tokens) or paper (one group,
 everything after it dropped; with probability p_ar none). p_ar = 1 is ordinary fine-tuning with the
 same data: the control. `ar_loss`: kl (to the original's distribution, which keeps the tuned model
-close) or hard (the tokens).
+close) or hard (the tokens). `loss_by`: token (equation 3: rows of text and masks weigh the same) or
+mean (all rows of text weigh as much as all masks; a mask then weighs as many times what a row of
+text does as there are more of these). Training counts both weights: token_weights().
+
+Differs, whatever the recipe: (1) equations 2 and 3 count y_m twice and k + 1 masks. Real rows give
+y_1..y_m here and k masks the tokens after it, as in the program. (2) p_ar and m are drawn anew in
+every pass, in the program once. (3) The loss is a mean over the batch, the program's over the two
+samples of a device. (4) Masks are embeddings of their own, not a row of the vocabulary.
+Differs in the recipe `small`: (5) low-rank updates of all rows, the whole answer with 64 groups, no
+samples without masks. (6) `loss_by` is mean, with text three times: `ar_weight`. (7) Real rows
+learn the original's distribution, masks its 16 likeliest tokens; mask j weighs 0.8^(j-1). (8) An
+embedding per mask, begun near frequent tokens (`start`). (9) A draft vocabulary, rate and
+optimiser: recipes.py.
 """
 import math
 
@@ -15,20 +27,19 @@ import torch
 from torch import nn
 
 from ..data import batches
+from ..trainer import generator
 from . import layers, losses, mask_rows
 
-RECIPES = {
-    "small": {"masks": 3, "rank": 8, "train": "lora", "layout": "packed", "p_ar": 0.0, "groups": 64,
-              "batch": 1, "lr": 5e-4, "mask_rate": 10.0, "warmup": 20, "clip": 1.0,
-              "clip_kind": "norm", "weight_decay": 0.0, "decay": 0.8, "labels": "16",
-              "hard_share": 0.0, "ar_loss": "kl", "ar_weight": 3.0, "splits": "random",
-              "distinct": True, "vocabulary": 12288},
-    "paper": {"masks": 5, "rank": 8, "train": "full", "layout": "paper", "p_ar": 0.5, "groups": 1,
-              "batch": 32, "lr": 5e-5, "mask_rate": 1.0, "warmup": 1, "clip": 1.0,
-              "clip_kind": "norm", "weight_decay": 0.0, "decay": 1.0, "labels": "full",
-              "hard_share": 1.0, "ar_loss": "hard", "ar_weight": 1.0, "splits": "random",
-              "distinct": False, "vocabulary": 0},
-}
+LOSS_BY = ("token", "mean")
+COUNTED_UPDATES = 32  # in which rows are counted for token_weights()
+
+
+def term_weights(loss_by, ar_weight, n_text, n_masks):
+    """Factors of two means, over n_text rows of text and n_masks mask rows, in the loss."""
+    if loss_by == "mean":
+        return ar_weight, 1.0
+    total = max(ar_weight * n_text + n_masks, 1e-6)
+    return ar_weight * n_text / total, n_masks / total
 
 
 class Space(mask_rows.MaskRows):
@@ -61,11 +72,14 @@ class Space(mask_rows.MaskRows):
                                                        "ordinary fine-tuning")
         parser.add_argument("--ar-loss", choices=("kl", "hard"), help="of the real rows")
         parser.add_argument("--ar-weight", type=float, help="of the real rows' loss")
+        parser.add_argument("--loss-by", choices=LOSS_BY, help="token: every row of text and masks "
+                            "weighs the same, as equation 3 says; mean: all rows of text weigh as "
+                            "much as all masks")
 
     @staticmethod
     def configure(options, shape):
         return {"masks": options.masks, "rank": options.rank, "distinct": options.distinct,
-                "train": options.train}
+                "train": options.train, "start": options.start}
 
     @classmethod
     def config_of(cls, tensors, config):
@@ -119,27 +133,54 @@ class Space(mask_rows.MaskRows):
                 bases[b, 0] = int(torch.randint(s.prompt - 1, last + 1, (1,), generator=rng))
         return bases
 
-    def loss(self, sequences, options, rng, fraction):
-        """Text and masks with gradients; the text's rows count up to the one before the group
-        (paper) or all (packed)."""
+    def rows_of(self, sequences, options, rng):
+        """(batch, bases, text rows that count [B, T], positions q and existence of the masks'
+        tokens, weight of all mask rows). Of the text all rows count, or those up to the group
+        (layout paper)."""
         device = self.frozen.device
         batch = batches.make(self.capture, sequences, 1, device=device)
         bases = self.choose_bases(sequences, options, rng).to(device)
         cut = batch.n - 1
         if options.layout == "paper":
             cut = torch.where(bases[:, 0] >= 0, bases[:, 0] + 1, cut)
-        width = int(cut.max())
-        x, text = self.run_text(batch.tokens[:, :width])
-        row = torch.arange(width, device=device)
+        row = torch.arange(int(cut.max()), device=device)
         counted = (row >= batch.prompt[:, None] - 1) & (row < cut[:, None])
-        total = options.ar_weight * self.text_loss(x, batch, counted, options)
+        q, valid = self.targets(sequences, batch.tokens, bases)
+        n_masks = float(self.mask_weights(batch, q, valid, options).sum())
+        return batch, bases, counted, q, valid, n_masks
+
+    def loss(self, sequences, options, rng, fraction):
+        """Text and masks, both with gradients."""
+        batch, bases, counted, q, valid, n_masks = self.rows_of(sequences, options, rng)
         rows = int(counted.sum())
+        of_text, of_masks = term_weights(options.loss_by, options.ar_weight, rows, n_masks)
+        x, text = self.run_text(batch.tokens[:, :counted.shape[1]])
+        total = of_text * self.text_loss(x, batch, counted, options)
         if bool((bases >= 0).any()):
             states = self.run_masks(text, bases.clamp(min=0))
-            q, valid = self.targets(sequences, batch.tokens, bases)
-            total = total + self.mask_loss(states, batch, q, valid, options)
+            total = total + of_masks * self.mask_loss(states, batch, q, valid, options)
             rows = int(valid.sum())
         return total, [float(total.detach())], rows
+
+    def token_weights(self, feed, options):
+        """How often a mask row weighs what a row of text does, under either `loss_by`: counted in
+        the first updates of the training, over those that have masks. None without masks."""
+        n_updates, text, masks = min(COUNTED_UPDATES, feed.n_batches(0)), 0, 0.0
+        ratios = dict.fromkeys(LOSS_BY, 0.0)
+        for step in range(n_updates):
+            *_, counted, _, _, n_masks = self.rows_of(feed.batch(0, step), options,
+                                                      generator(options.seed, step))
+            n_text = int(counted.sum())
+            text, masks = text + n_text, masks + n_masks
+            for name in LOSS_BY if n_masks > 0 else ():
+                of_text, of_masks = term_weights(name, options.ar_weight, n_text, n_masks)
+                # A mask row's share of its mean, by a text row's; counted once a mask row.
+                ratios[name] += of_masks * n_text / max(of_text, 1e-6)
+        if masks == 0:
+            return None
+        return {"loss_by": options.loss_by, "updates": n_updates,
+                "text_rows": round(text / n_updates, 1), "mask_rows": round(masks / n_updates, 1),
+                "mask_row": {name: round(total / masks, 3) for name, total in ratios.items()}}
 
     def text_loss(self, x, batch, counted, options):
         states = self.final(x)[counted]

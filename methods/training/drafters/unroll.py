@@ -16,15 +16,19 @@ from ..data import batches
 from . import layers, losses
 from .losses import NO_LABEL
 
+SCALES = ("rms", "none")
 FEATURE_DRAFTER_OPTIONS = (
     ("--steps", int, "unrolled steps in training"),
     ("--decay", float, "weight of unrolled step j is decay^(j*k)"),
     ("--head-weight", float, "weight of the loss at the output head"),
     ("--hard-share", float, "share of the hard label in the loss at the head, the rest is soft"),
     ("--feature-weight", float, "weight of the SmoothL1 loss of the features"),
-    ("--feature-scale", str, "rms: the feature loss is of features scaled to unit rms; none: as "
-                             "they are"),
-    ("--noise", float, "uniform noise on the input features, in units of their rms"),
+    ("--feature-scale", SCALES, "rms: feature loss and noise are of features scaled to unit rms; "
+                                "none: of features as they are"),
+    ("--noise", float, "uniform noise on the input features, from -N to N; see --feature-scale"),
+    ("--input-scale", SCALES, "rms: constants bring the columns that the input layer reads to one "
+                              "size, and what an LSTM reads and writes to unit rms; none: as "
+                              "published"),
 )
 
 
@@ -42,7 +46,7 @@ class FeatureDrafter(nn.Module):
         super().__init__()
         self.frozen = frozen
         self.shape = layer_shape(config, frozen.shape)  # of its own layers
-        self.feature_rms = 1.0  # set by start(); only scales losses and noise
+        self.feature_rms = 1.0  # set by start(); the unit of losses and noise
 
     # Input ---------------------------------------------------------------------------------------
     def begin(self, e, features):
@@ -123,8 +127,12 @@ class FeatureDrafter(nn.Module):
         stay."""
         if options.noise:
             noise = torch.rand(features.shape, generator=rng).to(features) - 0.5
-            features = features + 2 * options.noise * self.feature_rms * noise
+            features = features + 2 * options.noise * self.feature_unit(options) * noise
         return None, features
+
+    def feature_unit(self, options):
+        """In which features are measured by their loss and by noise."""
+        return self.feature_rms if options.feature_scale == "rms" else 1.0
 
     def loss(self, sequences, options, rng, fraction):
         k = self.block
@@ -152,7 +160,7 @@ class FeatureDrafter(nn.Module):
             index.append(at)
             sizes.append(len(at))
             if options.feature_weight:
-                unit = self.feature_rms if options.feature_scale == "rms" else 1.0
+                unit = self.feature_unit(options)
                 one = functional.smooth_l1_loss(states.float() / unit,
                                                 states_true[at].float() / unit)
                 feature_loss = feature_loss + scale * one
@@ -250,7 +258,7 @@ def layer_config(shape):
     return {field: getattr(shape, field) for field in LAYER_FIELDS}
 
 
-
 def add_feature_options(parser):
     for name, kind, text in FEATURE_DRAFTER_OPTIONS:
-        parser.add_argument(name, type=kind, help=text)
+        how = {"choices": kind} if isinstance(kind, tuple) else {"type": kind}
+        parser.add_argument(name, help=text, **how)
