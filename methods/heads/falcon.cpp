@@ -243,7 +243,7 @@ class DynamicFalconDrafter final : public BlockDrafter {
     const int forwards = (options.levels - 1) / k;
     blocks_.reserve(1 + static_cast<size_t>(forwards * options.k));
     lists_.resize(blocks_.capacity() * static_cast<size_t>(k));
-    for (std::vector<Choice>& list : lists_) list.reserve(static_cast<size_t>(options.k));
+    for (std::vector<Choice>& one : lists_) one.reserve(static_cast<size_t>(options.k));
   }
 
   void start(const GenerationContext& context) override { feed_prompt(context); }
