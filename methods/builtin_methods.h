@@ -16,6 +16,7 @@ MethodInfo gated_lora_method();
 MethodInfo lookahead_method();
 MethodInfo medusa_method();
 MethodInfo padding_ablation();
+MethodInfo pia_method();
 MethodInfo prompt_lookup_method();
 MethodInfo retrieval_method();
 MethodInfo self_draft_method();

@@ -17,6 +17,7 @@ const base::Registry<MethodInfo>& method_registry() {
              lookahead_method(),
              medusa_method(),
              padding_ablation(),
+             pia_method(),
              prompt_lookup_method(),
              retrieval_method(),
              self_draft_method(),

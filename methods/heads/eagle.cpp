@@ -7,13 +7,12 @@
 // with the target's true features; what a draft computed from predicted ones is dropped after the
 // step.
 #include <algorithm>
-#include <cmath>
 #include <optional>
 
 #include "engine/base/error.h"
-#include "methods/adaptive.h"
 #include "methods/builtin_methods.h"
 #include "methods/heads/adapter.h"
+#include "methods/heads/confidence_tree.h"
 #include "methods/heads/draft_network.h"
 #include "methods/heads/learned_drafter.h"
 #include "methods/heads/rank_tree.h"
@@ -183,147 +182,63 @@ class StaticDrafter final : public PairDrafter {
   std::vector<int> rows_;    // plan nodes of the forward at hand
 };
 
-// EAGLE-2: every level expands the `k` nodes the drafter is surest of (the product of its
-// probabilities along the path); of all nodes it has seen the surest become the draft. `total`
-// nodes, or as many as pay: those whose probability is worth their row at this machine's T(n)/T(1).
+// EAGLE-2: one forward a level, over the nodes that the tree goes on from.
 class DynamicDrafter final : public PairDrafter {
  public:
-  struct Options {
-    int k = 10;      // children looked at after each node, nodes expanded in each level
-    int levels = 6;  // of the tree
-    int total = 0;   // draft nodes; 0 = as many as pay
-  };
   DynamicDrafter(std::unique_ptr<DraftNetwork> network, std::vector<int> layers,
-                 const Options& options, const engine::RowCostTable* costs)
-      : PairDrafter(std::move(network), std::move(layers)), options_(options), price_(costs) {
-    const auto k = static_cast<size_t>(options.k);
-    candidates_.reserve(k + static_cast<size_t>(options.levels) * k * k);
-    order_.reserve(candidates_.capacity());
-    node_of_.reserve(candidates_.capacity() + 1);
+                 const ConfidenceTree::Options& options, const engine::RowCostTable* costs)
+      : PairDrafter(std::move(network), std::move(layers)),
+        levels_(options.levels),
+        tree_(options, costs) {
     network_->want_best(options.k, true);
-    row_worth_ = price_(2) - 1;
-    for (int n = 3; n <= 64; ++n) row_worth_ = std::min(row_worth_, (price_(n) - 1) / (n - 1));
   }
 
   void draft(std::span<const int32_t> sequence, int max_depth, TokenTree& tree) override {
-    candidates_.clear();
-    spent_ = network_->relative_cost();
-    const auto root = [&](int, const engine::RowScores& scores) { note(-1, -1, 1, 0, scores); };
+    tree_.clear(network_->relative_cost());
+    const auto root = [&](int, const engine::RowScores& scores) { note(-1, -1, scores); };
     const int last = feed(sequence, static_cast<int>(sequence.size()) - 1, Look(root));
     const auto feature = network_->feature(last);
     root_feature_.assign(feature.begin(), feature.end());
-    const int levels = std::min(options_.levels, max_depth);
-    size_t level_begin = 0;
+    const int levels = std::min(levels_, max_depth);
     for (int level = 1; level < levels; ++level) {
-      const size_t level_end = candidates_.size();
-      if (!expand(level, level_begin, level_end)) break;
-      level_begin = level_end;
+      const auto nodes = tree_.next_level(network_->relative_cost(), 1);
+      if (nodes.empty()) break;
+      expand(nodes, level > 1);
     }
-    choose(tree);
+    tree_.choose(tree);
   }
 
  private:
-  struct Candidate {
-    int32_t token;
-    int parent;  // candidate, -1 = the root
-    int row;     // of its parent in the network: whose feature it goes on from; -1 = the last pair
-    int level;
-    double log_prob;  // of the path
-  };
-
-  // The k best choices after a node.
-  void note(int parent, int row, int level, double log_prob, const engine::RowScores& scores) {
+  // The best choices after a node. `row` of the network: whose feature they go on from, -1 = the
+  // last pair.
+  void note(int parent, int row, const engine::RowScores& scores) {
     for (const engine::TokenLogit& b : scores.best)
-      candidates_.push_back({network_->token(b.token), parent, row, level,
-                             log_prob + (static_cast<double>(b.logit) - scores.log_sum)});
+      tree_.add(parent, row, network_->token(b.token),
+                static_cast<double>(b.logit) - scores.log_sum);
   }
 
-  // Stable: the likelier first, then the one seen first, so that parents stand before children.
-  void sort_by_probability(size_t begin, size_t end) {
-    order_.clear();
-    for (size_t i = begin; i < end; ++i) order_.push_back(static_cast<int>(i));
-    std::sort(order_.begin(), order_.end(), [this](int a, int b) {
-      const double x = candidates_[static_cast<size_t>(a)].log_prob,
-                   y = candidates_[static_cast<size_t>(b)].log_prob;
-      return x > y || (x == y && a < b);
-    });
-  }
-
-  bool expand(int level, size_t begin, size_t end) {
-    sort_by_probability(begin, end);
-    if (order_.size() > static_cast<size_t>(options_.k))
-      order_.resize(static_cast<size_t>(options_.k));
-    if (options_.total == 0 && !worth_a_level()) return false;
-    network_->begin(level > 1);
-    expanded_ = order_;
-    for (const int i : expanded_) {
-      const Candidate& c = candidates_[static_cast<size_t>(i)];
+  void expand(std::span<const int> nodes, bool extend) {
+    network_->begin(extend);
+    for (const int i : nodes) {
+      const ConfidenceTree::Node& node = tree_.node(i);
       DraftNetwork::Row r;
-      r.token = c.token;
+      r.token = node.token;
       r.predicted = true;
       r.read = true;
-      r.parent = c.row;
-      r.feature = c.row < 0 ? std::span<const float>(root_feature_) : network_->feature(c.row);
+      r.parent = node.from;
+      r.feature =
+          node.from < 0 ? std::span<const float>(root_feature_) : network_->feature(node.from);
       network_->add(r);
     }
     size_t next = 0;
     const auto look = [&](int row, const engine::RowScores& scores) {
-      const int parent = expanded_[next++];
-      const double log_prob = candidates_[static_cast<size_t>(parent)].log_prob;
-      note(parent, row, level + 1, log_prob, scores);
+      note(nodes[next++], row, scores);
     };
     network_->run(Look(look));
-    return true;
   }
 
-  // Keeps the nodes that may have a child worth a row of the target. Returns whether one more level
-  // can pay: about half of the probability of reaching these nodes is gained in accepted tokens.
-  bool worth_a_level() {
-    double reached = 0;
-    size_t kept = 0;
-    for (; kept < order_.size(); ++kept) {
-      const double p = std::exp(candidates_[static_cast<size_t>(order_[kept])].log_prob);
-      if (p < row_worth_) break;
-      reached += p;
-    }
-    order_.resize(kept);
-    if (kept == 0) return false;
-    const double cost = network_->relative_cost() * price_(static_cast<int>(kept));
-    if (0.5 * reached <= cost) return false;
-    spent_ += cost;
-    return true;
-  }
-
-  void choose(TokenTree& tree) {
-    sort_by_probability(0, candidates_.size());
-    size_t n = std::min(order_.size(), static_cast<size_t>(options_.total));
-    if (options_.total == 0) {
-      double expected = 1, best_speed = 0;
-      for (size_t i = 0; i < order_.size(); ++i) {
-        expected += std::exp(candidates_[static_cast<size_t>(order_[i])].log_prob);
-        const double speed = expected / (price_(2 + static_cast<int>(i)) + spent_);
-        if (speed <= best_speed) continue;
-        best_speed = speed;
-        n = i + 1;
-      }
-    }
-    order_.resize(n);
-    std::sort(order_.begin(), order_.end());  // as seen: parents first
-    node_of_.assign(candidates_.size(), -1);
-    for (const int i : order_) {
-      const Candidate& c = candidates_[static_cast<size_t>(i)];
-      const int parent = c.parent < 0 ? 0 : node_of_[static_cast<size_t>(c.parent)];
-      EVALRUN_CHECK(parent >= 0, "a candidate without its parent");
-      node_of_[static_cast<size_t>(i)] = tree.add(c.token, parent);
-    }
-  }
-
-  const Options options_;
-  RowPrice price_;
-  double row_worth_ = 0;  // least a further row costs, in plain steps
-  double spent_ = 0;      // on drafting this step, in plain steps
-  std::vector<Candidate> candidates_;
-  std::vector<int> order_, expanded_, node_of_;
+  const int levels_;
+  ConfidenceTree tree_;
   std::vector<float> root_feature_;
 };
 
@@ -370,11 +285,11 @@ std::unique_ptr<DecodingMethod> build_static(const EagleOptions& options,
 
 struct DynamicOptions {
   AdapterOptions adapter;
-  DynamicDrafter::Options draft;
+  ConfidenceTree::Options draft;
 };
 
 Parameters<DynamicOptions> dynamic_parameters() {
-  using Draft = DynamicDrafter::Options;
+  using Draft = ConfidenceTree::Options;
   return Parameters<DynamicOptions>{}
       .add(adapter_parameters(), &DynamicOptions::adapter)
       .add(Parameters<Draft>{}

@@ -20,8 +20,9 @@ struct PublishedTree {
 
 // Medusa's mc_sim_7b_63 and *_stage* (FasterDecoding/Medusa, medusa_choices.py), 63 nodes each in
 // order of expected gain. EAGLE-1's static tree, which its repository calls mc_sim_7b_63 too, has
-// 25. Falcon's: Figure 6 (the repository's kmask2_8layer_tree_3), Figure 5, the repository's
-// default without its duplicated path, its four levels deep one, and a small one of ours.
+// 25. Falcon's: Figure 6 (the repository's kmask2_8layer_tree_3), Figure 5 with the 20 children of
+// the root that Appendix A names, the repository's default without its duplicated path, its four
+// levels deep one, and a small one of ours.
 constexpr PublishedTree kPublished[] = {
     {"mc_sim_7b_63",
      "0 00 1 01 2 000 10 02 3 03 4 04 20 05 001 5 06 6 07 010 11 7 08 002 30 09 8 9 100 "
@@ -68,7 +69,7 @@ constexpr PublishedTree kPublished[] = {
      "03000:1 10000:1 20000:1 000000:4 000100:1 010000:1 020000:1 030000:1 100000:1 "
      "200000:1 0000000:3 0001000:1 0100000:1 0200000:1 0300000:1 1000000:1 2000000:1 "},
     {"falcon_vicuna",
-     ":19 0:10 1:2 2:2 3:1 00:10 01:2 02:2 10:2 20:1 30:1 000:10 001:2 002:1 010:2 011:1 "
+     ":20 0:10 1:2 2:2 3:1 00:10 01:2 02:2 10:2 20:1 30:1 000:10 001:2 002:1 010:2 011:1 "
      "020:1 021:1 100:2 200:1 300:1 0000:10 0001:2 0002:1 0010:1 0020:1 0100:1 0200:1 "
      "1000:1 2000:1 3000:1 00000:10 00001:2 00002:1 00010:1 00011:1 00020:1 00100:1 "
      "00200:1 01000:1 02000:1 10000:1 20000:1 000000:7 000001:2 000002:1 000010:1 "
@@ -89,6 +90,20 @@ constexpr PublishedTree kPublished[] = {
      "200:1 "},
     {"falcon_small", ":4 0:3 1:2 2:1 00:2 01:1 10:1 000:1 010:1 "},
 };
+
+// Parts of a published tree: its first levels, with the first of the root's children.
+struct PartTree {
+  const char* name;
+  const char* of;
+  int levels;
+  int root_children;
+};
+
+// falcon_vicuna as counted in Figure 5, where one child of the root is missing. For k = 3 section
+// 4.5 gives a height of 6 and no tree: two forwards of the drafter, and what they can fill of
+// falcon_vicuna.
+constexpr PartTree kParts[] = {{"falcon_vicuna_figure", "falcon_vicuna", 8, 19},
+                               {"falcon_height6", "falcon_vicuna", 6, 20}};
 
 using Path = std::vector<int>;
 
@@ -166,6 +181,20 @@ class TreeBuilder {
   std::map<Path, int> node_of_;
 };
 
+RankTree part_of(const RankTree& whole, const PartTree& part) {
+  RankTree tree;
+  std::vector<int> node_of(static_cast<size_t>(whole.size()) + 1, -1);  // -1 = left out
+  node_of[0] = 0;
+  for (size_t i = 0; i < whole.rank.size(); ++i) {
+    const int parent = node_of[static_cast<size_t>(whole.parent[i])];
+    const bool taken = parent > 0 || (parent == 0 && whole.rank[i] < part.root_children);
+    if (!taken || whole.level[i] > part.levels) continue;
+    tree.add(parent, whole.rank[i]);
+    node_of[i + 1] = tree.size();
+  }
+  return tree;
+}
+
 }  // namespace
 
 int RankTree::depth() const {
@@ -210,6 +239,8 @@ RankTree rank_tree(const std::string& who, std::span<const std::string> paths) {
 }
 
 RankTree parse_rank_tree(const std::string& who, std::string_view text) {
+  for (const PartTree& part : kParts)
+    if (text == part.name) return part_of(parse_rank_tree(who, part.of), part);
   TreeBuilder builder(who, text);
   for (const PublishedTree& known : kPublished) {
     if (text != known.name) continue;
@@ -241,6 +272,7 @@ RankTree parse_rank_tree(const std::string& who, std::string_view text) {
 std::vector<std::string> tree_names() {
   std::vector<std::string> names;
   for (const PublishedTree& known : kPublished) names.emplace_back(known.name);
+  for (const PartTree& part : kParts) names.emplace_back(part.name);
   return names;
 }
 

@@ -176,7 +176,10 @@ MethodInfo lookahead_method() {
   info.source = "Fu et al. 2024, arXiv 2402.02057, section 3";
   info.needs = "nothing";
   info.notes =
-      "\"Lookahead\" and \"LADE\" in papers are this method. The released program uses W=15, N=5, "
+      "\"Lookahead\" and \"LADE\" in papers are this method, with one doubt: for the \"Lookahead\" "
+      "of "
+      "its Table 1 Falcon cites Zhao et al. 2024 (`pia`) and describes Jacobi decoding (this one). "
+      "The released program uses W=15, N=5, "
       "G=15 for 7B models (120 rows a step), W=10 for 13B, W=7 for 33B; Spec-Bench uses W=7, N=5, "
       "G=7, the default here; Self-Draft states \"the configuration of their paper\". "
       "full_match_bonus=false is as released: a wholly matched gram gives N-1 tokens.";

@@ -1,6 +1,6 @@
 // Not a method but an ablation: n random tokens come after the prompt before plain decoding goes
 // on. Self-Draft's premise (Gao et al. 2025, Figure 1) is that much of the answer survives this;
-// `evalrun score RUN --against-baseline` says how much. Not lossless, and never ranked with what
+// `evalrun score RUN --against ar` says how much. Not lossless, and never ranked with what
 // is.
 //
 // Differs from the figure: the first token of the answer is that of the bare prompt, read before

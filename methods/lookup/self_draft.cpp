@@ -12,11 +12,18 @@
 //
 // Readings of Algorithm 1: N branches, not N+1; the warm-up ends when the branches have their
 // length; with j tokens of a draft matched j+1 are emitted, G+1 for a whole gram unless
-// full_match_bonus=false, which is as released. The released context cache lives on from prompt to
-// prompt (persist=true) and takes in the text itself (harvest_text, not in the paper). Its
-// reduction after every other question is not reproduced. The warm-up starts after the first token
-// instead of inside the prefill, which is the same calls for every method; drafts are verified as
-// soon as there are any.
+// full_match_bonus=false, which is as released. A branch of L tokens is harvested in windows up to
+// k = L (geometry=paper); the released program takes at most L-1 (geometry=code), because its
+// columns 1.. may be that short. With L=2 only geometry=paper has branches.
+//
+// Differs: the released context cache lives on from prompt to prompt (persist=true) and takes in
+// the text itself (harvest_text, not in the paper). Its reduction after every other question is not
+// reproduced. The warm-up starts after the first token instead of inside the prefill, which is the
+// same calls for every method. Drafts are verified as soon as there are any, so also before the
+// branches have grown: where such a step takes several tokens, column 0 of geometry=code is no
+// longer the exact continuation of the text. context=false, the paper's w/o-Context, drops the
+// branches' rows with the cache, as nothing else uses them; an ablation that kept the rows would be
+// slower.
 #include <algorithm>
 
 #include "engine/base/error.h"
@@ -244,6 +251,7 @@ std::shared_ptr<const NgramCorpus> corpus_of(const SelfDraftShape& shape,
 MethodInfo self_draft_method() {
   MethodInfo info;
   info.name = "self_draft";
+  info.version = "2";
   info.summary = "branches of the model's own drafts fill a context cache; a corpus cache helps";
   info.source = "Gao et al. 2025, AAAI-25, Algorithm 1";
   info.needs = "nothing (a corpus cache helps: evalrun corpus build --kind ngrams)";
@@ -260,19 +268,23 @@ MethodInfo self_draft_method() {
                "most grams of the corpus cache a step; with the context grams at most capacity")
           .add("branches", &Shape::branches, {0, 64}, "draft branches (N)")
           .add("capacity", &Shape::capacity, {1, 128}, "grams the context cache keeps per key")
-          .add("context", &Shape::context,
-               "context cache and branches; false is the paper's w/o-Context")
+          .add(
+              "context", &Shape::context,
+              "context cache and branches; false is the paper's w/o-Context, without the branches' "
+              "rows, so faster than one that only drops the drafts")
           .add("full_match_bonus", &Shape::full_match_bonus,
                "keep the target's own token after a wholly matched gram")
           .choice("geometry", &Shape::staircase, {{"code", true}, {"paper", false}},
                   "branches as in the released code, or equal ones as in the paper")
           .add("gram", &Shape::gram, {2, 32},
-               "tokens of a gram after its key (G); at most length - 1 with branches")
+               "tokens of a gram after its key (G); with branches at most length - 1, or length "
+               "(geometry=paper)")
           .add("harvest_text", &Shape::harvest_text,
                "grams of the prompt and the answer go into the context cache")
           .choice("init", &Shape::init, token_sources(),
                   "where the branches' first tokens are drawn")
-          .add("length", &Shape::length, {2, 64}, "longest branch, in tokens (L)")
+          .add("length", &Shape::length, {2, 64},
+               "longest branch, in tokens (L); 2 with geometry=paper only")
           .add("pad", &Shape::pad, {1, 16},
                "random tokens a branch begins with; geometry=code draws 1 to this many")
           .add("persist", &Shape::persist,
@@ -291,7 +303,7 @@ MethodInfo self_draft_method() {
   info.build = parameters.bound([](Shape shape, const MethodBuildContext& context) {
     // A branch of L tokens holds windows of no more than L (released code: min(4, L - 1)).
     if (shape.context && shape.branches > 0)
-      shape.gram = std::min(shape.gram, std::max(shape.length - 1, 1));
+      shape.gram = std::min(shape.gram, shape.length - (shape.staircase ? 1 : 0));
     return finish_method(std::make_unique<SelfDraftDrafter>(
                              shape, context.target->config().vocab_size, corpus_of(shape, context)),
                          shape.adaptive, context);

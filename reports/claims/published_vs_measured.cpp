@@ -157,6 +157,7 @@ const std::vector<std::string>& published_names(const std::string& method) {
       {"self_draft", {"self_draft"}},
       {"sps", {"sps", "hf_assisted"}},
       {"pld", {"pld"}},
+      {"pia", {"pia"}},
       {"lookahead", {"lookahead"}},
       {"medusa", {"medusa", "medusa1", "medusa2"}},
       {"eagle", {"eagle1"}},

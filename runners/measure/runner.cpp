@@ -298,9 +298,8 @@ void measure_row_cost(const PlanRequest& request, const RunPlan& plan,
                              planned_session(request, plan).n_threads, seconds);
 }
 
-RunOutcome run_suite(const PlanRequest& request, results::ResultStore& store, base::Clock& clock,
-                     const RunnerOptions& options) {
-  const RunPlan plan = make_plan(request);
+RunOutcome run_plan(const PlanRequest& request, const RunPlan& plan, results::ResultStore& store,
+                    base::Clock& clock, const RunnerOptions& options) {
   const Conversation conversation(*request.target);
   if (options.progress != nullptr)
     for (const std::string& method : plan.left_out) options.progress->left_out(method);
@@ -314,6 +313,11 @@ RunOutcome run_suite(const PlanRequest& request, results::ResultStore& store, ba
   measure_row_cost(request, plan, options);
   ModelSessions sessions(planned_session(request, plan));
   return runner.run([&](const auto& model) -> engine::Session& { return sessions.of(model); });
+}
+
+RunOutcome run_suite(const PlanRequest& request, results::ResultStore& store, base::Clock& clock,
+                     const RunnerOptions& options) {
+  return run_plan(request, make_plan(request), store, clock, options);
 }
 
 }  // namespace evalrun::runners

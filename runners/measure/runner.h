@@ -91,7 +91,10 @@ class Runner {
 void measure_row_cost(const PlanRequest& request, const RunPlan& plan,
                       const RunnerOptions& options);
 
-// Plan, session and run in one call: what `evalrun run` and `evalrun check` do.
+// Row costs, sessions and run of a plan that `request` was made into.
+RunOutcome run_plan(const PlanRequest& request, const RunPlan& plan, results::ResultStore& store,
+                    base::Clock& clock, const RunnerOptions& options);
+// The plan, too: what `evalrun run` and `evalrun check` do.
 RunOutcome run_suite(const PlanRequest& request, results::ResultStore& store, base::Clock& clock,
                      const RunnerOptions& options);
 

@@ -1,11 +1,12 @@
-// evalrun tune tree on a tiny model with random heads: what it counts and prints. No test looks at
-// a time.
+// evalrun tune tree on a tiny model with random heads, evalrun tune parameters on one: what they
+// count and print. No test looks at a time.
 #include "tests/cli/cli_test.h"
 
 namespace evalrun::tests {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class TuneTree : public CommandTest {
  protected:
@@ -61,6 +62,73 @@ TEST_F(TuneTree, SaysWhatItCannotTune) {
   EXPECT_THAT(refused("pld"), HasSubstr("tree"));
   EXPECT_THAT(refused("medusa"), HasSubstr("scripts/train medusa"));
   EXPECT_THAT(refused("nothing"), HasSubstr("nothing"));
+}
+
+class TuneParameters : public CommandTest {
+ protected:
+  void SetUp() override {
+    std::string lines;
+    for (int i = 0; i < 8; ++i)
+      lines += fmt::format(R"({{"id": "{}", "turns": ["ab{}cab{}cab{}c"]}})", i, i, i, i) + "\n";
+    folder_.write("prompts.jsonl", lines);
+  }
+  ProgramResult tune(const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"tune",
+                                          "parameters",
+                                          "-m",
+                                          tiny_model(),
+                                          "--task",
+                                          "jsonl:prompts.jsonl",
+                                          "-n",
+                                          "12",
+                                          "--db",
+                                          "t.db",
+                                          "-t",
+                                          "1",
+                                          "--json",
+                                          "--method",
+                                          "pld:ngram=2",
+                                          "--space",
+                                          "k=1..4,match=first|recent"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run(arguments);
+  }
+};
+
+TEST_F(TuneParameters, ChoosesOnHalfJudgesOnTheOtherAndGoesOnFromWhatIsStored) {
+  const ProgramResult first = tune({});
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  const json out = json::parse(first.out);
+  EXPECT_EQ(out["prompts_judged_on"], 4);
+  EXPECT_EQ(out["prompts_chosen_on"], 4);
+  EXPECT_EQ(out["points"], 8);
+  EXPECT_GE(out["tried"].get<int>(), 5) << "four values of k, then the other match";
+  EXPECT_LE(out["tried"].get<int>(), 8);
+  EXPECT_TRUE(out["finished"].get<bool>());
+  EXPECT_EQ(out["settings"][0]["method"], out["method"]);
+  for (const json& setting : out["settings"]) {
+    EXPECT_GE(setting["tau"].get<double>(), 1);
+    EXPECT_LE(setting["speedup_lo"].get<double>(), setting["speedup"].get<double>());
+    EXPECT_GE(setting["speedup_hi"].get<double>(), setting["speedup"].get<double>());
+  }
+  // Nothing is measured again, so that every figure is the same.
+  const ProgramResult again = tune({});
+  EXPECT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_EQ(again.out, first.out);
+}
+
+TEST_F(TuneParameters, SaysWhatItCannotSearch) {
+  EXPECT_THAT(tune({"--limit", "4"}).err, Not(HasSubstr("error")));
+  const auto refused = [&](const std::vector<std::string>& words, const std::string& named) {
+    std::vector<std::string> arguments = {"tune",   "parameters",          "-m",   tiny_model(),
+                                          "--task", "jsonl:prompts.jsonl", "--db", "t.db"};
+    arguments.insert(arguments.end(), words.begin(), words.end());
+    expect_refused(run(arguments), 2, named);
+  };
+  refused({"--method", "pld"}, "--space");
+  refused({"--method", "pld", "--space", "k=3"}, "nothing to choose from");
+  refused({"--method", "pld", "--space", "k=3..9,speed=1..2"}, "'speed'");
+  refused({"--method", "pld", "--space", "min_ngram=4..6"}, "no value of min_ngram");
 }
 
 }  // namespace

@@ -187,6 +187,11 @@ INSTANTIATE_TEST_SUITE_P(
                     Oracle{"falcon_k2", "falcon:tree=chain:6", 6, fill_falcon<2, 1>},
                     Oracle{"falcon_k2_token", "falcon:tree=falcon_small", 4, fill_falcon_token},
                     Oracle{"falcon_k2_llama", "falcon:tree=falcon_llama", 8, fill_falcon<2, 2>},
+                    Oracle{"falcon_dynamic_k2", "falcon:tree=dynamic,choices=3,levels=6,total=20",
+                           6, fill_falcon<2, 1>},
+                    Oracle{"falcon_dynamic_k3",
+                           "falcon:tree=dynamic,choices=2,levels=7,total=15,align=chunk", 7,
+                           fill_falcon<3, 2>},
                     Oracle{"falcon_k3", "falcon:tree=chain:6,align=chunk", 6, fill_falcon<3, 1>},
                     Oracle{"falcon_k4", "falcon:tree=chain:7", 7, fill_falcon<4, 2>}),
     [](const auto& oracle) { return std::string(oracle.param.name); });

@@ -305,6 +305,23 @@ TEST(SelfDraft, TakesWholeGramsOfATextTheBranchesKnow) {
     }
 }
 
+// The longest window of a branch: L tokens as in Algorithm 1, one less as released.
+TEST(SelfDraft, TakesGramsAsLongAsABranch) {
+  Turn turn{{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}};
+  turn.max_new = 400;
+  const auto most_tokens = [&](const char* shape) {
+    const Seen seen =
+        watch(fmt::format("self_draft:harvest_text=false,init=vocabulary,gram=4,{}", shape), turn,
+              counting(kVocab));
+    int most = 0;
+    for (const auto& step : seen.turn.steps) most = std::max(most, step.emitted);
+    return most;
+  };
+  EXPECT_EQ(most_tokens("geometry=paper,length=4"), 5);
+  EXPECT_EQ(most_tokens("geometry=paper,length=2"), 3);
+  EXPECT_EQ(most_tokens("geometry=code,length=4"), 4);
+}
+
 TEST(SelfDraft, WithoutContextThereAreNoBranches) {
   Turn turn{{1, 2, 3, 4, 5}};
   turn.max_new = 30;

@@ -1,5 +1,6 @@
 // evalrun tune self_spec: searches the sublayers a self-speculative draft may leave out. evalrun
-// tune tree: finds the draft tree of a static drafter. Both measure what they recommend.
+// tune tree: finds the draft tree of a static drafter. evalrun tune parameters:
+// tune_parameters.cpp. All measure what they recommend.
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include "methods/model_draft/skip_layers.h"
 #include "methods/registration.h"
 #include "runners/cli/cli.h"
+#include "runners/cli/measure/tune_parameters.h"
 #include "runners/cli/output.h"
 #include "runners/cli/units.h"
 #include "runners/machine/row_cost_cache.h"
@@ -404,7 +406,8 @@ void add_tune_command(CLI::App& app, Context& context) {
   command->footer(
       "Examples:\n"
       "  evalrun tune self_spec\n"
-      "  evalrun tune tree --method medusa --limit 40");
+      "  evalrun tune tree --method medusa --limit 40\n"
+      "  evalrun tune parameters --method pld --space k=2..12..2,ngram=1..4");
   auto* self_spec =
       command->add_subcommand("self_spec", "Sublayers a self-speculative draft may leave out");
   auto options = std::make_shared<TuneArguments>();
@@ -436,6 +439,7 @@ void add_tune_command(CLI::App& app, Context& context) {
       "  evalrun tune self_spec -m model.gguf --task xsum --limit 8 --max-time 10m");
   self_spec->callback([options, &context] { SkipTuner(*options, context.global).run(); });
   add_tree(*command, context);
+  add_tune_parameters(*command, context);
 }
 
 }  // namespace evalrun::cli

@@ -89,6 +89,12 @@ TEST_F(AdapterFiles, BadFilesAreNamed) {
       HasSubstr("path 00 without 0"));
   EXPECT_THAT(with("falcon", "falcon:k=3,", [](AdapterFile&) {}),
               HasSubstr("k=3, but these weights were trained for k=2"));
+  EXPECT_THAT(with("falcon", "falcon:tree=dynamic,choices=64,levels=64,", [](AdapterFile&) {}),
+              HasSubstr("need 1984 blocks of 2 rows"));
+  EXPECT_THAT(with("falcon", "falcon:tree=dynamic,draft=drawn,", [](AdapterFile&) {}),
+              HasSubstr("tree=dynamic drafts the likeliest tokens"));
+  EXPECT_THAT(with("falcon", "falcon:tree=dynamic,levels=1,total=5,", [](AdapterFile&) {}),
+              "accepted");
   EXPECT_THAT(with("falcon", "falcon:lstm=recurrent,", [](AdapterFile&) {}),
               HasSubstr("lstm=recurrent does not fit"));
   EXPECT_THAT(with("falcon3", "falcon:lstm=recurrent,", [](AdapterFile&) {}),

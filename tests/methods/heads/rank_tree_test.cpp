@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "engine/base/error.h"
 
 namespace evalrun::tests {
@@ -30,13 +32,33 @@ TEST(RankTree, PublishedTreesHaveTheirPublishedShapes) {
   EXPECT_THAT(per_level(parse_rank_tree("t", "falcon_llama")),
               ElementsAre(20, 19, 19, 15, 16, 10, 10, 9));
   EXPECT_THAT(per_level(parse_rank_tree("t", "falcon_vicuna")),
+              ElementsAre(20, 15, 18, 22, 20, 22, 18, 22));
+  EXPECT_EQ(parse_rank_tree("t", "falcon_vicuna").size(), 157);
+  EXPECT_THAT(per_level(parse_rank_tree("t", "falcon_vicuna_figure")),
               ElementsAre(19, 15, 18, 22, 20, 22, 18, 22));
+  EXPECT_THAT(per_level(parse_rank_tree("t", "falcon_height6")),
+              ElementsAre(20, 15, 18, 22, 20, 22));
   EXPECT_THAT(per_level(parse_rank_tree("t", "falcon_repo")),
               ElementsAre(20, 15, 19, 23, 21, 23, 21, 23));
   for (const std::string& name : methods::tree_names()) {
     const RankTree tree = parse_rank_tree("t", name);
     EXPECT_EQ(parse_rank_tree("t", tree.text()).paths(), tree.paths()) << name;
   }
+}
+
+// Parts keep the paths of the whole, in its order.
+TEST(RankTree, PartsAreTheWholeWithoutSomePaths) {
+  const auto whole = parse_rank_tree("t", "falcon_vicuna").paths();
+  for (const char* name : {"falcon_vicuna_figure", "falcon_height6"}) {
+    const auto part = parse_rank_tree("t", name).paths();
+    EXPECT_LT(part.size(), whole.size());
+    size_t at = 0;
+    for (const std::string& path : whole) at += at < part.size() && path == part[at];
+    EXPECT_EQ(at, part.size()) << name;
+  }
+  const auto figure = parse_rank_tree("t", "falcon_vicuna_figure").paths();
+  EXPECT_EQ(std::count(figure.begin(), figure.end(), "19."), 0);
+  EXPECT_EQ(std::count(whole.begin(), whole.end(), "19."), 1);
 }
 
 TEST(RankTree, PathsAndChains) {

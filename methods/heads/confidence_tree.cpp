@@ -1,0 +1,92 @@
+#include "methods/heads/confidence_tree.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/base/error.h"
+
+namespace evalrun::methods {
+
+ConfidenceTree::ConfidenceTree(const Options& options, const engine::RowCostTable* costs)
+    : options_(options), price_(costs) {
+  const auto k = static_cast<size_t>(options.k);
+  nodes_.reserve(k + static_cast<size_t>(options.levels) * k * k);
+  order_.reserve(nodes_.capacity());
+  expanded_.reserve(nodes_.capacity());
+  node_of_.reserve(nodes_.capacity() + 1);
+  row_worth_ = price_(2) - 1;
+  for (int n = 3; n <= 64; ++n) row_worth_ = std::min(row_worth_, (price_(n) - 1) / (n - 1));
+}
+
+void ConfidenceTree::clear(double cost) {
+  nodes_.clear();
+  level_begin_ = 0;
+  spent_ = cost;
+}
+
+void ConfidenceTree::add(int parent, int from, int32_t token, double log_prob) {
+  nodes_.push_back({token, parent, from, (parent < 0 ? 0 : node(parent).log_prob) + log_prob});
+}
+
+// Stable: the likelier first, then the one seen first, so that parents stand before children.
+void ConfidenceTree::sort_by_probability(size_t begin, size_t end) {
+  order_.clear();
+  for (size_t i = begin; i < end; ++i) order_.push_back(static_cast<int>(i));
+  std::sort(order_.begin(), order_.end(), [this](int a, int b) {
+    const double x = node(a).log_prob, y = node(b).log_prob;
+    return x > y || (x == y && a < b);
+  });
+}
+
+std::span<const int> ConfidenceTree::next_level(double cost, int rows) {
+  sort_by_probability(level_begin_, nodes_.size());
+  level_begin_ = nodes_.size();
+  if (order_.size() > static_cast<size_t>(options_.k))
+    order_.resize(static_cast<size_t>(options_.k));
+  if (options_.total == 0 && !worth_a_level(cost, rows)) order_.clear();
+  expanded_ = order_;
+  return expanded_;
+}
+
+// Keeps the nodes that may have a child worth a row of the target. Returns whether one more level
+// can pay: about half of the probability of reaching these nodes is gained in accepted tokens.
+bool ConfidenceTree::worth_a_level(double cost, int rows) {
+  double reached = 0;
+  size_t kept = 0;
+  for (; kept < order_.size(); ++kept) {
+    const double p = std::exp(node(order_[kept]).log_prob);
+    if (p < row_worth_) break;
+    reached += p;
+  }
+  order_.resize(kept);
+  if (kept == 0) return false;
+  const double forward = cost * price_(static_cast<int>(kept) * rows);
+  if (0.5 * reached <= forward) return false;
+  spent_ += forward;
+  return true;
+}
+
+void ConfidenceTree::choose(TokenTree& tree) {
+  sort_by_probability(0, nodes_.size());
+  size_t n = std::min(order_.size(), static_cast<size_t>(options_.total));
+  if (options_.total == 0) {
+    double expected = 1, best_speed = 0;
+    for (size_t i = 0; i < order_.size(); ++i) {
+      expected += std::exp(node(order_[i]).log_prob);
+      const double speed = expected / (price_(2 + static_cast<int>(i)) + spent_);
+      if (speed <= best_speed) continue;
+      best_speed = speed;
+      n = i + 1;
+    }
+  }
+  order_.resize(n);
+  std::sort(order_.begin(), order_.end());  // as seen: parents first
+  node_of_.assign(nodes_.size(), -1);
+  for (const int i : order_) {
+    const int parent = node(i).parent < 0 ? 0 : node_of_[static_cast<size_t>(node(i).parent)];
+    EVALRUN_CHECK(parent >= 0, "a node without its parent");
+    node_of_[static_cast<size_t>(i)] = tree.add(node(i).token, parent);
+  }
+}
+
+}  // namespace evalrun::methods

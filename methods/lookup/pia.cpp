@@ -1,0 +1,150 @@
+// PIA's trie look-up (Zhao et al. 2024, "Lookahead: An Inference Acceleration Framework for Large
+// Language Model with Lossless Generation Accuracy", arXiv 2312.12728, KDD 2024;
+// github.com/alipay/PainlessInferenceAcceleration). For each token a trie holds what followed it,
+// in the prompt and in answers (methods/lookup/prefix_trie.h). What followed the last `query`
+// tokens is the draft; where that is less than a branch, what followed fewer of them. The draft is
+// a tree (the paper's hierarchical multi-branch draft).
+//
+// The prompt's branches go in before the first step and are forgotten with the answer; the answer's
+// go in while it grows, each as soon as it has its full length. As published the cache lives on
+// from prompt to prompt, which makes steps depend on the order of prompts: that is persist=true.
+// The default begins each answer with an empty cache. The figures of the paper come from a cache
+// that was filled with the answers of a training set before.
+//
+// Not to be confused with Lookahead decoding (methods/lookup/lookahead.cpp).
+//
+// Written after the released program's LookaheadCache; the paper's text was not at hand.
+//
+// Differs from it:
+// - Tokens of an answer's last step are not learnt: a drafter does not see them.
+// - A branch ends before a stop token, and what comes after that token is read as well. The
+//   released program reads a prompt up to its first stop token only.
+// - Nodes that only the prompt had are removed with it, instead of having their counts set to zero.
+//   The same tokens are drafted, and the limit of all nodes of a key (65,536) is not needed.
+// - Where fewer tokens find nothing, because their key was pruned, what more tokens found is
+//   drafted, not nothing.
+// - Its other two draft shapes are not here: one branch, and parallel branches that share no rows.
+//   Nor are its stop words, tokens that are never looked up alone.
+// - Under sampling both take a draft token where the target's own draw is the same.
+#include <algorithm>
+
+#include "methods/adaptive.h"
+#include "methods/builtin_methods.h"
+#include "methods/lookup/prefix_trie.h"
+#include "methods/lookup/stop_ids.h"
+
+namespace evalrun::methods {
+namespace {
+
+struct PiaShape {
+  bool adaptive = false;
+  int branch_length = 12, capacity = 512, decoding_length = 64, query = 2;
+  bool persist = false;
+};
+
+class PiaDrafter final : public Drafter {
+ public:
+  PiaDrafter(const PiaShape& shape, int vocab)
+      : shape_(shape),
+        width_(static_cast<size_t>(shape.branch_length) + 1),
+        trie_(vocab, {shape.capacity, PrefixTrie::Limits{}.changed}) {
+    rest_.reserve(width_);
+  }
+
+  void start(const GenerationContext& context) override {
+    stop_ids_ = context.stop_ids;
+    if (shape_.persist) {
+      learn(rest_, 0, rest_.size());
+      trie_.end_answer();
+    } else {
+      trie_.clear();
+    }
+    rest_.clear();
+    matched_ = 0;
+    const size_t tokens = context.prompt.size() + static_cast<size_t>(context.max_new);
+    trie_.reserve(tokens * (width_ + 1));
+    for (size_t i = 0; i < context.prompt.size(); ++i)
+      trie_.insert(context.prompt[i], branch(context.prompt, i), PrefixTrie::Source::kPrompt);
+    learnt_ = context.prompt.size();
+  }
+
+  void draft(std::span<const int32_t> sequence, int max_depth, TokenTree& tree) override {
+    if (sequence.size() > learnt_ + width_) {
+      learn(sequence, learnt_, sequence.size() - width_);
+      learnt_ = sequence.size() - width_;
+    }
+    if (shape_.persist)
+      rest_.assign(sequence.begin() + static_cast<std::ptrdiff_t>(learnt_), sequence.end());
+    const int depth = std::min(shape_.branch_length, max_depth);
+    matched_ = 0;
+    for (size_t n = std::min(static_cast<size_t>(shape_.query), sequence.size()); n > 0; --n) {
+      if (!trie_.draft(sequence.last(n), shape_.decoding_length, depth, tree)) continue;
+      matched_ = static_cast<int>(n);
+      if (tree.size() >= depth) break;  // a branch of the full length, or as many tokens
+    }
+  }
+
+  // The longer the text that was found, the likelier it goes on as it did there.
+  int draft_class(int) const override { return std::min(matched_, kDraftClasses - 1); }
+  double expected(int matched, int depth) const override {
+    return depth > 1 ? 0.7 : matched < 2 ? 0.2 : 0.4;
+  }
+
+ private:
+  // What follows place i. One token longer than a draft may be: the second token of a query is part
+  // of it.
+  std::span<const int32_t> branch(std::span<const int32_t> text, size_t i) const {
+    return usable_draft(text.subspan(i + 1), static_cast<int>(width_), stop_ids_);
+  }
+  void learn(std::span<const int32_t> text, size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i)
+      trie_.insert(text[i], branch(text, i), PrefixTrie::Source::kAnswer);
+  }
+
+  const PiaShape shape_;
+  const size_t width_;  // of a branch
+  PrefixTrie trie_;
+  std::span<const int32_t> stop_ids_;
+  size_t learnt_ = 0;          // branches of the text that begin before this place are in
+  int matched_ = 0;            // tokens that the last draft was found by
+  std::vector<int32_t> rest_;  // persist: the answer's end, whose branches are too short yet
+};
+
+}  // namespace
+
+MethodInfo pia_method() {
+  MethodInfo info;
+  info.name = "pia";
+  info.summary =
+      "a trie of the prompt and of answers drafts a tree of what followed the last tokens";
+  info.source = "PIA, Zhao et al. 2024, arXiv 2312.12728, section 4";
+  info.needs = "nothing";
+  info.notes =
+      "The paper calls it \"Lookahead\"; it is not Lookahead decoding (`lookahead`). Defaults are "
+      "the released program's; its benchmarks also use decoding_length=128, branch_length=32 and "
+      "capacity=16*decoding_length. As published the cache lives on from prompt to prompt "
+      "(persist=true) and was filled with answers of a training set before it was timed; the "
+      "default "
+      "begins each answer with an empty one.";
+  using Shape = PiaShape;
+  const auto parameters =
+      adaptive_parameters<Shape>()
+          .add("branch_length", &Shape::branch_length, {1, 64}, "deepest draft, in tokens")
+          .add("capacity", &Shape::capacity, {1, 65536},
+               "nodes of a leading token, seen in answers, above which it is pruned (persist=true)")
+          .add("decoding_length", &Shape::decoding_length, {2, engine::kMaxRows},
+               "rows of a step, the newest token included (what a row costs: evalrun cost)")
+          .add("persist", &Shape::persist,
+               "keep the branches of answers from prompt to prompt; runs then depend on order")
+          .with(&ParamInfo::steps_at, {"true", StepReproducibility::kCarryState})
+          .add("query", &Shape::query, {1, 16},
+               "last tokens looked up; fewer where that finds less than a branch");
+  info.params = parameters.infos();
+  info.build = parameters.bound([](const Shape& shape, const MethodBuildContext& context) {
+    return finish_method(std::make_unique<PiaDrafter>(shape, context.target->config().vocab_size),
+                         shape.adaptive, context);
+  });
+  return info;
+}
+
+}  // namespace evalrun::methods
