@@ -8,7 +8,7 @@ namespace evalrun::reports {
 
 EnergyTotals::EnergyTotals(const results::ResultStore& store, const RunData& data) {
   // The stored rows of a large run are not read for nothing.
-  bool any = data.environment.contains("energy_domains");
+  bool any = data.run.environment.contains("energy_domains");
   for (const ArmInfo& a : data.arms) any = any || a.device != "cpu";
   if (!any) return;
   for (const results::EnergyRow& row : results::energy_by_prompt(store, data.run.id))

@@ -252,7 +252,8 @@ Document document(const Report& report) {
     d.table(std::move(t));
   }
   if (Table t = energy_table(report); !t.rows.empty()) {
-    d.heading("energy");
+    d.heading(report.rows.front().arm.device == "cpu" ? "energy of the processor and its memory"
+                                                      : "energy of the GPU's board");
     d.table(std::move(t));
   }
   for (const std::string& remark : run_remarks(report)) d.paragraph(remark);

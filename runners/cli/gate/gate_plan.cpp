@@ -49,9 +49,8 @@ GatePlan plan_gate(const std::string& name, const RunReference& baseline,
   plan.history = static_cast<int>(history.size());
   plan.spread = reports::session_spread(*baseline.store, history);
   if (plan.spread)
-    plan.detectable =
-        reports::detectable_slowdown(*plan.spread, plan.sessions, plan.history,
-                                     options.max_regression, options.level());
+    plan.detectable = reports::detectable_slowdown(*plan.spread, plan.sessions, plan.history,
+                                                   options.max_regression, options.level());
   return plan;
 }
 

@@ -426,7 +426,10 @@ void run(Context& context, const RunArguments& o) {
   if (o.plan) return show_plans(context, o, all, nonce);
   if (several) check_plans(o, all, nonce);
 
-  if (o.energy) require_energy(o.model.session_options(0).device);
+  if (o.energy) {
+    if (o.model.device.empty()) require_energy("cpu");
+    for (const std::string& device : o.model.device) require_energy(device);
+  }
   Instruments instruments(context.global);
   base::Clock& clock = instruments.clock();
   const int64_t begin_ns = clock.now_ns();

@@ -43,21 +43,23 @@ struct PlainTrie {
                                           [key](const auto& n) { return n.first[0] == key; }));
   }
   void end_answer(const PrefixTrie::Limits& limits) {
-    std::erase_if(counts, [](auto& n) {
-      n.second.prompt = 0;
-      return n.second.answer == 0;
-    });
+    for (auto& [path, n] : counts) n.prompt = 0;
+    std::erase_if(counts, [](const auto& n) { return n.second.answer == 0; });
     const auto n_changed =
         std::count_if(changed.begin(), changed.end(), [](const auto& key) { return key.second; });
     if (n_changed < limits.changed) return;
     std::map<int32_t, int> size;
     for (const auto& [key, is_changed] : changed) size[key] = nodes(key);
-    std::erase_if(counts, [&](auto& n) {
-      if (!changed[n.first[0]] || size[n.first[0]] <= limits.capacity) return false;
-      const bool goes = n.second.answer <= 1;
-      n.second.answer /= 2;
-      return goes;
-    });
+    for (auto it = counts.begin(); it != counts.end();) {
+      const int32_t key = it->first[0];
+      const bool pruned = changed[key] && size[key] > limits.capacity;
+      if (pruned && it->second.answer <= 1) {
+        it = counts.erase(it);
+        continue;
+      }
+      if (pruned) it->second.answer /= 2;
+      ++it;
+    }
     for (auto& [key, is_changed] : changed) is_changed = false;
   }
 

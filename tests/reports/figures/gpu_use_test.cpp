@@ -119,7 +119,7 @@ TEST_F(GpuUseTest, EveryFormatHasIt) {
   EXPECT_THAT(to_latex(r), HasSubstr("tab:evalrun-gpu"));
   EXPECT_THAT(to_latex(r), HasSubstr("tab:evalrun-energy"));
   EXPECT_THAT(to_markdown(r), HasSubstr("docs/measurement.md#energy"));
-  EXPECT_THAT(to_text(r), HasSubstr("of the GPU's board"));
+  EXPECT_THAT(to_text(r), HasSubstr("energy of the GPU's board"));
   EXPECT_THAT(to_html(r, store_), HasSubstr("<summary>GPU</summary>"));
   const nlohmann::json rows = nlohmann::json::parse(to_json(r));
   EXPECT_DOUBLE_EQ(rows[0]["gpu_verify_ms"].get<double>(), 9.8);
@@ -154,7 +154,7 @@ TEST_F(GpuUseTest, OnTheCpuItIsTheProcessorsEnergy) {
   EXPECT_DOUBLE_EQ(row(r, "ar", all).energy->joules_per_token.value, 2);
   EXPECT_DOUBLE_EQ(row(r, "pld:k=4", all).energy->joules_per_token.value, 1);
   EXPECT_DOUBLE_EQ(row(r, "pld:k=4", all).energy->gain->value, 2);
-  EXPECT_THAT(to_text(r), HasSubstr("of the processor and its memory"));
+  EXPECT_THAT(to_text(r), HasSubstr("energy of the processor and its memory"));
   EXPECT_THAT(to_html(r, store_), HasSubstr("<summary>energy</summary>"));
   const nlohmann::json rows = nlohmann::json::parse(to_json(r));
   EXPECT_DOUBLE_EQ(rows[0]["joules_per_token"].get<double>(), 2);
