@@ -51,6 +51,7 @@ struct Prompt {
   // Evaluators of its set that apply to it; empty = all of them.
   std::vector<std::string> evaluators;
   bool chat = true;                         // through the chat template; false = raw completion
+  std::string chat_template = {};           // a named one for this prompt; "" = the model's
   StopRules stop;                           // besides the model's own stop tokens
   std::shared_ptr<const CodeProblem> code;  // null when answers are not programs
 };

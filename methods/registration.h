@@ -69,8 +69,9 @@ struct MethodInfo {
       tuned = {};
   // Plain decoding of that model, as on the command line: what such a method is compared with.
   std::function<std::string(const MethodParams&)> plain = {};
-  // Files named by the parameters, as name -> content hash: part of the arm's key, so that a corpus
-  // that was built anew does not resume an old run. May be empty.
+  // Files named by the parameters, as name -> content hash, and what these files say of themselves
+  // that a report needs: part of the arm's key, so that a corpus that was built anew does not
+  // resume an old run. May be empty.
   std::function<std::map<std::string, std::string>(const MethodParams&, const MethodBuildContext&)>
       files = {};
   // What sampled answers share with plain decoding's, where nothing is lossy; empty = the tokens.

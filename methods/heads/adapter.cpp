@@ -58,6 +58,28 @@ json metadata_json(const engine::SafeTensors& file, const std::string& path,
   return value;
 }
 
+// The budget in the metadata of the training; null without one. Tables of papers refuse adapters of
+// unequal budgets, so one that is half there is an error and not "unknown".
+json read_budget(const json& training, const std::string& path) {
+  if (!training.contains("budget")) return json();
+  const std::string place = "__metadata__.training.budget";
+  base::ObjectReader fields(training["budget"], path, place);
+  json budget;
+  for (const char* key : {"text", "recipe", "optimiser"}) {
+    budget[key] = fields.required<std::string>(key);
+    if (budget[key].get<std::string>().empty())
+      throw base::data_error(path, fmt::format("{}.{}", place, key), "is empty", kRetrain);
+  }
+  for (const char* key : {"updates", "tokens", "batch"}) {
+    const auto value = fields.required<int64_t>(key);
+    if (value < 1)
+      throw base::data_error(path, fmt::format("{}.{}", place, key),
+                             fmt::format("is {}, expected 1 or more", value), kRetrain);
+    budget[key] = value;
+  }
+  return budget;
+}
+
 // Names of the published layouts in ours; nothing for tensors that are copies of the target's.
 struct Published {
   const char* method;
@@ -174,6 +196,7 @@ void Adapter::read_own() {
   target_name_ = text("target_name");
   target_hash_ = text("target_hash");
   config_ = metadata_json(*file_, path_, "config");
+  budget_ = read_budget(metadata_json(*file_, path_, "training"), path_);
   const json tree = metadata_json(*file_, path_, "tree");
   try {
     tree_paths_ = tree.value("paths", std::vector<std::string>());

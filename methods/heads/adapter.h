@@ -31,6 +31,9 @@ class Adapter {
   // true; empty without one.
   const std::vector<std::string>& tree_paths() const { return tree_paths_; }
   const std::vector<double>& tree_gains() const { return tree_gains_; }
+  // How it was trained, as the training states it: an object with text, updates, tokens, batch,
+  // recipe and optimiser (docs/adapters.md, "Budget"). Null when the file states nothing.
+  const nlohmann::json& budget() const { return budget_; }
   // SHA-256 of the weights file: part of an arm's key.
   std::string content_hash() const;
 
@@ -46,7 +49,7 @@ class Adapter {
 
   std::string path_, method_, target_name_, target_hash_;
   bool published_ = false;
-  nlohmann::json config_;
+  nlohmann::json config_, budget_;
   std::vector<std::string> tree_paths_;
   std::vector<double> tree_gains_;
   std::shared_ptr<const engine::SafeTensors> file_;

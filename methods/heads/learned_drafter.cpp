@@ -60,7 +60,15 @@ std::map<std::string, std::string> adapter_file(const std::string& weights,
                                                 const AdapterOptions& options,
                                                 const MethodBuildContext& context) {
   EVALRUN_CHECK(context.target != nullptr);
-  return {{"adapter", find_adapter(weights, options.adapter, *context.target)->content_hash()}};
+  const std::shared_ptr<const Adapter> adapter =
+      find_adapter(weights, options.adapter, *context.target);
+  std::map<std::string, std::string> file = {{"adapter", adapter->content_hash()}};
+  if (!adapter->budget().is_null()) {
+    nlohmann::json budget = adapter->budget();
+    budget["target"] = adapter->target_hash();
+    file["adapter_budget"] = budget.dump();
+  }
+  return file;
 }
 
 GivenTree given_tree(const std::string& who, const std::string& text, const Adapter& adapter,

@@ -16,8 +16,9 @@ bool names_arm(const std::string& pattern, const std::string& label) {
   for (const auto& [name, value] : wanted)
     if (value != "*" && (!found.contains(name) || (value != "+" && found.at(name) != value)))
       return false;
-  return std::all_of(found.begin(), found.end(),
-                     [&](const auto& parameter) { return wanted.contains(parameter.first); });
+  return std::all_of(found.begin(), found.end(), [&](const auto& parameter) {
+    return wanted.contains(parameter.first) || parameter.first == "any_target";
+  });
 }
 
 std::string model_of(const ArmInfo& arm) {
@@ -51,6 +52,15 @@ PaperCell measured_value(const ReportRow& r, const FormMetric& metric) {
     cell.value = r.speed.tok_s;
   } else if (metric.measured == "rows_per_step") {
     cell.value = r.acceptance.rows_per_step;
+  } else if (metric.against_control()) {
+    if (const Quality* q = quality("mt_bench_judge@"); q != nullptr && q->compared > 0) {
+      const int64_t n = metric.measured == "win"    ? q->better
+                        : metric.measured == "lose" ? q->worse
+                                                    : q->compared - q->differing;
+      cell.value = static_cast<double>(n) / static_cast<double>(q->compared);
+      cell.interval = base::wilson_interval(*cell.value, static_cast<size_t>(q->compared), 0.95);
+      cell.n_eff = static_cast<double>(q->compared);
+    }
   } else if (metric.measured == "rougeL") {
     if (const Quality* q = quality("rougeL@"))
       cell.value = q->value, cell.interval = q->interval, cell.sd = q->sd;

@@ -15,6 +15,9 @@ struct PaperCell {
   std::optional<double> value;  // absent: not measured, not published
   std::optional<double> plain;  // where the form asks for it: of plain decoding
   // Measured:
+  int64_t arm = 0;       // its id
+  std::string budget;    // of its adapter's training (budget_text()); "" without, and where unknown
+  bool unequal = false;  // it was trained otherwise than the table's other adapters
   std::optional<base::Interval> interval;
   std::optional<double> sd;  // over samples
   int64_t n_prompts = 0;
@@ -27,7 +30,8 @@ struct PaperCell {
 };
 
 // "space:k=*" names "space:k=3" and "space", whose k is the default, but no arm with another
-// parameter; "space:k=+" does not name "space".
+// parameter (any_target=true says where the weights come from, and is none of the method's);
+// "space:k=+" does not name "space".
 bool names_arm(const std::string& pattern, const std::string& label);
 
 // A tuned target is called after the model it was made of.

@@ -61,7 +61,7 @@ class FormReader {
     m.beside_plain = fields.optional<bool>("beside_plain", false);
     one_of(fields, "measured", m.measured,
            {"speedup", "tau", "accepted_per_step", "alpha_share", "de", "tok_s", "rows_per_step",
-            "rougeL", "pass"});
+            "rougeL", "pass", "win", "tie", "lose"});
     one_of(fields, "unit", m.unit, {"", "percent", "gain"});
     fields.finish();
     return m;
@@ -98,6 +98,8 @@ class FormReader {
     one_of(fields, "models_as", models_as, {"rows", "columns"});
     f.models_as_columns = models_as == "columns";
     f.across = fields.optional<std::string>("across", "");
+    f.control = fields.optional<std::string>("control", "");
+    f.equal_budgets = fields.optional<bool>("equal_budgets", false);
     for (const std::string& key : fields.optional<Strings>("rows", {}))
       f.rows.push_back(data_at(fields, "rows", key));
     const auto methods = fields.required<nlohmann::json>("methods"),
@@ -107,6 +109,10 @@ class FormReader {
     for (size_t i = 0; i < columns.size(); ++i)
       f.columns.push_back(column(f, columns.at(i), fmt::format("{}.columns[{}]", place, i)));
     fields.finish();
+    for (const FormColumn& c : f.columns)
+      for (const FormMetric& m : c.metrics)
+        if (m.against_control() && f.control.empty())
+          fields.fail("control", fmt::format("is missing, and '{}' is against it", m.measured));
     return f;
   }
 

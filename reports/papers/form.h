@@ -6,13 +6,14 @@
 //   metrics            {key: {label, measured, published, unit, decimals, beside_plain}}
 //     measured         speedup, tau, accepted_per_step, alpha_share, de, tok_s, rows_per_step,
 //                      rougeL or pass (pass@1 of greedy answers, else pass@10): as `evalrun list
-//                      metrics`
+//                      metrics`; win, tie or lose: the share of conversations that the judge of
+//                      MT-Bench grades higher than, like or lower than the `control` arm's
 //     published        metric of a claims file (docs/claims.md)
 //     unit             of the paper: "" as it is, "percent", or "gain" (percent above 1)
 //     beside_plain     the cell holds plain decoding's figure in brackets as well
 //   data               {key: {label, dataset, category}}, as claims files name them
 //   tables             [{table, place, caption, suites, decoding, models, models_as, methods, rows,
-//                      columns, across}]
+//                      columns, across, control, equal_budgets}]
 //     suites           built-in suites that measure it
 //     decoding         "greedy" or "sampled": other arms do not belong
 //     models           the paper's, in its order; models_as "rows" (default) or "columns"
@@ -23,6 +24,9 @@
 //     rows             data sets, where the columns are methods
 //     columns          [{data or method, metrics}]
 //     across           a second swept parameter, whose values become columns
+//     control          label of the arm that win, tie and lose are against
+//     equal_budgets    the table compares adapters: it is refused where they were not trained alike
+//                      (budgets.h)
 #pragma once
 #include <cstddef>
 #include <map>
@@ -36,6 +40,9 @@ struct FormMetric {
   std::string label, measured, published, unit;
   int decimals = 2;
   bool beside_plain = false;
+  bool against_control() const {
+    return measured == "win" || measured == "tie" || measured == "lose";
+  }
 };
 struct FormData {
   std::string label, dataset, category;  // category "" = the whole data set
@@ -60,7 +67,8 @@ struct PaperForm {
   std::vector<FormMethod> methods;
   std::vector<size_t> rows;  // of `data`; empty = the rows are methods
   std::vector<FormColumn> columns;
-  std::string across;
+  std::string across, control;
+  bool equal_budgets = false;
   std::string name() const { return paper + ":" + table; }
   bool methods_as_columns() const { return !rows.empty(); }
 };

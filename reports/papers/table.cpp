@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "engine/base/error.h"
 #include "reports/claims/published_vs_measured.h"
 #include "reports/data/parameters.h"
 #include "reports/format.h"
+#include "reports/papers/budgets.h"
 #include "reports/papers/cells.h"
 #include "reports/table/metric_glossary.h"
 #include "reports/table/run_text.h"
@@ -33,8 +35,8 @@ class TableBuilder {
  public:
   TableBuilder(const PaperForm& form, std::string model, const std::vector<Report>& reports,
                const Claims& claims, const FindingsByLine& findings);
-  // Nothing measured: nothing.
-  std::optional<PaperTable> build();
+  // Nothing measured: nothing. Throws usage_error for unequal budgets that are to be refused.
+  std::optional<PaperTable> build(UnequalBudgets unequal);
 
  private:
   // Where the figures of a row, or of a column, come from.
@@ -65,7 +67,9 @@ class TableBuilder {
   PaperCell published_cell(const std::string& model, const Source& s,
                            const FormMetric& metric) const;
   void note_measured(const Source& s, const PaperCell& cell);
+  void compare_training(UnequalBudgets unequal);
   void add_notes();
+  void add_training_notes();
 
   const PaperForm& form_;
   const std::vector<Report>& reports_;
@@ -76,6 +80,7 @@ class TableBuilder {
   std::vector<Source> columns_;
   std::map<std::string, int64_t> prompts_;  // by data set
   std::vector<const ArmInfo*> arms_;        // that have a cell
+  ComparedBudgets budgets_;                 // of these, and of the control
 };
 
 TableBuilder::TableBuilder(const PaperForm& form, std::string model,
@@ -89,7 +94,7 @@ TableBuilder::TableBuilder(const PaperForm& form, std::string model,
   for (const FormMethod& m : form.methods) entries_.push_back(entries_of(m));
 }
 
-std::optional<PaperTable> TableBuilder::build() {
+std::optional<PaperTable> TableBuilder::build(UnequalBudgets unequal) {
   add_columns();
   form_.methods_as_columns() ? add_data_rows() : add_method_rows();
   drop_empty_columns();
@@ -97,6 +102,7 @@ std::optional<PaperTable> TableBuilder::build() {
   const bool curve = std::any_of(form_.methods.begin(), form_.methods.end(),
                                  [](const FormMethod& m) { return !m.sweep.empty(); });
   if (arms_.size() < (curve ? 2 : 1)) return std::nullopt;
+  compare_training(unequal);
   add_notes();
   return std::move(table_);
 }
@@ -279,11 +285,15 @@ const Entry* TableBuilder::entry_of(const Source& s) const {
 PaperCell TableBuilder::measured_cell(const Source& s, const FormMetric& metric) const {
   const Entry* entry = entry_of(s);
   if (entry == nullptr) return {};
+  // A run without the control: what its scores are against is another arm.
+  if (metric.against_control() && reports_.front().control != form_.control) return {};
   for (const Report& report : reports_)
     for (const ReportRow& r : report.rows) {
       if (r.arm.id != entry->arm->id || !is_data(r.dataset, form_.data[s.data])) continue;
       PaperCell cell = measured_value(r, metric);
       if (!cell.value) continue;
+      cell.arm = r.arm.id;
+      if (const auto budget = training_budget(r.arm)) cell.budget = budget_text(*budget);
       if (metric.beside_plain)
         for (const ReportRow& plain : report.rows)
           if (plain.dataset == r.dataset && plain.arm.label == r.reference)
@@ -339,6 +349,87 @@ void TableBuilder::note_measured(const Source& s, const PaperCell& cell) {
   if (std::find(arms_.begin(), arms_.end(), arm) == arms_.end()) arms_.push_back(arm);
 }
 
+void TableBuilder::compare_training(UnequalBudgets unequal) {
+  std::vector<const ArmInfo*> arms = arms_;
+  for (const ReportRow& r : reports_.front().rows)
+    if (!form_.control.empty() && r.arm.label == form_.control &&
+        std::none_of(arms.begin(), arms.end(),
+                     [&](const ArmInfo* arm) { return arm->id == r.arm.id; }))
+      arms.push_back(&r.arm);
+  const auto model = table_.run.environment.find("model_hash");
+  budgets_ = compare_budgets(arms, model == table_.run.environment.end() ? "" : model->second);
+  if (!form_.equal_budgets || budgets_.unequal.empty()) return;
+  if (unequal == UnequalBudgets::kRefuse) {
+    std::string list;
+    for (const UnequalArm& arm : budgets_.unequal)
+      list += fmt::format("\n  {}: {}", arm.label, arm.what);
+    throw base::usage_error(
+        fmt::format("{} compares adapters, and these were not trained like the others:{}",
+                    form_.name(), list),
+        fmt::format("train them alike: scripts/train-ablations {} --out DIR; or print the table "
+                    "with --unequal-budgets, which marks their cells",
+                    form_.paper));
+  }
+  for (PaperRow& row : table_.rows)
+    for (PaperCell& cell : row.cells)
+      cell.unequal =
+          std::any_of(budgets_.unequal.begin(), budgets_.unequal.end(), [&](const UnequalArm& arm) {
+            // Every figure is against the control.
+            return cell.arm != 0 && (arm.arm == cell.arm || arm.label == form_.control);
+          });
+}
+
+// Under a table that compares adapters; elsewhere, where methods have trainings of their own, among
+// the details.
+void TableBuilder::add_training_notes() {
+  const auto stated = [](const std::optional<TrainingBudget>& budget) {
+    return budget ? budget_text(*budget) : std::string("not stated by the adapter");
+  };
+  if (budgets_.adapters == 0) return;
+  if (budgets_.unequal.empty()) {
+    (form_.equal_budgets ? table_.notes : table_.details)
+        .push_back(fmt::format("Training{}: {}.", budgets_.adapters > 1 ? " of every adapter" : "",
+                               stated(budgets_.common)));
+    return;
+  }
+  std::vector<std::string> list;
+  if (form_.equal_budgets) {
+    for (const UnequalArm& arm : budgets_.unequal)
+      list.push_back(fmt::format("{}: {}", arm.label, arm.what));
+    table_.notes.push_back(
+        fmt::format("^: not trained like the others ({}). {}.",
+                    budgets_.common ? budget_text(*budgets_.common) : "of none is the budget known",
+                    fmt::join(list, "; ")));
+    return;
+  }
+  for (const ArmInfo* arm : arms_)
+    if (has_adapter(*arm))
+      list.push_back(fmt::format("{}: {}", arm->label, stated(training_budget(*arm))));
+  table_.details.push_back(fmt::format("Training, not equal: {}.", fmt::join(list, "; ")));
+}
+
+// What an arm has set for single tasks: "cip 512, xsum 256" for "max_new.".
+std::string setting_by_task(const ArmInfo& arm, const std::string& prefix) {
+  std::vector<std::string> list;
+  const nlohmann::json settings = nlohmann::json::parse(arm.settings, nullptr, false);
+  if (!settings.is_object()) return "";
+  for (const auto& item : settings.items())
+    if (item.key().starts_with(prefix) && item.value().is_string())
+      list.push_back(item.key().substr(prefix.size()) + " " + item.value().get<std::string>());
+  return fmt::format("{}", fmt::join(list, ", "));
+}
+
+std::string lengths_text(const ArmInfo& arm) {
+  const std::string shorter = setting_by_task(arm, "max_new.");
+  return std::to_string(arm.max_new) + " new tokens" +
+         (shorter.empty() ? "" : " (" + shorter + ")");
+}
+
+std::string templates_text(const ArmInfo& arm) {
+  const std::string list = setting_by_task(arm, "chat_template.");
+  return list.empty() ? "" : ", chat templates: " + list;
+}
+
 template <typename F>
 std::string distinct(const std::vector<const ArmInfo*>& arms, const F& value) {
   std::vector<std::string> seen;
@@ -355,14 +446,22 @@ void TableBuilder::add_notes() {
     if (const auto found = prompts_.find(d.label); found != prompts_.end())
       prompts.push_back(fmt::format("{} {}", d.label, found->second));
   table_.notes.push_back(fmt::format(
-      "Measured: run {}{}, {} ({}), {}, {}, at most {} new tokens{}; prompts: {}.", table_.run.id,
+      "Measured: run {}{}, {} ({}), {}, {}, at most {}{}{}; prompts: {}.", table_.run.id,
       table_.run.label.empty() ? "" : fmt::format(" '{}'", table_.run.label),
       of([](const ArmInfo& a) { return a.model; }), of([](const ArmInfo& a) { return a.dtype; }),
       of([&](const ArmInfo& a) { return engine_text(table_.run, a); }),
       of([](const ArmInfo& a) { return sampling_text(a); }),
-      of([](const ArmInfo& a) { return std::to_string(a.max_new); }),
+      of([](const ArmInfo& a) { return lengths_text(a); }),
+      of([](const ArmInfo& a) { return templates_text(a); }),
       arms_.front()->kv_cache ? "" : ", no keys and values kept", fmt::join(prompts, ", ")));
 
+  add_training_notes();
+  if (!form_.control.empty())
+    table_.notes.push_back(
+        fmt::format("Win, tie and lose: conversations that the judge of MT-Bench grades higher "
+                    "than, like or lower than those of {}, each graded alone (evalrun judge RUN "
+                    "RUN asks in pairs, in both orders).",
+                    form_.control));
   const std::string file = claims_.file.substr(claims_.file.find_last_of('/') + 1);
   std::set<std::string> hardware, findings;
   std::map<std::string, int> tags;
@@ -447,12 +546,24 @@ std::vector<Report> reports_of(const results::ResultStore& store, int64_t run_id
   return reports;
 }
 
+// The same for a form with a control that the run has: scores are against that arm.
+std::optional<std::vector<Report>> reports_with_control(const results::ResultStore& store,
+                                                        int64_t run_id, ReportOptions options,
+                                                        const PaperForm& form,
+                                                        const Report& without) {
+  const auto is_control = [&](const ReportRow& r) { return r.arm.label == form.control; };
+  if (form.control.empty() || std::none_of(without.rows.begin(), without.rows.end(), is_control))
+    return std::nullopt;
+  options.control = form.control;
+  return reports_of(store, run_id, options, {&form});
+}
+
 }  // namespace
 
 std::vector<PaperTable> paper_tables(const results::ResultStore& store, int64_t run_id,
                                      const ReportOptions& options,
                                      const std::vector<const PaperForm*>& forms,
-                                     const Claims& claims) {
+                                     const Claims& claims, UnequalBudgets unequal) {
   const std::vector<Report> reports = reports_of(store, run_id, options, forms);
   const FindingsByLine findings = findings_by_line(claims);
   std::vector<std::string> models;
@@ -462,8 +573,11 @@ std::vector<PaperTable> paper_tables(const results::ResultStore& store, int64_t 
   std::vector<PaperTable> tables;
   std::set<std::string> names, suites, needed;
   for (const PaperForm* form : forms) {
+    const auto controlled = reports_with_control(store, run_id, options, *form, reports.front());
     for (const std::string& model : models)
-      if (auto table = TableBuilder(*form, model, reports, claims, findings).build())
+      if (auto table =
+              TableBuilder(*form, model, controlled ? *controlled : reports, claims, findings)
+                  .build(unequal))
         tables.push_back(std::move(*table));
     names.insert(form->name());
     suites.insert(form->suites.begin(), form->suites.end());

@@ -41,13 +41,17 @@ struct PaperTable {
       details;  // what the columns are, where the published figures are doubtful
 };
 
+// What to do with a form of equal budgets whose adapters were not trained alike.
+enum class UnequalBudgets { kRefuse, kMark };
+
 // The tables of `forms` that this run has something for, one per form and model. `claims` with an
 // empty file name: no published figures. Throws usage_error when there is none, saying what would
-// be needed.
+// be needed, and for unequal budgets, naming the arms and what differs.
 std::vector<PaperTable> paper_tables(const results::ResultStore& store, int64_t run_id,
                                      const ReportOptions& options,
                                      const std::vector<const PaperForm*>& forms,
-                                     const Claims& claims);
+                                     const Claims& claims,
+                                     UnequalBudgets unequal = UnequalBudgets::kRefuse);
 
 // CSV and JSON have a line or object per cell that holds a figure.
 Document document(const std::vector<PaperTable>& tables);

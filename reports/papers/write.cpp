@@ -12,13 +12,14 @@ namespace evalrun::reports {
 
 namespace {
 
-// "1.94 ± 0.04 (1.90) [1.80, 2.09]*", published "1.94 ± 0.04 ! (1.90)".
+// "1.94 ± 0.04 ^ (1.90) [1.80, 2.09]*", published "1.94 ± 0.04 ! (1.90)".
 Cell paper_cell(const PaperCell& c, int decimals) {
   if (!c.value) return "-";
   const bool published = !c.printed.empty();
   Cell cell(published ? c.printed : number(c.value, decimals));
   if (c.sd) cell.text += " ± " + number(c.sd, decimals);
   if (!c.findings.empty()) cell.text += " !";
+  if (c.unequal) cell.text += " ^";
   if (c.plain)
     cell.text += fmt::format(" ({})", published ? c.printed_plain : number(c.plain, decimals));
   if (!c.interval) return cell;
@@ -126,6 +127,8 @@ Json figures_of(const PaperTable& t) {
                       {"printed", cell.printed},
                       {"findings", cell.findings},
                       {"tags", cell.tags},
+                      {"budget", cell.budget},
+                      {"unequal_budget", published ? Json(nullptr) : Json(cell.unequal)},
                       {"definition", column.definition},
                       {"run", t.run.id}});
     }

@@ -94,7 +94,9 @@ std::span<const MetricInfo> metric_glossary() {
 }
 
 std::string definition_of(std::string_view metric) {
-  if (metric == "pass" || metric == "rougeL" || metric.starts_with("pass@")) metric = "quality";
+  if (metric == "pass" || metric == "rougeL" || metric.starts_with("pass@") || metric == "win" ||
+      metric == "tie" || metric == "lose")
+    metric = "quality";
   std::string page = "docs/measurement.md";
   for (const MetricInfo& m : metric_glossary())
     if (metric == m.name) return page + "#" + m.anchor;

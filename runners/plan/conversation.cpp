@@ -25,6 +25,12 @@ Conversation::Conversation(const engine::Tokenizer& tokenizer,
 Conversation::Conversation(const engine::Model& model)
     : Conversation(tokenizer_of(model), model.chat_template(), model.chat_template_error()) {}
 
+const engine::ChatTemplate* Conversation::template_of(const datasets::Prompt& prompt) const {
+  if (prompt.chat_template.empty()) return template_;
+  // Named templates live as long as the program.
+  return engine::chat_template_by_name(prompt.chat_template).get();
+}
+
 std::string Conversation::render(const datasets::Prompt& prompt,
                                  const std::vector<std::string>& answers) const {
   EVALRUN_CHECK(answers.size() < prompt.turns.size(), "turn {} of {}", answers.size(),
@@ -35,7 +41,8 @@ std::string Conversation::render(const datasets::Prompt& prompt,
       text += prompt.turns[i] + (i < answers.size() ? answers[i] : "");
     return text;
   }
-  if (template_ == nullptr) {
+  const engine::ChatTemplate* chat_template = template_of(prompt);
+  if (chat_template == nullptr) {
     std::string names;
     for (const std::string& name : engine::chat_template_names())
       names += (names.empty() ? "" : ", ") + name;
@@ -48,12 +55,14 @@ std::string Conversation::render(const datasets::Prompt& prompt,
     messages.push_back({"user", prompt.turns[i]});
     if (i < answers.size()) messages.push_back({"assistant", answers[i]});
   }
-  return template_->render(messages, /*add_generation_prompt=*/true);
+  return chat_template->render(messages, /*add_generation_prompt=*/true);
 }
 
 std::vector<int32_t> Conversation::encode(const datasets::Prompt& prompt,
                                           const std::string& text) const {
-  const bool add_special = !prompt.chat || (template_ != nullptr && template_->add_special());
+  const engine::ChatTemplate* chat_template = prompt.chat ? template_of(prompt) : nullptr;
+  const bool add_special =
+      !prompt.chat || (chat_template != nullptr && chat_template->add_special());
   return tokenizer_.encode(text, {.parse_special = true, .add_special = add_special});
 }
 

@@ -17,7 +17,8 @@ namespace evalrun::runners {
 
 class Conversation {
  public:
-  // `chat_template` may be null: then a chat prompt throws a usage_error with `template_problem`.
+  // `chat_template` is for prompts that name none of their own (Prompt::chat_template). It may be
+  // null: then such a chat prompt throws a usage_error with `template_problem`.
   Conversation(const engine::Tokenizer& tokenizer, const engine::ChatTemplate* chat_template,
                std::string template_problem);
   explicit Conversation(const engine::Model& model);  // data_error when it has no tokenizer
@@ -33,6 +34,9 @@ class Conversation {
   std::optional<methods::StopText> stop_text(const datasets::Prompt& prompt) const;
 
  private:
+  // Null for a chat prompt that has none.
+  const engine::ChatTemplate* template_of(const datasets::Prompt& prompt) const;
+
   const engine::Tokenizer& tokenizer_;
   const engine::ChatTemplate* template_;
   std::string template_problem_;

@@ -78,7 +78,7 @@ engine::SessionOptions planned_session(const PlanRequest& request, const RunPlan
 
 // Parts of make_plan, also for tests.
 std::string arm_key(const results::ArmRecord& arm);
-std::string prompt_key(const results::PromptRecord& prompt, const datasets::StopRules& stop);
+std::string prompt_key(const results::PromptRecord& record, const datasets::Prompt& prompt);
 struct RunKeyParts {
   std::vector<std::string> arm_keys, prompt_keys;
   std::string build, machine, label, nonce;

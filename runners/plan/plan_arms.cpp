@@ -173,6 +173,8 @@ void ArmPlanner::describe_engine(const engine::Model& model, results::ArmRecord&
   if (suite.max_turns > 0) r.settings["max_turns"] = std::to_string(suite.max_turns);
   if (request_.target->chat_template() != nullptr)
     r.settings["chat_template"] = request_.target->chat_template()->name();
+  for (const TaskSpec& task : suite.tasks)
+    if (!task.chat_template.empty()) r.settings["chat_template." + task.task] = task.chat_template;
 }
 
 // By the labels that the plan has in the end.

@@ -107,6 +107,7 @@ void PromptPlanner::add_task(const TaskSpec& task) {
       prompt.turns.resize(static_cast<size_t>(request_.suite.max_turns));
     PlannedPrompt planned;
     planned.max_new = max_new_of(request_.suite, task, set.info);
+    if (prompt.chat) prompt.chat_template = task.chat_template;
     for (const std::string& id : evaluators)
       if (prompt.evaluators.empty() || std::find(prompt.evaluators.begin(), prompt.evaluators.end(),
                                                  id) != prompt.evaluators.end())
@@ -150,7 +151,7 @@ void PromptPlanner::add_prompt(const std::string& task, PlannedPrompt planned) {
     plan_.skipped.push_back(record.id);
     return;
   }
-  record.key = prompt_key(record, planned.prompt.stop);
+  record.key = prompt_key(record, planned.prompt);
   if (!prompts_seen_.insert(record.id + "\n" + record.rendered_hash).second)
     throw base::usage_error(fmt::format("prompt {} of {} is listed twice", record.id, task),
                             "two of the data sets overlap (samples holds samples/chat, ...)");

@@ -38,18 +38,20 @@ std::string arm_key(const results::ArmRecord& arm) {
                     {"settings", arm.settings}});
 }
 
-std::string prompt_key(const results::PromptRecord& prompt, const datasets::StopRules& stop) {
+std::string prompt_key(const results::PromptRecord& record, const datasets::Prompt& prompt) {
   // Later turns cannot be rendered before the model answers, so their messages are hashed as they
   // are.
   nlohmann::json later = nlohmann::json::array();
-  for (size_t i = 1; i < prompt.turns.size(); ++i) later.push_back(prompt.turns[i]);
-  nlohmann::json key = {{"task", prompt.task},
-                        {"id", prompt.id},
-                        {"rendered", prompt.rendered_hash},
+  for (size_t i = 1; i < record.turns.size(); ++i) later.push_back(record.turns[i]);
+  nlohmann::json key = {{"task", record.task},
+                        {"id", record.id},
+                        {"rendered", record.rendered_hash},
                         {"later_turns", later}};
-  // Where an answer ends changes its figures. Prompts without such rules keep the keys they had.
-  if (!stop.empty())
+  // Where an answer ends changes its figures, and so does how later turns are rendered. Prompts
+  // without such rules keep the keys they had.
+  if (const datasets::StopRules& stop = prompt.stop; !stop.empty())
     key["stop"] = {{"strings", stop.strings}, {"closing_brace", stop.closing_brace}};
+  if (!prompt.chat_template.empty()) key["chat_template"] = prompt.chat_template;
   return hash_json(key);
 }
 

@@ -8,6 +8,7 @@
 #include "engine/base/error.h"
 #include "engine/base/json_fields.h"
 #include "engine/base/text.h"
+#include "engine/tokenizer/chat/chat_template.h"
 #include "evaluators/evaluator.h"
 #include "methods/faults.h"
 #include "methods/registration.h"
@@ -48,6 +49,7 @@ std::vector<TaskSpec> task_list(ObjectReader& reader, const std::string& file) {
       task.task = fields.required<std::string>("task");
       task.limit = fields.optional<double>("limit", 0);
       task.max_new = fields.optional<int>("max_new", 0);
+      task.chat_template = fields.optional<std::string>("chat_template", "");
       fields.finish();
     }
     tasks.push_back(std::move(task));
@@ -149,6 +151,16 @@ void check_models(const Suite& suite, const std::string& where) {
   }
 }
 
+void check_template(const std::string& where, size_t task, const std::string& name) {
+  const std::vector<std::string> known = engine::chat_template_names();
+  if (name.empty() || std::find(known.begin(), known.end(), name) != known.end()) return;
+  throw usage_error(
+      fmt::format("{}: field 'tasks[{}].chat_template' is '{}', which is no named template", where,
+                  task, name),
+      fmt::format("{}; a file with Jinja text is for a whole run: --chat-template FILE",
+                  base::suggest(name, known)));
+}
+
 void check_tasks(Suite& suite, const std::string& where) {
   if (suite.tasks.empty())
     throw usage_error(fmt::format("{}: no data sets", where),
@@ -165,6 +177,7 @@ void check_tasks(Suite& suite, const std::string& where) {
       throw usage_error(fmt::format("{}: field 'tasks[{}].limit' is {}: a count or a share below 1",
                                     where, i, task.limit));
     check_range(where, "tasks.max_new", task.max_new, 0, 1 << 20);
+    check_template(where, i, task.chat_template);
   }
 }
 
@@ -312,8 +325,11 @@ std::vector<Suite> one_per_model(const Suite& suite) {
 
 nlohmann::json to_json(const Suite& suite) {
   nlohmann::json tasks = nlohmann::json::array();
-  for (const TaskSpec& task : suite.tasks)
+  for (const TaskSpec& task : suite.tasks) {
     tasks.push_back({{"task", task.task}, {"limit", task.limit}, {"max_new", task.max_new}});
+    // Only where it is given, so that other suites keep their keys.
+    if (!task.chat_template.empty()) tasks.back()["chat_template"] = task.chat_template;
+  }
   nlohmann::json json = {{"name", suite.name},
                          {"methods", suite.methods},
                          {"optional_methods", suite.optional_methods},

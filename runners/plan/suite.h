@@ -3,7 +3,8 @@
 // can also be set on the command line of `evalrun run`, with or without a suite.
 //
 //   {"name": "mine", "methods": ["ar", "pld:k=10"], "aa": true, "max_new": 128, "repeats": 3,
-//    "tasks": ["gsm8k", {"task": "mt_bench", "limit": 20, "max_new": 256}]}
+//    "tasks": ["gsm8k", {"task": "mt_bench", "limit": 20, "max_new": 256,
+//                        "chat_template": "vicuna"}]}
 //
 // Field by field: docs/suites.md.
 #pragma once
@@ -29,6 +30,7 @@ struct TaskSpec {
   std::string task;  // see datasets::load_dataset
   double limit = 0;  // >= 1: that many prompts, 0 < f < 1: that share, < 0: all
   int max_new = 0;
+  std::string chat_template = {};  // a named one; "" = the model's, or that of the command line
   bool operator==(const TaskSpec&) const = default;
 };
 

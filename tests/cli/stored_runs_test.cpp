@@ -116,6 +116,36 @@ TEST_F(StoredRuns, ReportInThePapersForm) {
   expect_refused(with_db({"report", "--as", "falcon", "--split-by", "category"}), 2, "--split-by");
 }
 
+TEST_F(StoredRuns, AdaptersOfUnequalTrainingAreNoTable) {
+  execute("UPDATE prompt SET task = 'mt_bench'");
+  const auto becomes = [&](const std::string& arm, const std::string& adapter) {
+    execute("UPDATE arm SET label = 'bita:adapter=" + adapter +
+            ",tree=efficient:5,groups=all', role = 'method', settings = json_set(settings, "
+            "'$.adapter', '" +
+            adapter + "') WHERE label = '" + arm + "'");
+  };
+  becomes("ar (A/A)", "bita-none");
+  becomes("pld", "bita-deep");
+  const std::vector<std::string> report = {"report", "--as", "bita:table-8"};
+  expect_refused(with_db(report), 2, "bita-deep,tree=efficient:5,groups=all: unknown");
+  expect_refused(with_db(report), 2, "--unequal-budgets");
+  const ProgramResult marked = with_db({"report", "--as", "bita:table-8", "--unequal-budgets"});
+  EXPECT_EQ(marked.exit_code, 0) << marked.err;
+  EXPECT_THAT(marked.out, HasSubstr("^: not trained like the others"));
+  expect_refused(with_db({"report", "--unequal-budgets"}), 2, "--unequal-budgets");
+}
+
+TEST_F(StoredRuns, ATemplateOfATaskGivesWayToTheCommandLine) {
+  folder_.write("templates.json", R"({"tasks": [{"task": "jsonl:prompts.jsonl", "limit": 1,
+      "max_new": 2, "chat_template": "chatnl"}], "aa": false})");
+  const std::vector<std::string> plan = {"run", "templates.json", "--plan", "-m", tiny_model()};
+  expect_refused(with_db(plan), 2, "did you mean 'chatml'");
+  auto with_option = plan;
+  with_option.insert(with_option.end(), {"--chat-template", "chatml"});
+  const ProgramResult result = with_db(with_option);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+}
+
 TEST_F(StoredRuns, ShowAddsUp) {
   const int n = count_stored(folder_.file("r.db"));
   ASSERT_EQ(n, 3 * kRunPrompts);

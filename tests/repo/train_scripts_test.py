@@ -2,8 +2,10 @@
 evalrun and for Python's training, so neither a model nor PyTorch is needed. And the cards of the
 adapters that come with the program, and the papers' recipes."""
 import copy
+import functools
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -22,15 +24,20 @@ while (($# > 0)); do
   shift
 done
 """
+# An update takes two CPU-seconds.
 PYTHON = """#!/usr/bin/env bash
 for word in "$@"; do [[ $word == --dry-run ]] && exit 0; done
 printf 'python|' >>"$CALLS"; printf '%s|' "${@:3}" >>"$CALLS"; echo >>"$CALLS"
-out='' name=''
+out='' name='' updates=0
 while (($# > 0)); do
-  case $1 in --out) out=$2 ;; --name) name=$2 ;; esac
+  case $1 in --out) out=$2 ;; --name) name=$2 ;; --updates) updates=$2 ;; esac
   shift
 done
-if [[ -n $name ]]; then mkdir -p "$out" && touch "$out/$name.safetensors" "$out/$name.md"; fi
+if [[ -n ${BROKEN:-} && $name == "$BROKEN" ]]; then echo "error: out of memory" >&2; exit 6; fi
+if [[ -n $name ]]; then
+  mkdir -p "$out" && echo "$updates updates" >"$out/$name.safetensors" && touch "$out/$name.md"
+fi
+echo "{\\"cpu_seconds\\": $((2 * updates))}"
 """
 
 
@@ -45,16 +52,17 @@ class Scripts(unittest.TestCase):
         for name in ("model.gguf", "list.jsonl"):
             (self.path / name).touch()
 
-    def run_script(self, script, *arguments):
-        """(exit status, calls, standard error)."""
+    def run_script(self, script, *arguments, **variables):
+        """(exit status, calls, standard error); self.out is what it printed."""
         calls = self.path / "calls"
         calls.write_text("")
         environment = os.environ | {
             "CALLS": str(calls), "EVALRUN": str(self.path / "evalrun"),
             "EVALRUN_TRAIN_PYTHON": str(self.path / "python"),
-            "EVALRUN_HOME": str(self.path / "home")}
+            "EVALRUN_HOME": str(self.path / "home")} | variables
         done = subprocess.run([ROOT / "scripts" / script, *arguments], env=environment,
                               cwd=self.path, capture_output=True, text=True, check=False)
+        self.out = done.stdout
         lines = [line.split("|")[:-1] for line in calls.read_text().splitlines()]
         return done.returncode, lines, done.stderr
 
@@ -119,35 +127,142 @@ class Scripts(unittest.TestCase):
             self.assertEqual((status, calls), (2, []), arguments)
             self.assertIn(named, error)
 
-    def test_ablations_share_one_text(self):
-        def ablations(*more):
-            return self.run_script("train-ablations", "space", "--out", "abl", "--target",
-                                   "model.gguf", *more)
+    def ablations(self, method, *more, out="abl", **variables):
+        """As run_script, and the calls of Python by pilot (True) or training: {name: call}."""
+        status, calls, error = self.run_script("train-ablations", method, "--out", out, "--target",
+                                               "model.gguf", *more, **variables)
+        trained = {True: {}, False: {}}
+        for call in calls:
+            if call[0] == "python" and "--name" in call and self.name(call) != "text":
+                trained["/pilot/" in self.values(call, "--out")[0]][self.name(call)] = call
+        return status, calls, error, trained[True], trained[False]
 
-        status, calls, error = ablations("--cpu-seconds", "7")
+    def name(self, call):
+        return self.values(call, "--name")[0]
+
+    def capture(self, folder, text="{}"):
+        (self.path / folder).mkdir(exist_ok=True)
+        (self.path / folder / "capture.json").write_text(text)
+        (self.path / folder / "part-0.safetensors").write_text(text)
+        return folder
+
+    def adapter(self, name, ending="safetensors"):
+        return self.path / "home" / "adapters" / f"{name}.{ending}"
+
+    def test_ablations_have_one_text_and_one_number_of_updates(self):
+        status, calls, error, pilots, trained = self.ablations("space", "--updates", "9")
         self.assertEqual(status, 0, error)
-        names = [self.values(call, "--name")[0] for call in calls if call[0] == "python"
-                 and "--name" in call]
-        self.assertEqual(len(names), len(set(names)))
-        self.assertNotIn("space-sft-dataset", names)
         self.assertEqual(sum(call[0] == "evalrun" for call in calls), 1)
-        trained = {self.values(call, "--name")[0]: call for call in calls if "--name" in call}
+        self.assertIn("space-k5", trained)
+        self.assertNotIn("space-sft-dataset", trained)
+        self.assertEqual(set(pilots), set(trained))
         for name, call in trained.items():
-            self.assertEqual(self.values(call, "--data"), ["abl/space-sft/capture"], name)
-            paired = name in ("space-sft", "space-sar")
-            self.assertEqual("--updates" in call, paired, name)
-            self.assertEqual("--cpu-seconds" in call, not paired, name)
-        # Interrupted: what exists stays, and the rest has the same text.
-        for name in ("space-shared", "space-sar"):
-            (self.path / "home" / "adapters" / f"{name}.safetensors").unlink()
-        status, calls, error = ablations("--reference-data", "ref", "--cpu-seconds", "7")
+            self.assertEqual(self.values(call, "--data"), ["abl/text/capture"], name)
+            self.assertEqual(self.values(call, "--updates"), ["9"], name)
+            self.assertEqual(self.values(pilots[name], "--updates"), ["4"], name)
+            for other in ("--cpu-seconds", "--minutes", "--tokens", "--epochs"):
+                self.assertNotIn(other, call, name)
+            self.assertEqual(self.adapter(name).read_text(), "9 updates\n")
+        # All that is there stays, and nothing is generated or measured again.
+        self.assertEqual(self.ablations("space", "--updates", "9")[1], [])
+        # Interrupted: only what is missing is trained, on the same text. So is the rest of the list.
+        self.adapter("space-shared").unlink()
+        self.adapter("space-sar", "recipe").unlink()
+        status, calls, error, pilots, trained = self.ablations(
+            "space", "--updates", "9", "--reference-data", self.capture("ref"))
         self.assertEqual(status, 0, error)
-        self.assertEqual({self.values(call, "--name")[0]: self.values(call, "--data")[0]
-                          for call in calls},
-                         {"space-sar": "abl/space-sft/capture", "space-sft-dataset": "ref",
-                          "space-sar-dataset": "ref", "space-shared": "abl/space-sft/capture"})
-        self.assertEqual(ablations("--data")[0], 2)
-        self.assertEqual(ablations("--answers", "dataset")[0], 2)
+        self.assertEqual({name: self.values(call, "--data")[0] for name, call in trained.items()},
+                         {"space-shared": "abl/text/capture", "space-sar": "abl/text/capture",
+                          "space-sft-dataset": "ref", "space-sar-dataset": "ref"})
+        self.assertEqual(set(pilots), {"space-sft-dataset", "space-sar-dataset"})
+        self.assertTrue((self.path / "abl" / "space-sar.before.safetensors").exists())
+
+    def test_a_changed_recipe_is_trained_anew(self):
+        data = self.capture("data")
+        everything = self.ablations("falcon", "--data", data, "--updates", "9")[4]
+        self.assertEqual(set(everything), {
+            "falcon-csgd", "falcon-none", "falcon-random", "falcon-code", "falcon-k3", "falcon-k4",
+            "falcon-per-token", "falcon-recurrent", "falcon-two-layers"})
+        self.assertEqual(self.values(everything["falcon-none"], "--glance"), ["none"])
+        folders = {self.values(call, "--out")[0] for call in everything.values()}
+        # Moved text is the same text.
+        again = functools.partial(self.ablations, "falcon", "--data", self.capture("moved"))
+        self.assertEqual(again("--updates", "9")[1], [])
+        change = ("--updates", "9", "--recipe", "paper")
+        trained = again(*change)[4]
+        self.assertEqual(set(trained), set(everything))
+        # A checkpoint of another recipe is not in the way.
+        self.assertFalse(folders & {self.values(c, "--out")[0] for c in trained.values()})
+        self.assertEqual(again(*change)[1], [])
+        # More updates need training, and no other pilots.
+        status, _, error, pilots, _ = again("--updates", "10", "--recipe", "paper", "--plan")
+        self.assertEqual((status, pilots), (0, {}), error)
+        self.assertIn("9 adapters", self.out)
+        # Another text in the same place.
+        self.capture("moved", '{"other": 1}')
+        self.assertEqual(set(again(*change, "--plan")[3]), set(everything))
+
+    def test_time_and_memory_are_told_before(self):
+        data = self.capture("data")
+        status, calls, error, pilots, trained = self.ablations("bita", "--data", data, "--plan")
+        self.assertEqual((status, trained), (0, {}), error)
+        self.assertEqual(len(pilots), 14)
+        line = next(l for l in self.out.splitlines() if l.split()[:1] == ["bita-p64"])
+        seconds, mib = int(line.split()[1]), int(line.split()[3])
+        # 221 updates more than the pilot's, two seconds each, and what the pilot took itself.
+        self.assertIn(seconds, range(442, 452))
+        self.assertGreater(mib, 0)
+        self.assertRegex(self.out, r"14 adapters: 10[3-9] CPU-minutes")
+        self.assertFalse((self.path / "home" / "adapters" / "bita-p64.safetensors").exists())
+        # The estimate is kept: it is made once.
+        status, calls, error, pilots, trained = self.ablations("bita", "--data", data)
+        self.assertEqual((len(pilots), len(trained)), (0, 14), error)
+
+    def test_what_cannot_be_trained_is_named(self):
+        data = self.capture("data")
+        status, calls, error, pilots, trained = self.ablations("falcon", "--data", data,
+                                                               BROKEN="falcon-k4")
+        self.assertEqual((status, trained), (6, {}))
+        self.assertIn("falcon-k4 cannot be trained", error)
+        self.assertIn("error: out of memory", error)
+
+    def test_usage_of_ablations(self):
+        for arguments, code, named in (
+                (("--data",), 2, "--data needs a value"),
+                (("--data", "nowhere"), 7, "nowhere holds no capture.json"),
+                (("--answers", "dataset"), 2, "share one text"),
+                (("--cpu-seconds", "180"), 2, "give --updates N"),
+                (("--tokens", "9"), 2, "give --updates N"),
+                (("--updates", "many"), 2, "no number of updates"),
+                (("--updates", "4"), 2, "no more than the pilot"),
+                (("--name", "x"), 2, "scripts/train bita")):
+            status, calls, error = self.ablations("bita", *arguments)[:3]
+            self.assertEqual((status, calls), (code, []), arguments)
+            self.assertIn(named, error)
+        status, calls, error = self.run_script("train-ablations", "eagle", "--out", "x")
+        self.assertEqual(status, 2)
+        self.assertIn("bita, space or falcon", error)
+
+    def test_the_forms_are_served(self):
+        """Every ablation that a paper's table names is trained by the script, and none is left out
+        of the suites."""
+        self.run_script("train-ablations", "--help")
+        listed = set(re.findall(r"^  ((?:bita|space|falcon)-[a-z0-9-]+) --", self.out, re.MULTILINE))
+        pattern = re.compile(r"adapter=((?:bita|space|falcon)-[a-z0-9-]+)")
+        braces = re.compile(r"adapter=\{([^}]*)\}")
+
+        def named(folder):
+            names = set()
+            for file in sorted((ROOT / folder).glob("*.json")):
+                text = file.read_text(encoding="utf-8")
+                names |= set(pattern.findall(text))
+                for group in braces.findall(text):
+                    names |= {n for n in group.split(",") if n.split("-")[0] in
+                              ("bita", "space", "falcon") and "-" in n}
+            return names
+
+        self.assertLessEqual(named("reports/papers"), listed)
+        self.assertEqual(named("runners/suites/papers"), listed)
 
 
 class Cards(unittest.TestCase):

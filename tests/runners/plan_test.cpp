@@ -68,6 +68,23 @@ TEST(Conversation, LaterTurnsHoldTheModelsAnswers) {
   EXPECT_EQ(conversation.render(prompt, {"first"}), "onefirsttwo");
 }
 
+TEST(Conversation, APromptCanNameItsTemplate) {
+  const auto model = tests::tiny_model(256);
+  const Conversation conversation(*model);
+  datasets::Prompt prompt;
+  prompt.turns = {"one", "two"};
+  prompt.chat_template = "chatml";
+  const std::string later = conversation.render(prompt, {"first"});
+  EXPECT_THAT(later, HasSubstr("<|im_start|>user\ntwo<|im_end|>"));
+  EXPECT_THAT(later, HasSubstr("first"));
+  // Also where the model has no template.
+  const tests::ByteTokenizer tokenizer;
+  EXPECT_EQ(Conversation(tokenizer, nullptr, "none").render(prompt, {"first"}), later);
+  // Raw text has no template.
+  prompt.chat = false;
+  EXPECT_EQ(conversation.render(prompt, {}), "one");
+}
+
 TEST(Conversation, AChatPromptNeedsATemplate) {
   const tests::ByteTokenizer tokenizer;
   const Conversation conversation(tokenizer, nullptr, "unknown Jinja");
@@ -297,6 +314,34 @@ TEST(Plan, AllArmsShareOneEngineMode) {
     EXPECT_EQ(mode(arm.record), "f32 reference cpu 2 1 false int8 reference") << arm.record.label;
 }
 
+// Two tasks of one run, each with its template and its length.
+TEST(Plan, ATaskHasItsTemplateAndLength) {
+  const std::string first = two_prompts();
+  const std::string second =
+      write_prompts("other.jsonl", {R"({"id": "c", "turns": ["one", "and two"]})"});
+  PlanRequest request = request_for(first);
+  request.suite.tasks.push_back({.task = second, .max_new = 4, .chat_template = "chatml"});
+  complete_suite(request.suite, "test");
+  const RunPlan plan = make_plan(request);
+  ASSERT_EQ(plan.prompts.size(), 3u);
+  EXPECT_EQ(plan.prompts[0].record.rendered, "U:one A:");
+  EXPECT_EQ(plan.prompts[0].max_new, 8);
+  EXPECT_THAT(plan.prompts[2].record.rendered, HasSubstr("<|im_start|>user\none<|im_end|>"));
+  EXPECT_EQ(plan.prompts[2].prompt.chat_template, "chatml");
+  EXPECT_EQ(plan.prompts[2].max_new, 4);
+  const auto& settings = plan.arms[2].record.settings;
+  const std::string task = request.suite.tasks[1].task;
+  EXPECT_EQ(settings.at("chat_template"), "letters");
+  EXPECT_EQ(settings.at("chat_template." + task), "chatml");
+  EXPECT_EQ(settings.at("max_new." + task), "4");
+  // Arms of another template are other arms, although the first task's prompts are the same.
+  request.suite.tasks[1].chat_template = "zephyr";
+  const RunPlan other = make_plan(request);
+  EXPECT_NE(plan.arms[0].record.key, other.arms[0].record.key);
+  EXPECT_EQ(plan.prompts[0].record.key, other.prompts[0].record.key);
+  EXPECT_NE(plan.prompts[2].record.key, other.prompts[2].record.key);
+}
+
 TEST(Plan, MaxTurnsCutsConversations) {
   PlanRequest request = request_for(two_prompts());
   request.suite.max_turns = 1;
@@ -412,8 +457,12 @@ TEST(Keys, EveryFieldOfAPromptThatChangesAFigureChangesItsKey) {
                              .rendered_hash = "r",
                              .turns = {"1", "2"},
                              .reference = {}};
-  std::set<std::string> keys = {prompt_key(base, {}), prompt_key(base, {{"\ndef"}}),
-                                prompt_key(base, {{}, true})};
+  datasets::Prompt string, brace, other_template;
+  string.stop.strings = {"\ndef"};
+  brace.stop.closing_brace = true;
+  other_template.chat_template = "chatml";
+  std::set<std::string> keys = {prompt_key(base, {}), prompt_key(base, string),
+                                prompt_key(base, brace), prompt_key(base, other_template)};
   for (const auto& change : std::vector<std::function<void(PromptRecord&)>>{
            [](PromptRecord& p) { p.task = "x"; },
            [](PromptRecord& p) { p.id = "x"; },
@@ -425,7 +474,7 @@ TEST(Keys, EveryFieldOfAPromptThatChangesAFigureChangesItsKey) {
     change(prompt);
     keys.insert(prompt_key(prompt, {}));
   }
-  EXPECT_EQ(keys.size(), 8u);
+  EXPECT_EQ(keys.size(), 9u);
 }
 
 TEST(Keys, EverySuiteFieldAndPartChangesTheRunKey) {
@@ -449,6 +498,7 @@ TEST(Keys, EverySuiteFieldAndPartChangesTheRunKey) {
   suite([](Suite& s) { s.tasks = {{.task = "x"}}; });
   suite([](Suite& s) { s.tasks = {{.task = "x", .limit = 3}}; });
   suite([](Suite& s) { s.tasks = {{.task = "x", .max_new = 3}}; });
+  suite([](Suite& s) { s.tasks = {{.task = "x", .chat_template = "chatml"}}; });
   suite([](Suite& s) { s.max_new = 9; });
   suite([](Suite& s) { s.limit = 9; });
   suite([](Suite& s) { s.max_turns = 9; });

@@ -43,7 +43,8 @@ TEST(Suite, TemperatureCanBeAList) {
 TEST(Suite, ReadsEveryField) {
   const Suite s = parse_suite(R"({
     "name": "n", "summary": "s", "methods": ["pld:k=4"], "aa": false,
-    "tasks": ["gsm8k", {"task": "mt_bench", "limit": 0.5, "max_new": 256}],
+    "tasks": ["gsm8k", {"task": "mt_bench", "limit": 0.5, "max_new": 256,
+                        "chat_template": "vicuna"}],
     "max_new": 32, "limit": 7, "max_turns": 1, "repeats": 3, "samples": 2, "temperature": 0.7,
     "top_k": 40, "top_p": 0.9, "seed": 18446744073709551615, "warmup": 2, "warmup_limit_s": 1.5,
     "order": "random", "replay": true, "ignore_eos": true, "kv_cache": false, "evaluators": ["gsm8k_strict"]})",
@@ -52,7 +53,8 @@ TEST(Suite, ReadsEveryField) {
   EXPECT_EQ(s.summary, "s");
   EXPECT_THAT(s.methods, ElementsAre("pld:k=4"));
   EXPECT_FALSE(s.aa);
-  EXPECT_THAT(s.tasks, ElementsAre(TaskSpec{"gsm8k", 0, 0}, TaskSpec{"mt_bench", 0.5, 256}));
+  EXPECT_THAT(s.tasks,
+              ElementsAre(TaskSpec{"gsm8k", 0, 0}, TaskSpec{"mt_bench", 0.5, 256, "vicuna"}));
   EXPECT_EQ(s.max_new, 32);
   EXPECT_EQ(s.limit, 7);
   EXPECT_EQ(s.max_turns, 1);
@@ -115,6 +117,26 @@ TEST(Suite, TheStoredFormReadsBackAsTheSameSuite) {
   complete_suite(s, "f.json");
   const nlohmann::json stored = to_json(s);
   EXPECT_EQ(to_json(parse_suite(stored.dump(), "stored")), stored);
+}
+
+TEST(Suite, ATaskCanNameATemplate) {
+  Suite s = parse_suite(R"({"tasks": [{"task": "samples/chat", "chat_template": "llama2-full"},
+                                      "samples/math"]})",
+                        "f.json");
+  complete_suite(s, "f.json");
+  const nlohmann::json stored = to_json(s);
+  EXPECT_EQ(stored["tasks"][0]["chat_template"], "llama2-full");
+  EXPECT_FALSE(stored["tasks"][1].contains("chat_template")) << "other suites keep their keys";
+  EXPECT_EQ(to_json(parse_suite(stored.dump(), "stored")), stored);
+  EXPECT_THAT(error_of(R"({"tasks": [{"task": "samples", "chat_template": "lama2"}]})"),
+              AllOf(HasSubstr("mine.json"), HasSubstr("'tasks[0].chat_template' is 'lama2'"),
+                    HasSubstr("did you mean 'llama2'"), HasSubstr("--chat-template FILE")));
+  EXPECT_THAT(error_of(R"({"tasks": [{"task": "samples", "chat_template": "mine.jinja"}]})"),
+              HasSubstr("no named template"));
+  EXPECT_THAT(error_of(R"({"tasks": [{"task": "samples", "chat_template": 3}]})"),
+              HasSubstr("tasks[0].chat_template"));
+  EXPECT_THAT(error_of(R"({"tasks": [{"task": "samples", "template": "llama2"}]})"),
+              HasSubstr("'tasks[0].template'"));
 }
 
 TEST(Suite, ArIsPutInFrontAndNamesBecomeCanonical) {

@@ -197,6 +197,8 @@ runners::Suite self_test_suite(const CheckArguments& o) {
   if (o.repeats > 0) suite.repeats = o.repeats;
   if (o.limit != 0) suite.limit = o.limit;
   if (o.max_new > 0) suite.max_new = o.max_new;
+  if (o.model.chat_template)
+    for (runners::TaskSpec& task : suite.tasks) task.chat_template.clear();
   if (!suite.models.empty() && o.model.model.empty())
     throw base::usage_error(fmt::format("suite {} names models of its own", o.suite),
                             "the self-test measures one: name it with -m");

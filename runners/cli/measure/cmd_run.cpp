@@ -174,11 +174,13 @@ void apply(const RunArguments& o, const RunSetting& setting, runners::Suite& sui
     suite.evaluate = o.evaluators != std::vector<std::string>{"none"};
     suite.evaluators = suite.evaluate && !is_auto ? o.evaluators : std::vector<std::string>{};
   }
-  // A task's own length or share gives way to the command line as well.
+  // A task's own length, share or template gives way to the command line as well.
   if (setting.max_new) {
     suite.max_new = *setting.max_new;
     for (runners::TaskSpec& task : suite.tasks) task.max_new = 0;
   }
+  if (setting.model.chat_template)
+    for (runners::TaskSpec& task : suite.tasks) task.chat_template.clear();
   if (o.limit) {
     suite.limit = *o.limit;
     for (runners::TaskSpec& task : suite.tasks) task.limit = 0;

@@ -28,6 +28,7 @@ struct ReportArguments {
   std::string claims;               // CSV file of published numbers
   std::vector<std::string> papers;  // of it; empty = all
   std::string as;                   // form of a paper's table
+  bool unequal_budgets = false;
 };
 
 using reports::Format;
@@ -151,9 +152,12 @@ std::string render_run(const ReportArguments& options, Format format, const repo
                                         : reports::find_paper_forms(options.as);
   const RunReference run = find_run(options.runs.empty() ? "" : options.runs.front(), db);
   if (!forms.empty())
-    return reports::rendered(reports::paper_tables(*run.store, run.run_id,
-                                                   report_options(options, format), forms, claims),
-                             format, layout);
+    return reports::rendered(
+        reports::paper_tables(*run.store, run.run_id, report_options(options, format), forms,
+                              claims,
+                              options.unequal_budgets ? reports::UnequalBudgets::kMark
+                                                      : reports::UnequalBudgets::kRefuse),
+        format, layout);
   std::unique_ptr<results::ResultStore> parts;
   if (options.by != "task") parts = results::regrouped(*run.store, axes_of({options.by}));
   const results::ResultStore& store = parts ? *parts : *run.store;
@@ -256,6 +260,9 @@ void add_report_command(CLI::App& app, Context& context) {
           "--as", options->as,
           "The tables of a paper, or one of them, in the paper's form (evalrun list tables)")
       ->type_name("PAPER[:TABLE]");
+  command->add_flag("--unequal-budgets", options->unequal_budgets,
+                    "With --as: print a table that compares adapters although they were not "
+                    "trained alike, their cells marked");
   command->footer(
       "Examples:\n"
       "  evalrun report\n"
@@ -272,6 +279,8 @@ void add_report_command(CLI::App& app, Context& context) {
     if (grouped || !options->as.empty())
       refuse_given(*command, {"--why", "--explain", "--columns", "--pass-k", "--quality-against"},
                    grouped ? "columns side by side" : "a paper's table");
+    if (options->as.empty())
+      refuse_given(*command, {"--unequal-budgets"}, "a report that is no paper's table (--as)");
     run_report(*options, context.global);
   });
 }

@@ -9,6 +9,7 @@
 
 #include "engine/base/error.h"
 #include "engine/formats/safetensors_writer.h"
+#include "methods/registration.h"
 #include "tests/methods/support/adapters.h"
 #include "tests/methods/support/corpora.h"
 #include "tests/methods/support/harness.h"
@@ -105,6 +106,42 @@ TEST_F(AdapterFiles, BadFilesAreNamed) {
                                                   "[0, 1, 9]");
                    }),
               HasSubstr("config.residual_layers: has 9"));
+}
+
+// What training states of itself goes into the arm; an adapter that states nothing adds nothing.
+TEST_F(AdapterFiles, TheBudgetOfTheTrainingIsTold) {
+  const std::string stated =
+      R"({"text": "3f", "updates": 225, "tokens": 40000, "batch": 4, "recipe": "small",
+          "optimiser": "AdamW lr 0.001"})";
+  const auto files = [&](const AdapterFile& f) {
+    const methods::MethodSpec spec = methods::parse_method("eagle:adapter=" + written(f));
+    methods::MethodBuildContext context;
+    context.target = model_;
+    return spec.info->files(spec.params, context);
+  };
+  AdapterFile f = file("eagle");
+  EXPECT_THAT(files(f), testing::ElementsAre(testing::Key("adapter")));
+  f.metadata["training"] = R"({"seed": 1})";
+  EXPECT_FALSE(files(f).contains("adapter_budget"));
+  f.metadata["training"] = R"({"seed": 1, "budget": )" + stated + "}";
+  const nlohmann::json budget = nlohmann::json::parse(files(f).at("adapter_budget"));
+  EXPECT_EQ(budget["updates"], 225);
+  EXPECT_EQ(budget["text"], "3f");
+  EXPECT_EQ(budget["target"], model_->hash());
+  EXPECT_EQ(budget.size(), 7u);
+  const auto with = [&](const std::string& from, const std::string& to) {
+    AdapterFile broken = file("eagle");
+    std::string text = stated;
+    text.replace(text.find(from), from.size(), to);
+    broken.metadata["training"] = R"({"budget": )" + text + "}";
+    return message("eagle:adapter=" + written(broken));
+  };
+  EXPECT_THAT(with("\"updates\": 225, ", ""), HasSubstr("training.budget.updates' is missing"));
+  EXPECT_THAT(with("225", "\"many\""), HasSubstr("training.budget.updates"));
+  EXPECT_THAT(with("225", "0"), HasSubstr("is 0, expected 1 or more"));
+  EXPECT_THAT(with("\"3f\"", "\"\""), HasSubstr("training.budget.text: is empty"));
+  f.metadata["training"] = R"({"budget": 3})";
+  EXPECT_THAT(message("eagle:adapter=" + written(f)), HasSubstr("must be an object"));
 }
 
 TEST_F(AdapterFiles, TruncatedPickledAndMissingOnesAreNamed) {

@@ -1,5 +1,6 @@
 // A synthetic run in the form of papers' tables. pld-like arms have speedup 2.11, tau 152/60 and
 // alpha_share 93/152 on gsm8k (report_test).
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
@@ -38,16 +39,48 @@ class PaperTableTest : public ReportTest {
         "UPDATE arm SET params = substr(label, instr(label, ':') + 1) WHERE instr(label, ':') > 0");
     return id;
   }
-  std::vector<PaperTable> tables(const std::string& name, const Claims& claims = {}) {
+  std::vector<PaperTable> tables(const std::string& name, const Claims& claims = {},
+                                 UnequalBudgets unequal = UnequalBudgets::kRefuse) {
     const int64_t id = fill();
     run_.key += "+";
-    return paper_tables(store_, id, {}, find_paper_forms(name), claims);
+    for (const auto& [label, settings] : settings_)
+      store_.execute(
+          fmt::format("UPDATE arm SET settings = '{}' WHERE label = '{}'", settings.dump(), label));
+    return paper_tables(store_, id, {}, find_paper_forms(name), claims, unequal);
+  }
+  // Arms with an adapter each, as adapter_file() describes it; without updates no budget is stated.
+  void set_trained(const std::vector<std::pair<std::string, int>>& labels_and_updates) {
+    std::vector<std::string> labels;
+    for (const auto& [label, updates] : labels_and_updates) {
+      labels.push_back(label);
+      settings_[label] = json::object({{"adapter", "hash of " + label}});
+      if (updates > 0)
+        settings_[label]["adapter_budget"] = json{
+            {"text", "3f2a9c01d5e7beef"},
+            {"updates", updates},
+            {"tokens", 41203},
+            {"batch", 4},
+            {"recipe", "small"},
+            {"optimiser", "AdamW lr 0.01"},
+            {"target", "cafe"}}.dump();
+    }
+    set_arms(labels);
+  }
+  std::string refusal(const std::string& name) {
+    try {
+      tables(name);
+    } catch (const base::Error& e) {
+      EXPECT_EQ(e.code(), base::ExitCode::kUsage);
+      return e.what();
+    }
+    return "printed";
   }
   static std::vector<std::string> labels(const PaperTable& t) {
     std::vector<std::string> out;
     for (const PaperRow& r : t.rows) out.push_back(r.model + "/" + r.label + "/" + r.arm);
     return out;
   }
+  std::map<std::string, json> settings_;  // by label
 };
 
 TEST_F(PaperTableTest, RowsAreThePapersInItsOrder) {
@@ -80,7 +113,8 @@ TEST_F(PaperTableTest, RowsAreThePapersInItsOrder) {
 }
 
 TEST_F(PaperTableTest, FiguresAreInThePapersConvention) {
-  set_arms({"falcon", "self_draft"});
+  set_arms({"falcon", "self_draft:corpus=default,geometry=paper,harvest_text=false",
+            "self_draft:corpus=default"});
   run_.tasks = {"mt_bench"};
   const auto tau = tables("falcon:table-3");
   EXPECT_NEAR(*tau[0].rows[2].cells[0].value, 93.0 / 60, 1e-9) << "without the bonus token";
@@ -95,6 +129,10 @@ TEST_F(PaperTableTest, FiguresAreInThePapersConvention) {
   EXPECT_LT(cells[4].interval->lo, *cells[4].value);
   EXPECT_GT(cells[4].interval->hi, *cells[4].value);
   EXPECT_NEAR(*cells[5].value, 152.0 / 60, 1e-9);
+  EXPECT_EQ(gain.columns[6].group, "as released");
+  EXPECT_FALSE(cells[6].value);
+  EXPECT_EQ(gain.columns[8].group, "ours");
+  EXPECT_TRUE(cells[8].value);
 }
 
 TEST_F(PaperTableTest, OneModelMakesColumns) {
@@ -121,15 +159,15 @@ TEST_F(PaperTableTest, OneModelMakesColumns) {
 }
 
 TEST_F(PaperTableTest, SweepsAreRowsByValue) {
-  set_arms({"space:k=12", "space:k=2", "space"});
+  set_arms({"space:adapter=space-k5,k=12", "space:adapter=space-k5,k=2", "space"});
   run_.tasks = {"mt_bench"};
   const auto t = tables(
       "space:figure-6",
       claims_of({"space,Figure 6,llama-2-7b,mt_bench,,space,k=5;greedy,speedup,2.2,,,A,"}))[0];
   std::vector<std::string> names;
   for (const PaperRow& r : t.rows) names.push_back(r.label);
-  EXPECT_THAT(names, ElementsAre("trained for k = 3, k = 2", "trained for k = 3, k = 5",
-                                 "trained for k = 3, k = 12", "trained for k = 20, k = 5"));
+  EXPECT_THAT(names, ElementsAre("trained for k = 5, k = 2", "trained for k = 5, k = 5",
+                                 "trained for k = 5, k = 12", "trained for k = 20, k = 5"));
   EXPECT_EQ(t.rows[1].cells[1].printed, "2.2");
   EXPECT_FALSE(t.rows[1].cells[0].value);
   EXPECT_TRUE(t.rows[2].cells[0].value);
@@ -143,7 +181,7 @@ TEST_F(PaperTableTest, TwoSweptParametersMakeAGrid) {
   ASSERT_EQ(t.columns.size(), 2u);
   EXPECT_EQ(t.columns[1].label, "length = 7");
   ASSERT_EQ(t.rows.size(), 2u);
-  EXPECT_EQ(t.rows[1].label, "branches = 10");
+  EXPECT_EQ(t.rows[1].label, "no corpus, branches = 10");
   EXPECT_TRUE(t.rows[0].cells[1].value);
   EXPECT_FALSE(t.rows[1].cells[1].value);
   set_arms({"self_draft:branches=2,length=5"});
@@ -157,7 +195,9 @@ TEST_F(PaperTableTest, CategoriesAreCutOutOfTheWhole) {
   store_.execute("UPDATE prompt SET category = CASE id % 2 WHEN 0 THEN 'coding' ELSE 'math' END");
   const auto t = paper_tables(store_, id, {}, find_paper_forms("space:table-4"), {})[0];
   ASSERT_EQ(t.columns.size(), 9u);
-  const std::vector<PaperCell>& cells = t.rows[0].cells;
+  ASSERT_EQ(t.rows.size(), 2u);
+  EXPECT_FALSE(t.rows[0].cells[0].value) << "k = 5, as in the paper";
+  const std::vector<PaperCell>& cells = t.rows[1].cells;
   EXPECT_TRUE(cells[0].value);
   EXPECT_EQ(cells[0].n_prompts, 2);
   EXPECT_FALSE(cells[1].value) << "extraction";
@@ -171,11 +211,12 @@ TEST_F(PaperTableTest, LossyArmsStandBehind) {
   run_.arms[1].lossless = "none";
   run_.tasks = {"xsum"};
   const auto found = tables("space:table-5");
-  ASSERT_EQ(found[0].rows.size(), 2u);
-  EXPECT_FALSE(found[0].rows[0].lossy);
-  EXPECT_TRUE(found[0].rows[1].lossy);
-  EXPECT_THAT(to_text(found), HasSubstr("SPACE (not lossless)"));
-  EXPECT_THAT(to_latex(found), HasSubstr("SPACE (not lossless)"));
+  ASSERT_EQ(found[0].rows.size(), 3u);
+  EXPECT_EQ(found[0].rows[1].label, "SPACE, k = 3");
+  EXPECT_FALSE(found[0].rows[1].lossy);
+  EXPECT_TRUE(found[0].rows[2].lossy);
+  EXPECT_THAT(to_text(found), HasSubstr("SPACE, k = 3 (not lossless)"));
+  EXPECT_THAT(to_latex(found), HasSubstr("SPACE, k = 3 (not lossless)"));
   EXPECT_EQ(json::parse(to_json(found)).back()["lossy"], true);
   // Sampling is in no table of greedy decoding.
   EXPECT_THROW(tables("space:table-1"), base::Error);
@@ -208,8 +249,10 @@ TEST_F(PaperTableTest, PlainDecodingStandsInBrackets) {
                  "space,Table 1,qwen-14b,xsum,,ar,greedy,rouge_l,17.1,,percent,A,"}));
   const std::string text = to_text(t);
   EXPECT_THAT(text, HasSubstr("17.2 (17.1)"));
-  ASSERT_TRUE(t[0].rows[0].cells[0].plain.has_value());
-  EXPECT_EQ(*t[0].rows[0].cells[0].plain, *t[0].rows[0].cells[0].value) << "the tuned target's own";
+  ASSERT_EQ(t[0].rows[1].arm, "space");
+  const PaperCell& cell = t[0].rows[1].cells[0];
+  ASSERT_TRUE(cell.plain.has_value());
+  EXPECT_EQ(*cell.plain, *cell.value) << "the tuned target's own";
 }
 
 TEST_F(PaperTableTest, WhatCannotBeMadeIsSaid) {
@@ -257,6 +300,154 @@ TEST_F(PaperTableTest, EveryFormatHoldsTheFigures) {
   const std::string csv = to_csv(found);
   EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 6);
   EXPECT_THAT(csv, HasSubstr("falcon,table-1,Falcon,GSM8K,speedup,published,vicuna-7b,"));
+}
+
+const char* const kNone = "bita:adapter=bita-none,tree=efficient:5,groups=all";
+const char* const kShallow = "bita:adapter=bita-shallow,tree=efficient:5,groups=all";
+const char* const kDeep = "bita:adapter=bita-deep,tree=efficient:5,groups=all";
+
+TEST_F(PaperTableTest, EqualBudgetsAreTold) {
+  run_.tasks = {"xsum", "mt_bench"};
+  set_trained({{kNone, 225}, {kShallow, 225}, {kDeep, 225}});
+  const auto found = tables("bita:table-8");
+  const std::string text = to_text(found);
+  EXPECT_THAT(text, HasSubstr("Training of every adapter: 225 updates of batch 4 (41,203 tokens)"));
+  EXPECT_THAT(text, HasSubstr("text 3f2a9c01d5e7, recipe small, AdamW lr 0.01"));
+  EXPECT_THAT(text, Not(HasSubstr("^")));
+  const json figure = json::parse(to_json(found))[0];
+  EXPECT_EQ(figure["unequal_budget"], false);
+  EXPECT_THAT(figure["budget"].get<std::string>(), HasSubstr("225 updates"));
+  // One adapter is compared with none.
+  set_trained({{kDeep, 300}});
+  EXPECT_THAT(to_text(tables("bita:table-8")), HasSubstr("Training: 300 updates"));
+  set_trained({{kDeep, 0}});
+  EXPECT_THAT(to_text(tables("bita:table-8")), HasSubstr("Training: not stated by the adapter."));
+}
+
+TEST_F(PaperTableTest, UnequalBudgetsAreRefusedByName) {
+  run_.tasks = {"xsum", "mt_bench"};
+  run_.environment["model_hash"] = "cafe";
+  set_trained({{kNone, 225}, {kShallow, 225}, {kDeep, 1034}});
+  EXPECT_THAT(refusal("bita:table-8"),
+              ::testing::AllOf(HasSubstr("bita:table-8"),
+                               HasSubstr(std::string(kDeep) + ": updates 1034 (elsewhere 225)"),
+                               HasSubstr("scripts/train-ablations bita"),
+                               HasSubstr("--unequal-budgets"), Not(HasSubstr("bita-shallow"))));
+  for (const auto& [key, value, named] :
+       std::vector<std::array<std::string, 3>>{{"text", "other", "text other (elsewhere 3f2a9c"},
+                                               {"recipe", "paper", "recipe paper"},
+                                               {"optimiser", "SGD", "optimiser SGD"},
+                                               {"target", "beef", "another model (beef)"}}) {
+    set_trained({{kNone, 225}, {kShallow, 225}, {kDeep, 225}});
+    json budget = json::parse(settings_[kDeep]["adapter_budget"].get<std::string>());
+    budget[key] = value;
+    settings_[kDeep]["adapter_budget"] = budget.dump();
+    EXPECT_THAT(refusal("bita:table-8"), HasSubstr(named));
+  }
+  // Also where it is the only one.
+  set_trained({{kDeep, 225}});
+  run_.environment["model_hash"] = "another";
+  EXPECT_THAT(refusal("bita:table-8"), HasSubstr("trained for another model (cafe)"));
+  run_.environment["model_hash"] = "cafe";
+  // More tokens of equal text and updates are no other budget: masks are counted, not text.
+  set_trained({{kNone, 225}, {kDeep, 225}});
+  json budget = json::parse(settings_[kDeep]["adapter_budget"].get<std::string>());
+  budget["tokens"] = 9;
+  settings_[kDeep]["adapter_budget"] = budget.dump();
+  EXPECT_EQ(refusal("bita:table-8"), "printed");
+  // Tables that compare no adapters have any.
+  set_trained({{"falcon", 225}, {"medusa", 0}, {"eagle", 9}});
+  run_.tasks = {"gsm8k"};
+  EXPECT_EQ(refusal("falcon:table-1"), "printed");
+  EXPECT_THAT(
+      to_text(tables("falcon:table-1")),
+      HasSubstr("Training, not equal: medusa: not stated by the adapter; eagle: 9 updates"));
+}
+
+TEST_F(PaperTableTest, UnknownBudgetsAreRefused) {
+  run_.tasks = {"mt_bench"};
+  set_trained({{kNone, 225}, {kDeep, 0}});
+  EXPECT_THAT(refusal("bita:table-8"),
+              HasSubstr(std::string(kDeep) + ": unknown: the adapter states no budget"));
+  set_trained({{kNone, 0}, {kDeep, 0}});
+  EXPECT_THAT(refusal("bita:table-8"), ::testing::AllOf(HasSubstr(kNone), HasSubstr(kDeep)));
+  // Also one that cannot be read.
+  set_trained({{kNone, 225}, {kDeep, 225}});
+  settings_[kDeep]["adapter_budget"] = R"({"text": 3})";
+  EXPECT_THAT(refusal("bita:table-8"), HasSubstr("unknown"));
+}
+
+TEST_F(PaperTableTest, UnequalBudgetsAreMarkedWhenAskedFor) {
+  run_.tasks = {"xsum", "mt_bench"};
+  set_trained({{kNone, 225}, {kShallow, 0}, {kDeep, 1034}, {"bita:tree=full:1,groups=all", 7}});
+  // A table of equal budgets where one is the most frequent, or the first.
+  const auto found = tables("bita:table-8", {}, UnequalBudgets::kMark);
+  const std::string text = to_text(found);
+  EXPECT_THAT(text, HasSubstr("2.11 ^ ["));
+  EXPECT_THAT(text, HasSubstr("^: not trained like the others (225 updates"));
+  EXPECT_THAT(text, HasSubstr(std::string(kShallow) + ": unknown"));
+  EXPECT_THAT(to_latex(found), HasSubstr("2.11 \\textasciicircum{}"));
+  std::map<std::string, std::vector<bool>> marks;
+  for (const json& figure : json::parse(to_json(found)))
+    marks[figure["row"].get<std::string>()].push_back(figure["unequal_budget"].get<bool>());
+  EXPECT_THAT(marks["masks only"], ElementsAre(false, false));
+  EXPECT_THAT(marks["shallow prompt"], ElementsAre(true, true));
+  EXPECT_THAT(marks["bi-directional tuning"], ElementsAre(true, true));
+}
+
+TEST_F(PaperTableTest, LengthsAndTemplatesOfTasksAreTold) {
+  run_.tasks = {"gsm8k"};
+  set_arms({"falcon"});
+  settings_["falcon"] = {{"max_new.humaneval", "32"},
+                         {"max_new.gsm8k", "16"},
+                         {"chat_template.gsm8k", "llama2-full"},
+                         {"chat_template", "chatml"}};
+  EXPECT_THAT(to_text(tables("falcon:table-1")),
+              HasSubstr("at most 64 new tokens (gsm8k 16, humaneval 32), chat templates: gsm8k "
+                        "llama2-full; prompts: GSM8K 4."));
+}
+
+// Figure 4 of SPACE: grades of the judge against those of the control.
+TEST_F(PaperTableTest, WinsAreAgainstTheControl) {
+  const std::string sft = "ar_tuned:adapter=space-sft", sar = "ar_tuned:adapter=space-sar";
+  run_.tasks = {"mt_bench"};
+  set_trained({{sft, 225}, {sar, 225}});
+  const auto judged = [&](UnequalBudgets unequal) {
+    const int64_t id = fill();
+    run_.key += "+";
+    for (const auto& [label, settings] : settings_)
+      store_.execute(
+          fmt::format("UPDATE arm SET settings = '{}' WHERE label = '{}'", settings.dump(), label));
+    store_.execute("DELETE FROM score");
+    // By prompt the control has 5 5 5 5 and the other arm 9 5 5 2.
+    store_.execute(fmt::format(
+        "INSERT INTO score (generation_id, evaluator, version, value, extracted, status, "
+        "detail, suspicious, facts) "
+        "SELECT g.id, 'mt_bench_judge', 'single-v1:m', "
+        "CASE WHEN a.label = '{}' THEN CASE p.name WHEN 'mt_bench/0' THEN 9 WHEN 'mt_bench/3' "
+        "THEN 2 ELSE 5 END ELSE 5 END, '', 'ok', '', 0, '{{}}' FROM generation g JOIN arm a ON "
+        "a.id = g.arm_id "
+        "JOIN prompt p ON p.id = g.prompt_id WHERE a.run_id = {}",
+        sar, id));
+    return paper_tables(store_, id, {}, find_paper_forms("space:figure-4"), {}, unequal);
+  };
+  const auto found = judged(UnequalBudgets::kRefuse);
+  ASSERT_EQ(found.size(), 1u);
+  const std::vector<PaperCell>& cells = found[0].rows[0].cells;
+  ASSERT_EQ(cells.size(), 3u);
+  EXPECT_NEAR(*cells[0].value, 25, 1e-9);
+  EXPECT_NEAR(*cells[1].value, 50, 1e-9);
+  EXPECT_NEAR(*cells[2].value, 25, 1e-9);
+  EXPECT_LT(cells[0].interval->lo, 25);
+  EXPECT_THAT(to_text(found), HasSubstr("lower than those of ar_tuned:adapter=space-sft"));
+  // The control takes part in the comparison of budgets.
+  settings_[sft] = json::object({{"adapter", "hash of another"}});
+  EXPECT_THROW(judged(UnequalBudgets::kRefuse), base::Error);
+  EXPECT_TRUE(judged(UnequalBudgets::kMark)[0].rows[0].cells[0].unequal);
+  // Without it there is nothing to be better than.
+  settings_.clear();
+  set_trained({{sar, 225}});
+  EXPECT_THROW(judged(UnequalBudgets::kMark), base::Error);
 }
 
 // Every figure that the collection has of a table, and none twice.
