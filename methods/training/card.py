@@ -38,6 +38,19 @@ def wrapped(lines):
                                 subsequent_indent="  " if line.startswith("- ") else "")
 
 
+def overlap_lines(training):
+    """What is known of evaluation prompts in the training text; nothing in older adapters."""
+    if "overlap" not in training:
+        return []
+    if training["overlap"] is None:
+        return ["- prompts of evaluation sets in the text: not looked for"]
+    found = ", ".join(f"{count} of `{name}`" for name, count in training["overlap"].items()
+                      if count)
+    return ["- prompts of evaluation sets in the text, by 13-grams: " + (
+        f"**{found}**; figures measured there flatter the adapter" if found else
+        "none of " + ", ".join(f"`{name}`" for name in training["overlap"]))]
+
+
 def write(path, metadata, size):
     """Markdown from the adapter's own metadata."""
     training, config = metadata["training"], metadata["config"]
@@ -55,13 +68,14 @@ def write(path, metadata, size):
         f"- {training['cpu_seconds']:,.0f} CPU-seconds, {training['wall_seconds']:,.0f} seconds of "
         "wall time (training alone, without generating the text)",
         "- text: " + TEXTS[answers],
-        f"- configuration: `{json.dumps(config)}`", ""]
+        f"- configuration: `{json.dumps(config)}`", *overlap_lines(training), ""]
     if vocabulary:
         lines += [f"The drafter proposes {vocabulary['size']:,} of {vocabulary['target_size']:,} "
                   "tokens, which cover "
                   f"{vocabulary['coverage']:.1%} of the held-out answers.", ""]
     lines += ["| prompts of | number | licence |", "|---|---|---|"]
-    lines += [f"| {name} | {number} | {LICENCES.get(name, 'see its source')} |"
+    licences = LICENCES | training.get("licences", {})
+    lines += [f"| {name} | {number} | {licences.get(name, 'see its source')} |"
               for name, number in training["sources"].items()]
     lines += ["", "## Acceptance", "",
               f"Simulated greedy decoding {WALKS[answers]} of "
