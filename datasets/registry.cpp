@@ -27,6 +27,7 @@ const base::Registry<DatasetEntry>& dataset_registry() {
     add(spec_bench());
     add(cip());
     add(cip_standin());
+    add(dolly());
     return registry;
   }();
   return kRegistry;

@@ -15,6 +15,7 @@ DatasetEntry xsum();
 DatasetEntry spec_bench();
 DatasetEntry cip();
 DatasetEntry cip_standin();
+DatasetEntry dolly();
 
 // Our own prompts, compiled in: "samples/chat" and so on, then "samples", which is all of them.
 std::vector<DatasetEntry> samples();

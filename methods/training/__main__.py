@@ -16,7 +16,7 @@ import torch
 
 from . import (adapter, budget, card, convert, evaluate, merge, recipes, target, verify,
                vocabulary)
-from .data import capture, prompts
+from .data import capture, importers, overlap, prompts
 from .drafters import bita, draft, eagle, eagle3, falcon, gated, linear, medusa, space
 from .errors import Failure
 from .frozen import Frozen
@@ -30,7 +30,7 @@ METHODS = {"medusa": (medusa, medusa.Medusa), "eagle": (eagle, eagle.Eagle),
 CLASSES = {name: kind for name, (_, kind) in METHODS.items()}
 # Not part of what makes a training the same one.
 FREE_OPTIONS = {"threads", "save_every", "out", "data", "target", "prompts", "restart", "method",
-                "name", "residual_layers", "dry_run", "recompute"}
+                "name", "residual_layers", "dry_run", "recompute", "overlap", "force_overlap"}
 
 
 def default_precision(device):
@@ -81,7 +81,13 @@ def training_options(parser, name):
                              "the same answers for what counts tokens otherwise")
     parser.add_argument("--epochs", type=float, default=None,
                         help="budget in passes over the text instead")
-    parser.add_argument("--dry-run", action="store_true", help="only check the options")
+    parser.add_argument("--dry-run", action="store_true",
+                        help="only check the options, and --overlap")
+    parser.add_argument("--overlap", default=[], nargs="+", metavar="FILE",
+                        help="reports of evalrun data overlap --json on the prompt lists")
+    parser.add_argument("--force-overlap", action="store_true",
+                        help="train on text that holds prompts of evaluation sets; the adapter "
+                             "says so")
     parser.add_argument("--restart", action="store_true", help="forget a checkpoint in --out")
     parser.add_argument("--save-every", type=float, default=60, metavar="SECONDS",
                         help="between checkpoints")
@@ -115,6 +121,8 @@ def parse(arguments):
         kind.add_options(one)
     one = commands.add_parser("prompts", help=prompts.__doc__.splitlines()[0])
     prompts.add_options(one)
+    one = commands.add_parser("import", help=importers.__doc__.splitlines()[0])
+    importers.add_options(one)
     one = commands.add_parser("convert", help=convert.__doc__.splitlines()[0])
     convert.add_options(one)
     one = commands.add_parser("merge", help=merge.__doc__.splitlines()[0])
@@ -175,11 +183,12 @@ def statistics_of(data, sequences, residual, rows=20000):
     fits that are made when asked for."""
     hidden, streams, n = [], [], 0
     for s in sequences:
-        hidden.append(data.rows(s, "hidden", 1, s.n - 1).float())
+        first = max(1, s.fresh)  # earlier turns of a dialogue stand in a sequence of their own
+        hidden.append(data.rows(s, "hidden", first, s.n - 1).float())
         if residual:
             # The first token's streams are hundreds of times larger; they say nothing of the rest.
-            streams.append(data.rows(s, "residual", 1, s.n - 1).float())
-        n += s.n
+            streams.append(data.rows(s, "residual", first, s.n - 1).float())
+        n += s.n - s.fresh
         if n >= rows:
             break
     features = torch.cat(hidden)
@@ -207,7 +216,15 @@ def settings_of(options, data, train):
 
 
 def train(options):
+    found = overlap.read(options.overlap)
+    overlap.refuse(found, options.force_overlap)
     data, training, held, model = prepare(options)
+    compared = overlap.of_captures(data, found)
+    if compared is None:
+        say("overlap with evaluation prompts: not checked; --overlap takes the report of "
+            "evalrun data overlap --json on the prompt list")
+    else:
+        say("the prompt list was compared with " + ", ".join(compared))
     module_file, kind = METHODS[options.method]
     if hasattr(kind, "needs"):
         kind.needs(data)
@@ -251,13 +268,17 @@ def export(options, data, training, held, model, words, covered, module, state, 
     adapter.write(path, module, data.model, options.weights)
     say("scoring the adapter on the held-out prompts")
     stored, _ = adapter.load(path, CLASSES, lambda ids: frozen_of(options, model, words))
-    kinds = data.sources(options.prompts)
+    origins = data.origins(options.prompts)
+    kinds = {place: row["source"] for place, row in origins.items()}
     acceptance, tree = evaluate.evaluate(stored, data, held, kinds)
     acceptance |= getattr(stored, "extra_scores", dict)()
-    sources = {}
+    sources, licences = {}, {}
     for s in training:
-        name = kinds.get((s.folder, s.line), "unknown")
-        sources[name] = sources.get(name, 0) + 1
+        row = origins.get((s.folder, s.line), {"source": "unknown"})
+        sources[row["source"]] = sources.get(row["source"], 0) + 1
+        if "licence" in row:
+            licences[row["source"]] = " ".join(
+                [row["licence"], *([f"({row['origin']})"] if "origin" in row else [])])
     record = {
         "recipe": options.recipe, "command": recorded_command(), "seed": options.seed,
         "options": {k: v for k, v in sorted(vars(options).items()) if k not in FREE_OPTIONS},
@@ -267,6 +288,8 @@ def export(options, data, training, held, model, words, covered, module, state, 
         "unique_tokens": capture.answer_tokens(training),
         "budget": budget.of(options, state, budget.text_of(data, training)),
         "answers": data.answers, "sources": dict(sorted(sources.items())),
+        "licences": dict(sorted(licences.items())),
+        "overlap": overlap.of_captures(data, overlap.read(options.overlap)),
         "device": device_name(options.device),
         "torch": torch.__version__, "acceptance": acceptance, "loss": state.curve,
         "vocabulary": {"size": words.size, "target_size": words.target_size,
@@ -325,12 +348,14 @@ def main(arguments=None):
     try:
         if options.method == "prompts":
             prompts.run(options)
+        elif options.method == "import":
+            importers.run(options)
         elif options.method == "convert":
             convert.run(options)
         elif options.method == "merge":
             merge.run(options)
         elif getattr(options, "dry_run", False):
-            return 0
+            overlap.refuse(overlap.read(options.overlap), options.force_overlap)
         elif options.method == "evaluate":
             run_evaluate(options)
         else:

@@ -54,6 +54,19 @@ def budget(one):
             f"text `{one['text'][:16]}`, {one['optimiser']}")
 
 
+def overlap_lines(training):
+    """What is known of evaluation prompts in the training text; nothing in older adapters."""
+    if "overlap" not in training:
+        return []
+    if training["overlap"] is None:
+        return ["- prompts of evaluation sets in the text: not looked for"]
+    found = ", ".join(f"{count} of `{name}`" for name, count in training["overlap"].items()
+                      if count)
+    return ["- prompts of evaluation sets in the text, by 13-grams: " + (
+        f"**{found}**; figures measured there flatter the adapter" if found else
+        "none of " + ", ".join(f"`{name}`" for name in training["overlap"]))]
+
+
 def write(path, metadata, size):
     """Markdown from the adapter's own metadata."""
     training, config = metadata["training"], metadata["config"]
@@ -73,13 +86,14 @@ def write(path, metadata, size):
         *(["- " + budget(training["budget"])] if "budget" in training else []),
         *(["- " + token_weights(training["token_weights"])] if "token_weights" in training else []),
         "- text: " + TEXTS[answers],
-        f"- configuration: `{json.dumps(config)}`", ""]
+        f"- configuration: `{json.dumps(config)}`", *overlap_lines(training), ""]
     if vocabulary:
         lines += [f"The drafter proposes {vocabulary['size']:,} of {vocabulary['target_size']:,} "
                   "tokens, which cover "
                   f"{vocabulary['coverage']:.1%} of the held-out answers.", ""]
     lines += ["| prompts of | number | licence |", "|---|---|---|"]
-    lines += [f"| {name} | {number} | {LICENCES.get(name, 'see its source')} |"
+    licences = LICENCES | training.get("licences", {})
+    lines += [f"| {name} | {number} | {licences.get(name, 'see its source')} |"
               for name, number in training["sources"].items()]
     lines += ["", "## Acceptance", "",
               f"Simulated greedy decoding {WALKS[answers]} of "

@@ -41,7 +41,7 @@ def choose(capture, sequences, vocab_size, size):
     for s in sequences:
         ids = capture.tokens(s).numpy()
         counts += np.bincount(ids[s.prompt:], minlength=vocab_size)
-        counts += PROMPT_SHARE * np.bincount(ids[:s.prompt], minlength=vocab_size)
+        counts += PROMPT_SHARE * np.bincount(ids[s.fresh:s.prompt], minlength=vocab_size)
     order = np.argsort(-counts, kind="stable")[:size]
     words = Vocabulary(torch.from_numpy(np.sort(order)), vocab_size)
     words.ranked = torch.from_numpy(order.copy())

@@ -16,12 +16,4 @@ namespace evalrun::cli {
 std::vector<int32_t> read_prompt(const JsonlReader& reader, const nlohmann::json& object,
                                  const engine::Model& model);
 
-// Token ids of "answer", a data set's reference, as the model would have to give them after the
-// prompt of "messages": the text, and what the chat template ends a turn with, up to the first of
-// the model's stop tokens. Throws as above; also without "messages", because nothing else says how
-// an answer ends, and for templates that write other things before an answer than they leave
-// open for one (Qwen3's empty thoughts).
-std::vector<int32_t> read_answer(const JsonlReader& reader, const nlohmann::json& object,
-                                 const engine::Model& model);
-
 }  // namespace evalrun::cli

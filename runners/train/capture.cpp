@@ -10,12 +10,16 @@ namespace {
 
 // One sequence of the session and what it has of its text so far.
 struct Slot {
-  bool busy = false;
-  int fed = 0;  // tokens committed
+  const CapturePrompt* prompt = nullptr;  // null = free
+  bool anew = true;                       // the session's sequence holds another text
+  int fed = 0;                            // tokens committed
   CapturedSequence text;
-  std::vector<int> path;  // its rows of the forward under way
-  int known = 0;          // tokens to feed before one of the model's is wanted
-  bool given = false;     // the answer, whose last token is not fed
+  std::vector<CapturedSequence> done;         // earlier ones of the same line
+  std::vector<std::vector<int32_t>> answers;  // of the line so far
+  std::vector<int> path;                      // its rows of the forward under way
+  int answer_first = 0;                       // where the answer under way begins
+  int known = 0;                              // tokens to feed before one of the model's is wanted
+  bool given = false;                         // the answer, whose last token is not fed
   bool in_known() const { return fed < known; }
 };
 
@@ -38,7 +42,8 @@ class Batch {
   int64_t tokens_so_far() const { return folder_.n_tokens() + tokens_waiting_ + tokens_in_slots_; }
   bool must_end();
   void admit();
-  void take_answer(CapturedSequence& text, std::span<const int32_t> answer) const;
+  // The turn's prompt is to be fed, behind the answer before where it continues that.
+  void begin_turn(Slot& slot, const CaptureTurn& turn);
   // One row of every sequence that decodes, then as much of what is known as fits.
   void plan_rows();
   // The next `count` tokens of a sequence. The row after which its text ends asks for a token.
@@ -48,6 +53,9 @@ class Batch {
   // Whether the answer ends with it.
   bool take_token(Slot& slot, int32_t token);
   bool is_stop(int32_t token) const;
+  // After the last row of an answer: goes on with the dialogue, or frees the slot.
+  void end_answer(size_t sequence);
+  void end_sequence(Slot& slot);
   void finish(Slot& slot);
   void write();
   void report();
@@ -92,38 +100,46 @@ bool Batch::must_end() {
 void Batch::admit() {
   for (size_t i = 0; i < slots_.size() && next_ < prompts_.size(); ++i) {
     Slot& slot = slots_[i];
-    if (slot.busy) continue;
-    const CapturePrompt& prompt = *prompts_[next_++];
-    session_.rewind(0, static_cast<int>(i));
-    slot.busy = true;
-    slot.fed = 0;
-    slot.text = {};
-    slot.text.line = prompt.line;
-    slot.text.n_prompt = static_cast<int>(prompt.tokens.size());
-    slot.text.tokens = prompt.tokens;
-    slot.given = !prompt.answer.empty();
-    if (slot.given) take_answer(slot.text, prompt.answer);
-    slot.known = static_cast<int>(slot.text.tokens.size()) - (slot.given ? 1 : 0);
-    tokens_in_slots_ += static_cast<int64_t>(slot.text.tokens.size());
+    if (slot.prompt != nullptr) continue;
+    slot = {};
+    slot.prompt = prompts_[next_++];
+    slot.text.line = slot.prompt->line;
+    begin_turn(slot, {slot.prompt->tokens, slot.prompt->answer});
   }
 }
 
-void Batch::take_answer(CapturedSequence& text, std::span<const int32_t> answer) const {
-  const auto n = std::min(answer.size(), static_cast<size_t>(options_.max_new));
-  text.tokens.insert(text.tokens.end(), answer.begin(), answer.begin() + static_cast<long>(n));
-  text.ended = is_stop(text.tokens.back());
+void Batch::begin_turn(Slot& slot, const CaptureTurn& turn) {
+  std::vector<int32_t>& tokens = slot.text.tokens;
+  const auto before = static_cast<int64_t>(tokens.size());
+  tokens = turn.prompt;
+  slot.answer_first = static_cast<int>(tokens.size());
+  slot.given = !turn.answer.empty();
+  if (slot.given) {
+    const auto n = std::min(turn.answer.size(), static_cast<size_t>(options_.max_new));
+    tokens.insert(tokens.end(), turn.answer.begin(),
+                  turn.answer.begin() + static_cast<std::ptrdiff_t>(n));
+  }
+  slot.known = static_cast<int>(tokens.size()) - (slot.given ? 1 : 0);
+  tokens_in_slots_ += static_cast<int64_t>(tokens.size()) - before;
 }
 
 void Batch::plan_rows() {
   rows_.clear();
-  for (Slot& slot : slots_) slot.path.clear();
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    Slot& slot = slots_[i];
+    slot.path.clear();
+    // Not where an answer ends: the other sequences' rows of that forward are yet to be committed.
+    if (slot.prompt == nullptr || !slot.anew) continue;
+    session_.rewind(0, static_cast<int>(i));
+    slot.anew = false;
+  }
   for (size_t i = 0; i < slots_.size(); ++i)
-    if (slots_[i].busy && !slots_[i].in_known()) add_rows(i, 1);
+    if (slots_[i].prompt != nullptr && !slots_[i].in_known()) add_rows(i, 1);
   const int decoding = static_cast<int>(rows_.size());
   int room = std::min(options_.prompt_rows, engine::kMaxRows - decoding);
   for (size_t i = 0; i < slots_.size() && room > 0; ++i) {
     Slot& slot = slots_[i];
-    if (!slot.busy || !slot.in_known()) continue;
+    if (slot.prompt == nullptr || !slot.in_known()) continue;
     const int count = std::min(room, slot.known - slot.fed);
     add_rows(i, count);
     room -= count;
@@ -158,7 +174,7 @@ void Batch::step() {
     const int32_t token = result.top[static_cast<size_t>(slot.path.back())];
     const bool ends = slot.given ? !slot.in_known() : token >= 0 && take_token(slot, token);
     if (ends)
-      finish(slot);
+      end_answer(i);
     else
       session_.commit(slot.path, static_cast<int>(i));
   }
@@ -177,8 +193,8 @@ bool Batch::take_token(Slot& slot, int32_t token) {
   CapturedSequence& text = slot.text;
   text.tokens.push_back(token);
   ++tokens_in_slots_, ++outcome_.generated;
-  text.ended = is_stop(token);
-  return text.ended || text.tokens.size() == static_cast<size_t>(text.n_prompt + options_.max_new);
+  return is_stop(token) ||
+         text.tokens.size() == static_cast<size_t>(slot.answer_first + options_.max_new);
 }
 
 bool Batch::is_stop(int32_t token) const {
@@ -186,19 +202,54 @@ bool Batch::is_stop(int32_t token) const {
          options_.stop_ids.end();
 }
 
-void Batch::finish(Slot& slot) {
+void Batch::end_answer(size_t sequence) {
+  Slot& slot = slots_[sequence];
+  std::vector<int32_t>& tokens = slot.text.tokens;
+  const auto n = static_cast<int32_t>(tokens.size());
+  slot.text.answers.push_back({slot.answer_first, n});
+  slot.answers.emplace_back(tokens.begin() + slot.answer_first, tokens.end());
+  ++outcome_.answers;
+  if (slot.given) outcome_.generated += n - slot.answer_first;
+  const std::optional<CaptureTurn> turn =
+      slot.prompt->next ? slot.prompt->next(slot.answers) : std::nullopt;
+  if (!turn) return finish(slot);
+  const bool continues = turn->prompt.size() >= tokens.size() &&
+                         std::equal(tokens.begin(), tokens.end(), turn->prompt.begin());
+  if (continues) {
+    session_.commit(slot.path, static_cast<int>(sequence));
+  } else {
+    end_sequence(slot);
+    slot.anew = true;
+    slot.fed = 0;
+    slot.text.line = slot.prompt->line;
+  }
+  begin_turn(slot, *turn);
+}
+
+void Batch::end_sequence(Slot& slot) {
   CapturedSequence& text = slot.text;
   const size_t n = text.tokens.size();
   const auto d = static_cast<size_t>(session_.model().config().d_model);
   text.hidden.resize(n * d);  // the last token was never fed: zeros
   text.residual.resize(n * d * options_.residual_layers.size());
+  text.ended = is_stop(text.tokens.back());
   ++outcome_.sequences;
-  outcome_.prompt_tokens += text.n_prompt;
-  if (slot.given) outcome_.generated += static_cast<int64_t>(n) - text.n_prompt;
-  tokens_in_slots_ -= static_cast<int64_t>(n);
-  tokens_waiting_ += static_cast<int64_t>(n);
-  waiting_.push_back(std::move(text));
-  slot.busy = false;
+  outcome_.prompt_tokens += static_cast<int64_t>(n);
+  for (const CapturedSequence::Answer& answer : text.answers)
+    outcome_.prompt_tokens -= answer.last - answer.first;
+  slot.done.push_back(std::move(text));
+  text = {};
+}
+
+void Batch::finish(Slot& slot) {
+  end_sequence(slot);
+  for (CapturedSequence& sequence : slot.done) {
+    tokens_in_slots_ -= static_cast<int64_t>(sequence.tokens.size());
+    tokens_waiting_ += static_cast<int64_t>(sequence.tokens.size());
+    waiting_.push_back(std::move(sequence));
+  }
+  ++outcome_.lines;
+  slot.prompt = nullptr;
 }
 
 void Batch::write() {
@@ -209,9 +260,9 @@ void Batch::write() {
 }
 
 void Batch::report() {
-  if (!options_.progress || outcome_.sequences == 0) return;
+  if (!options_.progress || outcome_.lines == 0) return;
   CaptureProgress p;
-  p.done = outcome_.sequences, p.total = static_cast<int64_t>(prompts_.size());
+  p.done = outcome_.lines, p.total = static_cast<int64_t>(prompts_.size());
   p.generated = outcome_.generated;
   p.elapsed_s = elapsed();
   // By what is done of this run; the limit that comes first ends it.
@@ -243,7 +294,7 @@ CaptureOutcome capture(const std::shared_ptr<const engine::Model>& model,
     EVALRUN_CHECK(!prompt.tokens.empty(), "line {} has no tokens", prompt.line);
     if (folder.holds(prompt.line)) continue;
     missing.push_back(&prompt);
-    longest = std::max(longest, prompt.tokens.size());
+    longest = std::max({longest, prompt.tokens.size(), prompt.most_tokens});
   }
   if (missing.empty()) return {};
   session.n_sequences =

@@ -3,13 +3,15 @@
 // states are the model's.
 //
 // Continuous batching: one forward holds one row of every sequence that decodes and rows of the
-// prompts that were admitted last; a sequence that ends makes room for the next prompt. The
+// prompts that were admitted last; a sequence that ends makes room for the next prompt. A dialogue
+// goes on in its place: its next turn is fed behind the answer before, which is not fed again. The
 // outputs of a row do not depend on what else is in the request (engine/session.h), so tokens and
 // hidden states are those of decoding each prompt alone, bit for bit.
 #pragma once
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -19,14 +21,23 @@
 
 namespace evalrun::runners {
 
+struct CaptureTurn {
+  std::vector<int32_t> prompt;  // all that stands before the answer, earlier turns included
+  std::vector<int32_t> answer;  // to take in place of the model's own; empty = its own
+};
+
 struct CapturePrompt {
   int64_t line = 0;             // of the input file, from 0
   std::vector<int32_t> tokens;  // at least one
   std::vector<int32_t> answer;  // to take in place of the model's own; empty = its own
+  // The turn of a dialogue after these answers; nothing ends it. Null = there is one turn.
+  std::function<std::optional<CaptureTurn>(std::span<const std::vector<int32_t>> answers)> next =
+      {};
+  size_t most_tokens = 0;  // of the prompts that `next` gives
 };
 
 struct CaptureProgress {
-  int64_t done = 0, total = 0;  // sequences
+  int64_t done = 0, total = 0;  // lines
   int64_t generated = 0;        // tokens of this run's answers
   double elapsed_s = 0, left_s = 0;
 };
@@ -46,9 +57,10 @@ struct CaptureOptions {
 };
 
 struct CaptureOutcome {
-  int64_t sequences = 0, prompt_tokens = 0, generated = 0;  // of this run; given answers count, too
-  int64_t left = 0;                                         // prompts that were not begun
-  bool interrupted = false;                                 // options.stop said so
+  int64_t lines = 0, sequences = 0, answers = 0;  // of this run
+  int64_t prompt_tokens = 0, generated = 0;       // given answers count, too
+  int64_t left = 0;                               // prompts that were not begun
+  bool interrupted = false;                       // options.stop said so
   double seconds = 0;
 };
 

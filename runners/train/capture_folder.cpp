@@ -25,7 +25,8 @@ namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
 constexpr const char* kFormat = "evalrun-capture";
-constexpr int kCaptureVersion = 1;
+constexpr int kCaptureVersion = 1;  // of the model's own answers to single prompts
+constexpr int kDatasetVersion = 2, kDialogueVersion = 3;
 constexpr const char* kPartPrefix = "part-";
 constexpr const char* kPartSuffix = ".safetensors";
 constexpr const char* kBrokenPart = "delete this part; its lines are then generated again";
@@ -36,8 +37,11 @@ ordered_json to_json(const CaptureSettings& s) {
   ordered_json j;
   j["format"] = kFormat;
   j["answers"] = s.answers;
-  // Versions of this program that know no answers but the model's own must not go on with others.
-  j["version"] = s.answers == "self" ? kCaptureVersion : kCaptureVersion + 1;
+  // Programs that know no answers but the model's own, or no dialogues, must not go on with others.
+  j["version"] = s.dialogues           ? kDialogueVersion
+                 : s.answers == "self" ? kCaptureVersion
+                                       : kDatasetVersion;
+  j["dialogues"] = s.dialogues;
   j["model"] = {{"name", s.model_name},      {"path", s.model_path}, {"hash", s.model_hash},
                 {"dtype", s.dtype},          {"d_model", s.d_model}, {"n_layers", s.n_layers},
                 {"vocab_size", s.vocab_size}};
@@ -51,7 +55,9 @@ ordered_json to_json(const CaptureSettings& s) {
 
 // What folders mean that were begun before there was this field.
 std::optional<nlohmann::json> before_the_field(const std::string& field) {
-  return field == "answers" ? std::optional<nlohmann::json>("self") : std::nullopt;
+  if (field == "answers") return nlohmann::json("self");
+  if (field == "dialogues") return nlohmann::json(false);
+  return std::nullopt;
 }
 
 // Every field of `now` but the model's path must be in `then` with the same value.
@@ -195,16 +201,18 @@ void CaptureFolder::read_part(const std::string& file) {
   const auto start = read_tensor<int64_t>(part, file, "start", engine::DType::kI64,
                                           static_cast<int64_t>(lines.size()) + 1);
   (void)read_tensor<int32_t>(part, file, "tokens", engine::DType::kI32, start.back());
+  int64_t previous = -1;  // sequences of one line are neighbours
   for (const int64_t line : lines) {
     if (line < 0 || line >= settings_.n_lines)
       throw base::data_error(file, "tensor line",
                              fmt::format("names line {} of {}", line, settings_.n_lines),
                              kBrokenPart);
-    if (held_[static_cast<size_t>(line)])
+    if (line != previous && held_[static_cast<size_t>(line)])
       throw base::data_error(file, "tensor line",
                              fmt::format("names line {}, which another part holds too", line),
                              kBrokenPart);
     held_[static_cast<size_t>(line)] = true;
+    previous = line;
   }
   ++n_parts_;
   n_sequences_ += static_cast<int64_t>(lines.size());
@@ -213,8 +221,8 @@ void CaptureFolder::read_part(const std::string& file) {
 
 void CaptureFolder::write(std::span<const CapturedSequence> sequences) {
   EVALRUN_CHECK(!sequences.empty(), "a part without sequences");
-  std::vector<int32_t> tokens, prompt;
-  std::vector<int64_t> start = {0}, line;
+  std::vector<int32_t> tokens, prompt, answer_first, answer_last;
+  std::vector<int64_t> start = {0}, answers = {0}, line;
   std::vector<uint8_t> ended;
   std::vector<uint16_t> hidden, residual;
   const auto d = static_cast<size_t>(settings_.d_model), layers = settings_.residual_layers.size();
@@ -229,7 +237,13 @@ void CaptureFolder::write(std::span<const CapturedSequence> sequences) {
         s.residual.size());
     append(tokens, s.tokens), append(hidden, s.hidden), append(residual, s.residual);
     start.push_back(static_cast<int64_t>(tokens.size()));
-    prompt.push_back(s.n_prompt), line.push_back(s.line), ended.push_back(s.ended ? 1 : 0);
+    EVALRUN_CHECK(s.answers.size() == 1 || (settings_.dialogues && !s.answers.empty()),
+                  "line {}: {} answers", s.line, s.answers.size());
+    for (const CapturedSequence::Answer& answer : s.answers)
+      answer_first.push_back(answer.first), answer_last.push_back(answer.last);
+    answers.push_back(static_cast<int64_t>(answer_first.size()));
+    prompt.push_back(s.answers.front().first), line.push_back(s.line);
+    ended.push_back(s.ended ? 1 : 0);
   }
   using engine::bytes_of_values;
   using engine::DType;
@@ -246,6 +260,12 @@ void CaptureFolder::write(std::span<const CapturedSequence> sequences) {
                        DType::kBF16,
                        {n, static_cast<int64_t>(layers) * settings_.d_model},
                        bytes_of_values(residual)});
+  if (settings_.dialogues) {
+    const auto a = static_cast<int64_t>(answer_first.size());
+    tensors.push_back({"answers", DType::kI64, {s + 1}, bytes_of_values(answers)});
+    tensors.push_back({"answer_first", DType::kI32, {a}, bytes_of_values(answer_first)});
+    tensors.push_back({"answer_last", DType::kI32, {a}, bytes_of_values(answer_last)});
+  }
   const std::string name = fmt::format("{}{:05}{}", kPartPrefix, next_part_, kPartSuffix);
   engine::write_safetensors((fs::path(path_) / name).string(), tensors,
                             {{"format", kFormat}, {"version", std::to_string(kCaptureVersion)}});

@@ -228,7 +228,7 @@ TEST_F(Capture, OfGivenAnswers) {
       "none of its stop tokens");
   expect_refused(
       capture({"-n", "9", "--out", "q", "--answers", "dataset", "--chat-template", "qwen3"}), 7,
-      "does not put field 'answer'");
+      "does not put an answer");
 
   const auto refuse = [&](const json& line, const std::string& named) {
     folder_.write("in.jsonl", line.dump() + "\n");
@@ -239,6 +239,108 @@ TEST_F(Capture, OfGivenAnswers) {
   refuse({{"messages", messages}, {"answer", "  "}}, "'answer' is empty");
   refuse({{"prompt", "hi"}, {"answer", "x"}}, "'answer' needs 'messages'");
   refuse({{"messages", messages}, {"answer", "x <|im_end|> y"}}, "special token");
+}
+
+// Every turn of the user is answered: after the model's own answers, or by the data set's.
+TEST_F(Capture, DialoguesTurnByTurn) {
+  const auto says = [](const char* role, const std::string& text) {
+    return json{{"role", role}, {"content", text}};
+  };
+  const json chat = {says("system", "be short"), says("user", "hi"), says("assistant", "a fox"),
+                     says("user", "more"), says("assistant", "a hen")};
+  folder_.write("in.jsonl", json({{"messages", chat}}).dump() + "\n" +
+                                json({{"messages", json::array({says("user", "hi")})}}).dump() + "\n");
+  const auto model = engine::load_model(tiny_model());
+  // (token ids up to an answer, the answer as text without what ends it) of line 0.
+  const auto answers = [&](const std::string& folder) {
+    const engine::SafeTensors file(folder_.file(folder + "/part-00000.safetensors"));
+    const auto ints = [&]<typename T>(const char* name, T) {
+      const auto bytes = file.tensors().at(name).bytes;
+      std::vector<T> numbers(bytes.size() / sizeof(T));
+      std::memcpy(numbers.data(), bytes.data(), bytes.size());
+      return numbers;
+    };
+    const auto tokens = ints("tokens", int32_t{}), first = ints("answer_first", int32_t{}),
+               last = ints("answer_last", int32_t{});
+    const auto start = ints("start", int64_t{}), of = ints("answers", int64_t{}),
+               line = ints("line", int64_t{});
+    std::vector<std::pair<std::vector<int32_t>, std::vector<int32_t>>> turns;
+    for (size_t s = 0; s < line.size(); ++s)
+      for (int64_t a = of[s]; line[s] == 0 && a < of[s + 1]; ++a) {
+        const auto begin = tokens.begin() + start[s];
+        turns.push_back(
+            {{begin, begin + first[static_cast<size_t>(a)]},
+             {begin + first[static_cast<size_t>(a)], begin + last[static_cast<size_t>(a)]}});
+      }
+    return turns;
+  };
+  const auto rendered = [&](const json& messages) {
+    folder_.write("one.jsonl", json({{"messages", messages}}).dump());
+    const ProgramResult result =
+        run({"generate", "-m", tiny_model(), "--in", "one.jsonl", "-n", "6"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return parse_lines(result.out).at(0);
+  };
+
+  const ProgramResult given = capture({"-n", "200", "--out", "given", "--answers", "dataset"});
+  EXPECT_EQ(given.exit_code, 7) << "line 2 has no answer";
+  EXPECT_THAT(given.err, ::testing::HasSubstr("in.jsonl: line 2"));
+  folder_.write("in.jsonl", json({{"messages", chat}}).dump() + "\n");
+  ASSERT_EQ(capture({"-n", "200", "--out", "given", "--answers", "dataset"}).exit_code, 0);
+  const auto theirs = answers("given");
+  ASSERT_EQ(theirs.size(), 2u);
+  for (size_t t = 0; t < 2; ++t) {
+    const json before(chat.begin(), chat.begin() + 2 + 2 * static_cast<long>(t));
+    EXPECT_EQ(json(theirs[t].first), rendered(before)["prompt_tokens"]) << t;
+    EXPECT_EQ(model->tokenizer()->decode(theirs[t].second, true), t == 0 ? "a fox" : "a hen");
+  }
+  // An answer that is cut stands whole before the next turn.
+  ASSERT_EQ(capture({"-n", "1", "--out", "cut", "--answers", "dataset"}).exit_code, 0);
+  EXPECT_EQ(answers("cut").at(0).second.size(), 1u);
+  EXPECT_EQ(answers("cut").at(1).first, theirs[1].first);
+
+  const ProgramResult own = capture({"-n", "6", "--out", "own"});
+  ASSERT_EQ(own.exit_code, 0) << own.err;
+  const auto ours = answers("own");
+  ASSERT_EQ(ours.size(), 2u);
+  json so_far = {chat[0], chat[1]};
+  for (size_t t = 0; t < 2; ++t) {
+    const json alone = rendered(so_far);
+    EXPECT_EQ(json(ours[t].first), alone["prompt_tokens"]) << t;
+    EXPECT_EQ(json(ours[t].second), alone["tokens"]) << t;
+    so_far.push_back(says("assistant", alone["text"]));
+    so_far.push_back(chat[3]);
+  }
+  EXPECT_EQ(parse_lines(own.out).at(0)["answers_now"], 2);
+  // The second turn is too long, the first is not.
+  const std::string most = fmt::format("{}", ours[0].first.size());
+  const ProgramResult cut = capture({"-n", "6", "--out", "short", "--max-prompt", most});
+  ASSERT_EQ(cut.exit_code, 0) << cut.err;
+  EXPECT_EQ(parse_lines(cut.out).at(0)["turns_left_out"], 1);
+  EXPECT_EQ(answers("short").size(), 1u);
+
+  const auto refuse = [&](const json& line, const std::string& named,
+                          const std::string& kind = "dataset") {
+    folder_.write("in.jsonl", "\n" + line.dump() + "\n");
+    const ProgramResult result = capture({"-n", "4", "--out", "e", "--answers", kind});
+    expect_refused(result, 7, named);
+    EXPECT_THAT(result.err, ::testing::HasSubstr("in.jsonl: line 2"));
+    EXPECT_THAT(result.err, ::testing::HasSubstr("hint: "));
+  };
+  const json hi = says("user", "hi"), fox = says("assistant", "a fox");
+  refuse({{"messages", json::array({hi})}}, "no turn of the assistant");
+  refuse({{"messages", {hi, fox}}, {"answer", "b"}}, "'answer' stands beside 'messages'");
+  refuse({{"messages", {hi, says("assistant", " \n")}}}, "'messages[1].content' is empty");
+  for (const char* kind : {"dataset", "self"}) {
+    refuse({{"messages", {fox, hi}}}, "'messages[0].role' is 'assistant'", kind);
+    refuse({{"messages", {hi, hi, fox}}}, "'messages[1].role' is 'user'", kind);
+    refuse({{"messages", {hi, fox, says("system", "x")}}}, "'messages[2].role' is 'system'", kind);
+    refuse({{"messages", {hi, says("tool", "x"), fox}}}, "'messages[1].role' is 'tool'", kind);
+    refuse({{"messages", json::array({says("system", "x")})}}, "no message of the user", kind);
+  }
+  // What nobody answered is left away.
+  folder_.write("in.jsonl", json({{"messages", {hi, fox, hi}}}).dump() + "\n");
+  ASSERT_EQ(capture({"-n", "9", "--out", "open", "--answers", "dataset"}).exit_code, 0);
 }
 
 TEST_F(Capture, ResidualLayers) {

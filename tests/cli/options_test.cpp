@@ -211,6 +211,7 @@ class Options : public CommandTest {
         {"data cache", {}},
         {"data fetch", {}},  // the network
         {"data list", {}},
+        {"data overlap", {"in.jsonl"}},
         {"data model", {"--check"}},  // the network, without it
         {"data verify", {}},
         {"doctor", {"--model", model}},

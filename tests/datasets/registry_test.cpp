@@ -176,6 +176,10 @@ TEST(OfficialRows, BecomePrompts) {
             R"("test_setup_code":"import s"})");
   dir.write("xsum/test.jsonl", R"({"id":"99","document":"Text.","summary":"S."})");
   dir.write("cip/test.jsonl", R"({"prompt":"p","response":"r"})");
+  dir.write("dolly/databricks-dolly-15k.jsonl",
+            R"({"instruction":"i","context":"","response":"r","category":"open_qa"})"
+            "\n"
+            R"({"instruction":"i","context":"c\nd","response":"r","category":"closed_qa"})");
 
   const Prompt mt = load_dataset("mt_bench", dir.path()).prompts.at(0);
   EXPECT_EQ(mt.id, "mt_bench/81");
@@ -225,6 +229,18 @@ TEST(OfficialRows, BecomePrompts) {
   const Prompt cip = load_dataset("cip", dir.path()).prompts.at(0);
   EXPECT_EQ(cip.id, "cip/0");
   EXPECT_FALSE(cip.reference.has_value());
+
+  const auto dolly = load_dataset("dolly", dir.path()).prompts;
+  ASSERT_EQ(dolly.size(), 2u);
+  EXPECT_EQ(dolly[0].id, "dolly/0");
+  EXPECT_EQ(dolly[0].category, "open_qa");
+  EXPECT_THAT(dolly[0].turns, ElementsAre("i"));
+  EXPECT_THAT(dolly[1].turns, ElementsAre("i\n\nc\nd"));
+  EXPECT_FALSE(dolly[1].reference.has_value());
+  EXPECT_TRUE(dolly[1].chat);
+  dir.write("dolly/databricks-dolly-15k.jsonl", R"({"instruction":"i","category":"open_qa"})");
+  EXPECT_THAT(error_of(ExitCode::kData, [&] { load_dataset("dolly", dir.path()); }),
+              AllOf(HasSubstr("databricks-dolly-15k.jsonl"), HasSubstr("context")));
 }
 
 TEST(OfficialRows, PromptForms) {

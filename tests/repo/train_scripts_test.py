@@ -64,6 +64,9 @@ class Scripts(unittest.TestCase):
                               cwd=self.path, capture_output=True, text=True, check=False)
         self.out = done.stdout
         lines = [line.split("|")[:-1] for line in calls.read_text().splitlines()]
+        # What is compared with evaluation sets stands beside what makes text and weights.
+        self.compared = [line[3:] for line in lines if line[:3] == ["evalrun", "data", "overlap"]]
+        lines = [line for line in lines if line[:3] != ["evalrun", "data", "overlap"]]
         return done.returncode, lines, done.stderr
 
     def train(self, *arguments, out="out"):
@@ -117,6 +120,26 @@ class Scripts(unittest.TestCase):
         status, calls, error = self.train(*given, "--answers", "dataset")
         self.assertEqual((status, calls), (2, []))
         self.assertIn("holds text of --answers", error)
+
+    def test_lists_are_compared_with_evaluation_sets(self):
+        status, calls, error = self.train("bita", "--prompts", "list.jsonl", "--data-root", "sets",
+                                          "--max-prompt", "900", "--tokens", "9")
+        self.assertEqual(status, 0, error)
+        self.assertEqual(self.compared, [["list.jsonl", "--data-root", "sets", "--json"]])
+        self.assertEqual(self.values(calls[0], "--max-prompt"), ["900"])
+        self.assertEqual(self.values(calls[1], "--overlap"), ["out/overlap.json"])
+        # Captures that are there: their lists where they are given, else the report beside them.
+        given = ("bita", "--data", "out/capture", "--tokens", "9")
+        status, calls, error = self.train(*given, out="second")
+        self.assertEqual((status, self.compared), (0, []), error)
+        self.assertEqual(self.values(calls[0], "--overlap"), ["out/overlap.json"])
+        status, calls, error = self.train(*given, "--prompts", "list.jsonl", out="third")
+        self.assertEqual((status, self.compared), (0, [["list.jsonl", "--json"]]), error)
+        self.assertEqual(self.values(calls[0], "--overlap"), ["third/overlap.json"])
+        status, calls, error = self.train("bita", "--data", "elsewhere/capture", "--tokens", "9",
+                                          out="fourth")
+        self.assertEqual(status, 0, error)
+        self.assertNotIn("--overlap", calls[0])
 
     def test_usage(self):
         for arguments, named in ((("--answers", "mine"), "self or dataset"),

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "engine/base/error.h"
 #include "engine/base/text.h"
@@ -174,6 +175,114 @@ class Capture : public ::testing::Test {
     return all;
   }
 
+  // Hidden states of a text whose last token is not fed.
+  std::vector<uint16_t> hidden_of(const Tokens& tokens) const {
+    std::vector<engine::Row> rows(tokens.size() - 1);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      rows[i].token = tokens[i];
+      rows[i].parent = static_cast<int32_t>(i) - 1;
+      rows[i].hidden = true;
+    }
+    const auto session = make_session(model_);
+    const auto result = session->forward({.rows = rows});
+    std::vector<uint16_t> hidden;
+    for (int i = 0; i < static_cast<int>(rows.size()); ++i)
+      for (const float x : result.hidden_row(i)) hidden.push_back(engine::float_to_bfloat16(x));
+    hidden.resize(tokens.size() * kDModel);
+    return hidden;
+  }
+
+  // Three turns for every third prompt. The prompt of a turn is all before it and three tokens
+  // more; of every ninth line the last turn forgets the first token, as templates do that rewrite
+  // earlier turns.
+  static bool forgets(int64_t line) { return line % 9 == 1; }
+  void make_dialogues() {
+    settings_.dialogues = true;
+    for (CapturePrompt& p : prompts_) {
+      if (p.line % 3 != 1) continue;
+      p.most_tokens = p.tokens.size() + 2 * (kMaxNew + 3);
+      p.next = [first = p.tokens, line = p.line, given = !p.answer.empty()](
+                   std::span<const Tokens> answers) -> std::optional<runners::CaptureTurn> {
+        if (answers.size() == 3) return std::nullopt;
+        runners::CaptureTurn turn;
+        turn.prompt = first;
+        for (size_t t = 0; t < answers.size(); ++t) {
+          turn.prompt.insert(turn.prompt.end(), answers[t].begin(), answers[t].end());
+          const auto word = static_cast<int32_t>((line + static_cast<int64_t>(t)) % 20);
+          turn.prompt.insert(turn.prompt.end(), {word, word + 1, word + 2});
+        }
+        if (answers.size() == 2 && forgets(line)) turn.prompt.erase(turn.prompt.begin());
+        if (given) turn.answer = {3, 4, static_cast<int32_t>(answers.size())};
+        return turn;
+      };
+    }
+  }
+
+  // (line, tokens, answers as first and last, hidden) of every sequence, in order of lines.
+  using Text =
+      std::tuple<int64_t, Tokens, std::vector<std::pair<int32_t, int32_t>>, std::vector<uint16_t>>;
+  std::vector<Text> expected_texts() const {
+    std::vector<Text> texts;
+    for (const CapturePrompt& p : prompts_) {
+      std::vector<Tokens> answers;
+      Text text{p.line, {}, {}, {}};
+      runners::CaptureTurn turn{p.tokens, p.answer};
+      while (true) {
+        auto& [line, tokens, spans, hidden] = text;
+        if (!std::equal(tokens.begin(), tokens.end(), turn.prompt.begin(),
+                        turn.prompt.begin() +
+                            static_cast<long>(std::min(tokens.size(), turn.prompt.size())))) {
+          hidden = hidden_of(tokens);
+          texts.push_back(std::move(text));
+          text = Text{p.line, {}, {}, {}};
+        }
+        Tokens answer = turn.answer.empty() ? alone(turn.prompt, options_.stop_ids) : turn.answer;
+        if (answer.size() > kMaxNew) answer.resize(kMaxNew);
+        tokens = turn.prompt;
+        tokens.insert(tokens.end(), answer.begin(), answer.end());
+        spans.emplace_back(static_cast<int32_t>(turn.prompt.size()),
+                           static_cast<int32_t>(tokens.size()));
+        answers.push_back(answer);
+        const auto next = p.next ? p.next(answers) : std::nullopt;
+        if (!next) break;
+        turn = *next;
+      }
+      std::get<3>(text) = hidden_of(std::get<1>(text));
+      texts.push_back(std::move(text));
+    }
+    return texts;
+  }
+  static std::vector<Text> texts_of(const std::string& folder) {
+    std::vector<Text> texts;
+    for (const std::string& path : parts_of(folder)) {
+      const engine::SafeTensors part(path);
+      const int64_t s = part.tensors().at("line").shape.at(0);
+      const int64_t a = part.tensors().at("answer_first").shape.at(0);
+      const auto line = values<int64_t>(part, "line", DType::kI64, {s});
+      const auto start = values<int64_t>(part, "start", DType::kI64, {s + 1});
+      const auto of = values<int64_t>(part, "answers", DType::kI64, {s + 1});
+      const auto first = values<int32_t>(part, "answer_first", DType::kI32, {a});
+      const auto last = values<int32_t>(part, "answer_last", DType::kI32, {a});
+      const auto prompt = values<int32_t>(part, "prompt", DType::kI32, {s});
+      const auto tokens = values<int32_t>(part, "tokens", DType::kI32, {start.back()});
+      const auto hidden = values<uint16_t>(part, "hidden", DType::kBF16, {start.back(), kDModel});
+      EXPECT_EQ(of.back(), a);
+      for (size_t i = 0; i < line.size(); ++i) {
+        Text text{line[i],
+                  Tokens(tokens.begin() + start[i], tokens.begin() + start[i + 1]),
+                  {},
+                  {hidden.begin() + start[i] * kDModel, hidden.begin() + start[i + 1] * kDModel}};
+        for (auto k = static_cast<size_t>(of[i]); k < static_cast<size_t>(of[i + 1]); ++k)
+          std::get<2>(text).emplace_back(first[k], last[k]);
+        EXPECT_EQ(prompt[i], std::get<2>(text).at(0).first);
+        texts.push_back(std::move(text));
+      }
+    }
+    std::stable_sort(texts.begin(), texts.end(),
+                     [](const Text& x, const Text& y) { return std::get<0>(x) < std::get<0>(y); });
+    return texts;
+  }
+
   CaptureOutcome capture(const std::string& path) {
     CaptureFolder folder(path, settings_);
     return capture(folder);
@@ -279,6 +388,49 @@ TEST_F(Capture, GivenItsOwnAnswersItSavesTheSame) {
   EXPECT_EQ(read_all(folder_.path(), 0), own);
 }
 
+// Every answer of a dialogue is the one of its whole prompt alone, and nothing is fed twice where
+// the prompt goes on behind the answer before.
+TEST_F(Capture, DialoguesTurnByTurn) {
+  make_dialogues();
+  const std::vector<Text> alone = expected_texts();
+  int64_t answers = 0, fed = 0, generated = 0;
+  for (const auto& [line, tokens, spans, hidden] : alone) {
+    answers += static_cast<int64_t>(spans.size());
+    fed += static_cast<int64_t>(tokens.size());
+    for (const auto& [first, last] : spans) generated += last - first;
+  }
+  ASSERT_EQ(answers, 50);  // 10 of 30 lines have three
+  ASSERT_GT(alone.size(), 30u) << "no line that forgets";
+  ASSERT_LT(alone.size(), 40u);
+  for (const auto& [parallel, rows] : {std::pair{1, 256}, {7, 50}, {30, 1}, {64, 1024}}) {
+    SCOPED_TRACE(fmt::format("parallel {}, prompt rows {}", parallel, rows));
+    options_.parallel = parallel, options_.prompt_rows = rows;
+    const TempFolder folder;
+    const CaptureOutcome outcome = capture(folder.path());
+    EXPECT_TRUE(texts_of(folder.path()) == alone);
+    EXPECT_EQ(outcome.lines, 30);
+    EXPECT_EQ(outcome.sequences, static_cast<int64_t>(alone.size()));
+    EXPECT_EQ(outcome.answers, answers);
+    EXPECT_EQ(outcome.generated, generated);
+    EXPECT_EQ(outcome.prompt_tokens + outcome.generated, fed);
+    const auto info = nlohmann::json::parse(base::read_file(folder.file("capture.json")));
+    EXPECT_EQ(info["version"], 3) << "older programs would learn the first answer alone";
+    EXPECT_EQ(capture(folder.path()).sequences, 0) << "its parts cannot be read again";
+  }
+}
+
+TEST_F(Capture, DialoguesOfGivenAnswers) {
+  for (CapturePrompt& p : prompts_) p.answer = {5, 6, 7, options_.stop_ids[0]};
+  settings_.answers = "dataset";
+  make_dialogues();
+  int asked = 0;
+  options_.stop = [&] { return ++asked > 4; };
+  EXPECT_TRUE(capture(folder_.path()).interrupted);
+  options_.stop = {};
+  EXPECT_GT(capture(folder_.path()).sequences, 0);
+  EXPECT_TRUE(texts_of(folder_.path()) == expected_texts());
+}
+
 TEST_F(Capture, WithoutResidualLayers) {
   capture(folder_.path());
   EXPECT_EQ(read_all(folder_.path(), 0), expected({}));
@@ -362,6 +514,7 @@ TEST_F(Capture, OtherSettingsAreRefused) {
   });
   refuse_change("answers is \"self\" there and \"dataset\" now",
                 [](auto& s) { s.answers = "dataset"; });
+  refuse_change("dialogues is false there and true now", [](auto& s) { s.dialogues = true; });
   refuse_change("in_hash", [](auto& s) { s.in_hash = "1235"; });
   refuse_change("n_lines", [](auto& s) { s.n_lines = 62; });
   settings_ = before;
@@ -369,7 +522,7 @@ TEST_F(Capture, OtherSettingsAreRefused) {
   EXPECT_EQ(CaptureFolder(folder_.path(), settings_).n_sequences(), 30);
   // Begun by a version that knew no other answers.
   auto old = nlohmann::json::parse(base::read_file(folder_.file("capture.json")));
-  old.erase("answers");
+  old.erase("answers"), old.erase("dialogues");
   folder_.write("capture.json", old.dump());
   EXPECT_EQ(CaptureFolder(folder_.path(), settings_).n_sequences(), 30);
 }

@@ -5,6 +5,9 @@ the target's state after its final norm at token i and predicts token i+1; the l
 because the last token was never fed. A drafter's *pair* t is (hidden[t], x_{t+1}); what it is asked
 for is x_{t+2}. Base positions run from t = prompt-1 (the first answer token is pending, as it is
 after a prefill) to n-3.
+
+A dialogue has an answer in every turn. Each of them is a `Sequence` of its own here: what stands
+before the answer, and the answer. They begin at the same row of the part: states are stored once.
 """
 import dataclasses
 import hashlib
@@ -28,6 +31,7 @@ class Sequence:
     prompt: int
     folder: int  # number of the capture folder
     line: int  # line of its prompt list
+    fresh: int = 0  # tokens before this one stand in earlier turns of the dialogue, too
 
     @property
     def n_bases(self):
@@ -96,10 +100,20 @@ class Capture:
         index = len(self.parts)
         self.parts.append(tensors)
         lines = tensors["line"].tolist()
-        for s, prompt in enumerate(tensors["prompt"].tolist()):
-            length = starts[s + 1] - starts[s]
-            if length - prompt >= FEWEST_ANSWER_TOKENS and prompt > 0:
-                self.sequences.append(Sequence(index, starts[s], length, prompt, folder, lines[s]))
+        before = None  # the tokens of this line's text before
+        for s, spans in enumerate(answers_of(path, tensors, starts)):
+            ids = tensors["tokens"][starts[s]:starts[s + 1]]
+            fresh = 0
+            if s > 0 and lines[s] == lines[s - 1]:  # the template wrote earlier turns otherwise
+                both = min(len(ids), len(before), spans[0][0])
+                equal = (ids[:both] == before[:both]).int().cumprod(0)
+                fresh = int(equal.sum())
+            before = ids
+            for first, last in spans:
+                if last - first >= FEWEST_ANSWER_TOKENS and first > 0:
+                    self.sequences.append(Sequence(index, starts[s], last, first, folder, lines[s],
+                                                   fresh))
+                    fresh = last
 
     def fingerprint(self):
         """Changes when sequences are added: a resumed training must see the same ones."""
@@ -151,17 +165,45 @@ class Capture:
 
     def sources(self, prompt_lists):
         """{(folder, line): source} from the prompt lists of the folders, in their order."""
-        names = {}
+        return {place: row["source"] for place, row in self.origins(prompt_lists).items()}
+
+    def origins(self, prompt_lists):
+        """{(folder, line): {"source", and where the line says it "licence", "origin"}}."""
+        rows = {}
         wanted = {(s.folder, s.line) for s in self.sequences}
         for folder, path in enumerate(prompt_lists[:len(self.folders)]):
             try:
                 with open(path, encoding="utf-8") as handle:
                     for number, text in enumerate(handle):
                         if (folder, number) in wanted:
-                            names[folder, number] = json.loads(text).get("source", "unknown")
+                            row = json.loads(text)
+                            rows[folder, number] = {"source": row.get("source", "unknown")} | {
+                                field: row[field] for field in ("licence", "origin")
+                                if field in row}
             except (OSError, ValueError) as error:
                 raise Failure(path, f"cannot be read ({error})", "correct --prompts") from error
-        return names
+        return rows
+
+
+def answers_of(path, tensors, starts):
+    """[[(first, last)]]: the answers of each text of a part, as tokens inside it."""
+    if "answers" not in tensors:
+        lengths = (last - first for first, last in zip(starts, starts[1:]))
+        return [[span] for span in zip(tensors["prompt"].tolist(), lengths)]
+    for name in ("answer_first", "answer_last"):
+        if name not in tensors:
+            raise Failure(path, f"tensor {name} is missing", "delete this part and generate again")
+    spans = list(zip(tensors["answer_first"].tolist(), tensors["answer_last"].tolist()))
+    of = tensors["answers"].tolist()
+    texts = [spans[begin:end] for begin, end in zip(of, of[1:])]
+    lengths = [last - first for first, last in zip(starts, starts[1:])]
+    ordered = all(0 < a and a < b for text in texts for a, b in text) and \
+        all(x[1] <= y[0] for text in texts for x, y in zip(text, text[1:])) and \
+        all(text and text[-1][1] == n for text, n in zip(texts, lengths))
+    if len(texts) != len(lengths) or not ordered:
+        raise Failure(path, "tensors answers, answer_first and answer_last do not fit its texts",
+                      "delete this part and generate again")
+    return texts
 
 
 def read_info(path):
@@ -172,9 +214,9 @@ def read_info(path):
                       "give the folder of evalrun capture") from error
     except ValueError as error:
         raise Failure(path, "is not JSON", "make the capture again") from error
-    if info.get("format") != "evalrun-capture" or info.get("version") not in (1, 2):
+    if info.get("format") != "evalrun-capture" or info.get("version") not in (1, 2, 3):
         raise Failure(path, f"format {info.get('format')!r} version {info.get('version')!r}",
-                      "this program reads evalrun-capture versions 1 and 2")
+                      "this program reads evalrun-capture versions 1 to 3")
     if info.get("answers", "self") not in ("self", "dataset"):
         raise Failure(path, f"answers is {info['answers']!r}, not self or dataset",
                       "make the capture again")

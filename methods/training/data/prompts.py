@@ -1,10 +1,10 @@
 """The prompts whose answers are the training text: filter given lists, add our own, mix, write.
 
-Input lines are {"id", "source", "prompt"}; output lines are what `evalrun generate` reads,
-{"id", "source", "messages": [{"role": "user", "content"}]}. A prompt that shares 50 characters with
-a text of an excluded file is dropped, so that no benchmark leaks into the training text.
+Input lines are {"id", "source", "prompt"}, or "messages" in place of the prompt (importers.py
+writes such lists); output lines are what `evalrun capture` reads, {"id", "source", "messages":
+[{"role": "user", "content"}]}. A prompt that shares 50 characters with a text of an excluded file
+is dropped, so that no benchmark leaks into the training text.
 """
-import gzip
 import json
 import pathlib
 import random
@@ -13,48 +13,69 @@ import re
 import numpy as np
 
 from . import own_prompts, passages
+from .files import json_lines, open_text
 from ..errors import Failure
 
 SHINGLE = 50
 FACTOR = 0x9E3779B97F4A7C15  # odd, so invertible modulo 2^64
 
 
-def open_text(path):
-    try:
-        return gzip.open(path, "rt", encoding="utf-8") if str(path).endswith(".gz") else \
-            open(path, encoding="utf-8")
-    except OSError as error:
-        raise Failure(path, f"cannot be read ({error.strerror})",
-                      "give an existing file") from error
-
-
-def json_lines(path):
-    """(line number, object) of a .jsonl or .jsonl.gz file; blank lines are skipped."""
-    with open_text(path) as handle:
-        for number, line in enumerate(handle, 1):
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise Failure(f"{path}:{number}", f"is not JSON ({error.msg})",
-                              "each line must be one object") from error
-            if not isinstance(row, dict):
-                raise Failure(f"{path}:{number}", "is not an object",
-                              'write {"id", "source", "prompt"}')
-            yield number, row
+FORM = 'write {"id", "source", "prompt"}, or "messages" in place of the prompt'
+NOTES = ("licence", "origin")  # what a line may say of its source
 
 
 def read(path):
     """The rows of a prompt list; every field must exist and be a text."""
     rows = []
     for number, row in json_lines(path):
-        for field in ("id", "source", "prompt"):
+        place = f"{path}:{number}"
+        for field in ("id", "source") + (() if "messages" in row else ("prompt",)):
             if not isinstance(row.get(field), str) or not row[field]:
-                raise Failure(f"{path}:{number}", f"field `{field}` is missing or no text",
-                              'write {"id", "source", "prompt"}')
-        rows.append({field: row[field] for field in ("id", "source", "prompt")})
+                raise Failure(place, f"field `{field}` is missing or no text", FORM)
+        if "messages" in row:
+            if "prompt" in row:
+                raise Failure(place, "has the fields `prompt` and `messages`", FORM)
+            check_messages(place, row["messages"])
+        rows.append({field: row[field] for field in ("id", "source", "prompt", "messages") + NOTES
+                     if field in row})
     return rows
+
+
+def check_messages(place, messages):
+    """Perhaps a system's message, then user and assistant by turns, none of them empty."""
+    if not isinstance(messages, list) or not messages:
+        raise Failure(place, "field `messages` is no list of messages", FORM)
+    wanted = "user"
+    for i, message in enumerate(messages):
+        field = f"field `messages[{i}]`"
+        if not isinstance(message, dict) or not isinstance(message.get("role"), str) or \
+                not isinstance(message.get("content"), str):
+            raise Failure(place, f"{field} has no texts `role` and `content`", FORM)
+        if i == 0 and message["role"] == "system":
+            continue
+        if message["role"] != wanted:
+            raise Failure(place, f"{field} is the {message['role']}'s where it must be the "
+                                 f"{wanted}'s", "user and assistant take turns, the user first")
+        if not message["content"].strip():
+            raise Failure(place, f"{field} is empty", "leave the line out")
+        wanted = "assistant" if wanted == "user" else "user"
+    if not any(message["role"] == "user" for message in messages):
+        raise Failure(place, "field `messages` has no message of the user",
+                      "user and assistant take turns, the user first")
+
+
+def asked(row):
+    """What the user says, turn by turn."""
+    if "messages" not in row:
+        return [row["prompt"]]
+    return [message["content"] for message in row["messages"] if message["role"] == "user"]
+
+
+def said(row):
+    """All texts of a row."""
+    if "messages" not in row:
+        return [row["prompt"]]
+    return [message["content"] for message in row["messages"]]
 
 
 def read_passages(given, seed):
@@ -176,17 +197,17 @@ def mix(rows, sources, exclusion, seed, longest=500):
     kept, seen, count = [], set(), {}
     for row in rows:
         source = row["source"]
-        key = normal_forms(row["prompt"])[1]
+        key = normal_forms("\n".join(asked(row)))[1]
         limit = sources.get(source, 0) if sources is not None else None
         if limit == 0:
             reason = "source"
-        elif len(row["prompt"]) > longest and not row.get("passage"):
+        elif max(map(len, asked(row))) > longest and not row.get("passage"):
             reason = "length"
         elif key in seen:
             reason = "repeated"
         elif limit is not None and count.get(source, 0) >= limit:
             reason = "over the limit of its source"
-        elif exclusion is not None and exclusion.hits(row["prompt"]):
+        elif exclusion is not None and any(map(exclusion.hits, said(row))):
             reason = "excluded"
         else:
             seen.add(key)
@@ -200,8 +221,9 @@ def mix(rows, sources, exclusion, seed, longest=500):
 
 
 def render(row):
-    return {"id": row["id"], "source": row["source"],
-            "messages": [{"role": "user", "content": row["prompt"]}]}
+    messages = row.get("messages") or [{"role": "user", "content": row["prompt"]}]
+    notes = {field: row[field] for field in NOTES if field in row}
+    return {"id": row["id"], "source": row["source"]} | notes | {"messages": messages}
 
 
 def write(rows, path):
@@ -216,7 +238,8 @@ def write(rows, path):
 
 def add_options(parser):
     parser.add_argument("--in", dest="inputs", nargs="*", default=[], metavar="FILE",
-                        help='prompt lists, .jsonl or .jsonl.gz with {"id", "source", "prompt"}')
+                        help='prompt lists, .jsonl or .jsonl.gz with {"id", "source", "prompt"}, '
+                        'or with "messages" (scripts/train import writes such lists)')
     parser.add_argument("--sources", default=None, metavar="A,B:500",
                         help="sources allowed, with the most prompts of each (default: all)")
     parser.add_argument("--exclude", nargs="*", default=[], metavar="PATH",
@@ -226,7 +249,7 @@ def add_options(parser):
     parser.add_argument("--own-text", type=int, default=3500, metavar="N",
                         help="other prompts of the project's own list (default 3500)")
     parser.add_argument("--longest", type=int, default=500, metavar="CHARS",
-                        help="longest prompt, passages aside (default 500)")
+                        help="longest prompt, or message of the user, passages aside (default 500)")
     parser.add_argument("--passages", nargs="*", default=[], metavar="FILE:N",
                         help="plain texts (.txt, .txt.gz) and how many prompts about passages of "
                         "each to write")

@@ -92,8 +92,8 @@ def test_broken_files_are_named(world, tmp_path):
     with pytest.raises(Failure, match="hidden is missing"):
         capture.Capture(tmp_path)
     info = json.loads((tmp_path / "capture.json").read_text())
-    (tmp_path / "capture.json").write_text(json.dumps(info | {"version": 3}))
-    with pytest.raises(Failure, match="version 3"):
+    (tmp_path / "capture.json").write_text(json.dumps(info | {"version": 4}))
+    with pytest.raises(Failure, match="version 4"):
         capture.Capture(tmp_path)
     with pytest.raises(Failure, match="capture.json"):
         capture.Capture(tmp_path / "nowhere")
@@ -119,6 +119,116 @@ def test_vocabulary_takes_the_frequent_tokens(world):
     best = counts.sort(descending=True).values[:20].sum() / counts.sum()
     assert inside > best - 0.02  # prompts have a small say
     assert vocabulary.choose(world.capture, world.train, made_up.V, 0).is_complete
+
+
+def write_dialogues(folder, head, rewritten=False):
+    """A capture whose texts have two answers; or, rewritten, a second text in every line with its
+    first tokens but two and one more answer. Returns [(tokens, spans)]."""
+    made_up.write_capture(folder, head, n_sequences=8, parts=1, longest=60)
+    info = json.loads((folder / "capture.json").read_text())
+    (folder / "capture.json").write_text(json.dumps(info | {"version": 3}))
+    path = folder / "part-00000.safetensors"
+    tensors, metadata = tensorfile.read(path)
+    starts, texts = tensors["start"].tolist(), []
+    for s, prompt in enumerate(tensors["prompt"].tolist()):
+        ids, hidden = (tensors[name][starts[s]:starts[s + 1]] for name in ("tokens", "hidden"))
+        line = int(tensors["line"][s])
+        texts.append((line, ids, hidden, [(prompt, prompt + 8), (prompt + 10, len(ids))]))
+        if rewritten:
+            other = torch.cat([ids[:prompt - 1], (ids[prompt - 1:] + 1) % made_up.V])
+            texts.append((line, other, hidden, [(prompt + 10, len(ids))]))
+    lengths = torch.tensor([0] + [len(ids) for _, ids, _, _ in texts])
+    spans = [span for text in texts for span in text[3]]
+    counts = torch.tensor([0] + [len(text[3]) for text in texts])
+    tensorfile.write(path, {
+        "tokens": torch.cat([text[1] for text in texts]).int(), "start": lengths.cumsum(0),
+        "hidden": torch.cat([text[2] for text in texts]),
+        "prompt": torch.tensor([text[3][0][0] for text in texts], dtype=torch.int32),
+        "line": torch.tensor([text[0] for text in texts]),
+        "ended": torch.zeros(len(texts), dtype=torch.uint8), "answers": counts.cumsum(0),
+        "answer_first": torch.tensor([a for a, _ in spans], dtype=torch.int32),
+        "answer_last": torch.tensor([b for _, b in spans], dtype=torch.int32)}, metadata)
+    return [(text[1], text[3]) for text in texts]
+
+
+@pytest.mark.parametrize("rewritten", [False, True])
+def test_every_turn_of_a_dialogue_is_learnt_once(world, tmp_path, rewritten):
+    texts = write_dialogues(tmp_path, world.head, rewritten)
+    data = capture.Capture(tmp_path)
+    expected = [(ids, a, b) for ids, spans in texts for a, b in spans
+                if b - a >= capture.FEWEST_ANSWER_TOKENS]
+    assert len(data.sequences) == len(expected) > 8
+    for s, (ids, first, last) in zip(data.sequences, expected):
+        assert (s.prompt, s.n) == (first, last) and (data.tokens(s) == ids[:last].long()).all()
+    assert capture.answer_tokens(data.sequences) == sum(b - a for _, a, b in expected)
+    # What stands before an answer counts once: not again with the turns after it.
+    previous = None
+    for s in data.sequences:
+        same = previous is not None and (previous.part, previous.start) == (s.part, s.start)
+        if same:
+            assert s.fresh == previous.n
+        elif previous is not None and previous.line == s.line:
+            assert s.fresh == world_prefix(data, previous, s) == s.prompt - 11
+        else:
+            assert s.fresh == 0
+        previous = s
+    # A window of a batch holds targets of its own answer alone.
+    batch = batches.make(data, data.sequences[:4], 1)
+    for b, s in enumerate(data.sequences[:4]):
+        q, valid = batch.targets(0)
+        assert set(q[b][valid[b]].tolist()) == set(range(s.prompt + 1, s.n))
+    train, held = data.split(1, 2)
+    assert not {s.line for s in train} & {s.line for s in held}
+
+
+def world_prefix(data, a, b):
+    """Tokens that two sequences have in common at their beginning."""
+    pairs = zip(data.tokens(a).tolist(), data.tokens(b).tolist())
+    return next(i for i, (x, y) in enumerate(pairs) if x != y)
+
+
+def test_vocabulary_counts_a_prefix_once(world, tmp_path):
+    texts = write_dialogues(tmp_path, world.head)
+    data = capture.Capture(tmp_path)
+    counts = torch.zeros(made_up.V)
+    for ids, spans in texts:
+        in_answer = torch.zeros(len(ids), dtype=torch.bool)
+        learnt = [(a, b) for a, b in spans if b - a >= capture.FEWEST_ANSWER_TOKENS]
+        for a, b in learnt:
+            in_answer[a:b] = True
+        weight = torch.where(in_answer, 1.0, vocabulary.PROMPT_SHARE)
+        counts.scatter_add_(0, ids.long()[:learnt[-1][1]], weight[:learnt[-1][1]])
+    words = vocabulary.choose(data, data.sequences, made_up.V, 10)
+    assert counts[words.ranked].tolist() == pytest.approx(
+        counts.sort(descending=True).values[:10].tolist())
+
+
+@pytest.mark.parametrize("change", [
+    lambda t: t.pop("answer_last"),
+    lambda t: t.update(answer_last=t["answer_last"] + 1),
+    lambda t: t.update(answer_first=t["answer_last"]),
+    lambda t: t.update(answers=t["answers"][:-1]),
+    lambda t: t.update(answers=torch.zeros_like(t["answers"]))])
+def test_broken_dialogues_are_refused(world, tmp_path, change):
+    write_dialogues(tmp_path, world.head)
+    path = tmp_path / "part-00000.safetensors"
+    tensors, metadata = tensorfile.read(path)
+    tensors = {name: tensor.clone() for name, tensor in tensors.items()}
+    change(tensors)
+    tensorfile.write(path, tensors, metadata)
+    with pytest.raises(Failure, match="delete this part"):
+        capture.Capture(tmp_path)
+
+
+def test_origins_come_from_the_prompt_list(world, tmp_path):
+    path = tmp_path / "p.jsonl"
+    rows = [{"source": "lima", "licence": "L", "origin": "O", "messages": []}] + \
+        [{"source": "own_code"}] * 39
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    origins = world.capture.origins([path])
+    assert origins[0, 0] == {"source": "lima", "licence": "L", "origin": "O"}
+    assert origins[0, 1] == {"source": "own_code"}
+    assert world.capture.sources([path])[0, 0] == "lima"
 
 
 @pytest.mark.parametrize("block", [1, 2, 3])

@@ -640,6 +640,40 @@ def test_command_writes_adapter_and_card(world, tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["chain_tau"] == result["chain_tau"]
 
 
+def test_test_prompts_in_the_text_mark_the_adapter(world, tmp_path, capsys):
+    prompts, report = tmp_path / "prompts.jsonl", tmp_path / "overlap.json"
+    row = {"source": "lima", "licence": "NC-LICENCE", "origin": "https://x"}
+    prompts.write_text((json.dumps(row) + "\n") * 40)
+    sets = [{"set": "gsm8k", "overlapping": 3}, {"set": "mbpp", "overlapping": 0}]
+    # The made-up captures say that this is their prompt list's SHA-256.
+    report.write_text(json.dumps({"texts": [{"sha256": "list 0", "sets": sets}]}))
+    common = ("--tokens", "500", "--prompts", str(prompts))
+
+    def training_of(name, *more):
+        assert command.main(arguments(world, "eagle", tmp_path / name, *common, *more)) == 0
+        capsys.readouterr()
+        card = " ".join((tmp_path / name / "eagle.md").read_text().split())
+        return adapter.read(tmp_path / name / "eagle.safetensors")[1]["training"], card
+
+    given = ("--overlap", str(report))
+    for more in ((), ("--dry-run",)):
+        assert command.main(arguments(world, "eagle", tmp_path / "a", *common, *given, *more)) == 2
+        assert "3 prompts of gsm8k" in capsys.readouterr().err
+    assert not (tmp_path / "a").exists()
+    training, card = training_of("b", *given, "--force-overlap")
+    assert training["overlap"] == {"gsm8k": 3, "mbpp": 0}
+    assert "**3 of `gsm8k`**; figures measured there flatter" in card
+    assert "| NC-LICENCE (https://x) |" in card
+    report.write_text(report.read_text().replace(": 3", ": 0"))
+    training, card = training_of("c", *given)
+    assert training["overlap"] == {"gsm8k": 0, "mbpp": 0}
+    assert "by 13-grams: none of `gsm8k`, `mbpp`" in card
+    report.write_text(report.read_text().replace("list 0", "another"))
+    for name, more in (("d", given), ("e", ())):
+        training, card = training_of(name, *more)
+        assert training["overlap"] is None and "in the text: not looked for" in card
+
+
 def test_errors_are_one_line(world, tmp_path, capsys):
     made_up.write_capture(tmp_path / "plain", world.head)
     code = command.main(["eagle3", "--data", str(tmp_path / "plain"), "--target", str(world.folder),

@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
@@ -15,6 +16,7 @@
 #include "runners/cli/jsonl.h"
 #include "runners/cli/output.h"
 #include "runners/cli/prompt_line.h"
+#include "runners/cli/text/dialogue.h"
 #include "runners/cli/units.h"
 #include "runners/measure/interrupt.h"
 #include "runners/measure/progress.h"
@@ -62,33 +64,97 @@ std::vector<int> parse_residual(const std::string& text, int n_layers) {
 struct Input {
   std::vector<runners::CapturePrompt> prompts;
   int64_t n_lines = 0, too_long = 0;
+  bool has_dialogues = false;
+  std::shared_ptr<int64_t> turns_left_out = std::make_shared<int64_t>(0);
 };
 
-// All prompts before the first forward: a broken line shows now and not after hours, and the
-// longest prompt says how large the caches must be.
-Input read_input(const CaptureArguments& o, const engine::Model& model) {
-  Input input;
-  JsonlReader reader(o.in);
-  const int context = model.config().max_context;
-  while (const auto object = reader.next()) {
-    runners::CapturePrompt prompt{reader.line() - 1, read_prompt(reader, *object, model), {}};
-    if (o.answers == "dataset") prompt.answer = read_answer(reader, *object, model);
-    const auto n = static_cast<int64_t>(prompt.tokens.size());
-    const bool fits = n + o.max_new <= context;
-    if (!fits && o.max_prompt == 0)
+class InputReader {
+ public:
+  InputReader(const CaptureArguments& o, std::shared_ptr<const engine::Model> model)
+      : o_(o), model_(std::move(model)), given_(o.answers == "dataset"), reader_(o.in) {
+    // Most tokens of a prompt.
+    room_ = model_->config().max_context - o.max_new;
+    if (o.max_prompt > 0) room_ = std::min(room_, o.max_prompt);
+  }
+
+  // All prompts before the first forward: a broken line shows now and not after hours, and the
+  // longest prompt says how large the caches must be.
+  Input read() {
+    while (const auto object = reader_.next()) {
+      const bool is_chat = object->contains("messages") && !object->contains("prompt") &&
+                           !object->contains("tokens");
+      if (is_chat || (given_ && !object->contains("messages")))
+        add_dialogue(std::make_shared<Dialogue>(reader_, *object, model_, given_));
+      else
+        add({reader_.line() - 1, read_prompt(reader_, *object, *model_), {}});
+    }
+    input_.n_lines = reader_.line();
+    return std::move(input_);
+  }
+
+ private:
+  bool fits(size_t tokens) const {
+    return static_cast<int64_t>(tokens) <= static_cast<int64_t>(room_);
+  }
+
+  void add(runners::CapturePrompt prompt) {
+    if (fits(prompt.tokens.size())) return input_.prompts.push_back(std::move(prompt));
+    if (o_.max_prompt == 0)
       throw base::usage_error(
           fmt::format("{}: the prompt has {} tokens; with -n {} that is more than the model's "
                       "context of {}",
-                      reader.place(), n, o.max_new, context),
+                      reader_.place(), prompt.tokens.size(), o_.max_new,
+                      model_->config().max_context),
           "shorten the prompt, lower -n, or skip long prompts with --max-prompt N");
-    if (!fits || (o.max_prompt > 0 && n > o.max_prompt))
-      ++input.too_long;
-    else
-      input.prompts.push_back(std::move(prompt));
+    ++input_.too_long;
   }
-  input.n_lines = reader.line();
-  return input;
-}
+
+  void add_dialogue(const std::shared_ptr<const Dialogue>& dialogue) {
+    runners::CaptureTurn first = dialogue->turn({});
+    runners::CapturePrompt prompt{reader_.line() - 1, std::move(first.prompt),
+                                  std::move(first.answer)};
+    input_.has_dialogues = input_.has_dialogues || dialogue->n_turns() > 1;
+    if (dialogue->n_turns() > 1 && fits(prompt.tokens.size())) {
+      prompt.most_tokens = most_tokens(*dialogue);
+      prompt.next = [dialogue, most = prompt.most_tokens, left_out = input_.turns_left_out](
+                        std::span<const std::vector<int32_t>> answers)
+          -> std::optional<runners::CaptureTurn> {
+        if (answers.size() == dialogue->n_turns()) return std::nullopt;
+        runners::CaptureTurn turn = dialogue->turn(answers);
+        if (turn.prompt.size() <= most) return turn;
+        *left_out += static_cast<int64_t>(dialogue->n_turns() - answers.size());
+        return std::nullopt;
+      };
+    }
+    add(std::move(prompt));
+  }
+
+  // What the caches must hold of a dialogue's prompts; a turn beyond that is left out. Answers of a
+  // data set are looked at now, so that a broken one shows now.
+  size_t most_tokens(const Dialogue& dialogue) const {
+    std::vector<std::vector<int32_t>> answers;
+    size_t most = 0;
+    for (size_t t = 0; t < dialogue.n_turns(); ++t) {
+      const runners::CaptureTurn turn = dialogue.turn(answers);
+      // The model's own answers are not known. They have up to -n tokens each, and written again as
+      // text seldom more.
+      const size_t unknown = given_ ? 0 : t * static_cast<size_t>(o_.max_new + 1);
+      if (fits(turn.prompt.size() + unknown))
+        most = turn.prompt.size() + unknown;
+      else
+        most = given_ ? most : static_cast<size_t>(room_);
+      answers.push_back(turn.answer);
+    }
+    return most;
+  }
+
+  const CaptureArguments& o_;
+  std::shared_ptr<const engine::Model> model_;
+  bool given_;
+  JsonlReader reader_;
+  int room_ = 0;
+  Input input_;
+};
 
 void run_capture(const CaptureArguments& o, Context& context) {
   if (o.in == "-")
@@ -105,7 +171,7 @@ void run_capture(const CaptureArguments& o, Context& context) {
   options.stop = runners::InterruptGuard::requested;
 
   engine::SessionOptions session = o.model.session_options(1);
-  const Input input = read_input(o, *model);
+  const Input input = InputReader(o, model).read();
   runners::CaptureSettings settings;
   settings.describe(*model);
   settings.kv_dtype = session.kv_dtype.empty()
@@ -116,6 +182,7 @@ void run_capture(const CaptureArguments& o, Context& context) {
   if (o.model.chat_template && model->chat_template() != nullptr)
     settings.chat_template = model->chat_template()->name();
   settings.answers = o.answers;
+  settings.dialogues = input.has_dialogues;
   settings.max_new = o.max_new;
   settings.residual_layers = options.residual_layers;
   settings.in_hash = base::sha256_file(o.in);
@@ -144,9 +211,11 @@ void run_capture(const CaptureArguments& o, Context& context) {
   line["tokens"] = folder.n_tokens();
   line["sequences_before"] = before;
   line["sequences_now"] = outcome.sequences;
+  line["answers_now"] = outcome.answers;
   line["prompt_tokens_now"] = outcome.prompt_tokens;
   line["generated_now"] = outcome.generated;
   line["skipped"] = input.too_long;
+  line["turns_left_out"] = *input.turns_left_out;
   line["left"] = outcome.left;
   line["seconds"] = std::round(outcome.seconds * 1e3) / 1e3;
   line["generated_per_second"] =
@@ -165,7 +234,8 @@ void add_capture_command(CLI::App& app, Context& context) {
   o.model.add_without_draft(*command);
   command
       ->add_option("--in", o.in,
-                   "Prompts, one object per line: {\"prompt\" | \"messages\" | \"tokens\"}")
+                   "Prompts, one object per line: {\"prompt\" | \"messages\" | \"tokens\"}; every "
+                   "turn of the user in messages is answered")
       ->required();
   command
       ->add_option("--out", o.out,
@@ -186,13 +256,15 @@ void add_capture_command(CLI::App& app, Context& context) {
       ->capture_default_str();
   command
       ->add_option("--answers", o.answers,
-                   "self = the model's own, decoded greedily; dataset = field \"answer\" of every "
-                   "line, cut at -n tokens: text to tune the model itself on")
+                   "self = the model's own, decoded greedily, each after its own earlier ones; "
+                   "dataset = what the assistant says in messages, or field \"answer\", cut at -n "
+                   "tokens: text to tune the model itself on")
       ->check(CLI::IsMember({"self", "dataset"}))
       ->capture_default_str();
   command
       ->add_option("--max-prompt", o.max_prompt,
-                   "Skip and count prompts of more tokens, and those the context does not hold")
+                   "Skip and count prompts of more tokens, and those the context does not hold; a "
+                   "dialogue ends before such a turn")
       ->type_name("N")
       ->check(CLI::PositiveNumber);
   command
@@ -201,8 +273,8 @@ void add_capture_command(CLI::App& app, Context& context) {
       ->transform(as_seconds());
   command->footer(
       "DIR gets capture.json and part-NNNNN.safetensors with tokens, start, prompt, line, ended,\n"
-      "hidden and residual, and standard output one line with totals. Ctrl-C finishes the answers\n"
-      "that were begun; the same command goes on after them.\n\n"
+      "hidden, residual and the answers of dialogues, and standard output one line with totals.\n"
+      "Ctrl-C finishes the prompts that were begun; the same command goes on after them.\n\n"
       "Examples:\n"
       "  evalrun capture --in prompts.jsonl -n 256 --out train\n"
       "  evalrun capture --in prompts.jsonl -n 256 --out train --max-prompt 512 --residual eagle3");

@@ -1,5 +1,5 @@
-// evalrun data list|fetch|verify: the official data files under the data root; data cache and data
-// model: see data_cache.h, data_model.h.
+// evalrun data list|fetch|verify: the official data files under the data root; data overlap, data
+// cache and data model: see data_overlap.h, data_cache.h, data_model.h.
 #include <algorithm>
 #include <filesystem>
 #include <memory>
@@ -12,6 +12,7 @@
 #include "runners/cli/output.h"
 #include "runners/cli/text/data_cache.h"
 #include "runners/cli/text/data_model.h"
+#include "runners/cli/text/data_overlap.h"
 
 namespace evalrun::cli {
 namespace {
@@ -127,7 +128,8 @@ void fetch_files(const DataArguments& options, const GlobalOptions& global) {
 void add_data_command(CLI::App& app, Context& context) {
   auto* command = app.add_subcommand(
       "data",
-      "Official data files: list, fetch, verify; the default model; converted weights: cache");
+      "Official data files: list, fetch, verify, overlap; the default model; converted weights: "
+      "cache");
   command->require_subcommand(1);
   auto options = std::make_shared<DataArguments>();
 
@@ -147,6 +149,7 @@ void add_data_command(CLI::App& app, Context& context) {
   verify->add_option("name", options->names, "Data sets that must be there (default: any)");
   verify->callback([options, &context] { verify_files(*options, context); });
 
+  add_data_overlap_command(*command, context);
   add_data_model_command(*command, context);
   add_data_cache_command(*command, context);
 
@@ -156,6 +159,7 @@ void add_data_command(CLI::App& app, Context& context) {
       "  evalrun data list\n"
       "  evalrun data fetch gsm8k --data-root ~/data\n"
       "  EVALRUN_DATA=~/data evalrun data verify\n"
+      "  evalrun data overlap prompts.jsonl --data-root ~/data\n"
       "  evalrun data cache --clear '*q4*'");
 }
 

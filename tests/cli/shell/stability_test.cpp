@@ -48,6 +48,7 @@ TEST_F(Stability, JsonKeys) {
   ASSERT_EQ(run({"baseline", "save", "main", "--db", "r.db"}).exit_code, 0);
   folder_.write("text.txt", "the cat sat on the mat and the cat sat there again\n");
   folder_.write("in.jsonl", "{\"prompt\": \"the cat\", \"text\": \"the cat\"}\n");
+  folder_.write("own.jsonl", "{\"prompt\": \"the cat\"}\n");
   const std::string model = tiny_model();
   const std::vector<std::vector<std::string>> commands = {
       {"baseline", "list"},
@@ -55,6 +56,7 @@ TEST_F(Stability, JsonKeys) {
       {"compare", "1", "1"},
       {"data", "cache"},
       {"data", "list"},
+      {"data", "overlap", "in.jsonl", "--tasks", "jsonl:own.jsonl"},
       {"generate", "-m", model, "--in", "in.jsonl", "-n", "4"},
       {"list", "evaluators"},
       {"list", "formats"},
