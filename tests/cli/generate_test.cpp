@@ -249,7 +249,8 @@ TEST_F(Capture, DialoguesTurnByTurn) {
   const json chat = {says("system", "be short"), says("user", "hi"), says("assistant", "a fox"),
                      says("user", "more"), says("assistant", "a hen")};
   folder_.write("in.jsonl", json({{"messages", chat}}).dump() + "\n" +
-                                json({{"messages", json::array({says("user", "hi")})}}).dump() + "\n");
+                                json({{"messages", json::array({says("user", "hi")})}}).dump() +
+                                "\n");
   const auto model = engine::load_model(tiny_model());
   // (token ids up to an answer, the answer as text without what ends it) of line 0.
   const auto answers = [&](const std::string& folder) {

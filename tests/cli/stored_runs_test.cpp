@@ -193,7 +193,7 @@ TEST_F(StoredRuns, ShowCountsTheStepsWithoutADraft) {
 
 TEST_F(StoredRuns, ShowSaysWhatTheMachineDidAndWhereAReplayDiffered) {
   execute("DELETE FROM clock WHERE generation_id IN (1, 2)");
-  execute("INSERT INTO clock VALUES (1, 2500, 4000000000, 3000000000, 500000000, 0, 7)");
+  execute("INSERT INTO clock VALUES (1, 2500, 4000000000, 3000000000, 500000000, 0, 7, NULL)");
   execute("INSERT INTO gpu VALUES (1, 61, NULL, 2500, 'power cap', 1000000, 0, 0, 5000000, 0, 2)");
   execute("UPDATE generation SET asked = 15, cycle = 40 WHERE id = 1");
   execute(

@@ -44,7 +44,8 @@ void add_generations(ResultStore& store, int64_t run_id, int64_t first, int64_t 
       "WHERE p.run_id = ? AND p.id >= ? AND p.id < ? ORDER BY p.id, a.id",
       {run_id, first, last});
   store.execute(
-      "INSERT INTO clock SELECT id, 3000.0, 600000000, 590000000, 5000000, 0, 3 FROM generation "
+      "INSERT INTO clock SELECT id, 3000.0, 600000000, 590000000, 5000000, 0, 3, NULL FROM "
+      "generation "
       "WHERE run_id = ? AND prompt_id >= ? AND prompt_id < ?",
       {run_id, first, last});
   // A turn has its generation's number. 2654435761 = 2^32 / golden ratio (Knuth's hash).
