@@ -37,11 +37,11 @@ ordered_json to_json(const CaptureSettings& s) {
   ordered_json j;
   j["format"] = kFormat;
   j["answers"] = s.answers;
+  j["dialogues"] = s.dialogues;
   // Programs that know no answers but the model's own, or no dialogues, must not go on with others.
   j["version"] = s.dialogues           ? kDialogueVersion
                  : s.answers == "self" ? kCaptureVersion
                                        : kDatasetVersion;
-  j["dialogues"] = s.dialogues;
   j["model"] = {{"name", s.model_name},      {"path", s.model_path}, {"hash", s.model_hash},
                 {"dtype", s.dtype},          {"d_model", s.d_model}, {"n_layers", s.n_layers},
                 {"vocab_size", s.vocab_size}};
