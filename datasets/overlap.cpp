@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "engine/base/error.h"
 #include "engine/base/rng.h"
@@ -21,6 +22,7 @@ namespace evalrun::datasets {
 namespace {
 
 constexpr size_t kMostExamples = 10, kMostHits = 1 << 20;
+constexpr size_t kPhraseWords = 5, kFewestPieceWords = 4;
 constexpr unsigned kPieceBytes = 1 << 20;
 constexpr uint64_t kWordFactor = 0x9E3779B97F4A7C15;  // odd, so invertible modulo 2^64
 
@@ -34,6 +36,40 @@ uint64_t word_factor(int n) {
 // The key of a gram of n words, given the hash of its words.
 uint64_t gram_key(uint64_t hash, int n) {
   return base::mix64(hash + static_cast<uint64_t>(n) * 0xD6E8FEB86659FD93);
+}
+
+uint64_t phrase_key(std::span<const uint64_t> words, size_t first) {
+  uint64_t hash = 0;
+  for (size_t i = first; i < first + kPhraseWords; ++i) hash = hash * kWordFactor + words[i];
+  return base::mix64(hash);
+}
+
+// Phrases of prompts of more than `most` groups.
+std::unordered_set<uint64_t> frequent_phrases(std::vector<std::pair<uint64_t, uint32_t>>& phrases,
+                                              size_t most) {
+  std::sort(phrases.begin(), phrases.end());
+  phrases.erase(std::unique(phrases.begin(), phrases.end()), phrases.end());
+  std::unordered_set<uint64_t> frequent;
+  for (size_t i = most; i < phrases.size(); ++i)
+    if (phrases[i].first == phrases[i - most].first) frequent.insert(phrases[i].first);
+  return frequent;
+}
+
+// What is left of a turn, in pieces, without the words of these phrases.
+std::vector<std::span<const uint64_t>> pieces_without(const std::unordered_set<uint64_t>& phrases,
+                                                      std::span<const uint64_t> words) {
+  std::vector<bool> is_wording(words.size(), false);
+  for (size_t i = 0; i + kPhraseWords <= words.size(); ++i)
+    if (phrases.contains(phrase_key(words, i)))
+      for (size_t k = i; k < i + kPhraseWords; ++k) is_wording[k] = true;
+  std::vector<std::span<const uint64_t>> pieces;
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (is_wording[i]) continue;
+    const size_t first = i;
+    while (i < words.size() && !is_wording[i]) ++i;
+    pieces.push_back(words.subspan(first, i - first));
+  }
+  return pieces;
 }
 
 enum class CharKind : uint8_t { kSpace, kWord, kDropped };
@@ -247,31 +283,49 @@ void WordHashes::finish(std::vector<uint64_t>& words) {
 
 void PromptGrams::add(const LoadedDataset& loaded) {
   std::unordered_map<std::string, uint32_t> groups;
+  const uint32_t first_group = n_groups_;
   WordHashes reader;
-  std::vector<uint64_t> words;
+  struct Turn {
+    uint32_t prompt = 0;
+    std::vector<uint64_t> words;
+  };
+  std::vector<Turn> turns;
+  std::vector<std::pair<uint64_t, uint32_t>> phrases;  // of whose prompts, by group
   for (const Prompt& prompt : loaded.prompts) {
     uint32_t group = n_groups_;
     if (!prompt.group.empty()) group = groups.try_emplace(prompt.group, n_groups_).first->second;
     if (group == n_groups_) ++n_groups_;
-    const auto index = static_cast<uint32_t>(prompts_.size());
-    prompts_.push_back({prompt.id, static_cast<uint32_t>(sets_.size()), group});
-    for (const std::string& turn : prompt.turns) {
-      words.clear();
-      reader.push(turn, words);
-      reader.finish(words);
-      if (words.empty()) continue;
-      const auto n = static_cast<int>(std::min<size_t>(words.size(), kGramWords));
-      lengths_[static_cast<size_t>(n)] = true;
-      const uint64_t oldest = word_factor(n);
-      uint64_t hash = 0;
-      for (size_t i = 0; i < words.size(); ++i) {
-        hash = hash * kWordFactor + words[i];
-        if (i >= static_cast<size_t>(n)) hash -= oldest * words[i - static_cast<size_t>(n)];
-        if (i + 1 >= static_cast<size_t>(n)) entries_.push_back({gram_key(hash, n), index});
-      }
+    for (const std::string& text : prompt.turns) {
+      Turn turn{static_cast<uint32_t>(prompts_.size()), {}};
+      reader.push(text, turn.words);
+      reader.finish(turn.words);
+      for (size_t i = 0; i + kPhraseWords <= turn.words.size(); ++i)
+        phrases.emplace_back(phrase_key(turn.words, i), group);
+      turns.push_back(std::move(turn));
     }
+    prompts_.push_back({prompt.id, static_cast<uint32_t>(sets_.size()), group});
+  }
+  const std::unordered_set<uint64_t> wording =
+      frequent_phrases(phrases, std::max<size_t>(kWordingGroups, (n_groups_ - first_group) / 2));
+  for (const Turn& turn : turns) {
+    const auto pieces = pieces_without(wording, turn.words);
+    for (const auto& piece : pieces)
+      // A few words between fixed sentences are a task; one or two are what is left of a sentence.
+      if (pieces.size() == 1 || piece.size() >= kFewestPieceWords) add_grams(turn.prompt, piece);
   }
   sets_.push_back({loaded.task, loaded.verification, static_cast<int64_t>(loaded.prompts.size())});
+}
+
+void PromptGrams::add_grams(uint32_t prompt, std::span<const uint64_t> words) {
+  const size_t n = std::min<size_t>(words.size(), kGramWords);
+  lengths_[n] = true;
+  const uint64_t oldest = word_factor(static_cast<int>(n));
+  uint64_t hash = 0;
+  for (size_t i = 0; i < words.size(); ++i) {
+    hash = hash * kWordFactor + words[i];
+    if (i >= n) hash -= oldest * words[i - n];
+    if (i + 1 >= n) entries_.push_back({gram_key(hash, static_cast<int>(n)), prompt});
+  }
 }
 
 void PromptGrams::finish() {

@@ -6,8 +6,10 @@
 //
 //   - A turn of 8 to 12 words is one gram of that length. 8 is the shortest that the paper uses.
 //   - A turn of fewer words overlaps where it is a text on its own, such as a whole message.
-//   - A gram that prompts of more than ten groups of a set share is the wording of that set ("You
-//     are an expert Python programmer, and here is your task: Write a") and shows nothing.
+//   - Five words in a row that more than half of a set's prompts share (and more than ten groups of
+//     them) are the wording of that set ("You are an expert Python programmer, and here is your
+//     task"). A turn is cut there, and each piece is looked for. So is a gram of more than ten
+//     groups: it shows nothing.
 //   - Of scripts without spaces (Han, kana, Thai), every character is a word.
 //   - Nothing is cut out around a gram: a document has one or not.
 //
@@ -17,6 +19,7 @@
 #include <compare>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -76,6 +79,7 @@ class PromptGrams {
     uint32_t prompt = 0;
     auto operator<=>(const Entry&) const = default;
   };
+  void add_grams(uint32_t prompt, std::span<const uint64_t> words);
   void drop_wording();
 
   std::vector<Set> sets_;

@@ -134,6 +134,22 @@ TEST(Overlap, TheWordingOfASetIsNoEvidence) {
   EXPECT_THAT(hits(grams, {numbered(300, 13)}), ElementsAre("many/2", "few/2", "group/2"));
 }
 
+// A short task between fixed sentences, as MBPP's: it is found alone, the sentences are not.
+TEST(Overlap, TasksBetweenFixedSentences) {
+  std::vector<std::vector<std::string>> prompts;
+  const std::string before = "You are an expert, and here is your task: ";
+  const std::string after = " Your code should pass these tests: assert f(";
+  for (int i = 0; i < 40; ++i)
+    prompts.push_back({before + numbered(100 * i, i % 2 == 0 ? 9 : 5) + after + numbered(i, 1)});
+  PromptGrams grams;
+  grams.add(set_of("a", prompts));
+  grams.finish();
+  EXPECT_THAT(hits(grams, {"Please: " + numbered(600, 9)}), ElementsAre("a/6"));
+  EXPECT_THAT(hits(grams, {numbered(700, 5)}), ElementsAre("a/7")) << "a text on its own";
+  EXPECT_THAT(hits(grams, {"Please: " + numbered(700, 5)}), IsEmpty());
+  EXPECT_THAT(hits(grams, {before + "write it" + after, numbered(3, 1)}), IsEmpty());
+}
+
 // Words of a small vocabulary, so that many grams nearly agree: against comparing all with all.
 TEST(Overlap, AgreesWithComparingAllWithAll) {
   base::Rng rng(3);
