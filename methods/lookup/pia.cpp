@@ -117,7 +117,7 @@ MethodInfo pia_method() {
   info.name = "pia";
   info.summary =
       "a trie of the prompt and of answers drafts a tree of what followed the last tokens";
-  info.source = "PIA, Zhao et al. 2024, arXiv 2312.12728, section 4";
+  info.source = "PIA, Zhao et al. 2024, arXiv 2312.12728";
   info.needs = "nothing";
   info.notes =
       "The paper calls it \"Lookahead\"; it is not Lookahead decoding (`lookahead`). Defaults are "
