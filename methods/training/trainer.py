@@ -186,9 +186,9 @@ class Trainer:
         if state.index >= self.feed.n_batches(state.epoch):
             state.epoch, state.index = state.epoch + 1, 0
         share = self.share()
-        rate = options.lr * learning_rate(state.step, share, options.warmup, options.schedule)
+        left = learning_rate(state.step, share, options.warmup, options.schedule)
         for group in self.optimiser.param_groups:
-            group["lr"] = group["rate"] * rate
+            group["lr"] = group["rate"] * options.lr * left
         batch = self.feed.batch(state.epoch, state.index)
         # Dropout draws from PyTorch's own generator. A training that goes on must draw the same.
         torch.manual_seed(seed_of(options.seed, state.step))

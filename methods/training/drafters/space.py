@@ -16,10 +16,10 @@ y_1..y_m here and k masks the tokens after it, as in the program. (2) p_ar and m
 every pass, in the program once. (3) The loss is a mean over the batch, the program's over the two
 samples of a device. (4) Masks are embeddings of their own, not a row of the vocabulary.
 Differs in the recipe `small`: (5) low-rank updates of all rows, the whole answer with 64 groups, no
-samples without masks. (6) `loss_by` is mean, with text three times: `ar_weight`. (7) Real rows
-learn the original's distribution, masks its 16 likeliest tokens; mask j weighs 0.8^(j-1). (8) An
-embedding per mask, begun near frequent tokens (`start`). (9) A draft vocabulary, rate and
-optimiser: recipes.py.
+samples without masks. (6) `loss_by` is mean, with text three times (`ar_weight`): a mask row weighs
+0.32 of a row of text, as counted on the default model. (7) Real rows learn the original's
+distribution, masks its 16 likeliest tokens; mask j weighs 0.8^(j-1). (8) An embedding per mask,
+begun near frequent tokens (`start`). (9) A draft vocabulary, rate and optimiser: recipes.py.
 """
 import math
 
