@@ -179,7 +179,7 @@ class StaticDrafter final : public PairDrafter {
   RankedChoices choices_;
   std::vector<float> root_feature_;
   std::vector<int> row_of_;  // [plan node]
-  std::vector<int> rows_;    // plan nodes of the forward at hand
+  std::vector<int> rows_;    // plan nodes of the current forward
 };
 
 // EAGLE-2: one forward a level, over the nodes that the tree goes on from.

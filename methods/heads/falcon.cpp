@@ -226,7 +226,7 @@ class FalconDrafter final : public BlockDrafter {
   const int vocab_size_;
   RankedChoices choices_;
   std::vector<int> block_of_;  // [plan node] first row of the block after it
-  std::vector<int> blocks_;    // plan nodes of the forward at hand
+  std::vector<int> blocks_;    // plan nodes of the current forward
 };
 
 // tree=dynamic: EAGLE-2's tree over Falcon's blocks. A level inside a block takes its choices from

@@ -13,7 +13,7 @@
 //
 // Not to be confused with Lookahead decoding (methods/lookup/lookahead.cpp).
 //
-// Written after the released program's LookaheadCache; the paper's text was not at hand.
+// Written after the released program's LookaheadCache, not after the paper's text.
 //
 // Differs from it:
 // - Tokens of an answer's last step are not learnt: a drafter does not see them.

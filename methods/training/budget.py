@@ -5,7 +5,7 @@ the fields COMPARED are equal; only then does a difference between them belong t
 """
 import hashlib
 
-COMPARED = ("text", "updates", "batch", "optimiser")
+COMPARED = ("text", "updates", "batch", "recipe", "optimiser")
 
 
 def text_of(data, sequences):

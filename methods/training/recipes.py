@@ -3,7 +3,7 @@
 `small` is ours, for models of 10^8 weights and 10^5 to 10^7 tokens of text. `paper` is the paper's;
 where the paper is silent, its released program's. papers.json holds what papers and programs say,
 with the place, and the reason of every value that differs on purpose. Methods without `paper` have
-no published values that were at hand.
+no published values that we know of.
 
 `python3 methods/training/recipes.py` prints the two side by side (docs/recipes.md). It needs no
 PyTorch.
@@ -149,7 +149,7 @@ together. "Paper" is the text, "program" the released one. A dash: it says nothi
 something, the text counts. Where the recipe has neither, or the program's, the last column says why
 (**Here**). `small`, our own recipe, is in
 [methods/training/README.md](../methods/training/README.md). `gated_lora` and `draft` have no
-`paper`: the first one's rates were not at hand, and nobody publishes a recipe for the second.
+`paper`: the first one's rates are not known to us, and nobody publishes a recipe for the second.
 
 For all methods: learning rates rise over the warm-up steps and fall to zero at the end of the
 budget, whatever that is. The papers' budgets (passes over their text) are in the lines below each

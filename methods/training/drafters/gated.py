@@ -3,7 +3,7 @@ untouched, its mask rows run through low-rank updates of every matrix.
 
 After "Your LLM Knows the Future": gated LoRA, so that real rows give the same bits as before.
 Differs: no sampler head, no consistency loss; drafts form a tree of the masks' own choices; soft
-labels. Its rates were not at hand, so there is no recipe `paper`.
+labels. Its rates are not known to us, so there is no recipe `paper`.
 """
 from . import mask_rows
 

@@ -212,7 +212,7 @@ SimulatedSize usual_size(SimulatedWay way) {
     case SimulatedWay::kTurns:
       return {.sessions = 3};
     case SimulatedWay::kLockStep:
-      return {.prompts = 4, .repeats = 1, .sessions = 8, .looks = 6, .aa = false};
+      return {.prompts = 8, .repeats = 1, .sessions = 6, .looks = 6, .aa = false};
   }
   return {};
 }

@@ -144,7 +144,7 @@ std::vector<std::string> run_words(const CheckArguments& o) {
 std::vector<std::string> lock_step_words(const CheckArguments& o) {
   std::vector<std::string> words;
   if (o.repeats == 0) words.insert(words.end(), {"-r", "1"});
-  if (!o.suite_named && o.limit == 0) words.insert(words.end(), {"--limit", "1"});
+  if (!o.suite_named && o.limit == 0) words.insert(words.end(), {"--limit", "2"});
   if (!o.suite_named) words.insert(words.end(), {"-w", "1"});
   return words;
 }

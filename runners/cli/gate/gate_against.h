@@ -24,7 +24,7 @@ struct AgainstRequest {
 struct AgainstBudget {
   int sessions, extra_runs;
 };
-inline constexpr AgainstBudget kLockStepBudget{8, 5}, kInTurnsBudget{3, 2};
+inline constexpr AgainstBudget kLockStepBudget{6, 5}, kInTurnsBudget{3, 2};
 
 // In lock step, both builds loaded at once. Where the other build cannot do that (it is older): in
 // sessions that take turns, AB BA AB, each a process that measures everything. Databases lie in a

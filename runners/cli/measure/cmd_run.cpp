@@ -425,13 +425,13 @@ void run(Context& context, const RunArguments& o) {
   if (o.lock_step && (several || o.plan))
     throw base::usage_error("--lock-step measures one run: see `evalrun check --against`");
   const std::string nonce = make_nonce(o);
-  if (o.plan) return show_plans(context, o, all, nonce);
-  if (several) check_plans(o, all, nonce);
-
   if (o.energy) {
     if (o.model.device.empty()) require_energy("cpu");
     for (const std::string& device : o.model.device) require_energy(device);
   }
+  if (o.plan) return show_plans(context, o, all, nonce);
+  if (several) check_plans(o, all, nonce);
+
   Instruments instruments(context.global);
   base::Clock& clock = instruments.clock();
   const int64_t begin_ns = clock.now_ns();

@@ -216,7 +216,7 @@ TEST_F(PaperTableTest, LossyArmsStandBehind) {
   EXPECT_FALSE(found[0].rows[1].lossy);
   EXPECT_TRUE(found[0].rows[2].lossy);
   EXPECT_THAT(to_text(found), HasSubstr("SPACE, k = 3 (not lossless)"));
-  EXPECT_THAT(to_latex(found), HasSubstr(" k = 3 (not lossless)"));
+  EXPECT_THAT(to_latex(found), HasSubstr(R"(SPACE,\allowbreak{} k = 3 (not lossless))"));
   EXPECT_EQ(json::parse(to_json(found)).back()["lossy"], true);
   // Sampling is in no table of greedy decoding.
   EXPECT_THROW(tables("space:table-1"), base::Error);
