@@ -10,7 +10,7 @@
 #include "engine/base/utf8.h"
 
 namespace evalrun::engine {
-namespace {
+namespace pcre {
 
 template <auto kFree>
 struct Free {
@@ -23,6 +23,9 @@ using Code = std::unique_ptr<pcre2_code, Free<pcre2_code_free>>;
 using MatchData = std::unique_ptr<pcre2_match_data, Free<pcre2_match_data_free>>;
 using MatchContext = std::unique_ptr<pcre2_match_context, Free<pcre2_match_context_free>>;
 using JitStack = std::unique_ptr<pcre2_jit_stack, Free<pcre2_jit_stack_free>>;
+
+}  // namespace pcre
+namespace {
 
 std::string error_text(int code) {
   PCRE2_UCHAR buffer[256];
@@ -47,15 +50,15 @@ std::string without_vowel_separator(std::string_view text) {
 }  // namespace
 
 struct Regex::Compiled {
-  Code code;
+  pcre::Code code;
   std::string pattern;
 };
 
 Regex::Regex(std::string_view pattern) {
   int error = 0;
   PCRE2_SIZE offset = 0;
-  Code code(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
-                          PCRE2_UTF | PCRE2_UCP, &error, &offset, nullptr));
+  pcre::Code code(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
+                                PCRE2_UTF | PCRE2_UCP, &error, &offset, nullptr));
   if (!code)
     throw std::invalid_argument(
         fmt::format("pattern does not compile: {} at offset {}", error_text(error), offset));
@@ -70,9 +73,9 @@ std::vector<std::pair<size_t, size_t>> Regex::find_all(std::string_view text) co
     replaced = without_vowel_separator(text);
     text = replaced;
   }
-  const MatchData data(pcre2_match_data_create_from_pattern(compiled_->code.get(), nullptr));
-  const MatchContext context(pcre2_match_context_create(nullptr));
-  const JitStack stack(pcre2_jit_stack_create(32 * 1024, 8 * 1024 * 1024, nullptr));
+  const pcre::MatchData data(pcre2_match_data_create_from_pattern(compiled_->code.get(), nullptr));
+  const pcre::MatchContext context(pcre2_match_context_create(nullptr));
+  const pcre::JitStack stack(pcre2_jit_stack_create(32 * 1024, 8 * 1024 * 1024, nullptr));
   EVALRUN_CHECK(data && context && stack, "out of memory");
   pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
   // The default limit of ten million steps is for hostile patterns on small texts; ours are linear,

@@ -25,6 +25,8 @@ long double sum_of(std::span<const double> values) {
   return std::accumulate(values.begin(), values.end(), 0.0L);
 }
 
+}  // namespace
+
 // Plain decoding's logits along an answer.
 class PlainWalk {
  public:
@@ -52,6 +54,8 @@ class PlainWalk {
   engine::Session& session_;
   std::vector<float> logits_;
 };
+
+namespace {
 
 // One decision: the token that must follow, and the draft nodes that hold it.
 struct Decision {

@@ -13,14 +13,12 @@ namespace {
 constexpr size_t kMaxWidth = 10'000;  // of one field; a prompt has no wider column
 constexpr size_t kMaxPrecision = 100;
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
 // Digits at `at`, which is moved past them; nothing when there are none.
 std::optional<size_t> read_number(std::string_view text, size_t& at, size_t most,
                                   const char* what) {
-  if (at == text.size() || !is_digit(text[at])) return std::nullopt;
+  if (at == text.size() || !python::is_ascii_digit(text[at])) return std::nullopt;
   size_t number = 0;
-  for (; at < text.size() && is_digit(text[at]); ++at) {
+  for (; at < text.size() && python::is_ascii_digit(text[at]); ++at) {
     number = number * 10 + static_cast<size_t>(text[at] - '0');
     if (number > most) throw Fault(fmt::format("{} of a format is above {}", what, most));
   }

@@ -13,11 +13,10 @@ namespace {
 
 using Type = Token::Type;
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
-bool is_hex(char c) { return is_digit(c) || (lower(c) >= 'a' && lower(c) <= 'f'); }
+bool is_hex(char c) { return python::is_ascii_digit(c) || (lower(c) >= 'a' && lower(c) <= 'f'); }
 
 // One kind of line end, and none after the last line.
 std::string with_newlines(std::string_view source) {
@@ -205,7 +204,7 @@ class Lexer {
       const char c = source_[at_];
       if (is_blank(c))
         ++at_;
-      else if (is_digit(c))
+      else if (python::is_ascii_digit(c))
         read_number();
       else if (is_letter(c))
         read_name();
@@ -218,7 +217,7 @@ class Lexer {
 
   void read_name() {
     size_t end = at_;
-    while (is_letter(at(end)) || is_digit(at(end))) ++end;
+    while (is_letter(at(end)) || python::is_ascii_digit(at(end))) ++end;
     add(Type::kName, source_.substr(at_, end - at_));
     at_ = end;
   }
@@ -240,12 +239,14 @@ class Lexer {
   }
 
   void read_number() {
-    const size_t end = skip_digits(at_, is_digit);
+    const size_t end = skip_digits(at_, python::is_ascii_digit);
     size_t real_end = end;
-    if (at(end) == '.' && is_digit(at(end + 1))) real_end = skip_digits(end + 1, is_digit);
+    if (at(end) == '.' && python::is_ascii_digit(at(end + 1)))
+      real_end = skip_digits(end + 1, python::is_ascii_digit);
     if (lower(at(real_end)) == 'e') {
       const size_t sign = at(real_end + 1) == '+' || at(real_end + 1) == '-' ? 1 : 0;
-      if (is_digit(at(real_end + 1 + sign))) real_end = skip_digits(real_end + 1 + sign, is_digit);
+      if (python::is_ascii_digit(at(real_end + 1 + sign)))
+        real_end = skip_digits(real_end + 1 + sign, python::is_ascii_digit);
     }
     // After a dot (messages.0.1) digits are an index.
     if (real_end > end && (at_ == 0 || source_[at_ - 1] != '.')) {

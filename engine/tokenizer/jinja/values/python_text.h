@@ -11,6 +11,7 @@ namespace evalrun::engine::python {
 int64_t length(std::string_view text);
 std::vector<std::string_view> characters(std::string_view text);
 
+constexpr bool is_ascii_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_space(char32_t c);  // as str.isspace() and str.strip() see it
 
 enum class Side { kLeft, kRight, kBoth };
