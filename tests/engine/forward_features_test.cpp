@@ -380,9 +380,9 @@ TEST_P(ForwardFeatures, WithoutKvCacheTheBitsAreTheSame) {
 }
 
 // On the emulator one format has all the rows, another one in other runs: room, borders of chunks
-// and the merge of keys are no matter of the format, and 300 rows meet its products.
+// and the merge of keys are no matter of the format, and 150 rows meet its products.
 TEST_P(ForwardFeatures, AThousandRowsInOneForward) {
-  const int n = !kFewCases || in_full(GetParam(), "a thousand rows") ? kMaxRows : 300;
+  const int n = !kFewCases || in_full(GetParam(), "a thousand rows") ? kMaxRows : 150;
   const auto m = feature_models(GetParam().format)[0];
   auto s = open(m.model, GetParam(), 2, 2048);
   s->prefill(random_tokens(33, 101, 1));
