@@ -65,16 +65,11 @@ Json row_of(const Report& report, const ReportRow& r) {
   }
   const ArmInfo& a = r.arm;
   const GpuUse gpu = r.gpu.value_or(GpuUse{});
-  const std::optional<Estimate> joules =
-      r.energy ? std::optional(r.energy->joules_per_token) : std::nullopt;
-  const std::optional<Estimate> gain = r.energy ? r.energy->gain : std::nullopt;
+  const Estimate* joules = r.energy ? &r.energy->joules_per_token : nullptr;
+  const Estimate* gain = r.energy && r.energy->gain ? &*r.energy->gain : nullptr;
   const std::optional<bool> may_be_quoted = quotable(report, r.dataset);
-  const auto estimated = [](const std::optional<Estimate>& e) {
-    return e ? Json(e->value) : Json(nullptr);
-  };
-  const auto interval = [](const std::optional<Estimate>& e) {
-    return e ? e->interval : std::nullopt;
-  };
+  const auto estimated = [](const Estimate* e) { return e ? Json(e->value) : Json(nullptr); };
+  const auto interval = [](const Estimate* e) { return e ? e->interval : std::nullopt; };
   return Json{
       {"model", a.model},
       {"method", a.label},

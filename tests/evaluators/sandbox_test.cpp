@@ -305,7 +305,8 @@ TEST(NoSandbox, UnsafeOnRequestOnly) {
 }
 
 TEST(NoSandbox, ProgramsSeeAnEnvironmentOfTheirOwn) {
-  const auto sandbox = Sandbox::open({.allow_unsafe = true}, Sandbox::Kind::kNone);
+  const auto sandbox =
+      Sandbox::open({.allow_unsafe = true, .read_only_folders = {}}, Sandbox::Kind::kNone);
   const auto job = sandbox->open_job();
   BoxRequest request = shell("exec /usr/bin/env");
   request.environment = {{"ASKED_FOR", "yes"}};

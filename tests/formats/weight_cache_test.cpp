@@ -117,7 +117,7 @@ TEST_F(WeightCacheTest, SecondLoadReadsTheSameBytes) {
 CachedWeights contents_of(const std::string& path) {
   const std::string bytes = base::read_file(path);
   const auto header = nlohmann::json::parse(bytes.substr(0, bytes.find('\n')));
-  CachedWeights c{header.at("model"), header.at("format"), {}, header.at("bytes")};
+  CachedWeights c{header.at("model"), header.at("format"), {}, header.at("bytes"), {}};
   for (const auto& m : header.at("matrices")) {
     const WeightStorage storage =
         m.at("storage") == "int8-channel" ? WeightStorage::kInt8Channel : WeightStorage::kInt8Group;
@@ -147,7 +147,7 @@ TEST_F(WeightCacheTest, WeightsReallyComeFromTheFile) {
 
 TEST_F(WeightCacheTest, HoldsWhatItWasGivenAndNothingElse) {
   const CachedWeights contents{
-      "abc", "int8", {{"a", WeightStorage::kInt8Group, 1, 1, 0, 64}}, (size_t{2} << 20) + 64};
+      "abc", "int8", {{"a", WeightStorage::kInt8Group, 1, 1, 0, 64}}, (size_t{2} << 20) + 64, {}};
   WeightCache cache(contents);
   EXPECT_EQ(cache.path(), home_.path() + "/weights/abc-int8-2.bin");
   std::vector<std::byte> out(contents.bytes), in(contents.bytes);

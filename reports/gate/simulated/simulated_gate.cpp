@@ -134,8 +134,8 @@ SimulatedDecision check_stored(NoisyMachine& machine, const SimulatedFault& faul
         [&] {
           for (int r = 0; r < size.repeats; ++r) run.repeat(machine, now);
         },
-        [&](const GateOptions& now) {
-          return verdict_of(speed_checks(baselines, {run.data()}, now));
+        [&](const GateOptions& level) {
+          return verdict_of(speed_checks(baselines, {run.data()}, level));
         });
   };
   SimulatedDecision d;

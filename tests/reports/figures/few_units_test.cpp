@@ -51,7 +51,8 @@ class FewUnitsTest : public ReportTest {
         if (!q.difference) continue;
         EXPECT_TRUE(std::isfinite(q.difference->value) && sound(q.difference->interval)) << name;
         EXPECT_EQ(q.difference->p.has_value(), q.difference->interval.has_value());
-        if (q.difference->p) EXPECT_TRUE(*q.difference->p > 0 && *q.difference->p <= 1) << name;
+        const double p = q.difference->p.value_or(1);
+        EXPECT_TRUE(p > 0 && p <= 1) << name;
       }
     }
     static const std::regex kNoNumber("(^|[^a-z])(nan|inf)([^a-z]|$)");
