@@ -5,7 +5,7 @@ set_property(CACHE EVALRUN_CUDA PROPERTY STRINGS ON REQUIRED OFF)
 option(EVALRUN_WERROR "Treat warnings as errors" OFF)
 option(EVALRUN_FUZZ "Build the libFuzzer programs, with address and undefined-behaviour sanitizers (Clang)" OFF)
 option(EVALRUN_STATIC "Link evalrun with static libraries where Debian has them, for a program to be carried elsewhere" OFF)
-option(EVALRUN_UNITY "Compile files together: from nothing in 60 % of the time, after a change of one file in more" OFF)
+option(EVALRUN_UNITY "Compile files together, read common headers once: faster from nothing, slower after a change" OFF)
 set(EVALRUN_SANITIZE "" CACHE STRING "Sanitizers to build with, e.g. address,undefined")
 
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
@@ -89,7 +89,7 @@ function(evalrun_common_headers)
   if(NOT TARGET evalrun_pch)
     file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/pch.cpp CONTENT "// For evalrun_common_headers().\n")
     add_library(evalrun_pch OBJECT ${CMAKE_BINARY_DIR}/pch.cpp)
-    target_link_libraries(evalrun_pch PRIVATE evalrun_options fmt::fmt)
+    target_link_libraries(evalrun_pch PRIVATE evalrun_options fmt::fmt nlohmann_json::nlohmann_json)
     target_precompile_headers(evalrun_pch PRIVATE <nlohmann/json.hpp> <fmt/format.h> <algorithm> <chrono> <cmath>
                               <filesystem> <fstream> <functional> <map> <memory> <mutex> <optional> <set> <span>
                               <sstream> <string> <unordered_map> <variant> <vector>)
