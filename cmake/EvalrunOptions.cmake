@@ -74,7 +74,7 @@ target_link_libraries(evalrun_options INTERFACE Threads::Threads)
 # builds without it (presets debug and asan).
 function(evalrun_unity)
   if(EVALRUN_UNITY)
-    # 16 files and not CMake's 8: an eighth less of processor time. More than that leaves cores idle at the end.
+    # 16 files and not CMake's 8: an eighth less of processor time for reports/.
     set_target_properties(${ARGN} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 16)
   endif()
 endfunction()
@@ -97,7 +97,7 @@ function(evalrun_common_headers)
   foreach(target ${ARGN})
     target_precompile_headers(${target} REUSE_FROM evalrun_pch)
     if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-      # GCC bug 105651 again: a precompiled header is none of the system's, so these false warnings are shown, too.
+      # GCC 12 shows more false warnings about std::string where its header is precompiled.
       target_compile_options(${target} PRIVATE
         "$<$<COMPILE_LANGUAGE:CXX>:-Wno-array-bounds;-Wno-stringop-overflow>")
     endif()

@@ -43,7 +43,7 @@ std::vector<std::string> headers_to_compile() {
         }))
       includers.push_back(header);
   }
-  auto chosen = sample(all, all.size() / 20);
+  auto chosen = sample(all, all.size() / 10);
   std::ranges::copy(sample(includers, (includers.size() + 5) / 6), std::back_inserter(chosen));
   std::ranges::copy_if(all, std::back_inserter(chosen), is_changed);
   std::ranges::sort(chosen);
@@ -53,7 +53,7 @@ std::vector<std::string> headers_to_compile() {
 
 TEST(Headers, CompileAlone) {
   const auto headers = headers_to_compile();
-  ASSERT_GT(headers.size(), 15u);
+  ASSERT_GT(headers.size(), 30u);
   std::string list;
   for (const std::string& header : headers) list += header + "\n";
   // Syntax only, no optimisation: about a second each, most of it in third-party headers. Those of
