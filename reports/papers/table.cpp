@@ -1,6 +1,7 @@
 #include "reports/papers/table.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -35,8 +36,12 @@ class TableBuilder {
  public:
   TableBuilder(const PaperForm& form, std::string model, const std::vector<Report>& reports,
                const Claims& claims, const FindingsByLine& findings);
-  // Nothing measured: nothing. Throws usage_error for unequal budgets that are to be refused.
-  std::optional<PaperTable> build(UnequalBudgets unequal);
+  // Nothing measured: nothing.
+  std::optional<PaperTable> build();
+  // Of the built table: the arms that were not trained like the others, and how. None where
+  // adapters are not what the form compares.
+  std::vector<std::string> unlike() const;
+  void mark_unlike(PaperTable& table) const;
 
  private:
   // Where the figures of a row, or of a column, come from.
@@ -67,7 +72,7 @@ class TableBuilder {
   PaperCell published_cell(const std::string& model, const Source& s,
                            const FormMetric& metric) const;
   void note_measured(const Source& s, const PaperCell& cell);
-  void compare_training(UnequalBudgets unequal);
+  void compare_training();
   void add_notes();
   void add_training_notes();
 
@@ -94,7 +99,7 @@ TableBuilder::TableBuilder(const PaperForm& form, std::string model,
   for (const FormMethod& m : form.methods) entries_.push_back(entries_of(m));
 }
 
-std::optional<PaperTable> TableBuilder::build(UnequalBudgets unequal) {
+std::optional<PaperTable> TableBuilder::build() {
   add_columns();
   form_.methods_as_columns() ? add_data_rows() : add_method_rows();
   drop_empty_columns();
@@ -102,7 +107,7 @@ std::optional<PaperTable> TableBuilder::build(UnequalBudgets unequal) {
   const bool curve = std::any_of(form_.methods.begin(), form_.methods.end(),
                                  [](const FormMethod& m) { return !m.sweep.empty(); });
   if (arms_.size() < (curve ? 2 : 1)) return std::nullopt;
-  compare_training(unequal);
+  compare_training();
   add_notes();
   return std::move(table_);
 }
@@ -349,7 +354,7 @@ void TableBuilder::note_measured(const Source& s, const PaperCell& cell) {
   if (std::find(arms_.begin(), arms_.end(), arm) == arms_.end()) arms_.push_back(arm);
 }
 
-void TableBuilder::compare_training(UnequalBudgets unequal) {
+void TableBuilder::compare_training() {
   std::vector<const ArmInfo*> arms = arms_;
   for (const ReportRow& r : reports_.front().rows)
     if (!form_.control.empty() && r.arm.label == form_.control &&
@@ -358,19 +363,18 @@ void TableBuilder::compare_training(UnequalBudgets unequal) {
       arms.push_back(&r.arm);
   const auto model = table_.run.environment.find("model_hash");
   budgets_ = compare_budgets(arms, model == table_.run.environment.end() ? "" : model->second);
-  if (!form_.equal_budgets || budgets_.unequal.empty()) return;
-  if (unequal == UnequalBudgets::kRefuse) {
-    std::string list;
+}
+
+std::vector<std::string> TableBuilder::unlike() const {
+  std::vector<std::string> list;
+  if (form_.equal_budgets)
     for (const UnequalArm& arm : budgets_.unequal)
-      list += fmt::format("\n  {}: {}", arm.label, arm.what);
-    throw base::usage_error(
-        fmt::format("{} compares adapters, and these were not trained like the others:{}",
-                    form_.name(), list),
-        fmt::format("train them alike: scripts/train-ablations {} --out DIR; or print the table "
-                    "with --unequal-budgets, which marks their cells",
-                    form_.paper));
-  }
-  for (PaperRow& row : table_.rows)
+      list.push_back(fmt::format("{}: {}", arm.label, arm.what));
+  return list;
+}
+
+void TableBuilder::mark_unlike(PaperTable& table) const {
+  for (PaperRow& row : table.rows)
     for (PaperCell& cell : row.cells)
       cell.unequal =
           std::any_of(budgets_.unequal.begin(), budgets_.unequal.end(), [&](const UnequalArm& arm) {
@@ -563,7 +567,8 @@ std::optional<std::vector<Report>> reports_with_control(const results::ResultSto
 std::vector<PaperTable> paper_tables(const results::ResultStore& store, int64_t run_id,
                                      const ReportOptions& options,
                                      const std::vector<const PaperForm*>& forms,
-                                     const Claims& claims, UnequalBudgets unequal) {
+                                     const Claims& claims, UnequalBudgets unequal,
+                                     std::vector<std::string>* left_out) {
   const std::vector<Report> reports = reports_of(store, run_id, options, forms);
   const FindingsByLine findings = findings_by_line(claims);
   std::vector<std::string> models;
@@ -571,19 +576,41 @@ std::vector<PaperTable> paper_tables(const results::ResultStore& store, int64_t 
     if (std::find(models.begin(), models.end(), model_of(r.arm)) == models.end())
       models.push_back(model_of(r.arm));
   std::vector<PaperTable> tables;
-  std::set<std::string> names, suites, needed;
+  std::vector<std::string> refused;             // forms, as a sentence begins
+  std::vector<std::vector<std::string>> lists;  // their arms
+  std::set<std::string> names, suites, needed, papers;
   for (const PaperForm* form : forms) {
     const auto controlled = reports_with_control(store, run_id, options, *form, reports.front());
-    for (const std::string& model : models)
-      if (auto table =
-              TableBuilder(*form, model, controlled ? *controlled : reports, claims, findings)
-                  .build(unequal))
-        tables.push_back(std::move(*table));
+    for (const std::string& model : models) {
+      TableBuilder builder(*form, model, controlled ? *controlled : reports, claims, findings);
+      auto table = builder.build();
+      if (!table) continue;
+      const std::vector<std::string> unlike = builder.unlike();
+      if (!unlike.empty() && unequal != UnequalBudgets::kMark) {
+        refused.push_back(form->name() +
+                          " compares adapters, and these were not trained like the others:");
+        lists.push_back(unlike);
+        papers.insert(form->paper);
+        continue;
+      }
+      if (!unlike.empty()) builder.mark_unlike(*table);
+      tables.push_back(std::move(*table));
+    }
     names.insert(form->name());
     suites.insert(form->suites.begin(), form->suites.end());
     for (const FormMethod& m : form->methods)
       for (const std::string& arm : m.arms)
         needed.insert(form->decoding == "greedy" ? arm : arm + " by sampling");
+  }
+  if (!refused.empty() && (tables.empty() || unequal == UnequalBudgets::kRefuse)) {
+    std::string all;
+    for (size_t i = 0; i < refused.size(); ++i)
+      all += fmt::format("{}{}\n  {}", i > 0 ? "\n" : "", refused[i], fmt::join(lists[i], "\n  "));
+    throw base::usage_error(
+        all,
+        fmt::format("train them alike: scripts/train-ablations {} --out DIR; or print the table "
+                    "with --unequal-budgets, which marks their cells",
+                    fmt::join(papers, " or ")));
   }
   if (tables.empty())
     throw base::usage_error(
@@ -592,6 +619,11 @@ std::vector<PaperTable> paper_tables(const results::ResultStore& store, int64_t 
                     forms.size() > 1 ? std::string()
                                      : fmt::format("; it needs one of {} on the paper's data sets",
                                                    fmt::join(needed, ", "))));
+  for (size_t i = 0; i < refused.size(); ++i) {
+    const std::string why = fmt::format("Left out: {} {}.", refused[i], fmt::join(lists[i], "; "));
+    tables.back().details.push_back(why);
+    if (left_out) left_out->push_back(why);
+  }
   return tables;
 }
 

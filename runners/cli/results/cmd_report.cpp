@@ -1,4 +1,6 @@
 // evalrun report: the table of a run, from stored rows.
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <memory>
 
@@ -151,13 +153,18 @@ std::string render_run(const ReportArguments& options, Format format, const repo
   const auto forms = options.as.empty() ? std::vector<const reports::PaperForm*>()
                                         : reports::find_paper_forms(options.as);
   const RunReference run = find_run(options.runs.empty() ? "" : options.runs.front(), db);
-  if (!forms.empty())
-    return reports::rendered(
-        reports::paper_tables(*run.store, run.run_id, report_options(options, format), forms,
-                              claims,
-                              options.unequal_budgets ? reports::UnequalBudgets::kMark
-                                                      : reports::UnequalBudgets::kRefuse),
-        format, layout);
+  if (!forms.empty()) {
+    // One that was asked for by name is refused; among a paper's tables it is left out.
+    const auto unequal = options.unequal_budgets ? reports::UnequalBudgets::kMark
+                         : forms.size() > 1      ? reports::UnequalBudgets::kLeaveOut
+                                                 : reports::UnequalBudgets::kRefuse;
+    std::vector<std::string> left_out;
+    const auto tables = reports::paper_tables(
+        *run.store, run.run_id, report_options(options, format), forms, claims, unequal, &left_out);
+    // CSV and JSON have no place for it.
+    for (const std::string& why : left_out) spdlog::warn("{}", why);
+    return reports::rendered(tables, format, layout);
+  }
   std::unique_ptr<results::ResultStore> parts;
   if (options.by != "task") parts = results::regrouped(*run.store, axes_of({options.by}));
   const results::ResultStore& store = parts ? *parts : *run.store;

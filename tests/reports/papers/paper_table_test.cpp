@@ -364,6 +364,37 @@ TEST_F(PaperTableTest, UnequalBudgetsAreRefusedByName) {
       HasSubstr("Training, not equal: medusa: not stated by the adapter; eagle: 9 updates"));
 }
 
+// The other tables of the paper are printed; the last one says what is not there.
+TEST_F(PaperTableTest, OfAWholePaperUnequalBudgetsAreLeftOut) {
+  run_.tasks = {"xsum", "mt_bench"};
+  run_.environment["model_hash"] = "cafe";
+  set_trained({{kNone, 225}, {kDeep, 1034}, {"bita:tree=efficient:5,groups=all", 225}});
+  const auto names = [](const std::vector<PaperTable>& found) {
+    std::vector<std::string> list;
+    for (const PaperTable& t : found) list.push_back(t.form->name());
+    return list;
+  };
+  const auto all = names(tables("bita", {}, UnequalBudgets::kMark));
+  const auto found = tables("bita", {}, UnequalBudgets::kLeaveOut);
+  EXPECT_LT(found.size(), all.size());
+  EXPECT_THAT(names(found), Not(::testing::Contains("bita:table-8")));
+  EXPECT_THAT(to_text(found),
+              HasSubstr("Left out: bita:table-8 compares adapters, and these were not trained like "
+                        "the others: " +
+                        std::string(kDeep) + ": updates 1034 (elsewhere 225)."));
+  // Where no table is left, they are refused, all by name.
+  const int64_t id = fill();
+  for (const auto& [label, settings] : settings_)
+    store_.execute(
+        fmt::format("UPDATE arm SET settings = '{}' WHERE label = '{}'", settings.dump(), label));
+  try {
+    paper_tables(store_, id, {}, find_paper_forms("bita:table-8"), {}, UnequalBudgets::kLeaveOut);
+    FAIL() << "printed";
+  } catch (const base::Error& e) {
+    EXPECT_THAT(e.what(), HasSubstr("--unequal-budgets"));
+  }
+}
+
 TEST_F(PaperTableTest, UnknownBudgetsAreRefused) {
   run_.tasks = {"mt_bench"};
   set_trained({{kNone, 225}, {kDeep, 0}});
