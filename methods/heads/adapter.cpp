@@ -80,6 +80,23 @@ json read_budget(const json& training, const std::string& path) {
   return budget;
 }
 
+// The overlap in the metadata of the training: a number of prompts for each evaluation set that the
+// text was compared with. It is null where nobody looked.
+std::map<std::string, int64_t> read_overlap(const json& training, const std::string& path) {
+  std::map<std::string, int64_t> overlap;
+  if (!training.contains("overlap") || training["overlap"].is_null()) return overlap;
+  const std::string place = "__metadata__.training.overlap";
+  base::ObjectReader fields(training["overlap"], path, place);
+  for (const auto& item : training["overlap"].items()) {
+    const auto prompts = fields.required<int64_t>(item.key());
+    if (prompts < 0)
+      throw base::data_error(path, fmt::format("{}.{}", place, item.key()),
+                             fmt::format("is {}, expected 0 or more", prompts), kRetrain);
+    if (prompts > 0) overlap[item.key()] = prompts;
+  }
+  return overlap;
+}
+
 // Names of the published layouts in ours; nothing for tensors that are copies of the target's.
 struct Published {
   const char* method;
@@ -196,7 +213,9 @@ void Adapter::read_own() {
   target_name_ = text("target_name");
   target_hash_ = text("target_hash");
   config_ = metadata_json(*file_, path_, "config");
-  budget_ = read_budget(metadata_json(*file_, path_, "training"), path_);
+  const json training = metadata_json(*file_, path_, "training");
+  budget_ = read_budget(training, path_);
+  overlap_ = read_overlap(training, path_);
   const json tree = metadata_json(*file_, path_, "tree");
   try {
     tree_paths_ = tree.value("paths", std::vector<std::string>());

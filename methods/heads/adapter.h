@@ -2,6 +2,7 @@
 // the layout of docs/adapters.md, or a folder or file as the papers' authors publish them, whose
 // tensor names are translated. Memory-mapped; every tensor is checked when it is read.
 #pragma once
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <set>
@@ -34,6 +35,10 @@ class Adapter {
   // How it was trained, as the training states it: an object with text, updates, tokens, batch,
   // recipe and optimiser (docs/adapters.md, "Budget"). Null when the file states nothing.
   const nlohmann::json& budget() const { return budget_; }
+  // Prompts of evaluation sets that stood in the text of the training, by set, as the training
+  // states it (docs/adapters.md, "Overlap"). Sets without any are left out. Empty when the file
+  // states nothing.
+  const std::map<std::string, int64_t>& overlap() const { return overlap_; }
   // SHA-256 of the weights file: part of an arm's key.
   std::string content_hash() const;
 
@@ -50,6 +55,7 @@ class Adapter {
   std::string path_, method_, target_name_, target_hash_;
   bool published_ = false;
   nlohmann::json config_, budget_;
+  std::map<std::string, int64_t> overlap_;
   std::vector<std::string> tree_paths_;
   std::vector<double> tree_gains_;
   std::shared_ptr<const engine::SafeTensors> file_;

@@ -68,6 +68,8 @@ std::map<std::string, std::string> adapter_file(const std::string& weights,
     budget["target"] = adapter->target_hash();
     file["adapter_budget"] = budget.dump();
   }
+  if (!adapter->overlap().empty())
+    file["adapter_overlap"] = nlohmann::json(adapter->overlap()).dump();
   return file;
 }
 

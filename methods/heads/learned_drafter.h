@@ -38,8 +38,9 @@ struct OpenedAdapter {
 // `weights`: the adapter's method name ("eagle" for eagle and eagle2).
 OpenedAdapter open_adapter(const std::string& weights, const AdapterOptions& options,
                            const MethodBuildContext& context);
-// For MethodInfo::files: "adapter", and "adapter_budget" where the adapter states one
-// (Adapter::budget() and, as `target`, the hash of the model it was trained for).
+// For MethodInfo::files: "adapter"; "adapter_budget" where the adapter states one
+// (Adapter::budget() and, as `target`, the hash of the model it was trained for); and
+// "adapter_overlap" where test prompts stood in its text (Adapter::overlap()).
 std::map<std::string, std::string> adapter_file(const std::string& weights,
                                                 const AdapterOptions& options,
                                                 const MethodBuildContext& context);

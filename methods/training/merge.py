@@ -34,7 +34,7 @@ def run(options):
     out = pathlib.Path(options.out)
     if (out / "model.safetensors").exists():
         raise Failure(out, "holds a model already", "give another --out")
-    module, ids, spent = open_tuned(options.source, original)
+    module, ids, stated = open_tuned(options.source, original)
     layers, embed, head, norm = module.merged()
     tensors = {"model.embed_tokens.weight": embed, "model.norm.weight": norm}
     for i, layer in enumerate(layers):
@@ -58,12 +58,12 @@ def run(options):
         "target_name": out.name, "target_hash": parity.folder_hash(out),
         "d_model": str(shape.d_model), "vocab_size": str(shape.vocab_size),
         "config": json.dumps({"masks": module.n_masks, "distinct": module.distinct}),
-        **({"training": json.dumps({"budget": spent})} if spent else {})})
+        **({"training": json.dumps(stated)} if stated else {})})
     say(f"{out}: {size / 1e6:.0f} MB; masks: {out}.space.safetensors (space:adapter=)")
 
 
 def open_tuned(source, original):
-    """(module with its weights, draft ids or None, budget of its training or None)."""
+    """(module with its weights, draft ids or None, what runs store of its training)."""
     if str(source).endswith(".pt"):
         return open_checkpoint(source, original)
 
@@ -78,8 +78,10 @@ def open_tuned(source, original):
         raise Failure(source, f"was trained for the target {metadata['target_hash'][:12]}, "
                               f"{original.path} is {digest[:12]}", "give its target")
     words = module.frozen.vocabulary
-    spent = metadata.get("training", {}).get("budget")
-    return module, None if words.is_complete else words.ids, spent
+    training = metadata.get("training", {})
+    stated = {key: training[key] for key in ("budget", "overlap")
+              if training.get(key) is not None}
+    return module, None if words.is_complete else words.ids, stated
 
 
 def open_checkpoint(source, original):
@@ -99,11 +101,11 @@ def open_checkpoint(source, original):
             raise Failure(source, f"has no weights {name} of {list(parameter.shape)}",
                           "is it a checkpoint of space, of this target?")
         parameter.data.copy_(weights[name])
-    spent = None
+    stated = {}
     if "text" in settings:  # checkpoints of earlier versions do not have it
-        spent = budget.of(types.SimpleNamespace(**settings), types.SimpleNamespace(**state),
-                          settings["text"])
-    return module, None, spent
+        stated["budget"] = budget.of(types.SimpleNamespace(**settings),
+                                     types.SimpleNamespace(**state), settings["text"])
+    return module, None, stated
 
 
 def config_of(original, out):

@@ -16,6 +16,7 @@
 #include "reports/papers/cells.h"
 #include "reports/table/metric_glossary.h"
 #include "reports/table/run_text.h"
+#include "reports/table/training_overlap.h"
 #include "results/regroup.h"
 
 namespace evalrun::reports {
@@ -75,6 +76,7 @@ class TableBuilder {
   void compare_training();
   void add_notes();
   void add_training_notes();
+  void add_overlap_note();
 
   const PaperForm& form_;
   const std::vector<Report>& reports_;
@@ -412,6 +414,14 @@ void TableBuilder::add_training_notes() {
   table_.details.push_back(fmt::format("Training, not equal: {}.", fmt::join(list, "; ")));
 }
 
+// Of the arms in the table, and of the one that they are against.
+void TableBuilder::add_overlap_note() {
+  std::vector<const ArmInfo*> arms = arms_;
+  for (const ReportRow& r : reports_.front().rows)
+    if (!form_.control.empty() && r.arm.label == form_.control) arms.push_back(&r.arm);
+  if (const std::string note = overlap_sentence(arms); !note.empty()) table_.notes.push_back(note);
+}
+
 // What an arm has set for single tasks: "cip 512, xsum 256" for "max_new.".
 std::string setting_by_task(const ArmInfo& arm, const std::string& prefix) {
   std::vector<std::string> list;
@@ -460,6 +470,7 @@ void TableBuilder::add_notes() {
       arms_.front()->kv_cache ? "" : ", no keys and values kept", fmt::join(prompts, ", ")));
 
   add_training_notes();
+  add_overlap_note();
   if (!form_.control.empty())
     table_.notes.push_back(
         fmt::format("Win, tie and lose: conversations that the judge of MT-Bench grades higher "

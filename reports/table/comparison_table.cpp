@@ -11,6 +11,7 @@
 #include "reports/format.h"
 #include "reports/table/metric_glossary.h"
 #include "reports/table/run_text.h"
+#include "reports/table/training_overlap.h"
 
 namespace evalrun::reports {
 namespace {
@@ -58,6 +59,7 @@ Badge lossless_badge(const ArmInfo& arm) {
 
 Cell method_cell(const ReportRow& r) {
   Cell cell(r.arm.label);
+  if (!training_overlap(r.arm).empty()) cell.text += fmt::format(" {}", kOverlapMark);
   cell.badges.push_back(lossless_badge(r.arm));
   // What was shown beside what is claimed.
   if (const auto& c = r.arm.certificate; c && c->outcome == "fails")
@@ -277,6 +279,7 @@ std::string comparison_caption(const Report& report, const std::string& dataset,
                                       : " Some answers run in a loop.";
   if (any([](const ReportRow* r) { return r->arm.certificate.has_value(); }))
     text += " Shown lossless: by evalrun verify.";
+  if (const std::string note = overlap_note(rows); !note.empty()) text += " " + note;
   if (rows.aa != nullptr && rows.aa->speed.speedup) text += " " + noise_floor_text(*rows.aa);
   if (const std::string warning = not_quotable_text(report, dataset); !warning.empty())
     text += " " + warning;
@@ -299,6 +302,13 @@ std::vector<const ReportRow*> DatasetRows::all() const {
   Rows rows = lossless;
   rows.insert(rows.end(), lossy.begin(), lossy.end());
   return rows;
+}
+
+std::string overlap_note(const DatasetRows& rows) {
+  std::vector<const ArmInfo*> arms;
+  for (const ReportRow* r : rows.all()) arms.push_back(&r->arm);
+  const std::string sentence = overlap_sentence(arms);
+  return sentence.empty() ? "" : fmt::format("{}: {}", kOverlapMark, sentence);
 }
 
 std::vector<std::string> column_names() {

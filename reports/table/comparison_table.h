@@ -18,6 +18,9 @@ struct DatasetRows {
   std::vector<const ReportRow*> all() const;
 };
 
+// What the mark after some methods' names means (training_overlap.h); "" where none has it.
+std::string overlap_note(const DatasetRows& rows);
+
 // Every format has these columns in this order; which it has room for, the columns say.
 Table comparison_table(const Report& report, const std::string& dataset, const DatasetRows& rows);
 // What ReportOptions::columns may name: "all", then the columns in their order.

@@ -224,6 +224,7 @@ void add_dataset(const Report& report, const std::string& name, bool with_answer
   if (const std::string text = with_answer ? answer(report, name) : ""; !text.empty())
     d.paragraph(text, true);
   if (!rows.all().empty()) d.table(comparison_table(report, name, rows));
+  if (const std::string note = overlap_note(rows); !note.empty()) d.paragraph(note);
   if (rows.aa != nullptr && rows.aa->speed.speedup) d.paragraph(noise_floor_text(*rows.aa));
   if (Table t = ranking_table(rows); !t.rows.empty()) {
     d.table(std::move(t));

@@ -9,6 +9,7 @@
 #include "reports/figures/report.h"
 #include "reports/format.h"
 #include "reports/json_values.h"
+#include "reports/table/training_overlap.h"
 
 namespace evalrun::reports {
 
@@ -33,6 +34,11 @@ Json nodes(const ReportRow& r) {
 
 std::optional<base::Interval> behind(const ReportRow& r) {
   return r.ranking ? r.ranking->against_fastest_interval : std::nullopt;
+}
+
+Json overlap_json(const ArmInfo& arm) {
+  const std::map<std::string, int64_t> overlap = training_overlap(arm);
+  return overlap.empty() ? Json(nullptr) : Json(overlap);
 }
 
 Json row_of(const Report& report, const ReportRow& r) {
@@ -182,6 +188,7 @@ Json row_of(const Report& report, const ReportRow& r) {
       {"against_fastest_hi", json_hi(behind(r))},
       {"rank_lo", r.ranking ? Json(r.ranking->lowest) : Json(nullptr)},
       {"rank_hi", r.ranking ? Json(r.ranking->highest) : Json(nullptr)},
+      {"training_overlap", overlap_json(a)},
   };
 }
 
@@ -205,6 +212,10 @@ Table report_records(const Report& report) {
       if (key == "acceptance_by_node") continue;
       if (key == "certificate") {
         flat[key] = v.is_null() ? Json() : v["outcome"];
+      } else if (key == "training_overlap") {  // "gsm8k 3;mbpp 1"
+        flat[key] = Json::array();
+        for (const auto& [set, prompts] : v.items())
+          flat[key].push_back(fmt::format("{} {}", set, prompts.get<int64_t>()));
       } else if (key != "quality") {
         flat[key] = v;
       } else {

@@ -56,7 +56,9 @@ TEST_F(WholeRun, OfATunedTargetIsLosslessAgainstItsPlainDecoding) {
                       << "\n";
   PlanRequest request;
   request.target = tests::tiny_model(512);
-  tests::random_adapter("space_tuned", *request.target, 7).write(adapter);
+  tests::AdapterFile tuned = tests::random_adapter("space_tuned", *request.target, 7);
+  tuned.metadata["training"] = R"({"overlap": {"gsm8k": 3, "mbpp": 0}})";
+  tuned.write(adapter);
   request.suite.tasks = {{.task = "jsonl:" + file}};
   request.suite.methods = {"space:adapter=" + adapter + ",k=2"};
   request.suite.aa = false;
@@ -77,6 +79,16 @@ TEST_F(WholeRun, OfATunedTargetIsLosslessAgainstItsPlainDecoding) {
                 return true;
               });
   EXPECT_EQ(arms, 3);
+  // Both arms of the tuned target say what test prompts it was trained on.
+  std::vector<std::string> trained;
+  store.query(
+      "SELECT method FROM arm WHERE json_extract(settings, '$.adapter_overlap') = ? "
+      "ORDER BY id",
+      {std::string(R"({"gsm8k":3})")}, [&](const results::Row& row) {
+        trained.push_back(row.text(0));
+        return true;
+      });
+  EXPECT_EQ(trained, (std::vector<std::string>{"ar_tuned", "space"}));
   EXPECT_EQ(run_suite(request, store, clock, {}).measured, 0);
 }
 

@@ -705,7 +705,7 @@ def test_merged_target_is_the_tuned_one(world, tmp_path, kind):
     if kind == "lora":
         source = tmp_path / "space.safetensors"
         adapter.write(source, loop.module, world.capture.model | {"hash": ""}, "f32",
-                      training={"budget": spent})
+                      training={"budget": spent, "overlap": {"gsm8k": 3}, "seed": 1})
     else:
         source = loop.checkpoint
     folder = tmp_path / "tuned"
@@ -723,6 +723,9 @@ def test_merged_target_is_the_tuned_one(world, tmp_path, kind):
     assert (got - want).abs().max() < 0.1 * moved, (moved, (got - want).abs().max())
     masks = adapter.read(tmp_path / "tuned.space.safetensors")[1]
     assert masks["training"]["budget"] == spent and spent["updates"] == 15
+    # Of test prompts in the text a checkpoint knows nothing.
+    assert masks["training"].get("overlap") == ({"gsm8k": 3} if kind == "lora" else None)
+    assert "seed" not in masks["training"]
 
 
 def test_one_sample_of_the_paper_has_one_group_or_none(world, tmp_path):

@@ -1,5 +1,6 @@
 // What docs/stability.md promises about commands, JSON and older databases. After a wanted change:
 // EVALRUN_UPDATE_GOLDEN=1 bin/cli_test --gtest_filter=Stability.* && git diff tests/data/golden
+#include <fmt/format.h>
 #include <sqlite3.h>
 
 #include <cstdlib>
@@ -49,6 +50,10 @@ TEST_F(Stability, JsonKeys) {
   folder_.write("text.txt", "the cat sat on the mat and the cat sat there again\n");
   folder_.write("in.jsonl", "{\"prompt\": \"the cat\", \"text\": \"the cat\"}\n");
   folder_.write("own.jsonl", "{\"prompt\": \"the cat\"}\n");
+  std::string halves;  // one to choose on, one to judge on
+  for (int i = 0; i < 8; ++i)
+    halves += fmt::format(R"({{"id": "{}", "turns": ["ab{}cab{}cab{}c"]}})", i, i, i, i) + "\n";
+  folder_.write("halves.jsonl", halves);
   const std::string model = tiny_model();
   const std::vector<std::vector<std::string>> commands = {
       {"baseline", "list"},
@@ -74,6 +79,8 @@ TEST_F(Stability, JsonKeys) {
       {"show", "1"},
       {"show", "run:1"},
       {"tokenize", "-m", model, "--in", "in.jsonl"},
+      {"tune", "parameters", "-m", model, "-t", "1", "-n", "12", "--task", "jsonl:halves.jsonl",
+       "--method", "pld:ngram=2", "--space", "k=1..2"},
       {"validate", "text.txt", "r.db"},
   };
   std::string text;

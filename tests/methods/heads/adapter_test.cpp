@@ -34,6 +34,13 @@ class AdapterFiles : public testing::Test {
     return folder_.file(name);
   }
   AdapterFile file(const std::string& kind) { return random_adapter(kind, *model_, 3); }
+  // What a run stores with an arm that has this adapter of EAGLE.
+  std::map<std::string, std::string> stored(const AdapterFile& file) {
+    const methods::MethodSpec spec = methods::parse_method("eagle:adapter=" + written(file));
+    methods::MethodBuildContext context;
+    context.target = model_;
+    return spec.info->files(spec.params, context);
+  }
 
   TempFolder folder_;
   std::shared_ptr<const engine::Model> model_ = small_model(1);
@@ -113,18 +120,12 @@ TEST_F(AdapterFiles, TheBudgetOfTheTrainingIsTold) {
   const std::string stated =
       R"({"text": "3f", "updates": 225, "tokens": 40000, "batch": 4, "recipe": "small",
           "optimiser": "AdamW lr 0.001"})";
-  const auto files = [&](const AdapterFile& f) {
-    const methods::MethodSpec spec = methods::parse_method("eagle:adapter=" + written(f));
-    methods::MethodBuildContext context;
-    context.target = model_;
-    return spec.info->files(spec.params, context);
-  };
   AdapterFile f = file("eagle");
-  EXPECT_THAT(files(f), testing::ElementsAre(testing::Key("adapter")));
+  EXPECT_THAT(stored(f), testing::ElementsAre(testing::Key("adapter")));
   f.metadata["training"] = R"({"seed": 1})";
-  EXPECT_FALSE(files(f).contains("adapter_budget"));
+  EXPECT_FALSE(stored(f).contains("adapter_budget"));
   f.metadata["training"] = R"({"seed": 1, "budget": )" + stated + "}";
-  const nlohmann::json budget = nlohmann::json::parse(files(f).at("adapter_budget"));
+  const nlohmann::json budget = nlohmann::json::parse(stored(f).at("adapter_budget"));
   EXPECT_EQ(budget["updates"], 225);
   EXPECT_EQ(budget["text"], "3f");
   EXPECT_EQ(budget["target"], model_->hash());
@@ -142,6 +143,32 @@ TEST_F(AdapterFiles, TheBudgetOfTheTrainingIsTold) {
   EXPECT_THAT(with("\"3f\"", "\"\""), HasSubstr("training.budget.text: is empty"));
   f.metadata["training"] = R"({"budget": 3})";
   EXPECT_THAT(message("eagle:adapter=" + written(f)), HasSubstr("must be an object"));
+}
+
+// Test prompts in the text of the training go into the arm. Where there were none, or where nobody
+// looked, nothing is added.
+TEST_F(AdapterFiles, TestPromptsInTheTrainingAreTold) {
+  AdapterFile f = file("eagle");
+  const auto overlap = [&](const std::string& stated) {
+    f.metadata["training"] = R"({"seed": 1, "overlap": )" + stated + "}";
+    const std::map<std::string, std::string> files = stored(f);
+    const auto found = files.find("adapter_overlap");
+    return found == files.end() ? std::string("nothing") : found->second;
+  };
+  EXPECT_EQ(overlap(R"({"mbpp": 1, "gsm8k": 3, "xsum": 0})"), R"({"gsm8k":3,"mbpp":1})");
+  EXPECT_EQ(overlap(R"({"mbpp": 0})"), "nothing");
+  EXPECT_EQ(overlap("{}"), "nothing");
+  EXPECT_EQ(overlap("null"), "nothing");
+  f.metadata["training"] = R"({"seed": 1})";
+  EXPECT_THAT(stored(f), testing::ElementsAre(testing::Key("adapter")));
+  const auto refused = [&](const std::string& stated) {
+    f.metadata["training"] = R"({"overlap": )" + stated + "}";
+    return message("eagle:adapter=" + written(f));
+  };
+  EXPECT_THAT(refused(R"({"gsm8k": -1})"),
+              HasSubstr("training.overlap.gsm8k: is -1, expected 0 or more"));
+  EXPECT_THAT(refused(R"({"gsm8k": "many"})"), HasSubstr("training.overlap.gsm8k"));
+  EXPECT_THAT(refused("3"), HasSubstr("must be an object"));
 }
 
 TEST_F(AdapterFiles, TruncatedPickledAndMissingOnesAreNamed) {

@@ -426,6 +426,18 @@ TEST_F(PaperTableTest, UnequalBudgetsAreMarkedWhenAskedFor) {
   EXPECT_THAT(marks["bi-directional tuning"], ElementsAre(true, true));
 }
 
+TEST_F(PaperTableTest, TrainingOnTestPromptsIsTold) {
+  run_.tasks = {"gsm8k"};
+  set_trained({{"falcon", 225}, {"medusa", 225}, {"eagle", 225}});
+  EXPECT_THAT(to_text(tables("falcon:table-1")), Not(HasSubstr("trained on")));
+  settings_["medusa"]["adapter_overlap"] = R"({"gsm8k":3,"mbpp":1})";
+  settings_["eagle"]["adapter_overlap"] = R"({"xsum":2})";
+  EXPECT_THAT(
+      to_text(tables("falcon:table-1")),
+      HasSubstr("  medusa was trained on 3 prompts of gsm8k and 1 prompt of mbpp; eagle was "
+                "trained on 2 prompts of xsum.\n"));
+}
+
 TEST_F(PaperTableTest, LengthsAndTemplatesOfTasksAreTold) {
   run_.tasks = {"gsm8k"};
   set_arms({"falcon"});
@@ -475,6 +487,10 @@ TEST_F(PaperTableTest, WinsAreAgainstTheControl) {
   settings_[sft] = json::object({{"adapter", "hash of another"}});
   EXPECT_THROW(judged(UnequalBudgets::kRefuse), base::Error);
   EXPECT_TRUE(judged(UnequalBudgets::kMark)[0].rows[0].cells[0].unequal);
+  // Its test prompts are told, too.
+  settings_[sft]["adapter_overlap"] = R"({"mt_bench":2})";
+  EXPECT_THAT(to_text(judged(UnequalBudgets::kMark)),
+              HasSubstr(sft + " was trained on 2 prompts of mt_bench."));
   // Without it there is nothing to be better than.
   settings_.clear();
   set_trained({{sar, 225}});

@@ -1,6 +1,7 @@
-// What stands in a report beside the figures: memory, parts of data sets, colours.
+// What stands in a report beside the figures: memory, parts of data sets, colours, marks.
 #include <gmock/gmock.h>
 
+#include <nlohmann/json.hpp>
 #include <regex>
 
 #include "reports/figures/parts.h"
@@ -79,6 +80,44 @@ TEST_F(TableTest, ColoursMarkTheBestThatMayBeRanked) {
        it != std::sregex_iterator(); ++it)
     marked.push_back((*it)[1]);
   EXPECT_EQ(marked, std::vector<std::string>{"pld:k=5"});
+}
+
+TEST_F(TableTest, ArmsTrainedOnTestPromptsAreMarked) {
+  run_.tasks = {"gsm8k", "xsum"};
+  const int64_t id = tests::fill(store_, run_);
+  const auto stored = [&](const std::string& settings) {
+    store_.execute("UPDATE arm SET settings = ? WHERE label = 'pld:k=4'", {settings});
+    return build_report(store_, id);
+  };
+  // Without an adapter, with one that states nothing, and with one that cannot be read.
+  for (const char* clean : {"{}", R"({"adapter":"abc"})",
+                            R"({"adapter":"abc","adapter_overlap":"{\"gsm8k\":\"many\"}"})",
+                            R"({"adapter":"abc","adapter_overlap":"3"})"}) {
+    const Report r = stored(clean);
+    EXPECT_THAT(to_text(r), Not(HasSubstr("†"))) << clean;
+    for (const auto& figures : nlohmann::json::parse(to_json(r)))
+      EXPECT_TRUE(figures.at("training_overlap").is_null()) << clean;
+  }
+  const Report r = stored(R"({"adapter":"abc","adapter_overlap":"{\"gsm8k\":3,\"mbpp\":1}"})");
+  const std::string note = "†: pld:k=4 was trained on 3 prompts of gsm8k and 1 prompt of mbpp.";
+  const std::string text = to_text(r);
+  size_t marks = 0, notes = 0;
+  for (size_t at = text.find("pld:k=4 † "); at != text.npos; at = text.find("pld:k=4 † ", at + 1))
+    ++marks;
+  for (size_t at = text.find(note); at != text.npos; at = text.find(note, at + 1)) ++notes;
+  EXPECT_EQ(marks, 3u) << "once in the comparison of each data set, and of all";
+  EXPECT_EQ(notes, 3u) << "under each of these tables";
+  EXPECT_THAT(text, Not(HasSubstr("ar †")));
+  EXPECT_THAT(to_markdown(r), HasSubstr("| pld:k=4 † "));
+  EXPECT_THAT(to_html(r, store_), HasSubstr("pld:<wbr>k=4 †"));
+  EXPECT_THAT(to_html(r, store_), HasSubstr(note));
+  EXPECT_THAT(to_latex(r), HasSubstr("pld:k=4 $^{\\dagger}$ &"));
+  EXPECT_THAT(to_latex(r), HasSubstr("$^{\\dagger}$: pld:k=4 was trained on 3 prompts"));
+  for (const auto& figures : nlohmann::json::parse(to_json(r))) {
+    const bool marked = figures.at("method").get<std::string>() == "pld:k=4";
+    EXPECT_EQ(figures.at("training_overlap").dump(), marked ? R"({"gsm8k":3,"mbpp":1})" : "null");
+  }
+  EXPECT_THAT(to_csv(r), HasSubstr(",gsm8k 3;mbpp 1\n"));
 }
 
 }  // namespace
