@@ -50,10 +50,13 @@ std::span<const MetricInfo> metric_glossary() {
        "prompt, repeat and sample",
        "v_identity", "ratios"},
       {"certificate",
-       "what `evalrun verify` showed for this method with this build, weights and engine mode: "
-       "greedy, the tokens of plain decoding; sampling, the distribution of its steps or texts, as "
-       "drawn "
-       "with the temperature, top_k and top_p that are named",
+       "what `evalrun verify` showed for this method with this build, weights and engine mode, "
+       "when "
+       "greedy and when sampling (at the temperature, top_k and top_p that are named). Four "
+       "grades: "
+       "identical, the token ids of plain decoding; decisions audited, every draw and every "
+       "acceptance made again by a second implementation; law not refuted, tests of the "
+       "distribution found nothing; not shown. Only the first two are called proven",
        "certificate", "losslessness-evalrun-verify"},
       {"steps", "target passes that verify a draft; the prefill is none", "v_acceptance",
        "accounting"},
