@@ -25,6 +25,8 @@ SELECT g.run_id, g.id AS generation_id, g.arm_id, g.prompt_id, p.task, g.repeat,
        coalesce(sum(t.other_ns), 0) AS other_ns,
        coalesce(sum(t.prefill_ns), 0) AS prefill_ns,
        coalesce(sum(t.draft_prefill_ns), 0) AS draft_prefill_ns,
+       -- The first turn's prompt is the same for every arm. Later ones hold its own answers.
+       coalesce(sum(CASE WHEN t.idx = 0 THEN t.prefill_ns END), 0) AS first_token_ns,
        coalesce(sum(t.decode_ns), 0) AS decode_ns,
        g.total_ns
 FROM generation g
@@ -51,7 +53,8 @@ SELECT run_id, arm_id, prompt_id, task, sample, fault,
        avg(rows) AS rows, avg(undrafted) AS undrafted,
        avg(draft_ns) AS draft_ns, avg(verify_ns) AS verify_ns, avg(commit_ns) AS commit_ns,
        avg(other_ns) AS other_ns, avg(prefill_ns) AS prefill_ns,
-       avg(draft_prefill_ns) AS draft_prefill_ns, avg(decode_ns) AS decode_ns,
+       avg(draft_prefill_ns) AS draft_prefill_ns, avg(first_token_ns) AS first_token_ns,
+       avg(decode_ns) AS decode_ns,
        min(fastest_ns) AS fastest_ns, avg(total_ns) AS total_ns
 FROM (SELECT *,
              row_number() OVER by_time AS place,

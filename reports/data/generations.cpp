@@ -24,12 +24,12 @@ struct Finished {
 
 // Numbers of a sample, in the order of the query's columns.
 constexpr double SampleRow::*kNumbers[] = {
-    &SampleRow::n_tokens,   &SampleRow::n_decode,        &SampleRow::steps,
-    &SampleRow::drafted,    &SampleRow::drafted_depth,   &SampleRow::accepted,
-    &SampleRow::emitted,    &SampleRow::target_forwards, &SampleRow::rows,
-    &SampleRow::undrafted,  &SampleRow::draft_ns,        &SampleRow::verify_ns,
-    &SampleRow::decode_ns,  &SampleRow::prefill_ns,      &SampleRow::draft_prefill_ns,
-    &SampleRow::stop_tokens};
+    &SampleRow::n_tokens,    &SampleRow::n_decode,        &SampleRow::steps,
+    &SampleRow::drafted,     &SampleRow::drafted_depth,   &SampleRow::accepted,
+    &SampleRow::emitted,     &SampleRow::target_forwards, &SampleRow::rows,
+    &SampleRow::undrafted,   &SampleRow::draft_ns,        &SampleRow::verify_ns,
+    &SampleRow::decode_ns,   &SampleRow::prefill_ns,      &SampleRow::draft_prefill_ns,
+    &SampleRow::stop_tokens, &SampleRow::first_token_ns};
 
 // A row per turn, the turns of a generation in order; NULLs for one without turns.
 constexpr const char* kTurns =
@@ -37,7 +37,7 @@ constexpr const char* kTurns =
     "g.tokens_hash, g.steps_hash, coalesce(g.distinct_share < {}, 0) OR g.cycle >= {}, "
     "t.n_tokens, max(t.n_tokens - 1, 0), t.n_steps, t.drafted, t.drafted_depth, t.accepted, "
     "t.emitted, t.target_forwards, t.rows, t.undrafted, t.draft_ns, t.verify_ns, t.decode_ns, "
-    "t.prefill_ns, t.draft_prefill_ns, t.stop = 'stop_token' "
+    "t.prefill_ns, t.draft_prefill_ns, t.stop = 'stop_token', (t.idx = 0) * t.prefill_ns "
     "FROM generation g LEFT JOIN turn t ON t.generation_id = g.id WHERE g.run_id = ? "
     "ORDER BY g.id";
 constexpr int kFirstNumber = 10;

@@ -13,14 +13,20 @@ void add_fields(const T& from, Counters& to) {
   to.drafted_depth += from.drafted_depth, to.accepted += from.accepted, to.emitted += from.emitted;
   to.target_forwards += from.target_forwards, to.rows += from.rows, to.undrafted += from.undrafted;
   to.draft_ns += from.draft_ns, to.verify_ns += from.verify_ns, to.decode_ns += from.decode_ns;
-  to.fastest_ns += from.fastest_ns;
+  to.fastest_ns += from.fastest_ns, to.first_token_ns += from.first_token_ns;
 }
 
 }  // namespace
 
-void Counters::add(const SampleRow& s) { add_fields(s, *this); }
+void Counters::add(const SampleRow& s) {
+  add_fields(s, *this);
+  answers += 1;
+}
 
-void Counters::add(const Counters& c) { add_fields(c, *this); }
+void Counters::add(const Counters& c) {
+  add_fields(c, *this);
+  answers += c.answers;
+}
 
 std::optional<Explanation> explain(const Counters& m, const Counters& b) {
   if (m.steps <= 0 || b.steps <= 0 || b.verify_ns <= 0 || b.decode_ns <= 0 || m.decode_ns <= 0 ||
@@ -100,6 +106,9 @@ Pairing pair_with_reference(const ArmCells& method, const ArmCells& base,
     PromptPair& request = p.requests[cell.first];
     request.base_tokens += b.n_tokens, request.base_ns += b.request_ns();
     request.tokens += m->n_tokens, request.ns += m->request_ns();
+    PromptPair& first = p.first_tokens[cell.first];
+    first.base_tokens += 1, first.base_ns += b.first_token_ns;
+    first.tokens += 1, first.ns += m->first_token_ns;
     const PromptPair as_published = {b.n_tokens - b.stop_tokens, b.request_ns(), m->n_tokens,
                                      m->request_ns()};
     PromptPair& published = p.published[cell.first];

@@ -18,7 +18,8 @@ namespace evalrun::reports {
 struct Counters {
   double n_decode = 0, steps = 0, drafted = 0, drafted_depth = 0, accepted = 0, emitted = 0;
   double target_forwards = 0, rows = 0, undrafted = 0;
-  double draft_ns = 0, verify_ns = 0, decode_ns = 0, fastest_ns = 0;
+  double draft_ns = 0, verify_ns = 0, decode_ns = 0, fastest_ns = 0, first_token_ns = 0;
+  double answers = 0;  // cells added
   void add(const SampleRow& s);
   void add(const Counters& c);
   double tok_s() const { return decode_ns > 0 ? 1e9 * n_decode / decode_ns : 0; }
@@ -49,9 +50,10 @@ using PromptPairs = SortedMap<int64_t, PromptPair>;
 
 struct Pairing {
   Counters method, base;
-  PromptPairs prompts;    // by prompt id, sums over samples
-  PromptPairs requests;   // all tokens, prefill and decode time
-  PromptPairs published;  // the same as Spec-Bench counts tokens
+  PromptPairs prompts;       // by prompt id, sums over samples
+  PromptPairs requests;      // all tokens, prefill and decode time
+  PromptPairs first_tokens;  // one token an answer, and the time to it
+  PromptPairs published;     // the same as Spec-Bench counts tokens
   // By sample index, one entry per prompt.
   std::map<int, std::vector<PromptPair>> by_sample, published_by_sample;
   int64_t unpaired = 0;  // cells of either arm without partner

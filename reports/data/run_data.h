@@ -59,6 +59,7 @@ struct SampleRow {
   double emitted = 0, target_forwards = 0, rows = 0, undrafted = 0;
   double draft_ns = 0, verify_ns = 0, decode_ns = 0;
   double prefill_ns = 0, draft_prefill_ns = 0;  // the target's and the drafter's, before any step
+  double first_token_ns = 0;                    // prefill_ns of the first turn alone
   double stop_tokens = 0;                       // turns that a stop token ended
   double fastest_ns = 0;                        // decode time of the fastest repeat
   double request_ns() const { return prefill_ns + draft_prefill_ns + decode_ns; }

@@ -24,7 +24,7 @@ struct RowCounts {
   int64_t unpaired = 0;  // (prompt, sample) cells left out because the reference arm lacks them
 };
 
-// Against the row's reference arm, but for tok_s.
+// Against the row's reference arm, but for tok_s and first_token_ms.
 struct SpeedFigures {
   std::optional<double> speedup;  // 1 for an arm that is its own reference; absent without one
   std::optional<base::Interval> interval;  // absent where speedup is 1 by definition, n < 2
@@ -39,6 +39,12 @@ struct SpeedFigures {
   // Of whole requests: all tokens over prefill, the drafter's prefill and decoding.
   std::optional<double> request;
   std::optional<base::Interval> request_interval;
+  double request_n_eff = 0;  // as n_eff
+  // How long an answer's first token takes, which is the target's prefill of the first turn: the
+  // mean over answers, and the arm's over the reference's.
+  std::optional<double> first_token_ms, first_token_ratio;
+  std::optional<base::Interval> first_token_interval;  // of the ratio
+  double first_token_n_eff = 0;
 };
 
 // Among the lossless arms of the baseline's model, on the prompts all of them decoded (best_set.h).

@@ -152,6 +152,7 @@ ReportRow RowBuilder::row(const ArmInfo& arm, const std::string& name, const Tas
       reference == nullptr ? prompts_in(*own) : static_cast<int64_t>(pairing.prompts.size());
   r.counts.unpaired = pairing.unpaired;
   r.speed.tok_s = ratio(1e9 * pairing.method.n_decode, pairing.method.decode_ns);
+  r.speed.first_token_ms = ratio(pairing.method.first_token_ns, 1e6 * pairing.method.answers);
   r.acceptance = acceptance(arm, pairing.method, *own, tasks);
   r.why.bandwidth = bandwidth(pairing.method);
   r.same_tokens = same_tokens(arm, tasks);
@@ -208,6 +209,7 @@ SpeedFigures RowBuilder::speed(const Pairing& pairing, bool against_itself) cons
   SpeedFigures f;
   if (against_itself) {  // no estimate, no interval
     if (pairing.method.decode_ns > 0) f.speedup = f.geo = f.request = 1;
+    if (pairing.method.first_token_ns > 0) f.first_token_ratio = 1;
     return f;
   }
   const std::vector<PromptPair> pairs = values_of(pairing.prompts);
@@ -224,6 +226,14 @@ SpeedFigures RowBuilder::speed(const Pairing& pairing, bool against_itself) cons
   if (const auto request = headline(pairing.requests)) {
     f.request = request->value;
     f.request_interval = request->interval;
+    f.request_n_eff = request->n_eff;
+  }
+  // A ratio of times: the inverse of that of the speeds.
+  if (const auto first = headline(pairing.first_tokens)) {
+    f.first_token_ratio = 1 / first->value;
+    if (first->interval)
+      f.first_token_interval = base::Interval{1 / first->interval->hi, 1 / first->interval->lo};
+    f.first_token_n_eff = first->n_eff;
   }
   std::vector<double> per_sample;
   for (const auto& [sample, p] : headline_samples(pairing, estimator_))

@@ -44,5 +44,26 @@ TEST(Pairing, PromptsKeepMedianAndFastestApart) {
   EXPECT_EQ(p.prompts.at(1).fastest_ns, 800);
 }
 
+TEST(Pairing, FirstTokensAreOneAnAnswer) {
+  SampleRow b = sample(1, 2), m = sample(1, 1);
+  b.prefill_ns = 500, b.first_token_ns = 300;
+  m.prefill_ns = 700, m.first_token_ns = 400, m.draft_prefill_ns = 60;
+  const ArmCells base = {{{1, 0}, &b}, {{1, 1}, &b}};
+  const ArmCells method = {{{1, 0}, &m}, {{1, 1}, &m}, {{2, 0}, &m}};
+  const Pairing p = pair_with_reference(method, base, [](int64_t) { return true; });
+  EXPECT_EQ(p.first_tokens.size(), 1u);
+  const PromptPair& first = p.first_tokens.at(1);
+  EXPECT_EQ(first.base_tokens, 2);
+  EXPECT_EQ(first.base_ns, 600);
+  EXPECT_EQ(first.tokens, 2);
+  EXPECT_EQ(first.ns, 800);
+  Counters both = p.method;
+  EXPECT_EQ(both.answers, 2);
+  EXPECT_EQ(both.first_token_ns, 800);
+  both.add(p.base);
+  EXPECT_EQ(both.answers, 4);
+  EXPECT_EQ(both.first_token_ns, 1400);
+}
+
 }  // namespace
 }  // namespace evalrun::reports

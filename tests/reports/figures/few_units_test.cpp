@@ -39,7 +39,8 @@ class FewUnitsTest : public ReportTest {
       EXPECT_TRUE(row.speed.speedup && std::isfinite(*row.speed.speedup)) << row.arm.label;
       EXPECT_TRUE(std::isfinite(row.speed.n_eff) && std::isfinite(row.acceptance.tau_n_eff));
       EXPECT_TRUE(sound(row.speed.interval) && sound(row.speed.geo_interval) &&
-                  sound(row.speed.request_interval) && sound(row.acceptance.tau_interval))
+                  sound(row.speed.request_interval) && sound(row.speed.first_token_interval) &&
+                  sound(row.acceptance.tau_interval))
           << row.arm.label;
       if (row.ranking) {
         EXPECT_TRUE(std::isfinite(row.ranking->against_fastest));

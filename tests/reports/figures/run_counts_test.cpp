@@ -47,7 +47,8 @@ TEST_F(RunCountsTest, SamplesAreThoseOfTheView) {
     int64_t degenerate = 0;
     store_.query(
         "SELECT arm_id, prompt_id, sample, fault, tokens_hash, steps_hash, stable, n_repeats, "
-        "n_tokens, drafted, decode_ns, fastest_ns, degenerate FROM v_sample WHERE run_id = ? "
+        "n_tokens, drafted, decode_ns, fastest_ns, degenerate, prefill_ns, "
+        "first_token_ns FROM v_sample WHERE run_id = ? "
         "ORDER BY arm_id, prompt_id, sample, fault",
         {data.run.id}, [&](const Row& r) {
           const SampleRow& s = data.samples.at(i++);
@@ -64,6 +65,8 @@ TEST_F(RunCountsTest, SamplesAreThoseOfTheView) {
           EXPECT_EQ(s.decode_ns, r.number(10));
           EXPECT_EQ(s.fastest_ns, r.number(11));
           EXPECT_EQ(s.degenerate, r.integer(12) != 0);
+          EXPECT_EQ(s.prefill_ns, r.number(13));
+          EXPECT_EQ(s.first_token_ns, r.number(14));
           degenerate += r.integer(12);
           return true;
         });
