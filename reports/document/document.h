@@ -45,9 +45,11 @@ struct Cell {
 Cell figure_cell(const std::optional<double>& v, const std::optional<base::Interval>& i,
                  double n_eff, int decimals);
 
-// Where a column is shown: everywhere; not in LaTeX, whose page is narrow; neither there nor in
-// HTML. Text leaves out kWide columns, then kPage ones, from the right, where the line is too long.
-enum class Room { kAlways, kPage, kWide };
+// Where a column is shown: everywhere; everywhere but in narrow text; not in LaTeX, whose page is
+// narrow; neither there nor in HTML. Text leaves out kWide columns, then kPage ones, from the
+// right, where the line is too long. It leaves out kSpare ones last, and only where the rest then
+// fits.
+enum class Room { kAlways, kSpare, kPage, kWide };
 
 struct Column {
   std::string name;

@@ -58,7 +58,7 @@ class LatexTable {
  public:
   LatexTable(const Table& table, std::string& out) : table_(table), out_(out) {
     for (size_t c = 0; c < table.columns.size(); ++c) {
-      if (table.columns[c].room != Room::kAlways) continue;
+      if (table.columns[c].room == Room::kPage || table.columns[c].room == Room::kWide) continue;
       shown_.push_back(c);
       ranges_.push_back(std::any_of(table.rows.begin(), table.rows.end(),
                                     [&](const auto& row) { return !row[c].range.empty(); }));

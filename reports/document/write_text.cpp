@@ -104,9 +104,18 @@ class TextTable {
     return found;
   }
 
-  // Columns are left out, those that explain first and from the right, until the rest fits with its
-  // words wrapped as far as they may be; then words get what room there is. What names the rows is
-  // wrapped last.
+  // From the right, until the rest fits.
+  void leave_out(Room room) {
+    for (size_t i = shown_.size(); i-- > 0 && total() > layout_.width;)
+      if (const Column& column = table_.columns[shown_[i]]; column.room == room) {
+        left_out_.insert(left_out_.begin(), column.name);
+        shown_.erase(shown_.begin() + static_cast<std::ptrdiff_t>(i));
+      }
+  }
+
+  // Columns are left out, those that explain first, until the rest fits with its words wrapped as
+  // far as they may be; then words get what room there is. What names the rows is wrapped last.
+  // Only then spare columns go, unless there are panels in any case, which have room for them.
   void fit() {
     if (layout_.width == 0 || total() <= layout_.width) return;
     // Headers of figures first: two words need not stand on one line.
@@ -121,18 +130,18 @@ class TextTable {
       }
     for (size_t c = 1; c < widths_.size(); ++c)
       if (table_.columns[c].words) widths_[c] = std::min(natural_[c], kNarrowestWords);
-    for (const Room room : {Room::kWide, Room::kPage})
-      for (size_t i = shown_.size(); i-- > 0 && total() > layout_.width;)
-        if (const Column& column = table_.columns[shown_[i]]; column.room == room) {
-          left_out_.insert(left_out_.begin(), column.name);
-          shown_.erase(shown_.begin() + static_cast<std::ptrdiff_t>(i));
-        }
+    leave_out(Room::kWide);
+    leave_out(Room::kPage);
     if (total() > layout_.width) {
       if (table_.columns[0].words)
         widths_[0] = std::min(natural_[0], std::min(kNarrowestWords, layout_.width / 3));
       const size_t left = layout_.width - std::min(layout_.width - 1, widths_[0] + kGap);
       for (const size_t c : shown_)
         if (c > 0) widths_[c] = std::min(widths_[c], left);
+      const std::vector<size_t> with_spare = shown_;
+      const std::vector<std::string> named = left_out_;
+      leave_out(Room::kSpare);
+      if (total() > layout_.width) shown_ = with_spare, left_out_ = named;
     }
     for (auto c = shown_.rbegin(); c != shown_.rend() && total() < layout_.width; ++c)
       if (table_.columns[*c].words)

@@ -25,8 +25,10 @@ let dataset = whole;
 const rowsOf = (name) => data.rows.filter((r) => r.dataset === name && r.role !== 'aa');
 const rowOf = (label, name) => data.rows.find((r) => r.dataset === name && r.method === label);
 const named = (r) => r.method + (r.lossy ? ' (not lossless)' : '');
-const speedupText = (r) => withRange(r.speedup, r.speedup_lo, r.speedup_hi, 2) +
-    (isNumber(r.speedup_lo) && r.speedup_n_eff < data.indicative_below ? '*' : '');
+// A figure that has an interval, with a star where it is from few prompts.
+const ratioText = (r, key) => withRange(r[key], r[`${key}_lo`], r[`${key}_hi`], 2) +
+    (isNumber(r[`${key}_lo`]) && r[`${key}_n_eff`] < data.indicative_below ? '*' : '');
+const speedupText = (r) => ratioText(r, 'speedup');
 const highest = (values) => Math.max(0, ...values.filter(isNumber));
 
 const title = (text) => ({display: true, text});
@@ -93,8 +95,20 @@ function drawSpeedup() {
       });
   show('fig-speedup', {
     plots: [plot],
-    header: ['method', 'speedup [95 %]', 'tok/s', 'prompts'],
-    rows: rows.map((r) => [named(r), speedupText(r), fixed(r.tok_s, 1), String(r.n_prompts)]),
+    header: [
+      'method', 'speedup [95 %]', 'request [95 %]', 'first token ms', 'first token / plain [95 %]',
+      'tok/s', 'prompts'
+    ],
+    rows: rows.map(
+        (r) =>
+            [named(r),
+             speedupText(r),
+             ratioText(r, 'request_speedup'),
+             fixed(r.first_token_ms, 1),
+             ratioText(r, 'first_token_ratio'),
+             fixed(r.tok_s, 1),
+             String(r.n_prompts),
+  ]),
   });
 }
 

@@ -15,14 +15,20 @@ namespace {
 Json rows_of(const Report& report) {
   // Not all keys: a run of a hundred rows shall stay a small file.
   static constexpr const char* kDrawn[] = {
-      "method",     "dataset",  "role",        "n_prompts",  "speedup",     "speedup_lo",
-      "speedup_hi", "tok_s",    "tau",         "tau_lo",     "tau_hi",      "t_ratio",
-      "residual",   "overhead", "draft_share", "alpha_cond", "alpha_joint", "speedup_n_eff"};
+      "method",     "dataset",     "role",          "n_prompts",     "speedup",
+      "speedup_lo", "speedup_hi",  "tok_s",         "tau",           "tau_lo",
+      "tau_hi",     "t_ratio",     "residual",      "overhead",      "draft_share",
+      "alpha_cond", "alpha_joint", "speedup_n_eff", "first_token_ms"};
   const Json all = Json::parse(to_json(report));
   Json rows = Json::array();
   for (size_t i = 0; i < report.rows.size(); ++i) {
     Json row;
     for (const char* key : kDrawn) row[key] = all[i][key];
+    for (const char* figure : {"request_speedup", "first_token_ratio"})
+      for (const char* part : {"", "_lo", "_hi", "_n_eff"}) {
+        const std::string key = std::string(figure) + part;
+        row[key] = all[i][key];
+      }
     row["lossy"] = report.rows[i].arm.lossy();
     row["quality"] = Json::object();
     for (const auto& [name, quality] : all[i]["quality"].items())

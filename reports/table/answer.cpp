@@ -30,8 +30,10 @@ std::string figures(const ReportRow& r, Estimator estimator) {
   if (r.speed.interval) text += " " + bracket(*r.speed.interval, 2);
   if (estimator == Estimator::kLegacy) return text + " for whole requests";
   text += " in decoding";
-  if (r.speed.request) text += fmt::format(", {}x for whole requests", number(r.speed.request, 2));
-  return text;
+  if (!r.speed.request) return text;
+  text += fmt::format(", {}x", number(r.speed.request, 2));
+  if (r.speed.request_interval) text += " " + bracket(*r.speed.request_interval, 2);
+  return text + " for whole requests";
 }
 
 // Slower than plain decoding by the whole interval.

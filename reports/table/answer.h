@@ -6,11 +6,11 @@
 
 namespace evalrun::reports {
 
-// "Fastest lossless here: pld, 1.36x [1.18, 1.58] in decoding, 1.27x for whole requests." and, a
-// sentence each: what cannot be told apart from it, what is slower than plain decoding. Never a
-// winner that the prompts do not support. Before it: why none of this may be quoted, if so. Empty
-// where nothing can be ranked (no baseline, one prompt, no method) and nothing speaks against the
-// run.
+// "Fastest lossless here: pld, 1.36x [1.18, 1.58] in decoding, 1.27x [1.14, 1.41] for whole
+// requests." and, a sentence each: what cannot be told apart from it, what is slower than plain
+// decoding. Never a winner that the prompts do not support. Before it: why none of this may be
+// quoted, if so. Empty where nothing can be ranked (no baseline, one prompt, no method) and nothing
+// speaks against the run.
 std::string answer(const Report& report, const std::string& dataset);
 
 }  // namespace evalrun::reports

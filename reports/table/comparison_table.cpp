@@ -88,6 +88,15 @@ Cell same_tokens_cell(const ReportRow& r) {
                                                                       : Style::kPlain};
 }
 
+bool asked_for(const Report& report, const std::string& column) {
+  return std::find(report.columns.begin(), report.columns.end(), column) != report.columns.end();
+}
+
+// Whether figures have the column that only those who ask for it see.
+bool shows_first_token(const Report& report) {
+  return asked_for(report, "all") || asked_for(report, "first_token_ratio");
+}
+
 // A score of one evaluator, or its pass@k for one k (else 0).
 struct QualityColumn {
   std::string evaluator;
@@ -173,8 +182,8 @@ std::vector<ReportColumn> possible_columns(const Report& report, const Rows& row
     c.push_back(std::move(column));
   };
   const auto acceptance = [](const char* name, const char* metric,
-                             std::optional<double> Acceptance::*field) {
-    return metric_figure(name, metric, 3, &ReportRow::acceptance, field);
+                             std::optional<double> Acceptance::*field, Room room = Room::kAlways) {
+    return metric_figure(name, metric, 3, &ReportRow::acceptance, field, room);
   };
   add("speedup", {metric_column(speedup_header(report.estimator) + " [95 %]", "speedup"),
                   [](const ReportRow& r) {
@@ -190,9 +199,23 @@ std::vector<ReportColumn> possible_columns(const Report& report, const Rows& row
                     : "-";
        }},
       any([](const ReportRow* r) { return r->speed.sample_sd.has_value(); }));
-  add("request",
-      metric_figure("request", "request_speedup", 2, &ReportRow::speed, &SpeedFigures::request));
-  add("tok_s", metric_figure("tok/s", "tok_s", 1, &ReportRow::speed, &SpeedFigures::tok_s));
+  add("request", {metric_column("request [95 %]", "request_speedup"), [](const ReportRow& r) {
+                    return figure_cell(r.speed.request, r.speed.request_interval,
+                                       r.speed.request_n_eff, 2);
+                  }});
+  add("first_token_ms",
+      metric_figure("first token ms", "first_token_ms", 1, &ReportRow::speed,
+                    &SpeedFigures::first_token_ms),
+      false);
+  add("first_token_ratio",
+      {metric_column("first token / plain [95 %]", "first_token_ratio"),
+       [](const ReportRow& r) {
+         return figure_cell(r.speed.first_token_ratio, r.speed.first_token_interval,
+                            r.speed.first_token_n_eff, 2);
+       }},
+      false);
+  add("tok_s",
+      metric_figure("tok/s", "tok_s", 1, &ReportRow::speed, &SpeedFigures::tok_s, Room::kSpare));
   add("tau", acceptance("tau", "tau", &Acceptance::tau));
   add("accepted_per_step",
       acceptance("accepted/step", "accepted_per_step", &Acceptance::accepted_per_step), false);
@@ -201,7 +224,7 @@ std::vector<ReportColumn> possible_columns(const Report& report, const Rows& row
       {metric_column("no draft", "no_draft"),
        [](const ReportRow& r) { return percent(r.acceptance.no_draft, 1); }},
       false);
-  add("alpha", acceptance("alpha", "alpha_draft", &Acceptance::alpha_draft));
+  add("alpha", acceptance("alpha", "alpha_draft", &Acceptance::alpha_draft, Room::kSpare));
   add("alpha_depth", acceptance("alpha/depth", "alpha_draft_depth", &Acceptance::alpha_draft_depth),
       false);
   add("alpha_share", acceptance("alpha_share", "alpha_share", &Acceptance::alpha_share), false);
@@ -229,12 +252,10 @@ std::vector<ReportColumn> possible_columns(const Report& report, const Rows& row
 // Those asked for; the method always.
 std::vector<ReportColumn> comparison_columns(const Report& report, const Rows& rows) {
   std::vector<ReportColumn> shown = possible_columns(report, rows);
-  const auto asked = [&](const std::string& id) {
-    return std::find(report.columns.begin(), report.columns.end(), id) != report.columns.end();
-  };
-  const bool all = asked("all");
+  const bool all = asked_for(report, "all");
   std::erase_if(shown, [&](const ReportColumn& c) {
-    return c.id != "method" && !all && !(report.columns.empty() ? c.usual : asked(c.id));
+    return c.id != "method" && !all &&
+           !(report.columns.empty() ? c.usual : asked_for(report, c.id));
   });
   return shown;
 }
@@ -269,9 +290,11 @@ std::string comparison_caption(const Report& report, const std::string& dataset,
       }),
       of([](const ReportRow& r) { return fmt::format("{}", r.arm.max_new); }),
       estimator_text(report.estimator), scope_text(report.scope), interval_text(report.interval),
-      any([](const ReportRow* r) { return r->speed.interval && r->speed.n_eff < kIndicativeBelow; })
+      any([&](const ReportRow* r) { return has_star(report, *r); })
           ? fmt::format("; *: {}", kIndicative)
           : "");
+  if (shows_first_token(report) || asked_for(report, "first_token_ms"))
+    text += " First token: time of the target's prefill, first turns.";
   if (any([](const ReportRow* r) { return r->replay.has_value(); }))
     text += " By force: methods were made to follow plain decoding's text.";
   if (any([](const ReportRow* r) { return r->loops.degenerate > 0; }))
@@ -302,6 +325,15 @@ std::vector<const ReportRow*> DatasetRows::all() const {
   Rows rows = lossless;
   rows.insert(rows.end(), lossy.begin(), lossy.end());
   return rows;
+}
+
+bool has_star(const Report& report, const ReportRow& r) {
+  const auto few = [](const std::optional<base::Interval>& i, double n_eff) {
+    return i && n_eff < kIndicativeBelow;
+  };
+  const SpeedFigures& s = r.speed;
+  return few(s.interval, s.n_eff) || few(s.request_interval, s.request_n_eff) ||
+         (shows_first_token(report) && few(s.first_token_interval, s.first_token_n_eff));
 }
 
 std::string overlap_note(const DatasetRows& rows) {

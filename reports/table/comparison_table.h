@@ -18,6 +18,9 @@ struct DatasetRows {
   std::vector<const ReportRow*> all() const;
 };
 
+// Whether an interval of the row's speeds has a star: it is from few prompts.
+bool has_star(const Report& report, const ReportRow& r);
+
 // What the mark after some methods' names means (training_overlap.h); "" where none has it.
 std::string overlap_note(const DatasetRows& rows);
 

@@ -18,6 +18,14 @@ std::span<const MetricInfo> metric_glossary() {
       {"request_speedup",
        "the same for whole requests: all tokens over prefill, the drafter's prefill and decoding",
        "v_sample", "speedup"},
+      {"first_token_ms",
+       "milliseconds that the first token of an answer takes: the target's prefill of the first "
+       "turn, mean over answers; the drafter's prefill comes after it",
+       "v_sample", "speedup"},
+      {"first_token_ratio",
+       "the time to the first token over that of the baseline arm, same prompts; above 1 it comes "
+       "later",
+       "v_sample", "speedup"},
       {"may_be_fastest",
        "whether the arm is in the set that holds the fastest lossless one with 95 %; null for arms "
        "that are not ranked",

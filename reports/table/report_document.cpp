@@ -104,9 +104,7 @@ std::string definitions_text(const Report& report) {
 }
 
 std::string speedup_note(const Report& report) {
-  const bool few = any_row(report, [](const ReportRow& r) {
-    return r.speed.interval && r.speed.n_eff < kIndicativeBelow;
-  });
+  const bool few = any_row(report, [&](const ReportRow& r) { return has_star(report, r); });
   return fmt::format(
       "speedup: {} of decode speed, (tokens - 1) / decode time, over the prompts; prefill is not "
       "in it. Brackets: 95 % interval for {}, {}{}.",
@@ -121,6 +119,9 @@ void add_explanations(const Report& report, Document& d) {
   d.note(speedup_note(report));
   d.note(
       "request: the same speedup for whole requests, prefill and the drafter's prefill included.");
+  d.note(
+      "first token: milliseconds that the first token of an answer takes, and the same over plain "
+      "decoding's. It is the target's prefill of the first turn; the drafter's comes after it.");
   d.note(
       "tau: tokens per target forward of a step, the one the target itself supplies (the bonus) "
       "included; plain decoding is 1. accepted/step leaves that one out. DE: tokens per target "
@@ -167,9 +168,7 @@ void add_explanations(const Report& report, Document& d) {
 // What this run needs to be read rightly, and where the rest is.
 void add_notes(const Report& report, Document& d) {
   if (const std::string tuned = tuned_text(report); !tuned.empty()) d.note(tuned);
-  if (any_row(report, [](const ReportRow& r) {
-        return r.speed.interval && r.speed.n_eff < kIndicativeBelow;
-      }))
+  if (any_row(report, [&](const ReportRow& r) { return has_star(report, r); }))
     d.note(fmt::format("*: {}.", kIndicative));
   if (report.explain)
     add_explanations(report, d);

@@ -188,6 +188,14 @@ Json row_of(const Report& report, const ReportRow& r) {
       {"against_fastest_hi", json_hi(behind(r))},
       {"rank_lo", r.ranking ? Json(r.ranking->lowest) : Json(nullptr)},
       {"rank_hi", r.ranking ? Json(r.ranking->highest) : Json(nullptr)},
+      {"request_speedup_n_eff",
+       r.speed.request_interval ? Json(r.speed.request_n_eff) : Json(nullptr)},
+      {"first_token_ms", json_value(r.speed.first_token_ms)},
+      {"first_token_ratio", json_value(r.speed.first_token_ratio)},
+      {"first_token_ratio_lo", json_lo(r.speed.first_token_interval)},
+      {"first_token_ratio_hi", json_hi(r.speed.first_token_interval)},
+      {"first_token_ratio_n_eff",
+       r.speed.first_token_interval ? Json(r.speed.first_token_n_eff) : Json(nullptr)},
       {"training_overlap", overlap_json(a)},
   };
 }

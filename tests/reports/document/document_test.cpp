@@ -77,6 +77,30 @@ TEST(Document, NarrowTextWrapsWordsAndLeavesOutColumnsThatExplain) {
       EXPECT_THAT(text, HasSubstr(word));
 }
 
+// "b" goes where the others then fit, and stays where they need two parts in any case.
+TEST(Document, SpareColumnsAreLeftOutOfNarrowText) {
+  Document d;
+  d.table({.columns = {{.name = "method", .words = true},
+                       {.name = "a"},
+                       {.name = "b", .room = Room::kSpare},
+                       {.name = "c"}},
+           .rows = {{"name", "1234567890", "77777", "1234567890"}}});
+  for (const size_t width : {0u, 37u})
+    EXPECT_EQ(render(d, Format::kText, {.width = width}),
+              "method           a      b           c\n"
+              "name    1234567890  77777  1234567890\n\n");
+  for (const size_t width : {36u, 30u}) {
+    const std::string text = render(d, Format::kText, {.width = width});
+    EXPECT_LE(longest_line(text), width);
+    EXPECT_THAT(text, HasSubstr("name    1234567890  1234567890\n(no room for: b;")) << width;
+  }
+  const std::string parts = render(d, Format::kText, {.width = 29});
+  EXPECT_THAT(parts, HasSubstr("name    1234567890  77777\n"));
+  EXPECT_THAT(parts, Not(HasSubstr("no room")));
+  for (const Format f : {Format::kMarkdown, Format::kLatex, Format::kHtml})
+    EXPECT_THAT(render(d, f), HasSubstr("77777"));
+}
+
 TEST(Document, Markdown) {
   const std::string text = render(document_of(example()), Format::kMarkdown);
   EXPECT_THAT(text, HasSubstr("### A\\_b\n\n| method"));

@@ -117,6 +117,11 @@ TEST_F(PageTest, DataHoldsWhatIsDrawn) {
     EXPECT_EQ(data["rows"][i]["method"], report.rows[i].arm.label);
     EXPECT_EQ(data["rows"][i]["lossy"], report.rows[i].arm.lossy());
     EXPECT_EQ(data["rows"][i]["speedup"], *report.rows[i].speed.speedup);
+    EXPECT_EQ(data["rows"][i]["request_speedup"], *report.rows[i].speed.request);
+    EXPECT_EQ(data["rows"][i]["request_speedup_lo"].is_number(), i % run_.arms.size() > 0);
+    EXPECT_EQ(data["rows"][i]["first_token_ms"], 50) << "tests/results/synthetic.cpp";
+    EXPECT_EQ(data["rows"][i]["first_token_ratio"], 1);
+    EXPECT_EQ(data["rows"][i]["first_token_ratio_n_eff"].is_number(), i % run_.arms.size() > 0);
     EXPECT_EQ(data["rows"][i]["tau_lo"].is_number(), report.rows[i].arm.drafts());
   }
   EXPECT_EQ(data["row_cost"]["rows"][1],

@@ -3,8 +3,10 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "engine/base/stats.h"
 #include "reports/format.h"
 #include "reports/table/comparison_table.h"
 #include "tests/reports/rendered.h"
@@ -43,10 +45,10 @@ TEST_F(AnswerTest, NamesTheFastestWithBothSpeedups) {
   const ReportRow& pld = row(r, "pld:k=4", "gsm8k");
   EXPECT_EQ(
       answer(r, "gsm8k"),
-      fmt::format("Fastest lossless here: pld:k=4, {}x {} in decoding, {}x for whole requests. "
+      fmt::format("Fastest lossless here: pld:k=4, {}x {} in decoding, {}x {} for whole requests. "
                   "Slower than plain decoding: slow.",
                   number(pld.speed.speedup, 2), bracket(*pld.speed.interval, 2),
-                  number(pld.speed.request, 2)));
+                  number(pld.speed.request, 2), bracket(*pld.speed.request_interval, 2)));
   EXPECT_FALSE(row(r, "lossy", "gsm8k").ranking);
   EXPECT_THAT(to_text(r), StartsWith("Fastest lossless here: pld:k=4"));
 }
@@ -166,6 +168,112 @@ TEST_F(AnswerTest, ARequestHoldsThePrefill) {
   EXPECT_EQ(*row(r, "ar", "gsm8k").speed.request, 1);
 }
 
+// One prompt has most of the time of requests, but an ordinary share of decoding.
+TEST_F(AnswerTest, ARequestFromFewPromptsHasAStar) {
+  run_.change = [](results::GenerationRecord& g, const tests::SyntheticArm&, int prompt, int, int) {
+    g.turns[0].prefill_ns = prompt == 7 ? 100'000'000'000 : 1'000'000;
+  };
+  const Report r = report();
+  const ReportRow& pld = row(r, "pld:k=4", "gsm8k");
+  EXPECT_GT(pld.speed.n_eff, kIndicativeBelow);
+  EXPECT_LT(pld.speed.request_n_eff, 2);
+  ASSERT_TRUE(pld.speed.request_interval);
+  const std::string figure = number(pld.speed.request, 2);
+  const std::string range = bracket(*pld.speed.request_interval, 2);
+  const Table t = comparison_table(r, "gsm8k", DatasetRows(r, "gsm8k"));
+  EXPECT_FALSE(t.rows[1][1].indicative);
+  EXPECT_EQ(t.columns[2].name, "request [95 %]");
+  EXPECT_EQ(t.rows[0][2].plain(), "1.00");
+  EXPECT_EQ(t.rows[1][2].plain(), figure + " " + range + "*");
+  EXPECT_THAT(to_text(r), HasSubstr("*: from fewer than 20 prompts of equal weight"));
+  EXPECT_THAT(t.caption, HasSubstr("*: from fewer than 20 prompts of equal weight"));
+  EXPECT_THAT(to_html(r, store_),
+              HasSubstr(fmt::format("<td>{} <span class=\"range\">{}</span><a href=\"#def-indic",
+                                    figure, range)));
+  const nlohmann::json rows = nlohmann::json::parse(to_json(r));
+  EXPECT_EQ(rows[2]["method"], "pld:k=4");
+  EXPECT_EQ(rows[2]["request_speedup_n_eff"], pld.speed.request_n_eff);
+  EXPECT_TRUE(rows[0]["request_speedup_n_eff"].is_null());
+}
+
+// Neither the drafter's prefill nor later turns take part.
+TEST_F(AnswerTest, TheFirstTokenTakesThePrefillOfTheFirstTurn) {
+  run_.prompts_per_task = 4;
+  const double plain[] = {50, 60, 70, 80}, own[] = {55, 72, 77, 96};  // ms: 260 and 300
+  run_.change = [&](results::GenerationRecord& g, const tests::SyntheticArm& a, int prompt, int,
+                    int) {
+    g.turns.push_back(g.turns[0]);
+    g.texts.emplace_back("text");
+    const bool drafts = a.role == "method";
+    g.turns[0].prefill_ns = static_cast<int64_t>(1e6 * (drafts ? own : plain)[prompt]);
+    g.turns[0].draft_prefill_ns = drafts ? 30'000'000 : 0;
+  };
+  const int64_t id = tests::fill(store_, run_);
+  const Report r = build_report(store_, id, {.columns = {"first_token_ms", "first_token_ratio"}});
+  const SpeedFigures& pld = row(r, "pld:k=4", "gsm8k").speed;
+  EXPECT_DOUBLE_EQ(*pld.first_token_ms, 75);
+  EXPECT_DOUBLE_EQ(*pld.first_token_ratio, 300.0 / 260);
+  // As of a speedup (ReportTest.ByHand); the method's n_eff is the smaller one.
+  std::vector<double> logs;
+  double squares = 0;
+  for (int i = 0; i < 4; ++i) {
+    logs.push_back(std::log((300 - own[i]) / (260 - plain[i])));
+    squares += own[i] * own[i];
+  }
+  const double n_eff = 300 * 300 / squares;
+  EXPECT_NEAR(pld.first_token_n_eff, n_eff, 1e-9);
+  const double half = base::student_t_quantile(0.975, n_eff - 1) * 3 / 2 * base::sample_sd(logs);
+  ASSERT_TRUE(pld.first_token_interval);
+  EXPECT_NEAR(pld.first_token_interval->lo, 300.0 / 260 * std::exp(-half), 1e-9);
+  EXPECT_NEAR(pld.first_token_interval->hi, 300.0 / 260 * std::exp(half), 1e-9);
+  const SpeedFigures& ar = row(r, "ar", "gsm8k").speed;
+  EXPECT_DOUBLE_EQ(*ar.first_token_ms, 65);
+  EXPECT_EQ(*ar.first_token_ratio, 1);
+  EXPECT_FALSE(ar.first_token_interval);
+  int views = 0;
+  store_.query(
+      "SELECT avg(s.first_token_ns) FROM v_sample s JOIN arm a ON a.id = s.arm_id "
+      "WHERE a.role = 'method'",
+      {}, [&](const results::Row& x) {
+        EXPECT_EQ(x.number(0), 75e6);
+        ++views;
+        return true;
+      });
+  EXPECT_EQ(views, 1);
+
+  const Table t = comparison_table(r, "gsm8k", DatasetRows(r, "gsm8k"));
+  ASSERT_EQ(t.columns.size(), 3u);
+  EXPECT_EQ(t.columns[1].name, "first token ms");
+  EXPECT_EQ(t.columns[2].name, "first token / plain [95 %]");
+  EXPECT_EQ(t.rows[1][1].plain(), "75.0");
+  EXPECT_EQ(t.rows[1][2].plain(), "1.15 " + bracket(*pld.first_token_interval, 2) + "*");
+  EXPECT_THAT(t.caption, HasSubstr("First token: time of the target's prefill, first turns."));
+  const nlohmann::json rows = nlohmann::json::parse(to_json(r));
+  EXPECT_EQ(rows[0]["first_token_ms"], 65);
+  EXPECT_EQ(rows[0]["first_token_ratio"], 1);
+  EXPECT_TRUE(rows[0]["first_token_ratio_lo"].is_null());
+  EXPECT_TRUE(rows[0]["first_token_ratio_n_eff"].is_null());
+  EXPECT_EQ(rows[2]["first_token_ratio"], *pld.first_token_ratio);
+  EXPECT_EQ(rows[2]["first_token_ratio_lo"], pld.first_token_interval->lo);
+  EXPECT_EQ(rows[2]["first_token_ratio_hi"], pld.first_token_interval->hi);
+  EXPECT_EQ(rows[2]["first_token_ratio_n_eff"], pld.first_token_n_eff);
+}
+
+// Both intervals stay on one line where what explains them less has no room.
+TEST_F(AnswerTest, ANarrowTerminalHasBothIntervals) {
+  add("pld:adaptive=true", 12'000'000);
+  const Report r = report();
+  const Table t = comparison_table(r, "gsm8k", DatasetRows(r, "gsm8k"));
+  const std::string text = text_of(t, {.width = 80});
+  EXPECT_THAT(text, HasSubstr("(no room for: alpha; COLUMNS=0 shows all)"));
+  EXPECT_EQ(text.find("pld:k=4"), text.rfind("pld:k=4")) << "one part";
+  const SpeedFigures& pld = row(r, "pld:k=4", "gsm8k").speed;
+  EXPECT_THAT(text, HasSubstr(bracket(*pld.interval, 2)));
+  EXPECT_THAT(text, HasSubstr(bracket(*pld.request_interval, 2)));
+  EXPECT_THAT(text, HasSubstr("tok/s"));
+  EXPECT_THAT(text_of(t, {.width = 100}), Not(HasSubstr("no room")));
+}
+
 TEST_F(AnswerTest, ColumnsAreThoseAskedFor) {
   const int64_t id = tests::fill(store_, run_);
   const auto header = [&](const std::vector<std::string>& columns) {
@@ -175,8 +283,8 @@ TEST_F(AnswerTest, ColumnsAreThoseAskedFor) {
       names.push_back(c.name);
     return names;
   };
-  EXPECT_EQ(header({}), (std::vector<std::string>{"method", "speedup [95 %]", "request", "tok/s",
-                                                  "tau", "alpha", "same tokens"}));
+  EXPECT_EQ(header({}), (std::vector<std::string>{"method", "speedup [95 %]", "request [95 %]",
+                                                  "tok/s", "tau", "alpha", "same tokens"}));
   EXPECT_EQ(header({"de", "tau"}), (std::vector<std::string>{"method", "tau", "DE"}));
   EXPECT_EQ(header({"all"}).size(), column_names().size());
 }
