@@ -243,6 +243,11 @@ TEST_F(AuditTest, CountsWhatTopPLeavesOpen) {
   EXPECT_EQ(a.equal, 2);
   EXPECT_EQ(a.undecided, a.tokens);
   EXPECT_EQ(a.borders, a.undecided);
+  Certificate c;
+  c.arm.lossless = "both";
+  c.audit = a;
+  EXPECT_EQ(outcome_of_sampled(c), Outcome::kInconclusive);
+  EXPECT_THAT(why_open(c), HasSubstr("within rounding of another one, mostly where the top-p set"));
 }
 
 TEST_F(AuditTest, SaysWhatIsWrong) {
