@@ -16,9 +16,10 @@ SpeculativeMethod::SpeculativeMethod(std::unique_ptr<Drafter> drafter,
 void SpeculativeMethod::start(const GenerationContext& context) {
   context_ = context;
   // Uniforms are one a level there, so every rule but the plain one stays with the host.
-  context_.may_keep_dists =
-      !context.sampling.greedy() && context.sampling.sampler == engine::Sampler::kInverse &&
-      !typical_ && rule_.accept_scale == 1 && !rule_.whole_bonus && context.target->draws_cheaply();
+  context_.may_keep_dists = may_keep_dists_ && !context.sampling.greedy() &&
+                            context.sampling.sampler == engine::Sampler::kInverse && !typical_ &&
+                            rule_.accept_scale == 1 && !rule_.whole_bonus &&
+                            context.target->draws_cheaply();
   verifier_.emplace(context.sampling, drafter_->siblings(), typical_, rule_);
   uniform_.emplace(context.chance);
   step_ = 0;

@@ -42,6 +42,9 @@ class SpeculativeMethod final : public DecodingMethod {
   using VerdictHook = std::function<void(const Verdict&)>;
   void set_verdict_hook(VerdictHook hook) { hook_ = std::move(hook); }
   const VerdictHook& verdict_hook() const { return hook_; }
+  // Whether drawn drafts may stay on a device, to be tried there (engine/rejection.h). An audit
+  // reads their distributions, so it has the host draw and verify them. From the next start() on.
+  void let_keep_dists(bool may) { may_keep_dists_ = may; }
   // For planted faults only; between generations.
   void replace_drafter(
       const std::function<std::unique_ptr<Drafter>(std::unique_ptr<Drafter>)>& replace) {
@@ -70,6 +73,7 @@ class SpeculativeMethod final : public DecodingMethod {
   std::optional<Verifier> verifier_;
   std::optional<KeyedUniforms> uniform_;
   VerdictHook hook_;
+  bool may_keep_dists_ = true;
   TokenTree tree_;
   SideRows side_;
   std::vector<engine::Row> rows_;

@@ -22,7 +22,9 @@ std::string shown_by(const StoredCertificate& certificate);
 
 // Hash of what decides which tokens an arm emits: the build's commit, method with parameters and
 // version, weights of target, draft and adapters, engine mode. Not of what is measured with it
-// (prompts, lengths, seed, order, threads, which change no token's distribution).
+// (prompts, lengths, seed, order, threads, which change no token's distribution), nor of how it was
+// sampled (temperature, sampler): the greedy part holds for runs that sample in any way. What was
+// shown of sampling says by itself at which.
 std::string certificate_key(const ArmRecord& arm, const std::string& commit);
 
 // One of the same key is replaced. Certificates before version 2 called a law proven that a test

@@ -16,6 +16,7 @@ std::string suggest(std::string_view unknown, const std::vector<std::string>& kn
 
 // "1 thread", "2 threads", "0 repeats": nouns whose plural takes an s.
 std::string plural(int64_t n, std::string_view noun);
+std::string with_commas(int64_t n);  // 12345 -> "12,345"
 
 std::vector<std::string> split(std::string_view text, char separator);  // keeps empty pieces
 std::string_view trim(std::string_view text);                           // ASCII white space

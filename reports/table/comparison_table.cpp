@@ -244,7 +244,9 @@ std::vector<ReportColumn> possible_columns(const Report& report, const Rows& row
          return fmt::format("{} of {}", r.loops.degenerate, r.loops.cells);
        }},
       any([](const ReportRow* r) { return r->loops.degenerate > 0; }));
-  add("certificate", {metric_column("shown lossless", "certificate"), certificate_cell},
+  Column certificate = metric_column("shown lossless", "certificate");
+  certificate.words = true;  // a sentence: wrapped where the table is wide
+  add("certificate", {certificate, certificate_cell},
       any([](const ReportRow* r) { return r->arm.certificate.has_value(); }));
   return c;
 }

@@ -139,7 +139,8 @@ void add_explanations(const Report& report, Document& d) {
         "shown lossless: what `evalrun verify` found for this method with this build, these "
         "weights and this engine mode. identical: the tokens of plain decoding; decisions audited: "
         "every draw and every acceptance made again by a second implementation. Both are proofs. "
-        "law not refuted: tests found nothing, and would have found a fault of the size they say.");
+        "law not refuted: tests found nothing. In brackets: how many decisions, and the smallest "
+        "fault (total variation) that would have been found.");
   if (any_row(report, [](const ReportRow& r) { return !r.quality.empty(); })) {
     d.note(fmt::format(
         "quality: mean score [95 %]; n answers were scored, of which so many differ in score from "

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "engine/base/stats.h"
+#include "engine/base/text.h"
 
 namespace evalrun::runners {
 namespace {
@@ -13,10 +14,23 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 template <class Result>
-Outcome outcome_of_dist(const Controlled<Result>& dist, const results::ArmRecord& arm) {
+Outcome outcome_of_dist(const Controlled<Result>& dist, const results::ArmRecord& arm,
+                        double level) {
   if (arm.lossless != "both") return Outcome::kLossy;
-  if (dist.result.rejected(kCertificateLevel)) return Outcome::kFails;
-  return dist.control.rejected(kCertificateLevel) ? Outcome::kHolds : Outcome::kInconclusive;
+  if (dist.result.rejected(level)) return Outcome::kFails;
+  return dist.control.rejected(level) ? Outcome::kHolds : Outcome::kInconclusive;
+}
+
+// Why an audit without a difference shows nothing; "" = it shows something.
+std::string why_blind(const DecisionAudit& audit) {
+  if (!audit.blocked.empty()) return audit.blocked;
+  if (audit.decisions() == 0) return "no decision was made";
+  const auto most = kMostUndecided * static_cast<double>(audit.decisions());
+  if (static_cast<double>(audit.undecided) <= 1 + most) return "";
+  return fmt::format(
+      "{} of {} decisions are within rounding of another one{}", base::with_commas(audit.undecided),
+      base::with_commas(audit.decisions()),
+      2 * audit.borders > audit.undecided ? ", mostly where the top-p set is just full" : "");
 }
 
 Json number(double x) { return std::isfinite(x) ? Json(x) : Json(); }
@@ -68,10 +82,14 @@ Json json_of(const DecisionAudit& audit) {
               {"draws", audit.draws},
               {"redraws", audit.redraws},
               {"undecided", audit.undecided},
+              {"undecided_by_top_p", audit.borders},
+              {"on_host", audit.on_host},
               {"blocked", audit.blocked},
               {"smallest_variation_found", audit.smallest_found()},
               {"step_seconds", audit.step_seconds},
               {"audit_seconds", audit.audit_seconds}};
+  if (const std::string why = why_blind(audit); audit.first.empty() && !why.empty())
+    out["why"] = why;
   out["first_differences"] = Json::array();
   for (const AuditDifference& d : audit.first)
     out["first_differences"].push_back(
@@ -79,13 +97,13 @@ Json json_of(const DecisionAudit& audit) {
   return out;
 }
 
-Json json_of(const PlainLaw& law) {
-  Json out = {{"outcome", to_string(outcome_of(law))},
-              {"level", kCertificateLevel},
+Json json_of(const PlainLaw& law, double level) {
+  Json out = {{"outcome", to_string(outcome_of(law, level))},
+              {"level", level},
               {"draws", law.draws()},
               {"differing", law.differing()},
               {"p", law.p()},
-              {"rejected", law.rejected(kCertificateLevel)}};
+              {"rejected", law.rejected(level)}};
   if (law.smallest_found) out["smallest_variation_found"] = *law.smallest_found;
   out["rows"] = Json::array();
   for (const PlainLawRow& row : law.rows)
@@ -108,13 +126,10 @@ Json json_of_greedy(const TokenIdentity& proof) {
   return out;
 }
 
-Json json_of(const StepDistribution& dist) {
-  Json out = {{"draws", dist.draws},
-              {"drafts_tested", dist.tested},
-              {"drafts_accepted", dist.accepted},
-              {"p", dist.p()},
-              {"smallest_p", dist.smallest_p()},
-              {"rejected", dist.rejected(kCertificateLevel)}};
+Json json_of(const StepDistribution& dist, double level) {
+  Json out = {
+      {"draws", dist.draws}, {"drafts_tested", dist.tested},    {"drafts_accepted", dist.accepted},
+      {"p", dist.p()},       {"smallest_p", dist.smallest_p()}, {"rejected", dist.rejected(level)}};
   if (dist.smallest_found) out["smallest_variation_found"] = *dist.smallest_found;
   out["tests"] = Json::array();
   for (const StepTest& t : dist.tests)
@@ -126,12 +141,12 @@ Json json_of(const StepDistribution& dist) {
   return out;
 }
 
-Json json_of(const TextDistribution& dist) {
+Json json_of(const TextDistribution& dist, double level) {
   Json out = {{"answers", dist.answers},
               {"tokens", dist.tokens},
               {"p", dist.p()},
               {"smallest_p", dist.smallest_p()},
-              {"rejected", dist.rejected(kCertificateLevel)}};
+              {"rejected", dist.rejected(level)}};
   out["tests"] = Json::array();
   for (const TextTest& t : dist.tests)
     out["tests"].push_back(
@@ -194,13 +209,22 @@ Outcome outcome_of_identity(const TokenIdentity& identity) {
 
 Outcome outcome_of_audit(const DecisionAudit& audit) {
   if (!audit.first.empty()) return Outcome::kFails;
-  const bool blind = !audit.blocked.empty() || audit.decisions() == 0 ||
-                     static_cast<double>(audit.undecided) >
-                         1 + kMostUndecided * static_cast<double>(audit.decisions());
-  return blind ? Outcome::kInconclusive : Outcome::kHolds;
+  return why_blind(audit).empty() ? Outcome::kHolds : Outcome::kInconclusive;
+}
+
+// An audit without a refused draft has not seen what follows a refusal.
+std::string why_unseen(const DecisionAudit& audit) {
+  if (audit.tests == 0) return "no drawn draft was tested";
+  return audit.refused == 0 ? "no draft was refused" : "";
 }
 
 }  // namespace
+
+double level_of_part(int parts) { return kCertificateLevel / std::max(parts, 1); }
+
+double level_of_part(const Certificate& c) {
+  return level_of_part((c.law ? 1 : 0) + (c.steps ? 1 : 0) + (c.texts ? 1 : 0));
+}
 
 Outcome outcome_of_greedy(const TokenIdentity& identity, const results::ArmRecord& arm) {
   return arm.lossless == "none" ? Outcome::kLossy : outcome_of_identity(identity);
@@ -210,36 +234,48 @@ std::optional<Outcome> outcome_of_sampled(const Certificate& c) {
   if (!c.sampled && !c.audit) return std::nullopt;
   if (c.arm.lossless != "both") return Outcome::kLossy;
   Outcome own = c.sampled ? outcome_of_identity(*c.sampled) : outcome_of_audit(*c.audit);
-  // An audit without a refused draft has not seen what follows a refusal.
-  if (c.audit && own == Outcome::kHolds && (c.audit->refused == 0 || c.audit->tests == 0))
+  if (c.audit && own == Outcome::kHolds && !why_unseen(*c.audit).empty())
     own = Outcome::kInconclusive;
   if (own == Outcome::kFails || !c.plain_audit) return own;
   const Outcome plain = outcome_of_audit(*c.plain_audit);
   return plain == Outcome::kHolds ? own : plain;
 }
 
-Outcome outcome_of(const PlainLaw& law) {
+std::string why_open(const Certificate& c) {
+  if (outcome_of_sampled(c) != Outcome::kInconclusive) return "";
+  if (c.sampled && c.sampled->answers == 0) return "no answer was compared";
+  if (c.audit) {
+    if (const std::string why = why_blind(*c.audit); !why.empty()) return why;
+    if (const std::string why = why_unseen(*c.audit); !why.empty()) return why;
+  }
+  return c.plain_audit ? "plain decoding: " + why_blind(*c.plain_audit) : "";
+}
+
+Outcome outcome_of(const PlainLaw& law, double level) {
   if (law.rows.empty()) return Outcome::kInconclusive;
-  return law.rejected(kCertificateLevel) ? Outcome::kFails : Outcome::kHolds;
+  return law.rejected(level) ? Outcome::kFails : Outcome::kHolds;
 }
 
-Outcome outcome_of(const Controlled<StepDistribution>& steps, const results::ArmRecord& arm) {
-  return outcome_of_dist(steps, arm);
+Outcome outcome_of(const Controlled<StepDistribution>& steps, const results::ArmRecord& arm,
+                   double level) {
+  return outcome_of_dist(steps, arm, level);
 }
 
-Outcome outcome_of(const Controlled<TextDistribution>& texts, const results::ArmRecord& arm) {
-  return outcome_of_dist(texts, arm);
+Outcome outcome_of(const Controlled<TextDistribution>& texts, const results::ArmRecord& arm,
+                   double level) {
+  return outcome_of_dist(texts, arm, level);
 }
 
 Outcome outcome_of(const Certificate& c) {
+  const double level = level_of_part(c);
   std::vector<Outcome> laws;  // of the method's own distribution
-  if (c.steps) laws.push_back(outcome_of(*c.steps, c.arm));
-  if (c.texts) laws.push_back(outcome_of(*c.texts, c.arm));
+  if (c.steps) laws.push_back(outcome_of(*c.steps, c.arm, level));
+  if (c.texts) laws.push_back(outcome_of(*c.texts, c.arm, level));
   std::vector<Outcome> proofs;
   if (c.greedy) proofs.push_back(outcome_of_greedy(*c.greedy, c.arm));
   const std::optional<Outcome> sampled = outcome_of_sampled(c);
   if (sampled) proofs.push_back(*sampled);
-  if (c.law && c.arm.lossless == "both") proofs.push_back(outcome_of(*c.law));
+  if (c.law && c.arm.lossless == "both") proofs.push_back(outcome_of(*c.law, level));
   std::vector<Outcome> all = laws;
   all.insert(all.end(), proofs.begin(), proofs.end());
   const auto has = [](const std::vector<Outcome>& list, Outcome o) {
@@ -264,8 +300,9 @@ Grade sampling_grade(const Certificate& c) {
   if (outcome_of(c) == Outcome::kFails) return Grade::kNotShown;
   if (outcome_of_sampled(c) == Outcome::kHolds)
     return c.sampled ? Grade::kIdentical : Grade::kAudited;
-  const bool tested = (c.steps && outcome_of(*c.steps, c.arm) == Outcome::kHolds) ||
-                      (c.texts && outcome_of(*c.texts, c.arm) == Outcome::kHolds);
+  const double level = level_of_part(c);
+  const bool tested = (c.steps && outcome_of(*c.steps, c.arm, level) == Outcome::kHolds) ||
+                      (c.texts && outcome_of(*c.texts, c.arm, level) == Outcome::kHolds);
   return tested ? Grade::kNotRefuted : Grade::kNotShown;
 }
 
@@ -310,26 +347,39 @@ Json sampling_of(const Certificate& c) {
   return {};
 }
 
-std::string parts_from(const Certificate& c, Grade least) {
+std::string grade_text(const Certificate& c, Grade grade) {
+  const bool on_host = grade == Grade::kAudited && c.audit->on_host;
+  return fmt::format("{}{}", to_string(grade), on_host ? " on the host" : "");
+}
+
+// " over 2,560 tokens", " (2,113; would find 0.0014)": what the sampling grade rests on.
+std::string amount_text(const Certificate& c, Grade grade) {
+  if (grade == Grade::kIdentical)
+    return fmt::format(" over {} tokens", base::with_commas(c.sampled->tokens));
+  const std::optional<double> found = smallest_found(c);
+  const std::string power = found ? fmt::format("would find {:.2g}", *found) : "power not computed";
+  return grade == Grade::kAudited
+             ? fmt::format(" ({}; {})", base::with_commas(c.audit->decisions()), power)
+             : fmt::format(" ({})", power);
+}
+
+std::string parts_from(const Certificate& c, Grade least, bool amounts) {
   if (outcome_of(c) == Outcome::kFails) return "";
   std::string parts;
-  if (const Grade grade = greedy_grade(c); grade >= least)
+  if (const Grade grade = greedy_grade(c); grade >= least) {
     parts = fmt::format("greedy: {}", to_string(grade));
+    if (amounts) parts += fmt::format(" over {} tokens", base::with_commas(c.greedy->tokens));
+  }
   const Grade grade = sampling_grade(c);
   if (grade < least) return parts;
-  parts += fmt::format("{}{}: {}", parts.empty() ? "" : "; ", sampling_text(sampling_of(c)),
-                       to_string(grade));
-  if (grade == Grade::kNotRefuted) {
-    const std::optional<double> found = smallest_found(c);
-    parts += found ? fmt::format(" (would find {:.2g})", *found) : " (power not computed)";
-  }
-  return parts;
+  return parts + fmt::format("{}{}: {}{}", parts.empty() ? "" : "; ", sampling_text(sampling_of(c)),
+                             grade_text(c, grade), amounts ? amount_text(c, grade) : "");
 }
 
 }  // namespace
 
-std::string proven_parts(const Certificate& c) { return parts_from(c, Grade::kAudited); }
-std::string shown_parts(const Certificate& c) { return parts_from(c, Grade::kNotRefuted); }
+std::string proven_parts(const Certificate& c) { return parts_from(c, Grade::kAudited, false); }
+std::string shown_parts(const Certificate& c) { return parts_from(c, Grade::kNotRefuted, true); }
 
 Json to_json(const Certificate& c) {
   Json out = {{"certificate", 2},
@@ -352,20 +402,22 @@ Json to_json(const Certificate& c) {
   if (const std::optional<Outcome> outcome = outcome_of_sampled(c)) {
     out["sampled"] = {{"outcome", to_string(*outcome)}};
     out["sampled"].update(c.sampled ? json_of_sampled(*c.sampled) : json_of(*c.audit));
+    if (const std::string why = why_open(c); !why.empty()) out["sampled"]["why"] = why;
     if (c.plain_audit) out["sampled"]["plain_decoding"] = json_of(*c.plain_audit);
   }
-  if (c.law) out["law"] = json_of(*c.law);
+  const double level = level_of_part(c);
+  if (c.law) out["law"] = json_of(*c.law, level);
   if (c.steps)
-    out["steps"] = {{"outcome", to_string(outcome_of(*c.steps, c.arm))},
-                    {"level", kCertificateLevel},
-                    {"result", json_of(c.steps->result)},
-                    {"negative_control", json_of(c.steps->control)}};
+    out["steps"] = {{"outcome", to_string(outcome_of(*c.steps, c.arm, level))},
+                    {"level", level},
+                    {"result", json_of(c.steps->result, level)},
+                    {"negative_control", json_of(c.steps->control, level)}};
   if (c.texts)
-    out["texts"] = {{"outcome", to_string(outcome_of(*c.texts, c.arm))},
-                    {"level", kCertificateLevel},
-                    {"result", json_of(c.texts->result)},
-                    {"negative_control", json_of(c.texts->control)}};
-  if (c.plain_texts) out["texts"]["plain_against_plain"] = json_of(*c.plain_texts);
+    out["texts"] = {{"outcome", to_string(outcome_of(*c.texts, c.arm, level))},
+                    {"level", level},
+                    {"result", json_of(c.texts->result, level)},
+                    {"negative_control", json_of(c.texts->control, level)}};
+  if (c.plain_texts) out["texts"]["plain_against_plain"] = json_of(*c.plain_texts, level);
   return out;
 }
 

@@ -86,6 +86,7 @@ class Certifier {
   TextDistribution compare(const std::vector<SampledText>& plain,
                            const std::vector<SampledText>& texts);
   int longest() const;
+  double level() const;  // of a part that tests laws
   // In decoded tokens, as if every step emitted one.
   double total_work() const;
   std::function<void()> ticker(int tokens);
@@ -218,7 +219,7 @@ Certificate Certifier::certify_arm(const PlannedArm& arm) {
     part_ = "steps";
     c.steps.emplace();
     c.steps->result = test(*method);
-    c.steps->result.find_power(kCertificateLevel, request_.step_options.seed);
+    c.steps->result.find_power(level(), request_.step_options.seed);
     part_ = "steps, negative control";
     if (controlled) c.steps->control = test(*control);
   }
@@ -279,7 +280,7 @@ void Certifier::test_law(engine::Session& session, PerModel& shared) {
         shared.contexts[i * shared.contexts.size() / std::min(n, shared.contexts.size())].text));
   part_ = "law of plain decoding";
   shared.law = test_plain_law(rows, request_.law_options, clock_, ticker(kLawWork));
-  shared.law->find_power(kCertificateLevel, request_.law_options.seed);
+  shared.law->find_power(level(), request_.law_options.seed);
 }
 
 std::unique_ptr<methods::DecodingMethod> Certifier::build(const PlannedArm& arm,
@@ -334,6 +335,11 @@ int Certifier::longest() const {
   int most = 0;
   for (const PlannedPrompt& p : plan_.prompts) most = std::max(most, p.max_new);
   return most;
+}
+
+double Certifier::level() const {
+  return level_of_part((request_.law ? 1 : 0) + (request_.steps ? 1 : 0) +
+                       (request_.texts ? 1 : 0));
 }
 
 double Certifier::total_work() const {

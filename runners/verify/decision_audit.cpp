@@ -62,6 +62,7 @@ struct Decision {
   PlainDraw token;
   int child = -1;         // accepted by a test
   bool by_tests = false;  // else every node with the token is accepted
+  bool border = false;    // PlainDistribution's
   bool undecided = false;
 };
 
@@ -74,6 +75,7 @@ class DecisionAuditor::Impl {
         before_(method_.verdict_hook()),
         walk_(beside),
         clock_(clock) {
+    method_.let_keep_dists(false);
     method_.set_verdict_hook([this](const Verdict& verdict) {
       if (before_) before_(verdict);
       const int64_t begin = clock_.now_ns();
@@ -81,7 +83,10 @@ class DecisionAuditor::Impl {
       audit_.audit_seconds += static_cast<double>(clock_.now_ns() - begin) * 1e-9;
     });
   }
-  ~Impl() { method_.set_verdict_hook(std::move(before_)); }
+  ~Impl() {
+    method_.set_verdict_hook(std::move(before_));
+    method_.let_keep_dists(true);
+  }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
@@ -95,6 +100,7 @@ class DecisionAuditor::Impl {
     walk_.begin(prompt);
     first_ = plain_draw(walk_.after(prompt.back()), 0);
     border_at_first_ = border_;
+    if (border_at_first_) ++audit_.undecided, ++audit_.borders;
     audit_.audit_seconds += static_cast<double>(clock_.now_ns() - begin) * 1e-9;
   }
   void end(std::span<const int32_t> tokens, const std::string& task, const std::string& prompt) {
@@ -153,6 +159,7 @@ class DecisionAuditor::Impl {
       const int node = last ? -1 : verdict.path[depth + 1];
       token = last ? verdict.bonus : tree.token[static_cast<size_t>(node)];
       audit_.undecided += decision.undecided ? 1 : 0;
+      audit_.borders += decision.border ? 1 : 0;
       if (!decision.undecided && !decision.token.is(token))
         return differs(position, fmt::format("token {} follows, the decision made again gives {}{}",
                                              token, decision.token.token, reason(decision)));
@@ -201,12 +208,13 @@ class DecisionAuditor::Impl {
     Decision decision;
     if (!drawn) {
       decision.token = plain_draw(logits, position);
-      decision.undecided = border_;
+      decision.undecided = decision.border = border_;
       return decision;
     }
     PlainDistribution dist = plain_distribution(logits, sampling_);
     decision.by_tests = true;
-    decision.undecided = dist.border;
+    decision.undecided = decision.border = dist.border;
+    audit_.on_host |= verdict.context.target->draws_cheaply();
     try_children(verdict, position, dist.prob, decision);
     if (decision.child >= 0) {
       decision.token.token = tree.token[static_cast<size_t>(decision.child)];
@@ -226,6 +234,10 @@ class DecisionAuditor::Impl {
                     Decision& decision) {
     const bool independent = verdict.drafter.siblings() == methods::Siblings::kIndependent;
     const double scale = verdict.rule.accept_scale;
+    // The tests below follow the rule's scale, so they cannot find that it is too large.
+    if (scale > 1)
+      return differs(position,
+                     fmt::format("the rule accepts more than p/q, {:g} times as much", scale));
     bool reported = false;  // q_ holds what the next child was drawn from
     int trial = 0;
     for (const int child : children_) {

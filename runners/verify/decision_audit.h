@@ -14,6 +14,10 @@
 // What it does not see: a fault that changed no decision of these steps. By the same numbers a
 // fault of total variation D gives another token at a share D of the places or more. So one of 3/N
 // is found in N places with a probability of 95 %. A place with several decisions counts once.
+//
+// A device draws drafts and tries them itself (engine/rejection.h), and their distributions never
+// leave it. While an audit lives the method has the host do both, by the rule above; where nothing
+// was drawn the device's draws are audited as they are. on_host says so.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -46,6 +50,8 @@ struct DecisionAudit {
   int64_t draws = 0;      // target tokens drawn again
   int64_t redraws = 0;    // of them, after a refusal
   int64_t undecided = 0;  // decisions within rounding of the other one, which were followed
+  int64_t borders = 0;    // of them, where the top-p set is full but for rounding
+  bool on_host = false;   // drawn drafts were verified there, in a session that can try them itself
   std::vector<AuditDifference> first;  // of each answer that differs; nothing after it is audited
   std::string blocked;                 // why nothing could be audited; empty = it could
   double step_seconds = 0, audit_seconds = 0;

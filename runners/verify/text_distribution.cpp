@@ -107,15 +107,17 @@ TextTest permutation_test(const std::string& name, const Pool& pool, uint64_t se
   TextTest test{name, pool.n_cells, statistic(pool.method), 1};
   base::Rng rng(seed);
   std::vector<uint8_t> method = pool.method;
-  int as_large = 0;
-  for (int i = 0; i < kExchanges; ++i) {
+  int as_large = 0, exchanges = 0;
+  while (exchanges < kExchanges && as_large < kEnoughExchanges) {
     for (size_t p = 0; p + 1 < pool.begin.size(); ++p)
       for (size_t k = pool.begin[p + 1] - pool.begin[p]; k > 1; --k)  // Fisher and Yates
         std::swap(method[pool.begin[p] + k - 1], method[pool.begin[p] + rng.below(k)]);
     // A hair of tolerance: equal splits are equal whatever the order of the additions.
     as_large += statistic(method) >= test.statistic * (1 - 1e-12);
+    ++exchanges;
   }
-  test.p = (1.0 + as_large) / (1.0 + kExchanges);
+  test.p = as_large == kEnoughExchanges ? static_cast<double>(as_large) / exchanges
+                                        : (1.0 + as_large) / (1.0 + exchanges);
   return test;
 }
 

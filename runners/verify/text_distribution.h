@@ -6,8 +6,8 @@
 // Tokens of one answer depend on each other, so no chi-square distribution holds for such counts.
 // The test is a permutation test instead: under lossless sampling the answers to a prompt are
 // exchangeable between the arms, whatever they depend on inside, and p is the share of exchanges
-// that differ at least as much (Phipson and Smyth 2010: with one added above and below). Exact for
-// any model.
+// that differ at least as much (Phipson and Smyth 2010: with one added above and below). It is
+// settled when kEnoughExchanges do (Besag and Clifford 1991). Exact for any model.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -49,8 +49,11 @@ struct TextDistributionOptions {
   uint64_t seed = 1;
 };
 
-inline constexpr int kExchanges = 9999;  // so that the smallest p is 1e-4
-inline constexpr int kRareTokens = 10;   // counted less often than this, both arms together: rare
+// At most. The smallest p is 1/30,000, of three tests together 1e-4: below a third of 0.001, which
+// is the level of a part beside two others (certificate.h).
+inline constexpr int kExchanges = 29'999;
+inline constexpr int kEnoughExchanges = 100;
+inline constexpr int kRareTokens = 10;  // counted less often than this, both arms together: rare
 
 // First turns of `prompts`. Answers of different `stream`s have different seeds.
 std::vector<SampledText> sample_texts(methods::DecodingMethod& method, engine::Session& session,

@@ -5,6 +5,7 @@ namespace evalrun::tests {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class Verify : public CommandTest {
  protected:
@@ -42,13 +43,22 @@ TEST_F(Verify, CertifiesStoresAndShowsInTheReport) {
   EXPECT_EQ(out[0]["sampled"]["plain_decoding"]["equal"], 4);
   EXPECT_EQ(out[0]["grades"]["sampling"], "identical");
   EXPECT_EQ(out[0]["proven"], "greedy: identical; sampling T=1 top_k=5: identical");
+  EXPECT_EQ(
+      out[0]["shown"].get<std::string>(),
+      fmt::format("greedy: identical over {} tokens; sampling T=1 top_k=5: identical over {} "
+                  "tokens",
+                  out[0]["greedy"]["tokens"].get<int>(), out[0]["sampled"]["tokens"].get<int>()));
+  for (const char* part : {"law", "steps", "texts"})
+    EXPECT_NEAR(out[0][part]["level"].get<double>(), 0.001 / 3, 1e-12) << part;
   EXPECT_EQ(out[0]["law"]["draws"], 200000);
   EXPECT_FALSE(out[0]["law"]["rejected"].get<bool>());
   EXPECT_FALSE(out[0]["steps"]["result"]["rejected"].get<bool>());
   EXPECT_FALSE(out[0]["texts"]["result"]["rejected"].get<bool>());
   EXPECT_FALSE(out[0]["texts"]["plain_against_plain"]["rejected"].get<bool>());
   EXPECT_EQ(json::parse(folder_.read("c.json")), out);
-  EXPECT_THAT(verify({}).out, HasSubstr("4 / 0 / 0"));
+  const std::string text = verify({}).out;
+  EXPECT_THAT(text, HasSubstr("4 / 0 / 0"));
+  EXPECT_THAT(text, HasSubstr("They fail below p 0.00033, "));
   const ProgramResult table =
       run({"run", "-m", tiny_model(), "--methods", "pld:k=3", "--tasks", "samples", "--limit", "2",
            "-n", "8", "--no-aa", "--db", "r.db"});
@@ -93,26 +103,51 @@ TEST_F(Verify, FindsAPlantedFaultAndStoresNothing) {
   const ProgramResult table =
       run({"run", "-m", tiny_model(), "--methods", "pld:k=3", "--tasks", "samples", "--limit", "2",
            "-n", "8", "--no-aa", "--db", "r.db"});
-  EXPECT_THAT(table.out, ::testing::Not(HasSubstr("shown lossless")));
+  EXPECT_THAT(table.out, Not(HasSubstr("shown lossless")));
 }
 
-TEST_F(Verify, AnAuditFindsAFaultOfTheVerifier) {
-  const auto audit = [&](const std::string& fault) {
-    std::vector<std::string> arguments = {
-        "verify",  "-m",      tiny_model(), "--methods", "sps:draft=layers:1,k=3",
-        "--parts", "sampled", "--limit",    "4",         "-n",
-        "40",      "--db",    "r.db"};
-    if (!fault.empty()) arguments.insert(arguments.end(), {"--fault", fault});
+class VerifyAudit : public Verify {
+ protected:
+  VerifyAudit() { ::setenv("COLUMNS", "0", 1); }  // cells are not wrapped
+  ~VerifyAudit() override { ::unsetenv("COLUMNS"); }
+  // `method` drafts three tokens with a model.
+  ProgramResult audit(const std::string& method, const std::vector<std::string>& more = {}) {
+    std::vector<std::string> arguments = {"verify",  "-m",      tiny_model(), "--methods", method,
+                                          "--parts", "sampled", "--limit",    "4",         "-n",
+                                          "40",      "--db",    "r.db"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
     return run(arguments);
-  };
-  const ProgramResult honest = audit("");
+  }
+};
+
+TEST_F(VerifyAudit, FindsAFaultOfTheVerifier) {
+  const std::string method = "sps:draft=layers:1,k=3";
+  const ProgramResult honest = audit(method);
   EXPECT_EQ(honest.exit_code, 0) << honest.err;
-  EXPECT_THAT(honest.out, HasSubstr("sampling T=1: decisions audited"));
+  EXPECT_THAT(honest.out, HasSubstr("sampling T=1: decisions audited ("));
+  EXPECT_THAT(honest.out, HasSubstr("; would find 0.0"));
   EXPECT_THAT(honest.out, HasSubstr("decisions made again"));
-  const ProgramResult faulty = audit("verify-temperature:80%");
+  EXPECT_THAT(honest.out, Not(HasSubstr("on the host")));
+  EXPECT_THAT(honest.out, HasSubstr("Time of audits over that of the audited steps: " + method));
+  EXPECT_THAT(honest.out, HasSubstr(", plain decoding "));
+  const ProgramResult faulty = audit(method, {"--fault", "verify-temperature:80%"});
   EXPECT_EQ(faulty.exit_code, 5) << faulty.err;
   EXPECT_THAT(faulty.out, HasSubstr("first difference when sampling at token"));
   EXPECT_THAT(faulty.out, HasSubstr("the decision made again gives"));
+}
+
+// The whole model as its own draft: nothing is refused.
+TEST_F(VerifyAudit, SaysWhyItIsInconclusive) {
+  const std::string method = "sps:draft=layers:3,k=3";
+  const ProgramResult result = audit(method, {"--json"});
+  EXPECT_EQ(result.exit_code, 4) << result.err;
+  const json out = json::parse(result.out);
+  EXPECT_EQ(out[0]["sampled"]["outcome"], "inconclusive");
+  EXPECT_EQ(out[0]["sampled"]["refused"], 0);
+  EXPECT_EQ(out[0]["sampled"]["why"], "no draft was refused");
+  EXPECT_EQ(out[0]["shown"], "");
+  EXPECT_THAT(audit(method).out,
+              HasSubstr("decisions made again; inconclusive: no draft was refused"));
 }
 
 TEST_F(Verify, RefusesWhatItCannotTest) {

@@ -134,6 +134,43 @@ TEST(OnCuda, Float32GivesTheAnswersOfTheCpu) {
   }
 }
 
+// A run draws drafts and tries them on the device. An audit has the host do both, and says so.
+TEST(OnCuda, DrawnDraftsAreAuditedOnTheHost) {
+  const TempFolder folder;
+  write_prompts(folder, kPrompts);
+  const ProgramResult result = run_evalrun(folder, {"verify",
+                                                    "-m",
+                                                    tiny_model(),
+                                                    "--device",
+                                                    "cuda",
+                                                    "--dtype",
+                                                    "bf16",
+                                                    "--methods",
+                                                    "sps:draft=layers:1,k=3",
+                                                    "--parts",
+                                                    "sampled",
+                                                    "--tasks",
+                                                    "jsonl:prompts.jsonl",
+                                                    "-n",
+                                                    "24",
+                                                    "--answers",
+                                                    "2",
+                                                    "--db",
+                                                    "r.db",
+                                                    "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err << result.out;
+  const json certificate = json::parse(result.out)[0];
+  EXPECT_EQ(certificate["arm"]["device"], "cuda:0");
+  EXPECT_EQ(certificate["grades"]["sampling"], "decisions audited");
+  EXPECT_EQ(certificate["proven"], "sampling T=1: decisions audited on the host");
+  const json& sampled = certificate["sampled"];
+  EXPECT_EQ(sampled["equal"], 2 * kPrompts);
+  EXPECT_EQ(sampled["on_host"], true);
+  EXPECT_GT(sampled["refused"].get<int>(), 0);
+  EXPECT_EQ(sampled["plain_decoding"]["equal"], 2 * kPrompts);
+  EXPECT_EQ(sampled["plain_decoding"]["on_host"], false);
+}
+
 TEST(OnCuda, DoctorListsTheDevice) {
   const TempFolder folder;
   const ProgramResult result = run_evalrun(folder, {"doctor"});

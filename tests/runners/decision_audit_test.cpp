@@ -7,8 +7,11 @@
 
 #include "engine/base/error.h"
 #include "methods/faults.h"
+#include "methods/model_draft/model_drafter.h"
+#include "methods/speculative_method.h"
 #include "runners/verify/certificate.h"
 #include "runners/verify/plain_distribution.h"
+#include "tests/methods/support/cheap_draws.h"
 #include "tests/methods/support/harness.h"
 
 namespace evalrun::runners {
@@ -182,6 +185,71 @@ TEST_F(AuditTest, FindsEveryPlantedFault) {
     }
 }
 
+// The tests are made again by the rule's own scale, so the rule itself is looked at.
+TEST_F(AuditTest, ARuleThatAcceptsMoreThanPOverQIsFound) {
+  const auto scaled = [&](double scale) {
+    methods::ModelDrafter::Options options;
+    options.length.k = 3;
+    options.draft_vocab = options.common_vocab = model_->config().vocab_size;
+    methods::SpeculativeMethod method(std::make_unique<methods::ModelDrafter>(
+                                          tests::make_session(model_->first_layers(1)), options),
+                                      {}, {.accept_scale = scale});
+    return audit(method, {1.0, 0, 1.0}, 3).audit;
+  };
+  const DecisionAudit larger = scaled(1.1);
+  EXPECT_EQ(larger.equal, 0);
+  ASSERT_EQ(larger.first.size(), 3u) << "every answer";
+  EXPECT_EQ(larger.first[0].index, 1) << "the first step";
+  EXPECT_EQ(larger.first[0].what, "the rule accepts more than p/q, 1.1 times as much");
+  // A smaller one is lossless, and only slower.
+  for (const double scale : {1.0, 0.9}) {
+    const DecisionAudit a = scaled(scale);
+    EXPECT_EQ(a.equal, 3) << (a.first.empty() ? "" : a.first[0].what);
+    EXPECT_GT(a.refused, 0);
+  }
+}
+
+// Where a device would draw drafts and try them, the audit has the host do both, and says so. After
+// it the device does them again.
+TEST_F(AuditTest, DraftsThatADeviceTriesAreVerifiedOnTheHost) {
+  const SamplingParams sampling{1.0, 0, 1.0};
+  auto device = std::make_unique<tests::CheapDraws>(tests::make_session(model_));
+  const tests::CheapDraws& tried = *device;
+  session_ = std::move(device);
+  for (const char* name : {"sps:draft=layers:1,k=3", "medusa:adapter=@medusa,draft=drawn"}) {
+    const auto method = tests::build_method(name, model_);
+    const int64_t before = tried.rejection_tests;
+    const DecisionAudit a = audit(*method, sampling, 5).audit;
+    EXPECT_EQ(a.equal, 5) << name << (a.first.empty() ? "" : a.first[0].what);
+    EXPECT_EQ(a.blocked, "") << name;
+    EXPECT_TRUE(a.on_host) << name;
+    EXPECT_GT(a.refused, 0) << name;
+    EXPECT_GT(a.redraws, 0) << name;
+    EXPECT_EQ(tried.rejection_tests, before) << name << ": tried on the device";
+    decode(*method, sampling, 1);
+    EXPECT_GT(tried.rejection_tests, before) << name << ": no longer tried on the device";
+  }
+  const auto pld = tests::build_method("pld:k=3", model_);
+  const DecisionAudit drawn_there = audit(*pld, sampling, 1).audit;
+  EXPECT_EQ(drawn_there.equal, 1);
+  EXPECT_FALSE(drawn_there.on_host) << "its tokens are the device's draws";
+}
+
+// 24 equal tokens, of which 12 have exactly half: whether the set of top-p 0.5 has one more is a
+// matter of rounding, at every place of every answer.
+TEST_F(AuditTest, CountsWhatTopPLeavesOpen) {
+  const auto method = tests::build_method("sps:draft=layers:1,k=3", model_);
+  const DecisionAudit a = audit(*method, {1e300, 0, 0.5}, 2).audit;
+  EXPECT_EQ(a.equal, 2);
+  EXPECT_EQ(a.undecided, a.tokens);
+  EXPECT_EQ(a.borders, a.undecided);
+  Certificate c;
+  c.arm.lossless = "both";
+  c.audit = a;
+  EXPECT_EQ(outcome_of_sampled(c), Outcome::kInconclusive);
+  EXPECT_THAT(why_open(c), HasSubstr("within rounding of another one, mostly where the top-p set"));
+}
+
 TEST_F(AuditTest, SaysWhatIsWrong) {
   EXPECT_THAT(faulty("sps:draft=layers:1,k=3", "misreport-draft:50%", 10).first.at(0).what,
               HasSubstr("is not the draw of the distribution reported"));
@@ -199,6 +267,7 @@ TEST_F(AuditTest, SaysHowSmallAFaultItFinds) {
   EXPECT_GT(a.decisions(), a.places());
   // n (1 - 0.05^(1/n)) is 2.97 for the 200 tokens here.
   EXPECT_NEAR(a.smallest_found() * static_cast<double>(a.places()), 3, 0.05);
+  EXPECT_FALSE(a.on_host) << "nothing else could verify them here";
   EXPECT_EQ(DecisionAudit{}.smallest_found(), 1);
 }
 

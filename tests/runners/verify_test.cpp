@@ -81,7 +81,9 @@ TEST(TextDistribution, FindsAnotherDistribution) {
   options.max_new = 24;
   const TextDistribution result = compare_texts(sticky_texts(rng, {.4, .3, .2, .1}),
                                                 sticky_texts(rng, {.1, .2, .3, .4}), options);
-  EXPECT_TRUE(result.rejected(kCertificateLevel)) << result.smallest_p();
+  EXPECT_TRUE(result.rejected(level_of_part(3))) << result.smallest_p();
+  // No exchange of 29,999 differs as much, by the best of three tests.
+  EXPECT_NEAR(result.p(), 3 / 30'000.0, 1e-12);
 }
 
 // ---- Step distribution
@@ -126,7 +128,7 @@ TEST(StepDistribution, RefusesAWrongAcceptance) {
   Steps steps;
   for (const char* name : {"pld:k=3", "sps:draft=layers:1,k=3"})
     for (const char* fault : {"wrong-accept:100%", kNegativeControl})
-      EXPECT_TRUE(steps.test(name, fault).rejected(kCertificateLevel)) << name << " " << fault;
+      EXPECT_TRUE(steps.test(name, fault).rejected(level_of_part(3))) << name << " " << fault;
   // Where nothing is drafted nothing can be accepted wrongly, and the test must not claim more.
   EXPECT_FALSE(steps.test("ar", kNegativeControl).rejected(kCertificateLevel));
 }
@@ -201,6 +203,7 @@ TEST(Certificate, SaysWhatTheTestsAllowToSay) {
   EXPECT_EQ(outcome_of(c), Outcome::kInconclusive);
   c.greedy.emplace();
   c.greedy->answers = c.greedy->identical = 3;
+  c.greedy->tokens = 2560;
   EXPECT_EQ(outcome_of(c), Outcome::kHolds);
   EXPECT_EQ(proven_parts(c), "greedy: identical");
   EXPECT_EQ(sampling_grade(c), Grade::kNotShown);
@@ -215,8 +218,8 @@ TEST(Certificate, SaysWhatTheTestsAllowToSay) {
   EXPECT_EQ(smallest_found(c), 0.12);
   EXPECT_EQ(proven_parts(c), "greedy: identical") << "a law that is not refuted is not proven";
   EXPECT_EQ(shown_parts(c),
-            "greedy: identical; sampling T=0.7 top_k=40 top_p=0.9: law not refuted (would find "
-            "0.12)");
+            "greedy: identical over 2,560 tokens; sampling T=0.7 top_k=40 top_p=0.9: law not "
+            "refuted (would find 0.12)");
   c.steps->result = distribution_of(1e-5);
   EXPECT_EQ(outcome_of(c), Outcome::kFails);
   EXPECT_EQ(proven_parts(c), "");
@@ -230,6 +233,80 @@ TEST(Certificate, SaysWhatTheTestsAllowToSay) {
   EXPECT_EQ(outcome_of(c), Outcome::kLossy);
 }
 
+// 0.001 in all: a part alone has it, each of three a third.
+TEST(Certificate, PartsThatTestLawsShareTheLevel) {
+  EXPECT_EQ(level_of_part(0), 0.001);
+  EXPECT_EQ(level_of_part(1), 0.001);
+  EXPECT_NEAR(level_of_part(3), 0.00033333, 1e-8);
+  Certificate c;
+  c.arm.lossless = "both";
+  EXPECT_EQ(level_of_part(c), 0.001);
+  c.steps = Controlled<StepDistribution>{distribution_of(0.2), distribution_of(6e-4)};
+  EXPECT_EQ(level_of_part(c), 0.001);
+  EXPECT_EQ(sampling_grade(c), Grade::kNotRefuted) << "its control is refused at 0.001";
+  c.law.emplace();
+  c.law->rows.push_back({1000, 0, 0, 7, 6e-4});
+  EXPECT_EQ(level_of_part(c), 0.0005);
+  EXPECT_EQ(outcome_of(*c.law, 0.001), Outcome::kFails);
+  EXPECT_EQ(outcome_of(*c.law, level_of_part(c)), Outcome::kHolds);
+  EXPECT_EQ(sampling_grade(c), Grade::kNotShown) << "and not at half of it";
+  EXPECT_EQ(outcome_of(c), Outcome::kInconclusive);
+  c.texts.emplace();
+  EXPECT_NEAR(level_of_part(c), 0.001 / 3, 1e-18);
+  c.law->rows[0].p = 4e-4;
+  EXPECT_EQ(outcome_of(*c.law, level_of_part(c)), Outcome::kHolds);
+  c.law->rows[0].p = 3e-4;
+  EXPECT_EQ(outcome_of(c), Outcome::kFails);
+  const auto document = to_json(c);
+  for (const char* part : {"law", "steps", "texts"})
+    EXPECT_NEAR(document[part]["level"].get<double>(), 0.001 / 3, 1e-18) << part;
+  EXPECT_EQ(document["law"]["rejected"], true);
+  EXPECT_EQ(document["steps"]["negative_control"]["rejected"], false);
+}
+
+TEST(Certificate, SaysWhyAnAuditIsInconclusive) {
+  Certificate c;
+  c.arm.lossless = "both";
+  EXPECT_EQ(why_open(c), "") << "nothing was sampled";
+  c.audit.emplace();
+  c.audit->answers = c.audit->equal = 2;
+  EXPECT_EQ(why_open(c), "no decision was made");
+  c.audit->draws = 300;
+  EXPECT_EQ(why_open(c), "no drawn draft was tested");
+  c.audit->tests = 1700;
+  EXPECT_EQ(why_open(c), "no draft was refused");
+  c.audit->refused = 40;
+  EXPECT_EQ(why_open(c), "");
+  EXPECT_EQ(outcome_of_sampled(c), Outcome::kHolds);
+  EXPECT_FALSE(to_json(c)["sampled"].contains("why"));
+  // One may be, and one in ten thousand of 2,000.
+  c.audit->undecided = 2;
+  EXPECT_EQ(why_open(c), "2 of 2,000 decisions are within rounding of another one");
+  c.audit->borders = 2;
+  EXPECT_EQ(why_open(c),
+            "2 of 2,000 decisions are within rounding of another one, mostly where the top-p set "
+            "is just full");
+  EXPECT_EQ(to_json(c)["sampled"]["why"], why_open(c));
+  EXPECT_EQ(to_json(c)["sampled"]["undecided_by_top_p"], 2);
+  c.audit->undecided = c.audit->borders = 1;
+  EXPECT_EQ(why_open(c), "");
+  c.audit->blocked = "the distributions stay on the device";
+  EXPECT_EQ(why_open(c), "the distributions stay on the device");
+  c.audit->blocked.clear();
+  c.plain_audit.emplace();
+  EXPECT_EQ(why_open(c), "plain decoding: no decision was made");
+  EXPECT_EQ(to_json(c)["sampled"]["plain_decoding"]["why"], "no decision was made");
+  c.plain_audit->draws = 10;
+  EXPECT_EQ(why_open(c), "") << "plain decoding tests no drafts";
+  c.audit->first.push_back({"t", "p", 0, "wrong"});
+  c.audit->undecided = 99;
+  EXPECT_EQ(why_open(c), "") << "it fails";
+  EXPECT_FALSE(to_json(c)["sampled"].contains("why"));
+  c.audit.reset();
+  c.sampled.emplace();
+  EXPECT_EQ(why_open(c), "no answer was compared");
+}
+
 TEST(Certificate, OnlyEqualityAndAnAuditProve) {
   Certificate c;
   c.arm.lossless = "both";
@@ -241,6 +318,8 @@ TEST(Certificate, OnlyEqualityAndAnAuditProve) {
   EXPECT_EQ(outcome_of(c), Outcome::kFails);
   c.sampled->identical = 5;
   EXPECT_EQ(proven_parts(c), "sampling T=1 by gumbel: identical");
+  c.sampled->tokens = 320;
+  EXPECT_EQ(shown_parts(c), "sampling T=1 by gumbel: identical over 320 tokens");
   EXPECT_EQ(smallest_found(c), 0);
   c.sampled.reset();
 
@@ -253,6 +332,12 @@ TEST(Certificate, OnlyEqualityAndAnAuditProve) {
   EXPECT_EQ(sampling_grade(c), Grade::kAudited);
   // 160 places: 60 tests that passed, and 100 draws. 1 - 0.05^(1/160).
   EXPECT_NEAR(*smallest_found(c), 0.0185491, 1e-7);
+  EXPECT_EQ(proven_parts(c), "sampling T=1 by gumbel: decisions audited");
+  EXPECT_EQ(shown_parts(c), "sampling T=1 by gumbel: decisions audited (200; would find 0.019)");
+  c.audit->on_host = true;
+  EXPECT_EQ(proven_parts(c), "sampling T=1 by gumbel: decisions audited on the host");
+  EXPECT_EQ(to_json(c)["sampled"]["on_host"], true);
+  c.audit->on_host = false;
   c.plain_audit = c.audit;
   EXPECT_EQ(sampling_grade(c), Grade::kAudited);
   c.plain_audit->first.push_back({"t", "p", 0, "wrong"});
@@ -294,6 +379,7 @@ TEST(Certificate, IsBoundToBuildWeightsAndEngineMode) {
   EXPECT_EQ(changed([](auto& a) { a.settings["seed"] = "2"; }), key);
   EXPECT_EQ(changed([](auto& a) { a.max_new = 7; }), key);
   EXPECT_EQ(changed([](auto& a) { a.temperature = 1; }), key);
+  EXPECT_EQ(changed([](auto& a) { a.settings["sampler"] = "gumbel"; }), key);
 }
 
 // ---- Whole --------------------------------------------------------------------------------------
@@ -346,15 +432,24 @@ TEST_F(Certify, LosslessMethods) {
     EXPECT_EQ(c.plain_audit->equal, 6) << text;
     EXPECT_EQ(c.plain_texts->rejected(kCertificateLevel), false) << text;
   }
-  EXPECT_EQ(outcome_of(*list[0].steps, list[0].arm), Outcome::kHolds) << to_json(list[0]).dump();
+  EXPECT_EQ(outcome_of(*list[0].steps, list[0].arm, level_of_part(3)), Outcome::kHolds)
+      << to_json(list[0]).dump();
+  // The power is that of the level which each of three parts has.
+  PlainLaw law = *list[0].law;
+  law.find_power(level_of_part(3), 1);
+  EXPECT_EQ(law.smallest_found, list[0].law->smallest_found);
+  StepDistribution steps = list[0].steps->result;
+  steps.find_power(level_of_part(3), 1);
+  EXPECT_EQ(steps.smallest_found, list[0].steps->result.smallest_found);
   EXPECT_EQ(list[0].sampled->identical, 6) << "look-ups give plain decoding's tokens";
   EXPECT_EQ(sampling_grade(list[0]), Grade::kIdentical);
   ASSERT_TRUE(list[1].audit.has_value());
   EXPECT_EQ(list[1].audit->equal, 6) << to_json(list[1]).dump();
   // Its draft is the whole of this model, so that nothing is ever refused and the control has
   // nothing to keep: no proof.
-  EXPECT_EQ(outcome_of(*list[1].steps, list[1].arm), Outcome::kInconclusive)
+  EXPECT_EQ(outcome_of(*list[1].steps, list[1].arm, level_of_part(3)), Outcome::kInconclusive)
       << to_json(list[1]).dump();
+  EXPECT_EQ(why_open(list[1]), "no draft was refused");
 }
 
 // The step test looks at places of drawn answers; the seed chooses them.

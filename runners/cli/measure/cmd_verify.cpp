@@ -114,19 +114,23 @@ std::string greedy_text(const Json& part) {
                      part["divergent"].get<int>());
 }
 
-// "40 of 40 the same tokens", "2,113 decisions in 40 answers".
+// "40 of 40 the same tokens", "2,113 decisions made again", "60 decisions made again; inconclusive:
+// no draft was refused".
 std::string sampled_text(const Json& part) {
   if (part.is_null()) return "-";
+  const auto why = part.value("why", std::string());
+  const std::string remark = why.empty() ? "" : "; inconclusive: " + why;
   if (part["shown_by"] == "tokens")
-    return fmt::format("{} of {} the same tokens", part["identical"].get<int>(),
-                       part["answers"].get<int>());
+    return fmt::format("{} of {} the same tokens{}", part["identical"].get<int>(),
+                       part["answers"].get<int>(), remark);
   if (const auto blocked = part["blocked"].get<std::string>(); !blocked.empty())
     return "not audited: " + blocked;
   const auto wrong = part["first_differences"].size();
   const int64_t decisions = part["tests"].get<int64_t>() + part["draws"].get<int64_t>();
   if (wrong > 0)
     return fmt::format("{} of {} answers with a wrong decision", wrong, part["answers"].get<int>());
-  return fmt::format("{} decisions made again", decisions);
+  return fmt::format("{} decisions made again{}{}", base::with_commas(decisions),
+                     part.value("on_host", false) ? " on the host" : "", remark);
 }
 
 Json part_of(const Json& certificate, const char* name) {
@@ -189,6 +193,35 @@ void print_plain_parts(const std::vector<Json>& certificates) {
                            p_text(texts["plain_against_plain"]["p"].get<double>())));
 }
 
+// "Time of audits over that of the audited steps: sps:k=3 1.3, plain decoding 1.9."
+void print_audit_times(const std::vector<Json>& certificates) {
+  std::vector<std::string> list;
+  const auto add = [&](const std::string& name, const Json& audit) {
+    const double steps = audit.value("step_seconds", 0.0);  // 0: no audit
+    if (steps > 0)
+      list.push_back(fmt::format("{} {:.1f}", name, audit["audit_seconds"].get<double>() / steps));
+  };
+  Json plain;
+  for (const Json& c : certificates) {
+    const Json sampled = part_of(c, "sampled");
+    if (sampled.is_null()) continue;
+    add(c["arm"]["method"].get<std::string>(), sampled);
+    if (plain.is_null()) plain = part_of(sampled, "plain_decoding");
+  }
+  if (!plain.is_null()) add("plain decoding", plain);
+  if (!list.empty())
+    print_line(
+        fmt::format("Time of audits over that of the audited steps: {}.", fmt::join(list, ", ")));
+}
+
+// Of the parts that test laws: one for all certificates, which have the same parts.
+double level_of(const std::vector<Json>& certificates) {
+  for (const Json& c : certificates)
+    for (const char* name : {"law", "steps", "texts"})
+      if (const Json part = part_of(c, name); !part.is_null()) return part["level"].get<double>();
+  return runners::kCertificateLevel;
+}
+
 void print_table(const std::vector<Json>& certificates) {
   std::vector<std::vector<std::string>> rows;
   for (const Json& c : certificates) {
@@ -213,16 +246,17 @@ void print_table(const std::vector<Json>& certificates) {
   print_line("");
   for (const Json& c : certificates) print_differences(c);
   print_plain_parts(certificates);
+  print_audit_times(certificates);
   print_line(fmt::format(
       "Identical: the tokens of plain decoding. Decisions audited: every draw, every test and "
       "every\n"
       "draw after a refusal was made again by a second implementation, and was equal. Both prove.\n"
-      "Law not refuted: tests found nothing. They would have found a total variation of that size\n"
-      "at every place in 95 of 100 tests. They fail below p {}, and must refuse a planted fault\n"
-      "({}).\n"
+      "Law not refuted: tests found nothing. They fail below p {:.2g}, and must refuse a planted\n"
+      "fault ({}).\n"
+      "Would find: a total variation of that size at every place, in 95 of 100 tests.\n"
       "Greedy: prompts with the tokens of plain decoding / with a near tie first / with another\n"
       "first difference.",
-      runners::kCertificateLevel, runners::kNegativeControl));
+      level_of(certificates), runners::kNegativeControl));
 }
 
 // Writes `text`; with `append` after what the file holds. An empty text tests whether the file can
@@ -394,8 +428,9 @@ void add_verify_command(CLI::App& app, Context& context) {
       "texts: whole answers must be exchangeable with those of plain decoding (permutation test).\n"
       "The same method with a planted wrong acceptance must fail steps and texts; else they have\n"
       "shown nothing. Only greedy and sampled prove; the others say how small a fault they would\n"
-      "have found. Certificates are stored. Reports show them beside arms of the same build,\n"
-      "weights and engine mode.\n"
+      "have found. Certificates are stored. A new one replaces that of the same arm, also where\n"
+      "that was sampled otherwise. Reports show them beside arms of the same build, weights and\n"
+      "engine mode.\n"
       "Exit codes: 0 every claim holds, 4 something could not be shown, 5 a claim fails.\n\n"
       "Examples:\n"
       "  evalrun verify --methods pld,lookahead,self_draft\n"

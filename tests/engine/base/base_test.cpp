@@ -37,6 +37,15 @@ TEST(Text, SuggestsTheNearestFirst) {
   EXPECT_THAT(suggest("xyzzyx", {"ar", "pld"}), HasSubstr("known: ar, pld"));
 }
 
+TEST(Text, CommasStandBetweenThousands) {
+  EXPECT_EQ(with_commas(0), "0");
+  EXPECT_EQ(with_commas(999), "999");
+  EXPECT_EQ(with_commas(2560), "2,560");
+  EXPECT_EQ(with_commas(1234567), "1,234,567");
+  EXPECT_EQ(with_commas(-123), "-123");
+  EXPECT_EQ(with_commas(-1234), "-1,234");
+}
+
 TEST(Text, AtomicWriteReplacesWholeFiles) {
   const tests::TempFolder folder;
   const std::string path = folder.file("atomic");

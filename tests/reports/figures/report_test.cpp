@@ -77,6 +77,14 @@ TEST_F(ReportTest, CertificatesStandBesideTheArmsTheyHoldFor) {
   // A report by category knows it, too.
   const auto parts = results::regrouped(store_, {results::Axis::kCategory});
   EXPECT_THAT(to_text(build_report(*parts, id)), HasSubstr("greedy: identical"));
+  // A long one is wrapped where the table must be narrow.
+  const char* long_one =
+      "greedy: identical over 2,560 tokens; sampling T=1: decisions audited (2,113; would find "
+      "0.0014)";
+  put(commit, "holds", long_one);
+  EXPECT_THAT(to_text(build_report(store_, id)), HasSubstr(long_one));
+  EXPECT_THAT(render(document(build_report(store_, id)), Format::kText, {.width = 100}),
+              Not(HasSubstr(long_one)));
   put(commit, "fails", "");
   EXPECT_THAT(to_text(build_report(store_, id)), HasSubstr("FAILS"));
   EXPECT_THAT(to_html(build_report(store_, id), store_), HasSubstr("fails verify"));
