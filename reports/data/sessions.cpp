@@ -45,8 +45,8 @@ std::string difference(const RunData& first, const RunData& other) {
     const ArmInfo* same = other.arm(arm.label);
     if (same == nullptr) return fmt::format("has no arm {}", arm.label);
     if (const auto modes = other_modes(arm, *same); !modes.empty())
-      return fmt::format("differs: {}: {} is {}, not {}", arm.label, modes[0].what, modes[0].second,
-                         modes[0].first);
+      return fmt::format("differs: {}: {} is {}, and {} in the first", arm.label, modes[0].what,
+                         modes[0].second, modes[0].first);
   }
   const auto keys = prompts_by_key(first), others = prompts_by_key(other);
   for (const auto& [key, prompt] : keys)

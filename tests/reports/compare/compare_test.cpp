@@ -324,7 +324,10 @@ TEST_F(CompareTest, SessionsMustBeOfOneThing) {
   };
   const SyntheticRun usual = run_;
   run_.isa = "avx2";
-  refused("isa is avx2, not avx512");
+  refused("isa is avx2, and avx512 in the first");
+  run_ = usual;
+  run_.arms[0].settings["seed"] = "2";
+  refused("ar: seed is 2, and not set in the first");
   run_ = usual;
   run_.prompts_per_task = 19;
   refused("lacks the prompt");

@@ -408,10 +408,9 @@ TEST_F(GateTest, AnotherSamplerIsNotComparable) {
       if (check.metric == "comparable") said.push_back(check.reason);
     return said;
   };
-  EXPECT_THAT(reasons(inverse, gumbel),
-              ElementsAre("ar: sampler was inverse, is gumbel",
-                          "ar (A/A): sampler was inverse, is gumbel",
-                          "pld:k=4: sampler was inverse, is gumbel"));
+  EXPECT_THAT(reasons(inverse, gumbel), ElementsAre("ar: sampler was inverse, is gumbel",
+                                                    "ar (A/A): sampler was inverse, is gumbel",
+                                                    "pld:k=4: sampler was inverse, is gumbel"));
   EXPECT_THAT(reasons(old, inverse), ElementsAre("ar: sampler was not set, is inverse",
                                                  "ar (A/A): sampler was not set, is inverse",
                                                  "pld:k=4: sampler was not set, is inverse"));
