@@ -1,5 +1,5 @@
 // How a drafter chooses its drafts when sampling, and so what decides about them. Acceptance of one
-// draft token, p the target's distribution and q the drafter's: docs/methods.md, "Four rules".
+// draft token, p the target's distribution and q the drafter's: docs/measurement.md, "Four rules".
 #pragma once
 #include "engine/base/error.h"
 #include "engine/sampling.h"

@@ -151,11 +151,9 @@ void add_warnings(Comparison& c, const RunData& a, const RunData& b) {
       c.warnings.push_back(fmt::format("{} is in A only", arm.label));
       continue;
     }
-    const auto mode_a = engine_mode(arm), mode_b = engine_mode(*other);
-    for (const auto& [name, value] : mode_a)
-      if (value != mode_b.at(name))
-        c.warnings.push_back(
-            fmt::format("{}: {} is {} in A, {} in B", arm.label, name, value, mode_b.at(name)));
+    for (const OtherMode& m : other_modes(arm, *other))
+      c.warnings.push_back(
+          fmt::format("{}: {} is {} in A, {} in B", arm.label, m.what, m.first, m.second));
   }
   for (const ArmInfo& arm : b.arms)
     if (a.arm(arm.label) == nullptr)
@@ -192,6 +190,31 @@ void add_session_warnings(Comparison& c, const std::vector<RunData>& side, const
     }
 }
 
+// Other samplers draw other texts for the same seeds. A change of speed would be one of texts, too.
+void require_one_sampler(const RunData& a, const RunData& b) {
+  for (const ArmInfo& arm : a.arms) {
+    const ArmInfo* other = b.arm(arm.label);
+    if (other == nullptr || arm.greedy() || other->greedy()) continue;
+    const std::string x = arm_setting(arm, "sampler"), y = arm_setting(*other, "sampler");
+    if (x == y) continue;
+    const auto name = [](const std::string& sampler) {
+      return sampler.empty() ? std::string("not stored") : sampler;
+    };
+    throw base::Error(
+        base::ExitCode::kNoBaseline,
+        fmt::format("not comparable: {}: sampler is {} in A, {} in B; other samplers draw other "
+                    "texts, so nothing can be paired",
+                    arm.label, name(x), name(y)),
+        x.empty() || y.empty()
+            ? fmt::format("evalrun 1.0 stored no sampler and drew by other random numbers: measure "
+                          "{} again, with --sampler {}",
+                          x.empty() ? "A" : "B", x.empty() ? y : x)
+            : fmt::format("measure one side again with the sampler of the other: A with --sampler "
+                          "{}, or B with --sampler {}",
+                          y, x));
+  }
+}
+
 std::vector<RunData> load_side(std::span<const StoredRun> side, const CompareOptions& options) {
   EVALRUN_CHECK(!side.empty(), "a side without a run");
   std::vector<RunData> sessions;
@@ -214,6 +237,7 @@ Comparison compare_runs(std::span<const StoredRun> runs_a, std::span<const Store
                         const CompareOptions& options) {
   const std::vector<RunData> all_a = load_side(runs_a, options), all_b = load_side(runs_b, options);
   const RunData &a = all_a.front(), &b = all_b.front();
+  require_one_sampler(a, b);
   Comparison c;
   for (const RunData& r : all_a) c.a.push_back(r.run);
   for (const RunData& r : all_b) c.b.push_back(r.run);

@@ -96,7 +96,7 @@ struct StoredRun {
 
 // Each side is one run or several sessions of the same thing (require_sessions_of_one_thing). Arms
 // are matched by label, prompts by key. The stores may be the same object. Throws data_error when
-// nothing can be paired.
+// nothing can be paired, and Error(kNoBaseline) where an arm was sampled by another sampler in B.
 Comparison compare_runs(std::span<const StoredRun> a, std::span<const StoredRun> b,
                         const CompareOptions& options = {});
 Comparison compare_runs(const results::ResultStore& store_a, int64_t run_a,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "engine/base/error.h"
 #include "engine/base/text.h"
@@ -108,6 +109,45 @@ std::map<std::string, std::string> engine_mode(const ArmInfo& a) {
           {"max_new", fmt::format("{}", a.max_new)},
           {"ignore-eos", a.ignore_eos ? "on" : "off"},
           {"settings", a.settings}};
+}
+
+namespace {
+
+nlohmann::json settings_of(const ArmInfo& arm) {
+  nlohmann::json settings = nlohmann::json::parse(arm.settings, nullptr, false);
+  return settings.is_object() ? settings : nlohmann::json::object();
+}
+
+std::string setting_text(const nlohmann::json& settings, const std::string& name) {
+  const auto it = settings.find(name);
+  if (it == settings.end()) return "not set";
+  return it->is_string() ? it->get<std::string>() : it->dump();
+}
+
+// A setting of many fields (what an adapter was trained on) has no words of its own.
+bool has_fields(const std::string& value) {
+  return value.starts_with('{') || value.starts_with('[');
+}
+
+}  // namespace
+
+std::vector<OtherMode> other_modes(const ArmInfo& first, const ArmInfo& second) {
+  std::vector<OtherMode> others;
+  const auto mode = engine_mode(first), other_mode = engine_mode(second);
+  for (const auto& [name, value] : mode)
+    if (name != "settings" && value != other_mode.at(name))
+      others.push_back({name, value, other_mode.at(name)});
+  const nlohmann::json settings = settings_of(first), other_settings = settings_of(second);
+  std::set<std::string> names;
+  for (const nlohmann::json* one : {&settings, &other_settings})
+    for (const auto& item : one->items()) names.insert(item.key());
+  for (const std::string& name : names) {
+    const std::string x = setting_text(settings, name), y = setting_text(other_settings, name);
+    if (x == y) continue;
+    const char* of_second = has_fields(x) ? "another" : "one";
+    others.push_back({name, has_fields(x) ? "one" : x, has_fields(y) ? of_second : y});
+  }
+  return others;
 }
 
 }  // namespace evalrun::reports

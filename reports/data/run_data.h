@@ -138,5 +138,11 @@ std::vector<OtherMachine> other_machines(const RunInfo& first, const RunInfo& se
 
 // Everything about an arm that must be equal for two runs to be comparable, as name -> value.
 std::map<std::string, std::string> engine_mode(const ArmInfo& arm);
+// What of that differs between two arms; their settings one by one, "not set" where an arm has none
+// of that name.
+struct OtherMode {
+  std::string what, first, second;
+};
+std::vector<OtherMode> other_modes(const ArmInfo& first, const ArmInfo& second);
 
 }  // namespace evalrun::reports

@@ -44,10 +44,9 @@ std::string difference(const RunData& first, const RunData& other) {
   for (const ArmInfo& arm : first.arms) {
     const ArmInfo* same = other.arm(arm.label);
     if (same == nullptr) return fmt::format("has no arm {}", arm.label);
-    const auto mode = engine_mode(*same);
-    for (const auto& [name, value] : engine_mode(arm))
-      if (mode.at(name) != value)
-        return fmt::format("differs: {}: {} is {}, not {}", arm.label, name, mode.at(name), value);
+    if (const auto modes = other_modes(arm, *same); !modes.empty())
+      return fmt::format("differs: {}: {} is {}, and {} in the first", arm.label, modes[0].what,
+                         modes[0].second, modes[0].first);
   }
   const auto keys = prompts_by_key(first), others = prompts_by_key(other);
   for (const auto& [key, prompt] : keys)

@@ -4,39 +4,12 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 
 #include "reports/data/matching.h"
 
 namespace evalrun::reports {
-
-namespace {
-
-nlohmann::json settings_of(const ArmInfo& arm) {
-  nlohmann::json settings = nlohmann::json::parse(arm.settings, nullptr, false);
-  return settings.is_object() ? settings : nlohmann::json::object();
-}
-
-// Every setting that either arm has.
-std::set<std::string> setting_names(const ArmInfo& a, const ArmInfo& b) {
-  std::set<std::string> names;
-  for (const ArmInfo* arm : {&a, &b}) {
-    const nlohmann::json settings = settings_of(*arm);
-    for (const auto& item : settings.items()) names.insert(item.key());
-  }
-  return names;
-}
-
-std::string setting_text(const ArmInfo& arm, const std::string& name) {
-  const nlohmann::json settings = settings_of(arm);
-  const auto it = settings.find(name);
-  if (it == settings.end()) return "not set";
-  return it->is_string() ? it->get<std::string>() : it->dump();
-}
-
-}  // namespace
 
 std::vector<GateCheck> comparable_checks(const RunData& base, const RunData& current) {
   std::vector<std::string> reasons;
@@ -55,12 +28,8 @@ std::vector<GateCheck> comparable_checks(const RunData& base, const RunData& cur
       continue;
     }
     methods += a.drafts();
-    const auto was = engine_mode(a), is = engine_mode(*other);
-    for (const auto& [name, value] : was)
-      if (name != "settings") differs(fmt::format("{}: {}", a.label, name), value, is.at(name));
-    for (const std::string& name : setting_names(a, *other))
-      differs(fmt::format("{}: {}", a.label, name), setting_text(a, name),
-              setting_text(*other, name));
+    for (const OtherMode& m : other_modes(a, *other))
+      differs(fmt::format("{}: {}", a.label, m.what), m.first, m.second);
   }
   if (methods == 0 && reasons.empty()) reasons.push_back("the baseline has no method to compare");
   const auto was = prompts_by_key(base), is = prompts_by_key(current);

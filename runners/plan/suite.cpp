@@ -181,6 +181,19 @@ void check_tasks(Suite& suite, const std::string& where) {
   }
 }
 
+// Where nothing is drawn a sampler would change the run's key and nothing else.
+void check_sampler(const Suite& suite, const std::string& where) {
+  const auto draws = [](double temperature) { return temperature > 0; };
+  if (suite.sampling.sampler == engine::Sampler::kInverse || draws(suite.sampling.temperature) ||
+      std::any_of(suite.temperatures.begin(), suite.temperatures.end(), draws))
+    return;
+  throw usage_error(
+      fmt::format("{}: field 'sampler' is '{}' with temperature 0: greedy decoding draws nothing",
+                  where, engine::to_string(suite.sampling.sampler)),
+      "sample with a temperature above 0, or take --sampler inverse (suite: leave \"sampler\" "
+      "out)");
+}
+
 // One number, or a list of them.
 void read_temperature(ObjectReader& reader, Suite& suite) {
   const nlohmann::json* value = reader.raw("temperature");
@@ -300,6 +313,7 @@ void complete_suite(Suite& suite, const std::string& where) {
   check_range(where, "top_p", suite.sampling.top_p, 0, 1);
   if (suite.sampling.top_p == 0)
     throw usage_error(fmt::format("{}: field 'top_p' is 0", where), "1 switches it off");
+  check_sampler(suite, where);
   if (suite.replay && !suite.sampling.greedy())
     throw usage_error(
         fmt::format("{}: field 'replay' with temperature {}: which drafts a rejection "

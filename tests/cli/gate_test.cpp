@@ -489,13 +489,19 @@ TEST_F(GateInCi, JunitOfTheSelfTest) {
     EXPECT_EQ(drills[certain].state, "system-out") << drills[certain].text;
   EXPECT_EQ(result.exit_code, drills.failures == "0" ? 0 : 5);
   // The simulated machines beside the real one.
-  std::map<std::string, double> red;
+  std::map<std::string, double> red, undecided;
   for (const json& drill : json::parse(folder_.read("v.json")))
     if (drill.contains("simulated"))
-      for (const json& s : drill["simulated"])
-        red[drill["drill"].get<std::string>() + ", " + s["machine"].get<std::string>() + ", " +
-            s["way"].get<std::string>()] = s["called_slower"];
+      for (const json& s : drill["simulated"]) {
+        const std::string what = drill["drill"].get<std::string>() + ", " +
+                                 s["machine"].get<std::string>() + ", " +
+                                 s["way"].get<std::string>();
+        red[what] = s["called_slower"], undecided[what] = s["inconclusive"];
+        EXPECT_LE(red[what] + undecided[what], 1 + 1e-12) << what;
+      }
   EXPECT_EQ(red.size(), 2u * 6 * 2);
+  EXPECT_GT(undecided.at("slow:5%, quiet virtual machine, stored"), 0.05);
+  EXPECT_EQ(undecided.at("unchanged, dedicated, lock-step"), 0);
   EXPECT_GE(red.at("slow:5%, quiet virtual machine, lock-step"), 0.95);
   EXPECT_LE(red.at("unchanged, quiet virtual machine, lock-step"), 0.005);
   EXPECT_LE(red.at("slow:5%, quiet virtual machine, stored"), 0.9);

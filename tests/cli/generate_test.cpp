@@ -103,6 +103,11 @@ TEST_F(Generate, SamplesFollowTheSeed) {
   const std::string first = with_seed("1");
   EXPECT_EQ(first, with_seed("1"));
   EXPECT_NE(first, with_seed("2"));
+  std::vector<std::string> noise = sampling;
+  noise.insert(noise.end(), {"--seed", "1", "--sampler", "gumbel"});
+  const ProgramResult by_noise = generate(noise);
+  ASSERT_EQ(by_noise.exit_code, 0) << by_noise.err;
+  EXPECT_NE(by_noise.out, first) << "another sampler draws otherwise";
   const auto lines = parse_lines(first);
   EXPECT_NE(lines[0]["tokens"], lines[1]["tokens"]) << "lines are independent draws";
 }
@@ -140,6 +145,7 @@ TEST_F(Generate, BadInput) {
   refuse("{\"prompt\": \"a\"}", 2, "another vocabulary",
          {"--methods", "sps", "--draft", other_vocabulary()});
   refuse("{\"prompt\": \"a\"}", 2, "avx1024", {"--isa", "avx1024"});
+  refuse("{\"prompt\": \"a\"}", 2, "--sampler gumbel with temperature 0", {"--sampler", "gumbel"});
   std::string ids = "1";
   for (int i = 0; i < 4096; ++i) ids += ",1";
   refuse("{\"tokens\": [" + ids + "]}", 2, "context of 4096");

@@ -172,6 +172,23 @@ TEST_F(Models, OptionsWithSeveralValuesMultiply) {
   EXPECT_EQ(again.out, first.out) << "all was stored already";
 }
 
+// Of several temperatures, 0 has no sampler: that run is the one without --sampler.
+TEST_F(Models, AGreedyRunBesideSampledOnesTakesNoSampler) {
+  const auto plans = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"--plan", "--json", "-m", tiny_model(), "--temperature", "0,1"});
+    return json::parse(measure(more).out);
+  };
+  const json with = plans({"--sampler", "gumbel"}), without = plans({});
+  ASSERT_EQ(with.size(), 2u);
+  EXPECT_FALSE(with[0]["suite"].contains("sampler"));
+  EXPECT_EQ(with[0]["run_key"], without[0]["run_key"]);
+  EXPECT_EQ(with[1]["suite"]["sampler"], "gumbel");
+  EXPECT_NE(with[1]["run_key"], without[1]["run_key"]);
+  expect_refused(measure({"-m", tiny_model(), "--plan", "--sampler", "gumbel"}), 2,
+                 "'sampler' is 'gumbel' with temperature 0: greedy decoding draws nothing "
+                 "(--sampler)");
+}
+
 TEST_F(Models, SeveralModelsOnTheCommandLine) {
   const ProgramResult both = run({"run",
                                   "--tasks",

@@ -53,6 +53,41 @@ TEST_F(StoredRuns, RunEndsWithFiveWhereALosslessMethodsTokensDiffer) {
   EXPECT_THAT(wrong.err, HasSubstr("pld"));
 }
 
+// Sampled tokens are keyed by their positions, so they are promised as well.
+TEST_F(StoredRuns, RunAndCheckEndWithFiveWherePromisedTokensDifferWhenSampled) {
+  const auto again = [&] {
+    return run(run_arguments(kMaxNew, {"--label", "sampled", "--temperature", "1"}));
+  };
+  const ProgramResult kept = again();
+  ASSERT_EQ(kept.exit_code, 0) << kept.err;
+  ASSERT_EQ(with_db({"baseline", "save", "main", "--from", "sampled"}).exit_code, 0);
+  execute(
+      "UPDATE generation SET tokens_hash = 'x' WHERE id = (SELECT max(g.id) FROM generation g JOIN "
+      "arm a ON a.id = g.arm_id WHERE a.method = 'pld')");
+  const ProgramResult wrong = again();
+  EXPECT_EQ(wrong.exit_code, 5) << wrong.err;
+  EXPECT_THAT(wrong.err, HasSubstr("pld: tokens differ from plain decoding on 1 of 3 prompts"));
+  const ProgramResult checked = with_db({"check", "sampled"});
+  EXPECT_EQ(checked.exit_code, 5) << checked.out << checked.err;
+  EXPECT_THAT(checked.out, HasSubstr("tokens differ from plain decoding on 1 of 3 prompts"));
+  // An arm that promises the distribution alone may have other tokens.
+  execute(
+      "UPDATE arm SET settings = json_set(settings, '$.sampled', 'same distribution') WHERE method "
+      "= 'pld' AND temperature > 0");
+  const ProgramResult allowed = with_db({"check", "sampled"});
+  EXPECT_NE(allowed.exit_code, 5) << allowed.out << allowed.err;
+}
+
+TEST_F(StoredRuns, CompareRefusesRunsOfDifferentSamplers) {
+  for (const char* sampler : {"inverse", "gumbel"}) {
+    const ProgramResult result = run(
+        run_arguments(kMaxNew, {"--temperature", "1", "--sampler", sampler, "--label", sampler}));
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+  }
+  expect_refused(with_db({"compare", "inverse", "gumbel"}), 3,
+                 "ar: sampler is inverse in A, gumbel in B");
+}
+
 TEST_F(StoredRuns, ReportFormatsAndNames) {
   for (const char* name : {"", "1", "run:1", "first", "r.db", "r.db:first", "r.db:run:1"}) {
     SCOPED_TRACE(name);

@@ -319,10 +319,60 @@ TEST_P(SampledTokens, AreThoseOfPlainDecoding) {
   if (equal > 0 && arm.name != "ar" && arm.name.find("adaptive=true") == arm.name.npos) {
     EXPECT_GT(accepted, 0) << "nothing was accepted: nothing is shown";
   }
+  // So cold that the likeliest token has all of the mass: greedy tokens, whatever the rule.
+  if (arm.lossy) return;
+  Turn cold{random_tokens(rng, 10, 12)};
+  cold.max_new = 12;
+  const Tokens greedy = run(*ar, *plain, cold).tokens;
+  for (const engine::Sampler sampler : {engine::Sampler::kInverse, engine::Sampler::kGumbel})
+    for (const double temperature : {1e-300, 5e-324}) {
+      cold.sampling = sampling_for(arm, {temperature, 0, 1, sampler});
+      EXPECT_EQ(run(*method, *session, cold).tokens, greedy)
+          << "T = " << temperature << ", " << engine::to_string(sampler);
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(Registry, SampledTokens, testing::ValuesIn(all_arms()),
                          [](const auto& arm) { return test_name(arm.param.name); });
+
+// A node has two children at most, and lists of choices are used up by them.
+TEST(TwoTokens, TreesAndNoiseGivePlainDecodingsTokens) {
+  const auto model = small_model(5, 2);
+  const auto plain = make_session(model), session = make_session(model);
+  const auto ar = build_method("ar", model);
+  std::vector<Arm> arms;
+  for (const Arm& arm : all_arms())
+    if (arm.name.starts_with("random trees")) arms.push_back(arm);
+  ASSERT_FALSE(arms.empty());
+  for (const char* spec :
+       {"pld:k=4,match=recent,candidates=4", "medusa:adapter=@medusa,draft=best",
+        "medusa:adapter=@medusa,draft=drawn", "medusa:adapter=@medusa,draft=matched",
+        "eagle:adapter=@eagle", "eagle2:adapter=@eagle,k=3,levels=8,total=20",
+        "falcon:adapter=@falcon,tree=falcon_llama", "bita:adapter=@bita",
+        "sps:draft=layers:1,k=3,verify=match", "sps:draft=layers:1,k=3,verify=rejection",
+        "sps:draft=trained,adapter=@draft,k=3,verify=gumbel"})
+    arms.push_back(arm_of(spec));
+  base::Rng rng(12);
+  size_t equal = 0;
+  int siblings = 0;
+  for (const Arm& arm : arms)
+    for (const engine::Sampler sampler : {engine::Sampler::kInverse, engine::Sampler::kGumbel}) {
+      SCOPED_TRACE(fmt::format("{}, {}", arm.name, engine::to_string(sampler)));
+      const auto method = build_arm(arm, model);
+      Turn turn{random_tokens(rng, 10, 2)};
+      turn.max_new = 24;
+      turn.sampling = sampling_for(arm, {1, 0, 1, sampler});
+      turn.seed = rng.next();
+      const TurnRecord got = run(*method, *session, turn);
+      check_accounting(got, turn);
+      for (const auto& step : got.steps) siblings += step.drafted > step.drafted_depth ? 1 : 0;
+      if (!gives_the_same_tokens(arm, turn.sampling)) continue;
+      EXPECT_EQ(got.tokens, run(*ar, *plain, turn).tokens);
+      ++equal;
+    }
+  EXPECT_GE(equal, arms.size()) << "by one of the samplers at least, but for verify=rejection";
+  EXPECT_GT(siblings, 20) << "there are no trees";
+}
 
 // The oldest sanity check of speculative sampling: a draft model equal to the target is always
 // right.

@@ -365,12 +365,14 @@ std::vector<int32_t> whole_race(const std::vector<float>& logits, const Sampling
 TEST(DrawByNoise, IsTheFirstOfTheWholeRace) {
   base::Rng rng(31);
   engine::WarpScratch scratch;
-  const double temperatures[] = {0.05, 0.3, 1, 4};
+  // The first two, whose reciprocals are near the largest float64 and beyond it, are greedy.
+  const double temperatures[] = {5e-324, 1e-300, 0.05, 0.3, 1, 4};
   const double top_ps[] = {1, 1, 0.9, 0.3};
   const int top_ks[] = {0, 0, 3, 50};
+  int cold = 0;
   for (int round = 0; round < 3000; ++round) {
     const auto logits = random_logits(rng, 1 + rng.below(1500), round % 3 == 0, round % 2 == 0);
-    SamplingParams params{temperatures[rng.below(4)], top_ks[rng.below(4)], top_ps[rng.below(4)],
+    SamplingParams params{temperatures[rng.below(6)], top_ks[rng.below(4)], top_ps[rng.below(4)],
                           engine::Sampler::kGumbel};
     std::vector<int32_t> ids;
     if (round % 4 == 0)  // each of them once, in no order
@@ -381,10 +383,18 @@ TEST(DrawByNoise, IsTheFirstOfTheWholeRace) {
     std::vector<int32_t> drawn;
     engine::draw_by_noise(logits, params, uniform, k, ids, drawn, scratch);
     ASSERT_EQ(drawn, whole_race(logits, params, uniform, k, ids)) << "round " << round;
+    if (params.temperature < 1e-200) {
+      ++cold;
+      const float best = *std::max_element(logits.begin(), logits.end());
+      ASSERT_FALSE(drawn.empty()) << "round " << round;
+      for (const int32_t output : drawn)
+        ASSERT_EQ(logits[static_cast<size_t>(output)], best) << "round " << round;
+    }
     if (ids.empty()) {
       ASSERT_EQ(engine::draw(logits, params, uniform, scratch), drawn[0]);
     }
   }
+  EXPECT_GT(cold, 800);
   std::vector<int32_t> drawn;
   EXPECT_THROW(
       engine::draw_by_noise(std::vector<float>(5, -kInf), {1, 0, 1}, 0.5, 1, {}, drawn, scratch),

@@ -56,6 +56,7 @@ ArmRecord arm_record(const SyntheticRun& run, const SyntheticArm& a) {
   r.device = a.device;
   r.threads = run.threads;
   r.temperature = a.temperature;
+  r.settings = a.settings;
   r.max_new = 64;
   r.weight_bytes = 1000;
   return r;

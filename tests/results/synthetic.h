@@ -25,6 +25,7 @@ struct SyntheticArm {
   std::string fault;
   std::string model_hash = "cafe";
   std::string device = "cpu";
+  std::map<std::string, std::string> settings;
 };
 
 struct SyntheticRun {

@@ -188,6 +188,15 @@ TEST(Suite, ErrorsNameFileAndFieldAndWhatIsKnown) {
   EXPECT_THAT(error_of(R"({"tasks": ["samples"], "replay": true, "temperature": 0.5})"),
               AllOf(HasSubstr("mine.json"), HasSubstr("'replay'"), HasSubstr("temperature 0")));
   EXPECT_EQ(error_of(R"({"tasks": ["samples"], "replay": true})"), "no error");
+  for (const char* greedy : {"", R"(, "temperature": 0)", R"(, "temperature": [0])"})
+    EXPECT_THAT(error_of(fmt::format(R"({{"tasks": ["samples"], "sampler": "gumbel"{}}})", greedy)),
+                AllOf(HasSubstr("mine.json"), HasSubstr("'sampler' is 'gumbel' with temperature 0"),
+                      HasSubstr("--sampler inverse")));
+  for (const char* sampled : {R"("temperature": 0.5)", R"("temperature": [0, 0.5])"})
+    EXPECT_EQ(
+        error_of(fmt::format(R"({{"tasks": ["samples"], "sampler": "gumbel", {}}})", sampled)),
+        "no error");
+  EXPECT_EQ(error_of(R"({"tasks": ["samples"], "sampler": "inverse"})"), "no error");
   EXPECT_EQ(error_of(R"({"tasks": ["samples"]})"), "no error");
 }
 

@@ -189,10 +189,15 @@ void apply(const RunArguments& o, const RunSetting& setting, runners::Suite& sui
   suite.repeats = o.repeats.value_or(suite.repeats);
   suite.samples = o.samples.value_or(suite.samples);
   suite.sampling.temperature = setting.temperature.value_or(suite.sampling.temperature);
+  const std::vector<double>& all = o.temperature.empty() ? suite.temperatures : o.temperature;
+  const bool some_draw = std::any_of(all.begin(), all.end(), [](double t) { return t > 0; });
   suite.temperatures.clear();  // this is the run of one of them
   suite.sampling.top_k = o.top_k.value_or(suite.sampling.top_k);
   suite.sampling.top_p = o.top_p.value_or(suite.sampling.top_p);
   if (o.sampler) suite.sampling.sampler = engine::parse_sampler(*o.sampler, "--sampler");
+  // A greedy run beside sampled ones takes no sampler. Where all are greedy, complete_suite()
+  // refuses it.
+  if (some_draw && suite.sampling.greedy()) suite.sampling.sampler = engine::Sampler::kInverse;
   suite.seed = o.seed.value_or(suite.seed);
   if (o.warmup) suite.warmup = parse_warmup(*o.warmup);
   if (o.order) suite.order = runners::parse_order(*o.order, "--order");

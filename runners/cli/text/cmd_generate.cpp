@@ -219,7 +219,14 @@ void add_generate_command(CLI::App& app, Context&) {
       "  echo '{\"id\": 1, \"prompt\": \"Once upon a time\"}' | evalrun generate --in - -n 32\n"
       "  evalrun generate --in prompts.jsonl -n 64 --methods ar,pld:k=5 --top-logits 5\n"
       "  evalrun generate --in chat.jsonl -n 128 --temperature 0.8 --top-p 0.95 --seed 7");
-  command->callback([options] { Generator(*options).run(); });
+  command->callback([options] {
+    if (options->sampling.greedy() && options->sampling.sampler != engine::Sampler::kInverse)
+      throw base::usage_error(
+          fmt::format("--sampler {} with temperature 0: greedy decoding draws nothing",
+                      engine::to_string(options->sampling.sampler)),
+          "sample with a --temperature above 0, or leave --sampler out");
+    Generator(*options).run();
+  });
 }
 
 }  // namespace evalrun::cli

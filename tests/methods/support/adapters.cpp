@@ -114,7 +114,7 @@ AdapterFile random_adapter(const std::string& kind, const engine::Model& target,
   const int d = c.d_model;
   std::vector<int32_t> ids;
   for (int32_t id = 0; id < c.vocab_size; ++id)
-    if (id != 1) ids.push_back(id);
+    if (id != 1 || c.vocab_size == 2) ids.push_back(id);
   file.ids["draft_vocab"] = ids;
   if (kind == "medusa") {
     for (int k = 0; k < 4; ++k)

@@ -146,6 +146,68 @@ TEST_F(CompareTest, DifferingSettingsAreWarnings) {
   EXPECT_THAT(c.warnings, Contains(HasSubstr("1 prompts are in A only")));
 }
 
+TEST_F(CompareTest, DifferingSettingsAreNamedOneByOne) {
+  for (SyntheticArm& arm : run_.arms) arm.settings["seed"] = "1";
+  run_.arms[2].settings["adapter_budget"] = R"({"epochs": 1})";
+  const int64_t a = measure("a", 1, 1);
+  for (SyntheticArm& arm : run_.arms) arm.settings["seed"] = "2";
+  run_.arms[0].settings["max_turns"] = "1";
+  run_.arms[2].settings["adapter_budget"] = R"({"epochs": 2})";
+  const int64_t b = measure("b", 1, 1);
+  run_.arms[2].settings.erase("adapter_budget");
+  const int64_t c = measure("c", 1, 1);
+  EXPECT_THAT(compare_runs(store_, a, store_, b).warnings,
+              ElementsAre("ar: max_turns is not set in A, 1 in B", "ar: seed is 1 in A, 2 in B",
+                          "ar (A/A): seed is 1 in A, 2 in B",
+                          "pld:k=4: adapter_budget is one in A, another in B",
+                          "pld:k=4: seed is 1 in A, 2 in B"));
+  EXPECT_THAT(compare_runs(store_, b, store_, c).warnings,
+              ElementsAre("pld:k=4: adapter_budget is one in A, not set in B"));
+  EXPECT_THAT(compare_runs(store_, c, store_, b).warnings,
+              ElementsAre("pld:k=4: adapter_budget is not set in A, one in B"));
+}
+
+// Whose texts differ by the way they were drawn have nothing to pair.
+TEST_F(CompareTest, AnotherSamplerIsRefused) {
+  const auto drawn = [&](const std::string& key, const std::string& sampler,
+                         double temperature = 1) {
+    for (SyntheticArm& arm : run_.arms) {
+      arm.temperature = temperature;
+      arm.settings.clear();
+      if (!sampler.empty()) arm.settings["sampler"] = sampler;
+    }
+    return measure(key, 1, 1);
+  };
+  // As evalrun 1.0 stored it: without a sampler.
+  const int64_t inverse = drawn("inverse", "inverse"), gumbel = drawn("gumbel", "gumbel"),
+                old = drawn("old", "");
+  const auto refused = [&](int64_t a, int64_t b, const std::string& why,
+                           const std::string& remedy) {
+    try {
+      compare(a, b);
+      ADD_FAILURE() << why;
+    } catch (const base::Error& e) {
+      EXPECT_EQ(e.code(), base::ExitCode::kNoBaseline);
+      EXPECT_THAT(e.message(), HasSubstr(why));
+      EXPECT_THAT(e.hint(), HasSubstr(remedy));
+    }
+  };
+  refused(inverse, gumbel, "ar: sampler is inverse in A, gumbel in B",
+          "A with --sampler gumbel, or B with --sampler inverse");
+  refused(old, inverse, "ar: sampler is not stored in A, inverse in B",
+          "measure A again, with --sampler inverse");
+  refused(gumbel, old, "ar: sampler is gumbel in A, not stored in B",
+          "measure B again, with --sampler gumbel");
+  // Of one sampler, or of none on both sides, as before.
+  EXPECT_EQ(compare(gumbel, drawn("gumbel again", "gumbel")).identical_share, 1);
+  EXPECT_EQ(compare(old, drawn("old again", "")).identical_share, 1);
+  // Greedy arms draw nothing.
+  const int64_t greedy = drawn("greedy", "", 0);
+  EXPECT_EQ(compare(greedy, drawn("greedy again", "gumbel", 0)).identical_share, 1);
+  EXPECT_THAT(compare_runs(store_, greedy, store_, gumbel).warnings,
+              Contains("pld:k=4: sampler is not set in A, gumbel in B"));
+}
+
 // Labels of older runs hold whole paths.
 TEST_F(CompareTest, ALabelMayHoldMoreOfAPath) {
   const auto arms = [&](const std::vector<std::string>& adapters) {
@@ -262,7 +324,10 @@ TEST_F(CompareTest, SessionsMustBeOfOneThing) {
   };
   const SyntheticRun usual = run_;
   run_.isa = "avx2";
-  refused("isa is avx2, not avx512");
+  refused("isa is avx2, and avx512 in the first");
+  run_ = usual;
+  run_.arms[0].settings["seed"] = "2";
+  refused("ar: seed is 2, and not set in the first");
   run_ = usual;
   run_.prompts_per_task = 19;
   refused("lacks the prompt");

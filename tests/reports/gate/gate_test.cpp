@@ -18,6 +18,7 @@ namespace {
 using base::ExitCode;
 using results::GenerationRecord;
 using results::ResultStore;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using tests::SyntheticArm;
 using tests::SyntheticRun;
@@ -387,6 +388,34 @@ TEST_F(GateTest, AnotherEngineModeIsNotComparable) {
   EXPECT_THAT(to_text(g), HasSubstr("threads was 2, is 1"));
 }
 
+// Nor is a run of evalrun 1.0, which stored no sampler.
+TEST_F(GateTest, AnotherSamplerIsNotComparable) {
+  const auto drawn = [&](const std::string& key, const std::string& sampler) {
+    for (SyntheticArm& arm : run_.arms) {
+      arm.temperature = 1;
+      arm.settings.clear();
+      if (!sampler.empty()) arm.settings["sampler"] = sampler;
+    }
+    return measure(key);
+  };
+  const int64_t inverse = drawn("inverse", "inverse"), gumbel = drawn("gumbel", "gumbel"),
+                old = drawn("old", "");
+  const auto reasons = [&](int64_t base, int64_t current) {
+    const GateResult g = gate(base, current);
+    EXPECT_EQ(g.code, ExitCode::kNoBaseline) << to_text(g);
+    std::vector<std::string> said;
+    for (const GateCheck& check : g.checks)
+      if (check.metric == "comparable") said.push_back(check.reason);
+    return said;
+  };
+  EXPECT_THAT(reasons(inverse, gumbel), ElementsAre("ar: sampler was inverse, is gumbel",
+                                                    "ar (A/A): sampler was inverse, is gumbel",
+                                                    "pld:k=4: sampler was inverse, is gumbel"));
+  EXPECT_THAT(reasons(old, inverse), ElementsAre("ar: sampler was not set, is inverse",
+                                                 "ar (A/A): sampler was not set, is inverse",
+                                                 "pld:k=4: sampler was not set, is inverse"));
+}
+
 // Both of one architecture, so of one engine mode.
 TEST_F(GateTest, AnotherGpuIsNotComparable) {
   for (SyntheticArm& a : run_.arms) a.device = "cuda:0";
@@ -450,6 +479,42 @@ TEST_F(GateTest, SampledTokensAreComparedOnlyForTheSameBuild) {
   EXPECT_EQ(gate(a, measure("b", other_draw)).code, ExitCode::kCorrectness);
   run_.commit = "fedcba987654";
   EXPECT_EQ(gate(a, measure("c", other_draw)).code, ExitCode::kOk);
+}
+
+// Sampled tokens that an arm promises are plain decoding's in every build.
+TEST_F(GateTest, PromisedTokensAreComparedWhenSampled) {
+  const Spoil other_draw = [](GenerationRecord& r, const SyntheticArm& arm, int prompt) {
+    if (arm.role == "method" && prompt == 7) r.turns[0].tokens[9] += 1;
+  };
+  const auto measured = [&](const std::string& key, const std::string& promise,
+                            const Spoil& spoil) {
+    for (SyntheticArm& arm : run_.arms) {
+      arm.temperature = 1;
+      arm.settings["sampler"] = "inverse";
+      arm.settings["sampled"] = arm.role == "method" ? promise : "same tokens";
+    }
+    run_.commit = key;  // another build each time
+    return measure(key, spoil);
+  };
+  const int64_t a = measured("a", "same tokens", nullptr);
+  const GateResult kept = gate(a, measured("b", "same tokens", nullptr));
+  EXPECT_EQ(kept.code, ExitCode::kOk) << to_text(kept);
+  EXPECT_EQ(find(kept, "lossless", "pld:k=4").outcome, Outcome::kOk);
+  EXPECT_EQ(find(kept, "tokens", "pld:k=4").outcome, Outcome::kOk);
+  const GateResult broken = gate(a, measured("c", "same tokens", other_draw));
+  EXPECT_EQ(broken.code, ExitCode::kCorrectness) << to_text(broken);
+  EXPECT_THAT(find(broken, "lossless", "pld:k=4").reason,
+              HasSubstr("differ from plain decoding on 1 of 24 prompts, first gsm8k/7"));
+  EXPECT_THAT(find(broken, "tokens", "pld:k=4").reason,
+              HasSubstr("differ from the baseline's on 1 of 24 prompts"));
+  EXPECT_EQ(find(broken, "tokens", "ar").outcome, Outcome::kOk);
+  // Who promises the distribution may draw other tokens.
+  const int64_t d = measured("d", "same distribution", nullptr);
+  const GateResult other = gate(d, measured("e", "same distribution", other_draw));
+  EXPECT_NE(other.code, ExitCode::kCorrectness) << to_text(other);
+  EXPECT_THROW(find(other, "lossless", "pld:k=4"), std::runtime_error);
+  EXPECT_THROW(find(other, "tokens", "pld:k=4"), std::runtime_error);
+  EXPECT_EQ(find(other, "tokens", "ar").outcome, Outcome::kOk);
 }
 
 TEST_F(GateTest, MoreLooksAskForMoreEvidence) {
