@@ -22,10 +22,22 @@ methods::TurnRequest GenerationDecoder::turn_request(const PlannedPrompt& planne
   return request;
 }
 
+std::vector<int32_t> GenerationDecoder::kept_prompt(engine::Session& session,
+                                                    const methods::DecodingMethod& method) const {
+  std::vector<int32_t> tokens;
+  // Features are kept from the prefill on: whoever reads them reads the prompt itself.
+  const bool keeps = turns_ != nullptr && holder_ == &session && method.needs().empty();
+  if (keeps) tokens = std::move(held_);
+  holder_ = nullptr;  // until the conversation has ended well
+  held_.clear();
+  for (int i = keeps ? 1 : 0; i < session.options().n_sequences; ++i) session.rewind(0, i);
+  return tokens;
+}
+
 void GenerationDecoder::converse(const PlannedPrompt& planned, engine::Session& session,
                                  methods::DecodingMethod& method, const Answers* path,
                                  results::GenerationRecord& g) const {
-  std::vector<int32_t> ids, previous;
+  std::vector<int32_t> ids, previous = kept_prompt(session, method);
   std::optional<methods::StopText> stop_text =
       plan_.suite.ignore_eos ? std::nullopt : conversation_.stop_text(planned.prompt);
   for (size_t turn = 0; turn < planned.prompt.turns.size(); ++turn) {
@@ -46,6 +58,9 @@ void GenerationDecoder::converse(const PlannedPrompt& planned, engine::Session& 
     g.detokenize_ns += clock_.now_ns() - decoded;
     previous = ids;
   }
+  if (turns_ == nullptr || path != nullptr) return;  // after a replay, gaps are measured in it
+  holder_ = &session;
+  held_ = std::move(previous);
 }
 
 results::TurnRecord GenerationDecoder::replay_turn(methods::DecodingMethod& method,
@@ -66,7 +81,6 @@ Answers GenerationDecoder::plain_answers(const PlannedPrompt& planned,
                                          engine::Session& session) const {
   const auto plain = methods::parse_method("ar").info->build({}, {});
   results::GenerationRecord g;
-  session.reset();
   converse(planned, session, *plain, nullptr, g);
   Answers answers;
   for (results::TurnRecord& turn : g.turns) answers.push_back(std::move(turn.tokens));
@@ -75,6 +89,7 @@ Answers GenerationDecoder::plain_answers(const PlannedPrompt& planned,
 
 results::TurnRecord GenerationDecoder::warm_turn(const PlannedPrompt& planned, RunningArm& arm,
                                                  int max_new) const {
+  holder_ = nullptr;
   arm.session->reset();
   const std::vector<int32_t> ids =
       conversation_.encode(planned.prompt, conversation_.render(planned.prompt, {}));

@@ -177,7 +177,6 @@ void Runner::Impl::measure(const Visit& v) {
   try {
     const Answers* path = plan.suite.replay ? &path_of(v) : nullptr;
     reset_peak_memory();
-    session.reset();
     const MachineWatch watch(session, options.turns);
     begin = clock.now_ns();
     decoder.converse(prompt(v), session, *running.method, path, g);

@@ -60,7 +60,9 @@ WarmUp::WarmUp(const RunPlan& plan, const std::vector<const Visit*>& pending,
 void WarmUp::fixed(RunningArm& arm) {
   for (int i = 0; i < suite_.warmup && !stop_requested(); ++i) {
     const PlannedPrompt& next = prompt(arm, static_cast<size_t>(i));
-    generation(arm, next, next.max_new, nullptr);
+    // In turns, slow first steps fall on both builds.
+    const bool brief = decoder_.in_turns() && !graphs(arm);
+    generation(arm, next, brief ? std::min(next.max_new, kWarmupTokens) : next.max_new, nullptr);
   }
 }
 

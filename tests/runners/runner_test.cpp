@@ -13,6 +13,7 @@
 
 #include "engine/base/error.h"
 #include "engine/device_time.h"
+#include "runners/measure/turns.h"
 #include "tests/methods/support/fake_session.h"
 #include "tests/runners/fakes.h"
 #include "tests/temp_folder.h"
@@ -195,6 +196,44 @@ TEST_F(RunnerTest, MeasuresTheScheduleInItsOrder) {
   EXPECT_EQ(outcome.failed, 0);
   EXPECT_THAT(journal_.entries, ElementsAreArray(expected_order(p)));
   EXPECT_THAT(rows(kCell), ElementsAreArray(schedule_rows(p)));
+}
+
+// A driver that has a turn for everybody.
+class FreeTurns final : public Turns {
+ public:
+  void announce(int, int) override {}
+  bool next() override { return true; }
+  void before_step() override {}
+  int64_t other_ns() const override { return 0; }
+};
+
+TEST_F(RunnerTest, InTurnsAPromptIsReadOnce) {
+  const RunPlan p = plan(3, {"ar", "x", "y"});
+  execute(p);
+  const auto alone = rows("a.label, p.name, g.tokens_hash");
+  const std::vector<int> all(9, 14);  // "U:question 0 A:" less the token that decoding reads
+  EXPECT_THAT(session_.prefills, ElementsAreArray(all));
+  for (const bool failing : {false, true}) {
+    remove_database();
+    session_.prefills.clear();
+    starts_.clear();
+    if (failing) fail_at_["x"] = {1};
+    FreeTurns turns;
+    RunnerOptions options;
+    options.turns = &turns;
+    execute(p, options);
+    std::vector<int> expected;
+    int held = -1, x_starts = 0;
+    for (const Visit& v : p.schedule) {
+      if (held != v.prompt) expected.push_back(held < 0 ? 14 : 3);  // after "U:question "
+      const bool fails = failing && v.arm == 1 && x_starts++ == 1;
+      held = fails ? -1 : v.prompt;  // what a failure left is not trusted
+    }
+    EXPECT_THAT(session_.prefills, ElementsAreArray(expected));
+    if (!failing) {
+      EXPECT_EQ(rows("a.label, p.name, g.tokens_hash"), alone);
+    }
+  }
 }
 
 TEST_F(RunnerTest, EveryArmIsMeasuredInTheSessionOfItsModel) {
