@@ -242,6 +242,44 @@ TEST_F(ReportTest, GroupsAndKindsDecideTheIntervals) {
   EXPECT_THAT(text, ::testing::Not(::testing::HasSubstr("nan")));
 }
 
+// Of two samples each, by prompt: one better, two, none and none. Four prompts are at most four
+// answers, and fewer where they belong together.
+TEST_F(ReportTest, SharesOfBetterAnswersAreOfIndependentPrompts) {
+  run_.samples = 2;
+  const int64_t id = tests::fill(store_, run_);
+  store_.execute("UPDATE score SET value = 0.5, status = 'ok'");
+  store_.execute(
+      "UPDATE score SET value = 1 WHERE generation_id IN (SELECT g.id FROM generation g JOIN arm a "
+      "ON a.id = g.arm_id WHERE a.role = 'method' AND (g.prompt_id = 2 OR (g.prompt_id = 1 AND "
+      "g.sample = 0)))");
+  const auto quality = [&] {
+    return row(build_report(store_, id), "pld:k=4", "gsm8k").quality.at("exact@1");
+  };
+  const Quality alone = quality();
+  EXPECT_EQ(alone.compared, 8);
+  EXPECT_EQ(alone.better, 3);
+  EXPECT_DOUBLE_EQ(alone.better_share.value, 3.0 / 8);
+  EXPECT_DOUBLE_EQ(alone.equal_share.value, 5.0 / 8);
+  EXPECT_EQ(alone.worse_share.value, 0);
+  EXPECT_EQ(alone.better_share.n_eff, 4);
+  // Wilson's of 1.5 of 4.
+  ASSERT_TRUE(alone.better_share.interval);
+  EXPECT_NEAR(alone.better_share.interval->lo, 0.091899, 1e-6);
+  EXPECT_NEAR(alone.better_share.interval->hi, 0.780573, 1e-6);
+  // Two groups, of which 3/4 and 0 are better: a standard error of 3/8. Of one answer a prompt the
+  // variance is 3/8 * 5/8 * 4/3, as of 20/9 answers: Wilson's of 2. None of 2 is worse.
+  store_.execute("UPDATE prompt SET group_name = (id - 1) / 2");
+  const Quality grouped = quality();
+  EXPECT_NEAR(grouped.better_share.n_eff, 20.0 / 9, 1e-9);
+  ASSERT_TRUE(grouped.better_share.interval && grouped.worse_share.interval);
+  EXPECT_NEAR(grouped.better_share.interval->lo, 0.056095, 1e-6);
+  EXPECT_NEAR(grouped.better_share.interval->hi, 0.858310, 1e-6);
+  EXPECT_EQ(grouped.worse_share.interval->lo, 0);
+  EXPECT_NEAR(grouped.worse_share.interval->hi, 0.657620, 1e-6);
+  store_.execute("UPDATE prompt SET group_name = 'one'");
+  EXPECT_FALSE(quality().better_share.interval);
+}
+
 // A hundred answers of 32 to 428 tokens; the speedup follows the length, the tokens, or neither.
 TEST_F(ReportTest, WhyTheJobGainsAnotherFactorThanATypicalPrompt) {
   run_.prompts_per_task = 100;
