@@ -391,6 +391,62 @@ TEST_F(ReportTest, AcceptanceByDepthByHand) {
   EXPECT_NEAR(joint, *pld.acceptance.accepted_per_step, 1e-12);  // sum of P(at least d accepted)
 }
 
+// A tree of a and b after the root, c after b. Four rounds of steps that accept a, which is a leaf;
+// b and not c; b and c; nothing. A cut after a ends the answer.
+TEST_F(ReportTest, ALeafOfATreeRefusesNothing) {
+  run_.prompts_per_task = 1;
+  run_.tokens = 34;
+  const auto fill = [&](const std::string& key, bool with_nodes) {
+    run_.key = key;
+    run_.change = [with_nodes](results::GenerationRecord& g, const tests::SyntheticArm& a, int, int,
+                               int) {
+      if (a.role != "method") return;
+      results::TurnRecord& turn = g.turns[0];
+      turn.steps.clear(), turn.nodes.clear();
+      for (int k = 0; k < 17; ++k) {
+        const int walked[] = {1, 1, 2, 0};
+        results::StepRecord s;
+        s.drafted = 3, s.drafted_depth = 2, s.rows = 4, s.accepted = walked[k % 4];
+        s.emitted = s.accepted + (k < 16 ? 1 : 0);
+        turn.steps.push_back(s);
+      }
+      if (with_nodes)
+        turn.nodes = {{.depth = 1, .rank = 0, .tested = 17, .accepted = 5},
+                      {.depth = 1, .rank = 1, .tested = 17, .accepted = 8},
+                      {.depth = 2, .rank = 0, .tested = 8, .accepted = 4}};
+    };
+    return report();
+  };
+  const auto depth = [&](const Report& r, size_t d) {
+    return row(r, "pld:k=4", "gsm8k").acceptance.by_depth.at(d - 1);
+  };
+  const Report r = fill("nodes", true);
+  ASSERT_EQ(row(r, "pld:k=4", "gsm8k").acceptance.by_depth.size(), 2u);
+  EXPECT_EQ(depth(r, 1).tested, 17);
+  EXPECT_EQ(depth(r, 1).accepted, 13);
+  EXPECT_EQ(depth(r, 2).tested, 8) << "c after b, by eight steps";
+  EXPECT_EQ(depth(r, 2).accepted, 4);
+  EXPECT_DOUBLE_EQ(depth(r, 2).conditional, 0.5);
+  EXPECT_DOUBLE_EQ(depth(r, 2).joint, 4.0 / 17);
+  const Report old = fill("none", false);
+  EXPECT_EQ(depth(old, 2).tested, 12) << "the longest path counts";
+}
+
+// Lookahead and Self-Draft may accept one token less than they draft: the last one is never asked.
+TEST_F(ReportTest, ADepthThatNoStepWasAskedAtIsNone) {
+  run_.prompts_per_task = 1;
+  run_.arms[2].accepted = {3};
+  run_.change = [](results::GenerationRecord& g, const tests::SyntheticArm& a, int, int, int) {
+    if (a.role == "method")
+      std::erase_if(g.turns[0].nodes, [](const auto& node) { return node.depth == 4; });
+  };
+  const Report r = report();
+  const auto& depths = row(r, "pld:k=4", "gsm8k").acceptance.by_depth;
+  ASSERT_EQ(depths.size(), 3u);
+  EXPECT_EQ(depths[2].tested, 8);
+  EXPECT_EQ(depths[2].conditional, 1);
+}
+
 TEST_F(ReportTest, NodesArePooledByTheirPlace) {
   run_.tasks = {"gsm8k", "chat"};
   run_.repeats = 2;
