@@ -242,6 +242,23 @@ TEST_F(ReportTest, GroupsAndKindsDecideTheIntervals) {
   EXPECT_THAT(text, ::testing::Not(::testing::HasSubstr("nan")));
 }
 
+// The same ten problems in two data sets: all of them are ten, not twenty.
+TEST_F(ReportTest, AProblemOfTwoDataSetsCountsOnceInTheirSum) {
+  run_.tasks = {"humaneval", "humaneval_x"};
+  run_.prompts_per_task = 10;
+  const int64_t id = tests::fill(store_, run_);
+  const auto n_eff = [&](const char* dataset) {
+    return row(build_report(store_, id), "pld:k=4", dataset).speed.n_eff;
+  };
+  const double apart = n_eff("all"), alone = n_eff("humaneval_x");
+  EXPECT_NEAR(apart, 2 * alone, 1e-9);
+  store_.execute("UPDATE prompt SET group_name = substr(name, instr(name, '/') + 1)");
+  EXPECT_NEAR(n_eff("all"), apart, 1e-9) << "groups of each data set";
+  store_.execute("UPDATE prompt SET group_name = '/humaneval/' || group_name");
+  EXPECT_NEAR(n_eff("all"), alone, 1e-9);
+  EXPECT_NEAR(n_eff("humaneval_x"), alone, 1e-9);
+}
+
 // Of two samples each, by prompt: one better, two, none and none. Four prompts are at most four
 // answers, and fewer where they belong together.
 TEST_F(ReportTest, SharesOfBetterAnswersAreOfIndependentPrompts) {
