@@ -43,7 +43,8 @@ struct Prompt {
   std::string category;  // "" when the set has none
   std::string language;  // programming or natural language, "" when it does not matter
   // Prompts of a set with one group belong together and count as one in intervals: a problem in
-  // several languages, say, or questions about one document. "" = on its own.
+  // several languages, say, or questions about one document. "" = on its own. A group that begins
+  // with / is one of all sets: "/humaneval/3" is a problem of HumanEval and of HumanEval-X.
   std::string group = {};
   std::vector<std::string> turns;  // user messages; later ones follow the model's own answers
   // What evaluators compare with, in the set's own convention; each set's source says which.

@@ -173,21 +173,25 @@ std::vector<std::vector<int32_t>> replayed_tokens(const ResultStore& store, int6
 }
 
 std::vector<AnswerRow> answers(const ResultStore& store, int64_t run_id) {
-  return all(store,
-             "SELECT g.id, a.label, a.role, p.task, p.name, p.category, p.turns, g.sample "
-             "FROM v_answer g JOIN arm a ON a.id = g.arm_id JOIN prompt p ON p.id = g.prompt_id "
-             "WHERE g.run_id = ? AND g.fault = '' "
-             "ORDER BY p.id, a.id, g.sample",
-             {run_id}, [](const Row& row) {
-               return AnswerRow{row.integer(0),
-                                row.text(1),
-                                row.text(2),
-                                row.text(3),
-                                row.text(4),
-                                row.text(5),
-                                nlohmann::json::parse(row.text(6)).get<std::vector<std::string>>(),
-                                static_cast<int32_t>(row.integer(7))};
-             });
+  return all(
+      store,
+      fmt::format("SELECT g.id, a.label, a.role, p.task, p.name, p.category, p.turns, g.sample, "
+                  "p.id, {} FROM v_answer g JOIN arm a ON a.id = g.arm_id "
+                  "JOIN prompt p ON p.id = g.prompt_id WHERE g.run_id = ? AND g.fault = '' "
+                  "ORDER BY p.id, a.id, g.sample",
+                  has_groups(store) ? "p.group_name" : "''"),
+      {run_id}, [](const Row& row) {
+        return AnswerRow{row.integer(0),
+                         row.text(1),
+                         row.text(2),
+                         row.text(3),
+                         row.text(4),
+                         row.text(5),
+                         nlohmann::json::parse(row.text(6)).get<std::vector<std::string>>(),
+                         static_cast<int32_t>(row.integer(7)),
+                         row.integer(8),
+                         row.text(9)};
+      });
 }
 
 std::vector<AnswerPairRow> answers_beside_baseline(const ResultStore& store, int64_t run_id) {

@@ -53,6 +53,8 @@ struct AnswerRow {
   std::string arm, role, task, prompt, category;
   std::vector<std::string> questions;  // the user's turns
   int32_t sample = 0;
+  int64_t prompt_id = 0;
+  std::string group;  // PromptRecord
 };
 std::vector<AnswerRow> answers(const ResultStore& store, int64_t run_id);  // by prompt and arm
 

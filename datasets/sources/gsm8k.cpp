@@ -12,6 +12,7 @@
 
 #include "datasets/json_lines.h"
 #include "datasets/sets.h"
+#include "datasets/sources/gsm8k_group.h"
 
 namespace evalrun::datasets {
 
@@ -60,6 +61,7 @@ RowReader row_reader(int n_shots, const std::string& shots, std::span<const int>
     Prompt prompt;
     prompt.id = fmt::format("gsm8k/{}", at.row);
     const auto question = reader.required<std::string>("question");
+    prompt.group = gsm8k_group(question);
     prompt.reference = reader.required<std::string>("answer");
     if (prompt.reference->find("#### ") == std::string::npos)
       reader.fail("answer", "has no final line '#### NUMBER'",

@@ -24,6 +24,7 @@ RowReader row_reader(const DatasetSpec& spec) {
         problem->canonical_solution = reader.required<std::string>("canonical_solution");
         Prompt prompt;
         prompt.id = "humaneval/" + problem->task.substr(kPrefix.size());
+        prompt.group = "/" + prompt.id;  // HumanEval-X has it, too
         prompt.language = "python";
         put_code_problem(form, problem->prompt, prompt);
         prompt.code = std::move(problem);

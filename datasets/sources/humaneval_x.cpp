@@ -46,8 +46,9 @@ RowReader row_reader(const Language& language, CodePrompt form) {
   return [language, form](const JsonLine&, base::ObjectReader& reader) {
     auto problem = std::make_shared<CodeProblem>(read_problem(language, reader));
     Prompt prompt;
-    prompt.group = problem->task.substr(std::string_view(language.task_prefix).size());
-    prompt.id = fmt::format("humaneval_x/{}/{}", language.name, prompt.group);
+    const std::string number = problem->task.substr(std::string_view(language.task_prefix).size());
+    prompt.id = fmt::format("humaneval_x/{}/{}", language.name, number);
+    prompt.group = "/humaneval/" + number;
     prompt.language = language.name;
     const bool rust = problem->language == "rust";
     put_code_problem(form, (rust ? problem->declaration : "") + problem->prompt, prompt);

@@ -100,6 +100,7 @@ RowReader row_reader(const DatasetSpec& spec) {
     }
     Prompt prompt;
     prompt.id = fmt::format("mbpp/{}", task);
+    prompt.group = "/" + prompt.id;  // of all its forms
     prompt.language = "python";
     if (few_shot) {
       if (*n_shots != kLastShot - kFirstShot + 1)
@@ -132,6 +133,7 @@ RowReader row_reader_100(const DatasetSpec& spec) {
             joined_lines(reader.optional<std::vector<std::string>>("test_imports", {}));
         Prompt prompt;
         prompt.id = fmt::format("mbpp_100/{}", task);
+        prompt.group = fmt::format("/mbpp/{}", task);
         prompt.language = "python";
         const auto sentence = reader.required<std::string>("prompt");
         prompt.turns = {with_tests ? request(sentence, problem->test) : sentence};

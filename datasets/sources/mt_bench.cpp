@@ -17,6 +17,7 @@ DatasetEntry mt_bench() {
   const auto row = [](const JsonLine&, base::ObjectReader& reader) {
     Prompt prompt;
     prompt.id = fmt::format("mt_bench/{}", reader.required<int>("question_id"));
+    prompt.group = "/" + prompt.id;  // Spec-Bench has it, too
     prompt.category = reader.required<std::string>("category");
     prompt.turns = reader.required<std::vector<std::string>>("turns");
     return prompt;

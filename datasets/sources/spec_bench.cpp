@@ -5,6 +5,7 @@
 
 #include "datasets/json_lines.h"
 #include "datasets/sets.h"
+#include "datasets/sources/gsm8k_group.h"
 
 namespace evalrun::datasets {
 
@@ -21,9 +22,14 @@ RowReader row_reader(const DatasetSpec& spec) {
     const std::string task = own ? category : "mt_bench";
     if (!spec.wants(task)) return std::nullopt;
     Prompt prompt;
-    prompt.id = fmt::format("spec_bench/{}", reader.required<int>("question_id"));
+    const int number = reader.required<int>("question_id");
+    prompt.id = fmt::format("spec_bench/{}", number);
     prompt.category = task;
     prompt.turns = reader.required<std::vector<std::string>>("turns");
+    // As those sets name them.
+    if (task == "mt_bench") prompt.group = fmt::format("/mt_bench/{}", number);
+    if (task == "math_reasoning" && !prompt.turns.empty())
+      prompt.group = gsm8k_group(prompt.turns.front());
     // Two answers of MT-Bench and lists of short answers (rag) are no single reference.
     const nlohmann::json* reference = reader.raw("reference");
     if (own && reference != nullptr && reference->is_array() && reference->size() == 1 &&

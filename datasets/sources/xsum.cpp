@@ -29,6 +29,7 @@ RowReader row_reader(const DatasetSpec& spec) {
   return [request](const JsonLine&, base::ObjectReader& reader) {
     Prompt prompt;
     prompt.id = "xsum/" + reader.required<std::string>("id");
+    prompt.group = "/" + prompt.id;  // of all its forms
     prompt.turns = {
         fmt::format("Document: {}{}", reader.required<std::string>("document"), request)};
     prompt.reference = reader.required<std::string>("summary");

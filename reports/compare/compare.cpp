@@ -105,11 +105,13 @@ ArmComparison compare_arm(const std::vector<RunData>& a, const std::vector<RunDa
   if (m.cells > 0)
     c.identical_share = static_cast<double>(m.same_tokens) / static_cast<double>(m.cells);
   const Design design = PromptDesigns(a.front().prompts, options.scope).of(m.prompts);
-  c.n_eff = design.empty() ? c.n_prompts : static_cast<double>(design.units());
+  c.one_unit = c.n_prompts > 1 && design.units() == 1;
+  c.n_eff = c.one_unit ? 1 : c.n_prompts;
   if (const auto t =
           session_change(m.logs_a, m.logs_b, options.scope, options.confidence, design)) {
     c.ratio = std::exp(t->mean);
     c.interval = base::Interval{std::exp(t->interval.lo), std::exp(t->interval.hi)};
+    c.n_eff = t->n_eff;
     c.session_sd = t->session_sd;
     c.change = classify(t->interval, margin);
     if (t->standard_error > 0)
@@ -171,6 +173,19 @@ void add_warnings(Comparison& c, const RunData& a, const RunData& b) {
     const auto x = a.run.environment.find(name), y = b.run.environment.find(name);
     if (x != a.run.environment.end() && y != b.run.environment.end() && x->second != y->second)
       c.warnings.push_back(fmt::format("{} is '{}' in A, '{}' in B", name, x->second, y->second));
+  }
+}
+
+// Why rows have no interval, each data set once.
+void add_unit_warnings(Comparison& c) {
+  std::vector<std::string> named;
+  for (const ArmComparison& arm : c.arms) {
+    if (!arm.one_unit || std::find(named.begin(), named.end(), arm.dataset) != named.end())
+      continue;
+    named.push_back(arm.dataset);
+    const bool kinds = c.scope == Scope::kNewKinds;
+    c.warnings.push_back(fmt::format("{}: no interval{}: all prompts are of one {}", arm.dataset,
+                                     kinds ? " for new kinds" : "", kinds ? "kind" : "group"));
   }
 }
 
@@ -262,6 +277,7 @@ Comparison compare_runs(std::span<const StoredRun> runs_a, std::span<const Store
                                        runs_a.front().store->path()),
                            "compare runs of the same suite");
   adjust(c);
+  add_unit_warnings(c);
   add_warnings(c, a, b);
   add_session_warnings(c, all_a, "A");
   add_session_warnings(c, all_b, "B");

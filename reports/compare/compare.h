@@ -62,10 +62,11 @@ struct ArmSide {
 };
 
 struct ArmComparison {
-  std::string method;   // arm label
-  std::string dataset;  // task name, or "all"
-  int n_prompts = 0;    // paired, with a per-prompt speedup on both sides
-  double n_eff = 0;     // units that they are (Design)
+  std::string method;     // arm label
+  std::string dataset;    // task name, or "all"
+  int n_prompts = 0;      // paired, with a per-prompt speedup on both sides
+  double n_eff = 0;       // units of equal weight that they are worth (SessionChange)
+  bool one_unit = false;  // several prompts, and all of one group or kind: no interval
   // exp(mean d_i), d_i = ln s_i(B) - ln s_i(A): the factor by which the typical speedup changed.
   // Of several sessions, the means of their ln s_i.
   double ratio = 1;

@@ -20,6 +20,12 @@ int number_of(std::map<Key, int>& known, const Key& key) {
   return known.try_emplace(key, static_cast<int>(known.size())).first->second;
 }
 
+// Data set and name; the data set is left out of groups of all sets (datasets::Prompt::group).
+std::pair<std::string, std::string> group_of(const PromptInfo& p) {
+  if (p.group.empty()) return {p.task, "\n" + p.key};
+  return {p.group.starts_with('/') ? "" : p.task, "=" + p.group};
+}
+
 }  // namespace
 
 const char* to_string(Scope s) {
@@ -64,10 +70,9 @@ Design Design::of(std::span<const size_t> prompts) const {
 PromptDesigns::PromptDesigns(const std::vector<PromptInfo>& prompts, Scope scope) : scope_(scope) {
   std::map<std::pair<std::string, std::string>, int> kinds, groups;
   for (const PromptInfo& p : prompts)
-    places_[p.id] = {
-        .kind = number_of(kinds, {p.task, p.category}),
-        .group = number_of(groups, {p.task, p.group.empty() ? "\n" + p.key : "=" + p.group}),
-        .named = !p.category.empty()};
+    places_[p.id] = {.kind = number_of(kinds, {p.task, p.category}),
+                     .group = number_of(groups, group_of(p)),
+                     .named = !p.category.empty()};
 }
 
 Design PromptDesigns::of(std::span<const int64_t> prompt_ids) const {

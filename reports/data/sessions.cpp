@@ -72,10 +72,12 @@ std::optional<SessionChange> session_change(const SessionLogs& a, const SessionL
   const auto n = static_cast<double>(differences.size());
   const double prompt_sd = base::sample_sd(differences);
   double over_prompts = prompt_sd * prompt_sd / n, prompt_dof = n - 1;
+  c.n_eff = n;
   if (!design.empty()) {
     const auto mean = mean_interval(differences, design, confidence);
     over_prompts = mean ? mean->standard_error * mean->standard_error : 0;
     prompt_dof = mean ? mean->dof : 0;
+    c.n_eff = mean ? mean->n_eff : 1;
   }
   const double of_a = static_cast<double>(a.size()), of_b = static_cast<double>(b.size());
   const double session_dof = of_a + of_b - 2;

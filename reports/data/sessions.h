@@ -19,6 +19,7 @@ inline constexpr int kFewSessions = 5;
 struct SessionChange {
   double mean = 0;  // over prompts: B's mean over sessions minus A's
   double standard_error = 0, dof = 0;
+  double n_eff = 0;  // as many units of equal weight say as much as the prompts (DesignedMean)
   base::Interval interval;
   // Standard deviation of a session's mean over prompts, pooled over the sides; absent where
   // neither has two sessions.

@@ -56,20 +56,52 @@ std::optional<base::Interval> student(const PromptMeans& m, const PromptDesigns&
   return t ? std::optional(t->interval) : std::nullopt;
 }
 
+// As many independent values of that variance as have the standard error of the mean, at most one a
+// prompt; nullopt for a single unit.
+std::optional<double> independent_prompts(const PromptMeans& m, const PromptDesigns& designs,
+                                          double variance) {
+  const auto n = static_cast<double>(m.means.size());
+  const Design design = designs.of(m.prompts);
+  if (design.empty()) return n > 1 ? std::optional(n) : std::nullopt;
+  const auto designed = mean_interval(m.means, design);
+  if (!designed) return std::nullopt;
+  const double error = designed->standard_error;
+  return error > 0 ? std::clamp(variance / (error * error), 1.0, n) : std::min(n, designed->n_eff);
+}
+
 std::optional<base::Interval> quality_interval(const PromptMeans& m, const PromptDesigns& designs) {
   const bool binary = m.single && std::all_of(m.means.begin(), m.means.end(),
                                               [](double x) { return x == 0 || x == 1; });
   if (m.means.size() < 2) return std::nullopt;
   if (!binary) return student(m, designs);
-  auto trials = static_cast<double>(m.means.size());
-  if (const Design design = designs.of(m.prompts); !design.empty()) {
-    const auto designed = mean_interval(m.means, design);
-    if (!designed) return std::nullopt;
-    const double sd = base::sample_sd(m.means), error = designed->standard_error;
-    const double least = std::min(trials, designed->n_eff);
-    trials = error > 0 ? std::clamp(sd * sd / (error * error), 1.0, trials) : least;
+  const double sd = base::sample_sd(m.means);
+  const auto trials = independent_prompts(m, designs, sd * sd);
+  if (!trials) return std::nullopt;
+  return base::wilson_interval(base::mean(m.means), static_cast<size_t>(std::floor(*trials)), 0.95);
+}
+
+// Of the answers whose difference from the control's is such.
+AnswerShare share_of(const PromptScores& differences, const PromptDesigns& designs,
+                     bool (*such)(double)) {
+  AnswerShare share;
+  if (differences.empty()) return share;
+  PromptScores hits;
+  hits.reserve(differences.size());
+  for (const auto& [prompt, difference] : differences)
+    hits.emplace_back(prompt, such(difference) ? 1.0 : 0.0);
+  const PromptMeans m(std::move(hits));
+  const auto n = static_cast<double>(m.means.size());
+  share.value = base::mean(m.means);
+  share.n_eff = 1;
+  // The variance of answers of 0 and 1, one a prompt. Means over samples vary less: a prompt says
+  // no more than one answer for that.
+  const double variance = n > 1 ? share.value * (1 - share.value) * n / (n - 1) : 0;
+  if (const auto trials = independent_prompts(m, designs, variance)) {
+    share.n_eff = *trials;
+    share.interval =
+        base::wilson_interval(share.value, static_cast<size_t>(std::floor(*trials)), 0.95);
   }
-  return base::wilson_interval(base::mean(m.means), static_cast<size_t>(std::floor(trials)), 0.95);
+  return share;
 }
 
 // The differences of one evaluator.
@@ -265,6 +297,9 @@ std::map<std::string, Pooled> pool_arm(const RunScores& all, const ArmInfo& arm,
     for (const auto& [sample, values] : sum.by_sample) means.push_back(base::mean(values));
     if (means.size() > 1) q.sd = base::sample_sd(means);
     q.differing = q.better + q.worse;
+    q.better_share = share_of(sum.differences, designs, [](double d) { return d > 0; });
+    q.equal_share = share_of(sum.differences, designs, [](double d) { return d == 0; });
+    q.worse_share = share_of(sum.differences, designs, [](double d) { return d < 0; });
     pooled[name] = {q, std::move(sum.differences)};
   }
   return pooled;

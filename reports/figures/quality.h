@@ -18,6 +18,14 @@
 
 namespace evalrun::reports {
 
+// Share of answers of a kind: the mean over prompts of the share among a prompt's samples. Its 95 %
+// interval is Wilson's of n_eff independent prompts: as many as would have the design's standard
+// error, at most all. Absent for a single unit of the design.
+struct AnswerShare {
+  double value = 0, n_eff = 0;
+  std::optional<base::Interval> interval;
+};
+
 struct Quality {
   std::string version;
   double value = 0;
@@ -35,6 +43,7 @@ struct Quality {
   // and p for all arms at once. Answers to one prompt count as one. Absent for the control itself,
   // and where the machine kept some of its answers from being judged.
   int64_t compared = 0, differing = 0, better = 0, worse = 0;
+  AnswerShare better_share, equal_share, worse_share;  // of those compared
   std::optional<ControlDifference> difference;
   std::map<std::string, int64_t> statuses;  // of the answers: "ok", "passed", "timeout", ...
   std::map<int, double> pass_at;            // k -> pass@k, where the evaluator is one; not pooled

@@ -59,7 +59,10 @@ struct Ranking {
   int lowest = 1, highest = 1;  // its rank, for all arms at once (ArmRank)
 };
 
-// Acceptance at one depth (1 = first draft token), pooled over steps.
+// Acceptance at one depth (1 = first draft token), pooled over steps. Tested are steps that
+// accepted all before it and had a draft there. For trees that is known from the counts of nodes,
+// but for one question an answer at most, after a stop token; in files without them the longest
+// path counts.
 struct DepthAcceptance {
   int64_t tested = 0, accepted = 0;
   double conditional = 0;  // accepted / tested

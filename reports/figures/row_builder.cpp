@@ -61,9 +61,32 @@ SpeedReasons reasons(const Pairing& pairing) {
   return r;
 }
 
+// A walk that ends at a leaf of a tree was asked nothing there. All children of a node on a walk
+// are tested, so the first children count the walks that had any. They are counted before the stop
+// rule cuts: what cut steps accepted later is taken off, the last question of each is not.
+void leave_out_leaves(std::vector<DepthAcceptance>& depths,
+                      const std::vector<NodeAcceptance>& nodes) {
+  std::vector<int64_t> asked(depths.size()), passed(depths.size());
+  for (const NodeAcceptance& node : nodes) {
+    const auto at = static_cast<size_t>(node.depth - 1);
+    if (at >= depths.size()) continue;
+    if (node.rank == 0) asked[at] += node.tested;
+    passed[at] += node.accepted;
+  }
+  // The deepest place holds all deeper ones.
+  const size_t n = std::min(depths.size(), static_cast<size_t>(results::NodeCount::kDepths - 1));
+  for (size_t at = 0; at < n; ++at) {
+    DepthAcceptance& d = depths[at];
+    const int64_t later = std::max<int64_t>(0, passed[at] - d.accepted);
+    d.tested = std::clamp(asked[at] - later, d.accepted, d.tested);
+  }
+  while (!depths.empty() && depths.back().tested == 0) depths.pop_back();
+}
+
 // A position is tested when it was drafted and all before it were accepted; the one after the cut
 // of a truncated step is unknown, not rejected.
-std::vector<DepthAcceptance> acceptance_by_depth(const std::vector<StepCount>& histogram) {
+std::vector<DepthAcceptance> acceptance_by_depth(const std::vector<StepCount>& histogram,
+                                                 const std::vector<NodeAcceptance>& nodes) {
   std::vector<DepthAcceptance> depths;
   int64_t steps = 0;
   for (const StepCount& h : histogram) {
@@ -75,6 +98,7 @@ std::vector<DepthAcceptance> acceptance_by_depth(const std::vector<StepCount>& h
       if (d <= h.accepted) depths[static_cast<size_t>(d - 1)].accepted += h.steps;
     }
   }
+  if (!nodes.empty()) leave_out_leaves(depths, nodes);  // old files have none
   for (DepthAcceptance& d : depths) {
     d.conditional = static_cast<double>(d.accepted) / static_cast<double>(d.tested);
     d.joint = static_cast<double>(d.accepted) / static_cast<double>(steps);
@@ -263,8 +287,8 @@ Acceptance RowBuilder::acceptance(const ArmInfo& arm, const Counters& c, const A
   a.alpha_draft = ratio(c.accepted, c.drafted);
   a.alpha_draft_depth = ratio(c.accepted, c.drafted_depth);
   a.alpha_share = ratio(c.accepted, c.emitted);
-  a.by_depth = acceptance_by_depth(joined(aggregates_.counts.steps, arm, tasks));
   a.by_node = acceptance_by_node(arm, tasks);
+  a.by_depth = acceptance_by_depth(joined(aggregates_.counts.steps, arm, tasks), a.by_node);
   return a;
 }
 

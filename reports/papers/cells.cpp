@@ -54,12 +54,10 @@ PaperCell measured_value(const ReportRow& r, const FormMetric& metric) {
     cell.value = r.acceptance.rows_per_step;
   } else if (metric.against_control()) {
     if (const Quality* q = quality("mt_bench_judge@"); q != nullptr && q->compared > 0) {
-      const int64_t n = metric.measured == "win"    ? q->better
-                        : metric.measured == "lose" ? q->worse
-                                                    : q->compared - q->differing;
-      cell.value = static_cast<double>(n) / static_cast<double>(q->compared);
-      cell.interval = base::wilson_interval(*cell.value, static_cast<size_t>(q->compared), 0.95);
-      cell.n_eff = static_cast<double>(q->compared);
+      const AnswerShare& share = metric.measured == "win"    ? q->better_share
+                                 : metric.measured == "lose" ? q->worse_share
+                                                             : q->equal_share;
+      cell.value = share.value, cell.interval = share.interval, cell.n_eff = share.n_eff;
     }
   } else if (metric.measured == "rougeL") {
     if (const Quality* q = quality("rougeL@"))

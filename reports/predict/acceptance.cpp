@@ -3,63 +3,68 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <span>
 
 #include "engine/base/error.h"
+#include "reports/predict/step_endings.h"
 
 namespace evalrun::reports {
 namespace {
 
 using results::StepRecord;
 
-// Cut by the stop rule: it has no token of the target.
-bool is_truncated(const StepRecord& s) { return s.emitted <= s.accepted; }
-
 bool first_is_known(const StepRecord& s) {
   return s.drafted_depth > 0 && (s.accepted > 0 || !is_truncated(s));
 }
 
-Before outcome(const StepRecord& s) {
+Before outcome(const StepRecord& s, Ending ending) {
   if (s.drafted_depth == 0) return Before::kUndrafted;
-  return s.accepted < s.drafted_depth ? Before::kRefused : Before::kWhole;
+  return ending == Ending::kNotDrafted ? Before::kWhole
+         : ending == Ending::kUnclear  ? Before::kUnclear
+                                       : Before::kRefused;
 }
 
 void add(Decided& to, double accepted, double refused, double weight) {
   to.tested += weight * (accepted + refused), to.accepted += weight * accepted;
 }
 
-void add_depths(std::vector<DepthOutcome>& depths, const StepRecord& s, double weight) {
-  const auto at = [&](int depth) -> DepthOutcome& {
-    if (static_cast<int>(depths.size()) < depth) depths.resize(static_cast<size_t>(depth));
-    return depths[static_cast<size_t>(depth - 1)];
-  };
-  for (int d = 1; d <= s.accepted; ++d) at(d).accepted += weight;
-  DepthOutcome& next = at(s.accepted + 1);
-  if (is_truncated(s))
-    next.cut += weight;
-  else if (s.accepted < s.drafted_depth)
-    next.refused += weight;
-  else
-    next.not_drafted += weight;
+void add_depths(std::vector<DepthOutcome>& depths, const TracedTurn& turn,
+                const StepEndings& endings, double weight) {
+  const std::span<const StepEndings::AtDepth> ended = endings.depths();
+  if (depths.size() < ended.size()) depths.resize(ended.size());
+  for (const StepRecord& s : turn.steps) {
+    const auto n = static_cast<size_t>(s.accepted);
+    for (size_t d = 0; d < n; ++d) depths[d].accepted += weight;
+    if (is_truncated(s)) depths[n].cut += weight;
+  }
+  for (size_t d = 0; d < ended.size(); ++d) {
+    const StepEndings::AtDepth& here = ended[d];
+    depths[d].refused += weight * here.least;
+    depths[d].unclear += weight * (here.most - here.least);
+    depths[d].not_drafted += weight * (here.whole + here.open - here.most);
+  }
 }
 
 void add_turn(ArmAcceptance& a, const TracedTurn& turn, double weight) {
   int tokens = 0, place = 0;
   for (const StepRecord& s : turn.steps) tokens += s.emitted;
+  const StepEndings endings(turn);
+  add_depths(a.depths, turn, endings, weight);
   Before before = Before::kNothing;
   for (const StepRecord& s : turn.steps) {
     const auto part = static_cast<size_t>(place) * ArmAcceptance::kParts /
                       static_cast<size_t>(std::max(1, tokens));
     AnswerPart& of = a.parts[std::min(part, ArmAcceptance::kParts - 1)];
     of.steps += weight, of.emitted += weight * s.emitted;
-    const bool refused = !is_truncated(s) && s.accepted < s.drafted_depth;
-    add(of.tokens, s.accepted, refused, weight);
-    add_depths(a.depths, s, weight);
+    const Ending ending = endings.of(s);
+    add(of.tokens, s.accepted, ending == Ending::kRefused, weight);
+    if (ending == Ending::kUnclear) of.unclear += weight;
     if (first_is_known(s)) {
       add(a.first_by_before[static_cast<size_t>(before)], s.accepted > 0, s.accepted == 0, weight);
       add(a.first, s.accepted > 0, s.accepted == 0, weight);
     }
     place += s.emitted;
-    before = outcome(s);
+    before = outcome(s, ending);
   }
 }
 
@@ -108,6 +113,8 @@ const char* to_string(Before b) {
       return "a draft was accepted whole";
     case Before::kUndrafted:
       return "nothing was drafted";
+    case Before::kUnclear:
+      return "a draft token was refused or a branch ended";
   }
   EVALRUN_CHECK(false, "outcome {}", static_cast<int>(b));
 }

@@ -21,7 +21,8 @@ struct Decided {
 // Steps that begin in one part of their answer.
 struct AnswerPart {
   double steps = 0, emitted = 0;
-  Decided tokens;  // on the paths that were walked
+  Decided tokens;      // on the paths that were walked
+  double unclear = 0;  // refused or not drafted, as below: up to as many more were tested
 };
 
 // Steps that came as far as this depth: all drafts before it accepted. They add up to those that
@@ -29,12 +30,13 @@ struct AnswerPart {
 struct DepthOutcome {
   double accepted = 0, refused = 0;
   double not_drafted = 0;  // the draft had ended: nothing was asked
+  double unclear = 0;      // one of these two: a tree, of which too little is stored (StepEndings)
   double cut = 0;          // the stop rule ended the step: nothing is known
 };
 
 // What the step before had come to.
-enum class Before { kNothing, kRefused, kWhole, kUndrafted };
-inline constexpr int kBefores = 4;
+enum class Before { kNothing, kRefused, kWhole, kUndrafted, kUnclear };
+inline constexpr int kBefores = 5;
 const char* to_string(Before b);  // "the answer began", ...
 
 struct ArmAcceptance {

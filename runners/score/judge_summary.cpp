@@ -1,6 +1,6 @@
 #include "runners/score/judge_summary.h"
 
-#include <fmt/format.h>
+#include "engine/base/stats.h"
 
 namespace evalrun::runners {
 
@@ -24,19 +24,9 @@ std::map<std::string, Grades> grades_by_arm(const std::vector<GradedAnswer>& gra
       arm.all.push_back(*g.grades[turn]);
       arm.by_category[g.answer->category].push_back(*g.grades[turn]);
     }
-    if (!rated.empty())
-      arm.by_question[fmt::format("{} {} {}", g.answer->task, g.answer->prompt, g.answer->sample)] =
-          base::mean(rated);
+    if (!rated.empty()) arm.by_answer[{g.answer->prompt_id, g.answer->sample}] = base::mean(rated);
   }
   return arms;
-}
-
-std::optional<base::MeanInterval> grade_difference(const Grades& arm, const Grades& baseline) {
-  std::vector<double> differences;
-  for (const auto& [question, grade] : arm.by_question)
-    if (const auto it = baseline.by_question.find(question); it != baseline.by_question.end())
-      differences.push_back(grade - it->second);
-  return base::t_interval(differences, 0.95);
 }
 
 void PairTally::add(const JudgedPair& pair) {

@@ -1,12 +1,11 @@
-// What a judge's replies come to: grades by arm, turn and category, the paired difference of two
-// arms, and who wins how often.
+// What a judge's replies come to: grades by arm, turn and category, and who wins how often.
 #pragma once
+#include <cstdint>
 #include <map>
-#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "engine/base/stats.h"
 #include "runners/score/judging.h"
 
 namespace evalrun::runners {
@@ -15,17 +14,13 @@ namespace evalrun::runners {
 struct Grades {
   std::vector<double> turn[2], all;
   std::map<std::string, std::vector<double>> by_category;
-  std::map<std::string, double> by_question;  // mean of its grades
+  std::map<std::pair<int64_t, int>, double> by_answer;  // prompt's id, sample -> mean of its turns
   // Answers; turns whose reply holds no rating; answers that still miss a reply.
   int questions = 0, without_rating = 0, incomplete = 0;
 };
 
 // By label of the arm.
 std::map<std::string, Grades> grades_by_arm(const std::vector<GradedAnswer>& graded);
-
-// Mean difference from the baseline over the questions both have grades of, with its 95 % interval;
-// nullopt for fewer than two.
-std::optional<base::MeanInterval> grade_difference(const Grades& arm, const Grades& baseline);
 
 // Turns that arm a wins, ties and loses, those without verdict, and those that miss a reply.
 // Identical answers are ties, too.

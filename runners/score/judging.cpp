@@ -55,6 +55,8 @@ std::vector<StoredAnswer> stored_answers(const results::ResultStore& store, int6
     answer.generation_id = row.generation_id;
     answer.arm = std::move(row.arm);
     answer.role = std::move(row.role);
+    answer.prompt_id = row.prompt_id;
+    answer.group = std::move(row.group);
     answer.prompt = std::move(row.prompt);
     answer.category = std::move(row.category);
     answer.talk.questions = std::move(row.questions);

@@ -20,7 +20,9 @@ namespace evalrun::runners {
 struct StoredAnswer {
   int64_t generation_id = 0;
   std::string arm, role;  // label and role of its arm
+  int64_t prompt_id = 0;
   std::string task, prompt, category;
+  std::string group;  // of prompts that belong together (results::PromptRecord)
   int sample = 0;
   evaluators::JudgedConversation talk;  // at most two turns; references when there are any
 };

@@ -1,13 +1,15 @@
 // What sampling costs a step outside the forward, on distributions over 49,152 tokens (the default
 // model's vocabulary): argmax, top-k, the warped distribution, a draw, a rejection with its
-// residual. `flat` is a distribution at temperature 3 whose top-p set holds some thirty thousand
-// tokens, `peaked` one at temperature 1 whose set holds a few. Each case checks its result before
-// it is timed.
+// residual; and the random numbers themselves, keyed by position and from a stream. `flat` is a
+// distribution at temperature 3 whose top-p set holds some thirty thousand tokens, `peaked` one at
+// temperature 1 whose set holds a few. Each case checks its result before it is timed.
 //   build/release/bin/sampling_bench
+//   build/release/bin/sampling_bench --benchmark_filter=chance
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <vector>
 
 #include "engine/sampling.h"
@@ -141,6 +143,65 @@ void reject(benchmark::State& state) {
 #endif
 }
 BENCHMARK(reject)->Unit(benchmark::kMicrosecond);
+
+// What decides a position of an answer: a number for the target's draw, or a test of a drafted
+// token. Keyed as methods have it, or the next one of a stream.
+class KeyedSource {
+ public:
+  double target() {
+    uniform_.begin_step(position_++);
+    return uniform_.target(0);
+  }
+  bool accept(double p) {
+    uniform_.begin_step(position_++);
+    uniform_.at(0);
+    return uniform_.accept(p, 1.0);
+  }
+
+ private:
+  methods::KeyedUniforms uniform_{base::KeyedChance(1)};
+  int64_t position_ = 0;
+};
+
+class StreamSource {
+ public:
+  double target() { return rng_.uniform(); }
+  bool accept(double p) { return rng_.uniform() < p; }
+
+ private:
+  base::Rng rng_{1};
+};
+
+constexpr int kChecked = 100'000;
+
+template <typename Source>
+void chance_target(benchmark::State& state) {
+  Source source;
+  double sum = 0;
+  for (int i = 0; i < kChecked; ++i) sum += source.target();
+  // Six standard deviations of a mean of uniform numbers.
+  if (std::abs(sum / kChecked - 0.5) > 6 / std::sqrt(12.0 * kChecked)) {
+    state.SkipWithError("not uniform");
+    return;
+  }
+  for (auto _ : state) benchmark::DoNotOptimize(source.target());
+}
+BENCHMARK_TEMPLATE(chance_target, KeyedSource);
+BENCHMARK_TEMPLATE(chance_target, StreamSource);
+
+template <typename Source>
+void chance_accept(benchmark::State& state) {
+  Source source;
+  int accepted = 0;
+  for (int i = 0; i < kChecked; ++i) accepted += source.accept(0.3);
+  if (std::abs(accepted - 0.3 * kChecked) > 6 * std::sqrt(0.21 * kChecked)) {
+    state.SkipWithError("not accepted with that probability");
+    return;
+  }
+  for (auto _ : state) benchmark::DoNotOptimize(source.accept(0.3));
+}
+BENCHMARK_TEMPLATE(chance_accept, KeyedSource);
+BENCHMARK_TEMPLATE(chance_accept, StreamSource);
 
 }  // namespace
 

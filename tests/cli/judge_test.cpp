@@ -52,7 +52,9 @@ TEST_F(JudgeCommand, RequestsRepliesGradesAndReport) {
   ASSERT_EQ(document["arms"].size(), 3u);
   for (const json& arm : document["arms"]) EXPECT_EQ(arm["mean"], 8.0);
   EXPECT_EQ(document["arms"][1]["difference"]["mean"], 0.0);
-  EXPECT_EQ(document["arms"][1]["difference"]["lo"], 0.0);
+  EXPECT_EQ(document["arms"][1]["difference"]["prompts"], 2);
+  EXPECT_EQ(document["arms"][1]["difference"]["prompts_differing"], 0);
+  EXPECT_TRUE(document["arms"][1]["difference"]["lo"].is_null()) << "equal on every prompt";
   // Everything is known: nobody has to be named again, and the report has the grades.
   EXPECT_THAT(judge({"first"}).out, AllOf(HasSubstr("2 from the cache"), HasSubstr("8.00")));
   EXPECT_THAT(run({"report", "first", "--db", "r.db"}).out, HasSubstr("mt_bench_judge"));

@@ -74,7 +74,10 @@ TEST_F(OfficialFiles, HumanEvalAndItsPythonTwin) {
   EXPECT_EQ(twin.prompts[99].code->task, "Python/99");
   // The same problems; a few docstrings differ in white space and wording.
   int n_equal = 0;
-  for (size_t i = 0; i < 100; ++i) n_equal += set.prompts[i].turns == twin.prompts[i].turns;
+  for (size_t i = 0; i < 100; ++i) {
+    n_equal += set.prompts[i].turns == twin.prompts[i].turns;
+    EXPECT_EQ(set.prompts[i].group, twin.prompts[i].group);
+  }
   EXPECT_GE(n_equal, 80);
 }
 
@@ -88,7 +91,7 @@ TEST_F(OfficialFiles, HumanEvalXInSixLanguages) {
     ++languages[prompt.language];
     EXPECT_EQ(code.language, prompt.language);
     EXPECT_EQ(prompt.id.substr(prompt.id.rfind('/')), code.task.substr(code.task.rfind('/')));
-    EXPECT_EQ("/" + prompt.group, code.task.substr(code.task.rfind('/')));
+    EXPECT_EQ(prompt.group, "/humaneval" + code.task.substr(code.task.rfind('/')));
     EXPECT_FALSE(code.test.empty());
     EXPECT_FALSE(code.canonical_solution.empty());
     EXPECT_FALSE(code.declaration.empty());
@@ -108,6 +111,19 @@ TEST_F(OfficialFiles, HumanEvalXInSixLanguages) {
 
 TEST_F(OfficialFiles, SpecBench) {
   const LoadedDataset set = load("spec_bench");
+  // What is from other sets is named as there, and is the same.
+  std::map<std::string, Prompt> others;
+  for (const char* name : {"mt_bench", "gsm8k"})
+    for (const Prompt& prompt : load(name).prompts) others[prompt.group] = prompt;
+  int n_mt_bench = 0, n_gsm8k = 0;
+  for (const Prompt& prompt : set.prompts) {
+    const auto other = others.find(prompt.group);
+    if (other == others.end()) continue;
+    EXPECT_EQ(prompt.turns, other->second.turns) << prompt.id;
+    n_mt_bench += prompt.category == "mt_bench", n_gsm8k += prompt.category == "math_reasoning";
+  }
+  EXPECT_GE(n_mt_bench, 40);
+  EXPECT_GE(n_gsm8k, 17) << "half of GSM8K's file holds half of them";
   std::map<std::string, int> tasks;
   for (const Prompt& prompt : set.prompts) ++tasks[prompt.category];
   EXPECT_EQ(tasks.size(), 6u);

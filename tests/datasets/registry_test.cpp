@@ -156,6 +156,12 @@ TEST(OfficialRows, BecomePrompts) {
   const TempFolder dir;
   dir.write("mt_bench/question.jsonl",
             R"({"question_id":81,"category":"writing","turns":["a","b"],"reference":["x","y"]})");
+  dir.write("spec_bench/question.jsonl",
+            R"({"question_id":81,"category":"writing","turns":["a","b"],"reference":["x","y"]})"
+            "\n"
+            R"({"question_id":241,"category":"qa","turns":["q"],"reference":["r"]})"
+            "\n"
+            R"({"question_id":321,"category":"math_reasoning","turns":["q1"]})");
   dir.write("gsm8k/test.jsonl",
             "{\"question\":\"q0\",\"answer\":\"#### "
             "1\"}\n\n{\"question\":\"q1\",\"answer\":\"w\\n#### 2\"}");
@@ -186,14 +192,27 @@ TEST(OfficialRows, BecomePrompts) {
   EXPECT_EQ(mt.category, "writing");
   EXPECT_THAT(mt.turns, ElementsAre("a", "b"));
   EXPECT_FALSE(mt.reference.has_value());
+  EXPECT_EQ(mt.group, "/mt_bench/81");
+
+  const auto spec = load_dataset("spec_bench", dir.path()).prompts;
+  ASSERT_EQ(spec.size(), 3u);
+  EXPECT_EQ(spec[0].id, "spec_bench/81");
+  EXPECT_EQ(spec[0].category, "mt_bench");
+  EXPECT_EQ(spec[0].group, mt.group);
+  EXPECT_EQ(spec[1].group, "");
+  EXPECT_EQ(spec[1].reference, "r");
 
   const LoadedDataset gsm8k = load_dataset("gsm8k", dir.path());
   EXPECT_EQ(gsm8k.verification, "unverified");
   EXPECT_EQ(gsm8k.prompts.at(1).id, "gsm8k/1");  // rows, not lines
   EXPECT_EQ(gsm8k.prompts.at(1).reference, "w\n#### 2");
+  EXPECT_EQ(gsm8k.prompts.at(1).group, spec[2].group);
+  EXPECT_NE(gsm8k.prompts.at(0).group, spec[2].group);
+  EXPECT_TRUE(spec[2].group.starts_with("/gsm8k/"));
 
   const Prompt he = load_dataset("humaneval", dir.path()).prompts.at(0);
   EXPECT_EQ(he.id, "humaneval/3");
+  EXPECT_EQ(he.group, "/humaneval/3");
   EXPECT_EQ(he.language, "python");
   EXPECT_FALSE(he.chat);
   EXPECT_EQ(he.code->task, "HumanEval/3");
@@ -203,6 +222,7 @@ TEST(OfficialRows, BecomePrompts) {
 
   const Prompt hx = load_dataset("humaneval_x[python]", dir.path()).prompts.at(0);
   EXPECT_EQ(hx.id, "humaneval_x/python/3");
+  EXPECT_EQ(hx.group, he.group);
   EXPECT_FALSE(hx.chat);
   EXPECT_FALSE(hx.stop.closing_brace);
   EXPECT_THAT(hx.stop.strings, ::testing::Contains("\ndef"));
@@ -210,6 +230,7 @@ TEST(OfficialRows, BecomePrompts) {
 
   const Prompt rust = load_dataset("humaneval_x[rust]", dir.path()).prompts.at(0);
   EXPECT_EQ(rust.id, "humaneval_x/rust/3");
+  EXPECT_EQ(rust.group, he.group);
   EXPECT_EQ(rust.turns.at(0), "use md5;\nfn f(){\n\n/* f */\n");
   EXPECT_EQ(rust.code->prompt, "\n/* f */\n");
   EXPECT_TRUE(rust.stop.closing_brace);
@@ -217,11 +238,13 @@ TEST(OfficialRows, BecomePrompts) {
   const LoadedDataset mbpp = load_dataset("mbpp", dir.path());
   ASSERT_EQ(mbpp.prompts.size(), 1u);  // tasks 1 to 10 are no tests
   EXPECT_EQ(mbpp.prompts[0].id, "mbpp/11");
+  EXPECT_EQ(mbpp.prompts[0].group, "/mbpp/11");
   EXPECT_EQ(mbpp.prompts[0].code->test, "assert a\nassert b");
   EXPECT_EQ(mbpp.prompts[0].code->test_setup, "import s");
 
   const Prompt xsum = load_dataset("xsum", dir.path()).prompts.at(0);
   EXPECT_EQ(xsum.id, "xsum/99");
+  EXPECT_EQ(xsum.group, "/xsum/99");
   EXPECT_EQ(xsum.turns.at(0),
             "Document: Text.\nBased on the previous text, provide a brief single summary:");
   EXPECT_EQ(xsum.reference, "S.");

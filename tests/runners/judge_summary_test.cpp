@@ -3,10 +3,12 @@
 
 #include <gmock/gmock.h>
 
+#include <cstdint>
 #include <deque>
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace evalrun::tests {
@@ -22,6 +24,7 @@ class JudgeSummary : public ::testing::Test {
              std::vector<std::optional<double>> grades, bool complete = true) {
     runners::StoredAnswer& answer = answers_.emplace_back();
     answer.arm = arm, answer.task = "mt_bench", answer.prompt = prompt, answer.category = category;
+    answer.prompt_id = std::stoll(prompt);
     graded_.push_back({&answer, std::move(grades), complete});
   }
   std::map<std::string, runners::Grades> arms() const { return runners::grades_by_arm(graded_); }
@@ -51,42 +54,17 @@ TEST_F(JudgeSummary, GradesByArmTurnAndCategory) {
 
 TEST_F(JudgeSummary, AQuestionWithoutAnyRatingHasNoGrade) {
   grade("ar", "81", "writing", {std::nullopt, std::nullopt});
-  EXPECT_TRUE(arms().at("ar").by_question.empty());
+  EXPECT_TRUE(arms().at("ar").by_answer.empty());
   EXPECT_EQ(arms().at("ar").without_rating, 2);
 }
 
-// Means per question: 7, 4, 5 and 8, 6, 6. The question that one arm alone has is left out.
-TEST_F(JudgeSummary, DifferencesArePairedByQuestion) {
+TEST_F(JudgeSummary, AnAnswersGradeIsTheMeanOfItsTurns) {
   grade("ar", "81", "", {8, 6});
-  grade("ar", "82", "", {4, std::nullopt});
-  grade("ar", "83", "", {5, 5});
-  grade("pld", "81", "", {9, 7});
-  grade("pld", "82", "", {6, 6});
-  grade("pld", "83", "", {6, 6});
-  grade("pld", "84", "", {10, 10});
-  const auto by_arm = arms();
-  const auto d = runners::grade_difference(by_arm.at("pld"), by_arm.at("ar"));
-  ASSERT_TRUE(d);
-  EXPECT_EQ(d->n, 3);
-  EXPECT_DOUBLE_EQ(d->mean, 4.0 / 3);  // 1, 2, 1
-  // Standard error 1/3; Student's t with 2 degrees of freedom at 97.5 % is 4.302653.
-  EXPECT_NEAR(d->interval.lo, 4.0 / 3 - 4.302653 / 3, 1e-6);
-  EXPECT_NEAR(d->interval.hi, 4.0 / 3 + 4.302653 / 3, 1e-6);
-}
-
-TEST_F(JudgeSummary, OneCommonQuestionHasNoInterval) {
-  grade("ar", "81", "", {8, 6});
-  grade("pld", "81", "", {9, 7});
-  const auto by_arm = arms();
-  EXPECT_FALSE(runners::grade_difference(by_arm.at("pld"), by_arm.at("ar")));
-}
-
-TEST_F(JudgeSummary, SamplesOfAPromptAreQuestionsOfTheirOwn) {
-  grade("ar", "81", "", {8});
-  grade("ar", "81", "", {4});
+  grade("ar", "81", "", {4, std::nullopt});
   answers_.back().sample = 1;
-  EXPECT_THAT(arms().at("ar").by_question,
-              ElementsAre(std::pair("mt_bench 81 0", 8.0), std::pair("mt_bench 81 1", 4.0)));
+  using Answer = std::pair<int64_t, int>;
+  EXPECT_THAT(arms().at("ar").by_answer,
+              ElementsAre(std::pair(Answer(81, 0), 7.0), std::pair(Answer(81, 1), 4.0)));
 }
 
 TEST_F(JudgeSummary, TalliesOfPairs) {

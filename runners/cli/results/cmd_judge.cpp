@@ -200,7 +200,7 @@ void judge_run(const JudgeArguments& o, Context& context) {
     if (graded.back().complete)
       store.put_score(answer.generation_id, runners::score_of(graded.back(), o.model));
   }
-  const GradeTables tables{runners::grades_by_arm(graded), arm_labels(answers), baseline};
+  const GradeTables tables = grade_tables(graded, arm_labels(answers), baseline);
   if (context.global.json) {
     print_json_document({{"judge", o.model},
                          {"run", run.run_id},

@@ -6,12 +6,16 @@
 #include <optional>
 #include <set>
 
+#include "engine/base/stats.h"
+#include "reports/format.h"
+#include "reports/json_values.h"
 #include "runners/cli/output.h"
 
 namespace evalrun::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
+using reports::ControlDifference;
 using runners::Grades;
 using runners::PairTally;
 
@@ -21,10 +25,85 @@ std::string mean_text(const std::vector<double>& x) {
 
 Json mean_json(const std::vector<double>& x) { return x.empty() ? Json() : Json(base::mean(x)); }
 
-// Of an arm, from the baseline; absent for the baseline itself.
-std::optional<base::MeanInterval> difference_of(const GradeTables& t, const std::string& arm) {
-  if (arm == t.baseline || !t.arms.contains(t.baseline)) return std::nullopt;
-  return runners::grade_difference(t.arms.at(arm), t.arms.at(t.baseline));
+reports::PromptDesigns designs_of(const std::vector<runners::GradedAnswer>& graded) {
+  std::vector<reports::PromptInfo> prompts;
+  std::set<int64_t> known;
+  for (const runners::GradedAnswer& g : graded) {
+    const runners::StoredAnswer& answer = *g.answer;
+    if (!known.insert(answer.prompt_id).second) continue;
+    reports::PromptInfo& prompt = prompts.emplace_back();
+    prompt.id = answer.prompt_id;
+    prompt.key = std::to_string(answer.prompt_id);
+    prompt.task = answer.task;
+    prompt.category = answer.category;
+    prompt.group = answer.group;
+  }
+  return {prompts, reports::Scope::kSameKind};
+}
+
+// Of the prompts that both have graded answers to, means over the samples that both have.
+std::map<int64_t, double> grades_apart(const Grades& arm, const Grades& baseline) {
+  std::map<int64_t, std::vector<double>> samples;
+  for (const auto& [answer, grade] : arm.by_answer)
+    if (const auto it = baseline.by_answer.find(answer); it != baseline.by_answer.end())
+      samples[answer.first].push_back(grade - it->second);
+  std::map<int64_t, double> means;
+  for (const auto& [prompt, differences] : samples) means[prompt] = base::mean(differences);
+  return means;
+}
+
+std::map<std::string, ControlDifference> grade_differences(const GradeTables& t,
+                                                           const reports::PromptDesigns& designs) {
+  std::map<std::string, ControlDifference> by_label;
+  const auto baseline = t.arms.find(t.baseline);
+  if (baseline == t.arms.end()) return by_label;
+  std::vector<std::string> others;
+  std::vector<std::map<int64_t, double>> apart;
+  std::set<int64_t> prompts;
+  for (const std::string& label : t.labels) {
+    if (label == t.baseline) continue;
+    others.push_back(label);
+    apart.push_back(grades_apart(t.arms.at(label), baseline->second));
+    for (const auto& [prompt, difference] : apart.back()) prompts.insert(prompt);
+  }
+  std::vector<std::vector<std::optional<double>>> by_prompt;
+  for (const std::map<int64_t, double>& of_arm : apart) {
+    std::vector<std::optional<double>>& values = by_prompt.emplace_back();
+    for (const int64_t prompt : prompts) {
+      const auto found = of_arm.find(prompt);
+      values.push_back(found == of_arm.end() ? std::nullopt : std::optional(found->second));
+    }
+  }
+  const std::vector<int64_t> ids(prompts.begin(), prompts.end());
+  constexpr uint64_t kSeed = 1;  // of the draws that several arms need
+  const auto found = reports::control_differences(by_prompt, kSeed, 0.95, designs.of(ids));
+  for (size_t a = 0; a < others.size(); ++a)
+    if (found[a]) by_label[others[a]] = *found[a];
+  return by_label;
+}
+
+std::string grade_difference_text(const ControlDifference& d) {
+  const std::string value = fmt::format("{:+.3f}", d.value);
+  if (!d.interval) {
+    const char* why = d.spread == reports::Spread::kEqual      ? "no question differs"
+                      : d.spread == reports::Spread::kConstant ? "no spread"
+                      : d.prompts == 1                         ? "one question"
+                                                               : "one group of questions";
+    return fmt::format("{} ({})", value, why);
+  }
+  return fmt::format("{} [{:+.3f}, {:+.3f}]{}", value, d.interval->lo, d.interval->hi,
+                     d.differing < reports::kIndicativeBelow
+                         ? fmt::format(" ({} of {} differ)", d.differing, d.prompts)
+                         : "");
+}
+
+Json grade_difference_json(const ControlDifference& d) {
+  return {{"mean", d.value},
+          {"lo", reports::json_lo(d.interval)},
+          {"hi", reports::json_hi(d.interval)},
+          {"p", reports::json_value(d.p)},
+          {"prompts", d.prompts},
+          {"prompts_differing", d.differing}};
 }
 
 std::string arms_text(const GradeTables& t) {
@@ -32,8 +111,8 @@ std::string arms_text(const GradeTables& t) {
   for (const std::string& label : t.labels) {
     const Grades& g = t.arms.at(label);
     std::string against = "-";
-    if (const auto d = difference_of(t, label))
-      against = fmt::format("{:+.3f} [{:+.3f}, {:+.3f}]", d->mean, d->interval.lo, d->interval.hi);
+    if (const auto d = t.differences.find(label); d != t.differences.end())
+      against = grade_difference_text(d->second);
     rows.push_back({label, std::to_string(g.questions), mean_text(g.turn[0]), mean_text(g.turn[1]),
                     mean_text(g.all), against, std::to_string(g.without_rating),
                     std::to_string(g.incomplete)});
@@ -86,11 +165,21 @@ Json GradeTables::json() const {
              {"no_rating", g.without_rating},
              {"open", g.incomplete},
              {"by_category", by_category}};
-    if (const auto d = difference_of(*this, label))
-      arm["difference"] = {{"mean", d->mean}, {"lo", d->interval.lo}, {"hi", d->interval.hi}};
+    if (const auto d = differences.find(label); d != differences.end())
+      arm["difference"] = grade_difference_json(d->second);
     out.push_back(std::move(arm));
   }
   return out;
+}
+
+GradeTables grade_tables(const std::vector<runners::GradedAnswer>& graded,
+                         const std::vector<std::string>& labels, const std::string& baseline) {
+  GradeTables t{.arms = runners::grades_by_arm(graded),
+                .labels = labels,
+                .baseline = baseline,
+                .differences = {}};
+  t.differences = grade_differences(t, designs_of(graded));
+  return t;
 }
 
 void PairTables::add(const runners::JudgedPair& pair) {

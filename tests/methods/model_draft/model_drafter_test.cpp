@@ -123,7 +123,7 @@ TEST(SpsBuild, CountsOnlyWhatTheDraftAdds) {
 // Target and draft as fixed distributions, independent of the context.
 struct Pair {
   Pair(std::vector<double> target_dist, std::vector<double> draft_dist, int gamma,
-       int draft_capacity = 4000)
+       int draft_capacity = 4000, methods::DraftRule rule = methods::DraftRule::kAuto)
       : p(std::move(target_dist)),
         q(std::move(draft_dist)),
         target(static_cast<int>(p.size()), 4000, table(p)) {
@@ -132,6 +132,7 @@ struct Pair {
     draft = session.get();
     methods::ModelDrafter::Options options;
     options.length.k = gamma;
+    options.rule = rule;
     options.draft_vocab = static_cast<int>(q.size());
     options.common_vocab = static_cast<int>(std::min(p.size(), q.size()));
     method = methods::make_speculative_method(
@@ -197,6 +198,52 @@ TEST(SpsAcceptance, AcceptanceActsOnTheWarpedDistributions) {
   // On different tokens: nothing is.
   Pair other({0.4, 0.3, 0.3}, {0.05, 0.9, 0.05}, 4);
   for (const auto& s : run(*other.method, other.target, turn).steps) EXPECT_EQ(s.accepted, 0);
+}
+
+// Steps of one drafted token by each rule, as docs/measurement.md derives them ("Four rules").
+TEST(FourRules, AcceptAsOftenAsDerived) {
+  const std::vector<double> p = {0.35, 0.25, 0.15, 0.10, 0.10, 0.05},
+                            q = {0.20, 0.40, 0.10, 0.15, 0.05, 0.10};
+  constexpr int kSteps = 20'000;
+  const auto accepted = [&](methods::DraftRule rule, engine::Sampler sampler) {
+    Pair pair(p, q, 1, 4000, rule);
+    int steps = 0, hits = 0;
+    for (uint64_t seed = 1; seed < 200 && steps < kSteps; ++seed) {
+      Turn turn{{0}, 0, 512};
+      turn.sampling = {1.0, 0, 1.0, sampler};
+      turn.seed = seed;
+      for (const auto& s : run(*pair.method, pair.target, turn).steps) {
+        if (s.drafted == 0 || steps == kSteps) continue;  // no room for a draft at the limit
+        ++steps;
+        hits += s.accepted;
+      }
+    }
+    return static_cast<double>(hits) / kSteps;
+  };
+  // Steps are independent: four standard deviations.
+  const auto expect = [](double share, double derived) {
+    EXPECT_NEAR(share, derived, 4 * std::sqrt(derived * (1 - derived) / kSteps));
+  };
+  using methods::DraftRule;
+  const auto inverse = engine::Sampler::kInverse;
+  // The smaller of p and q: 0.20 + 0.25 + 0.10 + 0.10 + 0.05 + 0.05, so that D = 0.25.
+  expect(accepted(DraftRule::kRejection, inverse), 0.75);
+  // Products: 0.070 + 0.100 + 0.015 + 0.015 + 0.005 + 0.005.
+  expect(accepted(DraftRule::kMatch, inverse), 0.21);
+  // p of the second token, the likeliest of q.
+  expect(accepted(DraftRule::kArgmax, inverse), 0.25);
+  // Token i is the first by p and by q where every j needs at least max(p_j / p_i, q_j / q_i) times
+  // as long as i: 1 / sum_j of these, summed over i. The bound is (1 - D) / (1 + D).
+  double both = 0;
+  for (size_t i = 0; i < p.size(); ++i) {
+    double later = 0;
+    for (size_t j = 0; j < p.size(); ++j) later += std::max(p[j] / p[i], q[j] / q[i]);
+    both += 1 / later;
+  }
+  ASSERT_NEAR(both, 0.737507, 1e-6);
+  const double by_noise = accepted(DraftRule::kGumbel, engine::Sampler::kGumbel);
+  expect(by_noise, both);
+  EXPECT_GT(by_noise, 0.75 / 1.25);
 }
 
 TEST(ModelDrafter, FeedsEachTokenOnceAndTheLastDraftOnlyWhenAccepted) {

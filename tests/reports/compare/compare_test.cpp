@@ -116,6 +116,105 @@ TEST_F(CompareTest, RatioAndIntervalByHand) {
   EXPECT_NEAR(*c.p_value, 0.5, 1e-12);
 }
 
+// Runs of five prompts at most whose ln s_i fell by these amounts. Prompts of groups and categories
+// that belong together count as such where the scope is not the fixed set.
+class CompareDesigns : public CompareTest {
+ protected:
+  void measure_fall(const std::vector<double>& fall) {
+    run_.prompts_per_task = static_cast<int>(fall.size());
+    a_ = measure("a", 1, 1);
+    spoil_ = [fall](GenerationRecord& g, const SyntheticArm& a, int prompt, int, int) {
+      if (a.role != "method") return;
+      const auto ns = static_cast<double>(g.turns[0].decode_ns);
+      g.turns[0].decode_ns = std::llround(ns * std::exp(fall[static_cast<size_t>(prompt)]));
+    };
+    b_ = measure("b", 1, 1);
+  }
+  // By the number in the prompt's name, gsm8k/0 and so on.
+  void name(const std::string& column, const std::string& by_number) {
+    store_.execute("UPDATE prompt SET " + column + " = (SELECT " + by_number +
+                   " FROM (SELECT CAST(substr(name, 7) AS INTEGER) AS n))");
+  }
+  Comparison all(Scope scope) { return compare_runs(store_, a_, store_, b_, {.scope = scope}); }
+  ArmComparison of(Scope scope) { return all(scope).arms.at(0); }
+  // ln of the interval: mean +- half.
+  static void expect_interval(const ArmComparison& c, double mean, double half) {
+    EXPECT_NEAR(std::log(c.ratio), mean, 1e-7);
+    ASSERT_TRUE(c.interval);
+    EXPECT_NEAR(std::log(c.interval->lo), mean - half, 1e-6);
+    EXPECT_NEAR(std::log(c.interval->hi), mean + half, 1e-6);
+  }
+
+  int64_t a_ = 0, b_ = 0;
+  // Student's t at 97.5 % with 1, 3 and 4 degrees of freedom.
+  static constexpr double kT1 = 12.706204736174698, kT3 = 3.182446305284263,
+                          kT4 = 2.7764451051977987;
+};
+
+// Three prompts of mean 0.3 and one of 0.7. Without one group the mean is 0.7, without the other
+// 0.3: a standard error of 0.2 with one degree of freedom. 16 / (9 + 1) groups of equal weight.
+TEST_F(CompareDesigns, GroupsByHand) {
+  measure_fall({0.1, 0.3, 0.5, 0.7});
+  name("group_name", "CASE WHEN n < 3 THEN 'many' ELSE '' END");
+  for (const Scope scope : {Scope::kSameKind, Scope::kNewKinds}) {
+    const ArmComparison c = of(scope);
+    EXPECT_EQ(c.n_prompts, 4);
+    EXPECT_NEAR(c.n_eff, 1.6, 1e-12);
+    expect_interval(c, -0.4, kT1 * 0.2);
+    // t = -2: of one degree of freedom F(t) = 1/2 + atan(t) / pi.
+    EXPECT_NEAR(*c.p_value, 1 - 2 * std::atan(2) / M_PI, 1e-6);
+  }
+  // Each prompt on its own: sd of 0.1, 0.3, 0.5, 0.7 is 0.258199.
+  const ArmComparison fixed = of(Scope::kFixedSet);
+  EXPECT_EQ(fixed.n_eff, 4);
+  expect_interval(fixed, -0.4, kT3 * std::sqrt(0.2 / 3) / 2);
+}
+
+// 1, 3 | 10, 14, 18 hundredths, as MeanInterval.OfStrataByHand. As clusters: 9.2 of all, 14 without
+// the one, 2 without the other, which is a standard error of 6; 25 / (4 + 9) of equal weight.
+TEST_F(CompareDesigns, CategoriesAreStrataOrClusters) {
+  measure_fall({0.01, 0.03, 0.10, 0.14, 0.18});
+  name("category", "CASE WHEN n < 2 THEN 'x' ELSE 'y' END");
+  const ArmComparison same = of(Scope::kSameKind), others = of(Scope::kNewKinds);
+  EXPECT_DOUBLE_EQ(same.n_eff, 5);
+  expect_interval(same, -0.092, kT3 * 0.01 * std::sqrt(2.08));
+  EXPECT_NEAR(others.n_eff, 25.0 / 13, 1e-12);
+  expect_interval(others, -0.092, kT1 * 0.06);
+}
+
+// Pooled, single prompts are one stratum; one alone goes to the others. Both ways this is Student's
+// t over five prompts: variance 51.7e-4 of 1, 3, 10, 14, 18 hundredths.
+TEST_F(CompareDesigns, StrataOfOnePromptArePooled) {
+  measure_fall({0.01, 0.03, 0.10, 0.14, 0.18});
+  const double half = kT4 * 0.01 * std::sqrt(51.7 / 5);
+  for (const char* categories : {"'kind ' || n", "CASE WHEN n = 0 THEN 'single' ELSE 'many' END"}) {
+    name("category", categories);
+    expect_interval(of(Scope::kSameKind), -0.092, half);
+    EXPECT_THAT(all(Scope::kSameKind).warnings, IsEmpty());
+  }
+}
+
+TEST_F(CompareDesigns, OneClusterHasNoIntervalAndIsNamed) {
+  measure_fall({0.1, 0.3, 0.5, 0.7});
+  name("group_name", "'the only one'");
+  const Comparison grouped = all(Scope::kSameKind);
+  const ArmComparison& c = grouped.arms.at(0);
+  EXPECT_NEAR(std::log(c.ratio), -0.4, 1e-7);
+  EXPECT_FALSE(c.interval || c.p_value);
+  EXPECT_EQ(c.n_eff, 1);
+  EXPECT_EQ(c.change, Change::kInconclusive);
+  EXPECT_THAT(grouped.warnings, ElementsAre("gsm8k: no interval: all prompts are of one group"));
+  EXPECT_THAT(to_text(grouped),
+              HasSubstr("Note: gsm8k: no interval: all prompts are of one group"));
+  EXPECT_TRUE(of(Scope::kFixedSet).interval) << "the prompts are given";
+  EXPECT_THAT(all(Scope::kFixedSet).warnings, IsEmpty());
+  name("group_name", "''");
+  EXPECT_TRUE(of(Scope::kNewKinds).interval) << "no kinds, and groups of one";
+  name("category", "'one'");
+  EXPECT_THAT(all(Scope::kNewKinds).warnings,
+              ElementsAre("gsm8k: no interval for new kinds: all prompts are of one kind"));
+}
+
 TEST_F(CompareTest, ChangedTextIsSaid) {
   spoil_ = [](GenerationRecord& g, const SyntheticArm&, int prompt, int, int) {
     if (prompt < 5) g.turns[0].tokens[2] += 1;

@@ -64,6 +64,16 @@ TEST(Design, AGroupIsAUnitOfItsDataSet) {
       << "several data sets are kinds";
 }
 
+TEST(Design, AGroupOfAllDataSetsIsOneUnit) {
+  const std::vector<Named> prompts = {
+      {"a", "", "/p/1"}, {"b", "", "/p/1"}, {"a", "", "/p/2"}, {"b", "", "2"}};
+  const Design same = design(Scope::kSameKind, prompts);
+  EXPECT_EQ(same.unit, (Ints{0, 0, 1, 2}));
+  EXPECT_EQ(same.stratum, (Ints{0, 1, 2})) << "of both sets, of a, of b";
+  EXPECT_EQ(design(Scope::kNewKinds, prompts).unit, (Ints{0, 1, 0, 1})) << "the sets are kinds";
+  EXPECT_TRUE(design(Scope::kSameKind, {{"a", "", "/p/1"}, {"a", "", "/p/2"}}).empty());
+}
+
 TEST(Design, AGroupOfTwoCategoriesIsOfNeither) {
   const Design d = design(Scope::kSameKind, {{"a", "x", "1"},
                                              {"a", "y", "1"},

@@ -45,6 +45,24 @@ TEST(SessionChange, OneSessionASideIsStudentsTOverPrompts) {
   }
 }
 
+TEST(SessionChange, PromptsOfAGroupAreOneUnit) {
+  // Prompts' means 1, 1, 1, 1 and 2, 2, 4, 4; the groups' differences are 1 and 3: variance 1 of
+  // their mean with 1 degree of freedom. Sessions' means 0, 2 and 2, 4: 2 with 2. As above.
+  const SessionLogs a = {{0, 0, 0, 0}, {2, 2, 2, 2}}, b = {{1, 1, 3, 3}, {3, 3, 5, 5}};
+  const Design groups = {.unit = {0, 0, 1, 1}, .stratum = {0, 0}};
+  for (const Scope scope : {Scope::kSameKind, Scope::kNewKinds}) {
+    const auto c = session_change(a, b, scope, 0.95, groups);
+    ASSERT_TRUE(c.has_value());
+    EXPECT_DOUBLE_EQ(c->mean, 2);
+    EXPECT_NEAR(c->standard_error, std::sqrt(3), 1e-12);
+    EXPECT_NEAR(c->dof, 3, 1e-12);
+    EXPECT_DOUBLE_EQ(c->n_eff, 2);
+  }
+  EXPECT_DOUBLE_EQ(session_change(a, b, Scope::kSameKind)->n_eff, 4);
+  const Design one = {.unit = {0, 0, 0, 0}, .stratum = {0}};
+  EXPECT_FALSE(session_change(a, b, Scope::kSameKind, 0.95, one));
+}
+
 TEST(SessionChange, SidesMayHaveDifferentNumbersOfSessions) {
   // Means 1 | 2, 4, 6: squares 0 + 8 over 2; times 1 + 1/3.
   const auto c = session_change({{1}}, {{2}, {4}, {6}}, Scope::kFixedSet);

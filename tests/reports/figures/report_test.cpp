@@ -250,6 +250,61 @@ TEST_F(ReportTest, GroupsAndKindsDecideTheIntervals) {
   EXPECT_THAT(text, ::testing::Not(::testing::HasSubstr("nan")));
 }
 
+// The same ten problems in two data sets: all of them are ten, not twenty.
+TEST_F(ReportTest, AProblemOfTwoDataSetsCountsOnceInTheirSum) {
+  run_.tasks = {"humaneval", "humaneval_x"};
+  run_.prompts_per_task = 10;
+  const int64_t id = tests::fill(store_, run_);
+  const auto n_eff = [&](const char* dataset) {
+    return row(build_report(store_, id), "pld:k=4", dataset).speed.n_eff;
+  };
+  const double apart = n_eff("all"), alone = n_eff("humaneval_x");
+  EXPECT_NEAR(apart, 2 * alone, 1e-9);
+  store_.execute("UPDATE prompt SET group_name = substr(name, instr(name, '/') + 1)");
+  EXPECT_NEAR(n_eff("all"), apart, 1e-9) << "groups of each data set";
+  store_.execute("UPDATE prompt SET group_name = '/humaneval/' || group_name");
+  EXPECT_NEAR(n_eff("all"), alone, 1e-9);
+  EXPECT_NEAR(n_eff("humaneval_x"), alone, 1e-9);
+}
+
+// Of two samples each, by prompt: one better, two, none and none. Four prompts are at most four
+// answers, and fewer where they belong together.
+TEST_F(ReportTest, SharesOfBetterAnswersAreOfIndependentPrompts) {
+  run_.samples = 2;
+  const int64_t id = tests::fill(store_, run_);
+  store_.execute("UPDATE score SET value = 0.5, status = 'ok'");
+  store_.execute(
+      "UPDATE score SET value = 1 WHERE generation_id IN (SELECT g.id FROM generation g JOIN arm a "
+      "ON a.id = g.arm_id WHERE a.role = 'method' AND (g.prompt_id = 2 OR (g.prompt_id = 1 AND "
+      "g.sample = 0)))");
+  const auto quality = [&] {
+    return row(build_report(store_, id), "pld:k=4", "gsm8k").quality.at("exact@1");
+  };
+  const Quality alone = quality();
+  EXPECT_EQ(alone.compared, 8);
+  EXPECT_EQ(alone.better, 3);
+  EXPECT_DOUBLE_EQ(alone.better_share.value, 3.0 / 8);
+  EXPECT_DOUBLE_EQ(alone.equal_share.value, 5.0 / 8);
+  EXPECT_EQ(alone.worse_share.value, 0);
+  EXPECT_EQ(alone.better_share.n_eff, 4);
+  // Wilson's of 1.5 of 4.
+  ASSERT_TRUE(alone.better_share.interval);
+  EXPECT_NEAR(alone.better_share.interval->lo, 0.091899, 1e-6);
+  EXPECT_NEAR(alone.better_share.interval->hi, 0.780573, 1e-6);
+  // Two groups, of which 3/4 and 0 are better: a standard error of 3/8. Of one answer a prompt the
+  // variance is 3/8 * 5/8 * 4/3, as of 20/9 answers: Wilson's of 2. None of 2 is worse.
+  store_.execute("UPDATE prompt SET group_name = (id - 1) / 2");
+  const Quality grouped = quality();
+  EXPECT_NEAR(grouped.better_share.n_eff, 20.0 / 9, 1e-9);
+  ASSERT_TRUE(grouped.better_share.interval && grouped.worse_share.interval);
+  EXPECT_NEAR(grouped.better_share.interval->lo, 0.056095, 1e-6);
+  EXPECT_NEAR(grouped.better_share.interval->hi, 0.858310, 1e-6);
+  EXPECT_EQ(grouped.worse_share.interval->lo, 0);
+  EXPECT_NEAR(grouped.worse_share.interval->hi, 0.657620, 1e-6);
+  store_.execute("UPDATE prompt SET group_name = 'one'");
+  EXPECT_FALSE(quality().better_share.interval);
+}
+
 // A hundred answers of 32 to 428 tokens; the speedup follows the length, the tokens, or neither.
 TEST_F(ReportTest, WhyTheJobGainsAnotherFactorThanATypicalPrompt) {
   run_.prompts_per_task = 100;
@@ -359,6 +414,62 @@ TEST_F(ReportTest, AcceptanceByDepthByHand) {
     joint += pld.acceptance.by_depth[d].joint;
   }
   EXPECT_NEAR(joint, *pld.acceptance.accepted_per_step, 1e-12);  // sum of P(at least d accepted)
+}
+
+// A tree of a and b after the root, c after b. Four rounds of steps that accept a, which is a leaf;
+// b and not c; b and c; nothing. A cut after a ends the answer.
+TEST_F(ReportTest, ALeafOfATreeRefusesNothing) {
+  run_.prompts_per_task = 1;
+  run_.tokens = 34;
+  const auto fill = [&](const std::string& key, bool with_nodes) {
+    run_.key = key;
+    run_.change = [with_nodes](results::GenerationRecord& g, const tests::SyntheticArm& a, int, int,
+                               int) {
+      if (a.role != "method") return;
+      results::TurnRecord& turn = g.turns[0];
+      turn.steps.clear(), turn.nodes.clear();
+      for (int k = 0; k < 17; ++k) {
+        const int walked[] = {1, 1, 2, 0};
+        results::StepRecord s;
+        s.drafted = 3, s.drafted_depth = 2, s.rows = 4, s.accepted = walked[k % 4];
+        s.emitted = s.accepted + (k < 16 ? 1 : 0);
+        turn.steps.push_back(s);
+      }
+      if (with_nodes)
+        turn.nodes = {{.depth = 1, .rank = 0, .tested = 17, .accepted = 5},
+                      {.depth = 1, .rank = 1, .tested = 17, .accepted = 8},
+                      {.depth = 2, .rank = 0, .tested = 8, .accepted = 4}};
+    };
+    return report();
+  };
+  const auto depth = [&](const Report& r, size_t d) {
+    return row(r, "pld:k=4", "gsm8k").acceptance.by_depth.at(d - 1);
+  };
+  const Report r = fill("nodes", true);
+  ASSERT_EQ(row(r, "pld:k=4", "gsm8k").acceptance.by_depth.size(), 2u);
+  EXPECT_EQ(depth(r, 1).tested, 17);
+  EXPECT_EQ(depth(r, 1).accepted, 13);
+  EXPECT_EQ(depth(r, 2).tested, 8) << "c after b, by eight steps";
+  EXPECT_EQ(depth(r, 2).accepted, 4);
+  EXPECT_DOUBLE_EQ(depth(r, 2).conditional, 0.5);
+  EXPECT_DOUBLE_EQ(depth(r, 2).joint, 4.0 / 17);
+  const Report old = fill("none", false);
+  EXPECT_EQ(depth(old, 2).tested, 12) << "the longest path counts";
+}
+
+// Lookahead and Self-Draft may accept one token less than they draft: the last one is never asked.
+TEST_F(ReportTest, ADepthThatNoStepWasAskedAtIsNone) {
+  run_.prompts_per_task = 1;
+  run_.arms[2].accepted = {3};
+  run_.change = [](results::GenerationRecord& g, const tests::SyntheticArm& a, int, int, int) {
+    if (a.role == "method")
+      std::erase_if(g.turns[0].nodes, [](const auto& node) { return node.depth == 4; });
+  };
+  const Report r = report();
+  const auto& depths = row(r, "pld:k=4", "gsm8k").acceptance.by_depth;
+  ASSERT_EQ(depths.size(), 3u);
+  EXPECT_EQ(depths[2].tested, 8);
+  EXPECT_EQ(depths[2].conditional, 1);
 }
 
 TEST_F(ReportTest, NodesArePooledByTheirPlace) {

@@ -481,7 +481,10 @@ TEST_F(PaperTableTest, WinsAreAgainstTheControl) {
   EXPECT_NEAR(*cells[0].value, 25, 1e-9);
   EXPECT_NEAR(*cells[1].value, 50, 1e-9);
   EXPECT_NEAR(*cells[2].value, 25, 1e-9);
-  EXPECT_LT(cells[0].interval->lo, 25);
+  // Wilson's of 1 of 4.
+  EXPECT_NEAR(cells[0].interval->lo, 4.558726, 1e-6);
+  EXPECT_NEAR(cells[0].interval->hi, 69.935816, 1e-6);
+  EXPECT_EQ(cells[0].n_eff, 4);
   EXPECT_THAT(to_text(found), HasSubstr("lower than those of ar_tuned:adapter=space-sft"));
   // The control takes part in the comparison of budgets.
   settings_[sft] = json::object({{"adapter", "hash of another"}});
