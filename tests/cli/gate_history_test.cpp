@@ -76,6 +76,15 @@ TEST_F(GateHistory, SessionsThatDifferByAsMuchExplainIt) {
   EXPECT_EQ(judged(baseline, session("new", 3)).code, ExitCode::kRegression);
 }
 
+// What has local changes may be another build by now.
+TEST_F(GateHistory, BuildsWithoutANameHaveNone) {
+  const int64_t baseline = session("old-dirty", 1);
+  session("old-dirty", 1.02), session("old-dirty", 0.98);
+  const GateOutcome outcome = judged(baseline, session("old-dirty", 1.06));
+  EXPECT_EQ(outcome.code, ExitCode::kRegression);
+  EXPECT_THAT(outcome.note, HasSubstr("the baseline has one session"));
+}
+
 TEST_F(GateHistory, SessionsThatHardlyDifferDoNot) {
   const int64_t baseline = session("old", 1);
   const std::vector<int64_t> more = {session("old", 1.001), session("old", 0.999)};

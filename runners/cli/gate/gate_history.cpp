@@ -12,6 +12,11 @@
 namespace evalrun::cli {
 namespace {
 
+// Builds with local changes, or without git, share a name and may be different ones.
+bool names_one_build(const std::string& commit) {
+  return !commit.empty() && commit != "unknown" && !commit.ends_with("-dirty");
+}
+
 std::vector<int64_t> history_without(const RunReference& baseline, const std::string& run_key) {
   std::vector<int64_t> runs = reports::sessions_like(*baseline.store, baseline.run_id);
   std::erase_if(runs, [&](int64_t run) {
@@ -42,7 +47,8 @@ double chance_of_red(const reports::GateResult& red, double spread, size_t histo
 HistoryVerdict judge_by_history(const RunReference& baseline, const reports::GateResult& red,
                                 double alpha) {
   if (!baseline.more_sessions.empty()) return {};
-  const std::vector<int64_t> history = history_without(baseline, red.current.key);
+  std::vector<int64_t> history = {baseline.run_id};
+  if (names_one_build(red.base.commit)) history = history_without(baseline, red.current.key);
   const auto spread = reports::session_spread(*baseline.store, history);
   if (!spread)
     return {false,
