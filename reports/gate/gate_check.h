@@ -7,6 +7,7 @@
 
 #include "reports/compare/compare.h"
 #include "reports/data/run_data.h"
+#include "reports/gate/lock_step.h"
 
 namespace evalrun::reports {
 
@@ -41,10 +42,12 @@ struct GateCheck {
   std::string reason;  // one line
   // "speed" and "tok_s" only: change of the speedup, or of tokens per second, as a factor - 1 (-0.1
   // = 10 % slower) with its one-sided limits, the margin used and the one-sided p-value of "slower
-  // than the margin" (Holm).
+  // than the margin" (Holm; gate_lock_step.cpp says of what where long steps decide). "quality" has
+  // a p-value where scores differ, of a loss beyond what passes.
   std::optional<double> effect, lo, hi, margin, p_value;
-  std::vector<Cause> causes;  // speed only: which side moved; empty where neither did
-  int64_t n = 0;              // what was looked at: prompts, generations
+  std::optional<LongSteps> long_steps;  // in lock step: of this arm, over all sessions
+  std::vector<Cause> causes;            // speed only: which side moved; empty where neither did
+  int64_t n = 0;                        // what was looked at: prompts, generations
 };
 
 // A check without figures.

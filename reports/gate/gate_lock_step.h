@@ -21,7 +21,9 @@ struct LockStepRun {
 // that a build that is slower as a whole shows. All of them are one family (Holm).
 //
 // A session's change of an arm is paired_gain() over the steps of all its answers. An answer to
-// which the builds took other steps is one pair, of its times for as many tokens.
+// which the builds took other steps is one pair, of its times for as many tokens. Where this build
+// has significantly more long steps than the other, all count in full instead, and the reason says
+// so.
 SpeedChecks lock_step_checks(const std::vector<LockStepRun>& bases,
                              const std::vector<LockStepRun>& news, const GateOptions& options);
 

@@ -10,8 +10,9 @@
 namespace evalrun::reports {
 
 // One per arm and evaluator: the mean over prompts of new minus old score, against a loss of
-// options.max_quality_loss of the old mean, declared before the run; one-sided at options.alpha.
-// Both runs must have the same arms.
+// options.max_quality_loss of the old mean, declared before the run; one-sided at options.alpha,
+// Holm over arms and evaluators. Prompts of one group are one unit, of fixed data sets and
+// categories (Scope::kSameKind). Both runs must have the same arms.
 std::vector<GateCheck> quality_checks(const results::ResultStore& base_store,
                                       const RunData& was_run, const results::ResultStore& store,
                                       const RunData& current, const GateOptions& options);

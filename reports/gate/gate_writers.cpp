@@ -5,6 +5,14 @@
 
 namespace evalrun::reports {
 
+namespace {
+
+Json steps_json(const GateCheck& v, int64_t LongSteps::*count) {
+  return v.long_steps ? Json((*v.long_steps).*count) : Json(nullptr);
+}
+
+}  // namespace
+
 std::string to_json(const GateResult& r) {
   Json checks = Json::array();
   for (const GateCheck& v : r.checks) {
@@ -19,6 +27,9 @@ std::string to_json(const GateResult& r) {
                       {"hi", json_value(v.hi)},
                       {"margin", json_value(v.margin)},
                       {"p_value", json_value(v.p_value)},
+                      {"step_pairs", steps_json(v, &LongSteps::pairs)},
+                      {"long_steps", steps_json(v, &LongSteps::now)},
+                      {"long_steps_other", steps_json(v, &LongSteps::base)},
                       {"causes", causes},
                       {"n", v.n}});
   }

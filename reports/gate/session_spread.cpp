@@ -44,6 +44,12 @@ std::optional<double> session_spread(const results::ResultStore& store,
   return largest;
 }
 
+double session_change_p(double beyond, double spread, int history) {
+  EVALRUN_CHECK(history >= 2, "{} sessions", history);
+  if (spread == 0) return beyond > 0 ? 0.0 : 1.0;
+  return base::student_t_cdf(-beyond / (spread * std::sqrt(2.0)), history - 1);
+}
+
 double detectable_slowdown(double spread, int baseline_sessions, int history, double margin,
                            double alpha) {
   EVALRUN_CHECK(baseline_sessions >= 1 && history >= 2, "{} and {} sessions", baseline_sessions,

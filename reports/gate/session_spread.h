@@ -18,6 +18,11 @@ std::vector<int64_t> sessions_like(const results::ResultStore& store, int64_t ru
 std::optional<double> session_spread(const results::ResultStore& store,
                                      const std::vector<int64_t>& sessions);
 
+// Chance that ln of a speedup changes from one session to another by `beyond` more than it truly
+// did, in one direction, or by more still: Student's t with a spread estimated from `history`
+// sessions (two at least).
+double session_change_p(double beyond, double spread, int history);
+
 // The smallest slowdown (0.05 = 5 %) that is proven to be more than `margin` in four of five checks
 // at one-sided level `alpha`: one new session against `baseline_sessions`, with a spread estimated
 // from `history` sessions (two at least).

@@ -17,7 +17,7 @@ namespace {
 constexpr double kPlainS = 0.18, kMethodS = 0.15, kAroundS = 0.08;
 constexpr int64_t kPlainArm = 1, kMethodArm = 2, kAaArm = 3;
 constexpr double kDecoded = 63;
-// Of a turn in lock step. Real ones are shorter still.
+// Of a turn in lock step, which is a step here. Real ones are shorter still.
 constexpr int kTurnTokens = 8, kUsualTurns = 64 / kTurnTokens;
 
 // A run of one process, growing by repeats, as load_run() would have it.
@@ -51,7 +51,8 @@ class SimulatedRun {
     const bool method = data_.arms[arm].id == kMethodArm;
     SampleRow& s = data_.samples[arm * data_.prompts.size() + prompt];
     std::vector<double>& times = times_[arm * data_.prompts.size() + prompt];
-    times.push_back(1e9 * machine.generation(process, method ? 1 : 0, nominal_s(method), kAroundS));
+    const double nominal = nominal_s(method) * (method ? fault_.of_answer() : 1);
+    times.push_back(1e9 * machine.generation(process, method ? 1 : 0, nominal, kAroundS));
     // As many repeats of both sides are compared (equal_repeats.h).
     s.fastest_ns = expected_fastest(times, std::min(size_.repeats, static_cast<int>(times.size())));
     s.decode_ns = s.fastest_ns;
@@ -76,8 +77,10 @@ class SimulatedRun {
                         .emitted = static_cast<int64_t>(kDecoded),
                         .ns = {}});
     const bool method = data_.arms[arm].id == kMethodArm;
-    steps_.back().ns.push_back(
-        1e9 * machine.part(process, method ? 1 : 0, nominal_s(method), 1.0 / kUsualTurns));
+    const bool spike = method && fault_.every > 0 && ++method_parts_ % fault_.every == 0;
+    const double nominal = nominal_s(method) * (spike ? fault_.times : 1);
+    steps_.back().ns.push_back(1e9 *
+                               machine.part(process, method ? 1 : 0, nominal, 1.0 / kUsualTurns));
   }
   LockStepRun in_lock_step() && { return {std::move(data_), std::move(steps_)}; }
   size_t arms() const { return data_.arms.size(); }
@@ -92,6 +95,7 @@ class SimulatedRun {
   RunData data_;
   std::vector<std::vector<double>> times_;  // of the repeats, as data_.samples
   std::vector<results::StepTimesRow> steps_;
+  int64_t method_parts_ = 0;
 };
 
 SimulatedVerdict verdict_of(const SpeedChecks& checks) {

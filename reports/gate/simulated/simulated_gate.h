@@ -14,6 +14,11 @@ enum class SimulatedWay { kStored, kTurns, kLockStep };
 // Of the new build, as factors of its times.
 struct SimulatedFault {
   double plain = 1, method = 1;
+  // "spiky:3x/20": of the method's steps, one in `every` takes `times` as long. 0: none.
+  int every = 0;
+  double times = 1;
+  // What that does to a whole answer.
+  double of_answer() const { return every > 0 ? 1 + (times - 1) / every : 1; }
 };
 
 struct SimulatedSize {

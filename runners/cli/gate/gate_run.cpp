@@ -10,6 +10,7 @@
 #include "results/queries.h"
 #include "runners/cli/gate/baseline_sessions.h"
 #include "runners/cli/gate/gate_environment.h"
+#include "runners/cli/gate/gate_history.h"
 #include "runners/plan/conversation.h"
 
 namespace evalrun::cli {
@@ -76,6 +77,14 @@ class Measurement {
   std::unique_ptr<runners::ModelSessions> sessions_;  // their models are found again by each plan
 };
 
+// Where a verdict is red against one session, what others of its build say of it.
+void ask_history(GateOutcome& outcome, const RunReference& baseline, double alpha) {
+  if (outcome.code != ExitCode::kRegression) return;
+  const HistoryVerdict history = judge_by_history(baseline, outcome.result, alpha);
+  if (history.explains) outcome.code = ExitCode::kInconclusive;
+  outcome.note = history.note;
+}
+
 // Looks at one growing run until there is a verdict or the budget is spent.
 GateOutcome look(const GateRequest& request, const RunReference& baseline,
                  results::ResultStore& store, base::Clock& clock,
@@ -133,6 +142,7 @@ GateOutcome judge_stored(const RunReference& baseline, const RunReference& run,
   outcome.baseline_run = baseline.run_id;
   outcome.run_id = run.run_id;
   outcome.looks = 1;
+  ask_history(outcome, baseline, options.alpha);
   return outcome;
 }
 
@@ -140,18 +150,17 @@ GateOutcome measure_and_judge(const GateRequest& request, const RunReference& ba
                               results::ResultStore& store, base::Clock& clock,
                               const runners::RunnerOptions& options) {
   GateOutcome outcome = look(request, baseline, store, clock, options);
+  ask_history(outcome, baseline, request.gate.alpha);
   if (outcome.code == ExitCode::kRegression && request.confirm) {
     const GateOutcome second = look(request, baseline, store, clock, options);
     outcome.confirming_run = second.run_id;
     if (second.code == ExitCode::kRegression) {
-      outcome.note = fmt::format("confirmed by a second run ({})", second.run_id);
-      if (baseline.more_sessions.empty())
-        outcome.note +=
-            "; the baseline has one session, and by how much sessions differ here is "
-            "not in the interval: --against measures both builds now";
+      outcome.note = fmt::format("confirmed by a second run ({}){}{}", second.run_id,
+                                 outcome.note.empty() ? "" : "; ", outcome.note);
     } else if (second.code == ExitCode::kCorrectness) {
       outcome.result = second.result;
       outcome.code = second.code;
+      outcome.note = "";
     } else {
       outcome.code = ExitCode::kInconclusive;
       outcome.note = fmt::format("run {} looked slower, a second one ({}) did not confirm it ({})",

@@ -81,6 +81,11 @@ TEST_F(EqualRepeats, SessionsOfOneThingTellTheirSpread) {
   const std::vector<int64_t> sessions = sessions_like(store_, first);
   ASSERT_EQ(sessions.size(), 3u);
   EXPECT_NEAR(*session_spread(store_, sessions), 0.02, 0.0005);
+  // Two standard deviations of a difference, with two degrees of freedom: (1 - 2 / sqrt(6)) / 2.
+  EXPECT_NEAR(session_change_p(0.02 * 2 * std::sqrt(2.0), 0.02, 3), (1 - 2 / std::sqrt(6.0)) / 2,
+              1e-12);
+  EXPECT_EQ(session_change_p(0.001, 0, 3), 0);
+  EXPECT_EQ(session_change_p(0, 0, 3), 1);
   // Without spread the margin itself; more of it, or fewer sessions, ask for more.
   EXPECT_NEAR(detectable_slowdown(0, 1, 5, 0.03, 0.05), 0.03, 1e-12);
   EXPECT_GT(detectable_slowdown(0.01, 1, 5, 0.03, 0.05), 0.05);

@@ -223,6 +223,29 @@ class GateQuality : public GateTest {
     scores_.clear();
     return run;
   }
+  // Scores of every generation by the label of its arm and the place of its prompt.
+  using Score = std::function<double(const std::string& label, int prompt)>;
+  int64_t scored_by(const std::string& key, const Score& score,
+                    const std::vector<std::string>& evaluators = {"exact"}) {
+    run_.commit = key;
+    const int64_t run = measure(key, nullptr, 0);
+    store_.query(
+        "SELECT g.id, a.label, p.key FROM generation g JOIN arm a ON a.id = g.arm_id "
+        "JOIN prompt p ON p.id = g.prompt_id WHERE g.run_id = ? ORDER BY g.id",
+        {run}, [&](const results::Row& r) {
+          const std::string prompt = r.text(2);
+          for (const std::string& evaluator : evaluators) {
+            results::ScoreRecord record;
+            record.evaluator = evaluator, record.version = "1";
+            record.value = score(r.text(1), std::stoi(prompt.substr(prompt.rfind('-') + 1)));
+            scores_.emplace_back(r.integer(0), record);
+          }
+          return true;
+        });
+    store_.put_scores(scores_);
+    scores_.clear();
+    return run;
+  }
   std::vector<std::pair<int64_t, results::ScoreRecord>> scores_;
 };
 
@@ -249,6 +272,75 @@ TEST_F(GateQuality, NotInferiorWithinTheMargin) {
   EXPECT_EQ(open.code, ExitCode::kInconclusive);
   EXPECT_FALSE(open.more_repeats_help());
   EXPECT_EQ(gate(a, scored("h", -0.05, 0.01)).code, ExitCode::kCorrectness);
+}
+
+double half_of_all(const std::string&, int) { return 0.5; }
+
+TEST_F(GateQuality, HolmOverArmsAndEvaluators) {
+  // One method loses 0.0709, the others nothing, all with a standard deviation of 0.1.
+  const Score scores = [](const std::string& label, int prompt) {
+    if (label.starts_with("ar")) return 0.5;
+    return 0.5 + (prompt % 2 == 0 ? 0.1 : -0.1) - (label == "pld:k=4" ? 0.0709 : 0);
+  };
+  // Of 24 prompts, against a loss of 0.025: t = -2.2.
+  const double p = base::student_t_cdf((0.025 - 0.0709) / (0.1 / std::sqrt(23.0)), 23);
+  ASSERT_NEAR(p, 0.019, 1e-4);
+  // Alone with plain decoding it is proven.
+  const GateResult alone = gate(scored_by("a", half_of_all), scored_by("b", scores));
+  EXPECT_EQ(alone.code, ExitCode::kCorrectness) << to_text(alone);
+  EXPECT_NEAR(*find(alone, "quality", "pld:k=4").p_value, 2 * p, 1e-9);
+  // With two evaluators there are four comparisons.
+  const std::vector<std::string> two = {"exact", "other"};
+  const GateResult both = gate(scored_by("c", half_of_all, two), scored_by("d", scores, two));
+  EXPECT_NEAR(*find(both, "quality", "pld:k=4").p_value, 4 * p, 1e-9);
+  EXPECT_EQ(both.code, ExitCode::kInconclusive) << to_text(both);
+  // One of twenty honest methods is as low by chance.
+  SyntheticArm pld = run_.arms[2];
+  for (int k = 5; k < 24; ++k) {
+    pld.label = fmt::format("pld:k={}", k);
+    run_.arms.push_back(pld);
+  }
+  const GateResult twenty = gate(scored_by("e", half_of_all), scored_by("f", scores));
+  EXPECT_EQ(twenty.code, ExitCode::kInconclusive) << to_text(twenty);
+  const GateCheck& low = find(twenty, "quality", "pld:k=4");
+  EXPECT_EQ(low.outcome, Outcome::kInconclusive);
+  EXPECT_NEAR(*low.p_value, 21 * p, 1e-9);
+  EXPECT_THAT(low.reason, HasSubstr("one of 21 comparisons may be as low by chance (p 0.40)"));
+}
+
+TEST_F(GateQuality, PromptsOfAGroupAreOneUnit) {
+  // Groups of four lose 0.175 or gain 0.025, in turn.
+  const Score scores = [](const std::string& label, int prompt) {
+    if (label.starts_with("ar")) return 0.5;
+    return 0.5 - 0.075 + (prompt / 4 % 2 == 0 ? 0.1 : -0.1);
+  };
+  const int64_t a = scored_by("a", half_of_all), b = scored_by("b", scores);
+  const GateCheck apart = find(gate(a, b), "quality", "pld:k=4");
+  EXPECT_EQ(apart.outcome, Outcome::kCorrectness);
+  EXPECT_NEAR(*apart.p_value, 2 * base::student_t_cdf(-0.05 / (0.1 / std::sqrt(23.0)), 23), 1e-9);
+  store_.execute(
+      "UPDATE prompt SET group_name = CAST(replace(key, 'prompt-gsm8k-', '') AS INTEGER) / 4");
+  const GateCheck grouped = find(gate(a, b), "quality", "pld:k=4");
+  EXPECT_EQ(grouped.outcome, Outcome::kInconclusive);
+  EXPECT_NEAR(*grouped.p_value, 2 * base::student_t_cdf(-0.05 / (0.1 / std::sqrt(5.0)), 5), 1e-9);
+  EXPECT_EQ(grouped.n, 24);
+  store_.execute("UPDATE prompt SET group_name = 'one'");
+  EXPECT_THAT(find(gate(a, b), "quality", "pld:k=4").reason, HasSubstr("all prompts are of one"));
+}
+
+// Three prompts of 24 that lost everything: their kurtosis is 43 / 7, which leaves 2 * 24 / (36 /
+// 7) degrees of freedom.
+TEST_F(GateQuality, FewPromptsThatDifferCountAsFew) {
+  const Score scores = [](const std::string& label, int prompt) {
+    return label.starts_with("ar") || prompt >= 3 ? 1.0 : 0.0;
+  };
+  const auto all = [](const std::string&, int) { return 1.0; };
+  const GateCheck v =
+      find(gate(scored_by("a", all), scored_by("b", scores), {.max_quality_loss = 0}), "quality",
+           "pld:k=4");
+  const double t = -0.125 / std::sqrt(0.125 * 0.875 / 23);
+  EXPECT_NEAR(*v.p_value, 2 * base::student_t_cdf(t, 28.0 / 3), 1e-9);
+  EXPECT_EQ(v.outcome, Outcome::kInconclusive);
 }
 
 TEST_F(GateTest, MoreRepeatsHelpWhereSpeedIsOpen) {

@@ -16,6 +16,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST(LockStepStatistic, SumsOfStepsAreCompared) {
   const auto gain = [](std::vector<double> base, std::vector<double> now) {
@@ -32,6 +33,44 @@ TEST(LockStepStatistic, SumsOfStepsAreCompared) {
   // So does what is common to all, however much, and a spike beside it is one still.
   EXPECT_DOUBLE_EQ(gain({4, 4, 4}, {12, 12, 12}), -std::log(3.0));
   EXPECT_DOUBLE_EQ(gain({4, 4, 4}, {12, 12, 60}), std::log(12.0 / 42));
+}
+
+TEST(LockStepStatistic, LongStepsAreCountedByTheirBuild) {
+  const auto count = [](std::vector<double> base, std::vector<double> now) {
+    const LongSteps s = count_long_steps(base, now);
+    return std::vector<int64_t>{s.pairs, s.base, s.now};
+  };
+  EXPECT_THAT(count({5, 5, 5, 5}, {5, 90, 5, 8}), ElementsAre(4, 0, 2));
+  EXPECT_THAT(count({5, 90, 5, 5}, {5, 5, 5, 7}), ElementsAre(4, 1, 0));
+  // 1.5 times counts in full, and so it does beyond what is common to all.
+  EXPECT_THAT(count({4, 4, 4, 4}, {4, 6, 4, 4}), ElementsAre(4, 0, 0));
+  EXPECT_THAT(count({4, 4, 4}, {12, 12, 60}), ElementsAre(3, 0, 1));
+  EXPECT_THAT(count({4, 4, 60}, {12, 12, 12}), ElementsAre(3, 1, 0));
+  EXPECT_DOUBLE_EQ(full_gain(std::vector<double>{4, 4, 60}, std::vector<double>{12, 12, 12}),
+                   std::log(68.0 / 36));
+  LongSteps all{10, 1, 2};
+  all.add({30, 1, 8});
+  EXPECT_DOUBLE_EQ(all.base_share(), 0.05);
+  EXPECT_DOUBLE_EQ(all.now_share(), 0.25);
+  EXPECT_EQ(LongSteps().now_share(), 0);
+}
+
+TEST(LockStepStatistic, LongStepsAreTestedByTwoTests) {
+  const auto p = [](const std::vector<LongBalance>& sessions) {
+    return more_long_steps_p(sessions);
+  };
+  // A burst of thirty in one session of six: 2^-30 by the binomial, t = 1 over the sessions.
+  EXPECT_NEAR(p({{30, 0, 0.3}, {}, {}, {}, {}, {}}), 1 - base::student_t_cdf(1, 5), 1e-12);
+  // One each: no spread, so that t is certain; the binomial says 2^-6.
+  EXPECT_NEAR(p(std::vector<LongBalance>(6, {1, 0, 0.01})), 1.0 / 64, 1e-12);
+  // 0.04 on average, standard deviation 0.02 / sqrt(3): t = 0.04 / (0.02 / sqrt(3) / 2) with three
+  // degrees of freedom. 16 of 16 are 2^-16.
+  const double t = 4 * std::sqrt(3.0);
+  EXPECT_NEAR(p({{3, 0, 0.03}, {5, 0, 0.05}, {3, 0, 0.03}, {5, 0, 0.05}}),
+              1 - base::student_t_cdf(t, 3), 1e-9);
+  EXPECT_GT(p({{3, 5, -0.02}, {5, 6, -0.01}, {4, 5, -0.01}}), 0.9);
+  EXPECT_EQ(p(std::vector<LongBalance>(6)), 1) << "none";
+  EXPECT_EQ(p({{50, 0, 0.5}}), 1) << "one session says nothing about the next one";
 }
 
 TEST(LockStepStatistic, SessionsAreWhatIsCounted) {
@@ -159,6 +198,72 @@ TEST(LockStepChecks, SpikesAreTheMachines) {
         for (double& ns : g.ns)
           if (rng.uniform() < 0.02) ns *= 10;
   EXPECT_THAT(told(m), ElementsAre("ar tok_s ok", "pld speed ok", "pld tok_s ok"));
+  for (const GateCheck& v : lock_step_checks(m.bases, m.news, {}).checks) {
+    EXPECT_EQ(v.long_steps->pairs, 6 * 8 * kSteps);
+    EXPECT_GT(v.long_steps->base, 10);
+    EXPECT_GT(v.long_steps->now, 10);
+    EXPECT_THAT(v.reason, Not(HasSubstr("took more than")));
+  }
+}
+
+// One step in 21 of an arm, of one side, takes `times` as long.
+Measured spiky(std::vector<LockStepRun> Measured::*side, int64_t arm, double times) {
+  Measured m = measured(1, 1);
+  for (LockStepRun& run : m.*side)
+    for (results::StepTimesRow& g : run.generations)
+      if (g.arm_id == arm) g.ns[10] *= times;
+  return m;
+}
+
+// With 9 % lost, 2.4 % are left where steps count as 1.5 times at most: no machine does that to one
+// side alone.
+TEST(LockStepChecks, LongStepsOfOneBuildAreItsOwn) {
+  const Measured m = spiky(&Measured::news, 2, 3);
+  EXPECT_THAT(told(m), ElementsAre("ar tok_s ok", "pld speed regression, method slower",
+                                   "pld tok_s regression, method slower"));
+  const GateCheck times = lock_step_checks(m.bases, m.news, {}).checks.at(2);
+  EXPECT_NEAR(*times.effect, 21.0 / 23 - 1, 0.002);
+  EXPECT_LT(*times.hi, -0.08);
+  EXPECT_LT(*times.p_value, 0.001);
+  EXPECT_EQ(times.long_steps->now, 6 * 8);
+  EXPECT_EQ(times.long_steps->base, 0);
+  EXPECT_THAT(times.reason,
+              HasSubstr("; 4.8 % of this build's steps took more than 1.5 times the other's, 0.0 % "
+                        "of the other's, and all count in full"));
+  // Those of the other build are this one's gain.
+  EXPECT_THAT(told(spiky(&Measured::bases, 2, 3)),
+              ElementsAre("ar tok_s ok", "pld speed ok", "pld tok_s ok"));
+  // Plain decoding that lost them is faster by 9 %, and the speedup as much smaller.
+  EXPECT_THAT(told(spiky(&Measured::bases, 1, 3)),
+              ElementsAre("ar tok_s ok", "pld speed regression, AR faster", "pld tok_s ok"));
+}
+
+// 3.8 % lost: at a margin of as much it is open, at another one it is what it is in full.
+TEST(LockStepChecks, LongStepsPassWhereTheyCostLess) {
+  const Measured m = spiky(&Measured::news, 2, 1.8);
+  GateOptions options;
+  options.max_regression = 0.0368;
+  EXPECT_THAT(told(m, options),
+              ElementsAre("ar tok_s ok", "pld speed inconclusive", "pld tok_s inconclusive"));
+  options.max_regression = 0.05;
+  EXPECT_THAT(told(m, options), ElementsAre("ar tok_s ok", "pld speed ok", "pld tok_s ok"));
+  const GateCheck times = lock_step_checks(m.bases, m.news, options).checks.at(2);
+  EXPECT_NEAR(*times.effect, 21 / 21.5 - 1, 0.002);
+  EXPECT_THAT(times.reason, HasSubstr("0.0 % of the other's: -3.7 % ["));
+}
+
+// Thirty in a row, once: an interruption.
+TEST(LockStepChecks, ABurstIsTheMachines) {
+  Measured m = measured(1, 1, 12);
+  for (size_t k = 0, n = 0; n < 2; ++k)
+    if (results::StepTimesRow& g = m.news[3].generations[k]; g.arm_id == 2) {
+      for (size_t i = 0; i < 15; ++i) g.ns[i] *= 3;
+      ++n;
+    }
+  const SpeedChecks checks = lock_step_checks(m.bases, m.news, {});
+  EXPECT_EQ(checks.checks.at(2).long_steps->now, 30);
+  EXPECT_EQ(told(m).at(2), "pld tok_s ok");
+  EXPECT_THAT(checks.checks.at(2).reason, Not(HasSubstr("took more than")));
 }
 
 // A build that takes other steps is compared by time per token: here 11 parts of 21.
@@ -253,6 +358,23 @@ TEST(SimulatedGate, ABadNeighbourIsInconclusiveRatherThanWrong) {
   EXPECT_LE(unchanged.share(unchanged.slower), 0.02);
   const SimulatedRates slow = rates("bad neighbour", SimulatedWay::kLockStep, {1, 1.05}, 200);
   EXPECT_LE(slow.share(slow.ok), 0.02);
+}
+
+// One step in twenty takes three times as long: 9 % slower, of which 2.4 % show in steps that count
+// as 1.5 times at most.
+TEST(SimulatedGate, LongStepsOfOneBuildAreNotOk) {
+  const SimulatedFault fault = {.every = 20, .times = 3};
+  EXPECT_DOUBLE_EQ(fault.of_answer(), 1.1);
+  for (const char* kind : {"dedicated", "quiet virtual machine", "hosted runner", "shared host"}) {
+    SCOPED_TRACE(kind);
+    const SimulatedRates r = rates(kind, SimulatedWay::kLockStep, fault, 60);
+    EXPECT_EQ(r.ok, 0);
+    EXPECT_GE(r.share(r.slower), 0.9);
+  }
+  EXPECT_EQ(rates("bad neighbour", SimulatedWay::kLockStep, fault, 30).ok, 0);
+  // A stored baseline sees times of whole answers.
+  const SimulatedRates stored = rates("dedicated", SimulatedWay::kStored, fault, 30);
+  EXPECT_GE(stored.share(stored.slower), 0.9);
 }
 
 // At the margin itself a build may be called slower at most as often as the level says.
