@@ -60,11 +60,15 @@ HistoryVerdict judge_by_history(const RunReference& baseline, const reports::Gat
       history.size(), 100 * *spread);
   if (chance_of_red(red, *spread, history.size()) < alpha)
     return {false, sessions + ", which does not explain it"};
+  const auto slower =
+      std::find_if(red.checks.begin(), red.checks.end(), [](const reports::GateCheck& v) {
+        return v.metric == "speed" && v.outcome == reports::Outcome::kRegression;
+      });
   return {true,
           fmt::format("{}: {}, which may be all of it: take in more of them (evalrun run SUITE "
                       "--no-resume && evalrun baseline save NAME --add), or use --against, which "
                       "measures both builds now",
-                      red.checks.empty() ? "" : red.checks.front().method, sessions)};
+                      slower == red.checks.end() ? "speed" : slower->method, sessions)};
 }
 
 }  // namespace evalrun::cli
