@@ -40,7 +40,7 @@ TEST(LockStepStatistic, LongStepsAreCountedByTheirBuild) {
     const LongSteps s = count_long_steps(base, now);
     return std::vector<int64_t>{s.pairs, s.base, s.now};
   };
-  EXPECT_THAT(count({5, 5, 5, 5}, {5, 90, 5, 8}), ElementsAre(4, 0, 2));
+  EXPECT_THAT(count({5, 5, 5, 5, 5}, {5, 90, 5, 8, 5}), ElementsAre(5, 0, 2));
   EXPECT_THAT(count({5, 90, 5, 5}, {5, 5, 5, 7}), ElementsAre(4, 1, 0));
   // 1.5 times counts in full, and so it does beyond what is common to all.
   EXPECT_THAT(count({4, 4, 4, 4}, {4, 6, 4, 4}), ElementsAre(4, 0, 0));
