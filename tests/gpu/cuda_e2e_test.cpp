@@ -152,7 +152,7 @@ TEST(OnCuda, DrawnDraftsAreAuditedOnTheHost) {
                                                     "--tasks",
                                                     "jsonl:prompts.jsonl",
                                                     "-n",
-                                                    "24",
+                                                    "12",
                                                     "--answers",
                                                     "2",
                                                     "--db",
