@@ -173,7 +173,7 @@ class Scripts(unittest.TestCase):
         return self.path / "home" / "adapters" / f"{name}.{ending}"
 
     def test_ablations_have_one_text_and_one_number_of_updates(self):
-        status, calls, error, pilots, trained = self.ablations("space", "--updates", "9")
+        status, calls, error, pilots, trained = self.ablations("space", "--updates", "39")
         self.assertEqual(status, 0, error)
         self.assertEqual(sum(call[0] == "evalrun" for call in calls), 1)
         self.assertIn("space-k5", trained)
@@ -181,18 +181,21 @@ class Scripts(unittest.TestCase):
         self.assertEqual(set(pilots), set(trained))
         for name, call in trained.items():
             self.assertEqual(self.values(call, "--data"), ["abl/text/capture"], name)
-            self.assertEqual(self.values(call, "--updates"), ["9"], name)
+            self.assertEqual(self.values(call, "--updates"), ["39"], name)
             self.assertEqual(self.values(pilots[name], "--updates"), ["4"], name)
+            # A pilot does not score all answers; the training does.
+            self.assertEqual(pilots[name][-2:], ["--held-out", "4"], name)
+            self.assertNotIn("--held-out", call, name)
             for other in ("--cpu-seconds", "--minutes", "--tokens", "--epochs"):
                 self.assertNotIn(other, call, name)
-            self.assertEqual(self.adapter(name).read_text(), "9 updates\n")
+            self.assertEqual(self.adapter(name).read_text(), "39 updates\n")
         # All that is there stays, and nothing is generated or measured again.
-        self.assertEqual(self.ablations("space", "--updates", "9")[1], [])
+        self.assertEqual(self.ablations("space", "--updates", "39")[1], [])
         # Interrupted: only what is missing is trained, on the same text. So is the rest of the list.
         self.adapter("space-shared").unlink()
         self.adapter("space-sar", "recipe").unlink()
         status, calls, error, pilots, trained = self.ablations(
-            "space", "--updates", "9", "--reference-data", self.capture("ref"))
+            "space", "--updates", "39", "--reference-data", self.capture("ref"))
         self.assertEqual(status, 0, error)
         self.assertEqual({name: self.values(call, "--data")[0] for name, call in trained.items()},
                          {"space-shared": "abl/text/capture", "space-sar": "abl/text/capture",
@@ -202,7 +205,7 @@ class Scripts(unittest.TestCase):
 
     def test_a_changed_recipe_is_trained_anew(self):
         data = self.capture("data")
-        everything = self.ablations("falcon", "--data", data, "--updates", "9")[4]
+        everything = self.ablations("falcon", "--data", data, "--updates", "39")[4]
         self.assertEqual(set(everything), {
             "falcon-csgd", "falcon-none", "falcon-random", "falcon-code", "falcon-k3", "falcon-k4",
             "falcon-per-token", "falcon-recurrent", "falcon-two-layers"})
@@ -210,15 +213,15 @@ class Scripts(unittest.TestCase):
         folders = {self.values(call, "--out")[0] for call in everything.values()}
         # Moved text is the same text.
         again = functools.partial(self.ablations, "falcon", "--data", self.capture("moved"))
-        self.assertEqual(again("--updates", "9")[1], [])
-        change = ("--updates", "9", "--recipe", "paper")
+        self.assertEqual(again("--updates", "39")[1], [])
+        change = ("--updates", "39", "--recipe", "paper", "--warmup", "9")
         trained = again(*change)[4]
         self.assertEqual(set(trained), set(everything))
         # A checkpoint of another recipe is not in the way.
         self.assertFalse(folders & {self.values(c, "--out")[0] for c in trained.values()})
         self.assertEqual(again(*change)[1], [])
         # More updates need training, and no other pilots.
-        status, _, error, pilots, _ = again("--updates", "10", "--recipe", "paper", "--plan")
+        status, _, error, pilots, _ = again("--updates", "40", *change[2:], "--plan")
         self.assertEqual((status, pilots), (0, {}), error)
         self.assertIn("9 adapters", self.out)
         # Another text in the same place.
@@ -240,6 +243,69 @@ class Scripts(unittest.TestCase):
         # The estimate is kept: it is made once.
         status, calls, error, pilots, trained = self.ablations("bita", "--data", data)
         self.assertEqual((len(pilots), len(trained)), (0, 14), error)
+
+    def test_only_some_are_trained(self):
+        data = self.capture("data")
+        some = ("--data", data, "--held-out", "12")
+        _, _, error, pilots, trained = self.ablations("bita", *some, "--only", "bita-m5,bita-deep",
+                                                      "--only", "bita-p2")
+        self.assertEqual(set(trained), {"bita-m5", "bita-deep", "bita-p2"}, error)
+        self.assertEqual(set(pilots), set(trained))
+        # The rest later, with the same budget; what is there is not trained again.
+        rest = self.ablations("bita", *some)[4]
+        self.assertEqual((len(rest), set(rest) & set(trained)), (11, set()))
+        for name, call in (rest | trained).items():
+            self.assertEqual(self.values(call, "--updates"), ["225"], name)
+            self.assertEqual(self.values(call, "--data"), [data], name)
+            self.assertEqual(call[-2:], ["--held-out", "12"], name)
+        for given, named in (("bita-m5,bita-m9", "'bita-m9' is no adapter of bita"),
+                             ("bita-m", "bita-m1 bita-m2 bita-m4"), ("", "needs a value"),
+                             ("bita-m5,,bita-p2", "'' is no adapter")):
+            status, calls, error = self.ablations("bita", *some, "--only", given)[:3]
+            self.assertEqual((status, calls), (2, []), given)
+            self.assertIn(named, error)
+        status, calls, error = self.ablations("space", *some, "--only", "space-sft-dataset")[:3]
+        self.assertEqual((status, calls), (2, []))
+        self.assertIn("give --reference-data", error)
+
+    def test_a_warm_up_longer_than_the_training_is_refused(self):
+        data = self.capture("data")
+        for given, named in ((("--recipe", "paper"), "of 2000 updates is longer than the training "
+                                                     "of 225"),
+                             (("--recipe=paper", "--updates", "1999"), "give --updates above 2000"),
+                             (("--updates", "29"), "of 30 updates"),
+                             (("--warmup", "226"), "of 226 updates")):
+            status, calls, error = self.ablations("falcon", "--data", data, *given)[:3]
+            self.assertEqual((status, calls), (2, []), given)
+            self.assertIn(named, error)
+        # A share of the updates, as many as there are, and what was asked for all the same.
+        for given in (("--recipe", "paper", "--warmup", "0.1"), ("--updates", "30"),
+                      ("--recipe", "paper", "--force")):
+            status, _, error, _, trained = self.ablations("falcon", "--data", data, "--only",
+                                                          "falcon-k3", *given)
+            self.assertEqual((status, set(trained)), (0, {"falcon-k3"}), error)
+            self.assertNotIn("--force", trained["falcon-k3"])
+
+    def test_too_little_memory_is_told_before(self):
+        given = ("--data", self.capture("data"), "--only", "falcon-k3,falcon-k4")
+        self.assertEqual(self.ablations("falcon", *given, "--plan")[0], 0)
+        [estimate] = (self.path / "abl" / "pilot").glob("falcon-k4-*.txt")
+        estimate.write_text("9.00 2.0000 999999999\n")
+        status, calls, error = self.ablations("falcon", *given)[:3]
+        self.assertEqual((status, calls), (6, []))
+        self.assertIn("too little for falcon-k4 (999999999 MiB)\n", error)
+        self.assertIn("--force", error)
+        self.assertEqual(self.ablations("falcon", *given, "--plan")[:2], (0, []))
+        self.assertEqual(set(self.ablations("falcon", *given, "--force")[4]),
+                         {"falcon-k3", "falcon-k4"})
+
+    def test_a_killed_pilot_is_told_as_one(self):
+        (self.path / "python").write_text(PYTHON.replace("exit 6", "kill -KILL $$"))
+        status, _, error, _, trained = self.ablations("falcon", "--data", self.capture("data"),
+                                                      BROKEN="falcon-k4")
+        self.assertEqual((status, trained), (137, {}))
+        self.assertIn("falcon-k4 was killed in its pilot", error)
+        self.assertIn("--batch", error)
 
     def test_what_cannot_be_trained_is_named(self):
         data = self.capture("data")
