@@ -203,6 +203,20 @@ class Scripts(unittest.TestCase):
         self.assertEqual(set(pilots), {"space-sft-dataset", "space-sar-dataset"})
         self.assertTrue((self.path / "abl" / "space-sar.before.safetensors").exists())
 
+    def test_the_loss_both_ways_differs_in_nothing_else(self):
+        status, _, error, _, trained = self.ablations("space", "--data", self.capture("data"),
+                                                      "--only", "space-by-token,space-by-mean")
+        self.assertEqual((status, len(trained)), (0, 2), error)
+        calls = {}
+        for way in ("token", "mean"):
+            call = trained[f"space-by-{way}"]
+            self.assertEqual(self.values(call, "--loss-by"), [way])
+            self.assertEqual(self.values(call, "--layout"), ["paper"])
+            at = call.index("--out")
+            calls[way] = [word for i, word in enumerate(call)
+                          if i != at + 1 and word not in (way, f"space-by-{way}")]
+        self.assertEqual(calls["token"], calls["mean"])
+
     def test_a_changed_recipe_is_trained_anew(self):
         data = self.capture("data")
         everything = self.ablations("falcon", "--data", data, "--updates", "39")[4]
