@@ -11,6 +11,7 @@ namespace {
 constexpr double kMemory = 0.97;      // weight of the past when a node is added
 constexpr double kPriorWeight = 2;    // nodes
 constexpr double kUnknownRow = 0.05;  // price of a row without a table
+constexpr double kMostLoss = 1.03;    // where nothing is ever accepted (adaptive.h)
 // Drafts that cost something may lose this share of an answer, and this share of what goes by
 // plainly.
 constexpr double kTrialShare = 0.02, kAllowance = 0.005;
@@ -114,6 +115,11 @@ class AdaptiveDrafter final : public Drafter {
     drafter_->side_tops(root, rows);
   }
   engine::FeatureSet needs() const override { return drafter_->needs(); }
+  LargestStep largest_step() const override {
+    LargestStep step = drafter_->largest_step();
+    step.limit = kMostLoss;
+    return step;
+  }
   int max_accepted() const override { return drafter_->max_accepted(); }
   std::span<const double> q_of(int node) const override {
     return free_ ? std::span<const double>() : drafter_->q_of(node);

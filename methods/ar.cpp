@@ -8,6 +8,7 @@ class NoDrafter final : public Drafter {
  public:
   void start(const GenerationContext&) override {}
   void draft(std::span<const int32_t>, int, TokenTree&) override {}
+  LargestStep largest_step() const override { return {.rows = 1}; }
 };
 
 }  // namespace

@@ -25,6 +25,7 @@ class Decorator : public DecodingMethod {
   size_t extra_parameter_bytes() const override { return method_->extra_parameter_bytes(); }
   size_t extra_kv_bytes() const override { return method_->extra_kv_bytes(); }
   engine::FeatureSet needs() const override { return method_->needs(); }
+  LargestStep largest_step() const override { return method_->largest_step(); }
   DecodingMethod* wrapped() override { return method_.get(); }
 
  private:

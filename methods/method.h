@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "engine/base/rng.h"
 #include "engine/sampling.h"
@@ -41,6 +42,17 @@ struct StepOutcome {
   std::span<const TestedNode> tested = {};
 };
 
+// What a step costs at most, as far as a method knows before there is any text. For plans
+// (runners/plan/estimate.h).
+struct LargestStep {
+  int rows = 0;                      // of the target's forward, the root included; 0 = not known
+  double draft_cost = 0;             // a drafter's forward of one row, in plain steps of the target
+  std::vector<int> draft_rows = {};  // of each such forward in a step
+  // Plain steps that a step costs at most where only what pays here is drafted, whatever the rows;
+  // 0 = no such limit.
+  double limit = 0;
+};
+
 // Everything a method may use during one generation. Lives as long as the generation.
 struct GenerationContext {
   engine::Session* target = nullptr;  // prompt committed, `first_token` pending
@@ -69,6 +81,7 @@ class DecodingMethod {
   virtual size_t extra_kv_bytes() const { return 0; }
   // Features of the target's tokens the method reads (engine/session.h): kept from the prefill on.
   virtual engine::FeatureSet needs() const { return {}; }
+  virtual LargestStep largest_step() const { return {}; }
   // The method that a planted fault (methods/faults.h) wraps.
   virtual DecodingMethod* wrapped() { return nullptr; }
 };
@@ -85,6 +98,7 @@ class Drafter {
   virtual ~Drafter() = default;
   virtual void start(const GenerationContext& context) = 0;
   virtual engine::FeatureSet needs() const { return {}; }
+  virtual LargestStep largest_step() const { return {}; }
   // `sequence` = prompt and all emitted tokens, the root last. Fills `tree` (root already set) with
   // at most `max_depth` levels. When the drafts were drawn from a distribution under sampling,
   // `q_of(i)` must return it for node i afterwards.

@@ -46,6 +46,12 @@ void SpeculativeMethod::start(const GenerationContext& context) {
   drafter_->start(context_);
 }
 
+LargestStep SpeculativeMethod::largest_step() const {
+  LargestStep step = drafter_->largest_step();
+  step.rows = std::min(step.rows, static_cast<int>(engine::kMaxRows));
+  return step;
+}
+
 SpeculativeMethod::Budget SpeculativeMethod::budget() const {
   const int emitted = static_cast<int>(sequence_.size() - context_.prompt.size());
   const int wanted = context_.max_new - emitted;

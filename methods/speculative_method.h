@@ -24,6 +24,7 @@ class SpeculativeMethod final : public DecodingMethod {
   size_t extra_parameter_bytes() const override { return drafter_->extra_parameter_bytes(); }
   size_t extra_kv_bytes() const override { return drafter_->extra_kv_bytes(); }
   engine::FeatureSet needs() const override { return drafter_->needs(); }
+  LargestStep largest_step() const override;
 
   // Called between verification and commit; may change what is kept. `path` holds node ids in
   // order, root included; `bonus` follows it. `step` counts from 0 in each generation. For planted

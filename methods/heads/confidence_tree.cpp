@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "engine/base/error.h"
 
@@ -87,6 +88,23 @@ void ConfidenceTree::choose(TokenTree& tree) {
     EVALRUN_CHECK(parent >= 0, "a node without its parent");
     node_of_[static_cast<size_t>(i)] = tree.add(node(i).token, parent);
   }
+}
+
+// What pays (total=0) is chosen by (1 + probabilities) / cost. Every level adds a probability of at
+// most 1. One node is always drafted, so that no draft is chosen whose cost is more than
+// 1 + levels times that of one node. A further level is looked at where it costs half a step at
+// most.
+LargestStep ConfidenceTree::largest_step(double cost, std::vector<int> draft_rows) const {
+  const auto& [k, levels, total] = options_;
+  const int seen = k + (levels - 1) * k * k;
+  LargestStep step;
+  step.rows = 1 + std::min({total > 0 ? total : seen, seen, engine::kMaxRows - 1});
+  step.draft_cost = cost;
+  if (total == 0)
+    step.limit =
+        (1 + levels) * (price_(2) + cost * price_(draft_rows.front()) + 0.5 * (levels - 1));
+  step.draft_rows = std::move(draft_rows);
+  return step;
 }
 
 }  // namespace evalrun::methods

@@ -39,6 +39,10 @@ class ConfidenceTree {
   std::span<const int> next_level(double cost, int rows);
   // The draft. Parents stand before their children.
   void choose(TokenTree& tree);
+  const Options& options() const { return options_; }
+  // Of a method that drafts this tree by at least one forward, of `draft_rows` at most. Each costs
+  // `cost` plain steps with one row.
+  LargestStep largest_step(double cost, std::vector<int> draft_rows) const;
 
  private:
   void sort_by_probability(size_t begin, size_t end);

@@ -8,6 +8,7 @@
 // step.
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "engine/base/error.h"
 #include "methods/builtin_methods.h"
@@ -136,6 +137,14 @@ class StaticDrafter final : public PairDrafter {
     }
   }
 
+  LargestStep largest_step() const override {
+    LargestStep step = {.rows = 1 + tree_.plan().size(),
+                        .draft_cost = network_->relative_cost(),
+                        .draft_rows = {1}};
+    for (int level = 1; level < tree_.depth(); ++level)
+      step.draft_rows.push_back(static_cast<int>(tree_.inner(level).size()));
+    return step;
+  }
   std::span<const double> q_of(int node) const override {
     return choices_.q(tree_.list_of_node(node));
   }
@@ -206,6 +215,11 @@ class DynamicDrafter final : public PairDrafter {
       expand(nodes, level > 1);
     }
     tree_.choose(tree);
+  }
+  LargestStep largest_step() const override {
+    std::vector<int> rows(static_cast<size_t>(levels_), tree_.options().k);
+    rows[0] = 1;
+    return tree_.largest_step(network_->relative_cost(), std::move(rows));
   }
 
  private:

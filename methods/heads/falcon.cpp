@@ -8,6 +8,7 @@
 // that the last rows may straddle two. The root block is computed anew in each step: with one layer
 // that changes no key or value, with two it replaces what the first layer saw.
 #include <algorithm>
+#include <utility>
 
 #include "engine/base/error.h"
 #include "methods/builtin_methods.h"
@@ -173,6 +174,14 @@ class FalconDrafter final : public BlockDrafter {
     }
   }
 
+  LargestStep largest_step() const override {
+    LargestStep step = {.rows = 1 + tree_.plan().size(),
+                        .draft_cost = network_->relative_cost(),
+                        .draft_rows = {k_}};
+    for (int level = k_; level < tree_.depth(); level += k_)
+      step.draft_rows.push_back(k_ * static_cast<int>(tree_.inner(level).size()));
+    return step;
+  }
   std::span<const double> q_of(int node) const override {
     return choices_.q(tree_.list_of_node(node));
   }
@@ -267,6 +276,12 @@ class DynamicFalconDrafter final : public BlockDrafter {
                     level % k_);
     }
     tree_.choose(tree);
+  }
+  LargestStep largest_step() const override {
+    const int forwards = 1 + (levels_ - 1) / k_;
+    std::vector<int> rows(static_cast<size_t>(forwards), tree_.options().k * k_);
+    rows[0] = k_;
+    return tree_.largest_step(network_->relative_cost(), std::move(rows));
   }
 
  private:

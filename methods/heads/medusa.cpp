@@ -43,6 +43,10 @@ class MedusaDrafter final : public Drafter {
       tree_.add_level(
           level, choices_, [&](int) { return level - 1; }, tree);
   }
+  LargestStep largest_step() const override {
+    return {
+        .rows = 1 + tree_.plan().size(), .draft_cost = heads_->relative_cost(), .draft_rows = {1}};
+  }
   std::span<const double> q_of(int node) const override {
     return choices_.q(tree_.list_of_node(node));
   }

@@ -110,6 +110,12 @@ class LookaheadDrafter final : public Drafter {
     drop_first(row(0));
   }
 
+  // With f rows the window holds f (W + N - 1 - f) tokens, the root among them.
+  LargestStep largest_step() const override {
+    int window = 0;
+    for (int f = 1; f < shape_.ngram; ++f) window = std::max(window, f * (columns() + 1 - f));
+    return {.rows = window + shape_.guesses * (shape_.ngram - 1)};
+  }
   int max_accepted() const override {
     return shape_.full_match_bonus ? engine::kMaxRows : shape_.ngram - 2;
   }

@@ -35,6 +35,7 @@ class PaddedMethod final : public DecodingMethod {
     plain_->start(context);
   }
   StepOutcome step(PhaseTimer& timer) override { return plain_->step(timer); }
+  LargestStep largest_step() const override { return plain_->largest_step(); }
 
  private:
   RandomTokens random_;

@@ -84,6 +84,7 @@ class PiaDrafter final : public Drafter {
     }
   }
 
+  LargestStep largest_step() const override { return {.rows = shape_.decoding_length}; }
   // The longer the text that was found, the likelier it goes on as it did there.
   int draft_class(int) const override { return std::min(matched_, kDraftClasses - 1); }
   double expected(int matched, int depth) const override {

@@ -61,6 +61,7 @@ class PromptLookupDrafter final : public Drafter {
       tree.add_path(take_candidate(sequence, max_depth), true);
   }
 
+  LargestStep largest_step() const override { return {.rows = 1 + shape_.candidates * shape_.k}; }
   // The longer the n-gram that was found, the likelier it goes on as before.
   int draft_class(int) const override { return std::min(index_.matched(), kDraftClasses - 1); }
   double expected(int matched, int depth) const override {

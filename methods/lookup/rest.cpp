@@ -54,6 +54,7 @@ class RestDrafter final : public Drafter {
     count_continuations(hits, span_, std::min(options_.length, max_depth));
     take_best(tree);
   }
+  LargestStep largest_step() const override { return {.rows = 1 + options_.nodes}; }
   // The longer the span that was found, the likelier it goes on as it did there.
   int draft_class(int) const override { return std::min(span_, kDraftClasses - 1); }
   double expected(int span, int depth) const override {

@@ -48,6 +48,16 @@ struct SelfDraftShape {
   TokenSource init = TokenSource::kPrompt;
 };
 
+// Of all branches in one step. Those of the staircase are fewer in every step of the warm-up, and
+// a token longer: the largest step may be on the way.
+int most_branch_rows(const SelfDraftShape& shape) {
+  if (shape.branches == 0 || !shape.staircase) return shape.branches * shape.length;
+  int most = 0;
+  for (int f = 1; f < shape.length; ++f)
+    most = std::max(most, (shape.branches + shape.length - 1 - f) * (shape.pad + f - 1));
+  return most;
+}
+
 class SelfDraftDrafter final : public Drafter {
  public:
   // `corpus` may be null.
@@ -100,6 +110,13 @@ class SelfDraftDrafter final : public Drafter {
     }
     context_nodes_ = tree.size();
     if (corpus_ != nullptr) draft_from_corpus(sequence, max_depth, n_context, tree);
+  }
+  LargestStep largest_step() const override {
+    const int corpus_gram = corpus_ == nullptr ? 0 : corpus_->gram_length();
+    int drafted = 0;
+    for (int n = 0; n <= (shape_.context ? shape_.capacity : 0); ++n)
+      drafted = std::max(drafted, n * shape_.gram + corpus_grams(n) * corpus_gram);
+    return {.rows = 1 + (shape_.context ? most_branch_rows(shape_) : 0) + drafted};
   }
   int draft_class(int node) const override { return node < context_nodes_ ? 0 : 1; }
   size_t extra_parameter_bytes() const override {
@@ -165,11 +182,16 @@ class SelfDraftDrafter final : public Drafter {
   }
   bool steady() const { return warm_ >= warm_steps(); }
 
+  // Drafted from the corpus, at most, beside `n_context` of the context cache.
+  int corpus_grams(int n_context) const {
+    const int left = shape_.capacity - n_context;
+    return std::min(shape_.corpus_candidates, left > 0 ? left : 2);
+  }
+
   // What the context cache has not proposed, longest key first.
   void draft_from_corpus(std::span<const int32_t> sequence, int max_depth, int n_context,
                          TokenTree& tree) {
-    const int left = shape_.capacity - n_context;
-    int wanted = std::min(shape_.corpus_candidates, left > 0 ? left : 2);
+    int wanted = corpus_grams(n_context);
     if (wanted <= 0) return;
     corpus_->visit_suffixes(sequence, [&](std::span<const int32_t> gram) {
       const auto path = usable_draft(gram, max_depth, stop_ids_);
@@ -229,10 +251,7 @@ void check_self_draft(const SelfDraftShape& shape) {
   if (!shape.staircase && pad > length)
     throw base::usage_error(fmt::format("self_draft: pad={} is longer than length={}", pad, length),
                             "a branch begins with pad random tokens");
-  int side = branches * (length + pad);
-  if (branches > 0 && shape.staircase)
-    for (int f = 1; f <= length - 2; ++f)  // the staircase has its largest step on the way
-      side = std::max(side, (branches + length - 1 - f) * (pad + f - 1));
+  const int side = std::max(branches * (length + pad), most_branch_rows(shape));
   const int rows = side + (shape.capacity + shape.corpus_candidates) * shape.gram + 1;
   if (rows > engine::kMaxRows)
     throw base::usage_error(

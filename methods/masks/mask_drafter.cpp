@@ -30,7 +30,7 @@ std::unique_ptr<DecodingMethod> build_mask_method(const std::string& name,
   MaskPlan plan = choose_mask_plan(name, options.masks, opened.adapter.get(), context,
                                    weights.masks, cost, fallback_tree);
   return make_speculative_method(std::make_unique<MaskDrafter>(
-      std::move(weights), std::move(plan), rule, gated, context.target->config().vocab_size));
+      std::move(weights), std::move(plan), rule, gated, context.target->config().vocab_size, cost));
 }
 
 }  // namespace
@@ -58,12 +58,13 @@ MethodInfo mask_method(const std::string& name, const std::string& fallback_tree
 }
 
 MaskDrafter::MaskDrafter(MaskWeights weights, MaskPlan plan, DraftRule rule, bool low_rank,
-                         int vocab_size)
+                         int vocab_size, double draft_cost)
     : weights_(std::move(weights)),
       plan_(std::move(plan)),
       rule_(rule),
       low_rank_(low_rank),
       vocab_size_(vocab_size),
+      draft_cost_(draft_cost),
       tree_(plan_.tree) {
   groups_.reserve(plan_.groups.size());
 }
@@ -119,6 +120,13 @@ SideInputs MaskDrafter::side_inputs() const {
 void MaskDrafter::side_states(const engine::ForwardResult& result, int first_row) {
   result_ = result;
   first_row_ = first_row;
+}
+
+// The step without drafts has the root and one group.
+LargestStep MaskDrafter::largest_step() const {
+  return {.rows = std::max(plan_.rows(), 1 + plan_.masks),
+          .draft_cost = draft_cost_,
+          .draft_rows = {plan_.masks}};
 }
 
 int MaskDrafter::group_at(int node) const {

@@ -25,7 +25,9 @@ MethodInfo mask_method(const std::string& name, const std::string& fallback_tree
 
 class MaskDrafter final : public Drafter {
  public:
-  MaskDrafter(MaskWeights weights, MaskPlan plan, DraftRule rule, bool low_rank, int vocab_size);
+  // `draft_cost`: of reading one mask out, in plain steps.
+  MaskDrafter(MaskWeights weights, MaskPlan plan, DraftRule rule, bool low_rank, int vocab_size,
+              double draft_cost);
 
   void start(const GenerationContext& context) override;
   void draft(std::span<const int32_t> sequence, int max_depth, TokenTree& tree) override;
@@ -33,6 +35,7 @@ class MaskDrafter final : public Drafter {
   SideInputs side_inputs() const override;
   void side_states(const engine::ForwardResult& result, int first_row) override;
   void accepted(std::span<const int> path, int32_t bonus) override;
+  LargestStep largest_step() const override;
   std::span<const double> q_of(int node) const override;
   DraftDraw draw_of(int node) const override { return tree_.draw_of_node(node); }
   engine::DistributionStore* dists() const override { return choices_.dists(); }
@@ -56,6 +59,7 @@ class MaskDrafter final : public Drafter {
   const DraftRule rule_;
   const bool low_rank_;
   const int vocab_size_;
+  const double draft_cost_;
   StaticTree tree_;
   RankedChoices choices_;  // list j - 1: mask j's
   engine::Session* target_ = nullptr;

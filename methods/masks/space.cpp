@@ -85,7 +85,7 @@ std::unique_ptr<DecodingMethod> build_space(const SpaceOptions& options,
   rejection.whole_bonus = options.as_published;
   return make_speculative_method(
       std::make_unique<MaskDrafter>(std::move(weights), std::move(plan), rule, false,
-                                    context.target->config().vocab_size),
+                                    context.target->config().vocab_size, cost),
       std::nullopt, rejection);
 }
 

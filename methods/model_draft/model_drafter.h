@@ -55,6 +55,11 @@ class ModelDrafter final : public Drafter {
   int distribution_of(int node) const override { return keeps_ ? node - 1 : -1; }
   DraftDraw draw_of(int node) const override { return {node - 1, 0}; }
   void accepted(std::span<const int> path, int32_t bonus) override;
+  LargestStep largest_step() const override {
+    return {.rows = 1 + static_cast<int>(q_.size()),
+            .draft_cost = options_.cost,
+            .draft_rows = std::vector<int>(q_.size(), 1)};
+  }
   double draft_cost() const override { return options_.cost; }
   bool must_catch_up() const override { return own_ != nullptr; }
   size_t extra_parameter_bytes() const override { return options_.extra_weights; }

@@ -106,7 +106,7 @@ MeasuredRowCost obtain(const RowCostRequest& request) {
     }
   }
   result.table = measure(request);
-  if (key.empty()) return result;
+  if (key.empty() || !request.keep) return result;
   try {
     write_cache(request.cache_file, key, result.table);
   } catch (

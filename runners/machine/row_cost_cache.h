@@ -34,6 +34,7 @@ struct RowCostRequest {
   engine::SessionOptions session;  // isa and threads resolved
   std::string cache_file;          // "" = neither read nor written
   double seconds = 1;
+  bool keep = true;  // false: what is measured is not written, so that no run relies on it
 };
 
 struct MeasuredRowCost {

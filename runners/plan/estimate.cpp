@@ -38,26 +38,52 @@ Calibration calibrate(engine::Session& session, std::span<const int32_t> prompt,
   return result;
 }
 
-double estimate_seconds(const RunPlan& plan, const PlannedPrompt& p,
-                        const Calibration& calibration) {
+StepPrice price_of(const methods::LargestStep& step, const engine::RowCostTable& table) {
+  EVALRUN_CHECK(!table.empty());
+  if (step.rows < 1) return {};
+  // A forward of more rows costs no less: where a table says so it is noise.
+  const auto ratio = [&](int rows) { return std::max(1.0, table.ratio(std::max(1, rows))); };
+  double plain_steps = ratio(step.rows);
+  for (const int rows : step.draft_rows) plain_steps += step.draft_cost * ratio(rows);
+  if (step.limit > 0) plain_steps = std::min(plain_steps, step.limit);
+  return {step.rows, plain_steps};
+}
+
+std::vector<StepPrice> step_prices(const RunPlan& plan) {
+  std::vector<StepPrice> prices;
+  if (plan.row_cost->table.empty()) return prices;
+  for (const PlannedArm& arm : plan.arms)
+    prices.push_back(price_of(arm.build()->largest_step(), plan.row_cost->table));
+  return prices;
+}
+
+double estimate_seconds(const RunPlan& plan, const PlannedPrompt& p, const Calibration& calibration,
+                        std::span<const StepPrice> prices) {
+  EVALRUN_CHECK(prices.empty() || prices.size() == plan.arms.size(), "{} prices of {} arms",
+                prices.size(), plan.arms.size());
   const auto n_turns = static_cast<double>(p.prompt.turns.size());
   // A later turn keeps the first prompt in the cache and prefills the answer and its own message.
   const double prefill = n_turns > 1 ? p.most_tokens - p.max_new : p.first_turn_tokens;
-  const double seconds =
-      prefill * calibration.prefill_s_per_token + n_turns * p.max_new * calibration.step_s;
-  double visits = static_cast<double>(plan.arms.size()) * plan.suite.repeats * plan.suite.samples;
+  const double prefill_s = prefill * calibration.prefill_s_per_token;
+  const double plain_s = n_turns * p.max_new * calibration.step_s;
+  double seconds = 0;
+  for (size_t arm = 0; arm < plan.arms.size(); ++arm)
+    seconds += prefill_s + plain_s * (prices.empty() ? 1 : prices[arm].plain_steps);
+  seconds *= plan.suite.repeats * plan.suite.samples;
   // A replay decodes every prompt once more by every model, unmeasured.
   if (plan.suite.replay) {
     std::set<const engine::Model*> models;
     for (const PlannedArm& arm : plan.arms) models.insert(arm.model.get());
-    visits += static_cast<double>(models.size());
+    seconds += static_cast<double>(models.size()) * (prefill_s + plain_s);
   }
-  return seconds * visits;
+  return seconds;
 }
 
-double estimate_seconds(const RunPlan& plan, const Calibration& calibration) {
+double estimate_seconds(const RunPlan& plan, const Calibration& calibration,
+                        std::span<const StepPrice> prices) {
   double seconds = 0;
-  for (const PlannedPrompt& p : plan.prompts) seconds += estimate_seconds(plan, p, calibration);
+  for (const PlannedPrompt& p : plan.prompts)
+    seconds += estimate_seconds(plan, p, calibration, prices);
   return seconds;
 }
 

@@ -2,9 +2,12 @@
 #pragma once
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "engine/base/clock.h"
+#include "engine/cost/row_cost.h"
 #include "engine/session.h"
+#include "methods/method.h"
 #include "runners/plan/plan.h"
 
 namespace evalrun::runners {
@@ -18,11 +21,25 @@ struct Calibration {
 Calibration calibrate(engine::Session& session, std::span<const int32_t> prompt,
                       base::Clock& clock);
 
-// Seconds of one prompt in all arms, repeats and samples when every answer has full length and no
-// method is faster than plain decoding: an upper estimate. Warm-up is not in it.
+// What a step of an arm costs at most, in steps of plain decoding.
+struct StepPrice {
+  int rows = 0;  // of the target's forward, at most; 0 = the method does not say
+  double plain_steps = 1;
+};
+// By T(n)/T(1) of all forwards of the largest step, or the method's own limit where that is less;
+// 1 where the method does not say how many rows there are. `table` must not be empty.
+StepPrice price_of(const methods::LargestStep& step, const engine::RowCostTable& table);
+// Of every arm, whose method is built for it; empty where plan.row_cost has no table.
+std::vector<StepPrice> step_prices(const RunPlan& plan);
+
+// Seconds of one prompt in all arms, repeats and samples when every answer has full length and
+// takes a step for each of its tokens, as if no draft token was accepted. `prices`: of the arms;
+// empty = all steps cost as much as plain decoding's. Warm-up and what drafters make of a prompt
+// are not in it.
 double estimate_seconds(const RunPlan& plan, const PlannedPrompt& prompt,
-                        const Calibration& calibration);
+                        const Calibration& calibration, std::span<const StepPrice> prices = {});
 // Of all its prompts.
-double estimate_seconds(const RunPlan& plan, const Calibration& calibration);
+double estimate_seconds(const RunPlan& plan, const Calibration& calibration,
+                        std::span<const StepPrice> prices = {});
 
 }  // namespace evalrun::runners

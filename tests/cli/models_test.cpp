@@ -117,6 +117,36 @@ TEST_F(Models, APlanWithoutHistoryGuessesAndSaysSo) {
                           Not(HasSubstr("as measured"))));
 }
 
+TEST_F(Models, APlanPricesStepsByWhatTheirRowsCostHere) {
+  const std::string file = folder_.file("home/row-cost.json");
+  const auto plan = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"-m", tiny_model(), "--methods", "pld:k=5", "--plan"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return measure(arguments).out;
+  };
+  EXPECT_EQ(json::parse(plan({"--json"}))["largest_steps"].size(), 3u) << "measured for the plan";
+  EXPECT_FALSE(std::filesystem::exists(file)) << "and not kept";
+  // A run of other arms leaves a table. Ours says that n rows cost n times as much as one.
+  ASSERT_EQ(measure({"-m", tiny_model()}).exit_code, 0);
+  json home = json::parse(base::read_file(file));
+  ASSERT_EQ(home["tables"].size(), 1u);
+  for (json& table : home["tables"])
+    for (json& row : table["rows"]) row["ms"] = row["rows"].get<double>();
+  folder_.write("home/row-cost.json", home.dump());
+  const json priced = json::parse(plan({"--json"}));
+  const json& steps = priced["largest_steps"];
+  ASSERT_EQ(steps.size(), 3u);
+  EXPECT_EQ(steps[0], json({{"arm", "ar"}, {"rows", 1}, {"plain_steps", 1.0}}));
+  EXPECT_EQ(steps[2], json({{"arm", "pld:k=5"}, {"rows", 6}, {"plain_steps", 6.0}}));
+  // One arm of three pays five further steps for each of 12 tokens of 4 answers.
+  const double further =
+      priced["seconds_at_most"].get<double>() - priced["seconds_at_plain_speed"].get<double>();
+  EXPECT_NEAR(further / (5 * 12 * kPrompts * priced["step_seconds"].get<double>()), 1, 1e-6);
+  EXPECT_THAT(plan({}), AllOf(HasSubstr("at the speed of plain decoding)"),
+                              HasSubstr("no draft token accepted"), HasSubstr("ar 1 (1 row)"),
+                              HasSubstr("pld:k=5 6 (6 rows)")));
+}
+
 TEST_F(Models, APlanKnowsTheWarmUp) {
   const auto warmup = [&](const std::string& value) {
     const ProgramResult plan = measure({"--plan", "-m", tiny_model(), "-w", value});

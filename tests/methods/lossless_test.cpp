@@ -116,6 +116,23 @@ TEST_P(EveryMethod, GreedyTokensAreThoseOfPlainDecoding) {
   }
 }
 
+TEST_P(EveryMethod, NoStepHasMoreRowsThanTheLargest) {
+  const auto model = small_model(1);
+  const auto method = build(model);
+  const int most = method->largest_step().rows;
+  if (GetParam().name.starts_with("random trees")) {
+    EXPECT_EQ(most, 0) << "a drafter that does not say";
+    return;
+  }
+  EXPECT_GE(most, 1);
+  EXPECT_LE(most, engine::kMaxRows);
+  const auto session = make_session(model);
+  for (const Tokens& prompt : prompts(model->config().vocab_size, 1)) {
+    const TurnRecord turn = run(*method, *session, Turn{prompt});
+    for (const auto& s : turn.steps) EXPECT_LE(s.rows, most);
+  }
+}
+
 TEST_P(EveryMethod, StopTokensAndLimitsCutWherePlainDecodingIsCut) {
   base::Rng rng(5);
   for (uint64_t seed = 1; seed <= 3; ++seed) {

@@ -574,6 +574,54 @@ TEST(Estimate, CountsEveryTurnArmAndRepeat) {
                    expected / 6 * 7);
 }
 
+// T(n)/T(1) = 1, 2, 8 for 1, 4, 16 rows.
+engine::RowCostTable steep_rows() {
+  engine::RowCostTable table;
+  table.context = 256, table.rounds = 3;
+  table.rows = {{1, 10, 10, 10, {}}, {4, 20, 20, 20, {}}, {16, 80, 80, 80, {}}};
+  return table;
+}
+
+TEST(Estimate, AStepIsPricedByItsForwards) {
+  const auto plain_steps = [](const methods::LargestStep& step) {
+    return price_of(step, steep_rows()).plain_steps;
+  };
+  EXPECT_DOUBLE_EQ(plain_steps({.rows = 1}), 1);
+  EXPECT_DOUBLE_EQ(plain_steps({.rows = 16}), 8);
+  EXPECT_DOUBLE_EQ(plain_steps({.rows = 28}), 14) << "on the line through the last two";
+  // Two forwards of a drafter a quarter as large, of one row and of four: 2 + (1 + 2) / 4.
+  EXPECT_DOUBLE_EQ(plain_steps({.rows = 4, .draft_cost = 0.25, .draft_rows = {1, 4}}), 2.75);
+  EXPECT_DOUBLE_EQ(plain_steps({.rows = 16, .limit = 1.5}), 1.5);
+  EXPECT_DOUBLE_EQ(plain_steps({.rows = 4, .limit = 1000}), 2) << "a limit above the price";
+  const StepPrice unknown = price_of({}, steep_rows());
+  EXPECT_EQ(unknown.rows, 0);
+  EXPECT_DOUBLE_EQ(unknown.plain_steps, 1);
+  engine::RowCostTable falling = steep_rows();
+  falling.rows = {{1, 10, 10, 10, {}}, {4, 8, 8, 8, {}}};
+  EXPECT_DOUBLE_EQ(price_of({.rows = 4}, falling).plain_steps, 1) << "more rows cost no less";
+}
+
+TEST(Estimate, ArmsOfManyRowsTakeLonger) {
+  RunPlan plan = make_plan(request_for(two_prompts()));
+  EXPECT_TRUE(step_prices(plan).empty()) << "what rows cost is not known";
+  plan.row_cost->table = steep_rows();
+  const std::vector<StepPrice> prices = step_prices(plan);
+  ASSERT_EQ(prices.size(), 3u);  // ar, ar again, pld of 10 tokens
+  EXPECT_EQ(prices[0].rows, 1);
+  EXPECT_EQ(prices[1].rows, 1);
+  EXPECT_EQ(prices[2].rows, 11);
+  EXPECT_DOUBLE_EQ(prices[2].plain_steps, 5.5);  // (20 + 60 * 7 / 12) / 10
+  // As in CountsEveryTurnArmAndRepeat: 29 + 22 tokens before the answers, 24 steps.
+  const Calibration calibration = {.prefill_s_per_token = 0.5, .step_s = 10.0};
+  const double prefill = (29 + 22) * 0.5, plain = 24 * 10.0;
+  EXPECT_DOUBLE_EQ(estimate_seconds(plan, calibration, prices),
+                   3 * prefill + (1 + 1 + 5.5) * plain);
+  EXPECT_DOUBLE_EQ(estimate_seconds(plan, calibration), 3 * (prefill + plain));
+  plan.suite.replay = true;  // at plain decoding's speed
+  EXPECT_DOUBLE_EQ(estimate_seconds(plan, calibration, prices),
+                   4 * prefill + (1 + 1 + 5.5 + 1) * plain);
+}
+
 TEST(Estimate, CalibrationTakesTheMedianStep) {
   tests::FakeClock clock;
   int call = 0;

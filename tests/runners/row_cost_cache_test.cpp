@@ -107,6 +107,17 @@ TEST_F(RowCostCache, MeasuredOnceThenRead) {
   EXPECT_EQ(read()["tables"].size(), 2u);
 }
 
+TEST_F(RowCostCache, APlanReadsTheFileAndWritesNone) {
+  RowCostRequest plan = request();
+  plan.keep = false;
+  const MeasuredRowCost measured = obtain_row_cost(plan);
+  EXPECT_FALSE(measured.table.empty()) << measured.problem;
+  EXPECT_FALSE(measured.cached);
+  EXPECT_FALSE(fs::exists(file()));
+  obtain_row_cost(request());
+  EXPECT_TRUE(obtain_row_cost(plan).cached);
+}
+
 TEST_F(RowCostCache, BrokenFilesAreWrittenAnew) {
   for (const char* text : {"", "no JSON", "[]", R"({"version": 99, "tables": {}})",
                            R"({"version": 1})", R"({"version": 1, "tables": 3})"}) {

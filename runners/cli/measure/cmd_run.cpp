@@ -26,6 +26,7 @@
 #include "runners/cli/units.h"
 #include "runners/machine/gpu_state.h"
 #include "runners/machine/processor_energy.h"
+#include "runners/machine/row_cost_cache.h"
 #include "runners/measure/turns.h"
 #include "runners/plan/method_lists.h"
 #include "runners/plan/planted_faults.h"
@@ -135,8 +136,7 @@ void add_run_options(CLI::App& run, RunArguments& o) {
   add_scoring_options(run, o.scoring);
   run.add_flag("--energy", o.energy, "End at once where the energy of what decodes cannot be read");
   run.add_flag("--skip-long", o.skip_long, "Leave out prompts longer than the context");
-  run.add_flag("--plan,--dry-run", o.plan,
-               "Show cells, time and detectable effect; measure nothing");
+  run.add_flag("--plan,--dry-run", o.plan, "Show cells, time and detectable effect; store nothing");
   run.add_option("-o,--format", o.format, "Table as text, md, csv or json")
       ->check(CLI::IsMember({"text", "md", "csv", "json"}))
       ->capture_default_str();
@@ -312,10 +312,17 @@ void with_plan(const Context& context, const runners::PlanRequest& request, cons
   const runners::Conversation conversation(*request.target);
   const datasets::Prompt& first = plan.prompts.front().prompt;
   base::SteadyClock clock;
-  const auto session =
-      engine::Session::create(request.target, runners::planned_session(request, plan));
+  const engine::SessionOptions options = runners::planned_session(request, plan);
+  // As before a run, but not kept: a plan may be made while the machine is busy.
+  *plan.row_cost = runners::obtain_row_cost({.model = request.target,
+                                             .session = options,
+                                             .cache_file = runners::row_cost_cache_path(),
+                                             .seconds = runners::kRowCostSeconds,
+                                             .keep = false});
+  const std::vector<runners::StepPrice> prices = runners::step_prices(plan);
+  const auto session = engine::Session::create(request.target, options);
   const auto ids = conversation.encode(first, conversation.render(first, {}));
-  f(PlanReport{plan, runners::calibrate(*session, ids, clock),
+  f(PlanReport{plan, runners::calibrate(*session, ids, clock), prices,
                count_stored(context.global.db, plan.run.key), history_of(context.global.db, plan)});
 }
 

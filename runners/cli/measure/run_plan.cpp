@@ -42,7 +42,7 @@ std::vector<Line> lines_of(const PlanReport& report) {
     line->turns += static_cast<int>(p.prompt.turns.size());
     line->max_new = p.max_new;
     line->longest = std::max(line->longest, p.first_turn_tokens);
-    line->seconds += runners::estimate_seconds(plan, p, report.calibration);
+    line->seconds += runners::estimate_seconds(plan, p, report.calibration, report.prices);
   }
   Line all = {.task = "all"};
   all.measured = !lines.empty();
@@ -83,6 +83,19 @@ std::string change_text(const Line& line, const runners::Suite& suite) {
              : fmt::format("{:.2f} to {:.2f} %", percent(sd.front()), percent(sd.back()));
 }
 
+// "ar 1 (1 row)", "pld 9.3 (11 rows)" by arm.
+std::vector<std::string> price_texts(const PlanReport& report) {
+  std::vector<std::string> texts;
+  for (size_t i = 0; i < report.prices.size(); ++i) {
+    const runners::StepPrice& price = report.prices[i];
+    const std::string& label = report.plan.arms[i].record.label;
+    texts.push_back(price.rows > 0 ? fmt::format("{} {:.3g} ({} row{})", label, price.plain_steps,
+                                                 price.rows, price.rows == 1 ? "" : "s")
+                                   : label + " not known, taken as 1");
+  }
+  return texts;
+}
+
 // Names in sequence, in lines of a terminal's width.
 void print_names(const std::string& head, const std::vector<std::string>& names) {
   constexpr size_t kWidth = 100;
@@ -110,6 +123,8 @@ nlohmann::ordered_json plan_json(const PlanReport& report) {
       {"generations", plan.schedule.size()},
       {"stored", report.stored},
       {"seconds_at_most",
+       seconds_left(report, runners::estimate_seconds(plan, report.calibration, report.prices))},
+      {"seconds_at_plain_speed",
        seconds_left(report, runners::estimate_seconds(plan, report.calibration))},
       {"step_seconds", report.calibration.step_s},
       {"prefill_seconds_per_token", report.calibration.prefill_s_per_token},
@@ -118,6 +133,14 @@ nlohmann::ordered_json plan_json(const PlanReport& report) {
       {"left_out", plan.left_out}};
   json["arms"] = nlohmann::json::array();
   for (const runners::PlannedArm& arm : plan.arms) json["arms"].push_back(arm.record.label);
+  json["largest_steps"] = nlohmann::json::array();
+  for (size_t i = 0; i < report.prices.size(); ++i) {
+    const auto& [rows, plain_steps] = report.prices[i];
+    json["largest_steps"].push_back(
+        {{"arm", plan.arms[i].record.label},
+         {"rows", rows > 0 ? nlohmann::json(rows) : nlohmann::json()},
+         {"plain_steps", rows > 0 ? nlohmann::json(plain_steps) : nlohmann::json()}});
+  }
   const auto effects = [&](const Line& line) {
     nlohmann::ordered_json list = nlohmann::json::array();
     for (const double sd : deviations_of(line, plan.suite))
@@ -149,12 +172,15 @@ void print_plan(const PlanReport& report) {
   const std::vector<Line> lines = lines_of(report);
   std::vector<std::vector<std::string>> rows;
   bool guessed = false;
+  const bool bounded = !report.prices.empty();
+  const char* mark = bounded ? "<" : "~";  // before a time that was not measured
   for (const Line& line : lines) {
-    rows.push_back({line.task, std::to_string(line.prompts), std::to_string(line.turns),
-                    std::to_string(line.max_new), std::to_string(line.longest),
-                    std::to_string(plan.arms.size()), std::to_string(line.generations),
-                    (line.measured ? "" : "< ") + base::format_duration(line.seconds),
-                    change_text(line, suite)});
+    rows.push_back(
+        {line.task, std::to_string(line.prompts), std::to_string(line.turns),
+         std::to_string(line.max_new), std::to_string(line.longest),
+         std::to_string(plan.arms.size()), std::to_string(line.generations),
+         (line.measured ? "" : fmt::format("{} ", mark)) + base::format_duration(line.seconds),
+         change_text(line, suite)});
     guessed = guessed || !line.deviation;
   }
   print_line(aligned_table({"data set", "prompts", "turns", "max new", "longest prompt", "arms",
@@ -172,18 +198,31 @@ void print_plan(const PlanReport& report) {
       "{} generations ({} repeats, {} samples, order {}), {} already stored; session of {} tokens",
       plan.schedule.size(), suite.repeats, suite.samples, runners::to_string(suite.order),
       report.stored, plan.capacity));
+  std::string left = base::format_duration(seconds_left(report, lines.back().seconds));
+  if (!lines.back().measured && bounded)
+    left = fmt::format("at most {} ({} at the speed of plain decoding)", left,
+                       base::format_duration(seconds_left(
+                           report, runners::estimate_seconds(plan, report.calibration))));
+  else if (!lines.back().measured)
+    left = "about " + left;
   print_line(fmt::format(
-      "time left: {}{}, warm-up up to {}; <: every answer at full length and at the speed of plain "
-      "decoding ({} per step, {} per prompt token)",
-      lines.back().measured ? "" : "at most ",
-      base::format_duration(seconds_left(report, lines.back().seconds)),
-      base::format_duration(suite.warmup < 0 ? suite.warmup_limit_s : 0),
+      "time left: {}, warm-up up to {}; {}: every answer at full length and {} ({} per step of one "
+      "row, {} per prompt token)",
+      left, base::format_duration(suite.warmup < 0 ? suite.warmup_limit_s : 0), mark,
+      bounded ? "no draft token accepted" : "at the speed of plain decoding",
       base::format_duration(report.calibration.step_s),
       base::format_duration(report.calibration.prefill_s_per_token)));
+  if (bounded)
+    print_names("a step costs at most, in steps of plain decoding:", price_texts(report));
+  else
+    print_line(fmt::format(
+        "what rows cost here is not known{}: times take them to cost nothing, and steps of many "
+        "rows may take far longer (evalrun cost shows how much)",
+        plan.row_cost->problem.empty() ? "" : " (" + plan.row_cost->problem + ")"));
   if (report.history)
     print_line(fmt::format(
-        "as measured in run {} '{}' of the same arms: times without <, deviations in brackets",
-        report.history->run_id, report.history->label));
+        "as measured in run {} '{}' of the same arms: times without {}, deviations in brackets",
+        report.history->run_id, report.history->label, mark));
   const std::vector<double> usual = usual_deviations(suite);
   print_line(fmt::format(
       "smallest change: of a method against an earlier run, one-sided 5 %, power 80 %{}",

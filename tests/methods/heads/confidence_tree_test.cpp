@@ -62,5 +62,20 @@ TEST(ConfidenceTree, TakesWhatPays) {
   EXPECT_EQ(drafted(tree).drafted(), 2);  // 1.9 / 1.2 against 1.91 / 1.25
 }
 
+TEST(ConfidenceTree, TheLargestStep) {
+  const methods::LargestStep fixed = ConfidenceTree({10, 6, 59}, nullptr).largest_step(0.2, {1, 9});
+  EXPECT_EQ(fixed.rows, 60);
+  EXPECT_EQ(fixed.draft_cost, 0.2);
+  EXPECT_THAT(fixed.draft_rows, ElementsAre(1, 9));
+  EXPECT_EQ(fixed.limit, 0);
+  // Two nodes, then twice two after each of two: 10 are seen.
+  EXPECT_EQ(ConfidenceTree({2, 3, 100}, nullptr).largest_step(0.2, {1}).rows, 11);
+  // 1 + 6 tokens are expected at most. One node is 1.05 for two rows and 0.2 for the first forward;
+  // five further levels cost half a step each at most.
+  const methods::LargestStep pays = ConfidenceTree({10, 6, 0}, nullptr).largest_step(0.2, {1, 9});
+  EXPECT_EQ(pays.rows, 511);
+  EXPECT_NEAR(pays.limit, 7 * (1.05 + 0.2 + 2.5), 1e-9);
+}
+
 }  // namespace
 }  // namespace evalrun::tests

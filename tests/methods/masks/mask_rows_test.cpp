@@ -98,6 +98,7 @@ TEST_P(MaskAlignment, EveryDraftIsAcceptedWholeAndNoneWhenItIsOneOff) {
     const std::string spec =
         fmt::format("{}:adapter={},dtype=f32,{}", o.method, path, o.parameters);
     const int max_new = 2 + 6 * (o.depth + 1);
+    EXPECT_EQ(build_method(spec, small_model(1, kIds))->largest_step().rows, o.rows);
     const Watched seen = watch(spec, knowing(o.distinct, off), max_new);
     for (size_t i = 0; i < seen.turn.tokens.size(); ++i)
       ASSERT_EQ(seen.turn.tokens[i], (6 + static_cast<int>(i)) % kIds);
