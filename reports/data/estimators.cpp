@@ -36,6 +36,8 @@ std::optional<Estimate> speedup_sum(std::span<const PromptPair> pairs, const Des
                                     double confidence) {
   std::vector<Sums> prompts;
   std::vector<size_t> places;
+  prompts.reserve(pairs.size());
+  places.reserve(pairs.size());
   Sums all = {};
   for (size_t i = 0; i < pairs.size(); ++i) {
     const PromptPair& p = pairs[i];
@@ -62,6 +64,7 @@ std::optional<Estimate> speedup_sum(std::span<const PromptPair> pairs, const Des
 std::optional<Estimate> ratio_of_sums(std::span<const RatioTerm> terms, const Design& design,
                                       double confidence) {
   std::vector<PromptPair> pairs;
+  pairs.reserve(terms.size());
   for (const RatioTerm& t : terms) {
     PromptPair& p = pairs.emplace_back();
     if (t.numerator != 0 || t.denominator != 0)

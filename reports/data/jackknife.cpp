@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <map>
 
 #include "engine/base/error.h"
 
@@ -35,6 +34,7 @@ double Jackknife::kurtosis_dof() const {
 
 std::vector<double> Units::column(size_t k) const {
   std::vector<double> values;
+  values.reserve(sums.size());
   for (const Sums& s : sums) values.push_back(s[k]);
   return values;
 }
@@ -58,59 +58,92 @@ Units units_of(std::span<const Sums> prompts, const Design& design) {
   for (size_t i = 0; i < prompts.size(); ++i)
     for (size_t k = 0; k < prompts[i].size(); ++k)
       u.sums[static_cast<size_t>(design.unit[i])][k] += prompts[i][k];
-  std::map<int, int> sizes;
-  for (const int s : design.stratum) ++sizes[s];
+  // By the design's numbers of strata, which are small.
+  std::vector<int> sizes;
+  for (const int s : design.stratum) {
+    EVALRUN_CHECK(s >= 0, "stratum {}", s);
+    if (static_cast<size_t>(s) >= sizes.size()) sizes.resize(static_cast<size_t>(s) + 1);
+    ++sizes[static_cast<size_t>(s)];
+  }
   // Single units: one stratum, or the smallest other one where there is just one of them.
   constexpr int kSingle = -1;
   int singles = 0, smallest = kSingle;
-  for (const auto& [s, size] : sizes) {
-    singles += size == 1;
-    if (size > 1 && (smallest == kSingle || size < sizes.at(smallest))) smallest = s;
+  for (size_t s = 0; s < sizes.size(); ++s) {
+    singles += sizes[s] == 1;
+    if (sizes[s] > 1 && (smallest == kSingle || sizes[s] < sizes[static_cast<size_t>(smallest)]))
+      smallest = static_cast<int>(s);
   }
   const int pooled = singles == 1 ? smallest : kSingle;
-  std::map<int, int> numbers;
+  constexpr int kNone = -1;
+  std::vector<int> numbers(sizes.size() + 1, kNone);  // of strata, the single ones' last
+  u.stratum.reserve(design.stratum.size());
   for (const int s : design.stratum) {
-    const int of = sizes.at(s) == 1 ? pooled : s;
-    const int number = numbers.try_emplace(of, static_cast<int>(numbers.size())).first->second;
+    const int of = sizes[static_cast<size_t>(s)] == 1 ? pooled : s;
+    int& number = of == kSingle ? numbers.back() : numbers[static_cast<size_t>(of)];
+    if (number == kNone) {
+      number = u.n_strata();
+      u.sizes.push_back(0);
+    }
     u.stratum.push_back(number);
-    if (numbers.size() > u.sizes.size()) u.sizes.push_back(0);
     ++u.sizes[static_cast<size_t>(number)];
   }
   return u;
 }
 
-std::optional<Jackknife> jackknife(const Units& units, Statistic statistic) {
-  if (units.sums.size() < 2) return std::nullopt;
-  const size_t n_strata = units.sizes.size();
+namespace {
+
+// `kColumns`: how many of the sums the statistic is of, from the first on.
+template <size_t kColumns, typename StatisticOf>
+std::optional<Jackknife> jackknife_of(const Units& units, StatisticOf statistic) {
+  const size_t n_units = units.sums.size(), n_strata = units.sizes.size();
+  if (n_units < 2) return std::nullopt;
   Sums all = {};
   std::vector<Sums> strata(n_strata, Sums{});
-  for (size_t u = 0; u < units.sums.size(); ++u)
-    for (size_t k = 0; k < all.size(); ++k) {
+  for (size_t u = 0; u < n_units; ++u)
+    for (size_t k = 0; k < kColumns; ++k) {
       all[k] += units.sums[u][k];
       strata[static_cast<size_t>(units.stratum[u])][k] += units.sums[u][k];
     }
   Jackknife j;
   j.value = statistic(all);
-  std::vector<double> means(n_strata, 0);
-  for (size_t u = 0; u < units.sums.size(); ++u) {
-    const auto s = static_cast<size_t>(units.stratum[u]);
+  j.deviations.resize(n_units);
+  std::vector<double> means(n_strata, 0), scale(n_strata);
+  std::vector<Sums> others(n_strata, Sums{});
+  for (size_t s = 0; s < n_strata; ++s) {
     const double n = units.sizes[s];
-    Sums rest = all;
-    for (size_t k = 0; k < rest.size(); ++k)
-      rest[k] = n_strata == 1
-                    ? all[k] - units.sums[u][k]
-                    : all[k] - strata[s][k] + (strata[s][k] - units.sums[u][k]) * n / (n - 1);
-    j.deviations.push_back(statistic(rest));
-    if (!std::isfinite(j.deviations.back())) return std::nullopt;
-    means[s] += j.deviations.back();
+    scale[s] = std::sqrt((n - 1) / n);
+    for (size_t k = 0; k < kColumns; ++k) others[s][k] = all[k] - strata[s][k];
   }
-  for (size_t s = 0; s < n_strata; ++s) means[s] /= units.sizes[s];
-  for (size_t u = 0; u < units.sums.size(); ++u) {
+  bool finite = true;
+  for (size_t u = 0; u < n_units; ++u) {
     const auto s = static_cast<size_t>(units.stratum[u]);
     const double n = units.sizes[s];
-    j.deviations[u] = std::sqrt((n - 1) / n) * (j.deviations[u] - means[s]);
+    Sums rest = {};
+    for (size_t k = 0; k < kColumns; ++k)
+      rest[k] = n_strata == 1 ? all[k] - units.sums[u][k]
+                              : others[s][k] + (strata[s][k] - units.sums[u][k]) * n / (n - 1);
+    j.deviations[u] = statistic(rest);
+    finite = finite && std::isfinite(j.deviations[u]);
+    means[s] += j.deviations[u];
+  }
+  if (!finite) return std::nullopt;
+  for (size_t s = 0; s < n_strata; ++s) means[s] /= units.sizes[s];
+  for (size_t u = 0; u < n_units; ++u) {
+    const auto s = static_cast<size_t>(units.stratum[u]);
+    j.deviations[u] = scale[s] * (j.deviations[u] - means[s]);
   }
   return j;
+}
+
+}  // namespace
+
+// The two that reports ask for a million times are compiled into the loop.
+std::optional<Jackknife> jackknife(const Units& units, Statistic statistic) {
+  if (statistic == log_ratio)
+    return jackknife_of<4>(units, [](const Sums& s) { return log_ratio(s); });
+  if (statistic == quotient)
+    return jackknife_of<2>(units, [](const Sums& s) { return quotient(s); });
+  return jackknife_of<4>(units, statistic);
 }
 
 double effective_count(std::span<const double> weights) {
@@ -128,6 +161,7 @@ base::Interval student_interval(const Jackknife& j, double dof, double confidenc
 std::optional<DesignedMean> mean_interval(std::span<const double> values, const Design& design,
                                           double confidence) {
   std::vector<Sums> prompts;
+  prompts.reserve(values.size());
   for (const double v : values) prompts.push_back({v, 1, 1, 1});
   const Units units = units_of(prompts, design);
   const auto j = jackknife(units, quotient);

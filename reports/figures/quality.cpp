@@ -179,11 +179,12 @@ RunScores read_scores(const results::ResultStore& store, const RunData& data,
   std::vector<std::vector<Score>> scores(places.size());
   ControlScores of_control;
   std::vector<bool> unjudged;  // evaluators of the control
-  // Only facts that name a sandbox are parsed.
+  // Only facts that name a sandbox are parsed: CASE does not look further, AND would.
   for_generation_rows(
       store, data, "score",
-      "generation_id, evaluator, version, status, value, suspicious, instr(facts, 'sandbox') > 0 "
-      "AND coalesce(json_extract(facts, '$.sandbox'), '') = 'none'",
+      "generation_id, evaluator, version, status, value, suspicious, CASE WHEN "
+      "instr(facts, 'sandbox') > 0 THEN coalesce(json_extract(facts, '$.sandbox'), '') = 'none' "
+      "ELSE 0 END",
       [&](const Generation& g, const Row& r) {
         if (!g.judged) return;
         Score s{.prompt = g.prompt_id,

@@ -260,8 +260,10 @@ SpeedFigures RowBuilder::speed(const Pairing& pairing, bool against_itself) cons
     f.first_token_n_eff = first->n_eff;
   }
   std::vector<double> per_sample;
-  for (const auto& [sample, p] : headline_samples(pairing, estimator_))
-    if (const auto estimate = speedup(p, estimator_)) per_sample.push_back(estimate->value);
+  const auto& samples = headline_samples(pairing, estimator_);
+  if (samples.size() > 1)
+    for (const auto& [sample, p] : samples)
+      if (const auto estimate = speedup(p, estimator_)) per_sample.push_back(estimate->value);
   if (per_sample.size() > 1) {
     f.sample_mean = base::mean(per_sample);
     f.sample_sd = base::sample_sd(per_sample);
