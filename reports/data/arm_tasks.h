@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <numeric>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -19,6 +20,12 @@ class ArmTasks {
   // 0 .. size() - 1. Both must be the run's.
   size_t of(int64_t arm_id, int64_t prompt_id) const {
     return arms_.at(arm_id) * tasks_.size() + tasks_of_.at(prompt_id);
+  }
+  // All of an arm.
+  std::vector<size_t> of_arm(int64_t arm_id) const {
+    std::vector<size_t> all(tasks_.size());
+    std::iota(all.begin(), all.end(), arms_.at(arm_id) * tasks_.size());
+    return all;
   }
   size_t size() const { return arms_.size() * tasks_.size(); }
 
