@@ -7,6 +7,12 @@
 
 namespace evalrun::reports {
 
+namespace {
+// No ratio, rate or share of a run is as large: an interval that reaches it says that nothing is
+// known.
+constexpr double kUnbounded = 1e6;
+}  // namespace
+
 std::string number(const std::optional<double>& v, int decimals) {
   if (!v || !std::isfinite(*v)) return "-";
   // "-0.00" says nothing that "0.00" does not.
@@ -33,7 +39,9 @@ std::string with_interval(const std::optional<double>& v, const std::optional<ba
 }
 
 std::string bracket(const base::Interval& i, int decimals) {
-  return fmt::format("[{}, {}]", number(i.lo, decimals), number(i.hi, decimals));
+  const bool unbounded = i.hi > kUnbounded;
+  return fmt::format("[{}, {}]", number(i.lo, decimals),
+                     unbounded ? ">1e6" : number(i.hi, decimals));
 }
 
 }  // namespace evalrun::reports

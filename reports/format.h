@@ -19,6 +19,7 @@ inline constexpr const char* kIndicative =
 std::string with_interval(const std::optional<double>& v, const std::optional<base::Interval>& i,
                           double n_eff, int decimals = 2);
 
-std::string bracket(const base::Interval& i, int decimals);  // "[1.31, 1.54]"
+// "[1.31, 1.54]"; "[0.00, >1e6]" where the upper end says nothing.
+std::string bracket(const base::Interval& i, int decimals);
 
 }  // namespace evalrun::reports

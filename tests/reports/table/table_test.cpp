@@ -1,6 +1,7 @@
 // What stands in a report beside the figures: memory, parts of data sets, colours, marks.
 #include <gmock/gmock.h>
 
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <regex>
 
@@ -18,6 +19,13 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 class TableTest : public ReportTest {};
+
+TEST(Bracket, AnUpperEndThatSaysNothingIsNoNumber) {
+  EXPECT_EQ(bracket({0.9, 1.25}, 2), "[0.90, 1.25]");
+  EXPECT_EQ(bracket({-1e7, 1e6}, 1), "[-10000000.0, 1000000.0]");
+  EXPECT_EQ(bracket({0, 2.7e21}, 3), "[0.000, >1e6]");
+  EXPECT_EQ(bracket({0, std::numeric_limits<double>::infinity()}, 2), "[0.00, >1e6]");
+}
 
 TEST_F(TableTest, MemoryIsPerArm) {
   run_.tasks = {"gsm8k", "samples_chat"};
