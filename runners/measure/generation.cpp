@@ -23,7 +23,7 @@ methods::TurnRequest GenerationDecoder::turn_request(const PlannedPrompt& planne
 }
 
 std::vector<int32_t> GenerationDecoder::kept_prompt(engine::Session& session,
-                                                    const methods::DecodingMethod& method) const {
+                                                    const methods::DecodingMethod& method) {
   std::vector<int32_t> tokens;
   // Features are kept from the prefill on: whoever reads them reads the prompt itself.
   const bool keeps = turns_ != nullptr && holder_ == &session && method.needs().empty();
@@ -36,7 +36,7 @@ std::vector<int32_t> GenerationDecoder::kept_prompt(engine::Session& session,
 
 void GenerationDecoder::converse(const PlannedPrompt& planned, engine::Session& session,
                                  methods::DecodingMethod& method, const Answers* path,
-                                 results::GenerationRecord& g) const {
+                                 results::GenerationRecord& g) {
   std::vector<int32_t> ids, previous = kept_prompt(session, method);
   std::optional<methods::StopText> stop_text =
       plan_.suite.ignore_eos ? std::nullopt : conversation_.stop_text(planned.prompt);
@@ -77,8 +77,7 @@ results::TurnRecord GenerationDecoder::replay_turn(methods::DecodingMethod& meth
   return turn;
 }
 
-Answers GenerationDecoder::plain_answers(const PlannedPrompt& planned,
-                                         engine::Session& session) const {
+Answers GenerationDecoder::plain_answers(const PlannedPrompt& planned, engine::Session& session) {
   const auto plain = methods::parse_method("ar").info->build({}, {});
   results::GenerationRecord g;
   converse(planned, session, *plain, nullptr, g);
@@ -88,7 +87,7 @@ Answers GenerationDecoder::plain_answers(const PlannedPrompt& planned,
 }
 
 results::TurnRecord GenerationDecoder::warm_turn(const PlannedPrompt& planned, RunningArm& arm,
-                                                 int max_new) const {
+                                                 int max_new) {
   holder_ = nullptr;
   arm.session->reset();
   const std::vector<int32_t> ids =

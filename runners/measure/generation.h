@@ -43,20 +43,18 @@ class GenerationDecoder {
   // with an empty session; in turns with another process, with what the session holds of the
   // prompt (kept_prompt()).
   void converse(const PlannedPrompt& planned, engine::Session& session,
-                methods::DecodingMethod& method, const Answers* path,
-                results::GenerationRecord& g) const;
+                methods::DecodingMethod& method, const Answers* path, results::GenerationRecord& g);
   // What plain decoding answers.
-  Answers plain_answers(const PlannedPrompt& planned, engine::Session& session) const;
+  Answers plain_answers(const PlannedPrompt& planned, engine::Session& session);
   // The first turn alone, `max_new` tokens whatever they are, to warm the arm up.
-  results::TurnRecord warm_turn(const PlannedPrompt& planned, RunningArm& arm, int max_new) const;
+  results::TurnRecord warm_turn(const PlannedPrompt& planned, RunningArm& arm, int max_new);
   bool in_turns() const { return turns_ != nullptr; }
 
  private:
   // The tokens that the session still holds and a conversation may begin with; empties the session
   // where there are none. In turns only decoding is judged, and every method of a prompt would read
   // that prompt again: a quarter of the time. Its bits do not depend on who read it.
-  std::vector<int32_t> kept_prompt(engine::Session& session,
-                                   const methods::DecodingMethod& method) const;
+  std::vector<int32_t> kept_prompt(engine::Session& session, const methods::DecodingMethod& method);
   methods::TurnRequest turn_request(const PlannedPrompt& planned, std::span<const int32_t> ids,
                                     uint64_t seed) const;
   results::TurnRecord replay_turn(methods::DecodingMethod& method, engine::Session& session,
@@ -68,8 +66,8 @@ class GenerationDecoder {
   base::Clock& clock_;
   Turns* turns_;
   // The prompt of the last conversation in turns, and the session that holds it.
-  mutable const engine::Session* holder_ = nullptr;
-  mutable std::vector<int32_t> held_;
+  const engine::Session* holder_ = nullptr;
+  std::vector<int32_t> held_;
 };
 
 // Looks at the machine before a generation and after it.

@@ -22,8 +22,8 @@ double median_of_window(std::vector<int64_t>::const_iterator begin) {
 
 class WarmUp {
  public:
-  WarmUp(const RunPlan& plan, const std::vector<const Visit*>& pending,
-         const GenerationDecoder& decoder, base::Clock& clock, const std::function<bool()>& stop);
+  WarmUp(const RunPlan& plan, const std::vector<const Visit*>& pending, GenerationDecoder& decoder,
+         base::Clock& clock, const std::function<bool()>& stop);
   void fixed(RunningArm& arm);                     // suite.warmup generations
   void until_steady(RunningArm& arm, bool first);  // suite.warmup < 0; `first`: the baseline
 
@@ -41,15 +41,14 @@ class WarmUp {
   bool stop_requested() const { return stop_ && stop_(); }
 
   const Suite& suite_;
-  const GenerationDecoder& decoder_;
+  GenerationDecoder& decoder_;
   base::Clock& clock_;
   const std::function<bool()>& stop_;
   std::vector<const PlannedPrompt*> prompts_;  // in the order in which they will be measured
 };
 
 WarmUp::WarmUp(const RunPlan& plan, const std::vector<const Visit*>& pending,
-               const GenerationDecoder& decoder, base::Clock& clock,
-               const std::function<bool()>& stop)
+               GenerationDecoder& decoder, base::Clock& clock, const std::function<bool()>& stop)
     : suite_(plan.suite), decoder_(decoder), clock_(clock), stop_(stop) {
   for (const Visit* v : pending) {
     const PlannedPrompt& prompt = plan.prompts[static_cast<size_t>(v->prompt)];
@@ -112,7 +111,7 @@ bool SteadyState::settled() const {
 }
 
 void warm_up(const RunPlan& plan, const std::vector<const Visit*>& pending,
-             const GenerationDecoder& decoder, base::Clock& clock, std::vector<RunningArm>& arms,
+             GenerationDecoder& decoder, base::Clock& clock, std::vector<RunningArm>& arms,
              ProgressSink& progress, const std::function<bool()>& stop) {
   WarmUp warm(plan, pending, decoder, clock, stop);
   for (RunningArm& arm : arms) {

@@ -26,7 +26,7 @@ class SteadyState {
 // Warms up every arm as the plan's suite says. `stop` may be empty. A method that fails here fails
 // again in its first measured generation, where the failure is stored; a DeviceFault is thrown.
 void warm_up(const RunPlan& plan, const std::vector<const Visit*>& pending,
-             const GenerationDecoder& decoder, base::Clock& clock, std::vector<RunningArm>& arms,
+             GenerationDecoder& decoder, base::Clock& clock, std::vector<RunningArm>& arms,
              ProgressSink& progress, const std::function<bool()>& stop);
 
 }  // namespace evalrun::runners
