@@ -148,6 +148,10 @@ int64_t copy_run(const ResultStore& source, int64_t run_id, ResultStore& target)
   copy_rows(target, "step", of_turn, {{"turn_id", plus("turn_id", turn)}});
   copy_rows(target, "node", of_turn, {{"turn_id", plus("turn_id", turn)}});
   copy_rows(target, "divergence", of_turn, {{"turn_id", plus("turn_id", turn)}});
+  // Older files have none.
+  target.execute(
+      "UPDATE main.generation SET tally = generation_tally(id) WHERE run_id = ? AND tally IS NULL",
+      {new_id});
   copy_rows(target, "clock", of_generation, {{"generation_id", plus("generation_id", generation)}});
   copy_rows(target, "gpu", of_generation, {{"generation_id", plus("generation_id", generation)}});
   copy_rows(target, "score", of_generation, {{"generation_id", plus("generation_id", generation)}});

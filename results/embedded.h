@@ -1,4 +1,4 @@
-// schema.sql and views.sql, compiled into the library.
+// schema.sql, triggers.sql and views.sql, compiled into the library.
 #pragma once
 #include <span>
 #include <string>

@@ -23,8 +23,8 @@ std::string embedded_sql(std::string_view name) {
 
 namespace {
 
-// kMigrations[n] turns a database of version n into one of n + 1; tables and indexes only, the
-// views are dropped before and made anew afterwards. Entries are never changed once released.
+// kMigrations[n] turns a database of version n into one of n + 1; tables and indexes only, views
+// and triggers are dropped before and made anew afterwards. Entries are never changed once released.
 struct Migration {
   const char* what;
   const char* sql;
@@ -153,7 +153,11 @@ constexpr std::array<Migration, kSchemaVersion> kMigrations = {{
      "ALTER TABLE gpu ADD COLUMN graph_misses INTEGER;"},
     {"prompts that belong together",
      "ALTER TABLE prompt ADD COLUMN group_name TEXT NOT NULL DEFAULT '';"},
-    {"energy of the processor", "ALTER TABLE clock ADD COLUMN energy_mj INTEGER;"},
+    // generation_tally() is ours (results/tally_function.h).
+    {"energy of the processor; tallies",
+     "ALTER TABLE clock ADD COLUMN energy_mj INTEGER;"
+     "ALTER TABLE generation ADD COLUMN tally BLOB;"
+     "UPDATE generation SET tally = generation_tally(id);"},
 }};
 
 // results/repetition.h over a token blob, for migrations.
@@ -207,23 +211,30 @@ void set_version(sqlite3* db, const std::string& path, int version) {
              "stamping the schema version");
 }
 
+// What is made of the tables.
+void make_derived(sqlite3* db, const std::string& path) {
+  run_script(db, path, embedded_sql("triggers.sql"), "creating triggers");
+  run_script(db, path, embedded_sql("views.sql"), "creating views");
+}
+
+void drop_derived(sqlite3* db, const std::string& path) {
+  std::string script;
+  Statement s(db, path, "SELECT type, name FROM sqlite_schema WHERE type IN ('trigger', 'view')");
+  const auto text = [&](int column) {
+    return reinterpret_cast<const char*>(sqlite3_column_text(s.get(), column));
+  };
+  while (s.step()) script += fmt::format("DROP {} \"{}\";", text(0), text(1));
+  run_script(db, path, script, "dropping views");
+}
+
 void create(sqlite3* db, const std::string& path) {
   Transaction t(db, path);
   if (is_empty(db, path)) {  // else another process was faster
     run_script(db, path, embedded_sql("schema.sql"), "creating tables");
-    run_script(db, path, embedded_sql("views.sql"), "creating views");
+    make_derived(db, path);
     set_version(db, path, kSchemaVersion);
   }
   t.commit();
-}
-
-void drop_views(sqlite3* db, const std::string& path) {
-  std::string script;
-  Statement s(db, path, "SELECT name FROM sqlite_schema WHERE type = 'view'");
-  while (s.step())
-    script += fmt::format("DROP VIEW \"{}\";",
-                          reinterpret_cast<const char*>(sqlite3_column_text(s.get(), 0)));
-  run_script(db, path, script, "dropping views");
 }
 
 void back_up(sqlite3* db, const std::string& path, int64_t version) {
@@ -243,12 +254,29 @@ void migrate(sqlite3* db, const std::string& path, int64_t version) {
   run_script(db, path, "PRAGMA foreign_keys = OFF", "migrating");
   Transaction t(db, path);
   if (stored_version(db, path) != version) return;  // another process was faster
-  drop_views(db, path);
+  drop_derived(db, path);
   for (int64_t v = version; v < kSchemaVersion; ++v)
     run_script(db, path, kMigrations[v].sql,
                fmt::format("migrating from version {} to {} ({})", v, v + 1, kMigrations[v].what));
-  run_script(db, path, embedded_sql("views.sql"), "creating views");
+  make_derived(db, path);
   set_version(db, path, kSchemaVersion);
+  t.commit();
+}
+
+// Development builds wrote version 10 before it had tallies.
+void add_tallies(sqlite3* db, const std::string& path) {
+  const auto missing = [&] {
+    return scalar(db, path,
+                  "SELECT count(*) FROM pragma_table_info('generation') WHERE name = 'tally'") == 0;
+  };
+  if (!missing()) return;
+  Transaction t(db, path);
+  if (!missing()) return;  // another process was faster
+  run_script(db, path,
+             "ALTER TABLE generation ADD COLUMN tally BLOB;"
+             "UPDATE generation SET tally = generation_tally(id);" +
+                 embedded_sql("triggers.sql"),
+             "adding tallies");
   t.commit();
 }
 
@@ -271,7 +299,10 @@ void prepare_schema(sqlite3* db, const std::string& path, bool writable) {
                     kSchemaVersion),
         "use the evalrun that wrote it (or a newer one), or choose another file with --db");
   EVALRUN_CHECK(*version >= 0, "schema version {}", *version);
-  if (*version == kSchemaVersion) return;
+  if (*version == kSchemaVersion) {
+    if (writable) add_tallies(db, path);
+    return;
+  }
   if (!writable && *version >= kOldestReadable) return;
   if (!writable)
     throw base::data_error(

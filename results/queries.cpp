@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "results/read_rows.h"
@@ -178,6 +179,19 @@ int64_t version_of(const ResultStore& store) {
 
 bool has_groups(const ResultStore& store) { return version_of(store) >= 9; }
 bool has_processor_energy(const ResultStore& store) { return version_of(store) >= 10; }
+
+bool has_tallies(const ResultStore& store) {
+  const auto names = all(store, "PRAGMA main.table_info(generation)", {},
+                         [](const Row& row) { return row.text(1); });
+  return std::find(names.begin(), names.end(), "tally") != names.end();
+}
+
+std::vector<int64_t> wrong_tallies(const ResultStore& store) {
+  if (!has_tallies(store)) return {};
+  return all<int64_t>(store,
+                      "SELECT id FROM generation WHERE tally IS NOT NULL AND tally IS NOT "
+                      "generation_tally(id) ORDER BY id");
+}
 
 std::vector<EnergyRow> energy_by_prompt(const ResultStore& store, int64_t run_id) {
   return all(store,

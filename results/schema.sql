@@ -1,5 +1,5 @@
 -- Tables of an evalrun result database, schema version 10. Raw values only; ratios are born in
--- views.sql. Field by field in docs/schema.md. Times are nanoseconds, ids of tokens int32.
+-- views.sql, and what keeps tallies true is in triggers.sql. Field by field in docs/schema.md. Times are nanoseconds, ids of tokens int32.
 
 CREATE TABLE meta (
   name  TEXT PRIMARY KEY,
@@ -104,6 +104,7 @@ CREATE TABLE generation (
   distinct_share REAL,                      -- distinct 4-grams / 4-grams, the turn with the lowest
   cycle         INTEGER NOT NULL,           -- tokens at the end of a turn that repeat, the longest
   asked         INTEGER,                    -- places asked in a replay; NULL = decoded freely
+  tally         BLOB,                       -- of its turns, steps and nodes (results/tally.h); NULL = read them
   UNIQUE (arm_id, prompt_id, repeat, sample)
 );
 CREATE INDEX generation_run ON generation (run_id);

@@ -15,6 +15,8 @@
 #include "results/migrations.h"
 #include "results/repetition.h"
 #include "results/sqlite.h"
+#include "results/tally.h"
+#include "results/tally_function.h"
 
 namespace evalrun::results {
 
@@ -92,6 +94,11 @@ std::string Row::blob(int column) const {
   const auto* p = static_cast<const char*>(sqlite3_column_blob(stmt_, column));
   return p == nullptr ? "" : std::string(p, sqlite3_column_bytes(stmt_, column));
 }
+std::string_view Row::view(int column) const {
+  const auto* p = static_cast<const char*>(sqlite3_column_blob(stmt_, column));
+  return p == nullptr ? std::string_view()
+                      : std::string_view(p, static_cast<size_t>(sqlite3_column_bytes(stmt_, column)));
+}
 int Row::columns() const { return sqlite3_column_count(stmt_); }
 std::string Row::name(int column) const { return sqlite3_column_name(stmt_, column); }
 
@@ -99,6 +106,7 @@ struct ResultStore::Impl {
   explicit Impl(const std::string& p) : path(p) {}
   ~Impl() {
     forget_prepared();
+    tally.forget_statements();
     sqlite3_close_v2(db);
   }
   int64_t last_id() const { return sqlite3_last_insert_rowid(db); }
@@ -149,6 +157,7 @@ struct ResultStore::Impl {
   sqlite3* db = nullptr;
   std::unique_ptr<Statement> insert_generation, insert_turn, insert_step, insert_node;
   std::unique_ptr<Statement> insert_divergence, insert_clock, insert_gpu, insert_score;
+  TallyFunction tally;
 };
 
 ResultStore::ResultStore(const std::string& path, Mode mode)
@@ -183,6 +192,7 @@ ResultStore::ResultStore(const std::string& path, Mode mode)
     rc = open("file:" + escaped + "?immutable=1", SQLITE_OPEN_READONLY | SQLITE_OPEN_URI);
     if (rc != SQLITE_OK) throw_sqlite(impl_->db, rc, path_, "opening it");
   }
+  impl_->tally.add_to(impl_->db);
   prepare_schema(impl_->db, path_, writable);
   // Only now: a foreign or newer database must be left as it was.
   if (writable) {
@@ -297,8 +307,8 @@ int64_t ResultStore::add_generation(int64_t run_id, int64_t arm_id, int64_t prom
                         "INSERT INTO generation (run_id, arm_id, prompt_id, repeat, sample, seed, "
                         "block, slot, status, "
                         "fault, tokens_hash, steps_hash, total_ns, tokenize_ns, detokenize_ns, "
-                        "started, distinct_share, cycle, asked) VALUES (?, ?, "
-                        "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
+                        "started, distinct_share, cycle, asked, tally) VALUES (?, ?, "
+                        "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
     const Repetition repetition = repetition_of_turns(g.turns);
     insert_generation << run_id << arm_id << prompt_id << g.repeat << g.sample
                       << static_cast<int64_t>(g.seed) << g.block << g.slot << g.status << g.fault
@@ -306,6 +316,10 @@ int64_t ResultStore::add_generation(int64_t run_id, int64_t arm_id, int64_t prom
                       << g.tokenize_ns << g.detokenize_ns
                       << (g.started.empty() ? utc_now() : g.started) << repetition.distinct_share
                       << repetition.cycle << asked_of(g.turns);
+    if (const auto tally = packed(tally_of(g.turns)))
+      insert_generation.blob(*tally);
+    else
+      insert_generation << nullptr;
     insert_generation.run();
     const int64_t id = impl_->last_id();
     for (size_t i = 0; i < g.turns.size(); ++i) {

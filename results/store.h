@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -33,6 +34,7 @@ class Row {
   double number(int column) const;
   std::string text(int column) const;
   std::string blob(int column) const;
+  std::string_view view(int column) const;  // bytes of a text or blob, until the next row
   int columns() const;
   std::string name(int column) const;
 
@@ -65,8 +67,8 @@ class ResultStore {
   // Highest of the stored and the given peak, so that a resumed run keeps the larger one.
   void update_arm_bytes(int64_t arm_id, const ArmRecord& arm);
 
-  // One transaction: generation, turns, steps, nodes, divergences, tokens, clock, scores, and how
-  // much its tokens repeat themselves (results/repetition.h). Returns its id. A second
+  // One transaction: generation, turns, steps, nodes, divergences, tokens, clock, scores, how much
+  // its tokens repeat themselves (results/repetition.h), and its tally. Returns its id. A second
   // generation with the same (arm, prompt, repeat, sample) is refused with an InternalError: resume
   // never measures twice. On a full disk nothing of it is stored and earlier records stay.
   int64_t add_generation(int64_t run_id, int64_t arm_id, int64_t prompt_id,
@@ -91,7 +93,9 @@ class ResultStore {
   // Steps of one turn, in order: the first `limit` of them, or all. Reads these rows only.
   std::vector<StepRecord> steps(int64_t turn_id, std::optional<int64_t> limit = std::nullopt) const;
 
-  // Parameterised query: `f` sees each row, return false to stop.
+  // Parameterised query: `f` sees each row, return false to stop. SQL has the function
+  // generation_tally(id): what the column `tally` of a generation should be (results/tally.h), from
+  // its rows.
   void query(const std::string& sql, const std::vector<Value>& parameters,
              const std::function<bool(const Row&)>& f) const;
   void execute(const std::string& sql, const std::vector<Value>& parameters = {});

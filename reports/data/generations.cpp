@@ -1,13 +1,19 @@
 #include "reports/data/generations.h"
 
 #include <algorithm>
+#include <iterator>
+#include <optional>
 #include <span>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
 
 #include "reports/data/arm_tasks.h"
+#include "reports/data/outcome_sums.h"
+#include "results/queries.h"
+#include "results/read_rows.h"
 #include "results/repetition.h"
+#include "results/tally.h"
 
 namespace evalrun::reports {
 namespace {
@@ -22,7 +28,7 @@ struct Finished {
   size_t place = 0;
 };
 
-// Numbers of a sample, in the order of the query's columns.
+// Numbers of a sample, in the order of a tally's sums.
 constexpr double SampleRow::*kNumbers[] = {
     &SampleRow::n_tokens,    &SampleRow::n_decode,        &SampleRow::steps,
     &SampleRow::drafted,     &SampleRow::drafted_depth,   &SampleRow::accepted,
@@ -30,46 +36,51 @@ constexpr double SampleRow::*kNumbers[] = {
     &SampleRow::undrafted,   &SampleRow::draft_ns,        &SampleRow::verify_ns,
     &SampleRow::decode_ns,   &SampleRow::prefill_ns,      &SampleRow::draft_prefill_ns,
     &SampleRow::stop_tokens, &SampleRow::first_token_ns};
+static_assert(std::size(kNumbers) == results::kTallySums);
 
-// A row per turn, the turns of a generation in order; NULLs for one without turns.
-constexpr const char* kTurns =
-    "SELECT g.id, g.arm_id, g.prompt_id, g.sample, g.repeat, g.status = 'ok', g.fault, "
-    "g.tokens_hash, g.steps_hash, coalesce(g.distinct_share < {}, 0) OR g.cycle >= {}, "
-    "t.n_tokens, max(t.n_tokens - 1, 0), t.n_steps, t.drafted, t.drafted_depth, t.accepted, "
-    "t.emitted, t.target_forwards, t.rows, t.undrafted, t.draft_ns, t.verify_ns, t.decode_ns, "
-    "t.prefill_ns, t.draft_prefill_ns, t.stop = 'stop_token', (t.idx = 0) * t.prefill_ns "
-    "FROM generation g LEFT JOIN turn t ON t.generation_id = g.id WHERE g.run_id = ? "
-    "ORDER BY g.id";
-constexpr int kFirstNumber = 10;
+// The tally, NULL in files without, stands last.
+constexpr const char* kGenerations =
+    "SELECT id, run_id, arm_id, prompt_id, sample, repeat, status, fault, tokens_hash, steps_hash, "
+    "distinct_share, cycle, {} FROM generation WHERE {} ORDER BY id";
+constexpr int kTally = 12;
 
-class Reader {
+// What a tally adds up, turn by turn.
+constexpr double SampleRow::*kTurnNumbers[] = {
+    &SampleRow::n_tokens,   &SampleRow::steps,           &SampleRow::drafted,
+    &SampleRow::drafted_depth, &SampleRow::accepted,     &SampleRow::emitted,
+    &SampleRow::target_forwards, &SampleRow::rows,       &SampleRow::undrafted,
+    &SampleRow::draft_ns,   &SampleRow::verify_ns,       &SampleRow::decode_ns,
+    &SampleRow::prefill_ns, &SampleRow::draft_prefill_ns};
+constexpr std::string_view kTurnColumns =
+    "generation_id, idx, stop, n_tokens, n_steps, drafted, drafted_depth, accepted, emitted, "
+    "target_forwards, rows, undrafted, draft_ns, verify_ns, decode_ns, prefill_ns, "
+    "draft_prefill_ns";
+
+void add_turn_numbers(const Row& turn, SampleRow& sum) {
+  int column = 3;
+  for (double SampleRow::*number : kTurnNumbers) sum.*number += turn.number(column++);
+  sum.n_decode += std::max(turn.number(3) - 1, 0.0);
+  if (turn.view(2) == "stop_token") sum.stop_tokens += 1;
+  if (turn.integer(1) == 0) sum.first_token_ns += turn.number(15);
+}
+
+class GenerationReader {
  public:
-  Reader(RunData& data, Faults faults)
+  GenerationReader(RunData& data, Faults faults, bool step_detail)
       : data_(data),
         faults_(faults),
         places_(data.arms, data.prompts),
         counts_(places_.size()),
         identity_(places_.size()) {
     for (const ArmInfo& a : data.arms) finished_[a.id];
+    if (step_detail) outcomes_.emplace(data.arms, places_);
   }
 
   void read(const results::ResultStore& store) {
-    store.query("SELECT count(*) FROM generation WHERE run_id = ?", {data_.run.id},
-                [&](const Row& r) {
-                  const auto n = static_cast<size_t>(r.integer(0));
-                  for (auto& [arm, rows] : finished_) rows.reserve(n / finished_.size() + 1);
-                  data_.generations.finished.reserve(n);
-                  return false;
-                });
-    store.query(fmt::format(kTurns, results::kLeastDistinctShare, results::kLongestCycle),
-                {data_.run.id}, [&](const Row& r) {
-                  if (r.integer(0) != id_) begin(r);
-                  if (now_ != nullptr) {
-                    int column = kFirstNumber;
-                    for (double SampleRow::*number : kNumbers) now_->*number += r.number(column++);
-                  }
-                  return true;
-                });
+    read_rows(store);
+    read_turns(store);
+    if (outcomes_ && untallied_.empty())
+      data_.generations.outcomes = std::move(*outcomes_).by_name(places_);
     for (auto& [arm, rows] : finished_) sort(rows);
     for (const ArmInfo& a : data_.arms)
       if (const ArmInfo* reference = data_.reference(a); reference != nullptr)
@@ -84,35 +95,102 @@ class Reader {
   }
 
  private:
-  // The first row of a generation. Those that no figure is made of are only counted.
-  void begin(const Row& r) {
-    now_ = nullptr;
-    id_ = r.integer(0);
+  // A finished generation whose turns must be read.
+  struct Untallied {
+    int64_t id;
+    std::vector<Finished>* rows;
+    size_t at;
+  };
+
+  void read_rows(const results::ResultStore& store) {
+    const int64_t run = data_.run.id;
+    const auto edge = [&](const char* sql) { return results::one<int64_t>(store, sql, {run}); };
+    // The last first, and none behind it: what the run stores meanwhile is not half there.
+    const auto last = edge("SELECT max(id) FROM generation WHERE run_id = ?");
+    const auto first = edge("SELECT min(id) FROM generation WHERE run_id = ?");
+    if (!first || !last) return;
+    const int64_t n = edge("SELECT count(*) FROM generation WHERE run_id = ?").value_or(0);
+    for (auto& [arm, rows] : finished_)
+      rows.reserve(static_cast<size_t>(n) / finished_.size() + 1);
+    data_.generations.finished.reserve(static_cast<size_t>(n));
+    // Else others were measured meanwhile.
+    const bool together = *last - *first + 1 == n;
+    store.query(fmt::format(kGenerations, results::has_tallies(store) ? "tally" : "NULL",
+                            together ? "id BETWEEN ? AND ?" : "run_id = ? AND id <= ?"),
+                {together ? *first : run, *last}, [&](const Row& r) {
+                  if (r.integer(1) == run) add(r);
+                  return true;
+                });
+  }
+
+  // Generations that no figure is made of are only counted.
+  void add(const Row& r) {
+    const int64_t id = r.integer(0), arm = r.integer(2), prompt = r.integer(3);
     Generations& all = data_.generations;
-    if (all.first == 0) all.first = id_;
-    all.last = id_, ++all.n;
-    const int64_t arm = r.integer(1), prompt = r.integer(2);
-    const bool ok = r.integer(5) != 0;
-    std::string fault = r.text(6);
+    if (all.first == 0) all.first = id;
+    all.last = id, ++all.n;
+    const bool ok = r.view(6) == "ok";
+    std::string fault = r.text(7);
+    const size_t place = places_.of(arm, prompt);
     if (fault.empty()) {
-      auto& [count, failed] = counts_[places_.of(arm, prompt)];
+      auto& [count, failed] = counts_[place];
       ++count, failed += !ok;
     } else {
       ++all.hidden_faults;
     }
     if (!ok || (!fault.empty() && faults_ == Faults::kLeaveOut)) return;
-    Finished& f = finished_.at(arm).emplace_back();
+    std::vector<Finished>& rows = finished_.at(arm);
+    Finished& f = rows.emplace_back();
     f.row.arm_id = arm, f.row.prompt_id = prompt;
-    f.row.sample = static_cast<int>(r.integer(3));
-    f.repeat = r.integer(4);
+    f.row.sample = static_cast<int>(r.integer(4));
+    f.repeat = r.integer(5);
     f.place = all.finished.size();
     if (fault.empty())
-      all.finished.push_back(
-          {.id = id_, .arm_id = arm, .prompt_id = prompt, .sample = f.row.sample});
+      all.finished.push_back({.id = id, .arm_id = arm, .prompt_id = prompt, .sample = f.row.sample});
     f.row.fault = std::move(fault);
-    f.row.tokens_hash = r.text(7), f.row.steps_hash = r.text(8);
-    f.row.degenerate = r.integer(9) != 0;
-    now_ = &f.row;
+    f.row.tokens_hash = r.text(8), f.row.steps_hash = r.text(9);
+    f.row.degenerate = (!r.is_null(10) && r.number(10) < results::kLeastDistinctShare) ||
+                       r.integer(11) >= results::kLongestCycle;
+    if (!take_tally(r.view(kTally), place, f.row)) untallied_.push_back({id, &rows, rows.size() - 1});
+  }
+
+  // False: the tally is missing or damaged.
+  bool take_tally(std::string_view bytes, size_t place, SampleRow& row) {
+    results::TallySums sums = {};
+    const auto step = [&](int64_t depth, int64_t outcome, int64_t n) {
+      outcomes_->add_steps(place, depth, outcome, n);
+    };
+    const auto node = [&](int64_t depth, int64_t rank, int64_t tested, int64_t accepted) {
+      outcomes_->add_node(place, depth, rank, tested, accepted);
+    };
+    const bool whole = outcomes_ && row.fault.empty() ? results::unpack(bytes, sums, step, node)
+                                                      : results::unpack_sums(bytes, sums);
+    if (!whole) return false;
+    for (size_t i = 0; i < sums.size(); ++i) row.*kNumbers[i] = static_cast<double>(sums[i]);
+    return true;
+  }
+
+  void read_turns(const results::ResultStore& store) {
+    if (untallied_.empty()) return;
+    auto at = untallied_.begin();
+    const auto use = [&](const Row& turn) {
+      const int64_t id = turn.integer(0);
+      while (at != untallied_.end() && at->id < id) ++at;
+      if (at == untallied_.end()) return false;
+      if (at->id == id) add_turn_numbers(turn, (*at->rows)[at->at].row);
+      return true;
+    };
+    const Generations& all = data_.generations;
+    if (all.last - all.first + 1 == all.n)
+      store.query(fmt::format("SELECT {} FROM turn WHERE generation_id BETWEEN ? AND ? "
+                              "ORDER BY generation_id, idx",
+                              kTurnColumns),
+                  {untallied_.front().id, untallied_.back().id}, use);
+    else
+      store.query(fmt::format("SELECT {} FROM generation g CROSS JOIN turn ON generation_id = g.id "
+                              "WHERE g.run_id = ? ORDER BY g.id",
+                              kTurnColumns),
+                  {data_.run.id}, use);
   }
 
   static auto cell(const SampleRow& s) { return std::tie(s.prompt_id, s.sample, s.fault); }
@@ -185,15 +263,16 @@ class Reader {
   Faults faults_;
   ArmTasks places_;
   std::vector<std::pair<int64_t, int64_t>> counts_, identity_;
+  std::optional<OutcomeSums> outcomes_;                          // where they are asked for
   std::unordered_map<int64_t, std::vector<Finished>> finished_;  // by arm
-  int64_t id_ = 0;
-  SampleRow* now_ = nullptr;  // the generation that is being read, where it counts
+  std::vector<Untallied> untallied_;                             // by id
 };
 
 }  // namespace
 
-void read_generations(const results::ResultStore& store, Faults faults, RunData& data) {
-  Reader(data, faults).read(store);
+void read_generations(const results::ResultStore& store, Faults faults, bool step_detail,
+                      RunData& data) {
+  GenerationReader(data, faults, step_detail).read(store);
 }
 
 void for_generation_rows(const results::ResultStore& store, const RunData& data,

@@ -56,7 +56,8 @@ void check_engine_mode(const ArmInfo& arm, const ArmInfo& reference) {
 
 }  // namespace
 
-RunData load_run(const results::ResultStore& store, int64_t run_id, Faults faults) {
+RunData load_run(const results::ResultStore& store, int64_t run_id, Faults faults,
+                 bool step_detail) {
   RunData data;
   store.query(
       "SELECT id, key, label, suite, commit_id, version, started, finished FROM run WHERE id = ?",
@@ -117,7 +118,7 @@ RunData load_run(const results::ResultStore& store, int64_t run_id, Faults fault
                                         r.text(5), r.text(6)});
                 return true;
               });
-  read_generations(store, faults, data);
+  read_generations(store, faults, step_detail, data);
   return data;
 }
 

@@ -67,6 +67,25 @@ struct SampleRow {
 
 using ArmTask = std::pair<int64_t, std::string>;  // arm id, data set
 
+// Steps in which `depth` was the longest drafted path and `accepted` tokens were accepted; `cut`:
+// the stop rule ended the step, so what comes after is unknown.
+struct StepCount {
+  int64_t depth = 0, accepted = 0, steps = 0;
+  bool cut = false;
+};
+
+// Draft nodes at one place of the tree, over all finished generations (view v_node_acceptance).
+struct NodeAcceptance {
+  int64_t depth = 0, rank = 0;  // as results::NodeCount
+  int64_t tested = 0, accepted = 0;
+};
+
+// Of finished generations without a planted fault, every timing repeat.
+struct RunCounts {
+  std::map<ArmTask, std::vector<StepCount>> steps;       // of arms that draft
+  std::map<ArmTask, std::vector<NodeAcceptance>> nodes;  // by depth, then rank
+};
+
 // A finished generation without a planted fault.
 struct Generation {
   int64_t id = 0, arm_id = 0, prompt_id = 0;
@@ -78,6 +97,8 @@ struct Generations {
   std::vector<Generation> finished;                         // by id
   std::map<ArmTask, std::pair<int64_t, int64_t>> counts;    // all, failed (view v_count)
   std::map<ArmTask, std::pair<int64_t, int64_t>> identity;  // compared, identical (v_identity)
+  // Absent unless asked for, and where a generation has no tally (results/tally.h).
+  std::optional<RunCounts> outcomes = {};
   int64_t hidden_faults = 0;           // generations with a planted fault, in none of the above
   int64_t first = 0, last = 0, n = 0;  // ids and number of all that the run has
 };
@@ -105,8 +126,9 @@ enum class Faults { kLeaveOut, kInclude };  // kInclude: the gate's self-test
 
 // Throws data_error when the run does not exist, and Error(kEnvironment) when an arm and its
 // reference were not measured in the same engine mode: no figure of two modes means anything.
+// `step_detail`: with Generations::outcomes.
 RunData load_run(const results::ResultStore& store, int64_t run_id,
-                 Faults faults = Faults::kLeaveOut);
+                 Faults faults = Faults::kLeaveOut, bool step_detail = false);
 
 // Of ArmInfo::settings; "" where the arm has none of that name.
 std::string arm_setting(const ArmInfo& arm, const char* name);

@@ -32,7 +32,7 @@ void check_pass_k(const std::vector<ReportRow>& rows, const std::vector<int>& as
 
 Report build_report(const results::ResultStore& store, int64_t run_id,
                     const ReportOptions& options) {
-  const RunData data = load_run(store, run_id);
+  const RunData data = load_run(store, run_id, Faults::kLeaveOut, options.step_detail);
   const ArmInfo* control = control_of(data.arms, options.control);
   const Aggregates aggregates = load_aggregates(store, data, control, options.step_detail);
   Report report;

@@ -1,45 +1,20 @@
 #include "reports/figures/run_counts.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "reports/data/arm_tasks.h"
+#include "reports/data/outcome_sums.h"
 
 namespace evalrun::reports {
 
 namespace {
 
 using results::Row;
-
-// Counts by two numbers, which are small. Larger ones are counted, too, only slower.
-template <typename Count>
-class Grid {
- public:
-  Count& at(int64_t row, int64_t column) {
-    if (row < 0 || column < 0 || row >= kSide || column >= kSide) return others_[{row, column}];
-    const auto place = static_cast<size_t>(row * kSide + column);
-    if (place >= cells_.size()) cells_.resize(static_cast<size_t>((row + 1) * kSide));
-    return cells_[place];
-  }
-  bool empty() const { return cells_.empty() && others_.empty(); }
-  // Ascending, without zeros.
-  std::map<std::pair<int64_t, int64_t>, Count> all() const {
-    auto list = others_;
-    for (size_t i = 0; i < cells_.size(); ++i)
-      if (cells_[i] != Count())
-        list[{static_cast<int64_t>(i) / kSide, static_cast<int64_t>(i) % kSide}] = cells_[i];
-    return list;
-  }
-
- private:
-  static constexpr int64_t kSide = 128;
-  std::vector<Count> cells_;
-  std::map<std::pair<int64_t, int64_t>, Count> others_;
-};
 
 // Turns of finished generations of a run, and the place of each one's arm and data set.
 struct PlacedTurn {
@@ -91,50 +66,24 @@ void for_rows_of(const results::ResultStore& store, const PlacedTurns& turns,
     }
 }
 
-void count_steps(const results::ResultStore& store, const RunData& data, const ArmTasks& places,
-                 const PlacedTurns& turns, RunCounts& counts) {
-  std::vector<bool> drafts(places.size());
-  for (const ArmInfo& arm : data.arms)
-    if (arm.drafts())
-      for (const size_t place : places.of_arm(arm.id)) drafts[place] = true;
-  std::vector<Grid<int64_t>> sums(places.size());
-  for_rows_of(store, turns, "step", "drafted_depth, accepted, emitted",
-              [&](size_t place, const Row& r) {
-                if (!drafts[place]) return;
-                const int64_t accepted = r.integer(2);
-                const bool cut = r.integer(3) <= accepted;
-                ++sums[place].at(r.integer(1), 2 * accepted + (cut ? 1 : 0));
-              });
-  for (const auto& [key, of] : places.by_name(std::move(sums)))
-    for (const auto& [step, n] : of.all()) {
-      const int64_t cut = ((step.second % 2) + 2) % 2;
-      counts.steps[key].push_back({step.first, (step.second - cut) / 2, n, cut == 1});
-    }
-}
-
-void count_nodes(const results::ResultStore& store, const ArmTasks& places,
-                 const PlacedTurns& turns, RunCounts& counts) {
-  using Outcome = std::array<int64_t, 2>;  // tested, accepted
-  std::vector<Grid<Outcome>> sums(places.size());
-  for_rows_of(store, turns, "node", "depth, rank, tested, accepted",
-              [&](size_t place, const Row& r) {
-                Outcome& n = sums[place].at(r.integer(1), r.integer(2));
-                n[0] += r.integer(3), n[1] += r.integer(4);
-              });
-  for (const auto& [key, nodes] : places.by_name(std::move(sums)))
-    for (const auto& [place, n] : nodes.all())
-      counts.nodes[key].push_back({place.first, place.second, n[0], n[1]});
-}
-
 }  // namespace
 
 RunCounts count_run(const results::ResultStore& store, const RunData& data) {
+  if (data.generations.outcomes) return *data.generations.outcomes;
   const ArmTasks places(data.arms, data.prompts);
   const PlacedTurns turns = turns_of(store, data, places);
-  RunCounts counts;
-  count_steps(store, data, places, turns, counts);
-  count_nodes(store, places, turns, counts);
-  return counts;
+  OutcomeSums sums(data.arms, places);
+  for_rows_of(store, turns, "step", "drafted_depth, accepted, emitted",
+              [&](size_t place, const Row& r) {
+                const int64_t accepted = r.integer(2);
+                const bool cut = r.integer(3) <= accepted;
+                sums.add_steps(place, r.integer(1), 2 * accepted + (cut ? 1 : 0), 1);
+              });
+  for_rows_of(store, turns, "node", "depth, rank, tested, accepted",
+              [&](size_t place, const Row& r) {
+                sums.add_node(place, r.integer(1), r.integer(2), r.integer(3), r.integer(4));
+              });
+  return std::move(sums).by_name(places);
 }
 
 }  // namespace evalrun::reports

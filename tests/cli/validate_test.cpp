@@ -1,5 +1,6 @@
 // evalrun validate.
 #include "tests/cli/cli_test.h"
+#include "tests/e2e/stored_run.h"
 
 namespace evalrun::tests {
 namespace {
@@ -50,6 +51,14 @@ TEST_F(Validate, NamesWhatIsWrong) {
   folder_.write("notes.txt", "hello");
   refuse("notes.txt", 2, "notes.txt");
   refuse("absent.json", 7, "absent.json");
+}
+
+TEST_F(Validate, ATallyMustBeWhatTheRowsAddUpTo) {
+  write_prompts(folder_, 2);
+  ASSERT_EQ(run(run_arguments(8)).exit_code, 0);
+  EXPECT_THAT(run({"validate", "r.db"}).out, HasSubstr("accounting right"));
+  change_stored(folder_.file("r.db"), "UPDATE generation SET tally = x'00' WHERE id = 2");
+  expect_refused(run({"validate", "r.db"}), 5, "generation 2");
 }
 
 TEST_F(Validate, OneBadFileDoesNotHideTheOthers) {

@@ -26,6 +26,7 @@ namespace evalrun::results {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using tests::SyntheticRun;
 using tests::TempFolder;
 
@@ -224,7 +225,7 @@ TEST(Migration, FromVersionZeroWithACopy) {
   int64_t n_scores = 0;
   const std::string all_schema =
       "SELECT group_concat(name || sql, ';') FROM (SELECT name, sql FROM "
-      "sqlite_schema WHERE type IN ('view', 'index') ORDER BY name)";
+      "sqlite_schema WHERE type IN ('view', 'index', 'trigger') ORDER BY name)";
   {
     ResultStore store(path);
     tests::fill(store, usual());
@@ -454,6 +455,64 @@ TEST(Migration, FromVersionNineLeavesEnergiesUnknown) {
   EXPECT_TRUE(has_processor_energy(store));
   EXPECT_EQ(integer(store, "SELECT count(*) FROM clock"), 12);
   EXPECT_EQ(integer(store, "SELECT count(energy_mj) FROM clock"), 0);
+}
+
+constexpr const char* kTallies =
+    "SELECT group_concat(id || ' ' || iif(tally IS NULL, 'none', hex(tally)), ';') FROM (SELECT * "
+    "FROM generation ORDER BY id)";
+constexpr const char* kTriggers =
+    "SELECT group_concat(sql, ';') FROM (SELECT sql FROM sqlite_schema WHERE type = 'trigger' "
+    "ORDER BY name)";
+
+// Answers of two turns, of one, and none.
+SyntheticRun run_of_tallies() {
+  SyntheticRun run = usual();
+  run.change = [](GenerationRecord& g, const tests::SyntheticArm&, int prompt, int, int) {
+    if (prompt == 0) g.turns.push_back(g.turns[0]), g.texts.push_back("more");
+    if (prompt == 1) g.status = "failed: of course", g.turns.clear(), g.texts.clear();
+  };
+  return run;
+}
+
+TEST(Migration, FromVersionNineCountsWhatReportsNeed) {
+  TempFolder folder;
+  const std::string path = folder.file("a.db");
+  std::string tallies, triggers;
+  {
+    ResultStore store(path);
+    tests::fill(store, run_of_tallies());
+    tallies = text(store, kTallies), triggers = text(store, kTriggers);
+    EXPECT_THAT(triggers, HasSubstr("turn_changed"));
+    tests::to_version_9(store);
+  }
+  EXPECT_FALSE(has_tallies(ResultStore(path, ResultStore::Mode::kReadOnly))) << "read as it is";
+  const ResultStore store(path);
+  EXPECT_TRUE(has_tallies(store));
+  EXPECT_EQ(text(store, kTallies), tallies);
+  EXPECT_THAT(tallies, Not(HasSubstr("none")));
+  EXPECT_EQ(text(store, kTriggers), triggers);
+}
+
+TEST(Migration, VersionTenOfDevelopmentBuildsGetsTallies) {
+  TempFolder folder;
+  const std::string path = folder.file("a.db");
+  std::string tallies, triggers;
+  {
+    ResultStore store(path);
+    tests::fill(store, run_of_tallies());
+    tallies = text(store, kTallies), triggers = text(store, kTriggers);
+    tests::without_tallies(store);
+  }
+  EXPECT_FALSE(has_tallies(ResultStore(path, ResultStore::Mode::kReadOnly))) << "read as it is";
+  for (int opened = 0; opened < 2; ++opened) {
+    const ResultStore store(path);
+    EXPECT_TRUE(has_tallies(store));
+    EXPECT_EQ(text(store, kTallies), tallies);
+    EXPECT_EQ(text(store, kTriggers), triggers);
+  }
+  ResultStore store(path);
+  store.execute("DELETE FROM turn WHERE generation_id = 3");
+  EXPECT_EQ(integer(store, "SELECT count(*) FROM generation WHERE tally IS NULL"), 1);
 }
 
 TEST(Migration, FromVersionEightLeavesPromptsOnTheirOwn) {

@@ -152,10 +152,19 @@ int64_t fill(ResultStore& store, const SyntheticRun& run) {
   return run_id;
 }
 
+void without_tallies(ResultStore& store) {
+  // A column can only be dropped when no trigger uses it.
+  for (const char* table : {"turn", "step", "node"})
+    for (const char* event : {"changed", "removed"})
+      store.execute(fmt::format("DROP TRIGGER {}_{}", table, event));
+  store.execute("ALTER TABLE generation DROP COLUMN tally");
+}
+
 void to_version_9(ResultStore& store) {
   store.execute("DROP VIEW v_clock");  // a column can only be dropped when no view uses it
   store.execute("DROP VIEW v_energy");
   store.execute("ALTER TABLE clock DROP COLUMN energy_mj");
+  without_tallies(store);
   store.execute("UPDATE meta SET value = '9' WHERE name = 'schema_version'");
 }
 

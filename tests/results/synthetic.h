@@ -61,6 +61,8 @@ int64_t fill(results::ResultStore& store, const SyntheticRun& run);
 // Takes the layout back to what that version wrote (without its views); the next writer migrates
 // it.
 void to_version_7(results::ResultStore& store);
+// Version 10 as development builds wrote it at first.
+void without_tallies(results::ResultStore& store);
 void to_version_8(results::ResultStore& store);
 void to_version_9(results::ResultStore& store);
 void to_version_6(results::ResultStore& store);

@@ -74,6 +74,13 @@ Validated validate_database(const std::string& path) {
         fmt::format("{}: {} turns break the accounting rules; generation {}: {}", path,
                     problems.size(), problems.front().generation_id, problems.front().problem),
         "evalrun show on that generation gives its steps");
+  if (const std::vector<int64_t> wrong = results::wrong_tallies(*store); !wrong.empty())
+    throw base::Error(
+        base::ExitCode::kCorrectness,
+        fmt::format("{}: the tallies of {} generations are not what their turns, steps and nodes "
+                    "add up to; the first is generation {}",
+                    path, wrong.size(), wrong.front()),
+        "reports read the rows again after: sqlite3 FILE 'UPDATE generation SET tally = NULL'");
   return {"database", fmt::format("schema {}, {} runs, {} generations, accounting right",
                                   results::kSchemaVersion, runs.size(), generations)};
 }

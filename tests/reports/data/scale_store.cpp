@@ -110,6 +110,7 @@ void add_run(ResultStore& store, int number, const ScaleShape& shape) {
   for (int done = 0; done < shape.prompts; done += kPromptsAtOnce)
     add_generations(store, run_id, first + done,
                     first + std::min(done + kPromptsAtOnce, shape.prompts), shape.steps);
+  store.execute("UPDATE generation SET tally = generation_tally(id) WHERE run_id = ?", {run_id});
   store.execute("COMMIT");
   store.finish_run(run_id);
 }

@@ -13,7 +13,9 @@
 namespace evalrun::reports {
 namespace {
 
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 class ScaleTest : public ::testing::Test {
@@ -72,6 +74,21 @@ TEST_F(ScaleTest, EqualShapesGiveEqualFiles) {
 
 TEST_F(ScaleTest, AReportOfOneRunReadsThatRun) {
   build_report(store_, 2);
+  EXPECT_GT(check_plans(), 5u);
+}
+
+TEST_F(ScaleTest, AReportReadsTalliesAndNoTurns) {
+  build_report(store_, 2);
+  for (const tests::WatchedQuery& q : watch_.take())
+    for (const char* rows : {"FROM turn", "JOIN turn", "FROM step", "FROM node"})
+      EXPECT_THAT(q.sql, Not(HasSubstr(rows)));
+}
+
+TEST_F(ScaleTest, AReportWithoutTalliesIsTheSame) {
+  const auto before = to_json(build_report(store_, 2));
+  store_.execute("UPDATE generation SET tally = NULL");
+  watch_.take();
+  EXPECT_EQ(to_json(build_report(store_, 2)), before);
   EXPECT_GT(check_plans(), 5u);
 }
 
