@@ -21,6 +21,8 @@ class ArmTasks {
   size_t of(int64_t arm_id, int64_t prompt_id) const {
     return arms_.at(arm_id) * tasks_.size() + tasks_of_.at(prompt_id);
   }
+  // Of the arm among those of the run.
+  size_t arm_number(int64_t arm_id) const { return arms_.at(arm_id); }
   // All of an arm.
   std::vector<size_t> of_arm(int64_t arm_id) const {
     std::vector<size_t> all(tasks_.size());

@@ -1,13 +1,15 @@
 #include "reports/data/generations.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <iterator>
+#include <numeric>
 #include <optional>
-#include <span>
 #include <tuple>
-#include <unordered_map>
 #include <utility>
+#include <vector>
 
+#include "engine/base/error.h"
 #include "reports/data/arm_tasks.h"
 #include "reports/data/outcome_sums.h"
 #include "results/queries.h"
@@ -20,12 +22,16 @@ namespace {
 
 using results::Row;
 
-// A finished generation; `place` is its number in RunData::generations where it has no planted
-// fault.
-struct Finished {
-  SampleRow row;
-  int64_t repeat = 0;
-  size_t place = 0;
+// What a row of samples was before it was one: the repeat, and its number in RunData::generations
+// where it has no planted fault.
+struct Origin {
+  int32_t repeat = 0;
+  uint32_t place = 0;
+};
+
+// Rows of an arm, from `begin` to `end`; there is room up to `limit`.
+struct ArmRows {
+  size_t begin = 0, end = 0, limit = 0;
 };
 
 // Numbers of a sample, in the order of a tally's sums.
@@ -64,6 +70,8 @@ void add_turn_numbers(const Row& turn, SampleRow& sum) {
   if (turn.integer(1) == 0) sum.first_token_ns += turn.number(15);
 }
 
+// Every arm has its part of RunData::samples from the beginning. Rows are read and sorted there, and
+// the repeats of a sample become one.
 class GenerationReader {
  public:
   GenerationReader(RunData& data, Faults faults, bool step_detail)
@@ -71,8 +79,8 @@ class GenerationReader {
         faults_(faults),
         places_(data.arms, data.prompts),
         counts_(places_.size()),
-        identity_(places_.size()) {
-    for (const ArmInfo& a : data.arms) finished_[a.id];
+        identity_(places_.size()),
+        arms_(data.arms.size()) {
     if (step_detail) outcomes_.emplace(data.arms, places_);
   }
 
@@ -81,15 +89,14 @@ class GenerationReader {
     read_turns(store);
     if (outcomes_ && untallied_.empty())
       data_.generations.outcomes = std::move(*outcomes_).by_name(places_);
-    for (auto& [arm, rows] : finished_) sort(rows);
-    for (const ArmInfo& a : data_.arms)
-      if (const ArmInfo* reference = data_.reference(a); reference != nullptr)
-        compare(finished_.at(a.id), finished_.at(reference->id));
-    std::vector<int64_t> arms;
-    for (const ArmInfo& a : data_.arms) arms.push_back(a.id);
-    std::sort(arms.begin(), arms.end());
-    data_.samples.reserve(data_.generations.finished.size());
-    for (const int64_t arm : arms) take_medians(finished_.at(arm));
+    for (const ArmRows& arm : arms_) sort(arm);
+    for (size_t a = 0; a < arms_.size(); ++a)
+      if (const ArmInfo* reference = data_.reference(data_.arms[a]); reference != nullptr)
+        compare(arms_[a], arms_[static_cast<size_t>(reference - data_.arms.data())]);
+    size_t end = 0;
+    for (const ArmRows& arm : arms_) end = take_medians(arm, end);
+    data_.samples.erase(data_.samples.begin() + static_cast<std::ptrdiff_t>(end),
+                        data_.samples.end());
     data_.generations.counts = places_.by_name(std::move(counts_));
     data_.generations.identity = places_.by_name(std::move(identity_));
   }
@@ -98,20 +105,26 @@ class GenerationReader {
   // A finished generation whose turns must be read.
   struct Untallied {
     int64_t id;
-    std::vector<Finished>* rows;
-    size_t at;
+    size_t row;
   };
 
   void read_rows(const results::ResultStore& store) {
     const int64_t run = data_.run.id;
-    const auto edge = [&](const char* sql) { return results::one<int64_t>(store, sql, {run}); };
+    const auto number = [&](const char* sql, int64_t of) {
+      return results::one<int64_t>(store, sql, {of});
+    };
     // The last first, and none behind it: what the run stores meanwhile is not half there.
-    const auto last = edge("SELECT max(id) FROM generation WHERE run_id = ?");
-    const auto first = edge("SELECT min(id) FROM generation WHERE run_id = ?");
+    const auto last = number("SELECT max(id) FROM generation WHERE run_id = ?", run);
+    const auto first = number("SELECT min(id) FROM generation WHERE run_id = ?", run);
     if (!first || !last) return;
-    const int64_t n = edge("SELECT count(*) FROM generation WHERE run_id = ?").value_or(0);
-    for (auto& [arm, rows] : finished_)
-      rows.reserve(static_cast<size_t>(n) / finished_.size() + 1);
+    int64_t n = 0;
+    for (size_t a = 0; a < arms_.size(); ++a) {
+      arms_[a].begin = arms_[a].end = static_cast<size_t>(n);
+      n += number("SELECT count(*) FROM generation WHERE arm_id = ?", data_.arms[a].id).value_or(0);
+      arms_[a].limit = static_cast<size_t>(n);
+    }
+    data_.samples.resize(static_cast<size_t>(n));
+    origins_.resize(static_cast<size_t>(n));
     data_.generations.finished.reserve(static_cast<size_t>(n));
     // Else others were measured meanwhile.
     const bool together = *last - *first + 1 == n;
@@ -130,7 +143,7 @@ class GenerationReader {
     if (all.first == 0) all.first = id;
     all.last = id, ++all.n;
     const bool ok = r.view(6) == "ok";
-    std::string fault = r.text(7);
+    const std::string_view fault = r.view(7);
     const size_t place = places_.of(arm, prompt);
     if (fault.empty()) {
       auto& [count, failed] = counts_[place];
@@ -139,19 +152,21 @@ class GenerationReader {
       ++all.hidden_faults;
     }
     if (!ok || (!fault.empty() && faults_ == Faults::kLeaveOut)) return;
-    std::vector<Finished>& rows = finished_.at(arm);
-    Finished& f = rows.emplace_back();
-    f.row.arm_id = arm, f.row.prompt_id = prompt;
-    f.row.sample = static_cast<int>(r.integer(4));
-    f.repeat = r.integer(5);
-    f.place = all.finished.size();
+    ArmRows& rows = arms_[places_.arm_number(arm)];
+    EVALRUN_CHECK(rows.end < rows.limit, "generation {} was stored while others were counted", id);
+    const size_t at = rows.end++;
+    origins_[at] = {static_cast<int32_t>(r.integer(5)), static_cast<uint32_t>(all.finished.size())};
+    SampleRow& row = data_.samples[at];
+    row.arm_id = arm, row.prompt_id = prompt;
+    row.sample = static_cast<int>(r.integer(4));
     if (fault.empty())
-      all.finished.push_back({.id = id, .arm_id = arm, .prompt_id = prompt, .sample = f.row.sample});
-    f.row.fault = std::move(fault);
-    f.row.tokens_hash = r.text(8), f.row.steps_hash = r.text(9);
-    f.row.degenerate = (!r.is_null(10) && r.number(10) < results::kLeastDistinctShare) ||
-                       r.integer(11) >= results::kLongestCycle;
-    if (!take_tally(r.view(kTally), place, f.row)) untallied_.push_back({id, &rows, rows.size() - 1});
+      all.finished.push_back({.id = id, .arm_id = arm, .prompt_id = prompt, .sample = row.sample});
+    else
+      row.fault = fault;
+    row.tokens_hash = HashText(r.view(8)), row.steps_hash = HashText(r.view(9));
+    row.degenerate = (!r.is_null(10) && r.number(10) < results::kLeastDistinctShare) ||
+                     r.integer(11) >= results::kLongestCycle;
+    if (!take_tally(r.view(kTally), place, row)) untallied_.push_back({id, at});
   }
 
   // False: the tally is missing or damaged.
@@ -177,7 +192,7 @@ class GenerationReader {
       const int64_t id = turn.integer(0);
       while (at != untallied_.end() && at->id < id) ++at;
       if (at == untallied_.end()) return false;
-      if (at->id == id) add_turn_numbers(turn, (*at->rows)[at->at].row);
+      if (at->id == id) add_turn_numbers(turn, data_.samples[at->row]);
       return true;
     };
     const Generations& all = data_.generations;
@@ -195,29 +210,44 @@ class GenerationReader {
 
   static auto cell(const SampleRow& s) { return std::tie(s.prompt_id, s.sample, s.fault); }
 
-  // By cell; its repeats by decode time.
-  static void sort(std::vector<Finished>& rows) {
-    const auto before = [](const Finished& a, const Finished& b) {
-      if (a.row.prompt_id != b.row.prompt_id) return a.row.prompt_id < b.row.prompt_id;
-      return std::tuple_cat(cell(a.row), std::tie(a.row.decode_ns, a.repeat)) <
-             std::tuple_cat(cell(b.row), std::tie(b.row.decode_ns, b.repeat));
+  // By cell; its repeats by decode time. They mostly are in this order, and rows are large.
+  void sort(const ArmRows& arm) {
+    std::vector<SampleRow>& rows = data_.samples;
+    const auto before = [&](size_t x, size_t y) {
+      const SampleRow &a = rows[x], &b = rows[y];
+      if (a.prompt_id != b.prompt_id) return a.prompt_id < b.prompt_id;
+      return std::tuple_cat(cell(a), std::tie(a.decode_ns, origins_[x].repeat)) <
+             std::tuple_cat(cell(b), std::tie(b.decode_ns, origins_[y].repeat));
     };
-    if (!std::is_sorted(rows.begin(), rows.end(), before))
-      std::sort(rows.begin(), rows.end(), before);
+    std::vector<size_t> order(arm.end - arm.begin);
+    std::iota(order.begin(), order.end(), arm.begin);
+    if (std::is_sorted(order.begin(), order.end(), before)) return;
+    std::sort(order.begin(), order.end(), before);
+    std::vector<SampleRow> sorted;
+    std::vector<Origin> sorted_origins;
+    sorted.reserve(order.size()), sorted_origins.reserve(order.size());
+    for (const size_t i : order) {
+      sorted.push_back(std::move(rows[i]));
+      sorted_origins.push_back(origins_[i]);
+    }
+    const auto begin = static_cast<std::ptrdiff_t>(arm.begin);
+    std::move(sorted.begin(), sorted.end(), rows.begin() + begin);
+    std::copy(sorted_origins.begin(), sorted_origins.end(), origins_.begin() + begin);
   }
 
   // Generations that the reference arm has, too: the same prompt, sample and repeat. Rows of a
   // sample that no planted fault touched come first.
-  void compare(const std::vector<Finished>& own, const std::vector<Finished>& reference) {
-    const auto sample = [](const Finished& f) { return std::tie(f.row.prompt_id, f.row.sample); };
-    auto begin = reference.begin();
-    for (const Finished& f : own) {
-      if (!f.row.fault.empty()) continue;
-      while (begin != reference.end() && sample(*begin) < sample(f)) ++begin;
-      for (auto r = begin; r != reference.end() && sample(*r) == sample(f); ++r) {
-        if (r->repeat != f.repeat || !r->row.fault.empty()) continue;
-        auto& [compared, identical] = identity_[places_.of(f.row.arm_id, f.row.prompt_id)];
-        ++compared, identical += r->row.tokens_hash == f.row.tokens_hash;
+  void compare(const ArmRows& own, const ArmRows& reference) {
+    const std::vector<SampleRow>& rows = data_.samples;
+    const auto sample = [&](size_t i) { return std::tie(rows[i].prompt_id, rows[i].sample); };
+    size_t begin = reference.begin;
+    for (size_t i = own.begin; i < own.end; ++i) {
+      if (!rows[i].fault.empty()) continue;
+      while (begin < reference.end && sample(begin) < sample(i)) ++begin;
+      for (size_t r = begin; r < reference.end && sample(r) == sample(i); ++r) {
+        if (origins_[r].repeat != origins_[i].repeat || !rows[r].fault.empty()) continue;
+        auto& [compared, identical] = identity_[places_.of(rows[i].arm_id, rows[i].prompt_id)];
+        ++compared, identical += rows[r].tokens_hash == rows[i].tokens_hash;
         break;
       }
     }
@@ -225,47 +255,54 @@ class GenerationReader {
 
   // The repeats of one sample, ordered by decode time, as one row: the middle one or the mean of
   // the middle two.
-  static SampleRow median_of(std::span<Finished> repeats) {
-    const size_t n = repeats.size();
-    SampleRow& low = repeats[(n - 1) / 2].row;
-    const SampleRow& high = repeats[n / 2].row;
-    const bool stable = std::all_of(repeats.begin(), repeats.end(), [&](const Finished& f) {
-      return f.row.tokens_hash == low.tokens_hash && f.row.steps_hash == low.steps_hash;
-    });
-    const double fastest_ns = repeats.front().row.decode_ns;
+  SampleRow& median_of(size_t begin, size_t end) {
+    const size_t n = end - begin;
+    SampleRow& low = data_.samples[begin + (n - 1) / 2];
+    const SampleRow& high = data_.samples[begin + n / 2];
+    low.fastest_ns = data_.samples[begin].decode_ns, low.n_repeats = static_cast<int>(n);
+    if (n == 1) return low;
+    for (size_t i = begin; i < end; ++i) {
+      const SampleRow& s = data_.samples[i];
+      low.stable =
+          low.stable && s.tokens_hash == low.tokens_hash && s.steps_hash == low.steps_hash;
+    }
     if (n % 2 == 0) {
       low.degenerate = low.degenerate || high.degenerate;
       for (double SampleRow::*number : kNumbers) low.*number = (low.*number + high.*number) / 2;
       low.tokens_hash = std::min(low.tokens_hash, high.tokens_hash);
       low.steps_hash = std::min(low.steps_hash, high.steps_hash);
     }
-    low.fastest_ns = fastest_ns, low.n_repeats = static_cast<int>(n), low.stable = stable;
-    return std::move(low);
+    return low;
   }
 
-  // Empties `rows`: an arm's are not needed once they are samples.
-  void take_medians(std::vector<Finished>& rows) {
-    for (auto begin = rows.begin(); begin != rows.end();) {
-      const auto end = std::find_if(
-          begin, rows.end(), [&](const Finished& f) { return cell(f.row) != cell(begin->row); });
-      if (begin->row.fault.empty()) {  // judged is the answer of the first finished repeat
-        const auto first = std::min_element(
-            begin, end, [](const Finished& a, const Finished& b) { return a.repeat < b.repeat; });
-        data_.generations.finished[first->place].judged = true;
+  // The samples of an arm, stored from `to` on, which is not after its first row. Returns where
+  // they end.
+  size_t take_medians(const ArmRows& arm, size_t to) {
+    std::vector<SampleRow>& rows = data_.samples;
+    for (size_t begin = arm.begin, end = begin; begin < arm.end; begin = end) {
+      do ++end;
+      while (end < arm.end && cell(rows[end]) == cell(rows[begin]));
+      if (rows[begin].fault.empty()) {  // judged is the answer of the first finished repeat
+        size_t first = begin;
+        for (size_t i = begin; i < end; ++i)
+          if (origins_[i].repeat < origins_[first].repeat) first = i;
+        data_.generations.finished[origins_[first].place].judged = true;
       }
-      data_.samples.push_back(median_of({begin, end}));
-      begin = end;
+      SampleRow& median = median_of(begin, end);
+      if (&median != &rows[to]) rows[to] = std::move(median);
+      ++to;
     }
-    rows = {};
+    return to;
   }
 
   RunData& data_;
   Faults faults_;
   ArmTasks places_;
   std::vector<std::pair<int64_t, int64_t>> counts_, identity_;
-  std::optional<OutcomeSums> outcomes_;                          // where they are asked for
-  std::unordered_map<int64_t, std::vector<Finished>> finished_;  // by arm
-  std::vector<Untallied> untallied_;                             // by id
+  std::vector<ArmRows> arms_;            // as RunData::arms
+  std::vector<Origin> origins_;          // as RunData::samples, while these are rows
+  std::optional<OutcomeSums> outcomes_;  // where they are asked for
+  std::vector<Untallied> untallied_;     // by id
 };
 
 }  // namespace

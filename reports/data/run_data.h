@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "reports/data/hash_text.h"
 #include "results/certificates.h"
 #include "results/store.h"
 
@@ -51,7 +52,8 @@ struct PromptInfo {
 struct SampleRow {
   int64_t arm_id = 0, prompt_id = 0;
   int sample = 0;
-  std::string fault, tokens_hash, steps_hash;
+  std::string fault;
+  HashText tokens_hash, steps_hash;
   bool stable = true;       // all repeats gave the same tokens and counters
   bool degenerate = false;  // the answer runs in a loop (results/repetition.h)
   int n_repeats = 1;
