@@ -24,7 +24,8 @@ std::string embedded_sql(std::string_view name) {
 namespace {
 
 // kMigrations[n] turns a database of version n into one of n + 1; tables and indexes only, views
-// and triggers are dropped before and made anew afterwards. Entries are never changed once released.
+// and triggers are dropped before and made anew afterwards. Entries are never changed once
+// released.
 struct Migration {
   const char* what;
   const char* sql;

@@ -39,7 +39,8 @@ int64_t count_of_key(const ResultStore& store, const std::string& run_key);
 bool has_groups(const ResultStore& store);
 // Whether clocks have the energy of the processor: not in files before version 10.
 bool has_processor_energy(const ResultStore& store);
-// Whether generations have a column `tally`: not in files before version 10, nor in all of version 10.
+// Whether generations have a column `tally`: not in files before version 10, nor in all of
+// version 10.
 bool has_tallies(const ResultStore& store);
 
 // Sums over the finished generations of an arm and a prompt, all of which have their energy.

@@ -1,5 +1,6 @@
 -- Tables of an evalrun result database, schema version 10. Raw values only; ratios are born in
--- views.sql, and what keeps tallies true is in triggers.sql. Field by field in docs/schema.md. Times are nanoseconds, ids of tokens int32.
+-- views.sql, and what keeps tallies true is in triggers.sql. Field by field in docs/schema.md. Times
+-- are nanoseconds, ids of tokens int32.
 
 CREATE TABLE meta (
   name  TEXT PRIMARY KEY,

@@ -96,8 +96,9 @@ std::string Row::blob(int column) const {
 }
 std::string_view Row::view(int column) const {
   const auto* p = static_cast<const char*>(sqlite3_column_blob(stmt_, column));
-  return p == nullptr ? std::string_view()
-                      : std::string_view(p, static_cast<size_t>(sqlite3_column_bytes(stmt_, column)));
+  return p == nullptr
+             ? std::string_view()
+             : std::string_view(p, static_cast<size_t>(sqlite3_column_bytes(stmt_, column)));
 }
 int Row::columns() const { return sqlite3_column_count(stmt_); }
 std::string Row::name(int column) const { return sqlite3_column_name(stmt_, column); }

@@ -1,6 +1,6 @@
-// What reports need of the turns, steps and draft nodes of a generation, added up when it is stored:
-// a report of 10^6 generations reads as many short blobs then, and not 2 x 10^7 rows. It is the
-// column generation.tally. NULL there says that nobody counted, and that the rows must be read.
+// What reports need of the turns, steps and draft nodes of a generation, added up when it is
+// stored: a report of 10^6 generations reads as many short blobs then, and not 2 x 10^7 rows. It is
+// the column generation.tally. NULL there says that nobody counted, and that the rows must be read.
 #pragma once
 #include <array>
 #include <cstddef>

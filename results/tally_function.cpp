@@ -55,10 +55,9 @@ TallyTurn tally_turn(sqlite3_stmt* row, TallyColumns& columns) {
   const auto* stop = reinterpret_cast<const char*>(sqlite3_column_text(row, 2));
   t.stop_token = stop != nullptr && std::string_view(stop) == "stop_token";
   int column = 3;
-  for (int64_t* number :
-       {&t.n_tokens, &t.n_steps, &t.drafted, &t.drafted_depth, &t.accepted, &t.emitted,
-        &t.target_forwards, &t.rows, &t.undrafted, &t.draft_ns, &t.verify_ns, &t.decode_ns,
-        &t.prefill_ns, &t.draft_prefill_ns})
+  for (int64_t* number : {&t.n_tokens, &t.n_steps, &t.drafted, &t.drafted_depth, &t.accepted,
+                          &t.emitted, &t.target_forwards, &t.rows, &t.undrafted, &t.draft_ns,
+                          &t.verify_ns, &t.decode_ns, &t.prefill_ns, &t.draft_prefill_ns})
     *number = columns.number(row, column++);
   return t;
 }

@@ -1,11 +1,11 @@
 // Numbers for the pairs of an arm and a data set of a run: what is added up for each of 10^6 rows
 // is found by a number, not by a name.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <numeric>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -13,32 +13,57 @@
 
 namespace evalrun::reports {
 
+// 0, 1, ... for different ids in the order they were given: from a table where they lie close
+// together, as those of a run's prompts do, else by search.
+class IdNumbers {
+ public:
+  explicit IdNumbers(const std::vector<int64_t>& ids);
+
+  // Throws std::out_of_range for any other.
+  size_t of(int64_t id) const {
+    const uint64_t place = from_first(id);
+    return place < table_.size() && table_[place] != kNone ? table_[place] : find(id);
+  }
+
+ private:
+  static constexpr uint32_t kNone = UINT32_MAX;
+  // Very large for ids before the first.
+  uint64_t from_first(int64_t id) const {
+    return static_cast<uint64_t>(id) - static_cast<uint64_t>(first_);
+  }
+  size_t find(int64_t id) const;
+
+  int64_t first_ = 0;
+  std::vector<uint32_t> table_;                     // from `first_` on
+  std::vector<std::pair<int64_t, size_t>> sorted_;  // where there is no table
+};
+
 class ArmTasks {
  public:
   ArmTasks(const std::vector<ArmInfo>& arms, const std::vector<PromptInfo>& prompts);
 
   // 0 .. size() - 1. Both must be the run's.
   size_t of(int64_t arm_id, int64_t prompt_id) const {
-    return arms_.at(arm_id) * tasks_.size() + tasks_of_.at(prompt_id);
+    return arms_.of(arm_id) * tasks_.size() + tasks_of_[prompts_.of(prompt_id)];
   }
   // Of the arm among those of the run.
-  size_t arm_number(int64_t arm_id) const { return arms_.at(arm_id); }
+  size_t arm_number(int64_t arm_id) const { return arms_.of(arm_id); }
   // All of an arm.
   std::vector<size_t> of_arm(int64_t arm_id) const {
     std::vector<size_t> all(tasks_.size());
-    std::iota(all.begin(), all.end(), arms_.at(arm_id) * tasks_.size());
+    std::iota(all.begin(), all.end(), arms_.of(arm_id) * tasks_.size());
     return all;
   }
-  size_t size() const { return arms_.size() * tasks_.size(); }
+  size_t size() const { return arm_ids_.size() * tasks_.size(); }
 
   // What a vector of size() holds, by name: but for empty containers, and zeros.
   template <typename T>
   std::map<ArmTask, T> by_name(std::vector<T> values) const {
     std::map<ArmTask, T> named;
-    for (const auto& [arm, number] : arms_)
+    for (size_t arm = 0; arm < arm_ids_.size(); ++arm)
       for (size_t task = 0; task < tasks_.size(); ++task)
-        if (T& value = values[number * tasks_.size() + task]; !is_empty(value))
-          named.emplace(ArmTask(arm, tasks_[task]), std::move(value));
+        if (T& value = values[arm * tasks_.size() + task]; !is_empty(value))
+          named.emplace(ArmTask(arm_ids_[arm], tasks_[task]), std::move(value));
     return named;
   }
 
@@ -51,7 +76,9 @@ class ArmTasks {
       return value == T();
   }
 
-  std::unordered_map<int64_t, size_t> arms_, tasks_of_;  // by arm; by prompt
+  std::vector<int64_t> arm_ids_;
+  IdNumbers arms_, prompts_;
+  std::vector<size_t> tasks_of_;  // by the number of the prompt
   std::vector<std::string> tasks_;
 };
 

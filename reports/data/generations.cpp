@@ -52,11 +52,13 @@ constexpr int kTally = 12;
 
 // What a tally adds up, turn by turn.
 constexpr double SampleRow::*kTurnNumbers[] = {
-    &SampleRow::n_tokens,   &SampleRow::steps,           &SampleRow::drafted,
-    &SampleRow::drafted_depth, &SampleRow::accepted,     &SampleRow::emitted,
-    &SampleRow::target_forwards, &SampleRow::rows,       &SampleRow::undrafted,
-    &SampleRow::draft_ns,   &SampleRow::verify_ns,       &SampleRow::decode_ns,
-    &SampleRow::prefill_ns, &SampleRow::draft_prefill_ns};
+    &SampleRow::n_tokens,        &SampleRow::steps,
+    &SampleRow::drafted,         &SampleRow::drafted_depth,
+    &SampleRow::accepted,        &SampleRow::emitted,
+    &SampleRow::target_forwards, &SampleRow::rows,
+    &SampleRow::undrafted,       &SampleRow::draft_ns,
+    &SampleRow::verify_ns,       &SampleRow::decode_ns,
+    &SampleRow::prefill_ns,      &SampleRow::draft_prefill_ns};
 constexpr std::string_view kTurnColumns =
     "generation_id, idx, stop, n_tokens, n_steps, drafted, drafted_depth, accepted, emitted, "
     "target_forwards, rows, undrafted, draft_ns, verify_ns, decode_ns, prefill_ns, "
@@ -70,8 +72,8 @@ void add_turn_numbers(const Row& turn, SampleRow& sum) {
   if (turn.integer(1) == 0) sum.first_token_ns += turn.number(15);
 }
 
-// Every arm has its part of RunData::samples from the beginning. Rows are read and sorted there, and
-// the repeats of a sample become one.
+// Every arm has its part of RunData::samples from the beginning. Rows are read and sorted there,
+// and the repeats of a sample become one.
 class GenerationReader {
  public:
   GenerationReader(RunData& data, Faults faults, bool step_detail)
@@ -263,8 +265,7 @@ class GenerationReader {
     if (n == 1) return low;
     for (size_t i = begin; i < end; ++i) {
       const SampleRow& s = data_.samples[i];
-      low.stable =
-          low.stable && s.tokens_hash == low.tokens_hash && s.steps_hash == low.steps_hash;
+      low.stable = low.stable && s.tokens_hash == low.tokens_hash && s.steps_hash == low.steps_hash;
     }
     if (n % 2 == 0) {
       low.degenerate = low.degenerate || high.degenerate;

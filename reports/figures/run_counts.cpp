@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "reports/data/arm_tasks.h"
+#include "reports/data/generations.h"
 #include "reports/data/outcome_sums.h"
 
 namespace evalrun::reports {
@@ -26,13 +27,10 @@ using PlacedTurns = std::vector<PlacedTurn>;  // by id
 PlacedTurns turns_of(const results::ResultStore& store, const RunData& data,
                      const ArmTasks& places) {
   PlacedTurns turns;
-  store.query(
-      "SELECT t.id, g.arm_id, g.prompt_id FROM generation g CROSS JOIN turn t WHERE g.run_id = ? "
-      "AND g.status = 'ok' AND g.fault = '' AND t.generation_id = g.id",
-      {data.run.id}, [&](const Row& r) {
-        turns.push_back({r.integer(0), places.of(r.integer(1), r.integer(2))});
-        return true;
-      });
+  for_generation_rows(store, data, "turn", "turn.generation_id, turn.id",
+                      [&](const Generation& g, const Row& r) {
+                        turns.push_back({r.integer(1), places.of(g.arm_id, g.prompt_id)});
+                      });
   std::sort(turns.begin(), turns.end(),
             [](const PlacedTurn& a, const PlacedTurn& b) { return a.id < b.id; });
   return turns;

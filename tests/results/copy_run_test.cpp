@@ -52,7 +52,8 @@ std::string content(const ResultStore& store, int64_t run_id) {
         "t.id = n.turn_id JOIN generation g ON g.id = t.generation_id JOIN arm a ON a.id = "
         "g.arm_id JOIN prompt p ON p.id = g.prompt_id WHERE g.run_id = ?1 ORDER BY 1, 2, 3, 4",
         "SELECT a.key, p.key, g.cycle, g.asked, d.idx, d.found, d.gap, c.device_mhz, c.others_ns, "
-        "u.energy_mj, u.slowed_by, u.commit_ns, hex(g.tally) FROM generation g JOIN clock c ON c.generation_id = "
+        "u.energy_mj, u.slowed_by, u.commit_ns, hex(g.tally) FROM generation g JOIN clock c ON "
+        "c.generation_id = "
         "g.id JOIN "
         "gpu u "
         "ON u.generation_id = g.id JOIN arm a ON a.id = g.arm_id "

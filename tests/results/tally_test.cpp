@@ -55,7 +55,9 @@ Unpacked unpacked(std::string_view bytes) {
   Unpacked u;
   u.whole = unpack(
       bytes, u.tally.sums,
-      [&](int64_t depth, int64_t outcome, int64_t n) { u.tally.steps[{depth, outcome}] += n; },
+      [&](int64_t depth, int64_t outcome, int64_t n) {
+        u.tally.steps[{depth, outcome}] += n;
+      },
       [&](int64_t depth, int64_t rank, int64_t tested, int64_t accepted) {
         u.tally.nodes[{depth, rank}] = {tested, accepted};
       });
@@ -64,7 +66,8 @@ Unpacked unpacked(std::string_view bytes) {
 
 TEST(Tallies, AddUpTurnsStepsAndNodes) {
   const Tally tally = tally_of(two_turns());
-  EXPECT_EQ(tally.sums, (TallySums{10, 8, 4, 12, 12, 5, 8, 4, 16, 1, 28, 400, 600, 120, 14, 1, 50}));
+  EXPECT_EQ(tally.sums,
+            (TallySums{10, 8, 4, 12, 12, 5, 8, 4, 16, 1, 28, 400, 600, 120, 14, 1, 50}));
   const std::map<std::pair<int64_t, int64_t>, int64_t> steps = {
       {{0, 0}, 1}, {{4, 2}, 1}, {{4, 4}, 1}, {{4, 5}, 1}};
   EXPECT_EQ(tally.steps, steps) << "4 of depth and 2 accepted once whole, once cut";
@@ -94,8 +97,7 @@ TEST(Tallies, OfNegativeNumbersThereIsNone) {
   sum.sums[3] = -1;
   step_depth.add_step(-1, 0, 1);
   node.add_node(1, 0, 1, -1);
-  for (const Tally* tally : {&sum, &step_depth, &node})
-    EXPECT_EQ(packed(*tally), std::nullopt);
+  for (const Tally* tally : {&sum, &step_depth, &node}) EXPECT_EQ(packed(*tally), std::nullopt);
 }
 
 TEST(Tallies, DamagedOnesAreRefused) {
@@ -127,7 +129,8 @@ TEST(Tallies, AreStoredWithTheGeneration) {
   TempFolder folder;
   ResultStore store(folder.file("a.db"));
   tests::fill(store, run_of_many_kinds());
-  EXPECT_EQ(integer(store, "SELECT count(*) FROM generation WHERE tally = generation_tally(id)"), 12);
+  EXPECT_EQ(integer(store, "SELECT count(*) FROM generation WHERE tally = generation_tally(id)"),
+            12);
   EXPECT_EQ(integer(store, "SELECT count(DISTINCT tally) FROM generation"), 6)
       << "two turns, none, and those of two prompts with drafts and without";
   std::string bytes;

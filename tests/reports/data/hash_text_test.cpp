@@ -9,8 +9,8 @@ namespace evalrun::reports {
 namespace {
 
 TEST(HashText, ComparesAsTheTextDoes) {
-  const std::string texts[] = {"", "0", "00", "1f", "1f0", std::string(32, 'e'),
-                               std::string(32, 'f')};
+  const std::string texts[] = {
+      "", "0", "00", "1f", "1f0", std::string(32, 'e'), std::string(32, 'f')};
   for (const std::string& a : texts)
     for (const std::string& b : texts) {
       EXPECT_EQ(HashText(a) == HashText(b), a == b) << a << " " << b;

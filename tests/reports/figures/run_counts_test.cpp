@@ -17,11 +17,9 @@ using results::Row;
 constexpr const char* kCountAgain = "UPDATE generation SET tally = generation_tally(id)";
 // After kCountAgain.
 constexpr const char* kLosses[] = {
-    "SELECT 1",
-    "UPDATE generation SET tally = NULL WHERE id % 3 = 0",
+    "SELECT 1", "UPDATE generation SET tally = NULL WHERE id % 3 = 0",
     "UPDATE generation SET tally = substr(tally, 1, length(tally) - 1) WHERE id % 5 = 0",
-    "UPDATE generation SET tally = x'00' WHERE id % 5 = 0",
-    "UPDATE generation SET tally = NULL"};
+    "UPDATE generation SET tally = x'00' WHERE id % 5 = 0", "UPDATE generation SET tally = NULL"};
 
 class RunCountsTest : public ReportTest {
  protected:
