@@ -66,6 +66,9 @@ std::optional<Estimate> speedup_legacy(std::span<const PromptPair> pairs,
 std::optional<Estimate> speedup(std::span<const PromptPair> pairs, Estimator estimator,
                                 const Design& design = {}, double confidence = 0.95);
 
+// Its value alone, without the work that intervals take.
+std::optional<double> speedup_value(std::span<const PromptPair> pairs, Estimator estimator);
+
 // One prompt's share in a ratio of two sums, such as emitted tokens and steps of tau.
 struct RatioTerm {
   double numerator = 0, denominator = 0;

@@ -47,7 +47,7 @@ struct PromptMeans {
 };
 
 std::optional<base::Interval> student(const PromptMeans& m, const PromptDesigns& designs) {
-  const Design design = designs.of(m.prompts);
+  const Design& design = designs.of(m.prompts);
   if (design.empty()) {
     const auto t = base::t_interval(m.means, 0.95);
     return t ? std::optional(t->interval) : std::nullopt;
@@ -61,7 +61,7 @@ std::optional<base::Interval> student(const PromptMeans& m, const PromptDesigns&
 std::optional<double> independent_prompts(const PromptMeans& m, const PromptDesigns& designs,
                                           double variance) {
   const auto n = static_cast<double>(m.means.size());
-  const Design design = designs.of(m.prompts);
+  const Design& design = designs.of(m.prompts);
   if (design.empty()) return n > 1 ? std::optional(n) : std::nullopt;
   const auto designed = mean_interval(m.means, design);
   if (!designed) return std::nullopt;

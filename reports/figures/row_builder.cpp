@@ -197,7 +197,7 @@ const ArmCells& RowBuilder::cells(const ArmInfo& arm, const Tasks& tasks) const 
 
 std::optional<Estimate> RowBuilder::headline(const PromptPairs& prompts) const {
   const std::vector<PromptPair> pairs = values_of(prompts);
-  const Design design = designs_.of(ids_of(prompts));
+  const Design& design = designs_.of(ids_of(prompts));
   auto estimate = speedup(pairs, estimator_, design);
   if (estimate && bootstrap_)
     estimate->interval = bootstrap_interval(pairs, estimator_, resampling_, design);
@@ -263,7 +263,7 @@ SpeedFigures RowBuilder::speed(const Pairing& pairing, bool against_itself) cons
   const auto& samples = headline_samples(pairing, estimator_);
   if (samples.size() > 1)
     for (const auto& [sample, p] : samples)
-      if (const auto estimate = speedup(p, estimator_)) per_sample.push_back(estimate->value);
+      if (const auto value = speedup_value(p, estimator_)) per_sample.push_back(*value);
   if (per_sample.size() > 1) {
     f.sample_mean = base::mean(per_sample);
     f.sample_sd = base::sample_sd(per_sample);
@@ -303,7 +303,7 @@ std::optional<Estimate> RowBuilder::tau(const ArmCells& own) const {
   std::vector<RatioTerm> terms;
   std::vector<int64_t> prompts;
   for (const auto& [prompt, term] : by_prompt) terms.push_back(term), prompts.push_back(prompt);
-  const Design design = designs_.of(prompts);
+  const Design& design = designs_.of(prompts);
   auto estimate = ratio_of_sums(terms, design);
   if (estimate && bootstrap_) estimate->interval = bootstrap_interval(terms, resampling_, design);
   return estimate;

@@ -89,17 +89,21 @@ TEST(Design, APartKeepsWhatBelongsTogether) {
   const Design d = design(Scope::kSameKind,
                           {{"a", "x", "1"}, {"a", "x", "1"}, {"a", "y", "2"}, {"a", "y", "2"}});
   const std::vector<size_t> places = {1, 2, 3};
-  EXPECT_EQ(d.of(places).unit, (Ints{0, 1, 1}));
-  EXPECT_EQ(d.of(places).stratum, (Ints{0, 1}));
+  Design room;
+  const Design& part = d.of(places, room);
+  EXPECT_EQ(part.unit, (Ints{0, 1, 1}));
+  EXPECT_EQ(part.stratum, (Ints{0, 1}));
+  EXPECT_FALSE(part.strata) << "those of all prompts are others";
+  const std::vector<size_t> all = {0, 1, 2, 3};
+  EXPECT_EQ(&d.of(all, room), &d);
 }
 
 TEST(Units, SingleOnesArePooled) {
-  const std::vector<Sums> prompts(7, Sums{1, 2, 3, 4});
   const auto strata = [&](const Ints& of) {
     Design d;
     for (size_t i = 0; i < of.size(); ++i) d.unit.push_back(static_cast<int>(i));
     d.stratum = of;
-    return units_of(std::span(prompts).first(of.size()), d).stratum;
+    return strata_of(d, of.size())->of;
   };
   EXPECT_EQ(strata({5, 6, 5, 6}), (Ints{0, 1, 0, 1}));
   EXPECT_EQ(strata({5, 6, 5, 7}), (Ints{0, 1, 0, 1})) << "two single ones together";
