@@ -6,6 +6,7 @@
 #include "engine/base/rng.h"
 #include "reports/data/best_set.h"
 #include "reports/data/estimators.h"
+#include "reports/data/max_t.h"
 #include "tests/reports/data/designs.h"
 #include "tests/reports/data/jackknife_reference.h"
 
@@ -142,6 +143,27 @@ TEST(Estimators, EqualThePlainWayToTheBit) {
     }
   });
   EXPECT_GT(with_interval, 120);
+}
+
+TEST(MaxT, CovariancesAreAddedUpUnitByUnit) {
+  Rng rng(9);
+  for (const size_t m : {2u, 3u, 4u, 5u, 8u, 9u}) {
+    std::vector<reports::Jackknife> estimates(m);
+    for (reports::Jackknife& j : estimates)
+      for (int u = 0; u < 37; ++u) j.deviations.push_back(rng.uniform() - 0.5);
+    const auto covariance = [&](size_t a, size_t b) {
+      double sum = 0;
+      for (size_t u = 0; u < 37; ++u)
+        sum += estimates[a].deviations[u] * estimates[b].deviations[u];
+      return sum;
+    };
+    const reports::MaxT all(estimates, 36, 1);
+    for (size_t a = 0; a < m; ++a)
+      for (size_t b = 0; b < m; ++b)
+        if (a != b)
+          expect_equal(all.standard_error(a, b),
+                       std::sqrt(covariance(a, a) + covariance(b, b) - 2 * covariance(a, b)));
+  }
 }
 
 // Prompts that an arm decoded nothing of are left out of all arms, and of the design.
