@@ -4,32 +4,18 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
 #include <string>
+#include <unordered_map>
 #include <utility>
 
 #include "engine/base/error.h"
 #include "reports/data/jackknife.h"
 
 namespace evalrun::reports {
-
-namespace {
-
-// Numbers 0, 1, ... in the order of first appearance.
-template <typename Key>
-int number_of(std::map<Key, int>& known, const Key& key) {
-  return known.try_emplace(key, static_cast<int>(known.size())).first->second;
-}
-
-// Data set and name; the data set is left out of groups of all sets (datasets::Prompt::group).
-std::pair<std::string, std::string> group_of(const PromptInfo& p) {
-  if (p.group.empty()) return {p.task, "\n" + p.key};
-  return {p.group.starts_with('/') ? "" : p.task, "=" + p.group};
-}
-
-}  // namespace
 
 const char* to_string(Scope s) {
   switch (s) {
@@ -149,48 +135,137 @@ std::shared_ptr<const Strata> strata_of(const Design& design, size_t prompts) {
   return s;
 }
 
-PromptDesigns::PromptDesigns(const std::vector<PromptInfo>& prompts, Scope scope) : scope_(scope) {
-  std::map<std::pair<std::string, std::string>, int> kinds, groups;
-  for (const PromptInfo& p : prompts)
-    places_[p.id] = {.kind = number_of(kinds, {p.task, p.category}),
-                     .group = number_of(groups, group_of(p)),
-                     .named = !p.category.empty()};
+namespace {
+
+// Data set and name.
+using NamePair = std::pair<std::string_view, std::string_view>;
+
+struct NamePairHash {
+  size_t operator()(const NamePair& names) const {
+    const std::hash<std::string_view> hash{};
+    return 31 * hash(names.first) + hash(names.second);
+  }
+};
+
+using NamePairNumbers = std::unordered_map<NamePair, int, NamePairHash>;
+
+// The number of `names`, which is `next` where they are new.
+int number_of(NamePairNumbers& known, const NamePair& names, int& next) {
+  const auto [at, added] = known.try_emplace(names, next);
+  if (added) ++next;
+  return at->second;
+}
+
+}  // namespace
+
+PromptDesigns::PromptDesigns(const std::vector<PromptInfo>& prompts, Scope scope)
+    : scope_(scope), numbers_(prompts), places_(numbers_.size()) {
+  NamePairNumbers kinds, alone, together;
+  alone.reserve(prompts.size());
+  for (const PromptInfo& p : prompts) {
+    Place& place = places_[numbers_.of(p.id)];
+    place.kind = number_of(kinds, {p.task, p.category}, kinds_);
+    place.named = !p.category.empty();
+    // The data set is left out of groups of all sets (datasets::Prompt::group).
+    std::string_view task = p.task;
+    if (p.group.starts_with('/')) task = {};
+    place.group = p.group.empty() ? number_of(alone, {task, p.key}, groups_)
+                                  : number_of(together, {task, p.group}, groups_);
+  }
 }
 
 const Design& PromptDesigns::of(std::span<const int64_t> prompt_ids) const {
   static const Design kAlone = {};
   if (scope_ == Scope::kFixedSet) return kAlone;
-  // Arms mostly have the same prompts, and a row asks for them several times.
-  if (!std::equal(prompt_ids.begin(), prompt_ids.end(), last_ids_.begin(), last_ids_.end())) {
-    last_ = make(prompt_ids);
-    last_ids_.assign(prompt_ids.begin(), prompt_ids.end());
+  // Arms mostly have the same prompts, and a row asks for them several times; parts of data sets
+  // come again with every arm.
+  constexpr size_t kRemembered = 16;
+  const auto found = std::find_if(known_.begin(), known_.end(), [&](const Known& k) {
+    return std::equal(prompt_ids.begin(), prompt_ids.end(), k.ids.begin(), k.ids.end());
+  });
+  if (found != known_.end()) {
+    known_.splice(known_.begin(), known_, found);
+    return known_.front().design;
   }
-  return last_;
+  Design made = make(prompt_ids);
+  if (known_.size() == kRemembered) known_.pop_back();
+  Known& latest = known_.emplace_front();
+  latest.ids.assign(prompt_ids.begin(), prompt_ids.end());
+  latest.design = std::move(made);
+  return latest.design;
 }
 
-Design PromptDesigns::make(std::span<const int64_t> prompt_ids) const {
-  std::set<int> kinds_seen;
-  bool named = false;
-  for (const int64_t id : prompt_ids) {
-    const Place& place = places_.at(id);
-    kinds_seen.insert(place.kind);
-    named = named || place.named;
+namespace {
+
+// The kinds of each unit's prompts; mostly it is one.
+class KindsOfUnits {
+ public:
+  size_t units() const { return only_.size(); }
+  void add_unit(int kind) { only_.push_back(kind); }
+  void add(int unit, int kind) {
+    int& only = only_[static_cast<size_t>(unit)];
+    if (only == kind) return;
+    std::set<int>& all = several_[unit];
+    if (only != kSeveral) all.insert(only);
+    all.insert(kind);
+    only = kSeveral;
   }
-  const bool by_kind = scope_ == Scope::kNewKinds && (named || kinds_seen.size() > 1);
-  Design d;
-  std::map<int, int> units;
-  std::vector<std::set<int>> kinds;  // by unit
+  // A stratum for each kind, in the order of first appearance. A group of several kinds is of a
+  // stratum of its own making.
+  std::vector<int> strata(int kinds, int& n_strata) const {
+    constexpr int kNone = -1;
+    std::vector<int> of_units, of_kind(static_cast<size_t>(kinds), kNone);
+    std::map<std::set<int>, int> of_kinds;
+    of_units.reserve(only_.size());
+    for (size_t u = 0; u < only_.size(); ++u) {
+      int& stratum =
+          only_[u] == kSeveral
+              ? of_kinds.try_emplace(several_.at(static_cast<int>(u)), kNone).first->second
+              : of_kind[static_cast<size_t>(only_[u])];
+      if (stratum == kNone) stratum = n_strata++;
+      of_units.push_back(stratum);
+    }
+    return of_units;
+  }
+
+ private:
+  static constexpr int kSeveral = -1;
+  std::vector<int> only_;  // by unit
+  std::map<int, std::set<int>> several_;
+};
+
+}  // namespace
+
+Design PromptDesigns::make(std::span<const int64_t> prompt_ids) const {
+  std::vector<Place> places;
+  places.reserve(prompt_ids.size());
+  bool named = false, several_kinds = false;
   for (const int64_t id : prompt_ids) {
-    const Place& place = places_.at(id);
-    const int unit = number_of(units, by_kind ? place.kind : place.group);
-    if (kinds.size() < units.size()) kinds.emplace_back();
-    if (scope_ == Scope::kSameKind) kinds[static_cast<size_t>(unit)].insert(place.kind);
+    places.push_back(places_[numbers_.of(id)]);
+    named = named || places.back().named;
+    several_kinds = several_kinds || places.back().kind != places.front().kind;
+  }
+  const bool by_kind = scope_ == Scope::kNewKinds && (named || several_kinds);
+  Design d;
+  d.unit.reserve(places.size());
+  constexpr int kNone = -1;
+  std::vector<int> units(static_cast<size_t>(by_kind ? kinds_ : groups_), kNone);
+  KindsOfUnits kinds;
+  for (const Place& place : places) {
+    int& unit = units[static_cast<size_t>(by_kind ? place.kind : place.group)];
+    // Where kinds are no strata, all units are of one.
+    const int kind = scope_ == Scope::kSameKind ? place.kind : 0;
+    if (unit == kNone) {
+      unit = static_cast<int>(kinds.units());
+      kinds.add_unit(kind);
+    } else {
+      kinds.add(unit, kind);
+    }
     d.unit.push_back(unit);
   }
-  // A group of several kinds is of a stratum of its own making.
-  std::map<std::set<int>, int> strata;
-  for (const std::set<int>& of : kinds) d.stratum.push_back(number_of(strata, of));
-  if (strata.size() < 2 && units.size() == prompt_ids.size()) return {};
+  int n_strata = 0;
+  d.stratum = kinds.strata(kinds_, n_strata);
+  if (n_strata < 2 && kinds.units() == prompt_ids.size()) return {};
   d.strata = strata_of(d, prompt_ids.size());
   return d;
 }

@@ -2,13 +2,14 @@
 // what would be drawn anew.
 #pragma once
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
+#include "reports/data/prompt_numbers.h"
 #include "reports/data/run_data.h"
 
 namespace evalrun::reports {
@@ -56,7 +57,7 @@ struct Design {
 // Of so many prompts.
 std::shared_ptr<const Strata> strata_of(const Design& design, size_t prompts);
 
-// Designs of prompts of a run, by their ids. It remembers the last one: not for several threads.
+// Designs of prompts of a run, by their ids. It remembers the latest ones: not for several threads.
 class PromptDesigns {
  public:
   PromptDesigns() = default;  // every prompt is a unit
@@ -69,11 +70,16 @@ class PromptDesigns {
     int kind = 0, group = 0;
     bool named = false;  // the kind has a category
   };
+  struct Known {
+    std::vector<int64_t> ids;
+    Design design;
+  };
   Design make(std::span<const int64_t> prompt_ids) const;
   Scope scope_ = Scope::kFixedSet;
-  mutable std::vector<int64_t> last_ids_;
-  mutable Design last_;
-  std::unordered_map<int64_t, Place> places_;
+  PromptNumbers numbers_;
+  std::vector<Place> places_;  // by number
+  int kinds_ = 0, groups_ = 0;
+  mutable std::list<Known> known_;  // the latest first
 };
 
 }  // namespace evalrun::reports

@@ -8,7 +8,9 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -36,6 +38,43 @@ inline reports::Design plain_part(const reports::Design& whole, std::span<const 
       part.stratum.push_back(whole.stratum[static_cast<size_t>(whole.unit[p])]);
   }
   return part;
+}
+
+// As PromptDesigns(prompts, scope).of(ids).
+inline reports::Design plain_design(const std::vector<reports::PromptInfo>& prompts,
+                                    reports::Scope scope, std::span<const int64_t> ids) {
+  using Names = std::pair<std::string, std::string>;
+  if (scope == reports::Scope::kFixedSet) return {};
+  std::map<Names, int> kind_numbers, group_numbers;
+  std::map<int64_t, int> kind_of, group_of;
+  std::map<int64_t, bool> named_of;
+  for (const reports::PromptInfo& p : prompts) {
+    const std::string task = p.group.starts_with('/') ? "" : p.task;
+    kind_of[p.id] = plain_number_of(kind_numbers, Names(p.task, p.category));
+    group_of[p.id] = plain_number_of(
+        group_numbers, p.group.empty() ? Names(p.task, "\n" + p.key) : Names(task, "=" + p.group));
+    named_of[p.id] = !p.category.empty();
+  }
+  std::set<int> kinds_seen;
+  bool named = false;
+  for (const int64_t id : ids) {
+    kinds_seen.insert(kind_of.at(id));
+    named = named || named_of.at(id);
+  }
+  const bool by_kind = scope == reports::Scope::kNewKinds && (named || kinds_seen.size() > 1);
+  reports::Design d;
+  std::map<int, int> units;
+  std::vector<std::set<int>> kinds;  // by unit
+  for (const int64_t id : ids) {
+    const int unit = plain_number_of(units, by_kind ? kind_of.at(id) : group_of.at(id));
+    kinds.resize(units.size());
+    if (scope == reports::Scope::kSameKind) kinds[static_cast<size_t>(unit)].insert(kind_of.at(id));
+    d.unit.push_back(unit);
+  }
+  std::map<std::set<int>, int> strata;
+  for (const std::set<int>& of : kinds) d.stratum.push_back(plain_number_of(strata, of));
+  if (strata.size() < 2 && units.size() == ids.size()) return {};
+  return d;
 }
 
 struct PlainUnits {
