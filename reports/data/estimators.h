@@ -13,8 +13,8 @@
 
 namespace evalrun::reports {
 
-// kLegacy and kLegacyDecode are one formula over other tokens and times (headline_pairs(),
-// pairing.h).
+// kLegacy and kLegacyDecode are one formula over other tokens and times (PairColumns::headline(),
+// pair_columns.h).
 enum class Estimator { kSum, kGeo, kLegacy, kLegacyDecode };
 const char* to_string(Estimator e);  // "sum", "geo", "legacy", "legacy-decode"
 

