@@ -128,9 +128,12 @@ std::shared_ptr<const Strata> strata_of(const Design& design, size_t prompts) {
     s->others.push_back(n - 1);
     s->scale.push_back(std::sqrt((n - 1) / n));
   }
-  std::vector<double> members(s->of.size(), s->one_each ? 1 : 0);
-  if (!s->one_each)
-    for (const int u : design.unit) members[static_cast<size_t>(u)] += 1;
+  if (s->one_each) {
+    s->n_eff = static_cast<double>(prompts);
+    return s;
+  }
+  std::vector<double> members(s->of.size());
+  for (const int u : design.unit) members[static_cast<size_t>(u)] += 1;
   s->n_eff = effective_count(members);
   return s;
 }
