@@ -114,8 +114,8 @@ std::shared_ptr<const Strata> strata_of(const Design& design, size_t prompts) {
                 design.unit.size(), prompts);
   if (design.strata != nullptr) return design.strata;
   const auto s = std::make_shared<Strata>();
-  s->one_each = design.empty() ||
-                (design.units() == design.unit.size() && numbers_prompts(design.unit));
+  s->one_each =
+      design.empty() || (design.units() == design.unit.size() && numbers_prompts(design.unit));
   if (design.empty()) {
     s->of.assign(prompts, 0);
     s->sizes = {static_cast<int>(prompts)};

@@ -112,7 +112,11 @@ std::optional<Jackknife> jackknife_mean(std::span<const double> values, const De
                                         const Strata& strata) {
   if (strata.one_each)
     return jackknife_of<TwoSums>(
-        strata, [&](size_t u) { return TwoSums{values[u], 1}; }, kQuotient);
+        strata,
+        [&](size_t u) {
+          return TwoSums{values[u], 1};
+        },
+        kQuotient);
   std::vector<TwoSums> sums(strata.of.size(), TwoSums{});
   for (size_t i = 0; i < values.size(); ++i) {
     TwoSums& unit = sums[static_cast<size_t>(design.unit[i])];

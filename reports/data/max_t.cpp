@@ -35,8 +35,7 @@ Matrix covariances(std::span<const Jackknife> estimates) {
       std::array<double, kAtOnce> sums = {};
       for (size_t i = 0; i < n; ++i)
         for (size_t k = 0; k < kAtOnce; ++k) sums[k] += own[i] * others[k][i];
-      for (size_t k = 0; k < count; ++k)
-        c[a * m + first + k] = c[(first + k) * m + a] = sums[k];
+      for (size_t k = 0; k < count; ++k) c[a * m + first + k] = c[(first + k) * m + a] = sums[k];
     }
   return c;
 }

@@ -72,14 +72,12 @@ PairColumns pair_columns(const ArmCells& method, const ArmCells& base, Estimator
         add_to_last(c.first_tokens, first_token_of(m, b));
         if (legacy) add_to_last(c.published, published_of(m, b));
       });
-  c.unpaired =
-      static_cast<int64_t>(method.size()) + static_cast<int64_t>(base.size()) - 2 * met;
+  c.unpaired = static_cast<int64_t>(method.size()) + static_cast<int64_t>(base.size()) - 2 * met;
   if (several_samples)
-    for_common_cells(method, base,
-                     [&](const PromptSample& cell, const SampleRow& m, const SampleRow& b) {
-                       c.by_sample[cell.second].push_back(legacy ? published_of(m, b)
-                                                                 : decode_of(m, b));
-                     });
+    for_common_cells(
+        method, base, [&](const PromptSample& cell, const SampleRow& m, const SampleRow& b) {
+          c.by_sample[cell.second].push_back(legacy ? published_of(m, b) : decode_of(m, b));
+        });
   return c;
 }
 

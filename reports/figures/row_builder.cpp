@@ -369,8 +369,7 @@ LoopCounts RowBuilder::loops(const ArmCells& own, const ArmCells& base,
   l.cells = common_cells(own, base);
   l.degenerate = static_cast<int64_t>(looping.size());
   if (looping.empty() || against_itself) return l;
-  const PairColumns sound =
-      pair_columns(without(own, looping), without(base, looping), estimator_);
+  const PairColumns sound = pair_columns(without(own, looping), without(base, looping), estimator_);
   if (const auto estimate = headline(sound, sound.headline())) {
     l.speedup_without = estimate->value;
     l.interval_without = estimate->interval;

@@ -26,13 +26,13 @@ inline reports::Design of_strata(size_t n, const std::function<int(size_t)>& str
 }
 
 // Groups of prompts, each with a stratum of its own choice.
-inline reports::Design of_groups(size_t n, const std::function<int(size_t)>& group, base::Rng& rng, uint64_t strata) {
+inline reports::Design of_groups(size_t n, const std::function<int(size_t)>& group, base::Rng& rng,
+                                 uint64_t strata) {
   reports::Design d;
   std::map<int, int> units;
   for (size_t i = 0; i < n; ++i) {
     d.unit.push_back(plain_number_of(units, group(i)));
-    if (d.stratum.size() < units.size())
-      d.stratum.push_back(static_cast<int>(rng.below(strata)));
+    if (d.stratum.size() < units.size()) d.stratum.push_back(static_cast<int>(rng.below(strata)));
   }
   return d;
 }
@@ -64,13 +64,16 @@ inline std::vector<NamedDesign> designs_of(size_t n, base::Rng& rng) {
            of_strata(n, [=](size_t i) { return i < half ? 0 : static_cast<int>(i); })},
           {"groups", of_groups(n, any_of(1 + n / 3), rng, 1)},
           {"groups in strata", of_groups(n, any_of(1 + n / 2), rng, 3)},
-          {"two units", of_groups(n, [](size_t i) { return static_cast<int>(i % 2); }, rng, 1)},
-          {"one unit", of_groups(n, [](size_t) { return 0; }, rng, 1)},
+          {"two units", of_groups(
+                            n, [](size_t i) { return static_cast<int>(i % 2); }, rng, 1)},
+          {"one unit", of_groups(
+                           n, [](size_t) { return 0; }, rng, 1)},
           {"backwards", backwards(n)}};
 }
 
 // `check` for every design, as it is and with its strata made beforehand.
-inline void for_designs(const std::function<void(const reports::Design&, size_t n, base::Rng&)>& check) {
+inline void for_designs(
+    const std::function<void(const reports::Design&, size_t n, base::Rng&)>& check) {
   base::Rng rng(11);
   for (const size_t n : kRunSizes)
     for (NamedDesign& d : designs_of(n, rng)) {
@@ -83,10 +86,12 @@ inline void for_designs(const std::function<void(const reports::Design&, size_t 
 }
 
 // To the bit.
-inline void expect_equal(double fast, double plain) { EXPECT_EQ(bits_of(fast), bits_of(plain)) << fast; }
+inline void expect_equal(double fast, double plain) {
+  EXPECT_EQ(bits_of(fast), bits_of(plain)) << fast;
+}
 
 inline void expect_equal(const std::optional<base::Interval>& fast,
-                  const std::optional<base::Interval>& plain) {
+                         const std::optional<base::Interval>& plain) {
   ASSERT_EQ(fast.has_value(), plain.has_value());
   if (!plain) return;
   expect_equal(fast->lo, plain->lo);

@@ -110,7 +110,8 @@ inline void pool_single_units(const reports::Design& design, PlainUnits& u) {
   }
 }
 
-inline PlainUnits plain_units(std::span<const reports::Sums> prompts, const reports::Design& design) {
+inline PlainUnits plain_units(std::span<const reports::Sums> prompts,
+                              const reports::Design& design) {
   PlainUnits u;
   if (design.empty()) {
     u.sums.assign(prompts.begin(), prompts.end());
@@ -148,7 +149,8 @@ struct PlainJackknife {
   }
 };
 
-inline std::optional<PlainJackknife> plain_jackknife(const PlainUnits& units, reports::Statistic statistic) {
+inline std::optional<PlainJackknife> plain_jackknife(const PlainUnits& units,
+                                                     reports::Statistic statistic) {
   if (units.sums.size() < 2) return std::nullopt;
   reports::Sums all = {};
   std::vector<reports::Sums> strata(units.sizes.size(), reports::Sums{});
@@ -181,14 +183,15 @@ inline std::optional<PlainJackknife> plain_jackknife(const PlainUnits& units, re
   return j;
 }
 
-inline base::Interval plain_student_interval(const PlainJackknife& j, double dof, double confidence) {
+inline base::Interval plain_student_interval(const PlainJackknife& j, double dof,
+                                             double confidence) {
   const double half =
       base::student_t_quantile((1 + confidence) / 2, std::max(1.0, dof)) * j.standard_error();
   return {j.value - half, j.value + half};
 }
 
 inline std::optional<reports::DesignedMean> plain_mean_interval(std::span<const double> values,
-                                                          const reports::Design& design) {
+                                                                const reports::Design& design) {
   std::vector<reports::Sums> prompts;
   for (const double v : values) prompts.push_back({v, 1, 1, 1});
   const PlainUnits units = plain_units(prompts, design);
@@ -202,8 +205,8 @@ inline std::optional<reports::DesignedMean> plain_mean_interval(std::span<const 
   return m;
 }
 
-inline std::optional<reports::Estimate> plain_speedup_sum(std::span<const reports::PromptPair> pairs,
-                                                    const reports::Design& design) {
+inline std::optional<reports::Estimate> plain_speedup_sum(
+    std::span<const reports::PromptPair> pairs, const reports::Design& design) {
   std::vector<reports::Sums> prompts;
   std::vector<size_t> places;
   reports::Sums all = {};
@@ -229,8 +232,8 @@ inline std::optional<reports::Estimate> plain_speedup_sum(std::span<const report
   return e;
 }
 
-inline std::optional<reports::Estimate> plain_ratio_of_sums(std::span<const reports::RatioTerm> terms,
-                                                      const reports::Design& design) {
+inline std::optional<reports::Estimate> plain_ratio_of_sums(
+    std::span<const reports::RatioTerm> terms, const reports::Design& design) {
   std::vector<reports::PromptPair> pairs;
   for (const reports::RatioTerm& t : terms) {
     reports::PromptPair& p = pairs.emplace_back();

@@ -169,7 +169,8 @@ TEST(MaxT, CovariancesAreAddedUpUnitByUnit) {
 // Prompts that an arm decoded nothing of are left out of all arms, and of the design.
 TEST(BestSet, IsThatOfThePromptsThatAllDecoded) {
   Rng rng(5);
-  Design whole = of_groups(40, [](size_t i) { return static_cast<int>(i / 2); }, rng, 3);
+  Design whole = of_groups(
+      40, [](size_t i) { return static_cast<int>(i / 2); }, rng, 3);
   std::vector<std::vector<reports::TokensAndTime>> arms(3), kept(3);
   std::vector<size_t> places;
   for (size_t i = 0; i < 40; ++i) {
@@ -184,8 +185,8 @@ TEST(BestSet, IsThatOfThePromptsThatAllDecoded) {
   }
   const Design part = plain_part(whole, places);
   whole.strata = strata_of(whole, 40);
-  for (const reports::Estimator e : {reports::Estimator::kSum, reports::Estimator::kGeo,
-                                     reports::Estimator::kLegacyDecode}) {
+  for (const reports::Estimator e :
+       {reports::Estimator::kSum, reports::Estimator::kGeo, reports::Estimator::kLegacyDecode}) {
     SCOPED_TRACE(to_string(e));
     const auto all = best_set(arms, e, 1, 0.95, whole), some = best_set(kept, e, 1, 0.95, part);
     ASSERT_TRUE(all && some);

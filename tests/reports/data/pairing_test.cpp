@@ -176,8 +176,7 @@ TEST(PairColumns, AreThoseOfThePlainWay) {
         ASSERT_EQ(found.by_sample.size(), by_sample.size() > 1 ? by_sample.size() : 0);
         for (const auto& [sample, pairs] : found.by_sample) {
           ASSERT_EQ(pairs.size(), by_sample.at(sample).size());
-          for (size_t i = 0; i < pairs.size(); ++i)
-            expect_pair(pairs[i], by_sample.at(sample)[i]);
+          for (size_t i = 0; i < pairs.size(); ++i) expect_pair(pairs[i], by_sample.at(sample)[i]);
         }
         // What compare and check take.
         const Pairing p = pair_with_reference(method, base, [](int64_t) { return true; });

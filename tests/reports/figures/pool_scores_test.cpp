@@ -211,8 +211,8 @@ void expect_pooled(const Quality& q, const RunScores& all, const std::vector<Sco
   }
   EXPECT_EQ(q.n, n);
   EXPECT_EQ(q.unscored, static_cast<int64_t>(scores.size()) - n);
-  EXPECT_EQ(q.suspicious,
-            std::count_if(scores.begin(), scores.end(), [](const Score& s) { return s.suspicious; }));
+  EXPECT_EQ(q.suspicious, std::count_if(scores.begin(), scores.end(),
+                                        [](const Score& s) { return s.suspicious; }));
   expect_equal(q.value, total / static_cast<double>(n));
   expect_equal(q.interval, plain_quality_interval(values, designs));
   std::vector<double> means;
