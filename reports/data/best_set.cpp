@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "engine/base/error.h"
 #include "engine/base/stats.h"
@@ -12,39 +13,37 @@
 namespace evalrun::reports {
 namespace {
 
-using Arms = std::vector<std::vector<TokensAndTime>>;
-
-Arms decoded_by_all(std::span<const std::vector<TokensAndTime>> arms, std::vector<size_t>& places) {
-  Arms kept(arms.size());
-  for (size_t i = 0; i < arms.front().size(); ++i) {
-    const bool decoded = std::all_of(arms.begin(), arms.end(),
-                                     [&](const auto& a) { return a[i].tokens > 0 && a[i].ns > 0; });
-    if (decoded) places.push_back(i);
-    for (size_t a = 0; decoded && a < arms.size(); ++a) kept[a].push_back(arms[a][i]);
-  }
-  return kept;
+// Of the prompts that all arms decoded, their places.
+std::vector<size_t> decoded_by_all(std::span<const std::vector<TokensAndTime>> arms) {
+  std::vector<size_t> places;
+  places.reserve(arms.front().size());
+  for (size_t i = 0; i < arms.front().size(); ++i)
+    if (std::all_of(arms.begin(), arms.end(),
+                    [&](const auto& a) { return a[i].tokens > 0 && a[i].ns > 0; }))
+      places.push_back(i);
+  return places;
 }
 
-// An arm's prompts as sums whose statistic is its ln speed.
-Units units_of_arm(const std::vector<TokensAndTime>& prompts, Estimator estimator,
-                   const Design& design) {
-  std::vector<Sums> sums;
-  for (const TokensAndTime& p : prompts) {
-    switch (estimator) {
-      case Estimator::kSum:
-        sums.push_back({p.tokens, p.ns, 1, 1});
-        continue;
-      case Estimator::kGeo:
-        sums.push_back({std::log(p.tokens / p.ns), 1, 1, 1});
-        continue;
-      case Estimator::kLegacy:
-      case Estimator::kLegacyDecode:
-        sums.push_back({p.tokens / p.ns, 1, 1, 1});
-        continue;
-    }
-    EVALRUN_CHECK(false, "unknown estimator {}", static_cast<int>(estimator));
+Sums sums_of_prompt(const TokensAndTime& p, Estimator estimator) {
+  switch (estimator) {
+    case Estimator::kSum:
+      return {p.tokens, p.ns, 1, 1};
+    case Estimator::kGeo:
+      return {std::log(p.tokens / p.ns), 1, 1, 1};
+    case Estimator::kLegacy:
+    case Estimator::kLegacyDecode:
+      return {p.tokens / p.ns, 1, 1, 1};
   }
-  return units_of(sums, design);
+  EVALRUN_CHECK(false, "unknown estimator {}", static_cast<int>(estimator));
+}
+
+// An arm's prompts as sums whose statistic is its ln speed: log_quotient, or quotient for kGeo.
+Units units_of_arm(const std::vector<TokensAndTime>& prompts, std::span<const size_t> places,
+                   Estimator estimator, const Design& design) {
+  std::vector<Sums> sums;
+  sums.reserve(places.size());
+  for (const size_t i : places) sums.push_back(sums_of_prompt(prompts[i], estimator));
+  return units_of(std::move(sums), design);
 }
 
 class Comparison {
@@ -116,23 +115,23 @@ std::optional<BestSet> best_set(std::span<const std::vector<TokensAndTime>> arms
   if (arms.size() < 2) return std::nullopt;
   for (const auto& prompts : arms)
     EVALRUN_CHECK(prompts.size() == arms.front().size(), "arms of different prompts");
-  std::vector<size_t> places;
-  const Arms decoded = decoded_by_all(arms, places);
-  const Design of_decoded = design.of(places);
+  const std::vector<size_t> places = decoded_by_all(arms);
+  Design room;
+  const Design& of_decoded = design.of(places, room);
   std::vector<Jackknife> logs;
   BestSet best{.fastest = 0,
                .member = {},
                .ranks = {},
-               .n = static_cast<int>(decoded.front().size()),
+               .n = static_cast<int>(places.size()),
                .n_eff = std::numeric_limits<double>::infinity()};
   double degrees = 0, dof = std::numeric_limits<double>::infinity();
-  for (const auto& prompts : decoded) {
-    const Units units = units_of_arm(prompts, estimator, of_decoded);
-    const auto j = jackknife(units, estimator == Estimator::kGeo ? quotient : log_ratio);
+  for (const auto& prompts : arms) {
+    const Units units = units_of_arm(prompts, places, estimator, of_decoded);
+    auto j = jackknife(units, estimator == Estimator::kGeo ? quotient : log_quotient);
     if (!j) return std::nullopt;
-    logs.push_back(*j);
-    const double n_eff = effective_count(units.column(1));
-    degrees = static_cast<double>(units.sums.size()) - units.n_strata();
+    logs.push_back(std::move(*j));
+    const double n_eff = units.effective_count(1);
+    degrees = units.most_degrees();
     dof = std::min(dof, units.degrees(n_eff));
     best.n_eff = std::min(best.n_eff, n_eff);
   }

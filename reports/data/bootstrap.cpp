@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "engine/base/error.h"
@@ -19,9 +20,9 @@ std::optional<base::Interval> percentile_interval(const Units& units, const Resa
   EVALRUN_CHECK(resampling.resamples >= 1 && resampling.confidence > 0 && resampling.confidence < 1,
                 "{} resamples, confidence {}", resampling.resamples, resampling.confidence);
   if (units.sums.size() < 2) return std::nullopt;
-  std::vector<std::vector<Sums>> strata(units.sizes.size());
+  std::vector<std::vector<Sums>> strata(units.strata->sizes.size());
   for (size_t u = 0; u < units.sums.size(); ++u)
-    strata[static_cast<size_t>(units.stratum[u])].push_back(units.sums[u]);
+    strata[static_cast<size_t>(units.strata->of[u])].push_back(units.sums[u]);
   base::Rng rng(resampling.seed);
   std::vector<double> estimates;
   estimates.reserve(static_cast<size_t>(resampling.resamples));
@@ -71,26 +72,27 @@ std::optional<base::Interval> bootstrap_interval(std::span<const RatioTerm> term
                                                  const Design& design) {
   std::vector<Sums> prompts;
   for (const RatioTerm& t : terms) prompts.push_back({t.numerator, t.denominator, 1, 1});
-  return percentile_interval(units_of(prompts, design), resampling,
+  return percentile_interval(units_of(std::move(prompts), design), resampling,
                              [](const Sums& s) { return s[0] / s[1]; });
 }
 
 std::optional<base::Interval> bootstrap_interval(std::span<const PromptPair> pairs,
                                                  Estimator estimator, const Resampling& resampling,
                                                  const Design& design) {
+  Design room;
   if (estimator == Estimator::kLegacy || estimator == Estimator::kLegacyDecode) {
     const SpeedTerms speeds = speed_terms(pairs, estimator);
-    return bootstrap_interval(speeds.terms, resampling, design.of(speeds.places));
+    return bootstrap_interval(speeds.terms, resampling, design.of(speeds.places, room));
   }
   std::vector<Sums> prompts;
   if (estimator == Estimator::kGeo) {
-    const Design with_speeds = design.of(places_with_speeds(pairs));
+    const Design& with_speeds = design.of(places_with_speeds(pairs), room);
     for (const double log : log_ratios(pairs)) prompts.push_back({log, 1, 1, 1});
-    return percentile_interval(units_of(prompts, with_speeds), resampling,
+    return percentile_interval(units_of(std::move(prompts), with_speeds), resampling,
                                [](const Sums& s) { return std::exp(s[0] / s[1]); });
   }
   for (const PromptPair& p : pairs) prompts.push_back({p.tokens, p.ns, p.base_tokens, p.base_ns});
-  return percentile_interval(units_of(prompts, design), resampling,
+  return percentile_interval(units_of(std::move(prompts), design), resampling,
                              [](const Sums& s) { return (s[0] / s[1]) / (s[2] / s[3]); });
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "engine/base/error.h"
 #include "reports/data/jackknife.h"
@@ -52,7 +53,8 @@ std::vector<std::optional<ControlDifference>> control_differences(std::span<cons
         places.push_back(i);
         break;
       }
-  const Design of_places = design.of(places);
+  Design room;
+  const Design& of_places = design.of(places, room);
   std::vector<Member> family;
   // The control first: it differs from itself by nothing.
   std::vector<Jackknife> estimates(1);
@@ -60,23 +62,24 @@ std::vector<std::optional<ControlDifference>> control_differences(std::span<cons
   for (size_t a = 0; a < arms.size(); ++a) {
     if (!differs(a)) continue;
     std::vector<Sums> sums;
+    sums.reserve(places.size());
     double largest = 0;
     for (const size_t i : places) {
       const auto& value = arms[a][i];
       sums.push_back(value ? Sums{*value, 1, 1, 1} : Sums{});
       largest = std::max(largest, std::fabs(value.value_or(0)));
     }
-    const Units units = units_of(sums, of_places);
-    const auto j = jackknife(units, quotient);
+    const Units units = units_of(std::move(sums), of_places);
+    auto j = jackknife(units, quotient);
     differences[a]->spread = !j ? Spread::kOneUnit
                              // Nothing but rounding.
                              : j->standard_error() <= 1e-12 * largest ? Spread::kConstant
                                                                       : Spread::kSeen;
     if (differences[a]->spread != Spread::kSeen) continue;
-    degrees = static_cast<double>(units.sums.size()) - units.n_strata();
-    const double dof = std::min(units.degrees(effective_count(units.column(1))), j->kurtosis_dof());
+    degrees = units.most_degrees();
+    const double dof = std::min(units.degrees(units.effective_count(1)), j->kurtosis_dof());
     family.push_back({a, std::max(1.0, dof)});
-    estimates.push_back(*j);
+    estimates.push_back(std::move(*j));
   }
   if (family.empty()) return differences;
   estimates.front().deviations.resize(estimates.back().deviations.size());

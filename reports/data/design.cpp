@@ -3,30 +3,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
+#include <unordered_map>
 #include <utility>
 
 #include "engine/base/error.h"
+#include "reports/data/jackknife.h"
 
 namespace evalrun::reports {
-
-namespace {
-
-// Numbers 0, 1, ... in the order of first appearance.
-template <typename Key>
-int number_of(std::map<Key, int>& known, const Key& key) {
-  return known.try_emplace(key, static_cast<int>(known.size())).first->second;
-}
-
-// Data set and name; the data set is left out of groups of all sets (datasets::Prompt::group).
-std::pair<std::string, std::string> group_of(const PromptInfo& p) {
-  if (p.group.empty()) return {p.task, "\n" + p.key};
-  return {p.group.starts_with('/') ? "" : p.task, "=" + p.group};
-}
-
-}  // namespace
 
 const char* to_string(Scope s) {
   switch (s) {
@@ -54,60 +43,234 @@ std::string scope_text(Scope s) {
   return fmt::format("{} ({})", what, to_string(s));
 }
 
-Design Design::of(std::span<const size_t> prompts) const {
-  Design part;
-  if (empty()) return part;
-  if (prompts.size() == unit.size()) return *this;  // places are in order, so these are all
-  std::map<int, int> units;
+const Design& Design::of(std::span<const size_t> prompts, Design& room) const {
+  // Places are in order, so these are all.
+  if (empty() || prompts.size() == unit.size()) return *this;
+  room = {};
+  room.unit.reserve(prompts.size());
+  constexpr int kNone = -1;
+  std::vector<int> numbers(stratum.size(), kNone);
   for (const size_t p : prompts) {
-    part.unit.push_back(number_of(units, unit[p]));
-    if (units.size() > part.stratum.size())
-      part.stratum.push_back(stratum[static_cast<size_t>(unit[p])]);
+    const auto whole = static_cast<size_t>(unit[p]);
+    if (numbers[whole] == kNone) {
+      numbers[whole] = static_cast<int>(room.stratum.size());
+      room.stratum.push_back(stratum[whole]);
+    }
+    room.unit.push_back(numbers[whole]);
   }
-  return part;
+  return room;
 }
 
-PromptDesigns::PromptDesigns(const std::vector<PromptInfo>& prompts, Scope scope) : scope_(scope) {
-  std::map<std::pair<std::string, std::string>, int> kinds, groups;
-  for (const PromptInfo& p : prompts)
-    places_[p.id] = {.kind = number_of(kinds, {p.task, p.category}),
-                     .group = number_of(groups, group_of(p)),
-                     .named = !p.category.empty()};
+namespace {
+
+// Strata::of and sizes. The design's numbers of strata are small.
+void number_strata(const std::vector<int>& stratum, Strata& s) {
+  std::vector<int> sizes;
+  for (const int of : stratum) {
+    EVALRUN_CHECK(of >= 0, "stratum {}", of);
+    if (static_cast<size_t>(of) >= sizes.size()) sizes.resize(static_cast<size_t>(of) + 1);
+    ++sizes[static_cast<size_t>(of)];
+  }
+  // Single units: one stratum, or the smallest other one where there is just one of them.
+  constexpr int kSingle = -1;
+  int singles = 0, smallest = kSingle;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    singles += sizes[i] == 1;
+    if (sizes[i] > 1 && (smallest == kSingle || sizes[i] < sizes[static_cast<size_t>(smallest)]))
+      smallest = static_cast<int>(i);
+  }
+  const int pooled = singles == 1 ? smallest : kSingle;
+  constexpr int kNone = -1;
+  std::vector<int> numbers(sizes.size() + 1, kNone);  // of strata, the single ones' last
+  s.of.reserve(stratum.size());
+  for (const int own : stratum) {
+    const int of = sizes[static_cast<size_t>(own)] == 1 ? pooled : own;
+    int& number = of == kSingle ? numbers.back() : numbers[static_cast<size_t>(of)];
+    if (number == kNone) {
+      number = static_cast<int>(s.sizes.size());
+      s.sizes.push_back(0);
+    }
+    s.of.push_back(number);
+    ++s.sizes[static_cast<size_t>(number)];
+  }
 }
 
-Design PromptDesigns::of(std::span<const int64_t> prompt_ids) const {
-  if (scope_ == Scope::kFixedSet) return {};
-  // Arms mostly have the same prompts, and a row asks for them several times.
-  if (!std::equal(prompt_ids.begin(), prompt_ids.end(), last_ids_.begin(), last_ids_.end())) {
-    last_ = make(prompt_ids);
-    last_ids_.assign(prompt_ids.begin(), prompt_ids.end());
-  }
-  return last_;
+// Whether unit i is prompt i, for all of them.
+bool numbers_prompts(const std::vector<int>& unit) {
+  for (size_t i = 0; i < unit.size(); ++i)
+    if (unit[i] != static_cast<int>(i)) return false;
+  return true;
 }
+
+}  // namespace
+
+double Strata::degrees(double worth) const {
+  const auto units = static_cast<double>(of.size()), strata = static_cast<double>(sizes.size());
+  return units > 1 ? (worth - 1) * (units - strata) / (units - 1) : 0;
+}
+
+std::shared_ptr<const Strata> strata_of(const Design& design, size_t prompts) {
+  EVALRUN_CHECK(design.empty() || design.unit.size() == prompts, "a design of {} prompts for {}",
+                design.unit.size(), prompts);
+  if (design.strata != nullptr) return design.strata;
+  const auto s = std::make_shared<Strata>();
+  s->one_each =
+      design.empty() || (design.units() == design.unit.size() && numbers_prompts(design.unit));
+  if (design.empty()) {
+    s->of.assign(prompts, 0);
+    s->sizes = {static_cast<int>(prompts)};
+  } else {
+    number_strata(design.stratum, *s);
+  }
+  for (const int size : s->sizes) {
+    const double n = size;
+    s->n.push_back(n);
+    s->others.push_back(n - 1);
+    s->scale.push_back(std::sqrt((n - 1) / n));
+  }
+  if (s->one_each) {
+    s->n_eff = static_cast<double>(prompts);
+    return s;
+  }
+  std::vector<double> members(s->of.size());
+  for (const int u : design.unit) members[static_cast<size_t>(u)] += 1;
+  s->n_eff = effective_count(members);
+  return s;
+}
+
+namespace {
+
+// Data set and name.
+using NamePair = std::pair<std::string_view, std::string_view>;
+
+struct NamePairHash {
+  size_t operator()(const NamePair& names) const {
+    const std::hash<std::string_view> hash{};
+    return 31 * hash(names.first) + hash(names.second);
+  }
+};
+
+using NamePairNumbers = std::unordered_map<NamePair, int, NamePairHash>;
+
+// The number of `names`, which is `next` where they are new.
+int number_of(NamePairNumbers& known, const NamePair& names, int& next) {
+  const auto [at, added] = known.try_emplace(names, next);
+  if (added) ++next;
+  return at->second;
+}
+
+}  // namespace
+
+PromptDesigns::PromptDesigns(const std::vector<PromptInfo>& prompts, Scope scope)
+    : scope_(scope), numbers_(prompts), places_(numbers_.size()) {
+  NamePairNumbers kinds, alone, together;
+  alone.reserve(prompts.size());
+  for (const PromptInfo& p : prompts) {
+    Place& place = places_[numbers_.of(p.id)];
+    place.kind = number_of(kinds, {p.task, p.category}, kinds_);
+    place.named = !p.category.empty();
+    // The data set is left out of groups of all sets (datasets::Prompt::group).
+    std::string_view task = p.task;
+    if (p.group.starts_with('/')) task = {};
+    place.group = p.group.empty() ? number_of(alone, {task, p.key}, groups_)
+                                  : number_of(together, {task, p.group}, groups_);
+  }
+}
+
+const Design& PromptDesigns::of(std::span<const int64_t> prompt_ids) const {
+  static const Design kAlone = {};
+  if (scope_ == Scope::kFixedSet) return kAlone;
+  // Arms mostly have the same prompts, and a row asks for them several times; parts of data sets
+  // come again with every arm.
+  constexpr size_t kRemembered = 16;
+  const auto found = std::find_if(known_.begin(), known_.end(), [&](const Known& k) {
+    return std::equal(prompt_ids.begin(), prompt_ids.end(), k.ids.begin(), k.ids.end());
+  });
+  if (found != known_.end()) {
+    known_.splice(known_.begin(), known_, found);
+    return known_.front().design;
+  }
+  Design made = make(prompt_ids);
+  if (known_.size() == kRemembered) known_.pop_back();
+  Known& latest = known_.emplace_front();
+  latest.ids.assign(prompt_ids.begin(), prompt_ids.end());
+  latest.design = std::move(made);
+  return latest.design;
+}
+
+namespace {
+
+// The kinds of each unit's prompts; mostly it is one.
+class KindsOfUnits {
+ public:
+  size_t units() const { return only_.size(); }
+  void add_unit(int kind) { only_.push_back(kind); }
+  void add(int unit, int kind) {
+    int& only = only_[static_cast<size_t>(unit)];
+    if (only == kind) return;
+    std::set<int>& all = several_[unit];
+    if (only != kSeveral) all.insert(only);
+    all.insert(kind);
+    only = kSeveral;
+  }
+  // A stratum for each kind, in the order of first appearance. A group of several kinds is of a
+  // stratum of its own making.
+  std::vector<int> strata(int kinds, int& n_strata) const {
+    constexpr int kNone = -1;
+    std::vector<int> of_units, of_kind(static_cast<size_t>(kinds), kNone);
+    std::map<std::set<int>, int> of_kinds;
+    of_units.reserve(only_.size());
+    for (size_t u = 0; u < only_.size(); ++u) {
+      int& stratum =
+          only_[u] == kSeveral
+              ? of_kinds.try_emplace(several_.at(static_cast<int>(u)), kNone).first->second
+              : of_kind[static_cast<size_t>(only_[u])];
+      if (stratum == kNone) stratum = n_strata++;
+      of_units.push_back(stratum);
+    }
+    return of_units;
+  }
+
+ private:
+  static constexpr int kSeveral = -1;
+  std::vector<int> only_;  // by unit
+  std::map<int, std::set<int>> several_;
+};
+
+}  // namespace
 
 Design PromptDesigns::make(std::span<const int64_t> prompt_ids) const {
-  std::set<int> kinds_seen;
-  bool named = false;
+  std::vector<Place> places;
+  places.reserve(prompt_ids.size());
+  bool named = false, several_kinds = false;
   for (const int64_t id : prompt_ids) {
-    const Place& place = places_.at(id);
-    kinds_seen.insert(place.kind);
-    named = named || place.named;
+    places.push_back(places_[numbers_.of(id)]);
+    named = named || places.back().named;
+    several_kinds = several_kinds || places.back().kind != places.front().kind;
   }
-  const bool by_kind = scope_ == Scope::kNewKinds && (named || kinds_seen.size() > 1);
+  const bool by_kind = scope_ == Scope::kNewKinds && (named || several_kinds);
   Design d;
-  std::map<int, int> units;
-  std::vector<std::set<int>> kinds;  // by unit
-  for (const int64_t id : prompt_ids) {
-    const Place& place = places_.at(id);
-    const int unit = number_of(units, by_kind ? place.kind : place.group);
-    if (kinds.size() < units.size()) kinds.emplace_back();
-    if (scope_ == Scope::kSameKind) kinds[static_cast<size_t>(unit)].insert(place.kind);
+  d.unit.reserve(places.size());
+  constexpr int kNone = -1;
+  std::vector<int> units(static_cast<size_t>(by_kind ? kinds_ : groups_), kNone);
+  KindsOfUnits kinds;
+  for (const Place& place : places) {
+    int& unit = units[static_cast<size_t>(by_kind ? place.kind : place.group)];
+    // Where kinds are no strata, all units are of one.
+    const int kind = scope_ == Scope::kSameKind ? place.kind : 0;
+    if (unit == kNone) {
+      unit = static_cast<int>(kinds.units());
+      kinds.add_unit(kind);
+    } else {
+      kinds.add(unit, kind);
+    }
     d.unit.push_back(unit);
   }
-  // A group of several kinds is of a stratum of its own making.
-  std::map<std::set<int>, int> strata;
-  for (const std::set<int>& of : kinds) d.stratum.push_back(number_of(strata, of));
-  return strata.size() < 2 && units.size() == prompt_ids.size() ? Design{} : d;
+  int n_strata = 0;
+  d.stratum = kinds.strata(kinds_, n_strata);
+  if (n_strata < 2 && kinds.units() == prompt_ids.size()) return {};
+  d.strata = strata_of(d, prompt_ids.size());
+  return d;
 }
 
 }  // namespace evalrun::reports

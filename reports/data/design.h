@@ -2,12 +2,14 @@
 // what would be drawn anew.
 #pragma once
 #include <cstdint>
+#include <list>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
+#include "reports/data/prompt_numbers.h"
 #include "reports/data/run_data.h"
 
 namespace evalrun::reports {
@@ -23,34 +25,61 @@ const char* to_string(Scope s);  // "same-kind", "new-kinds", "fixed-set"
 Scope scope_named(std::string_view name);
 std::string scope_text(Scope s);  // "new prompts of the same kind (same-kind)"
 
+// The strata of a design as its jackknifes need them. Strata have two units at least: single ones
+// are pooled, and one that is left goes to the smallest stratum. Numbers are 0 .. sizes.size() - 1,
+// in the order of first appearance.
+struct Strata {
+  std::vector<int> of;     // by unit
+  std::vector<int> sizes;  // units, by stratum
+  // By stratum of n units: n, n - 1 and sqrt((n - 1) / n).
+  std::vector<double> n, others, scale;
+  // effective_count() of the units' numbers of prompts.
+  double n_eff = 0;
+  bool one_each = false;  // unit i is prompt i
+  // Degrees of freedom of units that are worth so many of equal weight: one less for one stratum;
+  // n less the number of strata where all n have equal weight.
+  double degrees(double worth) const;
+};
+
 // The units that are independent of each other, and the fixed strata that they are of. Empty: every
 // prompt is a unit, of one stratum.
 struct Design {
   std::vector<int> unit;     // by prompt
   std::vector<int> stratum;  // by unit
+  // Of the two above where they were made by PromptDesigns; else null, and strata_of() makes it.
+  std::shared_ptr<const Strata> strata = nullptr;
   bool empty() const { return unit.empty(); }
   size_t units() const { return stratum.size(); }
-  // Of a part of the prompts, by their places: in their order, each once.
-  Design of(std::span<const size_t> prompts) const;
+  // Of a part of the prompts, by their places: in their order, each once. It is this design where
+  // all take part, else it is made in `room`.
+  const Design& of(std::span<const size_t> prompts, Design& room) const;
 };
+// Of so many prompts.
+std::shared_ptr<const Strata> strata_of(const Design& design, size_t prompts);
 
-// Designs of prompts of a run, by their ids. It remembers the last one: not for several threads.
+// Designs of prompts of a run, by their ids. It remembers the latest ones: not for several threads.
 class PromptDesigns {
  public:
   PromptDesigns() = default;  // every prompt is a unit
   PromptDesigns(const std::vector<PromptInfo>& prompts, Scope scope);
-  Design of(std::span<const int64_t> prompt_ids) const;
+  // Until the next call.
+  const Design& of(std::span<const int64_t> prompt_ids) const;
 
  private:
   struct Place {
     int kind = 0, group = 0;
     bool named = false;  // the kind has a category
   };
+  struct Known {
+    std::vector<int64_t> ids;
+    Design design;
+  };
   Design make(std::span<const int64_t> prompt_ids) const;
   Scope scope_ = Scope::kFixedSet;
-  mutable std::vector<int64_t> last_ids_;
-  mutable Design last_;
-  std::unordered_map<int64_t, Place> places_;
+  PromptNumbers numbers_;
+  std::vector<Place> places_;  // by number
+  int kinds_ = 0, groups_ = 0;
+  mutable std::list<Known> known_;  // the latest first
 };
 
 }  // namespace evalrun::reports

@@ -13,8 +13,8 @@
 
 namespace evalrun::reports {
 
-// kLegacy and kLegacyDecode are one formula over other tokens and times (headline_pairs(),
-// pairing.h).
+// kLegacy and kLegacyDecode are one formula over other tokens and times (PairColumns::headline(),
+// pair_columns.h).
 enum class Estimator { kSum, kGeo, kLegacy, kLegacyDecode };
 const char* to_string(Estimator e);  // "sum", "geo", "legacy", "legacy-decode"
 
@@ -65,6 +65,9 @@ std::optional<Estimate> speedup_legacy(std::span<const PromptPair> pairs,
 
 std::optional<Estimate> speedup(std::span<const PromptPair> pairs, Estimator estimator,
                                 const Design& design = {}, double confidence = 0.95);
+
+// Its value alone, without the work that intervals take.
+std::optional<double> speedup_value(std::span<const PromptPair> pairs, Estimator estimator);
 
 // One prompt's share in a ratio of two sums, such as emitted tokens and steps of tau.
 struct RatioTerm {

@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-
-#include "engine/base/error.h"
+#include <utility>
 
 namespace evalrun::reports {
 
 double log_ratio(const Sums& s) { return std::log(s[0] / s[1]) - std::log(s[2] / s[3]); }
+
+double log_quotient(const Sums& s) { return std::log(s[0] / s[1]); }
 
 double quotient(const Sums& s) { return s[0] / s[1]; }
 
@@ -32,118 +33,119 @@ double Jackknife::kurtosis_dof() const {
   return excess > 1e-12 ? 2 * n / excess : std::numeric_limits<double>::infinity();
 }
 
-std::vector<double> Units::column(size_t k) const {
-  std::vector<double> values;
-  values.reserve(sums.size());
-  for (const Sums& s : sums) values.push_back(s[k]);
-  return values;
+double Units::effective_count(size_t column) const {
+  double sum = 0, squares = 0;
+  for (const Sums& s : sums) sum += s[column], squares += s[column] * s[column];
+  return squares > 0 ? sum * sum / squares : 0;
 }
 
-double Units::degrees(double n_eff) const {
-  const auto n = static_cast<double>(sums.size());
-  return n > 1 ? (n_eff - 1) * (n - n_strata()) / (n - 1) : 0;
-}
-
-Units units_of(std::span<const Sums> prompts, const Design& design) {
+Units units_of(std::vector<Sums> prompts, const Design& design) {
   Units u;
-  if (design.empty()) {
-    u.sums.assign(prompts.begin(), prompts.end());
-    u.stratum.assign(prompts.size(), 0);
-    u.sizes = {static_cast<int>(prompts.size())};
+  u.strata = strata_of(design, prompts.size());
+  // A sum of one number is that number; -0 for 0 makes no difference to what is added up from 0.
+  if (u.strata->one_each) {
+    u.sums = std::move(prompts);
     return u;
   }
-  EVALRUN_CHECK(design.unit.size() == prompts.size(), "a design of {} prompts for {}",
-                design.unit.size(), prompts.size());
-  u.sums.resize(design.stratum.size());
+  u.sums.resize(design.units());
   for (size_t i = 0; i < prompts.size(); ++i)
     for (size_t k = 0; k < prompts[i].size(); ++k)
       u.sums[static_cast<size_t>(design.unit[i])][k] += prompts[i][k];
-  // By the design's numbers of strata, which are small.
-  std::vector<int> sizes;
-  for (const int s : design.stratum) {
-    EVALRUN_CHECK(s >= 0, "stratum {}", s);
-    if (static_cast<size_t>(s) >= sizes.size()) sizes.resize(static_cast<size_t>(s) + 1);
-    ++sizes[static_cast<size_t>(s)];
-  }
-  // Single units: one stratum, or the smallest other one where there is just one of them.
-  constexpr int kSingle = -1;
-  int singles = 0, smallest = kSingle;
-  for (size_t s = 0; s < sizes.size(); ++s) {
-    singles += sizes[s] == 1;
-    if (sizes[s] > 1 && (smallest == kSingle || sizes[s] < sizes[static_cast<size_t>(smallest)]))
-      smallest = static_cast<int>(s);
-  }
-  const int pooled = singles == 1 ? smallest : kSingle;
-  constexpr int kNone = -1;
-  std::vector<int> numbers(sizes.size() + 1, kNone);  // of strata, the single ones' last
-  u.stratum.reserve(design.stratum.size());
-  for (const int s : design.stratum) {
-    const int of = sizes[static_cast<size_t>(s)] == 1 ? pooled : s;
-    int& number = of == kSingle ? numbers.back() : numbers[static_cast<size_t>(of)];
-    if (number == kNone) {
-      number = u.n_strata();
-      u.sizes.push_back(0);
-    }
-    u.stratum.push_back(number);
-    ++u.sizes[static_cast<size_t>(number)];
-  }
   return u;
 }
 
 namespace {
 
-// `kColumns`: how many of the sums the statistic is of, from the first on.
-template <size_t kColumns, typename StatisticOf>
-std::optional<Jackknife> jackknife_of(const Units& units, StatisticOf statistic) {
-  const size_t n_units = units.sums.size(), n_strata = units.sizes.size();
+// `Columns`: an array of the sums that the statistic is of. `sums_of(u)`: those of a unit. Every
+// sum has one accumulator and goes unit by unit: figures must not depend on how they are made.
+template <typename Columns, typename SumsOf, typename StatisticOf>
+std::optional<Jackknife> jackknife_of(const Strata& strata, const SumsOf& sums_of,
+                                      const StatisticOf& statistic) {
+  const size_t n_units = strata.of.size(), n_strata = strata.sizes.size();
   if (n_units < 2) return std::nullopt;
-  Sums all = {};
-  std::vector<Sums> strata(n_strata, Sums{});
-  for (size_t u = 0; u < n_units; ++u)
-    for (size_t k = 0; k < kColumns; ++k) {
-      all[k] += units.sums[u][k];
-      strata[static_cast<size_t>(units.stratum[u])][k] += units.sums[u][k];
-    }
+  Columns all = {};
+  std::vector<Columns> within(n_strata, Columns{});
+  for (size_t u = 0; u < n_units; ++u) {
+    const Columns own = sums_of(u);
+    for (size_t k = 0; k < own.size(); ++k) all[k] += own[k];
+    if (n_strata == 1) continue;
+    Columns& stratum = within[static_cast<size_t>(strata.of[u])];
+    for (size_t k = 0; k < own.size(); ++k) stratum[k] += own[k];
+  }
+  std::vector<Columns> outside(n_strata, Columns{});
+  for (size_t s = 0; s < n_strata; ++s)
+    for (size_t k = 0; k < all.size(); ++k) outside[s][k] = all[k] - within[s][k];
   Jackknife j;
   j.value = statistic(all);
   j.deviations.resize(n_units);
-  std::vector<double> means(n_strata, 0), scale(n_strata);
-  std::vector<Sums> others(n_strata, Sums{});
-  for (size_t s = 0; s < n_strata; ++s) {
-    const double n = units.sizes[s];
-    scale[s] = std::sqrt((n - 1) / n);
-    for (size_t k = 0; k < kColumns; ++k) others[s][k] = all[k] - strata[s][k];
-  }
+  std::vector<double> means(n_strata, 0);
   bool finite = true;
   for (size_t u = 0; u < n_units; ++u) {
-    const auto s = static_cast<size_t>(units.stratum[u]);
-    const double n = units.sizes[s];
-    Sums rest = {};
-    for (size_t k = 0; k < kColumns; ++k)
-      rest[k] = n_strata == 1 ? all[k] - units.sums[u][k]
-                              : others[s][k] + (strata[s][k] - units.sums[u][k]) * n / (n - 1);
-    j.deviations[u] = statistic(rest);
-    finite = finite && std::isfinite(j.deviations[u]);
-    means[s] += j.deviations[u];
+    const auto s = static_cast<size_t>(strata.of[u]);
+    const Columns own = sums_of(u);
+    Columns rest = {};
+    if (n_strata == 1)
+      for (size_t k = 0; k < own.size(); ++k) rest[k] = all[k] - own[k];
+    else
+      for (size_t k = 0; k < own.size(); ++k)
+        rest[k] = outside[s][k] + (within[s][k] - own[k]) * strata.n[s] / strata.others[s];
+    const double without = statistic(rest);
+    finite = finite && std::isfinite(without);
+    j.deviations[u] = without;
+    means[s] += without;
   }
   if (!finite) return std::nullopt;
-  for (size_t s = 0; s < n_strata; ++s) means[s] /= units.sizes[s];
+  for (size_t s = 0; s < n_strata; ++s) means[s] /= strata.n[s];
   for (size_t u = 0; u < n_units; ++u) {
-    const auto s = static_cast<size_t>(units.stratum[u]);
-    j.deviations[u] = scale[s] * (j.deviations[u] - means[s]);
+    const auto s = static_cast<size_t>(strata.of[u]);
+    j.deviations[u] = strata.scale[s] * (j.deviations[u] - means[s]);
   }
   return j;
 }
 
+using TwoSums = std::array<double, 2>;
+
+constexpr auto kQuotient = [](const TwoSums& s) { return s[0] / s[1]; };
+
+// A mean over prompts, as quotient() of units_of() {value, 1, 1, 1}.
+std::optional<Jackknife> jackknife_mean(std::span<const double> values, const Design& design,
+                                        const Strata& strata) {
+  if (strata.one_each)
+    return jackknife_of<TwoSums>(
+        strata,
+        [&](size_t u) {
+          return TwoSums{values[u], 1};
+        },
+        kQuotient);
+  std::vector<TwoSums> sums(strata.of.size(), TwoSums{});
+  for (size_t i = 0; i < values.size(); ++i) {
+    TwoSums& unit = sums[static_cast<size_t>(design.unit[i])];
+    unit[0] += values[i], unit[1] += 1;
+  }
+  return jackknife_of<TwoSums>(
+      strata, [&](size_t u) { return sums[u]; }, kQuotient);
+}
+
+base::Interval student_interval_of(double value, double standard_error, double dof,
+                                   double confidence) {
+  const double half =
+      base::student_t_quantile((1 + confidence) / 2, std::max(1.0, dof)) * standard_error;
+  return {value - half, value + half};
+}
+
 }  // namespace
 
-// The two that reports ask for a million times are compiled into the loop.
+// Those that reports ask for a million times are compiled into the loop.
 std::optional<Jackknife> jackknife(const Units& units, Statistic statistic) {
+  const auto sums_of = [&](size_t u) { return units.sums[u]; };
+  const auto first_two = [&](size_t u) { return TwoSums{units.sums[u][0], units.sums[u][1]}; };
   if (statistic == log_ratio)
-    return jackknife_of<4>(units, [](const Sums& s) { return log_ratio(s); });
-  if (statistic == quotient)
-    return jackknife_of<2>(units, [](const Sums& s) { return quotient(s); });
-  return jackknife_of<4>(units, statistic);
+    return jackknife_of<Sums>(*units.strata, sums_of, [](const Sums& s) { return log_ratio(s); });
+  if (statistic == log_quotient)
+    return jackknife_of<TwoSums>(*units.strata, first_two,
+                                 [](const TwoSums& s) { return std::log(s[0] / s[1]); });
+  if (statistic == quotient) return jackknife_of<TwoSums>(*units.strata, first_two, kQuotient);
+  return jackknife_of<Sums>(*units.strata, sums_of, statistic);
 }
 
 double effective_count(std::span<const double> weights) {
@@ -153,24 +155,19 @@ double effective_count(std::span<const double> weights) {
 }
 
 base::Interval student_interval(const Jackknife& j, double dof, double confidence) {
-  const double half =
-      base::student_t_quantile((1 + confidence) / 2, std::max(1.0, dof)) * j.standard_error();
-  return {j.value - half, j.value + half};
+  return student_interval_of(j.value, j.standard_error(), dof, confidence);
 }
 
 std::optional<DesignedMean> mean_interval(std::span<const double> values, const Design& design,
                                           double confidence) {
-  std::vector<Sums> prompts;
-  prompts.reserve(values.size());
-  for (const double v : values) prompts.push_back({v, 1, 1, 1});
-  const Units units = units_of(prompts, design);
-  const auto j = jackknife(units, quotient);
+  const std::shared_ptr<const Strata> strata = strata_of(design, values.size());
+  const auto j = jackknife_mean(values, design, *strata);
   if (!j) return std::nullopt;
   DesignedMean m;
-  m.n_eff = effective_count(units.column(1));
-  m.dof = std::max(1.0, units.degrees(m.n_eff));
+  m.n_eff = strata->n_eff;
+  m.dof = std::max(1.0, strata->degrees(m.n_eff));
   m.standard_error = j->standard_error();
-  m.interval = student_interval(*j, m.dof, confidence);
+  m.interval = student_interval_of(j->value, m.standard_error, m.dof, confidence);
   return m;
 }
 

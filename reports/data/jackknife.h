@@ -2,6 +2,7 @@
 // error.
 #pragma once
 #include <array>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -16,22 +17,23 @@ namespace evalrun::reports {
 using Sums = std::array<double, 4>;
 using Statistic = double (*)(const Sums&);
 
-double log_ratio(const Sums& s);  // ln (s0 / s1) / (s2 / s3)
-double quotient(const Sums& s);   // s0 / s1: a mean, with 1 for s1
+double log_ratio(const Sums& s);     // ln (s0 / s1) / (s2 / s3)
+double log_quotient(const Sums& s);  // ln s0 / s1: to the bit log_ratio of equal s2 and s3
+double quotient(const Sums& s);      // s0 / s1: a mean, with 1 for s1
 
-// Prompts added up by unit. Strata have two units at least: single ones are pooled, and one that is
-// left goes to the smallest stratum.
+// Prompts added up by unit.
 struct Units {
   std::vector<Sums> sums;
-  std::vector<int> stratum;  // 0 .. n_strata() - 1
-  std::vector<int> sizes;    // units, by stratum
-  int n_strata() const { return static_cast<int>(sizes.size()); }
-  std::vector<double> column(size_t k) const;
-  // Degrees of freedom of units that are worth n_eff of equal weight: n_eff - 1 for one stratum, n
-  // less the number of strata for n of equal weight.
-  double degrees(double n_eff) const;
+  std::shared_ptr<const Strata> strata;  // of the units
+  // Units less strata.
+  double most_degrees() const {
+    return static_cast<double>(sums.size()) - static_cast<double>(strata->sizes.size());
+  }
+  double degrees(double n_eff) const { return strata->degrees(n_eff); }
+  // With one of the sums as weights, as below.
+  double effective_count(size_t column) const;
 };
-Units units_of(std::span<const Sums> prompts, const Design& design);
+Units units_of(std::vector<Sums> prompts, const Design& design);
 
 struct Jackknife {
   double value = 0;  // of all prompts

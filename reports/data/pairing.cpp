@@ -103,42 +103,15 @@ Pairing pair_with_reference(const ArmCells& method, const ArmCells& base,
     sum.base_tokens += b.n_decode, sum.base_ns += b.decode_ns;
     sum.tokens += m->n_decode, sum.ns += m->decode_ns;
     sum.base_fastest_ns += b.fastest_ns, sum.fastest_ns += m->fastest_ns;
-    PromptPair& request = p.requests[cell.first];
-    request.base_tokens += b.n_tokens, request.base_ns += b.request_ns();
-    request.tokens += m->n_tokens, request.ns += m->request_ns();
-    PromptPair& first = p.first_tokens[cell.first];
-    first.base_tokens += 1, first.base_ns += b.first_token_ns;
-    first.tokens += 1, first.ns += m->first_token_ns;
-    const PromptPair as_published = {b.n_tokens - b.stop_tokens, b.request_ns(), m->n_tokens,
-                                     m->request_ns()};
-    PromptPair& published = p.published[cell.first];
-    published.base_tokens += as_published.base_tokens, published.base_ns += as_published.base_ns;
-    published.tokens += as_published.tokens, published.ns += as_published.ns;
-    p.published_by_sample[cell.second].push_back(as_published);
-    p.by_sample[cell.second].push_back({b.n_decode, b.decode_ns, m->n_decode, m->decode_ns});
   }
   for (const auto& [cell, b] : base) of_base += keep(cell.first);
   p.unpaired += of_base - met;
   return p;
 }
 
-const PromptPairs& headline_pairs(const Pairing& p, Estimator estimator) {
-  return estimator == Estimator::kLegacy ? p.published : p.prompts;
-}
-
-const std::map<int, std::vector<PromptPair>>& headline_samples(const Pairing& p,
-                                                               Estimator estimator) {
-  return estimator == Estimator::kLegacy ? p.published_by_sample : p.by_sample;
-}
-
-std::vector<int64_t> ids_of(const PromptPairs& prompts) {
-  std::vector<int64_t> ids;
-  for (const auto& [id, pair] : prompts) ids.push_back(id);
-  return ids;
-}
-
 std::vector<PromptPair> values_of(const PromptPairs& prompts) {
   std::vector<PromptPair> values;
+  values.reserve(prompts.size());
   for (const auto& [id, pair] : prompts) values.push_back(pair);
   return values;
 }

@@ -3,7 +3,6 @@
 #pragma once
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <optional>
 #include <set>
 #include <utility>
@@ -50,27 +49,13 @@ using PromptPairs = SortedMap<int64_t, PromptPair>;
 
 struct Pairing {
   Counters method, base;
-  PromptPairs prompts;       // by prompt id, sums over samples
-  PromptPairs requests;      // all tokens, prefill and decode time
-  PromptPairs first_tokens;  // one token an answer, and the time to it
-  PromptPairs published;     // the same as Spec-Bench counts tokens
-  // By sample index, one entry per prompt.
-  std::map<int, std::vector<PromptPair>> by_sample, published_by_sample;
+  PromptPairs prompts;   // by prompt id, sums over samples
   int64_t unpaired = 0;  // cells of either arm without partner
 };
-// `keep` says which prompts take part.
+// `keep` says which prompts take part. Rows of a report need more of all prompts: pair_columns.h.
 Pairing pair_with_reference(const ArmCells& method, const ArmCells& base,
                             const std::function<bool(int64_t prompt_id)>& keep);
 
-// What an estimator takes: decode tokens and decode time, or for kLegacy whole requests as
-// Spec-Bench divides them. Its script (evaluation/speed.py) takes the wall time of a whole answer,
-// prefill included. It has the method's own count of new tokens, and for the baseline the tokens of
-// its text, in which no stop token is.
-const PromptPairs& headline_pairs(const Pairing& pairing, Estimator estimator);
-const std::map<int, std::vector<PromptPair>>& headline_samples(const Pairing& pairing,
-                                                               Estimator estimator);
-
-std::vector<int64_t> ids_of(const PromptPairs& prompts);
 std::vector<PromptPair> values_of(const PromptPairs& prompts);
 
 }  // namespace evalrun::reports

@@ -14,17 +14,10 @@
 #include "reports/data/control_differences.h"
 #include "reports/data/design.h"
 #include "reports/data/run_data.h"
+#include "reports/figures/answer_share.h"
 #include "results/store.h"
 
 namespace evalrun::reports {
-
-// Share of answers of a kind: the mean over prompts of the share among a prompt's samples. Its 95 %
-// interval is Wilson's of n_eff independent prompts: as many as would have the design's standard
-// error, at most all. Absent for a single unit of the design.
-struct AnswerShare {
-  double value = 0, n_eff = 0;
-  std::optional<base::Interval> interval;
-};
 
 struct Quality {
   std::string version;
@@ -49,21 +42,24 @@ struct Quality {
   std::map<int, double> pass_at;            // k -> pass@k, where the evaluator is one; not pooled
 };
 
-// One answer's score by one evaluator; without a value where it could not tell. Evaluators and
-// statuses are numbers in the lists of RunScores.
+// One answer's score by one evaluator; without a value where it could not tell. Prompts, evaluators
+// and statuses are numbers in the lists of RunScores.
 struct Score {
-  int64_t prompt = 0;
-  int sample = 0, evaluator = 0, status = 0;
+  int prompt = 0, sample = 0, evaluator = 0, status = 0;
   std::optional<double> value, control;  // control: the same answer's of the control arm
   bool suspicious = false, unsandboxed = false;
 };
 
 struct RunScores {
+  std::vector<int64_t> prompts;                                 // ids, ascending
   std::vector<std::pair<std::string, std::string>> evaluators;  // name, version
   std::vector<std::string> statuses;
   std::map<ArmTask, std::vector<Score>> scores;
   std::map<std::pair<ArmTask, std::string>, std::map<int, double>> pass_at;  // by convention
 };
+
+// Of an answer that nobody could judge here; elsewhere it may pass or fail.
+bool machine_at_fault(const std::string& status);
 
 // The arm that quality is compared with: the one of that label, or the baseline for "". Null
 // without a baseline; usage_error for an unknown label.

@@ -17,8 +17,6 @@ std::optional<double> ratio(double numerator, double denominator) {
   return denominator > 0 ? std::optional(numerator / denominator) : std::nullopt;
 }
 
-bool any_prompt(int64_t) { return true; }
-
 // What `by_task` holds of the arm, task by task.
 template <typename T, typename F>
 void for_tasks(const std::map<ArmTask, T>& by_task, const ArmInfo& arm,
@@ -38,21 +36,25 @@ std::vector<T> joined(const std::map<ArmTask, std::vector<T>>& by_task, const Ar
 }
 
 // An arm without reference has its own totals, and pairs with nothing.
-Pairing totals_of(const ArmCells& own) {
-  Pairing alone;
+PairColumns totals_of(const ArmCells& own) {
+  PairColumns alone;
   for (const auto& [cell, s] : own) alone.method.add(*s);
   return alone;
 }
 
 int64_t prompts_in(const ArmCells& cells) {
-  std::set<int64_t> prompts;
-  for (const auto& [cell, s] : cells) prompts.insert(cell.first);
-  return static_cast<int64_t>(prompts.size());
+  int64_t prompts = 0;
+  const PromptSample* last = nullptr;
+  for (const auto& [cell, s] : cells) {
+    prompts += last == nullptr || last->first != cell.first;
+    last = &cell;
+  }
+  return prompts;
 }
 
-SpeedReasons reasons(const Pairing& pairing) {
+SpeedReasons reasons(const PairColumns& pairs) {
   SpeedReasons r;
-  if (const auto why = explain(pairing.method, pairing.base)) {
+  if (const auto why = explain(pairs.method, pairs.base)) {
     r.t_ratio = why->t_ratio;
     r.draft_share = why->draft_share;
     r.overhead = why->overhead;
@@ -145,6 +147,8 @@ RowBuilder::RowBuilder(const RunData& data, const Aggregates& aggregates,
     for (const auto& [cell, s] : all) parts[places.of(a.id, cell.first)][cell] = s;
   }
   cells_of_task_ = places.by_name(std::move(parts));
+  for (const SampleRow& s : data.samples)
+    if (s.degenerate) looping_.insert(s.arm_id);
 }
 
 ReportRow RowBuilder::row(const ArmInfo& arm, const std::string& name, const Tasks& tasks) const {
@@ -154,31 +158,33 @@ ReportRow RowBuilder::row(const ArmInfo& arm, const std::string& name, const Tas
   const ArmCells* own = &cells(arm, tasks);
   ArmCells sound, sound_base;
   const ArmInfo* reference = data_.reference(arm);
-  Pairing pairing;
+  PairColumns pairs;
   if (reference == nullptr) {
-    pairing = totals_of(*own);
+    pairs = totals_of(*own);
   } else {
     const bool against_itself = reference->id == arm.id;
     if (!against_itself) r.reference = reference->label;
     const ArmCells* base = &cells(*reference, tasks);
-    const std::set<PromptSample> looping = looping_cells(*own, *base);
+    std::set<PromptSample> looping;
+    if (looping_.contains(arm.id) || looping_.contains(reference->id))
+      looping = looping_cells(*own, *base);
     r.loops = loops(*own, *base, looping, against_itself);
     if (exclude_degenerate_) {
       sound = without(*own, looping), own = &sound;
       sound_base = without(*base, looping), base = &sound_base;
     }
-    pairing = pair_with_reference(*own, *base, any_prompt);
-    r.speed = speed(pairing, against_itself);
-    r.why = reasons(pairing);
+    pairs = pair_columns(*own, *base, estimator_);
+    r.speed = speed(pairs, against_itself);
+    r.why = reasons(pairs);
   }
   r.counts = counts(arm, *own, tasks);
   r.counts.prompts =
-      reference == nullptr ? prompts_in(*own) : static_cast<int64_t>(pairing.prompts.size());
-  r.counts.unpaired = pairing.unpaired;
-  r.speed.tok_s = ratio(1e9 * pairing.method.n_decode, pairing.method.decode_ns);
-  r.speed.first_token_ms = ratio(pairing.method.first_token_ns, 1e6 * pairing.method.answers);
-  r.acceptance = acceptance(arm, pairing.method, *own, tasks);
-  r.why.bandwidth = bandwidth(pairing.method);
+      reference == nullptr ? prompts_in(*own) : static_cast<int64_t>(pairs.prompts.size());
+  r.counts.unpaired = pairs.unpaired;
+  r.speed.tok_s = ratio(1e9 * pairs.method.n_decode, pairs.method.decode_ns);
+  r.speed.first_token_ms = ratio(pairs.method.first_token_ns, 1e6 * pairs.method.answers);
+  r.acceptance = acceptance(arm, pairs.method, *own, tasks);
+  r.why.bandwidth = bandwidth(pairs.method);
   r.same_tokens = same_tokens(arm, tasks);
   r.replay = replay(arm, tasks);
   const auto kept = [&](int64_t prompt) { return tasks.contains(task_of_.at(prompt)); };
@@ -195,20 +201,22 @@ const ArmCells& RowBuilder::cells(const ArmInfo& arm, const Tasks& tasks) const 
   return found == cells_of_task_.end() ? kNone : found->second;
 }
 
-std::optional<Estimate> RowBuilder::headline(const PromptPairs& prompts) const {
-  const std::vector<PromptPair> pairs = values_of(prompts);
-  const Design design = designs_.of(ids_of(prompts));
-  auto estimate = speedup(pairs, estimator_, design);
+std::optional<Estimate> RowBuilder::headline(const PairColumns& pairs,
+                                             std::span<const PromptPair> column) const {
+  const Design& design = designs_.of(pairs.prompts);
+  auto estimate = speedup(column, estimator_, design);
   if (estimate && bootstrap_)
-    estimate->interval = bootstrap_interval(pairs, estimator_, resampling_, design);
+    estimate->interval = bootstrap_interval(column, estimator_, resampling_, design);
   return estimate;
 }
 
 RowCounts RowBuilder::counts(const ArmInfo& arm, const ArmCells& own, const Tasks& tasks) const {
   RowCounts c;
   std::set<int> samples;
+  const PromptSample* last = nullptr;
   for (const auto& [cell, s] : own) {
-    samples.insert(cell.second);
+    if (last == nullptr || last->second != cell.second) samples.insert(cell.second);
+    last = &cell;
     c.repeats = std::max<int64_t>(c.repeats, s->n_repeats);
   }
   c.samples = static_cast<int64_t>(samples.size());
@@ -229,41 +237,38 @@ bool apart(const SpeedFigures& f) {
 
 }  // namespace
 
-SpeedFigures RowBuilder::speed(const Pairing& pairing, bool against_itself) const {
+SpeedFigures RowBuilder::speed(const PairColumns& pairs, bool against_itself) const {
   SpeedFigures f;
   if (against_itself) {  // no estimate, no interval
-    if (pairing.method.decode_ns > 0) f.speedup = f.geo = f.request = 1;
-    if (pairing.method.first_token_ns > 0) f.first_token_ratio = 1;
+    if (pairs.method.decode_ns > 0) f.speedup = f.geo = f.request = 1;
+    if (pairs.method.first_token_ns > 0) f.first_token_ratio = 1;
     return f;
   }
-  const std::vector<PromptPair> pairs = values_of(pairing.prompts);
-  if (const auto geo = speedup_geo(pairs, designs_.of(ids_of(pairing.prompts)))) {
+  if (const auto geo = speedup_geo(pairs.decode, designs_.of(pairs.prompts))) {
     f.geo = geo->value;
     f.geo_interval = geo->interval;
   }
-  if (const auto estimate = headline(headline_pairs(pairing, estimator_))) {
+  if (const auto estimate = headline(pairs, pairs.headline())) {
     f.speedup = estimate->value;
     f.interval = estimate->interval;
     f.n_eff = estimate->n_eff;
   }
-  if (estimator_ == Estimator::kSum && apart(f)) f.gap = gap_of_estimators(pairs);
-  if (const auto request = headline(pairing.requests)) {
+  if (estimator_ == Estimator::kSum && apart(f)) f.gap = gap_of_estimators(pairs.decode);
+  if (const auto request = headline(pairs, pairs.requests)) {
     f.request = request->value;
     f.request_interval = request->interval;
     f.request_n_eff = request->n_eff;
   }
   // A ratio of times: the inverse of that of the speeds.
-  if (const auto first = headline(pairing.first_tokens)) {
+  if (const auto first = headline(pairs, pairs.first_tokens)) {
     f.first_token_ratio = 1 / first->value;
     if (first->interval)
       f.first_token_interval = base::Interval{1 / first->interval->hi, 1 / first->interval->lo};
     f.first_token_n_eff = first->n_eff;
   }
   std::vector<double> per_sample;
-  const auto& samples = headline_samples(pairing, estimator_);
-  if (samples.size() > 1)
-    for (const auto& [sample, p] : samples)
-      if (const auto estimate = speedup(p, estimator_)) per_sample.push_back(estimate->value);
+  for (const auto& [sample, of] : pairs.by_sample)
+    if (const auto value = speedup_value(of, estimator_)) per_sample.push_back(*value);
   if (per_sample.size() > 1) {
     f.sample_mean = base::mean(per_sample);
     f.sample_sd = base::sample_sd(per_sample);
@@ -295,15 +300,15 @@ Acceptance RowBuilder::acceptance(const ArmInfo& arm, const Counters& c, const A
 }
 
 std::optional<Estimate> RowBuilder::tau(const ArmCells& own) const {
-  SortedMap<int64_t, RatioTerm> by_prompt;
-  for (const auto& [cell, s] : own) {
-    RatioTerm& term = by_prompt[cell.first];
-    term.numerator += s->emitted, term.denominator += s->steps;
-  }
   std::vector<RatioTerm> terms;
   std::vector<int64_t> prompts;
-  for (const auto& [prompt, term] : by_prompt) terms.push_back(term), prompts.push_back(prompt);
-  const Design design = designs_.of(prompts);
+  terms.reserve(own.size()), prompts.reserve(own.size());
+  for (const auto& [cell, s] : own) {
+    if (prompts.empty() || prompts.back() != cell.first)
+      prompts.push_back(cell.first), terms.emplace_back();
+    terms.back().numerator += s->emitted, terms.back().denominator += s->steps;
+  }
+  const Design& design = designs_.of(prompts);
   auto estimate = ratio_of_sums(terms, design);
   if (estimate && bootstrap_) estimate->interval = bootstrap_interval(terms, resampling_, design);
   return estimate;
@@ -364,9 +369,8 @@ LoopCounts RowBuilder::loops(const ArmCells& own, const ArmCells& base,
   l.cells = common_cells(own, base);
   l.degenerate = static_cast<int64_t>(looping.size());
   if (looping.empty() || against_itself) return l;
-  const Pairing sound =
-      pair_with_reference(without(own, looping), without(base, looping), any_prompt);
-  if (const auto estimate = headline(headline_pairs(sound, estimator_))) {
+  const PairColumns sound = pair_columns(without(own, looping), without(base, looping), estimator_);
+  if (const auto estimate = headline(sound, sound.headline())) {
     l.speedup_without = estimate->value;
     l.interval_without = estimate->interval;
     l.n_eff_without = estimate->n_eff;
@@ -417,6 +421,9 @@ void RowBuilder::rank(std::span<ReportRow> rows, const Tasks& tasks) const {
   // By prompt, sums over the samples that all have; in the order of prompts.
   std::vector<std::vector<TokensAndTime>> arms(ranked.size());
   std::vector<int64_t> ids;
+  const size_t most = cells_of_ranked.front()->size();
+  for (auto& of_arm : arms) of_arm.reserve(most);
+  ids.reserve(most);
   std::vector<ArmCells::const_iterator> at;
   for (const ArmCells* of : cells_of_ranked) at.push_back(of->begin());
   std::vector<const SampleRow*> samples;
@@ -437,7 +444,7 @@ void RowBuilder::rank(std::span<ReportRow> rows, const Tasks& tasks) const {
     }
     for (size_t a = 0; a < samples.size(); ++a) {
       const SampleRow& s = *samples[a];
-      const bool whole = estimator_ == Estimator::kLegacy;  // as headline_pairs()
+      const bool whole = estimator_ == Estimator::kLegacy;  // as PairColumns::headline()
       const double stops = ranked[a]->arm.id == baseline->id ? s.stop_tokens : 0;
       arms[a].back().tokens += whole ? s.n_tokens - stops : s.n_decode;
       arms[a].back().ns += whole ? s.request_ns() : s.decode_ns;

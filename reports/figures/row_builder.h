@@ -10,7 +10,7 @@
 
 #include "reports/data/best_set.h"
 #include "reports/data/bootstrap.h"
-#include "reports/data/pairing.h"
+#include "reports/data/pair_columns.h"
 #include "reports/figures/quality.h"
 #include "reports/figures/report_options.h"
 #include "reports/figures/report_row.h"
@@ -47,11 +47,13 @@ class RowBuilder {
   using Tasks = std::set<std::string>;
 
   const ArmCells& cells(const ArmInfo& arm, const Tasks& tasks) const;
-  std::optional<Estimate> headline(const PromptPairs& prompts) const;
+  // Of the pairs' prompts; `column` is one of theirs.
+  std::optional<Estimate> headline(const PairColumns& pairs,
+                                   std::span<const PromptPair> column) const;
 
   // A group of the row each.
   RowCounts counts(const ArmInfo& arm, const ArmCells& own, const Tasks& tasks) const;
-  SpeedFigures speed(const Pairing& pairing, bool against_itself) const;
+  SpeedFigures speed(const PairColumns& pairs, bool against_itself) const;
   Acceptance acceptance(const ArmInfo& arm, const Counters& counters, const ArmCells& own,
                         const Tasks& tasks) const;
   std::optional<Estimate> tau(const ArmCells& own) const;
@@ -72,6 +74,7 @@ class RowBuilder {
   std::unordered_map<int64_t, std::string> task_of_;  // by prompt
   std::map<int64_t, ArmCells> cells_;                 // by arm
   std::map<ArmTask, ArmCells> cells_of_task_;
+  std::set<int64_t> looping_;  // arms with an answer that runs in a loop
 };
 
 }  // namespace evalrun::reports

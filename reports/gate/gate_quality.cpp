@@ -65,10 +65,10 @@ std::optional<MeanDifference> mean_difference(const Pairs& p, const PromptDesign
     prompts.push_back({d, 1, 1, 1});
     largest = std::max(largest, std::fabs(d));
   }
-  const Units units = units_of(prompts, designs.of(p.prompts));
+  const Units units = units_of(std::move(prompts), designs.of(p.prompts));
   const auto j = jackknife(units, quotient);
   if (!j) return std::nullopt;
-  const double dof = std::min(units.degrees(effective_count(units.column(1))), j->kurtosis_dof());
+  const double dof = std::min(units.degrees(units.effective_count(1)), j->kurtosis_dof());
   const double error = j->standard_error();
   return MeanDifference{j->value, error > 1e-12 * largest ? error : 0.0, std::max(1.0, dof)};
 }

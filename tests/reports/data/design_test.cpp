@@ -5,9 +5,11 @@
 
 #include <cmath>
 
+#include "engine/base/rng.h"
 #include "reports/data/bootstrap.h"
 #include "reports/data/estimators.h"
 #include "reports/data/jackknife.h"
+#include "tests/reports/data/jackknife_reference.h"
 
 namespace evalrun::reports {
 namespace {
@@ -89,17 +91,74 @@ TEST(Design, APartKeepsWhatBelongsTogether) {
   const Design d = design(Scope::kSameKind,
                           {{"a", "x", "1"}, {"a", "x", "1"}, {"a", "y", "2"}, {"a", "y", "2"}});
   const std::vector<size_t> places = {1, 2, 3};
-  EXPECT_EQ(d.of(places).unit, (Ints{0, 1, 1}));
-  EXPECT_EQ(d.of(places).stratum, (Ints{0, 1}));
+  Design room;
+  const Design& part = d.of(places, room);
+  EXPECT_EQ(part.unit, (Ints{0, 1, 1}));
+  EXPECT_EQ(part.stratum, (Ints{0, 1}));
+  EXPECT_FALSE(part.strata) << "those of all prompts are others";
+  const std::vector<size_t> all = {0, 1, 2, 3};
+  EXPECT_EQ(&d.of(all, room), &d);
+}
+
+// Prompts of one to three data sets, some with categories and groups, a group of all sets at times.
+std::vector<PromptInfo> drawn_prompts(base::Rng& rng) {
+  const uint64_t tasks = 1 + rng.below(3), categories = rng.below(4), groups = rng.below(9);
+  std::vector<PromptInfo> prompts(rng.below(40));
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    PromptInfo& p = prompts[i];
+    p.id = static_cast<int64_t>(5 + 2 * i);
+    p.key = std::to_string(i);
+    p.task = std::to_string(rng.below(tasks));
+    if (rng.below(1 + categories) > 0) p.category = std::to_string(rng.below(categories));
+    if (rng.below(1 + groups) > 0)
+      p.group = (rng.below(4) == 0 ? "/" : "") + std::to_string(rng.below(groups));
+  }
+  return prompts;
+}
+
+std::vector<int64_t> some_ids(const std::vector<PromptInfo>& prompts, base::Rng& rng) {
+  const uint64_t left_out = rng.below(3);
+  std::vector<int64_t> ids;
+  for (const PromptInfo& p : prompts)
+    if (rng.below(4) >= left_out) ids.push_back(p.id);
+  return ids;
+}
+
+// Many lists of prompts in turn, so that some are remembered and some are made again.
+TEST(Design, IsThatOfThePlainWay) {
+  base::Rng rng(4);
+  int made = 0;
+  for (int run = 0; run < 60; ++run)
+    for (const Scope scope : kScopes) {
+      const std::vector<PromptInfo> prompts = drawn_prompts(rng);
+      const PromptDesigns designs(prompts, scope);
+      std::vector<std::vector<int64_t>> lists(1 + rng.below(24));
+      for (std::vector<int64_t>& ids : lists) ids = some_ids(prompts, rng);
+      for (int asked = 0; asked < 40; ++asked) {
+        const std::vector<int64_t>& ids = lists[rng.below(lists.size())];
+        const Design plain = tests::plain_design(prompts, scope, ids);
+        const Design& d = designs.of(ids);
+        ASSERT_EQ(d.unit, plain.unit);
+        ASSERT_EQ(d.stratum, plain.stratum);
+        ASSERT_EQ(d.strata != nullptr, !d.empty());
+        if (d.empty()) continue;
+        ++made;
+        const auto strata = strata_of(plain, ids.size());
+        ASSERT_EQ(d.strata->of, strata->of);
+        ASSERT_EQ(d.strata->sizes, strata->sizes);
+        ASSERT_EQ(d.strata->one_each, strata->one_each);
+        ASSERT_EQ(d.strata->n_eff, strata->n_eff);
+      }
+    }
+  EXPECT_GT(made, 1200);
 }
 
 TEST(Units, SingleOnesArePooled) {
-  const std::vector<Sums> prompts(7, Sums{1, 2, 3, 4});
   const auto strata = [&](const Ints& of) {
     Design d;
     for (size_t i = 0; i < of.size(); ++i) d.unit.push_back(static_cast<int>(i));
     d.stratum = of;
-    return units_of(std::span(prompts).first(of.size()), d).stratum;
+    return strata_of(d, of.size())->of;
   };
   EXPECT_EQ(strata({5, 6, 5, 6}), (Ints{0, 1, 0, 1}));
   EXPECT_EQ(strata({5, 6, 5, 7}), (Ints{0, 1, 0, 1})) << "two single ones together";

@@ -3,6 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <vector>
+
+#include "engine/base/rng.h"
+#include "reports/data/pair_columns.h"
+
 namespace evalrun::reports {
 namespace {
 
@@ -50,9 +56,10 @@ TEST(Pairing, FirstTokensAreOneAnAnswer) {
   m.prefill_ns = 700, m.first_token_ns = 400, m.draft_prefill_ns = 60;
   const ArmCells base = {{{1, 0}, &b}, {{1, 1}, &b}};
   const ArmCells method = {{{1, 0}, &m}, {{1, 1}, &m}, {{2, 0}, &m}};
-  const Pairing p = pair_with_reference(method, base, [](int64_t) { return true; });
-  EXPECT_EQ(p.first_tokens.size(), 1u);
-  const PromptPair& first = p.first_tokens.at(1);
+  const PairColumns p = pair_columns(method, base, Estimator::kSum);
+  EXPECT_EQ(p.prompts, std::vector<int64_t>{1});
+  ASSERT_EQ(p.first_tokens.size(), 1u);
+  const PromptPair& first = p.first_tokens[0];
   EXPECT_EQ(first.base_tokens, 2);
   EXPECT_EQ(first.base_ns, 600);
   EXPECT_EQ(first.tokens, 2);
@@ -63,6 +70,121 @@ TEST(Pairing, FirstTokensAreOneAnAnswer) {
   both.add(p.base);
   EXPECT_EQ(both.answers, 4);
   EXPECT_EQ(both.first_token_ns, 1400);
+}
+
+// By maps, one cell at a time.
+struct PlainPairing {
+  Counters method, base;
+  std::map<int64_t, PromptPair> decode, requests, first_tokens, published;
+  std::map<int, std::vector<PromptPair>> by_sample, published_by_sample;
+  int64_t unpaired = 0;
+};
+
+PlainPairing plain_pairing(const std::map<PromptSample, SampleRow>& method,
+                           const std::map<PromptSample, SampleRow>& base) {
+  PlainPairing p;
+  for (const auto& [cell, m] : method) {
+    const auto found = base.find(cell);
+    if (found == base.end()) {
+      ++p.unpaired;
+      continue;
+    }
+    const SampleRow& b = found->second;
+    p.method.add(m);
+    p.base.add(b);
+    PromptPair& sum = p.decode[cell.first];
+    sum.base_tokens += b.n_decode, sum.base_ns += b.decode_ns;
+    sum.tokens += m.n_decode, sum.ns += m.decode_ns;
+    sum.base_fastest_ns += b.fastest_ns, sum.fastest_ns += m.fastest_ns;
+    PromptPair& request = p.requests[cell.first];
+    request.base_tokens += b.n_tokens, request.base_ns += b.request_ns();
+    request.tokens += m.n_tokens, request.ns += m.request_ns();
+    PromptPair& first = p.first_tokens[cell.first];
+    first.base_tokens += 1, first.base_ns += b.first_token_ns;
+    first.tokens += 1, first.ns += m.first_token_ns;
+    PromptPair& published = p.published[cell.first];
+    published.base_tokens += b.n_tokens - b.stop_tokens, published.base_ns += b.request_ns();
+    published.tokens += m.n_tokens, published.ns += m.request_ns();
+    p.by_sample[cell.second].push_back({b.n_decode, b.decode_ns, m.n_decode, m.decode_ns});
+    p.published_by_sample[cell.second].push_back(
+        {b.n_tokens - b.stop_tokens, b.request_ns(), m.n_tokens, m.request_ns()});
+  }
+  for (const auto& [cell, b] : base) p.unpaired += !method.contains(cell);
+  return p;
+}
+
+void expect_pair(const PromptPair& found, const PromptPair& expected) {
+  EXPECT_EQ(found.base_tokens, expected.base_tokens);
+  EXPECT_EQ(found.base_ns, expected.base_ns);
+  EXPECT_EQ(found.tokens, expected.tokens);
+  EXPECT_EQ(found.ns, expected.ns);
+}
+
+void expect_column(const std::vector<PromptPair>& found,
+                   const std::map<int64_t, PromptPair>& expected) {
+  ASSERT_EQ(found.size(), expected.size());
+  size_t i = 0;
+  for (const auto& [prompt, pair] : expected) expect_pair(found[i++], pair);
+}
+
+void expect_counters(const Counters& found, const Counters& expected) {
+  EXPECT_EQ(found.answers, expected.answers);
+  EXPECT_EQ(found.steps, expected.steps);
+  EXPECT_EQ(found.emitted, expected.emitted);
+  EXPECT_EQ(found.decode_ns, expected.decode_ns);
+  EXPECT_EQ(found.first_token_ns, expected.first_token_ns);
+}
+
+// Every field its own number.
+SampleRow drawn_row(base::Rng& rng) {
+  SampleRow s;
+  for (double* x : {&s.n_tokens, &s.n_decode, &s.steps, &s.emitted, &s.decode_ns, &s.prefill_ns,
+                    &s.draft_prefill_ns, &s.first_token_ns, &s.stop_tokens, &s.fastest_ns})
+    *x = static_cast<double>(rng.below(1'000'000)) / 4;
+  return s;
+}
+
+TEST(PairColumns, AreThoseOfThePlainWay) {
+  base::Rng rng(2);
+  for (const int samples : {1, 2, 5})
+    for (const int kept : {0, 1, 3, 4})  // of 4 cells, in either arm
+      for (const Estimator e : {Estimator::kSum, Estimator::kLegacy}) {
+        SCOPED_TRACE(samples * 10 + kept);
+        std::map<PromptSample, SampleRow> own, reference;
+        ArmCells method, base;
+        for (int64_t prompt = 1; prompt <= 40; ++prompt)
+          for (int sample = 0; sample < samples; ++sample)
+            for (auto* arm : {&own, &reference})
+              if (rng.below(4) < static_cast<uint64_t>(kept))
+                (*arm)[{prompt * 3, sample}] = drawn_row(rng);
+        for (const auto& [cell, s] : own) method[cell] = &s;
+        for (const auto& [cell, s] : reference) base[cell] = &s;
+        const PlainPairing plain = plain_pairing(own, reference);
+        const PairColumns found = pair_columns(method, base, e);
+        const bool legacy = e == Estimator::kLegacy;
+        std::vector<int64_t> ids;
+        for (const auto& [prompt, pair] : plain.decode) ids.push_back(prompt);
+        EXPECT_EQ(found.prompts, ids);
+        expect_column(found.decode, plain.decode);
+        expect_column(found.requests, plain.requests);
+        expect_column(found.first_tokens, plain.first_tokens);
+        expect_column(found.headline(), legacy ? plain.published : plain.decode);
+        expect_counters(found.method, plain.method);
+        expect_counters(found.base, plain.base);
+        EXPECT_EQ(found.unpaired, plain.unpaired);
+        const auto& by_sample = legacy ? plain.published_by_sample : plain.by_sample;
+        ASSERT_EQ(found.by_sample.size(), by_sample.size() > 1 ? by_sample.size() : 0);
+        for (const auto& [sample, pairs] : found.by_sample) {
+          ASSERT_EQ(pairs.size(), by_sample.at(sample).size());
+          for (size_t i = 0; i < pairs.size(); ++i) expect_pair(pairs[i], by_sample.at(sample)[i]);
+        }
+        // What compare and check take.
+        const Pairing p = pair_with_reference(method, base, [](int64_t) { return true; });
+        expect_column(values_of(p.prompts), plain.decode);
+        for (const int64_t prompt : ids) EXPECT_TRUE(p.prompts.contains(prompt));
+        expect_counters(p.method, plain.method);
+        EXPECT_EQ(p.unpaired, plain.unpaired);
+      }
 }
 
 }  // namespace
