@@ -96,9 +96,9 @@ TEST(FaultTable, AMethodWithoutDrawnDraftsIsComparedByTokens) {
   EXPECT_FALSE(row.variation.has_value());
 }
 
-// What a certificate by laws alone had let pass: `verify` now fails each, and proves an honest
+// What a certificate by a law alone may let pass: the audit fails each, and proves an honest
 // build.
-TEST(FaultTable, CertificatesOfFaultsThatALawLetsPassFail) {
+TEST(FaultTable, CertificatesOfFaultsThatALawMayLetPassFail) {
   const tests::TempFolder folder;
   const std::string file = folder.file("prompts.jsonl");
   std::ofstream(file) << R"({"id": "a", "turns": ["abcabcabcabc"]})"
