@@ -1,6 +1,9 @@
 #include "results/certificates.h"
 
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "engine/base/text.h"
 #include "results/read_rows.h"
@@ -14,9 +17,16 @@ bool is_of_the_run(const std::string& name) {
          name == "replay" || name == "sampler" || name == "sampled" || name.starts_with("max_new.");
 }
 
-bool has_grades(const StoredCertificate& certificate) {
+bool document_has(const StoredCertificate& certificate, const char* name) {
   const auto document = nlohmann::json::parse(certificate.document, nullptr, false);
-  return document.is_object() && document.contains("grades");
+  return document.is_object() && document.contains(name);
+}
+
+// Of a row "key, created, method, outcome, proven, document".
+StoredCertificate read_certificate(const Row& row) {
+  StoredCertificate c{row.text(0), row.text(1), row.text(2), row.text(3), row.text(4), row.text(5)};
+  if (!document_has(c, "grades")) c.proven = c.proven.starts_with("greedy") ? "greedy" : "";
+  return c;
 }
 
 }  // namespace
@@ -39,6 +49,12 @@ std::string certificate_key(const ArmRecord& arm, const std::string& commit) {
   return base::sha256_hex(key.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
+std::string stored_key(const std::string& arm_key, const AnswerSampling& sampling) {
+  if (sampling.temperature == 0) return arm_key;
+  return fmt::format("{}@T={} top_k={} top_p={} {}", arm_key, sampling.temperature, sampling.top_k,
+                     sampling.top_p, sampling.sampler.empty() ? "inverse" : sampling.sampler);
+}
+
 void put_certificate(ResultStore& store, const StoredCertificate& c) {
   store.execute(
       "INSERT INTO certificate (key, created, method, outcome, proven, document) "
@@ -53,12 +69,26 @@ std::optional<StoredCertificate> find_certificate(const ResultStore& store,
   return one(store,
              "SELECT key, created, method, outcome, proven, document FROM certificate "
              "WHERE key = ?",
-             {key}, [](const Row& row) {
-               StoredCertificate c{row.text(0), row.text(1), row.text(2),
-                                   row.text(3), row.text(4), row.text(5)};
-               if (!has_grades(c)) c.proven = c.proven.starts_with("greedy") ? "greedy" : "";
-               return c;
-             });
+             {key}, [](const Row& row) { return read_certificate(row); });
+}
+
+std::optional<StoredCertificate> certificate_beside(const ResultStore& store,
+                                                    const std::string& arm_key,
+                                                    const AnswerSampling& sampling) {
+  // Between these two lies what begins with the key and an '@'.
+  const std::vector<StoredCertificate> newest_first =
+      all(store,
+          "SELECT key, created, method, outcome, proven, document FROM certificate "
+          "WHERE key = ? OR (key > ? AND key < ?) ORDER BY created DESC, key",
+          {arm_key, arm_key + "@", arm_key + "A"},
+          [](const Row& row) { return read_certificate(row); });
+  if (sampling.temperature > 0)
+    for (const StoredCertificate& c : newest_first)
+      if (c.key == stored_key(arm_key, sampling)) return c;
+  for (const StoredCertificate& c : newest_first)
+    if (document_has(c, "greedy")) return c;
+  if (newest_first.empty()) return std::nullopt;
+  return newest_first.front();
 }
 
 std::string shown_by(const StoredCertificate& certificate) {

@@ -226,9 +226,10 @@ CREATE TABLE baseline (
   saved  TEXT NOT NULL
 ) WITHOUT ROWID;
 
--- What `evalrun verify` found out about an arm: holds for arms of the same key, whatever the run.
+-- What `evalrun verify` found out about an arm: holds for arms of the same hash, whatever the run.
 CREATE TABLE certificate (
-  key      TEXT PRIMARY KEY,                -- hash of build, method, weights and engine mode
+  -- Hash of build, method, weights and engine mode; of sampled answers '@' and how they were drawn.
+  key      TEXT PRIMARY KEY,
   created  TEXT NOT NULL,                   -- UTC, ISO 8601
   method   TEXT NOT NULL,                   -- as tables name it
   outcome  TEXT NOT NULL CHECK (outcome IN ('holds', 'fails', 'inconclusive', 'lossy')),

@@ -109,7 +109,8 @@ RunData load_run(const results::ResultStore& store, int64_t run_id, Faults fault
     if (const ArmInfo* reference = data.reference(a)) check_engine_mode(a, *reference);
   for (ArmInfo& a : data.arms)
     a.certificate =
-        results::find_certificate(store, results::certificate_key(record_of(a), data.run.commit));
+        results::certificate_beside(store, results::certificate_key(record_of(a), data.run.commit),
+                                    {a.temperature, a.top_k, a.top_p, arm_setting(a, "sampler")});
   store.query(fmt::format("SELECT id, key, task, name, category, language, {} FROM prompt WHERE "
                           "run_id = ? ORDER BY id",
                           results::has_groups(store) ? "group_name" : "''"),

@@ -336,14 +336,11 @@ std::string sampling_text(const Json& tests) {
   return text;
 }
 
-}  // namespace
-
-namespace {
-
-// How the part that the sampling grade rests on was sampled.
-Json sampling_of(const Certificate& c) {
-  for (const char* part : {"sampled", "steps", "texts"})
-    if (c.settings.contains(part)) return c.settings[part];
+// How the parts that sample were sampled: the first of them says it, which the sampling grade rests
+// on where it can.
+Json sampling_of(const Json& tests) {
+  for (const char* part : {"sampled", "steps", "texts", "law"})
+    if (tests.contains(part)) return tests[part];
   return {};
 }
 
@@ -372,14 +369,24 @@ std::string parts_from(const Certificate& c, Grade least, bool amounts) {
   }
   const Grade grade = sampling_grade(c);
   if (grade < least) return parts;
-  return parts + fmt::format("{}{}: {}{}", parts.empty() ? "" : "; ", sampling_text(sampling_of(c)),
-                             grade_text(c, grade), amounts ? amount_text(c, grade) : "");
+  return parts + fmt::format("{}{}: {}{}", parts.empty() ? "" : "; ",
+                             sampling_text(sampling_of(c.settings)), grade_text(c, grade),
+                             amounts ? amount_text(c, grade) : "");
 }
 
 }  // namespace
 
 std::string proven_parts(const Certificate& c) { return parts_from(c, Grade::kAudited, false); }
 std::string shown_parts(const Certificate& c) { return parts_from(c, Grade::kNotRefuted, true); }
+
+std::string key_by_tests(const results::ArmRecord& arm, const std::string& commit,
+                         const Json& tests) {
+  results::AnswerSampling sampling;
+  if (const Json by = sampling_of(tests); by.contains("temperature"))
+    sampling = {by["temperature"].get<double>(), by["top_k"].get<int64_t>(),
+                by["top_p"].get<double>(), by.value("sampler", std::string())};
+  return results::stored_key(results::certificate_key(arm, commit), sampling);
+}
 
 Json to_json(const Certificate& c) {
   Json out = {{"certificate", 2},
@@ -388,7 +395,7 @@ Json to_json(const Certificate& c) {
               {"shown", shown_parts(c)},
               {"created", c.created},
               {"commit", c.commit},
-              {"key", results::certificate_key(c.arm, c.commit)},
+              {"key", key_by_tests(c.arm, c.commit, c.settings)},
               {"arm", json_of_arm(c.arm)},
               {"tests", c.settings}};
   out["grades"] = {{"greedy", to_string(greedy_grade(c))},

@@ -1,7 +1,8 @@
 // What `evalrun verify` found out about one arm, and what it is bound to. A certificate holds for
-// one build, one set of weights (target, draft model, adapters) and one engine mode: its key
-// (results/certificates.h) is the hash of these, and a report shows it beside arms of the same key
-// only.
+// one build, one set of weights (target, draft model, adapters) and one engine mode. Its key
+// (results/certificates.h) has the hash of these, and a report shows it beside arms of the same
+// hash only. The rest of the key says how answers were sampled, so that an arm has one for each
+// way.
 //
 // Parts, each a struct of its own header. Two prove:
 // - equality of tokens with plain decoding, greedy and sampled (token_identity.h);
@@ -97,6 +98,10 @@ std::string proven_parts(const Certificate& certificate);
 // sampling T=1: decisions audited (2,113; would find 0.0014)", "...: law not refuted (would find
 // 0.12)".
 std::string shown_parts(const Certificate& certificate);
+
+// What a certificate of `arm` by these tests (Certificate::settings) is stored by.
+std::string key_by_tests(const results::ArmRecord& arm, const std::string& commit,
+                         const nlohmann::ordered_json& tests);
 
 nlohmann::ordered_json to_json(const Certificate& certificate);
 

@@ -27,14 +27,6 @@ constexpr int kLawWork = 300;
 // Places looked at for each that is tested.
 constexpr int kCandidates = 4;
 
-// n of them, evenly over the list.
-std::vector<PlannedPrompt> spread(const std::vector<PlannedPrompt>& prompts, int n) {
-  std::vector<PlannedPrompt> chosen;
-  const size_t take = std::min(prompts.size(), static_cast<size_t>(std::max(n, 1)));
-  for (size_t i = 0; i < take; ++i) chosen.push_back(prompts[i * prompts.size() / take]);
-  return chosen;
-}
-
 std::vector<float> logits_after(engine::Session& session, std::span<const int32_t> text) {
   session.keep_features({});  // forgets what a method wanted kept
   session.reset();
@@ -77,8 +69,6 @@ class Certifier {
   void test_law(engine::Session& session, PerModel& shared);
   std::unique_ptr<methods::DecodingMethod> build(const PlannedArm& arm,
                                                  const std::string& fault) const;
-  // Two places in a sampled answer of plain decoding: after its first token, where a method
-  // starts, and late in it, where it is led for a while first.
   void prepare_contexts(engine::Session& session, PerModel& shared);
   void prepare_texts(engine::Session& session, PerModel& shared);
   std::vector<SampledText> texts(methods::DecodingMethod& method, engine::Session& session,
@@ -111,8 +101,8 @@ Certifier::Certifier(const CertifyRequest& request, base::Clock& clock)
       plan_(make_plan(request.plan)),
       conversation_(*request.plan.target),
       sessions_(nullptr),
-      text_prompts_(spread(plan_.prompts, request.text_prompts)),
-      context_prompts_(spread(plan_.prompts, kCandidates * request.contexts / 2)) {
+      text_prompts_(spread_prompts(plan_.prompts, request.text_prompts)),
+      context_prompts_(place_prompts(plan_.prompts, request.contexts)) {
   for (const PlannedArm& arm : plan_.arms) {
     if (is_plain(arm)) continue;
     arms_.push_back(&arm);
@@ -295,20 +285,7 @@ void Certifier::prepare_contexts(engine::Session& session, PerModel& shared) {
   const PlainAnswers answers = decode_plainly(
       session, context_prompts_, conversation_,
       {request_.step_options.sampling, request_.step_options.seed, 1}, clock_, ticker(longest()));
-  for (size_t i = 0; i < context_prompts_.size(); ++i) {
-    const std::vector<int32_t>& answer = answers.answer[i];
-    const results::PromptRecord& prompt = context_prompts_[i].record;
-    for (const size_t root : {size_t{0}, answer.size() * 3 / 4}) {
-      if (root > 0 && root + 1 >= answer.size()) continue;  // an answer of one or two tokens
-      StepContext context{
-          prompt.task, prompt.id, static_cast<int>(root) + 1, answers.prompt[i], {}};
-      const auto end = answer.begin() + static_cast<std::ptrdiff_t>(root) + 1;
-      const auto lead = end - std::min<std::ptrdiff_t>(kMostLead, end - answer.begin());
-      context.text.insert(context.text.end(), answer.begin(), lead);
-      context.lead.assign(lead, end);
-      shared.contexts.push_back(std::move(context));
-    }
-  }
+  shared.contexts = step_places(context_prompts_, answers);
 }
 
 void Certifier::prepare_texts(engine::Session& session, PerModel& shared) {
@@ -381,6 +358,37 @@ std::function<void()> Certifier::ticker(int tokens) {
 }
 
 }  // namespace
+
+std::vector<PlannedPrompt> spread_prompts(const std::vector<PlannedPrompt>& prompts, int n) {
+  std::vector<PlannedPrompt> chosen;
+  const size_t take = std::min(prompts.size(), static_cast<size_t>(std::max(n, 1)));
+  for (size_t i = 0; i < take; ++i) chosen.push_back(prompts[i * prompts.size() / take]);
+  return chosen;
+}
+
+std::vector<PlannedPrompt> place_prompts(const std::vector<PlannedPrompt>& prompts, int contexts) {
+  return spread_prompts(prompts, kCandidates * contexts / 2);
+}
+
+std::vector<StepContext> step_places(std::span<const PlannedPrompt> prompts,
+                                     const PlainAnswers& answers) {
+  std::vector<StepContext> places;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    const std::vector<int32_t>& answer = answers.answer[i];
+    const results::PromptRecord& prompt = prompts[i].record;
+    for (const size_t root : {size_t{0}, answer.size() * 3 / 4}) {
+      if (root > 0 && root + 1 >= answer.size()) continue;  // an answer of one or two tokens
+      StepContext context{
+          prompt.task, prompt.id, static_cast<int>(root) + 1, answers.prompt[i], {}};
+      const auto end = answer.begin() + static_cast<std::ptrdiff_t>(root) + 1;
+      const auto lead = end - std::min<std::ptrdiff_t>(kMostLead, end - answer.begin());
+      context.text.insert(context.text.end(), answer.begin(), lead);
+      context.lead.assign(lead, end);
+      places.push_back(std::move(context));
+    }
+  }
+  return places;
+}
 
 void certify(const CertifyRequest& request, base::Clock& clock,
              const std::function<bool(const results::ArmRecord&, const std::string& tests)>& known,

@@ -1,6 +1,7 @@
 // Makes the certificates of all arms of a plan: what `evalrun verify` does.
 #pragma once
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,15 @@ struct CertifyRequest {
 
 // The planted wrong acceptance that the sampling tests must refuse.
 inline constexpr const char* kNegativeControl = "wrong-accept:25%";
+
+// n of them, evenly over the list; one at least.
+std::vector<PlannedPrompt> spread_prompts(const std::vector<PlannedPrompt>& prompts, int n);
+// Those in whose answers `contexts` places of the step test are looked for.
+std::vector<PlannedPrompt> place_prompts(const std::vector<PlannedPrompt>& prompts, int contexts);
+// Two places in each sampled answer of plain decoding: after its first token, where a method
+// starts, and late in it, where it is led for a while first. `answers`: one to each of `prompts`.
+std::vector<StepContext> step_places(std::span<const PlannedPrompt> prompts,
+                                     const PlainAnswers& answers);
 
 // Every arm but plain decoding itself. Prompts too long for the context are left out, which
 // `progress` is told. Arms for which `known` answers true are left out; `done`

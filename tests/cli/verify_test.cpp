@@ -136,6 +136,26 @@ TEST_F(VerifyAudit, FindsAFaultOfTheVerifier) {
   EXPECT_THAT(faulty.out, HasSubstr("the decision made again gives"));
 }
 
+// A certificate by another sampler stands beside the first, and each beside runs like it.
+TEST_F(VerifyAudit, KeepsOneForEachSampler) {
+  const std::string method = "sps:draft=layers:1,k=3";
+  ASSERT_EQ(audit(method).exit_code, 0);
+  const ProgramResult noise = audit(method, {"--sampler", "gumbel"});
+  ASSERT_EQ(noise.exit_code, 0) << noise.err;
+  EXPECT_THAT(noise.out, HasSubstr("sampling T=1 by gumbel: identical over "));
+  const auto table = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {
+        "run", "-m", tiny_model(), "--methods", method, "--tasks", "samples",       "--limit",
+        "1",   "-n", "8",          "--no-aa",   "--db", "r.db",    "--temperature", "1"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const ProgramResult result = run(arguments);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result.out;
+  };
+  EXPECT_THAT(table({}), HasSubstr("sampling T=1: decisions audited ("));
+  EXPECT_THAT(table({"--sampler", "gumbel"}), HasSubstr("sampling T=1 by gumbel: identical over "));
+}
+
 // The whole model as its own draft: nothing is refused.
 TEST_F(VerifyAudit, SaysWhyItIsInconclusive) {
   const std::string method = "sps:draft=layers:3,k=3";

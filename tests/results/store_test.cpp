@@ -49,6 +49,39 @@ TEST(Certificates, OneOfAKeyReplacesTheOlderOne) {
   EXPECT_EQ(find_certificate(store, "other")->outcome, "fails");
 }
 
+TEST(Certificates, AnArmHasOneForEachWayOfSampling) {
+  const TempFolder folder;
+  ResultStore store(folder.file("r.db"));
+  const AnswerSampling greedy, inverse{1, 0, 1, "inverse"}, noise{1, 0, 1, "gumbel"},
+      cool{0.5, 0, 1, "inverse"};
+  EXPECT_EQ(stored_key("k", greedy), "k") << "as files of 1.0 have it";
+  EXPECT_EQ(stored_key("k", {1, 0, 1, ""}), stored_key("k", inverse)) << "1.0 stored no sampler";
+  for (const AnswerSampling& other :
+       {noise, cool, AnswerSampling{1, 5, 1, "inverse"}, AnswerSampling{1, 0, 0.9, "inverse"}})
+    EXPECT_NE(stored_key("k", other), stored_key("k", inverse));
+  const auto created = [&](const AnswerSampling& sampling) {
+    const auto found = certificate_beside(store, "k", sampling);
+    return found ? found->created : "none";
+  };
+  const char *whole = R"({"grades": {}, "greedy": {}})", *sampled = R"({"grades": {}})";
+  EXPECT_EQ(created(inverse), "none");
+  put_certificate(store, {stored_key("k", noise), "t1", "sps", "holds", "", sampled});
+  EXPECT_EQ(created(greedy), "t1") << "there is no other";
+  EXPECT_EQ(created(inverse), "t1");
+  put_certificate(store, {stored_key("k", inverse), "t2", "sps", "holds", "", whole});
+  put_certificate(store, {stored_key("k", noise), "t3", "sps", "holds", "", sampled});
+  for (const char* key : {"j", "k1", "kk", "k@", "kA"})
+    put_certificate(store, {key, "t9", "sps", "fails", "", whole});
+  EXPECT_EQ(created(inverse), "t2") << "not replaced";
+  EXPECT_EQ(created(noise), "t3");
+  EXPECT_EQ(created(greedy), "t2") << "t3 does not tell of it";
+  EXPECT_EQ(created(cool), "t2");
+  put_certificate(store, {"k", "t4", "sps", "holds", "greedy: identical", whole});
+  EXPECT_EQ(created(greedy), "t4");
+  EXPECT_EQ(created(cool), "t4");
+  EXPECT_EQ(created(inverse), "t2") << "its own, though an older one";
+}
+
 TEST(Certificates, ALawThatWasNotRefutedIsNoLongerCalledProven) {
   const TempFolder folder;
   ResultStore store(folder.file("r.db"));

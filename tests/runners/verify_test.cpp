@@ -382,6 +382,33 @@ TEST(Certificate, IsBoundToBuildWeightsAndEngineMode) {
   EXPECT_EQ(changed([](auto& a) { a.settings["sampler"] = "gumbel"; }), key);
 }
 
+// Of one arm there is one for each way of sampling: another does not replace it.
+TEST(Certificate, IsStoredByHowItsAnswersWereSampled) {
+  Certificate c;
+  c.arm.method = "sps";
+  c.commit = "c1";
+  const std::string arm = results::certificate_key(c.arm, c.commit);
+  EXPECT_EQ(key_by_tests(c.arm, c.commit, c.settings), arm);
+  c.settings["greedy"] = {{"prompts", 3}, {"max_new", 8}};
+  EXPECT_EQ(to_json(c)["key"], arm) << "nothing was sampled";
+  std::vector<std::string> keys;
+  for (const char* part : {"sampled", "steps", "texts", "law"}) {
+    nlohmann::ordered_json asked = c.settings;
+    asked[part] = {{"temperature", 1.0}, {"top_k", 0}, {"top_p", 1.0}, {"sampler", "inverse"}};
+    keys.push_back(key_by_tests(c.arm, c.commit, asked));
+    EXPECT_EQ(keys.back(), results::stored_key(arm, {1, 0, 1, "inverse"})) << part;
+    asked[part]["sampler"] = "gumbel";
+    EXPECT_NE(key_by_tests(c.arm, c.commit, asked), keys.back()) << part;
+    EXPECT_TRUE(key_by_tests(c.arm, c.commit, asked).starts_with(arm)) << part;
+    asked[part]["sampler"] = "inverse";
+    asked[part]["temperature"] = 0.7;
+    EXPECT_NE(key_by_tests(c.arm, c.commit, asked), keys.back()) << part;
+  }
+  c.settings["sampled"] = {
+      {"temperature", 1.0}, {"top_k", 0}, {"top_p", 1.0}, {"sampler", "inverse"}};
+  EXPECT_EQ(to_json(c)["key"], keys[0]);
+}
+
 // ---- Whole --------------------------------------------------------------------------------------
 
 class Certify : public ::testing::Test {

@@ -311,7 +311,8 @@ void run_verify(Context& context, const VerifyArguments& o) {
   const bool may_keep = o.fault.empty() && runners::build_info().id == commit;
   const auto known = [&](const results::ArmRecord& arm, const std::string& tests) {
     if (!may_keep) return false;
-    const auto stored = results::find_certificate(store, results::certificate_key(arm, commit));
+    const auto stored =
+        results::find_certificate(store, runners::key_by_tests(arm, commit, Json::parse(tests)));
     if (!stored) return false;
     const Json document = Json::parse(stored->document);
     if (document["tests"].dump() != tests) return false;
@@ -428,9 +429,9 @@ void add_verify_command(CLI::App& app, Context& context) {
       "texts: whole answers must be exchangeable with those of plain decoding (permutation test).\n"
       "The same method with a planted wrong acceptance must fail steps and texts; else they have\n"
       "shown nothing. Only greedy and sampled prove; the others say how small a fault they would\n"
-      "have found. Certificates are stored. A new one replaces that of the same arm, also where\n"
-      "that was sampled otherwise. Reports show them beside arms of the same build, weights and\n"
-      "engine mode.\n"
+      "have found. Certificates are stored, one of an arm for each way of sampling; a new one\n"
+      "replaces its like. Reports show them beside arms of the same build, weights and engine\n"
+      "mode.\n"
       "Exit codes: 0 every claim holds, 4 something could not be shown, 5 a claim fails.\n\n"
       "Examples:\n"
       "  evalrun verify --methods pld,lookahead,self_draft\n"
