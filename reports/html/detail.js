@@ -44,8 +44,9 @@ function drawCurve(sweep) {
             [String(x),
              speedupText(row),
              withRange(row.tau, row.tau_lo, row.tau_hi, 2),
-             row.method,
+             marked(row),
   ]),
+    note: overlapNote(rows.map((p) => p.row)),
   });
 }
 
@@ -109,8 +110,9 @@ function drawSweep(at) {
                       [...p.values.map(String),
                        speedupText(row),
                        withRange(row.tau, row.tau_lo, row.tau_hi, 2),
-                       row.method,
+                       marked(row),
   ]),
+    note: overlapNote(sweep.points.map((p) => rowOf(p.label, whole))),
   });
 }
 

@@ -24,7 +24,10 @@ const whole = data.datasets[data.datasets.length - 1];
 let dataset = whole;
 const rowsOf = (name) => data.rows.filter((r) => r.dataset === name && r.role !== 'aa');
 const rowOf = (label, name) => data.rows.find((r) => r.dataset === name && r.method === label);
-const named = (r) => r.method + (r.lossy ? ' (not lossless)' : '');
+// Arms trained on test prompts have the mark of the tables above, and its line below.
+const marked = (r) => r.method + (r.training_overlap ? ' \u2020' : '');
+const named = (r) => marked(r) + (r.lossy ? ' (not lossless)' : '');
+const overlapNote = (rows) => (rows.some((r) => r?.training_overlap) ? data.overlap_note : '');
 // A figure that has an interval, with a star where it is from few prompts.
 const ratioText = (r, key) => withRange(r[key], r[`${key}_lo`], r[`${key}_hi`], 2) +
     (isNumber(r[`${key}_lo`]) && r[`${key}_n_eff`] < data.indicative_below ? '*' : '');
@@ -109,6 +112,7 @@ function drawSpeedup() {
              fixed(r.tok_s, 1),
              String(r.n_prompts),
   ]),
+    note: overlapNote(rows),
   });
 }
 
@@ -160,6 +164,7 @@ function drawWhy() {
              fixed(r.overhead, 3),
              residual(r),
   ]),
+    note: overlapNote(rows),
   });
 }
 
@@ -217,7 +222,7 @@ function drawAcceptance() {
     height: 300 + (narrow() ? 26 : 20) * Math.ceil(rows.length / 2),
     config: lines(
         rows.map((r) => ({
-                   label: r.method,
+                   label: marked(r),
                    style: seriesStyle(r.method),
                    points: r[key]
                                .slice(0, kDeepest)
@@ -235,14 +240,15 @@ function drawAcceptance() {
     rows: rows.flatMap(
         (r) => [
             [
-              `${r.method}, given`,
+              `${marked(r)}, given`,
               ...Array.from({length: deepest}, (_, d) => fixed(r.alpha_cond[d], 3))
             ],
             [
-              `${r.method}, of all`,
+              `${marked(r)}, of all`,
               ...Array.from({length: deepest}, (_, d) => fixed(r.alpha_joint[d], 3))
             ],
   ]),
+    note: overlapNote(rows),
   });
 }
 
@@ -286,7 +292,7 @@ function drawPareto(at) {
             label: 'front',
             type: 'line',
             data: front.map((r) => ({x: r.speedup, y: quality(r).value})),
-            texts: front.map((r) => `on the front: ${r.method}`),
+            texts: front.map((r) => `on the front: ${marked(r)}`),
             titles: front.map(() => ''),
             borderColor: colour('muted'),
             borderWidth: 1.5,
@@ -328,14 +334,16 @@ function drawPareto(at) {
              String(quality(r).n),
              r.lossy ? 'not ranked' : front.includes(r) ? 'yes' : 'no',
   ]),
+    note: overlapNote(rows),
   });
 }
 
 // Bars of all arms side by side would be a wall: those drawn until the legend is clicked. Methods
 // that are not lossless are drawn where all are.
 const kDrawnArms = 6;
-const isLossy = (m) => data.rows.some((r) => r.method === m && r.lossy);
-const lossyName = (m) => m + (isLossy(m) ? ' (not lossless)' : '');
+const armOf = (m) => data.rows.find((r) => r.method === m);
+const isLossy = (m) => armOf(m).lossy;
+const fullName = (m) => named(armOf(m));
 function drawnArms(shown) {
   if (shown.length <= kDrawnArms + 2) return shown;
   const speed = (m) => rowOf(m, whole)?.speedup ?? 0;
@@ -353,14 +361,14 @@ function drawParts(at) {
   const of = (m, part) => parts.find((p) => p.method === m && p.part === part);
   const plot = bars(
       names, shown.map((m) => ({
-                         label: lossyName(m),
+                         label: fullName(m),
                          hidden: !drawnNow.includes(m),
                          data: names.map((part) => of(m, part)?.speedup ?? null),
                          backgroundColor: seriesColour(m) + (isLossy(m) ? '80' : ''),
                          errors: names.map(
                              (part) => ({x: [of(m, part)?.speedup_lo, of(m, part)?.speedup_hi]})),
                          texts: names.map(
-                             (part) => of(m, part) ? `${lossyName(m)}: ${speedupText(of(m, part))}` : ''),
+                             (part) => of(m, part) ? `${fullName(m)}: ${speedupText(of(m, part))}` : ''),
                        })),
       {
         // An interval from two prompts may be hundreds wide.
@@ -375,8 +383,9 @@ function drawParts(at) {
   show('fig-parts', {
     plots: [plot],
     header: ['part', 'method', 'speedup [95 %]', 'tau', 'prompts'],
-    rows: parts.map((p) => [p.part, lossyName(p.method), speedupText(p), fixed(p.tau, 2),
+    rows: parts.map((p) => [p.part, fullName(p.method), speedupText(p), fixed(p.tau, 2),
                             String(p.n_prompts)]),
+    note: overlapNote(shown.map(armOf)),
   });
 }
 
@@ -393,12 +402,12 @@ function drawDatasets() {
       names, shown.map((m) => {
         const rows = names.map((name) => rowOf(m, name));
         return {
-          label: lossyName(m),
+          label: fullName(m),
           hidden: !drawnNow.includes(m),
           data: rows.map((r) => r?.speedup ?? null),
           backgroundColor: seriesColour(m) + (isLossy(m) ? '80' : ''),
           errors: rows.map((r) => ({x: [r?.speedup_lo, r?.speedup_hi]})),
-          texts: rows.map((r) => (r ? `${m}: ${speedupText(r)}` : '')),
+          texts: rows.map((r) => (r ? `${fullName(m)}: ${speedupText(r)}` : '')),
         };
       }),
       {
@@ -411,10 +420,11 @@ function drawDatasets() {
       names.length * (12 * drawnNow.length + 20);
   show('fig-datasets', {
     plots: [plot],
-    header: ['data set', ...shown],
+    header: ['data set', ...shown.map((m) => marked(armOf(m)))],
     rows: names.map(
         (name) =>
             [name, ...shown.map((m) => (rowOf(m, name) ? speedupText(rowOf(m, name)) : '-'))]),
+    note: overlapNote(shown.map(armOf)),
   });
 }
 

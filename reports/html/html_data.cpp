@@ -6,7 +6,9 @@
 #include "reports/html/sweeps.h"
 #include "reports/html/timeline.h"
 #include "reports/json_values.h"
+#include "reports/table/arm_tables.h"
 #include "reports/table/run_text.h"
+#include "reports/table/training_overlap.h"
 
 namespace evalrun::reports {
 
@@ -15,10 +17,11 @@ namespace {
 Json rows_of(const Report& report) {
   // Not all keys: a run of a hundred rows shall stay a small file.
   static constexpr const char* kDrawn[] = {
-      "method",     "dataset",     "role",          "n_prompts",     "speedup",
-      "speedup_lo", "speedup_hi",  "tok_s",         "tau",           "tau_lo",
-      "tau_hi",     "t_ratio",     "residual",      "overhead",      "draft_share",
-      "alpha_cond", "alpha_joint", "speedup_n_eff", "first_token_ms"};
+      "method",      "dataset",       "role",           "n_prompts",
+      "speedup",     "speedup_lo",    "speedup_hi",     "tok_s",
+      "tau",         "tau_lo",        "tau_hi",         "t_ratio",
+      "residual",    "overhead",      "draft_share",    "alpha_cond",
+      "alpha_joint", "speedup_n_eff", "first_token_ms", "training_overlap"};
   const Json all = Json::parse(to_json(report));
   Json rows = Json::array();
   for (size_t i = 0; i < report.rows.size(); ++i) {
@@ -123,6 +126,7 @@ std::string html_data(const Report& report, const results::ResultStore& store) {
       {"datasets", datasets_of(report)},
       {"indicative_below", kIndicativeBelow},
       {"rows", rows_of(report)},
+      {"overlap_note", overlap_note(overlap_sentence(arms_of(report)))},
       {"sweeps", sweeps_of(report)},
       {"parts", parts_json(report)},
       {"row_cost", row_cost_of(report.run)},

@@ -11,6 +11,7 @@ namespace evalrun::reports {
 //   datasets         names in the order of the rows, the pooled one last
 //   indicative_below prompts of equal weight that an interval needs to be more than indicative
 //   rows             of to_json(), the keys that are drawn, and `lossy`
+//   overlap_note     what the mark of arms trained on test prompts means; "" where none has it
 //   sweeps           find_sweeps()
 //   parts            Report::parts
 //   row_cost         {context, rows: [{rows, ratio, lo, hi, ms}]} with quartiles, or null

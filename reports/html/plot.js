@@ -182,8 +182,8 @@ function asDetails(summary, ...content) {
 const charts = new Map();  // figure -> its charts
 
 // Replaces what a figure shows. content: {plots: [{title, height, config}], header, rows, extra};
-// `missing`: why there is nothing to draw, instead.
-function show(id, {plots = [], header, rows, extra = [], missing}) {
+// `note`: a line under the table; `missing`: why there is nothing to draw, instead.
+function show(id, {plots = [], header, rows, extra = [], note, missing}) {
   const figure = document.getElementById(id);
   for (const chart of charts.get(id) || []) chart.destroy();
   charts.set(id, []);
@@ -218,6 +218,7 @@ function show(id, {plots = [], header, rows, extra = [], missing}) {
   details.className = 'figures';
   details.open = open;
   content.append(details);
+  if (note) content.append(element('p', note, 'note'));
 }
 
 // A selector below the figure's caption, once; hidden where there is nothing to choose.

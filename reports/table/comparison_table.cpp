@@ -341,8 +341,7 @@ bool has_star(const Report& report, const ReportRow& r) {
 std::string overlap_note(const DatasetRows& rows) {
   std::vector<const ArmInfo*> arms;
   for (const ReportRow* r : rows.all()) arms.push_back(&r->arm);
-  const std::string sentence = overlap_sentence(arms);
-  return sentence.empty() ? "" : fmt::format("{}: {}", kOverlapMark, sentence);
+  return overlap_note(overlap_sentence(arms));
 }
 
 std::vector<std::string> column_names() {

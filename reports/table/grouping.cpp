@@ -60,7 +60,10 @@ GroupedTable table_of(const std::string& dataset, const Cells& cells) {
       for (const std::string& group : cells.groups) {
         const auto it = cells.rows.find({method, group});
         row.cells.push_back(it == cells.rows.end() ? GroupCell{} : cell_of(*it->second, figure));
-        if (it != cells.rows.end()) row.lossy = row.lossy || it->second->arm.lossy();
+        if (it != cells.rows.end()) {
+          row.lossy = row.lossy || it->second->arm.lossy();
+          row.cells.back().overlap = training_overlap(it->second->arm);
+        }
         if (row.cells.back().value) values.push_back(*row.cells.back().value);
       }
       row.n_groups = static_cast<int64_t>(values.size());

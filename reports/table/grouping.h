@@ -8,6 +8,7 @@
 
 #include "engine/base/stats.h"
 #include "reports/figures/report.h"
+#include "reports/table/training_overlap.h"
 
 namespace evalrun::reports {
 
@@ -15,7 +16,8 @@ struct GroupCell {
   std::optional<double> value;  // absent where the method was not measured or has no such figure
   std::optional<base::Interval> interval;  // as the report's
   int64_t n_prompts = 0;
-  double n_eff = 0;  // of the interval
+  double n_eff = 0;              // of the interval
+  TrainingOverlap overlap = {};  // of the arm that was measured here
 };
 
 struct GroupedRow {

@@ -10,8 +10,8 @@
 
 namespace evalrun::reports {
 
-std::map<std::string, int64_t> training_overlap(const ArmInfo& arm) {
-  std::map<std::string, int64_t> overlap;
+TrainingOverlap training_overlap(const ArmInfo& arm) {
+  TrainingOverlap overlap;
   const nlohmann::json stored =
       nlohmann::json::parse(arm_setting(arm, "adapter_overlap"), nullptr, false);
   if (!stored.is_object()) return overlap;
@@ -22,17 +22,36 @@ std::map<std::string, int64_t> training_overlap(const ArmInfo& arm) {
 }
 
 std::string overlap_sentence(const std::vector<const ArmInfo*>& arms) {
+  std::vector<NamedOverlap> named;
+  for (const ArmInfo* arm : arms) named.emplace_back(arm->label, training_overlap(*arm));
+  return overlap_sentence(named);
+}
+
+std::string overlap_sentence(const std::vector<NamedOverlap>& arms) {
   std::vector<std::string> parts;
-  for (const ArmInfo* arm : arms) {
+  for (const auto& [arm, overlap] : arms) {
     std::vector<std::string> sets;
-    for (const auto& [set, prompts] : training_overlap(*arm))
+    for (const auto& [set, prompts] : overlap)
       sets.push_back(fmt::format("{} of {}", base::plural(prompts, "prompt"), set));
     if (sets.empty()) continue;
-    const std::string part =
-        fmt::format("{} was trained on {}", arm->label, fmt::join(sets, " and "));
+    const std::string part = fmt::format("{} was trained on {}", arm, fmt::join(sets, " and "));
     if (std::find(parts.begin(), parts.end(), part) == parts.end()) parts.push_back(part);
   }
   return parts.empty() ? "" : fmt::format("{}.", fmt::join(parts, "; "));
+}
+
+std::string overlap_note(const std::string& sentence) {
+  return sentence.empty() ? "" : fmt::format("{}: {}", kOverlapMark, sentence);
+}
+
+Json overlap_json(const TrainingOverlap& overlap) {
+  return overlap.empty() ? Json(nullptr) : Json(overlap);
+}
+
+Json overlap_list(const TrainingOverlap& overlap) {
+  Json list = Json::array();
+  for (const auto& [set, prompts] : overlap) list.push_back(fmt::format("{} {}", set, prompts));
+  return list;
 }
 
 }  // namespace evalrun::reports

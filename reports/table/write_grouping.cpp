@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <span>
 
 #include "reports/document/records.h"
@@ -34,6 +35,30 @@ Cell group_cell(const GroupCell& cell, bool intervals) {
 // Settings are alternatives: a mean over them says nothing.
 bool has_means(const GroupedReport& report) { return !report.axis.ends_with("setting"); }
 
+// The mark and "(not lossless)" after the method's name.
+std::string group_label(const GroupedRow& row) {
+  const bool marked = std::any_of(row.cells.begin(), row.cells.end(),
+                                  [](const GroupCell& cell) { return !cell.overlap.empty(); });
+  return fmt::format("{}{}{}", row.method, marked ? fmt::format(" {}", kOverlapMark) : "",
+                     row.lossy ? " (not lossless)" : "");
+}
+
+// What the mark means. Models have adapters of their own: "eagle (small)" where columns differ.
+std::string groups_overlap_note(std::span<const GroupedTable> tables) {
+  std::vector<NamedOverlap> arms;
+  for (const GroupedTable& table : tables)
+    for (const GroupedRow& row : table.rows) {
+      std::set<TrainingOverlap> adapters;
+      for (const GroupCell& cell : row.cells)
+        if (cell.n_prompts > 0) adapters.insert(cell.overlap);
+      for (size_t i = 0; i < row.cells.size(); ++i)
+        arms.emplace_back(
+            adapters.size() > 1 ? fmt::format("{} ({})", row.method, table.groups[i]) : row.method,
+            row.cells[i].overlap);
+    }
+  return overlap_note(overlap_sentence(arms));
+}
+
 // What is shown of these tables, for the end of the page or the caption of one.
 std::string explanation(const GroupedReport& report, std::span<const GroupedTable> tables) {
   bool brackets = false, few = false;
@@ -57,6 +82,7 @@ std::string explanation(const GroupedReport& report, std::span<const GroupedTabl
     text += " Mean and standard deviation (n - 1) are over the columns, each counted once.";
   if (brackets) text += " Brackets: 95 % interval for new prompts of the same kind.";
   if (few) text += fmt::format(" *: {}.", kIndicative);
+  if (const std::string note = groups_overlap_note(tables); !note.empty()) text += " " + note;
   return text;
 }
 
@@ -70,7 +96,7 @@ Table grouped_table(const GroupedReport& report, const GroupedTable& table) {
   for (const GroupedRow& row : table.rows) {
     if (row.figure != figure) t.parts[t.rows.size()] = row.figure;
     figure = row.figure;
-    t.rows.push_back({row.method + (row.lossy ? " (not lossless)" : "")});
+    t.rows.push_back({group_label(row)});
     for (const GroupCell& cell : row.cells) t.rows.back().push_back(group_cell(cell, intervals));
     if (has_means(report)) t.rows.back().emplace_back(mean_text(row));
   }
@@ -98,7 +124,8 @@ Json grouped_records(const GroupedReport& report) {
                         {"n_prompts", cell.n_prompts},
                         {"mean", json_value(row.mean)},
                         {"sd", json_value(row.sd)},
-                        {"n_groups", row.n_groups}});
+                        {"n_groups", row.n_groups},
+                        {"training_overlap", overlap_list(cell.overlap)}});
       }
   return rows;
 }
@@ -132,7 +159,8 @@ std::string to_json(const GroupedReport& report) {
                          {"value", json_value(cell.value)},
                          {"lo", json_lo(cell.interval)},
                          {"hi", json_hi(cell.interval)},
-                         {"n_prompts", cell.n_prompts}});
+                         {"n_prompts", cell.n_prompts},
+                         {"training_overlap", overlap_json(cell.overlap)}});
       }
       rows.push_back({{"figure", row.figure},
                       {"method", row.method},

@@ -36,11 +36,6 @@ std::optional<base::Interval> behind(const ReportRow& r) {
   return r.ranking ? r.ranking->against_fastest_interval : std::nullopt;
 }
 
-Json overlap_json(const ArmInfo& arm) {
-  const std::map<std::string, int64_t> overlap = training_overlap(arm);
-  return overlap.empty() ? Json(nullptr) : Json(overlap);
-}
-
 Json row_of(const Report& report, const ReportRow& r) {
   Json quality = Json::object();
   for (const auto& [name, q] : r.quality) {
@@ -196,7 +191,7 @@ Json row_of(const Report& report, const ReportRow& r) {
       {"first_token_ratio_hi", json_hi(r.speed.first_token_interval)},
       {"first_token_ratio_n_eff",
        r.speed.first_token_interval ? Json(r.speed.first_token_n_eff) : Json(nullptr)},
-      {"training_overlap", overlap_json(a)},
+      {"training_overlap", overlap_json(training_overlap(a))},
   };
 }
 
@@ -221,9 +216,7 @@ Table report_records(const Report& report) {
       if (key == "certificate") {
         flat[key] = v.is_null() ? Json() : v["outcome"];
       } else if (key == "training_overlap") {  // "gsm8k 3;mbpp 1"
-        flat[key] = Json::array();
-        for (const auto& [set, prompts] : v.items())
-          flat[key].push_back(fmt::format("{} {}", set, prompts.get<int64_t>()));
+        flat[key] = overlap_list(training_overlap(r.arm));
       } else if (key != "quality") {
         flat[key] = v;
       } else {

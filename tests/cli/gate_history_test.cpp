@@ -53,8 +53,12 @@ TEST_F(GateHistory, OneSessionAloneIsToldToBe) {
   session("other", 1.1);
   const GateOutcome outcome = judged(baseline, session("new", 1.06));
   EXPECT_EQ(outcome.code, ExitCode::kRegression);
-  EXPECT_THAT(outcome.note, HasSubstr("the baseline has one session"));
-  EXPECT_THAT(outcome.note, HasSubstr("evalrun baseline save NAME --add"));
+  EXPECT_THAT(outcome.note, HasSubstr("the baseline has one session, which stands alone"));
+  // The line that is printed says what to do, step by step.
+  const std::string line = gate_line(outcome);
+  EXPECT_THAT(line, HasSubstr("store five of them (evalrun run SUITE --no-resume && evalrun "
+                              "baseline save NAME --add)"));
+  EXPECT_THAT(line, HasSubstr("or use --against"));
   // A run of the same build is no session of its own history.
   EXPECT_THAT(judged(baseline, session("old", 1.06)).note, HasSubstr("one session"));
 }

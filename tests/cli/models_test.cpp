@@ -202,6 +202,25 @@ TEST_F(Models, OptionsWithSeveralValuesMultiply) {
   EXPECT_EQ(again.out, first.out) << "all was stored already";
 }
 
+// A sweep over what the weights have nothing to do with reads them once, for checking the plans of
+// all runs and for measuring them.
+TEST_F(Models, RunsOfTheSameModelShareIt) {
+  const auto loads = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"-v", "--no-resume"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const ProgramResult result = measure(arguments);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    const std::vector<std::string> lines = base::split(result.err, '\n');
+    return std::count_if(lines.begin(), lines.end(), [](const std::string& line) {
+      return line.starts_with("debug: loading ");
+    });
+  };
+  EXPECT_EQ(loads({"-m", tiny_model()}), 1);
+  EXPECT_EQ(loads({"-m", tiny_model(), "--temperature", "0,0.5", "-n", "4,8"}), 1);
+  EXPECT_EQ(loads({"-m", tiny_model(), "--temperature", "0,0.5", "--plan"}), 1);
+  EXPECT_EQ(loads({"-n", "4,8"}), 4) << "of two models one is in memory at a time";
+}
+
 // Of several temperatures, 0 has no sampler: that run is the one without --sampler.
 TEST_F(Models, AGreedyRunBesideSampledOnesTakesNoSampler) {
   const auto plans = [&](std::vector<std::string> more) {

@@ -52,9 +52,9 @@ HistoryVerdict judge_by_history(const RunReference& baseline, const reports::Gat
   const auto spread = reports::session_spread(*baseline.store, history);
   if (!spread)
     return {false,
-            "the baseline has one session, and by how much sessions differ here is not in the "
-            "interval: evalrun baseline save NAME --add takes in more of them, --against measures "
-            "both builds now"};
+            "the baseline has one session, which stands alone: by how much sessions differ here "
+            "is not known; store five of them (evalrun run SUITE --no-resume && evalrun baseline "
+            "save NAME --add), or use --against, which measures both builds now"};
   const std::string sessions = fmt::format(
       "{} stored sessions of the baseline's build have a standard deviation of {:.1f} %",
       history.size(), 100 * *spread);

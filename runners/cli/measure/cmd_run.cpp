@@ -20,6 +20,7 @@
 #include "runners/cli/command_line.h"
 #include "runners/cli/given_options.h"
 #include "runners/cli/instruments.h"
+#include "runners/cli/measure/loaded_models.h"
 #include "runners/cli/measure/run_plan.h"
 #include "runners/cli/measure/run_settings.h"
 #include "runners/cli/output.h"
@@ -262,7 +263,8 @@ std::string make_nonce(const RunArguments& o) {
 
 // `one_of_several`: the label says which.
 runners::PlanRequest make_request(const RunArguments& o, const OneRun& run,
-                                  const std::string& nonce, bool one_of_several) {
+                                  const std::string& nonce, bool one_of_several,
+                                  LoadedModels& models) {
   runners::PlanRequest request;
   request.suite = run.suite;
   ModelOptions model = run.setting.model;
@@ -272,8 +274,8 @@ runners::PlanRequest make_request(const RunArguments& o, const OneRun& run,
   request.skip_long = o.skip_long;
   request.label = o.label;
   request.nonce = nonce;
-  request.target = model.load();
-  request.draft = model.load_draft();
+  request.target = models.target(model);
+  request.draft = models.draft(model);
   if (one_of_several) {
     std::string which = run.suite.models.empty() ? "" : request.target->config().name;
     if (!which.empty() && !run.setting.name.empty()) which += ",";
@@ -339,8 +341,9 @@ void show_plans(const Context& context, const RunArguments& o, const std::vector
                 const std::string& nonce) {
   const bool json = context.global.json || o.format == "json";
   nlohmann::ordered_json documents = nlohmann::json::array();
+  LoadedModels models;
   for (const OneRun& run : runs) {
-    const runners::PlanRequest request = make_request(o, run, nonce, runs.size() > 1);
+    const runners::PlanRequest request = make_request(o, run, nonce, runs.size() > 1, models);
     with_plan(context, request, [&](const PlanReport& report) {
       if (json) return documents.push_back(plan_json(report));
       if (runs.size() > 1)
@@ -392,11 +395,12 @@ std::string table(const results::ResultStore& store, const std::vector<int64_t>&
 }
 
 // What cannot work for one of several runs must fail now, not after the hours of those before.
-void check_plans(const RunArguments& o, const std::vector<OneRun>& runs, const std::string& nonce) {
+void check_plans(const RunArguments& o, const std::vector<OneRun>& runs, const std::string& nonce,
+                 LoadedModels& models) {
   for (const OneRun& run : runs)
     if (!run.suite.models.empty()) model_path(run.suite.models.front());
   for (const OneRun& run : runs) try {
-      runners::make_plan(make_request(o, run, nonce, true));
+      runners::make_plan(make_request(o, run, nonce, true, models));
     } catch (const base::Error& e) {
       throw base::Error(e.code(), fmt::format("{}: {}", which(run), e.message()), e.hint());
     }
@@ -442,13 +446,14 @@ void run(Context& context, const RunArguments& o) {
     for (const std::string& device : o.model.device) require_energy(device);
   }
   if (o.plan) return show_plans(context, o, all, nonce);
-  if (several) check_plans(o, all, nonce);
+  LoadedModels models;
+  if (several) check_plans(o, all, nonce, models);
 
   Instruments instruments(context.global);
   base::Clock& clock = instruments.clock();
   const int64_t begin_ns = clock.now_ns();
   std::optional<runners::PlanRequest> request;
-  if (!several) request = make_request(o, all.front(), nonce, false);
+  if (!several) request = make_request(o, all.front(), nonce, false, models);
   results::ResultStore store(context.global.db);
   runners::RunnerOptions& options = instruments.options();
   warn_if_unsafe(o.scoring);
@@ -461,7 +466,8 @@ void run(Context& context, const RunArguments& o) {
   runners::RunStatus status = runners::RunStatus::kComplete;
   for (const OneRun& one : all) {
     if (several) {
-      request = make_request(o, one, nonce, true);
+      request.reset();  // and with it the models of the run before, unless this one has them, too
+      request = make_request(o, one, nonce, true, models);
       spdlog::info("run {} of {}: {}", &one - all.data() + 1, all.size(), which(one));
     }
     if (o.max_time_s > 0) {  // for all runs together; the last one may have used it up

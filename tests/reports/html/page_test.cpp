@@ -307,6 +307,18 @@ TEST_F(PageTest, ABrowserDrawsEveryChart) {
   // pair of curves.
   EXPECT_THAT(all.out, HasSubstr("data-changes=\"16\""));
   EXPECT_EQ(count(all.out, "<canvas[^>]* data-drawn=\"yes\""), 12);
+  // Arms trained on test prompts have their mark in tables by part and by data set, and its line.
+  store_.execute("UPDATE arm SET settings = ? WHERE method = 'pld'",
+                 {std::string(R"({"adapter_overlap":"{\"gsm8k\":3}"})")});
+  scratch_.write("marked.html", page(1));
+  const std::string marked = dump(scratch_.file("marked.html")).out;
+  for (const char* id : {"id=\"fig-parts\"", "id=\"fig-datasets\""}) {
+    const size_t begin = marked.find(id);
+    ASSERT_NE(begin, marked.npos) << id;
+    const std::string figure = marked.substr(begin, marked.find("</figure>", begin) - begin);
+    EXPECT_THAT(figure, HasSubstr("pld:k=4,ngram=3 \u2020<")) << id;
+    EXPECT_THAT(figure, HasSubstr("\u2020: pld:k=2,ngram=2 was trained on 3 prompts of gsm8k;"));
+  }
   // Where there is little to draw, the rest says why.
   tests::SyntheticRun bare;
   bare.key = "plain";

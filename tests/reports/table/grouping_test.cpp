@@ -17,6 +17,7 @@ namespace {
 using results::Axis;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class GroupingTest : public ReportTest {
  protected:
@@ -161,6 +162,47 @@ TEST_F(GroupingTest, PartsOfADataSet) {
               ElementsAre("de", "-"));
   EXPECT_THAT(message([&] { group_by_part(build_report(store_, id), "category"); }),
               HasSubstr("no prompt of this run has a category"));
+}
+
+// Under every table of groups, too, figures of an arm that knows test prompts are marked.
+TEST_F(GroupingTest, ArmsTrainedOnTestPromptsAreMarked) {
+  const auto by_category = [&](int64_t id) {
+    store_.execute("UPDATE prompt SET category = CASE WHEN id % 2 THEN 'math' ELSE 'prose' END");
+    return group_by_part(build_report(*results::regrouped(store_, {Axis::kCategory}), id),
+                         "category");
+  };
+  const int64_t clean = fill_model("clean", 1.0);
+  EXPECT_THAT(to_text(by_category(clean)), Not(HasSubstr("†")));
+  run_.arms.back().settings["adapter_overlap"] = R"({"gsm8k":3,"mbpp":1})";
+  const int64_t small = fill_model("small", 1.0);
+  const GroupedReport parts = by_category(small);
+  const std::string note = "†: pld:k=4 was trained on 3 prompts of gsm8k and 1 prompt of mbpp.";
+  const std::string text = to_text(parts);
+  size_t marks = 0, notes = 0;
+  for (size_t at = text.find("pld:k=4 † "); at != text.npos; at = text.find("pld:k=4 † ", at + 1))
+    ++marks;
+  for (size_t at = text.find(note); at != text.npos; at = text.find(note, at + 1)) ++notes;
+  EXPECT_EQ(marks, 3u) << "at its speedup, tau and alpha";
+  EXPECT_EQ(notes, 1u);
+  EXPECT_THAT(to_markdown(parts), HasSubstr("| pld:k=4 † "));
+  EXPECT_THAT(to_latex(parts), HasSubstr("pld:k=4 $^{\\dagger}$ &"));
+  EXPECT_THAT(to_latex(parts), HasSubstr("$^{\\dagger}$: pld:k=4 was trained on 3 prompts"));
+  EXPECT_THAT(to_csv(parts), HasSubstr(",gsm8k 3;mbpp 1\n"));
+  // Of two models each has its own adapter, or none.
+  const auto of_models = [&](int64_t other) {
+    return group_by_run({build_report(store_, small), build_report(store_, other)});
+  };
+  const GroupedReport one = of_models(clean);
+  EXPECT_THAT(to_text(one), HasSubstr("†: pld:k=4 (small) was trained on 3 prompts of gsm8k"));
+  EXPECT_THAT(to_text(one), Not(HasSubstr("(clean) was trained")));
+  const auto json = nlohmann::json::parse(to_json(one));
+  const auto& groups = json["tables"][0]["rows"][0]["groups"];
+  EXPECT_EQ(groups[0]["training_overlap"].dump(), R"({"gsm8k":3,"mbpp":1})");
+  EXPECT_TRUE(groups[1]["training_overlap"].is_null());
+  EXPECT_THAT(to_csv(one), HasSubstr(",\n")) << "the other model's has none";
+  run_.arms.back().settings["adapter_overlap"] = R"({"xsum":2})";
+  EXPECT_THAT(to_text(of_models(fill_model("large", 1.0))),
+              HasSubstr("1 prompt of mbpp; pld:k=4 (large) was trained on 2 prompts of xsum."));
 }
 
 TEST_F(GroupingTest, Formats) {

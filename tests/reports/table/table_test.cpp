@@ -7,6 +7,7 @@
 
 #include "reports/figures/parts.h"
 #include "reports/format.h"
+#include "reports/html/html_data.h"
 #include "reports/table/arm_tables.h"
 #include "results/regroup.h"
 #include "tests/reports/rendered.h"
@@ -126,6 +127,11 @@ TEST_F(TableTest, ArmsTrainedOnTestPromptsAreMarked) {
     EXPECT_EQ(figures.at("training_overlap").dump(), marked ? R"({"gsm8k":3,"mbpp":1})" : "null");
   }
   EXPECT_THAT(to_csv(r), HasSubstr(",gsm8k 3;mbpp 1\n"));
+  // Its charts and their tables, too.
+  const nlohmann::json page = nlohmann::json::parse(html_data(r, store_));
+  EXPECT_EQ(page["overlap_note"], note);
+  for (const auto& drawn : page["rows"])
+    EXPECT_EQ(drawn["training_overlap"].is_null(), drawn["method"].get<std::string>() != "pld:k=4");
 }
 
 }  // namespace
