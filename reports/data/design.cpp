@@ -13,7 +13,6 @@
 #include <utility>
 
 #include "engine/base/error.h"
-#include "reports/data/jackknife.h"
 
 namespace evalrun::reports {
 
@@ -103,6 +102,12 @@ bool numbers_prompts(const std::vector<int>& unit) {
 }
 
 }  // namespace
+
+double effective_count(std::span<const double> weights) {
+  double sum = 0, squares = 0;
+  for (const double w : weights) sum += w, squares += w * w;
+  return squares > 0 ? sum * sum / squares : 0;
+}
 
 double Strata::degrees(double worth) const {
   const auto units = static_cast<double>(of.size()), strata = static_cast<double>(sizes.size());

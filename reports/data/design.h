@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "reports/data/prompt_numbers.h"
+#include "reports/data/id_numbers.h"
 #include "reports/data/run_data.h"
 
 namespace evalrun::reports {
@@ -24,6 +24,9 @@ const char* to_string(Scope s);  // "same-kind", "new-kinds", "fixed-set"
 // As on the command line; "population" is an older name of the same kind.
 Scope scope_named(std::string_view name);
 std::string scope_text(Scope s);  // "new prompts of the same kind (same-kind)"
+
+// 1 / sum of the squares of the shares: as many units of equal weight say as much. 0 for none.
+double effective_count(std::span<const double> weights);
 
 // The strata of a design as its jackknifes need them. Strata have two units at least: single ones
 // are pooled, and one that is left goes to the smallest stratum. Numbers are 0 .. sizes.size() - 1,

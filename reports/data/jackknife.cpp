@@ -148,12 +148,6 @@ std::optional<Jackknife> jackknife(const Units& units, Statistic statistic) {
   return jackknife_of<Sums>(*units.strata, sums_of, statistic);
 }
 
-double effective_count(std::span<const double> weights) {
-  double sum = 0, squares = 0;
-  for (const double w : weights) sum += w, squares += w * w;
-  return squares > 0 ? sum * sum / squares : 0;
-}
-
 base::Interval student_interval(const Jackknife& j, double dof, double confidence) {
   return student_interval_of(j.value, j.standard_error(), dof, confidence);
 }

@@ -30,7 +30,7 @@ struct Units {
     return static_cast<double>(sums.size()) - static_cast<double>(strata->sizes.size());
   }
   double degrees(double n_eff) const { return strata->degrees(n_eff); }
-  // With one of the sums as weights, as below.
+  // With one of the sums as weights.
   double effective_count(size_t column) const;
 };
 Units units_of(std::vector<Sums> prompts, const Design& design);
@@ -50,9 +50,6 @@ struct Jackknife {
 
 // nullopt for fewer than two units, and where a single one has all there is to divide by.
 std::optional<Jackknife> jackknife(const Units& units, Statistic statistic);
-
-// 1 / sum of the squares of the shares: as many units of equal weight say as much. 0 for none.
-double effective_count(std::span<const double> weights);
 
 // value +- Student's t times the standard error, with at least one degree of freedom.
 base::Interval student_interval(const Jackknife& j, double dof, double confidence);

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "reports/data/design.h"
+#include "reports/data/id_numbers.h"
 #include "reports/data/pair_columns.h"
-#include "reports/data/prompt_numbers.h"
 
 namespace evalrun::reports {
 

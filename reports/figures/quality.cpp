@@ -11,7 +11,7 @@
 #include "engine/base/error.h"
 #include "reports/data/arm_tasks.h"
 #include "reports/data/generations.h"
-#include "reports/data/prompt_numbers.h"
+#include "reports/data/id_numbers.h"
 
 namespace evalrun::reports {
 

@@ -8,7 +8,7 @@
 
 #include "reports/claims/claims.h"
 #include "reports/papers/budgets.h"
-#include "reports/papers/table.h"
+#include "reports/papers/paper_table.h"
 
 namespace evalrun::reports {
 

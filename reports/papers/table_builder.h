@@ -9,7 +9,7 @@
 
 #include "reports/claims/published_vs_measured.h"
 #include "reports/papers/budgets.h"
-#include "reports/papers/table.h"
+#include "reports/papers/paper_table.h"
 
 namespace evalrun::reports {
 

@@ -3,8 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <limits>
-#include <stdexcept>
 #include <vector>
+
+#include "engine/base/error.h"
 
 namespace evalrun::reports {
 namespace {
@@ -23,9 +24,9 @@ TEST(IdNumbers, AreThePlacesInTheList) {
     const IdNumbers numbers(ids);
     for (size_t i = 0; i < ids.size(); ++i) EXPECT_EQ(numbers.of(ids[i]), i) << ids[i];
     for (const int64_t id : {int64_t{-7}, int64_t{8}, int64_t{13}, int64_t{4000}, kLeast + 7})
-      EXPECT_THROW((void)numbers.of(id), std::out_of_range) << id;
+      EXPECT_THROW((void)numbers.of(id), base::InternalError) << id;
   }
-  EXPECT_THROW((void)IdNumbers(std::vector<int64_t>{}).of(0), std::out_of_range);
+  EXPECT_THROW((void)IdNumbers(std::vector<int64_t>{}).of(0), base::InternalError);
 }
 
 TEST(ArmTasks, NumberPairsOfArmsAndDataSets) {
@@ -44,8 +45,8 @@ TEST(ArmTasks, NumberPairsOfArmsAndDataSets) {
   values[places.of(900, 11)] = 7, values[places.of(4, 12)] = 5;
   const std::map<ArmTask, int> named = {{{4, "chat"}, 5}, {{900, "code"}, 7}};
   EXPECT_EQ(places.by_name(values), named) << "less zeros";
-  EXPECT_THROW((void)places.of(5, 10), std::out_of_range);
-  EXPECT_THROW((void)places.of(4, 13), std::out_of_range);
+  EXPECT_THROW((void)places.of(5, 10), base::InternalError);
+  EXPECT_THROW((void)places.of(4, 13), base::InternalError);
 }
 
 }  // namespace

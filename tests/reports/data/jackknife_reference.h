@@ -30,7 +30,8 @@ int plain_number_of(std::map<Key, int>& known, const Key& key) {
 
 inline reports::Design plain_part(const reports::Design& whole, std::span<const size_t> places) {
   reports::Design part;
-  if (whole.empty()) return part;
+  // All of them: with the numbers they have, whose order is that of the sums.
+  if (whole.empty() || places.size() == whole.unit.size()) return whole;
   std::map<int, int> units;
   for (const size_t p : places) {
     part.unit.push_back(plain_number_of(units, whole.unit[p]));

@@ -12,7 +12,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/rng.h"
-#include "reports/data/prompt_numbers.h"
+#include "reports/data/id_numbers.h"
 #include "reports/figures/answer_share.h"
 #include "reports/figures/quality.h"
 #include "tests/reports/data/designs.h"
