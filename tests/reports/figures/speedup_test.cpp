@@ -48,7 +48,8 @@ TEST_F(ReportTest, TheMedianRepeatCounts) {
   run_.change = [](GenerationRecord& g, const SyntheticArm&, int, int repeat, int) {
     if (repeat == 1) g.turns[0].decode_ns *= 50;  // somebody else used the machine
   };
-  const ReportRow& pld = row(report(), "pld:k=4", "gsm8k");
+  const Report r = report();
+  const ReportRow& pld = row(r, "pld:k=4", "gsm8k");
   EXPECT_EQ(pld.counts.repeats, 3);
   EXPECT_DOUBLE_EQ(*pld.speed.speedup, 152.0 * 10 / (60 * 12));
   EXPECT_EQ(pld.acceptance.steps, 60);  // of one repeat, not of three
