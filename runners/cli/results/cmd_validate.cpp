@@ -80,7 +80,9 @@ Validated validate_database(const std::string& path) {
         fmt::format("{}: the tallies of {} generations are not what their turns, steps and nodes "
                     "add up to; the first is generation {}",
                     path, wrong.size(), wrong.front()),
-        "reports read the rows again after: sqlite3 FILE 'UPDATE generation SET tally = NULL'");
+        fmt::format("reports read the rows again after: sqlite3 {} 'UPDATE generation SET tally = "
+                    "NULL'",
+                    path));
   return {"database", fmt::format("schema {}, {} runs, {} generations, accounting right",
                                   results::kSchemaVersion, runs.size(), generations)};
 }
