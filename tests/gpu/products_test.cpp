@@ -8,12 +8,15 @@
 #include <cmath>
 #include <string>
 
+#include "engine/base/rng.h"
 #include "engine/cpu/reference_products.h"
 #include "engine/cuda/kernels/device_matrix.h"
 #include "engine/cuda/kernels/pack.h"
 #include "engine/cuda/kernels/row_ops.h"
+#include "engine/cuda/runtime/devices.h"
 #include "tests/engine/random_models.h"
 #include "tests/gpu/device_memory.h"
+#include "tests/gpu/tensor_cores.h"
 #include "tests/sample.h"
 
 namespace evalrun::engine::cuda::testing {
@@ -260,6 +263,68 @@ INSTANTIATE_TEST_SUITE_P(Cuda, Products, ::testing::ValuesIn(ways()),
                          [](const auto& instance) { return name_of(instance.param); });
 INSTANTIATE_TEST_SUITE_P(Cuda, PackedProducts, ::testing::ValuesIn(packed_ways()),
                          [](const auto& instance) { return name_of(instance.param); });
+
+// What this device's tensor cores are said to compute; kExact where nobody has said.
+TensorCores tensor_cores_here() {
+#if defined(EVALRUN_CUDA_EMULATED)
+  return emulated_tensor_cores();
+#else
+  switch (list_devices().devices.front().compute_major) {
+    case 8:
+      return TensorCores::kAmpere;
+    case 9:
+      return TensorCores::kHopper;
+    default:
+      return TensorCores::kExact;
+  }
+#endif
+}
+
+// Products whose first slice is one block and whose other slices are zeros: two mma.sync, the
+// second with the first one's sums. Factors of very different sizes, so that most terms are cut.
+TEST(TensorCoreBits, AreThePublishedOnes) {
+  const TensorCores how = tensor_cores_here();
+#if !defined(EVALRUN_CUDA_EMULATED)
+  if (how == TensorCores::kExact) GTEST_SKIP() << "no model of these tensor cores is known here";
+#endif
+  const bool all = tests::test_everything();
+  const int out = all ? 4096 : 64, in = 8 * kBlock, rows = all ? 256 : 9;
+  base::Rng rng(17);
+  const auto number = [&] {
+    const double x = (rng.uniform() - 0.5) * std::exp2(static_cast<double>(rng.below(15)) - 7);
+    return rng.below(20) == 0 ? 0.0f : rounded(static_cast<float>(x));
+  };
+  WeightMatrix w(WeightStorage::kBf16, out, in);
+  std::vector<float> weights(static_cast<size_t>(out) * kBlock), row(static_cast<size_t>(in)),
+      x(static_cast<size_t>(rows * in));
+  for (int o = 0; o < out; ++o) {
+    for (int k = 0; k < kBlock; ++k)
+      weights[static_cast<size_t>(o * kBlock + k)] = row[static_cast<size_t>(k)] = number();
+    w.set_row(o, row);
+  }
+  for (int r = 0; r < rows; ++r)
+    for (int k = 0; k < kBlock; ++k) x[static_cast<size_t>(r * in + k)] = number();
+  const auto y = Product(w)(x, rows, {.outputs = out});
+  int64_t different = 0;
+  for (int r = 0; r < rows; ++r)
+    for (int o = 0; o < out; ++o) {
+      float sum = 0;
+      for (int half = 0; half < 2; ++half) {  // inputs 8 t + 4 half + 0, 1 are k = 2 t and 2 t + 1
+        float a[16], b[16];
+        for (int k = 0; k < 16; ++k) {
+          const int input = 8 * (k % 8 / 2) + 4 * half + 2 * (k / 8) + k % 2;
+          a[k] = weights[static_cast<size_t>(o * kBlock + input)];
+          b[k] = x[static_cast<size_t>(r * in + input)];
+        }
+        sum = multiply_add(how, a, b, sum);
+      }
+      const float got = y[static_cast<size_t>(r * out + o)];
+      if (got == sum) continue;
+      if (++different <= 3)
+        ADD_FAILURE() << "row " << r << " output " << o << ": " << got << " is not " << sum;
+    }
+  EXPECT_EQ(different, 0) << "of " << rows * out;
+}
 
 // Every block of 32 inputs is in exactly one slice, whatever their number.
 TEST(ProductPlan, SlicesCoverAllBlocksInOrder) {

@@ -12,6 +12,7 @@
 #include "tests/gpu/emulator/accesses.h"
 #include "tests/gpu/emulator/include/emulator.h"
 #include "tests/gpu/emulator/traffic_counting.h"
+#include "tests/gpu/tensor_cores.h"
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/common_interface_defs.h>
 #endif
@@ -166,23 +167,22 @@ float widened(uint32_t pair, int half) {
 //   A: row g + 8 (r % 2), inputs 2 t + 8 (r / 2) and one more;
 //   B: inputs 2 t + 8 r and one more, column g;  D: row g + 8 (r / 2), column 2 t + r % 2.
 void multiply(Warp& w) {
-  float a[16][16], b[16][8];
+  using evalrun::engine::cuda::testing::emulated_tensor_cores;
+  float a[16][16], b[8][16];  // B by column
   for (int lane = 0; lane < 32; ++lane) {
     const int g = lane / 4, t = lane % 4;
     for (int r = 0; r < 4; ++r)
       for (int e = 0; e < 2; ++e)
         a[g + 8 * (r % 2)][2 * t + 8 * (r / 2) + e] = widened(w.a[lane][r], e);
     for (int r = 0; r < 2; ++r)
-      for (int e = 0; e < 2; ++e) b[2 * t + 8 * r + e][g] = widened(w.b[lane][r], e);
+      for (int e = 0; e < 2; ++e) b[g][2 * t + 8 * r + e] = widened(w.b[lane][r], e);
   }
   for (int lane = 0; lane < 32; ++lane) {
     const int g = lane / 4, t = lane % 4;
     for (int r = 0; r < 4; ++r) {
       const int row = g + 8 * (r / 2), column = 2 * t + r % 2;
-      double sum = 0;
-      for (int k = 0; k < 16; ++k)
-        sum += static_cast<double>(a[row][k]) * static_cast<double>(b[k][column]);
-      w.d[lane][r] = static_cast<float>(static_cast<double>(w.d[lane][r]) + sum);
+      w.d[lane][r] = evalrun::engine::cuda::testing::multiply_add(emulated_tensor_cores(), a[row],
+                                                                  b[column], w.d[lane][r]);
     }
   }
 }

@@ -25,6 +25,7 @@ namespace {
 constexpr const char* kUsage =
     R"(usage: gpu_report [--out DIR] [--part N/M] [--model PATH] [--seconds N] [--tiny]
        gpu_report --plan
+       gpu_report --once SHAPE
 
   --out DIR     where gpu-report.md and gpu-report.json go (default: here); with --part
                 gpu-report-NofM
@@ -33,6 +34,8 @@ constexpr const char* kUsage =
   --seconds N   budget (default 240); what does not fit is listed as not measured
   --tiny        shapes of a few kilobytes, to try the program
   --plan        what models take of a GPU's memory; needs none
+  --once SHAPE  for a profiler: two layers of SHAPE ("Llama-2-7B bf16"), one step of 1, 16 and 64
+                rows each, kernel by kernel, between cudaProfilerStart and cudaProfilerStop
 )";
 
 struct Options {
@@ -125,16 +128,18 @@ class Report {
         deadline_(o_.seconds),
         copies_(o_.tiny ? size_t{1} << 20 : size_t{1} << 30, o_.tiny ? 0 : 0.3),
         peak_(dense_peak(o_.tiny ? 64 : 8192)) {
-    json_ = {{"date", utc_now()},
-             {"commit", EVALRUN_COMMIT},
-             {"part", fmt::format("{}/{}", o_.part, o_.parts)},
-             {"seconds", 0.0},
-             {"device", describe(device_, list)},
-             {"copy", {{"bytes", copies_.bytes()}, {"bytes_per_s", copies_.bytes_per_second()}}},
-             {"empty_span_us", empty_span_us(copies_)},
-             {"dense_peak", {{"n", peak_.n}, {"flops_per_s", peak_.flops_per_second}}},
-             {"shapes", Json::array()},
-             {"not_measured", Json::array()}};
+    json_ = {
+        {"date", utc_now()},
+        {"commit", EVALRUN_COMMIT},
+        {"part", fmt::format("{}/{}", o_.part, o_.parts)},
+        {"seconds", 0.0},
+        {"device", describe(device_, list)},
+        {"copy", {{"bytes", copies_.bytes()}, {"bytes_per_s", copies_.bytes_per_second()}}},
+        {"read", {{"bytes", copies_.bytes()}, {"bytes_per_s", copies_.read_bytes_per_second()}}},
+        {"empty_span_us", empty_span_us(copies_)},
+        {"dense_peak", {{"n", peak_.n}, {"flops_per_s", peak_.flops_per_second}}},
+        {"shapes", Json::array()},
+        {"not_measured", Json::array()}};
   }
 
   // True when nothing was found wrong.
@@ -153,15 +158,28 @@ class Report {
     int number = 0;
     for (const Shape& shape : report_shapes(o_.tiny))
       if (number++ % o_.parts == o_.part - 1)
-        measure(shape.name, shape.check_bits, [&] { return make_shape_model(shape, least, 1); });
-    if (real) measure(o_.model, true, [&] { return ShapeModel{real, real->config().n_layers}; });
+        measure(
+            shape.name,
+            [&] {
+              return shape.bit_layers > 0 ? make_shape_model(shape, 0, 1, shape.bit_layers).model
+                                          : nullptr;
+            },
+            [&] { return make_shape_model(shape, least, 1); });
+    if (real)
+      measure(
+          o_.model, [&] { return real; },
+          [&] {
+            return ShapeModel{real, real->config().n_layers};
+          });
     write();
     return good_;
   }
 
  private:
-  template <typename Make>
-  void measure(const std::string& name, bool bits, const Make& make) {
+  // `bits` gives the model whose rows are compared bit by bit, or nullptr; `make` the one that is
+  // timed.
+  template <typename Bits, typename Make>
+  void measure(const std::string& name, const Bits& bits, const Make& make) {
     std::printf("%6.1f s  %s\n", deadline_.elapsed(), name.c_str());
     std::fflush(stdout);
     json_["shapes"].push_back({{"shape", name}});
@@ -170,12 +188,6 @@ class Report {
     const auto try_to = [&](const char* what, const auto& work) {
       try {
         deadline_.check();
-        if (m.model == nullptr) {
-          m = make();
-          result["layers"] = m.model->config().n_layers;
-          result["distinct_layers"] = m.distinct_layers;
-          result["clocks"]["before"] = clocks(device_);
-        }
         work();
       } catch (const base::DeviceFault&) {
         throw;
@@ -187,16 +199,22 @@ class Report {
       }
       write();
     };
-    if (bits)
-      try_to("bit identity", [&] {
-        compare_bits(m.model, work_, deadline_, result);
-        const Json& b = result.at("bit_identity");
-        good_ = good_ && b.at("equal") == b.at("compared");
-      });
+    try_to("bit identity", [&] {
+      const std::shared_ptr<const Model> compared = bits();
+      if (compared == nullptr) return;
+      compare_bits(compared, work_, deadline_, result);
+      const Json& b = result.at("bit_identity");
+      good_ = good_ && b.at("equal") == b.at("compared");
+    });
     try_to("steps and prefill", [&] {
+      m = make();
+      result["layers"] = m.model->config().n_layers;
+      result["distinct_layers"] = m.distinct_layers;
+      result["clocks"]["before"] = clocks(device_);
       measure_steps(m.model, work_, copies_, deadline_, result);
       result["clocks"]["after the steps"] = clocks(device_);
     });
+    if (m.model == nullptr) return;
     try_to("profile", [&] { profile_steps(m.model, work_, copies_, deadline_, result); });
   }
 
@@ -246,7 +264,20 @@ void print_plans() {
   }
 }
 
+int run_once(const std::string& name) {
+  for (const bool tiny : {false, true})
+    for (const Shape& shape : report_shapes(tiny))
+      if (shape.name == name) {
+        step_once(make_shape_model(shape, 0, 1, 2).model, workload(tiny));
+        return 0;
+      }
+  std::string names;
+  for (const Shape& shape : report_shapes(false)) names += "\n  " + shape.name;
+  throw base::usage_error(fmt::format("--once: there is no shape '{}'", name), "one of" + names);
+}
+
 int run(const std::vector<std::string>& arguments) {
+  if (arguments.size() == 2 && arguments[0] == "--once") return run_once(arguments[1]);
   if (arguments == std::vector<std::string>{"--plan"}) {
     print_plans();
     return 0;

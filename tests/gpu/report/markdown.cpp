@@ -48,8 +48,9 @@ void steps(std::string& out, const Json& table) {
 }
 
 void profile(std::string& out, const Json& p) {
-  line(out, "\n### By kernel, one row, context {}: {:.1f} us\n", p.at("context").get<int>(),
-       number(p, "us"));
+  const int rows = p.at("rows").get<int>();
+  line(out, "\n### By kernel, {} row{}, context {}: {:.1f} us\n", rows, rows == 1 ? "" : "s",
+       p.at("context").get<int>(), number(p, "us"));
   line(out,
        "| kernel | launches | us | share | MB it must read | GB/s |\n|---|---|---|---|---|---|");
   for (const Json& k : p.at("kernels")) {
@@ -156,6 +157,8 @@ std::string markdown(const Json& report) {
        "\nCopy bandwidth: **{:.1f} GB/s** (copy of {:.2f} GiB from device to device, bytes read "
        "and written, best of 10).",
        number(report.at("copy"), "bytes_per_s") / 1e9, number(report.at("copy"), "bytes") / 0x1p30);
+  line(out, "Read bandwidth: **{:.1f} GB/s** (the same bytes read once, best of 10).",
+       number(report.at("read"), "bytes_per_s") / 1e9);
   const Json& peak = report.at("dense_peak");
   if (number(peak, "flops_per_s") > 0)
     line(out, "Dense bf16 peak: **{:.0f} TFLOP/s** (cuBLAS, {} x {} x {}, best of 10).",
@@ -165,12 +168,12 @@ std::string markdown(const Json& report) {
     line(out, "Dense bf16 peak: not measured, there is no cuBLAS.");
   line(out,
        "\nWall time: what a caller of a forward waits, as a graph. Device time: that graph alone, "
-       "its copies from and to the host included, after a copy that empties the caches. Host: "
+       "its copies from and to the host included, after reads that empty the caches. Host: "
        "wall less device (whose caches were emptied, so it is low where a model fits the L2). "
        "Medians with the 95 % interval of the median. Floor: bytes of weights "
        "and of the context's keys and values / copy bandwidth; its share is of the device time. "
        "T(n)/T(1) is the cost curve a method with n rows a step pays. Times by kernel: launch by "
-       "launch after a copy that hides the host, each with the two events around it: {:.1f} us of "
+       "launch after reads that hide the host, each with the two events around it: {:.1f} us of "
        "every launch are theirs.",
        number(report, "empty_span_us"));
   for (const Json& s : report.at("shapes")) shape(out, s, peak);

@@ -1,5 +1,7 @@
 #include "tests/gpu/report/measure.h"
 
+#include <cuda_profiler_api.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -9,6 +11,7 @@
 #include "engine/base/error.h"
 #include "engine/base/rng.h"
 #include "engine/cuda/kernels/attention.h"
+#include "engine/cuda/runtime/check.h"
 #include "engine/row_program.h"
 
 namespace evalrun::engine::gpu_report {
@@ -255,9 +258,9 @@ void measure_prefill(Session& s, const Workload& w, const Copies& copies, Json& 
   }
 }
 
-// Mean of some steps of one row.
-Json profile(Session& s, const Workload& w, const Copies& copies) {
-  const std::vector<Row> row = tree_of(s, 1, true);
+// Mean of some steps of n rows.
+Json profile(Session& s, int n, const Workload& w, const Copies& copies) {
+  const std::vector<Row> row = tree_of(s, n, true);
   for (int i = 0; i < 3; ++i) (void)s.forward({.rows = row});
   KernelTimer timer(copies, w.busy_ms);
   std::map<std::string, KernelTimer::Total> sums;
@@ -283,7 +286,10 @@ Json profile(Session& s, const Workload& w, const Copies& copies) {
               {"us", t.ms * 1e3 / steps},
               {"share", t.ms / all}};
     // A step of one row has one kernel for all products.
-    const size_t bytes = kernel == "narrow_product" ? weights : kernel == "attend_chunk" ? keys : 0;
+    const size_t bytes = n > 1                        ? 0
+                         : kernel == "narrow_product" ? weights
+                         : kernel == "attend_chunk"   ? keys
+                                                      : 0;
     if (bytes > 0) {
       k["bytes"] = bytes;
       k["gb_per_s"] = static_cast<double>(bytes) / (t.ms / steps) / 1e6;
@@ -293,7 +299,10 @@ Json profile(Session& s, const Workload& w, const Copies& copies) {
   std::sort(kernels.begin(), kernels.end(), [](const Json& a, const Json& b) {
     return a.at("us").get<double>() > b.at("us").get<double>();
   });
-  return {{"context", s.length()}, {"us", all * 1e3 / w.profiled_steps}, {"kernels", kernels}};
+  return {{"rows", n},
+          {"context", s.length()},
+          {"us", all * 1e3 / w.profiled_steps},
+          {"kernels", kernels}};
 }
 
 }  // namespace
@@ -306,6 +315,7 @@ Workload workload(bool tiny) {
           .prefill = 70,
           .repeats = 3,
           .profiled_steps = 1,
+          .profiled_rows = {3},
           .bit_rows = 5,
           .warm_s = 0,
           .busy_ms = 0};
@@ -352,10 +362,15 @@ void measure_steps(const std::shared_ptr<const Model>& model, const Workload& w,
 void profile_steps(const std::shared_ptr<const Model>& model, const Workload& w,
                    const Copies& copies, const Deadline& deadline, Json& result) {
   const auto s = open(model, w, false);
+  set_length(*s, w.context);
+  for (const int n : w.profiled_rows) {
+    deadline.check();
+    result["profiles"].push_back(profile(*s, n, w, copies));
+  }
   for (const int context : {w.context, w.long_context}) {
     deadline.check();
     set_length(*s, context);
-    result["profiles"].push_back(profile(*s, w, copies));
+    result["profiles"].push_back(profile(*s, 1, w, copies));
   }
   const Json& profiled = result.at("profiles").back();
   double us = 0;
@@ -370,6 +385,20 @@ void profile_steps(const std::shared_ptr<const Model>& model, const Workload& w,
                          {"bytes", bytes},
                          {"floor_us", floor_us},
                          {"times_floor", us / floor_us}};
+}
+
+void step_once(const std::shared_ptr<const Model>& model, const Workload& w) {
+  const auto s = open(model, w, false);
+  set_length(*s, w.context);
+  std::vector<int> rows = w.profiled_rows;
+  rows.insert(rows.begin(), 1);
+  for (const int n : rows) {
+    const std::vector<Row> tree = tree_of(*s, n, false);
+    (void)s->forward({.rows = tree});  // what is made once
+    EVALRUN_CUDA(cudaProfilerStart());
+    (void)s->forward({.rows = tree});
+    EVALRUN_CUDA(cudaProfilerStop());
+  }
 }
 
 void compare_bits(const std::shared_ptr<const Model>& model, const Workload& w,

@@ -17,7 +17,8 @@ struct Workload {
   std::vector<int> rows = {1, 2, 4, 8, 16, 32, 64};
   int context = 512, long_context = 8192, prefill = 2048;
   int repeats = 30, profiled_steps = 10;
-  int bit_rows = 64;    // trees of 1 to this many rows are compared
+  std::vector<int> profiled_rows = {16, 64};  // beside one
+  int bit_rows = 64;                          // trees of 1 to this many rows are compared
   double warm_s = 0.5;  // before the first step is timed: an idle device has low clocks
   double busy_ms = 20;  // more than a step takes the host to queue, kernel by kernel
 };
@@ -42,9 +43,11 @@ class Deadline {
 // decoding with its commits.
 void measure_steps(const std::shared_ptr<const Model>& model, const Workload& w,
                    const Copies& copies, const Deadline& deadline, Json& result);
-// Steps kernel by kernel, of one row: times by kernel, attention at the long context.
+// Steps kernel by kernel, of one row and of many: times by kernel, attention at the long context.
 void profile_steps(const std::shared_ptr<const Model>& model, const Workload& w,
                    const Copies& copies, const Deadline& deadline, Json& result);
+// What a profiler is to see: one step of some numbers of rows, kernel by kernel.
+void step_once(const std::shared_ptr<const Model>& model, const Workload& w);
 // Rows of trees against the same rows decoded one by one.
 void compare_bits(const std::shared_ptr<const Model>& model, const Workload& w,
                   const Deadline& deadline, Json& result);

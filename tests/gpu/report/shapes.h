@@ -16,7 +16,7 @@ struct Shape {
   std::string name;  // "Llama-2-7B bf16"
   ModelConfig config;
   WeightFormat format = WeightFormat::kBf16;
-  bool check_bits = false;  // the shape rows are compared on, bit by bit
+  int bit_layers = 0;  // with so many layers rows are compared on it, bit by bit; 0: not at all
 };
 // In the order of what is wanted first. `tiny`: three of a few kilobytes, for the emulator.
 std::vector<Shape> report_shapes(bool tiny);
@@ -31,7 +31,8 @@ struct ShapeModel {
   std::shared_ptr<const Model> model;
   int distinct_layers = 0;
 };
-ShapeModel make_shape_model(const Shape& shape, size_t least_bytes, uint64_t seed);
+// `layers`: instead of the shape's; 0 = those.
+ShapeModel make_shape_model(const Shape& shape, size_t least_bytes, uint64_t seed, int layers = 0);
 
 // Multiplications and additions of the layers' products for a prompt of which only keys and values
 // are wanted; attention is not counted.

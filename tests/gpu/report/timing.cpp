@@ -61,26 +61,38 @@ Copies::Copies(size_t bytes, double warm_s) : from_(bytes), to_(bytes) {
     queue_one(stream.handle);
     EVALRUN_CUDA(cudaStreamSynchronize(stream.handle));
   }
+  const auto per_second = [&](double times, double ms) {
+    return times * static_cast<double>(bytes) / (ms / 1e3);
+  };
+  bytes_per_second_ = per_second(2, best_ms([&](cudaStream_t s) { queue_one(s); }, stream.handle));
+  read_bytes_per_second_ =
+      per_second(1, best_ms([&](cudaStream_t s) { queue_read(s); }, stream.handle));
+}
+template <typename Queue>
+double Copies::best_ms(const Queue& queue, cudaStream_t stream) const {
   const Event begin, end;
   double best = 0;
   for (int i = 0; i < 11; ++i) {  // one to warm up
-    begin.record(stream.handle);
-    queue_one(stream.handle);
-    end.record(stream.handle);
-    EVALRUN_CUDA(cudaStreamSynchronize(stream.handle));
+    begin.record(stream);
+    queue(stream);
+    end.record(stream);
+    EVALRUN_CUDA(cudaStreamSynchronize(stream));
     if (const double ms = end.ms_since(begin); i > 0 && (best == 0 || ms < best)) best = ms;
   }
   EVALRUN_CHECK(best > 0, "a copy took no time");
-  bytes_per_second_ = 2.0 * static_cast<double>(bytes) / (best / 1e3);
+  return best;
+}
+void Copies::queue_read(cudaStream_t stream) const {
+  queue_read_all(from_.as<void>(), from_.bytes(), to_.as<unsigned>(), stream);
 }
 void Copies::queue_one(cudaStream_t stream) const {
   EVALRUN_CUDA(cudaMemcpyAsync(to_.as<void>(), from_.as<void>(), from_.bytes(),
                                cudaMemcpyDeviceToDevice, stream));
 }
 void Copies::queue(double ms, cudaStream_t stream) const {
-  const double one_ms = 2e3 * static_cast<double>(from_.bytes()) / bytes_per_second_;
-  const int n = std::clamp(static_cast<int>(std::ceil(ms / one_ms)), 1, 100);
-  for (int i = 0; i < n; ++i) queue_one(stream);
+  const double one_ms = 1e3 * static_cast<double>(from_.bytes()) / read_bytes_per_second_;
+  const int n = std::clamp(static_cast<int>(std::ceil(ms / one_ms)), 1, 200);
+  for (int i = 0; i < n; ++i) queue_read(stream);
 }
 
 namespace {

@@ -10,6 +10,9 @@
 
 namespace evalrun::engine::gpu_report {
 
+// Reads `bytes`, a multiple of 16, once. `sink` is one word that is hardly ever written.
+void queue_read_all(const void* from, size_t bytes, unsigned* sink, cudaStream_t stream);
+
 // Median with the interval that holds the distribution's median in 95 % of cases (order
 // statistics; needs no distribution). values not empty.
 struct Summary {
@@ -31,23 +34,30 @@ class Event {
   cudaEvent_t handle_ = nullptr;
 };
 
-// Copies from one large piece of device memory to another: what a device can move, and something
-// to keep it busy with while the host queues what is to be timed after it, so that no gap between
-// launches is counted.
+// Copies from one large piece of device memory to another, and reads of it: what a device can move,
+// and something to keep it busy with while the host queues what is to be timed after it, so that no
+// gap between launches is counted. That something reads: lines that a copy wrote would be written
+// back while the timed work runs.
 class Copies {
  public:
   // Copies for `warm_s` seconds before it measures: an idle device has low clocks.
   Copies(size_t bytes, double warm_s);
   // Bytes read and written per second, best of ten copies.
   double bytes_per_second() const { return bytes_per_second_; }
+  // Bytes read per second by a kernel that does nothing else, best of ten: what products are near
+  // at best. Above the former, as memory need not turn round between reading and writing.
+  double read_bytes_per_second() const { return read_bytes_per_second_; }
   size_t bytes() const { return from_.bytes(); }
   // About this many milliseconds of work; nothing of what was in the caches is left there.
   void queue(double ms, cudaStream_t stream) const;
 
  private:
   void queue_one(cudaStream_t stream) const;
+  void queue_read(cudaStream_t stream) const;
+  template <typename Queue>
+  double best_ms(const Queue& queue, cudaStream_t stream) const;
   cuda::DeviceBuffer from_, to_;
-  double bytes_per_second_ = 0;
+  double bytes_per_second_ = 0, read_bytes_per_second_ = 0;
 };
 
 // Times of whole graphs: from when the device reaches the graph to when it has finished it.

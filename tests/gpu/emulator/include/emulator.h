@@ -14,9 +14,11 @@
 //   CUDA_EMULATOR_MEMORY  bytes of the device
 //   CUDA_EMULATOR_FAIL    N or N:sticky: call number N (from 0) fails with
 //                            cudaErrorIllegalAddress, once or with all that follow
+//   CUDA_EMULATOR_MMA     hopper or ampere: tensor cores as published (tests/gpu/tensor_cores.h);
+//                         exact sums without it
 // Kernels compiled with -fsanitize=thread have every access to memory looked at (accesses.h) or
-// counted (traffic.h). What it does not show: what mma really computes, the hardware's own order of
-// accesses, two streams at once, speed.
+// counted (traffic.h). What it does not show: the hardware's own order of accesses, two streams at
+// once, speed.
 #pragma once
 #include <cuda_runtime.h>
 
