@@ -76,6 +76,7 @@ __device__ __forceinline__ void best_of_warp(uint64_t (&key)[kKeys], int n_best,
 
 __global__ void __launch_bounds__(kThreads)
     best_of_groups(AnswerShape s, const float* logits, uint64_t* found) {
+  wait_for_previous();
   const int warp = static_cast<int>(threadIdx.x) / kWarp,
             lane = static_cast<int>(threadIdx.x) % kWarp;
   const int group = static_cast<int>(blockIdx.x) * kWarps + warp, groups = groups_of(s.n_logits);
@@ -95,6 +96,7 @@ __global__ void __launch_bounds__(kThreads)
 // In rounds while there are more than a warp takes; the two lists take turns.
 __global__ void __launch_bounds__(kThreads)
     best_of_found(AnswerShape s, uint64_t* found, uint64_t* refound, uint64_t* result) {
+  wait_for_previous();
   const int warp = static_cast<int>(threadIdx.x) / kWarp,
             lane = static_cast<int>(threadIdx.x) % kWarp;
   const auto row = static_cast<size_t>(blockIdx.y);
@@ -147,6 +149,7 @@ __device__ __forceinline__ uint64_t* distribution_of(const AnswerShape& s, const
 __global__ void __launch_bounds__(kThreads)
     group_masses(AnswerShape s, const float* logits, const uint64_t* result, AnswerInputs in,
                  const uint64_t* borders, double scale, uint64_t* masses, uint64_t* dists) {
+  wait_for_previous();
   const int row = static_cast<int>(blockIdx.y), thread = static_cast<int>(threadIdx.x);
   if (in.uniforms != nullptr && in.uniforms[row] < 0) return;
   uint64_t* dist = nullptr;
@@ -194,6 +197,7 @@ __device__ __forceinline__ uint64_t total_mass(const AnswerShape& s, const uint6
 
 __global__ void __launch_bounds__(kThreads)
     sum_masses(AnswerShape s, const uint64_t* masses, uint64_t* result) {
+  wait_for_previous();
   auto* shared = reinterpret_cast<uint64_t*>(evalrun_shared_memory());  // [threads]
   const uint64_t total = total_mass(s, masses, shared);
   if (threadIdx.x == 0)
@@ -205,6 +209,7 @@ __global__ void __launch_bounds__(kThreads)
 __global__ void __launch_bounds__(kThreads)
     draw_token(AnswerShape s, const float* logits, AnswerInputs in, const uint64_t* borders,
                const uint64_t* masses, uint64_t* result) {
+  wait_for_previous();
   const int row = static_cast<int>(blockIdx.y), thread = static_cast<int>(threadIdx.x);
   if (in.tasks != nullptr && in.tasks[row].kind != AnswerTask::kNone) return;
   uint64_t* out = result + static_cast<size_t>(row) * static_cast<size_t>(s.stride());
@@ -247,6 +252,7 @@ static_assert(kThreads == kNoiseBlock);
 __global__ void __launch_bounds__(kThreads)
     draw_by_noise(AnswerShape s, const float* logits, const double* uniforms,
                   const uint64_t* borders, uint64_t* result) {
+  wait_for_previous();
   const int row = static_cast<int>(blockIdx.y), thread = static_cast<int>(threadIdx.x);
   uint64_t* out = result + static_cast<size_t>(row) * static_cast<size_t>(s.stride());
   uint64_t* drawn = out + s.n_best + 1;
@@ -354,6 +360,7 @@ constexpr size_t kBorderShared = sizeof(uint64_t) * (kDigits + 1) + sizeof(Borde
 __global__ void __launch_bounds__(kBorderThreads)
     find_borders(AnswerShape s, const float* logits, const uint64_t* result, const double* uniforms,
                  uint64_t* borders) {
+  wait_for_previous();
   const int row = static_cast<int>(blockIdx.y);
   if (uniforms[row] < 0) return;
   auto* sums = reinterpret_cast<uint64_t*>(evalrun_shared_memory());  // [digits], what is needed
@@ -506,6 +513,7 @@ __device__ __forceinline__ void try_children(const AnswerTask& task, int n, uint
 __global__ void __launch_bounds__(kTaskThreads)
     do_tasks(AnswerShape s, AnswerInputs in, const uint64_t* masses, uint64_t* dists,
              uint64_t* result) {
+  wait_for_previous();
   const int row = static_cast<int>(blockIdx.y);
   const AnswerTask task = in.tasks[row];
   const double uniform = in.uniforms[row];

@@ -263,6 +263,7 @@ template <int D>
 __global__ void __launch_bounds__(kThreads, D == 256   ? 2
                                             : D == 128 ? 3
                                                        : 4) attend_chunk(AttentionArguments a) {
+  wait_for_previous();
   const int index = static_cast<int>(blockIdx.x);
   if (index >= (a.windowed ? a.header->n_items_windowed : a.header->n_items)) return;
   const AttentionItem item = a.items[index];
@@ -358,6 +359,7 @@ __global__ void __launch_bounds__(kThreads, D == 256   ? 2
 // do not depend on anything that is rounded, so the factors of many chunks are found at once; what
 // is left in order are two products and a sum a chunk.
 __global__ void merge_chunks(AttentionArguments a) {
+  wait_for_previous();
   auto* parts = reinterpret_cast<Running*>(evalrun_shared_memory());  // [batch]
   auto* factors = reinterpret_cast<Factors*>(parts + a.merge_batch);  // [batch]
   const int i = static_cast<int>(blockIdx.x), head = static_cast<int>(blockIdx.y);
@@ -425,6 +427,7 @@ __global__ void merge_chunks(AttentionArguments a) {
 template <int D>
 __global__ void __launch_bounds__(kPromptThreads, D >= 128 ? 4 : 6)
     attend_prompt(AttentionArguments a) {
+  wait_for_previous();
   constexpr int kValues = prompt_values(D), kTiles = kValues / 8;
   const int kv_head = static_cast<int>(blockIdx.y), group = a.heads / a.kv_heads;
   const int values_from = static_cast<int>(blockIdx.z) * kValues;
@@ -520,6 +523,7 @@ __global__ void __launch_bounds__(kPromptThreads, D >= 128 ? 4 : 6)
 
 // float32, the definition: a thread block is one row and head; a thread a key, then a dimension.
 __global__ void __launch_bounds__(kChunk) attend_row_f32(AttentionArguments a) {
+  wait_for_previous();
   auto* shared = reinterpret_cast<float*>(evalrun_shared_memory());
   float* score = shared;                                                      // [128]
   float* lane = score + kChunk;                                               // [16]

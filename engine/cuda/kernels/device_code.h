@@ -115,6 +115,21 @@ __device__ __forceinline__ void mma_bf16(float (&d)[4], const uint32_t (&a)[4], 
 #endif
 }
 
+// First of all in every kernel, by every thread. A launch may begin while the kernel before it
+// still runs (launch() in engine/cuda/runtime/check.h; sm_90 and later), so that its thread blocks
+// are in place, and their first weights under way, when that one ends. Before this call a kernel
+// reads nothing that a kernel has written and writes nothing at all; weights do not change after
+// they are packed. After it, everything of the kernels before is done and seen. The next kernel may
+// begin from here on, and does what it can before it waits in its turn.
+__device__ __forceinline__ void wait_for_previous() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#elif defined(EVALRUN_CUDA_EMULATED)
+  emulator::wait_for_previous();
+#endif
+}
+
 // Weights are read once a step: past the first-level cache, which the inputs need.
 __device__ __forceinline__ uint4 load_once(const uint4* p) {
 #if defined(__CUDA_ARCH__)

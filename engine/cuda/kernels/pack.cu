@@ -26,6 +26,7 @@ EVALRUN_DEVICE inline SourceRow source_of(const RowMap& m, int o) {
 }
 
 __global__ void pack_f32(RowMap map, MatrixRef to, float* codes) {
+  wait_for_previous();
   const size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   const size_t per_tile = static_cast<size_t>(to.in) * kTile;
   if (i >= per_tile * static_cast<size_t>(to.tiles)) return;
@@ -36,6 +37,7 @@ __global__ void pack_f32(RowMap map, MatrixRef to, float* codes) {
 }
 
 __global__ void pack_bf16(RowMap map, MatrixRef to, uint16_t* codes) {
+  wait_for_previous();
   const size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   const size_t width = static_cast<size_t>(to.blocks) * kBlock;
   if (i >= width * static_cast<size_t>(to.tiles) * kTile) return;
@@ -46,6 +48,7 @@ __global__ void pack_bf16(RowMap map, MatrixRef to, uint16_t* codes) {
 
 // One word of a lane: four bytes, or eight 4-bit codes.
 __global__ void pack_codes(RowMap map, MatrixRef to, uint32_t* codes) {
+  wait_for_previous();
   const bool q4 = to.storage == WeightStorage::kQ4Group;
   const int words = q4 ? 2 : 4;
   const size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -71,6 +74,7 @@ __global__ void pack_codes(RowMap map, MatrixRef to, uint32_t* codes) {
 
 // [tile][block][g][d, d' (, m, m')]
 __global__ void pack_scales(RowMap map, MatrixRef to, uint16_t* scales) {
+  wait_for_previous();
   const int each = to.storage == WeightStorage::kQ4Group ? 4 : 2;
   const size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   const size_t blocks = static_cast<size_t>(to.tiles) * static_cast<size_t>(to.blocks);
@@ -86,6 +90,7 @@ __global__ void pack_scales(RowMap map, MatrixRef to, uint16_t* scales) {
   scales[i] = s.row < 0 ? uint16_t{0} : panel_half(s.part, to.storage, s.row, group, which >= 2);
 }
 __global__ void pack_channel_scales(RowMap map, MatrixRef to, float* scales) {
+  wait_for_previous();
   const int o = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (o >= to.tiles * kTile) return;
   const SourceRow s = source_of(map, o);
@@ -95,6 +100,7 @@ __global__ void pack_channel_scales(RowMap map, MatrixRef to, float* scales) {
 // A thread is a lane of a tile and block: whole words in and out.
 template <WeightStorage S>
 __global__ void unpack_tiles(MatrixRef w, uint4* rows) {
+  wait_for_previous();
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   const int tile = static_cast<int>(blockIdx.y), block = i / kWarp, lane = i % kWarp;
   if (block >= w.blocks) return;

@@ -71,9 +71,8 @@ __device__ __forceinline__ void add_block(float (&acc)[4], const TileFactors<S>&
 // Sum of one slice of a tile, of NT * 8 rows from `row` on, in the registers of a warp: acc[j] is
 // D of mma_bf16 for rows row + 8 j ... Rows from n on count as zeros.
 template <WeightStorage S, int NT>
-__device__ __forceinline__ void sum_slice(const MatrixRef& w, int tile, int slice,
-                                          const uint4* __restrict__ x, int row, int n, int lane,
-                                          float (&acc)[NT][4]) {
+__device__ __forceinline__ void sum_slice(const MatrixRef& w, int tile, int slice, const uint4* x,
+                                          int row, int n, int lane, float (&acc)[NT][4]) {
   const Slice part = slice_of(w.blocks, slice);
   const int g = lane / 4, t = lane % 4;
 #pragma unroll
@@ -182,7 +181,8 @@ constexpr int kNarrowBlocks = NT == 1 && LaneWeights<S>::kScaled ? kBlocksOfFewB
 // One tile and NT * 8 rows of a thread block; a warp is a slice.
 template <WeightStorage S, int NT>
 __global__ void __launch_bounds__(kThreads, (kNarrowBlocks<S, NT>))
-    narrow_product(MatrixRef w, const uint4* __restrict__ x, int n, Epilogue out) {
+    narrow_product(MatrixRef w, const uint4* x, int n, Epilogue out) {
+  wait_for_previous();
   auto* sums = reinterpret_cast<float*>(evalrun_shared_memory());  // [slice] as of store_sums()
   constexpr int kRows = NT * 8, kSlice = kRows * kSumStride;
   const int tile = static_cast<int>(blockIdx.x), row = static_cast<int>(blockIdx.y) * kRows;
@@ -233,8 +233,9 @@ struct WideShape {
 // last, by `counters` [place], adds them up in their order, and leaves its counter zero.
 template <WeightStorage S, int NT>
 __global__ void __launch_bounds__(kThreads, 2)
-    wide_product(MatrixRef w, const uint4* __restrict__ x, int n, Epilogue out, float4* quarters,
+    wide_product(MatrixRef w, const uint4* x, int n, Epilogue out, float4* quarters,
                  unsigned* counters) {
+  wait_for_previous();
   using Shape = WideShape<S, NT>;
   constexpr int kRows = Shape::kRows, kBlocks = Shape::kBlocks, kStages = Shape::kStages;
   constexpr int kSaved = Shape::kSaved;
@@ -401,7 +402,8 @@ __global__ void __launch_bounds__(kThreads, 2)
 }
 
 // Sums of unpacked weights: nothing is left to be scaled.
-__global__ void finish_dense(MatrixRef w, const float* __restrict__ sums, Epilogue out) {
+__global__ void finish_dense(MatrixRef w, const float* sums, Epilogue out) {
+  wait_for_previous();
   const int width = w.tiles * kTile;
   const int o = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   const int row = static_cast<int>(blockIdx.y);
@@ -412,7 +414,8 @@ __global__ void finish_dense(MatrixRef w, const float* __restrict__ sums, Epilog
 }
 
 // kF32: a thread is an output (in turns, both factors of one), and one chain per row.
-__global__ void chain_product(MatrixRef w, const float* __restrict__ x, int n, Epilogue out) {
+__global__ void chain_product(MatrixRef w, const float* x, int n, Epilogue out) {
+  wait_for_previous();
   const bool turns = out.activated != nullptr;
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   const int o = turns ? i / 8 * kTile + i % 8 : i;

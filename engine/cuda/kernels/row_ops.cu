@@ -21,6 +21,7 @@ __device__ __forceinline__ size_t row_at(int row, int stride, int column) {
 
 __global__ void embed(const StepRow* rows, MatrixRef table, const float* embeddings, int width,
                       int d, float* x, float* e) {
+  wait_for_previous();
   const int i = static_cast<int>(blockIdx.x);
   const StepRow& r = rows[i];
   const int front = width - d;  // of paired input
@@ -46,6 +47,7 @@ __device__ __forceinline__ float tree_sum(float* lane, int lanes) {
 }
 
 __global__ void norm(NormJob job) {
+  wait_for_previous();
   auto* lane = reinterpret_cast<float*>(evalrun_shared_memory());  // [lanes]
   const int i = static_cast<int>(blockIdx.x), thread = static_cast<int>(threadIdx.x);
   const float* x = job.x + row_at(job.index != nullptr ? job.index[i] : i, job.d, 0);
@@ -72,6 +74,7 @@ __global__ void norm(NormJob job) {
 }
 
 __global__ void round_to(const float* x, int ldx, int width, float factor, InputRows to) {
+  wait_for_previous();
   const int i = static_cast<int>(blockIdx.x);
   for (int j = static_cast<int>(threadIdx.x); j < to.stride; j += kThreads)
     store_input(to.data, row_at(i, to.stride, j), j < width ? x[row_at(i, ldx, j)] * factor : 0.0f,
@@ -79,6 +82,7 @@ __global__ void round_to(const float* x, int ldx, int width, float factor, Input
 }
 
 __global__ void convert(InputRows from, int width, InputRows to) {
+  wait_for_previous();
   const int i = static_cast<int>(blockIdx.x);
   for (int j = static_cast<int>(threadIdx.x); j < to.stride; j += kThreads) {
     const size_t at = row_at(i, from.stride, j);
@@ -130,6 +134,7 @@ __device__ __forceinline__ void add_bias(const UpdateJob& job, int at, float (&s
 
 // A thread is one output of eight rows.
 __global__ void update(UpdateJob job, int n) {
+  wait_for_previous();
   const int j = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x),
             first = static_cast<int>(blockIdx.y) * kUpdateRows;
   float sum[kUpdateRows];
@@ -178,6 +183,7 @@ __global__ void update(UpdateJob job, int n) {
 constexpr int kStepCols = 4 * kThreads;
 
 __global__ void row_step(RowStepJob job) {
+  wait_for_previous();
   using Op = RowProgram::Op;
   const int i = static_cast<int>(blockIdx.x), first = static_cast<int>(blockIdx.y) * kStepCols;
   const int last = first + kStepCols < job.cols ? first + kStepCols : job.cols;
@@ -202,6 +208,7 @@ __global__ void row_step(RowStepJob job) {
 
 // A thread block is one head of one row: queries, then keys, then values.
 __global__ void rotate(RotateJob job) {
+  wait_for_previous();
   auto* x = reinterpret_cast<float*>(evalrun_shared_memory());  // [head_dim], then 16 lanes
   const int i = static_cast<int>(blockIdx.x), which = static_cast<int>(blockIdx.y);
   const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
@@ -261,6 +268,7 @@ __global__ void rotate(RotateJob job) {
 }
 
 __global__ void commit(CommitJob job) {
+  wait_for_previous();
   const int j = static_cast<int>(blockIdx.x);
   const auto head = static_cast<size_t>(blockIdx.y), layer = static_cast<size_t>(blockIdx.z),
              heads = static_cast<size_t>(job.kv_heads),

@@ -1,6 +1,10 @@
 #include "engine/cuda/runtime/check.h"
 
+#include <cstdlib>
+#include <string_view>
+
 #include "engine/base/error.h"
+#include "engine/cuda/runtime/devices.h"
 
 namespace evalrun::engine::cuda {
 
@@ -31,6 +35,23 @@ void throw_device_error(cudaError_t error, const char* what, const char* file, i
       throw base::DeviceFault(fmt::format("cuda:{}", device), cudaGetErrorString(error),
                               fmt::format("{} ({}) at {}", what, cudaGetErrorName(error), place));
   }
+}
+
+bool launches_overlap() {
+  static const bool wanted = [] {
+    const char* overlap = std::getenv("EVALRUN_CUDA_OVERLAP");
+    return overlap == nullptr || std::string_view(overlap) != "0";
+  }();
+  if (!wanted) return false;
+#if defined(EVALRUN_CUDA_EMULATED)
+  return true;  // what kernels must keep to is checked there
+#else
+  int device = 0;
+  if (cudaGetDevice(&device) != cudaSuccess) return false;
+  for (const Device& d : list_devices().devices)
+    if (d.index == device) return d.compute_major >= 9;
+  return false;
+#endif
 }
 
 LaunchObserver*& launch_observer() {

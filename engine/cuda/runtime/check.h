@@ -19,6 +19,11 @@ struct LaunchObserver {
 };
 LaunchObserver*& launch_observer();
 
+// Whether a launch may begin while the kernel before it on its stream still runs: on the current
+// device, from compute capability 9.0 on; EVALRUN_CUDA_OVERLAP=0 switches it off. Every kernel
+// begins with wait_for_previous() (kernels/device_code.h), so results do not change.
+bool launches_overlap();
+
 // A broken invariant of ours. For kernel files: nvcc cannot read fmt's checked format strings.
 void check_argument(bool holds, const char* what);
 
@@ -31,6 +36,11 @@ void launch(const char* what, void (*kernel)(P...), dim3 grid, int threads, size
   config.blockDim = dim3(static_cast<unsigned>(threads));
   config.dynamicSmemBytes = shared;
   config.stream = stream;
+  cudaLaunchAttribute overlap = {};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &overlap;
+  config.numAttrs = launches_overlap() ? 1 : 0;
   LaunchObserver* observer = launch_observer();
   if (observer != nullptr) observer->before(what, stream);
   const cudaError_t e = cudaLaunchKernelEx(&config, kernel, std::forward<A>(arguments)...);

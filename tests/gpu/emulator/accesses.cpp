@@ -40,7 +40,8 @@ struct Cell {
 };
 // Four bytes; looked at one by one from the first access to fewer.
 struct Granule {
-  uint32_t when = 0;  // number of the grid (shared memory: of the block) that the rest is of
+  uint32_t when = 0;     // number of the grid (shared memory: of the block) that the rest is of
+  uint32_t written = 0;  // the last grid that did
   bool arriving = false, read_only = false;
   Cell all;
   std::unique_ptr<std::array<Cell, 4>> bytes;
@@ -61,7 +62,7 @@ struct Known {
 struct Thread {
   Segment now;
   uint32_t id = 0;  // of `now`, 0 before its first access
-  bool fenced = false;
+  bool fenced = false, waited = false;
   uint32_t fence_barriers = 0, fence_clock = 0;
 };
 struct Seen {  // an atomic operation and what it could have read
@@ -73,6 +74,8 @@ struct Checker {
   bool on = false;  // a kernel of this program has the hooks
   bool checked = true;
   uint32_t grid = 0, run = 0, block = 0;  // numbers: grids, blocks in all, blocks of the grid
+  bool overlaps = false;                  // the grid
+  uint32_t first_running = 1;             // grids that may not have ended when this one begins
   std::unordered_set<const void*> launched;
   std::vector<Segment> segments;
   std::vector<Thread> threads;
@@ -280,7 +283,13 @@ void access(const void* p, size_t bytes, Kind kind, uint32_t code, bool read_onl
     return traffic::record(
         g_current.thread, code, p, bytes, kind != Kind::kRead,
         where == Where::kShared ? traffic::Memory::kShared : traffic::Memory::kGlobal);
+  const bool early = where == Where::kDevice && checker().overlaps && !current().waited;
+  if (early && kind != Kind::kRead)
+    report("written before the thread waits for the kernel before", p, bytes, kind, code);
   for_each_granule(p, bytes, where == Where::kShared, [&](Granule& g, size_t first, size_t n) {
+    if (early && g.written >= checker().first_running)
+      report("read before the thread waits for the kernels that wrote it", p, bytes, kind, code);
+    if (kind != Kind::kRead) g.written = checker().grid;
     if (g.arriving) report("an asynchronous copy is under way there", p, bytes, kind, code);
     if (kind != Kind::kRead && g.read_only)
       report("the grid reads this by the read-only path", p, bytes, kind, code);
@@ -331,11 +340,13 @@ std::string source_line(uint32_t code) {
   return lines.empty() ? text : lines;
 }
 
-void begin_grid(const void* kernel, dim3 block) {
+void begin_grid(const void* kernel, dim3 block, bool overlaps) {
   Checker& c = checker();
   if (!c.on) return;
   if (c.checked) c.launched.insert(kernel);
   ++c.grid, c.block = 0;
+  c.overlaps = overlaps;
+  if (!overlaps) c.first_running = c.grid;
   c.segments.assign(1, {});
   c.at.clear();
   c.last = {};
@@ -373,6 +384,10 @@ void after_barrier(int thread) {
   ++t.now.barriers;
   step(t);
 }
+void after_wait(int thread) {
+  if (checker().on) checker().threads[static_cast<size_t>(thread)].waited = true;
+}
+void all_grids_ended() { checker().first_running = checker().grid + 1; }
 void after_warp_sync(int thread) {
   if (!checker().on) return;
   Thread& t = checker().threads[static_cast<size_t>(thread)];

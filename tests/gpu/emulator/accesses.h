@@ -19,6 +19,10 @@
 //       . blocks of a grid by a fence, an atomic operation, another one that reads it, a fence; a
 //         barrier may stand between a thread's fence and its block's atomic, and after it as well;
 //       . grids by their stream.
+//   - when it is one of a grid that may begin before the grid before it has ended, the thread has
+//     not waited for that one yet (wait_for_previous()), and it writes, or reads what such a grid
+//     or one after the last that did not overlap has written. Weights, packed by kernels that
+//     somebody waited for on the host, may be read.
 //     Bytes that load_once() reads (ld.global.nc) may not be written in that grid at all. Which
 //     other loads nvcc sends that way is not known here.
 // The first one ends the process, with both source lines when addr2line is installed.
@@ -60,12 +64,14 @@ void hook(const void* p, size_t bytes, Kind kind, bool aligned, const void* code
 void switch_on();  // this program has kernels with hooks
 
 // What surrounds the accesses; fibres.cpp says it.
-void begin_grid(const void* kernel, dim3 block);
+void begin_grid(const void* kernel, dim3 block, bool overlaps);
+void all_grids_ended();  // of the stream that runs: the host has waited for it
 void begin_block(Range shared);
 void enter(int thread, Range stack);  // this thread runs
 void end_of_kernel();                 // it is done
 void after_barrier(int thread);       // __syncthreads()
 void after_warp_sync(int thread);     // __syncwarp()
+void after_wait(int thread);          // griddepcontrol.wait
 void fence(int thread);
 void atomic(int thread, void* at, size_t bytes, const void* code);
 void begin_copy(void* shared, const void* global, size_t bytes, size_t given, const void* code);

@@ -146,6 +146,21 @@ void reads_only(const uint4* at, int* also, int* out) {
   if (also != nullptr) *also = 2;
 }
 
+void fills(int* at) {
+  wait_for_previous();
+  at[threadIdx.x] = 1;
+}
+enum class Early { kNothing, kReads, kWrites, kNeverWaits };
+void before_the_wait(const int* from, int* to, Early what) {
+  const auto i = static_cast<int>(threadIdx.x);
+  int read = 0;
+  if (what == Early::kReads) read = from[i];
+  if (what == Early::kWrites) to[i] = 2;
+  if (what == Early::kNeverWaits && i == 0) return;
+  wait_for_previous();
+  to[i] = read + from[i];
+}
+
 class Accesses : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -168,6 +183,18 @@ class Accesses : public ::testing::Test {
     ASSERT_EQ(cudaLaunchKernelEx(&config, kernel, arguments...), cudaSuccess);
     ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
   }
+  // `fills`, then `before_the_wait`, each of which may begin while the one before it runs.
+  static void run_overlapping(int* filled, const int* from, int* to, Early what,
+                              bool waited_on_host = false) {
+    cudaLaunchAttribute overlap{cudaLaunchAttributeProgrammaticStreamSerialization, {1}};
+    cudaLaunchConfig_t config;
+    config.blockDim = dim3(kThreads);
+    config.attrs = &overlap, config.numAttrs = 1;
+    ASSERT_EQ(cudaLaunchKernelEx(&config, fills, filled), cudaSuccess);
+    if (waited_on_host) ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+    ASSERT_EQ(cudaLaunchKernelEx(&config, before_the_wait, from, to, what), cudaSuccess);
+    ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  }
   static std::vector<int> ints(const int* at, int n) {
     std::vector<int> values(static_cast<size_t>(n));
     EXPECT_EQ(cudaMemcpy(values.data(), at, values.size() * sizeof(int), cudaMemcpyDeviceToHost),
@@ -178,6 +205,19 @@ class Accesses : public ::testing::Test {
   static constexpr size_t kBytes = kInts * sizeof(int);
   int *out_ = nullptr, *in_ = nullptr;
 };
+
+TEST_F(Accesses, ALaunchThatOverlapsTouchesNothingOfOthersBeforeItWaits) {
+  int* const filled = in_;
+  int* const other = in_ + kThreads;
+  run_overlapping(filled, filled, out_, Early::kNothing);
+  run_overlapping(filled, other, out_, Early::kReads);  // what no kernel wrote, as weights
+  run_overlapping(filled, filled, out_, Early::kReads, true);
+  EXPECT_DEATH(run_overlapping(filled, filled, out_, Early::kReads),
+               "read before the thread waits");
+  EXPECT_DEATH(run_overlapping(filled, other, out_, Early::kWrites),
+               "written before the thread waits");
+  EXPECT_DEATH(run_overlapping(filled, other, out_, Early::kNeverWaits), "did not wait");
+}
 
 TEST_F(Accesses, ThreadsOfABlockAreOrderedByItsBarrier) {
   run(1, neighbours, in_, 0, Order::kNone);

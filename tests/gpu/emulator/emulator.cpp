@@ -152,6 +152,7 @@ void run(Stream& s) {
   std::vector<Work> queue = std::move(s.queue);
   s.queue.clear();
   if (state().stuck) return;  // a device that failed runs nothing more
+  accesses::all_grids_ended();
   for (const Work& work : queue) work();
   if (queue.empty()) return;
   for (const auto& [p, bytes] : state().device) check_guards(p, bytes);
@@ -226,8 +227,12 @@ cudaError_t queue_kernel(const cudaLaunchConfig_t& c, const void* kernel, Work b
                           : std::max(size_t{48} << 10, static_cast<size_t>(allowed->second));
   if (c.dynamicSmemBytes > most) return cudaErrorInvalidValue;
   if (stream_of(c.stream).capture == nullptr) ++state().kernels;
-  queue(c.stream, [kernel, grid = c.gridDim, block = c.blockDim, shared = c.dynamicSmemBytes,
-                   b = std::move(body)] { run_grid(kernel, grid, block, shared, b); });
+  bool overlaps = false;
+  for (unsigned i = 0; i < c.numAttrs; ++i)
+    overlaps = overlaps || c.attrs[i].val.programmaticStreamSerializationAllowed != 0;
+  queue(c.stream,
+        [kernel, grid = c.gridDim, block = c.blockDim, shared = c.dynamicSmemBytes, overlaps,
+         b = std::move(body)] { run_grid(kernel, grid, block, shared, overlaps, b); });
   return cudaSuccess;
 }
 

@@ -44,6 +44,7 @@ struct Fibre {
   uint3 place{};
   At at = At::kDone;
   std::vector<Copy> copies;    // not there yet
+  bool waited = false;         // for the kernel before
   std::vector<size_t> groups;  // sizes of the committed groups; later copies are in none yet
   ctx::fcontext_t context = nullptr;
   std::unique_ptr<unsigned char[]> stack;
@@ -68,6 +69,7 @@ struct Machine {
   const std::function<void()>* kernel = nullptr;
   ctx::fcontext_t scheduler = nullptr;
   int waiting = 0, done = 0, n = 0;
+  bool overlaps = false;  // the grid that runs
   uint64_t seed = 0, random = 0;
   void* scheduler_fake = nullptr;
   const void* scheduler_stack = nullptr;
@@ -114,6 +116,8 @@ void fibre_main(ctx::transfer_t from) {
   for (;;) {
     (*m.kernel)();
     accesses::end_of_kernel();
+    if (m.overlaps && !running().waited)
+      fail("a thread ends that did not wait for the kernel before");
     running().at = At::kDone;
     ++m.done;
     leave();
@@ -265,6 +269,12 @@ void mma_m16n8k16_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b
   meet(Collective::kMma, 0, 0);
 }
 
+void wait_for_previous() {
+  const accesses::Outside emulating;
+  running().waited = true;
+  accesses::after_wait(g_thread);
+}
+
 void fence() {
   const accesses::Outside emulating;
   accesses::fence(g_thread);
@@ -340,6 +350,7 @@ void run_block(int n, size_t shared_bytes) {
     Fibre& f = m.fibres[static_cast<size_t>(i)];
     f.at = At::kReady;
     f.copies.clear(), f.groups.clear();
+    f.waited = false;
     const auto u = static_cast<uint32_t>(i);
     f.place = {u % blockDim.x, u / blockDim.x % blockDim.y, u / blockDim.x / blockDim.y};
   }
@@ -374,10 +385,11 @@ void run_block(int n, size_t shared_bytes) {
 
 }  // namespace
 
-void run_grid(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes,
+void run_grid(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes, bool overlaps,
               const std::function<void()>& body) {
   Machine& m = machine();
   m.kernel = &body;
+  m.overlaps = overlaps;
   const int n = static_cast<int>(block.x * block.y * block.z);
   m.fibres.reserve(1024);  // they must not move: parked ones know where they are
   while (m.fibres.size() < static_cast<size_t>(n)) {
@@ -397,7 +409,7 @@ void run_grid(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes,
   if (m.seed != 0)
     for (size_t i = blocks.size(); i > 1; --i) std::swap(blocks[i - 1], blocks[next_random() % i]);
   gridDim = grid, blockDim = block;
-  accesses::begin_grid(kernel, block);
+  accesses::begin_grid(kernel, block, overlaps);
   if (traffic::counting()) traffic::begin_grid(static_cast<size_t>(n));
   for (const uint32_t b : blocks) {
     blockIdx = {b % grid.x, b / grid.x % grid.y, b / grid.x / grid.y};

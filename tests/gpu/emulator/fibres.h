@@ -7,8 +7,9 @@
 namespace emulator {
 
 uint64_t seed_of_environment();
-// `kernel`: the function that `body` calls.
-void run_grid(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes,
+// `kernel`: the function that `body` calls. `overlaps`: the launch may begin before the one before
+// it has ended.
+void run_grid(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes, bool overlaps,
               const std::function<void()>& body);
 
 }  // namespace emulator

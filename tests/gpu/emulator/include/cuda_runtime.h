@@ -110,7 +110,13 @@ struct cudaDeviceProp {
   int ECCEnabled;
   size_t sharedMemPerBlockOptin;
 };
-struct cudaLaunchAttribute;
+enum cudaLaunchAttributeID { cudaLaunchAttributeProgrammaticStreamSerialization = 6 };
+struct cudaLaunchAttribute {
+  cudaLaunchAttributeID id;
+  struct {
+    int programmaticStreamSerializationAllowed;
+  } val;
+};
 struct cudaLaunchConfig_t {
   dim3 gridDim, blockDim;
   size_t dynamicSmemBytes = 0;
@@ -180,6 +186,10 @@ void mma_m16n8k16_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b
 void copy_async(void* shared, const void* global, int bytes, int given);
 void commit_copies();
 void wait_copies(int but_last_groups);
+
+// griddepcontrol.wait: of a launch that may overlap with the one before it, every thread comes
+// here, and before it looks at nothing that kernels have written and writes nothing.
+void wait_for_previous();
 
 void fence();
 uint64_t atomic_add(void* at, uint64_t value, size_t bytes);
