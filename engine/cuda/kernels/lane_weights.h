@@ -73,55 +73,78 @@ __device__ __forceinline__ LaneWeights<S> load_weights(const MatrixRef& w, int t
   return r;
 }
 
-// The same by way of shared memory, block after block: all lanes copy (copy_async); after a barrier
-// each finds its own with fetched_weights(). A block takes kCodeBytes and kScaleBytes there,
-// 16-byte aligned.
-template <WeightStorage S>
+// The same by way of shared memory, kBlocks blocks of a tile at a time: all lanes of a warp copy
+// (copy_async), whole lines side by side; after they have waited each finds its own with
+// fetched_weights(). In kBf16 a lane finds what it copied itself. A stage takes kBytes there, a
+// multiple of 128.
+template <WeightStorage S, int kBlocks>
 class WeightStream {
  public:
   using L = LaneWeights<S>;
+  static constexpr int kCodes = kBlocks * L::kCodeBytes, kScales = kBlocks * L::kScaleBytes;
+  static constexpr int kBytes = (kCodes + kScales + 127) / 128 * 128;
   __device__ __forceinline__ WeightStream(const MatrixRef& w, int tile, int block, int lane)
       : codes_(S == WeightStorage::kBf16
                    ? reinterpret_cast<const unsigned char*>(
                          bf16_weights(w, tile * kTile + lane / 4, block, lane % 4))
-                   : w.codes + block_index(w, tile, block) * L::kCodeBytes + lane * kLane),
-        scales_(w.scales + block_index(w, tile, block) * L::kScaleBytes + lane * kScale),
-        second_(static_cast<size_t>(w.blocks) * 8 * kBlock * 2) {}
-  // The block `u` places after the current one.
-  __device__ __forceinline__ void fetch(int u, int lane, unsigned char* to) const {
-    copy_async<kLane>(to + lane * kLane, codes_ + u * kStep);
-    if constexpr (S == WeightStorage::kBf16)
-      copy_async<kLane>(to + (kWarp + lane) * kLane, codes_ + second_ + u * kStep);
-    if constexpr (L::kScaled)
-      if (lane < 8)
-        copy_async<kScale>(to + L::kCodeBytes + lane * kScale, scales_ + u * L::kScaleBytes);
+                   : w.codes + block_index(w, tile, block) * L::kCodeBytes + lane * 16),
+        scales_(w.scales + block_index(w, tile, block) * L::kScaleBytes +
+                (L::kScaled ? lane * 16 : 0)),
+        blocks_(static_cast<size_t>(w.blocks)) {}
+  // The next `blocks` blocks, at most kBlocks of them, of the tile so many after the first.
+  __device__ __forceinline__ void fetch(int blocks, int lane, unsigned char* to,
+                                        size_t tile = 0) const {
+    const unsigned char* codes = codes_ + tile * blocks_ * L::kCodeBytes;
+    if constexpr (S == WeightStorage::kBf16) {
+      const size_t second = blocks_ * (L::kCodeBytes / 2);  // from output g to g + 8
+#pragma unroll
+      for (int u = 0; u < kBlocks; ++u) {
+        if (u >= blocks) break;
+        copy_async<16>(to + (2 * u * kWarp + lane) * 16, codes + u * kStep);
+        copy_async<16>(to + ((2 * u + 1) * kWarp + lane) * 16, codes + second + u * kStep);
+      }
+    } else {
+      copy_bytes<kCodes>(to, codes, blocks * L::kCodeBytes, lane);
+      if constexpr (L::kScaled)
+        copy_bytes<kScales>(to + kCodes, scales_ + tile * blocks_ * L::kScaleBytes,
+                            blocks * L::kScaleBytes, lane);
+    }
   }
-  __device__ __forceinline__ void advance(int blocks) {
-    codes_ += blocks * kStep;
-    if constexpr (L::kScaled) scales_ += blocks * L::kScaleBytes;
+  __device__ __forceinline__ void advance() {
+    codes_ += kBlocks * kStep;
+    if constexpr (L::kScaled) scales_ += kScales;
   }
 
  private:
-  static constexpr int kLane = S == WeightStorage::kQ4Group ? 8 : 16, kScale = L::kScaleBytes / 8;
   static constexpr int kStep = S == WeightStorage::kBf16 ? kBlock * 2 : L::kCodeBytes;
+  template <int kMost>
+  static __device__ __forceinline__ void copy_bytes(unsigned char* to, const unsigned char* from,
+                                                    int bytes, int lane) {
+#pragma unroll
+    for (int i = 0; i < kMost; i += kWarp * 16)
+      if (i + lane * 16 < bytes) copy_async<16>(to + i + lane * 16, from + i);
+  }
   const unsigned char *codes_, *scales_;
-  size_t second_;  // kBf16: from output g to g + 8
+  size_t blocks_;  // of the matrix
 };
-template <WeightStorage S>
-__device__ __forceinline__ LaneWeights<S> fetched_weights(const unsigned char* from, int lane) {
+// Block u of a stage.
+template <WeightStorage S, int kBlocks>
+__device__ __forceinline__ LaneWeights<S> fetched_weights(const unsigned char* from, int u,
+                                                          int lane) {
   using L = LaneWeights<S>;
+  const unsigned char* codes = from + u * L::kCodeBytes;
+  const unsigned char* scales = from + kBlocks * L::kCodeBytes + u * L::kScaleBytes;
   LaneWeights<S> r = {};
   if constexpr (S == WeightStorage::kBf16) {
-    r.codes = reinterpret_cast<const uint4*>(from)[lane];
-    r.more = reinterpret_cast<const uint4*>(from)[kWarp + lane];
+    r.codes = reinterpret_cast<const uint4*>(codes)[lane];
+    r.more = reinterpret_cast<const uint4*>(codes)[kWarp + lane];
   } else if constexpr (S == WeightStorage::kQ4Group) {
-    const uint2 codes = reinterpret_cast<const uint2*>(from)[lane];
-    r.codes.x = codes.x, r.codes.y = codes.y;
-    r.scales = reinterpret_cast<const uint2*>(from + L::kCodeBytes)[lane / 4];
+    const uint2 words = reinterpret_cast<const uint2*>(codes)[lane];
+    r.codes.x = words.x, r.codes.y = words.y;
+    r.scales = reinterpret_cast<const uint2*>(scales)[lane / 4];
   } else {
-    r.codes = reinterpret_cast<const uint4*>(from)[lane];
-    if constexpr (L::kScaled)
-      r.scales.x = reinterpret_cast<const uint32_t*>(from + L::kCodeBytes)[lane / 4];
+    r.codes = reinterpret_cast<const uint4*>(codes)[lane];
+    if constexpr (L::kScaled) r.scales.x = reinterpret_cast<const uint32_t*>(scales)[lane / 4];
   }
   return r;
 }

@@ -10,7 +10,6 @@ namespace {
 
 constexpr int kWarps = 8;
 constexpr int kThreads = kWarps * kWarp;
-constexpr int kAhead = 4;  // blocks whose weights are under way before the first is used
 // Up to this many rows, and for small matrices, all slices of a tile meet in one thread block. With
 // few rows the inputs are small beside the weights. For small matrices, bringing thread blocks
 // together costs more than either.
@@ -68,52 +67,75 @@ __device__ __forceinline__ void add_block(float (&acc)[4], const TileFactors<S>&
   }
 }
 
+// How narrow_product uses shared memory: a ring of stages for every warp, who keeps to its own and
+// so waits for nobody. Many stages are under way at once: a few warps must have asked for as much
+// as the memory delivers while one answer comes.
+template <WeightStorage S>
+struct NarrowShape {
+  static constexpr int kBlocks = S == WeightStorage::kBf16 ? 2 : 4;  // of a stage
+  using Stream = WeightStream<S, kBlocks>;
+  static constexpr int kStages = S == WeightStorage::kBf16 || LaneWeights<S>::kOffset ? 4 : 3;
+  static constexpr int kBytes = kStages * Stream::kBytes;  // of a warp
+};
+
 // Sum of one slice of a tile, of NT * 8 rows from `row` on, in the registers of a warp: acc[j] is
-// D of mma_bf16 for rows row + 8 j ... Rows from n on count as zeros.
+// D of mma_bf16 for rows row + 8 j ... Rows from n on count as zeros. `ring`: kBytes of this warp.
 template <WeightStorage S, int NT>
 __device__ __forceinline__ void sum_slice(const MatrixRef& w, int tile, int slice, const uint4* x,
-                                          int row, int n, int lane, float (&acc)[NT][4]) {
+                                          int row, int n, int lane, unsigned char* ring,
+                                          float (&acc)[NT][4]) {
+  using Shape = NarrowShape<S>;
+  constexpr int kBlocks = Shape::kBlocks, kStages = Shape::kStages;
+  constexpr bool kOthers = S != WeightStorage::kBf16;  // lanes read what others copied
   const Slice part = slice_of(w.blocks, slice);
   const int g = lane / 4, t = lane % 4;
+  typename Shape::Stream weights(w, tile, part.first, lane);
+  const auto fetch = [&](int first, unsigned char* to) {
+    if (first < part.last) weights.fetch(min(kBlocks, part.last - first), lane, to);
+    weights.advance();
+    commit_copies();
+  };
+#pragma unroll
+  for (int s = 0; s < kStages; ++s)
+    fetch(part.first + s * kBlocks, ring + s * Shape::Stream::kBytes);
+  wait_for_previous();  // the weights are under way
 #pragma unroll
   for (int j = 0; j < NT; ++j)
 #pragma unroll
     for (int i = 0; i < 4; ++i) acc[j][i] = 0;
-  const auto load_inputs = [&](int block, int j) {
-    const int r = row + 8 * j + g;
-    if (r >= n) return make_uint4(0, 0, 0, 0);
-    return x[(static_cast<size_t>(r) * static_cast<size_t>(w.blocks) + static_cast<size_t>(block)) *
-                 4 +
-             static_cast<size_t>(t)];
-  };
-  constexpr bool kInputsAhead = NT <= 2;  // more do not fit into registers
-  for (int first = part.first; first < part.last; first += kAhead) {
-    LaneWeights<S> ahead[kAhead];
-    uint4 inputs_ahead[kAhead][kInputsAhead ? NT : 1];
+  const uint4* from = x +
+                      (static_cast<size_t>(row + g) * static_cast<size_t>(w.blocks) +
+                       static_cast<size_t>(part.first)) *
+                          4 +
+                      t;
+  const size_t eight_rows = static_cast<size_t>(w.blocks) * 32;
+  unsigned char* stage = ring;
+  for (int first = part.first; first < part.last; first += kBlocks, from += kBlocks * 4) {
+    uint4 inputs[kBlocks][NT];
 #pragma unroll
-    for (int u = 0; u < kAhead; ++u) {
+    for (int u = 0; u < kBlocks; ++u)
+#pragma unroll
+      for (int j = 0; j < NT; ++j)
+        inputs[u][j] = first + u < part.last && row + 8 * j + g < n
+                           ? from[static_cast<size_t>(j) * eight_rows + 4 * u]
+                           : make_uint4(0, 0, 0, 0);
+    wait_copies<kStages - 1>();
+    if constexpr (kOthers) __syncwarp();
+#pragma unroll
+    for (int u = 0; u < kBlocks; ++u) {
       if (first + u >= part.last) break;
-      ahead[u] = load_weights<S>(w, tile, first + u, lane);
-      if constexpr (kInputsAhead)
-#pragma unroll
-        for (int j = 0; j < NT; ++j) inputs_ahead[u][j] = load_inputs(first + u, j);
-    }
-#pragma unroll
-    for (int u = 0; u < kAhead; ++u) {
-      if (first + u >= part.last) break;
-      const TileFactors<S> factors(ahead[u]);
+      const TileFactors<S> factors(fetched_weights<S, kBlocks>(stage, u, lane));
 #pragma unroll
       for (int j = 0; j < NT; ++j) {
-        uint4 b;
-        if constexpr (kInputsAhead)
-          b = inputs_ahead[u][j];
-        else
-          b = load_inputs(first + u, j);
-        float inputs[2] = {};
-        if constexpr (LaneWeights<S>::kOffset) sum_inputs(inputs, b);
-        add_block<S>(acc[j], factors, b, inputs);
+        float sums[2] = {};
+        if constexpr (LaneWeights<S>::kOffset) sum_inputs(sums, inputs[u][j]);
+        add_block<S>(acc[j], factors, inputs[u][j], sums);
       }
     }
+    if constexpr (kOthers) __syncwarp();  // nobody needs this stage any more
+    fetch(first + kStages * kBlocks, stage);
+    stage += Shape::Stream::kBytes;
+    if (stage == ring + Shape::kBytes) stage = ring;
   }
 }
 
@@ -168,27 +190,32 @@ __device__ __forceinline__ void store_sums(float* to, const float (&d)[4], int r
   for (int i = 0; i < 4; ++i) to[sum_at(row + 2 * t + i % 2, g + i / 2 * 8)] = d[i];
 }
 
-// Thread blocks that share a multiprocessor: of formats with few bytes more must be under way. As
-// many as the registers allow without spilling, which is the compiler's affair.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+// Thread blocks that share a multiprocessor: as many as the registers allow without spilling, which
+// is the compiler's affair.
+#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ < 900 || __CUDA_ARCH__ >= 1000)
 constexpr int kBlocksOfFewBytes = 3;
 #else
 constexpr int kBlocksOfFewBytes = 4;
 #endif
 template <WeightStorage S, int NT>
-constexpr int kNarrowBlocks = NT == 1 && LaneWeights<S>::kScaled ? kBlocksOfFewBytes : 1;
+constexpr int kNarrowBlocks = NT > 1                    ? 1
+                              : LaneWeights<S>::kScaled ? kBlocksOfFewBytes
+                                                        : 3;
 
 // One tile and NT * 8 rows of a thread block; a warp is a slice.
 template <WeightStorage S, int NT>
 __global__ void __launch_bounds__(kThreads, (kNarrowBlocks<S, NT>))
     narrow_product(MatrixRef w, const uint4* x, int n, Epilogue out) {
-  wait_for_previous();
-  auto* sums = reinterpret_cast<float*>(evalrun_shared_memory());  // [slice] as of store_sums()
-  constexpr int kRows = NT * 8, kSlice = kRows * kSumStride;
+  constexpr int kRows = NT * 8, kSlice = NarrowShape<S>::kBytes / 4;
+  static_assert(kRows * kSumStride <= kSlice);
   const int tile = static_cast<int>(blockIdx.x), row = static_cast<int>(blockIdx.y) * kRows;
   const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % 32;
+  unsigned char* ring = evalrun_shared_memory() + warp * NarrowShape<S>::kBytes;
   float acc[NT][4];
-  sum_slice<S, NT>(w, tile, warp, x, row, n, lane, acc);
+  sum_slice<S, NT>(w, tile, warp, x, row, n, lane, ring, acc);
+  // [slice] as of store_sums(): each warp's in its ring, which all its lanes have read.
+  auto* sums = reinterpret_cast<float*>(evalrun_shared_memory());
+  __syncwarp();
 #pragma unroll
   for (int j = 0; j < NT; ++j) store_sums(sums + warp * kSlice, acc[j], 8 * j, lane);
   __syncthreads();
@@ -207,38 +234,42 @@ __global__ void __launch_bounds__(kThreads, (kNarrowBlocks<S, NT>))
   }
 }
 
-// How wide_product uses shared memory: stages of a pipeline, each with the inputs of NT * 8 rows
-// [block][row][32] and the weights of eight tiles [tile][block].
+// How wide_product uses shared memory: stages of a pipeline. A stage is one block of inputs of each
+// of two slices: the inputs of NT * 8 rows [slice][row][32], and the weights of eight tiles
+// [warp][2].
 template <WeightStorage S, int NT>
 struct WideShape {
   using L = LaneWeights<S>;
+  using Stream = WeightStream<S, 1>;
   static constexpr int kRows = NT * 8;
-  static constexpr int kBlocks = 2;  // of a stage
-  static constexpr int kInputBytes = kBlocks * kRows * kBlock * 2;
-  static constexpr int kTileBytes = L::kCodeBytes + L::kScaleBytes;
-  static constexpr int kStageBytes = kInputBytes + kWarps * kBlocks * kTileBytes;
+  static constexpr int kTiles = kWarps;  // of a thread block; a warp has two, of one slice
+  static constexpr int kInputBytes = 2 * kRows * kBlock * 2;
+  static constexpr int kStageBytes = kInputBytes + 2 * kTiles * Stream::kBytes;
   // Two thread blocks fit an sm_80 multiprocessor, one the 99 KiB of smaller ones.
   static constexpr int kStages = S == WeightStorage::kBf16 ? 3 : L::kOffset ? 5 : 4;
-  // Sums of inputs, of this stage and the next: [2][block][row].
-  static constexpr int kSumBytes = L::kOffset ? 2 * kBlocks * kRows * 4 : 0;
-  // Fragments of 64 rows' first slices that find no register: [fragment][thread].
-  static constexpr int kSaved = NT == 8 ? 2 : 0;
-  static constexpr int kBytes = kStages * kStageBytes + kSumBytes + kSaved * kThreads * 16;
+  // Sums of inputs, of this stage and the next: [2][slice][row].
+  static constexpr int kSumBytes = L::kOffset ? 2 * 2 * kRows * 4 : 0;
+  static constexpr int kBytes = kStages * kStageBytes + kSumBytes;
   static_assert(kStageBytes % 16 == 0 && kBytes <= 80 << 10);
+  // At the end one slice's sums lie there.
+  static_assert(kRows * kTiles * kTile * 4 <= kStages * kStageBytes);
 };
 
-// Eight tiles, NT * 8 rows and one quarter of a thread block; a warp is a tile and sums both
-// slices of the quarter, one after the other. Weights and inputs come through shared memory. The
-// quarters of a place meet in `quarters`, [place][quarter][NT][thread]; the thread block that comes
-// last, by `counters` [place], adds them up in their order, and leaves its counter zero.
+// Of eight rows, in a thread block at most: more would not fit into the registers of two of them.
+template <WeightStorage S>
+constexpr int kMostFragments = S == WeightStorage::kBf16 || S == WeightStorage::kInt8Group ? 8 : 4;
+
+// Eight tiles, NT * 8 rows and one quarter of a thread block. A warp sums one slice of the quarter
+// for two tiles, so that what it reads of the inputs serves twice; four warps have the first slice,
+// four the second. Weights and inputs come through shared memory. The quarters of a place meet in
+// `quarters`, [place][quarter][2][NT][thread of four warps]; the thread block that comes last, by
+// `counters` [place], adds them up in their order, and leaves its counter zero.
 template <WeightStorage S, int NT>
 __global__ void __launch_bounds__(kThreads, 2)
     wide_product(MatrixRef w, const uint4* x, int n, Epilogue out, float4* quarters,
                  unsigned* counters) {
-  wait_for_previous();
   using Shape = WideShape<S, NT>;
-  constexpr int kRows = Shape::kRows, kBlocks = Shape::kBlocks, kStages = Shape::kStages;
-  constexpr int kSaved = Shape::kSaved;
+  constexpr int kRows = Shape::kRows, kStages = Shape::kStages, kHalf = kThreads / 2;
   constexpr bool kOffset = LaneWeights<S>::kOffset;
   constexpr int kLead = kOffset ? 1 : 0;  // stages whose inputs arrive before their turn
   unsigned char* shared = evalrun_shared_memory();
@@ -246,131 +277,138 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int thread = static_cast<int>(threadIdx.x), warp = thread / kWarp, lane = thread % kWarp;
   const int g = lane / 4, t = lane % 4;
   const int row = static_cast<int>(blockIdx.x) * kRows;
-  const int tile = static_cast<int>(blockIdx.y) * kWarps + warp;
+  const int half = warp / 4;  // of the quarter
   const int quarter = static_cast<int>(blockIdx.z);
-  const bool inside = tile < w.tiles;  // of a whole warp
-  const Slice one = slice_of(w.blocks, 2 * quarter), two = slice_of(w.blocks, 2 * quarter + 1);
-  const int n_stages = (two.last - one.first + kBlocks - 1) / kBlocks;
+  const int tile = static_cast<int>(blockIdx.y) * Shape::kTiles + warp % 4 * 2;
+  const int of_half = thread % kHalf;
+  const Slice mine = slice_of(w.blocks, 2 * quarter + half);
+  const int n_mine = mine.last - mine.first;
 
-  const auto stage_at = [&](int s) { return shared + s % kStages * Shape::kStageBytes; };
-  const auto input_offset = [](int u, int r, int part) {
-    return ((u * kRows + r) * 4 + part) * 16;
+  // Tiles beyond the last are others once more, and not written.
+  typename Shape::Stream weights(w, tile < w.tiles ? tile : 0, mine.first, lane);
+  const size_t next_tile = tile + 1 < w.tiles ? 1 : 0;
+  const int weights_at = Shape::kInputBytes + 2 * warp * Shape::Stream::kBytes;
+  const auto fetch_weights = [&](int s, unsigned char* stage) {  // one stage after the other
+    if (s >= n_mine) return;
+    weights.fetch(1, lane, stage + weights_at);
+    weights.fetch(1, lane, stage + weights_at + Shape::Stream::kBytes, next_tile);
+    weights.advance();
   };
-  const auto input_at = [&](const unsigned char* stage, int u, int r) {  // of this lane
-    return *reinterpret_cast<const uint4*>(stage + input_offset(u, r, t));
+  // A half's threads copy the inputs of its slice. Eight lanes, which write at once, have two rows
+  // beside each other: all banks, once.
+  constexpr int kRowStep = kHalf / 4;
+  const uint4* inputs_from =
+      x +
+      (static_cast<size_t>(row + of_half / 4) * static_cast<size_t>(w.blocks) +
+       static_cast<size_t>(mine.first)) *
+          4 +
+      thread % 4;
+  const auto fetch_inputs = [&](int s, unsigned char* stage) {
+    if (s >= n_mine) return;
+#pragma unroll
+    for (int r = 0; r < kRows; r += kRowStep) {
+      const bool given = row + of_half / 4 + r < n;
+      copy_async<16>(stage + (half * kRows * 4 + r * 4 + of_half) * 16,
+                     given ? inputs_from + r * w.blocks * 4 : x, given);
+    }
+    inputs_from += 4;
   };
-  WeightStream<S> weights(w, inside ? tile : 0, one.first, lane);
-  // A thread copies inputs of every 32nd row. Eight lanes, which write at once, have two rows of
-  // one block: all banks, once.
-  static_assert(kBlocks == 2);
-  const int part = thread % 4, part_block = thread / 8 % kBlocks,
-            part_row = thread / 16 * 2 + thread / 4 % 2;
-  constexpr int kRowStep = kThreads / (4 * kBlocks);
-  const uint4* inputs_at = x +
-                           (static_cast<size_t>(row + part_row) * static_cast<size_t>(w.blocks) +
-                            static_cast<size_t>(one.first + part_block)) *
-                               4 +
-                           part;
-  const auto fetch = [&](int s) {  // one stage after the other
-    const int left = two.last - (one.first + s * kBlocks);
-    unsigned char* to = stage_at(s);
-    if (part_block < left)
-#pragma unroll
-      for (int r = 0; r < kRows; r += kRowStep) {
-        const bool given = row + part_row + r < n;
-        copy_async<16>(to + input_offset(part_block, part_row + r, part),
-                       given ? inputs_at + r * w.blocks * 4 : x, given);
-      }
-    if (inside)
-#pragma unroll
-      for (int u = 0; u < kBlocks; ++u)
-        if (u < left)
-          weights.fetch(u, lane,
-                        to + Shape::kInputBytes + (warp * kBlocks + u) * Shape::kTileBytes);
-    inputs_at += kBlocks * 4;
-    weights.advance(kBlocks);
+  const auto input_at = [&](const unsigned char* stage, int r) {  // of this lane, its slice
+    return *reinterpret_cast<const uint4*>(stage + ((half * kRows + r) * 4 + t) * 16);
   };
-  // A warp has the rows of one fragment.
-  const auto sum_stage_inputs = [&](int s) {
-    if (warp >= NT) return;
-    float* to = input_sums + s % 2 * kBlocks * kRows;
+  // A warp has the rows of some fragments of its slice.
+  const auto sum_stage_inputs = [&](int s, const unsigned char* stage) {
+    if (s >= n_mine) return;
+    float* to = input_sums + (s % 2 * 2 + half) * kRows;
 #pragma unroll
-    for (int u = 0; u < kBlocks; ++u) {
-      if (one.first + s * kBlocks + u >= two.last) break;
+    for (int j = 0; j < NT; j += 4) {
+      const int r = 8 * (j + warp % 4);
       float sums[2];
-      sum_inputs(sums, input_at(stage_at(s), u, 8 * warp + g));
-      if (g == 0) to[u * kRows + 8 * warp + 2 * t] = sums[0];
-      if (g == 0) to[u * kRows + 8 * warp + 2 * t + 1] = sums[1];
+      sum_inputs(sums, input_at(stage, r + g));
+      if (g == 0) to[r + 2 * t] = sums[0];
+      if (g == 0) to[r + 2 * t + 1] = sums[1];
     }
   };
 
-  float acc[NT][4] = {}, slice_one[NT - kSaved][4] = {};
-  float4* saved = reinterpret_cast<float4*>(shared + Shape::kBytes) - kSaved * kThreads + thread;
+  float acc[2][NT][4] = {};
+  const auto add_stage = [&](int s, const unsigned char* stage) {
+    const TileFactors<S> one(fetched_weights<S, 1>(stage + weights_at, 0, lane)),
+        two(fetched_weights<S, 1>(stage + weights_at + Shape::Stream::kBytes, 0, lane));
 #pragma unroll
-  for (int j = 0; j < kSaved; ++j) saved[j * kThreads] = make_float4(0, 0, 0, 0);
-  const auto add_stage = [&](int s) {
-    const unsigned char* stage = stage_at(s);
-#pragma unroll 1  // both at once do not fit into the registers
-    for (int u = 0; u < kBlocks; ++u) {
-      const int block = one.first + s * kBlocks + u;
-      if (block >= two.last) break;
-      if (block == one.last)
-#pragma unroll
-        for (int j = 0; j < NT; ++j) {
-          if (j < kSaved) saved[j * kThreads] = as_float4(acc[j]);
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            if (j >= kSaved) slice_one[j - kSaved][i] = acc[j][i];
-            acc[j][i] = 0;
-          }
-        }
-      const TileFactors<S> factors(fetched_weights<S>(
-          stage + Shape::kInputBytes + (warp * kBlocks + u) * Shape::kTileBytes, lane));
-#pragma unroll
-      for (int j = 0; j < NT; ++j) {
-        float inputs[2] = {};
-        if constexpr (kOffset) {
-          const float2 sums = *reinterpret_cast<const float2*>(
-              input_sums + (s % 2 * kBlocks + u) * kRows + 8 * j + 2 * t);
-          inputs[0] = sums.x, inputs[1] = sums.y;
-        }
-        add_block<S>(acc[j], factors, input_at(stage, u, 8 * j + g), inputs);
+    for (int j = 0; j < NT; ++j) {
+      float sums[2] = {};
+      if constexpr (kOffset) {
+        const float2 both = *reinterpret_cast<const float2*>(
+            input_sums + (s % 2 * 2 + half) * kRows + 8 * j + 2 * t);
+        sums[0] = both.x, sums[1] = both.y;
       }
+      const uint4 b = input_at(stage, 8 * j + g);
+      add_block<S>(acc[0][j], one, b, sums);
+      add_block<S>(acc[1][j], two, b, sums);
     }
   };
 
+  const auto next = [](int at) {
+    at += Shape::kStageBytes;
+    return at == kStages * Shape::kStageBytes ? 0 : at;
+  };
+#pragma unroll
+  for (int s = 0; s < kStages - 1; ++s) fetch_weights(s, shared + s * Shape::kStageBytes);
+  wait_for_previous();  // the weights are under way
 #pragma unroll
   for (int s = 0; s < kStages - 1; ++s) {
-    if (s < n_stages) fetch(s);
-    commit_copies();
+    fetch_inputs(s, shared + s * Shape::kStageBytes);
+    commit_copies();  // the first of them with all those weights
   }
   if constexpr (kOffset) {
     wait_copies<kStages - 2>();
     __syncthreads();
-    sum_stage_inputs(0);
+    sum_stage_inputs(0, shared);
   }
-  for (int s = 0; s < n_stages; ++s) {
+  int read = 0, write = (kStages - 1) * Shape::kStageBytes;
+#pragma unroll 1
+  for (int s = 0; s < n_mine; ++s) {
     wait_copies<kStages - 2 - kLead>();
     __syncthreads();  // all threads have this stage, and nobody needs the one before any more
-    if (s + kStages - 1 < n_stages) fetch(s + kStages - 1);
+    fetch_weights(s + kStages - 1, shared + write);
+    fetch_inputs(s + kStages - 1, shared + write);
     commit_copies();
-    if constexpr (kOffset)
-      if (s + 1 < n_stages) sum_stage_inputs(s + 1);
-    if (inside) add_stage(s);
+    if constexpr (kOffset) sum_stage_inputs(s + 1, shared + next(read));
+    add_stage(s, shared + read);
+    read = next(read), write = next(write);
   }
+  // The other slice may have a block more: its barrier.
+  if (n_mine < slice_blocks_at_most(w.blocks)) __syncthreads();
 
-  const size_t place = static_cast<size_t>(blockIdx.y) * gridDim.x + blockIdx.x;
-  const auto quarter_at = [&](int q, int j) {
-    return quarters +
-           ((place * kQuarters + static_cast<size_t>(q)) * NT + static_cast<size_t>(j)) * kThreads +
-           thread;
-  };
+  // The second slice's sums come to the first's warps, which add and write them.
+  wait_copies<0>();
+  __syncthreads();
+  auto* second = reinterpret_cast<float4*>(shared);  // [2][NT][thread of four warps]
+  if (half == 1) {
 #pragma unroll
-  for (int j = 0; j < NT; ++j) {
-    const float4 first = j < kSaved ? saved[j * kThreads] : as_float4(slice_one[j - kSaved]);
-    if (inside && row + 8 * j < n)
-      *quarter_at(quarter, j) = make_float4(first.x + acc[j][0], first.y + acc[j][1],
-                                            first.z + acc[j][2], first.w + acc[j][3]);
+    for (int i = 0; i < 2; ++i)
+#pragma unroll
+      for (int j = 0; j < NT; ++j) second[(i * NT + j) * kHalf + of_half] = as_float4(acc[i][j]);
+  }
+  __syncthreads();
+  const size_t place = static_cast<size_t>(blockIdx.y) * gridDim.x + blockIdx.x;
+  const auto quarter_at = [&](int q, int i, int j) {
+    return quarters +
+           ((place * kQuarters + static_cast<size_t>(q)) * 2 * NT +
+            static_cast<size_t>(i * NT + j)) *
+               kHalf +
+           of_half;
+  };
+  if (half == 0) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+#pragma unroll
+      for (int j = 0; j < NT; ++j) {
+        if (tile + i >= w.tiles || row + 8 * j >= n) break;
+        const float4 other = second[(i * NT + j) * kHalf + of_half];
+        *quarter_at(quarter, i, j) = make_float4(acc[i][j][0] + other.x, acc[i][j][1] + other.y,
+                                                 acc[i][j][2] + other.z, acc[i][j][3] + other.w);
+      }
   }
   __threadfence();
   __syncthreads();
@@ -380,14 +418,15 @@ __global__ void __launch_bounds__(kThreads, 2)
     if (*last) counters[place] = 0;
   }
   __syncthreads();
-  if (*last == 0 || !inside) return;
+  if (*last == 0 || tile + half >= w.tiles) return;
   __threadfence();
-#pragma unroll 1
+  // Each warp has one of its tiles now.
+#pragma unroll 2
   for (int j = 0; j < NT; ++j) {
     if (row + 8 * j >= n) break;
     float4 q[kQuarters];
 #pragma unroll
-    for (int i = 0; i < kQuarters; ++i) q[i] = __ldcg(quarter_at(i, j));
+    for (int i = 0; i < kQuarters; ++i) q[i] = __ldcg(quarter_at(i, half, j));
     const float sums[4] = {
         sum_quarters(q[0].x, q[1].x, q[2].x, q[3].x), sum_quarters(q[0].y, q[1].y, q[2].y, q[3].y),
         sum_quarters(q[0].z, q[1].z, q[2].z, q[3].z), sum_quarters(q[0].w, q[1].w, q[2].w, q[3].w)};
@@ -395,8 +434,9 @@ __global__ void __launch_bounds__(kThreads, 2)
     for (int i = 0; i < 2; ++i) {
       const int r = row + 8 * j + 2 * t + i;
       if (r >= n) break;
-      finish<S>(w, out, r, tile * kTile + g, sums[i], sums[i + 2]);
-      if (out.activated == nullptr) finish<S>(w, out, r, tile * kTile + g + 8, sums[i + 2], 0);
+      const int o = (tile + half) * kTile + g;
+      finish<S>(w, out, r, o, sums[i], sums[i + 2]);
+      if (out.activated == nullptr) finish<S>(w, out, r, o + 8, sums[i + 2], 0);
     }
   }
 }
@@ -458,7 +498,7 @@ void multiply_tiles(const ProductArguments& a, const ProductWorkspace& workspace
   check_argument(
       workspace.sums.bytes() >= g.workspace_bytes && workspace.counters.bytes() >= g.counter_bytes,
       "a product without room for its quarters");
-  const auto kernel = g.tile_rows == 32 ? wide_product<S, 4> : wide_product<S, 8>;
+  const auto kernel = g.tile_rows == 32 ? wide_product<S, 4> : wide_product<S, kMostFragments<S>>;
   launch("wide_product", kernel, grid, kThreads, g.shared_bytes, stream, a.w, x, a.rows, a.out,
          workspace.sums.as<float4>(), workspace.counters.as<unsigned>());
 }
@@ -484,32 +524,46 @@ void multiply_batch(const ProductArguments& a, const ProductWorkspace& workspace
   }
 }
 
+template <typename Kernel>
+void allow_bytes(Kernel* kernel, int bytes) {
+  EVALRUN_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+}
+template <WeightStorage S>
+constexpr int kNarrowBytes = kWarps* NarrowShape<S>::kBytes;
 template <WeightStorage S>
 void allow_shared_memory() {
-  EVALRUN_CUDA(cudaFuncSetAttribute(wide_product<S, 4>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    WideShape<S, 4>::kBytes));
-  EVALRUN_CUDA(cudaFuncSetAttribute(wide_product<S, 8>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    WideShape<S, 8>::kBytes));
+  allow_bytes(narrow_product<S, 1>, kNarrowBytes<S>);
+  allow_bytes(narrow_product<S, 2>, kNarrowBytes<S>);
+  allow_bytes(narrow_product<S, 4>, kNarrowBytes<S>);
+  allow_bytes(wide_product<S, 4>, WideShape<S, 4>::kBytes);
+  allow_bytes(wide_product<S, kMostFragments<S>>, WideShape<S, kMostFragments<S>>::kBytes);
 }
 
+// Of a thread block: rows and shared memory.
+struct BlockShape {
+  int rows;
+  int bytes;
+};
 template <WeightStorage S>
-int wide_bytes(int rows) {
-  return rows == 32 ? WideShape<S, 4>::kBytes : WideShape<S, 8>::kBytes;
+BlockShape block_shape_of(int rows, bool across) {
+  if (!across) return {rows <= 8 ? 8 : rows <= 16 ? 16 : 32, kNarrowBytes<S>};
+  if (rows <= 32 || kMostFragments<S> == 4) return {32, WideShape<S, 4>::kBytes};
+  return {8 * kMostFragments<S>, WideShape<S, kMostFragments<S>>::kBytes};
 }
-int wide_bytes(WeightStorage storage, int rows) {
+BlockShape block_shape(WeightStorage storage, int rows, bool across) {
   switch (storage) {
     case WeightStorage::kF32:
       break;
     case WeightStorage::kBf16:
-      return wide_bytes<WeightStorage::kBf16>(rows);
+      return block_shape_of<WeightStorage::kBf16>(rows, across);
     case WeightStorage::kInt8Channel:
-      return wide_bytes<WeightStorage::kInt8Channel>(rows);
+      return block_shape_of<WeightStorage::kInt8Channel>(rows, across);
     case WeightStorage::kInt8Group:
-      return wide_bytes<WeightStorage::kInt8Group>(rows);
+      return block_shape_of<WeightStorage::kInt8Group>(rows, across);
     case WeightStorage::kQ4Group:
-      return wide_bytes<WeightStorage::kQ4Group>(rows);
+      return block_shape_of<WeightStorage::kQ4Group>(rows, across);
   }
-  return 0;
+  return {};
 }
 
 unsigned cut(int n, int by) { return static_cast<unsigned>((n + by - 1) / by); }
@@ -528,19 +582,18 @@ ProductGeometry product_geometry(WeightStorage storage, int tiles, int blocks, i
   }
   g.batch_rows = kBatchRows;
   const int n = std::min(rows, kBatchRows);
-  if (rows <= kNarrowRows || int64_t{kTile} * tiles * kBlock * blocks <= small_matrix()) {
-    g.tile_rows = rows <= 8 ? 8 : rows <= 16 ? 16 : 32;
+  g.across = rows > kNarrowRows && int64_t{kTile} * tiles * kBlock * blocks > small_matrix();
+  const BlockShape block = block_shape(storage, rows, g.across);
+  g.tile_rows = block.rows;
+  g.shared_bytes = static_cast<size_t>(block.bytes);
+  if (!g.across) {
     g.grid_x = static_cast<unsigned>(tiles);
     g.grid_y = cut(n, g.tile_rows);
-    g.shared_bytes = static_cast<size_t>(kSlices * g.tile_rows * kSumStride * 4);
     return g;
   }
-  g.across = true;
-  g.tile_rows = rows <= 32 ? 32 : 64;
   g.grid_x = cut(n, g.tile_rows);  // beside each other: they share the weights
   g.grid_y = cut(tiles, kWarps);
   g.grid_z = kQuarters;
-  g.shared_bytes = static_cast<size_t>(wide_bytes(storage, g.tile_rows));
   const size_t places = static_cast<size_t>(g.grid_x) * g.grid_y;
   g.workspace_bytes = places * kQuarters * static_cast<size_t>(g.tile_rows * kWarps * kTile) * 4;
   g.counter_bytes = places * sizeof(unsigned);

@@ -27,6 +27,8 @@ constexpr Slice slice_of(int blocks, int slice) {
           static_cast<int>(static_cast<long long>(blocks) * (slice + 1) / kSlices)};
 }
 
+constexpr int slice_blocks_at_most(int blocks) { return (blocks + kSlices - 1) / kSlices; }
+
 // What becomes of the sums. One of y, residual and activated is set.
 struct Epilogue {
   float* y = nullptr;  // [rows][ldy], outputs below `outputs`

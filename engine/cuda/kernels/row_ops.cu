@@ -19,19 +19,35 @@ __device__ __forceinline__ size_t row_at(int row, int stride, int column) {
   return static_cast<size_t>(row) * static_cast<size_t>(stride) + static_cast<size_t>(column);
 }
 
+constexpr int kEmbedEach = 4;  // columns of a thread
 __global__ void embed(const StepRow* rows, MatrixRef table, const float* embeddings, int width,
                       int d, float* x, float* e) {
   wait_for_previous();
   const int i = static_cast<int>(blockIdx.x);
-  const StepRow& r = rows[i];
+  const int first =
+      static_cast<int>(blockIdx.y) * kEmbedEach * kThreads + static_cast<int>(threadIdx.x);
+  const int token = rows[i].token, embedding = rows[i].embedding;
   const int front = width - d;  // of paired input
-  for (int j = static_cast<int>(threadIdx.x); j < d; j += kThreads) {
-    if (r.embedding < 0) {
-      x[row_at(i, d, j)] = weight_at(table, r.token, j);
-      continue;
+  // All that is read comes before all that is written, so that nothing waits for one load alone.
+  float value[kEmbedEach], other[kEmbedEach];
+#pragma unroll
+  for (int u = 0; u < kEmbedEach; ++u) {
+    const int j = first + u * kThreads;
+    value[u] = other[u] = 0;
+    if (j >= d) continue;
+    if (embedding < 0) {
+      value[u] = weight_at(table, token, j);
+    } else {
+      value[u] = embeddings[row_at(embedding, width, front + j)];
+      if (front > 0) other[u] = embeddings[row_at(embedding, width, j)];
     }
-    x[row_at(i, d, j)] = embeddings[row_at(r.embedding, width, front + j)];
-    if (front > 0) e[row_at(i, d, j)] = embeddings[row_at(r.embedding, width, j)];
+  }
+#pragma unroll
+  for (int u = 0; u < kEmbedEach; ++u) {
+    const int j = first + u * kThreads;
+    if (j >= d) break;
+    x[row_at(i, d, j)] = value[u];
+    if (embedding >= 0 && front > 0) e[row_at(i, d, j)] = other[u];
   }
 }
 
@@ -44,6 +60,63 @@ __device__ __forceinline__ float tree_sum(float* lane, int lanes) {
   }
   __syncthreads();
   return lane[0];
+}
+
+// The same sum of 256 lanes in the registers of a warp, every one of which finds it.
+__device__ __forceinline__ float tree_sum_of_warp(const float* lane) {
+  static_assert(kThreads == 8 * kWarp);
+  const int own = static_cast<int>(threadIdx.x) % kWarp;
+  float sum[8];
+#pragma unroll
+  for (int k = 0; k < 8; ++k) sum[k] = lane[own + k * kWarp];
+#pragma unroll
+  for (int s = 4; s > 0; s /= 2)
+#pragma unroll
+    for (int k = 0; k < s; ++k) sum[k] = sum[k] + sum[k + s];
+#pragma unroll
+  for (unsigned s = kWarp / 2; s > 0; s /= 2)
+    sum[0] = sum[0] + __shfl_down_sync(kAllLanes, sum[0], s);
+  return __shfl_sync(kAllLanes, sum[0], 0);
+}
+
+// norm of rows of at most N * 256 numbers for a product in bfloat16: all loads come first, those of
+// the weights before the row is there.
+template <int N>
+__global__ void __launch_bounds__(kThreads) norm_in_registers(NormJob job) {
+  auto* lane = reinterpret_cast<float*>(evalrun_shared_memory());  // [256]
+  const int i = static_cast<int>(blockIdx.x), thread = static_cast<int>(threadIdx.x);
+  float weight[N], value[N];
+#pragma unroll
+  for (int u = 0; u < N; ++u) {
+    const int j = u * kThreads + thread;
+    weight[u] = j < job.d ? job.weights[j] : 0.0f;
+  }
+  wait_for_previous();
+  const float* x = job.x + row_at(job.index != nullptr ? job.index[i] : i, job.d, 0);
+#pragma unroll
+  for (int u = 0; u < N; ++u) {
+    const int j = u * kThreads + thread;
+    value[u] = j < job.d ? x[j] : 0.0f;
+  }
+  float sum = 0;
+#pragma unroll
+  for (int u = 0; u < N; ++u) sum = fmaf(value[u], value[u], sum);  // a zero changes nothing
+  lane[thread] = sum;
+  __syncthreads();
+  const float scale = cpu::rms_scale(tree_sum_of_warp(lane), job.d, job.eps);
+  auto* to = static_cast<uint16_t*>(job.to.data);
+#pragma unroll
+  for (int u = 0; u < N; ++u) {
+    const int j = u * kThreads + thread;
+    if (j >= job.d) break;
+    const float y = value[u] * scale * weight[u];
+    if (to != nullptr) to[row_at(i, job.to.stride, job.at + j)] = float_to_bf16(y);
+    if (job.hidden != nullptr) job.hidden[row_at(i, job.d, j)] = y;
+  }
+  const int end = job.at + job.d;
+  if (to != nullptr && job.to.stride - end < kBlock)
+    for (int j = end + thread; j < job.to.stride; j += kThreads)
+      to[row_at(i, job.to.stride, j)] = 0;
 }
 
 __global__ void norm(NormJob job) {
@@ -206,65 +279,80 @@ __global__ void row_step(RowStepJob job) {
   }
 }
 
-// A thread block is one head of one row: queries, then keys, then values.
-__global__ void rotate(RotateJob job) {
+// A thread block is one head of one row: queries, then keys, then values. A thread has dimensions d
+// and d + half, which are rotated together.
+constexpr int kRotateThreads = 64, kRotatePairs = 2;
+static_assert(2 * kRotateThreads * kRotatePairs >= 256, "the largest head");
+__global__ void __launch_bounds__(kRotateThreads) rotate(RotateJob job) {
   wait_for_previous();
   auto* x = reinterpret_cast<float*>(evalrun_shared_memory());  // [head_dim], then 16 lanes
   const int i = static_cast<int>(blockIdx.x), which = static_cast<int>(blockIdx.y);
-  const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
-  const int hd = job.head_dim;
+  const int thread = static_cast<int>(threadIdx.x);
+  const int hd = job.head_dim, half = hd / 2;
   const bool is_q = which < job.heads, is_v = which >= job.heads + job.kv_heads;
   const int head = is_q ? which : (which - job.heads) % job.kv_heads;
-  const StepRow& row = job.rows[i];
+  const int row_position = job.rows[i].position, row_sequence = job.rows[i].sequence;
+  const int kept = job.header->kept;
   const float* y = job.y + row_at(i, job.ldy,
                                   (is_q   ? job.q_at
                                    : is_v ? job.v_at
                                           : job.k_at) +
                                       head * hd);
-  for (int d = thread; d < hd; d += threads) x[d] = y[d];
-  __syncthreads();
-  if (!is_v) {
-    if (const float* weights = is_q ? job.q_norm : job.k_norm; weights != nullptr) {
-      float* lane = x + hd;
-      if (thread < cpu::kLanes) {
-        float sum = 0;
-        for (int d = thread; d < hd; d += cpu::kLanes) sum = fmaf(x[d], x[d], sum);
-        lane[thread] = sum;
-      }
-      const float scale = cpu::rms_scale(tree_sum(lane, cpu::kLanes), hd, job.eps);
-      for (int d = thread; d < hd; d += threads) x[d] = x[d] * scale * weights[d];
-      __syncthreads();
-    }
-    const int half = hd / 2;
-    for (int d = thread; d < half; d += threads) {
-      const float c = job.cos[row_at(row.position, half, d)],
-                  s = job.sin[row_at(row.position, half, d)];
-      const float a = x[d], b = x[d + half];
-      x[d] = a * c - b * s;
-      x[d + half] = b * c + a * s;
+  float a[kRotatePairs], b[kRotatePairs], c[kRotatePairs], s[kRotatePairs];
+#pragma unroll
+  for (int u = 0; u < kRotatePairs; ++u) {
+    const int d = thread + u * kRotateThreads;
+    a[u] = b[u] = c[u] = s[u] = 0;
+    if (d >= half) continue;
+    a[u] = y[d], b[u] = y[d + half];
+    if (is_v) continue;
+    c[u] = job.cos[row_at(row_position, half, d)];
+    s[u] = job.sin[row_at(row_position, half, d)];
+  }
+  if (const float* weights = is_q ? job.q_norm : job.k_norm; weights != nullptr && !is_v) {
+#pragma unroll
+    for (int u = 0; u < kRotatePairs; ++u) {
+      const int d = thread + u * kRotateThreads;
+      if (d < half) x[d] = a[u], x[d + half] = b[u];
     }
     __syncthreads();
-  }
-  const int stride = job.bf16 ? job.head_stride : hd;
-  if (is_q) {
-    for (int d = thread; d < stride; d += threads)
-      store_input(job.q, row_at(i * job.heads + head, stride, d), d < hd ? x[d] : 0.0f, job.bf16);
-    return;
+    float* lane = x + hd;
+    if (thread < cpu::kLanes) {
+      float sum = 0;
+      for (int d = thread; d < hd; d += cpu::kLanes) sum = fmaf(x[d], x[d], sum);
+      lane[thread] = sum;
+    }
+    const float scale = cpu::rms_scale(tree_sum(lane, cpu::kLanes), hd, job.eps);
+#pragma unroll
+    for (int u = 0; u < kRotatePairs; ++u) {
+      const int d = thread + u * kRotateThreads;
+      if (d < half) a[u] = a[u] * scale * weights[d], b[u] = b[u] * scale * weights[d + half];
+    }
   }
   const KeyValues& kv = job.direct ? job.cache : job.step;
-  const int position = job.direct ? row.position : job.header->kept + i;
-  const int of_head = (job.direct ? row.sequence * job.kv_heads : 0) + head;
-  void* to = is_v ? kv.v : kv.k;
+  const int stride = job.bf16 ? job.head_stride : hd;
+  const int position = job.direct ? row_position : kept + i;
+  const int of_head = (job.direct ? row_sequence * job.kv_heads : 0) + head;
   const bool by_dimension = is_v && job.direct && job.bf16;
-  for (int d = thread; d < hd; d += threads) {
-    const size_t at = by_dimension
-                          ? row_at(of_head * stride + d, kv.capacity, position)
-                          : (static_cast<size_t>(of_head) * static_cast<size_t>(kv.capacity) +
-                             static_cast<size_t>(position)) *
-                                    static_cast<size_t>(stride) +
-                                static_cast<size_t>(d);
-    store_input(to, at, x[d], job.bf16);
+  void* to = is_q ? job.q : is_v ? kv.v : kv.k;
+  const auto place = [&](int d) {
+    if (is_q) return row_at(i * job.heads + head, stride, d);
+    if (by_dimension) return row_at(of_head * stride + d, kv.capacity, position);
+    return (static_cast<size_t>(of_head) * static_cast<size_t>(kv.capacity) +
+            static_cast<size_t>(position)) *
+               static_cast<size_t>(stride) +
+           static_cast<size_t>(d);
+  };
+#pragma unroll
+  for (int u = 0; u < kRotatePairs; ++u) {
+    const int d = thread + u * kRotateThreads;
+    if (d >= half) break;
+    store_input(to, place(d), is_v ? a[u] : a[u] * c[u] - b[u] * s[u], job.bf16);
+    store_input(to, place(d + half), is_v ? b[u] : b[u] * c[u] + a[u] * s[u], job.bf16);
   }
+  if (is_q)
+    for (int d = hd + thread; d < stride; d += kRotateThreads)
+      store_input(to, place(d), 0.0f, job.bf16);
 }
 
 __global__ void commit(CommitJob job) {
@@ -305,9 +393,18 @@ dim3 per_row(int n) { return dim3(static_cast<unsigned>(n)); }
 
 void embed_rows(const StepRow* rows, int n, const MatrixRef& table, const float* embeddings,
                 int width, int d, float* x, float* e, cudaStream_t stream) {
-  launch("embed", embed, per_row(n), kThreads, 0, stream, rows, table, embeddings, width, d, x, e);
+  constexpr int kColumns = kEmbedEach * kThreads;
+  const dim3 grid(static_cast<unsigned>(n), static_cast<unsigned>((d + kColumns - 1) / kColumns));
+  launch("embed", embed, grid, kThreads, 0, stream, rows, table, embeddings, width, d, x, e);
 }
 void norm_rows(const NormJob& job, int n, cudaStream_t stream) {
+  if (job.to.bf16 && job.weights != nullptr && job.d <= 32 * kThreads) {
+    const auto kernel = job.d <= 4 * kThreads    ? norm_in_registers<4>
+                        : job.d <= 16 * kThreads ? norm_in_registers<16>
+                                                 : norm_in_registers<32>;
+    launch("norm", kernel, per_row(n), kThreads, kThreads * sizeof(float), stream, job);
+    return;
+  }
   launch("norm", norm, per_row(n), kThreads, kThreads * sizeof(float), stream, job);
 }
 void round_rows(const float* x, int ldx, int width, float factor, const InputRows& to, int n,
@@ -331,7 +428,8 @@ void step_rows(const RowStepJob& job, int n, cudaStream_t stream) {
 }
 void rotate_rows(const RotateJob& job, int n, cudaStream_t stream) {
   const auto heads = static_cast<unsigned>(job.heads + 2 * job.kv_heads);
-  launch("rotate", rotate, dim3(static_cast<unsigned>(n), heads), 64,
+  check_argument(job.head_dim % 2 == 0 && job.head_dim <= 256, "a head of pairs of dimensions");
+  launch("rotate", rotate, dim3(static_cast<unsigned>(n), heads), kRotateThreads,
          static_cast<size_t>(job.head_dim + cpu::kLanes) * sizeof(float), stream, job);
 }
 void commit_rows(const CommitJob& job, int n, int layers, cudaStream_t stream) {
