@@ -82,6 +82,32 @@ class DeviceAnswers : public ::testing::Test {
     EVALRUN_CUDA(cudaDeviceSynchronize());
   }
 
+  // Draws of these rows, each by its uniform (< 0: none), are the host's, by both samplers.
+  void expect_draws(const std::vector<std::vector<float>>& rows, SamplingParams params,
+                    const std::vector<double>& uniforms) {
+    AnswerShape shape;
+    shape.draws = true;
+    shape.inverse_temperature = inverse_temperature(params);
+    shape.top_k = params.top_k, shape.top_p = params.top_p;
+    WarpScratch scratch;
+    for (const Sampler sampler : {Sampler::kInverse, Sampler::kGumbel}) {
+      params.sampler = sampler;
+      shape.noise = sampler == Sampler::kGumbel;
+      find(rows, shape, uniforms);
+      for (size_t i = 0; i < rows.size(); ++i) {
+        SCOPED_TRACE(fmt::format("{}, row {} of {} logits, temperature {}, top-k {}, top-p {}",
+                                 to_string(sampler), i, rows[i].size(), params.temperature,
+                                 params.top_k, params.top_p));
+        const int row = static_cast<int>(i);
+        if (uniforms[i] < 0) {
+          EXPECT_THROW(found_.drawn(shape_, row), base::InternalError);
+        } else {
+          EXPECT_EQ(found_.drawn(shape_, row), draw(rows[i], params, uniforms[i], scratch));
+        }
+      }
+    }
+  }
+
   AnswerShape shape_;
   AnswerBuffers found_;
 };
@@ -106,6 +132,44 @@ TEST_F(DeviceAnswers, TheBestAreTheHosts) {
           EXPECT_EQ(found_.log_sum(shape_, row), log_sum(logits)) << n;
         }
       }
+}
+
+// Beyond 262,144 logits a group is four times as long; below, the last one is a block's last list.
+TEST_F(DeviceAnswers, TheBestOfManyAreTheHosts) {
+  for (const int n : {262144, 262145}) {
+    std::vector<float> logits = random_logits(n, 11, false);
+    logits.back() = 8.5f, logits[0] = 8.75f;
+    find({logits}, {.n_best = 10}, {});
+    std::vector<TokenLogit> best;
+    found_.read(shape_, 0, best);
+    const auto want = top_k(logits, 10);
+    ASSERT_EQ(best.size(), want.size());
+    for (size_t i = 0; i < want.size(); ++i) {
+      EXPECT_EQ(best[i].token, want[i].token) << n << " logits, number " << i;
+      EXPECT_EQ(best[i].logit, want[i].logit) << n << " logits, number " << i;
+    }
+    EXPECT_EQ(best[1].token, 0);
+    EXPECT_EQ(best[2].token, n - 1);
+  }
+}
+
+// All the best in one group, so in one list; and one in every group.
+TEST_F(DeviceAnswers, TheBestAreFoundWhereverTheyLie) {
+  constexpr int kBest = 64, kLogits = 64 * 256;
+  std::vector<std::vector<float>> rows(2, std::vector<float>(kLogits, -3.0f));
+  for (int i = 0; i < kBest; ++i) {
+    rows[0][static_cast<size_t>(5 * 256 + 3 * i)] = static_cast<float>(i % 7);
+    rows[1][static_cast<size_t>(256 * i + 255 - i)] = static_cast<float>(i % 7);
+  }
+  find(rows, {.n_best = kBest}, {});
+  for (int row = 0; row < 2; ++row) {
+    std::vector<TokenLogit> best;
+    found_.read(shape_, row, best);
+    const auto want = top_k(rows[static_cast<size_t>(row)], kBest);
+    ASSERT_EQ(best.size(), want.size());
+    for (size_t i = 0; i < want.size(); ++i)
+      EXPECT_EQ(best[i].token, want[i].token) << "row " << row << ", number " << i;
+  }
 }
 
 TEST_F(DeviceAnswers, DrawsAreTheHosts) {
@@ -186,6 +250,65 @@ TEST_F(DeviceAnswers, TiesAroundTheLengthOfTheListAreTheHosts) {
                   draw(row, params, uniforms[static_cast<size_t>(i)], scratch))
             << ties << " ties, top-k " << params.top_k << ", top-p " << params.top_p;
     }
+}
+
+// Tokens that differ late: fewer and more within one of the bins that a border is looked for in
+// first, and within the digits after it, than the search lists.
+TEST_F(DeviceAnswers, BordersAmongCloseLogitsAreTheHosts) {
+  base::Rng rng(9);
+  struct Close {
+    int tokens;
+    float width;  // of their logits, from 2; a bin is 0.25 wide, a 256th of it 0.001
+  };
+  for (const Close& kind : tests::sample(
+           {Close{900, 0.24f}, {1024, 0.24f}, {1025, 0.24f}, {3000, 0.24f}, {3000, 0.0008f}}, 3)) {
+    std::vector<float> row(static_cast<size_t>(kind.tokens) + 500);
+    for (float& logit : row) logit = static_cast<float>(6 * rng.uniform() - 5);
+    for (int i = 0; i < kind.tokens; ++i)
+      row[static_cast<size_t>(i) + 250] = 2.0f + kind.width * static_cast<float>(rng.uniform());
+    row[3] = 3.5f;
+    const int k = kind.tokens / 2;
+    for (const SamplingParams& params :
+         {SamplingParams{1, 0, 0.3}, SamplingParams{2, 0, 0.8}, SamplingParams{1, k, 1},
+          SamplingParams{1, k, 0.6}, SamplingParams{1, kind.tokens, 0.9},
+          SamplingParams{0.5, 20, 0.5}})
+      expect_draws({row, row, row, row}, params, {0.1, 1 - 0x1p-53, -1, rng.uniform()});
+  }
+}
+
+// Of the few tokens that top-k leaves, two bytes tell the second from the first. Those cut share
+// these bytes: top-p must not let them in again.
+TEST_F(DeviceAnswers, TopPKeepsNothingThatTopKCuts) {
+  const std::vector<float> row = {2.19f, 5.0f, 2.195f, 2.2f, 2.198f};
+  for (const int k : {1, 2, 3})
+    for (const double top_p : {0.2, 0.5, 0.9, 0.97})
+      expect_draws({row, row, row, row}, {2, k, top_p}, {0, 0.3, 0.6, 1 - 0x1p-53});
+}
+
+// Each with rows beside it that have other borders, or none.
+TEST_F(DeviceAnswers, BordersOfOddRowsAreTheHosts) {
+  base::Rng rng(13);
+  for (const int n : tests::sample({1, 2, 700, 1500, 3000}, 3)) {
+    const auto size = static_cast<size_t>(n);
+    std::vector<std::vector<float>> rows = {
+        std::vector<float>(size, 1.5f), std::vector<float>(size, -kInfinity),
+        random_logits(n, rng.next(), true), std::vector<float>(size, -0.0f),
+        random_logits(n, rng.next(), false)};
+    // Few are possible; zeros of both signs are equal.
+    for (size_t i = 0; i < size; i += 500) rows[1][i] = static_cast<float>(i % 3) - 1;
+    for (size_t i = 1; i < size; i += 2) rows[3][i] = 0.0f;
+    for (const SamplingParams& params :
+         {SamplingParams{1, 0, 0.7}, SamplingParams{0.7, 20, 1}, SamplingParams{1.3, 1200, 0.9}})
+      expect_draws(rows, params, {rng.uniform(), rng.uniform(), -1, rng.uniform(), rng.uniform()});
+  }
+}
+
+TEST_F(DeviceAnswers, BordersOfManyTokensAreTheHosts) {
+  base::Rng rng(17);
+  const std::vector<float> row = random_logits(130001, 5, false);
+  for (const SamplingParams& params :
+       tests::sample({SamplingParams{0.8, 0, 0.95}, {1, 50, 0.9}, {30, 0, 0.5}}, 1))
+    expect_draws({row}, params, {rng.uniform()});
 }
 
 // A drafter's outputs among target ids, or none where they are the same.
@@ -311,6 +434,27 @@ TEST_F(DeviceAnswers, WhatIsNoNumberIsSaid) {
     find({logits}, {.n_best = 3, .sums = true}, {});
     EXPECT_THROW(found_.read(shape_, 0, best), base::Error) << place;
     EXPECT_THROW(found_.log_sum(shape_, 0), base::Error) << place;
+  }
+  // Rows beside it are drawn from as ever.
+  const auto good = random_logits(5000, 8, false);
+  auto bad = good;
+  bad[17] = bad[4000] = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<float> nothing(5000, -kInfinity);
+  for (SamplingParams params :
+       {SamplingParams{1, 0, 0.9}, SamplingParams{1, 30, 1}, SamplingParams{1, 30, 0.9}}) {
+    AnswerShape shape;
+    shape.draws = true;
+    shape.inverse_temperature = inverse_temperature(params);
+    shape.top_k = params.top_k, shape.top_p = params.top_p;
+    WarpScratch scratch;
+    for (const Sampler sampler : {Sampler::kInverse, Sampler::kGumbel}) {
+      params.sampler = sampler;
+      shape.noise = sampler == Sampler::kGumbel;
+      find({bad, good, nothing}, shape, {0.4, 0.4, 0.4});
+      EXPECT_THROW(found_.drawn(shape_, 0), base::Error);
+      EXPECT_EQ(found_.drawn(shape_, 1), draw(good, params, 0.4, scratch));
+      EXPECT_THROW(found_.drawn(shape_, 2), base::Error);
+    }
   }
   // Nothing to draw from; the likeliest is the first all the same.
   for (const float value : {-kInfinity, kInfinity}) {

@@ -1,8 +1,10 @@
-// The best of a row in two kernels: every warp finds those of 1,024 logits, one block a row those
-// of what the warps found. A draw adds a kernel for the masses of groups of 4,096 tokens and one
-// that finds the group, then the token; top-k and top-p one in front, which finds the border: the
-// least token (in the order of sampling_arith.h) that stays. Rows with a task have the mass of
-// every token written down as well, and a block of their own in the last kernel.
+// The best of a row in two kernels: every warp finds those of 256 logits, one block a row merges
+// what the warps found. A draw adds a kernel for the masses of groups of 1,024 tokens and one that
+// finds the group, then the token. Draws by noise are a race in groups of as many tokens, then one
+// between their winners. Top-k and top-p put two kernels in front: one adds up the tokens by the
+// first bits of their place in the order (of sampling_arith.h), one finds the border, the least
+// place that stays. Rows with a task have the mass of every token written down as well, and a block
+// of their own in the last kernel.
 #include <algorithm>
 
 #include "engine/cuda/kernels/answers.h"
@@ -16,32 +18,49 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarp;
-constexpr int kKeys = 32;              // of a lane
-constexpr int kGroup = kKeys * kWarp;  // of a warp
-constexpr int kEach = 16;              // tokens of a thread in a block's mass
+// Keys of a lane where the best of groups are found. Few, so that a row is many warps; more where
+// the groups were more than the lists that one block merges.
+constexpr int kFewKeys = 8, kManyKeys = 32;
+constexpr int kMostLists = 1024;
+constexpr int kEach = 4;  // tokens of a thread in a block's mass
 constexpr int kMassGroup = kEach * kThreads;
+constexpr int kGroupsEach = 4;  // masses of groups that a thread adds up
+constexpr int kNoiseEach = 4;   // noise blocks of a block
+constexpr int kBinBits = 12;    // of an order: sign, exponent, three bits of the mantissa
+constexpr int kBins = 1 << kBinBits;
+constexpr int kBinShift = 64 - kBinBits;
+constexpr int kBinEach = 3;  // tokens of a thread
+constexpr int kBinGroup = kBinEach * kThreads;
 constexpr int kBorderThreads = 1024;
-constexpr int kDigits = 256;
+constexpr int kDigitBits = 8;
+constexpr int kDigits = 1 << kDigitBits;
 constexpr int kTaskThreads = 1024;
 constexpr int kTaskWarps = kTaskThreads / kWarp;
 constexpr int kTaskGroup = 512;  // tokens, whose masses are added up first
+static_assert(size_t{kMostLists} * kManyKeys * kWarp >= kMaxSampledVocab);
+static_assert(size_t{kThreads} * kGroupsEach * kMassGroup >= kMaxSampledVocab);
 
-EVALRUN_DEVICE constexpr int groups_of(int n) { return (n + kGroup - 1) / kGroup; }
+EVALRUN_DEVICE constexpr bool has_many(int n) { return n > kMostLists * kFewKeys * kWarp; }
+EVALRUN_DEVICE constexpr int groups_of(int n) {
+  const int group = (has_many(n) ? kManyKeys : kFewKeys) * kWarp;
+  return (n + group - 1) / group;
+}
 EVALRUN_DEVICE constexpr int mass_groups_of(int n) { return (n + kMassGroup - 1) / kMassGroup; }
 
-// Parts of the workspace, in words from its beginning.
+// Parts of the workspace, in words from its beginning. Bins are there for all draws, and where
+// memory is planned, which says tasks: nobody knows yet how draws will be made.
 struct Parts {
-  size_t found, refound, masses, borders, dists, end;
+  size_t found, masses, borders, bins, dists, end;
 };
 EVALRUN_DEVICE inline Parts parts_of(const AnswerShape& s) {
   const auto rows = static_cast<size_t>(s.rows);
-  const int found = groups_of(s.n_logits) * s.n_best;
   Parts p;
   p.found = 0;
-  p.refound = p.found + rows * static_cast<size_t>(found);
-  p.masses = p.refound + rows * static_cast<size_t>(groups_of(found) * s.n_best);
-  p.borders = p.masses + rows * static_cast<size_t>(mass_groups_of(s.n_logits));
-  p.dists = p.borders + rows;
+  p.masses = p.found + rows * static_cast<size_t>(groups_of(s.n_logits) * s.n_best);
+  // With noise two words a group: the winner's speed, then its token.
+  p.borders = p.masses + 2 * rows * static_cast<size_t>(mass_groups_of(s.n_logits));
+  p.bins = p.borders + rows;
+  p.dists = p.bins + (s.draws || s.tasks ? rows * static_cast<size_t>(kBins) : 0);
   p.end = p.dists + static_cast<size_t>(s.rejection_tests) * static_cast<size_t>(s.n_logits);
   return p;
 }
@@ -51,16 +70,100 @@ __device__ __forceinline__ const float* row_of(const float* logits, int n_logits
   return logits + static_cast<size_t>(blockIdx.y) * static_cast<size_t>(n_logits);
 }
 
+// ---- Sums of a warp and of a block ----
+
+__device__ __forceinline__ uint64_t sum_of_warp(uint64_t value) {
+  for (int with = kWarp / 2; with > 0; with /= 2) value += __shfl_xor_sync(kAllLanes, value, with);
+  return value;
+}
+// Of the lanes up to this one, its own among them.
+__device__ __forceinline__ uint64_t sum_upto_lane(uint64_t value) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+#pragma unroll
+  for (int by = 1; by < kWarp; by *= 2) {
+    const uint64_t before = __shfl_up_sync(kAllLanes, value, static_cast<unsigned>(by));
+    if (lane >= by) value += before;
+  }
+  return value;
+}
+struct BlockSum {
+  uint64_t before, total;  // of the threads before this one, of all
+};
+// A whole block of up to 32 full warps; `sums` has a word for each. A barrier must stand between
+// two calls with the same words.
+__device__ __forceinline__ BlockSum sum_of_block(uint64_t value, uint64_t* sums) {
+  const int warp = static_cast<int>(threadIdx.x) / kWarp,
+            lane = static_cast<int>(threadIdx.x) % kWarp,
+            warps = static_cast<int>(blockDim.x) / kWarp;
+  const uint64_t upto = sum_upto_lane(value);
+  if (lane == kWarp - 1) sums[warp] = upto;
+  __syncthreads();
+  const uint64_t of_warp = lane < warps ? sums[lane] : 0;
+  const uint64_t upto_warp = sum_upto_lane(of_warp);
+  const uint64_t before = __shfl_sync(kAllLanes, upto_warp - of_warp, warp);
+  return {before + upto - value, __shfl_sync(kAllLanes, upto_warp, kWarp - 1)};
+}
+// A whole warp.
+__device__ __forceinline__ uint64_t sum_of_groups(int n, const uint64_t* sums) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  uint64_t own = 0;
+  for (int g = lane; g < n; g += kWarp) own += sums[g];
+  return sum_of_warp(own);
+}
+
+// 64-bit additions to shared memory are a loop of exchanges; those of 32 bits are not. So a sum is
+// kept in parts, each the sum of kBits bits of what was added, the last one of all that is left.
+template <int kParts, int kBits>
+__device__ __forceinline__ void add_in_parts(uint32_t* parts, int stride, int at, uint64_t value) {
+#pragma unroll
+  for (int p = 0; p < kParts; ++p) {
+    const uint64_t rest = value >> (kBits * p);
+    const auto part =
+        static_cast<uint32_t>(p + 1 < kParts ? rest & ((uint64_t{1} << kBits) - 1) : rest);
+    if (part > 0) atomicAdd(&parts[p * stride + at], part);
+  }
+}
+template <int kParts, int kBits>
+__device__ __forceinline__ uint64_t sum_of_parts(const uint32_t* parts, int stride, int at) {
+  uint64_t sum = 0;
+#pragma unroll
+  for (int p = 0; p < kParts; ++p)
+    sum += static_cast<uint64_t>(parts[p * stride + at]) << (kBits * p);
+  return sum;
+}
+// A mass is at most 2^44: no part of these sums passes 32 bits.
+constexpr int kBinParts = 2, kBinPartBits = 22;
+static_assert(kBinParts * kBinPartBits == 44);
+static_assert((uint64_t{kBinGroup} << kBinPartBits) < (uint64_t{1} << 32));
+constexpr int kDigitParts = 4, kDigitPartBits = 11;
+static_assert(kDigitParts * kDigitPartBits == 44);
+static_assert((uint64_t{kMaxSampledVocab} << kDigitPartBits) < (uint64_t{1} << 32));
+
+// ---- The best ----
+
+// Of a whole warp.
+__device__ __forceinline__ uint64_t largest_of_warp(uint64_t own) {
+#if defined(__CUDA_ARCH__)
+  const auto high = static_cast<uint32_t>(own >> 32);
+  const uint32_t top = __reduce_max_sync(kAllLanes, high);
+  const uint32_t low = high == top ? static_cast<uint32_t>(own) : 0u;
+  return static_cast<uint64_t>(top) << 32 | __reduce_max_sync(kAllLanes, low);
+#else
+  for (int with = kWarp / 2; with > 0; with /= 2)
+    own = larger(own, __shfl_xor_sync(kAllLanes, own, with));
+  return own;
+#endif
+}
+
 // The n_best largest of a warp's keys (0: none), in order, written by its first lane.
+template <int kKeys>
 __device__ __forceinline__ void best_of_warp(uint64_t (&key)[kKeys], int n_best, uint64_t* to) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   uint64_t own = 0;
 #pragma unroll
   for (int i = 0; i < kKeys; ++i) own = larger(own, key[i]);
   for (int r = 0; r < n_best; ++r) {
-    uint64_t best = own;
-    for (int with = kWarp / 2; with > 0; with /= 2)
-      best = larger(best, __shfl_xor_sync(kAllLanes, best, with));
+    const uint64_t best = largest_of_warp(own);
     if (lane == 0) to[r] = best;
     if (r + 1 == n_best) break;
     if (own == best) {  // keys differ, so this is one lane
@@ -74,65 +177,80 @@ __device__ __forceinline__ void best_of_warp(uint64_t (&key)[kKeys], int n_best,
   }
 }
 
+// The first kernel of all: it also clears the bins, where the shape needs them.
+template <int kKeys>
 __global__ void __launch_bounds__(kThreads)
-    best_of_groups(AnswerShape s, const float* logits, uint64_t* found) {
+    best_of_groups(AnswerShape s, const float* logits, uint64_t* found, uint64_t* bins) {
   wait_for_previous();
-  const int warp = static_cast<int>(threadIdx.x) / kWarp,
-            lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int thread = static_cast<int>(threadIdx.x), warp = thread / kWarp, lane = thread % kWarp;
+  const auto row = static_cast<size_t>(blockIdx.y);
+  if (bins != nullptr)
+    for (int i = static_cast<int>(blockIdx.x) * kThreads + thread; i < kBins;
+         i += static_cast<int>(gridDim.x) * kThreads)
+      bins[row * kBins + static_cast<size_t>(i)] = 0;
   const int group = static_cast<int>(blockIdx.x) * kWarps + warp, groups = groups_of(s.n_logits);
   if (group >= groups) return;
-  const float* row = row_of(logits, s.n_logits);
+  const float* from = row_of(logits, s.n_logits);
+  const int begin = group * kKeys * kWarp + lane;
+  float value[kKeys];  // all on their way before the first is looked at
+#pragma unroll
+  for (int i = 0; i < kKeys; ++i) {
+    const int token = begin + i * kWarp;
+    value[i] = token < s.n_logits ? from[token] : 0.0f;
+  }
   uint64_t key[kKeys];
 #pragma unroll
   for (int i = 0; i < kKeys; ++i) {
-    const int token = group * kGroup + i * kWarp + lane;
-    key[i] = token < s.n_logits ? order_of(row[token], token) : 0;
+    const int token = begin + i * kWarp;
+    key[i] = token < s.n_logits ? order_of(value[i], token) : 0;
   }
-  const size_t at =
-      static_cast<size_t>(blockIdx.y) * static_cast<size_t>(groups) + static_cast<size_t>(group);
+  const size_t at = row * static_cast<size_t>(groups) + static_cast<size_t>(group);
   best_of_warp(key, s.n_best, found + at * static_cast<size_t>(s.n_best));
 }
 
-// In rounds while there are more than a warp takes; the two lists take turns.
-__global__ void __launch_bounds__(kThreads)
-    best_of_found(AnswerShape s, uint64_t* found, uint64_t* refound, uint64_t* result) {
-  wait_for_previous();
-  const int warp = static_cast<int>(threadIdx.x) / kWarp,
-            lane = static_cast<int>(threadIdx.x) % kWarp;
-  const auto row = static_cast<size_t>(blockIdx.y);
-  int n = groups_of(s.n_logits) * s.n_best;
-  uint64_t* from = found + row * static_cast<size_t>(n);
-  uint64_t* to = refound + row * static_cast<size_t>(groups_of(n) * s.n_best);
-  while (true) {
-    const int groups = groups_of(n);
-    if (groups == 1) to = result + row * static_cast<size_t>(s.stride());
-    for (int group = warp; group < groups; group += kWarps) {
-      uint64_t key[kKeys];
-#pragma unroll
-      for (int i = 0; i < kKeys; ++i) {
-        const int at = group * kGroup + i * kWarp + lane;
-        key[i] = at < n ? from[at] : 0;
-      }
-      best_of_warp(key, s.n_best, to + group * s.n_best);
+// Merges the lists of a warp's lanes, each `length` long (0: none) and in order.
+__device__ __forceinline__ void merge_lists(const uint64_t* list, int length, int n_best,
+                                            uint64_t* to) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  // One key ahead, so that nobody waits for the next.
+  uint64_t head = length > 0 ? list[0] : 0, next = length > 1 ? list[1] : 0;
+  for (int r = 0, at = 2; r < n_best; ++r) {
+    const uint64_t best = largest_of_warp(head);
+    if (lane == 0) to[r] = best;
+    if (head == best) {
+      head = next;
+      next = at < length ? list[at] : 0;
+      ++at;
     }
-    if (groups == 1) return;
-    n = groups * s.n_best;
-    uint64_t* const next = from;
-    from = to, to = next;
-    __syncthreads();
   }
 }
 
+// A list a lane; then one warp merges what the warps made of theirs.
+__global__ void __launch_bounds__(kMostLists)
+    best_of_found(AnswerShape s, const uint64_t* found, uint64_t* result) {
+  wait_for_previous();
+  auto* merged = reinterpret_cast<uint64_t*>(evalrun_shared_memory());  // [warps][n_best]
+  const int thread = static_cast<int>(threadIdx.x), warp = thread / kWarp, lane = thread % kWarp,
+            warps = static_cast<int>(blockDim.x) / kWarp;
+  const auto row = static_cast<size_t>(blockIdx.y);
+  const int lists = groups_of(s.n_logits);
+  const size_t at = row * static_cast<size_t>(lists) + static_cast<size_t>(thread);
+  uint64_t* out = result + row * static_cast<size_t>(s.stride());
+  merge_lists(found + at * static_cast<size_t>(s.n_best), thread < lists ? s.n_best : 0, s.n_best,
+              warps == 1 ? out : merged + warp * s.n_best);
+  if (warps == 1) return;
+  __syncthreads();
+  if (warp > 0) return;
+  merge_lists(merged + lane * s.n_best, lane < warps ? s.n_best : 0, s.n_best, out);
+}
+
+// ---- Masses and draws ----
+
 // The mass of one token; 0 beyond the border.
-__device__ __forceinline__ uint64_t mass_at(const float* row, int token, float best, double scale,
+__device__ __forceinline__ uint64_t mass_at(float logit, int token, float best, double scale,
                                             uint64_t border) {
-  const float logit = row[token];
   if (border > 0 && order_of(logit, token) < border) return 0;
   return mass_of(weight_of(logit, best, scale));
-}
-__device__ __forceinline__ uint64_t sum_of_warp(uint64_t value) {
-  for (int with = kWarp / 2; with > 0; with /= 2) value += __shfl_xor_sync(kAllLanes, value, with);
-  return value;
 }
 
 // Where the masses of a row with a task are: a draw's are kept, a test's used up.
@@ -144,7 +262,7 @@ __device__ __forceinline__ uint64_t* distribution_of(const AnswerShape& s, const
   return dists + static_cast<size_t>(task.place) * static_cast<size_t>(s.n_logits);
 }
 
-// Masses of groups of 4,096 tokens, and of every one of them where the row has a task. Rows without
+// Masses of groups of 1,024 tokens, and of every one of them where the row has a task. Rows without
 // a uniform have none; without uniforms all rows have.
 __global__ void __launch_bounds__(kThreads)
     group_masses(AnswerShape s, const float* logits, const uint64_t* result, AnswerInputs in,
@@ -152,58 +270,59 @@ __global__ void __launch_bounds__(kThreads)
   wait_for_previous();
   const int row = static_cast<int>(blockIdx.y), thread = static_cast<int>(threadIdx.x);
   if (in.uniforms != nullptr && in.uniforms[row] < 0) return;
+  const float* from = row_of(logits, s.n_logits);
+  const int begin = static_cast<int>(blockIdx.x) * kMassGroup + thread;
+  float value[kEach];
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    const int token = begin + i * kThreads;
+    value[i] = token < s.n_logits ? from[token] : 0.0f;
+  }
   uint64_t* dist = nullptr;
   const int32_t* ids = nullptr;
   if (in.tasks != nullptr && in.tasks[row].kind != AnswerTask::kNone) {
     dist = distribution_of(s, in.tasks[row], in.dists, dists);
     if (in.tasks[row].kind == AnswerTask::kDraws) ids = in.dists.ids;
   }
-  auto* sums = reinterpret_cast<uint64_t*>(evalrun_shared_memory());  // [warps]
   const float best = logit_of(result[static_cast<size_t>(row) * static_cast<size_t>(s.stride())]);
   const uint64_t border = borders == nullptr ? 0 : borders[row];
-  const float* from = row_of(logits, s.n_logits);
-  const int begin = static_cast<int>(blockIdx.x) * kMassGroup;
   uint64_t mass = 0;
-#pragma unroll 4
+#pragma unroll
   for (int i = 0; i < kEach; ++i) {
-    const int token = begin + i * kThreads + thread;
-    if (token >= s.n_logits) continue;
-    const uint64_t own = mass_at(from, token, best, scale, border);
-    mass += own;
-    if (dist != nullptr) dist[ids == nullptr ? token : ids[token]] = own;
+    const int token = begin + i * kThreads;
+    if (token < s.n_logits) {
+      const uint64_t own = mass_at(value[i], token, best, scale, border);
+      mass += own;
+      if (dist != nullptr) dist[ids == nullptr ? token : ids[token]] = own;
+    }
   }
-  mass = sum_of_warp(mass);
-  if (thread % kWarp == 0) sums[thread / kWarp] = mass;
-  __syncthreads();
-  if (thread > 0) return;
-  mass = 0;
-  for (int w = 0; w < kWarps; ++w) mass += sums[w];
-  masses[static_cast<size_t>(row) * static_cast<size_t>(mass_groups_of(s.n_logits)) + blockIdx.x] =
-      mass;
+  const BlockSum sum =
+      sum_of_block(mass, reinterpret_cast<uint64_t*>(evalrun_shared_memory()));  // [warps]
+  if (thread == 0)
+    masses[static_cast<size_t>(row) * static_cast<size_t>(mass_groups_of(s.n_logits)) +
+           blockIdx.x] = sum.total;
 }
 
-// Sum of a row's masses, in every thread. Groups are at most as many as threads.
-__device__ __forceinline__ uint64_t total_mass(const AnswerShape& s, const uint64_t* masses,
-                                               uint64_t* shared) {
-  const int row = static_cast<int>(blockIdx.y), groups = mass_groups_of(s.n_logits);
-  if (static_cast<int>(threadIdx.x) < groups)
-    shared[threadIdx.x] =
-        masses[static_cast<size_t>(row) * static_cast<size_t>(groups) + threadIdx.x];
-  __syncthreads();
-  uint64_t total = 0;
-  for (int g = 0; g < groups; ++g) total += shared[g];
-  return total;
+__device__ __forceinline__ const uint64_t* masses_of_row(const AnswerShape& s,
+                                                         const uint64_t* masses) {
+  return masses + static_cast<size_t>(blockIdx.y) * static_cast<size_t>(mass_groups_of(s.n_logits));
 }
 
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kWarp)
     sum_masses(AnswerShape s, const uint64_t* masses, uint64_t* result) {
   wait_for_previous();
-  auto* shared = reinterpret_cast<uint64_t*>(evalrun_shared_memory());  // [threads]
-  const uint64_t total = total_mass(s, masses, shared);
+  const uint64_t total = sum_of_groups(mass_groups_of(s.n_logits), masses_of_row(s, masses));
   if (threadIdx.x == 0)
     result[static_cast<size_t>(blockIdx.y) * static_cast<size_t>(s.stride()) +
            static_cast<size_t>(s.n_best)] = total;
 }
+
+// Shared memory of a draw.
+struct DrawMemory {
+  uint64_t sums[kWarps];
+  uint64_t place;  // within the group
+  int32_t group;
+};
 
 // The first token at which the masses, added by id, exceed the place of the draw.
 __global__ void __launch_bounds__(kThreads)
@@ -217,163 +336,379 @@ __global__ void __launch_bounds__(kThreads)
   if (thread == 0) *drawn = ~uint64_t{0};
   const double uniform = in.uniforms[row];
   if (uniform < 0) return;
-  auto* shared = reinterpret_cast<uint64_t*>(evalrun_shared_memory());  // [threads]
-  uint64_t place = place_of_draw(uniform, total_mass(s, masses, shared));
-  int group = 0;
-  const int groups = mass_groups_of(s.n_logits);
-  for (; group + 1 < groups && shared[group] <= place; ++group) place -= shared[group];
-  __syncthreads();  // all have read the groups' masses
+  auto& m = *reinterpret_cast<DrawMemory*>(evalrun_shared_memory());
 
+  // The group.
+  const int groups = mass_groups_of(s.n_logits);
+  const uint64_t* of_groups = masses_of_row(s, masses);
+  uint64_t own[kGroupsEach], sum = 0;
+#pragma unroll
+  for (int i = 0; i < kGroupsEach; ++i) {
+    const int group = thread * kGroupsEach + i;
+    own[i] = group < groups ? of_groups[group] : 0;
+    sum += own[i];
+  }
+  const BlockSum all = sum_of_block(sum, m.sums);
+  if (all.total == 0) return;  // nothing to draw from
+  uint64_t place = place_of_draw(uniform, all.total), before = all.before;
+#pragma unroll
+  for (int i = 0; i < kGroupsEach; ++i) {
+    if (place >= before && place < before + own[i])
+      m.group = thread * kGroupsEach + i, m.place = place - before;
+    before += own[i];
+  }
+  __syncthreads();
+  place = m.place;
+
+  // The token: four in turn are a thread's.
   const float best = logit_of(out[0]);
   const uint64_t border = borders == nullptr ? 0 : borders[row];
   const float* from = row_of(logits, s.n_logits);
-  const int begin = group * kMassGroup + thread * kEach, end = min(begin + kEach, s.n_logits);
-  uint64_t own = 0;
-  for (int token = begin; token < end; ++token)
-    own += mass_at(from, token, best, s.inverse_temperature, border);
-  shared[thread] = own;
-  __syncthreads();
-  // Whose turn it is: the tokens of earlier warps and lanes come before this thread's.
-  uint64_t before = 0;
-  for (int t = 0; t < thread; ++t) before += shared[t];
-  if (place < before || place >= before + own) return;
-  for (int token = begin; token < end; ++token) {
-    before += mass_at(from, token, best, s.inverse_temperature, border);
-    if (place < before) {
-      *drawn = static_cast<uint64_t>(token);
-      return;
-    }
+  const int begin = m.group * kMassGroup + thread * kEach;
+  float value[kEach];
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) value[i] = begin + i < s.n_logits ? from[begin + i] : 0.0f;
+  uint64_t mass[kEach];
+  sum = 0;
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    mass[i] = begin + i < s.n_logits
+                  ? mass_at(value[i], begin + i, best, s.inverse_temperature, border)
+                  : 0;
+    sum += mass[i];
+  }
+  before = sum_of_block(sum, m.sums).before;
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    if (place >= before && place < before + mass[i]) *drawn = static_cast<uint64_t>(begin + i);
+    before += mass[i];
   }
 }
 
-// The token that arrives first (engine/gumbel.cpp): a thread for each token of a noise block, one
-// block after the other. Of equal speeds the lower id wins, as a thread meets its ids in order.
-static_assert(kThreads == kNoiseBlock);
-__global__ void __launch_bounds__(kThreads)
-    draw_by_noise(AnswerShape s, const float* logits, const double* uniforms,
-                  const uint64_t* borders, uint64_t* result) {
-  wait_for_previous();
-  const int row = static_cast<int>(blockIdx.y), thread = static_cast<int>(threadIdx.x);
-  uint64_t* out = result + static_cast<size_t>(row) * static_cast<size_t>(s.stride());
-  uint64_t* drawn = out + s.n_best + 1;
-  const double uniform = uniforms[row];
-  if (uniform < 0) {
-    if (thread == 0) *drawn = ~uint64_t{0};
-    return;
+// A token and how fast it is (engine/gumbel.cpp). Nobody: -1, speed 0.
+struct Racer {
+  double speed = 0;
+  int32_t token = -1;
+};
+// Of equal speeds the lower id wins. A whole warp.
+__device__ __forceinline__ Racer fastest_of_warp(Racer own) {
+  for (int with = kWarp / 2; with > 0; with /= 2) {
+    const double speed = __shfl_xor_sync(kAllLanes, own.speed, with);
+    const int32_t token = __shfl_xor_sync(kAllLanes, own.token, with);
+    if (speed > own.speed || (speed == own.speed && token < own.token))
+      own.speed = speed, own.token = token;
   }
-  auto* speeds = reinterpret_cast<double*>(evalrun_shared_memory());  // [threads]
-  auto* tokens = reinterpret_cast<int32_t*>(speeds + kThreads);       // [threads]
-  const float best = logit_of(out[0]);
+  return own;
+}
+
+// The token of a group that arrives first: a thread for each token of a noise block, one block
+// after the other. A thread meets its ids in order.
+static_assert(kThreads == kNoiseBlock && kNoiseEach * kNoiseBlock == kMassGroup);
+__global__ void __launch_bounds__(kThreads)
+    draw_by_noise(AnswerShape s, const float* logits, const uint64_t* result,
+                  const double* uniforms, const uint64_t* borders, uint64_t* winners) {
+  wait_for_previous();
+  const int row = static_cast<int>(blockIdx.y), thread = static_cast<int>(threadIdx.x),
+            warp = thread / kWarp, lane = thread % kWarp;
+  const double uniform = uniforms[row];
+  if (uniform < 0) return;
+  auto* speeds = reinterpret_cast<double*>(evalrun_shared_memory());  // [warps]
+  auto* tokens = reinterpret_cast<int32_t*>(speeds + kWarps);         // [warps]
+  const float best = logit_of(result[static_cast<size_t>(row) * static_cast<size_t>(s.stride())]);
   const uint64_t border = borders == nullptr ? 0 : borders[row];
   const float* from = row_of(logits, s.n_logits);
   const TokenNoise noise(uniform);
-  double fastest = 0;
-  int32_t own = -1;
-  for (int token = thread; token < s.n_logits; token += kThreads) {
-    const float logit = from[token];
-    if (border > 0 && order_of(logit, token) < border) continue;
+  const int begin = static_cast<int>(blockIdx.x) * kMassGroup + thread;
+  Racer own;
+  float next = begin < s.n_logits ? from[begin] : 0.0f;
+#pragma unroll 1
+  for (int i = 0; i < kNoiseEach; ++i) {
+    const int token = begin + i * kThreads, ahead = token + kThreads;
+    const float logit = next;
+    next = i + 1 < kNoiseEach && ahead < s.n_logits ? from[ahead] : 0.0f;
+    if (token >= s.n_logits || (border > 0 && order_of(logit, token) < border)) continue;
     const double weight = weight_of(logit, best, s.inverse_temperature);
     const TokenNoise::First first = noise.first(token / kNoiseBlock);
-    if (weight / first.arrival <= fastest) continue;
+    if (weight / first.arrival <= own.speed) continue;
     const double speed = weight / noise.arrival(token, first);
-    if (speed > fastest) fastest = speed, own = token;
+    if (speed > own.speed) own.speed = speed, own.token = token;
   }
-  speeds[thread] = fastest, tokens[thread] = own;
+  own = fastest_of_warp(own);
+  if (lane == 0) speeds[warp] = own.speed, tokens[warp] = own.token;
   __syncthreads();
-  if (thread > 0) return;
-  for (int t = 1; t < kThreads; ++t)
-    if (tokens[t] >= 0 && (speeds[t] > fastest || (speeds[t] == fastest && tokens[t] < own)))
-      fastest = speeds[t], own = tokens[t];
-  *drawn = static_cast<uint64_t>(static_cast<int64_t>(own));
+  if (warp > 0) return;
+  own = {};
+  if (lane < kWarps) own.speed = speeds[lane], own.token = tokens[lane];
+  own = fastest_of_warp(own);
+  if (lane > 0) return;
+  uint64_t* to =
+      winners +
+      2 * (static_cast<size_t>(row) * static_cast<size_t>(mass_groups_of(s.n_logits)) + blockIdx.x);
+  to[0] = std::bit_cast<uint64_t>(own.speed);
+  to[1] = static_cast<uint64_t>(static_cast<int64_t>(own.token));
 }
 
-constexpr uint32_t kMostListed = 1024;
-// The least order that stays under top-k (logits equal to the k-th stay), then under top-p: digit
-// by digit from the highest, the one in which the sum from above reaches what is needed. As soon as
-// few tokens are left, which two passes over a row leave as a rule, they are listed and looked at
-// alone.
-struct BorderSearch {
-  uint64_t prefix;  // digits found so far
-  uint64_t reached;
-  uint32_t left;  // tokens that share them
-};
-__device__ __forceinline__ uint64_t border_of(const AnswerShape& s, const float* row, float best,
-                                              uint64_t least, bool by_mass, uint64_t* sums,
-                                              uint32_t* counts, BorderSearch* search,
-                                              int32_t* list) {
-  const int thread = static_cast<int>(threadIdx.x);
-  const int last = by_mass ? 0 : 32;  // top-k looks at logits alone
-  int shift = 56, n = s.n_logits;
-  bool listed = false;
-  for (;; shift -= 8) {
-    if (thread < kDigits) sums[thread] = 0, counts[thread] = 0;
-    if (thread == 0) counts[kDigits] = 0;
-    __syncthreads();
-    const uint64_t prefix = shift == 56 ? 0 : search->prefix;
-    const uint32_t left = shift == 56 ? ~0u : search->left;
-    const bool listing = !listed && left <= kMostListed;
-    for (int i = thread; i < n; i += kBorderThreads) {
-      const int token = listed ? list[i] : i;
-      const uint64_t order = order_of(row[token], token);
-      if (order < least || (shift < 56 && order >> (shift + 8) != prefix)) continue;
-      if (listing) list[atomicAdd(&counts[kDigits], 1u)] = token;
-      const auto digit = static_cast<int>(order >> shift & 0xffu);
-      if (by_mass) {  // 64 bits in shared memory are a loop of exchanges: only where there is mass
-        const uint64_t mass = mass_of(weight_of(row[token], best, s.inverse_temperature));
-        if (mass > 0)
-          atomicAdd(reinterpret_cast<unsigned long long*>(&sums[digit]),
-                    static_cast<unsigned long long>(mass));
-      }
-      atomicAdd(&counts[digit], 1u);
+// Of the groups' winners. A warp a row.
+__global__ void __launch_bounds__(kWarp)
+    first_to_arrive(AnswerShape s, const double* uniforms, const uint64_t* winners,
+                    uint64_t* result) {
+  wait_for_previous();
+  const int row = static_cast<int>(blockIdx.y), lane = static_cast<int>(threadIdx.x),
+            groups = mass_groups_of(s.n_logits);
+  const uint64_t* from = winners + 2 * static_cast<size_t>(row) * static_cast<size_t>(groups);
+  Racer own;
+  if (uniforms[row] >= 0)
+    for (int g = lane; g < groups; g += kWarp) {
+      const auto speed = std::bit_cast<double>(from[2 * g]);
+      if (speed > own.speed)  // ids ascend
+        own.speed = speed, own.token = static_cast<int32_t>(from[2 * g + 1]);
     }
-    __syncthreads();
-    if (thread == 0) {
-      BorderSearch found = shift == 56 ? BorderSearch{0, 0, 0} : *search;
-      uint64_t need = static_cast<uint64_t>(s.top_k);
-      if (by_mass) {
-        if (shift == 56) {
-          uint64_t total = 0;
-          for (int d = 0; d < kDigits; ++d) total += sums[d];
-          sums[kDigits] = nucleus_mass(s.top_p, total);
-        }
-        need = sums[kDigits];
-      }
-      const auto reached_by = [&](int d) { return by_mass ? sums[d] : uint64_t{counts[d]}; };
-      int digit = kDigits - 1;
-      while (digit > 0 && found.reached + reached_by(digit) < need)
-        found.reached += reached_by(digit--);
-      found.prefix = found.prefix << 8 | static_cast<uint64_t>(digit);
-      found.left = counts[digit];
-      *search = found;
-    }
-    __syncthreads();
-    if (shift == last || search->left <= 1) break;
-    if (listing) listed = true, n = static_cast<int>(left);
+  own = fastest_of_warp(own);
+  if (lane == 0)
+    result[static_cast<size_t>(row) * static_cast<size_t>(s.stride()) +
+           static_cast<size_t>(s.n_best + 1)] =
+        static_cast<uint64_t>(static_cast<int64_t>(own.token));
+}
+
+// ---- Borders ----
+
+// Whether tokens are counted first, for top-k. Otherwise their masses are added up.
+EVALRUN_DEVICE constexpr bool cuts_by_count(const AnswerShape& s) {
+  return s.top_k > 0 && s.top_k < s.n_logits;
+}
+
+// Counts or masses of a row's tokens by the first bits of their order, added up by block, then in
+// `bins` [rows][bins], which are clear.
+__global__ void __launch_bounds__(kThreads)
+    fill_bins(AnswerShape s, const float* logits, const uint64_t* result, const double* uniforms,
+              uint64_t* bins) {
+  wait_for_previous();
+  const int row = static_cast<int>(blockIdx.y), thread = static_cast<int>(threadIdx.x);
+  if (uniforms[row] < 0) return;
+  const float* from = row_of(logits, s.n_logits);
+  const int begin = static_cast<int>(blockIdx.x) * kBinGroup + thread;
+  float value[kBinEach];
+#pragma unroll
+  for (int i = 0; i < kBinEach; ++i) {
+    const int token = begin + i * kThreads;
+    value[i] = token < s.n_logits ? from[token] : 0.0f;
   }
-  // Read by all before the next search writes it: two of its barriers lie between.
-  return search->prefix << shift;
+  auto* parts = reinterpret_cast<uint32_t*>(evalrun_shared_memory());  // [parts][bins]
+  auto* words = reinterpret_cast<uint4*>(parts);
+  for (int i = thread; i < kBinParts * kBins / 4; i += kThreads) words[i] = make_uint4(0, 0, 0, 0);
+  const float best = logit_of(result[static_cast<size_t>(row) * static_cast<size_t>(s.stride())]);
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < kBinEach; ++i) {
+    const int token = begin + i * kThreads;
+    if (token < s.n_logits) {
+      const auto bin = static_cast<int>(order_of(value[i], token) >> kBinShift);
+      const uint64_t own =
+          cuts_by_count(s) ? 1 : mass_of(weight_of(value[i], best, s.inverse_temperature));
+      add_in_parts<kBinParts, kBinPartBits>(parts, kBins, bin, own);
+    }
+  }
+  __syncthreads();
+  uint64_t* to = bins + static_cast<size_t>(row) * kBins;
+  for (int bin = thread; bin < kBins; bin += kThreads) {
+    const uint64_t sum = sum_of_parts<kBinParts, kBinPartBits>(parts, kBins, bin);
+    if (sum > 0)
+      atomicAdd(reinterpret_cast<unsigned long long*>(&to[bin]),
+                static_cast<unsigned long long>(sum));
+  }
 }
 
-constexpr size_t kBorderShared = sizeof(uint64_t) * (kDigits + 1) + sizeof(BorderSearch) +
-                                 sizeof(uint32_t) * (kDigits + 1 + kMostListed);
+constexpr uint32_t kMostListed = kBorderThreads;  // a token a thread
 
+// The least order that stays under top-k (logits equal to the k-th stay), then under top-p: digit
+// by digit from the highest, the one in which the sum from above reaches what is needed. The first
+// digit is a bin, but for top-p behind top-k. As soon as few tokens are left, after the first digit
+// as a rule, they are listed and looked at alone.
+struct BorderSearch {
+  uint64_t least = 0;    // tokens below it are out
+  uint64_t need = 0;     // 0: top-p's share, not known yet
+  uint64_t reached = 0;  // by the tokens above those that share the digits
+  uint64_t prefix = 0;   // digits found so far
+  int shift = 64;        // of them
+  uint32_t left = 0;     // tokens that share them, or, where nobody counted, what could be listed
+  bool by_mass = false;
+
+  __device__ __forceinline__ bool holds(uint64_t order) const {
+    return order >= least && (shift == 64 || order >> shift == prefix);
+  }
+  __device__ __forceinline__ uint64_t border() const { return larger(prefix << shift, least); }
+};
+// Shared memory of a search.
+struct BorderMemory {
+  uint64_t sums[kBorderThreads / kWarp];
+  uint64_t list[kMostListed];  // orders
+  uint64_t prefix, reached;    // found
+  uint32_t left;
+  uint32_t listed;
+  uint32_t parts[kDigitParts * kDigits];
+  uint32_t counts[kDigits];
+};
+
+// Threads have sums of digits from above: whether this one's is the digit. The lowest digit is,
+// where no sum reaches what is needed.
+__device__ __forceinline__ bool reaches(const BorderSearch& search, uint64_t before, uint64_t own,
+                                        int digit) {
+  return before < search.need && (before + own >= search.need || digit == 0);
+}
+// What one thread has found, once it is written.
+__device__ __forceinline__ void take_digit(BorderSearch& search, int width, const BorderMemory& m) {
+  __syncthreads();
+  search.prefix = m.prefix, search.reached = m.reached, search.left = m.left;
+  search.shift -= width;
+}
+
+// The first digit, four bins a thread. A whole block, as are all that follow.
+__device__ __forceinline__ void find_bin(const AnswerShape& s, const uint64_t* bins,
+                                         BorderSearch& search, BorderMemory& m) {
+  constexpr int kOwn = kBins / kBorderThreads;
+  static_assert(kOwn * kBorderThreads == kBins);
+  const int top = kBins - 1 - static_cast<int>(threadIdx.x) * kOwn;
+  uint64_t own[kOwn], sum = 0;
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) {
+    own[i] = bins[top - i];
+    sum += own[i];
+  }
+  const BlockSum all = sum_of_block(sum, m.sums);
+  if (search.by_mass) search.need = nucleus_mass(s.top_p, all.total);
+  uint64_t before = all.before;
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) {
+    if (reaches(search, before, own[i], top - i)) {
+      m.prefix = static_cast<uint64_t>(top - i), m.reached = before;
+      m.left = search.by_mass ? kMostListed : static_cast<uint32_t>(own[i]);
+    }
+    before += own[i];
+  }
+  take_digit(search, kBinBits, m);
+}
+
+// The next digit, of those that tokens were counted by. A digit a thread.
+__device__ __forceinline__ void find_digit(const AnswerShape& s, int width, BorderSearch& search,
+                                           BorderMemory& m) {
+  const int digit = (1 << width) - 1 - static_cast<int>(threadIdx.x);
+  const uint32_t count = digit >= 0 ? m.counts[digit] : 0;
+  uint64_t own = count;
+  if (search.by_mass)
+    own = digit >= 0 ? sum_of_parts<kDigitParts, kDigitPartBits>(m.parts, kDigits, digit) : 0;
+  const BlockSum all = sum_of_block(own, m.sums);
+  if (search.need == 0) search.need = nucleus_mass(s.top_p, all.total);
+  const uint64_t before = search.reached + all.before;
+  if (digit >= 0 && reaches(search, before, own, digit)) {
+    m.prefix = search.prefix << width | static_cast<uint64_t>(digit), m.reached = before;
+    m.left = count;
+  }
+  take_digit(search, width, m);
+}
+
+__device__ __forceinline__ void clear_digits(BorderMemory& m) {
+  const int thread = static_cast<int>(threadIdx.x);
+  for (int i = thread; i < kDigitParts * kDigits; i += kBorderThreads) m.parts[i] = 0;
+  if (thread < kDigits) m.counts[thread] = 0;
+  __syncthreads();
+}
+__device__ __forceinline__ void count_digit(const BorderSearch& search, int width, uint64_t order,
+                                            uint64_t mass, BorderMemory& m) {
+  const auto digit =
+      static_cast<int>(order >> (search.shift - width) & ((uint64_t{1} << width) - 1));
+  if (search.by_mass) add_in_parts<kDigitParts, kDigitPartBits>(m.parts, kDigits, digit, mass);
+  atomicAdd(&m.counts[digit], 1u);
+}
+
+// take(logit, token) of a row, kAhead logits of a thread on their way before the first is used.
+template <int kAhead, typename Take>
+__device__ __forceinline__ void for_row(const float* row, int n, Take take) {
+  for (int begin = static_cast<int>(threadIdx.x); begin < n; begin += kAhead * kBorderThreads) {
+    float value[kAhead];
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const int token = begin + i * kBorderThreads;
+      value[i] = token < n ? row[token] : 0.0f;
+    }
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const int token = begin + i * kBorderThreads;
+      if (token < n) take(value[i], token);
+    }
+  }
+}
+
+// Lists the tokens that are left; how many they are, which may be more than the list has room for.
+__device__ __forceinline__ uint32_t list_tokens(const float* row, int n, const BorderSearch& search,
+                                                BorderMemory& m) {
+  if (threadIdx.x == 0) m.listed = 0;
+  __syncthreads();
+  for_row<8>(row, n, [&](float logit, int token) {
+    const uint64_t order = order_of(logit, token);
+    if (!search.holds(order)) return;
+    const uint32_t at = atomicAdd(&m.listed, 1u);
+    if (at < kMostListed) m.list[at] = order;
+  });
+  __syncthreads();
+  return m.listed;
+}
+
+// All digits that are left to find.
+__device__ __forceinline__ void find_digits(const AnswerShape& s, const float* row, float best,
+                                            BorderSearch& search, BorderMemory& m) {
+  const uint32_t thread = threadIdx.x;
+  const int last = search.by_mass ? 0 : 32;  // top-k looks at logits alone
+  const auto mass_here = [&](float logit) {
+    return search.by_mass ? mass_of(weight_of(logit, best, s.inverse_temperature)) : 0;
+  };
+  bool listed = false, mine = false;  // mine: this thread has a token of the list
+  uint64_t order = 0, mass = 0;
+  while (search.left > 1 && search.shift > last) {
+    if (!listed && search.left <= kMostListed) {
+      const uint32_t n = list_tokens(row, s.n_logits, search, m);
+      listed = n <= kMostListed, mine = listed && thread < n;
+      if (mine) order = m.list[thread], mass = mass_here(logit_of(order));
+    }
+    const int width = min(kDigitBits, search.shift - last);
+    clear_digits(m);
+    if (listed) {
+      if (mine && search.holds(order)) count_digit(search, width, order, mass, m);
+    } else {
+      for_row<2>(row, s.n_logits, [&](float logit, int token) {
+        const uint64_t of_token = order_of(logit, token);
+        if (search.holds(of_token)) count_digit(search, width, of_token, mass_here(logit), m);
+      });
+    }
+    __syncthreads();
+    find_digit(s, width, search, m);
+  }
+}
+
+// `bins` are what fill_bins() has made.
 __global__ void __launch_bounds__(kBorderThreads)
     find_borders(AnswerShape s, const float* logits, const uint64_t* result, const double* uniforms,
-                 uint64_t* borders) {
+                 const uint64_t* bins, uint64_t* borders) {
   wait_for_previous();
   const int row = static_cast<int>(blockIdx.y);
   if (uniforms[row] < 0) return;
-  auto* sums = reinterpret_cast<uint64_t*>(evalrun_shared_memory());  // [digits], what is needed
-  auto* search = reinterpret_cast<BorderSearch*>(sums + kDigits + 1);
-  auto* counts = reinterpret_cast<uint32_t*>(search + 1);         // [digits], listed
-  auto* list = reinterpret_cast<int32_t*>(counts + kDigits + 1);  // [most listed]
+  auto& m = *reinterpret_cast<BorderMemory*>(evalrun_shared_memory());
   const float best = logit_of(result[static_cast<size_t>(row) * static_cast<size_t>(s.stride())]);
   const float* from = row_of(logits, s.n_logits);
-  uint64_t border = 0;
-  if (s.top_k > 0 && s.top_k < s.n_logits)
-    border = border_of(s, from, best, 0, false, sums, counts, search, list);
-  if (s.top_p < 1) border = border_of(s, from, best, border, true, sums, counts, search, list);
-  if (threadIdx.x == 0) borders[row] = border;
+  BorderSearch search;
+  search.by_mass = !cuts_by_count(s);
+  if (!search.by_mass) search.need = static_cast<uint64_t>(s.top_k);
+  find_bin(s, bins + static_cast<size_t>(row) * kBins, search, m);
+  while (true) {
+    find_digits(s, from, best, search, m);
+    const uint64_t stay = search.reached + search.left;
+    if (search.by_mass || s.top_p >= 1 || stay <= 1) break;
+    // Top-p of what top-k has left, from the first digit: the bins are counts.
+    BorderSearch among;
+    among.least = search.border(), among.left = static_cast<uint32_t>(stay);
+    among.by_mass = true;
+    search = among;
+  }
+  if (threadIdx.x == 0) borders[row] = search.border();
 }
 
 // ---- Tasks ----
@@ -399,11 +734,7 @@ __device__ __forceinline__ int find_place(int begin, int end, uint64_t& place, M
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   for (; begin < end; begin += kWarp) {
     const uint64_t own = begin + lane < end ? mass(begin + lane) : 0;
-    uint64_t upto = own;
-    for (int by = 1; by < kWarp; by *= 2) {
-      const uint64_t before = __shfl_up_sync(kAllLanes, upto, static_cast<unsigned>(by));
-      if (lane >= by) upto += before;
-    }
+    const uint64_t upto = sum_upto_lane(own);
     const unsigned behind = __ballot_sync(kAllLanes, place < upto);
     if (behind != 0) {
       const int first = __ffs(static_cast<int>(behind)) - 1;
@@ -422,12 +753,6 @@ __device__ __forceinline__ int find_token(int n, const uint64_t* sums, uint64_t 
   if (group < 0) return -1;
   const int begin = group * kTaskGroup;
   return find_place(begin, min(begin + kTaskGroup, n), place, mass);
-}
-__device__ __forceinline__ uint64_t sum_of_groups(int n, const uint64_t* sums) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  uint64_t own = 0;
-  for (int g = lane; g < n; g += kWarp) own += sums[g];
-  return sum_of_warp(own);
 }
 __device__ __forceinline__ bool holds(const int32_t* tokens, int n, int token) {
   for (int i = 0; i < n; ++i)
@@ -519,9 +844,7 @@ __global__ void __launch_bounds__(kTaskThreads)
   const double uniform = in.uniforms[row];
   if (task.kind == AnswerTask::kNone || uniform < 0) return;
   auto* sums = reinterpret_cast<uint64_t*>(evalrun_shared_memory());  // [groups]
-  const int mass_groups = mass_groups_of(s.n_logits);
-  const uint64_t total = sum_of_groups(
-      mass_groups, masses + static_cast<size_t>(row) * static_cast<size_t>(mass_groups));
+  const uint64_t total = sum_of_groups(mass_groups_of(s.n_logits), masses_of_row(s, masses));
   uint64_t* dist = distribution_of(s, task, in.dists, dists);
   // The drawn token, the child that passed or the token's mass, further tokens.
   uint64_t* out =
@@ -533,6 +856,23 @@ __global__ void __launch_bounds__(kTaskThreads)
   } else {
     try_children(task, s.n_logits, total, uniform, in, dist, sums, out);
   }
+}
+
+// Clears the bins on the way, unless they are null.
+void find_best(const AnswerShape& s, const float* logits, uint64_t* found, uint64_t* bins,
+               uint64_t* result, cudaStream_t stream) {
+  const int groups = groups_of(s.n_logits);
+  const auto rows = static_cast<unsigned>(s.rows);
+  const dim3 grid(static_cast<unsigned>((groups + kWarps - 1) / kWarps), rows);
+  if (has_many(s.n_logits))
+    launch("best_of_groups", best_of_groups<kManyKeys>, grid, kThreads, 0, stream, s, logits, found,
+           bins);
+  else
+    launch("best_of_groups", best_of_groups<kFewKeys>, grid, kThreads, 0, stream, s, logits, found,
+           bins);
+  const int warps = (groups + kWarp - 1) / kWarp;
+  launch("best_of_found", best_of_found, dim3(1, rows), warps * kWarp,
+         static_cast<size_t>(warps * s.n_best) * sizeof(uint64_t), stream, s, found, result);
 }
 
 }  // namespace
@@ -553,12 +893,11 @@ void answer_rows(const AnswerShape& s, const float* logits, const AnswerInputs& 
   const auto grid = [&](int blocks) {
     return dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(s.rows));
   };
-  uint64_t *found = workspace + p.found, *masses = workspace + p.masses,
-           *borders = workspace + p.borders, *dists = workspace + p.dists;
-  launch("best_of_groups", best_of_groups, grid((groups_of(s.n_logits) + kWarps - 1) / kWarps),
-         kThreads, 0, stream, s, logits, found);
-  launch("best_of_found", best_of_found, grid(1), kThreads, 0, stream, s, found,
-         workspace + p.refound, result);
+  uint64_t *masses = workspace + p.masses, *borders = nullptr, *bins = nullptr,
+           *dists = workspace + p.dists;
+  const bool cut = s.draws && (s.top_p < 1 || cuts_by_count(s));
+  if (cut) borders = workspace + p.borders, bins = workspace + p.bins;
+  find_best(s, logits, workspace + p.found, bins, result, stream);
   const int mass_groups = mass_groups_of(s.n_logits);
   const auto add_masses = [&](const AnswerInputs& of, const uint64_t* behind, double scale) {
     launch("group_masses", group_masses, grid(mass_groups), kThreads, kWarps * sizeof(uint64_t),
@@ -566,26 +905,28 @@ void answer_rows(const AnswerShape& s, const float* logits, const AnswerInputs& 
   };
   if (s.sums) {
     add_masses({}, nullptr, 1.0);
-    launch("sum_masses", sum_masses, grid(1), kThreads, kThreads * sizeof(uint64_t), stream, s,
-           masses, result);
+    launch("sum_masses", sum_masses, grid(1), kWarp, 0, stream, s, masses, result);
   }
   if (!s.draws) return;
   AnswerInputs inputs = in;
   if (!s.tasks) inputs.tasks = nullptr;
-  const bool cut = s.top_p < 1 || (s.top_k > 0 && s.top_k < s.n_logits);
-  if (!cut) borders = nullptr;
-  if (cut)
-    launch("find_borders", find_borders, grid(1), kBorderThreads, kBorderShared, stream, s, logits,
-           result, in.uniforms, borders);
+  if (cut) {
+    launch("fill_bins", fill_bins, grid((s.n_logits + kBinGroup - 1) / kBinGroup), kThreads,
+           kBinParts * kBins * sizeof(uint32_t), stream, s, logits, result, in.uniforms, bins);
+    launch("find_borders", find_borders, grid(1), kBorderThreads, sizeof(BorderMemory), stream, s,
+           logits, result, in.uniforms, bins, borders);
+  }
   if (s.noise) {
-    launch("draw_by_noise", draw_by_noise, grid(1), kThreads,
-           kThreads * (sizeof(double) + sizeof(int32_t)), stream, s, logits, in.uniforms, borders,
+    launch("draw_by_noise", draw_by_noise, grid(mass_groups), kThreads,
+           kWarps * (sizeof(double) + sizeof(int32_t)), stream, s, logits, result, in.uniforms,
+           borders, masses);
+    launch("first_to_arrive", first_to_arrive, grid(1), kWarp, 0, stream, s, in.uniforms, masses,
            result);
     return;
   }
   add_masses(inputs, borders, s.inverse_temperature);
-  launch("draw_token", draw_token, grid(1), kThreads, kThreads * sizeof(uint64_t), stream, s,
-         logits, inputs, borders, masses, result);
+  launch("draw_token", draw_token, grid(1), kThreads, sizeof(DrawMemory), stream, s, logits, inputs,
+         borders, masses, result);
   if (!s.tasks) return;
   const int groups = (std::max(s.n_logits, in.dists.vocab) + kTaskGroup - 1) / kTaskGroup;
   const size_t shared = static_cast<size_t>(groups) * sizeof(uint64_t) +
