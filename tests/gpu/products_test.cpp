@@ -10,6 +10,7 @@
 
 #include "engine/base/rng.h"
 #include "engine/cpu/reference_products.h"
+#include "engine/cuda/kernels/device_code.h"
 #include "engine/cuda/kernels/device_matrix.h"
 #include "engine/cuda/kernels/pack.h"
 #include "engine/cuda/kernels/row_ops.h"
@@ -263,6 +264,44 @@ INSTANTIATE_TEST_SUITE_P(Cuda, Products, ::testing::ValuesIn(ways()),
                          [](const auto& instance) { return name_of(instance.param); });
 INSTANTIATE_TEST_SUITE_P(Cuda, PackedProducts, ::testing::ValuesIn(packed_ways()),
                          [](const auto& instance) { return name_of(instance.param); });
+
+// RMSNorm for a product: every width the kernels are cut for, and one beyond. The sum of squares is
+// that of 256 lanes, halves added until one is left.
+TEST(Norms, EqualTheDefinitionAtEveryWidth) {
+  for (const int d : {1, 5, 256, 576, 1024, 1025, 4096, 4097, 8192, 8200}) {
+    constexpr int kRows = 3, kLanes = 256;
+    const int stride = padded_to(d, kBlock);
+    const auto x = random_floats(kRows * d, 3), weights = random_floats(d, 4);
+    const DeviceBuffer from = on_device(x), by = on_device(weights);
+    DeviceBuffer to(static_cast<size_t>(kRows) * static_cast<size_t>(stride) * 2),
+        hidden(x.size() * sizeof(float));
+    NormJob job;
+    job.x = from.as<float>(), job.d = d, job.weights = by.as<float>(), job.eps = 1e-5f;
+    job.to = {to.as<void>(), stride, true};
+    job.hidden = hidden.as<float>();
+    norm_rows(job, kRows, nullptr);
+    const auto got = to_host<uint16_t>(to, static_cast<size_t>(kRows * stride));
+    const auto kept = to_host<float>(hidden, x.size());
+    for (int r = 0; r < kRows; ++r) {
+      float lane[kLanes] = {};
+      for (int j = 0; j < d; ++j) {
+        const float v = x[static_cast<size_t>(r * d + j)];
+        lane[j % kLanes] = std::fma(v, v, lane[j % kLanes]);
+      }
+      for (int half = kLanes / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; ++i) lane[i] = lane[i] + lane[i + half];
+      const float scale = cpu::rms_scale(lane[0], d, job.eps);
+      for (int j = 0; j < stride; ++j) {
+        const auto at = static_cast<size_t>(r * d + j);
+        const float want = j < d ? x[at] * scale * weights[static_cast<size_t>(j)] : 0.0f;
+        ASSERT_EQ(bfloat16_to_float(got[static_cast<size_t>(r * stride + j)]), rounded(want))
+            << d << " wide, row " << r << ", " << j;
+        if (j >= d) continue;
+        ASSERT_EQ(kept[at], want) << d << " wide, row " << r << ", " << j;
+      }
+    }
+  }
+}
 
 // What this device's tensor cores are said to compute; kExact where nobody has said.
 TensorCores tensor_cores_here() {
