@@ -111,7 +111,7 @@ void LayerQueue::attend(int l) {
   const ModelConfig& c = session_.c;
   const StepShape& s = step_->shape();
   AttentionArguments a;
-  a.header = header_, a.rows = rows_, a.visible = visible_;
+  a.rows = rows_, a.visible = visible_;
   a.windowed = c.layer_is_windowed(l);
   a.items = a.windowed ? items_windowed_ : items_;
   a.max_items = a.windowed ? s.items_windowed : s.items;

@@ -30,7 +30,37 @@ std::map<std::tuple<int, int, int>, int> pieces(const StepRecord& r,
   return seen;
 }
 
+// What an item says of keys is what its rows say.
+void check_keys(const StepRecord& r, const StepOptions& o, bool windowed) {
+  for (const AttentionItem& item : windowed ? r.items_windowed() : r.items()) {
+    ASSERT_GT(item.queries, 0);
+    if (item.kind == AttentionItem::kPrefix) {
+      ASSERT_EQ(item.first, 0);
+      ASSERT_EQ(item.limit, o.prefix_length);
+      ASSERT_EQ(item.length, o.prefix_length);
+      continue;
+    }
+    const int rows = (item.q0 + item.queries - 1) / o.group + 1;
+    for (int i = item.q0 / o.group; i < rows; ++i) {
+      const StepRow& row = r.rows()[static_cast<size_t>(item.row + i)];
+      const int first = windowed ? row.first_windowed : row.first;
+      ASSERT_EQ(item.sequence, row.sequence);
+      ASSERT_LE(item.first, first);
+      ASSERT_GE(item.length, std::min(row.length, (item.chunk + 1) * kChunk));
+      if (item.kind == AttentionItem::kShared) continue;
+      ASSERT_EQ(item.first, first);
+      ASSERT_EQ(item.limit, row.cached);
+      ASSERT_EQ(item.length, row.length);
+      ASSERT_EQ(item.visible, row.visible);
+    }
+    if (item.kind == AttentionItem::kShared) {
+      ASSERT_EQ(item.length, item.limit);
+    }
+  }
+}
+
 void check_covered(const StepRecord& r, const StepOptions& o, bool windowed) {
+  check_keys(r, o, windowed);
   const auto seen = pieces(r, windowed ? r.items_windowed() : r.items(), o.group);
   const int prefix_chunks = (o.prefix_length + kChunk - 1) / kChunk;
   for (int i = 0; i < r.header().rows; ++i) {
@@ -136,6 +166,11 @@ TEST(StepRecord, TheBlockHoldsWhatTheLayoutSays) {
   const auto* header = reinterpret_cast<const StepHeader*>(block.data() + l.header);
   EXPECT_EQ(header->rows, 9);
   EXPECT_EQ(header->n_items, static_cast<int>(record.items().size()));
+  // Kernels know the list's end by items without queries.
+  const auto* items = reinterpret_cast<const AttentionItem*>(block.data() + l.items);
+  ASSERT_GT(record.shape().items, header->n_items);
+  for (int i = 0; i < record.shape().items; ++i)
+    EXPECT_EQ(items[i].queries > 0, i < header->n_items) << i;
   const auto* visible = reinterpret_cast<const int32_t*>(block.data() + l.visible);
   for (int i = 0; i < 9; ++i) {
     const StepRow& r = record.rows()[static_cast<size_t>(i)];

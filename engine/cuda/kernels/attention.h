@@ -27,17 +27,16 @@ struct KeyValues {
 };
 
 struct AttentionArguments {
-  const StepHeader* header = nullptr;
   const StepRow* rows = nullptr;
   const int32_t* visible = nullptr;
   const AttentionItem* items = nullptr;
-  int max_items = 0;  // launched; the header says how many there are
+  int max_items = 0;  // launched, a power of two; those behind the list's end have no queries
   bool windowed = false;
   KeyValues cache, step, prefix;
   int n_rows = 0, heads = 0, kv_heads = 0, prefix_heads = 0, head_dim = 0, head_stride = 0;
   int prefix_length = 0;
   int slots = 0;
-  int merge_batch = 0;       // set by attend_bf16()
+  int merge_batch = 0;       // set by attend_bf16(), up to 32
   bool at_once = false;      // rows of a prompt, without items and partial results
   const void* q = nullptr;   // [rows][heads][head_stride] (float32: [rows][heads * head_dim])
   float* partial = nullptr;  // partial_floats()
@@ -70,7 +69,7 @@ bool attends_at_once(int rows, int keys, int heads, int kv_heads, int head_strid
 // Over all key heads. Changes no bits; tests change it.
 int& enough_prompt_tiles();
 
-// Chunks of a row whose factors are found together. Changes no bits; tests change it.
+// Chunks of a row whose factors are found together, 32 at most. Changes no bits; tests change it.
 int& merge_batch();
 // Once per device, before the first launch: allows the shared memory large heads need.
 void prepare_attention();

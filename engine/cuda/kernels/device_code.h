@@ -115,6 +115,21 @@ __device__ __forceinline__ void mma_bf16(float (&d)[4], const uint32_t (&a)[4], 
 #endif
 }
 
+// Transposes an 8 x 8 matrix of 16-bit values that a warp holds: with g = lane / 4 and t = lane % 4
+// a lane gives row g at columns 2t and 2t + 1, and gets rows 2t and 2t + 1 at column g, as B of
+// mma_bf16 has them. Lower half first. (PTX ISA, movmatrix.)
+__device__ __forceinline__ uint32_t transpose_8x8(uint32_t word) {
+#if defined(__CUDA_ARCH__)
+  uint32_t transposed;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(transposed) : "r"(word));
+  return transposed;
+#elif defined(EVALRUN_CUDA_EMULATED)
+  return emulator::movmatrix_m8n8_trans_b16(word);
+#else
+  return word;
+#endif
+}
+
 // First of all in every kernel, by every thread. A launch may begin while the kernel before it
 // still runs (launch() in engine/cuda/runtime/check.h; sm_90 and later), so that its thread blocks
 // are in place, and their first weights under way, when that one ends. Before this call a kernel

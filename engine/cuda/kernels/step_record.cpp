@@ -132,32 +132,47 @@ void StepRecord::add_tasks(const ForwardPlan& plan, const ForwardRequest& reques
   shape_.uniforms = rounded_size(static_cast<int>(further_.size()), 16);
 }
 
+namespace {
+// The prefix bank's chunks for one row, which `item` names.
+void add_prefix_items(const StepOptions& o, AttentionItem item, std::vector<AttentionItem>& items) {
+  item.kind = AttentionItem::kPrefix;
+  item.limit = item.length = o.prefix_length;
+  const int step = o.prefix_per_head ? 1 : kQueries;
+  for (int c = 0; c < (o.prefix_length + kChunk - 1) / kChunk; ++c)
+    for (int q = 0; q < o.group; q += step) {
+      item.chunk = item.slot = c;
+      item.q0 = q, item.queries = std::min(step, o.group - q);
+      item.only_head = o.prefix_per_head ? q : -1;
+      items.push_back(item);
+    }
+}
+}  // namespace
+
 void StepRecord::add_items(const StepOptions& o, bool windowed,
                            std::vector<AttentionItem>& items) const {
   const int prefix_chunks = (o.prefix_length + kChunk - 1) / kChunk;
   const auto first_of = [&](const StepRow& r) { return windowed ? r.first_windowed : r.first; };
-  const auto add = [&](int32_t kind, int row, int n_rows, int chunk, int slot, int limit,
-                       int only) {
-    for (int q = 0; q < n_rows * o.group; q += kQueries)
-      items.push_back(
-          {kind, row, q, std::min(kQueries, n_rows * o.group - q), chunk, slot, limit, only});
+  const auto add = [&](AttentionItem item, int n_rows) {
+    for (int q = 0; q < n_rows * o.group; q += kQueries) {
+      item.q0 = q, item.queries = std::min(kQueries, n_rows * o.group - q);
+      items.push_back(item);
+    }
   };
   const int n = static_cast<int>(rows_.size());
   for (int i = 0; i < n; ++i) {
     const StepRow& r = rows_[static_cast<size_t>(i)];
-    if (r.prefix)
-      for (int c = 0; c < prefix_chunks; ++c) {
-        if (!o.prefix_per_head) {
-          add(AttentionItem::kPrefix, i, 1, c, c, o.prefix_length, -1);
-          continue;
-        }
-        for (int h = 0; h < o.group; ++h)
-          items.push_back({AttentionItem::kPrefix, i, h, 1, c, c, o.prefix_length, h});
-      }
+    AttentionItem item;
+    item.row = i, item.sequence = r.sequence;
+    if (r.prefix) add_prefix_items(o, item, items);
     // Chunks that end after the cache. In a prefill none do: length == cached.
+    item.kind = AttentionItem::kOwn;
+    item.first = first_of(r), item.limit = r.cached, item.length = r.length;
+    item.visible = r.visible;
     if (r.length > r.cached)
-      for (int c = std::max(r.cached, first_of(r)) / kChunk; c <= (r.length - 1) / kChunk; ++c)
-        add(AttentionItem::kOwn, i, 1, c, prefix_chunks + c, r.cached, -1);
+      for (int c = std::max(r.cached, item.first) / kChunk; c <= (r.length - 1) / kChunk; ++c) {
+        item.chunk = c, item.slot = prefix_chunks + c;
+        add(item, 1);
+      }
   }
   // Runs of rows of one sequence share the chunks that all of them find in the cache. A tile holds
   // as many rows as 16 queries take, so that a chunk is looked at only for rows that see it.
@@ -175,8 +190,13 @@ void StepRecord::add_items(const StepOptions& o, bool windowed,
     const StepRow& r = rows_[static_cast<size_t>(begin)];
     const bool direct = r.length == r.cached;
     const int chunks = direct ? (limit + kChunk - 1) / kChunk : limit / kChunk;
-    for (int c = oldest / kChunk; c < chunks; ++c)
-      add(AttentionItem::kShared, begin, end - begin, c, prefix_chunks + c, limit, -1);
+    AttentionItem item;
+    item.row = begin, item.sequence = sequence;
+    item.first = oldest, item.limit = item.length = limit;
+    for (int c = oldest / kChunk; c < chunks; ++c) {
+      item.chunk = c, item.slot = prefix_chunks + c;
+      add(item, end - begin);
+    }
     begin = end;
   }
 }
@@ -200,8 +220,13 @@ void StepRecord::write(const ForwardPlan& plan, unsigned char* block) const {
   put(l.tasks, tasks_.data(), tasks_.size() * sizeof(AnswerTask));
   put(l.children, children_.data(), children_.size() * sizeof(int32_t));
   put(l.further, further_.data(), further_.size() * sizeof(double));
-  put(l.items, items_.data(), items_.size() * sizeof(AttentionItem));
-  put(l.items_windowed, items_windowed_.data(), items_windowed_.size() * sizeof(AttentionItem));
+  const auto put_items = [&](size_t at, const std::vector<AttentionItem>& items, int room) {
+    const size_t bytes = items.size() * sizeof(AttentionItem);
+    put(at, items.data(), bytes);
+    std::memset(block + at + bytes, 0, static_cast<size_t>(room) * sizeof(AttentionItem) - bytes);
+  };
+  put_items(l.items, items_, shape_.items);
+  put_items(l.items_windowed, items_windowed_, shape_.items_windowed);
 }
 
 }  // namespace evalrun::engine::cuda

@@ -33,20 +33,24 @@ struct alignas(16) StepRow {
   int32_t low_rank;
 };
 
-// One chunk of keys for up to 16 queries of one key head.
-struct AttentionItem {
+// One chunk of keys for up to 16 queries of one key head. All that keys' addresses depend on is
+// here, so that they do not wait for the row.
+struct alignas(16) AttentionItem {
   enum Kind : int32_t {
     kShared,  // every key of the chunk is in the cache: several rows at once
     kOwn,     // one row, whose last keys are rows of the request
     kPrefix,  // the prefix bank, one row
   };
-  int32_t kind;
-  int32_t row;  // first row; query q0 + i is head (q0 + i) % group of row + (q0 + i) / group
-  int32_t q0, queries;
-  int32_t chunk;      // keys [128 chunk, 128 chunk + 128)
-  int32_t slot;       // where its partial result goes among the row's
-  int32_t limit;      // kShared: positions of the cache that hold keys
-  int32_t only_head;  // kPrefix with banks per query head: this head of the group; else -1
+  int32_t kind = kShared;
+  int32_t row = 0;  // first row; query q0 + i is head (q0 + i) % group of row + (q0 + i) / group
+  int32_t q0 = 0, queries = 0;  // no queries: behind the list's end
+  int32_t chunk = 0;            // keys [128 chunk, 128 chunk + 128)
+  int32_t slot = 0;             // where its partial result goes among the row's
+  int32_t limit = 0;       // keys below come from the cache (kPrefix: the bank), others are rows
+  int32_t only_head = -1;  // kPrefix with banks per query head: this head of the group
+  int32_t sequence = 0;    // of its rows
+  int32_t first = 0, length = 0;  // none of its rows sees keys outside of [first, length)
+  int32_t visible = 0;            // kOwn: the row's
 };
 
 struct StepHeader {

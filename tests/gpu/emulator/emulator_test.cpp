@@ -262,6 +262,29 @@ TEST_F(Emulator, MmaIsTheProductOfThePtxManualsFragments) {
     }
 }
 
+// Word for word from the PTX ISA, movmatrix: the matrix by row, its transposed by row.
+void movmatrix_kernel(const uint16_t* from, uint16_t* to) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int row = lane >> 2, column = lane % 4 * 2;
+  const uint32_t word = from[row * 8 + column] | static_cast<uint32_t>(from[row * 8 + column + 1])
+                                                     << 16;
+  const uint32_t got = movmatrix_m8n8_trans_b16(word);
+  to[row * 8 + column] = static_cast<uint16_t>(got);
+  to[row * 8 + column + 1] = static_cast<uint16_t>(got >> 16);
+}
+TEST_F(Emulator, MovmatrixTransposes) {
+  std::vector<uint16_t> matrix(64);
+  std::iota(matrix.begin(), matrix.end(), uint16_t{0xff00});  // both bytes count
+  for (const uint64_t seed : {0, 1, 7}) {
+    set_schedule_seed(seed);
+    const OnDevice<uint16_t> from(matrix), to(64);
+    ASSERT_EQ(launch(movmatrix_kernel, 1, 32, 0, nullptr, from.p, to.p), cudaSuccess);
+    const std::vector<uint16_t> got = to.values();
+    for (size_t r = 0; r < 8; ++r)
+      for (size_t c = 0; c < 8; ++c) EXPECT_EQ(got[r * 8 + c], matrix[c * 8 + r]);
+  }
+}
+
 // --- streams -------------------------------------------------------------------------------------
 
 void add_kernel(int* value, int by) { *value += by; }

@@ -191,6 +191,18 @@ void multiply(Warp& w) {
   }
 }
 
+// Of an 8 x 8 matrix lane 4 g + t brings row g, columns 2 t and 2 t + 1, lower half first, and gets
+// the same of the transposed one.
+void transpose(Warp& w) {
+  uint64_t m[8][8];
+  for (int lane = 0; lane < 32; ++lane)
+    for (int e = 0; e < 2; ++e) m[lane / 4][lane % 4 * 2 + e] = w.word[lane] >> (16 * e) & 0xffffu;
+  for (int lane = 0; lane < 32; ++lane) {
+    const int row = lane / 4, column = lane % 4 * 2;
+    w.result[lane] = m[column][row] | m[column + 1][row] << 16;
+  }
+}
+
 void complete(Warp& w) {
   uint64_t ballot = 0;
   switch (w.what) {
@@ -209,6 +221,10 @@ void complete(Warp& w) {
     case Collective::kMma:
       if (w.size != 32) fail("mma in a warp that is not full");
       multiply(w);
+      break;
+    case Collective::kTranspose:
+      if (w.size != 32) fail("movmatrix in a warp that is not full");
+      transpose(w);
       break;
   }
 }

@@ -178,9 +178,12 @@ extern int g_thread;  // its number in the block
 unsigned char* shared_memory();
 void sync_threads();
 // What lanes of a warp do together; each gives a word and gets one.
-enum class Collective { kSync, kShuffle, kBallot, kMma };
+enum class Collective { kSync, kShuffle, kBallot, kMma, kTranspose };
 uint64_t meet(Collective what, uint64_t word, int from_lane);
 void mma_m16n8k16_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]);
+inline uint32_t movmatrix_m8n8_trans_b16(uint32_t word) {
+  return static_cast<uint32_t>(meet(Collective::kTranspose, word, 0));
+}
 // cp.async: `given` of the bytes, zeros after them. A copy happens at once or when its group is
 // waited for, at random.
 void copy_async(void* shared, const void* global, int bytes, int given);
