@@ -60,18 +60,23 @@ struct Product {
 
 float rounded(float x) { return bfloat16_to_float(float_to_bfloat16(x)); }
 
-// As a storage, and with matrices of these sizes taken for small ones or for large ones.
+// As a storage, and with matrices of these sizes taken for small ones or for large ones: these from
+// nine rows on.
 struct Way {
   WeightStorage storage;
   bool large;
 };
 class Products : public ::testing::TestWithParam<Way> {
  protected:
-  void SetUp() override { small_matrix() = GetParam().large ? 0 : usual_; }
-  void TearDown() override { small_matrix() = usual_; }
+  void SetUp() override {
+    if (!GetParam().large) return;
+    small_matrix() = 0, narrow_rows() = 8;
+  }
+  void TearDown() override { small_matrix() = usual_, narrow_rows() = usual_rows_; }
 
  private:
   const int64_t usual_ = small_matrix();
+  const int usual_rows_ = narrow_rows();
 };
 
 TEST_P(Products, EqualTheDefinitionAtOddShapes) {

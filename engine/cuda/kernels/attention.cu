@@ -67,7 +67,7 @@ __device__ __forceinline__ SegmentKeys keys_of(const AttentionArguments& a,
 template <int D>
 struct SegmentValues {
   static constexpr int kGroups = D / 32;
-  static constexpr int kAhead = kGroups < 4 ? kGroups : 4;  // groups whose loads come first
+  static constexpr int kAhead = kGroups < 2 ? kGroups : 2;  // groups whose loads come first
   const uint16_t* cached;  // column g of the first tile, keys 8 t .. 8 t + 7
   size_t capacity;
   const uint16_t* row[4];  // dimensions 8 t .. 8 t + 7
@@ -281,12 +281,21 @@ __device__ __forceinline__ void merge_segments(const AttentionArguments& a,
   }
 }
 
+// Thread blocks that share a multiprocessor: as many as registers allow without spilling.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+constexpr int kMostChunkBlocks = 3;
+#else
+constexpr int kMostChunkBlocks = 4;
+#endif
+template <int D>
+constexpr int kChunkBlocks = D == 256   ? 2
+                             : D == 128 ? 3
+                                        : kMostChunkBlocks;
+
 // A thread block is one item for one key head, a warp one segment of it. Heads first in the grid's
 // order, so that blocks behind the list's end come last.
 template <int D>
-__global__ void __launch_bounds__(kThreads, D == 256   ? 2
-                                            : D == 128 ? 3
-                                                       : 4) attend_chunk(AttentionArguments a) {
+__global__ void __launch_bounds__(kThreads, kChunkBlocks<D>) attend_chunk(AttentionArguments a) {
   wait_for_previous();
   const AttentionItem item = a.items[blockIdx.z * gridDim.y + blockIdx.y];
   if (item.queries == 0) return;

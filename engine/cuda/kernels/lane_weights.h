@@ -73,10 +73,17 @@ __device__ __forceinline__ LaneWeights<S> load_weights(const MatrixRef& w, int t
   return r;
 }
 
+// kBf16: where 16 bytes of a row of a tile lie in a stage, so that eight lanes which write or read
+// at once have all banks, once: a line of one row, or halves of two rows.
+template <int kBlocks>
+__device__ __forceinline__ int row_place(int row, int piece) {
+  const int turned = kBlocks == 2 ? piece ^ (row % 2 * 4) : piece;
+  return (row * 4 * kBlocks + turned) * 16;
+}
+
 // The same by way of shared memory, kBlocks blocks of a tile at a time: all lanes of a warp copy
-// (copy_async), whole lines side by side; after they have waited each finds its own with
-// fetched_weights(). In kBf16 a lane finds what it copied itself. A stage takes kBytes there, a
-// multiple of 128.
+// (copy_async), whole lines side by side; after they have waited, and met (__syncwarp), each finds
+// its own with fetched_weights(). A stage takes kBytes there, a multiple of 128.
 template <WeightStorage S, int kBlocks>
 class WeightStream {
  public:
@@ -84,10 +91,7 @@ class WeightStream {
   static constexpr int kCodes = kBlocks * L::kCodeBytes, kScales = kBlocks * L::kScaleBytes;
   static constexpr int kBytes = (kCodes + kScales + 127) / 128 * 128;
   __device__ __forceinline__ WeightStream(const MatrixRef& w, int tile, int block, int lane)
-      : codes_(S == WeightStorage::kBf16
-                   ? reinterpret_cast<const unsigned char*>(
-                         bf16_weights(w, tile * kTile + lane / 4, block, lane % 4))
-                   : w.codes + block_index(w, tile, block) * L::kCodeBytes + lane * 16),
+      : codes_(w.codes + start(w, tile, block, lane)),
         scales_(w.scales + block_index(w, tile, block) * L::kScaleBytes +
                 (L::kScaled ? lane * 16 : 0)),
         blocks_(static_cast<size_t>(w.blocks)) {}
@@ -96,13 +100,15 @@ class WeightStream {
                                         size_t tile = 0) const {
     const unsigned char* codes = codes_ + tile * blocks_ * L::kCodeBytes;
     if constexpr (S == WeightStorage::kBf16) {
-      const size_t second = blocks_ * (L::kCodeBytes / 2);  // from output g to g + 8
+      // Rows of the matrix: of a whole line where there are two blocks of it. Its second half lies
+      // in the other half of the banks with each second row (row_place()).
+      static_assert(kBlocks == 1 || kBlocks == 2);
+      const int row = lane / kPieces, piece = lane % kPieces;
+      if (piece >= blocks * 4) return;
 #pragma unroll
-      for (int u = 0; u < kBlocks; ++u) {
-        if (u >= blocks) break;
-        copy_async<16>(to + (2 * u * kWarp + lane) * 16, codes + u * kStep);
-        copy_async<16>(to + ((2 * u + 1) * kWarp + lane) * 16, codes + second + u * kStep);
-      }
+      for (int r = 0; r < kTile; r += kWarp / kPieces)
+        copy_async<16>(to + row_place<kBlocks>(row + r, piece),
+                       codes + static_cast<size_t>(r) * blocks_ * (kBlock * 2));
     } else {
       copy_bytes<kCodes>(to, codes, blocks * L::kCodeBytes, lane);
       if constexpr (L::kScaled)
@@ -117,6 +123,17 @@ class WeightStream {
 
  private:
   static constexpr int kStep = S == WeightStorage::kBf16 ? kBlock * 2 : L::kCodeBytes;
+  static constexpr int kPieces = 4 * kBlocks;  // kBf16: of 16 bytes, of a row
+  static __device__ __forceinline__ size_t start(const MatrixRef& w, int tile, int block,
+                                                 int lane) {
+    if constexpr (S == WeightStorage::kBf16)
+      return (static_cast<size_t>(tile * kTile + lane / kPieces) * static_cast<size_t>(w.blocks) +
+              static_cast<size_t>(block)) *
+                 kStep +
+             static_cast<size_t>(lane % kPieces) * 16;
+    else
+      return block_index(w, tile, block) * L::kCodeBytes + static_cast<size_t>(lane) * 16;
+  }
   template <int kMost>
   static __device__ __forceinline__ void copy_bytes(unsigned char* to, const unsigned char* from,
                                                     int bytes, int lane) {
@@ -136,8 +153,9 @@ __device__ __forceinline__ LaneWeights<S> fetched_weights(const unsigned char* f
   const unsigned char* scales = from + kBlocks * L::kCodeBytes + u * L::kScaleBytes;
   LaneWeights<S> r = {};
   if constexpr (S == WeightStorage::kBf16) {
-    r.codes = reinterpret_cast<const uint4*>(codes)[lane];
-    r.more = reinterpret_cast<const uint4*>(codes)[kWarp + lane];
+    const int g = lane / 4, piece = 4 * u + lane % 4;
+    r.codes = *reinterpret_cast<const uint4*>(from + row_place<kBlocks>(g, piece));
+    r.more = *reinterpret_cast<const uint4*>(from + row_place<kBlocks>(g + 8, piece));
   } else if constexpr (S == WeightStorage::kQ4Group) {
     const uint2 words = reinterpret_cast<const uint2*>(codes)[lane];
     r.codes.x = words.x, r.codes.y = words.y;

@@ -10,10 +10,6 @@ namespace {
 
 constexpr int kWarps = 8;
 constexpr int kThreads = kWarps * kWarp;
-// Up to this many rows, and for small matrices, all slices of a tile meet in one thread block. With
-// few rows the inputs are small beside the weights. For small matrices, bringing thread blocks
-// together costs more than either.
-constexpr int kNarrowRows = 16;
 constexpr int kBatchRows = 256;  // of one launch
 constexpr int kChainRows = 4;    // rows of a thread in kF32
 constexpr int kChainOutputs = 128;
@@ -74,19 +70,19 @@ template <WeightStorage S>
 struct NarrowShape {
   static constexpr int kBlocks = S == WeightStorage::kBf16 ? 2 : 4;  // of a stage
   using Stream = WeightStream<S, kBlocks>;
-  static constexpr int kStages = S == WeightStorage::kBf16 || LaneWeights<S>::kOffset ? 4 : 3;
+  static constexpr int kStages = LaneWeights<S>::kOffset ? 4 : 3;
   static constexpr int kBytes = kStages * Stream::kBytes;  // of a warp
 };
 
 // Sum of one slice of a tile, of NT * 8 rows from `row` on, in the registers of a warp: acc[j] is
 // D of mma_bf16 for rows row + 8 j ... Rows from n on count as zeros. `ring`: kBytes of this warp.
-template <WeightStorage S, int NT>
+// `meanwhile` is done when the kernel before has ended and weights are under way.
+template <WeightStorage S, int NT, typename Meanwhile>
 __device__ __forceinline__ void sum_slice(const MatrixRef& w, int tile, int slice, const uint4* x,
                                           int row, int n, int lane, unsigned char* ring,
-                                          float (&acc)[NT][4]) {
+                                          float (&acc)[NT][4], const Meanwhile& meanwhile) {
   using Shape = NarrowShape<S>;
   constexpr int kBlocks = Shape::kBlocks, kStages = Shape::kStages;
-  constexpr bool kOthers = S != WeightStorage::kBf16;  // lanes read what others copied
   const Slice part = slice_of(w.blocks, slice);
   const int g = lane / 4, t = lane % 4;
   typename Shape::Stream weights(w, tile, part.first, lane);
@@ -98,7 +94,8 @@ __device__ __forceinline__ void sum_slice(const MatrixRef& w, int tile, int slic
 #pragma unroll
   for (int s = 0; s < kStages; ++s)
     fetch(part.first + s * kBlocks, ring + s * Shape::Stream::kBytes);
-  wait_for_previous();  // the weights are under way
+  wait_for_previous();
+  meanwhile();
 #pragma unroll
   for (int j = 0; j < NT; ++j)
 #pragma unroll
@@ -120,7 +117,7 @@ __device__ __forceinline__ void sum_slice(const MatrixRef& w, int tile, int slic
                            ? from[static_cast<size_t>(j) * eight_rows + 4 * u]
                            : make_uint4(0, 0, 0, 0);
     wait_copies<kStages - 1>();
-    if constexpr (kOthers) __syncwarp();
+    __syncwarp();
 #pragma unroll
     for (int u = 0; u < kBlocks; ++u) {
       if (first + u >= part.last) break;
@@ -132,7 +129,7 @@ __device__ __forceinline__ void sum_slice(const MatrixRef& w, int tile, int slic
         add_block<S>(acc[j], factors, inputs[u][j], sums);
       }
     }
-    if constexpr (kOthers) __syncwarp();  // nobody needs this stage any more
+    __syncwarp();  // nobody needs this stage any more
     fetch(first + kStages * kBlocks, stage);
     stage += Shape::Stream::kBytes;
     if (stage == ring + Shape::kBytes) stage = ring;
@@ -146,10 +143,19 @@ __device__ __forceinline__ float sum_quarters(float q0, float q1, float q2, floa
   return ((q0 + q1) + q2) + q3;
 }
 
+// What an output is added to, if it is: to be loaded long before it is needed. A load after a store
+// would wait for itself alone.
+__device__ __forceinline__ float sum_before(const Epilogue& out, int row, int o) {
+  if (out.residual == nullptr || o >= out.outputs) return 0;
+  return out
+      .residual[static_cast<size_t>(row) * static_cast<size_t>(out.ldy) + static_cast<size_t>(o)];
+}
+
 // Output o (of the device matrix) of one row, from its sum and, in turns, that of o + 8.
+// `before`: what it is added to.
 template <WeightStorage S>
 __device__ __forceinline__ void finish(const MatrixRef& w, const Epilogue& out, int row, int o,
-                                       float sum, float second) {
+                                       float sum, float second, float before) {
   if constexpr (S == WeightStorage::kInt8Channel) {
     const auto* scale = reinterpret_cast<const float*>(w.scales);
     sum = sum * scale[o];
@@ -175,7 +181,7 @@ __device__ __forceinline__ void finish(const MatrixRef& w, const Epilogue& out, 
   const size_t at =
       static_cast<size_t>(row) * static_cast<size_t>(out.ldy) + static_cast<size_t>(o);
   if (out.residual != nullptr)
-    out.residual[at] = out.residual[at] + sum;
+    out.residual[at] = before + sum;
   else
     out.y[at] = sum;
 }
@@ -211,8 +217,15 @@ __global__ void __launch_bounds__(kThreads, (kNarrowBlocks<S, NT>))
   const int tile = static_cast<int>(blockIdx.x), row = static_cast<int>(blockIdx.y) * kRows;
   const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % 32;
   unsigned char* ring = evalrun_shared_memory() + warp * NarrowShape<S>::kBytes;
-  float acc[NT][4];
-  sum_slice<S, NT>(w, tile, warp, x, row, n, lane, ring, acc);
+  constexpr int kEach = (kRows * kTile + kThreads - 1) / kThreads;  // outputs of a thread
+  float acc[NT][4], before[kEach];
+  sum_slice<S, NT>(w, tile, warp, x, row, n, lane, ring, acc, [&] {
+#pragma unroll
+    for (int e = 0; e < kEach; ++e) {
+      const int i = e * kThreads + static_cast<int>(threadIdx.x), r = row + i / kTile;
+      before[e] = i < kRows * kTile && r < n ? sum_before(out, r, tile * kTile + i % kTile) : 0.0f;
+    }
+  });
   // [slice] as of store_sums(): each warp's in its ring, which all its lanes have read.
   auto* sums = reinterpret_cast<float*>(evalrun_shared_memory());
   __syncwarp();
@@ -225,12 +238,13 @@ __global__ void __launch_bounds__(kThreads, (kNarrowBlocks<S, NT>))
     };
     return sum_quarters(quarter(0), quarter(1), quarter(2), quarter(3));
   };
-  for (int i = static_cast<int>(threadIdx.x); i < kRows * kTile; i += kThreads) {
-    const int r = i / kTile, o = i % kTile;
-    if (row + r >= n) break;
+#pragma unroll
+  for (int e = 0; e < kEach; ++e) {
+    const int i = e * kThreads + static_cast<int>(threadIdx.x), r = i / kTile, o = i % kTile;
+    if (i >= kRows * kTile || row + r >= n) break;
     if (out.activated != nullptr && o >= 8) continue;
     finish<S>(w, out, row + r, tile * kTile + o, total(sum_at(r, o)),
-              out.activated != nullptr ? total(sum_at(r, o + 8)) : 0.0f);
+              out.activated != nullptr ? total(sum_at(r, o + 8)) : 0.0f, before[e]);
   }
 }
 
@@ -246,7 +260,7 @@ struct WideShape {
   static constexpr int kInputBytes = 2 * kRows * kBlock * 2;
   static constexpr int kStageBytes = kInputBytes + 2 * kTiles * Stream::kBytes;
   // Two thread blocks fit an sm_80 multiprocessor, one the 99 KiB of smaller ones.
-  static constexpr int kStages = S == WeightStorage::kBf16 ? 3 : L::kOffset ? 5 : 4;
+  static constexpr int kStages = std::min(6, (76 << 10) / kStageBytes);
   // Sums of inputs, of this stage and the next: [2][slice][row].
   static constexpr int kSumBytes = L::kOffset ? 2 * 2 * kRows * 4 : 0;
   static constexpr int kBytes = kStages * kStageBytes + kSumBytes;
@@ -307,6 +321,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     if (s >= n_mine) return;
 #pragma unroll
     for (int r = 0; r < kRows; r += kRowStep) {
+      if (kRows < kRowStep && of_half / 4 >= kRows) break;
       const bool given = row + of_half / 4 + r < n;
       copy_async<16>(stage + (half * kRows * 4 + r * 4 + of_half) * 16,
                      given ? inputs_from + r * w.blocks * 4 : x, given);
@@ -323,6 +338,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 #pragma unroll
     for (int j = 0; j < NT; j += 4) {
       const int r = 8 * (j + warp % 4);
+      if (NT < 4 && r >= kRows) break;
       float sums[2];
       sum_inputs(sums, input_at(stage, r + g));
       if (g == 0) to[r + 2 * t] = sums[0];
@@ -410,33 +426,52 @@ __global__ void __launch_bounds__(kThreads, 2)
                                                  acc[i][j][2] + other.z, acc[i][j][3] + other.w);
       }
   }
-  __threadfence();
+  // One thread's fences count for its block: barriers stand between.
   __syncthreads();
   auto* last = reinterpret_cast<unsigned*>(shared);
   if (thread == 0) {
+    __threadfence();
     *last = atomicAdd(counters + place, 1u) == kQuarters - 1;
     if (*last) counters[place] = 0;
+    __threadfence();
   }
   __syncthreads();
   if (*last == 0 || tile + half >= w.tiles) return;
-  __threadfence();
-  // Each warp has one of its tiles now.
-#pragma unroll 2
-  for (int j = 0; j < NT; ++j) {
-    if (row + 8 * j >= n) break;
-    float4 q[kQuarters];
+  // Each warp has one of its tiles now. What is read of some fragments comes before what is
+  // written.
+  constexpr int kTogether = 2;
+  const int o = (tile + half) * kTile + g;
+#pragma unroll 1
+  for (int begin = 0; begin < NT; begin += kTogether) {
+    if (row + 8 * begin >= n) break;
+    float4 q[kTogether][kQuarters];
+    float before[kTogether][4];
 #pragma unroll
-    for (int i = 0; i < kQuarters; ++i) q[i] = __ldcg(quarter_at(i, half, j));
-    const float sums[4] = {
-        sum_quarters(q[0].x, q[1].x, q[2].x, q[3].x), sum_quarters(q[0].y, q[1].y, q[2].y, q[3].y),
-        sum_quarters(q[0].z, q[1].z, q[2].z, q[3].z), sum_quarters(q[0].w, q[1].w, q[2].w, q[3].w)};
+    for (int j = 0; j < kTogether; ++j) {
+      const bool there = row + 8 * (begin + j) < n;
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int r = row + 8 * j + 2 * t + i;
-      if (r >= n) break;
-      const int o = (tile + half) * kTile + g;
-      finish<S>(w, out, r, o, sums[i], sums[i + 2]);
-      if (out.activated == nullptr) finish<S>(w, out, r, o + 8, sums[i + 2], 0);
+      for (int i = 0; i < kQuarters; ++i)
+        q[j][i] = there ? __ldcg(quarter_at(i, half, begin + j)) : make_float4(0, 0, 0, 0);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int r = row + 8 * (begin + j) + 2 * t + i % 2;
+        before[j][i] = r < n ? sum_before(out, r, o + i / 2 * 8) : 0.0f;
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < kTogether; ++j) {
+      const auto& p = q[j];
+      const float sums[4] = {sum_quarters(p[0].x, p[1].x, p[2].x, p[3].x),
+                             sum_quarters(p[0].y, p[1].y, p[2].y, p[3].y),
+                             sum_quarters(p[0].z, p[1].z, p[2].z, p[3].z),
+                             sum_quarters(p[0].w, p[1].w, p[2].w, p[3].w)};
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int r = row + 8 * (begin + j) + 2 * t + i;
+        if (r >= n) break;
+        finish<S>(w, out, r, o, sums[i], sums[i + 2], before[j][i]);
+        if (out.activated == nullptr) finish<S>(w, out, r, o + 8, sums[i + 2], 0, before[j][i + 2]);
+      }
     }
   }
 }
@@ -450,7 +485,8 @@ __global__ void finish_dense(MatrixRef w, const float* sums, Epilogue out) {
   if (o >= width || (out.activated != nullptr && o % kTile >= 8)) return;
   const float* of_row = sums + static_cast<size_t>(row) * static_cast<size_t>(width);
   finish<WeightStorage::kBf16>(w, out, row, o, of_row[o],
-                               out.activated != nullptr ? of_row[o + 8] : 0.0f);
+                               out.activated != nullptr ? of_row[o + 8] : 0.0f,
+                               sum_before(out, row, o));
 }
 
 // kF32: a thread is an output (in turns, both factors of one), and one chain per row.
@@ -479,7 +515,9 @@ __global__ void chain_product(MatrixRef w, const float* x, int n, Epilogue out) 
   }
 #pragma unroll
   for (int r = 0; r < kChainRows; ++r)
-    if (row + r < n) finish<WeightStorage::kF32>(w, out, row + r, o, sum[r], second[r]);
+    if (row + r < n)
+      finish<WeightStorage::kF32>(w, out, row + r, o, sum[r], second[r],
+                                  sum_before(out, row + r, o));
 }
 
 template <WeightStorage S>
@@ -498,7 +536,9 @@ void multiply_tiles(const ProductArguments& a, const ProductWorkspace& workspace
   check_argument(
       workspace.sums.bytes() >= g.workspace_bytes && workspace.counters.bytes() >= g.counter_bytes,
       "a product without room for its quarters");
-  const auto kernel = g.tile_rows == 32 ? wide_product<S, 4> : wide_product<S, kMostFragments<S>>;
+  const auto kernel = g.tile_rows == 16   ? wide_product<S, 2>
+                      : g.tile_rows == 32 ? wide_product<S, 4>
+                                          : wide_product<S, kMostFragments<S>>;
   launch("wide_product", kernel, grid, kThreads, g.shared_bytes, stream, a.w, x, a.rows, a.out,
          workspace.sums.as<float4>(), workspace.counters.as<unsigned>());
 }
@@ -535,6 +575,7 @@ void allow_shared_memory() {
   allow_bytes(narrow_product<S, 1>, kNarrowBytes<S>);
   allow_bytes(narrow_product<S, 2>, kNarrowBytes<S>);
   allow_bytes(narrow_product<S, 4>, kNarrowBytes<S>);
+  allow_bytes(wide_product<S, 2>, WideShape<S, 2>::kBytes);
   allow_bytes(wide_product<S, 4>, WideShape<S, 4>::kBytes);
   allow_bytes(wide_product<S, kMostFragments<S>>, WideShape<S, kMostFragments<S>>::kBytes);
 }
@@ -547,6 +588,7 @@ struct BlockShape {
 template <WeightStorage S>
 BlockShape block_shape_of(int rows, bool across) {
   if (!across) return {rows <= 8 ? 8 : rows <= 16 ? 16 : 32, kNarrowBytes<S>};
+  if (rows <= 16) return {16, WideShape<S, 2>::kBytes};
   if (rows <= 32 || kMostFragments<S> == 4) return {32, WideShape<S, 4>::kBytes};
   return {8 * kMostFragments<S>, WideShape<S, kMostFragments<S>>::kBytes};
 }
@@ -582,7 +624,7 @@ ProductGeometry product_geometry(WeightStorage storage, int tiles, int blocks, i
   }
   g.batch_rows = kBatchRows;
   const int n = std::min(rows, kBatchRows);
-  g.across = rows > kNarrowRows && int64_t{kTile} * tiles * kBlock * blocks > small_matrix();
+  g.across = rows > narrow_rows() && int64_t{kTile} * tiles * kBlock * blocks > small_matrix();
   const BlockShape block = block_shape(storage, rows, g.across);
   g.tile_rows = block.rows;
   g.shared_bytes = static_cast<size_t>(block.bytes);
@@ -598,6 +640,11 @@ ProductGeometry product_geometry(WeightStorage storage, int tiles, int blocks, i
   g.workspace_bytes = places * kQuarters * static_cast<size_t>(g.tile_rows * kWarps * kTile) * 4;
   g.counter_bytes = places * sizeof(unsigned);
   return g;
+}
+
+int& narrow_rows() {
+  static int rows = 16;
+  return rows;
 }
 
 int64_t& small_matrix() {

@@ -60,7 +60,10 @@ struct ProductGeometry {
 constexpr int kAnyBlocks = 1 << 20;
 ProductGeometry product_geometry(WeightStorage storage, int tiles, int blocks, int rows);
 
-// Matrices of at most this many weights are not spread over quarters. Tests change it.
+// Up to so many rows, and for matrices of at most so many weights, all slices of a tile meet in one
+// thread block. With few rows the inputs are small beside the weights; for small matrices, bringing
+// thread blocks together costs more than either. Neither changes a bit. Tests change them.
+int& narrow_rows();
 int64_t& small_matrix();
 
 // Where quarters of products meet that are spread over thread blocks. Products of one stream share

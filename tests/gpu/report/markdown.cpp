@@ -101,6 +101,9 @@ void shape(std::string& out, const Json& s, const Json& peak) {
     line(out, "\n### The same, only the likeliest token of each row\n");
     steps(out, s.at("top_only"));
   }
+  if (s.contains("sixteen_rows_across"))
+    line(out, "\n16 rows with products over several thread blocks from 9 rows on: {} ms device.",
+         with_interval(s.at("sixteen_rows_across").at("device_ms")));
   if (s.contains("long_context")) {
     line(out, "\n### One row at context {}\n", s.at("long_context").at("context").get<int>());
     steps(out, Json::array({s.at("long_context")}));

@@ -11,6 +11,7 @@
 #include "engine/base/error.h"
 #include "engine/base/rng.h"
 #include "engine/cuda/kernels/attention.h"
+#include "engine/cuda/kernels/products.h"
 #include "engine/cuda/runtime/check.h"
 #include "engine/row_program.h"
 
@@ -352,6 +353,14 @@ void measure_steps(const std::shared_ptr<const Model>& model, const Workload& w,
       result[all_logits ? "all_logits" : "top_only"].push_back(
           step(*s, tree_of(*s, n, all_logits), w, copies));
     }
+  deadline.check();
+  {  // whether the border between the two kernels of products is right
+    const int usual = std::exchange(engine::cuda::narrow_rows(), 8);
+    const auto other = open(model, w);
+    set_length(*other, w.context);
+    result["sixteen_rows_across"] = step(*other, tree_of(*other, 16, false), w, copies);
+    engine::cuda::narrow_rows() = usual;
+  }
   deadline.check();
   set_length(*s, w.long_context);
   result["long_context"] = step(*s, tree_of(*s, 1, true), w, copies);
