@@ -117,8 +117,8 @@ class Trainer:
             return False
         remedy = "give another --out, or --restart to begin anew"
         try:
-            saved = torch.load(self.checkpoint, map_location=self.module.frozen.device,
-                               weights_only=True)
+            # Copied from there: the optimiser's counters stay on the CPU, whatever the device.
+            saved = torch.load(self.checkpoint, map_location="cpu", weights_only=True)
             then = saved["settings"]
         except Exception as error:  # torch raises many kinds for a broken file
             raise Failure(self.checkpoint, f"cannot be read ({error})", remedy) from error

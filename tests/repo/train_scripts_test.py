@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -282,6 +283,67 @@ class Scripts(unittest.TestCase):
         self.assertEqual((status, calls), (2, []))
         self.assertIn("give --reference-data", error)
 
+    def test_several_are_trained_at_once(self):
+        # Each waits for another one that runs.
+        (self.path / "python").write_text(PYTHON.replace("if [[ -n $name ]]", """
+if [[ -n $name ]]; then
+  echo >"running-$$"
+  for i in {1..100}; do [[ $(ls running-* | wc -l) -ge 2 ]] && break; sleep 0.1; done
+  ((i < 100)) || exit 3
+fi
+if [[ -n $name ]]"""))
+        given = ("--data", self.capture("data"), "--jobs", "3", "--no-pilot", "--updates", "3",
+                 "--warmup", "0")
+        status, _, error, pilots, trained = self.ablations("bita", *given)
+        self.assertEqual((status, pilots, len(trained)), (0, {}, 14), error)
+        for name, call in trained.items():
+            self.assertGreater(int(self.values(call, "--threads")[0]), 0)
+            self.assertEqual(self.adapter(name).read_text(), "3 updates\n")
+            self.assertIn(f"{name}: done", self.out)
+        self.assertEqual(self.ablations("bita", *given)[1], [])
+        # How many there were at once is no part of what the weights are; the threads' number counts
+        # when it is given.
+        self.assertEqual(self.ablations("bita", *given, "--jobs", "2")[1], [])
+        trained = self.ablations("bita", *given, "--threads", "2")[4]
+        self.assertEqual({self.values(call, "--threads")[0] for call in trained.values()}, {"1"})
+        self.assertEqual({call[-1] for call in trained.values()}, {"2"})
+
+    def test_one_of_several_that_fails_does_not_end_the_others(self):
+        status, _, error, _, trained = self.ablations(
+            "falcon", "--data", self.capture("data"), "--jobs", "2", "--no-pilot",
+            BROKEN="falcon-none")
+        self.assertEqual(status, 6, error)
+        self.assertEqual(len(trained), 9)
+        self.assertIn("falcon-none: failed with 6", error)
+        self.assertIn("error: out of memory", error)
+        there = {path.stem for path in self.adapter("x").parent.glob("*.safetensors")}
+        self.assertEqual(there, set(trained) - {"falcon-none"})
+        again = self.ablations("falcon", "--data", "data", "--jobs", "2", "--no-pilot")
+        self.assertEqual((again[0], set(again[4])), (0, {"falcon-none"}))
+
+    def test_a_signal_ends_all_that_run(self):
+        (self.path / "python").write_text(PYTHON.replace("if [[ -n $name ]]", """
+if [[ -n $name ]]; then
+  trap 'echo >"$name-stopped"; exit 130' TERM
+  echo >"$name-runs"
+  for i in {1..300}; do sleep 0.1; done
+fi
+if [[ -n $name ]]"""))
+        environment = os.environ | {
+            "CALLS": str(self.path / "calls"), "EVALRUN_HOME": str(self.path / "home"),
+            "EVALRUN_TRAIN_PYTHON": str(self.path / "python")}
+        script = subprocess.Popen(
+            [ROOT / "scripts" / "train-ablations", "falcon", "--out", "abl", "--target",
+             "model.gguf", "--data", self.capture("data"), "--jobs", "2", "--no-pilot"],
+            env=environment, cwd=self.path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(script.kill)
+        end = time.monotonic() + 30
+        while len(list(self.path.glob("*-runs"))) < 2 and time.monotonic() < end:
+            time.sleep(0.05)
+        script.terminate()
+        self.assertEqual(script.wait(timeout=30), 143)
+        self.assertEqual(len(list(self.path.glob("*-stopped"))), 2)
+
     def test_a_warm_up_longer_than_the_training_is_refused(self):
         data = self.capture("data")
         for given, named in ((("--recipe", "paper"), "of 2000 updates is longer than the training "
@@ -309,9 +371,23 @@ class Scripts(unittest.TestCase):
         self.assertEqual((status, calls), (6, []))
         self.assertIn("too little for falcon-k4 (999999999 MiB)\n", error)
         self.assertIn("--force", error)
+        # Two that fit alone.
+        for estimate in (self.path / "abl" / "pilot").glob("falcon-k*.txt"):
+            estimate.write_text(f"9.00 2.0000 {self.memory_mib() - 1}\n")
+        status, calls, error = self.ablations("falcon", *given, "--jobs", "2")[:3]
+        self.assertEqual((status, calls), (6, []))
+        self.assertIn("2 at once may need", error)
         self.assertEqual(self.ablations("falcon", *given, "--plan")[:2], (0, []))
         self.assertEqual(set(self.ablations("falcon", *given, "--force")[4]),
                          {"falcon-k3", "falcon-k4"})
+
+    @staticmethod
+    def memory_mib():
+        """What the script takes for this machine's memory."""
+        mib = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20
+        limit = pathlib.Path("/sys/fs/cgroup/memory.max")
+        text = limit.read_text().strip() if limit.exists() else "max"
+        return mib if text == "max" else min(mib, int(text) >> 20)
 
     def test_a_killed_pilot_is_told_as_one(self):
         (self.path / "python").write_text(PYTHON.replace("exit 6", "kill -KILL $$"))
@@ -338,6 +414,8 @@ class Scripts(unittest.TestCase):
                 (("--tokens", "9"), 2, "give --updates N"),
                 (("--updates", "many"), 2, "no number of updates"),
                 (("--updates", "4"), 2, "no more than the pilot"),
+                (("--jobs", "0"), 2, "no number of trainings"),
+                (("--plan", "--no-pilot"), 2, "leave --no-pilot out"),
                 (("--name", "x"), 2, "scripts/train bita")):
             status, calls, error = self.ablations("bita", *arguments)[:3]
             self.assertEqual((status, calls), (code, []), arguments)

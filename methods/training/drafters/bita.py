@@ -83,7 +83,7 @@ class Bita(mask_rows.MaskRows):
         if self.soft is not None and self.start_kind == "normal":
             self.soft.normal_(0, mask_rows.NORMAL)
         elif self.soft is not None:
-            frequent = self.frozen.embed[self.frozen.vocabulary.most_frequent(200)].float()
+            frequent = self.frequent_tokens()
             self.soft.copy_(frequent[torch.randperm(len(frequent))[:self.length]])
 
     def run_masks(self, text, bases):

@@ -99,7 +99,7 @@ class Draft(nn.Module):
         """States [B, A, d] of the tokens at rows [B, A], after the last layer, of unit size."""
         n = tokens.shape[1]
         cos, sin = layers.rope_tables(self.shape, n, tokens.device)
-        x = self.frozen.embed[tokens]
+        x = self.frozen.embed[tokens].to(tokens.device)  # start() runs on the CPU
         for i, layer in enumerate(self.layers):
             h = layer.attention_input(x)
             keys, values = layer.keys_values(h, cos, sin)

@@ -115,9 +115,14 @@ class MaskRows(nn.Module):
         if self.start_kind == "normal":
             self.mask_embed.normal_(0, NORMAL)
             return
-        frequent = self.frozen.embed[self.frozen.vocabulary.most_frequent(200)].float()
+        frequent = self.frequent_tokens()
         noise = torch.randn(self.mask_embed.shape) * float(frequent.pow(2).mean().sqrt())
-        self.mask_embed.copy_(frequent.mean(0) + 0.3 * noise.to(self.mask_embed.device))
+        self.mask_embed.copy_(frequent.mean(0) + 0.3 * noise)
+
+    def frequent_tokens(self):
+        """Embeddings of the most frequent tokens, where the weights are while start() runs: the CPU."""
+        frozen = self.frozen
+        return frozen.embed[frozen.vocabulary.most_frequent(200)].float().to(self.mask_embed.device)
 
     def rate_of(self, name, options):
         """Learning rate of a parameter, in units of the one that was given."""

@@ -39,6 +39,7 @@ def world(tmp_path_factory):
 
 # Each trains every kind of drafter, in seconds to half a minute each: a usual run takes some of them.
 TRAINS_ALL_KINDS = {
+    "test_all_of_a_training_is_on_the_device": 5,
     "test_learns": 2,
     "test_masks_learn_their_text": 1,
     "test_resumed_is_uninterrupted": 2,
