@@ -248,23 +248,27 @@ __global__ void __launch_bounds__(kThreads, (kNarrowBlocks<S, NT>))
   }
 }
 
-// How wide_product uses shared memory: stages of a pipeline. A stage is one block of inputs of each
-// of two slices: the inputs of NT * 8 rows [slice][row][32], and the weights of eight tiles
-// [warp][2].
-template <WeightStorage S, int NT>
+// How wide_product uses shared memory: stages of a pipeline. A stage is one block of inputs, or
+// two, of each of two slices: the inputs of NT * 8 rows [slice], and the weights of eight tiles
+// [warp][2]. Matrices in rows are read line by line, since half lines of many rows are slow to
+// come: two blocks. One such thread block fills a multiprocessor: `kLarge` where its shared memory
+// has four stages, else the 99 KiB that every one has. Of the others two find room on sm_80.
+template <WeightStorage S, int NT, bool kLarge>
 struct WideShape {
   using L = LaneWeights<S>;
-  using Stream = WeightStream<S, 1>;
+  static constexpr bool kLines = S == WeightStorage::kBf16;
+  static constexpr int kBlocks = kLines ? 2 : 1;
+  using Stream = WeightStream<S, kBlocks>;
   static constexpr int kRows = NT * 8;
   static constexpr int kTiles = kWarps;  // of a thread block; a warp has two, of one slice
-  static constexpr int kInputBytes = 2 * kRows * kBlock * 2;
+  static constexpr int kInputBytes = 2 * kBlocks * kRows * kBlock * 2;
   static constexpr int kStageBytes = kInputBytes + 2 * kTiles * Stream::kBytes;
-  // Two thread blocks fit an sm_80 multiprocessor, one the 99 KiB of smaller ones.
-  static constexpr int kStages = std::min(6, (76 << 10) / kStageBytes);
+  static constexpr int kMostBytes = kLines ? (kLarge ? 200 << 10 : 97 << 10) : 76 << 10;
+  static constexpr int kStages = std::min(6, kMostBytes / kStageBytes);
   // Sums of inputs, of this stage and the next: [2][slice][row].
   static constexpr int kSumBytes = L::kOffset ? 2 * 2 * kRows * 4 : 0;
   static constexpr int kBytes = kStages * kStageBytes + kSumBytes;
-  static_assert(kStageBytes % 16 == 0 && kBytes <= 80 << 10);
+  static_assert(kStages >= 2 && kStageBytes % 128 == 0 && kBytes <= kMostBytes + (4 << 10));
   // At the end one slice's sums lie there.
   static_assert(kRows * kTiles * kTile * 4 <= kStages * kStageBytes);
 };
@@ -278,12 +282,13 @@ constexpr int kMostFragments = S == WeightStorage::kBf16 || S == WeightStorage::
 // four the second. Weights and inputs come through shared memory. The quarters of a place meet in
 // `quarters`, [place][quarter][2][NT][thread of four warps]; the thread block that comes last, by
 // `counters` [place], adds them up in their order, and leaves its counter zero.
-template <WeightStorage S, int NT>
-__global__ void __launch_bounds__(kThreads, 2)
+template <WeightStorage S, int NT, bool kLarge>
+__global__ void __launch_bounds__(kThreads, (WideShape<S, NT, kLarge>::kLines ? 1 : 2))
     wide_product(MatrixRef w, const uint4* x, int n, Epilogue out, float4* quarters,
                  unsigned* counters) {
-  using Shape = WideShape<S, NT>;
+  using Shape = WideShape<S, NT, kLarge>;
   constexpr int kRows = Shape::kRows, kStages = Shape::kStages, kHalf = kThreads / 2;
+  constexpr int kBlocks = Shape::kBlocks;
   constexpr bool kOffset = LaneWeights<S>::kOffset;
   constexpr int kLead = kOffset ? 1 : 0;  // stages whose inputs arrive before their turn
   unsigned char* shared = evalrun_shared_memory();
@@ -296,7 +301,10 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int tile = static_cast<int>(blockIdx.y) * Shape::kTiles + warp % 4 * 2;
   const int of_half = thread % kHalf;
   const Slice mine = slice_of(w.blocks, 2 * quarter + half);
-  const int n_mine = mine.last - mine.first;
+  const int n_mine = (mine.last - mine.first + kBlocks - 1) / kBlocks;  // stages
+  const auto blocks_of = [&](int s) {
+    return kBlocks == 1 ? 1 : min(kBlocks, mine.last - mine.first - s * kBlocks);
+  };
 
   // Tiles beyond the last are others once more, and not written.
   typename Shape::Stream weights(w, tile < w.tiles ? tile : 0, mine.first, lane);
@@ -304,32 +312,35 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int weights_at = Shape::kInputBytes + 2 * warp * Shape::Stream::kBytes;
   const auto fetch_weights = [&](int s, unsigned char* stage) {  // one stage after the other
     if (s >= n_mine) return;
-    weights.fetch(1, lane, stage + weights_at);
-    weights.fetch(1, lane, stage + weights_at + Shape::Stream::kBytes, next_tile);
+    weights.fetch(blocks_of(s), lane, stage + weights_at);
+    weights.fetch(blocks_of(s), lane, stage + weights_at + Shape::Stream::kBytes, next_tile);
     weights.advance();
   };
-  // A half's threads copy the inputs of its slice. Eight lanes, which write at once, have two rows
-  // beside each other: all banks, once.
-  constexpr int kRowStep = kHalf / 4;
-  const uint4* inputs_from =
-      x +
-      (static_cast<size_t>(row + of_half / 4) * static_cast<size_t>(w.blocks) +
-       static_cast<size_t>(mine.first)) *
-          4 +
-      thread % 4;
+  // A half's threads copy the inputs of its slice, in places as of weights (row_place()).
+  constexpr int kPieces = 4 * kBlocks, kRowStep = kHalf / kPieces;
+  const int part_row = of_half / kPieces, part = thread % kPieces;
+  const uint4* inputs_from = x +
+                             (static_cast<size_t>(row + part_row) * static_cast<size_t>(w.blocks) +
+                              static_cast<size_t>(mine.first)) *
+                                 4 +
+                             part;
   const auto fetch_inputs = [&](int s, unsigned char* stage) {
     if (s >= n_mine) return;
+    unsigned char* to = stage + half * (Shape::kInputBytes / 2);
+    if (part < 4 * blocks_of(s)) {
 #pragma unroll
-    for (int r = 0; r < kRows; r += kRowStep) {
-      if (kRows < kRowStep && of_half / 4 >= kRows) break;
-      const bool given = row + of_half / 4 + r < n;
-      copy_async<16>(stage + (half * kRows * 4 + r * 4 + of_half) * 16,
-                     given ? inputs_from + r * w.blocks * 4 : x, given);
+      for (int r = 0; r < kRows; r += kRowStep) {
+        if (kRows < kRowStep && part_row >= kRows) break;
+        const bool given = row + part_row + r < n;
+        copy_async<16>(to + row_place<kBlocks>(part_row + r, part),
+                       given ? inputs_from + r * w.blocks * 4 : x, given);
+      }
     }
-    inputs_from += 4;
+    inputs_from += kPieces;
   };
-  const auto input_at = [&](const unsigned char* stage, int r) {  // of this lane, its slice
-    return *reinterpret_cast<const uint4*>(stage + ((half * kRows + r) * 4 + t) * 16);
+  const auto input_at = [&](const unsigned char* stage, int u, int r) {  // of this lane, its slice
+    return *reinterpret_cast<const uint4*>(stage + half * (Shape::kInputBytes / 2) +
+                                           row_place<kBlocks>(r, 4 * u + t));
   };
   // A warp has the rows of some fragments of its slice.
   const auto sum_stage_inputs = [&](int s, const unsigned char* stage) {
@@ -340,27 +351,33 @@ __global__ void __launch_bounds__(kThreads, 2)
       const int r = 8 * (j + warp % 4);
       if (NT < 4 && r >= kRows) break;
       float sums[2];
-      sum_inputs(sums, input_at(stage, r + g));
+      sum_inputs(sums, input_at(stage, 0, r + g));
       if (g == 0) to[r + 2 * t] = sums[0];
       if (g == 0) to[r + 2 * t + 1] = sums[1];
     }
   };
 
   float acc[2][NT][4] = {};
+  static_assert(!kOffset || kBlocks == 1, "one block's sums of inputs a stage");
   const auto add_stage = [&](int s, const unsigned char* stage) {
-    const TileFactors<S> one(fetched_weights<S, 1>(stage + weights_at, 0, lane)),
-        two(fetched_weights<S, 1>(stage + weights_at + Shape::Stream::kBytes, 0, lane));
+    const unsigned char* mine_at = stage + weights_at;
 #pragma unroll
-    for (int j = 0; j < NT; ++j) {
-      float sums[2] = {};
-      if constexpr (kOffset) {
-        const float2 both = *reinterpret_cast<const float2*>(
-            input_sums + (s % 2 * 2 + half) * kRows + 8 * j + 2 * t);
-        sums[0] = both.x, sums[1] = both.y;
+    for (int u = 0; u < kBlocks; ++u) {
+      if (u >= blocks_of(s)) break;
+      const TileFactors<S> one(fetched_weights<S, kBlocks>(mine_at, u, lane)),
+          two(fetched_weights<S, kBlocks>(mine_at + Shape::Stream::kBytes, u, lane));
+#pragma unroll
+      for (int j = 0; j < NT; ++j) {
+        float sums[2] = {};
+        if constexpr (kOffset) {
+          const float2 both = *reinterpret_cast<const float2*>(
+              input_sums + (s % 2 * 2 + half) * kRows + 8 * j + 2 * t);
+          sums[0] = both.x, sums[1] = both.y;
+        }
+        const uint4 b = input_at(stage, u, 8 * j + g);
+        add_block<S>(acc[0][j], one, b, sums);
+        add_block<S>(acc[1][j], two, b, sums);
       }
-      const uint4 b = input_at(stage, 8 * j + g);
-      add_block<S>(acc[0][j], one, b, sums);
-      add_block<S>(acc[1][j], two, b, sums);
     }
   };
 
@@ -394,7 +411,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     read = next(read), write = next(write);
   }
   // The other slice may have a block more: its barrier.
-  if (n_mine < slice_blocks_at_most(w.blocks)) __syncthreads();
+  if (n_mine < (slice_blocks_at_most(w.blocks) + kBlocks - 1) / kBlocks) __syncthreads();
 
   // The second slice's sums come to the first's warps, which add and write them.
   wait_copies<0>();
@@ -520,6 +537,13 @@ __global__ void chain_product(MatrixRef w, const float* x, int n, Epilogue out) 
                                   sum_before(out, row + r, o));
 }
 
+template <WeightStorage S, bool kLarge>
+auto wide_kernel(int rows) {
+  return rows == 16   ? wide_product<S, 2, kLarge>
+         : rows == 32 ? wide_product<S, 4, kLarge>
+                      : wide_product<S, kMostFragments<S>, kLarge>;
+}
+
 template <WeightStorage S>
 void multiply_tiles(const ProductArguments& a, const ProductWorkspace& workspace,
                     cudaStream_t stream) {
@@ -536,9 +560,11 @@ void multiply_tiles(const ProductArguments& a, const ProductWorkspace& workspace
   check_argument(
       workspace.sums.bytes() >= g.workspace_bytes && workspace.counters.bytes() >= g.counter_bytes,
       "a product without room for its quarters");
-  const auto kernel = g.tile_rows == 16   ? wide_product<S, 2>
-                      : g.tile_rows == 32 ? wide_product<S, 4>
-                                          : wide_product<S, kMostFragments<S>>;
+  const auto kernel = [&] {
+    if constexpr (S == WeightStorage::kBf16)
+      if (large_shared_memory()) return wide_kernel<S, true>(g.tile_rows);
+    return wide_kernel<S, false>(g.tile_rows);
+  }();
   launch("wide_product", kernel, grid, kThreads, g.shared_bytes, stream, a.w, x, a.rows, a.out,
          workspace.sums.as<float4>(), workspace.counters.as<unsigned>());
 }
@@ -570,14 +596,19 @@ void allow_bytes(Kernel* kernel, int bytes) {
 }
 template <WeightStorage S>
 constexpr int kNarrowBytes = kWarps* NarrowShape<S>::kBytes;
+template <WeightStorage S, bool kLarge>
+void allow_wide() {
+  constexpr int kMost = kMostFragments<S>;
+  allow_bytes(wide_product<S, 2, kLarge>, WideShape<S, 2, kLarge>::kBytes);
+  allow_bytes(wide_product<S, 4, kLarge>, WideShape<S, 4, kLarge>::kBytes);
+  allow_bytes(wide_product<S, kMost, kLarge>, WideShape<S, kMost, kLarge>::kBytes);
+}
 template <WeightStorage S>
 void allow_shared_memory() {
   allow_bytes(narrow_product<S, 1>, kNarrowBytes<S>);
   allow_bytes(narrow_product<S, 2>, kNarrowBytes<S>);
   allow_bytes(narrow_product<S, 4>, kNarrowBytes<S>);
-  allow_bytes(wide_product<S, 2>, WideShape<S, 2>::kBytes);
-  allow_bytes(wide_product<S, 4>, WideShape<S, 4>::kBytes);
-  allow_bytes(wide_product<S, kMostFragments<S>>, WideShape<S, kMostFragments<S>>::kBytes);
+  allow_wide<S, false>();
 }
 
 // Of a thread block: rows and shared memory.
@@ -585,12 +616,18 @@ struct BlockShape {
   int rows;
   int bytes;
 };
+template <WeightStorage S, bool kLarge>
+BlockShape wide_shape_of(int rows) {
+  if (rows <= 16) return {16, WideShape<S, 2, kLarge>::kBytes};
+  if (rows <= 32 || kMostFragments<S> == 4) return {32, WideShape<S, 4, kLarge>::kBytes};
+  return {8 * kMostFragments<S>, WideShape<S, kMostFragments<S>, kLarge>::kBytes};
+}
 template <WeightStorage S>
 BlockShape block_shape_of(int rows, bool across) {
   if (!across) return {rows <= 8 ? 8 : rows <= 16 ? 16 : 32, kNarrowBytes<S>};
-  if (rows <= 16) return {16, WideShape<S, 2>::kBytes};
-  if (rows <= 32 || kMostFragments<S> == 4) return {32, WideShape<S, 4>::kBytes};
-  return {8 * kMostFragments<S>, WideShape<S, kMostFragments<S>>::kBytes};
+  if constexpr (S == WeightStorage::kBf16)
+    if (large_shared_memory()) return wide_shape_of<S, true>(rows);
+  return wide_shape_of<S, false>(rows);
 }
 BlockShape block_shape(WeightStorage storage, int rows, bool across) {
   switch (storage) {
@@ -647,6 +684,11 @@ int& narrow_rows() {
   return rows;
 }
 
+bool& large_shared_memory() {
+  static bool large = false;
+  return large;
+}
+
 int64_t& small_matrix() {
   static int64_t weights = int64_t{1} << 21;
   return weights;
@@ -658,6 +700,12 @@ bool ProductWorkspace::ensure(const ProductGeometry& g) {
 }
 
 void prepare_products() {
+  int device = 0;
+  cudaDeviceProp properties;
+  EVALRUN_CUDA(cudaGetDevice(&device));
+  EVALRUN_CUDA(cudaGetDeviceProperties(&properties, device));
+  large_shared_memory() = properties.sharedMemPerBlockOptin >= size_t{200} << 10;
+  if (large_shared_memory()) allow_wide<WeightStorage::kBf16, true>();
   allow_shared_memory<WeightStorage::kBf16>();
   allow_shared_memory<WeightStorage::kInt8Channel>();
   allow_shared_memory<WeightStorage::kInt8Group>();

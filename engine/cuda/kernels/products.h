@@ -64,6 +64,8 @@ ProductGeometry product_geometry(WeightStorage storage, int tiles, int blocks, i
 // thread block. With few rows the inputs are small beside the weights; for small matrices, bringing
 // thread blocks together costs more than either. Neither changes a bit. Tests change them.
 int& narrow_rows();
+// Whether a thread block may have 200 KiB of shared memory; set by prepare_products().
+bool& large_shared_memory();
 int64_t& small_matrix();
 
 // Where quarters of products meet that are spread over thread blocks. Products of one stream share
