@@ -325,15 +325,17 @@ void for_generation_rows(const results::ResultStore& store, const RunData& data,
     return true;
   };
   // A run has its generations to itself unless others were measured meanwhile: then its rows lie
-  // together. CROSS JOIN: SQLite keeps the order of the tables.
+  // together. Otherwise they are looked up by generation, under a name that no table has: what a
+  // generation and a score both have a column of, such as a status, stays the table's. CROSS JOIN:
+  // SQLite keeps the order of the tables.
   if (all.last - all.first + 1 == all.n)
     store.query(fmt::format("SELECT {} FROM {} WHERE generation_id BETWEEN ? AND ? "
                             "ORDER BY generation_id",
                             columns, table),
                 {all.first, all.last}, row);
   else
-    store.query(fmt::format("SELECT {} FROM generation g CROSS JOIN {} ON generation_id = g.id "
-                            "WHERE g.run_id = ? ORDER BY g.id",
+    store.query(fmt::format("SELECT {} FROM (SELECT id AS of_the_run FROM generation WHERE run_id "
+                            "= ?) CROSS JOIN {} ON generation_id = of_the_run ORDER BY of_the_run",
                             columns, table),
                 {data.run.id}, row);
 }
