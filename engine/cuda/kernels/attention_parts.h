@@ -1,4 +1,4 @@
-// What the ways through a context are made of (bfloat16 path): by chunks (attention.cu,
+// What the ways through a context are made of (bfloat16 path): by chunks (attend_chunk.cu,
 // merge_chunks.cu) and at once (attend_prompt.cu). They must have the same bits, so they share
 // these steps.
 //

@@ -191,7 +191,9 @@ class Accesses : public ::testing::Test {
     config.blockDim = dim3(kThreads);
     config.attrs = &overlap, config.numAttrs = 1;
     ASSERT_EQ(cudaLaunchKernelEx(&config, fills, filled), cudaSuccess);
-    if (waited_on_host) ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+    if (waited_on_host) {
+      ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+    }
     ASSERT_EQ(cudaLaunchKernelEx(&config, before_the_wait, from, to, what), cudaSuccess);
     ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
   }
