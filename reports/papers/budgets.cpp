@@ -53,10 +53,11 @@ std::optional<TrainingBudget> training_budget(const ArmInfo& arm) {
 }
 
 std::string budget_text(const TrainingBudget& b) {
+  std::string tokens = count(static_cast<double>(b.tokens));
+  if (b.most_tokens > b.tokens) tokens += " to " + count(static_cast<double>(b.most_tokens));
   return fmt::format("{} updates of batch {} ({} tokens) on text {}, recipe {}, {}",
-                     count(static_cast<double>(b.updates)), b.batch,
-                     count(static_cast<double>(b.tokens)), hash_start(b.text), b.recipe,
-                     b.optimiser);
+                     count(static_cast<double>(b.updates)), b.batch, tokens, hash_start(b.text),
+                     b.recipe, b.optimiser);
 }
 
 ComparedBudgets compare_budgets(const std::vector<const ArmInfo*>& arms,
@@ -79,6 +80,11 @@ ComparedBudgets compare_budgets(const std::vector<const ArmInfo*>& arms,
       return other && budget_difference(*other, *candidate).empty();
     });
     if (n > most) most = n, result.common = candidate;
+  }
+  for (const auto& other : budgets) {
+    if (!other || !budget_difference(*other, *result.common).empty()) continue;
+    result.common->tokens = std::min(result.common->tokens, other->tokens);
+    result.common->most_tokens = std::max(result.common->most_tokens, other->tokens);
   }
   const auto unlike = [&](const ArmInfo& arm) -> std::string {
     const auto budget = training_budget(arm);

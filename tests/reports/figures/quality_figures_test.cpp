@@ -50,6 +50,22 @@ TEST_F(ReportTest, SharesOfBetterAnswersAreOfIndependentPrompts) {
   EXPECT_FALSE(quality().better_share.interval);
 }
 
+// Another run was measured meanwhile, so this one's generations do not follow each other: its
+// scores are found all the same. A generation has a status, too.
+TEST_F(ReportTest, ScoresAreFoundAmongThoseOfOtherRuns) {
+  run_.samples = 2;
+  const int64_t id = tests::fill(store_, run_);
+  store_.execute("UPDATE score SET value = 0.5, status = 'ok'");
+  const auto compared = [&] {
+    return row(build_report(store_, id), "pld:k=4", "gsm8k").quality.at("exact@1").compared;
+  };
+  EXPECT_EQ(compared(), 8);
+  store_.execute(
+      "DELETE FROM generation WHERE id = (SELECT g.id FROM generation g JOIN arm a ON a.id = "
+      "g.arm_id WHERE a.label = 'pld:k=4' AND g.prompt_id = 2 AND g.sample = 1)");
+  EXPECT_EQ(compared(), 7);
+}
+
 // n and c of four problems; with one sample fewer or one not judged, pass@k is not reported.
 TEST_F(ReportTest, PassAtKIsTheUnbiasedEstimator) {
   run_.samples = 10;

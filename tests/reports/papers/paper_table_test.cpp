@@ -317,6 +317,13 @@ TEST_F(PaperTableTest, EqualBudgetsAreTold) {
   const json figure = json::parse(to_json(found))[0];
   EXPECT_EQ(figure["unequal_budget"], false);
   EXPECT_THAT(figure["budget"].get<std::string>(), HasSubstr("225 updates"));
+  // More masks see more tokens of the same text.
+  json budget = json::parse(settings_[kDeep]["adapter_budget"].get<std::string>());
+  budget["tokens"] = 78380;
+  settings_[kDeep]["adapter_budget"] = budget.dump();
+  set_arms({kNone, kShallow, kDeep});
+  EXPECT_THAT(to_text(tables("bita:table-8")),
+              HasSubstr("225 updates of batch 4 (41,203 to 78,380 tokens)"));
   // One adapter is compared with none.
   set_trained({{kDeep, 300}});
   EXPECT_THAT(to_text(tables("bita:table-8")), HasSubstr("Training: 300 updates"));
