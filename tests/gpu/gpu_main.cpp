@@ -39,10 +39,9 @@ int main(int argc, char** argv) {
   std::printf("GPU: %s, compute capability %d.%d\n", list.devices[0].name.c_str(),
               list.devices[0].compute_major, list.devices[0].compute_minor);
   setenv("EVALRUN_TEST_ALL", "1", 1);  // a GPU is quick (tests/sample.h)
-  // Tests leave it out unless they are about it (backend_test.cpp). With 0 it is not even looked
-  // for: under a sanitizer its half a gigabyte of code is most of the time.
-  const char* cublas = std::getenv("EVALRUN_CUDA_CUBLAS");
-  if (cublas != nullptr && std::string_view(cublas) == "0") {
+  // Tests leave it out unless they are about it (backend_test.cpp). Under a sanitizer it is not
+  // even looked for: its half a gigabyte of code would be most of the time.
+  if (argc > 1 && std::string_view(argv[1]) == "--without-cublas") {
     std::printf("cuBLAS: left out\n");
   } else {
     setenv("EVALRUN_CUDA_CUBLAS", "1", 1);
