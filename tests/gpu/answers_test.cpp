@@ -82,21 +82,30 @@ class DeviceAnswers : public ::testing::Test {
     EVALRUN_CUDA(cudaDeviceSynchronize());
   }
 
-  // Draws of these rows, each by its uniform (< 0: none), are the host's, by both samplers.
-  void expect_draws(const std::vector<std::vector<float>>& rows, SamplingParams params,
-                    const std::vector<double>& uniforms) {
+  // Draws from these rows, each by its uniform (< 0: none), by both samplers; check(params) of
+  // each.
+  template <typename Check>
+  void draw_by_both(const std::vector<std::vector<float>>& rows, SamplingParams params,
+                    const std::vector<double>& uniforms, const Check& check) {
     AnswerShape shape;
     shape.draws = true;
     shape.inverse_temperature = inverse_temperature(params);
     shape.top_k = params.top_k, shape.top_p = params.top_p;
-    WarpScratch scratch;
     for (const Sampler sampler : {Sampler::kInverse, Sampler::kGumbel}) {
       params.sampler = sampler;
       shape.noise = sampler == Sampler::kGumbel;
       find(rows, shape, uniforms);
+      check(params);
+    }
+  }
+  // They are the host's.
+  void expect_draws(const std::vector<std::vector<float>>& rows, const SamplingParams& how,
+                    const std::vector<double>& uniforms) {
+    WarpScratch scratch;
+    draw_by_both(rows, how, uniforms, [&](const SamplingParams& params) {
       for (size_t i = 0; i < rows.size(); ++i) {
         SCOPED_TRACE(fmt::format("{}, row {} of {} logits, temperature {}, top-k {}, top-p {}",
-                                 to_string(sampler), i, rows[i].size(), params.temperature,
+                                 to_string(params.sampler), i, rows[i].size(), params.temperature,
                                  params.top_k, params.top_p));
         const int row = static_cast<int>(i);
         if (uniforms[i] < 0) {
@@ -105,7 +114,7 @@ class DeviceAnswers : public ::testing::Test {
           EXPECT_EQ(found_.drawn(shape_, row), draw(rows[i], params, uniforms[i], scratch));
         }
       }
-    }
+    });
   }
 
   AnswerShape shape_;
@@ -440,22 +449,14 @@ TEST_F(DeviceAnswers, WhatIsNoNumberIsSaid) {
   auto bad = good;
   bad[17] = bad[4000] = std::numeric_limits<float>::quiet_NaN();
   const std::vector<float> nothing(5000, -kInfinity);
-  for (SamplingParams params :
-       {SamplingParams{1, 0, 0.9}, SamplingParams{1, 30, 1}, SamplingParams{1, 30, 0.9}}) {
-    AnswerShape shape;
-    shape.draws = true;
-    shape.inverse_temperature = inverse_temperature(params);
-    shape.top_k = params.top_k, shape.top_p = params.top_p;
-    WarpScratch scratch;
-    for (const Sampler sampler : {Sampler::kInverse, Sampler::kGumbel}) {
-      params.sampler = sampler;
-      shape.noise = sampler == Sampler::kGumbel;
-      find({bad, good, nothing}, shape, {0.4, 0.4, 0.4});
+  WarpScratch scratch;
+  for (const SamplingParams& how :
+       {SamplingParams{1, 0, 0.9}, SamplingParams{1, 30, 1}, SamplingParams{1, 30, 0.9}})
+    draw_by_both({bad, good, nothing}, how, {0.4, 0.4, 0.4}, [&](const SamplingParams& params) {
       EXPECT_THROW(found_.drawn(shape_, 0), base::Error);
       EXPECT_EQ(found_.drawn(shape_, 1), draw(good, params, 0.4, scratch));
       EXPECT_THROW(found_.drawn(shape_, 2), base::Error);
-    }
-  }
+    });
   // Nothing to draw from; the likeliest is the first all the same.
   for (const float value : {-kInfinity, kInfinity}) {
     find({std::vector<float>(3000, value)}, {.sums = true, .draws = true}, {0.5});

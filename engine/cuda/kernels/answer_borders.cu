@@ -51,11 +51,7 @@ __global__ void __launch_bounds__(kThreads)
   const float* from = row_of(logits, s.n_logits);
   const int begin = static_cast<int>(blockIdx.x) * kBinGroup + thread;
   float value[kBinEach];
-#pragma unroll
-  for (int i = 0; i < kBinEach; ++i) {
-    const int token = begin + i * kThreads;
-    value[i] = token < s.n_logits ? from[token] : 0.0f;
-  }
+  load_logits(from, begin, kThreads, s.n_logits, value);
   auto* parts = reinterpret_cast<uint32_t*>(evalrun_shared_memory());  // [parts][bins]
   auto* words = reinterpret_cast<uint4*>(parts);
   for (int i = thread; i < kBinParts * kBins / 4; i += kThreads) words[i] = make_uint4(0, 0, 0, 0);
@@ -188,11 +184,7 @@ template <int kAhead, typename Take>
 __device__ __forceinline__ void for_row(const float* row, int n, Take take) {
   for (int begin = static_cast<int>(threadIdx.x); begin < n; begin += kAhead * kBorderThreads) {
     float value[kAhead];
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      const int token = begin + i * kBorderThreads;
-      value[i] = token < n ? row[token] : 0.0f;
-    }
+    load_logits(row, begin, kBorderThreads, n, value);
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
       const int token = begin + i * kBorderThreads;

@@ -29,11 +29,7 @@ __global__ void __launch_bounds__(kThreads)
   const float* from = row_of(logits, s.n_logits);
   const int begin = static_cast<int>(blockIdx.x) * kMassGroup + thread;
   float value[kEach];
-#pragma unroll
-  for (int i = 0; i < kEach; ++i) {
-    const int token = begin + i * kThreads;
-    value[i] = token < s.n_logits ? from[token] : 0.0f;
-  }
+  load_logits(from, begin, kThreads, s.n_logits, value);
   uint64_t* dist = nullptr;
   const int32_t* ids = nullptr;
   if (in.tasks != nullptr && in.tasks[row].kind != AnswerTask::kNone) {

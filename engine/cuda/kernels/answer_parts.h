@@ -51,6 +51,18 @@ __device__ __forceinline__ const float* row_of(const float* logits, int n_logits
   return logits + static_cast<size_t>(blockIdx.y) * static_cast<size_t>(n_logits);
 }
 
+// N logits of a row for a thread, every `step`-th from token `begin` on; zeros from n on. All are
+// on their way before the first is looked at.
+template <int N>
+__device__ __forceinline__ void load_logits(const float* row, int begin, int step, int n,
+                                            float (&value)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    const int token = begin + i * step;
+    value[i] = token < n ? row[token] : 0.0f;
+  }
+}
+
 // Whether tokens are counted first, for top-k. Otherwise their masses are added up.
 EVALRUN_DEVICE constexpr bool cuts_by_count(const AnswerShape& s) {
   return s.top_k > 0 && s.top_k < s.n_logits;

@@ -54,14 +54,9 @@ __global__ void __launch_bounds__(kThreads)
       bins[row * kBins + static_cast<size_t>(i)] = 0;
   const int group = static_cast<int>(blockIdx.x) * kWarps + warp, groups = groups_of(s.n_logits);
   if (group >= groups) return;
-  const float* from = row_of(logits, s.n_logits);
   const int begin = group * kKeys * kWarp + lane;
-  float value[kKeys];  // all on their way before the first is looked at
-#pragma unroll
-  for (int i = 0; i < kKeys; ++i) {
-    const int token = begin + i * kWarp;
-    value[i] = token < s.n_logits ? from[token] : 0.0f;
-  }
+  float value[kKeys];
+  load_logits(row_of(logits, s.n_logits), begin, kWarp, s.n_logits, value);
   uint64_t key[kKeys];
 #pragma unroll
   for (int i = 0; i < kKeys; ++i) {

@@ -27,6 +27,7 @@ constexpr Slice slice_of(int blocks, int slice) {
           static_cast<int>(static_cast<long long>(blocks) * (slice + 1) / kSlices)};
 }
 
+// Of the longest slice.
 constexpr int slice_blocks_at_most(int blocks) { return (blocks + kSlices - 1) / kSlices; }
 
 // What becomes of the sums. One of y, residual and activated is set.
@@ -64,9 +65,9 @@ ProductGeometry product_geometry(WeightStorage storage, int tiles, int blocks, i
 // thread block. With few rows the inputs are small beside the weights; for small matrices, bringing
 // thread blocks together costs more than either. Neither changes a bit. Tests change them.
 int& narrow_rows();
+int64_t& small_matrix();
 // Whether a thread block may have 200 KiB of shared memory; set by prepare_products().
 bool& large_shared_memory();
-int64_t& small_matrix();
 
 // Where quarters of products meet that are spread over thread blocks. Products of one stream share
 // it.
