@@ -57,6 +57,7 @@ TEST(Conversion, EveryGgufTypeInEveryFormat) {
   const TempFolder folder;
   for (const DType type : weight_types()) {
     for (const bool tied : {true, false}) {
+      if (tied && block_length(type) == 256) continue;  // they differ in dequantize() alone
       const std::string path =
           write_gguf(folder, "m.gguf", {.type = type, .tied = tied, .seed = 7});
       const GgufFile file(path);
