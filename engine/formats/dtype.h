@@ -16,9 +16,25 @@ enum class DType {
   kQ4_1,
   kQ5_0,
   kQ5_1,
+  kQ2_K,
+  kQ3_K,
   kQ4_K,
   kQ5_K,
   kQ6_K,
+  kIQ1_S,
+  kIQ1_M,
+  kIQ2_XXS,
+  kIQ2_XS,
+  kIQ2_S,
+  kIQ3_XXS,
+  kIQ3_S,
+  kIQ4_NL,
+  kIQ4_XS,
+  kMXFP4,
+  kNVFP4,
+  kTQ1_0,
+  kTQ2_0,
+  kQ1_0,
   kI32,  // from here on: no weights
   kI64,
   kU8,
@@ -34,7 +50,8 @@ int64_t block_bytes(DType t);  // bytes per block
 int64_t bytes_of(DType t, int64_t n);
 
 // Widens one row to float32: out.size() values from in (exactly bytes_of(t, out.size()) bytes). The
-// arithmetic is done in float32 in the order the format's definition gives (d * q + m).
+// arithmetic is done in float32 in the order the format's definition gives (d * q + m); blocks.h
+// says more. A scale that is infinite or no number gives values that are no finite numbers.
 void dequantize(DType t, std::span<const uint8_t> in, std::span<float> out);
 
 // The largest magnitude among the scales and offsets of a row of Q8_0, Q4_0 or Q4_1, as a half

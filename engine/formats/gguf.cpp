@@ -5,10 +5,10 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <optional>
 #include <type_traits>
 
 #include "engine/base/error.h"
+#include "engine/formats/gguf_types.h"
 
 namespace evalrun::engine {
 namespace {
@@ -35,50 +35,6 @@ constexpr uint32_t kMetaTypes = 13;
 constexpr uint64_t kMinKeyValueBytes = 8 + 1 + 4 + 1;
 constexpr uint64_t kMinTensorBytes = 8 + 1 + 4 + 8 + 4 + 8;
 constexpr uint32_t kMaxDimensions = 4;
-
-struct TensorType {
-  uint32_t id;
-  std::string_view name;
-  std::optional<DType> dtype;  // nullopt: known to GGUF, not read here
-};
-constexpr TensorType kTensorTypes[] = {
-    {0, "F32", DType::kF32},
-    {1, "F16", DType::kF16},
-    {2, "Q4_0", DType::kQ4_0},
-    {3, "Q4_1", DType::kQ4_1},
-    {6, "Q5_0", DType::kQ5_0},
-    {7, "Q5_1", DType::kQ5_1},
-    {8, "Q8_0", DType::kQ8_0},
-    {9, "Q8_1", {}},
-    {10, "Q2_K", {}},
-    {11, "Q3_K", {}},
-    {12, "Q4_K", DType::kQ4_K},
-    {13, "Q5_K", DType::kQ5_K},
-    {14, "Q6_K", DType::kQ6_K},
-    {15, "Q8_K", {}},
-    {16, "IQ2_XXS", {}},
-    {17, "IQ2_XS", {}},
-    {18, "IQ3_XXS", {}},
-    {19, "IQ1_S", {}},
-    {20, "IQ4_NL", {}},
-    {21, "IQ3_S", {}},
-    {22, "IQ2_S", {}},
-    {23, "IQ4_XS", {}},
-    {24, "I8", {}},
-    {25, "I16", {}},
-    {26, "I32", DType::kI32},
-    {27, "I64", DType::kI64},
-    {28, "F64", {}},
-    {29, "IQ1_M", {}},
-    {30, "BF16", DType::kBF16},
-    {34, "TQ1_0", {}},
-    {35, "TQ2_0", {}},
-    {39, "MXFP4", {}},
-};
-constexpr const char* kSupported =
-    "supported: F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K; convert the model "
-    "to "
-    "one of these";
 
 // A name from the file, safe to print: control and non-ASCII bytes are escaped, long ones cut.
 std::string printable(std::string_view text) {
@@ -242,13 +198,13 @@ GgufValue read_array(Cursor& in, std::string_view field) {
 }
 
 DType tensor_type(const Cursor& in, uint32_t id, const std::string& name) {
-  for (const TensorType& t : kTensorTypes) {
-    if (t.id != id) continue;
-    if (t.dtype) return *t.dtype;
-    in.fail(fmt::format("tensor '{}' has type {}, which is not supported", name, t.name),
-            kSupported);
-  }
-  in.fail(fmt::format("tensor '{}' has unknown type {}", name, id), kSupported);
+  const GgufType* type = gguf_type(id);
+  if (type == nullptr)
+    in.fail(fmt::format("tensor '{}' has unknown type {}", name, id), gguf_types_read());
+  if (!type->dtype)
+    in.fail(fmt::format("tensor '{}' has type {}, which is not supported", name, type->name),
+            gguf_types_read());
+  return *type->dtype;
 }
 
 // Tensor as listed; its offset is relative to the data section until that section's start is known.
@@ -280,7 +236,8 @@ ListedTensor read_tensor_info(Cursor& in, uint64_t index) {
   if (out.tensor.row_length() % block_length(out.tensor.dtype) != 0)
     in.fail(fmt::format("tensor '{}' has rows of {} values, not a multiple of {} as {} needs", name,
                         out.tensor.row_length(), block_length(out.tensor.dtype),
-                        dtype_name(out.tensor.dtype)));
+                        dtype_name(out.tensor.dtype)),
+            "quantise the model again: llama.cpp's quantiser stores such rows in another type");
   out.n_bytes = static_cast<uint64_t>(bytes_of(out.tensor.dtype, static_cast<int64_t>(values)));
   out.offset = in.number<uint64_t>("tensor offset");
   return out;

@@ -7,8 +7,11 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <span>
+#include <string>
 #include <vector>
 
+#include "engine/base/text.h"
 #include "engine/formats/gguf.h"
 #include "tests/formats/test_files.h"
 
@@ -17,13 +20,19 @@ namespace {
 
 using testing::data_path;
 
-constexpr DType kWeightTypes[] = {DType::kF32,  DType::kF16,  DType::kBF16, DType::kQ8_0,
-                                  DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1,
-                                  DType::kQ4_K, DType::kQ5_K, DType::kQ6_K};
+constexpr size_t kValues = 1024, kRow = 256;  // of each type in the fixture
+
+// All that the gguf package widens: no Q1_0.
+std::vector<DType> types_in_fixture() {
+  std::vector<DType> types;
+  for (int t = 0; t < static_cast<int>(DType::kI32); ++t)
+    if (static_cast<DType>(t) != DType::kQ1_0) types.push_back(static_cast<DType>(t));
+  return types;
+}
 
 TEST(Dtype, EveryTypeEqualsTheGgufPackageBitForBit) {
   const GgufFile file(data_path("dequant.gguf"));
-  for (const DType t : kWeightTypes) {
+  for (const DType t : types_in_fixture()) {
     const std::string name(dtype_name(t));
     SCOPED_TRACE(name);
     ASSERT_TRUE(file.tensors().contains(name));
@@ -31,8 +40,8 @@ TEST(Dtype, EveryTypeEqualsTheGgufPackageBitForBit) {
     const GgufTensor& expected = file.tensors().at(name + ".expected");
     ASSERT_EQ(stored.dtype, t);
     ASSERT_EQ(expected.dtype, DType::kF32);
-    ASSERT_EQ(expected.bytes.size(), 2048 * sizeof(float));
-    std::vector<float> values(2048);
+    ASSERT_EQ(expected.bytes.size(), kValues * sizeof(float));
+    std::vector<float> values(kValues);
     dequantize(t, stored.bytes, values);
     for (size_t i = 0; i < values.size(); ++i) {
       uint32_t bits = 0;
@@ -45,17 +54,37 @@ TEST(Dtype, EveryTypeEqualsTheGgufPackageBitForBit) {
 
 TEST(Dtype, RowsCanBeWidenedApart) {
   const GgufFile file(data_path("dequant.gguf"));
-  for (const DType t : kWeightTypes) {
+  for (const DType t : types_in_fixture()) {
     const GgufTensor& stored = file.tensors().at(std::string(dtype_name(t)));
-    std::vector<float> whole(2048), part(256);
+    std::vector<float> whole(kValues), part(kRow);
     dequantize(t, stored.bytes, whole);
-    const auto bytes = static_cast<size_t>(bytes_of(t, 256));
-    for (size_t row = 0; row < 8; ++row) {
+    const auto bytes = static_cast<size_t>(bytes_of(t, kRow));
+    for (size_t row = 0; row < kValues / kRow; ++row) {
       dequantize(t, stored.bytes.subspan(row * bytes, bytes), part);
-      EXPECT_EQ(0, std::memcmp(part.data(), whole.data() + row * 256, 256 * sizeof(float)))
+      EXPECT_EQ(0, std::memcmp(part.data(), whole.data() + row * kRow, kRow * sizeof(float)))
           << dtype_name(t) << " row " << row;
     }
   }
+}
+
+// Every point of every grid, every byte of TQ1_0, every scale of MXFP4 and NVFP4 that is a number.
+TEST(Dtype, EveryEntryOfEveryTableEqualsTheGgufPackage) {
+  const GgufFile file(data_path("dequant.gguf"));
+  int swept = 0;
+  for (const DType t : types_in_fixture()) {
+    const std::string name = std::string(dtype_name(t)) + ".sweep";
+    if (!file.tensors().contains(name)) continue;
+    ++swept;
+    const std::span<const uint8_t> stored = file.tensors().at(name).bytes;
+    std::vector<float> values(stored.size() / static_cast<size_t>(block_bytes(t)) *
+                              static_cast<size_t>(block_length(t)));
+    dequantize(t, stored, values);
+    EXPECT_EQ(base::sha256_hex(
+                  {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)}),
+              file.text(name + ".sha256"))
+        << name;
+  }
+  EXPECT_EQ(swept, 10);
 }
 
 // By hand: the first block of two tensors of the default model.
@@ -76,6 +105,37 @@ TEST(Dtype, Q41AndQ80ByHand) {
   EXPECT_EQ(w[0], -128.0f);
   EXPECT_EQ(w[1], 0.0f);
   EXPECT_EQ(w[31], 127.0f);
+}
+
+TEST(Dtype, Q10ByHand) {
+  std::vector<uint8_t> block(18, 0);
+  block[1] = 0xBC;  // -1.0
+  block[2] = 0x05;  // weights 0 and 2
+  block[17] = 0x80;
+  std::vector<float> w(128);
+  dequantize(DType::kQ1_0, block, w);
+  for (size_t i = 0; i < w.size(); ++i)
+    EXPECT_EQ(w[i], i == 0 || i == 2 || i == 127 ? -1.0f : 1.0f) << i;
+}
+
+// The package reads these for 2^128 and for 0 or 480.
+TEST(Dtype, ScalesThatTheirStandardsCallNoNumberAreNone) {
+  std::vector<uint8_t> block(17, 0);
+  std::vector<float> w(32);
+  block[0] = 255;
+  dequantize(DType::kMXFP4, block, w);
+  for (const float x : w) EXPECT_TRUE(std::isnan(x));
+  block[0] = 254;
+  dequantize(DType::kMXFP4, block, w);
+  for (const float x : w) EXPECT_EQ(x, 0.0f);
+
+  w.resize(64);
+  for (const uint8_t scale : {0x7F, 0xFF}) {
+    block.assign(36, 0);
+    block[2] = scale;
+    dequantize(DType::kNVFP4, block, w);
+    for (size_t i = 0; i < w.size(); ++i) EXPECT_EQ(std::isnan(w[i]), i / 16 == 2) << i;
+  }
 }
 
 TEST(Dtype, AllHalvesAsTheirDefinitionSays) {
@@ -105,7 +165,11 @@ TEST(Dtype, WrongSizesAreOurMistake) {
   std::vector<float> out(32);
   const std::vector<uint8_t> bytes(33);
   EXPECT_THROW(dequantize(DType::kQ8_0, bytes, out), base::InternalError);
-  EXPECT_THROW(bytes_of(DType::kQ4_K, 255), base::InternalError);
+  for (int t = static_cast<int>(DType::kQ8_0); t < static_cast<int>(DType::kI32); ++t) {
+    const int length = block_length(static_cast<DType>(t));
+    EXPECT_THROW(bytes_of(static_cast<DType>(t), length - 1), base::InternalError) << t;
+    EXPECT_EQ(bytes_of(static_cast<DType>(t), 3 * length), 3 * block_bytes(static_cast<DType>(t)));
+  }
   EXPECT_THROW(dequantize(DType::kI32, std::vector<uint8_t>(128), out), base::InternalError);
 }
 

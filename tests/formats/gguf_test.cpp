@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "engine/formats/gguf_types.h"
 #include "tests/formats/test_files.h"
 
 namespace evalrun::engine {
@@ -195,13 +196,14 @@ TEST_F(Gguf, RefusesBadTensors) {
     b.tensor("w", ne, type, offset).data(data);
     return b;
   };
-  refuse(with({4}, 10, 0), {"'w'", "Q2_K", "not supported", "Q4_K"});
+  refuse(with({4}, 15, 0), {"'w'", "Q8_K", "not supported", "Q4_K", "IQ4_XS"});
+  refuse(with({4}, 31, 0), {"'w'", "Q4_0_4_4", "not supported", "Q4_0"});
   refuse(with({4}, 77, 0), {"'w'", "unknown type 77"});
   refuse(with({4, 1, 1, 1, 1}, 0, 0), {"'w'", "dimensions"});
   refuse(with({0}, 0, 0), {"'w'", "impossible dimension"});
   refuse(with({1ull << 40, 1ull << 40}, 0, 0), {"'w'", "impossible dimension"});
   refuse(with({~0ull}, 0, 0), {"'w'", "impossible dimension"});
-  refuse(with({33}, 8, 0), {"'w'", "multiple of 32"});
+  refuse(with({33}, 8, 0), {"'w'", "multiple of 32", "quantise the model again"});
   refuse(with({17}, 0, 0), {"'w'", "beyond the end"});
   refuse(with({4}, 0, 96), {"'w'", "beyond the end"});
   refuse(with({4}, 0, 1ull << 63), {"'w'", "beyond the end"});
@@ -215,6 +217,31 @@ TEST_F(Gguf, RefusesBadTensors) {
   GgufBuilder nameless;
   nameless.tensor("", {4}, 0, 0).data(data);
   refuse(nameless, {"no name"});
+}
+
+// The last block a byte short, rows that are no whole blocks, and one value too many.
+TEST_F(Gguf, QuantisedTensorsAreWholeBlocksInRows) {
+  int types = 0;
+  for (uint32_t id = 0; id < 64; ++id) {
+    const GgufType* type = gguf_type(id);
+    if (type == nullptr || !type->dtype || block_length(*type->dtype) == 1) continue;
+    ++types;
+    SCOPED_TRACE(type->name);
+    EXPECT_EQ(type->name, dtype_name(*type->dtype));
+    const auto length = static_cast<uint64_t>(block_length(*type->dtype));
+    const auto bytes = static_cast<size_t>(3 * block_bytes(*type->dtype));
+    const auto with = [&](const std::vector<uint64_t>& ne, size_t n) {
+      GgufBuilder b;
+      b.tensor("w", ne, id, 0).data(std::string(n, '\0'));
+      return b;
+    };
+    EXPECT_EQ(open(with({length, 3}, bytes)).tensors().at("w").bytes.size(), bytes);
+    refuse(with({length, 3}, bytes - 1), {"'w'", fmt::format("its {} bytes", bytes), "truncated"});
+    const std::string what = fmt::format("not a multiple of {} as {} needs", length, type->name);
+    refuse(with({length / 2, 6}, bytes), {"'w'", what, "quantise the model again"});
+    refuse(with({length + 1, 3}, bytes), {"'w'", what});
+  }
+  EXPECT_EQ(types, 24);
 }
 
 TEST_F(Gguf, TypedAccessNamesTheKey) {

@@ -10,53 +10,97 @@
 #include "engine/base/rng.h"
 #include "engine/formats/dtype.h"
 #include "engine/formats/gguf.h"
+#include "engine/formats/gguf_types.h"
 #include "engine/model/model.h"
 #include "tests/formats/test_files.h"
 
 namespace evalrun::engine::testing {
 
-inline uint32_t gguf_type(DType t) {
-  switch (t) {
-    case DType::kF16:
-      return 1;
-    case DType::kQ4_0:
-      return 2;
-    case DType::kQ4_1:
-      return 3;
-    case DType::kQ8_0:
-      return 8;
-    case DType::kQ4_K:
-      return 12;
-    case DType::kBF16:
-      return 30;
-    default:
-      return 0;
+// Where a block of a stored type has its half-precision scale, and the largest code it multiplies.
+struct StoredType {
+  DType type;
+  size_t scale_at;
+  float largest_code;
+  float offset = 0;  // of the half after the scale; 0 where that is something else
+};
+inline constexpr StoredType kHalfScaled[] = {
+    {DType::kQ8_0, 0, 127},
+    {DType::kQ4_0, 0, 15},
+    {DType::kQ4_1, 0, 15, -0.5f},
+    {DType::kQ5_0, 0, 16},
+    {DType::kQ5_1, 0, 31, -0.5f},
+    {DType::kQ2_K, 80, 3 * 15, 0.3f / 15},
+    {DType::kQ3_K, 108, 4 * 32},
+    {DType::kQ4_K, 0, 15 * 63, 0.3f / 63},
+    {DType::kQ5_K, 0, 31 * 63, 0.3f / 63},
+    {DType::kQ6_K, 208, 32 * 128},
+    {DType::kIQ1_S, 0, 1.125f * 15},
+    {DType::kIQ2_XXS, 0, 43 * 15.5f / 4},
+    {DType::kIQ2_XS, 0, 43 * 15.5f / 4},
+    {DType::kIQ2_S, 0, 43 * 15.5f / 4},
+    {DType::kIQ3_XXS, 0, 62 * 15.5f / 2},
+    {DType::kIQ3_S, 0, 15 * 31},
+    {DType::kIQ4_NL, 0, 127},
+    {DType::kIQ4_XS, 0, 127 * 32},
+    {DType::kTQ1_0, 52, 1},
+    {DType::kTQ2_0, 64, 2},
+    {DType::kQ1_0, 0, 1},
+};
+
+// All types whose tensors hold weights.
+inline std::vector<DType> weight_types() {
+  std::vector<DType> types;
+  for (int t = 0; t < static_cast<int>(DType::kI32); ++t) types.push_back(static_cast<DType>(t));
+  return types;
+}
+
+// The number of a type in GGUF files.
+inline uint32_t id_in_gguf(DType t) {
+  for (uint32_t id = 0; id < 64; ++id)
+    if (const GgufType* type = gguf_type(id); type != nullptr && type->dtype == t) return id;
+  ADD_FAILURE() << dtype_name(t);
+  return 0;
+}
+
+// Overwrites the scale of a block with half-precision bits, in IQ1_M in four places.
+inline void put_half_scale(DType t, char* block, uint16_t bits) {
+  if (t == DType::kIQ1_M) {
+    for (int i = 0; i < 4; ++i) {
+      char& high = block[49 + 2 * i];
+      high = static_cast<char>((high & 15) | (bits >> (4 * i) & 15) << 4);
+    }
+    return;
+  }
+  for (const StoredType& s : kHalfScaled)
+    if (s.type == t) std::memcpy(block + s.scale_at, &bits, 2);
+}
+
+inline void put_block_of_codes(DType t, char* block, float size, base::Rng& rng) {
+  for (int64_t i = 0; i < block_bytes(t); ++i) block[i] = static_cast<char>(rng.below(256));
+  if (t == DType::kMXFP4) block[0] = static_cast<char>(121 + rng.below(4));  // 12 * 2^(e - 128)
+  if (t == DType::kNVFP4)
+    for (int i = 0; i < 4; ++i) block[i] = static_cast<char>(0x20 + rng.below(8));
+  if (t == DType::kIQ1_M) put_half_scale(t, block, float_to_half(size / 17));
+  for (const StoredType& s : kHalfScaled) {
+    if (s.type != t) continue;
+    const uint16_t halves[2] = {float_to_half(size / s.largest_code), float_to_half(s.offset)};
+    std::memcpy(block + s.scale_at, halves, s.offset == 0 ? 2 : 4);
   }
 }
 
 // n random weights of a stored type, of about the size of real ones.
 inline std::string random_weights(DType t, int64_t n, base::Rng& rng) {
   std::string bytes(static_cast<size_t>(bytes_of(t, n)), '\0');
-  const auto put_half = [&](size_t at, float x) {
-    const uint16_t h = float_to_half(x);
-    std::memcpy(bytes.data() + at, &h, 2);
-  };
   const auto block = static_cast<size_t>(block_bytes(t));
   for (size_t at = 0; at < bytes.size(); at += block) {
     const auto x = static_cast<float>(rng.uniform() - 0.5);
     if (t == DType::kF32) {
       std::memcpy(bytes.data() + at, &x, 4);
-    } else if (t == DType::kF16) {
-      put_half(at, x);
-    } else if (t == DType::kBF16) {
-      const uint16_t b = float_to_bfloat16(x);
-      std::memcpy(bytes.data() + at, &b, 2);
+    } else if (t == DType::kF16 || t == DType::kBF16) {
+      const uint16_t h = t == DType::kF16 ? float_to_half(x) : float_to_bfloat16(x);
+      std::memcpy(bytes.data() + at, &h, 2);
     } else {
-      for (size_t i = 0; i < block; ++i) bytes[at + i] = static_cast<char>(rng.below(256));
-      const float range = t == DType::kQ8_0 ? 127 : t == DType::kQ4_K ? 15 * 63 : 15;
-      put_half(at, (std::fabs(x) + 0.1f) / range);
-      if (t == DType::kQ4_1) put_half(at + 2, -0.5f);
-      if (t == DType::kQ4_K) put_half(at + 2, 0.3f / 63);
+      put_block_of_codes(t, bytes.data() + at, std::fabs(x) + 0.1f, rng);
     }
   }
   return bytes;
@@ -95,7 +139,7 @@ inline std::string write_gguf(const TempFolder& folder, const std::string& name,
         random_weights(t, static_cast<int64_t>(ne[0] * (ne.size() == 1 ? 1 : ne[1])), rng);
     if (n == model.damaged) bytes.replace(0, model.damage.size(), model.damage);
     bytes.resize((bytes.size() + 31) / 32 * 32);
-    b.tensor(n, ne, gguf_type(t), offset).data(bytes);
+    b.tensor(n, ne, id_in_gguf(t), offset).data(bytes);
     offset += bytes.size();
   };
   const uint64_t w = width, vocabulary = static_cast<uint64_t>(model.vocabulary);

@@ -102,6 +102,7 @@ class Inputs(unittest.TestCase):
     def test_gguf_types_are_counted(self):
         info = gguf_info.read(ROOT / "tests/data/models/dequant.gguf")
         self.assertEqual(info["types"]["Q4_1"], 1)
+        self.assertEqual(info["types"]["IQ2_XS"], 2)
         self.assertEqual(info["file_bytes"], (ROOT / "tests/data/models/dequant.gguf").stat().st_size)
 
     def test_resume_keeps_rounds_and_refuses_another_configuration(self):
