@@ -29,7 +29,7 @@ constexpr double kRoundSeconds = 2;        // per format, when --rounds is not g
 
 struct CostArguments {
   ModelOptions model;
-  std::string shape;  // "" = the model
+  std::optional<std::string> shape;  // instead of the model
   std::vector<std::string> dtypes = {kDefaultDtype};
   std::vector<int> rows = engine::RowCostOptions{}.rows;
   std::optional<std::vector<int>> prefill;
@@ -88,8 +88,8 @@ engine::RowCostOptions prepare(const CostArguments& o, engine::SessionOptions& s
                                Measured& m) {
   std::vector<engine::WeightFormat> formats;
   for (const std::string& name : o.dtypes) formats.push_back(shape_format(name));
-  if (!o.shape.empty()) {
-    m.shape = engine::find_shape(o.shape);
+  if (o.shape) {
+    m.shape = engine::find_shape(*o.shape);
     const engine::RowCostOptions options = limited(o, m.shape->config);
     session.max_tokens = engine::row_cost_capacity(options);
     m.models = make_shape_models(*m.shape, formats, session);
