@@ -374,13 +374,7 @@ void SessionImpl::read_kv(int layer, int position, int sequence, std::span<float
 
 // Refuses caches this machine cannot hold, before anything is allocated.
 void check_memory(const Model& model, const SessionOptions& o) {
-  const ModelConfig& c = model.config();
-  const double per_value = o.kv_dtype == "f32"    ? 4
-                           : o.kv_dtype == "bf16" ? 2
-                                                  : 1 + 4.0 / c.head_dim;
-  const double per_token = 2.0 * c.n_layers * c.kv_dim() * per_value;
-  const double needed =
-      o.max_tokens * (per_token * o.n_sequences + static_cast<double>(c.head_dim) * sizeof(float));
+  const double needed = cache_bytes_for(model.config(), o);
   const double available = static_cast<double>(available_memory_bytes());
   if (needed > available)
     throw base::data_error(
@@ -392,6 +386,15 @@ void check_memory(const Model& model, const SessionOptions& o) {
 }
 
 }  // namespace
+
+double cache_bytes_for(const ModelConfig& c, const SessionOptions& o) {
+  const double per_value = o.kv_dtype == "f32"    ? 4
+                           : o.kv_dtype == "bf16" ? 2
+                                                  : 1 + 4.0 / c.head_dim;
+  const double per_token = 2.0 * c.n_layers * c.kv_dim() * per_value;
+  return o.max_tokens *
+         (per_token * o.n_sequences + static_cast<double>(c.head_dim) * sizeof(float));
+}
 
 std::unique_ptr<Session> Session::create(std::shared_ptr<const Model> model,
                                          const SessionOptions& options) {

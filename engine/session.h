@@ -30,6 +30,9 @@ namespace evalrun::engine {
 
 class RowProgram;  // engine/row_program.h
 
+// Bytes that keys and values of such a session take, and its rotary tables. Of resolved options.
+double cache_bytes_for(const ModelConfig& config, const SessionOptions& options);
+
 class Session {
  public:
   // Throws usage_error (what resolve_options() refuses, engine/session_options.h) and data_error

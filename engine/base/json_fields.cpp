@@ -47,11 +47,17 @@ const nlohmann::json* ObjectReader::raw(const std::string& key) {
 
 bool ObjectReader::has(const std::string& key) { return raw(key) != nullptr; }
 
-void ObjectReader::finish() const {
+std::vector<std::string> ObjectReader::unknown() const {
+  std::vector<std::string> keys;
   for (const auto& item : object_.items())
-    if (!asked_.contains(item.key()))
-      throw Error(code_, fmt::format("{}: unknown field '{}'", file_, place(item.key())),
-                  suggest(item.key(), {asked_.begin(), asked_.end()}));
+    if (!asked_.contains(item.key())) keys.push_back(item.key());
+  return keys;
+}
+
+void ObjectReader::finish() const {
+  for (const std::string& key : unknown())
+    throw Error(code_, fmt::format("{}: unknown field '{}'", file_, place(key)),
+                suggest(key, asked()));
 }
 
 }  // namespace evalrun::base

@@ -41,6 +41,9 @@ class ObjectReader {
   }
   // Throws if the object has keys nobody asked for.
   void finish() const;
+  // Those keys, and what was asked for.
+  std::vector<std::string> unknown() const;
+  std::vector<std::string> asked() const { return {asked_.begin(), asked_.end()}; }
   [[noreturn]] void fail(const std::string& key, const std::string& what,
                          const std::string& hint = {}) const;
   std::string place(const std::string& key) const;

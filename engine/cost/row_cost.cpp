@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 
 #include "engine/base/error.h"
 #include "engine/base/stats.h"
 #include "engine/cost/machine_probes.h"
+#include "engine/cpu/caches.h"
 #include "engine/devices.h"
 
 namespace evalrun::engine {
@@ -18,6 +20,9 @@ constexpr int kLeastRounds = 3;
 // several of each in a round.
 constexpr int kFewRows = 8, kRepeats = 3;
 constexpr int kPrefillRounds = 3;
+// Of larger models a part is enough to read, if the caches hold little of it: a probe as large as
+// the model would need its memory a second time.
+constexpr int64_t kEnoughToRead = int64_t{1} << 30;
 
 double ms_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
@@ -182,11 +187,14 @@ class Measurement {
 
   void probe_bandwidth() {
     if (o_.bandwidth_seconds <= 0) return;
+    const auto most =
+        static_cast<size_t>(std::max(kEnoughToRead, cpu::kTimesTheCaches * cpu::cache_bytes()));
     for (size_t s = 0; s < sessions_.size(); ++s)
       if (!is_gpu(sessions_[s]->options().device))  // its memory is not what the probe reads
-        tables_[s].bandwidth = std::max(
-            tables_[s].bandwidth,
-            read_bandwidth(tables_[s].bytes, sessions_[s]->n_threads(), o_.bandwidth_seconds / 2));
+        tables_[s].bandwidth =
+            std::max(tables_[s].bandwidth,
+                     read_bandwidth(std::min(tables_[s].bytes, most), sessions_[s]->n_threads(),
+                                    o_.bandwidth_seconds / 2));
   }
 
   void measure_prefill() {

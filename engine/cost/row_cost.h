@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "engine/session.h"
@@ -26,11 +27,13 @@ struct PrefillCost {
 };
 
 struct RowCostTable {
+  std::string shape;          // measured with random weights of this shape; "" = with a model's
   int context = 0;            // committed tokens below the rows
   size_t bytes = 0;           // one forward must read at least: weights and this context's K and V
   int rounds = 0;             // forwards per row count, three times that up to 8 rows
   std::vector<RowCost> rows;  // ascending, without repeats; the first is rows = 1
-  double bandwidth = 0;       // bytes/s of the best read of such a footprint, 0 = not probed
+  double bandwidth = 0;  // bytes/s of the best read of such a footprint (of 1 GiB or ten times the
+                         // caches at most), 0 = not probed
   std::vector<PrefillCost> prefill;
 
   bool empty() const { return rows.empty(); }

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <optional>
+#include <string_view>
 
 #include "engine/base/error.h"
 #include "engine/base/json_fields.h"
+#include "engine/base/text.h"
 
 namespace evalrun::engine {
 namespace {
@@ -146,11 +149,7 @@ void read_sizes(ObjectReader& r, const Family& family, ModelConfig& c) {
   }
 }
 
-}  // namespace
-
-ModelConfig read_hf_config(const json& config, const std::string& file) {
-  if (!config.is_object()) throw base::data_error(file, "", "must be a JSON object");
-  ObjectReader r(config, file, "");
+ModelConfig read_every_field(ObjectReader& r, const json& config, const std::string& file) {
   const Family& family = family_by_model_type(file, r.required<std::string>("model_type"));
   if (given(r, "quantization_config"))
     r.fail("quantization_config", "quantised checkpoints are not supported",
@@ -172,6 +171,112 @@ ModelConfig read_hf_config(const json& config, const std::string& file) {
   c.validate(file);  // before anything is allocated per layer
   read_window(r, family, c);
   c.validate(file);
+  return c;
+}
+
+void check_is_object(const json& config, const std::string& file) {
+  if (!config.is_object()) throw base::data_error(file, "", "must be a JSON object");
+}
+
+// Keys that published files hold and that change no forward pass of these families: of training and
+// of generation, what `PretrainedConfig` of transformers writes for every model, and what a family
+// may leave unread. Token ids, dropouts and names that begin with an underscore are known by that.
+constexpr std::string_view kWithoutEffect[] = {
+    "add_cross_attention",
+    "architectures",
+    "attention_bias",
+    "attn_implementation",
+    "auto_map",
+    "bad_words_ids",
+    "begin_suppress_tokens",
+    "chunk_size_feed_forward",
+    "cross_attention_hidden_size",
+    "diversity_penalty",
+    "do_sample",
+    "dtype",
+    "early_stopping",
+    "encoder_no_repeat_ngram_size",
+    "exponential_decay_length_penalty",
+    "finetuning_task",
+    "id2label",
+    "initializer_range",
+    "is_decoder",
+    "is_encoder_decoder",
+    "is_llama_config",
+    "label2id",
+    "layer_types",
+    "length_penalty",
+    "max_length",
+    "max_sequence_length",
+    "max_window_layers",
+    "min_length",
+    "mlp_bias",
+    "no_repeat_ngram_size",
+    "num_beam_groups",
+    "num_beams",
+    "num_return_sequences",
+    "output_attentions",
+    "output_hidden_states",
+    "output_scores",
+    "prefix",
+    "pretraining_tp",
+    "problem_type",
+    "pruned_heads",
+    "remove_invalid_values",
+    "repetition_penalty",
+    "return_dict",
+    "return_dict_in_generate",
+    "rope_interleaved",
+    "sliding_window",
+    "suppress_tokens",
+    "task_specific_params",
+    "temperature",
+    "tf_legacy_loss",
+    "tie_encoder_decoder",
+    "tokenizer_class",
+    "top_k",
+    "top_p",
+    "torch_dtype",
+    "torchscript",
+    "transformers.js_config",
+    "transformers_version",
+    "typical_p",
+    "unsloth_fixed",
+    "unsloth_version",
+    "use_bfloat16",
+    "use_cache",
+    "use_mrope",
+    "use_sliding_window",
+};
+
+bool is_without_effect(std::string_view key) {
+  return key.starts_with('_') || key.ends_with("_token_id") || key.ends_with("_dropout") ||
+         std::ranges::find(kWithoutEffect, key) != std::end(kWithoutEffect);
+}
+
+std::string advice(const std::string& key, const std::vector<std::string>& known) {
+  const auto distance = [&](const std::string& name) { return base::edit_distance(key, name); };
+  const std::string nearest = std::ranges::min(known, {}, distance);
+  return (distance(nearest) <= 3 ? fmt::format("did you mean '{}'? ", nearest) : "") +
+         "Take it out of the file if it changes no forward pass; else this engine lacks it";
+}
+
+}  // namespace
+
+ModelConfig read_hf_config(const json& config, const std::string& file) {
+  check_is_object(config, file);
+  ObjectReader r(config, file, "");
+  return read_every_field(r, config, file);
+}
+
+ModelConfig read_hf_shape(const json& config, const std::string& file) {
+  check_is_object(config, file);
+  ObjectReader r(config, file, "");
+  const ModelConfig c = read_every_field(r, config, file);
+  for (const std::string& key : r.unknown())
+    if (!is_without_effect(key))
+      throw base::data_error(file, "", fmt::format("unknown field '{}'", key),
+                             advice(key, r.asked()));
   return c;
 }
 

@@ -14,4 +14,9 @@ namespace evalrun::engine {
 // ignored: published files hold dozens of them.
 ModelConfig read_hf_config(const nlohmann::json& config, const std::string& file);
 
+// The same where no weights follow, whose shapes would show a slip of the pen: a key that is
+// neither read nor known to change nothing throws data_error, too, with the nearest key that is
+// read.
+ModelConfig read_hf_shape(const nlohmann::json& config, const std::string& file);
+
 }  // namespace evalrun::engine

@@ -18,6 +18,7 @@ namespace evalrun::reports {
 struct PredictReport {
   RunInfo run;
   std::vector<Prediction> predictions;
+  std::string shape;  // of the random weights that gave T(n); "" = a model's
   std::optional<Confirmations> confirmations;
   std::optional<RunInfo> confirmed_by;
   std::vector<TreeReport> trees;

@@ -30,7 +30,8 @@ std::string both(double predicted, double measured, int decimals) {
   return fmt::format("{} / {}", number(predicted, decimals), number(measured, decimals));
 }
 
-void add_predictions(const std::vector<Prediction>& rows, Document& d) {
+void add_predictions(const PredictReport& report, Document& d) {
+  const std::vector<Prediction>& rows = report.predictions;
   const bool batches =
       std::any_of(rows.begin(), rows.end(), [](const Prediction& p) { return p.batch != 1; });
   Table t{.columns = {{.name = "method", .words = true}, {.name = "draft", .words = true}}};
@@ -52,7 +53,9 @@ void add_predictions(const std::vector<Prediction>& rows, Document& d) {
     row.emplace_back(is_best(p, rows) ? "best" : "");
     t.rows.push_back(std::move(row));
   }
-  t.caption = "Predicted speedup of other drafts, from stored steps.";
+  t.caption = fmt::format(
+      "Predicted speedup of other drafts, from stored steps{}.",
+      report.shape.empty() ? "" : ", at T(n) of random weights in the shape of " + report.shape);
   d.table(std::move(t));
   d.paragraph(fmt::format(
       "Speedup = tau / (T(n)/T(1) + draft time + overhead), each in plain steps; rows of a step "
@@ -188,6 +191,7 @@ Json predictions_json(const PredictReport& r) {
   for (const Prediction& p : r.predictions) {
     rows.push_back(prediction_json(p));
     rows.back()["best"] = is_best(p, r.predictions);
+    rows.back()["shape"] = r.shape.empty() ? Json() : Json(r.shape);
   }
   return rows;
 }
@@ -235,7 +239,7 @@ Document document(const PredictReport& r) {
   Document d{.name = "predict"};
   d.paragraph(fmt::format("From the stored steps of {}; nothing was run.", run_title(r.run)));
   if (r.confirmations) add_confirmations(r, d);
-  if (!r.predictions.empty()) add_predictions(r.predictions, d);
+  if (!r.predictions.empty()) add_predictions(r, d);
   for (const TreeReport& t : r.trees) add_tree_report(t, r, d);
   if (!r.acceptance.empty()) add_acceptance(r.acceptance, d);
   if (r.oracle) add_oracle(*r.oracle, d);

@@ -94,7 +94,7 @@ MeasuredRowCost obtain(const RowCostRequest& request) {
     try {
       const Json tables = read_cache(request.cache_file);
       if (const auto found = tables.find(key); found != tables.end()) {
-        if (auto table = row_cost_from_json(*found)) {
+        if (auto table = row_cost_from_json(*found); table && table->shape.empty()) {
           result.table = std::move(*table);
           result.cached = true;
           return result;
@@ -134,16 +134,19 @@ Json to_json(const engine::RowCostTable& table) {
                       {"head", p.head},
                       {"waits", p.waits}}}});
   }
-  return {{"context", table.context},
-          {"bytes", table.bytes},
-          {"rounds", table.rounds},
-          {"rows", std::move(rows)}};
+  Json json{{"context", table.context},
+            {"bytes", table.bytes},
+            {"rounds", table.rounds},
+            {"rows", std::move(rows)}};
+  if (!table.shape.empty()) json["shape"] = table.shape;
+  return json;
 }
 
 std::optional<engine::RowCostTable> row_cost_from_json(const nlohmann::json& json) {
   try {
     base::ObjectReader reader(json, "row cost", "");
     engine::RowCostTable table;
+    table.shape = reader.optional<std::string>("shape", "");
     table.context = reader.required<int>("context");
     table.bytes = reader.required<size_t>("bytes");
     table.rounds = reader.required<int>("rounds");

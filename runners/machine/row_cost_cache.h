@@ -11,10 +11,11 @@
 
 namespace evalrun::runners {
 
-// As stored with a run and printed by `evalrun cost`.
+// As stored with a run and printed by `evalrun cost`. Only the latter's may be a shape's, and says
+// so: runs neither store nor take one.
 nlohmann::ordered_json to_json(const engine::RowCostTable& table);
-// What to_json wrote of rows, context and bytes; nullopt for anything else: broken, out of order,
-// of another version.
+// What to_json wrote of rows, context, bytes and shape; nullopt for anything else: broken, out of
+// order, of another version.
 std::optional<engine::RowCostTable> row_cost_from_json(const nlohmann::json& json);
 
 // "near" or "far" (engine/cost/machine_probes.h), "one" with one thread.

@@ -17,8 +17,11 @@ class Cost : public CommandTest {
 
 void expect_table(const json& table, const std::vector<int>& rows) {
   for (const char* key :
-       {"model", "dtype", "isa", "threads", "context", "bytes", "rounds", "rows", "tokens_per_s",
-        "floor_ms", "floor_share", "bandwidth_gb_s", "pingpong_ns", "placement", "prefill"})
+       {"model",           "shape",        "shape_source", "weights",      "layers",
+        "distinct_layers", "dtype",        "isa",          "threads",      "context",
+        "bytes",           "rounds",       "rows",         "weight_bytes", "kv_bytes_per_token",
+        "workspace_bytes", "tokens_per_s", "floor_ms",     "floor_share",  "bandwidth_gb_s",
+        "pingpong_ns",     "placement",    "prefill"})
     EXPECT_TRUE(table.contains(key)) << key;
   ASSERT_EQ(table["rows"].size(), rows.size());
   const double first = table["rows"][0]["ms"];
@@ -43,6 +46,10 @@ TEST_F(Cost, JsonOfOneFormat) {
   const json table = json::parse(result.out);
   expect_table(table, {1, 3, 8});
   EXPECT_EQ(table["dtype"], "f32");
+  EXPECT_TRUE(table["shape"].is_null());
+  EXPECT_TRUE(table["shape_source"].is_null());
+  EXPECT_EQ(table["weights"], "model");
+  EXPECT_EQ(table["distinct_layers"], table["layers"]);
   EXPECT_EQ(table["threads"], 1);
   EXPECT_TRUE(table["pingpong_ns"].is_null()) << "one thread has nobody to talk to";
   EXPECT_EQ(table["context"], 70);
@@ -70,8 +77,9 @@ TEST_F(Cost, TableForPeople) {
   const ProgramResult result = cost({"--rows", "1,4", "--prefill", "16", "--dtype", "f32"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   for (const char* part : {"T(n)/T(1)", "quartiles", "attention", "floor", "T(1) reaches", "tok/s",
-                           "prompt of 16 tokens", "f32"})
+                           "prompt of 16 tokens", "f32", "memory: "})
     EXPECT_THAT(result.out, HasSubstr(part));
+  EXPECT_THAT(result.out, ::testing::Not(HasSubstr("random weights")));
 }
 
 TEST_F(Cost, ManyRowsBehindALongContext) {
@@ -92,6 +100,85 @@ TEST_F(Cost, BadInput) {
   expect_refused(cost({"--dtype", "int9"}), 2, "int8-fast");
   expect_refused(cost({"--dtype", "f32,q5"}), 2, "q5");
   expect_refused(cost({"--isa", "mmx"}), 2, "reference");
+}
+
+// --shape: a config.json of a few kilobytes of weights, so that nothing takes time.
+class CostShape : public CommandTest {
+ protected:
+  void SetUp() override { write_shape("Tiny-Shape/config.json", json::object()); }
+  void write_shape(const std::string& file, const json& changes) {
+    json config = {{"model_type", "qwen3"},    {"hidden_size", 64},
+                   {"intermediate_size", 96},  {"num_hidden_layers", 5},
+                   {"num_attention_heads", 4}, {"num_key_value_heads", 2},
+                   {"head_dim", 32},           {"vocab_size", 333},
+                   {"rms_norm_eps", 1e-6},     {"max_position_embeddings", 700},
+                   {"rope_theta", 1000000},    {"tie_word_embeddings", true}};
+    config.update(changes);
+    folder_.write(file, config.dump());
+  }
+  ProgramResult cost(const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"cost", "--rounds", "2", "--rows", "4", "-t", "1"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run(arguments);
+  }
+};
+
+TEST_F(CostShape, SaysThatItsWeightsAreRandom) {
+  const ProgramResult result =
+      cost({"--shape", "Tiny-Shape/config.json", "--dtype", "q4,auto", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json formats = json::parse(result.out)["formats"];
+  ASSERT_EQ(formats.size(), 2u);
+  for (const json& table : formats) {
+    expect_table(table, {1, 4});
+    EXPECT_EQ(table["model"], "shape:Tiny-Shape");
+    EXPECT_EQ(table["shape"], "Tiny-Shape");
+    EXPECT_EQ(table["shape_source"], "Tiny-Shape/config.json");
+    EXPECT_EQ(table["weights"], "random");
+    EXPECT_EQ(table["layers"], 5);
+    EXPECT_EQ(table["distinct_layers"], 5) << "all of them are smaller than the caches";
+    EXPECT_EQ(table["context"], 256);
+    EXPECT_EQ(table["prefill"][0]["tokens"], 512);
+    EXPECT_EQ(table["kv_bytes_per_token"], 2 * 5 * 2 * 32 * 2) << "k and v of two heads in bf16";
+  }
+  EXPECT_EQ(formats[0]["dtype"], "q4");
+  EXPECT_EQ(formats[1]["dtype"], "int8") << "auto has no file to ask";
+  EXPECT_LT(formats[0]["weight_bytes"], formats[1]["weight_bytes"]);
+}
+
+TEST_F(CostShape, TextForPeople) {
+  const ProgramResult result = cost({"--shape", "Tiny-Shape", "--dtype", "bf16"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  for (const char* part : {"shape:Tiny-Shape", "random weights, all 5 layers distinct",
+                           "Tiny-Shape/config.json", "memory: ", "T(n)/T(1)"})
+    EXPECT_THAT(result.out, HasSubstr(part));
+}
+
+TEST_F(CostShape, BadInput) {
+  expect_refused(cost({"--shape", "Tiny-Shape", "-m", tiny_model()}), 2, "--shape");
+  expect_refused(cost({"--shape", "Tiny-Shape", "--chat-template", "chatml"}), 2, "--shape");
+  expect_refused(cost({"--shape", "llama-3-8"}), 2, "did you mean 'llama-3-8b'");
+  expect_refused(cost({"--shape", tiny_gguf()}), 2, "-m ");
+  expect_refused(cost({"--shape", "Tiny-Shape", "--dtype", "int9"}), 2, "int8-fast");
+  expect_refused(cost({"--shape", "Tiny-Shape", "--context", "701"}), 2, "1 to 700 tokens");
+  expect_refused(cost({"--shape", "Tiny-Shape", "--kv-dtype", "int9"}), 2, "int9");
+  write_shape("other.json", {{"model_type", "gemma"}});
+  expect_refused(cost({"--shape", "other.json"}), 7, "unknown architecture 'gemma'");
+  write_shape("typing.json", {{"num_hidden_layer", 7}});
+  expect_refused(cost({"--shape", "typing.json"}), 7, "did you mean 'num_hidden_layers'?");
+}
+
+// Petabytes: said before anything is allocated, and with what would fit instead.
+TEST_F(CostShape, WhatDoesNotFitIsRefused) {
+  write_shape("huge.json", {{"hidden_size", 1 << 19},
+                            {"intermediate_size", 1 << 20},
+                            {"num_hidden_layers", 4000},
+                            {"vocab_size", 1 << 20}});
+  const ProgramResult result = cost({"--shape", "huge.json", "--dtype", "q4"});
+  expect_refused(result, 7, "shape:huge: as q4 a model of this shape needs ");
+  for (const char* part : {"of memory are free", "too few", "huge fits in no format",
+                           "as q4 fit smollm2-135m", "for keys and values of 512 tokens"})
+    EXPECT_THAT(result.err, HasSubstr(part));
 }
 
 // A name that is right but not for this processor is told apart from one nobody knows.

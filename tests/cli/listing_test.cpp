@@ -1,4 +1,5 @@
 // evalrun list and evalrun data.
+#include <algorithm>
 #include <map>
 #include <regex>
 
@@ -13,7 +14,7 @@ using Listing = CommandTest;
 
 TEST_F(Listing, EveryKindHasTheCommonKeys) {
   for (const char* kind : {"methods", "tasks", "evaluators", "suites", "models", "runs", "metrics",
-                           "tables", "templates", "formats", "isas"}) {
+                           "tables", "templates", "formats", "shapes", "isas"}) {
     SCOPED_TRACE(kind);
     const ProgramResult result = run({"list", kind, "--json"});
     ASSERT_EQ(result.exit_code, 0) << result.err;
@@ -122,6 +123,25 @@ TEST_F(Listing, TheModelThatIsNotThere) {
   ASSERT_EQ(models.size(), 1u);
   EXPECT_EQ(models[0]["available"], false);
   EXPECT_THAT(models[0]["needs"].get<std::string>(), HasSubstr("evalrun data model"));
+}
+
+TEST_F(Listing, ShapesWithTheirMemory) {
+  const json shapes = json::parse(run({"list", "shapes", "--json"}).out);
+  const auto found = std::find_if(shapes.begin(), shapes.end(),
+                                  [](const json& s) { return s["name"] == "llama-2-7b"; });
+  ASSERT_NE(found, shapes.end());
+  EXPECT_EQ((*found)["parameters"], 6738415616);
+  EXPECT_EQ((*found)["layers"], 32);
+  EXPECT_EQ((*found)["ffn"], 11008);
+  EXPECT_EQ((*found)["tied"], false);
+  const json memory = (*found)["memory"];
+  // Two bytes a parameter, and norms of four: 65 of them, 4,096 wide.
+  EXPECT_EQ(memory["bf16"], 6738415616 * 2 + 65 * 4096 * 2);
+  EXPECT_GT(memory["bf16"], memory["int8"]);
+  EXPECT_GT(memory["int8"], memory["q4"]);
+  EXPECT_TRUE(shapes[0]["available"].get<bool>()) << "the smallest one";
+  const std::string table = run({"list", "shapes"}).out;
+  EXPECT_THAT(table, ContainsRegex("llama-2-7b +32 +4096 +32 +32 +11008 +32000 +[0-9.]+ GB"));
 }
 
 TEST_F(Listing, ThePathThatIsTaken) {

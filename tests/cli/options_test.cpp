@@ -110,6 +110,7 @@ const std::map<std::string, std::string> kWrong = {
     {"--seed", "nonsense"},
     {"--self-test", "nonsense"},
     {"--sessions", "1"},
+    {"--shape", "nonsense"},
     {"--significance", "2"},
     {"--split-by", "nonsense"},
     {"--suite", "nonsense"},

@@ -20,6 +20,14 @@ class PredictCommand : public CommandTest {
     *(std::find(arguments.begin(), arguments.end(), "--methods") + 1) = list;
     return arguments;
   }
+  // A machine with other work must not decide.
+  void every_step_takes_a_millisecond() {
+    change_stored(folder_.file("r.db"),
+                  "UPDATE step SET verify_ns = 1000000, draft_ns = 0, commit_ns = 0, other_ns = 0;"
+                  "UPDATE turn SET verify_ns = 1000000 * n_steps, draft_ns = 0, commit_ns = 0,"
+                  " other_ns = 0, decode_ns = 1000000 * n_steps;"
+                  "DELETE FROM environment WHERE name = 'row_cost'");
+  }
   ProgramResult with_db(std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), "predict");
     arguments.insert(arguments.end(), {"--db", "r.db"});
@@ -90,12 +98,7 @@ TEST_F(PredictCommand, LooksBackAtTheSteps) {
 
 TEST_F(PredictCommand, AnotherDevice) {
   EXPECT_EQ(with_db({"--cost", "r.db:first", "--arm", "pld:k=6"}).exit_code, 0);
-  // Every step a millisecond here: a machine with other work must not decide.
-  change_stored(folder_.file("r.db"),
-                "UPDATE step SET verify_ns = 1000000, draft_ns = 0, commit_ns = 0, other_ns = 0;"
-                "UPDATE turn SET verify_ns = 1000000 * n_steps, draft_ns = 0, commit_ns = 0,"
-                " other_ns = 0, decode_ns = 1000000 * n_steps;"
-                "DELETE FROM environment WHERE name = 'row_cost'");
+  every_step_takes_a_millisecond();
   std::string rows;
   for (const int n : {1, 2, 8})
     rows += fmt::format(
@@ -108,9 +111,49 @@ TEST_F(PredictCommand, AnotherDevice) {
   const json predicted = json::parse(result.out)["predictions"][1];
   // There a row costs as much as a step.
   EXPECT_NEAR(predicted["t_ratio"].get<double>(), predicted["rows"].get<double>(), 0.01);
+  EXPECT_TRUE(predicted["shape"].is_null());
+  EXPECT_THAT(json::parse(result.out)["notes"].dump(), HasSubstr("T(n)/T(1) is that of cost.json"));
   folder_.write("broken.json", R"({"rows":[]})");
   expect_refused(with_db({"--cost", "broken.json"}), 7, "evalrun cost --json");
   expect_refused(with_db({"--cost", "nobody"}), 2, "nobody");
+}
+
+// tau measured here, T(n) of a larger model that nobody has downloaded: every row says so.
+TEST_F(PredictCommand, AShapesCost) {
+  folder_.write("big/config.json",
+                R"({"model_type": "llama", "hidden_size": 64, "intermediate_size": 96,
+                    "num_hidden_layers": 3, "num_attention_heads": 2, "num_key_value_heads": 2,
+                    "vocab_size": 300, "rms_norm_eps": 1e-6, "max_position_embeddings": 700})");
+  const ProgramResult table = run({"cost", "--shape", "big", "--dtype", "q4", "--rows", "1,4,8",
+                                   "--rounds", "2", "--prefill", "0", "-t", "1", "--json"});
+  ASSERT_EQ(table.exit_code, 0) << table.err;
+  folder_.write("shape.json", table.out);
+  // Nobody stores such a table with a run; were it there, it would not be the run's own.
+  change_stored(folder_.file("r.db"),
+                "UPDATE environment SET value = replace(value, '{\"context\"',"
+                " '{\"shape\":\"big\",\"context\"') WHERE name = 'row_cost'");
+  expect_refused(with_db({"--cost", "r.db:first", "--arm", "pld:k=6"}), 7, "no T(n) table");
+
+  every_step_takes_a_millisecond();
+  const auto with = [&](const std::string& format) {
+    return with_db({"--cost", "shape.json", "--arm", "pld:k=6", "--k", "1", "-o", format});
+  };
+  const ProgramResult result = with("json");
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json document = json::parse(result.out), measured = json::parse(table.out);
+  for (const json& row : document["predictions"]) EXPECT_EQ(row["shape"], "big");
+  EXPECT_THAT(
+      document["notes"].dump(),
+      HasSubstr("random weights in the shape of big (shape.json), and tau that of the model"));
+  // One draft token: steps of one row and of two, which lie between one and four of the table.
+  const double four = measured["rows"][1]["ratio"], t_ratio = document["predictions"][1]["t_ratio"];
+  EXPECT_GE(t_ratio, std::min(1.0, four) - 1e-9);
+  EXPECT_LE(t_ratio, std::max(1.0, four) + 1e-9);
+  for (const char* format : {"csv", "md", "latex", "text"}) {
+    const ProgramResult written = with(format);
+    EXPECT_EQ(written.exit_code, 0) << written.err;
+    EXPECT_THAT(written.out, HasSubstr("big")) << format;
+  }
 }
 
 TEST_F(PredictCommand, Refuses) {

@@ -74,6 +74,9 @@ TEST(RowCostJson, RoundTrip) {
   const auto back = row_cost_from_json(json);
   ASSERT_TRUE(back);
   EXPECT_EQ(nlohmann::json(to_json(*back)), json);
+  EXPECT_FALSE(json.contains("shape")) << "a model's";
+  table.shape = "llama-2-7b";
+  EXPECT_EQ(row_cost_from_json(to_json(table))->shape, "llama-2-7b");
   const auto refused = [&](const std::function<void(nlohmann::json&)>& change) {
     nlohmann::json broken = json;
     change(broken);
@@ -105,6 +108,18 @@ TEST_F(RowCostCache, MeasuredOnceThenRead) {
   EXPECT_TRUE(obtain_row_cost(other).cached);
   EXPECT_TRUE(obtain_row_cost(request()).cached);
   EXPECT_EQ(read()["tables"].size(), 2u);
+}
+
+// Whoever copied one there: a run's model is not a shape.
+TEST_F(RowCostCache, ATableOfAShapeIsNotTaken) {
+  obtain_row_cost(request());
+  nlohmann::json cache = read();
+  for (auto& [key, table] : cache["tables"].items()) table["shape"] = "llama-2-7b";
+  write(cache.dump());
+  const MeasuredRowCost again = obtain_row_cost(request());
+  EXPECT_FALSE(again.cached);
+  EXPECT_EQ(again.table.shape, "");
+  EXPECT_TRUE(obtain_row_cost(request()).cached) << "measured anew, and stored";
 }
 
 TEST_F(RowCostCache, APlanReadsTheFileAndWritesNone) {

@@ -40,7 +40,8 @@ DeviceList find_devices() {
                             .compute_minor = p.minor,
                             .memory_bytes = static_cast<int64_t>(p.totalGlobalMem),
                             .pci_bus_id = bus,
-                            .ecc = p.ECCEnabled != 0});
+                            .ecc = p.ECCEnabled != 0,
+                            .cache_bytes = p.l2CacheSize});
   }
   return list;
 }

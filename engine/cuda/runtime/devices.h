@@ -14,6 +14,7 @@ struct Device {
   int64_t memory_bytes = 0;
   std::string pci_bus_id = {};  // "0000:41:00.0", what NVML knows the device by
   bool ecc = false;             // memory with error correction, switched on
+  int64_t cache_bytes = 0;      // L2
 };
 
 struct DeviceList {

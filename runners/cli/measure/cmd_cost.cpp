@@ -1,5 +1,6 @@
 // evalrun cost: what a forward of n rows costs on this machine, where the time goes, and how far
-// from the speed of memory it is. Several weight formats are measured in turn in one process.
+// from the speed of memory it is. Several weight formats are measured in turn in one process. With
+// --shape the weights are random, and only the model's sizes are real.
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,7 +13,9 @@
 #include "engine/cost/machine_probes.h"
 #include "engine/cost/row_cost.h"
 #include "engine/devices.h"
+#include "engine/model/shape_model.h"
 #include "runners/cli/cli.h"
+#include "runners/cli/measure/cost_models.h"
 #include "runners/cli/output.h"
 #include "runners/machine/row_cost_cache.h"
 
@@ -26,6 +29,7 @@ constexpr double kRoundSeconds = 2;        // per format, when --rounds is not g
 
 struct CostArguments {
   ModelOptions model;
+  std::optional<std::string> shape;  // instead of the model
   std::vector<std::string> dtypes = {kDefaultDtype};
   std::vector<int> rows = engine::RowCostOptions{}.rows;
   std::optional<std::vector<int>> prefill;
@@ -37,7 +41,8 @@ constexpr int kContext = 256, kPrefill = 512;  // or the model's context, when t
 
 // One format: its model, its session and its table stand at the same index.
 struct Measured {
-  std::vector<std::shared_ptr<const engine::Model>> models;
+  std::optional<engine::Shape> shape;
+  std::vector<CostModel> models;
   std::vector<std::unique_ptr<engine::Session>> sessions;
   std::vector<engine::RowCostTable> tables;
   double round_trip_ns = 0;
@@ -77,39 +82,73 @@ std::function<void(int, int)> progress_line(const GlobalOptions& global) {
   };
 }
 
-Measured measure(const CostArguments& o, const GlobalOptions& global) {
-  Measured m;
-  // Wrong names are said before a model is read for seconds.
-  engine::SessionOptions session = o.model.session_options(0);
-  for (const std::string& name : o.dtypes) engine::weight_format_by_name(name);
+// Loads or makes the models of `m`, and gives the session its tokens. Wrong names are said before a
+// model is read for seconds.
+engine::RowCostOptions prepare(const CostArguments& o, engine::SessionOptions& session,
+                               Measured& m) {
+  std::vector<engine::WeightFormat> formats;
+  for (const std::string& name : o.dtypes) formats.push_back(shape_format(name));
+  if (o.shape) {
+    m.shape = engine::find_shape(*o.shape);
+    const engine::RowCostOptions options = limited(o, m.shape->config);
+    session.max_tokens = engine::row_cost_capacity(options);
+    m.models = make_shape_models(*m.shape, formats, session);
+    return options;
+  }
   for (const std::string& name : o.dtypes) {
     ModelOptions model = o.model;
     model.dtype = name;
-    m.models.push_back(model.load());
+    auto loaded = model.load();
+    const int layers = loaded->config().n_layers;
+    m.models.push_back({std::move(loaded), layers});
   }
-  engine::RowCostOptions options = limited(o, m.models.front()->config());
+  const engine::RowCostOptions options = limited(o, m.models.front().model->config());
+  session.max_tokens = engine::row_cost_capacity(options);
+  return options;
+}
+
+Measured measure(const CostArguments& o, const GlobalOptions& global) {
+  Measured m;
+  engine::SessionOptions session = o.model.session_options(0);
+  engine::RowCostOptions options = prepare(o, session, m);
   options.rounds = o.rounds;
   options.most_rounds = std::max(options.most_rounds, o.rounds);
   options.bandwidth_seconds = kBandwidthSeconds;
   options.seconds = kRoundSeconds * static_cast<double>(o.dtypes.size());
   options.progress = progress_line(global);
-  session.max_tokens = engine::row_cost_capacity(options);
   // On a GPU the phases are events between single launches, and decoding runs whole graphs.
   session.measure_phases = !engine::is_gpu(session.device);
-  for (const auto& model : m.models) m.sessions.push_back(engine::Session::create(model, session));
+  for (const CostModel& made : m.models)
+    m.sessions.push_back(engine::Session::create(made.model, session));
   m.round_trip_ns = engine::cache_line_round_trip_ns(m.sessions.front()->n_threads());
   m.tables = engine::measure_row_cost(m.sessions, options);
+  if (m.shape)
+    for (engine::RowCostTable& table : m.tables) table.shape = m.shape->name;
   if (options.progress) fmt::print(stderr, "\r\x1b[K");
   return m;
 }
 
+// Of keys and values.
+size_t bytes_per_token(const engine::Session& session) {
+  return session.bytes_per_forward(1) - session.bytes_per_forward(0);
+}
+
 Json json_of(const Measured& m, size_t i) {
   const engine::RowCostTable& table = m.tables[i];
-  Json out{{"model", m.models[i]->config().name},
-           {"dtype", engine::name_of(m.models[i]->format())},
+  const engine::Model& model = *m.models[i].model;
+  Json out{{"model", model.config().name},
+           {"shape", nullptr},
+           {"shape_source", m.shape ? Json(m.shape->source) : Json()},
+           {"weights", m.shape ? "random" : "model"},
+           {"layers", model.config().n_layers},
+           {"distinct_layers", m.models[i].distinct_layers},
+           {"dtype", engine::name_of(model.format())},
            {"isa", m.sessions[i]->isa()},
            {"threads", m.sessions[i]->n_threads()}};
   out.update(runners::to_json(table));
+  out["weight_bytes"] = model.weight_bytes();
+  out["kv_bytes_per_token"] = bytes_per_token(*m.sessions[i]);
+  out["workspace_bytes"] = m.sessions[i]->workspace_bytes();
   out["tokens_per_s"] = 1e3 / table.ms(1);
   out["floor_ms"] = table.floor_ms();
   out["floor_share"] = table.floor_ms() / table.ms(1);
@@ -142,12 +181,31 @@ std::string table_of(const engine::RowCostTable& table) {
                        cells);
 }
 
+// What the weights are, and why they come from memory as a model's do.
+std::string shape_text(const Measured& m, size_t i) {
+  const CostModel& made = m.models[i];
+  const int layers = made.model->config().n_layers;
+  if (made.distinct_layers == layers)
+    return fmt::format("random weights, all {} layers distinct; shape: {}", layers,
+                       m.shape->source);
+  const auto bytes = [](int64_t n) { return base::format_bytes(static_cast<double>(n)); };
+  const engine::WeightBytes weights =
+      engine::weight_bytes(made.model->config(), made.model->format());
+  return fmt::format(
+      "random weights, {} layers that are {} distinct ones in turn: {}, where caches hold {}; "
+      "shape: {}",
+      layers, made.distinct_layers, bytes(made.distinct_layers * weights.layer),
+      bytes(device_cache_bytes(m.sessions[i]->options().device)), m.shape->source);
+}
+
 void print_one(const Measured& m, size_t i) {
   const engine::RowCostTable& table = m.tables[i];
   const engine::Session& session = *m.sessions[i];
-  print_line(fmt::format("{} · {} · {} · {} threads · context {} · {} rounds",
-                         m.models[i]->config().name, engine::name_of(m.models[i]->format()),
-                         session.isa(), session.n_threads(), table.context, table.rounds));
+  const engine::Model& model = *m.models[i].model;
+  print_line(fmt::format("{} · {} · {} · {} threads · context {} · {} rounds", model.config().name,
+                         engine::name_of(model.format()), session.isa(), session.n_threads(),
+                         table.context, table.rounds));
+  if (m.shape) print_line(shape_text(m, i));
   print_line(table_of(table));
   const std::string bytes = base::format_bytes(table.bytes);
   print_line(table.bandwidth > 0
@@ -161,6 +219,10 @@ void print_one(const Measured& m, size_t i) {
   for (const engine::PrefillCost& p : table.prefill)
     print_line(fmt::format("prompt of {} tokens: {:.1f} ms, {:.0f} tok/s", p.tokens, p.ms,
                            p.tokens_per_s()));
+  const auto size = [](size_t n) { return base::format_bytes(static_cast<double>(n)); };
+  print_line(fmt::format("memory: {} of weights, {} a token of keys and values, {} to compute in",
+                         size(model.weight_bytes()), size(bytes_per_token(session)),
+                         size(session.workspace_bytes())));
 }
 
 void run_cost(const CostArguments& o, const GlobalOptions& global) {
@@ -188,6 +250,14 @@ void add_cost_command(CLI::App& app, Context& context) {
       app.add_subcommand("cost", "What a forward of n rows costs here, and how near the floor");
   auto options = std::make_shared<CostArguments>();
   options->model.add_without_formats(*command);
+  command
+      ->add_option("--shape", options->shape,
+                   "Random weights in the shape of a published model (evalrun list shapes) or of a "
+                   "config.json from Hugging Face, instead of a model")
+      ->type_name("NAME|FILE")
+      ->excludes(command->get_option("--model"))
+      ->excludes(command->get_option("--chat-template"))
+      ->group("Model");
   command
       ->add_option("--dtype", options->dtypes,
                    "Weight formats, measured in turn: " + describe_formats())
@@ -217,10 +287,18 @@ void add_cost_command(CLI::App& app, Context& context) {
       "weights\n"
       "once, keys and values of the context - at the best speed a plain read of as many bytes "
       "reached.\n\n"
+      "--shape needs no weights: it tells T(n), prefill and memory of a size before a download. A "
+      "few\n"
+      "layers of random weights, many times what the caches hold, are used in turn; each layer has "
+      "its\n"
+      "own keys and values. `auto` is int8 then. docs/predict.md: what that gives with a measured "
+      "tau.\n\n"
       "Examples:\n"
       "  evalrun cost\n"
       "  evalrun cost -m model.gguf --dtype f32,bf16,int8 --rows 1,8,16,32 --context 1024\n"
-      "  evalrun cost --rows 340,441,512 --prefill 128,512,2048 --json");
+      "  evalrun cost --rows 340,441,512 --prefill 128,512,2048 --json\n"
+      "  evalrun cost --shape llama-3.2-3b --dtype q4,int8\n"
+      "  evalrun cost --shape config.json --dtype q4 --json > cost.json");
   command->callback([options, &context] { run_cost(*options, context.global); });
 }
 

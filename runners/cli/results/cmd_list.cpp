@@ -3,12 +3,17 @@
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <utility>
 
 #include "datasets/dataset.h"
 #include "engine/base/text.h"
+#include "engine/base/units.h"
 #include "engine/devices.h"
+#include "engine/model/assemble.h"
+#include "engine/model/shape_model.h"
+#include "engine/model/shapes.h"
 #include "engine/tokenizer/chat/chat_template.h"
 #include "evaluators/evaluator.h"
 #include "methods/registration.h"
@@ -258,6 +263,42 @@ Json list_formats(const ListArguments&, const GlobalOptions&) {
   return array;
 }
 
+// Sizes of published models, for cost --shape. Available: the smallest format's weights would fit.
+Json list_shapes(const ListArguments&, const GlobalOptions&) {
+  const int64_t room = engine::available_memory_bytes();
+  Json array = Json::array();
+  for (const engine::Shape& shape : engine::known_shapes()) {
+    const engine::ModelConfig& c = shape.config;
+    Json memory = Json::object();
+    int64_t least = std::numeric_limits<int64_t>::max();
+    for (const engine::WeightFormatSpec& spec : engine::weight_formats()) {
+      const int64_t bytes = engine::weight_bytes(c, spec.format).with_layers(c.n_layers);
+      memory[std::string(spec.name)] = bytes;
+      least = std::min(least, bytes);
+    }
+    Json e = entry(shape.name, least <= room,
+                   base::format_bytes(static_cast<double>(least)) + " of memory");
+    e["source"] = shape.source;
+    e["architecture"] = c.architecture;
+    e["parameters"] = engine::n_parameters(c);
+    e["layers"] = c.n_layers;
+    e["hidden"] = c.d_model;
+    e["heads"] = c.n_heads;
+    e["kv_heads"] = c.n_kv_heads;
+    e["head_dim"] = c.head_dim;
+    e["ffn"] = c.d_ffn;
+    e["vocab"] = c.vocab_size;
+    e["context"] = c.max_context;
+    e["tied"] = c.tied_head;
+    e["qk_norm"] = c.qk_norm;
+    e["rope_theta"] = c.rope.theta;
+    e["norm_eps"] = c.norm_eps;
+    e["memory"] = std::move(memory);
+    array.push_back(std::move(e));
+  }
+  return array;
+}
+
 // Paths best first; `chosen` is the one a command takes without --isa.
 Json list_isas(const ListArguments&, const GlobalOptions&) {
   const std::vector<std::string> available = engine::available_isas();
@@ -299,6 +340,9 @@ const std::vector<Listing>& listings() {
       {"tables", list_tables, {"name", "suites", "summary"}},
       {"templates", list_templates, {"name"}},
       {"formats", list_formats, {"name", "summary"}},
+      {"shapes",
+       list_shapes,
+       {"name", "layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "q4", "int8", "bf16"}},
       {"isas", list_isas, {"name", "available", "default", "chosen", "needs"}},
   };
   return all;
@@ -306,6 +350,10 @@ const std::vector<Listing>& listings() {
 
 std::string cell(const Json& entry_json, const std::string& column) {
   const auto it = entry_json.find(column);
+  // A format's column: bytes of memory.
+  if (const auto memory = entry_json.find("memory");
+      it == entry_json.end() && memory != entry_json.end() && memory->contains(column))
+    return base::format_bytes(memory->at(column).get<double>());
   if (it == entry_json.end() || it->is_null()) return "-";
   if (it->is_boolean()) return it->get<bool>() ? "yes" : "no";
   if (it->is_string()) return it->get<std::string>().empty() ? "-" : it->get<std::string>();
@@ -364,7 +412,7 @@ void add_list_command(CLI::App& app, Context& context) {
   command
       ->add_option("what", options->what,
                    "methods, tasks, evaluators, suites, models, runs, metrics, tables, templates, "
-                   "formats, isas")
+                   "formats, shapes, isas")
       ->required();
   add_data_root(*command, options->data_root);
   command->add_flag(
@@ -379,6 +427,7 @@ void add_list_command(CLI::App& app, Context& context) {
       "  evalrun list methods\n"
       "  evalrun list tasks --data-root ~/data\n"
       "  evalrun list suites --papers\n"
+      "  evalrun list shapes                     # sizes that cost --shape takes\n"
       "  evalrun list metrics --json");
   command->callback([options, command, &context] {
     if (options->what != "tasks")

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <utility>
 
 #include "engine/base/json_fields.h"
 #include "engine/base/number_range.h"
@@ -30,38 +31,45 @@ struct PredictArguments {
   int budget = 16;
 };
 
-reports::RowTime row_time(const nlohmann::json& json, const std::string& file) {
+// T(n) of --cost, and the shape of the random weights that it was measured with, if it was.
+struct OtherCost {
+  reports::RowTime time;
+  std::string shape;
+};
+
+OtherCost cost_in_file(const nlohmann::json& json, const std::string& file) {
   if (json.is_object() && json.contains("formats"))
     throw base::data_error(file, "formats", "several T(n) tables",
                            "write one: evalrun cost --dtype NAME --json");
   const auto table = runners::row_cost_from_json(json);
   if (!table)
     throw base::data_error(file, "", "is no table of row costs", "write one: evalrun cost --json");
-  return [table](int rows) { return table->ms(rows); };
+  return {[table](int rows) { return table->ms(rows); }, table->shape};
 }
 
-// T(n) as a run measured it; empty when it has none.
+// T(n) as a run measured it, with its model; empty when it has none.
 reports::RowTime stored_row_time(const reports::RunData& run) {
   const auto found = run.run.environment.find("row_cost");
   if (found == run.run.environment.end()) return {};
   const auto table =
       runners::row_cost_from_json(nlohmann::json::parse(found->second, nullptr, false));
-  if (!table) return {};
+  if (!table || !table->shape.empty()) return {};
   return [table](int rows) { return table->ms(rows); };
 }
 
 // --cost: a file of `evalrun cost --json`, or a run.
-reports::RowTime other_row_time(const std::string& text, const std::string& db) {
+OtherCost other_cost(const std::string& text, const std::string& db) {
   if (std::filesystem::is_regular_file(text)) {
     const std::string bytes = base::read_file(text);
-    if (!bytes.starts_with("SQLite format 3")) return row_time(base::parse_json(bytes, text), text);
+    if (!bytes.starts_with("SQLite format 3"))
+      return cost_in_file(base::parse_json(bytes, text), text);
   }
   const RunReference other = find_run(text, db);
   const reports::RowTime time = stored_row_time(reports::load_run(*other.store, other.run_id));
   if (!time)
     throw base::data_error(text, "", "the run has no T(n) table",
                            "measure one: evalrun cost --json > FILE");
-  return time;
+  return {time, ""};
 }
 
 std::vector<reports::TreePath> paths_of(const methods::RankTree& tree) {
@@ -131,7 +139,10 @@ class Predict {
         sources_{*run_.store, data_, stored_row_time(data_)} {
     report_.run = data_.run;
     report_.tree_text = tree_text;
-    if (!options.cost.empty()) sources_.other = other_row_time(options.cost, global.db);
+    if (options.cost.empty()) return;
+    OtherCost other = other_cost(options.cost, global.db);
+    sources_.other = std::move(other.time);
+    report_.shape = std::move(other.shape);
   }
 
   void run() {
@@ -217,7 +228,14 @@ class Predict {
   }
 
   void say_assumptions() {
-    if (sources_.other)
+    if (!report_.shape.empty())
+      report_.notes.push_back(fmt::format(
+          "T(n)/T(1) is that of random weights in the shape of {} ({}), and tau that of the model "
+          "measured here; drafting and overhead keep their share of a plain step: too much where "
+          "text is looked up and the shape is larger, and right for a draft model only if it grows "
+          "alike",
+          report_.shape, options_.cost));
+    else if (sources_.other)
       report_.notes.push_back(fmt::format(
           "T(n)/T(1) is that of {}; drafting and overhead keep their share of a plain step",
           options_.cost));
@@ -291,9 +309,10 @@ void add_predict_command(CLI::App& app, Context& context) {
           ->type_name("TREE");
   auto* cost =
       command
-          ->add_option("--cost", options->cost,
-                       "T(n) of another device: a file of evalrun cost --json, or a run measured "
-                       "there")
+          ->add_option(
+              "--cost", options->cost,
+              "T(n) of another device or of a shape: a file of evalrun cost --json, or a run "
+              "measured there")
           ->type_name("FILE|RUN");
   auto* batch = command
                     ->add_option("--batch", options->batches,
@@ -342,6 +361,8 @@ void add_predict_command(CLI::App& app, Context& context) {
       "  evalrun predict before --arm pld --k 1..8 --batch 1,4,16\n"
       "  evalrun predict --arm medusa:tree=mc_sim_7b_63 --tree 0+00+1,chain:3\n"
       "  evalrun predict --cost server-cost.json\n"
+      "  evalrun cost --shape llama-2-7b --dtype q4 --json > 7b.json; evalrun predict --cost "
+      "7b.json\n"
       "  evalrun predict long --confirm short              # predicted and measured\n"
       "  evalrun predict --nodes --budget 32               # which tree?\n"
       "  evalrun predict --acceptance --arm pld            # where are drafts refused?\n"

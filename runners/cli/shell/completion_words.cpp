@@ -3,6 +3,7 @@
 
 #include "datasets/dataset.h"
 #include "engine/devices.h"
+#include "engine/model/shapes.h"
 #include "engine/tokenizer/chat/chat_template.h"
 #include "evaluators/evaluator.h"
 #include "methods/registration.h"
@@ -46,6 +47,12 @@ std::vector<std::string> format_names() {
   return names;
 }
 
+std::vector<std::string> shape_names() {
+  std::vector<std::string> names;
+  for (const engine::Shape& shape : engine::known_shapes()) names.push_back(shape.name);
+  return names;
+}
+
 }  // namespace
 
 CompletionWords completion_words(const OptionText& option) {
@@ -60,6 +67,7 @@ CompletionWords completion_words(const OptionText& option) {
   if (name == "--suite" || name == "suite") return {suite_names(), false};
   if (name == "--isa") return {isa_names(), option.repeats};
   if (name == "--dtype") return {format_names(), option.repeats};
+  if (name == "--shape") return {shape_names(), false};
   if (name == "--kv-dtype") return {engine::kv_dtypes(), option.repeats};
   if (name == "--device") return {{"cpu", "cuda"}, option.repeats};
   if (name == "--chat-template") return {engine::chat_template_names(), false};

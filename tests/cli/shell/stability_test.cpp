@@ -50,6 +50,10 @@ TEST_F(Stability, JsonKeys) {
   folder_.write("text.txt", "the cat sat on the mat and the cat sat there again\n");
   folder_.write("in.jsonl", "{\"prompt\": \"the cat\", \"text\": \"the cat\"}\n");
   folder_.write("own.jsonl", "{\"prompt\": \"the cat\"}\n");
+  folder_.write("shape.json",
+                R"({"model_type": "llama", "hidden_size": 64, "intermediate_size": 96,
+                    "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2,
+                    "vocab_size": 99, "rms_norm_eps": 1e-6, "max_position_embeddings": 400})");
   std::string halves;  // one to choose on, one to judge on
   for (int i = 0; i < 8; ++i)
     halves += fmt::format(R"({{"id": "{}", "turns": ["ab{}cab{}cab{}c"]}})", i, i, i, i) + "\n";
@@ -59,6 +63,7 @@ TEST_F(Stability, JsonKeys) {
       {"baseline", "list"},
       {"check", "run:1", "--max-regression", "90%"},
       {"compare", "1", "1"},
+      {"cost", "--shape", "shape.json", "--rows", "1", "--rounds", "1", "-t", "1"},
       {"data", "cache"},
       {"data", "list"},
       {"data", "overlap", "in.jsonl", "--tasks", "jsonl:own.jsonl"},
@@ -69,6 +74,7 @@ TEST_F(Stability, JsonKeys) {
       {"list", "methods"},
       {"list", "metrics"},
       {"list", "runs"},
+      {"list", "shapes"},
       {"list", "suites"},
       {"list", "tables"},
       {"list", "tasks"},

@@ -1,7 +1,5 @@
 // gpu_report: what the CUDA engine takes and reaches on this machine's GPU, as Markdown and JSON.
 // Run by tests/gpu/run.
-#include <cuda_runtime.h>
-
 #include <algorithm>
 #include <charconv>
 #include <chrono>
@@ -13,6 +11,7 @@
 
 #include "build_commit.h"
 #include "engine/base/error.h"
+#include "engine/cpu/caches.h"
 #include "engine/cuda/memory_plan.h"
 #include "engine/cuda/runtime/devices.h"
 #include "engine/cuda/runtime/nvml.h"
@@ -151,10 +150,9 @@ class Report {
       options.need_tokenizer = options.hash_weights = false;
       real = load_model(o_.model, options);
     }
-    cudaDeviceProp properties;
-    EVALRUN_CUDA(cudaGetDeviceProperties(&properties, device_.index));
-    const size_t least = std::max<size_t>(o_.tiny ? 0 : size_t{1} << 30,
-                                          10 * static_cast<size_t>(properties.l2CacheSize));
+    const size_t least =
+        std::max<size_t>(o_.tiny ? 0 : size_t{1} << 30,
+                         static_cast<size_t>(cpu::kTimesTheCaches * device_.cache_bytes));
     int number = 0;
     for (const Shape& shape : report_shapes(o_.tiny))
       if (number++ % o_.parts == o_.part - 1)

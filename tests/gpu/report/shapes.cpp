@@ -1,98 +1,45 @@
 #include "tests/gpu/report/shapes.h"
 
-#include <algorithm>
-#include <cmath>
-#include <cstring>
+#include <fmt/format.h>
 
-#include "engine/base/error.h"
+#include <initializer_list>
+
 #include "engine/base/rng.h"
 #include "engine/devices.h"
-#include "engine/model/parallel_for.h"
+#include "engine/model/shape_model.h"
+#include "engine/model/shapes.h"
 
 namespace evalrun::engine::gpu_report {
 namespace {
 
 constexpr int kMaxContext = 16384;  // more than some have: what a step costs is asked, no text
 
-ModelConfig llama(const std::string& name, int layers, int d_model, int heads, int kv_heads,
-                  int d_ffn, int vocabulary) {
+// As engine/model/shapes.json has it, under the name that the report's tables have.
+ModelConfig published(const std::string& shape, const std::string& name) {
+  ModelConfig c = find_shape(shape).config;
+  c.name = name, c.max_context = kMaxContext;
+  return c;
+}
+
+ModelConfig tiny_config() {
   ModelConfig c;
-  c.architecture = "llama", c.name = name;
-  c.n_layers = layers, c.d_model = d_model, c.n_heads = heads, c.n_kv_heads = kv_heads;
-  c.head_dim = d_model / heads, c.d_ffn = d_ffn, c.vocab_size = vocabulary;
-  c.max_context = kMaxContext;
+  c.architecture = "llama", c.name = "tiny";
+  c.n_layers = 2, c.d_model = 64, c.n_heads = 4, c.n_kv_heads = 2, c.head_dim = 16;
+  c.d_ffn = 96, c.vocab_size = 128, c.max_context = kMaxContext;
   return c;
 }
 
-// Entries of about gain / sqrt(in), as in make_random_model(). The first 1024 outputs are drawn,
-// the others repeat them.
-WeightMatrix random_matrix(WeightStorage storage, int out, int in, double gain, uint64_t seed) {
-  EVALRUN_CHECK(out % WeightMatrix::kPanel == 0, "{} outputs are no whole panels", out);
-  WeightMatrix m(storage, out, in, allocate_weights(WeightMatrix::bytes_for(storage, out, in)));
-  const int threads = allowed_cores();
-  const size_t panels = static_cast<size_t>(m.panels());
-  const size_t drawn = std::min<size_t>(panels, 64);
-  const double scale = gain * std::sqrt(12.0 / static_cast<double>(in));
-  parallel_for(threads, drawn, [&](size_t p) {
-    m.clear_panel(static_cast<int>(p));
-    base::Rng rng(base::combine_seeds({seed, p}));
-    std::vector<float> row(static_cast<size_t>(in));
-    for (int i = 0; i < WeightMatrix::kPanel; ++i) {
-      for (float& x : row) x = static_cast<float>((rng.uniform() - 0.5) * scale);
-      m.set_row(static_cast<int>(p) * WeightMatrix::kPanel + i, row);
-    }
-  });
-  std::byte* bytes = m.mutable_bytes().data();
-  parallel_for(threads, panels - drawn, [&](size_t i) {
-    std::memcpy(bytes + (drawn + i) * m.panel_bytes(), bytes + i % drawn * m.panel_bytes(),
-                m.panel_bytes());
-  });
-  return m;
-}
-
-std::shared_ptr<const LayerWeights> random_layer(const ModelConfig& c, WeightStorage storage,
-                                                 uint64_t seed) {
-  auto w = std::make_shared<LayerWeights>();
-  uint64_t part = 0;
-  const auto matrix = [&](int out, int in) {
-    return random_matrix(storage, out, in, 1.5, base::combine_seeds({seed, part++}));
-  };
-  w->attn_norm.assign(static_cast<size_t>(c.d_model), 1.0f);
-  w->ffn_norm = w->attn_norm;
-  w->q = matrix(c.q_dim(), c.d_model);
-  w->k = matrix(c.kv_dim(), c.d_model);
-  w->v = matrix(c.kv_dim(), c.d_model);
-  w->o = matrix(c.d_model, c.q_dim());
-  w->gate = matrix(c.d_ffn, c.d_model);
-  w->up = matrix(c.d_ffn, c.d_model);
-  w->down = matrix(c.d_model, c.d_ffn);
-  return w;
-}
-
-size_t layer_bytes(const LayerWeights& w) {
-  size_t bytes = 0;
-  for (const WeightMatrix* m : {&w.q, &w.k, &w.v, &w.o, &w.gate, &w.up, &w.down})
-    bytes += m->size();
-  return bytes;
-}
-
-// Touvron et al. 2023 (arXiv 2307.09288), Grattafiori et al. 2024 (arXiv 2407.21783), Ben Allal et
-// al. 2025 (arXiv 2502.02737).
-ModelConfig llama2_7b() { return llama("Llama-2-7B", 32, 4096, 32, 32, 11008, 32000); }
-ModelConfig llama2_70b() { return llama("Llama-2-70B", 80, 8192, 64, 8, 28672, 32000); }
-ModelConfig llama3_8b() { return llama("Llama-3-8B", 32, 4096, 32, 8, 14336, 128256); }
-ModelConfig smollm2_135m() {
-  ModelConfig c = llama("SmolLM2-135M", 30, 576, 9, 3, 1536, 49152);
-  c.tied_head = true;
-  return c;
-}
+ModelConfig llama2_7b() { return published("llama-2-7b", "Llama-2-7B"); }
+ModelConfig llama2_70b() { return published("llama-2-70b", "Llama-2-70B"); }
+ModelConfig llama3_8b() { return published("llama-3-8b", "Llama-3-8B"); }
+ModelConfig smollm2_135m() { return published("smollm2-135m", "SmolLM2-135M"); }
 
 }  // namespace
 
 std::vector<Shape> report_shapes(bool tiny) {
   using enum WeightFormat;
   if (tiny) {
-    const ModelConfig c = llama("tiny", 2, 64, 4, 2, 96, 128);
+    const ModelConfig c = tiny_config();
     return {{"tiny bf16", c, kBf16, 2}, {"tiny q4", c, kQ4}};
   }
   const ModelConfig llama2 = llama2_7b(), llama3 = llama3_8b(), smol = smollm2_135m();
@@ -113,28 +60,12 @@ std::vector<Shape> planned_shapes() {
 ShapeModel make_shape_model(const Shape& shape, size_t least_bytes, uint64_t seed, int layers) {
   ModelConfig c = shape.config;
   if (layers > 0) c.n_layers = layers;
-  const WeightFormatSpec& spec = spec_of(shape.format);
-  ModelParts parts;
-  parts.config = c;
-  parts.format = shape.format;
-  parts.path = "random weights: " + shape.name;
-  const auto matrix = [&](WeightStorage storage, uint64_t part) {
-    return std::make_shared<const WeightMatrix>(random_matrix(
-        storage, c.vocab_size, c.d_model, 4.0, base::combine_seeds({seed, 1000 + part})));
-  };
-  parts.embedding = matrix(spec.embedding, 0);
-  parts.head = c.tied_head && spec.head == spec.embedding ? parts.embedding : matrix(spec.head, 1);
-  parts.final_norm.assign(static_cast<size_t>(c.d_model), 1.0f);
-
-  std::vector<std::shared_ptr<const LayerWeights>> distinct;
-  size_t bytes = 0;
-  do {
-    distinct.push_back(random_layer(c, spec.layers, base::combine_seeds({seed, distinct.size()})));
-    bytes += layer_bytes(*distinct.back());
-  } while (bytes < least_bytes && distinct.size() < static_cast<size_t>(c.n_layers));
-  for (int l = 0; l < c.n_layers; ++l)
-    parts.layers.push_back(distinct[static_cast<size_t>(l) % distinct.size()]);
-  return {Model::create(std::move(parts)), static_cast<int>(distinct.size())};
+  const int distinct = distinct_layers(c, shape.format, static_cast<int64_t>(least_bytes));
+  return {engine::make_shape_model(c, {.format = shape.format,
+                                       .distinct_layers = distinct,
+                                       .n_threads = allowed_cores(),
+                                       .seed = seed}),
+          distinct};
 }
 
 double prefill_flops(const Model& model, int tokens) {

@@ -1,6 +1,4 @@
-// Models of published shapes with random weights, for timing. What a step costs does not depend on
-// the values; so that loading takes seconds, layers are few objects used in turns and matrices
-// repeat themselves after some rows.
+// Models of published shapes with random weights, for timing (engine/model/shape_model.h).
 #pragma once
 #include <cstdint>
 #include <memory>
