@@ -89,6 +89,10 @@ TEST_F(Queries, CountsOfGenerations) {
   EXPECT_EQ(by_arm.begin()->second.failed, 0);
   EXPECT_EQ(by_arm.rbegin()->second.stored, 4);
   EXPECT_EQ(by_arm.rbegin()->second.failed, 1);
+  EXPECT_EQ(planned_generations(store_, id), 12);
+  EXPECT_EQ(planned_generations(store_, 99), 0);
+  store_.execute(R"(UPDATE run SET suite_json = '{"repeats": 2, "samples": 5}')");
+  EXPECT_EQ(planned_generations(store_, id), 120);
   EXPECT_EQ(count_of_key(store_, run.key), 12);
   EXPECT_EQ(count_of_key(store_, "other"), 0);
   EXPECT_EQ(generation_ids(store_, id).first, integer(store_, "SELECT min(id) FROM generation"));
