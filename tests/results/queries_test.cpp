@@ -175,6 +175,13 @@ TEST_F(Queries, AnswersToJudge) {
   const EvaluatorName evaluator = {"twice", "1", "fast"};
   const auto open = unscored_answers(store_, id, prompt, evaluator);
   ASSERT_EQ(open.size(), 2u);
+  for (const UnscoredAnswer& answer : open) {
+    const auto whole = find_generation(store_, answer.generation_id);
+    EXPECT_EQ(answer.arm_id, whole->arm_id);
+    ASSERT_EQ(answer.tokens.size(), 1u);
+    EXPECT_EQ(answer.tokens[0], whole->turns[0].tokens);
+    EXPECT_EQ(answer.texts[0], whole->turns[0].text);
+  }
   store_.put_score(open[0].generation_id, {.evaluator = "twice",
                                            .version = "1",
                                            .value = 1,
