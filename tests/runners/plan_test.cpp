@@ -411,6 +411,13 @@ TEST(Plan, EvaluatorsFitWhatTheyNeed) {
   for (const PlannedPrompt& prompt : make_plan(math).prompts)
     EXPECT_THAT(prompt.evaluators,
                 ElementsAre("reference_nll@evalrun", "gsm8k@evalrun", "repeats@evalrun"));
+  // Those of the set, and more.
+  math.suite.evaluators = {"auto", "repeats", "gsm8k@evalrun"};
+  complete_suite(math.suite, "test");
+  for (const PlannedPrompt& prompt : make_plan(math).prompts)
+    EXPECT_THAT(prompt.evaluators, ElementsAre("gsm8k@evalrun", "gsm8k_strict@lm-eval-3",
+                                               "gsm8k_flexible@lm-eval-3", "repeats@evalrun"));
+  EXPECT_EQ(to_json(math.suite)["evaluators"][0], "auto");
 }
 
 TEST(Plan, FaultsReachTheirArmAndTheRunKeyOnly) {

@@ -241,6 +241,7 @@ TEST(Suite, EvaluatorsOfBuiltInSuitesFitTheirDataSets) {
   for (const BuiltinSuite& builtin : builtin_suites()) {
     const Suite suite = load_suite(builtin.name);
     for (const std::string& name : suite.evaluators) {
+      if (name == kOwnEvaluators) continue;
       const evaluators::EvaluatorInfo& wanted = evaluators::find_evaluator(name).info;
       const auto fits = [&](const TaskSpec& task) {
         const std::string set = task.task.substr(0, task.task.find_first_of("[:/"));
