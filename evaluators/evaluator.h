@@ -21,6 +21,10 @@ struct EvaluatorInfo {
   bool similarity = false;
   // Runs programs or asks a server: scored after the timed generations, not between them.
   bool deferred = false;
+  // False: says what an answer is like, and applies to every data set.
+  bool needs_reference = true;
+  // The run's models score it, after the timed generations: `evalrun run` alone (by_model.h).
+  bool by_model = false;
 
   std::string id() const { return name + "@" + version; }
 };
@@ -41,10 +45,10 @@ struct ScoringContext {
 struct EvaluatorEntry {
   EvaluatorInfo info;
   // texts: the model's answers, one per turn. Never throws for odd text: a status says what
-  // happened. May be called from several threads at once.
+  // happened. May be called from several threads at once. Empty where info.by_model.
   std::function<results::ScoreRecord(const datasets::Prompt&, const std::vector<std::string>& texts,
                                      const ScoringContext& context)>
-      score;
+      score = {};
   // Throws base::Error when this machine cannot score at all, before hours of generating. Empty =
   // always possible.
   std::function<void(const ScoringContext&)> prepare = {};

@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include "engine/base/error.h"
+#include "evaluators/by_model.h"
 #include "evaluators/evaluator.h"
 #include "evaluators/gsm8k.h"
 #include "evaluators/programs/pass.h"
@@ -24,6 +25,7 @@ const base::Registry<EvaluatorEntry>& evaluator_registry() {
     for (EvaluatorEntry& entry : rouge()) add(std::move(entry));
     add(bleu());
     for (EvaluatorEntry& entry : style()) add(std::move(entry));
+    for (EvaluatorEntry& entry : by_model()) add(std::move(entry));
     add(pass_evalrun());
     add(pass_codegeex());
     add(pass_bigcode());

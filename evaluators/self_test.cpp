@@ -70,7 +70,8 @@ const std::vector<Expected>& number_values() {
 }
 
 const std::vector<Expected>& topic_values() {
-  static const std::vector<Expected> kValues = {{"kept_topic@evalrun", {1, 0.5, 1.0 / 3}}};
+  static const std::vector<Expected> kValues = {{"kept_topic@evalrun", {1, 0.5, 1.0 / 3}},
+                                                {"kept_pairs@evalrun", {1, 0, 4.0 / 7}}};
   return kValues;
 }
 
@@ -99,7 +100,7 @@ int check(const EvaluatorEntry& entry, const std::array<Text, N>& texts,
 SelfTestResult self_test() {
   SelfTestResult result;
   for (const auto& [id, entry] : evaluator_registry().entries()) {
-    if (entry.info.deferred) continue;
+    if (entry.info.deferred || entry.info.by_model) continue;
     ++result.n_evaluators;
     const int n = check(entry, kSummaries, summary_values(), result.problems) +
                   check(entry, kTopics, topic_values(), result.problems) +

@@ -223,7 +223,8 @@ std::vector<UnscoredAnswer> unscored_answers(const ResultStore& store, int64_t r
                                              int64_t prompt_id, const EvaluatorName& evaluator) {
   std::vector<UnscoredAnswer> all;
   store.query(
-      "SELECT g.id, t.text FROM v_answer g JOIN turn t ON t.generation_id = g.id "
+      "SELECT g.id, g.arm_id, t.text, t.tokens FROM v_answer g JOIN turn t ON t.generation_id = "
+      "g.id "
       "WHERE g.run_id = ? AND g.prompt_id = ? "
       "AND NOT EXISTS (SELECT 1 FROM score s WHERE s.generation_id = g.id AND s.evaluator = ? "
       "  AND s.version = ? AND s.status NOT IN ('sandbox_error', 'toolchain_missing') "
@@ -232,8 +233,9 @@ std::vector<UnscoredAnswer> unscored_answers(const ResultStore& store, int64_t r
       {run_id, prompt_id, evaluator.name, evaluator.version, evaluator.options},
       [&](const Row& row) {
         if (all.empty() || all.back().generation_id != row.integer(0))
-          all.push_back({row.integer(0), {}});
-        all.back().texts.push_back(row.text(1));
+          all.push_back({row.integer(0), row.integer(1), {}, {}});
+        all.back().texts.push_back(row.text(2));
+        all.back().tokens.push_back(unpack_tokens(row.blob(3)));
         return true;
       });
   return all;

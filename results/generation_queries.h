@@ -72,8 +72,9 @@ std::vector<AnswerPairRow> answers_beside_baseline(const ResultStore& store, int
 // Finished answers to a prompt that an evaluator has not judged with these options, or could not
 // for want of a sandbox or a toolchain.
 struct UnscoredAnswer {
-  int64_t generation_id = 0;
-  std::vector<std::string> texts;  // per turn
+  int64_t generation_id = 0, arm_id = 0;
+  std::vector<std::string> texts;            // per turn
+  std::vector<std::vector<int32_t>> tokens;  // likewise
 };
 struct EvaluatorName {
   std::string name, version, options;

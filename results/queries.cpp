@@ -91,6 +91,17 @@ GenerationCounts count_generations(const ResultStore& store, int64_t run_id) {
               {run_id}, [](const Row& row) { return read_counts(row, 0); });
 }
 
+int64_t planned_generations(const ResultStore& store, int64_t run_id) {
+  return one<int64_t>(store,
+                      "SELECT (SELECT count(*) FROM arm WHERE run_id = r.id)"
+                      " * (SELECT count(*) FROM prompt WHERE run_id = r.id)"
+                      " * coalesce(json_extract(r.suite_json, '$.repeats'), 1)"
+                      " * coalesce(json_extract(r.suite_json, '$.samples'), 1) "
+                      "FROM run r WHERE r.id = ?",
+                      {run_id})
+      .value_or(0);
+}
+
 std::map<int64_t, GenerationCounts> count_by_arm(const ResultStore& store, int64_t run_id) {
   std::map<int64_t, GenerationCounts> counts;
   store.query(fmt::format("SELECT g.arm_id, {} FROM generation g WHERE g.run_id = ? GROUP BY "

@@ -32,6 +32,9 @@ struct GenerationCounts {
   int64_t stored = 0, failed = 0, planted = 0;  // planted: with a fault of a self-test
 };
 GenerationCounts count_generations(const ResultStore& store, int64_t run_id);
+// Of the whole run, stored or not: its arms times prompts times the repeats and samples of its
+// suite. 0 without such a run.
+int64_t planned_generations(const ResultStore& store, int64_t run_id);
 std::map<int64_t, GenerationCounts> count_by_arm(const ResultStore& store, int64_t run_id);
 int64_t count_of_key(const ResultStore& store, const std::string& run_key);
 

@@ -116,6 +116,7 @@ EvaluatorEntry style_entry(std::string name, std::string summary, std::string un
   info.version = "evalrun";
   info.summary = std::move(summary);
   info.unit = std::move(unit);
+  info.needs_reference = false;
   const auto score = [info, figure](const datasets::Prompt&, const std::vector<std::string>& texts,
                                     const ScoringContext&) {
     results::ScoreRecord record;
@@ -157,13 +158,16 @@ TextStyle text_style(std::string_view text) {
 }
 
 std::vector<EvaluatorEntry> style() {
-  return {style_entry("type_token_ratio", "different words over words, in windows of 100 words",
-                      "share, 0 to 1", &TextStyle::type_token_ratio),
-          style_entry("repeats", "runs of four words that stood before in the answer",
-                      "share, 0 to 1", &TextStyle::repeats),
-          style_entry("sentence_words", "words per sentence", "words", &TextStyle::sentence_words),
-          style_entry("kept_topic", "words of the last third that stand in the first third",
-                      "share, 0 to 1", &TextStyle::kept_words)};
+  return {
+      style_entry("type_token_ratio", "different words over words, in windows of 100 words",
+                  "share, 0 to 1", &TextStyle::type_token_ratio),
+      style_entry("repeats", "runs of four words that stood before in the answer", "share, 0 to 1",
+                  &TextStyle::repeats),
+      style_entry("sentence_words", "words per sentence", "words", &TextStyle::sentence_words),
+      style_entry("kept_topic", "words of the last third that stand in the first third",
+                  "share, 0 to 1", &TextStyle::kept_words),
+      style_entry("kept_pairs", "pairs of words of the last third that stand in the first third",
+                  "share, 0 to 1", &TextStyle::kept_pairs)};
 }
 
 }  // namespace evalrun::evaluators

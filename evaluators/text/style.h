@@ -34,8 +34,8 @@ struct TextStyle {
 };
 TextStyle text_style(std::string_view text);
 
-// type_token_ratio, repeats, sentence_words, kept_topic @evalrun. A score without a value is "no
-// answer" or "too short".
+// type_token_ratio, repeats, sentence_words, kept_topic, kept_pairs @evalrun. A score without a
+// value is "no answer" or "too short".
 std::vector<EvaluatorEntry> style();
 
 }  // namespace evalrun::evaluators

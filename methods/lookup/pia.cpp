@@ -8,8 +8,9 @@
 // The prompt's branches go in before the first step and are forgotten with the answer; the answer's
 // go in while it grows, each as soon as it has its full length. As published the cache lives on
 // from prompt to prompt, which makes steps depend on the order of prompts: that is persist=true.
-// The default begins each answer with an empty cache. The figures of the paper come from a cache
-// that was filled with the answers of a training set before.
+// The default begins each answer with an empty cache, or where there is a `corpus` with the
+// branches of its texts. The figures of the paper come from a cache that was filled with the
+// answers of a training set before.
 //
 // Not to be confused with Lookahead decoding (methods/lookup/lookahead.cpp).
 //
@@ -23,6 +24,8 @@
 //   The same tokens are drafted, and the limit of all nodes of a key (65,536) is not needed.
 // - Where fewer tokens find nothing, because their key was pruned, what more tokens found is
 //   drafted, not nothing.
+// - Texts that fill the cache beforehand are pruned at once, not behind the first answer; they are
+//   read whole, as they hold no stop tokens (evalrun corpus build).
 // - Its other two draft shapes are not here: one branch, and parallel branches that share no rows.
 //   Nor are its stop words, tokens that are never looked up alone.
 // - Under sampling both take a draft token where the target's own draw is the same.
@@ -30,6 +33,7 @@
 
 #include "methods/adaptive.h"
 #include "methods/builtin_methods.h"
+#include "methods/corpus/corpus_files.h"
 #include "methods/lookup/prefix_trie.h"
 #include "methods/lookup/stop_ids.h"
 
@@ -39,27 +43,30 @@ namespace {
 struct PiaShape {
   bool adaptive = false;
   int branch_length = 12, capacity = 512, decoding_length = 64, query = 2;
+  std::string corpus = "none";
   bool persist = false;
 };
 
 class PiaDrafter final : public Drafter {
  public:
-  PiaDrafter(const PiaShape& shape, int vocab)
+  // `corpus` may be null.
+  PiaDrafter(const PiaShape& shape, int vocab, const SuffixCorpus* corpus)
       : shape_(shape),
         width_(static_cast<size_t>(shape.branch_length) + 1),
         trie_(vocab, {shape.capacity, PrefixTrie::Limits{}.changed}) {
     rest_.reserve(width_);
+    if (corpus != nullptr) fill(*corpus);
+    filled_bytes_ = trie_.bytes();
   }
 
   void start(const GenerationContext& context) override {
     stop_ids_ = context.stop_ids;
-    if (shape_.persist) {
-      learn(rest_, 0, rest_.size());
-      trie_.end_answer();
-    } else {
-      trie_.clear();
-    }
+    learn(rest_, 0, rest_.size());  // of the answer before; nothing unless the cache lives on
     rest_.clear();
+    if (shape_.persist || filled_bytes_ > 0)
+      trie_.end_answer();
+    else
+      trie_.clear();
     matched_ = 0;
     const size_t tokens = context.prompt.size() + static_cast<size_t>(context.max_new);
     trie_.reserve(tokens * (width_ + 1));
@@ -85,6 +92,7 @@ class PiaDrafter final : public Drafter {
   }
 
   LargestStep largest_step() const override { return {.rows = shape_.decoding_length}; }
+  size_t extra_parameter_bytes() const override { return filled_bytes_; }
   // The longer the text that was found, the likelier it goes on as it did there.
   int draft_class(int) const override { return std::min(matched_, kDraftClasses - 1); }
   double expected(int matched, int depth) const override {
@@ -98,18 +106,42 @@ class PiaDrafter final : public Drafter {
     return usable_draft(text.subspan(i + 1), static_cast<int>(width_), stop_ids_);
   }
   void learn(std::span<const int32_t> text, size_t begin, size_t end) {
-    for (size_t i = begin; i < end; ++i)
-      trie_.insert(text[i], branch(text, i), PrefixTrie::Source::kAnswer);
+    const auto source =
+        shape_.persist ? PrefixTrie::Source::kAnswer : PrefixTrie::Source::kPassingAnswer;
+    for (size_t i = begin; i < end; ++i) trie_.insert(text[i], branch(text, i), source);
+  }
+  // As if its texts had been the answers to earlier prompts.
+  void fill(const SuffixCorpus& corpus) {
+    const uint64_t length = corpus.size() + corpus.info().source.documents;
+    std::vector<int32_t> text;
+    for (uint64_t place = 0; place < length; ++place) {
+      if (const int32_t token = corpus.token_behind(place, 0); token >= 0) {
+        text.push_back(token);
+        continue;
+      }
+      trie_.reserve(text.size() * (width_ + 1));
+      for (size_t i = 0; i < text.size(); ++i)
+        trie_.insert(text[i], branch(text, i), PrefixTrie::Source::kAnswer);
+      text.clear();
+    }
+    trie_.end_answer();
   }
 
   const PiaShape shape_;
   const size_t width_;  // of a branch
   PrefixTrie trie_;
   std::span<const int32_t> stop_ids_;
+  size_t filled_bytes_ = 0;    // of the trie before any prompt: a corpus' branches
   size_t learnt_ = 0;          // branches of the text that begin before this place are in
   int matched_ = 0;            // tokens that the last draft was found by
   std::vector<int32_t> rest_;  // persist: the answer's end, whose branches are too short yet
 };
+
+std::shared_ptr<const SuffixCorpus> pia_corpus(const PiaShape& shape,
+                                               const MethodBuildContext& context) {
+  return shape.corpus == "none" ? nullptr
+                                : open_suffix_corpus("pia", shape.corpus, *context.target);
+}
 
 }  // namespace
 
@@ -119,20 +151,24 @@ MethodInfo pia_method() {
   info.summary =
       "a trie of the prompt and of answers drafts a tree of what followed the last tokens";
   info.source = "PIA, Zhao et al. 2024, arXiv 2312.12728";
-  info.needs = "nothing";
+  info.needs = "nothing (a corpus fills its cache: evalrun corpus build --kind suffixes)";
   info.notes =
       "The paper calls it \"Lookahead\"; it is not Lookahead decoding (`lookahead`). Defaults are "
       "the released program's; its benchmarks also use decoding_length=128, branch_length=32 and "
       "capacity=16*decoding_length. As published the cache lives on from prompt to prompt "
-      "(persist=true) and was filled with answers of a training set before it was timed; the "
-      "default "
-      "begins each answer with an empty one.";
+      "(persist=true) and was filled with answers of a training set before it was timed "
+      "(corpus=NAME); the default begins each answer with an empty one. A corpus takes memory: a "
+      "node of 24 bytes for each different beginning of its branches, before they are pruned.";
   using Shape = PiaShape;
   const auto parameters =
       adaptive_parameters<Shape>()
           .add("branch_length", &Shape::branch_length, {1, 64}, "deepest draft, in tokens")
           .add("capacity", &Shape::capacity, {1, 65536},
-               "nodes of a leading token, seen in answers, above which it is pruned (persist=true)")
+               "nodes of a leading token, seen in answers, above which it is pruned (persist=true, "
+               "corpus)")
+          .add("corpus", &Shape::corpus,
+               "path or name of texts that fill the cache beforehand (evalrun corpus build --kind "
+               "suffixes); without persist each answer begins with these alone; none")
           .add("decoding_length", &Shape::decoding_length, {2, engine::kMaxRows},
                "rows of a step, the newest token included (what a row costs: evalrun cost)")
           .add("persist", &Shape::persist,
@@ -141,9 +177,18 @@ MethodInfo pia_method() {
           .add("query", &Shape::query, {1, 16},
                "last tokens looked up; fewer where that finds less than a branch");
   info.params = parameters.infos();
+  info.files =
+      parameters.bound([](const Shape& shape,
+                          const MethodBuildContext& context) -> std::map<std::string, std::string> {
+        const auto corpus = pia_corpus(shape, context);
+        if (corpus == nullptr) return {};
+        return {{"corpus", corpus->info().content_hash}};
+      });
   info.build = parameters.bound([](const Shape& shape, const MethodBuildContext& context) {
-    return finish_method(std::make_unique<PiaDrafter>(shape, context.target->config().vocab_size),
-                         shape.adaptive, context);
+    const auto corpus = pia_corpus(shape, context);
+    return finish_method(
+        std::make_unique<PiaDrafter>(shape, context.target->config().vocab_size, corpus.get()),
+        shape.adaptive, context);
   });
   return info;
 }

@@ -38,9 +38,21 @@ void PrefixTrie::reserve(size_t nodes) {
   if (keys > keys_.capacity()) keys_.reserve(std::max(keys, 2 * keys_.capacity()));
 }
 
+float& PrefixTrie::count_of(Node& node, Source source) {
+  switch (source) {
+    case Source::kPrompt:
+      return node.prompt;
+    case Source::kAnswer:
+      return node.answer;
+    case Source::kPassingAnswer:
+      break;
+  }
+  return node.passing;
+}
+
 double PrefixTrie::weight(const Node& node) {
   return (1 - kAnswerWeight) * static_cast<double>(node.prompt) +
-         kAnswerWeight * static_cast<double>(node.answer);
+         kAnswerWeight * static_cast<double>(node.answers());
 }
 
 int32_t PrefixTrie::add_node(int32_t token) {
@@ -75,8 +87,8 @@ PrefixTrie::Key& PrefixTrie::key_of(int32_t token) {
 void PrefixTrie::insert(int32_t key_token, std::span<const int32_t> branch, Source source) {
   if (branch.empty()) return;
   Key& key = key_of(key_token);
-  if (source == Source::kPrompt) {
-    key.prompted = true;
+  if (source != Source::kAnswer) {
+    key.passes = true;
   } else if (!key.changed) {
     key.changed = true;
     ++changed_;
@@ -93,7 +105,7 @@ void PrefixTrie::insert(int32_t key_token, std::span<const int32_t> branch, Sour
       (last < 0 ? at(node).first : at(last).next) = below;
     }
     node = below;
-    (source == Source::kPrompt ? at(node).prompt : at(node).answer) += 1;
+    count_of(at(node), source) += 1;
   }
 }
 
@@ -127,10 +139,11 @@ void PrefixTrie::prune(int32_t node, const Stays& stays) {
 void PrefixTrie::end_answer() {
   // No child was seen more often than its parent, so that all below a refused node is refused.
   for (Key& key : keys_) {
-    if (!key.prompted) continue;
-    key.prompted = false;
+    if (!key.passes) continue;
+    key.passes = false;
     prune(key.node, [](Node& node) {
       node.prompt = 0;
+      node.passing = 0;
       return node.answer > 0;
     });
   }
@@ -163,7 +176,8 @@ int PrefixTrie::nodes(int32_t key) const {
 float PrefixTrie::count(std::span<const int32_t> path, Source source) const {
   const int32_t node = find(path);
   if (node < 0) return 0;
-  return source == Source::kPrompt ? at(node).prompt : at(node).answer;
+  Node found = at(node);
+  return count_of(found, source);
 }
 
 int32_t PrefixTrie::find(std::span<const int32_t> path) const {
@@ -189,7 +203,7 @@ bool PrefixTrie::draft(std::span<const int32_t> query, int rows, int depth, Toke
 // All nodes below, depth first.
 void PrefixTrie::look(int32_t node) {
   for (int32_t below = at(node).first; below >= 0; below = at(below).next) {
-    seen_.push_back({at(below).answer, weight(at(below)), static_cast<int>(seen_.size())});
+    seen_.push_back({at(below).answers(), weight(at(below)), static_cast<int>(seen_.size())});
     look(below);
   }
 }
@@ -222,7 +236,7 @@ void PrefixTrie::take(int32_t node, int parent, int depth, int rows, const Bars&
   const size_t begin = siblings_.size();
   for (int32_t below = at(node).first; below >= 0; below = at(below).next) {
     const double w = weight(at(below));
-    if (at(below).answer < bars.answer && w < bars.weight) continue;
+    if (at(below).answers() < bars.answer && w < bars.weight) continue;
     siblings_.push_back({below, w, static_cast<int>(siblings_.size())});
   }
   const size_t end = siblings_.size();

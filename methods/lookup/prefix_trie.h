@@ -2,8 +2,9 @@
 // a node counts how often its path was seen, in the prompt and in answers separately. PIA's cache
 // (methods/lookup/pia.cpp).
 //
-// Prompts are forgotten when their answer ends, answers stay until their trie is too large. Nothing
-// is allocated by insert() and draft() for as many nodes as reserve() promised.
+// Prompts are forgotten when their answer ends, and with them answers that pass; the others stay
+// until their trie is too large. Nothing is allocated by insert() and draft() for as many nodes as
+// reserve() promised.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -15,7 +16,8 @@ namespace evalrun::methods {
 
 class PrefixTrie {
  public:
-  enum class Source { kPrompt, kAnswer };
+  // kPassingAnswer: counts as an answer, and is forgotten with the prompt.
+  enum class Source { kPrompt, kAnswer, kPassingAnswer };
   struct Limits {
     int capacity = 512;  // nodes of a key that answers have seen; more are pruned
     int changed = 1024;  // keys that must have changed before any is pruned
@@ -27,9 +29,9 @@ class PrefixTrie {
   void reserve(size_t nodes);
   // Adds one to every node of the path `branch` below `key`. An empty branch adds nothing.
   void insert(int32_t key, std::span<const int32_t> branch, Source source);
-  // Forgets the prompt: its counts, and nodes that no answer has seen. Where `changed` keys have
-  // changed, those with more than `capacity` nodes are pruned: nodes seen once go, the counts of
-  // the others are halved.
+  // Forgets the prompt and what passes: their counts, and nodes that no answer has seen which
+  // stays. Where `changed` keys have changed, those with more than `capacity` nodes are pruned:
+  // nodes seen once go, the counts of the others are halved.
   void end_answer();
 
   // What followed `query` (a key, then a path below it) becomes all that stands below the root of
@@ -44,17 +46,20 @@ class PrefixTrie {
 
   int nodes(int32_t key) const;                                     // below a key
   size_t nodes() const { return live_; }                            // below all keys, keys included
+  size_t bytes() const { return live_ * sizeof(Node); }             // of these
   float count(std::span<const int32_t> path, Source source) const;  // 0 = not there
 
  private:
   struct Node {
     int32_t token = -1;
-    int32_t first = -1, next = -1;  // child, sibling; in order of insertion
-    float prompt = 0, answer = 0;   // how often it was seen there
+    int32_t first = -1, next = -1;              // child, sibling; in order of insertion
+    float prompt = 0, answer = 0, passing = 0;  // how often it was seen, by Source
+    float answers() const { return answer + passing; }
   };
   struct Key {
     int32_t token, node;
-    bool prompted = false, changed = false;  // since the last prompt, since the last pruning
+    bool passes = false;   // seen since the last answer ended, in what is forgotten then
+    bool changed = false;  // since the last pruning
   };
   struct Seen {  // a node below the query
     float answer;
@@ -73,6 +78,7 @@ class PrefixTrie {
 
   Node& at(int32_t node) { return nodes_[static_cast<size_t>(node)]; }
   const Node& at(int32_t node) const { return nodes_[static_cast<size_t>(node)]; }
+  static float& count_of(Node& node, Source source);
   static double weight(const Node& node);
   int32_t add_node(int32_t token);
   int32_t child(int32_t parent, int32_t token) const;

@@ -54,32 +54,34 @@ void check_engine_mode(const ArmInfo& arm, const ArmInfo& reference) {
     check(name, arm_setting(arm, name), arm_setting(reference, name));
 }
 
+RunInfo load_info(const results::ResultStore& store, int64_t run_id) {
+  const auto row = results::find_run_row(store, run_id);
+  if (!row)
+    throw base::data_error(store.path(), "", fmt::format("has no run {}", run_id),
+                           "evalrun list runs shows what there is");
+  RunInfo run;
+  run.id = row->id;
+  run.key = row->key;
+  run.label = row->label;
+  run.suite = row->suite;
+  run.commit = row->commit;
+  run.version = row->version;
+  run.started = row->started;
+  run.finished = row->finished;
+  run.command = row->command;
+  run.environment = results::environment(store, run_id);
+  if (!run.finished.empty()) return run;
+  run.stored = results::count_generations(store, run_id).stored;
+  run.planned = results::planned_generations(store, run_id);
+  return run;
+}
+
 }  // namespace
 
 RunData load_run(const results::ResultStore& store, int64_t run_id, Faults faults,
                  bool step_detail) {
   RunData data;
-  store.query(
-      "SELECT id, key, label, suite, commit_id, version, started, finished FROM run WHERE id = ?",
-      {run_id}, [&](const Row& r) {
-        data.run = {.id = r.integer(0),
-                    .key = r.text(1),
-                    .label = r.text(2),
-                    .suite = r.text(3),
-                    .commit = r.text(4),
-                    .version = r.text(5),
-                    .started = r.text(6),
-                    .finished = r.text(7),
-                    .environment = {}};
-        return false;
-      });
-  if (data.run.id == 0)
-    throw base::data_error(store.path(), "", fmt::format("has no run {}", run_id),
-                           "evalrun list runs shows what there is");
-  store.query("SELECT name, value FROM environment WHERE run_id = ?", {run_id}, [&](const Row& r) {
-    data.run.environment[r.text(0)] = r.text(1);
-    return true;
-  });
+  data.run = load_info(store, run_id);
   store.query(
       "SELECT id, label, method, params, method_version, role, lossless, model, model_hash, draft, "
       "draft_hash, dtype, isa, device, settings, threads, batch, top_k, max_new, weight_bytes, "

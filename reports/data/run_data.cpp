@@ -76,6 +76,19 @@ std::string run_title(const RunInfo& run) {
   return fmt::format("run {}{}", run.id, run.label.empty() ? "" : fmt::format(" '{}'", run.label));
 }
 
+std::string stored_text(const RunInfo& run) {
+  if (run.stored >= run.planned)
+    return fmt::format("all {} generations are stored, answers are still to be judged", run.stored);
+  return fmt::format("{} of {} generations are stored", run.stored, run.planned);
+}
+
+std::string resume_text(const RunInfo& run) {
+  const std::string build =
+      run.version + (run.commit.empty() ? "" : fmt::format(", commit {}", run.commit));
+  return fmt::format("resume it with the build that began it (evalrun {}): {}", build,
+                     run.command.empty() ? "the same command goes on where it was" : run.command);
+}
+
 std::string machine_name(const RunInfo& run) {
   for (const char* name : {"gpu", "cpu"})
     if (const auto it = run.environment.find(name); it != run.environment.end()) return it->second;

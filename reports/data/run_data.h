@@ -23,6 +23,8 @@ struct RunInfo {
   int64_t id = 0;
   std::string key, label, suite, commit, version, started, finished;  // finished "" = unfinished
   std::map<std::string, std::string> environment;
+  std::string command = {};         // that began it, and resumes it
+  int64_t stored = 0, planned = 0;  // generations of an unfinished run; 0 of a finished one
 };
 
 struct ArmInfo {
@@ -150,6 +152,10 @@ bool replayed(const ArmInfo& arm);
 bool promises_tokens(const ArmInfo& arm);
 
 std::string run_title(const RunInfo& run);  // "run 3 'before'"
+// Of an unfinished run: "162 of 201 generations are stored", and "resume it ...: COMMAND". Another
+// build has another key, and would begin anew.
+std::string stored_text(const RunInfo& run);
+std::string resume_text(const RunInfo& run);
 
 // What its arms decode on, as it calls itself: a GPU, or else the processor. "" when not stored.
 std::string machine_name(const RunInfo& run);

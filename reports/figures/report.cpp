@@ -51,11 +51,11 @@ Report build_report(const results::ResultStore& store, int64_t run_id,
   if (options.parts) report.parts = speed_by_part(data, options.estimator);
   report.hidden_faults = data.generations.hidden_faults;
   if (data.generations.counts.empty())
-    throw base::data_error(store.path(), fmt::format("run {}", run_id),
-                           data.generations.hidden_faults > 0
-                               ? "holds only generations with planted faults"
-                               : "has no generations yet",
-                           "measure first: evalrun run");
+    throw base::data_error(
+        store.path(), fmt::format("run {}", run_id),
+        data.generations.hidden_faults > 0 ? "holds only generations with planted faults"
+                                           : "has no generations yet",
+        report.run.finished.empty() ? resume_text(report.run) : "measure first: evalrun run");
   // What was measured, in the order of the prompts.
   std::set<std::string> measured;
   for (const auto& [key, count] : data.generations.counts) measured.insert(key.second);

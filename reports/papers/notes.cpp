@@ -167,6 +167,7 @@ bool has_indicative_cell(const PaperTable& table) {
 void add_paper_notes(const NoteSource& source, PaperTable& table) {
   const std::string& control = table.form->control;
   table.notes.push_back(measured_note(source, table));
+  if (table.run.finished.empty()) table.notes.push_back(unfinished_remark(table.run));
   add_training_notes(source, table);
   if (const std::string note = overlap_sentence(source.compared); !note.empty())
     table.notes.push_back(note);

@@ -121,10 +121,13 @@ std::string prompts_text(const Report& report, const std::string& dataset, int64
   return text;
 }
 
+std::string unfinished_remark(const RunInfo& run) {
+  return fmt::format("Unfinished: {}; {}", stored_text(run), resume_text(run));
+}
+
 std::vector<std::string> run_remarks(const Report& report) {
   std::vector<std::string> remarks;
-  if (report.run.finished.empty())
-    remarks.emplace_back("The run is unfinished: some cells are still to be measured.");
+  if (report.run.finished.empty()) remarks.push_back(unfinished_remark(report.run));
   if (report.hidden_faults > 0)
     remarks.push_back(
         fmt::format("{} generations with planted faults are left out.", report.hidden_faults));

@@ -40,6 +40,7 @@ std::string prompts_text(const Report& report, const std::string& dataset, int64
 // What is not in the figures: of the run (unfinished, planted faults), of a data set (failed or
 // unpaired cells). One sentence each.
 std::vector<std::string> run_remarks(const Report& report);
+std::string unfinished_remark(const RunInfo& run);  // how far it is, and what resumes it
 std::vector<std::string> dataset_remarks(const Report& report, const std::string& dataset);
 // "3 of 2,097, largest gap 1.250": places where a replayed arm would have left the text; "-" for
 // others.

@@ -13,10 +13,11 @@ std::vector<results::ScoreRecord> score_now(const PlannedPrompt& planned,
                                             const std::vector<std::string>& texts,
                                             const evaluators::ScoringContext& context) {
   std::vector<results::ScoreRecord> scores;
-  if (!planned.prompt.reference.has_value()) return scores;
   for (const std::string& id : planned.evaluators) {
     const evaluators::EvaluatorEntry& judge = evaluators::evaluator_registry().get(id);
-    if (!judge.info.deferred) scores.push_back(judge.score(planned.prompt, texts, context));
+    if (judge.info.deferred || judge.info.by_model) continue;
+    if (judge.info.needs_reference && !planned.prompt.reference.has_value()) continue;
+    scores.push_back(judge.score(planned.prompt, texts, context));
   }
   return scores;
 }

@@ -12,7 +12,8 @@
 
 namespace evalrun::runners {
 
-// By the evaluators of the prompt that are not deferred; none without a reference.
+// By the evaluators of the prompt that are not deferred and ask no model; without a reference by
+// those that need none.
 std::vector<results::ScoreRecord> score_now(const PlannedPrompt& planned,
                                             const std::vector<std::string>& texts,
                                             const evaluators::ScoringContext& context);

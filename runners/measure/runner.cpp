@@ -10,6 +10,7 @@
 #include "runners/machine/environment.h"
 #include "runners/measure/deferred_scores.h"
 #include "runners/measure/generation.h"
+#include "runners/measure/model_scores.h"
 #include "runners/measure/replay_paths.h"
 #include "runners/measure/warmup.h"
 
@@ -67,7 +68,10 @@ struct Runner::Impl {
   const Answers& path_of(const Visit& v);
   void note_bytes(size_t arm_index);
 
-  RunOutcome finish();
+  StoredPlan stored() const { return {plan, outcome.run_id, arm_ids, prompt_ids}; }
+  // `session_of`: null where there are no sessions.
+  RunOutcome finish(const SessionOf* session_of);
+  void take_scores(const SessionOf* session_of);
 };
 
 Runner::Impl::Impl(const RunPlan& p, const Conversation& c, results::ResultStore& s, base::Clock& k,
@@ -223,26 +227,31 @@ void Runner::Impl::note_bytes(size_t arm_index) {
   store.update_arm_bytes(arm_ids[arm_index], bytes);
 }
 
-// Programs run when no time is taken any more. This holds for a run that was cut short, too: what
-// it stored is scored, unless the user wants the shell back.
-RunOutcome Runner::Impl::finish() {
+// Programs run, and models score, when no time is taken any more.
+void Runner::Impl::take_scores(const SessionOf* session_of) {
+  const DeferredScores programs =
+      score_deferred(plan, prompt_ids, outcome.run_id, store, clock,
+                     {options.scoring, options.score_workers, options.stop, options.progress});
+  outcome.scored = programs.scored;
+  outcome.unscored = programs.left;
+  outcome.scoring_problems = programs.problems;
+  if (session_of == nullptr || stop_requested()) return;
+  const DeferredScores models = score_by_models(stored(), conversation, store, clock, *session_of,
+                                                {options.stop, options.progress});
+  outcome.scored += models.scored;
+  outcome.unscored += models.left;
+}
+
+// This holds for a run that was cut short, too: what it stored is scored, unless the user wants the
+// shell back.
+RunOutcome Runner::Impl::finish(const SessionOf* session_of) {
   if (outcome.status != RunStatus::kInterrupted) {
-    const DeferredScores scores =
-        score_deferred(plan, prompt_ids, outcome.run_id, store, clock,
-                       {options.scoring, options.score_workers, options.stop, options.progress});
-    outcome.scored = scores.scored;
-    outcome.unscored = scores.left;
-    outcome.scoring_problems = scores.problems;
-    if (scores.left > 0) outcome.status = RunStatus::kInterrupted;
+    take_scores(session_of);
+    if (outcome.unscored > 0 || lacks_model_scores(stored(), store))
+      outcome.status = RunStatus::kInterrupted;
   }
   if (outcome.status == RunStatus::kComplete) store.finish_run(outcome.run_id);
   return outcome;
-}
-
-engine::Session& ModelSessions::of(const std::shared_ptr<const engine::Model>& model) {
-  std::unique_ptr<engine::Session>& session = sessions_[model];
-  if (session == nullptr) session = engine::Session::create(model, options_);
-  return *session;
 }
 
 Runner::Runner(const RunPlan& plan, const Conversation& conversation, results::ResultStore& store,
@@ -251,6 +260,8 @@ Runner::Runner(const RunPlan& plan, const Conversation& conversation, results::R
 Runner::~Runner() = default;
 
 int Runner::pending() const { return static_cast<int>(impl_->pending.size()); }
+
+bool Runner::asks_models() const { return lacks_model_scores(impl_->stored(), impl_->store); }
 
 RunOutcome Runner::run(engine::Session& session) {
   const std::vector<PlannedArm>& arms = impl_->plan.arms;
@@ -262,7 +273,7 @@ RunOutcome Runner::run(engine::Session& session) {
 
 RunOutcome Runner::run(const SessionOf& session_of) {
   Impl& r = *impl_;
-  if (r.pending.empty()) return finish_without_measuring();
+  if (r.pending.empty()) return r.finish(&session_of);
   r.start(session_of);
   warm_up(r.plan, r.pending, r.decoder, r.clock, r.arms, r.progress(), r.options.stop);
   r.progress().begin(pending(), r.outcome.stored_before);
@@ -273,12 +284,12 @@ RunOutcome Runner::run(const SessionOf& session_of) {
   if (after.total > before.total)
     r.outcome.steal_share = static_cast<double>(after.steal - before.steal) /
                             static_cast<double>(after.total - before.total);
-  return r.finish();
+  return r.finish(&session_of);
 }
 
 RunOutcome Runner::finish_without_measuring() {
   EVALRUN_CHECK(impl_->pending.empty(), "{} generations are pending", impl_->pending.size());
-  return impl_->finish();
+  return impl_->finish(nullptr);
 }
 
 void measure_row_cost(const PlanRequest& request, const RunPlan& plan,
@@ -303,13 +314,13 @@ RunOutcome run_plan(const PlanRequest& request, const RunPlan& plan, results::Re
   if (options.progress != nullptr)
     for (const std::string& method : plan.left_out) options.progress->left_out(method);
   Runner runner(plan, conversation, store, clock, options);
-  if (runner.pending() == 0) return runner.finish_without_measuring();
+  if (runner.pending() == 0 && !runner.asks_models()) return runner.finish_without_measuring();
   if (options.turns != nullptr) {
     options.turns->announce(runner.pending(), plan.suite.repeats * plan.suite.samples);
     if (!options.turns->next())
       throw base::Error(base::ExitCode::kInterrupted, "interrupted: no turn was given");
   }
-  measure_row_cost(request, plan, options);
+  if (runner.pending() > 0) measure_row_cost(request, plan, options);
   ModelSessions sessions(planned_session(request, plan));
   return runner.run([&](const auto& model) -> engine::Session& { return sessions.of(model); });
 }

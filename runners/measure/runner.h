@@ -3,10 +3,8 @@
 #pragma once
 #include <atomic>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "engine/base/clock.h"
@@ -14,6 +12,7 @@
 #include "evaluators/evaluator.h"
 #include "results/store.h"
 #include "runners/measure/progress.h"
+#include "runners/measure/sessions.h"
 #include "runners/measure/turns.h"
 #include "runners/plan/plan.h"
 
@@ -26,8 +25,8 @@ struct RunOutcome {
   std::string run_key;
   RunStatus status = RunStatus::kComplete;
   int planned = 0, stored_before = 0, measured = 0, failed = 0;
-  int scored = 0;    // after the generations, by evaluators that run programs
-  int unscored = 0;  // such scores a stop request left undone
+  int scored = 0;    // after the generations, by evaluators that run programs or ask a model
+  int unscored = 0;  // such scores that were left undone
   std::vector<std::string> scoring_problems;  // why an evaluator could not score on this machine
   double steal_share = 0;                     // of all cores' time while measuring
 };
@@ -43,21 +42,6 @@ struct RunnerOptions {
   int score_workers = 0;  // for evaluators that run programs; 0 = the cores allowed
 };
 
-// The session that decodes a model of the plan's arms (PlannedArm::model); it must outlive the run.
-using SessionOf =
-    std::function<engine::Session&(const std::shared_ptr<const engine::Model>& model)>;
-
-// One session per model, made when it is first asked for. Options as of planned_session().
-class ModelSessions {
- public:
-  explicit ModelSessions(engine::SessionOptions options) : options_(std::move(options)) {}
-  engine::Session& of(const std::shared_ptr<const engine::Model>& model);
-
- private:
-  engine::SessionOptions options_;
-  std::map<std::shared_ptr<const engine::Model>, std::unique_ptr<engine::Session>> sessions_;
-};
-
 class Runner {
  public:
   // Adds run, arms and prompts to the store and finds out what is already there. Everything must
@@ -67,6 +51,8 @@ class Runner {
   ~Runner();
 
   int pending() const;
+  // Whether stored answers wait for a score that a model of the run gives.
+  bool asks_models() const;
   // Measures what is pending, each arm in its model's session, which is asked for before anything
   // is measured and must have capacity >= plan.capacity. A session serves all arms of its model,
   // reset in between. A generation that throws becomes a row with status "failed: ..." and the run
@@ -75,7 +61,8 @@ class Runner {
   RunOutcome run(const SessionOf& session_of);
   // The same for a plan whose arms all decode one model.
   RunOutcome run(engine::Session& session);
-  // When nothing is pending: no session is needed. Scores that are missing are taken.
+  // When nothing is pending: no session is needed. Scores that are missing are taken, but for those
+  // that a model gives.
   RunOutcome finish_without_measuring();
 
  private:

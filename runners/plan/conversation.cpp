@@ -66,6 +66,10 @@ std::vector<int32_t> Conversation::encode(const datasets::Prompt& prompt,
   return tokenizer_.encode(text, {.parse_special = true, .add_special = add_special});
 }
 
+std::vector<int32_t> Conversation::encode_answer(const std::string& text) const {
+  return tokenizer_.encode(text, {.parse_special = false, .add_special = false});
+}
+
 std::string Conversation::decode(std::span<const int32_t> ids) const {
   return tokenizer_.decode(ids, /*skip_special=*/true);
 }

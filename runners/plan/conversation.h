@@ -27,6 +27,8 @@ class Conversation {
   // concatenation.
   std::string render(const datasets::Prompt& prompt, const std::vector<std::string>& answers) const;
   std::vector<int32_t> encode(const datasets::Prompt& prompt, const std::string& text) const;
+  // What an answer of this text would be, without a stop token; names of special tokens are text.
+  std::vector<int32_t> encode_answer(const std::string& text) const;
   // The answer as text: special tokens skipped, invalid UTF-8 replaced.
   std::string decode(std::span<const int32_t> ids) const;
   const std::vector<int32_t>& stop_ids() const { return tokenizer_.stop_ids(); }

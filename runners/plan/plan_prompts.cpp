@@ -46,25 +46,38 @@ std::vector<std::string> evaluators_of(const Suite& suite, const datasets::Loade
                                        std::set<std::string>& used) {
   std::vector<std::string> names;
   if (!suite.evaluate) return names;
-  if (suite.evaluators.empty()) {
-    names = set.info.evaluators;
-  } else {
-    // Another convention of an evaluator of the set fits as well: pass@codegeex for pass@evalrun. A
-    // set that names none takes what it is given, if there is something to compare with.
-    const bool takes_any =
-        set.info.evaluators.empty() &&
-        std::any_of(set.prompts.begin(), set.prompts.end(),
-                    [](const datasets::Prompt& p) { return p.reference.has_value(); });
-    std::set<std::string> fitting;
-    for (const std::string& id : set.info.evaluators)
-      fitting.insert(evaluators::find_evaluator(id).info.name);
-    for (const std::string& text : suite.evaluators) {
-      const evaluators::EvaluatorInfo& info = evaluators::find_evaluator(text).info;
-      if (fitting.contains(info.name) || takes_any) names.push_back(info.id());
+  if (suite.evaluators.empty()) names = set.info.evaluators;
+  // Another convention of an evaluator of the set fits as well: pass@codegeex for pass@evalrun. A
+  // set that names none takes what it is given, if there is something to compare with; and any set
+  // what a model says of its references, or what is said of an answer alone.
+  const bool compares = std::any_of(set.prompts.begin(), set.prompts.end(),
+                                    [](const auto& p) { return p.reference.has_value(); });
+  std::set<std::string> fitting;
+  for (const std::string& id : set.info.evaluators)
+    fitting.insert(evaluators::find_evaluator(id).info.name);
+  const auto add = [&](const std::string& id) {
+    if (std::find(names.begin(), names.end(), id) == names.end()) names.push_back(id);
+  };
+  for (const std::string& text : suite.evaluators) {
+    if (text == kOwnEvaluators) {
+      for (const std::string& id : set.info.evaluators) add(id);
+      continue;
     }
+    const evaluators::EvaluatorInfo& info = evaluators::find_evaluator(text).info;
+    const bool takes = compares && (info.by_model || set.info.evaluators.empty());
+    if (fitting.contains(info.name) || takes || !info.needs_reference) add(info.id());
   }
   used.insert(names.begin(), names.end());
   return names;
+}
+
+// Whether an evaluator of the set is one of the prompt: where that names its own, those, and what
+// needs nothing to compare with.
+bool applies_to(const datasets::Prompt& prompt, const std::string& id) {
+  const evaluators::EvaluatorInfo& info = evaluators::find_evaluator(id).info;
+  return prompt.evaluators.empty() || info.by_model || !info.needs_reference ||
+         std::find(prompt.evaluators.begin(), prompt.evaluators.end(), id) !=
+             prompt.evaluators.end();
 }
 
 // The last turn after empty answers. Some templates refuse an empty answer; those get one letter.
@@ -109,9 +122,7 @@ void PromptPlanner::add_task(const TaskSpec& task) {
     planned.max_new = max_new_of(request_.suite, task, set.info);
     if (prompt.chat) prompt.chat_template = task.chat_template;
     for (const std::string& id : evaluators)
-      if (prompt.evaluators.empty() || std::find(prompt.evaluators.begin(), prompt.evaluators.end(),
-                                                 id) != prompt.evaluators.end())
-        planned.evaluators.push_back(id);
+      if (applies_to(prompt, id)) planned.evaluators.push_back(id);
     planned.prompt = std::move(prompt);
     add_prompt(set.task, std::move(planned));
   }
@@ -166,7 +177,8 @@ void PromptPlanner::check_prompts() const {
             : fmt::format("no prompts left: all {} are too long", plan_.skipped.size()),
         "check --tasks, --limit and --max-new");
   for (const std::string& name : request_.suite.evaluators)
-    if (!data_.evaluators.contains(evaluators::find_evaluator(name).info.id()))
+    if (name != kOwnEvaluators &&
+        !data_.evaluators.contains(evaluators::find_evaluator(name).info.id()))
       throw base::usage_error(fmt::format("evaluator {} fits none of the data sets", name),
                               "`evalrun list tasks` shows which evaluators apply");
 }

@@ -324,7 +324,8 @@ void complete_suite(Suite& suite, const std::string& where) {
   if (suite.limit >= 1 && suite.limit != static_cast<double>(static_cast<int64_t>(suite.limit)))
     throw usage_error(
         fmt::format("{}: field 'limit' is {}: a count, or a share below 1", where, suite.limit));
-  for (const std::string& name : suite.evaluators) evaluators::find_evaluator(name);  // or throws
+  for (const std::string& name : suite.evaluators)
+    if (name != kOwnEvaluators) evaluators::find_evaluator(name);  // or throws
 }
 
 std::vector<Suite> one_per_model(const Suite& suite) {

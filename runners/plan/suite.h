@@ -61,9 +61,11 @@ struct Suite {
   bool replay = false;
   bool ignore_eos = false;
   bool kv_cache = true;
-  bool evaluate = true;                 // false = "evaluators": "none"
-  std::vector<std::string> evaluators;  // empty = every one that applies to the data set
+  bool evaluate = true;  // false = "evaluators": "none"
+  // Empty = those of each data set. Among names these are kOwnEvaluators.
+  std::vector<std::string> evaluators;
 };
+inline constexpr std::string_view kOwnEvaluators = "auto";
 
 // Reads and checks one suite; `file` is its name in messages. Throws usage_error.
 Suite parse_suite(std::string_view json_text, const std::string& file);

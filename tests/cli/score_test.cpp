@@ -124,6 +124,7 @@ TEST_F(Score, OwnPromptsAndEvaluators) {
   EXPECT_TRUE(rows[1]["value"].is_null());
   expect_refused(with("rougeL"), 2, "several conventions");
   expect_refused(with("rougeM"), 2, "rougeM");
+  expect_refused(with("answer_nll"), 2, "evalrun run --evaluators");
 }
 
 TEST_F(Score, RefusesWhatItCannotDo) {

@@ -89,6 +89,10 @@ TEST_F(Queries, CountsOfGenerations) {
   EXPECT_EQ(by_arm.begin()->second.failed, 0);
   EXPECT_EQ(by_arm.rbegin()->second.stored, 4);
   EXPECT_EQ(by_arm.rbegin()->second.failed, 1);
+  EXPECT_EQ(planned_generations(store_, id), 12);
+  EXPECT_EQ(planned_generations(store_, 99), 0);
+  store_.execute(R"(UPDATE run SET suite_json = '{"repeats": 2, "samples": 5}')");
+  EXPECT_EQ(planned_generations(store_, id), 120);
   EXPECT_EQ(count_of_key(store_, run.key), 12);
   EXPECT_EQ(count_of_key(store_, "other"), 0);
   EXPECT_EQ(generation_ids(store_, id).first, integer(store_, "SELECT min(id) FROM generation"));
@@ -171,6 +175,13 @@ TEST_F(Queries, AnswersToJudge) {
   const EvaluatorName evaluator = {"twice", "1", "fast"};
   const auto open = unscored_answers(store_, id, prompt, evaluator);
   ASSERT_EQ(open.size(), 2u);
+  for (const UnscoredAnswer& answer : open) {
+    const auto whole = find_generation(store_, answer.generation_id);
+    EXPECT_EQ(answer.arm_id, whole->arm_id);
+    ASSERT_EQ(answer.tokens.size(), 1u);
+    EXPECT_EQ(answer.tokens[0], whole->turns[0].tokens);
+    EXPECT_EQ(answer.texts[0], whole->turns[0].text);
+  }
   store_.put_score(open[0].generation_id, {.evaluator = "twice",
                                            .version = "1",
                                            .value = 1,

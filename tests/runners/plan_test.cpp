@@ -393,6 +393,33 @@ TEST(Plan, RefusesWhatCannotBeMeasured) {
   EXPECT_THAT(error_of(request), HasSubstr("--draft"));
 }
 
+// What is said of an answer alone fits every data set, what is said of a reference one that has
+// any.
+TEST(Plan, EvaluatorsFitWhatTheyNeed) {
+  PlanRequest request = request_for(two_prompts());
+  request.suite.evaluators = {"repeats", "answer_nll", "rare_tokens"};
+  const RunPlan plan = make_plan(request);
+  for (const PlannedPrompt& prompt : plan.prompts)
+    EXPECT_THAT(prompt.evaluators,
+                ElementsAre("repeats@evalrun", "answer_nll@evalrun", "rare_tokens@evalrun"));
+  request.suite.evaluators = {"repeats", "reference_nll"};
+  EXPECT_THROW(make_plan(request), base::Error) << "there is no reference";
+  // A set with evaluators of its own, each of which is for some of its prompts.
+  PlanRequest math = request_for("samples/math");
+  math.target = tests::tiny_model(4096);
+  math.suite.evaluators = {"reference_nll", "gsm8k@evalrun", "repeats"};
+  for (const PlannedPrompt& prompt : make_plan(math).prompts)
+    EXPECT_THAT(prompt.evaluators,
+                ElementsAre("reference_nll@evalrun", "gsm8k@evalrun", "repeats@evalrun"));
+  // Those of the set, and more.
+  math.suite.evaluators = {"auto", "repeats", "gsm8k@evalrun"};
+  complete_suite(math.suite, "test");
+  for (const PlannedPrompt& prompt : make_plan(math).prompts)
+    EXPECT_THAT(prompt.evaluators, ElementsAre("gsm8k@evalrun", "gsm8k_strict@lm-eval-3",
+                                               "gsm8k_flexible@lm-eval-3", "repeats@evalrun"));
+  EXPECT_EQ(to_json(math.suite)["evaluators"][0], "auto");
+}
+
 TEST(Plan, FaultsReachTheirArmAndTheRunKeyOnly) {
   PlanRequest request = request_for(two_prompts());
   const RunPlan sound = make_plan(request);

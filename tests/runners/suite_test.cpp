@@ -3,10 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <set>
 
+#include "datasets/dataset.h"
 #include "engine/base/error.h"
+#include "evaluators/evaluator.h"
 #include "methods/registration.h"
 #include "tests/temp_folder.h"
 
@@ -231,6 +234,28 @@ TEST(Suite, BuiltInSuitesAreSoundAndLargeEnough) {
     EXPECT_EQ(s.max_new, 64);
   }
   EXPECT_EQ(load_suite("ci").repeats, 3);
+}
+
+// An evaluator that fits no data set of its suite ends the run before it begins.
+TEST(Suite, EvaluatorsOfBuiltInSuitesFitTheirDataSets) {
+  for (const BuiltinSuite& builtin : builtin_suites()) {
+    const Suite suite = load_suite(builtin.name);
+    for (const std::string& name : suite.evaluators) {
+      if (name == kOwnEvaluators) continue;
+      const evaluators::EvaluatorInfo& wanted = evaluators::find_evaluator(name).info;
+      const auto fits = [&](const TaskSpec& task) {
+        const std::string set = task.task.substr(0, task.task.find_first_of("[:/"));
+        const datasets::DatasetInfo& info = datasets::dataset_registry().get(set).info;
+        if (wanted.by_model) return !info.evaluators.empty();  // it has references
+        return std::any_of(info.evaluators.begin(), info.evaluators.end(), [&](const auto& id) {
+          return evaluators::find_evaluator(id).info.name == wanted.name;
+        });
+      };
+      EXPECT_TRUE(!wanted.needs_reference ||
+                  std::any_of(suite.tasks.begin(), suite.tasks.end(), fits))
+          << builtin.name << ": " << name;
+    }
+  }
 }
 
 TEST(Suite, FullHoldsEveryMethod) {

@@ -82,7 +82,8 @@ void add_suite_options(CLI::App& run, RunArguments& o) {
          fmt::format("Methods, e.g. ar,pld:k=10 (AR is always measured); or lists: {}",
                      runners::describe_method_lists()));
   option("--tasks", o.tasks, "Tasks, e.g. gsm8k,mt_bench or jsonl:FILE (evalrun list tasks)");
-  option("--evaluators", o.evaluators, "auto, none, or names")->delimiter(',');
+  option("--evaluators", o.evaluators, "auto (those of the task), none, or names, auto among them")
+      ->delimiter(',');
   option("-n,--max-new", o.max_new, "Tokens per answer (default: the task's)")
       ->delimiter(',')
       ->allow_extra_args(false)

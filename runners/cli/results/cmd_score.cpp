@@ -59,6 +59,9 @@ std::vector<const EvaluatorEntry*> choose_evaluators(const ScoreArguments& optio
   std::vector<const EvaluatorEntry*> chosen;
   for (const std::string& name : names) {
     const EvaluatorEntry* entry = &evaluators::find_evaluator(name);
+    if (entry->info.by_model)
+      throw base::usage_error(fmt::format("evaluator {} asks the model for every token", name),
+                              "it is one of `evalrun run --evaluators`, which has the model");
     if (std::find(chosen.begin(), chosen.end(), entry) == chosen.end()) chosen.push_back(entry);
   }
   return chosen;

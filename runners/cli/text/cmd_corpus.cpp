@@ -251,7 +251,10 @@ void add_build(CLI::App& command, Context& context) {
   auto* build = command.add_subcommand("build", "Tokenize text files and make a corpus of them");
   build->add_option("files", options->files, "Text, JSON Lines, either gzipped; - = standard input")
       ->required();
-  build->add_option("--kind", options->kind, "suffixes (for rest), or ngrams")->required();
+  build
+      ->add_option("--kind", options->kind,
+                   "suffixes (for rest and pia), or ngrams (for self_draft)")
+      ->required();
   build->add_option("-m,--model", options->model.model,
                     "Whose tokenizer: GGUF file or Hugging Face folder (default: SmolLM2-135M)");
   auto* out = build->add_option("--out", options->out, "File to write");

@@ -3,9 +3,12 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 #include "engine/base/error.h"
+#include "methods/corpus/suffix_corpus.h"
 #include "methods/lookup/prefix_trie.h"
+#include "tests/methods/support/corpora.h"
 #include "tests/methods/support/fake_session.h"
 #include "tests/methods/support/first_draft.h"
 #include "tests/methods/support/harness.h"
@@ -19,7 +22,8 @@ using testing::ElementsAre;
 using Source = methods::PrefixTrie::Source;
 
 struct Counts {
-  float prompt = 0, answer = 0;
+  float prompt = 0, answer = 0, passing = 0;
+  float answers() const { return answer + passing; }
 };
 
 // The same trie as a map from paths, keys included, that says all rules again.
@@ -35,7 +39,10 @@ struct PlainTrie {
     for (const int32_t token : branch) {
       path.push_back(token);
       if (!counts.contains(path)) born[path] = births++;
-      (source == Source::kPrompt ? counts[path].prompt : counts[path].answer) += 1;
+      Counts& seen = counts[path];
+      (source == Source::kPrompt   ? seen.prompt
+       : source == Source::kAnswer ? seen.answer
+                                   : seen.passing) += 1;
     }
   }
   int nodes(int32_t key) const {
@@ -43,7 +50,7 @@ struct PlainTrie {
                                           [key](const auto& n) { return n.first[0] == key; }));
   }
   void end_answer(const PrefixTrie::Limits& limits) {
-    for (auto& [path, n] : counts) n.prompt = 0;
+    for (auto& [path, n] : counts) n.prompt = n.passing = 0;
     std::erase_if(counts, [](const auto& n) { return n.second.answer == 0; });
     const auto n_changed =
         std::count_if(changed.begin(), changed.end(), [](const auto& key) { return key.second; });
@@ -75,7 +82,7 @@ struct PlainTrie {
       if (other.size() == path.size() + 1 && std::equal(path.begin(), path.end(), other.begin()))
         nodes.push_back({other, count,
                          (1 - 1e-4) * static_cast<double>(count.prompt) +
-                             1e-4 * static_cast<double>(count.answer)});
+                             1e-4 * static_cast<double>(count.answers())});
     std::sort(nodes.begin(), nodes.end(),
               [this](const Node& a, const Node& b) { return born.at(a.path) < born.at(b.path); });
     return nodes;
@@ -95,10 +102,10 @@ struct PlainTrie {
     double least_weight = 0;
     if (static_cast<int>(below.size()) > rows) {
       std::stable_sort(below.begin(), below.end(), [](const Node& a, const Node& b) {
-        return a.count.answer > b.count.answer;
+        return a.count.answers() > b.count.answers();
       });
       const auto half = below.begin() + rows / 2;
-      least_answer = (half - 1)->count.answer;
+      least_answer = (half - 1)->count.answers();
       // Depth first again.
       std::vector<Node> in_order;
       all_below(query, in_order);
@@ -122,7 +129,7 @@ struct PlainTrie {
                      [](const Node& a, const Node& b) { return a.weight > b.weight; });
     for (const Node& node : nodes) {
       if (tree.size() >= rows) return;
-      if (node.count.answer < answer && node.weight < weight) continue;
+      if (node.count.answers() < answer && node.weight < weight) continue;
       take(node.path, tree.add(node.path.back(), parent), depth - 1, rows, answer, weight, tree);
     }
   }
@@ -141,7 +148,9 @@ TEST(PrefixTrie, CountsForgetsPrunesAndDraftsAsThePlainOne) {
       for (int i = 0; i < 30; ++i) {
         const auto key = static_cast<int32_t>(rng.below(static_cast<uint64_t>(vocab)));
         const Tokens branch = random_tokens(rng, static_cast<int>(rng.below(5)), vocab);
-        const Source source = rng.below(3) == 0 ? Source::kPrompt : Source::kAnswer;
+        const Source source = rng.below(3) == 0   ? Source::kPrompt
+                              : rng.below(3) == 0 ? Source::kPassingAnswer
+                                                  : Source::kAnswer;
         trie.insert(key, branch, source);
         plain.insert(key, branch, source);
       }
@@ -165,6 +174,7 @@ TEST(PrefixTrie, CountsForgetsPrunesAndDraftsAsThePlainOne) {
       for (int32_t key = 0; key < vocab; ++key) ASSERT_EQ(trie.nodes(key), plain.nodes(key));
       for (const auto& [path, count] : plain.counts) {
         ASSERT_EQ(trie.count(path, Source::kPrompt), 0);
+        ASSERT_EQ(trie.count(path, Source::kPassingAnswer), 0);
         ASSERT_EQ(trie.count(path, Source::kAnswer), count.answer);
       }
     }
@@ -212,6 +222,22 @@ TEST(PrefixTrie, LeavesTheTreeAloneWhereNothingFollowed) {
   }
   trie.insert(7, Tokens{}, Source::kPrompt);
   EXPECT_EQ(trie.nodes(), 2u) << "an empty branch makes no key";
+}
+
+// What passes counts as an answer until the next one begins, and leaves the trie as it was.
+TEST(PrefixTrie, ForgetsAnswersThatPass) {
+  PrefixTrie trie(10, {});
+  trie.insert(1, Tokens{2, 3}, Source::kAnswer);
+  const size_t before = trie.nodes();
+  for (int i = 0; i < 2; ++i) trie.insert(1, Tokens{4, 5}, Source::kPassingAnswer);
+  trie.insert(6, Tokens{7}, Source::kPassingAnswer);
+  EXPECT_THAT(drafted(trie, {1}, 64, 8).token, ElementsAre(1, 4, 5, 2, 3));
+  EXPECT_THAT(drafted(trie, {6}, 64, 8).token, ElementsAre(6, 7));
+  trie.end_answer();
+  EXPECT_THAT(drafted(trie, {1}, 64, 8).token, ElementsAre(1, 2, 3));
+  EXPECT_THAT(drafted(trie, {6}, 64, 8).token, ElementsAre(6));
+  EXPECT_EQ(trie.count(Tokens{1, 2}, Source::kAnswer), 1);
+  EXPECT_EQ(trie.nodes(), before + 1) << "the key of 6 stays";
 }
 
 // However long it lives, a trie holds what was seen twice of late and one answer's branches.
@@ -305,6 +331,79 @@ TEST(Pia, ACacheThatPersistsKnowsTheLastAnswer) {
       EXPECT_LE(second, 5u) << "39 tokens in branches of 12 and the tokens they bring";
     else
       EXPECT_EQ(second, first);
+  }
+}
+
+class PiaCorpus : public testing::Test {
+ protected:
+  // Of these texts, over ids below `vocab`.
+  std::string corpus(const Documents& documents, int vocab) {
+    const std::string path = folder_.file(fmt::format("{}.suffixes", made_++));
+    methods::build_suffix_corpus(path, corpus_text(documents, {"", vocab}));
+    return path;
+  }
+  TempFolder folder_;
+  int made_ = 0;
+};
+
+TEST_F(PiaCorpus, DraftsFromItsTextsBehindThePrompt) {
+  const std::string spec = "pia:corpus=" + corpus({{1, 9, 3, 4, 5}, {7, 7}}, 10);
+  EXPECT_THAT(FirstDraft().of("pia", {8, 1}), ElementsAre());
+  EXPECT_THAT(FirstDraft().of(spec, {8, 1}), ElementsAre(3, 4, 5)) << "7 is of another text";
+  EXPECT_THAT(FirstDraft().of(spec + ",branch_length=2", {8, 1}), ElementsAre(3, 4));
+  EXPECT_THAT(FirstDraft().of(spec + ",branch_length=1,decoding_length=2", {1, 9, 8, 1}),
+              ElementsAre(8))
+      << "the prompt's word weighs more";
+}
+
+// Whatever was answered before: the corpus is there again, and nothing else.
+TEST_F(PiaCorpus, IsAllThatAnAnswerBeginsWith) {
+  constexpr int kVocab = 50;
+  Tokens round(kVocab + 20);
+  for (size_t i = 0; i < round.size(); ++i) round[i] = static_cast<int32_t>(i % kVocab);
+  Tokens other;  // nothing that follows here follows there
+  for (int i = kVocab; i-- > 0;) other.push_back(i);
+  FakeSession session(kVocab, 4000, round_of(kVocab));
+  const auto steps = [&](methods::DecodingMethod& method) {
+    Turn turn{{0, 1, 2, 3, 4, 5}};
+    turn.max_new = 40;
+    session.reset();
+    return run(method, session, turn).steps.size();
+  };
+  const auto warm = build_method("pia:corpus=" + corpus({round}, kVocab), small_model(1, kVocab));
+  EXPECT_GT(warm->extra_parameter_bytes(), 0u);
+  EXPECT_LE(steps(*warm), 5u) << "39 tokens in branches of 12 and the tokens they bring";
+  // Of another kind it is of no use, and what was answered is forgotten.
+  const std::string mismatched = "pia:corpus=" + corpus({other}, kVocab);
+  const auto foreign = build_method(mismatched, small_model(1, kVocab));
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(steps(*foreign), 39u) << "answer " << i;
+  // As published it goes on learning.
+  const auto learning = build_method(mismatched + ",persist=true", small_model(1, kVocab));
+  EXPECT_EQ(steps(*learning), 39u);
+  EXPECT_LE(steps(*learning), 5u);
+  EXPECT_EQ(build_method("pia", small_model(1, kVocab))->extra_parameter_bytes(), 0u);
+}
+
+TEST_F(PiaCorpus, BelongsToTheArmAndIsRefusedByName) {
+  const std::string path = corpus({{1, 2, 3}}, 10);
+  const methods::MethodSpec spec = methods::parse_method("pia:corpus=" + path);
+  methods::MethodBuildContext context;
+  context.target = small_model(1, 10);
+  EXPECT_THAT(
+      spec.info->files(spec.params, context),
+      ElementsAre(testing::Pair("corpus", methods::SuffixCorpus(path).info().content_hash)));
+  const methods::MethodSpec none = methods::parse_method("pia");
+  EXPECT_TRUE(none.info->files(none.params, context).empty());
+  for (const auto& [value, vocab, named] : std::vector<std::tuple<std::string, int, std::string>>{
+           {folder_.file("no.suffixes"), 10, "--kind suffixes"},
+           {path, 12, "another vocabulary"}}) {
+    try {
+      build_method("pia:corpus=" + value, small_model(1, vocab));
+      FAIL() << value;
+    } catch (const base::Error& e) {
+      EXPECT_THAT(e.what(), testing::StartsWith("pia: "));
+      EXPECT_THAT(e.what(), testing::HasSubstr(named));
+    }
   }
 }
 

@@ -72,6 +72,8 @@ const std::vector<std::string> kShapes = {
     "pia:branch_length=3,decoding_length=9,query=3",
     "pia:adaptive=true,query=4",
     "pia:capacity=2,persist=true",
+    "pia:corpus=@suffixes,branch_length=5,decoding_length=12",
+    "pia:capacity=3,corpus=@suffixes,persist=true",
     "sps:k=1",
     "sps:draft=layers:1",
     "sps:draft=layers:2,k=6",

@@ -241,6 +241,27 @@ TEST_F(ReportTest, PlantedFaultsAreLeftOutAndSaidSo) {
   EXPECT_THAT(to_text(r), HasSubstr("4 generations with planted faults are left out"));
 }
 
+TEST_F(ReportTest, AnUnfinishedRunSaysHowFarItIs) {
+  const int64_t id = tests::fill(store_, run_);
+  EXPECT_THAT(to_text(build_report(store_, id)), ::testing::Not(HasSubstr("Unfinished")));
+  store_.execute("UPDATE run SET finished = NULL, command = 'evalrun run quick'");
+  EXPECT_THAT(
+      to_text(build_report(store_, id)),
+      HasSubstr("Unfinished: all 12 generations are stored, answers are still to be judged; "
+                "resume it with the build that began it (evalrun 0.1.0, commit "
+                "0123456789ab): evalrun run quick"));
+  store_.execute("DELETE FROM generation WHERE arm_id = (SELECT max(id) FROM arm)");
+  EXPECT_THAT(to_text(build_report(store_, id)),
+              HasSubstr("Unfinished: 8 of 12 generations are stored; resume it"));
+  store_.execute("DELETE FROM generation");
+  try {
+    build_report(store_, id);
+    FAIL() << "nothing is there";
+  } catch (const base::Error& e) {
+    EXPECT_THAT(e.what(), HasSubstr("evalrun run quick"));
+  }
+}
+
 TEST_F(ReportTest, RowsOfSeveralDataSetsAndThePool) {
   run_.tasks = {"zebra", "ant"};
   const Report r = report();

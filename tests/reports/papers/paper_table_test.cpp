@@ -273,6 +273,58 @@ TEST_F(PaperTableTest, WhatCannotBeMadeIsSaid) {
               HasSubstr("test.csv has no figures of falcon, Table 1."));
 }
 
+// The run was cut off: what is missing is still to be measured, and not by another run.
+TEST_F(PaperTableTest, UnfinishedRunsSayHowTheyGoOn) {
+  const std::string two = "self_draft:branches=2,geometry=paper,length=2",
+                    four = "self_draft:branches=4,geometry=paper,length=2";
+  set_arms({two, four});
+  run_.tasks = {"mt_bench"};
+  const int64_t id = fill();
+  store_.execute("UPDATE run SET finished = NULL, command = 'evalrun run sd-extreme --limit 1'");
+  const auto made = [&](const std::string& name) {
+    return paper_tables(store_, id, {}, find_paper_forms(name), {});
+  };
+  const auto refused = [&](const std::string& name) -> std::string {
+    try {
+      made(name);
+    } catch (const base::Error& e) {
+      EXPECT_EQ(e.code(), base::ExitCode::kUsage);
+      return e.what();
+    }
+    return "printed";
+  };
+  // A figure that can be made says what is still to come.
+  const auto drop_from = [&](const std::string& arm, int left) {
+    store_.execute(
+        fmt::format("DELETE FROM generation WHERE arm_id = (SELECT id FROM arm WHERE label = '{}') "
+                    "AND prompt_id > (SELECT min(id) FROM prompt) + {}",
+                    arm, left - 1));
+  };
+  drop_from(four, 3);
+  EXPECT_THAT(to_text(made("self_draft:figure-7")),
+              HasSubstr("Unfinished: 11 of 12 generations are stored; resume it with the build "
+                        "that began it"));
+  // One arm is no figure.
+  drop_from(four, 0);
+  EXPECT_THAT(
+      refused("self_draft:figure-7"),
+      ::testing::AllOf(HasSubstr("run 1 'synthetic' is unfinished: 8 of 12 generations are "
+                                 "stored, and these do not suffice for self_draft:figure-7"),
+                       HasSubstr("(evalrun 0.1.0, commit 0123456789ab): evalrun run "
+                                 "sd-extreme --limit 1"),
+                       Not(HasSubstr("it needs one of"))));
+  // What the run will never hold has to be measured by another one.
+  for (const char* other : {"falcon:table-1", "self_draft:figure-4", "space:table-5"})
+    EXPECT_THAT(refused(other), ::testing::AllOf(HasSubstr("has nothing for"), HasSubstr(other),
+                                                 Not(HasSubstr("unfinished"))));
+  store_.execute("UPDATE prompt SET task = 'gsm8k'");
+  EXPECT_THAT(refused("self_draft:figure-7"), HasSubstr("has nothing for"));
+  store_.execute("UPDATE prompt SET task = 'mt_bench'");
+  store_.execute("UPDATE run SET finished = 'now'");
+  EXPECT_THAT(refused("self_draft:figure-7"),
+              ::testing::AllOf(HasSubstr("has nothing for"), Not(HasSubstr("unfinished"))));
+}
+
 TEST_F(PaperTableTest, EveryFormatHoldsTheFigures) {
   set_arms({"falcon", "pld"});
   run_.tasks = {"gsm8k", "mt_bench"};

@@ -1,0 +1,79 @@
+#include "runners/measure/text_likelihood.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "engine/base/error.h"
+#include "evaluators/by_model.h"
+
+namespace evalrun::runners {
+namespace {
+
+constexpr size_t kRowsAtOnce = 256;  // bounds the logits held at a time
+
+// Tokens of one text, added one by one.
+class LikelihoodSum {
+ public:
+  explicit LikelihoodSum(const engine::SamplingParams& sampling) : sampling_(sampling) {}
+
+  void add(std::span<const float> logits, int32_t token) {
+    const auto at = static_cast<size_t>(token);
+    ++sum_.tokens;
+    sum_.nll += engine::log_sum(logits) - static_cast<double>(logits[at]);
+    if (sampling_.greedy()) return;
+    engine::warp(logits, sampling_, prob_, scratch_);
+    if (!(prob_[at] > 0)) {
+      ++sum_.impossible;
+      return;
+    }
+    double entropy = 0, tail = 0;
+    for (const double p : prob_) {
+      if (!(p > 0)) continue;
+      entropy -= p * std::log(p);
+      if (p < evaluators::kRareProbability) tail += p;
+    }
+    sum_.surprise += -std::log(prob_[at]) - entropy;
+    sum_.rare += (prob_[at] < evaluators::kRareProbability ? 1 : 0) - tail;
+  }
+  const TextLikelihood& sum() const { return sum_; }
+
+ private:
+  const engine::SamplingParams sampling_;
+  TextLikelihood sum_;
+  std::vector<double> prob_;
+  engine::WarpScratch scratch_;
+};
+
+}  // namespace
+
+TextLikelihood text_likelihood(engine::Session& session, std::span<const int32_t> prompt,
+                               std::span<const int32_t> text,
+                               const engine::SamplingParams& sampling) {
+  EVALRUN_CHECK(!prompt.empty() && !text.empty(), "{} tokens behind {}", text.size(),
+                prompt.size());
+  session.reset();
+  if (prompt.size() > 1) session.prefill(prompt.first(prompt.size() - 1));
+  // Row i is read for text[i]: the prompt's last token, then the text without its own last one.
+  LikelihoodSum sum(sampling);
+  for (size_t begin = 0; begin < text.size(); begin += kRowsAtOnce) {
+    const size_t count = std::min(kRowsAtOnce, text.size() - begin);
+    std::vector<engine::Row> rows(count);
+    std::vector<int> path(count);
+    for (size_t i = 0; i < count; ++i) {
+      const size_t at = begin + i;
+      rows[i].token = at == 0 ? prompt.back() : text[at - 1];
+      rows[i].parent = static_cast<int>(i) - 1;
+      path[i] = static_cast<int>(i);
+    }
+    engine::ForwardRequest request;
+    request.rows = rows;
+    const engine::ForwardResult result = session.forward(request);
+    for (size_t i = 0; i < count; ++i)
+      sum.add(result.logits_row(static_cast<int>(i)), text[begin + i]);
+    session.commit(path);
+  }
+  return sum.sum();
+}
+
+}  // namespace evalrun::runners
