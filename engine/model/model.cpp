@@ -130,7 +130,8 @@ int64_t Model::n_parameters() const {
   const CountParameters count{total};
   count(*p_.embedding);
   count(p_.final_norm);
-  if (p_.head != p_.embedding) count(*p_.head);
+  // A tied head in a storage of its own is a second copy of the same parameters.
+  if (!config().tied_head) count(*p_.head);
   for (const auto& layer : p_.layers) for_each_weight(*layer, count);
   return total;
 }
