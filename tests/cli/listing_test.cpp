@@ -134,6 +134,7 @@ TEST_F(Listing, ShapesWithTheirMemory) {
   EXPECT_EQ((*found)["layers"], 32);
   EXPECT_EQ((*found)["ffn"], 11008);
   EXPECT_EQ((*found)["tied"], false);
+  EXPECT_EQ((*found)["norm_eps"], 1e-5);
   const json memory = (*found)["memory"];
   // Two bytes a parameter, and norms of four: 65 of them, 4,096 wide.
   EXPECT_EQ(memory["bf16"], 6738415616 * 2 + 65 * 4096 * 2);

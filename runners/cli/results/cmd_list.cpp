@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "datasets/dataset.h"
@@ -292,7 +293,7 @@ Json list_shapes(const ListArguments&, const GlobalOptions&) {
     e["tied"] = c.tied_head;
     e["qk_norm"] = c.qk_norm;
     e["rope_theta"] = c.rope.theta;
-    e["norm_eps"] = c.norm_eps;
+    e["norm_eps"] = std::stod(fmt::format("{}", c.norm_eps));  // 1e-05, not the float's tail
     e["memory"] = std::move(memory);
     array.push_back(std::move(e));
   }
