@@ -56,13 +56,14 @@ TEST(Dtype, RowsCanBeWidenedApart) {
   const GgufFile file(data_path("dequant.gguf"));
   for (const DType t : types_in_fixture()) {
     const GgufTensor& stored = file.tensors().at(std::string(dtype_name(t)));
-    std::vector<float> whole(kValues), part(kRow);
+    std::vector<float> whole(kValues), part(kRow + 1, 7.0f);
     dequantize(t, stored.bytes, whole);
     const auto bytes = static_cast<size_t>(bytes_of(t, kRow));
     for (size_t row = 0; row < kValues / kRow; ++row) {
-      dequantize(t, stored.bytes.subspan(row * bytes, bytes), part);
+      dequantize(t, stored.bytes.subspan(row * bytes, bytes), std::span(part).first(kRow));
       EXPECT_EQ(0, std::memcmp(part.data(), whole.data() + row * kRow, kRow * sizeof(float)))
           << dtype_name(t) << " row " << row;
+      EXPECT_EQ(part[kRow], 7.0f) << dtype_name(t) << " writes past the row";
     }
   }
 }
@@ -165,6 +166,7 @@ TEST(Dtype, WrongSizesAreOurMistake) {
   std::vector<float> out(32);
   const std::vector<uint8_t> bytes(33);
   EXPECT_THROW(dequantize(DType::kQ8_0, bytes, out), base::InternalError);
+  for (const DType t : {DType::kU8, DType::kI8, DType::kBool}) EXPECT_EQ(bytes_of(t, 3), 3);
   for (int t = static_cast<int>(DType::kQ8_0); t < static_cast<int>(DType::kI32); ++t) {
     const int length = block_length(static_cast<DType>(t));
     EXPECT_THROW(bytes_of(static_cast<DType>(t), length - 1), base::InternalError) << t;

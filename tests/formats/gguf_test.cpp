@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "engine/formats/gguf_types.h"
 #include "tests/formats/test_files.h"
@@ -217,6 +219,26 @@ TEST_F(Gguf, RefusesBadTensors) {
   GgufBuilder nameless;
   nameless.tensor("", {4}, 0, 0).data(data);
   refuse(nameless, {"no name"});
+}
+
+TEST(GgufTypes, HaveTheNumbersOfGgml) {
+  const std::vector<std::pair<uint32_t, std::string>> unread = {
+      {4, "Q4_2"},        {5, "Q4_3"},        {9, "Q8_1"},       {15, "Q8_K"},     {24, "I8"},
+      {25, "I16"},        {28, "F64"},        {31, "Q4_0_4_4"},  {32, "Q4_0_4_8"}, {33, "Q4_0_8_8"},
+      {36, "IQ4_NL_4_4"}, {37, "IQ4_NL_4_8"}, {38, "IQ4_NL_8_8"}};
+  for (const auto& [id, name] : unread) {
+    ASSERT_NE(gguf_type(id), nullptr) << id;
+    EXPECT_EQ(gguf_type(id)->name, name);
+    EXPECT_FALSE(gguf_type(id)->dtype) << name;
+  }
+  // The fixture holds the others under their numbers.
+  ASSERT_NE(gguf_type(41), nullptr);
+  EXPECT_EQ(gguf_type(41)->dtype, DType::kQ1_0);
+  EXPECT_EQ(gguf_type(42), nullptr);
+  EXPECT_EQ(gguf_types_read(),
+            "supported: F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, "
+            "IQ2_XXS, IQ2_XS, IQ3_XXS, IQ1_S, IQ4_NL, IQ3_S, IQ2_S, IQ4_XS, IQ1_M, BF16, TQ1_0, "
+            "TQ2_0, MXFP4, NVFP4, Q1_0; quantise the model again to one of these");
 }
 
 // The last block a byte short, rows that are no whole blocks, and one value too many.
