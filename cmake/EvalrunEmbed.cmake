@@ -3,9 +3,8 @@
 #   evalrun_embed(<target> HEADER <include> NAMESPACE <ns> FUNCTION <name> BASE <dir> FILES <files...>)
 #
 # adds to <target> a generated source that defines, in <ns>,
-#   std::span<const EmbeddedFile> <name>();
-# declared by <include> together with `struct EmbeddedFile { std::string_view name, text; };`. Names are
-# relative to BASE. Files must be UTF-8 text without NUL and without the delimiter )EVALRUN".
+#   std::span<const base::EmbeddedFile> <name>();
+# declared by <include> (engine/base/embedded_file.h). Names are relative to BASE. Files must be UTF-8 text without NUL and without the delimiter )EVALRUN".
 function(evalrun_embed target)
   cmake_parse_arguments(E "" "HEADER;NAMESPACE;FUNCTION;BASE" "FILES" ${ARGN})
   set(out ${CMAKE_CURRENT_BINARY_DIR}/${target}_${E_FUNCTION}.cpp)

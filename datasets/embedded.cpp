@@ -5,7 +5,7 @@
 namespace evalrun::datasets {
 
 std::string_view embedded_text(std::string_view name) {
-  for (const EmbeddedFile& file : embedded_files())
+  for (const base::EmbeddedFile& file : embedded_files())
     if (file.name == name) return file.text;
   EVALRUN_CHECK(false, "no embedded file '{}'", name);
   return {};

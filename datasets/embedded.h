@@ -3,14 +3,11 @@
 #include <span>
 #include <string_view>
 
+#include "engine/base/embedded_file.h"
+
 namespace evalrun::datasets {
 
-struct EmbeddedFile {
-  std::string_view name;  // relative to datasets/, "samples/chat.jsonl"
-  std::string_view text;
-};
-
-std::span<const EmbeddedFile> embedded_files();
+std::span<const base::EmbeddedFile> embedded_files();  // names: "samples/chat.jsonl"
 
 // The text of one embedded file; an unknown name is our own mistake.
 std::string_view embedded_text(std::string_view name);

@@ -4,13 +4,11 @@
 #include <string>
 #include <string_view>
 
+#include "engine/base/embedded_file.h"
+
 namespace evalrun::results {
 
-struct EmbeddedFile {
-  std::string_view name, text;
-};
-
-std::span<const EmbeddedFile> embedded_sql();
+std::span<const base::EmbeddedFile> embedded_sql();
 std::string embedded_sql(std::string_view name);  // an unknown name is our own mistake
 
 }  // namespace evalrun::results

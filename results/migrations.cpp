@@ -16,7 +16,7 @@
 namespace evalrun::results {
 
 std::string embedded_sql(std::string_view name) {
-  for (const EmbeddedFile& f : embedded_sql())
+  for (const base::EmbeddedFile& f : embedded_sql())
     if (f.name == name) return std::string(f.text);
   EVALRUN_CHECK(false, "no embedded file '{}'", name);
 }

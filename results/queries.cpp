@@ -92,15 +92,15 @@ GenerationCounts count_generations(const ResultStore& store, int64_t run_id) {
 }
 
 int64_t planned_generations(const ResultStore& store, int64_t run_id) {
-  return one<int64_t>(store,
-                      "SELECT (SELECT count(*) FROM arm WHERE run_id = r.id)"
-                      " * (SELECT count(*) FROM prompt WHERE run_id = r.id)"
-                      " * coalesce(json_extract(s.suite, '$.repeats'), 1)"
-                      " * coalesce(json_extract(s.suite, '$.samples'), 1) "
-                      "FROM run r JOIN (SELECT id, CASE WHEN json_valid(suite_json) THEN suite_json"
-                      "                 ELSE '{}' END AS suite FROM run) s ON s.id = r.id "
-                      "WHERE r.id = ?",
-                      {run_id})
+  return one<int64_t>(
+             store,
+             "SELECT (SELECT count(*) FROM arm WHERE run_id = r.id)"
+             " * (SELECT count(*) FROM prompt WHERE run_id = r.id)"
+             " * coalesce(json_extract(suite, '$.repeats'), 1)"
+             " * coalesce(json_extract(suite, '$.samples'), 1) "
+             "FROM (SELECT id, CASE WHEN json_valid(suite_json) THEN suite_json END AS suite"
+             "      FROM run) r WHERE r.id = ?",
+             {run_id})
       .value_or(0);
 }
 

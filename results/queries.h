@@ -33,7 +33,7 @@ struct GenerationCounts {
 };
 GenerationCounts count_generations(const ResultStore& store, int64_t run_id);
 // Of the whole run, stored or not: its arms times prompts times the repeats and samples of its
-// suite. 0 without such a run.
+// suite, which are 1 where the suite does not say. 0 without such a run.
 int64_t planned_generations(const ResultStore& store, int64_t run_id);
 std::map<int64_t, GenerationCounts> count_by_arm(const ResultStore& store, int64_t run_id);
 int64_t count_of_key(const ResultStore& store, const std::string& run_key);

@@ -1,13 +1,11 @@
 // Facts about published models (engine/model/shapes.json), compiled into the library.
 #pragma once
 #include <span>
-#include <string_view>
+
+#include "engine/base/embedded_file.h"
 
 namespace evalrun::engine {
 
-struct EmbeddedFile {
-  std::string_view name, text;
-};
-std::span<const EmbeddedFile> embedded_shapes();
+std::span<const base::EmbeddedFile> embedded_shapes();
 
 }  // namespace evalrun::engine

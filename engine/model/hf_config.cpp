@@ -258,7 +258,8 @@ std::string advice(const std::string& key, const std::vector<std::string>& known
   const auto distance = [&](const std::string& name) { return base::edit_distance(key, name); };
   const std::string nearest = std::ranges::min(known, {}, distance);
   return (distance(nearest) <= 3 ? fmt::format("did you mean '{}'? ", nearest) : "") +
-         "Take it out of the file if it changes no forward pass; else this engine lacks it";
+         "Remove it from the file if it does not change a forward pass. If it does, this engine "
+         "cannot compute such a model";
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ Shape make_shape(const std::string& name, const std::string& source, const nlohm
 
 std::vector<Shape> read_known_shapes() {
   std::vector<Shape> shapes;
-  for (const EmbeddedFile& file : embedded_shapes()) {
+  for (const base::EmbeddedFile& file : embedded_shapes()) {
     const std::string name(file.name);
     for (const nlohmann::json& entry : base::parse_json(file.text, name)) {
       base::ObjectReader r(entry, name, "");

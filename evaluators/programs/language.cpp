@@ -16,7 +16,7 @@
 namespace evalrun::evaluators {
 
 std::string support_file(std::string_view name) {
-  for (const EmbeddedFile& file : embedded_support())
+  for (const base::EmbeddedFile& file : embedded_support())
     if (file.name == name) return std::string(file.text);
   EVALRUN_CHECK(false, "no embedded file {}", name);
   return {};

@@ -24,7 +24,7 @@
 //   The same tokens are drafted, and the limit of all nodes of a key (65,536) is not needed.
 // - Where fewer tokens find nothing, because their key was pruned, what more tokens found is
 //   drafted, not nothing.
-// - Texts that fill the cache beforehand are pruned at once, not behind the first answer; they are
+// - Texts that fill the cache beforehand are pruned at once, not after the first answer; they are
 //   read whole, as they hold no stop tokens (evalrun corpus build).
 // - Its other two draft shapes are not here: one branch, and parallel branches that share no rows.
 //   Nor are its stop words, tokens that are never looked up alone.

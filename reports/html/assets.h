@@ -2,11 +2,11 @@
 #pragma once
 #include <span>
 
-#include "reports/embedded_file.h"
+#include "engine/base/embedded_file.h"
 
 namespace evalrun::reports {
 
-std::span<const EmbeddedFile> html_assets();    // template.html, style.css, *.js
-std::span<const EmbeddedFile> chart_library();  // Debian's chart.min.js
+std::span<const base::EmbeddedFile> html_assets();    // template.html, style.css, *.js
+std::span<const base::EmbeddedFile> chart_library();  // Debian's chart.min.js
 
 }  // namespace evalrun::reports

@@ -20,7 +20,7 @@ namespace evalrun::reports {
 namespace {
 
 std::string_view asset(std::string_view name) {
-  for (const EmbeddedFile& file : html_assets())
+  for (const base::EmbeddedFile& file : html_assets())
     if (file.name == name) return file.text;
   EVALRUN_CHECK(false, "no asset {}", name);
   return {};

@@ -2,10 +2,10 @@
 #pragma once
 #include <span>
 
-#include "reports/embedded_file.h"
+#include "engine/base/embedded_file.h"
 
 namespace evalrun::reports {
 
-std::span<const EmbeddedFile> embedded_papers();
+std::span<const base::EmbeddedFile> embedded_papers();
 
 }  // namespace evalrun::reports

@@ -169,7 +169,7 @@ std::vector<PaperForm> parse_paper_forms(std::string_view json, const std::strin
 const std::vector<PaperForm>& paper_forms() {
   static const std::vector<PaperForm> all = [] {
     std::vector<PaperForm> forms;
-    for (const EmbeddedFile& file : embedded_papers())
+    for (const base::EmbeddedFile& file : embedded_papers())
       for (PaperForm& form : parse_paper_forms(file.text, std::string(file.name)))
         forms.push_back(std::move(form));
     return forms;

@@ -50,8 +50,7 @@ class LikelihoodSum {
 TextLikelihood text_likelihood(engine::Session& session, std::span<const int32_t> prompt,
                                std::span<const int32_t> text,
                                const engine::SamplingParams& sampling) {
-  EVALRUN_CHECK(!prompt.empty() && !text.empty(), "{} tokens behind {}", text.size(),
-                prompt.size());
+  EVALRUN_CHECK(!prompt.empty() && !text.empty(), "{} tokens after {}", text.size(), prompt.size());
   session.reset();
   if (prompt.size() > 1) session.prefill(prompt.first(prompt.size() - 1));
   // Row i is read for text[i]: the prompt's last token, then the text without its own last one.

@@ -18,7 +18,7 @@ struct TextLikelihood {
   int64_t impossible = 0;  // tokens that top-k or top-p cut; they are in neither sum
 };
 
-// Computes `text` behind `prompt` in the session, which is emptied first. Neither is empty, and
+// Computes `text` after `prompt` in the session, which is emptied first. Neither is empty, and
 // both together fit into it.
 TextLikelihood text_likelihood(engine::Session& session, std::span<const int32_t> prompt,
                                std::span<const int32_t> text,

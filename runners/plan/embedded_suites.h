@@ -2,13 +2,11 @@
 // library.
 #pragma once
 #include <span>
-#include <string_view>
+
+#include "engine/base/embedded_file.h"
 
 namespace evalrun::runners {
 
-struct EmbeddedFile {
-  std::string_view name, text;
-};
-std::span<const EmbeddedFile> embedded_suites();
+std::span<const base::EmbeddedFile> embedded_suites();
 
 }  // namespace evalrun::runners

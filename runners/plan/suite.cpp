@@ -383,7 +383,7 @@ nlohmann::json to_json(const Suite& suite) {
 const std::vector<BuiltinSuite>& builtin_suites() {
   static const std::vector<BuiltinSuite> suites = [] {
     std::vector<BuiltinSuite> list;
-    for (const EmbeddedFile& file : embedded_suites())
+    for (const base::EmbeddedFile& file : embedded_suites())
       list.push_back({std::filesystem::path(file.name).stem().string(), std::string(file.text),
                       file.name.starts_with("papers/")});
     return list;

@@ -220,7 +220,7 @@ class ModelScores : public ::testing::Test {
     for (const results::ScoreRecord& s : stored->scores) found[s.evaluator] = s;
     return found;
   }
-  // Of a text behind a prompt, from one row a forward.
+  // Of a text after a prompt, from one row a forward.
   TextLikelihood one_by_one(const Tokens& prompt, const Tokens& text) {
     engine::SessionOptions options;
     options.n_threads = 1;

@@ -4,12 +4,11 @@
 #include <string>
 #include <string_view>
 
+#include "engine/base/embedded_file.h"
+
 namespace evalrun::evaluators {
 
-struct EmbeddedFile {
-  std::string_view name, text;
-};
-std::span<const EmbeddedFile> embedded_support();
+std::span<const base::EmbeddedFile> embedded_support();
 
 // Text of support/<name>.
 std::string support_file(std::string_view name);
