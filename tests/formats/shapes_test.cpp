@@ -106,8 +106,9 @@ TEST(Shapes, FilesThatAreNoShapes) {
   refuse("model_type", "mixtral", {"config.json", "unknown architecture 'mixtral'", "mistral"});
   refuse("num_key_value_head", 2,
          {"config.json", "'num_key_value_head'", "did you mean 'num_key_value_heads'?",
-          "Take it out"});
-  refuse("num_local_experts", 8, {"unknown field 'num_local_experts'", "this engine cannot compute such a model"});
+          "Remove it from the file"});
+  refuse("num_local_experts", 8,
+         {"unknown field 'num_local_experts'", "this engine cannot compute such a model"});
   refuse("hidden_size", "64", {"hidden_size", "integer"});
   refuse("num_attention_heads", 7, {"heads"});
   refuse("num_hidden_layers", 0, {"number of layers"});
