@@ -2,10 +2,9 @@
 // chunks of 128 logical positions with absolute borders (arith.h). It is online: at most one chunk
 // of scores per query is held.
 //
-// Neighbouring rows of one sequence all see the whole committed context, so they are taken in
-// blocks of up to 24 query vectors per kv head: keys and values are read (and widened) once per
-// block. Work units are (block, kv head), or, when these are too few for the threads, (block, kv
-// head, chunk) with the chunks merged afterwards. The order is the same, so the bits are, too.
+// AttentionPlan says which queries are computed together: keys and values are read once for all of
+// them. Where a unit is a single chunk, the chunks are merged afterwards (merge_row), in the same
+// order, so that the bits are the same.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -15,6 +14,7 @@
 
 #include "engine/base/aligned.h"
 #include "engine/base/error.h"
+#include "engine/cpu/attention_plan.h"
 #include "engine/cpu/kernels/kernels.h"
 #include "engine/cpu/kv_store.h"
 #include "engine/forward_plan.h"
@@ -31,30 +31,25 @@ class Attention {
 
   int units(int layer) const;
   // True when rows must be merged (merge_row) once all units are done.
-  bool must_merge(int layer) const { return split_ && !c_.layer_is_windowed(layer); }
+  bool must_merge(int layer) const { return units_.split() && !c_.layer_is_windowed(layer); }
 
   // Unit u of a layer. `mixed`: [rows][q_dim], written unless must_merge().
   void run(int u, int layer, int thread, const float* queries, const KvStore<T>* caches_of_layer[],
            const KvStore<T>& step, const KvStore<T>& prefix, float* mixed, int ldm);
 
   // out [q_dim] of one row from the chunks of its units.
-  void merge_row(int row, float* out) const;
+  void merge_row(int i, float* out) const;
 
   size_t bytes() const;
 
  private:
-  static constexpr int kMaxQueries = 64;    // query heads per kv head
-  static constexpr int kBlockQueries = 24;  // of a block of several rows
+  using Block = AttentionPlan::Block;
+  static constexpr int kMostBlocks = AttentionPlan::kMostBlocks;
+  static constexpr int kMaxQueries = 64;  // query heads per kv head
   static constexpr size_t kMaxHeadDim = 1024;
+  static constexpr size_t kMergedAtOnce = 4 * kMaxHeadDim;  // sums of heads in merge_row()
 
-  struct Block {
-    int first, end;  // rows
-    int sequence;
-    int oldest, newest;  // rows of the request any of them sees
-    bool prefix;         // its rows see the prefix bank
-  };
   struct Unit {
-    Block block{};
     int kv_head = 0;
     int chunk = -1;  // only this one, its sums kept apart
     bool windowed = false;
@@ -63,12 +58,21 @@ class Attention {
     const KvStore<T>* step;
     const KvStore<T>* prefix;
   };
+  // A block of the unit under way.
+  struct Part {
+    Block block;
+    int context, end;       // committed positions; [0, end) are in some row's view
+    bool first;             // nothing is merged yet
+    const float* q;         // [queries][head_dim]
+    float *merged, *m, *l;  // [queries][width], [queries], [queries]
+  };
   struct Scratch {
-    base::AlignedVector<float> scores;           // [queries][kChunk]
-    base::AlignedVector<float> step;             // [queries][rows of the request, kept ones too]
-    base::AlignedVector<float> merged, current;  // [queries][width]
-    float m[kMaxQueries], l[kMaxQueries];
-    bool first = true;
+    base::AlignedVector<float> scores;   // [queries][kChunk]
+    base::AlignedVector<float> step;     // [queries][rows that a block sees in a chunk]
+    base::AlignedVector<float> merged;   // [blocks][queries][width]
+    base::AlignedVector<float> current;  // [queries][width]
+    float m[kMostBlocks * kMaxQueries], l[kMostBlocks * kMaxQueries];
+    Part parts[kMostBlocks];
   };
 
   static void grow(base::AlignedVector<float>& v, size_t n) {
@@ -76,26 +80,39 @@ class Attention {
   }
   int group() const { return c_.n_heads / c_.n_kv_heads; }
   size_t width() const { return (static_cast<size_t>(c_.head_dim) + kLanes - 1) / kLanes * kLanes; }
-  int n_queries(const Unit& u) const { return (u.block.end - u.block.first) * group(); }
-  size_t state(int chunk, int row, int head) const;
+  int n_queries(const Block& b) const { return (b.end - b.first) * group(); }
+  size_t most_queries() const {
+    return static_cast<size_t>(std::max(AttentionPlan::kBlockQueries, group()));
+  }
+  size_t state(int chunk, int i, int head) const;
+  const PlanRow& row(int i) const { return plan_->rows()[static_cast<size_t>(i)]; }
+
   void scores(const float* q, int n_q, const T* k, int n_blocks, float* s, int lds) const;
   void weighted_sum(const float* p, int n_q, const T* v, int ldv, int n, float* acc) const;
-  void attend(const Unit& u, Scratch& s);
-  // Logical positions from `from` to the end of the chunk that begins at `base`, for all rows.
-  void attend_chunk(const Unit& u, const float* q, int context, int from, int base, Scratch& s);
-  // One query's chunk into the running sums, or apart.
-  void keep(const Unit& u, int row, int i, int chunk, float m, float l, Scratch& s);
-  void attend_prefix(const Unit& u, const float* q, Scratch& s);
+
+  Part part_of(const Unit& u, const Block& block, int index, Scratch& s) const;
+  void attend(const Unit& u, std::span<Part> parts, Scratch& s);
+  // The oldest logical position in the window of a row.
+  int window_begin(int i) const;
+  // Logical positions from `from` to the end of the chunk that begins at `base`.
+  void attend_chunk(const Unit& u, Part& part, int from, int base, Scratch& s);
+  // The part of it that lies in rows of the request: scores, weighted values.
+  void score_rows(const Unit& u, const Part& part, int from, int base, Scratch& s) const;
+  void add_rows(const Unit& u, const Part& part, int from, int base, Scratch& s) const;
+  // A chunk of queries [i, i + n) of a part into the running sums, or apart.
+  void keep(const Unit& u, const Part& part, int i, int n, int chunk, const float* m,
+            const float* l, Scratch& s);
+  void attend_prefix(const Unit& u, Part& part, Scratch& s);
 
   const ModelConfig& c_;
   const Kernels& k_;
   const int most_chunks_;  // of a sequence as long as the session allows
   const ForwardPlan* plan_ = nullptr;
-  std::vector<Scratch> scratch_;  // [thread]
-  std::vector<Block> blocks_;
+  AttentionPlan units_;
+  std::vector<Scratch> scratch_;                                // [thread]
   base::AlignedVector<float> partial_, partial_m_, partial_l_;  // [chunk][row][head]
-  int prefix_length_ = 0, longest_ = 0, n_chunks_ = 0, step_ld_ = 0;
-  bool split_ = false, any_prefix_ = false, prefix_per_query_head_ = false;
+  int prefix_length_ = 0;
+  bool prefix_per_query_head_ = false;
 };
 
 template <typename T>
@@ -116,50 +133,26 @@ void Attention<T>::begin(const ForwardPlan& plan, const PrefixBank* prefix) {
   plan_ = &plan;
   prefix_length_ = prefix == nullptr ? 0 : prefix->length;
   prefix_per_query_head_ = prefix != nullptr && group() > 1 && prefix->heads == c_.n_heads;
-  const int rows = plan.n_rows();
-  const int most = std::max(1, kBlockQueries / group());
-  blocks_.clear();
-  longest_ = 0;
-  any_prefix_ = false;
-  for (int i = 0; i < rows; ++i) {
-    const PlanRow& r = plan.rows()[static_cast<size_t>(i)];
-    longest_ = std::max(longest_, r.context + r.visible_count);
-    any_prefix_ = any_prefix_ || r.prefix;
-    const auto [first, last] = std::minmax_element(plan.visible(r).begin(), plan.visible(r).end());
-    if (blocks_.empty() || blocks_.back().sequence != r.sequence ||
-        blocks_.back().prefix != r.prefix || i - blocks_.back().first == most) {
-      blocks_.push_back({i, i + 1, r.sequence, *first, *last, r.prefix});
-    } else {
-      Block& b = blocks_.back();
-      b.end = i + 1;
-      b.oldest = std::min(b.oldest, *first), b.newest = std::max(b.newest, *last);
-    }
-  }
-  n_chunks_ = (longest_ + kChunk - 1) / kChunk;
-  const int units = static_cast<int>(blocks_.size()) * c_.n_kv_heads;
-  const int threads = static_cast<int>(scratch_.size());
-  const bool few_units = threads > 1 && !any_prefix_ && units < 4 * threads;
-  split_ = few_units && n_chunks_ > 1;
-  if (few_units) {
+  units_.build(plan, group(), c_.n_kv_heads, static_cast<int>(scratch_.size()));
+  if (units_.few_blocks()) {
     // For every chunk there will ever be, so that a growing context allocates nothing.
-    const size_t states = static_cast<size_t>(std::max(most_chunks_, n_chunks_)) *
-                          static_cast<size_t>(rows) * static_cast<size_t>(c_.n_heads);
+    const size_t states = static_cast<size_t>(std::max(most_chunks_, units_.n_chunks())) *
+                          static_cast<size_t>(plan.n_rows()) * static_cast<size_t>(c_.n_heads);
     grow(partial_, states * width());
     grow(partial_m_, states), grow(partial_l_, states);
   }
-  step_ld_ = (plan.n_kept() + rows + kLanes - 1) / kLanes * kLanes;
+  const int rows = (plan.n_kept() + plan.n_rows() + kLanes - 1) / kLanes * kLanes;
   for (Scratch& s : scratch_) {
-    grow(s.scores, static_cast<size_t>(kMaxQueries) * kChunk);
-    grow(s.step, static_cast<size_t>(kMaxQueries) * static_cast<size_t>(step_ld_));
-    grow(s.merged, kMaxQueries * width());
-    grow(s.current, kMaxQueries * width());
+    grow(s.scores, most_queries() * kChunk);
+    grow(s.step, most_queries() * static_cast<size_t>(rows));
+    grow(s.merged, kMostBlocks * most_queries() * width());
+    grow(s.current, most_queries() * width());
   }
 }
 
 template <typename T>
 int Attention<T>::units(int layer) const {
-  if (c_.layer_is_windowed(layer)) return plan_->n_rows() * c_.n_kv_heads;
-  return static_cast<int>(blocks_.size()) * c_.n_kv_heads * (split_ ? n_chunks_ : 1);
+  return c_.layer_is_windowed(layer) ? plan_->n_rows() * c_.n_kv_heads : units_.units();
 }
 
 // --- one unit ------------------------------------------------------------------------------------
@@ -169,51 +162,56 @@ void Attention<T>::run(int u, int layer, int thread, const float* queries,
                        const KvStore<T>* caches_of_layer[], const KvStore<T>& step,
                        const KvStore<T>& prefix, float* mixed, int ldm) {
   Unit unit{.queries = queries, .step = &step, .prefix = &prefix};
-  if (c_.layer_is_windowed(layer)) {
-    const int row = u / c_.n_kv_heads;
-    const PlanRow& r = plan_->rows()[static_cast<size_t>(row)];
-    const auto [first, last] =
-        std::minmax_element(plan_->visible(r).begin(), plan_->visible(r).end());
-    unit.block = {row, row + 1, r.sequence, *first, *last, r.prefix};
-    unit.kv_head = u % c_.n_kv_heads;
-    unit.windowed = true;
-  } else {
-    const int per_block = c_.n_kv_heads * (split_ ? n_chunks_ : 1);
-    unit.block = blocks_[static_cast<size_t>(u / per_block)];
-    unit.kv_head = u % per_block % c_.n_kv_heads;
-    if (split_) unit.chunk = u % per_block / c_.n_kv_heads;
-  }
-  unit.cache = caches_of_layer[unit.block.sequence];
   Scratch& s = scratch_[static_cast<size_t>(thread)];
-  attend(unit, s);
-  if (unit.chunk < 0) {
-    for (int q = 0; q < n_queries(unit); ++q) {
-      const float* sums = s.merged.data() + static_cast<size_t>(q) * width();
-      float* out = mixed + static_cast<ptrdiff_t>(unit.block.first + q / group()) * ldm +
-                   (unit.kv_head * group() + q % group()) * c_.head_dim;
-      for (int d = 0; d < c_.head_dim; ++d) out[d] = sums[d] / s.l[q];
-    }
+  int n_parts = 0;
+  if (c_.layer_is_windowed(layer)) {
+    unit.windowed = true;
+    unit.kv_head = u % c_.n_kv_heads;
+    s.parts[n_parts++] = part_of(unit, units_.block_of_row(u / c_.n_kv_heads), 0, s);
+  } else {
+    const AttentionPlan::Unit work = units_.unit(u);
+    unit.kv_head = work.kv_head;
+    unit.chunk = work.chunk;
+    for (int b = work.first; b < work.end; ++b, ++n_parts)
+      s.parts[n_parts] = part_of(unit, units_.blocks()[static_cast<size_t>(b)], n_parts, s);
   }
+  const std::span<Part> parts(s.parts, static_cast<size_t>(n_parts));
+  unit.cache = caches_of_layer[parts[0].block.sequence];
+  attend(unit, parts, s);
+  if (unit.chunk >= 0) return;
+  for (const Part& p : parts)
+    for (int q = 0; q < n_queries(p.block); ++q) {
+      const float* sums = p.merged + static_cast<size_t>(q) * width();
+      float* out = mixed + static_cast<ptrdiff_t>(p.block.first + q / group()) * ldm +
+                   (unit.kv_head * group() + q % group()) * c_.head_dim;
+      for (int d = 0; d < c_.head_dim; ++d) out[d] = sums[d] / p.l[q];
+    }
 }
 
 template <typename T>
-void Attention<T>::merge_row(int row, float* out) const {
-  const PlanRow& r = plan_->rows()[static_cast<size_t>(row)];
-  const int chunks = (r.context + r.visible_count + kChunk - 1) / kChunk;
-  alignas(64) float sums[kMaxHeadDim];
-  for (int head = 0; head < c_.n_heads; ++head) {
-    float m = 0, l = 0;
+void Attention<T>::merge_row(int i, float* out) const {
+  const int chunks = (row(i).context + row(i).visible_count + kChunk - 1) / kChunk;
+  const size_t w = width();
+  const int at_once = std::min(kLanes, static_cast<int>(kMergedAtOnce / w));
+  alignas(64) float sums[kMergedAtOnce];
+  float m[kLanes], l[kLanes];
+  for (int head = 0; head < c_.n_heads; head += at_once) {
+    const int n = std::min(at_once, c_.n_heads - head);
     for (int chunk = 0; chunk < chunks; ++chunk) {
-      const size_t at = state(chunk, row, head);
-      const float* p = partial_.data() + at * width();
+      const size_t at = state(chunk, i, head);
       if (chunk == 0) {
-        m = partial_m_[at], l = partial_l_[at];
-        std::memcpy(sums, p, width() * sizeof(float));
+        std::copy_n(partial_m_.data() + at, n, m);
+        std::copy_n(partial_l_.data() + at, n, l);
+        std::copy_n(partial_.data() + at * w, static_cast<size_t>(n) * w, sums);
       } else {
-        k_.merge(sums, &m, &l, p, partial_m_[at], partial_l_[at], static_cast<int>(width()));
+        k_.merge(sums, m, l, partial_.data() + at * w, partial_m_.data() + at,
+                 partial_l_.data() + at, n, static_cast<int>(w));
       }
     }
-    for (int d = 0; d < c_.head_dim; ++d) out[head * c_.head_dim + d] = sums[d] / l;
+    for (int j = 0; j < n; ++j)
+      for (int d = 0; d < c_.head_dim; ++d)
+        out[(head + j) * c_.head_dim + d] =
+            sums[static_cast<size_t>(j) * w + static_cast<size_t>(d)] / l[j];
   }
 }
 
@@ -226,9 +224,9 @@ size_t Attention<T>::bytes() const {
 }
 
 template <typename T>
-size_t Attention<T>::state(int chunk, int row, int head) const {
+size_t Attention<T>::state(int chunk, int i, int head) const {
   return (static_cast<size_t>(chunk) * static_cast<size_t>(plan_->n_rows()) +
-          static_cast<size_t>(row)) *
+          static_cast<size_t>(i)) *
              static_cast<size_t>(c_.n_heads) +
          static_cast<size_t>(head);
 }
@@ -262,136 +260,159 @@ void Attention<T>::weighted_sum(const float* p, int n_q, const T* v, int ldv, in
 // --- chunks of a unit ----------------------------------------------------------------------------
 
 template <typename T>
-void Attention<T>::attend(const Unit& u, Scratch& s) {
-  const PlanRow& front = plan_->rows()[static_cast<size_t>(u.block.first)];
-  const int context = front.context;  // of every row of the block
-  const float* q =
-      u.queries + (static_cast<size_t>(u.kv_head) * static_cast<size_t>(plan_->n_rows()) +
-                   static_cast<size_t>(u.block.first)) *
-                      static_cast<size_t>(group()) * static_cast<size_t>(c_.head_dim);
-  s.first = true;
-  if (front.prefix) attend_prefix(u, q, s);
-
-  // Logical positions [begin, end) in some row's view. A window (blocks of one row) hides the
-  // oldest by position; visible rows are in order of position.
-  int begin = 0, end = 0;
-  for (int row = u.block.first; row < u.block.end; ++row) {
-    const PlanRow& r = plan_->rows()[static_cast<size_t>(row)];
-    end = std::max(end, r.context + r.visible_count);
-  }
-  if (u.windowed) {
-    const int oldest = front.position - c_.sliding_window + 1;
-    const auto visible = plan_->visible(front);
-    begin = std::clamp(oldest, 0, context);
-    if (begin == context)
-      while (plan_->all_rows()[static_cast<size_t>(visible[static_cast<size_t>(begin - context)])]
-                 .position < oldest)
-        ++begin;
-  }
-  const int first = u.chunk >= 0 ? u.chunk : begin / kChunk;
-  const int last = u.chunk >= 0 ? u.chunk : (end - 1) / kChunk;
-  if ((last + 1) * kChunk > context) {
-    // Scores against the rows of the request, by row number; gathered in logical order below.
-    const int block = u.block.oldest / kLanes;
-    scores(q, n_queries(u), u.step->k_blocks(u.kv_head, block), u.block.newest / kLanes + 1 - block,
-           s.step.data() + block * kLanes, step_ld_);
-  }
-  for (int chunk = first; chunk <= last; ++chunk)
-    attend_chunk(u, q, context, std::max(begin, chunk * kChunk), chunk * kChunk, s);
+typename Attention<T>::Part Attention<T>::part_of(const Unit& u, const Block& block, int index,
+                                                  Scratch& s) const {
+  const size_t at = static_cast<size_t>(index) * most_queries();
+  Part p{block,   row(block.first).context,       0,        true,
+         nullptr, s.merged.data() + at * width(), s.m + at, s.l + at};
+  for (int i = block.first; i < block.end; ++i)
+    p.end = std::max(p.end, p.context + row(i).visible_count);
+  p.q = u.queries + (static_cast<size_t>(u.kv_head) * static_cast<size_t>(plan_->n_rows()) +
+                     static_cast<size_t>(block.first)) *
+                        static_cast<size_t>(group()) * static_cast<size_t>(c_.head_dim);
+  return p;
 }
 
 template <typename T>
-void Attention<T>::attend_chunk(const Unit& u, const float* q, int context, int from, int base,
-                                Scratch& s) {
-  const int g = group(), n_q = n_queries(u);
-  const int context_end = std::min(base + kChunk, context);
+void Attention<T>::attend(const Unit& u, std::span<Part> parts, Scratch& s) {
+  int end = 0;
+  for (Part& p : parts) {
+    if (p.block.prefix) attend_prefix(u, p, s);
+    end = std::max(end, p.end);
+  }
+  const int begin = u.windowed ? window_begin(parts[0].block.first) : 0;
+  const int first = u.chunk >= 0 ? u.chunk : begin / kChunk;
+  const int last = u.chunk >= 0 ? u.chunk : (end - 1) / kChunk;
+  for (int chunk = first; chunk <= last; ++chunk)
+    for (Part& p : parts)
+      if (chunk * kChunk < p.end)
+        attend_chunk(u, p, std::max(begin, chunk * kChunk), chunk * kChunk, s);
+}
+
+// A window hides the oldest by position; visible rows are in order of position.
+template <typename T>
+int Attention<T>::window_begin(int i) const {
+  const PlanRow& r = row(i);
+  const auto visible = plan_->visible(r);
+  const int oldest = r.position - c_.sliding_window + 1;
+  int begin = std::clamp(oldest, 0, r.context);
+  if (begin == r.context)
+    while (plan_->all_rows()[static_cast<size_t>(visible[static_cast<size_t>(begin - r.context)])]
+               .position < oldest)
+      ++begin;
+  return begin;
+}
+
+template <typename T>
+void Attention<T>::attend_chunk(const Unit& u, Part& part, int from, int base, Scratch& s) {
+  const int g = group(), n_q = n_queries(part.block);
+  const int context_end = std::min(base + kChunk, part.context);
+  const bool rows = base + kChunk > part.context;
   if (from < context_end) {
     const int block = from / kLanes;
-    scores(q, n_q, u.cache->k_blocks(u.kv_head, block), (context_end + kLanes - 1) / kLanes - block,
-           s.scores.data() + (block * kLanes - base), kChunk);
+    scores(part.q, n_q, u.cache->k_blocks(u.kv_head, block),
+           (context_end + kLanes - 1) / kLanes - block, s.scores.data() + (block * kLanes - base),
+           kChunk);
   }
+  if (rows) score_rows(u, part, from, base, s);
+  int stop[kMaxQueries];
   float m[kMaxQueries], l[kMaxQueries];
-  for (int row = u.block.first; row < u.block.end; ++row) {
-    const PlanRow& r = plan_->rows()[static_cast<size_t>(row)];
-    const auto visible = plan_->visible(r);
-    const int stop = std::min(base + kChunk, r.context + r.visible_count);
-    for (int j = 0; j < g; ++j) {
-      const int i = (row - u.block.first) * g + j;
-      float* to = s.scores.data() + i * kChunk;
-      if (stop <= from) continue;
-      const float* step = s.step.data() + static_cast<ptrdiff_t>(i) * step_ld_;
-      for (int p = std::max(from, context); p < stop; ++p)
-        to[p - base] = step[visible[static_cast<size_t>(p - context)]];
-      l[i] = k_.softmax_chunk(to, from - base, stop - base, &m[i]);
-    }
-  }
-  const size_t w = width();
-  std::memset(s.current.data(), 0, static_cast<size_t>(n_q) * w * sizeof(float));
+  for (int i = part.block.first; i < part.block.end; ++i)
+    std::fill_n(stop + (i - part.block.first) * g, g,
+                std::min(kChunk, part.context + row(i).visible_count - base));
+  k_.softmax_chunk(s.scores.data(), n_q, from - base, stop, m, l);
+  std::memset(s.current.data(), 0, static_cast<size_t>(n_q) * width() * sizeof(float));
   if (from < context_end)
     weighted_sum(s.scores.data() + (from - base), n_q, u.cache->v_row(u.kv_head, from),
                  u.cache->v_stride(), context_end - from, s.current.data());
-  for (int row = u.block.first; row < u.block.end; ++row) {
-    const PlanRow& r = plan_->rows()[static_cast<size_t>(row)];
-    const auto visible = plan_->visible(r);
-    const int stop = std::min(base + kChunk, r.context + r.visible_count);
-    const int i = (row - u.block.first) * g;
-    // Runs of neighbouring rows in one call.
-    for (int p = std::max(from, context); p < stop;) {
-      const int row_p = visible[static_cast<size_t>(p - context)];
-      int run = 1;
-      while (p + run < stop && visible[static_cast<size_t>(p + run - context)] == row_p + run)
-        ++run;
-      weighted_sum(s.scores.data() + i * kChunk + (p - base), g, u.step->v_row(u.kv_head, row_p),
-                   u.step->v_stride(), run, s.current.data() + static_cast<size_t>(i) * w);
-      p += run;
-    }
-    if (stop <= from) continue;
-    for (int j = 0; j < g; ++j) keep(u, row, i + j, base / kChunk, m[i + j], l[i + j], s);
+  if (rows) add_rows(u, part, from, base, s);
+  // Rows that see nothing of this chunk keep what they have.
+  for (int i = 0; i < n_q;) {
+    int end = i;
+    while (end < n_q && stop[end] > from - base) ++end;
+    if (end > i) keep(u, part, i, end - i, base / kChunk, m + i, l + i, s);
+    i = end + 1;
   }
-  s.first = false;
+  part.first = false;
 }
 
 template <typename T>
-void Attention<T>::keep(const Unit& u, int row, int i, int chunk, float m, float l, Scratch& s) {
-  const size_t w = width();
-  const float* current = s.current.data() + static_cast<size_t>(i) * w;
+void Attention<T>::score_rows(const Unit& u, const Part& part, int from, int base,
+                              Scratch& s) const {
+  // By row number first; then in logical order.
+  const AttentionPlan::RowRange seen = units_.rows_seen(part.block, base / kChunk);
+  const int block = seen.oldest / kLanes, n_blocks = seen.newest / kLanes + 1 - block;
+  const int ld = n_blocks * kLanes;
+  scores(part.q, n_queries(part.block), u.step->k_blocks(u.kv_head, block), n_blocks, s.step.data(),
+         ld);
+  units_.for_rows_seen(part.block, from, base,
+                       [&](int query, int queries, int position, int first, int n) {
+                         for (int i = query; i < query + queries; ++i) {
+                           const float* of_rows = s.step.data() + i * ld + (first - block * kLanes);
+                           float* to = s.scores.data() + i * kChunk + (position - base);
+                           for (int j = 0; j < n; ++j) to[j] = of_rows[j];
+                         }
+                       });
+}
+
+template <typename T>
+void Attention<T>::add_rows(const Unit& u, const Part& part, int from, int base, Scratch& s) const {
+  units_.for_rows_seen(part.block, from, base,
+                       [&](int query, int queries, int position, int first, int n) {
+                         weighted_sum(s.scores.data() + query * kChunk + (position - base), queries,
+                                      u.step->v_row(u.kv_head, first), u.step->v_stride(), n,
+                                      s.current.data() + static_cast<size_t>(query) * width());
+                       });
+}
+
+template <typename T>
+void Attention<T>::keep(const Unit& u, const Part& part, int i, int n, int chunk, const float* m,
+                        const float* l, Scratch& s) {
+  const size_t w = width(), at = static_cast<size_t>(i) * w;
+  const float* current = s.current.data() + at;
   if (u.chunk >= 0) {
-    const size_t at = state(chunk, row, u.kv_head * group() + i % group());
-    partial_m_[at] = m, partial_l_[at] = l;
-    std::memcpy(partial_.data() + at * w, current, w * sizeof(float));
-    return;
-  }
-  float* merged = s.merged.data() + static_cast<size_t>(i) * w;
-  if (s.first) {
-    s.m[i] = m, s.l[i] = l;
-    std::memcpy(merged, current, w * sizeof(float));
+    const int g = group();
+    for (int j = 0; j < n; j += g) {
+      const size_t to = state(chunk, part.block.first + (i + j) / g, u.kv_head * g);
+      std::copy_n(m + j, g, partial_m_.data() + to);
+      std::copy_n(l + j, g, partial_l_.data() + to);
+      std::copy_n(current + static_cast<size_t>(j) * w, static_cast<size_t>(g) * w,
+                  partial_.data() + to * w);
+    }
+  } else if (part.first) {
+    std::copy_n(m, n, part.m + i);
+    std::copy_n(l, n, part.l + i);
+    std::copy_n(current, static_cast<size_t>(n) * w, part.merged + at);
   } else {
-    k_.merge(merged, &s.m[i], &s.l[i], current, m, l, static_cast<int>(w));
+    k_.merge(part.merged + at, part.m + i, part.l + i, current, m, l, n, static_cast<int>(w));
   }
 }
 
 template <typename T>
-void Attention<T>::attend_prefix(const Unit& u, const float* q, Scratch& s) {
-  const int n_q = n_queries(u);
+void Attention<T>::attend_prefix(const Unit& u, Part& part, Scratch& s) {
+  const int n_q = n_queries(part.block);
   const size_t w = width();
-  // Queries that share a head of the bank: all of the unit, or one by one.
+  // Queries that share a head of the bank: all of the block, or one by one.
   const int step = prefix_per_query_head_ ? 1 : n_q;
+  const auto head_of = [&](int query) {
+    return prefix_per_query_head_ ? u.kv_head * group() + query % group() : u.kv_head;
+  };
+  int stop[kMaxQueries];
+  float m[kMaxQueries], l[kMaxQueries];
   for (int base = 0; base < prefix_length_; base += kChunk) {
     const int n = std::min(kChunk, prefix_length_ - base);
+    for (int i = 0; i < n_q; i += step)
+      scores(part.q + static_cast<ptrdiff_t>(i) * c_.head_dim, step,
+             u.prefix->k_blocks(head_of(i), base / kLanes), (n + kLanes - 1) / kLanes,
+             s.scores.data() + i * kChunk, kChunk);
+    std::fill_n(stop, n_q, n);
+    k_.softmax_chunk(s.scores.data(), n_q, 0, stop, m, l);
     std::memset(s.current.data(), 0, static_cast<size_t>(n_q) * w * sizeof(float));
-    float m[kMaxQueries], l[kMaxQueries];
-    for (int first = 0; first < n_q; first += step) {
-      const int head = prefix_per_query_head_ ? u.kv_head * group() + first % group() : u.kv_head;
-      float* score = s.scores.data() + first * kChunk;
-      scores(q + static_cast<ptrdiff_t>(first) * c_.head_dim, step,
-             u.prefix->k_blocks(head, base / kLanes), (n + kLanes - 1) / kLanes, score, kChunk);
-      for (int j = first; j < first + step; ++j)
-        l[j] = k_.softmax_chunk(s.scores.data() + j * kChunk, 0, n, &m[j]);
-      weighted_sum(score, step, u.prefix->v_row(head, base), u.prefix->v_stride(), n,
-                   s.current.data() + static_cast<size_t>(first) * w);
-    }
-    for (int j = 0; j < n_q; ++j) keep(u, u.block.first, j, 0, m[j], l[j], s);
-    s.first = false;
+    for (int i = 0; i < n_q; i += step)
+      weighted_sum(s.scores.data() + i * kChunk, step, u.prefix->v_row(head_of(i), base),
+                   u.prefix->v_stride(), n, s.current.data() + static_cast<size_t>(i) * w);
+    keep(u, part, 0, n_q, 0, m, l, s);
+    part.first = false;
   }
 }
 

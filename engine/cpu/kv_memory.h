@@ -93,17 +93,20 @@ void KvMemory<T>::load_prefix(const PrefixBank& bank) {
 
 template <typename T>
 void KvMemory<T>::commit(std::span<const int> rows, int first, int sequence) {
-  for (size_t l = 0; l < cache_.size(); ++l)
-    for (size_t j = 0; j < rows.size(); ++j)
-      cache_[l][static_cast<size_t>(sequence)].copy_position(rows_[0][l], rows[j],
-                                                             first + static_cast<int>(j));
+  for (size_t j = 0; j < rows.size();) {
+    size_t run = 1;  // of neighbouring rows
+    while (j + run < rows.size() && rows[j + run] == rows[j] + static_cast<int>(run)) ++run;
+    for (size_t l = 0; l < cache_.size(); ++l)
+      cache_[l][static_cast<size_t>(sequence)].copy_positions(
+          rows_[0][l], rows[j], first + static_cast<int>(j), static_cast<int>(run));
+    j += run;
+  }
 }
 
 template <typename T>
 void KvMemory<T>::copy_sequence(int from, int to, int length) {
   for (auto& layer : cache_)
-    for (int p = 0; p < length; ++p)
-      layer[static_cast<size_t>(to)].copy_position(layer[static_cast<size_t>(from)], p, p);
+    layer[static_cast<size_t>(to)].copy_positions(layer[static_cast<size_t>(from)], 0, 0, length);
 }
 
 template <typename T>

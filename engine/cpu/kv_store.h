@@ -46,8 +46,7 @@ class KvStore {
     larger.capacity_ = 0;
     // Doubling: trees of many levels must not copy everything each time.
     larger.reserve(std::max(positions, static_cast<int>(2 * held)));
-    for (size_t p = 0; p < held; ++p)
-      larger.copy_position(*this, static_cast<int>(p), static_cast<int>(p));
+    larger.copy_positions(*this, 0, 0, static_cast<int>(held));
     *this = std::move(larger);
   }
   const T* k_blocks(int head, int first_block) const {
@@ -91,17 +90,25 @@ class KvStore {
       }
     }
   }
-  void copy_position(const KvStore& from, int source, int position) {
+  // n positions of another store, from `source` on, to those from `position` on.
+  void copy_positions(const KvStore& from, int source, int position, int n) {
+    const auto s = static_cast<size_t>(source), p = static_cast<size_t>(position),
+               count = static_cast<size_t>(n);
     for (size_t h = 0; h < heads_; ++h) {
-      const T* kb = const_cast<KvStore&>(from).k_lane(h, static_cast<size_t>(source));
-      T* to = k_lane(h, static_cast<size_t>(position));
-      for (size_t d = 0; d < hd_; ++d) to[d * kLanes] = kb[d * kLanes];
-      if constexpr (kScaled)
-        std::memcpy(k_scale(h, static_cast<size_t>(position)),
-                    const_cast<KvStore&>(from).k_scale(h, static_cast<size_t>(source)),
-                    sizeof(float));
-      const T* vr = from.v_row(static_cast<int>(h), source);
-      std::copy(vr, vr + row_, v_lane(h, static_cast<size_t>(position)));
+      for (size_t i = 0; i < count;) {
+        // Whole blocks of K where they lie in both stores as such.
+        if ((s + i) % kLanes == 0 && (p + i) % kLanes == 0 && count - i >= kLanes) {
+          const T* block =
+              from.k_blocks(static_cast<int>(h), (source + static_cast<int>(i)) / kLanes);
+          std::copy(block, block + block_, k_lane(h, p + i));
+          i += kLanes;
+        } else {
+          copy_key(from, h, s + i, p + i);
+          ++i;
+        }
+      }
+      const T* rows = from.v_row(static_cast<int>(h), source);
+      std::copy(rows, rows + count * row_, v_lane(h, p));
     }
   }
   size_t bytes() const { return (k_.size() + v_.size()) * sizeof(T); }
@@ -121,6 +128,14 @@ class KvStore {
   }
 
  private:
+  void copy_key(const KvStore& from, size_t head, size_t source, size_t position) {
+    auto& there = const_cast<KvStore&>(from);
+    const T* key = there.k_lane(head, source);
+    T* to = k_lane(head, position);
+    for (size_t d = 0; d < hd_; ++d) to[d * kLanes] = key[d * kLanes];
+    if constexpr (kScaled)
+      std::memcpy(k_scale(head, position), there.k_scale(head, source), sizeof(float));
+  }
   T* k_lane(size_t head, size_t position) {
     return k_.data() + (head * (capacity_ / kLanes) + position / kLanes) * block_ +
            position % kLanes;

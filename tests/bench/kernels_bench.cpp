@@ -2,7 +2,8 @@
 //   product/<storage>/<isa>/<where>/rows:<n>   1536 x 576; `cache`: one matrix that stays in L2,
 //                                              `memory`: as many of them as exceed the caches
 //   scores, weighted_sum/<type>/<isa>/queries:<n>   one attention chunk of 128 positions, 64 wide
-//   softmax_chunk, rms_norm, silu_mul, round_int, track_max/<isa>
+//   softmax_chunk, merge/<isa>                      of a block of 24 queries
+//   rms_norm, silu_mul, round_int, track_max/<isa>
 // Each case first checks its result, to the bit: products against the definition, the rest against
 // the portable kernels (which the tests compare with the definition). A wrong one is skipped with
 // an error. Counters: bytes read per second (weights or keys and values), and multiply-adds per
@@ -10,6 +11,7 @@
 //   build/release/bin/kernels_bench --benchmark_filter='product/int8-channel/.*'
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -121,7 +123,7 @@ void timed(benchmark::State& state, const Kernels& k, const Op& op) {
   state.counters["mul_add/s"] = benchmark::Counter(done * op.mul_adds, benchmark::Counter::kIsRate);
 }
 
-constexpr int kHead = 64;
+constexpr int kHead = 64, kBlock = 24;
 
 // One chunk of keys or values, of float32 or bfloat16.
 void attention_op(benchmark::State& state, const Kernels& k, bool values, bool bf16) {
@@ -183,19 +185,27 @@ void register_all() {
                                    [k, op](benchmark::State& s) { timed(s, *k, op); });
     };
     static const Floats x = random_floats(kOut, 3), y = random_floats(kOut, 4);
-    static const Floats scores = random_floats(cpu::kChunk, 5);
+    static const Floats scores = random_floats(kBlock * cpu::kChunk, 5);
     add("rms_norm", {kIn, kIn * 8.0, kIn, [](const Kernels& f, float* to) {
                        f.rms_norm(x.data(), y.data(), kIn, 1e-5f, to);
                      }});
     add("silu_mul", {kOut, kOut * 8.0, kOut, [](const Kernels& f, float* to) {
                        f.silu_mul(x.data(), y.data(), kOut, to);
                      }});
-    add("softmax_chunk",
-        {cpu::kChunk, cpu::kChunk * 4.0, cpu::kChunk, [](const Kernels& f, float* to) {
-           float max;
-           std::memcpy(to, scores.data(), scores.size() * sizeof(float));
-           (void)f.softmax_chunk(to, 0, cpu::kChunk, &max);
-         }});
+    add("softmax_chunk", {kBlock * (cpu::kChunk + 2), kBlock * cpu::kChunk * 4.0,
+                          kBlock * cpu::kChunk, [](const Kernels& f, float* to) {
+                            static const std::vector<int> all(kBlock, cpu::kChunk);
+                            std::copy(scores.begin(), scores.end(), to);
+                            float* max = to + scores.size();
+                            f.softmax_chunk(to, kBlock, 0, all.data(), max, max + kBlock);
+                          }});
+    add("merge", {kBlock * (kHead + 2), kBlock * kHead * 8.0, kBlock * kHead,
+                  [](const Kernels& f, float* to) {
+                    std::copy_n(scores.data(), kBlock * (kHead + 2), to);
+                    float* m = to + kBlock * kHead;
+                    f.merge(to, m, m + kBlock, x.data(), y.data(), y.data() + kBlock, kBlock,
+                            kHead);
+                  }});
     // Only the scale and the sums have one arrangement on all paths.
     add("round_int", {1 + kOut / 32, kOut * 4.0, kOut, [](const Kernels& f, float* to) {
                         static evalrun::base::AlignedVector<std::byte> values(kOut * 2);

@@ -66,6 +66,71 @@ TEST_P(EveryKernel, ProductsAreTheDefinitions) {
   }
 }
 
+// Chunks of several queries: whole, cut on both sides, and of queries that see nothing of it.
+TEST_P(EveryKernel, SoftmaxIsTheDefinitionOfEachQuery) {
+  const Kernels& k = GetParam();
+  constexpr int kQueries = 37;
+  base::Rng rng(5);
+  for (const int lo : {0, 1, 15, 16, 50, 127}) {
+    std::vector<float> s = random_floats(kQueries * cpu::kChunk, static_cast<uint64_t>(lo));
+    std::vector<int> hi;
+    for (int q = 0; q < kQueries; ++q)
+      hi.push_back(q % 5 == 0 ? cpu::kChunk : static_cast<int>(rng.below(cpu::kChunk + 1)));
+    hi[3] = lo, hi[4] = -9;
+    base::AlignedVector<float> got(s.begin(), s.end());
+    std::vector<float> max(kQueries, -77.0f), sum(kQueries, -77.0f);
+    k.softmax_chunk(got.data(), kQueries, lo, hi.data(), max.data(), sum.data());
+    for (int q = 0; q < kQueries; ++q) {
+      const auto at = static_cast<size_t>(q), end = static_cast<size_t>(hi[at]);
+      const float* scores = s.data() + q * cpu::kChunk;
+      const float* p = got.data() + q * cpu::kChunk;
+      if (hi[at] <= lo) {
+        EXPECT_TRUE(same_bits({p, cpu::kChunk}, {scores, cpu::kChunk})) << q;
+        EXPECT_EQ(max[at], -77.0f);
+        EXPECT_EQ(sum[at], -77.0f);
+        continue;
+      }
+      const float top = *std::max_element(scores + lo, scores + end);
+      float lane[kLanes] = {};
+      for (size_t j = static_cast<size_t>(lo); j < end; ++j) {
+        const float want = cpu::exp_fixed(scores[j] - top);
+        ASSERT_TRUE(same_bits({p + j, 1}, {&want, 1})) << "query " << q << ", position " << j;
+        lane[j % kLanes] = lane[j % kLanes] + want;
+      }
+      EXPECT_EQ(max[at], top);
+      EXPECT_EQ(sum[at], cpu::sum_lanes(lane)) << "query " << q << ", " << lo << " to " << end;
+    }
+  }
+}
+
+TEST_P(EveryKernel, MergeIsTheDefinitionOfEachQuery) {
+  const Kernels& k = GetParam();
+  constexpr int kWidth = 48;
+  for (const int n : {1, 3, 15, 16, 17, 24, 64}) {
+    const std::vector<float> sums = random_floats(n * kWidth, 1),
+                             more = random_floats(n * kWidth, 2);
+    const std::vector<float> m = random_floats(n, 3), l = random_floats(n, 4),
+                             chunk_m = random_floats(n, 5), chunk_l = random_floats(n, 6);
+    base::AlignedVector<float> out(sums.begin(), sums.end());
+    out.push_back(-77.0f);
+    std::vector<float> got_m = m, got_l = l;
+    got_m.push_back(-77.0f), got_l.push_back(-77.0f);
+    k.merge(out.data(), got_m.data(), got_l.data(), more.data(), chunk_m.data(), chunk_l.data(), n,
+            kWidth);
+    for (size_t q = 0; q < static_cast<size_t>(n); ++q) {
+      const cpu::Merge g = cpu::merge_chunk(m[q], l[q], chunk_m[q], chunk_l[q]);
+      EXPECT_TRUE(same_bits({&got_m[q], 1}, {&g.m, 1}) && same_bits({&got_l[q], 1}, {&g.l, 1}));
+      for (size_t d = q * kWidth; d < (q + 1) * kWidth; ++d) {
+        const float want = sums[d] * g.keep + more[d] * g.add;
+        ASSERT_TRUE(same_bits({&out[d], 1}, {&want, 1})) << "query " << q << " of " << n;
+      }
+    }
+    EXPECT_EQ(out.back(), -77.0f);
+    EXPECT_EQ(got_m.back(), -77.0f);
+    EXPECT_EQ(got_l.back(), -77.0f);
+  }
+}
+
 TEST_P(EveryKernel, TrackMaxFindsTheFirstLargestAndReportsWhatIsNotFinite) {
   const Kernels& k = GetParam();
   for (const int n : {1, 15, 16, 17, 100, 768}) {

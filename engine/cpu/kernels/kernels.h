@@ -102,9 +102,10 @@ struct Kernels {
                       int head_dim, float scale, float* s, int lds);
   void (*scores_int8)(const float* q, int ldq, int n_q, const int8_t* k_blocks, int n_blocks,
                       int head_dim, float scale, float* s, int lds);
-  // One chunk: s[kChunk] holds scores at [lo, hi). On return p = exp(s - max) there and exact zeros
-  // elsewhere; returns their sum, stores the maximum.
-  float (*softmax_chunk)(float* s, int lo, int hi, float* max);
+  // One chunk of n_q queries, kChunk scores each: those of query q are at [lo, hi[q]). On return
+  // p = exp(s - max) there, and each query's maximum and the sum of its p. A query without scores,
+  // hi[q] <= lo, is left alone.
+  void (*softmax_chunk)(float* s, int n_q, int lo, const int* hi, float* max, float* sum);
   // acc[q][d] += sum_j p[q][j] * v[j][d], j ascending, one fma chain per d; width a multiple of 16.
   void (*weighted_sum_f32)(const float* p, int ldp, int n_q, const float* v, int ldv, int n,
                            int width, float* acc, int lda);
@@ -112,10 +113,10 @@ struct Kernels {
                             int width, float* acc, int lda);
   void (*weighted_sum_int8)(const float* p, int ldp, int n_q, const int8_t* v, int ldv, int n,
                             int width, float* acc, int lda);
-  // Running softmax: weighted sums, maximum and denominator of one more chunk into out, m, l
-  // (merge_chunk in arith.h).
-  void (*merge)(float* out, float* m, float* l, const float* chunk, float chunk_m, float chunk_l,
-                int width);
+  // Running softmax of n_q queries: weighted sums [n_q][width], maxima and denominators of one more
+  // chunk into out, m, l (merge_chunk in arith.h).
+  void (*merge)(float* out, float* m, float* l, const float* chunk, const float* chunk_m,
+                const float* chunk_l, int n_q, int width);
   // Running argmax of 16 lanes: for every lane where y[16 b + lane] > best[lane], that value and
   // the number first_block + b (exact in float32). y has n values; false when not all are finite.
   bool (*track_max)(const float* y, int n, int first_block, float* best, float* block);

@@ -4,7 +4,8 @@
 // V must offer: load (from floats, and from bfloat16 widened), store, bcast, zero, fma(a, b, c) =
 // a * b + c, operators + - * /, vmax(a, b) = a > b ? a : b, vmin, abs, exp2i(y, t) = bits(y) +
 // (bits(t) << 23), load_first(p, n), store_first(p, n, v), select_gt(a, b, x, y) = a > b ? x : y,
-// kQueries (query rows of a tile of weighted values).
+// sum(v) = sum_lanes() of arith.h, largest(v) of the lanes, kTileQueries (most queries of an
+// attention tile: 6 or 2), tile_columns(queries) (its keys or values, in vectors).
 // Also used: quantize16(x, inverse, lo, hi, sum) of the integer arrangement D: 16 inputs to lo
 // parts at `lo`; true when one has a hi part, then all 16 are in `hi`; adds their lo sum to `sum`.
 
@@ -33,12 +34,6 @@ V exp_fixed(V x) {
   return V::exp2i(V::fma(p, r * r, r) + V::bcast(1.0f), t);
 }
 
-float sum_vector(V v) {
-  alignas(64) float lane[kLanes];
-  v.store(lane);
-  return evalrun::engine::cpu::sum_lanes(lane);
-}
-
 void rms_norm(const float* x, const float* w, int d, float eps, float* y) {
   V squares = V::zero();
   int i = 0;
@@ -50,7 +45,7 @@ void rms_norm(const float* x, const float* w, int d, float eps, float* y) {
     const V v = V::load_first(x + i, d - i);  // missing lanes are 0: fma(0, 0, s) = s
     squares = V::fma(v, v, squares);
   }
-  const V scale = V::bcast(evalrun::engine::cpu::rms_scale(sum_vector(squares), d, eps));
+  const V scale = V::bcast(evalrun::engine::cpu::rms_scale(V::sum(squares), d, eps));
   for (i = 0; i + kLanes <= d; i += kLanes) (V::load(x + i) * scale * V::load(w + i)).store(y + i);
   if (i < d)
     V::store_first(y + i, d - i, V::load_first(x + i, d - i) * scale * V::load_first(w + i, d - i));
@@ -102,6 +97,21 @@ size_t key_block(int head_dim) {
   return static_cast<size_t>(head_dim) * kLanes + (kScaled<T> ? kLanes * sizeof(float) : 0);
 }
 
+// f(first, Q) for all queries, in tiles of Q of them: an integral constant.
+template <typename F>
+void for_query_tiles(int n_q, const F& f) {
+  int i = 0;
+  const auto tiles_of = [&](auto rows) {
+    for (; i + decltype(rows)::value <= n_q; i += decltype(rows)::value) f(i, rows);
+  };
+  if constexpr (V::kTileQueries > 3) {
+    tiles_of(std::integral_constant<int, 6>());
+    tiles_of(std::integral_constant<int, 3>());
+  }
+  tiles_of(std::integral_constant<int, 2>());
+  tiles_of(std::integral_constant<int, 1>());
+}
+
 // Q query rows against B blocks of 16 positions.
 template <int Q, int B, typename T>
 void score_tile(const float* q, int ldq, const T* k, int head_dim, V scale, float* s, int lds) {
@@ -141,7 +151,7 @@ void score_tile(const float* q, int ldq, const T* k, int head_dim, V scale, floa
 template <int Q, typename T>
 void score_rows(const float* q, int ldq, const T* k_blocks, int n_blocks, int head_dim, V scale,
                 float* s, int lds) {
-  constexpr int kWide = V::kQueries > 2 ? 4 : 2;
+  constexpr int kWide = V::tile_columns(Q);
   const size_t block = key_block<T>(head_dim);
   int b = 0;
   for (; b + kWide <= n_blocks; b += kWide)
@@ -155,39 +165,43 @@ void score_rows(const float* q, int ldq, const T* k_blocks, int n_blocks, int he
 template <typename T>
 void scores(const float* q, int ldq, int n_q, const T* k_blocks, int n_blocks, int head_dim,
             float scale, float* s, int lds) {
-  constexpr int kMost = V::kQueries > 2 ? 6 : 2;
   const V factor = V::bcast(scale);
-  int i = 0;
-  const auto at = [&](auto rows) {
-    for (; i + decltype(rows)::value <= n_q; i += decltype(rows)::value)
-      score_rows<decltype(rows)::value>(q + static_cast<ptrdiff_t>(i) * ldq, ldq, k_blocks,
-                                        n_blocks, head_dim, factor,
-                                        s + static_cast<ptrdiff_t>(i) * lds, lds);
-  };
-  at(std::integral_constant<int, kMost>());
-  if constexpr (kMost > 3) at(std::integral_constant<int, 3>());
-  at(std::integral_constant<int, 1>());
+  for_query_tiles(n_q, [&](int i, auto rows) {
+    score_rows<decltype(rows)::value>(q + static_cast<ptrdiff_t>(i) * ldq, ldq, k_blocks, n_blocks,
+                                      head_dim, factor, s + static_cast<ptrdiff_t>(i) * lds, lds);
+  });
 }
 
-float softmax_chunk(float* s, int lo, int hi, float* max) {
-  // Outside [lo, hi) the scores become the maximum's neutral element, then exact zeros.
+// All maxima first, then all exponentials: each is a long chain of instructions, and those of the
+// next query need not wait for it. Of the blocks of 16 at the borders, lanes beside the scores get
+// what changes no maximum, then zeros.
+void softmax_chunk(float* s, int n_q, int lo, const int* hi, float* max, float* sum) {
   constexpr float kLowest = -3.402823466e+38f;
-  for (int j = 0; j < lo; ++j) s[j] = kLowest;
-  for (int j = hi; j < kChunk; ++j) s[j] = kLowest;
-  V top = V::load(s);
-  for (int j = kLanes; j < kChunk; j += kLanes) top = V::vmax(V::load(s + j), top);
-  alignas(64) float lane[kLanes];
-  top.store(lane);
-  float m = lane[0];
-  for (int j = 1; j < kLanes; ++j) m = lane[j] > m ? lane[j] : m;
-  const V mv = V::bcast(m);
-  for (int j = 0; j < kChunk; j += kLanes) exp_fixed(V::load(s + j) - mv).store(s + j);
-  for (int j = 0; j < lo; ++j) s[j] = 0.0f;
-  for (int j = hi; j < kChunk; ++j) s[j] = 0.0f;
-  V sum = V::zero();
-  for (int j = 0; j < kChunk; j += kLanes) sum = sum + V::load(s + j);
-  *max = m;
-  return sum_vector(sum);
+  const int first = lo / kLanes * kLanes;
+  const auto fill_borders = [&](float* x, int to, int last, float value) {
+    if (first < lo) V::store_first(x + first, lo - first, V::bcast(value));
+    if (to < last) V::store_first(x + to, last - to, V::bcast(value));
+  };
+  for (int q = 0; q < n_q; ++q) {
+    if (hi[q] <= lo) continue;
+    float* x = s + static_cast<ptrdiff_t>(q) * kChunk;
+    const int last = (hi[q] + kLanes - 1) / kLanes * kLanes;
+    fill_borders(x, hi[q], last, kLowest);
+    V top = V::load(x + first);
+    for (int j = first + kLanes; j < last; j += kLanes) top = V::vmax(V::load(x + j), top);
+    max[q] = V::largest(top);
+  }
+  for (int q = 0; q < n_q; ++q) {
+    if (hi[q] <= lo) continue;
+    float* x = s + static_cast<ptrdiff_t>(q) * kChunk;
+    const int last = (hi[q] + kLanes - 1) / kLanes * kLanes;
+    const V top = V::bcast(max[q]);
+    for (int j = first; j < last; j += kLanes) exp_fixed(V::load(x + j) - top).store(x + j);
+    fill_borders(x, hi[q], last, 0.0f);
+    V total = V::zero();
+    for (int j = first; j < last; j += kLanes) total = total + V::load(x + j);
+    sum[q] = V::sum(total);
+  }
 }
 
 template <int Q, int W, typename T>
@@ -227,7 +241,7 @@ void weighted_sum_tile(const float* p, int ldp, const T* v, int ldv, [[maybe_unu
 template <int Q, typename T>
 void weighted_sum_rows(const float* p, int ldp, const T* v, int ldv, int n, int width, float* acc,
                        int lda) {
-  constexpr int kWide = V::kQueries > 2 ? 4 : 2;
+  constexpr int kWide = V::tile_columns(Q);
   int d = 0;
   for (; d + kWide * kLanes <= width; d += kWide * kLanes)
     weighted_sum_tile<Q, kWide>(p, ldp, v + d, ldv, width - d, n, acc + d, lda);
@@ -238,25 +252,33 @@ void weighted_sum_rows(const float* p, int ldp, const T* v, int ldv, int n, int 
 template <typename T>
 void weighted_sum(const float* p, int ldp, int n_q, const T* v, int ldv, int n, int width,
                   float* acc, int lda) {
-  constexpr int kMost = V::kQueries > 2 ? 6 : 2;
-  int i = 0;
-  const auto at = [&](auto rows) {
-    for (; i + decltype(rows)::value <= n_q; i += decltype(rows)::value)
-      weighted_sum_rows<decltype(rows)::value>(p + static_cast<ptrdiff_t>(i) * ldp, ldp, v, ldv, n,
-                                               width, acc + static_cast<ptrdiff_t>(i) * lda, lda);
-  };
-  at(std::integral_constant<int, kMost>());
-  if constexpr (kMost > 3) at(std::integral_constant<int, 3>());
-  at(std::integral_constant<int, 1>());
+  for_query_tiles(n_q, [&](int i, auto rows) {
+    weighted_sum_rows<decltype(rows)::value>(p + static_cast<ptrdiff_t>(i) * ldp, ldp, v, ldv, n,
+                                             width, acc + static_cast<ptrdiff_t>(i) * lda, lda);
+  });
 }
 
-void merge(float* out, float* m, float* l, const float* chunk, float chunk_m, float chunk_l,
-           int width) {
-  const evalrun::engine::cpu::Merge f = evalrun::engine::cpu::merge_chunk(*m, *l, chunk_m, chunk_l);
-  *m = f.m, *l = f.l;
-  const V keep = V::bcast(f.keep), add_factor = V::bcast(f.add);
-  for (int d = 0; d < width; d += kLanes)
-    (V::load(out + d) * keep + V::load(chunk + d) * add_factor).store(out + d);
+// merge_chunk() of arith.h, a query to a lane.
+void merge(float* out, float* m, float* l, const float* chunk, const float* chunk_m,
+           const float* chunk_l, int n_q, int width) {
+  alignas(64) float keep[kLanes], more[kLanes];
+  for (int first = 0; first < n_q; first += kLanes) {
+    const int n = n_q - first < kLanes ? n_q - first : kLanes;
+    const V old_m = V::load_first(m + first, n), new_m = V::load_first(chunk_m + first, n);
+    const V top = V::vmax(old_m, new_m);
+    const V of_old = exp_fixed(old_m - top), of_new = exp_fixed(new_m - top);
+    V::store_first(m + first, n, top);
+    V::store_first(
+        l + first, n,
+        V::load_first(l + first, n) * of_old + V::load_first(chunk_l + first, n) * of_new);
+    of_old.store(keep), of_new.store(more);
+    for (int q = 0; q < n; ++q) {
+      const V a = V::bcast(keep[q]), b = V::bcast(more[q]);
+      const ptrdiff_t at = static_cast<ptrdiff_t>(first + q) * width;
+      for (int d = 0; d < width; d += kLanes)
+        (V::load(out + at + d) * a + V::load(chunk + at + d) * b).store(out + at + d);
+    }
+  }
 }
 
 bool track_max(const float* y, int n, int first_block, float* best, float* block) {
@@ -279,7 +301,7 @@ bool track_max(const float* y, int n, int first_block, float* best, float* block
     top = V::select_gt(v, top, v, top);
   }
   top.store(best), where.store(block);
-  return sum_vector(poison) == 0.0f;
+  return V::sum(poison) == 0.0f;
 }
 
 int round_int(const float* x, int n, int padded, std::byte* values, float* scale, int32_t* sums,
@@ -296,11 +318,7 @@ int round_int(const float* x, int n, int padded, std::byte* values, float* scale
     squares = V::fma(v, v, squares);
     largest = V::vmax(V::abs(v), largest);
   }
-  alignas(64) float lane[kLanes];
-  largest.store(lane);
-  float top = lane[0];
-  for (int j = 1; j < kLanes; ++j) top = lane[j] > top ? lane[j] : top;
-  *scale = evalrun::engine::cpu::input_scale(sum_vector(squares), n, top);
+  *scale = evalrun::engine::cpu::input_scale(V::sum(squares), n, V::largest(largest));
   const V inverse = V::bcast(1.0f / *scale);
   int n_wide = 0;
   for (int g = 0; g < padded / 32; ++g) {

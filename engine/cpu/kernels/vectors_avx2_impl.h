@@ -17,7 +17,11 @@ using evalrun::engine::cpu::Kind;
 // Sixteen lanes in two registers, so that lanes and reductions are those of the wider path.
 struct V {
   __m256 a, b;
-  static constexpr int kQueries = 2;
+  // A tile's sums fill up to 12 of the 16 registers. More queries, not more columns: keys and
+  // values are widened once per tile, and that takes as many instructions as two queries'
+  // multiply-adds.
+  static constexpr int kTileQueries = 6;
+  static constexpr int tile_columns(int queries) { return queries > 2 ? 1 : 2; }
   static __m256i mask8(int n) {
     alignas(32) static const int32_t kOnes[16] = {-1, -1, -1, -1, -1, -1, -1, -1,
                                                   0,  0,  0,  0,  0,  0,  0,  0};
@@ -62,6 +66,18 @@ struct V {
   static V select_gt(V p, V q, V x, V y) {
     return {_mm256_blendv_ps(y.a, x.a, _mm256_cmp_ps(p.a, q.a, _CMP_GT_OQ)),
             _mm256_blendv_ps(y.b, x.b, _mm256_cmp_ps(p.b, q.b, _CMP_GT_OQ))};
+  }
+  static float sum(V x) {
+    const __m256 v = _mm256_add_ps(x.a, x.b);
+    const __m128 h = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    const __m128 q = _mm_add_ps(h, _mm_movehl_ps(h, h));
+    return _mm_cvtss_f32(_mm_add_ss(q, _mm_movehdup_ps(q)));
+  }
+  static float largest(V x) {
+    const __m256 v = _mm256_max_ps(x.a, x.b);
+    const __m128 h = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    const __m128 q = _mm_max_ps(h, _mm_movehl_ps(h, h));
+    return _mm_cvtss_f32(_mm_max_ss(q, _mm_movehdup_ps(q)));
   }
   static __m256 exp2i8(__m256 y, __m256 t) {
     return _mm256_castsi256_ps(

@@ -15,7 +15,8 @@ using evalrun::engine::cpu::Kind;
 
 struct V {
   __m512 v;
-  static constexpr int kQueries = 6;
+  static constexpr int kTileQueries = 6;
+  static constexpr int tile_columns(int) { return 4; }
   static V load(const float* p) { return {_mm512_loadu_ps(p)}; }
   static V load(const uint16_t* p) {
     return {_mm512_castsi512_ps(_mm512_slli_epi32(
@@ -42,6 +43,18 @@ struct V {
   static V abs(V a) { return {_mm512_abs_ps(a.v)}; }
   static V select_gt(V a, V b, V x, V y) {
     return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(a.v, b.v, _CMP_GT_OQ), y.v, x.v)};
+  }
+  static float sum(V x) {
+    const __m256 a = _mm256_add_ps(_mm512_castps512_ps256(x.v), _mm512_extractf32x8_ps(x.v, 1));
+    const __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    const __m128 c = _mm_add_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
+  }
+  static float largest(V x) {
+    const __m256 a = _mm256_max_ps(_mm512_castps512_ps256(x.v), _mm512_extractf32x8_ps(x.v, 1));
+    const __m128 b = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    const __m128 c = _mm_max_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
   }
   static V exp2i(V y, V t) {
     return {_mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(y.v),

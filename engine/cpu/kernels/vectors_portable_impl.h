@@ -17,7 +17,8 @@ using evalrun::engine::cpu::Kind;
 
 struct V {
   float a[16];
-  static constexpr int kQueries = 1;
+  static constexpr int kTileQueries = 2;
+  static constexpr int tile_columns(int) { return 2; }
   template <typename F>
   static V each(const F& f) {
     V r;
@@ -62,6 +63,12 @@ struct V {
   }
   static V select_gt(const V& a, const V& b, const V& x, const V& y) {
     return each([&](int i) { return a.a[i] > b.a[i] ? x.a[i] : y.a[i]; });
+  }
+  static float sum(V x) { return evalrun::engine::cpu::sum_lanes(x.a); }
+  static float largest(const V& x) {
+    float most = x.a[0];
+    for (const float v : x.a) most = v > most ? v : most;
+    return most;
   }
   static V exp2i(const V& y, const V& t) {
     return each([&](int i) {
