@@ -65,7 +65,7 @@ CpuBackend<T>::CpuBackend(std::shared_ptr<const Model> model, const SessionOptio
       threads_(
           options.one_isa ? *cpu::one_isa_kernels(options.isa) : *cpu::find_kernels(options.isa),
           options.n_threads, options.measure_phases),
-      workspace_(threads_.size()),
+      workspace_(*model_, threads_.size()),
       kv_(c_, options.n_sequences, options.max_tokens, workspace_.spaces.size()),
       layers_(*model_, threads_, workspace_, kv_, options.max_tokens),
       outputs_(*model_, threads_, workspace_) {}

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "engine/base/aligned.h"
+#include "engine/base/error.h"
 #include "engine/cpu/kernels/kernels.h"
 
 namespace evalrun::engine::cpu {
@@ -24,17 +25,21 @@ struct Rows {
 
 class PreparedRows {
  public:
-  // Room for `rows` inputs of any matrix of this storage with up to `widest` inputs.
+  // Room for `rows` inputs of any matrix of this storage with up to `widest` inputs. Rows for
+  // K-quants serve matrices of all storages of integers.
   void ensure(const Kernels& kernels, WeightStorage storage, size_t rows, int widest) {
     kernels_ = &kernels;
+    for_k_ = k_bits(storage) != 0;
     const auto padded = static_cast<size_t>(padded_for(widest));
     grow(values_, rows * stride_for(storage, widest));
     if (storage == WeightStorage::kF32 || storage == WeightStorage::kBf16) return;
     grow(scale_, rows), grow(n_wide_, rows), grow(sums_, rows * (padded / 32));
     grow(wide_, rows * (padded / 4));
+    if (!for_k_) return;
+    grow(pairs_, rows * (padded / 64)), grow(starts_, rows * (padded / 16));
   }
-  // Rounds x [w.in()] into row i, as the input of a product with w. Different rows may be set by
-  // different threads.
+  // Rounds x [w.in()] into row i, as the input of a product with w or another matrix of as many
+  // inputs that ensure() allows. Different rows may be set by different threads.
   void set(size_t i, const WeightMatrix& w, const float* x) {
     const int padded = w.padded_in();
     std::byte* to = values_.data() + i * stride_for(w.storage(), w.in());
@@ -43,22 +48,32 @@ class PreparedRows {
     else if (w.storage() == WeightStorage::kBf16)
       kernels_->round_bf16(x, w.in(), padded, to);
     else
-      n_wide_[i] = kernels_->round_int(x, w.in(), padded, to, &scale_[i],
-                                       &sums_[i * static_cast<size_t>(padded / 32)],
-                                       &wide_[i * static_cast<size_t>(padded / 4)]);
+      n_wide_[i] = kernels_->round_int(x, w.in(), padded, integer_row(i, padded / 32, to));
   }
   InputRows view(const WeightMatrix& w) const {
+    EVALRUN_CHECK(for_k_ || k_bits(w.storage()) == 0, "these rows are not for K-quants");
     return {values_.data(),     stride_for(w.storage(), w.in()),
             scale_.data(),      sums_.data(),
             w.padded_in() / 32, wide_.data(),
-            n_wide_.data()};
+            n_wide_.data(),     pairs_.data(),
+            starts_.data()};
   }
   size_t bytes() const {
-    return values_.size() + (scale_.size() + n_wide_.size() + sums_.size()) * 4 +
-           wide_.size() * sizeof(WideInputs);
+    const size_t words =
+        scale_.size() + n_wide_.size() + sums_.size() + pairs_.size() + starts_.size();
+    return values_.size() + words * 4 + wide_.size() * sizeof(WideInputs);
   }
 
  private:
+  IntegerRow integer_row(size_t i, int n_groups, std::byte* values) {
+    const auto groups = static_cast<size_t>(n_groups);
+    return {values,
+            &scale_[i],
+            &sums_[i * groups],
+            &wide_[i * groups * 8],
+            for_k_ ? &pairs_[i * (groups / 2)] : nullptr,
+            for_k_ ? &starts_[i * groups * 2] : nullptr};
+  }
   template <typename V>
   static void grow(base::AlignedVector<V>& v, size_t n) {
     if (v.size() < n) v.resize(n);
@@ -74,13 +89,16 @@ class PreparedRows {
       case WeightStorage::kBf16:
         return padded * static_cast<size_t>(kernels_->bytes_per_bf16);
       default:
-        return padded / 4 * static_cast<size_t>(kernels_->bytes_per_four);
+        return padded / 4 *
+               static_cast<size_t>(for_k_ ? kernels_->bytes_per_four_of_k
+                                          : kernels_->bytes_per_four);
     }
   }
   const Kernels* kernels_ = nullptr;
+  bool for_k_ = false;
   base::AlignedVector<std::byte> values_;
   base::AlignedVector<float> scale_;
-  base::AlignedVector<int32_t> sums_, n_wide_;
+  base::AlignedVector<int32_t> sums_, n_wide_, pairs_, starts_;
   base::AlignedVector<WideInputs> wide_;
 };
 

@@ -101,6 +101,41 @@ Floats multiply_grouped(const WeightMatrix& w, std::span<const float> x) {
   return y;
 }
 
+Floats multiply_k(const WeightMatrix& w, std::span<const float> x) {
+  const bool six = w.storage() == WeightStorage::kQ6K;
+  const IntegerInputs q = round_inputs(x);
+  Floats y(static_cast<size_t>(w.out()));
+  for (int o = 0; o < w.out(); ++o) {
+    float sum = 0;
+    KBlock block;
+    // Inputs [first, end) of `block`, their parts `v` times `factor`.
+    const auto add_part = [&](const std::vector<int>& v, int first, int end, int factor) {
+      int32_t dot = 0, minima = 0;
+      for (int k = first; k < end; ++k) {
+        const auto i = static_cast<size_t>(k % kKBlock);
+        const int value = v[static_cast<size_t>(k)];
+        dot +=
+            value * (six ? block.code[i] - 32 : block.code[i]) * block.scale[i / (six ? 16 : 32)];
+        if (!six) minima += value * block.min[i / 32];
+      }
+      sum = std::fma(static_cast<float>(factor * dot), half_to_float(block.d), sum);
+      if (!six)
+        sum = std::fma(static_cast<float>(factor * minima), -half_to_float(block.dmin), sum);
+    };
+    for (int k = 0; k < w.in(); k += kKBlock) {
+      block = w.k_block(o, k / kKBlock);
+      add_part(q.lo, k, k + kKBlock, 1);
+    }
+    for (int k = 0; k < w.in(); k += 4) {
+      if (k % kKBlock == 0) block = w.k_block(o, k / kKBlock);
+      if (std::any_of(q.hi.begin() + k, q.hi.begin() + k + 4, [](int h) { return h != 0; }))
+        add_part(q.hi, k, k + 4, 128);
+    }
+    y[static_cast<size_t>(o)] = sum * q.scale;
+  }
+  return y;
+}
+
 }  // namespace
 
 Floats reference_product(const WeightMatrix& w, std::span<const float> x) {
@@ -114,6 +149,10 @@ Floats reference_product(const WeightMatrix& w, std::span<const float> x) {
     case WeightStorage::kInt8Group:
     case WeightStorage::kQ4Group:
       return multiply_grouped(w, x);
+    case WeightStorage::kQ4K:
+    case WeightStorage::kQ5K:
+    case WeightStorage::kQ6K:
+      return multiply_k(w, x);
   }
   return {};
 }

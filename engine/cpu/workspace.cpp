@@ -5,6 +5,23 @@
 #include "engine/cpu/kernels/arith.h"
 
 namespace evalrun::engine::cpu {
+namespace {
+
+WeightStorage storage_of_inputs(const Model& model) {
+  for (int l = 0; l < model.config().n_layers; ++l) {
+    const LayerWeights& w = model.layer(l);
+    for (const WeightMatrix* m : {&w.q, &w.k, &w.v, &w.o, &w.gate, &w.up, &w.down})
+      if (k_bits(m->storage()) != 0) return m->storage();
+  }
+  return model.layer(0).q.storage();
+}
+
+}  // namespace
+
+Workspace::Workspace(const Model& model, int n_threads)
+    : layer_inputs(storage_of_inputs(model)),
+      spaces(static_cast<size_t>(n_threads)),
+      best(static_cast<size_t>(n_threads)) {}
 
 void Workspace::make_room(const Model& model, const Kernels& kernels, const ForwardPlan& plan,
                           size_t used, size_t residuals) {
@@ -17,7 +34,7 @@ void Workspace::make_room(const Model& model, const Kernels& kernels, const Forw
     if (c.paired_input) s.e.ensure(rows, d);
     s.h.ensure(rows, static_cast<size_t>(std::max(c.input_width(), c.q_dim())));
     s.queries.ensure(rows, static_cast<size_t>(c.q_dim()));
-    s.in.ensure(kernels, model.layer(0).q.storage(), rows, widest);
+    s.in.ensure(kernels, layer_inputs, rows, widest);
   }
   q.ensure(rows, static_cast<size_t>(c.q_dim()));
   mixed.ensure(rows, static_cast<size_t>(c.q_dim()));

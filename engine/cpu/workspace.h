@@ -25,13 +25,14 @@ struct Workspace {
     Rows value, block;  // [row][16] best value of each lane and the block of 16 it was in
   };
 
-  explicit Workspace(int n_threads)
-      : spaces(static_cast<size_t>(n_threads)), best(static_cast<size_t>(n_threads)) {}
-  // For a forward in the first `used` spaces, with this many residual streams.
+  Workspace(const Model& model, int n_threads);
+  // For a forward of that model in the first `used` spaces, with this many residual streams.
   void make_room(const Model& model, const Kernels& kernels, const ForwardPlan& plan, size_t used,
                  size_t residuals);
   size_t bytes() const;
 
+  // What rows are rounded for in the layers: K-quants where a matrix is one.
+  const WeightStorage layer_inputs;
   std::vector<Space> spaces;         // [thread]
   std::vector<Best> best;            // [thread]
   Rows q, k, v, mixed, y, gate, up;  // outputs of products and attention

@@ -1,6 +1,7 @@
 // One block of each quantised type of GGUF files, widened to float32: block_bytes() bytes in,
 // block_length() values out. For dtype.cpp alone, which has the sizes; the layouts stand in the
-// files of the families. All numbers are little-endian.
+// files of the families. All numbers are little-endian, and the loads at the end serve whoever
+// reads blocks.
 //
 // Arithmetic: float32, in the order of ggml's dequantize_row_* and of PyPI's gguf package, which is
 // the oracle of the tests, bit for bit. The files rely on -ffp-contract=off: a fused d * q + m

@@ -10,24 +10,14 @@
 //               w = (d * s) * q - (dmin * min), per 32 weights
 //   Q6_K 210 B: low nibbles[128], high bits[64], scales int8[16], d f16
 //               w = (d * s) * (q - 32), per 16 weights
+#include <span>
+
 #include "engine/formats/blocks.h"
 #include "engine/formats/dtype.h"
+#include "engine/formats/k_quants.h"
 
 namespace evalrun::engine::blocks {
 namespace {
-
-// The twelve bytes hold eight 6-bit scales and eight 6-bit minima: four of each lie in the low six
-// bits of bytes 0-3 and 4-7, the others are split between nibbles of bytes 8-11 and the free top
-// bits.
-void k_scale_min(const uint8_t* s, int j, int& scale, int& min) {
-  if (j < 4) {
-    scale = s[j] & 63;
-    min = s[j + 4] & 63;
-  } else {
-    scale = (s[j + 4] & 15) | (s[j - 4] >> 6) << 4;
-    min = s[j + 4] >> 4 | (s[j] >> 6) << 4;
-  }
-}
 
 // Code i of 256 with two bits each. A half of 128 codes is four runs of 32; byte r of the half
 // holds code r of all four runs, the first run lowest.
@@ -41,6 +31,12 @@ int two_bits(const uint8_t* codes, int i) {
 int q3_k_scale(const uint8_t* s, int j) {
   const int low = s[j % 8] >> (4 * (j / 8)) & 15, high = s[8 + j % 4] >> (2 * (j / 4)) & 3;
   return (low | high << 4) - 32;
+}
+
+// By way of the parts that kernels compute with (k_quants.h).
+void widen_parts(DType t, const uint8_t* in, float* out) {
+  const std::span<const uint8_t> block(in, static_cast<size_t>(block_bytes(t)));
+  k_weights(k_bits(t), unpack_k_block(t, block), {out, kKBlock});
 }
 
 }  // namespace
@@ -65,46 +61,8 @@ void q3_k(const uint8_t* in, float* out) {
   }
 }
 
-void q4_k(const uint8_t* in, float* out) {
-  const float d = half_to_float(load_u16(in)), dmin = half_to_float(load_u16(in + 2));
-  const uint8_t* nibbles = in + 16;
-  for (int j = 0; j < 8; ++j) {  // 32 weights each; two neighbours share 32 bytes
-    int scale = 0, min = 0;
-    k_scale_min(in + 4, j, scale, min);
-    const float step = d * static_cast<float>(scale), offset = dmin * static_cast<float>(min);
-    const uint8_t* q = nibbles + j / 2 * 32;
-    for (int i = 0; i < 32; ++i)
-      out[j * 32 + i] = step * static_cast<float>(j % 2 == 0 ? q[i] & 15 : q[i] >> 4) - offset;
-  }
-}
-
-void q5_k(const uint8_t* in, float* out) {
-  const float d = half_to_float(load_u16(in)), dmin = half_to_float(load_u16(in + 2));
-  const uint8_t *high = in + 16, *nibbles = in + 48;
-  for (int j = 0; j < 8; ++j) {
-    int scale = 0, min = 0;
-    k_scale_min(in + 4, j, scale, min);
-    const float step = d * static_cast<float>(scale), offset = dmin * static_cast<float>(min);
-    const uint8_t* q = nibbles + j / 2 * 32;
-    for (int i = 0; i < 32; ++i) {
-      const int low = j % 2 == 0 ? q[i] & 15 : q[i] >> 4;
-      out[j * 32 + i] = step * static_cast<float>(low | (high[i] >> j & 1) << 4) - offset;
-    }
-  }
-}
-
-void q6_k(const uint8_t* in, float* out) {
-  const uint8_t *low = in, *high = in + 128, *scales = in + 192;
-  const float d = half_to_float(load_u16(in + 208));
-  for (int i = 0; i < 256; ++i) {
-    // Each half of 128 weights is four runs of 32: low nibbles of two runs of bytes, then their
-    // high nibbles. The two high bits lie as 2-bit codes do.
-    const int half = i / 128, run = i % 128 / 32, r = i % 32;
-    const uint8_t byte = low[half * 64 + run % 2 * 32 + r];
-    const int low_bits = run < 2 ? byte & 15 : byte >> 4;
-    const float step = d * static_cast<float>(static_cast<int8_t>(scales[i / 16]));
-    out[i] = step * static_cast<float>((low_bits | two_bits(high, i) << 4) - 32);
-  }
-}
+void q4_k(const uint8_t* in, float* out) { widen_parts(DType::kQ4_K, in, out); }
+void q5_k(const uint8_t* in, float* out) { widen_parts(DType::kQ5_K, in, out); }
+void q6_k(const uint8_t* in, float* out) { widen_parts(DType::kQ6_K, in, out); }
 
 }  // namespace evalrun::engine::blocks

@@ -95,13 +95,15 @@ float half_to_float(uint16_t h) {
 float bfloat16_to_float(uint16_t b) { return std::bit_cast<float>(static_cast<uint32_t>(b) << 16); }
 
 uint16_t largest_scale(DType t, std::span<const uint8_t> in) {
-  EVALRUN_CHECK(t == DType::kQ8_0 || t == DType::kQ4_0 || t == DType::kQ4_1, "{}", dtype_name(t));
+  const bool has_offset = t == DType::kQ4_1 || t == DType::kQ4_K || t == DType::kQ5_K;
+  EVALRUN_CHECK(has_offset || t == DType::kQ8_0 || t == DType::kQ4_0 || t == DType::kQ6_K, "{}",
+                dtype_name(t));
   const size_t block = static_cast<size_t>(block_bytes(t));
+  const size_t first = t == DType::kQ6_K ? block - 2 : 0;  // the others begin with it
   uint16_t largest = 0;
-  for (size_t at = 0; at < in.size(); at += block) {
+  for (size_t at = first; at < in.size(); at += block) {
     largest = std::max<uint16_t>(largest, blocks::load_u16(&in[at]) & 0x7FFF);
-    if (t == DType::kQ4_1)
-      largest = std::max<uint16_t>(largest, blocks::load_u16(&in[at + 2]) & 0x7FFF);
+    if (has_offset) largest = std::max<uint16_t>(largest, blocks::load_u16(&in[at + 2]) & 0x7FFF);
   }
   return largest;
 }

@@ -54,8 +54,8 @@ int64_t bytes_of(DType t, int64_t n);
 // says more. A scale that is infinite or no number gives values that are no finite numbers.
 void dequantize(DType t, std::span<const uint8_t> in, std::span<float> out);
 
-// The largest magnitude among the scales and offsets of a row of Q8_0, Q4_0 or Q4_1, as a half
-// without sign; 0x7C00 and above: infinity or NaN.
+// The largest magnitude among the scales and offsets of a row, as a half without sign; 0x7C00 and
+// above: infinity or NaN. Of types that matrices can keep: Q8_0, Q4_0, Q4_1, Q4_K, Q5_K and Q6_K.
 uint16_t largest_scale(DType t, std::span<const uint8_t> in);
 
 float half_to_float(uint16_t h);

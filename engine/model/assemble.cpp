@@ -176,18 +176,23 @@ void run_task(const Task& task, const SourceModel& model, int head_dim) {
 }
 
 // What --dtype auto means for these files.
-WeightFormat resolve(WeightFormat format, const SourceModel& source,
+WeightFormat resolve(WeightFormat format, bool may_store, const SourceModel& source,
                      const std::vector<TensorSlot>& slots) {
   if (format != WeightFormat::kAuto) return format;
+  const auto type_of = [&](const TensorSlot& s) { return source.tensors.at(s.name).dtype; };
+  const auto is_k_layer = [&](const TensorSlot& s) {
+    return s.role != Role::kEmbedding && s.role != Role::kHead && k_bits(type_of(s)) != 0;
+  };
+  if (may_store && std::ranges::any_of(slots, is_k_layer)) return WeightFormat::kStored;
   for (const TensorSlot& s : slots)
     if (s.role == Role::kGate)
-      return WeightMatrix::keeps_exactly(WeightStorage::kQ4Group, source.tensors.at(s.name).dtype)
-                 ? WeightFormat::kQ4
-                 : WeightFormat::kInt8;
+      return WeightMatrix::keeps_exactly(WeightStorage::kQ4Group, type_of(s)) ? WeightFormat::kQ4
+                                                                              : WeightFormat::kInt8;
   return WeightFormat::kInt8;
 }
 
-WeightStorage storage_of(const WeightFormatSpec& spec, Role role) {
+WeightStorage storage_of(const WeightFormatSpec& spec, Role role, DType source) {
+  if (spec.format == WeightFormat::kStored) return WeightMatrix::storage_of(source);
   return role == Role::kEmbedding ? spec.embedding : role == Role::kHead ? spec.head : spec.layers;
 }
 
@@ -204,10 +209,10 @@ struct ArenaPlan {
 };
 
 ArenaPlan plan_arena(const std::vector<TensorSlot>& slots, const WeightFormatSpec& spec,
-                     bool tied_head) {
+                     const SourceModel& source, bool tied_head) {
   ArenaPlan plan;
   const auto add = [&](const TensorSlot& slot, Role role) {
-    const WeightStorage storage = storage_of(spec, role);
+    const WeightStorage storage = storage_of(spec, role, source.tensors.at(slot.name).dtype);
     plan.matrices.push_back({&slot, role, storage, plan.bytes});
     plan.bytes += WeightMatrix::bytes_for(storage, slot.rows, slot.cols);
   };
@@ -286,9 +291,9 @@ void assemble(const SourceModel& source, const AssembleOptions& options, ModelPa
       tensor_error(tensor.file, name,
                    fmt::format("is not used by architecture '{}'", config.architecture),
                    "the model is not what its configuration says; results would be wrong");
-  parts.format = resolve(parts.format, source, slots);
+  parts.format = resolve(parts.format, options.auto_stored, source, slots);
   const WeightFormatSpec& spec = spec_of(parts.format);
-  const ArenaPlan plan = plan_arena(slots, spec, config.tied_head);
+  const ArenaPlan plan = plan_arena(slots, spec, source, config.tied_head);
   check_memory(source.path, slots, spec, plan);
   if (options.hash) parts.hash = options.hash();
 

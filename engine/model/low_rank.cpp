@@ -15,7 +15,7 @@ WeightMatrix merged(const WeightMatrix& w, const LowRankFactor& f) {
   std::vector<float> a(rank * n_in), b(rank), row(n_in);
   for (size_t r = 0; r < rank; ++r)
     f.a.copy_row(static_cast<int>(r), std::span(a).subspan(r * n_in, n_in));
-  WeightMatrix result(w.storage(), w.out(), w.in());
+  WeightMatrix result(WeightMatrix::storage_for_values(w.storage()), w.out(), w.in());
   for (int o = 0; o < w.out(); ++o) {
     w.copy_row(o, row);
     f.b.copy_row(o, b);

@@ -27,9 +27,9 @@ struct LowRankDelta {
   void gather();  // into one piece of memory (gather_weights)
 };
 
-// The model with W + scale * B A for every matrix, in the storage it had (so that formats of few
-// bits are rounded again). `name` and `hash` are those of the new model. InternalError when shapes
-// do not fit.
+// The model with W + scale * B A for every matrix, in the storage it had, so that formats of few
+// bits are rounded again; K-quants become int8. `name` and `hash` are those of the new model.
+// InternalError when shapes do not fit.
 std::shared_ptr<const Model> merge_low_rank(const Model& model, const LowRankDelta& delta,
                                             const std::string& name, const std::string& hash,
                                             int n_threads);

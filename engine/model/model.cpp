@@ -222,6 +222,7 @@ std::shared_ptr<const Model> make_random_model(const ModelConfig& config, uint64
 }
 
 std::shared_ptr<const Model> convert_model(const Model& model, WeightFormat format) {
+  EVALRUN_CHECK(format != WeightFormat::kStored, "weights as stored are a file's");
   const WeightFormatSpec& spec = spec_of(format);
   ModelParts parts;
   parts.config = model.config();

@@ -88,7 +88,8 @@ class Model {
 // Options of `load_model`.
 struct LoadOptions {
   WeightFormat format = WeightFormat::kF32;
-  int n_threads = 0;  // 0 = all cores allowed
+  bool auto_stored = true;  // kAuto may mean kStored; false for devices without K-quants
+  int n_threads = 0;        // 0 = all cores allowed
   bool need_tokenizer = true;
   std::string chat_template;  // a known name or a file with Jinja text; "" = the model's own
   bool hash_weights = true;   // false skips reading every byte for the SHA-256
@@ -103,11 +104,12 @@ struct LoadOptions {
 // says before loading when the machine has too little memory.
 std::shared_ptr<const Model> load_model(const std::string& path, const LoadOptions& options = {});
 
-// A small random model for tests and fault drills: weights from the seed, no tokenizer.
+// A small random model for tests and fault drills: weights from the seed, no tokenizer. In one of
+// the rounded_formats().
 std::shared_ptr<const Model> make_random_model(const ModelConfig& config, uint64_t seed,
                                                WeightFormat format = WeightFormat::kF32);
-// The same model in another format: every matrix dequantised and rounded again. For tests; users
-// convert from the file (load_model).
+// The same model in another of the rounded_formats(): every matrix dequantised and rounded again.
+// For tests; users convert from the file (load_model).
 std::shared_ptr<const Model> convert_model(const Model& model, WeightFormat format);
 
 }  // namespace evalrun::engine

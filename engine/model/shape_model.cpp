@@ -133,6 +133,7 @@ std::shared_ptr<LayerWeights> shape_layer(const ModelConfig& c, WeightStorage st
 }  // namespace
 
 WeightBytes weight_bytes(const ModelConfig& config, WeightFormat format) {
+  EVALRUN_CHECK(format != WeightFormat::kStored, "a shape has no file");
   const WeightFormatSpec& spec = spec_of(format);
   ModelConfig one = config;  // whose layers are all alike
   one.n_layers = 1;

@@ -12,6 +12,8 @@
 namespace evalrun::engine {
 
 // Bytes of a model's weights as its loader would hold them: of one layer, and of what it has once.
+// `format`: here and below one of the rounded_formats(). What kStored takes, only a file can say:
+// its tensors may have different types.
 struct WeightBytes {
   int64_t layer = 0, rest = 0;
   int64_t with_layers(int n) const { return rest + n * layer; }
@@ -23,8 +25,8 @@ int64_t n_parameters(const ModelConfig& config);
 int distinct_layers(const ModelConfig& config, WeightFormat format, int64_t least_bytes);
 
 struct ShapeModelOptions {
-  WeightFormat format = WeightFormat::kInt8;  // not kAuto: there is no file to ask
-  int distinct_layers = 1;                    // 1 to all
+  WeightFormat format = WeightFormat::kInt8;
+  int distinct_layers = 1;  // 1 to all
   int n_threads = 1;
   uint64_t seed = 1;
 };

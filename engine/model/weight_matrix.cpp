@@ -14,6 +14,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/text.h"
+#include "engine/model/k_panels.h"
 
 namespace evalrun::engine {
 namespace {
@@ -37,6 +38,9 @@ constexpr WeightFormatSpec kFormats[] = {
     {WeightFormat::kQ4, "q4", WeightStorage::kQ4Group, WeightStorage::kInt8Group,
      WeightStorage::kInt8Group,
      "4-bit layers, scale and offset per 32 inputs, 8-bit head; keeps Q4_0 and Q4_1 exactly"},
+    {WeightFormat::kStored, "stored", WeightStorage::kInt8Group, WeightStorage::kInt8Group,
+     WeightStorage::kInt8Group,
+     "every tensor as the file has it (Q4_K, Q5_K, Q6_K, Q4_0, Q4_1, Q8_0), others as int8"},
 };
 
 float load_half(const std::byte* p) {
@@ -57,6 +61,9 @@ size_t code_block_bytes(WeightStorage s) {
       return kQ4Block;
     case WeightStorage::kF32:
     case WeightStorage::kBf16:
+    case WeightStorage::kQ4K:  // of 256 inputs: k_panels.h
+    case WeightStorage::kQ5K:
+    case WeightStorage::kQ6K:
       break;
   }
   return 0;
@@ -74,6 +81,10 @@ size_t panel_bytes_for(WeightStorage s, int in) {
     case WeightStorage::kInt8Group:
     case WeightStorage::kQ4Group:
       return blocks * code_block_bytes(s);
+    case WeightStorage::kQ4K:
+    case WeightStorage::kQ5K:
+    case WeightStorage::kQ6K:
+      return static_cast<size_t>(in / kKBlock) * k_panel_block_bytes(k_bits(s));
   }
   return 0;
 }
@@ -206,6 +217,12 @@ Fit fit_q4(std::span<const float> values) {
 
 std::span<const WeightFormatSpec> weight_formats() { return kFormats; }
 
+std::span<const WeightFormatSpec> rounded_formats() {
+  constexpr size_t kRounded = std::size(kFormats) - 1;
+  static_assert(kFormats[kRounded].format == WeightFormat::kStored);
+  return weight_formats().first(kRounded);
+}
+
 const WeightFormatSpec& spec_of(WeightFormat format) {
   for (const WeightFormatSpec& s : kFormats)
     if (s.format == format) return s;
@@ -264,6 +281,7 @@ WeightMatrix::WeightMatrix(WeightStorage storage, int out, int in,
       panel_bytes_(panel_bytes_for(storage, in)),
       data_(std::move(memory)) {
   EVALRUN_CHECK(out > 0 && in > 0 && data_ != nullptr, "matrix of {} x {}", out, in);
+  EVALRUN_CHECK(k_bits(storage) == 0 || in % kKBlock == 0, "K-quants of {} x {}", out, in);
 }
 
 void WeightMatrix::clear_panel(int p) {
@@ -294,6 +312,19 @@ WeightMatrix WeightMatrix::converted(WeightStorage storage) const {
     result.set_row(o, row);
   }
   return result;
+}
+
+WeightMatrix WeightMatrix::first_rows(int n) const {
+  EVALRUN_CHECK(n >= 1 && n <= out_, "the first {} rows of {}", n, out_);
+  WeightMatrix result(storage_, n, in_);
+  std::memcpy(result.data_.get(), data_.get(), result.size());
+  return result;
+}
+
+KBlock WeightMatrix::k_block(int o, int block) const {
+  const int bits = k_bits(storage_);
+  return load_k_block(bits, panel_of(o) + static_cast<size_t>(block) * k_panel_block_bytes(bits),
+                      o % kPanel);
 }
 
 int WeightMatrix::code(int o, int k) const {
@@ -351,6 +382,10 @@ void WeightMatrix::set_row(int o, std::span<const float> values) {
     case WeightStorage::kInt8Group:
     case WeightStorage::kQ4Group:
       return set_groups(o, values);
+    case WeightStorage::kQ4K:
+    case WeightStorage::kQ5K:
+    case WeightStorage::kQ6K:
+      EVALRUN_CHECK(false, "values cannot be rounded to K-quants");
   }
 }
 
@@ -398,6 +433,13 @@ void WeightMatrix::set_groups(int o, std::span<const float> values) {
   }
 }
 
+WeightStorage WeightMatrix::storage_of(DType source) {
+  using enum WeightStorage;
+  for (const WeightStorage s : {kQ4Group, kQ4K, kQ5K, kQ6K})
+    if (keeps_exactly(s, source)) return s;
+  return kInt8Group;
+}
+
 float WeightMatrix::largest(WeightStorage storage) {
   constexpr float kLargestHalf = 65504.0f;
   switch (storage) {
@@ -411,6 +453,10 @@ float WeightMatrix::largest(WeightStorage storage) {
       return 127 * kLargestHalf;
     case WeightStorage::kQ4Group:
       return kLargestHalf / 8;  // Q4_0's smallest weight is -8 d, and -8 d is stored as offset
+    case WeightStorage::kQ4K:
+    case WeightStorage::kQ5K:
+    case WeightStorage::kQ6K:
+      return std::numeric_limits<float>::max();  // what the file's float16 can say
   }
   return 0;
 }
@@ -426,16 +472,24 @@ bool WeightMatrix::keeps_exactly(WeightStorage storage, DType source) {
       return source == DType::kQ8_0;
     case WeightStorage::kQ4Group:
       return source == DType::kQ4_0 || source == DType::kQ4_1;
+    case WeightStorage::kQ4K:
+      return source == DType::kQ4_K;
+    case WeightStorage::kQ5K:
+      return source == DType::kQ5_K;
+    case WeightStorage::kQ6K:
+      return source == DType::kQ6_K;
   }
   return false;
 }
 
 void WeightMatrix::set_row_exactly(int o, DType source, std::span<const uint8_t> bytes) {
-  EVALRUN_CHECK(keeps_exactly(storage_, source) && in_ % kGroup == 0 && o >= 0 && o < out_,
-                "row {} of type {} into {} x {}", o, dtype_name(source), out_, in_);
-  const size_t block = static_cast<size_t>(block_bytes(source));
-  EVALRUN_CHECK(bytes.size() == block * static_cast<size_t>(in_ / kGroup), "{} bytes in a row",
+  EVALRUN_CHECK(
+      keeps_exactly(storage_, source) && in_ % block_length(source) == 0 && o >= 0 && o < out_,
+      "row {} of type {} into {} x {}", o, dtype_name(source), out_, in_);
+  EVALRUN_CHECK(static_cast<int64_t>(bytes.size()) == bytes_of(source, in_), "{} bytes in a row",
                 bytes.size());
+  if (k_bits(storage_) != 0) return set_k_row(o, source, bytes);
+  const size_t block = static_cast<size_t>(block_bytes(source));
   const auto half_at = [](const uint8_t* p) { return static_cast<uint16_t>(p[0] | p[1] << 8); };
   const int channel = o % kPanel;
   std::byte* to = panel_of(o);
@@ -467,6 +521,14 @@ void WeightMatrix::set_row_exactly(int o, DType source, std::span<const uint8_t>
   }
 }
 
+void WeightMatrix::set_k_row(int o, DType source, std::span<const uint8_t> bytes) {
+  const int bits = k_bits(storage_);
+  const auto size = static_cast<size_t>(block_bytes(source));
+  std::byte* to = panel_of(o);
+  for (size_t at = 0; at < bytes.size(); at += size, to += k_panel_block_bytes(bits))
+    store_k_block(bits, to, o % kPanel, unpack_k_block(source, bytes.subspan(at, size)));
+}
+
 float WeightMatrix::at(int o, int k) const {
   const std::byte* panel = panel_of(o);
   switch (storage_) {
@@ -484,6 +546,13 @@ float WeightMatrix::at(int o, int k) const {
     case WeightStorage::kQ4Group:
       return group_scale(o, k / kGroup) * static_cast<float>(code(o, k)) +
              group_offset(o, k / kGroup);
+    case WeightStorage::kQ4K:
+    case WeightStorage::kQ5K:
+    case WeightStorage::kQ6K: {
+      std::array<float, kKBlock> weights;
+      k_weights(k_bits(storage_), k_block(o, k / kKBlock), weights);
+      return weights[static_cast<size_t>(k % kKBlock)];
+    }
   }
   return 0;
 }
@@ -494,6 +563,12 @@ void WeightMatrix::copy_row(int o, std::span<float> values) const {
   if (storage_ == WeightStorage::kF32) {
     const float* from = reinterpret_cast<const float*>(panel_of(o)) + o % kPanel;
     for (size_t k = 0; k < values.size(); ++k) values[k] = from[k * kPanel];
+    return;
+  }
+  if (k_bits(storage_) != 0) {
+    for (size_t first = 0; first < values.size(); first += kKBlock)
+      k_weights(k_bits(storage_), k_block(o, static_cast<int>(first / kKBlock)),
+                values.subspan(first, kKBlock));
     return;
   }
   const int channel = o % kPanel;

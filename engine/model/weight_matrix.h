@@ -16,6 +16,9 @@
 //                  0..31 and high halves those of inputs 32..63; then [2][16] float16 scales d and
 //                  [2][16] float16 offsets m. Weight = d * code + m. Keeps Q4_0 and Q4_1 files
 //                  exactly.
+//   kQ4K, kQ5K,    blocks of 256 inputs with the codes and scales of a Q4_K, Q5_K or Q6_K file
+//   kQ6K           (engine/model/k_panels.h). Rows come from such files only: nothing is ever
+//                  rounded to these. `in` is a multiple of 256.
 // The unsigned bytes are the operand vpdpbusd and tdpbsud want; kernels take 128 * sum(x) off
 // again.
 #pragma once
@@ -29,23 +32,44 @@
 #include <string_view>
 
 #include "engine/formats/dtype.h"
+#include "engine/formats/k_quants.h"
 
 namespace evalrun::engine {
 
-enum class WeightStorage : uint8_t { kF32, kBf16, kInt8Channel, kInt8Group, kQ4Group };
+enum class WeightStorage : uint8_t {
+  kF32,
+  kBf16,
+  kInt8Channel,
+  kInt8Group,
+  kQ4Group,
+  kQ4K,
+  kQ5K,
+  kQ6K
+};
+// Bits of a K-quant's code; 0: the storage is none.
+static constexpr int k_bits(WeightStorage s) {
+  return s == WeightStorage::kQ4K   ? 4
+         : s == WeightStorage::kQ5K ? 5
+         : s == WeightStorage::kQ6K ? 6
+                                    : 0;
+}
 
-// What a user names. kAuto is resolved by the loader: q4 when the file's layers are stored in a
-// 4-bit format that kQ4Group keeps exactly, otherwise int8.
-enum class WeightFormat : uint8_t { kAuto, kF32, kBf16, kInt8, kInt8Fast, kQ4 };
+// What a user names. kAuto is resolved by the loader: kStored when a matrix of the file's layers is
+// a K-quant and the device can compute with it; q4 when they are stored in a 4-bit format that
+// kQ4Group keeps exactly; otherwise int8.
+enum class WeightFormat : uint8_t { kAuto, kF32, kBf16, kInt8, kInt8Fast, kQ4, kStored };
 
 struct WeightFormatSpec {
   WeightFormat format;
   std::string_view name;
-  WeightStorage layers, head, embedding;
-  std::string_view summary;  // one line for --help and docs
+  WeightStorage layers, head, embedding;  // in kStored: of types without kernels of their own
+  std::string_view summary;               // one line for --help and docs
 };
 // Without kAuto; f32 first.
 std::span<const WeightFormatSpec> weight_formats();
+// Those that the weights of any source are rounded to: all but kStored, which keeps what a file
+// has.
+std::span<const WeightFormatSpec> rounded_formats();
 const WeightFormatSpec& spec_of(WeightFormat format);  // format != kAuto
 // "auto" or a name of the table; throws usage_error with the list.
 WeightFormat weight_format_by_name(std::string_view name);
@@ -72,10 +96,17 @@ class WeightMatrix {
 
   // Makes every weight of panel p zero, those of the padding included.
   void clear_panel(int p);
+  // The storage that keeps rows of a file's type exactly; kInt8Group where there is none.
+  static WeightStorage storage_of(DType source);
+  // The storage for new values of a matrix in this one: no values are rounded to K-quants.
+  static WeightStorage storage_for_values(WeightStorage storage) {
+    return k_bits(storage) != 0 ? WeightStorage::kInt8Group : storage;
+  }
   // The largest magnitude a weight can have without an infinity among the codes' scales.
   static float largest(WeightStorage storage);
-  // Row o of W, `in` finite values no larger than largest(), rounded to the storage. Thread-safe
-  // for distinct o. Padding stays zero, except that in kQ4Group it is m in a group that `in` cuts.
+  // Row o of W, `in` finite values no larger than largest(), rounded to the storage, which is no
+  // K-quant. Thread-safe for distinct o. Padding stays zero, except that in kQ4Group it is m in a
+  // group that `in` cuts.
   void set_row(int o, std::span<const float> values);
   // True when a file's rows of this type can be stored without any rounding.
   static bool keeps_exactly(WeightStorage storage, DType source);
@@ -84,6 +115,8 @@ class WeightMatrix {
   void copy_row(int o, std::span<float> values) const;  // values.size() == in()
   // The same weights, dequantised and rounded again.
   WeightMatrix converted(WeightStorage storage) const;
+  // The first rows alone, in memory of their own. 1 <= n <= out().
+  WeightMatrix first_rows(int n) const;
 
   WeightStorage storage() const { return storage_; }
   int out() const { return out_; }
@@ -107,6 +140,7 @@ class WeightMatrix {
   float channel_scale(int o) const;            // kInt8Channel
   float group_scale(int o, int group) const;   // kInt8Group, kQ4Group: d
   float group_offset(int o, int group) const;  // kQ4Group: m
+  KBlock k_block(int o, int block) const;      // kQ4K, kQ5K, kQ6K: inputs 256 block ..
 
  private:
   std::byte* panel_of(int o) const {
@@ -115,6 +149,7 @@ class WeightMatrix {
   std::byte* channel_scale_of(int o) const;
   void set_int8_channel(int o, std::span<const float> values);
   void set_groups(int o, std::span<const float> values);  // kInt8Group, kQ4Group
+  void set_k_row(int o, DType source, std::span<const uint8_t> bytes);
 
   WeightStorage storage_ = WeightStorage::kF32;
   int out_ = 0, in_ = 0;

@@ -98,14 +98,7 @@ std::shared_ptr<const Model> without_mask_ids(int mask_id, const MethodBuildCont
   if (mask_id >= c.n_logits()) return context.target;
   return shared_variant(context.target, fmt::format("mask_id={}", mask_id), [&] {
     engine::ModelParts parts = target.parts();
-    const engine::WeightMatrix& whole = target.head();
-    auto head = std::make_shared<engine::WeightMatrix>(whole.storage(), mask_id, whole.in());
-    std::vector<float> row(static_cast<size_t>(whole.in()));
-    for (int o = 0; o < mask_id; ++o) {
-      whole.copy_row(o, row);
-      head->set_row(o, row);
-    }
-    parts.head = std::move(head);
+    parts.head = std::make_shared<const engine::WeightMatrix>(target.head().first_rows(mask_id));
     parts.config.head_size = mask_id;
     parts.config.name = fmt::format("{} without ids from {}", c.name, mask_id);
     if (!parts.hash.empty()) parts.hash += fmt::format("-mask{}", mask_id);

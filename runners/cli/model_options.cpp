@@ -5,6 +5,7 @@
 #include "engine/base/home.h"
 #include "engine/base/text.h"
 #include "engine/devices.h"
+#include "engine/session_options.h"
 #include "runners/cli/cli.h"
 
 namespace evalrun::cli {
@@ -71,6 +72,16 @@ void add_dtype_option(CLI::App& app, Options& o) {
       ->group(kGroup);
 }
 
+engine::LoadOptions load_options(const ModelOptions& o, const std::string& dtype) {
+  const std::string device = o.device.value_or(kDefaultDevice);
+  const engine::WeightFormat format = engine::weight_format_by_name(dtype);
+  engine::check_weights(device, format);  // before a model is read for seconds
+  return {.format = format,
+          .auto_stored = engine::has_k_kernels(device),
+          .n_threads = o.threads.value_or(0),
+          .chat_template = o.chat_template.value_or("")};
+}
+
 }  // namespace
 
 const std::vector<IsaInfo>& known_isas() {
@@ -101,7 +112,9 @@ void check_isa(const std::string& isa) {
 }
 
 std::string describe_formats() {
-  std::string text = "auto = q4 for 4-bit files it keeps exactly, else int8";
+  std::string text =
+      "auto = stored for files with Q4_K, Q5_K or Q6_K in their layers (not on a GPU), q4 for "
+      "4-bit files it keeps exactly, else int8";
   for (const engine::WeightFormatSpec& spec : engine::weight_formats())
     text += fmt::format("; {} = {}", spec.name, spec.summary);
   return text;
@@ -171,18 +184,14 @@ std::string ModelOptions::path() const {
 
 std::shared_ptr<const engine::Model> ModelOptions::load() const {
   engine::check_device(device.value_or(kDefaultDevice));
-  const engine::WeightFormat format = engine::weight_format_by_name(dtype.value_or(kDefaultDtype));
-  return engine::load_model(path(), {.format = format,
-                                     .n_threads = threads.value_or(0),
-                                     .chat_template = chat_template.value_or("")});
+  const engine::LoadOptions options = load_options(*this, dtype.value_or(kDefaultDtype));
+  return engine::load_model(path(), options);
 }
 
 std::shared_ptr<const engine::Model> ModelOptions::load_draft() const {
   if (draft.empty()) return nullptr;
-  const std::string format = draft_dtype.value_or(dtype.value_or(kDefaultDtype));
-  return engine::load_model(draft, {.format = engine::weight_format_by_name(format),
-                                    .n_threads = threads.value_or(0),
-                                    .chat_template = chat_template.value_or("")});
+  return engine::load_model(
+      draft, load_options(*this, draft_dtype.value_or(dtype.value_or(kDefaultDtype))));
 }
 
 engine::SessionOptions ModelOptions::session_options(int max_tokens) const {

@@ -1,9 +1,10 @@
 // The CPU kernels one by one, on one thread, at the default model's shapes:
-//   product/<storage>/<isa>/<where>/rows:<n>   1536 x 576; `cache`: one matrix that stays in L2,
-//                                              `memory`: as many of them as exceed the caches
+//   product/<storage>/<isa>/<where>/rows:<n>   1536 x 576, K-quants 432 x 2048; `cache`: one matrix
+//                                              that stays in L2, `memory`: as many of them as
+//                                              exceed the caches
 //   scores, weighted_sum/<type>/<isa>/queries:<n>   one attention chunk of 128 positions, 64 wide
 //   softmax_chunk, merge/<isa>                      of a block of 24 queries
-//   rms_norm, silu_mul, round_int, track_max/<isa>
+//   rms_norm, silu_mul, round_int, round_int_for_k, track_max/<isa>
 // Each case first checks its result, to the bit: products against the definition, the rest against
 // the portable kernels (which the tests compare with the definition). A wrong one is skipped with
 // an error. Counters: bytes read per second (weights or keys and values), and multiply-adds per
@@ -30,6 +31,7 @@ using namespace evalrun::engine;
 using cpu::Kernels;
 
 constexpr int kOut = 1536, kIn = 576;
+constexpr int kKOut = 432, kKIn = 2048;       // as many weights
 constexpr size_t kBeyondCaches = 200u << 20;  // bytes
 
 using Floats = evalrun::base::AlignedVector<float>;
@@ -49,15 +51,36 @@ const std::map<std::string, WeightStorage>& storages() {
       {"bf16", WeightStorage::kBf16},
       {"int8-channel", WeightStorage::kInt8Channel},
       {"int8-group", WeightStorage::kInt8Group},
-      {"q4-group", WeightStorage::kQ4Group}};
+      {"q4-group", WeightStorage::kQ4Group},
+      {"q4-k", WeightStorage::kQ4K},
+      {"q5-k", WeightStorage::kQ5K},
+      {"q6-k", WeightStorage::kQ6K}};
   return all;
 }
 
+// A row of random codes and scales, as a file has it.
+std::vector<uint8_t> random_k_row(DType type, int in, uint64_t seed) {
+  evalrun::base::Rng rng(seed);
+  std::vector<uint8_t> row(static_cast<size_t>(bytes_of(type, in)));
+  for (uint8_t& b : row) b = static_cast<uint8_t>(rng.below(256));
+  for (size_t at = 0; at < row.size(); at += static_cast<size_t>(block_bytes(type))) {
+    const uint16_t d = float_to_half(0.001f);
+    for (const size_t half :
+         type == DType::kQ6_K ? std::vector<size_t>{208} : std::vector<size_t>{0, 2})
+      std::memcpy(&row[at + half], &d, sizeof d);
+  }
+  return row;
+}
+
 WeightMatrix random_matrix(WeightStorage storage) {
-  WeightMatrix w(storage, kOut, kIn);
-  for (int o = 0; o < kOut; ++o) {
-    const Floats row = random_floats(kIn, static_cast<uint64_t>(o));
-    w.set_row(o, row);
+  const int bits = k_bits(storage);
+  const DType type = bits == 4 ? DType::kQ4_K : bits == 5 ? DType::kQ5_K : DType::kQ6_K;
+  WeightMatrix w(storage, bits > 0 ? kKOut : kOut, bits > 0 ? kKIn : kIn);
+  for (int o = 0; o < w.out(); ++o) {
+    if (bits > 0)
+      w.set_row_exactly(o, type, random_k_row(type, kKIn, static_cast<uint64_t>(o)));
+    else
+      w.set_row(o, random_floats(kIn, static_cast<uint64_t>(o)));
   }
   return w;
 }
@@ -65,27 +88,28 @@ WeightMatrix random_matrix(WeightStorage storage) {
 void product(benchmark::State& state, const Kernels& k, WeightStorage storage, bool from_memory) {
   const int rows = static_cast<int>(state.range(0));
   const WeightMatrix first = random_matrix(storage);
+  const auto out = static_cast<size_t>(first.out()), n_in = static_cast<size_t>(first.in());
   const size_t copies = from_memory ? kBeyondCaches / first.size() + 1 : 1;
   const std::shared_ptr<std::byte> arena = allocate_weights(copies * first.size());
   for (size_t i = 0; i < copies; ++i)
     std::memcpy(arena.get() + i * first.size(), first.panel(0), first.size());
 
   cpu::PreparedRows in;
-  in.ensure(k, storage, static_cast<size_t>(rows), kIn);
+  in.ensure(k, storage, static_cast<size_t>(rows), first.in());
   std::vector<float> want;
   for (int r = 0; r < rows; ++r) {
-    const Floats x = random_floats(kIn, static_cast<uint64_t>(7000 + r));
+    const Floats x = random_floats(n_in, static_cast<uint64_t>(7000 + r));
     in.set(static_cast<size_t>(r), first, x.data());
     if (r == rows - 1) want = cpu::reference_product(first, x);
   }
-  Floats y(static_cast<size_t>(rows) * kOut);
+  Floats y(static_cast<size_t>(rows) * out);
   const auto run = [&](size_t copy) {
     cpu::multiply(k, storage,
                   {in.view(first), rows, arena.get() + copy * first.size(), first.panel_bytes(),
-                   first.panels(), kIn, kOut, y.data(), kOut, k.one_stream});
+                   first.panels(), first.in(), first.out(), y.data(), first.out(), k.one_stream});
   };
   run(0);
-  if (std::memcmp(y.data() + static_cast<size_t>(rows - 1) * kOut, want.data(),
+  if (std::memcmp(y.data() + static_cast<size_t>(rows - 1) * out, want.data(),
                   want.size() * sizeof(float)) != 0)
     return state.SkipWithError("the last row is not the reference's");
   size_t copy = 0;
@@ -97,8 +121,9 @@ void product(benchmark::State& state, const Kernels& k, WeightStorage storage, b
   const auto done = static_cast<double>(state.iterations());
   state.counters["read_B/s"] =
       benchmark::Counter(done * static_cast<double>(first.size()), benchmark::Counter::kIsRate);
-  state.counters["mul_add/s"] = benchmark::Counter(done * static_cast<double>(rows) * kOut * kIn,
-                                                   benchmark::Counter::kIsRate);
+  state.counters["mul_add/s"] =
+      benchmark::Counter(done * static_cast<double>(static_cast<size_t>(rows) * out * n_in),
+                         benchmark::Counter::kIsRate);
 }
 
 // `op` writes what it computes into the span; checked against the portable kernels, then timed.
@@ -207,12 +232,16 @@ void register_all() {
                             kHead);
                   }});
     // Only the scale and the sums have one arrangement on all paths.
-    add("round_int", {1 + kOut / 32, kOut * 4.0, kOut, [](const Kernels& f, float* to) {
-                        static evalrun::base::AlignedVector<std::byte> values(kOut * 2);
-                        static std::vector<cpu::WideInputs> wide(kOut / 4);
-                        (void)f.round_int(x.data(), kOut, kOut, values.data(), to,
-                                          reinterpret_cast<int32_t*>(to + 1), wide.data());
-                      }});
+    for (const bool for_k : {false, true})
+      add(for_k ? "round_int_for_k" : "round_int",
+          {1 + kOut / 32, kOut * 4.0, kOut, [for_k](const Kernels& f, float* to) {
+             static evalrun::base::AlignedVector<std::byte> values(kOut * 3);
+             static std::vector<int32_t> pairs(kOut / 64), starts(kOut / 16);
+             static std::vector<cpu::WideInputs> wide(kOut / 4);
+             (void)f.round_int(x.data(), kOut, kOut,
+                               {values.data(), to, reinterpret_cast<int32_t*>(to + 1), wide.data(),
+                                for_k ? pairs.data() : nullptr, for_k ? starts.data() : nullptr});
+           }});
     add("track_max", {32, kOut * 4.0, kOut, [](const Kernels& f, float* to) {
                         std::fill_n(to, 16, -1e30f);
                         std::fill_n(to + 16, 16, 0.0f);

@@ -160,6 +160,8 @@ TEST_F(CostShape, BadInput) {
   expect_refused(cost({"--shape", "llama-3-8"}), 2, "did you mean 'llama-3-8b'");
   expect_refused(cost({"--shape", tiny_gguf()}), 2, "-m ");
   expect_refused(cost({"--shape", "Tiny-Shape", "--dtype", "int9"}), 2, "int8-fast");
+  expect_refused(cost({"--shape", "Tiny-Shape", "--dtype", "q4,stored"}), 2,
+                 "--dtype stored: a shape has no file");
   expect_refused(cost({"--shape", "Tiny-Shape", "--context", "701"}), 2, "1 to 700 tokens");
   expect_refused(cost({"--shape", "Tiny-Shape", "--kv-dtype", "int9"}), 2, "int9");
   write_shape("other.json", {{"model_type", "gemma"}});

@@ -140,6 +140,7 @@ TEST_F(Listing, ShapesWithTheirMemory) {
   EXPECT_EQ(memory["bf16"], 6738415616 * 2 + 65 * 4096 * 2);
   EXPECT_GT(memory["bf16"], memory["int8"]);
   EXPECT_GT(memory["int8"], memory["q4"]);
+  EXPECT_FALSE(memory.contains("stored")) << "that is what a file has";
   EXPECT_TRUE(shapes[0]["available"].get<bool>()) << "the smallest one";
   const std::string table = run({"list", "shapes"}).out;
   EXPECT_THAT(table, ContainsRegex("llama-2-7b +32 +4096 +32 +32 +11008 +32000 +[0-9.]+ GB"));

@@ -31,7 +31,7 @@ namespace evalrun::engine::testing {
 namespace {
 
 TEST(Allocation, StepsAllocateNothing) {
-  for (const WeightFormatSpec& spec : weight_formats()) {
+  for (const WeightFormatSpec& spec : rounded_formats()) {
     auto s = open(make_random_model(small_config(), 1, spec.format), "", 2, 1024);
     s->prefill(random_tokens(100, 101, 1));
     auto tree = random_tree(16, 101, 5);

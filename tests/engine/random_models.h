@@ -69,9 +69,10 @@ struct Path {
   }
 };
 inline void PrintTo(const Path& path, std::ostream* out) { *out << path.name(); }
+// Weights as a file has them are in tests/formats/k_model_test.cpp.
 inline std::vector<Path> cuda_paths() {
   std::vector<Path> paths;
-  for (const WeightFormatSpec& spec : weight_formats())
+  for (const WeightFormatSpec& spec : rounded_formats())
     paths.push_back({"", spec.format, "", false, "cuda"});
   return paths;
 }
@@ -81,7 +82,7 @@ inline std::vector<Path> all_paths() {
 #endif
   std::vector<Path> paths;
   for (const std::string& isa : available_isas())
-    for (const WeightFormatSpec& spec : weight_formats()) paths.push_back({isa, spec.format});
+    for (const WeightFormatSpec& spec : rounded_formats()) paths.push_back({isa, spec.format});
   for (const std::string& isa : one_isa_paths())
     paths.push_back({isa, WeightFormat::kBf16, "", true});
   // The cache is no matter of the weights.

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/base/error.h"
 #include "engine/base/text.h"
 #include "engine/model/model.h"
 #include "engine/model/shape_model.h"
@@ -152,7 +153,7 @@ TEST(ShapeBytes, AreThoseOfAModel) {
   for (const char* architecture : {"llama", "qwen2", "qwen3"}) {
     EXPECT_EQ(n_parameters(odd_config(architecture)),
               make_random_model(odd_config(architecture), 1)->n_parameters());
-    for (const WeightFormatSpec& spec : weight_formats()) {
+    for (const WeightFormatSpec& spec : rounded_formats()) {
       SCOPED_TRACE(std::string(architecture) + " " + std::string(spec.name));
       const ModelConfig c = odd_config(architecture);
       const auto model = make_random_model(c, 1, spec.format);
@@ -163,6 +164,13 @@ TEST(ShapeBytes, AreThoseOfAModel) {
           << "shared layers count fully: so much the model itself would take";
     }
   }
+}
+
+TEST(ShapeBytes, WeightsAsStoredAreNobodysWithoutAFile) {
+  const ModelConfig c = odd_config("llama");
+  EXPECT_THROW((void)weight_bytes(c, WeightFormat::kStored), base::InternalError);
+  EXPECT_THROW((void)make_shape_model(c, {.format = WeightFormat::kStored}), base::InternalError);
+  EXPECT_THROW((void)make_random_model(c, 1, WeightFormat::kStored), base::InternalError);
 }
 
 TEST(ShapeBytes, DistinctLayersHoldWhatIsAsked) {

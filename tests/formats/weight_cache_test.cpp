@@ -174,8 +174,25 @@ TEST_F(WeightCacheTest, OnlyRoundedWeightsAreKept) {
   (void)load(options(WeightFormat::kInt8));
   EXPECT_TRUE(files().empty());
   model_ = write_gguf(folder_, "m.gguf", {.type = DType::kQ4_K});
+  (void)load(options(WeightFormat::kStored));
+  EXPECT_TRUE(files().empty());
   (void)load(options(WeightFormat::kQ4));
   EXPECT_EQ(files().size(), 1u);
+}
+
+// One rounded tensor among those as stored: the file has all.
+TEST_F(WeightCacheTest, MixturesComeBackFromTheFile) {
+  model_ = write_gguf(
+      folder_, "m.gguf",
+      {.type = DType::kQ4_K, .types = {{"attn_v", DType::kQ6_K}, {"ffn_up", DType::kF16}}});
+  const auto first = load(options(WeightFormat::kStored));
+  EXPECT_THAT(stderr_, HasSubstr("stored weights of " + model_ + " are kept"));
+  ASSERT_EQ(files().size(), 1u);
+  const auto second = load(options(WeightFormat::kStored));
+  EXPECT_EQ(stderr_, "");
+  EXPECT_EQ(bytes_of_model(*first), bytes_of_model(*second));
+  EXPECT_EQ(second->layer(1).v.storage(), WeightStorage::kQ6K);
+  EXPECT_EQ(second->layer(1).up.storage(), WeightStorage::kInt8Group);
 }
 
 TEST_F(WeightCacheTest, CanBeSwitchedOff) {

@@ -57,14 +57,17 @@ TEST(Conversion, EveryGgufTypeInEveryFormat) {
   const TempFolder folder;
   for (const DType type : weight_types()) {
     for (const bool tied : {true, false}) {
-      if (tied && block_length(type) == 256) continue;  // they differ in dequantize() alone
+      // They differ in dequantize() alone.
+      if (tied && block_length(type) == 256 && k_bits(type) == 0) continue;
       const std::string path =
           write_gguf(folder, "m.gguf", {.type = type, .tied = tied, .seed = 7});
       const GgufFile file(path);
       for (const WeightFormat format : all_formats()) {
         SCOPED_TRACE(fmt::format("{} as {}, tied {}", dtype_name(type), name_of(format), tied));
         const auto model = load_model(path, in_format(format));
-        const WeightFormatSpec& spec = spec_of(format);
+        WeightFormatSpec spec = spec_of(format);
+        if (format == WeightFormat::kStored)
+          spec.layers = spec.head = spec.embedding = WeightMatrix::storage_of(type);
         EXPECT_EQ(model->format(), format);
         EXPECT_EQ(model->embedding().storage(), spec.embedding);
         EXPECT_EQ(model->head().storage(), spec.head);
@@ -82,15 +85,23 @@ TEST(Conversion, EveryGgufTypeInEveryFormat) {
   }
 }
 
-TEST(Conversion, AutoKeepsFourBitFilesAndRoundsOthersToEight) {
+TEST(Conversion, AutoKeepsKQuantsAndFourBitFilesAndRoundsOthersToEight) {
   const TempFolder folder;
   for (const DType type : weight_types()) {
-    const auto model =
-        load_model(write_gguf(folder, "m.gguf", {.type = type}), in_format(WeightFormat::kAuto));
-    const bool is_kept = type == DType::kQ4_0 || type == DType::kQ4_1;
-    EXPECT_EQ(model->format(), is_kept ? WeightFormat::kQ4 : WeightFormat::kInt8)
+    const std::string path = write_gguf(folder, "m.gguf", {.type = type});
+    const WeightFormat rounded =
+        type == DType::kQ4_0 || type == DType::kQ4_1 ? WeightFormat::kQ4 : WeightFormat::kInt8;
+    const bool is_k = type == DType::kQ4_K || type == DType::kQ5_K || type == DType::kQ6_K;
+    LoadOptions options = in_format(WeightFormat::kAuto);
+    EXPECT_EQ(load_model(path, options)->format(), is_k ? WeightFormat::kStored : rounded)
         << dtype_name(type);
+    options.auto_stored = false;
+    EXPECT_EQ(load_model(path, options)->format(), rounded) << dtype_name(type);
   }
+  // A head alone changes nothing: llama.cpp gives most files one in Q6_K.
+  const std::string path =
+      write_gguf(folder, "m.gguf", {.type = DType::kQ4_0, .types = {{"token_embd", DType::kQ6_K}}});
+  EXPECT_EQ(load_model(path, in_format(WeightFormat::kAuto))->format(), WeightFormat::kQ4);
 }
 
 // tiny-llama with its float32 values rounded to a 16-bit type.
@@ -186,6 +197,9 @@ TEST(Conversion, NumbersThatAreNoneAreNamedInEveryFormat) {
       {DType::kQ4_1, half_bytes(0x2000) + half_bytes(0x7E00)},  // the offset
       {DType::kQ4_K, half_bytes(0x7C00)},
       {DType::kQ4_K, half_bytes(0x2000) + half_bytes(0x7E00)},  // the scale of the minima
+      {DType::kQ5_K, half_bytes(0x7E00)},
+      {DType::kQ5_K, half_bytes(0x1000) + half_bytes(0xFC00)},
+      {DType::kQ6_K, std::string(208, '\x11') + half_bytes(0x7E00)},
       {DType::kMXFP4, "\xFF"},
       {DType::kNVFP4, "\x7F"}};
   for (const auto& [type, bytes] : damages) {

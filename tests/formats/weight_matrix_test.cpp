@@ -125,6 +125,10 @@ float documented(const WeightMatrix& m, int o, int k) {
                  static_cast<float>(r < 32 ? both & 15 : both >> 4) +
              half(at + 512 + 64 + (r / 32 * 16 + c) * 2);
     }
+    case WeightStorage::kQ4K:  // k_panels_test.cpp
+    case WeightStorage::kQ5K:
+    case WeightStorage::kQ6K:
+      break;
   }
   return 0;
 }

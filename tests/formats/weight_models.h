@@ -1,8 +1,10 @@
 // A small Qwen3 model in a GGUF file whose matrices have any stored type, filled with random
 // blocks.
 #pragma once
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -114,6 +116,8 @@ struct GgufModel {
   // Changes the bytes of a tensor before they are written.
   std::string damaged = {};
   std::string damage = {};  // written over the first bytes of `damaged`
+  // Instead of `type`, of matrices with this in their names; of several the first.
+  std::map<std::string, DType> types = {};
 };
 
 inline std::string write_gguf(const TempFolder& folder, const std::string& name,
@@ -134,7 +138,11 @@ inline std::string write_gguf(const TempFolder& folder, const std::string& name,
   base::Rng rng(model.seed);
   uint64_t offset = 0;
   const auto tensor = [&](const std::string& n, const std::vector<uint64_t>& ne) {
-    const DType t = ne.size() == 1 ? DType::kF32 : model.type;
+    DType t = ne.size() == 1 ? DType::kF32 : model.type;
+    const auto own = std::find_if(model.types.begin(), model.types.end(), [&](const auto& entry) {
+      return n.find(entry.first) != std::string::npos;
+    });
+    if (ne.size() == 2 && own != model.types.end()) t = own->second;
     std::string bytes =
         random_weights(t, static_cast<int64_t>(ne[0] * (ne.size() == 1 ? 1 : ne[1])), rng);
     if (n == model.damaged) bytes.replace(0, model.damage.size(), model.damage);

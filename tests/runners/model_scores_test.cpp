@@ -83,7 +83,9 @@ TEST(TextLikelihood, ByHand) {
     const TextLikelihood cut = of(t, at(1, 0.7));
     EXPECT_EQ(cut.impossible, t < 2 ? 0 : 1);
     EXPECT_EQ(cut.nll, found.nll);
-    if (t >= 2) EXPECT_EQ(cut.surprise, 0);
+    if (t >= 2) {
+      EXPECT_EQ(cut.surprise, 0);
+    }
   }
   EXPECT_NEAR(surprise, 0, 1e-6);
   EXPECT_NEAR(rare, 0, 1e-7);

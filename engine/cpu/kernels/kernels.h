@@ -13,6 +13,12 @@
 //   kQ4Group      followed in kQ4Group by y = fma(float(sum of lo), m, y); then for every four
 //                 inputs with a hi part, ascending, the same with 128 hi in place of lo; at the end
 //                 y * row scale.
+//   kQ4K, kQ5K    y = fma(float(sum over the block of lo * code * scale), d, y) for blocks of 256
+//                 ascending, each followed by y = fma(float(sum of lo * minimum), m, y): code, and
+//                 scale and minimum of the input's group of 32, are integers as in the file, m is
+//                 -dmin, and the sums are exact in int32. Then, as above, four inputs with a hi
+//                 part at a time, and row scale.
+//   kQ6K          the same with code - 32, scales of groups of 16 and no minima.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -39,6 +45,10 @@ struct InputRows {
   int groups = 0;                     // padded inputs / 32
   const WideInputs* wide = nullptr;   // [rows][groups * 8]
   const int32_t* n_wide = nullptr;    // [rows]
+  // For products with K-quants alone:
+  const int32_t* pairs = nullptr;   // [rows][groups / 2]: two of the sums as 16 bits, even first
+  const int32_t* starts = nullptr;  // [rows][groups * 2]: -32 times the sum of 16 inputs, in the
+                                    // arrangement of the kernels' sums of codes
 
   InputRows from(int row) const {
     const ptrdiff_t r = row;
@@ -48,8 +58,21 @@ struct InputRows {
             sums + r * groups,
             groups,
             wide + r * groups * 8,
-            n_wide + r};
+            n_wide + r,
+            pairs + r * (groups / 2),
+            starts + r * groups * 2};
   }
+};
+
+// Where one row of integers goes; the rest as in InputRows.
+struct IntegerRow {
+  std::byte* values;  // [padded / 4 * bytes_per_four], or bytes_per_four_of_k with pairs and starts
+  float* scale;
+  int32_t* sums;
+  WideInputs* wide;  // [padded / 4]
+  // Both null: no product with K-quants follows.
+  int32_t* pairs = nullptr;
+  int32_t* starts = nullptr;
 };
 
 struct Product {
@@ -66,9 +89,10 @@ struct Product {
 };
 
 struct Kernels {
-  const char* name;    // "avx512", "avx2", ...
-  int bytes_per_four;  // size of four integer inputs in a row: 4 (int8) or 8 (int16)
-  int bytes_per_bf16;  // size of one kBf16 input in a row: 2, or 4 where it is widened
+  const char* name;         // "avx512", "avx2", ...
+  int bytes_per_four;       // size of four integer inputs in a row: 4 (int8) or 8 (int16)
+  int bytes_per_four_of_k;  // in a row for K-quants, too: 4, or 12 (all as int16, then all as int8)
+  int bytes_per_bf16;       // size of one kBf16 input in a row: 2, or 4 where it is widened
   // How the processor reads memory fastest. Zen 4 gives a thread 30 GB/s in one stream and 15 to 27
   // in six; a Sapphire Rapids guest 12 in one and 20 in four.
   bool one_stream;
@@ -78,11 +102,13 @@ struct Kernels {
   void (*multiply_int8_channel)(const Product&);
   void (*multiply_int8_group)(const Product&);
   void (*multiply_q4_group)(const Product&);
+  void (*multiply_q4_k)(const Product&);
+  void (*multiply_q5_k)(const Product&);
+  void (*multiply_q6_k)(const Product&);
 
-  // One row to integers: values [padded / 4 * bytes_per_four], sums [padded / 32], wide
-  // [padded / 4] with their number returned; padding becomes zero.
-  int (*round_int)(const float* x, int n, int padded, std::byte* values, float* scale,
-                   int32_t* sums, WideInputs* wide);
+  // One row to integers; padding becomes zero. Returns the number of wide inputs. What serves
+  // K-quants changes nothing of the rest, so such a row fits matrices of any integer storage.
+  int (*round_int)(const float* x, int n, int padded, const IntegerRow& to);
   // One row to bfloat16; padding becomes zero.
   void (*round_bf16)(const float* x, int n, int padded, std::byte* values);
 
@@ -135,6 +161,12 @@ inline void multiply(const Kernels& k, WeightStorage storage, const Product& p) 
       return k.multiply_int8_group(p);
     case WeightStorage::kQ4Group:
       return k.multiply_q4_group(p);
+    case WeightStorage::kQ4K:
+      return k.multiply_q4_k(p);
+    case WeightStorage::kQ5K:
+      return k.multiply_q5_k(p);
+    case WeightStorage::kQ6K:
+      return k.multiply_q6_k(p);
   }
 }
 

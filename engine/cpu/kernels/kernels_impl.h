@@ -6,11 +6,14 @@
 // (bits(t) << 23), load_first(p, n), store_first(p, n, v), select_gt(a, b, x, y) = a > b ? x : y,
 // sum(v) = sum_lanes() of arith.h, largest(v) of the lanes, kTileQueries (most queries of an
 // attention tile: 6 or 2), tile_columns(queries) (its keys or values, in vectors).
-// Also used: quantize16(x, inverse, lo, hi, sum) of the integer arrangement D: 16 inputs to lo
+// Also used, of the integer arrangement D: quantize16(x, inverse, lo, hi, sum): 16 inputs to lo
 // parts at `lo`; true when one has a hi part, then all 16 are in `hi`; adds their lo sum to `sum`.
+// start_of_k(lo, bytes): of 16 inputs at `lo` what a row's `starts` hold; where lo parts are not
+// bytes, writes them as bytes, too.
 
 namespace {
 
+using evalrun::engine::cpu::IntegerRow;
 using evalrun::engine::cpu::kChunk;
 using evalrun::engine::cpu::kLanes;
 using evalrun::engine::cpu::WideInputs;
@@ -304,8 +307,23 @@ bool track_max(const float* y, int n, int first_block, float* best, float* block
   return V::sum(poison) == 0.0f;
 }
 
-int round_int(const float* x, int n, int padded, std::byte* values, float* scale, int32_t* sums,
-              WideInputs* wide) {
+// Where a row for K-quants has its lo parts as bytes; lo parts that are bytes are there once.
+constexpr size_t k_bytes_at(int groups) {
+  return static_cast<size_t>(groups) * 8 * (D::kBytesPerFourOfK - 4);
+}
+
+// What products with K-quants need beside the integers of a row. Blocks are of 64 inputs, so groups
+// come in pairs; a sum is 32 * 127 at most.
+void add_for_k(int groups, const IntegerRow& to) {
+  std::byte* bytes = to.values + k_bytes_at(groups);
+  for (size_t i = 0; i < static_cast<size_t>(groups) * 2; ++i)
+    to.starts[i] = D::start_of_k(to.values + i * 4 * D::kBytesPerFour, bytes + i * 16);
+  for (int g = 0; g < groups; g += 2)
+    to.pairs[g / 2] = static_cast<int32_t>((static_cast<uint32_t>(to.sums[g]) & 0xFFFFu) |
+                                           static_cast<uint32_t>(to.sums[g + 1]) << 16);
+}
+
+int round_int(const float* x, int n, int padded, const IntegerRow& to) {
   V squares = V::zero(), largest = V::zero();
   int i = 0;
   for (; i + kLanes <= n; i += kLanes) {
@@ -318,8 +336,8 @@ int round_int(const float* x, int n, int padded, std::byte* values, float* scale
     squares = V::fma(v, v, squares);
     largest = V::vmax(V::abs(v), largest);
   }
-  *scale = evalrun::engine::cpu::input_scale(V::sum(squares), n, V::largest(largest));
-  const V inverse = V::bcast(1.0f / *scale);
+  *to.scale = evalrun::engine::cpu::input_scale(V::sum(squares), n, V::largest(largest));
+  const V inverse = V::bcast(1.0f / *to.scale);
   int n_wide = 0;
   for (int g = 0; g < padded / 32; ++g) {
     typename D::Partial sum = D::partial_zero();
@@ -329,19 +347,20 @@ int round_int(const float* x, int n, int padded, std::byte* values, float* scale
                   : at < n         ? V::load_first(x + at, n - at)
                                    : V::zero();
       alignas(64) int32_t hi[kLanes];
-      if (D::quantize16(v * inverse, values + static_cast<size_t>(at / 4) * D::kBytesPerFour, hi,
+      if (D::quantize16(v * inverse, to.values + static_cast<size_t>(at / 4) * D::kBytesPerFour, hi,
                         sum))
         for (int four = 0; four < 4; ++four) {
           const int32_t* h = hi + 4 * four;
           if ((h[0] | h[1] | h[2] | h[3]) == 0) continue;
-          WideInputs& w = wide[n_wide++];
+          WideInputs& w = to.wide[n_wide++];
           w.line = at / 4 + four;
           w.sum = h[0] + h[1] + h[2] + h[3];
           D::arrange(h, w.value);
         }
     }
-    sums[g] = D::reduce(sum);
+    to.sums[g] = D::reduce(sum);
   }
+  if (to.pairs != nullptr) add_for_k(padded / 32, to);
   return n_wide;
 }
 

@@ -1,8 +1,10 @@
-// The table of an instruction set, filled from kernels_impl.h and products_impl.h.
+// The table of an instruction set, filled from kernels_impl.h, products_impl.h and
+// k_products_impl.h.
 namespace {
 constexpr evalrun::engine::cpu::Kernels table_named(const char* name) {
   return {name,
           D::kBytesPerFour,
+          D::kBytesPerFourOfK,
           B::kBytesPerInput,
           false,
           multiply_panels<Kind::kF32>,
@@ -10,6 +12,9 @@ constexpr evalrun::engine::cpu::Kernels table_named(const char* name) {
           multiply_panels<Kind::kChannel>,
           multiply_panels<Kind::kGroup>,
           multiply_panels<Kind::kQ4>,
+          multiply_panels<Kind::kQ4K>,
+          multiply_panels<Kind::kQ5K>,
+          multiply_panels<Kind::kQ6K>,
           round_int,
           B::round_row,
           rms_norm,

@@ -112,32 +112,69 @@ inline int32_t sum_of_ints(__m256i v) {
   return _mm_cvtsi128_si32(_mm_add_epi32(q, _mm_shuffle_epi32(q, 0xB1)));
 }
 
-#if defined(__AVXVNNI__)
-// vpdpbusd on halves.
-struct D {
-  struct Sum {
-    __m256i a, b;
-  };
-  using Line = Sum;
-  using Four = __m256i;
+// Of both arrangements of integers: 16 sums, 64 codes of K-quants.
+struct Ymm2 {
+  __m256i a, b;
+};
+struct CodesOfK {
+  using Sum = Ymm2;
+  using Codes = Ymm2;
+  using Narrow = Ymm2;
+  using Scale = Ymm2;
+  using Pairs = Ymm2;
   using Partial = __m256i;
-  static constexpr int kBytesPerFour = 4;
-  static Sum splat(int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
-  static Line line(const std::byte* p) {
+  static Ymm2 load(const std::byte* p) {
     const auto* v = reinterpret_cast<const __m256i*>(p);
     return {_mm256_loadu_si256(v), _mm256_loadu_si256(v + 1)};
   }
-  static Line low(const std::byte* p) {
-    const Line l = line(p);
+  static Codes low_codes(const std::byte* p) {
+    const Ymm2 l = load(p);
     const __m256i m = _mm256_set1_epi8(15);
     return {_mm256_and_si256(l.a, m), _mm256_and_si256(l.b, m)};
   }
-  static Line high(const std::byte* p) {
-    const Line l = line(p);
+  static Codes high_codes(const std::byte* p) {
+    const Ymm2 l = load(p);
     const __m256i m = _mm256_set1_epi8(15);
     return {_mm256_and_si256(_mm256_srli_epi16(l.a, 4), m),
             _mm256_and_si256(_mm256_srli_epi16(l.b, 4), m)};
   }
+  static Codes add_high(const Codes& codes, const std::byte* p, int bit, int mask) {
+    const __m256i m = _mm256_set1_epi8(static_cast<char>(mask));
+    const auto with = [&](__m256i c, __m256i bits) {
+      const __m256i moved =
+          bit < 4 ? _mm256_slli_epi16(bits, 4 - bit) : _mm256_srli_epi16(bits, bit - 4);
+      return _mm256_or_si256(c, _mm256_and_si256(moved, m));
+    };
+    const Ymm2 l = load(p);
+    return {with(codes.a, l.a), with(codes.b, l.b)};
+  }
+  static Narrow narrow(int32_t start) {
+    return {_mm256_set1_epi32(start), _mm256_set1_epi32(start)};
+  }
+  // Unsigned bytes to 16 bits: two bytes of every channel.
+  static Pairs pairs_at(const std::byte* p) {
+    const auto* v = reinterpret_cast<const __m128i*>(p);
+    return {_mm256_cvtepu8_epi16(_mm_loadu_si128(v)), _mm256_cvtepu8_epi16(_mm_loadu_si128(v + 1))};
+  }
+  static Sum add(const Sum& x, const Sum& y) {
+    return {_mm256_add_epi32(x.a, y.a), _mm256_add_epi32(x.b, y.b)};
+  }
+  static Sum shl7(const Sum& s) { return {_mm256_slli_epi32(s.a, 7), _mm256_slli_epi32(s.b, 7)}; }
+  static V to_float(const Sum& s) { return {_mm256_cvtepi32_ps(s.a), _mm256_cvtepi32_ps(s.b)}; }
+  static Sum splat(int32_t x) { return narrow(x); }
+  static Partial partial_zero() { return _mm256_setzero_si256(); }
+  static int32_t reduce(Partial p) { return sum_of_ints(p); }
+};
+
+#if defined(__AVXVNNI__)
+// vpdpbusd on halves.
+struct D : CodesOfK {
+  using Line = Ymm2;
+  using Four = __m256i;
+  static constexpr int kBytesPerFour = 4, kBytesPerFourOfK = 4;
+  static Line line(const std::byte* p) { return load(p); }
+  static Line low(const std::byte* p) { return low_codes(p); }
+  static Line high(const std::byte* p) { return high_codes(p); }
   static Four four(const std::byte* p) {
     int32_t x;
     __builtin_memcpy(&x, p, sizeof x);
@@ -147,6 +184,33 @@ struct D {
     s.a = _mm256_dpbusd_avx_epi32(s.a, w.a, x);
     s.b = _mm256_dpbusd_avx_epi32(s.b, w.b, x);
   }
+  static constexpr int lines_of_narrow(int /*bits*/) { return 8; }
+  static Line line_of(const Codes& c) { return c; }
+  static Four byte_four(const std::byte* p) { return four(p); }
+  static void dot_codes(Narrow& s, const Codes& w, Four x) { dot(s, w, x); }
+  static Scale scale_at(const std::byte* p) {
+    const auto* v = reinterpret_cast<const __m128i*>(p);
+    return {_mm256_cvtepi8_epi32(_mm_loadl_epi64(v)),
+            _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p + 8)))};
+  }
+  static Sum times(const Sum& s, const Scale& scale) {
+    return {_mm256_mullo_epi32(s.a, scale.a), _mm256_mullo_epi32(s.b, scale.b)};
+  }
+  static void add_scaled(Sum& sum, const Narrow& n, const Scale& scale) {
+    sum = add(sum, times(n, scale));
+  }
+  static void dot_pairs(Sum& sum, const Pairs& w, int32_t two) {
+    sum.a = _mm256_dpwssd_avx_epi32(sum.a, w.a, _mm256_set1_epi32(two));
+    sum.b = _mm256_dpwssd_avx_epi32(sum.b, w.b, _mm256_set1_epi32(two));
+  }
+  static int32_t start_of_k(const std::byte* lo, std::byte* /*bytes*/) {
+    // The instruction sums unsigned bytes, eight each.
+    const __m128i biased =
+        _mm_xor_si128(_mm_loadu_si128(reinterpret_cast<const __m128i*>(lo)), _mm_set1_epi8(-128));
+    const __m128i halves = _mm_sad_epu8(biased, _mm_setzero_si128());
+    return -32 * (_mm_cvtsi128_si32(halves) + _mm_extract_epi16(halves, 4) - 16 * 128);
+  }
+
   static void pack_lo(const SplitHalf& a, const SplitHalf& b, std::byte* lo) {
     // Packing works within 128-bit lanes; the permutation puts the four quarters in order.
     const __m256i words = _mm256_packs_epi32(a.lo, b.lo);
@@ -161,41 +225,26 @@ struct D {
   }
 #else
 // vpmaddwd: the bytes of a line widened to 16 bits, even and odd ones apart, against 16-bit inputs
-// in the order (0, 2), (1, 3). (vpmaddubsw would saturate: 255 * 127 * 2 > 32767.)
-struct D {
-  struct Sum {
-    __m256i a, b;
-  };
+// in the order (0, 2), (1, 3). (vpmaddubsw would saturate: 255 * 127 * 2 > 32767.) The codes of
+// K-quants are small enough for vpmaddubsw and sums of 16 bits, two to a channel: a row for these
+// has its inputs as bytes behind the words.
+struct D : CodesOfK {
   struct Line {
     __m256i even_a, odd_a, even_b, odd_b;
   };
   struct Four {
     __m256i even, odd;
   };
-  using Partial = __m256i;
-  static constexpr int kBytesPerFour = 8;
-  static Sum splat(int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
+  static constexpr int kBytesPerFour = 8, kBytesPerFourOfK = 12;
   static Line widened(__m256i a, __m256i b) {
     const __m256i m = _mm256_set1_epi16(255);
     return {_mm256_and_si256(a, m), _mm256_srli_epi16(a, 8), _mm256_and_si256(b, m),
             _mm256_srli_epi16(b, 8)};
   }
-  static Line line(const std::byte* p) {
-    const auto* v = reinterpret_cast<const __m256i*>(p);
-    return widened(_mm256_loadu_si256(v), _mm256_loadu_si256(v + 1));
-  }
-  static Line low(const std::byte* p) {
-    const auto* v = reinterpret_cast<const __m256i*>(p);
-    const __m256i m = _mm256_set1_epi8(15);
-    return widened(_mm256_and_si256(_mm256_loadu_si256(v), m),
-                   _mm256_and_si256(_mm256_loadu_si256(v + 1), m));
-  }
-  static Line high(const std::byte* p) {
-    const auto* v = reinterpret_cast<const __m256i*>(p);
-    const __m256i m = _mm256_set1_epi8(15);
-    return widened(_mm256_and_si256(_mm256_srli_epi16(_mm256_loadu_si256(v), 4), m),
-                   _mm256_and_si256(_mm256_srli_epi16(_mm256_loadu_si256(v + 1), 4), m));
-  }
+  static Line line_of(const Codes& c) { return widened(c.a, c.b); }
+  static Line line(const std::byte* p) { return line_of(load(p)); }
+  static Line low(const std::byte* p) { return line_of(low_codes(p)); }
+  static Line high(const std::byte* p) { return line_of(high_codes(p)); }
   static Four four(const std::byte* p) {
     int32_t x[2];
     __builtin_memcpy(x, p, sizeof x);
@@ -207,6 +256,61 @@ struct D {
     s.b = _mm256_add_epi32(s.b, _mm256_add_epi32(_mm256_madd_epi16(w.even_b, x.even),
                                                  _mm256_madd_epi16(w.odd_b, x.odd)));
   }
+
+  // A narrow sum has two inputs of a line, so it holds eight lines of 4-bit codes (30,480 at most),
+  // four of 5-bit codes (31,496), and four of 6-bit codes less 32 (32,512; its start and all sums
+  // are modulo 2^16).
+  static constexpr int lines_of_narrow(int bits) { return bits == 5 ? 4 : 8; }
+  static __m256i byte_four(const std::byte* p) {
+    int32_t x;
+    __builtin_memcpy(&x, p, sizeof x);
+    return _mm256_set1_epi32(x);
+  }
+  static void dot_codes(Narrow& s, const Codes& w, __m256i x) {
+    s.a = _mm256_add_epi16(s.a, _mm256_maddubs_epi16(w.a, x));
+    s.b = _mm256_add_epi16(s.b, _mm256_maddubs_epi16(w.b, x));
+  }
+  // Each scale twice, as 16 bits.
+  static Scale scale_at(const std::byte* p) {
+    const __m256i both =
+        _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    const auto spread = [&](int first) {
+      // The bytes go to the upper halves of words; -1 makes zeros.
+      const auto word = [&](int i) { return 0x00FF00FF | (first + i) << 8 | (first + i) << 24; };
+      return _mm256_srai_epi16(
+          _mm256_shuffle_epi8(both, _mm256_setr_epi32(word(0), word(1), word(2), word(3), word(4),
+                                                      word(5), word(6), word(7))),
+          8);
+    };
+    return {spread(0), spread(8)};
+  }
+  static Sum times(const Sum& s, const Scale& scale) {
+    return {_mm256_mullo_epi32(s.a, _mm256_srai_epi32(scale.a, 16)),
+            _mm256_mullo_epi32(s.b, _mm256_srai_epi32(scale.b, 16))};
+  }
+  static void add_scaled(Sum& sum, const Narrow& n, const Scale& scale) {
+    sum.a = _mm256_add_epi32(sum.a, _mm256_madd_epi16(n.a, scale.a));
+    sum.b = _mm256_add_epi32(sum.b, _mm256_madd_epi16(n.b, scale.b));
+  }
+  static void dot_pairs(Sum& sum, const Pairs& w, int32_t two) {
+    const __m256i x = _mm256_set1_epi32(two);
+    sum.a = _mm256_add_epi32(sum.a, _mm256_madd_epi16(w.a, x));
+    sum.b = _mm256_add_epi32(sum.b, _mm256_madd_epi16(w.b, x));
+  }
+
+  static int32_t start_of_k(const std::byte* lo, std::byte* bytes) {
+    const auto* words = reinterpret_cast<const __m128i*>(lo);
+    const __m128i order = _mm_setr_epi8(0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15);
+    const __m128i packed = _mm_shuffle_epi8(
+        _mm_packs_epi16(_mm_loadu_si128(words), _mm_loadu_si128(words + 1)), order);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(bytes), packed);
+    // Of inputs 0 and 1 of the fours, and of 2 and 3.
+    const __m128i twos = _mm_maddubs_epi16(_mm_set1_epi8(1), packed);
+    const __m128i halves = _mm_add_epi16(twos, _mm_srli_si128(twos, 8));
+    const __m128i all = _mm_add_epi16(halves, _mm_srli_epi64(halves, 32));
+    return _mm_cvtsi128_si32(_mm_sub_epi16(_mm_setzero_si128(), _mm_slli_epi16(all, 5)));
+  }
+
   static void pack_lo(const SplitHalf& a, const SplitHalf& b, std::byte* lo) {
     // Each 128-bit lane of a half is one four.
     const __m256i order = _mm256_broadcastsi128_si256(
@@ -222,11 +326,6 @@ struct D {
     __builtin_memcpy(value, words, sizeof words);
   }
 #endif
-  static Sum shl7(Sum s) { return {_mm256_slli_epi32(s.a, 7), _mm256_slli_epi32(s.b, 7)}; }
-  static Sum add(Sum x, Sum y) { return {_mm256_add_epi32(x.a, y.a), _mm256_add_epi32(x.b, y.b)}; }
-  static V to_float(Sum s) { return {_mm256_cvtepi32_ps(s.a), _mm256_cvtepi32_ps(s.b)}; }
-  static Partial partial_zero() { return _mm256_setzero_si256(); }
-  static int32_t reduce(Partial p) { return sum_of_ints(p); }
   static bool quantize16(V x, std::byte* lo, int32_t* hi, Partial& sum) {
     const SplitHalf a = split_half(x.a), b = split_half(x.b);
     pack_lo(a, b, lo);
@@ -238,12 +337,13 @@ struct D {
   }
 };
 
-// 16 registers, and every sum takes two.
-constexpr int tile_rows(Kind kind) {
-  return kind == Kind::kF32 || kind == Kind::kBf16 ? 4 : kind == Kind::kChannel ? 4 : 2;
+// 16 registers, and every sum takes two. K-quants have only narrow sums in registers.
+constexpr bool is_plain(Kind kind) {
+  return kind == Kind::kF32 || kind == Kind::kBf16 || kind == Kind::kChannel;
 }
+constexpr int tile_rows(Kind kind) { return kind == Kind::kGroup || kind == Kind::kQ4 ? 2 : 4; }
 constexpr int tile_panels(Kind kind, int rows) {
-  if (kind == Kind::kGroup || kind == Kind::kQ4) return rows == 1 ? 2 : 1;
+  if (!is_plain(kind)) return rows == 1 ? 2 : 1;
   return rows == 1 ? 3 : rows == 2 ? 2 : 1;
 }
 

@@ -73,7 +73,7 @@ struct D {
   using Line = __m512i;
   using Four = __m512i;
   using Partial = __m512i;
-  static constexpr int kBytesPerFour = 4;
+  static constexpr int kBytesPerFour = 4, kBytesPerFourOfK = 4;
   static Sum splat(int32_t x) { return _mm512_set1_epi32(x); }
   static Sum from_memory(const int32_t* p) { return _mm512_loadu_si512(p); }
   static Line line(const std::byte* p) { return _mm512_loadu_si512(p); }
@@ -92,6 +92,50 @@ struct D {
   [[gnu::always_inline]] static inline void dot(Sum& sum, Line w, Four x) {
     asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(w), "v"(x));
   }
+
+  // Of K-quants.
+  using Codes = __m512i;
+  using Narrow = __m512i;
+  using Scale = __m512i;
+  using Pairs = __m512i;
+  static constexpr int lines_of_narrow(int /*bits*/) { return 8; }
+  static Codes low_codes(const std::byte* p) { return low(p); }
+  static Codes high_codes(const std::byte* p) { return high(p); }
+  // Shifts of words as GCC writes them: the intrinsics want a constant even where it is one only
+  // after a loop was unrolled.
+  typedef uint16_t Words __attribute__((vector_size(64)));
+  static Codes add_high(Codes codes, const std::byte* p, int bit, int mask) {
+    const auto bits = reinterpret_cast<Words>(_mm512_loadu_si512(p));
+    const Words moved = bit < 4 ? bits << (4 - bit) : bits >> (bit - 4);
+    constexpr int kOrOfAnd = 0xF8;  // a | (b & c)
+    return _mm512_ternarylogic_epi32(codes, reinterpret_cast<__m512i>(moved),
+                                     _mm512_set1_epi8(static_cast<char>(mask)), kOrOfAnd);
+  }
+  static Line line_of(Codes c) { return c; }
+  static Four byte_four(const std::byte* p) { return four(p); }
+  static Narrow narrow(int32_t start) { return _mm512_set1_epi32(start); }
+  [[gnu::always_inline]] static inline void dot_codes(Narrow& sum, Codes w, Four x) {
+    dot(sum, w, x);
+  }
+  static Scale scale_at(const std::byte* p) {
+    return _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  static Sum times(Sum s, Scale scale) { return _mm512_mullo_epi32(s, scale); }
+  static void add_scaled(Sum& sum, Narrow n, Scale scale) { sum = add(sum, times(n, scale)); }
+  static Pairs pairs_at(const std::byte* p) {
+    return _mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  static void dot_pairs(Sum& sum, Pairs w, int32_t two) {
+    sum = _mm512_dpwssd_epi32(sum, w, _mm512_set1_epi32(two));
+  }
+  static int32_t start_of_k(const std::byte* lo, std::byte* /*bytes*/) {
+    // The instruction sums unsigned bytes, eight each.
+    const __m128i biased =
+        _mm_xor_si128(_mm_loadu_si128(reinterpret_cast<const __m128i*>(lo)), _mm_set1_epi8(-128));
+    const __m128i halves = _mm_sad_epu8(biased, _mm_setzero_si128());
+    return -32 * (_mm_cvtsi128_si32(halves) + _mm_extract_epi16(halves, 4) - 16 * 128);
+  }
+
   static Sum shl7(Sum s) { return _mm512_slli_epi32(s, 7); }
   static Sum add(Sum a, Sum b) { return _mm512_add_epi32(a, b); }
   static V to_float(Sum s) { return {_mm512_cvtepi32_ps(s)}; }
@@ -125,10 +169,15 @@ inline void widen_pairs(const std::byte* p, V& even, V& odd) {
       _mm512_castsi512_ps(_mm512_and_si512(v, _mm512_set1_epi32(static_cast<int>(0xFFFF0000u))));
 }
 
-// 32 registers: the sums of a tile, its P lines and one input. Grouped kinds hold two sums each.
-constexpr int tile_rows(Kind kind) { return kind == Kind::kGroup || kind == Kind::kQ4 ? 4 : 8; }
+// 32 registers: the sums of a tile, its P lines and one input. Grouped kinds hold two sums each,
+// K-quants, too, and a third in memory.
+constexpr bool is_plain(Kind kind) {
+  return kind == Kind::kF32 || kind == Kind::kBf16 || kind == Kind::kChannel;
+}
+constexpr int tile_rows(Kind kind) { return is_plain(kind) ? 8 : 4; }
 constexpr int tile_panels(Kind kind, int rows) {
   if (kind == Kind::kGroup || kind == Kind::kQ4) return rows <= 2 ? 6 : 3;
+  if (!is_plain(kind)) return rows <= 1 ? 6 : 3;
   return rows <= 4 ? 6 : 3;
 }
 

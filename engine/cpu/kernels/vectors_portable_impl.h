@@ -102,7 +102,7 @@ struct D {
     int8_t a[4];
   };
   using Partial = int32_t;
-  static constexpr int kBytesPerFour = 4;
+  static constexpr int kBytesPerFour = 4, kBytesPerFourOfK = 4;
   static Sum splat(int32_t x) {
     Sum s;
     for (int32_t& v : s.a) v = x;
@@ -137,6 +137,54 @@ struct D {
     for (int i = 0; i < 16; ++i)
       for (int j = 0; j < 4; ++j) sum.a[i] += w.a[4 * i + j] * x.a[j];
   }
+
+  // Of K-quants.
+  using Codes = Line;
+  using Narrow = Sum;
+  using Scale = Sum;
+  struct Pairs {
+    uint8_t a[32];
+  };
+  static constexpr int lines_of_narrow(int /*bits*/) { return 8; }
+  static Codes low_codes(const std::byte* p) { return low(p); }
+  static Codes high_codes(const std::byte* p) { return high(p); }
+  static Codes add_high(Codes codes, const std::byte* p, int bit, int mask) {
+    const Line bits = line(p);
+    for (int i = 0; i < 64; ++i)
+      codes.a[i] = static_cast<uint8_t>(codes.a[i] | ((bits.a[i] >> bit << 4) & mask));
+    return codes;
+  }
+  static const Line& line_of(const Codes& c) { return c; }
+  static Four byte_four(const std::byte* p) { return four(p); }
+  static Narrow narrow(int32_t start) { return splat(start); }
+  static void dot_codes(Narrow& sum, const Codes& w, const Four& x) { dot(sum, w, x); }
+  static Scale scale_at(const std::byte* p) {
+    Scale s;
+    for (int i = 0; i < 16; ++i) s.a[i] = static_cast<int8_t>(p[i]);
+    return s;
+  }
+  static Sum times(Sum s, const Scale& scale) {
+    for (int i = 0; i < 16; ++i) s.a[i] *= scale.a[i];
+    return s;
+  }
+  static void add_scaled(Sum& sum, const Narrow& n, const Scale& scale) {
+    sum = add(sum, times(n, scale));
+  }
+  static Pairs pairs_at(const std::byte* p) {
+    Pairs w;
+    std::memcpy(w.a, p, sizeof w.a);
+    return w;
+  }
+  static void dot_pairs(Sum& sum, const Pairs& w, int32_t two) {
+    const int32_t even = static_cast<int16_t>(two), odd = static_cast<int16_t>(two >> 16);
+    for (int i = 0; i < 16; ++i) sum.a[i] += w.a[2 * i] * even + w.a[2 * i + 1] * odd;
+  }
+  static int32_t start_of_k(const std::byte* lo, std::byte* /*bytes*/) {
+    int32_t sum = 0;
+    for (int i = 0; i < 16; ++i) sum += static_cast<int8_t>(lo[i]);
+    return -32 * sum;
+  }
+
   static Sum shl7(Sum s) {
     for (int32_t& v : s.a) v *= 128;
     return s;

@@ -23,6 +23,10 @@ size_t code_bytes(WeightStorage s, int outputs, int in) {
       return rows * padded;
     case WeightStorage::kQ4Group:
       return rows * padded / 2;
+    case WeightStorage::kQ4K:  // not on devices
+    case WeightStorage::kQ5K:
+    case WeightStorage::kQ6K:
+      break;
   }
   return 0;
 }
@@ -38,6 +42,9 @@ size_t scale_bytes(WeightStorage s, int outputs, int in) {
       return groups * 4;
     case WeightStorage::kF32:
     case WeightStorage::kBf16:
+    case WeightStorage::kQ4K:
+    case WeightStorage::kQ5K:
+    case WeightStorage::kQ6K:
       break;
   }
   return 0;
@@ -57,6 +64,7 @@ DeviceMatrix::DeviceMatrix(std::span<const WeightMatrix* const> parts, Joint joi
                            cudaStream_t stream) {
   EVALRUN_CHECK(!parts.empty() && parts.size() <= kMaxParts, "{} parts", parts.size());
   EVALRUN_CHECK(joint == Joint::kBehind || parts.size() == 2, "{} parts in turns", parts.size());
+  EVALRUN_CHECK(k_bits(parts[0]->storage()) == 0, "K-quants have no layout on devices");
   ref_.storage = parts[0]->storage();
   ref_.in = parts[0]->in();
   ref_.blocks = padded_to(ref_.in, kBlock) / kBlock;

@@ -155,7 +155,10 @@ void unpack(const MatrixRef& w, uint16_t* rows, cudaStream_t stream) {
       return unpack_as<WeightStorage::kQ4Group>(w, rows, stream);
     case WeightStorage::kF32:
     case WeightStorage::kBf16:
-      check_argument(false, "unpacked weights are codes");
+    case WeightStorage::kQ4K:
+    case WeightStorage::kQ5K:
+    case WeightStorage::kQ6K:
+      check_argument(false, "unpacked weights are codes of the device's layouts");
   }
 }
 

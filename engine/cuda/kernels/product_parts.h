@@ -51,6 +51,11 @@ auto of_storage(WeightStorage storage, const Run& run) {
     case kF32:
       check_argument(false, "a product of float32 is a chain");
       break;
+    case kQ4K:
+    case kQ5K:
+    case kQ6K:
+      check_argument(false, "K-quants have no kernels on devices");
+      break;
     case kQ4Group:
       break;
   }

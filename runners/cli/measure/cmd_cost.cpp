@@ -87,7 +87,8 @@ std::function<void(int, int)> progress_line(const GlobalOptions& global) {
 engine::RowCostOptions prepare(const CostArguments& o, engine::SessionOptions& session,
                                Measured& m) {
   std::vector<engine::WeightFormat> formats;
-  for (const std::string& name : o.dtypes) formats.push_back(shape_format(name));
+  for (const std::string& name : o.dtypes)
+    formats.push_back(o.shape ? shape_format(name) : engine::weight_format_by_name(name));
   if (o.shape) {
     m.shape = engine::find_shape(*o.shape);
     const engine::RowCostOptions options = limited(o, m.shape->config);
@@ -291,8 +292,9 @@ void add_cost_command(CLI::App& app, Context& context) {
       "few\n"
       "layers of random weights, many times what the caches hold, are used in turn; each layer has "
       "its\n"
-      "own keys and values. `auto` is int8 then. docs/predict.md: what that gives with a measured "
-      "tau.\n\n"
+      "own keys and values. `auto` is int8 then, and `stored` is refused. docs/predict.md: what "
+      "that\n"
+      "gives with a measured tau.\n\n"
       "Examples:\n"
       "  evalrun cost\n"
       "  evalrun cost -m model.gguf --dtype f32,bf16,int8 --rows 1,8,16,32 --context 1024\n"

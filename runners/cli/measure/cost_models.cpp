@@ -1,6 +1,7 @@
 #include "runners/cli/measure/cost_models.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "engine/base/error.h"
 #include "engine/base/units.h"
@@ -38,7 +39,7 @@ DeviceRoom room_on(const std::string& device) {
 
 std::string formats_that_fit(const Shape& shape, const SessionOptions& session, double room) {
   std::vector<std::string_view> names;
-  for (const engine::WeightFormatSpec& spec : engine::weight_formats())
+  for (const engine::WeightFormatSpec& spec : engine::rounded_formats())
     if (shape_needs(shape.config, spec.format, session) <= room) names.push_back(spec.name);
   return names.empty() ? fmt::format("{} fits in no format", shape.name)
                        : fmt::format("{} fits as {}", shape.name, fmt::join(names, ", "));
@@ -74,6 +75,15 @@ void check_fits(const Shape& shape, WeightFormat format, const SessionOptions& s
 
 WeightFormat shape_format(const std::string& name) {
   const WeightFormat format = engine::weight_format_by_name(name);
+  if (format == WeightFormat::kStored) {
+    std::vector<std::string_view> others;
+    for (const engine::WeightFormatSpec& spec : engine::rounded_formats())
+      others.push_back(spec.name);
+    throw base::usage_error(
+        fmt::format("--dtype {}: a shape has no file whose tensors could be kept", name),
+        fmt::format("choose one of {}, or measure the file itself with -m",
+                    fmt::join(others, ", ")));
+  }
   return format == WeightFormat::kAuto ? WeightFormat::kInt8 : format;
 }
 

@@ -15,8 +15,8 @@ struct CostModel {
   int distinct_layers = 0;  // layers with weights of their own; the others use them in turn
 };
 
-// A format by its name. `auto` asks a file, and a shape has none: it is int8, as for any file that
-// is not of 4 bits.
+// A format by its name. `auto` asks a file, and a shape has none: it is int8, as for most files
+// (docs/cpu.md). Throws usage_error for `stored`, which is what a file has.
 engine::WeightFormat shape_format(const std::string& name);
 
 // Bytes that a model of this shape takes as a whole, with the caches of such a session.

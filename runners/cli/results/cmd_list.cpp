@@ -272,7 +272,7 @@ Json list_shapes(const ListArguments&, const GlobalOptions&) {
     const engine::ModelConfig& c = shape.config;
     Json memory = Json::object();
     int64_t least = std::numeric_limits<int64_t>::max();
-    for (const engine::WeightFormatSpec& spec : engine::weight_formats()) {
+    for (const engine::WeightFormatSpec& spec : engine::rounded_formats()) {
       const int64_t bytes = engine::weight_bytes(c, spec.format).with_layers(c.n_layers);
       memory[std::string(spec.name)] = bytes;
       least = std::min(least, bytes);
