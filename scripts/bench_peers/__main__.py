@@ -6,12 +6,18 @@ import pathlib
 import subprocess
 import sys
 
-from . import environment, quality, report, speed
+from . import environment, quality, report, shapes, speed
 from .environment import Failure, progress
 
 ROOT = pathlib.Path(os.environ.get("EVALRUN_PEERS_ROOT", "."))
 HOME = pathlib.Path(os.environ.get("EVALRUN_PEERS_HOME", "."))
 GREEDY_TOKENS = 64
+FORMATS = ("f32", "bf16", "int8", "int8-fast", "q4", "stored")
+# A step of a shape's size takes long: what its goals need, and no more.
+DEFAULTS = {"formats": ["f32", "bf16", "int8", "int8-fast", "q4"], "peers": ["Q8_0", "Q4_0", "Q4_1", "BF16"],
+            "rows": [1, 2, 4, 8, 16, 32, 64], "reps": 15, "out": HOME / "peers" / "results"}
+SHAPE_DEFAULTS = {"formats": ["stored"], "peers": ["Q4_K_M", "Q4_0", "Q8_0"], "rows": [1, 2, 4, 8, 16],
+                  "reps": 5}
 
 
 def names(text):
@@ -28,25 +34,38 @@ def counts(text):
 def parse(arguments):
     # The help text is in scripts/bench-peers.
     parser = argparse.ArgumentParser(prog="scripts/bench-peers", add_help=False, allow_abbrev=False)
-    for flag in ("--quality", "--prepare", "--report-only", "--resume", "--avx2", "--avx2-only", "--json"):
+    for flag in ("--quality", "--prepare", "--report-only", "--resume", "--avx2", "--avx2-only", "--json",
+                 "--keep"):
         parser.add_argument(flag, action="store_true")
+    parser.add_argument("--shape", default="")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--rows", type=counts, default=[1, 2, 4, 8, 16, 32, 64])
+    parser.add_argument("--rows", type=counts)
     parser.add_argument("--context", type=int, default=256)
     parser.add_argument("--prefill", type=int, default=512)
-    parser.add_argument("--reps", type=int, default=15)
+    parser.add_argument("--reps", type=int)
     parser.add_argument("-t", "--threads", type=int, default=int(os.environ.get("EVALRUN_PEERS_THREADS", 1)))
-    parser.add_argument("--formats", type=names, default=["f32", "bf16", "int8", "int8-fast", "q4"])
-    parser.add_argument("--peers", type=names, default=["Q8_0", "Q4_0", "Q4_1", "BF16"])
+    parser.add_argument("--formats", type=names)
+    parser.add_argument("--peers", type=names)
     parser.add_argument("--isa", default="")
     parser.add_argument("--flash", choices=["best", "on", "off"], default="best")
     parser.add_argument("-m", "--model", type=pathlib.Path)
     parser.add_argument("--evalrun", type=pathlib.Path, default=ROOT / "build/release/bin/evalrun")
     parser.add_argument("--text", type=pathlib.Path)
     parser.add_argument("--chunks", type=int, default=32)
-    parser.add_argument("--out", type=pathlib.Path, default=HOME / "peers" / "results")
+    parser.add_argument("--out", type=pathlib.Path)
     options = parser.parse_args(arguments)
     options.greedy = GREEDY_TOKENS
+    defaults = dict(DEFAULTS)
+    if options.shape:
+        defaults |= {**SHAPE_DEFAULTS, "out": DEFAULTS["out"] / options.shape}
+    for name, value in defaults.items():
+        if getattr(options, name) is None:
+            setattr(options, name, value)
+    check(parser, options)
+    return options
+
+
+def check(parser, options):
     for name in ("rounds", "threads", "chunks", "reps"):
         if getattr(options, name) < 1:
             parser.error(f"--{name} must be at least 1, not {getattr(options, name)}")
@@ -55,7 +74,29 @@ def parse(arguments):
     for name in options.peers:
         if name.removesuffix("-shipped") not in environment.FTYPES:
             parser.error(f"--peers: '{name}' is none of {', '.join(environment.FTYPES)}, Q4_1-shipped")
-    return options
+    for name in options.formats:
+        if name not in FORMATS:
+            parser.error(f"--formats: '{name}' is none of {', '.join(FORMATS)}")
+    if "stored" in options.formats and not speed.quantised(options.peers):
+        parser.error("--formats stored measures llama.cpp's quantised files, --peers names none: add Q4_K_M")
+    if options.shape:
+        check_shape(parser, options)
+    elif options.keep:
+        parser.error("--keep keeps the F16 file of a shape: give one with --shape NAME")
+
+
+def check_shape(parser, options):
+    if options.quality:
+        parser.error("--quality has nothing to score with --shape: random weights make noise of every text. "
+                     "Leave --shape out, or give a real model with -m FILE.gguf")
+    if options.model is not None:
+        parser.error("--shape makes its own model: leave -m out")
+    shipped = [name for name in options.peers if name.endswith("-shipped")]
+    if shipped:
+        parser.error(f"--peers: {shipped[0]} is a file that exists, and a shape has none: leave it out")
+    others = [name for name in options.formats if name != "stored"]
+    if others and not options.keep:
+        parser.error(f"--formats {others[0]} reads the F16 file of the shape, which is removed: add --keep")
 
 
 def find_model(options):
@@ -94,8 +135,20 @@ def print_report(options, only=None):
         print(report.markdown(data, with_speed=only != "quality"))
 
 
+def model_files(options, shape, llama):
+    """llama.cpp's files by name. A shape takes its tokenizer from options.model, which becomes its source."""
+    if shape:
+        options.model, files = shapes.make_files(llama, HOME, shape, options.model, options.peers,
+                                                 options.threads, options.keep)
+        return files
+    wanted = (["F32"] if options.quality or options.prepare else []) + options.peers
+    folder = environment.files_folder(HOME, environment.sha256(options.model)[:16], llama)
+    return environment.make_peer_files(llama, folder, options.model, wanted, options.threads)
+
+
 def main(arguments):
     options = parse(arguments)
+    shape = shapes.find(options.shape) if options.shape else None
     if options.report_only:
         print_report(options)
         return
@@ -109,8 +162,7 @@ def main(arguments):
         info = build.info()
         progress(f"llama.cpp, {kind} build: llama-cpp-python {info['version']}, CMAKE_ARGS={info['cmake_args']}")
         progress(f"llama.cpp, {kind} build: {info['system_info']}")
-    wanted = (["F32"] if options.quality or options.prepare else []) + options.peers
-    files = environment.make_peer_files(first, HOME, options.model, wanted, options.threads)
+    files = model_files(options, shape, first)
     if options.prepare:
         return
     evalrun = environment.Evalrun(options.evalrun, options.model, options.threads)

@@ -13,8 +13,10 @@ from . import gguf_info
 FLAGS_SHOWN = ("avx2", "fma", "f16c", "bmi2", "avx_vnni", "avx512f", "avx512bw", "avx512vl", "avx512_vnni",
                "avx512_bf16", "avx512vbmi", "amx_tile", "amx_int8", "amx_bf16", "asimd", "asimddp", "i8mm",
                "bf16")
-# llama_ftype by name; "shipped" files are used as they are.
-FTYPES = {"F32": 0, "Q4_0": 2, "Q4_1": 3, "Q8_0": 7, "BF16": 32}
+# llama_ftype by name (llama.h); "shipped" files are used as they are.
+FTYPES = {"F32": 0, "Q4_0": 2, "Q4_1": 3, "Q8_0": 7, "Q4_K_S": 14, "Q4_K_M": 15, "Q5_K_S": 16, "Q5_K_M": 17,
+          "Q6_K": 18, "BF16": 32}
+FLOATS = ("F32", "BF16")
 
 
 class Failure(Exception):
@@ -106,29 +108,36 @@ class Evalrun:
         return json.loads(done.stdout)
 
 
-def make_peer_files(llama, home, source, names, threads):
-    """{name: {"path", "bytes", "types", ...}}, made from the source where they are missing."""
-    folder = pathlib.Path(home) / "peers" / "files" / f"{sha256(source)[:16]}-{llama.info()['version']}"
-    folder.mkdir(parents=True, exist_ok=True)
+def files_folder(home, key, llama):
+    """Where the model files of one source are; the key names its contents."""
+    return pathlib.Path(home) / "peers" / "files" / f"{key}-{llama.info()['version']}"
+
+
+def make_file(path, write):
+    """write(partial) makes the file; it is renamed when whole, so that an interrupted call leaves nothing
+    half-made to be used."""
+    progress(f"making {path}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
+    try:
+        write(partial)
+        partial.rename(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def make_peer_files(llama, folder, source, names, threads):
+    """{name: {"path", "file_bytes", "types", ...}} in the folder, made from the source where missing."""
     files = {}
     for name in names:
         path = pathlib.Path(source)
         if not name.endswith("-shipped"):
             path = folder / f"{name}.gguf"
             if not path.exists():
-                progress(f"making {path}")
-                # Renamed when whole, so that an interrupted call leaves nothing half-made to be used.
-                partial = folder / f".{name}.{os.getpid()}.gguf"
-                try:
-                    llama.call("quantize", source=source, target=partial, ftype=FTYPES[name],
-                               threads=threads)
-                    partial.rename(path)
-                finally:
-                    partial.unlink(missing_ok=True)
+                make_file(path, lambda partial, name=name: llama.call(
+                    "quantize", source=source, target=partial, ftype=FTYPES[name], threads=threads))
         files[name] = {"path": str(path), **gguf_info.read(path)}
-        types = ", ".join(f"{count} {kind}" for kind, count in files[name]["types"].items())
-        progress(f"llama.cpp {name}: {files[name]['file_bytes'] / 1e6:.1f} MB; {types}; "
-                 f"embedding {files[name]['embedding']}, head {files[name]['output']}")
+        progress(f"llama.cpp {name}: {gguf_info.summary(files[name])}")
     return files
 
 

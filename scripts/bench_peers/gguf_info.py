@@ -42,7 +42,8 @@ class _Reader:
 
 
 def read(path):
-    """{"file_bytes", "tensor_bytes", "step_bytes", "types": {type: tensors}, "embedding", "kv_row_bytes"}.
+    """{"file_bytes", "tensor_bytes", "step_bytes", "parameters", "types": {type: tensors}, "embedding",
+    "output", "kv_row_bytes"}.
 
     step_bytes: the tensors a step reads in full. An embedding that has its own output matrix beside it
     is left out: a step reads a few of its rows. kv_row_bytes: keys and values of one token in F16.
@@ -59,7 +60,7 @@ def read(path):
         for _ in range(n_values):
             key = reader.string()
             metadata[key] = reader.value(reader.number("I"))
-        types, sizes, kinds = collections.Counter(), {}, {}
+        types, sizes, kinds, parameters = collections.Counter(), {}, {}, 0
         for _ in range(n_tensors):
             name = reader.string()
             count = 1
@@ -71,6 +72,7 @@ def read(path):
                 raise ValueError(f"{path}: tensor {name} has the unknown type {kind}")
             label, values, size = TYPES[kind]
             types[label] += 1
+            parameters += count
             kinds[name], sizes[name] = label, count // values * size
     tensor_bytes = sum(sizes.values())
     step_bytes = tensor_bytes
@@ -83,6 +85,13 @@ def read(path):
     head_size = metadata.get(family + ".embedding_length", 0) // heads if heads else 0
     head_size = metadata.get(family + ".attention.key_length", head_size)
     return {"file_bytes": os.path.getsize(path), "tensor_bytes": tensor_bytes, "step_bytes": step_bytes,
-            "types": dict(types.most_common()), "embedding": kinds.get("token_embd.weight"),
+            "parameters": parameters, "types": dict(types.most_common()),
+            "embedding": kinds.get("token_embd.weight"),
             "output": kinds.get("output.weight", "the embedding"),
             "kv_row_bytes": layers * kv_heads * head_size * 2 * 2}
+
+
+def summary(info):
+    """What read() found, for people."""
+    types = ", ".join(f"{count} {kind}" for kind, count in info["types"].items())
+    return f"{info['file_bytes'] / 1e6:.1f} MB; {types}; embedding {info['embedding']}, head {info['output']}"

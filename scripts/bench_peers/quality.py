@@ -3,7 +3,7 @@ import hashlib
 import json
 import tempfile
 
-from . import environment
+from . import environment, speed
 from .environment import Failure, progress
 
 CHUNK = 512
@@ -64,11 +64,12 @@ def run(options, evalrun, llama, files):
             log.add({"kind": "quality", "arm": f"llama.cpp {name}", "engine": "llama.cpp", "format": name,
                      "bytes": files[name]["tensor_bytes"], "scored": result["scored"],
                      "perplexity_ref": reference, **row})
-    run_evalrun(options, evalrun, log, text, done)
+    run_evalrun(options, evalrun, log, text, files, done)
     return log.records
 
 
-def run_evalrun(options, evalrun, log, text, done):
+def run_evalrun(options, evalrun, log, text, files, done):
+    """Every format against f32 of the same file: of llama.cpp's files, what evalrun's arithmetic loses."""
     reason = evalrun.why_not("perplexity")
     if reason:
         progress(f"evalrun is left out: {reason}")
@@ -76,13 +77,16 @@ def run_evalrun(options, evalrun, log, text, done):
     with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as file:
         file.write(text)
         file.flush()
-        for name in options.formats:
+        for name, peer in speed.our_formats(options):
             if f"evalrun {name}" in done:
                 continue
             progress(f"evalrun {name} against f32")
             record = {"kind": "quality", "arm": f"evalrun {name}", "engine": "evalrun", "format": name}
-            arguments = ["perplexity", "-m", options.model, "--file", file.name, "--chunk", CHUNK,
-                         "--dtype", name, "--against", "f32", "-t", options.threads]
+            model, dtype = (files[peer]["path"], "stored") if peer else (options.model, name)
+            if peer:
+                record["file"] = peer
+            arguments = ["perplexity", "-m", model, "--file", file.name, "--chunk", CHUNK,
+                         "--dtype", dtype, "--against", "f32", "-t", options.threads]
             if options.isa:
                 arguments += ["--isa", options.isa]
             try:

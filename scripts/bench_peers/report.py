@@ -1,59 +1,7 @@
-"""Tables from raw rounds. Every figure is a median over rounds with its range; a ratio is taken within
-each round first, so that a slow minute of the machine meets both of its sides."""
-import collections
-import statistics
-
-NEAR_NS = 250  # two cores on one cache cluster take about 100 ns for a round trip, on two about 420
-
-# Formats of evalrun whose fidelity is enough for each comparison, anchors of llama.cpp, goals by machine.
-# A goal is (AMX, AVX-512 near, AVX-512 far); None: none is set.
-AR_GOALS = [("int8", "Q8_0", (1.5, 2.0, 2.0)), ("int8-fast", "Q8_0", (1.5, 2.0, 2.0)),
-            ("q4", "Q4_0", (1.5, 1.8, 1.8)), ("q4", "Q4_1", (2.0, 3.0, 3.0)),
-            ("q4", "Q4_1-shipped", (2.0, 3.0, 3.0)), ("bf16", "BF16", (2.0, 1.5, 1.5))]
-ROW_GOALS = [("int8-fast", 8, (1.2, 1.2, 1.4)), ("int8-fast", 16, (1.4, 1.5, 2.2)),
-             ("int8-fast", 32, (2.0, 2.4, 3.7)), ("bf16", 16, (1.3, 1.3, 1.8)),
-             ("bf16", 32, (1.8, 1.9, 3.0)), ("int8", 8, (1.3, None, None)),
-             ("int8", 16, (1.8, None, None)), ("int8", 32, (2.8, None, None))]
-PREFILL_GOALS = [("int8", "Q8_0", (4.0, 4.0, 4.0)), ("int8-fast", "Q8_0", (4.0, 4.0, 4.0))]
-FLOOR_GOALS = [("int8", (0.8, 0.8, 0.8)), ("int8-fast", (0.8, 0.8, 0.8))]
-AVX2_GOAL = (None, 1.3, 1.3)
-# Perplexity over float32 that a format may have, in percent, and its least share of same top-1.
-FIDELITY = {"int8": (0.5, 96.0), "int8-fast": (1.0, 0.0), "bf16": (0.5, 96.0), "f32": (0.5, 96.0)}
-
-
-def spread(values):
-    values = [v for v in values if v is not None]
-    if not values:
-        return None
-    return {"median": statistics.median(values), "min": min(values), "max": max(values),
-            "rounds": len(values)}
-
-
-def ratio(rounds_a, rounds_b, value_a, value_b=None):
-    """Spread of value(a) / value(b) over the rounds that have both."""
-    value_b = value_b or value_a
-    pairs = []
-    for index in sorted(set(rounds_a) & set(rounds_b)):
-        a, b = value_a(rounds_a[index]), value_b(rounds_b[index])
-        if a is not None and b:
-            pairs.append(a / b)
-    return spread(pairs)
-
-
-def t_ms(n):
-    return lambda result: result["t_ms"].get(str(n))
-
-
-def tok_s(result):
-    t = result["t_ms"].get("1")
-    return 1e3 / t if t else None
-
-
-def growth(n):
-    def value(result):
-        t1, tn = t_ms(1)(result), t_ms(n)(result)
-        return tn / t1 if t1 and tn else None
-    return value
+"""Tables from raw rounds."""
+from . import gguf_info
+from .figures import collect_speed, growth, ratio, setting_of, spread, tok_s
+from .goals import file_pairs, goals, over_f32
 
 
 def collect(speed, quality):
@@ -63,184 +11,28 @@ def collect(speed, quality):
     if data["speed"]:
         fidelity = {row["arm"]: row for row in (data["quality"] or {}).get("rows", [])}
         data["goals"] = goals(data["speed"], fidelity)
+        data["same_file"] = same_file(data["speed"])
         data["frontier"] = frontier(data["speed"], fidelity)
         for arm in data["speed"]["arms"]:
             del arm["rounds"]
     return data
 
 
-def setting_of(records):
-    return next((r for r in records if r["kind"] == "setting"), {})
+def same_file(speed):
+    """Both engines on one file: AR, T(n)/T(1) and prefill."""
+    def prefill(result):
+        return result.get("prefill_tok_s")
+    rows = []
+    for pair in file_pairs(speed):
+        sides = {name: pair[name]["rounds"] for name in ("ours", "theirs")}
 
-
-def collect_speed(records):
-    config, setting = records[0]["config"], setting_of(records)
-    flash = {r["arm"]: r for r in records if r["kind"] == "flash"}
-    arms = []
-    for arm in config["arms"]:
-        mine = [r for r in records if r["kind"] == "arm" and r["arm"] == arm["name"]]
-        rounds = {r["round"]: r["result"] for r in mine if "result" in r}
-        row = {**arm, "rounds": rounds, "failed": next(
-            (r["failed"] for r in mine if "failed" in r and r["round"] not in rounds), None)}
-        if rounds:
-            values = list(rounds.values())
-            last = values[-1]
-            row |= {"tok_s": spread([tok_s(v) for v in values]),
-                    "t1_ms": spread([t_ms(1)(v) for v in values]),
-                    "growth": {str(n): spread([growth(n)(v) for v in values]) for n in config["rows"]},
-                    "greedy_tok_s": spread([v.get("greedy_tok_s") for v in values]),
-                    "prefill_tok_s": spread([v.get("prefill_tok_s") for v in values]),
-                    "bandwidth_gb_s": spread([v.get("bandwidth_gb_s") for v in values]),
-                    "pingpong_ns": spread([v.get("pingpong_ns") for v in values]),
-                    "floor_ms": spread([v.get("floor_ms") for v in values]),
-                    "share": spread([v["floor_ms"] / v["t_ms"]["1"] for v in values
-                                     if v.get("floor_ms") and v["t_ms"].get("1")]),
-                    "bytes": last.get("bytes"), "isa_used": last.get("isa"),
-                    "buffers": last.get("buffers"),
-                    "argmax_ms": argmax_ms(values, config["rows"])}
-        if arm["name"] in flash:
-            row["flash"] = {k: flash[arm["name"]][k] for k in ("choice", "ms")}
-        arms.append(row)
-    speed = {"config": config, "machine": setting.get("machine", {}), "builds": setting.get("builds", {}),
-             "files": setting.get("files", {}), "arms": arms}
-    ours = [a for a in arms if a["engine"] == "evalrun" and a["rounds"]]
-    speed["bandwidth_gb_s"] = spread([v.get("bandwidth_gb_s") for a in ours for v in a["rounds"].values()])
-    speed["pingpong_ns"] = spread([v.get("pingpong_ns") for a in ours for v in a["rounds"].values()])
-    placements = collections.Counter(v["placement"] for a in ours for v in a["rounds"].values()
-                                     if v.get("placement"))
-    speed["placement"] = dict(placements.most_common())
-    speed["machine_class"] = machine_class(speed, ours)
-    peer_floors(speed)
-    return speed
-
-
-def argmax_ms(values, rows):
-    shares = {}
-    for n in (rows[0], rows[-1]):
-        shares[str(n)] = spread([v["t_ms"][str(n)] - v["t_ms_without_argmax"][str(n)] for v in values
-                                 if "t_ms_without_argmax" in v])
-    return shares if all(shares.values()) else None
-
-
-def machine_class(speed, ours):
-    """"amx", "avx512-near", "avx512-far" or None: the column of goals that applies."""
-    flags = set(speed["machine"].get("flags", []))
-    used = {a.get("isa_used") for a in ours if not a.get("isa")}
-    if "amx" in used or (not used and "amx_int8" in flags):
-        return "amx"
-    if used & {"avx512-bf16", "avx512"} or (not used and "avx512_vnni" in flags):
-        # The placement evalrun saw most often; a host may change it between rounds.
-        placement = next((p for p in speed["placement"] if p in ("near", "far")), None)
-        ping = speed["pingpong_ns"]
-        far = placement == "far" if placement else bool(ping) and ping["median"] > NEAR_NS
-        return "avx512-far" if far else "avx512-near"
-    return None
-
-
-def peer_floors(speed):
-    """llama.cpp's bytes over evalrun's probe of the nearest footprint, within each round."""
-    ours = [a for a in speed["arms"] if a["engine"] == "evalrun" and a.get("bytes")]
-    for arm in speed["arms"]:
-        file = speed["files"].get(arm["format"])
-        if arm["engine"] != "llama.cpp" or not arm["rounds"] or not file or not ours:
-            continue
-        arm["bytes"] = file["step_bytes"] + file["kv_row_bytes"] * speed["config"]["context"]
-        nearest = min(ours, key=lambda a: abs(a["bytes"] - arm["bytes"]))
-
-        def floor_ms(result, size=arm["bytes"]):
-            bandwidth = result.get("bandwidth_gb_s")
-            return size / bandwidth / 1e6 if bandwidth else None
-        arm["floor_ms"] = spread([floor_ms(r) for r in nearest["rounds"].values()])
-        arm["bandwidth_gb_s"] = nearest["bandwidth_gb_s"]
-        arm["share"] = ratio(nearest["rounds"], arm["rounds"], floor_ms, t_ms(1))
-        arm["probe_of"] = nearest["name"]
-
-
-def find(speed, engine, format_name, kind=""):
-    """The arm of this machine's own path (kind "") or of the AVX2 comparison (kind "avx2")."""
-    for arm in speed["arms"]:
-        path = arm.get("isa") if engine == "evalrun" else arm.get("build", "").replace("native", "")
-        if arm["engine"] == engine and arm["format"] == format_name and arm["rounds"]:
-            if (path == "avx2") == (kind == "avx2"):
-                return arm
-    return None
-
-
-def in_column(values, machine):
-    return None if machine is None else values[("amx", "avx512-near", "avx512-far").index(machine)]
-
-
-def row(measure, value, goal, at_most=False, notes=()):
-    reason = [note for note in notes if note]
-    if value is None:
-        verdict = "not measured"
-    elif goal is None:
-        verdict = "no goal set"
-    else:
-        reached = value["median"] <= goal if at_most else value["median"] >= goal
-        verdict = "met" if reached else "not met"
-        if reached and any(note.startswith("!") for note in reason):
-            verdict = "not met"
-    return {"measure": measure, "value": value, "goal": goal, "at_most": at_most, "verdict": verdict,
-            "notes": [note.lstrip("! ") for note in reason]}
-
-
-def over_f32(quality_row):
-    return (quality_row["perplexity"] / quality_row["perplexity_ref"] - 1) * 100
-
-
-def fidelity_note(fidelity, ours, anchor=None):
-    """What the perplexities say; a leading "!" when the format is outside what the comparison allows."""
-    mine = fidelity.get(f"evalrun {ours}")
-    if not mine or "perplexity" not in mine:
-        return "perplexity not measured: scripts/bench-peers --quality"
-    text = f"perplexity {over_f32(mine):+.2f} %"
-    bad = False
-    if ours in FIDELITY:
-        limit, top1 = FIDELITY[ours]
-        if over_f32(mine) > limit or mine["same_top1"] * 100 < top1:
-            text += f" (limit {limit:+.1f} %, same top-1 {mine['same_top1'] * 100:.1f} %)"
-            bad = True
-    other = fidelity.get(f"llama.cpp {anchor}")
-    if anchor and other and "perplexity" in other:
-        text += f", {anchor} {over_f32(other):+.2f} %"
-        bad = bad or over_f32(mine) > over_f32(other)
-    return ("! " if bad else "") + text
-
-
-def goals(speed, fidelity):
-    machine, rows = speed["machine_class"], []
-
-    def against(ours, theirs, value, kind=""):
-        a, b = find(speed, "evalrun", ours, kind), find(speed, "llama.cpp", theirs, kind)
-        return ratio(a["rounds"], b["rounds"], value) if a and b else None
-    for ours, theirs, goal in AR_GOALS:
-        note = fidelity_note(fidelity, ours, theirs if ours != "bf16" else None)
-        rows.append(row(f"AR tok/s, {ours} vs llama.cpp {theirs}", against(ours, theirs, tok_s),
-                        in_column(goal, machine), notes=[note]))
-    for ours, n, goal in ROW_GOALS:
-        arm = find(speed, "evalrun", ours)
-        anchor = find(speed, "llama.cpp", "BF16" if ours == "bf16" else "Q8_0")
-        theirs = spread([growth(n)(r) for r in anchor["rounds"].values()]) if anchor else None
-        rows.append(row(f"T({n})/T(1), {ours}", spread([growth(n)(r) for r in arm["rounds"].values()])
-                        if arm else None, in_column(goal, machine), at_most=True,
-                        notes=[fidelity_note(fidelity, ours),
-                               f"llama.cpp {anchor['format']} {theirs['median']:.2f}" if theirs else ""]))
-    for ours, theirs, goal in PREFILL_GOALS:
-        rows.append(row(f"prefill {speed['config']['prefill']}, {ours} vs llama.cpp {theirs}",
-                        against(ours, theirs, lambda r: r.get("prefill_tok_s")), in_column(goal, machine),
-                        notes=[fidelity_note(fidelity, ours)]))
-    for ours, goal in FLOOR_GOALS:
-        arm, anchor = find(speed, "evalrun", ours), find(speed, "llama.cpp", "Q8_0")
-        share = anchor.get("share") if anchor else None
-        rows.append(row(f"share of the bandwidth floor, n = 1, {ours}", arm["share"] if arm else None,
-                        in_column(goal, machine),
-                        notes=[fidelity_note(fidelity, ours),
-                               f"llama.cpp Q8_0 {share['median']:.2f}" if share else ""]))
-    for ours in ("int8", "int8-fast"):
-        rows.append(row(f"AVX2 only: AR tok/s, {ours} vs llama.cpp Q8_0 built for AVX2",
-                        against(ours, "Q8_0", tok_s, "avx2"), in_column(AVX2_GOAL, machine),
-                        notes=[fidelity_note(fidelity, ours, "Q8_0")]))
+        def of_both(value, sides=sides):
+            return {name: spread([value(r) for r in rounds.values()]) for name, rounds in sides.items()}
+        rows.append({"file": pair["file"], **{name: pair[name]["name"] for name in sides},
+                     "tok_s": of_both(tok_s), "tok_s_ratio": ratio(sides["ours"], sides["theirs"], tok_s),
+                     "growth": {str(n): of_both(growth(n)) for n in speed["config"]["rows"] if n in (8, 16)},
+                     "prefill_tok_s": of_both(prefill),
+                     "prefill_ratio": ratio(sides["ours"], sides["theirs"], prefill)})
     return rows
 
 
@@ -253,11 +45,12 @@ def collect_quality(records):
 
 
 def frontier(speed, fidelity):
-    """Speed and perplexity of what has both, fastest first; on the frontier: nothing is better in both."""
+    """Speed and perplexity of what has both, fastest first; on the frontier: nothing is better in both.
+    Files as stored are left out: their distance is to the file's own float32."""
     points = []
     for arm in speed["arms"]:
         quality = fidelity.get(f"{arm['engine']} {arm['format']}")
-        if arm["rounds"] and quality and "perplexity" in quality:
+        if arm["rounds"] and quality and "perplexity" in quality and "file" not in quality:
             points.append({"arm": arm["name"], "tok_s": arm["tok_s"]["median"],
                            "over_f32": over_f32(quality), "same_top1": quality["same_top1"],
                            "kl": quality["kl"]})
@@ -304,10 +97,15 @@ def speed_tables(data):
         extra.append(f"cache-line round trip {ranged(speed['pingpong_ns'], 0)} ns")
     if speed["placement"]:
         extra.append("cores " + ", ".join(f"{p} ({n} runs)" for p, n in speed["placement"].items()))
+    if config.get("shape"):
+        parts.append(f"Model: the shape {config['shape']} with random weights.")
     parts.append(machine_line(speed["machine"], extra) + ".")
     for kind, build in speed["builds"].items():
         parts.append(f"llama.cpp ({kind} build): llama-cpp-python {build['version']}, "
                      f"CMAKE_ARGS `{build['cmake_args']}`; {build['system_info'].strip(' |')}.")
+    if speed["files"]:
+        parts.append("Files of llama.cpp:\n\n" + "\n".join(
+            f"- {name}: {gguf_info.summary(file)}" for name, file in speed["files"].items()))
     sizes = [n for n in config["rows"] if n != 1]
     rows = []
     for arm in speed["arms"]:
@@ -331,7 +129,7 @@ def speed_tables(data):
                  f"{peer['argmax_ms'][str(large)]['median']:.3f} ms at n = {large}).")
     parts.append(note)
     parts += [f"{arm['name']} failed: {arm['failed']}" for arm in speed["arms"] if arm["failed"]]
-    parts.append(goal_table(data))
+    parts += same_file_table(data) + [goal_table(data)]
     if any(arm.get("share") for arm in speed["arms"]):
         parts.append("Floor: bytes a step must read (weights, and keys and values at this context) over the "
                      "read probe; llama.cpp's with evalrun's probe of the nearest size.")
@@ -342,11 +140,28 @@ def speed_tables(data):
     return parts
 
 
+def same_file_table(data):
+    if not data["same_file"]:
+        return []
+    sizes = list(data["same_file"][0]["growth"])
+    header = ["evalrun", "beside", "AR tok/s"] + [f"T({n})/T(1)" for n in sizes] + ["prefill tok/s", "prefill"]
+
+    def both(values, digits):
+        return " / ".join(number(values[side], digits) for side in ("ours", "theirs"))
+    rows = [[pair["ours"], pair["theirs"], both(pair["tok_s"], 1)]
+            + [both(pair["growth"][n], 2) for n in sizes]
+            + [both(pair["prefill_tok_s"], 0), ranged(pair["prefill_ratio"])] for pair in data["same_file"]]
+    return ["Both engines on one file, evalrun / llama.cpp; the last column is the ratio. Beside evalrun's own "
+            "path stands the faster build of llama.cpp that was measured.",
+            table(header, "ll" + "r" * (len(header) - 2), rows)]
+
+
 def goal_table(data):
     if not any(g["value"] for g in data["goals"]):
         return "Goals: none can be judged, the formats they name were not measured."
     column = {"amx": "AMX", "avx512-near": "AVX-512 VNNI, vCPUs near", "avx512-far":
-              "AVX-512 VNNI, vCPUs far", None: "neither AMX nor AVX-512 VNNI: no goals"}
+              "AVX-512 VNNI, vCPUs far",
+              None: "neither AMX nor AVX-512 VNNI: none but those of the AVX2 path on files"}
     rows = [[g["measure"], ranged(g["value"]),
              "-" if g["goal"] is None else ("<= " if g["at_most"] else ">= ") + f"{g['goal']:g}",
              g["verdict"], "; ".join(g["notes"]) if g["value"] else ""] for g in data["goals"]]
@@ -375,6 +190,9 @@ def quality_tables(data):
     parts = [f"Quality: {config['chunks']} chunks of {config['chunk']} tokens of {text}, second halves scored "
              f"({scored:,} predictions), each engine against its own float32.",
              table(["format", "MB", "perplexity", "vs f32", "same top-1", "mean KL"], "lrrrrr", rows)]
+    if any("file" in r for r in quality["rows"]):
+        parts.append("\"evalrun NAME file\" is against the float32 of the same file: what evalrun's arithmetic "
+                     "loses, not the file.")
     parts += [f"{r['arm']} failed: {r['failed']}" for r in quality["rows"] if "failed" in r]
     return parts
 

@@ -5,26 +5,38 @@ from . import environment
 from .environment import Failure, progress
 
 AVX2_FORMATS = ("int8", "int8-fast", "q4")
-AVX2_PEERS = ("Q8_0", "Q4_0", "Q4_1")
 
 
-def arm_name(engine, format_name, path=""):
-    return f"{engine} {format_name}" + (f" ({path})" if path else "")
+def quantised(peers):
+    return [name for name in peers if name not in environment.FLOATS]
+
+
+def our_formats(options):
+    """[(name, file or None)]: "stored" stands for one of each quantised file of llama.cpp."""
+    formats = []
+    for name in options.formats:
+        formats += ([(f"{peer} file", peer) for peer in quantised(options.peers)] if name == "stored" else
+                    [(name, None)])
+    return formats
 
 
 def make_arms(options, with_evalrun):
-    """Arms in measuring order: {"name", "engine", "format", "build" or "isa"}."""
+    """Arms in measuring order: {"name", "engine", "format", "build" or "isa"}; with "file" where evalrun
+    computes llama.cpp's file of that name as stored."""
     ours, theirs = [], []
     if not options.avx2_only:
-        ours += [(f, options.isa or "", "") for f in options.formats]
+        ours += [(f, file, options.isa or "") for f, file in our_formats(options)]
         theirs += [(f, "", "native") for f in options.peers]
     if options.avx2 or options.avx2_only:
-        ours += [(f, "avx2", "") for f in options.formats if f in AVX2_FORMATS]
-        theirs += [(f, "AVX2 build", "avx2") for f in options.peers if f in AVX2_PEERS]
-    arms = {"evalrun": [{"name": arm_name("evalrun", f, label), "engine": "evalrun", "format": f,
-                         "isa": label} for f, label, _ in ours] if with_evalrun else [],
-            "llama.cpp": [{"name": arm_name("llama.cpp", f, label), "engine": "llama.cpp", "format": f,
-                           "build": build} for f, label, build in theirs]}
+        ours += [(f, file, "avx2") for f, file in our_formats(options) if file or f in AVX2_FORMATS]
+        theirs += [(f, "AVX2 build", "avx2") for f in quantised(options.peers)]
+
+    def arm(engine, format_name, label, **more):
+        name = f"{engine} {format_name}" + (f" ({label})" if label else "")
+        return {"name": name, "engine": engine, "format": format_name, **more}
+    arms = {"evalrun": [arm("evalrun", f, isa, isa=isa, **({"file": file} if file else {}))
+                        for f, file, isa in ours] if with_evalrun else [],
+            "llama.cpp": [arm("llama.cpp", f, label, build=build) for f, label, build in theirs]}
     merged = []
     while arms["evalrun"] or arms["llama.cpp"]:
         for engine in ("evalrun", "llama.cpp"):
@@ -43,15 +55,15 @@ def choose_flash(options, arm, build, files):
                       prefill=options.prefill, threads=options.threads, reps=max(3, options.reps // 3))
 
 
-def run_evalrun(options, evalrun, arm):
-    arguments = ["cost", "--json", "-m", options.model, "--dtype", arm["format"],
-                 "--context", options.context, "--rows", ",".join(map(str, options.rows)),
-                 "-t", options.threads]
+def run_evalrun(options, evalrun, arm, files):
+    model, dtype = (files[arm["file"]]["path"], "stored") if "file" in arm else (options.model, arm["format"])
+    arguments = ["cost", "--json", "-m", model, "--dtype", dtype, "--context", options.context,
+                 "--rows", ",".join(map(str, options.rows)), "-t", options.threads]
     if options.prefill > 0:
         arguments += ["--prefill", options.prefill]
     if arm["isa"]:
         arguments += ["--isa", arm["isa"]]
-    return normalised_cost(evalrun.call(*arguments), arm["format"])
+    return normalised_cost(evalrun.call(*arguments), dtype)
 
 
 def normalised_cost(output, format_name):
@@ -78,9 +90,9 @@ def normalised_cost(output, format_name):
     return result
 
 
-def measure(options, log, evalrun, builds, files, arms):
+def choose_every_flash(options, log, builds, files, arms):
+    """{arm of llama.cpp: its record of kind "flash"}."""
     chosen = {record["arm"]: record for record in log.of("flash")}
-    done = {(record["round"], record["arm"]) for record in log.of("arm") if "result" in record}
     for arm in arms:
         if arm["engine"] == "llama.cpp" and arm["name"] not in chosen:
             record = {"kind": "flash", "arm": arm["name"],
@@ -88,6 +100,37 @@ def measure(options, log, evalrun, builds, files, arms):
             chosen[arm["name"]] = record
             log.add(record)
             progress(f"{arm['name']}: flash attention {record['choice']}")
+    return chosen
+
+
+def expected_seconds(options, arms, chosen):
+    """Seconds of a round without loading, from T(1), T(16) and prefill of the flash trials; None without.
+
+    T(n) is taken as a line through both. An arm of evalrun counts like llama.cpp's on its file, or as
+    their mean.
+    """
+    seconds = {}
+    for record in chosen.values():
+        ms = record["ms"].get(record["choice"])
+        if not ms:
+            return None
+        rows = sum(ms["1"] + (ms["16"] - ms["1"]) * (n - 1) / 15 for n in options.rows)
+        long_turns = 1 + (options.reps + 2) // 3  # worker.py: the one that warms up, and every third
+        seconds[record["arm"]] = ((options.reps + 1) * rows + long_turns * (
+            options.greedy * ms["1"] + (ms["prefill"] if options.prefill else 0))) / 1e3
+    if not seconds:
+        return None
+    mean = sum(seconds.values()) / len(seconds)
+    return sum(seconds.get(arm["name"], seconds.get(f"llama.cpp {arm.get('file')}", mean)) for arm in arms)
+
+
+def measure(options, log, evalrun, builds, files, arms):
+    chosen = choose_every_flash(options, log, builds, files, arms)
+    expected = expected_seconds(options, arms, chosen)
+    progress(f"{options.rounds} rounds of {len(arms)} arms" + (
+        f", about {expected / 60:.1f} min each and {options.rounds * expected / 60:.0f} min in all, "
+        "without loading" if expected else ""))
+    done = {(record["round"], record["arm"]) for record in log.of("arm") if "result" in record}
     seconds = {record["arm"]: record["seconds"] for record in log.of("arm")}
     for index in range(options.rounds):
         order = arms if index % 2 == 0 else arms[::-1]
@@ -98,7 +141,7 @@ def measure(options, log, evalrun, builds, files, arms):
             record = {"kind": "arm", "round": index, "arm": arm["name"]}
             try:
                 if arm["engine"] == "evalrun":
-                    record["result"] = run_evalrun(options, evalrun, arm)
+                    record["result"] = run_evalrun(options, evalrun, arm, files)
                 else:
                     record["result"] = builds[arm["build"]].call(
                         "speed", file=files[arm["format"]]["path"], context=options.context,
@@ -131,9 +174,10 @@ def run(options, evalrun, builds, files):
     arms = make_arms(options, reason is None)
     if not arms:
         raise Failure(2, "nothing to measure with these options", "see scripts/bench-peers --help")
+    # Old results have no shape: the key is there for one only, so that they can be continued.
     config = {name: getattr(options, name) for name in
               ("threads", "context", "rows", "prefill", "greedy", "reps", "flash")}
-    config |= {"model": str(options.model), "arms": arms}
+    config |= {"model": str(options.model), "arms": arms} | ({"shape": options.shape} if options.shape else {})
     log = environment.Log(options.out / "speed.jsonl", config, options.resume)
     if not log.of("setting"):
         log.add({"kind": "setting", "machine": environment.machine(), "files": files,

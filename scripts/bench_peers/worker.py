@@ -1,6 +1,6 @@
 """One measurement of llama.cpp in a process of its own; JSON on standard input and output.
 
-    python -m bench_peers.worker info|quantize|speed|flash|tokenize|quality
+    python -m bench_peers.worker info|quantize|write_shape|speed|flash|tokenize|quality
 """
 import json
 import math
@@ -11,7 +11,6 @@ import time
 import numpy as np
 
 from . import llama
-
 
 
 def clock_ms():
@@ -143,6 +142,12 @@ def quantize(args):
     return {}
 
 
+def write_shape(args):
+    from . import shape_writer  # needs the gguf package, which nothing else does
+    shape_writer.write(**args)
+    return {}
+
+
 def info(_args):
     return llama.build_info()
 
@@ -210,13 +215,13 @@ def quality(args):
                              "same_top1": s["same_top1"] / scored} for name, s in sums.items()}}
 
 
-COMMANDS = {f.__name__: f for f in (info, quantize, speed, flash, tokenize, quality)}
+COMMANDS = {f.__name__: f for f in (info, quantize, write_shape, speed, flash, tokenize, quality)}
 
 
 def main():
     try:
         print(json.dumps(COMMANDS[sys.argv[1]](json.load(sys.stdin))))
-    except (llama.LlamaError, OSError) as error:
+    except (llama.LlamaError, ImportError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0
