@@ -237,11 +237,7 @@ TEST_P(EveryAttention, RowsHaveTheBitsOfTheDefinition) {
 INSTANTIATE_TEST_SUITE_P(Cpu, EveryAttention,
                          ::testing::ValuesIn(cpu::available_kernels().begin(),
                                              cpu::available_kernels().end()),
-                         [](const auto& path) {
-                           std::string name = path.param.name;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+                         [](const auto& path) { return as_test_name(path.param.name); });
 
 // What the comparison is worth: each planted fault must change some row.
 TEST(AttentionFaults, AreSeen) {

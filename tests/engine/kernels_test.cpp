@@ -278,11 +278,7 @@ TEST_P(EveryKernel, TrackMaxFindsTheFirstLargestAndReportsWhatIsNotFinite) {
 INSTANTIATE_TEST_SUITE_P(Cpu, EveryKernel,
                          ::testing::ValuesIn(cpu::available_kernels().begin(),
                                              cpu::available_kernels().end()),
-                         [](const auto& path) {
-                           std::string name = path.param.name;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+                         [](const auto& path) { return as_test_name(path.param.name); });
 
 }  // namespace
 }  // namespace evalrun::engine::testing

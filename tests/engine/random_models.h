@@ -21,6 +21,12 @@
 
 namespace evalrun::engine::testing {
 
+// A path's name as the name of a test may have it.
+inline std::string as_test_name(std::string path) {
+  std::replace(path.begin(), path.end(), '-', '_');
+  return path;
+}
+
 // The CUDA kernels on the CPU (tests/gpu/emulator) take a thousand times their time: sweeps are
 // cut.
 #ifdef EVALRUN_CUDA_EMULATED

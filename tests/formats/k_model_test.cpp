@@ -108,11 +108,7 @@ TEST_P(KModelOnEveryPath, RowAloneEqualsNodeOfAnyTree) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Isa, KModelOnEveryPath, ::testing::ValuesIn(available_isas()),
-                         [](const auto& isa) {
-                           std::string name = isa.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+                         [](const auto& isa) { return as_test_name(isa.param); });
 
 // The weights are the file's, so only inputs and cache are rounded.
 TEST(KModel, LogitsAreNearThoseOfTheSameWeightsInFloat32) {

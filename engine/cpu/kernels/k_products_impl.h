@@ -162,17 +162,7 @@ struct KTile {
       }
       finish_block(p, s, sum, total, w, pairs + g / 2);
     }
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
-      const int32_t n_wide = p.in.n_wide[row + r];
-      const WideInputs* wide = p.in.wide + static_cast<ptrdiff_t>(row + r) * p.in.groups * 8;
-      for (int i = 0; i < n_wide; ++i) add_wide(s, total[r], wide[i]);
-      const V row_scale = V::bcast(p.in.scale[row + r]);
-#pragma GCC unroll 8
-      for (int j = 0; j < P; ++j)
-        store_row(total[r][j] * row_scale, s.y + static_cast<ptrdiff_t>(r) * p.ldy + j * s.y_stride,
-                  s.left - j * s.y_stride);
-    }
+    finish_rows<KTile>(p, row, s, total);
   }
 
   static void add_wide(const Streams& s, V (&total)[P], const WideInputs& wide) {

@@ -202,6 +202,23 @@ struct TileOf<Kind::kChannel, R, P, kFirst> {
   }
 };
 
+// The end of rows whose scales are applied group by group: inputs with a hi part, and row scale.
+template <typename Tile, int R, int P>
+[[gnu::always_inline]] inline void finish_rows(const Product& p, int row, const Streams& s,
+                                               V (&total)[R][P]) {
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+    const int32_t n_wide = p.in.n_wide[row + r];
+    const WideInputs* wide = p.in.wide + static_cast<ptrdiff_t>(row + r) * p.in.groups * 8;
+    for (int i = 0; i < n_wide; ++i) Tile::add_wide(s, total[r], wide[i]);
+    const V row_scale = V::bcast(p.in.scale[row + r]);
+#pragma GCC unroll 8
+    for (int j = 0; j < P; ++j)
+      store_row(total[r][j] * row_scale, s.y + static_cast<ptrdiff_t>(r) * p.ldy + j * s.y_stride,
+                s.left - j * s.y_stride);
+  }
+}
+
 // kInt8Group and kQ4Group.
 template <bool kQ4, int R, int P, bool kFirst>
 struct GroupTile {
@@ -293,17 +310,7 @@ struct GroupTile {
           if constexpr (kQ4) __builtin_prefetch(block + kCodes + 64 + kAheadBytes, 0, 2);
         }
     }
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
-      const int32_t n_wide = p.in.n_wide[row + r];
-      const WideInputs* wide = p.in.wide + static_cast<ptrdiff_t>(row + r) * p.in.groups * 8;
-      for (int i = 0; i < n_wide; ++i) add_wide(s, total[r], wide[i]);
-      const V row_scale = V::bcast(p.in.scale[row + r]);
-#pragma GCC unroll 8
-      for (int j = 0; j < P; ++j)
-        store_row(total[r][j] * row_scale, s.y + static_cast<ptrdiff_t>(r) * p.ldy + j * s.y_stride,
-                  s.left - j * s.y_stride);
-    }
+    finish_rows<GroupTile>(p, row, s, total);
   }
 
   static void add_wide(const Streams& s, V (&total)[P], const WideInputs& wide) {
