@@ -89,9 +89,7 @@ class PreparedRows {
       case WeightStorage::kBf16:
         return padded * static_cast<size_t>(kernels_->bytes_per_bf16);
       default:
-        return padded / 4 *
-               static_cast<size_t>(for_k_ ? kernels_->bytes_per_four_of_k
-                                          : kernels_->bytes_per_four);
+        return padded;
     }
   }
   const Kernels* kernels_ = nullptr;

@@ -231,11 +231,11 @@ void register_all() {
                     f.merge(to, m, m + kBlock, x.data(), y.data(), y.data() + kBlock, kBlock,
                             kHead);
                   }});
-    // Only the scale and the sums have one arrangement on all paths.
+    // The scale and the sums are what all paths have in common.
     for (const bool for_k : {false, true})
       add(for_k ? "round_int_for_k" : "round_int",
           {1 + kOut / 32, kOut * 4.0, kOut, [for_k](const Kernels& f, float* to) {
-             static evalrun::base::AlignedVector<std::byte> values(kOut * 3);
+             static evalrun::base::AlignedVector<std::byte> values(kOut);
              static std::vector<int32_t> pairs(kOut / 64), starts(kOut / 16);
              static std::vector<cpu::WideInputs> wide(kOut / 4);
              (void)f.round_int(x.data(), kOut, kOut,

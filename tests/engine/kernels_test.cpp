@@ -170,7 +170,7 @@ TEST_P(EveryKernel, RowsForOtherIntegersHaveNothingForKQuants) {
   PreparedRows plain, for_k;
   plain.ensure(k, w.storage(), 1, kIn), plain.set(0, w, x.data());
   for_k.ensure(k, of_k.storage(), 1, kIn), for_k.set(0, of_k, x.data());
-  const size_t values = kIn / 4 * static_cast<size_t>(k.bytes_per_four);
+  constexpr size_t values = kIn;
   EXPECT_EQ(plain.view(w).stride, values);
   EXPECT_EQ(plain.bytes(),
             values + (1 + 1 + kIn / 32) * sizeof(int32_t) + kIn / 4 * sizeof(cpu::WideInputs));

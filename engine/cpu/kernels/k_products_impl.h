@@ -3,16 +3,11 @@
 // linkage.
 //
 // Of D also used:
-//   Codes, Narrow, Scale, Pairs   64 codes of a line; sums of codes by inputs; 16 scales, as
-//                                 integers; two bytes of each channel
-//   low_codes(p), high_codes(p)   a line of 4-bit codes: its halves
+//   Scale, Pairs                  16 scales, as integers; two bytes of each channel
 //   add_high(codes, p, bit, mask) with the bits of a line's bytes from `bit` on as bits 4 and 5;
 //                                 mask 0x10 or 0x30
-//   byte_four(p)                  four inputs, from the bytes of k_bytes_at()
-//   narrow(start), dot_codes(narrow, codes, four)   up to lines_of_narrow(bits) lines
 //   scale_at(p), add_scaled(sum, narrow, scale), times(sum, scale)
 //   pairs_at(p), dot_pairs(sum, pairs, two)   `two`: of 16 bits each, as in InputRows::pairs
-//   line_of(codes)                for D::dot
 #pragma once
 #include "engine/model/k_panels.h"
 
@@ -90,8 +85,8 @@ struct KTile {
         }
 #pragma GCC unroll 8
         for (int r = 0; r < R; ++r) {
-          const auto a =
-              D::byte_four(x + static_cast<size_t>(r) * p.in.stride + static_cast<size_t>(i) * 4);
+          const typename D::Four a =
+              D::four(x + static_cast<size_t>(r) * p.in.stride + static_cast<size_t>(i) * 4);
 #pragma GCC unroll 8
           for (int j = 0; j < P; ++j) D::dot_codes(acc[r][j], codes[j], a);
         }
@@ -144,8 +139,7 @@ struct KTile {
     for (int r = 0; r < R; ++r)
 #pragma GCC unroll 8
       for (int j = 0; j < P; ++j) total[r][j] = V::zero();
-    const std::byte* x =
-        p.in.values + static_cast<size_t>(row) * p.in.stride + k_bytes_at(p.in.groups);
+    const std::byte* x = p.in.values + static_cast<size_t>(row) * p.in.stride;
     const int32_t* starts = p.in.starts + static_cast<ptrdiff_t>(row) * p.in.groups * 2;
     const int32_t* pairs = p.in.pairs + static_cast<ptrdiff_t>(row) * (p.in.groups / 2);
     const std::byte* w = s.panels;
@@ -166,15 +160,17 @@ struct KTile {
   }
 
   static void add_wide(const Streams& s, V (&total)[P], const WideInputs& wide) {
-    const typename D::Four a = D::four(reinterpret_cast<const std::byte*>(wide.value));
+    const typename D::Four a = D::four(reinterpret_cast<const std::byte*>(&wide.value));
     const int in_block = wide.line % 64, part = in_block / 16, half = in_block % 16 / 8,
               i = in_block % 8;
     const std::byte* w = s.panels + static_cast<size_t>(wide.line / 64) * kBlockBytes;
 #pragma GCC unroll 8
     for (int j = 0; j < P; ++j) {
       const std::byte* block = w + static_cast<size_t>(j) * s.stride;
-      typename D::Sum acc = D::splat(kMinimaToo ? 0 : -32 * wide.sum);
-      D::dot(acc, D::line_of(codes_at(part_of(block, part), half, i)), a);
+      typename D::Narrow narrow = D::narrow(0);
+      D::dot_codes(narrow, codes_at(part_of(block, part), half, i), a);
+      typename D::Sum acc = D::sum_of(narrow);
+      if constexpr (!kMinimaToo) acc = D::add(acc, D::splat(-32 * wide.sum));
       acc = D::times(acc, scale_of(block, part, half, i));
       total[j] = V::fma(D::to_float(D::shl7(acc)), V::of_half(block + kKd), total[j]);
       if constexpr (kMinimaToo) {

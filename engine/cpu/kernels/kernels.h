@@ -31,14 +31,14 @@ namespace evalrun::engine::cpu {
 
 // Four neighbouring inputs of a row with at least one |q| > 127: their hi parts.
 struct WideInputs {
-  int32_t line;      // inputs 4 line .. 4 line + 3
-  int32_t sum;       // of the four
-  int32_t value[2];  // in the arrangement of the kernels' rows
+  int32_t line;   // inputs 4 line .. 4 line + 3
+  int32_t sum;    // of the four
+  int32_t value;  // as bytes, the first one lowest
 };
 
 // Rows prepared for one kind of storage by Kernels::round_*; views into the caller's buffers.
 struct InputRows {
-  const std::byte* values = nullptr;  // row r at r * stride: floats, bfloat16, or lo parts
+  const std::byte* values = nullptr;  // row r at r * stride: floats, bfloat16, or lo parts as bytes
   size_t stride = 0;                  // bytes, a multiple of 64
   const float* scale = nullptr;       // [rows]
   const int32_t* sums = nullptr;      // [rows][groups]: sum of lo over each group of 32 inputs
@@ -66,7 +66,7 @@ struct InputRows {
 
 // Where one row of integers goes; the rest as in InputRows.
 struct IntegerRow {
-  std::byte* values;  // [padded / 4 * bytes_per_four], or bytes_per_four_of_k with pairs and starts
+  std::byte* values;  // [padded]
   float* scale;
   int32_t* sums;
   WideInputs* wide;  // [padded / 4]
@@ -89,10 +89,8 @@ struct Product {
 };
 
 struct Kernels {
-  const char* name;         // "avx512", "avx2", ...
-  int bytes_per_four;       // size of four integer inputs in a row: 4 (int8) or 8 (int16)
-  int bytes_per_four_of_k;  // in a row for K-quants, too: 4, or 12 (all as int16, then all as int8)
-  int bytes_per_bf16;       // size of one kBf16 input in a row: 2, or 4 where it is widened
+  const char* name;    // "avx512", "avx2", ...
+  int bytes_per_bf16;  // size of one kBf16 input in a row: 2, or 4 where it is widened
   // How the processor reads memory fastest. Zen 4 gives a thread 30 GB/s in one stream and 15 to 27
   // in six; a Sapphire Rapids guest 12 in one and 20 in four.
   bool one_stream;

@@ -8,8 +8,7 @@
 // attention tile: 6 or 2), tile_columns(queries) (its keys or values, in vectors).
 // Also used, of the integer arrangement D: quantize16(x, inverse, lo, hi, sum): 16 inputs to lo
 // parts at `lo`; true when one has a hi part, then all 16 are in `hi`; adds their lo sum to `sum`.
-// start_of_k(lo, bytes): of 16 inputs at `lo` what a row's `starts` hold; where lo parts are not
-// bytes, writes them as bytes, too.
+// start_of_k(lo): of 16 inputs at `lo` what a row's `starts` hold.
 
 namespace {
 
@@ -307,17 +306,11 @@ bool track_max(const float* y, int n, int first_block, float* best, float* block
   return V::sum(poison) == 0.0f;
 }
 
-// Where a row for K-quants has its lo parts as bytes; lo parts that are bytes are there once.
-constexpr size_t k_bytes_at(int groups) {
-  return static_cast<size_t>(groups) * 8 * (D::kBytesPerFourOfK - 4);
-}
-
 // What products with K-quants need beside the integers of a row. Blocks are of 64 inputs, so groups
 // come in pairs; a sum is 32 * 127 at most.
 void add_for_k(int groups, const IntegerRow& to) {
-  std::byte* bytes = to.values + k_bytes_at(groups);
   for (size_t i = 0; i < static_cast<size_t>(groups) * 2; ++i)
-    to.starts[i] = D::start_of_k(to.values + i * 4 * D::kBytesPerFour, bytes + i * 16);
+    to.starts[i] = D::start_of_k(to.values + i * 16);
   for (int g = 0; g < groups; g += 2)
     to.pairs[g / 2] = static_cast<int32_t>((static_cast<uint32_t>(to.sums[g]) & 0xFFFFu) |
                                            static_cast<uint32_t>(to.sums[g + 1]) << 16);
@@ -347,15 +340,16 @@ int round_int(const float* x, int n, int padded, const IntegerRow& to) {
                   : at < n         ? V::load_first(x + at, n - at)
                                    : V::zero();
       alignas(64) int32_t hi[kLanes];
-      if (D::quantize16(v * inverse, to.values + static_cast<size_t>(at / 4) * D::kBytesPerFour, hi,
-                        sum))
+      if (D::quantize16(v * inverse, to.values + at, hi, sum))
         for (int four = 0; four < 4; ++four) {
           const int32_t* h = hi + 4 * four;
           if ((h[0] | h[1] | h[2] | h[3]) == 0) continue;
           WideInputs& w = to.wide[n_wide++];
           w.line = at / 4 + four;
           w.sum = h[0] + h[1] + h[2] + h[3];
-          D::arrange(h, w.value);
+          int8_t bytes[4];
+          for (int j = 0; j < 4; ++j) bytes[j] = static_cast<int8_t>(h[j]);
+          __builtin_memcpy(&w.value, bytes, sizeof bytes);
         }
     }
     to.sums[g] = D::reduce(sum);

@@ -3,8 +3,6 @@
 namespace {
 constexpr evalrun::engine::cpu::Kernels table_named(const char* name) {
   return {name,
-          D::kBytesPerFour,
-          D::kBytesPerFourOfK,
           B::kBytesPerInput,
           false,
           multiply_panels<Kind::kF32>,

@@ -2,10 +2,13 @@
 // the including file defines for its instruction set. Everything here has internal linkage.
 //
 //   V  16 floats: see kernels_impl.h. V::of_half(p): 16 float16 widened.
-//   D  integer dot products: Sum (16 int32), Line (64 weight bytes), Four (4 inputs of a row);
-//      D::splat(i), D::line(p), D::low(p), D::high(p) (a line of 4-bit codes: its halves),
-//      D::four(p), D::dot(sum, line, four), D::shl7(sum), D::add(a, b), D::to_float(sum) -> V,
-//      D::kBytesPerFour.
+//   D  integer dot products: Sum (16 int32), Line (64 weights), Four (4 inputs of a row);
+//      D::splat(i), D::line(p), D::four(p), D::dot(sum, line, four), D::shl7(sum), D::add(a, b),
+//      D::to_float(sum) -> V. A byte of a panel is a weight plus 128: where a line holds weights
+//      plus D::kBias, sums begin with the inputs' sum times its negative. Codes (64 of 4 to 6
+//      bits), Narrow (16 sums of codes by inputs, each perhaps in parts): D::low_codes(p),
+//      D::high_codes(p) (a line of 4-bit codes: its halves), D::narrow(start), D::dot_codes(narrow,
+//      codes, four) for up to D::lines_of_narrow(bits) lines, D::sum_of(narrow).
 //   B  bfloat16: Line, Pair; B::line(p), B::pair(p), B::dot(V, Line, Pair), B::kBytesPerInput.
 //   tile_rows(kind), tile_panels(kind, rows): the largest tile, and how many panels a tile of that
 //      many rows spans.
@@ -25,7 +28,7 @@ using evalrun::engine::cpu::Product;
 using evalrun::engine::cpu::WideInputs;
 
 constexpr int kPanelGroup = 6;     // divisible by the tile widths 1, 2, 3 and 6
-constexpr int kAheadBytes = 2048;  // prefetch distance within a stream, into L2
+constexpr int kAheadBytes = 8192;  // prefetch distance within a stream, into L2
 constexpr size_t kLine = 64;
 
 // What is fetched into L2 during a sweep.
@@ -144,7 +147,7 @@ struct TileOf<Kind::kChannel, R, P, kFirst> {
       int32_t total = 0;
       for (int g = 0; g < p.in.groups; ++g) total += sums[g];
 #pragma GCC unroll 8
-      for (int j = 0; j < P; ++j) acc[r][j] = D::splat(-128 * total);
+      for (int j = 0; j < P; ++j) acc[r][j] = D::splat(-D::kBias * total);
     }
     const std::byte* x = p.in.values + static_cast<size_t>(row) * p.in.stride;
     const std::byte* w = s.panels;
@@ -165,7 +168,7 @@ struct TileOf<Kind::kChannel, R, P, kFirst> {
 #pragma GCC unroll 8
           for (int j = 0; j < P; ++j) D::dot(acc[r][j], line[j], a);
         }
-        w += kLine, x += D::kBytesPerFour;
+        w += kLine, x += 4;
       }
     }
     V scale[P];
@@ -181,9 +184,9 @@ struct TileOf<Kind::kChannel, R, P, kFirst> {
         for (int i = 0; i < n_wide; ++i) total += wide[i].sum;
         typename D::Sum hi[P];
 #pragma GCC unroll 8
-        for (int j = 0; j < P; ++j) hi[j] = D::splat(-128 * total);
+        for (int j = 0; j < P; ++j) hi[j] = D::splat(-D::kBias * total);
         for (int i = 0; i < n_wide; ++i) {
-          const typename D::Four a = D::four(reinterpret_cast<const std::byte*>(wide[i].value));
+          const typename D::Four a = D::four(reinterpret_cast<const std::byte*>(&wide[i].value));
           const std::byte* at = s.panels + static_cast<size_t>(wide[i].line) * kLine;
 #pragma GCC unroll 8
           for (int j = 0; j < P; ++j)
@@ -230,33 +233,54 @@ struct GroupTile {
   static V offset_at(const std::byte* block, int group) {
     return V::of_half(block + kCodes + 64 + static_cast<size_t>(group) * 32);
   }
+  using Line = std::conditional_t<kQ4, typename D::Codes, typename D::Line>;
+  using Sums = std::conditional_t<kQ4, typename D::Narrow, typename D::Sum>;
+  static_assert(D::lines_of_narrow(4) >= 8, "a group is eight lines");
   // Line i of group 0 or 1.
-  template <int kGroup>
-  static typename D::Line line_at(const std::byte* block, int i) {
+  [[gnu::always_inline]] static inline Line line_at(const std::byte* block, int group, int i) {
     if constexpr (!kQ4)
-      return D::line(block + static_cast<size_t>(kGroup * 8 + i) * kLine);
-    else if constexpr (kGroup == 0)
-      return D::low(block + static_cast<size_t>(i) * kLine);
+      return D::line(block + static_cast<size_t>(group * 8 + i) * kLine);
+    else if (group == 0)
+      return D::low_codes(block + static_cast<size_t>(i) * kLine);
     else
-      return D::high(block + static_cast<size_t>(i) * kLine);
+      return D::high_codes(block + static_cast<size_t>(i) * kLine);
+  }
+  // Before the first line. `sum`: of the inputs.
+  [[gnu::always_inline]] static inline Sums start(int32_t sum) {
+    if constexpr (kQ4)
+      return D::narrow(0);
+    else
+      return D::splat(-D::kBias * sum);
+  }
+  [[gnu::always_inline]] static inline void dot(Sums& acc, const Line& line,
+                                                typename D::Four four) {
+    if constexpr (kQ4)
+      D::dot_codes(acc, line, four);
+    else
+      D::dot(acc, line, four);
+  }
+  [[gnu::always_inline]] static inline typename D::Sum sum_of(const Sums& acc) {
+    if constexpr (kQ4)
+      return D::sum_of(acc);
+    else
+      return acc;
   }
 
   template <int kGroup>
   static void group(const Product& p, const Streams& s, V (&total)[R][P], const std::byte* w,
                     const std::byte* x, const int32_t* sums) {
-    typename D::Sum acc[R][P];
+    Sums acc[R][P];
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r)
 #pragma GCC unroll 8
-      for (int j = 0; j < P; ++j)
-        acc[r][j] = D::splat(kQ4 ? 0 : -128 * sums[static_cast<ptrdiff_t>(r) * p.in.groups]);
+      for (int j = 0; j < P; ++j) acc[r][j] = start(sums[static_cast<ptrdiff_t>(r) * p.in.groups]);
 #pragma GCC unroll 8
     for (int i = 0; i < 8; ++i) {
-      typename D::Line line[P];
+      Line line[P];
 #pragma GCC unroll 8
       for (int j = 0; j < P; ++j) {
         const std::byte* block = w + static_cast<size_t>(j) * s.stride;
-        line[j] = line_at<kGroup>(block, i);
+        line[j] = line_at(block, kGroup, i);
         // The second group of a 4-bit block reads the lines of the first again.
         if constexpr (kFirst && (!kQ4 || kGroup == 0))
           __builtin_prefetch(block + static_cast<size_t>(kGroup * 8 + i) * kLine + kAheadBytes, 0,
@@ -264,10 +288,10 @@ struct GroupTile {
       }
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
-        const typename D::Four a = D::four(x + static_cast<size_t>(r) * p.in.stride +
-                                           static_cast<size_t>(i) * D::kBytesPerFour);
+        const typename D::Four a =
+            D::four(x + static_cast<size_t>(r) * p.in.stride + static_cast<size_t>(i) * 4);
 #pragma GCC unroll 8
-        for (int j = 0; j < P; ++j) D::dot(acc[r][j], line[j], a);
+        for (int j = 0; j < P; ++j) dot(acc[r][j], line[j], a);
       }
     }
 #pragma GCC unroll 8
@@ -275,7 +299,8 @@ struct GroupTile {
       const std::byte* block = w + static_cast<size_t>(j) * s.stride;
       const V d = scale_at(block, kGroup);
 #pragma GCC unroll 8
-      for (int r = 0; r < R; ++r) total[r][j] = V::fma(D::to_float(acc[r][j]), d, total[r][j]);
+      for (int r = 0; r < R; ++r)
+        total[r][j] = V::fma(D::to_float(sum_of(acc[r][j])), d, total[r][j]);
       if constexpr (kQ4) {
         const V m = offset_at(block, kGroup);
 #pragma GCC unroll 8
@@ -299,8 +324,8 @@ struct GroupTile {
     for (int g = 0; g < p.in.groups; g += 2, w += kBlockBytes) {
       if (!kFirst) ahead.step(), ahead.step();
       group<0>(p, s, total, w, x, sums + g);
-      group<1>(p, s, total, w, x + 8 * D::kBytesPerFour, sums + g + 1);
-      x += 16 * D::kBytesPerFour;
+      group<1>(p, s, total, w, x + 32, sums + g + 1);
+      x += 64;
       // The lines of scales, and of offsets.
       if constexpr (kFirst)
 #pragma GCC unroll 8
@@ -314,21 +339,15 @@ struct GroupTile {
   }
 
   static void add_wide(const Streams& s, V (&total)[P], const WideInputs& wide) {
-    const typename D::Four a = D::four(reinterpret_cast<const std::byte*>(wide.value));
+    const typename D::Four a = D::four(reinterpret_cast<const std::byte*>(&wide.value));
     const int in_block = wide.line % 16, group = in_block / 8;
     const std::byte* w = s.panels + static_cast<size_t>(wide.line / 16) * kBlockBytes;
 #pragma GCC unroll 8
     for (int j = 0; j < P; ++j) {
       const std::byte* block = w + static_cast<size_t>(j) * s.stride;
-      typename D::Sum acc = D::splat(kQ4 ? 0 : -128 * wide.sum);
-      if constexpr (kQ4)
-        D::dot(acc,
-               group == 0 ? D::low(block + static_cast<size_t>(in_block) * kLine)
-                          : D::high(block + static_cast<size_t>(in_block - 8) * kLine),
-               a);
-      else
-        D::dot(acc, D::line(block + static_cast<size_t>(in_block) * kLine), a);
-      total[j] = V::fma(D::to_float(D::shl7(acc)), scale_at(block, group), total[j]);
+      Sums acc = start(wide.sum);
+      dot(acc, line_at(block, group, in_block % 8), a);
+      total[j] = V::fma(D::to_float(D::shl7(sum_of(acc))), scale_at(block, group), total[j]);
       if constexpr (kQ4)
         total[j] =
             V::fma(V::bcast(static_cast<float>(128 * wide.sum)), offset_at(block, group), total[j]);

@@ -27,10 +27,10 @@ inline void finish_tile_rows(const Product& p, int row, int rows, int panel,
     const WideInputs* wide = p.in.wide + at * p.in.groups * 8;
     int32_t wide_total = 0;
     for (int i = 0; i < p.in.n_wide[at]; ++i) wide_total += wide[i].sum;
-    typename D::Sum hi = D::splat(-128 * wide_total);
+    typename D::Sum hi = D::splat(-D::kBias * wide_total);
     for (int i = 0; i < p.in.n_wide[at]; ++i)
       D::dot(hi, D::line(w + static_cast<size_t>(wide[i].line) * kLine),
-             D::four(reinterpret_cast<const std::byte*>(wide[i].value)));
+             D::four(reinterpret_cast<const std::byte*>(&wide[i].value)));
     sum = D::add(sum, D::shl7(hi));
     store_row(D::to_float(sum) * scale * V::bcast(p.in.scale[at]),
               p.y + at * p.ldy + panel * kLanes, left);

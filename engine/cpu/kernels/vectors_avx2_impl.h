@@ -112,14 +112,17 @@ inline int32_t sum_of_ints(__m256i v) {
   return _mm_cvtsi128_si32(_mm_add_epi32(q, _mm_shuffle_epi32(q, 0xB1)));
 }
 
-// Of both arrangements of integers: 16 sums, 64 codes of K-quants.
+// 16 sums, 64 weights or codes.
 struct Ymm2 {
   __m256i a, b;
 };
-struct CodesOfK {
+// What D is with AVX-VNNI and without.
+struct IntegersOfBoth {
   using Sum = Ymm2;
+  using Line = Ymm2;
   using Codes = Ymm2;
   using Narrow = Ymm2;
+  using Four = __m256i;
   using Scale = Ymm2;
   using Pairs = Ymm2;
   using Partial = __m256i;
@@ -148,6 +151,11 @@ struct CodesOfK {
     const Ymm2 l = load(p);
     return {with(codes.a, l.a), with(codes.b, l.b)};
   }
+  static Four four(const std::byte* p) {
+    int32_t x;
+    __builtin_memcpy(&x, p, sizeof x);
+    return _mm256_set1_epi32(x);
+  }
   static Narrow narrow(int32_t start) {
     return {_mm256_set1_epi32(start), _mm256_set1_epi32(start)};
   }
@@ -164,30 +172,33 @@ struct CodesOfK {
   static Sum splat(int32_t x) { return narrow(x); }
   static Partial partial_zero() { return _mm256_setzero_si256(); }
   static int32_t reduce(Partial p) { return sum_of_ints(p); }
+  static bool quantize16(V x, std::byte* lo, int32_t* hi, Partial& sum) {
+    const SplitHalf a = split_half(x.a), b = split_half(x.b);
+    // Packing works within 128-bit lanes; the permutation puts the four quarters in order.
+    const __m256i words = _mm256_packs_epi32(a.lo, b.lo);
+    const __m256i bytes = _mm256_permutevar8x32_epi32(_mm256_packs_epi16(words, words),
+                                                      _mm256_setr_epi32(0, 4, 1, 5, 0, 0, 0, 0));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(lo), _mm256_castsi256_si128(bytes));
+    sum = _mm256_add_epi32(sum, _mm256_add_epi32(a.lo, b.lo));
+    if ((a.wide | b.wide) == 0) return false;
+    _mm256_store_si256(reinterpret_cast<__m256i*>(hi), a.hi);
+    _mm256_store_si256(reinterpret_cast<__m256i*>(hi + 8), b.hi);
+    return true;
+  }
 };
 
 #if defined(__AVXVNNI__)
 // vpdpbusd on halves.
-struct D : CodesOfK {
-  using Line = Ymm2;
-  using Four = __m256i;
-  static constexpr int kBytesPerFour = 4, kBytesPerFourOfK = 4;
+struct D : IntegersOfBoth {
+  static constexpr int kBias = 128;
   static Line line(const std::byte* p) { return load(p); }
-  static Line low(const std::byte* p) { return low_codes(p); }
-  static Line high(const std::byte* p) { return high_codes(p); }
-  static Four four(const std::byte* p) {
-    int32_t x;
-    __builtin_memcpy(&x, p, sizeof x);
-    return _mm256_set1_epi32(x);
-  }
   static void dot(Sum& s, const Line& w, Four x) {
     s.a = _mm256_dpbusd_avx_epi32(s.a, w.a, x);
     s.b = _mm256_dpbusd_avx_epi32(s.b, w.b, x);
   }
   static constexpr int lines_of_narrow(int /*bits*/) { return 8; }
-  static Line line_of(const Codes& c) { return c; }
-  static Four byte_four(const std::byte* p) { return four(p); }
   static void dot_codes(Narrow& s, const Codes& w, Four x) { dot(s, w, x); }
+  static Sum sum_of(const Narrow& n) { return n; }
   static Scale scale_at(const std::byte* p) {
     const auto* v = reinterpret_cast<const __m128i*>(p);
     return {_mm256_cvtepi8_epi32(_mm_loadl_epi64(v)),
@@ -203,72 +214,51 @@ struct D : CodesOfK {
     sum.a = _mm256_dpwssd_avx_epi32(sum.a, w.a, _mm256_set1_epi32(two));
     sum.b = _mm256_dpwssd_avx_epi32(sum.b, w.b, _mm256_set1_epi32(two));
   }
-  static int32_t start_of_k(const std::byte* lo, std::byte* /*bytes*/) {
+  static int32_t start_of_k(const std::byte* lo) {
     // The instruction sums unsigned bytes, eight each.
     const __m128i biased =
         _mm_xor_si128(_mm_loadu_si128(reinterpret_cast<const __m128i*>(lo)), _mm_set1_epi8(-128));
     const __m128i halves = _mm_sad_epu8(biased, _mm_setzero_si128());
     return -32 * (_mm_cvtsi128_si32(halves) + _mm_extract_epi16(halves, 4) - 16 * 128);
   }
-
-  static void pack_lo(const SplitHalf& a, const SplitHalf& b, std::byte* lo) {
-    // Packing works within 128-bit lanes; the permutation puts the four quarters in order.
-    const __m256i words = _mm256_packs_epi32(a.lo, b.lo);
-    const __m256i bytes = _mm256_permutevar8x32_epi32(_mm256_packs_epi16(words, words),
-                                                      _mm256_setr_epi32(0, 4, 1, 5, 0, 0, 0, 0));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(lo), _mm256_castsi256_si128(bytes));
-  }
-  static void arrange(const int32_t* four, int32_t* value) {
-    int8_t bytes[8] = {};
-    for (int i = 0; i < 4; ++i) bytes[i] = static_cast<int8_t>(four[i]);
-    __builtin_memcpy(value, bytes, sizeof bytes);
-  }
+};
 #else
-// vpmaddwd: the bytes of a line widened to 16 bits, even and odd ones apart, against 16-bit inputs
-// in the order (0, 2), (1, 3). (vpmaddubsw would saturate: 255 * 127 * 2 > 32767.) The codes of
-// K-quants are small enough for vpmaddubsw and sums of 16 bits, two to a channel: a row for these
-// has its inputs as bytes behind the words.
-struct D : CodesOfK {
-  struct Line {
-    __m256i even_a, odd_a, even_b, odd_b;
-  };
-  struct Four {
-    __m256i even, odd;
-  };
-  static constexpr int kBytesPerFour = 8, kBytesPerFourOfK = 12;
-  static Line widened(__m256i a, __m256i b) {
-    const __m256i m = _mm256_set1_epi16(255);
-    return {_mm256_and_si256(a, m), _mm256_srli_epi16(a, 8), _mm256_and_si256(b, m),
-            _mm256_srli_epi16(b, 8)};
+// vpmaddubsw, which multiplies unsigned bytes by signed ones, adds two products and saturates.
+struct D : IntegersOfBoth {
+  // Else GCC 12 keeps the products of all lines, most of them in memory, and adds them at the end.
+  static void add_now(__m256i& sum) { asm("" : "+x"(sum)); }
+
+  // |w| by x with the sign of w: two products are 2 * 128 * 127 = 32,512 at most.
+  static constexpr int kBias = 0;
+  static Line line(const std::byte* p) {
+    const Ymm2 l = load(p);
+    const __m256i m = _mm256_set1_epi8(-128);
+    return {_mm256_xor_si256(l.a, m), _mm256_xor_si256(l.b, m)};
   }
-  static Line line_of(const Codes& c) { return widened(c.a, c.b); }
-  static Line line(const std::byte* p) { return line_of(load(p)); }
-  static Line low(const std::byte* p) { return line_of(low_codes(p)); }
-  static Line high(const std::byte* p) { return line_of(high_codes(p)); }
-  static Four four(const std::byte* p) {
-    int32_t x[2];
-    __builtin_memcpy(x, p, sizeof x);
-    return {_mm256_set1_epi32(x[0]), _mm256_set1_epi32(x[1])};
-  }
-  static void dot(Sum& s, const Line& w, const Four& x) {
-    s.a = _mm256_add_epi32(s.a, _mm256_add_epi32(_mm256_madd_epi16(w.even_a, x.even),
-                                                 _mm256_madd_epi16(w.odd_a, x.odd)));
-    s.b = _mm256_add_epi32(s.b, _mm256_add_epi32(_mm256_madd_epi16(w.even_b, x.even),
-                                                 _mm256_madd_epi16(w.odd_b, x.odd)));
+  static void dot(Sum& s, const Line& w, Four x) {
+    const __m256i ones = _mm256_set1_epi16(1);
+    const auto half = [&](__m256i& sum, __m256i weights) {
+      const __m256i twos =
+          _mm256_maddubs_epi16(_mm256_abs_epi8(weights), _mm256_sign_epi8(x, weights));
+      sum = _mm256_add_epi32(sum, _mm256_madd_epi16(twos, ones));
+      add_now(sum);
+    };
+    half(s.a, w.a);
+    half(s.b, w.b);
   }
 
-  // A narrow sum has two inputs of a line, so it holds eight lines of 4-bit codes (30,480 at most),
-  // four of 5-bit codes (31,496), and four of 6-bit codes less 32 (32,512; its start and all sums
-  // are modulo 2^16).
+  // The products of codes are summed in 16 bits, two sums to a channel. They hold eight lines of
+  // 4-bit codes (30,480 at most), four of 5-bit codes (31,496), and four of 6-bit codes less 32
+  // (32,512; their start and all sums are modulo 2^16).
   static constexpr int lines_of_narrow(int bits) { return bits == 5 ? 4 : 8; }
-  static __m256i byte_four(const std::byte* p) {
-    int32_t x;
-    __builtin_memcpy(&x, p, sizeof x);
-    return _mm256_set1_epi32(x);
-  }
-  static void dot_codes(Narrow& s, const Codes& w, __m256i x) {
+  static void dot_codes(Narrow& s, const Codes& w, Four x) {
     s.a = _mm256_add_epi16(s.a, _mm256_maddubs_epi16(w.a, x));
     s.b = _mm256_add_epi16(s.b, _mm256_maddubs_epi16(w.b, x));
+    add_now(s.a), add_now(s.b);
+  }
+  static Sum sum_of(const Narrow& n) {
+    const __m256i ones = _mm256_set1_epi16(1);
+    return {_mm256_madd_epi16(n.a, ones), _mm256_madd_epi16(n.b, ones)};
   }
   // Each scale twice, as 16 bits.
   static Scale scale_at(const std::byte* p) {
@@ -297,51 +287,22 @@ struct D : CodesOfK {
     sum.a = _mm256_add_epi32(sum.a, _mm256_madd_epi16(w.a, x));
     sum.b = _mm256_add_epi32(sum.b, _mm256_madd_epi16(w.b, x));
   }
-
-  static int32_t start_of_k(const std::byte* lo, std::byte* bytes) {
-    const auto* words = reinterpret_cast<const __m128i*>(lo);
-    const __m128i order = _mm_setr_epi8(0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15);
-    const __m128i packed = _mm_shuffle_epi8(
-        _mm_packs_epi16(_mm_loadu_si128(words), _mm_loadu_si128(words + 1)), order);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(bytes), packed);
+  static int32_t start_of_k(const std::byte* lo) {
     // Of inputs 0 and 1 of the fours, and of 2 and 3.
-    const __m128i twos = _mm_maddubs_epi16(_mm_set1_epi8(1), packed);
+    const __m128i twos =
+        _mm_maddubs_epi16(_mm_set1_epi8(1), _mm_loadu_si128(reinterpret_cast<const __m128i*>(lo)));
     const __m128i halves = _mm_add_epi16(twos, _mm_srli_si128(twos, 8));
     const __m128i all = _mm_add_epi16(halves, _mm_srli_epi64(halves, 32));
     return _mm_cvtsi128_si32(_mm_sub_epi16(_mm_setzero_si128(), _mm_slli_epi16(all, 5)));
   }
-
-  static void pack_lo(const SplitHalf& a, const SplitHalf& b, std::byte* lo) {
-    // Each 128-bit lane of a half is one four.
-    const __m256i order = _mm256_broadcastsi128_si256(
-        _mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15));
-    // Lane 0: a0..3 b0..3, lane 1: a4..7 b4..7.
-    const __m256i words = _mm256_shuffle_epi8(_mm256_packs_epi32(a.lo, b.lo), order);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(lo),
-                        _mm256_permute4x64_epi64(words, 0b11011000));
-  }
-  static void arrange(const int32_t* four, int32_t* value) {
-    const int16_t words[4] = {static_cast<int16_t>(four[0]), static_cast<int16_t>(four[2]),
-                              static_cast<int16_t>(four[1]), static_cast<int16_t>(four[3])};
-    __builtin_memcpy(value, words, sizeof words);
-  }
-#endif
-  static bool quantize16(V x, std::byte* lo, int32_t* hi, Partial& sum) {
-    const SplitHalf a = split_half(x.a), b = split_half(x.b);
-    pack_lo(a, b, lo);
-    sum = _mm256_add_epi32(sum, _mm256_add_epi32(a.lo, b.lo));
-    if ((a.wide | b.wide) == 0) return false;
-    _mm256_store_si256(reinterpret_cast<__m256i*>(hi), a.hi);
-    _mm256_store_si256(reinterpret_cast<__m256i*>(hi + 8), b.hi);
-    return true;
-  }
 };
+#endif
 
-// 16 registers, and every sum takes two. K-quants have only narrow sums in registers.
+// 16 registers, and every sum takes two. Grouped kinds have the sums of one group in them.
 constexpr bool is_plain(Kind kind) {
   return kind == Kind::kF32 || kind == Kind::kBf16 || kind == Kind::kChannel;
 }
-constexpr int tile_rows(Kind kind) { return kind == Kind::kGroup || kind == Kind::kQ4 ? 2 : 4; }
+constexpr int tile_rows(Kind) { return 4; }
 constexpr int tile_panels(Kind kind, int rows) {
   if (!is_plain(kind)) return rows == 1 ? 2 : 1;
   return rows == 1 ? 3 : rows == 2 ? 2 : 1;

@@ -73,16 +73,10 @@ struct D {
   using Line = __m512i;
   using Four = __m512i;
   using Partial = __m512i;
-  static constexpr int kBytesPerFour = 4, kBytesPerFourOfK = 4;
+  static constexpr int kBias = 128;
   static Sum splat(int32_t x) { return _mm512_set1_epi32(x); }
   static Sum from_memory(const int32_t* p) { return _mm512_loadu_si512(p); }
   static Line line(const std::byte* p) { return _mm512_loadu_si512(p); }
-  static Line low(const std::byte* p) {
-    return _mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi8(15));
-  }
-  static Line high(const std::byte* p) {
-    return _mm512_and_si512(_mm512_srli_epi16(_mm512_loadu_si512(p), 4), _mm512_set1_epi8(15));
-  }
   static Four four(const std::byte* p) {
     int32_t x;
     __builtin_memcpy(&x, p, sizeof x);
@@ -93,14 +87,18 @@ struct D {
     asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(w), "v"(x));
   }
 
-  // Of K-quants.
+  // Of codes of 4 to 6 bits.
   using Codes = __m512i;
   using Narrow = __m512i;
   using Scale = __m512i;
   using Pairs = __m512i;
   static constexpr int lines_of_narrow(int /*bits*/) { return 8; }
-  static Codes low_codes(const std::byte* p) { return low(p); }
-  static Codes high_codes(const std::byte* p) { return high(p); }
+  static Codes low_codes(const std::byte* p) {
+    return _mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi8(15));
+  }
+  static Codes high_codes(const std::byte* p) {
+    return _mm512_and_si512(_mm512_srli_epi16(_mm512_loadu_si512(p), 4), _mm512_set1_epi8(15));
+  }
   // Shifts of words as GCC writes them: the intrinsics want a constant even where it is one only
   // after a loop was unrolled.
   typedef uint16_t Words __attribute__((vector_size(64)));
@@ -111,8 +109,6 @@ struct D {
     return _mm512_ternarylogic_epi32(codes, reinterpret_cast<__m512i>(moved),
                                      _mm512_set1_epi8(static_cast<char>(mask)), kOrOfAnd);
   }
-  static Line line_of(Codes c) { return c; }
-  static Four byte_four(const std::byte* p) { return four(p); }
   static Narrow narrow(int32_t start) { return _mm512_set1_epi32(start); }
   [[gnu::always_inline]] static inline void dot_codes(Narrow& sum, Codes w, Four x) {
     dot(sum, w, x);
@@ -128,7 +124,8 @@ struct D {
   static void dot_pairs(Sum& sum, Pairs w, int32_t two) {
     sum = _mm512_dpwssd_epi32(sum, w, _mm512_set1_epi32(two));
   }
-  static int32_t start_of_k(const std::byte* lo, std::byte* /*bytes*/) {
+  static Sum sum_of(Narrow n) { return n; }
+  static int32_t start_of_k(const std::byte* lo) {
     // The instruction sums unsigned bytes, eight each.
     const __m128i biased =
         _mm_xor_si128(_mm_loadu_si128(reinterpret_cast<const __m128i*>(lo)), _mm_set1_epi8(-128));
@@ -152,13 +149,6 @@ struct D {
     if (wide == 0) return false;
     _mm512_store_si512(hi, h);
     return true;
-  }
-  static void arrange(const int32_t* four, int32_t* value) {
-    value[0] = static_cast<int32_t>((static_cast<uint32_t>(four[0]) & 255u) |
-                                    (static_cast<uint32_t>(four[1]) & 255u) << 8 |
-                                    (static_cast<uint32_t>(four[2]) & 255u) << 16 |
-                                    (static_cast<uint32_t>(four[3]) & 255u) << 24);
-    value[1] = 0;
   }
 };
 

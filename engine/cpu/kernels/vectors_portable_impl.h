@@ -102,7 +102,7 @@ struct D {
     int8_t a[4];
   };
   using Partial = int32_t;
-  static constexpr int kBytesPerFour = 4, kBytesPerFourOfK = 4;
+  static constexpr int kBias = 128;
   static Sum splat(int32_t x) {
     Sum s;
     for (int32_t& v : s.a) v = x;
@@ -118,16 +118,6 @@ struct D {
     std::memcpy(l.a, p, sizeof l.a);
     return l;
   }
-  static Line low(const std::byte* p) {
-    Line l = line(p);
-    for (uint8_t& v : l.a) v &= 15;
-    return l;
-  }
-  static Line high(const std::byte* p) {
-    Line l = line(p);
-    for (uint8_t& v : l.a) v >>= 4;
-    return l;
-  }
   static Four four(const std::byte* p) {
     Four f;
     std::memcpy(f.a, p, sizeof f.a);
@@ -138,7 +128,7 @@ struct D {
       for (int j = 0; j < 4; ++j) sum.a[i] += w.a[4 * i + j] * x.a[j];
   }
 
-  // Of K-quants.
+  // Of codes of 4 to 6 bits.
   using Codes = Line;
   using Narrow = Sum;
   using Scale = Sum;
@@ -146,16 +136,22 @@ struct D {
     uint8_t a[32];
   };
   static constexpr int lines_of_narrow(int /*bits*/) { return 8; }
-  static Codes low_codes(const std::byte* p) { return low(p); }
-  static Codes high_codes(const std::byte* p) { return high(p); }
+  static Codes low_codes(const std::byte* p) {
+    Codes c = line(p);
+    for (uint8_t& v : c.a) v &= 15;
+    return c;
+  }
+  static Codes high_codes(const std::byte* p) {
+    Codes c = line(p);
+    for (uint8_t& v : c.a) v >>= 4;
+    return c;
+  }
   static Codes add_high(Codes codes, const std::byte* p, int bit, int mask) {
     const Line bits = line(p);
     for (int i = 0; i < 64; ++i)
       codes.a[i] = static_cast<uint8_t>(codes.a[i] | ((bits.a[i] >> bit << 4) & mask));
     return codes;
   }
-  static const Line& line_of(const Codes& c) { return c; }
-  static Four byte_four(const std::byte* p) { return four(p); }
   static Narrow narrow(int32_t start) { return splat(start); }
   static void dot_codes(Narrow& sum, const Codes& w, const Four& x) { dot(sum, w, x); }
   static Scale scale_at(const std::byte* p) {
@@ -179,7 +175,8 @@ struct D {
     const int32_t even = static_cast<int16_t>(two), odd = static_cast<int16_t>(two >> 16);
     for (int i = 0; i < 16; ++i) sum.a[i] += w.a[2 * i] * even + w.a[2 * i + 1] * odd;
   }
-  static int32_t start_of_k(const std::byte* lo, std::byte* /*bytes*/) {
+  static const Sum& sum_of(const Narrow& n) { return n; }
+  static int32_t start_of_k(const std::byte* lo) {
     int32_t sum = 0;
     for (int i = 0; i < 16; ++i) sum += static_cast<int8_t>(lo[i]);
     return -32 * sum;
@@ -210,11 +207,6 @@ struct D {
       wide = wide || s.hi != 0;
     }
     return wide;
-  }
-  static void arrange(const int32_t* four, int32_t* value) {
-    int8_t bytes[8] = {};
-    for (int i = 0; i < 4; ++i) bytes[i] = static_cast<int8_t>(four[i]);
-    std::memcpy(value, bytes, sizeof bytes);
   }
 };
 
