@@ -23,6 +23,7 @@ using evalrun::engine::kKParts;
 
 template <int kBits, int R, int P, bool kFirst>
 struct KTile {
+  static constexpr int kAheadBytes = ahead_bytes<Kind::kQ4K, R, P>();
   static constexpr bool kMinimaToo = kBits < 6;
   static constexpr int kGroupLines = kMinimaToo ? 8 : 4;  // that share a scale
   static constexpr size_t kBlockBytes = k_panel_block_bytes(kBits);

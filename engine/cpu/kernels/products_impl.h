@@ -27,9 +27,19 @@ using evalrun::engine::cpu::kLanes;
 using evalrun::engine::cpu::Product;
 using evalrun::engine::cpu::WideInputs;
 
-constexpr int kPanelGroup = 6;     // divisible by the tile widths 1, 2, 3 and 6
-constexpr int kAheadBytes = 8192;  // prefetch distance within a stream, into L2
+constexpr int kPanelGroup = 6;  // divisible by the tile widths 1, 2, 3 and 6
 constexpr size_t kLine = 64;
+
+// Prefetch distance within a stream, into L2. Measured on Zen 4, GB/s of a thread (kernels_bench):
+// one or two rows in one stream are read best by the processor's own prefetcher, which fetches a
+// little ahead and which distances from 2 KB on disturb (int8-group: 30 at 512 bytes, 19 at 8 KB).
+// K-quants, whose lines are not used in their order, and taller tiles need the distance (q6-k: 18
+// and 23; int8-group at four rows: 15 and 21). Several streams at one row: a Sapphire Rapids guest.
+template <Kind K, int R, int P>
+constexpr int ahead_bytes() {
+  const bool in_order = K != Kind::kQ4K && K != Kind::kQ5K && K != Kind::kQ6K;
+  return R > 2 || !in_order ? 8192 : P == 1 ? 512 : 2048;
+}
 
 // What is fetched into L2 during a sweep.
 struct Ahead {
@@ -69,6 +79,7 @@ struct TileOf;
 
 template <int R, int P, bool kFirst>
 struct TileOf<Kind::kF32, R, P, kFirst> {
+  static constexpr int kAheadBytes = ahead_bytes<Kind::kF32, R, P>();
   static void run(const Product& p, int row, const Streams& s, Ahead& ahead) {
     V acc[R][P];
     for (int r = 0; r < R; ++r)
@@ -103,6 +114,7 @@ struct TileOf<Kind::kF32, R, P, kFirst> {
 
 template <int R, int P, bool kFirst>
 struct TileOf<Kind::kBf16, R, P, kFirst> {
+  static constexpr int kAheadBytes = ahead_bytes<Kind::kBf16, R, P>();
   static void run(const Product& p, int row, const Streams& s, Ahead& ahead) {
     V acc[R][P];
 #pragma GCC unroll 8
@@ -139,6 +151,7 @@ struct TileOf<Kind::kBf16, R, P, kFirst> {
 
 template <int R, int P, bool kFirst>
 struct TileOf<Kind::kChannel, R, P, kFirst> {
+  static constexpr int kAheadBytes = ahead_bytes<Kind::kChannel, R, P>();
   static void run(const Product& p, int row, const Streams& s, Ahead& ahead) {
     typename D::Sum acc[R][P];
 #pragma GCC unroll 8
@@ -225,6 +238,8 @@ template <typename Tile, int R, int P>
 // kInt8Group and kQ4Group.
 template <bool kQ4, int R, int P, bool kFirst>
 struct GroupTile {
+  static constexpr Kind kKind = kQ4 ? Kind::kQ4 : Kind::kGroup;
+  static constexpr int kAheadBytes = ahead_bytes<kKind, R, P>();
   static constexpr size_t kCodes = kQ4 ? 512 : 1024;  // of a block of 64 inputs
   static constexpr size_t kBlockBytes = kCodes + (kQ4 ? 128 : 64);
   static V scale_at(const std::byte* block, int group) {
