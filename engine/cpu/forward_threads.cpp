@@ -1,7 +1,5 @@
 #include "engine/cpu/forward_threads.h"
 
-#include <algorithm>
-
 #include "engine/cpu/kernels/arith.h"
 
 namespace evalrun::engine::cpu {
@@ -19,16 +17,18 @@ void ForwardThreads::mark(int thread, double PhaseTimes::*phase) {
 }
 
 void ForwardThreads::multiply(std::span<const MatrixJob> jobs, const InputRows& in, int rows,
-                              int thread) const {
+                              int thread) {
   int total = 0;
-  for (const MatrixJob& j : jobs) total += j.w->panels();
-  const auto [begin, end] = pool_.share(total, thread);
-  int first = 0;
-  for (const MatrixJob& j : jobs) {
-    const int lo = std::max(begin - first, 0), hi = std::min(end - first, j.w->panels());
-    if (lo < hi) multiply_panels(*j.w, lo, hi - lo, in, rows, j.y + lo * kLanes, j.ldy);
-    first += j.w->panels();
-  }
+  size_t bytes = 0;
+  for (const MatrixJob& j : jobs) total += j.w->panels(), bytes += j.w->size();
+  for_panels(total, bytes, rows, thread, [&](int begin, int end) {
+    int first = 0;
+    for (const MatrixJob& j : jobs) {
+      const int lo = std::max(begin - first, 0), hi = std::min(end - first, j.w->panels());
+      if (lo < hi) multiply_panels(*j.w, lo, hi - lo, in, rows, j.y + lo * kLanes, j.ldy);
+      first += j.w->panels();
+    }
+  });
 }
 
 void ForwardThreads::multiply_panels(const WeightMatrix& w, int first, int count,

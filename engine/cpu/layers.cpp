@@ -170,16 +170,18 @@ void Layers<T>::mlp_block(int thread, int l) {
 template <typename T>
 void Layers<T>::gate_and_up(int thread, const LayerWeights& w, const InputRows& in,
                             bool with_silu) {
-  const auto [begin, end] = threads_.share(w.gate.panels(), thread);
-  const int first = begin * kLanes, width = std::min(end * kLanes, c_.d_ffn) - first;
-  if (width <= 0) return;
   Rows &gate = w_.gate, &up = w_.up;
-  threads_.multiply_panels(w.gate, begin, end - begin, in, n(), gate.row(0) + first, gate.ld());
-  threads_.multiply_panels(w.up, begin, end - begin, in, n(), up.row(0) + first, up.ld());
-  threads_.mark(thread, &PhaseTimes::weights);
-  for (size_t i = 0; with_silu && i < static_cast<size_t>(n()); ++i)
-    kernels_.silu_mul(gate.row(i) + first, up.row(i) + first, width, gate.row(i) + first);
-  threads_.mark(thread, &PhaseTimes::norms);
+  threads_.for_panels(
+      w.gate.panels(), w.gate.size() + w.up.size(), n(), thread, [&](int begin, int end) {
+        const int first = begin * kLanes, width = std::min(end * kLanes, c_.d_ffn) - first;
+        threads_.multiply_panels(w.gate, begin, end - begin, in, n(), gate.row(0) + first,
+                                 gate.ld());
+        threads_.multiply_panels(w.up, begin, end - begin, in, n(), up.row(0) + first, up.ld());
+        threads_.mark(thread, &PhaseTimes::weights);
+        for (size_t i = 0; with_silu && i < static_cast<size_t>(n()); ++i)
+          kernels_.silu_mul(gate.row(i) + first, up.row(i) + first, width, gate.row(i) + first);
+        threads_.mark(thread, &PhaseTimes::norms);
+      });
 }
 
 // x += w in + bias. `unrounded`: the same inputs, for the low-rank update.
