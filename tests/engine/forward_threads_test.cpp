@@ -13,7 +13,7 @@ namespace {
 constexpr size_t kLong = size_t{1} << 30, kShort = 64;  // bytes of a product
 
 // How often each panel was computed, in the products of one region.
-class Panels : public testing::TestWithParam<int> {
+class Panels : public ::testing::TestWithParam<int> {
  protected:
   Panels() : threads_(*find_kernels("portable"), GetParam(), false) {}
 
@@ -76,7 +76,7 @@ TEST_P(Panels, OfALongProductGoToWhoeverIsFree) {
   EXPECT_LE(mine.load(), head + (threads_.size() > 2 ? share / 8 + 1 : 0));
 }
 
-INSTANTIATE_TEST_SUITE_P(Threads, Panels, testing::Values(1, 2, 3, 8));
+INSTANTIATE_TEST_SUITE_P(Threads, Panels, ::testing::Values(1, 2, 3, 8));
 
 }  // namespace
 }  // namespace evalrun::engine::cpu
