@@ -10,6 +10,7 @@
 #include "engine/model/model.h"
 #include "engine/results.h"
 #include "engine/session_options.h"
+#include "engine/weight_placement.h"
 
 namespace evalrun::engine {
 
@@ -46,6 +47,7 @@ class Backend {
   virtual size_t kv_bytes_per_token() const = 0;
   virtual size_t kv_bytes() const = 0;
   virtual size_t workspace_bytes() const = 0;
+  virtual WeightPlacement weight_placement() const { return {}; }
 };
 
 // The oracle: one thread, loops in the order the numerics are defined in. Same bits as the fast

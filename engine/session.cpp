@@ -81,6 +81,7 @@ class SessionImpl final : public Session {
   }
   size_t kv_bytes() const override { return backend_->kv_bytes(); }
   size_t workspace_bytes() const override { return backend_->workspace_bytes(); }
+  WeightPlacement weight_placement() const override { return backend_->weight_placement(); }
 
  private:
   Sequence& at(int s);

@@ -25,6 +25,7 @@
 #include "engine/results.h"
 #include "engine/rows.h"
 #include "engine/session_options.h"
+#include "engine/weight_placement.h"
 
 namespace evalrun::engine {
 
@@ -114,6 +115,7 @@ class Session {
 
   virtual size_t kv_bytes() const = 0;         // allocated for the caches
   virtual size_t workspace_bytes() const = 0;  // allocated for activations so far
+  virtual WeightPlacement weight_placement() const { return {}; }  // on NUMA nodes, of a CPU
 };
 
 }  // namespace evalrun::engine

@@ -11,6 +11,9 @@ namespace evalrun::engine {
 namespace cuda {
 struct DeviceList;  // engine/cuda/runtime/devices.h
 }
+namespace cpu {
+struct Places;  // engine/cpu/places.h
+}
 
 struct SessionOptions {
   int max_tokens = 2048;  // committed tokens a sequence can hold; <= what memory allows
@@ -29,6 +32,8 @@ struct SessionOptions {
   bool measure_phases = false;
   // On a GPU: adds to device_time(). Two events around what is queued, no synchronisation.
   bool time_device = false;
+  // Tests only: places of the threads instead of those that they have; must outlive the session.
+  const cpu::Places* places = nullptr;
 };
 
 // Whether a device multiplies with K-quants (engine/formats/k_quants.h) as they are stored.

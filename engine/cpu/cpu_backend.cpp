@@ -6,6 +6,7 @@
 #include "engine/cpu/kernels/kernels.h"
 #include "engine/cpu/kv_memory.h"
 #include "engine/cpu/layers.h"
+#include "engine/cpu/node_weights.h"
 #include "engine/cpu/outputs.h"
 #include "engine/cpu/prepared_rows.h"
 #include "engine/cpu/workspace.h"
@@ -42,6 +43,7 @@ class CpuBackend final : public Backend {
   size_t kv_bytes_per_token() const override { return kv_.bytes_per_token(); }
   size_t kv_bytes() const override { return kv_.bytes(); }
   size_t workspace_bytes() const override;
+  WeightPlacement weight_placement() const override { return weights_.placement(); }
 
  private:
   bool own_rows(const ForwardPlan& plan, const ForwardRequest& request) const;
@@ -49,6 +51,7 @@ class CpuBackend final : public Backend {
   const std::shared_ptr<const Model> model_;
   const ModelConfig& c_;
   cpu::ForwardThreads threads_;
+  cpu::NodeWeights weights_;
   cpu::Workspace workspace_;
   cpu::KvMemory<T> kv_;
   cpu::Layers<T> layers_;
@@ -64,11 +67,15 @@ CpuBackend<T>::CpuBackend(std::shared_ptr<const Model> model, const SessionOptio
       c_(model_->config()),
       threads_(
           options.one_isa ? *cpu::one_isa_kernels(options.isa) : *cpu::find_kernels(options.isa),
-          options.n_threads, options.measure_phases),
+          options.n_threads, options.measure_phases, options.places),
+      weights_(model_, threads_.pool()),
       workspace_(*model_, threads_.size()),
-      kv_(c_, options.n_sequences, options.max_tokens, workspace_.spaces.size()),
-      layers_(*model_, threads_, workspace_, kv_, options.max_tokens),
-      outputs_(*model_, threads_, workspace_) {}
+      kv_(weights_.spread([&] {
+        return cpu::KvMemory<T>(c_, options.n_sequences, options.max_tokens,
+                                workspace_.spaces.size());
+      })),
+      layers_(weights_, threads_, workspace_, kv_, options.max_tokens),
+      outputs_(weights_, threads_, workspace_) {}
 
 template <typename T>
 void CpuBackend<T>::forward(const ForwardPlan& plan, const ForwardRequest& request,
@@ -107,8 +114,8 @@ MatrixView CpuBackend<T>::multiply(const WeightMatrix& w, InputView x) {
   product_in_.ensure(threads_.kernels(), w.storage(), rows, w.in());
   for (int i = 0; i < x.rows; ++i) product_in_.set(static_cast<size_t>(i), w, x.row(i).data());
   product_.ensure(rows, static_cast<size_t>(w.out()));  // x may be the last product
-  const cpu::MatrixJob job = {&w, product_.row(0), product_.ld()};
   threads_.pool().run([&](int thread) {
+    const cpu::MatrixJob job = {&weights_.near(w, thread), product_.row(0), product_.ld()};
     threads_.multiply({&job, 1}, product_in_.view(w), x.rows, thread);
   });
   return {product_.row(0), x.rows, w.out()};

@@ -26,12 +26,14 @@ struct MatrixJob {
 
 class ForwardThreads {
  public:
-  ForwardThreads(const Kernels& kernels, int n_threads, bool measure)
+  // `made_up`: of ThreadPool.
+  ForwardThreads(const Kernels& kernels, int n_threads, bool measure,
+                 const Places* made_up = nullptr)
       : kernels_(kernels),
-        pool_(n_threads),
+        pool_(n_threads, made_up),
         measure_(measure),
-        tails_(static_cast<size_t>(n_threads)),
-        before_(static_cast<size_t>(n_threads)) {}
+        tails_(static_cast<size_t>(pool_.size())),
+        before_(static_cast<size_t>(pool_.size())) {}
 
   const Kernels& kernels() const { return kernels_; }
   ThreadPool& pool() { return pool_; }

@@ -8,10 +8,10 @@
 namespace evalrun::engine::cpu {
 
 template <typename T>
-Layers<T>::Layers(const Model& model, ForwardThreads& threads, Workspace& workspace,
+Layers<T>::Layers(const NodeWeights& weights, ForwardThreads& threads, Workspace& workspace,
                   KvMemory<T>& kv, int max_tokens)
-    : model_(model),
-      c_(model.config()),
+    : weights_(weights),
+      c_(weights.model().config()),
       kernels_(threads.kernels()),
       threads_(threads),
       w_(workspace),
@@ -56,7 +56,7 @@ void Layers<T>::embed(int thread) {
       if (c_.paired_input) std::memcpy(s.e.row(i), in, d * sizeof(float));
       std::memcpy(s.x.row(i), c_.paired_input ? in + d : in, d * sizeof(float));
     } else {
-      model_.embed(r.token, {s.x.row(i), d});
+      weights_.of(thread).embed(r.token, {s.x.row(i), d});
     }
   });
 }
@@ -89,7 +89,7 @@ size_t Layers<T>::bytes() const {
 
 template <typename T>
 void Layers<T>::attention_block(int thread, int l) {
-  const LayerWeights& w = model_.layer(l);
+  const LayerWeights& w = layer(thread, l);
   Space& s = space(thread);
   threads_.for_rows(thread, [&](size_t i) {
     if (w.embed_norm.empty()) return enter(s, i, w.attn_norm, w.q);
@@ -135,14 +135,14 @@ void Layers<T>::attend(int thread, int l) {
       attention_.merge_row(static_cast<int>(i), mixed);
     else
       mixed = w_.mixed.row(i);
-    s.in.set(i, model_.layer(l).o, mixed);
+    s.in.set(i, layer(thread, l).o, mixed);
   });
   threads_.mark(thread, &PhaseTimes::attention);
 }
 
 template <typename T>
 void Layers<T>::mlp_block(int thread, int l) {
-  const LayerWeights& w = model_.layer(l);
+  const LayerWeights& w = layer(thread, l);
   Space& s = space(thread);
   threads_.for_rows(thread, [&](size_t i) { enter(s, i, w.ffn_norm, w.gate); });
   threads_.mark(thread, &PhaseTimes::norms);
@@ -214,7 +214,7 @@ void Layers<T>::enter(Space& s, size_t i, const std::vector<float>& norm,
 // store (neighbouring rows of a K block may be written by other threads: other elements of it).
 template <typename T>
 void Layers<T>::rotate_row(int thread, size_t i, int l) {
-  const LayerWeights& w = model_.layer(l);
+  const LayerWeights& w = layer(thread, l);
   Space& s = space(thread);
   float *q = w_.q.row(i), *k = w_.k.row(i), *v = w_.v.row(i);
   add_bias(q, w.q_bias), add_bias(k, w.k_bias), add_bias(v, w.v_bias);

@@ -16,6 +16,7 @@
 #include "engine/cpu/kernels/arith.h"
 #include "engine/cpu/kv_memory.h"
 #include "engine/cpu/low_rank_rows.h"
+#include "engine/cpu/node_weights.h"
 #include "engine/cpu/workspace.h"
 #include "engine/forward_plan.h"
 #include "engine/model/model.h"
@@ -25,7 +26,7 @@ namespace evalrun::engine::cpu {
 template <typename T>
 class Layers {
  public:
-  Layers(const Model& model, ForwardThreads& threads, Workspace& workspace, KvMemory<T>& kv,
+  Layers(const NodeWeights& weights, ForwardThreads& threads, Workspace& workspace, KvMemory<T>& kv,
          int max_tokens);
 
   // Of the forward that run() is about to compute.
@@ -38,6 +39,7 @@ class Layers {
  private:
   using Space = Workspace::Space;
   int n() const { return threads_.rows(); }
+  const LayerWeights& layer(int thread, int l) const { return weights_.of(thread).layer(l); }
   int group() const { return c_.n_heads / c_.n_kv_heads; }
   Space& space(int thread) { return w_.spaces[threads_.space(thread)]; }
   bool skipped(const std::vector<bool> SkipSet::*set, int l) const;
@@ -59,7 +61,7 @@ class Layers {
   void add_low_rank(int thread, std::initializer_list<LowRankRows::Job> jobs, Rows& x);
   const LowRankLayer& delta_of(int l) const;
 
-  const Model& model_;
+  const NodeWeights& weights_;
   const ModelConfig& c_;
   const Kernels& kernels_;
   ForwardThreads& threads_;

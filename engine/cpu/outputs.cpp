@@ -10,9 +10,9 @@
 
 namespace evalrun::engine::cpu {
 
-Outputs::Outputs(const Model& model, ForwardThreads& threads, Workspace& workspace)
-    : model_(model),
-      c_(model.config()),
+Outputs::Outputs(const NodeWeights& weights, ForwardThreads& threads, Workspace& workspace)
+    : weights_(weights),
+      c_(weights.model().config()),
       kernels_(threads.kernels()),
       threads_(threads),
       w_(workspace) {}
@@ -25,12 +25,12 @@ void Outputs::begin(const ForwardPlan& plan) {
 void Outputs::run(int thread) {
   threads_.row_barrier(thread);  // the rows below may belong to other threads' ranges
   Rows& x = w_.spaces[threads_.space(thread)].x;
-  const WeightMatrix& w = model_.head();
+  const WeightMatrix& w = weights_.of(thread).head();
   const auto& hidden = plan_->hidden_rows();
   const auto& logits = plan_->logit_rows();
   const auto& top = plan_->answer_rows();
   const auto normed = [&](int32_t row, float* to) {
-    norm_row(kernels_, c_, model_.final_norm(), x.row(static_cast<size_t>(row)), to);
+    norm_row(kernels_, c_, weights_.model().final_norm(), x.row(static_cast<size_t>(row)), to);
   };
   const auto h = threads_.share(static_cast<int>(hidden.size()), thread);
   for (int i = h.begin; i < h.end; ++i)
@@ -59,7 +59,7 @@ void Outputs::run(int thread) {
 // The argmax of rows [first, first + rows) of the prepared head inputs, strip by strip: no row of
 // logits is ever written to memory.
 void Outputs::find_top(int thread, int first, int rows) {
-  const WeightMatrix& w = model_.head();
+  const WeightMatrix& w = weights_.of(thread).head();
   Workspace::Best& best = w_.best[static_cast<size_t>(thread)];
   for (int i = 0; i < rows; ++i) {
     std::fill_n(best.value.row(static_cast<size_t>(i)), kLanes, -__builtin_inff());

@@ -5,6 +5,7 @@
 
 #include "engine/answers.h"
 #include "engine/cpu/forward_threads.h"
+#include "engine/cpu/node_weights.h"
 #include "engine/cpu/workspace.h"
 #include "engine/forward_plan.h"
 #include "engine/model/model.h"
@@ -14,7 +15,7 @@ namespace evalrun::engine::cpu {
 
 class Outputs {
  public:
-  Outputs(const Model& model, ForwardThreads& threads, Workspace& workspace);
+  Outputs(const NodeWeights& weights, ForwardThreads& threads, Workspace& workspace);
 
   // Of the forward that run() is about to end.
   void begin(const ForwardPlan& plan);
@@ -27,7 +28,7 @@ class Outputs {
   void find_top(int thread, int first, int rows);
   void read_top(Answers& answers) const;
 
-  const Model& model_;
+  const NodeWeights& weights_;
   const ModelConfig& c_;
   const Kernels& kernels_;
   ForwardThreads& threads_;

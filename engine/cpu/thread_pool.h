@@ -17,18 +17,23 @@
 #include <cstdint>
 #include <memory>
 
+#include "engine/cpu/places.h"
+
 namespace evalrun::engine::cpu {
 
 class ThreadTeam;
 
 class ThreadPool {
  public:
-  explicit ThreadPool(int n_threads);
+  // `made_up`, for tests: places of the threads, one each, instead of those that they have.
+  explicit ThreadPool(int n_threads, const Places* made_up = nullptr);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
   int size() const { return n_threads_; }
   bool pinned() const;
+  // Of the threads: one place where they are not pinned.
+  Places places() const;
 
   // Runs f(thread) on all threads, the caller being thread 0; returns when all are done. f must not
   // throw.

@@ -9,8 +9,7 @@ namespace {
 
 WeightStorage storage_of_inputs(const Model& model) {
   for (int l = 0; l < model.config().n_layers; ++l) {
-    const LayerWeights& w = model.layer(l);
-    for (const WeightMatrix* m : {&w.q, &w.k, &w.v, &w.o, &w.gate, &w.up, &w.down})
+    for (const WeightMatrix* m : model.layer(l).matrices())
       if (k_bits(m->storage()) != 0) return m->storage();
   }
   return model.layer(0).q.storage();

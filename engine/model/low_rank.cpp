@@ -57,11 +57,7 @@ std::shared_ptr<const Model> merge_low_rank(const Model& model, const LowRankDel
   parallel_for(n_threads, n_layers, [&](size_t l) {
     const LayerWeights& from = model.layer(static_cast<int>(l));
     const LowRankLayer& d = delta.layers[l];
-    LayerWeights to;
-    to.attn_norm = from.attn_norm, to.embed_norm = from.embed_norm, to.ffn_norm = from.ffn_norm;
-    to.q_bias = from.q_bias, to.k_bias = from.k_bias, to.v_bias = from.v_bias;
-    to.o_bias = from.o_bias, to.q_norm = from.q_norm, to.k_norm = from.k_norm;
-    to.gate_bias = from.gate_bias, to.up_bias = from.up_bias, to.down_bias = from.down_bias;
+    LayerWeights to = from.without_matrices();
     to.q = merged(from.q, d.q), to.k = merged(from.k, d.k), to.v = merged(from.v, d.v);
     to.o = merged(from.o, d.o), to.gate = merged(from.gate, d.gate);
     to.up = merged(from.up, d.up), to.down = merged(from.down, d.down);
@@ -69,8 +65,7 @@ std::shared_ptr<const Model> merge_low_rank(const Model& model, const LowRankDel
   });
   std::vector<WeightMatrix*> all;
   for (const auto& w : layers)
-    for (WeightMatrix* m : {&w->q, &w->k, &w->v, &w->o, &w->gate, &w->up, &w->down})
-      all.push_back(m);
+    for (WeightMatrix* m : w->matrices()) all.push_back(m);
   gather_weights(all);
   for (size_t l = 0; l < n_layers; ++l) parts.layers[l] = std::move(layers[l]);
   return Model::create(std::move(parts));

@@ -59,7 +59,7 @@ void check_layer(const ShapeCheck& check, const ModelConfig& c, const LayerWeigh
 // Calls visit(matrix) and visit(vector) for every weight of a layer.
 template <typename Visit>
 void for_each_weight(const LayerWeights& w, Visit visit) {
-  for (const WeightMatrix* m : {&w.q, &w.k, &w.v, &w.o, &w.gate, &w.up, &w.down}) visit(*m);
+  for (const WeightMatrix* m : w.matrices()) visit(*m);
   for (const std::vector<float>* v :
        {&w.attn_norm, &w.embed_norm, &w.q_bias, &w.k_bias, &w.v_bias, &w.o_bias, &w.q_norm,
         &w.k_norm, &w.ffn_norm, &w.gate_bias, &w.up_bias, &w.down_bias})
@@ -79,6 +79,15 @@ struct CountParameters {
 };
 
 }  // namespace
+
+LayerWeights LayerWeights::without_matrices() const {
+  LayerWeights w;
+  w.attn_norm = attn_norm, w.embed_norm = embed_norm, w.ffn_norm = ffn_norm;
+  w.q_norm = q_norm, w.k_norm = k_norm;
+  w.q_bias = q_bias, w.k_bias = k_bias, w.v_bias = v_bias, w.o_bias = o_bias;
+  w.gate_bias = gate_bias, w.up_bias = up_bias, w.down_bias = down_bias;
+  return w;
+}
 
 std::shared_ptr<const Model> Model::create(ModelParts parts) {
   const ModelConfig& c = parts.config;
@@ -230,8 +239,7 @@ std::shared_ptr<const Model> convert_model(const Model& model, WeightFormat form
   parts.path = model.path(), parts.hash = model.hash();
   for (int l = 0; l < model.config().n_layers; ++l) {
     auto w = std::make_shared<LayerWeights>(model.layer(l));
-    for (WeightMatrix* m : {&w->q, &w->k, &w->v, &w->o, &w->gate, &w->up, &w->down})
-      *m = m->converted(spec.layers);
+    for (WeightMatrix* m : w->matrices()) *m = m->converted(spec.layers);
     parts.layers.push_back(std::move(w));
   }
   parts.final_norm = model.final_norm();

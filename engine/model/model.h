@@ -1,7 +1,9 @@
 // Immutable weights and configuration of one model, loaded once and shared by sessions. Several
 // models live in one process; nothing is global.
 #pragma once
+#include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -25,6 +27,13 @@ struct LayerWeights {
   WeightMatrix gate, up;                              // [d_ffn, d_model]
   WeightMatrix down;                                  // [d_model, d_ffn]
   std::vector<float> gate_bias, up_bias, down_bias;
+
+  std::array<const WeightMatrix*, 7> matrices() const {
+    return {&q, &k, &v, &o, &gate, &up, &down};
+  }
+  std::array<WeightMatrix*, 7> matrices() { return {&q, &k, &v, &o, &gate, &up, &down}; }
+  // The same layer with empty matrices.
+  LayerWeights without_matrices() const;
 };
 
 class Tokenizer;
@@ -77,12 +86,16 @@ class Model {
   // Bytes of weights one forward reads: layers and head, not the embedding table.
   size_t streamed_bytes() const;
   int64_t n_parameters() const;
+  // This model again, by NUMA node: with its weights in that node's memory, for as long as it
+  // lives. Made and guarded by engine/cpu/node_weights.cpp.
+  std::map<int, std::shared_ptr<const Model>>& on_nodes() const { return on_nodes_; }
   // Embedding of one token, [d_model].
   void embed(int32_t token, std::span<float> out) const { embedding().copy_row(token, out); }
 
  private:
   explicit Model(ModelParts parts) : p_(std::move(parts)) {}
   ModelParts p_;
+  mutable std::map<int, std::shared_ptr<const Model>> on_nodes_;
 };
 
 // Options of `load_model`.

@@ -607,20 +607,32 @@ void WeightMatrix::copy_row(int o, std::span<float> values) const {
   }
 }
 
-void gather_weights(std::span<WeightMatrix* const> matrices) {
+std::vector<WeightMatrix> allocate_like(std::span<const WeightMatrix* const> matrices) {
   constexpr size_t kLine = 64;
   const auto padded = [](size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; };
   size_t total = 0;
   for (const WeightMatrix* m : matrices) total += padded(m->size());
   const std::shared_ptr<std::byte> memory = allocate_weights(total);
+  std::vector<WeightMatrix> made;
   size_t at = 0;
-  for (WeightMatrix* m : matrices) {
-    if (m->empty()) continue;
-    WeightMatrix moved(m->storage(), m->out(), m->in(),
-                       std::shared_ptr<std::byte>(memory, memory.get() + at));
-    std::memcpy(moved.mutable_bytes().data(), m->bytes().data(), m->size());
+  for (const WeightMatrix* m : matrices) {
+    if (m->empty())
+      made.emplace_back();
+    else
+      made.emplace_back(m->storage(), m->out(), m->in(),
+                        std::shared_ptr<std::byte>(memory, memory.get() + at));
     at += padded(m->size());
-    *m = std::move(moved);
+  }
+  return made;
+}
+
+void gather_weights(std::span<WeightMatrix* const> matrices) {
+  const std::vector<const WeightMatrix*> from(matrices.begin(), matrices.end());
+  std::vector<WeightMatrix> made = allocate_like(from);
+  for (size_t i = 0; i < made.size(); ++i) {
+    if (!made[i].empty())
+      std::memcpy(made[i].mutable_bytes().data(), from[i]->bytes().data(), from[i]->size());
+    *matrices[i] = std::move(made[i]);
   }
 }
 

@@ -15,6 +15,8 @@
 #include <vector>
 
 #include "engine/base/text.h"
+#include "engine/cpu/cores.h"
+#include "engine/cpu/places.h"
 #include "engine/devices.h"
 #include "runners/machine/build_info.h"
 #include "runners/machine/processor_energy.h"
@@ -115,6 +117,8 @@ std::map<std::string, std::string> capture_environment() {
   e["microcode"] = field_of("/proc/cpuinfo", "microcode");
   e["cores"] = std::to_string(std::thread::hardware_concurrency());
   e["cores_allowed"] = std::to_string(engine::allowed_cores());
+  e["numa_nodes"] = std::to_string(
+      engine::cpu::places_of(engine::cpu::cpu_order().cpus, "/sys/devices/system").nodes().size());
   e["memory_bytes"] =
       std::to_string(static_cast<int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGESIZE));
   if (utsname u = {}; ::uname(&u) == 0) {

@@ -6,9 +6,10 @@
 
 namespace evalrun::runners {
 
-// Machine and build: cpu, cpu_flags, cores_allowed, cores, memory_bytes, kernel, os, governor,
-// load, energy_domains (of processor_energy.h), steal_share, compiler, build_type, commit, version,
-// and every EVALRUN_* variable as env.NAME. What cannot be read is absent.
+// Machine and build: cpu, cpu_flags, cores_allowed, cores, numa_nodes (of the CPUs allowed),
+// memory_bytes, kernel, os, governor, load, energy_domains (of processor_energy.h), steal_share,
+// compiler, build_type, commit, version, and every EVALRUN_* variable as env.NAME. What cannot be
+// read is absent.
 std::map<std::string, std::string> capture_environment();
 
 // Every EVALRUN_* variable of this process.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 
 #include "engine/base/error.h"
@@ -188,10 +189,14 @@ std::string row_cost_key(const engine::Model& model, const engine::SessionOption
                          const std::string& cpu, const std::string& placement) {
   if (model.hash().empty()) return "";
   const BuildInfo& build = build_info();
-  return fmt::format("{} {} {}{} t{} kv{}{} | {} | {} | {} {}", model.hash(),
-                     engine::name_of(model.format()), session.isa,
-                     session.one_isa ? " one-isa" : "", session.n_threads, session.kv_cache ? 1 : 0,
-                     session.kv_dtype, cpu, placement, build.version, build.id);
+  std::string key = fmt::format(
+      "{} {} {}{} t{} kv{}{} | {} | {} | {} {}", model.hash(), engine::name_of(model.format()),
+      session.isa, session.one_isa ? " one-isa" : "", session.n_threads, session.kv_cache ? 1 : 0,
+      session.kv_dtype, cpu, placement, build.version, build.id);
+  for (const char* variable : {"EVALRUN_NUMA", "EVALRUN_PIN"})
+    if (const char* value = std::getenv(variable); value != nullptr)
+      key += fmt::format(" | {}={}", variable, value);
+  return key;
 }
 
 std::string row_cost_cache_path() {

@@ -60,6 +60,7 @@ struct Runner::Impl {
   // Sessions and methods of all arms.
   void start(const SessionOf& session_of);
   void store_row_cost();
+  void store_weight_placement();
   void measure_pending();
 
   // One generation and its row.
@@ -107,6 +108,7 @@ void Runner::Impl::start(const SessionOf& session_of) {
     arms.push_back({&planned, &session, nullptr});
   }
   store_row_cost();
+  store_weight_placement();
   for (RunningArm& arm : arms) arm.build();
 }
 
@@ -123,6 +125,15 @@ void Runner::Impl::store_row_cost() {
   if (cost.round_trip_ns > 0)
     store.add_environment(outcome.run_id, "cache_line_round_trip_ns",
                           fmt::format("{:.0f}", cost.round_trip_ns));
+}
+
+// Of the baseline's session. What EVALRUN_NUMA=auto chose depends on the memory that was free.
+void Runner::Impl::store_weight_placement() {
+  const engine::WeightPlacement placement = arms.front().session->weight_placement();
+  if (placement.nodes == 1) return;
+  store.add_environment(outcome.run_id, "weight_placement", placement.how);
+  if (!placement.refusal.empty())
+    store.add_environment(outcome.run_id, "weight_placement_refusal", placement.refusal);
 }
 
 void Runner::Impl::measure_pending() {

@@ -17,11 +17,11 @@ class Cost : public CommandTest {
 
 void expect_table(const json& table, const std::vector<int>& rows) {
   for (const char* key :
-       {"model",           "shape",        "shape_source", "weights",      "layers",
-        "distinct_layers", "dtype",        "isa",          "threads",      "context",
-        "bytes",           "rounds",       "rows",         "weight_bytes", "kv_bytes_per_token",
-        "workspace_bytes", "tokens_per_s", "floor_ms",     "floor_share",  "bandwidth_gb_s",
-        "pingpong_ns",     "placement",    "prefill"})
+       {"model",           "shape",        "shape_source", "weights",          "layers",
+        "distinct_layers", "dtype",        "isa",          "threads",          "context",
+        "bytes",           "rounds",       "rows",         "weight_bytes",     "kv_bytes_per_token",
+        "workspace_bytes", "tokens_per_s", "floor_ms",     "floor_share",      "bandwidth_gb_s",
+        "pingpong_ns",     "placement",    "prefill",      "weight_placement", "weight_copy_bytes"})
     EXPECT_TRUE(table.contains(key)) << key;
   ASSERT_EQ(table["rows"].size(), rows.size());
   const double first = table["rows"][0]["ms"];

@@ -23,7 +23,7 @@ TEST_F(Doctor, FitWithAModel) {
   EXPECT_EQ(finding(report, "bit identity")["level"], "ok");
   for (const char* name :
        {"build", "processor", "memory", "harness overhead per step", "memory read bandwidth",
-        "instruction set paths", "sandbox", "Python", "Rust"})
+        "instruction set paths", "NUMA nodes", "sandbox", "Python", "Rust"})
     EXPECT_FALSE(finding(report, name)["value"].get<std::string>().empty()) << name;
   EXPECT_THAT(
       finding(report, "instruction set paths")["value"].get<std::string>(),

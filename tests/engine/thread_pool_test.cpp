@@ -22,6 +22,7 @@
 #include "engine/cpu/cores.h"
 #include "engine/devices.h"
 #include "engine/session.h"
+#include "tests/engine/made_up_places.h"
 #include "tests/temp_folder.h"
 
 namespace evalrun::engine::cpu {
@@ -48,8 +49,8 @@ TEST(ThreadPool, SharesCoverEverythingOnce) {
 
 // Every thread writes plain memory before a barrier and reads all of it after it: wrong sums, or a
 // report of the thread sanitizer, if a barrier lets anyone through too early.
-void expect_ordered_phases(int threads, int rounds) {
-  ThreadPool pool(threads);
+void expect_ordered_phases(int threads, int rounds, const Places* made_up = nullptr) {
+  ThreadPool pool(threads, made_up);
   std::vector<int> first(static_cast<size_t>(threads)), second(static_cast<size_t>(threads));
   for (int round = 1; round <= rounds; ++round) {
     pool.run([&](int t) {
@@ -67,6 +68,20 @@ void expect_ordered_phases(int threads, int rounds) {
 
 TEST(ThreadPool, BarriersOrderPhases) {
   for (const int threads : {1, 2, 3, 4, 5, 7, 8}) expect_ordered_phases(threads, 300);
+}
+
+// Where teams meet by nodes first (tests/engine/barrier_test.cpp has more of their shapes).
+TEST(ThreadPool, BarriersOrderPhasesOnSeveralNodes) {
+  for (const std::vector<int>& nodes :
+       std::vector<std::vector<int>>{{0, 1}, {0, 0, 1, 1}, {0, 0, 0, 1, 1, 2}}) {
+    const Places places = testing::made_up_places(nodes);
+    const int threads = static_cast<int>(nodes.size());
+    expect_ordered_phases(threads, 200, &places);
+    EXPECT_EQ(ThreadPool(threads, &places).places().node, nodes);
+  }
+  EXPECT_EQ(ThreadPool(1).places().nodes().size(), 1u);
+  EXPECT_EQ(ThreadPool(static_cast<int>(cpu_order().cpus.size()) + 1).places().nodes().size(), 1u)
+      << "threads that are not pinned have no node";
 }
 
 TEST(ThreadPool, MoreThreadsThanCoresFinish) {

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 
+#include "tests/engine/made_up_places.h"
 #include "tests/engine/random_models.h"
 #include "tests/formats/weight_models.h"
+#include "tests/scoped_variable.h"
 
 namespace evalrun::engine::testing {
 namespace {
@@ -88,6 +90,28 @@ TEST_P(KModelOnEveryPath, HasTheReferencesBitsAtAnyThreadCount) {
         ASSERT_TRUE(same_bits(got.logits_row(i), want.logits_row(i))) << i << ", " << threads;
         ASSERT_TRUE(same_bits(got.hidden_row(i), want.hidden_row(i))) << i << ", " << threads;
       }
+    }
+  }
+}
+
+TEST(KModel, HasThePlainBitsOnTwoNodes) {
+  const TempFolder folder;
+  const tests::ScopedVariable numa("EVALRUN_NUMA", "copy");
+  for (const GgufModel& m : {medium(), mixture()}) {
+    const auto model = load_model(write_gguf(folder, "m.gguf", m), with_auto());
+    const auto prompt = random_tokens(30, m.vocabulary, 11);
+    const auto tree = random_tree(6, m.vocabulary, 5);
+    auto plain = open(model, "", 2, 64);
+    plain->prefill(prompt);
+    const ForwardResult want = plain->forward({.rows = tree});
+    for (const int threads : {2, 5}) {
+      const cpu::Places places = two_nodes(threads);
+      auto session = open_at(places, model);
+      EXPECT_EQ(session->weight_placement().how, "copy");
+      session->prefill(prompt);
+      const ForwardResult got = session->forward({.rows = tree});
+      for (int i = 0; i < 6; ++i)
+        ASSERT_TRUE(same_bits(got.logits_row(i), want.logits_row(i))) << i << ", " << threads;
     }
   }
 }

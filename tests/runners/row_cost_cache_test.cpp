@@ -12,6 +12,7 @@
 #include "engine/base/text.h"
 #include "runners/measure/runner.h"
 #include "tests/runners/fakes.h"
+#include "tests/scoped_variable.h"
 #include "tests/temp_folder.h"
 
 namespace evalrun::runners {
@@ -57,6 +58,15 @@ TEST(RowCostKey, EverythingThatMovesATableIsInIt) {
   EXPECT_EQ(keys.size(), 8u);
   EXPECT_EQ(key(session_of()), key(session_of()));
   EXPECT_EQ(row_cost_key(*tests::tiny_model(256, ""), session_of(), "cpu", "near"), "");
+}
+
+TEST(RowCostKey, WhereThreadsAndWeightsAreIsInIt) {
+  const auto model = tests::tiny_model(256);
+  for (const char* variable : {"EVALRUN_NUMA", "EVALRUN_PIN"}) {
+    const std::string before = row_cost_key(*model, session_of(), "cpu", "near");
+    const tests::ScopedVariable other(variable, "another");
+    EXPECT_NE(row_cost_key(*model, session_of(), "cpu", "near"), before) << variable;
+  }
 }
 
 TEST(RowCostKey, Placement) {

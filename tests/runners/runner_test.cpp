@@ -8,6 +8,7 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <map>
 #include <set>
 #include <stdexcept>
 
@@ -134,6 +135,15 @@ class RunnerTest : public ::testing::Test {
     Suite suite;
     suite.warmup = 0;
     return suite;
+  }
+  std::map<std::string, std::string> environment() {
+    std::map<std::string, std::string> found;
+    const results::ResultStore store(db_, results::ResultStore::Mode::kReadOnly);
+    store.query("SELECT name, value FROM environment", {}, [&](const results::Row& row) {
+      found[row.text(0)] = row.text(1);
+      return true;
+    });
+    return found;
   }
   // The journal a complete, undisturbed run of the plan must leave (without warm-up).
   static std::vector<std::string> expected_order(const RunPlan& p) {
@@ -306,21 +316,12 @@ TEST_F(RunnerTest, StoresWhatWasMeasured) {
 }
 
 TEST_F(RunnerTest, TheRowCostTableIsStoredOnceWithTheRun) {
-  const auto stored = [&] {
-    std::map<std::string, std::string> found;
-    const results::ResultStore store(db_, results::ResultStore::Mode::kReadOnly);
-    store.query("SELECT name, value FROM environment", {}, [&](const results::Row& row) {
-      found[row.text(0)] = row.text(1);
-      return true;
-    });
-    return found;
-  };
   RunPlan p = plan(1, {"ar"});
   p.row_cost->table.context = 256;
   p.row_cost->table.rows = {{1, 2, 2, 2, {}}, {4, 3, 3, 3, {}}};
   p.row_cost->round_trip_ns = 104.4;
   execute(p);
-  const auto first = stored();
+  const auto first = environment();
   const auto table = row_cost_from_json(nlohmann::json::parse(first.at("row_cost")));
   ASSERT_TRUE(table);
   EXPECT_EQ(table->ratio(4), 1.5);
@@ -329,7 +330,17 @@ TEST_F(RunnerTest, TheRowCostTableIsStoredOnceWithTheRun) {
   RunPlan more = plan(2, {"ar"});
   more.row_cost->table.rows = {{1, 7, 7, 7, {}}};
   execute(more);
-  EXPECT_EQ(stored(), first);
+  EXPECT_EQ(environment(), first);
+}
+
+TEST_F(RunnerTest, WhereWeightsLieOnSeveralNodesIsStored) {
+  session_.placement.nodes = 2;
+  session_.placement.how = "interleave";
+  session_.placement.refusal = "Operation not permitted";
+  execute(plan(1, {"ar"}));
+  EXPECT_EQ(environment(), (std::map<std::string, std::string>{
+                               {"weight_placement", "interleave"},
+                               {"weight_placement_refusal", "Operation not permitted"}}));
 }
 
 TEST_F(RunnerTest, ARunWithoutATableStoresNone) {

@@ -218,6 +218,7 @@ TEST(Environment, SaysWhatTheMachineIs) {
   ::unsetenv("EVALRUN_TEST_VARIABLE");
   EXPECT_EQ(e.at("env.EVALRUN_TEST_VARIABLE"), "7");
   EXPECT_EQ(e.at("cores_allowed"), std::to_string(engine::allowed_cores()));
+  EXPECT_GE(std::stoi(e.at("numa_nodes")), 1);
   EXPECT_GT(std::stoll(e.at("memory_bytes")), 1 << 20);
   EXPECT_EQ(e.at("commit"), build_info().commit);
   EXPECT_EQ(e.at("build"), build_info().id);

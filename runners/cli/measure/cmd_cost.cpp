@@ -150,6 +150,9 @@ Json json_of(const Measured& m, size_t i) {
   out["weight_bytes"] = model.weight_bytes();
   out["kv_bytes_per_token"] = bytes_per_token(*m.sessions[i]);
   out["workspace_bytes"] = m.sessions[i]->workspace_bytes();
+  const engine::WeightPlacement placement = m.sessions[i]->weight_placement();
+  out["weight_placement"] = placement.how;
+  out["weight_copy_bytes"] = placement.copy_bytes;
   out["tokens_per_s"] = 1e3 / table.ms(1);
   out["floor_ms"] = table.floor_ms();
   out["floor_share"] = table.floor_ms() / table.ms(1);
@@ -224,6 +227,14 @@ void print_one(const Measured& m, size_t i) {
   print_line(fmt::format("memory: {} of weights, {} a token of keys and values, {} to compute in",
                          size(model.weight_bytes()), size(bytes_per_token(session)),
                          size(session.workspace_bytes())));
+  const engine::WeightPlacement placement = session.weight_placement();
+  if (placement.nodes == 1) return;
+  print_line(fmt::format(
+      "weights on {} NUMA nodes: {}{}{}", placement.nodes, placement.how,
+      placement.copy_bytes == 0 ? "" : fmt::format(", {} of copies", size(placement.copy_bytes)),
+      placement.refusal.empty()
+          ? ""
+          : fmt::format(" (the kernel moves no pages: {})", placement.refusal)));
 }
 
 void run_cost(const CostArguments& o, const GlobalOptions& global) {

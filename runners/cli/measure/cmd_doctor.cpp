@@ -11,8 +11,12 @@
 #include "engine/base/text.h"
 #include "engine/base/units.h"
 #include "engine/cost/machine_probes.h"
+#include "engine/cpu/cores.h"
+#include "engine/cpu/node_memory.h"
+#include "engine/cpu/places.h"
 #include "engine/cuda/runtime/nvml.h"
 #include "engine/devices.h"
+#include "engine/model/weight_matrix.h"
 #include "evaluators/self_test.h"
 #include "reports/format.h"
 #include "results/store.h"
@@ -242,6 +246,26 @@ void examine_placement(Findings& out) {
                  far ? "cores far apart: every barrier costs more, and T(n) rises earlier" : ""});
 }
 
+// Of the CPUs that this process may use.
+void examine_nodes(Findings& out) {
+  const std::vector<int> nodes =
+      engine::cpu::places_of(engine::cpu::cpu_order().cpus, "/sys/devices/system").nodes();
+  Finding f{"NUMA nodes", std::to_string(nodes.size())};
+  if (nodes.size() > 1) {
+    // Pages of this node or another: the kernel says whether it would move them.
+    const engine::WeightMatrix pages(1024, 1024);
+    const std::string refusal = engine::cpu::move_pages_to(pages.bytes(), {nodes.data(), 1});
+    if (!refusal.empty()) {
+      f.value += fmt::format(", and the kernel moves no pages ({})", refusal);
+      f.level = Level::kNote;
+      f.hint =
+          "weights stay on the nodes of the threads that loaded or copied them; containers need "
+          "the capability SYS_NICE and a seccomp profile that allows move_pages";
+    }
+  }
+  out.push_back(std::move(f));
+}
+
 void examine_speed(Findings& out) {
   const double overhead = measure_step_overhead_ns();
   const bool slow = overhead > kOverheadLimitNs;
@@ -276,6 +300,7 @@ void run_doctor(const DoctorArguments& options, Context& context) {
   examine_machine(findings);
   examine_isas(findings);
   examine_placement(findings);
+  examine_nodes(findings);
   examine_devices(findings);
   examine_model(options.model, findings);
   examine_data(options.data_root, findings);

@@ -146,6 +146,7 @@ class FakeSession final : public engine::Session {
   size_t bytes_per_forward(int) const override { return 0; }
   size_t kv_bytes() const override { return 0; }
   size_t workspace_bytes() const override { return 0; }
+  engine::WeightPlacement weight_placement() const override { return placement; }
 
   const std::vector<int32_t>& committed() const { return tokens_; }
   std::vector<int> prefills;                                 // sizes of the prefill calls so far
@@ -153,6 +154,7 @@ class FakeSession final : public engine::Session {
   int forwards = 0;
   int logit_rows = 0, top_rows = 0, drawn_rows = 0;  // rows that asked for them so far
   bool cheap_draws = false;                          // draws_cheaply()
+  engine::WeightPlacement placement;                 // weight_placement()
 
  private:
   void append_path(int row) {
