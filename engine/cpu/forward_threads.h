@@ -91,8 +91,8 @@ class ForwardThreads {
   using Clock = std::chrono::steady_clock;
 
   static constexpr int kStripRows = 4;  // more rows are bound by arithmetic
-  static constexpr size_t kStripBytes = size_t{512}
-                                        << 10;  // of a share; a strip costs an atomic add
+  // Of a share that is long enough: a strip costs an atomic addition, perhaps on another's line.
+  static constexpr size_t kStripBytes = size_t{1} << 20;
   static constexpr int kStripPanels = 6;
   // How many strips of a thread's tail were taken so far, the vain tries after the last one
   // included.
