@@ -155,9 +155,9 @@ TEST(Barrier, EveryThreadSeesAllThatWasWritten) {
   for (const TeamShape& s : team_shapes())
     for (const int spin : {0, 20}) {
       if (spin > 0 && s.group.size() > 2) continue;  // more threads than many machines have cores
-      EXPECT_EQ(stale_words<uint32_t>(plan_barrier(s.group),
-                                      {.rounds = 2000, .spin = microseconds(spin)}),
-                0)
+      EXPECT_EQ(
+          stale_words<uint32_t>(plan_barrier(s.group), {.rounds = 200, .spin = microseconds(spin)}),
+          0)
           << s.name;
     }
 }
