@@ -137,4 +137,32 @@ RowScores ForwardResult::scores(int row) const {
   return scores;
 }
 
+namespace {
+
+template <typename T>
+std::span<const T> part_of(std::span<const T> values, int first, int n) {
+  EVALRUN_CHECK(
+      first >= 0 && n >= 0 && static_cast<size_t>(first) + static_cast<size_t>(n) <= values.size(),
+      "{} from {} on of {}", n, first, values.size());
+  return values.subspan(static_cast<size_t>(first), static_cast<size_t>(n));
+}
+
+}  // namespace
+
+// Places inside logits, hidden states and best stay those of the whole.
+ForwardResult slice(const ForwardResult& whole, int first, int n, int first_drawn_token,
+                    int n_drawn_tokens) {
+  EVALRUN_CHECK(whole.residual.empty(), "a part of a result with residual streams");
+  ForwardResult part = whole;
+  part.logits_of = part_of(whole.logits_of, first, n);
+  part.hidden_of = part_of(whole.hidden_of, first, n);
+  part.top = part_of(whole.top, first, n);
+  part.drawn = part_of(whole.drawn, first, n);
+  part.passed = part_of(whole.passed, first, n);
+  part.weight = part_of(whole.weight, first, n);
+  part.best_of = part_of(whole.best_of, first, n);
+  part.drawn_tokens = part_of(whole.drawn_tokens, first_drawn_token, n_drawn_tokens);
+  return part;
+}
+
 }  // namespace evalrun::engine

@@ -68,6 +68,12 @@ struct ForwardResult {
   }
 };
 
+// What a forward answers for its rows `first`, `first` + 1, ..., `n` of them, numbered from 0: a
+// view like the whole, valid as long. Of its drawn tokens those from `first_drawn_token` on, which
+// belong to these rows. InternalError for a result with residual streams.
+ForwardResult slice(const ForwardResult& whole, int first, int n, int first_drawn_token = 0,
+                    int n_drawn_tokens = 0);
+
 // Where the time of one forward went, in milliseconds of the calling thread. Only with
 // SessionOptions::measure_phases, which costs a clock read per phase.
 struct PhaseTimes {

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "engine/base/error.h"
+#include "methods/step.h"
 
 namespace evalrun::methods {
 namespace {
@@ -159,6 +160,8 @@ results::TurnRecord decode_turn(DecodingMethod& method, engine::Session& target,
   turn.draft_prefill_ns = ready - available;
 
   PhaseTimer timer(clock);
+  StepRunner runner(target, 1);
+  BatchMember member{&method};
   NodeCounts nodes;
   int64_t end = ready;
   while (!stopped && !full()) {
@@ -166,10 +169,10 @@ results::TurnRecord decode_turn(DecodingMethod& method, engine::Session& target,
     if (target.length() >= target.capacity()) break;
     if (request.before_step) request.before_step();
     timer.begin_step();
-    const StepOutcome outcome = method.step(timer);
+    runner.run({&member, 1}, timer);
     end = timer.end_step();
-    turn.steps.push_back(keep_step(outcome, timer, request, turn.tokens, stopped));
-    nodes.add(outcome.tested);
+    turn.steps.push_back(keep_step(member.outcome, timer, request, turn.tokens, stopped));
+    nodes.add(member.outcome.tested);
   }
   turn.decode_ns = end - ready;
   turn.nodes = nodes.used();

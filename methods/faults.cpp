@@ -8,6 +8,7 @@
 #include "engine/base/text.h"
 #include "methods/speculative_method.h"
 #include "methods/verifier_faults.h"
+#include "methods/wrapped_method.h"
 
 namespace evalrun::methods {
 namespace {
@@ -16,29 +17,13 @@ constexpr std::string_view kSlow = "slow:", kWrongAccept = "wrong-accept:";
 constexpr int64_t kEvery = 4;     // steps between two planted errors
 constexpr int64_t kPatience = 4;  // steps to wait for a rejected draft before the bonus is changed
 
-// Passes everything through.
-class Decorator : public DecodingMethod {
- public:
-  explicit Decorator(std::unique_ptr<DecodingMethod> method) : method_(std::move(method)) {}
-  void start(const GenerationContext& context) override { method_->start(context); }
-  StepOutcome step(PhaseTimer& timer) override { return method_->step(timer); }
-  size_t extra_parameter_bytes() const override { return method_->extra_parameter_bytes(); }
-  size_t extra_kv_bytes() const override { return method_->extra_kv_bytes(); }
-  engine::FeatureSet needs() const override { return method_->needs(); }
-  LargestStep largest_step() const override { return method_->largest_step(); }
-  DecodingMethod* wrapped() override { return method_.get(); }
-
- private:
-  std::unique_ptr<DecodingMethod> method_;
-};
-
 // Spins after each step for a share of what the step took; shows as "other" time.
-class SlowMethod final : public Decorator {
+class SlowMethod final : public WrappedMethod {
  public:
   SlowMethod(std::unique_ptr<DecodingMethod> method, double share)
-      : Decorator(std::move(method)), share_(share) {}
-  StepOutcome step(PhaseTimer& timer) override {
-    const StepOutcome outcome = Decorator::step(timer);
+      : WrappedMethod(std::move(method)), share_(share) {}
+  void after_step(PhaseTimer& timer) override {
+    WrappedMethod::after_step(timer);
     timer.enter(PhaseTimer::kOther);
     const auto own = static_cast<double>(timer.total_ns());
     int64_t last = timer.total_ns();
@@ -49,7 +34,6 @@ class SlowMethod final : public Decorator {
       last = timer.total_ns();
       EVALRUN_CHECK(still < 1'000'000, "slow: the clock stands still");
     }
-    return outcome;
   }
 
  private:
@@ -57,15 +41,15 @@ class SlowMethod final : public Decorator {
 };
 
 // Knows the number of the step, from 1 on in every turn.
-class Counting : public Decorator {
+class Counting : public WrappedMethod {
  public:
-  using Decorator::Decorator;
+  using WrappedMethod::WrappedMethod;
   void start(const GenerationContext& context) final {
-    Decorator::start(context);
+    WrappedMethod::start(context);
     step_ = 0;
   }
-  StepOutcome step(PhaseTimer& timer) final {
-    StepOutcome outcome = Decorator::step(timer);
+  StepOutcome finish_step() final {
+    StepOutcome outcome = WrappedMethod::finish_step();
     break_step(++step_, outcome);
     return outcome;
   }

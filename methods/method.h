@@ -1,8 +1,8 @@
 // What a decoding method is. How methods are registered: methods/registration.h.
 //
 // One engine, many methods: a method never owns a copy of the model, the loop, the clock or the
-// stop rule. `decode_loop()` (methods/decode_loop.h) is the only loop; it calls `start` once per
-// turn and `step` until the stop rule says so.
+// stop rule. The only loop (methods/decode_loop.h) calls `start` once per turn and has steps taken
+// (methods/step.h) until the stop rule says so.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -28,7 +28,7 @@ struct TestedNode {
 };
 
 // What one step did. `tokens` = accepted draft tokens on the path, then the one the target
-// supplied. The view stays valid until the method's next call.
+// supplied. The views stay valid until the method's next call.
 struct StepOutcome {
   std::span<const int32_t> tokens;  // accepted + 1
   int rows = 1;                     // rows of the target forward
@@ -75,8 +75,23 @@ class DecodingMethod {
   // Work before the first step that belongs to this prompt (prefill of a draft model, n-gram
   // tables). Timed separately from steps ("draft prefill").
   virtual void start(const GenerationContext& context) = 0;
-  // One step: draft, one target forward, verify, commit. Must commit accepted rows and the root.
-  virtual StepOutcome step(PhaseTimer& timer) = 0;
+
+  // ---- One step, in this order, by StepRunner (methods/step.h) alone. ----
+  // Drafts.
+  virtual void begin_step() = 0;
+  // The rows of the target's forward: of this sequence alone, numbered from 0, its root first. What
+  // they point to stays until finish_step().
+  virtual engine::ForwardRequest rows() = 0;
+  // Verifies by what the forward answered for rows(). The rows to be committed, the root and what
+  // was accepted; valid until finish_step().
+  virtual std::span<const int> accept(const engine::ForwardResult& result) = 0;
+  // After the commit: what else is wanted of the same answers. They are gone in finish_step().
+  virtual void read_side_rows(const engine::ForwardResult& /*result*/) {}
+  // Learns from what was accepted.
+  virtual StepOutcome finish_step() = 0;
+  // At the very end, while the step's time runs. For planted faults (methods/faults.h).
+  virtual void after_step(PhaseTimer& /*timer*/) {}
+
   virtual size_t extra_parameter_bytes() const { return 0; }  // draft model, heads, adapters
   virtual size_t extra_kv_bytes() const { return 0; }
   // Features of the target's tokens the method reads (engine/session.h): kept from the prefill on.

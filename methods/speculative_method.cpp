@@ -101,28 +101,28 @@ void SpeculativeMethod::add_rejection_tests(engine::ForwardRequest& request) {
   request.independent = drafter_->siblings() == Siblings::kIndependent;
 }
 
-engine::ForwardResult SpeculativeMethod::forward() {
-  const bool greedy = context_.sampling.greedy();
-  ahead_ = target_draws();
-  EVALRUN_CHECK(ahead_ || drafter_->dists() == nullptr,
-                "drafts of kept distributions, and nobody to try them");
-  if (ahead_) {
-    uniforms_.clear();
-    for (int level = 0; level <= tree_.depth(); ++level)
-      uniforms_.push_back(uniform_->target(level));
-  }
-  const SideInputs inputs = drafter_->side_inputs();
-  bool masks = false;
-  rows_.clear();
-  for (size_t i = 0; i < tree_.token.size(); ++i) {
-    engine::Row row;
-    row.token = tree_.token[i];
-    row.parent = tree_.parent[i];
-    row.top = greedy || ahead_;
-    row.logits = !row.top;
-    if (ahead_) row.uniform = uniforms_[static_cast<size_t>(tree_.level[i])];
-    rows_.push_back(row);
-  }
+void SpeculativeMethod::begin_step() {
+  limit_ = budget();
+  position_ = static_cast<int64_t>(sequence_.size() - context_.prompt.size());
+  uniform_->begin_step(position_);
+  tree_.reset(sequence_.back());
+  side_.clear();
+  if (limit_.depth > 0) drafter_->draft(sequence_, limit_.depth, tree_);
+  finish_draft();
+}
+
+void SpeculativeMethod::finish_draft() {
+  EVALRUN_CHECK(tree_.depth() <= limit_.depth, "draft of depth {}, at most {} asked for",
+                tree_.depth(), limit_.depth);
+  tree_.truncate(
+      limit_.rows);  // by place, never by value: what is left was drawn as if it were all
+  // Side rows help later steps only, and before the last token there is no later step.
+  if (limit_.depth > 0) drafter_->side_rows(limit_.rows - tree_.size(), side_);
+  EVALRUN_CHECK(side_.size() <= limit_.rows - tree_.size(), "{} side rows, room for {}",
+                side_.size(), limit_.rows - tree_.size());
+}
+
+void SpeculativeMethod::add_side_rows(const SideInputs& inputs) {
   for (size_t i = 0; i < side_.token.size(); ++i) {
     engine::Row row;
     row.parent =
@@ -136,21 +136,43 @@ engine::ForwardResult SpeculativeMethod::forward() {
       row.prefix = inputs.prefix != nullptr;
       row.low_rank = inputs.low_rank != nullptr;
       (inputs.best > 0 ? row.best : row.hidden) = side_.read[i] != 0;
-      masks = true;
     }
     rows_.push_back(row);
   }
+}
+
+engine::ForwardRequest SpeculativeMethod::rows() {
+  ahead_ = target_draws();
+  EVALRUN_CHECK(ahead_ || drafter_->dists() == nullptr,
+                "drafts of kept distributions, and nobody to try them");
+  if (ahead_) {
+    uniforms_.clear();
+    for (int level = 0; level <= tree_.depth(); ++level)
+      uniforms_.push_back(uniform_->target(level));
+  }
+  rows_.clear();
+  for (size_t i = 0; i < tree_.token.size(); ++i) {
+    engine::Row row;
+    row.token = tree_.token[i];
+    row.parent = tree_.parent[i];
+    row.top = context_.sampling.greedy() || ahead_;
+    row.logits = !row.top;
+    if (ahead_) row.uniform = uniforms_[static_cast<size_t>(tree_.level[i])];
+    rows_.push_back(row);
+  }
+  const SideInputs inputs = drafter_->side_inputs();
+  add_side_rows(inputs);
   engine::ForwardRequest request;
   request.rows = rows_;
   request.sampling = &context_.sampling;
   if (drafter_->dists() != nullptr) add_rejection_tests(request);
-  if (masks) {
+  if (std::ranges::any_of(side_.token, [](int32_t token) { return token < 0; })) {
     request.embeddings = inputs.embeddings;
     request.prefix = inputs.prefix;
     request.low_rank = inputs.low_rank;
     request.best = inputs.best;
   }
-  return context_.target->forward(request);
+  return request;
 }
 
 // The children of every node on the path: those were the questions the verification asked.
@@ -168,24 +190,7 @@ void SpeculativeMethod::note_tested() {
   }
 }
 
-StepOutcome SpeculativeMethod::step(PhaseTimer& timer) {
-  timer.enter(PhaseTimer::kDraft);
-  const Budget limit = budget();
-  const auto position = static_cast<int64_t>(sequence_.size() - context_.prompt.size());
-  uniform_->begin_step(position);
-  tree_.reset(sequence_.back());
-  if (limit.depth > 0) drafter_->draft(sequence_, limit.depth, tree_);
-  EVALRUN_CHECK(tree_.depth() <= limit.depth, "draft of depth {}, at most {} asked for",
-                tree_.depth(), limit.depth);
-  tree_.truncate(limit.rows);  // by place, never by value: what is left was drawn as if it were all
-  side_.clear();
-  // Side rows help later steps only, and before the last token there is no later step.
-  if (limit.depth > 0) drafter_->side_rows(limit.rows - tree_.size(), side_);
-  EVALRUN_CHECK(side_.size() <= limit.rows - tree_.size(), "{} side rows, room for {}",
-                side_.size(), limit.rows - tree_.size());
-
-  timer.enter(PhaseTimer::kVerify);
-  const engine::ForwardResult result = forward();
+std::span<const int> SpeculativeMethod::accept(const engine::ForwardResult& result) {
   const auto logits_of = [&result](int node) { return result.logits_row(node); };
   const auto top_of = [&result](int node) { return result.top[static_cast<size_t>(node)]; };
   const auto drawn_of = [&result](int node) { return result.drawn[static_cast<size_t>(node)]; };
@@ -204,24 +209,25 @@ StepOutcome SpeculativeMethod::step(PhaseTimer& timer) {
       verifier_->verify(tree_, target, q_of, *uniform_, drafter_->max_accepted());
   path_.assign(1, 0);
   path_.insert(path_.end(), verdict.path.begin(), verdict.path.end());
-  int32_t bonus = verdict.bonus;
-  if (hook_) hook_({tree_, target, path_, bonus, step_, context_, *drafter_, rule_, position});
+  bonus_ = verdict.bonus;
+  if (hook_) hook_({tree_, target, path_, bonus_, step_, context_, *drafter_, rule_, position_});
   note_tested();
+  return path_;
+}
 
-  timer.enter(PhaseTimer::kCommit);
-  context_.target->commit(path_);
+void SpeculativeMethod::read_side_rows(const engine::ForwardResult& result) {
+  if (side_.size() == 0) return;
+  const int32_t root = result.top[0] >= 0 ? result.top[0] : engine::argmax(result.logits_row(0));
+  drafter_->side_tops(root, result.top.subspan(static_cast<size_t>(tree_.size())));
+  drafter_->side_states(result, tree_.size());
+}
+
+StepOutcome SpeculativeMethod::finish_step() {
   const auto accepted = std::span<const int>(path_).subspan(1);
   const size_t before = sequence_.size();
   for (int node : accepted) sequence_.push_back(tree_.token[static_cast<size_t>(node)]);
-  sequence_.push_back(bonus);
-
-  timer.enter(PhaseTimer::kDraft);  // the drafter's own clearing up
-  if (side_.size() > 0) {
-    drafter_->side_tops(target.top(0), result.top.subspan(static_cast<size_t>(tree_.size())));
-    drafter_->side_states(result, tree_.size());
-  }
-  drafter_->accepted(accepted, bonus);
-  timer.enter(PhaseTimer::kOther);
+  sequence_.push_back(bonus_);
+  drafter_->accepted(accepted, bonus_);
   ++step_;
 
   StepOutcome outcome;

@@ -1,6 +1,6 @@
-// Drafter + Verifier = DecodingMethod: one step drafts a tree, runs it through the target once,
-// verifies and commits. Autoregressive decoding is this class with a drafter that proposes nothing,
-// so that the baseline is measured by the same code as every method.
+// Drafter + Verifier = DecodingMethod: a step drafts a tree, asks the target for its rows and
+// verifies. Autoregressive decoding is this class with a drafter that proposes nothing, so that the
+// baseline is measured by the same code as every method.
 #pragma once
 #include <functional>
 #include <memory>
@@ -20,7 +20,11 @@ class SpeculativeMethod final : public DecodingMethod {
                              RejectionRule rule = {});
 
   void start(const GenerationContext& context) override;
-  StepOutcome step(PhaseTimer& timer) override;
+  void begin_step() override;
+  engine::ForwardRequest rows() override;
+  std::span<const int> accept(const engine::ForwardResult& result) override;
+  void read_side_rows(const engine::ForwardResult& result) override;
+  StepOutcome finish_step() override;
   size_t extra_parameter_bytes() const override { return drafter_->extra_parameter_bytes(); }
   size_t extra_kv_bytes() const override { return drafter_->extra_kv_bytes(); }
   engine::FeatureSet needs() const override { return drafter_->needs(); }
@@ -56,10 +60,11 @@ class SpeculativeMethod final : public DecodingMethod {
   // How deep this step may go, and with how many rows: at most as deep as tokens are still wanted,
   // at most as many rows as fit after the context.
   struct Budget {
-    int depth, rows;
+    int depth = 0, rows = 0;
   };
   Budget budget() const;
-  engine::ForwardResult forward();
+  void finish_draft();
+  void add_side_rows(const SideInputs& inputs);
   // Whether the target draws the tokens of this step's nodes: where it does so cheaply and no
   // verification needs a distribution on the host.
   bool target_draws() const;
@@ -75,6 +80,9 @@ class SpeculativeMethod final : public DecodingMethod {
   std::optional<KeyedUniforms> uniform_;
   VerdictHook hook_;
   bool may_keep_dists_ = true;
+  // Of the step at hand.
+  Budget limit_;
+  int64_t position_ = 0;  // of the answer's token after the root
   TokenTree tree_;
   SideRows side_;
   std::vector<engine::Row> rows_;
@@ -86,6 +94,7 @@ class SpeculativeMethod final : public DecodingMethod {
   std::vector<int32_t> children_;            // tokens, by parent
   std::vector<int32_t> first_child_, dist_;  // [node], of its children
   std::vector<int> path_;                    // accepted nodes with the root in front
+  int32_t bonus_ = -1;                       // the target's token after it
   std::vector<int32_t> sequence_;            // prompt and everything emitted, the root last
   int64_t step_ = 0;
 };

@@ -10,6 +10,7 @@
 
 #include "methods/builtin_methods.h"
 #include "methods/lookup/random_tokens.h"
+#include "methods/wrapped_method.h"
 
 namespace evalrun::methods {
 namespace {
@@ -19,12 +20,12 @@ struct PadOptions {
   int n = 4;
 };
 
-class PaddedMethod final : public DecodingMethod {
+class PaddedMethod final : public WrappedMethod {
  public:
   PaddedMethod(const PadOptions& options, int vocab, std::unique_ptr<DecodingMethod> plain)
-      : random_(options.init, vocab),
-        pad_(static_cast<size_t>(options.n)),
-        plain_(std::move(plain)) {}
+      : WrappedMethod(std::move(plain)),
+        random_(options.init, vocab),
+        pad_(static_cast<size_t>(options.n)) {}
 
   void start(const GenerationContext& context) override {
     random_.start(context.prompt);
@@ -32,15 +33,13 @@ class PaddedMethod final : public DecodingMethod {
     const size_t n = std::min(pad_.size(), static_cast<size_t>(std::max(room, 0)));
     for (size_t i = 0; i < n; ++i) pad_[i] = random_.next();
     if (n > 0) context.target->prefill(std::span<const int32_t>(pad_).first(n));
-    plain_->start(context);
+    WrappedMethod::start(context);
   }
-  StepOutcome step(PhaseTimer& timer) override { return plain_->step(timer); }
-  LargestStep largest_step() const override { return plain_->largest_step(); }
+  DecodingMethod* wrapped() override { return nullptr; }  // its text is not plain decoding's
 
  private:
   RandomTokens random_;
   std::vector<int32_t> pad_;
-  std::unique_ptr<DecodingMethod> plain_;
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "engine/base/fit_power.h"
 #include "methods/replay.h"
+#include "methods/step.h"
 
 namespace evalrun::runners {
 namespace {
@@ -77,6 +78,7 @@ class ContextTest {
         context_(context),
         options_(options),
         timer_(clock),
+        runner_(session, 1),
         led_(method, context.lead) {}
 
   // What the method decodes after the lead, `n` times; `stream` tells draws of one purpose from
@@ -132,9 +134,11 @@ class ContextTest {
     size_t led = 1;  // the first token
     Draw draw;
     while (draw.tokens.size() < kDistributionDepth) {
+      methods::BatchMember member{&method_};
       timer_.begin_step();
-      const methods::StepOutcome step = method_.step(timer_);
+      runner_.run({&member, 1}, timer_);
       timer_.end_step();
+      const methods::StepOutcome& step = member.outcome;
       if (led < context_.lead.size()) {
         led += step.tokens.size();
         continue;
@@ -156,6 +160,7 @@ class ContextTest {
   const StepContext& context_;
   const StepDistributionOptions& options_;
   methods::PhaseTimer timer_;
+  methods::StepRunner runner_;
   methods::LedStart led_;
 };
 

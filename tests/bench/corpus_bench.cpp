@@ -17,6 +17,7 @@
 
 #include "methods/corpus/ngram_corpus.h"
 #include "methods/corpus/suffix_corpus.h"
+#include "methods/step.h"
 #include "tests/methods/support/corpora.h"
 #include "tests/methods/support/fake_session.h"
 
@@ -146,8 +147,7 @@ void rest_draft(benchmark::State& state) {
     context.first_token = *prompt.end();
     context.max_new = 32;
     method->start(context);
-    timer.begin_step();
-    drafted += method->step(timer).drafted;
+    drafted += methods::run_alone(*method, session, timer).drafted;
     times.push_back(static_cast<double>(timer.ns(methods::PhaseTimer::kDraft)) / 1e3);
     state.SetIterationTime(times.back() / 1e6);
   }

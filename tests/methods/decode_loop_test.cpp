@@ -195,7 +195,10 @@ TEST_F(DecodeLoop, MethodsThatOvershootAreCutAtTheLimit) {
   class Overshooting final : public methods::DecodingMethod {
    public:
     void start(const methods::GenerationContext&) override {}
-    methods::StepOutcome step(methods::PhaseTimer&) override {
+    void begin_step() override {}
+    engine::ForwardRequest rows() override { return {.rows = {&row_, 1}}; }
+    std::span<const int> accept(const engine::ForwardResult&) override { return {&root_, 1}; }
+    methods::StepOutcome finish_step() override {
       methods::StepOutcome outcome;
       outcome.tokens = tokens_;
       outcome.accepted = 3;
@@ -203,6 +206,8 @@ TEST_F(DecodeLoop, MethodsThatOvershootAreCutAtTheLimit) {
     }
 
    private:
+    engine::Row row_{.token = 2};
+    int root_ = 0;
     std::vector<int32_t> tokens_ = {7, 8, 9, 10};
   };
   Overshooting method;

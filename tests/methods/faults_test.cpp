@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include "engine/base/error.h"
+#include "methods/step.h"
 #include "methods/verifier_faults.h"
+#include "tests/methods/support/fake_session.h"
 #include "tests/methods/support/harness.h"
 
 namespace evalrun::tests {
@@ -94,12 +96,14 @@ class Working final : public methods::DecodingMethod {
  public:
   explicit Working(WorkClock& clock) : clock_(clock) {}
   void start(const methods::GenerationContext&) override {}
-  methods::StepOutcome step(methods::PhaseTimer& timer) override {
-    timer.enter(methods::PhaseTimer::kVerify);
-    clock_.work(1'000'000);
-    timer.enter(methods::PhaseTimer::kCommit);
-    clock_.work(50'000);
-    timer.enter(methods::PhaseTimer::kOther);
+  void begin_step() override {}
+  engine::ForwardRequest rows() override {
+    clock_.work(1'000'000);  // verifies
+    return {.rows = {&row_, 1}};
+  }
+  std::span<const int> accept(const engine::ForwardResult&) override { return {&root_, 1}; }
+  methods::StepOutcome finish_step() override {
+    clock_.work(50'000);  // drafts
     methods::StepOutcome outcome;
     outcome.tokens = token_;
     return outcome;
@@ -107,19 +111,20 @@ class Working final : public methods::DecodingMethod {
 
  private:
   WorkClock& clock_;
+  engine::Row row_{.token = 0};
+  int root_ = 0;
   std::vector<int32_t> token_ = {1};
 };
 
 TEST(Faults, SlowTakesItsShareLongerAndShowsAsOtherTime) {
   for (double share : {0.1, 0.5, 2.0}) {
     WorkClock clock;
+    FakeSession session(2, 64, markov_table(1, 1, 1));
     const auto slow = methods::plant_fault(std::make_unique<Working>(clock),
                                            fmt::format("slow:{}%", share * 100));
     for (int step = 0; step < 3; ++step) {
       methods::PhaseTimer timer(clock);
-      timer.begin_step();
-      slow->step(timer);
-      timer.end_step();
+      methods::run_alone(*slow, session, timer);
       // A handful of looks at the clock, 100 ns each, the share of their own included.
       EXPECT_NEAR(static_cast<double>(timer.total_ns()), 1'050'000 * (1 + share), 2000);
       EXPECT_NEAR(static_cast<double>(timer.ns(methods::PhaseTimer::kVerify)), 1'000'000, 1000);

@@ -12,6 +12,7 @@
 #include "engine/base/goodness_of_fit.h"
 #include "methods/faults.h"
 #include "methods/speculative_method.h"
+#include "methods/step.h"
 #include "runners/verify/certify.h"
 #include "tests/methods/support/harness.h"
 #include "tests/runners/fault_law.h"
@@ -188,9 +189,8 @@ class NextTokens {
     std::vector<int64_t> counts(static_cast<size_t>(model_->config().vocab_size));
     for (int i = 0; i < draws; ++i) {
       begin(*method, static_cast<uint64_t>(i));
-      timer.begin_step();
-      ++counts[static_cast<size_t>(method->step(timer).tokens.front())];
-      timer.end_step();
+      const auto step = methods::run_alone(*method, *session_, timer);
+      ++counts[static_cast<size_t>(step.tokens.front())];
     }
     return counts;
   }
@@ -204,9 +204,7 @@ class NextTokens {
         });
     begin(*method, 1);
     methods::PhaseTimer timer(clock_);
-    timer.begin_step();
-    method->step(timer);
-    timer.end_step();
+    methods::run_alone(*method, *session_, timer);
     return found;
   }
 

@@ -52,24 +52,25 @@ class ScriptedMethod final : public methods::DecodingMethod {
   void start(const methods::GenerationContext& context) override {
     s_.journal->entries.push_back(s_.name);
     s_.journal->prompts.emplace_back(context.prompt.begin(), context.prompt.end());
-    target_ = context.target;
     root_ = context.first_token;
     if (*s_.starts < *s_.cold_starts) ++engine::device_time().graph_misses;
     if (s_.fail_at_starts->contains((*s_.starts)++))
       throw std::runtime_error("scripted failure\nwith details");
   }
-  methods::StepOutcome step(methods::PhaseTimer& timer) override {
-    timer.enter(methods::PhaseTimer::kVerify);
+  void begin_step() override {}
+  engine::ForwardRequest rows() override {
     if (static_cast<int>(s_.journal->entries.size()) - 1 == *s_.device_fails_at)
       throw base::DeviceFault("cuda:0", "an illegal memory access was encountered", "the forward");
-    engine::Row row;
-    row.token = root_;
-    engine::ForwardRequest request;
-    request.rows = {&row, 1};
-    root_ = engine::argmax(target_->forward(request).logits_row(0));
+    row_.token = root_;
+    return {.rows = {&row_, 1}};
+  }
+  std::span<const int> accept(const engine::ForwardResult& result) override {
+    root_ = engine::argmax(result.logits_row(0));
     s_.clock->now += kStepNs;
-    const int path = 0;
-    target_->commit({&path, 1});
+    static const int kRoot = 0;
+    return {&kRoot, 1};
+  }
+  methods::StepOutcome finish_step() override {
     methods::StepOutcome outcome;
     outcome.tokens = {&root_, 1};
     return outcome;
@@ -79,7 +80,7 @@ class ScriptedMethod final : public methods::DecodingMethod {
 
  private:
   Script s_;
-  engine::Session* target_ = nullptr;
+  engine::Row row_;
   int32_t root_ = -1;
 };
 

@@ -6,6 +6,7 @@
 
 #include "engine/base/error.h"
 #include "methods/corpus/suffix_corpus.h"
+#include "methods/step.h"
 #include "tests/methods/support/corpora.h"
 #include "tests/methods/support/fake_session.h"
 
@@ -50,8 +51,7 @@ std::vector<Tokens> draft_of(const Settings& s, const std::string& path, const T
   context.stop_ids = s.stop_ids;
   method->start(context);
   methods::PhaseTimer timer(clock);
-  timer.begin_step();
-  method->step(timer);
+  methods::run_alone(*method, session, timer);
   EXPECT_TRUE(rows.at(0).empty()) << "the root's own row";
   rows.erase(rows.begin());
   return rows;

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "methods/step.h"
 #include "tests/methods/support/fake_session.h"
 #include "tests/methods/support/harness.h"
 
@@ -35,8 +36,7 @@ class FirstDraft {
     context.stop_ids = stop_ids;
     drafts->start(context);
     methods::PhaseTimer timer(clock);
-    timer.begin_step();
-    drafts->step(timer);
+    methods::run_alone(*drafts, session, timer);
     // The last row of a chain sees the whole draft after the root.
     return {seen_.back().begin() + static_cast<std::ptrdiff_t>(prompt.size()) + 1,
             seen_.back().end()};
