@@ -59,12 +59,20 @@ class Acceptance {
 class AdaptiveDrafter final : public Drafter {
  public:
   AdaptiveDrafter(std::unique_ptr<Drafter> drafter, const engine::RowCostTable* costs)
-      : drafter_(std::move(drafter)), price_(costs), free_(drafter_->draft_cost() == 0) {
+      : drafter_(std::move(drafter)),
+        costs_(costs),
+        price_(costs),
+        free_(drafter_->draft_cost() == 0) {
+    EVALRUN_CHECK(!free_ || drafter_->group() == nullptr, "forwards that cost nothing");
     full_.reserve(engine::kMaxRows);
     remembered_.tree.reserve(engine::kMaxRows);
     for (auto* v : {&rank_, &order_, &node_of_, &remembered_.rank, &remembered_.draft_class})
       v->reserve(engine::kMaxRows);
     joint_.reserve(engine::kMaxRows);
+  }
+
+  std::unique_ptr<Drafter> another(int slot) const override {
+    return std::make_unique<AdaptiveDrafter>(drafter_->another(slot), costs_);
   }
 
   void start(const GenerationContext& context) override {
@@ -82,6 +90,7 @@ class AdaptiveDrafter final : public Drafter {
     side_tried_ = false;
     lag_ = 1;
     drafted_ = 0;
+    asked_ = false;
     interval_ = 1;  // at once: nothing has to be caught up with yet
   }
 
@@ -91,10 +100,8 @@ class AdaptiveDrafter final : public Drafter {
     for (; seen_ < sequence.size(); ++seen_) resolve(sequence[seen_]);
     if (!free_) {
       const int depth = worthwhile_depth(max_depth);
-      if (depth == 0) return;
-      drafter_->draft(sequence, depth, tree);
-      drafted_ = tree.drafted();
-      spent_ = price_(1 + drafted_) + cost_of(drafted_);
+      asked_ = depth > 0;
+      if (asked_) drafter_->draft(sequence, depth, tree);
       return;
     }
     full_.reset(sequence.back());
@@ -103,6 +110,17 @@ class AdaptiveDrafter final : public Drafter {
     remember();
     choose(riding, tree);
   }
+
+  DraftGroup* group() override { return drafter_->group(); }
+  bool stage(TokenTree& tree) override {
+    if (!asked_) return false;
+    if (drafter_->stage(tree)) return true;
+    asked_ = false;
+    drafted_ = tree.drafted();
+    spent_ = price_(1 + drafted_) + cost_of(drafted_);
+    return false;
+  }
+  void take(TokenTree& tree) override { drafter_->take(tree); }
 
   void side_rows(int max_rows, SideRows& rows) override {
     const double spare = credit_ / (side_tried_ ? 1 : kTrial);
@@ -269,6 +287,7 @@ class AdaptiveDrafter final : public Drafter {
   }
 
   std::unique_ptr<Drafter> drafter_;
+  const engine::RowCostTable* costs_;
   RowPrice price_;
   bool free_;
   Acceptance acceptance_;
@@ -284,6 +303,7 @@ class AdaptiveDrafter final : public Drafter {
   double spent_ = 0;                          // by the last step that drafted
   int drafted_ = 0, lag_ = 1, interval_ = 1;  // lag_: tokens since the last draft
   bool probing_ = false;
+  bool asked_ = false;  // the drafter, which has not completed its draft
 };
 
 }  // namespace

@@ -6,6 +6,7 @@ namespace {
 
 class NoDrafter final : public Drafter {
  public:
+  std::unique_ptr<Drafter> another(int) const override { return std::make_unique<NoDrafter>(); }
   void start(const GenerationContext&) override {}
   void draft(std::span<const int32_t>, int, TokenTree&) override {}
   LargestStep largest_step() const override { return {.rows = 1}; }

@@ -22,6 +22,9 @@ class SlowMethod final : public WrappedMethod {
  public:
   SlowMethod(std::unique_ptr<DecodingMethod> method, double share)
       : WrappedMethod(std::move(method)), share_(share) {}
+  std::unique_ptr<DecodingMethod> another(int slot) const override {
+    return std::make_unique<SlowMethod>(another_wrapped(slot), share_);
+  }
   void after_step(PhaseTimer& timer) override {
     WrappedMethod::after_step(timer);
     timer.enter(PhaseTimer::kOther);
@@ -63,6 +66,9 @@ class Counting : public WrappedMethod {
 class MiscountingMethod final : public Counting {
  public:
   using Counting::Counting;
+  std::unique_ptr<DecodingMethod> another(int slot) const override {
+    return std::make_unique<MiscountingMethod>(another_wrapped(slot));
+  }
 
  private:
   void break_step(int64_t step, StepOutcome& outcome) override {
@@ -74,6 +80,9 @@ class MiscountingMethod final : public Counting {
 class BreakingDevice final : public Counting {
  public:
   using Counting::Counting;
+  std::unique_ptr<DecodingMethod> another(int slot) const override {
+    return std::make_unique<BreakingDevice>(another_wrapped(slot));
+  }
 
  private:
   void break_step(int64_t step, StepOutcome&) override {

@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/base/error.h"
 #include "engine/base/rng.h"
 #include "engine/sampling.h"
 #include "engine/session.h"
@@ -56,6 +57,7 @@ struct LargestStep {
 // Everything a method may use during one generation. Lives as long as the generation.
 struct GenerationContext {
   engine::Session* target = nullptr;  // prompt committed, `first_token` pending
+  int sequence = 0;                   // of the target's session: where the prompt is
   std::span<const int32_t> prompt;    // the whole committed context, earlier turns included
   int32_t first_token = -1;           // read from the prefill: the first root
   int max_new = 0;  // the most tokens that the loop will keep, first_token included
@@ -69,16 +71,32 @@ struct GenerationContext {
 
 // Interface of every method. One object serves many generations, one after the other: `start`
 // forgets everything about earlier ones (tested: generation k is the same whatever ran before).
+//
+// A batch has an object for each of its slots, the first one and another() of it for the others.
+// They share weights, corpora and the sessions of drafters, in which slot s has sequence s, and
+// nothing that a generation changes. What parameters carry from answer to answer
+// (StepReproducibility::kCarryState: caches of pia and self_draft with persist=true, draft lengths
+// of sps, thresholds of self_spec) is carried in each slot by itself: it depends on the answers
+// that the slot had, not on the others of its batches.
 class DecodingMethod {
  public:
   virtual ~DecodingMethod() = default;
+  // The same method for slot 1, 2, ... of those that it was built for (MethodBuildContext::slots).
+  // Asked before the first generation. A planted fault is planted in it, too.
+  virtual std::unique_ptr<DecodingMethod> another(int /*slot*/) const {
+    throw base::InternalError("this method decodes one sequence");
+  }
   // Work before the first step that belongs to this prompt (prefill of a draft model, n-gram
   // tables). Timed separately from steps ("draft prefill").
   virtual void start(const GenerationContext& context) = 0;
 
   // ---- One step, in this order, by StepRunner (methods/step.h) alone. ----
-  // Drafts.
+  // Begins to draft; then as of Drafter: forwards that slots share, until stage() is false and the
+  // draft complete.
   virtual void begin_step() = 0;
+  virtual DraftGroup* group() { return nullptr; }
+  virtual bool stage() { return false; }
+  virtual void take() {}
   // The rows of the target's forward: of this sequence alone, numbered from 0, its root first. What
   // they point to stays until finish_step().
   virtual engine::ForwardRequest rows() = 0;
@@ -92,7 +110,8 @@ class DecodingMethod {
   // At the very end, while the step's time runs. For planted faults (methods/faults.h).
   virtual void after_step(PhaseTimer& /*timer*/) {}
 
-  virtual size_t extra_parameter_bytes() const { return 0; }  // draft model, heads, adapters
+  // Of all slots together, whichever is asked: draft model, heads, adapters; caches of drafters.
+  virtual size_t extra_parameter_bytes() const { return 0; }
   virtual size_t extra_kv_bytes() const { return 0; }
   // Features of the target's tokens the method reads (engine/session.h): kept from the prefill on.
   virtual engine::FeatureSet needs() const { return {}; }
@@ -106,29 +125,54 @@ struct DraftDraw {
   int list = -1, draw = 0;
 };
 
+// A session or heads that the drafters of a batch's slots share: one forward has the rows of all of
+// them.
+class DraftGroup {
+ public:
+  virtual ~DraftGroup() = default;
+  // How many drafters can draft together; the others of a larger batch draft after them.
+  virtual int room() const = 0;
+  // Before drafts of a step: nothing is staged, and no rows of earlier forwards are gone on from.
+  virtual void begin() = 0;
+  // One forward (or product) for all that was staged since the last.
+  virtual void run() = 0;
+};
+
 // Proposes tokens. Combined with a verifier by make_speculative_method(), or by finish_method()
 // (methods/adaptive.h), which the methods that can be adaptive use.
 class Drafter {
  public:
   virtual ~Drafter() = default;
+  // As DecodingMethod::another().
+  virtual std::unique_ptr<Drafter> another(int /*slot*/) const {
+    throw base::InternalError("this drafter drafts for one sequence");
+  }
   virtual void start(const GenerationContext& context) = 0;
   virtual engine::FeatureSet needs() const { return {}; }
   virtual LargestStep largest_step() const { return {}; }
-  // `sequence` = prompt and all emitted tokens, the root last. Fills `tree` (root already set) with
-  // at most `max_depth` levels. When the drafts were drawn from a distribution under sampling,
-  // `q_of(i)` must return it for node i afterwards.
+  // Begins a draft. `sequence` = prompt and all emitted tokens, the root last; it stays until
+  // accepted(). Look-ups fill `tree` (root already set) here, with at most `max_depth` levels. When
+  // the drafts were drawn from a distribution under sampling, `q_of(i)` must return it for node i
+  // once the draft is complete.
   virtual void draft(std::span<const int32_t> sequence, int max_depth, TokenTree& tree) = 0;
-  // Rows to compute beside the tree of the last draft(), at most `max_rows`; called once per step.
+  // Drafts that need forwards of their own go on in lock step with those of other slots: stage()
+  // adds what the next forward must compute to group(), all stages are run at once, take() reads
+  // its part. Over and over, until stage() says that the draft is complete: false, and nothing
+  // added.
+  virtual DraftGroup* group() { return nullptr; }  // the same in every step
+  virtual bool stage(TokenTree& /*tree*/) { return false; }
+  virtual void take(TokenTree& /*tree*/) {}
+  // Rows to compute beside the tree of the last draft, at most `max_rows`; called once per step.
   virtual void side_rows(int /*max_rows*/, SideRows& /*rows*/) {}
   // The target's greedy continuation of the root and of each side row (-1 where it is not read),
   // before accepted(). Called only when there were side rows.
   virtual void side_tops(int32_t /*root*/, std::span<const int32_t> /*rows*/) {}
   // Of the masks among the side rows.
   virtual SideInputs side_inputs() const { return {}; }
-  // The forward of this step, side rows from `first_row` on; before accepted(). The views stay
-  // valid until the session's next forward, prefill, head or multiply. Only when there were side
-  // rows.
-  virtual void side_states(const engine::ForwardResult& /*result*/, int /*first_row*/) {}
+  // The forward of this step, side rows from `first_row` on, and what will be accepted(): to be
+  // read here and now, as another slot may use the session next. Only when there were side rows.
+  virtual void side_states(const engine::ForwardResult& /*result*/, int /*first_row*/,
+                           std::span<const int> /*path*/) {}
   // The most draft tokens that a step accepts. One more is emitted in the bonus's place and the
   // bonus is dropped, as some released programs do. Lossless either way.
   virtual int max_accepted() const { return engine::kMaxRows; }

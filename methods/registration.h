@@ -42,6 +42,8 @@ struct MethodBuildContext {
   // Null when it is not known: in a plan, in tests, and when it could not be measured. Outlives the
   // method.
   const engine::RowCostTable* row_cost = nullptr;
+  // Sequences that are decoded at once: the method and DecodingMethod::another() of it.
+  int slots = 1;
 };
 
 enum class Lossless { kNone, kGreedy, kBoth };

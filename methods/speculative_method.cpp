@@ -13,6 +13,13 @@ SpeculativeMethod::SpeculativeMethod(std::unique_ptr<Drafter> drafter,
   EVALRUN_CHECK(drafter_ != nullptr);
 }
 
+std::unique_ptr<DecodingMethod> SpeculativeMethod::another(int slot) const {
+  auto method = std::make_unique<SpeculativeMethod>(drafter_->another(slot), typical_, rule_);
+  method->hook_ = hook_;
+  method->may_keep_dists_ = may_keep_dists_;
+  return method;
+}
+
 void SpeculativeMethod::start(const GenerationContext& context) {
   context_ = context;
   // Uniforms are one a level there, so every rule but the plain one stays with the host.
@@ -55,8 +62,8 @@ LargestStep SpeculativeMethod::largest_step() const {
 SpeculativeMethod::Budget SpeculativeMethod::budget() const {
   const int emitted = static_cast<int>(sequence_.size() - context_.prompt.size());
   const int wanted = context_.max_new - emitted;
-  const int room = std::min(context_.target->capacity() - context_.target->length(),
-                            static_cast<int>(engine::kMaxRows));
+  const int left = context_.target->capacity() - context_.target->length(context_.sequence);
+  const int room = std::min(left, static_cast<int>(engine::kMaxRows));
   EVALRUN_CHECK(wanted > 0 && room > 0, "a step with {} tokens wanted and room for {}", wanted,
                 room);
   return {std::min(wanted, room) - 1, room};
@@ -108,10 +115,10 @@ void SpeculativeMethod::begin_step() {
   tree_.reset(sequence_.back());
   side_.clear();
   if (limit_.depth > 0) drafter_->draft(sequence_, limit_.depth, tree_);
-  finish_draft();
 }
 
-void SpeculativeMethod::finish_draft() {
+bool SpeculativeMethod::stage() {
+  if (limit_.depth > 0 && drafter_->stage(tree_)) return true;
   EVALRUN_CHECK(tree_.depth() <= limit_.depth, "draft of depth {}, at most {} asked for",
                 tree_.depth(), limit_.depth);
   tree_.truncate(
@@ -120,6 +127,7 @@ void SpeculativeMethod::finish_draft() {
   if (limit_.depth > 0) drafter_->side_rows(limit_.rows - tree_.size(), side_);
   EVALRUN_CHECK(side_.size() <= limit_.rows - tree_.size(), "{} side rows, room for {}",
                 side_.size(), limit_.rows - tree_.size());
+  return false;
 }
 
 void SpeculativeMethod::add_side_rows(const SideInputs& inputs) {
@@ -219,7 +227,7 @@ void SpeculativeMethod::read_side_rows(const engine::ForwardResult& result) {
   if (side_.size() == 0) return;
   const int32_t root = result.top[0] >= 0 ? result.top[0] : engine::argmax(result.logits_row(0));
   drafter_->side_tops(root, result.top.subspan(static_cast<size_t>(tree_.size())));
-  drafter_->side_states(result, tree_.size());
+  drafter_->side_states(result, tree_.size(), std::span<const int>(path_).subspan(1));
 }
 
 StepOutcome SpeculativeMethod::finish_step() {

@@ -19,8 +19,13 @@ class SpeculativeMethod final : public DecodingMethod {
                              std::optional<TypicalAcceptance> typical = {},
                              RejectionRule rule = {});
 
+  // With the hook as it is: one that knows of a single method is set in each.
+  std::unique_ptr<DecodingMethod> another(int slot) const override;
   void start(const GenerationContext& context) override;
   void begin_step() override;
+  DraftGroup* group() override { return drafter_->group(); }
+  bool stage() override;
+  void take() override { drafter_->take(tree_); }
   engine::ForwardRequest rows() override;
   std::span<const int> accept(const engine::ForwardResult& result) override;
   void read_side_rows(const engine::ForwardResult& result) override;
@@ -63,7 +68,6 @@ class SpeculativeMethod final : public DecodingMethod {
     int depth = 0, rows = 0;
   };
   Budget budget() const;
-  void finish_draft();
   void add_side_rows(const SideInputs& inputs);
   // Whether the target draws the tokens of this step's nodes: where it does so cheaply and no
   // verification needs a distribution on the host.

@@ -1,19 +1,51 @@
 #include "methods/step.h"
 
+#include <algorithm>
+
 #include "engine/base/error.h"
 
 namespace evalrun::methods {
 
-void commit_paths(engine::Session& session, std::span<const SequencePath> paths) {
-  for (const SequencePath& p : paths) session.commit(p.path, p.sequence);
-}
-
 StepRunner::StepRunner(engine::Session& target, int members) : target_(target) {
   const auto n = static_cast<size_t>(members);
+  drafting_.reserve(n);
   requests_.reserve(n);
   parts_.reserve(n);
   paths_.reserve(n);
   path_rows_.reserve(engine::kMaxRows);
+}
+
+void StepRunner::draft(std::span<BatchMember> members) {
+  DraftGroup* const group = members.front().method->group();
+  for (BatchMember& m : members) {
+    m.method->begin_step();
+    EVALRUN_CHECK(m.method->group() == group, "members of one batch that draft in two groups");
+  }
+  // As few turns as there must be, of equal size.
+  const size_t n = members.size();
+  const size_t room = group == nullptr ? n : static_cast<size_t>(std::max(group->room(), 1));
+  const size_t turns = (n + room - 1) / room;
+  for (size_t t = 0, begin = 0; t < turns; ++t) {
+    const size_t end = n * (t + 1) / turns;
+    draft_together(members.subspan(begin, end - begin), group);
+    begin = end;
+  }
+}
+
+void StepRunner::draft_together(std::span<BatchMember> members, DraftGroup* group) {
+  if (group != nullptr) group->begin();
+  drafting_.clear();
+  for (BatchMember& m : members) drafting_.push_back(m.method);
+  while (true) {
+    size_t staged = 0;
+    for (DecodingMethod* method : drafting_)
+      if (method->stage()) drafting_[staged++] = method;
+    drafting_.resize(staged);
+    if (staged == 0) return;
+    EVALRUN_CHECK(group != nullptr, "a draft by forwards, and nobody to run them");
+    group->run();
+    for (DecodingMethod* method : drafting_) method->take();
+  }
 }
 
 size_t StepRunner::run_forward(std::span<BatchMember> members,
@@ -48,7 +80,7 @@ size_t StepRunner::run_forward(std::span<BatchMember> members,
 void StepRunner::run(std::span<BatchMember> members, PhaseTimer& timer) {
   EVALRUN_CHECK(!members.empty(), "a step of nobody");
   timer.enter(PhaseTimer::kDraft);
-  for (BatchMember& m : members) m.method->begin_step();
+  draft(members);
   timer.enter(PhaseTimer::kVerify);
   requests_.clear();
   for (BatchMember& m : members) requests_.push_back(m.method->rows());
@@ -69,6 +101,18 @@ StepOutcome run_alone(DecodingMethod& method, engine::Session& target, PhaseTime
   runner.run({&member, 1}, timer);
   timer.end_step();
   return member.outcome;
+}
+
+void draft_alone(Drafter& drafter, std::span<const int32_t> sequence, int max_depth,
+                 TokenTree& tree) {
+  drafter.draft(sequence, max_depth, tree);
+  DraftGroup* const group = drafter.group();
+  if (group != nullptr) group->begin();
+  while (drafter.stage(tree)) {
+    EVALRUN_CHECK(group != nullptr, "a draft by forwards, and nobody to run them");
+    group->run();
+    drafter.take(tree);
+  }
 }
 
 }  // namespace evalrun::methods

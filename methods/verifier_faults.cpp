@@ -78,6 +78,9 @@ class Misreporting final : public Drafter {
     for (double& x : reported_) x /= sum;
     return reported_;
   }
+  std::unique_ptr<Drafter> another(int slot) const override {
+    return std::make_unique<Misreporting>(drafter_->another(slot), share_);
+  }
   void start(const GenerationContext& context) override {
     GenerationContext passed_on = context;
     passed_on.may_keep_dists = false;  // what stays on a device cannot be misreported here
@@ -87,13 +90,17 @@ class Misreporting final : public Drafter {
   void draft(std::span<const int32_t> sequence, int max_depth, TokenTree& tree) override {
     drafter_->draft(sequence, max_depth, tree);
   }
+  DraftGroup* group() override { return drafter_->group(); }
+  bool stage(TokenTree& tree) override { return drafter_->stage(tree); }
+  void take(TokenTree& tree) override { drafter_->take(tree); }
   void side_rows(int max_rows, SideRows& rows) override { drafter_->side_rows(max_rows, rows); }
   void side_tops(int32_t root, std::span<const int32_t> rows) override {
     drafter_->side_tops(root, rows);
   }
   SideInputs side_inputs() const override { return drafter_->side_inputs(); }
-  void side_states(const engine::ForwardResult& result, int first_row) override {
-    drafter_->side_states(result, first_row);
+  void side_states(const engine::ForwardResult& result, int first_row,
+                   std::span<const int> path) override {
+    drafter_->side_states(result, first_row, path);
   }
   int max_accepted() const override { return drafter_->max_accepted(); }
   Siblings siblings() const override { return drafter_->siblings(); }

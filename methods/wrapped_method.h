@@ -12,6 +12,9 @@ class WrappedMethod : public DecodingMethod {
   explicit WrappedMethod(std::unique_ptr<DecodingMethod> method) : method_(std::move(method)) {}
   void start(const GenerationContext& context) override { method_->start(context); }
   void begin_step() override { method_->begin_step(); }
+  DraftGroup* group() override { return method_->group(); }
+  bool stage() override { return method_->stage(); }
+  void take() override { method_->take(); }
   engine::ForwardRequest rows() override { return method_->rows(); }
   std::span<const int> accept(const engine::ForwardResult& result) override {
     return method_->accept(result);
@@ -26,6 +29,10 @@ class WrappedMethod : public DecodingMethod {
   engine::FeatureSet needs() const override { return method_->needs(); }
   LargestStep largest_step() const override { return method_->largest_step(); }
   DecodingMethod* wrapped() override { return method_.get(); }
+
+ protected:
+  // To be wrapped by another().
+  std::unique_ptr<DecodingMethod> another_wrapped(int slot) const { return method_->another(slot); }
 
  private:
   std::unique_ptr<DecodingMethod> method_;

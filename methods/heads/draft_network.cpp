@@ -143,13 +143,15 @@ DraftNetwork::DraftNetwork(AdapterReader& adapter, const engine::Model& target,
   net_ = engine::Model::create(std::move(parts));
 
   engine::SessionOptions session = options.session;
-  session.n_sequences = 1;
+  session.n_sequences = options.slots;
   session.kv_cache = true;
   session.measure_phases = false;
   session.kv_dtype.clear();
   session_ = engine::Session::create(net_, session);
+  states_.resize(static_cast<size_t>(options.slots));
   if (options.input == Input::kRecurrent)
-    states_.reserve(static_cast<size_t>(session_->capacity()) * 4 * static_cast<size_t>(d_));
+    for (std::vector<float>& states : states_)
+      states.reserve(static_cast<size_t>(session_->capacity()) * 4 * static_cast<size_t>(d_));
 
   size_t extra = 0;
   for (const engine::WeightMatrix* w :
@@ -160,15 +162,16 @@ DraftNetwork::DraftNetwork(AdapterReader& adapter, const engine::Model& target,
                    static_cast<double>(target.streamed_bytes());
 }
 
-void DraftNetwork::reset() {
-  session_->reset();
-  states_.clear();
+void DraftNetwork::rewind(int pairs, int slot) {
+  session_->rewind(pairs, slot);
+  if (options_.input == Input::kRecurrent)
+    states_[static_cast<size_t>(slot)].resize(static_cast<size_t>(pairs) * 4 *
+                                              static_cast<size_t>(d_));
 }
 
-void DraftNetwork::rewind(int pairs) {
-  session_->rewind(pairs);
-  if (options_.input == Input::kRecurrent)
-    states_.resize(static_cast<size_t>(pairs) * 4 * static_cast<size_t>(d_));
+void DraftNetwork::begin() {
+  staged_.clear();
+  extend_ = false;
 }
 
 int DraftNetwork::add(const Row& row) {
@@ -177,22 +180,36 @@ int DraftNetwork::add(const Row& row) {
   const size_t expected = row.predicted ? static_cast<size_t>(d_) : width;
   EVALRUN_CHECK(row.feature.size() == expected, "a feature of {} values, not {}", expected,
                 row.feature.size());
-  if (i == 0) rows_.clear(), draws_.clear();
+  if (i == 0) {
+    if (!extend_) kept_rows_ = 0;
+    rows_.clear(), draws_.clear(), drawn_.clear();
+    blocks_ = 0;
+  }
+  if (i == 0 || row.slot != staged_.back().slot) first_block_ = blocks_;
   if (given_.size() < (i + 1) * width) given_.resize((i + 1) * width);
   std::copy(row.feature.begin(), row.feature.end(),
             given_.begin() + static_cast<ptrdiff_t>(i * width));
-  staged_.push_back({row.token, row.predicted, row.previous});
+  staged_.push_back({row.token, row.predicted, row.keep, row.slot, row.previous});
   engine::Row r;
+  r.sequence = row.slot;
   r.embedding = static_cast<int32_t>(i);
   r.parent = row.parent;
-  r.block = row.block;
+  if (row.block >= 0) {
+    r.block = first_block_ + row.block;
+    blocks_ = std::max(blocks_, r.block + 1);
+  }
   r.logits = row.read && best_ == 0 && dists_ == nullptr;
   r.best = row.read && best_ > 0;
   r.hidden = row.read;
+  drawn_.emplace_back();
   if (row.read && dists_ != nullptr) {
+    const int before = i == 0 ? 0 : drawn_[i - 1].first + drawn_[i - 1].n;
+    drawn_[i] = {before, static_cast<int>(row.draw.uniforms.size())};
     draws_.push_back(row.draw);
     draws_.back().row = static_cast<int32_t>(i);
     r.uniform = row.draw.uniforms[0];
+  } else if (i > 0) {
+    drawn_[i] = {drawn_[i - 1].first + drawn_[i - 1].n, 0};
   }
   rows_.push_back(r);
   return kept_rows_ + static_cast<int>(i);
@@ -290,10 +307,11 @@ void DraftNetwork::recurrent_inputs() {
   for (size_t i = 0; i < n; ++i) {
     const int previous = staged_[i].previous;
     const std::span<float> state = row_of(row_states_, first_row + i, size);
+    std::vector<float>& committed = states_[static_cast<size_t>(staged_[i].slot)];
     if (previous >= 0)
       std::ranges::copy(row_of(row_states_, static_cast<size_t>(previous), size), state.begin());
-    else if (!states_.empty())
-      std::ranges::copy(row_of(states_, states_.size() / size - 1, size), state.begin());
+    else if (!committed.empty())
+      std::ranges::copy(row_of(committed, committed.size() / size - 1, size), state.begin());
     else
       std::ranges::fill(state, 0.0f);
     lstm_row(row_of(joined_, i, 2 * d), state);
@@ -325,26 +343,29 @@ void DraftNetwork::lstm_row(std::span<const float> in, std::span<float> state) {
   }
 }
 
-void DraftNetwork::run(Look look) {
+engine::InputView DraftNetwork::inputs() {
+  const auto n = static_cast<int>(staged_.size());
+  if (options_.input == Input::kRecurrent) {
+    recurrent_inputs();
+    return {inputs_.data(), n, d_};
+  }
+  tokens_.clear();
+  for (const Staged& row : staged_) tokens_.push_back(row.token);
+  program_.clear();
+  given_value_ = program_.given({given_.data(), n, feature_width_});
+  const int value = options_.input == Input::kLinear   ? linear_inputs()
+                    : options_.input == Input::kPaired ? paired_inputs()
+                                                       : lstm_inputs();
+  return session_->compute(program_, value);
+}
+
+void DraftNetwork::run() {
   EVALRUN_CHECK(!staged_.empty(), "a draft forward without rows");
   const size_t n = staged_.size();
   const auto d = static_cast<size_t>(d_);
-
   engine::ForwardRequest request;
   request.rows = rows_;
-  if (options_.input == Input::kRecurrent) {
-    recurrent_inputs();
-    request.embeddings = {inputs_.data(), static_cast<int>(n), d_};
-  } else {
-    tokens_.clear();
-    for (const Staged& row : staged_) tokens_.push_back(row.token);
-    program_.clear();
-    given_value_ = program_.given({given_.data(), static_cast<int>(n), feature_width_});
-    const int inputs = options_.input == Input::kLinear   ? linear_inputs()
-                       : options_.input == Input::kPaired ? paired_inputs()
-                                                          : lstm_inputs();
-    request.embeddings = session_->compute(program_, inputs);
-  }
+  request.embeddings = inputs();
   request.extend = extend_;
   request.best = best_;
   request.log_sums = log_sums_;
@@ -353,42 +374,59 @@ void DraftNetwork::run(Look look) {
   const int last = net_->config().n_layers;
   const bool paired = options_.input == Input::kPaired;
   if (paired) request.residual_layers = {&last, 1};
-  const engine::ForwardResult result = session_->forward(request);
-  const size_t before = static_cast<size_t>(kept_rows_);
+  result_ = session_->forward(request);
+  first_row_ = kept_rows_;
+  const auto before = static_cast<size_t>(first_row_);
   if (features_.size() < (before + n) * d) features_.resize((before + n) * d);
   for (size_t i = 0; i < n; ++i) {
     if (!rows_[i].hidden) continue;
-    const auto from = paired ? result.residual[0].row(static_cast<int>(i))
-                             : result.hidden_row(static_cast<int>(i));
+    const auto from = paired ? result_.residual[0].row(static_cast<int>(i))
+                             : result_.hidden_row(static_cast<int>(i));
     std::copy(from.begin(), from.end(), row_of(features_, before + i, d).begin());
   }
   kept_rows_ += static_cast<int>(n);
+  extend_ = std::ranges::none_of(staged_, [](const Staged& row) { return row.keep; });
+  if (!extend_) commit();
   staged_.clear();
-  for (size_t i = 0; i < n; ++i)
-    if (rows_[i].logits || rows_[i].best)
-      look(static_cast<int>(before + i), result.scores(static_cast<int>(i)));
-  size_t tokens = 0;
-  for (const engine::DistributionDraw& draw : draws_) {
-    engine::RowScores scores;
-    scores.drawn = result.drawn_tokens.subspan(tokens, draw.uniforms.size());
-    tokens += draw.uniforms.size();
-    look(static_cast<int>(before) + draw.row, scores);
+}
+
+// Slot by slot, as they stand.
+void DraftNetwork::commit() {
+  path_.clear();
+  paths_.clear();
+  path_.reserve(staged_.size());  // the paths point into it
+  for (size_t i = 0; i < staged_.size();) {
+    const int slot = staged_[i].slot;
+    const size_t begin = path_.size();
+    for (; i < staged_.size() && staged_[i].slot == slot; ++i)
+      if (staged_[i].keep) path_.push_back(first_row_ + static_cast<int>(i));
+    if (path_.size() > begin) paths_.push_back({slot, std::span<const int>(path_).subspan(begin)});
   }
+  commit_paths(*session_, paths_);
+  if (options_.input != Input::kRecurrent) return;
+  for (const SequencePath& p : paths_)
+    for (const int row : p.path) {
+      std::vector<float>& states = states_[static_cast<size_t>(p.sequence)];
+      const auto state = row_of(row_states_, static_cast<size_t>(row), 4 * static_cast<size_t>(d_));
+      states.insert(states.end(), state.begin(), state.end());
+    }
+}
+
+engine::RowScores DraftNetwork::scores(int row) const {
+  const int at = row - first_row_;
+  EVALRUN_CHECK(at >= 0 && row < kept_rows_, "row {} of {} to {}", row, first_row_, kept_rows_);
+  if (dists_ == nullptr) return result_.scores(at);
+  const Drawn& drawn = drawn_[static_cast<size_t>(at)];
+  engine::RowScores scores;
+  scores.drawn =
+      result_.drawn_tokens.subspan(static_cast<size_t>(drawn.first), static_cast<size_t>(drawn.n));
+  return scores;
 }
 
 std::span<const float> DraftNetwork::feature(int row) const {
   EVALRUN_CHECK(row >= 0 && row < kept_rows_, "row {} of {}", row, kept_rows_);
   return {features_.data() + static_cast<size_t>(row) * static_cast<size_t>(d_),
           static_cast<size_t>(d_)};
-}
-
-void DraftNetwork::commit(std::span<const int> rows) {
-  session_->commit(rows);
-  if (options_.input == Input::kRecurrent)
-    for (const int row : rows) {
-      const auto state = row_of(row_states_, static_cast<size_t>(row), 4 * static_cast<size_t>(d_));
-      states_.insert(states_.end(), state.begin(), state.end());
-    }
 }
 
 }  // namespace evalrun::methods

@@ -7,107 +7,39 @@
 // with the target's true features; what a draft computed from predicted ones is dropped after the
 // step.
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "engine/base/error.h"
 #include "methods/builtin_methods.h"
 #include "methods/heads/adapter.h"
 #include "methods/heads/confidence_tree.h"
-#include "methods/heads/draft_network.h"
 #include "methods/heads/learned_drafter.h"
+#include "methods/heads/pair_drafter.h"
 #include "methods/heads/rank_tree.h"
 #include "methods/heads/static_draft.h"
 
 namespace evalrun::methods {
 namespace {
 
-// What drafters that predict one token a forward share: the pairs of the text.
-class PairDrafter : public Drafter {
- public:
-  PairDrafter(std::unique_ptr<DraftNetwork> network, std::vector<int> layers)
-      : network_(std::move(network)), layers_(std::move(layers)) {
-    feature_.resize(static_cast<size_t>(network_->feature_width()));
-    path_.reserve(kChunk);
-  }
-
-  engine::FeatureSet needs() const override {
-    engine::FeatureSet set;
-    set.hidden = layers_.empty();
-    set.residual_layers = layers_;
-    return set;
-  }
-  void start(const GenerationContext& context) override {
-    target_ = context.target;
-    network_->reset();
-    // The last pair waits for the first draft: its token is the root.
-    feed(context.prompt, static_cast<int>(context.prompt.size()) - 1, {});
-  }
-  size_t extra_parameter_bytes() const override { return network_->weight_bytes(); }
-  size_t extra_kv_bytes() const override { return network_->kv_bytes(); }
-
- protected:
-  static constexpr int kChunk = 256;  // pairs of one forward
-  using Look = DraftNetwork::Look;
-
-  // Commits pairs up to `pairs`; `last` sees the scores of the last one, or its draws of list 0.
-  // Returns that one's row.
-  int feed(std::span<const int32_t> sequence, int pairs, std::optional<Look> last,
-           RankedChoices* choices = nullptr) {
-    int row = -1;
-    while (network_->length() < pairs) {
-      const int begin = network_->length(), end = std::min(pairs, begin + kChunk);
-      network_->begin(false);
-      path_.clear();
-      for (int t = begin; t < end; ++t) {
-        DraftNetwork::Row r;
-        r.token = sequence[static_cast<size_t>(t) + 1];
-        r.feature = true_feature(t);
-        r.parent = t - begin - 1;
-        r.read = last.has_value() && t + 1 == pairs;
-        if (r.read && choices != nullptr && choices->keeps()) r.draw = choices->ask(0, 0);
-        row = network_->add(r);
-        path_.push_back(row);
-      }
-      const auto nobody = [](int, const engine::RowScores&) {};
-      network_->run(last.has_value() ? *last : Look(nobody));
-      network_->commit(path_);
-    }
-    EVALRUN_CHECK(!last || row >= 0, "the drafter is ahead of the text");
-    return row;
-  }
-
-  std::span<const float> true_feature(int position) {
-    if (layers_.empty()) return target_->hidden_features().row(position);
-    size_t at = 0;
-    for (size_t i = 0; i < layers_.size(); ++i) {
-      const auto part = target_->residual_features(static_cast<int>(i)).row(position);
-      std::copy(part.begin(), part.end(), feature_.begin() + static_cast<ptrdiff_t>(at));
-      at += part.size();
-    }
-    return feature_;
-  }
-
-  std::unique_ptr<DraftNetwork> network_;
-  engine::Session* target_ = nullptr;
-
- private:
-  const std::vector<int> layers_;
-  std::vector<float> feature_;
-  std::vector<int> path_;
-};
-
 // EAGLE-1: which ranks become nodes is fixed. Each level is one forward over the nodes that have
 // children.
 class StaticDrafter final : public PairDrafter {
  public:
-  StaticDrafter(std::unique_ptr<DraftNetwork> network, std::vector<int> layers, RankTree tree,
-                DraftRule rule, int vocab_size)
-      : PairDrafter(std::move(network), std::move(layers)),
+  StaticDrafter(std::shared_ptr<DraftNetwork> network, std::vector<int> layers, RankTree tree,
+                DraftRule rule, int vocab_size, std::shared_ptr<SlotDists> dists, int slot)
+      : PairDrafter(std::move(network), std::move(layers), tree.depth() + 1, slot),
         tree_(std::move(tree)),
         rule_(rule),
         vocab_size_(vocab_size),
-        row_of_(static_cast<size_t>(tree_.plan().size()) + 1) {}
+        dists_(std::move(dists)),
+        choices_(slot, dists_),
+        row_of_(static_cast<size_t>(tree_.plan().size()) + 1) {
+    network_->expect(std::max(tree_.inner(), tree_.depth()) + 1);
+  }
+  std::unique_ptr<Drafter> another(int slot) const override {
+    return std::make_unique<StaticDrafter>(network_, layers(), tree_.plan(), rule_, vocab_size_,
+                                           dists_, slot);
+  }
 
   void start(const GenerationContext& context) override {
     prompt_ = context.prompt.size();
@@ -118,23 +50,39 @@ class StaticDrafter final : public PairDrafter {
     PairDrafter::start(context);
   }
 
-  void draft(std::span<const int32_t> sequence, int max_depth, TokenTree& tree) override {
-    const auto position = static_cast<int64_t>(sequence.size() - prompt_);
-    choices_.clear(position);
+  void draft(std::span<const int32_t> sequence, int max_depth, TokenTree&) override {
+    text_ = sequence;
+    position_ = static_cast<int64_t>(sequence.size() - prompt_);
+    choices_.clear(position_);
     tree_.clear();
-    // The root's choices come from the last pair of the text.
-    const auto root = [&](int, const engine::RowScores& scores) {
-      choices_.note(0, position, scores);
-    };
-    const int last = feed(sequence, static_cast<int>(sequence.size()) - 1, Look(root), &choices_);
-    const auto feature = network_->feature(last);
-    root_feature_.assign(feature.begin(), feature.end());
-    const int depth = std::min(max_depth, tree_.depth());
-    for (int level = 1; level <= depth; ++level) {
-      tree_.add_level(
-          level, choices_, [](int plan_node) { return plan_node; }, tree);
-      if (level < depth) expand(level, position + level);
+    depth_ = std::min(max_depth, tree_.depth());
+    level_ = 0;
+    catch_up(sequence);
+  }
+
+  bool stage(TokenTree& tree) override {
+    if (level_ == 0) {  // the root's choices come from the last pair of the text
+      rows_.assign(1, 0);
+      first_row_ = stage_pairs(text_, &choices_);
+      return true;
     }
+    while (level_ <= depth_) {
+      tree_.add_level(
+          level_, choices_, [](int plan_node) { return plan_node; }, tree);
+      if (level_++ < depth_ && expand(level_ - 1)) return true;
+    }
+    return false;
+  }
+
+  void take(TokenTree&) override {
+    if (level_ == 0) {
+      const auto feature = network_->feature(first_row_);
+      root_feature_.assign(feature.begin(), feature.end());
+      ++level_;
+    }
+    for (size_t i = 0; i < rows_.size(); ++i)
+      choices_.note(rows_[i], position_ + level_ - 1,
+                    network_->scores(first_row_ + static_cast<int>(i)));
   }
 
   LargestStep largest_step() const override {
@@ -153,13 +101,14 @@ class StaticDrafter final : public PairDrafter {
   int distribution_of(int node) const override { return choices_.dist(tree_.list_of_node(node)); }
 
  private:
-  void expand(int level, int64_t position) {
-    network_->begin(level > 1);
+  // Rows of the level's nodes that have children; false: there are none.
+  bool expand(int level) {
     rows_.clear();
     for (const int node : tree_.inner(level)) {
       if (tree_.node(node) < 0) continue;
       const int parent = tree_.plan().parent[static_cast<size_t>(node) - 1];
       DraftNetwork::Row r;
+      r.slot = slot_;
       r.token = tree_.token(node);
       r.predicted = true;
       r.read = true;
@@ -171,53 +120,84 @@ class StaticDrafter final : public PairDrafter {
         r.feature = network_->feature(r.parent);
       }
       row_of_[static_cast<size_t>(node)] = network_->add(r);
+      if (rows_.empty()) first_row_ = row_of_[static_cast<size_t>(node)];
       rows_.push_back(node);
     }
-    if (rows_.empty()) return;
-    size_t next = 0;  // rows are looked at in the order they were added
-    const auto look = [&](int, const engine::RowScores& scores) {
-      choices_.note(rows_[next++], position, scores);
-    };
-    network_->run(Look(look));
+    return !rows_.empty();
   }
 
   StaticTree tree_;
   const DraftRule rule_;
-  size_t prompt_ = 0;  // tokens
   const int vocab_size_;
+  const std::shared_ptr<SlotDists> dists_;
   RankedChoices choices_;
+  size_t prompt_ = 0;  // tokens
+  // Of the draft at hand.
+  std::span<const int32_t> text_;
+  int64_t position_ = 0;  // of its first token
+  int depth_ = 0;
+  int level_ = 0;  // the next that nodes are added to; 0 = the root's choices are not known yet
   std::vector<float> root_feature_;
   std::vector<int> row_of_;  // [plan node]
   std::vector<int> rows_;    // plan nodes of the current forward
+  int first_row_ = -1;       // the row of the first of them
 };
 
 // EAGLE-2: one forward a level, over the nodes that the tree goes on from.
 class DynamicDrafter final : public PairDrafter {
  public:
-  DynamicDrafter(std::unique_ptr<DraftNetwork> network, std::vector<int> layers,
-                 const ConfidenceTree::Options& options, const engine::RowCostTable* costs)
-      : PairDrafter(std::move(network), std::move(layers)),
-        levels_(options.levels),
+  DynamicDrafter(std::shared_ptr<DraftNetwork> network, std::vector<int> layers,
+                 const ConfidenceTree::Options& options, const engine::RowCostTable* costs,
+                 int slot)
+      : PairDrafter(std::move(network), std::move(layers), options.levels + 1, slot),
+        costs_(costs),
         tree_(options, costs) {
     network_->want_best(options.k, true);
+    network_->expect(std::max(options.k * (options.levels - 1), options.levels + 1));
+  }
+  std::unique_ptr<Drafter> another(int slot) const override {
+    return std::make_unique<DynamicDrafter>(network_, layers(), tree_.options(), costs_, slot);
   }
 
-  void draft(std::span<const int32_t> sequence, int max_depth, TokenTree& tree) override {
+  void draft(std::span<const int32_t> sequence, int max_depth, TokenTree&) override {
+    text_ = sequence;
     tree_.clear(network_->relative_cost());
-    const auto root = [&](int, const engine::RowScores& scores) { note(-1, -1, scores); };
-    const int last = feed(sequence, static_cast<int>(sequence.size()) - 1, Look(root));
-    const auto feature = network_->feature(last);
-    root_feature_.assign(feature.begin(), feature.end());
-    const int levels = std::min(levels_, max_depth);
-    for (int level = 1; level < levels; ++level) {
-      const auto nodes = tree_.next_level(network_->relative_cost(), 1);
-      if (nodes.empty()) break;
-      expand(nodes, level > 1);
+    levels_ = std::min(tree_.options().levels, max_depth);
+    level_ = 0;
+    catch_up(sequence);
+  }
+
+  bool stage(TokenTree& tree) override {
+    if (level_ == 0) {
+      first_row_ = stage_pairs(text_, nullptr);
+      return true;
+    }
+    if (level_ < levels_) {
+      nodes_ = tree_.next_level(network_->relative_cost(), 1);
+      if (!nodes_.empty()) {
+        expand();
+        return true;
+      }
     }
     tree_.choose(tree);
+    return false;
   }
+
+  void take(TokenTree&) override {
+    if (level_++ == 0) {
+      const auto feature = network_->feature(first_row_);
+      root_feature_.assign(feature.begin(), feature.end());
+      return note(-1, -1, network_->scores(first_row_));
+    }
+    int row = first_row_;
+    for (const int node : nodes_) {
+      note(node, row, network_->scores(row));
+      ++row;
+    }
+  }
+
   LargestStep largest_step() const override {
-    std::vector<int> rows(static_cast<size_t>(levels_), tree_.options().k);
+    std::vector<int> rows(static_cast<size_t>(tree_.options().levels), tree_.options().k);
     rows[0] = 1;
     return tree_.largest_step(network_->relative_cost(), std::move(rows));
   }
@@ -231,34 +211,36 @@ class DynamicDrafter final : public PairDrafter {
                 static_cast<double>(b.logit) - scores.log_sum);
   }
 
-  void expand(std::span<const int> nodes, bool extend) {
-    network_->begin(extend);
-    for (const int i : nodes) {
+  void expand() {
+    bool first = true;
+    for (const int i : nodes_) {
       const ConfidenceTree::Node& node = tree_.node(i);
       DraftNetwork::Row r;
+      r.slot = slot_;
       r.token = node.token;
       r.predicted = true;
       r.read = true;
       r.parent = node.from;
       r.feature =
           node.from < 0 ? std::span<const float>(root_feature_) : network_->feature(node.from);
-      network_->add(r);
+      const int row = network_->add(r);
+      if (std::exchange(first, false)) first_row_ = row;
     }
-    size_t next = 0;
-    const auto look = [&](int row, const engine::RowScores& scores) {
-      note(nodes[next++], row, scores);
-    };
-    network_->run(Look(look));
   }
 
-  const int levels_;
+  const engine::RowCostTable* const costs_;
   ConfidenceTree tree_;
+  // Of the draft at hand.
+  std::span<const int32_t> text_;
+  int levels_ = 0, level_ = 0;  // at most, and seen
+  std::span<const int> nodes_;  // of the current forward
+  int first_row_ = -1;          // the row of the first of them
   std::vector<float> root_feature_;
 };
 
 struct OpenedEagle {
   OpenedAdapter weights;
-  std::unique_ptr<DraftNetwork> network;
+  std::shared_ptr<DraftNetwork> network;
   std::vector<int> layers;  // EAGLE-3: whose input streams are read
 };
 
@@ -269,13 +251,14 @@ OpenedEagle open_eagle(const std::string& weights, const AdapterOptions& adapter
   AdapterReader& reader = *opened.weights.reader;
   DraftNetwork::Options options;
   options.session = context.session;
+  options.slots = context.slots;
   options.storage = adapter.format;
   if (weights == "eagle3") {
     options.input = DraftNetwork::Input::kPaired;
     const int n = context.target->config().n_layers;
     opened.layers = reader.layers("residual_layers", {2, n / 2, n - 3}, n);
   }
-  opened.network = std::make_unique<DraftNetwork>(reader, *context.target, options);
+  opened.network = std::make_shared<DraftNetwork>(reader, *context.target, options);
   return opened;
 }
 
@@ -294,7 +277,7 @@ std::unique_ptr<DecodingMethod> build_static(const EagleOptions& options,
       [cost](int depth) { return cost * depth; }, "eagle");
   return make_speculative_method(std::make_unique<StaticDrafter>(
       std::move(opened.network), std::move(opened.layers), std::move(tree), options.draft.rule,
-      context.target->config().vocab_size));
+      context.target->config().vocab_size, std::make_shared<SlotDists>(context.slots), 0));
 }
 
 struct DynamicOptions {
@@ -334,12 +317,12 @@ MethodInfo dynamic_method(const std::string& name, const std::string& weights) {
                       name, k, levels, engine::kMaxRows),
           "lower k or levels");
   });
-  info.build =
-      parameters.bound([weights](const DynamicOptions& options, const MethodBuildContext& context) {
-        OpenedEagle opened = open_eagle(weights, options.adapter, context);
-        return make_speculative_method(std::make_unique<DynamicDrafter>(
-            std::move(opened.network), std::move(opened.layers), options.draft, context.row_cost));
-      });
+  info.build = parameters.bound([weights](const DynamicOptions& options,
+                                          const MethodBuildContext& context) {
+    OpenedEagle opened = open_eagle(weights, options.adapter, context);
+    return make_speculative_method(std::make_unique<DynamicDrafter>(
+        std::move(opened.network), std::move(opened.layers), options.draft, context.row_cost, 0));
+  });
   info.files =
       parameters.bound([weights](const DynamicOptions& options, const MethodBuildContext& context) {
         return adapter_file(weights, options.adapter, context);

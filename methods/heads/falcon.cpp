@@ -2,151 +2,39 @@
 // features of the next k positions at once. Rows stand in blocks of k that see each other fully; a
 // tree of depth m k takes m forwards. Within one forward the k places are ranked independently of
 // each other: the children at place 2 come from the same list whatever was chosen at place 1.
-//
-// The last k pairs of the text always form the root block (align=right), as in training with a
-// random border; the released code starts blocks at the first pair that is new (align=chunk), so
-// that the last rows may straddle two. The root block is computed anew in each step: with one layer
-// that changes no key or value, with two it replaces what the first layer saw.
 #include <algorithm>
 #include <utility>
 
 #include "engine/base/error.h"
 #include "methods/builtin_methods.h"
+#include "methods/heads/block_drafter.h"
 #include "methods/heads/confidence_tree.h"
-#include "methods/heads/draft_network.h"
 #include "methods/heads/learned_drafter.h"
 #include "methods/heads/static_draft.h"
 
 namespace evalrun::methods {
 namespace {
 
-constexpr int kMostSlots = 8;
-
-// What both kinds of tree share: the pairs of the text, and blocks of k rows.
-class BlockDrafter : public Drafter {
- public:
-  BlockDrafter(std::unique_ptr<DraftNetwork> network, int k, bool right_aligned)
-      : network_(std::move(network)), k_(k), right_aligned_(right_aligned) {
-    path_.reserve(kChunk);
-    root_features_.resize(static_cast<size_t>(k_));
-  }
-
-  engine::FeatureSet needs() const override { return {.hidden = true, .residual_layers = {}}; }
-  size_t extra_parameter_bytes() const override { return network_->weight_bytes(); }
-  size_t extra_kv_bytes() const override { return network_->kv_bytes(); }
-
- protected:
-  using Look = DraftNetwork::Look;
-
-  // The prompt's pairs but the last, whose token is the root.
-  void feed_prompt(const GenerationContext& context) {
-    target_ = context.target;
-    network_->reset();
-    const int ready = static_cast<int>(context.prompt.size()) - 1;
-    const auto nobody = [](int, const engine::RowScores&) {};
-    feed(context.prompt, 0, ready, 0, Look(nobody));
-  }
-
-  // The root block: `look(slot, scores)` for each of its k rows. `choices` are asked for draws of
-  // the lists 0..k-1 where they keep distributions. False where the text has no k pairs yet.
-  bool feed_root(std::span<const int32_t> sequence, Look look, RankedChoices* choices = nullptr) {
-    const int pairs = static_cast<int>(sequence.size()) - 1;
-    if (pairs < k_) return false;
-    const int first = std::min(network_->length(), pairs - k_);
-    network_->rewind(first);
-    const auto slot = [&](int row, const engine::RowScores& scores) {
-      look(row - root_rows_, scores);
-    };
-    feed(sequence, first, pairs, k_, Look(slot), choices);
-    for (int s = 0; s < k_; ++s) {
-      const auto f = network_->feature(root_rows_ + s);
-      root_features_[static_cast<size_t>(s)].assign(f.begin(), f.end());
-    }
-    return true;
-  }
-
-  // Adds block `number` of a forward: `tokens` with the features that the block in front of it, of
-  // rows `parent_block`.. (-1 = the root block), has predicted. Returns its first row. `choices`
-  // are asked for draws of the lists `first_list`...
-  int add_block(std::span<const int32_t> tokens, int parent_block, int number,
-                RankedChoices* choices = nullptr, int first_list = 0) {
-    int first_row = -1;
-    for (int s = 0; s < k_; ++s) {
-      DraftNetwork::Row r;
-      r.token = tokens[static_cast<size_t>(s)];
-      r.feature = parent_block < 0 ? std::span<const float>(root_features_[static_cast<size_t>(s)])
-                                   : network_->feature(parent_block + s);
-      r.predicted = true;
-      r.parent = parent_block < 0 ? -1 : parent_block + k_ - 1;
-      r.block = number;
-      r.read = true;
-      if (choices != nullptr && choices->keeps()) r.draw = choices->ask(first_list + s, 0);
-      r.previous = s > 0 ? first_row + s - 1 : r.parent;
-      const int row = network_->add(r);
-      if (s == 0) first_row = row;
-    }
-    return first_row;
-  }
-
-  std::unique_ptr<DraftNetwork> network_;
-  const int k_;
-
- private:
-  static constexpr int kChunk = 256;
-
-  // Commits pairs [first, pairs), in blocks of k; the last `read` rows are looked at.
-  void feed(std::span<const int32_t> sequence, int first, int pairs, int read, Look look,
-            RankedChoices* choices = nullptr) {
-    const auto hidden = target_->hidden_features();
-    // Chunks end at block borders, so that no block is cut and the root block is in the last one.
-    const int border = (right_aligned_ ? pairs : first) % k_;
-    int begin = first;
-    while (begin < pairs) {
-      int end = std::min(pairs, begin + kChunk);
-      if (end < pairs) end -= ((end - border) % k_ + k_) % k_;
-      network_->begin(false);
-      path_.clear();
-      int block = -1, parent = -1;
-      for (int t = begin; t < end; ++t) {
-        if (t == begin || ((t - border) % k_ + k_) % k_ == 0) {  // a new block
-          ++block;
-          parent = t == begin ? -1 : t - 1 - begin;
-        }
-        DraftNetwork::Row r;
-        r.token = sequence[static_cast<size_t>(t) + 1];
-        r.feature = hidden.row(t);
-        r.parent = parent;
-        r.block = block;
-        r.previous = t - begin - 1;
-        r.read = t >= pairs - read;
-        if (r.read && choices != nullptr && choices->keeps())
-          r.draw = choices->ask(t - (pairs - read), 0);
-        if (t == pairs - read) root_rows_ = t - begin;
-        path_.push_back(network_->add(r));
-      }
-      network_->run(look);
-      network_->commit(path_);
-      begin = end;
-    }
-  }
-
-  const bool right_aligned_;
-  engine::Session* target_ = nullptr;
-  int root_rows_ = 0;                              // first row of the root block in the last feed
-  std::vector<std::vector<float>> root_features_;  // [k]
-  std::vector<int> path_;
-};
-
 // The paper's trees: which ranks become nodes is fixed.
 class FalconDrafter final : public BlockDrafter {
  public:
-  FalconDrafter(std::unique_ptr<DraftNetwork> network, int k, bool right_aligned, RankTree tree,
-                DraftRule rule, int vocab_size)
-      : BlockDrafter(std::move(network), k, right_aligned),
+  FalconDrafter(std::shared_ptr<DraftNetwork> network, int k, bool right_aligned, RankTree tree,
+                DraftRule rule, int vocab_size, std::shared_ptr<SlotDists> dists, int slot)
+      : BlockDrafter(std::move(network), k, right_aligned, slot),
         tree_(std::move(tree)),
         rule_(rule),
         vocab_size_(vocab_size),
-        block_of_(static_cast<size_t>(tree_.plan().size()) + 1) {}
+        dists_(std::move(dists)),
+        choices_(slot, dists_),
+        block_of_(static_cast<size_t>(tree_.plan().size()) + 1) {
+    size_t blocks = 0;
+    for (int level = k; level < tree_.depth(); level += k) blocks += tree_.inner(level).size();
+    expect(k * static_cast<int>(blocks), tree_.depth());
+  }
+  std::unique_ptr<Drafter> another(int slot) const override {
+    return std::make_unique<FalconDrafter>(network_, k_, right_aligned_, tree_.plan(), rule_,
+                                           vocab_size_, dists_, slot);
+  }
 
   void start(const GenerationContext& context) override {
     // A list for each place after the root and after each node of the plan.
@@ -155,23 +43,44 @@ class FalconDrafter final : public BlockDrafter {
                    tree_.plan().width(), network_->ids(), vocab_size_);
     network_->want_best(choices_.best());
     network_->want_draws(choices_.dists(), choices_.sampling());
-    feed_prompt(context);
+    BlockDrafter::start(context);
   }
 
-  void draft(std::span<const int32_t> sequence, int max_depth, TokenTree& tree) override {
-    const auto position = static_cast<int64_t>(sequence.size() - prompt_);
-    choices_.clear(position);
+  void draft(std::span<const int32_t> sequence, int max_depth, TokenTree&) override {
+    text_ = sequence;
+    position_ = static_cast<int64_t>(sequence.size() - prompt_);
+    choices_.clear(position_);
     tree_.clear();
-    const auto look = [&](int slot, const engine::RowScores& scores) {
-      choices_.note(slot, position + slot, scores);
-    };
-    if (!feed_root(sequence, Look(look), &choices_)) return;
-    const int depth = std::min(max_depth, tree_.depth());
-    for (int level = 1; level <= depth; ++level) {
-      tree_.add_level(
-          level, choices_, [this](int node) { return list_behind(node); }, tree);
-      if (level % k_ == 0 && level < depth) expand(level, position + level);
+    level_ = 0;
+    depth_ = begin_root(sequence) ? std::min(max_depth, tree_.depth()) : 0;
+  }
+
+  bool stage(TokenTree& tree) override {
+    if (level_ == 0 && depth_ > 0) {
+      stage_root(text_, &choices_);
+      return true;
     }
+    while (level_ <= depth_ && level_ > 0) {
+      tree_.add_level(
+          level_, choices_, [this](int node) { return list_behind(node); }, tree);
+      const int level = level_++;
+      if (level % k_ == 0 && level < depth_ && expand(level)) return true;
+    }
+    return false;
+  }
+
+  void take(TokenTree&) override {
+    if (level_ == 0) {
+      take_root();
+      for (int place = 0; place < k_; ++place)
+        choices_.note(place, position_ + place, root_scores(place));
+      level_ = 1;
+      return;
+    }
+    int row = first_row_;
+    for (const int node : blocks_)
+      for (int place = 0; place < k_; ++place, ++row)
+        choices_.note(node * k_ + place, position_ + level_ - 1 + place, network_->scores(row));
   }
 
   LargestStep largest_step() const override {
@@ -201,41 +110,41 @@ class FalconDrafter final : public BlockDrafter {
   }
 
   // A block of k rows for each node of a level that has descendants: the last k tokens of its path
-  // with the features its parent block predicted.
-  void expand(int level, int64_t position) {
-    network_->begin(level > k_);
+  // with the features its parent block predicted. False where there are none.
+  bool expand(int level) {
     blocks_.clear();
     for (const int node : tree_.inner(level)) {
       if (tree_.node(node) < 0) continue;
-      int32_t tokens[kMostSlots] = {};
+      int32_t tokens[kMostPlaces] = {};
       int at = node;
       for (int s = k_ - 1; s >= 0; --s) {
         tokens[s] = tree_.token(at);
         at = tree_.plan().parent[static_cast<size_t>(at) - 1];
       }
       const int parent_block = at == 0 ? -1 : block_of_[static_cast<size_t>(at)];
-      block_of_[static_cast<size_t>(node)] =
-          add_block({tokens, static_cast<size_t>(k_)}, parent_block,
-                    static_cast<int>(blocks_.size()), &choices_, node * k_);
+      const int row = add_block({tokens, static_cast<size_t>(k_)}, parent_block,
+                                static_cast<int>(blocks_.size()), &choices_, node * k_);
+      block_of_[static_cast<size_t>(node)] = row;
+      if (blocks_.empty()) first_row_ = row;
       blocks_.push_back(node);
     }
-    if (blocks_.empty()) return;
-    size_t next = 0;
-    const auto look = [&](int, const engine::RowScores& scores) {
-      const auto slot = static_cast<int>(next % static_cast<size_t>(k_));
-      choices_.note(blocks_[next / static_cast<size_t>(k_)] * k_ + slot, position + slot, scores);
-      ++next;
-    };
-    network_->run(Look(look));
+    return !blocks_.empty();
   }
 
   StaticTree tree_;
   const DraftRule rule_;
-  size_t prompt_ = 0;  // tokens
   const int vocab_size_;
+  const std::shared_ptr<SlotDists> dists_;
   RankedChoices choices_;
+  size_t prompt_ = 0;  // tokens
+  // Of the draft at hand.
+  std::span<const int32_t> text_;
+  int64_t position_ = 0;  // of its first token
+  int depth_ = 0;
+  int level_ = 0;  // the next that nodes are added to; 0 = the root block is not known yet
   std::vector<int> block_of_;  // [plan node] first row of the block after it
   std::vector<int> blocks_;    // plan nodes of the current forward
+  int first_row_ = -1;         // of the first of them
 };
 
 // tree=dynamic: EAGLE-2's tree over Falcon's blocks. A level inside a block takes its choices from
@@ -243,42 +152,67 @@ class FalconDrafter final : public BlockDrafter {
 // surest nodes get a block of their own.
 class DynamicFalconDrafter final : public BlockDrafter {
  public:
-  DynamicFalconDrafter(std::unique_ptr<DraftNetwork> network, int k, bool right_aligned,
-                       const ConfidenceTree::Options& options, const engine::RowCostTable* costs)
-      : BlockDrafter(std::move(network), k, right_aligned),
-        levels_(options.levels),
+  DynamicFalconDrafter(std::shared_ptr<DraftNetwork> network, int k, bool right_aligned,
+                       const ConfidenceTree::Options& options, const engine::RowCostTable* costs,
+                       int slot)
+      : BlockDrafter(std::move(network), k, right_aligned, slot),
+        costs_(costs),
         tree_(options, costs) {
     network_->want_best(options.k, true);
     const int forwards = (options.levels - 1) / k;
     blocks_.reserve(1 + static_cast<size_t>(forwards * options.k));
     lists_.resize(blocks_.capacity() * static_cast<size_t>(k));
     for (std::vector<Choice>& one : lists_) one.reserve(static_cast<size_t>(options.k));
+    expect(forwards * options.k * k, options.levels);
+  }
+  std::unique_ptr<Drafter> another(int slot) const override {
+    return std::make_unique<DynamicFalconDrafter>(network_, k_, right_aligned_, tree_.options(),
+                                                  costs_, slot);
   }
 
-  void start(const GenerationContext& context) override { feed_prompt(context); }
-
-  void draft(std::span<const int32_t> sequence, int max_depth, TokenTree& tree) override {
+  void draft(std::span<const int32_t> sequence, int max_depth, TokenTree&) override {
+    text_ = sequence;
     tree_.clear(network_->relative_cost());
     blocks_.assign(1, -1);
-    const auto look = [&](int slot, const engine::RowScores& scores) { note(0, slot, scores); };
-    if (!feed_root(sequence, Look(look))) return;
-    add_choices(-1, 0, 0);
-    const int levels = std::min(levels_, max_depth);
-    for (int level = 1; level < levels; ++level) {
-      const bool forward = level % k_ == 0;
-      const auto nodes = tree_.next_level(forward ? network_->relative_cost() : 0, k_);
-      if (nodes.empty()) break;
-      const int first_block = static_cast<int>(blocks_.size());
-      if (forward) expand(nodes, level > k_);
-      for (size_t i = 0; i < nodes.size(); ++i)
-        add_choices(nodes[i],
-                    forward ? first_block + static_cast<int>(i) : tree_.node(nodes[i]).from,
-                    level % k_);
+    level_ = 0;
+    levels_ = begin_root(sequence) ? std::min(tree_.options().levels, max_depth) : 0;
+  }
+
+  bool stage(TokenTree& tree) override {
+    if (levels_ == 0) return false;
+    if (level_ == 0) {
+      stage_root(text_, nullptr);
+      return true;
+    }
+    for (; level_ < levels_; ++level_) {
+      const bool forward = level_ % k_ == 0;
+      nodes_ = tree_.next_level(forward ? network_->relative_cost() : 0, k_);
+      if (nodes_.empty()) break;
+      if (forward) {
+        expand();
+        return true;
+      }
+      for (const int node : nodes_) add_choices(node, tree_.node(node).from, level_ % k_);
     }
     tree_.choose(tree);
+    return false;
+  }
+
+  void take(TokenTree&) override {
+    if (level_++ == 0) {
+      take_root();
+      for (int place = 0; place < k_; ++place) note(0, place, root_scores(place));
+      return add_choices(-1, 0, 0);
+    }
+    int block = first_block_;
+    for (const int node : nodes_) {
+      for (int place = 0; place < k_; ++place)
+        note(block, place, network_->scores(blocks_[static_cast<size_t>(block)] + place));
+      add_choices(node, block++, 0);
+    }
   }
   LargestStep largest_step() const override {
-    const int forwards = 1 + (levels_ - 1) / k_;
+    const int forwards = 1 + (tree_.options().levels - 1) / k_;
     std::vector<int> rows(static_cast<size_t>(forwards), tree_.options().k * k_);
     rows[0] = k_;
     return tree_.largest_step(network_->relative_cost(), std::move(rows));
@@ -289,45 +223,43 @@ class DynamicFalconDrafter final : public BlockDrafter {
     int32_t token;
     double log_prob;
   };
-  std::vector<Choice>& list(int block, int slot) {
-    return lists_[static_cast<size_t>(block * k_ + slot)];
+  std::vector<Choice>& list(int block, int place) {
+    return lists_[static_cast<size_t>(block * k_ + place)];
   }
-  void note(int block, int slot, const engine::RowScores& scores) {
-    std::vector<Choice>& choices = list(block, slot);
+  void note(int block, int place, const engine::RowScores& scores) {
+    std::vector<Choice>& choices = list(block, place);
     choices.clear();
     for (const engine::TokenLogit& b : scores.best)
       choices.push_back({network_->token(b.token), static_cast<double>(b.logit) - scores.log_sum});
   }
-  void add_choices(int parent, int block, int slot) {
-    for (const Choice& choice : list(block, slot))
+  void add_choices(int parent, int block, int place) {
+    for (const Choice& choice : list(block, place))
       tree_.add(parent, block, choice.token, choice.log_prob);
   }
 
-  // A block for each of `nodes`, at whose level one ends, in order.
-  void expand(std::span<const int> nodes, bool extend) {
-    const int first_block = static_cast<int>(blocks_.size());
-    network_->begin(extend);
-    for (size_t i = 0; i < nodes.size(); ++i) {
-      int32_t tokens[kMostSlots] = {};
-      int at = nodes[i];
+  // A block for each of the nodes, at whose level one ends, in order.
+  void expand() {
+    first_block_ = static_cast<int>(blocks_.size());
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      int32_t tokens[kMostPlaces] = {};
+      int at = nodes_[i];
       for (int s = k_ - 1; s >= 0; --s) {
         tokens[s] = tree_.node(at).token;
         at = tree_.node(at).parent;
       }
-      const int parent_block = blocks_[static_cast<size_t>(tree_.node(nodes[i]).from)];
+      const int parent_block = blocks_[static_cast<size_t>(tree_.node(nodes_[i]).from)];
       blocks_.push_back(
           add_block({tokens, static_cast<size_t>(k_)}, parent_block, static_cast<int>(i)));
     }
-    int next = 0;  // rows are looked at in the order they were added
-    const auto look = [&](int, const engine::RowScores& scores) {
-      note(first_block + next / k_, next % k_, scores);
-      ++next;
-    };
-    network_->run(Look(look));
   }
 
-  const int levels_;
+  const engine::RowCostTable* const costs_;
   ConfidenceTree tree_;
+  // Of the draft at hand.
+  std::span<const int32_t> text_;
+  int levels_ = 0, level_ = 0;              // at most, and seen
+  std::span<const int> nodes_;              // of the current forward
+  int first_block_ = 0;                     // of theirs
   std::vector<int> blocks_;                 // first row; block 0 is the root block, -1
   std::vector<std::vector<Choice>> lists_;  // [block][place]
 };
@@ -361,19 +293,20 @@ std::unique_ptr<DecodingMethod> build_falcon(const FalconOptions& given,
                                              const MethodBuildContext& context) {
   const OpenedAdapter opened = open_adapter("falcon", given.adapter, context);
   AdapterReader& reader = *opened.reader;
-  const int k = reader.integer("k", 1, kMostSlots);
+  const int k = reader.integer("k", 1, BlockDrafter::kMostPlaces);
   if (given.k != 0 && given.k != k)
     throw base::usage_error(
         fmt::format("falcon: k={}, but these weights were trained for k={}", given.k, k),
         "leave k out, or give the adapter that was trained for it");
   DraftNetwork::Options options;
   options.session = context.session;
+  options.slots = context.slots;
   options.storage = given.adapter.format;
   options.layers = reader.integer("layers", 1, 2);
   options.scale = reader.number("scale", 1);
   if (!(options.scale > 0)) reader.fail("config.scale", "must be positive");
   options.input = input_of(reader, given.lstm);
-  auto network = std::make_unique<DraftNetwork>(reader, *context.target, options);
+  auto network = std::make_shared<DraftNetwork>(reader, *context.target, options);
   if (given.draft.tree == kDynamic) {
     const int blocks = given.dynamic.k * ((given.dynamic.levels - 1) / k);
     if (blocks * k >= engine::kMaxRows)
@@ -383,7 +316,7 @@ std::unique_ptr<DecodingMethod> build_falcon(const FalconOptions& given,
               given.dynamic.k, given.dynamic.levels, blocks, k, engine::kMaxRows),
           "lower choices or levels");
     return make_speculative_method(std::make_unique<DynamicFalconDrafter>(
-        std::move(network), k, given.right_aligned, given.dynamic, context.row_cost));
+        std::move(network), k, given.right_aligned, given.dynamic, context.row_cost, 0));
   }
   const double cost = network->relative_cost();
   RankTree tree = choose_tree(
@@ -398,9 +331,9 @@ std::unique_ptr<DecodingMethod> build_falcon(const FalconOptions& given,
         fmt::format("falcon: this tree needs {} blocks of {} rows, a forward has {}", blocks, k,
                     engine::kMaxRows),
         "take a smaller tree");
-  return make_speculative_method(
-      std::make_unique<FalconDrafter>(std::move(network), k, given.right_aligned, std::move(tree),
-                                      given.draft.rule, context.target->config().vocab_size));
+  return make_speculative_method(std::make_unique<FalconDrafter>(
+      std::move(network), k, given.right_aligned, std::move(tree), given.draft.rule,
+      context.target->config().vocab_size, std::make_shared<SlotDists>(context.slots), 0));
 }
 
 }  // namespace
@@ -442,7 +375,7 @@ MethodInfo falcon_method() {
                    .with(&ParamInfo::steps_at, {"0", StepReproducibility::kFollowMachine}),
                &Shape::dynamic)
           .add(draft_parameter(), &Shape::draft)
-          .add("k", &Shape::k, {0, kMostSlots}, "features a forward; 0 = as trained")
+          .add("k", &Shape::k, {0, BlockDrafter::kMostPlaces}, "features a forward; 0 = as trained")
           .choice("lstm", &Shape::lstm, stages,
                   "input stage: as trained, or the one the weights must have")
           .add(tree_parameter(

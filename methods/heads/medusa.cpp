@@ -13,35 +13,52 @@ namespace {
 
 class MedusaDrafter final : public Drafter {
  public:
-  MedusaDrafter(std::unique_ptr<MedusaHeads> heads, RankTree tree, DraftRule rule, int vocab_size)
-      : heads_(std::move(heads)), tree_(std::move(tree)), rule_(rule), vocab_size_(vocab_size) {}
+  MedusaDrafter(std::shared_ptr<MedusaHeads> heads, RankTree tree, DraftRule rule, int vocab_size,
+                std::shared_ptr<SlotDists> dists, int slot)
+      : heads_(std::move(heads)),
+        tree_(std::move(tree)),
+        rule_(rule),
+        vocab_size_(vocab_size),
+        dists_(std::move(dists)),
+        choices_(slot, dists_) {}
+  std::unique_ptr<Drafter> another(int slot) const override {
+    return std::make_unique<MedusaDrafter>(heads_, tree_.plan(), rule_, vocab_size_, dists_, slot);
+  }
 
   engine::FeatureSet needs() const override { return {.hidden = true, .residual_layers = {}}; }
   void start(const GenerationContext& context) override {
     target_ = context.target;
+    sequence_ = context.sequence;
     prompt_ = context.prompt.size();
     choices_.start(context, rule_, tree_.depth(), tree_.depth(), tree_.plan().width(),
                    heads_->ids(), vocab_size_);
+    heads_->want_best(choices_.best());
+    heads_->want_draws(choices_.dists(), choices_.sampling());
   }
-  void draft(std::span<const int32_t> sequence, int max_depth, TokenTree& tree) override {
-    const auto position = static_cast<int64_t>(sequence.size() - prompt_);
-    const int depth = std::min(max_depth, tree_.depth());
-    const engine::MatrixView known = target_->hidden_features();
-    const auto look = [&](int head, const engine::RowScores& scores) {
-      choices_.note(head, position + head, scores);
-    };
-    choices_.clear(position);
-    const auto state = known.row(known.rows - 1);
-    if (choices_.keeps())
-      heads_->draw(
-          *target_, state, depth, choices_.dists(), choices_.sampling(),
-          [&](int head) { return choices_.ask(head, 0); }, look);
-    else
-      heads_->look(*target_, state, depth, choices_.best(), look);
+  void draft(std::span<const int32_t> sequence, int max_depth, TokenTree&) override {
+    position_ = static_cast<int64_t>(sequence.size() - prompt_);
+    depth_ = std::min(max_depth, tree_.depth());
+    place_ = -1;
+    choices_.clear(position_);
     tree_.clear();
-    for (int level = 1; level <= depth; ++level)
+  }
+  DraftGroup* group() override { return heads_.get(); }
+  bool stage(TokenTree& tree) override {
+    if (place_ < 0) {
+      const engine::MatrixView known = target_->hidden_features(sequence_);
+      place_ = heads_->add(*target_, known.row(known.rows - 1), depth_);
+      if (choices_.keeps())
+        for (int head = 0; head < depth_; ++head) heads_->ask(place_, head, choices_.ask(head, 0));
+      return true;
+    }
+    for (int level = 1; level <= depth_; ++level)
       tree_.add_level(
           level, choices_, [&](int) { return level - 1; }, tree);
+    return false;
+  }
+  void take(TokenTree&) override {
+    for (int head = 0; head < depth_; ++head)
+      choices_.note(head, position_ + head, heads_->scores(place_, head));
   }
   LargestStep largest_step() const override {
     return {
@@ -56,13 +73,19 @@ class MedusaDrafter final : public Drafter {
   size_t extra_parameter_bytes() const override { return heads_->bytes(); }
 
  private:
-  std::unique_ptr<MedusaHeads> heads_;
+  const std::shared_ptr<MedusaHeads> heads_;
   StaticTree tree_;
   const DraftRule rule_;
-  size_t prompt_ = 0;  // tokens
   const int vocab_size_;
+  const std::shared_ptr<SlotDists> dists_;
   RankedChoices choices_;
   engine::Session* target_ = nullptr;
+  int sequence_ = 0;   // of the target
+  size_t prompt_ = 0;  // tokens
+  // Of the draft at hand.
+  int64_t position_ = 0;  // of its first token
+  int depth_ = 0;
+  int place_ = -1;  // in the look; -1 = not looked yet
 };
 
 struct MedusaOptions {
@@ -76,13 +99,14 @@ std::unique_ptr<DecodingMethod> build_medusa(const MedusaOptions& options,
                                              const MethodBuildContext& context) {
   const OpenedAdapter opened = open_adapter("medusa", options.adapter, context);
   auto heads =
-      std::make_unique<MedusaHeads>(*opened.reader, *context.target, options.adapter.format);
+      std::make_shared<MedusaHeads>(*opened.reader, *context.target, options.adapter.format);
   const double cost = heads->relative_cost();
   RankTree tree = choose_tree(
       "medusa", options.draft.tree, *opened.adapter, context, heads->n_heads(),
       [cost](int) { return cost; }, "mc_sim_7b_63");
   auto drafter = std::make_unique<MedusaDrafter>(
-      std::move(heads), std::move(tree), options.draft.rule, context.target->config().vocab_size);
+      std::move(heads), std::move(tree), options.draft.rule, context.target->config().vocab_size,
+      std::make_shared<SlotDists>(context.slots), 0);
   std::optional<TypicalAcceptance> typical;
   if (options.typical) typical = TypicalAcceptance{options.epsilon, options.delta};
   return make_speculative_method(std::move(drafter), typical);

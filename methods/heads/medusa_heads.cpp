@@ -28,7 +28,6 @@ MedusaHeads::MedusaHeads(AdapterReader& adapter, const engine::Model& target,
   relative_cost_ =
       static_cast<double>(bytes_ + outputs) / static_cast<double>(target.streamed_bytes());
   if (outputs_[0] != target.shared_head()) bytes_ += outputs;
-  for (const auto& w : outputs_) output_list_.push_back(w.get());
 }
 
 void MedusaHeads::read_head(AdapterReader& adapter, engine::WeightStorage storage) {
@@ -46,53 +45,96 @@ void MedusaHeads::read_head(AdapterReader& adapter, engine::WeightStorage storag
   heads_.push_back(std::move(head));
 }
 
-engine::Heads MedusaHeads::outputs(int n) const {
-  const engine::Heads all = output_list_;
-  return all.first(tied() ? 1 : static_cast<size_t>(n));
+int MedusaHeads::add(engine::Session& session, std::span<const float> hidden, int n) {
+  EVALRUN_CHECK(n_places_ == 0 || session_ == &session, "a look in two sessions");
+  EVALRUN_CHECK(n >= 1 && n <= n_heads(), "{} of {} heads", n, n_heads());
+  session_ = &session;
+  if (n_places_ == 0) states_.clear();
+  states_.insert(states_.end(), hidden.begin(), hidden.end());
+  if (static_cast<size_t>(n_places_) == places_.size()) places_.emplace_back();
+  Place& place = places_[static_cast<size_t>(n_places_)];
+  place.heads = n;
+  place.asked.clear();
+  return n_places_++;
 }
 
-engine::InputView MedusaHeads::compute(engine::Session& session, std::span<const float> hidden,
-                                       int n) {
+void MedusaHeads::ask(int place, int head, const engine::DistributionDraw& draw) {
+  std::vector<engine::DistributionDraw>& asked = places_[static_cast<size_t>(place)].asked;
+  asked.resize(static_cast<size_t>(head) + 1);
+  asked.back() = draw;
+}
+
+engine::Heads MedusaHeads::outputs(int n) {
+  output_list_.clear();
+  if (tied()) {
+    output_list_.push_back(outputs_[0].get());
+    return output_list_;
+  }
+  for (int k = 0; k < n; ++k)
+    output_list_.insert(output_list_.end(), static_cast<size_t>(n_places_),
+                        outputs_[static_cast<size_t>(k)].get());
+  return output_list_;
+}
+
+engine::InputView MedusaHeads::compute(int n) {
+  const int p = n_places_;
   program_.clear();
-  const int state = program_.given({hidden.data(), 1, d_});
-  const int h = program_.value(n, d_);
-  program_.copy({h}, {state}, n, d_);
+  const int state = program_.given({states_.data(), p, d_});
+  const int h = program_.value(n * p, d_);
+  if (p == 1) {
+    program_.copy({h}, {state}, n, d_);
+  } else {
+    for (int k = 0; k < n; ++k) program_.copy({h, k * p}, {state}, p, d_);
+  }
   for (size_t j = 0; j < heads_[0].w.size(); ++j) {
-    // All heads' blocks, then one addition. The first blocks read the state itself.
-    const int y = program_.value(n, d_);
+    // All heads' blocks, then one addition. The first blocks read the states themselves.
+    const int y = program_.value(n * p, d_);
     for (int k = 0; k < n; ++k) {
       const Head& head = heads_[static_cast<size_t>(k)];
-      program_.product({y, k}, head.w[j],
-                       j == 0 ? engine::RowProgram::Place{state} : engine::RowProgram::Place{h, k},
-                       1, head.b[j]);
+      using At = engine::RowProgram::Place;
+      program_.product({y, k * p}, head.w[j], j == 0 ? At{state} : At{h, k * p}, p, head.b[j]);
     }
     program_.add_silu(h, y);
   }
-  return session.compute(program_, h);
+  return session_->compute(program_, h);
 }
 
-void MedusaHeads::look(engine::Session& session, std::span<const float> hidden, int n, int n_best,
-                       See see) {
-  const engine::Scores y = session.score(outputs(n), compute(session, hidden, n), n_best);
-  for (int k = 0; k < n; ++k) see(k, y.row(k));
+// A slot that drafts less deep than others has no use for the later heads.
+void MedusaHeads::run() {
+  EVALRUN_CHECK(n_places_ > 0, "a look at nothing");
+  int n = 0;
+  for (int p = 0; p < n_places_; ++p) n = std::max(n, places_[static_cast<size_t>(p)].heads);
+  const engine::InputView rows = compute(n);
+  if (dists_ == nullptr)
+    scores_ = session_->score(outputs(n), rows, best_);
+  else
+    draw(n, rows);
 }
 
-void MedusaHeads::draw(engine::Session& session, std::span<const float> hidden, int n,
-                       engine::DistributionStore* dists, const engine::SamplingParams& sampling,
-                       base::FunctionRef<engine::DistributionDraw(int head)> ask, See see) {
+void MedusaHeads::draw(int n, engine::InputView rows) {
   draws_.clear();
-  for (int k = 0; k < n; ++k) {
-    draws_.push_back(ask(k));
-    draws_.back().row = k;
-  }
-  auto tokens = session.draw(outputs(n), compute(session, hidden, n), {&sampling, dists, draws_});
-  for (int k = 0; k < n; ++k) {
-    const size_t own = draws_[static_cast<size_t>(k)].uniforms.size();
-    engine::RowScores scores;
-    scores.drawn = tokens.first(own);
-    tokens = tokens.subspan(own);
-    see(k, scores);
-  }
+  drawn_.assign(static_cast<size_t>(rows.rows), {});
+  int tokens = 0;
+  for (int k = 0; k < n; ++k)
+    for (int p = 0; p < n_places_; ++p) {
+      const auto& asked = places_[static_cast<size_t>(p)].asked;
+      if (static_cast<size_t>(k) >= asked.size()) continue;
+      draws_.push_back(asked[static_cast<size_t>(k)]);
+      draws_.back().row = k * n_places_ + p;
+      const int own = static_cast<int>(draws_.back().uniforms.size());
+      drawn_[static_cast<size_t>(draws_.back().row)] = {tokens, own};
+      tokens += own;
+    }
+  tokens_ = session_->draw(outputs(n), rows, {sampling_, dists_, draws_});
+}
+
+engine::RowScores MedusaHeads::scores(int place, int head) const {
+  const int row = head * n_places_ + place;
+  if (dists_ == nullptr) return scores_.row(row);
+  const Drawn& drawn = drawn_[static_cast<size_t>(row)];
+  engine::RowScores scores;
+  scores.drawn = tokens_.subspan(static_cast<size_t>(drawn.first), static_cast<size_t>(drawn.n));
+  return scores;
 }
 
 }  // namespace evalrun::methods

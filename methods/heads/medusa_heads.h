@@ -1,5 +1,5 @@
 // The heads of Medusa: h <- h + SiLU(W h + b), some times over, then an output matrix, a head for
-// each depth (Cai et al. 2024, section 2.1.1).
+// each depth (Cai et al. 2024, section 2.1.1). The slots of a batch share them and look at once.
 #pragma once
 #include <memory>
 #include <span>
@@ -9,10 +9,11 @@
 #include "engine/row_program.h"
 #include "engine/session.h"
 #include "methods/heads/adapter.h"
+#include "methods/method.h"
 
 namespace evalrun::methods {
 
-class MedusaHeads {
+class MedusaHeads final : public DraftGroup {
  public:
   // Reads all heads the file has and finishes the reader.
   MedusaHeads(AdapterReader& adapter, const engine::Model& target, engine::WeightStorage storage);
@@ -23,14 +24,24 @@ class MedusaHeads {
   // What a look reads, as a share of what a forward of the target reads.
   double relative_cost() const { return relative_cost_; }
 
-  // The first `n` heads at one final hidden state, over the draft ids: the `n_best` likeliest, 0 =
-  // logits.
-  using See = base::FunctionRef<void(int head, const engine::RowScores& scores)>;
-  void look(engine::Session& session, std::span<const float> hidden, int n, int n_best, See see);
-  // The same, drawn where the distributions are kept: what `ask` wants of each head.
-  void draw(engine::Session& session, std::span<const float> hidden, int n,
-            engine::DistributionStore* dists, const engine::SamplingParams& sampling,
-            base::FunctionRef<engine::DistributionDraw(int head)> ask, See see);
+  // What is looked at from now on, over the draft ids: the `best` likeliest tokens, or with 0, the
+  // default, logits.
+  void want_best(int best) { best_ = best; }
+  // Or draws, where distributions are kept (not null). Outlives every run.
+  void want_draws(engine::DistributionStore* dists, const engine::SamplingParams& sampling) {
+    dists_ = dists, sampling_ = &sampling;
+  }
+
+  // ---- One look: begin, add states, run, read scores. ----
+  int room() const override { return engine::kMaxRows / n_heads(); }
+  void begin() override { n_places_ = 0; }
+  // The first `n` heads at a final hidden state, which is copied. Returns its place. Products are
+  // the session's, the same for all places.
+  int add(engine::Session& session, std::span<const float> hidden, int n);
+  void ask(int place, int head, const engine::DistributionDraw& draw);  // with want_draws
+  void run() override;
+  // Valid until the session computes something else.
+  engine::RowScores scores(int place, int head) const;
 
  private:
   struct Head {
@@ -38,10 +49,11 @@ class MedusaHeads {
     std::vector<engine::SharedVector> b;
   };
   void read_head(AdapterReader& adapter, engine::WeightStorage storage);
-  // What the first `n` heads hand to their output matrices.
-  engine::InputView compute(engine::Session& session, std::span<const float> hidden, int n);
+  // What the first `n` heads hand to their output matrices; head after head, for all places.
+  engine::InputView compute(int n);
   bool tied() const { return outputs_.size() == 1; }
-  engine::Heads outputs(int n) const;
+  engine::Heads outputs(int n);
+  void draw(int n, engine::InputView rows);
 
   int d_ = 0;
   std::vector<Head> heads_;
@@ -49,9 +61,27 @@ class MedusaHeads {
   std::vector<int32_t> ids_;
   size_t bytes_ = 0;
   double relative_cost_ = 0;
-  std::vector<const engine::WeightMatrix*> output_list_;  // the same
+  struct Place {
+    int heads = 0;
+    std::vector<engine::DistributionDraw> asked;  // [head]
+  };
+  struct Drawn {  // tokens of a row among all that were drawn
+    int first = 0, n = 0;
+  };
+  int best_ = 0;
+  engine::DistributionStore* dists_ = nullptr;
+  const engine::SamplingParams* sampling_ = nullptr;
+  engine::Session* session_ = nullptr;
+  // Of the look at hand.
+  std::vector<Place> places_;  // the first n_places_ of them
+  int n_places_ = 0;
+  std::vector<float> states_;                             // [place][d]
+  std::vector<const engine::WeightMatrix*> output_list_;  // [row]
   engine::RowProgram program_;
   std::vector<engine::DistributionDraw> draws_;
+  engine::Scores scores_;
+  std::span<const int32_t> tokens_;
+  std::vector<Drawn> drawn_;  // [row]
 };
 
 }  // namespace evalrun::methods

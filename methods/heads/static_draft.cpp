@@ -1,10 +1,16 @@
 #include "methods/heads/static_draft.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/base/error.h"
 
 namespace evalrun::methods {
+
+RankedChoices::RankedChoices(int slot, std::shared_ptr<SlotDists> dists)
+    : slot_(slot), dists_(std::move(dists)) {
+  if (dists_ == nullptr) dists_ = std::make_shared<SlotDists>(slot + 1);
+}
 
 void RankedChoices::start(const GenerationContext& context, DraftRule rule, int lists, int looks,
                           int width, const std::vector<int32_t>& ids, int vocab_size) {
@@ -17,9 +23,7 @@ void RankedChoices::start(const GenerationContext& context, DraftRule rule, int 
   ids_ = &ids;
   lists_.resize(static_cast<size_t>(lists));
   keeps_ = rejects() && context.may_keep_dists && width <= engine::kMostBest;
-  if (keeps_ && (dists_ == nullptr || dists_->slots() < looks ||
-                 dists_->device() != context.target->options().device))
-    dists_ = context.target->make_distributions(looks, vocab_size, ids);
+  if (keeps_) dists_->make(*context.target, looks, vocab_size, ids);
   for (List& list : lists_) {
     list.tokens.reserve(static_cast<size_t>(width));
     if (keeps_) list.uniforms.reserve(static_cast<size_t>(width));
@@ -36,7 +40,7 @@ void RankedChoices::clear(int64_t position) {
 
 engine::DistributionDraw RankedChoices::ask(int list, int row) {
   List& to = lists_[static_cast<size_t>(list)];
-  to.dist = asked_++;
+  to.dist = dists_->first(slot_) + asked_++;
   to.uniforms.clear();
   for (int i = 0; i < width_; ++i) to.uniforms.push_back(chance_.draft(position_, list, i));
   return {row, to.dist, to.uniforms};

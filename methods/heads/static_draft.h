@@ -12,6 +12,7 @@
 #include "methods/draft_rule.h"
 #include "methods/heads/rank_tree.h"
 #include "methods/method.h"
+#include "methods/slot_dists.h"
 
 namespace evalrun::methods {
 
@@ -22,6 +23,8 @@ namespace evalrun::methods {
 // may take their children from one list: a step visits one of them.
 class RankedChoices {
  public:
+  // Of one slot; `dists` are those of all slots, null = of this one alone.
+  explicit RankedChoices(int slot = 0, std::shared_ptr<SlotDists> dists = nullptr);
   // `ids` maps draft ids to the target's, empty = they are the same; must outlive this. Of `lists`
   // at most `looks` are noted in a step.
   void start(const GenerationContext& context, DraftRule rule, int lists, int looks, int width,
@@ -34,7 +37,7 @@ class RankedChoices {
   // for before it is noted (`row`: of the forward or product).
   bool keeps() const { return keeps_; }
   engine::DistributionDraw ask(int list, int row);
-  engine::DistributionStore* dists() const { return keeps_ ? dists_.get() : nullptr; }
+  engine::DistributionStore* dists() const { return keeps_ ? dists_->store() : nullptr; }
   const engine::SamplingParams& sampling() const { return sampling_; }
   int dist(int list) const { return keeps_ ? lists_[static_cast<size_t>(list)].dist : -1; }
   // `position` of the answer's token that the list is for (base::KeyedChance).
@@ -66,7 +69,8 @@ class RankedChoices {
   int64_t position_ = 0;
   const std::vector<int32_t>* ids_ = nullptr;
   std::vector<List> lists_;
-  std::unique_ptr<engine::DistributionStore> dists_;
+  const int slot_;
+  std::shared_ptr<SlotDists> dists_;
   bool keeps_ = false;
   int asked_ = 0;             // lists in this step
   std::vector<double> left_;  // of a distribution while tokens are drawn from it

@@ -35,12 +35,17 @@ class LookaheadDrafter final : public Drafter {
  public:
   LookaheadDrafter(const LookaheadShape& shape, int vocab)
       : shape_(shape),
+        vocab_(vocab),
         random_(shape.init, vocab),
         pool_(vocab, shape.ngram - 1, shape.guesses),
         gram_(static_cast<size_t>(shape.ngram) - 1) {
     rows_.resize(static_cast<size_t>(shape_.ngram) - 1);
     for (std::vector<int32_t>& row : rows_) row.reserve(static_cast<size_t>(columns()));
     next_.reserve(static_cast<size_t>(columns()));
+  }
+
+  std::unique_ptr<Drafter> another(int) const override {
+    return std::make_unique<LookaheadDrafter>(shape_, vocab_);
   }
 
   void start(const GenerationContext& context) override {
@@ -146,6 +151,7 @@ class LookaheadDrafter final : public Drafter {
   }
 
   LookaheadShape shape_;
+  int vocab_;
   RandomTokens random_;
   GramPool pool_;
   bool greedy_ = true;

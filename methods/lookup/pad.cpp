@@ -24,20 +24,28 @@ class PaddedMethod final : public WrappedMethod {
  public:
   PaddedMethod(const PadOptions& options, int vocab, std::unique_ptr<DecodingMethod> plain)
       : WrappedMethod(std::move(plain)),
+        options_(options),
+        vocab_(vocab),
         random_(options.init, vocab),
         pad_(static_cast<size_t>(options.n)) {}
+  std::unique_ptr<DecodingMethod> another(int slot) const override {
+    return std::make_unique<PaddedMethod>(options_, vocab_, another_wrapped(slot));
+  }
 
   void start(const GenerationContext& context) override {
     random_.start(context.prompt);
-    const int room = context.target->capacity() - context.target->length() - 1;
+    const int room = context.target->capacity() - context.target->length(context.sequence) - 1;
     const size_t n = std::min(pad_.size(), static_cast<size_t>(std::max(room, 0)));
     for (size_t i = 0; i < n; ++i) pad_[i] = random_.next();
-    if (n > 0) context.target->prefill(std::span<const int32_t>(pad_).first(n));
+    const auto pad = std::span<const int32_t>(pad_).first(n);
+    if (n > 0) context.target->prefill(pad, context.sequence);
     WrappedMethod::start(context);
   }
   DecodingMethod* wrapped() override { return nullptr; }  // its text is not plain decoding's
 
  private:
+  const PadOptions options_;
+  const int vocab_;
   RandomTokens random_;
   std::vector<int32_t> pad_;
 };

@@ -49,14 +49,22 @@ struct PiaShape {
 
 class PiaDrafter final : public Drafter {
  public:
-  // `corpus` may be null.
-  PiaDrafter(const PiaShape& shape, int vocab, const SuffixCorpus* corpus)
+  // `corpus` may be null. Each of the slots has a trie of its own, filled with the corpus.
+  PiaDrafter(const PiaShape& shape, int vocab, const SuffixCorpus* corpus, int slots)
       : shape_(shape),
+        slots_(slots),
         width_(static_cast<size_t>(shape.branch_length) + 1),
         trie_(vocab, {shape.capacity, PrefixTrie::Limits{}.changed}) {
     rest_.reserve(width_);
     if (corpus != nullptr) fill(*corpus);
     filled_bytes_ = trie_.bytes();
+  }
+
+  // Before the first answer. With persist=true the trie then lives on in this slot alone.
+  std::unique_ptr<Drafter> another(int) const override {
+    auto drafter = std::make_unique<PiaDrafter>(*this);
+    drafter->rest_.reserve(width_);
+    return drafter;
   }
 
   void start(const GenerationContext& context) override {
@@ -92,7 +100,9 @@ class PiaDrafter final : public Drafter {
   }
 
   LargestStep largest_step() const override { return {.rows = shape_.decoding_length}; }
-  size_t extra_parameter_bytes() const override { return filled_bytes_; }
+  size_t extra_parameter_bytes() const override {
+    return filled_bytes_ * static_cast<size_t>(slots_);
+  }
   // The longer the text that was found, the likelier it goes on as it did there.
   int draft_class(int) const override { return std::min(matched_, kDraftClasses - 1); }
   double expected(int matched, int depth) const override {
@@ -128,6 +138,7 @@ class PiaDrafter final : public Drafter {
   }
 
   const PiaShape shape_;
+  const int slots_;
   const size_t width_;  // of a branch
   PrefixTrie trie_;
   std::span<const int32_t> stop_ids_;
@@ -186,9 +197,9 @@ MethodInfo pia_method() {
       });
   info.build = parameters.bound([](const Shape& shape, const MethodBuildContext& context) {
     const auto corpus = pia_corpus(shape, context);
-    return finish_method(
-        std::make_unique<PiaDrafter>(shape, context.target->config().vocab_size, corpus.get()),
-        shape.adaptive, context);
+    return finish_method(std::make_unique<PiaDrafter>(shape, context.target->config().vocab_size,
+                                                      corpus.get(), context.slots),
+                         shape.adaptive, context);
   });
   return info;
 }

@@ -41,6 +41,10 @@ class PromptLookupDrafter final : public Drafter {
     path_.reserve(static_cast<size_t>(shape_.k));
   }
 
+  std::unique_ptr<Drafter> another(int) const override {
+    return std::make_unique<PromptLookupDrafter>(shape_);
+  }
+
   void start(const GenerationContext& context) override {
     stop_ids_ = context.stop_ids;
     index_.start(static_cast<int>(context.prompt.size()) + context.max_new);

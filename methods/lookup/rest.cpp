@@ -46,6 +46,10 @@ class RestDrafter final : public Drafter {
     corpus_->file().load();
   }
 
+  std::unique_ptr<Drafter> another(int) const override {
+    return std::make_unique<RestDrafter>(corpus_, options_);
+  }
+
   void start(const GenerationContext& context) override { stop_ids_ = context.stop_ids; }
 
   void draft(std::span<const int32_t> sequence, int max_depth, TokenTree& tree) override {

@@ -64,6 +64,7 @@ class SelfDraftDrafter final : public Drafter {
   SelfDraftDrafter(const SelfDraftShape& shape, int vocab,
                    std::shared_ptr<const NgramCorpus> corpus)
       : shape_(shape),
+        vocab_(vocab),
         random_(shape.init, vocab),
         pool_(vocab, shape.gram, shape.capacity),
         corpus_(std::move(corpus)) {
@@ -75,6 +76,11 @@ class SelfDraftDrafter final : public Drafter {
     branches_.resize(static_cast<size_t>(first_columns()));
     for (Branch& branch : branches_)
       branch.tokens.reserve(static_cast<size_t>(shape_.length + shape_.pad) + 1);
+  }
+
+  // A cache of its own, which lives on in this slot alone (persist=true).
+  std::unique_ptr<Drafter> another(int) const override {
+    return std::make_unique<SelfDraftDrafter>(shape_, vocab_, corpus_);
   }
 
   void start(const GenerationContext& context) override {
@@ -230,6 +236,7 @@ class SelfDraftDrafter final : public Drafter {
   }
 
   SelfDraftShape shape_;
+  int vocab_;
   RandomTokens random_;
   GramPool pool_;
   std::shared_ptr<const NgramCorpus> corpus_;

@@ -83,10 +83,10 @@ std::unique_ptr<DecodingMethod> build_space(const SpaceOptions& options,
   RejectionRule rejection;
   rejection.accept_scale = options.accept_scale;
   rejection.whole_bonus = options.as_published;
-  return make_speculative_method(
-      std::make_unique<MaskDrafter>(std::move(weights), std::move(plan), rule, false,
-                                    context.target->config().vocab_size, cost),
-      std::nullopt, rejection);
+  return make_speculative_method(std::make_unique<MaskDrafter>(MaskParts{
+                                     std::move(weights), std::move(plan), rule, false,
+                                     context.target->config().vocab_size, cost, context.slots}),
+                                 std::nullopt, rejection);
 }
 
 void check_space(const SpaceOptions& options) {

@@ -2,25 +2,41 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "engine/base/error.h"
 
 namespace evalrun::methods {
 
 ModelDrafter::ModelDrafter(std::unique_ptr<engine::Session> session, const Options& options)
-    : own_(std::move(session)), options_(options), length_(options.length) {
+    : ModelDrafter(std::make_shared<DraftModel>(std::move(session), options.slots),
+                   std::make_shared<const Options>(options), 0) {}
+
+ModelDrafter::ModelDrafter(std::shared_ptr<DraftModel> model,
+                           std::shared_ptr<const Options> options, int slot)
+    : model_(std::move(model)),
+      shared_options_(std::move(options)),
+      options_(*shared_options_),
+      slot_(slot),
+      length_(options_.length) {
+  EVALRUN_CHECK(slot < model_->slots(), "slot {}, built for {}", slot, model_->slots());
   EVALRUN_CHECK(options_.common_vocab >= 1 && options_.common_vocab <= options_.draft_vocab);
   EVALRUN_CHECK(options_.ids.empty() ||
                 options_.ids.size() == static_cast<size_t>(options_.common_vocab));
   q_.resize(static_cast<size_t>(options_.length.schedule == DraftLengthRule::Schedule::kConstant
                                     ? options_.length.k
                                     : options_.length.most));
-  rows_.reserve(2);
-  path_.reserve(2);
+  rows_.reserve(DraftModel::kMostRows);
+}
+
+std::unique_ptr<Drafter> ModelDrafter::another(int slot) const {
+  return std::unique_ptr<Drafter>(new ModelDrafter(model_, shared_options_, slot));
 }
 
 void ModelDrafter::start(const GenerationContext& context) {
-  session_ = own_ != nullptr ? own_.get() : context.target;
+  engine::Session* const own = model_->own();
+  session_ = own != nullptr ? own : context.target;
+  sequence_ = own != nullptr ? slot_ : context.sequence;
   sampling_ = context.sampling;
   if (!sampling_.greedy() && options_.temperature) sampling_.temperature = *options_.temperature;
   rule_ = rule_in(options_.rule, context.sampling);
@@ -28,19 +44,20 @@ void ModelDrafter::start(const GenerationContext& context) {
   prompt_ = context.prompt.size();
   length_.start();
   drafted_ = 0;
+  drafting_ = false;
   keeps_ = can_keep_dists(context);
-  if (keeps_ && (dists_ == nullptr || dists_->device() != context.target->options().device))
-    dists_ = session_->make_distributions(static_cast<int>(q_.size()), options_.draft_vocab,
-                                          options_.ids);
+  if (keeps_)
+    model_->dists().make(*session_, static_cast<int>(q_.size()), options_.draft_vocab,
+                         options_.ids);
   if (rejects() && !keeps_)
     for (std::vector<double>& row : q_) row.reserve(static_cast<size_t>(options_.draft_vocab));
   able_ = true;
-  if (own_ == nullptr) return;  // the target's cache is all it needs
-  own_->reset();
-  able_ = static_cast<int>(context.prompt.size()) <= own_->capacity() &&
+  if (own == nullptr) return;  // the target's cache is all it needs
+  own->rewind(0, sequence_);
+  able_ = static_cast<int>(context.prompt.size()) <= own->capacity() &&
           std::all_of(context.prompt.begin(), context.prompt.end(),
                       [this](int32_t token) { return known(token); });
-  if (able_) own_->prefill(context.prompt);
+  if (able_) own->prefill(context.prompt, sequence_);
 }
 
 // Drafts are drawn on the device by the whole of the draft model's distribution, not where its ids
@@ -51,36 +68,35 @@ bool ModelDrafter::can_keep_dists(const GenerationContext& context) const {
          options_.common_vocab == session_->model().config().n_logits();
 }
 
-int32_t ModelDrafter::feed(std::span<const int32_t> tokens, int level, double& confidence) {
+engine::ForwardRequest ModelDrafter::request() {
   rows_.clear();
-  path_.clear();
-  for (size_t i = 0; i < tokens.size(); ++i) {
+  for (size_t i = 0; i < fresh_.size(); ++i) {
     engine::Row row;
-    row.token = tokens[i];
+    row.token = fresh_[i];
     row.parent = static_cast<int32_t>(i) - 1;
-    const bool last = i + 1 == tokens.size();
+    const bool last = i + 1 == fresh_.size();
     row.best = last && (by_top() || keeps_) && length_.watches_confidence();
     row.top = last && by_top() && !row.best;
     row.logits = last && !by_top() && !keeps_;
-    if (last && keeps_) row.uniform = draft_number(level);
+    if (last && keeps_) row.uniform = draft_number(drafted_);
     rows_.push_back(row);
-    path_.push_back(static_cast<int>(i));
   }
   engine::ForwardRequest request;
   request.rows = rows_;
   request.best = 1;
   request.log_sums = true;
   if (!options_.skip.empty()) request.skip = &options_.skip;
-  const engine::DistributionDraw draw{
-      static_cast<int32_t>(tokens.size()) - 1, level, {&rows_.back().uniform, 1}};
   if (keeps_) {
+    draw_ = {static_cast<int32_t>(rows_.size()) - 1, dist(drafted_), {&rows_.back().uniform, 1}};
     request.sampling = &sampling_;
-    request.dists = dists_.get();
-    request.distribution_draws = {&draw, 1};
+    request.dists = model_->dists().store();
+    request.distribution_draws = {&draw_, 1};
   }
-  const engine::ForwardResult result = session_->forward(request);
-  session_->commit(path_);
-  const int last = static_cast<int>(tokens.size()) - 1;
+  return request;
+}
+
+int32_t ModelDrafter::read(const engine::ForwardResult& result, double& confidence) {
+  const int last = static_cast<int>(rows_.size()) - 1;
   if (keeps_) {
     const auto row = static_cast<size_t>(last);
     if (rows_.back().best) {
@@ -98,7 +114,7 @@ int32_t ModelDrafter::feed(std::span<const int32_t> tokens, int level, double& c
     return id_of(scores.best[0].token);
   }
   const auto logits = result.logits_row(last).first(static_cast<size_t>(options_.common_vocab));
-  const int32_t output = choose(logits, level);
+  const int32_t output = choose(logits, drafted_);
   if (length_.watches_confidence())
     confidence = std::exp(static_cast<double>(logits[static_cast<size_t>(output)]) -
                           engine::log_sum(logits));
@@ -125,32 +141,47 @@ int32_t ModelDrafter::choose(std::span<const float> logits, int level) {
   return engine::draw(drawn_from_, draft_number(level));
 }
 
-void ModelDrafter::draft(std::span<const int32_t> sequence, int max_depth, TokenTree& tree) {
+void ModelDrafter::draft(std::span<const int32_t> sequence, int max_depth, TokenTree&) {
   root_ = static_cast<int>(sequence.size()) - 1;
   drafted_ = 0;
+  drafting_ = false;
   asked_ = std::min({length_.length(), max_depth, session_->capacity() - root_});
   if (!able_ || asked_ <= 0) return;
   // New since the last draft: the root. When all draft tokens were accepted, the last of them comes
   // before it, because it was not fed then. There are more where steps went by without a draft.
-  auto fresh = sequence.subspan(static_cast<size_t>(session_->length()));
-  EVALRUN_CHECK(!fresh.empty(), "the drafting model is ahead of the text");
-  able_ = std::all_of(fresh.begin(), fresh.end(), [this](int32_t t) { return known(t); }) &&
-          session_->length() + static_cast<int>(fresh.size()) <= session_->capacity();
+  const int length = session_->length(sequence_);
+  fresh_ = sequence.subspan(static_cast<size_t>(length));
+  EVALRUN_CHECK(!fresh_.empty(), "the drafting model is ahead of the text");
+  able_ = std::all_of(fresh_.begin(), fresh_.end(), [this](int32_t t) { return known(t); }) &&
+          length + static_cast<int>(fresh_.size()) <= session_->capacity();
   if (!able_) return;
-  if (fresh.size() > 2) {
-    session_->prefill(fresh.first(fresh.size() - 1));
-    fresh = fresh.last(1);
+  if (fresh_.size() > static_cast<size_t>(DraftModel::kMostRows)) {
+    session_->prefill(fresh_.first(fresh_.size() - 1), sequence_);
+    fresh_ = fresh_.last(1);
   }
-  int node = 0;
-  while (drafted_ < asked_) {
-    double confidence = 1;
-    const int32_t token = feed(fresh, drafted_, confidence);
-    node = tree.add(token, node);
-    ++drafted_;
-    fresh = {&tree.token[static_cast<size_t>(node)], 1};
-    if (length_.stops_behind(confidence)) break;
+  wanted_ = asked_;
+  node_ = 0;
+  drafting_ = true;
+}
+
+bool ModelDrafter::stage(TokenTree&) {
+  if (!drafting_) return false;
+  if (drafted_ < wanted_) {
+    part_ = model_->add(*session_, request(), sequence_);
+    return true;
   }
-  if (own_ == nullptr) session_->rewind(root_);  // the whole model verifies from here
+  drafting_ = false;
+  // The whole model verifies from here.
+  if (model_->own() == nullptr) session_->rewind(root_, sequence_);
+  return false;
+}
+
+void ModelDrafter::take(TokenTree& tree) {
+  double confidence = 1;
+  node_ = tree.add(read(model_->part(part_), confidence), node_);
+  ++drafted_;
+  fresh_ = {&tree.token[static_cast<size_t>(node_)], 1};
+  if (length_.stops_behind(confidence)) wanted_ = drafted_;
 }
 
 std::span<const double> ModelDrafter::q_of(int node) const {
@@ -162,8 +193,10 @@ void ModelDrafter::accepted(std::span<const int> path, int32_t) {
   if (drafted_ == 0) return;  // no draft in this step, nothing to learn or to forget
   length_.verified(drafted_, static_cast<int>(path.size()), asked_);
   drafted_ = 0;
-  if (!able_ || own_ == nullptr) return;
-  own_->rewind(std::min(own_->length(), root_ + 1 + static_cast<int>(path.size())));
+  engine::Session* const own = model_->own();
+  if (!able_ || own == nullptr) return;
+  own->rewind(std::min(own->length(sequence_), root_ + 1 + static_cast<int>(path.size())),
+              sequence_);
 }
 
 }  // namespace evalrun::methods

@@ -2,7 +2,8 @@
 // itself with sublayers left out (self-speculative decoding), which drafts in the target's session
 // and rewinds it. Greedy decoding takes the drafting model's argmax. Sampling draws from its warped
 // distribution, by the rule that is asked for (methods/draft_rule.h); for rejection the row is
-// kept, on the device where both models are on one.
+// kept, on the device where both models are on one. The slots of a batch draft token by token
+// together.
 //
 // Vocabularies: ids mean the same in both models, but the widths of the logits may differ by
 // padding. Draft logits are cut to the common width before the softmax; the target's stay whole, so
@@ -18,6 +19,7 @@
 #include "methods/draft_rule.h"
 #include "methods/method.h"
 #include "methods/model_draft/draft_length.h"
+#include "methods/model_draft/draft_model.h"
 
 namespace evalrun::methods {
 
@@ -44,15 +46,22 @@ class ModelDrafter final : public Drafter {
     std::optional<double> temperature;  // of the draft when sampling; the target's without it
     engine::SkipSet skip;               // sublayers a draft leaves out
     double cost = 0;                    // of a drafted token, in plain steps of the target
+    int slots = 1;                      // sequences that are decoded at once
   };
-  // Without a session the target's own is used.
+  // Slot 0 of those that the session has sequences for. Without a session the target's own is used.
   ModelDrafter(std::unique_ptr<engine::Session> session, const Options& options);
+  std::unique_ptr<Drafter> another(int slot) const override;
 
   void start(const GenerationContext& context) override;
   void draft(std::span<const int32_t> sequence, int max_depth, TokenTree& tree) override;
+  DraftGroup* group() override { return model_.get(); }
+  bool stage(TokenTree& tree) override;
+  void take(TokenTree& tree) override;
   std::span<const double> q_of(int node) const override;
-  engine::DistributionStore* dists() const override { return keeps_ ? dists_.get() : nullptr; }
-  int distribution_of(int node) const override { return keeps_ ? node - 1 : -1; }
+  engine::DistributionStore* dists() const override {
+    return keeps_ ? model_->dists().store() : nullptr;
+  }
+  int distribution_of(int node) const override { return keeps_ ? dist(node - 1) : -1; }
   DraftDraw draw_of(int node) const override { return {node - 1, 0}; }
   void accepted(std::span<const int> path, int32_t bonus) override;
   LargestStep largest_step() const override {
@@ -61,14 +70,18 @@ class ModelDrafter final : public Drafter {
             .draft_rows = std::vector<int>(q_.size(), 1)};
   }
   double draft_cost() const override { return options_.cost; }
-  bool must_catch_up() const override { return own_ != nullptr; }
+  bool must_catch_up() const override { return model_->own() != nullptr; }
   size_t extra_parameter_bytes() const override { return options_.extra_weights; }
-  size_t extra_kv_bytes() const override { return own_ == nullptr ? 0 : own_->kv_bytes(); }
+  size_t extra_kv_bytes() const override {
+    return model_->own() == nullptr ? 0 : model_->own()->kv_bytes();
+  }
 
  private:
-  // Commits the tokens; returns the token drafted after the last of them and, when asked for, how
-  // sure the model is of it.
-  int32_t feed(std::span<const int32_t> tokens, int level, double& confidence);
+  ModelDrafter(std::shared_ptr<DraftModel> model, std::shared_ptr<const Options> options, int slot);
+  // The fresh tokens as a request, which asks for what follows the last of them.
+  engine::ForwardRequest request();
+  // The token drafted after them and, when asked for, how sure the model is of it.
+  int32_t read(const engine::ForwardResult& result, double& confidence);
   int32_t choose(std::span<const float> logits, int level);  // the output chosen
   bool draws() const { return rule_ != DraftRule::kArgmax; }
   // Of the answer's token that the first draft token is for.
@@ -83,11 +96,15 @@ class ModelDrafter final : public Drafter {
   int32_t id_of(int32_t output) const {
     return options_.ids.empty() ? output : options_.ids[static_cast<size_t>(output)];
   }
+  int dist(int level) const { return model_->dists().first(slot_) + level; }
   bool known(int32_t token) const { return token >= 0 && token < options_.draft_vocab; }
 
-  std::unique_ptr<engine::Session> own_;
-  engine::Session* session_ = nullptr;  // own_ or the target's
-  Options options_;
+  const std::shared_ptr<DraftModel> model_;
+  const std::shared_ptr<const Options> shared_options_;
+  const Options& options_;
+  const int slot_;
+  engine::Session* session_ = nullptr;  // the drafting model's own or the target's
+  int sequence_ = 0;                    // of it
   DraftLength length_;
   engine::SamplingParams sampling_;      // of the draft
   DraftRule rule_ = DraftRule::kArgmax;  // in this run
@@ -96,14 +113,18 @@ class ModelDrafter final : public Drafter {
   bool able_ = true;                    // every token so far is known to the draft model
   int root_ = 0;                        // position of the root of the last draft
   int asked_ = 0, drafted_ = 0;         // by the last draft
+  int wanted_ = 0;                      // the same, less where drafting stopped early
+  bool drafting_ = false;               // the draft at hand is not complete
+  std::span<const int32_t> fresh_;      // tokens that the next forward takes
+  int node_ = 0;                        // the last one drafted
+  size_t part_ = 0;                     // of the group's forward
   std::vector<std::vector<double>> q_;  // [depth], rows of this step's draft
-  std::unique_ptr<engine::DistributionStore> dists_;  // the same on the device
-  bool keeps_ = false;                                // and in use: q_ is not
-  std::vector<double> drawn_from_;                    // over a draft's own outputs
+  bool keeps_ = false;                  // the same on the device instead
+  std::vector<double> drawn_from_;      // over a draft's own outputs
   std::vector<int32_t> outputs_;
   engine::WarpScratch scratch_;
   std::vector<engine::Row> rows_;
-  std::vector<int> path_;
+  engine::DistributionDraw draw_;  // of the last row
 };
 
 }  // namespace evalrun::methods

@@ -36,6 +36,7 @@ std::unique_ptr<DecodingMethod> build_self_spec(const SelfSpecOptions& options,
   drafting.length.carry_threshold = options.carry_threshold;
   drafting.draft_vocab = drafting.common_vocab = context.target->config().vocab_size;
   drafting.rule = options.rule;
+  drafting.slots = context.slots;
   drafting.skip = skip_set(options.attention, options.mlp, context.target->config());
   drafting.cost = kept_share(drafting.skip, context.target->config());
   return finish_method(std::make_unique<ModelDrafter>(nullptr, drafting), options.adaptive,

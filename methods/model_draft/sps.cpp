@@ -109,7 +109,7 @@ std::unique_ptr<DecodingMethod> build_sps(const SpsOptions& options,
     drafting.extra_weights = draft_layers(options.draft) == 0 ? draft->weight_bytes() : 0;
   }
   engine::SessionOptions session = context.session;
-  session.n_sequences = 1;
+  session.n_sequences = drafting.slots = context.slots;
   if (trained) session.kv_dtype.clear();
   if (draft->config().max_context > 0)
     session.max_tokens = std::min(session.max_tokens, draft->config().max_context);

@@ -117,8 +117,7 @@ TEST_P(PairParity, EqualsPyTorch) {
   const int n = features.rows, k = c.block;
 
   // The pairs, in blocks of k (a block of one is a chain).
-  network.begin(false);
-  std::vector<int> path;
+  network.begin();
   for (int t = 0; t < n; ++t) {
     DraftNetwork::Row row;
     row.token = tokens[static_cast<size_t>(t) + 1];
@@ -126,18 +125,16 @@ TEST_P(PairParity, EqualsPyTorch) {
     row.parent = t / k * k - 1;
     if (k > 1) row.block = t / k;
     row.previous = t - 1;
-    row.read = true;
-    path.push_back(network.add(row));
+    row.read = row.keep = true;
+    network.add(row);
   }
-  network.run([&](int row, const engine::RowScores& scores) {
-    expect_logits(scores.logits, chain_logits.row(row), "pair " + std::to_string(row));
-  });
+  network.run();
   std::vector<std::vector<float>> last;
   for (int t = 0; t < n; ++t) {
+    expect_logits(network.scores(t).logits, chain_logits.row(t), "pair " + std::to_string(t));
     expect_near(network.feature(t), chain_features.row(t), "pair " + std::to_string(t));
     if (t >= n - k) last.emplace_back(network.feature(t).begin(), network.feature(t).end());
   }
-  network.commit(path);
 
   // The tree, one forward for each level of blocks.
   const int blocks = static_cast<int>(tree_tokens.size()) / k;
@@ -149,8 +146,7 @@ TEST_P(PairParity, EqualsPyTorch) {
     deepest = std::max(deepest, level[static_cast<size_t>(b)]);
   }
   for (int l = 0; l <= deepest; ++l) {
-    network.begin(l > 0);
-    std::vector<int> asked;  // rows of the tree, in order
+    std::vector<std::pair<int, int>> asked;  // rows of the network and of the tree
     for (int b = 0; b < blocks; ++b) {
       if (level[static_cast<size_t>(b)] != l) continue;
       const int parent = tree_parent[static_cast<size_t>(b * k)];
@@ -170,16 +166,15 @@ TEST_P(PairParity, EqualsPyTorch) {
         row.read = true;
         const int number = network.add(row);
         if (s == 0) row_of[static_cast<size_t>(b)] = number;
-        asked.push_back(b * k + s);
+        asked.emplace_back(number, b * k + s);
       }
     }
-    size_t next = 0;
-    network.run([&](int row, const engine::RowScores& scores) {
-      const int at = asked[next++];
-      expect_logits(scores.logits, tree_logits.row(at), "tree row " + std::to_string(at));
-      expect_near(network.feature(row), tree_features.row(at), "tree row " + std::to_string(at));
-    });
-    EXPECT_EQ(next, asked.size());
+    network.run();
+    for (const auto& [row, at] : asked) {
+      const std::string where = "tree row " + std::to_string(at);
+      expect_logits(network.scores(row).logits, tree_logits.row(at), where);
+      expect_near(network.feature(row), tree_features.row(at), where);
+    }
   }
 }
 
@@ -201,7 +196,7 @@ TEST_P(PairParity, BytesAreClose) {
     options.layers = c.layers;
     options.scale = c.scale;
     DraftNetwork network(reader, *model, options);
-    network.begin(false);
+    network.begin();
     for (int t = 0; t < given.rows; ++t) {
       DraftNetwork::Row row;
       row.token = tokens[static_cast<size_t>(t) + 1];
@@ -211,7 +206,7 @@ TEST_P(PairParity, BytesAreClose) {
       row.read = true;
       network.add(row);
     }
-    network.run([](int, const engine::RowScores&) {});
+    network.run();
     auto& all = outputs.emplace_back();
     for (int t = 0; t < given.rows; ++t)
       all.insert(all.end(), network.feature(t).begin(), network.feature(t).end());
@@ -243,14 +238,21 @@ TEST(Parity, MedusaHeadsEqualPyTorch) {
   const Expected expected("medusa");
   const Table features = expected.table("features"), logits = expected.table("logits");
   const auto session = make_session(model);
-  for (int t = 0; t < features.rows; ++t)
-    heads.look(*session, features.row(t), heads.n_heads(), 0,
-               [&](int head, const engine::RowScores& scores) {
-                 const auto got = scores.logits;
-                 const auto at = static_cast<size_t>(head) * got.size();
-                 expect_logits(got, logits.row(t).subspan(at, got.size()),
-                               fmt::format("position {}, head {}", t, head));
-               });
+  // Alone, then all positions at once, as the slots of a batch look.
+  for (const int at_once : {1, features.rows})
+    for (int first = 0; first < features.rows; first += at_once) {
+      heads.begin();
+      for (int t = first; t < first + at_once; ++t)
+        heads.add(*session, features.row(t), heads.n_heads());
+      heads.run();
+      for (int t = first; t < first + at_once; ++t)
+        for (int head = 0; head < heads.n_heads(); ++head) {
+          const auto got = heads.scores(t - first, head).logits;
+          const auto at = static_cast<size_t>(head) * got.size();
+          expect_logits(got, logits.row(t).subspan(at, got.size()),
+                        fmt::format("position {}, head {}", t, head));
+        }
+    }
 }
 
 TEST(Parity, DistilledDraftEqualsPyTorch) {

@@ -8,6 +8,7 @@
 
 #include "engine/base/error.h"
 #include "engine/tokenizer/tokenizer.h"
+#include "methods/step.h"
 #include "tests/methods/support/fake_session.h"
 #include "tests/methods/support/harness.h"
 
@@ -328,7 +329,7 @@ TEST(ModelDrafter, StepsWithoutADraftChangeNothing) {
     methods::TokenTree tree;
     tree.reserve(64);
     tree.reset(text.back());
-    drafter.draft(text, 50, tree);
+    methods::draft_alone(drafter, text, 50, tree);
     return tree.drafted();
   };
   EXPECT_EQ(drafted(), 3);
