@@ -77,7 +77,7 @@ size_t StepRunner::run_forward(std::span<BatchMember> members,
   return n;
 }
 
-void StepRunner::run(std::span<BatchMember> members, PhaseTimer& timer) {
+int StepRunner::run(std::span<BatchMember> members, PhaseTimer& timer) {
   EVALRUN_CHECK(!members.empty(), "a step of nobody");
   timer.enter(PhaseTimer::kDraft);
   draft(members);
@@ -85,6 +85,8 @@ void StepRunner::run(std::span<BatchMember> members, PhaseTimer& timer) {
   requests_.clear();
   for (BatchMember& m : members) requests_.push_back(m.method->rows());
   const std::span<const engine::ForwardRequest> requests = requests_;
+  size_t rows = 0;
+  for (const engine::ForwardRequest& request : requests) rows += request.rows.size();
   for (size_t done = 0; done < members.size();) {
     if (done > 0) timer.enter(PhaseTimer::kVerify);
     done += run_forward(members.subspan(done), requests.subspan(done), timer);
@@ -92,6 +94,7 @@ void StepRunner::run(std::span<BatchMember> members, PhaseTimer& timer) {
   for (BatchMember& m : members) m.outcome = m.method->finish_step();
   timer.enter(PhaseTimer::kOther);
   members.front().method->after_step(timer);  // once, whatever the batch
+  return static_cast<int>(rows);
 }
 
 StepOutcome run_alone(DecodingMethod& method, engine::Session& target, PhaseTimer& timer) {

@@ -28,10 +28,11 @@ class StepRunner {
  public:
   // For at most `members` at once. The target must outlive the object.
   StepRunner(engine::Session& target, int members);
-  // Fills in the outcomes. Time goes to the phases of `timer`, between its begin_step() and
-  // end_step(). More rows than a forward takes are verified in several, each with whole members.
-  // InternalError where requests of members contradict each other (methods/merged_request.h).
-  void run(std::span<BatchMember> members, PhaseTimer& timer);
+  // Fills in the outcomes; returns the rows of the target's forwards. Time goes to the phases of
+  // `timer`, between its begin_step() and end_step(). More rows than a forward takes are verified
+  // in several, each with whole members. InternalError where requests of members contradict each
+  // other (methods/merged_request.h).
+  int run(std::span<BatchMember> members, PhaseTimer& timer);
 
  private:
   void draft(std::span<BatchMember> members);
