@@ -80,6 +80,31 @@ TEST_P(SteadyState, StepsAllocateNothing) {
   }
 }
 
+// The same of three sequences, of which one has ended when the others go on.
+TEST_P(SteadyState, BatchesAllocateNothing) {
+  const auto model = small_model(3);
+  for (const engine::SamplingParams& sampling :
+       sample({engine::SamplingParams{}, engine::SamplingParams{1.0, 8, 0.9}}, 1)) {
+    const auto session = make_session(model, 512, 3);
+    const auto slots = methods::make_slots(build_arm(GetParam(), model, 512, 3), 3);
+    std::vector<Turn> turns = {{{1, 2, 3, 1, 2, 3, 1, 2}}, {{4, 5, 4, 5}}, {{7, 7, 9, 7}}};
+    for (Turn& turn : turns) turn.sampling = sampling_for(GetParam(), sampling);
+    turns[2].max_new = 30;
+    const auto used = [&](int max_new) {
+      turns[0].max_new = turns[1].max_new = max_new;
+      const int64_t before = allocations;
+      run_batch(slots, *session, turns, methods::BatchMode::kStatic);
+      return allocations - before;
+    };
+    used(400);  // buffers reach their size
+    const int64_t short_turns = used(40), long_turns = used(400);
+    if (is_too_dear(GetParam()))
+      EXPECT_LE(long_turns, short_turns + 12);
+    else
+      EXPECT_EQ(long_turns, short_turns);
+  }
+}
+
 // What is carried from answer to answer may grow, and buffers with it: not these.
 std::vector<Arm> steady_arms() {
   std::vector<Arm> arms = all_arms();

@@ -2,6 +2,7 @@
 #pragma once
 #include <algorithm>
 #include <functional>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -15,6 +16,9 @@ class ScriptedDrafter final : public methods::Drafter {
  public:
   using Script = std::function<void(std::span<const int32_t>, int, methods::TokenTree&)>;
   explicit ScriptedDrafter(Script script) : script_(std::move(script)) {}
+  std::unique_ptr<methods::Drafter> another(int) const override {
+    return std::make_unique<ScriptedDrafter>(script_);
+  }
   void start(const methods::GenerationContext&) override {}
   void draft(std::span<const int32_t> sequence, int max_depth, methods::TokenTree& tree) override {
     script_(sequence, max_depth, tree);
@@ -55,6 +59,9 @@ class RandomTreeDrafter final : public methods::Drafter {
  public:
   RandomTreeDrafter(int nodes, int vocab, uint64_t seed)
       : nodes_(nodes), vocab_(vocab), seed_(seed) {}
+  std::unique_ptr<methods::Drafter> another(int) const override {
+    return std::make_unique<RandomTreeDrafter>(nodes_, vocab_, seed_);
+  }
   void start(const methods::GenerationContext&) override {}
   void draft(std::span<const int32_t> sequence, int max_depth, methods::TokenTree& tree) override {
     base::Rng rng(base::combine_seeds(

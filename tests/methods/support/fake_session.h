@@ -2,6 +2,7 @@
 // tokens. It has everything a method can see of a session - tree rows, commit, rewind, capacity -
 // so that the decode loop and the methods can be tested against distributions known by heart.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -22,11 +23,13 @@ using LogitTable = std::function<void(std::span<const int32_t> context, std::spa
 
 class FakeSession final : public engine::Session {
  public:
-  FakeSession(int vocab, int capacity, LogitTable table) : vocab_(vocab), table_(std::move(table)) {
+  FakeSession(int vocab, int capacity, LogitTable table, int sequences = 1)
+      : vocab_(vocab), table_(std::move(table)), tokens_(static_cast<size_t>(sequences)) {
     options_.max_tokens = capacity;
+    options_.n_sequences = sequences;
     options_.n_threads = 1;
     context_.reserve(static_cast<size_t>(capacity) + engine::kMaxRows);
-    tokens_.reserve(static_cast<size_t>(capacity));
+    for (std::vector<int32_t>& tokens : tokens_) tokens.reserve(static_cast<size_t>(capacity));
     logits_.reserve(64 * static_cast<size_t>(vocab));
   }
 
@@ -47,29 +50,37 @@ class FakeSession final : public engine::Session {
       int slots, int vocab, std::span<const int32_t> ids) override {
     return std::make_unique<engine::HostDistributions>(slots, vocab, ids);
   }
-  int length(int) const override { return static_cast<int>(tokens_.size()); }
+  int length(int sequence) const override { return static_cast<int>(committed(sequence).size()); }
 
-  void prefill(std::span<const int32_t> tokens, int) override {
-    EVALRUN_CHECK(length(0) + static_cast<int>(tokens.size()) <= capacity());
+  void prefill(std::span<const int32_t> tokens, int sequence) override {
+    EVALRUN_CHECK(length(sequence) + static_cast<int>(tokens.size()) <= capacity());
     prefills.push_back(static_cast<int>(tokens.size()));
-    tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
+    std::vector<int32_t>& all = tokens_[static_cast<size_t>(sequence)];
+    all.insert(all.end(), tokens.begin(), tokens.end());
   }
 
   engine::ForwardResult forward(const engine::ForwardRequest& request) override {
     const int n = static_cast<int>(request.rows.size());
-    EVALRUN_CHECK(n >= 1 && length(0) + n <= capacity(), "{} rows after {} of {}", n, length(0),
-                  capacity());
+    EVALRUN_CHECK(n >= 1, "a forward without rows");
     ++forwards;
     if (watch) watch(request);
     rows_.assign(request.rows.begin(), request.rows.end());
+    for (size_t s = 0; s < tokens_.size(); ++s) {
+      const auto own = std::ranges::count(rows_, static_cast<int32_t>(s), &engine::Row::sequence);
+      EVALRUN_CHECK(length(static_cast<int>(s)) + own <= capacity(), "{} rows after {} of {}", own,
+                    length(static_cast<int>(s)), capacity());
+    }
     logits_.resize(static_cast<size_t>(n * vocab_));
     rows_of_.assign(static_cast<size_t>(n), -1);
     answers_.begin(request, vocab_);
     hidden_.assign(static_cast<size_t>(n * width_), 0.0f);
     hidden_of_.assign(static_cast<size_t>(n), -1);
     for (int i = 0; i < n; ++i) {
-      EVALRUN_CHECK(rows_[static_cast<size_t>(i)].parent < i);
-      context_.assign(tokens_.begin(), tokens_.end());
+      const int parent = rows_[static_cast<size_t>(i)].parent;
+      EVALRUN_CHECK(parent < i && (parent < 0 || rows_[static_cast<size_t>(parent)].sequence ==
+                                                     rows_[static_cast<size_t>(i)].sequence));
+      const std::vector<int32_t>& before = committed(rows_[static_cast<size_t>(i)].sequence);
+      context_.assign(before.begin(), before.end());
       append_path(i);
       const auto logits = std::span<float>(logits_).subspan(static_cast<size_t>(i * vocab_),
                                                             static_cast<size_t>(vocab_));
@@ -97,19 +108,20 @@ class FakeSession final : public engine::Session {
     return result;
   }
 
-  void commit(std::span<const int> path, int) override {
+  void commit(std::span<const int> path, int sequence) override {
     int parent = -1;
     for (int row : path) {
-      EVALRUN_CHECK(rows_[static_cast<size_t>(row)].parent == parent, "a path with a gap");
-      tokens_.push_back(rows_[static_cast<size_t>(row)].token);
+      engine::Row& r = rows_[static_cast<size_t>(row)];
+      EVALRUN_CHECK(r.parent == parent && r.sequence == sequence, "a path with a gap");
+      tokens_[static_cast<size_t>(sequence)].push_back(r.token);
+      r.sequence = -1;  // once
       parent = row;
     }
-    rows_.clear();
   }
 
-  void rewind(int length, int) override {
-    EVALRUN_CHECK(length >= 0 && length <= static_cast<int>(tokens_.size()));
-    tokens_.resize(static_cast<size_t>(length));
+  void rewind(int length, int sequence) override {
+    EVALRUN_CHECK(length >= 0 && length <= this->length(sequence));
+    tokens_[static_cast<size_t>(sequence)].resize(static_cast<size_t>(length));
   }
   void fork(int, int) override {}
   engine::MatrixView head(engine::InputView) override { return {}; }
@@ -148,7 +160,9 @@ class FakeSession final : public engine::Session {
   size_t workspace_bytes() const override { return 0; }
   engine::WeightPlacement weight_placement() const override { return placement; }
 
-  const std::vector<int32_t>& committed() const { return tokens_; }
+  const std::vector<int32_t>& committed(int sequence = 0) const {
+    return tokens_[static_cast<size_t>(sequence)];
+  }
   std::vector<int> prefills;                                 // sizes of the prefill calls so far
   std::function<void(const engine::ForwardRequest&)> watch;  // sees every forward first
   int forwards = 0;
@@ -176,7 +190,8 @@ class FakeSession final : public engine::Session {
   int vocab_;
   LogitTable table_;
   engine::SessionOptions options_;
-  std::vector<int32_t> tokens_, context_;
+  std::vector<std::vector<int32_t>> tokens_;  // [sequence]
+  std::vector<int32_t> context_;
   std::vector<engine::Row> rows_;
   std::vector<float> logits_;
   std::vector<int32_t> rows_of_, hidden_of_;

@@ -241,8 +241,10 @@ engine::SessionOptions session_options(int max_tokens) {
 }
 
 std::unique_ptr<engine::Session> make_session(const std::shared_ptr<const engine::Model>& model,
-                                              int max_tokens) {
-  return engine::Session::create(model, session_options(max_tokens));
+                                              int max_tokens, int sequences) {
+  engine::SessionOptions options = session_options(max_tokens);
+  options.n_sequences = sequences;
+  return engine::Session::create(model, options);
 }
 
 Arm arm_of(const std::string& spec) {
@@ -303,9 +305,10 @@ bool gives_the_same_tokens(const Arm& arm, const engine::SamplingParams& samplin
 }
 
 std::unique_ptr<methods::DecodingMethod> build_arm(
-    const Arm& arm, const std::shared_ptr<const engine::Model>& model, int max_tokens) {
+    const Arm& arm, const std::shared_ptr<const engine::Model>& model, int max_tokens, int slots) {
   methods::MethodBuildContext context;
   context.target = model;
+  context.slots = slots;
   context.session = session_options(max_tokens);
   context.draft = model->first_layers(1);
   return arm.build(context);
@@ -321,8 +324,7 @@ std::unique_ptr<methods::DecodingMethod> build_method(
   return method.info->build(method.params, context);
 }
 
-results::TurnRecord run(methods::DecodingMethod& method, engine::Session& session,
-                        const Turn& turn) {
+methods::TurnRequest request_of(const Turn& turn) {
   methods::TurnRequest request;
   request.prompt = turn.prompt;
   request.keep = turn.keep;
@@ -331,8 +333,29 @@ results::TurnRecord run(methods::DecodingMethod& method, engine::Session& sessio
   request.stop_text = turn.stop_text;
   request.sampling = turn.sampling;
   request.seed = turn.seed;
+  return request;
+}
+
+results::TurnRecord run(methods::DecodingMethod& method, engine::Session& session,
+                        const Turn& turn) {
   base::SteadyClock clock;
-  return methods::decode_turn(method, session, request, clock);
+  return methods::decode_turn(method, session, request_of(turn), clock);
+}
+
+std::vector<results::TurnRecord> run_batch(
+    const std::vector<std::unique_ptr<methods::DecodingMethod>>& slots, engine::Session& session,
+    const std::vector<Turn>& turns, methods::BatchMode mode) {
+  std::vector<methods::TurnRequest> requests;
+  for (const Turn& turn : turns) requests.push_back(request_of(turn));
+  std::vector<methods::DecodingMethod*> objects;
+  for (const auto& slot : slots) objects.push_back(slot.get());
+  std::vector<results::TurnRecord> records(turns.size());
+  methods::RequestList list(requests, [&](size_t request, results::TurnRecord record) {
+    records[request] = std::move(record);
+  });
+  base::SteadyClock clock;
+  methods::decode_batch(objects, session, list, mode, clock);
+  return records;
 }
 
 std::string test_name(const std::string& name) {

@@ -21,7 +21,7 @@ std::shared_ptr<const engine::Model> small_model(
     uint64_t seed, int vocab = 24, engine::WeightFormat format = engine::WeightFormat::kF32);
 engine::SessionOptions session_options(int max_tokens = 256);
 std::unique_ptr<engine::Session> make_session(const std::shared_ptr<const engine::Model>& model,
-                                              int max_tokens = 256);
+                                              int max_tokens = 256, int sequences = 1);
 
 struct Arm {
   std::string name;
@@ -47,7 +47,8 @@ bool gives_the_same_tokens(const Arm& arm, const engine::SamplingParams& samplin
 // `sampling`, drawn as this arm needs it.
 engine::SamplingParams sampling_for(const Arm& arm, engine::SamplingParams sampling);
 std::unique_ptr<methods::DecodingMethod> build_arm(
-    const Arm& arm, const std::shared_ptr<const engine::Model>& model, int max_tokens = 256);
+    const Arm& arm, const std::shared_ptr<const engine::Model>& model, int max_tokens = 256,
+    int slots = 1);
 std::unique_ptr<methods::DecodingMethod> build_method(
     const std::string& spec, const std::shared_ptr<const engine::Model>& model,
     int max_tokens = 256);
@@ -62,8 +63,13 @@ struct Turn {
   uint64_t seed = 0;
   methods::StopText* stop_text = nullptr;
 };
+methods::TurnRequest request_of(const Turn& turn);  // of which it must outlive the request
 results::TurnRecord run(methods::DecodingMethod& method, engine::Session& session,
                         const Turn& turn);
+// All turns, each in the slot that is free first; in their order.
+std::vector<results::TurnRecord> run_batch(
+    const std::vector<std::unique_ptr<methods::DecodingMethod>>& slots, engine::Session& session,
+    const std::vector<Turn>& turns, methods::BatchMode mode);
 
 // Letters and digits of `name`, as GoogleTest wants them.
 std::string test_name(const std::string& name);

@@ -1,0 +1,67 @@
+// A session that passes everything through to another one, for tests that watch or disturb some of
+// it.
+#pragma once
+#include <memory>
+#include <utility>
+
+#include "engine/session.h"
+
+namespace evalrun::tests {
+
+class WrappedSession : public engine::Session {
+ public:
+  explicit WrappedSession(std::unique_ptr<engine::Session> session) : s_(std::move(session)) {}
+  bool draws_cheaply() const override { return s_->draws_cheaply(); }
+  engine::ForwardResult forward(const engine::ForwardRequest& request) override {
+    return s_->forward(request);
+  }
+  const engine::Model& model() const override { return s_->model(); }
+  const engine::SessionOptions& options() const override { return s_->options(); }
+  std::string isa() const override { return s_->isa(); }
+  int n_threads() const override { return s_->n_threads(); }
+  std::unique_ptr<engine::DistributionStore> make_distributions(
+      int slots, int vocab, std::span<const int32_t> ids) override {
+    return s_->make_distributions(slots, vocab, ids);
+  }
+  int length(int sequence) const override { return s_->length(sequence); }
+  void prefill(std::span<const int32_t> tokens, int sequence) override {
+    s_->prefill(tokens, sequence);
+  }
+  void commit(std::span<const int> path, int sequence) override { s_->commit(path, sequence); }
+  void rewind(int length, int sequence) override { s_->rewind(length, sequence); }
+  void fork(int from, int to) override { s_->fork(from, to); }
+  void keep_features(const engine::FeatureSet& set) override { s_->keep_features(set); }
+  engine::MatrixView hidden_features(int sequence) const override {
+    return s_->hidden_features(sequence);
+  }
+  engine::MatrixView residual_features(int index, int sequence) const override {
+    return s_->residual_features(index, sequence);
+  }
+  engine::MatrixView head(engine::InputView hidden) override { return s_->head(hidden); }
+  engine::MatrixView multiply(const engine::WeightMatrix& w, engine::InputView x) override {
+    return s_->multiply(w, x);
+  }
+  engine::InputView compute(const engine::RowProgram& program, int result) override {
+    return s_->compute(program, result);
+  }
+  engine::Scores score(engine::Heads heads, engine::InputView x, int best) override {
+    return s_->score(heads, x, best);
+  }
+  std::span<const int32_t> draw(engine::Heads heads, engine::InputView x,
+                                const engine::DistributionDraws& draws) override {
+    return s_->draw(heads, x, draws);
+  }
+  void read_kv(int layer, int position, int sequence, std::span<float> k,
+               std::span<float> v) const override {
+    s_->read_kv(layer, position, sequence, k, v);
+  }
+  engine::PhaseTimes phases() const override { return s_->phases(); }
+  size_t bytes_per_forward(int context) const override { return s_->bytes_per_forward(context); }
+  size_t kv_bytes() const override { return s_->kv_bytes(); }
+  size_t workspace_bytes() const override { return s_->workspace_bytes(); }
+
+ private:
+  std::unique_ptr<engine::Session> s_;
+};
+
+}  // namespace evalrun::tests
