@@ -155,7 +155,7 @@ class Drafter {
   // the drafts were drawn from a distribution under sampling, `q_of(i)` must return it for node i
   // once the draft is complete.
   virtual void draft(std::span<const int32_t> sequence, int max_depth, TokenTree& tree) = 0;
-  // Drafts that need forwards of their own go on in lock step with those of other slots: stage()
+  // Drafts that need forwards of their own go on together with those of other slots: stage()
   // adds what the next forward must compute to group(), all stages are run at once, take() reads
   // its part. Over and over, until stage() says that the draft is complete: false, and nothing
   // added.

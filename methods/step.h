@@ -1,8 +1,8 @@
 // One step: every member of a batch drafts, one forward of the target verifies all drafts, every
 // member accepts its own, and all paths are committed. Decoding one sequence is the batch of one.
 //
-// Drafters with forwards of their own draft in lock step: a step has as many of these as its
-// longest draft, each with the rows of all members that still draft.
+// Drafters with forwards of their own draft together: a step has as many of these as its longest
+// draft, each with the rows of all members that still draft.
 //
 // The rows of a forward do not depend on each other (engine/session.h), so a member's tokens are
 // those that it would have alone.

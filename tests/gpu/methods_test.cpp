@@ -31,9 +31,10 @@ engine::SessionOptions on_device() {
 }
 
 std::unique_ptr<methods::DecodingMethod> build_on_device(
-    const Arm& arm, const std::shared_ptr<const engine::Model>& model) {
+    const Arm& arm, const std::shared_ptr<const engine::Model>& model, int slots = 1) {
   methods::MethodBuildContext context;
   context.target = model;
+  context.slots = slots;
   context.session = on_device();
   context.draft = model->first_layers(1);
   return arm.build(context);
@@ -165,6 +166,37 @@ TEST_P(SampledOnTheDevice, TokensAreThoseOfPlainDecoding) {
   }
 }
 
+// Three slots of a method, whose drafts one forward of the device verifies: the tokens of single
+// decoding there, seed for seed. On the emulator a usual run has a quarter of the arms, greedily or
+// sampled.
+class BatchesOnTheDevice : public OnTheDevice {};
+
+TEST_P(BatchesOnTheDevice, GiveTheTokensOfSingleDecoding) {
+  constexpr int kSlots = 3;
+  const Arm& arm = GetParam();
+  if (engine::testing::kFewCases && !tests::in_sample(0, 4, 1, "batches, " + arm.name)) return;
+  const auto model = small_model(5, 12, WeightFormat::kQ4);
+  const auto method = build_on_device(arm, model);
+  const auto slots = methods::make_slots(build_on_device(arm, model, kSlots), kSlots);
+  engine::SessionOptions options = on_device();
+  const auto single = engine::Session::create(model, options);
+  options.n_sequences = kSlots;
+  const auto session = engine::Session::create(model, options);
+  base::Rng rng(21);
+  for (const bool sampled : tests::sample({false, true}, engine::testing::kFewCases ? 1 : 2)) {
+    if (arm.carries_state && sampled) continue;
+    std::vector<Turn> list;
+    for (const int length : {9, 1, 20, 70}) {
+      list.push_back(turn(random_tokens(rng, length, 12), 4 + length % 8));
+      if (sampled) list.back().sampling = sampling_for(arm, {0.9, 8, 0.95});
+      list.back().seed = rng.next();
+    }
+    const auto got = run_batch(slots, *session, list, methods::BatchMode::kContinuous);
+    for (size_t i = 0; i < list.size(); ++i)
+      EXPECT_EQ(got[i].tokens, run(*method, *single, list[i]).tokens) << "request " << i;
+  }
+}
+
 #ifdef EVALRUN_CUDA_EMULATED
 // A step waits for the device once to verify and once for every forward, or look of heads, that its
 // draft follows from: layers beside them are queued before them.
@@ -287,6 +319,8 @@ std::vector<Arm> matching_arms() {
   return arms;
 }
 INSTANTIATE_TEST_SUITE_P(Registry, OnTheDevice, ::testing::ValuesIn(all_arms()),
+                         [](const auto& arm) { return test_name(arm.param.name); });
+INSTANTIATE_TEST_SUITE_P(Registry, BatchesOnTheDevice, ::testing::ValuesIn(all_arms()),
                          [](const auto& arm) { return test_name(arm.param.name); });
 INSTANTIATE_TEST_SUITE_P(Registry, SampledOnTheDevice, ::testing::ValuesIn(matching_arms()),
                          [](const auto& arm) { return test_name(arm.param.name); });

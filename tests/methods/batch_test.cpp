@@ -197,7 +197,7 @@ class Counted final : public methods::WrappedMethod {
 };
 
 // Forwards of drafters in a step of a batch are those of the longest draft, not of all drafts.
-TEST_P(EveryBatch, DraftsInLockStep) {
+TEST_P(EveryBatch, DraftsTogether) {
   if (GetParam().carries_state) return;
   std::vector<Turn> turns = requests({}, 7);
   turns.resize(3);
