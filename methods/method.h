@@ -69,6 +69,19 @@ struct GenerationContext {
   std::span<const int32_t> stop_ids;
 };
 
+// A session or heads that the drafters of a batch's slots share: one forward has the rows of all of
+// them.
+class DraftGroup {
+ public:
+  virtual ~DraftGroup() = default;
+  // How many drafters can draft together; the others of a larger batch draft after them.
+  virtual int room() const = 0;
+  // Before drafts of a step: nothing is staged, and no rows of earlier forwards are gone on from.
+  virtual void begin() = 0;
+  // One forward (or product) for all that was staged since the last.
+  virtual void run() = 0;
+};
+
 // Interface of every method. One object serves many generations, one after the other: `start`
 // forgets everything about earlier ones (tested: generation k is the same whatever ran before).
 //
@@ -123,19 +136,6 @@ class DecodingMethod {
 // The `draw`-th token of a list of draws in a step; list -1: not drawn.
 struct DraftDraw {
   int list = -1, draw = 0;
-};
-
-// A session or heads that the drafters of a batch's slots share: one forward has the rows of all of
-// them.
-class DraftGroup {
- public:
-  virtual ~DraftGroup() = default;
-  // How many drafters can draft together; the others of a larger batch draft after them.
-  virtual int room() const = 0;
-  // Before drafts of a step: nothing is staged, and no rows of earlier forwards are gone on from.
-  virtual void begin() = 0;
-  // One forward (or product) for all that was staged since the last.
-  virtual void run() = 0;
 };
 
 // Proposes tokens. Combined with a verifier by make_speculative_method(), or by finish_method()

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 
+#include "engine/base/error.h"
 #include "engine/session.h"
 
 namespace evalrun::methods {
@@ -20,7 +21,10 @@ class SlotDists {
     each_ = each;
   }
   engine::DistributionStore* store() const { return store_.get(); }
-  int first(int slot) const { return slot * each_; }  // of a slot's distributions
+  int first(int slot) const {  // of a slot's distributions
+    EVALRUN_CHECK(slot < slots_, "slot {}, built for {}", slot, slots_);
+    return slot * each_;
+  }
 
  private:
   const int slots_;

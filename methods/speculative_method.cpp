@@ -121,8 +121,8 @@ bool SpeculativeMethod::stage() {
   if (limit_.depth > 0 && drafter_->stage(tree_)) return true;
   EVALRUN_CHECK(tree_.depth() <= limit_.depth, "draft of depth {}, at most {} asked for",
                 tree_.depth(), limit_.depth);
-  tree_.truncate(
-      limit_.rows);  // by place, never by value: what is left was drawn as if it were all
+  // By place, never by value: what is left was drawn as if it were all.
+  tree_.truncate(limit_.rows);
   // Side rows help later steps only, and before the last token there is no later step.
   if (limit_.depth > 0) drafter_->side_rows(limit_.rows - tree_.size(), side_);
   EVALRUN_CHECK(side_.size() <= limit_.rows - tree_.size(), "{} side rows, room for {}",

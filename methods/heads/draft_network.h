@@ -12,7 +12,6 @@
 #include <span>
 #include <vector>
 
-#include "engine/base/function_ref.h"
 #include "engine/row_program.h"
 #include "engine/session.h"
 #include "methods/commit_paths.h"

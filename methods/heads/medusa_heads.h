@@ -5,7 +5,6 @@
 #include <span>
 #include <vector>
 
-#include "engine/base/function_ref.h"
 #include "engine/row_program.h"
 #include "engine/session.h"
 #include "methods/heads/adapter.h"
