@@ -14,7 +14,8 @@
 
 namespace evalrun::engine {
 
-class RowProgram;  // engine/row_program.h
+class CacheBlocks;  // engine/cache_blocks.h
+class RowProgram;   // engine/row_program.h
 
 class Backend {
  public:
@@ -27,10 +28,14 @@ class Backend {
   // Fills logits, hidden and residual of `result`, and the answers of plan.answer_rows().
   virtual void forward(const ForwardPlan& plan, const ForwardRequest& request,
                        ForwardResult& result, Answers& answers) = 0;
-  // Session::prefill() computes at most this many tokens at a time, and ends chunks at multiples.
+  // Session::prefill() computes at most this many tokens of a sequence at a time, and ends chunks
+  // at multiples.
   virtual int prefill_chunk() const { return kPrefillChunk; }
-  // Copies K/V of these rows of the last forward to positions first, first + 1, ... of a sequence.
-  virtual void commit(std::span<const int> rows, int first, int sequence) = 0;
+  // Whether one forward takes prefill chunks of several sequences.
+  virtual bool prefills_together() const { return true; }
+  // Copies K/V of rows of the last forward to the caches, of any sequences; positions of each
+  // ascend and leave no gap.
+  virtual void commit(std::span<const CommitRow> rows) = 0;
   virtual void copy_sequence(int from, int to, int length) = 0;
   virtual MatrixView multiply(const WeightMatrix& w, InputView x) = 0;  // [n, in] -> [n, out]
   virtual InputView compute(const RowProgram& program, int result) = 0;
@@ -55,8 +60,9 @@ class Backend {
 std::unique_ptr<Backend> make_reference_backend(std::shared_ptr<const Model> model,
                                                 const SessionOptions& options);
 // Vector kernels of `options.isa` on a thread pool.
+// `blocks`: where the sequences' keys and values lie; outlives it.
 std::unique_ptr<Backend> make_cpu_backend(std::shared_ptr<const Model> model,
-                                          const SessionOptions& options);
+                                          const SessionOptions& options, const CacheBlocks& blocks);
 // Kernels on the GPU `options.device`, "cuda:N". Throws data_error when its memory is too small.
 std::unique_ptr<Backend> make_cuda_backend(std::shared_ptr<const Model> model,
                                            const SessionOptions& options);

@@ -74,12 +74,13 @@ void FeatureStore::keep_rows(std::span<const int> path, int sequence, int length
   if (k.featured == length) k.featured = length + static_cast<int>(path.size());
 }
 
-void FeatureStore::keep_chunk(const ForwardResult& chunk, int n, int sequence, int position) {
+void FeatureStore::keep_chunk(const ForwardResult& chunks, int first, int n, int sequence,
+                              int position) {
   Kept& k = with_room(sequence);
-  for (int row = 0; row < n; ++row) {
-    if (set_.hidden) copy_feature(chunk.hidden.row(row), position + row, k.hidden);
+  for (int i = 0; i < n; ++i) {
+    if (set_.hidden) copy_feature(chunks.hidden.row(first + i), position + i, k.hidden);
     for (size_t j = 0; j < k.residual.size(); ++j)
-      copy_feature(chunk.residual[j].row(row), position + row, k.residual[j]);
+      copy_feature(chunks.residual[j].row(first + i), position + i, k.residual[j]);
   }
   if (k.featured >= position) k.featured = position + n;
 }

@@ -28,8 +28,8 @@ class FeatureStore {
   void take(ForwardResult& result, size_t residuals);
   // Rows of it, committed to a sequence that held `length` tokens.
   void keep_rows(std::span<const int> path, int sequence, int length);
-  // The first n rows of a prefill chunk, which begins at `position`.
-  void keep_chunk(const ForwardResult& chunk, int n, int sequence, int position);
+  // Rows [first, first + n) of a forward of prefill chunks: a sequence's tokens from `position` on.
+  void keep_chunk(const ForwardResult& chunks, int first, int n, int sequence, int position);
 
   void rewind(int length, int sequence);
   void fork(int from, int to);

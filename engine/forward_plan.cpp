@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <numeric>
 
 #include "engine/base/error.h"
 
@@ -219,29 +220,31 @@ void ForwardPlan::build(const ForwardRequest& request, std::span<const int> leng
   }
 }
 
-void ForwardPlan::build_prefill(std::span<const int32_t> tokens, int sequence, int length,
-                                bool hidden, bool kv_only) {
-  const size_t n = tokens.size();
+void ForwardPlan::build_prefill(std::span<const PrefillPart> parts, bool hidden, bool kv_only) {
+  size_t n = 0;
+  for (const PrefillPart& part : parts) n += part.tokens.size();
   all_rows_.assign(n, PlanRow{});
   n_kept_ = 0;
   visible_.resize(n);
+  std::iota(visible_.begin(), visible_.end(), 0);
   logit_rows_.clear(), hidden_rows_.clear(), answer_rows_.clear();
   logits_of_.assign(n, -1);
   hidden_of_.assign(n, -1);
+  if (hidden) hidden_of_ = hidden_rows_ = visible_;  // all of them
   kv_only_ = kv_only;
   prefill_ = true;
-  for (size_t i = 0; i < n; ++i) {
-    if (hidden) {
-      hidden_of_[i] = static_cast<int32_t>(i);
-      hidden_rows_.push_back(static_cast<int32_t>(i));
+  int32_t first = 0;
+  for (const PrefillPart& part : parts) {
+    for (int32_t i = 0; i < static_cast<int32_t>(part.tokens.size()); ++i) {
+      PlanRow& r = all_rows_[static_cast<size_t>(first + i)];
+      r.token = part.tokens[static_cast<size_t>(i)];
+      r.sequence = part.sequence;
+      r.context = part.length;
+      r.position = part.length + i;
+      r.visible_begin = first;
+      r.visible_count = i + 1;
     }
-    PlanRow& r = all_rows_[i];
-    r.token = tokens[i];
-    r.sequence = sequence;
-    r.context = length;
-    r.position = length + static_cast<int32_t>(i);
-    r.visible_count = static_cast<int32_t>(i) + 1;
-    visible_[i] = static_cast<int32_t>(i);
+    first += static_cast<int32_t>(part.tokens.size());
   }
 }
 

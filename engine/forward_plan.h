@@ -29,6 +29,20 @@ struct PlanRow {
   bool in_block = false;
 };
 
+// Tokens to be committed after the first `length` of a sequence.
+struct PrefillPart {
+  std::span<const int32_t> tokens;
+  int sequence = 0;
+  int length = 0;
+};
+
+// A row of the last forward that becomes this position of its sequence.
+struct CommitRow {
+  int32_t row = 0;
+  int32_t sequence = 0;
+  int32_t position = 0;
+};
+
 class ForwardPlan {
  public:
   // Throws InternalError for malformed trees and usage_error when a position is >= max_tokens.
@@ -37,10 +51,9 @@ class ForwardPlan {
   // nothing in steady state.
   void build(const ForwardRequest& request, std::span<const int> lengths, int max_tokens,
              const ModelConfig& config, bool answers = false);
-  // A chain of committed tokens at positions length.., with all hidden states or none. `kv_only`:
-  // nothing after the last layer's keys and values is wanted.
-  void build_prefill(std::span<const int32_t> tokens, int sequence, int length, bool hidden,
-                     bool kv_only);
+  // Chains of committed tokens, each of another sequence, with all hidden states or none.
+  // `kv_only`: nothing after the last layer's keys and values is wanted.
+  void build_prefill(std::span<const PrefillPart> parts, bool hidden, bool kv_only);
 
   // To be computed; their numbers count on from those that stay (ForwardRequest::extend), and so do
   // those in `visible`.
@@ -62,7 +75,7 @@ class ForwardPlan {
   std::span<const int32_t> logits_of() const { return logits_of_; }  // row -> slot or -1
   std::span<const int32_t> hidden_of() const { return hidden_of_; }
   bool kv_only() const { return kv_only_; }
-  // A chain of committed tokens (build_prefill): a backend may write their keys and values where
+  // Chains of committed tokens (build_prefill): a backend may write their keys and values where
   // commit() would.
   bool prefill() const { return prefill_; }
   std::span<const int32_t> visible_rows() const { return visible_; }  // the lists of all rows

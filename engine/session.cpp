@@ -4,41 +4,17 @@
 
 #include "engine/backend.h"
 #include "engine/base/error.h"
-#include "engine/base/units.h"
+#include "engine/cache_memory.h"
 #include "engine/devices.h"
 #include "engine/feature_store.h"
-#include "engine/model/assemble.h"
-#include "engine/rejection.h"
 #include "engine/row_program.h"
 #include "engine/sampling_arith.h"
+#include "engine/sequences.h"
 #include "engine/session_options.h"
 #include "engine/trace.h"
 
 namespace evalrun::engine {
-
-Scores Backend::best_of(Heads, InputView, int) {
-  throw base::InternalError("this device finds no best tokens");
-}
-
-std::span<const int32_t> Backend::draw(Heads, InputView, const DistributionDraws&) {
-  throw base::InternalError("this device draws no tokens");
-}
-
-std::unique_ptr<DistributionStore> Backend::make_distributions(int slots, int vocab,
-                                                               std::span<const int32_t> ids) {
-  return std::make_unique<HostDistributions>(slots, vocab, ids);
-}
-
 namespace {
-
-struct Sequence {
-  int length = 0;
-  // Rows committed under a skip set lack K/V of the skipped layers: only a forward with the same
-  // skip set may see them. skip_from = first such position, or length when there is none.
-  int skip_from = 0;
-  SkipSet skip;
-  std::vector<int32_t> tokens;  // kept only without a KV cache, to recompute from
-};
 
 class SessionImpl final : public Session {
  public:
@@ -52,19 +28,20 @@ class SessionImpl final : public Session {
   std::unique_ptr<DistributionStore> make_distributions(int slots, int vocab,
                                                         std::span<const int32_t> ids) override;
 
-  int length(int sequence) const override { return at(sequence).length; }
-  void prefill(std::span<const int32_t> tokens, int sequence) override;
+  int length(int sequence) const override { return sequences_.at(sequence).length; }
+  int free_tokens(int sequence) const override { return sequences_.free_tokens(sequence); }
+  void prefill(std::span<const SequenceTokens> parts) override;
   ForwardResult forward(const ForwardRequest& given) override;
-  void commit(std::span<const int> path, int sequence) override;
+  void commit(std::span<const SequencePath> paths) override;
   void rewind(int length, int sequence) override;
   void fork(int from, int to) override;
 
   void keep_features(const FeatureSet& set) override { features_.keep(set); }
   MatrixView hidden_features(int sequence) const override {
-    return features_.hidden(sequence, at(sequence).length);
+    return features_.hidden(sequence, length(sequence));
   }
   MatrixView residual_features(int index, int sequence) const override {
-    return features_.residual(index, sequence, at(sequence).length);
+    return features_.residual(index, sequence, length(sequence));
   }
 
   MatrixView head(InputView hidden) override { return multiply(model_->head(), hidden); }
@@ -84,28 +61,29 @@ class SessionImpl final : public Session {
   WeightPlacement weight_placement() const override { return backend_->weight_placement(); }
 
  private:
-  Sequence& at(int s);
-  const Sequence& at(int s) const { return const_cast<SessionImpl*>(this)->at(s); }
   // What only this session knows of a request; the rest: check_request().
   void check_state(const ForwardRequest& request) const;
-  void check_path(std::span<const int> path, int sequence) const;
-  // Keys and values of a chain of committed tokens from position `first` on, chunk by chunk.
-  void compute_chunks(std::span<const int32_t> tokens, int sequence, int first);
+  void check_committed_alone(std::span<const int> path) const;
+  // Keys and values of parts_, which are used up: chunk by chunk, of all sequences in turn.
+  void compute_parts();
+  // Of chunks_, the next one of some sequences.
+  void compute_chunks();
   // On the host, [x.rows, vocabulary].
   MatrixView logits(Heads heads, InputView x);
 
   std::shared_ptr<const Model> model_;
   SessionOptions options_;
-  std::unique_ptr<Backend> backend_;
-  std::vector<Sequence> sequences_;
-  std::vector<int> lengths_;
+  Sequences sequences_;
+  std::unique_ptr<Backend> backend_;  // reads their blocks
   std::vector<bool> committed_;
   Answers answers_;
   HostScores host_scores_;
   std::vector<float> head_logits_;  // [heads, vocabulary]
   FeatureStore features_;
   ForwardPlan plan_, chunk_plan_;
-  std::vector<int> chunk_path_;
+  std::vector<PrefillPart> parts_, chunks_;
+  std::vector<SequenceLength> wanted_;
+  std::vector<CommitRow> commit_rows_;
   SkipSet plan_skip_;
   bool have_plan_ = false;
 };
@@ -113,19 +91,17 @@ class SessionImpl final : public Session {
 SessionImpl::SessionImpl(std::shared_ptr<const Model> model, SessionOptions options)
     : model_(std::move(model)),
       options_(std::move(options)),
-      sequences_(static_cast<size_t>(options_.n_sequences)),
-      lengths_(static_cast<size_t>(options_.n_sequences)),
+      sequences_(options_),
       committed_(static_cast<size_t>(options_.n_sequences)),
       features_(model_->config(), options_.n_sequences, options_.max_tokens) {
-  backend_ = is_gpu(options_.device)       ? make_cuda_backend(model_, options_)
-             : options_.isa == "reference" ? make_reference_backend(model_, options_)
-                                           : make_cpu_backend(model_, options_);
-}
-
-Sequence& SessionImpl::at(int s) {
-  EVALRUN_CHECK(s >= 0 && static_cast<size_t>(s) < sequences_.size(), "sequence {} of {}", s,
-                sequences_.size());
-  return sequences_[static_cast<size_t>(s)];
+  backend_ = is_gpu(options_.device) ? make_cuda_backend(model_, options_)
+             : options_.isa == "reference"
+                 ? make_reference_backend(model_, options_)
+                 : make_cpu_backend(model_, options_, sequences_.blocks());
+  sequences_.reserve();
+  const auto n = static_cast<size_t>(options_.n_sequences);
+  parts_.reserve(n), chunks_.reserve(n), wanted_.reserve(n);
+  commit_rows_.reserve(kMaxRows);
 }
 
 std::unique_ptr<DistributionStore> SessionImpl::make_distributions(int slots, int vocab,
@@ -138,48 +114,74 @@ std::unique_ptr<DistributionStore> SessionImpl::make_distributions(int slots, in
 
 // --- tokens of a sequence -----------------------------------------------------------------------
 
-void SessionImpl::prefill(std::span<const int32_t> tokens, int sequence) {
+void SessionImpl::prefill(std::span<const SequenceTokens> parts) {
   const Span span("prefill");
-  Sequence& s = at(sequence);
-  if (s.length + static_cast<int64_t>(tokens.size()) > options_.max_tokens)
-    throw base::usage_error(fmt::format("{} tokens do not fit after {}: the session holds {}",
-                                        tokens.size(), s.length, options_.max_tokens),
-                            "shorten the prompt or create the session with more tokens");
-  for (const int32_t t : tokens)
-    EVALRUN_CHECK(t >= 0 && t < model_->config().vocab_size, "token {} is not in the vocabulary",
-                  t);
-  EVALRUN_CHECK(s.skip_from == s.length, "prefill after rows committed under a skip set");
-  EVALRUN_CHECK(!model_->config().paired_input, "this drafter takes features, not tokens");
-  have_plan_ = false;
-  if (!options_.kv_cache) {
-    s.tokens.insert(s.tokens.end(), tokens.begin(), tokens.end());
-    s.length += static_cast<int>(tokens.size());
-  } else {
-    compute_chunks(tokens, sequence, s.length);
-    s.length += static_cast<int>(tokens.size());
+  wanted_.clear(), parts_.clear();
+  for (const auto& [sequence, tokens] : parts) {
+    const Sequence& s = sequences_.at(sequence);
+    if (s.length + static_cast<int64_t>(tokens.size()) > options_.max_tokens)
+      throw base::usage_error(fmt::format("{} tokens do not fit after {}: the session holds {}",
+                                          tokens.size(), s.length, options_.max_tokens),
+                              "shorten the prompt or create the session with more tokens");
+    for (const int32_t t : tokens)
+      EVALRUN_CHECK(t >= 0 && t < model_->config().vocab_size, "token {} is not in the vocabulary",
+                    t);
+    EVALRUN_CHECK(s.skip_from == s.length, "prefill after rows committed under a skip set");
+    wanted_.push_back({sequence, s.length + static_cast<int>(tokens.size())});
+    parts_.push_back({tokens, sequence, s.length});
   }
-  s.skip_from = s.length;
+  EVALRUN_CHECK(!model_->config().paired_input, "this drafter takes features, not tokens");
+  sequences_.make_room(wanted_);
+  have_plan_ = false;
+  if (options_.kv_cache) compute_parts();
+  for (const auto& [sequence, tokens] : parts) {
+    Sequence& s = sequences_.at(sequence);
+    if (!options_.kv_cache) s.tokens.insert(s.tokens.end(), tokens.begin(), tokens.end());
+    s.length += static_cast<int>(tokens.size());
+    s.skip_from = s.length;
+  }
 }
 
-void SessionImpl::compute_chunks(std::span<const int32_t> tokens, int sequence, int first) {
-  size_t done = 0;
-  while (done < tokens.size()) {
-    const int position = first + static_cast<int>(done);
-    const int chunk = backend_->prefill_chunk();
-    const size_t to_border = static_cast<size_t>(chunk - position % chunk);
-    const size_t n = std::min(to_border, tokens.size() - done);
-    chunk_plan_.build_prefill(tokens.subspan(done, n), sequence, position, features_.set().hidden,
-                              !features_.needs_last_layer());
-    ForwardRequest request;
-    request.residual_layers = features_.set().residual_layers;
-    ForwardResult result;
-    backend_->forward(chunk_plan_, request, result, answers_);
-    chunk_path_.resize(n);
-    for (size_t i = 0; i < n; ++i) chunk_path_[i] = static_cast<int>(i);
-    backend_->commit(chunk_path_, position, sequence);
-    if (!features_.empty()) features_.keep_chunk(result, static_cast<int>(n), sequence, position);
-    done += n;
+void SessionImpl::compute_parts() {
+  const int chunk = backend_->prefill_chunk();
+  const size_t most_rows = backend_->prefills_together() ? kMaxRows : 0;
+  chunks_.clear();
+  for (bool more = true; more;) {
+    more = false;
+    size_t rows = 0;
+    for (PrefillPart& p : parts_) {
+      if (p.tokens.empty()) continue;
+      const size_t to_border = static_cast<size_t>(chunk - p.length % chunk);
+      const size_t n = std::min(to_border, p.tokens.size());
+      if (rows + n > most_rows) compute_chunks(), rows = 0;
+      chunks_.push_back({p.tokens.first(n), p.sequence, p.length});
+      rows += n;
+      p.tokens = p.tokens.subspan(n);
+      p.length += static_cast<int>(n);
+      more = more || !p.tokens.empty();
+    }
+    compute_chunks();  // a sequence's next chunk finds this one in the cache
   }
+}
+
+void SessionImpl::compute_chunks() {
+  if (chunks_.empty()) return;
+  chunk_plan_.build_prefill(chunks_, features_.set().hidden, !features_.needs_last_layer());
+  ForwardRequest request;
+  request.residual_layers = features_.set().residual_layers;
+  ForwardResult result;
+  backend_->forward(chunk_plan_, request, result, answers_);
+  commit_rows_.clear();
+  for (const PlanRow& r : chunk_plan_.rows())
+    commit_rows_.push_back({static_cast<int32_t>(commit_rows_.size()), r.sequence, r.position});
+  backend_->commit(commit_rows_);
+  int first = 0;
+  for (const PrefillPart& c : chunks_) {
+    const int n = static_cast<int>(c.tokens.size());
+    if (!features_.empty()) features_.keep_chunk(result, first, n, c.sequence, c.length);
+    first += n;
+  }
+  chunks_.clear();
 }
 
 void SessionImpl::check_state(const ForwardRequest& request) const {
@@ -191,7 +193,7 @@ void SessionImpl::check_state(const ForwardRequest& request) const {
   static const SkipSet kNone;
   const SkipSet& skip = request.skip == nullptr ? kNone : *request.skip;
   for (const Row& r : request.rows) {
-    const Sequence& s = at(r.sequence);
+    const Sequence& s = sequences_.at(r.sequence);
     EVALRUN_CHECK(s.skip_from == s.length || s.skip == skip,
                   "sequence {} holds rows committed under another skip set: rewind to {} first",
                   r.sequence, s.skip_from);
@@ -203,15 +205,16 @@ ForwardResult SessionImpl::forward(const ForwardRequest& given) {
   check_state(given);
   check_request(given, model_->config());
   const ForwardRequest request = features_.empty() ? given : features_.with_features(given);
-  for (size_t i = 0; i < sequences_.size(); ++i) lengths_[i] = sequences_[i].length;
   if (!options_.kv_cache) {
-    for (size_t i = 0; i < sequences_.size(); ++i)
-      if (std::any_of(request.rows.begin(), request.rows.end(),
-                      [&](const Row& r) { return r.sequence == static_cast<int>(i); }))
-        compute_chunks(sequences_[i].tokens, static_cast<int>(i), 0);
+    parts_.clear();
+    for (int i = 0; i < sequences_.size(); ++i)
+      if (std::ranges::any_of(request.rows, [&](const Row& r) { return r.sequence == i; }))
+        parts_.push_back({sequences_.at(i).tokens, i, 0});
+    compute_parts();
   }
   have_plan_ = false;
-  plan_.build(request, lengths_, options_.max_tokens, model_->config(), backend_->answers());
+  plan_.build(request, sequences_.lengths(), options_.max_tokens, model_->config(),
+              backend_->answers());
   have_plan_ = true;
   std::fill(committed_.begin(), committed_.end(), false);
   if (request.skip != nullptr) {
@@ -232,66 +235,57 @@ ForwardResult SessionImpl::forward(const ForwardRequest& given) {
   return result;
 }
 
-void SessionImpl::check_path(std::span<const int> path, int sequence) const {
-  const Sequence& s = at(sequence);
-  for (size_t j = 0; j < path.size(); ++j) {
-    EVALRUN_CHECK(path[j] >= 0 && static_cast<size_t>(path[j]) < plan_.all_rows().size(),
-                  "row {} is not in the forward", path[j]);
-    const PlanRow& r = plan_.all_rows()[static_cast<size_t>(path[j])];
-    EVALRUN_CHECK(r.sequence == sequence, "row {} belongs to sequence {}", path[j], r.sequence);
-    EVALRUN_CHECK(r.position == s.length + static_cast<int>(j), "row {} has position {}, not {}",
-                  path[j], r.position, s.length + static_cast<int>(j));
-    // Seeing exactly the path: otherwise its keys and values depend on rows that are dropped.
-    EVALRUN_CHECK(r.in_block || r.visible_count == static_cast<int>(j) + 1,
-                  "row {} sees {} rows, the path has {}", path[j], r.visible_count, j + 1);
-    if (j > 0) {
-      const auto seen = plan_.visible(r);
-      EVALRUN_CHECK(std::find(seen.begin(), seen.end(), path[j - 1]) != seen.end(),
-                    "row {} does not see row {}", path[j], path[j - 1]);
-    }
+void SessionImpl::commit(std::span<const SequencePath> paths) {
+  EVALRUN_CHECK(have_plan_, "commit without a forward");
+  wanted_.clear(), commit_rows_.clear();
+  for (const auto& [sequence, path] : paths) {
+    int position = length(sequence);
+    EVALRUN_CHECK(!committed_[static_cast<size_t>(sequence)], "sequence {} was committed already",
+                  sequence);
+    sequences_.check_path(plan_, path, sequence);
+    if (!options_.kv_cache) check_committed_alone(path);
+    for (const int row : path) commit_rows_.push_back({row, sequence, position++});
+    wanted_.push_back({sequence, position});
+  }
+  sequences_.make_room(wanted_);
+  if (options_.kv_cache) backend_->commit(commit_rows_);
+  for (const auto& [sequence, path] : paths) {
+    Sequence& s = sequences_.at(sequence);
+    if (!options_.kv_cache)
+      for (const int row : path)
+        s.tokens.push_back(plan_.all_rows()[static_cast<size_t>(row)].token);
+    if (!features_.empty()) features_.keep_rows(path, sequence, s.length);
+    s.length += static_cast<int>(path.size());
+    if (plan_skip_.empty())
+      s.skip_from = s.length;
+    else
+      s.skip = plan_skip_;
+    committed_[static_cast<size_t>(sequence)] = true;
   }
 }
 
-void SessionImpl::commit(std::span<const int> path, int sequence) {
-  Sequence& s = at(sequence);
-  EVALRUN_CHECK(have_plan_, "commit without a forward");
-  EVALRUN_CHECK(!committed_[static_cast<size_t>(sequence)], "sequence {} was committed already",
-                sequence);
-  check_path(path, sequence);
-  if (options_.kv_cache) {
-    backend_->commit(path, s.length, sequence);
-  } else {
-    for (const int row : path) {
-      const PlanRow& r = plan_.all_rows()[static_cast<size_t>(row)];
-      EVALRUN_CHECK(r.token >= 0, "a session without KV cache commits tokens, not embeddings");
-      EVALRUN_CHECK(!r.prefix && !r.low_rank && plan_skip_.empty(),
-                    "a session without KV cache commits plain rows only");
-      s.tokens.push_back(r.token);
-    }
+// Without a KV cache, rows are computed again from their tokens alone.
+void SessionImpl::check_committed_alone(std::span<const int> path) const {
+  for (const int row : path) {
+    const PlanRow& r = plan_.all_rows()[static_cast<size_t>(row)];
+    EVALRUN_CHECK(r.token >= 0, "a session without KV cache commits tokens, not embeddings");
+    EVALRUN_CHECK(!r.prefix && !r.low_rank && plan_skip_.empty(),
+                  "a session without KV cache commits plain rows only");
   }
-  if (!features_.empty()) features_.keep_rows(path, sequence, s.length);
-  s.length += static_cast<int>(path.size());
-  if (plan_skip_.empty())
-    s.skip_from = s.length;
-  else
-    s.skip = plan_skip_;
-  committed_[static_cast<size_t>(sequence)] = true;
 }
 
 void SessionImpl::rewind(int length, int sequence) {
-  Sequence& s = at(sequence);
-  EVALRUN_CHECK(length >= 0 && length <= s.length, "rewind to {} of {}", length, s.length);
-  s.length = length;
-  s.skip_from = std::min(s.skip_from, length);
+  sequences_.rewind(length, sequence);
   features_.rewind(length, sequence);
-  if (!options_.kv_cache) s.tokens.resize(static_cast<size_t>(length));
   have_plan_ = false;
 }
 
 void SessionImpl::fork(int from, int to) {
   if (from == to) return;
-  if (options_.kv_cache) backend_->copy_sequence(from, to, at(from).length);
-  at(to) = at(from);
+  const SequenceLength wanted{to, length(from)};
+  sequences_.make_room({&wanted, 1});
+  if (options_.kv_cache) backend_->copy_sequence(from, to, wanted.length);
+  sequences_.fork(from, to);
   features_.fork(from, to);
   have_plan_ = false;
 }
@@ -366,36 +360,14 @@ void SessionImpl::read_kv(int layer, int position, int sequence, std::span<float
                           std::span<float> v) const {
   EVALRUN_CHECK(options_.kv_cache, "this session keeps no KV cache");
   EVALRUN_CHECK(layer >= 0 && layer < model_->config().n_layers && position >= 0 &&
-                    position < at(sequence).length,
+                    position < length(sequence),
                 "no K/V at layer {}, position {}", layer, position);
   const size_t width = static_cast<size_t>(model_->config().kv_dim());
   EVALRUN_CHECK(k.size() == width && v.size() == width, "K/V rows have {} values", width);
   backend_->read_kv(layer, position, sequence, k, v);
 }
 
-// Refuses caches this machine cannot hold, before anything is allocated.
-void check_memory(const Model& model, const SessionOptions& o) {
-  const double needed = cache_bytes_for(model.config(), o);
-  const double available = static_cast<double>(available_memory_bytes());
-  if (needed > available)
-    throw base::data_error(
-        model.path(), "KV cache",
-        fmt::format("{} tokens x {} sequences need {}, {} are free: {} too few", o.max_tokens,
-                    o.n_sequences, base::format_bytes(needed), base::format_bytes(available),
-                    base::format_bytes(needed - available)),
-        "lower the context length (prompt + max_new) or the number of sequences");
-}
-
 }  // namespace
-
-double cache_bytes_for(const ModelConfig& c, const SessionOptions& o) {
-  const double per_value = o.kv_dtype == "f32"    ? 4
-                           : o.kv_dtype == "bf16" ? 2
-                                                  : 1 + 4.0 / c.head_dim;
-  const double per_token = 2.0 * c.n_layers * c.kv_dim() * per_value;
-  return o.max_tokens *
-         (per_token * o.n_sequences + static_cast<double>(c.head_dim) * sizeof(float));
-}
 
 std::unique_ptr<Session> Session::create(std::shared_ptr<const Model> model,
                                          const SessionOptions& options) {
@@ -403,7 +375,7 @@ std::unique_ptr<Session> Session::create(std::shared_ptr<const Model> model,
   SessionOptions o = resolve_options(options, model->format());
   EVALRUN_CHECK(o.n_sequences >= 1 && o.n_sequences <= 1024, "n_sequences {}", o.n_sequences);
   EVALRUN_CHECK(o.max_tokens >= 1, "max_tokens {}", o.max_tokens);
-  if (!is_gpu(o.device)) check_memory(*model, o);  // a GPU's backend plans memory of its own
+  if (!is_gpu(o.device)) check_cache_memory(*model, o);  // a GPU's backend plans memory of its own
   return std::make_unique<SessionImpl>(std::move(model), std::move(o));
 }
 

@@ -4,7 +4,8 @@
 // A step, in the notation of methods/: C tokens of a sequence are committed (positions 0..C-1, K/V
 // in the cache). `forward(rows)` computes rows that see the whole committed context, their
 // ancestors in the request and themselves; it never changes the cache. `commit(path)` appends
-// exactly those rows, as if nothing else had been tried.
+// exactly those rows, as if nothing else had been tried. One forward and one commit serve many
+// sequences; each has a length of its own.
 //
 // Row-count-invariant numerics: the outputs of a row depend on its input, position and the tokens
 // it sees - not on how many other rows are in the request, where in the request it stands, which
@@ -31,8 +32,14 @@ namespace evalrun::engine {
 
 class RowProgram;  // engine/row_program.h
 
-// Bytes that keys and values of such a session take, and its rotary tables. Of resolved options.
-double cache_bytes_for(const ModelConfig& config, const SessionOptions& options);
+struct SequenceTokens {
+  int sequence = 0;
+  std::span<const int32_t> tokens;
+};
+struct SequencePath {
+  int sequence = 0;
+  std::span<const int> path;  // rows of the last forward
+};
 
 class Session {
  public:
@@ -58,18 +65,32 @@ class Session {
   // Number of committed tokens of a sequence.
   virtual int length(int sequence = 0) const = 0;
   int capacity() const { return options().max_tokens; }
+  // How many more this sequence could hold: what is left of its max_tokens and, with a pool of
+  // fewer positions than that for all, of the pool.
+  virtual int free_tokens(int sequence = 0) const = 0;
 
-  // Commits tokens at positions length().. in chunks whose borders are multiples of
-  // kPrefillChunk (or what the device takes) in absolute positions: committed tokens only, the same
-  // calls whatever method runs. Throws usage_error when they do not fit. Does not compute logits.
-  virtual void prefill(std::span<const int32_t> tokens, int sequence = 0) = 0;
+  // Commits tokens at positions length().. of each sequence, which is named once, in chunks whose
+  // borders are multiples of kPrefillChunk (or what the device takes) in absolute positions:
+  // committed tokens only, the same calls whatever method runs. Chunks of several sequences are
+  // computed together where a device does that. Throws usage_error when not all of them fit, and
+  // has done nothing then. Does not compute logits.
+  virtual void prefill(std::span<const SequenceTokens> parts) = 0;
+  void prefill(std::span<const int32_t> tokens, int sequence = 0) {
+    const SequenceTokens part{sequence, tokens};
+    prefill(std::span(&part, 1));
+  }
 
   // Throws usage_error when rows do not fit after the context, InternalError for malformed trees.
   virtual ForwardResult forward(const ForwardRequest& request) = 0;
 
-  // Appends rows of the last forward to their sequence: path[0] has parent -1, each next one sees
-  // the one before, positions are length(), length()+1, ... Once per forward and sequence.
-  virtual void commit(std::span<const int> path, int sequence = 0) = 0;
+  // Appends rows of the last forward to their sequences: path[0] has parent -1, each next one sees
+  // the one before, positions are length(), length()+1, ... Once per forward and sequence. Throws
+  // usage_error when the pool has no room for all of them. Where it throws, nothing was committed.
+  virtual void commit(std::span<const SequencePath> paths) = 0;
+  void commit(std::span<const int> path, int sequence = 0) {
+    const SequencePath one{sequence, path};
+    commit(std::span(&one, 1));
+  }
 
   virtual void rewind(int length,
                       int sequence = 0) = 0;  // forgets everything after the first `length` tokens

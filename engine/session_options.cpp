@@ -4,6 +4,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/text.h"
+#include "engine/cache_blocks.h"
 #include "engine/devices.h"
 
 namespace evalrun::engine {
@@ -55,6 +56,22 @@ std::string default_kv_dtype(WeightFormat format) {
   return format == WeightFormat::kF32 ? "f32" : "bf16";
 }
 
+void check_pool(const SessionOptions& o) {
+  const int64_t all = int64_t{o.max_tokens} * o.n_sequences;
+  if (o.pool_tokens == 0 || o.pool_tokens == all) return;
+  if (is_gpu(o.device))
+    throw base::usage_error(
+        fmt::format("pool_tokens {} is not for device '{}': its sequences reserve {} x {} tokens",
+                    o.pool_tokens, o.device, o.n_sequences, o.max_tokens),
+        "leave pool_tokens out, or compute on the CPU: --device cpu");
+  if (o.pool_tokens < all && blocks_of(o.pool_tokens) < o.n_sequences)
+    throw base::usage_error(
+        fmt::format("pool_tokens {} are too few for {} sequences: each needs a block of {}",
+                    o.pool_tokens, o.n_sequences, kCacheBlock),
+        fmt::format("pool_tokens of {} or more, or fewer sequences",
+                    int64_t{o.n_sequences} * kCacheBlock));
+}
+
 }  // namespace
 
 bool has_k_kernels(const std::string& device) { return !is_gpu(device); }
@@ -92,6 +109,7 @@ SessionOptions resolve_options(SessionOptions options, WeightFormat format,
         fmt::format("leave --kv-dtype out{}", o.kv_dtype == "int8"
                                                   ? ", or compute on the CPU: --device cpu"
                                                   : ", or choose other weights with --dtype"));
+  check_pool(o);
   return o;
 }
 

@@ -2,6 +2,7 @@
 // refused before anything is loaded or allocated. All functions throw usage_error, with what there
 // is.
 #pragma once
+#include <cstdint>
 #include <string>
 
 #include "engine/model/weight_matrix.h"
@@ -18,6 +19,9 @@ struct Places;  // engine/cpu/places.h
 struct SessionOptions {
   int max_tokens = 2048;  // committed tokens a sequence can hold; <= what memory allows
   int n_sequences = 1;
+  // Positions of the KV cache that all sequences share, in blocks of kCacheBlock: a block each at
+  // least. 0 = max_tokens for each of them, which is all that a GPU has.
+  int64_t pool_tokens = 0;
   int n_threads = 0;     // 0 = cores allowed (affinity and cgroup); always 1 on a GPU
   bool kv_cache = true;  // false: every forward recomputes the committed tokens (BiTA's and SPACE's
                          // released decoders ran so; for honest comparison with them)

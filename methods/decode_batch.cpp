@@ -5,7 +5,6 @@
 
 #include "engine/base/error.h"
 #include "engine/devices.h"
-#include "methods/commit_paths.h"
 #include "methods/merged_request.h"
 #include "methods/step.h"
 
@@ -58,7 +57,7 @@ class BatchDecoder {
   std::vector<engine::Row> last_rows_;        // of the prompts of ready_
   std::vector<int32_t> first_;
   std::vector<int> path_rows_;
-  std::vector<SequencePath> paths_;
+  std::vector<engine::SequencePath> paths_;
   std::vector<BatchMember> members_;
   std::vector<BatchPart> parts_;
 };
@@ -167,7 +166,7 @@ void BatchDecoder::read_first_tokens(std::span<Slot* const> slots) {
     path_rows_.push_back(static_cast<int>(i));
     paths_.push_back({slots[i]->number, {&path_rows_.back(), 1}});
   }
-  commit_paths(target_, paths_);
+  target_.commit(paths_);
 }
 
 void BatchDecoder::begin_decoding(std::span<Slot* const> slots) {

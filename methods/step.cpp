@@ -71,7 +71,7 @@ size_t StepRunner::run_forward(std::span<BatchMember> members,
     paths_.push_back({members[i].sequence, std::span<const int>(path_rows_).subspan(begin)});
   }
   timer.enter(PhaseTimer::kCommit);
-  commit_paths(target_, paths_);
+  target_.commit(paths_);
   timer.enter(PhaseTimer::kDraft);
   for (size_t i = 0; i < n; ++i) members[i].method->read_side_rows(parts_[i]);
   return n;

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "engine/session.h"
-#include "methods/commit_paths.h"
 #include "methods/merged_request.h"
 #include "methods/method.h"
 
@@ -48,7 +47,7 @@ class StepRunner {
   std::vector<engine::ForwardRequest> requests_;  // [member]
   std::vector<engine::ForwardResult> parts_;      // [member of the forward]
   std::vector<int> path_rows_;                    // of all paths in turn, as the forward counts
-  std::vector<SequencePath> paths_;
+  std::vector<engine::SequencePath> paths_;
 };
 
 // One step of one method, for tests and benchmarks: the timer is begun and ended here.

@@ -25,4 +25,17 @@ struct CacheLineAllocator {
 template <typename T>
 using AlignedVector = std::vector<T, CacheLineAllocator<T>>;
 
+// The same, but a new vector of a size holds anything: pages take memory when they are written.
+template <typename T>
+struct UntouchedAllocator : CacheLineAllocator<T> {
+  UntouchedAllocator() = default;
+  template <typename U>
+  UntouchedAllocator(const UntouchedAllocator<U>&) {}
+  template <typename U>
+  void construct(U*) noexcept {}
+};
+
+template <typename T>
+using UntouchedVector = std::vector<T, UntouchedAllocator<T>>;
+
 }  // namespace evalrun::base

@@ -4,7 +4,7 @@
 //
 // AttentionPlan says which queries are computed together: keys and values are read once for all of
 // them. Where a unit is a single chunk, the chunks are merged afterwards (merge_row), in the same
-// order, so that the bits are the same.
+// order, so that the bits are the same. CacheBlocks say where a chunk of a sequence lies.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -14,7 +14,9 @@
 
 #include "engine/base/aligned.h"
 #include "engine/base/error.h"
+#include "engine/cache_blocks.h"
 #include "engine/cpu/attention_plan.h"
+#include "engine/cpu/chunk_sums.h"
 #include "engine/cpu/kernels/kernels.h"
 #include "engine/cpu/kv_store.h"
 #include "engine/forward_plan.h"
@@ -24,7 +26,9 @@ namespace evalrun::engine::cpu {
 template <typename T>
 class Attention {
  public:
-  Attention(const ModelConfig& config, const Kernels& kernels, int n_threads, int max_tokens);
+  // `blocks`: of the sequences, in the cache that run() is given.
+  Attention(const ModelConfig& config, const Kernels& kernels, const CacheBlocks& blocks,
+            int n_threads, int max_tokens);
 
   // What the layers of one forward share. `queries`: [kv head][row][group][head_dim], rotated.
   void begin(const ForwardPlan& plan, const PrefixBank* prefix);
@@ -34,11 +38,14 @@ class Attention {
   bool must_merge(int layer) const { return units_.split() && !c_.layer_is_windowed(layer); }
 
   // Unit u of a layer. `mixed`: [rows][q_dim], written unless must_merge().
-  void run(int u, int layer, int thread, const float* queries, const KvStore<T>* caches_of_layer[],
+  void run(int u, int layer, int thread, const float* queries, const KvStore<T>& cache_of_layer,
            const KvStore<T>& step, const KvStore<T>& prefix, float* mixed, int ldm);
 
   // out [q_dim] of one row from the chunks of its units.
-  void merge_row(int i, float* out) const;
+  void merge_row(int i, float* out) const {
+    const int chunks = (row(i).context + row(i).visible_count + kChunk - 1) / kChunk;
+    sums_.merge(k_, i, chunks, c_.head_dim, out);
+  }
 
   size_t bytes() const;
 
@@ -46,15 +53,15 @@ class Attention {
   using Block = AttentionPlan::Block;
   static constexpr int kMostBlocks = AttentionPlan::kMostBlocks;
   static constexpr int kMaxQueries = 64;  // query heads per kv head
-  static constexpr size_t kMaxHeadDim = 1024;
-  static constexpr size_t kMergedAtOnce = 4 * kMaxHeadDim;  // sums of heads in merge_row()
+  static_assert(kCacheBlock == kChunk);
 
   struct Unit {
     int kv_head = 0;
     int chunk = -1;  // only this one, its sums kept apart
     bool windowed = false;
     const float* queries;
-    const KvStore<T>* cache = nullptr;
+    const KvStore<T>* cache;
+    const int32_t* blocks = nullptr;  // of the cache: where each chunk of the sequence lies
     const KvStore<T>* step;
     const KvStore<T>* prefix;
   };
@@ -84,7 +91,6 @@ class Attention {
   size_t most_queries() const {
     return static_cast<size_t>(std::max(AttentionPlan::kBlockQueries, group()));
   }
-  size_t state(int chunk, int i, int head) const;
   const PlanRow& row(int i) const { return plan_->rows()[static_cast<size_t>(i)]; }
 
   void scores(const float* q, int n_q, const T* k, int n_blocks, float* s, int lds) const;
@@ -106,24 +112,26 @@ class Attention {
 
   const ModelConfig& c_;
   const Kernels& k_;
+  const CacheBlocks& blocks_;
   const int most_chunks_;  // of a sequence as long as the session allows
   const ForwardPlan* plan_ = nullptr;
   AttentionPlan units_;
-  std::vector<Scratch> scratch_;                                // [thread]
-  base::AlignedVector<float> partial_, partial_m_, partial_l_;  // [chunk][row][head]
+  std::vector<Scratch> scratch_;  // [thread]
+  ChunkSums sums_;
   int prefix_length_ = 0;
   bool prefix_per_query_head_ = false;
 };
 
 template <typename T>
-Attention<T>::Attention(const ModelConfig& config, const Kernels& kernels, int n_threads,
-                        int max_tokens)
+Attention<T>::Attention(const ModelConfig& config, const Kernels& kernels,
+                        const CacheBlocks& blocks, int n_threads, int max_tokens)
     : c_(config),
       k_(kernels),
+      blocks_(blocks),
       most_chunks_((max_tokens + kChunk - 1) / kChunk),
       scratch_(static_cast<size_t>(n_threads)) {
   EVALRUN_CHECK(group() <= kMaxQueries, "{} query heads per kv head", group());
-  EVALRUN_CHECK(width() <= kMaxHeadDim, "heads of {} dimensions", config.head_dim);
+  EVALRUN_CHECK(width() <= ChunkSums::kMaxWidth, "heads of {} dimensions", config.head_dim);
 }
 
 // --- one forward ---------------------------------------------------------------------------------
@@ -134,13 +142,9 @@ void Attention<T>::begin(const ForwardPlan& plan, const PrefixBank* prefix) {
   prefix_length_ = prefix == nullptr ? 0 : prefix->length;
   prefix_per_query_head_ = prefix != nullptr && group() > 1 && prefix->heads == c_.n_heads;
   units_.build(plan, group(), c_.n_kv_heads, static_cast<int>(scratch_.size()));
-  if (units_.few_blocks()) {
-    // For every chunk there will ever be, so that a growing context allocates nothing.
-    const size_t states = static_cast<size_t>(std::max(most_chunks_, units_.n_chunks())) *
-                          static_cast<size_t>(plan.n_rows()) * static_cast<size_t>(c_.n_heads);
-    grow(partial_, states * width());
-    grow(partial_m_, states), grow(partial_l_, states);
-  }
+  // For every chunk there will ever be, so that a growing context allocates nothing.
+  if (units_.few_blocks())
+    sums_.make_room(std::max(most_chunks_, units_.n_chunks()), plan.n_rows(), c_.n_heads, width());
   const int rows = (plan.n_kept() + plan.n_rows() + kLanes - 1) / kLanes * kLanes;
   for (Scratch& s : scratch_) {
     grow(s.scores, most_queries() * kChunk);
@@ -159,9 +163,9 @@ int Attention<T>::units(int layer) const {
 
 template <typename T>
 void Attention<T>::run(int u, int layer, int thread, const float* queries,
-                       const KvStore<T>* caches_of_layer[], const KvStore<T>& step,
+                       const KvStore<T>& cache_of_layer, const KvStore<T>& step,
                        const KvStore<T>& prefix, float* mixed, int ldm) {
-  Unit unit{.queries = queries, .step = &step, .prefix = &prefix};
+  Unit unit{.queries = queries, .cache = &cache_of_layer, .step = &step, .prefix = &prefix};
   Scratch& s = scratch_[static_cast<size_t>(thread)];
   int n_parts = 0;
   if (c_.layer_is_windowed(layer)) {
@@ -176,7 +180,7 @@ void Attention<T>::run(int u, int layer, int thread, const float* queries,
       s.parts[n_parts] = part_of(unit, units_.blocks()[static_cast<size_t>(b)], n_parts, s);
   }
   const std::span<Part> parts(s.parts, static_cast<size_t>(n_parts));
-  unit.cache = caches_of_layer[parts[0].block.sequence];
+  unit.blocks = blocks_.of(parts[0].block.sequence).data();
   attend(unit, parts, s);
   if (unit.chunk >= 0) return;
   for (const Part& p : parts)
@@ -189,46 +193,11 @@ void Attention<T>::run(int u, int layer, int thread, const float* queries,
 }
 
 template <typename T>
-void Attention<T>::merge_row(int i, float* out) const {
-  const int chunks = (row(i).context + row(i).visible_count + kChunk - 1) / kChunk;
-  const size_t w = width();
-  const int at_once = std::min(kLanes, static_cast<int>(kMergedAtOnce / w));
-  alignas(64) float sums[kMergedAtOnce];
-  float m[kLanes], l[kLanes];
-  for (int head = 0; head < c_.n_heads; head += at_once) {
-    const int n = std::min(at_once, c_.n_heads - head);
-    for (int chunk = 0; chunk < chunks; ++chunk) {
-      const size_t at = state(chunk, i, head);
-      if (chunk == 0) {
-        std::copy_n(partial_m_.data() + at, n, m);
-        std::copy_n(partial_l_.data() + at, n, l);
-        std::copy_n(partial_.data() + at * w, static_cast<size_t>(n) * w, sums);
-      } else {
-        k_.merge(sums, m, l, partial_.data() + at * w, partial_m_.data() + at,
-                 partial_l_.data() + at, n, static_cast<int>(w));
-      }
-    }
-    for (int j = 0; j < n; ++j)
-      for (int d = 0; d < c_.head_dim; ++d)
-        out[(head + j) * c_.head_dim + d] =
-            sums[static_cast<size_t>(j) * w + static_cast<size_t>(d)] / l[j];
-  }
-}
-
-template <typename T>
 size_t Attention<T>::bytes() const {
-  size_t floats = partial_.size() + partial_m_.size() + partial_l_.size();
+  size_t floats = 0;
   for (const Scratch& s : scratch_)
     floats += s.scores.size() + s.step.size() + s.merged.size() + s.current.size();
-  return floats * sizeof(float);
-}
-
-template <typename T>
-size_t Attention<T>::state(int chunk, int i, int head) const {
-  return (static_cast<size_t>(chunk) * static_cast<size_t>(plan_->n_rows()) +
-          static_cast<size_t>(i)) *
-             static_cast<size_t>(c_.n_heads) +
-         static_cast<size_t>(head);
+  return floats * sizeof(float) + sums_.bytes();
 }
 
 // --- by storage ----------------------------------------------------------------------------------
@@ -308,9 +277,11 @@ void Attention<T>::attend_chunk(const Unit& u, Part& part, int from, int base, S
   const int g = group(), n_q = n_queries(part.block);
   const int context_end = std::min(base + kChunk, part.context);
   const bool rows = base + kChunk > part.context;
+  int lies = 0;  // `from`, in the cache
   if (from < context_end) {
+    lies = u.blocks[base / kChunk] * kChunk + (from - base);
     const int block = from / kLanes;
-    scores(part.q, n_q, u.cache->k_blocks(u.kv_head, block),
+    scores(part.q, n_q, u.cache->k_blocks(u.kv_head, lies / kLanes),
            (context_end + kLanes - 1) / kLanes - block, s.scores.data() + (block * kLanes - base),
            kChunk);
   }
@@ -323,7 +294,7 @@ void Attention<T>::attend_chunk(const Unit& u, Part& part, int from, int base, S
   k_.softmax_chunk(s.scores.data(), n_q, from - base, stop, m, l);
   std::memset(s.current.data(), 0, static_cast<size_t>(n_q) * width() * sizeof(float));
   if (from < context_end)
-    weighted_sum(s.scores.data() + (from - base), n_q, u.cache->v_row(u.kv_head, from),
+    weighted_sum(s.scores.data() + (from - base), n_q, u.cache->v_row(u.kv_head, lies),
                  u.cache->v_stride(), context_end - from, s.current.data());
   if (rows) add_rows(u, part, from, base, s);
   // Rows that see nothing of this chunk keep what they have.
@@ -372,13 +343,9 @@ void Attention<T>::keep(const Unit& u, const Part& part, int i, int n, int chunk
   const float* current = s.current.data() + at;
   if (u.chunk >= 0) {
     const int g = group();
-    for (int j = 0; j < n; j += g) {
-      const size_t to = state(chunk, part.block.first + (i + j) / g, u.kv_head * g);
-      std::copy_n(m + j, g, partial_m_.data() + to);
-      std::copy_n(l + j, g, partial_l_.data() + to);
-      std::copy_n(current + static_cast<size_t>(j) * w, static_cast<size_t>(g) * w,
-                  partial_.data() + to * w);
-    }
+    for (int j = 0; j < n; j += g)
+      sums_.keep(chunk, part.block.first + (i + j) / g, u.kv_head * g, g, m + j, l + j,
+                 current + static_cast<size_t>(j) * w);
   } else if (part.first) {
     std::copy_n(m, n, part.m + i);
     std::copy_n(l, n, part.l + i);

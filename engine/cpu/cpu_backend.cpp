@@ -2,6 +2,7 @@
 // forward. Workspace and KvMemory have the memory, ForwardThreads who does what, Layers computes up
 // to the last layer, Outputs the rest.
 #include "engine/backend.h"
+#include "engine/cache_memory.h"
 #include "engine/cpu/forward_threads.h"
 #include "engine/cpu/kernels/kernels.h"
 #include "engine/cpu/kv_memory.h"
@@ -20,16 +21,15 @@ constexpr int kOwnRows = 3;  // up to so many rows, every thread does row phases
 template <typename T>
 class CpuBackend final : public Backend {
  public:
-  CpuBackend(std::shared_ptr<const Model> model, const SessionOptions& options);
+  CpuBackend(std::shared_ptr<const Model> model, const SessionOptions& options,
+             const CacheBlocks& blocks);
 
   std::string isa() const override { return threads_.kernels().name; }
   int n_threads() const override { return threads_.size(); }
 
   void forward(const ForwardPlan& plan, const ForwardRequest& request, ForwardResult& result,
                Answers& answers) override;
-  void commit(std::span<const int> rows, int first, int sequence) override {
-    kv_.commit(rows, first, sequence);
-  }
+  void commit(std::span<const CommitRow> rows) override { kv_.commit(rows); }
   void copy_sequence(int from, int to, int length) override { kv_.copy_sequence(from, to, length); }
   void read_kv(int layer, int position, int sequence, std::span<float> k,
                std::span<float> v) const override {
@@ -62,7 +62,8 @@ class CpuBackend final : public Backend {
 };
 
 template <typename T>
-CpuBackend<T>::CpuBackend(std::shared_ptr<const Model> model, const SessionOptions& options)
+CpuBackend<T>::CpuBackend(std::shared_ptr<const Model> model, const SessionOptions& options,
+                          const CacheBlocks& blocks)
     : model_(std::move(model)),
       c_(model_->config()),
       threads_(
@@ -70,9 +71,10 @@ CpuBackend<T>::CpuBackend(std::shared_ptr<const Model> model, const SessionOptio
           options.n_threads, options.measure_phases, options.places),
       weights_(model_, threads_.pool()),
       workspace_(*model_, threads_.size()),
+      // Reserved room is there before a step is measured; a pool may be larger than what is used.
       kv_(weights_.spread([&] {
-        return cpu::KvMemory<T>(c_, options.n_sequences, options.max_tokens,
-                                workspace_.spaces.size());
+        return cpu::KvMemory<T>(c_, blocks, static_cast<int>(pool_positions(options)),
+                                options.pool_tokens == 0, workspace_.spaces.size());
       })),
       layers_(weights_, threads_, workspace_, kv_, options.max_tokens),
       outputs_(weights_, threads_, workspace_) {}
@@ -130,12 +132,13 @@ size_t CpuBackend<T>::workspace_bytes() const {
 }  // namespace
 
 std::unique_ptr<Backend> make_cpu_backend(std::shared_ptr<const Model> model,
-                                          const SessionOptions& options) {
+                                          const SessionOptions& options,
+                                          const CacheBlocks& blocks) {
   if (options.kv_dtype == "f32")
-    return std::make_unique<CpuBackend<float>>(std::move(model), options);
+    return std::make_unique<CpuBackend<float>>(std::move(model), options, blocks);
   if (options.kv_dtype == "int8")
-    return std::make_unique<CpuBackend<int8_t>>(std::move(model), options);
-  return std::make_unique<CpuBackend<uint16_t>>(std::move(model), options);
+    return std::make_unique<CpuBackend<int8_t>>(std::move(model), options, blocks);
+  return std::make_unique<CpuBackend<uint16_t>>(std::move(model), options, blocks);
 }
 
 }  // namespace evalrun::engine

@@ -1,12 +1,15 @@
-// Keys and values of a session on the CPU: the cache of its sequences, the rows of the forward
-// under way, the prefix bank.
+// Keys and values of a session on the CPU: the cache of its sequences, one pool of blocks a layer;
+// the rows of the forward under way; the prefix bank.
 #pragma once
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "engine/cache_blocks.h"
 #include "engine/cpu/kv_store.h"
+#include "engine/forward_plan.h"
 #include "engine/model/config.h"
 #include "engine/rows.h"
 
@@ -15,51 +18,52 @@ namespace evalrun::engine::cpu {
 template <typename T>
 class KvMemory {
  public:
-  // `spaces`: of Workspace; each has rows of its own.
-  KvMemory(const ModelConfig& config, int n_sequences, int max_tokens, size_t spaces);
+  // A cache of so many positions, in `blocks`. `touched`: it takes its memory now; otherwise as it
+  // is written. `spaces`: of Workspace; each has rows of its own.
+  KvMemory(const ModelConfig& config, const CacheBlocks& blocks, int positions, bool touched,
+           size_t spaces);
 
-  // Of a layer, by sequence.
-  const KvStore<T>** cache(int layer) { return pointers_[static_cast<size_t>(layer)].data(); }
+  // Of all sequences, in their blocks().
+  const KvStore<T>& cache(int layer) const { return cache_[static_cast<size_t>(layer)]; }
+  const CacheBlocks& blocks() const { return blocks_; }
   KvStore<T>& rows(size_t space, int layer) { return rows_[space][static_cast<size_t>(layer)]; }
   const KvStore<T>& prefix(int layer) const { return prefix_[static_cast<size_t>(layer)]; }
 
   // Room for the rows of a forward, in the first `spaces`; keeps the rows that they hold.
   void room_for_rows(size_t spaces, int rows);
   void load_prefix(const PrefixBank& bank);
-  // Rows of the last forward to positions first, first + 1, ... of a sequence.
-  void commit(std::span<const int> rows, int first, int sequence);
+  // Rows of the last forward to the blocks of their sequences.
+  void commit(std::span<const CommitRow> rows);
   void copy_sequence(int from, int to, int length);
   void read(int layer, int position, int sequence, std::span<float> k, std::span<float> v) const;
 
-  size_t bytes_per_token() const { return cache_.size() * cache_[0][0].bytes_per_position(); }
-  size_t bytes() const { return bytes_of(cache_); }
-  size_t row_bytes() const { return bytes_of(rows_); }
+  size_t bytes_per_token() const { return cache_.size() * cache_[0].bytes_per_position(); }
+  size_t bytes() const { return cache_.size() * cache_[0].bytes(); }
+  size_t row_bytes() const {
+    size_t bytes = 0;
+    for (const std::vector<KvStore<T>>& space : rows_)
+      for (const KvStore<T>& store : space) bytes += store.bytes();
+    return bytes;
+  }
 
  private:
-  using Stores = std::vector<std::vector<KvStore<T>>>;
-  static size_t bytes_of(const Stores& stores);
-
   const int kv_heads_, head_dim_;
-  Stores cache_;                                          // [layer][sequence]
-  std::vector<std::vector<const KvStore<T>*>> pointers_;  // the same
-  Stores rows_;                                           // [space][layer]
-  std::vector<KvStore<T>> prefix_;                        // [layer]
-  uint64_t prefix_id_ = 0;                                // of what is in there
+  const CacheBlocks& blocks_;
+  std::vector<KvStore<T>> cache_;              // [layer]
+  std::vector<std::vector<KvStore<T>>> rows_;  // [space][layer]
+  std::vector<KvStore<T>> prefix_;             // [layer]
+  uint64_t prefix_id_ = 0;                     // of what is in there
 };
 
 template <typename T>
-KvMemory<T>::KvMemory(const ModelConfig& config, int n_sequences, int max_tokens, size_t spaces)
-    : kv_heads_(config.n_kv_heads), head_dim_(config.head_dim) {
+KvMemory<T>::KvMemory(const ModelConfig& config, const CacheBlocks& blocks, int positions,
+                      bool touched, size_t spaces)
+    : kv_heads_(config.n_kv_heads), head_dim_(config.head_dim), blocks_(blocks) {
   const auto layers = static_cast<size_t>(config.n_layers);
   cache_.resize(layers);
-  pointers_.resize(layers);
-  for (size_t l = 0; l < layers; ++l) {
-    cache_[l].resize(static_cast<size_t>(n_sequences));
-    for (KvStore<T>& store : cache_[l]) {
-      store.configure(kv_heads_, head_dim_);
-      store.reserve(max_tokens);
-      pointers_[l].push_back(&store);
-    }
+  for (KvStore<T>& store : cache_) {
+    store.configure(kv_heads_, head_dim_);
+    store.reserve(positions, touched);
   }
   rows_.resize(spaces);
   for (std::vector<KvStore<T>>& space : rows_) {
@@ -91,37 +95,35 @@ void KvMemory<T>::load_prefix(const PrefixBank& bank) {
   }
 }
 
+// Runs of neighbouring rows whose positions are neighbours in the pool, too.
 template <typename T>
-void KvMemory<T>::commit(std::span<const int> rows, int first, int sequence) {
+void KvMemory<T>::commit(std::span<const CommitRow> rows) {
   for (size_t j = 0; j < rows.size();) {
-    size_t run = 1;  // of neighbouring rows
-    while (j + run < rows.size() && rows[j + run] == rows[j] + static_cast<int>(run)) ++run;
+    const int row = rows[j].row, place = blocks_.place(rows[j].sequence, rows[j].position);
+    int run = 1;
+    for (size_t next = j + 1;
+         next < rows.size() && rows[next].row == row + run &&
+         blocks_.place(rows[next].sequence, rows[next].position) == place + run;
+         ++next)
+      ++run;
     for (size_t l = 0; l < cache_.size(); ++l)
-      cache_[l][static_cast<size_t>(sequence)].copy_positions(
-          rows_[0][l], rows[j], first + static_cast<int>(j), static_cast<int>(run));
-    j += run;
+      cache_[l].copy_positions(rows_[0][l], row, place, run);
+    j += static_cast<size_t>(run);
   }
 }
 
 template <typename T>
 void KvMemory<T>::copy_sequence(int from, int to, int length) {
-  for (auto& layer : cache_)
-    layer[static_cast<size_t>(to)].copy_positions(layer[static_cast<size_t>(from)], 0, 0, length);
+  for (KvStore<T>& store : cache_)
+    for (int first = 0; first < length; first += kCacheBlock)
+      store.copy_positions(store, blocks_.place(from, first), blocks_.place(to, first),
+                           std::min(kCacheBlock, length - first));
 }
 
 template <typename T>
 void KvMemory<T>::read(int layer, int position, int sequence, std::span<float> k,
                        std::span<float> v) const {
-  cache_[static_cast<size_t>(layer)][static_cast<size_t>(sequence)].read(position, k.data(),
-                                                                         v.data());
-}
-
-template <typename T>
-size_t KvMemory<T>::bytes_of(const Stores& stores) {
-  size_t bytes = 0;
-  for (const std::vector<KvStore<T>>& some : stores)
-    for (const KvStore<T>& store : some) bytes += store.bytes();
-  return bytes;
+  cache(layer).read(blocks_.place(sequence, position), k.data(), v.data());
 }
 
 }  // namespace evalrun::engine::cpu

@@ -5,7 +5,8 @@
 //   K: blocks of 16 positions, [kv head][position / 16][head_dim][16]: a block is one column of a
 //   score tile. V: rows, [kv head][position][padded head_dim].
 //   Bytes are followed by their scales: 16 floats after a block of K, one after a row of V.
-// One store holds one layer of one sequence (or the rows of a forward, position = row).
+// One store holds one layer: of all sequences, each in blocks of positions of its own
+// (CacheBlocks), or of the rows of a forward, position = row.
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -30,13 +31,18 @@ class KvStore {
     block_ = hd_ * kLanes + (kScaled ? kLanes * sizeof(float) : 0);
     row_ = padded_ + (kScaled ? sizeof(float) : 0);
   }
-  // Room for `positions`; contents are kept only when the capacity does not change.
-  void reserve(int positions) {
+  // Room for `positions`; contents are kept only when the capacity does not change. `touched`: it
+  // takes its memory now; otherwise as positions are written. What was never written is in no
+  // row's view, and holds anything.
+  void reserve(int positions, bool touched = true) {
     const size_t n = (static_cast<size_t>(positions) + kLanes - 1) / kLanes * kLanes;
     if (n <= capacity_) return;
     capacity_ = n;
-    k_.assign(heads_ * (n / kLanes) * block_, T{});
-    v_.assign(heads_ * n * row_, T{});
+    k_ = Values(heads_ * (n / kLanes) * block_);
+    v_ = Values(heads_ * n * row_);
+    if (!touched) return;
+    std::fill(k_.begin(), k_.end(), T{});
+    std::fill(v_.begin(), v_.end(), T{});
   }
   // Room for `positions`; keeps what it holds.
   void grow(int positions) {
@@ -128,6 +134,7 @@ class KvStore {
   }
 
  private:
+  using Values = base::UntouchedVector<T>;
   void copy_key(const KvStore& from, size_t head, size_t source, size_t position) {
     auto& there = const_cast<KvStore&>(from);
     const T* key = there.k_lane(head, source);
@@ -156,7 +163,7 @@ class KvStore {
   static constexpr bool kScaled = std::is_same_v<T, int8_t>;
   size_t heads_ = 0, hd_ = 0, padded_ = 0, capacity_ = 0;
   size_t block_ = 0, row_ = 0;  // elements of a block of K, of a row of V, scales included
-  base::AlignedVector<T> k_, v_;
+  Values k_, v_;
 };
 
 }  // namespace evalrun::engine::cpu

@@ -17,7 +17,7 @@ Layers<T>::Layers(const NodeWeights& weights, ForwardThreads& threads, Workspace
       w_(workspace),
       kv_(kv),
       rope_(make_rope_table(c_, max_tokens)),
-      attention_(c_, kernels_, threads.size(), max_tokens),
+      attention_(c_, kernels_, kv.blocks(), threads.size(), max_tokens),
       low_rank_(static_cast<size_t>(threads.size())) {}
 
 // --- one forward ---------------------------------------------------------------------------------

@@ -64,7 +64,7 @@ class ReferenceBackend final : public Backend {
 
   void forward(const ForwardPlan& plan, const ForwardRequest& request, ForwardResult& result,
                Answers& answers) override;
-  void commit(std::span<const int> rows, int first, int sequence) override;
+  void commit(std::span<const CommitRow> rows) override;
   void copy_sequence(int from, int to, int length) override;
 
   InputView compute(const RowProgram& program, int result) override;
@@ -183,19 +183,16 @@ void ReferenceBackend::forward(const ForwardPlan& plan, const ForwardRequest& re
 
 // --- sequences -----------------------------------------------------------------------------------
 
-void ReferenceBackend::commit(std::span<const int> rows, int first, int sequence) {
-  for (int l = 0; l < c_.n_layers; ++l) {
-    auto& cache = cache_[static_cast<size_t>(sequence)][static_cast<size_t>(l)];
-    cache.resize(static_cast<size_t>(first));
-    for (const int row : rows) {
-      const auto& scratch = scratch_[static_cast<size_t>(l)];
+void ReferenceBackend::commit(std::span<const CommitRow> rows) {
+  const Floats none(static_cast<size_t>(c_.kv_dim()));
+  for (size_t l = 0; l < static_cast<size_t>(c_.n_layers); ++l)
+    for (const CommitRow& r : rows) {
+      auto& cache = cache_[static_cast<size_t>(r.sequence)][l];
+      cache.resize(static_cast<size_t>(r.position));
       // A layer whose attention was skipped has no K/V; the session forbids reading these later.
-      const auto it = scratch.find(row);
-      cache.push_back(it != scratch.end() ? it->second
-                                          : KeyValue{Floats(static_cast<size_t>(c_.kv_dim())),
-                                                     Floats(static_cast<size_t>(c_.kv_dim()))});
+      const auto it = scratch_[l].find(r.row);
+      cache.push_back(it != scratch_[l].end() ? it->second : KeyValue{none, none});
     }
-  }
 }
 
 void ReferenceBackend::copy_sequence(int from, int to, int length) {

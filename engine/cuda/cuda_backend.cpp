@@ -45,11 +45,12 @@ class CudaBackend final : public Backend, public LogitSource {
   int n_threads() const override { return 1; }
   bool answers() const override { return true; }
   int prefill_chunk() const override { return kPromptChunk; }
+  bool prefills_together() const override { return false; }
 
   void forward(const ForwardPlan& plan, const ForwardRequest& request, ForwardResult& result,
                Answers& answers) override;
   void fetch(int slot) override;
-  void commit(std::span<const int> rows, int first, int sequence) override;
+  void commit(std::span<const CommitRow> rows) override;
   void copy_sequence(int from, int to, int length) override;
   void read_kv(int layer, int position, int sequence, std::span<float> k,
                std::span<float> v) const override;
@@ -93,8 +94,8 @@ class CudaBackend final : public Backend, public LogitSource {
   ForwardStep step_;  // the last one
   GraphCache graphs_;
   GraphCache::Key key_;
-  PinnedBuffer path_host_;  // rows to commit
-  DeviceBuffer path_;
+  PinnedBuffer commits_host_;  // rows to commit, of all sequences
+  DeviceBuffer commits_;
   bool direct_ = false;  // the last forward wrote to the cache
   bool commit_pending_ = false, under_way_ = false;
   bool computing_ = false;  // a program is queued, and reads what it was given
@@ -115,6 +116,8 @@ CudaBackend::CudaBackend(std::shared_ptr<const Model> model, const SessionOption
   const PlannedShapes planned = planned_shapes(session_.c, options.max_tokens, session_.bf16);
   make_room(planned.prefill, {}, {});
   make_room(planned.step, planned.answers, {});
+  commits_host_.ensure(kPlannedRows * sizeof(CommitRow));
+  commits_.ensure(kPlannedRows * sizeof(CommitRow));
 }
 
 CudaBackend::~CudaBackend() {
@@ -263,18 +266,17 @@ void CudaBackend::wait() {
 
 // --- sequences -----------------------------------------------------------------------------------
 
-void CudaBackend::commit(std::span<const int> rows, int first, int sequence) {
+void CudaBackend::commit(std::span<const CommitRow> rows) {
   if (direct_ || rows.empty()) return;  // a prefill chunk is where it belongs
   EVALRUN_CUDA(cudaSetDevice(session_.device));
   if (commit_pending_) wait();  // the list is still being read
   const size_t bytes = rows.size_bytes();
-  path_host_.ensure(bytes), path_.ensure(bytes);
-  std::memcpy(path_host_.as<void>(), rows.data(), bytes);
+  commits_host_.ensure(bytes), commits_.ensure(bytes);
+  std::memcpy(commits_host_.as<void>(), rows.data(), bytes);
   session_.queue.begin();
-  EVALRUN_CUDA(cudaMemcpyAsync(path_.as<void>(), path_host_.as<void>(), bytes,
+  EVALRUN_CUDA(cudaMemcpyAsync(commits_.as<void>(), commits_host_.as<void>(), bytes,
                                cudaMemcpyHostToDevice, session_.stream()));
-  session_.kv.commit(path_.as<int32_t>(), static_cast<int>(rows.size()), first, sequence,
-                     session_.stream());
+  session_.kv.commit(commits_.as<CommitRow>(), static_cast<int>(rows.size()), session_.stream());
   session_.queue.end();
   commit_pending_ = true;
 }
@@ -294,7 +296,7 @@ void CudaBackend::read_kv(int layer, int position, int sequence, std::span<float
 }
 
 size_t CudaBackend::workspace_bytes() const {
-  size_t bytes = session_.kv.row_bytes() + buffers_.device_bytes() + path_.bytes();
+  size_t bytes = session_.kv.row_bytes() + buffers_.device_bytes() + commits_.bytes();
   for (const DeviceBuffer* b : side_.buffers()) bytes += b->bytes();
   return bytes;
 }

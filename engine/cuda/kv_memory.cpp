@@ -111,11 +111,9 @@ bool KvMemory::load_prefix(const PrefixBank& bank, cudaStream_t stream) {
   return k_moved || v_moved;
 }
 
-void KvMemory::commit(const int32_t* list, int n, int first, int sequence,
-                      cudaStream_t stream) const {
+void KvMemory::commit(const CommitRow* list, int n, cudaStream_t stream) const {
   CommitJob job;
-  job.rows = list;
-  job.first = first, job.sequence = sequence, job.n_sequences = n_sequences_;
+  job.rows = list, job.n_sequences = n_sequences_;
   job.step = rows(0), job.cache = cache(0);
   job.kv_heads = kv_heads_, job.head_dim = head_dim_, job.head_stride = stride_;
   job.bf16 = bf16_;

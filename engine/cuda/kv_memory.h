@@ -5,6 +5,7 @@
 
 #include "engine/cuda/kernels/attention.h"
 #include "engine/cuda/runtime/memory.h"
+#include "engine/forward_plan.h"
 #include "engine/model/config.h"
 #include "engine/session.h"
 
@@ -29,8 +30,8 @@ class KvMemory {
   bool room_for_rows(int rows, bool keep, cudaStream_t stream);
   bool load_prefix(const PrefixBank& bank, cudaStream_t stream);
 
-  // `list`: rows of the forward, in device memory, to positions first, first + 1, ...
-  void commit(const int32_t* list, int n, int first, int sequence, cudaStream_t stream) const;
+  // `rows`: n of the forward, in device memory, to their sequences.
+  void commit(const CommitRow* rows, int n, cudaStream_t stream) const;
   void copy_sequence(int from, int to, int length, cudaStream_t stream) const;
   void read(int layer, int position, int sequence, std::span<float> k, std::span<float> v) const;
 

@@ -12,6 +12,7 @@
 #include "engine/cuda/kernels/step_record.h"
 #include "engine/cuda/kv_memory.h"
 #include "engine/cuda/runtime/check.h"
+#include "engine/forward_plan.h"
 
 namespace evalrun::engine::cuda {
 namespace {
@@ -119,7 +120,8 @@ MemoryPlan plan(const ModelConfig& c, WeightStorage storage, WeightStorage head,
   b += 2 * floats(kRows, vocab) + inputs(kRows, c.d_model) + floats(kRows, c.d_model);
   b += (answer_workspace(shapes.answers) + static_cast<size_t>(kRows * shapes.answers.stride())) *
        sizeof(uint64_t);
-  // Keys and values of the step's rows.
+  // Keys and values of the step's rows; which of them are committed.
+  b += kRows * sizeof(CommitRow);
   b += 2 * static_cast<size_t>(c.n_layers) * inputs(kRows, c.n_kv_heads * head_stride);
   if (!bf16) return plan;
   const auto partial = [&](int n, int slots) {

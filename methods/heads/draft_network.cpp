@@ -402,9 +402,9 @@ void DraftNetwork::commit() {
       if (staged_[i].keep) path_.push_back(first_row_ + static_cast<int>(i));
     if (path_.size() > begin) paths_.push_back({slot, std::span<const int>(path_).subspan(begin)});
   }
-  commit_paths(*session_, paths_);
+  session_->commit(paths_);
   if (options_.input != Input::kRecurrent) return;
-  for (const SequencePath& p : paths_)
+  for (const engine::SequencePath& p : paths_)
     for (const int row : p.path) {
       std::vector<float>& states = states_[static_cast<size_t>(p.sequence)];
       const auto state = row_of(row_states_, static_cast<size_t>(row), 4 * static_cast<size_t>(d_));

@@ -14,7 +14,6 @@
 
 #include "engine/row_program.h"
 #include "engine/session.h"
-#include "methods/commit_paths.h"
 #include "methods/heads/adapter.h"
 #include "methods/method.h"
 
@@ -147,7 +146,7 @@ class DraftNetwork final : public DraftGroup {
   std::vector<Drawn> drawn_;                     // [staged]
   engine::ForwardResult result_;                 // of the last forward
   std::vector<int> path_;                        // of all paths in turn
-  std::vector<SequencePath> paths_;
+  std::vector<engine::SequencePath> paths_;
 };
 
 // Parts of an adapter that are a decoder layer, and the shape of such layers (config.n_heads ...).

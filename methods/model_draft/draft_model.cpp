@@ -37,7 +37,7 @@ void DraftModel::run() {
         {sequences_[i], std::span<const int>(rows_).subspan(static_cast<size_t>(place.first),
                                                             static_cast<size_t>(place.rows))});
   }
-  commit_paths(*session_, paths_);
+  session_->commit(paths_);
 }
 
 engine::ForwardResult DraftModel::part(size_t number) const {

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "engine/session.h"
-#include "methods/commit_paths.h"
 #include "methods/merged_request.h"
 #include "methods/method.h"
 #include "methods/slot_dists.h"
@@ -43,7 +42,7 @@ class DraftModel final : public DraftGroup {
   engine::ForwardResult result_;
   bool ran_ = false;
   std::vector<int> rows_;
-  std::vector<SequencePath> paths_;
+  std::vector<engine::SequencePath> paths_;
 };
 
 }  // namespace evalrun::methods

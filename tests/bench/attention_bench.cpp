@@ -16,6 +16,7 @@
 
 #include "engine/base/aligned.h"
 #include "engine/base/rng.h"
+#include "engine/cache_blocks.h"
 #include "engine/cpu/attention.h"
 #include "engine/cpu/kernels/kernels.h"
 #include "engine/cpu/kv_store.h"
@@ -91,19 +92,23 @@ class Layer {
   Layer(const Chain<T>& chain, const Kernels& kernels, int rows, int positions, size_t layers)
       : rows_(rows),
         q_dim_(chain.config().q_dim()),
-        attention_(chain.config(), kernels, kThreads, positions),
+        blocks_(blocks_of(positions), 1),
+        attention_(chain.config(), kernels, blocks_, kThreads, positions),
         step_(chain.store(positions - rows, positions)),
         caches_(layers, chain.store(0, positions - rows)),
         queries_(chain.queries(rows)),
         mixed_(static_cast<size_t>(rows) * static_cast<size_t>(q_dim_)) {
     const std::vector<int32_t> tokens(static_cast<size_t>(rows), 1);
-    plan_.build_prefill(tokens, 0, positions - rows, false, false);
+    const PrefillPart part{tokens, 0, positions - rows};
+    plan_.build_prefill({&part, 1}, false, false);
+    const SequenceLength all{0, positions};
+    blocks_.take({&all, 1});
     attention_.begin(plan_, nullptr);
   }
   void run(size_t layer) {
-    const KvStore<T>* cache = &caches_[layer];
     for (int u = 0; u < attention_.units(0); ++u)
-      attention_.run(u, 0, 0, queries_.data(), &cache, step_, no_prefix_, mixed_.data(), q_dim_);
+      attention_.run(u, 0, 0, queries_.data(), caches_[layer], step_, no_prefix_, mixed_.data(),
+                     q_dim_);
     if (attention_.must_merge(0))
       for (int i = 0; i < rows_; ++i) attention_.merge_row(i, row(i));
   }
@@ -112,6 +117,7 @@ class Layer {
  private:
   const int rows_, q_dim_;
   ForwardPlan plan_;
+  CacheBlocks blocks_;
   cpu::Attention<T> attention_;
   const KvStore<T> step_, no_prefix_;
   const std::vector<KvStore<T>> caches_;

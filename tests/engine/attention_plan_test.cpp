@@ -21,7 +21,8 @@ TEST(AttentionPlans, UnitsAreEveryBlockHeadAndChunkOnce) {
       for (const int context : {0, 100, 700}) {
         ForwardPlan forward;
         const std::vector<int32_t> tokens(static_cast<size_t>(n), 1);
-        forward.build_prefill(tokens, 0, context, false, false);
+        const PrefillPart part{tokens, 0, context};
+        forward.build_prefill({&part, 1}, false, false);
         AttentionPlan plan;
         plan.build(forward, 3, 2, threads);
         int next = 0;

@@ -7,6 +7,7 @@
 
 #include <map>
 #include <numeric>
+#include <utility>
 
 #include "engine/cpu/kernels/arith.h"
 #include "tests/engine/attention_cases.h"
@@ -45,6 +46,35 @@ struct StoredKeys {
   std::vector<float> k, v;  // [position][kv_dim]
 };
 
+// Tables of sequences that took these blocks, one after the other.
+CacheBlocks blocks_in_order(const std::vector<int>& order, const std::vector<int>& lengths) {
+  const int n = static_cast<int>(order.size()), sequences = static_cast<int>(lengths.size());
+  CacheBlocks blocks(n, sequences + n);
+  // One for each of n more sequences, given back so that the next one taken is the first in order.
+  for (int i = 0; i < n; ++i) {
+    const SequenceLength one{sequences + i, 1};
+    blocks.take({&one, 1});
+  }
+  for (int i = n; i-- > 0;) blocks.give_back(sequences + order[static_cast<size_t>(i)], 0);
+  for (int s = 0; s < sequences; ++s) {
+    const SequenceLength all{s, lengths[static_cast<size_t>(s)]};
+    blocks.take({&all, 1});
+  }
+  return blocks;
+}
+
+// As many as they need, in an order of chance.
+std::vector<int> some_order(const std::vector<int>& lengths) {
+  int64_t n = 0;
+  for (const int length : lengths) n += blocks_of(length);
+  std::vector<int> order(static_cast<size_t>(n));
+  std::iota(order.begin(), order.end(), 0);
+  base::Rng rng(static_cast<uint64_t>(n));
+  for (size_t i = order.size(); i > 1; --i)
+    std::swap(order[i - 1], order[static_cast<size_t>(rng.below(i))]);
+  return order;
+}
+
 template <typename T>
 struct AttentionWorld {
   explicit AttentionWorld(const AttentionCase& of)
@@ -52,15 +82,23 @@ struct AttentionWorld {
         config(attention_config(of.window)),
         step(config, kAttentionRows, 50),
         prefix(config, std::max(1, of.prefix), 60),
+        blocks(blocks_in_order(some_order(of.lengths), of.lengths)),
         queries(random_floats(kAttentionRows * config.q_dim(), 70)) {
-    for (size_t s = 0; s < c.lengths.size(); ++s)
+    cache.configure(config.n_kv_heads, config.head_dim);
+    cache.reserve(static_cast<int>(blocks.n_blocks()) * kChunk);
+    for (size_t s = 0; s < c.lengths.size(); ++s) {
       sequences.emplace_back(config, std::max(1, c.lengths[s]), 80 + 2 * s);
+      for (int p = 0; p < c.lengths[s]; ++p)
+        cache.copy_positions(sequences[s].store, p, blocks.place(static_cast<int>(s), p), 1);
+    }
     bank.length = c.prefix;
   }
   const AttentionCase c;
   const ModelConfig config;
   StoredKeys<T> step, prefix;
   std::vector<StoredKeys<T>> sequences;
+  CacheBlocks blocks;
+  KvStore<T> cache;            // the sequences, in these blocks
   std::vector<float> queries;  // [new row][q_dim]
   PrefixBank bank;
 };
@@ -169,7 +207,7 @@ std::vector<float> computed_rows(const AttentionWorld<T>& w, const Kernels& kern
   const ModelConfig& c = w.config;
   ForwardPlan plan;
   w.c.build(plan, n, w.bank);
-  cpu::Attention<T> attention(c, kernels, threads, kSessionTokens);
+  cpu::Attention<T> attention(c, kernels, w.blocks, threads, kSessionTokens);
   attention.begin(plan, &w.bank);
   const auto rows = static_cast<size_t>(n), q_dim = static_cast<size_t>(c.q_dim());
   const size_t group_width = q_dim / static_cast<size_t>(c.n_kv_heads);
@@ -178,11 +216,9 @@ std::vector<float> computed_rows(const AttentionWorld<T>& w, const Kernels& kern
     for (size_t i = 0; i < rows; ++i)
       std::copy_n(w.queries.data() + i * q_dim + h * group_width, group_width,
                   queries.data() + (h * rows + i) * group_width);
-  std::vector<const KvStore<T>*> caches;
-  for (const StoredKeys<T>& s : w.sequences) caches.push_back(&s.store);
   std::vector<float> mixed(rows * q_dim, -77.0f);
   for (int u = 0; u < attention.units(0); ++u)
-    attention.run(u, 0, u % threads, queries.data(), caches.data(), w.step.store, w.prefix.store,
+    attention.run(u, 0, u % threads, queries.data(), w.cache, w.step.store, w.prefix.store,
                   mixed.data(), c.q_dim());
   for (int i = 0; attention.must_merge(0) && i < n; ++i)
     attention.merge_row(i, mixed.data() + static_cast<size_t>(i) * q_dim);
@@ -273,6 +309,26 @@ TEST(AttentionFaults, AreSeen) {
     EXPECT_EQ(first_wrong_row(w, want, honest, kAttentionRows, threads), -1);
     for (const auto& [name, kernels] : faulty)
       EXPECT_NE(first_wrong_row(w, want, kernels, kAttentionRows, threads), -1) << name;
+  }
+}
+
+// Of one sequence, then of two: the first has three blocks.
+TEST(AttentionFaults, ATableWithTwoEntriesSwappedIsSeen) {
+  for (const size_t which : {size_t{0}, size_t{4}}) {
+    AttentionWorld<float> w(attention_cases(300)[which]);
+    const std::vector<float> want = defined_rows(w);
+    const std::vector<int> order = some_order(w.c.lengths);
+    for (size_t other = 1; other < order.size(); ++other) {
+      std::vector<int> swapped = order;
+      std::swap(swapped[0], swapped[other]);
+      w.blocks = blocks_in_order(swapped, w.c.lengths);
+      for (const int threads : {1, 8})
+        EXPECT_NE(
+            first_wrong_row(w, want, cpu::available_kernels().front(), kAttentionRows, threads), -1)
+            << w.c.name << ", blocks 0 and " << other;
+    }
+    w.blocks = blocks_in_order(order, w.c.lengths);
+    EXPECT_EQ(first_wrong_row(w, want, cpu::available_kernels().front(), kAttentionRows, 1), -1);
   }
 }
 

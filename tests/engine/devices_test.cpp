@@ -154,6 +154,22 @@ TEST(SessionOptionsOnAGpu, TheCacheHasTheTypeOfTheWeights) {
   EXPECT_EQ(resolve_options(options("cpu", "int8"), WeightFormat::kF32, three()).kv_dtype, "int8");
 }
 
+TEST(SessionOptionsOnAGpu, SequencesShareNoPool) {
+  SessionOptions o = options("cuda");
+  o.max_tokens = 200, o.n_sequences = 3;
+  const auto resolved = [&](int64_t pool) {
+    o.pool_tokens = pool;
+    return refusal([&] { resolve_options(o, WeightFormat::kF32, three()); });
+  };
+  for (const int64_t pool : {599, 601, 384, -1})
+    EXPECT_THAT(resolved(pool), AllOf(HasSubstr("pool_tokens"), HasSubstr("cuda:0"),
+                                      HasSubstr("3 x 200 tokens"), HasSubstr("--device cpu")));
+  for (const int64_t pool : {0, 600}) {
+    o.pool_tokens = pool;
+    EXPECT_NO_THROW(resolve_options(o, WeightFormat::kF32, three())) << pool;
+  }
+}
+
 TEST(SessionOptionsOnAGpu, WeightsAsStoredAreForTheCpu) {
   EXPECT_THAT(refusal([] { resolve_options(options("cuda"), WeightFormat::kStored, three()); }),
               AllOf(HasSubstr("--dtype stored"), HasSubstr("cuda:0"), HasSubstr("K-quants"),

@@ -83,6 +83,29 @@ TEST(ForwardPlan, ExplicitPositionsSetTheLogicalOrderWithoutDisturbingAncestors)
   EXPECT_THAT(visible(p, 2), ElementsAre(0, 2));
 }
 
+TEST(ForwardPlan, PromptsOfSeveralSequencesAreAChainEach) {
+  const std::vector<int32_t> a = {5, 6, 7}, b = {8};
+  const PrefillPart parts[] = {{a, 2, 130}, {b, 0, 0}};
+  ForwardPlan p;
+  p.build_prefill(parts, true, false);
+  EXPECT_TRUE(p.prefill());
+  ASSERT_EQ(p.n_rows(), 4);
+  EXPECT_THAT(visible(p, 0), ElementsAre(0));
+  EXPECT_THAT(visible(p, 2), ElementsAre(0, 1, 2));
+  EXPECT_THAT(visible(p, 3), ElementsAre(3));
+  const auto hidden = p.hidden_rows();
+  EXPECT_EQ(std::vector<int>(hidden.begin(), hidden.end()), (std::vector<int>{0, 1, 2, 3}));
+  EXPECT_EQ(p.rows()[2].sequence, 2);
+  EXPECT_EQ(p.rows()[2].context, 130);
+  EXPECT_EQ(p.rows()[2].position, 132);
+  EXPECT_EQ(p.rows()[2].token, 7);
+  EXPECT_EQ(p.rows()[3].sequence, 0);
+  EXPECT_EQ(p.rows()[3].position, 0);
+  p.build_prefill({parts, 1}, false, true);
+  EXPECT_TRUE(p.hidden_rows().empty());
+  EXPECT_EQ(p.hidden_of()[2], -1);
+}
+
 TEST(ForwardPlan, MalformedRequestsAreRefused) {
   EXPECT_THROW(plan_of({}), base::InternalError);
   EXPECT_THROW(plan_of({{.token = 1, .parent = 0}}), base::InternalError);

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <set>
 
+#include "engine/cache_memory.h"
 #include "tests/engine/random_models.h"
 
 namespace evalrun::engine {

@@ -18,6 +18,7 @@
 #include "engine/cuda/memory_plan.h"
 #include "engine/cuda/runtime/graphs.h"
 #include "engine/device_time.h"
+#include "tests/engine/cache_compare.h"
 #include "tests/engine/random_models.h"
 #include "tests/sample.h"
 #ifdef EVALRUN_CUDA_EMULATED
@@ -313,6 +314,34 @@ TEST_P(Backend, ForkedSequencesGoTheirOwnWays) {
   EXPECT_EQ(s->length(0), 150);
   EXPECT_EQ(s->length(1), 151);
 }
+
+#ifdef EVALRUN_CUDA_EMULATED
+// One list, one launch; and nobody waits between the commit and the next forward.
+TEST_P(Backend, CommitsOfAllSequencesAreOneLaunch) {
+  constexpr int kSequences = 4;
+  const auto m = feature_models(GetParam().format)[0];
+  auto s = open(m.model, GetParam(), 1, 256, kSequences);
+  auto alone = open(m.model, GetParam(), 1, 256, kSequences);
+  std::vector<Row> rows;
+  for (int i = 0; i < 2 * kSequences; ++i)  // chains of two, in turn
+    rows.push_back(
+        {.token = i, .parent = i < kSequences ? -1 : i - kSequences, .sequence = i % kSequences});
+  for (int step = 0; step < 3; ++step) {
+    (void)s->forward({.rows = rows}), (void)alone->forward({.rows = rows});
+    std::vector<std::vector<int>> paths;
+    for (int q = 0; q < kSequences; ++q)
+      paths.push_back(q == 2 ? std::vector<int>{q} : std::vector<int>{q, q + kSequences});
+    std::vector<SequencePath> list;
+    for (int q = 0; q < kSequences; ++q) list.push_back({q, paths[static_cast<size_t>(q)]});
+    const long launches = emulator::kernel_launches(), waits = emulator::waits();
+    s->commit(list);
+    EXPECT_EQ(emulator::kernel_launches() - launches, 1);
+    EXPECT_EQ(emulator::waits(), waits);
+    for (int q = 0; q < kSequences; ++q) alone->commit(paths[static_cast<size_t>(q)], q);
+  }
+  EXPECT_TRUE(same_sequences(*s, *alone));
+}
+#endif
 
 // Sessions of one model share its weights on the device; the last one takes them along.
 TEST_P(Backend, WeightsAreOnTheDeviceOnce) {

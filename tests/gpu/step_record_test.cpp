@@ -106,7 +106,8 @@ TEST(StepRecord, TreesSeeEveryKeyOnceAtAnyContext) {
 TEST(StepRecord, PrefillRowsFindEverythingInTheCache) {
   const std::vector<int32_t> tokens(200, 1);
   ForwardPlan plan;
-  plan.build_prefill(tokens, 0, 90, false, true);
+  const PrefillPart part{tokens, 0, 90};
+  plan.build_prefill({&part, 1}, false, true);
   const StepOptions o{.group = 3, .sliding_window = 50};
   StepRecord record;
   record.build(plan, {}, o);

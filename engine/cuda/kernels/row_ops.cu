@@ -357,19 +357,16 @@ __global__ void __launch_bounds__(kRotateThreads) rotate(RotateJob job) {
 
 __global__ void commit(CommitJob job) {
   wait_for_previous();
-  const int j = static_cast<int>(blockIdx.x);
+  const CommitRow& r = job.rows[blockIdx.x];
+  const auto row = static_cast<size_t>(r.row), sequence = static_cast<size_t>(r.sequence),
+             position = static_cast<size_t>(r.position);
   const auto head = static_cast<size_t>(blockIdx.y), layer = static_cast<size_t>(blockIdx.z),
              heads = static_cast<size_t>(job.kv_heads),
              stride = static_cast<size_t>(job.head_stride),
-             capacity = static_cast<size_t>(job.cache.capacity),
-             position = static_cast<size_t>(job.first + j);
+             capacity = static_cast<size_t>(job.cache.capacity);
   const size_t from_head = layer * heads + head;
-  const size_t to_head =
-      (layer * static_cast<size_t>(job.n_sequences) + static_cast<size_t>(job.sequence)) * heads +
-      head;
-  const size_t from_line =
-      (from_head * static_cast<size_t>(job.step.capacity) + static_cast<size_t>(job.rows[j])) *
-      stride;
+  const size_t to_head = (layer * static_cast<size_t>(job.n_sequences) + sequence) * heads + head;
+  const size_t from_line = (from_head * static_cast<size_t>(job.step.capacity) + row) * stride;
   const size_t to_line = (to_head * capacity + position) * stride;
   for (int i = static_cast<int>(threadIdx.x); i < job.head_dim; i += static_cast<int>(blockDim.x)) {
     const auto d = static_cast<size_t>(i);

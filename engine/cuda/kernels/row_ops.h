@@ -4,6 +4,7 @@
 #include "engine/cuda/kernels/attention.h"
 #include "engine/cuda/kernels/matrix_ref.h"
 #include "engine/cuda/kernels/step_record.h"
+#include "engine/forward_plan.h"
 #include "engine/row_program.h"
 
 namespace evalrun::engine::cuda {
@@ -100,11 +101,11 @@ struct RotateJob {
 };
 void rotate_rows(const RotateJob& job, int n, cudaStream_t stream);
 
-// Copies n rows of a forward to positions first, first + 1, ... of a sequence's cache, in all
-// layers by one kernel. `step` and `cache` are those of layer 0; layers lie in sequence.
+// Copies n rows of a forward to the caches of their sequences, in all layers by one kernel. `step`
+// and `cache` are those of layer 0; layers lie in sequence.
 struct CommitJob {
-  const int32_t* rows = nullptr;
-  int first = 0, sequence = 0, n_sequences = 1;
+  const CommitRow* rows = nullptr;
+  int n_sequences = 1;
   KeyValues step, cache;
   int kv_heads = 0, head_dim = 0, head_stride = 0;
   bool bf16 = true;

@@ -5,6 +5,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/units.h"
+#include "engine/cache_memory.h"
 #include "engine/cpu/caches.h"
 #include "engine/devices.h"
 #include "engine/model/assemble.h"

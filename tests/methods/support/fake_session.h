@@ -51,12 +51,16 @@ class FakeSession final : public engine::Session {
     return std::make_unique<engine::HostDistributions>(slots, vocab, ids);
   }
   int length(int sequence) const override { return static_cast<int>(committed(sequence).size()); }
+  int free_tokens(int sequence) const override { return capacity() - length(sequence); }
 
-  void prefill(std::span<const int32_t> tokens, int sequence) override {
-    EVALRUN_CHECK(length(sequence) + static_cast<int>(tokens.size()) <= capacity());
-    prefills.push_back(static_cast<int>(tokens.size()));
-    std::vector<int32_t>& all = tokens_[static_cast<size_t>(sequence)];
-    all.insert(all.end(), tokens.begin(), tokens.end());
+  using Session::prefill;
+  void prefill(std::span<const engine::SequenceTokens> parts) override {
+    for (const auto& [sequence, tokens] : parts) {
+      EVALRUN_CHECK(length(sequence) + static_cast<int>(tokens.size()) <= capacity());
+      prefills.push_back(static_cast<int>(tokens.size()));
+      std::vector<int32_t>& all = tokens_[static_cast<size_t>(sequence)];
+      all.insert(all.end(), tokens.begin(), tokens.end());
+    }
   }
 
   engine::ForwardResult forward(const engine::ForwardRequest& request) override {
@@ -108,14 +112,17 @@ class FakeSession final : public engine::Session {
     return result;
   }
 
-  void commit(std::span<const int> path, int sequence) override {
-    int parent = -1;
-    for (int row : path) {
-      engine::Row& r = rows_[static_cast<size_t>(row)];
-      EVALRUN_CHECK(r.parent == parent && r.sequence == sequence, "a path with a gap");
-      tokens_[static_cast<size_t>(sequence)].push_back(r.token);
-      r.sequence = -1;  // once
-      parent = row;
+  using Session::commit;
+  void commit(std::span<const engine::SequencePath> paths) override {
+    for (const auto& [sequence, path] : paths) {
+      int parent = -1;
+      for (int row : path) {
+        engine::Row& r = rows_[static_cast<size_t>(row)];
+        EVALRUN_CHECK(r.parent == parent && r.sequence == sequence, "a path with a gap");
+        tokens_[static_cast<size_t>(sequence)].push_back(r.token);
+        r.sequence = -1;  // once
+        parent = row;
+      }
     }
   }
 

@@ -24,10 +24,11 @@ class WrappedSession : public engine::Session {
     return s_->make_distributions(slots, vocab, ids);
   }
   int length(int sequence) const override { return s_->length(sequence); }
-  void prefill(std::span<const int32_t> tokens, int sequence) override {
-    s_->prefill(tokens, sequence);
-  }
-  void commit(std::span<const int> path, int sequence) override { s_->commit(path, sequence); }
+  int free_tokens(int sequence) const override { return s_->free_tokens(sequence); }
+  using Session::prefill;
+  void prefill(std::span<const engine::SequenceTokens> parts) override { s_->prefill(parts); }
+  using Session::commit;
+  void commit(std::span<const engine::SequencePath> paths) override { s_->commit(paths); }
   void rewind(int length, int sequence) override { s_->rewind(length, sequence); }
   void fork(int from, int to) override { s_->fork(from, to); }
   void keep_features(const engine::FeatureSet& set) override { s_->keep_features(set); }
