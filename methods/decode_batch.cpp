@@ -28,11 +28,15 @@ class BatchDecoder {
     DecodingMethod* method = nullptr;
     int number = 0;
     enum class State { kFree, kPrefilling, kDecoding } state = State::kFree;
-    std::optional<OpenTurn> turn = {};      // unless it is free
-    std::span<const int32_t> to_prefill{};  // of the prompt, without its last token
-    int64_t admitted = 0, ready = 0;        // times
+    std::optional<OpenTurn> turn = {};          // unless it is free
+    std::span<const int32_t> to_prefill{};      // of the prompt, without its last token
+    int64_t admitted = 0, first = 0, last = 0;  // times: of its first token, of its last ones
   };
 
+  // Without the time that the source took.
+  int64_t now() { return clock_.now_ns() - paused_ns_; }
+  template <typename Use>
+  auto off_the_clock(const Use& use);
   void admit();
   bool busy() const { return prefilling_.size() + decoding_.size() > 0; }
   void prefill_all();
@@ -40,6 +44,7 @@ class BatchDecoder {
   // Reads the first tokens of these slots, whose prompts are prefilled, and starts their methods.
   void begin_decoding(std::span<Slot* const> slots);
   void read_first_tokens(std::span<Slot* const> slots);
+  void share_prefill(std::span<Slot* const> slots, int64_t end);
   void step();
   void finish(Slot& slot);
 
@@ -51,10 +56,14 @@ class BatchDecoder {
   PhaseTimer timer_;
   StepRunner runner_;
   MergedRequest merged_;
+  int64_t paused_ns_ = 0;
+  int64_t mark_ = 0;  // all time before it belongs to somebody
+  int steps_ = 0;
   std::vector<Slot> slots_;
   std::vector<Slot*> prefilling_, decoding_;  // in the order in which they began
   std::vector<Slot*> ready_;                  // prefilled to the end
   std::vector<engine::Row> last_rows_;        // of the prompts of ready_
+  std::vector<engine::SequenceTokens> bodies_;
   std::vector<int32_t> first_;
   std::vector<int> path_rows_;
   std::vector<engine::SequencePath> paths_;
@@ -81,9 +90,21 @@ BatchDecoder::BatchDecoder(std::span<DecodingMethod* const> methods, engine::Ses
   }
   const size_t n = methods.size();
   for (std::vector<Slot*>* list : {&prefilling_, &decoding_, &ready_}) list->reserve(n);
-  last_rows_.reserve(n), first_.reserve(n), path_rows_.reserve(n), paths_.reserve(n);
+  last_rows_.reserve(n), bodies_.reserve(n), first_.reserve(n), path_rows_.reserve(n),
+      paths_.reserve(n);
   members_.reserve(n), parts_.reserve(n);
   target_.keep_features(slots_.front().method->needs());
+}
+
+template <typename Use>
+auto BatchDecoder::off_the_clock(const Use& use) {
+  struct Pause {
+    BatchDecoder& decoder;
+    int64_t begin = decoder.clock_.now_ns();
+    ~Pause() { decoder.paused_ns_ += decoder.clock_.now_ns() - begin; }
+  };
+  const Pause pause{*this};
+  return use();
 }
 
 void BatchDecoder::run() {
@@ -91,6 +112,7 @@ void BatchDecoder::run() {
     admit();
     if (!busy()) return;
     while (busy()) {
+      if (source_.over()) return;
       if (decoding_.empty())
         prefill_all();
       else if (!prefilling_.empty())
@@ -102,25 +124,28 @@ void BatchDecoder::run() {
 }
 
 void BatchDecoder::admit() {
-  std::optional<int64_t> now;  // the same for all
+  std::optional<int64_t> admitted;  // the same for all
   for (Slot& slot : slots_) {
     if (slot.state != Slot::State::kFree) continue;
-    const TurnRequest* request = source_.next(slot.number);
+    const TurnRequest* request = off_the_clock([&] { return source_.next(slot.number); });
     if (request == nullptr) continue;
     slot.turn.emplace(*request, target_, slot.number);
     engine::device_phase() = engine::DevicePhase::kPrefill;
-    if (!now) now = clock_.now_ns();
-    slot.admitted = *now;
+    if (!admitted) admitted = now();
+    slot.admitted = *admitted;
     target_.rewind(request->keep, slot.number);
     slot.to_prefill = slot.turn->body();
     slot.state = Slot::State::kPrefilling;
     prefilling_.push_back(&slot);
   }
+  if (admitted && decoding_.empty()) mark_ = *admitted;
 }
 
 void BatchDecoder::prefill_all() {
-  for (Slot* slot : prefilling_)
-    if (!slot->to_prefill.empty()) target_.prefill(slot->to_prefill, slot->number);
+  bodies_.clear();
+  for (const Slot* slot : prefilling_)
+    if (!slot->to_prefill.empty()) bodies_.push_back({slot->number, slot->to_prefill});
+  if (!bodies_.empty()) target_.prefill(bodies_);
   ready_.assign(prefilling_.begin(), prefilling_.end());
   prefilling_.clear();
   begin_decoding(ready_);
@@ -134,7 +159,11 @@ void BatchDecoder::prefill_piece_of_first() {
       slot.to_prefill.first(std::min(slot.to_prefill.size(), static_cast<size_t>(to_border)));
   if (!piece.empty()) target_.prefill(piece, slot.number);
   slot.to_prefill = slot.to_prefill.subspan(piece.size());
-  if (!slot.to_prefill.empty()) return;
+  if (!slot.to_prefill.empty()) {
+    Slot* const one = &slot;
+    share_prefill({&one, 1}, now());
+    return;
+  }
   prefilling_.erase(prefilling_.begin());
   ready_.assign(1, &slot);
   begin_decoding(ready_);
@@ -169,26 +198,40 @@ void BatchDecoder::read_first_tokens(std::span<Slot* const> slots) {
   target_.commit(paths_);
 }
 
+void BatchDecoder::share_prefill(std::span<Slot* const> slots, int64_t end) {
+  const auto tokens = [](const Slot* slot) {
+    return std::ssize(slot->turn->request().prompt) - slot->turn->request().keep;
+  };
+  int64_t before = 0, all = 0;
+  for (const Slot* slot : slots) all += tokens(slot);
+  for (Slot* slot : slots) {
+    slot->turn->record().prefill_ns += share_of(end - mark_, before, tokens(slot), all);
+    before += tokens(slot);
+  }
+  mark_ = end;
+}
+
 void BatchDecoder::begin_decoding(std::span<Slot* const> slots) {
   read_first_tokens(slots);
-  int64_t before = clock_.now_ns();
-  for (size_t i = 0; i < slots.size(); ++i) {
-    OpenTurn& turn = *slots[i]->turn;
-    turn.record().prefill_ns = before - slots[i]->admitted;
-    turn.note_first(first_[i]);
-  }
+  const int64_t first = now();
+  share_prefill(slots, first);
   for (size_t i = 0; i < slots.size(); ++i) {
     Slot& slot = *slots[i];
-    slot.ready = before;
+    slot.first = slot.last = first;
+    slot.turn->note_first(first_[i]);
+    if (slots_.size() > 1) slot.turn->note_batch(slot.number, first - slot.admitted);
+  }
+  for (Slot* one : slots) {
+    Slot& slot = *one;
     if (slot.turn->ended()) {
       finish(slot);
       continue;
     }
     engine::device_phase() = engine::DevicePhase::kDraftPrefill;
-    slot.method->start(slot.turn->context(target_, first_[i]));
-    slot.ready = clock_.now_ns();
-    slot.turn->record().draft_prefill_ns = slot.ready - before;
-    before = slot.ready;
+    slot.method->start(slot.turn->context(target_, slot.turn->record().tokens.front()));
+    const int64_t ready = now();
+    slot.turn->record().draft_prefill_ns = ready - mark_;
+    mark_ = ready;
     slot.state = Slot::State::kDecoding;
     decoding_.push_back(&slot);
   }
@@ -199,23 +242,37 @@ void BatchDecoder::step() {
   for (const Slot* slot : decoding_) members_.push_back({slot->method, slot->number});
   source_.before_step();
   timer_.begin_step();
-  const int rows = runner_.run(members_, timer_);
-  const int64_t end = timer_.end_step();
   BatchStep record;
-  record.draft_ns = timer_.ns(PhaseTimer::kDraft);
-  record.verify_ns = timer_.ns(PhaseTimer::kVerify);
-  record.commit_ns = timer_.ns(PhaseTimer::kCommit);
-  record.other_ns = timer_.ns(PhaseTimer::kOther);
-  record.rows = rows;
+  record.rows = runner_.run(members_, timer_);
+  const int64_t end = timer_.end_step() - paused_ns_;
+  const StepTimes times(timer_);
+  record.draft_ns = times.draft_ns;
+  record.verify_ns = times.verify_ns;
+  record.commit_ns = times.commit_ns;
+  record.other_ns = times.other_ns;
+  record.ns = end - mark_;
   parts_.clear();
-  for (size_t i = 0; i < decoding_.size(); ++i) {
-    Slot& slot = *decoding_[i];
-    const StepOutcome& outcome = members_[i].outcome;
-    const int emitted = slot.turn->note_step(outcome, timer_);
-    slot.turn->record().decode_ns = end - slot.ready;
+  const int n = static_cast<int>(decoding_.size());
+  for (int i = 0; i < n; ++i) {
+    Slot& slot = *decoding_[static_cast<size_t>(i)];
+    const StepOutcome& outcome = members_[static_cast<size_t>(i)].outcome;
+    const int emitted = slot.turn->note_step(outcome, times.share(i, n));
+    slot.turn->record().decode_ns += share_of(record.ns, i, 1, n);
     record.emitted += emitted;
     parts_.push_back({slot.number, outcome.rows, emitted});
   }
+  if (slots_.size() > 1)
+    for (Slot* slot : decoding_) {
+      slot->turn->note_batch_step({.number = steps_,
+                                   .members = n,
+                                   .rows = record.rows,
+                                   .emitted = record.emitted,
+                                   .ns = record.ns,
+                                   .gap_ns = end - slot->last});
+      slot->last = end;
+    }
+  ++steps_;
+  mark_ = end;
   record.parts = parts_;
   source_.stepped(record);
   size_t left = 0;
@@ -232,7 +289,8 @@ void BatchDecoder::finish(Slot& slot) {
   slot.state = Slot::State::kFree;
   results::TurnRecord record = slot.turn->finish();
   slot.turn.reset();
-  source_.done(slot.number, std::move(record));
+  if (record.batch) record.batch->wall_ns = slot.last - slot.first;
+  off_the_clock([&] { source_.done(slot.number, std::move(record)); });
 }
 
 }  // namespace

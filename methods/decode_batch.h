@@ -6,14 +6,17 @@
 // depend on each other, and random numbers belong to places of an answer. So do its steps, where
 // the method says that they are the same in every run (StepReproducibility::kFixed).
 //
-// Times of a sequence are wall time, and what happens for others meanwhile is in them:
-// - prefill_ns: from its admission to a slot until its first token is available. All of a static
-//   batch are admitted at once;
+// Times of a turn are its share of the batch's. All time from the first admission on belongs to
+// somebody, and the shares add up to it (to the nanosecond):
+// - prefill_ns: prompts that are read together share by their numbers of tokens, their first tokens
+//   included;
 // - draft_prefill_ns: its own DecodingMethod::start;
-// - decode_ns: from the end of that to the end of its last step: steps, prompts that others had
-//   prefilled between them, the loop's own work;
-// - of a step: the whole batch's. BatchStep says who took part, so that a step is not counted
-// twice.
+// - decode_ns, and the phases of its steps: those that take part in a step have equal parts of it,
+//   and of the loop's own work before it.
+// So tokens over shares is the throughput of the batch, whatever took part when. What a sequence
+// had to wait is told as well: TurnRecord::batch, where there is more than one slot.
+//
+// Not on any clock is what the source does with turns (next(), done()): reading, storing, scoring.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -43,6 +46,7 @@ struct BatchPart {
 // One step of a batch.
 struct BatchStep {
   int64_t draft_ns = 0, verify_ns = 0, commit_ns = 0, other_ns = 0;
+  int64_t ns = 0;                         // with the loop's own work before it
   int rows = 0;                           // of the target's forwards: of one, unless it takes fewer
   int emitted = 0;                        // tokens kept, of all members
   std::span<const BatchPart> parts = {};  // of those that took part; valid during the call
@@ -62,6 +66,9 @@ class BatchSource {
   // Before every step. The clock must stand still meanwhile. What it throws ends the batch: turns
   // that are not done are lost.
   virtual void before_step() {}
+  // Whether the batch may end although slots are busy. Their turns are lost.
+  virtual bool over() const { return false; }
+  // On the clock: costs what it costs.
   virtual void stepped(const BatchStep& /*step*/) {}
 };
 

@@ -37,6 +37,15 @@ void check_request(const TurnRequest& request, const engine::Session& target, in
 
 }  // namespace
 
+StepTimes StepTimes::share(int i, int n) const {
+  StepTimes part;
+  part.draft_ns = share_of(draft_ns, i, 1, n);
+  part.verify_ns = share_of(verify_ns, i, 1, n);
+  part.commit_ns = share_of(commit_ns, i, 1, n);
+  part.other_ns = share_of(other_ns, i, 1, n);
+  return part;
+}
+
 OpenTurn::OpenTurn(const TurnRequest& request, const engine::Session& target, int sequence)
     : request_(request), target_(target), sequence_(sequence), chance_(request.seed) {
   check_request(request, target, sequence);
@@ -70,7 +79,14 @@ void OpenTurn::note_first(int32_t token) {
   stopped_ = stop_at(request_, token);
 }
 
-int OpenTurn::note_step(const StepOutcome& outcome, const PhaseTimer& timer) {
+void OpenTurn::note_batch(int slot, int64_t first_token_ns) {
+  turn_.batch.emplace();
+  turn_.batch->slot = slot;
+  turn_.batch->first_token_ns = first_token_ns;
+  turn_.batch->steps.reserve(static_cast<size_t>(request_.max_new));
+}
+
+int OpenTurn::note_step(const StepOutcome& outcome, const StepTimes& times) {
   EVALRUN_CHECK(!outcome.tokens.empty(), "a step without a token");
   const size_t before = turn_.tokens.size();
   for (int32_t token : outcome.tokens) {
@@ -89,10 +105,10 @@ int OpenTurn::note_step(const StepOutcome& outcome, const PhaseTimer& timer) {
   const bool cut = turn_.tokens.size() - before < outcome.tokens.size();
   record.accepted = cut ? std::min(outcome.accepted, record.emitted) : outcome.accepted;
   record.target_forwards = outcome.target_forwards;
-  record.draft_ns = timer.ns(PhaseTimer::kDraft);
-  record.verify_ns = timer.ns(PhaseTimer::kVerify);
-  record.commit_ns = timer.ns(PhaseTimer::kCommit);
-  record.other_ns = timer.ns(PhaseTimer::kOther);
+  record.draft_ns = times.draft_ns;
+  record.verify_ns = times.verify_ns;
+  record.commit_ns = times.commit_ns;
+  record.other_ns = times.other_ns;
   turn_.steps.push_back(record);
   count(outcome.tested);
   return record.emitted;

@@ -32,6 +32,24 @@ struct TurnRequest {
   std::function<void()> before_step = {};
 };
 
+// Where the time of a step went.
+struct StepTimes {
+  int64_t draft_ns = 0, verify_ns = 0, commit_ns = 0, other_ns = 0;
+  explicit StepTimes(const PhaseTimer& timer)
+      : draft_ns(timer.ns(PhaseTimer::kDraft)),
+        verify_ns(timer.ns(PhaseTimer::kVerify)),
+        commit_ns(timer.ns(PhaseTimer::kCommit)),
+        other_ns(timer.ns(PhaseTimer::kOther)) {}
+  // What member `i` of `n` has of it: equal parts, to the nanosecond, and together the whole.
+  StepTimes share(int i, int n) const;
+
+ private:
+  StepTimes() = default;
+};
+inline int64_t share_of(int64_t ns, int64_t before, int64_t own, int64_t all) {
+  return ns * (before + own) / all - ns * before / all;
+}
+
 // Accounting (docs/measurement.md): the first token comes from the prefill's last row, counts in
 // `tokens` and in no step; sum over steps of emitted = tokens - 1 (checked). A stop token counts
 // once and ends the generation; so does the token that completes a stop text. A stop token takes
@@ -57,7 +75,10 @@ class OpenTurn {
 
   void note_first(int32_t token);
   // Returns how many tokens of the step were kept.
-  int note_step(const StepOutcome& outcome, const PhaseTimer& timer);
+  int note_step(const StepOutcome& outcome, const StepTimes& times);
+  // In a batch of several slots: when its first token came, after its admission; then of each step.
+  void note_batch(int slot, int64_t first_token_ns);
+  void note_batch_step(const results::BatchStepRecord& step) { turn_.batch->steps.push_back(step); }
   // Whether a stop rule or a limit has ended it, or even the next root finds no room.
   bool ended() const;
   // With the times in place; once.

@@ -20,6 +20,25 @@ struct StepRecord {
   int64_t draft_ns = 0, verify_ns = 0, commit_ns = 0, other_ns = 0;
 };
 
+// A step of a batch, as one of its sequences took part in it.
+struct BatchStepRecord {
+  int32_t number = 0;   // among the steps of the batch
+  int32_t members = 1;  // sequences that took part
+  int32_t rows = 1;     // of the target's forwards, of all members
+  int32_t emitted = 0;  // tokens kept, of all members
+  int64_t ns = 0;       // of the whole step
+  int64_t gap_ns = 0;   // since this sequence had its tokens before; prompts of others are in it
+};
+
+// How one sequence of a batch fared. Wall times: what is done for others meanwhile is in them.
+// Storing and scoring of answers that have ended is not.
+struct BatchTurnRecord {
+  int32_t slot = 0;
+  int64_t first_token_ns = 0;          // from its admission to the batch
+  int64_t wall_ns = 0;                 // from its first token to the end of its last step
+  std::vector<BatchStepRecord> steps;  // of TurnRecord::steps each one
+};
+
 // How often draft nodes at one place of the tree were put to the test, and accepted. A node is
 // tested when its parent was accepted. Deeper and further places than the last count there.
 struct NodeCount {
@@ -44,7 +63,9 @@ struct DivergenceRecord {
 enum class StopReason { kStopToken, kStopString, kLimit, kContextFull, kFailed };
 const char* to_string(StopReason r);
 
-// One turn of one generation.
+// One turn of one generation. Times of a turn that was decoded in a batch are its share: what is
+// done for several sequences at once is shared out among them (methods/decode_batch.h), so that the
+// times of all add up to the batch's.
 struct TurnRecord {
   std::vector<int32_t> tokens;  // emitted ids, the stop token included
   std::vector<StepRecord> steps;
@@ -58,6 +79,7 @@ struct TurnRecord {
   // otherwise.
   std::optional<int64_t> asked;
   std::vector<DivergenceRecord> divergences;  // by index
+  std::optional<BatchTurnRecord> batch = {};  // absent where it was decoded alone
 };
 
 // What the machine did while a generation ran, as far as its kernel tells. Processor times are sums

@@ -296,28 +296,57 @@ class Ticks final : public base::Clock {
   int64_t now_ = 0;
 };
 
-TEST(Batches, TellTimesOfEachSequenceAsWallTime) {
+int64_t sum_of_gaps(const results::TurnRecord& turn) {
+  int64_t sum = 0;
+  for (const results::BatchStepRecord& step : turn.batch->steps) sum += step.gap_ns;
+  return sum;
+}
+
+TEST(Batches, ShareOutTheirTimeAndTellWhatEachSequenceWaited) {
   FakeSession session(kVocab, 64, counting_up(), 2);
-  Diary diary({{{1, 2}, 0, 3}, {{3, 4}, 0, 5}});
+  Diary diary({{{1, 2, 3}, 0, 3}, {{3}, 0, 5}});
   Ticks clock;
   decode(counting_slots(0, 2), session, diary, BatchMode::kStatic, &clock);
+  ASSERT_EQ(diary.steps.size(), 4u);
   int64_t steps_ns = 0;
   for (const BatchStep& s : diary.steps) {
     EXPECT_EQ(s.draft_ns, 2000);
     EXPECT_EQ(s.verify_ns, 1000);
     EXPECT_EQ(s.commit_ns, 1000);
     EXPECT_EQ(s.other_ns, 2000);
-    steps_ns += 1000 + s.draft_ns + s.verify_ns + s.commit_ns + s.other_ns;
+    EXPECT_EQ(s.ns, 1000 + s.draft_ns + s.verify_ns + s.commit_ns + s.other_ns);
+    steps_ns += s.ns;
   }
-  ASSERT_EQ(diary.steps.size(), 4u);
+  const results::TurnRecord &brief = diary.records[0], &longer = diary.records[1];
+  EXPECT_EQ(brief.decode_ns + longer.decode_ns, steps_ns);
+  EXPECT_EQ(brief.decode_ns, (diary.steps[0].ns + diary.steps[1].ns) / 2);
+  EXPECT_EQ(brief.steps[1].draft_ns, 1000) << "half of a step of two";
+  EXPECT_EQ(longer.steps[1].draft_ns, 1000);
+  EXPECT_EQ(longer.steps[2].draft_ns, 2000) << "alone";
+  EXPECT_EQ(brief.prefill_ns, 3 * longer.prefill_ns) << "three tokens and one";
   for (const results::TurnRecord& turn : diary.records) {
-    EXPECT_EQ(turn.prefill_ns, 1000) << "admitted together, first tokens at once";
     EXPECT_EQ(turn.draft_prefill_ns, 1000) << "each its own";
-    for (const auto& s : turn.steps) EXPECT_EQ(s.draft_ns, 2000) << "the batch's";
+    ASSERT_TRUE(turn.batch);
+    EXPECT_EQ(turn.batch->first_token_ns, brief.prefill_ns + longer.prefill_ns);
+    EXPECT_EQ(turn.batch->steps.size(), turn.steps.size());
+    EXPECT_EQ(sum_of_gaps(turn), turn.batch->wall_ns);
   }
-  // The second is ready last. The first waits for that, and ends two steps before.
-  EXPECT_EQ(diary.records[1].decode_ns, steps_ns);
-  EXPECT_EQ(diary.records[0].decode_ns, 1000 + steps_ns / 2);
+  // Both wait for the start of both methods.
+  EXPECT_EQ(brief.batch->wall_ns, 2000 + diary.steps[0].ns + diary.steps[1].ns);
+  EXPECT_EQ(longer.batch->wall_ns, 2000 + steps_ns);
+  EXPECT_EQ(longer.batch->slot, 1);
+  EXPECT_EQ(longer.batch->steps[2].number, 2);
+  EXPECT_EQ(longer.batch->steps[2].members, 1);
+  EXPECT_EQ(longer.batch->steps[1].members, 2);
+  EXPECT_EQ(longer.batch->steps[1].emitted, 2);
+  EXPECT_EQ(longer.batch->steps[1].ns, diary.steps[1].ns);
+}
+
+TEST(Batches, OfOneSlotSayNothingOfABatch) {
+  FakeSession session(kVocab, 64, counting_up(), 1);
+  Diary diary({{{1, 2}, 0, 3}});
+  decode(counting_slots(0, 1), session, diary, BatchMode::kContinuous);
+  EXPECT_FALSE(diary.records[0].batch);
 }
 
 // Moves by 100 ns per look, and by what a forward "works".
@@ -329,6 +358,72 @@ class WorkingClock final : public base::Clock {
  private:
   int64_t now_ = 0;
 };
+
+// A source that takes its time.
+class SlowDiary final : public Diary {
+ public:
+  SlowDiary(std::vector<Turn> turns, WorkingClock& clock)
+      : Diary(std::move(turns)), clock_(clock) {}
+  const methods::TurnRequest* next(int slot) override {
+    clock_.work(1'000'000'000);
+    return Diary::next(slot);
+  }
+  void done(int slot, results::TurnRecord turn) override {
+    clock_.work(1'000'000'000);
+    Diary::done(slot, std::move(turn));
+  }
+
+ private:
+  WorkingClock& clock_;
+};
+
+TEST(Batches, DoNotCountWhatIsDoneWithTurnsOutsideOfThem) {
+  for (const BatchMode mode : {BatchMode::kStatic, BatchMode::kContinuous}) {
+    WorkingClock clock;
+    FakeSession session(kVocab, 64, counting_up(), 2);
+    SlowDiary diary(four_turns(), clock);
+    decode(counting_slots(1, 2), session, diary, mode, &clock);
+    for (const results::TurnRecord& turn : diary.records) {
+      EXPECT_LT(turn.prefill_ns + turn.draft_prefill_ns + turn.decode_ns, 1'000'000);
+      EXPECT_LT(turn.batch->first_token_ns + turn.batch->wall_ns, 1'000'000);
+    }
+  }
+}
+
+// In a continuous batch a prompt is read between two steps: the other waits, and pays nothing.
+TEST(ContinuousBatch, APromptBetweenStepsIsItsOwnTimeAndAGapOfOthers) {
+  WorkingClock clock;
+  FakeSession session(kVocab, 64, counting_up(), 2);
+  session.watch = [&](const engine::ForwardRequest& request) {
+    // The forward of a prompt's last token has no parent, and one row.
+    clock.work(request.rows.size() == 1 && request.rows[0].token >= 30 ? 1'000'000 : 1000);
+  };
+  Diary diary({{{1}, 0, 2}, {{10}, 0, 12}, {{30}, 0, 1}});
+  decode(counting_slots(0, 2), session, diary, BatchMode::kContinuous, &clock);
+  EXPECT_GT(diary.records[2].prefill_ns, 1'000'000);
+  EXPECT_LT(diary.records[1].decode_ns, 100'000);
+  EXPECT_GT(diary.records[1].batch->wall_ns, 1'000'000);
+  EXPECT_EQ(sum_of_gaps(diary.records[1]), diary.records[1].batch->wall_ns);
+}
+
+// Ends when enough is done.
+class EnoughDiary final : public Diary {
+ public:
+  using Diary::Diary;
+  bool over() const override { return !done_requests.empty(); }
+};
+
+TEST(Batches, EndWhenTheSourceHasEnough) {
+  FakeSession session(kVocab, 64, counting_up(), 3);
+  EnoughDiary diary(four_turns());
+  decode(counting_slots(0, 3), session, diary, BatchMode::kContinuous);
+  EXPECT_THAT(diary.done_requests, ElementsAre(0));
+  EXPECT_EQ(diary.members.size(), 1u);
+  Diary again(four_turns());  // nothing is left behind
+  for (int s = 0; s < 3; ++s) session.rewind(0, s);
+  decode(counting_slots(0, 3), session, again, BatchMode::kContinuous);
+  EXPECT_THAT(again.done_requests, ElementsAre(0, 2, 1, 3));
+}
 
 // A step of a batch is made longer once, not once for every slot.
 TEST(Batches, ASlowMethodTakesItsShareOnceAStep) {
