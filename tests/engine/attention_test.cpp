@@ -312,13 +312,14 @@ TEST(AttentionFaults, AreSeen) {
   }
 }
 
-// Of one sequence, then of two: the first has three blocks.
+// Of one sequence, then of two: the first has three blocks. Its first two are seen as a whole: when
+// these are swapped, the same keys come in another order, and only the rounding of sums can differ.
 TEST(AttentionFaults, ATableWithTwoEntriesSwappedIsSeen) {
   for (const size_t which : {size_t{0}, size_t{4}}) {
     AttentionWorld<float> w(attention_cases(300)[which]);
     const std::vector<float> want = defined_rows(w);
     const std::vector<int> order = some_order(w.c.lengths);
-    for (size_t other = 1; other < order.size(); ++other) {
+    for (size_t other = 2; other < order.size(); ++other) {
       std::vector<int> swapped = order;
       std::swap(swapped[0], swapped[other]);
       w.blocks = blocks_in_order(swapped, w.c.lengths);

@@ -101,7 +101,7 @@ TEST_P(SteadyState, BatchesAllocateNothing) {
     if (is_too_dear(GetParam()))
       EXPECT_LE(long_turns, short_turns + 12);
     else
-      EXPECT_EQ(long_turns, short_turns);
+      EXPECT_LE(long_turns, short_turns) << "steps allocate";
   }
 }
 

@@ -23,8 +23,8 @@ namespace {
 using methods::BatchMode;
 using results::TurnRecord;
 
-constexpr int kVocab = 12;      // so small that n-grams recur and stop tokens are drafted
-constexpr int kCapacity = 300;  // a prompt of several pieces fits, some answers do not
+constexpr int kSmallVocab = 12;  // so small that n-grams recur and stop tokens are drafted
+constexpr int kCapacity = 300;   // a prompt of several pieces fits, some answers do not
 
 // Prompts of one token to more than a piece; some end early, some at a stop token, one where its
 // sequence is full.
@@ -32,7 +32,7 @@ std::vector<Turn> requests(const engine::SamplingParams& sampling, uint64_t seed
   base::Rng rng(seed);
   std::vector<Turn> turns;
   for (const int length : {5, 1, 17, kCapacity - 10, 2, 9, 40, 270, 3, 12, 30}) {
-    Turn turn{random_tokens(rng, length, kVocab)};
+    Turn turn{random_tokens(rng, length, kSmallVocab)};
     const int period = 2 + static_cast<int>(rng.below(5));  // text that repeats is drafted from
     for (int i = period; i < length; ++i)
       turn.prompt[static_cast<size_t>(i)] = turn.prompt[static_cast<size_t>(i - period)];
@@ -106,7 +106,7 @@ class EveryBatch : public testing::TestWithParam<Arm> {
       }
     }
   }
-  const std::shared_ptr<const engine::Model> model_ = small_model(5, kVocab);
+  const std::shared_ptr<const engine::Model> model_ = small_model(5, kSmallVocab);
 };
 
 TEST_P(EveryBatch, GivesGreedyTokensOfSingleDecoding) { expect_as_alone({}, false); }
@@ -239,7 +239,7 @@ INSTANTIATE_TEST_SUITE_P(Registry, EveryBatch, testing::ValuesIn(all_arms()),
 
 // Those that all_arms() leaves out.
 TEST(OtherBatches, GiveTheTokensOfSingleDecoding) {
-  const auto model = small_model(5, kVocab);
+  const auto model = small_model(5, kSmallVocab);
   for (const char* spec : {"pad", "pad:init=vocabulary,n=7", "ar_tuned:adapter=@space_tuned"}) {
     const Arm arm = arm_of(spec);
     const auto turns = requests({}, 5);
@@ -254,31 +254,34 @@ TEST(OtherBatches, GiveTheTokensOfSingleDecoding) {
 
 // More rows than one forward takes: 8 drafts of 255 nodes.
 TEST(LargeBatches, AreVerifiedInSeveralForwards) {
-  const auto model = small_model(5, kVocab);
+  const auto model = small_model(5, kSmallVocab);
   const std::string spec = "pld:k=64,ngram=1,match=recent,candidates=4";
   const Arm arm = arm_of(spec);
   std::vector<Turn> turns;
   base::Rng rng(3);
   for (int i = 0; i < 8; ++i) {
-    turns.push_back({random_tokens(rng, 180, 3)});
+    // Whatever comes first but the last of the vocabulary has been there, and is followed by 64.
+    std::vector<int32_t> prompt = random_tokens(rng, 120, kSmallVocab - 1);
+    prompt.resize(prompt.size() + 64, kSmallVocab - 1);
+    turns.push_back({prompt});
     turns.back().max_new = 100;
   }
   const auto slots = methods::make_slots(build_arm(arm, model, 600, 8), 8);
   const auto session = make_session(model, 600, 8), single = make_session(model, 600);
   const auto got = run_batch(slots, *session, turns, BatchMode::kStatic);
   const auto method = build_arm(arm, model, 600);
-  int most = 0;
+  int rows = 0;  // of the first step
   for (size_t i = 0; i < turns.size(); ++i) {
     EXPECT_EQ(difference(got[i], run(*method, *single, turns[i]), true), "") << i;
-    most += got[i].steps.front().rows;
+    rows += got[i].steps.front().rows;
   }
-  EXPECT_GT(most, engine::kMaxRows) << "one forward would have done";
+  EXPECT_GT(rows, engine::kMaxRows) << "one forward would have done";
 }
 
 // Drafts of more slots than a forward of the drafter takes come in turns: EAGLE-2 with 330 rows of
 // each.
 TEST(LargeBatches, DraftInTurnsWhereTheyDoNotFit) {
-  const auto model = small_model(5, kVocab);
+  const auto model = small_model(5, kSmallVocab);
   const Arm arm = arm_of("eagle2:adapter=@eagle,k=11,levels=31,total=20");
   std::vector<Turn> turns = requests({}, 8);
   turns.resize(7);
@@ -310,7 +313,7 @@ TEST(Slots, CountSharedWeightsOnceAndAllCaches) {
 
 // Each slot's method follows a text of its own.
 TEST(Slots, CanBeReplayedOneByOne) {
-  const auto model = small_model(5, kVocab);
+  const auto model = small_model(5, kSmallVocab);
   std::vector<Turn> turns = requests({}, 9);
   turns.resize(3);
   for (Turn& turn : turns) {
@@ -318,8 +321,9 @@ TEST(Slots, CanBeReplayedOneByOne) {
     turn.stop_ids = {};
   }
   base::Rng rng(4);
-  const std::vector<Tokens> texts = {random_tokens(rng, 12, kVocab), random_tokens(rng, 12, kVocab),
-                                     random_tokens(rng, 12, kVocab)};
+  const std::vector<Tokens> texts = {random_tokens(rng, 12, kSmallVocab),
+                                     random_tokens(rng, 12, kSmallVocab),
+                                     random_tokens(rng, 12, kSmallVocab)};
   const auto single = make_session(model, kCapacity);
   const auto ar = build_method("ar", model, kCapacity);
   std::vector<Tokens> references;
@@ -338,7 +342,7 @@ TEST(Slots, CanBeReplayedOneByOne) {
 }
 
 TEST(Slots, HaveThePlantedFaultsOfTheFirst) {
-  const auto model = small_model(5, kVocab);
+  const auto model = small_model(5, kSmallVocab);
   std::vector<Turn> turns = requests({}, 10);
   turns.resize(3);
   for (Turn& turn : turns) turn.max_new = 40, turn.stop_ids = {};
@@ -361,7 +365,7 @@ TEST(Slots, HaveThePlantedFaultsOfTheFirst) {
 
 // What a wrong slice or a wrong merge would do. Planted between the step and the session, so that
 // the test above is known to see them.
-class Disturbed final : public WrappedSession {
+class Disturbed final : public engine::WrappedSession {
  public:
   enum class Fault { kNone, kSliceOneOff, kParentsNotMoved };
   Disturbed(std::unique_ptr<engine::Session> session, Fault fault)
@@ -394,7 +398,7 @@ class Disturbed final : public WrappedSession {
 };
 
 TEST(BatchControl, AWrongSliceAndAWrongMergeAreSeen) {
-  const auto model = small_model(5, kVocab);
+  const auto model = small_model(5, kSmallVocab);
   const auto turns = requests({}, 5);
   const auto single = make_session(model, kCapacity);
   using Fault = Disturbed::Fault;

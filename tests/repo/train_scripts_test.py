@@ -19,7 +19,7 @@ sys.path.insert(0, str(ROOT / "methods"))
 from training import card, recipes  # noqa: E402
 
 EVALRUN = """#!/usr/bin/env bash
-printf 'evalrun|' >>"$CALLS"; printf '%s|' "$@" >>"$CALLS"; echo >>"$CALLS"
+line=$(printf '%s|' evalrun "$@") && echo "$line" >>"$CALLS"  # one write: others write as well
 while (($# > 0)); do
   if [[ $1 == --out ]]; then mkdir -p "$2" && echo '{}' >"$2/capture.json"; fi
   shift
@@ -28,7 +28,7 @@ done
 # An update takes two CPU-seconds.
 PYTHON = """#!/usr/bin/env bash
 for word in "$@"; do [[ $word == --dry-run ]] && exit 0; done
-printf 'python|' >>"$CALLS"; printf '%s|' "${@:3}" >>"$CALLS"; echo >>"$CALLS"
+line=$(printf '%s|' python "${@:3}") && echo "$line" >>"$CALLS"
 out='' name='' updates=0
 while (($# > 0)); do
   case $1 in --out) out=$2 ;; --name) name=$2 ;; --updates) updates=$2 ;; esac

@@ -10,7 +10,9 @@
 #include "engine/devices.h"
 #include "engine/model/model.h"
 #include "engine/session.h"
+#include "engine/wrapped_session.h"
 #include "methods/decode_loop.h"
+#include "methods/registration.h"
 
 namespace evalrun::cli {
 namespace {
@@ -71,21 +73,28 @@ std::vector<std::vector<float>> probe(const std::shared_ptr<const engine::Model>
   return logits;
 }
 
-// Does nothing, with the clock calls a real method makes.
-class EmptyMethod final : public methods::DecodingMethod {
+// Answers every forward at once, always the same, and commits nothing: what is left of a step is
+// the harness.
+class IdleSession final : public engine::WrappedSession {
  public:
-  void start(const methods::GenerationContext& context) override { token_ = context.first_token; }
-  methods::StepOutcome step(methods::PhaseTimer& timer) override {
-    timer.enter(methods::PhaseTimer::kDraft);
-    timer.enter(methods::PhaseTimer::kVerify);
-    timer.enter(methods::PhaseTimer::kCommit);
-    methods::StepOutcome outcome;
-    outcome.tokens = {&token_, 1};
-    return outcome;
+  using WrappedSession::WrappedSession;
+  engine::ForwardResult forward(const engine::ForwardRequest& request) override {
+    const size_t n = request.rows.size();
+    top_.assign(n, 5);
+    none_.assign(n, -1);
+    no_weight_.assign(n, -1);
+    engine::ForwardResult result;
+    result.top = top_;
+    result.logits_of = result.hidden_of = result.drawn = result.passed = result.best_of = none_;
+    result.weight = no_weight_;
+    return result;
   }
+  using Session::commit;
+  void commit(std::span<const engine::SequencePath>) override {}
 
  private:
-  int32_t token_ = 0;
+  std::vector<int32_t> top_, none_;
+  std::vector<double> no_weight_;
 };
 
 }  // namespace
@@ -114,17 +123,17 @@ double measure_step_overhead_ns() {
   engine::SessionOptions options;
   options.max_tokens = kTinyContext;
   options.n_threads = 1;
-  const auto session = engine::Session::create(model, options);
+  IdleSession session(engine::Session::create(model, options));
   base::SteadyClock clock;
-  EmptyMethod method;
+  const auto method = methods::parse_method("ar").info->build({}, {});
   const std::vector<int32_t> prompt = {1, 2, 3, 4};
   methods::TurnRequest request;
   request.prompt = prompt;
   request.max_new = 1001;
   std::vector<double> per_step;
   for (int i = 0; i < 9; ++i) {
-    session->reset();
-    const results::TurnRecord turn = methods::decode_turn(method, *session, request, clock);
+    session.reset();
+    const results::TurnRecord turn = methods::decode_turn(*method, session, request, clock);
     per_step.push_back(static_cast<double>(turn.decode_ns) /
                        static_cast<double>(turn.steps.size()));
   }

@@ -5,11 +5,11 @@
 #include <memory>
 #include <utility>
 
-#include "tests/methods/support/wrapped_session.h"
+#include "engine/wrapped_session.h"
 
 namespace evalrun::tests {
 
-class CheapDraws final : public WrappedSession {
+class CheapDraws final : public engine::WrappedSession {
  public:
   using WrappedSession::WrappedSession;
   bool draws_cheaply() const override { return true; }
