@@ -57,10 +57,14 @@ class ForwardThreads {
     if (!own_) barrier(thread);
   }
   ThreadPool::Range share(int n, int thread) const { return pool_.share(n, thread); }
+  // What a thread does of n things in a row phase.
+  ThreadPool::Range part(int n, int thread) const {
+    return own_ ? ThreadPool::Range{0, n} : pool_.share(n, thread);
+  }
   // Row ranges are the same in every row phase of a forward.
   template <typename F>
   void for_rows(int thread, const F& f) const {
-    const auto [begin, end] = own_ ? ThreadPool::Range{0, rows_} : pool_.share(rows_, thread);
+    const auto [begin, end] = part(rows_, thread);
     for (int i = begin; i < end; ++i) f(static_cast<size_t>(i));
   }
 

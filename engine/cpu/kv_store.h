@@ -17,6 +17,7 @@
 
 #include "engine/base/aligned.h"
 #include "engine/cpu/kernels/arith.h"
+#include "engine/cpu/kernels/kernels.h"
 #include "engine/model/weight_matrix.h"
 
 namespace evalrun::engine::cpu {
@@ -69,16 +70,38 @@ class KvStore {
   // k, v: [n_kv_heads * head_dim] of one position.
   void write(int position, const float* k, const float* v) {
     for (size_t h = 0; h < heads_; ++h) {
-      T* kb = k_lane(h, static_cast<size_t>(position));
-      T* vr = v_lane(h, static_cast<size_t>(position));
-      if constexpr (kScaled) {
-        set_scale(k_scale(h, static_cast<size_t>(position)),
-                  round_to_bytes(k + h * hd_, hd_, kb, kLanes));
-        set_scale(vr + padded_, round_to_bytes(v + h * hd_, hd_, vr, 1));
-      } else {
-        for (size_t d = 0; d < hd_; ++d) kb[d * kLanes] = stored(k[h * hd_ + d]);
-        for (size_t d = 0; d < hd_; ++d) vr[d] = stored(v[h * hd_ + d]);
-      }
+      write_key(h, static_cast<size_t>(position), k + h * hd_);
+      write_value(h, static_cast<size_t>(position), v + h * hd_);
+    }
+  }
+  // The same of many, by the kernels. Keys of one head of n neighbouring positions of one block,
+  // row r at k + r * ldk. No two threads may write to a block of a head at once: its lines have
+  // numbers of all its positions.
+  void write_keys([[maybe_unused]] const Kernels& kernels, int head, int position, int n,
+                  const float* k, int ldk) {
+    const auto h = static_cast<size_t>(head), first = static_cast<size_t>(position);
+    if constexpr (std::is_same_v<T, uint16_t>)
+      kernels.keys_to_bf16(k, ldk, n, static_cast<int>(hd_), position % kLanes,
+                           k_lane(h, first / kLanes * kLanes));
+    else
+      for (size_t p = first; p < first + static_cast<size_t>(n); ++p, k += ldk)
+        if constexpr (kScaled)
+          set_scale(k_scale(h, p),
+                    kernels.head_to_bytes(k, static_cast<int>(hd_), k_lane(h, p), kLanes));
+        else
+          write_key(h, p, k);
+  }
+  // v: [n_kv_heads * head_dim] of one position.
+  void write_values([[maybe_unused]] const Kernels& kernels, int position, const float* v) {
+    const int n = static_cast<int>(hd_);
+    for (size_t h = 0; h < heads_; ++h, v += hd_) {
+      T* to = v_lane(h, static_cast<size_t>(position));
+      if constexpr (std::is_same_v<T, uint16_t>)
+        kernels.values_to_bf16(v, n, to);
+      else if constexpr (kScaled)
+        set_scale(to + padded_, kernels.head_to_bytes(v, n, to, 1));
+      else
+        std::copy_n(v, n, to);
     }
   }
   void read(int position, float* k, float* v) const {
@@ -135,6 +158,20 @@ class KvStore {
 
  private:
   using Values = base::UntouchedVector<T>;
+  void write_key(size_t head, size_t position, const float* k) {
+    T* to = k_lane(head, position);
+    if constexpr (kScaled)
+      set_scale(k_scale(head, position), round_to_bytes(k, hd_, to, kLanes));
+    else
+      for (size_t d = 0; d < hd_; ++d) to[d * kLanes] = stored(k[d]);
+  }
+  void write_value(size_t head, size_t position, const float* v) {
+    T* to = v_lane(head, position);
+    if constexpr (kScaled)
+      set_scale(to + padded_, round_to_bytes(v, hd_, to, 1));
+    else
+      for (size_t d = 0; d < hd_; ++d) to[d] = stored(v[d]);
+  }
   void copy_key(const KvStore& from, size_t head, size_t source, size_t position) {
     auto& there = const_cast<KvStore&>(from);
     const T* key = there.k_lane(head, source);

@@ -18,7 +18,10 @@ Layers<T>::Layers(const NodeWeights& weights, ForwardThreads& threads, Workspace
       kv_(kv),
       rope_(make_rope_table(c_, max_tokens)),
       attention_(c_, kernels_, kv.blocks(), threads.size(), max_tokens),
-      low_rank_(static_cast<size_t>(threads.size())) {}
+      low_rank_(static_cast<size_t>(threads.size())),
+      keys_(static_cast<size_t>(threads.size())) {
+  for (Rows& keys : keys_) keys.ensure(kLanes, static_cast<size_t>(c_.head_dim));
+}
 
 // --- one forward ---------------------------------------------------------------------------------
 
@@ -82,6 +85,7 @@ template <typename T>
 size_t Layers<T>::bytes() const {
   size_t sum = attention_.bytes();
   for (const LowRankRows& rows : low_rank_) sum += rows.bytes();
+  for (const Rows& keys : keys_) sum += keys.bytes();
   return sum;
 }
 
@@ -108,6 +112,11 @@ void Layers<T>::attention_block(int thread, int l) {
   const LowRankLayer& delta = delta_of(l);
   add_low_rank(thread, {{&delta.q, &w_.q}, {&delta.k, &w_.k}, {&delta.v, &w_.v}}, s.h);
   threads_.for_rows(thread, [&](size_t i) { rotate_row(thread, i, l); });
+  if (request_->low_rank != nullptr) {  // the keys below may be of other threads' rows
+    threads_.mark(thread, &PhaseTimes::norms);
+    threads_.barrier(thread);
+  }
+  write_keys(thread, l);
   threads_.mark(thread, &PhaseTimes::norms);
   threads_.row_barrier(thread);
   if (ends_at(l)) return;
@@ -210,35 +219,63 @@ void Layers<T>::enter(Space& s, size_t i, const std::vector<float>& norm,
   s.in.set(i, next, s.h.row(i));
 }
 
-// Queries, keys and values of one row: biases, norms of heads, rotation; K and V to the step's
-// store (neighbouring rows of a K block may be written by other threads: other elements of it).
+// Queries and values of one row: biases, norms of heads, rotation; V to the step's store.
 template <typename T>
 void Layers<T>::rotate_row(int thread, size_t i, int l) {
   const LayerWeights& w = layer(thread, l);
   Space& s = space(thread);
-  float *q = w_.q.row(i), *k = w_.k.row(i), *v = w_.v.row(i);
-  add_bias(q, w.q_bias), add_bias(k, w.k_bias), add_bias(v, w.v_bias);
-  const int position = plan_->rows()[i].position;
+  float *q = w_.q.row(i), *v = w_.v.row(i);
+  add_bias(q, w.q_bias), add_bias(v, w.v_bias);
   const size_t width = static_cast<size_t>(group() * c_.head_dim);
-  for (int head = 0; head < c_.n_kv_heads; ++head) {
-    float* to =
-        s.queries.data.data() + (static_cast<size_t>(head) * static_cast<size_t>(n()) + i) * width;
-    std::memcpy(to, q + static_cast<size_t>(head) * width, width * sizeof(float));
-    for (int j = 0; j < group(); ++j) rotate(to + j * c_.head_dim, w.q_norm, position);
-  }
-  // In own mode all threads read k; h is free by now.
-  float* rotated = s.h.row(i);
-  std::memcpy(rotated, k, w_.k.width * sizeof(float));
-  for (int head = 0; head < c_.n_kv_heads; ++head)
-    rotate(rotated + head * c_.head_dim, w.k_norm, position);
-  kv_.rows(threads_.space(thread), l).write(plan_->n_kept() + static_cast<int>(i), rotated, v);
+  for (size_t head = 0; head < static_cast<size_t>(c_.n_kv_heads); ++head)
+    rotate(q + head * width, group(), w.q_norm, plan_->rows()[i].position,
+           s.queries.data.data() + (head * static_cast<size_t>(n()) + i) * width);
+  kv_.rows(threads_.space(thread), l)
+      .write_values(kernels_, plan_->n_kept() + static_cast<int>(i), v);
 }
 
+// This thread's part of the keys of all rows, to the step's store.
 template <typename T>
-void Layers<T>::rotate(float* x, const std::vector<float>& norm, int position) const {
-  if (!norm.empty()) kernels_.rms_norm(x, norm.data(), c_.head_dim, c_.norm_eps, x);
+void Layers<T>::write_keys(int thread, int l) {
+  const int kept = plan_->n_kept(), end = kept + n(), first_block = kept / kLanes;
+  const int blocks = (end + kLanes - 1) / kLanes - first_block;
+  const auto mine = threads_.part(blocks * c_.n_kv_heads, thread);
+  for (int i = mine.begin; i < mine.end; ++i) {
+    const int begin = (first_block + i / c_.n_kv_heads) * kLanes;
+    write_key_block(thread, l, i % c_.n_kv_heads, std::max(begin, kept),
+                    std::min(begin + kLanes, end));
+  }
+}
+
+// One head of the rows at positions [begin, end) of the store. What other threads read stays as it
+// is: only the bias is added in place, to numbers of this block.
+template <typename T>
+void Layers<T>::write_key_block(int thread, int l, int head, int begin, int end) {
+  const LayerWeights& w = layer(thread, l);
+  Rows& keys = keys_[static_cast<size_t>(thread)];
+  const int from = head * c_.head_dim;
+  for (int position = begin; position < end; ++position) {
+    const auto i = static_cast<size_t>(position - plan_->n_kept());
+    float* k = w_.k.row(i) + from;
+    if (!w.k_bias.empty()) kernels_.add(k, w.k_bias.data() + from, c_.head_dim);
+    rotate(k, 1, w.k_norm, plan_->rows()[i].position,
+           keys.row(static_cast<size_t>(position - begin)));
+  }
+  kv_.rows(threads_.space(thread), l)
+      .write_keys(kernels_, head, begin, end - begin, keys.row(0), keys.ld());
+}
+
+// n neighbouring heads of one row, normed where the model does that, rotated.
+template <typename T>
+void Layers<T>::rotate(const float* heads, int n, const std::vector<float>& norm, int position,
+                       float* to) const {
+  for (int j = 0; j < n && !norm.empty(); ++j) {
+    const ptrdiff_t at = static_cast<ptrdiff_t>(j) * c_.head_dim;
+    kernels_.rms_norm(heads + at, norm.data(), c_.head_dim, c_.norm_eps, to + at);
+  }
   const size_t row = static_cast<size_t>(position) * static_cast<size_t>(rope_.half_dim);
-  rope(x, rope_.cos.data() + row, rope_.sin.data() + row, rope_.half_dim);
+  kernels_.rotate(norm.empty() ? heads : to, rope_.cos.data() + row, rope_.sin.data() + row,
+                  rope_.half_dim, n, to);
 }
 
 template <typename T>

@@ -3,7 +3,9 @@
 //   rows: residual add, norm, rounding | q, k, v | rows: rope, K/V | attention | rows: rounding | o
 //   | rows: residual add, norm, rounding | gate, up, silu | rows: rounding | down | ...
 // Products are split over output channels, attention over units, row phases over rows, so no sum is
-// ever split between threads and results do not depend on their number.
+// ever split between threads and results do not depend on their number. Keys alone are split by
+// blocks of 16 rows and heads: a cache line of a block has numbers of all its rows, and would
+// travel between threads that write to it in turns.
 //
 // T: how keys and values are stored (engine/cpu/kv_store.h).
 #pragma once
@@ -56,7 +58,10 @@ class Layers {
 
   void enter(Space& s, size_t i, const std::vector<float>& norm, const WeightMatrix& next);
   void rotate_row(int thread, size_t i, int l);
-  void rotate(float* x, const std::vector<float>& norm, int position) const;
+  void write_keys(int thread, int l);
+  void write_key_block(int thread, int l, int head, int begin, int end);
+  void rotate(const float* heads, int n, const std::vector<float>& norm, int position,
+              float* to) const;
   void add_bias(float* y, const std::vector<float>& bias) const;
   void add_low_rank(int thread, std::initializer_list<LowRankRows::Job> jobs, Rows& x);
   const LowRankLayer& delta_of(int l) const;
@@ -70,6 +75,7 @@ class Layers {
   const RopeTable rope_;
   Attention<T> attention_;
   std::vector<LowRankRows> low_rank_;  // [thread]
+  std::vector<Rows> keys_;             // [thread] one head of a block's rows, rotated
   std::atomic<int> next_unit_{0};
   const ForwardPlan* plan_ = nullptr;
   const ForwardRequest* request_ = nullptr;

@@ -33,7 +33,7 @@ class PreparedRows {
     const auto padded = static_cast<size_t>(padded_for(widest));
     grow(values_, rows * stride_for(storage, widest));
     if (storage == WeightStorage::kF32 || storage == WeightStorage::kBf16) return;
-    grow(scale_, rows), grow(n_wide_, rows), grow(sums_, rows * (padded / 32));
+    grow(headers_, rows), grow(sums_, rows * (padded / 32));
     grow(wide_, rows * (padded / 4));
     if (!for_k_) return;
     grow(pairs_, rows * (padded / 64)), grow(starts_, rows * (padded / 16));
@@ -48,27 +48,26 @@ class PreparedRows {
     else if (w.storage() == WeightStorage::kBf16)
       kernels_->round_bf16(x, w.in(), padded, to);
     else
-      n_wide_[i] = kernels_->round_int(x, w.in(), padded, integer_row(i, padded / 32, to));
+      headers_[i].n_wide = kernels_->round_int(x, w.in(), padded, integer_row(i, padded / 32, to));
   }
   InputRows view(const WeightMatrix& w) const {
     EVALRUN_CHECK(for_k_ || k_bits(w.storage()) == 0, "these rows are not for K-quants");
     return {values_.data(),     stride_for(w.storage(), w.in()),
-            scale_.data(),      sums_.data(),
+            headers_.data(),    sums_.data(),
             w.padded_in() / 32, wide_.data(),
-            n_wide_.data(),     pairs_.data(),
-            starts_.data()};
+            pairs_.data(),      starts_.data()};
   }
   size_t bytes() const {
-    const size_t words =
-        scale_.size() + n_wide_.size() + sums_.size() + pairs_.size() + starts_.size();
-    return values_.size() + words * 4 + wide_.size() * sizeof(WideInputs);
+    const size_t words = sums_.size() + pairs_.size() + starts_.size();
+    return values_.size() + words * 4 + headers_.size() * sizeof(RowHeader) +
+           wide_.size() * sizeof(WideInputs);
   }
 
  private:
   IntegerRow integer_row(size_t i, int n_groups, std::byte* values) {
     const auto groups = static_cast<size_t>(n_groups);
     return {values,
-            &scale_[i],
+            &headers_[i].scale,
             &sums_[i * groups],
             &wide_[i * groups * 8],
             for_k_ ? &pairs_[i * (groups / 2)] : nullptr,
@@ -95,8 +94,8 @@ class PreparedRows {
   const Kernels* kernels_ = nullptr;
   bool for_k_ = false;
   base::AlignedVector<std::byte> values_;
-  base::AlignedVector<float> scale_;
-  base::AlignedVector<int32_t> sums_, n_wide_, pairs_, starts_;
+  base::AlignedVector<RowHeader> headers_;
+  base::AlignedVector<int32_t> sums_, pairs_, starts_;
   base::AlignedVector<WideInputs> wide_;
 };
 

@@ -4,7 +4,9 @@
 //                                              exceed the caches
 //   scores, weighted_sum/<type>/<isa>/queries:<n>   one attention chunk of 128 positions, 64 wide
 //   softmax_chunk, merge/<isa>                      of a block of 24 queries
-//   rms_norm, silu_mul, round_int, round_int_for_k, track_max/<isa>
+//   rms_norm, silu_mul, rotate, values_to_bf16, head_to_bytes, round_int, round_int_for_k,
+//   track_max/<isa>                                 of a row
+//   keys_to_bf16_<rows>/<isa>                       one head of so many rows
 // Each case first checks its result, to the bit: products against the definition, the rest against
 // the portable kernels (which the tests compare with the definition). A wrong one is skipped with
 // an error. Counters: bytes read per second (weights or keys and values), and multiply-adds per
@@ -217,6 +219,21 @@ void register_all() {
     add("silu_mul", {kOut, kOut * 8.0, kOut, [](const Kernels& f, float* to) {
                        f.silu_mul(x.data(), y.data(), kOut, to);
                      }});
+    add("rotate", {kIn, kIn * 4.0, kIn * 2.0, [](const Kernels& f, float* to) {
+                     f.rotate(x.data(), y.data(), y.data() + kHead, kHead / 2, kIn / kHead, to);
+                   }});
+    add("values_to_bf16", {kIn / 2, kIn * 4.0, 0, [](const Kernels& f, float* to) {
+                             f.values_to_bf16(x.data(), kIn, reinterpret_cast<uint16_t*>(to));
+                           }});
+    for (const int rows : {1, 3, 4, 8, 16})
+      add(("keys_to_bf16_" + std::to_string(rows)).c_str(),
+          {kHead * 16 / 2, rows * kHead * 4.0, 0, [rows](const Kernels& f, float* to) {
+             f.keys_to_bf16(x.data(), kHead, rows, kHead, 0, reinterpret_cast<uint16_t*>(to));
+           }});
+    add("head_to_bytes", {1 + kHead / 4, kHead * 4.0, 0, [](const Kernels& f, float* to) {
+                            *to = f.head_to_bytes(x.data(), kHead,
+                                                  reinterpret_cast<int8_t*>(to + 1), 1);
+                          }});
     add("softmax_chunk", {kBlock * (cpu::kChunk + 2), kBlock * cpu::kChunk * 4.0,
                           kBlock * cpu::kChunk, [](const Kernels& f, float* to) {
                             static const std::vector<int> all(kBlock, cpu::kChunk);

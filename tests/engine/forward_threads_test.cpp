@@ -79,6 +79,23 @@ TEST_P(Panels, OfALongProductGoToWhoeverIsFree) {
   EXPECT_LE(mine.load(), head + (threads_.size() > 2 ? share / 8 + 1 : 0));
 }
 
+TEST_P(Panels, PartsOfARowPhaseAreSharesOrForEachThreadAll) {
+  for (const int n : {0, 1, 2, 7, 48}) {
+    threads_.begin(1, true);
+    for (int t = 0; t < threads_.size(); ++t) {
+      EXPECT_EQ(threads_.part(n, t).begin, 0);
+      EXPECT_EQ(threads_.part(n, t).end, n);
+    }
+    threads_.begin(1, false);
+    int next = 0;
+    for (int t = 0; t < threads_.size(); ++t) {
+      EXPECT_EQ(threads_.part(n, t).begin, next);
+      next = threads_.part(n, t).end;
+    }
+    EXPECT_EQ(next, n);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Threads, Panels, ::testing::Values(1, 2, 3, 8));
 
 }  // namespace

@@ -172,14 +172,14 @@ TEST_P(EveryKernel, RowsForOtherIntegersHaveNothingForKQuants) {
   for_k.ensure(k, of_k.storage(), 1, kIn), for_k.set(0, of_k, x.data());
   constexpr size_t values = kIn;
   EXPECT_EQ(plain.view(w).stride, values);
-  EXPECT_EQ(plain.bytes(),
-            values + (1 + 1 + kIn / 32) * sizeof(int32_t) + kIn / 4 * sizeof(cpu::WideInputs));
+  EXPECT_EQ(plain.bytes(), values + sizeof(cpu::RowHeader) + kIn / 32 * sizeof(int32_t) +
+                               kIn / 4 * sizeof(cpu::WideInputs));
   EXPECT_THROW((void)plain.view(of_k), base::InternalError);
   // What both have is the same.
   const cpu::InputRows a = plain.view(w), b = for_k.view(w);
   EXPECT_EQ(0, std::memcmp(a.values, b.values, values));
-  EXPECT_EQ(a.scale[0], b.scale[0]);
-  EXPECT_EQ(a.n_wide[0], b.n_wide[0]);
+  EXPECT_EQ(a.headers->scale, b.headers->scale);
+  EXPECT_EQ(a.headers->n_wide, b.headers->n_wide);
   EXPECT_EQ(0, std::memcmp(a.sums, b.sums, kIn / 32 * sizeof(int32_t)));
   // Rows that were for K-quants are others when they are asked for again.
   for_k.ensure(k, w.storage(), 1, kIn), for_k.set(0, w, x.data());

@@ -1,7 +1,9 @@
-// Positions copied between stores, in whole blocks of keys and beside them.
+// Positions written by kernels, and copied between stores, in whole blocks of keys and beside them.
 #include "engine/cpu/kv_store.h"
 
 #include <gtest/gtest.h>
+
+#include <algorithm>
 
 #include "tests/engine/random_models.h"
 
@@ -51,6 +53,34 @@ TYPED_TEST(KvStores, CopiesTheseAndNoOtherPositions) {
               << n << " from " << source << " to " << position << ": position " << p;
         }
       }
+}
+
+// In any runs within a block; what is beside a run stays.
+TYPED_TEST(KvStores, WritesByTheKernelsWhatItWritesAlone) {
+  const auto want = filled_store<TypeParam>(1), before = filled_store<TypeParam>(1000);
+  for (const cpu::Kernels& kernels : cpu::available_kernels())
+    for (const int longest : {1, 3, 5, 16}) {
+      auto got = before;
+      for (int p = 0; p < kStorePositions;) {
+        const int n = std::min({longest, cpu::kLanes - p % cpu::kLanes, kStorePositions - p});
+        std::vector<float> k, v;
+        for (int i = p; i < p + n; ++i) {
+          const auto of = static_cast<uint64_t>(2 * i);
+          const std::vector<float> key = random_floats(kStoreWidth, 1 + of),
+                                   value = random_floats(kStoreWidth, 2 + of);
+          k.insert(k.end(), key.begin(), key.end());
+          v.insert(v.end(), value.begin(), value.end());
+        }
+        for (int head = 0; head < kStoreHeads; ++head)
+          got.write_keys(kernels, head, p, n, k.data() + head * kStoreDim, kStoreWidth);
+        for (int i = 0; i < n; ++i)
+          got.write_values(kernels, p + i, v.data() + static_cast<size_t>(i) * kStoreWidth);
+        p += n;
+        for (int i = 0; i < kStorePositions; ++i)
+          ASSERT_TRUE(same_bits(position_of(got, i), position_of(i < p ? want : before, i)))
+              << kernels.name << ": position " << i << " after " << p;
+      }
+    }
 }
 
 TYPED_TEST(KvStores, GrowsAndKeepsWhatItHolds) {

@@ -36,15 +36,21 @@ struct WideInputs {
   int32_t value;  // as bytes, the first one lowest
 };
 
+// What a row of integers has once. On a cache line of its own: threads round rows at the same time,
+// and a line that they share would travel between them with every row.
+struct alignas(64) RowHeader {
+  float scale = 0;
+  int32_t n_wide = 0;
+};
+
 // Rows prepared for one kind of storage by Kernels::round_*; views into the caller's buffers.
 struct InputRows {
   const std::byte* values = nullptr;  // row r at r * stride: floats, bfloat16, or lo parts as bytes
   size_t stride = 0;                  // bytes, a multiple of 64
-  const float* scale = nullptr;       // [rows]
-  const int32_t* sums = nullptr;      // [rows][groups]: sum of lo over each group of 32 inputs
-  int groups = 0;                     // padded inputs / 32
-  const WideInputs* wide = nullptr;   // [rows][groups * 8]
-  const int32_t* n_wide = nullptr;    // [rows]
+  const RowHeader* headers = nullptr;  // [rows]
+  const int32_t* sums = nullptr;       // [rows][groups]: sum of lo over each group of 32 inputs
+  int groups = 0;                      // padded inputs / 32
+  const WideInputs* wide = nullptr;    // [rows][groups * 8]
   // For products with K-quants alone:
   const int32_t* pairs = nullptr;   // [rows][groups / 2]: two of the sums as 16 bits, even first
   const int32_t* starts = nullptr;  // [rows][groups * 2]: -32 times the sum of 16 inputs, in the
@@ -54,11 +60,10 @@ struct InputRows {
     const ptrdiff_t r = row;
     return {values + static_cast<size_t>(row) * stride,
             stride,
-            scale + r,
+            headers + r,
             sums + r * groups,
             groups,
             wide + r * groups * 8,
-            n_wide + r,
             pairs + r * (groups / 2),
             starts + r * groups * 2};
   }
@@ -104,8 +109,9 @@ struct Kernels {
   void (*multiply_q5_k)(const Product&);
   void (*multiply_q6_k)(const Product&);
 
-  // One row to integers; padding becomes zero. Returns the number of wide inputs. What serves
-  // K-quants changes nothing of the rest, so such a row fits matrices of any integer storage.
+  // One row to integers; padding, to a multiple of 64, becomes zero. Returns the number of wide
+  // inputs. What serves K-quants changes nothing of the rest, so such a row fits matrices of any
+  // integer storage.
   int (*round_int)(const float* x, int n, int padded, const IntegerRow& to);
   // One row to bfloat16; padding becomes zero.
   void (*round_bf16)(const float* x, int n, int padded, std::byte* values);
@@ -116,6 +122,18 @@ struct Kernels {
   void (*silu_mul)(const float* gate, const float* up, int n, float* y);
   void (*lstm)(const float* i, const float* g, const float* o, int n, float* y);  // lstm_cell()
   void (*add)(float* x, const float* y, int n);                                   // x += y
+  // y = rope() of arith.h of n_heads neighbouring heads of 2 * half values; y may be x.
+  void (*rotate)(const float* x, const float* cos, const float* sin, int half, int n_heads,
+                 float* y);
+
+  // Values and keys as they are stored (KvStore): float_to_bfloat16 of each.
+  void (*values_to_bf16)(const float* v, int n, uint16_t* to);
+  // Keys of n neighbouring positions, row r at k + r * ldk, to lanes [lane, lane + n) of a block
+  // [head_dim][16]. Other lanes are read and written again, so one thread at a time writes to a
+  // block.
+  void (*keys_to_bf16)(const float* k, int ldk, int n, int head_dim, int lane, uint16_t* block);
+  // One head as bytes, q[i * stride]; its scale (round_to_bytes in arith.h).
+  float (*head_to_bytes)(const float* x, int n, int8_t* q, int stride);
 
   // Attention over keys and values of float32, bfloat16 or bytes with scales (KvStore); widened,
   // then float32 arithmetic.

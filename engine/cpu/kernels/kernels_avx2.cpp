@@ -6,6 +6,7 @@
 #include "engine/cpu/kernels/vectors_avx2_impl.h"
 #include "engine/cpu/kernels/widened_bf16_impl.h"
 #include "engine/cpu/kernels/kernels_impl.h"
+#include "engine/cpu/kernels/rows_impl.h"
 #include "engine/cpu/kernels/products_impl.h"
 #include "engine/cpu/kernels/k_products_impl.h"
 #include "engine/cpu/kernels/kernels_table_impl.h"

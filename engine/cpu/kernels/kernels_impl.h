@@ -1,21 +1,16 @@
-// Everything but the products, written once over a vector of 16 floats `V` that the including file
-// defines for its instruction set. Everything here has internal linkage.
+// Norms, activations and attention, written once over a vector of 16 floats `V` that the including
+// file defines for its instruction set. Everything here has internal linkage.
 //
 // V must offer: load (from floats, and from bfloat16 widened), store, bcast, zero, fma(a, b, c) =
 // a * b + c, operators + - * /, vmax(a, b) = a > b ? a : b, vmin, abs, exp2i(y, t) = bits(y) +
 // (bits(t) << 23), load_first(p, n), store_first(p, n, v), select_gt(a, b, x, y) = a > b ? x : y,
 // sum(v) = sum_lanes() of arith.h, largest(v) of the lanes, kTileQueries (most queries of an
 // attention tile: 6 or 2), tile_columns(queries) (its keys or values, in vectors).
-// Also used, of the integer arrangement D: quantize16(x, inverse, lo, hi, sum): 16 inputs to lo
-// parts at `lo`; true when one has a hi part, then all 16 are in `hi`; adds their lo sum to `sum`.
-// start_of_k(lo): of 16 inputs at `lo` what a row's `starts` hold.
 
 namespace {
 
-using evalrun::engine::cpu::IntegerRow;
 using evalrun::engine::cpu::kChunk;
 using evalrun::engine::cpu::kLanes;
-using evalrun::engine::cpu::WideInputs;
 
 V exp_fixed(V x) {
   const V round = V::bcast(12582912.0f);
@@ -304,58 +299,6 @@ bool track_max(const float* y, int n, int first_block, float* best, float* block
   }
   top.store(best), where.store(block);
   return V::sum(poison) == 0.0f;
-}
-
-// What products with K-quants need beside the integers of a row. Blocks are of 64 inputs, so groups
-// come in pairs; a sum is 32 * 127 at most.
-void add_for_k(int groups, const IntegerRow& to) {
-  for (size_t i = 0; i < static_cast<size_t>(groups) * 2; ++i)
-    to.starts[i] = D::start_of_k(to.values + i * 16);
-  for (int g = 0; g < groups; g += 2)
-    to.pairs[g / 2] = static_cast<int32_t>((static_cast<uint32_t>(to.sums[g]) & 0xFFFFu) |
-                                           static_cast<uint32_t>(to.sums[g + 1]) << 16);
-}
-
-int round_int(const float* x, int n, int padded, const IntegerRow& to) {
-  V squares = V::zero(), largest = V::zero();
-  int i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    const V v = V::load(x + i);
-    squares = V::fma(v, v, squares);
-    largest = V::vmax(V::abs(v), largest);
-  }
-  if (i < n) {
-    const V v = V::load_first(x + i, n - i);
-    squares = V::fma(v, v, squares);
-    largest = V::vmax(V::abs(v), largest);
-  }
-  *to.scale = evalrun::engine::cpu::input_scale(V::sum(squares), n, V::largest(largest));
-  const V inverse = V::bcast(1.0f / *to.scale);
-  int n_wide = 0;
-  for (int g = 0; g < padded / 32; ++g) {
-    typename D::Partial sum = D::partial_zero();
-    for (int half = 0; half < 2; ++half) {
-      const int at = g * 32 + half * kLanes;
-      const V v = at + kLanes <= n ? V::load(x + at)
-                  : at < n         ? V::load_first(x + at, n - at)
-                                   : V::zero();
-      alignas(64) int32_t hi[kLanes];
-      if (D::quantize16(v * inverse, to.values + at, hi, sum))
-        for (int four = 0; four < 4; ++four) {
-          const int32_t* h = hi + 4 * four;
-          if ((h[0] | h[1] | h[2] | h[3]) == 0) continue;
-          WideInputs& w = to.wide[n_wide++];
-          w.line = at / 4 + four;
-          w.sum = h[0] + h[1] + h[2] + h[3];
-          int8_t bytes[4];
-          for (int j = 0; j < 4; ++j) bytes[j] = static_cast<int8_t>(h[j]);
-          __builtin_memcpy(&w.value, bytes, sizeof bytes);
-        }
-    }
-    to.sums[g] = D::reduce(sum);
-  }
-  if (to.pairs != nullptr) add_for_k(padded / 32, to);
-  return n_wide;
 }
 
 }  // namespace

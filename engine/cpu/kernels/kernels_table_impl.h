@@ -1,4 +1,4 @@
-// The table of an instruction set, filled from kernels_impl.h, products_impl.h and
+// The table of an instruction set, filled from kernels_impl.h, rows_impl.h, products_impl.h and
 // k_products_impl.h.
 namespace {
 constexpr evalrun::engine::cpu::Kernels table_named(const char* name) {
@@ -19,6 +19,10 @@ constexpr evalrun::engine::cpu::Kernels table_named(const char* name) {
           silu_mul,
           lstm,
           add,
+          rotate,
+          values_to_bf16,
+          keys_to_bf16,
+          head_to_bytes,
           scores<float>,
           scores<uint16_t>,
           scores<int8_t>,

@@ -190,7 +190,7 @@ struct TileOf<Kind::kChannel, R, P, kFirst> {
       scale[j] = V::load(reinterpret_cast<const float*>(s.at(j) + s.panel_bytes - kLine));
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
-      const int32_t n_wide = p.in.n_wide[row + r];
+      const int32_t n_wide = p.in.headers[row + r].n_wide;
       if (n_wide > 0) {
         const WideInputs* wide = p.in.wide + static_cast<ptrdiff_t>(row + r) * p.in.groups * 8;
         int32_t total = 0;
@@ -208,7 +208,7 @@ struct TileOf<Kind::kChannel, R, P, kFirst> {
 #pragma GCC unroll 8
         for (int j = 0; j < P; ++j) acc[r][j] = D::add(acc[r][j], D::shl7(hi[j]));
       }
-      const V row_scale = V::bcast(p.in.scale[row + r]);
+      const V row_scale = V::bcast(p.in.headers[row + r].scale);
 #pragma GCC unroll 8
       for (int j = 0; j < P; ++j)
         store_row(D::to_float(acc[r][j]) * scale[j] * row_scale,
@@ -224,10 +224,10 @@ template <typename Tile, int R, int P>
                                                V (&total)[R][P]) {
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
-    const int32_t n_wide = p.in.n_wide[row + r];
+    const int32_t n_wide = p.in.headers[row + r].n_wide;
     const WideInputs* wide = p.in.wide + static_cast<ptrdiff_t>(row + r) * p.in.groups * 8;
     for (int i = 0; i < n_wide; ++i) Tile::add_wide(s, total[r], wide[i]);
-    const V row_scale = V::bcast(p.in.scale[row + r]);
+    const V row_scale = V::bcast(p.in.headers[row + r].scale);
 #pragma GCC unroll 8
     for (int j = 0; j < P; ++j)
       store_row(total[r][j] * row_scale, s.y + static_cast<ptrdiff_t>(r) * p.ldy + j * s.y_stride,

@@ -25,14 +25,15 @@ inline void finish_tile_rows(const Product& p, int row, int rows, int panel,
     for (int g = 0; g < p.in.groups; ++g) total += p.in.sums[at * p.in.groups + g];
     typename D::Sum sum = D::add(D::splat(-128 * total), D::from_memory(sums[r]));
     const WideInputs* wide = p.in.wide + at * p.in.groups * 8;
+    const int32_t n_wide = p.in.headers[at].n_wide;
     int32_t wide_total = 0;
-    for (int i = 0; i < p.in.n_wide[at]; ++i) wide_total += wide[i].sum;
+    for (int i = 0; i < n_wide; ++i) wide_total += wide[i].sum;
     typename D::Sum hi = D::splat(-D::kBias * wide_total);
-    for (int i = 0; i < p.in.n_wide[at]; ++i)
+    for (int i = 0; i < n_wide; ++i)
       D::dot(hi, D::line(w + static_cast<size_t>(wide[i].line) * kLine),
              D::four(reinterpret_cast<const std::byte*>(&wide[i].value)));
     sum = D::add(sum, D::shl7(hi));
-    store_row(D::to_float(sum) * scale * V::bcast(p.in.scale[at]),
+    store_row(D::to_float(sum) * scale * V::bcast(p.in.headers[at].scale),
               p.y + at * p.ldy + panel * kLanes, left);
   }
 }

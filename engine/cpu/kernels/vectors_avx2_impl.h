@@ -88,29 +88,81 @@ struct V {
     _mm256_storeu_ps(p, a);
     _mm256_storeu_ps(p + 8, b);
   }
+  // float_to_bfloat16 (engine/model/weight_matrix.h) in the upper halves of the lanes; the lower
+  // ones hold anything.
+  static __m256i bf16_above(__m256 x) {
+    const __m256i bits = _mm256_castps_si256(x);
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    const __m256i rounded =
+        _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7FFF)));
+    // False for what is not a number, as in the scalar code. The sign alone stays of what is tiny.
+    const __m256 sign = _mm256_set1_ps(-0.0f);
+    const __m256 tiny =
+        _mm256_cmp_ps(_mm256_andnot_ps(sign, x), _mm256_set1_ps(0x1p-50f), _CMP_LT_OQ);
+    return _mm256_castps_si256(
+        _mm256_blendv_ps(_mm256_castsi256_ps(rounded), _mm256_and_ps(x, sign), tiny));
+  }
+  static void store_bf16(uint16_t* p, V x) {
+    // Packing works within 128-bit lanes; the permutation puts the four quarters in order.
+    const __m256i words = _mm256_packus_epi32(_mm256_srli_epi32(bf16_above(x.a), 16),
+                                              _mm256_srli_epi32(bf16_above(x.b), 16));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(words, 0xD8));
+  }
+  static void store_bytes(int8_t* p, V x) {
+    const __m256i words = _mm256_permute4x64_epi64(
+        _mm256_packs_epi32(_mm256_cvtps_epi32(x.a), _mm256_cvtps_epi32(x.b)), 0xD8);
+    _mm_storeu_si128(
+        reinterpret_cast<__m128i*>(p),
+        _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
+  }
+  // to[j], of four vectors: in half q their numbers 4 q + j.
+  static void columns_of_halves(const __m256i* from, __m256i* to) {
+    const __m256i low01 = _mm256_unpacklo_epi32(from[0], from[1]),
+                  high01 = _mm256_unpackhi_epi32(from[0], from[1]),
+                  low23 = _mm256_unpacklo_epi32(from[2], from[3]),
+                  high23 = _mm256_unpackhi_epi32(from[2], from[3]);
+    to[0] = _mm256_unpacklo_epi64(low01, low23), to[1] = _mm256_unpackhi_epi64(low01, low23);
+    to[2] = _mm256_unpacklo_epi64(high01, high23), to[3] = _mm256_unpackhi_epi64(high01, high23);
+  }
+  // Lanes 2 j and 2 j + 1 of a block are one number of 32 bits: eight of them are a line of 32
+  // bytes. Eight lines at a time.
+  template <typename F>
+  static void store_keys(const F& key, int lane, int n, uint16_t* p) {
+    const __m256i number = _mm256_setr_epi16(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m256i lanes = _mm256_and_si256(
+        _mm256_cmpgt_epi16(number, _mm256_set1_epi16(static_cast<int16_t>(lane - 1))),
+        _mm256_cmpgt_epi16(_mm256_set1_epi16(static_cast<int16_t>(lane + n)), number));
+    for (int first = 0; first < 16; first += 8) {
+      const auto bf16_of = [&](int l) {
+        if (l < lane || l >= lane + n) return _mm256_setzero_si256();
+        const V x = key(l - lane);
+        return bf16_above(first == 0 ? x.a : x.b);
+      };
+      __m256i pair[8], low[4], high[4];
+#pragma GCC unroll 8
+      for (int j = 0; j < 8; ++j)
+        pair[j] = _mm256_or_si256(
+            _mm256_srli_epi32(bf16_of(2 * j), 16),
+            _mm256_and_si256(bf16_of(2 * j + 1), _mm256_set1_epi32(static_cast<int>(0xFFFF0000u))));
+      columns_of_halves(pair, low);
+      columns_of_halves(pair + 4, high);
+      const auto put = [&](int d, __m256i line) {
+        auto* to = reinterpret_cast<__m256i*>(p + 16 * (first + d));
+        if (n < 16) line = _mm256_blendv_epi8(_mm256_loadu_si256(to), line, lanes);
+        _mm256_storeu_si256(to, line);
+      };
+#pragma GCC unroll 4
+      for (int d = 0; d < 4; ++d) {
+        put(d, _mm256_permute2x128_si256(low[d], high[d], 0x20));
+        put(d + 4, _mm256_permute2x128_si256(low[d], high[d], 0x31));
+      }
+    }
+  }
   friend V operator+(V x, V y) { return {_mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b)}; }
   friend V operator-(V x, V y) { return {_mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b)}; }
   friend V operator*(V x, V y) { return {_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)}; }
   friend V operator/(V x, V y) { return {_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b)}; }
 };
-
-// Eight integers of a half, q = lo + 128 hi.
-struct SplitHalf {
-  __m256i lo, hi;
-  int wide;  // mask of bytes with |q| > 127
-};
-inline SplitHalf split_half(__m256 x) {
-  const __m256i q = _mm256_cvtps_epi32(x);
-  const __m256i wide = _mm256_cmpgt_epi32(_mm256_abs_epi32(q), _mm256_set1_epi32(127));
-  const __m256i hi =
-      _mm256_and_si256(wide, _mm256_srai_epi32(_mm256_add_epi32(q, _mm256_set1_epi32(64)), 7));
-  return {_mm256_sub_epi32(q, _mm256_slli_epi32(hi, 7)), hi, _mm256_movemask_epi8(wide)};
-}
-inline int32_t sum_of_ints(__m256i v) {
-  const __m128i h = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
-  const __m128i q = _mm_add_epi32(h, _mm_shuffle_epi32(h, 0x4E));
-  return _mm_cvtsi128_si32(_mm_add_epi32(q, _mm_shuffle_epi32(q, 0xB1)));
-}
 
 // 16 sums, 64 weights or codes.
 struct Ymm2 {
@@ -125,7 +177,6 @@ struct IntegersOfBoth {
   using Four = __m256i;
   using Scale = Ymm2;
   using Pairs = Ymm2;
-  using Partial = __m256i;
   static Ymm2 load(const std::byte* p) {
     const auto* v = reinterpret_cast<const __m256i*>(p);
     return {_mm256_loadu_si256(v), _mm256_loadu_si256(v + 1)};
@@ -170,20 +221,54 @@ struct IntegersOfBoth {
   static Sum shl7(const Sum& s) { return {_mm256_slli_epi32(s.a, 7), _mm256_slli_epi32(s.b, 7)}; }
   static V to_float(const Sum& s) { return {_mm256_cvtepi32_ps(s.a), _mm256_cvtepi32_ps(s.b)}; }
   static Sum splat(int32_t x) { return narrow(x); }
-  static Partial partial_zero() { return _mm256_setzero_si256(); }
-  static int32_t reduce(Partial p) { return sum_of_ints(p); }
-  static bool quantize16(V x, std::byte* lo, int32_t* hi, Partial& sum) {
-    const SplitHalf a = split_half(x.a), b = split_half(x.b);
-    // Packing works within 128-bit lanes; the permutation puts the four quarters in order.
-    const __m256i words = _mm256_packs_epi32(a.lo, b.lo);
-    const __m256i bytes = _mm256_permutevar8x32_epi32(_mm256_packs_epi16(words, words),
-                                                      _mm256_setr_epi32(0, 4, 1, 5, 0, 0, 0, 0));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(lo), _mm256_castsi256_si128(bytes));
-    sum = _mm256_add_epi32(sum, _mm256_add_epi32(a.lo, b.lo));
-    if ((a.wide | b.wide) == 0) return false;
-    _mm256_store_si256(reinterpret_cast<__m256i*>(hi), a.hi);
-    _mm256_store_si256(reinterpret_cast<__m256i*>(hi + 8), b.hi);
-    return true;
+  // Integers as 16 bits and as bytes. Packing works within 128-bit lanes: in words() lane i holds
+  // the fours number i of both halves. The permutation of bytes() puts all fours in order.
+  static __m256i words(V x) {
+    return _mm256_packs_epi32(_mm256_cvtps_epi32(x.a), _mm256_cvtps_epi32(x.b));
+  }
+  static __m256i bytes(__m256i a, __m256i b) {
+    return _mm256_permutevar8x32_epi32(_mm256_packs_epi16(a, b),
+                                       _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+  }
+  static void store_lo(__m256i q, std::byte* lo, int32_t* sum) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(lo), q);
+    // The instruction sums unsigned bytes, eight each.
+    const __m256i eights =
+        _mm256_sad_epu8(_mm256_xor_si256(q, _mm256_set1_epi8(-128)), _mm256_setzero_si256());
+    const __m128i halves =
+        _mm_add_epi32(_mm256_castsi256_si128(eights), _mm256_extracti128_si256(eights, 1));
+    const __m128i all = _mm_add_epi32(halves, _mm_shuffle_epi32(halves, 0x4E));
+    *sum = _mm_cvtsi128_si32(all) - 32 * 128;
+  }
+  // Of a group.
+  static uint32_t split32(const V* x, std::byte* lo, int32_t* sum, int32_t* hi, int32_t* hi_sums) {
+    const __m256i a = words(x[0]), b = words(x[1]), most = _mm256_set1_epi16(127);
+    const __m256i wide_a = _mm256_cmpgt_epi16(_mm256_abs_epi16(a), most);
+    const __m256i wide_b = _mm256_cmpgt_epi16(_mm256_abs_epi16(b), most);
+    const __m256i wide = _mm256_or_si256(wide_a, wide_b);
+    if (_mm256_testz_si256(wide, wide) != 0) {
+      store_lo(bytes(a, b), lo, sum);
+      return 0;
+    }
+    const auto hi_of = [](__m256i q, __m256i there) {
+      return _mm256_and_si256(there,
+                              _mm256_srai_epi16(_mm256_add_epi16(q, _mm256_set1_epi16(64)), 7));
+    };
+    const __m256i hi_a = hi_of(a, wide_a), hi_b = hi_of(b, wide_b);
+    store_lo(bytes(_mm256_sub_epi16(a, _mm256_slli_epi16(hi_a, 7)),
+                   _mm256_sub_epi16(b, _mm256_slli_epi16(hi_b, 7))),
+             lo, sum);
+    const __m256i fours = bytes(hi_a, hi_b);
+    const __m256i twos = _mm256_maddubs_epi16(_mm256_set1_epi8(1), fours);
+    _mm256_store_si256(reinterpret_cast<__m256i*>(hi), fours);
+    _mm256_store_si256(reinterpret_cast<__m256i*>(hi_sums),
+                       _mm256_madd_epi16(twos, _mm256_set1_epi16(1)));
+    const __m256i none = _mm256_cmpeq_epi32(fours, _mm256_setzero_si256());
+    return static_cast<uint32_t>(~_mm256_movemask_ps(_mm256_castsi256_ps(none))) & 0xFFu;
+  }
+  static uint32_t split64(const V* x, std::byte* lo, int32_t* sums, int32_t* hi, int32_t* hi_sums) {
+    const uint32_t first = split32(x, lo, sums, hi, hi_sums);
+    return first | split32(x + 2, lo + 32, sums + 1, hi + 8, hi_sums + 8) << 8;
   }
 };
 

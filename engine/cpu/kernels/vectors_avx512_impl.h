@@ -61,6 +61,68 @@ struct V {
                                                  _mm512_slli_epi32(_mm512_castps_si512(t.v), 23)))};
   }
   void store(float* p) const { _mm512_storeu_ps(p, v); }
+  // float_to_bfloat16 (engine/model/weight_matrix.h) in the upper halves of the lanes; the lower
+  // ones hold anything.
+  static __m512i bf16_above(V x) {
+    const __m512i bits = _mm512_castps_si512(x.v);
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    const __m512i rounded =
+        _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF)));
+    // False for what is not a number, as in the scalar code. The sign alone stays of what is tiny.
+    const __mmask16 tiny =
+        _mm512_cmp_ps_mask(_mm512_abs_ps(x.v), _mm512_set1_ps(0x1p-50f), _CMP_LT_OQ);
+    return _mm512_mask_and_epi32(rounded, tiny, bits,
+                                 _mm512_set1_epi32(static_cast<int>(0x80000000u)));
+  }
+  static void store_bf16(uint16_t* p, V x) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                        _mm512_cvtepi32_epi16(_mm512_srli_epi32(bf16_above(x), 16)));
+  }
+  static void store_bytes(int8_t* p, V x) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(x.v)));
+  }
+  // to[j], of four vectors: in quarter q their numbers 4 q + j.
+  static void columns_of_quarters(const __m512i* from, __m512i* to) {
+    const __m512i low01 = _mm512_unpacklo_epi32(from[0], from[1]),
+                  high01 = _mm512_unpackhi_epi32(from[0], from[1]),
+                  low23 = _mm512_unpacklo_epi32(from[2], from[3]),
+                  high23 = _mm512_unpackhi_epi32(from[2], from[3]);
+    to[0] = _mm512_unpacklo_epi64(low01, low23), to[1] = _mm512_unpackhi_epi64(low01, low23);
+    to[2] = _mm512_unpacklo_epi64(high01, high23), to[3] = _mm512_unpackhi_epi64(high01, high23);
+  }
+  // Lanes 2 j and 2 j + 1 of a block are one number of 32 bits: eight of them are a line of 32
+  // bytes, two lines a vector.
+  template <typename F>
+  static void store_keys(const F& key, int lane, int n, uint16_t* p) {
+    const auto bf16_of = [&](int l) {
+      return l >= lane && l < lane + n ? bf16_above(key(l - lane)) : _mm512_setzero_si512();
+    };
+    __m512i pair[8], low[4], high[4];
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; ++j)
+      pair[j] = _mm512_or_si512(
+          _mm512_srli_epi32(bf16_of(2 * j), 16),
+          _mm512_and_si512(bf16_of(2 * j + 1), _mm512_set1_epi32(static_cast<int>(0xFFFF0000u))));
+    columns_of_quarters(pair, low);
+    columns_of_quarters(pair + 4, high);
+    const uint32_t lanes = ((1u << n) - 1) << lane;
+    const auto put = [&](int d, __m512i lines) {
+      uint16_t* to = p + 16 * d;
+      if (n < 16) lines = _mm512_mask_mov_epi16(_mm512_loadu_si512(to), lanes | lanes << 16, lines);
+      _mm512_storeu_si512(to, lines);
+    };
+#pragma GCC unroll 2
+    for (int d = 0; d < 4; d += 2) {
+      const __m512i even01 = _mm512_shuffle_i32x4(low[d], high[d], 0x44),
+                    even23 = _mm512_shuffle_i32x4(low[d], high[d], 0xEE),
+                    odd01 = _mm512_shuffle_i32x4(low[d + 1], high[d + 1], 0x44),
+                    odd23 = _mm512_shuffle_i32x4(low[d + 1], high[d + 1], 0xEE);
+      put(d, _mm512_shuffle_i32x4(even01, odd01, 0x88));
+      put(d + 4, _mm512_shuffle_i32x4(even01, odd01, 0xDD));
+      put(d + 8, _mm512_shuffle_i32x4(even23, odd23, 0x88));
+      put(d + 12, _mm512_shuffle_i32x4(even23, odd23, 0xDD));
+    }
+  }
   friend V operator+(V a, V b) { return {_mm512_add_ps(a.v, b.v)}; }
   friend V operator-(V a, V b) { return {_mm512_sub_ps(a.v, b.v)}; }
   friend V operator*(V a, V b) { return {_mm512_mul_ps(a.v, b.v)}; }
@@ -72,7 +134,6 @@ struct D {
   using Sum = __m512i;
   using Line = __m512i;
   using Four = __m512i;
-  using Partial = __m512i;
   static constexpr int kBias = 128;
   static Sum splat(int32_t x) { return _mm512_set1_epi32(x); }
   static Sum from_memory(const int32_t* p) { return _mm512_loadu_si512(p); }
@@ -137,18 +198,47 @@ struct D {
   static Sum add(Sum a, Sum b) { return _mm512_add_epi32(a, b); }
   static V to_float(Sum s) { return {_mm512_cvtepi32_ps(s)}; }
 
-  static Partial partial_zero() { return _mm512_setzero_si512(); }
-  static int32_t reduce(Partial p) { return _mm512_reduce_add_epi32(p); }
-  static bool quantize16(V x, std::byte* lo, int32_t* hi, Partial& sum) {
-    const __m512i q = _mm512_cvtps_epi32(x.v);
-    const __mmask16 wide = _mm512_cmpgt_epi32_mask(_mm512_abs_epi32(q), _mm512_set1_epi32(127));
-    const __m512i h = _mm512_maskz_srai_epi32(wide, _mm512_add_epi32(q, _mm512_set1_epi32(64)), 7);
-    const __m512i l = _mm512_sub_epi32(q, _mm512_slli_epi32(h, 7));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(lo), _mm512_cvtepi32_epi8(l));
-    sum = _mm512_add_epi32(sum, l);
-    if (wide == 0) return false;
-    _mm512_store_si512(hi, h);
-    return true;
+  // Integers as 16 bits and as bytes. Packing works within 128-bit lanes: in words() lane i holds
+  // the fours number i of both vectors. The permutation of bytes() puts all fours in order.
+  static __m512i words(V a, V b) {
+    return _mm512_packs_epi32(_mm512_cvtps_epi32(a.v), _mm512_cvtps_epi32(b.v));
+  }
+  static __m512i bytes(__m512i a, __m512i b) {
+    return _mm512_permutexvar_epi32(
+        _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15),
+        _mm512_packs_epi16(a, b));
+  }
+  static void store_lo(__m512i q, std::byte* lo, int32_t* sums) {
+    _mm512_storeu_si512(lo, q);
+    // The instruction sums unsigned bytes, eight each.
+    const __m512i eights =
+        _mm512_sad_epu8(_mm512_xor_si512(q, _mm512_set1_epi8(-128)), _mm512_setzero_si512());
+    const __m512i halves = _mm512_add_epi64(eights, _mm512_shuffle_epi32(eights, _MM_PERM_BADC));
+    const __m512i all = _mm512_add_epi64(halves, _mm512_shuffle_i64x2(halves, halves, 0xB1));
+    const __m128i both =
+        _mm_unpacklo_epi32(_mm512_castsi512_si128(all), _mm512_extracti32x4_epi32(all, 2));
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(sums),
+                     _mm_sub_epi32(both, _mm_set1_epi32(32 * 128)));
+  }
+  static uint32_t split64(const V* x, std::byte* lo, int32_t* sums, int32_t* hi, int32_t* hi_sums) {
+    const __m512i a = words(x[0], x[1]), b = words(x[2], x[3]), most = _mm512_set1_epi16(127);
+    const __mmask32 wide_a = _mm512_cmpgt_epi16_mask(_mm512_abs_epi16(a), most);
+    const __mmask32 wide_b = _mm512_cmpgt_epi16_mask(_mm512_abs_epi16(b), most);
+    if ((wide_a | wide_b) == 0) {
+      store_lo(bytes(a, b), lo, sums);
+      return 0;
+    }
+    const __m512i half = _mm512_set1_epi16(64);
+    const __m512i hi_a = _mm512_maskz_srai_epi16(wide_a, _mm512_add_epi16(a, half), 7);
+    const __m512i hi_b = _mm512_maskz_srai_epi16(wide_b, _mm512_add_epi16(b, half), 7);
+    store_lo(bytes(_mm512_sub_epi16(a, _mm512_slli_epi16(hi_a, 7)),
+                   _mm512_sub_epi16(b, _mm512_slli_epi16(hi_b, 7))),
+             lo, sums);
+    const __m512i fours = bytes(hi_a, hi_b);
+    _mm512_store_si512(hi, fours);
+    _mm512_store_si512(hi_sums,
+                       _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), fours));
+    return _mm512_test_epi32_mask(fours, fours);
   }
 };
 

@@ -10,6 +10,7 @@
 #include "engine/cpu/kernels/arith.h"
 #include "engine/cpu/kernels/product_kind.h"
 #include "engine/formats/dtype.h"
+#include "engine/model/weight_matrix.h"
 
 namespace {
 
@@ -77,6 +78,20 @@ struct V {
     });
   }
   void store(float* p) const { std::memcpy(p, a, sizeof a); }
+  static void store_bf16(uint16_t* p, const V& x) {
+    for (int i = 0; i < 16; ++i) p[i] = evalrun::engine::float_to_bfloat16(x.a[i]);
+  }
+  static void store_bytes(int8_t* p, const V& x) {
+    for (int i = 0; i < 16; ++i) p[i] = static_cast<int8_t>(std::nearbyint(x.a[i]));
+  }
+  template <typename F>
+  static void store_keys(const F& key, int lane, int n, uint16_t* p) {
+    for (int r = 0; r < n; ++r) {
+      const V x = key(r);
+      for (int d = 0; d < 16; ++d)
+        p[16 * d + lane + r] = evalrun::engine::float_to_bfloat16(x.a[d]);
+    }
+  }
   friend V operator+(const V& x, const V& y) {
     return each([&](int i) { return x.a[i] + y.a[i]; });
   }
@@ -101,7 +116,6 @@ struct D {
   struct Four {
     int8_t a[4];
   };
-  using Partial = int32_t;
   static constexpr int kBias = 128;
   static Sum splat(int32_t x) {
     Sum s;
@@ -193,20 +207,26 @@ struct D {
   static V to_float(const Sum& s) {
     return V::each([&](int i) { return static_cast<float>(s.a[i]); });
   }
-  static Partial partial_zero() { return 0; }
-  static int32_t reduce(Partial p) { return p; }
-  static bool quantize16(const V& x, std::byte* lo, int32_t* hi, Partial& sum) {
-    bool wide = false;
-    for (int i = 0; i < 16; ++i) {
-      // A value that is not a number has no integer; its row's scale carries it to the result.
-      const float r = std::nearbyint(x.a[i]);
-      const auto s = evalrun::engine::cpu::split_input(r == r ? static_cast<int>(r) : 0);
-      lo[i] = static_cast<std::byte>(s.lo);
-      hi[i] = s.hi;
-      sum += s.lo;
-      wide = wide || s.hi != 0;
+  static uint32_t split64(const V* x, std::byte* lo, int32_t* sums, int32_t* hi, int32_t* hi_sums) {
+    uint32_t fours = 0;
+    sums[0] = sums[1] = 0;
+    for (int four = 0; four < 16; ++four) {
+      int8_t bytes[4];
+      hi_sums[four] = 0;
+      for (int j = 0; j < 4; ++j) {
+        const int i = 4 * four + j;
+        // A value that is not a number has no integer; its row's scale carries it to the result.
+        const float r = std::nearbyint(x[i / 16].a[i % 16]);
+        const auto s = evalrun::engine::cpu::split_input(r == r ? static_cast<int>(r) : 0);
+        lo[i] = static_cast<std::byte>(s.lo);
+        bytes[j] = static_cast<int8_t>(s.hi);
+        sums[i / 32] += s.lo;
+        hi_sums[four] += s.hi;
+        if (s.hi != 0) fours |= 1u << four;
+      }
+      std::memcpy(&hi[four], bytes, sizeof bytes);
     }
-    return wide;
+    return fours;
   }
 };
 
